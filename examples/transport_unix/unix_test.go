@@ -23,7 +23,7 @@ import (
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
 
-// TestMain runs the program itself where a test has started it again.
+// TestMain runs main in the processes that TestCluster starts.
 func TestMain(m *testing.M) {
 	if os.Getenv("UNIX_EXAMPLE") != "" {
 		main()
@@ -44,7 +44,7 @@ func TestCluster(t *testing.T) {
 	}
 	defer seed.Close()
 	if want := "unix=" + dir + "/seed"; seed.Addr() != want {
-		t.Errorf("the seed is at %q, want %q", seed.Addr(), want)
+		t.Errorf("the seed has address %q, want %q", seed.Addr(), want)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -71,12 +71,12 @@ func TestCluster(t *testing.T) {
 	output.ReadFrom(pipe)
 	for _, c := range nodes {
 		if err := c.Wait(); err != nil {
-			t.Errorf("a node ends with %v", err)
+			t.Errorf("a node failed: %v", err)
 		}
 	}
 	for rank := range 4 {
 		if want := fmt.Sprintf("rank %d of 4: sum 10 over unix", rank); !strings.Contains(output.String(), want) {
-			t.Errorf("no node says %q:\n%s", want, output.String())
+			t.Errorf("no node printed %q:\n%s", want, output.String())
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// A ca signs certificates whose common name is the identity of a node.
+// A ca signs certificates. Their common name is the identity of a node.
 type ca struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -138,7 +138,7 @@ func (c *ca) sign(tb testing.TB, name string, parent *x509.Certificate, key *ecd
 	return cert
 }
 
-// env is what nexar would tell the factory.
+// env returns the Env that nexar would pass to the factory.
 func (c *ca) env(tb testing.TB, name string) transport.Env {
 	key := newKey(tb)
 	pool := x509.NewCertPool()
@@ -148,7 +148,7 @@ func (c *ca) env(tb testing.TB, name string) transport.Env {
 		return func(s tls.ConnectionState) error {
 			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 			if got := s.PeerCertificates[0].Subject.CommonName; err == nil && want != "" && got != want {
-				err = fmt.Errorf("%w: %q, not %q", transport.ErrIdentity, got, want)
+				err = fmt.Errorf("%w: it is %q, want %q", transport.ErrIdentity, got, want)
 			}
 			return err
 		}

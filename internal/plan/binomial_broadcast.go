@@ -12,7 +12,7 @@ func BinomialBroadcast(rank, size, root int) Plan {
 	p := Plan{Chunks: 1}
 	data := one(Data, 0)
 	for _, m := range slices.Backward(merges(rank, size)) {
-		switch near, far := m.leaders(root); rank {
+		switch near, far := m.roots(root); rank {
 		case near:
 			p.round(send(data, far))
 		case far:

@@ -15,7 +15,7 @@ func BinomialGather(rank, size, root int) Plan {
 		p.round(copyTo(one(Data, root), one(Input, root)))
 	}
 	for _, m := range merges(rank, size) {
-		near, far := m.leaders(root)
+		near, far := m.roots(root)
 		lo, hi := m.group(far)
 		switch rank {
 		case near:

@@ -17,7 +17,7 @@ func BinomialReduce(rank, size, root int) Plan {
 		acc = one(Data, 0)
 	}
 	for _, m := range merges(rank, size) {
-		switch near, far := m.leaders(root); rank {
+		switch near, far := m.roots(root); rank {
 		case near:
 			p.round(reduceInOrder(acc, sum, rank, far))
 			sum = acc

@@ -13,7 +13,7 @@ func BinomialScatter(rank, size, root int) Plan {
 	p := Plan{Chunks: size}
 	held := Input
 	for _, m := range slices.Backward(merges(rank, size)) {
-		near, far := m.leaders(root)
+		near, far := m.roots(root)
 		lo, hi := m.group(far)
 		switch rank {
 		case near:

@@ -38,7 +38,7 @@ type halver struct {
 
 // lead is the rank that acts for a member.
 func (h *halver) lead(member int) int {
-	return leader(h.first(member), h.first(member+1), h.root)
+	return groupRoot(h.first(member), h.first(member+1), h.root)
 }
 
 // chunks is the span of some positions.

@@ -12,7 +12,7 @@ import "slices"
 func ScatterRingBroadcast(rank, size, root int) Plan {
 	p := Plan{Chunks: size}
 	for _, m := range slices.Backward(merges(rank, size)) {
-		near, far := m.leaders(root)
+		near, far := m.roots(root)
 		lo, hi := m.group(far)
 		switch rank {
 		case near:

@@ -58,7 +58,7 @@ func merges(rank, size int) []merge {
 	return ms
 }
 
-// group is the one of the two groups that has the rank.
+// group returns the group of a rank.
 func (m merge) group(rank int) (lo, hi int) {
 	if rank < m.mid {
 		return m.lo, m.mid
@@ -66,18 +66,18 @@ func (m merge) group(rank int) (lo, hi int) {
 	return m.mid, m.hi
 }
 
-// leaders are the ranks that speak for the two groups; near is the one that
-// speaks for both afterwards. Root speaks for every group it is in, the lowest
-// rank for every other.
-func (m merge) leaders(root int) (near, far int) {
-	left, right := leader(m.lo, m.mid, root), leader(m.mid, m.hi, root)
+// roots returns the roots of the trees of the two groups. near is also the root of both
+// groups together. The root of a group is the given root if it is a member, and
+// otherwise the lowest rank.
+func (m merge) roots(root int) (near, far int) {
+	left, right := groupRoot(m.lo, m.mid, root), groupRoot(m.mid, m.hi, root)
 	if right == root {
 		return right, left
 	}
 	return left, right
 }
 
-func leader(lo, hi, root int) int {
+func groupRoot(lo, hi, root int) int {
 	if lo <= root && root < hi {
 		return root
 	}

@@ -14,39 +14,38 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// A Host is a network namespace with a loopback interface and "eth0", which a
-// bridge joins to those of the other hosts.
+// A Host is a network namespace with a loopback interface and "eth0", which is connected to
+// those of the other hosts.
 type Host struct {
-	V4, V6 netip.Addr // of eth0; invalid if the host has none of the family
+	V4, V6 netip.Addr // of eth0; invalid without an address of the family
 
 	t  testing.TB
 	ns *os.File // keeps the namespace alive
 }
 
-// A Network is hosts on a bridge in a namespace of its own. It ends, with all
-// processes on it, when the process of the test does.
+// A Network is a set of hosts and the bridge between them, which has its own namespace.
 type Network struct {
 	Bridge *Host // has the interfaces "br0" and, for host i, "port<i>"
 	Hosts  []*Host
 }
 
-// Family says which addresses the hosts of a network have.
+// Family is a set of address families.
 type Family int
 
-// Families, which can be combined.
+// Families.
 const (
 	IPv4 Family = 1 << iota
 	IPv6
 )
 
-// New makes n hosts, 10.77.0.1 and fd77::1 onwards.
+// New creates n hosts with the addresses 10.77.0.1 and fd77::1, and so on.
 func New(t testing.TB, n int, have Family) *Network {
 	t.Helper()
-	require.Have(t, "netns", os.Geteuid() == 0, "only the superuser makes network namespaces")
+	require.Have(t, "netns", os.Geteuid() == 0, "network namespaces require root")
 	_, err := exec.LookPath("ip")
-	require.Have(t, "netns", err == nil, "no ip of iproute2 is installed")
+	require.Have(t, "netns", err == nil, "the command ip of iproute2 is not installed")
 	bridge, err := NewHost(t)
-	require.Have(t, "netns", err == nil, fmt.Sprintf("no network namespace can be made: %v", err))
+	require.Have(t, "netns", err == nil, fmt.Sprintf("cannot create a network namespace: %v", err))
 
 	w := &Network{Bridge: bridge}
 	w.Bridge.Run("ip", "link", "add", "br0", "type", "bridge")
@@ -74,10 +73,10 @@ func New(t testing.TB, n int, have Family) *Network {
 	return w
 }
 
-// NewHost makes a namespace with nothing in it.
+// NewHost creates an empty namespace.
 func NewHost(t testing.TB) (*Host, error) {
 	h := &Host{t: t}
-	err := elsewhere(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
+	err := inNamespace(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
 		h.ns, err = os.Open("/proc/thread-self/ns/net")
 		return err
 	})
@@ -87,30 +86,30 @@ func NewHost(t testing.TB) (*Host, error) {
 	return h, err
 }
 
-// elsewhere calls f on a thread that enter has moved to another namespace. A
-// thread that cannot return to its namespace ends.
-func elsewhere(enter, f func() error) error {
+// inNamespace calls f on a thread that enter has moved to another namespace. If the thread
+// cannot return, it ends.
+func inNamespace(enter, f func() error) error {
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == os.Getpid() {
-			// The namespace of the main thread counts as that of the process.
-			// While this goroutine keeps it, another gets another thread.
-			err := elsewhere(enter, f)
+			// The main thread defines the namespace of the process. While this
+			// goroutine keeps it, another one runs on another thread.
+			err := inNamespace(enter, f)
 			runtime.UnlockOSThread()
 			result <- err
 			return
 		}
-		home, err := os.Open("/proc/thread-self/ns/net")
+		own, err := os.Open("/proc/thread-self/ns/net")
 		if err != nil {
 			result <- err
 			return
 		}
-		defer home.Close()
+		defer own.Close()
 		if err = enter(); err == nil {
 			err = f()
 		}
-		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
+		if unix.Setns(int(own.Fd()), unix.CLONE_NEWNET) == nil {
 			runtime.UnlockOSThread()
 		}
 		result <- err
@@ -120,16 +119,16 @@ func elsewhere(enter, f func() error) error {
 
 // In calls f in the namespace of the host.
 func (h *Host) In(f func() error) error {
-	return elsewhere(func() error { return unix.Setns(int(h.ns.Fd()), unix.CLONE_NEWNET) }, f)
+	return inNamespace(func() error { return unix.Setns(int(h.ns.Fd()), unix.CLONE_NEWNET) }, f)
 }
 
 // Start starts a process on the host.
 func (h *Host) Start(cmd *exec.Cmd) error { return h.In(cmd.Start) }
 
-// Path is where another process finds the namespace.
+// Path returns the path of the namespace for other processes.
 func (h *Host) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.ns.Fd()) }
 
-// Addr is the IPv4 address of the host, or the IPv6 address if it has no other.
+// Addr returns the IPv4 address of the host, or the IPv6 address if it has no IPv4 address.
 func (h *Host) Addr() netip.Addr {
 	if h.V4.IsValid() {
 		return h.V4
@@ -137,7 +136,7 @@ func (h *Host) Addr() netip.Addr {
 	return h.V6
 }
 
-// Run runs a command on the host, which must succeed, and returns its output.
+// Run runs a command on the host and returns its output. An error ends the test.
 func (h *Host) Run(name string, args ...string) string {
 	h.t.Helper()
 	out, err := h.Try("", name, args...)

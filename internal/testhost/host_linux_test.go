@@ -9,12 +9,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestHosts: hosts reach each other over both families, and share nothing else.
+// TestHosts: hosts can reach each other by both families, and share no interface.
 func TestHosts(t *testing.T) {
 	n := New(t, 2, IPv4|IPv6)
 	for _, addr := range []string{n.Hosts[1].V4.String(), n.Hosts[1].V6.String()} {
 		if out := n.Hosts[0].Run("ip", "route", "get", addr); !strings.Contains(out, "dev eth0") {
-			t.Errorf("the way to %s does not lead over eth0:\n%s", addr, out)
+			t.Errorf("the route to %s does not use eth0:\n%s", addr, out)
 		}
 	}
 	if _, err := n.Hosts[0].Try("", "ip", "link", "show", "br0"); err == nil {

@@ -1,4 +1,4 @@
-// Package testlog keeps the output of what a test runs.
+// Package testlog keeps the output of processes and loggers of a test.
 package testlog
 
 import (
@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// A Buffer keeps everything that is written to it, such as the output of a process.
-// Several goroutines may use it at the same time.
+// A Buffer keeps all bytes that are written to it. Its methods may be called concurrently.
 type Buffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -20,7 +19,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// String returns everything written so far.
+// String returns all bytes written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

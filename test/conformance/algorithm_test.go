@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// pinOf is how Pin takes an algorithm.
+// pinOf returns the argument of SetAlgorithms that pins a.
 func pinOf(collective string, a nexar.Algorithm) string {
 	if a.Shared {
 		return collective + "=" + a.Name
@@ -20,8 +20,9 @@ func pinOf(collective string, a nexar.Algorithm) string {
 	return fmt.Sprintf("%s=%s/%d", collective, a.Name, a.Channels)
 }
 
-// TestEveryAlgorithmCanBePinned: in shared memory and over links every algorithm
-// that is listed is right when it is pinned, and then listed first.
+// TestEveryAlgorithmCanBePinned: every algorithm that Algorithms lists gives the right
+// result when it is pinned, and is then the first of the list, in shared memory and over
+// links.
 func TestEveryAlgorithmCanBePinned(t *testing.T) {
 	const ranks, count = 4, 100_000
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks()} {
@@ -67,8 +68,8 @@ func TestEveryAlgorithmCanBePinned(t *testing.T) {
 	}
 }
 
-// TestAlgorithmsOfEveryCollective: all have some, on a single rank too, and a
-// setting counts as a pin does.
+// TestAlgorithmsOfEveryCollective: every collective has algorithms, also on a single
+// rank, and a pin of the configuration counts.
 func TestAlgorithmsOfEveryCollective(t *testing.T) {
 	for _, ranks := range []int{1, 3} {
 		c := worldtest.Mem().Cluster(t, ranks, nexar.Config{Algorithms: []string{"gather=direct/2"}})[0]
@@ -105,18 +106,17 @@ func TestAlgorithmErrors(t *testing.T) {
 		t.Errorf("two pins of one collective: %v, want ErrConfig", err)
 	}
 	if after, err := c.Algorithms("all_reduce", 8); err != nil || !slices.Equal(before, after) {
-		t.Errorf("a pin that failed has made %v of %v (%v)", after, before, err)
+		t.Errorf("an invalid pin has changed the algorithms from %v to %v (%v)", before, after, err)
 	}
 }
 
-// TestMismatchOfPins: if ranks pin differently, or one not at all, the next call
-// ends with an error that says by which algorithms they make it: in shared
-// memory, over links, and if one is there and the other here.
+// TestMismatchOfPins: if the ranks have different pins, the next call fails with an error
+// that names the algorithms, in shared memory, over links, and with some ranks in each.
 func TestMismatchOfPins(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		over  worldtest.Medium
-		pins  [2]string // of rank 0, and of the others
+		pins  [2]string // of rank 0 and of all others
 		names [2]string
 	}{
 		{"shared", worldtest.Mem(), [2]string{"all_reduce=ring", "all_reduce=direct"}, [2]string{"ring in shared memory", "direct in shared memory"}},
@@ -133,14 +133,14 @@ func TestMismatchOfPins(t *testing.T) {
 				defer cancel()
 				worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 					err := nexar.AllReduce(ctx, c, make([]float32, 100), nexar.Sum)
-					if err == nil { // Others may be ahead, and have failed already.
+					if err == nil { // Other ranks may be ahead, and may have failed.
 						if err := c.SetAlgorithms(test.pins[min(rank, 1)]); err != nil {
 							return err
 						}
 						err = nexar.AllReduce(ctx, c, make([]float32, 100), nexar.Sum)
 					}
 					for err == nil {
-						err = c.Barrier(ctx) // This rank's part had ended.
+						err = c.Barrier(ctx) // The part of this rank had ended.
 					}
 					e, ok := errors.AsType[*nexar.MismatchError](err)
 					if !ok || !strings.Contains(err.Error(), "their settings differ") {

@@ -19,13 +19,13 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestBuckets: whatever the lengths of vectors and the size of buckets are, each
-// vector is reduced as it would be alone; with Deterministic to the same bits.
+// TestBuckets: for all lengths of vectors and buckets, each vector is reduced as it would
+// be alone; with Deterministic to the same bits.
 func TestBuckets(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium
 		deterministic bool
-		checks        int // one in so many
+		checks        int // runs one of so many checks
 	}{
 		{worldtest.Mem(), false, 1},
 		{worldtest.Mem(), true, 1},
@@ -55,8 +55,8 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// A load is vectors to reduce in buckets. Where the ranks have Deterministic, they
-// are reduced one by one as well.
+// A load is a set of vectors to reduce in buckets. With Deterministic, they are also
+// reduced one by one.
 type load struct {
 	typ     kernel.Type
 	op      nexar.Op
@@ -66,8 +66,8 @@ type load struct {
 	begin   bool
 }
 
-// drawLoad draws vectors that are empty, short, exactly a bucket, half of one, at
-// which they are no longer packed, and longer.
+// drawLoad draws vectors that are empty, short, exactly a bucket, half a bucket, from
+// which on they are not packed, and longer.
 func drawLoad(r *rapid.T) load {
 	k := rapid.SampledFrom(unevenKinds()).Draw(r, "type")
 	l := load{
@@ -92,7 +92,7 @@ func (l load) run(w *worldtest.World, deterministic bool) error {
 	return worldtest.ForEach(len(w.Comms), func(rank int) error {
 		err := on[l.typ](w, w.Comms[rank], l, deterministic)
 		if err != nil {
-			w.Comms[rank].Close() // so that nobody waits for it
+			w.Comms[rank].Close() // so that no rank waits for it
 		}
 		return err
 	})
@@ -119,7 +119,7 @@ func reduceInBuckets[T nexar.Number](w *worldtest.World, c *nexar.Comm, l load, 
 		return err
 	}
 	if n := w.PoolInUse(c.Rank()); n > 0 {
-		return fmt.Errorf("%d buffers were not put back", n)
+		return fmt.Errorf("%d buffers were not returned to the pool", n)
 	}
 	for i, v := range vectors {
 		if err := errors.Join(verify(tr, v, []segment{{0, c.Size(), 1000 * i, len(v)}}), buffers[i].check("it")); err != nil {
@@ -132,14 +132,14 @@ func reduceInBuckets[T nexar.Number](w *worldtest.World, c *nexar.Comm, l load, 
 			return err
 		}
 		if !slices.Equal(bytesOf(v), bytesOf(alone[i])) {
-			return fmt.Errorf("vector %d, of %d: in a bucket it has other bits than alone", i, len(v))
+			return fmt.Errorf("vector %d, of %d: its bits differ between a bucket and a call of its own", i, len(v))
 		}
 	}
 	return nil
 }
 
-// TestBucketsFail: after an error in any of the buckets the call ends on all
-// ranks, and all buffers are put back.
+// TestBucketsFail: an error in any bucket ends the call on all ranks, and returns all
+// buffers to the pool.
 func TestBucketsFail(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC(), worldtest.SHM()} {
 		for _, how := range []string{"cancelled", "closed", "absent"} {
@@ -167,7 +167,7 @@ func bucketsFail(t *testing.T, m worldtest.Medium, how string, after time.Durati
 	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 		ctx, stop := context.WithCancelCause(ctx)
 		defer stop(nil)
-		end := func() { stop(worldtest.ErrEnough) }
+		end := func() { stop(worldtest.ErrCancelled) }
 		switch {
 		case rank == odd && how == "closed":
 			end = func() { c.Close() }
@@ -178,19 +178,19 @@ func bucketsFail(t *testing.T, m worldtest.Medium, how string, after time.Durati
 		}
 		time.AfterFunc(after, end)
 		var vectors [][]float32
-		for i := range 400 { // 30 buckets, more than are under way at once
+		for i := range 400 { // 30 buckets, more than run at once
 			vectors = append(vectors, make([]float32, 1+i*9))
 		}
 		err := nexar.AllReduceBuckets(ctx, c, vectors, nexar.Sum)
-		// It may have come too late.
-		if err != nil && !errors.Is(err, nexar.ErrRevoked) && !errors.Is(err, worldtest.ErrEnough) && !errors.Is(err, nexar.ErrClosed) && !errors.Is(err, nexar.ErrPeerFailed) {
+		// The cancellation may have been too late.
+		if err != nil && !errors.Is(err, nexar.ErrRevoked) && !errors.Is(err, worldtest.ErrCancelled) && !errors.Is(err, nexar.ErrClosed) && !errors.Is(err, nexar.ErrPeerFailed) {
 			return err
 		}
 		if how == "absent" && (err == nil || !strings.HasPrefix(err.Error(), "nexar: all_reduce_buckets: ") || !strings.Contains(err.Error(), "rank 1 ")) {
 			return fmt.Errorf("%v, want an error that names rank 1", err)
 		}
 		if n := w.PoolInUse(rank); n > 0 {
-			return fmt.Errorf("%d buffers were not put back after the error %w", n, err)
+			return fmt.Errorf("%d buffers were not returned to the pool after the error %w", n, err)
 		}
 		return nil
 	})
@@ -224,7 +224,8 @@ func TestInvalidBuckets(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// bucketsOf is a call whose first bucket has so many elements.
+// bucketsOf returns a call with vectors of these lengths, whose first bucket has first
+// elements.
 func bucketsOf(op nexar.Op, first int, lengths ...int) call {
 	text := fmt.Sprintf("all_reduce_buckets #2 (%d × float32, %v)", first, op)
 	return call{text, func(ctx context.Context, c *nexar.Comm) error {
@@ -236,8 +237,8 @@ func bucketsOf(op nexar.Op, first int, lengths ...int) call {
 	}}
 }
 
-// TestMismatchOfBuckets: vectors of other lengths do not go together even if
-// their buckets are as long, nor do other numbers of them.
+// TestMismatchOfBuckets: vectors of different lengths or numbers are a mismatch, even if
+// their buckets have equal lengths.
 func TestMismatchOfBuckets(t *testing.T) {
 	for _, calls := range [][2]call{
 		{bucketsOf(nexar.Sum, 30, 10, 20), bucketsOf(nexar.Sum, 30, 20, 10)},
@@ -261,8 +262,8 @@ func TestMismatchOfBuckets(t *testing.T) {
 	}
 }
 
-// TestBucketsInFlight: all vectors belong to the operation until it has ended,
-// those that were copied as well.
+// TestBucketsInFlight: the operation owns all vectors until it has ended, including those
+// that it has copied.
 func TestBucketsInFlight(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{BucketBytes: 400})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -282,7 +283,7 @@ func TestBucketsInFlight(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// inFlight tries to use vectors that are being reduced in buckets.
+// inFlight checks that vectors that are being reduced in buckets cannot be used.
 func inFlight(ctx context.Context, c *nexar.Comm, vectors [][]float32) error {
 	other := make([]float32, 10)
 	for i, v := range vectors {
@@ -302,8 +303,8 @@ func inFlight(ctx context.Context, c *nexar.Comm, vectors [][]float32) error {
 	return nil
 }
 
-// TestBucketsInTheWay: if one vector is in use, not even the first bucket begins.
-func TestBucketsInTheWay(t *testing.T) {
+// TestBucketsOverlap: if one of the vectors is in use, no bucket starts.
+func TestBucketsOverlap(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{BucketBytes: 400})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()
@@ -314,7 +315,7 @@ func TestBucketsInTheWay(t *testing.T) {
 				receiving := nexar.StartRecv(ctx, c, vectors[busy], 1, 0)
 				err := nexar.AllReduceBuckets(ctx, c, vectors, nexar.Sum)
 				if !errors.Is(err, nexar.ErrOverlap) || !strings.Contains(err.Error(), "with those of recv") {
-					return fmt.Errorf("%w, want ErrOverlap with what is being received", err)
+					return fmt.Errorf("%w, want ErrOverlap with the receive", err)
 				}
 				if err := nexar.Send(ctx, c, []byte{0}, 1, 0); err != nil {
 					return err
@@ -343,8 +344,8 @@ func TestBucketsInTheWay(t *testing.T) {
 	}
 }
 
-// TestStartBucketsWaits: a Start does not wait for other ranks unless it has to
-// copy more than some buckets, and then it does, with no more of them in memory.
+// TestStartBucketsWaits: StartAllReduceBuckets waits for other ranks only if it has to
+// copy more than bucket.Most buckets, and then keeps no more of them in memory.
 func TestStartBucketsWaits(t *testing.T) {
 	for _, test := range []struct {
 		packed, long int // buckets
@@ -376,7 +377,7 @@ func TestStartBucketsWaits(t *testing.T) {
 			if test.waits {
 				select {
 				case <-returned:
-					t.Fatal("it has not waited for the other rank")
+					t.Fatal("the call has not waited for the other rank")
 				case <-time.After(100 * time.Millisecond):
 				}
 				for n, end := 0, time.Now().Add(worldtest.Patience); n != bucket.Most; time.Sleep(time.Millisecond) {
@@ -407,9 +408,9 @@ func TestStartBucketsWaits(t *testing.T) {
 	}
 }
 
-// BenchmarkBuckets puts the reduction of 1,000 tensors of 4 KiB in buckets beside
-// as many all-reduces, and beside one of a vector that is as long as all of them,
-// which is the least that it can take: one of each in turn.
+// BenchmarkBuckets compares the reduction of 1,000 tensors of 4 KiB in buckets with as
+// many all-reduces, and with one all-reduce of a vector of the same total length, which
+// is a lower bound. The three run in turn.
 func BenchmarkBuckets(b *testing.B) {
 	const ranks, tensors, count = 4, 1000, 1024
 	for _, m := range []worldtest.Medium{worldtest.QUIC(), worldtest.Mem(), worldtest.SHM()} {

@@ -13,45 +13,45 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A message whose context has ended beforehand is not sent or received, and
-// nothing else has happened.
+// TestCancelledMessage: a message whose context has ended is not sent or received, and
+// the call has no other effect.
 func TestCancelledMessage(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(worldtest.ErrEnough)
+	cancel(worldtest.ErrCancelled)
 	for _, c := range comms {
 		for name, err := range map[string]error{
 			"send": nexar.Send(ctx, c, make([]float32, 300_000), 1, 0),
 			"recv": worldtest.RecvError(ctx, c, 1, 0),
 		} {
-			if !errors.Is(err, worldtest.ErrEnough) || !strings.HasPrefix(err.Error(), "nexar: "+name+": ") {
-				t.Errorf("%s: %v, want its cause: %v", name, err, worldtest.ErrEnough)
+			if !errors.Is(err, worldtest.ErrCancelled) || !strings.HasPrefix(err.Error(), "nexar: "+name+": ") {
+				t.Errorf("%s: %v, want its cause: %v", name, err, worldtest.ErrCancelled)
 			}
 		}
 	}
 	worldtest.CheckWorks(t, comms)
 }
 
-// A rank whose context has ended before it calls a collective does not take
-// part in it, which the others are told instead of waiting for it.
+// TestCancelledBefore: a rank that calls a collective with a context that has ended takes
+// no part in it, and the other ranks get an error that names it.
 func TestCancelledBefore(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, count := range []int{1, 300_000} {
 			t.Run(fmt.Sprintf("%s/%d", m.Name, count), func(t *testing.T) {
 				comms := m.Cluster(t, 3, nexar.Config{})
 				ended, cancel := context.WithCancelCause(t.Context())
-				cancel(worldtest.ErrEnough)
+				cancel(worldtest.ErrCancelled)
 				worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 					ctx, want := t.Context(), nexar.ErrRevoked
 					if rank == 1 {
-						ctx, want = ended, worldtest.ErrEnough
+						ctx, want = ended, worldtest.ErrCancelled
 					}
 					err := nexar.AllReduce(ctx, c, make([]float32, count), nexar.Sum)
 					if !errors.Is(err, want) || rank != 1 && !strings.Contains(err.Error(), "rank 1") {
 						return fmt.Errorf("%v, want %v of rank 1", err, want)
 					}
 					if err := c.Barrier(t.Context()); !errors.Is(err, nexar.ErrRevoked) {
-						return fmt.Errorf("afterwards: %v, want %v", err, nexar.ErrRevoked)
+						return fmt.Errorf("a later barrier: %v, want %v", err, nexar.ErrRevoked)
 					}
 					return nil
 				})
@@ -60,9 +60,9 @@ func TestCancelledBefore(t *testing.T) {
 	}
 }
 
-// The first operation that is cancelled while others take part in it ends the
-// communicator for all: its own rank gets the cause, the others are told whose
-// call it was.
+// TestCancelledDuring: the first operation that is cancelled while other ranks take part
+// in it revokes the communicator. Its own rank gets the cause, the others an error that
+// names the rank.
 func TestCancelledDuring(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, count := range []int{1, 300_000} {
@@ -83,7 +83,7 @@ func TestCancelledDuring(t *testing.T) {
 	}
 }
 
-// cancelDuring has ranks 0 and 1 of three begin op, and cancels it on rank 1.
+// cancelDuring starts op on ranks 0 and 1 of three, and cancels it on rank 1.
 func cancelDuring(t *testing.T, m worldtest.Medium, op func(ctx context.Context, c *nexar.Comm) error) {
 	comms := m.Cluster(t, 3, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -93,38 +93,39 @@ func cancelDuring(t *testing.T, m worldtest.Medium, op func(ctx context.Context,
 		switch rank {
 		case 1:
 			ctx, cancel := context.WithCancelCause(ctx)
-			time.AfterFunc(50*time.Millisecond, func() { cancel(worldtest.ErrEnough) })
+			time.AfterFunc(50*time.Millisecond, func() { cancel(worldtest.ErrCancelled) })
 			err := op(ctx, c)
 			ended <- struct{}{}
-			if !errors.Is(err, worldtest.ErrEnough) {
-				return fmt.Errorf("the cancelled call: %v, want %v", err, worldtest.ErrEnough)
+			if !errors.Is(err, worldtest.ErrCancelled) {
+				return fmt.Errorf("the cancelled call: %v, want %v", err, worldtest.ErrCancelled)
 			}
 		case 0:
 			err := op(ctx, c)
 			ended <- struct{}{}
 			r, ok := errors.AsType[*nexar.RevokedError](err)
-			if !ok || r.Rank != 1 || !strings.Contains(err.Error(), "revoked by rank 1: its call was cancelled: "+worldtest.ErrEnough.Error()) {
+			if !ok || r.Rank != 1 || !strings.Contains(err.Error(), "revoked by rank 1: its call was cancelled: "+worldtest.ErrCancelled.Error()) {
 				return fmt.Errorf("the call of another rank: %v", err)
 			}
 		case 2:
-			// This rank comes when it is over. It may still find all that it
-			// needs, if it has not been told yet.
+			// This rank calls after the cancellation. It may still succeed if it has
+			// not heard of the revocation.
 			<-ended
 			<-ended
-			if err := op(ctx, c); err != nil && (!errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), worldtest.ErrEnough.Error())) {
-				return fmt.Errorf("the call that comes late: %v, want ErrRevoked with %q", err, worldtest.ErrEnough)
+			if err := op(ctx, c); err != nil && (!errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), worldtest.ErrCancelled.Error())) {
+				return fmt.Errorf("the late call: %v, want ErrRevoked with %q", err, worldtest.ErrCancelled)
 			}
 		}
 		for i, err := range []error{c.Barrier(ctx), nexar.Send(ctx, c, []int8{1}, 0, 0), worldtest.RecvError(ctx, c, 0, 0)} {
-			if !errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), worldtest.ErrEnough.Error()) {
-				return fmt.Errorf("call %d afterwards: %v, want ErrRevoked with %q", i, err, worldtest.ErrEnough)
+			if !errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), worldtest.ErrCancelled.Error()) {
+				return fmt.Errorf("later call %d: %v, want ErrRevoked with %q", i, err, worldtest.ErrCancelled)
 			}
 		}
 		return nil
 	})
 }
 
-// A Recv that is cancelled before its message has come changes nothing.
+// TestCancelledRecv: a Recv that is cancelled before its message has arrived changes
+// nothing.
 func TestCancelledRecv(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, count := range []int{0, 3, 200_000} {
@@ -141,15 +142,15 @@ func TestCancelledRecv(t *testing.T) {
 						return nexar.Send(ctx, c, make([]float32, count), 1, s.tag)
 					}
 					for i, from := range []int{0, 0, nexar.AnyRank, 1} {
-						short, cancel := context.WithTimeoutCause(ctx, 3*time.Millisecond, worldtest.ErrEnough)
+						short, cancel := context.WithTimeoutCause(ctx, 3*time.Millisecond, worldtest.ErrCancelled)
 						buf := slices.Repeat([]float32{1}, count)
 						_, err := nexar.Recv(short, c, buf, from, []nexar.Tag{s.tag, nexar.AnyTag, s.tag, 7}[i])
 						cancel()
-						if !errors.Is(err, worldtest.ErrEnough) || errors.Is(err, nexar.ErrRevoked) {
-							return fmt.Errorf("recv: %v, want %v", err, worldtest.ErrEnough)
+						if !errors.Is(err, worldtest.ErrCancelled) || errors.Is(err, nexar.ErrRevoked) {
+							return fmt.Errorf("recv: %v, want %v", err, worldtest.ErrCancelled)
 						}
 						if slices.Contains(buf, 0) {
-							return errors.New("a Recv that has failed has changed its buffer")
+							return errors.New("a failed Recv has changed its buffer")
 						}
 					}
 					if err := c.Barrier(ctx); err != nil {
@@ -167,26 +168,27 @@ func TestCancelledRecv(t *testing.T) {
 	}
 }
 
-// A Send that is cancelled while it waits for its receiver ends the
+// TestCancelledSend: a Send that is cancelled while it waits for its receiver revokes the
 // communicator.
 func TestCancelledSend(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, worldtest.ErrEnough)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, worldtest.ErrCancelled)
 	defer cancel()
-	if err := nexar.Send(ctx, comms[0], make([]float32, 100_000), 1, 0); !errors.Is(err, worldtest.ErrEnough) {
-		t.Errorf("send: %v, want %v", err, worldtest.ErrEnough)
+	if err := nexar.Send(ctx, comms[0], make([]float32, 100_000), 1, 0); !errors.Is(err, worldtest.ErrCancelled) {
+		t.Errorf("send: %v, want %v", err, worldtest.ErrCancelled)
 	}
 	for _, c := range comms {
 		later, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
-		if err := c.Barrier(later); !errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), worldtest.ErrEnough.Error()) {
+		if err := c.Barrier(later); !errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), worldtest.ErrCancelled.Error()) {
 			t.Errorf("rank %d: %v, want ErrRevoked", c.Rank(), err)
 		}
 		cancel()
 	}
 }
 
-// A collective that times out names the ranks that have not called it and their calls
-// instead, even if the ranks that time out wait for others, which wait for those in turn.
+// TestCollectiveTimeout: the error of a collective that times out names the ranks that
+// have not called it and their current calls, even if ranks wait for each other in a
+// chain.
 func TestCollectiveTimeout(t *testing.T) {
 	x := make([]float32, 100_000)
 	for _, test := range []struct {
@@ -229,7 +231,7 @@ func timeOut(t *testing.T, name string, missing int, op func(ctx context.Context
 		}
 		err := op(ctx, c)
 		if err == nil {
-			err = c.Barrier(ctx) // as its part of the first has ended
+			err = c.Barrier(ctx) // its part of the first barrier may have ended
 		}
 		late, timedOut := errors.AsType[*nexar.TimeoutError](err)
 		revoked, told := errors.AsType[*nexar.RevokedError](err)
@@ -241,15 +243,15 @@ func timeOut(t *testing.T, name string, missing int, op func(ctx context.Context
 		case !timedOut && !told || told && revoked.Rank == missing:
 			return fmt.Errorf("%w, want a timeout", err)
 		case timedOut && (late.Op != name && late.Op != "barrier" || late.After != limit || late.Waiting[0] != missing):
-			return fmt.Errorf("%w, which names %v, want rank %d first", err, late.Waiting, missing)
+			return fmt.Errorf("%w: Waiting is %v, want rank %d first", err, late.Waiting, missing)
 		case timedOut && !errors.Is(err, context.DeadlineExceeded):
-			return fmt.Errorf("%w is no context.DeadlineExceeded", err)
+			return fmt.Errorf("%w: want context.DeadlineExceeded", err)
 		case !strings.Contains(err.Error(), want):
 			return fmt.Errorf("%w, want the text %q", err, want)
 		}
 		return nil
 	})
 	if took := time.Since(began); took > limit+worldtest.Patience {
-		t.Errorf("it took %v", took)
+		t.Errorf("the timeout took %v", took)
 	}
 }

@@ -14,23 +14,23 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestCombineThatDoesNotReturn: a function that panics, into a caller that recovers, ends
-// the communicator on all ranks. No rank waits for it.
-func TestCombineThatDoesNotReturn(t *testing.T) {
+// TestCombinePanics: a function that panics, in a caller that recovers, revokes the
+// communicator on all ranks. No rank waits for it.
+func TestCombinePanics(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
 		for _, count := range []int{1, 100_000} {
-			combineThatPanics(t, m, count)
+			combinePanics(t, m, count)
 		}
 	}
 }
 
-// combineThatPanics has the function panic on the rank that calls it first: with some
+// combinePanics makes the function panic on the first rank that calls it: with some
 // algorithms, some ranks never call it.
-func combineThatPanics(t *testing.T, m worldtest.Medium, count int) {
+func combinePanics(t *testing.T, m worldtest.Medium, count int) {
 	comms := m.Cluster(t, 3, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()
-	var culprit atomic.Int32 // plus 1
+	var culprit atomic.Int32 // its rank plus 1
 	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) (err error) {
 		combine := func(dst, src []int32) {
 			if culprit.CompareAndSwap(0, int32(rank)+1) {
@@ -72,9 +72,9 @@ func addTo(dst, src []int32) {
 }
 
 // TestPanicIsNoResult: if a function panics before it has combined its operands, no rank
-// gets a result, however early the other ranks could end.
+// gets a result, even if it could have ended before.
 func TestPanicIsNoResult(t *testing.T) {
-	const count = 8000 // one piece on a board
+	const count = 8000 // one piece in shared memory
 	want := slices.Repeat([]int32{3}, count)
 	for range 40 {
 		comms := worldtest.Mem().Cluster(t, 3, nexar.Config{Algorithms: []string{"all_reduce=staged"}})
@@ -99,9 +99,9 @@ func TestPanicIsNoResult(t *testing.T) {
 	}
 }
 
-// TestCombineThatScribbles: if a function changes its second operand, no other rank sees the
-// change.
-func TestCombineThatScribbles(t *testing.T) {
+// TestCombineChangesSource: if a function changes its second operand, no other rank sees
+// the change.
+func TestCombineChangesSource(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.SHM()} {
 		for _, count := range []int{1, 100_000} {
 			comms := m.Cluster(t, 3, nexar.Config{})
@@ -128,8 +128,8 @@ func TestCombineThatScribbles(t *testing.T) {
 	}
 }
 
-// TestSlowFunction: an operation that waits for its turn on this rank is not late, however
-// long the function before it takes.
+// TestSlowFunction: an operation that waits for its turn on this rank does not time out,
+// however long the function of the operation before it takes.
 func TestSlowFunction(t *testing.T) {
 	t.Parallel()
 	const limit = 2 * time.Second
@@ -148,9 +148,9 @@ func TestSlowFunction(t *testing.T) {
 	}
 }
 
-// TestOtherCallOfOneWhoLeft: a rank has made another call and left since, so it can no
-// longer name that call.
-func TestOtherCallOfOneWhoLeft(t *testing.T) {
+// TestMismatchAfterLeave: the error of a mismatch is right if the other rank has left and
+// cannot describe its call any more.
+func TestMismatchAfterLeave(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.SHM()} {
 		comms := m.Cluster(t, 2, nexar.Config{})
 		ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)

@@ -15,39 +15,38 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// An oddCompressor is None except for the functions that it replaces.
-type oddCompressor struct {
+// A customCompressor is None, but for the functions that it replaces.
+type customCompressor struct {
 	compress.None
 	append   func(dst []byte, src []float32) ([]byte, error)
 	addTo    func(dst []float32, encoded []byte) error
 	maxBytes func(n int) int
 }
 
-func (o *oddCompressor) Append(dst []byte, src []float32) ([]byte, error) {
+func (o *customCompressor) Append(dst []byte, src []float32) ([]byte, error) {
 	if o.append != nil {
 		return o.append(dst, src)
 	}
 	return o.None.Append(dst, src)
 }
 
-func (o *oddCompressor) AddTo(dst []float32, encoded []byte) error {
+func (o *customCompressor) AddTo(dst []float32, encoded []byte) error {
 	if o.addTo != nil {
 		return o.addTo(dst, encoded)
 	}
 	return o.None.AddTo(dst, encoded)
 }
 
-func (o *oddCompressor) MaxBytes(n int) int {
+func (o *customCompressor) MaxBytes(n int) int {
 	if o.maxBytes != nil {
 		return o.maxBytes(n)
 	}
 	return o.None.MaxBytes(n)
 }
 
-var errOdd = errors.New("odd")
+var errCustom = errors.New("custom")
 
-// TestInvalidCompressed: a wrong argument is an error at once and on this rank
-// alone.
+// TestInvalidCompressed: an invalid argument is an error at once, on this rank alone.
 func TestInvalidCompressed(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	c, ctx := comms[0], t.Context()
@@ -70,17 +69,17 @@ func TestInvalidCompressed(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestCompressedFails: whatever one rank does that the others cannot go along
-// with, all get an error that names it, data is as it was, nothing is kept, and
-// the communicator goes on.
+// TestCompressedFails: if one rank fails or makes a different call, all ranks get an
+// error that names it, data is unchanged, no memory is kept, and the communicator goes
+// on.
 func TestCompressedFails(t *testing.T) {
 	const ranks, odd, count = 3, 1, 3000
-	garbage := func(dst []byte, src []float32) ([]byte, error) { return append(dst, "what is this?"...), nil }
+	garbage := func(dst []byte, src []float32) ([]byte, error) { return append(dst, "garbage"...), nil }
 	for _, test := range []struct {
 		name string
-		call func(ctx context.Context, c *nexar.Comm, data []float32) error // of the odd rank
-		want error                                                          // on all ranks, if there is any in particular
-		own  error                                                          // on the odd rank
+		call func(ctx context.Context, c *nexar.Comm, data []float32) error // made by the culprit
+		want error                                                          // on all ranks, or nil for any
+		own  error                                                          // on the culprit
 		text string                                                         // on the others
 	}{
 		{"length", func(ctx context.Context, c *nexar.Comm, data []float32) error {
@@ -92,18 +91,18 @@ func TestCompressedFails(t *testing.T) {
 		{"type", func(ctx context.Context, c *nexar.Comm, data []float32) error {
 			return nexar.AllReduceCompressed(ctx, c, make([]nexar.Float16, count), nexar.Sum, compress.None{})
 		}, nexar.ErrInvalidType, nil, "its vector is of float16, and that of rank 0 of float32"},
-		{"error", odder(&oddCompressor{append: func(dst []byte, _ []float32) ([]byte, error) { return dst, errOdd }}),
-			nil, errOdd, "its vector could not be compressed there"},
-		{"configuration", odder(&compress.TopK{K: -1}), nil, compress.ErrConfig, "its vector could not be compressed there"},
-		{"garbage", odder(&oddCompressor{append: garbage}), compress.ErrFormat, nil, "malformed encoding"},
-		{"nothing", odder(&oddCompressor{append: func([]byte, []float32) ([]byte, error) { return nil, nil }}), compress.ErrFormat, nil, "malformed encoding"},
-		{"more than it says", odder(&oddCompressor{maxBytes: func(n int) int { return 12_015 }}),
+		{"error", customCall(&customCompressor{append: func(dst []byte, _ []float32) ([]byte, error) { return dst, errCustom }}),
+			nil, errCustom, "its vector could not be compressed there"},
+		{"configuration", customCall(&compress.TopK{K: -1}), nil, compress.ErrConfig, "its vector could not be compressed there"},
+		{"garbage", customCall(&customCompressor{append: garbage}), compress.ErrFormat, nil, "malformed encoding"},
+		{"nothing", customCall(&customCompressor{append: func([]byte, []float32) ([]byte, error) { return nil, nil }}), compress.ErrFormat, nil, "malformed encoding"},
+		{"more than it says", customCall(&customCompressor{maxBytes: func(n int) int { return 12_015 }}),
 			nexar.ErrTooLarge, nil, "its encoding has 12016 bytes, and MaxBytes allows 12015"},
-		{"many more", odder(&oddCompressor{append: func(dst []byte, _ []float32) ([]byte, error) { return append(dst, make([]byte, 1<<20)...), nil }}),
+		{"far too many bytes", customCall(&customCompressor{append: func(dst []byte, _ []float32) ([]byte, error) { return append(dst, make([]byte, 1<<20)...), nil }}),
 			nexar.ErrTooLarge, nil, "its encoding has 1048576 bytes"},
-		{"over the limit", odder(&oddCompressor{maxBytes: func(int) int { return 1 << 40 }, append: unwanted}),
+		{"over the limit", customCall(&customCompressor{maxBytes: func(int) int { return 1 << 40 }, append: unwanted}),
 			nexar.ErrTooLarge, nil, "its encoding would be more than the limit there allows"},
-		{"negative", odder(&oddCompressor{maxBytes: func(int) int { return -1 }, append: unwanted}),
+		{"negative", customCall(&customCompressor{maxBytes: func(int) int { return -1 }, append: unwanted}),
 			nexar.ErrTooLarge, nil, "its encoding would be more than the limit there allows"},
 	} {
 		for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
@@ -115,7 +114,7 @@ func TestCompressedFails(t *testing.T) {
 				defer cancel()
 				worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 					data := slices.Repeat([]float32{float32(rank + 1)}, count)
-					before, call, text := slices.Clone(data), odder(compress.None{}), test.text
+					before, call, text := slices.Clone(data), customCall(compress.None{}), test.text
 					if rank == odd {
 						call = test.call
 					}
@@ -144,7 +143,7 @@ func TestCompressedFails(t *testing.T) {
 	}
 }
 
-// allBack reports buffers of the pool of a rank that are still in use.
+// allBack returns an error if a buffer of the pool of a rank is in use.
 func allBack(w *worldtest.World, rank int) error {
 	if n := w.PoolInUse(rank); n > 0 {
 		return fmt.Errorf("%d buffers were not put back", n)
@@ -152,8 +151,8 @@ func allBack(w *worldtest.World, rank int) error {
 	return nil
 }
 
-// odder is a call with a compressor.
-func odder(comp compress.Compressor) func(ctx context.Context, c *nexar.Comm, data []float32) error {
+// customCall returns a call with a compressor.
+func customCall(comp compress.Compressor) func(ctx context.Context, c *nexar.Comm, data []float32) error {
 	return func(ctx context.Context, c *nexar.Comm, data []float32) error {
 		return nexar.AllReduceCompressed(ctx, c, data, nexar.Sum, comp)
 	}
@@ -161,9 +160,10 @@ func odder(comp compress.Compressor) func(ctx context.Context, c *nexar.Comm, da
 
 func unwanted([]byte, []float32) ([]byte, error) { panic("a vector was compressed that is too large") }
 
-// TestCompressorsThatDiffer: all ranks get the same error, which names the ranks and their
-// compressors. Fields may differ, and some ranks may use feedback.
-func TestCompressorsThatDiffer(t *testing.T) {
+// TestDifferentCompressors: if the ranks have compressors of different kinds, all get the
+// same error, which names the ranks and their compressors. Fields may differ, and some
+// ranks may use feedback.
+func TestDifferentCompressors(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	feedback := &compress.ErrorFeedback{Compressor: compress.Cast16{}}
 	for _, test := range []struct {
@@ -197,7 +197,7 @@ func TestCompressorsThatDiffer(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// cloned is another compressor of the same kind.
+// cloned is another compressor with the same kind.
 func cloned(comp compress.Compressor) compress.Compressor {
 	switch comp := comp.(type) {
 	case *compress.TopK:
@@ -208,12 +208,12 @@ func cloned(comp compress.Compressor) compress.Compressor {
 	return comp
 }
 
-// A silent compressor does not report its kind.
+// silent is a compressor without a kind.
 type silent struct{ compress.Compressor }
 
-// TestSilentCompressorsThatDiffer: a rank cannot read the encodings of the others, nor they
-// its own.
-func TestSilentCompressorsThatDiffer(t *testing.T) {
+// TestDifferentSilentCompressors: a rank with another compressor fails to decode, and its
+// vector cannot be decoded by the others.
+func TestDifferentSilentCompressors(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 		comp, blamed, data := compress.Compressor(compress.None{}), 1, []float32{1, 2}
@@ -229,18 +229,18 @@ func TestSilentCompressorsThatDiffer(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestCompressorThatPanics: on its rank so does the call, and the others do not
-// wait for it.
-func TestCompressorThatPanics(t *testing.T) {
+// TestCompressorPanics: the call panics on the rank of the compressor, and the other
+// ranks do not wait for it.
+func TestCompressorPanics(t *testing.T) {
 	const ranks, odd = 3, 2
 	for _, test := range []struct {
 		name string
 		comp compress.Compressor
 		told bool // the others
 	}{
-		{"append", &oddCompressor{append: func([]byte, []float32) ([]byte, error) { panic(errOdd) }}, true},
-		{"max bytes", &oddCompressor{maxBytes: func(int) int { panic(errOdd) }}, true},
-		{"add to", &oddCompressor{addTo: func([]float32, []byte) error { panic(errOdd) }}, false},
+		{"append", &customCompressor{append: func([]byte, []float32) ([]byte, error) { panic(errCustom) }}, true},
+		{"max bytes", &customCompressor{maxBytes: func(int) int { panic(errCustom) }}, true},
+		{"add to", &customCompressor{addTo: func([]float32, []byte) error { panic(errCustom) }}, false},
 	} {
 		for _, begin := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/begun=%v", test.name, begin), func(t *testing.T) {
@@ -260,8 +260,8 @@ func TestCompressorThatPanics(t *testing.T) {
 					p, err := recovered(call)
 					e, told := errors.AsType[*nexar.CompressError](err)
 					switch {
-					case rank == odd && (p == nil || !strings.Contains(fmt.Sprint(p), errOdd.Error())):
-						return fmt.Errorf("panicked with %v, want %v (error %w)", p, errOdd, err)
+					case rank == odd && (p == nil || !strings.Contains(fmt.Sprint(p), errCustom.Error())):
+						return fmt.Errorf("panicked with %v, want %v (error %w)", p, errCustom, err)
 					case rank != odd && (p != nil || told != test.told):
 						return fmt.Errorf("got %w, panicked with %v", err, p)
 					case told && (e.Rank != odd || !strings.Contains(err.Error(), "rank 2: its compressor has panicked")):
@@ -273,7 +273,7 @@ func TestCompressorThatPanics(t *testing.T) {
 					if err := allBack(w, rank); err != nil {
 						return err
 					}
-					// The vector can be used again.
+					// The vector must be usable again.
 					return nexar.StartAllReduce(ctx, c, data, nexar.Sum).Wait()
 				})
 				worldtest.CheckWorks(t, comms)
@@ -282,15 +282,15 @@ func TestCompressorThatPanics(t *testing.T) {
 	}
 }
 
-// recovered returns the value that f panics with, or else its error.
+// recovered returns the value that f panics with, or its error.
 func recovered(f func() error) (p any, err error) {
 	defer func() { p = recover() }()
 	return nil, f()
 }
 
-// TestCompressorThatEndsItsGoroutine: no rank waits for the call whose compressor ended its
+// TestCompressorGoexit: no rank waits for the call of a compressor that ends its
 // goroutine.
-func TestCompressorThatEndsItsGoroutine(t *testing.T) {
+func TestCompressorGoexit(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()
@@ -299,7 +299,7 @@ func TestCompressorThatEndsItsGoroutine(t *testing.T) {
 			ended := make(chan bool)
 			go func() {
 				defer close(ended)
-				nexar.AllReduceCompressed(ctx, c, []float32{1}, nexar.Sum, &oddCompressor{append: func(dst []byte, _ []float32) ([]byte, error) {
+				nexar.AllReduceCompressed(ctx, c, []float32{1}, nexar.Sum, &customCompressor{append: func(dst []byte, _ []float32) ([]byte, error) {
 					runtime.Goexit()
 					return dst, nil
 				}})
@@ -315,9 +315,9 @@ func TestCompressorThatEndsItsGoroutine(t *testing.T) {
 	})
 }
 
-// TestStartedCompressorThatEndsItsGoroutine: the vector can be used again, and Wait reports
-// an incomplete sum as an error.
-func TestStartedCompressorThatEndsItsGoroutine(t *testing.T) {
+// TestStartedCompressorGoexit: the vector can be used again, and Wait reports an
+// incomplete sum as an error.
+func TestStartedCompressorGoexit(t *testing.T) {
 	w := worldtest.Mem().World(t, 1, nexar.Config{})
 	comms := w.Comms
 	child, err := comms[0].Dup(t.Context())
@@ -329,7 +329,7 @@ func TestStartedCompressorThatEndsItsGoroutine(t *testing.T) {
 	ended := make(chan bool)
 	go func() {
 		defer close(ended)
-		nexar.StartAllReduceCompressed(t.Context(), child, data, nexar.Sum, &oddCompressor{append: func(dst []byte, _ []float32) ([]byte, error) {
+		nexar.StartAllReduceCompressed(t.Context(), child, data, nexar.Sum, &customCompressor{append: func(dst []byte, _ []float32) ([]byte, error) {
 			runtime.Goexit()
 			return dst, nil
 		}})
@@ -339,12 +339,12 @@ func TestStartedCompressorThatEndsItsGoroutine(t *testing.T) {
 	if err := nexar.StartAllReduce(t.Context(), child, data, nexar.Sum).Wait(); errors.Is(err, nexar.ErrOverlap) {
 		t.Errorf("the vector after an encoding that did not end: %v", err)
 	}
-	err = nexar.StartAllReduceCompressed(t.Context(), comms[0], data, nexar.Sum, &oddCompressor{addTo: func([]float32, []byte) error {
+	err = nexar.StartAllReduceCompressed(t.Context(), comms[0], data, nexar.Sum, &customCompressor{addTo: func([]float32, []byte) error {
 		runtime.Goexit()
 		return nil
 	}}).Wait()
 	if e, ok := errors.AsType[*nexar.CompressError](err); !ok || e.Rank != 0 || !worldtest.HasText(err, "its compressor has ended the goroutine") || data[0] != 1 {
-		t.Errorf("a sum that was not made: %v, error %v, want a CompressError of rank 0", data, err)
+		t.Errorf("incomplete sum: %v, error %v, want a CompressError of rank 0", data, err)
 	}
 	if err := allBack(w, 0); err != nil {
 		t.Error(err)
@@ -354,8 +354,8 @@ func TestStartedCompressorThatEndsItsGoroutine(t *testing.T) {
 	}
 }
 
-// TestCompressedMax: no more memory is taken than is allowed, and as much as is
-// needed if nothing is said.
+// TestCompressedMax: the call uses no more memory than its limit; without a limit, as
+// much as it needs.
 func TestCompressedMax(t *testing.T) {
 	const ranks, count = 4, 1000
 	need := ranks * compress.None{}.MaxBytes(count)
@@ -370,7 +370,7 @@ func TestCompressedMax(t *testing.T) {
 		{"0", 0, nil},
 		{fmt.Sprint(need - 1), 0, nexar.ErrTooLarge},
 		{fmt.Sprint(need), 0, nil},
-		{"1", need, nil}, // What the program says counts.
+		{"1", need, nil}, // The setting of the program counts.
 	} {
 		t.Run(fmt.Sprintf("%d, and %q in the environment", test.limit, test.setting), func(t *testing.T) {
 			t.Setenv("NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", test.setting)
@@ -391,8 +391,8 @@ func TestCompressedMax(t *testing.T) {
 	}
 }
 
-// TestTooLargeTakesNoMemory: neither a copy of the vector is made nor room for
-// encodings.
+// TestTooLargeTakesNoMemory: a vector beyond the limit is refused before its copy or room
+// for encodings is allocated.
 func TestTooLargeTakesNoMemory(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{CompressedMaxBytes: 1 << 20})
 	data := make([][]nexar.BFloat16, 2)
@@ -402,7 +402,7 @@ func TestTooLargeTakesNoMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
-		err := nexar.AllReduceCompressed(t.Context(), c, data[rank], nexar.Sum, &oddCompressor{append: unwanted})
+		err := nexar.AllReduceCompressed(t.Context(), c, data[rank], nexar.Sum, &customCompressor{append: unwanted})
 		if !errors.Is(err, nexar.ErrTooLarge) {
 			return fmt.Errorf("%w, want ErrTooLarge", err)
 		}
@@ -413,7 +413,7 @@ func TestTooLargeTakesNoMemory(t *testing.T) {
 		t.Errorf("%d bytes were allocated, for a limit of 1 MiB", grown)
 	}
 	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
-		err := nexar.AllReduceCompressed(t.Context(), c, data[rank][:10], nexar.Sum, &oddCompressor{maxBytes: func(int) int { return math.MaxInt }, append: unwanted})
+		err := nexar.AllReduceCompressed(t.Context(), c, data[rank][:10], nexar.Sum, &customCompressor{maxBytes: func(int) int { return math.MaxInt }, append: unwanted})
 		if !errors.Is(err, nexar.ErrTooLarge) {
 			return fmt.Errorf("%w, want ErrTooLarge", err)
 		}
@@ -422,8 +422,8 @@ func TestTooLargeTakesNoMemory(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestMaxBytesBeyondAll: without a configured limit, a compressor whose MaxBytes exceeds the
-// limit of a call, or is negative, is still an error.
+// TestMaxBytesBeyondAll: without a configured limit, a compressor whose MaxBytes exceeds
+// the limit of a call, or is negative, is an error.
 func TestMaxBytesBeyondAll(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{CompressedMaxBytes: -1})
 	for most, text := range map[int]string{
@@ -432,7 +432,7 @@ func TestMaxBytesBeyondAll(t *testing.T) {
 		-7:          "MaxBytes of 10 elements is -7",
 	} {
 		worldtest.OnAll(t, comms, func(_ int, c *nexar.Comm) error {
-			err := nexar.AllReduceCompressed(t.Context(), c, make([]float32, 10), nexar.Sum, &oddCompressor{maxBytes: func(int) int { return most }, append: unwanted})
+			err := nexar.AllReduceCompressed(t.Context(), c, make([]float32, 10), nexar.Sum, &customCompressor{maxBytes: func(int) int { return most }, append: unwanted})
 			if !errors.Is(err, nexar.ErrTooLarge) || c.Rank() == 0 && !strings.Contains(err.Error(), text) {
 				return fmt.Errorf("%w, want ErrTooLarge and the text %q", err, text)
 			}
@@ -442,12 +442,12 @@ func TestMaxBytesBeyondAll(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestCompressedInFlight: the vector belongs to the operation until it has ended.
+// TestCompressedInFlight: the operation owns the vector until it has ended.
 func TestCompressedInFlight(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 1, nexar.Config{})
 	c, data := comms[0], make([]float32, 10)
 	within := make(chan error, 1)
-	comp := &oddCompressor{append: func(dst []byte, src []float32) ([]byte, error) {
+	comp := &customCompressor{append: func(dst []byte, src []float32) ([]byte, error) {
 		within <- nexar.StartAllReduce(t.Context(), c, data[5:], nexar.Sum).Wait()
 		return compress.None{}.Append(dst, src)
 	}}
@@ -462,7 +462,7 @@ func TestCompressedInFlight(t *testing.T) {
 	}
 }
 
-// TestMismatchOfCompressed: another call than the others make.
+// TestMismatchOfCompressed: a compressed all-reduce and another call are a mismatch.
 func TestMismatchOfCompressed(t *testing.T) {
 	compressed := call{"all_reduce_compressed #2", func(ctx context.Context, c *nexar.Comm) error {
 		return nexar.AllReduceCompressed(ctx, c, make([]float32, 10), nexar.Sum, compress.None{})

@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// compressors are all of package compress, new ones for each rank.
+// compressors returns a new compressor of each kind of package compress.
 func compressors() map[string]func() compress.Compressor {
 	return map[string]func() compress.Compressor{
 		"none":           func() compress.Compressor { return compress.None{} },
@@ -33,8 +33,8 @@ func compressors() map[string]func() compress.Compressor {
 	}
 }
 
-// TestCompressed: with every compressor all ranks get the same bits over several steps: the
-// sum of the decoded vectors in the order of the ranks.
+// TestCompressed: with each compressor all ranks get the same bits over several steps:
+// the sum of the decoded vectors in the order of the ranks.
 func TestCompressed(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium
@@ -61,8 +61,8 @@ func TestCompressed(t *testing.T) {
 						if worldtest.Brief() && h>>24%12 != 0 {
 							continue
 						}
-						p := pressing{compressor: compressors()[name], count: count, op: [...]nexar.Op{nexar.Sum, nexar.Avg}[h%2], begin: h>>8%3 == 0}
-						if err := pressers()[h>>16%4](w, p); err != nil {
+						p := compressedTrial{compressor: compressors()[name], count: count, op: [...]nexar.Op{nexar.Sum, nexar.Avg}[h%2], begin: h>>8%3 == 0}
+						if err := compressedTrials()[h>>16%4](w, p); err != nil {
 							t.Fatalf("%s, %d elements, %v: %v", name, count, p.op, err)
 						}
 					}
@@ -72,23 +72,23 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-// A pressing is a compressed all-reduce to try on all ranks, for several steps.
-type pressing struct {
+// A compressedTrial is a compressed all-reduce on all ranks, for several steps.
+type compressedTrial struct {
 	compressor func() compress.Compressor
 	count      int
 	op         nexar.Op
 	begin      bool
 }
 
-// pressers try it with each of the types.
-func pressers() [4]func(w *worldtest.World, p pressing) error {
-	return [...]func(w *worldtest.World, p pressing) error{press[float32], press[nexar.Float16], press[float64], press[nexar.BFloat16]}
+// compressedTrials has a trial for each type.
+func compressedTrials() [4]func(w *worldtest.World, p compressedTrial) error {
+	return [...]func(w *worldtest.World, p compressedTrial) error{press[float32], press[nexar.Float16], press[float64], press[nexar.BFloat16]}
 }
 
-// pressSteps are enough steps for the residue of one step to arrive in another.
+// pressSteps is enough for the residue of a step to arrive in a later one.
 const pressSteps = 3
 
-func press[T nexar.Number](w *worldtest.World, p pressing) error {
+func press[T nexar.Number](w *worldtest.World, p compressedTrial) error {
 	comms := w.Comms
 	want := pressed[T](len(comms), p)
 	got := make([][][]byte, pressSteps)
@@ -126,8 +126,8 @@ func press[T nexar.Number](w *worldtest.World, p pressing) error {
 	return err
 }
 
-// gradient is the vector of a rank in a step, with a few numbers among the others
-// that are not finite.
+// gradient returns the vector of a rank in a step, with a few numbers that are not
+// finite.
 func gradient[T nexar.Number](rank, step, n int) []T {
 	v := make([]T, n)
 	for i := range v {
@@ -168,9 +168,9 @@ func valueOf[T nexar.Number](x T) float32 {
 	return nexar.BFloat16(bits).Float32()
 }
 
-// exactly returns the result of each step for a compressor that keeps float64: the sum in
-// float64, in the order of the ranks.
-func exactly[T nexar.Number](n int, p pressing) (steps [][]T) {
+// exactly returns the expected result of each step for a compressor that keeps float64:
+// the sum in float64, in the order of the ranks.
+func exactly[T nexar.Number](n int, p compressedTrial) (steps [][]T) {
 	for step := range pressSteps {
 		total := make([]float64, p.count)
 		for rank := range n {
@@ -197,9 +197,9 @@ func exactly[T nexar.Number](n int, p pressing) (steps [][]T) {
 	return steps
 }
 
-// pressed returns the right result of each step: the decoded vectors of all ranks, added in
-// their order.
-func pressed[T nexar.Number](n int, p pressing) (steps [][]T) {
+// pressed returns the expected result of each step: the decoded vectors of all ranks,
+// added in their order.
+func pressed[T nexar.Number](n int, p compressedTrial) (steps [][]T) {
 	comps := make([]compress.Compressor, n)
 	for rank := range comps {
 		comps[rank] = p.compressor()
@@ -234,8 +234,8 @@ func pressed[T nexar.Number](n int, p pressing) (steps [][]T) {
 	return steps
 }
 
-// TestUncompressed: without compression the sum is that of the elements in the
-// order of the ranks, rounded after each.
+// TestUncompressed: without compression the sum is that of the elements in the order of
+// the ranks, rounded after each addition.
 func TestUncompressed(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 4, nexar.Config{})
 	const count = 5000
@@ -260,13 +260,13 @@ func TestUncompressed(t *testing.T) {
 	})
 }
 
-// summand is such that the sum depends on the order.
+// summand returns elements whose sum depends on the order.
 func summand(rank, i int) float32 {
 	h := worldtest.Mix(uint64(rank)<<32 + uint64(i))
 	return float32(math.Ldexp(float64(h>>40), int(h%30)))
 }
 
-// TestErrorFeedback: the part of a vector that a step leaves out is sent in a later step, so
+// TestErrorFeedback: the part of a vector that a step omits is sent in a later step, so
 // that after enough steps all of it has arrived.
 func TestErrorFeedback(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})

@@ -13,10 +13,9 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestConformance tries every collective with every algorithm that fits and with the choice
-// of the model, for all types, ops and roots, and for lengths around every limit. Over mem
-// it makes every trial; over other transports it makes a sample that is spread over all
-// trials.
+// TestConformance runs every collective with every algorithm and with the choice of the
+// model, for all types, ops and roots, and for lengths around every limit. Over mem it
+// runs all trials, and over other transports a sample that is spread over all trials.
 func TestConformance(t *testing.T) {
 	mostRanks := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16}
 	someRanks := []int{2, 3, 4, 5, 8}
@@ -27,7 +26,7 @@ func TestConformance(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium
 		ranks  []int
-		sample uint64 // one in so many trials
+		sample uint64 // runs one of so many trials
 	}{
 		{worldtest.Mem(), mostRanks, 1},
 		{worldtest.MemLinks(), mostRanks, 3},
@@ -44,7 +43,7 @@ func TestConformance(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/ranks=%d", test.Name, n), func(t *testing.T) {
 				test.Require(t)
 				comms := test.Cluster(t, n, nexar.Config{})
-				b := book{n: n, kinds: kinds(), network: test.Cost}
+				b := trialGenerator{n: n, kinds: kinds(), network: test.Cost}
 				tried := make(map[plan.Collective]int)
 				all, sampled := uint64(0), 0
 				for tr := range b.trials {
@@ -64,16 +63,16 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// A book makes the trials for n ranks.
-type book struct {
+// A trialGenerator generates trials for n ranks.
+type trialGenerator struct {
 	n       int
 	kinds   []*kind
 	network cost.Network
-	drawn   uint64 // how many trials have been made
+	drawn   uint64 // number of trials
 }
 
 // algorithms returns all algorithms for ranks on the hosts of hostsOf.
-func (b *book) algorithms(c plan.Collective) []plan.Algorithm {
+func (b *trialGenerator) algorithms(c plan.Collective) []plan.Algorithm {
 	return plan.AlgorithmsOn(c, hostsOf(b.n))
 }
 
@@ -86,7 +85,7 @@ func hostsOf(n int) plan.Hosts {
 	return plan.HostsOf(names)
 }
 
-// ops are those of integers; floats have the first floatOps of them.
+// ops are the ops of integers. Floats have the first floatOps of them.
 var ops = [...]nexar.Op{nexar.Sum, nexar.Prod, nexar.Min, nexar.Max, nexar.Avg, nexar.BitAnd, nexar.BitOr, nexar.BitXor}
 
 const floatOps = 5
@@ -98,9 +97,9 @@ func (k *kind) ops() []nexar.Op {
 	return ops[:]
 }
 
-// draw completes a trial: the fields that it leaves open differ from one trial to the next,
-// and are the same in every run.
-func (b *book) draw(tr trial) trial {
+// draw fills in the open fields of a trial. They vary between trials, and are the same in
+// each run.
+func (b *trialGenerator) draw(tr trial) trial {
 	b.drawn++
 	h := worldtest.Mix(b.drawn)
 	if tr.kind == nil {
@@ -111,13 +110,13 @@ func (b *book) draw(tr trial) trial {
 		tr.op = list[h>>16%uint64(len(list))]
 		tr.flavour = flavour(h >> 24 % uint64(flavours))
 	}
-	tr.late = int(h >> 32 % uint64(8*b.n)) // mostly none
+	tr.late = int(h >> 32 % uint64(8*b.n)) // usually none
 	tr.started = h>>56%3 == 0
 	return tr
 }
 
-// trials are all trials, the ones of different kinds mixed.
-func (b *book) trials(yield func(trial) bool) {
+// trials returns all trials, those of different kinds mixed.
+func (b *trialGenerator) trials(yield func(trial) bool) {
 	next, stop := iter.Pull(b.matrix)
 	defer stop()
 	for tr := range b.shapes {
@@ -136,9 +135,9 @@ func (b *book) trials(yield func(trial) bool) {
 	}
 }
 
-// matrix is every collective that reduces, with every type, op and flavour,
-// where the tuner changes its mind, and with functions.
-func (b *book) matrix(yield func(trial) bool) {
+// matrix returns trials of each reduction, with every type, op and flavour, at the
+// lengths where the tuner switches, and with functions.
+func (b *trialGenerator) matrix(yield func(trial) bool) {
 	for _, c := range plan.Collectives() {
 		if !c.Reduces() {
 			continue
@@ -167,8 +166,8 @@ func (b *book) matrix(yield func(trial) bool) {
 	}
 }
 
-// custom is AllReduceFunc by every algorithm that keeps the order of ranks.
-func (b *book) custom() (list []trial) {
+// custom returns AllReduceFunc by every algorithm that keeps the order of ranks.
+func (b *trialGenerator) custom() (list []trial) {
 	for i, a := range b.algorithms(plan.AllReduce) {
 		if !a.Ordered || !a.Fits(b.n) {
 			continue
@@ -184,9 +183,9 @@ func (b *book) custom() (list []trial) {
 	return list
 }
 
-// switches are vectors of the lengths at which the tuner chooses another
-// algorithm or number of channels, and the next shorter ones.
-func (b *book) switches() (list []trial) {
+// switches returns the lengths at which the tuner switches to another algorithm or number
+// of channels, and the next shorter ones.
+func (b *trialGenerator) switches() (list []trial) {
 	tuner := cost.New(b.network)
 	most := 22
 	if b.n > 5 {
@@ -219,9 +218,9 @@ func (b *book) switches() (list []trial) {
 	return list
 }
 
-// shapes are all collectives by all algorithms: from and to all roots, on
-// several channels, for lengths small and around the limits.
-func (b *book) shapes(yield func(trial) bool) {
+// shapes returns all collectives by all algorithms, with all roots and several numbers of
+// channels, for short lengths and lengths around the limits.
+func (b *trialGenerator) shapes(yield func(trial) bool) {
 	for _, c := range plan.Collectives() {
 		for i, a := range b.algorithms(c) {
 			if !a.Fits(b.n) {
@@ -253,8 +252,8 @@ func (b *book) shapes(yield func(trial) bool) {
 	}
 }
 
-// lengths are small ones.
-func (b *book) lengths(tr trial) (list []trial) {
+// lengths returns short lengths.
+func (b *trialGenerator) lengths(tr trial) (list []trial) {
 	if tr.collective == plan.Barrier {
 		return []trial{b.draw(tr)}
 	}
@@ -265,7 +264,7 @@ func (b *book) lengths(tr trial) (list []trial) {
 	return list
 }
 
-// inBlocks says that every rank has a block of the vector.
+// inBlocks reports whether each rank has a block of the vector.
 func inBlocks(c plan.Collective) bool {
 	switch c {
 	case plan.Gather, plan.AllGather, plan.Scatter, plan.ReduceScatter, plan.AllToAll:
@@ -274,9 +273,9 @@ func inBlocks(c plan.Collective) bool {
 	return false
 }
 
-// channels are the numbers of channels to try. Messages of several blocks go
-// on one channel.
-func (b *book) channels(c plan.Collective, a plan.Algorithm, root int) []int {
+// channels returns the numbers of channels to try. Messages of several blocks use one
+// channel.
+func (b *trialGenerator) channels(c plan.Collective, a plan.Algorithm, root int) []int {
 	if inBlocks(c) {
 		for _, p := range a.Plans(b.n, root) {
 			if !linkexec.Compile(p, b.n).Single() {
@@ -287,15 +286,14 @@ func (b *book) channels(c plan.Collective, a plan.Algorithm, root int) []int {
 	return []int{1, 3, 8}
 }
 
-// The limits are lengths of a message in bytes: the buffer of the reader of a link, the
-// first size of the ring of a pipe over mem, the longest message without a grant, and the
-// longest piece of a granted message.
+// limits returns vectors whose messages are as long as a limit, or longer or shorter by
+// an element; and, over several channels to a late rank, many more bytes than the credit.
 var limits = [...]int{2 << 10, 4 << 10, wire.PayloadMax, wire.SegmentMax}
 
 // limits are vectors whose messages have the length of a limit, or an element
 // more or less; and, over several channels to a rank that is late, many more
 // bytes than may be sent to it before it calls.
-func (b *book) limits(tr trial) (list []trial) {
+func (b *trialGenerator) limits(tr trial) (list []trial) {
 	channels := b.channels(tr.collective, b.algorithms(tr.collective)[tr.algorithm], tr.root)
 	chunks := 1
 	if !inBlocks(tr.collective) {

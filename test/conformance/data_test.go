@@ -11,8 +11,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A kind is a type of elements. The tests compute with its bit patterns, 64-bit integers and
-// float64, and not with the kernel.
+// A kind is an element type. The tests compute with its bit patterns, 64-bit integers and
+// float64, independently of the kernel.
 type kind struct {
 	typ       kernel.Type
 	signed    bool
@@ -45,12 +45,12 @@ func kinds() []*kind {
 	}
 }
 
-// bits is the size of an element.
+// bits returns the size of an element in bits.
 func (k *kind) bits() int { return 8 * k.typ.Size() }
 
 func (k *kind) isFloat() bool { return k.digits > 0 }
 
-// extended is the integer with these bits, as 64 bits.
+// extended returns the integer with these bits, extended to 64 bits.
 func (k *kind) extended(bits uint64) int64 {
 	unused := 64 - k.bits()
 	if k.signed {
@@ -59,16 +59,15 @@ func (k *kind) extended(bits uint64) int64 {
 	return int64(bits << unused >> unused)
 }
 
-// A flavour says which values vectors have.
+// A flavour is a set of values for vectors.
 type flavour int
 
 const (
-	// exact values are such that no float is rounded on the way, in whatever
-	// order they are combined.
+	// exact values can be combined in any order without rounding.
 	exact flavour = iota
 	// rounded values need all digits of a float.
 	rounded
-	// special values are infinite, zero, and none at all.
+	// special values are infinities, zeros and NaNs.
 	special
 	flavours
 )
@@ -77,11 +76,10 @@ func (f flavour) String() string {
 	return [...]string{exact: "exact", rounded: "rounded", special: "special"}[f]
 }
 
-// valuesMax is how many values a vector is made of; it is prime.
+// valuesMax is the number of different values in a vector. It is prime.
 const valuesMax = 251
 
-// values are the values that vectors of a flavour are made of, as bits. Those
-// of integers have all bits in all flavours.
+// values returns the values of a flavour, as bits. Integers use all bits in all flavours.
 func (k *kind) values(op nexar.Op, f flavour) []uint64 {
 	v := make([]uint64, valuesMax)
 	for i := range v {
@@ -111,7 +109,7 @@ func floatValue(h uint64, op nexar.Op, f flavour) float64 {
 	return sign * float64(h%16)
 }
 
-// pick says which value rank has at position i.
+// pick returns the index of the value of a rank at position i.
 func pick(rank, i int) int {
 	h := uint32(i)*2654435761 + uint32(rank+1)*0x85ebca6b
 	h ^= h >> 15
@@ -120,7 +118,7 @@ func pick(rank, i int) int {
 	return int(uint64(h) * valuesMax >> 32)
 }
 
-// fill makes dst the vector of rank from position at on.
+// fill makes dst the vector of a rank from position at on.
 //
 //go:norace
 func fill[T nexar.Number](dst []T, values []uint64, rank, at int) {
@@ -133,7 +131,7 @@ func fill[T nexar.Number](dst []T, values []uint64, rank, at int) {
 	}
 }
 
-// toBits is the bit pattern of x, and fromBits its inverse.
+// toBits returns the bit pattern of x; fromBits is its inverse.
 func toBits[T nexar.Number](x T) uint64 {
 	p := unsafe.Pointer(&x)
 	switch unsafe.Sizeof(x) {
@@ -163,14 +161,14 @@ func fromBits[T nexar.Number](bits uint64) (x T) {
 	return x
 }
 
-// A segment is a part of a vector that an operation must have made: positions
-// at to at+n of the vectors of the ranks lo ≤ rank < hi, combined in order.
+// A segment is an expected part of a result: positions at to at+n of the vectors of the
+// ranks lo ≤ rank < hi, combined in order.
 type segment struct {
 	lo, hi int
 	at, n  int
 }
 
-// verify compares a vector with the right one.
+// verify compares a vector with the expected one.
 func verify[T nexar.Number](tr trial, got []T, want []segment) error {
 	o := newOracle(tr)
 	pos := 0
@@ -188,10 +186,10 @@ func verify[T nexar.Number](tr trial, got []T, want []segment) error {
 	return nil
 }
 
-// guardBand is how many elements around a vector must stay as they are.
+// guardBand is the number of elements around a vector that must not change.
 const guardBand = 5
 
-// guardByte fills them.
+// guardByte fills the guard bands.
 const guardByte = 0xa5
 
 // A guarded vector lies between two guard bands.

@@ -13,7 +13,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A rounding is a vector of many elements for each rank, whose sums have to be rounded, and
+// A rounding has a vector of many elements for each rank, whose sums must be rounded, and
 // the results.
 type rounding[T nexar.Number] struct {
 	vectors [][]T // by rank
@@ -24,7 +24,7 @@ type rounding[T nexar.Number] struct {
 	scan, below [][]T // by rank: that of the ranks up to it, and before it
 }
 
-// roundings is the number of elements; it is prime.
+// roundings is the number of elements. It is prime.
 const roundings = 4093
 
 // newRounding computes the results on ranks that share memory.
@@ -59,7 +59,8 @@ func newRounding[T nexar.Number](t *testing.T, n int, op nexar.Op) *rounding[T] 
 	return s
 }
 
-// from are count elements of a vector, from one on, which begins anew at its end.
+// from returns count elements of a vector, from one on. At its end the vector starts
+// again.
 func from[T any](v []T, at, count int) (part []T) {
 	for i := range count {
 		part = append(part, v[(at+i)%len(v)])
@@ -67,7 +68,7 @@ func from[T any](v []T, at, count int) (part []T) {
 	return part
 }
 
-// reductionNames are functions that reduce, by the collective that pins name.
+// reductionNames are the names of reductions, by the collective that pins name.
 func reductionNames() map[plan.Collective][]string {
 	return map[plan.Collective][]string{
 		plan.AllReduce:     {"all_reduce", "all_reduce_func", "all_reduce_buckets"},
@@ -134,8 +135,7 @@ func sameBits[T nexar.Number](got, want []T) error {
 	return nil
 }
 
-// pinsOf are all ways that can be asked for: each algorithm by its name, and on
-// so many channels.
+// pinsOf returns all pins: each algorithm alone and with each number of channels.
 func pinsOf(c plan.Collective) []string {
 	pins := []string{""}
 	for _, a := range plan.AlgorithmsOn(c, plan.Hosts{}) {
@@ -147,8 +147,8 @@ func pinsOf(c plan.Collective) []string {
 	return pins
 }
 
-// tryAll has ranks carry out all reductions by all pins, of vectors of different
-// lengths. It returns how many have had other bits than elsewhere.
+// tryAll runs all reductions with all pins, for vectors of different lengths. It returns
+// the number of results with other bits.
 func (s *rounding[T]) tryAll(t *testing.T, comms []*nexar.Comm, deterministic bool, lengths []int) (others int) {
 	t.Helper()
 	turn := 0
@@ -182,9 +182,9 @@ func (s *rounding[T]) tryAll(t *testing.T, comms []*nexar.Comm, deterministic bo
 	return others
 }
 
-// TestDeterministic: the same elements have the same reduction, bit by bit, for every
-// medium, algorithm, number of channels, function and length. A pin that would change a bit
-// is ignored.
+// TestDeterministic: the reduction of the same elements has the same bits for every
+// medium, algorithm, number of channels, function and length. A pin that would change a
+// bit is ignored.
 func TestDeterministic(t *testing.T) {
 	for _, n := range []int{3, 4, 5} {
 		for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.MemHosts(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHM(), worldtest.TLS(), worldtest.Mixed()} {
@@ -217,8 +217,8 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// TestNotDeterministic: without the setting some bits depend on the algorithm, for every
-// type.
+// TestNotDeterministic: without Deterministic some bits depend on the algorithm, for
+// every type.
 func TestNotDeterministic(t *testing.T) {
 	const n = 5
 	comms := worldtest.MemLinks().Cluster(t, n, nexar.Config{})

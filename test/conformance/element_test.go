@@ -15,12 +15,12 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// Types whose elements are only moved.
+// Element types for moves, without arithmetic.
 type (
 	grad float32
 
-	// A sample has padding in several places, arrays, another struct and fields
-	// of no size, one of them at the end.
+	// A sample has padding, arrays, a struct and fields of size 0, one of them at
+	// the end.
 	sample struct {
 		label  int8
 		weight float64
@@ -32,15 +32,15 @@ type (
 		_      [0]*int
 	}
 
-	// A colour is of a length that no message is a multiple of.
+	// The length of no message is a multiple of that of a colour.
 	colour struct{ r, g, b uint8 }
 
 	// A page is longer than the longest message without a grant.
 	page [70_001]byte
 )
 
-// TestElements moves elements of all kinds of types by all collectives and
-// messages that move, over all transports.
+// TestElements moves elements of all kinds of types by all collectives and messages, over
+// all transports.
 func TestElements(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium
@@ -83,7 +83,7 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// movers try all that moves elements of a type.
+// movers has the tests of each type.
 func movers() map[string]func(ctx context.Context, c *nexar.Comm, count int) error {
 	return map[string]func(ctx context.Context, c *nexar.Comm, count int) error{
 		"grad":     moverOf(func(h uint64) grad { return grad(int32(h)) }),
@@ -102,7 +102,7 @@ func movers() map[string]func(ctx context.Context, c *nexar.Comm, count int) err
 	}
 }
 
-// moverOf tries all that moves elements of T, which are made of any bits.
+// moverOf tests all functions that move elements of T, with random bits.
 func moverOf[T comparable](element func(h uint64) T) func(ctx context.Context, c *nexar.Comm, count int) error {
 	return func(ctx context.Context, c *nexar.Comm, count int) error {
 		m := mover[T]{c: c, element: element}
@@ -115,7 +115,7 @@ type mover[T comparable] struct {
 	element func(h uint64) T
 }
 
-// vector is that of a rank from element at on.
+// vector returns the vector of a rank from element at on.
 func (m mover[T]) vector(rank, at, n int) []T {
 	v := make([]T, n)
 	for i := range v {
@@ -124,7 +124,7 @@ func (m mover[T]) vector(rank, at, n int) []T {
 	return v
 }
 
-// same compares a vector with the right one.
+// same compares a vector with the expected one.
 func (m mover[T]) same(name string, got []T, parts ...[]T) error {
 	if want := slices.Concat(parts...); !slices.Equal(got, want) {
 		return fmt.Errorf("%s: %d elements are not those of the %d that were sent", name, len(got), len(want))
@@ -156,7 +156,7 @@ func (m mover[T]) collectives(ctx context.Context, count int) error {
 	return errors.Join(err, nexar.AllGather(ctx, c, every, every[rank*count:][:count]), m.same("all_gather in place", every, blocks...))
 }
 
-// uneven gives rank r r times count elements and a few, but the last one none.
+// uneven gives rank r a block of about r times count elements, and the last rank none.
 func (m mover[T]) uneven(ctx context.Context, count int) error {
 	c, n, rank := m.c, m.c.Size(), m.c.Rank()
 	counts, blocks := make([]int, n), make([][]T, n)
@@ -184,8 +184,8 @@ func (m mover[T]) uneven(ctx context.Context, count int) error {
 		nexar.AllToAllV(ctx, c, swapped, m.vector(rank, 0, sum(counts)), into, counts), m.same("all_to_all_v", swapped, columns...))
 }
 
-// messages sends two to the next rank, one of them in parts that are received in
-// others.
+// messages sends two messages to the next rank. One of them consists of regions, and is
+// received in others.
 func (m mover[T]) messages(ctx context.Context, count int) error {
 	c, n, rank := m.c, m.c.Size(), m.c.Rank()
 	to, from := (rank+1)%n, (rank+n-1)%n
@@ -207,8 +207,8 @@ func (m mover[T]) messages(ctx context.Context, count int) error {
 	return errors.Join(err, vecErr, <-sent, m.same("recv_vec", parts, want))
 }
 
-// TestInvalidElements: elements that mean nothing in another process are an error
-// of every function, at once and before anything is sent.
+// TestInvalidElements: element types without a meaning in another process are an error of
+// every function, at once and before anything is sent.
 func TestInvalidElements(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -236,7 +236,7 @@ func TestInvalidElements(t *testing.T) {
 		}](ctx, comms[0]),
 		refusals[struct{ in struct{ at *sample } }](ctx, comms[0]),
 		refusals[struct{ handle uintptr }](ctx, comms[0]),
-		refusals[time.Time](ctx, comms[0]), // which has a pointer to its zone
+		refusals[time.Time](ctx, comms[0]), // has a pointer to its zone
 	} {
 		for name, err := range errs {
 			if !errors.Is(err, nexar.ErrInvalidType) || !strings.Contains(err.Error(), "has pointers, or no size") {
@@ -247,7 +247,7 @@ func TestInvalidElements(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// refusals are the errors of all functions for elements of T, by function.
+// refusals returns the errors of all functions for elements of T, by function.
 func refusals[T any](ctx context.Context, c *nexar.Comm) map[string]error {
 	one, two, ones := make([]T, 1), make([]T, 2), []int{1, 1}
 	_, recv := nexar.Recv(ctx, c, one, 1, 0)
@@ -283,8 +283,8 @@ func refusals[T any](ctx context.Context, c *nexar.Comm) map[string]error {
 	return named
 }
 
-// TestMismatchOfElements: structs on one rank and numbers, or more structs, on
-// another.
+// TestMismatchOfElements: structs on one rank and numbers, or larger structs, on another
+// are a mismatch.
 func TestMismatchOfElements(t *testing.T) {
 	broadcastSamples := func(n int) call {
 		text := fmt.Sprintf("broadcast #2 (%d × bytes of structs, root 0)", n*int(unsafe.Sizeof(sample{})))
@@ -309,8 +309,8 @@ func TestMismatchOfElements(t *testing.T) {
 	}
 }
 
-// TestMessageOfOtherElements: a receiver with elements of another type loses the message,
-// and nothing else.
+// TestMessageOfOtherElements: a receiver with another element type loses the message, and
+// nothing else.
 func TestMessageOfOtherElements(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
 		comms := m.Cluster(t, 2, nexar.Config{})
@@ -331,8 +331,8 @@ func TestMessageOfOtherElements(t *testing.T) {
 	}
 }
 
-// TestMessageOfPartsOfElements: a message that is no whole number of the elements
-// that are to be received is of another type, and not cut off.
+// TestMessageOfPartsOfElements: a message whose length is not a multiple of the
+// receiver's element size is a type mismatch, and is not truncated.
 func TestMessageOfPartsOfElements(t *testing.T) {
 	type pair [2]uint32
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {

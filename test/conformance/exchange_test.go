@@ -25,8 +25,8 @@ func exchangeBy(started bool, ctx context.Context, c *nexar.Comm, dst, src []int
 	return h.Status(), nil
 }
 
-// TestExchange: ranks exchange messages of all lengths in rings and in pairs, and none of
-// them deadlocks.
+// TestExchange: ranks exchange messages of all lengths in rings and in pairs without a
+// deadlock.
 func TestExchange(t *testing.T) {
 	ways := map[string]func(rank, n int) (to, from int){
 		"ring":    func(rank, n int) (to, from int) { return (rank + 1) % n, (rank + n - 1) % n },
@@ -48,12 +48,12 @@ func TestExchange(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/ranks=%d", m.Name, n), func(t *testing.T) {
 				m.Require(t)
 				comms := m.Cluster(t, n, nexar.Config{})
-				for name, way := range ways {
+				for name, partners := range ways {
 					if n%2 == 1 && name == "pairs" {
 						continue
 					}
 					worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
-						to, from := way(rank, n)
+						to, from := partners(rank, n)
 						for k := range streamLengths {
 							if err := exchangeOnce(t, c, to, from, k); err != nil {
 								return fmt.Errorf("%s, round %d: %w", name, k, err)
@@ -85,8 +85,8 @@ func exchangeOnce(t *testing.T, c *nexar.Comm, to, from, k int) error {
 	return in.check(k+source, got, dst)
 }
 
-// TestExchangeInvalid: a wrong argument is an error at once, and nothing is left
-// behind: no message, none that is asked for, and no memory in use.
+// TestExchangeInvalid: an invalid argument is an error at once, and leaves no message, no
+// receive and no buffer behind.
 func TestExchangeInvalid(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	c := comms[0]
@@ -123,8 +123,8 @@ func TestExchangeInvalid(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestExchangeFails: if one of the two messages fails, the other arrives all the
-// same, on both sides.
+// TestExchangeFails: if one of the two messages fails, the other one still arrives, on
+// both sides.
 func TestExchangeFails(t *testing.T) {
 	for _, m := range worldtest.MessageMedia() {
 		for _, count := range []int{100, 100_000} {
@@ -137,8 +137,8 @@ func TestExchangeFails(t *testing.T) {
 						defer cancel()
 						dst, src := make([]int32, count-1+rank), slices.Repeat([]int32{int32(rank + 1)}, count)
 						got, err := exchangeBy(started, ctx, c, dst, src, 1-rank, 1-rank, 3)
-						// Rank 0 has no room for the message of rank 1, which
-						// hears of it if that had to be granted.
+						// Rank 0 has no room for the message of rank 1, which gets
+						// an error if the message needed a grant.
 						want := nexar.ErrTruncated
 						if rank == 1 && count == 100 {
 							want = nil
@@ -158,9 +158,9 @@ func TestExchangeFails(t *testing.T) {
 	}
 }
 
-// TestExchangeWithOneWhoLeft: an exchange with a rank that has left does not begin, and the
-// next receive gets the message that another rank sent.
-func TestExchangeWithOneWhoLeft(t *testing.T) {
+// TestExchangeAfterLeave: an exchange with a rank that has left does not start, and the
+// next receive gets the message of another rank.
+func TestExchangeAfterLeave(t *testing.T) {
 	for _, count := range []int{100, 100_000} {
 		comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 		ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -170,7 +170,7 @@ func TestExchangeWithOneWhoLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		for comms[0].Err() == nil {
-			err := worldtest.RecvError(ctx, comms[0], 2, 9) // until it has heard of that
+			err := worldtest.RecvError(ctx, comms[0], 2, 9) // until the end of rank 2 is known
 			if p, ok := errors.AsType[*nexar.PeerError](err); ok && p.Left {
 				break
 			}
@@ -191,18 +191,18 @@ func TestExchangeWithOneWhoLeft(t *testing.T) {
 	}
 }
 
-// TestExchangeCancelled: an exchange without a partner changes nothing if its message needs
-// no grant, and otherwise ends the communicator.
+// TestExchangeCancelled: a cancelled exchange without a partner changes nothing if its
+// message needs no grant, and otherwise revokes the communicator.
 func TestExchangeCancelled(t *testing.T) {
 	for _, count := range []int{100, 100_000} {
 		for _, started := range []bool{false, true} {
 			comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
-			ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, worldtest.ErrEnough)
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, worldtest.ErrCancelled)
 			defer cancel()
 			dst, src := make([]int32, count), make([]int32, count)
 			_, err := exchangeBy(started, ctx, comms[0], dst, src, 1, 1, 4)
-			if !errors.Is(err, worldtest.ErrEnough) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%d elements: %v, want %v", count, err, worldtest.ErrEnough)
+			if !errors.Is(err, worldtest.ErrCancelled) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%d elements: %v, want %v", count, err, worldtest.ErrCancelled)
 			}
 			if err := comms[0].Err(); errors.Is(err, nexar.ErrRevoked) != (count > 100) {
 				t.Errorf("%d elements: the communicator: %v", count, err)
@@ -211,7 +211,7 @@ func TestExchangeCancelled(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 				defer cancel()
 				if got, err := nexar.Recv(ctx, comms[1], make([]int32, count), 0, 4); err != nil || got.Count != count {
-					t.Errorf("what was sent: %+v, %v", got, err)
+					t.Errorf("the message of the exchange: %+v, %v", got, err)
 				}
 				expectNothing(ctx, t, comms, dst)
 			}

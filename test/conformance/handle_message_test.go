@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestStartMessages: many messages are under way in both directions, short and long, and
-// arrive in the order of the calls. Status identifies each.
+// TestStartMessages: many short and long messages in both directions at once arrive in
+// the order of the calls. Status identifies each.
 func TestStartMessages(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {
@@ -92,13 +92,13 @@ func TestStartExchange(t *testing.T) {
 	}
 }
 
-// TestStartedMessageFails: a message that is refused is lost on both sides, one
-// that is not awaited any longer is not, and the communicator goes on.
+// TestStartedMessageFails: a message that is refused is lost on both sides, one whose
+// receive is cancelled is not, and the communicator goes on.
 func TestStartedMessageFails(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {
 			comms := m.Cluster(t, 2, nexar.Config{})
-			const n = 30_000 // longer than what is sent without a receiver
+			const n = 30_000 // longer than a message without a grant
 			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 				x := make([]int32, n)
 				if rank == 0 {
@@ -108,11 +108,11 @@ func TestStartedMessageFails(t *testing.T) {
 					}
 					return taken.Wait()
 				}
-				short, cancel := context.WithTimeoutCause(t.Context(), 3*time.Millisecond, worldtest.ErrEnough)
+				short, cancel := context.WithTimeoutCause(t.Context(), 3*time.Millisecond, worldtest.ErrCancelled)
 				defer cancel()
 				h := nexar.StartRecv(short, c, x, 0, 6)
-				if err := h.Wait(); !errors.Is(err, worldtest.ErrEnough) || h.Status() != (nexar.Status{}) {
-					return fmt.Errorf("recv of what does not come: %w, %+v, want %w", err, h.Status(), worldtest.ErrEnough)
+				if err := h.Wait(); !errors.Is(err, worldtest.ErrCancelled) || h.Status() != (nexar.Status{}) {
+					return fmt.Errorf("recv without a message: %w, %+v, want %w", err, h.Status(), worldtest.ErrCancelled)
 				}
 				if err := nexar.StartRecv(t.Context(), c, x[:n-1], 0, 5).Wait(); !errors.Is(err, nexar.ErrTruncated) {
 					return fmt.Errorf("recv into a short vector: %w, want %w", err, nexar.ErrTruncated)

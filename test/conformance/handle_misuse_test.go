@@ -16,8 +16,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// endedWith checks that an operation is over as soon as it has been started,
-// whatever other ranks do, and has the error of the call that blocks.
+// endedWith checks that a started operation has ended at once, whatever other ranks do,
+// with the error of the blocking call.
 func endedWith(h *nexar.Handle, name string, want error) error {
 	select {
 	case <-h.Done():
@@ -30,8 +30,8 @@ func endedWith(h *nexar.Handle, name string, want error) error {
 	return nil
 }
 
-// TestStartInvalid: a wrong argument is the same error whether the call blocks
-// or not, at once and on this rank alone.
+// TestStartInvalid: an invalid argument is the same error for the blocking call and for
+// the started one, at once and on this rank alone.
 func TestStartInvalid(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	c, ctx, x, strings := comms[0], t.Context(), make([]int32, 4), make([]string, 1)
@@ -106,7 +106,7 @@ func exchangeError(ctx context.Context, c *nexar.Comm, dst, src []int32, to, fro
 	return err
 }
 
-// TestStartClosed: nothing begins on a communicator that is closed.
+// TestStartClosed: no operation starts on a closed communicator.
 func TestStartClosed(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	c := comms[0]
@@ -123,12 +123,12 @@ func TestStartClosed(t *testing.T) {
 	}
 }
 
-// TestStartCancelled: a collective whose context has ended beforehand does not
-// begin, which the other ranks are told.
+// TestStartCancelled: a collective whose context has ended does not start, and the other
+// ranks get an error that names this rank.
 func TestStartCancelled(t *testing.T) {
 	world := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	over, cancel := context.WithCancelCause(t.Context())
-	cancel(worldtest.ErrEnough)
+	cancel(worldtest.ErrCancelled)
 	for i := range pairs(world[0], 3) {
 		worldtest.OnAll(t, world, func(rank int, c *nexar.Comm) error {
 			child, err := c.Dup(t.Context())
@@ -138,16 +138,16 @@ func TestStartCancelled(t *testing.T) {
 			defer child.Close()
 			p := pairs(child, 3)[i]
 			if rank == 0 {
-				if err := p.start(over).Wait(); !errors.Is(err, worldtest.ErrEnough) || !strings.HasPrefix(err.Error(), "nexar: "+p.name+": ") {
-					return fmt.Errorf("%s, started: %w, want %w", p.name, err, worldtest.ErrEnough)
+				if err := p.start(over).Wait(); !errors.Is(err, worldtest.ErrCancelled) || !strings.HasPrefix(err.Error(), "nexar: "+p.name+": ") {
+					return fmt.Errorf("%s, started: %w, want %w", p.name, err, worldtest.ErrCancelled)
 				}
 				return nil
 			}
 			err = p.start(t.Context()).Wait()
-			if err == nil { // Its own part has ended, as that of a root may.
+			if err == nil { // Its own part may have ended, as that of a root.
 				err = child.StartBarrier(t.Context()).Wait()
 			}
-			if r, ok := errors.AsType[*nexar.RevokedError](err); !ok || r.Rank != 0 || !strings.Contains(err.Error(), worldtest.ErrEnough.Error()) {
+			if r, ok := errors.AsType[*nexar.RevokedError](err); !ok || r.Rank != 0 || !strings.Contains(err.Error(), worldtest.ErrCancelled.Error()) {
 				return fmt.Errorf("%s: %w, want that rank 0 has cancelled", p.name, err)
 			}
 			return nil
@@ -155,8 +155,8 @@ func TestStartCancelled(t *testing.T) {
 	}
 }
 
-// TestCancelledHandle: the end of one context in flight ends all that is under
-// way on the communicator, on all ranks, with errors that name the rank.
+// TestCancelledHandle: a cancelled operation ends all operations of the communicator, on
+// all ranks, with errors that name its rank.
 func TestCancelledHandle(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, count := range []int{1, 30_000} {
@@ -167,10 +167,10 @@ func TestCancelledHandle(t *testing.T) {
 				worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error { return cancelOneOf(t, c, count, &begun) })
 				for rank, c := range comms {
 					var err error
-					for err == nil { // Rank 2 may still find all that it needs, if it has not been told yet.
+					for err == nil { // Rank 2 may still succeed if it has not heard of the revocation.
 						err = nexar.StartAllReduce(t.Context(), c, make([]float32, count), nexar.Sum).Wait()
 					}
-					if !errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), "rank 1: its call was cancelled: "+worldtest.ErrEnough.Error()) {
+					if !errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), "rank 1: its call was cancelled: "+worldtest.ErrCancelled.Error()) {
 						t.Errorf("rank %d, later: %v", rank, err)
 					}
 				}
@@ -179,8 +179,8 @@ func TestCancelledHandle(t *testing.T) {
 	}
 }
 
-// cancelOneOf begins 20 all-reduces. Rank 2 takes part in the first ten only; rank 1 cancels
-// one of the others when those ten have ended.
+// cancelOneOf starts 20 all-reduces. Rank 2 takes part in the first ten only. Rank 1
+// cancels one of the others after these have ended.
 func cancelOneOf(t *testing.T, c *nexar.Comm, count int, begun *sync.WaitGroup) error {
 	const all, common, cancelled = 20, 10, 15
 	stopped, stop := context.WithCancelCause(t.Context())
@@ -202,31 +202,31 @@ func cancelOneOf(t *testing.T, c *nexar.Comm, count int, begun *sync.WaitGroup) 
 		return err
 	}
 	begun.Wait()
-	stop(worldtest.ErrEnough)
+	stop(worldtest.ErrCancelled)
 	for i, h := range handles[common:] {
 		err := h.Wait()
 		if i+common == cancelled && c.Rank() == 1 {
-			if !errors.Is(err, worldtest.ErrEnough) || errors.Is(err, nexar.ErrRevoked) {
+			if !errors.Is(err, worldtest.ErrCancelled) || errors.Is(err, nexar.ErrRevoked) {
 				return fmt.Errorf("the one that was cancelled: %w", err)
 			}
 			continue
 		}
 		r, ok := errors.AsType[*nexar.RevokedError](err)
-		if !ok || r.Rank != 1 || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), worldtest.ErrEnough.Error()) {
+		if !ok || r.Rank != 1 || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), worldtest.ErrCancelled.Error()) {
 			return fmt.Errorf("all-reduce %d: %w, want that rank 1 has cancelled", i+common, err)
 		}
 	}
 	return nil
 }
 
-// TestHandleOfPanic: a function that panics does so in each Wait; without a Wait it still
-// ends the communicator.
+// TestHandleOfPanic: a panic of a function is repeated by each Wait. Without a Wait it
+// still revokes the communicator.
 func TestHandleOfPanic(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
 		for _, dropped := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/dropped=%v", m.Name, dropped), func(t *testing.T) {
 				comms := m.Cluster(t, 3, nexar.Config{})
-				var culprit atomic.Int32 // plus 1
+				var culprit atomic.Int32 // its rank plus 1
 				worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 					h := nexar.StartAllReduceFunc(t.Context(), c, make([]int32, 1000), func(dst, src []int32) {
 						if culprit.CompareAndSwap(0, int32(rank)+1) {
@@ -262,8 +262,8 @@ func panicOf(f func()) (p any) {
 	return nil
 }
 
-// TestOverlapInFlight: operations under way may share memory that they read, but not memory
-// that one of them writes. Afterwards the memory is free again.
+// TestOverlapInFlight: operations in progress may share memory that they read, but not
+// memory that one of them writes. After their end the memory is free.
 func TestOverlapInFlight(t *testing.T) {
 	comms := worldtest.MemLinks().Cluster(t, 2, nexar.Config{})
 	c, ctx := comms[0], t.Context()
@@ -280,23 +280,23 @@ func TestOverlapInFlight(t *testing.T) {
 		nexar.StartAllReduce(ctx, c, x[n/2:], nexar.Sum),
 		nexar.StartAllReduce(ctx, c, x[3:3], nexar.Sum),
 	}
-	// The sends of the root of a broadcast and of the other ranks of a reduce may have
-	// ended.
+	// The sends of the root of a broadcast, and of the other ranks of a reduce, may
+	// have ended.
 	const ofY = "broadcast, reduce, all_gather"
 	for _, test := range []struct {
 		what   string
 		handle *nexar.Handle
-		other  string // the first of these that is under way
+		other  string // the operation that the error names
 	}{
 		{"the same vector", nexar.StartAllReduce(ctx, c, x[:n/2], nexar.Sum), "all_reduce"},
 		{"one element of it", nexar.StartAllReduce(ctx, c, x[n/2-1:n/2], nexar.Sum), "all_reduce"},
-		{"reading what is written", nexar.StartBroadcast(ctx, c, x[:1], 0), "all_reduce"},
-		{"writing what is read", nexar.StartBroadcast(ctx, c, y[:9], 1), ofY},
+		{"read of memory that is written", nexar.StartBroadcast(ctx, c, x[:1], 0), "all_reduce"},
+		{"write of memory that is read", nexar.StartBroadcast(ctx, c, y[:9], 1), ofY},
 		{"its source", nexar.StartGather(ctx, c, dst[:2], y[:1], 0), "all_gather"},
 		{"its destination", nexar.StartScan(ctx, c, dst[n:], nexar.Sum), "all_gather"},
-		{"sending what is received", nexar.StartSend(ctx, c, z, 1, 3), "recv"},
-		{"receiving what is sent", nexar.StartRecv(ctx, c, y[n-1:], 1, 9), ofY},
-		{"receiving what is reduced", nexar.StartRecv(ctx, c, x[:1], 1, 9), "all_reduce"},
+		{"send of memory that is received", nexar.StartSend(ctx, c, z, 1, 3), "recv"},
+		{"receive into memory that is sent", nexar.StartRecv(ctx, c, y[n-1:], 1, 9), ofY},
+		{"receive into memory that is reduced", nexar.StartRecv(ctx, c, x[:1], 1, 9), "all_reduce"},
 	} {
 		err := test.handle.Wait()
 		named := slices.ContainsFunc(strings.Split(test.other, ", "), func(name string) bool {

@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// took is how long it takes until all ranks have done f.
+// took returns the time until all ranks have done f.
 func took(t *testing.T, comms []*nexar.Comm, f func(c *nexar.Comm) error) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -17,8 +17,8 @@ func took(t *testing.T, comms []*nexar.Comm, f func(c *nexar.Comm) error) time.D
 	return time.Since(began)
 }
 
-// Ranks that compute while a collective is under way are done when the longer of
-// both is, and not after both.
+// TestComputationOverlaps: computing during a collective takes about as long as the
+// longer of the two, and not their sum.
 func TestComputationOverlaps(t *testing.T) {
 	for _, count := range []int{2, 1 << 20} {
 		worldtest.InFakeTime(t, 4, func(t *testing.T, w *worldtest.World, _ *sim.Network) {
@@ -39,7 +39,7 @@ func TestComputationOverlaps(t *testing.T) {
 	}
 }
 
-// Many short collectives at once take hardly longer than one.
+// TestHandlesOverlap: many short collectives at once take little longer than one.
 func TestHandlesOverlap(t *testing.T) {
 	worldtest.InFakeTime(t, 4, func(t *testing.T, w *worldtest.World, _ *sim.Network) {
 		comms := w.Comms

@@ -8,7 +8,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A pair is a call that blocks and one that does not, with the same buffers.
+// A pair is a blocking call and the call that starts the same operation, with the same
+// buffers.
 type pair struct {
 	name    string
 	call    func(ctx context.Context) error
@@ -16,7 +17,7 @@ type pair struct {
 	written [][]byte
 }
 
-// numbered is a vector that no other rank has.
+// numbered returns a vector that differs from those of all other ranks.
 func numbered(c *nexar.Comm, count int) []int32 {
 	x := make([]int32, count)
 	for i := range x {
@@ -25,8 +26,8 @@ func numbered(c *nexar.Comm, count int) []int32 {
 	return x
 }
 
-// pairs returns all collectives, with buffers of their own for vectors and blocks of about
-// count elements.
+// pairs returns all collectives, each with its own buffers for vectors and blocks of
+// about count elements.
 func pairs(c *nexar.Comm, count int) []pair {
 	barrier := pair{name: "barrier", call: c.Barrier, start: c.StartBarrier}
 	list := append([]pair{barrier}, vectorPairs(c, count)...)
@@ -35,7 +36,7 @@ func pairs(c *nexar.Comm, count int) []pair {
 	return append(list, longPairs(c, count)...)
 }
 
-// vectorPairs are those that have one buffer.
+// vectorPairs returns the collectives with one buffer.
 func vectorPairs(c *nexar.Comm, count int) []pair {
 	root := c.Size() / 2
 	on := func(name string, call func(ctx context.Context, x []int32) error, start func(ctx context.Context, x []int32) *nexar.Handle) pair {
@@ -73,7 +74,7 @@ func vectorPairs(c *nexar.Comm, count int) []pair {
 	}
 }
 
-// onBlocks is a pair of functions of two buffers, of these lengths.
+// onBlocks returns the pair of two functions with two buffers of these lengths.
 func onBlocks(c *nexar.Comm, name string, dstLength, srcLength int, call func(ctx context.Context, dst, src []int32) error,
 	start func(ctx context.Context, dst, src []int32) *nexar.Handle,
 ) pair {
@@ -152,7 +153,7 @@ func unevenPairs(c *nexar.Comm, count int) []pair {
 	}
 }
 
-// longPairs are those that may take several collectives.
+// longPairs returns the calls that may take several collectives.
 func longPairs(c *nexar.Comm, count int) []pair {
 	vectors := [][]int32{numbered(c, count), nil, numbered(c, 7), numbered(c, 3*count)}
 	buckets := pair{

@@ -20,7 +20,7 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// start is call by the functions that do not block.
+// start is call with the function that does not block.
 func (p *party[T]) start(ctx context.Context, c *nexar.Comm) *nexar.Handle {
 	dst, src := p.data.v, p.input.v
 	switch p.collective {
@@ -59,7 +59,7 @@ func (p *party[T]) start(ctx context.Context, c *nexar.Comm) *nexar.Handle {
 	panic("no such collective")
 }
 
-// TestStarted: a collective that is started has the same result as the one that blocks.
+// TestStarted: a started collective has the same result as the blocking one.
 func TestStarted(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, n := range []int{1, 2, 3, 5} {
@@ -90,14 +90,14 @@ func TestStarted(t *testing.T) {
 	}
 }
 
-// TestRandomHandles: each rank waits for the same random collectives in an order
-// of its own, by several goroutines, with calls that block in between.
+// TestRandomHandles: each rank waits for the same random collectives in an order of its
+// own, on several goroutines, with blocking calls in between.
 func TestRandomHandles(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {
 			const n = 4
 			comms := m.Cluster(t, n, nexar.Config{})
-			b := book{n: n, kinds: kinds(), network: m.Cost}
+			b := trialGenerator{n: n, kinds: kinds(), network: m.Cost}
 			rounds, most := 25, 64
 			if worldtest.Brief() || m.Name != "mem" {
 				rounds = 4
@@ -115,8 +115,8 @@ func TestRandomHandles(t *testing.T) {
 	}
 }
 
-// inOrders begins the collectives of steps on all ranks, most of them without
-// blocking, and has each rank wait for them in an order.
+// inOrders starts the collectives of steps on all ranks, most of them without blocking.
+// Each rank waits for them in its order.
 func inOrders(t *testing.T, comms []*nexar.Comm, steps []step, orders [][]int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*worldtest.Patience)
@@ -153,8 +153,8 @@ func inOrders(t *testing.T, comms []*nexar.Comm, steps []step, orders [][]int) {
 	}
 }
 
-// TestManyHandles: 64 collectives are under way at once, some of them over links although
-// the ranks share memory, and the ranks wait for them from both ends.
+// TestManyHandles: 64 collectives run at once, some of them over links although the ranks
+// share memory, and the ranks wait for them from both ends.
 func TestManyHandles(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, n := range []int{1, 2, 5} {
@@ -209,7 +209,8 @@ func TestDroppedHandles(t *testing.T) {
 	}
 }
 
-// TestDroppedHandlesEnd: they come to their end, unless the communicator does.
+// TestDroppedHandlesEnd: operations without a Wait complete, unless the communicator
+// ends.
 func TestDroppedHandlesEnd(t *testing.T) {
 	worldtest.InFakeTime(t, 3, func(t *testing.T, w *worldtest.World, _ *sim.Network) {
 		comms := w.Comms
@@ -228,8 +229,7 @@ func TestDroppedHandlesEnd(t *testing.T) {
 	})
 }
 
-// TestWaitAgain: Wait and Done may be called by several goroutines, again and
-// again.
+// TestWaitAgain: Wait and Done may be called repeatedly, by several goroutines.
 func TestWaitAgain(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -240,7 +240,7 @@ func TestWaitAgain(t *testing.T) {
 	bad := nexar.StartAllReduce(ctx, comms[0], []int32{1}, nexar.Sum)
 	select {
 	case <-bad.Done():
-		t.Fatal("an all-reduce has ended that another rank has not called")
+		t.Fatal("an all-reduce has ended before another rank has called it")
 	case <-time.After(10 * time.Millisecond):
 	}
 	var waiting sync.WaitGroup
@@ -250,26 +250,26 @@ func TestWaitAgain(t *testing.T) {
 				if err := good.Wait(); err != nil {
 					t.Error(err)
 				}
-				if err := bad.Wait(); !errors.Is(err, worldtest.ErrEnough) {
-					t.Errorf("got %v, want %v", err, worldtest.ErrEnough)
+				if err := bad.Wait(); !errors.Is(err, worldtest.ErrCancelled) {
+					t.Errorf("got %v, want %v", err, worldtest.ErrCancelled)
 				}
 				<-good.Done()
 				<-bad.Done()
 				if got := good.Status(); got != (nexar.Status{}) {
-					t.Errorf("a status of what was not received: %+v", got)
+					t.Errorf("the status of a collective is %+v, want zero", got)
 				}
 			}
 		})
 	}
-	cancel(worldtest.ErrEnough)
+	cancel(worldtest.ErrCancelled)
 	waiting.Wait()
 }
 
-// TestWaitAll: it waits for all handles, also after an error, and returns all
+// TestWaitAll: WaitAll waits for all handles, also after an error, and returns all
 // errors.
 func TestWaitAll(t *testing.T) {
 	if err := errors.Join(nexar.WaitAll(), nexar.WaitAll(nil, nil)); err != nil {
-		t.Errorf("nothing to wait for: %v", err)
+		t.Errorf("WaitAll without handles: %v", err)
 	}
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	c, ctx := comms[0], t.Context()
@@ -284,7 +284,7 @@ func TestWaitAll(t *testing.T) {
 	go func() { all <- nexar.WaitAll(handles...) }()
 	select {
 	case err := <-all:
-		t.Fatalf("it has not waited for the one that goes on: %v", err)
+		t.Fatalf("WaitAll has not waited for the last operation: %v", err)
 	case <-time.After(10 * time.Millisecond):
 	}
 	if err := nexar.Send(ctx, comms[1], []int32{42}, 0, 5); err != nil {
@@ -298,6 +298,6 @@ func TestWaitAll(t *testing.T) {
 		t.Errorf("received %d, want 42", y[0])
 	}
 	if err := nexar.WaitAll(handles[1], handles[2]); err != nil {
-		t.Errorf("those that have gone well: %v", err)
+		t.Errorf("WaitAll of handles without errors: %v", err)
 	}
 }

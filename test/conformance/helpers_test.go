@@ -65,7 +65,7 @@ func typeOf[T nexar.Number]() kernel.Type {
 	panic(fmt.Sprintf("no kernel type for %T", zero))
 }
 
-// hasSharedPlans reports whether the ranks of c can carry out plans in shared memory.
+// hasSharedPlans reports whether the ranks of c can run plans in shared memory.
 func hasSharedPlans(c *nexar.Comm) bool {
 	list, err := c.Algorithms("all_reduce", 64)
 	if err != nil {
@@ -79,8 +79,9 @@ func hasSharedPlans(c *nexar.Comm) bool {
 	return false
 }
 
-// pinName pins an algorithm as Comm.SetAlgorithms takes it: in shared memory if the ranks have any and
-// the algorithm allows it, over links with this number of channels otherwise.
+// pinName returns the pin of an algorithm for Comm.SetAlgorithms: in shared memory if the
+// ranks share memory and the algorithm allows it, otherwise over links with this number
+// of channels.
 func pinName(c *nexar.Comm, k plan.Collective, a plan.Algorithm, channels int) string {
 	if a.Shared || hasSharedPlans(c) && cost.Cuttable(a, cost.Need{Collective: k, Size: c.Size()}) {
 		return fmt.Sprintf("%v=%s", k, a.Name)
@@ -88,8 +89,8 @@ func pinName(c *nexar.Comm, k plan.Collective, a plan.Algorithm, channels int) s
 	return fmt.Sprintf("%v=%s/%d", k, a.Name, channels)
 }
 
-// hostsAreUsed reports whether c chooses an algorithm that knows hosts for an all-reduce
-// of this many bytes, and returns the choice.
+// hostsAreUsed reports whether c chooses a hierarchical algorithm for an all-reduce of
+// this many bytes, and returns the choice.
 func hostsAreUsed(c *nexar.Comm, bytes int) (nexar.Algorithm, bool, error) {
 	list, err := c.Algorithms("all_reduce", bytes)
 	if err != nil {
@@ -103,8 +104,8 @@ func hostsAreUsed(c *nexar.Comm, bytes int) (nexar.Algorithm, bool, error) {
 	return list[0], true, nil
 }
 
-// expectNothing fails the test if rank 0 has sent a message that was never received, or
-// still asks for one: the next message between each pair is the one sent here.
+// expectNothing fails the test if rank 0 has an outstanding message or receive: the next
+// message between each pair of ranks must be the one sent here.
 func expectNothing(ctx context.Context, t *testing.T, comms []*nexar.Comm, dst []int32) {
 	t.Helper()
 	for rank := 1; rank < len(comms); rank++ {
@@ -126,7 +127,7 @@ func expectNothing(ctx context.Context, t *testing.T, comms []*nexar.Comm, dst [
 	}
 }
 
-// unpin lets the model choose again.
+// unpin removes all pins.
 func unpin(c *nexar.Comm) {
 	if err := c.SetAlgorithms(); err != nil {
 		panic(err) // An empty list of pins is always valid.

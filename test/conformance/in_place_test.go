@@ -9,9 +9,9 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// Where one buffer may be the own block of the other the result is the same,
-// by every algorithm, over several channels, and whether or not the other
-// ranks do it as well.
+// TestInPlace: where one buffer may be a block of the other, the result is the same by
+// every algorithm, over several channels, and whether or not the other ranks do it as
+// well.
 func TestInPlace(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		for _, n := range []int{1, 2, 3, 5} {
@@ -38,7 +38,7 @@ func TestInPlace(t *testing.T) {
 func inPlace(t *testing.T, comms []*nexar.Comm, c plan.Collective, count int) {
 	t.Helper()
 	float32s := kinds()[8]
-	for algorithm, a := range (&book{n: len(comms)}).algorithms(c) {
+	for algorithm, a := range (&trialGenerator{n: len(comms)}).algorithms(c) {
 		if !a.Fits(len(comms)) {
 			continue
 		}
@@ -48,7 +48,7 @@ func inPlace(t *testing.T, comms []*nexar.Comm, c plan.Collective, count int) {
 					continue
 				}
 				root := (len(comms) - 1) / every * every
-				channels := (&book{n: len(comms)}).channels(c, a, root)
+				channels := (&trialGenerator{n: len(comms)}).channels(c, a, root)
 				tr := trial{
 					collective: c, kind: float32s, op: op, count: count, root: root,
 					algorithm: algorithm, channels: channels[(count+algorithm)%len(channels)], late: -1, inPlace: every,

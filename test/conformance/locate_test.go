@@ -16,9 +16,9 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestLocate finds the smallest and the largest elements, and whose they are, of
-// all types by all algorithms, for lengths up to several pieces. The vectors have
-// few values, so that several ranks have the same, and all that are special.
+// TestLocate finds the smallest and the largest elements and their ranks, for all types
+// by all algorithms and for lengths up to several pieces. The vectors have few values, so
+// that several ranks have equal ones, and all special values.
 func TestLocate(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium
@@ -40,9 +40,9 @@ func TestLocate(t *testing.T) {
 				test.Require(t)
 				comms := test.Cluster(t, n, nexar.Config{})
 				drawn := uint64(0)
-				for i, w := range waysOf(plan.AllReduce, n) {
+				for i, w := range choicesOf(plan.AllReduce, n) {
 					for _, count := range []int{0, 1, 19, 1009, test.most} {
-						// By the tuner all types, in other ways one or the other.
+						// All types with the choice of the tuner, a sample with pins.
 						sample := uint64(1)
 						if i > 0 {
 							sample = 12
@@ -66,17 +66,17 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestLocateDeterministic: the same where the order of operands is fixed.
+// TestLocateDeterministic is TestLocate with a fixed order of operands.
 func TestLocateDeterministic(t *testing.T) {
 	comms := worldtest.MemLinks().Cluster(t, 5, nexar.Config{Deterministic: true})
 	for _, l := range locators() {
-		if err := l.run(comms, way{}, 1009, false); err != nil {
+		if err := l.run(comms, pinned{}, 1009, false); err != nil {
 			t.Errorf("%v: %v", l.typ, err)
 		}
 	}
 }
 
-// A locator tries MinLoc and MaxLoc of a type.
+// A locator tests MinLoc and MaxLoc of a type.
 type locator struct {
 	*kind
 	on func(ctx context.Context, c *nexar.Comm, l locator, count int, begin bool) (result []byte, err error)
@@ -95,17 +95,17 @@ func locators() (list []locator) {
 	return list
 }
 
-func (l locator) run(comms []*nexar.Comm, w way, count int, begin bool) error {
+func (l locator) run(comms []*nexar.Comm, p pinned, count int, begin bool) error {
 	results := make([][]byte, len(comms))
 	err := worldtest.ForEach(len(comms), func(rank int) error {
-		undo, err := w.take(comms[rank])
+		undo, err := p.take(comms[rank])
 		if err != nil {
 			return err
 		}
 		defer undo()
 		results[rank], err = l.on(context.Background(), comms[rank], l, count, begin)
 		if err != nil {
-			comms[rank].Close() // so that nobody waits for it
+			comms[rank].Close() // so that no rank waits for it
 		}
 		return err
 	})
@@ -117,8 +117,8 @@ func (l locator) run(comms []*nexar.Comm, w way, count int, begin bool) error {
 	return err
 }
 
-// marks are the values that the vectors have, as bits: those that are special,
-// two NaNs of different bits among them, and a few ordinary ones.
+// marks are the values of the vectors, as bits: special values, with two different NaNs
+// among them, and a few ordinary ones.
 func (l locator) marks() []uint64 {
 	if l.isFloat() {
 		nan := l.fromFloat(math.NaN())
@@ -132,8 +132,8 @@ func (l locator) marks() []uint64 {
 	return []uint64{0, 1, 2, top - 1, top, top + 1, 2*top - 1, 2*top - 2}
 }
 
-// mark is the element that a rank has at place i. Every other place has no NaN
-// and no infinity.
+// mark returns the element of a rank at position i. Every other position has no NaN and
+// no infinity.
 //
 //go:norace
 func (l locator) mark(marks []uint64, rank, i int) uint64 {
@@ -143,8 +143,7 @@ func (l locator) mark(marks []uint64, rank, i int) uint64 {
 	return marks[worldtest.Mix(uint64(i)<<8+uint64(rank))%uint64(len(marks))]
 }
 
-// wins reports whether a comes before b. It knows nothing of the code that it is
-// to test.
+// wins reports whether a comes before b. It is independent of the tested code.
 //
 //go:norace
 func (l locator) wins(a, b uint64, op nexar.Op) bool {
@@ -165,8 +164,7 @@ func (l locator) wins(a, b uint64, op nexar.Op) bool {
 	return (x < y) == (op == nexar.Min)
 }
 
-// locate has the results of a MinLoc and a MaxLoc, which those of rank 0 stand
-// for.
+// locate has the expected results of a MinLoc and a MaxLoc.
 func locate[T nexar.Real](ctx context.Context, c *nexar.Comm, l locator, count int, begin bool) (result []byte, err error) {
 	marks := l.marks()
 	for _, op := range []nexar.Op{nexar.Min, nexar.Max} {
@@ -198,8 +196,8 @@ func locate[T nexar.Real](ctx context.Context, c *nexar.Comm, l locator, count i
 	return result, nil
 }
 
-// winner is the element at place i that comes before those of all other ranks, or
-// is the first of several.
+// winner returns the element at position i that comes before those of all other ranks, of
+// the lowest rank among equals.
 //
 //go:norace
 func (l locator) winner(marks []uint64, n, i int, op nexar.Op) (bits uint64, rank int) {
@@ -237,8 +235,7 @@ func TestInvalidLocate(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestLocateInFlight: the vectors belong to an operation until it has ended, and
-// then no longer.
+// TestLocateInFlight: the operation owns the vectors until it has ended.
 func TestLocateInFlight(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -273,8 +270,8 @@ func minLocOf[T nexar.Real](count int) call {
 	}}
 }
 
-// TestMismatchOfLocate: pairs of types that are as long as each other, and of
-// others that are not, do not go together, nor with a reduction.
+// TestMismatchOfLocate: pairs of different types are a mismatch, even of equal lengths,
+// as are a pair and a reduction.
 func TestMismatchOfLocate(t *testing.T) {
 	maxLoc := call{"max_loc #2 (10 × float32)", func(ctx context.Context, c *nexar.Comm) error {
 		return nexar.MaxLoc(ctx, c, make([]float32, 10), make([]int32, 10))

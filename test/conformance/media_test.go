@@ -8,9 +8,9 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestHostsAreChosenFor: ranks that share memory on each host, and not between
-// hosts, choose plans that know this, and all choose alike. Others do not.
-func TestHostsAreChosenFor(t *testing.T) {
+// TestHierarchicalChoice: ranks that share memory within each host, and not between
+// hosts, choose hierarchical plans, and all choose the same one. Other ranks do not.
+func TestHierarchicalChoice(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium
 		ranks int

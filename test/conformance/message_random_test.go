@@ -13,24 +13,24 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A parcel is a message of a random program. Its first element says which it is.
+// A parcel is a message of a random program. Its first element identifies it.
 type parcel struct {
 	from, to int
 	tag      nexar.Tag
-	id       int // the how many-th of its sender
+	id       int // its number among the messages of its sender
 	count    int // elements, at least one
 	started  bool
 	regions  bool
 }
 
-// A request is a receive of a random program, posted in the order of a list.
+// A request is a receive of a random program. Requests are posted in the order of a list.
 type request struct {
 	from int
 	tag  nexar.Tag
-	got  *parcel // nil if it was taken back
+	got  *parcel // nil if it was cancelled
 }
 
-// takes reports whether a request could get a parcel.
+// takes reports whether a request matches a parcel.
 func (r request) takes(p parcel) bool {
 	return (r.from == nexar.AnyRank || r.from == p.from) && (r.tag == nexar.AnyTag || r.tag == p.tag)
 }
@@ -39,8 +39,8 @@ func (r request) takes(p parcel) bool {
 type receiver struct {
 	comm     *nexar.Comm
 	parcels  [][]parcel // by sender
-	first    int        // receives that it posts before anything is sent
-	draws    []int      // what it does, again and again
+	first    int        // receives to post before any message is sent
+	draws    []int      // its random actions, repeated
 	requests []request  // all of its receives, in order
 	pending  []pendingRequest
 	came     int
@@ -70,10 +70,10 @@ func drawParcel(n int) *rapid.Generator[parcel] {
 	})
 }
 
-// TestRandomMessages compares random programs of messages, that block or do not,
-// from all ranks to all, received by name or by no name, with probes in between,
-// with the rules of matching: all come, each once, and none is overtaken by a
-// later one of its sender that the same receive could have had.
+// TestRandomMessages runs random programs of messages between all ranks, with blocking
+// and started calls, receives from given and from any ranks, and probes. It checks the
+// rules of matching: each message arrives once, and none overtakes an earlier one of its
+// sender that the same receive could have matched.
 func TestRandomMessages(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.SHM()} {
 		t.Run(m.Name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func runParcels(ctx context.Context, m worldtest.Medium, receivers []*receiver) 
 		x.comm = comms[rank]
 		err := x.run(ctx)
 		if err != nil {
-			cancel() // So that nobody waits for what does not come.
+			cancel() // No rank may wait for a message that is never sent.
 		}
 		return err
 	})
@@ -131,7 +131,7 @@ func (x *receiver) run(ctx context.Context) error {
 	sent := make(chan error, 1)
 	go func() { sent <- sendParcels(ctx, x.comm, x.parcels[x.comm.Rank()]) }()
 	err := x.receiveAll(ctx, waiting)
-	stop(worldtest.ErrEnough)
+	stop(worldtest.ErrCancelled)
 	err = errors.Join(err, x.collect(func(*nexar.Handle) bool { return true }))
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func sendParcels(ctx context.Context, c *nexar.Comm, parcels []parcel) error {
 	return nexar.WaitAll(handles...)
 }
 
-// receiveAll receives all messages for the rank. Receives that it starts go on until it
+// receiveAll receives all messages for the rank. The receives that it starts run until it
 // returns.
 func (x *receiver) receiveAll(ctx, waiting context.Context) error {
 	expected := 0
@@ -180,7 +180,7 @@ func (x *receiver) receiveAll(ctx, waiting context.Context) error {
 			err = x.probe(ctx, draw)
 		}
 		if err == nil {
-			err = x.probe(ctx, -1) // What else has come must not wait for ever.
+			err = x.probe(ctx, -1) // The other messages must be received too.
 		}
 		if err == nil {
 			err = x.collect(isDone)
@@ -209,7 +209,7 @@ func (x *receiver) pattern(draw int) (from int, tag nexar.Tag) {
 	return draw%(x.comm.Size()+1) - 1, nexar.Tag(draw/8%(parcelTags+1) - 1)
 }
 
-// start begins a receive.
+// start starts a receive.
 func (x *receiver) start(ctx context.Context, draw int) {
 	from, tag := x.pattern(draw)
 	buf := make([]int32, parcelLongest)
@@ -218,7 +218,7 @@ func (x *receiver) start(ctx context.Context, draw int) {
 	x.requests = append(x.requests, request{from: from, tag: tag})
 }
 
-// probe asks for a message, and receives it if one arrives soon.
+// probe probes for a message, and receives it if one arrives soon.
 func (x *receiver) probe(ctx context.Context, draw int) error {
 	from, tag := x.pattern(draw)
 	short, cancel := context.WithTimeout(ctx, time.Millisecond)
@@ -233,7 +233,7 @@ func (x *receiver) probe(ctx context.Context, draw int) error {
 	buf := make([]int32, probed.Count)
 	got, err := nexar.Recv(ctx, x.comm, buf, probed.Source, probed.Tag)
 	if err != nil || got != probed {
-		return fmt.Errorf("received %+v, %w, after a probe for rank %d and tag %d that told of %+v", got, err, from, tag, probed)
+		return fmt.Errorf("received %+v, %w, after a probe for rank %d and tag %d that returned %+v", got, err, from, tag, probed)
 	}
 	x.requests = append(x.requests, request{from: probed.Source, tag: probed.Tag})
 	return x.take(len(x.requests)-1, got, buf)
@@ -248,7 +248,7 @@ func (x *receiver) collect(over func(h *nexar.Handle) bool) error {
 			continue
 		}
 		switch err := p.handle.Wait(); {
-		case errors.Is(err, worldtest.ErrEnough):
+		case errors.Is(err, worldtest.ErrCancelled):
 		case err != nil:
 			return err
 		default:
@@ -274,8 +274,8 @@ func (x *receiver) take(index int, got nexar.Status, buf []int32) error {
 	return fmt.Errorf("receive %d of rank %d, %+v, has got %+v with the number %d", index, x.comm.Rank(), x.requests[index], got, buf[0])
 }
 
-// check looks for messages that have come twice, and for overtaking. A receive
-// that was taken back has waited until all had come.
+// check looks for messages that were received twice, and for overtaking. A cancelled
+// receive was posted until all messages had arrived.
 func (x *receiver) check() error {
 	for i, r := range x.requests {
 		for _, later := range x.requests[i+1:] {
@@ -290,7 +290,7 @@ func (x *receiver) check() error {
 			case r.got.id == q.id:
 				return fmt.Errorf("rank %d has got %+v twice", x.comm.Rank(), q)
 			case r.takes(q):
-				return fmt.Errorf("rank %d: %+v, which came later, was received before %+v by %+v", x.comm.Rank(), *r.got, q, r)
+				return fmt.Errorf("rank %d: the later message %+v was received before %+v by %+v", x.comm.Rank(), *r.got, q, r)
 			}
 		}
 	}

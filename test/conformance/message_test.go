@@ -18,12 +18,11 @@ type stream struct {
 	tag      nexar.Tag
 }
 
-// streamLengths are the lengths of the messages of a stream, in elements of 4
-// bytes: empty, short, around the longest that is sent without a grant, and
-// around the longest piece.
+// streamLengths are the lengths of the messages of a stream, in elements of 4 bytes:
+// empty, short, around the longest message without a grant, and around the longest piece.
 var streamLengths = [...]int{3, 0, 16384, 1, 16385, 40_000, 16383, 7, 262_144, 100, 300_001, 2}
 
-// element is the i-th element of the k-th message of a stream.
+// element returns the i-th element of the k-th message of a stream.
 //
 //go:norace
 func (s stream) element(k, i int) int32 {
@@ -39,7 +38,7 @@ func (s stream) message(k int) []int32 {
 	return data
 }
 
-// check looks at the k-th message of a stream, in a buffer that was empty.
+// check checks the k-th message of a stream, in a buffer that was empty.
 //
 //go:norace
 func (s stream) check(k int, got nexar.Status, buf []int32) error {
@@ -55,8 +54,8 @@ func (s stream) check(k int, got nexar.Status, buf []int32) error {
 	return nil
 }
 
-// TestMessages sends many messages of all lengths between all ranks, and from
-// each to itself, with several tags and all at the same time.
+// TestMessages sends many messages of all lengths between all ranks, and from each to
+// itself, with several tags and all at the same time.
 func TestMessages(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, wild := range []struct {
@@ -82,12 +81,12 @@ func TestMessages(t *testing.T) {
 				defer cancel()
 				x.fail = func(format string, args ...any) {
 					t.Errorf(format, args...)
-					cancel() // so that nobody waits for what does not come
+					cancel() // so that no rank waits for a message that is never sent
 				}
 				var sending sync.WaitGroup
 				if !wild.postedFirst {
 					sending.Go(func() { x.send(ctx) })
-					time.Sleep(5 * time.Millisecond) // so that some come early
+					time.Sleep(5 * time.Millisecond) // so that some messages arrive before their receive
 				}
 				var receiving sync.WaitGroup
 				receiving.Go(func() { x.receive(ctx) })
@@ -112,7 +111,7 @@ type exchange struct {
 
 const exchangeTags = 3
 
-// streams are those to a rank, or from it.
+// streams returns those to a rank, or from it.
 func (x *exchange) streams(rank int, to bool) (list []stream) {
 	for other := range x.comms {
 		for tag := range nexar.Tag(exchangeTags) {
@@ -143,7 +142,7 @@ func (x *exchange) send(ctx context.Context) {
 	}
 }
 
-// receive has one goroutine for each of those streams that a Recv tells apart.
+// receive starts a goroutine for each set of streams that a Recv can tell apart.
 func (x *exchange) receive(ctx context.Context) {
 	var receivers sync.WaitGroup
 	defer receivers.Wait()
@@ -196,8 +195,8 @@ func (x *exchange) receiveAs(ctx context.Context, c *nexar.Comm, as stream, list
 	return nil
 }
 
-// A message that its receiver cannot take is lost, as both sides are told if
-// the sender still waits; those before and after it are not.
+// TestMessageRefused: a message that its receiver refuses is lost, and both sides get an
+// error if the sender still waits. The messages before and after it are not.
 func TestMessageRefused(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, count := range []int{10, 100_000} {
@@ -257,8 +256,8 @@ func recvRefused(ctx context.Context, c *nexar.Comm, count int) error {
 	return nil
 }
 
-// A rank that receives nothing stops those that send to it, and only them:
-// collectives go on.
+// TestMessageCredit: a rank that receives nothing blocks the ranks that send to it, and
+// only these: collectives go on.
 func TestMessageCredit(t *testing.T) {
 	const messages, count = 100, 10_000 // 4 MB in all
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
@@ -279,7 +278,7 @@ func TestMessageCredit(t *testing.T) {
 				worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error { return c.Barrier(ctx) })
 			}
 			if n := len(sent); n > 40 {
-				t.Errorf("%d messages of %d bytes were taken from the sender before anyone received them", n, 4*count)
+				t.Errorf("%d messages of %d bytes were sent before a receive was posted", n, 4*count)
 			}
 			for k := range messages {
 				data := make([]int32, count)

@@ -15,11 +15,11 @@ import (
 
 // A call is one side of a mismatch.
 type call struct {
-	text string // how errors write it, up to its number and after
+	text string // its text in errors, before and after its sequence number
 	f    func(ctx context.Context, c *nexar.Comm) error
 }
 
-// differs is how a mismatch ends with a call that reads the same.
+// differs is the end of the text of a mismatch between calls with the same text.
 func (c call) differs() string {
 	if strings.HasPrefix(c.text, "all_reduce_buckets") {
 		return ", but the lengths of their vectors, or how many there are, differ"
@@ -86,7 +86,7 @@ func scanOf(op nexar.Op) call {
 	}}
 }
 
-// mismatches are pairs of calls that do not go together.
+// mismatches returns pairs of different calls.
 func mismatches() [][2]call {
 	return [][2]call{
 		{barrierCall, allReduceOf[float32](10, nexar.Sum)},
@@ -120,8 +120,8 @@ func mismatches() [][2]call {
 	}
 }
 
-// When one rank makes another call than the others, all get an error that names the ranks
-// and their calls. A rank whose own part had ended gets it with its next call.
+// TestMismatch: if one rank makes a different call, all ranks get an error that names the
+// ranks and their calls. A rank whose own part has ended gets it from its next call.
 func TestMismatch(t *testing.T) {
 	for _, n := range []int{2, 5} {
 		for i, calls := range mismatches() {
@@ -150,7 +150,7 @@ func mismatch(t *testing.T, m worldtest.Medium, n, odd int, most, other call) {
 		if rank == odd {
 			f = other.f
 		}
-		// The others may have found out before this rank has left the barrier.
+		// The others may have found the mismatch before this rank has left the barrier.
 		err := c.Barrier(ctx)
 		if err == nil {
 			err = f(ctx, c)
@@ -178,7 +178,7 @@ func mismatch(t *testing.T, m worldtest.Medium, n, odd int, most, other call) {
 		if how := most.differs(); most.text == other.text && !strings.HasSuffix(e.Error(), how) {
 			return fmt.Errorf("%w\nshould end with %q", err, how)
 		}
-		// From now on everything says the same.
+		// All later calls return the same error.
 		if next := c.Barrier(ctx); !errors.Is(next, nexar.ErrRevoked) || !strings.Contains(next.Error(), e.Error()) {
 			return fmt.Errorf("the next call: %v, want ErrRevoked because %v", next, e)
 		}
@@ -192,7 +192,7 @@ func mismatch(t *testing.T, m worldtest.Medium, n, odd int, most, other call) {
 	}
 }
 
-// A rank that has left out a call, or made one too many, is found out.
+// TestMismatchByOne: a rank that has omitted a call, or made one too many, is found.
 func TestMismatchByOne(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*worldtest.Patience)
@@ -211,12 +211,12 @@ func TestMismatchByOne(t *testing.T) {
 				return nil
 			}
 		}
-		return errors.New("the ranks made different calls, and nobody noticed")
+		return errors.New("the ranks made different calls without an error")
 	})
 }
 
-// Two ranks that carry out the same call in different ways would wait for each
-// other, or worse. Their settings differ, and the error says so.
+// TestMismatchOfSettings: two ranks with different settings for the same call get an
+// error that says so. Otherwise they could wait for each other.
 func TestMismatchOfSettings(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*worldtest.Patience)

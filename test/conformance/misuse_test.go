@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A wrong argument is an error that says which and why, at once and on this
-// rank alone: the communicator goes on.
+// TestInvalidArguments: an invalid argument is an error that names it and the reason, at
+// once and on this rank alone. The communicator goes on.
 func TestInvalidArguments(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	c := comms[0]
@@ -102,8 +102,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// A rank that closes ends the operations in which others wait for it, and all later ones.
-// The error names it.
+// TestCloseDuringOperation: a rank that closes ends the operations that wait for it, and
+// all later ones. The error names it.
 func TestCloseDuringOperation(t *testing.T) {
 	x := make([]float32, 300_000)
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
@@ -140,7 +140,7 @@ func TestCloseDuringOperation(t *testing.T) {
 	}
 }
 
-// Those that are in an operation with a rank that closes in the middle of it
+// TestCloseInMiddle: ranks in an operation with a rank that closes in the middle of it
 // get an error that says so.
 func TestCloseInMiddle(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
@@ -170,8 +170,9 @@ func TestCloseInMiddle(t *testing.T) {
 	}
 }
 
-// A message that was announced by a rank that has left can no longer come.
-func TestRecvOfOneWhoLeft(t *testing.T) {
+// TestRecvAfterLeave: a message that was only announced by a rank that has left cannot be
+// received.
+func TestRecvAfterLeave(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()
@@ -191,7 +192,8 @@ func TestRecvOfOneWhoLeft(t *testing.T) {
 	}
 }
 
-// The messages that a rank has sent before it left can still be received.
+// TestRecvBeforeLeaving: the messages that a rank has sent before it left can still be
+// received.
 func TestRecvBeforeLeaving(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, count := range []int{0, 10, 200_000} {

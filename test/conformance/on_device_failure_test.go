@@ -31,7 +31,7 @@ func newThreeRanks(t testing.TB, m worldtest.Medium, cfg devicetest.FakeConfig) 
 	return threeRanks{comms: m.Cluster(t, 3, nexar.Config{}), fake: fake, spot: newSpot(t, fake)}
 }
 
-// call makes the collective on all ranks, where f gets the error of each.
+// call makes the collective on all ranks, and passes the error of each to f.
 func (r threeRanks) call(t testing.TB, call deviceCall, ctx context.Context, f func(rank int, c *nexar.Comm, err error) error) {
 	t.Helper()
 	dst := device.Whole(newBuffer(t, r.fake, ramp32(100, call.dst)))
@@ -50,7 +50,7 @@ func (r threeRanks) call(t testing.TB, call deviceCall, ctx context.Context, f f
 	})
 }
 
-// onSlices is the same collective of a rank without a device.
+// onSlices makes the same collective on a rank without a device.
 func (call deviceCall) onSlices(ctx context.Context, c *nexar.Comm) error {
 	dst, src := make([]int32, call.dst), make([]int32, call.src)
 	copy(bytesOf(dst), ramp32(100*c.Rank(), call.dst))
@@ -83,7 +83,7 @@ func atFault(ctx context.Context, rank int, c *nexar.Comm, err error, text strin
 	if rank == 1 {
 		return nil
 	}
-	// The part of a rank may end before the others have theirs.
+	// The part of a rank may end before those of the others.
 	if err == nil {
 		err = c.Barrier(ctx)
 	}
@@ -97,13 +97,14 @@ func atFault(ctx context.Context, rank int, c *nexar.Comm, err error, text strin
 // isOver checks the errors of later calls on a communicator.
 func isOver(ctx context.Context, c *nexar.Comm, text string) error {
 	if err := c.Barrier(ctx); !errors.Is(err, nexar.ErrRevoked) || !strings.Contains(err.Error(), text) {
-		return fmt.Errorf("afterwards: %v, want ErrRevoked with %q", err, text)
+		return fmt.Errorf("a later call: %v, want ErrRevoked with %q", err, text)
 	}
 	return nil
 }
 
-// A device that fails before the collective has begun on its rank, even if the rank only
-// receives, ends the communicator. All ranks get an error that names it.
+// TestDeviceFailsBefore: a device that fails before the collective has started on its
+// rank, even if the rank only receives, revokes the communicator. All ranks get an error
+// that names it.
 func TestDeviceFailsBefore(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		for _, call := range deviceCalls(0) {
@@ -127,7 +128,8 @@ func TestDeviceFailsBefore(t *testing.T) {
 	}
 }
 
-// A stream that has failed before is found before others count on this rank.
+// TestStreamFailedBefore: a stream that has failed is detected before other ranks depend
+// on this one.
 func TestStreamFailedBefore(t *testing.T) {
 	for _, call := range deviceCalls(0) {
 		r := newThreeRanks(t, worldtest.Mem(), devicetest.FakeConfig{})
@@ -147,7 +149,8 @@ func TestStreamFailedBefore(t *testing.T) {
 	}
 }
 
-// A device that fails when the result is stored is an error of its rank alone.
+// TestDeviceFailsAfter: a device that fails when the result is stored is an error of its
+// rank alone.
 func TestDeviceFailsAfter(t *testing.T) {
 	for _, call := range deviceCalls(0) {
 		if call.in == 0 {
@@ -170,8 +173,8 @@ func TestDeviceFailsAfter(t *testing.T) {
 	}
 }
 
-// A device without enough staging memory cannot take part, which the others are
-// told.
+// TestNoStagingMemory: a device without enough staging memory cannot take part, and the
+// other ranks get an error that says so.
 func TestNoStagingMemory(t *testing.T) {
 	for _, call := range deviceCalls(0) {
 		t.Run(call.name, func(t *testing.T) {
@@ -191,7 +194,8 @@ func TestNoStagingMemory(t *testing.T) {
 	}
 }
 
-// Messages fail for themselves.
+// TestDeviceFailsAtMessage: a failure of the device at a message fails this message
+// alone.
 func TestDeviceFailsAtMessage(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	fake := newFake(t, devicetest.FakeConfig{StagingMemory: 40})
@@ -231,7 +235,7 @@ func TestDeviceFailsAtMessage(t *testing.T) {
 			d := c.WithStream(s.stream)
 			status, err := d.Recv(ctx, i32, 0, 5, r)
 			if err == nil && status.Count != 1 {
-				err = fmt.Errorf("%d elements came, of another message", status.Count)
+				err = fmt.Errorf("received %d elements of another message", status.Count)
 			}
 			return errors.Join(err, d.Send(ctx, i32, 0, 6, device.Region{Buffer: buffer, Bytes: 4}))
 		})
@@ -240,14 +244,14 @@ func TestDeviceFailsAtMessage(t *testing.T) {
 	r.Bytes = 44
 	for name, err := range map[string]error{"send": send(d), "recv": recv(d)} {
 		if !errors.Is(err, device.ErrNoMemory) {
-			t.Errorf("%s of more than there is staging memory: %v", name, err)
+			t.Errorf("%s beyond the staging memory: %v", name, err)
 		}
 	}
 	worldtest.CheckWorks(t, comms)
 }
 
-// A hookedStream calls functions before results are stored, and when something
-// was queued that is to be sent.
+// A hookedStream calls functions before results are stored, and after data to send has
+// been queued.
 type hookedStream struct {
 	device.Stream
 	storing, loading func()
@@ -268,9 +272,10 @@ func (s hookedStream) StageSend(dst device.Staging, at int, src ...device.Region
 	return err
 }
 
-// A context that ends before the collective has begun on this rank ends the communicator:
-// before the call, while it waits for staging memory, and while its input is staged. The
-// device keeps the memory until it no longer uses it.
+// TestCancelledBeforeDeviceIsDone: a context that ends before the collective has started
+// on this rank revokes the communicator: before the call, while it waits for staging
+// memory, and while its input is staged. The device keeps the memory until it has
+// finished.
 func TestCancelledBeforeDeviceIsDone(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, r *threeRanks, bytes int, cancel func()) (used int){
 		"before": func(_ *testing.T, r *threeRanks, _ int, cancel func()) int {
@@ -300,12 +305,12 @@ func TestCancelledBeforeDeviceIsDone(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				release := r.fake.Hold()
-				used := prepare(t, &r, call.memory, func() { cancel(worldtest.ErrEnough) })
+				used := prepare(t, &r, call.memory, func() { cancel(worldtest.ErrCancelled) })
 				r.call(t, call, ctx, func(rank int, c *nexar.Comm, err error) error {
-					if rank == 1 && (!errors.Is(err, worldtest.ErrEnough) || !errors.Is(err, context.Canceled)) {
-						return fmt.Errorf("%v, want %v", err, worldtest.ErrEnough)
+					if rank == 1 && (!errors.Is(err, worldtest.ErrCancelled) || !errors.Is(err, context.Canceled)) {
+						return fmt.Errorf("%v, want %v", err, worldtest.ErrCancelled)
 					}
-					return atFault(t.Context(), rank, c, err, "its call was cancelled: "+worldtest.ErrEnough.Error())
+					return atFault(t.Context(), rank, c, err, "its call was cancelled: "+worldtest.ErrCancelled.Error())
 				})
 				r.keeps(t, used)
 				release()
@@ -315,7 +320,8 @@ func TestCancelledBeforeDeviceIsDone(t *testing.T) {
 	}
 }
 
-// A rank that waits for its device is told at once that others have failed.
+// TestCommEndsWhileDeviceLoads: a rank that waits for its device gets the failure of
+// another rank at once.
 func TestCommEndsWhileDeviceLoads(t *testing.T) {
 	for name, f := range map[string]func(ctx context.Context, d nexar.DeviceComm, r device.Region) error{
 		"all_reduce": func(ctx context.Context, d nexar.DeviceComm, r device.Region) error {
@@ -332,9 +338,9 @@ func TestCommEndsWhileDeviceLoads(t *testing.T) {
 			buffer := newBuffer(t, r.fake, ramp32(0, 10))
 			release := r.fake.Hold()
 			ended, cancel := context.WithCancelCause(t.Context())
-			cancel(worldtest.ErrEnough)
+			cancel(worldtest.ErrCancelled)
 			hooked := hookedStream{Stream: r.spot.stream, loading: func() {
-				if err := r.comms[2].Barrier(ended); !errors.Is(err, worldtest.ErrEnough) {
+				if err := r.comms[2].Barrier(ended); !errors.Is(err, worldtest.ErrCancelled) {
 					t.Error(err)
 				}
 			}}
@@ -342,7 +348,7 @@ func TestCommEndsWhileDeviceLoads(t *testing.T) {
 			defer stop()
 			err := f(ctx, r.comms[1].WithStream(hooked), device.Whole(buffer))
 			if _, ok := errors.AsType[*nexar.DeviceError](err); ok || ctx.Err() != nil {
-				t.Errorf("%v is a DeviceError, or came when the test was over", err)
+				t.Errorf("error %v: want no DeviceError, before the end of the test", err)
 			}
 			if e, ok := errors.AsType[*nexar.RevokedError](err); !ok || e.Rank != 2 || !strings.HasPrefix(err.Error(), "nexar: "+name+": communicator revoked by rank 2") {
 				t.Errorf("%v, want that rank 2 has revoked the communicator", err)
@@ -354,8 +360,8 @@ func TestCommEndsWhileDeviceLoads(t *testing.T) {
 	}
 }
 
-// keeps checks that all staging memory was freed, except for this much that the device still
-// uses.
+// keeps checks that all staging memory is free, except for this much that the device
+// still uses.
 func (r threeRanks) keeps(t testing.TB, used int) {
 	t.Helper()
 	if s := r.fake.Stats(); s.Stagings != 0 || s.StagingMemory != used {
@@ -372,8 +378,8 @@ func (r threeRanks) isDone(t testing.TB) {
 	r.keeps(t, 0)
 }
 
-// The cause of a context may be an error of a device. The call still reports the end of its
-// context.
+// TestCancelledBecauseOfDevice: the cause of a context may be an error of a device. The
+// call still reports the end of its context.
 func TestCancelledBecauseOfDevice(t *testing.T) {
 	r := newThreeRanks(t, worldtest.Mem(), devicetest.FakeConfig{})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -386,19 +392,19 @@ func TestCancelledBecauseOfDevice(t *testing.T) {
 	})
 }
 
-// A context that ends while the collective is under way ends the communicator,
-// as it does with slices, and leaves the buffer as it was.
+// TestCancelledDuringDeviceCall: a context that ends during the collective revokes the
+// communicator, as with slices, and leaves the buffer unchanged.
 func TestCancelledDuringDeviceCall(t *testing.T) {
 	r := newThreeRanks(t, worldtest.Mem(), devicetest.FakeConfig{})
 	buffer := newBuffer(t, r.fake, ramp32(0, 100_000))
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, worldtest.ErrEnough)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, worldtest.ErrCancelled)
 	defer cancel()
-	if err := r.comms[1].WithStream(r.spot.stream).AllReduce(ctx, i32, device.Whole(buffer), nexar.Sum); !errors.Is(err, worldtest.ErrEnough) {
-		t.Errorf("%v, want %v", err, worldtest.ErrEnough)
+	if err := r.comms[1].WithStream(r.spot.stream).AllReduce(ctx, i32, device.Whole(buffer), nexar.Sum); !errors.Is(err, worldtest.ErrCancelled) {
+		t.Errorf("%v, want %v", err, worldtest.ErrCancelled)
 	}
 	for _, rank := range []int{0, 2} {
 		err := nexar.AllReduce(t.Context(), r.comms[rank], make([]int32, 100_000), nexar.Sum)
-		if err := atFault(t.Context(), rank, r.comms[rank], err, worldtest.ErrEnough.Error()); err != nil {
+		if err := atFault(t.Context(), rank, r.comms[rank], err, worldtest.ErrCancelled.Error()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -408,8 +414,8 @@ func TestCancelledDuringDeviceCall(t *testing.T) {
 	}
 }
 
-// A context that ends while the result is stored is an error of this rank alone.
-// The device stores it all the same.
+// TestCancelledWhenStoring: a context that ends while the result is stored is an error of
+// this rank alone. The device still stores it.
 func TestCancelledWhenStoring(t *testing.T) {
 	r := newThreeRanks(t, worldtest.Mem(), devicetest.FakeConfig{})
 	buffer := newBuffer(t, r.fake, ramp32(0, 10))
@@ -418,14 +424,14 @@ func TestCancelledWhenStoring(t *testing.T) {
 	var release func()
 	hooked := hookedStream{Stream: r.spot.stream, storing: func() {
 		release = r.fake.Hold()
-		cancel(worldtest.ErrEnough)
+		cancel(worldtest.ErrCancelled)
 	}}
 	worldtest.OnAll(t, r.comms, func(rank int, c *nexar.Comm) error {
 		if rank != 1 {
 			return nexar.AllReduce(t.Context(), c, make([]int32, 10), nexar.Sum)
 		}
-		if err := c.WithStream(hooked).AllReduce(ctx, i32, device.Whole(buffer), nexar.Sum); !errors.Is(err, worldtest.ErrEnough) || !errors.Is(err, context.Canceled) {
-			return fmt.Errorf("%v, want %v", err, worldtest.ErrEnough)
+		if err := c.WithStream(hooked).AllReduce(ctx, i32, device.Whole(buffer), nexar.Sum); !errors.Is(err, worldtest.ErrCancelled) || !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("%v, want %v", err, worldtest.ErrCancelled)
 		}
 		return nil
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// ints is a vector of int32 as bytes.
+// ints returns a vector of int32 as bytes.
 func ints(x ...int32) (b []byte) {
 	for _, v := range x {
 		b = binary.NativeEndian.AppendUint32(b, uint32(v))
@@ -23,7 +23,7 @@ func ints(x ...int32) (b []byte) {
 	return b
 }
 
-// ramp32 is n elements that count from first.
+// ramp32 returns n consecutive integers from first on.
 func ramp32(first, n int) []byte {
 	x := make([]int32, n)
 	for i := range x {
@@ -32,7 +32,7 @@ func ramp32(first, n int) []byte {
 	return ints(x...)
 }
 
-// newBuffer has a copy of b until the end of the test.
+// newBuffer returns a buffer with a copy of b until the end of the test.
 func newBuffer(t testing.TB, dev device.Device, b []byte) device.Buffer {
 	t.Helper()
 	buffer, err := dev.Alloc(t.Context(), len(b))
@@ -46,7 +46,7 @@ func newBuffer(t testing.TB, dev device.Device, b []byte) device.Buffer {
 	return buffer
 }
 
-// contents is a copy of a buffer.
+// contents returns a copy of a buffer.
 func contents(t testing.TB, b device.Buffer) []byte {
 	t.Helper()
 	got := make([]byte, b.Len())
@@ -56,8 +56,8 @@ func contents(t testing.TB, b device.Buffer) []byte {
 	return got
 }
 
-// A deviceCall is a collective on regions of one of three ranks, for vectors of
-// 8 elements or blocks of 4.
+// A deviceCall is a collective on regions of one of three ranks, for vectors of 8
+// elements or blocks of 4.
 type deviceCall struct {
 	name     string
 	dst, src int // elements on each rank; src is 0 if there is one region
@@ -69,7 +69,7 @@ type deviceCall struct {
 
 const i32 = device.Int32
 
-// deviceCalls are all, with root.
+// deviceCalls returns all of them, with root.
 func deviceCalls(root int) []deviceCall {
 	calls := []deviceCall{
 		{"broadcast", 8, 0, func(ctx context.Context, d nexar.DeviceComm, dst, _ device.Region) error {
@@ -115,7 +115,7 @@ func deviceCalls(root int) []deviceCall {
 	return calls
 }
 
-// on calls it with buffers on the device of s.
+// on makes the call with buffers on the device of s.
 func (call deviceCall) on(t testing.TB, c *nexar.Comm, s spot) error {
 	dst := device.Whole(newBuffer(t, s.dev, ramp32(100*c.Rank(), call.dst)))
 	src := device.Region{}
@@ -125,8 +125,8 @@ func (call deviceCall) on(t testing.TB, c *nexar.Comm, s spot) error {
 	return call.f(t.Context(), c.WithStream(s.stream), dst, src)
 }
 
-// A message is copied from the device once and to the device once, with no more staging
-// memory than documented.
+// TestDeviceCopies: a message is copied once from the device and once to it, with no more
+// staging memory than documented.
 func TestDeviceCopies(t *testing.T) {
 	const ranks = 3
 	comms := worldtest.Mem().Cluster(t, ranks, nexar.Config{})
@@ -140,7 +140,7 @@ func TestDeviceCopies(t *testing.T) {
 			}
 			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error { return call.on(t, c, spots[rank]) })
 			s := fakes[1].Stats()
-			in := int(s.BytesIn) - 4*(call.dst+call.src) // which CopyIn has copied
+			in := int(s.BytesIn) - 4*(call.dst+call.src) // copied by CopyIn
 			if got, want := [3]int{int(s.BytesOut), in, s.StagingMemoryMost}, [3]int{call.out, call.in, call.memory}; got != want {
 				t.Errorf("%s, root %d: bytes out, in and of staging memory: %v, want %v", call.name, root, got, want)
 			}
@@ -151,24 +151,24 @@ func TestDeviceCopies(t *testing.T) {
 	}
 }
 
-// A witness counts the operations that are queued.
-type witness struct {
+// A countingStream counts the queued operations.
+type countingStream struct {
 	device.Stream
 	copies *atomic.Int64
 }
 
-func (w witness) StageSend(dst device.Staging, at int, src ...device.Region) error {
+func (w countingStream) StageSend(dst device.Staging, at int, src ...device.Region) error {
 	w.copies.Add(1)
 	return w.Stream.StageSend(dst, at, src...)
 }
 
-func (w witness) ReceiveInto(src device.Staging, at int, dst ...device.Region) error {
+func (w countingStream) ReceiveInto(src device.Staging, at int, dst ...device.Region) error {
 	w.copies.Add(1)
 	return w.Stream.ReceiveInto(src, at, dst...)
 }
 
-// Memory that the host reaches itself is used where it lies, whatever its
-// address; only rows with gaps are copied.
+// TestMappedIsNotCopied: memory that the host can access is used in place, at any
+// address. Only rows with gaps are copied.
 func TestMappedIsNotCopied(t *testing.T) {
 	const ranks = 3
 	comms := worldtest.Mem().Cluster(t, ranks, nexar.Config{})
@@ -176,7 +176,7 @@ func TestMappedIsNotCopied(t *testing.T) {
 	spots := make([]spot, ranks)
 	for rank := range spots {
 		spots[rank] = newSpot(t, host.Device{})
-		spots[rank].stream = witness{spots[rank].stream, &copies}
+		spots[rank].stream = countingStream{spots[rank].stream, &copies}
 	}
 	for _, call := range deviceCalls(0) {
 		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error { return call.on(t, c, spots[rank]) })
@@ -213,8 +213,8 @@ func TestMappedIsNotCopied(t *testing.T) {
 	}
 }
 
-// sendAround has each rank send a region, in two parts, to the next one, and
-// receive as much into other memory.
+// sendAround makes each rank send a region, in two parts, to the next rank, and receive
+// as much into other memory.
 func sendAround(ctx context.Context, c *nexar.Comm, d nexar.DeviceComm, r device.Region) error {
 	ctx, cancel := context.WithTimeout(ctx, worldtest.Patience)
 	defer cancel()

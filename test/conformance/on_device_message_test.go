@@ -14,8 +14,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// Messages go from a device to another, and to slices and from them, out of
-// several regions and into several others.
+// TestMessagesOnDevice: messages go from device to device, and between devices and
+// slices, from several regions to several others.
 func TestMessagesOnDevice(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		comms := m.Cluster(t, 2, nexar.Config{})
@@ -43,7 +43,7 @@ func TestMessagesOnDevice(t *testing.T) {
 	}
 }
 
-// parted returns n bytes of a buffer in three regions; one of them has rows.
+// parted returns n bytes of a buffer as three regions, one of them with rows.
 func parted(buffer device.Buffer, n int) []device.Region {
 	third := n / 12 * 4
 	return []device.Region{
@@ -55,7 +55,7 @@ func parted(buffer device.Buffer, n int) []device.Region {
 
 func partedLen(n int) int { return n/12*4*2 + n + 9 }
 
-// sendFrom sends count elements that count from 7.
+// sendFrom sends count consecutive elements from 7 on.
 func sendFrom(ctx context.Context, t testing.TB, c *nexar.Comm, s spot, to int, tag nexar.Tag, count int) error {
 	if s.dev == nil {
 		x := make([]int32, count)
@@ -79,7 +79,7 @@ func scattered(buffer device.Buffer, n int, f func(place []byte)) {
 	}
 }
 
-// recvAt receives the message of sendFrom, with room for 24 elements more.
+// recvAt receives the message of sendFrom, with room for 24 more elements.
 func recvAt(ctx context.Context, t testing.TB, c *nexar.Comm, s spot, from int, tag nexar.Tag, count int) error {
 	const more = 24
 	if s.dev == nil {
@@ -109,8 +109,8 @@ func recvAt(ctx context.Context, t testing.TB, c *nexar.Comm, s spot, from int, 
 	return nil
 }
 
-// The part of a region that a message does not fill is neither read nor written: only the
-// bytes of the message are copied.
+// TestShortMessageOnDevice: the part of a region beyond the message is neither read nor
+// written. Only the bytes of the message are copied.
 func TestShortMessageOnDevice(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()
@@ -135,7 +135,8 @@ func TestShortMessageOnDevice(t *testing.T) {
 	}
 }
 
-// A rank sends to itself, and messages of no regions have no elements.
+// TestMessageOnDeviceToItself: a rank sends to itself, and messages without regions have
+// no elements.
 func TestMessageOnDeviceToItself(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()
@@ -159,8 +160,8 @@ func TestMessageOnDeviceToItself(t *testing.T) {
 	}
 }
 
-// A message that does not fit is lost, as it is with slices.
-func TestMessageOnDeviceThatDoesNotFit(t *testing.T) {
+// TestTruncatedMessageOnDevice: a message that does not fit is lost, as with slices.
+func TestTruncatedMessageOnDevice(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})

@@ -13,7 +13,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A misuse is a call with a wrong argument.
+// A misuse is a call with an invalid argument.
 type misuse struct {
 	name string
 	err  error
@@ -28,8 +28,8 @@ func (m misuse) check(t *testing.T) {
 	}
 }
 
-// A wrong argument is an error that says which and why, at once and on this
-// rank alone: the communicator goes on.
+// TestInvalidDeviceArguments: an invalid argument is an error that names it and the
+// reason, at once and on this rank alone. The communicator goes on.
 func TestInvalidDeviceArguments(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	s := newSpot(t, newFake(t, devicetest.FakeConfig{}))
@@ -71,8 +71,8 @@ func TestInvalidDeviceArguments(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// A region that the device refuses is a DeviceError, at once and on this rank alone, whether
-// it would be read or only written.
+// TestInvalidRegions: a region that the device refuses is a DeviceError, at once and on
+// this rank alone, whether the call reads or writes it.
 func TestInvalidRegions(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	fake := newFake(t, devicetest.FakeConfig{})
@@ -102,7 +102,7 @@ func TestInvalidRegions(t *testing.T) {
 		{"all_gather", d.AllGather(ctx, i32, whole, foreign), errForeign, "device fake: the buffer is of device stranger"},
 		{"recv", recvOn(ctx, d, i32, foreign), errForeign, "device fake: the buffer is of device stranger"},
 		{"all_reduce", d.AllReduce(ctx, i32, freed, nexar.Sum), device.ErrFreed, "buffer of 48 bytes"},
-		{"broadcast", d.Broadcast(ctx, i32, freed, 1), device.ErrFreed, "buffer of 48 bytes"}, // which is only written
+		{"broadcast", d.Broadcast(ctx, i32, freed, 1), device.ErrFreed, "buffer of 48 bytes"}, // only written
 		{"all_to_all", d.AllToAll(ctx, i32, freed, whole), device.ErrFreed, "buffer of 48 bytes"},
 		{"all_to_all", d.AllToAll(ctx, i32, whole, freed), device.ErrFreed, "buffer of 48 bytes"},
 		{"send", d.Send(ctx, i32, 1, 0, whole, freed), device.ErrFreed, "buffer of 48 bytes"},
@@ -138,7 +138,7 @@ func is(err, want error) bool {
 	return ok
 }
 
-// freedRegion is 48 bytes of a buffer that was freed.
+// freedRegion is 48 bytes of a freed buffer.
 func freedRegion(t testing.TB, dev device.Device) device.Region {
 	t.Helper()
 	b, err := dev.Alloc(t.Context(), 48)
@@ -151,7 +151,7 @@ func freedRegion(t testing.TB, dev device.Device) device.Region {
 	return device.Whole(b)
 }
 
-// Buffers of the same memory of the host overlap, although they are two.
+// TestMappedBuffersOverlap: two buffers of the same memory of the host overlap.
 func TestMappedBuffersOverlap(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -174,7 +174,8 @@ func TestMappedBuffersOverlap(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// A communicator that has ended says so before the device has anything to do.
+// TestEndedCommOnDevice: a call on a communicator that has ended fails before the device
+// is used.
 func TestEndedCommOnDevice(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	fake := newFake(t, devicetest.FakeConfig{})
@@ -198,7 +199,7 @@ func TestEndedCommOnDevice(t *testing.T) {
 		}
 	}
 	if most := fake.Stats().StagingMemoryMost; most != 0 {
-		t.Errorf("%d bytes of staging memory were taken for a closed communicator", most)
+		t.Errorf("a closed communicator has used %d bytes of staging memory", most)
 	}
 	cause := errors.New("enough")
 	ended, cancel := context.WithCancelCause(ctx)

@@ -17,14 +17,14 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A spot is the place of the vectors of a rank: buffers of a device, or slices if dev is
-// nil.
+// A spot is the location of the vectors of a rank: buffers of a device, or slices if dev
+// is nil.
 type spot struct {
 	dev    device.Device
 	stream device.Stream
 }
 
-// newSpot is on a device until the end of the test.
+// newSpot returns a location on a device, until the end of the test.
 func newSpot(t testing.TB, dev device.Device) spot {
 	t.Helper()
 	s, err := dev.NewStream()
@@ -40,7 +40,7 @@ func newFake(t testing.TB, cfg devicetest.FakeConfig) *devicetest.Fake {
 	return devicetest.NewFake(t, cfg)
 }
 
-// arrangements say where the vectors of n ranks are.
+// arrangements returns locations of the vectors of n ranks.
 func arrangements() map[string]func(t testing.TB, n int) []spot {
 	each := func(f func(t testing.TB, rank int) spot) func(t testing.TB, n int) []spot {
 		return func(t testing.TB, n int) (spots []spot) {
@@ -77,8 +77,8 @@ func arrangements() map[string]func(t testing.TB, n int) []spot {
 	}
 }
 
-// An image is a vector in a buffer, in rows or in one piece, amid bytes that
-// must stay as they are.
+// An image is a vector in a buffer, in rows or contiguous, between bytes that must not
+// change.
 type image struct {
 	region device.Region
 	size   int // of the buffer
@@ -89,7 +89,7 @@ const (
 	imageGap  = 3 // between rows
 )
 
-// newImage lays v out in rows of so many bytes, or in one piece if that is 0.
+// newImage stores v in rows of so many bytes, or contiguously if that is 0.
 func (s spot) newImage(ctx context.Context, v []byte, row int) (image, error) {
 	r := device.Region{Offset: imageLead, Bytes: len(v)}
 	if row > 0 && len(v) > 0 {
@@ -107,7 +107,7 @@ func (s spot) newImage(ctx context.Context, v []byte, row int) (image, error) {
 	return i, s.dev.CopyIn(ctx, device.Whole(i.region.Buffer), content)
 }
 
-// read copies the vector to v, and looks at the bytes around it.
+// read copies the vector to v, and checks the bytes around it.
 func (s spot) read(ctx context.Context, i image, v []byte) error {
 	content := make([]byte, i.size)
 	if err := s.dev.CopyOut(ctx, content, device.Whole(i.region.Buffer)); err != nil {
@@ -125,7 +125,7 @@ func (s spot) read(ctx context.Context, i image, v []byte) error {
 	return nil
 }
 
-// block is the region of one of so many blocks. Rows are blocks.
+// block returns the region of a block. Rows are blocks.
 func (i image) block(n, rank int) device.Region {
 	r := i.region
 	if r.Rows > 1 {
@@ -136,7 +136,7 @@ func (i image) block(n, rank int) device.Region {
 	return r
 }
 
-// rowOf is the length of rows that divide n bytes, whole elements or not.
+// rowOf returns the length of rows that divide n bytes, into whole elements or not.
 func rowOf(n int) int {
 	for row := min(1000, n/2); row > 1; row-- {
 		if n%row == 0 {
@@ -146,7 +146,7 @@ func rowOf(n int) int {
 	return min(n, 1)
 }
 
-// onDevice tries a collective with the vectors of this rank in buffers.
+// onDevice runs a collective with the vectors of this rank in buffers.
 func (p *party[T]) onDevice(ctx context.Context, c *nexar.Comm, s spot, rows bool) (err error) {
 	whole, part := p.data, p.input
 	if len(part.v) > len(whole.v) {
@@ -198,7 +198,7 @@ func (p *party[T]) callOnDevice(ctx context.Context, d nexar.DeviceComm, dst, sr
 		return d.AllReduce(ctx, t, dst, p.op)
 	case plan.Gather:
 		if p.absent {
-			dst = device.Region{Offset: -1, Bytes: 7, Rows: -3} // which nobody looks at
+			dst = device.Region{Offset: -1, Bytes: 7, Rows: -3} // ignored
 		}
 		return d.Gather(ctx, t, dst, src, p.root)
 	case plan.AllGather:
@@ -220,7 +220,7 @@ func (p *party[T]) callOnDevice(ctx context.Context, d nexar.DeviceComm, dst, sr
 	panic("no such collective")
 }
 
-// tryAt does the part of one rank of a trial where its vectors are.
+// tryAt runs the part of one rank of a trial at the location of its vectors.
 func tryAt[T nexar.Number](ctx context.Context, c *nexar.Comm, tr trial, s spot, rows bool) ([]byte, error) {
 	p := &party[T]{trial: tr, values: tr.kind.values(tr.op, tr.flavour), rank: c.Rank(), n: c.Size()}
 	p.prepare()
@@ -242,9 +242,9 @@ func triesAt() map[kernel.Type]func(ctx context.Context, c *nexar.Comm, tr trial
 	}
 }
 
-// deviceTrials are all collectives, with vectors short, empty, and so long that
-// they are not sent without a grant, and in place where that can be.
-func deviceTrials(b *book) (list []trial) {
+// deviceTrials returns all collectives, with vectors that are short, empty, and too long
+// to be sent without a grant, and in place where that is allowed.
+func deviceTrials(b *trialGenerator) (list []trial) {
 	for _, c := range plan.Collectives() {
 		if c == plan.Barrier {
 			continue
@@ -266,19 +266,19 @@ func deviceTrials(b *book) (list []trial) {
 	return list
 }
 
-// Every collective gives the same result on devices as with slices, for all places of the
-// vectors, and leaves the memory around them as it was.
+// TestOnDevice: each collective has the same result on devices as with slices, for all
+// locations of the vectors, and does not change the memory around them.
 func TestOnDevice(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		for n := 1; n <= 5; n++ {
 			comms := m.Cluster(t, n, nexar.Config{})
 			for name, arrange := range arrangements() {
 				if m.Name != worldtest.Mem().Name && (name == "slow fakes" || name == "fast fakes") {
-					continue // Their time is that of the device.
+					continue // Their duration is that of the device.
 				}
 				t.Run(fmt.Sprintf("%s/ranks=%d/%s", m.Name, n, name), func(t *testing.T) {
 					spots := arrange(t, n)
-					b := &book{n: n, kinds: kinds(), network: m.Cost, drawn: uint64(1000*n + len(name))}
+					b := &trialGenerator{n: n, kinds: kinds(), network: m.Cost, drawn: uint64(1000*n + len(name))}
 					for i, tr := range deviceTrials(b) {
 						if worldtest.Mix(b.drawn+uint64(i))%worldtest.Thin(1) != 0 {
 							continue
@@ -293,8 +293,7 @@ func TestOnDevice(t *testing.T) {
 	}
 }
 
-// onDevices runs a trial with the vectors at the spots. No rank waits for one that has
-// failed.
+// onDevices runs a trial with the vectors at the spots. No rank waits for a failed one.
 func (tr trial) onDevices(ctx context.Context, comms []*nexar.Comm, spots []spot, rows bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

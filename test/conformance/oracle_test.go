@@ -37,8 +37,8 @@ func newOracle(tr trial) *oracle {
 	return o
 }
 
-// right reports whether an element of a result is right. The race detector
-// would have nothing to find in it, but double the time of the tests.
+// right reports whether an element of a result is right. The race detector would find
+// nothing in it, and would double the time of the tests.
 //
 //go:norace
 func (o *oracle) right(got uint64, s segment, i int) bool {
@@ -66,8 +66,7 @@ func (o *oracle) right(got uint64, s segment, i int) bool {
 	return math.Abs(g-want) <= tolerance
 }
 
-// integer combines integers with 64 bits, of which the lowest are those of
-// the result.
+// integer combines integers with 64 bits. The lowest of these are the result.
 //
 //go:norace
 func (o *oracle) integer(s segment, i int) uint64 {
@@ -148,7 +147,7 @@ func (o *oracle) real(s segment, i int) (want, tolerance float64) {
 	return want, 2 * n * o.unit * size
 }
 
-// explain describes the right value of an element.
+// explain describes the expected value of an element.
 func (o *oracle) explain(s segment, i int) string {
 	var parts []string
 	for r := s.lo; r < s.hi; r++ {
@@ -167,9 +166,9 @@ func (o *oracle) explain(s segment, i int) string {
 	return what
 }
 
-// compose is the composition of two affine maps x → ax+b modulo p, which is
-// associative and not commutative. An element is one of them: a is its upper
-// half, b its lower half.
+// compose returns the composition of two affine maps x → ax+b modulo p, which is
+// associative and not commutative. An element is a map: a is its upper half, b its lower
+// half.
 //
 //go:norace
 func compose(f, g uint64, half int, p uint64) uint64 {
@@ -178,7 +177,7 @@ func compose(f, g uint64, half int, p uint64) uint64 {
 	return a1*a2%p<<half | (a2*b1+b2)%p
 }
 
-// modulusOf is a prime that half an element has room for.
+// modulusOf returns a prime that fits into half an element.
 func modulusOf(bits int) uint64 {
 	return map[int]uint64{8: 13, 16: 251, 32: 65521, 64: 1<<31 - 1}[bits]
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestProbe: a rank that knows nothing of the messages that come asks for the
-// next one, makes room for it, and gets just that. All come, in order.
+// TestProbe: a rank that does not know the incoming messages probes for the next one,
+// allocates room for it, and receives exactly that one. All arrive, in order.
 func TestProbe(t *testing.T) {
 	for _, m := range worldtest.MessageMedia() {
 		asks := []stream{{from: nexar.AnyRank, tag: nexar.AnyTag}, {from: 0, tag: nexar.AnyTag}, {from: nexar.AnyRank, tag: 1}, {from: 2, tag: 0}}
@@ -42,7 +42,7 @@ func TestProbe(t *testing.T) {
 							x.fail("rank %d: %v", rank, err)
 							return
 						}
-						// The others are left, and come when they are asked for.
+						// The other messages stay until a receive matches them.
 						if err := x.probeAll(ctx, c, stream{from: nexar.AnyRank, tag: nexar.AnyTag}, next); err != nil {
 							x.fail("rank %d: %v", rank, err)
 						}
@@ -55,8 +55,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// probeAll receives all messages of the streams that ask is for. Next is how
-// many of each stream have come.
+// probeAll receives all messages of the streams that match ask. next has the number of
+// received messages of each stream.
 func (x *exchange) probeAll(ctx context.Context, c *nexar.Comm, ask stream, next map[stream]int) error {
 	missing := 0
 	for _, s := range x.streams(c.Rank(), true) {
@@ -86,8 +86,8 @@ func (x *exchange) probeAll(ctx context.Context, c *nexar.Comm, ask stream, next
 	return nil
 }
 
-// TestProbeOfElements: a Probe counts elements of its own type, whatever type the sender
-// has.
+// TestProbeOfElements: a Probe counts elements of its own type, whatever the type of the
+// sender.
 func TestProbeOfElements(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -117,11 +117,11 @@ func TestProbeOfElements(t *testing.T) {
 	}
 }
 
-// TestProbeInvalid: a wrong argument is an error that says which.
+// TestProbeInvalid: an invalid argument is an error that names it.
 func TestProbeInvalid(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	ended, cancel := context.WithCancelCause(t.Context())
-	cancel(worldtest.ErrEnough)
+	cancel(worldtest.ErrCancelled)
 	for _, test := range []struct {
 		ctx  context.Context
 		from int
@@ -132,7 +132,7 @@ func TestProbeInvalid(t *testing.T) {
 		{t.Context(), 2, 0, nexar.ErrInvalidRank, "nexar: probe: invalid rank: from rank 2 of 2 ranks"},
 		{t.Context(), -2, 0, nexar.ErrInvalidRank, "nexar: probe: invalid rank: from rank -2 of 2 ranks"},
 		{t.Context(), 1, -2, nexar.ErrInvalidTag, "nexar: probe: invalid tag: -2"},
-		{ended, 1, 0, worldtest.ErrEnough, "nexar: probe: context canceled: the user has had enough"},
+		{ended, 1, 0, worldtest.ErrCancelled, "nexar: probe: context canceled: cancelled by the test"},
 	} {
 		if _, err := nexar.Probe[int8](test.ctx, comms[0], test.from, test.tag); !errors.Is(err, test.want) || err.Error() != test.text {
 			t.Errorf("from %d, tag %d: %v, want %q", test.from, test.tag, err, test.text)
@@ -141,8 +141,8 @@ func TestProbeInvalid(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestProbeByMany: several goroutines ask for messages; each message goes to one of them. In
-// the end none of them waits.
+// TestProbeByMany: several goroutines probe; each message goes to one of them. At the end
+// none of them waits.
 func TestProbeByMany(t *testing.T) {
 	const goroutines, messages = 6, 300
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.SHM()} {
@@ -158,7 +158,7 @@ func TestProbeByMany(t *testing.T) {
 				all.Go(func() {
 					for {
 						err := probeOne(ctx, comms[1], &received, g%2 == 0)
-						if count.Load() == messages && errors.Is(err, worldtest.ErrEnough) {
+						if count.Load() == messages && errors.Is(err, worldtest.ErrCancelled) {
 							return
 						}
 						if err != nil {
@@ -167,7 +167,7 @@ func TestProbeByMany(t *testing.T) {
 							return
 						}
 						if count.Add(1) == messages {
-							cancel(worldtest.ErrEnough)
+							cancel(worldtest.ErrCancelled)
 						}
 					}
 				})
@@ -180,7 +180,7 @@ func TestProbeByMany(t *testing.T) {
 			all.Wait()
 			for k := range received {
 				if n := received[k].Load(); n != 1 {
-					t.Errorf("message %d has come %d times", k, n)
+					t.Errorf("message %d was received %d times", k, n)
 				}
 			}
 			worldtest.CheckWorks(t, comms)
@@ -188,7 +188,7 @@ func TestProbeByMany(t *testing.T) {
 	}
 }
 
-// slicesOf is n elements that are k.
+// slicesOf returns n elements of value k.
 func slicesOf(k, n int) []int32 {
 	x := make([]int32, n)
 	for i := range x {
@@ -197,8 +197,8 @@ func slicesOf(k, n int) []int32 {
 	return x
 }
 
-// probeOne asks for a message and receives one: the first that is there, or if
-// other goroutines were faster, a later one.
+// probeOne probes and receives one message: the one found, or a later one if another
+// goroutine was faster.
 func probeOne(ctx context.Context, c *nexar.Comm, received *[300]atomic.Int32, anyTag bool) error {
 	from, tag := 0, nexar.Tag(1)
 	if anyTag {
@@ -222,22 +222,24 @@ func probeOne(ctx context.Context, c *nexar.Comm, received *[300]atomic.Int32, a
 	return nil
 }
 
-// TestProbeUnderWay: a Probe ends when its context does, when the communicator
-// is closed or revoked, and when the rank has gone for which it waits. But for
-// that the communicator goes on.
-func TestProbeUnderWay(t *testing.T) {
+// TestProbeInProgress: a Probe ends with its context, when the communicator is closed or
+// revoked, and when the rank that it waits for has ended. Otherwise the communicator goes
+// on.
+func TestProbeInProgress(t *testing.T) {
 	for _, m := range worldtest.MessageMedia() {
 		for name, test := range map[string]struct {
 			end  func(w *worldtest.World, cancel context.CancelCauseFunc)
 			want error
 			text string
 		}{
-			"cancelled": {func(_ *worldtest.World, cancel context.CancelCauseFunc) { cancel(worldtest.ErrEnough) }, worldtest.ErrEnough,
-				"nexar: probe: context canceled: the user has had enough"},
-			"closed":  {func(w *worldtest.World, _ context.CancelCauseFunc) { w.Comms[0].Close() }, nexar.ErrClosed, "nexar: probe: closed"},
-			"left":    {func(w *worldtest.World, _ context.CancelCauseFunc) { w.Comms[1].Close() }, nexar.ErrPeerFailed, "nexar: probe: rank 1 "},
-			"revoked": {func(w *worldtest.World, _ context.CancelCauseFunc) { worldtest.Revoke(w.Comms[2], worldtest.ErrEnough) }, nexar.ErrRevoked, "nexar: probe: communicator revoked by rank 2: "},
-			"died":    {func(w *worldtest.World, _ context.CancelCauseFunc) { w.Kill(1) }, nexar.ErrPeerFailed, "rank 1 "},
+			"cancelled": {func(_ *worldtest.World, cancel context.CancelCauseFunc) { cancel(worldtest.ErrCancelled) }, worldtest.ErrCancelled,
+				"nexar: probe: context canceled: cancelled by the test"},
+			"closed": {func(w *worldtest.World, _ context.CancelCauseFunc) { w.Comms[0].Close() }, nexar.ErrClosed, "nexar: probe: closed"},
+			"left":   {func(w *worldtest.World, _ context.CancelCauseFunc) { w.Comms[1].Close() }, nexar.ErrPeerFailed, "nexar: probe: rank 1 "},
+			"revoked": {func(w *worldtest.World, _ context.CancelCauseFunc) {
+				worldtest.Revoke(w.Comms[2], worldtest.ErrCancelled)
+			}, nexar.ErrRevoked, "nexar: probe: communicator revoked by rank 2: "},
+			"died": {func(w *worldtest.World, _ context.CancelCauseFunc) { w.Kill(1) }, nexar.ErrPeerFailed, "rank 1 "},
 		} {
 			t.Run(m.Name+"/"+name, func(t *testing.T) {
 				m.Require(t)
@@ -251,7 +253,7 @@ func TestProbeUnderWay(t *testing.T) {
 					_, err := nexar.Probe[int8](ctx, comms[0], 1, nexar.AnyTag)
 					probed <- err
 				}()
-				time.Sleep(5 * time.Millisecond) // It mostly waits by then.
+				time.Sleep(5 * time.Millisecond) // It usually waits by then.
 				test.end(w, cancel)
 				if err := <-probed; !errors.Is(err, test.want) || !worldtest.HasText(err, test.text) {
 					t.Errorf("%v, want %v and %q", err, test.want, test.text)

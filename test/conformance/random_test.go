@@ -15,16 +15,15 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestRandomPrograms has the ranks carry out random rows of collectives, each
-// at its own pace, so that several are under way at once, with messages in
-// between.
+// TestRandomPrograms runs random sequences of collectives, at a different pace on each
+// rank, so that several run at once, with messages in between.
 func TestRandomPrograms(t *testing.T) {
 	t.Logf("-rapid.seed=%s", flag.Lookup("rapid.seed").Value)
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim()} {
 		t.Run(m.Name, func(t *testing.T) {
 			rapid.Check(t, func(r *rapid.T) {
 				n := rapid.IntRange(1, 6).Draw(r, "ranks")
-				b := book{n: n, kinds: kinds(), network: m.Cost}
+				b := trialGenerator{n: n, kinds: kinds(), network: m.Cost}
 				steps := rapid.SliceOfN(rapid.Custom(b.drawStep), 1, 12).Draw(r, "steps")
 				if err := runProgram(m, n, steps); err != nil {
 					r.Fatal(err)
@@ -34,12 +33,12 @@ func TestRandomPrograms(t *testing.T) {
 	}
 }
 
-// A step of a program is a collective, or a message from each rank to the next
-// one but shift.
+// A step of a program is a collective, or a message from each rank to the rank shift
+// after it.
 type step struct {
 	trial
 	shift  int
-	pauses []int // of each rank before it, in 10 µs
+	pauses []int // of each rank before the step, in units of 10 µs
 }
 
 func (s step) String() string {
@@ -49,7 +48,7 @@ func (s step) String() string {
 	return fmt.Sprintf("%v, pauses %v", s.trial, s.pauses)
 }
 
-func (b *book) drawStep(r *rapid.T) step {
+func (b *trialGenerator) drawStep(r *rapid.T) step {
 	var s step
 	s.late = -1
 	s.kind = rapid.SampledFrom(b.kinds).Draw(r, "type")
@@ -77,7 +76,7 @@ func (b *book) drawStep(r *rapid.T) step {
 	return s
 }
 
-// runProgram makes a world and runs the steps on all its ranks.
+// runProgram creates a world and runs the steps on all its ranks.
 func runProgram(m worldtest.Medium, n int, steps []step) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), worldtest.Patience)
 	defer cancel()
@@ -100,7 +99,7 @@ func runProgram(m worldtest.Medium, n int, steps []step) (err error) {
 				results[i][rank], err = s.on(ctx, comms[rank])
 			}
 			if err != nil {
-				comms[rank].Close() // so that nobody waits for it
+				comms[rank].Close() // so that no rank waits for it
 				return fmt.Errorf("step %d, %v:\n%w", i, s, err)
 			}
 		}
@@ -114,7 +113,7 @@ func runProgram(m worldtest.Medium, n int, steps []step) (err error) {
 	return err
 }
 
-// pass sends a message to the rank shift further, and receives one.
+// pass sends a message to the rank shift after this one, and receives one.
 func (s step) pass(ctx context.Context, c *nexar.Comm, tag int) error {
 	n := c.Size()
 	to, from := (c.Rank()+s.shift)%n, (c.Rank()-s.shift+n)%n

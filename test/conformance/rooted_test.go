@@ -8,8 +8,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestLongVectorsOfEveryRoot: trees have other messages with every root, and
-// long vectors are cut into pieces.
+// TestLongVectorsOfEveryRoot: every root works, since trees have other messages with
+// each, and long vectors are divided into pieces.
 func TestLongVectorsOfEveryRoot(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks()} {
 		for _, n := range []int{3, 5, 6} {
@@ -21,8 +21,8 @@ func TestLongVectorsOfEveryRoot(t *testing.T) {
 	}
 }
 
-// rootedTrial has root scatter a vector, each rank double its block, and root gather, reduce
-// and broadcast the result.
+// In rootedTrial, root scatters a vector, each rank doubles its block, and root gathers,
+// reduces and broadcasts the result.
 func rootedTrial(t *testing.T, c *nexar.Comm, root, count int) error {
 	var all, back []int64
 	if c.Rank() == root {

@@ -18,9 +18,9 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// TestSplitInEndlessLoop: a communicator that is closed leaves nothing: no
-// goroutine, no memory, and its part of the shared memory can be used again.
-func TestSplitInEndlessLoop(t *testing.T) {
+// TestSplitInLoop: a closed communicator leaves no goroutine and no memory, and its part
+// of the shared memory can be used again.
+func TestSplitInLoop(t *testing.T) {
 	const ranks = 4
 	warm, rounds := 200, 2000
 	switch {
@@ -39,7 +39,7 @@ func TestSplitInEndlessLoop(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		shared, err := onBoard(grandchild)
+		shared, err := inSharedMemory(grandchild)
 		if !shared && err == nil {
 			err = fmt.Errorf("round %d: no shared memory for %d ranks", round, child.Size())
 		}
@@ -62,22 +62,22 @@ func TestSplitInEndlessLoop(t *testing.T) {
 	goroutines, bytes := loop(warm)
 	later, after := loop(rounds)
 	for end := time.Now().Add(worldtest.Patience); later > goroutines && time.Now().Before(end); later = runtime.NumGoroutine() {
-		time.Sleep(time.Millisecond) // The last ones may still end.
+		time.Sleep(time.Millisecond) // The last goroutines may still be ending.
 	}
 	if later > goroutines {
 		t.Errorf("%d goroutines after %d rounds, and %d after %d more", goroutines, warm, later, rounds)
 	}
-	// That there were such communicators is remembered, which takes a little.
+	// The ids of closed communicators take a little memory.
 	each := (float64(after) - float64(bytes)) / (2 * ranks * float64(rounds))
-	t.Logf("%.0f bytes are left of each communicator", each)
+	t.Logf("each closed communicator keeps %.0f bytes", each)
 	if each > 1000 {
-		t.Errorf("%.0f bytes are left of each communicator", each)
+		t.Errorf("each closed communicator keeps %.0f bytes, want at most 1000", each)
 	}
 }
 
-// TestCloseBesideSplits: a node may be closed while communicators are made. Memory that
-// these share with others stays until the last one has stopped using it.
-func TestCloseBesideSplits(t *testing.T) {
+// TestCloseDuringSplits: a node may be closed while communicators are created. Shared
+// memory stays valid until its last user has stopped.
+func TestCloseDuringSplits(t *testing.T) {
 	worldtest.SHM().Require(t)
 	const ranks = 3
 	for range 10 {
@@ -115,8 +115,8 @@ func TestCloseBesideSplits(t *testing.T) {
 	}
 }
 
-// TestDeathOfRank: a rank that dies ends all communicators that it is in, and its
-// error has the rank that it had there; others go on.
+// TestDeathOfRank: a rank that dies ends all communicators that it belongs to, and the
+// error has its rank in each of them. Other communicators go on.
 func TestDeathOfRank(t *testing.T) {
 	worldtest.InFakeTime(t, 4, func(t *testing.T, w *worldtest.World, network *sim.Network) {
 		world := w.Comms
@@ -149,8 +149,8 @@ func TestDeathOfRank(t *testing.T) {
 	})
 }
 
-// TestDeathInSplit: no rank waits for one that dies before it splits, and the error has the
-// rank that it had in the communicator that is split.
+// TestDeathInSplit: no rank waits for one that dies before a Split, and the error has its
+// rank in the parent.
 func TestDeathInSplit(t *testing.T) {
 	for _, after := range []time.Duration{0, 1500 * time.Microsecond, 2500 * time.Microsecond, time.Second} {
 		worldtest.InFakeTime(t, 3, func(t *testing.T, w *worldtest.World, network *sim.Network) {
@@ -180,8 +180,8 @@ func TestDeathInSplit(t *testing.T) {
 	}
 }
 
-// TestCancelledSplit: a rank that cancels a Split at any time ends it, or the new
-// communicator, for the others, at once and with its name.
+// TestCancelledSplit: a rank that cancels a Split at any moment ends it, or the new
+// communicator, for the other ranks, at once and with an error that names the rank.
 func TestCancelledSplit(t *testing.T) {
 	for after := 100 * time.Millisecond; after < 2*time.Second; after += 150 * time.Millisecond {
 		worldtest.InFakeTime(t, 3, func(t *testing.T, w *worldtest.World, network *sim.Network) {
@@ -195,7 +195,7 @@ func TestCancelledSplit(t *testing.T) {
 				if err := errors.Join(parent.SetAlgorithms("all_gather=direct"), parent.Barrier(ctx)); err != nil {
 					return err
 				}
-				// Messages to rank 1 are late, so that the others are further than it is.
+				// Messages to rank 1 are late, so that the others are ahead of it.
 				// The wishes of the others come after a second, and their votes a second
 				// later.
 				if rank != 1 {
@@ -205,12 +205,12 @@ func TestCancelledSplit(t *testing.T) {
 				if rank == 1 {
 					over, cancel := context.WithCancelCause(ctx)
 					defer cancel(nil)
-					time.AfterFunc(after, func() { cancel(worldtest.ErrEnough) })
+					time.AfterFunc(after, func() { cancel(worldtest.ErrCancelled) })
 					ctx = over
 				}
 				child, err := parent.Dup(ctx)
 				if rank == 1 {
-					if !errors.Is(err, worldtest.ErrEnough) || !errors.Is(err, context.Canceled) || child != nil {
+					if !errors.Is(err, worldtest.ErrCancelled) || !errors.Is(err, context.Canceled) || child != nil {
 						return fmt.Errorf("cancelled after %v: %w", after, err)
 					}
 					return nil
@@ -221,8 +221,8 @@ func TestCancelledSplit(t *testing.T) {
 	}
 }
 
-// TestCancelledSplitsOverLinks: others do not lose the link to a rank because of messages
-// for communicators that it has given up to make.
+// TestCancelledSplitsOverLinks: messages for communicators whose creation was cancelled
+// do not break the link.
 func TestCancelledSplitsOverLinks(t *testing.T) {
 	// In the first second rank 1 waits for the wishes of the others, in the next for
 	// their votes.
@@ -251,14 +251,14 @@ func TestCancelledSplitsOverLinks(t *testing.T) {
 					delay(time.Second)
 					ctx, cancel := context.WithCancelCause(t.Context())
 					if rank == 1 {
-						time.AfterFunc(after, func() { cancel(worldtest.ErrEnough) })
+						time.AfterFunc(after, func() { cancel(worldtest.ErrCancelled) })
 					}
 					if child, err := parent.Dup(ctx); err == nil {
 						child.Close()
 					}
 					cancel(nil)
 					parent.Close()
-					time.Sleep(5 * time.Second) // until nothing is under way any more
+					time.Sleep(5 * time.Second) // until no message is in flight
 				}
 				return nil
 			})
@@ -266,8 +266,8 @@ func TestCancelledSplitsOverLinks(t *testing.T) {
 	}
 }
 
-// endsAt checks that a communicator, or the one that it was to be made of, has
-// ended because of rank 1, at a time or when this rank makes use of it.
+// endsAt checks that a communicator, or the creation of it, has ended because of rank 1,
+// at a given time or when this rank uses it.
 func endsAt(t *testing.T, at time.Time, parent, child *nexar.Comm, err error) error {
 	if err != nil {
 		if r, ok := errors.AsType[*nexar.RevokedError](err); !ok || r.Rank != 1 || !errors.Is(parent.Barrier(t.Context()), nexar.ErrRevoked) {
@@ -281,7 +281,7 @@ func endsAt(t *testing.T, at time.Time, parent, child *nexar.Comm, err error) er
 			return fmt.Errorf("a call of a rank that has given up: %w", err)
 		}
 		err = child.Barrier(t.Context())
-		if r, ok := errors.AsType[*nexar.RevokedError](err); !ok || r.Rank != 1 || !strings.Contains(err.Error(), worldtest.ErrEnough.Error()) {
+		if r, ok := errors.AsType[*nexar.RevokedError](err); !ok || r.Rank != 1 || !strings.Contains(err.Error(), worldtest.ErrCancelled.Error()) {
 			return fmt.Errorf("a barrier with a rank that has given up: %w", err)
 		}
 	}
@@ -291,8 +291,8 @@ func endsAt(t *testing.T, at time.Time, parent, child *nexar.Comm, err error) er
 	return nil
 }
 
-// TestCancelledSplits: many that are given up at random times leave nothing, in
-// particular no part of the shared memory taken.
+// TestCancelledSplits: many calls of Split that are cancelled at random times leave
+// nothing behind, in particular no part of the shared memory.
 func TestCancelledSplits(t *testing.T) {
 	const ranks = 3
 	rounds := 200
@@ -313,13 +313,13 @@ func TestCancelledSplits(t *testing.T) {
 			if rank == giving {
 				over, cancel := context.WithCancelCause(ctx)
 				defer cancel(nil)
-				time.AfterFunc(after, func() { cancel(worldtest.ErrEnough) })
+				time.AfterFunc(after, func() { cancel(worldtest.ErrCancelled) })
 				ctx = over
 			}
 			child, err := parent.Split(ctx, 0, rank)
 			if err == nil {
 				err = child.Close()
-			} else if errors.Is(err, worldtest.ErrEnough) || errors.Is(err, nexar.ErrRevoked) {
+			} else if errors.Is(err, worldtest.ErrCancelled) || errors.Is(err, nexar.ErrRevoked) {
 				err = nil
 			}
 			return errors.Join(err, parent.Close())
@@ -333,7 +333,7 @@ func TestCancelledSplits(t *testing.T) {
 				return err
 			}
 			defer child.Close()
-			on, err := onBoard(child)
+			on, err := inSharedMemory(child)
 			if err != nil {
 				return err
 			}

@@ -18,26 +18,26 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A grove is a communicator of a random program, and the steps of its ranks there, one after
-// the other, while other communicators run.
-type grove struct {
+// A commNode is a communicator of a random program, with the steps of its ranks, which
+// run one after the other. Several communicators run at the same time.
+type commNode struct {
 	id    int
 	ranks []int // of the world
-	steps []groveStep
+	steps []commStep
 }
 
-// A groveStep is a communicator that is made of this one, or several, or
-// something that shows that nothing gets lost or mixed up.
-type groveStep struct {
+// A commStep creates one or several communicators, or checks that nothing is lost or
+// mixed up.
+type commStep struct {
 	what         string
 	colors, keys []int // by rank
 	list         []int // for sub
-	made         []*grove
+	made         []*commNode
 	count        int
 	shift        int
 }
 
-func (s groveStep) String() string {
+func (s commStep) String() string {
 	switch s.what {
 	case "split":
 		return fmt.Sprintf("split by %v and %v", s.colors, s.keys)
@@ -47,16 +47,16 @@ func (s groveStep) String() string {
 	return fmt.Sprintf("%s of %d, %d further", s.what, s.count, s.shift)
 }
 
-// A grower draws programs, with at most so many communicators.
-type grower struct{ id, most int }
+// A generator draws programs, with a limited number of communicators.
+type generator struct{ id, most int }
 
-func (g *grower) grow(r *rapid.T, ranks []int, depth int) *grove {
-	v := &grove{id: g.id, ranks: ranks}
+func (g *generator) grow(r *rapid.T, ranks []int, depth int) *commNode {
+	v := &commNode{id: g.id, ranks: ranks}
 	g.id++
 	n := len(ranks)
 	kinds := []string{"all_reduce", "all_gather", "broadcast", "started", "barrier", "message", "call"}
 	for range rapid.IntRange(1, 5).Draw(r, "steps") {
-		s := groveStep{
+		s := commStep{
 			what:  rapid.SampledFrom(kinds).Draw(r, "step"),
 			count: rapid.OneOf(rapid.IntRange(0, 20), rapid.IntRange(1000, 20_000)).Draw(r, "count"),
 			shift: rapid.IntRange(0, n-1).Draw(r, "shift"),
@@ -69,10 +69,10 @@ func (g *grower) grow(r *rapid.T, ranks []int, depth int) *grove {
 	return v
 }
 
-// split draws a step that makes communicators.
-func (g *grower) split(r *rapid.T, ranks []int, depth int) groveStep {
+// split draws a step that creates communicators.
+func (g *generator) split(r *rapid.T, ranks []int, depth int) commStep {
 	n := len(ranks)
-	s := groveStep{what: rapid.SampledFrom([]string{"split", "split", "dup", "sub"}).Draw(r, "how")}
+	s := commStep{what: rapid.SampledFrom([]string{"split", "split", "dup", "sub"}).Draw(r, "how")}
 	s.colors, s.keys = make([]int, n), make([]int, n)
 	switch s.what {
 	case "dup":
@@ -110,17 +110,17 @@ func rangeOf(n int) []int {
 	return list
 }
 
-// A ranger carries a program out on one rank.
-type ranger struct {
+// A runner runs a program on one rank.
+type runner struct {
 	ctx    context.Context
 	world  *nexar.Comm
 	fail   func(error)
 	groves sync.WaitGroup
 }
 
-// run carries out the steps of a grove on a communicator, and those of its children on
-// theirs at the same time.
-func (w *ranger) run(v *grove, c *nexar.Comm) {
+// run runs the steps of a commNode on a communicator, and those of its children on theirs
+// at the same time.
+func (w *runner) run(v *commNode, c *nexar.Comm) {
 	err := isOf(w.world, c, v.ranks...)
 	c.Register("where", func(_ context.Context, from int, args []byte) ([]byte, error) {
 		return append(args, byte(v.id), byte(from), byte(c.Rank())), nil
@@ -134,7 +134,7 @@ func (w *ranger) run(v *grove, c *nexar.Comm) {
 		}
 	}
 	if err == nil && c != w.world {
-		// All operations there have ended, except for calls of ranks that are late.
+		// All its operations have ended, except for calls of late ranks.
 		err = errors.Join(c.Barrier(w.ctx), c.Close())
 	}
 	if err != nil {
@@ -142,7 +142,7 @@ func (w *ranger) run(v *grove, c *nexar.Comm) {
 	}
 }
 
-func (w *ranger) step(v *grove, i int, c *nexar.Comm) error {
+func (w *runner) step(v *commNode, i int, c *nexar.Comm) error {
 	s := v.steps[i]
 	var child *nexar.Comm
 	var err error
@@ -156,7 +156,7 @@ func (w *ranger) step(v *grove, i int, c *nexar.Comm) error {
 	default:
 		return marked{v.id, i, s, w.ctx, c}.try()
 	}
-	at := slices.IndexFunc(s.made, func(g *grove) bool { return slices.Contains(g.ranks, w.world.Rank()) })
+	at := slices.IndexFunc(s.made, func(g *commNode) bool { return slices.Contains(g.ranks, w.world.Rank()) })
 	switch {
 	case err != nil:
 		return err
@@ -168,10 +168,11 @@ func (w *ranger) step(v *grove, i int, c *nexar.Comm) error {
 	return nil
 }
 
-// A marked step has payloads that no other communicator, step or rank has.
+// A marked step has payloads that differ from those of every other communicator, step and
+// rank.
 type marked struct {
 	comm, number int
-	groveStep
+	commStep
 	ctx context.Context
 	c   *nexar.Comm
 }
@@ -235,7 +236,7 @@ func (m marked) same(got, want []int64) error {
 	return nil
 }
 
-// call has a rank return the communicator and the caller of a call.
+// call makes a remote call that returns the communicator and the caller.
 func (m marked) call(to int) error {
 	args := binary.BigEndian.AppendUint64(nil, uint64(m.element(m.c.Rank(), 0)))
 	got, err := m.c.Call(m.ctx, to, "where", slices.Clone(args))
@@ -245,8 +246,8 @@ func (m marked) call(to int) error {
 	return err
 }
 
-// runGrove makes a world and carries a program out on all its ranks.
-func runGrove(m worldtest.Medium, v *grove) (err error) {
+// runComms creates a world and runs a program on all its ranks.
+func runComms(m worldtest.Medium, v *commNode) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*worldtest.Patience)
 	defer cancel()
 	comms, closing, err := m.Form(ctx, len(v.ranks), nexar.Config{})
@@ -256,11 +257,11 @@ func runGrove(m worldtest.Medium, v *grove) (err error) {
 	defer func() { err = errors.Join(err, closing()) }()
 	return worldtest.ForEach(len(comms), func(rank int) (err error) {
 		var mu sync.Mutex
-		w := &ranger{ctx: ctx, world: comms[rank], fail: func(e error) {
+		w := &runner{ctx: ctx, world: comms[rank], fail: func(e error) {
 			mu.Lock()
 			defer mu.Unlock()
 			err = errors.Join(err, e)
-			cancel() // so that nobody waits for it
+			cancel() // so that no rank waits for it
 		}}
 		w.run(v, comms[rank])
 		w.groves.Wait()
@@ -268,17 +269,17 @@ func runGrove(m worldtest.Medium, v *grove) (err error) {
 	})
 }
 
-// TestRandomCommunicators has ranks make communicators of communicators, and do
-// random things on all of them at once.
+// TestRandomCommunicators creates communicators from communicators, and runs random
+// operations on all of them at once.
 func TestRandomCommunicators(t *testing.T) {
 	t.Logf("-rapid.seed=%s", flag.Lookup("rapid.seed").Value)
-	draw := rapid.Custom(func(r *rapid.T) *grove {
+	draw := rapid.Custom(func(r *rapid.T) *commNode {
 		n := rapid.IntRange(1, 6).Draw(r, "ranks")
-		return (&grower{most: 12}).grow(r, rangeOf(n), 3)
+		return (&generator{most: 12}).grow(r, rangeOf(n), 3)
 	})
 	t.Run("mem", func(t *testing.T) {
 		rapid.Check(t, func(r *rapid.T) {
-			if err := runGrove(worldtest.Mem(), draw.Draw(r, "program")); err != nil {
+			if err := runComms(worldtest.Mem(), draw.Draw(r, "program")); err != nil {
 				r.Fatal(err)
 			}
 		})
@@ -292,7 +293,7 @@ func TestRandomCommunicators(t *testing.T) {
 			}
 			for range examples {
 				seed := rng.Int()
-				if err := runGrove(m, draw.Example(seed)); err != nil {
+				if err := runComms(m, draw.Example(seed)); err != nil {
 					t.Fatalf("example %d: %v", seed, err)
 				}
 			}

@@ -25,7 +25,7 @@ func isOf(world, c *nexar.Comm, ranks ...int) error {
 	return nil
 }
 
-// sumsUp checks that the ranks of a communicator find each other there.
+// sumsUp checks that the ranks of a communicator can reduce.
 func sumsUp(ctx context.Context, c *nexar.Comm) error {
 	x, want := []int64{int64(c.WorldRank(c.Rank())) + 100}, int64(0)
 	for r := range c.Size() {
@@ -37,8 +37,8 @@ func sumsUp(ctx context.Context, c *nexar.Comm) error {
 	return nil
 }
 
-// TestSplit: colors make communicators, keys put them in order, and ties keep the
-// order there was.
+// TestSplit: colors determine the communicators and keys the order of their ranks; ties
+// keep the order of the parent.
 func TestSplit(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestSplitOfSplit: Dup and Sub work, and so do the communicators that they make.
+// TestSplitOfSplit: Dup and Sub work, on communicators of a Split too.
 func TestSplitOfSplit(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {
@@ -113,9 +113,9 @@ func TestSplitOfSplit(t *testing.T) {
 	}
 }
 
-// TestSubOfWrongRanks: a list with an unknown rank, or with a rank twice, is an error on
-// this rank alone.
-func TestSubOfWrongRanks(t *testing.T) {
+// TestSubOfInvalidRanks: a list with an unknown rank, or with a rank twice, is an error
+// on this rank alone.
+func TestSubOfInvalidRanks(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	for _, list := range [][]int{{3}, {-1}, {0, 1, 0}, {0, 1, 2, 2}} {
 		for _, c := range comms {
@@ -134,8 +134,8 @@ func TestSubOfWrongRanks(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestSplitMismatch: ranks that do not call the same get no communicator, any of
-// them, and the same error, which has both calls.
+// TestSplitMismatch: ranks that make different calls all get the same error, which has
+// both calls, and no communicator.
 func TestSplitMismatch(t *testing.T) {
 	for name, odd := range map[string]func(ctx context.Context, c *nexar.Comm) (*nexar.Comm, error){
 		"sub #2 (ranks [0 1])": func(ctx context.Context, c *nexar.Comm) (*nexar.Comm, error) { return c.Sub(ctx, []int{0, 1}) },
@@ -181,9 +181,9 @@ func TestSplitMismatch(t *testing.T) {
 	})
 }
 
-// TestCloseLeavesOthersAlone: neither the end of a communicator in good order,
-// nor that of one in which something has failed, is noticed in others.
-func TestCloseLeavesOthersAlone(t *testing.T) {
+// TestCloseOfOneComm: neither Close of a communicator nor a failure in it has an effect
+// on others.
+func TestCloseOfOneComm(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {
 			world := m.Cluster(t, 3, nexar.Config{})
@@ -213,7 +213,7 @@ func TestCloseLeavesOthersAlone(t *testing.T) {
 					return err
 				}
 				over, cancel := context.WithCancelCause(ctx)
-				cancel(worldtest.ErrEnough)
+				cancel(worldtest.ErrCancelled)
 				if rank == 1 {
 					ctx = over
 				}
@@ -258,16 +258,16 @@ func TestCloseOfNode(t *testing.T) {
 	})
 }
 
-// onBoard reports whether collectives of a communicator run in shared memory.
-func onBoard(c *nexar.Comm) (bool, error) {
+// inSharedMemory reports whether collectives of a communicator run in shared memory.
+func inSharedMemory(c *nexar.Comm) (bool, error) {
 	ways, err := c.Algorithms("all_reduce", 8)
 	return err == nil && ways[0].Shared, err
 }
 
-// TestMoreThanShelf: communicators run in shared memory while any is left, the others over
-// links, and all of them work at the same time. When they have been closed, their memory is
-// used again.
-func TestMoreThanShelf(t *testing.T) {
+// TestMoreCommsThanParts: communicators use shared memory while parts of it are free, and
+// links otherwise, and all of them work at the same time. The parts of closed
+// communicators are used again.
+func TestMoreCommsThanParts(t *testing.T) {
 	const all, most = shmexec.AreasMax + 8, shmexec.AreasMax - 1 // The world has a part, too.
 	world := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	for range 2 {
@@ -279,7 +279,7 @@ func TestMoreThanShelf(t *testing.T) {
 					return err
 				}
 				list = append(list, child)
-				if shared, err := onBoard(child); err != nil || shared != (i < most) {
+				if shared, err := inSharedMemory(child); err != nil || shared != (i < most) {
 					return fmt.Errorf("communicator %d has shared memory: %v, %w", i, shared, err)
 				}
 			}
@@ -290,9 +290,9 @@ func TestMoreThanShelf(t *testing.T) {
 	}
 }
 
-// TestSplitOverHosts: communicators choose by the hosts of their own ranks: shared memory on
-// a single host, plans that know hosts for several hosts with several ranks each, and others
-// elsewhere.
+// TestSplitOverHosts: communicators choose by the hosts of their own ranks: shared memory
+// on a single host, hierarchical plans for several hosts with several ranks each, and
+// flat plans otherwise.
 func TestSplitOverHosts(t *testing.T) {
 	worldtest.Mixed().Require(t)
 	world := worldtest.Mixed().Cluster(t, 6, nexar.Config{}) // Ranks 0, 2 and 5 are on one host, 1, 3 and 4 on another.
@@ -321,8 +321,8 @@ func TestSplitOverHosts(t *testing.T) {
 	}
 }
 
-// TestSplitIsNoAllGather: the exchange of a Split matches no other call, and errors call it
-// a split.
+// TestSplitIsNoAllGather: the exchange within a Split matches no other call, and errors
+// call it a split.
 func TestSplitIsNoAllGather(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	errs := make([]error, 2)

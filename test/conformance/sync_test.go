@@ -16,7 +16,7 @@ import (
 // A tally is a state that Sync copies by its exported fields.
 type tally struct{ Step, Sum int64 }
 
-// A ledger is a state with a form of its own.
+// A ledger is a state with its own encoding.
 type ledger struct {
 	Owners map[string]int
 	fail   bool
@@ -31,7 +31,7 @@ func (l *ledger) MarshalBinary() ([]byte, error) {
 
 func (l *ledger) UnmarshalBinary(b []byte) error { return json.Unmarshal(b, l) }
 
-// TestSync: all ranks have the state of rank 0, over every medium.
+// TestSync: all ranks get the state of rank 0, over every medium.
 func TestSync(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC(), worldtest.SHMLinks()} {
 		t.Run(m.Name, func(t *testing.T) {
@@ -41,17 +41,17 @@ func TestSync(t *testing.T) {
 				if rank == 0 {
 					grown = []tally{{1, 2}, {3, 4}}
 				}
-				book := &ledger{Owners: map[string]int{fmt.Sprint("of ", rank): rank}}
+				trialGenerator := &ledger{Owners: map[string]int{fmt.Sprint("of ", rank): rank}}
 				if rank != 0 {
-					book.Owners = nil
+					trialGenerator.Owners = nil
 				}
-				for _, state := range []any{weights, &step, &grown, book} {
+				for _, state := range []any{weights, &step, &grown, trialGenerator} {
 					if err := nexar.Sync(t.Context(), c, state); err != nil {
 						return err
 					}
 				}
-				if !slices.Equal(weights, []float32{0, 2}) || step != 10 || !slices.Equal(grown, []tally{{1, 2}, {3, 4}}) || len(book.Owners) != 1 || book.Owners["of 0"] != 0 {
-					return fmt.Errorf("it has %v, %d, %v and %v", weights, step, grown, book.Owners)
+				if !slices.Equal(weights, []float32{0, 2}) || step != 10 || !slices.Equal(grown, []tally{{1, 2}, {3, 4}}) || len(trialGenerator.Owners) != 1 || trialGenerator.Owners["of 0"] != 0 {
+					return fmt.Errorf("it has %v, %d, %v and %v", weights, step, grown, trialGenerator.Owners)
 				}
 				return nil
 			})
@@ -59,9 +59,9 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// TestSyncOfWhatCannotBe: a state that is none is an error everywhere, at once; one
-// that rank 0 cannot marshal is told to all; and the communicator works on.
-func TestSyncOfWhatCannotBe(t *testing.T) {
+// TestSyncInvalid: an invalid state is an error on every rank, at once; if rank 0 cannot
+// marshal it, all ranks get the error; and the communicator goes on.
+func TestSyncInvalid(t *testing.T) {
 	worldtest.OnAll(t, worldtest.Mem().Cluster(t, 3, nexar.Config{}), func(rank int, c *nexar.Comm) error {
 		for _, state := range []any{nil, 3, "text", []string{"a"}, map[int]int{}, (*int)(nil), &struct{ p *int }{}} {
 			if err := nexar.Sync(t.Context(), c, state); !errors.Is(err, nexar.ErrInvalidType) {
@@ -76,8 +76,8 @@ func TestSyncOfWhatCannotBe(t *testing.T) {
 	})
 }
 
-// TestSyncOfOtherLengths: slices that differ are a mismatch, on rank 0 unless it has
-// ended well before that was known.
+// TestSyncOfOtherLengths: slices of different lengths are a mismatch, except on rank 0 if
+// it has ended before.
 func TestSyncOfOtherLengths(t *testing.T) {
 	worldtest.OnAll(t, worldtest.Mem().Cluster(t, 2, nexar.Config{}), func(rank int, c *nexar.Comm) error {
 		state := slices.Repeat([]float32{7}, 1+rank)

@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// find waits until a rank's record has an operation for which is holds.
+// find waits until the record of a rank has an operation that satisfies is.
 func find(t *testing.T, c *nexar.Comm, is func(o trace.Operation) bool) trace.Operation {
 	t.Helper()
 	var r trace.Snapshot
@@ -184,7 +184,7 @@ func TestRecordLogged(t *testing.T) {
 			h := nexar.StartAllReduce(t.Context(), comms[0], []float32{1}, nexar.Sum)
 			other := nexar.StartAllReduce(t.Context(), comms[0], []float32{1}, nexar.Sum)
 			if h.Wait() == nil || other.Wait() == nil {
-				t.Fatal("an operation that nobody else has called has ended well")
+				t.Fatal("an operation that no other rank has called has ended without an error")
 			}
 			o := find(t, comms[0], func(o trace.Operation) bool { return o.Outcome == trace.Timeout })
 			if o.Waiting == nil || o.Waiting[0] != 1 {

@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A trial is one collective to try on all ranks.
+// A trial is one collective to run on all ranks.
 type trial struct {
 	collective plan.Collective
 	kind       *kind
@@ -29,8 +29,8 @@ type trial struct {
 	// late is a rank that calls later than the others, or none.
 	late int
 
-	// started says that the collective is begun by the function that does not
-	// block, and waited for.
+	// started reports whether the collective is started without blocking, and then
+	// waited for.
 	started bool
 
 	// inPlace gives ranks one buffer instead of two where that is allowed:
@@ -38,7 +38,8 @@ type trial struct {
 	inPlace int
 }
 
-// lateness is how much later. In this time the others send all that they may.
+// lateness is the delay of the late rank. It is enough for the others to use up their
+// credit.
 const lateness = 500 * time.Microsecond
 
 func (tr trial) String() string {
@@ -54,8 +55,8 @@ func (tr trial) String() string {
 		tr.collective, tr.count, tr.kind.typ, tr.flavour, op, tr.root, how, tr.late, tr.started, tr.inPlace)
 }
 
-// run tries the collective on all ranks and looks at everything it has, or has
-// not, written.
+// run runs the collective on all ranks and checks all memory that it has, or has not,
+// written.
 func (tr trial) run(comms []*nexar.Comm) error {
 	results := make([][]byte, len(comms))
 	err := worldtest.ForEach(len(comms), func(rank int) (err error) {
@@ -68,12 +69,12 @@ func (tr trial) run(comms []*nexar.Comm) error {
 	return tr.compare(results)
 }
 
-// on does the part of one rank, and returns its result. It is not verified
-// where compare does that.
+// on runs the part of one rank, and returns its result, which compare verifies in some
+// trials.
 func (tr trial) on(ctx context.Context, c *nexar.Comm) ([]byte, error) { return tr.begin(ctx, c)() }
 
-// begin makes the part of on that does not wait, if the trial is started; end makes the
-// rest. The next trial may be carried out in another way.
+// begin starts the part of a rank, and end completes it. The next trial may use other
+// pins.
 func (tr trial) begin(ctx context.Context, c *nexar.Comm) (end func() ([]byte, error)) {
 	if tr.algorithm >= 0 {
 		a := plan.AlgorithmsOn(tr.collective, hostsOf(c.Size()))[tr.algorithm]
@@ -85,7 +86,7 @@ func (tr trial) begin(ctx context.Context, c *nexar.Comm) (end func() ([]byte, e
 	return tr.kind.try(ctx, c, tr)
 }
 
-// compare finds out whether all ranks have the bits of rank 0, where they must.
+// compare checks that all ranks have the bits of rank 0, where that is promised.
 func (tr trial) compare(results [][]byte) error {
 	if tr.collective != plan.AllReduce {
 		return nil
@@ -98,14 +99,14 @@ func (tr trial) compare(results [][]byte) error {
 	return nil
 }
 
-// A party is one rank of a trial. Its buffers are those that the call gets.
+// A party is one rank of a trial, with its buffers for the call.
 type party[T nexar.Number] struct {
 	trial
 	values  []uint64
 	rank, n int
 	data    guarded[T] // or dst
 	input   guarded[T] // src, if it has one
-	absent  bool       // data is of no use to this rank, and nil in the call
+	absent  bool       // this rank does not use data, which is nil in the call
 }
 
 func try[T nexar.Number](ctx context.Context, c *nexar.Comm, tr trial) (end func() ([]byte, error)) {
@@ -123,8 +124,8 @@ func try[T nexar.Number](ctx context.Context, c *nexar.Comm, tr trial) (end func
 	}
 }
 
-// prepare makes the buffers. Those that a rank need not have are nil on every
-// other rank, and on the others must stay as they are.
+// prepare allocates the buffers. Those that a rank does not need are nil on every other
+// rank, and must not change on the rest.
 func (p *party[T]) prepare() {
 	all := p.n * p.count
 	switch p.collective {
@@ -155,7 +156,7 @@ func (p *party[T]) isInPlace() bool {
 	return p.inPlace > 0 && p.rank%p.inPlace == 0 && plan.CanBeInPlace(p.collective, p.rank, p.root)
 }
 
-// share makes the shorter buffer the own block of the longer one.
+// share makes the shorter buffer a block of the longer one.
 func (p *party[T]) share() {
 	whole, part := &p.data, &p.input
 	if len(part.v) > len(whole.v) {
@@ -164,7 +165,7 @@ func (p *party[T]) share() {
 	*part = guarded[T]{v: whole.v[p.rank*p.count:][:p.count]}
 }
 
-// unwritten is the first position of the values in buffers that have yet to be written.
+// unwritten is the first position of a value in buffers that have yet to be written.
 const unwritten = 1 << 30
 
 // begin makes the call, or starts it.
@@ -214,7 +215,7 @@ func (p *party[T]) call(ctx context.Context, c *nexar.Comm) error {
 	panic("no such collective")
 }
 
-// check looks at the buffers after the call.
+// check checks the buffers after the call.
 func (p *party[T]) check() error {
 	if p.collective != plan.AllReduce || p.rank == 0 {
 		if err := verify(p.trial, p.data.v, p.expected()); err != nil {
@@ -230,8 +231,8 @@ func (p *party[T]) check() error {
 	return p.input.check("src")
 }
 
-// untouched returns the contents of src afterwards: those from before, except for the result
-// of a reduction in place.
+// untouched returns the expected contents of src: those before the call, except for the
+// result of a reduction in place.
 func (p *party[T]) untouched() []segment {
 	r := p.rank
 	if p.collective != plan.ReduceScatter || !p.isInPlace() {
@@ -244,7 +245,7 @@ func (p *party[T]) untouched() []segment {
 	}
 }
 
-// expected returns the contents of data afterwards.
+// expected returns the expected contents of data.
 func (p *party[T]) expected() []segment {
 	own := segment{p.rank, p.rank + 1, 0, p.count}
 	switch p.collective {

@@ -13,8 +13,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestInvalidUneven: a wrong argument is an error that says which and why, at
-// once and on this rank alone: the communicator goes on.
+// TestInvalidUneven: an invalid argument is an error that names it and the reason, at
+// once and on this rank alone. The communicator goes on.
 func TestInvalidUneven(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	c, ctx := comms[0], t.Context()
@@ -35,7 +35,7 @@ func TestInvalidUneven(t *testing.T) {
 		{"gather_v", nexar.GatherV(ctx, c, ints, make([]int32, 2), []int{2, -1, 8}, 0), nexar.ErrInvalidLength, "counts[1] is -1"},
 		{"all_to_all_v", nexar.AllToAllV(ctx, c, ints, ints, counts, []int{-4, 9, 4}), nexar.ErrInvalidLength, "srcCounts[0] is -4"},
 		{"scatter_v", nexar.ScatterV(ctx, c, ints[:2], ints, []int{2, 7, math.MinInt}, 0), nexar.ErrInvalidLength, fmt.Sprint("counts[2] is ", math.MinInt)},
-		// Their sum overflows to 9 again.
+		// Their sum overflows to 9.
 		{"all_gather_v", nexar.AllGatherV(ctx, c, ints, make([]int32, 2), []int{2, math.MaxInt, math.MaxInt}), nexar.ErrInvalidLength, "counts[1] is"},
 		{"all_gather_v", nexar.AllGatherV(ctx, c, ints, make([]int32, 2), []int{2, 1 << 38, 1 << 38}), nexar.ErrInvalidLength, "counts[2] is"},
 		{"gather_v", nexar.GatherV(ctx, c, make([][1 << 20]byte, 1), nil, []int{0, 1, 1 << 20}, 0), nexar.ErrInvalidLength, "counts[2] is 1048576"},
@@ -75,7 +75,7 @@ func TestInvalidUneven(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// inAll is how errors have the lengths of blocks.
+// inAll returns the text of the lengths of blocks in errors.
 func inAll(counts []int) string { return fmt.Sprintf("%d × uint16", sum(counts)) }
 
 func gatherVOf(root int, counts ...int) call {
@@ -107,8 +107,8 @@ var allToAllVCall = call{"all_to_all_v #2", func(ctx context.Context, c *nexar.C
 	return nexar.AllToAllV(ctx, c, make([]uint16, c.Size()), make([]uint16, c.Size()), ones, ones)
 }}
 
-// TestMismatchOfCounts: if ranks give different counts, or make a call for blocks
-// of different lengths and another one, all get an error that says so.
+// TestMismatchOfCounts: ranks with different counts, or with a call for blocks of
+// different lengths and another call, all get an error that says so.
 func TestMismatchOfCounts(t *testing.T) {
 	for i, calls := range [][2]call{
 		{gatherVOf(0, 1, 2, 3), gatherVOf(0, 1, 2, 4)},
@@ -126,7 +126,7 @@ func TestMismatchOfCounts(t *testing.T) {
 		{reduceScatterVOf(nexar.Sum, 1, 2, 3), reduceScatterVOf(nexar.Sum, 2, 1, 3)},
 		{allToAllVCall, barrierCall},
 		{allToAllVCall, allToAllOf(1)},
-		// The exchange of the ranks for it is as long.
+		// The exchange of counts within it has the same length.
 		{allToAllVCall, allGatherOf(6)},
 	} {
 		for odd := range 3 {
@@ -145,8 +145,8 @@ func TestMismatchOfCounts(t *testing.T) {
 	}
 }
 
-// TestMismatchOfElementsToAll: the counts of an all-to-all go together, but the
-// elements do not.
+// TestMismatchOfElementsToAll: an all-to-all with equal counts and different element
+// types is a mismatch.
 func TestMismatchOfElementsToAll(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -169,9 +169,9 @@ func TestMismatchOfElementsToAll(t *testing.T) {
 	})
 }
 
-// TestCountsThatDisagree: if a rank sends another one more or less than that expects, all
+// TestInconsistentCounts: if a rank sends another one more or less than that expects, all
 // ranks get the same error, and the communicator goes on.
-func TestCountsThatDisagree(t *testing.T) {
+func TestInconsistentCounts(t *testing.T) {
 	for _, test := range []struct {
 		ranks int
 		// wrong are pairs of ranks: the first expects so many more from the second than that
@@ -221,7 +221,7 @@ func TestCountsThatDisagree(t *testing.T) {
 	}
 }
 
-// TestUnevenInFlight: many can be under way at once, of different counts, and be
+// TestUnevenInFlight: many operations with different counts run at once, and can be
 // waited for in any order.
 func TestUnevenInFlight(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {

@@ -10,15 +10,15 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestUneven tries every collective with blocks of different lengths in all ways, to and
-// from all roots: with empty blocks, a single block that is not empty, a single element
-// beside 1 MiB, and lengths around every limit. Over mem it makes every trial, over other
+// TestUneven runs every collective with blocks of different lengths by all algorithms,
+// with all roots: with empty blocks, a single block that is not empty, a single element
+// beside 1 MiB, and lengths around every limit. Over mem it runs all trials, over other
 // transports a sample of them.
 func TestUneven(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium
 		ranks  []int
-		sample uint64 // one in so many trials
+		sample uint64 // runs one of so many trials
 	}{
 		{worldtest.Mem(), []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, 1},
 		{worldtest.MemLinks(), []int{2, 3, 5, 8}, 3},
@@ -35,7 +35,7 @@ func TestUneven(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/ranks=%d", test.Name, n), func(t *testing.T) {
 				test.Require(t)
 				comms := test.Cluster(t, n, nexar.Config{})
-				b := unevenBook{n: n, kinds: unevenKinds()}
+				b := unevenGenerator{n: n, kinds: unevenKinds()}
 				tried := make(map[plan.Collective]int)
 				all, sampled := uint64(0), 0
 				for u := range b.trials {
@@ -55,21 +55,21 @@ func TestUneven(t *testing.T) {
 	}
 }
 
-// An unevenBook makes the trials for n ranks.
-type unevenBook struct {
+// An unevenGenerator generates trials for n ranks.
+type unevenGenerator struct {
 	n     int
 	kinds []*kind
 	drawn uint64
 }
 
-// trials are all trials.
-func (b *unevenBook) trials(yield func(unevenTrial) bool) {
+// trials returns all trials.
+func (b *unevenGenerator) trials(yield func(unevenTrial) bool) {
 	for _, c := range []plan.Collective{plan.Gather, plan.AllGather, plan.Scatter, plan.ReduceScatter, plan.AllToAll} {
 		roots := 1
 		if c.Rooted() {
 			roots = b.n
 		}
-		for _, w := range waysOf(c, b.n) {
+		for _, w := range choicesOf(c, b.n) {
 			for root := range roots {
 				for shape := range shapes {
 					u := b.draw(trial{collective: c, root: root}, w, shape)
@@ -86,9 +86,9 @@ func (b *unevenBook) trials(yield func(unevenTrial) bool) {
 	}
 }
 
-// draw completes a trial: the fields that it leaves open differ from one trial to the next,
-// and are the same in every run.
-func (b *unevenBook) draw(tr trial, w way, shape int) unevenTrial {
+// draw fills in the open fields of a trial. They vary between trials, and are the same in
+// each run.
+func (b *unevenGenerator) draw(tr trial, p pinned, shape int) unevenTrial {
 	b.drawn++
 	h := worldtest.Mix(b.drawn)
 	tr.kind, tr.op, tr.algorithm = b.kinds[h%uint64(len(b.kinds))], nexar.Sum, -1
@@ -97,9 +97,9 @@ func (b *unevenBook) draw(tr trial, w way, shape int) unevenTrial {
 		tr.op = list[h>>16%uint64(len(list))]
 	}
 	tr.flavour = flavour(h >> 24 % uint64(flavours))
-	tr.late = int(h >> 32 % uint64(8*b.n)) // mostly none
+	tr.late = int(h >> 32 % uint64(8*b.n)) // usually none
 	tr.inPlace = int(h >> 40 % 3)
-	u := unevenTrial{trial: tr, how: w, begun: h>>48%3 == 0}
+	u := unevenTrial{trial: tr, how: p, begun: h>>48%3 == 0}
 	rows := 1
 	if tr.collective == plan.AllToAll {
 		rows = b.n
@@ -110,17 +110,17 @@ func (b *unevenBook) draw(tr trial, w way, shape int) unevenTrial {
 	return u
 }
 
-// Shapes are rows of lengths. Those from shapes on are long.
+// Numbers of rows of lengths. The rows from shapes on are long.
 const (
 	shapes = 6
 	long   = 3
 )
 
-// row are the lengths of n blocks of elements of so many bytes.
-func (b *unevenBook) row(shape, turn, elem int) []int {
+// row returns the lengths of n blocks of elements of so many bytes.
+func (b *unevenGenerator) row(shape, turn, elem int) []int {
 	row := make([]int, b.n)
 	for i := range row {
-		k := (i + turn) % b.n // so that each rank has each part in turn
+		k := (i + turn) % b.n // so that each rank has each role in turn
 		h := worldtest.Mix(uint64(100*turn + i))
 		switch shape {
 		case 0: // nothing at all
@@ -141,12 +141,12 @@ func (b *unevenBook) row(shape, turn, elem int) []int {
 			if k == 0 {
 				row[i] = 1 << 20 / elem
 			}
-		case 7: // around the longest that is sent without a grant, and a piece on the board
+		case 7: // around the longest that is sent without a grant, and a piece in shared memory
 			row[i] = wire.PayloadMax/elem + k - 1
 		case 8: // around the longest piece of a granted message
 			row[i] = k % 2 * (wire.SegmentMax/elem + k%3 - 1)
 			if b.n > 4 {
-				row[i] /= 8 // All together would take their time.
+				row[i] /= 8 // All combinations would take too long.
 			}
 		}
 	}

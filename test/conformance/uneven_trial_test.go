@@ -11,16 +11,15 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// An unevenTrial is one collective to try on all ranks whose blocks are of
-// different lengths. Of the trial in it the count, the algorithm and the channels
-// have no meaning.
+// An unevenTrial is one collective to run on all ranks, with blocks of different lengths.
+// It ignores the count, the algorithm and the channels of the trial in it.
 type unevenTrial struct {
 	trial
-	how way
+	how pinned
 	// lengths are those of the blocks that each rank sends, by sender and receiver;
 	// collectives other than an all-to-all have one row.
 	lengths [][]int
-	begun   bool // by the function that does not block
+	begun   bool // started without blocking
 }
 
 func (u unevenTrial) String() string {
@@ -28,42 +27,42 @@ func (u unevenTrial) String() string {
 		u.collective, u.lengths, u.kind.typ, u.flavour, u.op, u.root, u.how.name, u.late, u.inPlace, u.begun)
 }
 
-// A way is how a collective is carried out: as pinned, or else as the model chooses.
-type way struct {
+// pinned is a pin of a collective; without a pin the model chooses.
+type pinned struct {
 	name string
 	pin  string
 }
 
-// take pins the way on a rank until undo is called.
-func (w way) take(c *nexar.Comm) (undo func(), err error) {
-	if w.pin == "" {
+// take sets the pin on a rank until undo is called.
+func (p pinned) take(c *nexar.Comm) (undo func(), err error) {
+	if p.pin == "" {
 		return func() {}, nil
 	}
-	return func() { unpin(c) }, c.SetAlgorithms(w.pin)
+	return func() { unpin(c) }, c.SetAlgorithms(p.pin)
 }
 
-// waysOf returns every way in which n ranks can carry a collective out. A pin without
-// channels runs in shared memory if the ranks have any and the algorithm allows it.
-// Algorithms that are not for blocks of different lengths are among them.
-func waysOf(k plan.Collective, n int) []way {
-	ways := []way{{name: "as the model chooses"}}
-	for _, a := range (&book{n: n}).algorithms(k) {
+// choicesOf returns all pins for n ranks for a collective. A pin without channels runs
+// in shared memory if the ranks share memory and the algorithm allows it. Some of the
+// algorithms are not for blocks of different lengths.
+func choicesOf(k plan.Collective, n int) []pinned {
+	list := []pinned{{name: "as the model chooses"}}
+	for _, a := range (&trialGenerator{n: n}).algorithms(k) {
 		if !a.Fits(n) {
 			continue
 		}
 		pin := fmt.Sprintf("%v=%s", k, a.Name)
-		ways = append(ways, way{name: "pinned " + pin, pin: pin})
+		list = append(list, pinned{name: "pinned " + pin, pin: pin})
 		for _, channels := range []int{1, 3, 8} {
 			if pin := fmt.Sprintf("%s/%d", pin, channels); !a.Shared {
-				ways = append(ways, way{name: "pinned " + pin, pin: pin})
+				list = append(list, pinned{name: "pinned " + pin, pin: pin})
 			}
 		}
 	}
-	return ways
+	return list
 }
 
-// run tries the collective on all ranks and looks at everything it has, or has
-// not, written.
+// run runs the collective on all ranks and checks all memory that it has, or has not,
+// written.
 func (u unevenTrial) run(comms []*nexar.Comm) error {
 	err := worldtest.ForEach(len(comms), func(rank int) error {
 		undo, err := u.how.take(comms[rank])
@@ -79,7 +78,7 @@ func (u unevenTrial) run(comms []*nexar.Comm) error {
 	return nil
 }
 
-// on does the part of one rank.
+// on runs the part of one rank.
 func (u unevenTrial) on(ctx context.Context, c *nexar.Comm) error {
 	switch u.kind.typ {
 	case kernel.Uint8:
@@ -94,7 +93,7 @@ func (u unevenTrial) on(ctx context.Context, c *nexar.Comm) error {
 	panic("a type that is not among those to be tried")
 }
 
-// unevenKinds are the types that are tried, one of each size.
+// unevenKinds has one type of each size.
 func unevenKinds() (list []*kind) {
 	for _, k := range kinds() {
 		switch k.typ {
@@ -105,8 +104,7 @@ func unevenKinds() (list []*kind) {
 	return list
 }
 
-// An unevenParty is one rank of a trial. Its buffers are those that the call
-// gets.
+// An unevenParty is one rank of a trial, with its buffers for the call.
 type unevenParty[T nexar.Number] struct {
 	unevenTrial
 	rank, n  int
@@ -134,8 +132,8 @@ func tryUneven[T nexar.Number](ctx context.Context, c *nexar.Comm, u unevenTrial
 	return p.check()
 }
 
-// prepare makes the buffers. One that a rank need not have is nil on every other
-// rank, and otherwise too short for the call, and must stay as it is.
+// prepare allocates the buffers. One that a rank does not need is nil on every other
+// rank, and too short for the call on the rest, where it must not change.
 func (p *unevenParty[T]) prepare() {
 	own, all := p.out[p.rank], sum(p.out)
 	ignored := 3 * (p.rank % 2)
@@ -170,8 +168,8 @@ func (p *unevenParty[T]) prepare() {
 	fill(p.src.v, values, p.rank, 0)
 }
 
-// call makes the call, or begins it and waits for it. A call that has begun does not need
-// the lengths any more.
+// call makes the call, or starts it and waits for it. A call that has started does not
+// need the lengths any more.
 func (p *unevenParty[T]) call(ctx context.Context, c *nexar.Comm) error {
 	dst, src := p.dst.v, p.src.v
 	in, out := append([]int(nil), p.in...), append([]int(nil), p.out...)
@@ -208,7 +206,7 @@ func (p *unevenParty[T]) start(ctx context.Context, c *nexar.Comm, dst, src []T,
 	return nexar.StartAllToAllV(ctx, c, dst, src, in, out)
 }
 
-// check looks at the buffers after the call.
+// check checks the buffers after the call.
 func (p *unevenParty[T]) check() error {
 	if err := verify(p.trial, p.dst.v, p.expected()); err != nil {
 		return fmt.Errorf("dst: %w", err)
@@ -222,8 +220,8 @@ func (p *unevenParty[T]) check() error {
 	return p.src.check("src")
 }
 
-// untouched returns the contents of src afterwards: those from before, except for the result
-// of a reduction in place.
+// untouched returns the expected contents of src: those before the call, except for the
+// result of a reduction in place.
 func (p *unevenParty[T]) untouched() []segment {
 	r := p.rank
 	if p.collective != plan.ReduceScatter || !p.shares {
@@ -233,7 +231,7 @@ func (p *unevenParty[T]) untouched() []segment {
 	return []segment{{r, r + 1, 0, at}, {0, p.n, at, to - at}, {r, r + 1, to, len(p.src.v) - to}}
 }
 
-// expected returns the contents of dst afterwards.
+// expected returns the expected contents of dst.
 func (p *unevenParty[T]) expected() (blocks []segment) {
 	at := sum(p.out[:p.rank])
 	switch {

@@ -17,10 +17,10 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// vast is a length whose low 32 bits are only a little.
+// The low 32 bits of vast are a small number.
 const vast = 5<<30 + 12345
 
-// reserve is so much memory, all zero, that takes none until it is written to.
+// reserve returns zeroed memory, which the system allocates when it is written.
 func reserve(t *testing.T, size int) []byte {
 	t.Helper()
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE,
@@ -34,8 +34,8 @@ func reserve(t *testing.T, size int) []byte {
 	return b
 }
 
-// fold makes the part of b from lo to hi, whole pages, one piece of memory that
-// lies there again and again, so that a vast message can be received into little.
+// fold maps the whole pages of b from lo to hi to one piece of memory, repeatedly, so
+// that a vast message fits into little memory.
 func fold(t *testing.T, b []byte, lo, hi int) {
 	t.Helper()
 	const piece = 8 << 20
@@ -55,9 +55,9 @@ func fold(t *testing.T, b []byte, lo, hi int) {
 	}
 }
 
-// TestVastMessage sends more than 4 GiB; only the bytes around the ends and around 4 GiB
-// take memory: through pipes, from several regions, and from memory that the receiver can
-// read.
+// TestVastMessage sends more than 4 GiB through pipes, from several regions, and from
+// memory that the receiver can read. Only the bytes around the ends and around 4 GiB take
+// memory.
 func TestVastMessage(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium
@@ -110,7 +110,8 @@ func sendVast(ctx context.Context, c *nexar.Comm, src []byte, cuts []int) error 
 	return nexar.SendVec(ctx, c, regions, 1, 3)
 }
 
-// A vast message that does not fit is refused with its whole length.
+// TestVastMessageRefused: a vast message that does not fit is refused with its whole
+// length.
 func TestVastMessageRefused(t *testing.T) {
 	for _, m := range worldtest.MessageMedia() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -141,8 +142,8 @@ func TestVastMessageRefused(t *testing.T) {
 	}
 }
 
-// Lengths of collectives that are the same in their last 32 bits are not the
-// same, and the error has them whole.
+// TestVastMismatch: lengths that differ in their high 32 bits alone are a mismatch, and
+// the error has the whole lengths.
 func TestVastMismatch(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
 		for _, op := range []struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// cutAt makes regions of data that begin, and end, anywhere: some are empty, and
-// most are short.
+// cutAt returns regions of data with arbitrary bounds: some are empty, and most are
+// short.
 func cutAt[T any](data []T, seed uint64) (regions [][]T) {
 	if len(data) == 0 && seed%2 == 0 {
 		return nil
@@ -33,7 +33,7 @@ func vecLengths() []int { return append(streamLengths[:], 1_000_003, 5, 700_000)
 type letter struct {
 	k, count           int
 	sendsVec, takesVec bool
-	sent               stream // who sends it to whom, by which its content is known
+	sent               stream // sender and receiver, which determine its content
 }
 
 func letters(from, to int) (list []letter) {
@@ -60,7 +60,7 @@ func (l letter) send(ctx context.Context, c *nexar.Comm) error {
 	return nexar.Send(ctx, c, l.content(), l.sent.to, l.sent.tag)
 }
 
-// take receives the letter into memory that has a little more room.
+// take receives the letter into memory that is a little longer.
 func (l letter) take(ctx context.Context, c *nexar.Comm) error {
 	const room = 9
 	g := newGuarded[int32](l.count + room)
@@ -90,8 +90,8 @@ func (l letter) take(ctx context.Context, c *nexar.Comm) error {
 	return g.check("the room")
 }
 
-// TestVec sends messages from regions of all kinds, and messages from one place
-// among them, into regions of other kinds. All of them come in order.
+// TestVec sends messages from regions of all kinds, and contiguous ones among them, into
+// regions of other kinds. All of them arrive in order.
 func TestVec(t *testing.T) {
 	for _, m := range worldtest.MessageMedia() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -127,7 +127,8 @@ func TestVec(t *testing.T) {
 	}
 }
 
-// Regions that are read may share memory, those that are written may only touch.
+// TestVecOverlap: regions that are read may share memory, and regions that are written
+// may not overlap.
 func TestVecOverlap(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -168,8 +169,8 @@ func TestVecOverlap(t *testing.T) {
 	}
 }
 
-// A message that does not fit into all regions together, or has elements of
-// another type, is lost, and nothing of it is written.
+// TestVecRefused: a message that does not fit into all regions together, or has another
+// element type, is lost, and nothing of it is written.
 func TestVecRefused(t *testing.T) {
 	for _, m := range worldtest.MessageMedia() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -182,7 +183,7 @@ func TestVecRefused(t *testing.T) {
 					defer cancel()
 					for i, want := range want {
 						if count == 10 && rank == 0 {
-							want = nil // It need not wait for its receiver.
+							want = nil // It does not wait for its receiver.
 						}
 						var err error
 						if rank == 0 {
@@ -228,8 +229,8 @@ func takeVec(ctx context.Context, c *nexar.Comm, count, i int) error {
 	return err
 }
 
-// A message that is cancelled on its way leaves all regions to their owner, and
-// ends its communicator. Others over the same connections go on.
+// TestVecCancelled: a message that is cancelled in transfer returns all regions to their
+// owner, and ends its communicator. Others over the same connections go on.
 func TestVecCancelled(t *testing.T) {
 	for _, m := range worldtest.MessageMedia() {
 		for _, victim := range []int{0, 1} {
@@ -253,7 +254,7 @@ func cancelVec(t *testing.T, m worldtest.Medium, victim int, after time.Duration
 		if rank == victim {
 			short, stop := context.WithCancelCause(ctx)
 			defer stop(nil)
-			defer time.AfterFunc(after, func() { stop(worldtest.ErrEnough) }).Stop()
+			defer time.AfterFunc(after, func() { stop(worldtest.ErrCancelled) }).Stop()
 			ctx = short
 		}
 		x := make([]float32, count)
@@ -267,11 +268,11 @@ func cancelVec(t *testing.T, m worldtest.Medium, victim int, after time.Duration
 				return fmt.Errorf("%d elements of a message that was received are wrong", wrong)
 			}
 		}
-		if err != nil && !errors.Is(err, nexar.ErrRevoked) && !(rank == victim && errors.Is(err, worldtest.ErrEnough)) {
+		if err != nil && !errors.Is(err, nexar.ErrRevoked) && !(rank == victim && errors.Is(err, worldtest.ErrCancelled)) {
 			return err
 		}
 		if err != nil && rank == victim && c.Err() == nil {
-			worldtest.Revoke(c, worldtest.ErrEnough) // Nothing had come yet; the other one waits.
+			worldtest.Revoke(c, worldtest.ErrCancelled) // No message had arrived yet; the other call waits.
 		}
 		worldtest.FillRamp(x, 1)
 		time.Sleep(time.Millisecond)

@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestEpochsAfterMistakes: where no node has failed the loop of each rank ends soon
-// with the reason for which the communicator has ended.
+// TestEpochsAfterMistakes: if no node has failed, the loop of each rank ends soon, with
+// the reason for the end of the communicator.
 func TestEpochsAfterMistakes(t *testing.T) {
 	const ranks = 2
 	for name, test := range map[string]struct {
@@ -43,7 +43,7 @@ func TestEpochsAfterMistakes(t *testing.T) {
 			}
 			defer seed.Close()
 			var loops, leaving sync.WaitGroup
-			leaving.Add(ranks) // When one leaves there is a view for the others.
+			leaving.Add(ranks) // A node that leaves gives the others a new view.
 			for rank := range ranks {
 				loops.Go(func() {
 					err := follow(ctx, nexar.Config{
@@ -60,8 +60,8 @@ func TestEpochsAfterMistakes(t *testing.T) {
 	}
 }
 
-// follow joins and makes a mistake in each epoch. It returns the error that ended the last
-// one.
+// follow joins, and makes a mistake in each epoch. It returns the error that ended the
+// last one.
 func follow(ctx context.Context, cfg nexar.Config, mistake func(ctx context.Context, c *nexar.Comm) error, leaving *sync.WaitGroup) (why error) {
 	node, err := nexar.Join(ctx, cfg)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// simNodes runs f in fake time with whole nodes that have joined at a seed, in the
-// order of their ranks. Rank r is on the host that simHost names.
-// The context ends after some minutes of that time.
+// simNodes runs f in fake time with n nodes that have joined at a seed, in the order of
+// their ranks. Rank r is on the host simHost(r). The context ends after some minutes of
+// fake time.
 func simNodes(t *testing.T, n int, recovery nexar.RecoveryPolicy, f func(ctx context.Context, t *testing.T, w *worldtest.SimCluster, nodes []*nexar.Node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -48,11 +48,11 @@ func simNodes(t *testing.T, n int, recovery nexar.RecoveryPolicy, f func(ctx con
 
 func simHost(rank int) string { return fmt.Sprintf("host%d", rank) }
 
-// noticed is the longest that a crash of a host may go unnoticed: the heartbeat
-// timeout of simWorld.join and a second.
+// noticed is the longest time until the other nodes notice the crash of a host: the
+// heartbeat timeout of simWorld.join and a second.
 const noticed = 2 * time.Second
 
-// sumUntilFailure makes all-reduces on c until one fails.
+// sumUntilFailure runs all-reduces on c until one fails.
 func sumUntilFailure(ctx context.Context, c *nexar.Comm) error {
 	for {
 		x := []int64{int64(c.Rank()) + 1}
@@ -66,7 +66,7 @@ func sumUntilFailure(ctx context.Context, c *nexar.Comm) error {
 	}
 }
 
-// failureOf checks that err is the failure of a rank, and of no other.
+// failureOf checks that err is the failure of this rank and of no other.
 func failureOf(err error, rank int, node nexar.NodeID) error {
 	p, ok := errors.AsType[*nexar.PeerError](err)
 	switch {
@@ -78,9 +78,9 @@ func failureOf(err error, rank int, node nexar.NodeID) error {
 	return nil
 }
 
-// TestFailureWatchYields: every other rank learns of a crash once, with the rank and
-// the identity of the node, also in a loop that begins later. The loop ends when the
-// node is closed.
+// TestFailureWatchYields: every other rank gets a crash once, with the rank and the
+// identity of the node, also in a loop that starts later. The loop ends when the node is
+// closed.
 func TestFailureWatchYields(t *testing.T) {
 	simNodes(t, 3, nexar.Automatic, func(ctx context.Context, t *testing.T, w *worldtest.SimCluster, nodes []*nexar.Node) {
 		const victim = 1
@@ -120,8 +120,8 @@ func TestFailureWatchYields(t *testing.T) {
 	})
 }
 
-// TestAbortEndToEnd: with the policy Abort a crash ends the operations and then the
-// Epochs of all others, with the failure of that node; none goes on in a smaller
+// TestAbortEndToEnd: with the policy Abort, a crash ends the operations and then the
+// Epochs of all other nodes, with the failure of that node. None continues in a smaller
 // world.
 func TestAbortEndToEnd(t *testing.T) {
 	simNodes(t, 4, nexar.Abort, func(ctx context.Context, t *testing.T, w *worldtest.SimCluster, nodes []*nexar.Node) {
@@ -141,7 +141,7 @@ func TestAbortEndToEnd(t *testing.T) {
 					return failureOf(err, victim, nodes[victim].ID())
 				}
 				if yields++; yields > 1 {
-					return fmt.Errorf("rank %d goes on in a world of %d", rank, c.Size())
+					return fmt.Errorf("rank %d continues in a world of %d", rank, c.Size())
 				}
 				if err := failureOf(sumUntilFailure(ctx, c), victim, nodes[victim].ID()); err != nil {
 					return fmt.Errorf("rank %d: all-reduce: %w", rank, err)
@@ -155,9 +155,8 @@ func TestAbortEndToEnd(t *testing.T) {
 	})
 }
 
-// TestExcludeAfterCrash: with the policy Manual the ranks that are left after a crash
-// exclude the rank that has failed and go on, with right results; they can do so
-// again.
+// TestExcludeAfterCrash: with the policy Manual, the ranks that remain after a crash
+// exclude the failed rank and continue with right results, repeatedly.
 func TestExcludeAfterCrash(t *testing.T) {
 	simNodes(t, 5, nexar.Manual, func(ctx context.Context, t *testing.T, w *worldtest.SimCluster, nodes []*nexar.Node) {
 		left := []int{0, 1, 2, 3, 4} // the nodes of the world, by rank
@@ -182,7 +181,7 @@ func TestExcludeAfterCrash(t *testing.T) {
 							return fmt.Errorf("epochs: %w", err)
 						}
 					} else if c != world {
-						return fmt.Errorf("Epochs makes a world of %d by itself", c.Size())
+						return fmt.Errorf("Epochs continues with a world of %d on its own", c.Size())
 					}
 				}
 				c, err := world.Exclude(ctx, []int{gone})
@@ -210,7 +209,7 @@ func TestExcludeAfterCrash(t *testing.T) {
 	})
 }
 
-// TestBroadcastOfDeadRoot: a broadcast from a root that is dead, or dies in it, fails on
+// TestBroadcastOfDeadRoot: a broadcast whose root is dead, or dies during it, fails on
 // all other ranks with the failure of the root, with every algorithm.
 func TestBroadcastOfDeadRoot(t *testing.T) {
 	const ranks, root = 5, 3
@@ -223,7 +222,7 @@ func TestBroadcastOfDeadRoot(t *testing.T) {
 					switch {
 					case after < 0:
 						crash()
-						time.Sleep(time.Minute) // until all know
+						time.Sleep(time.Minute) // until all nodes know of the failure
 					case after == 0:
 						crash()
 					default:
@@ -238,7 +237,7 @@ func TestBroadcastOfDeadRoot(t *testing.T) {
 						}
 						err := nexar.Broadcast(t.Context(), c, make([]float32, 1<<18), root)
 						if rank == root {
-							return nil // It is cut off, and knows nothing of the others.
+							return nil // It is cut off from the others.
 						}
 						if err := failureOf(err, root, w.ID(root)); err != nil {
 							return fmt.Errorf("rank %d: %w", rank, err)

@@ -14,11 +14,11 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// Each test here is named after a fault of an earlier runtime of this name,
-// which must not come back.
+// Each test of this package describes a fault of an earlier runtime of this name. None may
+// return.
 
-// A pipelined all-reduce of 25,557,032 elements (the gradient of a ResNet-50)
-// on 4 ranks left 20 of them unreduced.
+// TestPipelinedAllReduceReducesAll: a pipelined all-reduce of 25,557,032 elements (the
+// gradient of a ResNet-50) on 4 ranks left 20 of them unreduced.
 func TestPipelinedAllReduceReducesAll(t *testing.T) {
 	count := 25_557_032
 	if worldtest.Brief() {
@@ -26,7 +26,7 @@ func TestPipelinedAllReduceReducesAll(t *testing.T) {
 	}
 	for _, test := range []struct {
 		m        worldtest.Medium
-		channels []int // 0: as the tuner likes it
+		channels []int // 0: chosen by the tuner
 	}{{worldtest.Mem(), []int{0, 7, 64}}, {worldtest.TLS(), []int{0}}} {
 		t.Run(test.m.Name, func(t *testing.T) {
 			test.m.Require(t)
@@ -62,7 +62,7 @@ func reduceRamps(t *testing.T, comms []*nexar.Comm, count int, counts []int) {
 	}
 }
 
-// reduce_scatter gave rank r the block of rank r+1.
+// TestReduceScatterGivesOwnBlock: reduce_scatter gave rank r the block of rank r+1.
 func TestReduceScatterGivesOwnBlock(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 8} {
 		comms := worldtest.Mem().Cluster(t, n, nexar.Config{})
@@ -78,7 +78,7 @@ func TestReduceScatterGivesOwnBlock(t *testing.T) {
 					}
 					src, dst := make([]int32, n*count), make([]int32, count)
 					for k := range src {
-						src[k] = int32(k / count * 1000) // the block that it is in
+						src[k] = int32(k / count * 1000) // of the block
 					}
 					if err := nexar.ReduceScatter(t.Context(), c, dst, src, nexar.Sum); err != nil {
 						return err
@@ -95,7 +95,8 @@ func TestReduceScatterGivesOwnBlock(t *testing.T) {
 	}
 }
 
-// A message with another tag than the one asked for was an error, and lost.
+// TestTagMismatchLosesNothing: a message with another tag than the receive was an error,
+// and was lost.
 func TestTagMismatchLosesNothing(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, count := range []int{1, 100_000} {
@@ -125,8 +126,8 @@ func TestTagMismatchLosesNothing(t *testing.T) {
 	}
 }
 
-// Heartbeats came into the queue of the barrier, which then failed after a
-// second.
+// TestBarrierAmongHeartbeats: heartbeats entered the queue of the barrier, which failed
+// after a second.
 func TestBarrierAmongHeartbeats(t *testing.T) {
 	t.Parallel()
 	const ranks = 3
@@ -151,15 +152,15 @@ func TestBarrierAmongHeartbeats(t *testing.T) {
 				return fmt.Errorf("barrier %d: %w", i, err)
 			}
 			if n := entered.Load(); n < int64((i+1)*ranks) {
-				return fmt.Errorf("barrier %d ended when %d of %d ranks had come", i, n-int64(i*ranks), ranks)
+				return fmt.Errorf("barrier %d ended when %d of %d ranks had entered", i, n-int64(i*ranks), ranks)
 			}
 		}
 		return nil
 	})
 }
 
-// A bulk write that was cancelled left half of it in the stream, and the next bytes were
-// taken for the rest.
+// TestCancelledBulkKeepsStep: a bulk write that was cancelled left half of itself in the
+// stream, and the next bytes were taken for the rest.
 func TestCancelledBulkKeepsStep(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.TCP()} {
 		for _, side := range []string{"sender", "receiver", "collective"} {
@@ -174,8 +175,8 @@ func TestCancelledBulkKeepsStep(t *testing.T) {
 	}
 }
 
-// cancelBulk cancels a long operation on one communicator, and checks that another one over
-// the same connections still works.
+// cancelBulk cancels a long operation on one communicator, and checks that another one
+// over the same connections still works.
 func cancelBulk(t *testing.T, m worldtest.Medium, side string, after time.Duration) {
 	a, b := m.Twice(t, 2)
 	count := 1 << 20
@@ -186,15 +187,15 @@ func cancelBulk(t *testing.T, m worldtest.Medium, side string, after time.Durati
 		count *= 4
 	}
 	worldtest.OnAll(t, a, func(rank int, c *nexar.Comm) error {
-		// A call that is cancelled before it begins tells the other rank
-		// nothing, which therefore must not wait for long.
+		// The other rank does not hear of a call that was cancelled before its start,
+		// so it must not wait for long.
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		if rank == 0 && side != "receiver" || rank == 1 && side == "receiver" {
 			short, stop := context.WithCancelCause(ctx)
 			defer stop(nil)
 			ctx = short
-			time.AfterFunc(after, func() { stop(worldtest.ErrEnough) })
+			time.AfterFunc(after, func() { stop(worldtest.ErrCancelled) })
 		}
 		x := make([]float32, count)
 		var err error
@@ -206,11 +207,11 @@ func cancelBulk(t *testing.T, m worldtest.Medium, side string, after time.Durati
 		default:
 			_, err = nexar.Recv(ctx, c, x, 0, 0)
 		}
-		// It may be too late to cancel it, or too early for anyone to notice.
-		if err != nil && !errors.Is(err, nexar.ErrRevoked) && !errors.Is(err, worldtest.ErrEnough) && !errors.Is(err, context.DeadlineExceeded) {
+		// The cancellation may be too late, or too early to have an effect.
+		if err != nil && !errors.Is(err, nexar.ErrRevoked) && !errors.Is(err, worldtest.ErrCancelled) && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
-		// From the end of the call on the buffer is the caller's again.
+		// After the end of the call the buffer belongs to the caller.
 		worldtest.FillRamp(x, 1)
 		time.Sleep(time.Millisecond)
 		if wrong, first := worldtest.CheckRamps(x, 0); wrong != count || x[first] != worldtest.Ramp(1, first) {

@@ -11,11 +11,10 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// As in faults_test.go, each test here is named after a fault of an earlier runtime
-// of this name. These are about whole nodes, and calls.
+// These faults of the earlier runtime concern whole nodes and calls; see faults_test.go.
 
-// Communicators that were split off or rebuilt could make neither barriers nor
-// calls. And a world was rebuilt only once: the agreement looked at no epoch.
+// TestRebuiltAgainAndAgain: split or rebuilt communicators made neither barriers nor
+// calls, and a world was rebuilt only once, since the agreement ignored the epoch.
 func TestRebuiltAgainAndAgain(t *testing.T) {
 	const ranks = 5
 	nodes, _ := worldtest.JoinAll(t, ranks, nexar.SeedConfig{}, nexar.Config{})
@@ -26,8 +25,8 @@ func TestRebuiltAgainAndAgain(t *testing.T) {
 	}
 }
 
-// outlive has the last rank of each epoch leave until two ranks are left, and uses every
-// kind of operation in between.
+// outlive makes the last rank of each epoch leave until two ranks are left, and uses
+// every kind of operation in between.
 func outlive(ctx context.Context, n *nexar.Node) error {
 	epoch, size := uint64(0), 6
 	for c, err := range n.Epochs(ctx) {
@@ -69,7 +68,7 @@ func outlive(ctx context.Context, n *nexar.Node) error {
 	return errors.New("the epochs are over")
 }
 
-// hear waits for a message of each of the other ranks.
+// hear receives a message from each of the other ranks.
 func hear(ctx context.Context, c *nexar.Comm) error {
 	for range c.Size() - 1 {
 		if _, err := nexar.Recv(ctx, c, make([]byte, 1), nexar.AnyRank, 0); err != nil {
@@ -79,7 +78,7 @@ func hear(ctx context.Context, c *nexar.Comm) error {
 	return nil
 }
 
-// greet makes barriers and calls all ranks.
+// greet runs barriers and calls all ranks.
 func greet(ctx context.Context, c *nexar.Comm) error {
 	c.Register("greet", func(_ context.Context, from int, args []byte) ([]byte, error) {
 		return fmt.Appendf(nil, "%s %d, I am %d of epoch %d", args, from, c.Rank(), c.Epoch()), nil
@@ -99,8 +98,8 @@ func greet(ctx context.Context, c *nexar.Comm) error {
 	return c.Barrier(ctx)
 }
 
-// A call of a function that a rank does not have ended the goroutine that served
-// calls there, and the caller waited for half a minute.
+// TestUnknownFunctionEndsNothing: a call of an unknown function ended the goroutine that
+// served calls, and the caller waited for half a minute.
 func TestUnknownFunctionEndsNothing(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC(), worldtest.TLS()} {
 		t.Run(m.Name, func(t *testing.T) {

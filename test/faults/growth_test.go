@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A crew is nodes of an elastic world that count steps together.
+// A crew is a set of nodes of an elastic world that count steps together.
 type crew struct {
 	*testing.T
 	seed *nexar.Seed
@@ -24,13 +24,13 @@ type crew struct {
 	wg   sync.WaitGroup
 
 	mu    sync.Mutex
-	sizes []int // of the communicators that rank 0 has had
-	sums  int   // all-reduces whose result was right
+	sizes []int // of the communicators of rank 0
+	sums  int   // all-reduces with the right result
 
-	enough atomic.Int64 // 1 has all end their work after the same step
+	enough atomic.Int64 // 1 ends the work of all nodes after the same step
 }
 
-// A tally is the state of a node: how often all have added something up.
+// A tally is the state of a node: the number of steps that all nodes have made.
 type tally struct{ Step, Sum int64 }
 
 func newCrew(t *testing.T, cfg nexar.SeedConfig, node nexar.Config) *crew {
@@ -49,19 +49,19 @@ func newCrew(t *testing.T, cfg nexar.SeedConfig, node nexar.Config) *crew {
 	return c
 }
 
-// A hand is a node of a crew.
-type hand struct {
+// A worker is a node of a crew.
+type worker struct {
 	node   *nexar.Node
-	joined chan struct{} // closed when node is set, or err
-	done   chan struct{} // closed when its loop has ended
+	joined chan struct{} // closed after node or err is set
+	done   chan struct{} // closed at the end of its loop
 	err    error
 	tally  tally
-	over   bool // the crew has had enough
+	over   bool // the crew ends
 }
 
-// join starts a node that works until the crew has had enough, or until it leaves.
-func (c *crew) join(cfg nexar.Config) *hand {
-	h := &hand{joined: make(chan struct{}), done: make(chan struct{})}
+// join starts a node that works until the crew ends, or until it leaves.
+func (c *crew) join(cfg nexar.Config) *worker {
+	h := &worker{joined: make(chan struct{}), done: make(chan struct{})}
 	cfg.Seeds, cfg.Listen = c.cfg.Seeds, c.cfg.Listen
 	cfg.Transports, cfg.RecoveryTimeout, cfg.Log = c.cfg.Transports, c.cfg.RecoveryTimeout, c.cfg.Log
 
@@ -78,8 +78,8 @@ func (c *crew) join(cfg nexar.Config) *hand {
 	return h
 }
 
-// work is the loop of a node: a step is an all-reduce.
-func (c *crew) work(h *hand) error {
+// work is the loop of a node. A step is an all-reduce.
+func (c *crew) work(h *worker) error {
 	ctx := c.Context()
 	for comm, err := range h.node.Epochs(ctx) {
 		if err != nil {
@@ -101,7 +101,7 @@ func (c *crew) work(h *hand) error {
 	return nil
 }
 
-func (c *crew) epoch(ctx context.Context, comm *nexar.Comm, h *hand) error {
+func (c *crew) epoch(ctx context.Context, comm *nexar.Comm, h *worker) error {
 	if err := nexar.Sync(ctx, comm, &h.tally); err != nil {
 		return err
 	}
@@ -148,14 +148,14 @@ func (c *crew) reaches(sizes ...int) {
 	c.Fatalf("the world had these sizes: %v, want %v", c.sizes, sizes)
 }
 
-// ends has the crew work for some more steps, and then end. It checks that all hands
-// have ended well, after the same step.
-func (c *crew) ends(hands ...*hand) {
+// ends lets the crew make some more steps and then end. It checks that all workers have
+// ended without an error, after the same step.
+func (c *crew) ends(hands ...*worker) {
 	c.Helper()
 	last := c.made() + 100
 	for end := time.Now().Add(worldtest.Patience); c.made() < last; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			c.Fatalf("%d steps were made, and no more", c.made())
+			c.Fatalf("no progress after %d steps", c.made())
 		}
 	}
 	c.enough.Store(1)
@@ -163,23 +163,23 @@ func (c *crew) ends(hands ...*hand) {
 		select {
 		case <-h.done:
 		case <-time.After(worldtest.Patience):
-			c.Fatalf("hand %d does not end", i)
+			c.Fatalf("worker %d does not end", i)
 		}
 		if h.err != nil || h.tally != hands[0].tally {
-			c.Errorf("hand %d: %+v (%v), want %+v", i, h.tally, h.err, hands[0].tally)
+			c.Errorf("worker %d: %+v (%v), want %+v", i, h.tally, h.err, hands[0].tally)
 		}
 	}
 }
 
-// made is how many steps the crew has made.
+// made returns the number of steps.
 func (c *crew) made() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sums
 }
 
-// TestGrowth: nodes join a world that works, and get its state; one leaves at a checkpoint;
-// all others go on and agree on the sum.
+// TestGrowth: nodes join a running world and get its state, and one leaves at a
+// checkpoint. The others continue and agree on the sum.
 func TestGrowth(t *testing.T) {
 	for _, ways := range [][]string{nil, {"tcp"}, {"quic"}} {
 		t.Run(strings.Join(ways, ""), func(t *testing.T) {
@@ -204,7 +204,8 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestManyHaveLeft: however many nodes have been in a world, those that are share memory.
+// TestManyHaveLeft: the current nodes share memory, however many nodes have left the
+// world.
 func TestManyHaveLeft(t *testing.T) {
 	var mu sync.Mutex
 	var lacking []string
@@ -217,7 +218,7 @@ func TestManyHaveLeft(t *testing.T) {
 		return len(p), nil
 	}), nil))
 	c := newCrew(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Log: log})
-	hands, sizes := []*hand{c.join(nexar.Config{}), c.join(nexar.Config{})}, []int{2}
+	hands, sizes := []*worker{c.join(nexar.Config{}), c.join(nexar.Config{})}, []int{2}
 	c.reaches(sizes...)
 	for range 40 {
 		guest := c.join(nexar.Config{})
@@ -238,8 +239,8 @@ func TestManyHaveLeft(t *testing.T) {
 	}
 }
 
-// TestSpare: a spare waits, whatever the others do at their checkpoints, and takes
-// the place of one that dies.
+// TestSpare: a spare waits, whatever checkpoints the others reach, and replaces a node
+// that dies.
 func TestSpare(t *testing.T) {
 	waits := make(chan struct{})
 	var once sync.Once
@@ -250,7 +251,7 @@ func TestSpare(t *testing.T) {
 		return len(p), nil
 	}), nil))
 	c := newCrew(t, nexar.SeedConfig{World: 3, Log: log}, nexar.Config{})
-	hands := []*hand{c.join(nexar.Config{}), c.join(nexar.Config{}), c.join(nexar.Config{})}
+	hands := []*worker{c.join(nexar.Config{}), c.join(nexar.Config{}), c.join(nexar.Config{})}
 	c.reaches(3)
 	spare := c.join(nexar.Config{Spare: true})
 	select {
@@ -258,9 +259,9 @@ func TestSpare(t *testing.T) {
 	case <-time.After(worldtest.Patience):
 		t.Fatal("the spare is not ready")
 	}
-	time.Sleep(50 * time.Millisecond) // in which it might get a place, wrongly
+	time.Sleep(50 * time.Millisecond) // time in which it must not be admitted
 	c.reaches(3)
-	var last *hand
+	var last *worker
 	for _, h := range hands {
 		<-h.joined
 		if h.node.World().Rank() == 2 {
@@ -272,11 +273,12 @@ func TestSpare(t *testing.T) {
 	}
 	c.reaches(3, 3)
 	<-last.done
-	hands = slices.DeleteFunc(hands, func(h *hand) bool { return h == last })
+	hands = slices.DeleteFunc(hands, func(h *worker) bool { return h == last })
 	c.ends(append(hands, spare)...)
 }
 
-// TestJoinFull: a node waits while an elastic world has no room for it, and says so.
+// TestJoinFull: a node waits while an elastic world has no room for it, and its log says
+// so.
 func TestJoinFull(t *testing.T) {
 	c := newCrew(t, nexar.SeedConfig{World: 2, Elastic: true, ElasticMax: 2}, nexar.Config{})
 	a, b := c.join(nexar.Config{}), c.join(nexar.Config{})
@@ -286,7 +288,7 @@ func TestJoinFull(t *testing.T) {
 		d := c.join(nexar.Config{FormTimeout: wait})
 		<-d.done
 		if d.err == nil || wait > worldtest.Patience {
-			t.Fatalf("got error %v, want that there is no room", d.err)
+			t.Fatalf("got error %v, want that the world is full", d.err)
 		}
 		if strings.Contains(d.err.Error(), "room") {
 			break
@@ -296,7 +298,7 @@ func TestJoinFull(t *testing.T) {
 	c.ends(a, b)
 }
 
-// TestRigid: a world that is not elastic accepts no more nodes.
+// TestRigid: a world that is not elastic admits no further node.
 func TestRigid(t *testing.T) {
 	c := newCrew(t, nexar.SeedConfig{World: 1}, nexar.Config{})
 	a := c.join(nexar.Config{})

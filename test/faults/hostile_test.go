@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,18 +12,19 @@ import (
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/test/worldtest"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// A hostileCandidate holds the token, joins at the seed and reports again and again that it
-// is linked to the world, although it has no link. When it is dismissed it comes again, as
+// A hostileCandidate has the token. It joins at the seed and repeatedly reports that it
+// is linked to the world, although it has no link. After its dismissal it joins as
 // another node.
 type hostileCandidate struct {
 	claims  atomic.Int64
 	entered atomic.Bool // it was in a view
-	reasons chan string // of its dismissals
+	reasons chan string // for its dismissals
 }
 
 // attack runs a hostile candidate until the test ends.
@@ -85,18 +85,18 @@ func (h *hostileCandidate) lie(ctx context.Context, end *quic.Endpoint, addr str
 	}
 }
 
-// TestHostileCandidate: while a candidate says that it is linked to the world and has no
+// TestHostileCandidate: while a candidate claims to be linked to the world and has no
 // link, the world works, and an honest candidate enters it. The hostile one does not
-// enter; the seed names the nodes that have not confirmed its links, and holds it off.
+// enter; the seed logs the nodes that have not confirmed its links, and holds it off.
 func TestHostileCandidate(t *testing.T) {
 	token := pki.NewToken()
-	log := new(logText)
+	log := new(testlog.Buffer)
 	c := newCrew(t, nexar.SeedConfig{World: 3, Elastic: true, Token: token.Reveal(), Log: slog.New(slog.NewTextHandler(log, nil))}, nexar.Config{})
 	cfg := nexar.Config{Token: token.Reveal()}
-	hands := []*hand{c.join(cfg), c.join(cfg), c.join(cfg)}
+	hands := []*worker{c.join(cfg), c.join(cfg), c.join(cfg)}
 	c.reaches(3)
 	h := attack(t, c.seed.Addr(), token)
-	eventually(t, "the hostile candidate says that it is linked", func() bool { return h.claims.Load() > 3 })
+	eventually(t, "the hostile candidate claims to be linked", func() bool { return h.claims.Load() > 3 })
 	before := c.made()
 	eventually(t, "the world makes 200 steps", func() bool { return c.made() > before+200 })
 	hands = append(hands, c.join(cfg))
@@ -105,14 +105,14 @@ func TestHostileCandidate(t *testing.T) {
 	case why := <-h.reasons:
 		for _, want := range []string{"not confirmed within", "no link to it is confirmed by rank 0", "rank 2", "held off"} {
 			if !strings.Contains(why, want) {
-				t.Errorf("it is dismissed: %q, which does not say %q", why, want)
+				t.Errorf("dismissed with %q, want the text %q", why, want)
 			}
 		}
 	case <-time.After(worldtest.Patience):
 		t.Errorf("the hostile candidate is not dismissed after %d claims", h.claims.Load())
 	}
 	if got := log.String(); !strings.Contains(got, "node is not admitted to the world") || !strings.Contains(got, "no link to it is confirmed by rank 0") {
-		t.Errorf("the seed has not logged who has not confirmed the links:\n%s", got)
+		t.Errorf("the log of the seed does not name the nodes that have not confirmed the links:\n%s", got)
 	}
 	c.ends(hands...)
 	if h.entered.Load() {
@@ -120,25 +120,7 @@ func TestHostileCandidate(t *testing.T) {
 	}
 }
 
-// A logText collects the text of a log.
-type logText struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// eventually waits until something is so.
+// eventually waits until the condition holds.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(worldtest.Patience); !is(); time.Sleep(5 * time.Millisecond) {

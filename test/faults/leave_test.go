@@ -8,8 +8,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A rank that has done its part and closes takes nothing from those that are
-// not as far.
+// TestLeaveAfterLast: a rank that has completed its part and closes does not disturb
+// ranks that have not.
 func TestLeaveAfterLast(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.Mixed()} {
 		t.Run(m.Name, func(t *testing.T) {

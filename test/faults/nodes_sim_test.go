@@ -17,7 +17,7 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// A simWorld is a SimCluster with nodes that work, and to which things happen.
+// A simWorld is a SimCluster with working nodes, to which faults are applied.
 type simWorld struct {
 	*testing.T
 	*worldtest.SimCluster
@@ -36,16 +36,16 @@ type simMember struct {
 	host string
 
 	// Guarded by the mutex of the world:
-	harmed bool // something has been done to it
+	harmed bool // a fault was applied to it
 	gone   bool // its host has crashed, or it has left
 	node   *nexar.Node
 	epoch  uint64
 	steps  int
-	err    error // why it has ended
+	err    error // reason for its end
 	ended  bool
 }
 
-// newSimWorld starts a seed for a world of n nodes, and so many nodes.
+// newSimWorld starts a seed for a world of n nodes, and the nodes.
 func newSimWorld(t *testing.T, chance uint64, n int) *simWorld {
 	return newSlowSimWorld(t, chance, n, 100*time.Millisecond)
 }
@@ -69,7 +69,7 @@ func (w *simWorld) note(format string, args ...any) {
 	w.history = append(w.history, fmt.Sprintf(format, args...))
 }
 
-// add starts a node on a host of its own.
+// add starts a node on a new host.
 func (w *simWorld) add() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,7 +91,7 @@ func simConfig(recovery nexar.RecoveryPolicy, rank *int) nexar.Config {
 	}
 }
 
-// live is the life of a node.
+// live runs a node from Join to its end.
 func (w *simWorld) live(m *simMember) error {
 	n, err := w.Join(m.host, simConfig(nexar.Automatic, nil))
 	if err != nil {
@@ -116,8 +116,8 @@ func (w *simWorld) live(m *simMember) error {
 
 var errWrong = errors.New("a wrong result")
 
-// enter notes that a node has a communicator. No two have the same rank in an epoch,
-// and all have the same size.
+// enter records that a node has a communicator. In an epoch no two nodes have the same
+// rank, and all have the same size.
 func (w *simWorld) enter(m *simMember, c *nexar.Comm) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,7 +152,7 @@ func (w *simWorld) work(m *simMember, n *nexar.Node, c *nexar.Comm, state *tally
 	}
 }
 
-// harm is something that happens to the world.
+// A harm is a random fault.
 func (w *simWorld) harm() {
 	w.mu.Lock()
 	var here []*simMember
@@ -240,20 +240,20 @@ func (w *simWorld) calm() {
 	}
 }
 
-// close ends the nodes and then their seed.
+// close closes the nodes and then their seed.
 func (w *simWorld) close() {
 	w.Cancel()
 	w.wg.Wait()
 	w.Close()
 }
 
-// TestWorldsOfNodes: nodes crash, are cut off for long and for a moment, lose each other,
-// leave and join, at random. All that are left are in one world with the right results, and
-// no node ends without a reason. NODES=1000 tries so many worlds.
+// TestWorldsOfNodes: nodes crash, are cut off for long or briefly, lose each other, leave
+// and join, at random. All remaining nodes are in one world with the right results, and
+// no node ends without a reason. NODES=1000 runs that many worlds.
 func TestWorldsOfNodes(t *testing.T) {
 	first, worlds := uint64(0), uint64(6)
 	if worldtest.Brief() {
-		first, worlds = 20, 1 // Most of what can happen does in this one.
+		first, worlds = 20, 1 // This seed covers most kinds of faults.
 	}
 	if n, err := strconv.ParseUint(os.Getenv("NODES"), 10, 64); err == nil {
 		worlds = n
@@ -282,8 +282,9 @@ func TestWorldsOfNodes(t *testing.T) {
 	}
 }
 
-// TestOneWayRingOfNodes: each of six nodes stops hearing the one before it. They notice
-// that over a heartbeat interval, and three of them, which is the most, go on.
+// TestOneWayRingOfNodes: each of six nodes stops receiving from its predecessor. They
+// notice that within a heartbeat interval of each other, and the largest possible number
+// of them, three, continue.
 func TestOneWayRingOfNodes(t *testing.T) {
 	for _, chance := range []uint64{1, 2, 3} {
 		t.Run(fmt.Sprint(chance), func(t *testing.T) {
@@ -318,7 +319,7 @@ func TestOneWayRingOfNodes(t *testing.T) {
 	}
 }
 
-// ranked is the rank that a node has. The lock is held.
+// ranked returns the rank of a node. The caller holds the lock.
 func (w *simWorld) ranked(m *simMember) int {
 	for key, id := range w.ranks {
 		if id == m.node.ID() && key[0] == m.epoch {

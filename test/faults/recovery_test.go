@@ -14,8 +14,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestExclude: ranks go on without a rank that lives, which gets an error; then without one
-// that has left; and get the changes of their ranks.
+// TestExclude: ranks exclude a running rank, which gets an error, and then one that has
+// left, and get the changes of their ranks.
 func TestExclude(t *testing.T) {
 	nodes, _ := worldtest.JoinAll(t, 4, nexar.SeedConfig{}, nexar.Config{Recovery: nexar.Manual, RecoveryTimeout: 10 * time.Second})
 	outcast := make(chan error, 1)
@@ -38,7 +38,7 @@ func TestExclude(t *testing.T) {
 				return fmt.Errorf("the sum of %d ranks is %d: %v", c.Size(), x[0], err)
 			}
 			if _, err := world.Exclude(t.Context(), nil); !errors.Is(err, nexar.ErrClosed) {
-				return fmt.Errorf("the old communicator makes another one: %v", err)
+				return fmt.Errorf("the old communicator creates another one: %v", err)
 			}
 			return nil
 		}
@@ -69,8 +69,8 @@ func TestExclude(t *testing.T) {
 	}
 }
 
-// TestTooFewNodes: ranks that wait for a world that has become too small get an error that
-// says so.
+// TestTooFewNodes: ranks that wait for a world that has become too small get an error
+// that says so.
 func TestTooFewNodes(t *testing.T) {
 	nodes, _ := worldtest.JoinAll(t, 2, nexar.SeedConfig{ElasticMin: 2}, nexar.Config{Recovery: nexar.Manual, RecoveryTimeout: 2 * time.Second})
 	_, err := nodes[0].World().Exclude(t.Context(), []int{1})
@@ -80,8 +80,7 @@ func TestTooFewNodes(t *testing.T) {
 	}
 }
 
-// TestInclude: ranks take in a node that waits; when none does they have the same
-// ranks again.
+// TestInclude: ranks include a waiting node. If none waits, they keep their ranks.
 func TestInclude(t *testing.T) {
 	nodes, addr := worldtest.JoinAll(t, 2, nexar.SeedConfig{Elastic: true}, nexar.Config{Recovery: nexar.Manual})
 	include := func(rank int) error {
@@ -92,7 +91,7 @@ func TestInclude(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := nodes[1].World().Change(); got.Size != 2 || len(got.Removed)+len(got.Joined) > 0 || got.Rank != got.OldRank {
-		t.Errorf("when nobody waits: %+v", got)
+		t.Errorf("without a waiting node: %+v", got)
 	}
 	late := make(chan error, 1)
 	var joiner *nexar.Node
@@ -137,7 +136,7 @@ func TestRebuildMisuse(t *testing.T) {
 	}
 }
 
-// TestFailureWatch: it ends with its context, and when the node is closed.
+// TestFailureWatch: the loop ends with its context, and when the node is closed.
 func TestFailureWatch(t *testing.T) {
 	nodes, _ := worldtest.JoinAll(t, 2, nexar.SeedConfig{}, nexar.Config{RecoveryTimeout: 10 * time.Second})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

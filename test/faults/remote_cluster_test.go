@@ -13,16 +13,16 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A bustle is ranks that call each other all the time.
-type bustle struct {
+// A callLoad is ranks that call each other all the time.
+type callLoad struct {
 	comms []*nexar.Comm
 	calls atomic.Int64   // that were answered
-	busy  []atomic.Int32 // functions that run, by rank
-	over  []atomic.Int32 // rows of calls that have ended, by the rank that is called
+	busy  []atomic.Int32 // running functions, by rank
+	over  []atomic.Int32 // sequences of calls that have ended, by the called rank
 }
 
-func newBustle(comms []*nexar.Comm) *bustle {
-	b := &bustle{comms: comms, busy: make([]atomic.Int32, len(comms)), over: make([]atomic.Int32, len(comms))}
+func newBustle(comms []*nexar.Comm) *callLoad {
+	b := &callLoad{comms: comms, busy: make([]atomic.Int32, len(comms)), over: make([]atomic.Int32, len(comms))}
 	registerTurn(comms)
 	for rank, c := range comms {
 		c.Register("hold", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
@@ -35,10 +35,10 @@ func newBustle(comms []*nexar.Comm) *bustle {
 	return b
 }
 
-// run has each rank call all others, short and long calls at once and calls
-// that take for ever, until they fail. It returns the first error of each rank
-// and peer, of calls that end and of those that do not.
-func (b *bustle) run(ctx context.Context, longest int) (errs [][][2]error) {
+// run lets each rank call all others until the calls fail: short and long ones, and calls
+// that never return. It returns the first error of each rank and peer, separately for
+// calls that return and for those that do not.
+func (b *callLoad) run(ctx context.Context, longest int) (errs [][][2]error) {
 	var all sync.WaitGroup
 	for rank, c := range b.comms {
 		errs = append(errs, make([][2]error, len(b.comms)))
@@ -66,8 +66,8 @@ func (b *bustle) run(ctx context.Context, longest int) (errs [][][2]error) {
 	return errs
 }
 
-// inTheMiddle calls f when the ranks are busy.
-func (b *bustle) inTheMiddle(f func()) {
+// inTheMiddle calls f while the ranks are calling.
+func (b *callLoad) inTheMiddle(f func()) {
 	all := func() bool {
 		for rank := range b.busy {
 			if int(b.busy[rank].Load()) < len(b.busy)-1 {
@@ -82,8 +82,8 @@ func (b *bustle) inTheMiddle(f func()) {
 	f()
 }
 
-// TestCallsWhenARankDies: all calls end on all ranks, and name the one that has
-// died; no function goes on.
+// TestCallsWhenARankDies: all calls to a rank that dies fail with an error that names it,
+// and the contexts of its calls end.
 func TestCallsWhenARankDies(t *testing.T) {
 	const victim = 2
 	for _, m := range []worldtest.Medium{worldtest.QUIC(), worldtest.TLS(), worldtest.Mixed(), worldtest.Mem()} {
@@ -111,7 +111,7 @@ func TestCallsWhenARankDies(t *testing.T) {
 			}
 			for rank := range b.busy {
 				for b.busy[rank].Load() > 0 {
-					time.Sleep(time.Millisecond) // Until the patience of go test ends.
+					time.Sleep(time.Millisecond) // Until the timeout of go test.
 				}
 			}
 			t.Logf("%d calls were answered", b.calls.Load())
@@ -119,8 +119,8 @@ func TestCallsWhenARankDies(t *testing.T) {
 	}
 }
 
-// TestCallsWhenARankLeaves: those that need it end, and all others go on, be it
-// in the middle of long arguments.
+// TestCallsWhenARankLeaves: the calls that need a rank that leaves end, even in the
+// middle of long arguments, and all others go on.
 func TestCallsWhenARankLeaves(t *testing.T) {
 	const leaver = 1
 	for _, m := range []worldtest.Medium{worldtest.QUIC(), worldtest.TLS(), worldtest.Mixed(), worldtest.Mem(), worldtest.Sim()} {
@@ -139,7 +139,7 @@ func TestCallsWhenARankLeaves(t *testing.T) {
 						t.Errorf("close: %v", err)
 					}
 					b.goOn(ctx, leaver)
-					stop(worldtest.ErrEnough)
+					stop(worldtest.ErrCancelled)
 				})
 				for rank, errs := range b.run(stopped, longest) {
 					for to, pair := range errs {
@@ -157,9 +157,9 @@ func TestCallsWhenARankLeaves(t *testing.T) {
 	}
 }
 
-// goOn waits until all ranks know that a rank has left and have stopped calling it, and for
-// many calls after that.
-func (b *bustle) goOn(ctx context.Context, leaver int) {
+// goOn waits until all ranks know that a rank has left and have stopped calling it, and
+// for many calls after that.
+func (b *callLoad) goOn(ctx context.Context, leaver int) {
 	for rank, c := range b.comms {
 		for rank != leaver && ctx.Err() == nil && !errors.Is(callTurn(ctx, c, leaver, 0, 8, 8), nexar.ErrPeerFailed) {
 			time.Sleep(time.Millisecond)
@@ -173,15 +173,15 @@ func (b *bustle) goOn(ctx context.Context, leaver int) {
 	}
 }
 
-// afterLeaving checks the end of a call of a rank when another one has left.
+// afterLeaving checks the error of a call when another rank has left.
 func afterLeaving(err error, leaver, rank, to int) error {
 	p, ok := errors.AsType[*nexar.PeerError](err)
 	_, begun := errors.AsType[*nexar.CallError](err)
 	switch {
 	case rank == leaver && errors.Is(err, nexar.ErrClosed):
-	case rank != leaver && errors.Is(err, worldtest.ErrEnough) && !begun:
+	case rank != leaver && errors.Is(err, worldtest.ErrCancelled) && !begun:
 	case to == leaver && ok && p.Rank == leaver && p.Left:
-	case rank != leaver && to != leaver && errors.Is(err, worldtest.ErrEnough):
+	case rank != leaver && to != leaver && errors.Is(err, worldtest.ErrCancelled):
 	default:
 		return fmt.Errorf("rank %d calls rank %d, when rank %d has left: %w", rank, to, leaver, err)
 	}

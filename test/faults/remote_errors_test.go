@@ -33,13 +33,13 @@ func registerFailing(c *nexar.Comm) {
 	}
 }
 
-// callText is the error of a call as users read it.
+// callText returns the expected text of an error of a call.
 func callText(w *worldtest.World, to int, fn, text string) string {
 	return fmt.Sprintf("nexar: call: function %q of rank %d (node %s at %s): %s", fn, to, w.ID(to), w.Addr(to), text)
 }
 
-// TestCallErrors: every failure of a call has a type and names the rank, its node and the
-// function, also for calls to the own rank.
+// TestCallErrors: every failure of a call has a type, and names the rank, its node and
+// the function, also for calls to the own rank.
 func TestCallErrors(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		w := m.World(t, 2, nexar.Config{})
@@ -90,11 +90,11 @@ func sameCause(err, want error) bool {
 	return errors.Is(err, want)
 }
 
-// TestCallTooLarge: arguments and results that are too long go nowhere.
+// TestCallTooLarge: arguments and results beyond the limit are not sent.
 func TestCallTooLarge(t *testing.T) {
 	w := worldtest.Mem().World(t, 2, nexar.Config{})
 	comms := w.Comms
-	huge := make([]byte, 1<<30+1) // Nobody ever looks into it.
+	huge := make([]byte, 1<<30+1) // Its contents are never read.
 	for _, c := range comms {
 		c.Register("flood", func(context.Context, int, []byte) ([]byte, error) { return huge, nil })
 	}
@@ -116,7 +116,7 @@ func TestCallInvalid(t *testing.T) {
 	comms := w.Comms
 	registerFailing(comms[1])
 	ended, cancel := context.WithCancelCause(t.Context())
-	cancel(worldtest.ErrEnough)
+	cancel(worldtest.ErrCancelled)
 	late, cancelLate := context.WithTimeout(t.Context(), -1)
 	defer cancelLate()
 	for _, test := range []struct {
@@ -127,7 +127,7 @@ func TestCallInvalid(t *testing.T) {
 	}{
 		{t.Context(), 2, nexar.ErrInvalidRank, `nexar: call: invalid rank: rank 2 of 2 ranks, for function "echo"`},
 		{t.Context(), nexar.AnyRank, nexar.ErrInvalidRank, `nexar: call: invalid rank: rank -1 of 2 ranks, for function "echo"`},
-		{ended, 1, worldtest.ErrEnough, "nexar: call: context canceled: the user has had enough"},
+		{ended, 1, worldtest.ErrCancelled, "nexar: call: context canceled: cancelled by the test"},
 		{late, 1, context.DeadlineExceeded, "nexar: call: context deadline exceeded"},
 	} {
 		if _, err := comms[0].Call(test.ctx, test.to, "echo", nil); !errors.Is(err, test.want) || err.Error() != test.text {
@@ -137,8 +137,7 @@ func TestCallInvalid(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestRegisterPanics: a function that cannot be registered is a mistake in the
-// program.
+// TestRegisterPanics: the registration of an invalid function panics.
 func TestRegisterPanics(t *testing.T) {
 	w := worldtest.Mem().World(t, 1, nexar.Config{})
 	comms := w.Comms
@@ -169,8 +168,8 @@ func TestRegisterPanics(t *testing.T) {
 	}
 }
 
-// TestFuncErrors: a value that cannot be encoded or decoded is an error that names the rank,
-// and ends nothing else.
+// TestFuncErrors: a value that cannot be encoded or decoded is an error that names the
+// rank, and has no other effect.
 func TestFuncErrors(t *testing.T) {
 	w := worldtest.Mem().World(t, 2, nexar.Config{})
 	comms := w.Comms
@@ -198,20 +197,20 @@ func TestFuncErrors(t *testing.T) {
 	}
 }
 
-// TestCallEnded: a call under way ends when its rank leaves, or dies, or the
-// communicator ends, and says so.
+// TestCallEnded: a call in progress fails if its rank leaves or dies, or if the
+// communicator ends, and the error says which.
 func TestCallEnded(t *testing.T) {
 	for _, m := range callMedia() {
 		for name, test := range map[string]struct {
 			end  func(w *worldtest.World)
 			want error
-			text string // "" for that rank 1 has left
+			text string // "" if rank 1 has left
 		}{
 			"left":    {func(w *worldtest.World) { w.Comms[1].Close() }, nexar.ErrPeerFailed, ""},
 			"died":    {func(w *worldtest.World) { w.Kill(1) }, nexar.ErrPeerFailed, "nexar: call: rank 1 (node "},
 			"closed":  {func(w *worldtest.World) { w.Comms[0].Close() }, nexar.ErrClosed, "nexar: call: closed"},
-			"revoked": {func(w *worldtest.World) { worldtest.Revoke(w.Comms[2], worldtest.ErrEnough) }, nexar.ErrRevoked, "nexar: call: communicator revoked by rank 2: its call was cancelled: the user has had enough"},
-			"here":    {func(w *worldtest.World) { worldtest.Revoke(w.Comms[0], worldtest.ErrEnough) }, nexar.ErrRevoked, "nexar: call: communicator revoked by rank 0: its call was cancelled: the user has had enough"},
+			"revoked": {func(w *worldtest.World) { worldtest.Revoke(w.Comms[2], worldtest.ErrCancelled) }, nexar.ErrRevoked, "nexar: call: communicator revoked by rank 2: its call was cancelled: cancelled by the test"},
+			"here":    {func(w *worldtest.World) { worldtest.Revoke(w.Comms[0], worldtest.ErrCancelled) }, nexar.ErrRevoked, "nexar: call: communicator revoked by rank 0: its call was cancelled: cancelled by the test"},
 		} {
 			t.Run(m.Name+"/"+name, func(t *testing.T) {
 				m.Require(t)
@@ -247,8 +246,8 @@ func TestCallEnded(t *testing.T) {
 	}
 }
 
-// TestCallBusy: a rank with lower limits than the caller's refuses the calls above them, and
-// goes on with the rest.
+// TestCallBusy: a rank with lower limits than the caller refuses the calls beyond them,
+// and serves the others.
 func TestCallBusy(t *testing.T) {
 	nodes := unlike(t, nexar.Config{MaxConcurrentCalls: 8}, nexar.Config{MaxConcurrentCalls: 2})
 	comms, peer := []*nexar.Comm{nodes[0].World(), nodes[1].World()}, nodes[0].Peers()[0]
@@ -278,11 +277,11 @@ func TestCallBusy(t *testing.T) {
 		}
 	}
 	if _, err := comms[0].Call(t.Context(), 1, "hold", nil); err != nil {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("a later call: %v", err)
 	}
 }
 
-// unlike joins a cluster of nodes whose settings differ.
+// unlike joins a cluster of nodes with different settings.
 func unlike(t *testing.T, cfgs ...nexar.Config) []*nexar.Node {
 	t.Helper()
 	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: len(cfgs)})
@@ -313,7 +312,7 @@ func unlike(t *testing.T, cfgs ...nexar.Config) []*nexar.Node {
 	return nodes
 }
 
-// TestCallTimeout: a call without a deadline has that of its settings.
+// TestCallTimeout: a call without a deadline has that of the settings.
 func TestCallTimeout(t *testing.T) {
 	const limit = 20 * time.Millisecond
 	w := worldtest.Mem().World(t, 2, nexar.Config{CallTimeout: limit})

@@ -15,22 +15,23 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/comm"
+	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A visitor is the context of a call that ends before its function does.
-type visitor struct {
+// A functionCall describes the context of a call that ends before its function does.
+type functionCall struct {
 	deadline time.Time
 	limited  bool
 	cause    error
 }
 
-// registerPatient registers "wait" on a rank, which waits until its context
-// ends. The channels tell of each call when it begins and ends.
-func registerPatient(c *nexar.Comm) (began chan time.Time, ended chan visitor) {
-	began, ended = make(chan time.Time, 100), make(chan visitor, 100)
+// registerPatient registers "wait" on a rank, which waits until its context ends. The
+// channels report the start and the end of each call.
+func registerPatient(c *nexar.Comm) (began chan time.Time, ended chan functionCall) {
+	began, ended = make(chan time.Time, 100), make(chan functionCall, 100)
 	c.Register("wait", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
-		var v visitor
+		var v functionCall
 		v.deadline, v.limited = ctx.Deadline()
 		began <- time.Now()
 		<-ctx.Done()
@@ -41,8 +42,8 @@ func registerPatient(c *nexar.Comm) (began chan time.Time, ended chan visitor) {
 	return began, ended
 }
 
-// TestCallContext: the context of a function ends when that of its caller does,
-// for the same reason, with the same deadline, and all else goes on.
+// TestCallContext: the context of a function ends when that of its caller does, for the
+// same reason and with the same deadline. Nothing else ends.
 func TestCallContext(t *testing.T) {
 	for _, m := range callMedia() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -55,10 +56,10 @@ func TestCallContext(t *testing.T) {
 				stopped, stop := context.WithCancelCause(t.Context())
 				go func() {
 					<-began
-					stop(worldtest.ErrEnough)
+					stop(worldtest.ErrCancelled)
 				}()
 				_, err := comms[0].Call(stopped, to, "wait", nil)
-				if want := callText(w, to, "wait", "context canceled: the user has had enough"); !errors.Is(err, worldtest.ErrEnough) || !errors.Is(err, context.Canceled) || err.Error() != want {
+				if want := callText(w, to, "wait", "context canceled: cancelled by the test"); !errors.Is(err, worldtest.ErrCancelled) || !errors.Is(err, context.Canceled) || err.Error() != want {
 					t.Errorf("%v, want %q", err, want)
 				}
 				cause := (<-ended).cause
@@ -71,8 +72,8 @@ func TestCallContext(t *testing.T) {
 	}
 }
 
-// expire makes a call whose time passes when the function has begun.
-func expire(t *testing.T, w *worldtest.World, to int, began chan time.Time, ended chan visitor) {
+// expire makes a call whose deadline passes after the function has started.
+func expire(t *testing.T, w *worldtest.World, to int, began chan time.Time, ended chan functionCall) {
 	t.Helper()
 	for limit := 50 * time.Millisecond; ; limit *= 4 {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -84,13 +85,13 @@ func expire(t *testing.T, w *worldtest.World, to int, began chan time.Time, ende
 		}
 		select {
 		case v := <-ended:
-			// The time on the way is added, except to the deadline that the function began
-			// with.
+			// The time of the transfer is added, except to the deadline at the start of
+			// the function.
 			if late := v.deadline.Sub(deadline); !v.limited || late < -time.Millisecond || late > (<-began).Sub(deadline)+limit+time.Millisecond {
-				t.Errorf("the deadline there is %v after that of the caller", late)
+				t.Errorf("the deadline of the function is %v after that of the caller", late)
 			}
 			if !errors.Is(v.cause, context.DeadlineExceeded) {
-				t.Errorf("the cause there: %v", v.cause)
+				t.Errorf("cause of the function's context: %v", v.cause)
 			}
 			return
 		case <-time.After(limit): // It came too late to be carried out.
@@ -98,19 +99,19 @@ func expire(t *testing.T, w *worldtest.World, to int, began chan time.Time, ende
 	}
 }
 
-// TestCallContextOfOneWhoGoes: a function need not go on for a caller that has
-// left or died, nor on a communicator that has ended.
-func TestCallContextOfOneWhoGoes(t *testing.T) {
+// TestCallContextAfterFailure: the context of a function ends when its caller leaves or
+// dies, or the communicator ends.
+func TestCallContextAfterFailure(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC(), worldtest.TCP(), worldtest.SHM()} {
 		for name, test := range map[string]struct {
 			end  func(w *worldtest.World)
 			want error
-			text string // in front of the error that operations get
+			text string // prefix of the error of operations
 		}{
 			"left":    {func(w *worldtest.World) { w.Comms[0].Close() }, nexar.ErrPeerFailed, `rank 0, which has called "wait", is gone: rank 0 (node `},
 			"died":    {func(w *worldtest.World) { w.Kill(0) }, nexar.ErrPeerFailed, `call of "wait" by rank 0: rank 0 (node `},
 			"closed":  {func(w *worldtest.World) { w.Comms[1].Close() }, nexar.ErrClosed, `call of "wait" by rank 0: closed`},
-			"revoked": {func(w *worldtest.World) { worldtest.Revoke(w.Comms[2], worldtest.ErrEnough) }, nexar.ErrRevoked, `call of "wait" by rank 0: communicator revoked by rank 2: `},
+			"revoked": {func(w *worldtest.World) { worldtest.Revoke(w.Comms[2], worldtest.ErrCancelled) }, nexar.ErrRevoked, `call of "wait" by rank 0: communicator revoked by rank 2: `},
 		} {
 			t.Run(m.Name+"/"+name, func(t *testing.T) {
 				m.Require(t)
@@ -129,9 +130,9 @@ func TestCallContextOfOneWhoGoes(t *testing.T) {
 	}
 }
 
-// TestCallCancelledOnItsWay: long arguments, or a long result, of a call that is cancelled
-// at any time harm no other call.
-func TestCallCancelledOnItsWay(t *testing.T) {
+// TestCancelCallInTransfer: a call that is cancelled during the transfer of long
+// arguments or of a long result does not disturb other calls.
+func TestCancelCallInTransfer(t *testing.T) {
 	for _, m := range callMedia() {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
@@ -141,18 +142,18 @@ func TestCallCancelledOnItsWay(t *testing.T) {
 			registerTurn(comms)
 			for i := range 12 {
 				ctx, cancel := context.WithCancelCause(t.Context())
-				timer := time.AfterFunc(time.Duration(i*i)*50*time.Microsecond, func() { cancel(worldtest.ErrEnough) })
+				timer := time.AfterFunc(time.Duration(i*i)*50*time.Microsecond, func() { cancel(worldtest.ErrCancelled) })
 				args, result := 4<<20, 8
 				if i%2 == 1 {
 					args, result = result, args
 				}
-				if err := callTurn(ctx, comms[0], 1, i, args, result); err != nil && !errors.Is(err, worldtest.ErrEnough) {
+				if err := callTurn(ctx, comms[0], 1, i, args, result); err != nil && !errors.Is(err, worldtest.ErrCancelled) {
 					t.Errorf("call %d: %v", i, err)
 				}
 				timer.Stop()
 				cancel(nil)
 			}
-			// Both places for calls are free again.
+			// Both slots for calls are free again.
 			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 				return callTurn(t.Context(), c, 1-rank, rank, 70_000, 70_000)
 			})
@@ -161,9 +162,9 @@ func TestCallCancelledOnItsWay(t *testing.T) {
 	}
 }
 
-// TestSlowFunctionDelaysNobody: functions that take their time, and calls whose
-// arguments are long, hold up no call, no message and no collective.
-func TestSlowFunctionDelaysNobody(t *testing.T) {
+// TestSlowFunctionDelaysNothing: slow functions, and calls with long arguments, delay no
+// call, message or collective.
+func TestSlowFunctionDelaysNothing(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC(), worldtest.TCP(), worldtest.SHM()} {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
@@ -196,8 +197,7 @@ func TestSlowFunctionDelaysNobody(t *testing.T) {
 	}
 }
 
-// roundsOf is the median of the time that a call, a message and two collectives
-// take together.
+// roundsOf returns the median time of a call, a message and two collectives together.
 func roundsOf(t *testing.T, comms []*nexar.Comm) time.Duration {
 	const rounds = 51
 	var took [rounds]time.Duration
@@ -230,9 +230,9 @@ func roundsOf(t *testing.T, comms []*nexar.Comm) time.Duration {
 	return took[rounds/2]
 }
 
-// TestManyCalls has 10,000 calls wait at once. All are answered, no more of them run than
-// may be under way, and their memory is bounded: less than 20 KiB for each caller that
-// waits, mostly for its own goroutine, and less than 100 KiB for each call under way.
+// TestManyCalls: 10,000 calls wait at once, and all are answered. No more than the limit
+// run at a time. Memory is bounded by 20 KiB for each waiting caller, mostly its own
+// goroutine, and 100 KiB for each running call.
 func TestManyCalls(t *testing.T) {
 	calls := 10_000
 	if worldtest.Brief() {
@@ -253,7 +253,7 @@ func TestManyCalls(t *testing.T) {
 						}
 					}
 					total.Add(1)
-					runtime.Gosched() // So that many run at once.
+					runtime.Gosched() // Many must run at once.
 					return turned(1, 0, args), nil
 				})
 				before := memoryInUse()
@@ -292,7 +292,7 @@ func memoryInUse() int64 {
 	return int64(s.HeapInuse + s.StackInuse)
 }
 
-// watchMemory finds out how much is in use at the most, garbage included.
+// watchMemory measures the maximal memory in use, garbage included.
 func watchMemory() (stop func(), peak *atomic.Int64) {
 	peak = new(atomic.Int64)
 	over := make(chan struct{})
@@ -315,31 +315,13 @@ func watchMemory() (stop func(), peak *atomic.Int64) {
 	}, peak
 }
 
-// logLines is a log whose lines can be read.
-type logLines struct {
-	mu    sync.Mutex
-	lines strings.Builder
-}
-
-func (l *logLines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lines.Write(b)
-}
-
-func (l *logLines) has(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.lines.String(), text)
-}
-
-// TestCloseWhileFunctionsRun: Close waits for functions, those of split
-// communicators too, but not for ever, and the log says that they go on.
+// TestCloseWhileFunctionsRun: Close waits for functions, also of split communicators, for
+// a limited time, and logs those that still run.
 func TestCloseWhileFunctionsRun(t *testing.T) {
 	const warning = "functions called by other ranks still run after the communicator was closed"
 	for i := range 4 {
 		obeys, split := i&1 == 0, i&2 == 0
-		log := new(logLines)
+		log := new(testlog.Buffer)
 		w := worldtest.Mem().World(t, 2, nexar.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
 		comms := w.Comms
 		on := comms
@@ -375,8 +357,8 @@ func TestCloseWhileFunctionsRun(t *testing.T) {
 			t.Error(err)
 		}
 		took := time.Since(began)
-		if over.Load() != obeys || log.has(warning) == obeys {
-			t.Errorf("split %v, function obeys %v: ended %v, logged %v", split, obeys, over.Load(), log.has(warning))
+		if over.Load() != obeys || strings.Contains(log.String(), warning) == obeys {
+			t.Errorf("split %v, the function obeys its context %v: it has ended %v, the log has the warning %v", split, obeys, over.Load(), strings.Contains(log.String(), warning))
 		}
 		if !obeys && took < comm.SettleTimeout || took > comm.SettleTimeout+worldtest.Patience {
 			t.Errorf("Close took %v", took)
@@ -406,13 +388,13 @@ func TestFunctionCloses(t *testing.T) {
 	}
 }
 
-// TestCallsThatLockEachOther: if functions that call back fill all places of both ranks, the
-// calls that get none fail with an error that names their wait.
-func TestCallsThatLockEachOther(t *testing.T) {
+// TestCallsBlockEachOther: if functions that call back use all slots of both ranks, the
+// calls without a slot fail with an error that says so.
+func TestCallsBlockEachOther(t *testing.T) {
 	const places = 2
 	w := worldtest.Mem().World(t, 2, nexar.Config{MaxConcurrentCalls: places})
 	comms := w.Comms
-	var here, over sync.WaitGroup // until all places are taken, and until all have waited in vain
+	var here, over sync.WaitGroup // until all slots are in use, and until all waits have failed
 	here.Add(2 * places)
 	over.Add(2 * places)
 	inner := make(chan error, 2*places)
@@ -426,7 +408,7 @@ func TestCallsThatLockEachOther(t *testing.T) {
 			_, err := c.Call(short, from, "leaf", nil)
 			inner <- err
 			over.Done()
-			over.Wait() // Until then the place is taken.
+			over.Wait() // Until then the slot is in use.
 			return nil, err
 		})
 	}

@@ -15,12 +15,12 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// callMedia are the ways that calls take.
+// callMedia returns the media for tests of calls.
 func callMedia() []worldtest.Medium {
 	return append(worldtest.MessageMedia(), worldtest.MemLinks(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.Mixed())
 }
 
-// bytesFor is what a call of a number carries, n bytes long.
+// bytesFor returns the n bytes that the call of a number carries.
 //
 //go:norace
 func bytesFor(number, n int) []byte {
@@ -31,8 +31,8 @@ func bytesFor(number, n int) []byte {
 	return b
 }
 
-// turned is the result of the function "turn": as many bytes as the first 8 of its arguments
-// say. They depend on the rank and the arguments.
+// turned is the result of the function "turn", which depends on the rank and the
+// arguments. The first 8 bytes of the arguments are its length.
 func turned(rank, from int, args []byte) []byte {
 	want := int(binary.BigEndian.Uint64(args))
 	sum := rank*31 + from
@@ -42,8 +42,7 @@ func turned(rank, from int, args []byte) []byte {
 	return bytesFor(sum+len(args), want)
 }
 
-// registerTurn registers "turn" on all ranks. It spoils its arguments, which are
-// its own.
+// registerTurn registers "turn" on all ranks. It overwrites its arguments, which it owns.
 func registerTurn(comms []*nexar.Comm) {
 	for rank, c := range comms {
 		c.Register("turn", func(_ context.Context, from int, args []byte) ([]byte, error) {
@@ -54,7 +53,7 @@ func registerTurn(comms []*nexar.Comm) {
 	}
 }
 
-// callTurn calls it with so many bytes for a result of another length.
+// callTurn calls "turn" with arguments and a result of different lengths.
 func callTurn(ctx context.Context, c *nexar.Comm, to, number, args, result int) error {
 	b := bytesFor(number, max(8, args))
 	binary.BigEndian.PutUint64(b, uint64(result))
@@ -64,15 +63,15 @@ func callTurn(ctx context.Context, c *nexar.Comm, to, number, args, result int) 
 	case err != nil:
 		return err
 	case !bytes.Equal(got, turned(to, c.Rank(), kept)):
-		return fmt.Errorf("call %d of rank %d with %d bytes: %d bytes, which are not what was asked for", number, to, args, len(got))
+		return fmt.Errorf("call %d of rank %d with %d bytes: %d bytes, which differ from the expected result", number, to, args, len(got))
 	case !bytes.Equal(b, kept):
 		return fmt.Errorf("call %d of rank %d with %d bytes has changed its arguments", number, to, args)
 	}
 	return nil
 }
 
-// callLengths are around the longest message that needs no grant, less the head of a call
-// and that of an answer, and far above.
+// callLengths returns lengths around the longest message without a grant, less the header
+// of a call and that of an answer, and far above.
 func callLengths(all bool) []int {
 	const call, answer = 22, 26
 	heads := []int{call, answer}
@@ -91,8 +90,8 @@ func callLengths(all bool) []int {
 	return append(lengths, 1<<20+1)
 }
 
-// TestCall: all ranks call all ranks, themselves too, one call after the other
-// and with all lengths of arguments and results.
+// TestCall: all ranks call all ranks, themselves too, one call after the other and with
+// all lengths of arguments and results.
 func TestCall(t *testing.T) {
 	for _, m := range callMedia() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -121,8 +120,8 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// TestCallOfNothing: neither arguments nor a result are needed.
-func TestCallOfNothing(t *testing.T) {
+// TestEmptyCall: neither arguments nor a result are required.
+func TestEmptyCall(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		comms := m.Cluster(t, 2, nexar.Config{})
 		for _, c := range comms {
@@ -143,7 +142,7 @@ func TestCallOfNothing(t *testing.T) {
 	}
 }
 
-// TestLongCall has arguments and a result of 256 MiB.
+// TestLongCall: arguments and a result of 256 MiB.
 func TestLongCall(t *testing.T) {
 	long := 256 << 20
 	if worldtest.Brief() {
@@ -162,8 +161,8 @@ func TestLongCall(t *testing.T) {
 	}
 }
 
-// TestCallsOfCommunicators: each communicator has functions of its own, and
-// calls of several at once do not mix.
+// TestCallsOfCommunicators: each communicator has its own functions, and calls of several
+// at once do not mix.
 func TestCallsOfCommunicators(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {
@@ -222,7 +221,7 @@ func askAll(ctx context.Context, c *nexar.Comm, index, times int) error {
 	return nil
 }
 
-// TestHandlersCall: a function may call others, back and on, and take part in a
+// TestHandlersCall: a function may call other ranks, and itself, and take part in a
 // collective of another communicator.
 func TestHandlersCall(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
@@ -277,7 +276,7 @@ type ticket struct {
 	Extra map[string]float64
 }
 
-// TestFunc: values travel by every Codec.
+// TestFunc: every Codec encodes the values.
 func TestFunc(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	want := ticket{"round", []int{1, 2, 3}, map[string]float64{"x": 0.5}}

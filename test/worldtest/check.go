@@ -14,14 +14,13 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// Patience is the ceiling for what takes milliseconds on an idle machine. A test tells
-// a failure from a timeout by the error.
+// Patience is the ceiling for events that take milliseconds on an idle machine.
 const Patience = time.Minute
 
-// ErrEnough is the cause of contexts that tests cancel.
-var ErrEnough = errors.New("the user has had enough")
+// ErrCancelled is the cause of contexts that tests cancel.
+var ErrCancelled = errors.New("cancelled by the test")
 
-// ForEach calls f for n ranks at the same time and joins the errors.
+// ForEach calls f for n ranks concurrently, and joins the errors.
 func ForEach(n int, f func(rank int) error) error {
 	errs := make([]error, n)
 	var ranks sync.WaitGroup
@@ -36,7 +35,7 @@ func ForEach(n int, f func(rank int) error) error {
 	return errors.Join(errs...)
 }
 
-// OnAll calls f for all ranks at the same time. An error of a rank ends the test.
+// OnAll calls f for all ranks concurrently. An error of a rank ends the test.
 func OnAll(t testing.TB, comms []*nexar.Comm, f func(rank int, c *nexar.Comm) error) {
 	t.Helper()
 	if err := ForEach(len(comms), func(rank int) error { return f(rank, comms[rank]) }); err != nil {
@@ -52,7 +51,7 @@ func Mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// HasText reports whether err has an error text that contains text.
+// HasText reports whether err is not nil and its text contains text.
 func HasText(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
 
 // trialsVariable, set to "all", runs every combination, as "make conformance" does.
@@ -61,13 +60,12 @@ const trialsVariable = "TRIALS"
 // AllTrials reports whether tests of combinations run all of them.
 func AllTrials() bool { return os.Getenv(trialsVariable) == "all" }
 
-// Brief reports whether tests that take long make a part of their trials because the race
-// detector is on. It looks for races between goroutines, of which there are as many in a
-// part; the other parts are made without it.
+// Brief reports whether long tests run only a part of their trials, because the race
+// detector is on. A part has the same goroutines, and so the same races, as the whole.
 func Brief() bool { return RaceDetector && !AllTrials() }
 
-// Thin returns how many combinations a test has per one that it runs: sample if there
-// is time for all of them, and more otherwise.
+// Thin returns n if a test runs one of n combinations: sample with AllTrials, and more
+// otherwise.
 func Thin(sample uint64) uint64 {
 	switch {
 	case AllTrials():
@@ -78,9 +76,9 @@ func Thin(sample uint64) uint64 {
 	return 8 * sample
 }
 
-// Setup prepares the test binary of a package, from its TestMain. Random tests are the
-// same in every run unless -rapid.seed says otherwise, and the environment configures
-// no node.
+// Setup prepares the test binary of a package; call it from TestMain. It fixes the seed of
+// random tests, unless -rapid.seed sets one, and removes the configuration of nodes from
+// the environment.
 func Setup() {
 	flag.Parse()
 	clearEnv()
@@ -163,7 +161,7 @@ func RecvError(ctx context.Context, c *nexar.Comm, from int, tag nexar.Tag) erro
 	return err
 }
 
-// CheckWorks fails the test unless all ranks of a communicator can use it.
+// CheckWorks fails the test if a rank cannot use its communicator.
 func CheckWorks(t *testing.T, comms []*nexar.Comm) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -180,11 +178,10 @@ func CheckWorks(t *testing.T, comms []*nexar.Comm) {
 	})
 }
 
-// Revoke ends a communicator on all ranks, as a call does that is cancelled with cause
-// while it runs.
+// Revoke ends a communicator on all ranks by a call that is cancelled with cause.
 func Revoke(c *nexar.Comm, cause error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	h := c.StartBarrier(ctx)
 	cancel(cause)
-	_ = h.Wait() // The error is the cause.
+	_ = h.Wait() // It returns cause.
 }

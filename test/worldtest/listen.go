@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/transport/tcp"
 )
 
-func nothing() error { return nil }
+func noop() error { return nil }
 
 func listenMem(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
 	return listenWithin(n, negotiate.AreaSize())
@@ -49,7 +49,7 @@ func listenWithin(n, areaSize int) (view membership.View, paths [][]mesh.Path, e
 		}
 		paths = append(paths, []mesh.Path{{Transport: tr}})
 	}
-	return view, paths, nothing, nil
+	return view, paths, noop, nil
 }
 
 func listenSHM(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
@@ -72,7 +72,7 @@ func listenShared(n, areaSize int) (view membership.View, paths [][]mesh.Path, e
 		}
 		paths = append(paths, []mesh.Path{p})
 	}
-	return view, paths, nothing, nil
+	return view, paths, noop, nil
 }
 
 // withinHost returns the path between the nodes of a host.

@@ -21,7 +21,7 @@ import (
 // A Medium connects the ranks of a world.
 type Medium struct {
 	Name string
-	Cost cost.Network // the model that ranks start with
+	Cost cost.Network // initial model
 	// listen returns n nodes and their paths. The ranks close the transports of the
 	// paths; end closes everything else.
 	listen func(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error)
@@ -36,13 +36,13 @@ func MemLinks() Medium { return Medium{"mem without areas", cost.Local(), listen
 // MemHosts is MemLinks with two ranks on each host.
 func MemHosts() Medium { return Medium{"links between hosts", cost.Local(), listenMemHosts} }
 
-// Sim connects ranks by a simulated network with little room, latency and loss.
+// Sim connects ranks by a simulated network with small windows, latency and loss.
 func Sim() Medium { return Medium{"sim", cost.QUIC(), listenSim} }
 
 // QUIC connects ranks by QUIC over the loopback interface.
 func QUIC() Medium { return Medium{"quic", cost.QUIC(), listenQUIC} }
 
-// SHM connects ranks by memory that processes share.
+// SHM connects ranks by shared memory of processes.
 func SHM() Medium { return Medium{"shm", cost.QUIC(), listenSHM} }
 
 // SHMLinks is SHM without areas: all bytes go over links.
@@ -58,12 +58,12 @@ func TCP() Medium { return Medium{"tcp", cost.QUIC(), listenTCP} }
 // and QUIC between hosts.
 func Mixed() Medium { return Medium{"mixed", cost.QUIC(), listenMixed} }
 
-// MessageMedia returns the media that carry messages in different ways: by pipes in
-// memory, by pipes with little room, by QUIC, by TCP and by shared memory.
+// MessageMedia returns the media with different paths for messages: pipes in memory, pipes
+// with small windows, QUIC, TCP and shared memory.
 func MessageMedia() []Medium { return []Medium{Mem(), Sim(), QUIC(), TCP(), SHM()} }
 
-// Require skips the test, or fails it where it must not be skipped, if the machine
-// lacks what the medium needs.
+// Require skips the test if the machine does not support the medium, or fails it if
+// NEXAR_REQUIRE says so.
 func (m Medium) Require(t *testing.T) {
 	t.Helper()
 	if strings.HasPrefix(m.Name, "shm") || m.Name == Mixed().Name {
@@ -81,7 +81,7 @@ type World struct {
 	end     func() error
 }
 
-// World forms a world of n ranks, which the end of the test closes.
+// World forms a world of n ranks, and closes it at the end of the test.
 func (m Medium) World(t testing.TB, n int, cfg nexar.Config) *World {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -104,7 +104,7 @@ func (m Medium) Cluster(t testing.TB, n int, cfg nexar.Config) []*nexar.Comm {
 	return m.World(t, n, cfg).Comms
 }
 
-// Form forms a world of n ranks. The caller calls closing when err is nil.
+// Form forms a world of n ranks. The caller calls closing if err is nil.
 func (m Medium) Form(ctx context.Context, n int, cfg nexar.Config) (comms []*nexar.Comm, closing func() error, err error) {
 	w, err := m.form(ctx, n, cfg)
 	if err != nil {
@@ -129,21 +129,20 @@ func (m Medium) form(ctx context.Context, n int, cfg nexar.Config) (*World, erro
 	return w, nil
 }
 
-// Close closes the ranks, as far as they have formed, and their medium.
+// Close closes the ranks and their medium.
 func (w *World) Close() error {
 	err := ForEach(len(w.Comms), func(rank int) error { return w.Comms[rank].Close() })
 	if len(w.Comms) == 0 {
 		err = ForEach(len(w.Nodes), w.Kill)
 	}
-	// The testing package keeps what a test gave it until the parent of the test ends.
+	// The clean-up functions keep w reachable until the parent test ends.
 	clear(w.Comms)
 	clear(w.network.Paths)
 	clear(w.network.Pools)
 	return errors.Join(err, w.end())
 }
 
-// Kill closes all connections of a rank without telling the peers, like the end of
-// its process.
+// Kill closes the transports of a rank, without the goodbye of its links.
 func (w *World) Kill(rank int) error {
 	var errs []error
 	for _, p := range w.network.Paths[rank] {
@@ -161,7 +160,7 @@ func (w *World) Addr(rank int) string { return w.Nodes[rank].Addrs[0] }
 // Host returns the name of the host of a rank in a simulated network.
 func (w *World) Host(rank int) string { return w.Nodes[rank].ID.String() }
 
-// PoolInUse returns how many buffers of the pool of a rank are in use.
+// PoolInUse returns the number of buffers of the pool of a rank that are in use.
 func (w *World) PoolInUse(rank int) (n int) {
 	s := w.network.Pools[rank].Stats()
 	for _, tier := range append(s.Tiers, s.Oversize) {
@@ -186,8 +185,8 @@ func nodes(n int) (view membership.View, keys []*pki.Key, err error) {
 	return view, keys, nil
 }
 
-// HostOf returns the host that a rank reports. Some hosts have more ranks than
-// others, so that plans for hosts differ from those for single ranks.
+// HostOf returns the host of a rank. Hosts have different numbers of ranks, so that
+// hierarchical plans differ from flat ones.
 func HostOf(rank int) string {
 	return fmt.Sprint("host ", [...]int{0, 1, 0, 1, 1, 0, 2, 0, 2}[rank%9])
 }

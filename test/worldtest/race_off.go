@@ -2,6 +2,6 @@
 
 package worldtest
 
-// RaceDetector reports whether the race detector is on. It makes everything several
-// times as slow, so the largest tests do less.
+// RaceDetector reports whether the race detector is on. It slows tests down several times,
+// so the largest ones do less.
 const RaceDetector = false

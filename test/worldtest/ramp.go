@@ -1,6 +1,6 @@
 package worldtest
 
-// Ramp returns element i of the vector of a rank. The sums over all ranks are exact.
+// Ramp returns element i of the vector of a rank. Sums over all ranks are exact.
 func Ramp(rank, i int) float32 { return float32((i*7+rank*1_000_003)%100_003 + 1) }
 
 // FillRamp makes x the vector of a rank.
@@ -12,8 +12,8 @@ func FillRamp(x []float32, rank int) {
 	}
 }
 
-// CheckRamps counts the elements of x that are not the sum of the vectors of all ranks,
-// and returns the first of them.
+// CheckRamps returns the number of elements of x that differ from the sum of the vectors of
+// all ranks, and the index of the first.
 //
 //go:norace
 func CheckRamps(x []float32, ranks int) (wrong, first int) {

@@ -16,9 +16,8 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// InFakeTime calls f with a world of n ranks, each on a host of its own whose name is
-// that of its node, over links of a millisecond and 100 MB/s. Time is fake: it passes
-// only while all goroutines wait.
+// InFakeTime calls f in a synctest bubble with a world of n ranks over links of 1 ms and
+// 100 MB/s. Each rank has its own host, with the name of its node.
 func InFakeTime(t *testing.T, n int, f func(t *testing.T, w *World, network *sim.Network)) {
 	synctest.Test(t, func(t *testing.T) {
 		network := sim.New(sim.Config{Delay: time.Millisecond, Rate: 100_000_000, Window: 4 << 20})
@@ -29,15 +28,15 @@ func InFakeTime(t *testing.T, n int, f func(t *testing.T, w *World, network *sim
 	})
 }
 
-// listenSim returns nodes whose pipes have little room, take their time and lose
-// packets, so that a test that relies on buffers or on speed fails.
+// listenSim returns nodes whose pipes have small windows, delay and loss, so that a test
+// that depends on buffers or on speed fails.
 func listenSim(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
 	return listenOn(sim.New(sim.Config{
 		Seed: 1, Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond, Loss: 0.002, Window: 32 << 10,
 	}), n)
 }
 
-// listenOn returns n nodes, each on a host of its own of a simulated network.
+// listenOn returns n nodes, each on its own host of a simulated network.
 func listenOn(network *sim.Network, n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
 	if view, _, err = nodes(n); err != nil {
 		return view, nil, nil, err

@@ -13,8 +13,8 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// A SimCluster is a seed for whole nodes, which talk QUIC over a simulated network. It
-// is for tests in fake time.
+// A SimCluster is a seed, and a simulated network for nodes over QUIC, for tests in fake
+// time.
 type SimCluster struct {
 	Network *sim.Network
 	Beat    time.Duration   // HeartbeatInterval of the nodes; a tenth of HeartbeatTimeout
@@ -29,13 +29,13 @@ type SimCluster struct {
 // simNodePort is the port of the nodes and of the seed on their simulated hosts.
 const simNodePort = 7000
 
-// NewSimCluster starts a seed for a world of n nodes on the host "seed". The seed of the
-// network's random numbers is chance.
-func NewSimCluster(t *testing.T, chance uint64, n int) *SimCluster {
+// NewSimCluster starts a seed for a world of n nodes on the host "seed". random is the seed
+// of the random numbers of the network.
+func NewSimCluster(t *testing.T, random uint64, n int) *SimCluster {
 	t.Helper()
 	c := &SimCluster{
 		Beat: 100 * time.Millisecond, token: pki.NewToken(),
-		Network: sim.New(sim.Config{Seed: int64(chance), Delay: 2 * time.Millisecond, Jitter: time.Millisecond, Reorder: 0.05, Corrupt: 0.02}),
+		Network: sim.New(sim.Config{Seed: int64(random), Delay: 2 * time.Millisecond, Jitter: time.Millisecond, Reorder: 0.05, Corrupt: 0.02}),
 	}
 	c.Ctx, c.stop = context.WithCancel(t.Context())
 	ca, err := pki.NewAuthority()
@@ -63,7 +63,7 @@ func NewSimCluster(t *testing.T, chance uint64, n int) *SimCluster {
 	return c
 }
 
-// Join starts a node on a host. It fills in what nodes of all tests have in common.
+// Join starts a node on a host. It sets the fields of cfg that all tests share.
 func (c *SimCluster) Join(host string, cfg nexar.Config) (*nexar.Node, error) {
 	packets, err := c.Network.Host(host).PacketConn(simNodePort)
 	if err != nil {
@@ -74,10 +74,10 @@ func (c *SimCluster) Join(host string, cfg nexar.Config) (*nexar.Node, error) {
 	return nexar.Join(testhook.WithPackets(c.Ctx, packets), cfg)
 }
 
-// Cancel cancels Ctx, the context of everything that nodes do.
+// Cancel cancels Ctx, the context of all nodes.
 func (c *SimCluster) Cancel() { c.stop() }
 
-// Close cancels Ctx and closes the seed and the network. The nodes have been closed.
+// Close cancels Ctx and closes the seed and the network. Close the nodes before.
 func (c *SimCluster) Close() {
 	c.stop()
 	c.server.Close()

@@ -10,8 +10,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// sharers are both ends of a connection between endpoints with areas, so many of so
-// many bytes.
+// sharers returns both ends of a connection. Each shape is the number and the length of the
+// areas of an endpoint.
 func sharers(t *testing.T, shapes ...[2]int) (a, b transport.MemorySharer) {
 	t.Helper()
 	n := NewNetwork()
@@ -36,8 +36,8 @@ func sharers(t *testing.T, shapes ...[2]int) (a, b transport.MemorySharer) {
 	return transport.CapabilitiesOf(out).MemorySharer, transport.CapabilitiesOf(in).MemorySharer
 }
 
-// hold holds what s shares until the test ends.
-func hold(t *testing.T, s transport.MemorySharer) transport.Areas {
+// acquire acquires the areas of s until the end of the test.
+func acquire(t *testing.T, s transport.MemorySharer) transport.Areas {
 	t.Helper()
 	areas, err := s.AcquireAreas()
 	if err != nil {
@@ -54,17 +54,17 @@ func TestAreas(t *testing.T) {
 		t.Errorf("%d areas of %d bytes, want %d of %d", n, each, count, size)
 	}
 	for i := range count {
-		aOwn, aPeer := hold(t, a).Area(i)
-		bOwn, bPeer := hold(t, b).Area(i)
+		aOwn, aPeer := acquire(t, a).Area(i)
+		bOwn, bPeer := acquire(t, b).Area(i)
 		if aPeer[7] != 0 {
-			t.Error("an area is not zero at first")
+			t.Error("an area is not zero initially")
 		}
 		aOwn[7], bOwn[7] = 1, 2
 		if len(aOwn) != size || &aOwn[0] != &bPeer[0] || &aPeer[0] != &bOwn[0] || aPeer[7] != 2 || bPeer[7] != 1 {
-			t.Error("what one has written the other does not read")
+			t.Error("an area differs between its owner and the peer")
 		}
 		if p := uintptr(unsafe.Pointer(&aOwn[0])); p%pageSize != 0 {
-			t.Errorf("an area begins at %#x", p)
+			t.Errorf("an area begins at %#x, want a multiple of %#x", p, pageSize)
 		}
 	}
 	for _, shapes := range [][2][2]int{{{1, 0}, {1, 0}}, {{0, 100}, {0, 100}}, {{1, 0}, {1, 100}}, {{1, 100}, {1, 200}}, {{1, 200}, {2, 100}}} {
@@ -75,17 +75,17 @@ func TestAreas(t *testing.T) {
 	}
 }
 
-func TestSleepAndWake(t *testing.T) {
+func TestFutex(t *testing.T) {
 	a, b := sharers(t, [2]int{1, 4096}, [2]int{1, 4096})
-	own, _ := hold(t, a).Area(0)
-	_, peer := hold(t, b).Area(0)
+	own, _ := acquire(t, a).Area(0)
+	_, peer := acquire(t, b).Area(0)
 	mine := (*atomic.Uint32)(unsafe.Pointer(&own[64]))
 	theirs := (*atomic.Uint32)(unsafe.Pointer(&peer[64]))
-	b.FutexWait(theirs, 1, time.Hour) // has another value
+	b.FutexWait(theirs, 1, time.Hour) // returns at once: the word has another value
 	if begin := time.Now(); true {
 		b.FutexWait(theirs, 0, 5*time.Millisecond)
 		if d := time.Since(begin); d < 5*time.Millisecond {
-			t.Errorf("slept for %v", d)
+			t.Errorf("FutexWait returned after %v, want 5ms", d)
 		}
 	}
 	const rounds = 2000
@@ -111,10 +111,10 @@ func TestSleepAndWake(t *testing.T) {
 	both.Wait()
 }
 
-// Timeouts and wakes meet at every moment.
-func TestSleepTimesOutWhileWoken(t *testing.T) {
+// TestFutexTimeoutDuringWake: timeouts and wakes may coincide.
+func TestFutexTimeoutDuringWake(t *testing.T) {
 	a, _ := sharers(t, [2]int{1, 4096}, [2]int{1, 4096})
-	own, _ := hold(t, a).Area(0)
+	own, _ := acquire(t, a).Area(0)
 	word := (*atomic.Uint32)(unsafe.Pointer(&own[0]))
 	var waking sync.WaitGroup
 	var over atomic.Bool

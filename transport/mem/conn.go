@@ -30,7 +30,7 @@ type conn struct {
 	err      error
 }
 
-// newConnPair returns a connection from a, whose conn is side 0, to b.
+// newConnPair returns a connection from a to b. Side 0 is that of a.
 func newConnPair(a, b *endpoint) *connPair {
 	pair := &connPair{pipes: make(map[*pipe]struct{})}
 	for side, owner := range []*endpoint{a, b} {

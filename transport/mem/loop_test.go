@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/transport/mem"
 )
 
-// TestLoop: both ends are of one connection.
+// TestLoop: Loop returns both ends of one connection.
 func TestLoop(t *testing.T) {
 	out, in, err := mem.Loop(t.Context())
 	if err != nil {
@@ -17,15 +17,15 @@ func TestLoop(t *testing.T) {
 	}
 	defer in.Close()
 	defer out.Close()
-	for _, way := range [][2]transport.Conn{{out, in}, {in, out}} {
-		sender, err := way[0].OpenPipe(t.Context())
+	for _, ends := range [][2]transport.Conn{{out, in}, {in, out}} {
+		sender, err := ends[0].OpenPipe(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := sender.Write([]byte("around")); err != nil {
 			t.Fatal(err)
 		}
-		receiver, err := way[1].AcceptPipe(t.Context())
+		receiver, err := ends[1].AcceptPipe(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,6 +40,6 @@ func TestLoopEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := mem.Loop(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want that its context has ended", err)
+		t.Errorf("Loop: %v, want %v", err, context.Canceled)
 	}
 }

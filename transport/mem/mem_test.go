@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newCluster makes n ranks of a network of their own.
+// newCluster returns n transports of a new network.
 func newCluster(tb testing.TB, n int) transporttest.Cluster {
 	var c transporttest.Cluster
 	network := mem.NewNetwork()
@@ -36,36 +36,35 @@ func TestConformanceInBubble(t *testing.T) { transporttest.RunInBubble(t, newClu
 
 func BenchmarkMem(b *testing.B) { transporttest.Bench(b, newCluster) }
 
-// TestKilledDoesNothingMore: the conns of one that is killed do not end at the same
-// moment, but when the first one has, it can neither write on the others nor close them
-// as if it were alive.
-func TestKilledDoesNothingMore(t *testing.T) {
+// TestKilledSendsNothing: the conns of a killed transport end one after the other. From
+// the first end on, it can neither write to the others nor close them in good order.
+func TestKilledSendsNothing(t *testing.T) {
 	const n = 9
 	for range 100 {
 		network := mem.NewNetwork()
 		victim := listen(t, network, "victim")
-		var here, there [n]transport.Conn
+		var own, peer [n]transport.Conn
 		var senders [n]transport.Sender
 		var receivers [n]transport.Receiver
 		for i := range n {
 			other := listen(t, network, string(rune('a'+i)))
-			here[i], there[i] = connectTo(t, victim, other)
-			senders[i], receivers[i] = pipe(t, here[i], there[i])
+			own[i], peer[i] = connectTo(t, victim, other)
+			senders[i], receivers[i] = pipe(t, own[i], peer[i])
 		}
 		var all sync.WaitGroup
 		for i := range n {
 			all.Go(func() {
-				<-here[i].Done()
+				<-own[i].Done()
 				for k := range n {
 					if _, err := senders[k].Write([]byte("goodbye")); !errors.Is(err, transport.ErrClosed) {
-						t.Errorf("who was killed writes, with error %v", err)
+						t.Errorf("Write of a killed transport: error %v", err)
 					}
-					here[k].Close()
+					own[k].Close()
 				}
 			})
 			all.Go(func() {
 				if got, err := receivers[i].Read(make([]byte, 8)); got != 0 || !errors.Is(err, transport.ErrPeerGone) {
-					t.Errorf("the peer has read %d bytes, error %v", got, err)
+					t.Errorf("the peer of a killed transport has read %d bytes, error %v", got, err)
 				}
 			})
 		}

@@ -54,8 +54,8 @@ func pipe(t *testing.T, from, to transport.Conn) (transport.Sender, transport.Re
 	return s, r
 }
 
-// TestLargeWriteIsSeenInPlace: ReadFunc shows the sender's own memory, behind
-// the small writes that came before.
+// TestLargeWriteIsSeenInPlace: ReadFunc shows the memory of the sender, after the earlier
+// short writes.
 func TestLargeWriteIsSeenInPlace(t *testing.T) {
 	a, b := connect(t)
 	s, r := pipe(t, a, b)
@@ -68,7 +68,7 @@ func TestLargeWriteIsSeenInPlace(t *testing.T) {
 	}()
 	if n, err := r.ReadFunc(3, func(p []byte) {
 		if &p[0] == &small[0] {
-			t.Error("a small write lends its slice")
+			t.Error("a short write lends its slice")
 		}
 	}); n != 3 || err != nil {
 		t.Fatal(n, err)
@@ -76,10 +76,10 @@ func TestLargeWriteIsSeenInPlace(t *testing.T) {
 	off := 0
 	if _, err := r.ReadFunc(len(large), func(p []byte) {
 		if &p[0] != &large[off] {
-			t.Errorf("the view at %d is not the sender's memory", off)
+			t.Errorf("the view at %d is not the memory of the sender", off)
 		}
 		if off += len(p); len(p) > 1<<20 {
-			t.Errorf("a view has %d bytes, more than a mebibyte", len(p))
+			t.Errorf("view of %d bytes, want at most 1 MiB", len(p))
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -89,8 +89,8 @@ func TestLargeWriteIsSeenInPlace(t *testing.T) {
 	}
 }
 
-// TestInterruptedWriteWaitsForView: Write gives its slice back only when the
-// reader does not look at it, and then at once, though the reader reads on.
+// TestInterruptedWriteWaitsForView: an interrupted Write returns after the current view of
+// its slice, and before the next one.
 func TestInterruptedWriteWaitsForView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := connect(t)
@@ -107,7 +107,7 @@ func TestInterruptedWriteWaitsForView(t *testing.T) {
 			s.SetWriteDeadline(time.Unix(1, 0))
 			time.Sleep(time.Hour)
 			if returned.Load() {
-				t.Error("Write has returned while its slice is in view")
+				t.Error("Write has returned during a view of its slice")
 			}
 		})
 		if n != 1000 || err != nil {
@@ -119,14 +119,14 @@ func TestInterruptedWriteWaitsForView(t *testing.T) {
 			t.Errorf("Read after the interruption: got %d, %v, want 0 and a missed deadline", n, err)
 		}
 		if !returned.Load() {
-			t.Error("Write has not returned after its slice was in view")
+			t.Error("Write has not returned after the view of its slice")
 		}
 	})
 }
 
-// TestDeadlineTakenBackInTime: a deadline that is moved before anybody has
-// noticed it leaves no side asleep.
-func TestDeadlineTakenBackInTime(t *testing.T) {
+// TestDeadlineRemovedAtOnce: a deadline that is removed before a goroutine has seen it
+// leaves neither side blocked.
+func TestDeadlineRemovedAtOnce(t *testing.T) {
 	a, b := connect(t)
 	s, r := pipe(t, a, b)
 	const total = 4 << 20
@@ -167,7 +167,7 @@ func TestDeadlineTakenBackInTime(t *testing.T) {
 	<-stopped
 }
 
-// TestPanicInView: the sender gets its slice back.
+// TestPanicInView: a panic during a view does not block Write.
 func TestPanicInView(t *testing.T) {
 	a, b := connect(t)
 	s, r := pipe(t, a, b)
@@ -184,8 +184,7 @@ func TestPanicInView(t *testing.T) {
 	<-returned
 }
 
-// TestSteadyStateAllocatesNothing holds for small writes, for large ones, and
-// for both ways to read.
+// TestSteadyStateAllocatesNothing checks short and long writes, Read and ReadFunc.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	a, b := connect(t)
 	there, thereReader := pipe(t, a, b)
@@ -219,33 +218,33 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 func TestNames(t *testing.T) {
 	network := mem.NewNetwork()
 	if _, err := network.Listen(""); err == nil {
-		t.Error("listened at the empty name")
+		t.Error("Listen succeeds with the empty name")
 	}
 	first, err := network.Listen("a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := network.Listen("a"); err == nil || !strings.Contains(err.Error(), `"a"`) {
-		t.Errorf("second Listen at one name: %v, want an error that names it", err)
+		t.Errorf("second Listen at one name: %v, want an error with the name", err)
 	}
 	first.Close()
 	second, err := network.Listen("a")
 	if err != nil {
-		t.Fatalf("Listen at a name that is free again: %v", err)
+		t.Fatalf("Listen at the name of a closed transport: %v", err)
 	}
 	first.Close()
 	if _, err := network.Listen("a"); err == nil {
-		t.Error("a second Close of the first owner frees the name of the second")
+		t.Error("a second Close of the first transport releases the name of the second")
 	}
-	network.Kill("nobody")
+	network.Kill("unknown")
 	network.Kill("a")
 	if _, err := second.Accept(t.Context()); !errors.Is(err, transport.ErrClosed) {
 		t.Errorf("Accept of a killed transport: %v, want %v", err, transport.ErrClosed)
 	}
 }
 
-// TestBacklog: dials and pipes that nobody accepts block after a while, and
-// then a cancelled one leaves nothing behind.
+// TestBacklog: OpenPipe blocks when the backlog is full, and a cancelled call leaves no
+// pipe behind.
 func TestBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := connect(t)

@@ -16,7 +16,7 @@ type remoteMemory struct {
 	grants  map[uint64]*grant // by key; nil after the end of the conn
 }
 
-// A registration is memory of which parts can be granted.
+// A registration is memory that can be granted in parts.
 type registration struct {
 	of     *remoteMemory
 	memory []byte // nil after Deregister; guarded by of.mu

@@ -21,7 +21,7 @@ func TestRing(t *testing.T) {
 				}
 				fits := len(model)+len(p) <= maxRing
 				if got := r.put(p); got != fits {
-					t.Fatalf("seed %d: put of %d bytes behind %d: got %v, want %v", seed, len(p), len(model), got, fits)
+					t.Fatalf("seed %d: put of %d bytes after %d: got %v, want %v", seed, len(p), len(model), got, fits)
 				}
 				if fits {
 					model = append(model, p...)
@@ -32,7 +32,7 @@ func TestRing(t *testing.T) {
 			limit := rng.IntN(1 << rng.IntN(18))
 			got := r.peek(limit)
 			if len(got) > limit || !bytes.HasPrefix(model, got) || limit > 0 && len(model) > 0 && len(got) == 0 {
-				t.Fatalf("seed %d: peek(%d) of %d bytes shows %d, or wrong ones", seed, limit, len(model), len(got))
+				t.Fatalf("seed %d: peek(%d) of %d bytes returns %d, or wrong ones", seed, limit, len(model), len(got))
 			}
 			r.drop(len(got))
 			model = model[len(got):]
@@ -40,7 +40,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestRingKeepsViews: a view stays as it is while the ring fills and grows.
+// TestRingKeepsViews: a view stays intact while the ring fills and grows.
 func TestRingKeepsViews(t *testing.T) {
 	var r ring
 	r.put(bytes.Repeat([]byte{1}, 3000))
@@ -52,19 +52,19 @@ func TestRingKeepsViews(t *testing.T) {
 		t.Error("put changes a view")
 	}
 	if r.n != maxRing/1000*1000 || len(r.buf) != maxRing {
-		t.Errorf("the full ring has %d bytes in %d", r.n, len(r.buf))
+		t.Errorf("the full ring has %d bytes of %d", r.n, len(r.buf))
 	}
 	r.drop(1000)
 	if got := r.peek(1)[0]; got != 2 {
-		t.Errorf("after the view follows %d, want 2", got)
+		t.Errorf("the byte after the view is %d, want 2", got)
 	}
 }
 
-// TestRingStartsSmall: memory comes with use.
+// TestRingStartsSmall: a ring allocates memory as it needs it.
 func TestRingStartsSmall(t *testing.T) {
 	var r ring
 	if got := r.peek(10); len(got) != 0 {
-		t.Errorf("an unused ring shows %d bytes", len(got))
+		t.Errorf("an empty ring returns %d bytes", len(got))
 	}
 	for _, step := range []struct{ put, capacity int }{
 		{1, minRing},
@@ -73,7 +73,7 @@ func TestRingStartsSmall(t *testing.T) {
 		{maxRing / 2, maxRing},
 	} {
 		if !r.put(make([]byte, step.put)) || len(r.buf) != step.capacity {
-			t.Errorf("after put of %d more: %d bytes of memory, want %d", step.put, len(r.buf), step.capacity)
+			t.Errorf("after put of %d bytes: capacity %d, want %d", step.put, len(r.buf), step.capacity)
 		}
 	}
 }

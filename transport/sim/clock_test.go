@@ -22,7 +22,7 @@ func TestClock(t *testing.T) {
 		c.at(now.Add(time.Second), func() {
 			note(1)()
 			c.cancel(second)
-			c.at(now, note(2)) // overdue: at once
+			c.at(now, note(2)) // due at once
 		})
 		c.at(now.Add(2*time.Second), note(3))
 		for i := range 5 {
@@ -33,7 +33,7 @@ func TestClock(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if want := []int{1, 2, 3, 4, 5, 6, 7, 8, 9}; !slices.Equal(got, want) {
-			t.Errorf("the calls came in the order %v, want %v", got, want)
+			t.Errorf("order of calls: %v, want %v", got, want)
 		}
 
 		mu.Lock()

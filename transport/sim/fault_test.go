@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// wantEndIn fails unless c ends after exactly d, for the given reason.
+// wantEndIn fails unless c ends after exactly d with the error want.
 func (w *world) wantEndIn(c transport.Conn, d time.Duration, want error) {
 	w.Helper()
 	start := time.Now()
@@ -40,14 +40,14 @@ func TestPartition(t *testing.T) {
 		c, d := w.connect("a", "c")
 		other, otherReader := w.pipe(c, d)
 
-		w.write(s, []byte{1}) // under way when the link is cut
+		w.write(s, []byte{1}) // in flight when the partition begins
 		w.network.Partition("b")
 		w.write(s, []byte{2})
 		w.write(other, []byte{3})
 		w.wantArrival(otherReader, 1, time.Now(), time.Millisecond)
 		r.SetReadDeadline(time.Now().Add(time.Minute))
 		if n, err := r.Read(make([]byte, 1)); n != 0 || err == nil {
-			w.Errorf("read %d bytes across a cut, %v", n, err)
+			w.Errorf("read %d bytes across a partition, %v", n, err)
 		}
 		r.SetReadDeadline(time.Time{})
 		w.wantAliveAfter(w.a, time.Hour)
@@ -69,7 +69,7 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-func TestPartsReachTheirOwn(t *testing.T) {
+func TestHostsOfAPartition(t *testing.T) {
 	inBubble(t, sim.Config{}, func(w *world) {
 		w.network.Partition("a", "c")
 		w.connect("a", "c")
@@ -116,12 +116,12 @@ func TestCrash(t *testing.T) {
 		w.network.Crash("b")
 		w.wantEndIn(w.b, 0, transport.ErrClosed)
 		w.wantEndIn(w.a, 30*time.Millisecond, transport.ErrPeerGone)
-		// The host is up, and something else may be started there.
+		// A new process can listen on the host.
 		w.connect("a", "b")
 	})
 }
 
-func TestCrashBehindCutIsToldWhenMended(t *testing.T) {
+func TestCrashInPartition(t *testing.T) {
 	inBubble(t, sim.Config{Delay: 30 * time.Millisecond}, func(w *world) {
 		w.network.Partition("b")
 		w.network.Crash("b")
@@ -139,7 +139,7 @@ func TestPowerOff(t *testing.T) {
 		w.wantAliveAfter(w.a, time.Hour)
 
 		if _, err := w.network.Host("b").Listen(1); err == nil {
-			w.Error("listened on a host without power")
+			w.Error("Listen succeeds on a host that is powered off")
 		}
 		l, err := w.network.Host("a").Listen(0)
 		if err != nil {
@@ -148,7 +148,7 @@ func TestPowerOff(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Hour)
 		defer cancel()
 		if _, err := l.Dial(ctx, addr, ""); !errors.Is(err, context.DeadlineExceeded) {
-			w.Errorf("dial to a host without power: %v, want a missed deadline", err)
+			w.Errorf("dial to a host that is powered off: %v, want a missed deadline", err)
 		}
 
 		w.network.Restart("b")
@@ -157,7 +157,7 @@ func TestPowerOff(t *testing.T) {
 	})
 }
 
-func TestDialCancelledAcrossCutLeavesNothing(t *testing.T) {
+func TestCancelDialAcrossPartition(t *testing.T) {
 	inBubble(t, sim.Config{Delay: time.Millisecond}, func(w *world) {
 		client, err := w.network.Host("c").Listen(1)
 		if err != nil {
@@ -171,7 +171,7 @@ func TestDialCancelledAcrossCutLeavesNothing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
 		if _, err := client.Dial(ctx, server.Addr(), ""); !errors.Is(err, context.DeadlineExceeded) {
-			w.Errorf("dial across a cut: %v, want a missed deadline", err)
+			w.Errorf("dial across a partition: %v, want a missed deadline", err)
 		}
 		w.network.Heal()
 		ctx, cancel = context.WithTimeout(w.Context(), time.Hour)
@@ -182,7 +182,7 @@ func TestDialCancelledAcrossCutLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestMistakes(t *testing.T) {
+func TestInvalidAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := sim.New(sim.Config{})
 		defer network.Close()
@@ -193,17 +193,17 @@ func TestMistakes(t *testing.T) {
 		}
 		for _, port := range []int{-1, 80, 65536} {
 			if _, err := host.Listen(port); err == nil {
-				t.Errorf("listened at port %d, want an error", port)
+				t.Errorf("Listen(%d) succeeds, want an error", port)
 			}
 		}
-		for _, addr := range []string{"", "a", "nobody:80", "a:81", "a:x"} {
+		for _, addr := range []string{"", "a", "unknown:80", "a:81", "a:x"} {
 			if _, err := l.Dial(t.Context(), addr, ""); err == nil {
-				t.Errorf("dialed %q, want an error", addr)
+				t.Errorf("Dial(%q) succeeds, want an error", addr)
 			}
 		}
 		l.Close()
 		if _, err := host.Listen(80); err != nil {
-			t.Errorf("listen at a port that is free again: %v", err)
+			t.Errorf("Listen at the port of a closed transport: %v", err)
 		}
 	})
 }

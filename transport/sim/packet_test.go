@@ -36,8 +36,8 @@ type arrival struct {
 	at     time.Duration
 }
 
-// exchange sends count numbered datagrams of the given size from a to b at
-// once, and returns those that arrive within a minute.
+// exchange sends count numbered datagrams of the given size from a to b at one instant,
+// and returns those that arrive within a minute.
 func exchange(t *testing.T, a, b net.PacketConn, count, size int) (got []arrival) {
 	t.Helper()
 	start := time.Now()
@@ -110,7 +110,7 @@ func TestDatagramLossReplays(t *testing.T) {
 		t.Error("jitter alone reorders datagrams")
 	}
 	if !slices.Equal(run(1), got) {
-		t.Error("the same seed gives other losses or times")
+		t.Error("the same seed gives different losses or times")
 	}
 	if slices.Equal(run(2), got) {
 		t.Error("another seed gives the same losses and times")
@@ -146,14 +146,14 @@ func TestDatagramFaults(t *testing.T) {
 		}
 		wantArrivals("at first", 3)
 		network.Partition("a")
-		wantArrivals("across a cut", 0)
+		wantArrivals("in a partition", 0)
 		network.Heal()
-		wantArrivals("when healed", 3)
+		wantArrivals("after Heal", 3)
 		network.SetLink("a", "b", sim.Link{Loss: 1})
 		wantArrivals("over a link that loses everything", 0)
 		network.SetLink("a", "b", sim.Link{})
 		if _, err := a.WriteTo([]byte{1}, &net.UDPAddr{IP: net.IPv4(10, 9, 9, 9), Port: 1}); err != nil {
-			t.Errorf("WriteTo an address of nobody: %v", err)
+			t.Errorf("WriteTo an address without a socket: %v", err)
 		}
 
 		network.Crash("b")
@@ -168,7 +168,7 @@ func TestDatagramFaults(t *testing.T) {
 	})
 }
 
-func TestSocketKeepsOnlySoMuch(t *testing.T) {
+func TestSocketBuffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := sockets(t, sim.Config{})
 		for range 3000 {
@@ -178,7 +178,7 @@ func TestSocketKeepsOnlySoMuch(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if got := len(exchange(t, a, b, 0, 1024)); got != 1024 {
-			t.Errorf("a socket that nobody reads keeps %d datagrams of 1 KiB, want 1024", got)
+			t.Errorf("an unread socket buffers %d datagrams of 1 KiB, want 1024", got)
 		}
 	})
 }
@@ -217,7 +217,7 @@ func TestPacketConnDeadlines(t *testing.T) {
 	})
 }
 
-// TestCorrupt: the given part of the datagrams arrives with exactly one flipped bit.
+// TestCorrupt: the configured share of datagrams arrives with exactly one flipped bit.
 func TestCorrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const count, size = 5000, 100

@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// A world is two hosts, a and b, with a conn from a to b.
+// A world has two hosts, a and b, with a conn from a to b.
 type world struct {
 	*testing.T
 	network *sim.Network
@@ -29,7 +29,7 @@ func newWorld(t *testing.T, config sim.Config) *world {
 	return w
 }
 
-// connect dials from one host to another, at ports that are free.
+// connect dials one host from another, at unused ports.
 func (w *world) connect(from, to string) (dialed, accepted transport.Conn) {
 	w.Helper()
 	client, err := w.network.Host(from).Listen(0)
@@ -49,7 +49,7 @@ func (w *world) connect(from, to string) (dialed, accepted transport.Conn) {
 	return dialed, accepted
 }
 
-// pipe opens a pipe and waits until the peer has it.
+// pipe opens a pipe and accepts it at the peer.
 func (w *world) pipe(from, to transport.Conn) (transport.Sender, transport.Receiver) {
 	w.Helper()
 	s, err := from.OpenPipe(w.Context())
@@ -71,7 +71,7 @@ func (w *world) write(s transport.Sender, p []byte) {
 	}
 }
 
-// wantArrival reads n bytes and fails unless the last one comes after d.
+// wantArrival reads n bytes and fails unless the last one arrives after exactly d.
 func (w *world) wantArrival(r transport.Receiver, n int, start time.Time, d time.Duration) {
 	w.Helper()
 	if _, err := r.ReadFunc(n, func([]byte) {}); err != nil {
@@ -112,7 +112,7 @@ func TestRateIsSharedByPipes(t *testing.T) {
 		w.write(s2, make([]byte, 100_000))
 		w.write(s3, make([]byte, 100_000))
 		w.wantArrival(r1, 100_000, start, 101*time.Millisecond)
-		w.wantArrival(r3, 100_000, start, 101*time.Millisecond) // the way back is another link
+		w.wantArrival(r3, 100_000, start, 101*time.Millisecond) // the other direction is another link
 		w.wantArrival(r2, 100_000, start, 201*time.Millisecond)
 	})
 }
@@ -137,8 +137,8 @@ func TestWindow(t *testing.T) {
 	})
 }
 
-// arrivals sends 50 pieces and returns when each arrives. If asked to, it has
-// another pipe send in between.
+// arrivals sends 50 pieces and returns the times of their arrival. If disturbed, another
+// pipe sends between them.
 func arrivals(t *testing.T, config sim.Config, disturbed bool) (times []time.Duration) {
 	inBubble(t, config, func(w *world) {
 		s, r := w.pipe(w.a, w.b)
@@ -176,7 +176,7 @@ func TestReplay(t *testing.T) {
 	}
 	first := arrivals(t, config, false)
 	if again := arrivals(t, config, false); !equal(first, again) {
-		t.Errorf("the same seed gives other times:\n%v\n%v", first, again)
+		t.Errorf("the same seed gives different times:\n%v\n%v", first, again)
 	}
 	if beside := arrivals(t, config, true); !equal(first, beside) {
 		t.Errorf("another pipe changes the times:\n%v\n%v", first, beside)
@@ -186,7 +186,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("another seed gives the same times: %v", first)
 	}
 	if last := first[len(first)-1]; last < 30*time.Millisecond {
-		t.Errorf("50 pieces took %v: none of them was lost and sent again", last)
+		t.Errorf("50 pieces took %v, want time for retransmissions", last)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestLossDelaysOnlyItsPipe(t *testing.T) {
 func TestCloseOfNetworkReturnsAllCalls(t *testing.T) {
 	inBubble(t, sim.Config{Delay: time.Second}, func(w *world) {
 		s, r := w.pipe(w.a, w.b)
-		lonely, err := w.network.Host("c").Listen(1)
+		unused, err := w.network.Host("c").Listen(1)
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -232,8 +232,8 @@ func TestCloseOfNetworkReturnsAllCalls(t *testing.T) {
 			func() error { _, err := s.Write(make([]byte, 1<<20)); return err },
 			func() error { _, err := io.ReadFull(r, make([]byte, 1<<20)); return err },
 			func() error { _, err := w.a.AcceptPipe(w.Context()); return err },
-			func() error { _, err := lonely.Accept(w.Context()); return err },
-			func() error { _, err := lonely.Dial(w.Context(), "a:1", ""); return err },
+			func() error { _, err := unused.Accept(w.Context()); return err },
+			func() error { _, err := unused.Dial(w.Context(), "a:1", ""); return err },
 			func() error { _, _, err := socket.ReadFrom(make([]byte, 1)); return err },
 		}
 		results := make(chan error, len(calls))
@@ -260,7 +260,7 @@ func TestCloseOfNetworkReturnsAllCalls(t *testing.T) {
 	})
 }
 
-func TestContentUnderAllFaults(t *testing.T) {
+func TestContentWithAllFaults(t *testing.T) {
 	config := sim.Config{Seed: 3, Delay: time.Millisecond, Jitter: 3 * time.Millisecond, Rate: 50e6, Loss: 0.1}
 	inBubble(t, config, func(w *world) {
 		s, r := w.pipe(w.a, w.b)
@@ -284,7 +284,7 @@ func TestContentUnderAllFaults(t *testing.T) {
 		})
 		got, err := io.ReadAll(r)
 		if err != nil || !bytes.Equal(got, want) {
-			w.Errorf("read %d bytes, %v, want the %d that were written", len(got), err, len(want))
+			w.Errorf("read %d bytes, %v, want the %d written", len(got), err, len(want))
 		}
 	})
 }

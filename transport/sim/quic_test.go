@@ -18,8 +18,8 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// quicTLS returns the configurations of a server with a certificate of its
-// own making, and of a client that trusts it.
+// quicTLS returns the configurations of a server with a self-signed certificate, and of a
+// client that trusts it.
 func quicTLS(t *testing.T) (server, client *tls.Config) {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(rand.Reader)
@@ -52,8 +52,8 @@ func quicTLS(t *testing.T) (server, client *tls.Config) {
 		}
 }
 
-// TestQUIC has quic-go carry a mebibyte over a link with delay and loss. In
-// fake time nothing but the simulated network makes it wait.
+// TestQUIC sends 1 MiB by quic-go over a link with delay and loss. In fake time only the
+// simulated network takes time.
 func TestQUIC(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := sockets(t, sim.Config{Seed: 1, Delay: 20 * time.Millisecond, Loss: 0.02})
@@ -80,11 +80,11 @@ func TestQUIC(t *testing.T) {
 		}
 		got, err := io.ReadAll(stream)
 		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("read %d bytes, %v, want the %d that were sent", len(got), err, len(want))
+			t.Errorf("read %d bytes, %v, want the %d sent", len(got), err, len(want))
 		}
 		took := time.Since(start)
 		t.Logf("1 MiB took %v of fake time", took)
-		// Two round trips at the least; with loss, many more.
+		// The minimum is two round trips. Loss adds many.
 		if took < 80*time.Millisecond || took > 30*time.Second {
 			t.Errorf("1 MiB took %v, want between 80ms and 30s", took)
 		}
@@ -95,7 +95,7 @@ func TestQUIC(t *testing.T) {
 	})
 }
 
-// serveQUIC sends data to the first client and waits until it has hung up.
+// serveQUIC sends data to the first client and waits until it has closed.
 func serveQUIC(t *testing.T, listener *quic.Listener, data []byte) error {
 	conn, err := listener.Accept(t.Context())
 	if err != nil {
@@ -115,9 +115,9 @@ func serveQUIC(t *testing.T, listener *quic.Listener, data []byte) error {
 	return nil
 }
 
-// TestQUICOverDamage has quic-go carry a mebibyte over a link that corrupts, reorders
-// and loses packets. QUIC authenticates each packet, so damage looks like loss.
-func TestQUICOverDamage(t *testing.T) {
+// TestQUICWithCorruption sends 1 MiB by quic-go over a link that corrupts, reorders and
+// loses packets. QUIC authenticates each packet, so corruption is loss.
+func TestQUICWithCorruption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := sockets(t, sim.Config{
 			Seed: 2, Delay: 5 * time.Millisecond, Jitter: time.Millisecond, Loss: 0.01, Reorder: 0.05, Corrupt: 0.02,
@@ -141,7 +141,7 @@ func TestQUICOverDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := io.ReadAll(stream); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("read %d bytes, %v, want the %d that were sent", len(got), err, len(want))
+			t.Errorf("read %d bytes, %v, want the %d sent", len(got), err, len(want))
 		}
 		conn.CloseWithError(0, "")
 		if err := <-sent; err != nil {

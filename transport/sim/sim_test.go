@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// cluster returns a factory of transports on hosts of their own.
+// cluster returns a factory of transports, each on its own host.
 func cluster(config sim.Config) transporttest.Factory {
 	return func(tb testing.TB, n int) transporttest.Cluster {
 		network := sim.New(config)

@@ -17,45 +17,45 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A conn is a connection to one peer. Pipes of the side that dialed have even numbers,
-// those of the other one odd numbers.
+// A conn is a connection to one peer. The side that dialed numbers its pipes 0, 2, 4, …,
+// the other one 1, 3, 5, ….
 type conn struct {
 	t        *streams
 	control  *tls.Conn
-	stream   net.Conn // under control
-	peer     string
-	key      []byte // both ends know it
+	stream   net.Conn // below control
+	peer     string   // its identity
+	key      []byte   // shared by both sides
 	dialed   bool
 	addr     string // of the peer, if dialed
 	incoming chan *receiver
 	done     chan struct{}
 
-	speaking sync.Mutex // held while a message is written
+	sending sync.Mutex // held while a message is written
 
 	mu        sync.Mutex
-	err       error // set before done is closed
-	closing   bool  // Close was called
-	next      uint32
+	err       error  // set before done is closed
+	closing   bool   // Close has been called
+	next      uint32 // number of the next pipe
 	pipes     map[net.Conn]struct{}
-	wanted    map[uint32]chan opened // pipes that OpenPipe waits for
-	receivers map[uint32]*receiver   // of the peer's pipes that have not ended
+	opening   map[uint32]chan opened // results for blocked calls of OpenPipe
+	receivers map[uint32]*receiver   // pipes of the peer that wait for their stream or for their end
 }
 
 func newConn(t *streams, control *tls.Conn, s net.Conn, peer string, key []byte) *conn {
 	return &conn{
 		t: t, control: control, stream: s, peer: peer, key: key,
-		incoming: make(chan *receiver, backlogMax), done: make(chan struct{}),
-		pipes: make(map[net.Conn]struct{}), wanted: make(map[uint32]chan opened), receivers: make(map[uint32]*receiver),
+		incoming: make(chan *receiver, maxBacklog), done: make(chan struct{}),
+		pipes: make(map[net.Conn]struct{}), opening: make(map[uint32]chan opened), receivers: make(map[uint32]*receiver),
 	}
 }
 
-// An opened is the stream of a pipe, or why there is none.
+// opened is the result of opening a pipe.
 type opened struct {
 	stream net.Conn
 	err    error
 }
 
-// id is the public half of the key.
+// id returns the public half of the key.
 func (c *conn) id() string { return string(c.key[:16]) }
 
 func (c *conn) Peer() string          { return cmp.Or(c.peer, c.RemoteAddr()) }
@@ -70,25 +70,25 @@ func (c *conn) Capabilities() transport.Capabilities {
 	return transport.Capabilities{Locality: c.t.cfg.Locality, TLSConn: c}
 }
 
-// Err implements transport.Conn.
+// Err implements [transport.Conn].
 func (c *conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Close implements transport.Conn.
+// Close implements [transport.Conn].
 func (c *conn) Close() error {
 	c.mu.Lock()
-	c.closing = true // The peer may end its side before this one has ended.
+	c.closing = true // The peer may end the conn before this side does.
 	c.mu.Unlock()
-	c.say(msgBye, 0, 0)
+	c.send(msgBye, 0, 0)
 	c.end(transport.ErrClosed)
 	return nil
 }
 
-// end ends the conn. The first reason counts, but for that of Close, which overrides others
-// that follow from the goodbye.
+// end ends the conn. The first reason counts. After Close that is ErrClosed, even if the
+// peer answers the goodbye before Close goes on.
 func (c *conn) end(reason error) {
 	c.mu.Lock()
 	if c.err != nil {
@@ -110,36 +110,38 @@ func (c *conn) end(reason error) {
 	c.t.forget(c)
 }
 
-// Messages on the control stream: a byte, the number of a pipe and a count.
+// Messages on the control stream have a kind, the number of a pipe and a count.
 const (
-	messageBytes = 1 + 4 + 8
+	messageSize = 1 + 4 + 8
 
-	msgWant   = 'w' // dial a stream for my pipe
-	msgFailed = 'f' // that did not work
-	msgEnd    = 'e' // my pipe had so many bytes
-	msgBye    = 'b' // I close the conn
-	sayLimit  = time.Second
+	msgDial   = 'w' // asks the side that dialed the conn to dial a stream for the pipe
+	msgFailed = 'f' // the answer, if that failed
+	msgEnd    = 'e' // the pipe is closed after count bytes
+	msgBye    = 'b' // the conn is closed
+
+	sendTimeout = time.Second
 )
 
-func (c *conn) say(kind byte, pipe uint32, n uint64) {
+// send sends a message. It ends the conn if the peer does not read it.
+func (c *conn) send(kind byte, pipe uint32, n uint64) {
 	b := binary.BigEndian.AppendUint32([]byte{kind}, pipe)
 	b = binary.BigEndian.AppendUint64(b, n)
-	c.speaking.Lock()
-	defer c.speaking.Unlock()
+	c.sending.Lock()
+	defer c.sending.Unlock()
 	select {
 	case <-c.done:
 		return
 	default:
 	}
-	c.stream.SetWriteDeadline(time.Now().Add(sayLimit))
+	c.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
 	if _, err := c.control.Write(b); err != nil {
-		c.end(fmt.Errorf("%w: it does not read its control stream: %w", transport.ErrPeerGone, err))
+		c.end(fmt.Errorf("%w: write to the control stream: %w", transport.ErrPeerGone, err))
 	}
 }
 
-// listen carries out what the peer says until the conn ends.
-func (c *conn) listen() {
-	var b [messageBytes]byte
+// readControl handles the messages of the peer until the conn ends.
+func (c *conn) readControl() {
+	var b [messageSize]byte
 	for {
 		if _, err := io.ReadFull(c.control, b[:]); err != nil {
 			c.end(fmt.Errorf("%w: %v", transport.ErrPeerGone, err))
@@ -147,23 +149,23 @@ func (c *conn) listen() {
 		}
 		pipe := binary.BigEndian.Uint32(b[1:])
 		switch b[0] {
-		case msgWant:
-			c.t.tasks.Go(func() { c.serveWant(pipe) })
+		case msgDial:
+			c.t.tasks.Go(func() { c.dialForPeer(pipe) })
 		case msgFailed:
-			c.answer(pipe, opened{err: errors.New("stream: the peer cannot dial")})
+			c.answer(pipe, opened{err: errors.New("stream: the peer failed to dial a stream for the pipe")})
 		case msgEnd:
 			c.receiver(pipe).finish(binary.BigEndian.Uint64(b[5:]))
 		case msgBye:
 			c.end(transport.ErrPeerClosed)
 			return
 		default:
-			c.end(fmt.Errorf("%w: it says %#x", transport.ErrPeerGone, b[0]))
+			c.end(fmt.Errorf("%w: it sent a control message of unknown kind %#x", transport.ErrPeerGone, b[0]))
 			return
 		}
 	}
 }
 
-// A hello is the beginning of the stream of a pipe.
+// A hello is the first message on the stream of a pipe, after the kind.
 type hello struct {
 	id    [16]byte
 	pipe  uint32
@@ -181,19 +183,20 @@ func (h *hello) read(r io.Reader) error {
 	return nil
 }
 
+// proof returns the proof that the side in a role possesses the key.
 func (c *conn) proof(role string, pipe uint32) []byte {
 	mac := hmac.New(sha256.New, c.key[16:])
 	mac.Write(binary.BigEndian.AppendUint32([]byte(role), pipe))
 	return mac.Sum(nil)
 }
 
-// dialPipe connects a stream for a pipe.
+// dialPipe dials a stream for a pipe, and authenticates both sides.
 func (c *conn) dialPipe(ctx context.Context, pipe uint32) (net.Conn, error) {
 	s, err := c.t.cfg.Dial(ctx, c.addr)
 	if err != nil {
 		return nil, err
 	}
-	s.SetDeadline(time.Now().Add(handshakeLimit))
+	s.SetDeadline(time.Now().Add(handshakeTimeout))
 	defer context.AfterFunc(ctx, func() { s.SetDeadline(past()) })()
 	b := binary.BigEndian.AppendUint32(append([]byte{kindPipe}, c.key[:16]...), pipe)
 	_, err = s.Write(append(b, c.proof("dial", pipe)...))
@@ -211,21 +214,21 @@ func (c *conn) dialPipe(ctx context.Context, pipe uint32) (net.Conn, error) {
 	return s, nil
 }
 
-// serveWant dials a stream for a pipe of the peer.
-func (c *conn) serveWant(pipe uint32) {
-	ctx, cancel := context.WithTimeout(c.t.life, handshakeLimit)
+// dialForPeer dials a stream for a pipe of the peer.
+func (c *conn) dialForPeer(pipe uint32) {
+	ctx, cancel := context.WithTimeout(c.t.ctx, handshakeTimeout)
 	defer cancel()
 	s, err := c.dialPipe(ctx, pipe)
 	if err == nil {
-		err = c.place(s, pipe)
+		err = c.addStream(s, pipe)
 	}
 	if err != nil {
-		c.say(msgFailed, pipe, 0)
+		c.send(msgFailed, pipe, 0)
 	}
 }
 
-// place makes a stream the pipe with a number. It closes it if that fails.
-func (c *conn) place(s net.Conn, pipe uint32) error {
+// addStream makes s the stream of a pipe. It closes s after an error.
+func (c *conn) addStream(s net.Conn, pipe uint32) error {
 	s.SetDeadline(time.Time{})
 	c.mu.Lock()
 	open := c.err == nil
@@ -251,23 +254,24 @@ func (c *conn) place(s net.Conn, pipe uint32) error {
 		}
 	}
 	c.drop(s)
-	return errors.New("nobody waits for this pipe")
+	return errors.New("the pipe is cancelled, or the backlog is full")
 }
 
-// answer gives the result to the OpenPipe that waits for it.
+// answer passes the result to the OpenPipe of a pipe. It returns false if that has been
+// cancelled.
 func (c *conn) answer(pipe uint32, o opened) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	want := c.wanted[pipe]
-	delete(c.wanted, pipe)
-	if want != nil {
-		want <- o
+	result := c.opening[pipe]
+	delete(c.opening, pipe)
+	if result != nil {
+		result <- o
 	}
-	return want != nil
+	return result != nil
 }
 
-// receiver is the reading end of a pipe of the peer, which its stream or its end may
-// announce first.
+// receiver returns the reading end of a pipe of the peer. It is called twice for each pipe:
+// for its stream and for its end, in either order.
 func (c *conn) receiver(pipe uint32) *receiver {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,12 +280,13 @@ func (c *conn) receiver(pipe uint32) *receiver {
 	case r == nil:
 		r = &receiver{conn: c, ended: make(chan struct{})}
 		c.receivers[pipe] = r
-	default: // Both have come.
+	default: // This is the second call.
 		delete(c.receivers, pipe)
 	}
 	return r
 }
 
+// drop closes the stream of a pipe.
 func (c *conn) drop(s net.Conn) {
 	c.mu.Lock()
 	delete(c.pipes, s)
@@ -289,7 +294,7 @@ func (c *conn) drop(s net.Conn) {
 	s.Close()
 }
 
-// OpenPipe implements transport.Conn.
+// OpenPipe implements [transport.Conn].
 func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -301,26 +306,26 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	}
 	pipe := c.next
 	c.next += 2
-	want := make(chan opened, 1)
-	c.wanted[pipe] = want
+	result := make(chan opened, 1)
+	c.opening[pipe] = result
 	c.mu.Unlock()
 	if c.dialed {
 		c.t.tasks.Go(func() {
 			s, err := c.dialPipe(ctx, pipe)
 			if err == nil {
-				err = c.place(s, pipe)
+				err = c.addStream(s, pipe)
 			}
 			if err != nil {
 				c.answer(pipe, opened{err: fmt.Errorf("stream: open a pipe: %w", err)})
 			}
 		})
 	} else {
-		c.say(msgWant, pipe, 0)
+		c.send(msgDial, pipe, 0)
 	}
 	select {
-	case o := <-want:
+	case o := <-result:
 		if o.err != nil {
-			return nil, c.why(o.err, cmp.Or(ctx.Err(), o.err))
+			return nil, c.cause(o.err, cmp.Or(ctx.Err(), o.err))
 		}
 		return &sender{conn: c, stream: o.stream, pipe: pipe}, nil
 	case <-c.done:
@@ -328,10 +333,10 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	case <-ctx.Done():
 	}
 	c.mu.Lock()
-	delete(c.wanted, pipe)
+	delete(c.opening, pipe)
 	c.mu.Unlock()
 	select {
-	case o := <-want:
+	case o := <-result:
 		if o.stream != nil {
 			c.drop(o.stream)
 		}
@@ -340,7 +345,7 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	return nil, ctx.Err()
 }
 
-// AcceptPipe implements transport.Conn.
+// AcceptPipe implements [transport.Conn].
 func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 	if err := cmp.Or(c.Err(), ctx.Err()); err != nil {
 		return nil, err

@@ -12,18 +12,18 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-var errReaderLeft = fmt.Errorf("stream: the reader closed the pipe: %w", transport.ErrPeerClosed)
+var errReaderClosed = fmt.Errorf("stream: the reader closed the pipe: %w", transport.ErrPeerClosed)
 
-// verdictLimit is how much later than its pipes a conn can end.
-const verdictLimit = 200 * time.Millisecond
+// endDelay is the maximal time between the end of the pipes and that of their conn.
+const endDelay = 200 * time.Millisecond
 
-// why is the error of a pipe: that of a deadline, or of the conn if it has ended, or
-// is about to, or else the other one.
-func (c *conn) why(err, otherwise error) error {
+// cause returns the error to report for err of a stream: os.ErrDeadlineExceeded, the error
+// of the conn if that ends within endDelay, or else otherwise.
+func (c *conn) cause(err, otherwise error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return os.ErrDeadlineExceeded
 	}
-	timer := time.NewTimer(verdictLimit)
+	timer := time.NewTimer(endDelay)
 	defer timer.Stop()
 	select {
 	case <-c.done:
@@ -72,14 +72,14 @@ func (s *sender) Write(p []byte) (int, error) {
 	case s.isClosed():
 		return n, transport.ErrClosed
 	}
-	return n, s.conn.why(err, errReaderLeft)
+	return n, s.conn.cause(err, errReaderClosed)
 }
 
 func (s *sender) SetWriteDeadline(t time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return transport.ErrClosed // It would undo the interruption by Close.
+		return transport.ErrClosed // A new deadline would undo the interruption by Close.
 	}
 	return s.stream.SetWriteDeadline(t)
 }
@@ -96,7 +96,7 @@ func (s *sender) Close() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	s.conn.drop(s.stream)
-	s.conn.say(msgEnd, s.pipe, s.sent)
+	s.conn.send(msgEnd, s.pipe, s.sent)
 	return nil
 }
 
@@ -105,14 +105,14 @@ type receiver struct {
 	conn   *conn
 	stream net.Conn
 	got    uint64
-	ended  chan struct{} // closed when size is known
-	size   uint64
+	ended  chan struct{} // closed after size is set
+	size   uint64        // of the whole pipe
 
 	mu     sync.Mutex
 	closed bool
 }
 
-// finish notes how many bytes the pipe had.
+// finish sets the number of bytes of the pipe.
 func (r *receiver) finish(size uint64) {
 	r.size = size
 	close(r.ended)
@@ -139,10 +139,10 @@ func (r *receiver) Read(p []byte) (int, error) {
 	case r.isClosed():
 		return 0, transport.ErrClosed
 	case !errors.Is(err, io.EOF):
-		return 0, r.conn.why(err, fmt.Errorf("stream: read: %w", err))
+		return 0, r.conn.cause(err, fmt.Errorf("stream: read: %w", err))
 	}
-	// A stream also ends when its process is killed. Only the word of the peer makes
-	// that the end of the pipe.
+	// The stream also ends if the process of the peer is killed. Only msgEnd makes that
+	// the end of the pipe.
 	select {
 	case <-r.ended:
 		if r.got == r.size {
@@ -154,10 +154,11 @@ func (r *receiver) Read(p []byte) (int, error) {
 	}
 }
 
-const viewBytes = 64 << 10
+// maxView is the length of the longest view of ReadFunc.
+const maxView = 64 << 10
 
 func (r *receiver) ReadFunc(n int, view func(p []byte)) (done int, err error) {
-	buf := make([]byte, min(max(n, 0), viewBytes))
+	buf := make([]byte, min(max(n, 0), maxView))
 	for done < n {
 		m, err := r.Read(buf[:min(n-done, len(buf))])
 		if m > 0 {
@@ -176,7 +177,7 @@ func (r *receiver) ReadFunc(n int, view func(p []byte)) (done int, err error) {
 
 func (r *receiver) SetReadDeadline(t time.Time) error {
 	if err := r.stream.SetReadDeadline(t); err != nil {
-		return r.conn.why(err, transport.ErrClosed)
+		return r.conn.cause(err, transport.ErrClosed)
 	}
 	return nil
 }

@@ -1,14 +1,14 @@
-// Package stream makes a transport of anything that connects two processes of a host
-// by streams of bytes, such as unix sockets: its user supplies how to dial and how to
-// listen.
+// Package stream implements a transport over streams of bytes between processes of one
+// host, such as unix sockets. Its user supplies a listener and a function that dials.
 //
-// A Conn is a control stream, and one stream for each pipe, so a pipe that is not read
-// never delays another. On the control stream the peers prove who they are by TLS; it
-// says when a pipe or the Conn was closed in good order, and its end without a word
-// says that the peer is gone. The side that dialed the Conn dials all its streams. Those of pipes
-// are in the clear, but both ends first prove that they know a key from the TLS session.
-// The package is therefore for streams that nobody else can read or change, and
-// which carry bytes in order and buffer them when their writer closes.
+// A Conn has a control stream and one stream for each pipe, so that a pipe that is not
+// read delays no other one. The control stream carries a TLS session that
+// authenticates both peers, and the messages that close a pipe or the Conn in good order;
+// if it ends without such a message, the peer is gone. The side that dialed the Conn dials
+// all its streams. The stream of a pipe is in the clear; both ends first prove the
+// possession of a key that is derived from the TLS session. Streams must therefore be
+// protected from other processes. They must be ordered, and must deliver the bytes that
+// are buffered when the writer closes.
 package stream
 
 import (
@@ -25,26 +25,27 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Config says how streams are made.
+// A Config is the configuration of a transport.
 type Config struct {
-	// Name is that of the transport, and Locality says which peers it reaches.
+	// Name and Locality describe the transport. Locality must not be AnyHost.
 	Name     string
 	Locality transport.Locality
-	// Listener accepts streams, and is closed by Close. Nil: the transport only dials.
+	// Listener accepts streams. Close of the transport closes it. If it is nil, the
+	// transport cannot accept.
 	Listener net.Listener
-	// Dial connects a stream to an address.
+	// Dial opens a stream to an address of a Listener.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 }
 
 const (
-	handshakeLimit = 10 * time.Second
-	backlogMax     = 1024 // Conns that wait for Accept, and pipes for AcceptPipe
-	exporterLabel  = "EXPORTER-nexar-stream"
+	handshakeTimeout = 10 * time.Second
+	maxBacklog       = 1024 // number of Conns that wait for Accept, and of pipes that wait for AcceptPipe
+	exporterLabel    = "EXPORTER-nexar-stream"
 )
 
-// The first byte of a stream says what it is.
+// The first byte of a stream.
 const (
-	kindConn = 'C'
+	kindConn = 'C' // control stream
 	kindPipe = 'P'
 )
 
@@ -52,27 +53,27 @@ type streams struct {
 	cfg      Config
 	env      transport.Env
 	accepted chan *conn
-	life     context.Context
+	ctx      context.Context // done after Close
 	cancel   context.CancelFunc
-	tasks    sync.WaitGroup
+	tasks    sync.WaitGroup // goroutines of the transport
 
 	mu    sync.Mutex
 	conns map[*conn]struct{} // nil after Close
-	byKey map[string]*conn   // those that were accepted
+	byKey map[string]*conn   // accepted conns
 }
 
-// New returns a transport that accepts Conns from the Listener.
+// New returns a transport. It owns the Listener from now on.
 func New(cfg Config, env transport.Env) (transport.Transport, error) {
 	if cfg.Locality == transport.AnyHost || cfg.Name == "" || cfg.Dial == nil {
-		return nil, errors.New("stream: a transport within a host needs a Name, a Locality and a Dial")
+		return nil, errors.New("stream: Config needs a Name, a Locality other than AnyHost, and Dial")
 	}
 	t := &streams{
-		cfg: cfg, env: env, accepted: make(chan *conn, backlogMax),
+		cfg: cfg, env: env, accepted: make(chan *conn, maxBacklog),
 		conns: make(map[*conn]struct{}), byKey: make(map[string]*conn),
 	}
-	t.life, t.cancel = context.WithCancel(context.Background())
+	t.ctx, t.cancel = context.WithCancel(context.Background())
 	if cfg.Listener != nil {
-		t.tasks.Go(t.listen)
+		t.tasks.Go(t.acceptStreams)
 	}
 	return t, nil
 }
@@ -91,44 +92,46 @@ func (t *streams) Capabilities() transport.Capabilities {
 	return transport.Capabilities{Locality: t.cfg.Locality}
 }
 
-func (t *streams) listen() {
+// acceptStreams accepts streams until Close.
+func (t *streams) acceptStreams() {
 	for {
 		s, err := t.cfg.Listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			t.env.Log.Warn("cannot accept a stream", "transport", t.cfg.Name, "err", err)
+			t.env.Log.Warn("accept failed", "transport", t.cfg.Name, "err", err)
 			select {
 			case <-time.After(100 * time.Millisecond):
 				continue
-			case <-t.life.Done():
+			case <-t.ctx.Done():
 				return
 			}
 		}
 		t.tasks.Go(func() {
-			stop := context.AfterFunc(t.life, func() { s.SetDeadline(past()) })
+			stop := context.AfterFunc(t.ctx, func() { s.SetDeadline(past()) })
 			defer stop()
-			s.SetDeadline(time.Now().Add(handshakeLimit))
-			if err := t.welcome(s); err != nil {
-				t.env.Log.Debug("refused a stream", "transport", t.cfg.Name, "err", err)
+			s.SetDeadline(time.Now().Add(handshakeTimeout))
+			if err := t.handle(s); err != nil {
+				t.env.Log.Debug("stream refused", "transport", t.cfg.Name, "err", err)
 				s.Close()
 			}
 		})
 	}
 }
 
-// past is a deadline that interrupts what blocks now.
+// past returns a deadline that interrupts all blocked calls.
 func past() time.Time { return time.Unix(1, 0) }
 
-func (t *streams) welcome(s net.Conn) error {
+// handle handles an accepted stream. The caller closes it after an error.
+func (t *streams) handle(s net.Conn) error {
 	var kind [1]byte
 	if _, err := io.ReadFull(s, kind[:]); err != nil {
 		return err
 	}
 	switch kind[0] {
 	case kindConn:
-		c, err := t.meet(tls.Server(s, t.env.Server), s, "")
+		c, err := t.handshake(tls.Server(s, t.env.Server), s, "")
 		if err == nil {
 			_, err = io.ReadFull(c.control, make([]byte, 1))
 		}
@@ -138,7 +141,7 @@ func (t *streams) welcome(s net.Conn) error {
 		if err != nil {
 			return err
 		}
-		// The peer may dial pipes as soon as it has this.
+		// The peer may dial pipes after this byte, so the conn is registered before it.
 		if _, err := c.control.Write([]byte{kindConn}); err != nil {
 			c.end(transport.ErrPeerGone)
 			return nil
@@ -150,12 +153,12 @@ func (t *streams) welcome(s net.Conn) error {
 		}
 		return nil
 	case kindPipe:
-		return t.welcomePipe(s)
+		return t.handlePipe(s)
 	}
-	return fmt.Errorf("it begins with %#x", kind[0])
+	return fmt.Errorf("first byte %#x: want %#x or %#x", kind[0], kindConn, kindPipe)
 }
 
-// Dial implements transport.Transport.
+// Dial implements [transport.Transport].
 func (t *streams) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	c, err := t.dial(ctx, addr, peer)
 	if err != nil {
@@ -170,8 +173,8 @@ func (t *streams) Dial(ctx context.Context, addr, peer string) (transport.Conn, 
 func (t *streams) dial(ctx context.Context, addr, peer string) (c *conn, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(t.life, cancel)()
-	if t.life.Err() != nil {
+	defer context.AfterFunc(t.ctx, cancel)()
+	if t.ctx.Err() != nil {
 		return nil, transport.ErrClosed
 	}
 	s, err := t.cfg.Dial(ctx, addr)
@@ -183,12 +186,12 @@ func (t *streams) dial(ctx context.Context, addr, peer string) (c *conn, err err
 			s.Close()
 		}
 	}()
-	s.SetDeadline(time.Now().Add(handshakeLimit))
+	s.SetDeadline(time.Now().Add(handshakeTimeout))
 	stop := context.AfterFunc(ctx, func() { s.SetDeadline(past()) })
 	if _, err = s.Write([]byte{kindConn}); err != nil {
 		return nil, err
 	}
-	if c, err = t.meet(tls.Client(s, t.client(peer)), s, peer); err != nil {
+	if c, err = t.handshake(tls.Client(s, t.client(peer)), s, peer); err != nil {
 		return nil, err
 	}
 	if _, err = c.control.Write([]byte{kindConn}); err != nil {
@@ -204,7 +207,8 @@ func (t *streams) dial(ctx context.Context, addr, peer string) (c *conn, err err
 	return c, t.adopt(c)
 }
 
-// client is the TLS configuration for dialing a peer. Its objections concern identity.
+// client returns the TLS configuration for dialing a peer. Its verification fails with
+// ErrIdentity.
 func (t *streams) client(peer string) *tls.Config {
 	conf := t.env.Client(peer).Clone()
 	if verify := conf.VerifyConnection; verify != nil {
@@ -219,17 +223,17 @@ func (t *streams) client(peer string) *tls.Config {
 	return conf
 }
 
-// meet makes a Conn of a control stream whose peer has proved its identity. Each side
-// then sends a byte, since the end of a TLS 1.3 handshake does not tell the client
-// that it is accepted.
-func (t *streams) meet(control *tls.Conn, s net.Conn, peer string) (*conn, error) {
+// handshake runs the TLS handshake on a control stream and checks the identity of the
+// peer. Afterwards each side sends a byte: a TLS 1.3 client learns only by that
+// whether the server has accepted it.
+func (t *streams) handshake(control *tls.Conn, s net.Conn, peer string) (*conn, error) {
 	if err := control.Handshake(); err != nil {
 		return nil, err
 	}
 	state := control.ConnectionState()
 	got, err := t.env.Peer(state)
 	if err == nil && peer != "" && got != peer {
-		err = fmt.Errorf("it is %q, not %q", got, peer)
+		err = fmt.Errorf("the peer is %q, want %q", got, peer)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", transport.ErrIdentity, err)
@@ -241,7 +245,7 @@ func (t *streams) meet(control *tls.Conn, s net.Conn, peer string) (*conn, error
 	return newConn(t, control, s, got, key), nil
 }
 
-// adopt makes t the owner of a Conn.
+// adopt makes t the owner of a conn, and starts its control goroutine.
 func (t *streams) adopt(c *conn) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -254,7 +258,7 @@ func (t *streams) adopt(c *conn) error {
 		c.next = 1
 		t.byKey[c.id()] = c
 	}
-	t.tasks.Go(c.listen)
+	t.tasks.Go(c.readControl)
 	return nil
 }
 
@@ -267,8 +271,8 @@ func (t *streams) forget(c *conn) {
 	}
 }
 
-// welcomePipe gives a stream its place in a Conn.
-func (t *streams) welcomePipe(s net.Conn) error {
+// handlePipe authenticates the stream of a pipe and passes it to its conn.
+func (t *streams) handlePipe(s net.Conn) error {
 	var h hello
 	if err := h.read(s); err != nil {
 		return err
@@ -277,35 +281,36 @@ func (t *streams) welcomePipe(s net.Conn) error {
 	c := t.byKey[string(h.id[:])]
 	t.mu.Unlock()
 	if c == nil || !hmac.Equal(h.proof[:], c.proof("dial", h.pipe)) {
-		return errors.New("it does not belong to a conn")
+		return errors.New("the pipe is of no conn, or its proof is wrong")
 	}
 	if _, err := s.Write(c.proof("accept", h.pipe)); err != nil {
 		return err
 	}
-	return c.place(s, h.pipe)
+	return c.addStream(s, h.pipe)
 }
 
-// Accept implements transport.Transport.
+// Accept implements [transport.Transport].
 func (t *streams) Accept(ctx context.Context) (transport.Conn, error) {
-	if t.life.Err() != nil {
+	if t.ctx.Err() != nil {
 		return nil, transport.ErrClosed
 	}
 	select {
 	case c := <-t.accepted:
 		return c, nil
-	case <-t.life.Done():
+	case <-t.ctx.Done():
 		return nil, transport.ErrClosed
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// Close implements transport.Transport.
+// Close implements [transport.Transport].
 func (t *streams) Close() error {
 	t.stop(func(c *conn) { c.Close() })
 	return nil
 }
 
+// stop ends all conns by end, and waits for all goroutines.
 func (t *streams) stop(end func(c *conn)) {
 	t.cancel()
 	if t.cfg.Listener != nil {

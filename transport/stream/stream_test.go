@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newCluster makes transports over unix sockets.
+// newCluster returns transports over unix sockets.
 func newCluster(tb testing.TB, n int) (made transporttest.Cluster) {
 	ca := testpeer.NewCA(tb)
 	dir := tb.TempDir()

@@ -66,8 +66,8 @@ func faults() map[string]string {
 	return faults
 }
 
-// TestSuiteFindsFaults runs TestFaulty with each fault in a process of its own, in which
-// the subtest must fail.
+// TestSuiteFindsFaults runs TestFaulty with each fault in a process of its own. The subtest must
+// fail there.
 func TestSuiteFindsFaults(t *testing.T) {
 	for fault, subtest := range faults() {
 		t.Run(strings.ReplaceAll(fault, " ", "_"), func(t *testing.T) {
