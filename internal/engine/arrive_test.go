@@ -16,9 +16,8 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// TestArrivalsInAnyOrder has lanes that overtake each other by far, and ranks
-// that begin at different times: steps, grants and data come before the
-// operation, before its communicator, and in any order among themselves.
+// TestArrivalsInAnyOrder: lanes overtake each other, and ranks begin at different times. Steps,
+// grants and data arrive before their operation, before its communicator, and in any order.
 func TestArrivalsInAnyOrder(t *testing.T) {
 	const n = 4
 	algorithms := []choice{
@@ -61,23 +60,23 @@ func TestArrivalsInAnyOrder(t *testing.T) {
 	}
 }
 
-// pairwise is a plan of two ranks with one message each way.
+// pairwise is a plan of two ranks with one step in each direction.
 var pairwise = choice{plan.AllReduce, "recursive-doubling", 1, 0}
 
-// stepOf is the i-th message to a rank in the seq-th operation.
+// stepOf returns the i-th step to a rank in the operation with a sequence number.
 func stepOf(work exec.Work, seq uint64, i int) wire.Step {
 	s := wire.Step{Call: work.Call, Index: uint32(i)}
 	s.Call.Comm, s.Call.Seq = commID, seq
 	return s
 }
 
-// TestEarlyAndLateSteps: a step may come before the communicator, before the
-// operation, or after it has begun. Its credit always comes back, also when
-// nobody wants it any more.
+// TestEarlyAndLateSteps: a step may arrive before the communicator, before the
+// operation, after it has begun, or after the communicator is closed. Its credit is always
+// returned.
 func TestEarlyAndLateSteps(t *testing.T) {
-	const count = 15_000 // Its bytes are less than a step may have.
-	w, puppets, _ := onStage(t, 2)
-	p := puppets[1]
+	const count = 15_000 // The payload is shorter than the maximum of a step.
+	w, peers, _ := newFakePeers(t, 2)
+	p := peers[1]
 	payload := vector(1, count)
 	for seq := uint64(1); seq <= 100; seq++ {
 		data := vector(0, count)
@@ -122,11 +121,11 @@ func TestEarlyAndLateSteps(t *testing.T) {
 	}
 }
 
-// TestCreditOfHeldSteps: what was held when an operation failed, in it or for
-// a later one, gives its credit back.
+// TestCreditOfHeldSteps: steps that are held when an operation fails, for it or for
+// a later one, return their credit.
 func TestCreditOfHeldSteps(t *testing.T) {
-	w, puppets, _ := onStage(t, 3)
-	p := puppets[2]
+	w, peers, _ := newFakePeers(t, 3)
+	p := peers[2]
 	data := vector(0, 3*14_976)
 	for id := range uint64(60) {
 		c := w.engines[0].NewComm(100+id, 0, w.links[0])
@@ -135,8 +134,8 @@ func TestCreditOfHeldSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The fourth step of the first operation depends on those that have
-		// not come.
+		// The fourth step of the first operation depends on steps that have not
+		// arrived.
 		for _, s := range []wire.Step{stepOf(work, 1, 3), stepOf(work, 2, 0)} {
 			s.Call.Comm = 100 + id
 			p.credit(wire.Collectives, 59_904)
@@ -158,8 +157,8 @@ func TestCreditOfHeldSteps(t *testing.T) {
 // steps and messages back at once: for those before the revocation, and for those that arrive
 // after it, since lanes overtake each other.
 func TestCreditOfRevokedComm(t *testing.T) {
-	w, puppets, _ := onStage(t, 2)
-	p := puppets[1]
+	w, peers, _ := newFakePeers(t, 2)
+	p := peers[1]
 	payload := vector(1, 15_000)
 	send := func(id uint64) {
 		p.credit(wire.Collectives, len(payload))
@@ -172,7 +171,7 @@ func TestCreditOfRevokedComm(t *testing.T) {
 	for id := uint64(100); id < 160; id++ {
 		send(id)
 		p.link.Revoke(wire.Revoke{Comm: id, Cause: wire.CauseCancelled, Rank: 1}, "x")
-		until(t, "the revocation", func() bool { return isToldOfEnd(w.engines[0], id) })
+		until(t, "the revocation", func() bool { return hasHeardOfEnd(w.engines[0], id) })
 		send(id)
 	}
 	c := w.engines[0].NewComm(100, 0, w.links[0])
@@ -181,12 +180,12 @@ func TestCreditOfRevokedComm(t *testing.T) {
 	}
 }
 
-// The steps that reveal a mismatch, and all others that arrived before their operations,
-// give their credit back.
+// TestCreditOfMismatchedSteps: the steps that reveal a mismatch, and all others that arrived before
+// their operations, return their credit.
 func TestCreditOfMismatchedSteps(t *testing.T) {
 	const count = 15_000
-	w, puppets, _ := onStage(t, 2)
-	p := puppets[1]
+	w, peers, _ := newFakePeers(t, 2)
+	p := peers[1]
 	payload := vector(1, count)
 	for id := range uint64(60) {
 		c := w.engines[0].NewComm(100+id, 0, w.links[0])
@@ -214,8 +213,8 @@ func TestCreditOfMismatchedSteps(t *testing.T) {
 	}
 }
 
-// TestMismatch: whoever makes another call than the others, all get the same
-// MismatchError, whenever the first frame comes.
+// TestMismatch: when a rank makes another call than the others, all ranks get a MismatchError
+// that names it, whenever the first frame arrives.
 func TestMismatch(t *testing.T) {
 	base := choice{plan.AllReduce, "ring", 1, 0}
 	for name, test := range map[string]struct {
@@ -261,7 +260,7 @@ func mismatch(t *testing.T, w *world, late int, work func(rank int) exec.Work) {
 		if err == nil {
 			err = op.Wait(t.Context())
 		}
-		if err == nil { // A root may have been done before: then the next call fails.
+		if err == nil { // A root may have ended before: then the next call fails.
 			until(t, "the end of the communicator", func() bool { return c.Err() != nil })
 			err = c.Err()
 		}
@@ -274,17 +273,17 @@ func mismatch(t *testing.T, w *world, late int, work func(rank int) exec.Work) {
 			continue
 		}
 		if m.Rank != 1 && m.Peer != 1 {
-			t.Errorf("rank %d: ranks %d and %d are blamed, want rank 1", rank, m.Rank, m.Peer)
+			t.Errorf("rank %d: the error names ranks %d and %d, want rank 1", rank, m.Rank, m.Peer)
 		}
 		if m.Ours == m.Theirs || m.Ours.Seq != m.Theirs.Seq {
-			t.Errorf("rank %d: %+v and %+v do not say what differs", rank, m.Ours, m.Theirs)
+			t.Errorf("rank %d: %+v and %+v, want different calls of the same number", rank, m.Ours, m.Theirs)
 		}
 	}
 }
 
-// TestMismatchAfterTheEnd: a rank that has long ended the call still knows it.
+// TestMismatchAfterTheEnd: a rank remembers calls that have ended.
 func TestMismatchAfterTheEnd(t *testing.T) {
-	w, puppets, _ := onStage(t, 2)
+	w, peers, _ := newFakePeers(t, 2)
 	w.comms[0] = w.engines[0].NewComm(commID, 0, w.links[0])
 	broadcast := w.workOf(choice{plan.Broadcast, "binomial", 1, 0}, vector(0, 10))
 	for range 50 {
@@ -297,9 +296,9 @@ func TestMismatchAfterTheEnd(t *testing.T) {
 		}
 	}
 	other := stepOf(w.workOf(pairwise, vector(0, 10)), 3, 0)
-	puppets[1].credit(wire.Collectives, 40)
-	puppets[1].link.SendStep(other, make([]byte, 40))
-	r := puppets[1].expect("revoke").revoke
+	peers[1].credit(wire.Collectives, 40)
+	peers[1].link.SendStep(other, make([]byte, 40))
+	r := peers[1].expect("revoke").revoke
 	if r.Cause != wire.CauseMismatch || r.Ours.Kind != uint8(plan.Broadcast) || r.Theirs != other.Call || r.Rank != 0 || r.Peer != 1 {
 		t.Errorf("got %+v", r)
 	}
@@ -308,38 +307,38 @@ func TestMismatchAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestProtocolErrorsOfSteps: frames that no peer which keeps to the protocol
-// sends end the link, and do no harm to the operation's memory.
+// TestProtocolErrorsOfSteps: frames that break the protocol end the link, and do not touch the
+// memory of the operation.
 func TestProtocolErrorsOfSteps(t *testing.T) {
 	const small, large = 10, 100_000
-	step := func(p *puppet, s wire.Step, n int) {
+	step := func(p *fakePeer, s wire.Step, n int) {
 		p.credit(wire.Collectives, n)
 		p.link.SendStep(s, make([]byte, n))
 	}
 	for name, test := range map[string]struct {
 		count int
-		send  func(p *puppet, s wire.Step)
+		send  func(p *fakePeer, s wire.Step)
 	}{
-		"a step twice":                {small, func(p *puppet, s wire.Step) { step(p, s, 40); s.Index = 0; step(p, s, 40) }},
-		"a step of the wrong length":  {small, func(p *puppet, s wire.Step) { step(p, s, 41) }},
-		"a step beyond the plan":      {small, func(p *puppet, s wire.Step) { s.Index = 9; step(p, s, 40) }},
-		"a channel beyond the plan":   {small, func(p *puppet, s wire.Step) { s.Channel = 1; step(p, s, 40) }},
-		"an offer, and then a step":   {small, func(p *puppet, s wire.Step) { p.link.OfferStep(s); step(p, s, 40) }},
-		"an offer twice":              {small, func(p *puppet, s wire.Step) { p.link.OfferStep(s); p.link.OfferStep(s) }},
-		"an offer of what is granted": {large, func(p *puppet, s wire.Step) { p.link.OfferStep(s) }},
-		"a step that must be granted": {large, func(p *puppet, s wire.Step) { step(p, s, 65536) }},
-		"a grant unasked":             {small, func(p *puppet, s wire.Step) { s.Grant = 1; p.link.GrantStep(s) }},
-		"a grant twice": {large, func(p *puppet, s wire.Step) {
-			s.Grant = p.link.Grant(newSink(3 * 4 * large)) // or the payload would be an error to the puppet
+		"a step twice":                {small, func(p *fakePeer, s wire.Step) { step(p, s, 40); s.Index = 0; step(p, s, 40) }},
+		"a step of the wrong length":  {small, func(p *fakePeer, s wire.Step) { step(p, s, 41) }},
+		"a step beyond the plan":      {small, func(p *fakePeer, s wire.Step) { s.Index = 9; step(p, s, 40) }},
+		"a channel beyond the plan":   {small, func(p *fakePeer, s wire.Step) { s.Channel = 1; step(p, s, 40) }},
+		"an offer, and then a step":   {small, func(p *fakePeer, s wire.Step) { p.link.OfferStep(s); step(p, s, 40) }},
+		"an offer twice":              {small, func(p *fakePeer, s wire.Step) { p.link.OfferStep(s); p.link.OfferStep(s) }},
+		"an offer without need":       {large, func(p *fakePeer, s wire.Step) { p.link.OfferStep(s) }},
+		"a step that must be granted": {large, func(p *fakePeer, s wire.Step) { step(p, s, 65536) }},
+		"a grant without an offer":    {small, func(p *fakePeer, s wire.Step) { s.Grant = 1; p.link.GrantStep(s) }},
+		"a grant twice": {large, func(p *fakePeer, s wire.Step) {
+			s.Grant = p.link.Grant(newSink(3 * 4 * large)) // so that the peer accepts the payload
 			p.link.GrantStep(s)
 			p.link.GrantStep(s)
 		}},
-		"a grant beyond the plan": {large, func(p *puppet, s wire.Step) { s.Index, s.Grant = 3, 1; p.link.GrantStep(s) }},
+		"a grant beyond the plan": {large, func(p *fakePeer, s wire.Step) { s.Index, s.Grant = 3, 1; p.link.GrantStep(s) }},
 	} {
 		for _, early := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/early %v", name, early), func(t *testing.T) {
 				// Rank 2 is silent, so the operation does not end.
-				w, puppets, lost := onStage(t, 3)
+				w, peers, lost := newFakePeers(t, 3)
 				w.comms[0] = w.engines[0].NewComm(commID, 0, w.links[0])
 				work := w.workOf(choice{plan.AllReduce, "direct", 1, 0}, vector(0, 3*test.count))
 				s := stepOf(work, 1, 0)
@@ -348,7 +347,7 @@ func TestProtocolErrorsOfSteps(t *testing.T) {
 				if !early {
 					op, err = w.comms[0].start(work)
 				}
-				test.send(puppets[1], s)
+				test.send(peers[1], s)
 				if early {
 					time.Sleep(time.Millisecond)
 					op, err = w.comms[0].start(work)
@@ -362,7 +361,7 @@ func TestProtocolErrorsOfSteps(t *testing.T) {
 						t.Errorf("the link is lost: %v", err)
 					}
 				case <-time.After(time.Minute):
-					t.Fatal("nothing happens")
+					t.Fatal("the link does not end within a minute")
 				}
 				if err := op.Wait(t.Context()); !isType[*PeerError](err) {
 					t.Errorf("got %v, want a PeerError", err)
@@ -372,11 +371,11 @@ func TestProtocolErrorsOfSteps(t *testing.T) {
 	}
 }
 
-// TestProbe: a rank that is probed says where it is, and a probe for a call
-// that it has not made is a mismatch as soon as it makes another.
+// TestProbe: a rank answers a probe with its last call. A probe of a call that it has not made
+// becomes a mismatch when it makes another call in its place.
 func TestProbe(t *testing.T) {
-	w, puppets, _ := onStage(t, 2)
-	p := puppets[1]
+	w, peers, _ := newFakePeers(t, 2)
+	p := peers[1]
 	call := stepOf(w.workOf(pairwise, vector(0, 10)), 2, 0).Call
 	p.link.Probe(wire.Probe{Call: call})
 	if got := p.expect("where").where; got.Seq != 2 || got.Active || got.Last != (wire.Call{Comm: commID}) {

@@ -12,18 +12,18 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// TestClaim: only a receive that waits for a message claims it. One that has no
-// room for it fails, and the message goes nowhere.
+// TestClaim: only a receive that waits for a message claims it. If its buffer is too short, it
+// fails, and the message is dropped.
 func TestClaim(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	e, l, c := w.engines[0], w.links[0][1], w.comms[0]
 	m := wire.Message{Comm: commID, Tag: 4, Type: byteType, Length: 10_000}
 	if _, ok := e.Claim(l, m); ok {
-		t.Error("a message is claimed for which nobody waits")
+		t.Error("a message is claimed that no receive waits for")
 	}
-	stranger := m
-	stranger.Comm++
-	if _, ok := e.Claim(l, stranger); ok {
+	other := m
+	other.Comm++
+	if _, ok := e.Claim(l, other); ok {
 		t.Error("a message of an unknown communicator is claimed")
 	}
 	r, err := c.messages.StartRecv(p2p.Bytes(make([]byte, 9_999)), byteType, 1, 4)
@@ -53,11 +53,11 @@ func TestClaim(t *testing.T) {
 	cancel()
 	got, err := r.Wait(ended)
 	if want := (p2p.Received{Source: 1, Tag: 4, Bytes: 10_000}); got != want || err != nil {
-		t.Errorf("a message that comes when the context has just ended: %+v, %v, want %+v", got, err, want)
+		t.Errorf("a message that arrives when the context has ended: %+v, %v, want %+v", got, err, want)
 	}
 }
 
-// claim starts a receive at rank 0, and has it claim a message that does not come.
+// claim starts a receive at rank 0 that claims a message whose payload does not arrive.
 func (w *world) claim(t *testing.T) *p2p.Receive {
 	t.Helper()
 	r, err := w.comms[0].messages.StartRecv(p2p.Bytes(make([]byte, 10_000)), byteType, 1, 4)
@@ -68,9 +68,9 @@ func (w *world) claim(t *testing.T) *p2p.Receive {
 	return r
 }
 
-// TestClaimThatIsNotFilled: if the rest of a message does not come, the end of
+// TestClaimWithoutPayload: if the payload of a claimed message does not arrive, the end of
 // the context revokes the communicator.
-func TestClaimThatIsNotFilled(t *testing.T) {
+func TestClaimWithoutPayload(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	c, r := w.comms[0], w.claim(t)
 	ended, cancel := context.WithCancel(t.Context())
@@ -79,12 +79,12 @@ func TestClaimThatIsNotFilled(t *testing.T) {
 		t.Errorf("error %v, want %v", err, context.Canceled)
 	}
 	if c.Err() == nil {
-		t.Error("the communicator goes on")
+		t.Error("the communicator has not ended")
 	}
 }
 
-// TestCloseWithClaim: a message that comes in does not keep a rank from leaving
-// in good order, for its sender does not wait for that.
+// TestCloseWithClaim: a message that is being received does not keep a rank from closing in good
+// order, since its sender does not wait for the receiver.
 func TestCloseWithClaim(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	r := w.claim(t)
@@ -98,9 +98,8 @@ func TestCloseWithClaim(t *testing.T) {
 	}
 }
 
-// TestShortMessagesWithoutCredit: a receive with little time never ends the
-// communicator on account of a short message, also where that has to be granted as
-// others have used up the credit.
+// TestShortMessagesWithoutCredit: the timeout of a receive does not end the communicator because of
+// a short message, even if the message needs a grant because others have used up the credit.
 func TestShortMessagesWithoutCredit(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	const size, count, ahead = 4000, 300, 500 // more than the credit is enough for
@@ -129,7 +128,7 @@ func TestShortMessagesWithoutCredit(t *testing.T) {
 		case err == nil && bytes.Equal(buf, payload(8, i)):
 			i++
 		case err == nil:
-			t.Fatalf("message %d is not what was sent", i)
+			t.Fatalf("message %d has a wrong payload", i)
 		case !errors.Is(err, context.DeadlineExceeded) || w.comms[0].Err() != nil:
 			t.Fatalf("message %d: %v; the communicator has ended: %v", i, err, w.comms[0].Err())
 		}

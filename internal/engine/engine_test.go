@@ -25,8 +25,7 @@ import (
 // commID is the communicator of the tests.
 const commID = 3
 
-// A world is some engines that are linked to each other, and a communicator of
-// all of them.
+// A world has engines that are linked to each other, and a communicator of all of them.
 type world struct {
 	engines []*Engine
 	links   [][]*link.Link // of each engine, by peer
@@ -48,18 +47,18 @@ func (e *Engine) Left(l *link.Link) {
 
 func (e *Engine) Failed(*link.Link, wire.Failed, string) {}
 
-// lossNoter is an Engine that passes on why its links end.
-type lossNoter struct {
+// A lossRecorder is an Engine that also sends the errors of its links to lost.
+type lossRecorder struct {
 	*Engine
 	lost chan<- error
 }
 
-func (n lossNoter) Lost(l *link.Link, err error) {
+func (n lossRecorder) Lost(l *link.Link, err error) {
 	n.lost <- err
 	n.Engine.Lost(l, err)
 }
 
-// listeners makes n transports that reach each other.
+// listeners returns n transports that reach each other.
 type listeners func(t testing.TB, n int) []transport.Transport
 
 func overMem(t testing.TB, n int) []transport.Transport {
@@ -75,12 +74,12 @@ func overMem(t testing.TB, n int) []transport.Transport {
 	return all
 }
 
-// overSim makes a slow network. It is for bubbles.
+// overSim returns the transports of a simulated network, for synctest bubbles.
 func overSim(cfg sim.Config) listeners {
 	return func(t testing.TB, n int) []transport.Transport { return hosts(t, sim.New(cfg), n) }
 }
 
-// hosts are "rank0" and so on.
+// hosts returns the transports of the hosts "rank0" and so on.
 func hosts(t testing.TB, network *sim.Network, n int) []transport.Transport {
 	t.Cleanup(func() { network.Close() })
 	var all []transport.Transport
@@ -94,8 +93,7 @@ func hosts(t testing.TB, network *sim.Network, n int) []transport.Transport {
 	return all
 }
 
-// newWorld links n engines and makes the communicators of all but the ranks in
-// later.
+// newWorld links n engines and makes the communicators of all ranks except those in later.
 func newWorld(t testing.TB, n int, over listeners, cfg Config, later ...int) *world {
 	t.Helper()
 	pool, err := bufpool.New(bufpool.Config{})
@@ -142,7 +140,7 @@ func (w *world) link(t testing.TB, of, peer int, c transport.Conn) *link.Link {
 	t.Helper()
 	var h link.Handler = w.engines[of]
 	if w.lost != nil {
-		h = lossNoter{w.engines[of], w.lost}
+		h = lossRecorder{w.engines[of], w.lost}
 	}
 	l, err := link.New(t.Context(), c, h, link.Config{Peer: peer})
 	if err != nil {
@@ -208,7 +206,7 @@ func noError(t testing.TB, errs []error) {
 	}
 }
 
-// A choice is an algorithm and its channels.
+// A choice is an algorithm with its parameters.
 type choice struct {
 	kind      plan.Collective
 	algorithm string
@@ -218,7 +216,7 @@ type choice struct {
 
 var ring = choice{plan.AllReduce, "ring", 1, 0}
 
-// work is a collective on elements of int32, in place.
+// work returns a collective on elements of int32, in place.
 func (w *world) work(rank int, ch choice, data []byte) exec.Work {
 	for i, a := range plan.Algorithms(ch.kind) {
 		if a.Name != ch.algorithm {
@@ -249,7 +247,7 @@ func (w *world) run(ctx context.Context, rank int, ch choice, data []byte) error
 	return op.Wait(ctx)
 }
 
-// vector is what a rank contributes: element i is i·17 + rank.
+// vector returns the operand of a rank: element i is i·17 + rank.
 func vector(rank, count int) []byte {
 	b := make([]byte, 4*count)
 	for i := range count {
@@ -290,7 +288,7 @@ func until(t testing.TB, what string, f func() bool) {
 	}
 }
 
-// is reports whether one error is another, or is of the type of it.
+// isType reports whether an error is, or wraps, one of a type.
 func isType[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
@@ -317,8 +315,8 @@ func TestAllReduce(t *testing.T) {
 	}
 }
 
-// TestCloseEndsOperations: they return ErrClosed, nothing uses their buffers,
-// and ranks that wait are told.
+// TestCloseEndsOperations: operations under way return ErrClosed, nothing uses their buffers
+// afterwards, and the operations of other ranks fail.
 func TestCloseEndsOperations(t *testing.T) {
 	w := newWorld(t, 3, overMem, Config{})
 	data := vector(0, 1<<20)
@@ -347,13 +345,13 @@ func TestCloseEndsOperations(t *testing.T) {
 	}
 }
 
-// hasLeft reports whether a rank is known to have left.
+// hasLeft reports whether c knows that a rank has left.
 func hasLeft(c *Comm, rank int) bool {
 	_, left := c.left[rank]
 	return left
 }
 
-// start is Start for work that is a value.
+// start is Start with work by value.
 func (c *Comm) start(w exec.Work) (*Op, error) { return c.Start(&w) }
 
 // sendOn sends data to a rank of c.

@@ -135,16 +135,16 @@ func (r *callExecution) TraceLocked(bool) exec.Trace {
 	return exec.Trace{Round: 1, Rounds: 1, Bytes: int64(len(r.work.Data))}
 }
 
-// byCalls adds the vectors of a world by calls of a Go function.
-func byCalls(w *world) {
+// useCallExecutor adds the vectors of a world by calls of a Go function.
+func useCallExecutor(w *world) {
 	m := newMeetings(len(w.comms))
 	for rank, c := range w.comms {
 		c.UseExecutor(testID, func(mu *sync.Mutex) exec.Executor { return &callExecutor{meetings: m, rank: rank, mu: mu} })
 	}
 }
 
-// byFrames adds them by frames, in an executor of its own.
-func byFrames(w *world) {
+// useFrameExecutor adds them by frames, in an executor of its own.
+func useFrameExecutor(w *world) {
 	for _, c := range w.comms {
 		c.UseExecutor(testID, newFrameExecutor(c))
 	}
@@ -167,7 +167,7 @@ func testWork(data []byte) exec.Work {
 // one that does, carry collectives out, in turn with those over links. Results, order,
 // cancellation, timeouts, mismatches and the departure of ranks are the same.
 func TestThirdExecutor(t *testing.T) {
-	for name, use := range map[string]func(w *world){"calls": byCalls, "frames": byFrames} {
+	for name, use := range map[string]func(w *world){"calls": useCallExecutor, "frames": useFrameExecutor} {
 		t.Run(name, func(t *testing.T) {
 			start := func(t *testing.T) *world {
 				w := newWorld(t, 3, overMem, Config{})

@@ -13,13 +13,13 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// exitSize is the variable of the environment that has TestExit end a goroutine,
-// in a vector of so many elements.
+// exitSize is an environment variable. TestGoexit ends a goroutine in an all-reduce of so many
+// elements if it is set.
 const exitSize = "NEXAR_TEST_EXIT_SIZE"
 
-// TestExit: a function that ends a goroutine which links depend on ends the
-// process, with its stack, whoever has called it: nobody waits for ever.
-func TestExit(t *testing.T) {
+// TestGoexit: a reduction function that calls runtime.Goexit on a goroutine of a link ends the
+// process, with its stack, so that no caller blocks forever.
+func TestGoexit(t *testing.T) {
 	if size, err := strconv.Atoi(os.Getenv(exitSize)); err == nil {
 		exit(t, size)
 		return
@@ -32,7 +32,7 @@ func TestExit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, exe, "-test.run=^TestExit$", "-test.timeout=30s")
+			cmd := exec.CommandContext(ctx, exe, "-test.run=^TestGoexit$", "-test.timeout=30s")
 			cmd.Env = append(os.Environ(), exitSize+"="+strconv.Itoa(size))
 			out, err := cmd.CombinedOutput()
 			for _, want := range []string{"has ended a goroutine of the engine", "engine.exit."} {
@@ -44,8 +44,8 @@ func TestExit(t *testing.T) {
 	}
 }
 
-// exit carries an all-reduce out with a function that does not return, from which
-// whoever has called it recovers as far as he can.
+// exit runs an all-reduce with a function that calls runtime.Goexit. The callers recover from all
+// panics.
 func exit(t *testing.T, size int) {
 	w := newWorld(t, 2, overMem, Config{})
 	w.on(func(rank int, c *Comm) error {

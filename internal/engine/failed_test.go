@@ -9,11 +9,11 @@ import (
 
 var errGone = errors.New("gone")
 
-// TestCancelByAFailure: a call that is given up because a rank has failed ends the
-// communicator on this rank with that failure. The other ranks, which hear of the failure
-// itself, are not told that a call was cancelled.
+// TestCancelByAFailure: a call that is cancelled because a rank has failed ends the communicator on
+// this rank with that failure. The other ranks, which detect the failure themselves, are not
+// told of a cancelled call.
 func TestCancelByAFailure(t *testing.T) {
-	w, puppets, _ := onStage(t, 3)
+	w, peers, _ := newFakePeers(t, 3)
 	e := w.engines[0]
 	c, other := e.NewComm(1, 0, w.links[0]), e.NewComm(2, 0, w.links[0])
 	c.Cancel(&PeerError{Rank: 1, Err: errGone})
@@ -21,7 +21,7 @@ func TestCancelByAFailure(t *testing.T) {
 	if p, ok := errors.AsType[*PeerError](c.Err()); !ok || p.Rank != 1 || p.Left {
 		t.Errorf("got error %v, want the failure of rank 1", c.Err())
 	}
-	if r := puppets[2].expect("revoke").revoke; r.Comm != 2 || r.Cause != wire.CauseCancelled {
+	if r := peers[2].expect("revoke").revoke; r.Comm != 2 || r.Cause != wire.CauseCancelled {
 		t.Errorf("rank 2 is told that communicator %d is revoked, cause %v, want communicator 2 alone", r.Comm, r.Cause)
 	}
 	c.Close()
@@ -31,10 +31,10 @@ func TestCancelByAFailure(t *testing.T) {
 // TestDoubtOutlivesGoodbye: a peer that another node has lost says goodbye. A
 // communicator that is made later ends with the failure, as it does on that node.
 func TestDoubtOutlivesGoodbye(t *testing.T) {
-	w, puppets, _ := onStage(t, 2)
+	w, peers, _ := newFakePeers(t, 2)
 	e, l := w.engines[0], w.links[0][1]
 	e.PeerChanged(PeerChange{Peer: l.Peer, Link: l, Err: errGone})
-	puppets[1].link.Close(t.Context())
+	peers[1].link.Close(t.Context())
 	until(t, "the goodbye", func() bool {
 		e.mu.RLock()
 		defer e.mu.RUnlock()
@@ -50,13 +50,13 @@ func TestDoubtOutlivesGoodbye(t *testing.T) {
 
 type blames int
 
-func (b blames) Error() string { return "it takes this node for failed" }
+func (b blames) Error() string { return "the peer doubts this node" }
 func (b blames) Blames() int   { return int(b) }
 
 // TestDoubtNamesTheCause: a peer ends its communicators with this node because another peer
 // has lost it. The error names the other peer, unless the communicator does not contain it.
 func TestDoubtNamesTheCause(t *testing.T) {
-	w, _, _ := onStage(t, 3)
+	w, _, _ := newFakePeers(t, 3)
 	e := w.engines[0]
 	c, d := e.NewComm(1, 0, w.links[0]), e.NewComm(2, 0, w.links[0][:2])
 	e.PeerChanged(PeerChange{Peer: 1, Link: w.links[0][1], Err: blames(w.links[0][2].Peer)})

@@ -72,7 +72,7 @@ func (r *frameExecution) Receive(f *exec.Frame) {
 	f.ReturnCredit()
 	r.x.mu.Lock()
 	r.addLocked(f)
-	r.doneLocked()
+	r.finish()
 }
 
 func (r *frameExecution) addLocked(f *exec.Frame) {
@@ -81,8 +81,8 @@ func (r *frameExecution) addLocked(f *exec.Frame) {
 	r.missing--
 }
 
-// doneLocked ends the work of a goroutine, and releases the lock.
-func (r *frameExecution) doneLocked() {
+// finish ends the work of a goroutine, and releases the lock.
+func (r *frameExecution) finish() {
 	r.busy--
 	isComplete := r.missing == 0 && r.busy == 0 && !r.stopped
 	if isComplete {
@@ -119,7 +119,7 @@ func (r *frameExecution) Run() {
 	for _, f := range held {
 		r.addLocked(f)
 	}
-	r.doneLocked()
+	r.finish()
 }
 
 func (r *frameExecution) Wait(ctx context.Context, ended <-chan struct{}) exec.Outcome {

@@ -23,8 +23,8 @@ func payload(n, i int) []byte {
 	return b
 }
 
-// TestMessagesKeepTheirOrder sends short and long ones, with one tag, to
-// another rank and to oneself, whether the receiver or the sender comes first.
+// TestMessagesKeepTheirOrder: short and long messages with one tag arrive in order, at
+// another rank and at the sender itself, whether the receive or the send begins first.
 func TestMessagesKeepTheirOrder(t *testing.T) {
 	sizes := []int{0, 1, 70_000, 100, wire.PayloadMax, wire.PayloadMax + 1, 3, 3 << 20, 5}
 	for _, to := range []int{0, 1} {
@@ -53,7 +53,7 @@ func TestMessagesKeepTheirOrder(t *testing.T) {
 				t.Fatalf("message %d: %+v, %v, want %+v", i, got, err, want)
 			}
 			if !bytes.Equal(buf[:n], payload(n, i)) || !bytes.Equal(buf[n:], bytes.Repeat([]byte{0xEE}, 8)) {
-				t.Fatalf("message %d is not what was sent", i)
+				t.Fatalf("message %d has a wrong payload", i)
 			}
 		}
 		if err := <-sent; err != nil {
@@ -62,8 +62,8 @@ func TestMessagesKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestMessagesBeyondCredit: many short messages that nobody asks for need
-// grants in the end, and all of them can still be received in order.
+// TestMessagesBeyondCredit: short messages without a receive use up the credit. Later ones need
+// grants, and all are received in order.
 func TestMessagesBeyondCredit(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	const count = 40
@@ -108,14 +108,14 @@ func TestMessageErrors(t *testing.T) {
 			t.Errorf("%d bytes: got %v, want a TypeError", n, err)
 		}
 		<-sent
-		if err := w.comms[1].Err(); err != nil { // No reason to end.
+		if err := w.comms[1].Err(); err != nil { // These errors end no communicator.
 			t.Errorf("the communicator has ended: %v", err)
 		}
 	}
 }
 
-// TestCancelledMessages: cancelling at any moment leaves the buffers alone. If
-// nothing had happened yet, nothing has; otherwise the communicator ends.
+// TestCancelledMessages: after a cancelled call the buffers are not used. A call that is cancelled
+// before it has an effect has none; otherwise the communicator ends.
 func TestCancelledMessages(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	for i := range 300 {
@@ -135,12 +135,12 @@ func TestCancelledMessages(t *testing.T) {
 			if rank == 0 {
 				err = sendOn(ctx, c, data[0], byteType, 1, 0)
 			} else if _, err = recvOn(ctx, c, data[1], byteType, 0, 0); err == nil && !bytes.Equal(data[1], payload(n, i)) {
-				err = errors.New("not what was sent")
+				err = errors.New("a wrong payload")
 			}
 			if err != nil && rank == victim && c.Err() == nil && rank == 1 {
-				c.Cancel(err) // A receive that has not begun is no reason; the sender waits on.
+				c.Cancel(err) // A receive without a message does not end it, and the sender waits.
 			}
-			clear(data[rank]) // The race detector looks on.
+			clear(data[rank]) // The race detector reports other users.
 			return err
 		})
 		for rank, err := range errs {
@@ -155,7 +155,7 @@ func TestCancelledMessages(t *testing.T) {
 	}
 }
 
-// TestRecvCancelledBeforeAMessage leaves the message to the next.
+// TestRecvCancelledBeforeAMessage: the message goes to the next receive.
 func TestRecvCancelledBeforeAMessage(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	enough := errors.New("enough")
@@ -173,20 +173,21 @@ func TestRecvCancelledBeforeAMessage(t *testing.T) {
 	}
 }
 
-// TestGrantOfAnotherRank: a peer cannot have what was meant for another.
+// TestGrantOfAnotherRank: a peer that grants or refuses a message to another rank breaks the
+// protocol.
 func TestGrantOfAnotherRank(t *testing.T) {
-	for name, send := range map[string]func(thief *puppet, o wire.Offer){
-		"grant": func(p *puppet, o wire.Offer) {
+	for name, send := range map[string]func(p *fakePeer, o wire.Offer){
+		"grant": func(p *fakePeer, o wire.Offer) {
 			p.link.GrantOffer(wire.OfferGrant{Comm: o.Comm, ID: o.ID, Grant: p.link.Grant(newSink(100_000))})
 		},
-		"refusal": func(p *puppet, o wire.Offer) { p.link.RefuseOffer(wire.OfferRefuse{Comm: o.Comm, ID: o.ID}) },
+		"refusal": func(p *fakePeer, o wire.Offer) { p.link.RefuseOffer(wire.OfferRefuse{Comm: o.Comm, ID: o.ID}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, puppets, lost := onStage(t, 3)
+			w, peers, lost := newFakePeers(t, 3)
 			c := w.engines[0].NewComm(commID, 0, w.links[0])
 			sent := make(chan error, 1)
 			go func() { sent <- sendOn(t.Context(), c, make([]byte, 100_000), byteType, 1, 0) }()
-			send(puppets[2], puppets[1].expect("offer").offer)
+			send(peers[2], peers[1].expect("offer").offer)
 			wantLost(t, lost, "of message 1")
 			if err := <-sent; !isType[*PeerError](err) {
 				t.Errorf("got %v, want that rank 2 has failed", err)
@@ -194,23 +195,24 @@ func TestGrantOfAnotherRank(t *testing.T) {
 		})
 	}
 	t.Run("nothing", func(t *testing.T) {
-		w, puppets, lost := onStage(t, 2)
+		w, peers, lost := newFakePeers(t, 2)
 		c := w.engines[0].NewComm(commID, 0, w.links[0])
 		sent := make(chan error, 1)
 		go func() { sent <- sendOn(t.Context(), c, make([]byte, 100_000), byteType, 1, 0) }()
-		puppets[1].link.GrantOffer(wire.OfferGrant{Comm: commID, ID: puppets[1].expect("offer").offer.ID})
+		peers[1].link.GrantOffer(wire.OfferGrant{Comm: commID, ID: peers[1].expect("offer").offer.ID})
 		wantLost(t, lost, "grant 0 of message 1")
 		<-sent
 	})
 	t.Run("too large", func(t *testing.T) {
-		_, puppets, lost := onStage(t, 2)
-		puppets[1].link.OfferMessage(wire.Offer{Comm: commID, Size: 1 << 63})
+		_, peers, lost := newFakePeers(t, 2)
+		peers[1].link.OfferMessage(wire.Offer{Comm: commID, Size: 1 << 63})
 		wantLost(t, lost, "a message of")
 	})
 }
 
-// TestMessagesOfOneWhoLeft: what has come can be received, what has not cannot.
-func TestMessagesOfOneWhoLeft(t *testing.T) {
+// TestMessagesOfLeftRank: messages that have arrived can be received after their rank has left,
+// others fail.
+func TestMessagesOfLeftRank(t *testing.T) {
 	w := newWorld(t, 3, overMem, Config{})
 	if err := sendOn(t.Context(), w.comms[2], payload(10, 1), byteType, 0, 1); err != nil {
 		t.Fatal(err)
@@ -245,7 +247,7 @@ func TestMessagesOfOneWhoLeft(t *testing.T) {
 	})
 	buf := make([]byte, 100_000)
 	if got, err := recvOn(t.Context(), w.comms[0], buf, byteType, 2, 1); err != nil || got.Bytes != 10 {
-		t.Errorf("a message that had come: %+v, %v", got, err)
+		t.Errorf("a message that had arrived: %+v, %v", got, err)
 	}
 	for tag := range int64(2) {
 		if _, err := recvOn(t.Context(), w.comms[0], buf, byteType, 2, 2+tag); !left(err) {
@@ -258,11 +260,11 @@ func TestMessagesOfOneWhoLeft(t *testing.T) {
 	sent := make(chan error, 1)
 	go func() { sent <- sendOn(t.Context(), w.comms[0], buf, byteType, 1, 0) }()
 	if _, err := recvOn(t.Context(), w.comms[1], buf, byteType, 0, 0); err != nil || <-sent != nil {
-		t.Errorf("between those that have stayed: %v", err)
+		t.Errorf("between the other ranks: %v", err)
 	}
 }
 
-// TestConcurrentMessages has many goroutines on each rank.
+// TestConcurrentMessages: many goroutines on each rank send and receive.
 func TestConcurrentMessages(t *testing.T) {
 	const n, pairs, each = 3, 8, 40
 	w := newWorld(t, n, overMem, Config{})

@@ -17,8 +17,8 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// TestManyOperations has 64 operations in flight on each rank, begun by one
-// goroutine and waited for in an order of each rank's own.
+// TestManyOperations: 64 operations are under way on each rank, begun by one goroutine, and each
+// rank waits for them in another order.
 func TestManyOperations(t *testing.T) {
 	const n, many = 3, 64
 	w := newWorld(t, n, overMem, Config{})
@@ -47,13 +47,13 @@ func TestManyOperations(t *testing.T) {
 	for rank, c := range w.comms {
 		c.mu.Lock()
 		if c.calls.live != 0 || len(c.early) != 0 || w.engines[rank].active.Load() != 0 {
-			t.Errorf("rank %d: %d operations, %d arrivals and %d active ones are left", rank, c.calls.live, len(c.early), w.engines[rank].active.Load())
+			t.Errorf("rank %d: %d operations, %d early frames and %d active operations are left", rank, c.calls.live, len(c.early), w.engines[rank].active.Load())
 		}
 		c.mu.Unlock()
 	}
 }
 
-// TestSmallOperationsDoNotAllocate runs 10,000 all-reduces of 8 bytes.
+// TestSmallOperationsDoNotAllocate: all-reduces of 8 bytes allocate nothing in the long run.
 func TestSmallOperationsDoNotAllocate(t *testing.T) {
 	const n, warm, count = 2, 500, 10_000
 	w := newWorld(t, n, overMem, Config{})
@@ -85,10 +85,9 @@ func TestSmallOperationsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestCancelAtRandom cancels on one rank at any moment, 1,000 times. When an
-// operation has returned nobody touches its buffers, whatever became of it; a
-// communicator on which one has failed fails on all ranks; and in the end no
-// goroutine is left, which TestMain looks at.
+// TestCancelAtRandom: one rank cancels at a random moment. When an operation has returned, with or
+// without an error, its buffers are not used; a communicator that fails on one rank fails on
+// all; and no goroutine is left, which TestMain checks.
 func TestCancelAtRandom(t *testing.T) {
 	const n, iterations, kept = 3, 1000, 40
 	w := newWorld(t, n, overMem, Config{})
@@ -126,7 +125,7 @@ func TestCancelAtRandom(t *testing.T) {
 			if err == nil && !bytes.Equal(data[rank], sums[size]) {
 				return errors.New("a wrong sum")
 			}
-			clear(data[rank]) // The race detector looks on.
+			clear(data[rank]) // The race detector reports other users.
 			return err
 		})
 		failed := checkCancelled(t, i, victim, errs)
@@ -151,11 +150,11 @@ func TestCancelAtRandom(t *testing.T) {
 		check(e)
 	}
 	if failures < 10 || failures > iterations-10 {
-		t.Errorf("of %d operations %d were cancelled in time: that tests little", iterations, failures)
+		t.Errorf("of %d operations %d were cancelled in time, want at least 10 and not almost all", iterations, failures)
 	}
 }
 
-// inputsAndSums are vectors of each size for n ranks, and their sums.
+// inputsAndSums returns vectors of each size for n ranks, and their sums.
 func inputsAndSums(n int, sizes []int) (inputs map[int][][]byte, sums map[int][]byte) {
 	inputs, sums = make(map[int][][]byte), make(map[int][]byte)
 	for _, size := range sizes {
@@ -170,12 +169,11 @@ func inputsAndSums(n int, sizes []int) (inputs map[int][][]byte, sums map[int][]
 	return inputs, sums
 }
 
-// TestCancelInMidTransfer cancels while long transfers crawl over a slow
-// network. On the rank that cancels nothing reads or writes the vector any
-// more, which the race detector sees, though its peers do not know yet. (In a
-// bubble it would see nothing: there all that happens at different times is in
-// order.)
-func TestCancelInMidTransfer(t *testing.T) {
+// TestCancelDuringTransfer: a rank cancels during long transfers over a slow network. Nothing
+// reads or writes its vector afterwards, although its peers do not know yet. The race detector
+// checks that, so the test uses no synctest bubble, in which events at different times are
+// ordered.
+func TestCancelDuringTransfer(t *testing.T) {
 	w := newWorld(t, 3, overSim(sim.Config{Rate: 20 << 20, Delay: 30 * time.Millisecond}), Config{})
 	enough := errors.New("enough")
 	errs := w.on(func(rank int, c *Comm) error {
@@ -200,8 +198,8 @@ func TestCancelInMidTransfer(t *testing.T) {
 	}
 }
 
-// checkCancelled checks the errors of an operation that victim may have
-// cancelled. It reports whether any rank has failed.
+// checkCancelled checks the errors of an operation that the rank victim may have cancelled. It
+// reports whether any rank has failed.
 func checkCancelled(t *testing.T, iteration, victim int, errs []error) (failed bool) {
 	t.Helper()
 	for rank, err := range errs {
@@ -217,9 +215,9 @@ func checkCancelled(t *testing.T, iteration, victim int, errs []error) (failed b
 	return failed
 }
 
-// TestLeavingAtOnce: a rank may leave as soon as its part of the last operation
-// has ended, and the others still end theirs.
-func TestLeavingAtOnce(t *testing.T) {
+// TestLeaveAfterOwnPart: a rank may leave as soon as its part of the last operation has ended. The
+// others complete theirs.
+func TestLeaveAfterOwnPart(t *testing.T) {
 	const n = 3
 	algorithms := []choice{
 		{plan.AllReduce, "ring", 2, 0}, {plan.AllReduce, "recursive-doubling", 1, 0}, {plan.AllReduce, "rabenseifner", 1, 0},
@@ -259,15 +257,14 @@ func TestLeavingAtOnce(t *testing.T) {
 	}
 }
 
-// TestLeaverIsNamed: an operation that needs a rank which has left fails, at
-// once, and the others hear which rank it was. One that has all it needs of
-// it does not.
-func TestLeaverIsNamed(t *testing.T) {
+// TestLeftRankIsNamed: an operation that needs a rank which has left fails at once with an error
+// that names it, on all ranks. An operation that has all frames of the rank completes.
+func TestLeftRankIsNamed(t *testing.T) {
 	w := newWorld(t, 3, overMem, Config{})
 	broadcast := choice{plan.Broadcast, "binomial", 1, 2}
 	noError(t, []error{
-		w.run(t.Context(), 2, broadcast, vector(2, 10)), // It need not wait for anybody,
-		func() error { w.leave(2); return nil }(),       // not even to leave.
+		w.run(t.Context(), 2, broadcast, vector(2, 10)), // The root waits for no other rank,
+		func() error { w.leave(2); return nil }(),       // also when it leaves.
 	})
 	for rank := range 2 {
 		data := vector(rank, 10)
@@ -275,7 +272,7 @@ func TestLeaverIsNamed(t *testing.T) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}
-	until(t, "the word that rank 2 has left", func() bool {
+	until(t, "the departure of rank 2", func() bool {
 		w.comms[0].mu.Lock()
 		defer w.comms[0].mu.Unlock()
 		return hasLeft(w.comms[0], 2)
@@ -292,13 +289,13 @@ func TestLeaverIsNamed(t *testing.T) {
 	}
 }
 
-// TestPeerFailed: whoever fails is named, on all ranks that have lost it, and
-// those that wait return.
+// TestPeerFailed: the operations of all ranks that have lost a peer fail with an error that names
+// it.
 func TestPeerFailed(t *testing.T) {
 	boom := errors.New("boom")
 	for _, count := range []int{1, 1 << 20} {
 		w := newWorld(t, 3, overMem, Config{})
-		w.engines[2].PeerChanged(PeerChange{Peer: 0, Err: boom}) // It has nothing to do with the others.
+		w.engines[2].PeerChanged(PeerChange{Peer: 0, Err: boom}) // It does not affect the others.
 		errs := w.on(func(rank int, c *Comm) error {
 			if rank == 2 {
 				time.Sleep(time.Millisecond)

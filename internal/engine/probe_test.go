@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// waiting is how many probes wait.
+// waiting returns the number of probes that wait.
 func waiting(c *Comm) (n int) {
 	c.messages.Records(func(*p2p.Record) {}, func(r *p2p.Record, _ int) {
 		if r.What == p2p.Probed {
@@ -21,8 +21,8 @@ func waiting(c *Comm) (n int) {
 	return n
 }
 
-// TestProbeForMessages: what is there is told of at once, what is not is waited for, and
-// the message stays for the receive that asks for it.
+// TestProbeForMessages: a probe returns at once for a message that has arrived, waits for one that
+// has not, and leaves the message to a receive.
 func TestProbeForMessages(t *testing.T) {
 	const long = 200_000
 	for name, test := range map[string]struct {
@@ -66,7 +66,7 @@ func TestProbeForMessages(t *testing.T) {
 				t.Errorf("%s: Recv = %+v, %v; want %+v", name, got, err, want)
 			}
 			if _, ok, err := c.messages.Peek(p2p.Any, p2p.Any); ok || err != nil {
-				t.Errorf("%s: a message lies there still; %v", name, err)
+				t.Errorf("%s: the message is still queued; %v", name, err)
 			}
 			if err := <-sent; err != nil {
 				t.Error(err)
@@ -75,9 +75,8 @@ func TestProbeForMessages(t *testing.T) {
 	}
 }
 
-// TestProbesForOthersWait: a message ends all probes that it is for, and no
-// other one.
-func TestProbesForOthersWait(t *testing.T) {
+// TestProbesOfOtherMessagesWait: a message ends the probes that it matches, and no others.
+func TestProbesOfOtherMessagesWait(t *testing.T) {
 	w := newWorld(t, 3, overMem, Config{})
 	c := w.comms[0]
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -118,7 +117,7 @@ func TestProbesForOthersWait(t *testing.T) {
 	}
 }
 
-// TestProbeEnds: nobody waits for what cannot come any more.
+// TestProbeEnds: a probe of a message that cannot arrive any more fails.
 func TestProbeEnds(t *testing.T) {
 	left := func(rank int) func(error) bool {
 		return func(err error) bool {
@@ -162,9 +161,9 @@ func TestProbeEnds(t *testing.T) {
 	}
 }
 
-// TestProbeOfOneWhoLeft: a message that has come can be probed and received
-// though its rank has left.
-func TestProbeOfOneWhoLeft(t *testing.T) {
+// TestProbeOfLeftRank: a message that has arrived can be probed and received after its rank has
+// left.
+func TestProbeOfLeftRank(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	c := w.comms[0]
 	if err := sendOn(t.Context(), w.comms[1], payload(3, 1), byteType, 0, 4); err != nil {
@@ -181,11 +180,11 @@ func TestProbeOfOneWhoLeft(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := c.messages.Probe(t.Context(), p2p.Any, p2p.Any); !isType[*PeerError](err) {
-		t.Errorf("Probe where nothing can come: %v, want a PeerError", err)
+		t.Errorf("Probe without a rank that could send: %v, want a PeerError", err)
 	}
 }
 
-// TestProbeBeforeOpen: what came before the communicator was made is there.
+// TestProbeBeforeOpen: messages that arrive before the communicator is made are kept.
 func TestProbeBeforeOpen(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{}, 0)
 	if err := sendOn(t.Context(), w.comms[1], payload(3, 1), byteType, 0, 4); err != nil {
@@ -198,8 +197,8 @@ func TestProbeBeforeOpen(t *testing.T) {
 	}
 }
 
-// TestProbeCancelled at any moment, while the message comes: it is told of or
-// not, and is there in any case.
+// TestProbeCancelled: a probe that is cancelled while its message arrives returns the message or an
+// error, and leaves the message in both cases.
 func TestProbeCancelled(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	for i := range 300 {
@@ -219,14 +218,13 @@ func TestProbeCancelled(t *testing.T) {
 	}
 }
 
-// TestLengthsAreNotCut: a message may be longer than 4 GiB, and whoever sees its
-// offer is told how long it is.
-func TestLengthsAreNotCut(t *testing.T) {
-	const long = 5<<30 + 3 // of which 32 bits are 1 GiB and a little
-	w, puppets, _ := onStage(t, 2)
+// TestLengthsBeyond32Bits: probes and errors have the length of a message longer than 4 GiB.
+func TestLengthsBeyond32Bits(t *testing.T) {
+	const long = 5<<30 + 3 // its lower 32 bits are 1 GiB and 3
+	w, peers, _ := newFakePeers(t, 2)
 	c := w.engines[0].NewComm(commID, 0, w.links[0])
 	offer := wire.Offer{Comm: commID, Tag: 4, Type: byteType, ID: 77, Size: long}
-	puppets[1].link.OfferMessage(offer)
+	peers[1].link.OfferMessage(offer)
 	if got, err := c.messages.Probe(t.Context(), 1, 4); err != nil || got.Bytes != long {
 		t.Errorf("Probe = %+v, %v; want %d bytes", got, err, long)
 	}
@@ -234,7 +232,7 @@ func TestLengthsAreNotCut(t *testing.T) {
 	if s, ok := errors.AsType[*p2p.SizeError](err); !ok || s.Size != long || s.Room != 2<<20 {
 		t.Errorf("Recv: %v, want that %d bytes have no room", err, long)
 	}
-	if r := puppets[1].expect("refusal").refuse; r.ID != 77 || r.Room != 2<<20 {
-		t.Errorf("the sender hears %+v", r)
+	if r := peers[1].expect("refusal").refuse; r.ID != 77 || r.Room != 2<<20 {
+		t.Errorf("the sender gets the refusal %+v", r)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// regionsIn cuts b into regions of these lengths, which are of b in all.
+// regionsIn cuts b into regions of these lengths, which add up to len(b).
 func regionsIn(b []byte, lengths []int) *p2p.Regions {
 	r := new(p2p.Regions)
 	for i, n := range lengths {
@@ -32,8 +32,8 @@ func sum(lengths []int) (n int) {
 	return n
 }
 
-// TestMessagesInRegions: a message may be sent from, and received into, memory
-// in any number of places, long or short, with more room than it needs.
+// TestMessagesInRegions: messages are sent from, and received into, any number of regions of any
+// length, also with more room than needed.
 func TestMessagesInRegions(t *testing.T) {
 	const long = 3 << 20
 	w := newWorld(t, 2, overMem, Config{})
@@ -73,14 +73,14 @@ func TestMessagesInRegions(t *testing.T) {
 			})
 			noError(t, errs)
 			if !bytes.Equal(room[:len(data)], data) || !bytes.Equal(room[len(data):], bytes.Repeat([]byte{0xEE}, len(room)-len(data))) {
-				t.Error("what has come is not what was sent, or more than that")
+				t.Error("a wrong payload, or bytes behind it are changed")
 			}
 		})
 	}
 }
 
-// TestEmptyMessagesBeyondCredit: messages of no bytes cost credit as well, and
-// come to be granted, in their order.
+// TestEmptyMessagesBeyondCredit: empty messages use credit as well, need grants without it, and
+// arrive in order.
 func TestEmptyMessagesBeyondCredit(t *testing.T) {
 	const count = 20_000 // 1 MiB pays for 16384.
 	w := newWorld(t, 2, overMem, Config{})
@@ -95,7 +95,7 @@ func TestEmptyMessagesBeyondCredit(t *testing.T) {
 		}
 	}
 	if want := count - 1<<20/64; len(waits) < want {
-		t.Errorf("%d of %d messages wait for their receiver, want %d", len(waits), count, want)
+		t.Errorf("%d of %d messages wait for a grant, want at least %d", len(waits), count, want)
 	}
 	noError(t, w.on(func(rank int, c *Comm) (err error) {
 		for i := range count * rank {

@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// wantLost checks that a link was ended for breaking the protocol.
+// wantLost checks that a link ends with a protocol error that contains text.
 func wantLost(t *testing.T, lost chan error, text string) {
 	t.Helper()
 	select {
@@ -29,37 +29,38 @@ func wantLost(t *testing.T, lost chan error, text string) {
 	}
 }
 
-// TestCommunicatorsAheadAreBounded: one peer cannot use up what others need.
-func TestCommunicatorsAheadAreBounded(t *testing.T) {
-	w, puppets, lost := onStage(t, 3)
+// TestCommsAheadAreBounded: a peer that begins too many communicators loses its link. Others are not
+// affected.
+func TestCommsAheadAreBounded(t *testing.T) {
+	w, peers, lost := newFakePeers(t, 3)
 	for id := range uint64(commsAheadMax) {
-		puppets[1].link.Probe(wire.Probe{Call: wire.Call{Comm: 1000 + id, Seq: 1}})
+		peers[1].link.Probe(wire.Probe{Call: wire.Call{Comm: 1000 + id, Seq: 1}})
 	}
-	puppets[2].link.Probe(wire.Probe{Call: wire.Call{Comm: 1, Seq: 1}})
-	puppets[2].expect("where")
+	peers[2].link.Probe(wire.Probe{Call: wire.Call{Comm: 1, Seq: 1}})
+	peers[2].expect("where")
 	for range commsAheadMax {
-		puppets[1].expect("where")
+		peers[1].expect("where")
 	}
-	// One that is made counts no longer.
+	// A communicator that is made does not count.
 	w.engines[0].NewComm(1000, 0, w.links[0])
-	puppets[1].link.Probe(wire.Probe{Call: wire.Call{Comm: 5000, Seq: 1}})
-	puppets[1].expect("where")
-	puppets[1].link.Probe(wire.Probe{Call: wire.Call{Comm: 5001, Seq: 1}})
+	peers[1].link.Probe(wire.Probe{Call: wire.Call{Comm: 5000, Seq: 1}})
+	peers[1].expect("where")
+	peers[1].link.Probe(wire.Probe{Call: wire.Call{Comm: 5001, Seq: 1}})
 	wantLost(t, lost, "communicators")
-	// Answers make no communicators.
+	// Answers create no communicators.
 	before := len(w.engines[0].comms)
-	puppets[2].link.Answer(wire.Where{Last: wire.Call{Comm: 7777}})
-	puppets[2].link.GrantOffer(wire.OfferGrant{Comm: 7777})
-	puppets[2].link.RefuseOffer(wire.OfferRefuse{Comm: 7777})
-	puppets[2].link.Probe(wire.Probe{Call: wire.Call{Comm: 1, Seq: 2}})
-	puppets[2].expect("where")
+	peers[2].link.Answer(wire.Where{Last: wire.Call{Comm: 7777}})
+	peers[2].link.GrantOffer(wire.OfferGrant{Comm: 7777})
+	peers[2].link.RefuseOffer(wire.OfferRefuse{Comm: 7777})
+	peers[2].link.Probe(wire.Probe{Call: wire.Call{Comm: 1, Seq: 2}})
+	peers[2].expect("where")
 	if after := len(w.engines[0].comms); after != before {
 		t.Errorf("%d communicators, %d before", after, before)
 	}
 }
 
-// TestWhatIsKeptIsBounded floods an engine with what costs no credit.
-func TestWhatIsKeptIsBounded(t *testing.T) {
+// TestKeptFramesAreBounded: a peer that sends too many frames without credit loses its link.
+func TestKeptFramesAreBounded(t *testing.T) {
 	for name, send := range map[string]func(l *link.Link, i uint64){
 		"grants": func(l *link.Link, i uint64) {
 			l.GrantStep(wire.Step{Call: wire.Call{Comm: commID, Seq: 1 + i}, Grant: 1})
@@ -71,23 +72,23 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, puppets, lost := onStage(t, 2)
-			if name == "offers" || name == "probes" { // The others come before it.
+			w, peers, lost := newFakePeers(t, 2)
+			if name == "offers" || name == "probes" { // The other kinds arrive before the communicator is made.
 				w.comms[0] = w.engines[0].NewComm(commID, 0, w.links[0])
 			}
 			for i := range uint64(1<<18 + 1) {
-				send(puppets[1].link, i)
+				send(peers[1].link, i)
 			}
 			wantLost(t, lost, "unanswered offers")
 		})
 	}
 }
 
-// TestKeptFramesAreCountedOff: what is used or dropped makes room again, so
-// that a peer which is ahead for ever, but not far, never meets the limit.
+// TestKeptFramesAreCountedOff: frames that are used or dropped do not count, so a peer that is
+// always ahead, but not far, does not reach the bound.
 func TestKeptFramesAreCountedOff(t *testing.T) {
-	w, puppets, lost := onStage(t, 2)
-	p := puppets[1]
+	w, peers, lost := newFakePeers(t, 2)
+	p := peers[1]
 	// Three communicators, each closed with a third of the limit kept.
 	for id := range uint64(3) {
 		c := w.engines[0].NewComm(id, 0, w.links[0])
@@ -115,11 +116,11 @@ func TestKeptFramesAreCountedOff(t *testing.T) {
 	}
 }
 
-// TestClosedCommunicators: peers are told of each, of those that were closed
-// only the last are remembered, and what still comes for them is passed over.
+// TestClosedCommunicators: peers are told of each communicator that is closed. The last ones are
+// remembered, and late frames for them are dropped.
 func TestClosedCommunicators(t *testing.T) {
-	w, puppets, lost := onStage(t, 2)
-	e, p := w.engines[0], puppets[1]
+	w, peers, lost := newFakePeers(t, 2)
+	e, p := w.engines[0], peers[1]
 	for id := range uint64(closedKeepMax + 100) {
 		e.NewComm(id, 0, w.links[0]).Close()
 	}
@@ -146,10 +147,9 @@ func TestClosedCommunicators(t *testing.T) {
 	}
 }
 
-// TestCloseComesBehindTheData: a rank that has closed the communicator no
-// longer matters to what it has done its part in. Messages that it has sent can
-// be received, those that it has not cannot, nor sent to it.
-func TestCloseComesBehindTheData(t *testing.T) {
+// TestCloseArrivesAfterData: messages that a rank has sent before it closes the communicator are
+// received. Later receives from it, and sends to it, fail. Other ranks are not affected.
+func TestCloseArrivesAfterData(t *testing.T) {
 	for name, later := range map[string][]int{"known": nil, "made later": {1}} {
 		w := newWorld(t, 3, overMem, Config{}, later...)
 		closer := w.comms[0]
@@ -186,7 +186,7 @@ func TestCloseComesBehindTheData(t *testing.T) {
 	}
 }
 
-// TestCloseDuringASend: what a rank closes upon ends on all ranks.
+// TestCloseDuringASend: closing a communicator during a send ends it on all ranks.
 func TestCloseDuringASend(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	sent := make(chan error, 1)
@@ -206,10 +206,10 @@ func TestCloseDuringASend(t *testing.T) {
 	}
 }
 
-// TestCloseTellsWhoWaits: a rank that waits in a collective which the one that
-// closes has not begun, or with a large message, hears that it has left the
-// communicator. What it had to give to earlier collectives still counts.
-func TestCloseTellsWhoWaits(t *testing.T) {
+// TestCloseEndsWaitingRanks: ranks that wait for a rank in a collective, or with a long message,
+// fail when the rank closes the communicator before it has begun its part. Earlier collectives
+// are not affected.
+func TestCloseEndsWaitingRanks(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		w := newWorld(t, 3, overMem, Config{})
 		noError(t, w.on(func(rank int, c *Comm) error { return w.run(t.Context(), rank, ring, vector(rank, 1000)) }))
@@ -240,9 +240,9 @@ func TestCloseTellsWhoWaits(t *testing.T) {
 	}
 }
 
-// TestCloseBesideAStart: a rank closes a communicator while it begins a collective. What
-// has begun ends on the other one as well, however the two lie.
-func TestCloseBesideAStart(t *testing.T) {
+// TestCloseDuringStart: a rank closes a communicator while it begins a collective. The collective
+// ends on the other rank, in any order of the two.
+func TestCloseDuringStart(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -275,7 +275,8 @@ func TestCloseBesideAStart(t *testing.T) {
 	}
 }
 
-// TestLinksThatHaveEnded: a communicator that is made of one is not waited in.
+// TestLinksThatHaveEnded: a communicator that is made with a link that has ended ends at once, or
+// after a goodbye, with the first collective that needs the rank.
 func TestLinksThatHaveEnded(t *testing.T) {
 	w := newWorld(t, 3, overMem, Config{}, 0, 1)
 	w.links[2][0].Fail(errors.New("boom"))
@@ -306,14 +307,14 @@ func TestRevokeBeforeOpen(t *testing.T) {
 		}},
 		"mismatch": {wire.Revoke{Cause: wire.CauseMismatch, Rank: 1, Peer: 0}, isType[*MismatchError]},
 		"by an unknown rank": {wire.Revoke{Cause: wire.CauseMismatch, Rank: 1, Peer: 9}, func(err error) bool {
-			p, ok := errors.AsType[*PeerError](err) // That rank breaks the protocol.
+			p, ok := errors.AsType[*PeerError](err) // The peer breaks the protocol.
 			return ok && p.Rank == 1 && strings.Contains(err.Error(), "unknown rank")
 		}},
 	} {
-		w, puppets, _ := onStage(t, 2)
+		w, peers, _ := newFakePeers(t, 2)
 		test.revoke.Comm = commID
-		puppets[1].link.Revoke(test.revoke, "enough")
-		until(t, "the revocation", func() bool { return isToldOfEnd(w.engines[0], commID) })
+		peers[1].link.Revoke(test.revoke, "enough")
+		until(t, "the revocation", func() bool { return hasHeardOfEnd(w.engines[0], commID) })
 		c := w.engines[0].NewComm(commID, 0, w.links[0])
 		until(t, "the end", func() bool { return c.Err() != nil })
 		_, err := c.start(w.workOf(pairwise, vector(0, 10)))
@@ -329,9 +330,9 @@ func TestRevokeBeforeOpen(t *testing.T) {
 	}
 }
 
-// isToldOfEnd reports whether a peer has ended a communicator, which this node may not
-// have made.
-func isToldOfEnd(e *Engine, id uint64) bool {
+// hasHeardOfEnd reports whether a peer has ended a communicator, also before this node has
+// made it.
+func hasHeardOfEnd(e *Engine, id uint64) bool {
 	c := e.known(id)
 	if c == nil {
 		return false
@@ -341,27 +342,27 @@ func isToldOfEnd(e *Engine, id uint64) bool {
 	return len(c.endings) > 0 || c.err != nil
 }
 
-// TestStrangers: a peer that is no rank of a communicator has no business
-// there, and ranks that there are not end no communicator.
-func TestStrangers(t *testing.T) {
+// TestUnexpectedPeers: a peer that uses a communicator without being one of its ranks, or names an
+// unknown rank, loses its link. The communicator goes on.
+func TestUnexpectedPeers(t *testing.T) {
 	call := wire.Call{Comm: commID, Seq: 1}
-	for name, send := range map[string]func(p *puppet){
-		"step": func(p *puppet) {
+	for name, send := range map[string]func(p *fakePeer){
+		"step": func(p *fakePeer) {
 			p.credit(wire.Collectives, 4)
 			p.link.SendStep(wire.Step{Call: call}, make([]byte, 4))
 		},
-		"grant": func(p *puppet) { p.link.GrantStep(wire.Step{Call: call, Grant: 1}) },
-		"message": func(p *puppet) {
+		"grant": func(p *fakePeer) { p.link.GrantStep(wire.Step{Call: call, Grant: 1}) },
+		"message": func(p *fakePeer) {
 			p.credit(wire.Messages, 4)
 			p.link.SendMessage(wire.Message{Comm: commID}, make([]byte, 4))
 		},
-		"offer":  func(p *puppet) { p.link.OfferMessage(wire.Offer{Comm: commID}) },
-		"revoke": func(p *puppet) { p.link.Revoke(wire.Revoke{Comm: commID, Cause: wire.CauseFailed}, "x") },
+		"offer":  func(p *fakePeer) { p.link.OfferMessage(wire.Offer{Comm: commID}) },
+		"revoke": func(p *fakePeer) { p.link.Revoke(wire.Revoke{Comm: commID, Cause: wire.CauseFailed}, "x") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, puppets, lost := onStage(t, 3)
+			w, peers, lost := newFakePeers(t, 3)
 			c := w.engines[0].NewComm(commID, 0, w.links[0][:2])
-			send(puppets[2])
+			send(peers[2])
 			wantLost(t, lost, "communicator 3")
 			if err := c.Err(); err != nil {
 				t.Errorf("the communicator has ended: %v", err)
@@ -369,18 +370,18 @@ func TestStrangers(t *testing.T) {
 		})
 	}
 	t.Run("an unknown rank", func(t *testing.T) {
-		w, puppets, lost := onStage(t, 3)
+		w, peers, lost := newFakePeers(t, 3)
 		w.engines[0].NewComm(commID, 0, w.links[0])
-		puppets[1].link.Revoke(wire.Revoke{Comm: commID, Cause: wire.CauseFailed, Peer: 3}, "x")
+		peers[1].link.Revoke(wire.Revoke{Comm: commID, Cause: wire.CauseFailed, Peer: 3}, "x")
 		wantLost(t, lost, "the unknown rank")
 	})
 	t.Run("before the communicator", func(t *testing.T) {
-		w, puppets, lost := onStage(t, 3)
-		puppets[2].credit(wire.Collectives, 4)
-		puppets[2].link.SendStep(wire.Step{Call: call}, make([]byte, 4))
-		puppets[2].credit(wire.Messages, 4)
-		puppets[2].link.SendMessage(wire.Message{Comm: commID}, make([]byte, 4))
-		puppets[2].link.OfferMessage(wire.Offer{Comm: commID})
+		w, peers, lost := newFakePeers(t, 3)
+		peers[2].credit(wire.Collectives, 4)
+		peers[2].link.SendStep(wire.Step{Call: call}, make([]byte, 4))
+		peers[2].credit(wire.Messages, 4)
+		peers[2].link.SendMessage(wire.Message{Comm: commID}, make([]byte, 4))
+		peers[2].link.OfferMessage(wire.Offer{Comm: commID})
 		until(t, "the offer", func() bool {
 			c := w.engines[0].known(commID)
 			if c == nil {
@@ -392,7 +393,7 @@ func TestStrangers(t *testing.T) {
 		})
 		c := w.engines[0].NewComm(commID, 0, w.links[0][:2])
 		if c.messages.Waiting() > 0 {
-			t.Errorf("%d messages of a stranger wait", c.messages.Waiting())
+			t.Errorf("%d messages of an unexpected peer are kept", c.messages.Waiting())
 		}
 		op, err := c.start(w.work0(2, choice{plan.AllReduce, "recursive-doubling", 1, 0}, vector(0, 1)))
 		if err != nil {
@@ -421,10 +422,10 @@ func TestCommOfClosedEngine(t *testing.T) {
 	}
 }
 
-// TestForgottenPeer: what a peer has begun that this node has not made goes with it,
-// and what others have sent for that; those that come later begin anew.
+// TestForgottenPeer: Forget drops the communicators that a peer has begun and this node has not
+// made, with the frames of other peers for them. Later frames create them again.
 func TestForgottenPeer(t *testing.T) {
-	w, puppets, _ := onStage(t, 3)
+	w, peers, _ := newFakePeers(t, 3)
 	e := w.engines[0]
 	l := w.links[0][2]
 	const begun = 10
@@ -441,12 +442,12 @@ func TestForgottenPeer(t *testing.T) {
 		return c
 	}
 	for i := range uint64(begun) {
-		puppets[2].link.OfferMessage(wire.Offer{Comm: commID + 1 + i})
+		peers[2].link.OfferMessage(wire.Offer{Comm: commID + 1 + i})
 	}
-	until("what the peer has begun", 1)
-	puppets[1].credit(wire.Messages, 4)
-	puppets[1].link.SendMessage(wire.Message{Comm: commID + begun}, make([]byte, 4))
-	c := until("what another has sent for that", 2)
+	until("the communicator of the peer", 1)
+	peers[1].credit(wire.Messages, 4)
+	peers[1].link.SendMessage(wire.Message{Comm: commID + begun}, make([]byte, 4))
+	c := until("the message of another peer", 2)
 	e.Forget(l)
 	for i := range uint64(begun) {
 		if e.known(commID+1+i) != nil {
@@ -456,8 +457,8 @@ func TestForgottenPeer(t *testing.T) {
 	if c.Err() == nil || c.messages.Waiting() > 0 || e.ahead[l] != 0 {
 		t.Errorf("the last one has ended: %v, with %d messages; %d communicators are counted", c.Err(), c.messages.Waiting(), e.ahead[l])
 	}
-	puppets[1].link.OfferMessage(wire.Offer{Comm: commID + begun})
-	until("what comes later", 1)
+	peers[1].link.OfferMessage(wire.Offer{Comm: commID + begun})
+	until("a later message", 1)
 	if c := e.NewComm(commID+begun, 0, w.links[0][:2]); c.Err() != nil || c.messages.Waiting() != 1 || e.ahead[w.links[0][1]] != 0 {
 		t.Errorf("made anew: %v, %d messages; %d communicators are counted", c.Err(), c.messages.Waiting(), e.ahead[w.links[0][1]])
 	}
@@ -466,13 +467,13 @@ func TestForgottenPeer(t *testing.T) {
 // TestForgetKeepsOtherLink: a peer has linked itself again before the state of its first link
 // is released. The communicators that it has begun over the second link stay.
 func TestForgetKeepsOtherLink(t *testing.T) {
-	w, peers, _ := onStage(t, 2)
+	w, peers, _ := newFakePeers(t, 2)
 	e := w.engines[0]
 	ends := overMem(t, 2)
 	a, b := connect(t, ends[0], ends[1])
 	second := w.link(t, 0, 1, a)
 	w.loops = append(w.loops, second)
-	again := &puppet{t: t, rank: 1, in: make(chan heard, 1<<16)}
+	again := &fakePeer{t: t, rank: 1, in: make(chan heard, 1<<16)}
 	var err error
 	if again.link, err = link.New(t.Context(), b, again, link.Config{}); err != nil {
 		t.Fatal(err)

@@ -9,8 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// BenchmarkRecord is the cost of the record of a brief operation, without what the
-// operation does otherwise.
+// BenchmarkRecord measures the cost of tracing a brief operation.
 func BenchmarkRecord(b *testing.B) {
 	for name, about := range map[string]*recorder.Comm{"recorded": {Epoch: 1}, "not": nil} {
 		b.Run(name, func(b *testing.B) {

@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// recorded is a world whose ranks have other numbers in theirs, with a Record.
+// recorded returns a world with traced communicators, whose ranks have other numbers in the world.
 func recorded(t *testing.T, n int) *world {
 	w := newWorld(t, n, overMem, Config{})
 	for _, c := range w.comms {
@@ -30,7 +30,7 @@ func ranksFrom(first, n int) (ranks []int) {
 	return ranks
 }
 
-// onlyTrace is the only one of an engine for which is holds.
+// onlyTrace returns the only trace of an engine that is accepts.
 func onlyTrace(t *testing.T, e *Engine, is func(Trace) bool) Trace {
 	t.Helper()
 	list := slices.DeleteFunc(e.Traces(), func(t Trace) bool { return !is(t) })
@@ -42,11 +42,11 @@ func onlyTrace(t *testing.T, e *Engine, is func(Trace) bool) Trace {
 
 func underWay(t Trace) bool { return t.Running() }
 
-// A collective is recorded while it waits, with its round, and when it has ended,
-// with what went over links.
+// TestTraceCollective: the trace of a collective has its round while it waits, and the bytes that
+// went over links when it has ended.
 func TestTraceCollective(t *testing.T) {
-	// Rank 1 gets in the first round what rank 0 has, and in the second what rank 2
-	// has not given to that. What is long it cannot even send to rank 2.
+	// Rank 1 gets a chunk of rank 0 in the first round. In the second round it needs one that rank 0
+	// gets from rank 2. A long chunk needs a grant of rank 2 first.
 	for count, in := range map[int]struct{ round, waits int }{300: {2, 10}, 300_000: {1, 12}} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {
 			w := recorded(t, 3)
@@ -59,7 +59,7 @@ func TestTraceCollective(t *testing.T) {
 				ops[rank] = op
 			}
 			var got Trace
-			until(t, "what rank 1 waits for", func() bool {
+			until(t, "the trace of rank 1", func() bool {
 				got = onlyTrace(t, w.engines[1], underWay)
 				return got.Round == in.round && slices.Contains(got.Waiting, in.waits)
 			})
@@ -79,7 +79,7 @@ func TestTraceCollective(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := onlyTrace(t, w.engines[rank], func(Trace) bool { return true })
-				// Four rounds, in each of which about a third is sent and another received.
+				// In each of four rounds about a third is sent and another received.
 				if want := int64(4*4*count) * 2 / 3; max(got.Bytes, want)-min(got.Bytes, want) > want/100 || got.Outcome != trace.OK || got.Round != 4 || got.Waiting != nil || got.Duration <= 0 {
 					t.Errorf("rank %d: %+v, want %d bytes", rank, got, want)
 				}
@@ -88,8 +88,8 @@ func TestTraceCollective(t *testing.T) {
 	}
 }
 
-// What fails is recorded with the reason, and what it was waiting for; and the
-// record is passed on as it was before.
+// TestTraceFailure: the trace of a failed operation has the outcome and the rank that it was
+// waiting for. Record passes on the traces from before the failure.
 func TestTraceFailure(t *testing.T) {
 	w := recorded(t, 2)
 	type end struct {
@@ -124,7 +124,7 @@ func TestTraceFailure(t *testing.T) {
 	}
 }
 
-// Messages are recorded on both sides.
+// TestTraceMessages: messages are traced on both sides.
 func TestTraceMessages(t *testing.T) {
 	w := recorded(t, 2)
 	a, b := w.comms[0], w.comms[1]
@@ -186,8 +186,7 @@ func TestTraceMessages(t *testing.T) {
 	}
 }
 
-// Nothing is kept of a communicator that is not recorded, or for more than its
-// last operations.
+// TestTraceBounds: a communicator that is not traced keeps no traces, others a limited number.
 func TestTraceBounds(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	run := func(times int) {
@@ -209,7 +208,7 @@ func TestTraceBounds(t *testing.T) {
 	}
 	run(100)
 	if list := w.engines[0].Traces(); len(list) > 0 {
-		t.Errorf("%d operations are recorded of a communicator that is not", len(list))
+		t.Errorf("%d operations are traced in a communicator that is not traced", len(list))
 	}
 	for _, c := range w.comms {
 		c.Record(&recorder.Comm{Epoch: 1, Ranks: []int{0, 1}}, nil)
@@ -225,7 +224,7 @@ func TestTraceBounds(t *testing.T) {
 	}
 }
 
-// What is recorded takes no memory but that of the ring.
+// TestRecordAllocations: tracing an operation does not allocate.
 func TestRecordAllocations(t *testing.T) {
 	w := recorded(t, 1)
 	c, work := w.comms[0], w.work(0, ring, nil)

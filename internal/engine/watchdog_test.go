@@ -13,24 +13,24 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// TestWatchSleepsWhenIdle: without operations nothing wakes up, and one that
-// begins afterwards is watched as ever.
+// TestWatchSleepsWhenIdle: without operations the watchdog sleeps, and it watches an operation
+// that begins afterwards.
 func TestWatchSleepsWhenIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, overSim(sim.Config{}), Config{})
 		e := w.engines[0]
 		parked := func() bool { synctest.Wait(); return e.parked.Load() }
 		if parked() {
-			t.Error("the watch sleeps at once")
+			t.Error("the watchdog sleeps at once")
 		}
 		time.Sleep((watchIdle + 1) * watchTick)
 		for range 3 {
 			if !parked() {
-				t.Fatal("the watch does not sleep")
+				t.Fatal("the watchdog does not sleep")
 			}
 			time.Sleep(time.Hour)
 			if !parked() {
-				t.Error("the watch has woken up for nothing")
+				t.Error("the watchdog has woken up without an operation")
 			}
 			work := w.work(0, pairwise, vector(0, 10))
 			work.Timeout = time.Second
@@ -40,7 +40,7 @@ func TestWatchSleepsWhenIdle(t *testing.T) {
 				t.Fatal(err)
 			}
 			if parked() {
-				t.Error("the watch sleeps through an operation")
+				t.Error("the watchdog sleeps during an operation")
 			}
 			began := time.Now()
 			err = op.Wait(t.Context())
@@ -52,8 +52,8 @@ func TestWatchSleepsWhenIdle(t *testing.T) {
 	})
 }
 
-// TestWatchDozes: an operation that stands still for long is looked at less often, and
-// times out when it has to; what begins meanwhile is watched as ever.
+// TestWatchDozes: an operation without progress for long is checked less often, and times out on
+// time. An operation that begins meanwhile is watched.
 func TestWatchDozes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, overSim(sim.Config{}), Config{})
@@ -77,7 +77,7 @@ func TestWatchDozes(t *testing.T) {
 		op, began := start(1, long)
 		time.Sleep(dozeAfter + dozeMax/2)
 		if synctest.Wait(); !e.parked.Load() {
-			t.Error("the watch does not doze")
+			t.Error("the watchdog does not doze")
 		}
 		other, later := start(2, 10*watchTick)
 		timesOut(other, later, 10*watchTick)
@@ -85,16 +85,16 @@ func TestWatchDozes(t *testing.T) {
 	})
 }
 
-// TestStoppedProcess: the time for which a process was stopped does not count against
-// others; looks that are always late do not put a timeout off for ever.
+// TestStoppedProcess: the time for which a process was stopped is not charged to other ranks.
+// Checks that are always late do not defer a timeout forever.
 func TestStoppedProcess(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"once": tickCreditMax, "again and again": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const looks = 10
+				const checks = 10
 				w := newWorld(t, 2, overSim(sim.Config{}), Config{})
 				work := w.work(0, pairwise, vector(0, 10))
-				work.Timeout = looks * tickCreditMax
+				work.Timeout = checks * tickCreditMax
 				c := w.engines[0].NewComm(1, 0, w.links[0])
 				op, err := c.start(work)
 				if err != nil {
@@ -107,7 +107,7 @@ func TestStoppedProcess(t *testing.T) {
 					c.watch(now, ago)
 				}
 				look(time.Hour)
-				for range looks - 2 {
+				for range checks - 2 {
 					look(pause)
 				}
 				if c.Err() != nil {
@@ -147,8 +147,8 @@ func TestWatchDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestRest: an operation rests until something is due.
-func TestRest(t *testing.T) {
+// TestNextCheck: the next check of an operation is when it may time out or has to probe.
+func TestNextCheck(t *testing.T) {
 	now := time.Now()
 	for _, test := range []struct {
 		still, timeout time.Duration
@@ -169,9 +169,9 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// TestTimeoutNamesTheMissing: whoever has not come is named, with its last
-// call, on the rank that times out first.
-func TestTimeoutNamesTheMissing(t *testing.T) {
+// TestTimeoutNamesMissingRanks: the error of the rank that times out first names the ranks that
+// have not made the call, with their last call.
+func TestTimeoutNamesMissingRanks(t *testing.T) {
 	for name, missing := range map[string][]int{"one": {2}, "two": {1, 3}, "all others": {0, 1, 3}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -208,7 +208,7 @@ func checkTimeouts(t *testing.T, errs []error, missing []int) {
 		e, ok := errors.AsType[*TimeoutError](err)
 		if !ok {
 			if !isType[*RevokedError](err) {
-				t.Errorf("rank %d: %v, want a TimeoutError or the word of one", rank, err)
+				t.Errorf("rank %d: %v, want a TimeoutError or a RevokedError", rank, err)
 			}
 			continue
 		}
@@ -217,7 +217,7 @@ func checkTimeouts(t *testing.T, errs []error, missing []int) {
 		for _, w := range e.Waiting {
 			named = append(named, w.Rank)
 			if !w.Known || w.Active || w.Last.Seq != 2 || w.Last.Kind != uint8(plan.AllReduce) {
-				t.Errorf("rank %d: rank %d is %+v, want that its last call was the second", rank, w.Rank, w)
+				t.Errorf("rank %d: rank %d is %+v, want the second call as its last", rank, w.Rank, w)
 			}
 		}
 		if !slices.Equal(named, missing) {
@@ -229,19 +229,19 @@ func checkTimeouts(t *testing.T, errs []error, missing []int) {
 	}
 }
 
-// TestManyAreAskedInTurn: whoever stands still asks all of many ranks where they
-// are, but not all at a time: that would be a flood where all stand still.
-func TestManyAreAskedInTurn(t *testing.T) {
+// TestProbesAreLimited: an operation without progress probes all of many ranks, but not all at a
+// time: if all ranks did, the probes would flood the network.
+func TestProbesAreLimited(t *testing.T) {
 	const n = 3*probesAtOnce + 2
-	w, puppets, _ := onStage(t, n)
+	w, peers, _ := newFakePeers(t, n)
 	w.comms[0] = w.engines[0].NewComm(commID, 0, w.links[0])
 	began := time.Now()
 	if _, err := w.comms[0].start(w.workOf(choice{plan.AllReduce, "direct", 1, 0}, vector(0, 10))); err != nil {
 		t.Fatal(err)
 	}
 	asked, total := make([]int, n), 0
-	until(t, "everyone is asked twice", func() bool {
-		for _, p := range puppets[1:] {
+	until(t, "two probes of every rank", func() bool {
+		for _, p := range peers[1:] {
 			for len(p.in) > 0 {
 				if h := <-p.in; h.kind == "probe" {
 					asked[p.rank]++
@@ -250,13 +250,13 @@ func TestManyAreAskedInTurn(t *testing.T) {
 			}
 		}
 		if most := probesAtOnce * (1 + int(time.Since(began)/probesPause)); total > most {
-			t.Fatalf("%d ranks are asked within %v, want at most %d", total, time.Since(began), most)
+			t.Fatalf("%d probes within %v, want at most %d", total, time.Since(began), most)
 		}
 		return slices.Min(asked[1:]) >= 2
 	})
 }
 
-// TestSilentPeerIsNamed: one that does not even answer is named, too.
+// TestSilentPeerIsNamed: the error names a rank that does not answer.
 func TestSilentPeerIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var network *sim.Network
@@ -285,8 +285,8 @@ func TestSilentPeerIsNamed(t *testing.T) {
 	})
 }
 
-// TestMutePeerIsNamed: one that has answered, and then does not any more, is named
-// beside the one that all wait for.
+// TestMutePeerIsNamed: the error names a rank that has stopped answering, beside the rank that all
+// wait for.
 func TestMutePeerIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const frozen, missing, limit = 1, 3, 10 * time.Second
@@ -318,15 +318,14 @@ func TestMutePeerIsNamed(t *testing.T) {
 			t.Fatalf("rank 0: %v, rank 2: %v, want a TimeoutError", errs[0], errs[2])
 		}
 		if len(e.Waiting) != 2 || e.Waiting[0].Rank != frozen || !e.Waiting[0].Mute || !e.Waiting[0].Active || e.Waiting[1].Rank != missing || e.Waiting[1].Mute {
-			t.Errorf("it says %v, want that rank 1 is mute and rank 3 has not come", e)
+			t.Errorf("got %v, want that rank 1 is mute and rank 3 has not made the call", e)
 		}
 		t.Log(e)
 		network.Heal()
 	})
 }
 
-// TestProgressIsNoTimeout: an operation that goes on, however slowly, is not
-// timed out.
+// TestProgressIsNoTimeout: a slow operation that makes progress does not time out.
 func TestProgressIsNoTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, overSim(sim.Config{Rate: 1 << 20}), Config{})
@@ -346,18 +345,18 @@ func TestProgressIsNoTimeout(t *testing.T) {
 	})
 }
 
-// TestTimeoutOfSeveral: whoever has not come is named, and nobody else, however
-// many operations stand still because of it and ask the others where they are.
-// Of those that time out together the first is said to have.
-func TestTimeoutOfSeveral(t *testing.T) {
+// TestTimeoutOfSeveralOperations: the error names only the rank that has not made the calls, even if
+// several operations wait for it and probe the others. Of operations that time out together,
+// the error has the first.
+func TestTimeoutOfSeveralOperations(t *testing.T) {
 	for name, test := range map[string]struct {
 		gap      time.Duration
 		timeouts []time.Duration
 		late     uint64
 	}{
-		"at once":               {0, []time.Duration{2 * time.Second, 2 * time.Second, 2 * time.Second}, 3},
-		"one after the other":   {100 * time.Millisecond, []time.Duration{time.Second, time.Second}, 3},
-		"the last is impatient": {30 * time.Millisecond, []time.Duration{time.Minute, time.Minute, time.Second}, 5},
+		"at once":                           {0, []time.Duration{2 * time.Second, 2 * time.Second, 2 * time.Second}, 3},
+		"one after the other":               {100 * time.Millisecond, []time.Duration{time.Second, time.Second}, 3},
+		"the last has the shortest timeout": {30 * time.Millisecond, []time.Duration{time.Minute, time.Minute, time.Second}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -375,7 +374,7 @@ func TestTimeoutOfSeveral(t *testing.T) {
 				checkTimeouts(t, errs, []int{missing})
 				for rank, err := range errs {
 					if e, ok := errors.AsType[*TimeoutError](err); ok && e.Call.Seq != test.late {
-						t.Errorf("rank %d: collective %d is said to have timed out, want %d", rank, e.Call.Seq, test.late)
+						t.Errorf("rank %d: the error has collective %d, want %d", rank, e.Call.Seq, test.late)
 					}
 				}
 			})
@@ -383,8 +382,8 @@ func TestTimeoutOfSeveral(t *testing.T) {
 	}
 }
 
-// several has a rank begin some all-reduces, with a gap between two, and returns
-// the error of the first.
+// several begins all-reduces on a rank, with a gap between two, and returns the error of the
+// first.
 func (w *world) several(t *testing.T, rank int, gap time.Duration, timeouts []time.Duration) error {
 	var ops []*Op
 	for i, timeout := range timeouts {
@@ -408,10 +407,10 @@ func (w *world) several(t *testing.T, rank int, gap time.Duration, timeouts []ti
 	return first
 }
 
-// TestLastWordCountsForAll: a rank that has answered a later operation is not
-// silent when it then answers an earlier one that has asked as well.
-func TestLastWordCountsForAll(t *testing.T) {
-	w, puppets, _ := onStage(t, 3)
+// TestLastAnswerCountsForAll: the answer of a rank to one operation counts for all operations that
+// have probed it, in any order of the answers.
+func TestLastAnswerCountsForAll(t *testing.T) {
+	w, peers, _ := newFakePeers(t, 3)
 	c := w.engines[0].NewComm(commID, 0, w.links[0])
 	w.comms[0] = c
 	var ops []*Op
@@ -425,7 +424,7 @@ func TestLastWordCountsForAll(t *testing.T) {
 		ops = append(ops, op)
 	}
 	for _, seq := range []uint64{2, 1} {
-		puppets[1].link.Answer(wire.Where{Seq: seq, Active: true, Last: wire.Call{Comm: commID, Seq: 3 - seq}})
+		peers[1].link.Answer(wire.Where{Seq: seq, Active: true, Last: wire.Call{Comm: commID, Seq: 3 - seq}})
 	}
 	until(t, "the answers", func() bool {
 		c.mu.Lock()

@@ -12,15 +12,15 @@ import (
 	"github.com/nexar-go/nexar/internal/p2p"
 )
 
-// hearing is a Watcher that writes down what it hears.
-type hearing struct {
+// recordedEvents has the calls of a Watcher.
+type recordedEvents struct {
 	messages chan struct{}
 	left     chan int
 	ended    chan error
 }
 
-func hear(c *Comm) hearing {
-	h := hearing{make(chan struct{}, 1000), make(chan int, 10), make(chan error, 10)}
+func watchEvents(c *Comm) recordedEvents {
+	h := recordedEvents{make(chan struct{}, 1000), make(chan int, 10), make(chan error, 10)}
 	c.Watch(Watcher{
 		Message: func() { h.messages <- struct{}{} },
 		Left:    func(rank int, _ error) { h.left <- rank },
@@ -29,9 +29,9 @@ func hear(c *Comm) hearing {
 	return h
 }
 
-// TestWatcherHearsOfMessages: of those before it, and of each later one, when
-// Peek finds it.
-func TestWatcherHearsOfMessages(t *testing.T) {
+// TestWatcherMessages: a Watcher is notified of earlier messages, and of each later one when Peek
+// finds it.
+func TestWatcherMessages(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	c := w.comms[0]
 	send := func(n int, tag int64) {
@@ -41,20 +41,20 @@ func TestWatcherHearsOfMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s != nil {
-			go s.Wait(context.Background()) // It ends with the world.
+			go s.Wait(context.Background()) // until the world is closed
 		}
 	}
 	send(3, 0)
 	send(3, 1)
 	until(t, "both messages", func() bool { _, ok, _ := c.messages.Peek(1, 1); return ok })
-	h := hear(c)
+	h := watchEvents(c)
 	<-h.messages
 	for tag, size := range []int{5, 200_000, 0} {
 		for len(h.messages) > 0 {
 			<-h.messages
 		}
 		send(size, int64(tag+2))
-		for { // A message is told of when it is there, not before.
+		for { // The Watcher may also be notified of earlier messages.
 			<-h.messages
 			if got, ok, err := c.messages.Peek(1, int64(tag+2)); err != nil || ok && got.Bytes != size {
 				t.Fatalf("Peek = %+v, %v", got, err)
@@ -65,45 +65,45 @@ func TestWatcherHearsOfMessages(t *testing.T) {
 	}
 }
 
-// TestWatchersHearOfEnds: all of them, of those before they began to watch as
-// well, and once.
-func TestWatchersHearOfEnds(t *testing.T) {
+// TestWatcherEnds: every Watcher is notified once of each rank that has left and of the end, also of
+// earlier ones.
+func TestWatcherEnds(t *testing.T) {
 	w := newWorld(t, 4, overMem, Config{})
 	c := w.comms[0]
 	w.leave(3)
 	until(t, "the goodbye", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return hasLeft(c, 3) })
-	watchers := []hearing{hear(c), hear(c)}
-	c.Watch(Watcher{}) // Which hears nothing.
+	watchers := []recordedEvents{watchEvents(c), watchEvents(c)}
+	c.Watch(Watcher{}) // without functions
 	w.comms[2].Close()
 	for i, h := range watchers {
 		for _, want := range []int{3, 2} {
 			if got := <-h.left; got != want {
-				t.Errorf("watcher %d hears that rank %d has left, want %d", i, got, want)
+				t.Errorf("watcher %d is notified that rank %d has left, want %d", i, got, want)
 			}
 		}
 	}
 	w.comms[1].Cancel(errors.New("enough"))
-	for i, h := range append(watchers, hearing{}) {
+	for i, h := range append(watchers, recordedEvents{}) {
 		if i == len(watchers) {
-			h = hear(c) // It comes when all is over.
+			h = watchEvents(c) // begins to watch after the end
 		}
 		if err := <-h.ended; !isType[*RevokedError](err) {
-			t.Errorf("watcher %d hears %v, want a RevokedError", i, err)
+			t.Errorf("watcher %d is notified of %v, want a RevokedError", i, err)
 		}
 		if len(h.left) > 0 {
-			t.Errorf("watcher %d hears that rank %d has left as well", i, <-h.left)
+			t.Errorf("watcher %d is notified after the end that rank %d has left", i, <-h.left)
 		}
 	}
-	w.leave(0) // Which awaits watchers that are being told.
+	w.leave(0) // waits for watchers that are being called
 	for i, h := range watchers {
 		if len(h.ended) > 0 {
-			t.Errorf("watcher %d hears of the end once more: %v", i, <-h.ended)
+			t.Errorf("watcher %d is notified of the end twice: %v", i, <-h.ended)
 		}
 	}
 }
 
-// Close of the engine waits for watchers that a Close of the communicator is about to
-// notify.
+// TestCloseWaitsForWatchers: Close of the engine waits for watchers that a Close of the
+// communicator is about to notify.
 func TestCloseWaitsForWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(Config{})
@@ -127,8 +127,7 @@ func TestCloseWaitsForWatchers(t *testing.T) {
 	})
 }
 
-// TestThen: whoever cannot wait is told of the end, at once if there is nothing
-// to wait for.
+// TestThen: Then calls its function when the message has arrived, at once if it has arrived.
 func TestThen(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	c := w.comms[0]
@@ -159,7 +158,7 @@ func TestThen(t *testing.T) {
 				until(t, "the message", func() bool { _, ok, _ := c.messages.Peek(1, 4); return ok })
 				then(4)
 				if s == nil && len(results) == 0 {
-					t.Errorf("%d bytes: a message that has come is not told of at once", size)
+					t.Errorf("%d bytes: Then does not call its function at once", size)
 				}
 			}
 			if got := <-results; got.err != nil || got.got != (p2p.Received{Source: 1, Tag: 4, Bytes: size}) || !bytes.Equal(buf[:size], payload(size, 3)) {
@@ -178,12 +177,12 @@ func TestThen(t *testing.T) {
 		t.Errorf("after Close: %v, want %v", got.err, ErrClosed)
 	}
 	if _, err := c.messages.StartRecv(p2p.Bytes(nil), byteType, p2p.Any, 9); !isType[*EndedError](err) {
-		t.Errorf("StartRecv of what is closed: %v", err)
+		t.Errorf("StartRecv after Close: %v", err)
 	}
 }
 
-// TestGo: Close of the engine waits for what a communicator runs, and what
-// begins when that has ended runs at once.
+// TestGo: Close of the engine waits for functions of Comm.Go. After the end of the communicator, Go
+// runs a function at once.
 func TestGo(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	c := w.comms[0]
@@ -208,15 +207,15 @@ func TestGo(t *testing.T) {
 	}
 }
 
-// TestLooseCommunicator: a rank that closes in the middle of messages, its own or
-// those of others, ends these. All others go on.
+// TestLooseCommunicator: a rank that closes a loose communicator during messages ends those. The
+// others go on.
 func TestLooseCommunicator(t *testing.T) {
-	for _, from := range []int{0, 1} { // of the message between ranks 0 and 1, of which 0 closes
+	for _, from := range []int{0, 1} { // the sender of a message between ranks 0 and 1; rank 0 closes
 		w := newWorld(t, 3, overMem, Config{})
 		for rank, e := range w.engines {
 			w.comms[rank] = e.NewLooseComm(commID+1, rank, w.links[rank])
 		}
-		h := hear(w.comms[2])
+		h := watchEvents(w.comms[2])
 		s, err := w.comms[from].messages.StartSend(p2p.Bytes(make([]byte, 64<<20)), byteType, 1-from, 4)
 		if err != nil {
 			t.Fatal(err)
@@ -235,13 +234,13 @@ func TestLooseCommunicator(t *testing.T) {
 		_, received := r.Wait(t.Context())
 		for rank, err := range map[int]error{from: sent, 1 - from: received} {
 			p, ok := errors.AsType[*PeerError](err)
-			away := rank == 1 && from == 1 && err == nil // before it has heard of that
+			away := rank == 1 && from == 1 && err == nil // the message had arrived before the end
 			if rank == 0 && err != ErrClosed || rank == 1 && !away && !(ok && p.Left && p.Rank == 0) {
 				t.Errorf("the message from rank %d: rank %d gets %v", from, rank, err)
 			}
 		}
 		if rank := <-h.left; rank != 0 || len(h.ended) > 0 {
-			t.Errorf("rank 2 hears that rank %d has left, and %d times of the end", rank, len(h.ended))
+			t.Errorf("rank 2 is notified that rank %d has left, and %d times of the end", rank, len(h.ended))
 		}
 		noError(t, w.on(func(rank int, c *Comm) error {
 			switch rank {
@@ -251,7 +250,7 @@ func TestLooseCommunicator(t *testing.T) {
 				buf := make([]byte, 100_000)
 				_, err := recvOn(t.Context(), c, buf, byteType, 1, 4)
 				if err == nil && !bytes.Equal(buf, payload(100_000, 1)) {
-					err = errors.New("not what was sent")
+					err = errors.New("a wrong payload")
 				}
 				return err
 			}
@@ -260,10 +259,9 @@ func TestLooseCommunicator(t *testing.T) {
 	}
 }
 
-// TestClosedBeforeOthersAreThere: a rank that closes a loose communicator in the
-// middle of a message, before the others have made it, ends it for nobody. If it
-// is not loose, it does.
-func TestClosedBeforeOthersAreThere(t *testing.T) {
+// TestCloseBeforeOtherRanksOpen: a rank closes a communicator during an operation, before the others
+// have made it. That ends it for the others, unless it is loose.
+func TestCloseBeforeOtherRanksOpen(t *testing.T) {
 	for _, loose := range []bool{true, false} {
 		w := newWorld(t, 3, overMem, Config{})
 		makes := (*Engine).NewComm
@@ -275,13 +273,13 @@ func TestClosedBeforeOthersAreThere(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !loose {
-			go w.run(t.Context(), 0, ring, vector(0, 100)) // which has the others wait
+			go w.run(t.Context(), 0, ring, vector(0, 100)) // so that the others wait
 			until(t, "the collective", func() bool { w.comms[0].mu.Lock(); defer w.comms[0].mu.Unlock(); return w.comms[0].calls.live > 0 })
 		}
 		w.comms[0].Close()
 		for rank := 1; rank < 3; rank++ {
 			e := w.engines[rank]
-			until(t, "the revocation", func() bool { return isToldOfEnd(e, commID+1) })
+			until(t, "the revocation", func() bool { return hasHeardOfEnd(e, commID+1) })
 			w.comms[rank] = makes(e, commID+1, rank, w.links[rank])
 			if err := w.comms[rank].Err(); (err == nil) != loose {
 				t.Errorf("loose: %v, rank %d: %v", loose, rank, err)

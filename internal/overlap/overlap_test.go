@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTwo compares with counting bytes.
+// TestTwo compares Two with a count of shared bytes.
 func TestTwo(t *testing.T) {
 	mem := make([]byte, 12)
 	for a := range 12 {
@@ -27,7 +27,7 @@ func TestTwo(t *testing.T) {
 	}
 }
 
-// TestFirst compares with looking at all pairs.
+// TestFirst compares First with a comparison of all pairs.
 func TestFirst(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	mem := make([]byte, 100)
@@ -50,7 +50,7 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// some draws up to n slices of mem, many of them short.
+// some returns up to n random slices of mem, many of them short.
 func some(rng *rand.Rand, mem []byte, n int) [][]byte {
 	list := make([][]byte, rng.IntN(n+1))
 	for i := range list {
@@ -60,8 +60,7 @@ func some(rng *rand.Rand, mem []byte, n int) [][]byte {
 	return list
 }
 
-// TestApart: the slices are all there and in order, and First finds none that
-// share memory if Apart says so.
+// TestApart: Apart returns all slices in order, and agrees with First.
 func TestApart(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	mem, yes := make([]byte, 200), 0
@@ -93,7 +92,7 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// TestFlightsOfMany compares with looking at all pairs of slices.
+// TestFlightsOfMany compares Enter with a comparison of all pairs of slices.
 func TestFlightsOfMany(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	mem := make([]byte, 400)
@@ -109,7 +108,7 @@ func TestFlightsOfMany(t *testing.T) {
 		}
 		return Flight{Write: part(), Read: part(), More: x.More}
 	}
-	in := func(a, b Flight) bool { // Does a write what b uses?
+	in := func(a, b Flight) bool { // a writes memory that b uses
 		for _, w := range append([][]byte{a.Write}, a.More...) {
 			for _, u := range append([][]byte{b.Write, b.Read}, b.More...) {
 				if Two(w, u) {
@@ -140,8 +139,8 @@ func TestFlightsOfMany(t *testing.T) {
 	}
 }
 
-// BenchmarkEnter enters what is beside an operation on 1,000 slices, and such an
-// operation beside another one.
+// BenchmarkEnter enters an operation beside one on 1,000 slices: one on a single slice, and one on
+// 1,000 slices.
 func BenchmarkEnter(b *testing.B) {
 	mem := make([]byte, 200_000)
 	list := func(from int) (more [][]byte) {
@@ -167,8 +166,7 @@ func BenchmarkEnter(b *testing.B) {
 	}
 }
 
-// TestFlights: reading in the same place is fine, everything else is not, until
-// the other has left.
+// TestFlights: two operations may read the same memory. Otherwise they clash, until one has left.
 func TestFlights(t *testing.T) {
 	mem := make([]byte, 100)
 	for name, test := range map[string]struct {
@@ -198,12 +196,12 @@ func TestFlights(t *testing.T) {
 		f.Leave(number)
 		f.Leave(second)
 		if _, other := f.Enter(test.b); other != nil {
-			t.Errorf("%s: clashes with what has left", name)
+			t.Errorf("%s: clashes with an operation that has left", name)
 		}
 	}
 }
 
-// TestManyFlights: beyond some number operations are let through.
+// TestManyFlights: beyond flightsMax, operations are not compared.
 func TestManyFlights(t *testing.T) {
 	var f Flights
 	mem := make([]byte, 2*flightsMax)

@@ -6,8 +6,8 @@ import (
 	"github.com/nexar-go/nexar/internal/engine/exec"
 )
 
-// TestPanicGoesThrough: a panic of the reduction function is passed on unchanged.
-func TestPanicGoesThrough(t *testing.T) {
+// TestPanicOfReduction: a panic of the reduction function is passed on unchanged.
+func TestPanicOfReduction(t *testing.T) {
 	defer func() {
 		if v := recover(); v != "on purpose" {
 			t.Errorf("recovered %v", v)

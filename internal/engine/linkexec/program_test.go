@@ -8,9 +8,9 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// TestCompileRing compares the program of rank 1 of 4 with one worked out by
-// hand from the paper: in round k of the first three it sends chunk 1-k and
-// reduces chunk -k, in the others it sends chunk 2-k and receives chunk 1-k.
+// TestCompileRing compares the program of rank 1 of 4 with the paper: in round k of the first three
+// it sends chunk 1-k and reduces chunk -k, in the others it sends chunk 2-k and receives chunk
+// 1-k.
 func TestCompileRing(t *testing.T) {
 	g := Compile(plan.RingAllReduce(1, 4), 4)
 	type row struct {
@@ -19,7 +19,7 @@ func TestCompileRing(t *testing.T) {
 		waits int32
 		next  []int32
 	}
-	// A move that overwrites a chunk waits for the send that reads it, and for
+	// A move that overwrites a chunk depends on the send that reads it, and on
 	// the move that has written it.
 	want := []row{
 		{"send Data[1:2] to rank 2", 0, 0, []int32{7}},
@@ -55,9 +55,8 @@ func TestCompileRing(t *testing.T) {
 	}
 }
 
-// TestDependenciesAreEnough: whenever a move writes what another touches, there
-// is a way from the first to the second, so that no order in which moves
-// become ready changes what they see.
+// TestDependenciesAreEnough: of two moves that conflict, the later one depends on the earlier one,
+// directly or through others, so the order in which moves become ready does not change results.
 func TestDependenciesAreEnough(t *testing.T) {
 	for _, kind := range plan.Collectives() {
 		for _, a := range plan.Algorithms(kind) {
@@ -110,7 +109,7 @@ func ordered(g *Program) error {
 	return nil
 }
 
-// conflict reports whether one of two moves writes what the other touches.
+// conflict reports whether one of two moves writes memory that the other uses.
 func conflict(a, b *plan.Move) bool {
 	touches := func(m *plan.Move) []plan.Span { return []plan.Span{m.Dst, m.A, m.B} }
 	for _, pair := range [][2]*plan.Move{{a, b}, {b, a}} {
@@ -124,9 +123,9 @@ func conflict(a, b *plan.Move) bool {
 	return false
 }
 
-// TestMessagesArePaired: the k-th message that a rank sends to another is as
-// long as the k-th that this takes from it.
-func TestMessagesArePaired(t *testing.T) {
+// TestStepsArePaired: the k-th step that a rank sends to another is as long as the k-th step that
+// the other receives from it.
+func TestStepsArePaired(t *testing.T) {
 	for _, kind := range plan.Collectives() {
 		for _, a := range plan.Algorithms(kind) {
 			for size := 1; size <= 7; size++ {

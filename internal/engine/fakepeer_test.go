@@ -10,16 +10,16 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A puppet is a peer of an engine that does what the test says, and notes what
-// it hears.
-type puppet struct {
+// A fakePeer is a peer of an engine whose frames the test sends. It records the frames of the
+// engine.
+type fakePeer struct {
 	t    testing.TB
 	rank int
 	link *link.Link // its own
 	in   chan heard
 }
 
-// heard is a frame that has come to a puppet.
+// heard is a frame that a fakePeer has received.
 type heard struct {
 	kind    string
 	step    wire.Step
@@ -33,49 +33,49 @@ type heard struct {
 	err     error
 }
 
-// note drops what the test does not look at.
-func (p *puppet) note(h heard) {
+// note records a frame, or drops it if the test reads none.
+func (p *fakePeer) note(h heard) {
 	select {
 	case p.in <- h:
 	default:
 	}
 }
 
-func (p *puppet) Message(l *link.Link, m wire.Message, b []byte) {
+func (p *fakePeer) Message(l *link.Link, m wire.Message, b []byte) {
 	l.Consumed(wire.Messages, len(b))
 	p.note(heard{kind: "message", payload: append([]byte{}, b...)})
 }
 
-func (p *puppet) Claim(*link.Link, wire.Message) (uint64, bool) { return 0, false }
+func (p *fakePeer) Claim(*link.Link, wire.Message) (uint64, bool) { return 0, false }
 
-func (p *puppet) Step(l *link.Link, s wire.Step, b []byte) {
+func (p *fakePeer) Step(l *link.Link, s wire.Step, b []byte) {
 	l.Consumed(wire.Collectives, len(b))
 	p.note(heard{kind: "step", step: s, payload: append([]byte{}, b...)})
 }
 
-func (p *puppet) Offer(_ *link.Link, o wire.Offer) { p.note(heard{kind: "offer", offer: o}) }
-func (p *puppet) OfferGrant(_ *link.Link, g wire.OfferGrant) {
+func (p *fakePeer) Offer(_ *link.Link, o wire.Offer) { p.note(heard{kind: "offer", offer: o}) }
+func (p *fakePeer) OfferGrant(_ *link.Link, g wire.OfferGrant) {
 	p.note(heard{kind: "offer grant", grant: g})
 }
-func (p *puppet) OfferRefuse(_ *link.Link, r wire.OfferRefuse) {
+func (p *fakePeer) OfferRefuse(_ *link.Link, r wire.OfferRefuse) {
 	p.note(heard{kind: "refusal", refuse: r})
 }
-func (p *puppet) StepOffer(_ *link.Link, s wire.Step) { p.note(heard{kind: "step offer", step: s}) }
-func (p *puppet) StepGrant(_ *link.Link, s wire.Step) { p.note(heard{kind: "step grant", step: s}) }
-func (p *puppet) Probe(_ *link.Link, q wire.Probe) {
+func (p *fakePeer) StepOffer(_ *link.Link, s wire.Step) { p.note(heard{kind: "step offer", step: s}) }
+func (p *fakePeer) StepGrant(_ *link.Link, s wire.Step) { p.note(heard{kind: "step grant", step: s}) }
+func (p *fakePeer) Probe(_ *link.Link, q wire.Probe) {
 	p.note(heard{kind: "probe", step: wire.Step{Call: q.Call}})
 }
-func (p *puppet) Where(_ *link.Link, w wire.Where) { p.note(heard{kind: "where", where: w}) }
-func (p *puppet) Revoke(_ *link.Link, r wire.Revoke, _ string) {
+func (p *fakePeer) Where(_ *link.Link, w wire.Where) { p.note(heard{kind: "where", where: w}) }
+func (p *fakePeer) Revoke(_ *link.Link, r wire.Revoke, _ string) {
 	p.note(heard{kind: "revoke", revoke: r})
 }
-func (p *puppet) Failed(*link.Link, wire.Failed, string) {}
-func (p *puppet) Closed(_ *link.Link, c wire.Closed)     { p.note(heard{kind: "closed", closed: c}) }
-func (p *puppet) Left(*link.Link)                        { p.note(heard{kind: "left"}) }
-func (p *puppet) Lost(_ *link.Link, err error)           { p.note(heard{kind: "lost", err: err}) }
+func (p *fakePeer) Failed(*link.Link, wire.Failed, string) {}
+func (p *fakePeer) Closed(_ *link.Link, c wire.Closed)     { p.note(heard{kind: "closed", closed: c}) }
+func (p *fakePeer) Left(*link.Link)                        { p.note(heard{kind: "left"}) }
+func (p *fakePeer) Lost(_ *link.Link, err error)           { p.note(heard{kind: "lost", err: err}) }
 
-// expect returns the next frame of a kind; others are passed over.
-func (p *puppet) expect(kind string) heard {
+// expect returns the next frame of a kind and skips others.
+func (p *fakePeer) expect(kind string) heard {
 	p.t.Helper()
 	for {
 		select {
@@ -84,20 +84,20 @@ func (p *puppet) expect(kind string) heard {
 				return h
 			}
 		case <-time.After(time.Minute):
-			p.t.Fatalf("rank %d does not hear a %s", p.rank, kind)
+			p.t.Fatalf("rank %d does not receive a %s", p.rank, kind)
 		}
 	}
 }
 
-// credit takes credit for a payload, for which it may have to wait.
-func (p *puppet) credit(class wire.Class, n int) {
+// credit waits for the credit for a payload, and takes it.
+func (p *fakePeer) credit(class wire.Class, n int) {
 	p.t.Helper()
 	until(p.t, "credit", func() bool { return p.link.TakeCredit(class, n) })
 }
 
-// onStage makes an engine, which is rank 0 of n, and puppets for the others.
-// Lost gets why the engine's links end.
-func onStage(t testing.TB, n int) (w *world, puppets []*puppet, lost chan error) {
+// newFakePeers returns a world with one engine, rank 0 of n, and fake peers for the others. Lost
+// gets the errors of the links of the engine.
+func newFakePeers(t testing.TB, n int) (w *world, peers []*fakePeer, lost chan error) {
 	t.Helper()
 	pool, err := bufpool.New(bufpool.Config{})
 	if err != nil {
@@ -106,17 +106,17 @@ func onStage(t testing.TB, n int) (w *world, puppets []*puppet, lost chan error)
 	lost = make(chan error, 100)
 	e := New(Config{})
 	w = &world{pool: pool, engines: []*Engine{e}, lost: lost, links: [][]*link.Link{make([]*link.Link, n)}, comms: make([]*Comm, 1)}
-	puppets = make([]*puppet, n)
+	peers = make([]*fakePeer, n)
 	for rank := 1; rank < n; rank++ {
 		ends := overMem(t, 2)
 		a, b := connect(t, ends[0], ends[1])
-		p := &puppet{t: t, rank: rank, in: make(chan heard, 1<<16)}
+		p := &fakePeer{t: t, rank: rank, in: make(chan heard, 1<<16)}
 		w.links[0][rank] = w.link(t, 0, rank, a)
 		if p.link, err = link.New(t.Context(), b, p, link.Config{}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(p.link.Abort)
-		puppets[rank] = p
+		peers[rank] = p
 	}
 	self := overMem(t, 2)
 	a, b := connect(t, self[0], self[1])
@@ -128,18 +128,18 @@ func onStage(t testing.TB, n int) (w *world, puppets []*puppet, lost chan error)
 			l.Abort()
 		}
 	})
-	return w, puppets, lost
+	return w, peers, lost
 }
 
-// workOf is the work that rank 0 of all does.
+// workOf returns the work of rank 0.
 func (w *world) workOf(ch choice, data []byte) exec.Work { return w.work0(len(w.links[0]), ch, data) }
 
-// work0 is the work that rank 0 of n does.
+// work0 returns the work of rank 0 of n.
 func (w *world) work0(n int, ch choice, data []byte) exec.Work {
 	return (&world{links: make([][]*link.Link, n), pool: w.pool}).work(0, ch, data)
 }
 
-// newSink is a place for a payload of which the puppet need not hear.
+// newSink returns a sink for a payload that nothing waits for.
 func newSink(n int) *link.Sink { return &link.Sink{Dst: make([]byte, n), Owner: deaf{}} }
 
 type deaf struct{}
