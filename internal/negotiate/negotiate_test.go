@@ -226,7 +226,7 @@ func (p *member) sum(ctx context.Context, count int) error {
 	task := selector.Shape{Kind: plan.AllReduce, Type: uint8(kernel.Uint8), Op: uint8(kernel.Sum), Elem: 1, Count: count}
 	work := exec.Work{
 		Schedule: p.Selector.Schedule(&task),
-		Data:   bytes.Repeat([]byte{byte(p.Rank + 1)}, count), Reduce: kernel.Reducer(kernel.Uint8, kernel.Sum),
+		Data:     bytes.Repeat([]byte{byte(p.Rank + 1)}, count), Reduce: kernel.Reducer(kernel.Uint8, kernel.Sum),
 	}
 	op, err := p.Comm.Start(&work)
 	if err == nil {
