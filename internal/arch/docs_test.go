@@ -60,9 +60,9 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// docs/architecture.md tells of every package.
+// docs/internals.md describes every package.
 func TestArchitectureIsComplete(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(rootDir(t), "docs", "architecture.md"))
+	text, err := os.ReadFile(filepath.Join(rootDir(t), "docs", "internals.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,14 +71,14 @@ func TestArchitectureIsComplete(t *testing.T) {
 			continue
 		}
 		if !strings.Contains(string(text), "`"+dir+"`") {
-			t.Errorf("docs/architecture.md does not tell what `%s` is for", dir)
+			t.Errorf("docs/internals.md does not describe `%s`", dir)
 		}
 	}
 }
 
-// The tests that docs/architecture.md names are there.
+// The tests that docs/internals.md names exist.
 func TestNamedTestsExist(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(rootDir(t), "docs", "architecture.md"))
+	text, err := os.ReadFile(filepath.Join(rootDir(t), "docs", "internals.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 	for _, m := range named {
 		if !have[m[2]+" "+m[1]] {
-			t.Errorf("docs/architecture.md names %s of %s, which does not exist", m[1], m[2])
+			t.Errorf("docs/internals.md names %s of %s, which does not exist", m[1], m[2])
 		}
 	}
 }
