@@ -38,7 +38,7 @@ type Entry struct {
 var (
 	ErrNotFormed = errors.New("the world has not formed")
 	ErrFormed    = errors.New("the world has formed already")
-	ErrReused    = errors.New("a node id is never used twice")
+	ErrReused    = errors.New("this node ID was used before")
 	ErrUnknown   = errors.New("no such node in the view")
 	ErrAddress   = errors.New("no address at which others can dial the node")
 )

@@ -210,7 +210,7 @@ func TestManyHaveLeft(t *testing.T) {
 	var mu sync.Mutex
 	var lacking []string
 	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
-		if line := string(p); strings.Contains(line, "no shared memory") {
+		if line := string(p); strings.Contains(line, "without shared memory") {
 			mu.Lock()
 			defer mu.Unlock()
 			lacking = append(lacking, line)
@@ -245,7 +245,7 @@ func TestSpare(t *testing.T) {
 	waits := make(chan struct{})
 	var once sync.Once
 	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
-		if line := string(p); strings.Contains(line, "linked") && strings.Contains(line, "spare=true") {
+		if line := string(p); strings.Contains(line, "has links to the world") && strings.Contains(line, "spare=true") {
 			once.Do(func() { close(waits) })
 		}
 		return len(p), nil

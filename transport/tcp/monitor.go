@@ -35,7 +35,7 @@ type sample struct {
 // the goroutine of [Transport.monitor] uses it.
 type pathMonitor struct {
 	flow     *subflow
-	sent     uint64 // sender.sent at the last sample
+	sent     uint64 // sender.sent at the last sample; guarded by sender.mu
 	last     sample
 	advanced time.Time // last sample with progress, or with the socket idle
 	sound    time.Time // last sample without timeout recovery
@@ -97,7 +97,7 @@ func (s *sender) sample(now time.Time) (lossy, stalled bool) {
 		return false, false
 	}
 	if flow != m.flow {
-		*m = pathMonitor{flow: flow, sent: m.sent, migrated: m.migrated}
+		m.reset(flow)
 	}
 	switch {
 	case flow.unconfirmed.Load():
@@ -114,6 +114,12 @@ func (s *sender) sample(now time.Time) (lossy, stalled bool) {
 		return false, false
 	}
 	return m.observe(p, now)
+}
+
+// reset begins to monitor another subflow. It does not touch sent, which the lock of the sender guards.
+func (m *pathMonitor) reset(flow *subflow) {
+	m.flow, m.last, m.loss = flow, sample{}, lossDetector{}
+	m.advanced, m.sound = time.Time{}, time.Time{}
 }
 
 // observe records a sample and returns the results of sender.sample.
