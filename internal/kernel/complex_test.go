@@ -25,8 +25,9 @@ func TestComplexProduct(t *testing.T) {
 	}
 	want := make([]complex128, n)
 	for i := range n {
-		ac, bd := real(a[i])*real(b[i]), imag(a[i])*imag(b[i])
-		ad, bc := real(a[i])*imag(b[i]), imag(a[i])*real(b[i])
+		// The conversions keep the compiler from fusing a product with the addition.
+		ac, bd := float64(real(a[i])*real(b[i])), float64(imag(a[i])*imag(b[i]))
+		ad, bc := float64(real(a[i])*imag(b[i])), float64(imag(a[i])*real(b[i]))
 		want[i] = complex(quiet(ac-bd), quiet(ad+bc))
 	}
 	prod := Reducer(Complex128, Prod)

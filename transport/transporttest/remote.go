@@ -148,12 +148,16 @@ func testRemoteRevoke(x *check) {
 		key := g.Key()
 		var over atomic.Bool
 		var writers sync.WaitGroup
+		var once sync.Once
+		wrote := make(chan struct{})
 		for range 2 {
 			writers.Go(func() {
 				for !over.Load() && p.write(key, 0, size, 1) == nil {
+					once.Do(func() { close(wrote) })
 				}
 			})
 		}
+		x.await(wrote, "a write under the grant") // The next one is most likely in progress.
 		revoke := "Revoke"
 		if round%2 == 0 {
 			g.Revoke()
