@@ -80,9 +80,9 @@ func attackOneWay(t *testing.T, rng *rand.Rand) {
 // for longer than the heartbeat timeout.
 func attackFlap(t *testing.T, rng *rand.Rand) {
 	n := testhost.New(t, 4, testhost.IPv4)
-	// QUIC and TCP double the pause before they send a lost packet again, which can
-	// span more than one outage, and a busy machine adds to that.
-	const timeout = 6 * time.Second
+	// QUIC and TCP double the pause before they send a lost packet again, which can span
+	// several outages, all eight seconds of them together.
+	const timeout = 9 * time.Second
 	w := newWorld(t, rng, farTransports(rng), fmt.Sprint("NEXAR_HEARTBEAT_TIMEOUT_SECS=", timeout.Seconds()))
 	w.onHosts(n, arguments{})
 	i := 1 + rng.IntN(3)
