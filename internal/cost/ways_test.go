@@ -18,7 +18,7 @@ type lister interface {
 // listers are Tuners of all kinds for so many ranks.
 func listers(size int) map[string]lister {
 	return map[string]lister{
-		"memory": New(Local()), "network": New(TCP(true)), "board": NewShared(Host(64<<10, 0)),
+		"memory": New(Local()), "network": New(TCP(true)), "shared memory": NewShared(Host(64<<10, 0)),
 		"hosts": NewOnHosts(Pipes(), TCP(false), alike(true, 2, size/2)),
 	}
 }
@@ -39,7 +39,7 @@ func TestWaysBeginWithTheChoice(t *testing.T) {
 				indices := make(map[int]bool)
 				for _, w := range ways {
 					indices[w.Index] = true
-					if !w.Algorithm.Fits(size) || n.Ordered && !w.Algorithm.Ordered || w.Algorithm.Shared && name != "board" {
+					if !w.Algorithm.Fits(size) || n.Ordered && !w.Algorithm.Ordered || w.Algorithm.Shared && name != "shared memory" {
 						t.Errorf("%s: %+v: %s is no way", name, n, w.Algorithm.Name)
 					}
 				}
@@ -52,7 +52,7 @@ func TestWaysBeginWithTheChoice(t *testing.T) {
 }
 
 // TestWaysAreAll: over links those are left out that need shared memory, those
-// for fewer ranks and those that keep no order, and on a board those that cannot
+// for fewer ranks and those that keep no order, and in shared memory those that cannot
 // be cut.
 func TestWaysAreAll(t *testing.T) {
 	for _, test := range []struct {
@@ -64,8 +64,8 @@ func TestWaysAreAll(t *testing.T) {
 			[]string{"circulant", "direct", "flat", "ordered", "rabenseifner", "recursive-doubling", "ring"}},
 		{"network", Need{Collective: plan.AllReduce, Size: 16, Bytes: 1 << 20, Ordered: true},
 			[]string{"ordered", "rabenseifner", "recursive-doubling"}},
-		{"board", Need{Collective: plan.Broadcast, Size: 6, Bytes: 8}, []string{"binomial", "chain", "flat", "scatter-ring"}},
-		{"board", Need{Collective: plan.AllToAll, Size: 4, Bytes: 1 << 20, Blocks: true}, []string{"flat", "pairwise"}},
+		{"shared memory", Need{Collective: plan.Broadcast, Size: 6, Bytes: 8}, []string{"binomial", "chain", "flat", "scatter-ring"}},
+		{"shared memory", Need{Collective: plan.AllToAll, Size: 4, Bytes: 1 << 20, Blocks: true}, []string{"flat", "pairwise"}},
 		{"hosts", Need{Collective: plan.Barrier, Size: 4}, []string{"dissemination", "hosts-leader", "two-phase"}},
 	} {
 		var got []string
@@ -107,7 +107,7 @@ func TestWayTakesTheChannelsItIsGiven(t *testing.T) {
 		if !okOne || !okMany || one.Channels != 1 {
 			t.Fatalf("%s: a ring on one channel is %+v", name, one)
 		}
-		if name == "board" {
+		if name == "shared memory" {
 			if many.Channels != 1 || many.Seconds != one.Seconds {
 				t.Errorf("%s: a ring on 64 channels is %+v", name, many)
 			}

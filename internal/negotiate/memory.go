@@ -89,7 +89,7 @@ func (m *memory) level() uint8 {
 	return shared
 }
 
-// config configures the board in a part. The board releases the memory.
+// config returns the configuration of the shared memory in a part. The [shmexec.Memory] releases the areas.
 func (m *memory) config(cfg Config, part, processors int) shmexec.Config {
 	c := shmexec.Config{
 		Rank: cfg.Rank, Sleep: m.via.FutexWait, Wake: m.via.FutexWake, SameProcess: cfg.SameProcess, Processors: processors,

@@ -156,7 +156,7 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	b := shmexec.New(mem.config(cfg, r.Part, int(cost.Scarcity(int(scarcity)))))
 	cfg.Comm.UseExecutor(exec.Shared, b.Executor)
 	cfg.Comm.SetPlace(b.Place())
-	cfg.Selector.UseBoard(b)
+	cfg.Selector.UseSharedMemory(b)
 	return r, nil
 }
 

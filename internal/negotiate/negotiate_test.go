@@ -289,7 +289,7 @@ func choicesOf(p *member) (list []string) {
 
 // requireSame checks that all members have made the same choices and have the same
 // part, or all none.
-func requireSame(t *testing.T, members []*member, onBoard bool) {
+func requireSame(t *testing.T, members []*member, inSharedMemory bool) {
 	t.Helper()
 	want := choicesOf(members[0])
 	for rank, p := range members {
@@ -298,8 +298,8 @@ func requireSame(t *testing.T, members []*member, onBoard bool) {
 				t.Errorf("rank %d: %s\nrank 0: %s", rank, got, want[i])
 			}
 		}
-		if p.part != members[0].part || (p.part != NoPart) != onBoard || p.isSharing() != onBoard {
-			t.Errorf("rank %d has part %d, rank 0 part %d; in shared memory: %v, want %v", rank, p.part, members[0].part, p.isSharing(), onBoard)
+		if p.part != members[0].part || (p.part != NoPart) != inSharedMemory || p.isSharing() != inSharedMemory {
+			t.Errorf("rank %d has part %d, rank 0 part %d; in shared memory: %v, want %v", rank, p.part, members[0].part, p.isSharing(), inSharedMemory)
 		}
 	}
 }
@@ -309,9 +309,9 @@ func requireSame(t *testing.T, members []*member, onBoard bool) {
 func TestRun(t *testing.T) {
 	full := AreaSize()
 	for name, test := range map[string]struct {
-		sizes   []int
-		class   transport.Class
-		onBoard bool
+		sizes          []int
+		class          transport.Class
+		inSharedMemory bool
 	}{
 		"memory, 2 ranks":            {[]int{full, full}, transport.ClassMemory, true},
 		"memory, 5 ranks":            {[]int{full, full, full, full, full}, transport.ClassMemory, true},
@@ -328,7 +328,7 @@ func TestRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, test.sizes...)
 			members := w.run(t, 7, ranks(len(test.sizes)), test.class)
-			requireSame(t, members, test.onBoard)
+			requireSame(t, members, test.inSharedMemory)
 			sumAll(t, members)
 			closeAll(members)
 		})

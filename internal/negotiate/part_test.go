@@ -66,9 +66,9 @@ func TestPartsAreCleared(t *testing.T) {
 		for _, nodes := range [][]int{{0, 1}, {2, 0}, {1, 2}, {0, 1, 2}, {2, 1, 0}} {
 			id++
 			members := w.run(t, id, nodes, transport.ClassMemory)
-			onBoard := members[0].part != NoPart
-			requireSame(t, members, onBoard)
-			if onBoard && round > 0 {
+			inSharedMemory := members[0].part != NoPart
+			requireSame(t, members, inSharedMemory)
+			if inSharedMemory && round > 0 {
 				again++
 			}
 			sumAll(t, members, 1, 5000)

@@ -58,12 +58,12 @@ const (
 	// sharedBriefBytes is the BriefBytes of the executor in shared memory.
 	sharedBriefBytes = 32 << 10
 	// sharedLinksFrom is its LinksFrom for ranks of one process. There a long message over
-	// links is copied once, from one vector to the other, and on a board twice.
+	// links is copied once, from one vector to the other, and in shared memory twice.
 	sharedLinksFrom = 1 << 20
 )
 
-// onBoard is the executor in the shared memory of a board.
-func onBoard(rank, size int, b *shmexec.Memory) *Executor {
+// inSharedMemory is the executor in shared memory.
+func inSharedMemory(rank, size int, b *shmexec.Memory) *Executor {
 	x := &Executor{
 		ID: exec.Shared, Tuner: cost.NewShared(cost.Host(b.PieceBytes(), b.Processors())),
 		Compile:    func(a plan.Algorithm, root int, _ bool) any { return shmexec.Compile(a.Plans(size, root), rank) },

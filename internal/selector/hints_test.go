@@ -69,8 +69,8 @@ func TestHintsAndOthers(t *testing.T) {
 		t.Error("a hint overrides a pin")
 	}
 	pin(t, s)
-	s.UseBoard(newBoard(4))
+	s.UseSharedMemory(newMemory(4))
 	if first := s.Ways(plan.AllReduce, 4000, false)[0]; first.Index != ring || first.Executor != exec.Shared && first.Executor != exec.Links {
-		t.Errorf("with a board the first way is %+v, want the ring", first)
+		t.Errorf("with shared memory the first way is %+v, want the ring", first)
 	}
 }

@@ -64,18 +64,18 @@ func TestPinsOverLinks(t *testing.T) {
 	}
 }
 
-// TestPinsOnABoard: a pin without channels runs on the board if it can, one with channels
+// TestPinsInSharedMemory: a pin without channels runs in shared memory if it can, one with channels
 // runs over links.
-func TestPinsOnABoard(t *testing.T) {
+func TestPinsInSharedMemory(t *testing.T) {
 	ring := index(t, plan.AllReduce, "ring")
 	s := newSelector(t, 4)
-	s.UseBoard(newBoard(4))
+	s.UseSharedMemory(newMemory(4))
 	pin(t, s, "all_reduce=ring")
 	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) != ring|sharedBit || w.Executor != exec.Shared {
 		t.Errorf("a ring: plan %d", w.Call.Plan)
 	}
 	if w := s.Schedule(new(sum(2 << 30))); int(w.Call.Plan) != ring || w.Executor != exec.Links {
-		t.Errorf("a ring of a vector that is too long for the board: plan %d", w.Call.Plan)
+		t.Errorf("a ring of a vector that is too long for shared memory: plan %d", w.Call.Plan)
 	}
 	pin(t, s, "all_reduce=ring/1")
 	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) != ring || w.Executor != exec.Links || w.Channels != 1 {
@@ -142,7 +142,7 @@ func TestMalformedPins(t *testing.T) {
 // the new ones, and later ones have the new pins.
 func TestPinsChangeConcurrently(t *testing.T) {
 	s := newSelector(t, 4)
-	s.UseBoard(newBoard(4))
+	s.UseSharedMemory(newMemory(4))
 	ring, direct := index(t, plan.AllReduce, "ring"), index(t, plan.AllReduce, "direct")
 	pin(t, s, "all_reduce=ring")
 	var all sync.WaitGroup

@@ -20,10 +20,10 @@ func newSelector(t *testing.T, size int) *Selector {
 	return New(0, size, pool, cost.New(cost.Local()))
 }
 
-// newBoard returns the board of ranks in processes of their own.
-func newBoard(size int) *shmexec.Memory { return boardOf(size, false) }
+// newMemory returns the shared memory of ranks in separate processes.
+func newMemory(size int) *shmexec.Memory { return memoryOf(size, false) }
 
-func boardOf(size int, sameProcess bool) *shmexec.Memory {
+func memoryOf(size int, sameProcess bool) *shmexec.Memory {
 	areas := make([][]byte, size)
 	for i := range areas {
 		areas[i] = make([]byte, shmexec.AreaSize(64<<10))
@@ -36,18 +36,18 @@ func sum(count int) Shape {
 }
 
 // TestRecipeFitsTheTask: the fingerprint has the call and the choice, and a vector is cut into
-// pieces that fit the board.
+// pieces that fit the shared memory.
 func TestRecipeFitsTheTask(t *testing.T) {
 	s := newSelector(t, 4)
 	w := s.Schedule(new(sum(1000)))
 	if w.Executor != exec.Links || w.Call.Count != 1000 || w.Call.Kind != uint8(plan.AllReduce) || int(w.Call.Channels) != w.Channels {
 		t.Errorf("over links: %+v", w)
 	}
-	s.UseBoard(newBoard(4))
+	s.UseSharedMemory(newMemory(4))
 	for _, count := range []int{1, 1000, 10 << 20} {
 		w := s.Schedule(new(sum(count)))
 		if w.Executor != exec.Shared || w.Call.Plan&sharedBit == 0 || int(w.Call.Channels) != w.Channels {
-			t.Errorf("on a board: %+v", w)
+			t.Errorf("in shared memory: %+v", w)
 		}
 		if pieces := w.Plan.(*shmexec.Program).Pieces(w.Layout, 64<<10); pieces != w.Channels {
 			t.Errorf("%d elements in %d pieces, want %d", count, w.Channels, pieces)
@@ -57,7 +57,7 @@ func TestRecipeFitsTheTask(t *testing.T) {
 		}
 	}
 	if w := s.Schedule(new(sum(2 << 30))); w.Executor != exec.Links {
-		t.Errorf("a vector that is too long for a board has %d pieces", w.Channels)
+		t.Errorf("a vector that is too long for shared memory has %d pieces", w.Channels)
 	}
 }
 
@@ -65,12 +65,12 @@ func TestRecipeFitsTheTask(t *testing.T) {
 // the model, unless a pin says otherwise.
 func TestSameProcess(t *testing.T) {
 	s := newSelector(t, 4)
-	s.UseBoard(boardOf(4, true))
+	s.UseSharedMemory(memoryOf(4, true))
 	shape := func(bytes int) *Shape { return &Shape{Kind: plan.AllToAll, Elem: 4, Count: bytes / 16, Blocks: true} }
 	isShared := func(bytes int) bool { return s.Schedule(shape(bytes)).Executor == exec.Shared }
 	for bytes, want := range map[int]bool{8: true, sharedLinksFrom / 2: true, 16 << 20: false} {
 		if got := isShared(bytes); got != want {
-			t.Errorf("%d bytes on the board: %t, want %t", bytes, got, want)
+			t.Errorf("%d bytes in shared memory: %t, want %t", bytes, got, want)
 		}
 		ways := s.Ways(plan.AllToAll, bytes, false)
 		for _, w := range ways[1:] {
@@ -81,7 +81,7 @@ func TestSameProcess(t *testing.T) {
 	}
 	pin(t, s, "all_to_all=pairwise")
 	if !isShared(16 << 20) {
-		t.Error("a collective that is pinned on the board runs over links")
+		t.Error("a collective that is pinned in shared memory runs over links")
 	}
 }
 

@@ -79,8 +79,10 @@ func (s *Selector) UseExecutor(x *Executor) {
 	s.change(func(how *settings) { how.preferred = x })
 }
 
-// UseBoard prefers the executor on a board, as UseExecutor does.
-func (s *Selector) UseBoard(b *shmexec.Memory) { s.UseExecutor(onBoard(s.rank, s.size, b)) }
+// UseSharedMemory prefers the executor in shared memory, as UseExecutor does.
+func (s *Selector) UseSharedMemory(b *shmexec.Memory) {
+	s.UseExecutor(inSharedMemory(s.rank, s.size, b))
+}
 
 // UseHosts sets which ranks are on one host, for the algorithms that need it.
 func (s *Selector) UseHosts(h plan.Hosts) { s.change(func(how *settings) { how.hosts = h }) }

@@ -28,15 +28,15 @@ func nameOf(w Choice) string {
 	return fmt.Sprintf("%s/%d", w.Algorithm.Name, w.Channels)
 }
 
-// TestWaysBeginWithTheChoice: for all collectives and lengths, with and without a board and
+// TestWaysBeginWithTheChoice: for all collectives and lengths, with and without shared memory and
 // pins, the first choice is that of the schedule of such a call, and every choice that is
 // listed can be pinned.
 func TestWaysBeginWithTheChoice(t *testing.T) {
 	const size = 4
-	for _, onBoard := range []bool{false, true} {
+	for _, inSharedMemory := range []bool{false, true} {
 		s := newSelector(t, size)
-		if onBoard {
-			s.UseBoard(newBoard(size))
+		if inSharedMemory {
+			s.UseSharedMemory(newMemory(size))
 		}
 		for _, k := range plan.Collectives() {
 			for bytes := 64; bytes <= 16<<20; bytes *= 16 {
@@ -72,12 +72,12 @@ func compare(t *testing.T, number uint8, way Choice) {
 	}
 }
 
-// TestWaysAreInOrder: after the first, choices are in the order of their cost, on the board and
+// TestWaysAreInOrder: after the first, choices are in the order of their cost, in shared memory and
 // over links, and all differ.
 func TestWaysAreInOrder(t *testing.T) {
 	s := newSelector(t, 4)
 	links := len(s.Ways(plan.AllReduce, 1<<20, false))
-	s.UseBoard(newBoard(4))
+	s.UseSharedMemory(newMemory(4))
 	for _, pinned := range [][]string{nil, {"all_reduce=ring/64"}, {"all_reduce=direct"}} {
 		pin(t, s, pinned...)
 		ways := s.Ways(plan.AllReduce, 1<<20, false)
@@ -94,18 +94,18 @@ func TestWaysAreInOrder(t *testing.T) {
 		}
 		slices.Sort(names)
 		if len(slices.Compact(names)) != len(ways) || len(ways)-shared != links || shared < 4 {
-			t.Errorf("%v: %v, %d on the board", pinned, names, shared)
+			t.Errorf("%v: %v, %d in shared memory", pinned, names, shared)
 		}
 	}
 }
 
-// TestWaysOfLongVectors: a vector that is too long for the board has no choice on it.
+// TestWaysOfLongVectors: a vector that is too long for shared memory has no choice there.
 func TestWaysOfLongVectors(t *testing.T) {
 	s := newSelector(t, 2)
-	s.UseBoard(newBoard(2))
+	s.UseSharedMemory(newMemory(2))
 	for _, w := range s.Ways(plan.AllReduce, 1<<40, false) {
 		if w.Executor == exec.Shared {
-			t.Errorf("%s is on the board", nameOf(w))
+			t.Errorf("%s is in shared memory", nameOf(w))
 		}
 	}
 }
