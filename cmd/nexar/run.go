@@ -197,7 +197,7 @@ func (f *runFlags) checkPart(given func(string) bool) error {
 	}
 	switch {
 	case os.Getenv("NEXAR_CLUSTER_TOKEN") == "":
-		return usagef("NEXAR_CLUSTER_TOKEN is not set: --seed needs the token that 'nexar seed' was started with or printed")
+		return usagef("NEXAR_CLUSTER_TOKEN is not set: the seed (--seed, NEXAR_SEEDS) needs the token that 'nexar seed' was started with or printed")
 	case f.first < 0:
 		return usagef("--first-rank %d: must not be negative", f.first)
 	case given("world") && f.world < f.first+f.count:
