@@ -32,7 +32,7 @@ func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
 		return nil, opError("algorithms", err)
 	}
 	var list []Algorithm
-	for _, w := range c.selector.Ways(kind, bytes, c.canonical(kind)) {
+	for _, w := range c.selector.Choices(kind, bytes, c.canonical(kind)) {
 		list = append(list, Algorithm{w.Algorithm.Name, w.Channels, w.Executor == exec.Shared, time.Duration(w.Seconds * float64(time.Second))})
 	}
 	return list, nil

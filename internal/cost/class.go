@@ -5,7 +5,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// NetworkOf returns the model of paths of a class, if the class has one.
+// NetworkOf returns the model of a path class. It reports false for a class without a model.
 func NetworkOf(c transport.Class) (n Network, ok bool) {
 	switch c {
 	case transport.ClassMemory:

@@ -8,8 +8,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestClassesGetSlower: each class has a slower network than the one before, for short
-// messages and for long ones.
+// TestClassesGetSlower: each class has a slower network than the previous one, for short and
+// for long messages.
 func TestClassesGetSlower(t *testing.T) {
 	for _, c := range []transport.Class{transport.ClassUnknown, transport.ClassQUIC + 1} {
 		if n, ok := NetworkOf(c); ok {
@@ -26,8 +26,8 @@ func TestClassesGetSlower(t *testing.T) {
 	}
 }
 
-// TestSlowestClassCounts: ranks choose by the slowest class of any path, and
-// hierarchically only if all ranks of each host share memory.
+// TestSlowestClassCounts: ranks choose by the slowest class of all paths, and hierarchical
+// plans only if all ranks of each host share memory.
 func TestSlowestClassCounts(t *testing.T) {
 	type path struct {
 		class transport.Class

@@ -6,9 +6,8 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// depthSizeMax is the largest number of ranks for which figures come from the
-// plans of all ranks. For more ranks a few plans are sampled, because the first call of a
-// collective evaluates all its algorithms.
+// depthSizeMax is the largest number of ranks whose plans are all evaluated. For more ranks a
+// few plans are sampled, because the first call of a collective evaluates all its algorithms.
 const depthSizeMax = 64
 
 type figureKey struct {
@@ -65,15 +64,15 @@ func samples(a plan.Algorithm, size, root int) (plans []plan.Plan) {
 func depth(a plan.Algorithm, plans []plan.Plan) int {
 	d, err := plan.Depth(plans)
 	if err != nil {
-		panic("tune: " + a.Name + ": " + err.Error())
+		panic("cost: " + a.Name + ": " + err.Error())
 	}
 	return d
 }
 
-// depthBeyond estimates the depth of the plans of many ranks. No single plan shows it: in a
-// chain every rank has two messages, and the last rank waits for all others. Depths are constant
-// or grow with the number of ranks or its logarithm; their growth from 8 to 16 and 32 ranks
-// tells which.
+// depthBeyond estimates the depth of the plans of many ranks. A single plan does not determine
+// it: in a chain every rank has two messages, and the last rank waits for all others. Depths
+// are constant or grow with the number of ranks or its logarithm; their growth from 8 to 16 and
+// 32 ranks distinguishes the three.
 func depthBeyond(a plan.Algorithm, size int) int {
 	var d [3]int
 	for i := range d {

@@ -24,8 +24,8 @@ func TestDepthBeyond(t *testing.T) {
 		forEach(size, func(c plan.Collective, _ int, a plan.Algorithm) {
 			want := depth(a, a.Plans(size, 0))
 			got := measure(c, a, size).depth
-			// Algorithms that treat powers of two apart take a few more
-			// rounds for others.
+			// Algorithms with special cases for powers of two take a few more rounds for other
+			// sizes.
 			if got < 0.8*float64(want)-3 || got > 1.2*float64(want)+3 {
 				t.Errorf("%v/%s of %d ranks: depth %v, want about %d", c, a.Name, size, got, want)
 			}
@@ -33,7 +33,7 @@ func TestDepthBeyond(t *testing.T) {
 	}
 }
 
-// TestFiguresOfManyRanks: the few ranks that are looked at have the most to do.
+// TestFiguresOfManyRanks: the sampled ranks include the busiest.
 func TestFiguresOfManyRanks(t *testing.T) {
 	for _, size := range []int{65, 96, 100} {
 		forEach(size, func(c plan.Collective, _ int, a plan.Algorithm) {
@@ -52,8 +52,7 @@ func TestFiguresOfManyRanks(t *testing.T) {
 	}
 }
 
-// TestMeasureMakesFewPlans bounds the work of the first call of a collective,
-// which every node has to do.
+// TestMeasureMakesFewPlans bounds the work of the first call of a collective on each node.
 func TestMeasureMakesFewPlans(t *testing.T) {
 	for _, size := range []int{1, 2, 8, 64, 65, 256, 1000, 10000} {
 		forEach(size, func(c plan.Collective, _ int, a plan.Algorithm) {
@@ -68,7 +67,7 @@ func TestMeasureMakesFewPlans(t *testing.T) {
 				return p
 			}
 			if size == 10000 && c != plan.AllReduce {
-				return // One collective stands for the others; their plans are long.
+				return // One collective represents the others; their plans are long.
 			}
 			measure(c, a, size)
 			if made > 2*depthSizeMax || largest > 10 {
@@ -115,7 +114,7 @@ func notSingle(c plan.Collective, a plan.Algorithm, size int) string {
 	return ""
 }
 
-// touched are the spans that a move reads or writes.
+// touched returns the spans that a move reads or writes.
 func touched(m plan.Move) []plan.Span {
 	switch m.Kind {
 	case plan.Send:

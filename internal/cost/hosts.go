@@ -6,14 +6,14 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// The classes of pairs of ranks: on one host, or on two.
+// The classes of pairs of ranks: on the same host, or on two.
 const (
 	near = iota
 	far
 	classes
 )
 
-// A hostTuner chooses for ranks on several hosts. It evaluates flat and hierarchical plans alike.
+// A hostTuner chooses for ranks on several hosts, among flat and hierarchical plans.
 type hostTuner struct {
 	nets    [classes]Network
 	hosts   plan.Hosts
@@ -41,11 +41,10 @@ type load struct {
 	reduced, copied          float64
 }
 
-// A row is a chain of messages in which each waits for the one before it: their number and their
-// bytes.
+// A row is a chain of dependent messages: their number and their bytes.
 type row struct{ messages, carried [classes]float64 }
 
-// The lengths of vectors that the longest rows are computed for, in bytes.
+// The lengths of vectors, in bytes, for which the longest rows are computed.
 const (
 	shortVector = 1 << 10
 	longVector  = 4 << 20
@@ -59,7 +58,7 @@ func (t *hostTuner) cheapest(i int, a plan.Algorithm, n Need) (best Choice, ok b
 	f := t.figuresOf(i, a, n)
 	best = Choice{Index: i, Algorithm: a, Channels: 1, Seconds: t.time(&f, n, 1)}
 	if n.Blocks && !f.single {
-		return best, true // Only whole blocks lie side by side.
+		return best, true // Only whole blocks are contiguous.
 	}
 	for ch := 2; ch <= ChannelsMax; ch *= 2 {
 		if s := t.time(&f, n, ch); s < best.Seconds {
@@ -79,8 +78,8 @@ func (t *hostTuner) figuresOf(i int, a plan.Algorithm, n Need) hostFigures {
 	return f
 }
 
-// time predicts as Tuner.time does, with the paths of both classes. Products are converted here
-// too, so that they are rounded alike on every processor.
+// time predicts the time like Tuner.time, with the paths of both classes. Products are
+// converted, so that they are rounded the same on every processor.
 func (t *hostTuner) time(f *hostFigures, n Need, channels int) float64 {
 	bytes, ch := float64(n.Bytes), float64(channels)
 	var latency, perByte, each [classes]float64
@@ -200,7 +199,7 @@ func (t *hostTuner) rows(h plan.Hosts, a plan.Algorithm, plans []plan.Plan) (row
 	within, between := &t.nets[near], &t.nets[far]
 	found, err := h.Longest(plans, plan.Tolls{Near: short(within), Far: short(between)}, plan.Tolls{Near: long(within), Far: long(between)})
 	if err != nil {
-		panic("tune: " + a.Name + ": " + err.Error())
+		panic("cost: " + a.Name + ": " + err.Error())
 	}
 	for k, r := range found {
 		rows[k] = row{
@@ -211,12 +210,12 @@ func (t *hostTuner) rows(h plan.Hosts, a plan.Algorithm, plans []plan.Plan) (row
 	return rows
 }
 
-// hostsMeasured is the number of hosts, and of ranks on each, from which the rows of larger worlds are
-// extrapolated.
+// hostsMeasured is the number of hosts, and of ranks per host, from which the rows of larger
+// worlds are extrapolated.
 const hostsMeasured = 8
 
-// rowsBeyond estimates the rows of the plans of many ranks, as depthBeyond estimates their depth, by
-// extrapolation from 2, 4 and 8 hosts and from 2, 4 and 8 ranks on each.
+// rowsBeyond estimates the rows of the plans of many ranks, like depthBeyond. It extrapolates
+// from 2, 4 and 8 hosts, and from 2, 4 and 8 ranks per host.
 func (t *hostTuner) rowsBeyond(c plan.Collective, i int) [2]row {
 	hosts, ranks := t.hosts.Count(), t.hosts.Most()
 	flat := i < len(plan.Algorithms(c))
@@ -262,8 +261,8 @@ type sample struct {
 	depth int
 }
 
-// grown extrapolates to n the rows of a, b and c at 2, 4 and 8. The depths tell whether they grow
-// with n or with its logarithm. No value shrinks.
+// grown extrapolates the rows of a, b and c at 2, 4 and 8 to n. The depths decide whether they
+// grow with n or with its logarithm. No value shrinks.
 func grown(a, b, c sample, n int) (rows [2]row) {
 	times := float64(bits.Len(uint(n-1)) - 3)
 	if before, last := b.depth-a.depth, c.depth-b.depth; 2*last > 3*before {

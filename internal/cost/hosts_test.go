@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// world are Hosts of ranks as numerous as shape says, in a row or dealt.
+// world returns Hosts with the numbers of ranks in shape, consecutive or dealt round-robin.
 func world(deal bool, shape ...int) plan.Hosts {
 	var names []string
 	for host, n := range shape {
@@ -29,12 +29,12 @@ func world(deal bool, shape ...int) plan.Hosts {
 	return plan.HostsOf(names)
 }
 
-// alike are Hosts with as many ranks each.
+// alike returns Hosts with the same number of ranks each.
 func alike(deal bool, hosts, ranks int) plan.Hosts {
 	return world(deal, slices.Repeat([]int{ranks}, hosts)...)
 }
 
-// worlds are Hosts of many kinds.
+// worlds returns Hosts of many kinds.
 func worlds() (list []plan.Hosts) {
 	for _, deal := range []bool{false, true} {
 		list = append(list,
@@ -43,7 +43,7 @@ func worlds() (list []plan.Hosts) {
 	return append(list, alike(false, 8, 8), alike(true, 3, 30), alike(false, 30, 5))
 }
 
-// fewWorlds are some of them.
+// fewWorlds returns some of them.
 func fewWorlds() []plan.Hosts {
 	return []plan.Hosts{world(true, 2, 1), alike(false, 4, 4), world(true, 8, 8, 1, 8), alike(false, 9, 8)}
 }
@@ -61,8 +61,8 @@ func TestHostChoicesKeepTheRules(t *testing.T) {
 	}
 }
 
-// TestHostChoicesAreTheSameEverywhere: Tuners of different ranks, asked in
-// different order, choose alike.
+// TestHostChoicesAreTheSameEverywhere: Tuners of different ranks, asked in different order,
+// return the same choices.
 func TestHostChoicesAreTheSameEverywhere(t *testing.T) {
 	for _, h := range fewWorlds() {
 		list := needs(h.Size())
@@ -81,9 +81,8 @@ func TestHostChoicesAreTheSameEverywhere(t *testing.T) {
 
 func isHierarchical(c Choice, n Need) bool { return c.Index >= len(plan.Algorithms(n.Collective)) }
 
-// TestHierarchyWhereItIsCheaper: a long vector does not go from host to host
-// through a single rank, or from rank to rank of different hosts. Where there is
-// nothing to gain, plans know of no hosts.
+// TestHierarchyWhereItIsCheaper: a long vector does not cross hosts through a single rank, or
+// from rank to rank of different hosts. Where hierarchy gains nothing, plans are flat.
 func TestHierarchyWhereItIsCheaper(t *testing.T) {
 	for _, c := range []plan.Collective{plan.Broadcast, plan.Reduction, plan.AllReduce, plan.AllGather} {
 		long := Need{Collective: c, Size: 12, Bytes: 64 << 20}
@@ -100,14 +99,13 @@ func TestHierarchyWhereItIsCheaper(t *testing.T) {
 				}
 			}
 			if got := NewOnHosts(net, net, alike(false, 3, 4)).Choose(short); c != plan.AllGather && isHierarchical(got, short) {
-				t.Errorf("%v of a short vector, where all ways are alike: %s", c, got.Algorithm.Name)
+				t.Errorf("%v of a short vector, where all algorithms cost the same: %s", c, got.Algorithm.Name)
 			}
 		}
 	}
 }
 
-// TestHierarchyIsChosenByItsCost: the choice is the cheapest of all, on the same
-// footing.
+// TestHierarchyIsChosenByItsCost: the choice is the cheapest of flat and hierarchical plans.
 func TestHierarchyIsChosenByItsCost(t *testing.T) {
 	for _, h := range worlds() {
 		tuner := NewOnHosts(Pipes(), TCP(true), h)
@@ -116,7 +114,7 @@ func TestHierarchyIsChosenByItsCost(t *testing.T) {
 			got := tuner.Choose(n)
 			for i, a := range plan.AlgorithmsOn(n.Collective, h) {
 				if c, ok := tuner.best(i, a, n); ok && a.Fits(n.Size) && c.Seconds < got.Seconds {
-					t.Errorf("%v, %d bytes: %s takes %v s, but %s was chosen, which takes %v s", h, n.Bytes, a.Name, c.Seconds, got.Algorithm.Name, got.Seconds)
+					t.Errorf("%v, %d bytes: %s takes %v s, less than the choice %s, which takes %v s", h, n.Bytes, a.Name, c.Seconds, got.Algorithm.Name, got.Seconds)
 				}
 			}
 		}
@@ -164,8 +162,7 @@ func TestMoreTakesLongerOnHosts(t *testing.T) {
 	}
 }
 
-// TestRowsBeyond compares the rows that are taken for many ranks with those that
-// the plans of all of them have.
+// TestRowsBeyond compares the rows that are estimated for many ranks with those of their plans.
 func TestRowsBeyond(t *testing.T) {
 	for _, h := range []plan.Hosts{alike(true, 10, 8), alike(false, 33, 3), alike(false, 2, 40)} {
 		on := &hostTuner{nets: [...]Network{Pipes(), TCP(true)}, hosts: h}
@@ -177,9 +174,9 @@ func TestRowsBeyond(t *testing.T) {
 				got, want := on.rowsBeyond(c, i), on.rows(h, a, a.Plans(h.Size(), 0))
 				for k := range got {
 					if k == 1 && c == plan.Barrier {
-						continue // It carries nothing.
+						continue // The row has no bytes.
 					}
-					// The short one is a time of latencies, the long one of bytes.
+					// The short row is dominated by latency, the long one by bytes.
 					value := func(r row) float64 { return r.messages[near]*1.5 + r.messages[far]*8 }
 					if k == 1 {
 						value = func(r row) float64 { return r.carried[near]*0.2 + r.carried[far] }

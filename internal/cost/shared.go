@@ -5,29 +5,29 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// SharedRanksMax is the most ranks that a Tuner of shared memory is for.
+// SharedRanksMax is the largest number of ranks of a [SharedTuner].
 const SharedRanksMax = 64
 
 // A SharedCost has the parameters of the model of plans in shared memory, in seconds.
 type SharedCost struct {
 	Latency float64 // until another rank sees a post
 	Post    float64 // work to post
-	Await   float64 // work to look for a post, and to begin to read it
+	Await   float64 // work to check for a post and start to read it
 	Copy    float64 // per byte copied, to an area or from one
 	Combine float64 // per byte combined
-	// Cached is the part of Copy and Combine that is left for vectors that stay in
-	// the caches of the processors: of up to CachedMax bytes on all ranks together.
+	// Cached is the fraction of Copy and Combine for vectors that stay in processor caches: of
+	// at most CachedMax bytes on all ranks together.
 	Cached    float64
 	CachedMax int
-	// PieceBytes is how many bytes a rank can post in a piece.
+	// PieceBytes is the number of bytes that a rank can post in a piece.
 	PieceBytes int
-	// Processors is how many all ranks have together; 0 is enough of them.
-	// Turn is how long a processor takes to get from one rank to the next.
+	// Processors is the total number of processors of all ranks; 0 means enough. Turn is the
+	// time of a processor to switch from one rank to the next.
 	Processors int
 	Turn       float64
 }
 
-// Host is a SharedCost as a machine of two cores measured it.
+// Host returns the SharedCost measured on a machine with two cores.
 func Host(pieceBytes, processors int) SharedCost {
 	return SharedCost{
 		Processors: processors, Turn: 1.2e-6, Cached: 0.5, CachedMax: 8 << 20, PieceBytes: pieceBytes,
@@ -35,8 +35,8 @@ func Host(pieceBytes, processors int) SharedCost {
 	}
 }
 
-// Scarcity maps a number of processors to a value that grows as the number shrinks, and back, for up
-// to 254: the maximum over all ranks is the Scarcity of the smallest number.
+// Scarcity maps a number of processors to a value that grows as the number shrinks, and back,
+// for up to 254. So the maximum over all ranks is the Scarcity of the smallest number.
 func Scarcity(processors int) uint8 { return uint8(255 - min(processors, 254)) }
 
 // A SharedTuner is a Tuner for ranks that share memory.
@@ -102,7 +102,7 @@ func (t *SharedTuner) crowd(n Need) float64 {
 	return float64(n.Size)/float64(t.cost.Processors) - 1
 }
 
-// work returns the largest work of a rank in seconds, or that of a processor if processors are
+// work returns the largest work of a rank in seconds, or of a processor if processors are
 // fewer. Products are converted so that none is fused with a sum, as in time.
 func (t *SharedTuner) work(f sharedFigures, n Need) float64 {
 	bytes := float64(n.Bytes)
@@ -119,8 +119,8 @@ func (t *SharedTuner) work(f sharedFigures, n Need) float64 {
 	return max(most, float64(mean*(t.crowd(n)+1)))
 }
 
-// unitsSizeMax is the largest number of ranks for which plans that cannot be cut are evaluated,
-// which takes the plans of all ranks for every root.
+// unitsSizeMax is the largest number of ranks for which plans that cannot be cut are evaluated:
+// this takes the plans of all ranks for every root.
 const unitsSizeMax = 16
 
 func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
@@ -172,6 +172,6 @@ const chunkSlack = 64 * 8
 
 // fits reports whether the whole vector fits into a piece.
 func (t *SharedTuner) fits(f sharedFigures, n Need) bool {
-	longest := 2 * n.Bytes // of the class
+	longest := 2 * n.Bytes // upper bound of the class
 	return f.units > 0 && (longest/f.chunks+chunkSlack)*f.units <= t.cost.PieceBytes
 }

@@ -30,8 +30,8 @@ func TestSharedChoices(t *testing.T) {
 	}
 }
 
-// TestSharedTakesFewSteps: short vectors are exchanged in one step, long ones
-// are reduced by all ranks at the same time.
+// TestSharedTakesFewSteps: short vectors are exchanged in one step, long ones are reduced by
+// all ranks concurrently.
 func TestSharedTakesFewSteps(t *testing.T) {
 	tuner := NewShared(Host(256<<10, 0))
 	for _, test := range []struct {
@@ -54,8 +54,8 @@ func TestSharedTakesFewSteps(t *testing.T) {
 	}
 }
 
-// TestSharedTreesOfEveryRoot: with three ranks the messages of a tree are single
-// chunks if rank 0 is its root, and not if rank 2 is.
+// TestSharedTreesOfEveryRoot: with three ranks the messages of a tree are single chunks if rank
+// 0 is its root, but not if rank 2 is.
 func TestSharedTreesOfEveryRoot(t *testing.T) {
 	tuner := NewShared(Host(64<<10, 0))
 	for _, c := range plan.Collectives() {
@@ -75,9 +75,8 @@ func TestSharedTreesOfEveryRoot(t *testing.T) {
 	}
 }
 
-// TestCrowdedTakesFewTurns: where ranks share processors, every step that waits
-// for another one costs a round of turns, and work that ranks could have done
-// side by side is done one after the other.
+// TestCrowdedTakesFewTurns: if ranks share processors, every step that waits for another costs
+// a round of turns, and concurrent work is serialized.
 func TestCrowdedTakesFewTurns(t *testing.T) {
 	for _, test := range []struct {
 		collective     plan.Collective

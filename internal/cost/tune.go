@@ -1,9 +1,9 @@
 // Package cost chooses the algorithm of a collective and its number of channels.
 //
-// A Tuner predicts the time of every suitable plan from the plan itself and the
-// parameters of a Network, and chooses the fastest. It is pure: the same Network, number of
-// ranks and length give the same choice on every rank, which ranks rely on. Most callers
-// get a Tuner from the PathClasses of the ranks.
+// A [Tuner] predicts the time of every suitable plan from the plan itself and the parameters of
+// a [Network], and chooses the fastest. It is pure: the same Network, number of ranks and
+// length give the same choice on every rank, which ranks rely on. Most callers get a Tuner from
+// the [PathClasses] of the ranks.
 package cost
 
 import (
@@ -73,18 +73,17 @@ func TCP(encrypted bool) Network {
 	return n
 }
 
-// A Choice is how to carry a collective out.
+// A Choice is the algorithm and number of channels for a collective.
 type Choice struct {
-	// Index is the place of Algorithm among plan.AlgorithmsOn, whatever the
-	// Hosts are.
+	// Index is the index of Algorithm in plan.AlgorithmsOn, for any Hosts.
 	Index     int
 	Algorithm plan.Algorithm
 	Channels  int
-	// Seconds is the time that the model predicts.
+	// Seconds is the predicted time.
 	Seconds float64
 }
 
-// A Need is a collective to choose for.
+// A Need is a collective and the requirements of a call.
 type Need struct {
 	Collective plan.Collective
 	Size       int // ranks
@@ -92,12 +91,12 @@ type Need struct {
 	Bytes int
 	// Blocks says that chunks are whole blocks of the caller.
 	Blocks bool
-	// Uneven says that these blocks are not alike.
+	// Uneven says that the blocks differ in length.
 	Uneven bool
-	// Ordered asks for operands in the order of the ranks.
+	// Ordered requires that operands are combined in the order of the ranks.
 	Ordered bool
-	// Canonical asks for an algorithm that combines operands in the same way
-	// as all others that are canonical, whatever the length is.
+	// Canonical requires an algorithm that combines operands in the same way as all other
+	// canonical ones, for every length.
 	Canonical bool
 }
 
@@ -105,8 +104,8 @@ type Need struct {
 type Tuner struct {
 	net   Network
 	hosts plan.Hosts
-	// best is the best way of an algorithm; exactly is a way with another number
-	// of channels, where there can be several, and the time for just so many bytes.
+	// best returns the best choice with an algorithm. exactly returns the choice with a given
+	// number of channels, if several are possible, and its time for exactly n.Bytes.
 	best    func(i int, a plan.Algorithm, n Need) (c Choice, ok bool)
 	exactly func(c Choice, n Need) Choice
 
@@ -115,15 +114,15 @@ type Tuner struct {
 	figures map[figureKey]figures
 }
 
-// New makes a Tuner.
+// New returns a Tuner for ranks in one Network.
 func New(net Network) *Tuner {
 	t := &Tuner{net: net, chosen: make(map[Need]Choice), figures: make(map[figureKey]figures)}
 	t.best, t.exactly = t.cheapest, t.exact
 	return t
 }
 
-// Choose returns the cheapest way. Needs whose lengths lie between the same
-// powers of two get the same answer.
+// Choose returns the cheapest choice. It is the same for all lengths between two consecutive
+// powers of two.
 func (t *Tuner) Choose(n Need) Choice {
 	n.Bytes = middle(n.Bytes)
 	t.mu.Lock()
@@ -142,14 +141,14 @@ func (t *Tuner) Choose(n Need) Choice {
 		}
 	}
 	if best.Channels == 0 {
-		panic("tune: no algorithm fits")
+		panic("cost: no algorithm fits")
 	}
 	t.chosen[n] = best
 	return best
 }
 
-// better reports whether c is cheaper than another choice. Of two that cost the
-// same it is the canonical one.
+// better reports whether c is cheaper than other. Of two with the same cost the canonical one
+// is better.
 func (c Choice) better(other Choice) bool {
 	if c.Seconds != other.Seconds {
 		return c.Seconds < other.Seconds
@@ -165,7 +164,7 @@ func (t *Tuner) cheapest(i int, a plan.Algorithm, n Need) (best Choice, ok bool)
 	f := t.figuresOf(i, a, n)
 	best = Choice{Index: i, Algorithm: a, Channels: 1, Seconds: t.time(f, n, 1)}
 	if n.Blocks && !f.single {
-		return best, true // Only whole blocks lie side by side.
+		return best, true // Only whole blocks are contiguous.
 	}
 	for ch := 2; ch <= ChannelsMax; ch *= 2 {
 		if s := t.time(f, n, ch); s < best.Seconds {
@@ -175,13 +174,12 @@ func (t *Tuner) cheapest(i int, a plan.Algorithm, n Need) (best Choice, ok bool)
 	return best, true
 }
 
-// time is the predicted time of a plan on so many channels. A rank cannot be
-// faster than its own share of the bytes lets it, and the vector cannot be
-// faster than the longest row of messages that wait for one another; channels
-// make those shorter, and more of them.
+// time returns the predicted time of a plan on a number of channels. It is bounded by the bytes
+// of the busiest rank, and by the longest row of dependent messages. Channels make these
+// messages shorter, and more numerous.
 //
-// Products are converted so that no processor adds to them before it rounds:
-// ranks on processors of different kinds must come to the same numbers.
+// Products are converted so that no processor fuses them with a sum: ranks on different
+// processors must compute the same numbers.
 func (t *Tuner) time(f figures, n Need, channels int) float64 {
 	bytes, ch := float64(n.Bytes), float64(channels)
 	message := bytes * f.largest / ch
@@ -190,7 +188,7 @@ func (t *Tuner) time(f figures, n Need, channels int) float64 {
 		latency, perByte, each = t.net.Granted, t.net.Bulk, t.net.Grant
 	}
 	work := bytes * (float64(f.moved*perByte) + float64(f.reduced*t.net.Reduce) + float64(f.copied*t.net.Copy))
-	share := 0.0 // of what is moved, that is reduced
+	share := 0.0 // reduced part of the moved bytes
 	if f.moved > 0 {
 		share = min(f.reduced/f.moved, 1)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// networks are those that nodes use, and extreme ones.
+// networks returns the networks of nodes, and extreme ones.
 func networks() map[string]Network {
 	return map[string]Network{
 		"local":   Local(),
@@ -19,7 +19,7 @@ func networks() map[string]Network {
 	}
 }
 
-// needs are all that a world of so many ranks may have.
+// needs returns all needs of a world of the given size.
 func needs(size int) (list []Need) {
 	for _, c := range plan.Collectives() {
 		for bytes := 0; bytes <= 1<<30; bytes = max(1, bytes*8) {
@@ -99,8 +99,8 @@ func wrongOn(h plan.Hosts, c Choice, n Need, single map[figureKey]bool) string {
 	return ""
 }
 
-// TestChooseIsTheSameEverywhere: Tuners of different nodes, asked in different
-// order, choose alike, for all lengths between two powers of two.
+// TestChooseIsTheSameEverywhere: Tuners of different nodes, asked in different order, return
+// the same choices, for all lengths between two powers of two.
 func TestChooseIsTheSameEverywhere(t *testing.T) {
 	for _, size := range []int{2, 3, 8, 13, 100} {
 		list := needs(size)
@@ -118,7 +118,7 @@ func TestChooseIsTheSameEverywhere(t *testing.T) {
 			}
 			n.Bytes += n.Bytes / 2
 			if got := b.Choose(n); !same(got, chosen[i]) {
-				t.Errorf("%+v: %s on %d channels, but another for less", n, got.Algorithm.Name, got.Channels)
+				t.Errorf("%+v: %s on %d channels, but a different choice for a shorter vector", n, got.Algorithm.Name, got.Channels)
 			}
 		}
 	}
@@ -134,7 +134,8 @@ func TestShortVectorsTakeFewMessages(t *testing.T) {
 		for _, size := range []int{2, 3, 5, 8, 13, 16, 32, 64, 100} {
 			for _, c := range plan.Collectives() {
 				choice := New(net).Choose(Need{Collective: c, Size: size, Bytes: 8})
-				// ⌈log2 n⌉ in each direction, and a round for sizes that are no power of two.
+				// ⌈log2 n⌉ in each direction, and a round for sizes that are not a power of
+				// two.
 				rounds := 2
 				for p := 1; p < size; p *= 2 {
 					rounds += 2

@@ -12,7 +12,7 @@ var benchSizes = []struct {
 	bytes int
 }{{"16KiB", 16 << 10}, {"1MiB", 1 << 20}, {"64MiB", 64 << 20}}
 
-// usable are the implementations that this machine can run.
+// usable returns the implementations that this machine can run.
 func usable() (all []implementation) {
 	for _, im := range implementations() {
 		if im.has {
@@ -22,8 +22,7 @@ func usable() (all []implementation) {
 	return all
 }
 
-// BenchmarkReduce counts the bytes of dst, which is also an operand, as in a
-// collective.
+// BenchmarkReduce counts the bytes of dst, which is also an operand, as in a collective.
 func BenchmarkReduce(b *testing.B) {
 	for t := Int8; t <= BFloat16; t++ {
 		for _, op := range []Op{Sum, Prod, Min} {
@@ -42,7 +41,7 @@ func BenchmarkReduce(b *testing.B) {
 
 func benchmarkReduce(b *testing.B, reduce func(dst, a, b []byte), t Type, op Op, n int) {
 	x, dst := make([]byte, n), make([]byte, n)
-	if op != Prod { // zeros stay what they are, and other products do not
+	if op != Prod { // zeros stay zeros; other products would overflow
 		fillOrdinary(t, x, 1)
 		fillOrdinary(t, dst, 2)
 	}
@@ -85,7 +84,7 @@ func BenchmarkFold(b *testing.B) {
 	}
 }
 
-// BenchmarkCopy is what memory allows.
+// BenchmarkCopy measures the bandwidth of memory.
 func BenchmarkCopy(b *testing.B) {
 	for _, size := range benchSizes {
 		b.Run(size.name, func(b *testing.B) {
@@ -99,7 +98,7 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
-// BenchmarkReduceSmall shows what a call costs.
+// BenchmarkReduceSmall measures the overhead of a call.
 func BenchmarkReduceSmall(b *testing.B) {
 	for _, t := range []Type{Int8, Int64, Float32, Float16} {
 		b.Run(t.String(), func(b *testing.B) {
@@ -112,7 +111,7 @@ func BenchmarkReduceSmall(b *testing.B) {
 	}
 }
 
-// BenchmarkDivide includes a copy, so that the numbers do not fade to zero.
+// BenchmarkDivide includes a copy, so that the numbers do not decay to zero.
 func BenchmarkDivide(b *testing.B) {
 	for t := Int8; t <= BFloat16; t++ {
 		b.Run(t.String(), func(b *testing.B) {
@@ -159,11 +158,10 @@ func BenchmarkConvert(b *testing.B) {
 	}
 }
 
-// fillOrdinary fills p with numbers as programs have them: random integers,
-// normally distributed floats.
+// fillOrdinary fills p with typical numbers: random integers, normally distributed floats.
 func fillOrdinary(t Type, p []byte, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, seed))
-	const period = 16 << 10 // beyond what a branch predictor learns by heart
+	const period = 16 << 10 // too long for a branch predictor to learn
 	n := min(len(p), period*t.Size())
 	for i := range n / t.Size() {
 		x := r.NormFloat64()

@@ -2,17 +2,16 @@ package kernel
 
 import "math"
 
-// BF16ToF32 is the value of a bfloat16. It is exact, bit for bit: a NaN that
-// is signaling stays so.
+// BF16ToF32 returns the value of a bfloat16. The conversion is exact, bit for bit: a signaling
+// NaN stays signaling.
 func BF16ToF32(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
-// F32ToBF16 rounds f to the nearest bfloat16, to the even one of two that are
-// equally near. A NaN keeps its sign and the upper bits of its payload and
-// becomes quiet.
+// F32ToBF16 rounds f to the nearest bfloat16, ties to even. A NaN keeps its sign and the upper
+// bits of its payload and becomes quiet.
 func F32ToBF16(f float32) uint16 { return roundBF16(math.Float32bits(f)) }
 
-// roundBF16 is F32ToBF16 on bits. Adding a little less than half a unit, or
-// just half if odd, carries into what is kept where it must be rounded up.
+// roundBF16 is F32ToBF16 on bits. It adds half a unit minus 1, or half a unit if the last bit
+// is set, which carries exactly where rounding up is required.
 func roundBF16(v uint32) uint16 {
 	if v&^signMask32 > inf32 {
 		return uint16((v | quiet32) >> 16)
@@ -23,10 +22,10 @@ func roundBF16(v uint32) uint16 {
 // F64ToBF16 rounds f to the nearest bfloat16 as F32ToBF16 does, once.
 func F64ToBF16(f float64) uint16 { return roundBF16(toOdd(f)) }
 
-// ConvertBF16ToF32 sets dst to the values of src, which is as long.
+// ConvertBF16ToF32 sets dst to the values of src. Different lengths panic.
 func ConvertBF16ToF32(dst []float32, src []uint16) {
 	if len(dst) != len(src) {
-		panic("kernel: conversion between lengths")
+		panic("kernel: conversion between slices of different lengths")
 	}
 	n := vectorWidenBFloat16(dst, src)
 	widenBFloat16(dst[n:], src[n:])
@@ -39,10 +38,10 @@ func widenBFloat16(dst []float32, src []uint16) {
 	}
 }
 
-// ConvertF32ToBF16 rounds src, as F32ToBF16 does, to dst, which is as long.
+// ConvertF32ToBF16 rounds src to dst, as F32ToBF16 does. Different lengths panic.
 func ConvertF32ToBF16(dst []uint16, src []float32) {
 	if len(dst) != len(src) {
-		panic("kernel: conversion between lengths")
+		panic("kernel: conversion between slices of different lengths")
 	}
 	n := vectorRoundBFloat16(dst, src)
 	roundBFloat16(dst[n:], src[n:])

@@ -5,12 +5,11 @@ import (
 	"math"
 )
 
-// Compare is less than 0 if a is the result of Min on a and b, or of Max, and 0
-// if they are the same. It has NaN before all numbers, for both ops, and -0
-// below +0.
+// Compare is less than 0 if Min of a and b is a, or Max with most set, and 0 if they are the
+// same. It orders NaN before all numbers, for both ops, and -0 before +0.
 func Compare[T cmp.Ordered](a, b T, most bool) int {
 	if a != a || b != b {
-		return cmp.Compare(a, b) // which has NaN first
+		return cmp.Compare(a, b) // orders NaN first
 	}
 	if most {
 		a, b = b, a

@@ -1,6 +1,6 @@
 package kernel
 
-// partOf returns the type of the two parts of complex elements.
+// partOf returns the type of the parts of complex elements.
 func partOf(t Type) (part Type, isComplex bool) {
 	switch t {
 	case Complex64:
@@ -11,8 +11,7 @@ func partOf(t Type) (part Type, isComplex bool) {
 	return 0, false
 }
 
-// complexReducer is Reducer for complex elements with parts of a type. A sum is the sum of
-// the parts.
+// complexReducer is [Reducer] for complex elements with parts of the given type.
 func complexReducer(part Type, op Op) func(dst, a, b []byte) {
 	switch {
 	case op == Sum || op == Avg:

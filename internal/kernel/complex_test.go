@@ -47,7 +47,7 @@ func TestComplexProduct(t *testing.T) {
 	}
 }
 
-// quiet replaces a NaN by the one of this package.
+// quiet replaces a NaN by the canonical one.
 func quiet(x float64) float64 {
 	if x != x {
 		return math.Float64frombits(0x7ff8000000000000)

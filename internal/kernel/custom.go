@@ -5,9 +5,8 @@ import (
 	"unsafe"
 )
 
-// Custom is a reduction of vectors of T by a function that makes
-// dst[i] = dst[i] ∘ src[i] for all i. The function gets copies, and may do with
-// them what it likes.
+// Custom returns a reduction of vectors of T by a function that sets dst[i] = dst[i] ∘ src[i]
+// for all i. The function gets copies and may modify both.
 func Custom[T any](combine func(dst, src []T)) func(dst, a, b []byte) {
 	scratch := sync.Pool{New: func() any { return new([2][]T) }}
 	return func(dst, a, b []byte) {
@@ -25,7 +24,7 @@ func Custom[T any](combine func(dst, src []T)) func(dst, a, b []byte) {
 	}
 }
 
-// memory is that of s.
+// memory returns the bytes of s.
 func memory[T any](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(*new(T))))
 }

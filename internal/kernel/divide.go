@@ -2,14 +2,13 @@ package kernel
 
 import "math/bits"
 
-// Divider returns the function that turns a sum of n vectors into their
-// average, in place, or nil if t is not a Type.
+// Divider returns the function that divides a sum of n vectors by n, in place. It is nil if t
+// is not a Type.
 //
-// Integers are truncated toward zero, as by the operator of Go; a sum that
-// has wrapped around stays wrong. Floats are divided by n and rounded to
-// nearest even. The length of dst is a multiple of the size of t, and n is
-// positive and at most 2^24, up to where a float32 holds every integer;
-// anything else panics.
+// Integers are truncated toward zero, like the operator of Go; a sum that has wrapped around
+// stays wrong. Floats are divided by n and rounded to nearest even. The function panics unless
+// the length of dst is a multiple of the size of t, and n is positive and at most 2^24, the
+// limit up to which float32 represents every integer.
 func Divider(t Type) func(dst []byte, n int) {
 	if part, ok := partOf(t); ok {
 		return Divider(part)
@@ -35,7 +34,7 @@ var dividers = [BFloat16 + 1]func(dst []byte, n int){
 func checkDivision(dst []byte, n, size int) {
 	check(dst, dst, dst, size)
 	if n <= 0 || n > divisorMax {
-		panic("kernel: average of no vectors, or of too many")
+		panic("kernel: average of an unsupported number of vectors")
 	}
 }
 
@@ -55,8 +54,8 @@ func divideInts[T integer](dst []byte, n int) {
 	}
 }
 
-// quotients divides as 64-bit integers, since n need not fit in a T. A signed
-// quotient cannot overflow, as n is positive.
+// quotients divides 64-bit integers, since n need not fit in a T. A signed quotient cannot
+// overflow, as n is positive.
 func quotients[T integer](d []T, n int) {
 	if n == 1 {
 		return
@@ -80,35 +79,34 @@ func quotients[T integer](d []T, n int) {
 	}
 }
 
-// magnitude is v without its sign, and the sign as all zeros or all ones.
+// magnitude returns the absolute value of v, and its sign as all zeros or all ones.
 func magnitude(v int64) (u, sign uint64) {
 	sign = uint64(v >> 63)
 	return uint64(v) ^ sign - sign, sign
 }
 
-// A divisor multiplies instead of dividing, which takes a processor several
-// times as long (Granlund and Montgomery, "Division by invariant integers
-// using multiplication", PLDI 1994).
+// A divisor multiplies instead of dividing, which is several times as fast (Granlund and
+// Montgomery, "Division by invariant integers using multiplication", PLDI 1994).
 type divisor struct{ n, inverse uint64 }
 
-// reciprocal is for n of at least 2.
+// reciprocal returns the divisor of n, which is at least 2.
 func reciprocal(n int) divisor {
 	inverse, _ := bits.Div64(1, 0, uint64(n)) // 2^64 / n, rounded down
 	return divisor{uint64(n), inverse}
 }
 
-// divide is x / n. As the inverse lacks less than 1, the product lacks less
-// than x/2^64, and so the quotient at most 1. No branch asks whether it does,
-// as every n-th would be guessed wrong.
+// divide returns x / n. The inverse is too small by less than 1, so the product is too small by
+// less than x/2^64, and the quotient by at most 1. The correction has no branch, which would be
+// mispredicted for every n-th x.
 func (d divisor) divide(x uint64) uint64 {
 	q, _ := bits.Mul64(x, d.inverse)
 	_, less := bits.Sub64(x-q*d.n, d.n, 0)
 	return q + 1 - less
 }
 
-// divide32 is x / n for x of at most 32 bits. Rounded up, the inverse has at
-// most 1 too much, and the product x/2^64, which is less than the 1/n that is
-// at least missing from the next quotient.
+// divide32 returns x / n for x of at most 32 bits. The rounded-up inverse is too large by at
+// most 1, so the product is too large by at most x/2^64, which is less than 1/n, the minimum
+// distance to the next quotient.
 func (d divisor) divide32(x uint64) uint64 {
 	q, _ := bits.Mul64(x, d.inverse+1)
 	return q
@@ -128,8 +126,7 @@ func divideFloats[T float](dst []byte, n int) {
 	}
 }
 
-// ratios multiplies by the reciprocal where it is exact, as then the result is
-// the same, and sooner.
+// ratios multiplies by the reciprocal where it is exact: the result is the same, and faster.
 func ratios[T float](d []T, n int) {
 	if n&(n-1) == 0 {
 		by := 1 / T(n)
@@ -148,8 +145,8 @@ func ratios[T float](d []T, n int) {
 func divideF16(dst []byte, n int)  { divideHalves(Float16, dst, n) }
 func divideBF16(dst []byte, n int) { divideHalves(BFloat16, dst, n) }
 
-// divideHalves stages at every alignment: it is a copy too many, but an average
-// is taken once where a sum is taken for every peer.
+// divideHalves stages at every alignment. The extra copy does not matter: a collective takes an
+// average once, and a sum for every peer.
 func divideHalves(t Type, dst []byte, n int) {
 	checkDivision(dst, n, 2)
 	var s stage
@@ -166,11 +163,10 @@ func divideHalves(t Type, dst []byte, n int) {
 	}
 }
 
-// float32DivisorMax is the largest n by which a quotient of a float16 can be
-// rounded to float32 first. A float16, of 11 bits, divided by n differs from
-// the tie between two others, of 12 bits, by nothing or by more than 1 in
-// n * 2^12, and rounding to float32 errs by less than 1 in 2^24. BFloat16 is
-// shorter and has more room.
+// float32DivisorMax is the largest n for which the quotient of a float16 can be rounded to
+// float32 first. A float16, of 11 bits, divided by n is a tie between two others, of 12 bits,
+// or differs from it by more than 1 in n * 2^12, and rounding to float32 errs by less than 1 in
+// 2^24. BFloat16 is shorter and has more room.
 const float32DivisorMax = 1 << 12
 
 func quotientsOfHalves(t Type, h []uint16, n int) {

@@ -28,8 +28,8 @@ func TestDivide(t *testing.T) {
 	})
 }
 
-// divisors are numbers of ranks, and numbers at which something changes: the
-// limits of types, and the powers of two and their neighbours.
+// divisors returns numbers of ranks and boundary values: the limits of types, and powers of two
+// and their neighbors.
 func divisors() []int {
 	all := []int{10, 100, 1000, 70001, divisorMax}
 	for i := range 24 {
@@ -50,8 +50,8 @@ func TestDivideLengths(t *testing.T) {
 	})
 }
 
-// Every float16 and bfloat16 is divided right by the first number at which
-// rounding twice would show, which a float16 cannot hold.
+// Every float16 and bfloat16 is divided correctly by the first number for which rounding twice
+// would be wrong. A float16 cannot hold it.
 func TestDivideHalvesExhaustively(t *testing.T) {
 	divisor := map[Type]int{Float16: 8195, BFloat16: 65791}
 	a := make([]byte, 2<<16)
@@ -65,8 +65,8 @@ func TestDivideHalvesExhaustively(t *testing.T) {
 	})
 }
 
-// checkDivide holds the implementation in Go to the oracle, and all others to
-// the one in Go, which is faster.
+// checkDivide compares the Go implementation with the oracle, and all others with the Go
+// implementation, which is faster.
 func checkDivide(t *testing.T, im implementation, typ Type, a []byte, n, off int) {
 	t.Helper()
 	got, outer := offsetCopy(a, off)

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// The bits of a float32, and of it shifted to float16's place.
+// Bits of float32 numbers, also as seen from float16.
 const (
 	signMask32 = 1 << 31
 	inf32      = 0xff << 23
@@ -16,8 +16,7 @@ const (
 	rebias16    = (127 - 15) << 23 // the difference between the exponents' biases
 )
 
-// F16ToF32 is the value of a float16. A NaN keeps its sign and payload and
-// becomes quiet.
+// F16ToF32 returns the value of a float16. A NaN keeps its sign and payload and becomes quiet.
 func F16ToF32(h uint16) float32 {
 	sign := uint32(h&0x8000) << 16
 	v := uint32(h&0x7fff) << 13
@@ -33,13 +32,12 @@ func F16ToF32(h uint16) float32 {
 	return math.Float32frombits(sign | inf32 | quiet32 | v)
 }
 
-// F32ToF16 rounds f to the nearest float16, to the even one of two that are
-// equally near. From 65520 on that is infinity. A NaN keeps its sign and the
-// upper bits of its payload and becomes quiet.
+// F32ToF16 rounds f to the nearest float16, ties to even. The result is infinity from 65520. A
+// NaN keeps its sign and the upper bits of its payload and becomes quiet.
 func F32ToF16(f float32) uint16 { return roundF16(math.Float32bits(f)) }
 
-// roundF16 is F32ToF16 on bits: signaling NaNs do not survive being passed
-// around as floats on every machine.
+// roundF16 is F32ToF16 on bits: on some machines signaling NaNs do not survive being passed as
+// floats.
 func roundF16(v uint32) uint16 {
 	sign := uint16(v>>16) & 0x8000
 	b := v &^ signMask32
@@ -52,15 +50,14 @@ func roundF16(v uint32) uint16 {
 	return sign | 0x7c00
 }
 
-// finiteF16 rounds a positive float32 below 2^16. Both ways are always taken
-// and one result selected, as real gradients alternate between them in a way
-// that no processor can guess.
+// finiteF16 rounds a positive float32 below 2^16. It computes both cases and selects one
+// result, since a branch on real gradients is unpredictable.
 func finiteF16(b uint32) uint16 {
-	// Normal: add a little less than half a unit, or just half if odd, so
-	// that a carry rounds up, into the exponent if need be.
+	// Normal: add half a unit minus 1, or half a unit if the last bit is set, so that a carry
+	// rounds up, possibly into the exponent.
 	n := (b + 0x0fff + b>>13&1 - rebias16) >> 13
-	// Subnormal: the unit of 0.5 as a float32 is that of a float16 below
-	// 2^-14, so adding 0.5 rounds.
+	// Subnormal: a float32 of 0.5 has the same unit as a float16 below 2^-14, so adding 0.5
+	// rounds.
 	sub := math.Float32bits(math.Float32frombits(b) + 0.5)
 	if b < minNormal16 {
 		n = sub
@@ -91,16 +88,16 @@ func toOdd(f float64) uint32 {
 	return v
 }
 
-// nanBits is the NaN f as a quiet float32 with the upper bits of its payload.
+// nanBits returns the NaN f as a quiet float32 with the upper bits of its payload.
 func nanBits(f float64) uint32 {
 	b := math.Float64bits(f)
 	return uint32(b>>32)&signMask32 | inf32 | quiet32 | uint32(b>>29)&(1<<23-1)
 }
 
-// ConvertF16ToF32 sets dst to the values of src, which is as long.
+// ConvertF16ToF32 sets dst to the values of src. Different lengths panic.
 func ConvertF16ToF32(dst []float32, src []uint16) {
 	if len(dst) != len(src) {
-		panic("kernel: conversion between lengths")
+		panic("kernel: conversion between slices of different lengths")
 	}
 	n := vectorWidenFloat16(dst, src)
 	if len(src)-n >= worthATable {
@@ -112,8 +109,8 @@ func ConvertF16ToF32(dst []float32, src []uint16) {
 	}
 }
 
-// worthATable is how many elements must be left for the table of all values to
-// be fetched, and even built, for them: more than assembly leaves.
+// worthATable is the minimum number of elements left after assembly for which the table of all
+// values is built and used.
 const worthATable = 16
 
 func widenFloat16(dst []float32, src []uint16) {
@@ -134,10 +131,10 @@ var f16Values = sync.OnceValue(func() *[1 << 16]uint32 {
 	return t
 })
 
-// ConvertF32ToF16 rounds src, as F32ToF16 does, to dst, which is as long.
+// ConvertF32ToF16 rounds src to dst, as F32ToF16 does. Different lengths panic.
 func ConvertF32ToF16(dst []uint16, src []float32) {
 	if len(dst) != len(src) {
-		panic("kernel: conversion between lengths")
+		panic("kernel: conversion between slices of different lengths")
 	}
 	n := vectorRoundFloat16(dst, src)
 	roundFloat16(dst[n:], src[n:])

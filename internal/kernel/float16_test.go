@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A halfKind is one of the two formats and its conversions.
+// A halfKind is one of the two 16-bit formats and its conversions.
 type halfKind struct {
 	typ       Type
 	widen     func(uint16) float32
@@ -22,7 +22,7 @@ var halfKinds = []halfKind{
 	{BFloat16, BF16ToF32, F32ToBF16, roundBF16, F64ToBF16, ConvertF32ToBF16},
 }
 
-// Every one of the 65,536 is widened to its very value, and comes back.
+// Each of the 65,536 numbers is widened to its exact value and converts back.
 func TestHalfWidenExhaustively(t *testing.T) {
 	for _, k := range halfKinds {
 		f := formats[k.typ]
@@ -30,7 +30,7 @@ func TestHalfWidenExhaustively(t *testing.T) {
 			h := uint16(i)
 			got := k.widen(h)
 			if f.isNaN(uint64(h)) {
-				// Sign and payload move to the top; only BFloat16 leaves a NaN signaling.
+				// Sign and payload move to the top. BFloat16 keeps a signaling NaN.
 				want := uint32(h&0x8000)<<16 | 0x7f800000 | uint32(h)<<(23-f.mantissa)&0x7fffff
 				if k.typ == Float16 {
 					want |= 1 << 22
@@ -56,8 +56,8 @@ func TestHalfWidenExhaustively(t *testing.T) {
 	}
 }
 
-// Between each two neighbours lies a tie, which goes to the even one, and the
-// closest numbers on either side of the tie, which do not.
+// Between two neighbors lies a tie, which is rounded to the even one. The closest numbers on
+// either side of the tie are rounded to the nearest.
 func TestHalfRoundsTies(t *testing.T) {
 	for _, k := range halfKinds {
 		f := formats[k.typ]
@@ -99,7 +99,7 @@ func TestHalfRoundsRandom(t *testing.T) {
 		f := formats[k.typ]
 		for range 20_000 {
 			x := math.Float32frombits(r.Uint32())
-			if r.IntN(2) == 0 { // where most of the float16 are
+			if r.IntN(2) == 0 { // the range of most float16
 				x = float32(r.NormFloat64() * math.Exp2(float64(r.IntN(45)-28)))
 			}
 			if want := uint16(f.round(float64(x))); x == x {
@@ -169,8 +169,8 @@ func TestHalfRoundsNaN(t *testing.T) {
 	}
 }
 
-// The conversions of slices agree with those of numbers: of all numbers of 16
-// bits, and of float32 around all ties and of random bits, NaNs among them.
+// The conversions of slices agree with those of numbers: for all 16-bit numbers, and for
+// float32 around all ties and random bits, including NaNs.
 func TestConvertSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, im := range append(implementations(), chosen()) {
@@ -217,7 +217,7 @@ func checkRoundSlice(t *testing.T, im implementation, k halfKind, wide []float32
 	}
 }
 
-// All lengths, at any alignment that their types allow.
+// All lengths, at every valid alignment.
 func TestConvertLengths(t *testing.T) {
 	for _, k := range halfKinds {
 		for n := range 140 {

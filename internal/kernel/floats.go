@@ -16,7 +16,7 @@ func reduceFloats[T float](op Op, dst, a, b []byte) {
 	stageFloats[T](op, dst, a, b)
 }
 
-// stageFloats is reduceFloats at an alignment that the machine cannot use.
+// stageFloats is reduceFloats for an alignment that the machine does not support.
 func stageFloats[T float](op Op, dst, a, b []byte) {
 	var s stage
 	for len(dst) > 0 {
@@ -77,8 +77,7 @@ func mulFloats[T float](d, x, y []T) {
 	i := 0
 	for ; i <= len(d)-unroll; i += unroll {
 		d, x, y := (*[unroll]T)(d[i:i+unroll]), (*[unroll]T)(x[i:i+unroll]), (*[unroll]T)(y[i:i+unroll])
-		// The conversions keep the compiler from fusing a product with the
-		// additions that follow.
+		// The conversions keep the compiler from fusing a product with the next addition.
 		r0, r1, r2, r3 := T(x[0]*y[0]), T(x[1]*y[1]), T(x[2]*y[2]), T(x[3]*y[3])
 		r4, r5, r6, r7 := T(x[4]*y[4]), T(x[5]*y[5]), T(x[6]*y[6]), T(x[7]*y[7])
 		d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7] = r0, r1, r2, r3, r4, r5, r6, r7
@@ -128,12 +127,12 @@ func maxFloats[T float](d, x, y []T) {
 	replaceNaNs(d[i:])
 }
 
-// replaceNaNs makes every NaN the positive quiet one without payload.
+// replaceNaNs replaces every NaN by the positive quiet one without payload.
 func replaceNaNs[T float](d []T) {
 	for i, v := range d {
 		if v != v {
-			// These are the bits of a float64. The conversion to float32 keeps sign and
-			// quiet bit on every processor.
+			// The literal is a float64. The conversion to float32 keeps sign and quiet bit on
+			// every processor.
 			d[i] = T(math.Float64frombits(0x7ff8000000000000))
 		}
 	}

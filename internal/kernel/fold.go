@@ -48,8 +48,8 @@ func foldFloat16Prod(dst []byte, srcs [][]byte)  { foldInOrder(Float16, Prod, ds
 func foldBFloat16Sum(dst []byte, srcs [][]byte)  { foldInOrder(BFloat16, Sum, dst, srcs) }
 func foldBFloat16Prod(dst []byte, srcs [][]byte) { foldInOrder(BFloat16, Prod, dst, srcs) }
 
-// checkFold panics unless the slices can be folded, and reports whether there
-// is anything to reduce. If not, it has done the copy.
+// checkFold panics unless the slices can be folded. It copies a single operand itself, and
+// reports whether there is more to reduce.
 func checkFold(dst []byte, srcs [][]byte, size int) bool {
 	if len(srcs) == 0 {
 		panic("kernel: fold of no vectors")
@@ -71,8 +71,8 @@ func checkFold(dst []byte, srcs [][]byte, size int) bool {
 	return true
 }
 
-// foldInOrder keeps the result in a stage until it is complete, as dst may be
-// a later operand.
+// foldInOrder keeps the result in a stage until it is complete, since dst may be a later
+// operand.
 func foldInOrder(t Type, op Op, dst []byte, srcs [][]byte) {
 	if !checkFold(dst, srcs, t.Size()) {
 		return
@@ -96,12 +96,11 @@ func foldInOrder(t Type, op Op, dst []byte, srcs [][]byte) {
 	}
 }
 
-// foldBytes is how much of every vector is reduced before going on: it stays
-// in the first-level cache until the last operand has come.
+// foldBytes is the length of the part of all vectors that is folded at a time. It fits in the
+// first-level cache.
 const foldBytes = 8 << 10
 
-// foldAnyOrder is for operations that are associative. It begins with the
-// operand that dst is, if it is one.
+// foldAnyOrder is for associative operations. It begins with dst if dst is an operand.
 func foldAnyOrder(reduce func(dst, a, b []byte), dst []byte, srcs [][]byte) {
 	first := 0
 	for i, src := range srcs {

@@ -50,7 +50,7 @@ func TestFold(t *testing.T) {
 			if !bytes.Equal(dst, want) || !guarded(outer, i, len(want)) {
 				t.Fatalf("%d vectors of %d: differs at %d, or wrote outside", k, n, firstDifference(typ, dst, want))
 			}
-			in := r.IntN(k) // and in place
+			in := r.IntN(k) // also in place
 			fold(srcs[in], srcs)
 			if !bytes.Equal(srcs[in], want) {
 				t.Fatalf("%d vectors of %d, to the one of index %d: differs at %d", k, n, in, firstDifference(typ, srcs[in], want))
@@ -59,7 +59,7 @@ func TestFold(t *testing.T) {
 	})
 }
 
-// A vector of one operand is the result as it is: nothing was computed.
+// The fold of one operand returns it unchanged.
 func TestFoldOfOne(t *testing.T) {
 	src := []byte{1, 0, 0x80, 0xff, 1, 0, 0x80, 0xff} // signaling NaNs
 	dst := make([]byte, len(src))

@@ -9,15 +9,14 @@ func bf16Prod(dst, a, b []byte) { reduceHalves(BFloat16, Prod, dst, a, b) }
 func bf16Min(dst, a, b []byte)  { reduceHalves(BFloat16, Min, dst, a, b) }
 func bf16Max(dst, a, b []byte)  { reduceHalves(BFloat16, Max, dst, a, b) }
 
-// halfBlock is how many elements are converted at a time: they stay in the
+// halfBlock is the number of elements that are converted at a time. They stay in the
 // first-level cache between the steps.
 const halfBlock = 256
 
-// reduceHalves converts to float32, reduces, and rounds to nearest even. The
-// detour does not show: the 24 bits of a float32 are at least twice the 11 of a
-// float16 or the 8 of a bfloat16 and two more, and so rounding a sum or a
-// product twice is the same as rounding it once (Figueroa, "When is double
-// rounding innocuous?", ACM SIGNUM Newsletter 30(3), 1995).
+// reduceHalves converts to float32, reduces, and rounds to nearest even. Rounding a sum or a
+// product twice is correct here: the 24 bits of a float32 are at least twice the 11 of a
+// float16 or the 8 of a bfloat16, plus two (Figueroa, "When is double rounding innocuous?", ACM
+// SIGNUM Newsletter 30(3), 1995).
 func reduceHalves(t Type, op Op, dst, a, b []byte) {
 	check(dst, a, b, 2)
 	if direct(dst, a, b, 2) {
@@ -27,7 +26,7 @@ func reduceHalves(t Type, op Op, dst, a, b []byte) {
 	stageHalves(t, op, dst, a, b)
 }
 
-// stageHalves is reduceHalves at an alignment that the machine cannot use.
+// stageHalves is reduceHalves for an alignment that the machine does not support.
 func stageHalves(t Type, op Op, dst, a, b []byte) {
 	var s stage
 	for len(dst) > 0 {

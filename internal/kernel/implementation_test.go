@@ -8,21 +8,21 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// An implementation has the functions for one kind of processor; nil where it uses the Go code.
+// An implementation has the functions for one kind of processor. A nil function means the Go
+// code.
 type implementation struct {
-	name    string // in NEXAR_REQUIRE, too
-	has     bool   // this machine can
+	name    string // also in NEXAR_REQUIRE
+	has     bool   // this machine supports it
 	reducer func(Type, Op) func(dst, a, b []byte)
 	folder  func(Type, Op) func(dst []byte, srcs [][]byte)
 	divider func(Type) func(dst []byte, n int)
 
-	// The conversions, of multiples of 16 elements, of Float16 and BFloat16.
+	// The conversions of multiples of 16 elements of Float16 and BFloat16.
 	widen map[Type]func(dst []float32, src []uint16)
 	round map[Type]func(dst []uint16, src []float32)
 }
 
-// implementations are the one in Go, with which all others have to agree, and
-// those.
+// implementations returns the Go implementation, which is the reference, and all others.
 func implementations() []implementation {
 	generic := implementation{
 		name: "generic", has: true,
@@ -46,7 +46,7 @@ func chosen() implementation {
 	}
 }
 
-// need skips the test, aloud, on a machine that cannot run the implementation.
+// need skips the test on a machine that cannot run the implementation, and logs it.
 func (im implementation) need(t *testing.T) {
 	t.Helper()
 	require.Have(t, im.name, im.has, "the processor lacks the instructions")
@@ -74,8 +74,7 @@ func forEachReducer(t *testing.T, f func(t *testing.T, im implementation, typ Ty
 	})
 }
 
-// fillSpecial fills p with random bits, and a landmark for one element in
-// every so many.
+// fillSpecial fills p with random bits, and every n-th element with a landmark.
 func fillSpecial(r *rand.Rand, typ Type, p []byte, every int) {
 	marks := landmarks(typ)
 	for i := range len(p) / typ.Size() {

@@ -14,7 +14,7 @@ func reduceInts[T integer](op Op, dst, a, b []byte) {
 	stageInts[T](op, dst, a, b)
 }
 
-// stageInts is reduceInts at an alignment that the machine cannot use.
+// stageInts is reduceInts for an alignment that the machine does not support.
 func stageInts[T integer](op Op, dst, a, b []byte) {
 	var s stage
 	for len(dst) > 0 {
@@ -64,8 +64,8 @@ func mulInts[T integer](d, x, y []T) {
 	}
 }
 
-// minInts compares small integers as larger ones: there is no conditional move
-// of 8 bits, and a branch is guessed wrong every other time.
+// minInts compares small integers as larger ones: 8-bit integers have no conditional move, and
+// a branch would be mispredicted every other time.
 func minInts[T integer](d, x, y []T) {
 	x, y = x[:len(d)], y[:len(d)]
 	if sizeOf[T]() < 4 {

@@ -1,28 +1,25 @@
-// Package kernel reduces vectors element by element and converts them between
-// floating-point formats. Vectors are bytes, in the byte order of the machine.
+// Package kernel reduces vectors element by element and converts them between floating-point
+// formats. Vectors are bytes, in the byte order of the machine.
 //
-// Most callers call Reducer once for a data type and an operation and then use
-// the function it returns on every piece of a vector:
+// Most callers call [Reducer] once for a data type and an operation, and apply the function to
+// every piece of a vector:
 //
 //	add := kernel.Reducer(kernel.Float32, kernel.Sum)
 //	add(acc, acc, piece)
 //
-// The bits of a result depend on the two elements alone: not on the length or
-// the alignment of the slices, on the position in them, or on whether dst is a
-// or b. Every operation is commutative bit for bit, and machines of different
-// kinds agree. To that end a floating-point result that is not a number is
-// always the same one, the positive quiet NaN without payload. Float16 and
-// BFloat16 results are rounded correctly, once, to nearest even. Complex elements are
-// reduced as pairs of floats, and every step of a product is rounded.
+// The bits of a result depend on the two elements alone: not on the length or the alignment of
+// the slices, the position in them, or whether dst is a or b. Every operation is commutative
+// bit for bit, and all processors agree. Therefore a floating-point NaN result is always the
+// positive quiet NaN without payload. Float16 and BFloat16 results are rounded correctly, once,
+// to nearest even. Complex elements are reduced as pairs of floats, and every step of a product
+// is rounded.
 //
-// Fold does the same for any number of vectors at once, and Divider turns a sum
-// into an average.
+// [Fold] reduces any number of vectors at once, and [Divider] turns a sum into an average.
 //
-// A slice of the wrong length, and a dst that overlaps an operand without
-// being it, are broken invariants and panic. Any alignment will do. No function
-// that works on vectors allocates, save that on machines without vector
-// instructions the first use of Float16 builds a table of 256 KiB. All
-// functions may be called concurrently.
+// A slice of the wrong length and a dst that overlaps an operand without being it are bugs of
+// the caller and panic. Any alignment is valid. Functions on vectors do not allocate, except
+// that on machines without vector instructions the first use of Float16 builds a table of 256
+// KiB. All functions may be called concurrently.
 package kernel
 
 import "github.com/nexar-go/nexar/device"
@@ -52,23 +49,23 @@ const (
 	Complex128 = device.Complex128
 )
 
-// An Op is a reduction of two elements to one, as device.Op, or Avg.
+// An Op is a reduction of two elements to one: a device.Op, or Avg.
 type Op uint8
 
-// The operations. Integer sums and products wrap around. Min and Max order -0
-// before +0, and are NaN if either element is, like the builtins of Go.
+// The operations. Integer sums and products wrap around. Min and Max order -0 before +0, and
+// are NaN if either element is NaN, like the builtins of Go.
 const (
 	Sum    = Op(device.Sum)
 	Prod   = Op(device.Prod)
 	Min    = Op(device.Min)
 	Max    = Op(device.Max)
-	Avg    = Max + 1 // reduces as Sum; a Divider finishes it
+	Avg    = Max + 1 // reduces like Sum; a Divider completes it
 	BitAnd = Op(device.BitAnd)
 	BitOr  = Op(device.BitOr)
 	BitXor = Op(device.BitXor)
 )
 
-// String is the name of the operation as users write it: "sum".
+// String returns the name of the operation in settings, such as "sum".
 func (o Op) String() string {
 	if o == Avg {
 		return "avg"

@@ -21,8 +21,8 @@ func LayoutOf(t reflect.Type) *Layout {
 	return l
 }
 
-// add adds the fields of a value of type t at an offset, after memory that is used up to
-// end. It returns the new end.
+// add adds the fields of a value of type t at an offset. Memory before end is used. It returns
+// the new end.
 func (l *Layout) add(t reflect.Type, at, end int) int {
 	switch t.Kind() {
 	case reflect.Struct:
@@ -53,7 +53,7 @@ func (l *Layout) add(t reflect.Type, at, end int) int {
 	return at + int(t.Size())
 }
 
-// pad notes padding from one offset to another.
+// pad records padding between two offsets.
 func (l *Layout) pad(from, to int) {
 	if to > from {
 		l.padding = append(l.padding, [2]int{from, to - from})

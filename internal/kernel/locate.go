@@ -1,18 +1,18 @@
 package kernel
 
-// A Located is an element and the rank that it comes from.
+// A Located is an element and the rank of its origin.
 type Located[T any] struct {
 	Value T
 	Rank  int32
 }
 
-// number is the types of elements that have an order. Float16 and BFloat16 are uint16.
+// number has the types of ordered elements. Float16 and BFloat16 are uint16.
 type number interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64
 }
 
-// Locate is the reduction of Located elements of type t to the smallest value, or to
-// the largest if most is set. Of equal values the one with the lowest rank is kept.
+// Locate returns the reduction of Located elements of type t to the smallest value, or to the
+// largest if most is set. Of equal values it keeps the one with the lowest rank.
 func Locate[T number](t Type, most bool) func(dst, a, b []byte) {
 	compare := order[T](t)
 	return Custom(func(dst, src []Located[T]) {
@@ -25,7 +25,7 @@ func Locate[T number](t Type, most bool) func(dst, a, b []byte) {
 	})
 }
 
-// order is Compare for values of elements of type t.
+// order returns Compare for values of elements of type t.
 func order[T number](t Type) func(a, b T, most bool) int {
 	switch t {
 	case Float16:

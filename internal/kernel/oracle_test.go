@@ -10,7 +10,7 @@ import (
 // exactly, with math/big, and rounds by searching for the nearest value of the format. It
 // shares no code with the tested functions.
 
-// A format is a floating-point format by its parameters.
+// A format is a floating-point format.
 type format struct{ mantissa, exponent uint }
 
 var formats = map[Type]format{
@@ -24,7 +24,7 @@ func (f format) isNaN(bits uint64) bool {
 	return bits&^f.sign() > f.infinity()
 }
 
-// value is the number that bits stand for, which is not a NaN or infinity.
+// value returns the number of bits, which must not be a NaN or infinity.
 func (f format) value(bits uint64) *big.Float {
 	e := int(bits &^ f.sign() >> f.mantissa)
 	m := bits & (1<<f.mantissa - 1)
@@ -40,7 +40,7 @@ func (f format) value(bits uint64) *big.Float {
 	return x
 }
 
-// nearest returns the number of the format closest to x, of two the even one. Positive numbers grow
+// nearest returns the number of the format closest to x, ties to even. Positive numbers grow
 // with their bits, so a binary search finds it. The bits after the largest number are infinity.
 func (f format) nearest(x *big.Float) uint64 {
 	var sign uint64
@@ -76,7 +76,7 @@ func (f format) round(x float64) uint64 {
 	return f.nearest(new(big.Float).SetFloat64(x))
 }
 
-// exact is a big.Float that holds the sum or product of any two float64.
+// exact returns a big.Float that holds the sum or product of any two float64.
 func exact() *big.Float { return new(big.Float).SetPrec(4300) }
 
 func (f format) reduce(op Op, a, b uint64) uint64 {
@@ -115,7 +115,7 @@ func (f format) reduce(op Op, a, b uint64) uint64 {
 	return f.nearest(exact().Add(f.value(a), f.value(b)))
 }
 
-// less orders -0 before +0.
+// less reports whether a is before b. It orders -0 before +0.
 func (f format) less(a, b uint64) bool {
 	key := func(v uint64) int64 {
 		if v&f.sign() != 0 {
@@ -126,7 +126,7 @@ func (f format) less(a, b uint64) bool {
 	return key(a) < key(b)
 }
 
-// wantReduce is a op b, as bits of type t.
+// wantReduce returns a op b, as bits of type t.
 func wantReduce(t Type, op Op, a, b uint64) uint64 {
 	if f, ok := formats[t]; ok {
 		return f.reduce(op, a, b)
@@ -153,7 +153,7 @@ func wantReduce(t Type, op Op, a, b uint64) uint64 {
 	return integerBits(t, z)
 }
 
-// wantQuotient is a/n, as bits of type t.
+// wantQuotient returns a/n, as bits of type t.
 func wantQuotient(t Type, a uint64, n int) uint64 {
 	f, ok := formats[t]
 	if !ok {
@@ -179,13 +179,13 @@ func integerValue(t Type, bits uint64) *big.Int {
 	return x
 }
 
-// integerBits is x modulo the range of t.
+// integerBits returns x modulo the range of t.
 func integerBits(t Type, x *big.Int) uint64 {
 	modulus := new(big.Int).Lsh(big.NewInt(1), uint(8*t.Size()))
 	return new(big.Int).Mod(x, modulus).Uint64()
 }
 
-// bitsOf is element i of p.
+// bitsOf returns element i of p.
 func bitsOf(t Type, p []byte, i int) uint64 {
 	p = p[i*t.Size():]
 	switch t.Size() {
@@ -214,7 +214,7 @@ func setBits(t Type, p []byte, i int, bits uint64) {
 	}
 }
 
-// landmarks are the bits of a type at which arithmetic changes its behaviour.
+// landmarks returns the boundary values of the arithmetic of a type, as bits.
 func landmarks(t Type) []uint64 {
 	f, ok := formats[t]
 	if !ok {
@@ -236,7 +236,7 @@ func landmarks(t Type) []uint64 {
 
 var allOps = []Op{Sum, Prod, Min, Max, Avg, BitAnd, BitOr, BitXor}
 
-// float64Of is the value of bits as a float64, which must hold it.
+// float64Of returns the float64 of bits, which must be exact.
 func float64Of(f format, bits uint64) float64 {
 	switch {
 	case f.isNaN(bits):

@@ -2,8 +2,8 @@ package kernel
 
 import "reflect"
 
-// Plain reports whether values of a type are whole when their bytes are copied
-// to another process.
+// Plain reports whether the bytes of a value of type t represent it in another process: whether
+// t contains no pointers.
 func Plain(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Array:

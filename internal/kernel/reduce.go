@@ -1,12 +1,11 @@
 package kernel
 
-// Reducer returns the function that sets dst to a op b, element by element, or
-// nil if op is not defined for t: there are no bit operations on floats, and only sums,
-// products and averages of complex elements. The
-// slices are of one length, a multiple of the size of t; dst may be a or b.
+// Reducer returns the function that sets dst to a op b, element by element. It is nil if op is
+// not defined for t: floats have no bit operations, and complex elements only sums, products
+// and averages. The slices have the same length, a multiple of the size of t; dst may be a or
+// b.
 //
-// The choice between a function in assembly and its twin in Go is made here,
-// once, and not on every call of the function.
+// Reducer selects between assembly and Go once, so that calls of the function do not.
 func Reducer(t Type, op Op) func(dst, a, b []byte) {
 	if part, ok := partOf(t); ok {
 		return complexReducer(part, op)
@@ -20,9 +19,8 @@ func Reducer(t Type, op Op) func(dst, a, b []byte) {
 	return reducers[t][op]
 }
 
-// reducers is laid out by the compiler. Looking a function up in it neither
-// allocates nor runs code at start-up, as closures over t and op would. Signed
-// and unsigned integers differ in their order only.
+// reducers is laid out by the compiler, so lookups do not allocate or run code at start-up,
+// unlike closures over t and op. Signed and unsigned integers differ in their order only.
 var reducers = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){
 	Int8: {Sum: sum8, Prod: intProd[int8], Min: intMin[int8], Max: intMax[int8], Avg: sum8,
 		BitAnd: bitAnd[int8], BitOr: bitOr[int8], BitXor: bitXor[int8]},
@@ -48,22 +46,20 @@ var reducers = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){
 	BFloat16: {Sum: bf16Sum, Prod: bf16Prod, Min: bf16Min, Max: bf16Max, Avg: bf16Sum},
 }
 
-// check panics unless the slices can be operands of a reduction of elements of
-// size bytes.
+// check panics unless the slices can be operands of a reduction of elements of size bytes.
 func check(dst, a, b []byte, size int) {
 	if len(a) != len(dst) || len(b) != len(dst) {
-		panic("kernel: operands differ in length")
+		panic("kernel: operands of different lengths")
 	}
 	if len(dst)%size != 0 {
 		panic("kernel: length is not a multiple of the element size")
 	}
 	if overlaps(dst, a) || overlaps(dst, b) {
-		panic("kernel: operands overlap without being the same")
+		panic("kernel: operands overlap partially")
 	}
 }
 
-// overlaps reports whether dst and src, of one length, share some bytes but
-// not all.
+// overlaps reports whether dst and src, of the same length, share some but not all bytes.
 func overlaps(dst, src []byte) bool {
 	p, q, n := address(dst), address(src), uintptr(len(dst))
 	return p != q && (p-q < n || q-p < n)

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// guard is a byte that surrounds operands and must survive.
+// guard is the byte that surrounds operands and must not change.
 const guard = 0xa5
 
 // offsetCopy returns a copy of p that begins off bytes into a larger array of
@@ -21,14 +21,14 @@ func offsetCopy(p []byte, off int) (inner, outer []byte) {
 	return inner, outer
 }
 
-// guarded reports whether all of outer but n bytes at off is as it was.
+// guarded reports whether all bytes of outer except n at off are unchanged.
 func guarded(outer []byte, off, n int) bool {
 	rest := append(bytes.Clone(outer[:off]), outer[off+n:]...)
 	return bytes.Count(rest, []byte{guard}) == len(rest)
 }
 
-// checkReduce reduces copies of a and b at the given offsets, with dst apart,
-// dst as a and dst as b, and compares each with want.
+// checkReduce reduces copies of a and b at the given offsets, with a separate dst, dst as a and
+// dst as b, and compares each with want.
 func checkReduce(t rapid.TB, im implementation, typ Type, op Op, a, b, want []byte, offDst, offA, offB int) {
 	t.Helper()
 	for _, alias := range []string{"none", "a", "b"} {
@@ -87,7 +87,7 @@ func operands(r *rand.Rand, typ Type, op Op, n int) (a, b, want []byte) {
 	return a, b, want
 }
 
-// All lengths to beyond the largest unrolling in Go, at all alignments.
+// All lengths up to the largest unrolling in Go, at all alignments.
 func TestReduceLengths(t *testing.T) {
 	im := generic()
 	forEachOp(t, func(t *testing.T, typ Type, op Op) {
@@ -101,8 +101,7 @@ func TestReduceLengths(t *testing.T) {
 	})
 }
 
-// Every landmark meets every other one, in the unrolled part of the loops and
-// in their tails.
+// All pairs of landmarks, in the unrolled part of the loops and in their tails.
 func TestReduceLandmarks(t *testing.T) {
 	forEachReducer(t, func(t *testing.T, im implementation, typ Type, op Op) {
 		marks, size := landmarks(typ), typ.Size()
@@ -116,7 +115,7 @@ func TestReduceLandmarks(t *testing.T) {
 			}
 			checkReduce(t, im, typ, op, a, b, want, 0, 0, 0)
 			checkReduce(t, im, typ, op, b, a, want, 0, 0, 0)
-			for i := range n { // one element alone
+			for i := range n { // a single element
 				lo, hi := i*size, (i+1)*size
 				checkReduce(t, im, typ, op, a[lo:hi], b[lo:hi], want[lo:hi], 0, 0, 0)
 			}
@@ -153,7 +152,7 @@ func TestReduceProperty(t *testing.T) {
 	})
 }
 
-// Machines that need alignment reduce through a stage. It is tested on all.
+// Machines that need alignment reduce through a stage, which is tested on all.
 func TestReduceStaged(t *testing.T) {
 	forEachOp(t, func(t *testing.T, typ Type, op Op) {
 		staged := stagedReducer(typ, op)

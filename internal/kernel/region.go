@@ -6,15 +6,14 @@ import (
 	"unsafe"
 )
 
-// A Region is the memory of a value that is whole when its bytes are copied to
-// another process.
+// A Region is memory of a value that its bytes represent in another process.
 type Region struct {
-	v     reflect.Value // of a slice, or what a pointer leads to
+	v     reflect.Value // a slice, or the target of a pointer
 	grows bool
 }
 
-// RegionOf is that of a slice of Plain elements, of such a slice that a pointer leads
-// to, or of the one element that it leads to. It reports false for anything else.
+// RegionOf returns the region of a slice of [Plain] elements, of a pointer to such a slice, or
+// of a pointer to one such element. It reports false for anything else.
 func RegionOf(state any) (r Region, ok bool) {
 	r.v = reflect.ValueOf(state)
 	if r.v.Kind() == reflect.Pointer && !r.v.IsNil() {
@@ -31,24 +30,24 @@ func RegionOf(state any) (r Region, ok bool) {
 // Grows reports whether the region may have another length on another rank.
 func (r Region) Grows() bool { return r.grows }
 
-// Set gives the region other bytes, and another length if it grows.
+// Set replaces the bytes of the region, and its length if it grows.
 func (r Region) Set(b []byte) error {
 	if size := 1; r.grows {
 		size = int(r.v.Type().Elem().Size())
 		if len(b)%size != 0 {
-			return fmt.Errorf("%d bytes for elements of %d", len(b), size)
+			return fmt.Errorf("%d bytes are not a multiple of the element size %d", len(b), size)
 		}
 		if n := len(b) / size; n != r.v.Len() {
 			r.v.Set(reflect.MakeSlice(r.v.Type(), n, n))
 		}
 	}
 	if own := r.Bytes(); copy(own, b) != len(own) || len(own) != len(b) {
-		return fmt.Errorf("%d bytes for %d", len(b), len(own))
+		return fmt.Errorf("%d bytes, expected %d", len(b), len(own))
 	}
 	return nil
 }
 
-// Bytes is the memory as it is now.
+// Bytes returns the current memory.
 func (r Region) Bytes() []byte {
 	if r.v.Kind() == reflect.Slice {
 		return unsafe.Slice((*byte)(r.v.UnsafePointer()), r.v.Len()*int(r.v.Type().Elem().Size()))

@@ -40,7 +40,7 @@ func TestRegion(t *testing.T) {
 
 type named []float32
 
-// TestRegionIsWrittenThrough: the bytes are those of the value.
+// TestRegionIsWrittenThrough: the bytes are the memory of the value.
 func TestRegionIsWrittenThrough(t *testing.T) {
 	grown, number := []uint16{3}, int32(4)
 	r, _ := RegionOf(&grown)
@@ -55,6 +55,6 @@ func TestRegionIsWrittenThrough(t *testing.T) {
 		t.Errorf("got %d, %v, want 0", number, err)
 	}
 	if err := n.Set(make([]byte, 5)); err == nil {
-		t.Error("a number takes more bytes than it has")
+		t.Error("Set accepts more bytes than the number has")
 	}
 }

@@ -1,7 +1,7 @@
 package kernel
 
-// ToFloats rounds the elements of src, of a type of floating-point numbers, to
-// float32. Src is aligned as elements of the type are, and dst as long.
+// ToFloats rounds the elements of src, of a floating-point type, to float32. Src must be
+// aligned for its elements, and dst have as many.
 func ToFloats(dst []float32, t Type, src []byte) {
 	switch t {
 	case Float32:
@@ -17,7 +17,7 @@ func ToFloats(dst []float32, t Type, src []byte) {
 	}
 }
 
-// FromFloats rounds src to elements of a type, as ToFloats has them.
+// FromFloats rounds src to elements of a type. See [ToFloats].
 func FromFloats(dst []byte, t Type, src []float32) {
 	switch t {
 	case Float32:

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestFloats: elements of all floating-point types become float32 and back, to the
-// nearest.
+// TestFloats: elements of all floating-point types are rounded to float32 and back.
 func TestFloats(t *testing.T) {
 	third := float32(1) / 3
 	floats := []float32{1, -2.5, third, float32(math.Inf(1)), 0, 65504, -third}

@@ -2,12 +2,12 @@ package kernel
 
 import "unsafe"
 
-// streamAlign is the alignment of dst for Stream.
+// streamAlign is the alignment of dst in bytes for vectorStream.
 const streamAlign = 64
 
 // Stream copies src to dst, of the same length, with non-temporal stores if the processor has
-// them. That is slower, unless lines of dst are in caches of distant processors, from which an
-// ordinary store would have to fetch each line.
+// them. That is slower, unless lines of dst are in the caches of distant processors. An
+// ordinary store would have to fetch each such line.
 func Stream(dst, src []byte) {
 	src = src[:len(dst):len(src)]
 	head := int(-uintptr(unsafe.Pointer(unsafe.SliceData(dst))) % streamAlign)
@@ -20,7 +20,7 @@ func Stream(dst, src []byte) {
 	copy(dst[end:], src[end:])
 }
 
-// Streamer is Stream, or nil where that is an ordinary copy.
+// Streamer returns Stream, or nil if Stream is an ordinary copy.
 func Streamer() func(dst, src []byte) {
 	if vectorStream(nil, nil) {
 		return Stream

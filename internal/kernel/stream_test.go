@@ -24,13 +24,13 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// TestStreamer: processors with assembly have a streamer.
+// TestStreamer: processors with assembly have a Streamer.
 func TestStreamer(t *testing.T) {
 	some := false
 	for _, i := range vectorImplementations() {
 		some = some || i.has && i.name != "neon"
 	}
 	if got := Streamer() != nil; got != some {
-		t.Errorf("there is one: %v, want %v", got, some)
+		t.Errorf("Streamer is available: %v, want %v", got, some)
 	}
 }

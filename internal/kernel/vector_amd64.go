@@ -4,16 +4,15 @@ package kernel
 
 import "golang.org/x/sys/cpu"
 
-// hasAVX512 says that the machine and its system have AVX-512 as all servers
-// do since 2017.
+// hasAVX512 reports whether processor and system support the AVX-512 extensions that are common
+// to all servers since 2017.
 func hasAVX512() bool {
 	return cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL && cpu.X86.HasBMI2
 }
 
 func hasAVX2() bool { return cpu.X86.HasAVX2 && cpu.X86.HasF16C }
 
-// vectorReducer is the best function in assembly for an operation that is
-// defined, or nil.
+// vectorReducer returns the best assembly function for a defined operation, or nil.
 func vectorReducer(t Type, op Op) func(dst, a, b []byte) {
 	switch {
 	case hasAVX512():
@@ -24,8 +23,7 @@ func vectorReducer(t Type, op Op) func(dst, a, b []byte) {
 	return nil
 }
 
-// vectorFolder is the best function in assembly for a fold that is defined, or
-// nil.
+// vectorFolder returns the best assembly function for a defined fold, or nil.
 func vectorFolder(t Type, op Op) func(dst []byte, srcs [][]byte) {
 	switch {
 	case hasAVX512():
@@ -36,7 +34,7 @@ func vectorFolder(t Type, op Op) func(dst []byte, srcs [][]byte) {
 	return nil
 }
 
-// vectorDivider is the best function in assembly for a Type, or nil.
+// vectorDivider returns the best assembly function for a Type, or nil.
 func vectorDivider(t Type) func(dst []byte, n int) {
 	switch {
 	case hasAVX512():
@@ -47,8 +45,8 @@ func vectorDivider(t Type) func(dst []byte, n int) {
 	return nil
 }
 
-// vectorStream copies with non-temporal stores if dst is aligned to 64 bytes and its length a multiple of
-// 64. It reports whether it has copied.
+// vectorStream copies with non-temporal stores if dst is aligned to 64 bytes and its length is
+// a multiple of 64. It reports whether it has copied.
 func vectorStream(dst, src []byte) bool {
 	switch {
 	case hasAVX512():
@@ -61,9 +59,8 @@ func vectorStream(dst, src []byte) bool {
 	return true
 }
 
-// The conversions below do whole vectors and return how many elements those
-// were. They are called directly, as slices that are passed to a function in a
-// variable cannot stay on their owner's stack.
+// The conversions below handle whole vectors and return their number of elements. They are
+// called directly, since slices passed to a function variable escape from the stack.
 
 func vectorWidenFloat16(dst []float32, src []uint16) int {
 	n := whole(len(src))

@@ -2,7 +2,7 @@
 
 package kernel
 
-// vectorImplementations are those in assembly.
+// vectorImplementations returns the assembly implementations.
 func vectorImplementations() []implementation {
 	type (
 		widen = map[Type]func(dst []float32, src []uint16)

@@ -2,20 +2,19 @@
 
 package kernel
 
-// vectorReducer is the function in assembly for an operation that is defined,
-// or nil.
+// vectorReducer returns the assembly function for a defined operation, or nil.
 func vectorReducer(t Type, op Op) func(dst, a, b []byte) { return reducersNEON[t][op] }
 
-// vectorFolder is the function in assembly for a fold that is defined, or nil.
+// vectorFolder returns the assembly function for a defined fold, or nil.
 func vectorFolder(t Type, op Op) func(dst []byte, srcs [][]byte) { return foldersNEON[t][op] }
 
-// vectorDivider is the function in assembly for a Type, or nil.
+// vectorDivider returns the assembly function for a Type, or nil.
 func vectorDivider(t Type) func(dst []byte, n int) { return dividersNEON[t] }
 
-// vectorStream would copy past the caches, and does not.
+// vectorStream reports false: arm64 has no non-temporal copy here.
 func vectorStream(dst, src []byte) bool { return false }
 
-// The conversions do whole vectors and return how many elements those were.
+// The conversions handle whole vectors and return their number of elements.
 
 func vectorWidenFloat16(dst []float32, src []uint16) int {
 	n := whole(len(src))

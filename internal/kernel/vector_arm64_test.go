@@ -2,7 +2,7 @@
 
 package kernel
 
-// vectorImplementations are those in assembly.
+// vectorImplementations returns the assembly implementations.
 func vectorImplementations() []implementation {
 	return []implementation{{
 		name: "neon", has: true, reducer: vectorReducer, folder: vectorFolder, divider: vectorDivider,

@@ -2,5 +2,5 @@
 
 package kernel
 
-// vectorImplementations are those in assembly.
+// vectorImplementations returns the assembly implementations.
 func vectorImplementations() []implementation { return nil }

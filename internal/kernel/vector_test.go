@@ -6,11 +6,10 @@ import (
 	"testing"
 )
 
-// The tests of reductions hold each implementation to the oracle. Those below
-// hold the ones in assembly to the one in Go, which is so much faster that
-// every length and alignment can be tried.
+// The tests of reductions compare each implementation with the oracle. The tests below compare
+// assembly with Go, which is fast enough to try every length and alignment.
 
-// forEachVectorReducer runs f with each reduction in assembly and its twin.
+// forEachVectorReducer runs f with each assembly reduction and its Go counterpart.
 func forEachVectorReducer(t *testing.T, f func(t *testing.T, im implementation, typ Type, op Op, twin func(dst, a, b []byte))) {
 	forEachReducer(t, func(t *testing.T, im implementation, typ Type, op Op) {
 		if im.name != generic().name {
@@ -42,7 +41,7 @@ func TestVectorAlignments(t *testing.T) {
 	})
 }
 
-// vectorOperands are two vectors of n bytes and the result.
+// vectorOperands returns two vectors of n bytes and the result.
 func vectorOperands(r *rand.Rand, typ Type, n int, twin func(dst, a, b []byte)) (a, b, want []byte) {
 	a, b, want = make([]byte, n), make([]byte, n), make([]byte, n)
 	fillSpecial(r, typ, a, 3)
@@ -51,8 +50,8 @@ func vectorOperands(r *rand.Rand, typ Type, n int, twin func(dst, a, b []byte)) 
 	return a, b, want
 }
 
-// Each of the 65,536 numbers of 16 bits meets every landmark and some others,
-// as the one operand and as the other.
+// Each 16-bit number is combined with every landmark and some other numbers, as the first and
+// as the second operand.
 func TestVectorHalvesExhaustively(t *testing.T) {
 	const others = 4
 	all, partner, want := make([]byte, 2<<16), make([]byte, 2<<16), make([]byte, 2<<16)
@@ -73,7 +72,7 @@ func TestVectorHalvesExhaustively(t *testing.T) {
 				}
 				reducers[typ][op](want, all, partner)
 				for _, im := range implementations()[1:] {
-					if im.has { // or else TestVectorLengths says so
+					if im.has { // otherwise TestVectorLengths reports it
 						checkWhole(t, im, typ, op, all, partner, want)
 						checkWhole(t, im, typ, op, partner, all, want)
 					}

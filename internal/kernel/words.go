@@ -1,8 +1,7 @@
 package kernel
 
-// The operations in this file do not see where one small integer ends and the
-// next begins, or can be taught not to. They work on words of eight bytes, and
-// on elements for the rest.
+// The operations in this file work on words of eight bytes, also for smaller integers, and on
+// single elements for the rest.
 
 func bitAnd[T integer](dst, a, b []byte) { reduceWords[T](BitAnd, dst, a, b) }
 func bitOr[T integer](dst, a, b []byte)  { reduceWords[T](BitOr, dst, a, b) }
@@ -11,8 +10,8 @@ func bitXor[T integer](dst, a, b []byte) { reduceWords[T](BitXor, dst, a, b) }
 func sum8(dst, a, b []byte)  { reduceWords[uint8](sumOf8, dst, a, b) }
 func sum16(dst, a, b []byte) { reduceWords[uint16](sumOf16, dst, a, b) }
 
-// Sums of the integers of 8 or 16 bits that an element or a word consists of.
-// They are for this package alone.
+// Sums of the 8-bit or 16-bit integers within an element or a word. They are internal to this
+// package.
 const (
 	sumOf8 Op = 0xf0 + iota
 	sumOf16
@@ -53,9 +52,8 @@ func xorInts[T integer](d, x, y []T) {
 	}
 }
 
-// addBytes adds without a carry from one byte to the next: below their top
-// bits no two bytes have a sum that reaches the next one, and the top bits are
-// added after that, with no carry at all.
+// addBytes adds without a carry from one byte to the next: it adds the low seven bits of all
+// bytes, which cannot carry, and then the top bits without carry.
 func addBytes[T integer](d, x, y []T) {
 	const top = 0x8080808080808080
 	x, y = x[:len(d)], y[:len(d)]
@@ -65,7 +63,7 @@ func addBytes[T integer](d, x, y []T) {
 	}
 }
 
-// addPairs is addBytes for integers of two bytes.
+// addPairs is addBytes for 16-bit integers.
 func addPairs[T integer](d, x, y []T) {
 	const top = 0x8000800080008000
 	x, y = x[:len(d)], y[:len(d)]

@@ -11,21 +11,21 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// An Executor is what a Selector knows of an executor of a communicator.
+// An Executor describes an executor of a communicator to a Selector.
 type Executor struct {
 	ID exec.ID // at most executorMax
-	// Tuner chooses among its plans.
+	// Tuner chooses among the plans of the executor.
 	Tuner Tuner
 	// Compile returns the program of this rank, which becomes [exec.Schedule.Plan].
 	Compile func(a plan.Algorithm, root int, inPlace bool) any
-	// Channels returns into how many parts a vector is cut, where the Tuner has chosen a
-	// number. More than 65535 mean that the executor cannot carry out the call.
+	// Channels returns the number of parts of a vector, given the number chosen by the Tuner. A
+	// result above 65535 means that the executor cannot carry out the call.
 	Channels func(program any, l exec.Layout, chosen int) int
-	// BriefBytes is the length from which calls take so much longer than reading the clock
-	// that their end is timed exactly.
+	// BriefBytes is the minimum length of calls that are timed exactly: they take much longer
+	// than reading the clock.
 	BriefBytes int
-	// LinksFrom is the length from which calls may go over links where that is cheaper. Below,
-	// the executor is always preferred.
+	// LinksFrom is the minimum length of calls that may go over links if that is cheaper.
+	// Shorter calls always use the executor.
 	LinksFrom int
 }
 
@@ -36,10 +36,10 @@ const (
 	executorMax  = exec.ID(3)
 )
 
-// planNumber is the number of a choice in fingerprints.
+// planNumber returns the number of a choice in fingerprints.
 func planNumber(c Choice) uint8 { return uint8(c.Index) | bits.Reverse8(uint8(c.Executor)) }
 
-// overLinks is the executor over links.
+// overLinks returns the executor over links.
 func overLinks(rank, size int, t Tuner) *Executor {
 	return &Executor{
 		ID: exec.Links, Tuner: t,
@@ -62,7 +62,7 @@ const (
 	sharedLinksFrom = 1 << 20
 )
 
-// inSharedMemory is the executor in shared memory.
+// inSharedMemory returns the executor in shared memory.
 func inSharedMemory(rank, size int, b *shmexec.Memory) *Executor {
 	x := &Executor{
 		ID: exec.Shared, Tuner: cost.NewShared(cost.Host(b.PieceBytes(), b.Processors())),

@@ -11,10 +11,10 @@ import (
 // Hints make all-reduces prefer a ring. The zero value leaves the choice to the cost model.
 // A hint does not apply where a ring does not support the call, and pins override it.
 type Hints struct {
-	// LargeBytes is the length from which an all-reduce runs along a ring; 0 is no length.
+	// LargeBytes is the minimum length of an all-reduce along a ring; 0 disables the hint.
 	LargeBytes int
 	// SegmentBytes is the length of the slices of a long vector: over links, the ring has a
-	// channel for each. Without LargeBytes it applies from defaultLargeBytes on.
+	// channel for each. Without LargeBytes it applies to vectors of at least defaultLargeBytes.
 	SegmentBytes int
 	// RingRanks is the largest number of ranks that all-reduce shorter vectors, of at least
 	// ringBytes, along a ring.
@@ -22,17 +22,17 @@ type Hints struct {
 }
 
 const (
-	// defaultLargeBytes is the length from which SegmentBytes applies by default.
+	// defaultLargeBytes is the default minimum length for SegmentBytes.
 	defaultLargeBytes = 8 << 20
-	// ringBytes is the length from which RingRanks applies: latency decides below it.
+	// ringBytes is the minimum length for RingRanks; latency dominates below it.
 	ringBytes = 64 << 10
 )
 
 // UseHints replaces the hints.
 func (s *Selector) UseHints(h Hints) { s.change(func(how *settings) { how.hints = h }) }
 
-// ring reports whether a call should run along a ring, and on how many channels over links;
-// 0 leaves their number to the model.
+// ring reports whether a call should run along a ring, and on how many channels over links; 0
+// leaves their number to the model.
 func (h Hints) ring(n cost.Need) (channels int, ok bool) {
 	if n.Collective != plan.AllReduce {
 		return 0, false
@@ -50,7 +50,7 @@ func (h Hints) ring(n cost.Need) (channels int, ok bool) {
 	return 0, n.Size <= h.RingRanks && n.Bytes >= ringBytes
 }
 
-// hinted returns the choice that the hints ask for, if it can be carried out.
+// hinted returns the choice of the hints, if it can carry out n.
 func (s *settings) hinted(n cost.Need) (c Choice, ok bool) {
 	channels, ok := s.hints.ring(n)
 	if !ok {
@@ -62,10 +62,10 @@ func (s *settings) hinted(n cost.Need) (c Choice, ok bool) {
 		return Choice{}, false
 	}
 	if x := s.preferred; x != nil {
-		if w, ok := x.Tuner.Way(n, ring, 0); ok {
+		if w, ok := x.Tuner.ChoiceWith(n, ring, 0); ok {
 			return Choice{w, x.ID}, true
 		}
 	}
-	w, ok := s.links.Tuner.Way(n, ring, channels)
+	w, ok := s.links.Tuner.ChoiceWith(n, ring, channels)
 	return Choice{w, exec.Links}, ok
 }

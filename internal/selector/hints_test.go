@@ -8,8 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// An all-reduce runs along a ring where a hint asks for one, and as the model chooses
-// elsewhere.
+// An all-reduce runs along a ring if a hint says so, and by the model otherwise.
 func TestHints(t *testing.T) {
 	const mib = 1 << 20
 	for name, test := range map[string]struct {
@@ -38,12 +37,12 @@ func TestHints(t *testing.T) {
 			w := s.Schedule(new(sum(test.bytes / 4)))
 			switch {
 			case !test.ring && (w.Call.Plan != model.Call.Plan || w.Channels != model.Channels):
-				t.Errorf("plan %d on %d channels, want that of the model, %d on %d", w.Call.Plan, w.Channels, model.Call.Plan, model.Channels)
+				t.Errorf("plan %d on %d channels, want the choice of the model, %d on %d", w.Call.Plan, w.Channels, model.Call.Plan, model.Channels)
 			case test.ring && (int(w.Call.Plan) != ring || test.channels > 0 && w.Channels != test.channels):
 				t.Errorf("plan %d on %d channels, want the ring, %d, on %d", w.Call.Plan, w.Channels, ring, test.channels)
 			}
-			if first := s.Ways(plan.AllReduce, test.bytes, false)[0]; uint8(first.Index) != w.Call.Plan || first.Channels != w.Channels {
-				t.Errorf("the first of the ways is %+v, want the one that is used", first)
+			if first := s.Choices(plan.AllReduce, test.bytes, false)[0]; uint8(first.Index) != w.Call.Plan || first.Channels != w.Channels {
+				t.Errorf("the first choice is %+v, want that of the schedule", first)
 			}
 		})
 	}
@@ -70,7 +69,7 @@ func TestHintsAndOthers(t *testing.T) {
 	}
 	pin(t, s)
 	s.UseSharedMemory(newMemory(4))
-	if first := s.Ways(plan.AllReduce, 4000, false)[0]; first.Index != ring || first.Executor != exec.Shared && first.Executor != exec.Links {
-		t.Errorf("with shared memory the first way is %+v, want the ring", first)
+	if first := s.Choices(plan.AllReduce, 4000, false)[0]; first.Index != ring || first.Executor != exec.Shared && first.Executor != exec.Links {
+		t.Errorf("with shared memory the first choice is %+v, want the ring", first)
 	}
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// A Pin fixes how a collective is carried out.
+// A Pin fixes the algorithm of a collective.
 type Pin struct {
-	Index    int // among plan.AlgorithmsOn
+	Index    int // in plan.AlgorithmsOn
 	Channels int // over links; 0 leaves the executor and their number to the model
 }
 
-// ParsePins reads pins as ParsePin does, at most one for each collective.
+// ParsePins parses pins, at most one for each collective. See [ParsePin].
 func ParsePins(list []string) (map[plan.Collective]Pin, error) {
 	pins := make(map[plan.Collective]Pin)
 	for _, s := range list {
@@ -44,8 +44,7 @@ func Collective(name string) (plan.Collective, error) {
 	return all[i], nil
 }
 
-// ParsePin reads "all_reduce=ring" or "all_reduce=ring/4", with the number of
-// channels.
+// ParsePin parses "all_reduce=ring", or "all_reduce=ring/4" with the number of channels.
 func ParsePin(s string) (plan.Collective, Pin, error) {
 	name, how, ok := strings.Cut(s, "=")
 	if !ok {
@@ -84,7 +83,7 @@ func join[T any](list []T, name func(T) string) string {
 	return strings.Join(names, ", ")
 }
 
-// PlanName describes the choice with a number in a fingerprint.
+// PlanName describes the plan with a number in a fingerprint.
 func PlanName(k plan.Collective, number, channels int) string {
 	list := plan.AlgorithmsOn(k, plan.Hosts{})
 	index, executor := number&^executorBits, exec.ID(bits.Reverse8(uint8(number&executorBits)))

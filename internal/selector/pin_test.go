@@ -50,7 +50,7 @@ func TestPinsOverLinks(t *testing.T) {
 	}
 	pin(t, s, "all_reduce=circulant")
 	circulant := index(t, plan.AllReduce, "circulant")
-	best, ok := cost.New(cost.Local()).Way(cost.Need{Collective: plan.AllReduce, Size: 4, Bytes: 16 << 20}, circulant, 0)
+	best, ok := cost.New(cost.Local()).ChoiceWith(cost.Need{Collective: plan.AllReduce, Size: 4, Bytes: 16 << 20}, circulant, 0)
 	if w := s.Schedule(new(sum(4 << 20))); !ok || best.Channels == 1 || int(w.Call.Plan) != circulant || w.Channels != best.Channels {
 		t.Errorf("pinned without channels: plan %d on %d channels, want %d", w.Call.Plan, w.Channels, best.Channels)
 	}
@@ -138,8 +138,8 @@ func TestMalformedPins(t *testing.T) {
 	}
 }
 
-// TestPinsChangeConcurrently: a schedule that is asked for during a change has the old pins or
-// the new ones, and later ones have the new pins.
+// TestPinsChangeConcurrently: a schedule that is requested during a change has the old or the
+// new pins, and later ones have the new pins.
 func TestPinsChangeConcurrently(t *testing.T) {
 	s := newSelector(t, 4)
 	s.UseSharedMemory(newMemory(4))

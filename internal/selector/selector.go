@@ -1,14 +1,13 @@
-// Package selector chooses how the collectives of a communicator are carried out:
-// the algorithm, the number of channels, and the executor.
+// Package selector chooses the algorithm, the number of channels and the executor of the
+// collectives of a communicator.
 //
-// Most callers make a Selector for a communicator and ask it for the Schedule of each
-// call. Selectors with the same settings return matching Recipes on all ranks; the
-// fingerprint of a Schedule contains the choice, so that ranks with different settings
-// find a mismatch.
+// Most callers make a [Selector] for a communicator and call [Selector.Schedule] for each call.
+// Selectors with the same settings return matching schedules on all ranks. The fingerprint of a
+// schedule contains the choice, so that ranks with different settings find a mismatch.
 //
-// A Selector may be used by several goroutines. Whether a change of the settings
-// applies to a Schedule that is asked for at the same time is not defined: the caller
-// changes them between the same calls on all ranks.
+// A Selector may be used by several goroutines. Whether a concurrent change of the settings
+// applies to a schedule is undefined: the caller changes them between the same calls on all
+// ranks.
 package selector
 
 import (
@@ -23,8 +22,7 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A Shape is the parameters of a collective, after they have been checked. Calls of the same
-// Shape share a schedule.
+// A Shape has the checked parameters of a collective. Calls of the same Shape share a schedule.
 type Shape struct {
 	Kind    plan.Collective
 	Type    uint8 // kernel.Type, 0 if there is no data
@@ -35,7 +33,7 @@ type Shape struct {
 	Blocks  bool // chunks are blocks of Count elements
 	InPlace bool // data and input are one buffer, the longer of the two
 	Ordered bool // operands are combined in the order of the ranks
-	// Canonical asks for the same bits from every algorithm.
+	// Canonical requires the same bits from every algorithm.
 	Canonical bool
 	// Uneven, if not nil, has the lengths of blocks that differ, Total elements
 	// together.
@@ -46,14 +44,14 @@ type Shape struct {
 	Digest uint32
 }
 
-// A Choice says how a collective is carried out.
+// A Choice is the executor, algorithm and number of channels of a collective.
 type Choice struct {
 	cost.Choice
 	Executor exec.ID
 }
 
-// A cached schedule belongs to the last Shape of a collective: most calls are like the one
-// before.
+// A cached schedule belongs to the last Shape of a collective: most calls have the shape of the
+// previous one.
 type cached struct {
 	how      *settings
 	shape    Shape
@@ -68,7 +66,7 @@ type programKey struct {
 	inPlace  bool
 }
 
-// A Selector makes the schedules of a communicator, and caches them.
+// A Selector makes and caches the schedules of a communicator.
 type Selector struct {
 	rank, size int
 	pool       *bufpool.Pool
@@ -76,19 +74,19 @@ type Selector struct {
 	how  atomic.Pointer[settings]
 	last [plan.CollectiveLimit]atomic.Pointer[cached] // by collective
 
-	mu       sync.Mutex // also of changes of how
+	mu       sync.Mutex // also serializes changes of how
 	programs map[programKey]any
 }
 
-// New makes the Selector of a rank. The Tuner, which is the same on all ranks, chooses
-// for the executor over links.
+// New returns the Selector of a rank. The Tuner chooses for the executor over links, and must
+// be the same on all ranks.
 func New(rank, size int, pool *bufpool.Pool, t Tuner) *Selector {
 	s := &Selector{rank: rank, size: size, pool: pool, programs: make(map[programKey]any)}
 	s.how.Store(&settings{links: overLinks(rank, size, t)})
 	return s
 }
 
-// Schedule returns how calls of a shape are carried out. It must not be changed.
+// Schedule returns the schedule of calls of a shape. The caller must not change it.
 func (s *Selector) Schedule(t *Shape) *exec.Schedule {
 	how, p := s.how.Load(), s.last[t.Kind].Load()
 	if p == nil || p.how != how || p.shape != *t {
@@ -123,8 +121,8 @@ func (s *Selector) prepare(how *settings, t Shape) exec.Schedule {
 	return r
 }
 
-// choose returns the choice of the settings, or one over links if the preferred executor
-// cannot carry it out.
+// choose returns the choice of the settings. If the preferred executor cannot carry it out, it
+// returns one over links.
 func (s *Selector) choose(how *settings, t Shape) Choice {
 	need := s.need(t)
 	c := how.choose(need)
@@ -134,8 +132,7 @@ func (s *Selector) choose(how *settings, t Shape) Choice {
 	return c
 }
 
-// fits reports whether a fingerprint has room for the number of parts in which an executor
-// carries out a call.
+// fits reports whether a fingerprint has room for the number of parts of a call with choice c.
 func (s *Selector) fits(how *settings, t Shape, c Choice) bool {
 	x := how.executor(c.Executor)
 	return x.Channels(s.program(how, t, c), t.layout(), c.Channels) <= math.MaxUint16

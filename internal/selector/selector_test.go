@@ -35,9 +35,9 @@ func sum(count int) Shape {
 	return Shape{Kind: plan.AllReduce, Type: 9, Op: 1, Elem: 4, Count: count}
 }
 
-// TestRecipeFitsTheTask: the fingerprint has the call and the choice, and a vector is cut into
-// pieces that fit the shared memory.
-func TestRecipeFitsTheTask(t *testing.T) {
+// TestScheduleFitsTheCall: the fingerprint has the call and the choice, and a vector is cut
+// into pieces that fit the shared memory.
+func TestScheduleFitsTheCall(t *testing.T) {
 	s := newSelector(t, 4)
 	w := s.Schedule(new(sum(1000)))
 	if w.Executor != exec.Links || w.Call.Count != 1000 || w.Call.Kind != uint8(plan.AllReduce) || int(w.Call.Channels) != w.Channels {
@@ -72,10 +72,10 @@ func TestSameProcess(t *testing.T) {
 		if got := isShared(bytes); got != want {
 			t.Errorf("%d bytes in shared memory: %t, want %t", bytes, got, want)
 		}
-		ways := s.Ways(plan.AllToAll, bytes, false)
-		for _, w := range ways[1:] {
-			if w.Seconds < ways[0].Seconds && bytes >= sharedLinksFrom {
-				t.Errorf("%d bytes: %s takes %v s, %s would take %v s", bytes, nameOf(ways[0]), ways[0].Seconds, nameOf(w), w.Seconds)
+		choices := s.Choices(plan.AllToAll, bytes, false)
+		for _, w := range choices[1:] {
+			if w.Seconds < choices[0].Seconds && bytes >= sharedLinksFrom {
+				t.Errorf("%d bytes: %s takes %v s, %s would take %v s", bytes, nameOf(choices[0]), choices[0].Seconds, nameOf(w), w.Seconds)
 			}
 		}
 	}
@@ -100,8 +100,8 @@ func TestPlanName(t *testing.T) {
 	}
 }
 
-// TestThirdExecutor: a Selector chooses an executor that it does not know by the ID, plans and
-// costs that it is given. The fingerprint tells the executors apart.
+// TestThirdExecutor: a Selector chooses an additional executor by its ID, plans and costs. The
+// fingerprint distinguishes the executors.
 func TestThirdExecutor(t *testing.T) {
 	const id = exec.ID(2)
 	s := newSelector(t, 4)
@@ -126,12 +126,12 @@ func TestThirdExecutor(t *testing.T) {
 	if r := s.Schedule(new(sum(1 << 20))); r.Executor != exec.Links || int(r.Call.Plan) != ring {
 		t.Errorf("a vector in too many parts: executor %d, plan %#x", r.Executor, r.Call.Plan)
 	}
-	if ways := s.Ways(plan.AllReduce, 8, false); ways[0].Executor != id || ways[0].Index != ring {
-		t.Errorf("the first choice is %+v", ways[0])
+	if choices := s.Choices(plan.AllReduce, 8, false); choices[0].Executor != id || choices[0].Index != ring {
+		t.Errorf("the first choice is %+v", choices[0])
 	}
 }
 
-// TestPlanNumbers: the number of every plan leaves room for the executor.
+// TestPlanNumbers: the numbers of all plans leave room for the executor.
 func TestPlanNumbers(t *testing.T) {
 	for _, k := range plan.Collectives() {
 		if n := len(plan.AlgorithmsOn(k, plan.Hosts{})); n > executorBits^0xFF {

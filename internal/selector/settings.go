@@ -7,31 +7,30 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// A Tuner chooses how one executor carries collectives out, the same on all ranks: see
-// [cost.Tuner].
+// A Tuner chooses the algorithms of one executor, the same on all ranks: see [cost.Tuner].
 type Tuner interface {
 	Choose(n cost.Need) cost.Choice
-	Ways(n cost.Need) []cost.Choice
-	Way(n cost.Need, index, channels int) (c cost.Choice, ok bool)
+	Choices(n cost.Need) []cost.Choice
+	ChoiceWith(n cost.Need, index, channels int) (c cost.Choice, ok bool)
 }
 
-// A Chooser is a Tuner with a single option.
+// A Chooser is a [Tuner] with a single choice.
 type Chooser func(cost.Need) cost.Choice
 
 // Choose calls f.
 func (f Chooser) Choose(n cost.Need) cost.Choice { return f(n) }
 
-// Ways returns the choice.
-func (f Chooser) Ways(n cost.Need) []cost.Choice { return []cost.Choice{f(n)} }
+// Choices returns the choice.
+func (f Chooser) Choices(n cost.Need) []cost.Choice { return []cost.Choice{f(n)} }
 
-// Way returns the choice, if it has this index and number of channels.
-func (f Chooser) Way(n cost.Need, index, channels int) (c cost.Choice, ok bool) {
+// ChoiceWith returns the choice, if its index and number of channels are the given ones.
+func (f Chooser) ChoiceWith(n cost.Need, index, channels int) (c cost.Choice, ok bool) {
 	c = f(n)
 	return c, c.Index == index && (channels == 0 || c.Channels == channels)
 }
 
-// settings say how collectives are carried out. They are immutable, and replaced as a whole, so
-// that a cached schedule can be compared with the settings that it was made for.
+// settings are immutable and replaced as a whole, so that a cached schedule can be compared
+// with the settings that it was made for.
 type settings struct {
 	links     *Executor
 	preferred *Executor // over links; nil if there is none
@@ -71,38 +70,38 @@ func (s *Selector) SetTuner(t Tuner) {
 	s.change(func(how *settings) { how.links = overLinks(s.rank, s.size, t) })
 }
 
-// UseExecutor prefers an executor to links from now on, for the calls that it can carry out.
+// UseExecutor sets the preferred executor, for all calls that it can carry out.
 func (s *Selector) UseExecutor(x *Executor) {
 	if x.ID == exec.Links || x.ID > executorMax {
-		panic("selector: an executor whose ID has no place in a fingerprint")
+		panic("selector: executor ID does not fit in a fingerprint")
 	}
 	s.change(func(how *settings) { how.preferred = x })
 }
 
-// UseSharedMemory prefers the executor in shared memory, as UseExecutor does.
+// UseSharedMemory makes the executor in shared memory the preferred one. See
+// [Selector.UseExecutor].
 func (s *Selector) UseSharedMemory(b *shmexec.Memory) {
 	s.UseExecutor(inSharedMemory(s.rank, s.size, b))
 }
 
-// UseHosts sets which ranks are on one host, for the algorithms that need it.
+// UseHosts sets the hosts of the ranks, for hierarchical algorithms.
 func (s *Selector) UseHosts(h plan.Hosts) { s.change(func(how *settings) { how.hosts = h }) }
 
-// Pin fixes the algorithms of collectives. A pin does not apply to a number of ranks that
-// its algorithm does not support, nor to an ordered reduction whose order the algorithm
-// does not keep. A pin without a number of channels selects the preferred executor if
-// it can run the algorithm, and links otherwise.
+// Pin fixes the algorithms of collectives. A pin does not apply if its algorithm does not
+// support the number of ranks, or the order of an ordered reduction. A pin without a number of
+// channels selects the preferred executor if it can run the algorithm, and links otherwise.
 func (s *Selector) Pin(pins map[plan.Collective]Pin) {
 	s.change(func(how *settings) { how.pins = pins })
 }
 
-// choose returns how a collective is carried out.
+// choose returns the choice for a collective.
 func (s *settings) choose(n cost.Need) Choice {
 	x := s.preferred
 	if x == nil {
 		return s.chooseLinks(n)
 	}
 	if p, ok := s.pins[n.Collective]; ok && p.Channels == 0 {
-		if c, ok := x.Tuner.Way(n, p.Index, 0); ok {
+		if c, ok := x.Tuner.ChoiceWith(n, p.Index, 0); ok {
 			return Choice{c, x.ID}
 		}
 	}
@@ -121,7 +120,7 @@ func (s *settings) choose(n cost.Need) Choice {
 	return Choice{c, x.ID}
 }
 
-// chooseLinks returns how a collective is carried out over links.
+// chooseLinks returns the choice for a collective over links.
 func (s *settings) chooseLinks(n cost.Need) Choice {
 	if c, ok := s.pinnedLinks(n); ok {
 		return c
@@ -132,16 +131,16 @@ func (s *settings) chooseLinks(n cost.Need) Choice {
 	return Choice{s.links.Tuner.Choose(n), exec.Links}
 }
 
-// pinnedLinks returns the pinned choice over links, if that can be carried out.
+// pinnedLinks returns the pinned choice over links, if it can carry out n.
 func (s *settings) pinnedLinks(n cost.Need) (c Choice, ok bool) {
 	p, ok := s.pins[n.Collective]
 	if !ok {
 		return Choice{}, false
 	}
-	if c, ok := s.links.Tuner.Way(n, p.Index, p.Channels); ok {
+	if c, ok := s.links.Tuner.ChoiceWith(n, p.Index, p.Channels); ok {
 		return Choice{c, exec.Links}, true
 	}
-	// The model may have no figures of an algorithm for hosts. The algorithm is right without
+	// The model may have no figures of an algorithm for hosts. The algorithm is correct without
 	// them.
 	a := plan.AlgorithmsOn(n.Collective, s.hosts)[p.Index]
 	if a.Shared || !n.Allows(a) {

@@ -37,13 +37,11 @@ func writeConversions(g *generator) {
 	}, nil)
 }
 
-// A converter writes the block src, converted, to dst, of which one may be half as
-// long as the other.
+// A converter converts the block src to dst. One of the two may be half as long as the other.
 type converter func(dst, src block)
 
-// conversion writes a whole function that converts n bytes of float32, where
-// n is a multiple of the width. One of src and dst moves on by half as much, or both
-// alike, where bytes are just copied. What comes after it all may be nil.
+// conversion writes a function that converts n bytes of float32, where n is a multiple of the
+// width. Per block, src and dst advance by the shares. after emits the epilogue and may be nil.
 func (g *generator) conversion(name string, srcShare, dstShare int, prepare func() converter, after func()) {
 	g.set.Conversions = append(g.set.Conversions, stubs.Conversion{Name: name})
 	g.function(name, "func(dst, src *byte, n int)")
@@ -61,8 +59,7 @@ func (g *generator) conversion(name string, srcShare, dstShare int, prepare func
 	g.end(n, nil)
 }
 
-// quietNaNs finds the NaNs of v, and returns what puts them, quiet, in their
-// places again.
+// quietNaNs finds the NaNs of v. restore puts quiet ones back in their places.
 func (g *generator) quietNaNs(v, quiet vector) (restore func(rounded vector) vector) {
 	if g.wide {
 		mask, kept := g.K(), g.vec()
@@ -82,7 +79,7 @@ func (g *generator) quietNaNs(v, quiet vector) (restore func(rounded vector) vec
 	}
 }
 
-// narrow stores the upper halves of the words of v.
+// narrow stores the high 16 bits of each word of v.
 func (g *generator) narrow(v vector, dst block) {
 	g.VPSRLD(Imm(16), v, v)
 	if g.wide {

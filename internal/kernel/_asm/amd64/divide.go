@@ -32,8 +32,8 @@ func writeDivisions(g *generator) {
 // A divider divides one block.
 type divider func(dst block)
 
-// division writes a whole function that divides n bytes, or multiplies them by
-// a reciprocal, and adds it to the set.
+// division writes a function that divides n bytes, or multiplies them by a reciprocal, and adds
+// it to the set.
 func (g *generator) division(d stubs.Division, prepare func(f *floats, by vector) divider) {
 	g.set.Divisions = append(g.set.Divisions, d)
 	g.function(d.Name, "func(dst *byte, n int, by "+d.By+")")

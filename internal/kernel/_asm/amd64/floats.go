@@ -6,8 +6,8 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel/_asm/stubs"
 )
 
-// floatOps are the operations on floating-point numbers, as package kernel
-// calls them. An average begins as a sum.
+// floatOps returns the operations on floating-point numbers, as package kernel names them. Avg
+// reduces like Sum.
 func floatOps() [][]string { return [][]string{{"Sum", "Avg"}, {"Prod"}, {"Min"}, {"Max"}} }
 
 func writeFloats(g *generator) {
@@ -24,13 +24,13 @@ func writeFloats(g *generator) {
 	}
 }
 
-// floats emits arithmetic on floating-point numbers of one width, whose
-// results are canonical: NaN is always the positive quiet one without payload.
+// floats emits arithmetic on floating-point numbers of one width. Results are canonical: NaN is
+// always the positive quiet NaN without payload.
 type floats struct {
 	g      *generator
 	double bool
 	nan    vector
-	fixup  vector // with AVX-512: what to do with each class of numbers
+	fixup  vector // with AVX-512: the response to each class of numbers
 }
 
 // floats loads the constants.
@@ -50,9 +50,9 @@ func (g *generator) floats(double bool) *floats {
 	return f
 }
 
-// nansOnly is a table for VFIXUPIMM: the classes 0 and 1, the quiet and the
-// signaling NaNs, become what the destination holds, which is response 0, and
-// all others become the source, which is response 1.
+// nansOnly is the table for VFIXUPIMM. Numbers of the classes 0 and 1, quiet and signaling
+// NaNs, become the value of the destination (response 0). All others keep the value of the
+// source (response 1).
 const nansOnly = 0x11111100
 
 // pick chooses the instruction by the width of the numbers.
@@ -63,7 +63,7 @@ func pick[F any](f *floats, single, double F) F {
 	return single
 }
 
-// reduce is x op y in a new register.
+// reduce computes x op y in a new register.
 func (f *floats) reduce(op string, x, y vector) vector {
 	switch {
 	case rounds(op):
@@ -74,7 +74,7 @@ func (f *floats) reduce(op string, x, y vector) vector {
 	return f.extreme(op, x, y)
 }
 
-// reduceTwo is reduce for two vectors, which can take less than twice as long.
+// reduceTwo reduces two vectors. It can take less than twice as long as reduce.
 func (f *floats) reduceTwo(op string, x, y [2]vector) [2]vector {
 	if rounds(op) {
 		return f.canonicalTwo([2]vector{f.compute(op, x[0], y[0]), f.compute(op, x[1], y[1])})
@@ -82,17 +82,17 @@ func (f *floats) reduceTwo(op string, x, y [2]vector) [2]vector {
 	return [2]vector{f.reduce(op, x[0], y[0]), f.reduce(op, x[1], y[1])}
 }
 
-// rounds reports whether the result of an operation need not be an operand.
+// rounds reports whether the result of an operation can differ from both operands.
 func rounds(op string) bool { return op != "Min" && op != "Max" }
 
-// compute is what the processor makes of x op y.
+// compute emits the instruction of op. The result may be any NaN.
 func (f *floats) compute(op string, x, y vector) vector {
 	d := f.g.vec()
 	f.computeTo(op, x, y, d)
 	return d
 }
 
-// computeTo is compute in a register that may be x or y.
+// computeTo is compute with the destination d, which may be x or y.
 func (f *floats) computeTo(op string, x, y, d vector) {
 	g := f.g
 	switch op {
@@ -107,7 +107,7 @@ func (f *floats) computeTo(op string, x, y, d vector) {
 	}
 }
 
-// canonical replaces what is not a number.
+// canonical replaces NaNs.
 func (f *floats) canonical(x vector) vector {
 	g, d := f.g, f.g.vec()
 	if g.wide {
@@ -121,8 +121,8 @@ func (f *floats) canonical(x vector) vector {
 	return d
 }
 
-// canonicalTwo is canonical for two vectors. Replacing takes AVX2 longer than
-// all else, so it looks first, at both at once.
+// canonicalTwo replaces the NaNs of two vectors. With AVX2 the replacement takes longer than
+// everything else, so it is skipped if neither vector contains a NaN.
 func (f *floats) canonicalTwo(x [2]vector) [2]vector {
 	g := f.g
 	if g.wide {
@@ -141,11 +141,10 @@ func (f *floats) canonicalTwo(x [2]vector) [2]vector {
 	return x
 }
 
-// unordered is the comparison that holds if either operand is NaN.
+// unordered is the predicate that holds if either operand is NaN.
 const unordered = 3
 
-// extremeWide uses VRANGE, which orders -0 before +0 but prefers a number to
-// NaN.
+// extremeWide uses VRANGE, which orders -0 before +0 but returns a number rather than NaN.
 func (f *floats) extremeWide(op string, x, y vector) vector {
 	const minOfSigned, maxOfSigned = 4, 5
 	g, d, mask, choice := f.g, f.g.vec(), f.g.K(), minOfSigned
@@ -158,9 +157,8 @@ func (f *floats) extremeWide(op string, x, y vector) vector {
 	return d
 }
 
-// extreme asks in both orders, as MINPS and MAXPS return their second operand
-// if the two are zeros, or if one is NaN. Two zeros are then told apart by
-// their sign bits, and elsewhere the answers agree.
+// extreme computes both orders, since MINPS and MAXPS return their second operand if both are
+// zeros or one is NaN. The sign bits distinguish zeros; otherwise both results agree.
 func (f *floats) extreme(op string, x, y vector) vector {
 	g, d, e, mask := f.g, f.g.vec(), f.g.vec(), f.g.vec()
 	if op == "Min" {

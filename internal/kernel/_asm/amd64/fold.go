@@ -10,8 +10,8 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel/_asm/stubs"
 )
 
-// Folds are for the operations of which the order of the operands shows in the
-// result: sums and products of floating-point numbers.
+// writeFolds writes folds for the operations that depend on the order of operands: sums and
+// products of floating-point numbers.
 func writeFolds(g *generator) {
 	for _, ops := range floatOps()[:2] {
 		for _, typ := range []string{"Float32", "Float64"} {
@@ -23,16 +23,15 @@ func writeFolds(g *generator) {
 	}
 }
 
-// fold describes a fold. Numbers of 16 bits have to be rounded after every
-// step, which takes so long that to keep them in registers meanwhile does not
-// pay.
+// fold describes a fold. Numbers of 16 bits are rounded after every step, which takes so long
+// that it does not pay to keep them in registers.
 func fold(typ string, ops []string) stubs.Fold {
 	r := stubs.Reduction{Name: lower(typ) + ops[0], Types: []string{typ}, Ops: ops}
 	name := lower(typ) + "Fold" + ops[0]
 	return stubs.Fold{Name: name, Reduction: r, InBlocks: strings.HasSuffix(typ, "16")}
 }
 
-// foldFloats writes a whole function, and adds it to the set.
+// foldFloats writes a function that folds, and adds it to the set.
 func (g *generator) foldFloats(fold stubs.Fold, double bool) {
 	g.set.Folds = append(g.set.Folds, fold)
 	g.function(fold.Name, "func(dst *byte, srcs *[]byte, k, n int)")
@@ -59,8 +58,7 @@ func (g *generator) foldFloats(fold stubs.Fold, double bool) {
 				f.computeTo(fold.Ops[0], a, g.load(at(src, i)), a)
 			}
 		})
-		// NaN stays NaN whatever is done to it, so it is enough to make the
-		// last result canonical.
+		// An operation on NaN returns NaN, so only the last result must be made canonical.
 		for i, a := range acc {
 			g.store(f.canonical(a), at(dst, i))
 		}
@@ -69,12 +67,10 @@ func (g *generator) foldFloats(fold stubs.Fold, double bool) {
 	g.end(n, body)
 }
 
-// sliceBytes is the length of a slice's header, which begins with where the
-// slice is.
+// sliceBytes is the size of a slice header, which begins with the pointer.
 const sliceBytes = 24
 
-// forEachSource walks along the k slices, of which there are two or more, whose
-// headers are at srcs.
+// forEachSource iterates over the k slices with headers at srcs; k is at least 2.
 func (g *generator) forEachSource(srcs, k reg.Register, label string, first, next func(src reg.Register)) {
 	header, left, src := g.GP64(), g.GP64(), g.GP64()
 	g.MOVQ(srcs, header)

@@ -11,8 +11,8 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel/_asm/stubs"
 )
 
-// A generator writes the kernels of one set. Its methods emit instructions
-// that differ from one set to the other; those that do not are avo's own.
+// A generator writes the kernels of one set. Its methods emit instructions that differ between
+// sets; the others are emitted directly through avo.
 type generator struct {
 	*build.Context
 	set    *stubs.Set
@@ -22,7 +22,7 @@ type generator struct {
 
 type vector = reg.VecVirtual
 
-// vec is a register of the set's full width.
+// vec allocates a register of the full width of the set.
 func (g *generator) vec() vector {
 	if g.wide {
 		return g.ZMM()
@@ -30,7 +30,7 @@ func (g *generator) vec() vector {
 	return g.YMM()
 }
 
-// half is a register of half the width.
+// half allocates a register of half the width.
 func (g *generator) half() vector {
 	if g.wide {
 		return g.YMM()
@@ -38,7 +38,7 @@ func (g *generator) half() vector {
 	return g.XMM()
 }
 
-// width is the number of bytes in a vec.
+// width returns the size of a vec in bytes.
 func (g *generator) width() int {
 	if g.wide {
 		return 64
@@ -53,13 +53,13 @@ func (g *generator) function(name, signature string) {
 	g.SignatureExpr(signature)
 }
 
-// A block is one vector in memory. One that is cut has a mask of its bytes.
+// A block is one vector in memory. A partial block has a mask of its bytes.
 type block struct {
 	at   Mem
 	mask reg.Register // or nil
 }
 
-// load is the block in a new register, and 0 where it is cut.
+// load loads the block into a new register. Bytes outside the mask are 0.
 func (g *generator) load(b block) vector {
 	v := g.vec()
 	switch {
@@ -84,13 +84,13 @@ func (g *generator) store(v vector, b block) {
 	}
 }
 
-// A pointer moves on by shares of what a loop has done.
+// A pointer advances by a share of the bytes that a loop has processed.
 type pointer struct {
 	reg.Register
-	share int // 1: by as much, 2: by half as much
+	share int // 1: all bytes, 2: half of them
 }
 
-// block is the i-th block from p on.
+// block returns the i-th block after p.
 func (g *generator) block(p pointer, i int, mask reg.Register) block {
 	return block{Mem{Base: p, Disp: i * g.width() / p.share}, mask}
 }
@@ -100,23 +100,22 @@ func (g *generator) pointer(param string, share int) pointer {
 	return pointer{g.Load(g.Param(param), g.GP64()), share}
 }
 
-// A reducer writes dst = a op b for one block.
+// A reducer emits dst = a op b for one block.
 type reducer func(dst, a, b block)
 
-// reduction writes a whole function that reduces, and adds it to the set.
-// prepare loads what is constant and returns how to reduce a block.
+// reduction writes a function that reduces, and adds it to the set. prepare loads constants and
+// returns the reducer of a block.
 func (g *generator) reduction(r stubs.Reduction, unroll int, prepare func() reducer) {
 	g.reductionAhead(r, unroll, false, prepare)
 }
 
-// aheadBytes is how far ahead memory is asked for.
+// aheadBytes is the distance of prefetches.
 const aheadBytes = 2048
 
-// reductionAhead is reduction, if ahead with a loop that asks for memory before
-// it is needed. The processor does that by itself, but less so the more there
-// is to compute: numbers of 16 bits come out of the second-level cache half as
-// fast again, and out of memory by a third. The first-level cache loses a tenth
-// where there is little to compute.
+// reductionAhead is reduction with an optional loop that prefetches. The processor prefetches
+// by itself, but less the more it computes: with 16-bit numbers, explicit prefetches make the
+// second-level cache 50 % faster and memory a third. Where there is little to compute, the
+// first-level cache loses a tenth.
 func (g *generator) reductionAhead(r stubs.Reduction, unroll int, ahead bool, prepare func() reducer) {
 	g.set.Reductions = append(g.set.Reductions, r)
 	g.function(r.Name, "func(dst, a, b *byte, n int)")
@@ -136,7 +135,7 @@ func (g *generator) reductionAhead(r stubs.Reduction, unroll int, ahead bool, pr
 	g.end(n, body)
 }
 
-// prefetch asks for the cache lines that are ahead of some blocks.
+// prefetch fetches the cache lines ahead of the blocks.
 func (g *generator) prefetch(blocks int, at func(i int) Mem) {
 	const lineBytes = 64
 	for i := 0; i < blocks; i += lineBytes / g.width() {
@@ -144,11 +143,11 @@ func (g *generator) prefetch(blocks int, at func(i int) Mem) {
 	}
 }
 
-// A body of a loop handles some blocks, which are whole unless there is a mask.
+// A body emits one iteration of a loop over the given number of blocks, which are partial if
+// mask is not nil.
 type body func(blocks int, mask reg.Register)
 
-// loop repeats body and moves the pointers on, until less than a block is left
-// of n bytes.
+// loop repeats body and advances the pointers until less than a block of n bytes is left.
 func (g *generator) loop(n reg.Register, unroll int, pointers []pointer, body body) {
 	step := func(label, next string, times int) {
 		g.Label(label)
@@ -166,8 +165,7 @@ func (g *generator) loop(n reg.Register, unroll int, pointers []pointer, body bo
 	g.Label("rest")
 }
 
-// end ends the function, if with AVX-512 after a body for the n bytes that are
-// left, if any.
+// end ends the function. With AVX-512 it first emits body for the remaining n bytes.
 func (g *generator) end(n reg.Register, body body) {
 	if g.wide && body != nil {
 		g.TESTQ(n, n)
@@ -183,8 +181,8 @@ func (g *generator) end(n reg.Register, body body) {
 	g.seldom = nil
 }
 
-// ifNotZero jumps, after a test that was not zero, to what emit emits, and back
-// here. That is put after the end of the function, as it is done seldom.
+// ifNotZero emits a branch, taken if the last test was not zero, to the code of emit and back.
+// The code is unlikely, and placed after the end of the function.
 func (g *generator) ifNotZero(emit func()) {
 	there, back := fmt.Sprintf("seldom%d", len(g.seldom)), fmt.Sprintf("often%d", len(g.seldom))
 	g.JNE(LabelRef(there))
@@ -196,7 +194,7 @@ func (g *generator) ifNotZero(emit func()) {
 	})
 }
 
-// maskOf is a mask of the first n bytes.
+// maskOf returns a mask of the first n bytes.
 func (g *generator) maskOf(n reg.Register) reg.Register {
 	bits, mask := g.GP64(), g.K()
 	g.MOVQ(I64(-1), bits)
@@ -205,7 +203,7 @@ func (g *generator) maskOf(n reg.Register) reg.Register {
 	return mask
 }
 
-// constant32 is a vector of equal words of 32 bits.
+// constant32 returns a vector with equal 32-bit words.
 func (g *generator) constant32(bits uint32) vector {
 	r, x, v := g.GP32(), g.XMM(), g.vec()
 	g.MOVL(U32(bits), r)
@@ -214,7 +212,7 @@ func (g *generator) constant32(bits uint32) vector {
 	return v
 }
 
-// constant64 is a vector of equal words of 64 bits.
+// constant64 returns a vector with equal 64-bit words.
 func (g *generator) constant64(bits uint64) vector {
 	r, x, v := g.GP64(), g.XMM(), g.vec()
 	g.MOVQ(U64(bits), r)
@@ -223,12 +221,12 @@ func (g *generator) constant64(bits uint64) vector {
 	return v
 }
 
-// constant16 is a vector of equal words of 16 bits.
+// constant16 returns a vector with equal 16-bit words.
 func (g *generator) constant16(bits uint16) vector {
 	return g.constant32(uint32(bits)<<16 | uint32(bits))
 }
 
-// and, or and xor set d, which may be an operand.
+// and, or and xor set d, which may be one of the operands.
 
 func (g *generator) and(x, y, d vector) {
 	if g.wide {

@@ -7,11 +7,10 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel/_asm/stubs"
 )
 
-// writeHalves writes operations on numbers of 16 bits. They compute with
-// float32 and round, which rounds a sum or a product twice and yet correctly:
-// the 24 bits of a float32 are at least twice the 11 of a float16 or the 8 of a
-// bfloat16 and two more (Figueroa, "When is double rounding innocuous?", ACM
-// SIGNUM Newsletter 30(3), 1995). Min and max do not round at all.
+// writeHalves writes operations on 16-bit floats. They compute with float32 and round again.
+// Rounding a sum or product twice is correct here: the 24 bits of a float32 are at least twice
+// the 11 of a float16 or the 8 of a bfloat16, plus two (Figueroa, "When is double rounding
+// innocuous?", ACM SIGNUM Newsletter 30(3), 1995). Min and max do not round at all.
 func writeHalves(g *generator) {
 	for _, ops := range floatOps() {
 		r := stubs.Reduction{Name: "float16" + ops[0], Types: []string{"Float16"}, Ops: ops}
@@ -39,7 +38,7 @@ func (g *generator) reduceFloat16(f *floats, op string, dst, a, b block) {
 	g.storeFloat16(f.reduceTwo(op, g.widenFloat16(a), g.widenFloat16(b)), dst)
 }
 
-// storeFloat16 rounds the lower and the upper half of a block.
+// storeFloat16 rounds both float32 vectors of a block and stores them.
 func (g *generator) storeFloat16(v [2]vector, dst block) {
 	if dst.mask == nil {
 		g.VCVTPS2PH(Imm(nearestEven), v[0], dst.at)
@@ -53,11 +52,11 @@ func (g *generator) storeFloat16(v [2]vector, dst block) {
 	g.store(joined, dst)
 }
 
-// nearestEven rounds to nearest even, whatever the mode of the machine is.
+// nearestEven selects rounding to nearest even, independent of MXCSR.
 const nearestEven = 0
 
-// widenFloat16 is the lower and the upper half of a block as float32. NaNs
-// become quiet, and subnormal numbers are exact in every mode of the machine.
+// widenFloat16 loads a block as two vectors of float32. NaNs become quiet. Subnormal numbers
+// are exact, independent of MXCSR.
 func (g *generator) widenFloat16(b block) [2]vector {
 	v := [2]vector{g.vec(), g.vec()}
 	if b.mask == nil {
@@ -72,19 +71,20 @@ func (g *generator) widenFloat16(b block) [2]vector {
 	return v
 }
 
-// bfloats emits conversions of bfloat16. The two in each word of 32 bits stay
-// in their place: the even ones are below the odd ones, and nothing has to
-// cross from lane to lane.
+// bfloats emits conversions of bfloat16. A 32-bit word contains an even element in its low 16
+// bits and an odd one in its high bits. They are widened in place, so that nothing crosses
+// lanes.
 type bfloats struct {
 	g     *generator
-	upper vector // the upper half of every word
+	upper vector // mask of the high 16 bits of every word
 
-	// With AVX-512: half a unit, what is cut off, and all but that and the
-	// unit.
+	// With AVX-512: half a unit in the last place, the discarded bits, and the table for
+	// With AVX-512: half a unit in the last place, a mask of the discarded bits, and a mask
+	// that clears them and the last bit.
 	half, cut, toEven vector
-	lower             reg.Register // the two lower bytes of every word
+	lower             reg.Register // mask of the two low bytes of every word
 
-	// With AVX2: the unit, shifted down, and a little less than half of it.
+	// With AVX2: the unit, shifted down, and half of it minus 1.
 	one, below vector
 }
 
@@ -103,7 +103,7 @@ func (g *generator) bfloats() *bfloats {
 	return h
 }
 
-// widen is the even and the odd elements of v as float32.
+// widen returns the even and the odd elements of v as float32.
 func (h *bfloats) widen(v vector) [2]vector {
 	even, odd := h.g.vec(), h.g.vec()
 	h.g.VPSLLD(Imm(16), v, even)
@@ -111,16 +111,15 @@ func (h *bfloats) widen(v vector) [2]vector {
 	return [2]vector{even, odd}
 }
 
-// round makes the upper half of every word right, which is a float32. What is
-// in the lower half then has no meaning. The lower half of a NaN must be 0.
+// round rounds float32 words to bfloat16 in their high 16 bits; the low bits are undefined. The
+// low 16 bits of a NaN must be 0.
 func (h *bfloats) round(words ...vector) {
 	for _, x := range words {
 		if h.g.wide {
 			h.roundWide(x)
 			continue
 		}
-		// A little less than half a unit leaves ties alone, and half a unit
-		// carries them up, if the last bit is set.
+		// Half a unit minus 1 does not carry on ties. One more carries if the last bit is set.
 		t := h.g.vec()
 		h.g.VPSRLD(Imm(16), x, t)
 		h.g.VPAND(h.one, t, t)
@@ -129,8 +128,8 @@ func (h *bfloats) round(words ...vector) {
 	}
 }
 
-// roundWide adds half a unit, which rounds ties up. Nothing is then left below
-// the unit, and the even one of the two neighbours has no last bit.
+// roundWide adds half a unit, which rounds ties up. In a tie the remaining bits are then 0, and
+// clearing the last bit selects the even neighbor.
 func (h *bfloats) roundWide(x vector) {
 	tied := h.g.K()
 	h.g.VPADDD(h.half, x, x)
@@ -138,11 +137,11 @@ func (h *bfloats) roundWide(x vector) {
 	h.g.VPANDD(h.toEven, x, tied, x)
 }
 
-// join takes the upper halves of the even and the odd words.
+// join packs the high 16 bits of the even and the odd words.
 func (h *bfloats) join(words [2]vector) vector {
 	g, even, odd := h.g, words[0], words[1]
 	if g.wide {
-		// Shifts bytes down by two, but writes to the lower halves only.
+		// Shifts bytes down by two, into the low 16 bits of each word only.
 		g.VPALIGNR(Imm(2), even, even, h.lower, odd)
 		return odd
 	}

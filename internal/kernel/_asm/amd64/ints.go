@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel/_asm/stubs"
 )
 
-// lower is the name of a type as it begins a function's.
+// lower returns the prefix of function names for a type.
 func lower(typ string) string { return strings.ToLower(typ) }
 
 func writeInts(g *generator) {
@@ -25,7 +25,7 @@ func writeInts(g *generator) {
 	}
 }
 
-// integers writes the function whose name says what it does.
+// integers writes the reduction r of integers.
 func (g *generator) integers(r stubs.Reduction) {
 	g.reduction(r, 4, func() reducer {
 		apply := g.integerOp(r.Name)
@@ -37,7 +37,7 @@ func (g *generator) integers(r stubs.Reduction) {
 	})
 }
 
-// integerOp is the operation by its name, which may overwrite x and y.
+// integerOp returns the emitter of a named operation, which may overwrite x and y.
 func (g *generator) integerOp(name string) func(x, y, d vector) {
 	if one := g.oneInstruction(name); one != nil {
 		return func(x, y, d vector) { one(y, x, d) }
@@ -55,7 +55,7 @@ func (g *generator) integerOp(name string) func(x, y, d vector) {
 	panic("no kernel for " + name)
 }
 
-// oneInstruction is the instruction that does it all, or nil.
+// oneInstruction returns the single instruction for an operation, or nil.
 func (g *generator) oneInstruction(name string) func(...Op) {
 	all := map[string]func(...Op){
 		"int8Sum": g.VPADDB, "int16Sum": g.VPADDW, "int32Sum": g.VPADDD, "int64Sum": g.VPADDQ,
@@ -73,8 +73,8 @@ func (g *generator) oneInstruction(name string) func(...Op) {
 	return all[name]
 }
 
-// productOfBytes multiplies the even bytes and the odd ones as words. The
-// lower bytes of the products are the result.
+// productOfBytes multiplies the even and the odd bytes as words. The low bytes of the products
+// are the result.
 func (g *generator) productOfBytes() func(x, y, d vector) {
 	lowBytes, highBytes := g.constant16(0x00ff), g.constant16(0xff00)
 	return func(x, y, d vector) {
@@ -82,13 +82,13 @@ func (g *generator) productOfBytes() func(x, y, d vector) {
 		g.and(lowBytes, d, d)
 		g.VPSRLW(Imm(8), x, x)
 		g.and(highBytes, y, y)
-		g.VPMULLW(y, x, x) // lands in the upper byte, as y was left there
+		g.VPMULLW(y, x, x) // product in the high byte, since y was not shifted down
 		g.or(x, d, d)
 	}
 }
 
-// productOf64 adds the products of the halves: the crossed ones matter by
-// their lower 32 bits only.
+// productOf64 adds the products of 32-bit parts. Of the cross products only the low 32 bits
+// matter.
 func (g *generator) productOf64(x, y, d vector) {
 	swapped, t := g.vec(), g.vec()
 	g.VPSHUFD(Imm(0xb1), y, swapped)
@@ -100,7 +100,7 @@ func (g *generator) productOf64(x, y, d vector) {
 	g.VPADDQ(t, d, d)
 }
 
-// select64 takes x or y by comparing two keys.
+// select64 selects x or y by a comparison of two keys.
 func (g *generator) select64(op string, x, y, d, keyX, keyY vector) {
 	greater := g.vec()
 	g.VPCMPGTQ(keyY, keyX, greater)
@@ -110,7 +110,7 @@ func (g *generator) select64(op string, x, y, d, keyX, keyY vector) {
 	g.VBLENDVPD(greater, y, x, d)
 }
 
-// unsigned64 compares as signed what has its sign bit flipped.
+// unsigned64 compares as signed integers with flipped sign bits.
 func (g *generator) unsigned64(op string) func(x, y, d vector) {
 	top := g.constant64(1 << 63)
 	return func(x, y, d vector) {

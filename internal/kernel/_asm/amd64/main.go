@@ -1,8 +1,8 @@
-// Command amd64 writes the kernels for amd64, in two sets: for machines with
-// AVX2 and F16C, and for those with AVX-512 (F, BW, DQ and VL).
+// Command amd64 writes the kernels for amd64, in two sets: for processors with AVX2 and F16C,
+// and for those with AVX-512 (F, BW, DQ and VL).
 //
-// It is run by "go generate", which passes the directory to write to. Anything
-// that goes wrong ends it before a file is written.
+// It is run by "go generate", which passes the output directory. An error ends it before a file
+// is written.
 package main
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel/_asm/stubs"
 )
 
-// command is what the generated files say about where they come from.
+// command is named in the header of generated files.
 const command = "go generate"
 
-// A family is the kernels of one file.
+// A family is the set of kernels in one file.
 type family struct {
 	file  string
 	write func(g *generator)
@@ -57,7 +57,7 @@ func main() {
 	}
 }
 
-// generate is the text of all files.
+// generate returns the text of all files.
 func generate() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	sets := []*stubs.Set{{Suffix: "AVX512", Block: 1}, {Suffix: "AVX2", Block: 32}}
@@ -97,8 +97,7 @@ func assemble(c *build.Context) ([]byte, error) {
 	return printer.NewGoAsm(printer.Config{Name: "command: " + command, Pkg: "kernel"}).Print(file)
 }
 
-// checkISA fails if a function needs what the machines of its set need not
-// have.
+// checkISA returns an error if a function needs instructions outside those of its set.
 func checkISA(name string, needs []string) error {
 	has := []string{"MMX+" /* PREFETCHT0 */, "AVX", "AVX2", "F16C"}
 	if name[len(name)-3:] == "512" {

@@ -2,7 +2,7 @@ package main
 
 import "github.com/nexar-go/nexar/internal/kernel/_asm/stubs"
 
-// Bits do not know how wide the integer is that they are part of.
+// writeWords writes bitwise operations, which are the same for integers of all widths.
 func writeWords(g *generator) {
 	types := []string{"Int8", "Int16", "Int32", "Int64", "Uint8", "Uint16", "Uint32", "Uint64"}
 	for _, w := range []struct {

@@ -14,7 +14,7 @@ func writeDivisions(p *program) {
 	}
 }
 
-// by is the type of the number that a type is divided by.
+// by returns the type of the divisor for elements of a type.
 func by(typ string) string {
 	if strings.HasSuffix(typ, "16") {
 		return "float32"
@@ -42,8 +42,8 @@ func (p *program) division(d stubs.Division, op, typ string) {
 	})
 }
 
-// Conversions handle 16 numbers at a time: 64 bytes of float32, in V4 to V7,
-// and 32 bytes of the other kind, in V0 and V1.
+// writeConversions writes conversions of 16 numbers at a time: 64 bytes of float32 in V4 to V7,
+// and 32 bytes of 16-bit floats in V0 and V1.
 func writeConversions(p *program) {
 	p.conversion("widenFloat16", nil, func() {
 		p.load("R1", 0, 2)
@@ -79,7 +79,7 @@ func writeConversions(p *program) {
 			f.roundBFloat16(v, scratch)
 			p.emit("VBIF V%d.B16, V%d.B16, V%d.B16", equal, nan, v)
 		}
-		for i := range 2 { // the upper halves of the words of two registers
+		for i := range 2 { // the high 16 bits of the words of two registers
 			p.emit("VUZP2 V%d.H8, V%d.H8, V%d.H8", 5+2*i, 4+2*i, i)
 		}
 		p.store("R0", 0, 2)

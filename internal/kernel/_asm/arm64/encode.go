@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// The instructions that Go's assembler lacks, as they are encoded for three
-// registers of 128 bits: Arm Architecture Reference Manual, C4.1, "Advanced
-// SIMD three same". The width of the elements is still missing, in bits 22 and
-// 23 for integers and in bit 22 for floating-point numbers.
+// threeSame returns the encodings of instructions that the assembler of Go lacks, for three
+// 128-bit registers: Arm Architecture Reference Manual, C4.1, "Advanced SIMD three same". The
+// width of the elements is not included: bits 22 and 23 for integers, bit 22 for floating-point
+// numbers.
 func threeSame() map[string]uint32 {
 	return map[string]uint32{
 		"add": 0x4e208400, "mul": 0x4e209c00,
@@ -19,7 +19,7 @@ func threeSame() map[string]uint32 {
 	}
 }
 
-// three is d = n op m, for elements of the width in bits.
+// three emits d = n op m, for elements of width bits.
 func (p *program) three(name string, width, d, n, m int) {
 	code, ok := threeSame()[name]
 	if !ok {
@@ -34,8 +34,8 @@ func (p *program) three(name string, width, d, n, m int) {
 		"%s v%d.%s, v%d.%s, v%d.%s", name, d, arrangement, n, arrangement, m, arrangement)
 }
 
-// Conversions between numbers of 16 bits and of 32, which are the lower or, in
-// an instruction with a 2, the upper half of the register of 16.
+// two emits conversions between 16-bit and 32-bit numbers. The 16-bit numbers are in the low
+// half of their register, or in the high half for an instruction with a 2.
 func (p *program) two(name string, d, n int) {
 	code, ok := map[string]uint32{
 		"fcvtl": 0x0e217800, "fcvtl2": 0x4e217800, // float16 to float32

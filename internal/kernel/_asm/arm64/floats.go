@@ -1,34 +1,34 @@
 package main
 
-// The registers of a loop. Four blocks of a vector are in V0 to V3, four of
-// the other in V4 to V7, and each block has four more for what lies between.
+// The registers of a loop: four blocks of one vector in V0 to V3, four of the other in V4 to
+// V7, and four temporaries for each block.
 const (
 	registersB = 4
 	scratch    = 8
 
 	nanRegister   = 28
-	upperRegister = 29 // for bfloat16: the upper half of every word
+	upperRegister = 29 // for bfloat16: mask of the high 16 bits of every word
 	oneRegister   = 30 // for bfloat16: 1
-	belowRegister = 31 // for bfloat16: a little less than half a unit
+	belowRegister = 31 // for bfloat16: half a unit minus 1
 )
 
-// instructions are those that reduce floating-point numbers. FMIN and FMAX
-// order -0 before +0 and are NaN if either operand is, as they should.
+// instructions returns the instructions that reduce floating-point numbers. FMIN and FMAX order
+// -0 before +0 and return NaN if either operand is NaN, as required.
 func instructions() map[string]string {
 	return map[string]string{
 		"Sum": "fadd", "Prod": "fmul", "Min": "fmin", "Max": "fmax", "Scale": "fmul", "Divide": "fdiv",
 	}
 }
 
-// rounds reports whether the result of an operation need not be an operand.
+// rounds reports whether the result of an operation can differ from both operands.
 func rounds(op string) bool { return op != "Min" && op != "Max" }
 
-// float emits arithmetic on blocks of one type, with canonical results: NaN is
-// always the positive quiet one without payload.
+// float emits arithmetic on blocks of one type. Results are canonical: NaN is always the
+// positive quiet NaN without payload.
 type float struct {
 	p     *program
 	typ   string
-	width int // of the numbers that it computes with
+	width int // of the numbers in computations
 }
 
 // floats loads the constants.
@@ -48,7 +48,7 @@ func (p *program) floats(typ string) float {
 	return f
 }
 
-// block sets register x to x op y. It may use the four registers from t on.
+// block sets register x to x op y. It may use the four registers from t.
 func (f float) block(op string, x, y, t int) {
 	switch f.typ {
 	case "float16":
@@ -68,8 +68,7 @@ func (f float) block(op string, x, y, t int) {
 	}
 }
 
-// scale is block with a number, in all elements of y, of the width that f
-// computes with.
+// scale is block with a scalar in all elements of y, of the width of computations.
 func (f float) scale(op string, x, y, t int) {
 	switch f.typ {
 	case "float16":
@@ -87,7 +86,7 @@ func (f float) scale(op string, x, y, t int) {
 	}
 }
 
-// compute is d = x op y. What is not equal to itself is replaced.
+// compute emits d = x op y. Elements unequal to themselves are NaN and replaced.
 func (f float) compute(op string, d, x, y int) {
 	const equal = 27
 	f.p.three(instructions()[op], f.width, d, x, y)
@@ -95,28 +94,28 @@ func (f float) compute(op string, d, x, y int) {
 	f.p.emit("VBIF V%d.B16, V%d.B16, V%d.B16", equal, nanRegister, d)
 }
 
-// widenFloat16 makes t and t+1 of the lower and the upper half of v.
+// widenFloat16 converts the low half of v to t and the high half to t+1.
 func (f float) widenFloat16(v, t int) {
 	f.p.two("fcvtl", t, v)
 	f.p.two("fcvtl2", t+1, v)
 }
 
-// narrowFloat16 rounds a sum or product twice and yet correctly, as a float32
-// has more than twice the bits of a float16 (Figueroa, "When is double
-// rounding innocuous?", ACM SIGNUM Newsletter 30(3), 1995).
+// narrowFloat16 rounds a sum or product a second time. That is correct, since a float32 has
+// more than twice the bits of a float16 (Figueroa, "When is double rounding innocuous?", ACM
+// SIGNUM Newsletter 30(3), 1995).
 func (f float) narrowFloat16(v, t int) {
 	f.p.two("fcvtn", v, t)
 	f.p.two("fcvtn2", v, t+1)
 }
 
-// widenBFloat16 makes t of the even and t+1 of the odd elements of v. Both
-// stay in their place, so that nothing has to cross from lane to lane.
+// widenBFloat16 converts the even elements of v to t and the odd ones to t+1. Both are widened
+// in place, so that nothing crosses lanes.
 func (f float) widenBFloat16(v, t int) {
 	f.p.emit("VSHL $16, V%d.S4, V%d.S4", v, t)
 	f.p.emit("VAND V%d.B16, V%d.B16, V%d.B16", upperRegister, v, t+1)
 }
 
-// narrowBFloat16 is the inverse. A result of Min or Max needs no rounding.
+// narrowBFloat16 is the inverse. Results of Min and Max are not rounded.
 func (f float) narrowBFloat16(op string, v, t int) {
 	if rounds(op) {
 		f.roundBFloat16(t, t+2)
@@ -126,9 +125,8 @@ func (f float) narrowBFloat16(op string, v, t int) {
 	f.p.emit("VSRI $16, V%d.S4, V%d.S4", t, v)
 }
 
-// roundBFloat16 makes the upper half of every word of v right. A little less
-// than half a unit leaves ties alone, and half a unit carries them up, if the
-// last bit is set.
+// roundBFloat16 rounds each word of v to its high 16 bits. Half a unit minus 1 does not carry
+// on ties; one more carries if the last bit is set.
 func (f float) roundBFloat16(v, t int) {
 	f.p.emit("VUSHR $16, V%d.S4, V%d.S4", v, t)
 	f.p.emit("VAND V%d.B16, V%d.B16, V%d.B16", oneRegister, t, t)

@@ -1,11 +1,9 @@
-// Command arm64 writes the kernels for arm64, which use NEON: every machine of
-// that kind has it.
+// Command arm64 writes the kernels for arm64. They use NEON, which every arm64 processor has.
 //
-// It is run by "go generate", which passes the directory to write to. Anything
-// that goes wrong ends it before a file is written. Go's assembler knows few
-// of the vector instructions on floating-point numbers, so these are encoded
-// here; the tests of package kernel tell whether rightly so, on such a machine
-// or its emulation:
+// It is run by "go generate", which passes the output directory. An error ends it before a file
+// is written. The assembler of Go knows few vector instructions on floating-point numbers, so
+// this package encodes them. The tests of package kernel check the encodings, on arm64 or in an
+// emulator:
 //
 //	GOARCH=arm64 go test -exec qemu-aarch64 ./internal/kernel
 package main
@@ -18,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel/_asm/stubs"
 )
 
-// command is what the generated files say about where they come from.
+// command is named in the header of generated files.
 const command = "go generate"
 
 func main() {

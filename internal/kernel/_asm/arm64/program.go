@@ -7,10 +7,10 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel/_asm/stubs"
 )
 
-// blockBytes is the length of a vector register.
+// blockBytes is the size of a vector register.
 const blockBytes = 16
 
-// A program is a file of assembly in the making.
+// A program is an assembly file under construction.
 type program struct {
 	text *bytes.Buffer
 	set  *stubs.Set
@@ -29,8 +29,8 @@ func (p *program) emit(format string, args ...any) {
 
 func (p *program) label(name string) { fmt.Fprintf(p.text, "\n%s:\n", name) }
 
-// function begins a function of the set, whose parameters are loaded to R0 and
-// those that follow it. Each takes eight bytes of argBytes in all.
+// function begins a function of the set and loads its parameters to R0 and the following
+// registers. argBytes is the size of all parameters, of eight bytes each.
 func (p *program) function(name string, argBytes int, params ...string) {
 	fmt.Fprintf(p.text, "\nTEXT ·%s%s(SB), NOSPLIT, $0-%d\n", name, p.set.Suffix, argBytes)
 	for i, param := range params {
@@ -38,8 +38,8 @@ func (p *program) function(name string, argBytes int, params ...string) {
 	}
 }
 
-// loop repeats body for as many blocks while there are n bytes in R3, or
-// wherever, and then for single ones.
+// loop repeats body for many blocks at a time while R3, or register n, has enough bytes, and
+// then for single blocks.
 func (p *program) loop(n string, many int, body func(blocks int)) {
 	for _, blocks := range []int{many, 1} {
 		label, next := "many", "one"
@@ -57,7 +57,7 @@ func (p *program) loop(n string, many int, body func(blocks int)) {
 	p.emit("RET")
 }
 
-// load and store move as many registers from v on, and the pointer on.
+// load and store move as many registers as blocks, starting at v, and advance the pointer.
 
 func (p *program) load(pointer string, v, blocks int) {
 	p.emit("VLD1.P %d(%s), %s", blocks*blockBytes, pointer, list(v, blocks))
@@ -75,7 +75,7 @@ func list(v, n int) string {
 	return "[" + s[2:] + "]"
 }
 
-// constant fills register v with copies of a number of 32 or 64 bits.
+// constant fills register v with copies of a 32-bit or 64-bit number.
 func (p *program) constant(v int, bits uint64, width int) {
 	p.emit("MOVD $%#x, R9", bits)
 	if width == 64 {

@@ -28,8 +28,7 @@ func writeReductions(p *program) {
 	}
 }
 
-// integers writes what there is for integers of a width. There is no product
-// of 64 bits.
+// integers writes the reductions of integers of one width. NEON has no 64-bit product.
 func (p *program) integers(size string, width int) {
 	both := []string{"Int" + size, "Uint" + size}
 	one := func(name string, types, ops []string, instruction string) {
@@ -56,7 +55,7 @@ func (p *program) integers(size string, width int) {
 	}
 }
 
-// extreme64 compares, and takes the one or the other.
+// extreme64 compares and selects.
 func (p *program) extreme64(typ, op string, x, y, t int) {
 	greater, other := "cmgt", "VBIT" // a greater x is replaced by y
 	if typ == "Uint64" {
@@ -69,9 +68,8 @@ func (p *program) extreme64(typ, op string, x, y, t int) {
 	p.emit("%s V%d.B16, V%d.B16, V%d.B16", other, t, y, x)
 }
 
-// reduction writes a whole function that reduces, and adds it to the set.
-// prepare loads what is constant and returns how to set a register x to x op
-// y, with four registers from t on at its disposal.
+// reduction writes a function that reduces, and adds it to the set. prepare loads constants and
+// returns a function that emits x = x op y, which may use four registers from t.
 func (p *program) reduction(r stubs.Reduction, prepare func() func(x, y, t int)) {
 	p.set.Reductions = append(p.set.Reductions, r)
 	p.function(r.Name, 32, "dst", "a", "b", "n")
@@ -86,8 +84,8 @@ func (p *program) reduction(r stubs.Reduction, prepare func() func(x, y, t int))
 	})
 }
 
-// writeFolds writes functions for the operations of which the order of the
-// operands shows in the result: sums and products of floating-point numbers.
+// writeFolds writes folds for the operations that depend on the order of operands: sums and
+// products of floating-point numbers.
 func writeFolds(p *program) {
 	for _, typ := range []string{"Float32", "Float64", "Float16", "BFloat16"} {
 		for _, ops := range [][]string{{"Sum", "Avg"}, {"Prod"}} {
@@ -97,10 +95,9 @@ func writeFolds(p *program) {
 	}
 }
 
-// fold walks along the slices for each group of blocks. R4 is how far it has
-// come in them.
+// fold iterates over the slices for each group of blocks. R4 is the offset in the slices.
 func (p *program) fold(fold stubs.Fold) {
-	const sliceBytes = 24 // of the header, which begins with where the slice is
+	const sliceBytes = 24 // of the header, which begins with the pointer
 	p.set.Folds = append(p.set.Folds, fold)
 	p.function(fold.Name, 32, "dst", "srcs", "k", "n")
 	p.emit("MOVD $0, R4")

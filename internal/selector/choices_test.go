@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// shapeFor returns the Shape of a call of so many bytes.
+// shapeFor returns the Shape of a call of the given length in bytes.
 func shapeFor(k plan.Collective, bytes, size int) Shape {
 	switch k {
 	case plan.Barrier:
@@ -28,10 +28,10 @@ func nameOf(w Choice) string {
 	return fmt.Sprintf("%s/%d", w.Algorithm.Name, w.Channels)
 }
 
-// TestWaysBeginWithTheChoice: for all collectives and lengths, with and without shared memory and
-// pins, the first choice is that of the schedule of such a call, and every choice that is
-// listed can be pinned.
-func TestWaysBeginWithTheChoice(t *testing.T) {
+// TestChoicesBeginWithTheBest: for all collectives and lengths, with and without shared memory
+// and pins, the first choice is that of the schedule of such a call, and every listed choice
+// can be pinned.
+func TestChoicesBeginWithTheBest(t *testing.T) {
 	const size = 4
 	for _, inSharedMemory := range []bool{false, true} {
 		s := newSelector(t, size)
@@ -42,16 +42,16 @@ func TestWaysBeginWithTheChoice(t *testing.T) {
 			for bytes := 64; bytes <= 16<<20; bytes *= 16 {
 				pin(t, s)
 				shape := shapeFor(k, bytes, size)
-				for i, way := range s.Ways(k, bytes, false) {
+				for i, choice := range s.Choices(k, bytes, false) {
 					if i == 0 {
-						compare(t, s.Schedule(new(shape)).Call.Plan, way)
+						compare(t, s.Schedule(new(shape)).Call.Plan, choice)
 					}
-					text := k.String() + "=" + nameOf(way)
+					text := k.String() + "=" + nameOf(choice)
 					pin(t, s, text)
-					compare(t, s.Schedule(new(shape)).Call.Plan, way)
-					again := s.Ways(k, bytes, false)[0]
-					if again.Index != way.Index || again.Executor != way.Executor || again.Channels != way.Channels || way.Seconds != again.Seconds {
-						t.Errorf("%s of %d bytes: pinned is %+v, listed was %+v", text, bytes, again, way)
+					compare(t, s.Schedule(new(shape)).Call.Plan, choice)
+					again := s.Choices(k, bytes, false)[0]
+					if again.Index != choice.Index || again.Executor != choice.Executor || again.Channels != choice.Channels || choice.Seconds != again.Seconds {
+						t.Errorf("%s of %d bytes: pinned %+v, listed %+v", text, bytes, again, choice)
 					}
 					pin(t, s)
 				}
@@ -61,49 +61,49 @@ func TestWaysBeginWithTheChoice(t *testing.T) {
 }
 
 // compare checks the number of a plan in a fingerprint.
-func compare(t *testing.T, number uint8, way Choice) {
+func compare(t *testing.T, number uint8, choice Choice) {
 	t.Helper()
-	want := way.Index
-	if way.Executor == exec.Shared {
+	want := choice.Index
+	if choice.Executor == exec.Shared {
 		want |= sharedBit
 	}
 	if int(number) != want {
-		t.Errorf("%s: the fingerprint has plan %d, want %d", nameOf(way), number, want)
+		t.Errorf("%s: the fingerprint has plan %d, want %d", nameOf(choice), number, want)
 	}
 }
 
-// TestWaysAreInOrder: after the first, choices are in the order of their cost, in shared memory and
-// over links, and all differ.
-func TestWaysAreInOrder(t *testing.T) {
+// TestChoicesAreInOrder: all choices after the first are in the order of their cost, in shared
+// memory and over links, and all differ.
+func TestChoicesAreInOrder(t *testing.T) {
 	s := newSelector(t, 4)
-	links := len(s.Ways(plan.AllReduce, 1<<20, false))
+	links := len(s.Choices(plan.AllReduce, 1<<20, false))
 	s.UseSharedMemory(newMemory(4))
 	for _, pinned := range [][]string{nil, {"all_reduce=ring/64"}, {"all_reduce=direct"}} {
 		pin(t, s, pinned...)
-		ways := s.Ways(plan.AllReduce, 1<<20, false)
+		choices := s.Choices(plan.AllReduce, 1<<20, false)
 		var names []string
 		shared := 0
-		for i, w := range ways {
+		for i, w := range choices {
 			names = append(names, nameOf(w))
 			if w.Executor == exec.Shared {
 				shared++
 			}
-			if i > 1 && w.Seconds < ways[i-1].Seconds || w.Seconds <= 0 {
+			if i > 1 && w.Seconds < choices[i-1].Seconds || w.Seconds <= 0 {
 				t.Errorf("%v: %s takes %v s", pinned, nameOf(w), w.Seconds)
 			}
 		}
 		slices.Sort(names)
-		if len(slices.Compact(names)) != len(ways) || len(ways)-shared != links || shared < 4 {
+		if len(slices.Compact(names)) != len(choices) || len(choices)-shared != links || shared < 4 {
 			t.Errorf("%v: %v, %d in shared memory", pinned, names, shared)
 		}
 	}
 }
 
-// TestWaysOfLongVectors: a vector that is too long for shared memory has no choice there.
-func TestWaysOfLongVectors(t *testing.T) {
+// TestChoicesOfLongVectors: a vector that is too long for shared memory has no choice there.
+func TestChoicesOfLongVectors(t *testing.T) {
 	s := newSelector(t, 2)
 	s.UseSharedMemory(newMemory(2))
-	for _, w := range s.Ways(plan.AllReduce, 1<<40, false) {
+	for _, w := range s.Choices(plan.AllReduce, 1<<40, false) {
 		if w.Executor == exec.Shared {
 			t.Errorf("%s is in shared memory", nameOf(w))
 		}

@@ -8,20 +8,18 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// Ways are all ways to carry a Need out, one for each algorithm: first the one
-// that Choose returns, then the others, cheapest first. Their Seconds are for
-// just so many bytes, while those of Choose are for the middle of all lengths
-// that get the same answer; so a later way may cost a little less than the
-// first.
-func (t *Tuner) Ways(n Need) []Choice {
-	var ways []Choice
+// Choices returns all choices for n, one per algorithm: the result of Choose, and the others in
+// the order of their cost. Their Seconds are for exactly n.Bytes. Those of Choose are for the
+// middle of all lengths of the class, so a later choice may cost a little less than the first.
+func (t *Tuner) Choices(n Need) []Choice {
+	var choices []Choice
 	for i := range plan.AlgorithmsOn(n.Collective, t.hosts) {
-		if c, ok := t.Way(n, i, 0); ok {
-			ways = append(ways, c)
+		if c, ok := t.ChoiceWith(n, i, 0); ok {
+			choices = append(choices, c)
 		}
 	}
 	chosen := t.Choose(n).Index
-	slices.SortStableFunc(ways, func(a, b Choice) int {
+	slices.SortStableFunc(choices, func(a, b Choice) int {
 		switch chosen {
 		case a.Index:
 			return -1
@@ -30,13 +28,13 @@ func (t *Tuner) Ways(n Need) []Choice {
 		}
 		return cmp.Compare(a.Seconds, b.Seconds)
 	})
-	return ways
+	return choices
 }
 
-// Way is how the algorithm of an index carries a Need out, on so many channels,
-// if it can; 0 leaves their number to the model, and there is one where blocks
-// cannot be cut. Seconds are as Ways has them.
-func (t *Tuner) Way(n Need, index, channels int) (c Choice, ok bool) {
+// ChoiceWith returns the choice with the algorithm of an index and a number of channels, if it can
+// carry out n. 0 leaves the number to the model. Blocks that cannot be cut use one channel.
+// Seconds are as in [Tuner.Choices].
+func (t *Tuner) ChoiceWith(n Need, index, channels int) (c Choice, ok bool) {
 	a := plan.AlgorithmsOn(n.Collective, t.hosts)[index]
 	if !n.Allows(a) {
 		return Choice{}, false
@@ -54,14 +52,13 @@ func (t *Tuner) Way(n Need, index, channels int) (c Choice, ok bool) {
 	return t.exactly(c, n), true
 }
 
-// Allows reports whether an algorithm is for so many ranks, and has what is
-// asked for.
+// Allows reports whether an algorithm supports the number of ranks and the requirements of n.
 func (n Need) Allows(a plan.Algorithm) bool {
 	return a.Fits(n.Size) && (a.Ordered || !n.Ordered) && (a.Uneven || !n.Uneven) && (a.Canonical || !n.Canonical)
 }
 
-// middle is the middle of the class of a length: of all that lie between the
-// same powers of two.
+// middle returns the middle of the class of a length: of all lengths between the same powers of
+// two.
 func middle(bytes int) int {
 	if bytes == 0 {
 		return 0
@@ -70,13 +67,12 @@ func middle(bytes int) int {
 	return least + least/2
 }
 
-// Ways is Tuner.Ways.
-func (t *SharedTuner) Ways(n Need) []Choice { return t.tuner.Ways(n) }
+// Choices is [Tuner.Choices].
+func (t *SharedTuner) Choices(n Need) []Choice { return t.tuner.Choices(n) }
 
-// Way is Tuner.Way. The number of channels is that of Choose, whatever is asked
-// for.
-func (t *SharedTuner) Way(n Need, index, channels int) (c Choice, ok bool) {
-	return t.tuner.Way(n, index, channels)
+// ChoiceWith is [Tuner.ChoiceWith]. It ignores channels; their number is that of Choose.
+func (t *SharedTuner) ChoiceWith(n Need, index, channels int) (c Choice, ok bool) {
+	return t.tuner.ChoiceWith(n, index, channels)
 }
 
 func (t *Tuner) exact(c Choice, n Need) Choice {

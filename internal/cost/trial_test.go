@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// gauged are the classes and numbers of ranks of the tests.
+// gauged returns the classes and numbers of ranks of the tests.
 func gauged() map[string]struct {
 	class transport.Class
 	ranks int
@@ -25,12 +25,12 @@ func gauged() map[string]struct {
 	}
 }
 
-// seconds are those that the trials take on some links, by the model.
+// seconds returns the predicted times of the trials on given links.
 func seconds(class transport.Class, ranks int, l Links) (short, long float64) {
 	a, b := Trials()
 	net, _ := NetworkOf(class)
 	of := func(t Trial) float64 {
-		c, _ := New(l.as(net)).Way(Need{Collective: plan.AllReduce, Size: ranks, Bytes: t.Bytes}, t.Index, 1)
+		c, _ := New(l.as(net)).ChoiceWith(Need{Collective: plan.AllReduce, Size: ranks, Bytes: t.Bytes}, t.Index, 1)
 		return c.Seconds
 	}
 	return of(a), of(b)
@@ -68,7 +68,7 @@ func TestFitLeavesOrdinaryLinks(t *testing.T) {
 		short, long := seconds(w.class, w.ranks, Links{})
 		for _, times := range []float64{1 / ordinary * 1.01, 1, ordinary * 0.99} {
 			if l := Fit(w.class, w.ranks, short*times, long*times); l != (Links{}) {
-				t.Errorf("%s: %+v for %v times what is expected", name, l, times)
+				t.Errorf("%s: %+v for %v times the expected time", name, l, times)
 			}
 		}
 	}
@@ -89,8 +89,8 @@ func TestFitOfNonsense(t *testing.T) {
 	}
 }
 
-// TestLinksCount: ranks between which bytes are dear choose a plan that moves
-// fewer of them than one for ranks that are far apart.
+// TestLinksCount: with slow bytes, ranks choose a plan that sends fewer of them between hosts
+// than with long latency.
 func TestLinksCount(t *testing.T) {
 	classes, hosts := PathClasses{All: transport.ClassQUIC, Far: transport.ClassQUIC}, alike(true, 7, 1)
 	sent := func(l Links) (share float64) {
@@ -107,6 +107,6 @@ func TestLinksCount(t *testing.T) {
 	}
 	far, narrow := sent(Links{Delay: 50e-3}), sent(Links{Byte: 300})
 	if narrow > 2 || far < 1.5*narrow {
-		t.Errorf("%.1f vectors are sent far apart, %.1f where bytes are dear", far, narrow)
+		t.Errorf("%.1f vectors are sent with long latency, %.1f with slow bytes", far, narrow)
 	}
 }

@@ -9,10 +9,10 @@ import (
 
 // A Trial is an all-reduce that ranks time to measure the speed of their links.
 type Trial struct {
-	Bytes int // of its vector
-	Index int // of its algorithm
+	Bytes int // length of the vector
+	Index int // index of the algorithm
 	Times int // runs in a row, timed together
-	Rows  int // rows; the fastest counts
+	Rows  int // number of rows; the fastest counts
 }
 
 // The lengths of the vectors of trials, in bytes. All messages of the long one need a grant, so
@@ -44,7 +44,7 @@ type Links struct {
 // trials on a busy machine.
 const ordinary = 5
 
-// as returns the Network with these links.
+// as returns the Network with the measured links.
 func (l Links) as(n Network) Network {
 	if l.Work > 0 {
 		n.Latency, n.Message, n.Granted, n.Grant = n.Latency*l.Work, n.Message*l.Work, n.Granted*l.Work, n.Grant*l.Work
@@ -57,9 +57,9 @@ func (l Links) as(n Network) Network {
 	return n
 }
 
-// Fit returns the Links for which the model predicts the measured times of both trials, in
-// seconds, of ranks that are each on a host of its own. The same times give the same Links on
-// every rank.
+// Fit returns the Links with which the model predicts the measured times of both trials, in
+// seconds, for ranks on separate hosts. It returns the same Links on every rank for the same
+// times.
 func Fit(c transport.Class, ranks int, short, long float64) (l Links) {
 	shortTrial, longTrial := Trials()
 	net, known := NetworkOf(c)
@@ -72,7 +72,7 @@ func Fit(c transport.Class, ranks int, short, long float64) (l Links) {
 	predict := func(t Trial, l Links) float64 {
 		tuner.net = l.as(net)
 		need := Need{Collective: plan.AllReduce, Size: ranks, Bytes: t.Bytes}
-		choice, _ := tuner.Way(need, t.Index, 1)
+		choice, _ := tuner.ChoiceWith(need, t.Index, 1)
 		return choice.Seconds
 	}
 	switch p := predict(shortTrial, l); {

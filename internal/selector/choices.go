@@ -1,0 +1,55 @@
+package selector
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// Choices returns all choices for a collective of the given length, of the vector or of all blocks
+// together: first the one that Schedule makes, which depends on pins, then the others, by all
+// executors, in the order of their predicted cost. Each can be pinned. Canonical is
+// [Shape.Canonical].
+func (s *Selector) Choices(k plan.Collective, bytes int, canonical bool) []Choice {
+	t := s.shapeOf(k, bytes)
+	t.Canonical = canonical
+	how, need := s.how.Load(), s.need(t)
+	var choices []Choice
+	if x := how.preferred; x != nil {
+		for _, c := range x.Tuner.Choices(need) {
+			if w := (Choice{c, x.ID}); s.fits(how, t, w) {
+				choices = append(choices, w)
+			}
+		}
+	}
+	for _, c := range how.links.Tuner.Choices(need) {
+		choices = append(choices, Choice{c, exec.Links})
+	}
+	slices.SortStableFunc(choices, func(a, b Choice) int { return cmp.Compare(a.Seconds, b.Seconds) })
+
+	first := s.choose(how, t)
+	i := slices.IndexFunc(choices, func(c Choice) bool { return c.Index == first.Index && c.Executor == first.Executor })
+	if i >= 0 {
+		if choices[i].Channels == first.Channels {
+			first = choices[i] // Seconds is for this length, not for its class.
+		}
+		choices = slices.Delete(choices, i, i+1)
+	}
+	return slices.Insert(choices, 0, first)
+}
+
+// shapeOf returns the Shape of a typical call.
+func (s *Selector) shapeOf(k plan.Collective, bytes int) Shape {
+	t := Shape{Kind: k, Elem: 1, Count: bytes}
+	switch k {
+	case plan.Barrier:
+		t.Count = 0
+	case plan.Gather, plan.AllGather, plan.Scatter, plan.ReduceScatter, plan.AllToAll:
+		t.Count, t.Blocks = bytes/s.size, true
+	case plan.Scan, plan.ExclusiveScan:
+		t.Ordered = true
+	}
+	return t
+}
