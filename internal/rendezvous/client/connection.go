@@ -20,17 +20,17 @@ import (
 const (
 	// seedPatience is the default of Request.Patience.
 	seedPatience = 30 * time.Second
-	// closePatience is how long a Session that is closed without a connection looks for a
-	// seed, to tell it that this node leaves.
+	// closePatience bounds the search of a closing Session without a connection for a seed, to
+	// report that this node leaves.
 	closePatience = time.Second
-	// lookAttempt bounds one attempt to reach a seed after another one has gone.
+	// lookAttempt bounds one attempt to reach a seed after the connection to another has ended.
 	lookAttempt = 3 * time.Second
 	// lookPause is the longest pause between two such attempts.
 	lookPause = time.Second
 )
 
-// keepConnected keeps a connection to the seed: when one ends and the seed is durable, it
-// makes the next.
+// keepConnected keeps a connection to the seed. If one ends and the seed is durable, it makes
+// another.
 func (s *Session) keepConnected() {
 	var err error
 	for rejoin := true; rejoin; {
@@ -45,8 +45,8 @@ func (s *Session) keepConnected() {
 	s.notifyLocked()
 }
 
-// attend serves the connection until it ends, and returns why it has. It reports whether
-// the node can rejoin.
+// attend serves the connection until it ends, and returns the reason. It reports whether the
+// node can rejoin.
 func (s *Session) attend() (rejoin bool, err error) {
 	left := time.Until(s.Identity.NotAfter())
 	interval := min(max(left/12, 20*time.Millisecond), time.Minute)
@@ -77,7 +77,7 @@ func (s *Session) attend() (rejoin bool, err error) {
 	}
 }
 
-// renew asks for the next certificate when less than a time is left of the present one.
+// renew requests the next certificate when the current one is valid for less than left.
 func (s *Session) renew(left time.Duration) {
 	if time.Until(s.Identity.NotAfter()) > left {
 		return
@@ -90,8 +90,8 @@ func (s *Session) renew(left time.Duration) {
 	s.Post(wire.JoinRenew{CSR: csr})
 }
 
-// lost logs that the seed is gone, and returns the error that says so. A world that has
-// formed goes on without it.
+// lost logs the loss of the seed and returns the error for it. A formed world continues without
+// the seed.
 func (s *Session) lost(err error) error {
 	reason := s.conn.Reason(err)
 	switch {
@@ -123,8 +123,8 @@ func (s *Session) lost(err error) error {
 	return gone
 }
 
-// rejoin connects to the seed that leads, after a connection has ended for a cause. It
-// goes on until it succeeds, the Session is closed, or a seed refuses the node.
+// rejoin connects to the leading seed after a connection has ended by cause. It retries until
+// it succeeds, the Session is closed, or a seed refuses the node.
 func (s *Session) rejoin(cause error) (ok bool, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -142,7 +142,7 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 	}
 	seeds := req.seeds
 	seeds.Timeout, seeds.Attempt, seeds.MaxPause, seeds.once = -1, lookAttempt, lookPause, false
-	// The first may be the one that has gone.
+	// Addrs may begin with the lost seed.
 	seeds.Addrs = slices.Clone(seeds.Addrs)
 	rand.Shuffle(len(seeds.Addrs), func(i, j int) { seeds.Addrs[i], seeds.Addrs[j] = seeds.Addrs[j], seeds.Addrs[i] })
 	err = seeds.search(ctx, req.Token, func(ctx context.Context, conn transport.Conn) error {
@@ -163,7 +163,7 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 	return false, err
 }
 
-// endPatience ends the waiting for a seed that has been away for a time.
+// endPatience ends the wait for a seed that has been unreachable for the given time.
 func (s *Session) endPatience(cause error, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +176,7 @@ func (s *Session) endPatience(cause error, after time.Duration) {
 	s.notifyLocked()
 }
 
-// take takes over the connection of another session of this node.
+// take adopts the connection of another session of this node.
 func (s *Session) take(next *Session) error {
 	if got, want := next.Identity.Cluster(), s.Identity.Cluster(); got != want {
 		next.conn.Close()

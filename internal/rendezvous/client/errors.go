@@ -8,7 +8,7 @@ import (
 var (
 	// ErrSeedGone says that the seed has ended the connection, or is silent.
 	ErrSeedGone = errors.New("went away")
-	// ErrLeft says that this node has left the world in good order.
+	// ErrLeft says that this node has left the world in an orderly way.
 	ErrLeft = errors.New("has left the world")
 )
 
@@ -21,8 +21,7 @@ type FailedError struct {
 
 func (e *FailedError) Error() string { return "the world did not form: " + e.Text }
 
-// A RemovedError says that this node is no longer in the world, although it is alive: others
-// have lost it.
+// A RemovedError says that this live node is no longer in the world: others have lost it.
 type RemovedError struct {
 	Seed string // address
 	Text string // why

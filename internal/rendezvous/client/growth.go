@@ -11,11 +11,11 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// An Invitation asks a node to connect to the nodes of a world that has formed, and, as far
-// as it can reach them, to other nodes that join: those of View, the last of which it is
-// itself. Its epoch is that of the world.
+// An Invitation asks a node to connect to the nodes of a formed world and, as far as it can
+// reach them, to other joining nodes. View contains all of them, and the invited node as the
+// last. Its epoch is that of the world.
 type Invitation struct {
-	Number uint64 // higher than those before; 0: none
+	Number uint64 // higher than the previous one; 0: none
 	World  int    // the first World nodes of View are in the world: the node needs links to all of them
 	View   membership.View
 }
@@ -38,7 +38,7 @@ func (s *Session) Begin(ctx context.Context, after uint64) (v membership.View, i
 	return membership.View{}, i, nil
 }
 
-// WhileInvited is While, until there is an invitation with a higher number.
+// WhileInvited is [Session.While] until an invitation with a higher number arrives.
 func (s *Session) WhileInvited(ctx context.Context, number uint64) (context.Context, context.CancelFunc) {
 	ctx, stop := s.While(ctx)
 	ctx, cancel := context.WithCancel(ctx)
@@ -56,12 +56,12 @@ func (s *Session) WhileInvited(ctx context.Context, number uint64) (context.Cont
 	}
 }
 
-// Linked reports that this node has links to all nodes of the world that an invitation
-// names. The seed waits until these confirm it.
+// Linked reports that this node has links to all nodes of the world in an invitation. The seed
+// waits until these nodes confirm it.
 func (s *Session) Linked(number uint64) { s.Post(wire.JoinLinked{Number: number}) }
 
-// Link reports whether this node has a link to a joining node that it expects, or that joins
-// at the same time. The seed admits a node to the world only if others confirm its links.
+// Link reports whether this node has a link to a joining node that it expects or that joins at
+// the same time. The seed admits a node only if others confirm its links.
 func (s *Session) Link(peer membership.NodeID, up bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

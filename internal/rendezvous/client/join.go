@@ -21,9 +21,8 @@ type Request struct {
 	// is reached over loopback.
 	Token pki.Token
 
-	// Advertise are the addresses at which others reach this node.
-	// If there are none, the seed uses the address that it observes, and then
-	// Candidates.
+	// Advertise are the addresses at which others reach this node. If it is empty, the seed
+	// uses the address that it observes, and then Candidates.
 	Advertise  []string
 	Candidates []string
 
@@ -31,15 +30,15 @@ type Request struct {
 	// connection, which is always used over QUIC.
 	Port int
 
-	// Endpoints are the addresses of the transports of this node. Listen starts
-	// transports whose address depends on the identity of the node, and returns their
-	// endpoints. Join calls it in each attempt, with the identity that the node will have;
-	// transports of earlier calls are then of no use. It may be nil.
+	// Endpoints are the addresses of the transports of this node. Listen starts transports with
+	// an address that depends on the identity of the node, and returns their endpoints. Join
+	// calls it in each attempt with the identity of that attempt; transports of earlier calls
+	// are then obsolete. It may be nil.
 	Endpoints []membership.Endpoint
 	Listen    func(ctx context.Context, cluster string, id membership.NodeID) ([]membership.Endpoint, error)
 
-	// Host identifies the host: it is equal for nodes of one host, and only for these. If
-	// it is empty, the seed uses the observed address.
+	// Host identifies the host: nodes have equal values exactly if they are on the same host.
+	// If it is empty, the seed uses the observed address.
 	Host string
 
 	// Name is for people: hostname:pid.
@@ -48,7 +47,7 @@ type Request struct {
 	// Rank is the only rank that this node accepts. Nil means any.
 	Rank *int
 
-	// Spare has the node wait until it can replace a node that has gone.
+	// Spare makes the node wait until it can replace a node that has gone.
 	Spare bool
 
 	// Expect is called with nodes that will connect to this one. It must not block, and may
@@ -59,20 +58,20 @@ type Request struct {
 	// and may be nil.
 	Forget func(id membership.NodeID)
 
-	// Status returns the trace of this node, of at most wire.TraceBytesMax bytes, for
-	// status polls of the seed, and nothing if the node has not joined yet. It is called on
-	// a goroutine of its own, for which Session.Close waits. It may be nil.
+	// Status returns the trace of this node, of at most wire.TraceBytesMax bytes, for status
+	// polls of the seed; it is empty if the node has not joined yet. Session calls it on a
+	// separate goroutine, for which Session.Close waits. It may be nil.
 	Status func() []byte
 
 	// Log receives events. Nil discards them.
 	Log *slog.Logger
 
-	// Patience is how long calls of a Session wait for a durable seed to be back before they
-	// return an error. Zero means 30 seconds, a negative value no limit. The Session
-	// continues to look for a seed after that.
+	// Patience bounds the wait of calls of a Session for a durable seed to be reachable again.
+	// Zero means 30 seconds, a negative value no limit. The Session continues the search after
+	// that.
 	Patience time.Duration
 
-	// Key is the key of the node. Nil means a new one.
+	// Key is the key of the node. Nil means a new key.
 	Key *pki.Key
 
 	Limits handshake.Limits // zero: the defaults
@@ -144,7 +143,7 @@ func (s *Session) admit(ctx context.Context, req Request) error {
 	return nil
 }
 
-// failure adds the seed and the operation to an error that does not name them.
+// failure adds the seed and the operation to an error without them.
 func failure(doing, seed string, err error) error {
 	if r, ok := errors.AsType[*handshake.RefusedError](err); ok {
 		return r

@@ -106,7 +106,7 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 // redirect a node for ever.
 const followMax = 3
 
-// follow tries a seed, and the leader to which it redirects.
+// follow tries a seed, and the leader if the seed redirects.
 func (d Seeds) follow(ctx context.Context, addr string, f func(context.Context, transport.Conn) error) error {
 	err := d.try(ctx, addr, f)
 	for range followMax {

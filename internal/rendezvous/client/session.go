@@ -17,20 +17,20 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Session is a node's membership in a world that forms or has formed. It
-// keeps the connection to the seed, returns the seed's pings, and renews the node's
-// certificate before it expires. If the connection ends and the seed is durable, the Session
-// looks for the seed that leads, and repeats to it the reports of this node about its view.
+// A Session is the membership of a node in a world that forms or has formed. It keeps the
+// connection to the seed, answers pings, and renews the certificate before it expires. If the
+// connection ends and the seed is durable, the Session finds the leading seed, and repeats the
+// reports of this node about its view.
 //
 // Its methods may be called by several goroutines. Methods without a context do not block,
-// save for Close.
+// except Close.
 type Session struct {
 	Identity *pki.Identity
 	ID       membership.NodeID
 	Observed string // the address at which the seed sees this node
 	World    int    // the initial size of the world
 
-	// The goroutine that runs keepConnected owns these. It changes them under mu.
+	// keepConnected owns these fields and changes them under mu.
 	conn        *handshake.Conn
 	seed        string // its address
 	req         Request
@@ -57,12 +57,12 @@ type Session struct {
 	joined    int                // known number of nodes that have joined
 	tooSmall  *wire.JoinProgress // the size of a world that is too small for the next view, or nil
 	invited   Invitation         // the newest
-	quiescing uint64             // the epoch of the newest view whose nodes are asked to quiesce
+	quiescing uint64             // epoch of the newest view with a request to quiesce
 	polled    uint64             // the number of the newest status poll
 	answering bool               // a goroutine answers it
 
 	expected map[membership.NodeID]bool // joining nodes that the seed has announced
-	links    map[membership.NodeID]bool // joining nodes to which this one has a link
+	links    map[membership.NodeID]bool // joining nodes with a link to this one
 }
 
 func newSession(conn transport.Conn, req Request) *Session {
@@ -136,7 +136,7 @@ func (s *Session) hasViewLocked() bool { return s.view.Epoch > 0 }
 
 func (s *Session) hasFormedLocked() bool { return s.formed }
 
-// Newest returns the newest view that the seed has sent. Its epoch is 0 if there is none.
+// Newest returns the newest view from the seed. Its epoch is 0 if there is none.
 func (s *Session) Newest() membership.View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func (s *Session) isRemoved() bool {
 	return removed || context.Cause(s.life) == ErrLeft
 }
 
-// tooFew adds to the end of a context that the world waits for other nodes, if it does.
+// tooFew adds to the end of a context that the world waits for more nodes, if so.
 func (s *Session) tooFew(cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,7 @@ func (s *Session) tooFew(cause error) error {
 	return fmt.Errorf("%w: the world has %d of at least %d nodes, and waits for others", cause, s.tooSmall.Joined, s.tooSmall.World)
 }
 
-// late adds to the end of a context the event that the call has waited for.
+// late adds the awaited event to the end of a context.
 func (s *Session) late(cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,9 +192,9 @@ func (s *Session) Lost(peer membership.NodeID, cause error) {
 	s.report(wire.JoinUnreachable{Epoch: s.Newest().Epoch, Peer: peer, Text: cause.Error()})
 }
 
-// Left notes that a peer has said goodbye to this node. The peer has told the seed so
-// itself, but that seed may die before the others know. So the Session repeats it to another
-// seed.
+// Left records that a peer has said goodbye to this node. The peer reports that to the seed
+// itself, but the seed may fail before it has told the others. So the Session repeats it to the
+// next seed.
 func (s *Session) Left(peer membership.NodeID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,9 +203,9 @@ func (s *Session) Left(peer membership.NodeID) {
 	}
 }
 
-// Ready reports that this node is connected to all others of the view, and
-// waits until each of them has reported the same: the world has formed. A
-// [*FailedError] says that it will not, and names the culprit.
+// Ready reports that this node is connected to all others of the view, and waits until all of
+// them have reported the same: the world has formed. A [*FailedError] says that it will not
+// form, and names the cause.
 func (s *Session) Ready(ctx context.Context) error {
 	v, err := s.View(ctx)
 	if err != nil {
@@ -228,8 +228,8 @@ func (s *Session) Unreachable(ctx context.Context, peer membership.NodeID, cause
 	return fmt.Errorf("the world had formed before this node could report that it cannot reach %v: %w", peer, cause)
 }
 
-// Close gives up this node's place or, if the world has formed, tells the
-// seed that it leaves in good order. It waits for the Session's goroutines.
+// Close withdraws this node or, if the world has formed, reports to the seed that it leaves. It
+// waits for the goroutines of the Session.
 func (s *Session) Close() error {
 	s.close()
 	s.mu.Lock()
@@ -274,16 +274,16 @@ func (s *Session) Gone() bool {
 	return s.absent.Err() != nil
 }
 
-// Ended returns a channel that is closed when there is no seed: the connection to it has
-// ended and, if it is durable, none has been back within Request.Patience. If one comes back
-// after all, the next call returns another channel.
+// Ended returns a channel that is closed when no seed is reachable: the connection has ended
+// and, if the seed is durable, no other has been made within Request.Patience. If a seed is
+// reachable again later, the next call returns another channel.
 func (s *Session) Ended() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.absent.Done()
 }
 
-// Break ends the connection to the seed, as a failure of the network would.
+// Break ends the connection to the seed like a failure of the network.
 func (s *Session) Break() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,7 +336,7 @@ func (s *Session) handle(m wire.JoinMessage) error {
 	return nil
 }
 
-// setProgress notes how many nodes there are for the next view.
+// setProgress records the number of nodes for the next view.
 func (s *Session) setProgress(m wire.JoinProgress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -349,7 +349,7 @@ func (s *Session) setProgress(m wire.JoinProgress) {
 	s.tooSmall = &m
 }
 
-// setFormed notes that the world has formed.
+// setFormed records that the world has formed.
 func (s *Session) setFormed(epoch uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

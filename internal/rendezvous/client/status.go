@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Report describes the nodes of a cluster: first those that have ranks, in
-// their order. Traces are as the nodes have sent them, unchecked.
+// A Report describes the nodes of a cluster: first those with ranks, in order. Traces are as
+// the nodes have sent them, unchecked.
 type Report struct {
 	wire.JoinWorldStatus
 	Nodes []wire.JoinNodeStatus

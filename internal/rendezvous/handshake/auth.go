@@ -15,9 +15,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Call opens the joining protocol on the dialing side: it proves the token to the
-// seed, verifies the proof of the seed, and returns the name of the cluster. The caller proves
-// the token first, since a seed that did so would give a proof to every client.
+// Call opens the joining protocol on the dialing side: it proves the token to the seed,
+// verifies the proof of the seed, and returns the name of the cluster. The caller proves the
+// token first: otherwise a seed would give a proof to every client.
 func (c *Conn) Call(ctx context.Context, token pki.Token, step time.Duration) (cluster string, err error) {
 	secured := c.Secured()
 	if secured == nil {
@@ -66,8 +66,8 @@ func (c *Conn) Call(ctx context.Context, token pki.Token, step time.Duration) (c
 	return answer.Cluster, nil
 }
 
-// Answer is the seed's side of Call. The client must prove the token by the deadline; before
-// that the seed sends nothing but the reason of a refusal. The name of the cluster may be empty
+// Answer is the accepting side of [Conn.Call]. The client must prove the token by the deadline;
+// before that the seed sends only the reason of a refusal. The name of the cluster may be empty
 // as long as the seeds have not agreed on one.
 func (c *Conn) Answer(ctx context.Context, deadline time.Time, token pki.Token, cluster func() string) error {
 	secured := c.Secured()
@@ -90,7 +90,7 @@ func (c *Conn) Answer(ctx context.Context, deadline time.Time, token pki.Token, 
 		return err
 	}
 	if p := transport.CapabilitiesOf(c.Conn).Authenticator; p != nil && !p.MarkAuthenticated() {
-		return cmp.Or(c.Err(), transport.ErrClosed) // It was evicted a moment ago.
+		return cmp.Or(c.Err(), transport.ErrClosed) // The connection was evicted meanwhile.
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -119,8 +119,8 @@ func checkProof(token pki.Token, proof []byte, secured transport.TLSConn) ([]byt
 	return token.Proof(pki.SeedRole, state)
 }
 
-// ReadError turns a message that cannot be parsed into a Refusal. Errors of the connection
-// stay as they are.
+// ReadError turns a message that cannot be parsed into a Refusal. It returns errors of the
+// connection unchanged.
 func ReadError(err error) error {
 	if v, ok := errors.AsType[*wire.VersionError](err); ok {
 		return Refuse(wire.RefusedVersion, "the node speaks version %d of the nexar protocol, this cluster version %d", v.Theirs, v.Ours)

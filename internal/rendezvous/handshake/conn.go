@@ -27,7 +27,7 @@ type Conn struct {
 	out transport.Sender   // nil until this side has opened it
 }
 
-// New returns a Conn over a connection, which it takes over.
+// New returns a Conn that owns the given connection.
 func New(conn transport.Conn) *Conn { return &Conn{Conn: conn} }
 
 // Secured returns the TLS session of the connection, nil if there is none.

@@ -29,7 +29,7 @@ var (
 )
 
 // A RefusedError says that a seed did not admit this node, and why. Another attempt has the
-// same result, unless it is an ErrBusy.
+// same result, unless the cause is ErrBusy.
 type RefusedError struct {
 	Seed string // address
 	Code wire.RefusalCode
@@ -40,7 +40,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("seed %s refused this node: %s", e.Seed, e.Text)
 }
 
-// causes has the sentinel for each code of a refusal.
+// causes contains the sentinel for each code of a refusal.
 var causes = [...]error{
 	wire.RefusedMalformed: ErrRequest,
 	wire.RefusedVersion:   ErrVersion,
@@ -52,7 +52,7 @@ var causes = [...]error{
 	wire.RefusedBusy:      ErrBusy,
 }
 
-// Unwrap returns the sentinel for the reason, nil if this version knows none.
+// Unwrap returns the sentinel for the code, or nil for an unknown code.
 func (e *RefusedError) Unwrap() error {
 	if int(e.Code) < len(causes) {
 		return causes[e.Code]
@@ -63,7 +63,7 @@ func (e *RefusedError) Unwrap() error {
 // A RedirectError reports a seed that does not lead.
 type RedirectError struct {
 	Seed   string // address
-	Leader string // of the one that leads; empty: the seeds have not agreed on one
+	Leader string // address of the leader; empty: not elected yet
 }
 
 func (e *RedirectError) Error() string {

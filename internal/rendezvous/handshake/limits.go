@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Limits bound how long one side waits for the other. Zero means the default; tests set
-// shorter ones.
+// Limits bound the waits of one side for the other. Zero means the default; tests set shorter
+// ones.
 type Limits struct {
 	Hello   time.Duration // from the connection to a proof of the token
 	Step    time.Duration // each later step of joining
@@ -24,8 +24,8 @@ type Limits struct {
 // AddrsMax is the maximum number of addresses of a node in a view.
 const AddrsMax = 16
 
-// DurableSilence is Silence for a durable seed and its nodes: their connections are made
-// again, so a dead seed has to be detected soon.
+// DurableSilence is the default of Silence for a durable seed and its nodes. It is short, since
+// nodes can connect again to another seed.
 const DurableSilence = 5 * time.Second
 
 // WithDefaults fills in the defaults, which depend on whether the seed is durable.

@@ -4,9 +4,9 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// reportLeader reports the leader to the state machine. The entries before the leader's
-// first one may be much older, so a leader counts once an entry of its term is applied.
-// Entries that were in the log when it was opened are old in any case.
+// reportLeader reports the leader to the state machine. The entries before those of its term
+// may be much older, so a leader counts only once an entry of its term is applied. Entries that
+// were in the log when it was opened are always old.
 func (l *Log) reportLeader() {
 	s := l.raft.BasicStatus()
 	leader := seedOf(s.Lead)

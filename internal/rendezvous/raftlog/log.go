@@ -130,7 +130,7 @@ func (l *Log) start(c *contents) (err error) {
 func (l *Log) Propose(term uint64, change []byte) {
 	l.post(func() error {
 		if s := l.raft.BasicStatus(); s.RaftState != raft.StateLeader || s.GetTerm() != term {
-			return nil // The state machine has been told of the loss, or will be.
+			return nil // The state machine learns of the lost leadership.
 		}
 		if err := l.raft.Propose(change); err != nil {
 			return fmt.Errorf("proposing a change: %w", err)
@@ -238,7 +238,7 @@ func (l *Log) run() {
 func (l *Log) serve(ticks <-chan time.Time) (err error) {
 	defer recoverRaft(&err)
 	if len(l.cfg.Seeds) == 1 {
-		err = l.raft.Campaign() // no other seed to wait for
+		err = l.raft.Campaign() // a single seed waits for no election
 	}
 	for err == nil {
 		for err == nil && l.raft.HasReady() {
@@ -328,8 +328,8 @@ func (l *Log) runCalls() error {
 	return nil
 }
 
-// handle processes a Ready of Raft in the required order: entries and votes are stored
-// before messages about them are sent.
+// handle processes a Ready of Raft in the required order: it stores entries and votes before it
+// sends messages about them.
 func (l *Log) handle(rd raft.Ready) error {
 	if err := l.keep(rd); err != nil {
 		return fmt.Errorf("storing the log of the seeds in %s: %w", l.cfg.Dir, err)
@@ -406,8 +406,8 @@ func (l *Log) keep(rd raft.Ready) error {
 	return l.disk.keep(hard, rd.Entries, rd.Snapshot)
 }
 
-// compact replaces applied entries by a snapshot, if there are many or if the members
-// have changed: a seed cannot start from a snapshot that it is no member of.
+// compact replaces applied entries by a snapshot, if there are many or if the members have
+// changed: a seed cannot start from a snapshot without itself as a member.
 func (l *Log) compact(changed bool) error {
 	first, err := l.memory.FirstIndex()
 	if err != nil || l.applied < first+keepEntries && !changed {

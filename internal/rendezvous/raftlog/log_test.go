@@ -138,7 +138,7 @@ func (g *group) send(from, to uint64, m []byte) {
 	}
 }
 
-// kill ends a seed, whose directory stays.
+// kill ends a seed but keeps its directory.
 func (g *group) kill(id uint64) {
 	g.mu.Lock()
 	l := g.logs[id]
@@ -166,7 +166,7 @@ func (g *group) until(what string, ok func() bool) {
 	}
 }
 
-// leader waits for a leader that is none of some seeds.
+// leader waits for a leader other than the given seeds.
 func (g *group) leader(but ...uint64) (id, term uint64) {
 	g.t.Helper()
 	g.until("a seed leads", func() bool {
@@ -208,7 +208,7 @@ func (g *group) propose(change string, but ...uint64) {
 	})
 }
 
-// agree waits until some seeds have the same n changes, and returns them.
+// agree waits until the given seeds have the same n changes, and returns them.
 func (g *group) agree(n int, seeds ...uint64) (lines [][]byte) {
 	g.t.Helper()
 	g.until(fmt.Sprintf("all agree on %d changes", n), func() bool {
@@ -303,8 +303,7 @@ func TestLeaderDies(t *testing.T) {
 	}
 }
 
-// A seed that cannot reach a majority ceases to lead, and its pending proposals are
-// lost.
+// A seed that cannot reach a majority steps down, and its pending proposals are lost.
 func TestLeaderCutOff(t *testing.T) { synctest.Test(t, testLeaderCutOff) }
 
 func testLeaderCutOff(t *testing.T) {
@@ -315,19 +314,19 @@ func testLeaderCutOff(t *testing.T) {
 	g.mu.Lock()
 	l, b := g.logs[old], g.books[old]
 	g.mu.Unlock()
-	l.Propose(term, []byte("nobody agrees"))
+	l.Propose(term, []byte("no majority"))
 	g.propose("others", old)
-	g.until("it ceases to lead", func() bool { _, leader, _ := b.state(); return leader != old })
+	g.until("the leader steps down", func() bool { _, leader, _ := b.state(); return leader != old })
 	g.isolate(old, false)
 	for _, line := range g.agree(2, g.seeds...) {
-		if string(line) == "nobody agrees" {
+		if string(line) == "no majority" {
 			t.Error("an isolated seed has committed a change")
 		}
 	}
-	l.Propose(term, []byte("too late"))
+	l.Propose(term, []byte("old term"))
 	g.propose("last")
 	for _, line := range g.agree(3, g.seeds...) {
-		if string(line) == "too late" {
+		if string(line) == "old term" {
 			t.Error("a change of an old term was committed")
 		}
 	}
@@ -389,7 +388,7 @@ func TestDirectoryOfAnother(t *testing.T) {
 	}
 }
 
-// A seed whose directory was emptied does not take part: others may have counted on its
+// A seed with an emptied directory does not take part: others may have counted on its
 // acknowledgements.
 func TestLostDirectory(t *testing.T) {
 	t.Parallel()

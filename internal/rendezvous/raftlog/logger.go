@@ -8,7 +8,7 @@ import (
 )
 
 // A logger passes the messages of Raft to a slog.Logger, at debug level. It panics with a
-// raftPanic where Raft cannot continue.
+// raftPanic if Raft cannot continue.
 type logger struct{ raft.DefaultLogger }
 
 func newLogger(log *slog.Logger) *logger {
@@ -18,7 +18,7 @@ func newLogger(log *slog.Logger) *logger {
 	return l
 }
 
-// A raftPanic is the reason for which Raft cannot continue.
+// A raftPanic is the reason why Raft cannot continue.
 type raftPanic string
 
 func (l *logger) Fatal(v ...any)                 { panic(raftPanic(fmt.Sprint(v...))) }

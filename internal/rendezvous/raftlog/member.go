@@ -15,16 +15,14 @@ import (
 	"github.com/nexar-go/nexar/consensus"
 )
 
-// A seed without its state has also forgotten its votes and the entries that it has
-// acknowledged. So it does not return as the same member of the log but as a new one:
-// it asks the leader, which removes the old member, adds the new one as a learner, and
-// makes it a voter when it has caught up. Each step is committed by a majority of the
-// voters without the old member, so no leader is elected by a vote that the old member
-// has given and the new one has forgotten.
+// A seed without its state has also lost its votes and the entries that it has acknowledged. So
+// it does not return as the same member of the log but as a new one: it asks the leader, which
+// removes the old member, adds the new one as a learner, and promotes it to a voter when it has
+// caught up. Each step is committed by a majority of the voters without the old member, so no
+// election depends on a vote that the old member has cast and the new one does not know.
 //
-// The ID of a member has the ID of its seed in the upper half, and in the lower half a
-// number that is unique among the members of this seed: 0 for the first one, random for
-// others.
+// The ID of a member has the ID of its seed in the upper half. The lower half is unique among
+// the members of the seed: 0 for the first one, random for others.
 const generationMask = 1<<32 - 1
 
 func seedOf(member uint64) uint64 { return member &^ generationMask }
@@ -51,11 +49,11 @@ func checkConfig(cfg *consensus.Config) error {
 	return nil
 }
 
-// joinTicks is the interval at which a member without a vote asks for it, and at which
-// the leader repeats the proposal of a change of the members.
+// joinTicks is the interval at which a member without a vote requests one, and at which the
+// leader repeats the proposal of a change of the members.
 const joinTicks = electionTicks
 
-// joining holds the requests of members that want to vote.
+// joining holds the requests of members for a vote.
 type joining struct {
 	ticks    int                // until the next request or proposal of this seed
 	requests map[uint64]request // by seed
@@ -89,8 +87,8 @@ func (j *joining) tick() (members []uint64) {
 	return members
 }
 
-// isJoin reports whether a message is the request of a member that wants to vote. It
-// has the form of a proposal, which seeds do not forward to each other.
+// isJoin reports whether a message is the request of a member for a vote. It has the form of a
+// proposal, which seeds do not forward to each other.
 func isJoin(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgProp && m.GetTerm() == 0 && m.GetFrom() != seedOf(m.GetFrom()) && len(m.GetEntries()) == 0
 }
@@ -100,7 +98,7 @@ func (l *Log) votes() bool { return slices.Contains(l.members.GetVoters(), l.sel
 // isMember reports whether this seed is a voter or a learner.
 func (l *Log) isMember() bool { return l.votes() || slices.Contains(l.members.GetLearners(), l.self) }
 
-// join asks all other seeds for a vote. Only the leader answers.
+// join requests a vote from all other seeds. Only the leader answers.
 func (l *Log) join() {
 	if l.votes() {
 		return
@@ -120,9 +118,9 @@ func (l *Log) join() {
 	}
 }
 
-// admit proposes the next change for a member that has asked, if this seed is the
-// leader. One change at a time is in flight, and it depends only on applied ones, so a
-// new leader continues.
+// admit proposes the next change for a member that has requested a vote, if this seed is the
+// leader. One change at a time is in flight, and it depends only on applied ones, so a new
+// leader can continue.
 func (l *Log) admit() error {
 	if l.raft.BasicStatus().RaftState != raft.StateLeader {
 		clear(l.joining.requests)
@@ -147,8 +145,7 @@ func (l *Log) admit() error {
 	return nil
 }
 
-// nextChange returns the next change on the way of a member to a vote, or nil if none
-// is due.
+// nextChange returns the next change that leads a member to a vote, or nil if none is due.
 func (l *Log) nextChange(member uint64) *raftpb.ConfChange {
 	change := func(t raftpb.ConfChangeType, of uint64) *raftpb.ConfChange {
 		return &raftpb.ConfChange{Type: t.Enum(), NodeId: &of}
@@ -239,8 +236,8 @@ func (l *Log) changeMembers(e *raftpb.Entry) error {
 	return nil
 }
 
-// checkChange returns an error for a change that no leader proposes, on some of which
-// Raft would panic.
+// checkChange returns an error for a change that no leader proposes. Raft would panic on some
+// of them.
 func (l *Log) checkChange(change *raftpb.ConfChange) error {
 	if err := l.checkMember(change); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The reader finds damaged pages on which bbolt would overwrite pages in use, fault or
-// lose entries.
+// The reader detects damaged pages with which bbolt would overwrite pages in use, fault or lose
+// entries.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t, rand.New(rand.NewPCG(3, 4)), 100, false)

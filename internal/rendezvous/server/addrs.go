@@ -14,15 +14,13 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// addresses returns the addresses of a node that joins, in the order of the attempts to
-// reach it.
+// addresses returns the addresses of a joining node, in the order of attempts to reach it.
 //
-// The addresses that a node is configured to advertise are used as they are, and no others.
-// Otherwise the first is the source address of its packets: over QUIC a node uses
-// one socket for all connections, so it listens there, and the address that a node
-// determines itself is often wrong (a wildcard, loopback, the address of a container). If
-// the conn has a socket of its own, as over TCP, the request contains the port at which the
-// node listens. The candidates of the node follow.
+// If the node is configured to advertise addresses, only these are used. Otherwise the first is
+// the source address of its packets: over QUIC a node uses one socket for all connections, so
+// it listens there, and addresses that a node determines itself are often wrong (a wildcard,
+// loopback, the address of a container). If the connection has a separate socket, as over TCP,
+// the request contains the port at which the node listens. The candidates of the node follow.
 func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 	port := req.Port
 	seen, err := normalize(observed, 0)
@@ -53,7 +51,7 @@ func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 	if err == nil {
 		add(seen)
 	} else if observed != "" && !strings.Contains(observed, ":") {
-		add(observed) // of a transport whose addresses have no ports
+		add(observed) // a transport with addresses without ports
 	}
 	for _, a := range req.Candidates {
 		if n, err := normalize(a, port); err == nil {
@@ -66,7 +64,7 @@ func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 	return list, nil
 }
 
-// normalize returns the form of an address that views use, and refuses an address that no
+// normalize returns the canonical form of an address in views. It refuses an address that no
 // node can reach. An address without a port gets the given one.
 func normalize(addr string, port uint16) (string, error) {
 	host, p, err := net.SplitHostPort(addr)
@@ -93,7 +91,7 @@ func normalize(addr string, port uint16) (string, error) {
 	return net.JoinHostPort(host, p), nil
 }
 
-// hostOf returns the host of a node that does not name it.
+// hostOf returns the host of a node whose request does not contain it.
 func hostOf(observed string) string {
 	host, _, err := net.SplitHostPort(observed)
 	if err != nil {
@@ -105,8 +103,8 @@ func hostOf(observed string) string {
 // ipv6HostBits is the part of an IPv6 address that a host can choose itself.
 const ipv6HostBits = 64
 
-// originOf returns the part of an observed address that a node cannot choose: no port, and
-// the network of an IPv6 address.
+// originOf returns the part of an observed address that a node cannot choose: the address
+// without the port, or the network of an IPv6 address.
 func originOf(observed string) string {
 	host := hostOf(observed)
 	a, err := netip.ParseAddr(host)

@@ -53,7 +53,7 @@ func (s *Server) answer(c *handshake.Conn) (*nodeConn, error) {
 	return nil, handshake.Refuse(wire.RefusedMalformed, "sent a %T in place of a request", m)
 }
 
-// admit signs the certificate of a node that holds the token, and registers the node.
+// admit signs the certificate of an authenticated node, and registers the node.
 func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, error) {
 	observed, authority := c.RemoteAddr(), s.authority()
 	cert, id, err := authority.Sign(req.CSR, s.cfg.CertificateLife)
@@ -88,8 +88,8 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 	return n, err
 }
 
-// register adds the connection of a node to those of the leader. A node that rejoins has the
-// view of an epoch.
+// register adds the connection of a node to the leader state. A rejoining node has the view of
+// an epoch.
 func (s *Server) register(c *nodeConn, rejoins bool, epoch uint64) error {
 	l, r, id := s.state.leader, &s.state.cluster, c.node.ID
 	if l == nil || l.ending && l.form.Phase() < membership.Failed {
@@ -156,8 +156,8 @@ func (s *Server) enqueue(l *leader, c *nodeConn) error {
 	return nil
 }
 
-// reconnect registers a connection of a node of the view, and sends it the messages that it
-// may have missed: a newer view, the nodes that others expect, and the request to quiesce.
+// reconnect registers a new connection of a node of the view, and repeats the messages that it
+// may have missed: a newer view, the expected nodes, and the request to quiesce.
 func (s *Server) reconnect(c *nodeConn, epoch uint64) {
 	l, r, id := s.state.leader, &s.state.cluster, c.node.ID
 	if old := l.nodes[id]; old != nil {

@@ -21,7 +21,7 @@ func TestRemovedWhileAway(t *testing.T) {
 	sessions[0].Lost(away.ID, errors.New("silent"))
 	sessions[1].Lost(away.ID, errors.New("silent"))
 	node.Close()
-	for e := uint64(1); ; e++ { // It may have been back before the view changed.
+	for e := uint64(1); ; e++ { // It may have reconnected before the view changed.
 		v, err := away.Next(t.Context(), e)
 		if _, removed := errors.AsType[*client.RemovedError](err); removed {
 			says(t, err, nil, "has lost it: silent")
@@ -33,7 +33,7 @@ func TestRemovedWhileAway(t *testing.T) {
 	}
 }
 
-// A node whose conn to the seed has ended is in the next view if it has another one in time.
+// A node with a lost connection to the seed is in the next view if it reconnects in time.
 func TestConnEndsForAMoment(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 4, func(cfg *Config) { cfg.Limits.Away = 2 * patience })
@@ -56,7 +56,7 @@ func TestConnEndsForAMoment(t *testing.T) {
 	}
 }
 
-// Each end of the conn of a node restarts the time within which it has to be back.
+// Each loss of the connection of a node restarts its time to reconnect.
 func TestConnEndsAgain(t *testing.T) {
 	t.Parallel()
 	const away = 600 * time.Millisecond
@@ -91,8 +91,7 @@ func TestConnEndsAgain(t *testing.T) {
 	}
 }
 
-// Nodes that do not connect to the seed that leads do not delay a view for which all have to
-// quiesce.
+// Nodes that do not connect to the leading seed do not delay a view that needs all to quiesce.
 func TestAbsentNodeDoesNotQuiesce(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 3, elastic(3, func(cfg *Config) { cfg.Limits.Away = 3 * time.Second }))

@@ -16,8 +16,8 @@ type change struct {
 	Kind changeKind
 	// Authority is the cluster's, of a changeFound.
 	Authority []byte `json:",omitempty"`
-	// Entries make the next view, of a changeView; Reasons say why nodes go, and Left
-	// which of them have left in good order.
+	// Entries make the next view, of a changeView. Reasons say why nodes are removed, and Left
+	// contains those that have left on their own.
 	Entries []membership.Entry           `json:",omitempty"`
 	Reasons map[membership.NodeID]string `json:",omitempty"`
 	Left    map[membership.NodeID]bool   `json:",omitempty"`
@@ -52,21 +52,21 @@ type world struct {
 	Begun    bool // the world has a view
 	Formed   bool
 	Over     bool
-	OverTerm uint64                          `json:",omitempty"` // the term in which the world has ended
+	OverTerm uint64                          `json:",omitempty"` // the term of the end of the world
 	Failure  string                          `json:",omitempty"` // the reason why the world did not form
 	Gone     map[membership.NodeID]departure `json:",omitempty"` // the latest departures
 }
 
-// A departure is how a node has gone.
+// A departure says how a node has gone.
 type departure struct {
 	Reason string
-	Left   bool // in good order
+	Left   bool // by its own decision
 }
 
 // goneMax is the maximum number of departures in a clusterState.
 const goneMax = 256
 
-// try reports whether entries make a view.
+// try reports whether entries make a valid view.
 func (r *clusterState) try(entries []membership.Entry) error {
 	trial, err := membership.RestoreState(r.state.View(), r.state.Used())
 	if err == nil {
@@ -75,8 +75,8 @@ func (r *clusterState) try(entries []membership.Entry) error {
 	return err
 }
 
-// apply makes a change. An error says that the change contradicts the state, which then stays
-// the same. It is the same on all seeds.
+// apply applies a change, the same on all seeds. An error says that the change contradicts the
+// state, which is then unchanged.
 func (r *clusterState) apply(c change) (err error) {
 	switch c.Kind {
 	case changeFound:
@@ -99,7 +99,7 @@ func (r *clusterState) apply(c change) (err error) {
 		}
 	case changeFormed:
 		if !r.Begun || r.Over {
-			return errors.New("no world could have formed")
+			return errors.New("there is no world to form")
 		}
 		r.Formed = true
 	case changeOver:
@@ -126,7 +126,7 @@ func (r *clusterState) farewell(id membership.NodeID) wire.JoinMessage {
 	return wire.JoinFailed{Text: "it was away for long, and the world has gone on without it"}
 }
 
-// anew begins another world. It has no epoch and no node of earlier worlds.
+// anew begins another world, without an epoch or a node of earlier worlds.
 func (r *clusterState) anew() error {
 	if r.Begun && r.view.Size() > 0 {
 		gone := membership.Entry{Kind: membership.Fail}

@@ -8,8 +8,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// decide has the arbiter make the decisions that are due. Each waits until the change of the
-// one before is committed.
+// decide carries out the decisions of the arbiter that are due. Each waits until the change of
+// the previous one is committed.
 func (s *Server) decide() {
 	l := s.state.leader
 	if l == nil || l.arbiter == nil || s.ctx.Err() != nil {
@@ -23,9 +23,9 @@ func (s *Server) decide() {
 		}
 		s.carryOut(l, d)
 	}
-	l.ruling.stop()
+	l.decision.stop()
 	if due, ok := l.arbiter.Deadline(); ok && s.state.inFlight == 0 {
-		l.ruling = s.afterAsLeader(due.Sub(now), s.decide)
+		l.decision = s.afterAsLeader(due.Sub(now), s.decide)
 	}
 }
 
@@ -77,8 +77,7 @@ func (s *Server) invite(i *membership.Invitation) {
 	s.sendFrame(i.Node.ID, invite)
 }
 
-// adopt sends a committed view to its nodes, and the reason to those that are no longer in
-// it.
+// adopt sends a committed view to its nodes, and the reason of their removal to removed nodes.
 func (s *Server) adopt(before membership.View, c change) {
 	view, l := s.state.cluster.view, s.state.leader
 	l.arbiter.Adopt(view)

@@ -6,27 +6,26 @@ import (
 	"time"
 )
 
-// endDelay is the minimum time for which several seeds go on when their world is over, so that
-// nodes and seeds that are about to connect learn of it.
+// endDelay is the minimum time for which several seeds continue after the end of their world,
+// so that nodes and seeds that connect can learn of it.
 //
-// After it the leader waits until each seed that it reaches has acknowledged that the
-// world is over, and then proposes changeEnd, with which all seeds end. A seed also
-// ends when it reaches no other seed, and after Limits.End in any case.
+// After it the leader waits until each seed that it reaches has acknowledged the end, and then
+// proposes changeEnd, with which all seeds end. A seed also ends when it reaches no other seed,
+// and after Limits.End in any case.
 //
-// A seed that was started before the world was over, and learns that from the leader in
-// whose term it ended, ends like the others. A seed that is started again after all others
-// have ended reaches no majority and cannot know their decisions: it waits, as it does when
-// they are down, and logs that (logLeaderless). A seed that knew when it was started that the
-// world is over serves the next one.
+// A seed that was started before the end of the world, and learns of it from the leader that
+// decided it, ends like the others. A seed that is restarted after all others have ended
+// reaches no majority and cannot know their decisions: it waits, as it does when they are down,
+// and logs that (logLeaderless). A seed that knew at its start that the world is over serves
+// the next one.
 const endDelay = time.Second
 
-// ending is the progress of a seed towards the end of its world.
+// ending is the progress of a seed toward the end of its world.
 type ending struct {
-	// served says that this seed has known the world, and a leader of it, while it was not
-	// over, or has learned of its end from the leader in whose term it ended.
+	// served says that this seed has known the world and one of its leaders before the end, or
+	// has learned of the end from the leader that decided it.
 	served bool
-	// restored is the term in which the world has ended according to the snapshot of another
-	// seed.
+	// restored is the term of the end of the world according to the snapshot of another seed.
 	restored uint64
 
 	since time.Time // when this seed learned that the world is over
@@ -78,8 +77,8 @@ func (s *Server) updateWorld() {
 	}
 }
 
-// checkEnd ends a seed whose world is over when it reaches no other seed, or has waited for
-// Limits.End.
+// checkEnd ends a seed after the end of the world when it reaches no other seed, or has waited
+// for Limits.End.
 func (s *Server) checkEnd() {
 	e := &s.state.end
 	switch {
@@ -92,8 +91,8 @@ func (s *Server) checkEnd() {
 	}
 }
 
-// proposeEnd has the leader of a world that is over propose changeEnd when all seeds that it
-// reaches know that, and end when they have that change, too. The log calls it repeatedly,
+// proposeEnd makes the leader of a world that is over propose changeEnd when all seeds that it
+// reaches know of the end, and end when they have that change. The log calls it repeatedly,
 // with the seeds that lack changes.
 func (s *Server) proposeEnd(behind []uint64) {
 	e := &s.state.end

@@ -96,7 +96,7 @@ func (c *testCluster) allEnd() {
 		wg.Go(func() {
 			s.Follow(ctx, nil)
 			if ctx.Err() != nil {
-				c.t.Errorf("seed %d goes on", i)
+				c.t.Errorf("seed %d continues", i)
 			} else if err := s.Wait(ctx); err != nil {
 				c.t.Errorf("seed %d: %v", i, err)
 			}

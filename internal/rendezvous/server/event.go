@@ -11,12 +11,12 @@ type Event struct {
 	Leader string // address of the seed that leads; no other field is set then
 
 	Node membership.Node
-	// Rank is the rank of the node: once the world is full the one that it has, before
-	// that the one that it wants, or membership.AnyRank.
+	// Rank is the rank of the node: its actual rank once the world is full, before that the
+	// requested rank or membership.AnyRank.
 	Rank   int
-	Back   bool // the node has connected again
+	Back   bool // the node has reconnected
 	Gone   bool
-	Left   bool   // it has gone in good order
+	Left   bool   // it has left on its own
 	Reason string // why it has gone
 	Here   int    // number of nodes that have a connection to the seed after the event
 }
@@ -27,9 +27,9 @@ func (s *Server) emit(e Event) {
 	s.notify()
 }
 
-// Follow calls f, if it is not nil, for each event, in order. It returns when the world did
-// not form, when all its nodes have gone, or when ctx ends. Only one goroutine at a time
-// may follow a Server.
+// Follow calls f, if it is not nil, for each event, in order. It returns when the world failed
+// to form, when all its nodes have gone, or when ctx ends. Only one goroutine at a time may
+// call it.
 func (s *Server) Follow(ctx context.Context, f func(Event)) {
 	for over := false; !over; {
 		var events []Event

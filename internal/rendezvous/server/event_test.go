@@ -34,7 +34,7 @@ func TestFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.Close()
-	until(t, "its place is free", func() bool { return s.Status().Joined == 0 }, s.log)
+	until(t, "its rank is free", func() bool { return s.Status().Joined == 0 }, s.log)
 	a, b := s.mustJoin(t, 1), s.mustJoin(t, 2)
 	s.form(t, a, b)
 	b.Close()
@@ -43,7 +43,7 @@ func TestFollow(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(patience):
-		t.Fatal("all nodes have gone, and Follow goes on")
+		t.Fatal("all nodes have gone, and Follow continues")
 	}
 	want := []string{
 		"host0:1000 joined, rank 1, 1 here", "host0:1000 gone, rank 1, 0 here",

@@ -118,18 +118,18 @@ func TestJoinAfterQuiescing(t *testing.T) {
 	for k, session := range sessions {
 		until(t, "a node expects the other one", func() bool { return expected[k].has(late.ID) }, expected[k])
 		if session.IsQuiescing(1) {
-			t.Error("nodes are called before the newcomer is linked")
+			t.Error("nodes are asked to quiesce before the newcomer is linked")
 		}
 	}
 	late.Linked(i.Number)
 	confirm(late, sessions[0])
 	s.log.wait(t, "node has links")
 	if sessions[0].IsQuiescing(1) {
-		t.Error("nodes are called before all have confirmed the links of the newcomer")
+		t.Error("nodes are asked to quiesce before all have confirmed the links of the newcomer")
 	}
 	confirm(late, sessions[1])
 	for _, session := range sessions {
-		until(t, "a node is called", func() bool { return session.IsQuiescing(1) }, s.log)
+		until(t, "a node is asked to quiesce", func() bool { return session.IsQuiescing(1) }, s.log)
 		session.Quiesced(1, false, time.Minute)
 	}
 	for rank, session := range append(sessions, late) {
@@ -165,7 +165,7 @@ func TestInvitedAgain(t *testing.T) {
 		t.Errorf("it is invited to %+v", second)
 	}
 	<-ctx.Done()
-	late.Linked(first.Number) // which counts for nothing
+	late.Linked(first.Number) // obsolete
 	late.Linked(second.Number)
 	confirm(late, sessions[0], sessions[2])
 	until(t, "it is in a view", func() bool {
@@ -193,7 +193,7 @@ func TestDismissed(t *testing.T) {
 	}
 	says(t, d, nil, "rank 1", "no route to it")
 	if sessions[0].IsQuiescing(1) || sessions[0].Gone() {
-		t.Error("the others have to do with it")
+		t.Error("the others are affected")
 	}
 }
 
@@ -263,7 +263,7 @@ func TestTooFewWait(t *testing.T) {
 		_, err := sessions[0].Next(ctx, sessions[0].Newest().Epoch)
 		return err != nil && strings.Contains(err.Error(), "and waits for others")
 	}
-	until(t, "the node hears that the world is too small", heard, s.log)
+	until(t, "the node learns that the world is too small", heard, s.log)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := sessions[0].Next(ctx, 1)
@@ -279,9 +279,9 @@ func TestTooFewWait(t *testing.T) {
 	}
 }
 
-// TestGrowthOutOfTurn: unexpected messages are ignored, or end the connection of their
+// TestUnexpectedGrowthMessages: unexpected messages are ignored, or end the connection of their
 // sender; the world does not change.
-func TestGrowthOutOfTurn(t *testing.T) {
+func TestUnexpectedGrowthMessages(t *testing.T) {
 	s, sessions, _ := formed(t, 2, elastic(2, nil))
 	sessions[0].Linked(1)
 	sessions[0].Quiesced(7, true, 0)
@@ -325,7 +325,7 @@ func TestKeyTwice(t *testing.T) {
 			}
 		}
 	}
-	refused("while others are awaited")
+	refused("while the world forms")
 	second := s.mustJoin(t, 1)
 	s.form(t, first, second)
 	refused("in a world")

@@ -11,8 +11,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A leader is the state of the seed that leads. The seed makes it from the state of the
-// cluster when it begins to lead, and drops it when another seed does.
+// A leader is the state of the leading seed. The seed creates it from the state of the cluster
+// when it begins to lead, and drops it when another seed does.
 type leader struct {
 	form    *membership.Formation
 	arbiter *membership.Arbiter // nil: the world has not formed
@@ -20,23 +20,23 @@ type leader struct {
 	nodes   map[membership.NodeID]*nodeConn // nodes that have a connection to this seed
 	ending  bool                            // the end of this world, or the next one, is proposed
 
-	// left has the nodes of the view whose connection has ended, with whether they have left.
+	// left contains the nodes of the view without a connection; true: the node has left.
 	left map[membership.NodeID]bool
-	// away has the nodes whose connection has ended and that may come back, with the timer
-	// after which they count as gone.
+	// away contains the disconnected nodes that may reconnect, with the timer after which they
+	// count as gone.
 	away map[membership.NodeID]*timer
 
-	ruling    *timer // until the next decision of the arbiter is due
+	decision  *timer // until the next decision of the arbiter is due
 	returning *timer // until a world without connected nodes is over
 }
 
 // leaderlessAfter is how long seeds may take to elect a leader before each logs that.
 const leaderlessAfter = 30 * time.Second
 
-// setLeader notes which seed leads from a term on; 0: none.
+// setLeader records the seed that leads since a term; 0: none.
 func (s *Server) setLeader(seed, term uint64) {
 	if s.state.leader != nil {
-		s.resign(seed)
+		s.stepDown(seed)
 	}
 	if s.state.leads == 0 && seed != 0 && !s.state.end.served {
 		s.state.deserted = s.state.cluster.view.Epoch
@@ -109,8 +109,8 @@ func (s *Server) begin() {
 	}
 }
 
-// reportAbsent tells the arbiter that the nodes that have not connected to this seed since it
-// leads are gone.
+// reportAbsent reports to the arbiter that the nodes that have not connected to this seed since
+// it leads are gone.
 func (s *Server) reportAbsent() {
 	l := s.state.leader
 	for _, n := range s.state.cluster.view.Nodes {
@@ -129,8 +129,8 @@ func (s *Server) logLeaderless() {
 	}
 }
 
-// resign redirects all nodes to the seed that leads now.
-func (s *Server) resign(seed uint64) {
+// stepDown redirects all nodes to the seed that leads now.
+func (s *Server) stepDown(seed uint64) {
 	l := s.state.leader
 	for id, c := range l.nodes {
 		s.setAnswer(id, nil, noConn)
@@ -163,8 +163,8 @@ func (s *Server) apply(step membership.Step) {
 	}
 }
 
-// checkEmpty ends the world if all its nodes have gone. Unless all have left in good order,
-// the nodes of a durable seed get time to come back.
+// checkEmpty ends the world if all its nodes have gone. Unless all have left on their own, a
+// durable seed gives its nodes time to reconnect.
 func (s *Server) checkEmpty() {
 	l, r := s.state.leader, &s.state.cluster
 	if !r.Begun || r.Over || l.ending || len(l.nodes) > 0 {
@@ -178,7 +178,7 @@ func (s *Server) checkEmpty() {
 	s.awaitReturn()
 }
 
-// awaitReturn gives the nodes of the world time to come back, after which it is over.
+// awaitReturn gives the nodes of the world time to reconnect, after which it is over.
 func (s *Server) awaitReturn() {
 	l, r := s.state.leader, &s.state.cluster
 	l.returning.stop()

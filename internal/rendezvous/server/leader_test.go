@@ -37,7 +37,7 @@ func TestSeveralSeeds(t *testing.T) {
 	}
 }
 
-// When the seed that leads has gone, another one leads, with the reports of the nodes.
+// When the leading seed has gone, another one leads, with the reports of the nodes.
 func TestLeaderGoes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 4, nil)
@@ -60,7 +60,7 @@ func TestLeaderGoes(t *testing.T) {
 	}
 }
 
-// The world goes on when all seeds are restarted.
+// The world continues when all seeds are restarted.
 func TestAllSeedsRestart(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {
@@ -95,7 +95,7 @@ func TestAllSeedsRestart(t *testing.T) {
 	}
 }
 
-// Fewer than half of the seeds decide nothing, and errors of the nodes say so.
+// Without a majority the seeds decide nothing, and errors of the nodes say so.
 func TestMostSeedsGone(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 3, nil)
@@ -120,8 +120,8 @@ func TestMostSeedsGone(t *testing.T) {
 	}
 }
 
-// Calls that wait for a seed return an error when it has been away for Patience, and a view
-// when it is back after that.
+// Calls that wait for a seed return an error when no seed has been reachable for Patience, and
+// a view when one is reachable again.
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 2, nil)
@@ -196,8 +196,8 @@ func TestLeaderGoesWhileForming(t *testing.T) {
 	}
 }
 
-// A world whose nodes have all left is over for all seeds. When they are started again they
-// begin another one, with new epochs.
+// When all nodes of a world have left, it is over for all seeds. After a restart they begin
+// another one, with new epochs.
 func TestWorldIsOver(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 2, nil)
@@ -218,7 +218,7 @@ func TestWorldIsOver(t *testing.T) {
 		select {
 		case <-ended:
 		case <-time.After(patience):
-			t.Fatalf("a seed goes on\n%v", c)
+			t.Fatalf("a seed continues\n%v", c)
 		}
 	}
 	for i := range c.seeds {
@@ -228,7 +228,7 @@ func TestWorldIsOver(t *testing.T) {
 	}
 	c.restart()
 	c.leader()
-	for i, s := range c.seeds { // What they read is of the world before.
+	for i, s := range c.seeds { // They serve the previous world.
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		if err := s.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("seed %d: error %v, and the world has yet to form", i, err)
@@ -280,7 +280,7 @@ func TestWorldAfterDesertedOne(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		s.Follow(ctx, nil)
 		if ctx.Err() != nil {
-			t.Errorf("the world goes on for seed %d\n%v", i, c)
+			t.Errorf("the world continues on seed %d\n%v", i, c)
 		}
 		cancel()
 	}
@@ -337,7 +337,7 @@ func TestQuorumThatIsNone(t *testing.T) {
 		`"c:1" is not among the seeds ["a:1" "b:1"]`: func(q *Quorum) { q.Self = "c:1" },
 		`"a:1" is not among the seeds []`:            func(q *Quorum) { q.Seeds = nil },
 		`seed "b:1" is twice among`:                  func(q *Quorum) { q.Seeds = []string{"a:1", "b:1", "b:1"} },
-		"needs a directory of its own":               func(q *Quorum) { q.Dir = "" },
+		"needs its own directory":                    func(q *Quorum) { q.Dir = "" },
 		"needs a function that opens its log":        func(q *Quorum) { q.Open = nil },
 		"need a function that dials the others":      func(q *Quorum) { q.Dial = nil },
 	} {
@@ -378,7 +378,7 @@ func TestMismatchedSeed(t *testing.T) {
 	says(t, err, handshake.ErrRequest, "--peers has to be the same on all seeds")
 }
 
-// The seed learns from the reports of others that a node has left while there was no seed.
+// The seed learns from the reports of others that a node has left while no seed was running.
 func TestLeftWithoutLeader(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 3, nil)

@@ -19,7 +19,7 @@ import (
 type nodeConn struct {
 	*handshake.Conn
 	node     membership.Node
-	wanted   int // the rank that it wants, or [membership.AnyRank]
+	wanted   int // the requested rank, or [membership.AnyRank]
 	spare    bool
 	origin   string // see originOf
 	out      *handshake.Outbox
@@ -41,8 +41,8 @@ func (s *Server) serveNode(c *nodeConn) {
 	writer.Wait()
 }
 
-// sendProgress tells a node how many have joined, if that has changed. It is called at every
-// ping, since one message to each node for each that joins would be too many.
+// sendProgress sends a node the number of joined nodes, if it has changed. It is called at
+// every ping, since a message to each node for each joining node would be too many.
 func (s *Server) sendProgress(c *nodeConn) {
 	if l := s.state.leader; l != nil && l.form.Phase() == membership.Gathering && l.form.Joined() != c.progress {
 		c.progress = l.form.Joined()
@@ -129,8 +129,8 @@ func (s *Server) informArbiter(l *leader, now time.Time, c *nodeConn, m wire.Joi
 	}
 }
 
-// reportLoss tells the arbiter that a node has lost its link to another one, or has read its
-// goodbye. A goodbye counts only if its sender has no connection to the seed, by which it
+// reportLoss reports to the arbiter that a node has lost its link to another one, or has read
+// its goodbye. A goodbye counts only if its sender has no connection to the seed, over which it
 // would have left. The seed pings both nodes of a lost link.
 func (s *Server) reportLoss(l *leader, now time.Time, by membership.NodeID, m wire.JoinUnreachable) {
 	switch {
@@ -181,19 +181,19 @@ func (s *Server) disconnected(c *nodeConn, reason string, left bool) {
 		s.log.Log(s.ctx, level, event, attrs...)
 		s.emitNode(c, Event{Gone: true, Left: left, Reason: reason})
 	}
-	// Nodes of a durable seed connect again, unless the process has ended.
+	// Nodes of a durable seed reconnect, unless the process has ended.
 	if s.durable && in && !left && !errors.Is(c.Err(), transport.ErrPeerGone) {
 		s.awaitNode(l, c, reason)
 	} else {
 		s.removeNode(l, c, reason, left)
 	}
-	if in { // Only the end of nodes of the world ends it.
+	if in { // Only nodes of the world count.
 		l.left[id] = left
 	}
 	s.checkEmpty()
 }
 
-// awaitNode gives a node time to connect again, after which it is gone.
+// awaitNode gives a node time to reconnect, after which it is gone.
 func (s *Server) awaitNode(l *leader, c *nodeConn, reason string) {
 	id := c.node.ID
 	l.away[id].stop()
@@ -247,13 +247,13 @@ func (s *Server) broadcast(m wire.JoinMessage) {
 	}
 }
 
-// ping returns a ping, whose number is the time at which it is sent.
+// ping returns a ping with the current time as its number.
 func (s *Server) ping() wire.JoinPing { return wire.JoinPing{Seq: uint64(time.Since(s.began))} }
 
 // sentAt returns the time at which a returned ping was sent.
 func (s *Server) sentAt(m wire.JoinPing, now time.Time) time.Time {
 	if m.Seq > uint64(now.Sub(s.began)) {
-		return now // It was never sent.
+		return now // This seed has never sent it.
 	}
 	return s.began.Add(time.Duration(m.Seq))
 }

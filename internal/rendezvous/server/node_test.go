@@ -42,7 +42,7 @@ func TestNobodyConnects(t *testing.T) {
 	err := a.Ready(t.Context())
 	says(t, err, nil, "all 2 nodes joined", "within 2s", "host1:1001")
 	if strings.Contains(err.Error(), "host0:1000") {
-		t.Errorf("error %q names one who was ready", err)
+		t.Errorf("error %q names a node that was ready", err)
 	}
 	_, err = b.View(t.Context()) // which it got before
 	if err != nil {
@@ -168,7 +168,7 @@ func TestPingsAreAnswered(t *testing.T) {
 }
 
 // An unexpected message of a node ends its conn, and not the seed.
-func TestMemberTalksNonsense(t *testing.T) {
+func TestUnexpectedMessages(t *testing.T) {
 	for name, m := range map[string]wire.JoinMessage{
 		"an answer":           wire.JoinAnswer{},
 		"a request to renew":  wire.JoinRenew{CSR: []byte("give me one")},

@@ -18,7 +18,7 @@ import (
 )
 
 // A Quorum describes the seeds that agree on the decisions of a Server. They make progress as
-// long as a majority of them reach each other, and none of them loses its state.
+// long as a majority of them reach each other, and none loses its state.
 type Quorum struct {
 	// Self is the address at which nodes and other seeds reach this one, and Seeds
 	// are the addresses of all seeds, the same everywhere.
@@ -31,8 +31,8 @@ type Quorum struct {
 	ForgetState bool
 	// Open opens the replicated log.
 	Open consensus.OpenFunc
-	// Token is the secret that seeds prove to each other. If it is zero, they prove the
-	// cluster token, so that a node can pass for a seed.
+	// Token is the secret that seeds prove to each other. If it is zero, they prove the cluster
+	// token, so that a node could impersonate a seed.
 	Token pki.Token
 	// Dial connects to another seed, under the credentials pki.Joining.
 	Dial func(ctx context.Context, addr string) (transport.Conn, error)
@@ -44,7 +44,7 @@ func (q *Quorum) check() error {
 	case !slices.Contains(q.Seeds, q.Self):
 		return fmt.Errorf("%q is not among the seeds %q", q.Self, q.Seeds)
 	case q.Dir == "":
-		return errors.New("a durable seed needs a directory of its own for its log")
+		return errors.New("a durable seed needs its own directory for its log")
 	case q.Open == nil:
 		return errors.New("a durable seed needs a function that opens its log")
 	case q.Dial == nil && len(q.Seeds) > 1:
@@ -66,8 +66,8 @@ func (q *Quorum) check() error {
 const (
 	// messageBytesMax is the maximum length of a message of the log, which comes in parts.
 	messageBytesMax = 64 << 20
-	// backlogMax is the maximum number of messages that wait for a peer. The log repeats
-	// lost messages.
+	// backlogMax is the maximum number of queued messages for a peer. The log repeats lost
+	// messages.
 	backlogMax = 256
 	// redialMin and redialMax bound the pause between two attempts to reach a seed.
 	redialMin = 50 * time.Millisecond
@@ -78,7 +78,7 @@ const (
 const alone = "alone"
 
 // peers are the connections between this seed and the others. They carry the messages of the
-// log, which repeats lost ones. Each seed sends over the connections that it has dialled.
+// log, which repeats lost ones. Each seed sends over the connections that it has dialed.
 type peers struct {
 	s     *Server
 	self  uint64
@@ -121,7 +121,7 @@ func (p *peers) nodeAddrs() []string {
 	return p.s.cfg.Quorum.Seeds
 }
 
-// reaches reports whether there is a connection between this seed and another one.
+// reaches reports whether this seed has a connection with another one.
 func (p *peers) reaches(id uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +137,7 @@ func (p *peers) start() {
 	}
 }
 
-// send sends a message of the log to another seed, if there is a connection to it.
+// send sends a message of the log to another seed, if they are connected.
 func (p *peers) send(to uint64, message []byte) {
 	p.mu.Lock()
 	out := p.out[to]
@@ -155,7 +155,7 @@ func (p *peers) send(to uint64, message []byte) {
 	out.Post(frames)
 }
 
-// keep dials another seed whenever there is no connection to it.
+// keep dials another seed whenever they are not connected.
 func (p *peers) keep(id uint64) {
 	pause, reported := redialMin, ""
 	for {
@@ -181,8 +181,8 @@ func (p *peers) keep(id uint64) {
 	}
 }
 
-// lost tells the log that the process of a seed has ended, if that is why a connection has
-// ended. A seed that refuses connections because it is busy is alive.
+// lost reports to the log that the process of a seed has ended, if that has ended the
+// connection. A seed that refuses connections because it is busy is alive.
 func (p *peers) lost(id uint64, err error) {
 	if !errors.Is(err, transport.ErrBusy) && (errors.Is(err, transport.ErrPeerGone) || errors.Is(err, transport.ErrPeerClosed)) {
 		p.s.replica.Gone(id)

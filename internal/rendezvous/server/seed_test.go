@@ -62,7 +62,7 @@ func until(t testing.TB, what string, ok func() bool, state fmt.Stringer) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited in vain until %s; it is\n%v", what, state)
+			t.Fatalf("timeout: waiting until %s; state:\n%v", what, state)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (s *testSeed) form(t testing.TB, sessions ...*client.Session) {
 	}
 }
 
-// says wants an error that contains all parts, and that wraps want unless that is nil.
+// says checks that an error contains all parts, and wraps want unless that is nil.
 func says(t testing.TB, err, want error, parts ...string) {
 	t.Helper()
 	if want != nil && !errors.Is(err, want) {

@@ -1,16 +1,15 @@
-// Package server is the seed: it admits nodes, forms the world with them, and decides with
-// the [membership.Arbiter] which nodes are in each of its views.
+// Package server is the seed: it admits nodes, forms the world, and decides with the
+// [membership.Arbiter] which nodes are in each view.
 //
 // One goroutine, the loop, owns all state: the replicated state of the cluster, the formation,
-// the arbiter, the pending joins and the timers. Connections have goroutines of
-// their own, which pass functions to the loop ([Server.call]); the loop answers through
-// the outbox of the connection. It never blocks.
+// the arbiter, the pending joins and the timers. Connections have separate goroutines, which
+// pass functions to the loop ([Server.call]); the loop answers through the outbox of the
+// connection. It never blocks.
 //
-// Each decision is a change that is appended to a log and takes effect when the log is
-// applied. A seed without a state directory has a queue as its log, which the loop applies at
-// once. A seed with one, even if it is the only seed, has a replicated log, and is durable: it
-// gives nodes time to connect again. For a seed that is not durable a lost connection is a
-// lost node.
+// Each decision is a change that is appended to a log and takes effect when the log is applied.
+// A seed without a state directory has a queue as its log, which the loop applies immediately.
+// A seed with one, even a single seed, has a replicated log, and is durable: it gives nodes
+// time to reconnect. For a seed that is not durable a lost connection is a lost node.
 package server
 
 import (
@@ -40,8 +39,8 @@ type Config struct {
 	// of the proof if its connections are transport.Provers.
 	Transport transport.Transport
 
-	// Authority signs the certificates of nodes. Of several seeds, the first leader's is
-	// that of the cluster.
+	// Authority signs the certificates of nodes. Of several seeds, the cluster uses the
+	// authority of the first leader.
 	Authority *pki.Authority
 
 	// Quorum, if not nil, makes the seed durable: it keeps its decisions on disk, and agrees
@@ -60,7 +59,7 @@ type Config struct {
 	Elastic bool
 	Max     int
 
-	// Min is the least number of nodes of a view: with fewer, the world waits for others.
+	// Min is the minimum number of nodes of a view: with fewer, the world waits for others.
 	Min int
 
 	// FormTimeout bounds the time until the world has formed. Zero means 5 minutes, a
@@ -81,7 +80,7 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	lim     handshake.Limits
-	durable bool            // nodes that lose their connection come back, to this seed or another
+	durable bool            // disconnected nodes reconnect, to this seed or another
 	ctx     context.Context // ends when Close is called
 	cancel  context.CancelFunc
 	once    sync.Once
@@ -91,11 +90,11 @@ type Server struct {
 	quit    chan struct{} // closed when the loop is to end
 	stopped chan struct{} // closed when it has ended
 
-	throttle throttle
-	askers   chan struct{} // a token for each status request in progress
-	peers    *peers
-	opened   chan struct{} // closed when replica is set
-	replica  consensus.Log // nil if the seed is not durable
+	throttle      throttle
+	statusClients chan struct{} // a token for each status request in progress
+	peers         *peers
+	opened        chan struct{} // closed when replica is set
+	replica       consensus.Log // nil if the seed is not durable
 
 	state state // owned by the loop
 }
@@ -119,8 +118,8 @@ type state struct {
 	timers   map[*timer]bool // running ones
 
 	leaderless *timer // until the lack of a leader is logged
-	// deserted is the epoch of the view that this seed had when it was started, until a node
-	// of that view is back; 0: none.
+	// deserted is the epoch of the view of this seed at its start, until a node of that view
+	// reconnects; 0: none.
 	deserted uint64
 	end      ending
 }
@@ -150,17 +149,17 @@ func Serve(cfg Config) (*Server, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		cfg:     cfg,
-		log:     cfg.Log,
-		lim:     cfg.Limits.WithDefaults(durable),
-		durable: durable,
-		began:   time.Now(),
-		calls:   make(chan func()),
-		quit:    make(chan struct{}),
-		stopped: make(chan struct{}),
-		opened:  make(chan struct{}),
-		askers:  make(chan struct{}, askersMax),
-		state:   state{changed: make(chan struct{}), timers: make(map[*timer]bool)},
+		cfg:           cfg,
+		log:           cfg.Log,
+		lim:           cfg.Limits.WithDefaults(durable),
+		durable:       durable,
+		began:         time.Now(),
+		calls:         make(chan func()),
+		quit:          make(chan struct{}),
+		stopped:       make(chan struct{}),
+		opened:        make(chan struct{}),
+		statusClients: make(chan struct{}, clientsMax),
+		state:         state{changed: make(chan struct{}), timers: make(map[*timer]bool)},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.peers = newPeers(s)
@@ -254,8 +253,7 @@ func (s *Server) notify() {
 	s.state.changed = make(chan struct{})
 }
 
-// await waits until done, which the loop runs, returns true. It reports false if ctx has
-// ended before that.
+// await waits until done, called in the loop, returns true. It reports false if ctx ends first.
 func (s *Server) await(ctx context.Context, done func() bool) bool {
 	for {
 		var ok bool
@@ -297,7 +295,7 @@ func (s *Server) after(d time.Duration, f func()) *timer {
 	return t
 }
 
-// afterAsLeader is after, but does not run f if the leader state is another one by then.
+// afterAsLeader is after, but does not run f if the leader state has been replaced meanwhile.
 func (s *Server) afterAsLeader(d time.Duration, f func()) *timer {
 	l := s.state.leader
 	return s.after(d, func() {
@@ -324,8 +322,8 @@ func (s *Server) stopTimers() {
 // ErrNotFormed says that the world of a seed did not form.
 var ErrNotFormed = errors.New("the world did not form")
 
-// Wait returns nil when the world has formed, and an [ErrNotFormed] with the reason if it has
-// not. A ctx that has ended does not hide a known result.
+// Wait returns nil when the world has formed, and [ErrNotFormed] with the reason if it has
+// failed to form. A known result takes precedence over the end of ctx.
 func (s *Server) Wait(ctx context.Context) (err error) {
 	if !s.await(ctx, func() bool { return s.state.decided }) {
 		return context.Cause(ctx)
@@ -341,15 +339,15 @@ func (s *Server) Wait(ctx context.Context) (err error) {
 	return err
 }
 
-// Broken returns the reason why this seed cannot go on, nil if it can.
+// Broken returns the reason why this seed cannot continue, or nil.
 func (s *Server) Broken() (err error) {
 	s.read(func() { err = s.state.broken })
 	return err
 }
 
-// Close ends the seed. Nodes that wait for the world are told that it will not form; a world
-// that has formed goes on without it, until a node fails. Nodes of a durable seed wait
-// for it or turn to another seed.
+// Close ends the seed. Nodes that wait for the world get an error; a formed world continues
+// without the seed, until a node fails. Nodes of a durable seed wait for it or connect to
+// another seed.
 func (s *Server) Close() error {
 	s.once.Do(func() {
 		s.cancel()
@@ -383,7 +381,7 @@ func (s *Server) abort(err error) {
 	}
 }
 
-// acceptAll serves every connection on a goroutine of its own.
+// acceptAll serves every connection on a separate goroutine.
 func (s *Server) acceptAll() {
 	for {
 		conn, err := s.cfg.Transport.Accept(s.ctx)

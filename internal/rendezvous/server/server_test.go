@@ -241,7 +241,7 @@ func TestServeRefuses(t *testing.T) {
 	s.Close()
 }
 
-// fakeListener is a transport to which no peer connects.
+// fakeListener is a transport without peers.
 type fakeListener string
 
 func (f fakeListener) Name() string { return "fake" }
@@ -283,8 +283,8 @@ func TestCloseFailsFormation(t *testing.T) {
 	s.Close()
 }
 
-// Close leaves no timer behind, although connections of nodes end meanwhile: a durable seed
-// would wait for these nodes to come back.
+// Close leaves no timer running, although connections of nodes end meanwhile: a durable seed
+// would wait for these nodes to reconnect.
 func TestCloseStopsTimers(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, 3, nil)

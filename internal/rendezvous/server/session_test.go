@@ -13,7 +13,7 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A world that has formed goes on without its seed.
+// A formed world continues without its seed.
 func TestSeedDiesAfterFormation(t *testing.T) {
 	s := newSeed(t, 2, nil)
 	log := &logbook{}
@@ -43,7 +43,7 @@ func TestSeedDiesBeforeFormation(t *testing.T) {
 	a := s.mustJoin(t, 0)
 	s.call(func() {
 		for _, c := range s.state.leader.nodes {
-			go c.Close() // as a kill would, without a word
+			go c.Close() // like a kill, without a last message
 		}
 	})
 	_, err := a.View(t.Context())
@@ -62,7 +62,7 @@ func TestSeedNoticesNodeThatLeaves(t *testing.T) {
 	if err := s.Wait(t.Context()); err != nil {
 		t.Errorf("the world had formed: %v", err)
 	}
-	until(t, "unusedAddr is attached", func() bool { return s.Status().Attached == 0 }, s.log)
+	until(t, "no node is attached", func() bool { return s.Status().Attached == 0 }, s.log)
 	_, err := s.join(t, s.request(2))
 	says(t, err, membership.ErrOver, "the world is over")
 }

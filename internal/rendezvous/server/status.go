@@ -12,9 +12,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// polling is the state of status polls. Polls cost the nodes time and the seed memory. So
-// there is one at a time, which answers all clients that ask during it, and a pause between
-// two.
+// polling is the state of status polls. Polls cost the nodes time and the seed memory. So one
+// runs at a time and answers all clients that ask meanwhile, with a pause between two.
 type polling struct {
 	current *poll     // nil: none is running
 	last    time.Time // when the latest one began
@@ -32,9 +31,9 @@ type poll struct {
 	done     bool   // nothing changes any more
 }
 
-// askersMax is the maximum number of clients that are answered at a time. One that does not
-// read holds the traces of all nodes in memory, for Limits.Write.
-const askersMax = 4
+// clientsMax is the maximum number of concurrent status clients. A client that does not read
+// holds the traces of all nodes in memory, for Limits.Write.
+const clientsMax = 4
 
 // Reasons why a report has no trace.
 const (
@@ -47,9 +46,9 @@ const (
 // serveStatus answers a client that asks for the state of all nodes.
 func (s *Server) serveStatus(c *handshake.Conn) (err error) {
 	select {
-	case s.askers <- struct{}{}:
+	case s.statusClients <- struct{}{}:
 	default:
-		return handshake.Refuse(wire.RefusedBusy, "%d others ask for its state; ask again", cap(s.askers))
+		return handshake.Refuse(wire.RefusedBusy, "%d others ask for its state; ask again", cap(s.statusClients))
 	}
 	var p *poll
 	polled := s.await(s.ctx, func() bool {
@@ -67,7 +66,7 @@ func (s *Server) serveStatus(c *handshake.Conn) (err error) {
 			s.log.Debug("the client has not read the state of the nodes", "addr", c.RemoteAddr(), "err", c.Reason(err))
 		}
 	}
-	<-s.askers
+	<-s.statusClients
 	if err == nil {
 		c.Finish(s.lim.Linger)
 	}
@@ -76,7 +75,7 @@ func (s *Server) serveStatus(c *handshake.Conn) (err error) {
 
 // report writes the result of a poll.
 func (s *Server) report(c *handshake.Conn, p *poll) error {
-	deadline := time.Now().Add(s.lim.Write) // for all together
+	deadline := time.Now().Add(s.lim.Write) // for all messages
 	for _, r := range p.reports {
 		if err := c.Write(deadline, r); err != nil {
 			return err
@@ -85,8 +84,8 @@ func (s *Server) report(c *handshake.Conn, p *poll) error {
 	return c.Write(deadline, p.standing)
 }
 
-// poll returns the poll that is running, or begins one. It returns nil if it is too early for
-// the next one, and notifies when it is time.
+// poll returns the running poll, or begins one. It returns nil if it is too early for the next
+// one, and notifies when it is time.
 func (s *Server) poll() (*poll, error) {
 	state := &s.state.polling
 	switch {
@@ -152,7 +151,7 @@ func (p *poll) add(rank int, n membership.Node, missing string) {
 	p.reports = append(p.reports, wire.JoinNodeStatus{Rank: int32(rank), ID: n.ID, Name: n.Name, Addr: n.Addr(), Missing: missing})
 }
 
-// unranked returns the nodes that are not in the view, first those that want a certain rank.
+// unranked returns the nodes outside the view, first those that requested a rank.
 func (s *Server) unranked(l *leader) (list []*nodeConn) {
 	for id, c := range l.nodes {
 		if _, in := s.state.cluster.view.Rank(id); !in {
@@ -178,15 +177,15 @@ func (s *Server) settle(p *poll) {
 	}
 }
 
-// setTrace takes the trace of a node, if it answers the current poll.
+// setTrace records the trace of a node in answer to the current poll.
 func (s *Server) setTrace(id membership.NodeID, m wire.JoinTrace) {
 	if p := s.state.polling.current; p != nil && p.number == m.Number {
 		s.setAnswer(id, m.Trace, notJoined)
 	}
 }
 
-// setAnswer ends the wait for the answer of a node: its trace or, if that is empty, the reason
-// why it is missing.
+// setAnswer records the answer of a node: its trace or, if that is empty, the reason why it is
+// missing.
 func (s *Server) setAnswer(id membership.NodeID, trace []byte, missing string) {
 	p := s.state.polling.current
 	if p == nil {

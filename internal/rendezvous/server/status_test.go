@@ -135,8 +135,8 @@ func TestStatusWithoutAnswer(t *testing.T) {
 	until(t, "the node answers", func() bool { return string(s.mustAsk(t).Nodes[1].Trace) == "late" }, s.log)
 }
 
-// A poll does not wait for a node that goes.
-func TestStatusOfOneWhoGoes(t *testing.T) {
+// A poll does not wait for a node that has gone.
+func TestStatusOfNodeThatGoes(t *testing.T) {
 	s := newSeed(t, 2, func(c *Config) { c.Limits.Poll = patience })
 	asked := make(chan struct{})
 	gone := make(chan struct{})
@@ -166,7 +166,7 @@ func TestStatusNeedsTheToken(t *testing.T) {
 	_, err = s.ask(t, pki.Token{})
 	says(t, err, handshake.ErrToken, "the node has no cluster token")
 	if n := asked.Load(); n > 0 {
-		t.Errorf("the node was asked %d times", n)
+		t.Errorf("the node got %d status requests", n)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestStatusOfAWorldThatFailed(t *testing.T) {
 }
 
 // Many clients share few polls, and all get an answer.
-func TestStatusOfManyAskers(t *testing.T) {
+func TestStatusOfManyClients(t *testing.T) {
 	const pause = 100 * time.Millisecond
 	s := newSeed(t, 1, func(c *Config) { c.Limits.Pause = pause })
 	var asked atomic.Int32
@@ -223,7 +223,7 @@ func TestStatusBusy(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer close(stuck)
-	for range askersMax {
+	for range clientsMax {
 		wg.Go(func() {
 			if _, err := s.ask(t, s.token); err != nil {
 				t.Error(err)
@@ -231,7 +231,7 @@ func TestStatusBusy(t *testing.T) {
 		})
 	}
 	<-asked
-	until(t, "all are there", func() bool { return len(s.askers) == askersMax }, s.log)
+	until(t, "all are there", func() bool { return len(s.statusClients) == clientsMax }, s.log)
 	conn, err := s.dial(t.Context(), s.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +239,7 @@ func TestStatusBusy(t *testing.T) {
 	_, err = client.Status(t.Context(), conn, s.token)
 	says(t, err, handshake.ErrBusy, "4 others ask")
 	if client.IsFinal(err) {
-		t.Errorf("unusedAddr asks again after %v", err)
+		t.Errorf("the client tries again after %v", err)
 	}
 }
 
