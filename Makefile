@@ -15,6 +15,7 @@ KILLS ?= 200
 SURVIVALS ?= 100
 LOSSES ?= 5m
 CHANGES ?= 320
+BLAMES ?= 1000
 DAMAGES ?= 1000
 ATTACK_TIME ?= 20m
 ATTACK_SEED ?=
@@ -44,7 +45,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck cross st
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills blame footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -125,6 +126,9 @@ attack-ci: ## 100 seconds of attacks, without a report
 
 kills: ## kill -9 of KILLS=200 processes of as many worlds, and docs/results/kills.txt
 	@cd test/cluster && KILLS=$(KILLS) REPORT=$(CURDIR)/docs/results/kills.txt go test -count=1 -timeout 2h -run '^TestKill$$'
+
+blame: ## BLAMES=1000 worlds in which one rank ends early: which rank the errors of the others name, and docs/results/blame.txt
+	@cd test/cluster && BLAMES=$(BLAMES) REPORT=$(CURDIR)/docs/results/blame.txt go test -count=1 -timeout 2h -run '^TestBlame$$'
 
 conformance: ## all trials of the tests of collectives, of which others make a part
 	TRIALS=all go test -count=1 -timeout 2h ./test/conformance

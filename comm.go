@@ -138,10 +138,13 @@ func (c *Comm) Close() error {
 // elsewhere, ErrClosed if Close came before that. A rank that has left ends
 // the communicator only when a collective needs that rank.
 func (c *Comm) Err() error {
-	if err := c.comm.Err(); err != nil {
-		return c.ended(err)
+	err := c.comm.Err()
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = c.ended(err)
+	c.tellCause(err)
+	return err
 }
 
 // over returns the error of a call with a context that has ended. The engine checks

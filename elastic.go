@@ -222,7 +222,9 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 			list, more := n.node.Failures(seen)
 			seen += len(list)
 			for _, f := range list {
-				if !yield(&PeerError{Rank: f.Rank, Node: NodeID(f.Node.ID), Addr: f.Node.Addr(), Err: f.Err}, nil) {
+				err := &PeerError{Rank: f.Rank, Node: NodeID(f.Node.ID), Addr: f.Node.Addr(), Err: f.Err}
+				n.node.Mesh.Explain(f.Node.ID, err.Error()) // The program may end, as by tellCause.
+				if !yield(err, nil) {
 					return
 				}
 			}

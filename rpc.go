@@ -61,7 +61,9 @@ func (c *Comm) Call(ctx context.Context, to int, fn string, args []byte) ([]byte
 	result, err := c.impl.Calls.Call(ctx, to, fn, args)
 	c.node.calls.End(place, engine.Outcome(err), len(result))
 	if err != nil {
-		return nil, opError("call", c.callError(ctx, to, fn, err))
+		err = c.callError(ctx, to, fn, err)
+		c.tellCause(err)
+		return nil, opError("call", err)
 	}
 	return result, nil
 }

@@ -65,6 +65,31 @@ func (c *Comm) explain(ctx context.Context, op string, err error) error {
 	if err == nil {
 		return nil
 	}
+	err = c.publicError(ctx, op, err)
+	c.tellCause(err)
+	return err
+}
+
+// tellCause tells the other ranks the cause of an error, if that is another rank, before the program
+// gets the error. The program may end its process at once, and would be taken for the cause.
+func (c *Comm) tellCause(err error) {
+	cause := c.impl.Rank
+	if e, ok := errors.AsType[*PeerError](err); ok {
+		cause = e.Rank
+	} else if e, ok := errors.AsType[*RevokedError](err); ok {
+		cause = e.Rank
+	} else if e, ok := errors.AsType[*MismatchError](err); ok {
+		if cause = e.Rank; cause == c.impl.Rank {
+			cause = e.Peer
+		}
+	}
+	if cause >= 0 && cause != c.impl.Rank {
+		c.impl.Explain(cause, err.Error())
+	}
+}
+
+// publicError is explain without the other ranks.
+func (c *Comm) publicError(ctx context.Context, op string, err error) error {
 	if e, ok := errors.AsType[*engine.EndedError](err); ok {
 		return opError(op, c.ended(e.Err))
 	}

@@ -54,6 +54,10 @@ func (c *Comm) Size() int { return len(c.Nodes) }
 // Epoch returns the number of the view of the communicator.
 func (c *Comm) Epoch() uint64 { return c.View.View.Epoch }
 
+// Explain tells the other nodes of the world that an operation of this node has failed with text,
+// because of a rank. The program gets the error afterwards: see [mesh.Mesh.Explain].
+func (c *Comm) Explain(rank int, text string) { c.View.mesh.Explain(c.Nodes[rank].ID, text) }
+
 // Stopped is closed when no operation may begin any more.
 func (c *Comm) Stopped() <-chan struct{} { return callback.Closed(c.stopped) }
 

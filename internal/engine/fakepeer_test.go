@@ -70,6 +70,7 @@ func (p *fakePeer) Revoke(_ *link.Link, r wire.Revoke, _ string) {
 	p.note(heard{kind: "revoke", revoke: r})
 }
 func (p *fakePeer) Failed(*link.Link, wire.Failed, string) {}
+func (p *fakePeer) Reason(*link.Link, wire.Reason, string) {}
 func (p *fakePeer) Closed(_ *link.Link, c wire.Closed)     { p.note(heard{kind: "closed", closed: c}) }
 func (p *fakePeer) Left(*link.Link)                        { p.note(heard{kind: "left"}) }
 func (p *fakePeer) Lost(_ *link.Link, err error)           { p.note(heard{kind: "lost", err: err}) }

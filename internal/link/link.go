@@ -71,6 +71,7 @@ type Handler interface {
 	// The text of the peer has been made printable by [wire.Escape].
 	Revoke(l *Link, r wire.Revoke, text string)
 	Failed(l *Link, f wire.Failed, text string)
+	Reason(l *Link, r wire.Reason, text string)
 	Closed(l *Link, c wire.Closed)
 
 	// Left is called after the peer has closed the link in good order. All its
@@ -133,6 +134,8 @@ type Link struct {
 	idle        *IdleTimer
 
 	fast atomic.Bool // replies use the data lane
+
+	confirms confirms
 
 	kept atomic.Int64 // frames without charge that the Handler keeps
 

@@ -28,6 +28,7 @@ type handler struct {
 	probe      func(p wire.Probe)
 	revoke     func(r wire.Revoke, text string)
 	failed     func(f wire.Failed, text string)
+	reason     func(r wire.Reason, text string)
 	closed     func(c wire.Closed)
 
 	ends  chan error // of the link: errLeft, or why it was lost
@@ -94,6 +95,13 @@ func (h *handler) Revoke(_ *Link, r wire.Revoke, text string) {
 }
 
 func (h *handler) Closed(_ *Link, c wire.Closed) { call(h, h.closed, c) }
+
+func (h *handler) Reason(_ *Link, r wire.Reason, text string) {
+	h.note()
+	if h.reason != nil {
+		h.reason(r, text)
+	}
+}
 
 func (h *handler) Failed(_ *Link, f wire.Failed, text string) {
 	h.note()

@@ -303,8 +303,7 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 	case wire.TypePing:
 		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.pong(f) })
 	case wire.TypePong:
-		_, err := wire.ParsePing(b)
-		return err // Heard has counted it.
+		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.confirms.take(f.Number) })
 	case wire.TypeProbe:
 		return handle(l, b, wire.ParseProbe, Handler.Probe)
 	case wire.TypeWhere:
@@ -328,6 +327,13 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 			return err
 		}
 		r.expect(f.Length, func(p []byte) { l.handler.Failed(l, f, wire.Escape(string(p))) })
+		return nil
+	case wire.TypeReason:
+		f, err := wire.ParseReason(b)
+		if err != nil {
+			return err
+		}
+		r.expect(f.Length, func(p []byte) { l.handler.Reason(l, f, wire.Escape(string(p))) })
 		return nil
 	}
 	return fmt.Errorf("frame type %d on the control lane", t)

@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -135,6 +136,46 @@ func (l *Link) Revoke(r wire.Revoke, text string) {
 // Failed tells the peer that a node has failed.
 func (l *Link) Failed(f wire.Failed, text string) {
 	l.control.commit(f.Append(l.control.begin(), text))
+}
+
+// Reason tells the peer that an operation of this node has failed with text, because of r.Node. The
+// channel is closed when the peer has handled the frame; if the link ends before, it never is.
+func (l *Link) Reason(r wire.Reason, text string) (confirmed <-chan struct{}) {
+	number, confirmed := l.confirms.add()
+	b := r.Append(l.control.begin(), text)
+	p := wire.Ping{Number: number}
+	l.control.commit(p.Append(b, wire.TypePing))
+	return confirmed
+}
+
+// confirms are the pings whose pongs somebody waits for: the peer handles frames in order, so a pong
+// confirms the frames before its ping. The number 0 is that of a heartbeat.
+type confirms struct {
+	mu      sync.Mutex
+	last    uint64
+	waiting map[uint64]chan struct{}
+}
+
+func (c *confirms) add() (number uint64, confirmed <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting == nil {
+		c.waiting = make(map[uint64]chan struct{})
+	}
+	c.last++
+	done := make(chan struct{})
+	c.waiting[c.last] = done
+	return c.last, done
+}
+
+// take handles a pong.
+func (c *confirms) take(number uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if done, ok := c.waiting[number]; ok {
+		delete(c.waiting, number)
+		close(done)
+	}
 }
 
 // Ping makes the peer send a frame, which Heard counts.

@@ -176,6 +176,10 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	}
 	d.report.Closed = d.effects.Has(membership.TellClosed)
 	switch e.kind {
+	case membership.LinkLost, membership.LinkClosed, membership.ReportedLost:
+		d.err = m.explainLocked(p, e.err)
+	}
+	switch e.kind {
 	case membership.ReportedLost, membership.ReportedClosed, membership.DoubtsSelf:
 		p.report = cmp.Or(p.report, e.err)
 	case membership.Goodbye:

@@ -85,9 +85,12 @@ type Mesh struct {
 	// decisions take effect one after the other.
 	applying sync.Mutex
 
+	explaining sync.Mutex // held by Explain
+
 	mu      sync.Mutex
-	peers   []peer // by slot
-	free    []int  // slots for reuse
+	told    nodeError // by Explain
+	peers   []peer    // by slot
+	free    []int     // slots for reuse
 	view    membership.View
 	loop    *link.Link    // the accepting end of the link to this node
 	changed chan struct{} // closed and replaced when a link comes up
@@ -163,6 +166,8 @@ type handler struct {
 func (h handler) Lost(l *link.Link, err error) { h.mesh.linkEnded(l, lossEvent(err), err) }
 
 func (h handler) Left(l *link.Link) { h.mesh.linkEnded(l, membership.Goodbye, nil) }
+
+func (h handler) Reason(l *link.Link, f wire.Reason, text string) { h.mesh.peerExplained(l, f, text) }
 
 func (h handler) Failed(l *link.Link, f wire.Failed, text string) { h.mesh.peerReported(l, f, text) }
 

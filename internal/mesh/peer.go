@@ -17,7 +17,8 @@ type peer struct {
 	route    *route     // of link
 	expected bool       // the node is in no view yet
 	state    membership.PeerState
-	report   error // the first report of another node since the peer was linked
+	report   error     // the first report of another node since the peer was linked
+	reason   nodeError // the last error that the peer has told
 
 	// processEnded reports whether the process of the peer has ended. It is nil until link
 	// has ended.

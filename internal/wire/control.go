@@ -94,6 +94,25 @@ func (f *Failed) Append(b []byte, text string) []byte {
 // ParseFailed decodes a [TypeFailed] frame without its text.
 func ParseFailed(b []byte) (Failed, error) { return parseFrame[Failed](b) }
 
+// A Reason says that an operation of its sender has failed because of Node, before the program of
+// the sender gets the error. If the program ends by it, Node is the cause, not the sender. Length
+// bytes of text, the error, follow.
+type Reason struct {
+	Node   [16]byte
+	Length int
+}
+
+// Append appends r and text, truncated to TextMax bytes, to b.
+func (r *Reason) Append(b []byte, text string) []byte {
+	text = clip(text)
+	f := *r
+	f.Length = len(text)
+	return append(appendFrame(b, TypeReason, &f), text...)
+}
+
+// ParseReason decodes a [TypeReason] frame without its text.
+func ParseReason(b []byte) (Reason, error) { return parseFrame[Reason](b) }
+
 // A Closed says that its sender has closed a communicator after the collective
 // with sequence number Seq. It is the last frame for that communicator on the data
 // lane. Payloads granted before may still follow on the bulk lane.

@@ -85,6 +85,17 @@ func TestFailedClipsItsText(t *testing.T) {
 	}
 }
 
+var reasonKind = kindOf(TypeReason, func(r *Reason, b []byte) []byte {
+	return r.Append(b, strings.Repeat("x", r.Length))
+}, ParseReason)
+
+func TestReason(t *testing.T) {
+	checkFrame(t, reasonKind, &Reason{Node: id16(0xee), Length: 2}, "13 ee0102030405060708090a0b0c0d0eee 00000002 7878")
+	const none = "00000000000000000000000000000000"
+	checkFrame(t, reasonKind, &Reason{Length: TextMax}, "13 "+none+" 00000400"+strings.Repeat("78", TextMax))
+	checkRefused(t, reasonKind, errTooLong, "13 "+none+" 00000401")
+}
+
 var closedKind = kindOf(TypeClosed, (*Closed).Append, ParseClosed)
 
 func TestClosed(t *testing.T) {

@@ -15,6 +15,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(workerEnv) != "" {
 		os.Exit(work(os.Stdin, os.Stdout))
 	}
+	if order := os.Getenv(blameEnv); order != "" {
+		os.Exit(blameRank(order))
+	}
 	flag.Parse()
 	moreParallel("6")
 	goleak.VerifyTestMain(m)

@@ -1,0 +1,112 @@
+package mesh
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+const (
+	// reasonMax is how long the error of a node explains its end: a program that ends because
+	// of an error does so soon.
+	reasonMax = 10 * time.Second
+	// confirmMax is how long Explain waits for a peer that neither confirms the reason nor loses
+	// its link.
+	confirmMax = 500 * time.Millisecond
+)
+
+// A nodeError is an error of a node, and the node that has caused it.
+type nodeError struct {
+	cause membership.NodeID
+	text  string
+	at    time.Time
+}
+
+// explains reports whether the error may be why its node has ended now.
+func (r *nodeError) explains() bool {
+	return r.cause != (membership.NodeID{}) && time.Since(r.at) < reasonMax
+}
+
+// Explain tells all peers that an operation of this node has failed with text because of the node
+// cause, or of the node that cause has named in turn. It returns when all peers know: the program may end its process because of the error, and
+// other nodes must not take this node for the cause. A peer that does not answer delays Explain
+// by at most confirmMax. Concurrent calls wait for the first one.
+func (m *Mesh) Explain(cause membership.NodeID, text string) {
+	m.explaining.Lock()
+	defer m.explaining.Unlock()
+	m.mu.Lock()
+	if slot, known := m.slotOfLocked(cause); known && m.peers[slot].reason.explains() {
+		cause = m.peers[slot].reason.cause
+	}
+	if m.told.cause == cause && time.Since(m.told.at) < reasonMax/2 || m.closing {
+		m.mu.Unlock()
+		return
+	}
+	m.told = nodeError{cause: cause, at: time.Now()}
+	var links []*link.Link
+	for slot := range m.peers {
+		p := &m.peers[slot]
+		if p.link != nil && slot != m.self && p.node.ID != cause && !p.state.IsGone() {
+			links = append(links, p.link)
+		}
+	}
+	m.mu.Unlock()
+	var peers sync.WaitGroup
+	expired := make(chan struct{})
+	stop := time.AfterFunc(confirmMax, func() { close(expired) })
+	defer stop.Stop()
+	for _, l := range links {
+		confirmed := l.Reason(wire.Reason{Node: cause}, text)
+		peers.Go(func() {
+			select {
+			case <-confirmed:
+			case <-l.Done():
+			case <-expired:
+			}
+		})
+	}
+	peers.Wait()
+}
+
+// peerExplained notes the error of a peer.
+func (m *Mesh) peerExplained(l *link.Link, f wire.Reason, text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := &m.peers[l.Peer]; p.link == l {
+		p.reason = nodeError{cause: f.Node, text: text, at: time.Now()}
+	}
+}
+
+// explainLocked returns the error for the loss of a peer: if the peer has told the cause of an error
+// of its own before, that is why it has ended.
+func (m *Mesh) explainLocked(p *peer, err error) error {
+	if !p.reason.explains() {
+		return err
+	}
+	slot, known := m.slotOfLocked(p.reason.cause)
+	if !known || slot == m.self {
+		slot = -1
+	}
+	return &explainedError{rank: p.rank, text: p.reason.text, cause: slot, err: err}
+}
+
+// An explainedError is the loss of a peer whose program has got an error that another node has caused.
+type explainedError struct {
+	rank  int
+	text  string
+	cause int // slot, or -1
+	err   error
+}
+
+func (e *explainedError) Error() string {
+	return fmt.Sprintf("rank %d has ended after its error %q (%v)", e.rank, e.text, e.err)
+}
+
+func (e *explainedError) Unwrap() error { return e.err }
+
+// Blames implements [engine.Blamer].
+func (e *explainedError) Blames() int { return e.cause }
