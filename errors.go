@@ -42,7 +42,7 @@ var (
 	//			return err
 	//		}
 	//	}
-	ErrNoQuorum = errors.New("no agreement on who is in the world")
+	ErrNoQuorum = errors.New("no agreement on the members of the world")
 	// ErrToken says that this process and the seed do not have the same cluster token.
 	ErrToken = errors.New("cluster token")
 	// ErrVersion says that this process and the seed speak different versions of the

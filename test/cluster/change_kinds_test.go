@@ -9,42 +9,42 @@ import (
 	"time"
 )
 
-// A kindOfChange has a weight, which is how likely it is, and fits a world of so many
-// processes, or does not.
-type kindOfChange struct {
+// A changeKind is a kind of change, with its relative frequency and the world sizes that
+// permit it.
+type changeKind struct {
 	name   string
 	weight int
 	fits   func(n int) bool
-	make   func(w *changing)
+	apply  func(w *changingWorld)
 }
 
-func kindsOfChanges() []kindOfChange {
+func changeKinds() []changeKind {
 	fewer := func(by int) func(n int) bool { return func(n int) bool { return n-by >= changingMin } }
 	more := func(by int) func(n int) bool { return func(n int) bool { return n+by <= changingMax } }
 	any := func(int) bool { return true }
-	return []kindOfChange{
-		{"kill", 4, fewer(1), func(w *changing) { w.kill(1) }},
-		{"kill two", 2, fewer(2), func(w *changing) { w.kill(2) }},
-		{"stop for a while", 3, any, (*changing).pause},
-		{"join", 4, more(1), func(w *changing) { w.join() }},
-		{"two join", 2, more(2), func(w *changing) { w.hire(false); w.hire(false); w.settle() }},
-		{"leave", 2, fewer(1), func(w *changing) { w.depart(false); w.settle() }},
-		{"SIGTERM", 2, fewer(1), func(w *changing) { w.depart(true); w.settle() }},
-		{"spare", 2, more(1), func(w *changing) { w.hire(true); w.settle() }},
-		{"join and kill", 3, more(1), (*changing).joinAndKill},
-		{"kill who joins", 2, more(1), (*changing).killJoining},
-		{"stop while one joins", 2, more(1), func(w *changing) { w.hire(false); w.pause() }},
-		{"leave and kill", 2, fewer(2), func(w *changing) { w.depart(true); w.kill(1) }},
+	return []changeKind{
+		{"kill", 4, fewer(1), func(w *changingWorld) { w.kill(1) }},
+		{"kill two", 2, fewer(2), func(w *changingWorld) { w.kill(2) }},
+		{"stop for a while", 3, any, (*changingWorld).pause},
+		{"join", 4, more(1), func(w *changingWorld) { w.join() }},
+		{"two join", 2, more(2), func(w *changingWorld) { w.start(false); w.start(false); w.settle() }},
+		{"leave", 2, fewer(1), func(w *changingWorld) { w.leave(false); w.settle() }},
+		{"SIGTERM", 2, fewer(1), func(w *changingWorld) { w.leave(true); w.settle() }},
+		{"spare", 2, more(1), func(w *changingWorld) { w.start(true); w.settle() }},
+		{"join and kill", 3, more(1), (*changingWorld).joinAndKill},
+		{"kill the joining process", 2, more(1), (*changingWorld).killJoining},
+		{"stop while one joins", 2, more(1), func(w *changingWorld) { w.start(false); w.pause() }},
+		{"leave and kill", 2, fewer(2), func(w *changingWorld) { w.leave(true); w.kill(1) }},
 	}
 }
 
-// change makes a change at random.
-func (w *changing) change() {
-	kinds := kindsOfChanges()
-	if w.council != nil {
-		kinds = append(kinds, kindsOfSeedChanges()...)
+// change makes a random change.
+func (w *changingWorld) change() {
+	kinds := changeKinds()
+	if w.seedGroup != nil {
+		kinds = append(kinds, seedChangeKinds()...)
 	}
-	kinds = slices.DeleteFunc(kinds, func(k kindOfChange) bool { return !k.fits(len(w.hands)) })
+	kinds = slices.DeleteFunc(kinds, func(k changeKind) bool { return !k.fits(len(w.processes)) })
 	sum := 0
 	for _, k := range kinds {
 		sum += k.weight
@@ -52,166 +52,168 @@ func (w *changing) change() {
 	x := w.rng.IntN(sum)
 	for _, k := range kinds {
 		if x -= k.weight; x < 0 {
-			w.counts.kinds[k.name]++
+			w.stats.kinds[k.name]++
 			began := time.Now()
-			w.note("%s, of %d", k.name, len(w.hands))
-			k.make(w)
+			w.note("%s, of %d", k.name, len(w.processes))
+			k.apply(w)
 			w.note("  settled after %v", time.Since(began).Round(time.Millisecond))
 			return
 		}
 	}
 }
 
-// victim takes one out of those that are to be alive.
-func (w *changing) victim() *hand {
+// victim removes a random unprotected process from the list of live processes and returns it.
+func (w *changingWorld) victim() *process {
 	for {
-		i := w.rng.IntN(len(w.hands))
-		if h := w.hands[i]; h != w.eldest {
-			w.hands = slices.Delete(w.hands, i, i+1)
-			return h
+		i := w.rng.IntN(len(w.processes))
+		if p := w.processes[i]; p != w.protected {
+			w.processes = slices.Delete(w.processes, i, i+1)
+			return p
 		}
 	}
 }
 
-// strike kills a process.
-func (w *changing) strike(h *hand) time.Time {
-	w.note("  kill %s, rank %d of %d", h.name, h.last().Rank, h.last().Size)
-	at := h.kill(os.Kill)
-	w.crew.retire(h.worker)
+// killOne kills a process and returns the time at which it did.
+func (w *changingWorld) killOne(p *process) time.Time {
+	w.note("  kill %s, rank %d of %d", p.name, p.last().Rank, p.last().Size)
+	at := p.kill(os.Kill)
+	w.workers.stop(p.worker)
 	return at
 }
 
-// kill kills processes at once.
-func (w *changing) kill(n int) {
-	w.wait(30 * time.Millisecond)
-	var victims []*hand
+// kill kills n processes at once.
+func (w *changingWorld) kill(n int) {
+	w.sleepUpTo(30 * time.Millisecond)
+	var victims []*process
 	waited := 0
 	for range n {
-		h := w.victim()
-		if h.last().Number == 0 {
+		p := w.victim()
+		if p.last().Number == 0 {
 			waited++
 		}
-		victims = append(victims, h)
+		victims = append(victims, p)
 	}
-	before := w.newest()
+	before := w.newestEpoch()
 	var at time.Time
-	for _, h := range victims {
-		w.note("  kill %s, rank %d of %d", h.name, h.last().Rank, h.last().Size)
-		at = h.kill(os.Kill)
+	for _, p := range victims {
+		w.note("  kill %s, rank %d of %d", p.name, p.last().Rank, p.last().Size)
+		at = p.kill(os.Kill)
 	}
-	for _, h := range victims {
-		w.crew.retire(h.worker)
+	for _, p := range victims {
+		w.workers.stop(p.worker)
 	}
 	w.settle()
-	if waited == 0 && w.newest() > before {
+	if waited == 0 && w.newestEpoch() > before {
 		last := time.Duration(0)
-		for _, h := range w.hands {
-			if i := slices.IndexFunc(h.epochs, func(e epoch) bool { return e.At.After(at) }); i >= 0 {
-				last = max(last, h.epochs[i].At.Sub(at))
+		for _, p := range w.processes {
+			if i := slices.IndexFunc(p.epochs, func(e epoch) bool { return e.At.After(at) }); i >= 0 {
+				last = max(last, p.epochs[i].At.Sub(at))
 			}
 		}
-		w.counts.kills = append(w.counts.kills, last)
+		w.stats.kills = append(w.stats.kills, last)
 	}
 }
 
-// newest is the epoch of all.
-func (w *changing) newest() (number uint64) {
-	for _, h := range w.hands {
-		number = max(number, h.last().Number)
+// newestEpoch returns the newest epoch of any process.
+func (w *changingWorld) newestEpoch() (number uint64) {
+	for _, p := range w.processes {
+		number = max(number, p.last().Number)
 	}
 	return number
 }
 
 // pause stops a process for less than the heartbeat timeout.
-func (w *changing) pause() {
-	h := w.hands[w.rng.IntN(len(w.hands))]
+func (w *changingWorld) pause() {
+	p := w.processes[w.rng.IntN(len(w.processes))]
 	for range 1 + w.rng.IntN(2) {
 		long := 10*time.Millisecond + time.Duration(w.rng.Int64N(int64(290*time.Millisecond)))
-		w.note("  stop %s for %v", h.name, long)
-		w.signal(h, syscall.SIGSTOP)
+		w.note("  stop %s for %v", p.name, long)
+		w.signal(p, syscall.SIGSTOP)
 		time.Sleep(long)
-		w.signal(h, syscall.SIGCONT)
-		w.wait(20 * time.Millisecond)
+		w.signal(p, syscall.SIGCONT)
+		w.sleepUpTo(20 * time.Millisecond)
 	}
 	w.settle()
 }
 
-func (w *changing) signal(h *hand, sig os.Signal) {
-	if err := h.cmd.Process.Signal(sig); err != nil {
-		w.fail("%v to %s: %v", sig, h.name, err)
+func (w *changingWorld) signal(p *process, sig os.Signal) {
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		w.fail("%v to %s: %v", sig, p.name, err)
 	}
 }
 
-// wait waits for a time below max.
-func (w *changing) wait(max time.Duration) { time.Sleep(time.Duration(w.rng.Int64N(int64(max)))) }
+// sleepUpTo sleeps for a random time below max.
+func (w *changingWorld) sleepUpTo(max time.Duration) {
+	time.Sleep(time.Duration(w.rng.Int64N(int64(max))))
+}
 
-// join has a process join, and takes the time until it has made a step with the
-// others: since these had come to rest, and since it was started.
-func (w *changing) join() {
-	h := w.hire(false)
-	before := w.newest()
+// join has a process join and measures the time until all have made a step in its first epoch:
+// since the checkpoint that ended the previous epoch, and since the start of the process.
+func (w *changingWorld) join() {
+	p := w.start(false)
+	before := w.newestEpoch()
 	w.settle()
 	rested, first := time.Time{}, time.Time{}
-	for _, other := range w.hands {
+	for _, other := range w.processes {
 		for _, e := range other.epochs {
 			switch {
-			case e.Number == before && !e.Rested.IsZero() && (rested.IsZero() || e.Rested.Before(rested)):
-				rested = e.Rested
-			case e.Number == h.last().Number && e.First.After(first):
+			case e.Number == before && !e.Checkpointed.IsZero() && (rested.IsZero() || e.Checkpointed.Before(rested)):
+				rested = e.Checkpointed
+			case e.Number == p.last().Number && e.First.After(first):
 				first = e.First
 			}
 		}
 	}
-	w.counts.starts = append(w.counts.starts, first.Sub(h.hired))
+	w.stats.starts = append(w.stats.starts, first.Sub(p.started))
 	if !rested.IsZero() {
-		w.counts.joins = append(w.counts.joins, first.Sub(rested))
+		w.stats.joins = append(w.stats.joins, first.Sub(rested))
 	}
 }
 
-// depart has a process leave that is in the world, at the next checkpoint.
-func (w *changing) depart(term bool) {
-	h := w.victim()
-	for h.last().Number == 0 { // a spare that waits; Leave is for those in the world
-		w.hands = append(w.hands, h)
-		h = w.victim()
+// leave has a process of the world leave at the next checkpoint.
+func (w *changingWorld) leave(term bool) {
+	p := w.victim()
+	for p.last().Number == 0 { // a waiting spare is not in the world and cannot call Leave
+		w.processes = append(w.processes, p)
+		p = w.victim()
 	}
-	w.note("  %s leaves, rank %d of %d", h.name, h.last().Rank, h.last().Size)
-	var asked <-chan report
+	w.note("  %s leaves, rank %d of %d", p.name, p.last().Rank, p.last().Size)
+	var asked <-chan result
 	if term {
-		w.signal(h, syscall.SIGTERM)
+		w.signal(p, syscall.SIGTERM)
 	} else {
-		asked = h.start(order{Do: "leave"})
+		asked = p.start(command{Do: "leave"})
 	}
-	for _, c := range []<-chan report{h.running, asked} {
+	for _, c := range []<-chan result{p.running, asked} {
 		if c == nil {
 			continue
 		}
 		select {
 		case r := <-c:
-			if r.Failure != nil || c == h.running && r.Text != "left" {
-				w.fail("%s was to leave: %v", h.name, r.Failure)
+			if r.Failure != nil || c == p.running && r.Text != "left" {
+				w.fail("%s was to leave: %v", p.name, r.Failure)
 			}
 		case <-time.After(settleMax):
-			w.hands = append(w.hands, h)
-			w.fail("%s does not leave", h.name)
+			w.processes = append(w.processes, p)
+			w.fail("%s does not leave", p.name)
 		}
 	}
-	w.crew.retire(h.worker)
+	w.workers.stop(p.worker)
 }
 
-// joinAndKill kills one at some moment while another one joins.
-func (w *changing) joinAndKill() {
-	w.hire(false)
-	w.wait(250 * time.Millisecond)
-	w.strike(w.victim())
+// joinAndKill kills a process at a random moment while another one joins.
+func (w *changingWorld) joinAndKill() {
+	w.start(false)
+	w.sleepUpTo(250 * time.Millisecond)
+	w.killOne(w.victim())
 	w.settle()
 }
 
-// killJoining kills one at some moment while it joins.
-func (w *changing) killJoining() {
-	h := w.hire(false)
-	w.wait(250 * time.Millisecond)
-	w.hands = slices.DeleteFunc(w.hands, func(other *hand) bool { return other == h })
-	w.strike(h)
+// killJoining kills a process at a random moment while it joins.
+func (w *changingWorld) killJoining() {
+	p := w.start(false)
+	w.sleepUpTo(250 * time.Millisecond)
+	w.processes = slices.DeleteFunc(w.processes, func(other *process) bool { return other == p })
+	w.killOne(p)
 	w.settle()
 }

@@ -18,134 +18,135 @@ import (
 	"github.com/nexar-go/nexar/internal/testlog"
 )
 
-// councilSeeds is how many seeds there are that agree, and changeSeedsAlways how many
-// changes a world makes with them if nobody wants more.
+// groupSeeds is the number of replicated seeds, and changeSeedsAlways the number of changes
+// that TestChangesOfSeeds makes by default.
 const (
-	councilSeeds      = 3
+	groupSeeds        = 3
 	changeSeedsAlways = 8
 )
 
-// A council is a group of seeds, each a process that is restarted when it was killed.
-type council struct {
-	w     *changing
+// A seedGroup holds the replicated seeds of a world. Each is a process and is restarted after
+// it was killed.
+type seedGroup struct {
+	w     *changingWorld
 	addrs []string
 	dir   string
-	seeds []*worker // nil: it is not running
+	seeds []*worker // nil while it does not run
 }
 
-// newCouncil starts seeds for a world.
-func newCouncil(w *changing) *council {
-	c := &council{w: w, dir: w.TempDir(), seeds: make([]*worker, councilSeeds)}
-	for range councilSeeds {
-		c.addrs = append(c.addrs, freePort(w.T))
+// newSeedGroup starts seeds for a world.
+func newSeedGroup(w *changingWorld) *seedGroup {
+	g := &seedGroup{w: w, dir: w.TempDir(), seeds: make([]*worker, groupSeeds)}
+	for range groupSeeds {
+		g.addrs = append(g.addrs, freePort(w.T))
 	}
-	for i := range c.seeds {
-		c.start(i)
+	for i := range g.seeds {
+		g.start(i)
 	}
-	return c
+	return g
 }
 
-// start starts a seed, for the first time or again.
-func (c *council) start(i int) {
-	c.w.Helper()
+// start starts or restarts a seed.
+func (g *seedGroup) start(i int) {
+	g.w.Helper()
 	name := fmt.Sprint("seed ", i)
-	s := c.w.crew.hire(nil, name)
-	r := s.do(order{
-		Do: "seed", N: changingRanks, Max: changingMax, Addr: c.addrs[i],
-		Peers: c.addrs, Dir: filepath.Join(c.dir, strconv.Itoa(i)),
+	s := g.w.workers.start(nil, name)
+	r := s.do(command{
+		Do: "seed", N: changingRanks, Max: changingMax, Addr: g.addrs[i],
+		Peers: g.addrs, Dir: filepath.Join(g.dir, strconv.Itoa(i)),
 	})
 	if r.Failure != nil {
-		c.w.fail("%s: %v", name, r.Failure)
+		g.w.fail("%s: %v", name, r.Failure)
 	}
-	c.w.logs[fmt.Sprint(name, " ", time.Now().UnixMilli()%100000)] = s.log
-	c.seeds[i] = s
+	g.w.logs[fmt.Sprint(name, " ", time.Now().UnixMilli()%100000)] = s.log
+	g.seeds[i] = s
 }
 
-// kill kills some seeds, at the same time.
-func (c *council) kill(which ...int) {
-	c.w.note("  kill seeds %v", which)
+// kill kills seeds at the same time.
+func (g *seedGroup) kill(which ...int) {
+	g.w.note("  kill seeds %v", which)
 	for _, i := range which {
-		c.seeds[i].kill(os.Kill)
+		g.seeds[i].kill(os.Kill)
 	}
 	for _, i := range which {
-		c.w.crew.retire(c.seeds[i])
-		c.seeds[i] = nil
+		g.w.workers.stop(g.seeds[i])
+		g.seeds[i] = nil
 	}
 }
 
-// some are so many of the seeds.
-func (c *council) some(n int) []int { return c.w.rng.Perm(len(c.seeds))[:n] }
+// random returns the indices of n random seeds.
+func (g *seedGroup) random(n int) []int { return g.w.rng.Perm(len(g.seeds))[:n] }
 
-func kindsOfSeedChanges() []kindOfChange {
+func seedChangeKinds() []changeKind {
 	fewer := func(n int) bool { return n > changingMin }
 	more := func(n int) bool { return n < changingMax }
 	any := func(int) bool { return true }
-	return []kindOfChange{
-		{"kill a seed", 4, any, func(w *changing) { w.loseSeeds(1, w.settle) }},
-		{"kill a seed and a node", 5, fewer, (*changing).loseSeedAndNode},
-		{"kill a seed while one joins", 4, more, (*changing).joinAndLoseSeed},
-		{"kill two seeds and a node", 4, fewer, (*changing).loseMostSeeds},
-		{"kill all seeds", 3, any, func(w *changing) { w.loseSeeds(councilSeeds, w.settle) }},
-		{"kill all seeds while one joins", 2, more, func(w *changing) { w.hire(false); w.loseSeeds(councilSeeds, func() {}); w.settle() }},
-		{"stop a seed for a while", 3, fewer, (*changing).pauseSeed},
+	return []changeKind{
+		{"kill a seed", 4, any, func(w *changingWorld) { w.loseSeeds(1, w.settle) }},
+		{"kill a seed and a node", 5, fewer, (*changingWorld).loseSeedAndNode},
+		{"kill a seed while one joins", 4, more, (*changingWorld).joinAndLoseSeed},
+		{"kill two seeds and a node", 4, fewer, (*changingWorld).loseMostSeeds},
+		{"kill all seeds", 3, any, func(w *changingWorld) { w.loseSeeds(groupSeeds, w.settle) }},
+		{"kill all seeds while one joins", 2, more, func(w *changingWorld) { w.start(false); w.loseSeeds(groupSeeds, func() {}); w.settle() }},
+		{"stop a seed for a while", 3, fewer, (*changingWorld).pauseSeed},
 	}
 }
 
-// loseSeeds kills seeds, and starts them again after something that goes without them.
-func (w *changing) loseSeeds(n int, then func()) {
-	out := w.council.some(n)
-	w.council.kill(out...)
+// loseSeeds kills n seeds, calls then, and restarts the seeds.
+func (w *changingWorld) loseSeeds(n int, then func()) {
+	out := w.seedGroup.random(n)
+	w.seedGroup.kill(out...)
 	then()
 	for _, i := range out {
-		w.council.start(i)
+		w.seedGroup.start(i)
 	}
 }
 
-// loseSeedAndNode kills a seed and a process at the same moment.
-func (w *changing) loseSeedAndNode() {
-	before := len(w.counts.kills)
+// loseSeedAndNode kills a seed and a process at the same time.
+func (w *changingWorld) loseSeedAndNode() {
+	before := len(w.stats.kills)
 	w.loseSeeds(1, func() { w.kill(1) })
-	w.counts.seedKills = append(w.counts.seedKills, w.counts.kills[before:]...)
+	w.stats.seedKills = append(w.stats.seedKills, w.stats.kills[before:]...)
 }
 
-// joinAndLoseSeed kills a seed at some moment while a process joins.
-func (w *changing) joinAndLoseSeed() {
-	w.hire(false)
-	w.wait(250 * time.Millisecond)
+// joinAndLoseSeed kills a seed at a random moment while a process joins.
+func (w *changingWorld) joinAndLoseSeed() {
+	w.start(false)
+	w.sleepUpTo(250 * time.Millisecond)
 	w.loseSeeds(1, w.settle)
 }
 
-// loseMostSeeds kills so many seeds that no other view can be made without a process
-// that is killed then, until one of them is started again.
-func (w *changing) loseMostSeeds() {
-	out := w.council.some(2)
-	w.council.kill(out...)
-	before := w.newest()
-	w.strike(w.victim())
+// loseMostSeeds kills a majority of the seeds and then a process. No view without the process
+// can be decided before a seed has been restarted.
+func (w *changingWorld) loseMostSeeds() {
+	out := w.seedGroup.random(2)
+	w.seedGroup.kill(out...)
+	before := w.newestEpoch()
+	w.killOne(w.victim())
 	time.Sleep(300 * time.Millisecond)
-	for _, h := range w.hands {
-		if w.ask(h); h.last().Number > before {
-			w.fail("%s is in epoch %d, on which most seeds cannot have agreed", h.name, h.last().Number)
+	for _, p := range w.processes {
+		if w.query(p); p.last().Number > before {
+			w.fail("%s is in epoch %d, which was decided without a majority of the seeds", p.name, p.last().Number)
 		}
 	}
-	w.council.start(out[0])
+	w.seedGroup.start(out[0])
 	w.settle()
-	w.council.start(out[1])
+	w.seedGroup.start(out[1])
 }
 
-// pauseSeed stops a seed for longer than others wait for it, while a process is killed.
-func (w *changing) pauseSeed() {
-	i := w.council.some(1)[0]
+// pauseSeed stops a seed for longer than an election timeout, while a process is killed.
+func (w *changingWorld) pauseSeed() {
+	i := w.seedGroup.random(1)[0]
 	long := time.Second + time.Duration(w.rng.Int64N(int64(2*time.Second)))
 	if w.rng.IntN(4) == 0 {
-		long += 5 * time.Second // Nodes give it up, too.
+		long += 5 * time.Second // the nodes change to another seed
 	}
 	w.note("  stop seed %d for %v", i, long)
-	stop := w.council.seeds[i].cmd.Process
+	stop := w.seedGroup.seeds[i].cmd.Process
 	if err := stop.Signal(syscall.SIGSTOP); err != nil {
 		w.fail("SIGSTOP to seed %d: %v", i, err)
 	}
-	w.strike(w.victim())
+	w.killOne(w.victim())
 	time.Sleep(long)
 	if err := stop.Signal(syscall.SIGCONT); err != nil {
 		w.fail("SIGCONT to seed %d: %v", i, err)
@@ -153,8 +154,8 @@ func (w *changing) pauseSeed() {
 	w.settle()
 }
 
-// TestChangesOfSeeds is TestChanges with three seeds, which are killed as well, one at a
-// time or all.
+// TestChangesOfSeeds is TestChanges with three replicated seeds, one or all of which are killed
+// as well.
 func TestChangesOfSeeds(t *testing.T) {
 	count, seed := changeSeedsAlways, rand.Uint64()
 	if race {
@@ -166,11 +167,11 @@ func TestChangesOfSeeds(t *testing.T) {
 	if n, err := strconv.ParseUint(os.Getenv(changesVariable+"_SEED"), 10, 64); err == nil {
 		seed = n
 	}
-	all := tally{kinds: make(map[string]int)}
+	all := changeStats{kinds: make(map[string]int)}
 	for i := 0; count > 0; i++ {
 		n := min(count, changesPerWorld/2)
 		count -= n
-		w := changing{T: t, way: changingWays()[3], rng: rand.New(rand.NewPCG(seed, uint64(i))), counts: &all}
+		w := changingWorld{T: t, transports: changingTransports()[3], rng: rand.New(rand.NewPCG(seed, uint64(i))), stats: &all}
 		all.worlds++
 		if !t.Run(fmt.Sprint(i+1), func(t *testing.T) {
 			w.T = t
@@ -180,15 +181,15 @@ func TestChangesOfSeeds(t *testing.T) {
 			all.failed++
 		}
 	}
-	report := all.reportOfSeeds()
+	report := all.seedSummary()
 	t.Log("\n" + report)
 	if os.Getenv(changesVariable) != "" {
 		writeReport(t, report)
 	}
 }
 
-// reportOfSeeds says how changes have gone that were also of seeds.
-func (c *tally) reportOfSeeds() string {
+// seedSummary is summary for a run in which seeds changed as well.
+func (s *changeStats) seedSummary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `Worlds of processes on one host, and their %d seeds, change at random while the processes make verified
 all-reduces; printed by "make changes".
@@ -199,28 +200,28 @@ otherwise it is as in changes.txt.
 
 %d worlds, %d failed, %d changes
 
-`, councilSeeds, machine(), c.worlds, c.failed, c.changes())
-	for _, kind := range slices.Sorted(maps.Keys(c.kinds)) {
-		fmt.Fprintf(&b, "%-32s %4d\n", kind, c.kinds[kind])
+`, groupSeeds, machine(), s.worlds, s.failed, s.total())
+	for _, kind := range slices.Sorted(maps.Keys(s.kinds)) {
+		fmt.Fprintf(&b, "%-32s %4d\n", kind, s.kinds[kind])
 	}
 	fmt.Fprintf(&b, `
 from SIGKILL of processes until the last survivor has the next communicator
   all                             %s
   with a seed at the same moment  %s
-`, spread(c.kills), spread(c.seedKills))
+`, spread(s.kills), spread(s.seedKills))
 	return b.String()
 }
 
-// runWithSeeds makes n changes in a new world with seeds of its own.
-func (w *changing) runWithSeeds(n int) {
+// runWithSeeds makes n changes in a new world with its own replicated seeds.
+func (w *changingWorld) runWithSeeds(n int) {
 	left := watchLeftovers(w.T)
-	w.crew = newCrew(w.T)
+	w.workers = newWorkerSet(w.T)
 	w.vars = append(left.vars(), "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1")
 	w.logs = make(map[string]*testlog.Buffer)
-	w.council = newCouncil(w)
-	w.seeds, w.listen, w.place = strings.Join(w.council.addrs, ","), "127.0.0.1:0", func(int) place { return nil }
+	w.seedGroup = newSeedGroup(w)
+	w.seeds, w.listen, w.launcher = strings.Join(w.seedGroup.addrs, ","), "127.0.0.1:0", func(int) launcher { return nil }
 	for range changingRanks {
-		w.hire(false)
+		w.start(false)
 	}
 	w.settle()
 	for range n {
@@ -229,33 +230,33 @@ func (w *changing) runWithSeeds(n int) {
 	w.finish()
 }
 
-// TestNodesThatVote: three of six nodes have the seeds in their own processes. One of
-// them is killed, and the others go on.
-func TestNodesThatVote(t *testing.T) {
-	w := changing{T: t, way: changingWays()[1], rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), counts: &tally{kinds: make(map[string]int)}}
+// TestSeedsInNodes runs the three seeds in the processes of three of six nodes and kills one
+// of these. The others go on.
+func TestSeedsInNodes(t *testing.T) {
+	w := changingWorld{T: t, transports: changingTransports()[1], rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), stats: &changeStats{kinds: make(map[string]int)}}
 	left := watchLeftovers(t)
-	w.crew = newCrew(t)
+	w.workers = newWorkerSet(t)
 	w.vars = append(left.vars(), "NEXAR_DUMP_ON_QUIT=1")
 	w.logs = make(map[string]*testlog.Buffer)
 	var addrs []string
-	for range councilSeeds {
+	for range groupSeeds {
 		addrs = append(addrs, freePort(t))
 	}
-	w.seeds, w.listen, w.place = strings.Join(addrs, ","), "127.0.0.1:0", func(int) place { return nil }
+	w.seeds, w.listen, w.launcher = strings.Join(addrs, ","), "127.0.0.1:0", func(int) launcher { return nil }
 	dir := t.TempDir()
 	for i := range changingRanks {
-		h := w.hire(false)
-		if i < councilSeeds {
-			ok(t, []report{h.do(order{
+		p := w.start(false)
+		if i < groupSeeds {
+			mustSucceed(t, []result{p.do(command{
 				Do: "seed", N: changingRanks, Max: changingMax, Addr: addrs[i], Peers: addrs, Dir: filepath.Join(dir, strconv.Itoa(i)),
 			})})
 		}
 	}
 	w.settle()
-	victim := w.rng.IntN(councilSeeds)
-	h := w.hands[victim]
-	w.hands = slices.Delete(w.hands, victim, victim+1)
-	w.strike(h)
+	victim := w.rng.IntN(groupSeeds)
+	p := w.processes[victim]
+	w.processes = slices.Delete(w.processes, victim, victim+1)
+	w.killOne(p)
 	w.settle()
 	w.join()
 	w.finish()

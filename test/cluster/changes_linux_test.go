@@ -11,34 +11,34 @@ import (
 	"github.com/nexar-go/nexar/internal/testlog"
 )
 
-// changingHosts is the number of hosts that a world begins with.
+// changingHosts is the number of hosts with which a world forms.
 const changingHosts = 3
 
-// newChangingNetwork is a world of six processes on three hosts, with a seed on the
-// first. If they are persistent, processes join again when they have lost the others.
-func newChangingNetwork(t *testing.T, persistent bool, vars ...string) (*changing, *network) {
+// newChangingNetwork starts a world of six processes on three hosts, with a seed on the first
+// host. Persistent processes join again after they were removed. A fourth host is unused.
+func newChangingNetwork(t *testing.T, persistent bool, vars ...string) (*changingWorld, *network) {
 	t.Helper()
 	net := newNetwork(t, changingHosts+1, ipv4)
-	w := &changing{T: t, crew: newCrew(t), rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), counts: &tally{kinds: make(map[string]int)}, way: "shm,tcp,quic", persistent: persistent}
-	seed := w.crew.hire(net.hosts[0], "seed", "NEXAR_ELASTIC_ENABLED=1", fmt.Sprint("NEXAR_ELASTIC_MAX_WORLD_SIZE=", changingMax))
-	ok(t, []report{seed.do(order{Do: "seed", N: changingRanks, Addr: ":" + seedPort})})
+	w := &changingWorld{T: t, workers: newWorkerSet(t), rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), stats: &changeStats{kinds: make(map[string]int)}, transports: "shm,tcp,quic", persistent: persistent}
+	seed := w.workers.start(net.hosts[0], "seed", "NEXAR_ELASTIC_ENABLED=1", fmt.Sprint("NEXAR_ELASTIC_MAX_WORLD_SIZE=", changingMax))
+	mustSucceed(t, []result{seed.do(command{Do: "seed", N: changingRanks, Addr: ":" + seedPort})})
 	w.logs = map[string]*testlog.Buffer{"seed": seed.log}
 	w.seeds, w.listen = net.hosts[0].at(seedPort), ":0"
 	w.vars = append(vars, "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1")
-	w.place = func(n int) place { return net.hosts[(n-1)%changingHosts] }
+	w.launcher = func(n int) launcher { return net.hosts[(n-1)%changingHosts] }
 	for range changingRanks {
-		w.hire(false)
+		w.start(false)
 	}
 	w.settle()
 	return w, net
 }
 
-// TestChangesLoss: a world changes while packets between its hosts get lost. It takes longer, and no
-// living node is removed.
+// TestChangesLoss changes a world while packets between its hosts are lost. Changes take longer,
+// and no live node is removed.
 func TestChangesLoss(t *testing.T) {
 	t.Parallel()
-	// When the network loses the packets that close the sockets of a dead process, only
-	// its silence shows its death. Loss or a busy machine never silence a process this long.
+	// If the packets that close the sockets of a dead process are lost, only its silence shows
+	// its death. Neither loss nor a busy machine silences a live process this long.
 	w, net := newChangingNetwork(t, false, "NEXAR_HEARTBEAT_TIMEOUT_SECS=30")
 	for _, h := range net.hosts {
 		_, err := h.try(`
@@ -48,7 +48,7 @@ func TestChangesLoss(t *testing.T) {
 					iifname "eth0" numgen random mod 100 < 5 counter drop
 				}
 			}`, "nft", "-f", "-")
-		require.Have(t, "nft", err == nil, fmt.Sprintf("packets cannot be made to get lost: %v", err))
+		require.Have(t, "nft", err == nil, fmt.Sprintf("nft cannot drop packets: %v", err))
 	}
 	for range 4 {
 		w.change()
@@ -56,54 +56,53 @@ func TestChangesLoss(t *testing.T) {
 	w.finish()
 }
 
-// TestChangesCutOff: a host is cut off, and the others go on without its processes. One
-// from another host joins, and others leave.
+// TestChangesCutOff cuts a host off. The others go on without its processes, and further
+// processes join and leave.
 func TestChangesCutOff(t *testing.T) {
 	t.Parallel()
 	w, net := newChangingNetwork(t, false, "NEXAR_HEARTBEAT_INTERVAL_SECS=0.2", "NEXAR_HEARTBEAT_TIMEOUT_SECS=5", "NEXAR_RECOVERY_TIMEOUT_SECS=10")
 	cut := time.Now()
 	away := w.cutOff(net.hosts[lostHost], lostHost)
 	w.settle()
-	t.Logf("the others go on after %v", time.Since(cut))
-	w.place = func(int) place { return net.hosts[changingHosts] }
+	t.Logf("the other hosts go on after %v", time.Since(cut))
+	w.launcher = func(int) launcher { return net.hosts[changingHosts] }
 	w.join()
-	w.depart(true)
+	w.leave(true)
 	w.settle()
-	for _, h := range away {
+	for _, p := range away {
 		select {
-		case r := <-h.running:
-			if r.Failure == nil || !strings.Contains(r.Failure.Text, "no agreement on who is in the world") {
-				t.Errorf("%s was cut off: %v, want that there is no agreement", h.name, r.Failure)
+		case r := <-p.running:
+			if r.Failure == nil || !strings.Contains(r.Failure.Text, "no agreement on the members of the world") {
+				t.Errorf("%s was cut off: %v, want an error about the missing agreement", p.name, r.Failure)
 			}
 		case <-time.After(settleMax):
-			w.fail("%s, which was cut off, does not end", h.name)
+			w.fail("%s, which was cut off, does not end", p.name)
 		}
 	}
-	w.place = func(int) place { return net.hosts[0] }
+	w.launcher = func(int) launcher { return net.hosts[0] }
 	w.join()
 	w.finish()
 }
 
-// lostHost is the one that is cut off.
+// lostHost is the index of the host that is cut off.
 const lostHost = 2
 
-// cutOff takes the processes of a host away from the others.
-func (w *changing) cutOff(h *host, number int) (away []*hand) {
+// cutOff disconnects a host and returns its processes, which no longer count as live.
+func (w *changingWorld) cutOff(h *host, number int) (away []*process) {
 	w.note("host %d is cut off", number)
 	h.run("ip", "link", "set", "eth0", "down")
-	for i := len(w.hands) - 1; i >= 0; i-- {
+	for i := len(w.processes) - 1; i >= 0; i-- {
 		if i%changingHosts == number {
-			away = append(away, w.hands[i])
-			w.hands = append(w.hands[:i], w.hands[i+1:]...)
+			away = append(away, w.processes[i])
+			w.processes = append(w.processes[:i], w.processes[i+1:]...)
 		}
 	}
 	return away
 }
 
-// TestRejoin: a host is cut off, and the others go on without it. Its processes are
-// told so within the recovery timeout, and make no world of their own. They join
-// again, as new nodes, and when the network is whole they are in the world of the
-// others from the next checkpoint on, with the state that these have.
+// TestRejoin cuts a host off. Its processes get an error within the recovery timeout and form no
+// world of their own. They join again as new nodes. After the network has been repaired they are
+// in the world from the next checkpoint on, with its state.
 func TestRejoin(t *testing.T) {
 	t.Parallel()
 	const silence, recovery = 5 * time.Second, 10 * time.Second
@@ -112,28 +111,28 @@ func TestRejoin(t *testing.T) {
 	cut := time.Now()
 	away := w.cutOff(net.hosts[lostHost], lostHost)
 	w.settle()
-	for _, h := range away {
-		before := h.last()
-		for h.last().Number > 0 {
-			if h.last().Number > before.Number {
-				w.fail("%s has gone on by itself: %+v", h.name, h.epochs)
+	for _, p := range away {
+		before := p.last()
+		for p.last().Number > 0 {
+			if p.last().Number > before.Number {
+				w.fail("%s has a further epoch without the other hosts: %+v", p.name, p.epochs)
 			}
 			time.Sleep(10 * time.Millisecond)
-			w.ask(h)
+			w.query(p)
 		}
-		if took := h.last().At.Sub(cut); took > silence+recovery+slowMax {
-			w.fail("%s was told after %v, want at most %v after the heartbeat timeout of %v", h.name, took, recovery+slowMax, silence)
+		if took := p.last().At.Sub(cut); took > silence+recovery+slowMax {
+			w.fail("%s had its error after %v, want at most %v after the heartbeat timeout of %v", p.name, took, recovery+slowMax, silence)
 		}
-		t.Logf("%s was told after %v", h.name, h.last().At.Sub(cut))
+		t.Logf("%s had its error after %v", p.name, p.last().At.Sub(cut))
 	}
 	net.hosts[lostHost].run("ip", "link", "set", "eth0", "up")
 	healed := time.Now()
-	w.note("the network is whole")
-	w.hands = append(w.hands, away...)
+	w.note("host %d is connected again", lostHost)
+	w.processes = append(w.processes, away...)
 	w.settle()
-	t.Logf("all work together %v after the network was whole", time.Since(healed))
-	if len(w.hands) != changingRanks {
-		t.Errorf("%d processes are in the world, want %d", len(w.hands), changingRanks)
+	t.Logf("all hosts are in one world %v after the repair", time.Since(healed))
+	if len(w.processes) != changingRanks {
+		t.Errorf("%d processes are in the world, want %d", len(w.processes), changingRanks)
 	}
 	w.finish()
 }

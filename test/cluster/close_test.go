@@ -21,7 +21,7 @@ func TestCloseAfterLastCollective(t *testing.T) {
 	for _, what := range []string{"barrier", "all_reduce", "ring"} {
 		for range 8 {
 			nodes := form(t, 4, nil)
-			fine(t, every(nodes, func(c *nexar.Comm) error {
+			mustBeNil(t, onEachNode(nodes, func(c *nexar.Comm) error {
 				if err := operations()[what](t.Context(), c, 5000, 1); err != nil {
 					return fmt.Errorf("%s: %w", what, err)
 				}
@@ -31,11 +31,11 @@ func TestCloseAfterLastCollective(t *testing.T) {
 	}
 }
 
-// Ranks that have finished close at once, though others go on with each other.
+// Ranks close as soon as they have finished, while others still exchange messages.
 func TestCloseAtDifferentTimes(t *testing.T) {
 	t.Parallel()
 	nodes := form(t, 4, nil)
-	fine(t, every(nodes, func(c *nexar.Comm) error {
+	mustBeNil(t, onEachNode(nodes, func(c *nexar.Comm) error {
 		if err := allReduce(t.Context(), c, 1000, 1); err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func TestCloseAtDifferentTimes(t *testing.T) {
 			return nodes[0].Close()
 		}
 		time.Sleep(time.Duration(c.Rank()) * 50 * time.Millisecond)
-		// Each rank has work left with those after it, and with nobody else.
+		// Each rank still exchanges messages with its neighbours.
 		x := make([]int64, 70_000)
 		if c.Rank() > 1 {
 			if _, err := nexar.Recv(t.Context(), c, x, c.Rank()-1, 1); err != nil {
@@ -59,12 +59,12 @@ func TestCloseAtDifferentTimes(t *testing.T) {
 	}))
 }
 
-// Messages sent before the sender closed can be received long after.
-func TestLastMessages(t *testing.T) {
+// Messages can be received long after their sender has closed.
+func TestMessagesOutliveSender(t *testing.T) {
 	t.Parallel()
 	const messages = 1000
 	nodes := form(t, 3, nil)
-	fine(t, every(nodes[:2], func(c *nexar.Comm) error {
+	mustBeNil(t, onEachNode(nodes[:2], func(c *nexar.Comm) error {
 		for i := range messages {
 			if err := nexar.Send(t.Context(), c, vector(c.Rank(), 20, i), 2, nexar.Tag(i)); err != nil {
 				return err
@@ -80,21 +80,21 @@ func TestLastMessages(t *testing.T) {
 			if _, err := nexar.Recv(t.Context(), c, x, from, nexar.Tag(i)); err != nil {
 				t.Fatalf("message %d of rank %d: %v", i, from, err)
 			}
-			if err := same("message", x, func(j int) int64 { return value(from, j, i) }); err != nil {
+			if err := equal("message", x, func(j int) int64 { return value(from, j, i) }); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	_, err := nexar.Recv(t.Context(), c, x, 0, nexar.AnyTag)
-	mustHaveLeft(t, 2, err, 0, nodes[0].ID())
+	wantLeft(t, 2, err, 0, nodes[0].ID())
 }
 
-// A large message is in flight when its sender closes: the receiver gets all of it.
+// A sender closes while a large message is in flight. The receiver gets all of it.
 func TestCloseDuringTransfer(t *testing.T) {
 	t.Parallel()
 	const n = 8 << 20
 	nodes := form(t, 2, nil)
-	fine(t, every(nodes, func(c *nexar.Comm) error {
+	mustBeNil(t, onEachNode(nodes, func(c *nexar.Comm) error {
 		if c.Rank() == 0 {
 			if err := nexar.Send(t.Context(), c, vector(0, n, 1), 1, 1); err != nil {
 				return err
@@ -105,11 +105,11 @@ func TestCloseDuringTransfer(t *testing.T) {
 		if _, err := nexar.Recv(t.Context(), c, x, 0, 1); err != nil {
 			return err
 		}
-		return same("message", x, func(i int) int64 { return value(0, i, 1) })
+		return equal("message", x, func(i int) int64 { return value(0, i, 1) })
 	}))
 }
 
-// A rank that closes while others need it is named to all of them.
+// The errors of all ranks that still need a rank name it after it has closed.
 func TestCloseTooEarly(t *testing.T) {
 	t.Parallel()
 	const early = 1
@@ -118,7 +118,7 @@ func TestCloseTooEarly(t *testing.T) {
 			t.Run(fmt.Sprint(what, " ", wait), func(t *testing.T) {
 				nodes := form(t, 5, nil)
 				id := nodes[early].ID()
-				for rank, err := range every(nodes, func(c *nexar.Comm) error {
+				for rank, err := range onEachNode(nodes, func(c *nexar.Comm) error {
 					switch {
 					case c.Rank() == early:
 						time.Sleep(wait)
@@ -133,9 +133,9 @@ func TestCloseTooEarly(t *testing.T) {
 					return operations()[what](t.Context(), c, 100_000, 1)
 				}) {
 					if rank != early {
-						mustHaveLeft(t, rank, err, early, id)
+						wantLeft(t, rank, err, early, id)
 					} else if err != nil {
-						t.Errorf("closing: %v", err)
+						t.Errorf("Close: %v", err)
 					}
 				}
 			})
@@ -143,45 +143,44 @@ func TestCloseTooEarly(t *testing.T) {
 	}
 }
 
-// mustHaveLeft wants an error that says that a rank has left in good order.
-func mustHaveLeft(t *testing.T, rank int, err error, left int, id nexar.NodeID) {
+// wantLeft checks that an error reports the orderly leave of a rank.
+func wantLeft(t *testing.T, rank int, err error, left int, id nexar.NodeID) {
 	t.Helper()
 	e, ok := errors.AsType[*nexar.PeerError](err)
 	if !ok || !errors.Is(err, nexar.ErrPeerFailed) || e.Rank != left || e.Node != id || !e.Left {
-		t.Errorf("rank %d: error %v, want that rank %d has left", rank, err, left)
+		t.Errorf("rank %d: error %v, want a PeerError for rank %d with Left", rank, err, left)
 	}
 }
 
 // A world that has formed does not need its seed.
 func TestSeedKilled(t *testing.T) {
 	t.Parallel()
-	c := newCrew(t)
-	seed, team := c.enlist(4)
-	running := make([]<-chan report, len(team))
-	for i, w := range team {
-		running[i] = w.start(order{Do: "loop", What: "all_reduce", N: 20_000, Sets: 300})
+	c := newWorkerSet(t)
+	seed, workers := c.startWorldWithSeed(4)
+	running := make([]<-chan result, len(workers))
+	for i, w := range workers {
+		running[i] = w.start(command{Do: "loop", Op: "all_reduce", N: 20_000, Rounds: 300})
 	}
 	seed.kill(os.Kill)
-	ok(t, await(team, running))
-	ok(t, all(team, order{Do: "check"}))
-	for i, r := range all(team, order{Do: "close"}) {
+	mustSucceed(t, awaitAll(workers, running))
+	mustSucceed(t, runAll(workers, command{Do: "check"}))
+	for i, r := range runAll(workers, command{Do: "close"}) {
 		if r.Failure != nil || r.Took > 3*slowMax {
 			t.Errorf("worker %d: close took %v: %v", i, r.Took, r.Failure)
 		}
 	}
 }
 
-// A node that stops waiting for the world leaves nothing behind, and the others get an error that names
-// it.
+// A join that is cancelled leaks nothing, and the other nodes get an error.
 func TestCancelJoin(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	why := errors.New("interrupted")
-	// The moments at which a world of 3 is interrupted: from the search for the
-	// seed to when it has formed.
+	// The moments at which the formation of a world of 3 is interrupted, from the search for
+	// the seed until all have joined.
 	for after := time.Duration(0); after < 30*time.Millisecond; after += time.Millisecond {
 		t.Run(after.String(), func(t *testing.T) {
 			token := nexar.NewToken()
-			s := seedHere(t, 3, nexar.SeedConfig{Token: token, FormTimeout: 10 * time.Second})
+			s := startLocalSeed(t, 3, nexar.SeedConfig{Token: token, FormTimeout: 10 * time.Second})
 			ctx, cancel := context.WithCancelCause(t.Context())
 			result := make(chan error, 1)
 			go func() { result <- joinAndLeave(ctx, nodeConfig(s, token)) }()
@@ -194,15 +193,15 @@ func TestCancelJoin(t *testing.T) {
 			time.Sleep(after)
 			cancel(why)
 			if err := <-result; err != nil && !errors.Is(err, why) {
-				t.Errorf("the one that was interrupted: error %v, want %v", err, why)
+				t.Errorf("the cancelled join: error %v, want %v", err, why)
 			}
-			// The others have formed a world, or are told that one of them has
-			// gone, or wait for a third one in vain.
+			// The others have formed a world, or get an error about the cancelled node, or
+			// wait for a third node until they are cancelled.
 			time.AfterFunc(200*time.Millisecond, stop)
 			for range cap(others) {
 				err := <-others
 				if err != nil && !errors.Is(err, context.Canceled) && !strings.Contains(err.Error(), "went away before the world was formed") {
-					t.Errorf("one of the others: %v", err)
+					t.Errorf("another node: %v", err)
 				}
 			}
 		})
@@ -218,14 +217,13 @@ func joinAndLeave(ctx context.Context, cfg nexar.Config) error {
 	return n.Close()
 }
 
-// A node that waits for others for a long time ends at once when it is told
-// to.
+// A node that waits for the formation ends promptly when its context is cancelled.
 func TestCancelWaiting(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	t.Run("world", func(t *testing.T) {
 		token := nexar.NewToken()
 		log, lines := logTo(t, "seed")
-		s := seedHere(t, 2, nexar.SeedConfig{Token: token, Log: log})
+		s := startLocalSeed(t, 2, nexar.SeedConfig{Token: token, Log: log})
 		ctx, cancel := context.WithCancel(t.Context())
 		waitCancel := make(chan time.Time, 1)
 		go func() {
@@ -237,7 +235,7 @@ func TestCancelWaiting(t *testing.T) {
 		if took := time.Since(<-waitCancel); !errors.Is(err, context.Canceled) || took > slowMax {
 			t.Errorf("%v after it was cancelled: %v", took, err)
 		}
-		// It says so, unless it was cancelled before it knew that it had joined.
+		// The node tells the seed, unless it was cancelled before it knew that it had joined.
 		waitFor(t, func() bool {
 			return strings.Contains(lines.String(), "node left") || strings.Contains(lines.String(), "node is gone")
 		})

@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// A flooder begins connections and then says nothing more. Its sender costs as little as
+// A flooder begins connections and then stays silent. It uses as little processor time as
 // possible, since it shares the processors with its target.
 type flooder struct {
 	from net.IP
@@ -23,23 +23,23 @@ type flooder struct {
 	stop []func()
 
 	mu      sync.Mutex
-	sockets []net.Conn // that are kept open, oldest first
+	sockets []net.Conn // kept open, oldest first
 }
 
-// floodKinds are the silent handshakes that a flooder can make. "initial" does not
-// answer anything, as a sender with a forged address; "handshake" completes QUIC
-// handshakes; "connect" and "hello" are TCP connections, without and with a ClientHello.
+// floodKinds returns the kinds of silent handshakes of a flooder. "initial" answers no packet, as a
+// sender with a forged address; "handshake" completes QUIC handshakes; "connect" and "hello" are
+// TCP connections without and with a ClientHello.
 func floodKinds() []string { return []string{"initial", "handshake", "connect", "hello"} }
 
-// flood makes so many silent handshakes a second, of one kind or of all kinds in turn, from
-// an address of its own until ctx ends. It reports how many they were. With a slot, it does
-// so in each other slot of the clock, those that are even or odd as the tag is.
-func flood(ctx context.Context, _ *desk, o order, r *report) error {
+// flood makes N silent handshakes a second, of one kind or of all kinds in turn, from its own
+// address until ctx ends, and reports their number. With a window length, it does so only in
+// those windows of the clock with a number of the parity of the tag.
+func flood(ctx context.Context, _ *workerState, o command, r *result) error {
 	f := &flooder{from: net.ParseIP(o.From), addr: o.Addr}
 	defer f.close()
 	kinds := floodKinds()
-	if o.What != "all" {
-		kinds = []string{o.What}
+	if o.Op != "all" {
+		kinds = []string{o.Op}
 	}
 	var sends []func(ctx context.Context)
 	for _, kind := range kinds {
@@ -59,7 +59,7 @@ func flood(ctx context.Context, _ *desk, o order, r *report) error {
 		case <-ctx.Done():
 		}
 		now := time.Now()
-		if o.Slot == 0 || slotOf(now, o.Slot)%2 == o.Tag%2 {
+		if o.Window == 0 || windowOf(now, o.Window)%2 == o.Tag%2 {
 			due += now.Sub(last).Seconds() * float64(o.N)
 		}
 		for last = now; due >= 1 && ctx.Err() == nil; due-- {
@@ -70,8 +70,8 @@ func flood(ctx context.Context, _ *desk, o order, r *report) error {
 	return nil
 }
 
-// slotOf is the number of a slot of time, the same in all processes.
-func slotOf(at time.Time, length time.Duration) int { return int(at.UnixNano() / int64(length)) }
+// windowOf returns the number of the time window of the given length, the same in all processes.
+func windowOf(at time.Time, length time.Duration) int { return int(at.UnixNano() / int64(length)) }
 
 func (f *flooder) close() {
 	for _, stop := range f.stop {
@@ -91,15 +91,15 @@ func (f *flooder) sender(kind string) (func(ctx context.Context), error) {
 	case "connect":
 		return f.connects(nil), nil
 	case "hello":
-		hello, err := recordHello()
+		hello, err := captureHello()
 		return f.connects(hello), err
 	}
 	return nil, fmt.Errorf("flood of %q: want one of %q", kind, floodKinds())
 }
 
-// initials replays the first packets of clients that were recorded before.
+// initials replays the first packets of clients that were captured before.
 func (f *flooder) initials() (func(ctx context.Context), error) {
-	flights, err := recordFlights(2000)
+	flights, err := captureFlights(2000)
 	if err != nil {
 		return nil, err
 	}
@@ -121,8 +121,7 @@ func (f *flooder) initials() (func(ctx context.Context), error) {
 	}, nil
 }
 
-// handshakes completes handshakes, if they are answered within a second, and holds the
-// connections.
+// handshakes completes handshakes that are answered within a second, and holds the connections.
 func (f *flooder) handshakes() (func(ctx context.Context), error) {
 	end, err := quic.Listen(quic.Config{Addr: net.JoinHostPort(f.from.String(), "0"), Heartbeat: -1, NoWatch: true})
 	if err != nil {
@@ -137,12 +136,12 @@ func (f *flooder) handshakes() (func(ctx context.Context), error) {
 		dials.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
-			end.Dial(ctx, f.addr, pki.Joining{}.Client("")) // how it ends is no matter
+			end.Dial(ctx, f.addr, pki.Joining{}.Client("")) // any outcome is fine
 		})
 	}, nil
 }
 
-// connects dials the TCP port, says something and keeps a few hundred connections.
+// connects dials the TCP port, sends data and keeps a few hundred connections.
 func (f *flooder) connects(say []byte) func(ctx context.Context) {
 	var dials sync.WaitGroup
 	f.stop = append(f.stop, dials.Wait)
@@ -172,9 +171,9 @@ func (f *flooder) keep(sock net.Conn) {
 	}
 }
 
-// recordFlights returns the first packets of n clients: one or two each.
-func recordFlights(n int) (flights [][][]byte, err error) {
-	rec := &recorder{closed: make(chan struct{}), flights: make(map[string][][]byte)}
+// captureFlights returns the first one or two packets of each of n clients.
+func captureFlights(n int) (flights [][][]byte, err error) {
+	rec := &captureConn{closed: make(chan struct{}), flights: make(map[string][][]byte)}
 	end, err := quic.Listen(quic.Config{PacketConn: rec, Heartbeat: -1, HandshakeTimeout: time.Second})
 	if err != nil {
 		return nil, err
@@ -195,14 +194,14 @@ func recordFlights(n int) (flights [][][]byte, err error) {
 		flights = append(flights, flight)
 	}
 	if len(flights) == 0 {
-		return nil, errors.New("the recorded clients have sent nothing")
+		return nil, errors.New("the captured clients have sent nothing")
 	}
 	return flights, nil
 }
 
-// A recorder is a socket that keeps all packets written to it, by the connection ID that
-// the client has chosen for the server, and receives nothing.
-type recorder struct {
+// A captureConn keeps the packets written to it, by the connection ID that the client has chosen
+// for the server. It receives nothing.
+type captureConn struct {
 	closed chan struct{}
 	once   sync.Once
 
@@ -210,8 +209,8 @@ type recorder struct {
 	flights map[string][][]byte
 }
 
-func (r *recorder) WriteTo(p []byte, _ net.Addr) (int, error) {
-	const lengthAt = 5 // of the ID, after the type and the version (RFC 8999)
+func (r *captureConn) WriteTo(p []byte, _ net.Addr) (int, error) {
+	const lengthAt = 5 // offset of the length of the ID, after the type and the version (RFC 8999)
 	if len(p) > lengthAt && len(p) > lengthAt+int(p[lengthAt]) {
 		id := string(p[lengthAt : lengthAt+1+int(p[lengthAt])])
 		r.mu.Lock()
@@ -223,30 +222,30 @@ func (r *recorder) WriteTo(p []byte, _ net.Addr) (int, error) {
 	return len(p), nil
 }
 
-func (r *recorder) ReadFrom([]byte) (int, net.Addr, error) {
+func (r *captureConn) ReadFrom([]byte) (int, net.Addr, error) {
 	<-r.closed
 	return 0, nil, net.ErrClosed
 }
 
-func (r *recorder) Close() error {
+func (r *captureConn) Close() error {
 	r.once.Do(func() { close(r.closed) })
 	return nil
 }
 
-func (r *recorder) LocalAddr() net.Addr                { return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9} }
-func (r *recorder) SetDeadline(t time.Time) error      { return r.SetReadDeadline(t) }
-func (r *recorder) SetWriteDeadline(t time.Time) error { return nil }
+func (r *captureConn) LocalAddr() net.Addr                { return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9} }
+func (r *captureConn) SetDeadline(t time.Time) error      { return r.SetReadDeadline(t) }
+func (r *captureConn) SetWriteDeadline(t time.Time) error { return nil }
 
 // SetReadDeadline ends reading: quic-go sets a deadline when it is closed.
-func (r *recorder) SetReadDeadline(t time.Time) error {
+func (r *captureConn) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() {
 		r.Close()
 	}
 	return nil
 }
 
-// recordHello returns the first bytes of a node on a TCP control socket of transport/tcp.
-func recordHello() ([]byte, error) {
+// captureHello returns the first bytes of a node on a TCP control socket of transport/tcp.
+func captureHello() ([]byte, error) {
 	here, there := net.Pipe()
 	defer there.Close()
 	go tls.Client(here, &tls.Config{ServerName: "nexar", MinVersion: tls.VersionTLS13}).Handshake() // ends with the pipe

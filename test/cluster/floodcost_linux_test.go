@@ -12,26 +12,26 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// floodVariable has TestFloodCost measure, so many rounds of each kind.
+// floodVariable is the number of rounds that TestFloodCost measures of each kind.
 const floodVariable = "NEXAR_MEASURE_FLOOD"
 
 // A floodCost is the result of one round.
 type floodCost struct {
-	join, status time.Duration // the slowest
+	join, status time.Duration // the longest
 }
 
-// A floodSlot is the work done in one slot of time.
-type floodSlot struct {
-	reduces float64       // a second
-	cpu     time.Duration // of the seed, a second
+// A floodWindow is the work done in one time window.
+type floodWindow struct {
+	reduces float64       // per second
+	cpu     time.Duration // of the seed per second
 }
 
-// TestFloodCost measures the cost of a flood of the seed for others, against the same sender
-// that floods sockets that nobody reads: the processors are shared with it either way.
+// TestFloodCost measures the cost of a flood of the seed for other nodes. The baseline is the same
+// flood of sockets that are not read, since the flooder shares the processors in both cases.
 func TestFloodCost(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv(floodVariable))
 	if err != nil {
-		t.Logf("nothing is measured, and nothing can fail: %s is not a number of rounds", floodVariable)
+		t.Logf("nothing is measured: %s is not a number of rounds", floodVariable)
 		return
 	}
 	for _, kind := range append(floodKinds(), "all") {
@@ -53,52 +53,52 @@ func TestFloodCost(t *testing.T) {
 		slices.Sort(ratios)
 		t.Logf("%-10s all-reduces while the seed is flooded: %.3f of those beside a discarding socket (median of %d pairs; quartiles %.3f, %.3f); seed %v and %v a second",
 			kind, ratios[len(ratios)/2], len(ratios), ratios[len(ratios)/4], ratios[3*len(ratios)/4],
-			median(slots, func(p [2]floodSlot) time.Duration { return p[1].cpu }),
-			median(slots, func(p [2]floodSlot) time.Duration { return p[0].cpu }))
+			median(slots, func(p [2]floodWindow) time.Duration { return p[1].cpu }),
+			median(slots, func(p [2]floodWindow) time.Duration { return p[0].cpu }))
 	}
 }
 
-// measureWork has two ranks reduce while a sender floods in turn a socket that discards,
-// and the seed, and returns the work done in each pair of slots.
-func measureWork(t *testing.T, kind string, pairs int) (slots [][2]floodSlot) {
+// measureWork has two ranks make all-reduces while flooders flood a discarding socket and the seed
+// in alternating time windows, and returns the work done in each pair of windows.
+func measureWork(t *testing.T, kind string, pairs int) (slots [][2]floodWindow) {
 	const slot = time.Second
-	c := &crew{t: t, token: nexar.NewToken()}
-	defer c.dismiss()
-	seed := c.hire(nil, "seed")
-	r := seed.do(order{Do: "seed", N: 2, Addr: "127.0.0.1:0"})
-	ok(t, []report{r})
-	team := c.ranks(2, r.Text)
-	ok(t, all(team, order{Do: "join"}))
+	c := &workerSet{t: t, token: nexar.NewToken()}
+	defer c.stopAll()
+	seed := c.start(nil, "seed")
+	r := seed.do(command{Do: "seed", N: 2, Addr: "127.0.0.1:0"})
+	mustSucceed(t, []result{r})
+	workers := c.startRanksOf(2, r.Text)
+	mustSucceed(t, runAll(workers, command{Do: "join"}))
 	lasts := 6*time.Second + time.Duration(2*pairs+2)*slot
 	var senders []*worker
-	var floods []<-chan report
+	var floods []<-chan result
 	for parity, target := range []string{discardAll(t), r.Text} {
-		w := c.hire(nil, "flooder")
+		w := c.start(nil, "flooder")
 		senders = append(senders, w)
-		floods = append(floods, w.start(order{
-			Do: "flood", What: kind, N: floodRate, For: lasts, Addr: target, From: floodFrom, Slot: slot, Tag: parity,
+		floods = append(floods, w.start(command{
+			Do: "flood", Op: kind, N: floodRate, Timeout: lasts, Addr: target, From: floodFrom, Window: slot, Tag: parity,
 		}))
 	}
 	time.Sleep(6 * time.Second)
-	var pair [2]floodSlot
+	var pair [2]floodWindow
 	for range 2 * pairs {
-		next := slotOf(time.Now(), slot) + 1
+		next := windowOf(time.Now(), slot) + 1
 		begin := time.Unix(0, int64(next)*int64(slot)).Add(slot / 10)
 		time.Sleep(time.Until(begin))
-		before, rounds, working := used(t, seed), 0, time.Duration(0)
+		before, rounds, working := cpuTime(t, seed), 0, time.Duration(0)
 		for time.Since(begin) < slot*7/10 {
-			reports := all(team, order{Do: "loop", What: "all_reduce", N: 1000, Sets: 500})
-			ok(t, reports)
+			reports := runAll(workers, command{Do: "loop", Op: "all_reduce", N: 1000, Rounds: 500})
+			mustSucceed(t, reports)
 			rounds += reports[0].Rounds
 			working += reports[0].Took
 		}
 		took := time.Since(begin).Seconds()
-		pair[next%2] = floodSlot{float64(rounds) / working.Seconds(), time.Duration(float64(used(t, seed)-before) / took)}
+		pair[next%2] = floodWindow{float64(rounds) / working.Seconds(), time.Duration(float64(cpuTime(t, seed)-before) / took)}
 		if next%2 == 1 && pair[0].reduces > 0 {
 			slots = append(slots, pair)
 		}
 	}
-	for _, r := range await(senders, floods) {
+	for _, r := range awaitAll(senders, floods) {
 		if r.Rounds == 0 {
 			t.Errorf("flood of %q: %v", kind, r.Failure)
 		}
@@ -116,22 +116,22 @@ func median[C any, T cmp.Ordered](costs []C, of func(C) T) T {
 }
 
 func measureFlood(t *testing.T, kind string, atSeed bool) (cost floodCost) {
-	c := &crew{t: t, token: nexar.NewToken()}
-	defer c.dismiss()
-	sender, seed := c.hire(nil, "flooder"), c.hire(nil, "seed")
-	r := seed.do(order{Do: "seed", N: 2, Addr: "127.0.0.1:0"})
-	ok(t, []report{r})
+	c := &workerSet{t: t, token: nexar.NewToken()}
+	defer c.stopAll()
+	sender, seed := c.start(nil, "flooder"), c.start(nil, "seed")
+	r := seed.do(command{Do: "seed", N: 2, Addr: "127.0.0.1:0"})
+	mustSucceed(t, []result{r})
 	addr := r.Text
 	target := addr
 	if !atSeed {
 		target = discardAll(t)
 	}
 	const lasts = 12 * time.Second
-	sending := sender.start(order{Do: "flood", What: kind, N: floodRate, For: lasts, Addr: target, From: floodFrom})
+	sending := sender.start(command{Do: "flood", Op: kind, N: floodRate, Timeout: lasts, Addr: target, From: floodFrom})
 	time.Sleep(6 * time.Second)
-	team := c.ranks(2, addr)
-	for _, r := range all(team, order{Do: "join"}) {
-		ok(t, []report{r})
+	workers := c.startRanksOf(2, addr)
+	for _, r := range runAll(workers, command{Do: "join"}) {
+		mustSucceed(t, []result{r})
 		cost.join = max(cost.join, r.Took)
 	}
 	for range 10 {
@@ -148,8 +148,8 @@ func measureFlood(t *testing.T, kind string, atSeed bool) (cost floodCost) {
 	return cost
 }
 
-// discardAll returns the address of a UDP socket that is never read, and of a TCP port
-// that closes all connections it accepts.
+// discardAll returns the address of a UDP socket that is not read and of a TCP port that closes
+// the connections it accepts.
 func discardAll(t *testing.T) string {
 	t.Helper()
 	packets, err := net.ListenPacket("udp", freePort(t))

@@ -14,13 +14,13 @@ type host struct {
 	v4, v6 netip.Addr
 }
 
-// A network is hosts on a bridge.
+// A network has hosts on a bridge.
 type network struct {
 	t     *testing.T
 	hosts []*host
 }
 
-// family says which addresses the hosts of a network have.
+// A family selects the address families of the hosts of a network.
 type family = testhost.Family
 
 const (

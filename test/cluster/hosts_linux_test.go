@@ -14,7 +14,7 @@ import (
 
 const (
 	seedPort = "7945"
-	nodePort = "7946" // of the node on every host
+	nodePort = "7946" // of the node on each host
 )
 
 func (h *host) addr() netip.Addr {
@@ -26,41 +26,41 @@ func (h *host) addr() netip.Addr {
 
 func (h *host) at(port string) string { return net.JoinHostPort(h.addr().String(), port) }
 
-// A cluster is a seed on the first host of a network and a worker on every host; rank i is on host
-// i.
+// A cluster has a seed on the first host of a network and a worker on every host; rank i is on
+// host i.
 type cluster struct {
 	*network
-	crew *crew
-	seed *worker
-	team []*worker
+	workers *workerSet
+	seed    *worker
+	ranks   []*worker
 }
 
-// newCluster starts a seed on the first host, and a worker on each. Vars gives
-// further variables for the worker on a host, or none.
+// newCluster starts a seed on the first host and a worker on each. vars returns further variables
+// of a worker; it may be nil.
 func newCluster(t *testing.T, hosts int, have family, vars func(w *network, rank int) []string) *cluster {
 	t.Helper()
-	c := &cluster{network: newNetwork(t, hosts, have), crew: newCrew(t)}
-	c.seed = c.crew.hire(c.hosts[0], "seed")
-	ok(t, []report{c.seed.do(order{Do: "seed", N: hosts, Addr: ":" + seedPort})})
+	c := &cluster{network: newNetwork(t, hosts, have), workers: newWorkerSet(t)}
+	c.seed = c.workers.start(c.hosts[0], "seed")
+	mustSucceed(t, []result{c.seed.do(command{Do: "seed", N: hosts, Addr: ":" + seedPort})})
 	for rank, h := range c.hosts {
 		env := []string{"NEXAR_SEEDS=" + c.hosts[0].at(seedPort), "NEXAR_LISTEN=:" + nodePort, fmt.Sprint("NEXAR_RANK=", rank)}
 		if vars != nil {
 			env = append(env, vars(c.network, rank)...)
 		}
-		c.team = append(c.team, c.crew.hire(h, fmt.Sprint("rank ", rank), env...))
+		c.ranks = append(c.ranks, c.workers.start(h, fmt.Sprint("rank ", rank), env...))
 	}
 	return c
 }
 
-// join has all workers join, and make every collective once.
+// join has all workers join and make every collective once.
 func (c *cluster) join() {
 	c.t.Helper()
-	ok(c.t, all(c.team, order{Do: "join"}))
-	ok(c.t, all(c.team, order{Do: "check"}))
+	mustSucceed(c.t, runAll(c.ranks, command{Do: "join"}))
+	mustSucceed(c.t, runAll(c.ranks, command{Do: "check"}))
 }
 
-// Four hosts that have nothing in common but a network form a world, over IPv4
-// and over IPv6, with the same port on each.
+// Four hosts that share nothing but a network form a world, over IPv4 and over IPv6, with the
+// same port on each.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	for name, have := range map[string]family{"IPv4": ipv4, "IPv6": ipv6, "both": ipv4 | ipv6} {
@@ -68,8 +68,8 @@ func TestHosts(t *testing.T) {
 			c := newCluster(t, 4, have, nil)
 			c.join()
 			victim := 3
-			c.team[victim].kill(os.Kill)
-			for rank, r := range all(c.team[:victim], order{Do: "loop", What: "barrier"}) {
+			c.ranks[victim].kill(os.Kill)
+			for rank, r := range runAll(c.ranks[:victim], command{Do: "loop", Op: "barrier"}) {
 				if r.Failure == nil || r.Failure.Rank != victim || r.Failure.Addr != c.hosts[victim].at(nodePort) {
 					t.Errorf("rank %d: %v at %q, want the failure of rank %d at %s", rank, r.Failure, r.Failure.Addr, victim, c.hosts[victim].at(nodePort))
 				}
@@ -78,8 +78,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// A worker that reaches the seed over loopback is still reached by the others:
-// the seed does not hand out 127.0.0.1 as the only address of it.
+// A worker that reaches the seed over loopback is reachable for the others: the seed does not
+// distribute 127.0.0.1 as its only address.
 func TestSeedOverLoopback(t *testing.T) {
 	t.Parallel()
 	for name, have := range map[string]family{"IPv4": ipv4, "IPv6": ipv6} {
@@ -99,7 +99,7 @@ func TestSeedOverLoopback(t *testing.T) {
 	}
 }
 
-// A node is known to others by the address that it was told to advertise.
+// Other nodes know a node by the address that it advertises.
 func TestAdvertise(t *testing.T) {
 	t.Parallel()
 	const second = "10.77.0.202"
@@ -111,15 +111,16 @@ func TestAdvertise(t *testing.T) {
 		return []string{"NEXAR_ADVERTISE=" + second}
 	})
 	c.join()
-	c.team[2].kill(os.Kill)
-	for rank, r := range all(c.team[:2], order{Do: "loop", What: "barrier"}) {
+	c.ranks[2].kill(os.Kill)
+	for rank, r := range runAll(c.ranks[:2], command{Do: "loop", Op: "barrier"}) {
 		if r.Failure == nil || r.Failure.Addr != second+":"+nodePort {
 			t.Errorf("rank %d: %v, want the failure of a node at %s", rank, r.Failure, second)
 		}
 	}
 }
 
-// An address that others cannot reach fails the formation; the errors of all nodes name both ends.
+// An unreachable address fails the formation. The errors of all nodes name the node and the
+// address.
 func TestAdvertiseUnreachable(t *testing.T) {
 	t.Parallel()
 	const nowhere = "10.77.0.99"
@@ -130,20 +131,20 @@ func TestAdvertiseUnreachable(t *testing.T) {
 		}
 		return env
 	})
-	for rank, r := range all(c.team, order{Do: "join"}) {
+	for rank, r := range runAll(c.ranks, command{Do: "join"}) {
 		if r.Failure == nil {
 			t.Errorf("rank %d has joined", rank)
 			continue
 		}
 		for _, text := range []string{"cannot reach rank 0", nowhere + ":" + nodePort} {
 			if !strings.Contains(r.Failure.Text, text) {
-				t.Errorf("rank %d: the error does not say %q: %v", rank, text, r.Failure)
+				t.Errorf("rank %d: the error does not contain %q: %v", rank, text, r.Failure)
 			}
 		}
 	}
 }
 
-// When a host is cut off, nothing tells the others but its silence.
+// A host that is cut off fails by its silence.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	const (
@@ -154,15 +155,15 @@ func TestCutOff(t *testing.T) {
 		return []string{"NEXAR_HEARTBEAT_INTERVAL_SECS=0.1", fmt.Sprint("NEXAR_HEARTBEAT_TIMEOUT_SECS=", timeout.Seconds())}
 	})
 	c.join()
-	ids := all(c.team, order{Do: "id"})
-	running := make([]<-chan report, len(c.team))
-	for rank, w := range c.team {
-		running[rank] = w.start(order{Do: "loop", What: "all_reduce", N: 10_000})
+	ids := runAll(c.ranks, command{Do: "id"})
+	running := make([]<-chan result, len(c.ranks))
+	for rank, w := range c.ranks {
+		running[rank] = w.start(command{Do: "loop", Op: "all_reduce", N: 10_000})
 	}
 	time.Sleep(300 * time.Millisecond)
 	cut := time.Now()
 	c.hosts[lost].run("ip", "link", "set", "eth0", "down")
-	for rank, r := range await(c.team, running) {
+	for rank, r := range awaitAll(c.ranks, running) {
 		if rank == lost {
 			if r.Failure == nil || !r.Failure.PeerFailed {
 				t.Errorf("the host that was cut off: %v, want a failed peer", r.Failure)
@@ -171,14 +172,14 @@ func TestCutOff(t *testing.T) {
 		}
 		checkLost(t, rank, r.Failure, lost, ids[lost].Text)
 		took := r.At.Sub(cut)
-		t.Logf("rank %d knew after %v", rank, took)
+		t.Logf("rank %d had its error after %v", rank, took)
 		if took > timeout+slowMax {
-			t.Errorf("rank %d knew after %v, want at most %v more than the heartbeat timeout of %v", rank, took, slowMax, timeout)
+			t.Errorf("rank %d had its error after %v, want at most %v more than the heartbeat timeout of %v", rank, took, slowMax, timeout)
 		}
 	}
 }
 
-// Lost packets cost time, and nothing else.
+// Loss of packets delays operations and fails none.
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 4, ipv4|ipv6, nil)
@@ -190,11 +191,11 @@ func TestLoss(t *testing.T) {
 					iifname "eth0" numgen random mod 100 < 5 counter drop
 				}
 			}`, "nft", "-f", "-")
-		require.Have(t, "nft", err == nil, fmt.Sprintf("packets cannot be made to get lost: %v", err))
+		require.Have(t, "nft", err == nil, fmt.Sprintf("nft cannot drop packets: %v", err))
 	}
 	c.join()
-	ok(t, all(c.team, order{Do: "loop", What: "all_reduce", N: 200_000, Sets: 5}))
-	ok(t, all(c.team, order{Do: "loop", What: "barrier", Sets: 50}))
+	mustSucceed(t, runAll(c.ranks, command{Do: "loop", Op: "all_reduce", N: 200_000, Rounds: 5}))
+	mustSucceed(t, runAll(c.ranks, command{Do: "loop", Op: "barrier", Rounds: 50}))
 	for rank, h := range c.hosts {
 		var lost int
 		rules := h.run("nft", "list", "chain", "inet", "nexar", "in")

@@ -7,7 +7,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// An idle world does not change. With -short and under the race detector the test is shorter.
+// An idle world does not change. With -short or the race detector the test is shorter.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	idle := time.Minute
@@ -19,6 +19,6 @@ func TestIdle(t *testing.T) {
 	}
 	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.HeartbeatInterval, cfg.HeartbeatTimeout = 100*time.Millisecond, idle/2 })
 	time.Sleep(idle)
-	fine(t, every(nodes, func(c *nexar.Comm) error { return c.Barrier(t.Context()) }))
-	fine(t, every(nodes, func(c *nexar.Comm) error { return allReduce(t.Context(), c, 100_000, 1) }))
+	mustBeNil(t, onEachNode(nodes, func(c *nexar.Comm) error { return c.Barrier(t.Context()) }))
+	mustBeNil(t, onEachNode(nodes, func(c *nexar.Comm) error { return allReduce(t.Context(), c, 100_000, 1) }))
 }

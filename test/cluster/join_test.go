@@ -13,7 +13,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// blackHole is the address of a socket that never answers.
+// blackHole returns the address of a UDP socket that never answers.
 func blackHole(t *testing.T) string {
 	t.Helper()
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -24,16 +24,15 @@ func blackHole(t *testing.T) string {
 	return c.LocalAddr().String()
 }
 
-// A node that reaches no seed gives up when its time is up, and says which
-// addresses it has tried.
+// A node that reaches no seed returns an error at its timeout. The error names the addresses.
 func TestSeedUnreachable(t *testing.T) {
 	t.Parallel()
 	const timeout = time.Second
 	silent := blackHole(t)
 	for name, seeds := range map[string][]string{
-		"nobody there": {"127.0.0.1:1"},
-		"no answer":    {silent},
-		"several":      {"127.0.0.1:1", silent},
+		"closed port": {"127.0.0.1:1"},
+		"no answer":   {silent},
+		"several":     {"127.0.0.1:1", silent},
 	} {
 		cfg := nexar.Config{Seeds: seeds, Listen: "127.0.0.1:0", Token: nexar.NewToken()}
 		t.Run(name+"/FormTimeout", func(t *testing.T) {
@@ -42,7 +41,7 @@ func TestSeedUnreachable(t *testing.T) {
 			cfg.FormTimeout = timeout
 			began := time.Now()
 			_, err := nexar.Join(t.Context(), cfg)
-			mustSay(t, err, append([]string{"nexar: join:"}, seeds...)...)
+			mustContain(t, err, append([]string{"nexar: join:"}, seeds...)...)
 			mustTake(t, time.Since(began), timeout)
 		})
 		t.Run(name+"/deadline", func(t *testing.T) {
@@ -51,9 +50,9 @@ func TestSeedUnreachable(t *testing.T) {
 			defer cancel()
 			began := time.Now()
 			_, err := nexar.Join(ctx, cfg)
-			mustSay(t, err, seeds...)
+			mustContain(t, err, seeds...)
 			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the error is no context.DeadlineExceeded: %v", err)
+				t.Errorf("the error does not wrap context.DeadlineExceeded: %v", err)
 			}
 			mustTake(t, time.Since(began), timeout)
 		})
@@ -72,7 +71,7 @@ func TestSeedUnreachable(t *testing.T) {
 	}
 }
 
-// mustTake allows for a busy machine.
+// mustTake checks a duration, with an allowance for a busy machine.
 func mustTake(t *testing.T, took, want time.Duration) {
 	t.Helper()
 	if took < want-10*time.Millisecond || took > want+slowMax {
@@ -80,12 +79,12 @@ func mustTake(t *testing.T, took, want time.Duration) {
 	}
 }
 
-// If a world does not fill, the errors of the seed and of all nodes that have joined tell their number
-// and addresses.
+// If nodes are missing, the errors of the seed and of all nodes that have joined contain their
+// number and addresses.
 func TestWorldNeverFills(t *testing.T) {
 	t.Parallel()
 	token := nexar.NewToken()
-	s := seedHere(t, 4, nexar.SeedConfig{Token: token, FormTimeout: 10 * time.Second})
+	s := startLocalSeed(t, 4, nexar.SeedConfig{Token: token, FormTimeout: 10 * time.Second})
 	cfgs := []nexar.Config{nodeConfig(s, token), nodeConfig(s, token)}
 	texts := []string{"2 of 4 nodes joined", "missing 2"}
 	for i := range cfgs {
@@ -94,7 +93,7 @@ func TestWorldNeverFills(t *testing.T) {
 	}
 	_, errs := joinAll(t, cfgs)
 	for _, err := range append(errs, s.Wait(t.Context())) {
-		mustSay(t, err, texts...)
+		mustContain(t, err, texts...)
 	}
 }
 
@@ -102,21 +101,21 @@ func TestWorldNeverFills(t *testing.T) {
 func TestNodeGivesUpFirst(t *testing.T) {
 	t.Parallel()
 	token := nexar.NewToken()
-	s := seedHere(t, 4, nexar.SeedConfig{Token: token})
+	s := startLocalSeed(t, 4, nexar.SeedConfig{Token: token})
 	cfg := nodeConfig(s, token)
 	cfg.FormTimeout = 6 * time.Second
 	_, err := nexar.Join(t.Context(), cfg)
-	mustSay(t, err, "1 of 4 nodes had joined", s.Addr())
+	mustContain(t, err, "1 of 4 nodes had joined", s.Addr())
 }
 
-func TestNobodyComes(t *testing.T) {
+func TestNoNodeJoins(t *testing.T) {
 	t.Parallel()
-	s := seedHere(t, 4, nexar.SeedConfig{Token: nexar.NewToken(), FormTimeout: 200 * time.Millisecond})
-	mustSay(t, s.Wait(t.Context()), "0 of 4 nodes joined")
+	s := startLocalSeed(t, 4, nexar.SeedConfig{Token: nexar.NewToken(), FormTimeout: 200 * time.Millisecond})
+	mustContain(t, s.Wait(t.Context()), "0 of 4 nodes joined")
 	<-s.Done()
 }
 
-// freePort is an address that nobody listens at just now, by UDP or TCP.
+// freePort returns an address on loopback with a port that is free for UDP and TCP at the moment.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for {
@@ -133,13 +132,12 @@ func freePort(t *testing.T) string {
 	}
 }
 
-// A rank that cannot be given is the problem of the node that wants it, and
-// the world forms without that node.
-func TestWantedRanks(t *testing.T) {
+// A node that requests an impossible rank gets an error, and the world forms without it.
+func TestRequestedRanks(t *testing.T) {
 	t.Parallel()
 	token := nexar.NewToken()
 	log, lines := logTo(t, "seed")
-	s := seedHere(t, 3, nexar.SeedConfig{Token: token, Log: log})
+	s := startLocalSeed(t, 3, nexar.SeedConfig{Token: token, Log: log})
 	wants := func(rank int) nexar.Config {
 		cfg := nodeConfig(s, token)
 		cfg.Rank = &rank
@@ -155,15 +153,15 @@ func TestWantedRanks(t *testing.T) {
 	waitFor(t, func() bool { return strings.Contains(lines.String(), "joined=1") })
 
 	_, err := nexar.Join(t.Context(), wants(2))
-	mustSay(t, err, "rank", "2 is already taken by", s.Addr())
+	mustContain(t, err, "rank", "2 is already taken by", s.Addr())
 	_, err = nexar.Join(t.Context(), wants(3))
-	mustSay(t, err, "3 is not below the world's size of 3")
-	if missing := says(lines, "2 is already taken", "3 is not below the world's size"); missing != nil {
-		t.Errorf("the log of the seed does not say %q", missing)
+	mustContain(t, err, "3 is not below the world's size of 3")
+	if missing := missingTexts(lines, "2 is already taken", "3 is not below the world's size"); missing != nil {
+		t.Errorf("the log of the seed does not contain %q", missing)
 	}
 
 	rest, errs := joinAll(t, []nexar.Config{wants(0), nodeConfig(s, token)})
-	fine(t, append(errs, <-first))
+	mustBeNil(t, append(errs, <-first))
 	t.Cleanup(func() { closeAll(t, nodes[2:]) })
 	for i, n := range []*nexar.Node{rest[0], rest[1], nodes[2]} {
 		if got := n.World().Rank(); got != i {
@@ -171,98 +169,98 @@ func TestWantedRanks(t *testing.T) {
 		}
 	}
 	_, err = nexar.Join(t.Context(), nodeConfig(s, token))
-	mustSay(t, err, "the world of 3 has formed")
+	mustContain(t, err, "the world of 3 has formed")
 }
 
-// waitFor waits until something is so.
-func waitFor(t *testing.T, so func() bool) {
+// waitFor waits until condition is true.
+func waitFor(t *testing.T, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(slowMax); !so(); {
+	for end := time.Now().Add(slowMax); !condition(); {
 		if time.Now().After(end) {
-			t.Fatal("it has not become so")
+			t.Fatalf("the condition is not true after %v", slowMax)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// A process that dies while others are still awaited gives its place free,
-// and its rank.
-func TestReplaced(t *testing.T) {
+// When a node dies during the formation, its rank is free for another node.
+func TestDeadNodeIsReplaced(t *testing.T) {
 	t.Parallel()
-	c := newCrew(t)
+	c := newWorkerSet(t)
 	log, lines := logTo(t, "seed")
-	s := seedHere(t, 3, nexar.SeedConfig{Token: c.token, Log: log})
-	hire := func(name string, rank int) *worker {
-		return c.hire(nil, name, "NEXAR_SEEDS="+s.Addr(), "NEXAR_LISTEN=127.0.0.1:0", fmt.Sprint("NEXAR_RANK=", rank))
+	s := startLocalSeed(t, 3, nexar.SeedConfig{Token: c.token, Log: log})
+	start := func(name string, rank int) *worker {
+		return c.start(nil, name, "NEXAR_SEEDS="+s.Addr(), "NEXAR_LISTEN=127.0.0.1:0", fmt.Sprint("NEXAR_RANK=", rank))
 	}
 	joined := func(n int) func() bool {
 		return func() bool { return strings.Contains(lines.String(), fmt.Sprint("joined=", n)) }
 	}
-	zero := hire("rank 0", 0)
-	first := zero.start(order{Do: "join"})
+	zero := start("rank 0", 0)
+	first := zero.start(command{Do: "join"})
 	waitFor(t, joined(1))
-	victim := hire("the one that dies", 1)
-	victim.start(order{Do: "join"})
+	victim := start("victim", 1)
+	victim.start(command{Do: "join"})
 	waitFor(t, joined(2))
 	victim.kill(os.Kill)
 	waitFor(t, func() bool { return strings.Contains(lines.String(), "node is gone") })
 
-	team := []*worker{hire("its replacement", 1), hire("rank 2", 2)}
-	ok(t, append(all(team, order{Do: "join"}), zero.await(first)))
-	ok(t, all(append(team, zero), order{Do: "check"}))
+	workers := []*worker{start("replacement", 1), start("rank 2", 2)}
+	mustSucceed(t, append(runAll(workers, command{Do: "join"}), zero.await(first)))
+	mustSucceed(t, runAll(append(workers, zero), command{Do: "check"}))
 }
 
-// A node that dies after all have joined, but before all are linked, ends the formation at once; all
+// A node that dies after all have joined and before all are linked ends the formation at once. All
 // errors name it.
 func TestDiesWhileConnecting(t *testing.T) {
 	t.Parallel()
-	c := newCrew(t)
+	c := newWorkerSet(t)
 	log, lines := logTo(t, "seed")
-	s := seedHere(t, 3, nexar.SeedConfig{Token: c.token, Log: log})
-	nowhere := blackHole(t) // keeps the others busy
-	var team []*worker
+	s := startLocalSeed(t, 3, nexar.SeedConfig{Token: c.token, Log: log})
+	nowhere := blackHole(t) // delays the links to rank 0
+	var workers []*worker
 	for rank := range 3 {
-		// Through shared memory they would reach each other at once.
+		// Over shared memory the ranks would be linked at once.
 		vars := []string{"NEXAR_SEEDS=" + s.Addr(), "NEXAR_LISTEN=127.0.0.1:0", fmt.Sprint("NEXAR_RANK=", rank), "NEXAR_TRANSPORTS=quic"}
 		if rank == 0 {
 			vars = append(vars, "NEXAR_ADVERTISE="+nowhere)
 		}
-		team = append(team, c.hire(nil, fmt.Sprint("rank ", rank), vars...))
+		workers = append(workers, c.start(nil, fmt.Sprint("rank ", rank), vars...))
 	}
-	var joining []<-chan report
-	for _, w := range team {
-		joining = append(joining, w.start(order{Do: "join"}))
+	var joining []<-chan result
+	for _, w := range workers {
+		joining = append(joining, w.start(command{Do: "join"}))
 	}
 	waitFor(t, func() bool { return strings.Contains(lines.String(), "world is full") })
-	killed := team[2].kill(os.Kill)
-	for rank, r := range await(team[:2], joining[:2]) {
+	killed := workers[2].kill(os.Kill)
+	for rank, r := range awaitAll(workers[:2], joining[:2]) {
 		if r.Failure == nil || !strings.Contains(r.Failure.Text, "rank 2 127.0.0.1:") || !strings.Contains(r.Failure.Text, "went away before the world was formed") {
-			t.Errorf("rank %d: %v, want that rank 2 has gone", rank, r.Failure)
+			t.Errorf("rank %d: %v, want an error that names rank 2", rank, r.Failure)
 		}
 		if took := r.At.Sub(killed); took > slowMax {
-			t.Errorf("rank %d was told after %v", rank, took)
+			t.Errorf("rank %d had its error after %v", rank, took)
 		}
 	}
 }
 
-// An unreachable address is detected before the timeout, so that all errors can name both ends.
-func TestUnreachable(t *testing.T) {
+// An unreachable address is reported before the formation times out, so that all errors name both
+// ends.
+func TestUnreachableAddress(t *testing.T) {
 	t.Parallel()
 	token := nexar.NewToken()
-	s := seedHere(t, 3, nexar.SeedConfig{Token: token})
+	s := startLocalSeed(t, 3, nexar.SeedConfig{Token: token})
 	cfgs := make([]nexar.Config, 3)
 	for rank := range cfgs {
 		cfgs[rank] = nodeConfig(s, token)
 		cfgs[rank].Rank = &rank
 		cfgs[rank].FormTimeout = 20 * time.Second
-		cfgs[rank].Transports = []string{"tcp", "quic"} // In memory there are no addresses.
+		cfgs[rank].Transports = []string{"tcp", "quic"} // shared memory has no addresses
 	}
 	cfgs[0].Advertise = "127.0.0.1:1"
 	_, errs := joinAll(t, cfgs)
 	for _, err := range append(errs, s.Wait(t.Context())) {
-		mustSay(t, err, "cannot reach rank 0 127.0.0.1:1 ", "refused")
+		mustContain(t, err, "cannot reach rank 0 127.0.0.1:1 ", "refused")
 		if err != nil && !strings.Contains(err.Error(), "rank 1 127.0.0.1:") && !strings.Contains(err.Error(), "rank 2 127.0.0.1:") {
-			t.Errorf("the error does not say who cannot: %v", err)
+			t.Errorf("the error does not name the rank that cannot connect: %v", err)
 		}
 	}
 }

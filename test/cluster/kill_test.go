@@ -14,35 +14,35 @@ import (
 )
 
 const (
-	// noticeMax is the time in which every survivor notices a killed process on an idle machine.
-	// A call on a failed world may take a quarter of it, closing a node three times as long.
+	// noticeMax limits the time until every survivor has noticed a killed process on an idle
+	// machine. A call on a failed world may take a quarter of it, Close three times as long.
 	noticeMax = time.Second
 	// killRanks is the size of worlds in which one rank is killed.
 	killRanks = 6
-	// killsVariable is how many worlds TestKill takes, over shared memory and
-	// over TCP in turn. Without it there are a few, over QUIC as well.
+	// killsVariable is the number of worlds of TestKill, over shared memory and TCP in turn. By
+	// default there are killsAlways, over QUIC as well.
 	killsVariable = "KILLS"
 	killsAlways   = 10
 )
 
-// A killing is the end of one process, in the middle of something.
-type killing struct {
-	way string // the transport
-	doing
-	told time.Duration // until the last survivor knew
-	most time.Duration // it may take
-	fine bool
+// A killTrial kills one process of a world that repeats a workload.
+type killTrial struct {
+	transports string
+	workload
+	noticed time.Duration // until the last survivor knew
+	limit   time.Duration // it may take
+	passed  bool
 }
 
-// A doing is an operation that all ranks repeat.
-type doing struct {
-	words string // for people
-	what  string // for workers
-	n     int
+// A workload is an operation that all ranks repeat.
+type workload struct {
+	name string // for the report
+	op   string // key of operations
+	n    int
 }
 
-func doings() []doing {
-	return []doing{
+func workloads() []workload {
+	return []workload{
 		{"barriers", "barrier", 0},
 		{"all-reduces of 8 B", "all_reduce", 1},
 		{"all-reduces of 16 MiB", "all_reduce", 2 << 20},
@@ -51,9 +51,9 @@ func doings() []doing {
 	}
 }
 
-// The kernel closes the sockets of a killed process, over every transport, and its watchers tell all
-// others. Every operation of a survivor ends with an error that names the dead rank, and nothing of
-// the world is left when its processes have ended.
+// The kernel closes the sockets of a killed process, over every transport, so its peers notice and
+// tell all others. Every operation of a survivor ends with an error that names the dead rank, and
+// no resource outlives the processes of the world.
 func TestKill(t *testing.T) {
 	count, ways := killsAlways, []string{"shm", "tcp", "quic"}
 	long := os.Getenv(killsVariable)
@@ -68,11 +68,11 @@ func TestKill(t *testing.T) {
 	if long == "" { // Other tests are at work.
 		most = slowMax
 	}
-	var all []killing
+	var all []killTrial
 	for i := range count {
-		// Every combination has its turn, as 5 is prime to 2 and to 3.
-		k := killing{most: most, way: ways[i%len(ways)], doing: doings()[i%len(doings())]}
-		k.fine = t.Run(fmt.Sprintf("%d/%s/%s", i+1, k.way, k.words), k.run)
+		// All combinations occur, as 5 is prime to 2 and to 3.
+		k := killTrial{limit: most, transports: ways[i%len(ways)], workload: workloads()[i%len(workloads())]}
+		k.passed = t.Run(fmt.Sprintf("%d/%s/%s", i+1, k.transports, k.name), k.run)
 		all = append(all, k)
 		if long != "" && len(all)%10 == 0 {
 			fmt.Fprintf(os.Stderr, "%d of %d killed: %s\n", len(all), count, outcome(all))
@@ -86,46 +86,46 @@ func TestKill(t *testing.T) {
 }
 
 // run kills a rank of a new world at a random moment.
-func (k *killing) run(t *testing.T) {
+func (k *killTrial) run(t *testing.T) {
 	left := watchLeftovers(t)
-	c := newCrew(t)
-	team := c.recruit(killRanks, append(left.vars(), "NEXAR_TRANSPORTS="+k.way)...)
-	before := left.held(team)
-	ok(t, all(team, order{Do: "join"}))
-	ids := all(team, order{Do: "id"})
-	running := make([]<-chan report, killRanks)
-	for rank, w := range team {
-		running[rank] = w.start(order{Do: "loop", What: k.what, N: k.n})
+	c := newWorkerSet(t)
+	workers := c.startRanks(killRanks, append(left.vars(), "NEXAR_TRANSPORTS="+k.transports)...)
+	before := left.openResources(workers)
+	mustSucceed(t, runAll(workers, command{Do: "join"}))
+	ids := runAll(workers, command{Do: "id"})
+	running := make([]<-chan result, killRanks)
+	for rank, w := range workers {
+		running[rank] = w.start(command{Do: "loop", Op: k.op, N: k.n})
 	}
 	time.Sleep(rand.N(400 * time.Millisecond))
-	left.note(team, k.way == "shm")
-	time.Sleep(rand.N(20 * time.Millisecond)) // The look at the processes has taken time of its own.
+	left.note(workers, k.transports == "shm")
+	time.Sleep(rand.N(20 * time.Millisecond)) // note has taken time
 	victim := rand.IntN(killRanks)
-	killed := team[victim].kill(os.Kill)
-	for rank, r := range await(team, running) {
+	killed := workers[victim].kill(os.Kill)
+	for rank, r := range awaitAll(workers, running) {
 		if rank == victim {
 			continue
 		}
 		checkLost(t, rank, r.Failure, victim, ids[victim].Text)
-		k.told = max(k.told, r.At.Sub(killed))
+		k.noticed = max(k.noticed, r.At.Sub(killed))
 	}
-	t.Logf("rank %d was killed; the last survivor knew after %v", victim, k.told)
-	if k.told > k.most {
-		t.Errorf("the last survivor knew after %v, want at most %v", k.told, k.most)
+	t.Logf("rank %d was killed; the last survivor noticed after %v", victim, k.noticed)
+	if k.noticed > k.limit {
+		t.Errorf("the last survivor noticed after %v, want at most %v", k.noticed, k.limit)
 	}
-	left.wantGone(team[victim])
-	survivors := slices.Delete(slices.Clone(team), victim, victim+1)
-	checkAftermath(t, survivors, victim, k.most)
-	left.wantHeld(survivors, before)
+	left.wantGone(workers[victim])
+	survivors := slices.Delete(slices.Clone(workers), victim, victim+1)
+	checkAftermath(t, survivors, victim, k.limit)
+	left.wantReleased(survivors, before)
 }
 
-// outcome sums kills up.
-func outcome(all []killing) string {
+// outcome formats the number, the failures and the quantiles of trials.
+func outcome(all []killTrial) string {
 	told := make([]time.Duration, len(all))
 	failed := 0
 	for i, k := range all {
-		told[i] = k.told
-		if !k.fine {
+		told[i] = k.noticed
+		if !k.passed {
 			failed++
 		}
 	}
@@ -137,21 +137,21 @@ func outcome(all []killing) string {
 	return fmt.Sprintf("%4d kills %3d failed   p50 %7.1f ms   p99 %7.1f ms   most %7.1f ms", len(told), failed, at(0.5), at(0.99), at(1))
 }
 
-// killsReport says how long the survivors did not know.
-func killsReport(all []killing) string {
+// killsReport returns the report of "make kills".
+func killsReport(all []killTrial) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "kill -9 of one of %d ranks at a random moment, printed by \"make kills\".\n%s\n\n", killRanks, machine())
 	b.WriteString(`The time is from the kill until the last survivor's call has returned the error that names the dead
-rank. A survivor that is making or checking a vector at that moment finds out by its next call, which
-is a part of what long vectors show; all ranks share the cores. A kill counts as failed if a survivor is
-not told within a second, is told of another rank, hangs, does not end in order, keeps a file or a
-mapping, or if anything is left in /tmp, in /dev/shm or among the abstract sockets.
+rank. A survivor that fills or checks a vector at that moment notices at its next call, which adds to the
+times of long vectors; all ranks share the cores. A kill has failed if a survivor gets no error within
+a second, gets one that names another rank, hangs, exits with an error, keeps a file or a mapping, or if
+a file is left in /tmp or /dev/shm or an abstract socket is left.
 
 `)
-	groups := make(map[string][]killing)
+	groups := make(map[string][]killTrial)
 	for _, k := range all {
-		groups[k.way] = append(groups[k.way], k)
-		groups[k.way+", "+k.words] = append(groups[k.way+", "+k.words], k)
+		groups[k.transports] = append(groups[k.transports], k)
+		groups[k.transports+", "+k.name] = append(groups[k.transports+", "+k.name], k)
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(groups), func(a, b string) int {
 		// Sort by transports, then by operation.
@@ -162,8 +162,7 @@ mapping, or if anything is left in /tmp, in /dev/shm or among the abstract socke
 	return b.String()
 }
 
-// checkLost wants a failure that says that a rank has failed, and which node
-// that was.
+// checkLost checks that a failure names the rank and the node that failed.
 func checkLost(t *testing.T, rank int, f *failure, lost int, node string) {
 	t.Helper()
 	if f == nil || !f.PeerFailed || f.Rank != lost || f.Left || f.Node != node {
@@ -174,11 +173,11 @@ func checkLost(t *testing.T, rank int, f *failure, lost int, node string) {
 // checkAftermath checks that further calls of survivors fail at once, and that they close promptly.
 func checkAftermath(t *testing.T, survivors []*worker, lost int, most time.Duration) {
 	t.Helper()
-	for _, r := range all(survivors, order{Do: "later"}) {
+	for _, r := range runAll(survivors, command{Do: "call-after-failure"}) {
 		if r.Failure != nil {
 			t.Error(r.Failure)
 		}
-		for _, f := range r.Later {
+		for _, f := range r.CallsAfter {
 			if !f.Revoked || !f.PeerFailed || f.Rank != lost {
 				t.Errorf("a later call: %v, want a revoked communicator because of rank %d", f, lost)
 			}
@@ -187,7 +186,7 @@ func checkAftermath(t *testing.T, survivors []*worker, lost int, most time.Durat
 			}
 		}
 	}
-	for _, r := range all(survivors, order{Do: "close"}) {
+	for _, r := range runAll(survivors, command{Do: "close"}) {
 		if r.Failure != nil || r.Took > 3*most {
 			t.Errorf("close took %v: %v", r.Took, r.Failure)
 		}

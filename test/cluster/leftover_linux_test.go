@@ -11,33 +11,33 @@ import (
 	"time"
 )
 
-// goneMax is the time that resources of a process or node may outlast it.
+// goneMax limits the time for which a resource outlives its process or node.
 const goneMax = time.Minute
 
-// leftovers are resources of processes that could outlast them: named files, and sockets in the abstract
-// namespace. Unnamed resources end with their holders.
+// leftovers has the resources that could outlive the processes of a test: named files and abstract
+// sockets. The kernel frees unnamed resources with their process.
 type leftovers struct {
 	t       *testing.T
-	dir     string // where workers make temporary files
-	mine    string // the program that they run
+	dir     string // TMPDIR of the workers
+	exe     string // the executable of the workers
 	files   map[string]bool
-	sockets map[string]int // process that listens there
+	sockets map[string]int // the listening process
 }
 
-// watchLeftovers is called before newCrew: when the workers of the crew have
-// ended, nothing of them must be left.
+// watchLeftovers is called before newWorkerSet, so that it checks for leftovers after the workers have
+// ended.
 func watchLeftovers(t *testing.T) *leftovers {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &leftovers{t: t, dir: t.TempDir(), mine: exe, files: make(map[string]bool), sockets: make(map[string]int)}
+	l := &leftovers{t: t, dir: t.TempDir(), exe: exe, files: make(map[string]bool), sockets: make(map[string]int)}
 	before := sharedFiles(t)
 	t.Cleanup(func() {
 		l.wantAllGone(func() (left []string) {
 			for name := range sharedFiles(t) {
-				// Other programs may use the directory meanwhile.
+				// Other programs use the directory as well.
 				if !before[name] && (strings.Contains(name, "nexar") || l.files[name]) {
 					left = append(left, name)
 				}
@@ -48,10 +48,10 @@ func watchLeftovers(t *testing.T) *leftovers {
 	return l
 }
 
-// vars are variables for the workers.
+// vars returns variables for the workers.
 func (l *leftovers) vars() []string { return []string{"TMPDIR=" + l.dir} }
 
-// sharedFiles are the names in the directory of POSIX shared memory.
+// sharedFiles returns the names of the files of POSIX shared memory.
 func sharedFiles(t *testing.T) map[string]bool {
 	t.Helper()
 	names := make(map[string]bool)
@@ -65,11 +65,11 @@ func sharedFiles(t *testing.T) map[string]bool {
 	return names
 }
 
-// note records the resources of running workers. With named, each must have one, which shows that note
-// looks in the right place.
-func (l *leftovers) note(team []*worker, named bool) {
+// note records the resources of running workers. With named, each must have an abstract socket,
+// which shows that note finds them.
+func (l *leftovers) note(workers []*worker, named bool) {
 	l.t.Helper()
-	for _, w := range team {
+	for _, w := range workers {
 		pid := w.cmd.Process.Pid
 		names, count := abstractSockets(l.t, pid), 0
 		for _, link := range descriptors(l.t, pid) {
@@ -83,14 +83,14 @@ func (l *leftovers) note(team []*worker, named bool) {
 			l.noteFile(m)
 		}
 		if named && count == 0 {
-			l.t.Errorf("%s has no socket with a name, want one at which others meet it", w.name)
+			l.t.Errorf("%s has no abstract socket, want the one at which it listens", w.name)
 		}
 	}
 }
 
-// noteFile keeps the name of a file that a worker may have made.
+// noteFile records the name of a file that a worker may have created.
 func (l *leftovers) noteFile(name string) {
-	if !filepath.IsAbs(name) || name == l.mine || strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/sys/") {
+	if !filepath.IsAbs(name) || name == l.exe || strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/sys/") {
 		return
 	}
 	if info, err := os.Lstat(name); err == nil && info.Mode()&fs.ModeDevice == 0 {
@@ -98,10 +98,10 @@ func (l *leftovers) noteFile(name string) {
 	}
 }
 
-// wantGone wants the names of a process that was killed to be free.
+// wantGone checks that the abstract sockets of a killed process are free.
 func (l *leftovers) wantGone(w *worker) {
 	l.t.Helper()
-	l.eventually(func() (left []string) {
+	l.untilNone(func() (left []string) {
 		taken := namesTaken(l.t)
 		for name, pid := range l.sockets {
 			if pid == w.cmd.Process.Pid && taken[name] {
@@ -112,10 +112,10 @@ func (l *leftovers) wantGone(w *worker) {
 	})
 }
 
-// wantAllGone wants nothing to be left of all processes.
+// wantAllGone checks that no resource of any process is left.
 func (l *leftovers) wantAllGone(more func() []string) {
 	l.t.Helper()
-	l.eventually(func() []string {
+	l.untilNone(func() []string {
 		left := more()
 		taken := namesTaken(l.t)
 		for name := range l.sockets {
@@ -139,7 +139,7 @@ func (l *leftovers) wantAllGone(more func() []string) {
 	})
 }
 
-func (l *leftovers) eventually(left func() []string) {
+func (l *leftovers) untilNone(left func() []string) {
 	l.t.Helper()
 	began := time.Now()
 	names := left()
@@ -148,22 +148,22 @@ func (l *leftovers) eventually(left func() []string) {
 		names = left()
 	}
 	if len(names) > 0 {
-		l.t.Errorf("after %v there is left: %s", goneMax, strings.Join(names, ", "))
+		l.t.Errorf("left over after %v: %s", goneMax, strings.Join(names, ", "))
 	}
 }
 
-// held counts the open files of each worker by kind, and its shared mappings.
-func (l *leftovers) held(team []*worker) []map[string]int {
+// openResources counts the open files of each worker by kind, and its shared mappings.
+func (l *leftovers) openResources(workers []*worker) []map[string]int {
 	l.t.Helper()
-	ok(l.t, all(team, order{Do: "memory"})) // They have started.
-	counts := make([]map[string]int, len(team))
-	for i, w := range team {
-		counts[i] = l.heldBy(w)
+	mustSucceed(l.t, runAll(workers, command{Do: "memory"})) // waits until they run
+	counts := make([]map[string]int, len(workers))
+	for i, w := range workers {
+		counts[i] = l.openResourcesOf(w)
 	}
 	return counts
 }
 
-func (l *leftovers) heldBy(w *worker) map[string]int {
+func (l *leftovers) openResourcesOf(w *worker) map[string]int {
 	l.t.Helper()
 	held := make(map[string]int)
 	for _, link := range descriptors(l.t, w.cmd.Process.Pid) {
@@ -179,13 +179,13 @@ func (l *leftovers) heldBy(w *worker) map[string]int {
 	return held
 }
 
-// wantHeld checks that workers that have closed their nodes hold only the resources from before they
-// joined, and those of the poller of the Go runtime.
-func (l *leftovers) wantHeld(team []*worker, before []map[string]int) {
+// wantReleased checks that workers that have closed their nodes have only the resources from before
+// they joined and those of the network poller of Go.
+func (l *leftovers) wantReleased(workers []*worker, before []map[string]int) {
 	l.t.Helper()
-	l.eventually(func() (left []string) {
-		for _, w := range team {
-			for kind, n := range l.heldBy(w) {
+	l.untilNone(func() (left []string) {
+		for _, w := range workers {
+			for kind, n := range l.openResourcesOf(w) {
 				had := before[w.rank][kind]
 				if had == 0 && (kind == "anon_inode:[eventpoll]" || kind == "anon_inode:[eventfd]") {
 					had = 1
@@ -208,7 +208,7 @@ func descriptors(t *testing.T, pid int) (links []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		// Some are closed by now.
+		// A descriptor may be closed by now.
 		if link, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil {
 			links = append(links, link)
 		}
@@ -227,8 +227,8 @@ func sharedMappings(t *testing.T, pid int) (names []string) {
 	return names
 }
 
-// abstractSockets are the names of the sockets that a process can see, by how
-// its descriptors of them are called.
+// abstractSockets returns the names of the abstract sockets in the namespace of a process, by the link
+// target of their descriptors.
 func abstractSockets(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	names := make(map[string]string)
@@ -240,7 +240,7 @@ func abstractSockets(t *testing.T, pid int) map[string]string {
 	return names
 }
 
-// namesTaken are the names in the abstract namespace that are in use.
+// namesTaken returns the names in use in the abstract namespace of this process.
 func namesTaken(t *testing.T) map[string]bool {
 	t.Helper()
 	taken := make(map[string]bool)

@@ -13,21 +13,20 @@ import (
 )
 
 const (
-	// lossesVariable is how long TestLossyTCP runs each of its variants. Without it
-	// they are short.
+	// lossesVariable is the duration of each variant of TestLossyTCP, by default lossesAlways.
 	lossesVariable = "LOSSES"
 	lossesAlways   = 8 * time.Second
 
-	// lossWaitMax is the longest wait for a retransmission that the transport
-	// aims at with 10 % of all packets lost.
+	// lossWaitMax is the longest wait for a retransmission at which the transport aims with a
+	// loss of 10 %.
 	lossWaitMax = 3 * time.Second
-	// lossCeiling is the duration of an operation at which the test fails: a busy
-	// machine is slow, but a stalled socket is slower.
+	// lossCeiling limits the duration of an operation. A busy machine does not reach it, a
+	// stalled socket does.
 	lossCeiling = 10 * time.Second
 )
 
-// drop makes a host lose some of the packets that it receives.
-func (h *host) drop(t *testing.T, percent int) {
+// loseReceived has a host drop a part of the packets that it receives.
+func (h *host) loseReceived(t *testing.T, percent int) {
 	t.Helper()
 	_, err := h.try(fmt.Sprintf(`
 		table inet nexar {
@@ -36,26 +35,26 @@ func (h *host) drop(t *testing.T, percent int) {
 				iifname "eth0" numgen random mod 100 < %d counter drop
 			}
 		}`, percent), "nft", "-f", "-")
-	require.Have(t, "nft", err == nil, fmt.Sprintf("packets cannot be made to get lost: %v", err))
+	require.Have(t, "nft", err == nil, fmt.Sprintf("nft cannot drop packets: %v", err))
 }
 
-// A stallWatch samples the TCP sockets of hosts and keeps the longest time that
-// one of them had unacknowledged bytes and got no acknowledgement of new ones.
-type stallWatch struct {
+// A stallMonitor samples the TCP sockets of hosts and keeps the longest stall: a time in which a
+// socket had unacknowledged bytes and got no acknowledgement of new ones.
+type stallMonitor struct {
 	stop chan struct{}
 	done sync.WaitGroup
 
 	mu      sync.Mutex
 	longest time.Duration
 	what    string
-	over    map[time.Duration]int // stalls that lasted at least so long
+	counts  map[time.Duration]int // stalls by their least duration
 }
 
-// stallSteps are the durations that a stallWatch counts.
+// stallSteps are the least durations by which a stallMonitor counts.
 var stallSteps = []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 5 * time.Second, 10 * time.Second}
 
-func watchStalls(hosts []*host) *stallWatch {
-	w := &stallWatch{stop: make(chan struct{}), over: make(map[time.Duration]int)}
+func monitorStalls(hosts []*host) *stallMonitor {
+	w := &stallMonitor{stop: make(chan struct{}), counts: make(map[time.Duration]int)}
 	for i, h := range hosts {
 		w.done.Go(func() { w.watch(i, h) })
 	}
@@ -63,20 +62,20 @@ func watchStalls(hosts []*host) *stallWatch {
 }
 
 // end stops the sampling.
-func (w *stallWatch) end() {
+func (w *stallMonitor) end() {
 	close(w.stop)
 	w.done.Wait()
 }
 
-// A stalled is a socket that has unacknowledged bytes.
-type stalled struct {
+// A stalledSocket is a socket with unacknowledged bytes.
+type stalledSocket struct {
 	acked       string
 	since, seen time.Time // first and last in this state
 	line        string
 }
 
-func (w *stallWatch) watch(number int, h *host) {
-	before := make(map[string]stalled)
+func (w *stallMonitor) watch(number int, h *host) {
+	before := make(map[string]stalledSocket)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -90,13 +89,13 @@ func (w *stallWatch) watch(number int, h *host) {
 			continue
 		}
 		now := time.Now()
-		after := make(map[string]stalled)
+		after := make(map[string]stalledSocket)
 		for line := range strings.Lines(out) {
 			fields := strings.Fields(line)
 			if len(fields) < 4 || !strings.Contains(line, " unacked:") || !strings.Contains(line, "timer:(on") {
 				continue
 			}
-			s := stalled{since: now, seen: now, line: line}
+			s := stalledSocket{since: now, seen: now, line: line}
 			for _, f := range fields {
 				if strings.HasPrefix(f, "bytes_acked:") {
 					s.acked = f
@@ -120,10 +119,10 @@ func (w *stallWatch) watch(number int, h *host) {
 	}
 }
 
-func (w *stallWatch) count(took time.Duration, what string) {
+func (w *stallMonitor) count(took time.Duration, what string) {
 	for _, step := range stallSteps {
 		if took >= step {
-			w.over[step]++
+			w.counts[step]++
 		}
 	}
 	if took > w.longest {
@@ -131,14 +130,14 @@ func (w *stallWatch) count(took time.Duration, what string) {
 	}
 }
 
-func (w *stallWatch) String() string {
+func (w *stallMonitor) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return fmt.Sprintf("longest %v; %s\n  %s", w.longest.Round(10*time.Millisecond), counts(w.over), strings.TrimSpace(w.what))
+	return fmt.Sprintf("longest %v; %s\n  %s", w.longest.Round(10*time.Millisecond), formatCounts(w.counts), strings.TrimSpace(w.what))
 }
 
-// distribution counts the operations that took at least so long.
-func distribution(times []time.Duration) string {
+// countAtLeast counts durations by stallSteps.
+func countAtLeast(times []time.Duration) string {
 	over := make(map[time.Duration]int)
 	for _, d := range times {
 		for _, step := range stallSteps {
@@ -147,11 +146,11 @@ func distribution(times []time.Duration) string {
 			}
 		}
 	}
-	return counts(over)
+	return formatCounts(over)
 }
 
-// counts lists how many things took at least how long.
-func counts(over map[time.Duration]int) string {
+// formatCounts formats counts by stallSteps.
+func formatCounts(over map[time.Duration]int) string {
 	var b strings.Builder
 	for _, step := range stallSteps {
 		fmt.Fprintf(&b, "≥%v: %d  ", step, over[step])
@@ -159,8 +158,8 @@ func counts(over map[time.Duration]int) string {
 	return strings.TrimSpace(b.String())
 }
 
-// Three hosts that each lose 10 % of the packets they receive carry all collectives
-// over TCP alone: no operation stalls, and no rank counts as failed.
+// Three hosts that each lose 10 % of the packets they receive make all collectives over TCP alone: no
+// operation stalls, and no rank fails.
 func TestLossyTCP(t *testing.T) {
 	took := lossesAlways
 	if long := os.Getenv(lossesVariable); long != "" {
@@ -176,14 +175,14 @@ func TestLossyTCP(t *testing.T) {
 				return []string{"NEXAR_TRANSPORTS=tcp", fmt.Sprint("NEXAR_PLAIN_BULK=", plainBit(plain))}
 			})
 			for _, h := range c.hosts {
-				h.drop(t, 10)
+				h.loseReceived(t, 10)
 			}
 			c.join()
-			stalls := watchStalls(c.hosts)
-			times := make([][]time.Duration, len(c.team))
+			stalls := monitorStalls(c.hosts)
+			times := make([][]time.Duration, len(c.ranks))
 			for left := took; left > 0; left -= time.Minute {
-				reports := all(c.team, order{Do: "endure", Time: min(left, time.Minute)})
-				ok(t, reports)
+				reports := runAll(c.ranks, command{Do: "stress", Duration: min(left, time.Minute)})
+				mustSucceed(t, reports)
 				for rank, r := range reports {
 					times[rank] = append(times[rank], r.Times...)
 					if r.Text != "" {
@@ -194,17 +193,17 @@ func TestLossyTCP(t *testing.T) {
 			stalls.end()
 			for rank, list := range times {
 				longest := slices.Max(list)
-				t.Logf("rank %d: %d operations, longest %v, %s", rank, len(list), longest.Round(time.Millisecond), distribution(list))
+				t.Logf("rank %d: %d operations, longest %v, %s", rank, len(list), longest.Round(time.Millisecond), countAtLeast(list))
 				if longest > lossCeiling {
 					t.Errorf("rank %d: an operation took %v, want at most %v", rank, longest, lossCeiling)
 				}
 			}
-			t.Logf("stalls of sockets, of which none should last %v: %v", lossWaitMax, stalls)
+			t.Logf("stalls of sockets, expected below %v: %v", lossWaitMax, stalls)
 		})
 	}
 }
 
-// plainBit is the value of NEXAR_PLAIN_BULK.
+// plainBit returns the value of NEXAR_PLAIN_BULK.
 func plainBit(plain bool) int {
 	if plain {
 		return 1
@@ -212,9 +211,9 @@ func plainBit(plain bool) int {
 	return 0
 }
 
-// While the data of a rank does not get through, the ranks seem to wait for each
-// other. The status of the cluster names the link that holds the bytes, and no circle. QUIC
-// carries the session with the seed.
+// While the network drops the data of a rank, the ranks wait for each other. The status of the
+// cluster names the link with the unsent bytes and reports no circle. The session with the seed
+// uses QUIC.
 func TestStatusNamesLink(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, ipv4, func(*network, int) []string { return []string{"NEXAR_TRANSPORTS=tcp,quic"} })
@@ -222,7 +221,7 @@ func TestStatusNamesLink(t *testing.T) {
 	rules := func(rules string) {
 		t.Helper()
 		_, err := c.hosts[0].try(rules, "nft", "-f", "-")
-		require.Have(t, "nft", err == nil, fmt.Sprintf("packets cannot be made to get lost: %v", err))
+		require.Have(t, "nft", err == nil, fmt.Sprintf("nft cannot drop packets: %v", err))
 	}
 	rules(`table inet nexar {
 		chain in {
@@ -230,27 +229,26 @@ func TestStatusNamesLink(t *testing.T) {
 			ip saddr ` + c.hosts[1].v4.String() + ` meta l4proto tcp drop
 		}
 	}`)
-	running := make([]<-chan report, len(c.team))
-	for rank, w := range c.team {
-		running[rank] = w.start(order{Do: "loop", What: "all_reduce", N: 50_000, Sets: 3})
+	running := make([]<-chan result, len(c.ranks))
+	for rank, w := range c.ranks {
+		running[rank] = w.start(command{Do: "loop", Op: "all_reduce", N: 50_000, Rounds: 3})
 	}
 	want := "data of rank 1 for rank 0, "
 	var text string
 	for limit := time.Now().Add(10 * time.Second); !strings.Contains(text, want) && time.Now().Before(limit); {
 		time.Sleep(500 * time.Millisecond)
-		r := c.team[2].do(order{Do: "status"})
-		ok(t, []report{r})
+		r := c.ranks[2].do(command{Do: "status"})
+		mustSucceed(t, []result{r})
 		text = r.Text
 	}
 	if !strings.Contains(text, want) || strings.Contains(text, "in a circle") {
 		t.Errorf("want %q and no circle, got\n%s", want, text)
 	}
 	rules("delete table inet nexar")
-	ok(t, await(c.team, running))
+	mustSucceed(t, awaitAll(c.ranks, running))
 }
 
-// A rank that is killed counts as failed as soon as without loss: the others do not
-// need its packets to know.
+// Loss does not delay the notice of a killed rank.
 func TestKillUnderLoss(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"tcp", "quic"} {
@@ -258,26 +256,26 @@ func TestKillUnderLoss(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, 3, ipv4, func(*network, int) []string { return []string{"NEXAR_TRANSPORTS=" + way} })
 			for _, h := range c.hosts {
-				h.drop(t, 10)
+				h.loseReceived(t, 10)
 			}
 			c.join()
-			ids := all(c.team, order{Do: "id"})
-			running := make([]<-chan report, len(c.team))
-			for rank, w := range c.team {
-				running[rank] = w.start(order{Do: "loop", What: "all_reduce", N: 10_000})
+			ids := runAll(c.ranks, command{Do: "id"})
+			running := make([]<-chan result, len(c.ranks))
+			for rank, w := range c.ranks {
+				running[rank] = w.start(command{Do: "loop", Op: "all_reduce", N: 10_000})
 			}
 			time.Sleep(300 * time.Millisecond)
 			const victim = 1
-			killed := c.team[victim].kill(os.Kill)
-			for rank, r := range await(c.team, running) {
+			killed := c.ranks[victim].kill(os.Kill)
+			for rank, r := range awaitAll(c.ranks, running) {
 				if rank == victim {
 					continue
 				}
 				checkLost(t, rank, r.Failure, victim, ids[victim].Text)
 				took := r.At.Sub(killed)
-				t.Logf("rank %d knew after %v", rank, took)
+				t.Logf("rank %d had its error after %v", rank, took)
 				if took > slowMax {
-					t.Errorf("rank %d knew after %v, want at most %v", rank, took, slowMax)
+					t.Errorf("rank %d had its error after %v, want at most %v", rank, took, slowMax)
 				}
 			}
 		})

@@ -13,19 +13,19 @@ const workerEnv = "NEXAR_CLUSTERTEST_WORKER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(workerEnv) != "" {
-		os.Exit(work(os.Stdin, os.Stdout))
+		os.Exit(runWorker(os.Stdin, os.Stdout))
 	}
 	if order := os.Getenv(blameEnv); order != "" {
 		os.Exit(blameRank(order))
 	}
 	flag.Parse()
-	moreParallel("6")
+	raiseParallel("6")
 	goleak.VerifyTestMain(m)
 }
 
-// moreParallel lets n tests run at the same time, unless the command line says
-// how many may: most of them wait for time to pass, which takes no processor.
-func moreParallel(n string) {
+// raiseParallel sets -test.parallel to n unless the command line sets it. Most tests here
+// sleep, so more of them can run at a time than there are processors.
+func raiseParallel(n string) {
 	const name = "test.parallel"
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })

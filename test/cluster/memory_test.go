@@ -14,25 +14,26 @@ import (
 
 const mib = 1 << 20
 
-// A memory is the memory use of a process, in bytes, and other resources. Values that the system does not
-// report are 0.
+// A memory has the memory use of a process in bytes, and counts of other resources. Values that the
+// system does not report are 0.
 type memory struct {
-	Heap int // in use now, after collections
-	Sys  int // ever had from the system, by the Go runtime
-	Peak int // most that was ever resident
+	Heap int // in use after garbage collection
+	Sys  int // taken from the system by the Go runtime
+	Peak int // largest resident memory so far
 
 	Resident          int
 	Goroutines        int
-	Files             int // open, sockets among them
+	Files             int // open files, including sockets
 	Sockets, Mappings int // mappings of shared memory
 }
 
-func measure(_ context.Context, _ *desk, _ order, r *report) error {
+func reportMemory(_ context.Context, _ *workerState, _ command, r *result) error {
 	r.Memory = memoryNow()
 	return nil
 }
 
-// memoryNow collects garbage twice, since contents of a sync.Pool survive one collection.
+// memoryNow returns the memory use of this process. It collects garbage twice, since the contents of a
+// sync.Pool survive one collection.
 func memoryNow() memory {
 	runtime.GC()
 	runtime.GC()
@@ -58,8 +59,8 @@ func memoryNow() memory {
 	return m
 }
 
-// tidy returns unused memory to the system.
-func tidy(context.Context, *desk, order, *report) error {
+// freeMemory returns unused memory to the system.
+func freeMemory(context.Context, *workerState, command, *result) error {
 	debug.FreeOSMemory()
 	return nil
 }
@@ -79,11 +80,11 @@ func statusOf(pid int, field string) (bytes int) {
 	return 0
 }
 
-// floats makes all-reduces of one vector, which is all that it has.
-func floats(ctx context.Context, d *desk, o order, r *report) error {
-	c := d.comm()
+// reduceFloats makes all-reduces of one vector and allocates nothing else.
+func reduceFloats(ctx context.Context, s *workerState, o command, r *result) error {
+	c := s.comm()
 	x := make([]float32, o.N)
-	for ; r.Rounds < o.Sets; r.Rounds++ {
+	for ; r.Rounds < o.Rounds; r.Rounds++ {
 		for i := range x {
 			x[i] = float32(c.Rank() + i%1000 + r.Rounds)
 		}

@@ -7,8 +7,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// An operation is something that all ranks do together, on vectors of n
-// elements. It checks the result.
+// An operation is executed by all ranks together on vectors of n elements. It checks the result.
 type operation func(ctx context.Context, c *nexar.Comm, n, round int) error
 
 func operations() map[string]operation {
@@ -27,7 +26,7 @@ func operations() map[string]operation {
 	}
 }
 
-// value is element i of the vector of a rank. No two places have the same.
+// value returns element i of the vector of a rank. All elements of a round differ.
 func value(rank, i, round int) int64 { return int64(rank+1)*1_000_003 + int64(i)*17 + int64(round) }
 
 func vector(rank, n, round int) []int64 {
@@ -38,13 +37,13 @@ func vector(rank, n, round int) []int64 {
 	return x
 }
 
-// sum is element i of the sum of the vectors of the ranks below n.
+// sum returns element i of the sum of the vectors of the ranks below n.
 func sum(n, i, round int) int64 {
 	return int64(n*(n+1)/2)*1_000_003 + int64(n)*(int64(i)*17+int64(round))
 }
 
-// same compares a result, element by element.
-func same(what string, got []int64, want func(i int) int64) error {
+// equal compares a result with want, element by element.
+func equal(what string, got []int64, want func(i int) int64) error {
 	for i, x := range got {
 		if x != want(i) {
 			return fmt.Errorf("%s: element %d of %d is %d, want %d", what, i, len(got), x, want(i))
@@ -58,10 +57,10 @@ func allReduce(ctx context.Context, c *nexar.Comm, n, round int) error {
 	if err := nexar.AllReduce(ctx, c, x, nexar.Sum); err != nil {
 		return err
 	}
-	return same("all_reduce", x, func(i int) int64 { return sum(c.Size(), i, round) })
+	return equal("all_reduce", x, func(i int) int64 { return sum(c.Size(), i, round) })
 }
 
-// ring sends a vector to the next rank and receives that of the one before.
+// ring sends a vector to the next rank and receives the vector of the previous rank.
 func ring(ctx context.Context, c *nexar.Comm, n, round int) error {
 	next, prev := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
 	sent := make(chan error, 1)
@@ -74,7 +73,7 @@ func ring(ctx context.Context, c *nexar.Comm, n, round int) error {
 	if err != nil {
 		return err
 	}
-	return same("ring", x, func(i int) int64 { return value(prev, i, round) })
+	return equal("ring", x, func(i int) int64 { return value(prev, i, round) })
 }
 
 // checkWorld calls every collective, with vectors shorter and longer than payloads without a grant, and
@@ -104,7 +103,7 @@ func broadcast(ctx context.Context, c *nexar.Comm, n, round int) error {
 		if err := nexar.Broadcast(ctx, c, x, root); err != nil {
 			return err
 		}
-		if err := same("broadcast", x, func(i int) int64 { return value(root, i, round) }); err != nil {
+		if err := equal("broadcast", x, func(i int) int64 { return value(root, i, round) }); err != nil {
 			return err
 		}
 	}
@@ -117,7 +116,7 @@ func reduce(ctx context.Context, c *nexar.Comm, n, round int) error {
 	if err := nexar.Reduce(ctx, c, x, nexar.Sum, root); err != nil {
 		return err
 	}
-	return same("reduce", x, func(i int) int64 {
+	return equal("reduce", x, func(i int) int64 {
 		if c.Rank() == root {
 			return sum(c.Size(), i, round)
 		}
@@ -129,13 +128,13 @@ func allReduceFunc(ctx context.Context, c *nexar.Comm, n, round int) error {
 	x := vector(c.Rank(), n, round)
 	err := nexar.AllReduceFunc(ctx, c, x, func(dst, src []int64) {
 		for i := range dst {
-			dst[i] = src[i] // the last rank's, as the order is that of the ranks
+			dst[i] = src[i] // the result is the vector of the last rank, as the order is that of the ranks
 		}
 	})
 	if err != nil {
 		return err
 	}
-	return same("all_reduce_func", x, func(i int) int64 { return value(c.Size()-1, i, round) })
+	return equal("all_reduce_func", x, func(i int) int64 { return value(c.Size()-1, i, round) })
 }
 
 func gather(ctx context.Context, c *nexar.Comm, n, round int) error {
@@ -147,7 +146,7 @@ func gather(ctx context.Context, c *nexar.Comm, n, round int) error {
 	if err := nexar.Gather(ctx, c, dst, vector(c.Rank(), n, round), root); err != nil {
 		return err
 	}
-	return same("gather", dst, func(i int) int64 { return value(i/n, i%n, round) })
+	return equal("gather", dst, func(i int) int64 { return value(i/n, i%n, round) })
 }
 
 func allGather(ctx context.Context, c *nexar.Comm, n, round int) error {
@@ -155,7 +154,7 @@ func allGather(ctx context.Context, c *nexar.Comm, n, round int) error {
 	if err := nexar.AllGather(ctx, c, dst, vector(c.Rank(), n, round)); err != nil {
 		return err
 	}
-	return same("all_gather", dst, func(i int) int64 { return value(i/n, i%n, round) })
+	return equal("all_gather", dst, func(i int) int64 { return value(i/n, i%n, round) })
 }
 
 func scatter(ctx context.Context, c *nexar.Comm, n, round int) error {
@@ -168,7 +167,7 @@ func scatter(ctx context.Context, c *nexar.Comm, n, round int) error {
 	if err := nexar.Scatter(ctx, c, dst, src, root); err != nil {
 		return err
 	}
-	return same("scatter", dst, func(i int) int64 { return value(root, c.Rank()*n+i, round) })
+	return equal("scatter", dst, func(i int) int64 { return value(root, c.Rank()*n+i, round) })
 }
 
 func reduceScatter(ctx context.Context, c *nexar.Comm, n, round int) error {
@@ -176,7 +175,7 @@ func reduceScatter(ctx context.Context, c *nexar.Comm, n, round int) error {
 	if err := nexar.ReduceScatter(ctx, c, dst, vector(c.Rank(), c.Size()*n, round), nexar.Sum); err != nil {
 		return err
 	}
-	return same("reduce_scatter", dst, func(i int) int64 { return sum(c.Size(), c.Rank()*n+i, round) })
+	return equal("reduce_scatter", dst, func(i int) int64 { return sum(c.Size(), c.Rank()*n+i, round) })
 }
 
 func allToAll(ctx context.Context, c *nexar.Comm, n, round int) error {
@@ -184,7 +183,7 @@ func allToAll(ctx context.Context, c *nexar.Comm, n, round int) error {
 	if err := nexar.AllToAll(ctx, c, dst, vector(c.Rank(), c.Size()*n, round)); err != nil {
 		return err
 	}
-	return same("all_to_all", dst, func(i int) int64 { return value(i/n, c.Rank()*n+i%n, round) })
+	return equal("all_to_all", dst, func(i int) int64 { return value(i/n, c.Rank()*n+i%n, round) })
 }
 
 func scan(ctx context.Context, c *nexar.Comm, n, round int) error {
@@ -192,7 +191,7 @@ func scan(ctx context.Context, c *nexar.Comm, n, round int) error {
 	if err := nexar.Scan(ctx, c, x, nexar.Sum); err != nil {
 		return err
 	}
-	return same("scan", x, func(i int) int64 { return sum(c.Rank()+1, i, round) })
+	return equal("scan", x, func(i int) int64 { return sum(c.Rank()+1, i, round) })
 }
 
 func exclusiveScan(ctx context.Context, c *nexar.Comm, n, round int) error {
@@ -200,7 +199,7 @@ func exclusiveScan(ctx context.Context, c *nexar.Comm, n, round int) error {
 	if err := nexar.ExclusiveScan(ctx, c, x, nexar.Sum); err != nil {
 		return err
 	}
-	return same("exclusive_scan", x, func(i int) int64 {
+	return equal("exclusive_scan", x, func(i int) int64 {
 		if c.Rank() == 0 {
 			return value(0, i, round)
 		}
@@ -208,8 +207,8 @@ func exclusiveScan(ctx context.Context, c *nexar.Comm, n, round int) error {
 	})
 }
 
-// pingPong sends a vector from the first to the second of every pair of ranks,
-// and back. All go through the pairs in the same order.
+// pingPong sends a vector from the first to the second rank of every pair and back. All ranks visit the
+// pairs in the same order.
 func pingPong(ctx context.Context, c *nexar.Comm, n, round int) error {
 	for a := range c.Size() {
 		for b := a + 1; b < c.Size(); b++ {
@@ -233,7 +232,7 @@ func pingPong(ctx context.Context, c *nexar.Comm, n, round int) error {
 			default:
 				continue
 			}
-			if err := same(fmt.Sprintf("rank %d and %d", a, b), x, func(i int) int64 { return value(a, i, round) }); err != nil {
+			if err := equal(fmt.Sprintf("rank %d and %d", a, b), x, func(i int) int64 { return value(a, i, round) }); err != nil {
 				return err
 			}
 		}

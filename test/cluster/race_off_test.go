@@ -2,5 +2,5 @@
 
 package cluster
 
-// race says that the race detector does not look on.
+// race reports whether the race detector is on.
 const race = false

@@ -2,6 +2,5 @@
 
 package cluster
 
-// race says that the race detector looks on, which makes everything several
-// times as slow, and as large.
+// race reports whether the race detector is on, which multiplies time and memory.
 const race = true

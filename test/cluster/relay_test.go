@@ -8,17 +8,17 @@ import (
 	"testing"
 )
 
-// A relay forwards the packets between nodes and a seed and keeps copies, as an eavesdropper on the path
-// could.
+// A relay forwards the packets between nodes and a seed and keeps copies, as an eavesdropper on the
+// path could.
 type relay struct {
 	t    *testing.T
 	in   *net.UDPConn
 	seed netip.AddrPort
 	all  sync.WaitGroup
 
-	mu    sync.Mutex
-	outs  map[netip.AddrPort]*net.UDPConn // to the seed, by client
-	taken bytes.Buffer
+	mu       sync.Mutex
+	outs     map[netip.AddrPort]*net.UDPConn // to the seed, by client
+	captured bytes.Buffer
 }
 
 func newRelay(t *testing.T, seed string) *relay {
@@ -42,7 +42,7 @@ func (r *relay) run() {
 			return
 		}
 		if out := r.out(from); out != nil {
-			r.copy(b[:n])
+			r.capture(b[:n])
 			out.Write(b[:n])
 		}
 	}
@@ -67,24 +67,24 @@ func (r *relay) out(client netip.AddrPort) *net.UDPConn {
 			if err != nil {
 				return
 			}
-			r.copy(b[:n])
+			r.capture(b[:n])
 			r.in.WriteToUDPAddrPort(b[:n], client)
 		}
 	})
 	return out
 }
 
-func (r *relay) copy(p []byte) {
+func (r *relay) capture(p []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.taken.Write(p)
+	r.captured.Write(p)
 }
 
-// seen is all that has passed.
+// seen returns all packets so far.
 func (r *relay) seen() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return bytes.Clone(r.taken.Bytes())
+	return bytes.Clone(r.captured.Bytes())
 }
 
 func (r *relay) close() {

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// reportVariable names the file for the report of a test that measures.
+// reportVariable is the variable with the file for the report of a measurement.
 const reportVariable = "REPORT"
 
-// writeReport writes a report to the file that the variable REPORT names.
+// writeReport writes a report to the file that REPORT names, if it is set.
 func writeReport(t *testing.T, text string) {
 	t.Helper()
 	path := os.Getenv(reportVariable)

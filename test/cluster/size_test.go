@@ -10,10 +10,10 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// connMax is how much memory an idle connection may take, both of its ends together.
+// connMax limits the memory of both ends of an idle connection together.
 const connMax = 256 << 10
 
-// manyRanks is the size of a large world in one process.
+// manyRanks returns the size of a large world in one process.
 func manyRanks() int {
 	if race {
 		return 16
@@ -21,24 +21,23 @@ func manyRanks() int {
 	return 64
 }
 
-// patient is for many ranks, one of them late on a busy machine, with connections as
-// between hosts. FormTimeout bounds the time to form: on two idle processors 64 ranks take
-// 1.7 seconds.
-func patient(cfg *nexar.Config) {
+// patientConfig sets long timeouts for many ranks on a busy machine, and QUIC connections as between
+// hosts. On two idle processors 64 ranks form in 1.7 seconds.
+func patientConfig(cfg *nexar.Config) {
 	cfg.FormTimeout, cfg.CollectiveTimeout, cfg.BarrierTimeout = 5*slowMax, 10*slowMax, 10*slowMax
 	cfg.Transports = []string{"quic"}
 }
 
-// A large world forms, works, and leaves nothing behind when it is closed.
+// A large world forms, works, and leaks nothing when it is closed.
 func TestManyRanks(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	before := memoryNow().Heap
 	t.Run("world", func(t *testing.T) {
 		ranks := manyRanks()
 		began := time.Now()
-		nodes := form(t, ranks, patient)
+		nodes := form(t, ranks, patientConfig)
 		formed := time.Since(began)
-		fine(t, every(nodes, func(c *nexar.Comm) error { return c.Barrier(t.Context()) }))
+		mustBeNil(t, onEachNode(nodes, func(c *nexar.Comm) error { return c.Barrier(t.Context()) }))
 		conns := ranks * (ranks - 1) / 2
 		perConn := (memoryNow().Heap - before) / conns
 		t.Logf("%d ranks formed in %v; each of %d connections takes %d KiB", ranks, formed, conns, perConn>>10)
@@ -46,7 +45,7 @@ func TestManyRanks(t *testing.T) {
 			t.Errorf("a connection takes %d KiB, want at most %d", perConn>>10, connMax>>10)
 		}
 		for _, n := range []int{1, 10_000} {
-			fine(t, every(nodes, func(c *nexar.Comm) error { return allReduce(t.Context(), c, n, n) }))
+			mustBeNil(t, onEachNode(nodes, func(c *nexar.Comm) error { return allReduce(t.Context(), c, n, n) }))
 		}
 		began = time.Now()
 		closeAll(t, nodes)
@@ -61,7 +60,7 @@ func BenchmarkForm(b *testing.B) {
 			conns := max(1, ranks*(ranks-1)/2)
 			for b.Loop() {
 				before := memoryNow().Heap
-				nodes := form(b, ranks, patient)
+				nodes := form(b, ranks, patientConfig)
 				b.StopTimer()
 				b.ReportMetric(float64(memoryNow().Heap-before)/float64(conns), "B/conn")
 				closeAll(b, nodes)

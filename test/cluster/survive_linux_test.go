@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// When a host is cut off, the others go on without it, and it does not go on by
-// itself: it cannot reach the seed.
+// When a host is cut off, the others go on without it. It does not go on alone, since it cannot reach the
+// seed.
 func TestSurviveCutOff(t *testing.T) {
 	t.Parallel()
 	const (
@@ -21,24 +21,24 @@ func TestSurviveCutOff(t *testing.T) {
 			fmt.Sprint("NEXAR_RECOVERY_TIMEOUT_SECS=", recovery.Seconds())}
 	})
 	c.join()
-	running := make([]<-chan report, len(c.team))
-	for rank, w := range c.team {
-		running[rank] = w.start(order{Do: "survive", What: "all_reduce", N: 10_000, Peer: len(c.team) - 1, Sets: 20})
+	running := make([]<-chan result, len(c.ranks))
+	for rank, w := range c.ranks {
+		running[rank] = w.start(command{Do: "survive", Op: "all_reduce", N: 10_000, Peer: len(c.ranks) - 1, Rounds: 20})
 	}
 	time.Sleep(300 * time.Millisecond)
 	cut := time.Now()
 	c.hosts[lost].run("ip", "link", "set", "eth0", "down")
 	at := 0
-	for rank, r := range await(c.team, running) {
+	for rank, r := range awaitAll(c.ranks, running) {
 		if rank == lost {
-			if r.Failure == nil || !strings.Contains(r.Failure.Text, "no agreement on who is in the world") {
-				t.Errorf("the host that was cut off: %v, want that there is no agreement", r.Failure)
+			if r.Failure == nil || !strings.Contains(r.Failure.Text, "no agreement on the members of the world") {
+				t.Errorf("the host that was cut off: %v, want an error about the missing agreement", r.Failure)
 			}
 			if took := r.At.Sub(cut); took > timeout+recovery+slowMax {
-				t.Errorf("the host that was cut off was told after %v, want at most %v after the heartbeat timeout of %v", took, recovery+slowMax, timeout)
+				t.Errorf("the host that was cut off had its error after %v, want at most %v after the heartbeat timeout of %v", took, recovery+slowMax, timeout)
 			}
 			if len(r.Epochs) != 1 {
-				t.Errorf("the host that was cut off has gone on by itself: %+v", r.Epochs)
+				t.Errorf("the host that was cut off has a further epoch: %+v", r.Epochs)
 			}
 			continue
 		}
@@ -46,7 +46,7 @@ func TestSurviveCutOff(t *testing.T) {
 			t.Errorf("rank %d: %v, epochs %+v", rank, r.Failure, r.Epochs)
 			continue
 		}
-		checkEpochs(t, r.Epochs, at, len(c.team)-1, len(c.team))
+		checkEpochs(t, r.Epochs, at, len(c.ranks)-1, len(c.ranks))
 		at++
 		took := r.Epochs[1].At.Sub(cut)
 		t.Logf("rank %d had the next communicator after %v", rank, took)

@@ -15,28 +15,27 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// An epoch is a communicator that a worker has had.
+// An epoch is the record of one communicator of a worker.
 type epoch struct {
-	At     time.Time // when it had it
-	Number uint64
-	Rank   int
-	Size   int
-	Rounds int       // that have ended well
-	First  time.Time // when the first of these had
-	Rested time.Time // when a checkpoint ended it
+	At           time.Time // when the worker received it
+	Number       uint64
+	Rank         int
+	Size         int
+	Rounds       int       // completed
+	First        time.Time // end of the first round
+	Checkpointed time.Time // when a checkpoint ended the epoch
 }
 
-// survive does the same again and again, on the communicator of each epoch, until
-// the world has as many ranks as the order says and all have done it so many
-// times there.
-func survive(ctx context.Context, d *desk, o order, r *report) error {
-	op := operations()[o.What]
-	for comm, err := range d.node.Epochs(ctx) {
+// survive repeats an operation on the communicator of each epoch, until the world has at most
+// [command].Peer ranks and [command].Rounds rounds there have succeeded.
+func survive(ctx context.Context, s *workerState, o command, r *result) error {
+	op := operations()[o.Op]
+	for comm, err := range s.node.Epochs(ctx) {
 		if err != nil {
 			return err
 		}
 		e := epoch{At: time.Now(), Number: comm.Epoch(), Rank: comm.Rank(), Size: comm.Size()}
-		for err == nil && (comm.Size() > o.Peer || e.Rounds < o.Sets) {
+		for err == nil && (comm.Size() > o.Peer || e.Rounds < o.Rounds) {
 			if err = op(ctx, comm, o.N, e.Rounds); err == nil {
 				e.Rounds++
 			}
@@ -49,12 +48,12 @@ func survive(ctx context.Context, d *desk, o order, r *report) error {
 			return err
 		}
 	}
-	return fmt.Errorf("the epochs are over")
+	return fmt.Errorf("Epochs has ended")
 }
 
-// outlast waits for a message that nobody sends, and goes on with the next epoch.
-func outlast(ctx context.Context, d *desk, o order, r *report) error {
-	for comm, err := range d.node.Epochs(ctx) {
+// waitForFailure waits for a message that is never sent, and after its failure for the next epoch.
+func waitForFailure(ctx context.Context, s *workerState, o command, r *result) error {
+	for comm, err := range s.node.Epochs(ctx) {
 		if err != nil {
 			return err
 		}
@@ -66,24 +65,24 @@ func outlast(ctx context.Context, d *desk, o order, r *report) error {
 		_, err = nexar.Recv(ctx, comm, make([]byte, 8), o.Peer, 1)
 		f := failureOf(err)
 		f.Took = time.Since(began)
-		r.Later = append(r.Later, f)
+		r.CallsAfter = append(r.CallsAfter, f)
 		if ctx.Err() != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("the epochs are over")
+	return fmt.Errorf("Epochs has ended")
 }
 
-// A survival is a world in which ranks are killed, one after the other or several at once.
-type survival struct {
-	way   string // the transport; all of them if it is empty
-	what  string
-	n     int
-	kills []int // ranks that are killed at once
+// A survivalTrial kills ranks of a world, one after the other or several at once.
+type survivalTrial struct {
+	transports string // "" for all
+	op         string
+	n          int
+	kills      []int // numbers of ranks that are killed at once
 }
 
-func survivals() []survival {
-	return []survival{
+func survivalTrials() []survivalTrial {
+	return []survivalTrial{
 		{"shm", "all_reduce", 1, []int{1, 1, 1}},
 		{"tcp", "all_reduce", 100_000, []int{2, 1}},
 		{"quic", "barrier", 0, []int{1, 2}},
@@ -92,10 +91,10 @@ func survivals() []survival {
 	}
 }
 
-// TestSurvive: ranks are killed, and the others go on each time, with the right
-// results, in the order of their ranks.
+// TestSurvive kills ranks. The others go on each time, with the right results and in the order of their
+// ranks.
 func TestSurvive(t *testing.T) {
-	count, long := len(survivals()), os.Getenv(survivalsVariable)
+	count, long := len(survivalTrials()), os.Getenv(survivalsVariable)
 	if long != "" {
 		var err error
 		if count, err = strconv.Atoi(long); err != nil || count < 1 {
@@ -105,8 +104,8 @@ func TestSurvive(t *testing.T) {
 	var took []time.Duration
 	failed, killed := 0, 0
 	for i := range count {
-		s := survivals()[i%len(survivals())]
-		fine := t.Run(fmt.Sprintf("%d/%s/%s", i+1, s.way, s.what), func(t *testing.T) { took = append(took, s.run(t)...) })
+		s := survivalTrials()[i%len(survivalTrials())]
+		fine := t.Run(fmt.Sprintf("%d/%s/%s", i+1, s.transports, s.op), func(t *testing.T) { took = append(took, s.run(t)...) })
 		for _, k := range s.kills {
 			killed += k
 		}
@@ -121,30 +120,28 @@ func TestSurvive(t *testing.T) {
 	}
 }
 
-// survivalsVariable is how many worlds TestSurvive takes; without it there is one
-// of each kind.
+// survivalsVariable is the number of worlds of TestSurvive, by default one of each kind.
 const survivalsVariable = "SURVIVALS"
 
-// run returns how long after each kill there was the next communicator on the last
-// survivor.
-func (s survival) run(t *testing.T) (took []time.Duration) {
+// run returns the time from each kill until the last survivor has the next communicator.
+func (s survivalTrial) run(t *testing.T) (took []time.Duration) {
 	const ranks = 6
 	left := watchLeftovers(t)
-	c := newCrew(t)
+	c := newWorkerSet(t)
 	vars := left.vars()
-	if s.way != "" {
-		vars = append(vars, "NEXAR_TRANSPORTS="+s.way)
+	if s.transports != "" {
+		vars = append(vars, "NEXAR_TRANSPORTS="+s.transports)
 	}
-	team := c.team(ranks, vars...)
+	workers := c.startWorld(ranks, vars...)
 	goal := ranks
 	for _, k := range s.kills {
 		goal -= k
 	}
-	running := make([]<-chan report, ranks)
-	for rank, w := range team {
-		running[rank] = w.start(order{Do: "survive", What: s.what, N: s.n, Peer: goal, Sets: 20})
+	running := make([]<-chan result, ranks)
+	for rank, w := range workers {
+		running[rank] = w.start(command{Do: "survive", Op: s.op, N: s.n, Peer: goal, Rounds: 20})
 	}
-	alive := slices.Clone(team)
+	alive := slices.Clone(workers)
 	var killed []time.Time
 	for _, k := range s.kills {
 		time.Sleep(300*time.Millisecond + rand.N(200*time.Millisecond))
@@ -171,7 +168,7 @@ func (s survival) run(t *testing.T) (took []time.Duration) {
 	return took
 }
 
-// survivalsReport says how long recoveries have taken.
+// survivalsReport returns the report of "make survivals".
 func survivalsReport(took []time.Duration, worlds, failed, killed int) string {
 	slices.Sort(took)
 	at := func(p float64) time.Duration {
@@ -181,15 +178,16 @@ func survivalsReport(took []time.Duration, worlds, failed, killed int) string {
 world, in the middle of verified collectives; printed by "make survivals".
 %s
 
-The time is from the last kill until the last survivor has the communicator of those that are left. A
-world has failed if a survivor has another result than it should, hangs, has another rank than its place
-among those that are left, or leaves anything behind.
+The time is from the last kill until the last survivor has the communicator of the survivors. A world
+has failed if a survivor has a wrong result, hangs, has another rank than its position among the
+survivors, or leaves a resource behind.
 
 %d worlds, %d failed, %d ranks killed, %d recoveries   p50 %v   p99 %v   most %v
 `, machine(), worlds, failed, killed, len(took), at(0.5), at(0.99), at(1))
 }
 
-// checkEpochs checks those of a survivor, which is of some rank in the end.
+// checkEpochs checks that the sizes of the epochs of a survivor decrease, and the rank and size of the
+// last one.
 func checkEpochs(t *testing.T, epochs []epoch, rank, size, before int) {
 	t.Helper()
 	last := epoch{Size: before + 1}
@@ -200,11 +198,11 @@ func checkEpochs(t *testing.T, epochs []epoch, rank, size, before int) {
 		last = e
 	}
 	if last.Rank != rank || last.Size != size || last.Rounds < 20 {
-		t.Errorf("in the end it is rank %d of %d with %d rounds, want rank %d of %d with 20", last.Rank, last.Size, last.Rounds, rank, size)
+		t.Errorf("last epoch: rank %d of %d with %d rounds, want rank %d of %d with 20", last.Rank, last.Size, last.Rounds, rank, size)
 	}
 }
 
-// recoveries is how long after each kill there was the next communicator.
+// recoveries returns the time from each kill to the next communicator.
 func recoveries(epochs []epoch, killed []time.Time) (took []time.Duration) {
 	for _, at := range killed {
 		for _, e := range epochs {
@@ -217,16 +215,16 @@ func recoveries(epochs []epoch, killed []time.Time) (took []time.Duration) {
 	return took
 }
 
-// A rank that does not come round after a failure, because it is busy with
-// something else, goes too, and the others go on. It is told.
-func TestSurviveWithoutTheLate(t *testing.T) {
+// A rank that does not ask for the next communicator within the recovery timeout is removed as well. The
+// others go on, and it gets an error.
+func TestSurviveWithoutLateRank(t *testing.T) {
 	t.Parallel()
 	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.RecoveryTimeout = 8 * time.Second })
 	const late = 1
 	if err := nodes[3].Close(); err != nil {
 		t.Error(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), jobTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), commandTimeout)
 	defer cancel()
 	var all, others sync.WaitGroup
 	others.Add(2)
@@ -238,12 +236,12 @@ func TestSurviveWithoutTheLate(t *testing.T) {
 			round := 0
 			for c, err := range n.Epochs(ctx) {
 				if round++; rank == late && round == 1 {
-					others.Wait() // They go on without this rank, so this ends.
+					others.Wait() // returns, as they go on without this rank
 					continue
 				}
 				if rank == late && err == nil {
-					// The votes for the epoch of three ranks may all have arrived before
-					// the news that this rank is out.
+					// The epoch of three ranks may be decided before the removal of this
+					// rank.
 					if err := c.Barrier(ctx); err == nil {
 						t.Errorf("the late rank crosses a barrier with %d ranks", c.Size())
 					}

@@ -15,8 +15,8 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// Who does not hold the token of the cluster stays out, is told why, and stands
-// in the log of the seed. Whoever holds it comes in afterwards.
+// A node without the token of the cluster gets an error with the reason, which the seed logs as well. Nodes
+// with the token can join afterwards.
 func TestToken(t *testing.T) {
 	t.Parallel()
 	right, wrong := nexar.NewToken(), nexar.NewToken()
@@ -32,7 +32,7 @@ func TestToken(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			log, lines := logTo(t, "seed and nodes")
-			s := seedHere(t, 2, nexar.SeedConfig{Token: test.seed, Log: log})
+			s := startLocalSeed(t, 2, nexar.SeedConfig{Token: test.seed, Log: log})
 			r := newRelay(t, s.Addr())
 			join := func(token string) nexar.Config {
 				listen := freePort(t)
@@ -42,52 +42,52 @@ func TestToken(t *testing.T) {
 				}
 			}
 			_, err := nexar.Join(t.Context(), join(test.node))
-			mustSay(t, err, test.want, r.addr())
+			mustContain(t, err, test.want, r.addr())
 			waitFor(t, func() bool { return strings.Count(lines.String(), test.want) >= 1 })
 
 			nodes, errs := joinAll(t, []nexar.Config{join(test.seed), join(test.seed)})
-			fine(t, errs)
-			fine(t, every(nodes, func(c *nexar.Comm) error { return checkWorld(t.Context(), c, 1) }))
+			mustBeNil(t, errs)
+			mustBeNil(t, onEachNode(nodes, func(c *nexar.Comm) error { return checkWorld(t.Context(), c, 1) }))
 			closeAll(t, nodes)
 
 			said := fmt.Sprint(lines, err)
 			for _, token := range []string{right, wrong} {
-				keepsSecret(t, "the logs and errors", []byte(said), token)
-				keepsSecret(t, "what went over the network", r.seen(), token)
+				mustNotContainToken(t, "the logs and errors", []byte(said), token)
+				mustNotContainToken(t, "the network traffic", r.seen(), token)
 			}
 		})
 	}
 }
 
-// keepsSecret fails the test if there is a token in what others can read, as
-// it is or written another way.
-func keepsSecret(t *testing.T, where string, text []byte, token string) {
+// mustNotContainToken fails the test if a text contains a token, in any of several encodings, or if the
+// text is empty.
+func mustNotContainToken(t *testing.T, where string, text []byte, token string) {
 	t.Helper()
 	if len(text) == 0 {
-		t.Errorf("%s: nothing was kept", where)
+		t.Errorf("%s: the text is empty", where)
 	}
-	for how, form := range map[string]string{
-		"itself":       token,
-		"its letters":  strings.ReplaceAll(token, "-", ""),
-		"its base 64":  base64.StdEncoding.EncodeToString([]byte(token)),
-		"its base 16":  hex.EncodeToString([]byte(token)),
-		"a part of it": token[:20],
+	for encoding, form := range map[string]string{
+		"as it is":        token,
+		"without hyphens": strings.ReplaceAll(token, "-", ""),
+		"base 64":         base64.StdEncoding.EncodeToString([]byte(token)),
+		"base 16":         hex.EncodeToString([]byte(token)),
+		"its beginning":   token[:20],
 	} {
 		if bytes.Contains(bytes.ToLower(text), bytes.ToLower([]byte(form))) {
-			t.Errorf("%s: there is the token (%s)", where, how)
+			t.Errorf("%s: contains the token (%s)", where, encoding)
 		}
 	}
 }
 
-// A falseSeed answers as a seed would, to learn what nodes tell it. TLS keeps
-// nothing from it, as it is the other end.
-type falseSeed struct {
-	end  *quic.Endpoint
-	addr string
-	said chan []byte // by each node that has come, before it gave up
+// A rogueSeed answers nodes in place of a seed and keeps all that they send. As the other end of the TLS
+// connection it can read everything.
+type rogueSeed struct {
+	end      *quic.Endpoint
+	addr     string
+	received chan []byte // all data of a node
 }
 
-func newFalseSeed(t *testing.T) *falseSeed {
+func newRogueSeed(t *testing.T) *rogueSeed {
 	t.Helper()
 	authority, err := pki.NewAuthority()
 	if err != nil {
@@ -105,7 +105,7 @@ func newFalseSeed(t *testing.T) *falseSeed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &falseSeed{end: end, addr: end.Addr(), said: make(chan []byte, 16)}
+	f := &rogueSeed{end: end, addr: end.Addr(), received: make(chan []byte, 16)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -114,7 +114,7 @@ func newFalseSeed(t *testing.T) *falseSeed {
 			if err != nil {
 				return
 			}
-			f.said <- f.listen(t, c)
+			f.received <- f.echo(t, c)
 		}
 	}()
 	t.Cleanup(func() {
@@ -124,8 +124,8 @@ func newFalseSeed(t *testing.T) *falseSeed {
 	return f
 }
 
-// listen reads all that a node says, and answers with its own words.
-func (f *falseSeed) listen(t *testing.T, c transport.Conn) []byte {
+// echo reads all that a node sends, and sends it back.
+func (f *rogueSeed) echo(t *testing.T, c transport.Conn) []byte {
 	defer c.Close()
 	in, err := c.AcceptPipe(t.Context())
 	if err != nil {
@@ -146,28 +146,28 @@ func (f *falseSeed) listen(t *testing.T, c transport.Conn) []byte {
 	}
 }
 
-// The original sent the token to whoever answered, over TLS that checked no
-// certificate. Here a node tells a seed nothing by which the token could be
-// known, and goes no further with one that does not hold it as well.
+// The original sent the token to any server that answered, over TLS without a check of its certificate. Here
+// a node sends nothing from which the token could be derived, and stops if the seed does not prove
+// the token as well.
 func TestFaultTokenTravels(t *testing.T) {
 	t.Parallel()
 	token := nexar.NewToken()
-	f := newFalseSeed(t)
+	f := newRogueSeed(t)
 	_, err := nexar.Join(t.Context(), nexar.Config{
 		Seeds: []string{f.addr}, Token: token, Listen: "127.0.0.1:0", FormTimeout: 10 * time.Second,
 	})
-	mustSay(t, err, f.addr, "does not hold the cluster token")
-	keepsSecret(t, "what the false seed was told", <-f.said, token)
+	mustContain(t, err, f.addr, "does not hold the cluster token")
+	mustNotContainToken(t, "the data that the rogue seed received", <-f.received, token)
 }
 
-// A seed that others can reach wants a token that cannot be guessed.
+// A seed that is reachable from other hosts requires a token that cannot be guessed.
 func TestWeakToken(t *testing.T) {
 	t.Parallel()
 	for _, token := range []string{"", "zqj", "correct-horse-battery"} {
 		s, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: ":0", World: 1, Token: token})
 		if err == nil {
 			s.Close()
-			t.Errorf("a seed for everyone, with the token %q: no error", token)
+			t.Errorf("a public seed with the token %q: no error", token)
 			continue
 		}
 		if token != "" && strings.Contains(err.Error(), token) {
@@ -176,8 +176,8 @@ func TestWeakToken(t *testing.T) {
 	}
 	began := time.Now()
 	_, err := nexar.Join(t.Context(), nexar.Config{Seeds: []string{"192.0.2.1:7946"}, Token: "zqj", FormTimeout: 10 * time.Minute})
-	mustSay(t, err, "192.0.2.1:7946", "128")
+	mustContain(t, err, "192.0.2.1:7946", "128")
 	if took := time.Since(began); took > slowMax {
-		t.Errorf("the node took %v to find out", took)
+		t.Errorf("Join took %v to refuse the token, want at most %v", took, slowMax)
 	}
 }

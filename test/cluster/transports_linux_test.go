@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// filterUDP makes a host drop all UDP packets that it receives, without an answer.
+// filterUDP has a host drop all UDP packets that it receives.
 func (h *host) filterUDP(t *testing.T) {
 	t.Helper()
 	_, err := h.try(`
@@ -19,10 +19,10 @@ func (h *host) filterUDP(t *testing.T) {
 				iifname "eth0" meta l4proto udp counter drop
 			}
 		}`, "nft", "-f", "-")
-	require.Have(t, "nft", err == nil, fmt.Sprintf("UDP cannot be filtered: %v", err))
+	require.Have(t, "nft", err == nil, fmt.Sprintf("nft cannot drop packets: %v", err))
 }
 
-// udpPackets is how many UDP packets the filter of a host has dropped.
+// udpPackets returns the number of UDP packets that the filter of a host has dropped.
 func (h *host) udpPackets(t *testing.T) (n int) {
 	t.Helper()
 	rules := h.run("nft", "list", "chain", "inet", "nexar", "in")
@@ -33,9 +33,9 @@ func (h *host) udpPackets(t *testing.T) (n int) {
 	return n
 }
 
-// TestWithoutUDP: where UDP is filtered a world forms and works over TCP alone. By
-// default nodes find that out and say so; with NEXAR_TRANSPORTS=tcp they send no UDP
-// packet at all. The death of a process is noticed at once in both cases.
+// Where UDP is filtered, a world forms and works over TCP alone. By default nodes detect the filter and log
+// it; with NEXAR_TRANSPORTS=tcp they send no UDP packet. The death of a process is noticed at once in
+// both cases.
 func TestWithoutUDP(t *testing.T) {
 	t.Parallel()
 	for name, transports := range map[string]string{"by default": "", "tcp": "tcp", "shm,tcp": "shm,tcp"} {
@@ -46,16 +46,16 @@ func TestWithoutUDP(t *testing.T) {
 				h.filterUDP(t)
 			}
 			c.join()
-			for rank, r := range all(c.team, order{Do: "peers"}) {
+			for rank, r := range runAll(c.ranks, command{Do: "peers"}) {
 				for _, p := range r.Peers {
 					if p.Transport != "tcp+tls" || p.BulkTransport != "tcp+tls" || !p.Encrypted {
-						t.Errorf("rank %d reaches rank %d by %+v, want TLS over TCP alone", rank, p.Rank, p)
+						t.Errorf("path from rank %d to rank %d: %+v, want TLS over TCP alone", rank, p.Rank, p)
 					}
 				}
-				said := strings.Contains(c.team[rank].log.String(), "UDP seems to be filtered")
-				// The seed is on the host of rank 0, where nothing is filtered.
+				said := strings.Contains(c.ranks[rank].log.String(), "UDP seems to be filtered")
+				// The seed is on the host of rank 0, so rank 0 reaches it over UDP.
 				if want := transports == "" && rank > 0; said != want {
-					t.Errorf("rank %d says that UDP is filtered: %v, want %v\n%s", rank, said, want, c.team[rank].log.String())
+					t.Errorf("rank %d has logged that UDP is filtered: %v, want %v\n%s", rank, said, want, c.ranks[rank].log.String())
 				}
 			}
 			for rank, h := range c.hosts {
@@ -63,8 +63,8 @@ func TestWithoutUDP(t *testing.T) {
 					t.Errorf("%d UDP packets were sent to the host of rank %d", n, rank)
 				}
 			}
-			c.team[victim].kill(os.Kill)
-			for rank, r := range all(c.team[:victim], order{Do: "loop", What: "barrier"}) {
+			c.ranks[victim].kill(os.Kill)
+			for rank, r := range runAll(c.ranks[:victim], command{Do: "loop", Op: "barrier"}) {
 				if r.Failure == nil || r.Failure.Rank != victim {
 					t.Errorf("rank %d: %v, want the failure of rank %d", rank, r.Failure, victim)
 				}

@@ -14,18 +14,17 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// nobody is a user who is not the one that runs the tests.
-const nobody = 65534
+// otherUID is the UID of a user other than root. The test runs as root.
+const otherUID = 65534
 
-// An otherUser is a place on this host where processes belong to another
-// user.
+// An otherUser launches processes of another user on this host.
 type otherUser struct{ exe string }
 
-// newOtherUser puts this program where that user can run it.
+// newOtherUser copies the test binary to a directory in which another user can execute it.
 func newOtherUser(t *testing.T) otherUser {
 	t.Helper()
 	require.Root(t)
-	dir, err := os.MkdirTemp("", "nexar-cluster") // The parents of t.TempDir are closed to others.
+	dir, err := os.MkdirTemp("", "nexar-cluster") // other users cannot enter the parents of t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,32 +54,31 @@ func newOtherUser(t *testing.T) otherUser {
 
 func (u otherUser) start(cmd *exec.Cmd) error {
 	cmd.Path, cmd.Dir = u.exe, "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: otherUID, Gid: otherUID}}
 	return cmd.Start()
 }
 
-// Two users of one host do not share memory with each other: their processes
-// form a world in which they talk over QUIC and TCP, encrypted, and each of them
-// says why. Those of one user do share it.
+// Processes of two users on one host do not share memory: they form a world over QUIC and TCP, encrypted,
+// and the dialing node reports the reason. Processes of one user share memory.
 func TestTwoUsers(t *testing.T) {
 	t.Parallel()
-	theirs := newOtherUser(t)
-	for name, foreign := range map[string][]bool{"theirs dials": {false, false, true}, "ours dial": {true, false, false}} {
+	other := newOtherUser(t)
+	for name, foreign := range map[string][]bool{"other user dials": {false, false, true}, "own user dials": {true, false, false}} {
 		t.Run(name, func(t *testing.T) {
-			c := newCrew(t)
-			s := seedHere(t, len(foreign), nexar.SeedConfig{Token: c.token})
-			var team []*worker
-			for rank, other := range foreign {
-				var at place
-				if other {
-					at = theirs
+			c := newWorkerSet(t)
+			s := startLocalSeed(t, len(foreign), nexar.SeedConfig{Token: c.token})
+			var workers []*worker
+			for rank, isForeign := range foreign {
+				var on launcher
+				if isForeign {
+					on = other
 				}
-				team = append(team, c.hire(at, fmt.Sprint("rank ", rank),
+				workers = append(workers, c.start(on, fmt.Sprint("rank ", rank),
 					"NEXAR_SEEDS="+s.Addr(), "NEXAR_LISTEN=127.0.0.1:0", fmt.Sprint("NEXAR_RANK=", rank)))
 			}
-			ok(t, all(team, order{Do: "join"}))
-			ok(t, all(team, order{Do: "check"}))
-			for rank, r := range all(team, order{Do: "peers"}) {
+			mustSucceed(t, runAll(workers, command{Do: "join"}))
+			mustSucceed(t, runAll(workers, command{Do: "check"}))
+			for rank, r := range runAll(workers, command{Do: "peers"}) {
 				for _, p := range r.Peers {
 					checkUsers(t, rank, p, foreign[rank] == foreign[p.Rank])
 				}
@@ -89,8 +87,8 @@ func TestTwoUsers(t *testing.T) {
 	}
 }
 
-// checkUsers checks how a rank reaches a process of the same user, or of another
-// one. It is the higher rank that dials, and can tell why.
+// checkUsers checks the path of a rank to a process of the same or another user. The higher rank dials and
+// knows the reason.
 func checkUsers(t *testing.T, rank int, p nexar.Peer, same bool) {
 	t.Helper()
 	path, bulk, why := "quic", "tcp+tls", "belongs to user"

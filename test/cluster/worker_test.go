@@ -18,46 +18,45 @@ import (
 	"github.com/nexar-go/nexar/consensus/raft"
 )
 
-// An order is what a worker shall do: a line of JSON on its standard input.
-type order struct {
-	ID   int
-	Do   string        // a job
-	What string        // the operation of a loop
-	N    int           // elements, or ranks of a world
-	Peer int           // of a message
-	Tag  int           // of a message
-	Sets int           // rounds of a loop, or messages
-	For  time.Duration // how long a job may take, or a seed may wait; 0: for ever
-	Addr string        // for a seed to listen at, or to be flooded
-	From string        // address of a flooder
-	Slot time.Duration // of a flooder
-	// Of a seed that is one of several:
+// A command is a line of JSON on the standard input of a worker.
+type command struct {
+	ID       int
+	Do       string        // key of handlers
+	Op       string        // key of operations, for a loop, or a kind of flood
+	N        int           // elements, ranks of a world, or handshakes per second
+	Peer     int           // of a message; for survive, the size of the last world
+	Tag      int           // of a message
+	Rounds   int           // rounds of a loop, or messages; 0: no limit
+	Timeout  time.Duration // of the command, or the FormTimeout of a seed; 0: none
+	Duration time.Duration // of stress
+	Addr     string        // at which a seed listens, or the target of a flood
+	From     string        // source address of a flood
+	Window   time.Duration // see flood
+	// Fields of a replicated seed:
 	Peers []string
 	Dir   string
-	Max   int // nodes
-	// Time is how long a job goes on that has no rounds.
-	Time time.Duration
+	Max   int // largest number of nodes
 }
 
-// A report says how an order has ended: a line of JSON on standard output.
-type report struct {
-	ID      int
-	Failure *failure // nil if all went well
-	At      time.Time
-	Took    time.Duration
-	Rounds  int // of a loop that have ended well
-	Rank    int
-	Size    int
-	Text    string // node, or address
-	Memory  memory
-	Peers   []nexar.Peer
-	Later   []*failure // of calls after a failure
-	Epochs  []epoch
-	Ledger  ledger
-	Times   []time.Duration // of operations, one by one
+// A result is the outcome of a command: a line of JSON on standard output.
+type result struct {
+	ID         int
+	Failure    *failure // nil after success
+	At         time.Time
+	Took       time.Duration
+	Rounds     int // completed rounds of a loop
+	Rank       int
+	Size       int
+	Text       string // identity of a node, or address of a seed
+	Memory     memory
+	Peers      []nexar.Peer
+	CallsAfter []*failure // of calls after a failure
+	Epochs     []epoch
+	State      replicaState
+	Times      []time.Duration // one for each operation
 }
 
-// A failure is an error as it crosses from one process to another.
+// A failure is an error that a worker sends to the test.
 type failure struct {
 	Text                                  string
 	PeerFailed, Revoked, Closed, Deadline bool
@@ -91,137 +90,136 @@ func (f *failure) String() string {
 	return fmt.Sprintf("%s (peer failed: %t, rank %d, left: %t, revoked: %t)", f.Text, f.PeerFailed, f.Rank, f.Left, f.Revoked)
 }
 
-// A desk is where a worker works.
-type desk struct {
-	node  *nexar.Node
-	crowd []*nexar.Node // those of a world that is all in this process
-	seed  *nexar.Seed
-	post  post
+// A workerState is the state of a worker, on which its commands operate.
+type workerState struct {
+	node     *nexar.Node
+	nodes    []*nexar.Node // those of a world that is all in this process
+	seed     *nexar.Seed
+	progress progressLog
 }
 
-func (d *desk) comm() *nexar.Comm { return d.node.World() }
+func (s *workerState) comm() *nexar.Comm { return s.node.World() }
 
-// A job carries an order out. What it finds goes into the report.
-type job func(ctx context.Context, d *desk, o order, r *report) error
+// A handler executes a command and fills in the result.
+type handler func(ctx context.Context, s *workerState, o command, r *result) error
 
-// jobs are what a worker can do. Those that need a world come after join.
-func jobs() map[string]job {
-	return map[string]job{
+// handlers returns the handlers by [command].Do. Most of them need a node, which "join" provides.
+func handlers() map[string]handler {
+	return map[string]handler{
 		"seed": startSeed, "join": join, "close": closeNode,
-		"id": identify, "check": check, "loop": loop, "later": later,
-		"send": send, "recv": recv, "memory": measure, "tidy": tidy, "floats": floats,
-		"peers": peers, "survive": survive, "outlast": outlast, "flood": flood, "endure": endure, "status": askStatus,
-		"crowd": assemble, "change": change, "persist": persist, "progress": progress, "leave": leave, "stop": stop,
+		"id": identify, "check": check, "loop": loop, "call-after-failure": callAfterFailure,
+		"send": send, "recv": recv, "memory": reportMemory, "free-memory": freeMemory, "reduce-floats": reduceFloats,
+		"peers": peers, "survive": survive, "wait-for-failure": waitForFailure, "flood": flood, "stress": stress, "status": askStatus,
+		"form-in-process": formInProcess, "change": change, "change-and-rejoin": changeAndRejoin, "progress": progress, "leave": leave, "stop": stop,
 	}
 }
 
-// work carries out orders, each on its own goroutine, until its input ends.
-// Then it closes what it has, and reports goroutines that are left over.
-func work(in io.Reader, out io.Writer) (exit int) {
+// runWorker executes commands, each on its own goroutine, until in ends. Then it closes its
+// nodes and its seed, and reports leaked goroutines.
+func runWorker(in io.Reader, out io.Writer) (exit int) {
 	var (
-		d    desk
+		s    workerState
 		mu   sync.Mutex
 		enc  = json.NewEncoder(out)
 		all  sync.WaitGroup
-		list = jobs()
+		list = handlers()
 	)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	for lines := bufio.NewScanner(in); lines.Scan(); {
-		var o order
+		var o command
 		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
-			fmt.Fprintln(os.Stderr, "order:", err)
+			fmt.Fprintln(os.Stderr, "command:", err)
 			return 2
 		}
 		all.Go(func() {
-			r := carryOut(ctx, list[o.Do], &d, o)
+			r := execute(ctx, list[o.Do], &s, o)
 			mu.Lock()
 			defer mu.Unlock()
-			enc.Encode(r) // fails if nobody listens any more
+			enc.Encode(r) // an error means that the test has ended
 		})
 	}
 	stop()
 	all.Wait()
-	if err := d.close(); err != nil {
+	if err := s.close(); err != nil {
 		fmt.Fprintln(os.Stderr, "close:", err)
 		exit = 1
 	}
 	if err := goleak.Find(); err != nil {
-		fmt.Fprintln(os.Stderr, "left over:", err)
+		fmt.Fprintln(os.Stderr, "goroutine leak:", err)
 		exit = 1
 	}
 	return exit
 }
 
-func carryOut(ctx context.Context, do job, d *desk, o order) report {
-	if o.For > 0 && o.Do != "seed" {
+func execute(ctx context.Context, do handler, s *workerState, o command) result {
+	if o.Timeout > 0 && o.Do != "seed" {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.For)
+		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
 		defer cancel()
 	}
-	r := report{ID: o.ID}
+	r := result{ID: o.ID}
 	began := time.Now()
-	err := do(ctx, d, o, &r)
+	err := do(ctx, s, o, &r)
 	r.At, r.Took, r.Failure = time.Now(), time.Since(began), failureOf(err)
 	return r
 }
 
-func (d *desk) close() (err error) {
-	if d.node != nil {
-		err = d.node.Close()
+func (s *workerState) close() (err error) {
+	if s.node != nil {
+		err = s.node.Close()
 	}
-	for _, n := range d.crowd {
+	for _, n := range s.nodes {
 		err = errors.Join(err, n.Close())
 	}
-	if d.seed != nil {
-		err = errors.Join(err, d.seed.Close())
+	if s.seed != nil {
+		err = errors.Join(err, s.seed.Close())
 	}
 	return err
 }
 
-func startSeed(ctx context.Context, d *desk, o order, r *report) (err error) {
+func startSeed(ctx context.Context, s *workerState, o command, r *result) (err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	d.seed, err = nexar.StartSeed(ctx, nexar.SeedConfig{
-		Listen: o.Addr, World: o.N, FormTimeout: o.For, Log: log,
+	s.seed, err = nexar.StartSeed(ctx, nexar.SeedConfig{
+		Listen: o.Addr, World: o.N, FormTimeout: o.Timeout, Log: log,
 		Peers: o.Peers, StateDir: o.Dir, Consensus: raft.Open, Elastic: o.Max > 0, ElasticMax: o.Max,
 	})
 	if err == nil {
-		r.Text = d.seed.Addr()
+		r.Text = s.seed.Addr()
 	}
 	return err
 }
 
-func join(ctx context.Context, d *desk, _ order, r *report) (err error) {
+func join(ctx context.Context, s *workerState, _ command, r *result) (err error) {
 	node, err := nexar.Join(ctx, nexar.Config{})
 	if err != nil {
 		return err
 	}
-	d.node = node
-	return identify(ctx, d, order{}, r)
+	s.node = node
+	return identify(ctx, s, command{}, r)
 }
 
-func identify(_ context.Context, d *desk, _ order, r *report) error {
-	r.Rank, r.Size, r.Text = d.comm().Rank(), d.comm().Size(), d.node.ID().String()
+func identify(_ context.Context, s *workerState, _ command, r *result) error {
+	r.Rank, r.Size, r.Text = s.comm().Rank(), s.comm().Size(), s.node.ID().String()
 	return nil
 }
 
-func peers(_ context.Context, d *desk, _ order, r *report) error {
-	r.Peers = d.node.Peers()
+func peers(_ context.Context, s *workerState, _ command, r *result) error {
+	r.Peers = s.node.Peers()
 	return nil
 }
 
-func closeNode(_ context.Context, d *desk, _ order, _ *report) error { return d.node.Close() }
+func closeNode(_ context.Context, s *workerState, _ command, _ *result) error { return s.node.Close() }
 
-func check(ctx context.Context, d *desk, o order, _ *report) error {
-	return checkWorld(ctx, d.comm(), o.Tag)
+func check(ctx context.Context, s *workerState, o command, _ *result) error {
+	return checkWorld(ctx, s.comm(), o.Tag)
 }
 
-// loop does the same again and again, until it fails or has done it so many
-// times.
-func loop(ctx context.Context, d *desk, o order, r *report) error {
-	op := operations()[o.What]
-	for o.Sets == 0 || r.Rounds < o.Sets {
-		if err := op(ctx, d.comm(), o.N, r.Rounds); err != nil {
+// loop repeats an operation, [command].Rounds times or, if that is 0, until it fails.
+func loop(ctx context.Context, s *workerState, o command, r *result) error {
+	op := operations()[o.Op]
+	for o.Rounds == 0 || r.Rounds < o.Rounds {
+		if err := op(ctx, s.comm(), o.N, r.Rounds); err != nil {
 			return err
 		}
 		r.Rounds++
@@ -229,40 +227,40 @@ func loop(ctx context.Context, d *desk, o order, r *report) error {
 	return nil
 }
 
-// later makes one call of each kind on a communicator that has failed.
-func later(ctx context.Context, d *desk, _ order, r *report) error {
+// callAfterFailure makes one call of each kind on a communicator that has failed.
+func callAfterFailure(ctx context.Context, s *workerState, _ command, r *result) error {
 	for _, what := range []string{"all_reduce", "barrier", "send", "recv"} {
 		began := time.Now()
-		f := failureOf(operations()[what](ctx, d.comm(), 1, 0))
+		f := failureOf(operations()[what](ctx, s.comm(), 1, 0))
 		if f == nil {
 			return fmt.Errorf("%s after a failure: no error", what)
 		}
 		f.Took = time.Since(began)
-		r.Later = append(r.Later, f)
+		r.CallsAfter = append(r.CallsAfter, f)
 	}
 	return nil
 }
 
-// send sends messages of N bytes; the first element says which of them it is.
-func send(ctx context.Context, d *desk, o order, r *report) error {
+// send sends messages of N bytes. The first byte is the number of the message.
+func send(ctx context.Context, s *workerState, o command, r *result) error {
 	data := make([]byte, o.N)
 	for i := range data {
 		data[i] = byte(i)
 	}
-	for ; r.Rounds < max(1, o.Sets); r.Rounds++ {
+	for ; r.Rounds < max(1, o.Rounds); r.Rounds++ {
 		data[0] = byte(r.Rounds)
-		if err := nexar.Send(ctx, d.comm(), data, o.Peer, nexar.Tag(o.Tag)); err != nil {
+		if err := nexar.Send(ctx, s.comm(), data, o.Peer, nexar.Tag(o.Tag)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// recv receives what send sends.
-func recv(ctx context.Context, d *desk, o order, r *report) error {
+// recv receives the messages of send.
+func recv(ctx context.Context, s *workerState, o command, r *result) error {
 	data := make([]byte, o.N)
-	for ; r.Rounds < max(1, o.Sets); r.Rounds++ {
-		got, err := nexar.Recv(ctx, d.comm(), data, o.Peer, nexar.Tag(o.Tag))
+	for ; r.Rounds < max(1, o.Rounds); r.Rounds++ {
+		got, err := nexar.Recv(ctx, s.comm(), data, o.Peer, nexar.Tag(o.Tag))
 		if err != nil {
 			return err
 		}

@@ -14,9 +14,8 @@ import (
 	"github.com/nexar-go/nexar/internal/testlog"
 )
 
-// seedHere starts a seed for n nodes in this process, on loopback unless cfg
-// says otherwise.
-func seedHere(t testing.TB, n int, cfg nexar.SeedConfig) *nexar.Seed {
+// startLocalSeed starts a seed for n nodes in this process, by default on loopback.
+func startLocalSeed(t testing.TB, n int, cfg nexar.SeedConfig) *nexar.Seed {
 	t.Helper()
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:0"
@@ -34,8 +33,8 @@ func seedHere(t testing.TB, n int, cfg nexar.SeedConfig) *nexar.Seed {
 	return s
 }
 
-// nodeConfig is that of a node in this process. Its timeouts are as patient as those of
-// workers (patientVars).
+// nodeConfig returns the configuration of a node in this process, with timeouts as long as
+// those of workers (patientVars).
 func nodeConfig(s *nexar.Seed, token string) nexar.Config {
 	return nexar.Config{
 		Seeds: []string{s.Addr()}, Token: token, Listen: "127.0.0.1:0", FormTimeout: 2 * time.Minute,
@@ -43,12 +42,12 @@ func nodeConfig(s *nexar.Seed, token string) nexar.Config {
 	}
 }
 
-// form makes a world of n ranks in this process, each of which is a node with
-// a socket of its own, in the order of their ranks.
+// form forms a world of n nodes in this process, each with its own sockets, and returns them
+// in the order of their ranks.
 func form(t testing.TB, n int, change func(cfg *nexar.Config)) []*nexar.Node {
 	t.Helper()
 	token := nexar.NewToken()
-	s := seedHere(t, n, nexar.SeedConfig{Token: token})
+	s := startLocalSeed(t, n, nexar.SeedConfig{Token: token})
 	cfgs := make([]nexar.Config, n)
 	for i := range cfgs {
 		cfgs[i] = nodeConfig(s, token)
@@ -69,8 +68,8 @@ func form(t testing.TB, n int, change func(cfg *nexar.Config)) []*nexar.Node {
 	return nodes
 }
 
-// joinAll joins a node for each configuration, all at the same time. The nodes
-// are closed at the end of the test, all at the same time as well.
+// joinAll joins a node for each configuration, all at the same time, and closes the nodes at
+// the end of the test.
 func joinAll(t testing.TB, cfgs []nexar.Config) ([]*nexar.Node, []error) {
 	nodes, errs := make([]*nexar.Node, len(cfgs)), make([]error, len(cfgs))
 	var joining sync.WaitGroup
@@ -88,7 +87,7 @@ func closeAll(t testing.TB, nodes []*nexar.Node) {
 		if n != nil {
 			closing.Go(func() {
 				if err := n.Close(); err != nil {
-					t.Errorf("closing: %v", err)
+					t.Errorf("Close: %v", err)
 				}
 			})
 		}
@@ -96,8 +95,8 @@ func closeAll(t testing.TB, nodes []*nexar.Node) {
 	closing.Wait()
 }
 
-// every calls f for every node at the same time and returns the errors.
-func every(nodes []*nexar.Node, f func(c *nexar.Comm) error) []error {
+// onEachNode calls f for the worlds of all nodes at the same time and returns the errors.
+func onEachNode(nodes []*nexar.Node, f func(c *nexar.Comm) error) []error {
 	errs := make([]error, len(nodes))
 	var running sync.WaitGroup
 	for i, n := range nodes {
@@ -107,8 +106,8 @@ func every(nodes []*nexar.Node, f func(c *nexar.Comm) error) []error {
 	return errs
 }
 
-// fine fails the test for each error.
-func fine(t testing.TB, errs []error) {
+// mustBeNil fails the test for each error; the errors are those of the ranks in order.
+func mustBeNil(t testing.TB, errs []error) {
 	t.Helper()
 	for rank, err := range errs {
 		if err != nil {
@@ -120,8 +119,8 @@ func fine(t testing.TB, errs []error) {
 	}
 }
 
-// logTo returns a log and what is written to it, which is shown if the test
-// fails.
+// logTo returns a logger and the buffer to which it writes. The buffer is printed if the
+// test fails.
 func logTo(t testing.TB, name string) (*slog.Logger, *testlog.Buffer) {
 	b := new(testlog.Buffer)
 	t.Cleanup(func() {
@@ -132,8 +131,8 @@ func logTo(t testing.TB, name string) (*slog.Logger, *testlog.Buffer) {
 	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug})), b
 }
 
-// says reports what of the texts is missing from s.
-func says(s fmt.Stringer, texts ...string) (missing []string) {
+// missingTexts returns the texts that s does not contain.
+func missingTexts(s fmt.Stringer, texts ...string) (missing []string) {
 	all := s.String()
 	for _, text := range texts {
 		if !strings.Contains(all, text) {
@@ -143,16 +142,16 @@ func says(s fmt.Stringer, texts ...string) (missing []string) {
 	return missing
 }
 
-// mustSay fails the test unless the error has all of the texts.
-func mustSay(t testing.TB, err error, texts ...string) {
+// mustContain fails the test unless the error contains all of the texts.
+func mustContain(t testing.TB, err error, texts ...string) {
 	t.Helper()
 	if err == nil {
-		t.Errorf("no error, want one that says %q", texts)
+		t.Errorf("no error, want one that contains %q", texts)
 		return
 	}
 	for _, text := range texts {
 		if !strings.Contains(err.Error(), text) {
-			t.Errorf("the error does not say %q: %v", text, err)
+			t.Errorf("the error does not contain %q: %v", text, err)
 		}
 	}
 }

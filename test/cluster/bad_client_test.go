@@ -19,26 +19,26 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// A stranger is a client without the token. It does something to the seed at addr over its own QUIC
-// socket, until ctx ends or the seed disconnects it.
-type stranger func(ctx context.Context, end *quic.Endpoint, addr string) error
+// A badClient is a client without the token. It attacks the seed at addr, over its own QUIC socket,
+// until ctx ends or the seed disconnects it.
+type badClient func(ctx context.Context, end *quic.Endpoint, addr string) error
 
-// strangers returns the kinds of clients that a public seed meets.
-func strangers() map[string]stranger {
-	return map[string]stranger{
+// badClients returns the kinds of bad clients by name.
+func badClients() map[string]badClient {
+	return map[string]badClient{
 		"packets of garbage":     garbagePackets,
 		"half a handshake":       halfHandshake,
 		"another protocol":       otherProtocol,
-		"silence":                talk(),
-		"a pipe, and silence":    talk(nil),
-		"half a message":         talk([]byte{1, 0, 0}),
-		"garbage":                talk([]byte("GET / HTTP/1.1\r\nHost: seed\r\n\r\n")),
-		"an endless message":     talk([]byte{1, 0xff, 0xff, 0xff, 0xff}),
-		"a byte at a time":       slowly(hello(wire.JoinHello{Version: wire.Version, Proof: make([]byte, 32)})),
-		"a false proof":          talk(hello(wire.JoinHello{Version: wire.Version, Proof: make([]byte, 32)})),
-		"no proof":               talk(hello(wire.JoinHello{Version: wire.Version})),
-		"another version":        talk(hello(wire.JoinHello{Version: wire.Version + 1})),
-		"what comes much later":  talk(hello(wire.JoinReady{Epoch: 1})),
+		"silence":                sendParts(),
+		"a pipe, and silence":    sendParts(nil),
+		"half a message":         sendParts([]byte{1, 0, 0}),
+		"garbage":                sendParts([]byte("GET / HTTP/1.1\r\nHost: seed\r\n\r\n")),
+		"an endless message":     sendParts([]byte{1, 0xff, 0xff, 0xff, 0xff}),
+		"a byte at a time":       sendBytewise(hello(wire.JoinHello{Version: wire.Version, Proof: make([]byte, 32)})),
+		"a false proof":          sendParts(hello(wire.JoinHello{Version: wire.Version, Proof: make([]byte, 32)})),
+		"no proof":               sendParts(hello(wire.JoinHello{Version: wire.Version})),
+		"another version":        sendParts(hello(wire.JoinHello{Version: wire.Version + 1})),
+		"a later message first":  sendParts(hello(wire.JoinReady{Epoch: 1})),
 		"TCP to the same port":   tcpSilence,
 		"TCP garbage":            tcpGarbage,
 		"a pipe for each letter": manyPipes,
@@ -69,13 +69,13 @@ func garbagePackets(ctx context.Context, _ *quic.Endpoint, addr string) error {
 	return nil
 }
 
-// halfHandshake says the first words of TLS and does not hear the answer.
+// halfHandshake sends the first flight of a handshake and does not read the answer.
 func halfHandshake(ctx context.Context, _ *quic.Endpoint, addr string) error {
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	end, err := quic.Listen(quic.Config{PacketConn: &deaf{PacketConn: c}, Heartbeat: -1})
+	end, err := quic.Listen(quic.Config{PacketConn: &sendOnlyConn{PacketConn: c}, Heartbeat: -1})
 	if err != nil {
 		return err
 	}
@@ -84,10 +84,10 @@ func halfHandshake(ctx context.Context, _ *quic.Endpoint, addr string) error {
 	return err
 }
 
-// A deaf socket takes no packets.
-type deaf struct{ net.PacketConn }
+// A sendOnlyConn drops all received packets.
+type sendOnlyConn struct{ net.PacketConn }
 
-func (d *deaf) ReadFrom(p []byte) (int, net.Addr, error) {
+func (d *sendOnlyConn) ReadFrom(p []byte) (int, net.Addr, error) {
 	for {
 		if n, from, err := d.PacketConn.ReadFrom(p); err != nil {
 			return n, from, err
@@ -100,8 +100,8 @@ func otherProtocol(ctx context.Context, end *quic.Endpoint, addr string) error {
 	return err
 }
 
-// talk makes a connection and sends each of the parts on a pipe of its own.
-func talk(parts ...[]byte) stranger {
+// sendParts makes a connection and sends each of the parts on its own pipe.
+func sendParts(parts ...[]byte) badClient {
 	return func(ctx context.Context, end *quic.Endpoint, addr string) error {
 		c, err := end.Dial(ctx, addr, pki.Joining{}.Client(""))
 		if err != nil {
@@ -117,11 +117,11 @@ func talk(parts ...[]byte) stranger {
 				return err
 			}
 		}
-		return until(ctx, c)
+		return untilEnded(ctx, c)
 	}
 }
 
-func slowly(message []byte) stranger {
+func sendBytewise(message []byte) badClient {
 	return func(ctx context.Context, end *quic.Endpoint, addr string) error {
 		c, err := end.Dial(ctx, addr, pki.Joining{}.Client(""))
 		if err != nil {
@@ -138,7 +138,7 @@ func slowly(message []byte) stranger {
 			}
 			pause(ctx, 300*time.Millisecond)
 		}
-		return until(ctx, c)
+		return untilEnded(ctx, c)
 	}
 }
 
@@ -160,14 +160,14 @@ func manyPipes(ctx context.Context, end *quic.Endpoint, addr string) error {
 }
 
 func tcpSilence(ctx context.Context, _ *quic.Endpoint, addr string) error {
-	return sayTCP(ctx, addr, nil)
+	return sendTCP(ctx, addr, nil)
 }
 
 func tcpGarbage(ctx context.Context, _ *quic.Endpoint, addr string) error {
-	return sayTCP(ctx, addr, make([]byte, 10_000))
+	return sendTCP(ctx, addr, make([]byte, 10_000))
 }
 
-func sayTCP(ctx context.Context, addr string, say []byte) error {
+func sendTCP(ctx context.Context, addr string, say []byte) error {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		return err
@@ -178,8 +178,8 @@ func sayTCP(ctx context.Context, addr string, say []byte) error {
 	return nil
 }
 
-// until waits until the connection or ctx has ended.
-func until(ctx context.Context, c transport.Conn) error {
+// untilEnded waits until the connection or ctx has ended.
+func untilEnded(ctx context.Context, c transport.Conn) error {
 	select {
 	case <-c.Done():
 		return c.Err()
@@ -195,8 +195,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// invite runs count strangers of a kind against the seed, repeatedly, until the test ends.
-func invite(t *testing.T, addr string, s stranger, count int) {
+// runBadClients runs count bad clients of a kind against the seed, each again and again, until the test
+// ends.
+func runBadClients(t *testing.T, addr string, s badClient, count int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -212,30 +213,30 @@ func invite(t *testing.T, addr string, s stranger, count int) {
 		all.Go(func() {
 			defer end.Close()
 			for ctx.Err() == nil {
-				s(ctx, end, addr) // how it ends is no matter
+				s(ctx, end, addr) // any outcome is fine
 				pause(ctx, 200*time.Millisecond)
 			}
 		})
 	}
 }
 
-// With each kind of stranger alone, the seed logs the reason of the refusal, and the world forms.
-func TestStranger(t *testing.T) {
+// The world forms beside a bad client of each kind, and the seed logs the reason of the refusal.
+func TestBadClient(t *testing.T) {
 	t.Parallel()
-	for name, s := range strangers() {
+	for name, s := range badClients() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			token := nexar.NewToken()
 			log, lines := logTo(t, "seed")
-			seed := seedHere(t, 2, nexar.SeedConfig{Token: token, Log: log})
-			invite(t, seed.Addr(), s, 1)
+			seed := startLocalSeed(t, 2, nexar.SeedConfig{Token: token, Log: log})
+			runBadClients(t, seed.Addr(), s, 1)
 			time.Sleep(50 * time.Millisecond)
 			nodes, errs := joinAll(t, []nexar.Config{nodeConfig(seed, token), nodeConfig(seed, token)})
-			fine(t, errs)
-			fine(t, every(nodes, func(c *nexar.Comm) error { return c.Barrier(t.Context()) }))
+			mustBeNil(t, errs)
+			mustBeNil(t, onEachNode(nodes, func(c *nexar.Comm) error { return c.Barrier(t.Context()) }))
 			for what, text := range map[string]string{
 				"garbage": "not a message of nexar", "an endless message": "not a message of nexar", "a false proof": "wrong cluster token",
-				"no proof": "no cluster token", "what comes much later": "the first message was",
+				"no proof": "no cluster token", "a later message first": "the first message was",
 				"another version": fmt.Sprintf("version %d of the nexar protocol", wire.Version+1),
 			} {
 				if what == name {
@@ -246,15 +247,15 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// A hundred strangers that stay connected, and others that reconnect, do not delay the formation of a
+// A hundred bad clients that stay connected, and others that reconnect, do not delay the formation of a
 // world.
-func TestStrangers(t *testing.T) {
-	// The seed gives a client 5 seconds to prove the token. A world that waits for one
-	// such client takes longer than that in every try. A world that does not wait takes a
-	// fraction of a second, or on a busy machine more; then the test forms another one.
+func TestManyBadClients(t *testing.T) {
+	// The seed gives a client 5 seconds to prove the token. If it waited for such a client, every
+	// world would take longer than that. Otherwise a world takes a fraction of a second, or more on
+	// a busy machine; then the test forms another one.
 	const limit, worlds = 4 * time.Second, 10
 	for n := range worlds {
-		if took := formAmongStrangers(t); took <= limit {
+		if took := formAmongBadClients(t); took <= limit {
 			return
 		} else if n == worlds-1 {
 			t.Errorf("each of %d worlds took more than %v", worlds, limit)
@@ -262,40 +263,40 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// formAmongStrangers returns how long a world of 4 takes to form at a seed with a hundred
-// silent clients.
-func formAmongStrangers(t *testing.T) time.Duration {
+// formAmongBadClients returns the time in which a world of 4 forms at a seed with a hundred silent
+// clients.
+func formAmongBadClients(t *testing.T) time.Duration {
 	t.Helper()
 	token := nexar.NewToken()
-	s := seedHere(t, 4, nexar.SeedConfig{Token: token})
+	s := startLocalSeed(t, 4, nexar.SeedConfig{Token: token})
 	stay := 0
-	for name, kind := range strangers() {
+	for name, kind := range badClients() {
 		count := 3
 		switch name {
 		case "half a handshake", "silence", "a pipe, and silence", "half a message", "a byte at a time", "TCP to the same port":
 			count = 20
 			stay += count
 		}
-		invite(t, s.Addr(), kind, count)
+		runBadClients(t, s.Addr(), kind, count)
 	}
 	if stay < 100 {
-		t.Fatalf("only %d strangers stay", stay)
+		t.Fatalf("only %d bad clients stay connected, want at least 100", stay)
 	}
 	time.Sleep(500 * time.Millisecond)
 	began := time.Now()
 	cfg := nodeConfig(s, token)
 	nodes, errs := joinAll(t, []nexar.Config{cfg, cfg, cfg, cfg})
 	took := time.Since(began)
-	fine(t, errs)
-	t.Logf("among %d strangers the world of 4 took %v", stay, took)
-	fine(t, every(nodes, func(c *nexar.Comm) error { return checkWorld(t.Context(), c, 3) }))
+	mustBeNil(t, errs)
+	t.Logf("beside %d bad clients the world of 4 took %v", stay, took)
+	mustBeNil(t, onEachNode(nodes, func(c *nexar.Comm) error { return checkWorld(t.Context(), c, 3) }))
 	return took
 }
 
-// A client of another version is told so in words that every version knows.
+// A client with another protocol version gets a refusal that every version can read.
 func TestOtherVersion(t *testing.T) {
 	t.Parallel()
-	s := seedHere(t, 1, nexar.SeedConfig{Token: nexar.NewToken()})
+	s := startLocalSeed(t, 1, nexar.SeedConfig{Token: nexar.NewToken()})
 	end, err := quic.Listen(quic.Config{Addr: "127.0.0.1:0", Heartbeat: -1})
 	if err != nil {
 		t.Fatal(err)
@@ -320,8 +321,8 @@ func TestOtherVersion(t *testing.T) {
 		t.Errorf("answer %v, %v, want a refusal because of version 999", m, err)
 	}
 	if _, err := end.Dial(t.Context(), s.Addr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"nexar-join/999"}}); err == nil {
-		t.Error("a client with another protocol was let in")
+		t.Error("a client with another ALPN protocol was accepted")
 	} else if errors.Is(err, transport.ErrPeerGone) {
-		t.Errorf("a client with another protocol was not answered: %v", err)
+		t.Errorf("a client with another ALPN protocol got no answer: %v", err)
 	}
 }

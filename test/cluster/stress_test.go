@@ -9,10 +9,10 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// endure makes all collectives and messages between all pairs of ranks until a time
-// has passed, and reports how long each of them took.
-func endure(ctx context.Context, d *desk, o order, r *report) error {
-	c := d.comm()
+// stress makes all collectives and messages between all pairs of ranks for
+// [command].Duration, and reports the duration of each.
+func stress(ctx context.Context, s *workerState, o command, r *result) error {
+	c := s.comm()
 	timed := func(what string, f operation, n int) error {
 		began := time.Now()
 		if err := f(ctx, c, n, r.Rounds); err != nil {
@@ -26,14 +26,14 @@ func endure(ctx context.Context, d *desk, o order, r *report) error {
 	}
 	for began := time.Now(); ; r.Rounds++ {
 		for _, n := range []int{1, 1001, 20_011} {
-			for _, step := range everyOperation() {
+			for _, step := range allOperations() {
 				if err := timed(step.name, step.do, n); err != nil {
 					return err
 				}
 			}
 		}
 		over := []int64{0}
-		if c.Rank() == 0 && time.Since(began) > o.Time {
+		if c.Rank() == 0 && time.Since(began) > o.Duration {
 			over[0] = 1
 		}
 		if err := nexar.Broadcast(ctx, c, over, 0); err != nil {
@@ -45,8 +45,8 @@ func endure(ctx context.Context, d *desk, o order, r *report) error {
 	}
 }
 
-// everyOperation lists the operations of checkWorld.
-func everyOperation() []struct {
+// allOperations returns the operations of checkWorld.
+func allOperations() []struct {
 	name string
 	do   operation
 } {
@@ -62,8 +62,8 @@ func everyOperation() []struct {
 	}
 }
 
-// askStatus reports the status of the cluster, as "nexar status" shows it.
-func askStatus(ctx context.Context, _ *desk, _ order, r *report) error {
+// askStatus reports the status of the cluster as "nexar status" prints it.
+func askStatus(ctx context.Context, _ *workerState, _ command, r *result) error {
 	s, err := nexar.QueryCluster(ctx, nexar.Config{})
 	if err != nil {
 		return err
