@@ -68,7 +68,7 @@ func TestTimeoutSaysWhereOthersAre(t *testing.T) {
 	}
 	// Who waited in vain as well is told the same.
 	if f := vain.Failure; f == nil || !f.Revoked || !strings.Contains(f.Text, "rank 3 (not heard of)") {
-		t.Errorf("rank %d: %v, want that rank %d has given up, and because of whom", behind, f, hasty)
+		t.Errorf("rank %d: %v, want that rank %d has given up, and the rank that it has waited for", behind, f, hasty)
 	}
 }
 
