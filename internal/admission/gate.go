@@ -60,9 +60,9 @@ func (g *Gate) TryEnter(from Source, verified bool, evict func()) (*Ticket, erro
 	return t, nil
 }
 
-// Enter is TryEnter for TCP listeners, whose connections can wait in the kernel: while the
-// Gate is full it blocks, for at most Limits.MinAge, or until done is closed. It does not block
-// for limited sources.
+// Enter is [Gate.TryEnter] for TCP listeners, since their connections can wait in the kernel:
+// while the Gate is full it blocks, for at most Limits.MinAge, or until done is closed. It does
+// not block for limited sources.
 func (g *Gate) Enter(done <-chan struct{}, from Source, evict func()) (*Ticket, error) {
 	for {
 		t, d := g.enter(from, true, evict)
@@ -104,8 +104,8 @@ func (g *Gate) Len() int {
 	return g.table.Len()
 }
 
-// Limited reports whether the Gate refuses a source now because too many of its connections
-// have failed.
+// Limited reports whether the Gate currently refuses a source because too many of its
+// connections have failed.
 func (g *Gate) Limited(from Source) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,7 +119,7 @@ func (g *Gate) Pressed() bool {
 	return g.table.Len() >= g.table.limits.Max/8
 }
 
-// Verify notes that the peer receives packets at its address.
+// Verify records that the peer receives packets at its address.
 func (t *Ticket) Verify() {
 	t.gate.mu.Lock()
 	defer t.gate.mu.Unlock()

@@ -24,7 +24,7 @@ func TestGate(t *testing.T) {
 		}
 		a, b := enter(), enter()
 		if _, err := g.TryEnter(addr(1), true, evict); !errors.Is(err, ErrFull) {
-			t.Errorf("a full gate says %v", err)
+			t.Errorf("a full gate: error %v", err)
 		}
 		start := time.Now()
 		time.AfterFunc(100*time.Millisecond, func() {
@@ -34,14 +34,14 @@ func TestGate(t *testing.T) {
 		})
 		c := enter()
 		if took := time.Since(start); took != 100*time.Millisecond || evicted != 0 {
-			t.Errorf("waited %v for a place that was given back after 100 ms; %d evicted", took, evicted)
+			t.Errorf("waited %v for an entry that was released after 100 ms; %d evicted", took, evicted)
 		}
 		enter()
 		if took := time.Since(start); took != time.Second || evicted != 1 {
-			t.Errorf("waited until %v for a place that can be taken after 1 s; %d evicted", took, evicted)
+			t.Errorf("waited until %v for an entry that can be evicted after 1 s; %d evicted", took, evicted)
 		}
 		if b.Prove() {
-			t.Error("an evicted connection proves something")
+			t.Error("Prove succeeds for an evicted connection")
 		}
 		b.Leave()
 		c.Leave()
@@ -55,7 +55,7 @@ func TestGate(t *testing.T) {
 		close(done)
 		g.Enter(nil, addr(2), evict)
 		if _, err := g.Enter(done, addr(2), evict); !errors.Is(err, ErrFull) {
-			t.Errorf("when the listener has ended: %v", err)
+			t.Errorf("after the end of the listener: %v", err)
 		}
 	})
 }

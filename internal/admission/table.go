@@ -11,9 +11,9 @@ type Limits struct {
 	// Max is the maximum number of unproved connections. Default 512.
 	Max int
 
-	// Burst is the number of connections of one source that may fail, by ending without
-	// a proof, before the source is limited to one connection per Interval. Each proof
-	// cancels two failures, and so does the time of two Intervals. Default 256.
+	// Burst is the number of connections of a source that may fail, by ending without a proof,
+	// before the source is limited to one connection per Interval. Each proof cancels two
+	// failures, and so does the time of two Intervals. Default 256.
 	Burst int
 
 	// Interval is the time that cancels one failure. Default 100 ms.
@@ -34,13 +34,13 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// proofForgives is the number of failures of its source that a proof cancels. It is more
-// than one, so that the nodes of a large cluster behind one address recover from
-// failures under load as fast as they authenticate themselves.
+// proofForgives is the number of failures that a proof of the source cancels. It is more than
+// one, so that the nodes of a large cluster behind one address recover from failures under load
+// as fast as they authenticate themselves.
 const proofForgives = 2
 
 // idleMax is the maximum number of sources without connections that a Table keeps because of
-// their failures. Beyond it the Table drops the source with the fewest failures.
+// their failures. Above it the Table drops the source with the fewest failures.
 const idleMax = 1024
 
 // A Table holds the unproved connections, at most [Limits.Max] of them.
@@ -80,13 +80,13 @@ type Conn struct {
 // Source returns the source of the connection.
 func (c *Conn) Source() Source { return c.source.key }
 
-// A Verdict is the decision about a new connection.
+// A Verdict is the decision on a new connection.
 type Verdict int
 
 const (
 	// Admitted says that the connection has an entry.
 	Admitted Verdict = iota
-	// Full says that there is no room, and that no connection may be evicted yet.
+	// Full says that the table is full, and that no connection may be evicted yet.
 	Full
 	// Limited says that too many connections of the source have failed.
 	Limited
@@ -112,9 +112,9 @@ func NewTable(l Limits) *Table {
 // Len returns the number of unproved connections.
 func (t *Table) Len() int { return t.conns }
 
-// Admit decides about a new connection. verified says that the peer receives packets at its
-// address. Only failures of verified peers count, so that an attacker cannot have
-// another host limited by forging its address.
+// Admit decides on a new connection. verified says that the peer receives packets at its
+// address. Only failures of verified peers count: otherwise an attacker could have another host
+// limited by forging its address.
 func (t *Table) Admit(now time.Time, from Source, verified bool) Decision {
 	s := t.sources[from]
 	own := 0
@@ -150,7 +150,7 @@ func (t *Table) Admit(now time.Time, from Source, verified bool) Decision {
 	return Decision{Conn: c, Evicted: evicted}
 }
 
-// Limited reports whether Admit would limit a source now.
+// Limited reports whether [Table.Admit] would limit a source now.
 func (t *Table) Limited(now time.Time, from Source) bool {
 	s := t.sources[from]
 	return s != nil && t.limited(now, s)
@@ -175,11 +175,11 @@ func (t *Table) heaviest() (most *source) {
 	return most
 }
 
-// Verify notes that the peer of a connection receives packets at its address.
+// Verify records that the peer of a connection receives packets at its address.
 func (t *Table) Verify(c *Conn) { c.verified = true }
 
-// Prove removes the entry of a connection whose peer has authenticated itself. It reports
-// false if the connection was evicted or has ended before.
+// Prove removes the entry of a connection with an authenticated peer. It reports false if the
+// connection was evicted or has ended before.
 func (t *Table) Prove(now time.Time, c *Conn) bool {
 	s := c.source
 	if !t.remove(c) {
@@ -248,13 +248,13 @@ func (t *Table) sweep(now time.Time, s *source) {
 	}
 }
 
-// drop forgets a source without connections.
+// drop removes a source without connections.
 func (t *Table) drop(s *source) {
 	delete(t.sources, s.key)
 	t.idle--
 }
 
-// compare orders sources: the one to be dropped first is the least.
+// compare orders sources by importance: the least is dropped first.
 func (s *source) compare(other *source) int {
 	return cmp.Or(
 		cmp.Compare(s.failures, other.failures),

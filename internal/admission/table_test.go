@@ -159,7 +159,7 @@ func TestProvedIsNeverEvicted(t *testing.T) {
 	proved := w.flood(addr(1), 1)[0]
 	w.prove(proved)
 	if w.table.Prove(w.now, proved) || w.table.Fail(w.now, proved) {
-		t.Error("an entry goes twice")
+		t.Error("an entry is removed twice")
 	}
 	for n := range 100 {
 		w.pass(time.Second)
@@ -235,7 +235,7 @@ func TestForgedSource(t *testing.T) {
 		}
 	}
 	if len(w.table.sources) != 0 {
-		t.Errorf("%d sources are remembered", len(w.table.sources))
+		t.Errorf("%d sources are kept", len(w.table.sources))
 	}
 	for range 4 {
 		d := w.table.Admit(w.now, addr(1), false)
@@ -294,7 +294,7 @@ func TestRandom(t *testing.T) {
 				d := w.table.Admit(w.now, addr(r.IntN(8)), r.IntN(2) == 0)
 				if d.Evicted != nil {
 					if !live[d.Evicted] {
-						t.Fatal("evicted what is not there")
+						t.Fatal("evicted an unknown connection")
 					}
 					delete(live, d.Evicted)
 				}
@@ -304,7 +304,7 @@ func TestRandom(t *testing.T) {
 			} else {
 				for c := range live {
 					if r.IntN(2) == 0 && !w.table.Prove(w.now, c) || live[c] && !w.table.Fail(w.now, c) && w.holds(c) {
-						t.Fatal("a connection is not there")
+						t.Fatal("a connection has no entry")
 					}
 					delete(live, c)
 					break

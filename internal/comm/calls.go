@@ -37,7 +37,7 @@ func (c *Comm) serve(carrier *engine.Comm) error {
 	end := func(err error) { c.Calls.Close(c.Gone(err)) }
 	left := func(rank int, err error) { c.Calls.Lost(rank, c.Gone(err)) }
 	carrier.Watch(engine.Watcher{Message: c.Calls.Arrived, Left: left, Ended: end})
-	// The error of the communicator tells more than that of the carrier.
+	// The error of the communicator is more precise than that of the carrier.
 	c.Engine.Watch(engine.Watcher{Ended: end})
 	return nil
 }

@@ -1,10 +1,9 @@
-// Package comm builds the communicators of a node, and follows the world from
-// view to view.
+// Package comm builds the communicators of a node, and follows the world from view to view.
 //
 // A node has one [Factory], which builds the communicator of all ranks of a view.
-// [ViewContext.New] builds communicators of some of them. All ranks of a communicator
-// build it concurrently, since it begins with a negotiation. A [Follower] waits for views
-// and lets the Factory build their communicators.
+// [ViewContext.New] builds communicators of a part of the ranks. All ranks of a communicator
+// build it concurrently, since it begins with a negotiation. A [Follower] waits for views and
+// lets the Factory build their communicators.
 package comm
 
 import (
@@ -58,7 +57,7 @@ func (c *Comm) Epoch() uint64 { return c.View.View.Epoch }
 // because of a rank. The program gets the error afterwards: see [mesh.Mesh.Explain].
 func (c *Comm) Explain(rank int, text string) { c.View.mesh.Explain(c.Nodes[rank].ID, text) }
 
-// Stopped is closed when no operation may begin any more.
+// Stopped returns a channel that is closed when no further operation may begin.
 func (c *Comm) Stopped() <-chan struct{} { return callback.Closed(c.stopped) }
 
 // Cause returns the error of the engine that has stopped the communicator, or nil.
@@ -134,15 +133,14 @@ func (c *Comm) ChildID(split, color uint64) uint64 {
 	return engine.ID(c.Engine.ID(), childID, split, color)
 }
 
-// New builds a communicator of some ranks of the view, of which this node is ranks[rank].
-// All ranks call it concurrently with the same id. The error is translated by
-// Config.Errors.
+// New builds a communicator of ranks, which are ranks of the view. This node is ranks[rank].
+// All of them call New concurrently with the same id. Config.Errors translates the error.
 func (v *ViewContext) New(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
 	c, err := v.build(ctx, id, ranks, rank)
 	return c, translated(err)
 }
 
-// A buildError is the error of the engine that has prevented a communicator.
+// A buildError is an error of the engine while a communicator is built.
 type buildError struct {
 	comm *Comm
 	err  error
@@ -211,8 +209,8 @@ func (c *Comm) stop(cause error) {
 	close(c.stopped)
 }
 
-// abandon ends a communicator after its negotiation has failed on this rank. It tells the
-// other ranks, since it may have succeeded there.
+// abandon ends a communicator after its negotiation has failed on this rank. It notifies the
+// other ranks, where the negotiation may have succeeded.
 func (c *Comm) abandon(id uint64, err error) {
 	c.Engine.Cancel(err)
 	c.Close()

@@ -32,7 +32,7 @@ type Config struct {
 	Algorithms    []string     // pinned algorithms; see selector.ParsePins
 	Hints         selector.Hints
 	Memory        string        // profile of the buffer pool; see NewPool
-	Pool          *bufpool.Pool // in place of one of that profile, if not nil
+	Pool          *bufpool.Pool // replaces that pool, if not nil
 	CallTimeout   time.Duration
 	CallsInFlight int
 	Errors        Errors
@@ -127,7 +127,7 @@ func (f *Factory) First(ctx context.Context, view membership.View) (*Comm, error
 // names the ranks that do not take part within timeout.
 func (f *Factory) next(ctx context.Context, view membership.View, timeout time.Duration) (*Comm, error) {
 	if err := f.mesh.Adopt(ctx, view); err != nil {
-		return nil, err // A later view has come, or the caller may try again.
+		return nil, err // A later view exists, or the caller may try again.
 	}
 	v := &ViewContext{Factory: f, View: view, Before: f.last, known: f.lastKnown, timeout: timeout}
 	for epoch := f.last.Epoch + 1; f.last.Epoch > 0 && epoch < view.Epoch; epoch++ {
@@ -137,7 +137,7 @@ func (f *Factory) next(ctx context.Context, view membership.View, timeout time.D
 	if err != nil {
 		return nil, err
 	}
-	v.known = world.reached.Known // A node that has joined learns it from the others.
+	v.known = world.reached.Known // A new node learns it from the others.
 	f.last, f.lastKnown = view, v.known
 	return world, nil
 }
@@ -154,8 +154,7 @@ func (v *ViewContext) world(ctx context.Context, id uint64) (*Comm, error) {
 	return world, err
 }
 
-// trialComm returns a communicator of the ranks that measure links, or nil if this rank is
-// none of them.
+// trialComm returns a communicator of the ranks that measure links, or nil on other ranks.
 func (v *ViewContext) trialComm(id uint64, rank int, hosts plan.Hosts, links []*link.Link) *engine.Comm {
 	ranks := negotiate.MeasuringRanks(hosts)
 	i := slices.Index(ranks, rank)
@@ -169,16 +168,16 @@ func (v *ViewContext) trialComm(id uint64, rank int, hosts plan.Hosts, links []*
 	return v.mesh.Engine().NewComm(id, i, some)
 }
 
-// Decline drops all frames for a communicator that this node does not build. It tells
-// the other ranks nothing.
+// Decline drops all frames for a communicator that this node does not build. It does not notify
+// the other ranks.
 func (v *ViewContext) Decline(id uint64) {
 	for _, id := range [...]uint64{id, engine.ID(id, controlID), engine.ID(id, trialID), engine.ID(id, callsID)} {
 		v.mesh.Engine().Decline(id)
 	}
 }
 
-// settle waits for functions that other ranks have called on ended communicators, and
-// whose contexts have therefore ended.
+// settle waits for functions that other ranks have called on ended communicators. Their
+// contexts have ended.
 func (f *Factory) settle(ended ...*rpc.Service) {
 	ctx, cancel := context.WithTimeout(context.Background(), SettleTimeout)
 	defer cancel()
@@ -194,7 +193,7 @@ func (f *Factory) settle(ended ...*rpc.Service) {
 	}
 }
 
-// Settle waits for the called functions of all communicators. All have ended.
+// Settle waits for the called functions of all communicators, which must all have ended.
 func (f *Factory) Settle() {
 	f.mu.Lock()
 	open := slices.Collect(maps.Keys(f.services))

@@ -28,17 +28,16 @@ type Views interface {
 type Follower struct {
 	Views   Views
 	Factory *Factory
-	// Timeout limits the wait for the next view after a failure, and then the wait for
-	// its ranks. 0 is for ever.
+	// Timeout limits the wait for the next view after a failure, and then the wait for its
+	// ranks. 0 means no limit.
 	Timeout time.Duration
-	// Grace limits that time, if it is shorter, after a communicator has ended for
-	// a reason that is no failure of a node. An undetected failure may be behind
-	// it, such as a call that took too long, so Grace is meant to be as long as the
-	// detection takes, plus the time for a view to arrive. If none does, the reason
-	// is the error.
+	// Grace limits the wait instead, if it is shorter, after a communicator has ended for a
+	// reason other than the failure of a node. An undetected failure may have caused that
+	// reason, for example a timeout of a call. So Grace should be the detection time plus the
+	// time for a view to arrive. If no view arrives, Next returns the reason.
 	Grace time.Duration
-	// Abort has Next return the error of a failed communicator, in place of
-	// waiting for another view.
+	// Abort makes Next return the error of a failed communicator instead of waiting for another
+	// view.
 	Abort bool
 
 	// quiesced is the epoch that has ended with a checkpoint, or 0.
@@ -68,14 +67,13 @@ func (e *LostError) Unwrap() []error {
 	return []error{e.Err, e.Cause}
 }
 
-// errOutdated cancels the building of a communicator when there is a newer view.
+// errOutdated cancels the build of a communicator when a newer view arrives.
 var errOutdated = errors.New("superseded by a newer view")
 
-// Quiesce notes that all ranks have ended an epoch with a checkpoint.
+// Quiesce records that all ranks have ended an epoch with a checkpoint.
 func (f *Follower) Quiesce(epoch uint64) { f.quiesced.Store(epoch) }
 
-// IsQuiesced reports whether epoch has ended with a checkpoint, and there is no
-// view after it yet.
+// IsQuiesced reports whether epoch has ended with a checkpoint and has no successor yet.
 func (f *Follower) IsQuiesced(epoch uint64) bool { return f.quiesced.Load() == epoch }
 
 // Next returns the communicator of a view after that of old. It fails with a
@@ -95,9 +93,9 @@ func (f *Follower) From(ctx context.Context, v membership.View) (*Comm, error) {
 	return f.follow(ctx, nil, v)
 }
 
-// Without returns the communicator of a later view than that of old, without the nodes
-// out, whether or not old has ended. It waits at most timeout for each view; 0 means no
-// limit. It fails as Next does.
+// Without returns the communicator of a view later than that of old and without the nodes out,
+// whether or not old has ended. It waits at most timeout for each view; 0 means no limit.
+// Errors are those of [Follower.Next].
 func (f *Follower) Without(ctx context.Context, old *Comm, out []membership.NodeID, timeout time.Duration) (*Comm, error) {
 	v := membership.View{Epoch: old.Epoch()}
 	for {
@@ -138,7 +136,7 @@ func (f *Follower) await(ctx context.Context, old *Comm) (v membership.View, err
 	defer stop()
 	v, err = f.Views.Next(working, old.Epoch())
 	if cause := old.Cause(); f.Abort && cause != nil && !errors.Is(cause, engine.ErrClosed) {
-		return v, f.verdict(ctx, old) // even if a view has arrived by now
+		return v, f.failure(ctx, old) // even if a view has arrived meanwhile
 	}
 	if err == nil {
 		return v, nil
@@ -146,7 +144,7 @@ func (f *Follower) await(ctx context.Context, old *Comm) (v membership.View, err
 	if working.Err() == nil && f.isOver(old, err) {
 		return v, &LostError{Err: err}
 	}
-	// Old has ended, or no more views come, which matters only once old ends.
+	// Old has ended, or no more views will come, which matters only once old ends.
 	select {
 	case <-old.Stopped():
 	case <-ctx.Done():
@@ -159,7 +157,7 @@ func (f *Follower) await(ctx context.Context, old *Comm) (v membership.View, err
 		}
 		return v, err
 	case f.Abort:
-		return v, f.verdict(ctx, old)
+		return v, f.failure(ctx, old)
 	case !isFailure(cause):
 		return f.awaitUnlikely(ctx, old)
 	default:
@@ -204,14 +202,14 @@ func (f *Follower) view(ctx context.Context, epoch uint64, cause error, timeout 
 	return v, err
 }
 
-// verdictTimeout bounds the wait for the news that this node was removed, after others
-// have closed their links to it.
-const verdictTimeout = time.Second
+// removalTimeout bounds the wait for the message that this node was removed, after others have
+// closed their links to it.
+const removalTimeout = time.Second
 
-// verdict returns the error of a world whose communicator has ended by a failure: that
-// this node was removed, if that is known.
-func (f *Follower) verdict(ctx context.Context, old *Comm) error {
-	within, cancel := context.WithTimeout(ctx, verdictTimeout)
+// failure returns the error of a world after its communicator has ended by a failure: that this
+// node was removed, if that is known.
+func (f *Follower) failure(ctx context.Context, old *Comm) error {
+	within, cancel := context.WithTimeout(ctx, removalTimeout)
 	defer cancel()
 	if _, err := f.Views.Next(within, old.Epoch()); err != nil && within.Err() == nil && f.isOver(old, err) {
 		return &LostError{Err: err, Cause: old.ended()}
@@ -264,7 +262,7 @@ func (f *Follower) adopt(ctx context.Context, old *Comm, v membership.View) (*Co
 // replace closes old and builds the communicator of view v. It reports the ranks that
 // do not take part to the seed.
 func (f *Follower) replace(ctx context.Context, old *Comm, v membership.View) (*Comm, error) {
-	f.Quiesce(0) // The view has come, so the session is not needed any more.
+	f.Quiesce(0) // The view has arrived.
 	if old != nil {
 		old.Close()
 	}

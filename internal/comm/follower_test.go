@@ -113,33 +113,33 @@ type course struct {
 	then     func(old *Comm, v *views, cancel context.CancelFunc) // during Next
 	epoch    uint64
 	errs     []error
-	alone    bool // the error is no LostError
+	alone    bool // the error is not a LostError
 	took     time.Duration
 }
 
 // callErrors are courses with an error of a call that ends the communicator.
 func callErrors() map[string]course {
 	return map[string]course{
-		"what is no failure": {then: func(old *Comm, _ *views, _ context.CancelFunc) {
+		"call error": {then: func(old *Comm, _ *views, _ context.CancelFunc) {
 			time.Sleep(time.Hour)
 			old.stop(errMistake)
 		}, errs: []error{errMistake}, alone: true, took: time.Hour + 2*time.Second},
-		"what is no failure, and a view on its way": {then: func(old *Comm, v *views, _ context.CancelFunc) {
+		"call error, and a view arrives": {then: func(old *Comm, v *views, _ context.CancelFunc) {
 			old.stop(errMistake)
 			time.Sleep(time.Second)
 			v.set(3, nil)
 		}, epoch: 3, took: time.Second},
-		"what is no failure, without a seed": {then: func(old *Comm, v *views, _ context.CancelFunc) {
+		"call error, without a seed": {then: func(old *Comm, v *views, _ context.CancelFunc) {
 			v.set(1, errGone)
 			time.Sleep(time.Hour)
 			old.stop(errMistake)
 		}, errs: []error{errMistake, errGone}, alone: true, took: time.Hour},
-		"what is no failure, and this node is removed": {then: func(old *Comm, v *views, _ context.CancelFunc) {
+		"call error, and this node is removed": {then: func(old *Comm, v *views, _ context.CancelFunc) {
 			old.stop(errMistake)
 			time.Sleep(time.Second)
 			v.set(1, errRemoved)
 		}, errs: []error{errMistake, errRemoved}, took: time.Second},
-		"what is no failure, and the context ends": {then: func(old *Comm, _ *views, cancel context.CancelFunc) {
+		"call error, and the context ends": {then: func(old *Comm, _ *views, cancel context.CancelFunc) {
 			old.stop(errMistake)
 			time.Sleep(time.Second)
 			cancel()
@@ -147,10 +147,10 @@ func callErrors() map[string]course {
 	}
 }
 
-// courses are those of a world that changes, or does not.
+// courses returns courses of a world whose view changes, or does not.
 func courses() map[string]course {
 	return map[string]course{
-		"a change, while all is well": {then: func(_ *Comm, v *views, _ context.CancelFunc) {
+		"a new view without a failure": {then: func(_ *Comm, v *views, _ context.CancelFunc) {
 			time.Sleep(time.Hour)
 			v.set(2, nil)
 		}, epoch: 2, took: time.Hour},
@@ -188,25 +188,25 @@ func courses() map[string]course {
 			time.Sleep(time.Second)
 			cancel()
 		}, errs: []error{context.Canceled}, took: time.Second},
-		"a failure is to end it, and there is a view": {abort: true, first: func(old *Comm, v *views) {
+		"abort after a failure, and a view arrives": {abort: true, first: func(old *Comm, v *views) {
 			old.stop(errFailed)
 			v.set(2, nil)
 		}, errs: []error{errFailed}},
-		"a failure is to end it, and nodes leave": {abort: true, first: func(_ *Comm, v *views) { v.set(2, nil) }, epoch: 2},
-		"a failure is to end it, and this node is removed": {abort: true, then: func(old *Comm, v *views, _ context.CancelFunc) {
+		"abort after a failure, and nodes leave": {abort: true, first: func(_ *Comm, v *views) { v.set(2, nil) }, epoch: 2},
+		"abort after a failure, and this node is removed": {abort: true, then: func(old *Comm, v *views, _ context.CancelFunc) {
 			old.stop(errFailed)
 			time.Sleep(time.Millisecond)
 			v.set(1, errRemoved)
 		}, errs: []error{errFailed, errRemoved}, took: time.Millisecond},
-		"a failure is to end it": {abort: true, then: func(old *Comm, _ *views, _ context.CancelFunc) { old.stop(errFailed) },
-			errs: []error{errFailed}, took: verdictTimeout},
+		"abort after a failure": {abort: true, then: func(old *Comm, _ *views, _ context.CancelFunc) { old.stop(errFailed) },
+			errs: []error{errFailed}, took: removalTimeout},
 	}
 }
 
 // obstacles are courses that delay the next communicator.
 func obstacles() map[string]course {
 	return map[string]course{
-		"another one fails meanwhile": {
+		"another node fails during the build": {
 			make: func(_ context.Context, epoch uint64) error {
 				if epoch < 4 {
 					return fmt.Errorf("epoch %d: %w", epoch, errFailed)
@@ -220,7 +220,7 @@ func obstacles() map[string]course {
 					v.set(2+epoch, nil)
 				}
 			}, epoch: 4, took: 3 * time.Second},
-		"a newer view while one is made": {
+		"a newer view during the build": {
 			make: func(ctx context.Context, epoch uint64) error {
 				if epoch == 2 {
 					<-ctx.Done()
@@ -233,7 +233,7 @@ func obstacles() map[string]course {
 				time.Sleep(time.Minute)
 				v.set(3, nil)
 			}, epoch: 3, took: time.Minute},
-		"the world ends while one is made": {
+		"the world ends during the build": {
 			make: func(ctx context.Context, epoch uint64) error {
 				<-ctx.Done()
 				return ctx.Err()
@@ -244,7 +244,7 @@ func obstacles() map[string]course {
 				time.Sleep(time.Minute)
 				v.set(2, errRemoved)
 			}, errs: []error{errRemoved}, took: time.Minute},
-		"what no view mends": {make: func(context.Context, uint64) error { return errBroken },
+		"permanent build error": {make: func(context.Context, uint64) error { return errBroken },
 			then: func(_ *Comm, v *views, _ context.CancelFunc) { v.set(2, nil) }, errs: []error{errBroken}},
 	}
 }

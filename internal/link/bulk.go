@@ -9,9 +9,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Transfer is a payload for a peer that has granted it. The exported fields are set
-// before Link.Deliver and not changed until Owner is notified or Recall has
-// returned.
+// A Transfer is a payload for a peer that has granted it. The exported fields are set before
+// [Link.Deliver] and not changed until Owner is notified or Recall has returned.
 type Transfer struct {
 	Grant uint64
 	Data  []byte
@@ -48,11 +47,11 @@ type bulk struct {
 }
 
 const (
-	// pushMax is how many bytes Push writes to a pipe, rounded up to a segment: its
-	// caller may have other links to serve. Without a polling, the goroutine of
-	// the writer writes longer payloads.
+	// pushMax bounds the bytes that Push writes to a pipe, rounded up to a segment: its caller
+	// may have other links to serve. Without a polling, the goroutine of the writer writes
+	// longer payloads.
 	pushMax = wire.SegmentMax
-	// polledMax is how many bytes pollings write. Longer payloads take so long that two
+	// polledMax bounds the bytes that pollings write. Longer payloads take so long that two
 	// processors are better than one.
 	polledMax = 4 * wire.SegmentMax
 )
@@ -131,8 +130,8 @@ func (l *Link) push() (n int) {
 	return n
 }
 
-// pushTo pushes the queue of a writer, and has its goroutine write the rest if no polling
-// does. It returns the number of bytes sent.
+// pushTo pushes the queue of a writer. If no polling does so, the goroutine of the writer
+// writes the rest. It returns the number of bytes sent.
 func (b *bulk) pushTo(w *pipeWriter) (n int) {
 	if w.parts == nil || b.closed {
 		return 0
@@ -152,7 +151,7 @@ func (b *bulk) pushTo(w *pipeWriter) (n int) {
 	return n
 }
 
-// startIfNeeded has the goroutine of a writer write, unless a polling does.
+// startIfNeeded makes the goroutine of a writer write, unless a polling does.
 func (b *bulk) startIfNeeded(w *pipeWriter) {
 	if (b.pollers == 0 || w.load > polledMax) && !b.closed && !w.busy && !w.isIdle() {
 		w.start()
@@ -181,9 +180,8 @@ func (b *bulk) notifyOwner(t *Transfer) {
 }
 
 // Recall stops t and returns when its payload is no longer used. The peer may have received a
-// part of it. It still receives the rest of the current segment, from a copy, so that the
-// lane stays in step. If t was sent just before, the notification of its owner may be
-// under way.
+// part of it. It still receives the rest of the current segment, from a copy, so that the lane
+// stays in sync. If t was sent just before, the notification of its owner may be in progress.
 func (l *Link) Recall(t *Transfer) {
 	b := &l.bulk
 	b.mu.Lock()

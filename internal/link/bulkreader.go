@@ -21,7 +21,7 @@ type flow struct {
 	sink    *Sink             // for onRun
 	onRun   func(view []byte) // calls sink.take; made once
 	drop    func(view []byte)
-	charged int // size of a claimed message, whose credit is returned at its end
+	charged int // size of a claimed message; its credit is returned at the end
 }
 
 func newFlow(l *Link, of *grants, p transport.Receiver) *flow {
@@ -61,8 +61,8 @@ func (b bulkReader) dispatch(_ *reader, t wire.Type, p []byte) error {
 // flows reports whether the current segment has unread bytes.
 func (b *flow) flows() bool { return b != nil && b.begun }
 
-// more reads the rest of the current segment into its sink, or as much as has arrived if the
-// reader must not block. The grant may be taken back between two reads: the rest is then
+// more reads the rest of the current segment into its sink, or all available bytes if the
+// reader must not block. The grant may be withdrawn between two reads: the rest is then
 // discarded.
 func (b *flow) more(r *reader) error {
 	g := b.of

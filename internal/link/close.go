@@ -8,8 +8,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// lingerTime is how long a peer may take to close the connection after its goodbye. It does
-// so when it has our acknowledgements, but the packets of the close may be lost.
+// lingerTime bounds the time for a peer to close the connection after its goodbye. It does so
+// when it has our acknowledgements, but the packets of the close may be lost.
 const lingerTime = time.Second
 
 // lanes is a set of lanes.

@@ -1,7 +1,6 @@
 package link
 
-// A cursor is a position in a payload of several regions: a first one and more
-// behind it.
+// A cursor is a position in a payload of several regions.
 type cursor struct {
 	region int // 0 is the first
 	at     int // offset in the region

@@ -11,8 +11,8 @@ import (
 // A Sink is the destination of a granted payload. The exported fields are set before
 // Link.Grant and not changed until Owner is notified or Ungrant has returned.
 type Sink struct {
-	// Dst and the regions of More behind it receive the payload, whose length is
-	// theirs. More is for payloads that are not reduced.
+	// Dst and then the regions of More receive the payload, which has their total length. More
+	// is for payloads that are not reduced.
 	Dst  []byte
 	More [][]byte
 	// Reduce, if not nil, computes Dst = A op payload, or payload op A if Left,
@@ -77,7 +77,7 @@ type grants struct {
 	mu   sync.Mutex
 	wake sync.Cond
 	last uint64
-	one  *Sink            // of those that are open, the one that was made when there was none
+	one  *Sink            // an open sink that was added to an empty set
 	open map[uint64]*Sink // the others
 	some atomic.Int32     // how many are open
 }
@@ -87,11 +87,11 @@ func (g *grants) init() {
 	g.open = make(map[uint64]*Sink)
 }
 
-// Grant allows the peer to send to s and returns the number of the grant. The caller tells
-// the peer the number.
+// Grant allows the peer to send to s and returns the number of the grant. The caller sends the
+// number to the peer.
 func (l *Link) Grant(s *Sink) uint64 {
 	if s.Reduce != nil && (s.Elem < 1 || s.Elem > len(s.split) || len(s.Dst)%s.Elem != 0 || len(s.A) != len(s.Dst) || len(s.More) > 0) {
-		panic("link: grant of a reduction that is not of whole elements")
+		panic("link: grant of a reduction of incomplete elements")
 	}
 	return l.grants.add(s)
 }
@@ -114,9 +114,9 @@ func (g *grants) add(s *Sink) uint64 {
 	return s.id
 }
 
-// Ungrant takes a grant or claim back and returns when its memory is no longer used. Further
-// payload for it is discarded. If s was filled just before, the notification of its owner
-// may be under way.
+// Ungrant withdraws a grant or claim and returns when its memory is no longer used. Further
+// payload for it is discarded. If s was filled just before, the notification of its owner may
+// be in progress.
 func (l *Link) Ungrant(s *Sink) {
 	g := s.of
 	g.mu.Lock()
@@ -143,7 +143,7 @@ func (g *grants) check(f wire.Segment, from *flow) error {
 	switch {
 	case f.Grant == 0 || f.Grant > g.last:
 		return fmt.Errorf("data for grant %d, which was never made", f.Grant)
-	case s == nil: // It was taken back.
+	case s == nil: // It was withdrawn.
 	case s.from != nil && s.from != from:
 		return fmt.Errorf("data for grant %d through several pipes", f.Grant)
 	case f.Length > s.size-s.got:
@@ -154,7 +154,7 @@ func (g *grants) check(f wire.Segment, from *flow) error {
 	return nil
 }
 
-// hold marks the sink of a grant busy and returns it, or nil if the grant was taken back.
+// hold marks the sink of a grant busy and returns it, or nil if the grant was withdrawn.
 func (g *grants) hold(id uint64) *Sink {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -29,13 +29,13 @@ type laneReader struct {
 }
 
 // errOver ends a laneReader after the goodbye of the peer.
-var errOver = errors.New("link: the lane is over")
+var errOver = errors.New("link: the lane has ended")
 
 // laneReadersMax is the number of pipes that can be polled.
 const laneReadersMax = int(wire.Lanes) - 1 + wire.BulkPipesMax
 
-// emptyReadsMax is how often in a row a pipe may report bytes and have none. After that
-// a blocking Read finds out why.
+// emptyReadsMax bounds the consecutive reports of bytes by a pipe that has none. After that a
+// blocking Read determines the reason.
 const emptyReadsMax = 4
 
 // readFrames handles the frames of a pipe until the peer has said goodbye.
@@ -63,7 +63,7 @@ func (l *Link) readFrames(pre wire.Preamble, p transport.Receiver, d dispatcher,
 	return nil
 }
 
-// run handles frames until an error. It then keeps the reader, so that nothing is handled
+// run handles frames until an error. It then keeps the reader, so that no frame is handled
 // later.
 func (r *laneReader) run() error {
 	for r.poller == nil {
@@ -98,10 +98,10 @@ func (r *laneReader) tryAcquire() bool {
 
 func (r *laneReader) release() { r.owned.Store(false) }
 
-// handle handles at least one frame if there is one; with block it waits for one. It handles
-// one frame of the bulk lane, whose frames are long. On other lanes it handles all frames that
-// one read has returned: another read takes as long as handling a frame, and the caller may not
-// have to wait any more. It reports whether anything has arrived.
+// handle handles the available frames; with block it waits for one. It handles one frame of the
+// bulk lane, where frames are long. On other lanes it handles all frames of one read: another
+// read takes as long as handling a frame, and the caller may not have to wait any more. It
+// reports whether anything has arrived.
 func (r *laneReader) handle(block bool) (some bool, err error) {
 	if block {
 		r.poll = nil
@@ -120,7 +120,7 @@ func (r *laneReader) handle(block bool) (some bool, err error) {
 	}
 }
 
-// isDrained reports whether everything that was read has been handled.
+// isDrained reports whether all bytes read have been handled.
 func (r *laneReader) isDrained() bool { return r.lo == r.hi && r.use == nil && !r.flow.flows() }
 
 // next handles the next frame, or the rest of the current one.
@@ -130,7 +130,7 @@ func (r *laneReader) next() error {
 		if err != nil {
 			return err
 		}
-		if r.received == nil { // otherwise the bytes count
+		if r.received == nil { // otherwise bytes are counted
 			r.link.heard.Add(1)
 		}
 		if t == wire.TypeBye {
@@ -165,7 +165,7 @@ func (r *laneReader) unattend() {
 	}
 }
 
-// fail leaves an error to the reader's own goroutine, and releases the reader.
+// fail passes an error to the reader's own goroutine, and releases the reader.
 func (r *laneReader) fail(err error) {
 	r.failed = err
 	r.pipe.SetReadDeadline(past)

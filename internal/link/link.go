@@ -1,31 +1,31 @@
-// Package link is the connection to one peer: lanes, frames, credit, grants and an orderly
-// end, over any transport.
+// Package link is the connection to one peer: lanes, frames, credit, grants and an orderly end,
+// over any transport.
 //
-// A [Link] sends small payloads immediately, within the credit of TakeCredit, and large ones
-// after a grant of the peer: the receiver calls Grant with a [Sink] for the payload and
-// tells the peer the number of the grant, and the peer sends a [Transfer]. A payload on the bulk
+// A [Link] sends small payloads immediately, within the credit of [Link.TakeCredit], and large
+// ones after a grant of the peer: the receiver calls [Link.Grant] with a [Sink] for the payload
+// and sends the number of the grant, and the peer sends a [Transfer]. A payload on the bulk
 // lane therefore always has a destination, so that no lane waits for the application.
 //
-// Sending never blocks. The goroutines of the Link pass arriving frames to a [Handler], or a
-// goroutine that polls inline while it waits for something ([Polling]). The Handler must
-// not block. All methods may be called concurrently.
+// Sending never blocks. The goroutines of the Link pass arriving frames to a [Handler]; so does
+// a goroutine that polls inline while it waits ([Polling]). The Handler must not block. All
+// methods may be called concurrently.
 //
 // The frames of a lane are handled in order; lanes do not wait for each other. Transfers take
-// turns after each segment of at most wire.SegmentMax bytes. Recall and Ungrant return promptly
-// in any case. The memory is not used afterwards, and the lane stays in step.
+// turns after each segment of at most wire.SegmentMax bytes. Recall and Ungrant always return
+// promptly. The memory is not used afterwards, and the lane stays in sync.
 //
 // With Config.Bulk or Config.Await, the data and bulk lanes have a second connection, and the
 // bulk lane may have several pipes there. A transfer uses one pipe. Both connections end
 // together.
 //
-// A link ends in one of two ways, which the Handler is told last: Left, after the peer has
-// called Close, or Lost, with a reason: the end of the connection or a protocol error. Neither
-// is called after Close or Abort of this side.
+// The last call of the Handler reports the end of the link: Left, after the peer has called
+// Close, or Lost, with a reason: the end of the connection or a protocol error. Neither is
+// called after Close or Abort of this side.
 //
 // The memory that a peer can occupy is bounded: creditBytes of each class that have not been
 // Consumed, including the charge for each frame, and keptMax frames without charge. More is a
-// protocol error. A peer that does not read gets no answers. Other outgoing data
-// is bounded by the calls of this node.
+// protocol error. A peer that does not read gets no answers. Other outgoing data is bounded by
+// the calls of this node.
 package link
 
 import (
@@ -39,12 +39,12 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// creditBytes is how many bytes of each class a peer may have sent without a grant
-// that this node has not consumed.
+// creditBytes is the number of bytes of each class that a peer may have sent without a grant
+// and this node has not consumed.
 const creditBytes = 1 << 20
 
-// keptMax is how many frames without charge, such as offers and grants, a peer may make the
-// Handler keep. Working programs stay far below it.
+// keptMax is the maximum number of frames without charge, such as offers and grants, that the
+// Handler keeps for a peer. Correct programs stay far below it.
 const keptMax = 1 << 18
 
 // frameCharge is the credit that each frame costs in addition to its payload, so that the
@@ -55,10 +55,9 @@ const frameCharge = 64
 // during the call only.
 type Handler interface {
 	Message(l *Link, m wire.Message, payload []byte)
-	// Claim is called before the payload of a message is read. Without ok, Message is
-	// called with the complete payload. Otherwise the payload goes to the Sink with this
-	// number of Link.Claim, or is discarded if the number is 0, and the link returns
-	// the credit.
+	// Claim is called before the payload of a message is read. If ok is false, Message is
+	// called with the complete payload. Otherwise the payload goes to the Sink with this number
+	// of Link.Claim, or is discarded if the number is 0, and the link returns the credit.
 	Claim(l *Link, m wire.Message) (claim uint64, ok bool)
 	Offer(l *Link, o wire.Offer)
 	OfferGrant(l *Link, g wire.OfferGrant)
@@ -74,9 +73,8 @@ type Handler interface {
 	Reason(l *Link, r wire.Reason, text string)
 	Closed(l *Link, c wire.Closed)
 
-	// Left is called after the peer has closed the link in good order. All its
-	// frames have been handled, and every transfer that it has received completely
-	// has been Delivered.
+	// Left is called after the peer has closed the link by a goodbye. All its frames have been
+	// handled, and every transfer that it has received completely has been Delivered.
 	Left(l *Link)
 	// Lost is called once, as the last call, if the link has ended otherwise.
 	Lost(l *Link, err error)
@@ -86,8 +84,8 @@ type Handler interface {
 type Config struct {
 	// Peer identifies the peer for the Handler.
 	Peer int
-	// Bulk, if not nil, is a second connection to the peer that this node has
-	// made. The data and bulk lanes of both sides use it. The peer is told so.
+	// Bulk, if not nil, is a second connection to the peer that this node has made. The data
+	// and bulk lanes of both sides use it. The link announces it to the peer.
 	Bulk transport.Conn
 	// Await, if not nil, waits for the second connection of a peer that announces
 	// one. Without it, the announcement is a protocol error. It excludes Bulk.
@@ -154,7 +152,7 @@ type Link struct {
 	said    bool          // our goodbye
 	byes    lanes         // with a goodbye of the peer
 	pipes   int           // of the bulk lane, with a goodbye of the peer
-	acks    lanes         // on which the peer has read our goodbye
+	acks    lanes         // where the peer has read our goodbye
 	acked   chan struct{} // closed when acks is complete
 	left    chan struct{} // closed when byes is complete
 	linger  *time.Timer   // closes the connection if the peer does not
@@ -164,7 +162,7 @@ type Link struct {
 // fails, the caller keeps the connections.
 func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link, error) {
 	if cfg.Bulk != nil && cfg.Await != nil || cfg.BulkPipes > wire.BulkPipesMax {
-		panic("link: a configuration that contradicts itself")
+		panic("link: contradictory Config: both Bulk and Await, or invalid BulkPipes")
 	}
 	l := &Link{
 		Peer: cfg.Peer, handler: h, cfg: cfg, log: cfg.Log,
@@ -284,8 +282,8 @@ func (l *Link) memory() bool {
 // Locates reports whether Processor can return a processor.
 func (l *Link) Locates() bool { return l.locator() != nil }
 
-// Processor returns the number of the processor on which the peer has run lately, if it
-// runs on this machine, and -1 otherwise.
+// Processor returns the number of the processor on which the peer has run recently if it runs
+// on this machine, and -1 otherwise.
 func (l *Link) Processor() int {
 	if k := l.locator(); k != nil {
 		return k.PeerCPU()
@@ -308,8 +306,7 @@ func (l *Link) Settled() <-chan struct{} { return l.settled }
 // Done returns a channel that is closed when the link ends, before the Handler is notified.
 func (l *Link) Done() <-chan struct{} { return l.done }
 
-// Err returns the reason of the end of the link, and nil if this side has closed it in good
-// order.
+// Err returns the reason of the end of the link. It is nil if this side has closed the link.
 func (l *Link) Err() error {
 	l.ending.Lock()
 	defer l.ending.Unlock()

@@ -13,11 +13,10 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// laneTimeout is how long a peer may take to send the preamble of a pipe.
+// laneTimeout bounds the wait for the preamble of a pipe.
 const laneTimeout = 20 * time.Second
 
-// secondTimeout is how long the second connection of a peer may take to arrive
-// after its announcement.
+// secondTimeout bounds the wait for the second connection of a peer after its announcement.
 const secondTimeout = 20 * time.Second
 
 // A path is one of the connections of a link.
@@ -257,8 +256,8 @@ func isEnd(err error) bool {
 	return errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrPeerGone)
 }
 
-// doneTimeout is how long after the end of a pipe the end of its connection may be
-// reported.
+// doneTimeout bounds the time between the report of the end of a pipe and that of its
+// connection.
 const doneTimeout = time.Second
 
 // broken ends the link because a lane has failed. If the connection has ended, its own

@@ -8,14 +8,13 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// attendTime is how long a lane stays attended after polling. Up to twice that time,
-// nothing wakes a goroutine for a frame that no one polls for.
+// attendTime is the time for which a lane stays attended after polling. For up to twice that
+// time, an arriving frame may wake no goroutine.
 const attendTime = time.Millisecond
 
-// A Polling is inline polling: a goroutine that waits for something on a link handles the
-// frames of its lanes itself, in place of the link's own goroutines, which saves waking them.
-// It polls the bulk lane while this node has open grants, and writes the transfers that
-// the peer has granted.
+// A Polling is inline polling: a waiting goroutine handles the frames of the lanes itself, in
+// place of the link's own goroutines, which saves waking them. It polls the bulk lane while
+// this node has open grants, and writes the transfers that the peer has granted.
 //
 // Call [Link.StartPolling], then Poll repeatedly, then Stop or Pause, all on one goroutine.
 // Lanes that another goroutine polls are not polled twice.
@@ -29,8 +28,8 @@ type Polling struct {
 	writes  bool // counted in bulk.pollers
 }
 
-// idleBulkPolls is the number of calls of Poll for each look at a bulk lane without open
-// grants. Its end may arrive, or the rest of a payload whose grant was taken back.
+// idleBulkPolls is the number of calls of Poll per check of a bulk lane without open grants.
+// Its end may arrive, or the rest of a payload with a withdrawn grant.
 const idleBulkPolls = 16
 
 // StartPolling begins inline polling with p, which must be zero.
@@ -121,8 +120,8 @@ func (p *Polling) acquireBulk() {
 	}
 }
 
-// Pause leaves the lanes to the link's own goroutines. The caller is about to sleep, and
-// still has to call Stop.
+// Pause returns the lanes to the link's own goroutines. The caller is about to sleep, and must
+// still call Stop.
 func (p *Polling) Pause() {
 	for _, r := range p.readers[:p.n] {
 		r.unattend()
@@ -141,8 +140,8 @@ func (p *Polling) reset() {
 }
 
 // Stop ends the polling. With soon, the caller expects to poll again soon: if no other
-// goroutine polls the link, its lanes stay attended for a while, so that the next frames
-// wake no goroutine.
+// goroutine polls the link, its lanes stay attended for a while, so that the next frames wake
+// no goroutine.
 func (p *Polling) Stop(soon bool) {
 	if p.link.pollings.Add(-1) > 0 || !soon {
 		p.Pause()
@@ -154,12 +153,11 @@ func (p *Polling) Stop(soon bool) {
 	}
 	p.reset()
 	if p.link.pollings.Load() > 0 {
-		p.link.Unattend() // A polling that began meanwhile has not got these lanes.
+		p.link.Unattend() // A polling that began meanwhile does not have these lanes.
 	}
 }
 
-// Unattend ends the time for which Stop has kept lanes attended: frames are handled as they
-// arrive again.
+// Unattend ends the attendance after Stop: arriving frames are handled immediately again.
 func (l *Link) Unattend() {
 	for i := range l.laneReaders {
 		if r := l.laneReaders[i].Load(); r != nil && r.tryAcquire() {
@@ -169,7 +167,7 @@ func (l *Link) Unattend() {
 	}
 }
 
-// keepAttended has the idle timer end the attendance.
+// keepAttended makes the idle timer end the attendance.
 func (r *laneReader) keepAttended() {
 	r.recent = true
 	if !r.scheduled {
@@ -178,8 +176,8 @@ func (r *laneReader) keepAttended() {
 	}
 }
 
-// expire is called by the idle timer every attendTime. It ends the attendance of a reader
-// that was not polled since the last call, and reports whether it has to be called again.
+// expire is called by the idle timer every attendTime. It ends the attendance of a reader that
+// was not polled since the last call, and reports whether it must be called again.
 func (r *laneReader) expire() (again bool) {
 	if !r.tryAcquire() {
 		select {
@@ -199,7 +197,7 @@ func (r *laneReader) expire() (again bool) {
 	return false
 }
 
-// An IdleTimer ends the attendance of lanes that are not polled any more. The links of a node
+// An IdleTimer ends the attendance of lanes that are no longer polled. The links of a node
 // share one.
 type IdleTimer struct {
 	mu      sync.Mutex
@@ -220,7 +218,7 @@ func (t *IdleTimer) add(r *laneReader) {
 	}
 }
 
-// check is called by the timer while there are readers. It never waits for the owner of a reader,
+// check is called by the timer while it has readers. It never waits for the owner of a reader,
 // which may be in add.
 func (t *IdleTimer) check() {
 	t.mu.Lock()

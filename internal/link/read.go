@@ -27,9 +27,8 @@ func (p *payloads) get() *[wire.PayloadMax]byte {
 	return new([wire.PayloadMax]byte)
 }
 
-// errLater is returned if a frame has not arrived completely. The next call continues at the
-// same position.
-var errLater = errors.New("link: the rest has not come yet")
+// errLater is returned for an incomplete frame. The next call continues at the same position.
+var errLater = errors.New("link: incomplete frame")
 
 // A reader reads frames from a lane.
 type reader struct {
@@ -84,7 +83,7 @@ func (r *reader) count(n int) {
 	}
 }
 
-// fill reads until the buffer has n bytes. n is at most its length.
+// fill reads until the buffer contains n bytes. n is at most its size.
 func (r *reader) fill(n int) error {
 	if r.hi-r.lo >= n {
 		return nil
@@ -135,8 +134,7 @@ func (r *reader) frame() (wire.Type, []byte, error) {
 	return t, b, nil
 }
 
-// expect makes payload call use with the n bytes behind the frame. n is at most
-// wire.PayloadMax.
+// expect makes payload call use with the n bytes after the frame. n is at most wire.PayloadMax.
 func (r *reader) expect(n int, use func(p []byte)) { r.want, r.use, r.got = n, use, 0 }
 
 // payload reads the payload of the current frame, if it has one.

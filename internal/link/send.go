@@ -8,7 +8,7 @@ import (
 )
 
 // TakeCredit takes the credit for n bytes of payload without a grant. It reports false if the
-// credit does not suffice.
+// credit is insufficient.
 func (l *Link) TakeCredit(c wire.Class, n int) bool {
 	charge := int64(n + frameCharge)
 	for {
@@ -66,8 +66,8 @@ func (l *Link) Keep() bool {
 // Dropped undoes Keep: the Handler no longer keeps the frame.
 func (l *Link) Dropped() { l.kept.Add(-1) }
 
-// SendMessage sends m with a payload in one or more regions, for which the caller has taken
-// credit. The payload may be used again when SendMessage returns.
+// SendMessage sends m with a payload in one or more regions. The caller has taken credit for
+// it. The payload may be used again when SendMessage returns.
 func (l *Link) SendMessage(m wire.Message, payload []byte, more ...[]byte) {
 	m.Length = size(payload, more)
 	l.data.commitWith(m.Append(l.data.begin()), payload, more)
@@ -86,13 +86,13 @@ func (l *Link) OfferMessage(o wire.Offer) { l.data.post(o.Append) }
 // OfferStep asks for the grant of a step.
 func (l *Link) OfferStep(s wire.Step) { l.data.post(s.AppendOffer) }
 
-// Closed tells the peer that a communicator was closed. It arrives after all messages and
-// steps that were sent before.
+// Closed tells the peer that a communicator was closed. It arrives after all earlier messages
+// and steps.
 func (l *Link) Closed(c wire.Closed) { l.data.post(c.Append) }
 
 // replies returns the lane for grants, refusals and credit: the data lane if it is on a second
 // connection, which is faster. A reply there waits only for earlier frames, which the peer
-// reads regardless of its application. The goodbye must stay the last frame of the lane.
+// reads independently of its application. The goodbye must stay the last frame of the lane.
 func (l *Link) replies() *outbox {
 	if l.fast.Load() {
 		return &l.data
@@ -109,11 +109,11 @@ func (l *Link) GrantOffer(g wire.OfferGrant) { l.replies().post(g.Append) }
 // RefuseOffer tells the peer that a message it offered cannot be received.
 func (l *Link) RefuseOffer(r wire.OfferRefuse) { l.replies().post(r.Append) }
 
-// Probe asks the peer how far an operation has come that this node waits for.
+// Probe asks the peer for its progress in an operation that this node waits for.
 func (l *Link) Probe(p wire.Probe) { l.control.post(p.Append) }
 
-// answersMax is how many bytes may be pending on the control lane before requests of the
-// peer are no longer answered. It can ask again when it reads.
+// answersMax is the number of pending bytes on the control lane above which requests of the
+// peer are not answered. The peer can repeat them when it reads.
 const answersMax = 64 << 10
 
 // answer sends the frame that add appends, unless too much is pending.

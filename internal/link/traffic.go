@@ -1,18 +1,17 @@
 package link
 
-// Traffic counts the bytes on the data and bulk lanes of a link. The control lane does
-// not count: heartbeats and probes go on while the application stands still.
+// Traffic counts the bytes on the data and bulk lanes of a link. The control lane is excluded:
+// heartbeats and probes continue while the application is idle.
 type Traffic struct {
-	// Sent counts the bytes given to the transport, and those that still wait for
-	// room in a pipe.
+	// Sent counts the bytes given to the transport, and those that wait for room in a pipe.
 	Sent uint64
-	// Received counts the bytes read. As long as it is less than Sent of the peer,
-	// the difference is in flight.
+	// Received counts the bytes read. While it is less than Sent of the peer, the difference is
+	// in flight.
 	Received uint64
 }
 
-// Traffic returns the bytes that went over the link in both directions. The two counts
-// are not of the same instant.
+// Traffic returns the byte counts of the link in both directions. The two are not of the same
+// instant.
 func (l *Link) Traffic() Traffic {
 	t := Traffic{Received: l.received.Load()}
 	o := &l.data

@@ -14,12 +14,11 @@ type Decision struct {
 	// Entries are changes for the log, in this order. The caller has them committed,
 	// applies them and calls Adopt with the resulting view.
 	Entries []Entry
-	// Reasons maps each node that these entries remove to the reason, and Left the
-	// nodes that have left in good order.
+	// Reasons maps each node that these entries remove to the reason. Left contains those that
+	// have left by a goodbye.
 	Reasons map[NodeID]string
 	Left    map[NodeID]bool
-	// Invitation, if not nil, is for a candidate, and announces it to the other nodes
-	// that it names.
+	// Invitation, if not nil, is for a candidate. It is announced to the other nodes in it.
 	Invitation *Invitation
 	// Dismissed maps candidates that are removed to the reason.
 	Dismissed map[NodeID]string
@@ -27,31 +26,28 @@ type Decision struct {
 	Forgotten []NodeID
 	// Quiesce asks all nodes to quiesce, so that candidates can enter.
 	Quiesce bool
-	// TooFew, if not 0, is the number of nodes of the next view, which is below the
-	// minimum.
+	// TooFew, if not 0, is the number of nodes of the next view, which is below the minimum.
 	TooFew int
 }
 
-// An Arbiter decides which nodes are in the next view of a formed world: which nodes
-// are removed, by the nodes' reports about their links and by its own connections to
-// them, and which candidates of its PendingJoins enter.
+// An Arbiter decides which nodes are in the next view of a formed world: which nodes are
+// removed, by the reports of nodes about their links and its own connections to them, and which
+// candidates of its [PendingJoins] enter.
 //
-// The two nodes of a lost link cannot stay in one world. If the Arbiter has lost one of
-// them too, that node is removed after a quiet time, so that nodes that fail together
-// are removed by one decision (Suresh et al., "Stable and Consistent Membership at
-// Scale with Rapid", USENIX ATC 2018). If it has lost neither, it waits longer. Then a
-// node that has not answered since is removed, and otherwise the smallest set of nodes
-// such that all others are linked to each other. Newcomers are removed before nodes
-// that have the state of the program. Of two live nodes the accused is removed and not
-// the accuser, which may have waited in vain. An unconfirmed accusation is a strike:
-// the next tie is decided against the accuser (see cut).
+// The two nodes of a lost link cannot stay in one world. If the Arbiter has lost one of them
+// too, that node is removed after a quiet time, so that nodes that fail together are removed by
+// one decision (Suresh et al., "Stable and Consistent Membership at Scale with Rapid", USENIX
+// ATC 2018). If it has lost neither, it waits longer. Then a node that has not answered since
+// is removed, and otherwise the smallest set of nodes such that all others are linked to each
+// other. Newcomers are removed before nodes that have the state of the program. Of two live
+// nodes the accused is removed and not the accuser, which may have waited in vain. An
+// unconfirmed accusation is a strike: the next tie is decided against the accuser (see cut).
 //
-// A node that only the Arbiter has lost stays until there is another reason for a new
-// view.
+// A node that only the Arbiter has lost stays until there is another reason for a new view.
 //
-// Candidates enter with the next view, for any reason. If they are the only
-// reason, all nodes are asked to quiesce: to reach a point at which none has
-// outstanding work for the others. There, nodes may also leave.
+// Candidates enter with the next view, whatever its reason. If they are the only reason, all
+// nodes are asked to quiesce: to reach a point at which none has outstanding work for the
+// others. There, nodes may also leave.
 type Arbiter struct {
 	view    View
 	pending *PendingJoins
@@ -95,8 +91,8 @@ func NewArbiter(v View, l *PendingJoins) *Arbiter {
 	}
 }
 
-// Lost reports that a node has lost its link to another. It returns whether that is
-// news; the caller then asks both for an answer.
+// Lost reports that a node has lost its link to another. It returns whether that is new; the
+// caller then pings both.
 func (a *Arbiter) Lost(now time.Time, by, to NodeID, reason string) (news bool) {
 	if _, gone := a.gone[to]; !gone && a.pending.unlink(now, a.view, by, to, reason) {
 		a.held = false
@@ -132,7 +128,7 @@ func (a *Arbiter) Reconnected(now time.Time, id NodeID) {
 	a.Heard(now, id)
 }
 
-// Missed returns the news for a node that had no connection for a while: the announced
+// Missed returns the messages for a node that had no connection for a while: the announced
 // candidates, and whether all nodes were asked to quiesce.
 func (a *Arbiter) Missed() (expect []Node, called bool) {
 	for _, candidate := range a.pending.list {
@@ -177,7 +173,7 @@ func (a *Arbiter) Quiesced(now time.Time, id NodeID, epoch uint64, leaves bool, 
 	a.quiesced[id] = leaves
 }
 
-// Heard reports that a node has answered a question that was sent at a given time.
+// Heard reports that a node has answered a ping that was sent at the given time.
 func (a *Arbiter) Heard(asked time.Time, id NodeID) {
 	if a.has(id) && asked.After(a.alive[id]) {
 		a.alive[id] = asked
@@ -281,7 +277,7 @@ func (a *Arbiter) change(now time.Time, r *Decision) {
 	if !a.due.IsZero() && !now.Before(a.due) {
 		a.removeLate(r)
 	}
-	if a.room(r) > 0 { // Otherwise the nodes that want to leave wait for others.
+	if a.room(r) > 0 { // Otherwise leaving nodes wait for others.
 		a.letLeave(r)
 	}
 	for id := range r.Reasons {
@@ -290,7 +286,7 @@ func (a *Arbiter) change(now time.Time, r *Decision) {
 	stay := a.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes })
 	size := stay.Size()
 	var enter []Node
-	if size > 0 { // Otherwise no node that has the state of the world is left.
+	if size > 0 { // Otherwise no node with the state of the world is left.
 		enter = a.pending.ready(stay)
 	}
 	if held := size > 0 && size+len(enter) < a.pending.policy.Min; held {
@@ -304,8 +300,7 @@ func (a *Arbiter) change(now time.Time, r *Decision) {
 	r.Entries = a.entries(r, enter)
 }
 
-// removeLate removes the nodes that have not quiesced, or those that have if these are
-// the minority.
+// removeLate removes the nodes that have not quiesced, or the others if these are the minority.
 func (a *Arbiter) removeLate(r *Decision) {
 	stay := a.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes })
 	quiesced := 0
@@ -320,9 +315,9 @@ func (a *Arbiter) removeLate(r *Decision) {
 		if hasQuiesced == most {
 			continue
 		}
-		r.Reasons[n.ID] = "it has not come to the checkpoint, at which others wait"
+		r.Reasons[n.ID] = "it has not reached the checkpoint where the other nodes wait"
 		if hasQuiesced {
-			r.Reasons[n.ID] = "it waits at a checkpoint, to which the others have not come"
+			r.Reasons[n.ID] = "it waits at a checkpoint that the other nodes have not reached"
 		}
 	}
 }
@@ -336,8 +331,8 @@ func (a *Arbiter) letLeave(r *Decision) {
 	}
 }
 
-// room returns by how many nodes the next view exceeds the minimum if all nodes leave
-// that want to, or 1 if no node would stay.
+// room returns the surplus of the next view over the minimum if all leaving nodes leave, or 1
+// if no node would stay.
 func (a *Arbiter) room(r *Decision) int {
 	stay := a.view.without(func(id NodeID) bool { _, goes := r.Reasons[id]; return goes || a.quiesced[id] })
 	if stay.Size() == 0 {

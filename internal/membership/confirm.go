@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// report records that a node has or has lost a link to another, one of which has to be
-// a candidate.
+// report records that a node has or has lost a link to another, one of which must be a
+// candidate.
 func (p *PendingJoins) report(by, to NodeID, up bool) (known bool) {
 	set := func(m map[NodeID]struct{}, id NodeID) {
 		if known = true; up {
@@ -54,7 +54,7 @@ func (c *candidate) isLinkedTo(id NodeID) bool {
 func (c *candidate) unconfirmed(world View, rank, size int) (ranks []int) {
 	for _, r := range neighbours(size, rank, 0, -1) {
 		if r >= world.Size() {
-			continue // It is a newcomer, for which isPaired counts.
+			continue // A newcomer; isPaired applies.
 		}
 		// The candidate was not invited to link itself to other nodes, and is invited
 		// again before it enters a view with them.
@@ -89,9 +89,9 @@ func (p *PendingJoins) confirm(now time.Time, v View) {
 	}
 }
 
-// confirmedOf returns the candidates that can enter a view together, with all nodes
-// that stay: their watchers in that view confirm them. If one cannot enter, the others
-// have other watchers without it.
+// confirmedOf returns the candidates that can enter a view together, beside all nodes that
+// stay: their watchers in that view confirm them. If one cannot enter, the others have other
+// watchers without it.
 func confirmedOf(stay View, enter []*candidate) []*candidate {
 	for {
 		size, rank := stay.Size()+len(enter), stay.Size()

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// coverWork bounds the search in a graph with more than exactMax nodes, in words of bit
-// sets that are read: some tenths of a second of CPU. Since no clock bounds it, the
-// result depends on the graph alone.
+// coverWork bounds the search in a graph with more than exactMax nodes, in words of bit sets
+// read: some tenths of a second of CPU. Since no clock bounds it, the result depends on the
+// graph alone.
 const coverWork = 1 << 23
 
 // exactMax is the largest number of nodes for which the search always completes.
@@ -136,9 +136,9 @@ func (c *cover) set(depth int) set {
 	return c.undecided[depth]
 }
 
-// search decides the nodes of a set, given the cost of the removals so far. The first
-// descent removes the node of the highest degree each time and always completes, so a
-// solution exists however little work is left.
+// search decides the nodes of a set, given the cost of the removals so far. The first descent
+// removes the node of the highest degree each time and always completes, so a solution exists
+// however little work is left.
 func (c *cover) search(depth int, sofar cost, open set) {
 	var gone []int // nodes removed by reduce, restored on return
 	defer func() {

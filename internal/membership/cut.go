@@ -11,12 +11,12 @@ const (
 	// patience is the time for the end of one of two nodes that have lost each other to
 	// be noticed, or for both to answer.
 	patience = 200 * time.Millisecond
-	// cutPatience replaces patience if both nodes have answered and only a tie decides.
-	// A cut of the network is reported over a heartbeat interval, and the smallest set
-	// of removals is known only after all reports.
+	// cutPatience replaces patience if both nodes have answered and only a tie decides. A
+	// network partition is reported over a heartbeat interval, and the smallest set of removals
+	// is known only after all reports.
 	cutPatience = time.Second
-	// probation is the minimum time for which a node counts as a newcomer. It is longer
-	// than other nodes wait for the links of a newcomer before they report it.
+	// probation is the minimum time for which a node counts as a newcomer. It exceeds the time
+	// after which other nodes report the missing links of a newcomer.
 	probation = 15 * time.Second
 )
 
@@ -42,8 +42,7 @@ func (a *Arbiter) cut(now time.Time) map[NodeID]string {
 	removed := removals(costs, known)
 	tied := tiedGroups(a.view.Size(), known)
 	for _, p := range known {
-		// Before a tie is due, reports of other losses in the group may be on their
-		// way.
+		// Before a tie is due, more reports of losses in the group may arrive.
 		if !p.due && !tied[p.ends[0]] {
 			continue
 		}
@@ -59,9 +58,9 @@ func (a *Arbiter) cut(now time.Time) map[NodeID]string {
 	return out
 }
 
-// removals returns, by rank, the nodes to remove so that no pair stays. A node that has
-// not answered is removed if a node that has answered has lost it: no other node is
-// removed for its sake.
+// removals returns, by rank, the nodes to remove so that no pair stays. A node that has not
+// answered is removed if a node that has answered has lost it. No other node is removed on its
+// account.
 func removals(costs []cost, pairs []lostPair) []bool {
 	removed := make([]bool, len(costs))
 	for _, p := range pairs {
@@ -104,8 +103,8 @@ func tiedGroups(n int, pairs []lostPair) []bool {
 	return tied
 }
 
-// lostPairs returns the lost pairs in the order of their ranks, without those that have
-// a node that is gone.
+// lostPairs returns the lost pairs in the order of their ranks, except pairs with a node that
+// is gone.
 func (a *Arbiter) lostPairs(now time.Time) (pairs []lostPair) {
 	ranks := a.ranks()
 	found := make(map[[2]int]lostPair)
@@ -165,14 +164,14 @@ const (
 	silentClass        // has not answered
 )
 
-// costs returns the costs of removing the nodes, by rank. The components are, in this
-// order: nodes that have answered and are proven; nodes that have answered and are
-// newcomers or have strikes; nodes that have not answered. Among sets of equal size the
-// cheapest one has the accusers with the most strikes; then the most losses that are
-// not known yet; then the accused rather than the accusers; then the higher ranks.
+// costs returns the costs of removing the nodes, by rank. The components are, in this order:
+// nodes that have answered and are proven; nodes that have answered and are newcomers or have
+// strikes; nodes that have not answered. Among sets of equal size the cheapest one has the
+// accusers with the most strikes; then the most losses that are not known yet; then the accused
+// rather than the accusers; then the higher ranks.
 //
-// Each component is counted down from the largest value, so that none is negative. That
-// changes nothing between sets of equal size.
+// Each component is counted down from the largest value, so that none is negative. The order of
+// sets of equal size stays the same.
 func (a *Arbiter) costs(now time.Time, pairs []lostPair) []cost {
 	n := a.view.Size()
 	strikes, young, accused := make([]int, n), make([]int, n), make([]int, n)
@@ -241,10 +240,10 @@ func (a *Arbiter) why(id NodeID) string {
 	return ""
 }
 
-// strike counts, before the next view is adopted, the unconfirmed accusations that have
-// removed a node: the accused had answered, has lost no link with a third node, and was
-// linked to the accuser before. Later ties are decided against the accuser, even if the
-// other node is a newcomer, so a node that lies has at most one other removed.
+// strike counts, before the next view is adopted, the unconfirmed accusations that have removed
+// a node: the accused had answered, has lost no link with a third node, and was linked to the
+// accuser before. Later ties are decided against the accuser, even if the other node is a
+// newcomer, so a lying node can have at most one other node removed.
 func (a *Arbiter) strike(next View) {
 	for link, l := range a.lost {
 		by, to := link[0], link[1]

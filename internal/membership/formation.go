@@ -65,8 +65,8 @@ type place struct {
 	ready  bool
 }
 
-// NewFormation returns a Formation of the given number of nodes that starts now and
-// fails after timeout. 0 means no limit.
+// NewFormation returns a Formation of the given number of nodes. It starts now and fails after
+// timeout. 0 means no limit.
 func NewFormation(world int, timeout time.Duration, now time.Time) (*Formation, error) {
 	if world < 1 {
 		return nil, fmt.Errorf("world of %d nodes: must be at least 1", world)
@@ -118,7 +118,7 @@ func (f *Formation) Admit(now time.Time, n Node, wanted int) (Step, error) {
 	return Step{Form: entry}, nil
 }
 
-// Gone reports that a candidate or member has gone away.
+// Gone reports that a candidate or member is gone.
 func (f *Formation) Gone(now time.Time, id NodeID, reason string) Step {
 	if s := f.Tick(now); s.Err != nil {
 		return s
@@ -166,11 +166,11 @@ func (f *Formation) Unable(now time.Time, id, peer NodeID, reason string) Step {
 	if i < 0 || f.phase != Connecting {
 		return Step{}
 	}
-	whom := "node " + peer.String() + ", which is not in the world"
+	peerName := "node " + peer.String() + ", which is not in the world"
 	if j := f.index(peer); j >= 0 {
-		whom = f.describe(j)
+		peerName = f.describe(j)
 	}
-	return f.fail(fmt.Errorf("%s cannot reach %s: %s", f.describe(i), whom, reason))
+	return f.fail(fmt.Errorf("%s cannot reach %s: %s", f.describe(i), peerName, reason))
 }
 
 // Abort ends the formation.

@@ -78,8 +78,8 @@ func (h *holdoff) dropOldest() {
 	delete(h.entries, oldest)
 }
 
-// succeed records that a node has entered. Half of the failures of its origin stay,
-// since another node there may have caused them.
+// succeed records that a node has entered. Half of the failures of its origin remain, since
+// another node there may have caused them.
 func (h *holdoff) succeed(id NodeID, origin string) {
 	delete(h.entries, nodeKey(id))
 	if f := h.entries[originKey(origin)]; f != nil {

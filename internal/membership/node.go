@@ -18,8 +18,8 @@ import (
 	"strings"
 )
 
-// A NodeID is the identity of a node: 16 bytes of the hash of its public key. It is
-// never reused, and no node can take that of another.
+// A NodeID is the identity of a node: 16 bytes of the hash of its public key. It is never
+// reused, and no node can take that of another.
 type NodeID [16]byte
 
 // String returns the NodeID as 32 hexadecimal digits.
@@ -51,7 +51,7 @@ type Node struct {
 	ID    NodeID
 	Addrs []string // host:port, in the order in which other nodes dial them
 	Host  string   // the same for all nodes of one host, and different between hosts
-	Name  string   // for people: hostname:pid
+	Name  string   // display name: hostname:pid
 	// Endpoints are the addresses of the node's transports, one each. None means that
 	// they are unknown.
 	Endpoints []Endpoint `json:",omitempty"`
@@ -60,7 +60,7 @@ type Node struct {
 // An Endpoint is the address of a transport of a node.
 type Endpoint struct {
 	Transport string
-	// Addr has the form that the transport takes. If it is empty, a transport between
+	// Addr is the address in the form of the transport. If it is empty, a transport between
 	// hosts listens at the Addrs of the node, and one within a host at its ID.
 	Addr string `json:",omitempty"`
 }
@@ -76,7 +76,7 @@ func (n Node) Endpoint(transport string) (e Endpoint, ok bool) {
 	return Endpoint{Transport: transport}, len(n.Endpoints) == 0
 }
 
-// String names a node for people: its address, name and ID.
+// String returns the address, name and ID of the node for messages.
 func (n Node) String() string {
 	name := n.Name
 	if name == "" {
@@ -85,7 +85,7 @@ func (n Node) String() string {
 	return n.Addr() + " (" + name + ")"
 }
 
-// Addr returns the first address of the node, for people.
+// Addr returns the first address of the node for messages.
 func (n Node) Addr() string {
 	if len(n.Addrs) == 0 {
 		return "no address"
@@ -111,7 +111,7 @@ func (n Node) AddrsFrom(host string) []string {
 	return rest
 }
 
-// isLoopback covers the forms in which the seed writes loopback addresses.
+// isLoopback recognizes loopback addresses in the forms that the seed writes.
 func isLoopback(addr string) bool {
 	return strings.HasPrefix(addr, "127.") || strings.HasPrefix(addr, "[::1]") || strings.HasPrefix(addr, "localhost:")
 }

@@ -2,21 +2,20 @@ package membership
 
 import "fmt"
 
-// A PeerState is the knowledge of a node about another node of its view.
+// A PeerState is the state of another node of the view from the perspective of this node.
 //
-// The states call for different actions: a peer that has left in good order ends a
-// communicator only if a collective on it needs the peer. A failed peer ends every
-// communicator that contains it. So does a doubted peer, which others report as failed,
-// but it keeps its link, since it may be in the next view. [PeerState.Next] is the
-// table of all transitions.
+// The states call for different actions: a peer that has left ends a communicator only if a
+// collective on it needs the peer. A failed peer ends every communicator that contains it. So
+// does a doubted peer, which others report as failed, but it keeps its link, since it may be in
+// the next view. [PeerState.Next] is the table of all transitions.
 type PeerState uint8
 
 const (
-	// PeerLinked: nothing is wrong with the peer.
+	// PeerLinked: no problem is known.
 	PeerLinked PeerState = iota
-	// PeerSuspected: the peer has closed its link to a third node without a goodbye.
-	// Either it has lost that node and reports so, or it has left and its goodbye to
-	// that node was lost. Its own goodbye tells which.
+	// PeerSuspected: the peer has closed its link to a third node without a goodbye. Either it
+	// has lost that node and reports so, or it has left and its goodbye to that node was lost.
+	// Its own goodbye decides.
 	PeerSuspected
 	// PeerDoubted: another node has lost the peer, and the link of this node to it
 	// works.
@@ -48,7 +47,7 @@ func (s PeerState) String() string {
 	return fmt.Sprintf("PeerState(%d)", uint8(s))
 }
 
-// IsGone reports whether nothing more can come from the peer.
+// IsGone reports whether the peer sends nothing more.
 func (s PeerState) IsGone() bool { return s >= PeerLeft }
 
 // A PeerEvent is an event in the life of a peer.
@@ -82,30 +81,30 @@ const (
 	SelfClosing
 )
 
-// PeerEffects is a set of actions that a transition calls for, as flags. They are
-// carried out in the order of their declaration: the seed and the other nodes are told
-// of a failure before operations on this node fail by it, since the program may then
-// leave, and its goodbye must not arrive before the reason for it.
+// PeerEffects is a set of flags for the actions of a transition. They are carried out in the
+// order of their declaration: the seed and the other nodes learn of a failure before it fails
+// operations on this node, since the program may then leave, and its goodbye must not arrive
+// before the reason for it.
 type PeerEffects uint16
 
 const (
 	// ReportLost tells the seed that this node has lost its link to the peer.
 	ReportLost PeerEffects = 1 << iota
-	// ReportLeft tells the session that the peer has left, for a seed that has not
+	// ReportLeft reports to the session that the peer has left, for a seed that has not
 	// received the peer's own report.
 	ReportLeft
 	// NotifyFailed logs a failure and passes it to the program.
 	NotifyFailed
 	// NotifyLeft logs that the peer has left.
 	NotifyLeft
-	// NotifyLost reports that a peer that has left in good order counts as failed after
-	// all, because another node has lost it.
+	// NotifyLost reports that a peer that has left counts as failed after all, because another
+	// node has lost it.
 	NotifyLost
 	// NotifyRemoved logs that the peer is not in the view any more.
 	NotifyRemoved
-	// TellLost tells every other node that the peer was lost, and TellClosed that the
-	// peer has closed a link: a link to this node or, if this node repeats a report, to
-	// the node that the report names.
+	// TellLost tells every other node that the peer was lost. TellClosed tells them that the
+	// peer has closed a link: to this node or, if this node relays a report, to the node in the
+	// report.
 	TellLost
 	TellClosed
 	// TellPeer tells the peer that this node doubts it.
@@ -128,7 +127,7 @@ const (
 	SayGoodbye
 )
 
-// Has reports whether the set contains all of some.
+// Has reports whether the set contains all flags of some.
 func (e PeerEffects) Has(some PeerEffects) bool { return e&some == some }
 
 // A PeerReport is the report of another node about a peer.
@@ -153,8 +152,8 @@ func (r PeerReport) Event(epoch uint64) PeerEvent {
 	return ReportedLost
 }
 
-// Next is the table of transitions: the state after an event, and the effects. An event
-// that the table does not list for a state changes nothing, since it brings no news.
+// Next is the table of transitions: the state after an event, and the effects. An event that
+// the table does not list for a state brings no news and changes nothing.
 func (s PeerState) Next(e PeerEvent) (PeerState, PeerEffects) {
 	switch {
 	case s == PeerClosed:
@@ -171,7 +170,7 @@ func (s PeerState) Next(e PeerEvent) (PeerState, PeerEffects) {
 		return s.alive(e)
 	case PeerDoubted:
 		switch e {
-		case LinkLost, LinkClosed: // The other nodes know.
+		case LinkLost, LinkClosed: // The other nodes know already.
 			return PeerFailed, ReportLost | EndComms
 		case Goodbye:
 			return PeerLeftLost, ReportLeft | NotifyLeft | EndComms | EndOperations

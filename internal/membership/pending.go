@@ -13,10 +13,10 @@ const (
 	// confirmTimeout bounds the time until the nodes that would watch a linked
 	// candidate confirm its links.
 	confirmTimeout = 5 * time.Second
-	// unlinkedTimeout bounds the time for which a candidate may have lost a node that
-	// the world has not lost.
+	// unlinkedTimeout bounds the time for which a candidate may lack a node that the world has
+	// not lost.
 	unlinkedTimeout = time.Second
-	// stallTimeout is how long an invited candidate delays the next one.
+	// stallTimeout bounds the delay of the next candidate by an invited one.
 	stallTimeout = time.Second
 	// waitingMax bounds the candidates.
 	waitingMax = 1024
@@ -29,21 +29,20 @@ type Policy struct {
 	// Elastic admits other candidates, up to Max nodes; 0 means no limit.
 	Elastic bool
 	Max     int
-	// Min is the least number of nodes of a view. The Arbiter waits for candidates
-	// rather than make a smaller one.
+	// Min is the minimum number of nodes of a view. The Arbiter waits for candidates rather
+	// than make a smaller view.
 	Min int
 }
 
-// PendingJoins holds the candidates for a formed world. Each is invited to link itself
-// to all nodes of the world. It may enter when it reports that it is linked, and the
-// nodes that would watch it confirm their ends of the links: its own report is not
-// enough. Two candidates enter together only if both confirm the link between them.
+// PendingJoins holds the candidates for a formed world. Each is invited to link itself to all
+// nodes of the world. It may enter when it reports that it is linked, and the nodes that would
+// watch it confirm their ends of the links: its own report is not enough. Two candidates enter
+// together only if both confirm the link between them.
 //
-// Candidates are invited one after the other, so that each links itself to those before
-// it. A candidate that takes longer than stallTimeout is overtaken. The number of
-// candidates that link themselves at the same time is one more than the number of those
-// overtaken, so candidates that never succeed delay others only for moments. They are
-// dismissed in the end, and held off.
+// Candidates are invited one after the other, so that each links itself to those before it. A
+// candidate that takes longer than stallTimeout is overtaken. The number of candidates that
+// link themselves at the same time is one more than the number of overtaken ones, so candidates
+// that never succeed delay others only briefly. They are eventually dismissed and held off.
 type PendingJoins struct {
 	policy    Policy
 	list      []*candidate // in order of arrival
@@ -64,7 +63,7 @@ type candidate struct {
 	peers   []NodeID  // nodes of the world that it was invited to link itself to; nil before the invitation
 	number  uint64    // of the invitation
 	invited time.Time // time of the invitation
-	linked  bool      // as it reports itself
+	linked  bool      // according to its own report
 	// confirmed, lacks and missing are set by PendingJoins.confirm: lacks lists the
 	// nodes that have not confirmed the links, and missing is the time since which a
 	// linked candidate lacks some.
@@ -175,7 +174,7 @@ func (p *PendingJoins) Gone(id NodeID) (waited bool) {
 	}
 	for _, c := range p.list {
 		delete(c.lost, id)
-		if waited { // A node of the world may yet stay if the view would be too small.
+		if waited { // A node of the world stays if the view would be too small.
 			delete(c.reports, id)
 			delete(c.claims, id)
 		}
@@ -229,7 +228,7 @@ func (p *PendingJoins) next(now time.Time) *candidate {
 		case c.peers != nil:
 		case now.Before(p.failures.until(now, c.node.ID, c.origin)):
 		case trying[c.origin] && p.failures.isSuspect(now, c.origin):
-		case c.proven && proven: // One after the other, so that they are linked to each other.
+		case c.proven && proven: // One at a time, so that they are linked to each other.
 		default:
 			return c
 		}
@@ -253,7 +252,7 @@ func (p *PendingJoins) link(id NodeID, number uint64) bool {
 		return false
 	}
 	c.linked = true
-	clear(c.lost) // These were reports about its earlier links.
+	clear(c.lost) // They concern its earlier links.
 	return true
 }
 
@@ -322,9 +321,8 @@ func (c *candidate) deadline() (due time.Time, ok bool) {
 	return due, ok
 }
 
-// dismiss removes candidates that are not linked or not confirmed in time, or that have
-// lost a node of a view that is still there. It returns the reasons, and when they may
-// try again.
+// dismiss removes candidates that are not linked or not confirmed in time, or that have lost a
+// remaining node of the view. It returns the reasons, and when they may try again.
 func (p *PendingJoins) dismiss(now time.Time, v View) map[NodeID]string {
 	out := p.displaced
 	p.displaced = make(map[NodeID]string)
@@ -372,7 +370,7 @@ func (p *PendingJoins) ready(stay View) (nodes []Node) {
 	return nodes
 }
 
-// again lets a candidate be invited again.
+// again makes a candidate eligible for another invitation.
 func (p *PendingJoins) again(c *candidate) {
 	c.linked, c.confirmed, c.missing, c.peers = false, false, time.Time{}, nil
 	clear(c.lost)

@@ -12,9 +12,9 @@ import (
 type Kind uint8
 
 const (
-	Form  Kind = iota + 1 // Nodes are the world, ordered by rank; the view before is empty
+	Form  Kind = iota + 1 // Nodes are the world, ordered by rank; the previous view is empty
 	Join                  // Nodes get the next ranks, in this order
-	Leave                 // IDs leave in good order
+	Leave                 // IDs leave by a goodbye
 	Fail                  // IDs have failed
 	Renew                 // the epoch grows, and the nodes stay
 )

@@ -28,7 +28,7 @@ func (v View) has(id NodeID) bool {
 	return in
 }
 
-// Describe names a rank for people.
+// Describe describes the node of a rank for messages.
 func (v View) Describe(rank int) string {
 	if rank < 0 || rank >= len(v.Nodes) {
 		return fmt.Sprintf("rank %d (not in the view)", rank)

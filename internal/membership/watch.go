@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// watchersDefault is the number of watchers of each node: enough that one lossy link or
-// a second failure does not decide alone, and few enough that heartbeats cost nothing.
+// watchersDefault is the number of watchers of each node: enough that one lossy link or a
+// second failure does not decide alone, and few enough that the cost of heartbeats is
+// negligible.
 const watchersDefault = 6
 
 // Watched returns the ranks that the given rank watches: k of them, or all others if

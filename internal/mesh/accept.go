@@ -29,14 +29,14 @@ func (m *Mesh) accept(p *Path) {
 		case p.Bulk && !m.carries(p, m.node(slot)):
 			m.bulk.put(id, c)
 		default:
-			m.accepted.put(acceptedKey{p, slot}, c) // in the order of their arrival
+			m.accepted.put(acceptedKey{p, slot}, c) // in order of arrival
 			m.wg.Go(func() { m.acceptLink(&route{path: p, conn: c, peer: id}, slot) })
 		}
 	}
 }
 
-// acceptable returns the node at the other end of a connection. ok says that it may connect:
-// it is behind this node in the first view, or expected.
+// acceptable returns the node at the other end of a connection. ok says that it may connect: it
+// is behind this node in the first view, or expected.
 func (m *Mesh) acceptable(c transport.Conn) (id membership.NodeID, slot int, ok bool) {
 	id, err := membership.ParseNodeID(c.Peer())
 	if err != nil {
@@ -48,8 +48,8 @@ func (m *Mesh) acceptable(c transport.Conn) (id membership.NodeID, slot int, ok 
 	return id, slot, ok && !m.closing && (m.peers[slot].expected || slot > m.self && !m.formed)
 }
 
-// acceptLink makes a link of an accepted connection as soon as the peer begins one. It is no
-// loss if the peer gives up the connection before.
+// acceptLink makes a link of an accepted connection as soon as the peer begins one. A
+// connection that the peer closes before is no loss.
 func (m *Mesh) acceptLink(r *route, slot int) {
 	defer m.accepted.remove(acceptedKey{r.path, slot}, r.conn)
 	bulk := m.bulkBeside(r.path, m.node(slot))

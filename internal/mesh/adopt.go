@@ -18,18 +18,18 @@ var (
 // settleDefault is used if neither Config.SettleTimeout nor HeartbeatTimeout is set.
 const settleDefault = 5 * time.Second
 
-// adoptTimeout is how long Adopt waits for the links to new nodes. The nodes that watch
-// a new node have confirmed their links before it was admitted, so that few others wait.
-// On a lossy network, the last packet of a handshake may need several attempts.
+// adoptTimeout returns the time that Adopt waits for the links to new nodes. The nodes that
+// watch a new node have confirmed their links before its admission, so few others wait. On a
+// lossy network, the last packet of a handshake may need several attempts.
 func (m *Mesh) adoptTimeout() time.Duration {
 	return cmp.Or(max(m.cfg.SettleTimeout, 0), max(m.cfg.HeartbeatTimeout, 0), settleDefault)
 }
 
 // Adopt continues with the nodes of a later view, in one pass: it waits for the links to new
-// nodes, decides about every peer under the lock, and carries all decisions out together. It
-// clears doubts about the nodes of the view. New nodes that are not linked to this node within
+// nodes, decides on every peer under the lock, and carries all decisions out together. It
+// clears doubts about the nodes of the view. New nodes without a link to this node within
 // SettleTimeout are lost. The links to nodes that are neither in the view nor expected end. If
-// ctx ends while Adopt waits for links, it returns the cause of ctx and the old view stays.
+// ctx ends while Adopt waits for links, it returns the cause of ctx and keeps the old view.
 func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	limited, cancel := context.WithTimeout(ctx, m.adoptTimeout())
 	defer cancel()
@@ -49,7 +49,7 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	return nil
 }
 
-// adoptLocked makes v the view and decides about every peer.
+// adoptLocked makes v the view and decides on every peer.
 func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 	m.view = v
 	for rank, n := range v.Nodes {

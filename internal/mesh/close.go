@@ -52,8 +52,8 @@ func (m *Mesh) end(sayGoodbye func(*link.Link), paths []Path) error {
 	return m.closeErr
 }
 
-// closeLinks returns the present links, each with the effects of closing. It waits until the current decision has been carried out, so that no goodbye
-// arrives before its reason.
+// closeLinks returns the current links, each with the effects of closing. It waits until the
+// current decision has been carried out, so that no goodbye arrives before its reason.
 func (m *Mesh) closeLinks() map[*link.Link]membership.PeerEffects {
 	m.applying.Lock()
 	defer m.applying.Unlock()

@@ -9,12 +9,12 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// unusedTimeout is how long an accepted connection may wait for the peer to begin a link.
+// unusedTimeout bounds the wait of an accepted connection for the peer to begin a link.
 const unusedTimeout = 30 * time.Second
 
-// A connSet holds the latest accepted connection of each key until a link uses it. A peer
-// that connects again has given up its earlier connection, which the set closes. It also
-// closes a connection that stays for unusedTimeout.
+// A connSet holds the latest accepted connection of each key until a link uses it. A new
+// connection of a peer replaces its earlier one, which the set closes. The set also closes a
+// connection after unusedTimeout.
 type connSet[K comparable] struct {
 	mu      sync.Mutex
 	conns   map[K]transport.Conn

@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// addrTimeout is how long one of several addresses of a node is tried before the
-	// next. With one address there is no limit: handshakes are slow on a busy host.
+	// addrTimeout bounds the attempt at one of several addresses of a node before the next.
+	// With one address there is no limit: handshakes are slow on a busy host.
 	addrTimeout = 5 * time.Second
-	// extraTimeout is how long a path that a link can do without is tried at one
-	// address, and extrasTimeout at all of them.
+	// extraTimeout bounds the attempt at an optional path at one address, and extrasTimeout at
+	// all of them.
 	extraTimeout  = 5 * time.Second
 	extrasTimeout = 10 * time.Second
-	// dialTimeout is how long a node is tried before it counts as unreachable. It has told
-	// the seed that it listens, so its address or the network between is at fault.
+	// dialTimeout is the time after which a node counts as unreachable. It has told the seed
+	// that it listens, so its address or the network between is at fault.
 	dialTimeout = 30 * time.Second
-	// A node that cannot be reached is tried again after redialFirst, then
-	// after twice that, up to redialMax.
+	// An unreachable node is tried again after redialFirst, then after twice that, up to
+	// redialMax.
 	redialFirst = 50 * time.Millisecond
 	redialMax   = 2 * time.Second
 )
 
-// dial links this node to the peer in a slot. It needs no other dial and may be called for any
-// peer at any time that [Mesh.add] accepts. It tries all paths and all addresses of the node in
-// turn, again and again, until ctx or dialTimeout ends. An answer of another node at an
-// address proves nothing: other hosts may have the same private address.
+// dial links this node to the peer in a slot. It is independent of other dials, and valid for
+// any peer at any time that [Mesh.add] accepts. It tries all paths and all addresses of the
+// node in turn, repeatedly, until ctx or dialTimeout ends. An answer of another node at an
+// address is not conclusive: other hosts may have the same private address.
 func (m *Mesh) dial(ctx context.Context, slot int) error {
 	ctx, cancel := within(ctx, dialTimeout)
 	defer cancel()
@@ -74,7 +74,7 @@ type dialing struct {
 	sameHost bool
 	addrs    []string
 	whyNot   map[*Path]string // why a path is not taken
-	hopeless bool             // the last attempt has shown that another one is of no use
+	hopeless bool             // the last attempt has shown that others would fail
 }
 
 func (m *Mesh) newDialing(slot int) *dialing {
@@ -92,7 +92,7 @@ func (m *Mesh) newDialing(slot int) *dialing {
 	return d
 }
 
-// absence returns the reason for not taking a path that the node does not have.
+// absence returns the reason why the node lacks a path.
 func (d *dialing) absence(p *Path) string {
 	if p.isLocal() && !d.sameHost {
 		return "not on this host"
@@ -100,7 +100,7 @@ func (d *dialing) absence(p *Path) string {
 	return "no " + p.name() + " there"
 }
 
-// dialPaths tries all paths once, the best first.
+// dialPaths tries all paths once, in the order of preference.
 func (d *dialing) dialPaths(ctx context.Context) (*route, error) {
 	var localErr, remoteErr error
 	for i := range d.mesh.cfg.Paths {
@@ -120,11 +120,11 @@ func (d *dialing) dialPaths(ctx context.Context) (*route, error) {
 			remoteErr = err
 		}
 	}
-	return nil, cmp.Or(remoteErr, localErr, d.nothingInCommon())
+	return nil, cmp.Or(remoteErr, localErr, d.noCommonPath())
 }
 
-// nothingInCommon returns the error for a node that has none of the paths of this one.
-func (d *dialing) nothingInCommon() error {
+// noCommonPath returns the error for a node that shares no path with this one.
+func (d *dialing) noCommonPath() error {
 	var own, theirs []string
 	for _, p := range d.mesh.cfg.Paths {
 		own = append(own, p.Transport.Name())
@@ -163,8 +163,8 @@ func (d *dialing) dialRemote(ctx context.Context, p *Path) (c transport.Conn, ad
 }
 
 // dialAddrs dials addresses of the node in turn, each for at most limit, until the node
-// answers. It returns the address. The error is that of the last address, but only if every
-// address leads to another node it is ErrIdentity.
+// answers. It returns the address. The error is that of the last address. It is ErrIdentity
+// only if every address belongs to another node.
 func (d *dialing) dialAddrs(ctx context.Context, p *Path, addrs []string, limit time.Duration) (c transport.Conn, addr string, err error) {
 	for _, addr = range addrs {
 		limited, cancel := context.WithTimeout(ctx, limit)
@@ -180,7 +180,7 @@ func (d *dialing) dialAddrs(ctx context.Context, p *Path, addrs []string, limit 
 	return nil, addr, err
 }
 
-// notTaken records why a path is not taken, and warns of unexpected reasons.
+// notTaken records why a path is not taken, and logs unexpected reasons as warnings.
 func (d *dialing) notTaken(ctx context.Context, p *Path, addr string, err error) {
 	why, expected := d.absence(p), errors.Is(err, transport.ErrNotLocal)
 	if !expected {

@@ -13,8 +13,9 @@ import (
 )
 
 // lossEvent returns the event for a link that has ended without a goodbye. If the peer has
-// closed the connection, it lives and takes this node for failed, or its goodbye was lost. If
-// this side has closed it, as by closing the transport, that says nothing about the peer.
+// closed the connection, it is alive and takes this node for failed, or its goodbye was lost.
+// If this side has closed it, for example by closing the transport, that implies nothing about
+// the peer.
 func lossEvent(err error) membership.PeerEvent {
 	if errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed) {
 		return membership.LinkClosed
@@ -23,8 +24,8 @@ func lossEvent(err error) membership.PeerEvent {
 }
 
 // linkEnded handles the end of a link: a goodbye, or a loss for the reason err. It ignores
-// links that are in no slot. A loss before the peer is in a view, or before the world has
-// formed, is no failure: the link leaves its slot and is made again.
+// links outside slots. A loss before the peer is in a view, or before the world has formed, is
+// no failure: the link leaves its slot and is made again.
 func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	goodbye, slot := kind == membership.Goodbye, l.Peer
 	m.mu.Lock()
@@ -57,16 +58,16 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	}
 }
 
-// clearLinkLocked removes a lost link from its slot and has a required one made again.
+// clearLinkLocked removes a lost link from its slot and starts to replace a required one.
 func (m *Mesh) clearLinkLocked(slot int) {
 	p := &m.peers[slot]
 	p.link, p.route = nil, nil
 	if p.expected || !m.isRequired(slot) || slot > m.self || m.closing {
-		return // The peer dials again, or does not join.
+		return // The peer dials again or does not join.
 	}
 	m.wg.Go(func() {
 		if err := m.dial(m.run, slot); err != nil {
-			m.log.Warn("cannot make a lost link again", m.note(slot), "err", err)
+			m.log.Warn("cannot replace a lost link", m.note(slot), "err", err)
 		}
 	})
 }
@@ -131,7 +132,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// An event is something that this node has learned about a peer.
+// An event is a fact about a peer that this node has learned.
 type event struct {
 	slot   int
 	id     membership.NodeID // the peer
@@ -151,8 +152,8 @@ type decision struct {
 	effects membership.PeerEffects
 }
 
-// apply decides about an event and carries the decision out. It blocks while another decision
-// is carried out.
+// apply decides on an event and carries the decision out. It blocks while another decision is
+// carried out.
 func (m *Mesh) apply(e event) {
 	m.applying.Lock()
 	defer m.applying.Unlock()
@@ -171,7 +172,7 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	}
 	d := decision{event: e, node: p.node, rank: p.rank, link: p.link}
 	p.state, d.effects = p.state.Next(e.kind)
-	if d.report.Node != e.id { // This node reports it.
+	if d.report.Node != e.id { // This node has noticed it.
 		d.report = wire.Failed{Node: e.id, By: m.cfg.Self, Epoch: m.view.Epoch}
 	}
 	d.report.Closed = d.effects.Has(membership.TellClosed)
@@ -202,13 +203,12 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	return append(pass, d)
 }
 
-// carryOut carries the decisions of a pass out, in the order in which package membership
-// declares the effects. The seed hears of a failure first, so that the next view is made soon;
-// then the log and the program. The other nodes are told before operations of this node
-// end: a program may close its node as soon as a call has failed, and its goodbye must not
-// arrive before the reason for it, or this node would be taken for the reason. The engine is
-// called once. Links are closed last, when nothing uses them any more. Nothing here blocks.
-// The caller holds m.applying.
+// carryOut carries out the decisions of a pass, in the order in which package membership
+// declares the effects. The seed learns of a failure first, to make the next view soon; then
+// the log and the program. The other nodes learn of it before operations of this node end: a
+// program may close its node as soon as a call has failed, and if its goodbye arrived before
+// the reason, the others would blame this node. The engine is called once. Links are closed
+// last, when they are unused. Nothing here blocks. The caller holds m.applying.
 func (m *Mesh) carryOut(pass []decision) {
 	for i := range pass {
 		m.notify(&pass[i])
@@ -230,7 +230,7 @@ func (m *Mesh) carryOut(pass []decision) {
 	}
 }
 
-// notify tells the session with the seed, the log and the program.
+// notify informs the session with the seed, the log and the program.
 func (m *Mesh) notify(d *decision) {
 	node := describe(d.rank, d.node)
 	if d.effects.Has(membership.ReportLost) && m.cfg.Lost != nil {

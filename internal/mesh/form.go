@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// dialsMax is the number of links that a node dials at the same time. More would not
-	// be faster: when many nodes start on few processors, handshakes that take turns
-	// end before concurrent ones time out.
+	// dialsMax is the maximum number of concurrent dials. More would not be faster: when many
+	// nodes start on few processors, handshakes in turn complete before concurrent ones time
+	// out.
 	dialsMax = 4
 	// joiningTimeout bounds the time for links to other joining nodes.
 	joiningTimeout = 2 * time.Second
@@ -43,9 +43,9 @@ func (m *Mesh) form(ctx context.Context) error {
 	return nil
 }
 
-// splitDeadline divides the time until ctx ends: half is for dialing, and a quarter more
-// for waiting to be dialed, since a waiting node knows less about the fault. The rest is left
-// to tell the others.
+// splitDeadline divides the time until ctx ends: half is for dialing, and a quarter more for
+// waiting to be dialed, since a waiting node knows less about the fault. The rest is for
+// notifying the others.
 func splitDeadline(ctx context.Context) (dialing, waiting context.Context, cancel context.CancelFunc) {
 	end, limited := ctx.Deadline()
 	if !limited {
@@ -140,7 +140,8 @@ func (m *Mesh) dialJoining(ctx context.Context) {
 	}).Wait()
 }
 
-// expectJoining expects the other joining nodes of the first view, and reports the links to them.
+// expectJoining expects the other joining nodes of the first view, and reports the links to
+// them.
 func (m *Mesh) expectJoining() {
 	for slot := range m.cfg.View.Size() {
 		if slot != m.self && !m.isRequired(slot) {
@@ -161,8 +162,8 @@ func (m *Mesh) isRequired(slot int) bool {
 func (m *Mesh) isMissing(slot int, p *peer) bool { return p.link == nil && m.isRequired(slot) }
 
 // Formed is called when all nodes have made their links. Before, a lost link is made again,
-// because its other end may never have seen it up. Afterwards the end of a link is the
-// failure of a node.
+// because its other end may not have seen it up. Afterwards the end of a link is the failure of
+// a node.
 func (m *Mesh) Formed() error {
 	m.mu.Lock()
 	m.formed = m.findLocked(m.isMissing) < 0
@@ -190,7 +191,7 @@ func (m *Mesh) missingLink(cause error) error {
 }
 
 // outOfFiles adds to the reason of a missing link that this process has run out of file
-// descriptors: the silence of the other node may be a consequence.
+// descriptors: that may be why the other node is silent.
 func (m *Mesh) outOfFiles(why error) error {
 	for _, p := range m.cfg.Paths {
 		if user := p.capabilities().FileUser; user != nil {

@@ -1,13 +1,13 @@
 // Package mesh links a node to all other nodes of its view and watches the links.
 //
 // [Form] dials the nodes before this one in the view and accepts the nodes behind it, each over
-// the best of several paths. It returns when every link is up. [Mesh.Paths] reports the path
-// to each node. A node that loses a link tells all others, so that the failure of a node ends
+// the best of several paths. It returns when every link is up. [Mesh.Paths] reports the path to
+// each node. A node that loses a link notifies all others, so that the failure of a node ends
 // the operations that wait for it on every rank.
 //
-// Every change takes one pass: the mesh hears of the end of a link, of a report or of a view
-// alone, decides under its lock ([membership.PeerState.Next]), and then carries the decision
-// out without the lock, with one call of [engine.Engine.PeerChanged].
+// Every change takes one pass: the mesh alone learns of the end of a link, of a report or of a
+// view, decides under its lock ([membership.PeerState.Next]), and then carries the decision out
+// without the lock, with one call of [engine.Engine.PeerChanged].
 package mesh
 
 import (
@@ -29,8 +29,8 @@ import (
 // Config configures a Mesh. Its functions must not block; nil functions are not called.
 type Config struct {
 	// Self is the ID of this node. View lists all nodes: the first World of them are in the
-	// world, or all if World is 0. The others are joining, as this node is. Form links
-	// this node to a joining node only if that is quick.
+	// world, or all if World is 0. The others are joining, like this node. Form links this node
+	// to a joining node only if that is quick.
 	Self  membership.NodeID
 	View  membership.View
 	World int
@@ -41,19 +41,19 @@ type Config struct {
 	// HeartbeatInterval is the silence after which a watched peer is sent a ping, and
 	// HeartbeatTimeout the silence after which its link fails. 0 disables both.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
-	// SettleTimeout is how long Adopt waits for links to the new nodes of a view. The
-	// default is HeartbeatTimeout, or settleDefault without one.
+	// SettleTimeout bounds the wait of Adopt for links to the new nodes of a view. The default
+	// is HeartbeatTimeout, or settleDefault without one.
 	SettleTimeout time.Duration
-	// Linked is called when the link to an expected node comes up or is lost, and by Form
-	// for each other joining node. The last call has the current state.
+	// Linked is called when the link to an expected node comes up or is lost, and by Form for
+	// each other joining node. The last call has the current state.
 	Linked func(id membership.NodeID, up bool)
 	// Lost is called when this node has lost its own link to another node.
 	Lost func(id membership.NodeID, err error)
 	// Left is called when this node has received the goodbye of another node.
 	Left func(id membership.NodeID)
-	// Failed is called with the last rank of a node that this node or another one has
-	// lost. It is not called for a node that leaves, unless its goodbye misses
-	// another node, nor for a node that the next view omits for another reason.
+	// Failed is called with the last rank of a node that this node or another one has lost. It
+	// is not called for a node that leaves, unless its goodbye does not reach another node, nor
+	// for a node that the next view omits for another reason.
 	Failed func(rank int, n membership.Node, err error)
 	// Newest returns the newest view of the seed, which this node may not have adopted.
 	// Peers that are not in it are watched. The default is the adopted view.
@@ -67,9 +67,9 @@ type Config struct {
 // A Mesh holds the links of a node to all nodes of its view. Its methods may be called
 // concurrently.
 //
-// Every node has a peer slot, whose index is Link.Peer. A node keeps its slot while its rank
-// changes from view to view. In the first view the slots are the ranks; nodes that are
-// expected later get the next free slots.
+// Every node has a peer slot with the index Link.Peer. A node keeps its slot while its rank
+// changes from view to view. In the first view the slots are the ranks; nodes that are expected
+// later get the next free slots.
 type Mesh struct {
 	cfg    Config
 	self   int // the slot of this node
@@ -156,8 +156,8 @@ func (m *Mesh) Engine() *engine.Engine { return m.engine }
 // Self returns the ID of this node.
 func (m *Mesh) Self() membership.NodeID { return m.cfg.Self }
 
-// A handler passes the frames of a link to the engine. Ends of links and reports of failures
-// go to the mesh alone, which decides and then tells the engine the consequences.
+// A handler passes the frames of a link to the engine. Ends of links and reports of failures go
+// to the mesh alone, which decides and then notifies the engine of the consequences.
 type handler struct {
 	*engine.Engine
 	mesh *Mesh
@@ -182,9 +182,9 @@ func (m *Mesh) newLink(ctx context.Context, r *route, slot int, cfg link.Config)
 }
 
 // establish makes a link of the connections of a route and puts it into the slot of its peer
-// when the peer has begun to use it: the peer may refuse a node that the seed has not yet
-// announced to it after the connection is up. bulk is the path of the second connection,
-// or nil. await waits for that connection on the accepting side.
+// when the peer has begun to use it: the peer may still refuse a connection from a node that
+// the seed has not yet announced to it. bulk is the path of the second connection, or nil.
+// await waits for that connection on the accepting side.
 func (m *Mesh) establish(ctx context.Context, r *route, slot int, bulk *Path, await func(context.Context) (transport.Conn, error)) error {
 	var cfg link.Config
 	if bulk != nil {
@@ -211,7 +211,7 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	slot := l.Peer
 	m.mu.Lock()
 	p := &m.peers[slot]
-	// The slot may belong to another node by now.
+	// The slot may belong to another node meanwhile.
 	refused := m.closing || m.formed && !p.expected || r.peer != (membership.NodeID{}) && r.peer != p.node.ID
 	old, id := p.link, p.node.ID
 	if !refused {
@@ -232,7 +232,7 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	m.log.Debug("linked a node", m.note(slot), "path", i.Link, "bulk", i.Bulk, "why", i.Why)
 	select {
 	case <-l.Done():
-		// The handler has ignored an end before the link was in its slot.
+		// The handler has ignored an end of the link outside its slot.
 		err := cmp.Or(l.Err(), transport.ErrPeerClosed)
 		m.linkEnded(l, lossEvent(err), err)
 	default:
@@ -240,7 +240,7 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	return nil
 }
 
-// discard aborts a link that is in no slot, and releases its state in the engine.
+// discard aborts a link outside slots, and releases its state in the engine.
 func (m *Mesh) discard(l *link.Link) {
 	l.Abort()
 	m.engine.Forget(l)

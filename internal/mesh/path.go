@@ -14,19 +14,19 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Path is a transport by which this node reaches others.
+// A Path is a transport to other nodes.
 type Path struct {
 	Transport transport.Transport
 	// Name is the name of the path in a PathInfo; the default is the transport's.
 	Name string
 	// Encrypted says that everything on this path is encrypted and authenticated.
 	Encrypted bool
-	// Bulk says that this path carries the data and bulk lanes of links whose control lane
-	// is on another path between hosts, unless that path is Alone.
+	// Bulk says that this path carries the data and bulk lanes of links with the control lane
+	// on another path between hosts, unless that path is Alone.
 	Bulk  bool
 	Alone bool
-	// Whole says that a path with Bulk also carries whole links, with nodes that have
-	// none of the paths that Bulk goes with.
+	// Whole says that a path with Bulk also carries whole links, with nodes that lack the paths
+	// that Bulk is combined with.
 	Whole bool
 	// Pipes is the number of pipes of the bulk lane on a path with Bulk; 0 means 1.
 	Pipes int
@@ -44,8 +44,8 @@ func (p *Path) capabilities() transport.Capabilities { return transport.Capabili
 // isLocal reports whether the path reaches nodes of this host alone.
 func (p *Path) isLocal() bool { return p.capabilities().Locality != transport.AnyHost }
 
-// isMain reports whether links whose control lane is on this path can have a second
-// connection on a path with Bulk.
+// isMain reports whether links with the control lane on this path can have a second connection
+// on a path with Bulk.
 func (p *Path) isMain() bool { return !p.Bulk && !p.Alone && !p.isLocal() }
 
 // isOf reports whether a node listens on the transport of the path.
@@ -54,8 +54,8 @@ func (p *Path) isOf(n membership.Node) bool {
 	return has
 }
 
-// carries reports whether a path carries whole links with a node. Both nodes come to
-// the same result, since each knows the endpoints of the other.
+// carries reports whether a path carries whole links with a node. Both nodes compute the same
+// result, since each knows the endpoints of the other.
 func (m *Mesh) carries(p *Path, n membership.Node) bool {
 	if !p.Bulk || !p.isOf(n) {
 		return p.isOf(n)
@@ -63,8 +63,8 @@ func (m *Mesh) carries(p *Path, n membership.Node) bool {
 	return p.Whole && !slices.ContainsFunc(m.cfg.Paths, func(q Path) bool { return q.isMain() && q.isOf(n) })
 }
 
-// bulkBeside returns the path of the data and bulk lanes of a link with a node whose control
-// lane is on main, or nil if main carries all lanes.
+// bulkBeside returns the path of the data and bulk lanes of a link with a node and the control
+// lane on main, or nil if main carries all lanes.
 func (m *Mesh) bulkBeside(main *Path, n membership.Node) *Path {
 	for i := range m.cfg.Paths {
 		if p := &m.cfg.Paths[i]; p.Bulk && p.isOf(n) && main.isMain() {
@@ -95,7 +95,7 @@ func (p *Path) addrs(n membership.Node, reachable []string) (list []string) {
 	return list
 }
 
-// checkPaths requires a path for whole links and allows one with Bulk.
+// checkPaths requires a path for whole links, and at most one with Bulk.
 func checkPaths(paths []Path) error {
 	whole := slices.DeleteFunc(slices.Clone(paths), func(p Path) bool { return p.Bulk })
 	if bulk := len(paths) - len(whole); len(whole) == 0 || bulk > 1 {
@@ -108,17 +108,16 @@ func checkPaths(paths []Path) error {
 type PathInfo struct {
 	Rank int
 	Node membership.NodeID
-	// Addr is the source address of the node's packets.
+	// Addr is the source address of packets from the node.
 	Addr string
-	// Link and Bulk are the names of the paths of the link, and of its bulk
-	// lane. Class is that of the path which carries payloads, and Locality that of
-	// the link.
+	// Link and Bulk are the names of the paths of the link and of its bulk lane. Class is that
+	// of the path with the payloads, and Locality that of the link.
 	Link, Bulk string
 	Class      transport.Class
 	Locality   transport.Locality
 	// Encrypted says that both are encrypted and authenticated.
 	Encrypted bool
-	// Why is the reason for the choice, for people.
+	// Why is the reason for the choice, as text.
 	Why string
 }
 
@@ -142,7 +141,7 @@ func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 	return list
 }
 
-// linked yields the other nodes of a view that this node has links to, with their ranks in the
+// linked yields the other nodes of a view with a link to this node, and their ranks in the
 // view. It holds m.mu meanwhile.
 func (m *Mesh) linked(v membership.View) iter.Seq2[int, *peer] {
 	return func(yield func(int, *peer) bool) {
@@ -157,8 +156,8 @@ func (m *Mesh) linked(v membership.View) iter.Seq2[int, *peer] {
 	}
 }
 
-// Links returns the links to the nodes of a view, in the order of their ranks. The
-// error names one without a link.
+// Links returns the links to the nodes of a view, in the order of their ranks. The error names
+// a node without a link.
 func (m *Mesh) Links(v membership.View) ([]*link.Link, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,8 +173,8 @@ func (m *Mesh) Links(v membership.View) ([]*link.Link, error) {
 	return links, nil
 }
 
-// Common returns the name that all paths have in common, or "mixed", and whether all of them
-// are encrypted. Without paths everything is in this process: "mem".
+// Common returns the common name of all paths, or "mixed", and whether all of them are
+// encrypted. Without paths everything is in this process: "mem".
 func Common(paths []PathInfo) (name string, encrypted bool) {
 	name, encrypted = "mem", len(paths) > 0
 	for k, i := range paths {
@@ -198,11 +197,11 @@ func SameProcess(paths []PathInfo) bool {
 
 // A route is the connections to a node.
 type route struct {
-	peer   membership.NodeID // that has dialed this node; zero if this node has dialed
+	peer   membership.NodeID // the dialing peer; zero if this node has dialed
 	path   *Path
 	conn   transport.Conn
-	bulk   *Path          // nil if the bulk lane has no connection of its own
-	second transport.Conn // that connection, if this node has dialed
+	bulk   *Path          // nil if the bulk lane has no separate connection
+	second transport.Conn // the separate connection, if this node has dialed
 	why    string
 }
 

@@ -34,7 +34,7 @@ func (p *peer) unreachable(err error) *UnreachableError {
 	return &UnreachableError{Rank: p.rank, Node: p.node.ID, Addrs: p.node.Addrs, Err: err}
 }
 
-// noteEndLocked notes how to find out whether the process of a peer has ended.
+// noteEndLocked sets processEnded.
 func (p *peer) noteEndLocked(l *link.Link) {
 	if s := l.MemorySharer(); s != nil && p.processEnded == nil {
 		p.processEnded = s.PeerEnded()
@@ -73,9 +73,9 @@ func (m *Mesh) peer(slot int) peer {
 
 func (m *Mesh) node(slot int) membership.Node { return m.peer(slot).node }
 
-// Expect accepts connections from nodes that are not in the view but may be in the next
-// one. It is no failure if they do not connect or connect again, even if they have been
-// linked to this node before.
+// Expect accepts connections from nodes that are not in the view but may be in the next one.
+// Missing or repeated connections of these nodes are no failure, even if they have been linked
+// to this node before.
 func (m *Mesh) Expect(nodes []membership.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,7 +103,7 @@ func (m *Mesh) Forget(id membership.NodeID) {
 		return
 	}
 	l := m.peers[slot].link
-	m.peers[slot] = peer{} // From now on the end of l is no event of any node.
+	m.peers[slot] = peer{} // From now on the end of l is ignored.
 	switch {
 	case l == nil:
 		m.free = append(m.free, slot)
@@ -112,13 +112,13 @@ func (m *Mesh) Forget(id membership.NodeID) {
 			m.discard(l)
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			m.free = append(m.free, slot) // No frame has the number of the slot any more.
+			m.free = append(m.free, slot) // No frame refers to the slot now.
 		})
 	}
 }
 
-// dropLinkLocked takes the link of a peer that is not in the world any more out of its slot,
-// and ends it.
+// dropLinkLocked removes the link of a peer that is no longer in the world from its slot and
+// ends it.
 func (m *Mesh) dropLinkLocked(slot int) {
 	p := &m.peers[slot]
 	l := p.link
@@ -141,15 +141,15 @@ func (m *Mesh) reportLink(slot int) {
 	}
 }
 
-// Gone returns the slots of the nodes that no longer use memory that they have shared with
-// this node: their processes have ended, or had finished everything before they left. The loss
-// of a link alone does not show that: the process may have been stopped.
+// Gone returns the slots of the nodes that no longer use memory that they share with this node:
+// their processes have ended, or had finished everything before they left. The loss of a link
+// is not enough: the process may be stopped.
 func (m *Mesh) Gone() (slots []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for slot := range m.peers {
 		if p := &m.peers[slot]; p.processEnded != nil && p.processEnded() {
-			p.processEnded = hasLeft // It need not be asked again.
+			p.processEnded = hasLeft // It stays true.
 			slots = append(slots, slot)
 		}
 	}

@@ -26,9 +26,9 @@ type watcher struct {
 	last              time.Time // of the last check
 }
 
-// watch pings the watched peers that were silent for an interval, and fails the link of a peer that stays
-// silent. A transport reports the end of a process at once: this is for hosts and networks that
-// fall silent.
+// watch pings watched peers that were silent for an interval, and fails the link of a peer that
+// stays silent. A transport reports the end of a process at once: watching is for silent hosts
+// and networks.
 func (m *Mesh) watch() {
 	if m.cfg.HeartbeatInterval <= 0 || m.cfg.HeartbeatTimeout <= 0 {
 		return
@@ -51,9 +51,8 @@ func (m *Mesh) newWatcher(now time.Time) *watcher {
 }
 
 // watchedLinks returns the links to the peers that this node watches in its view, and to those
-// that are not in the newest view of the seed. Such a peer may have left, and its goodbye to this
-// node may be lost. If this node waits for it without watching it, nothing else would end the
-// wait.
+// that are not in the newest view of the seed. Such a peer may have left, and its goodbye to
+// this node may be lost. Without watching, a wait for it would not end.
 func (m *Mesh) watchedLinks() (links []*link.Link) {
 	var newest membership.View
 	if m.cfg.Newest != nil {
@@ -78,9 +77,9 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 	return links
 }
 
-// check looks at links once. A link that was not watched before gets the whole timeout.
+// check checks the links once. A link that was not watched before gets the whole timeout.
 func (w *watcher) check(links []*link.Link, now time.Time) {
-	// After a long gap this node itself was stopped: no peer is to blame.
+	// After a long gap this node itself was stopped, and no peer is to blame.
 	stopped := now.Sub(w.last) > max(2*w.interval, w.timeout/2)
 	watched := make(map[*link.Link]heartbeat, len(links))
 	for _, l := range links {

@@ -16,8 +16,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// measuringMax bounds the ranks that measure links: more would take longer and show no
-// more.
+// measuringMax bounds the ranks that measure links: more would take longer without a better
+// result.
 const measuringMax = 8
 
 // MeasuringRanks returns the ranks that measure the links between hosts: the first ranks of
@@ -32,8 +32,7 @@ func MeasuringRanks(h plan.Hosts) []int {
 // repeatMax is the longest time of an all-reduce that is measured more than once.
 const repeatMax = 50 * time.Millisecond
 
-// measureLinks returns by how much the links between hosts differ from the model of their
-// class.
+// measureLinks returns the deviation of the links between hosts from the model of their class.
 func (n negotiator) measureLinks(ctx context.Context, class transport.Class, cfg Config) (l cost.Links, err error) {
 	ranks := MeasuringRanks(cfg.Hosts)
 	if _, known := cost.NetworkOf(class); !known || len(ranks) < 2 {
@@ -75,7 +74,7 @@ func inComm(err error, ranks []int) error {
 	return err
 }
 
-// measure returns the seconds that a short and a long all-reduce take.
+// measure returns the times of a short and of a long all-reduce in seconds.
 func (n negotiator) measure(ctx context.Context) (least [2]float64, err error) {
 	short, long := cost.Trials()
 	once := long
@@ -93,8 +92,8 @@ func (n negotiator) measure(ctx context.Context) (least [2]float64, err error) {
 	return least, err
 }
 
-// time returns the seconds that an all-reduce of a trial takes, on average over a row of
-// them: a rank that is late to a single one finds it half done.
+// time returns the time of an all-reduce of a trial in seconds, averaged over several in a row:
+// a single one could be half done before a late rank starts to measure.
 func (n negotiator) time(ctx context.Context, t cost.Trial) (float64, error) {
 	before := n.selector.Tuner()
 	defer n.selector.SetTuner(before)

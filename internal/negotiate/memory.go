@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Whether a rank shares areas with all others; the worst counts.
+// Levels of sharing areas with all other ranks; the maximum counts.
 const (
 	shared uint8 = iota
 	notShared
@@ -19,7 +19,7 @@ const (
 // A memory holds the areas that this rank shares with all others, until release.
 type memory struct {
 	areas []transport.Areas      // by rank; nil for this one
-	some  transport.Areas        // one of them
+	some  transport.Areas        // any of areas
 	via   transport.MemorySharer // provides FutexWait and FutexWake
 
 	isShort bool // reserveCounters has failed
@@ -50,7 +50,7 @@ func (m *memory) hold(rank int, s transport.MemorySharer) bool {
 	}
 	areas, err := s.AcquireAreas()
 	if err != nil {
-		return false // If the peer has gone, the negotiation fails.
+		return false // The peer has gone, so the negotiation fails.
 	}
 	m.areas[rank], m.some, m.via = areas, areas, s
 	return true

@@ -1,16 +1,14 @@
-// Package negotiate lets the ranks of a new communicator agree on the properties that
-// determine how they carry out collectives.
+// Package negotiate lets the ranks of a new communicator agree on the properties that determine
+// the algorithms of collectives.
 //
-// All ranks call [Run] before the first operation of the communicator. Each rank
-// contributes a vector of numbers: the slowest classes of its paths to others, whether it
-// shares memory with all ranks, and the parts of that memory that are in use. The
-// element-wise maximum of all vectors is the result, which is the same on all ranks. If
-// the ranks are on several hosts, a few of them measure all-reduces, which shows how
-// much the links differ from the model of their class.
+// All ranks call [Run] before the first operation of the communicator. Each rank contributes a
+// vector of numbers: the slowest classes of its paths, whether it shares memory with all ranks,
+// and the parts of that memory that are in use. The element-wise maximum of all vectors is the
+// result, the same on all ranks. If the ranks are on several hosts, a few of them measure
+// all-reduces to determine the deviation of the links from the model of their class.
 //
-// Run waits for all ranks, without a limit other than its context and Config.Timeout. It
-// fails if the context ends or the process of a rank does. Several communicators may
-// negotiate concurrently.
+// Run waits for all ranks, limited only by its context and Config.Timeout. It fails if the
+// context ends or the process of a rank does. Several communicators may negotiate concurrently.
 package negotiate
 
 import (
@@ -33,8 +31,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// PieceBytes is the length of the pieces of a vector that goes through shared memory:
-// long enough that ranks which share a processor do a useful amount of work in each turn.
+// PieceBytes is the length of the pieces of a vector in shared memory. Ranks that share a
+// processor do a useful amount of work on a piece in each turn.
 const PieceBytes = 256 << 10
 
 // NoPart is the part of a communicator without shared memory.
@@ -47,26 +45,26 @@ const Areas = shmexec.AreasMax
 // AreaSize returns the length of each area in bytes.
 func AreaSize() int { return shmexec.AreaSize(PieceBytes) }
 
-// Config describes a communicator as one of its ranks knows it.
+// Config describes a communicator from the view of one of its ranks.
 type Config struct {
 	Comm *engine.Comm
-	// Control is a communicator of the same ranks that carries the negotiation, and Trial
-	// one of the MeasuringRanks, nil on all others.
+	// Control is a communicator of the same ranks that carries the negotiation. Trial is a
+	// communicator of the MeasuringRanks, nil on all others.
 	Control, Trial *engine.Comm
 	Rank           int
 	Hosts          plan.Hosts       // of the ranks
 	Classes        cost.PathClasses // of the paths to all others
-	// Known is the result of an earlier negotiation among more ranks. It is the same on
-	// all ranks, except for ranks that took no part, where it is zero.
+	// Known is the result of an earlier negotiation among more ranks. It is the same on all of
+	// them, and zero on ranks that took no part.
 	Known LinkModel
-	// Timeout bounds the wait for other ranks. Those that have not come are named in an
-	// engine.TimeoutError. 0 means no limit.
+	// Timeout bounds the wait for other ranks. An engine.TimeoutError names the missing ones. 0
+	// means no limit.
 	Timeout time.Duration
 	// Selector receives the result.
 	Selector *selector.Selector
-	// Allocator allocates parts of the node's areas. SameProcess is set if only
-	// goroutines of this process use them. Gone are the numbers of the nodes that no longer
-	// access memory of others.
+	// Allocator allocates parts of the node's areas. SameProcess says that all users are
+	// goroutines of this process. Gone are the numbers of nodes that no longer access memory of
+	// others.
 	Allocator   *shmexec.Allocator
 	SameProcess bool
 	Gone        []int
@@ -76,11 +74,12 @@ type Config struct {
 
 // A LinkModel describes the links between hosts.
 type LinkModel struct {
-	Class transport.Class // the slowest between any two of them
+	Class transport.Class // the slowest of all links
 	Costs cost.Links
 }
 
-// encode returns f as a contribution whose maximum is the non-zero LinkModel.
+// encode returns f as a contribution to a negotiation. The maximum of all contributions is the
+// non-zero LinkModel.
 func (f LinkModel) encode() []uint8 {
 	b := []uint8{uint8(f.Class)}
 	for _, x := range [...]float64{f.Costs.Delay, f.Costs.Work, f.Costs.Byte} {
@@ -164,10 +163,9 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 const claimTries = 8
 
 // claimPart claims a part of the memory that is free on all ranks, and clears it. Other
-// communicators with some of these ranks may claim it concurrently, so the ranks then
-// exchange whether each has succeeded, and otherwise try again. That exchange also shows
-// that no rank has missed the first one and could still claim the part for another
-// communicator.
+// communicators with some of these ranks may claim it concurrently, so the ranks exchange their
+// success, and otherwise try again. That exchange also ensures that all ranks have completed
+// the first one, so that none can still claim the part for another communicator.
 func (n negotiator) claimPart(ctx context.Context, cfg Config, used []uint8, nodes []int, mem *memory) (part int, err error) {
 	for try := range claimTries {
 		part, ok := shmexec.Choose(used, int(cfg.Comm.ID()>>(8*try)%shmexec.AreasMax)*min(1, try))
@@ -203,9 +201,9 @@ const (
 	notClaimed
 )
 
-// tryPart claims a part, and reports whether this rank has succeeded and whether all have.
-// Only then is the part cleared, and a further exchange confirms it: a rank that has not
-// claimed it may still use it for a communicator that has ended on all other ranks.
+// tryPart claims a part, and reports whether this rank has succeeded and whether all have. Only
+// in the second case it clears the part, and a further exchange confirms that. Otherwise a rank
+// may still use the part for a communicator that has ended on all other ranks.
 func (n negotiator) tryPart(ctx context.Context, cfg Config, part int, nodes []int, mem *memory) (claimed, all bool, err error) {
 	isClean, claimed := cfg.Allocator.Take(part, nodes)
 	if claimed && !mem.reserveCounters(part, cfg.Log) {
@@ -228,8 +226,8 @@ func (n negotiator) tryPart(ctx context.Context, cfg Config, part int, nodes []i
 	return claimed, true, n.maximum(ctx, worst)
 }
 
-// failed returns the error of Run. It is nil if a rank has left or has given up: then the
-// first collective returns err.
+// failed returns the error of Run. It is nil if a rank has left or has cancelled: the first
+// collective then returns err.
 func (cfg *Config) failed(ctx context.Context, err error) error {
 	if p, ok := errors.AsType[*engine.PeerError](err); ok && !p.Left {
 		return p
@@ -262,8 +260,8 @@ type negotiator struct {
 	timeout  time.Duration
 }
 
-// fixed returns a Tuner that always chooses the algorithm of an index. The first one suits
-// short vectors, and unlike the cost model it takes no time to choose with many ranks.
+// fixed returns a Tuner that always chooses the algorithm of an index. The first algorithm
+// suits short vectors. Unlike the cost model, this takes no time with many ranks.
 func fixed(index int) selector.Tuner {
 	return selector.Chooser(func(n cost.Need) cost.Choice {
 		return cost.Choice{Index: index, Algorithm: plan.Algorithms(n.Collective)[index], Channels: 1}

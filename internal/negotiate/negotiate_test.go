@@ -109,7 +109,7 @@ func (w *world) each(f func(rank int) error) []error {
 	return errs
 }
 
-// leave closes a node in good order, and die without a goodbye.
+// leave closes a node with a goodbye, die without one.
 func (w *world) leave(rank int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -239,8 +239,7 @@ func (p *member) sum(ctx context.Context, count int) error {
 	return err
 }
 
-// sumAll all-reduces vectors of all members. The default counts are a short and a long
-// one.
+// sumAll all-reduces vectors of all members, by default a short and a long one.
 func sumAll(t *testing.T, members []*member, counts ...int) {
 	t.Helper()
 	if counts == nil {
@@ -266,7 +265,7 @@ func ranks(n int) (list []int) {
 	return list
 }
 
-// needs returns calls for which members choose algorithms.
+// needs returns calls for the comparison of choices.
 func needs(size int) (list []cost.Need) {
 	for _, c := range plan.Collectives() {
 		for _, n := range []int{0, 8, 1 << 10, 64 << 10, 1 << 20, 64 << 20} {
@@ -276,8 +275,8 @@ func needs(size int) (list []cost.Need) {
 	return list
 }
 
-// choicesOf returns the choices of a member for these calls, as far as they must be the
-// same on all ranks.
+// choicesOf returns the choices of a member for these calls, as far as they must be the same on
+// all ranks.
 func choicesOf(p *member) (list []string) {
 	for _, need := range needs(p.Comm.Size()) {
 		c := p.Selector.Tuner().Choose(need)
@@ -287,8 +286,8 @@ func choicesOf(p *member) (list []string) {
 	return list
 }
 
-// requireSame checks that all members have made the same choices and have the same
-// part, or all none.
+// requireSame checks that all members have made the same choices and have the same part, or all
+// none.
 func requireSame(t *testing.T, members []*member, inSharedMemory bool) {
 	t.Helper()
 	want := choicesOf(members[0])
@@ -304,8 +303,7 @@ func requireSame(t *testing.T, members []*member, inSharedMemory bool) {
 	}
 }
 
-// All ranks come to the same result, with and without shared memory, and the communicator works
-// with it.
+// All ranks get the same result, with and without shared memory, and the communicator works.
 func TestRun(t *testing.T) {
 	full := AreaSize()
 	for name, test := range map[string]struct {
@@ -403,9 +401,9 @@ func (w *world) members(id uint64, class transport.Class) (list []*member) {
 // same figures.
 func TestMeasurementsAreShared(t *testing.T) {
 	for name, test := range map[string]struct{ ranks, hosts int }{
-		"a host each":                  {4, 4},
-		"two hosts":                    {5, 2},
-		"more hosts than are measured": {measuringMax + 3, measuringMax + 2},
+		"a host each":                     {4, 4},
+		"two hosts":                       {5, 2},
+		"more hosts than measuring ranks": {measuringMax + 3, measuringMax + 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := unsharedWorld(t, test.ranks)
@@ -453,8 +451,8 @@ func TestMeasuredOnce(t *testing.T) {
 	}
 }
 
-// The costs of paths within a host are known. To measure them with more ranks than
-// processors would show something else.
+// The costs of paths within a host are known, and a measurement with more ranks than processors
+// would be wrong.
 func TestOneHostIsNotMeasured(t *testing.T) {
 	w := unsharedWorld(t, 3)
 	for rank, line := range measuredLinks(t, w.members(100, transport.ClassTLS)) {

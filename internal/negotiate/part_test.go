@@ -15,8 +15,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Each communicator has a part of its own while parts are left. A part that was
-// returned is used again.
+// Each communicator has a separate part while parts are left. A returned part is used again.
 func TestParts(t *testing.T) {
 	w := sharedWorld(t, 2)
 	var open [][]*member
@@ -80,9 +79,9 @@ func TestPartsAreCleared(t *testing.T) {
 	}
 }
 
-// A rank has contributed to the choice of a part before another communicator got it.
-// The other rank comes to the exchange when that communicator has ended there, but not
-// here. The part is not cleared, since it may still be read here.
+// A rank has contributed to the choice of a part before another communicator got it. The other
+// rank reaches the exchange when that communicator has ended there, but not here. The part is
+// not cleared, since it may still be read here.
 func TestLateRank(t *testing.T) {
 	w := sharedWorld(t, 2)
 	next := make([]*member, 2)
@@ -92,7 +91,7 @@ func TestLateRank(t *testing.T) {
 	errs := make([]error, 2)
 	var all sync.WaitGroup
 	all.Go(func() { errs[0] = next[0].run(t.Context()) })
-	time.Sleep(20 * time.Millisecond) // Enough for its contribution to be sent.
+	time.Sleep(20 * time.Millisecond) // enough to send the contribution
 
 	former := w.run(t, 10, ranks(2), transport.ClassMemory)
 	requireSame(t, former, true)
@@ -117,8 +116,7 @@ func TestLateRank(t *testing.T) {
 	closeAll(next)
 }
 
-// Ranks negotiate several communicators concurrently, some of which have ranks in
-// common. Each works as if it were the only one.
+// Ranks concurrently negotiate communicators with overlapping ranks. Each communicator works.
 func TestConcurrentRuns(t *testing.T) {
 	groups := [][]int{{0, 1, 2, 3}, {0, 1}, {2, 3}, {1, 2}, {3, 0}, {2, 1, 0}, {0, 3, 1}}
 	w := sharedWorld(t, 4)
@@ -156,8 +154,8 @@ func isLossOf(err error, gone int) bool {
 	return ok && p.Rank == gone
 }
 
-// No rank waits for one that has died, left or given up, neither during the negotiation
-// nor in a later collective, which names it. Its part, if any, is free for others.
+// No rank waits for one that has died, left or cancelled, neither during the negotiation nor in
+// a later collective, which names it. Its part, if any, is free for others.
 func TestRunWithoutRank(t *testing.T) {
 	enough := errors.New("enough")
 	for _, memory := range []bool{true, false} {
@@ -169,9 +167,9 @@ func TestRunWithoutRank(t *testing.T) {
 				p, ok := errors.AsType[*engine.PeerError](err)
 				return ok && p.Rank == 2 && !p.Left
 			}},
-			"left":    {func(w *world, _ *member) { w.leave(2) }, func(err error) bool { return err == nil }},
-			"gave up": {func(_ *world, p *member) { p.Control.Cancel(enough) }, func(err error) bool { return err == nil }},
-			"is done": {func(_ *world, p *member) { p.Control.Close() }, func(err error) bool { return err == nil }},
+			"left":      {func(w *world, _ *member) { w.leave(2) }, func(err error) bool { return err == nil }},
+			"cancelled": {func(_ *world, p *member) { p.Control.Cancel(enough) }, func(err error) bool { return err == nil }},
+			"closed":    {func(_ *world, p *member) { p.Control.Close() }, func(err error) bool { return err == nil }},
 		} {
 			w := unsharedWorld(t, 3)
 			if memory {
@@ -185,7 +183,7 @@ func TestRunWithoutRank(t *testing.T) {
 			for _, p := range members[:2] {
 				go func() { results <- p.run(t.Context()) }()
 			}
-			time.Sleep(5 * time.Millisecond) // They mostly wait by now.
+			time.Sleep(5 * time.Millisecond) // Most wait by now.
 			test.end(w, members[2])
 			for range 2 {
 				if err := <-results; !test.want(err) {
@@ -199,7 +197,7 @@ func TestRunWithoutRank(t *testing.T) {
 				go func() { results <- p.sum(t.Context(), 1) }()
 			}
 			for range 2 {
-				if err := <-results; err == nil || name != "gave up" && !isLossOf(err, 2) {
+				if err := <-results; err == nil || name != "cancelled" && !isLossOf(err, 2) {
 					t.Errorf("%s, memory %v: a collective: %v", name, memory, err)
 				}
 			}
@@ -242,7 +240,7 @@ func TestDeathWhileLinksAreMeasured(t *testing.T) {
 		for rank := range 4 {
 			members = append(members, w.member(7, ranks(4), rank, transport.ClassQUIC, slog.New(slog.DiscardHandler)))
 		}
-		members[killed].Trial = nil // It contributes, and measures nothing.
+		members[killed].Trial = nil // It contributes, but does not measure.
 		time.AfterFunc(time.Duration(round)*time.Millisecond, func() { w.die(killed) })
 		for rank, err := range w.each(func(rank int) error { return members[rank].run(t.Context()) }) {
 			if p, ok := errors.AsType[*engine.PeerError](err); rank != killed && (!ok || p.Rank != killed || p.Left) {
@@ -292,8 +290,8 @@ func TestRunCancelled(t *testing.T) {
 	requireAllParts(t, w, ranks(3))
 }
 
-// A rank whose context has ended before does not wait for the others, nor they for it.
-// It may have received all numbers.
+// A rank with an ended context does not wait for the others, nor they for it. It may have
+// received all numbers.
 func TestRunAfterContext(t *testing.T) {
 	enough := errors.New("enough")
 	for _, w := range []*world{sharedWorld(t, 2), unsharedWorld(t, 2)} {
@@ -311,7 +309,7 @@ func TestRunAfterContext(t *testing.T) {
 		}
 		closeAll(members)
 		if alone := w.member(8, ranks(2), 0, transport.ClassMemory, slog.New(slog.DiscardHandler)); alone.run(ended) != enough {
-			t.Error("the rank goes on after its context has ended")
+			t.Error("the rank continues after the end of its context")
 		}
 	}
 }

@@ -50,9 +50,9 @@ func (n *Node) closeStarted() {
 	n.started = nil
 }
 
-// listen makes the paths to other nodes, the best first: within the host, by the transports
-// of factories, by TCP and by QUIC. QUIC is last: a node that has answered there also
-// listens on the others.
+// listen makes the paths to other nodes, in the order of preference: within the host, by the
+// transports of factories, by TCP and by QUIC. QUIC is last: a node that has answered there
+// also listens on the others.
 func (n *Node) listen() error {
 	var remote []mesh.Path
 	for _, t := range n.started {
@@ -95,8 +95,8 @@ func (n *Node) listenShm() {
 	n.paths = append(n.paths, mesh.Path{Transport: t})
 }
 
-// listenTCP makes the path over TCP. It carries the payloads of links whose control lane is on
-// QUIC, and whole links with nodes without QUIC.
+// listenTCP makes the path over TCP. Links with the control lane on QUIC use it for payloads,
+// and links with nodes without QUIC for everything.
 func (n *Node) listenTCP() {
 	l, err := n.sockets.listenTCP()
 	if err != nil {
@@ -123,8 +123,8 @@ func (n *Node) listenTCP() {
 	n.paths = append(n.paths, p)
 }
 
-// pendingCredentials are the credentials of a node that is about to be admitted. Handshakes of
-// peers wait until then, since peers may have the view before the node.
+// pendingCredentials are the credentials of a node before and after its admission. Handshakes
+// of peers wait for it, since peers may have the view before the node.
 type pendingCredentials struct {
 	once     sync.Once
 	admitted chan struct{}

@@ -1,9 +1,8 @@
 // Package node makes this process a node of a cluster, or its seed.
 //
-// [Join] registers at a seed, listens on all transports, and links the node to all other
-// nodes: of a world that forms with it, or of one that has formed without it. If ctx
-// ends first, Join fails and releases everything. The methods of a [Node] may be called
-// concurrently.
+// [Join] registers at a seed, listens on all transports, and links the node to all other nodes:
+// of a world that forms with it, or of one that has formed without it. If ctx ends first, Join
+// fails and releases everything. The methods of a [Node] may be called concurrently.
 //
 // [StartSeed] runs a seed in this process.
 package node
@@ -53,8 +52,8 @@ type Config struct {
 	PlainBulk bool
 	// HeartbeatInterval and HeartbeatTimeout configure the mesh.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
-	// RecoveryTimeout and CollectiveTimeout are how long other nodes wait for this node
-	// before they report it as late. 0 or less means without limit.
+	// RecoveryTimeout and CollectiveTimeout are the times after which other nodes report this
+	// node as late. 0 or less means no limit.
 	RecoveryTimeout, CollectiveTimeout time.Duration
 	Log                                *slog.Logger
 }
@@ -70,7 +69,7 @@ type Node struct {
 	Unavailable []string
 
 	cfg     Config
-	linkErr error // the fault of the links to a world that has formed
+	linkErr error // the first error of links to a formed world
 	sockets *sockets
 	creds   *pendingCredentials
 	started []transport.Transport           // by factories, until they are in paths
@@ -119,7 +118,7 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 // ID returns the identity of the node.
 func (n *Node) ID() membership.NodeID { return n.Session.ID }
 
-// join is Join, but leaves its resources in n if it fails.
+// join is Join, but leaves its resources in n on an error.
 func (n *Node) join(ctx context.Context) (err error) {
 	n.sockets, err = openSockets(ctx, n.cfg.Listen, n.cfg.Packets, n.cfg.Transports, quic.Config{
 		Log:       n.cfg.Log,
@@ -178,8 +177,8 @@ func (n *Node) form(ctx context.Context, v membership.View) (err error) {
 	return nil
 }
 
-// enter links this node to a world that has formed, and waits until it is in a view. When
-// nodes of the world fail meanwhile, there is another invitation.
+// enter links this node to a formed world, and waits until it is in a view. When nodes of the
+// world fail meanwhile, it gets another invitation.
 func (n *Node) enter(ctx context.Context, i client.Invitation) (err error) {
 	n.Late = true
 	for {
@@ -192,7 +191,7 @@ func (n *Node) enter(ctx context.Context, i client.Invitation) (err error) {
 		}
 		if i.Number == 0 {
 			n.view.Store(&n.View)
-			return n.linkErr // The node is in the view but had lost a link before.
+			return n.linkErr // The node has lost a link before it was in the view.
 		}
 		if n.Mesh != nil {
 			n.Mesh.Abort()
@@ -202,8 +201,8 @@ func (n *Node) enter(ctx context.Context, i client.Invitation) (err error) {
 }
 
 // tryToEnter links this node to the nodes of the world in an invitation and, if it can reach
-// them, to the other joining nodes, and tells the seed the result. A newer invitation ends the
-// attempt.
+// them, to the other joining nodes, and reports the result to the seed. A newer invitation ends
+// the attempt.
 func (n *Node) tryToEnter(ctx context.Context, i client.Invitation) error {
 	linking, cancel := n.Session.WhileInvited(ctx, i.Number)
 	defer cancel()
@@ -277,16 +276,16 @@ func (n *Node) addFailure(rank int, failed membership.Node, err error) {
 	n.failed = make(chan struct{})
 }
 
-// Failures returns the failures of other nodes without the first seen of them, and a
-// channel that is closed when there is another failure.
+// Failures returns the failures of other nodes except the first seen of them, and a channel
+// that is closed by the next failure.
 func (n *Node) Failures(seen int) (list []Failure, more <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.failures[seen:], n.failed
 }
 
-// timedOut returns the error of a node whose ctx has ended while it links itself to the nodes
-// of a view. It names a node without a link, but as no culprit.
+// timedOut returns the error of a node after the end of ctx while it links itself to the nodes
+// of a view. It names a node without a link, but does not blame it.
 func timedOut(ctx context.Context, v membership.View, err error) error {
 	missing := fmt.Sprintf("%d nodes", v.Size())
 	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
@@ -297,7 +296,7 @@ func timedOut(ctx context.Context, v membership.View, err error) error {
 	return fmt.Errorf("%w: this node was still linking itself to %s", context.Cause(ctx), missing)
 }
 
-// culprit returns the node that an error is about.
+// culprit returns the node that an error names.
 func (n *Node) culprit(err error) (membership.NodeID, error) {
 	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
 		return u.Node, u.Reason()
@@ -305,13 +304,13 @@ func (n *Node) culprit(err error) (membership.NodeID, error) {
 	return n.ID(), err
 }
 
-// Close leaves the cluster in good order. It tells the seed before it ends links, so that no
-// node takes their end for a failure.
+// Close leaves the cluster. It reports that to the seed before it ends links, so that no node
+// takes their end for a failure.
 func (n *Node) Close() error {
 	return errors.Join(n.Session.Close(), CloseMesh(n.Mesh), n.sockets.close())
 }
 
-// CloseMesh ends all links in good order, within closeTimeout.
+// CloseMesh ends all links with goodbyes, within closeTimeout.
 func CloseMesh(m *mesh.Mesh) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -336,8 +335,9 @@ func (n *Node) abandon() {
 	}
 }
 
-// settleTimeout returns how long this node waits for the links of a new node: HeartbeatTimeout,
-// and at most half of the time that others wait for this node. 0 means the default of the mesh.
+// settleTimeout returns the time that this node waits for the links of a new node:
+// HeartbeatTimeout, and at most half of the time that others wait for this node. 0 means the
+// default of the mesh.
 func (cfg *Config) settleTimeout() (least time.Duration) {
 	for _, d := range []time.Duration{cfg.HeartbeatTimeout, cfg.RecoveryTimeout / 2, cfg.CollectiveTimeout / 2} {
 		if d > 0 && (least == 0 || d < least) {

@@ -18,7 +18,8 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// SeedConfig configures a Seed. Fields that server.Config has too have the same meaning.
+// SeedConfig configures a Seed. Fields of the same name have the meaning of those of
+// server.Config.
 type SeedConfig struct {
 	Listen     string // the address that nodes dial
 	Transports Transports
@@ -59,7 +60,7 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	}
 	dir := cfg.StateDir
 	if len(cfg.Peers) > 0 {
-		dir = "" // The log has the authority.
+		dir = "" // The log contains the authority.
 	}
 	authority, err := openAuthority(dir)
 	if err != nil {
@@ -97,8 +98,8 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	return s, nil
 }
 
-// quorum returns the configuration of the log: of several seeds, of one with a directory, or
-// nil for a seed without durable decisions.
+// quorum returns the configuration of the log, for several seeds or one with a directory, and
+// nil for a seed without durable state.
 func (s *Seed) quorum(cfg SeedConfig) (*server.Quorum, error) {
 	q := &server.Quorum{
 		Self: alone, Seeds: []string{alone}, Dir: cfg.StateDir, ForgetState: cfg.ForgetState, Open: cfg.Open,

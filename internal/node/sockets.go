@@ -36,8 +36,7 @@ func BuiltIn() []string { return []string{shmName, tcpName, quicName} }
 type Transports struct {
 	Names     []string            // names from BuiltIn and Factories
 	Factories []transport.Factory // in order of preference
-	// Silence is how long a call of a transport from a factory may take before it
-	// is abandoned.
+	// Silence bounds a call of a transport from a factory. After it the call is abandoned.
 	Silence time.Duration
 }
 
@@ -171,7 +170,7 @@ func (s *sockets) listenTCP() (net.Listener, error) {
 	return l, nil
 }
 
-// noteUnavailable notes that a transport cannot be used.
+// noteUnavailable records that a transport cannot be used.
 func (s *sockets) noteUnavailable(name string, err error) {
 	s.log.Warn("a transport cannot be used", "transport", name, "reason", err)
 	s.unavailable = append(s.unavailable, fmt.Sprintf("%s: %v", name, strings.TrimPrefix(err.Error(), name+": ")))
@@ -203,8 +202,8 @@ func (s *sockets) close() (err error) {
 	return err
 }
 
-// fallbackDelay is how long a seed may take to answer over one transport before the next
-// one is dialed as well. The second conn is used only if the first dial fails.
+// fallbackDelay is the time for a seed to answer over one transport before the next one is
+// dialed as well. The second conn is used only if the first dial fails.
 const fallbackDelay = 2 * time.Second
 
 // dialSeed connects to a seed by the first transport that reaches it. An address
@@ -228,8 +227,8 @@ func (s *sockets) dialSeed(ctx context.Context, addr string) (transport.Conn, er
 }
 
 // checkFiltered decides whether UDP is filtered between this process and a seed that has
-// answered over another transport only. It tries QUIC again, since the seed may have
-// just started.
+// answered over another transport only. It tries QUIC again, since the seed may have just
+// started.
 func (s *sockets) checkFiltered(ctx context.Context, quic seedDialer, addr string, c transport.Conn) (transport.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, fallbackDelay)
 	defer cancel()
@@ -246,9 +245,9 @@ func (s *sockets) checkFiltered(ctx context.Context, quic seedDialer, addr strin
 	return c, nil
 }
 
-// race dials an address with several transports, each fallbackDelay after the one before or
-// when that one has failed. It returns a conn, and the index of its transport: the first that
-// has not failed. ErrBusy and ErrIdentity, which only the peer can cause, end the race.
+// race dials an address with several transports, each fallbackDelay after the previous one or
+// when that has failed. It returns the conn of the first transport that has not failed, and its
+// index. ErrBusy and ErrIdentity, which only the peer can cause, end the race.
 func race(ctx context.Context, dialers []seedDialer, addr string) (c transport.Conn, used int, err error) {
 	if len(dialers) == 1 {
 		c, err = dialers[0].dial(ctx, addr)
@@ -289,7 +288,7 @@ func race(ctx context.Context, dialers []seedDialer, addr string) (c transport.C
 	defer cancelRest()
 	b := <-backup
 	if b.err != nil {
-		return nil, 0, err // The error of the preferred transport says most.
+		return nil, 0, err // The error of the preferred transport is the most specific.
 	}
 	return b.c, b.used, nil
 }

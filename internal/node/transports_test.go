@@ -101,8 +101,8 @@ func TestNoUDPSocket(t *testing.T) {
 	udp.Close()
 }
 
-// TestUDPFiltered: a node whose UDP packets get no answer joins over TCP, goes without
-// QUIC, and says so.
+// TestUDPFiltered: a node that gets no answer to UDP packets joins over TCP, continues without
+// QUIC, and logs that.
 func TestUDPFiltered(t *testing.T) {
 	all := names("tcp", "quic")
 	swallow := func(addr string) string {
@@ -132,7 +132,7 @@ func TestUDPFiltered(t *testing.T) {
 		t.Errorf("rank 0 reaches rank 1 by %s, want TCP alone", got)
 	}
 	if !strings.Contains(logs, "UDP seems to be filtered") {
-		t.Errorf("the log does not say so:\n%s", logs)
+		t.Errorf("no message in the log:\n%s", logs)
 	}
 }
 

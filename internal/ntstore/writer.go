@@ -1,9 +1,10 @@
-// Package ntstore copies data to shared memory, with non-temporal stores where these are faster.
+// Package ntstore copies data to shared memory, with non-temporal stores where these are
+// faster.
 //
-// The readers of shared memory hold its lines in their caches. If these are far away, for example
-// on another socket, an ordinary store waits long for its line. Non-temporal stores, which bypass
-// the caches, are several times as fast then, and slower otherwise. A [Writer] finds out by
-// measuring its own copies; it keeps measuring, since the system may move the process.
+// The readers of shared memory hold its lines in their caches. If these are far away, for
+// example on another socket, an ordinary store waits long for its line. Non-temporal stores,
+// which bypass the caches, are several times as fast then, and slower otherwise. A [Writer]
+// decides by measuring its own copies, repeatedly, since the system may move the process.
 //
 // Keep one Writer for each ring in shared memory, call Turn before each part, and then Write. A
 // Writer is for one goroutine at a time.
@@ -12,11 +13,11 @@ package ntstore
 import "time"
 
 const (
-	// longBytes is the length from which the kind of stores matters.
+	// longBytes is the minimum length of copies for which the kind of stores matters.
 	longBytes = 16 << 10
-	// slowKiB is the longest time that a fast copy takes for a KiB, 4 GB/s. Ordinary stores
-	// are at least twice as fast if the processor shares a cache with the readers, and half
-	// as fast otherwise.
+	// slowKiB is the maximum time of a fast copy per KiB (4 GB/s). Ordinary stores are at least
+	// twice as fast if the processor shares a cache with the readers, and half as fast
+	// otherwise.
 	slowKiB = 256 * time.Nanosecond
 	// One copy in trialEvery is measured. After trials slow ones in a row, the Writer
 	// switches to non-temporal stores.

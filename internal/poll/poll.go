@@ -1,5 +1,5 @@
 // Package poll lets a goroutine that waits for other ranks poll the links to them inline for a
-// while, which saves waking the goroutines of the links and then the waiting one.
+// while. That saves waking the goroutines of the links and then the waiting one.
 package poll
 
 import (
@@ -30,11 +30,11 @@ const (
 	trialEvery = 16
 )
 
-// A pace learns from the waits of a communicator whether polling pays. By its zero value it does.
+// A pace learns from the waits of a communicator whether polling pays. The zero pace polls.
 //
-// A wait is longer without polling, because a long payload then passes through several goroutines.
-// So polling is tried now and then, and a successful trial lowers the mean enough for
-// another one.
+// A wait is longer without polling, because a long payload then passes through several
+// goroutines. So polling is tried occasionally, and a successful trial lowers the mean enough
+// for another one.
 type pace struct {
 	mean   atomic.Int64
 	asleep atomic.Uint32 // waits without polling
@@ -60,7 +60,7 @@ func (p *pace) pays() bool {
 type Poller struct {
 	// Links has the link to each rank; some may be nil.
 	Links []*link.Link
-	// Place keeps this rank on a processor of its own; nil if that does not matter.
+	// Place keeps this rank on a separate processor; nil if that does not matter.
 	Place *affinity.Place
 	// Active is the number of running collectives of this node.
 	Active *atomic.Int64
@@ -68,8 +68,8 @@ type Poller struct {
 	pace pace
 }
 
-// Wait blocks until ended has a value or ctx ends. It reports whether ended had a value. For a while
-// it polls the links to peers, on which the value depends.
+// Wait blocks until ended has a value or ctx ends. It reports whether ended had a value. For a
+// while it polls the links to peers, which must be the ranks that the value depends on.
 func (p *Poller) Wait(ctx context.Context, ended <-chan struct{}, peers []int) bool {
 	select {
 	case <-ended:

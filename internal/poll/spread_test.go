@@ -5,12 +5,11 @@ import (
 	"testing"
 )
 
-// TestGiveWay: of any two ranks one gives way to the other, if a link tells where that
-// is.
+// TestGiveWay: of any two ranks on one processor one moves, if links report the processors.
 func TestGiveWay(t *testing.T) {
 	machine := []int{1, 2, 4, 7}
 	for _, test := range []struct {
-		rank, dark int // the link to dark tells nothing
+		rank, dark int // the link to dark reports no processor
 		before     []int
 		ranks      int
 	}{

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A Clock tells the times at which operations start and end, in nanoseconds since
-// NewClock. Reading the clock of the system would take a noticeable part of a short
-// operation, which uses Recent instead.
+// A Clock returns the start and end times of operations, in nanoseconds since NewClock. Reading
+// the clock of the system would take a noticeable part of a short operation, which uses Recent
+// instead.
 type Clock struct {
 	base   time.Time
 	recent atomic.Int64

@@ -28,7 +28,8 @@ func AddNode(c *trace.Cluster, n trace.Node, encoded []byte) {
 	c.Nodes = append(c.Nodes, n)
 }
 
-// checkNode finds a snapshot that is not of n, so that no node speaks for another one.
+// checkNode returns an error for a snapshot that is not of n, so that no node can impersonate
+// another.
 func checkNode(c *trace.Cluster, n *trace.Node, s *trace.Snapshot) error {
 	switch {
 	case s.Node != n.Node:

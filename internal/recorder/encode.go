@@ -17,7 +17,8 @@ const EncodedMax = 32 << 10
 const (
 	// encodedOperations bounds the operations of an encoded snapshot.
 	encodedOperations = 32
-	// encodedLinks bounds its links, which leaves most of the room to operations.
+	// encodedLinks bounds the links of an encoded snapshot, to leave most of the room to
+	// operations.
 	encodedLinks = 128
 	// transportMax bounds the name of a transport, in bytes.
 	transportMax = 16

@@ -1,9 +1,9 @@
 // Package recorder is the flight recorder of a node: it keeps its last operations, which
 // package [github.com/nexar-go/nexar/trace] describes.
 //
-// The engine keeps collectives and messages in Rings, under locks that it holds anyway; a
-// Log keeps operations that have no such lock. [Encode] and [Decode] carry a
-// trace.Snapshot to the seed, and [AddNode] adds it to a trace.Cluster.
+// The engine keeps collectives and messages in a [Ring], under locks that it holds anyway; a
+// [Log] keeps other operations. [Encode] and [Decode] carry a trace.Snapshot to the seed, and
+// [AddNode] adds it to a trace.Cluster.
 //
 // A Clock and a Log may be used by several goroutines, a Ring by one at a time.
 package recorder
@@ -21,7 +21,7 @@ const Length = 256
 // WaitingMax bounds trace.Operation.Waiting.
 const WaitingMax = 64
 
-// A Comm describes a communicator whose operations are recorded.
+// A Comm describes a communicator to the recorder.
 type Comm struct {
 	Epoch   uint64
 	Ranks   []int  // ranks of the world, by rank of the communicator

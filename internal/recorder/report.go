@@ -10,9 +10,8 @@ import (
 // reportedMax bounds the running operations in a report, and the completed ones.
 const reportedMax = 4
 
-// Report logs the end of a communicator with the last operations of this rank, if one of
-// them fails because of it: by the failure of a rank, a timeout, or calls that do not
-// match.
+// Report logs the end of a communicator with the last operations of this rank, if one of them
+// has failed because of it: by the failure of a rank, a timeout, or mismatched calls.
 func Report(log *slog.Logger, outcome string, err error, operations []trace.Operation) {
 	if !slices.Contains([]string{trace.PeerFailed, trace.PeerLeft, trace.Mismatch, trace.Timeout}, outcome) {
 		return
