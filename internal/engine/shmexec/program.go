@@ -115,8 +115,7 @@ func Single(p plan.Plan) bool {
 func (p *Program) Pieces(l exec.Layout, room int) int {
 	pieces := 1
 	for {
-		w := work{program: p, unit: l.Unit(p.Chunks, pieces)}
-		need := w.room()
+		need := p.room(l.Unit(p.Chunks, pieces))
 		if need <= room {
 			return pieces
 		}
