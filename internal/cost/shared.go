@@ -151,7 +151,7 @@ func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
 func Cuttable(a plan.Algorithm, n Need) bool {
 	for root := range roots(n) {
 		for rank := range n.Size {
-			if !shmexec.Single(a.Plan(rank, n.Size, root)) {
+			if !a.Plan(rank, n.Size, root).Single() {
 				return false
 			}
 		}

@@ -66,7 +66,7 @@ func TestSharedTreesOfEveryRoot(t *testing.T) {
 			got := tuner.Choose(Need{Collective: c, Size: size, Bytes: 1 << 20, Blocks: c == plan.Gather || c == plan.Scatter})
 			for root := range size {
 				for rank, p := range got.Algorithm.Plans(size, root) {
-					if !shmexec.Single(p) {
+					if !p.Single() {
 						t.Errorf("%v, %d ranks: %s with root %d cannot be cut at rank %d", c, size, got.Algorithm.Name, root, rank)
 					}
 				}

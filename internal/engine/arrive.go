@@ -58,9 +58,9 @@ func (c *Comm) arriveLocked(f *exec.Frame, fx *effects) (exec.Receiver, *effects
 			return nil, fx
 		}
 	case s == nil: // forgotten
-	case s.call != f.Step.Call:
+	case s.Call != f.Step.Call:
 		fx = fx.orNew()
-		c.mismatchLocked(fx, s.call, rank, f.Step.Call)
+		c.mismatchLocked(fx, s.Call, rank, f.Step.Call)
 	case s.op != nil && s.op.state == running && f.Kind != exec.Probe:
 		arrival, err := exec.Discard, errNoFrames
 		if s.op.receiver != nil {
@@ -150,7 +150,7 @@ func (e *Engine) Probe(l *link.Link, p wire.Probe) {
 	w := wire.Where{Seq: p.Call.Seq}
 	c.mu.Lock()
 	if s := c.calls.get(c.seq); s != nil {
-		w.Last, w.Active, w.For = s.call, s.op != nil, c.sinceLocked(s)
+		w.Last, w.Active, w.For = s.Call, s.op != nil, c.sinceLocked(s)
 	}
 	w.Last.Comm = c.id
 	c.mu.Unlock()
@@ -159,13 +159,13 @@ func (e *Engine) Probe(l *link.Link, p wire.Probe) {
 
 // sinceLocked returns how long a collective has been under way, or if it has ended, how long
 // ago, in nanoseconds; 0 if that is unknown.
-func (c *Comm) sinceLocked(s *started) uint64 {
-	at, isKnown := s.ended, s.noted
-	if s.op != nil {
-		at, isKnown = s.op.begun, c.about != nil
-	}
-	if !isKnown {
+func (c *Comm) sinceLocked(s *call) uint64 {
+	if !s.isTraced {
 		return 0
+	}
+	at := s.ended
+	if s.op != nil {
+		at = s.begun
 	}
 	return uint64(max(1, c.engine.clock.Now()-at))
 }

@@ -17,13 +17,12 @@ func TestCallsUnderWay(t *testing.T) {
 			if rng.IntN(3) > 0 || len(model) == 0 {
 				seq++
 				op := new(Op)
-				op.call.Seq = seq
-				c.put(op, 8)
+				op.call = c.put(op, seq, 8)
 				model[seq] = op
 			} else {
 				for s, op := range model { // any of them
-					if got := c.end(op); got.call.Seq != s || got.op != nil {
-						t.Fatalf("end of operation %d returns the entry of %d, operation %v", s, got.call.Seq, got.op)
+					if c.end(op.call); op.call.Seq != s || op.call.op != nil {
+						t.Fatalf("operation %d has the call %d, of operation %v", s, op.call.Seq, op.call.op)
 					}
 					delete(model, s)
 					break
@@ -58,16 +57,16 @@ func TestCallsEnded(t *testing.T) {
 		}
 		for seq := uint64(1); seq < uint64(3*keep); seq++ {
 			op := new(Op)
-			op.call.Seq, op.call.Count = seq, 2*seq
-			c.put(op, keep)
-			c.end(op)
+			op.call = c.put(op, seq, keep)
+			op.call.Count = 2 * seq
+			c.end(op.call)
 			for back := range min(seq, uint64(keep+10)) {
 				got := c.get(seq - back)
 				if back >= uint64(keep) {
 					if got != nil {
 						t.Fatalf("after %d collectives, number %d is %v, want nil", seq, seq-back, got)
 					}
-				} else if got == nil || got.call.Seq != seq-back || got.call.Count != 2*(seq-back) {
+				} else if got == nil || got.Seq != seq-back || got.Count != 2*(seq-back) {
 					t.Fatalf("after %d collectives, number %d is %v", seq, seq-back, got)
 				}
 			}

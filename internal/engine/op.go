@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine/exec"
-	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // The states of an operation: running → ended, or running → failing → ended.
@@ -21,16 +20,11 @@ type Op struct {
 	exec     exec.Execution
 	receiver exec.Receiver // exec, if it takes frames
 	executor exec.ID
-	call     wire.Call
+	call     *call
 	work     exec.Work
 	state    uint8
 	err      error
 	ended    chan struct{} // gets one value at the end
-
-	begun     int64      // by the clock of the engine
-	isTimed   bool       // the end is timed exactly
-	failedAt  exec.Trace // how far it had come when it failed
-	blockedBy int        // a rank that it was waiting for when it failed, or -1
 
 	moved    time.Time // when the watchdog last saw progress
 	progress uint64    // as measured then
@@ -57,14 +51,9 @@ func (c *Comm) Start(w *exec.Work) (*Op, error) {
 func (c *Comm) startLocked(w *exec.Work) (op *Op, fx *effects) {
 	c.seq++
 	op = c.newOpLocked(w)
-	keep := callsKept
-	if c.about != nil {
-		keep = callsTraced
-	}
-	c.calls.put(op, keep)
 	c.engine.begin()
 	op.stampLocked()
-	op.exec.StartLocked(&op.call, &op.work)
+	op.exec.StartLocked(&op.call.Call, &op.work)
 	if c.refuses != nil { // before a mismatch: other ranks may well have made another call
 		fx = new(effects)
 		c.revokeLeftLocked(fx, c.refuses)
@@ -84,7 +73,7 @@ func (c *Comm) startLocked(w *exec.Work) (op *Op, fx *effects) {
 	return op, fx
 }
 
-// newOpLocked returns an operation of the executor, free or new.
+// newOpLocked returns the operation with the last sequence number, recycled or new.
 func (c *Comm) newOpLocked(w *exec.Work) (op *Op) {
 	free := &c.free[w.Executor]
 	if n := len(*free); n > 0 {
@@ -94,8 +83,13 @@ func (c *Comm) newOpLocked(w *exec.Work) (op *Op) {
 		op.exec = c.executors[w.Executor].NewLocked(op)
 		op.receiver, _ = op.exec.(exec.Receiver)
 	}
+	keep := callsKept
+	if c.about != nil {
+		keep = callsTraced
+	}
 	op.work.Set(w)
-	op.call = w.Call
+	op.call = c.calls.put(op, c.seq, keep)
+	op.call.Call = w.Call
 	op.call.Comm, op.call.Seq = c.id, c.seq
 	op.state, op.err = running, nil
 	op.moved, op.progress = time.Time{}, 0
@@ -152,7 +146,8 @@ func (op *Op) Wake() { op.ended <- struct{}{} }
 // endLocked removes the operation from its communicator.
 func (op *Op) endLocked() {
 	c := op.comm
-	op.recordLocked(c.calls.end(op))
+	op.recordLocked()
+	c.calls.end(op.call)
 	op.state = ended
 	c.engine.active.Add(-1)
 	if c.err != nil {
@@ -192,7 +187,7 @@ func (op *Op) Mismatched(rank int) {
 		if gone := c.goneLocked(op); gone != nil {
 			c.revokeLeftLocked(fx, gone)
 		} else {
-			c.probe(fx, rank, op.call)
+			c.probe(fx, rank, op.call.Call)
 		}
 	})
 }

@@ -13,8 +13,8 @@ import (
 
 // waiting returns the number of probes that wait.
 func waiting(c *Comm) (n int) {
-	c.messages.Records(func(*p2p.Record) {}, func(r *p2p.Record, _ int) {
-		if r.What == p2p.Probed {
+	c.messages.Records(func(r *p2p.Record, _ int64, isActive bool) {
+		if isActive && r.What == p2p.Probed {
 			n++
 		}
 	})

@@ -80,45 +80,40 @@ func (e *Engine) StampEnd(begun int64) int64 {
 
 // stampLocked notes the start of the operation.
 func (op *Op) stampLocked() {
-	c := op.comm
-	if c.about == nil {
-		return
+	c, s := op.comm, op.call
+	s.isTraced, s.failed = c.about != nil, false
+	switch {
+	case !s.isTraced:
+	case op.isTimed() || s.Seq%timedEvery == 0:
+		s.begun = c.engine.clock.Now()
+	default:
+		s.begun = c.engine.clock.Recent()
 	}
-	op.isTimed = !op.work.Brief
-	if op.isTimed || op.call.Seq%timedEvery == 0 {
-		op.begun = c.engine.clock.Now()
-		return
-	}
-	op.begun = c.engine.clock.Recent()
 }
 
-// recordLocked notes the end of the operation in its entry, if the communicator is traced.
-func (op *Op) recordLocked(p *started) {
-	c := op.comm
-	if c.about == nil {
+// isTimed reports whether the end of the operation is timed exactly.
+func (op *Op) isTimed() bool { return !op.work.Brief }
+
+// recordLocked notes the end of the operation in its call, if the communicator is traced.
+func (op *Op) recordLocked() {
+	s, e := op.call, op.comm.engine
+	if !s.isTraced {
 		return
 	}
-	p.begun, p.ended, p.noted, p.failed = op.begun, op.begun, true, op.state == failing
-	if op.isTimed || c.engine.clock.Recent() != op.begun || c.engine.parked.Load() {
-		p.ended = c.engine.clock.Now()
+	s.ended = s.begun
+	if op.isTimed() || e.clock.Recent() != s.begun || e.parked.Load() {
+		s.ended = e.clock.Now()
 	}
-	t := op.failedAt
-	if p.failed {
-		p.waiting = int32(op.blockedBy)
-	} else {
-		t = op.exec.TraceLocked(true)
+	if !s.failed {
+		s.at = op.exec.TraceLocked(true)
 	}
-	p.bytes, p.round, p.rounds = t.Bytes, uint16(t.Round), uint16(t.Rounds)
 }
 
 // traceFailureLocked notes the progress of an operation that fails.
 func (op *Op) traceFailureLocked() {
-	if op.comm.about == nil {
-		return
-	}
-	op.failedAt, op.blockedBy = op.exec.TraceLocked(false), -1
-	if ranks := op.exec.WaitsForLocked(); len(ranks) > 0 {
-		op.blockedBy = ranks[0]
+	if s := op.call; s.isTraced {
+		ranks := op.exec.WaitsForLocked()
+		s.failed, s.at, s.blockedBy = true, op.exec.TraceLocked(false), ranks[:min(1, len(ranks))]
 	}
 }
 
@@ -128,24 +123,14 @@ func (c *Comm) tracesLocked() (list []Trace) {
 		return nil
 	}
 	now := c.engine.clock.Now()
-	for i := range c.calls.ring {
-		switch s := &c.calls.ring[i]; {
-		case s.op != nil:
-			list = append(list, s.op.traceLocked(now))
-		case s.noted:
-			list = append(list, c.endedTraceLocked(s))
+	for _, s := range c.calls.ring {
+		if s != nil && s.isTraced {
+			list = append(list, c.callTraceLocked(s, now))
 		}
 	}
-	c.messages.Records(
-		func(r *p2p.Record) { list = append(list, c.messageTraceLocked(r)) },
-		func(r *p2p.Record, moved int) {
-			t := c.messageTraceLocked(r)
-			t.Outcome, t.Duration, t.Bytes = "", time.Duration(now-r.Begun), int64(moved)
-			if r.Peer >= 0 {
-				recorder.SetWaiting(&t.Operation, []int{t.Peer})
-			}
-			list = append(list, t)
-		})
+	c.messages.Records(func(r *p2p.Record, moved int64, isActive bool) {
+		list = append(list, c.messageTraceLocked(r, now, moved, isActive))
+	})
 	return list
 }
 
@@ -157,47 +142,47 @@ func (c *Comm) newTraceLocked(begun, ended int64) Trace {
 	}}
 }
 
-// endedTraceLocked returns the trace of a collective that has ended.
-func (c *Comm) endedTraceLocked(p *started) Trace {
-	t := c.newTraceLocked(p.begun, p.ended)
-	c.setCallLocked(&t, p.call)
-	t.Round, t.Rounds, t.Bytes, t.Outcome = int(p.rounds), int(p.rounds), p.bytes, trace.OK
-	if p.failed {
-		t.Round, t.Outcome = int(p.round), Outcome(c.err)
-		if p.waiting >= 0 {
-			recorder.SetWaiting(&t.Operation, c.worldRanksLocked(int(p.waiting)))
-		}
+// callTraceLocked returns the trace of a collective.
+func (c *Comm) callTraceLocked(s *call, now int64) Trace {
+	ended, at, outcome := s.ended, s.at, trace.OK
+	var waiting []int
+	if s.op != nil {
+		ended, outcome = now, ""
+	}
+	switch {
+	case s.failed: // The executor may be releasing it.
+		waiting, outcome = s.blockedBy, Outcome(c.err)
+	case s.op != nil:
+		waiting, at = s.op.exec.WaitsForLocked(), s.op.exec.TraceLocked(false)
+	}
+	t := c.newTraceLocked(s.begun, ended)
+	t.Call, t.Seq, t.Round, t.Rounds, t.Bytes, t.Outcome = s.Call, s.Seq, at.Round, at.Rounds, at.Bytes, outcome
+	if plan.Collective(s.Kind).Rooted() {
+		t.Root = c.worldRanksLocked(int(s.Root))[0]
+	}
+	if len(waiting) > 0 {
+		recorder.SetWaiting(&t.Operation, c.worldRanksLocked(waiting...))
 	}
 	return t
 }
 
-// traceLocked returns the trace of a collective under way.
-func (op *Op) traceLocked(now int64) Trace {
-	c := op.comm
-	t := c.newTraceLocked(op.begun, now)
-	c.setCallLocked(&t, op.call)
-	at := op.failedAt
-	if op.state == failing { // The executor may be releasing it.
-		t.Outcome = Outcome(op.err)
-		if op.blockedBy >= 0 {
-			recorder.SetWaiting(&t.Operation, c.worldRanksLocked(op.blockedBy))
-		}
+// messageTraceLocked returns the trace of a message that has moved so many bytes.
+func (c *Comm) messageTraceLocked(r *p2p.Record, now, moved int64, isActive bool) Trace {
+	ended, outcome := r.Ended, ""
+	if isActive {
+		ended = now
 	} else {
-		at = op.exec.TraceLocked(false)
-		recorder.SetWaiting(&t.Operation, c.worldRanksLocked(op.exec.WaitsForLocked()...))
+		outcome = messageOutcome(r.Err)
 	}
-	t.Round, t.Rounds, t.Bytes = at.Round, at.Rounds, at.Bytes
-	return t
-}
-
-// messageTraceLocked returns the trace of a message.
-func (c *Comm) messageTraceLocked(r *p2p.Record) Trace {
-	t := c.newTraceLocked(r.Begun, r.Ended)
+	t := c.newTraceLocked(r.Begun, ended)
 	t.Op = [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[r.What]
 	t.Call = wire.Call{Type: r.Type, Count: uint64(r.Bytes)}
-	t.Tag, t.Bytes, t.Outcome = r.Tag, r.Bytes, messageOutcome(r.Err)
+	t.Tag, t.Bytes, t.Outcome = r.Tag, moved, outcome
 	if r.Peer >= 0 {
 		t.Peer = c.worldRanksLocked(int(r.Peer))[0]
+		if isActive {
+			recorder.SetWaiting(&t.Operation, []int{t.Peer})
+		}
 	}
 	return t
 }
@@ -208,13 +193,6 @@ func messageOutcome(err error) string {
 		return trace.Refused
 	}
 	return Outcome(err)
-}
-
-func (c *Comm) setCallLocked(t *Trace, call wire.Call) {
-	t.Call, t.Seq = call, call.Seq
-	if plan.Collective(call.Kind).Rooted() {
-		t.Root = c.worldRanksLocked(int(call.Root))[0]
-	}
 }
 
 // worldRanksLocked translates ranks of the communicator to ranks of the world.

@@ -20,14 +20,16 @@ func BenchmarkRecord(b *testing.B) {
 			c.about = about
 			work := exec.Work{Schedule: &exec.Schedule{Plan: new(linkexec.Program), Channels: 1, Brief: true}, Data: make([]byte, 8)}
 			op := c.newOpLocked(&work)
-			op.exec.StartLocked(&op.call, &op.work)
+			op.exec.StartLocked(&op.call.Call, &op.work)
+			c.calls.end(op.call)
 			b.ReportAllocs()
 			for b.Loop() {
 				c.seq++
-				op.call = wire.Call{Comm: c.id, Seq: c.seq, Kind: 4, Channels: 1}
+				op.call = c.calls.put(op, c.seq, callsTraced)
+				op.call.Call = wire.Call{Comm: c.id, Seq: c.seq, Kind: 4, Channels: 1}
 				op.stampLocked()
-				c.calls.put(op, callsTraced)
-				op.recordLocked(c.calls.end(op))
+				op.recordLocked()
+				c.calls.end(op.call)
 			}
 		})
 	}

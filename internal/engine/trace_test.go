@@ -231,13 +231,15 @@ func TestRecordAllocations(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	op := c.newOpLocked(&work)
-	op.exec.StartLocked(&op.call, &op.work)
+	op.exec.StartLocked(&op.call.Call, &op.work)
+	c.calls.end(op.call)
 	note := func() {
 		c.seq++
-		op.call = wire.Call{Seq: c.seq}
+		op.call = c.calls.put(op, c.seq, callsTraced)
+		op.call.Call = wire.Call{Seq: c.seq}
 		op.stampLocked()
-		c.calls.put(op, callsTraced)
-		op.recordLocked(c.calls.end(op))
+		op.recordLocked()
+		c.calls.end(op.call)
 	}
 	for range callsTraced {
 		note()

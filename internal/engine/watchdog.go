@@ -203,7 +203,7 @@ func (op *Op) probeLocked(fx *effects, now time.Time) {
 			a.asked = now
 			c.answers[rank] = a
 		}
-		c.probe(fx, rank, op.call)
+		c.probe(fx, rank, op.call.Call)
 	}
 	s.ask, s.stalled, s.next = s.ask[some:], 0, probesPause
 	if len(s.ask) == 0 {
@@ -252,7 +252,7 @@ func (c *Comm) timeoutLocked(op *Op, now time.Time) *TimeoutError {
 	if len(waiting) == 0 {
 		waiting = direct
 	}
-	return &TimeoutError{Call: op.call, After: op.work.Timeout, Waiting: waiting}
+	return &TimeoutError{Call: op.call.Call, After: op.work.Timeout, Waiting: waiting}
 }
 
 // answersLocked returns the last answers of ranks to probes, in the order of ranks. An answer to

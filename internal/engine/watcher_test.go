@@ -226,7 +226,7 @@ func TestLooseCommunicator(t *testing.T) {
 		}
 		until(t, "the grant", func() bool {
 			granted := true // if it has ended
-			w.comms[from].messages.Records(func(*p2p.Record) {}, func(r *p2p.Record, moved int) { granted = moved > 0 })
+			w.comms[from].messages.Records(func(_ *p2p.Record, moved int64, isActive bool) { granted = !isActive || moved > 0 })
 			return granted
 		})
 		w.comms[0].Close()

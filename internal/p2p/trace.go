@@ -60,24 +60,24 @@ func (m *Messages) recordReceiveLocked(r *Receive, err error) {
 	m.recordLocked(Got, r.typ, peer, tag, r.got.Bytes, r.begun, m.stampEndLocked(r.begun), err)
 }
 
-// Records calls past for the last messages that have ended, and active for those in progress,
-// with the number of bytes that have been moved. The functions must not call m.
-func (m *Messages) Records(past func(r *Record), active func(r *Record, moved int)) {
+// Records calls f for the last messages that have ended and for those in progress, with the number
+// of bytes that have been moved. f must not call m.
+func (m *Messages) Records(f func(r *Record, moved int64, isActive bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.past.Each(past)
+	m.past.Each(func(r *Record) { f(r, r.Bytes, false) })
 	for _, s := range m.sends {
-		r := Record{What: Sent, Type: s.typ, Peer: int32(s.rank), Tag: s.tag, Bytes: int64(s.size), Begun: s.begun}
-		active(&r, m.links[s.rank].Delivering(&s.transfer))
+		f(&Record{What: Sent, Type: s.typ, Peer: int32(s.rank), Tag: s.tag, Bytes: int64(s.size), Begun: s.begun},
+			int64(m.links[s.rank].Delivering(&s.transfer)), true)
 	}
 	for _, r := range m.receiving {
-		p := Record{What: Got, Type: r.typ, Peer: int32(r.got.Source), Tag: r.got.Tag, Bytes: int64(r.got.Bytes), Begun: r.begun}
-		active(&p, r.from.Filling(&r.sink))
+		f(&Record{What: Got, Type: r.typ, Peer: int32(r.got.Source), Tag: r.got.Tag, Bytes: int64(r.got.Bytes), Begun: r.begun},
+			int64(r.from.Filling(&r.sink)), true)
 	}
 	m.matcher.EachReceive(func(r *Receive) {
-		active(&Record{What: Got, Type: r.typ, Peer: int32(r.source), Tag: r.tag, Begun: r.begun}, 0)
+		f(&Record{What: Got, Type: r.typ, Peer: int32(r.source), Tag: r.tag, Begun: r.begun}, 0, true)
 	})
 	for _, p := range m.probes {
-		active(&Record{What: Probed, Peer: int32(p.source), Tag: p.tag, Begun: p.begun}, 0)
+		f(&Record{What: Probed, Peer: int32(p.source), Tag: p.tag, Begun: p.begun}, 0, true)
 	}
 }

@@ -104,6 +104,9 @@ func (m Move) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(m.Kind))
 }
 
+// Spans returns Dst, A and B. Spans that the move does not use are empty.
+func (m *Move) Spans() [3]Span { return [3]Span{m.Dst, m.A, m.B} }
+
 // A Round is a set of moves that may happen at the same time. No chunk is
 // written by one of them and touched by another.
 type Round []Move
@@ -122,7 +125,7 @@ func (p Plan) TempUsed() Span {
 	used := Span{Temp, p.Temps, p.Temps}
 	for _, round := range p.Rounds {
 		for i := range round {
-			for _, s := range [...]Span{round[i].Dst, round[i].A, round[i].B} {
+			for _, s := range round[i].Spans() {
 				if s.Buf == Temp {
 					used.Lo = min(used.Lo, s.Lo)
 				}
@@ -132,13 +135,27 @@ func (p Plan) TempUsed() Span {
 	return used
 }
 
+// Single reports whether every span is a single chunk. Then the vector can be cut into parts.
+func (p Plan) Single() bool {
+	for _, round := range p.Rounds {
+		for i := range round {
+			for _, s := range round[i].Spans() {
+				if s.Len() > 1 {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
 // round appends a round and makes Temp large enough for it.
 func (p *Plan) round(moves ...Move) {
 	if len(moves) == 0 {
 		return
 	}
 	for i := range moves {
-		for _, s := range [...]Span{moves[i].Dst, moves[i].A, moves[i].B} {
+		for _, s := range moves[i].Spans() {
 			if s.Buf == Temp {
 				p.Temps = max(p.Temps, s.Hi)
 			}

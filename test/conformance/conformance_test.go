@@ -7,7 +7,6 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/cost"
-	"github.com/nexar-go/nexar/internal/engine/linkexec"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/test/worldtest"
@@ -278,7 +277,7 @@ func inBlocks(c plan.Collective) bool {
 func (b *trialGenerator) channels(c plan.Collective, a plan.Algorithm, root int) []int {
 	if inBlocks(c) {
 		for _, p := range a.Plans(b.n, root) {
-			if !linkexec.Compile(p, b.n).Single() {
+			if !p.Single() {
 				return []int{1}
 			}
 		}

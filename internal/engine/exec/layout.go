@@ -113,42 +113,63 @@ func (v *Vectors) Size() int64 {
 // Bytes returns the memory of a span in a channel.
 func (v *Vectors) Bytes(sp plan.Span, channel int) []byte {
 	w := &v.bufs[sp.Buf]
-	if v.Uneven != nil {
-		return v.unevenBytes(w, sp, channel)
+	if sp.Buf == plan.Temp {
+		from := v.tempAt(sp.Lo, channel) - v.tempAt(w.first, channel)
+		if !v.oneTemp {
+			from += channel * v.tempSize
+		}
+		return w.mem[from : from+v.Length(sp, channel)]
 	}
-	if v.Chunks*v.Channels == 1 && sp.Buf != plan.Temp {
+	if v.Chunks*v.Channels == 1 && v.Uneven == nil {
 		return w.mem[:v.Count*v.Elem]
 	}
-	if sp.Buf == plan.Temp {
-		base := -v.tempAt(w.first, channel)
-		if !v.oneTemp {
-			base += channel * v.tempSize
-		}
-		return w.mem[base+v.tempAt(sp.Lo, channel) : base+v.tempAt(sp.Hi, channel)]
-	}
-	lo, hi := part(v.Count, channel, v.Channels), part(v.Count, channel+1, v.Channels)
-	if !v.Blocks {
-		a, b := part(hi-lo, sp.Lo, v.Chunks), part(hi-lo, sp.Hi, v.Chunks)
-		return w.mem[(lo+a)*v.Elem : (lo+b)*v.Elem]
-	}
-	from, to := (sp.Lo-w.first)*v.Count+lo, (sp.Hi-1-w.first)*v.Count+hi
-	return w.mem[from*v.Elem : to*v.Elem]
+	base := v.start(sp.Buf, w.first)
+	from, _ := v.chunk(sp.Buf, sp.Lo, channel)
+	_, to := v.chunk(sp.Buf, sp.Hi-1, channel)
+	return w.mem[(from-base)*v.Elem : (to-base)*v.Elem]
 }
 
-// tempAt returns the start of chunk i of Temp in a channel. Chunk i is as long as
-// chunk i mod Chunks of Data, and there are no gaps.
+// start returns the start of a block of a buffer, in elements. Chunks that divide a vector are in
+// one block.
+func (v *Vectors) start(b plan.Buf, block int) int {
+	switch {
+	case v.Uneven != nil:
+		return v.Uneven.of(b)[block]
+	case v.Blocks:
+		return block * v.Count
+	}
+	return 0
+}
+
+// chunk returns the start and the end of a channel's slice of a chunk of a buffer, in elements.
+func (v *Vectors) chunk(b plan.Buf, i, channel int) (from, to int) {
+	if v.Uneven == nil && !v.Blocks {
+		lo, hi := part(v.Count, channel, v.Channels), part(v.Count, channel+1, v.Channels)
+		return lo + part(hi-lo, i, v.Chunks), lo + part(hi-lo, i+1, v.Chunks)
+	}
+	at := v.start(b, i)
+	n := v.start(b, i+1) - at
+	return at + part(n, channel, v.Channels), at + part(n, channel+1, v.Channels)
+}
+
+// tempAt returns the start of chunk i of Temp in a channel, in bytes. Chunk i is as long as chunk i
+// mod Chunks of Data, and there are no gaps, except between parts of blocks that differ: each
+// has room for the longest.
 func (v *Vectors) tempAt(i, channel int) int {
-	if v.Uneven != nil {
-		return v.unevenTemp(i)
-	}
-	if v.Chunks*v.Channels == 1 {
+	switch {
+	case v.Chunks*v.Channels == 1 && v.Uneven == nil:
 		return i * v.Count * v.Elem
+	case v.Uneven != nil && v.Channels > 1:
+		return i * longest(v.Uneven.Longest, v.Channels) * v.Elem
+	case v.Uneven != nil:
+		starts := v.Uneven.Starts
+		return (i/v.Chunks*starts[v.Chunks] + starts[i%v.Chunks]) * v.Elem
 	}
-	lo, hi := part(v.Count, channel, v.Channels), part(v.Count, channel+1, v.Channels)
+	n := part(v.Count, channel+1, v.Channels) - part(v.Count, channel, v.Channels)
 	if v.Blocks {
-		return i * (hi - lo) * v.Elem
+		return i * n * v.Elem
 	}
-	return (i/v.Chunks*(hi-lo) + part(hi-lo, i%v.Chunks, v.Chunks)) * v.Elem
+	return (i/v.Chunks*n + part(n, i%v.Chunks, v.Chunks)) * v.Elem
 }
 
 // tempBytes returns the largest size of the chunks lo ≤ i < hi of Temp in a channel.
@@ -160,19 +181,17 @@ func (v *Vectors) tempBytes(lo, hi int) int {
 	return size
 }
 
-// Length returns the size of a span in a channel.
+// Length returns the size of a span in a channel, in bytes.
 func (v *Vectors) Length(sp plan.Span, channel int) int {
-	if v.Uneven != nil {
-		return v.unevenLength(sp, channel)
+	if v.Uneven == nil || sp.Buf == plan.Temp && v.Channels == 1 {
+		return v.tempAt(sp.Hi, channel) - v.tempAt(sp.Lo, channel)
 	}
-	if v.Chunks*v.Channels == 1 {
-		return (sp.Hi - sp.Lo) * v.Count * v.Elem
+	if sp.Buf == plan.Temp { // Programs that run in several channels use single chunks.
+		sp.Lo, sp.Hi = sp.Lo%v.Chunks, sp.Lo%v.Chunks+1
 	}
-	if v.Blocks {
-		lo, hi := part(v.Count, channel, v.Channels), part(v.Count, channel+1, v.Channels)
-		return (sp.Hi - sp.Lo) * (hi - lo) * v.Elem
-	}
-	return v.tempAt(sp.Hi, channel) - v.tempAt(sp.Lo, channel)
+	from, _ := v.chunk(sp.Buf, sp.Lo, channel)
+	_, to := v.chunk(sp.Buf, sp.Hi-1, channel)
+	return (to - from) * v.Elem
 }
 
 // Unit returns the length in bytes of the longest chunk when the vector is cut into

@@ -93,7 +93,7 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 	g := w.Plan.(*Program)
 	r.call, r.work, r.program = call, w, g
 	r.Set(w, g.chunks)
-	r.TakeTemp(g.tempLo, g.tempHi, false)
+	r.TakeTemp(g.temp.Lo, g.temp.Hi, false)
 	r.slots, r.ready = r.slots[:0], r.ready[:0]
 	for ch := range r.Channels {
 		for i := range g.moves {

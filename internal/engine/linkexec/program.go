@@ -14,16 +14,9 @@ type Program struct {
 	recvs  [][]int32
 	peers  []int // that frames are exchanged with
 
-	tempLo, tempHi int  // chunks of Temp that are used
-	single         bool // every span is a single chunk
-	rounds         int
+	temp   plan.Span // chunks of Temp that are used
+	rounds int
 }
-
-// Single reports whether the program can run on several channels.
-func (g *Program) Single() bool { return g.single }
-
-// Chunks is the number of chunks into which the program divides a vector.
-func (g *Program) Chunks() int { return g.chunks }
 
 type move struct {
 	plan.Move
@@ -36,14 +29,13 @@ type move struct {
 // Compile compiles the plan of one of size ranks.
 func Compile(p plan.Plan, size int) *Program {
 	g := &Program{
-		chunks: p.Chunks, single: true,
+		chunks: p.Chunks, temp: p.TempUsed(), rounds: len(p.Rounds),
 		sends: make([][]int32, size), recvs: make([][]int32, size),
 	}
 	d := dependencies{program: g, last: make(map[cell]use)}
-	for _, round := range p.Rounds {
-		g.rounds++
+	for k, round := range p.Rounds {
 		for _, m := range round {
-			d.add(m)
+			d.add(k+1, m)
 		}
 	}
 	for i := range g.moves {
@@ -76,10 +68,10 @@ type dependencies struct {
 	last    map[cell]use
 }
 
-func (d *dependencies) add(m plan.Move) {
+func (d *dependencies) add(round int, m plan.Move) {
 	g := d.program
 	i := int32(len(g.moves))
-	g.moves = append(g.moves, move{Move: m, round: int32(g.rounds)})
+	g.moves = append(g.moves, move{Move: m, round: int32(round)})
 	switch m.Kind {
 	case plan.Send:
 		d.read(i, m.A)
@@ -123,14 +115,6 @@ func (d *dependencies) write(i int32, s plan.Span) {
 }
 
 func (d *dependencies) each(s plan.Span, f func(c cell, u use)) {
-	g := d.program
-	g.single = g.single && s.Hi-s.Lo == 1
-	if s.Buf == plan.Temp {
-		if g.tempHi == 0 {
-			g.tempLo = s.Lo
-		}
-		g.tempLo, g.tempHi = min(g.tempLo, s.Lo), max(g.tempHi, s.Hi)
-	}
 	for k := s.Lo; k < s.Hi; k++ {
 		c := cell{s.Buf, k}
 		u, ok := d.last[c]

@@ -50,8 +50,8 @@ func TestCompileRing(t *testing.T) {
 	if want := []int32{0, 1, 3, 5}; !slices.Equal(g.first, want) {
 		t.Errorf("moves %v wait for none, want %v", g.first, want)
 	}
-	if !g.Single() || g.Chunks() != 4 || g.tempHi != 0 {
-		t.Errorf("single %v, %d chunks, Temp up to %d", g.Single(), g.Chunks(), g.tempHi)
+	if g.chunks != 4 || g.temp.Len() != 0 {
+		t.Errorf("%d chunks, and %v; want 4, and nothing of Temp", g.chunks, g.temp)
 	}
 }
 

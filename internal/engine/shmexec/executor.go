@@ -29,21 +29,24 @@ func (m *Memory) Executor(mu *sync.Mutex) exec.Executor {
 
 // NewLocked implements [exec.Executor].
 func (x *Executor) NewLocked(op exec.Op) exec.Execution {
-	r := &Execution{executor: x, op: op}
-	r.work.poll, r.work.stopped, r.work.buffers = r.poll, &r.stopped, &r.Vectors
-	return r
+	return &Execution{executor: x, op: op}
 }
 
 // CloseLocked implements [exec.Executor].
 func (x *Executor) CloseLocked() { x.memory.Leave() }
 
-// An Execution executes one operation. The lock of the communicator guards its fields, except
-// for the work, which belongs to the goroutine in Wait.
+// An Execution executes one operation. The lock of the communicator guards its fields, except for
+// Vectors and the parameters of the call, which belong to the goroutine in Wait.
 type Execution struct {
 	exec.Vectors
-	executor   *Executor
-	op         exec.Op
-	work       work
+	executor *Executor
+	op       exec.Op
+
+	program *Program
+	unit    int                    // the length in bytes of the longest chunk in any piece on any rank
+	print   uint32                 // the fingerprint of the call
+	reduce  func(dst, a, b []byte) // dst = a op b
+
 	mark       uint32        // the number of pieces of a rank that has finished this operation
 	before     chan struct{} // closed when the operation before this one has ended; nil without one
 	next       *Execution    // the operation that waits for this one
@@ -62,9 +65,8 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 	}
 	r.Set(w, p.Chunks)
 	r.TakeTemp(p.TempLo, p.TempHi, true)
-	r.work.program, r.work.reduce = p, w.Reduce
-	r.work.pieces, r.work.elem, r.work.unit = r.Channels, r.Elem, r.Unit(r.Chunks, r.Channels)
-	r.work.print = fingerprint(call)
+	r.program, r.reduce, r.print = p, w.Reduce, fingerprint(call)
+	r.unit = r.Unit(r.Chunks, r.Channels)
 	x.pieces += uint32(r.Channels)
 	r.mark, r.busy, r.failing = x.pieces, 1, false
 	r.before, r.next, r.mismatched = nil, nil, 0
@@ -134,17 +136,17 @@ var errPanicked = errors.New("the reduction function did not return")
 func (r *Execution) runInMemory(ctx context.Context) (completed bool) {
 	err := errPanicked
 	defer func() { completed = r.finish(err) }()
-	err = r.executor.memory.run(ctx, &r.work)
+	err = r.executor.memory.run(ctx, r)
 	return completed
 }
 
 // finish ends the use of the memory after run has returned err.
 func (r *Execution) finish(err error) (completed bool) {
 	x := r.executor
+	mismatch, isMismatch := err.(*MismatchError)
 	x.mu.Lock()
 	r.busy--
 	failing := r.failing
-	mismatch, isMismatch := errors.AsType[*MismatchError](err)
 	switch {
 	case failing:
 		x.idle.Broadcast()
@@ -152,25 +154,25 @@ func (r *Execution) finish(err error) (completed bool) {
 		r.op.CompleteLocked()
 		r.endLocked()
 		r.op.RecycleLocked()
-		completed = true
 	case isMismatch:
 		r.mismatched = mismatch.Rank + 1
 	}
 	x.mu.Unlock()
-	_, noMemory := errors.AsType[*MemoryError](err)
-	switch {
-	case err == errPanicked || noMemory:
+	if failing || err == nil {
+		return !failing
+	}
+	if _, noMemory := err.(*MemoryError); noMemory || err == errPanicked {
 		r.op.Abort(err)
-	case isMismatch && !failing:
+	} else if isMismatch {
 		r.op.Mismatched(mismatch.Rank)
 	}
-	return completed
+	return false
 }
 
 // endLocked lets the next operation begin.
 func (r *Execution) endLocked() {
 	r.Vectors.Release()
-	r.work.reduce = nil
+	r.reduce = nil
 	if next := r.next; next != nil {
 		r.next = nil
 		close(next.before)
@@ -212,7 +214,7 @@ func (r *Execution) InterruptLocked() {
 // poll returns an error when the operation has failed or its context has ended.
 func (r *Execution) poll(ctx context.Context) error {
 	if r.stopped.Load() {
-		return ErrStopped
+		return errStopped
 	}
 	return ctx.Err()
 }

@@ -1,7 +1,6 @@
 package shmexec
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,7 +12,10 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/nexar-go/nexar/internal/bufpool"
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // futexes lets ranks of one process sleep on words.
@@ -65,49 +67,49 @@ func newMemories(n, pieceBytes int) ([]*Memory, *futexes) {
 	return memories, room
 }
 
-// vectors are the buffers of a rank: chunks of different lengths, in elements of eight bytes, in
-// several pieces.
-type vectors struct {
-	chunks int
-	length func(chunk, piece int) int
-	bufs   [3]map[[2]int][]byte // by chunk and piece
+// newExecution returns an execution on a rank with its own buffers, in which chunk i has length(i)
+// elements of elem bytes. It belongs to no operation.
+func newExecution(m *Memory, p *Program, elem, pieces int, length func(chunk int) int) *Execution {
+	u := &exec.Uneven{Starts: []int{0}}
+	for i := range p.Chunks {
+		u.Starts = append(u.Starts, u.Starts[i]+length(i))
+		u.Longest = max(u.Longest, length(i))
+	}
+	bytes := elem * u.Starts[p.Chunks]
+	pool, err := bufpool.New(bufpool.Config{})
+	if err != nil {
+		panic(err)
+	}
+	r := m.Executor(new(sync.Mutex)).NewLocked(nil).(*Execution)
+	r.StartLocked(new(wire.Call), &exec.Work{
+		Schedule: &exec.Schedule{Plan: p, Channels: pieces, Layout: exec.Layout{Elem: elem, Uneven: u}, Pool: pool},
+		Data:     make([]byte, bytes), Input: make([]byte, bytes), Reduce: addWords,
+	})
+	return r
 }
 
-func newVectors(chunks int, length func(chunk, piece int) int) *vectors {
-	v := &vectors{chunks: chunks, length: length}
-	for i := range v.bufs {
-		v.bufs[i] = make(map[[2]int][]byte)
-	}
-	return v
+// newShort is newExecution with one piece and chunks of the same number of words.
+func newShort(m *Memory, p *Program, words int) *Execution {
+	return newExecution(m, p, 8, 1, func(int) int { return words })
 }
 
-func (v *vectors) chunk(b plan.Buf, i, piece int) []byte {
-	if b == plan.Temp {
-		piece = 0 // all pieces share it
-	}
-	at := [2]int{i, piece}
-	if v.bufs[b][at] == nil {
-		v.bufs[b][at] = make([]byte, 8*v.length(i%v.chunks, piece))
-	}
-	return v.bufs[b][at]
+// chunkOf returns a piece of a chunk of a buffer.
+func (r *Execution) chunkOf(b plan.Buf, chunk, piece int) []byte {
+	return r.Bytes(plan.Span{Buf: b, Lo: chunk, Hi: chunk + 1}, piece)
 }
 
-// Bytes implements buffers. Plans that have spans of several chunks do not run here in more than
-// one piece.
-func (v *vectors) Bytes(s plan.Span, piece int) []byte {
-	if s.Len() != 1 {
-		panic("several chunks")
+// fill sets the input of a rank.
+func (r *Execution) fill(rank int) {
+	for piece := range r.Channels {
+		for chunk := range r.Chunks {
+			for _, b := range []plan.Buf{plan.Data, plan.Input} {
+				p := r.chunkOf(b, chunk, piece)
+				for i := 0; i < len(p); i += 8 {
+					binary.NativeEndian.PutUint64(p[i:], input(rank, chunk, piece, i/8))
+				}
+			}
+		}
 	}
-	b := v.chunk(s.Buf, s.Lo, piece)
-	return b[:8*v.length(s.Lo%v.chunks, piece)]
-}
-
-func (v *vectors) Length(s plan.Span, piece int) int {
-	n := 0
-	for i := s.Lo; i < s.Hi; i++ {
-		n += 8 * v.length(i%v.chunks, piece)
-	}
-	return n
 }
 
 func addWords(dst, a, b []byte) {
@@ -120,13 +122,6 @@ func input(rank, chunk, piece, i int) uint64 {
 	return uint64(rank+1)*1_000_003 + uint64(chunk)*7919 + uint64(piece)*104_729 + uint64(i)
 }
 
-func (v *vectors) fill(b plan.Buf, rank, chunk, piece int) {
-	p := v.chunk(b, chunk, piece)
-	for i := 0; i < len(p); i += 8 {
-		binary.NativeEndian.PutUint64(p[i:], input(rank, chunk, piece, i/8))
-	}
-}
-
 // A trial is a run of an algorithm with a number of ranks.
 type trial struct {
 	c      plan.Collective
@@ -134,13 +129,26 @@ type trial struct {
 	n      int
 	root   int
 	pieces int
-	max    int // elements of a chunk
+	max    int // elements of a chunk for each piece
 	elem   int // eight-byte words of an element, 0 is 1
 }
 
-// length returns the length of a chunk in words.
-func (tr trial) length(chunk, piece int) int {
-	return (chunk*5 + piece*3 + tr.max) % (tr.max + 1) * max(1, tr.elem)
+// length returns the number of elements of a chunk.
+func (tr trial) length(chunk int) int {
+	switch tr.c {
+	case plan.Barrier:
+		return 0
+	case plan.AllToAll: // equal lengths
+		return tr.pieces * tr.max
+	}
+	return (chunk*5 + tr.max) % (tr.max + 1) * tr.pieces
+}
+
+// execution returns the execution of a rank, with its input.
+func (tr trial) execution(m *Memory, p *Program, rank int) *Execution {
+	r := newExecution(m, p, 8*max(1, tr.elem), tr.pieces, tr.length)
+	r.fill(rank)
+	return r
 }
 
 // has returns the ranks whose inputs are in a chunk of the result of a rank, or nil if the rank has
@@ -194,52 +202,29 @@ func (tr trial) has(rank, chunk int) (ranks []int, from int) {
 func (tr trial) run(t *testing.T, memories []*Memory, print uint32) {
 	t.Helper()
 	plans := tr.a.Plans(tr.n, tr.root)
-	length := tr.length
-	if tr.c == plan.AllToAll || tr.c == plan.Barrier {
-		length = func(int, int) int { return tr.max } // equal lengths
-	}
-	if tr.c == plan.Barrier {
-		length = func(int, int) int { return 0 }
-	}
 	var ranks sync.WaitGroup
-	for rank := range tr.n {
-		v := newVectors(plans[rank].Chunks, func(chunk, piece int) int { return length(chunk, piece) })
-		for piece := range tr.pieces {
-			for chunk := range v.chunks {
-				v.fill(plan.Data, rank, chunk, piece)
-				v.fill(plan.Input, rank, chunk, piece)
-			}
-		}
+	for rank, m := range memories {
+		r := tr.execution(m, Compile(plans, rank), rank)
+		r.print = print
 		ranks.Go(func() {
-			p := Compile(plans, rank)
-			temp := func(piece int) { // long enough for all pieces
-				for i := p.TempLo; i < p.TempHi; i++ {
-					v.bufs[plan.Temp][[2]int{i, 0}] = make([]byte, 8*(tr.max+1)*max(1, tr.elem))
-				}
-			}
-			temp(0)
-			w := &work{
-				program: p, buffers: v, pieces: tr.pieces, unit: 8 * (tr.max + 1) * max(1, tr.elem), elem: 8 * max(1, tr.elem),
-				print: print, reduce: addWords, poll: func(context.Context) error { return nil },
-			}
-			if err := memories[rank].run(t.Context(), w); err != nil {
+			if err := m.run(t.Context(), r); err != nil {
 				t.Errorf("rank %d: %v", rank, err)
 				return
 			}
-			tr.check(t, v, rank)
+			tr.check(t, r, rank)
 		})
 	}
 	ranks.Wait()
 }
 
-func (tr trial) check(t *testing.T, v *vectors, rank int) {
-	for piece := range tr.pieces {
-		for chunk := range v.chunks {
+func (tr trial) check(t *testing.T, r *Execution, rank int) {
+	for piece := range r.Channels {
+		for chunk := range r.Chunks {
 			from, at := tr.has(rank, chunk)
 			if from == nil {
 				continue
 			}
-			got := v.Bytes(plan.Span{Buf: plan.Data, Lo: chunk, Hi: chunk + 1}, piece)
+			got := r.chunkOf(plan.Data, chunk, piece)
 			for i := 0; i < len(got); i += 8 {
 				var want uint64
 				for _, r := range from {
@@ -255,7 +240,7 @@ func (tr trial) check(t *testing.T, v *vectors, rank int) {
 	}
 }
 
-// single returns the algorithms with plans that work chunk by chunk, as the vectors here do.
+// single returns the algorithms with plans that work chunk by chunk, as executions in pieces need.
 func single(c plan.Collective, n int) []plan.Algorithm {
 	return slices.DeleteFunc(plan.Algorithms(c), func(a plan.Algorithm) bool { return !Compile(a.Plans(n, n-1), 0).Single })
 }
@@ -314,17 +299,14 @@ func TestSkew(t *testing.T) {
 					time.Sleep(time.Duration(rng.IntN(4)) * time.Millisecond)
 				}
 				root := call / 7 % n // the same root several times in a row, so that leaves fall behind
-				v := newVectors(1, func(int, int) int { return 3 })
-				v.fill(plan.Data, rank, 0, 0)
-				w := &work{
-					program: Compile(plans[root], rank), buffers: v, pieces: 1, unit: 24, elem: 8,
-					print: uint32(call), poll: func(context.Context) error { return nil },
-				}
-				if err := memories[rank].run(t.Context(), w); err != nil {
+				r := newShort(memories[rank], Compile(plans[root], rank), 3)
+				r.fill(rank)
+				r.print = uint32(call)
+				if err := memories[rank].run(t.Context(), r); err != nil {
 					t.Errorf("rank %d, call %d: %v", rank, call, err)
 					return
 				}
-				if got := binary.NativeEndian.Uint64(v.chunk(plan.Data, 0, 0)[16:]); got != input(root, 0, 0, 2) {
+				if got := binary.NativeEndian.Uint64(r.chunkOf(plan.Data, 0, 0)[16:]); got != input(root, 0, 0, 2) {
 					t.Errorf("rank %d, call %d: got %d of rank %d, want %d", rank, call, got, root, input(root, 0, 0, 2))
 				}
 			}
@@ -343,11 +325,9 @@ func TestMismatch(t *testing.T) {
 	var ranks sync.WaitGroup
 	for rank := range 2 {
 		ranks.Go(func() {
-			w := &work{
-				program: Compile(plans, rank), buffers: newVectors(1, func(int, int) int { return 0 }), pieces: 1,
-				elem: 1, print: uint32(rank), poll: func(context.Context) error { return nil },
-			}
-			err := memories[rank].run(t.Context(), w)
+			r := newShort(memories[rank], Compile(plans, rank), 0)
+			r.print = uint32(rank)
+			err := memories[rank].run(t.Context(), r)
 			if m, ok := errors.AsType[*MismatchError](err); !ok || m.Rank != 1-rank {
 				t.Errorf("rank %d: %v, want a mismatch with rank %d", rank, err, 1-rank)
 			}
@@ -366,10 +346,9 @@ func TestMismatchOfRoots(t *testing.T) {
 			ranks.Go(func() {
 				root := min(rank, 1) // Ranks 0 and 1 both send to all.
 				plans := plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(3, root)
-				errs[rank] = memories[rank].run(t.Context(), &work{
-					program: Compile(plans, rank), buffers: newVectors(1, func(int, int) int { return 1 }), pieces: 1, unit: 8,
-					elem: 8, print: uint32(root), poll: func(context.Context) error { return nil },
-				})
+				r := newShort(memories[rank], Compile(plans, rank), 1)
+				r.print = uint32(root)
+				errs[rank] = memories[rank].run(t.Context(), r)
 			})
 		}
 		ranks.Wait()
@@ -389,21 +368,10 @@ func TestMismatchOfRoots(t *testing.T) {
 func TestInterrupt(t *testing.T) {
 	memories, _ := newMemories(2, 1<<10)
 	m := memories[0]
-	enough := errors.New("enough")
-	var over atomic.Bool
 	plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(2, 0)
+	r := newShort(m, Compile(plans, 0), 0)
 	ended := make(chan error)
-	go func() {
-		ended <- m.run(t.Context(), &work{
-			program: Compile(plans, 0), buffers: newVectors(1, func(int, int) int { return 0 }), pieces: 1, elem: 1,
-			poll: func(context.Context) error {
-				if over.Load() {
-					return enough
-				}
-				return nil
-			},
-		})
-	}()
+	go func() { ended <- m.run(t.Context(), r) }()
 	for m.sleepsOn.Load() == nil {
 		time.Sleep(time.Millisecond)
 	}
@@ -416,10 +384,10 @@ func TestInterrupt(t *testing.T) {
 	if got := m.Left(1); got != 1 {
 		t.Errorf("%d pieces are left, want 1", got)
 	}
-	over.Store(true)
+	r.stopped.Store(true)
 	m.Interrupt()
-	if err := <-ended; err != enough {
-		t.Errorf("got %v, want %v", err, enough)
+	if err := <-ended; err != errStopped {
+		t.Errorf("got %v, want %v", err, errStopped)
 	}
 	if got := m.Waiting(); got != -1 {
 		t.Errorf("waits for rank %d at the end", got)
@@ -461,12 +429,9 @@ func BenchmarkBarrier(b *testing.B) {
 			var ranks sync.WaitGroup
 			for rank := range n {
 				ranks.Go(func() {
-					w := &work{
-						program: Compile(plans, rank), buffers: newVectors(1, func(int, int) int { return 0 }), pieces: 1, elem: 1,
-						poll: func(context.Context) error { return nil },
-					}
+					r := newShort(memories[rank], Compile(plans, rank), 0)
 					for range b.N {
-						if err := memories[rank].run(b.Context(), w); err != nil {
+						if err := memories[rank].run(b.Context(), r); err != nil {
 							b.Error(err)
 						}
 					}

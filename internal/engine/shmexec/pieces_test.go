@@ -19,12 +19,10 @@ func TestPiecesFit(t *testing.T) {
 			for _, count := range []int{0, 1, 1000, 100_003, 10 << 20} {
 				l := exec.Layout{Elem: 4, Count: count, Blocks: c != plan.AllReduce}
 				pieces := p.Pieces(l, room)
-				w := work{program: p, unit: l.Unit(p.Chunks, pieces)}
-				if w.room() > room {
-					t.Errorf("%v %s: %d elements in %d pieces need %d bytes", c, a.Name, count, pieces, w.room())
+				if need := p.room(l.Unit(p.Chunks, pieces)); need > room {
+					t.Errorf("%v %s: %d elements in %d pieces need %d bytes", c, a.Name, count, pieces, need)
 				}
-				whole := work{program: p, unit: l.Unit(p.Chunks, 1)}
-				if least := whole.room() / room; pieces > 2+least*5/4 {
+				if least := p.room(l.Unit(p.Chunks, 1)) / room; pieces > 2+least*5/4 {
 					t.Errorf("%v %s: %d elements in %d pieces, want about %d", c, a.Name, count, pieces, least)
 				}
 			}

@@ -68,9 +68,9 @@ func NewSchedule(plans []plan.Plan) *Schedule {
 	s := &Schedule{plans: plans, posters: make([]poster, len(plans)), single: true}
 	for r := range plans {
 		s.posters[r] = schedule(plans[r], len(plans))
-		s.posts = max(s.posts, len(s.posters[r].posts))
+		s.posts = max(s.posts, len(s.posters[r].rounds))
 		s.units = max(s.units, s.posters[r].units)
-		s.single = s.single && Single(plans[r])
+		s.single = s.single && plans[r].Single()
 	}
 	return s
 }
@@ -96,27 +96,11 @@ func (s *Schedule) Compile(rank int) *Program {
 // Compile compiles the plan of one rank, given the plans of all.
 func Compile(plans []plan.Plan, rank int) *Program { return NewSchedule(plans).Compile(rank) }
 
-// Single reports whether every span of a plan is a single chunk. Then the vector can be cut into
-// pieces.
-func Single(p plan.Plan) bool {
-	for _, round := range p.Rounds {
-		for i := range round {
-			for _, s := range spans(&round[i]) {
-				if s.Len() > 1 {
-					return false
-				}
-			}
-		}
-	}
-	return true
-}
-
 // Pieces returns the smallest number of pieces that makes the payloads of each fit into room bytes.
 func (p *Program) Pieces(l exec.Layout, room int) int {
 	pieces := 1
 	for {
-		w := work{program: p, unit: l.Unit(p.Chunks, pieces)}
-		need := w.room()
+		need := p.room(l.Unit(p.Chunks, pieces))
 		if need <= room {
 			return pieces
 		}
@@ -124,82 +108,61 @@ func (p *Program) Pieces(l exec.Layout, room int) int {
 	}
 }
 
-// spans returns the spans of a move. Unused spans are empty.
-func spans(m *plan.Move) [3]plan.Span { return [3]plan.Span{m.Dst, m.A, m.B} }
-
 func overlap(a, b plan.Span) bool { return a.Buf == b.Buf && a.Lo < b.Hi && b.Lo < a.Hi }
 
-// A poster has the posts of a rank and the positions of its messages.
+// A poster has the posts of a rank and the payloads in them.
 type poster struct {
-	posts []posting
-	sends [][]placed // by receiver, in the order of its receives
-	units int
+	rounds   []int       // by post: the round before which it is made
+	payloads []payload   // in the order of posts
+	sends    [][]payload // by receiver, in the order of its receives
+	units    int
 }
 
-// A posting is a set of payloads that are posted together, before a round.
-type posting struct {
-	round int
-	items []item
-}
-
-type item struct {
+// A payload is a set of chunks that a rank posts.
+type payload struct {
 	plan.Span
-	unit int
+	post int // the index of its post
+	unit int // the first chunk in the area
 }
 
-// A placed message is the position of a message in the area of its sender.
-type placed struct {
-	unit int
-	post int // the index of its posting
-}
-
-// schedule determines the earliest round before which each message can be posted: the round after
+// schedule determines the earliest round before which each payload can be posted: the round after
 // the last one that writes its chunks.
 func schedule(p plan.Plan, size int) poster {
-	s := poster{sends: make([][]placed, size)}
 	type message struct {
 		plan.Span
 		ready int // round
 		peer  int
 	}
-	var all []message
+	var messages []message
+	s := poster{sends: make([][]payload, size)}
 	for k, round := range p.Rounds {
 		for i := range round {
 			if m := &round[i]; m.Kind == plan.Send {
-				all = append(all, message{m.A, lastWrite(p, k, m.A), m.Peer})
+				ready := lastWrite(p, k, m.A)
+				messages = append(messages, message{m.A, ready, m.Peer})
+				s.rounds = append(s.rounds, ready)
 			}
 		}
 	}
-	type key struct {
-		plan.Span
-		round int
-	}
-	place := make(map[key]placed)
-	now := make(map[int]*posting) // by round
-	var rounds []int
-	for _, m := range all {
-		if now[m.ready] == nil {
-			now[m.ready] = &posting{round: m.ready}
-			rounds = append(rounds, m.ready)
+	slices.Sort(s.rounds)
+	s.rounds = slices.Compact(s.rounds)
+	units := make(map[payload]int) // by payload without its unit
+	for _, m := range messages {
+		post, _ := slices.BinarySearch(s.rounds, m.ready)
+		x := payload{Span: m.Span, post: post}
+		unit, isPosted := units[x]
+		if !isPosted {
+			unit = s.units
+			units[x] = unit
+			s.units += m.Len()
 		}
-	}
-	slices.Sort(rounds)
-	for _, m := range all {
-		at := key{m.Span, m.ready}
-		if _, ok := place[at]; ok {
-			continue
+		x.unit = unit
+		if !isPosted {
+			s.payloads = append(s.payloads, x)
 		}
-		post, _ := slices.BinarySearch(rounds, m.ready)
-		place[at] = placed{s.units, post}
-		now[m.ready].items = append(now[m.ready].items, item{m.Span, s.units})
-		s.units += m.Len()
+		s.sends[m.peer] = append(s.sends[m.peer], x)
 	}
-	for _, round := range rounds {
-		s.posts = append(s.posts, *now[round])
-	}
-	for _, m := range all {
-		s.sends[m.peer] = append(s.sends[m.peer], place[key{m.Span, m.ready}])
-	}
+	slices.SortStableFunc(s.payloads, func(a, b payload) int { return a.post - b.post })
 	return s
 }
 
@@ -221,7 +184,7 @@ func lastWrite(p plan.Plan, k int, span plan.Span) int {
 func lazyTemp(p plan.Plan) bool {
 	for _, round := range p.Rounds {
 		for i := range round {
-			for _, s := range spans(&round[i]) {
+			for _, s := range round[i].Spans() {
 				if s.Buf == plan.Temp && s.Len() > 1 {
 					return false
 				}
@@ -245,28 +208,30 @@ type compiler struct {
 func (c *compiler) compile(p plan.Plan) {
 	c.inPlace = make(map[int]ref)
 	c.known = make([]int, len(c.posters))
-	own := c.posters[c.rank].posts
+	own := c.posters[c.rank]
 	for k := 0; k <= len(p.Rounds); k++ {
-		for i, posting := range own {
-			if posting.round == k {
-				c.post(i, posting)
+		for post, round := range own.rounds {
+			if round == k {
+				own.payloads = c.post(post, own.payloads)
 			}
 		}
-		if k == len(p.Rounds) {
-			break
-		}
-		for i := range p.Rounds[k] {
-			c.move(&p.Rounds[k][i])
+		if k < len(p.Rounds) {
+			for i := range p.Rounds[k] {
+				c.move(&p.Rounds[k][i])
+			}
 		}
 	}
 }
 
-func (c *compiler) post(i int, p posting) {
-	for _, it := range p.items {
-		dst := ref{Span: it.Span, slot: true, rank: c.rank, unit: it.unit}
-		c.add(step{kind: copying, dst: dst, a: c.read(it.Span)})
+// post makes a post of the first payloads, and returns those of later posts.
+func (c *compiler) post(i int, payloads []payload) []payload {
+	for len(payloads) > 0 && payloads[0].post == i {
+		x := payloads[0]
+		payloads = payloads[1:]
+		c.add(step{kind: copying, dst: ref{Span: x.Span, slot: true, rank: c.rank, unit: x.unit}, a: c.read(x.Span)})
 	}
 	c.add(step{kind: post, count: uint32(i + 1)})
+	return payloads
 }
 
 func (c *compiler) add(s step) { c.steps = append(c.steps, s) }

@@ -7,43 +7,13 @@ import (
 	"fmt"
 	"sync/atomic"
 	"unsafe"
-
-	"github.com/nexar-go/nexar/internal/plan"
 )
 
 // stripBytes is the length of a strip of a chunk. A few strips fit into the first-level cache.
 const stripBytes = 8 << 10
 
-// buffers is the memory of a collective.
-type buffers interface {
-	// Bytes returns the memory of a span in a piece, and Length its length. All pieces
-	// use the same Temp.
-	Bytes(s plan.Span, piece int) []byte
-	Length(s plan.Span, piece int) int
-}
-
-// work is a collective to execute.
-type work struct {
-	program *Program
-	buffers buffers
-	// pieces is the number of runs of the plan, and unit the length in bytes of the longest
-	// chunk in any piece on any rank.
-	pieces, unit int
-	// elem is the size of an element.
-	elem int
-	// print is the fingerprint of the call.
-	print uint32
-	// reduce makes dst = a op b. It may be nil if nothing is reduced.
-	reduce func(dst, a, b []byte)
-	// stopped, if not nil, is set when the collective has failed, possibly by reduce: run
-	// ends before the next post.
-	stopped *atomic.Bool
-	// poll is called between pieces, and periodically while run waits. Its error ends run.
-	poll func(ctx context.Context) error
-}
-
-// ErrStopped is returned if a collective was stopped before its last post.
-var ErrStopped = errors.New("shmexec: the operation has failed")
+// errStopped is returned if an operation has failed before its last post.
+var errStopped = errors.New("shmexec: the operation has failed")
 
 // A MismatchError reports that a rank executes another call.
 type MismatchError struct{ Rank int }
@@ -67,45 +37,46 @@ type strip struct {
 	dst, a, b []byte
 }
 
-// stride returns the distance between two chunks. Chunks that together fit beside the counter are
-// packed.
-func (w *work) stride() int {
-	if short := (w.unit + 7) &^ 7; short*w.program.Units <= shortMax {
+// stride returns the distance between two chunks of at most unit bytes. Chunks that together fit
+// beside the counter are packed.
+func (p *Program) stride(unit int) int {
+	if short := (unit + 7) &^ 7; short*p.Units <= shortMax {
 		return short
 	}
-	return (w.unit + line - 1) / line * line
+	return (unit + line - 1) / line * line
 }
 
-// room returns the largest length of the payloads of a rank in a piece.
-func (w *work) room() int { return w.stride() * w.program.Units }
+// room returns the largest length of the payloads of a rank in a piece with chunks of at most unit
+// bytes.
+func (p *Program) room(unit int) int { return p.stride(unit) * p.Units }
 
-// run executes a collective. All ranks must run the same collectives in the same order.
-func (m *Memory) run(ctx context.Context, w *work) error {
-	m.stride = w.stride()
-	if m.room = m.stride * w.program.Units; m.room > m.pieceBytes {
+// run executes an operation. All ranks run the same collectives in the same order.
+func (m *Memory) run(ctx context.Context, r *Execution) error {
+	m.stride = r.program.stride(r.unit)
+	if m.room = m.stride * r.program.Units; m.room > m.pieceBytes {
 		panic(fmt.Sprintf("shmexec: a piece of %d bytes, with room for %d", m.room, m.pieceBytes))
 	}
 	m.place.Judge()
 	m.calls++
-	m.call(m.cfg.Rank, m.calls).Store(callOf(m.calls, w.print))
-	for piece := range w.pieces {
+	m.call(m.cfg.Rank, m.calls).Store(callOf(m.calls, r.print))
+	for piece := range r.Channels {
 		if piece > 0 {
-			if err := w.poll(ctx); err != nil {
+			if err := r.poll(ctx); err != nil {
 				return err
 			}
 		}
-		if err := m.free(ctx, w, m.pieces-Depth+1); err != nil {
+		if err := m.free(ctx, r, m.pieces-Depth+1); err != nil {
 			return err
 		}
-		if err := m.piece(ctx, w, piece); err != nil {
+		if err := m.piece(ctx, r, piece); err != nil {
 			return err
 		}
-		if piece == w.pieces-1 {
-			if err := m.compare(w); err != nil {
+		if piece == r.Channels-1 {
+			if err := m.compare(r); err != nil {
 				return err
 			}
 		}
-		m.closeSlot(w)
+		m.closeSlot(r)
 		m.set(m.taken, m.pieces)
 	}
 	return nil
@@ -115,10 +86,10 @@ func callOf(number, print uint32) uint64 { return uint64(number)<<32 | uint64(pr
 
 // compare looks for another call at the ranks that this rank reads nothing from. Of two
 // ranks, the later one sees the fingerprint of the other.
-func (m *Memory) compare(w *work) error {
-	for _, rank := range w.program.unread {
+func (m *Memory) compare(r *Execution) error {
+	for _, rank := range r.program.unread {
 		shown := m.call(rank, m.calls).Load()
-		if uint32(shown>>32) == m.calls && uint32(shown) != w.print {
+		if uint32(shown>>32) == m.calls && uint32(shown) != r.print {
 			return &MismatchError{rank}
 		}
 	}
@@ -127,11 +98,11 @@ func (m *Memory) compare(w *work) error {
 
 // closeSlot ends a piece. A rank with fewer posts than others raises its counter as far as they
 // do, so that all counters agree. No rank waits for this post, which has no payload.
-func (m *Memory) closeSlot(w *work) {
+func (m *Memory) closeSlot(r *Execution) {
 	own, slot := m.cfg.Areas[m.cfg.Rank], m.slot(m.pieces)
-	m.count += uint32(w.program.Posts)
+	m.count += uint32(r.program.Posts)
 	if word(own, slot+countAt).Load() != m.count {
-		m.post(slot, m.count, w.print)
+		m.post(slot, m.count, r.print)
 	}
 	m.pieces++
 }
@@ -148,12 +119,12 @@ func (m *Memory) post(slot int, count, print uint32) {
 }
 
 // free waits until all ranks have finished a piece. Its slot is free then.
-func (m *Memory) free(ctx context.Context, w *work, pieces uint32) error {
+func (m *Memory) free(ctx context.Context, r *Execution, pieces uint32) error {
 	for rank, known := range m.known {
 		if rank == m.cfg.Rank || int32(known-pieces) >= 0 {
 			continue
 		}
-		if err := m.wait(ctx, w, m.takens[rank], pieces, rank); err != nil {
+		if err := m.wait(ctx, r, m.takens[rank], pieces, rank); err != nil {
 			return err
 		}
 		m.known[rank] = m.takens[rank].Load()
@@ -162,31 +133,31 @@ func (m *Memory) free(ctx context.Context, w *work, pieces uint32) error {
 }
 
 // piece runs the plan for one piece.
-func (m *Memory) piece(ctx context.Context, w *work, piece int) error {
+func (m *Memory) piece(ctx context.Context, r *Execution, piece int) error {
 	slot := m.slot(m.pieces)
 	if m.body = slot + shortAt; m.room > shortMax {
 		if err := m.allocate(m.room); err != nil {
 			return err
 		}
 	}
-	steps := w.program.steps
+	steps := r.program.steps
 	for i := 0; i < len(steps); {
 		s := &steps[i]
 		switch s.kind {
 		case await:
-			if err := m.await(ctx, w, s, slot); err != nil {
+			if err := m.await(ctx, r, s, slot); err != nil {
 				return err
 			}
 		case post:
 			// Data combined since the last post may be wrong. Other ranks must not use
 			// them: they may end before they learn of the failure.
-			if w.stopped != nil && w.stopped.Load() {
-				return ErrStopped
+			if r.stopped.Load() {
+				return errStopped
 			}
-			m.post(slot, m.count+s.count, w.print)
+			m.post(slot, m.count+s.count, r.print)
 		default:
 			n := max(1, s.strip)
-			m.local(w, steps[i:i+n], piece)
+			m.local(r, steps[i:i+n], piece)
 			i += n
 			continue
 		}
@@ -197,12 +168,12 @@ func (m *Memory) piece(ctx context.Context, w *work, piece int) error {
 
 // await waits for a post. The slot is not reused before this rank has finished the piece, so that
 // it holds payloads of this piece, or of an earlier one.
-func (m *Memory) await(ctx context.Context, w *work, s *step, slot int) error {
+func (m *Memory) await(ctx context.Context, r *Execution, s *step, slot int) error {
 	area := m.cfg.Areas[s.peer]
-	if err := m.wait(ctx, w, word(area, slot+countAt), m.count+s.count, s.peer); err != nil {
+	if err := m.wait(ctx, r, word(area, slot+countAt), m.count+s.count, s.peer); err != nil {
 		return err
 	}
-	if word(area, slot+printAt).Load() != w.print {
+	if word(area, slot+printAt).Load() != r.print {
 		return &MismatchError{s.peer}
 	}
 	// A rank that posts in a piece has finished those before it.
@@ -213,37 +184,37 @@ func (m *Memory) await(ctx context.Context, w *work, s *step, slot int) error {
 }
 
 // local executes copies and combinations of equal length.
-func (m *Memory) local(w *work, steps []step, piece int) {
-	n := w.buffers.Length(steps[0].dst.Span, piece)
+func (m *Memory) local(r *Execution, steps []step, piece int) {
+	n := r.Length(steps[0].dst.Span, piece)
 	if n == 0 {
 		return // as in a barrier
 	}
-	if size := max(1, stripBytes/w.elem) * w.elem; len(steps) > 1 && n > size {
-		m.strip(w, steps, piece, n, size)
+	if size := max(1, stripBytes/r.Elem) * r.Elem; len(steps) > 1 && n > size {
+		m.strip(r, steps, piece, n, size)
 		return
 	}
 	for i := range steps {
 		s := &steps[i]
-		dst, x := m.bytes(w, &s.dst, piece, n), m.bytes(w, &s.a, piece, n)
+		dst, x := m.bytes(r, &s.dst, piece, n), m.bytes(r, &s.a, piece, n)
 		switch {
 		case s.kind == copying && s.dst.slot:
 			m.stores.Write(dst, x)
 		case s.kind == copying:
 			copy(dst, x)
 		default:
-			w.reduce(dst, x, m.bytes(w, &s.b, piece, n))
+			r.reduce(dst, x, m.bytes(r, &s.b, piece, n))
 		}
 	}
 }
 
 // strip executes steps that are longer than a strip.
-func (m *Memory) strip(w *work, steps []step, piece, n, size int) {
+func (m *Memory) strip(r *Execution, steps []step, piece, n, size int) {
 	m.strips = m.strips[:0]
 	for i := range steps {
 		s := &steps[i]
-		t := strip{kind: s.kind, dst: m.bytes(w, &s.dst, piece, n), a: m.bytes(w, &s.a, piece, n)}
+		t := strip{kind: s.kind, dst: m.bytes(r, &s.dst, piece, n), a: m.bytes(r, &s.a, piece, n)}
 		if s.kind == combine {
-			t.b = m.bytes(w, &s.b, piece, n)
+			t.b = m.bytes(r, &s.b, piece, n)
 		}
 		m.strips = append(m.strips, t)
 	}
@@ -257,7 +228,7 @@ func (m *Memory) strip(w *work, steps []step, piece, n, size int) {
 			case t.kind == copying:
 				copy(t.dst[lo:hi], t.a[lo:hi])
 			default:
-				w.reduce(t.dst[lo:hi], t.a[lo:hi], t.b[lo:hi])
+				r.reduce(t.dst[lo:hi], t.a[lo:hi], t.b[lo:hi])
 			}
 		}
 	}
@@ -265,10 +236,10 @@ func (m *Memory) strip(w *work, steps []step, piece, n, size int) {
 }
 
 // bytes returns the memory of a ref of length n.
-func (m *Memory) bytes(w *work, r *ref, piece, n int) []byte {
-	if !r.slot {
-		return w.buffers.Bytes(r.Span, piece)
+func (m *Memory) bytes(r *Execution, at *ref, piece, n int) []byte {
+	if !at.slot {
+		return r.Bytes(at.Span, piece)
 	}
-	from := m.body + r.unit*m.stride
-	return m.cfg.Areas[r.rank][from : from+n : from+n]
+	from := m.body + at.unit*m.stride
+	return m.cfg.Areas[at.rank][from : from+n : from+n]
 }

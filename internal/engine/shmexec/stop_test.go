@@ -1,11 +1,9 @@
 package shmexec
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/plan"
@@ -28,18 +26,15 @@ func TestFailureIsNotPosted(t *testing.T) {
 	}
 }
 
-// TestStopped: a rank whose operation has failed posts nothing and returns ErrStopped, also if it
+// TestStopped: a rank whose operation has failed posts nothing and returns errStopped, also if it
 // waits for no rank.
 func TestStopped(t *testing.T) {
 	memories, _ := newMemories(2, 1<<10)
-	var stopped atomic.Bool
-	stopped.Store(true)
-	err := memories[0].run(t.Context(), &work{
-		program: Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), buffers: newVectors(1, func(int, int) int { return 1 }),
-		pieces: 1, unit: 8, elem: 8, stopped: &stopped, poll: func(context.Context) error { return nil },
-	})
-	if count := word(memories[0].cfg.Areas[0], memories[0].slot(0)+countAt).Load(); err != ErrStopped || count != 0 {
-		t.Errorf("got %v and %d posts, want %v and none", err, count, ErrStopped)
+	r := newShort(memories[0], Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), 1)
+	r.stopped.Store(true)
+	err := memories[0].run(t.Context(), r)
+	if count := word(memories[0].cfg.Areas[0], memories[0].slot(0)+countAt).Load(); err != errStopped || count != 0 {
+		t.Errorf("got %v and %d posts, want %v and none", err, count, errStopped)
 	}
 }
 
@@ -52,45 +47,28 @@ type failure struct {
 func (f failure) run(t *testing.T) {
 	memories, _ := newMemories(f.n, 64<<10)
 	plans := f.a.Plans(f.n, f.root)
-	enough := errors.New("enough")
-	var failed, over atomic.Bool
+	executions := make([]*Execution, f.n)
+	for rank, m := range memories {
+		executions[rank] = f.execution(m, Compile(plans, rank), rank)
+	}
+	culprit := executions[f.culprit]
+	culprit.reduce = func(dst, a, _ []byte) {
+		copy(dst, a)
+		culprit.stopped.Store(true)
+	}
 	var ranks sync.WaitGroup
-	for rank := range f.n {
-		v := newVectors(plans[rank].Chunks, func(int, int) int { return f.max })
-		for chunk := range v.chunks {
-			v.fill(plan.Data, rank, chunk, 0)
-			v.fill(plan.Input, rank, chunk, 0)
-		}
-		p := Compile(plans, rank)
-		for i := p.TempLo; i < p.TempHi; i++ {
-			v.bufs[plan.Temp][[2]int{i, 0}] = make([]byte, 8*f.max)
-		}
-		var stopped atomic.Bool
-		w := &work{
-			program: p, buffers: v, pieces: 1, unit: 8 * f.max, elem: 8, reduce: addWords, stopped: &stopped,
-			poll: func(context.Context) error {
-				if over.Load() { // the other ranks learn of it much later
-					return enough
-				}
-				return nil
-			},
-		}
-		if rank == f.culprit {
-			w.reduce = func(dst, a, _ []byte) {
-				copy(dst, a)
-				stopped.Store(true)
-				failed.Store(true)
-			}
-		}
+	for rank, r := range executions {
 		ranks.Go(func() {
-			err := memories[rank].run(t.Context(), w)
+			err := memories[rank].run(t.Context(), r)
 			switch {
-			case rank == f.culprit:
-				over.Store(failed.Load())
+			case rank == f.culprit && culprit.stopped.Load():
+				for _, other := range executions { // They learn of it much later.
+					other.stopped.Store(true)
+				}
 			case err == nil:
-				f.check(t, v, rank)
+				f.check(t, r, rank)
 			}
-			if err != nil && err != ErrStopped && err != enough {
+			if err != nil && err != errStopped {
 				t.Error(fmt.Errorf("%v %s, %d ranks: rank %d: %w", f.c, f.a.Name, f.n, rank, err))
 			}
 		})
@@ -107,11 +85,7 @@ func TestLeave(t *testing.T) {
 	var ranks sync.WaitGroup
 	for rank, b := range memories {
 		ranks.Go(func() {
-			err := b.run(t.Context(), &work{
-				program: Compile(a.Plans(2, 0), rank), buffers: newVectors(1, func(int, int) int { return 1 }),
-				pieces: 1, unit: 8, elem: 8, poll: func(context.Context) error { return nil },
-			})
-			if err != nil {
+			if err := b.run(t.Context(), newShort(b, Compile(a.Plans(2, 0), rank), 1)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -139,10 +113,7 @@ func TestNoMemory(t *testing.T) {
 	memories, _ := newMemories(2, 1<<10)
 	cause := errors.New("no pages")
 	memories[0].cfg.Reserve = func() error { return cause }
-	err := memories[0].run(t.Context(), &work{
-		program: Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), buffers: newVectors(1, func(int, int) int { return 100 }),
-		pieces: 1, unit: 800, elem: 8, poll: func(context.Context) error { return nil },
-	})
+	err := memories[0].run(t.Context(), newShort(memories[0], Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), 100))
 	_, isMemory := errors.AsType[*MemoryError](err)
 	if count := word(memories[0].cfg.Areas[0], memories[0].slot(0)+countAt).Load(); !isMemory || !errors.Is(err, cause) || count != 0 {
 		t.Errorf("got %v and %d posts, want a *MemoryError because of %v, and none", err, count, cause)

@@ -37,7 +37,7 @@ const (
 )
 
 // wait waits until a counter of a rank has reached a value.
-func (m *Memory) wait(ctx context.Context, w *work, at *atomic.Uint32, value uint32, rank int) error {
+func (m *Memory) wait(ctx context.Context, r *Execution, at *atomic.Uint32, value uint32, rank int) error {
 	if m.spin(at, value) {
 		return nil
 	}
@@ -51,14 +51,14 @@ func (m *Memory) wait(ctx context.Context, w *work, at *atomic.Uint32, value uin
 			return nil
 		}
 		if i%pollYields == 0 {
-			if err := w.poll(ctx); err != nil {
+			if err := r.poll(ctx); err != nil {
 				return err
 			}
 			if began.IsZero() {
 				began = time.Now()
 			}
 			if i >= m.yields && time.Since(began) >= m.yieldTime {
-				return m.sleep(ctx, w, at, value, rank)
+				return m.sleep(ctx, r, at, value, rank)
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func (m *Memory) spin(at *atomic.Uint32, value uint32) bool {
 // sleep waits by sleeping. A rank that raises a counter wakes the ranks that have announced that
 // they sleep on it: either it sees the announcement, or the sleeper, which announces first, sees
 // the new value.
-func (m *Memory) sleep(ctx context.Context, w *work, at *atomic.Uint32, value uint32, rank int) error {
+func (m *Memory) sleep(ctx context.Context, r *Execution, at *atomic.Uint32, value uint32, rank int) error {
 	m.place.Away()
 	m.sleepsOn.Store(at)
 	defer m.sleepsOn.Store(nil)
@@ -97,7 +97,7 @@ func (m *Memory) sleep(ctx context.Context, w *work, at *atomic.Uint32, value ui
 		if d == sleepDeep {
 			defer context.AfterFunc(ctx, m.Interrupt)()
 		}
-		if err := w.poll(ctx); err != nil {
+		if err := r.poll(ctx); err != nil {
 			return err
 		}
 		now := at.Load()

@@ -27,12 +27,7 @@ func TestDeepSleep(t *testing.T) {
 	plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(2, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() {
-		ended <- m.run(ctx, &work{
-			program: Compile(plans, 0), buffers: newVectors(1, func(int, int) int { return 0 }), pieces: 1, elem: 1,
-			poll: context.Context.Err,
-		})
-	}()
+	go func() { ended <- m.run(ctx, newShort(m, Compile(plans, 0), 0)) }()
 	<-deep
 	cancel()
 	if err := <-ended; err != context.Canceled {
