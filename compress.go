@@ -21,10 +21,11 @@ import (
 // so that every rank has the same bits. Compressors are in package compress; all ranks use
 // the same kind.
 //
-// Every [compress.Compressor] takes sums and averages of floating-point vectors, which are
-// rounded to float32 and added in float32. A [compress.TypedCompressor] keeps the types that
-// it allows, such as float64, and takes the operations that it allows on them. Other types
-// and operations are an [ErrInvalidOp].
+// Every [compress.Compressor] takes sums and averages of floating-point vectors. A
+// [compress.TypedCompressor], as all of package compress are, encodes and adds float64 vectors
+// in float64 if it allows that, and takes the other types and operations that it allows, which
+// for compress.None are all. Vectors of other types are added in float32. A type or operation
+// that the compressor does not allow is an [ErrInvalidOp].
 //
 // On each rank the call takes memory for the encodings of all ranks, of
 // Compressor.MaxBytes each. If this exceeds [Config].CompressedMaxBytes on a rank, it is an
@@ -101,11 +102,12 @@ type compressed struct {
 	element kernel.Type              // of the vector
 	values  []float32                // unless typed: the vector, and then the result
 	result  []byte                   // if typed
-	decoded []byte                   // if typed: the vector of a rank
+	decoded []byte                   // if typed, unless the operation is a sum: the vector of a rank
 	own     []byte                   // encoding of this rank
 	all     []byte                   // encodings of all ranks
 	counts  []int                    // their lengths
-	kind    string                   // of the compressor, if it says so
+	sum     bool                     // the operation is Sum or Avg
+	kind    string                   // of the compressor, or empty
 
 	buffers []*bufpool.Buffer
 }
@@ -165,7 +167,8 @@ func (t *compressed) choose(data elements, op Op) error {
 		combine = Sum
 	}
 	typed, ok := t.comp.(compress.TypedCompressor)
-	isSum := combine == Sum && t.element.Float()
+	t.sum = combine == Sum
+	isSum := t.sum && t.element.Float()
 	if ok && (!isSum || t.element == kernel.Float64) && typed.Allows(t.element, device.Op(combine)) && kernel.Reducer(t.element, kernel.Op(op)) != nil {
 		t.typed = typed
 		return nil
@@ -179,7 +182,7 @@ func (t *compressed) choose(data elements, op Op) error {
 
 // compressorName describes a compressor in errors.
 func compressorName(comp compress.Compressor) string {
-	if s, ok := comp.(fmt.Stringer); ok {
+	if s, ok := comp.(fmt.Stringer); ok && s.String() != "" {
 		return s.String()
 	}
 	return fmt.Sprintf("%T", comp)
@@ -209,7 +212,10 @@ func encode[T Number](t *compressed, data []T) (room int, err error) {
 		err = fmt.Errorf("%w: MaxBytes of %d elements is %d", ErrTooLarge, len(data), room)
 	} else if err = t.comm.fitsAll(room); err != nil {
 	} else if t.typed != nil {
-		t.result, t.decoded = t.get(len(bytesOf(data))), t.get(len(bytesOf(data)))
+		t.result = t.get(len(bytesOf(data)))
+		if !t.sum {
+			t.decoded = t.get(len(bytesOf(data)))
+		}
 		t.own, err = t.typed.AppendTyped(t.get(room)[:0], t.element, bytesOf(data))
 	} else {
 		t.values = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.get(4*len(data))))), len(data))
@@ -233,15 +239,19 @@ func (c *Comm) fitsAll(room int) error {
 func (t *compressed) finishTyped(data []byte, op Op) error {
 	reduce, all := kernel.Reducer(t.element, kernel.Op(op)), t.all
 	for r, n := range t.counts {
-		into := t.decoded
-		if r == 0 {
-			into = t.result
+		var err error
+		switch encoding := all[:n:n]; {
+		case r == 0:
+			err = t.typed.DecodeTyped(t.result, t.element, encoding)
+		case t.sum:
+			err = t.typed.AddTyped(t.result, t.element, encoding)
+		default:
+			if err = t.typed.DecodeTyped(t.decoded, t.element, encoding); err == nil {
+				reduce(t.result, t.result, t.decoded)
+			}
 		}
-		if err := t.typed.DecodeTyped(into, t.element, all[:n:n]); err != nil {
+		if err != nil {
 			return opError(compressedName, &CompressError{Rank: r, Err: err})
-		}
-		if r > 0 {
-			reduce(t.result, t.result, t.decoded)
 		}
 		all = all[n:]
 	}

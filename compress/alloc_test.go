@@ -5,15 +5,17 @@ package compress
 import (
 	"errors"
 	"testing"
+
+	"github.com/nexar-go/nexar/device"
 )
 
-// Nothing is allocated once a Compressor has its buffers and dst is long
-// enough. The race detector allocates by itself, so this is not tested with it.
+// TestAllocations: a compressor allocates nothing once it has its buffers, if dst is long
+// enough. The race detector allocates, so this file is not built with it.
 func TestAllocations(t *testing.T) {
 	forEachKind(t, func(t *testing.T, c Compressor) {
 		src := make([]float32, 20_000)
 		for i := range src {
-			src[i] = float32(int32(mix(uint64(i)))) // more than 1% of it are alike
+			src[i] = float32(int32(mix(uint64(i)))) // with equal magnitudes among the largest
 		}
 		sum := make([]float32, len(src))
 		encoded := make([]byte, 0, c.MaxBytes(len(src)))
@@ -23,14 +25,34 @@ func TestAllocations(t *testing.T) {
 			failed = errors.Join(failed, err, c.AddTo(sum, out))
 		})
 		if failed != nil || allocations != 0 {
-			t.Errorf("%v allocations for each Append and AddTo, want none (error %v)", allocations, failed)
+			t.Errorf("%v allocations per Append and AddTo, want none (error %v)", allocations, failed)
 		}
 	})
 }
 
-// A length that was sent is not believed: nothing is made by it, except for the
-// error.
-func TestRefusalsDoNotAllocate(t *testing.T) {
+func TestTypedAllocations(t *testing.T) {
+	forEachKind(t, func(t *testing.T, c Compressor) {
+		typed, src := c.(TypedCompressor), make([]float64, 20_000)
+		for i := range src {
+			src[i] = float64(int64(mix(uint64(i))))
+		}
+		sum := make([]float64, len(src))
+		encoded := make([]byte, 0, typed.MaxTypedBytes(device.Float64, len(src)))
+		var failed error
+		allocations := testing.AllocsPerRun(100, func() {
+			out, err := typed.AppendTyped(encoded, device.Float64, memory(src))
+			failed = errors.Join(failed, err,
+				typed.AddTyped(memory(sum), device.Float64, out), typed.DecodeTyped(memory(sum), device.Float64, out))
+		})
+		if failed != nil || allocations != 0 {
+			t.Errorf("%v allocations per AppendTyped, AddTyped and DecodeTyped, want none (error %v)", allocations, failed)
+		}
+	})
+}
+
+// TestInvalidLengthsDoNotAllocate: the decoder allocates nothing but the error for an invalid
+// length.
+func TestInvalidLengthsDoNotAllocate(t *testing.T) {
 	forEachKind(t, func(t *testing.T, c Compressor) {
 		src := make([]float32, 20_000)
 		for i := range src {
@@ -42,7 +64,7 @@ func TestRefusalsDoNotAllocate(t *testing.T) {
 		}
 		sum := make([]float32, len(src))
 		if allocations := testing.AllocsPerRun(100, func() { _ = c.AddTo(sum, encoded) }); allocations > 6 {
-			t.Errorf("%v allocations for a refusal", allocations)
+			t.Errorf("%v allocations for an invalid length, want at most 6", allocations)
 		}
 	})
 }

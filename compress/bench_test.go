@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// normal is a vector as gradients are, about.
+// normal returns a vector that resembles a gradient.
 func normal(n int) []float32 {
 	r := rand.New(rand.NewPCG(1, 2))
 	src := make([]float32, n)
@@ -15,7 +15,7 @@ func normal(n int) []float32 {
 	return src
 }
 
-// The rates are those of the vector, whatever its encoding takes.
+// benchmark reports rates in bytes of the vector, not of its encoding.
 func benchmark(b *testing.B, f func(b *testing.B, c Compressor, src []float32)) {
 	src := normal(1 << 20)
 	for _, bench := range []struct {

@@ -11,8 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// kinds are all Compressors, new ones with each call, in several
-// configurations.
+// kinds returns new compressors of all types, in several configurations.
 func kinds() map[string]Compressor {
 	return map[string]Compressor{
 		"none":                   None{},
@@ -31,14 +30,14 @@ func kinds() map[string]Compressor {
 	}
 }
 
-// forEachKind runs f for each Compressor.
+// forEachKind runs f for each compressor of kinds.
 func forEachKind(t *testing.T, f func(t *testing.T, c Compressor)) {
 	for name, c := range kinds() {
 		t.Run(name, func(t *testing.T) { f(t, c) })
 	}
 }
 
-// encode is the encoding of src alone.
+// encode returns the encoding of src.
 func encode(t rapid.TB, c Compressor, src []float32) []byte {
 	t.Helper()
 	encoded, err := c.Append(nil, src)
@@ -48,7 +47,7 @@ func encode(t rapid.TB, c Compressor, src []float32) []byte {
 	return encoded
 }
 
-// decode is what an encoding adds to n zeros.
+// decode returns the encoded vector of n elements, added to zeros.
 func decode(t rapid.TB, c Compressor, encoded []byte, n int) []float32 {
 	t.Helper()
 	dst := make([]float32, n)
@@ -58,7 +57,7 @@ func decode(t rapid.TB, c Compressor, encoded []byte, n int) []float32 {
 	return dst
 }
 
-// bitsOf are the bits of the elements, by which even NaNs can be compared.
+// bitsOf returns the bits of the elements, to compare NaNs as well.
 func bitsOf(v []float32) []uint32 {
 	b := make([]uint32, len(v))
 	for i, f := range v {
@@ -73,7 +72,7 @@ func isFinite(f float32) bool { return magnitude(f) < infinity32 }
 
 const least32 = math.SmallestNonzeroFloat32
 
-// landmarks are the numbers around which things go wrong.
+// landmarks returns the limits of the formats and the numbers next to them.
 func landmarks() []float32 {
 	inf := float32(math.Inf(1))
 	marks := []float32{0, least32, 3 * least32, 0x1p-126, 0x1p-126 - least32, 1e-30, 0.1, 1, 1 + 0x1p-23, 2, 3,
@@ -85,7 +84,7 @@ func landmarks() []float32 {
 	return marks
 }
 
-// anyFloat draws all floats: landmarks, ordinary ones, and any bits.
+// anyFloat draws landmarks, ordinary numbers, and arbitrary bits.
 func anyFloat() *rapid.Generator[float32] {
 	return rapid.OneOf(
 		rapid.SampledFrom(landmarks()),
@@ -103,30 +102,30 @@ func vectors(of *rapid.Generator[float32]) *rapid.Generator[[]float32] {
 	})
 }
 
-// edges are vectors on which things go wrong.
+// edges returns vectors of special lengths and elements.
 func edges() map[string][]float32 {
 	repeat := func(v float32, n int) []float32 { return slices.Repeat([]float32{v}, n) }
 	negativeZero := float32(math.Copysign(0, -1))
 	return map[string][]float32{
-		"none":             {},
-		"one":              {3},
-		"one zero":         {0},
-		"one NaN":          {float32(math.NaN())},
-		"zeros":            repeat(0, 700),
-		"negative zeros":   repeat(negativeZero, 700),
-		"equal":            repeat(-2.5, 700),
-		"least":            repeat(least32, 300),
-		"greatest":         repeat(math.MaxFloat32, 300),
-		"infinities":       repeat(float32(math.Inf(-1)), 300),
-		"NaNs":             repeat(float32(math.NaN()), 300),
-		"landmarks":        landmarks(),
-		"many equal":       repeat(1, 10_000),
-		"many zeros":       append(repeat(0, 9_000), 1, 2, 3),
-		"all NaN at large": repeat(float32(math.NaN()), 10_000),
+		"empty":          {},
+		"one":            {3},
+		"one zero":       {0},
+		"one NaN":        {float32(math.NaN())},
+		"zeros":          repeat(0, 700),
+		"negative zeros": repeat(negativeZero, 700),
+		"equal":          repeat(-2.5, 700),
+		"smallest":       repeat(least32, 300),
+		"largest":        repeat(math.MaxFloat32, 300),
+		"infinities":     repeat(float32(math.Inf(-1)), 300),
+		"NaNs":           repeat(float32(math.NaN()), 300),
+		"landmarks":      landmarks(),
+		"many equal":     repeat(1, 10_000),
+		"many zeros":     append(repeat(0, 9_000), 1, 2, 3),
+		"many NaNs":      repeat(float32(math.NaN()), 10_000),
 	}
 }
 
-// checkContract compresses src and checks all that Compressor promises.
+// checkContract compresses src and checks the contract of Compressor.
 func checkContract(t rapid.TB, c Compressor, src []float32) {
 	t.Helper()
 	before, prefix := bitsOf(src), []byte("before")
@@ -136,7 +135,7 @@ func checkContract(t rapid.TB, c Compressor, src []float32) {
 	}
 	encoded, ok := bytes.CutPrefix(out, prefix)
 	if !ok {
-		t.Fatalf("Append changed what was in dst to %q", out[:len(prefix)])
+		t.Fatalf("Append changed the contents of dst to %q", out[:len(prefix)])
 	}
 	if !slices.Equal(bitsOf(src), before) {
 		t.Fatal("Append changed src")
@@ -153,7 +152,7 @@ func checkContract(t rapid.TB, c Compressor, src []float32) {
 		want[i] = add(dst[i], decoded[i])
 	}
 	if err := c.AddTo(dst, encoded); err != nil {
-		t.Fatalf("AddTo, a second time: %v", err)
+		t.Fatalf("second AddTo: %v", err)
 	}
 	if !sameBits(dst, want) {
 		t.Fatalf("AddTo gave %v, want %v", dst, want)
@@ -182,7 +181,8 @@ func TestContractAtEdges(t *testing.T) {
 	}
 }
 
-// Ranks may be configured differently, and none needs a past to decode.
+// TestDecodingNeedsNoConfiguration: a compressor decodes encodings of any configuration, and
+// needs no history.
 func TestDecodingNeedsNoConfiguration(t *testing.T) {
 	src := edges()["landmarks"]
 	for name, test := range map[string]struct{ from, by Compressor }{
@@ -196,14 +196,13 @@ func TestDecodingNeedsNoConfiguration(t *testing.T) {
 			encoded := encode(t, test.from, src)
 			got, want := decode(t, test.by, encoded, len(src)), decode(t, test.from, encoded, len(src))
 			if !sameBits(got, want) {
-				t.Errorf("another Compressor decodes %v, want %v", got, want)
+				t.Errorf("a compressor with another configuration decodes %v, want %v", got, want)
 			}
 		})
 	}
 }
 
-// What ranks have in common after an all-reduce does not depend on what they
-// have in their buffers from before, or on the order in which goroutines run.
+// TestRanksAgree: concurrent additions of the same encodings have the same result.
 func TestRanksAgree(t *testing.T) {
 	forEachKind(t, func(t *testing.T, c Compressor) {
 		var encodings [][]byte
@@ -227,7 +226,7 @@ func TestRanksAgree(t *testing.T) {
 		first := <-results
 		for range 3 {
 			if other := <-results; !sameBits(first, other) {
-				t.Errorf("one rank has %v, another %v", first, other)
+				t.Errorf("results differ: %v and %v", first, other)
 			}
 		}
 	})
@@ -244,7 +243,7 @@ func TestInvalidConfigurations(t *testing.T) {
 		t.Run(fmt.Sprintf("%d: %T", i, c), func(t *testing.T) {
 			out, err := c.Append([]byte("dst"), []float32{1, 2, 3})
 			if !errors.Is(err, ErrConfig) || string(out) != "dst" {
-				t.Errorf("Append = %q, %v, want dst as it was and an ErrConfig", out, err)
+				t.Errorf("Append = %q, %v, want dst unchanged and ErrConfig", out, err)
 			}
 			if got := c.MaxBytes(3); got < 0 || got > 64 {
 				t.Errorf("MaxBytes(3) = %d", got)
@@ -253,7 +252,6 @@ func TestInvalidConfigurations(t *testing.T) {
 	}
 }
 
-// Two ways to keep elements, one way to say how many.
 func TestKept(t *testing.T) {
 	for _, test := range []struct {
 		k     int
@@ -266,12 +264,12 @@ func TestKept(t *testing.T) {
 		{3, 0, 0, 0}, {3, 0, 2, 2}, {3, 0, 3, 3}, {3, 0, 4, 3},
 	} {
 		if got, err := kindTopK.kept(test.k, test.ratio, test.n); got != test.want || err != nil {
-			t.Errorf("K %d, Ratio %v: %d of %d are kept, want %d (error %v)", test.k, test.ratio, got, test.n, test.want, err)
+			t.Errorf("K %d, Ratio %v: %d of %d elements kept, want %d (error %v)", test.k, test.ratio, got, test.n, test.want, err)
 		}
 	}
 }
 
-// TestString: Compressors of a kind have the same text, whatever their fields are.
+// TestString: the text of a compressor does not depend on its fields.
 func TestString(t *testing.T) {
 	for want, list := range map[string][]fmt.Stringer{
 		"none": {None{}, &ErrorFeedback{Compressor: None{}}}, "top-k": {&TopK{}, &TopK{K: 3}, &ErrorFeedback{}},

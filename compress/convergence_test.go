@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// A problem is least squares that ranks share: each has a target of its own,
-// and the mean of all is sought. In some elements, the loud ones, the ranks want
-// opposite things, which cancel out.
+// A problem is a least-squares problem distributed over ranks. Each rank has a target, and the
+// solution is their mean. In a few elements, the loud ones, the targets differ widely, and the
+// gradients of the ranks cancel.
 type problem struct {
 	curvature []float32
 	targets   [][]float32 // of the ranks
@@ -33,14 +33,14 @@ func newProblem() *problem {
 	return p
 }
 
-// gradient sets g to the gradient of a rank's part at x.
+// gradient stores the gradient of the loss of a rank at x in g.
 func (p *problem) gradient(g, x []float32, rank int) {
 	for i, v := range x {
 		g[i] = p.curvature[i] * (v - p.targets[rank][i])
 	}
 }
 
-// excess is how much the loss of all ranks at x is above the least.
+// excess returns the loss of all ranks at x above the minimum.
 func (p *problem) excess(x []float32) (sum float64) {
 	for i, v := range x {
 		mean := float64(0)
@@ -53,8 +53,8 @@ func (p *problem) excess(x []float32) (sum float64) {
 	return sum
 }
 
-// descend goes down from 0 by as many steps, with a Compressor for each rank,
-// and returns the excess before and after.
+// descend runs gradient descent from 0 for a number of steps, with a compressor for each rank.
+// It returns the excess before and after.
 func (p *problem) descend(t *testing.T, steps int, newCompressor func() Compressor) (before, after float64) {
 	t.Helper()
 	n := len(p.curvature)
@@ -85,13 +85,13 @@ func (p *problem) descend(t *testing.T, steps int, newCompressor func() Compress
 	return before, p.excess(x)
 }
 
-// With 1% of each gradient training arrives where it does with all of it, if
-// the rest is kept. If it is not, the loud elements are all that is ever sent.
+// TestConvergence: with 1% of each gradient, descent converges with error feedback. Without it
+// only the loud elements are ever sent.
 func TestConvergence(t *testing.T) {
 	p := newProblem()
 	for name, test := range map[string]struct {
 		compressor  func() Compressor
-		least, most float64 // of the excess that is left, as a share of that before
+		least, most float64 // bounds of the remaining excess, as a fraction of the initial one
 	}{
 		"uncompressed":              {func() Compressor { return None{} }, 0, 1e-9},
 		"top-k alone":               {func() Compressor { return &TopK{Ratio: 0.01} }, 0.9, 1.1},
@@ -104,9 +104,9 @@ func TestConvergence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, after := p.descend(t, 4000, test.compressor)
-			t.Logf("%.3g of the excess is left", after/before)
+			t.Logf("%.3g of the excess remains", after/before)
 			if left := after / before; !(left >= test.least && left <= test.most) {
-				t.Errorf("%v of the excess is left, want from %v to %v", left, test.least, test.most)
+				t.Errorf("%v of the excess remains, want between %v and %v", left, test.least, test.most)
 			}
 		})
 	}

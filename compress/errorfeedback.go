@@ -3,60 +3,93 @@ package compress
 import (
 	"fmt"
 
+	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/internal/kernel"
 )
 
-// ErrorFeedback keeps what a Compressor has lost of a vector, the residual, and
-// adds it to the next one: so everything arrives, some of it later (Seide et
-// al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel
-// Distributed Training of Speech DNNs", Interspeech 2014). With it any
-// Compressor that loses only a part of each vector makes SGD converge as fast
-// as without compression, but for terms that vanish (Karimireddy et al., "Error
-// Feedback Fixes SignSGD and other Gradient Compression Schemes", ICML 2019).
+// ErrorFeedback adds the compression error of each vector, the residual, to the next vector,
+// so that all of a gradient is sent eventually (Seide et al., "1-Bit Stochastic Gradient
+// Descent and its Application to Data-Parallel Distributed Training of Speech DNNs",
+// Interspeech 2014). With it SGD converges at the rate of uncompressed SGD, up to
+// lower-order terms, for every compressor that loses only a fraction of each vector
+// (Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient Compression Schemes",
+// ICML 2019).
 //
-// An ErrorFeedback is for one tensor, on one rank, and for one goroutine. It
-// takes as much memory as the tensor. The residual is the difference between
-// the vector plus the residual before it and what the encoding stands for. It
-// is exact for all Compressors of this package but Quantize8, for which it may
-// be rounded. Where the difference is not finite the residual becomes 0: an
-// infinity or a NaN is sent as the Compressor does, or lost, and leaves nothing
-// behind.
+// An ErrorFeedback is for one tensor, on one rank, and for one goroutine. Its residual takes
+// as much memory as the tensor. The residual is the sum of the vector and the residual before
+// it, minus the decoded vector. It is exact for all compressors of this package except
+// Quantize8, for which it may be rounded. A difference that is not finite becomes 0: the
+// Compressor sends or drops an infinity or a NaN, and no trace of it remains.
 //
-// If an all-reduce fails after Append, what was encoded is not in the residual
-// any more, as if it had arrived.
+// If an all-reduce fails after Append, the encoded part is missing from the residual, as if it
+// had been sent.
 type ErrorFeedback struct {
-	// Compressor encodes the vectors. The default is a TopK that keeps 1%. A
-	// RandomK that is Unbiased, or another ErrorFeedback, is an ErrConfig: with
-	// either of them residuals would grow without limit.
+	// Compressor encodes the vectors. The default is a TopK that keeps 1%. An Unbiased
+	// RandomK or another ErrorFeedback is an ErrConfig, since the residual would grow
+	// without bound.
 	Compressor Compressor
 
-	residual []float32 // nil before the first vector
-	topK     TopK      // the default
+	residual   []float32 // nil before the first float32 vector
+	residual64 []float64 // nil before the first float64 vector
+	topK       TopK      // the default
 }
 
-// Append appends the encoding of src and the residual to dst, and keeps what it
-// lost as the new residual. src does not change.
+// Append appends the encoding of src plus the residual to dst, and keeps the compression error
+// as the new residual. src is unchanged.
 //
-// A vector of another length than the one before is an ErrLength and changes
-// nothing; see Reset. Errors of the Compressor are returned as they are, and
-// the residual is then forgotten.
+// A vector of another length than the one before is an [ErrLength], and a float32 vector after
+// a float64 vector an [ErrType]; both change nothing (see Reset). Append returns errors of the
+// Compressor unchanged, and then clears the residual.
 func (e *ErrorFeedback) Append(dst []byte, src []float32) ([]byte, error) {
 	c, err := e.compressor()
+	if err == nil && e.residual64 != nil {
+		err = fmt.Errorf("compress: error feedback: %w: float32, and float64 before", ErrType)
+	}
 	if err != nil {
 		return dst, err
 	}
-	if e.residual == nil {
-		e.residual = make([]float32, len(src))
+	return appendFeedback(e, &e.residual, dst, src, c, Compressor.Append, Compressor.AddTo)
+}
+
+func (e *ErrorFeedback) append64(dst []byte, src []float64) ([]byte, error) {
+	c, err := e.typed()
+	if err == nil && e.residual != nil {
+		err = fmt.Errorf("compress: error feedback: %w: float64, and float32 before", ErrType)
 	}
-	if len(src) != len(e.residual) {
-		return dst, fmt.Errorf("compress: error feedback: %w: %d elements, and %d before", ErrLength, len(src), len(e.residual))
+	if err != nil {
+		return dst, err
 	}
-	// What is to be sent takes the place of the residual.
-	sum := kernel.Reducer(kernel.Float32, kernel.Sum)
-	sum(memory(e.residual), memory(e.residual), memory(src))
-	encoded, err := c.Append(dst, e.residual)
+	return appendFeedback(e, &e.residual64, dst, src, c, append64, addTo64)
+}
+
+func append64(c TypedCompressor, dst []byte, src []float64) ([]byte, error) {
+	return c.AppendTyped(dst, device.Float64, memory(src))
+}
+
+func addTo64(c TypedCompressor, dst []float64, encoded []byte) error {
+	return c.AddTyped(memory(dst), device.Float64, encoded)
+}
+
+// appendFeedback is Append for a residual and a compressor of vectors of type T.
+func appendFeedback[T float, C Compressor](
+	e *ErrorFeedback, residual *[]T, dst []byte, src []T, c C,
+	appendTo func(C, []byte, []T) ([]byte, error), addTo func(C, []T, []byte) error,
+) ([]byte, error) {
+	if *residual == nil {
+		*residual = make([]T, len(src))
+	}
+	r := *residual
+	if len(src) != len(r) {
+		return dst, fmt.Errorf("compress: error feedback: %w: %d elements, and %d before", ErrLength, len(src), len(r))
+	}
+	sum := kernel.Reducer(typeOf[T](), kernel.Sum)
+	sum(memory(r), memory(r), memory(src))
+	encoded, err := appendTo(c, dst, r)
 	if err == nil {
-		err = subtract(e.residual, c, encoded[len(dst):])
+		// The compressor can only add, so this adds to -r and negates the result.
+		negate(r)
+		err = addTo(c, r, encoded[len(dst):])
+		negateFinite(r)
 	}
 	if err != nil {
 		e.Reset()
@@ -65,43 +98,51 @@ func (e *ErrorFeedback) Append(dst []byte, src []float32) ([]byte, error) {
 	return encoded, nil
 }
 
-// subtract takes what encoded stands for from v. What is then not finite
-// becomes 0.
-func subtract(v []float32, c Compressor, encoded []byte) error {
-	// A Compressor can only add. But the negative of the difference with the
-	// opposite sign is the same number.
+func negate[T float](v []T) {
 	for i, f := range v {
 		v[i] = -f
 	}
-	if err := c.AddTo(v, encoded); err != nil {
-		return err
-	}
+}
+
+// negateFinite negates the finite elements of v, and sets the others to -0.
+func negateFinite[T float](v []T) {
 	for i, f := range v {
-		if magnitude(f) >= infinity32 {
+		if magnitude(f) >= infinity[T]() {
 			f = 0
 		}
 		v[i] = -f
 	}
-	return nil
 }
 
-// compressor is the Compressor to use.
+// compressor returns the compressor in use, or an ErrConfig.
 func (e *ErrorFeedback) compressor() (Compressor, error) {
 	switch c := e.Compressor.(type) {
 	case nil:
 		return &e.topK, nil
 	case *RandomK:
 		if c.Unbiased {
-			return nil, fmt.Errorf("compress: error feedback: %w: its Compressor is a RandomK that is Unbiased", ErrConfig)
+			return nil, fmt.Errorf("compress: error feedback: %w: Compressor is an Unbiased RandomK", ErrConfig)
 		}
 	case *ErrorFeedback:
-		return nil, fmt.Errorf("compress: error feedback: %w: its Compressor is an ErrorFeedback itself", ErrConfig)
+		return nil, fmt.Errorf("compress: error feedback: %w: Compressor is another ErrorFeedback", ErrConfig)
 	}
 	return e.Compressor, nil
 }
 
-// AddTo adds the vector that encoded stands for to dst, as the Compressor does.
-// It has nothing to do with the residual.
+// typed returns the compressor in use if it allows sums of float64.
+func (e *ErrorFeedback) typed() (TypedCompressor, error) {
+	c, err := e.compressor()
+	if err != nil {
+		return nil, err
+	}
+	if typed, ok := c.(TypedCompressor); ok && typed.Allows(device.Float64, device.Sum) {
+		return typed, nil
+	}
+	return nil, fmt.Errorf("compress: error feedback: %w: float64, which %T does not allow", ErrType, c)
+}
+
+// AddTo adds an encoded vector to dst by the Compressor. It neither reads nor changes the
+// residual.
 func (e *ErrorFeedback) AddTo(dst []float32, encoded []byte) error {
 	c, err := e.compressor()
 	if err != nil {
@@ -110,7 +151,7 @@ func (e *ErrorFeedback) AddTo(dst []float32, encoded []byte) error {
 	return c.AddTo(dst, encoded)
 }
 
-// MaxBytes is that of the Compressor.
+// MaxBytes returns MaxBytes of the Compressor.
 func (e *ErrorFeedback) MaxBytes(n int) int {
 	c, err := e.compressor()
 	if err != nil {
@@ -119,8 +160,52 @@ func (e *ErrorFeedback) MaxBytes(n int) int {
 	return c.MaxBytes(n)
 }
 
-// String is that of the Compressor, whose encodings it has; it is empty if that
-// has none.
+// Allows implements [TypedCompressor]. It allows sums of float32, and sums of float64 if the
+// Compressor is a TypedCompressor that allows them.
+func (e *ErrorFeedback) Allows(t device.Type, op device.Op) bool {
+	_, err := e.typed()
+	return allowsFloat(t, op) && (t == device.Float32 || err == nil)
+}
+
+// AppendTyped implements [TypedCompressor]. It has a residual as Append does.
+func (e *ErrorFeedback) AppendTyped(dst []byte, t device.Type, src []byte) ([]byte, error) {
+	switch t {
+	case device.Float32:
+		return e.Append(dst, vector[float32](src))
+	case device.Float64:
+		return e.append64(dst, vector[float64](src))
+	}
+	return dst, typeError("error feedback", t)
+}
+
+// DecodeTyped implements [TypedCompressor], by the Compressor.
+func (e *ErrorFeedback) DecodeTyped(dst []byte, t device.Type, encoded []byte) error {
+	c, err := e.typed()
+	if err != nil {
+		return err
+	}
+	return c.DecodeTyped(dst, t, encoded)
+}
+
+// AddTyped implements [TypedCompressor], by the Compressor.
+func (e *ErrorFeedback) AddTyped(dst []byte, t device.Type, encoded []byte) error {
+	c, err := e.typed()
+	if err != nil {
+		return err
+	}
+	return c.AddTyped(dst, t, encoded)
+}
+
+// MaxTypedBytes returns MaxTypedBytes of the Compressor, or 0 if it is not a TypedCompressor.
+func (e *ErrorFeedback) MaxTypedBytes(t device.Type, n int) int {
+	c, err := e.typed()
+	if err != nil {
+		return 0
+	}
+	return c.MaxTypedBytes(t, n)
+}
+
+// String returns the text of the Compressor, or an empty string if it has none.
 func (e *ErrorFeedback) String() string {
 	c, _ := e.compressor()
 	if s, ok := c.(fmt.Stringer); ok {
@@ -129,5 +214,5 @@ func (e *ErrorFeedback) String() string {
 	return ""
 }
 
-// Reset forgets the residual. The next vector may be of any length.
-func (e *ErrorFeedback) Reset() { e.residual = nil }
+// Reset clears the residual. The next vector may have any length.
+func (e *ErrorFeedback) Reset() { e.residual, e.residual64 = nil, nil }

@@ -9,8 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// lossy are the Compressors that ErrorFeedback is for, and whether the residual
-// is exact.
+// lossy returns the compressors for ErrorFeedback, each with whether its residual is exact.
 func lossy() map[string]struct {
 	c     Compressor
 	exact bool
@@ -28,8 +27,8 @@ func lossy() map[string]struct {
 	}
 }
 
-// What was to be sent is what was sent and what is kept.
-func TestResidualIsWhatWasLost(t *testing.T) {
+// TestResidual: the residual is the error of the encoding.
+func TestResidual(t *testing.T) {
 	for name, test := range lossy() {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
@@ -44,7 +43,7 @@ func TestResidualIsWhatWasLost(t *testing.T) {
 	}
 }
 
-// checkResidual encodes src and compares the residual with what it must be.
+// checkResidual encodes src and checks the residual.
 func checkResidual(t rapid.TB, e *ErrorFeedback, src []float32, exact bool) {
 	t.Helper()
 	before, whole := bitsOf(src), slices.Clone(src)
@@ -60,18 +59,18 @@ func checkResidual(t rapid.TB, e *ErrorFeedback, src []float32, exact bool) {
 		switch {
 		case !isFinite(x) || !isFinite(y):
 			if kept != 0 {
-				t.Fatalf("element %d: %v was sent as %v, residual %v, want 0", i, x, y, kept)
+				t.Fatalf("element %d: %v sent as %v, residual %v, want 0", i, x, y, kept)
 			}
 		case kept != x-y:
-			t.Fatalf("element %d: %v was sent as %v, residual %v, want %v", i, x, y, kept, x-y)
+			t.Fatalf("element %d: %v sent as %v, residual %v, want %v", i, x, y, kept, x-y)
 		case exact && float64(y)+float64(kept) != float64(x):
-			t.Fatalf("element %d: %v was sent as %v, and the residual %v is not all of the rest", i, x, y, kept)
+			t.Fatalf("element %d: %v sent as %v, and the residual %v is not exact", i, x, y, kept)
 		}
 	}
 }
 
-// Of whole numbers no sum is rounded: so what all steps have sent and the last
-// residual together are what they were given.
+// TestNothingIsLostOverTime: for integers, which no sum rounds, the decoded vectors of all
+// steps plus the last residual equal the sum of the vectors.
 func TestNothingIsLostOverTime(t *testing.T) {
 	for name, test := range lossy() {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +90,7 @@ func TestNothingIsLostOverTime(t *testing.T) {
 				}
 				for i, kept := range e.residual {
 					if difference := given[i] - (sent[i] + float64(kept)); math.Abs(difference) > 1e-3 || test.exact && difference != 0 {
-						t.Fatalf("element %d: of %v, %v was sent and %v is kept", i, given[i], sent[i], kept)
+						t.Fatalf("element %d: sum %v, sent %v, residual %v", i, given[i], sent[i], kept)
 					}
 				}
 			})
@@ -99,8 +98,7 @@ func TestNothingIsLostOverTime(t *testing.T) {
 	}
 }
 
-// An element that is too small to be sent is sent when enough of it has come
-// together.
+// TestSmallElementsArriveLater: a small element accumulates in the residual until it is sent.
 func TestSmallElementsArriveLater(t *testing.T) {
 	e := &ErrorFeedback{Compressor: &TopK{K: 1}}
 	src := []float32{5, 2}
@@ -111,8 +109,7 @@ func TestSmallElementsArriveLater(t *testing.T) {
 	}
 }
 
-// A number that is not finite is gone after the step, whether it was sent or
-// not, and so is a sum that overflows.
+// TestResidualRecovers: infinities, NaNs and sums that overflow leave nothing in the residual.
 func TestResidualRecovers(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	for name, test := range lossy() {
@@ -128,7 +125,7 @@ func TestResidualRecovers(t *testing.T) {
 				for range 100 {
 					for i, v := range decode(t, e, encode(t, e, ones), 3) {
 						if !isFinite(v) {
-							t.Fatalf("after %v, element %d is still %v", bad, i, v)
+							t.Fatalf("after %v, element %d is %v, want a finite number", bad, i, v)
 						}
 					}
 				}
@@ -143,24 +140,24 @@ func TestErrorFeedbackOtherLength(t *testing.T) {
 	for _, src := range [][]float32{nil, {1}, {1, 2, 3}} {
 		out, err := e.Append([]byte("dst"), src)
 		if !errors.Is(err, ErrLength) || string(out) != "dst" {
-			t.Errorf("Append of %d elements after 2 = %q, %v, want dst as it was and an ErrLength", len(src), out, err)
+			t.Errorf("Append of %d elements after 2 = %q, %v, want dst unchanged and ErrLength", len(src), out, err)
 		}
 	}
 	if want := []float32{0, 2}; !slices.Equal(e.residual, want) {
-		t.Errorf("the residual is %v, want %v as before", e.residual, want)
+		t.Errorf("residual %v, want %v unchanged", e.residual, want)
 	}
 	e.Reset()
 	if got, want := decode(t, e, encode(t, e, []float32{1, 3, 2}), 3), []float32{0, 3, 0}; !slices.Equal(got, want) {
-		t.Errorf("after Reset %v is sent, want %v", got, want)
+		t.Errorf("sent %v after Reset, want %v", got, want)
 	}
 	empty := &ErrorFeedback{}
 	encode(t, empty, nil)
 	if _, err := empty.Append(nil, []float32{1}); !errors.Is(err, ErrLength) {
-		t.Errorf("a vector of 1 element after one of none: error %v, want an ErrLength", err)
+		t.Errorf("a vector of 1 element after an empty one: error %v, want ErrLength", err)
 	}
 }
 
-// faulty is a Compressor that fails when told to.
+// A faulty compressor returns the errors that are set.
 type faulty struct {
 	Compressor
 	append, addTo error
@@ -192,11 +189,11 @@ func TestErrorFeedbackPassesErrorsOn(t *testing.T) {
 		encode(t, e, []float32{5, 2})
 		fail(broken)
 		if out, err := e.Append([]byte("dst"), []float32{5, 2}); !errors.Is(err, broken) || string(out) != "dst" {
-			t.Errorf("%s fails: Append = %q, %v, want dst as it was and the error", name, out, err)
+			t.Errorf("%s fails: Append = %q, %v, want dst unchanged and the error", name, out, err)
 		}
 		fail(nil)
 		if got, want := decode(t, e, encode(t, e, []float32{1, 1.5}), 2), []float32{0, 1.5}; !slices.Equal(got, want) {
-			t.Errorf("after %s has failed %v is sent, want %v: nothing of what was before", name, got, want)
+			t.Errorf("sent %v after a failed %s, want %v, without a residual", got, name, want)
 		}
 	}
 }
@@ -208,14 +205,13 @@ func TestErrorFeedbackDefault(t *testing.T) {
 	}
 	got := encode(t, &ErrorFeedback{}, src)
 	if want := encode(t, &TopK{}, src); !slices.Equal(got, want) {
-		t.Errorf("by default %x is sent, want what a TopK sends, %x", got, want)
+		t.Errorf("the default encodes as %x, want %x as TopK does", got, want)
 	}
 	if got, want := (&ErrorFeedback{}).MaxBytes(300), (&TopK{}).MaxBytes(300); got != want {
 		t.Errorf("MaxBytes(300) = %d, want %d", got, want)
 	}
 }
 
-// AddTo is of no consequence for what Append sends.
 func TestAddToLeavesResidualAlone(t *testing.T) {
 	e := &ErrorFeedback{Compressor: &TopK{K: 1}}
 	encoded := encode(t, e, []float32{5, 2})
@@ -225,6 +221,6 @@ func TestAddToLeavesResidualAlone(t *testing.T) {
 		t.Errorf("AddTo changed the residual from %v to %v", before, e.residual)
 	}
 	if err := (&ErrorFeedback{Compressor: &ErrorFeedback{}}).AddTo(make([]float32, 2), encoded); !errors.Is(err, ErrConfig) {
-		t.Errorf("AddTo of an ErrorFeedback of another: error %v, want an ErrConfig", err)
+		t.Errorf("AddTo of nested ErrorFeedbacks: error %v, want ErrConfig", err)
 	}
 }

@@ -3,25 +3,33 @@ package compress
 import (
 	"errors"
 	"fmt"
+
+	"github.com/nexar-go/nexar/device"
 )
 
-// Conditions that errors of this package report. Test for them with errors.Is.
+// Errors of this package, for errors.Is.
 var (
-	// ErrFormat says that bytes are not an encoding, or not one by this kind of
-	// Compressor, or of a vector of another length; see FormatError.
+	// ErrFormat: the bytes are not a valid encoding of this kind for a vector of this type
+	// and length; see [FormatError].
 	ErrFormat = errors.New("malformed encoding")
-	// ErrConfig says that a field of a Compressor has a value that it must not
-	// have.
+	// ErrConfig: a field of a compressor has an invalid value.
 	ErrConfig = errors.New("invalid configuration")
-	// ErrLength says that a vector is of another length than those before it.
-	ErrLength = errors.New("vector of another length")
+	// ErrLength: the length of a vector differs from the vectors before it.
+	ErrLength = errors.New("different vector length")
+	// ErrType: the compressor does not allow the element type, or the type of a vector
+	// differs from the vectors before it.
+	ErrType = errors.New("invalid element type")
 )
 
-// A FormatError says what is wrong with an encoding, and where. It is an
-// ErrFormat.
+// typeError returns the error of a compressor that does not allow vectors of a type.
+func typeError(name string, t device.Type) error {
+	return fmt.Errorf("compress: %s: %w: %v, want float32 or float64", name, ErrType, t)
+}
+
+// A FormatError describes an invalid encoding. It is an [ErrFormat].
 type FormatError struct {
-	Kind   string // of the Compressor that was to add it: "top-k"
-	Offset int    // of the first byte that is wrong or missing
+	Kind   string // of the decoding compressor: "top-k"
+	Offset int    // of the first invalid or missing byte
 	Reason string
 }
 
@@ -29,5 +37,5 @@ func (e *FormatError) Error() string {
 	return fmt.Sprintf("compress: malformed encoding for %s: byte %d: %s", e.Kind, e.Offset, e.Reason)
 }
 
-// Is reports that e is an ErrFormat.
+// Is reports whether target is ErrFormat.
 func (e *FormatError) Is(target error) bool { return target == ErrFormat }

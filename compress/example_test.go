@@ -8,9 +8,8 @@ import (
 	"github.com/nexar-go/nexar/compress"
 )
 
-// What a compressed all-reduce does, here with two ranks in one place: each
-// compresses its vector, all get the bytes of all, and everyone adds them up in
-// the order of ranks.
+// The steps of a compressed all-reduce of two ranks: each compresses its vector, and each adds
+// the encodings of all ranks in their order.
 func Example() {
 	gradients := [][]float32{
 		{0.5, 0.25, -4, 0.125},
@@ -36,7 +35,7 @@ func Example() {
 	// Output: [1 0 -3 0]
 }
 
-// What is too small to be sent is sent when enough of it has come together.
+// A small element accumulates in the residual until it is sent.
 func ExampleErrorFeedback() {
 	c := &compress.ErrorFeedback{Compressor: &compress.TopK{K: 1}}
 	var encoded []byte
@@ -78,7 +77,7 @@ func ExampleRandomK() {
 	// Output: [0 0 0 18 0 22]
 }
 
-// An element changes by at most 1/251 of the largest in its block.
+// The error of an element is at most 1/251 of the largest magnitude in its block.
 func ExampleQuantize8() {
 	c := compress.Quantize8{}
 	encoded, err := c.Append(nil, []float32{12.6, -6.34, 0.04})
@@ -93,7 +92,7 @@ func ExampleQuantize8() {
 	// Output: [12.60 -6.30 0.00]
 }
 
-// Bytes that another Compressor has made are refused, and nothing has changed.
+// An encoding by another compressor is an error and leaves dst unchanged.
 func ExampleFormatError() {
 	encoded, err := compress.Cast16{}.Append(nil, []float32{1, 2, 3})
 	if err != nil {
@@ -104,6 +103,6 @@ func ExampleFormatError() {
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, compress.ErrFormat), dst)
 	// Output:
-	// compress: malformed encoding for quantize-8: byte 1: it is for cast-16
+	// compress: malformed encoding for quantize-8: byte 1: encoded by cast-16
 	// true [7 8 9]
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// golden are encodings that must never change without the version.
+// golden returns encodings that must not change unless version does.
 func golden() []struct {
 	name string
 	c    Compressor
@@ -40,12 +40,42 @@ func golden() []struct {
 	}
 }
 
-// All machines make these bytes, and all versions can read what they say.
+// TestGolden: all machines encode these vectors to the same bytes.
 func TestGolden(t *testing.T) {
 	for _, test := range golden() {
 		t.Run(test.name, func(t *testing.T) {
 			want := strings.ReplaceAll(test.want, " ", "")
 			if got := hex.EncodeToString(encode(t, test.c, test.src)); got != want {
+				t.Errorf("%v is encoded as\n%s, want\n%s", test.src, got, want)
+			}
+		})
+	}
+}
+
+// TestGoldenFloat64 is TestGolden for float64 vectors.
+func TestGoldenFloat64(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		c    TypedCompressor
+		src  []float64
+		want string
+	}{
+		{"none", None{}, []float64{1, -2.5},
+			"01 01 0a00 00000000 0200000000000000 000000000000f03f 00000000000004c0"},
+		{"top-k", &TopK{K: 2}, []float64{1, 3, 0, 2, -3},
+			"01 02 0a00 00000000 0500000000000000 0200000000000000 0000000000000840 00000000000008c0 01 02"},
+		{"random-k", &RandomK{Seed: 0x0102, Step: 3, K: 2}, []float64{1, 2, 3, 4, 5},
+			"01 03 0a00 00000000 0500000000000000 0201000000000000 0300000000000000 0200000000000000 0000000000000040 000000000000f03f"},
+		{"quantize-8", Quantize8{Block: 3}, []float64{1, -2, math.Inf(1), 126},
+			"01 04 0a00 03000000 0400000000000000 0000000000000040 3f 82 7f 0000000000805f40 7e"},
+		{"bfloat16", Cast16{}, []float64{1, -2.5},
+			"01 05 0a00 00000000 0200000000000000 803f 20c0"},
+		{"error feedback", &ErrorFeedback{Compressor: &TopK{K: 1}}, []float64{1, 3},
+			"01 02 0a00 00000000 0200000000000000 0100000000000000 0000000000000840 01"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			want := strings.ReplaceAll(test.want, " ", "")
+			if got := hex.EncodeToString(encode64(t, test.c, test.src)); got != want {
 				t.Errorf("%v is encoded as\n%s, want\n%s", test.src, got, want)
 			}
 		})

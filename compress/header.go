@@ -3,12 +3,14 @@ package compress
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/nexar-go/nexar/device"
 )
 
-// A kind is how a vector was encoded.
+// A kind is the method of an encoding.
 type kind uint8
 
-// The kinds, with the numbers that encodings have.
+// The kinds. Their values are part of the format.
 const (
 	kindNone kind = iota + 1
 	kindTopK
@@ -28,68 +30,93 @@ func (k kind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// malformed is the error of an encoding for a Compressor of this kind.
+// malformed returns the error of decoding an invalid encoding as kind k.
 func (k kind) malformed(offset int, format string, args ...any) error {
 	return &FormatError{Kind: k.String(), Offset: offset, Reason: fmt.Sprintf(format, args...)}
 }
 
-// version is the version of all encodings. It changes when any of them does.
+// version is the version of all encodings. A change of any of them increments it.
 const version = 1
 
-// Every encoding begins with a header: the version, the kind, two bytes that
-// are zero, a parameter of the kind, and the number of elements. This and all
-// that follows is little-endian, as most machines have their vectors.
+// Every encoding begins with a header: the version, the kind, the element type, a zero byte,
+// a parameter of the kind, and the number of elements. All integers and elements are
+// little-endian.
 const (
 	kindOffset  = 1
-	zeroOffset  = 2
+	typeOffset  = 2
+	zeroOffset  = 3
 	paramOffset = 4
 	countOffset = 8
 	headerBytes = 16
 )
 
-func appendHeader(dst []byte, k kind, param uint32, n int) []byte {
-	dst = append(dst, version, byte(k), 0, 0)
-	dst = binary.LittleEndian.AppendUint32(dst, param)
-	return binary.LittleEndian.AppendUint64(dst, uint64(n))
+// A header is the part of the header that depends on the vector and the configuration.
+type header struct {
+	kind  kind
+	typ   device.Type
+	param uint32
+	n     int // elements
 }
 
-// cutHeader checks the header of an encoding that is to be added to n elements
-// and returns the parameter and what follows the header.
-func cutHeader(encoded []byte, want kind, n int) (param uint32, body []byte, err error) {
+// typeCode returns the byte of an element type in the header. It is 0 for float32.
+func typeCode(t device.Type) byte {
+	if t == device.Float32 {
+		return 0
+	}
+	return byte(t)
+}
+
+func (h header) append(dst []byte) []byte {
+	dst = append(dst, version, byte(h.kind), typeCode(h.typ), 0)
+	dst = binary.LittleEndian.AppendUint32(dst, h.param)
+	return binary.LittleEndian.AppendUint64(dst, uint64(h.n))
+}
+
+// cut checks the header of an encoding against h, except for the parameter. It returns the
+// parameter and the rest of the encoding.
+func (h header) cut(encoded []byte) (param uint32, body []byte, err error) {
+	k := h.kind
 	if len(encoded) < headerBytes {
-		return 0, nil, want.malformed(len(encoded), "it ends in the header")
+		return 0, nil, k.malformed(len(encoded), "truncated header")
 	}
 	if encoded[0] != version {
-		return 0, nil, want.malformed(0, "version %d, want %d", encoded[0], version)
+		return 0, nil, k.malformed(0, "version %d, want %d", encoded[0], version)
 	}
-	if got := kind(encoded[kindOffset]); got != want {
-		return 0, nil, want.malformed(kindOffset, "it is for %s", got)
+	if got := kind(encoded[kindOffset]); got != k {
+		return 0, nil, k.malformed(kindOffset, "encoded by %s", got)
 	}
-	if binary.LittleEndian.Uint16(encoded[zeroOffset:]) != 0 {
-		return 0, nil, want.malformed(zeroOffset, "two bytes are not zero")
+	if got := encoded[typeOffset]; got != typeCode(h.typ) {
+		t := device.Type(got)
+		if got == 0 {
+			t = device.Float32
+		}
+		return 0, nil, k.malformed(typeOffset, "elements of type %v, want %v", t, h.typ)
 	}
-	if count := binary.LittleEndian.Uint64(encoded[countOffset:]); count != uint64(n) {
-		return 0, nil, want.malformed(countOffset, "a vector of %d elements, want %d", count, n)
+	if got := encoded[zeroOffset]; got != 0 {
+		return 0, nil, k.malformed(zeroOffset, "reserved byte is %d, want 0", got)
+	}
+	if got := binary.LittleEndian.Uint64(encoded[countOffset:]); got != uint64(h.n) {
+		return 0, nil, k.malformed(countOffset, "vector of %d elements, want %d", got, h.n)
 	}
 	return binary.LittleEndian.Uint32(encoded[paramOffset:]), encoded[headerBytes:], nil
 }
 
-// cutPlainHeader is cutHeader for kinds without a parameter.
-func cutPlainHeader(encoded []byte, want kind, n int) (body []byte, err error) {
-	param, body, err := cutHeader(encoded, want, n)
+// cutPlain is cut for kinds without a parameter.
+func (h header) cutPlain(encoded []byte) (body []byte, err error) {
+	param, body, err := h.cut(encoded)
 	if err == nil && param != 0 {
-		return nil, want.malformed(paramOffset, "parameter %d, want 0", param)
+		return nil, h.kind.malformed(paramOffset, "parameter %d, want 0", param)
 	}
 	return body, err
 }
 
-// checkBytes is the error of an encoding whose body is not of n bytes.
+// checkBytes returns an error unless the body of an encoding has n bytes.
 func (k kind) checkBytes(body []byte, n int) error {
 	switch {
 	case len(body) < n:
-		return k.malformed(headerBytes+len(body), "it ends %d bytes early", n-len(body))
+		return k.malformed(headerBytes+len(body), "%d bytes are missing", n-len(body))
 	case len(body) > n:
-		return k.malformed(headerBytes+n, "%d bytes follow its end", len(body)-n)
+		return k.malformed(headerBytes+n, "%d bytes after the end", len(body)-n)
 	}
 	return nil
 }

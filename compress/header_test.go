@@ -7,10 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nexar-go/nexar/device"
 )
 
-// checkRefused wants an encoding to be refused, and nothing to change by that.
-func checkRefused(t *testing.T, c Compressor, n int, encoded []byte) *FormatError {
+// checkInvalid checks that AddTo returns a *FormatError for an encoding and leaves dst
+// unchanged.
+func checkInvalid(t *testing.T, c Compressor, n int, encoded []byte) *FormatError {
 	t.Helper()
 	dst := make([]float32, n)
 	for i := range dst {
@@ -19,7 +22,7 @@ func checkRefused(t *testing.T, c Compressor, n int, encoded []byte) *FormatErro
 	before := slices.Clone(dst)
 	err := c.AddTo(dst, encoded)
 	if !sameBits(dst, before) {
-		t.Errorf("AddTo changed dst, error %v", err)
+		t.Errorf("AddTo changed dst (error %v)", err)
 	}
 	var format *FormatError
 	if !errors.Is(err, ErrFormat) || !errors.As(err, &format) {
@@ -27,7 +30,7 @@ func checkRefused(t *testing.T, c Compressor, n int, encoded []byte) *FormatErro
 		return &FormatError{}
 	}
 	if format.Offset < 0 || format.Offset > len(encoded) {
-		t.Errorf("AddTo of %d bytes: the error is at byte %d: %v", len(encoded), format.Offset, err)
+		t.Errorf("AddTo of %d bytes: offset %d is outside the encoding: %v", len(encoded), format.Offset, err)
 	}
 	return format
 }
@@ -39,10 +42,10 @@ func TestTruncatedAndExtended(t *testing.T) {
 		for _, src := range [][]float32{sample(), {}, {1}} {
 			encoded := encode(t, c, src)
 			for n := range encoded {
-				checkRefused(t, c, len(src), encoded[:n])
+				checkInvalid(t, c, len(src), encoded[:n])
 			}
-			checkRefused(t, c, len(src), append(bytes.Clone(encoded), 0))
-			checkRefused(t, c, len(src), append(bytes.Clone(encoded), encoded...))
+			checkInvalid(t, c, len(src), append(bytes.Clone(encoded), 0))
+			checkInvalid(t, c, len(src), append(bytes.Clone(encoded), encoded...))
 			if e, ok := c.(*ErrorFeedback); ok {
 				e.Reset()
 			}
@@ -54,7 +57,7 @@ func TestOtherLengths(t *testing.T) {
 	forEachKind(t, func(t *testing.T, c Compressor) {
 		encoded := encode(t, c, sample())
 		for _, n := range []int{0, 1, len(sample()) - 1, len(sample()) + 1, 1000} {
-			checkRefused(t, c, n, encoded)
+			checkInvalid(t, c, n, encoded)
 		}
 	})
 }
@@ -67,25 +70,25 @@ func TestOtherKinds(t *testing.T) {
 			if i == j {
 				continue
 			}
-			err := checkRefused(t, by, len(sample()), encoded)
+			err := checkInvalid(t, by, len(sample()), encoded)
 			if want := kind(i + 1).String(); err.Kind != kind(j+1).String() || !strings.Contains(err.Reason, want) {
-				t.Errorf("error %v, want one for %v that names %v", err, kind(j+1), want)
+				t.Errorf("error %v, want a FormatError of %v that names %v", err, kind(j+1), want)
 			}
 		}
 	}
 }
 
-// Of every bit of the header it is known what it is.
+// TestHeaderBits: a change of any bit of the header is an error.
 func TestHeaderBits(t *testing.T) {
 	forEachKind(t, func(t *testing.T, c Compressor) {
 		encoded := encode(t, c, sample())
 		for bit := range 8 * headerBytes {
 			if bit/8 >= paramOffset && bit/8 < countOffset {
-				continue // some kinds have a parameter that they alone can check
+				continue // the parameter, for which some kinds allow several values
 			}
 			other := bytes.Clone(encoded)
 			other[bit/8] ^= 1 << (bit % 8)
-			checkRefused(t, c, len(sample()), other)
+			checkInvalid(t, c, len(sample()), other)
 		}
 	})
 }
@@ -98,30 +101,30 @@ func TestHostileFields(t *testing.T) {
 	put64 := func(at int, v uint64) func([]byte) {
 		return func(b []byte) { binary.LittleEndian.PutUint64(b[at:], v) }
 	}
-	topK, gaps := &TopK{K: 3}, headerBytes+topKFixed+3*topKElement
+	topK, gaps := &TopK{K: 3}, headerBytes+topKFixed+3*4
 	for name, test := range map[string]struct {
 		c      Compressor
 		change func(encoded []byte)
 	}{
 		"none: parameter":           {None{}, put32(paramOffset, 1)},
 		"none: count":               {None{}, put64(countOffset, most)},
-		"none: count that wraps":    {None{}, put64(countOffset, 1<<62+uint64(len(sample())))},
+		"none: overflowing count":   {None{}, put64(countOffset, 1<<62+uint64(len(sample())))},
 		"top-k: parameter":          {topK, put32(paramOffset, 1)},
 		"top-k: all kept":           {topK, put64(headerBytes, most)},
-		"top-k: more than there is": {topK, put64(headerBytes, uint64(len(sample())))},
-		"top-k: fewer":              {topK, put64(headerBytes, 2)},
+		"top-k: too many kept":      {topK, put64(headerBytes, uint64(len(sample())))},
+		"top-k: too few kept":       {topK, put64(headerBytes, 2)},
 		"top-k: none kept":          {topK, put64(headerBytes, 0)},
-		"top-k: place out of range": {topK, func(b []byte) { b[gaps] = 100 }},
+		"top-k: index out of range": {topK, func(b []byte) { b[gaps] = 100 }},
 		"top-k: last out of range":  {topK, func(b []byte) { b[gaps+2] = 2 }},
-		"top-k: endless place":      {topK, func(b []byte) { b[gaps+2] = 0x80 }},
-		"top-k: place in excess":    {topK, func(b []byte) { b[gaps], b[gaps+1] = 0x80, 0 }},
+		"top-k: unterminated index": {topK, func(b []byte) { b[gaps+2] = 0x80 }},
+		"top-k: padded index":       {topK, func(b []byte) { b[gaps], b[gaps+1] = 0x80, 0 }},
 		"random-k: parameter":       {&RandomK{}, put32(paramOffset, 1)},
 		"random-k: none kept":       {&RandomK{}, put64(headerBytes+randomKOffset, 0)},
 		"random-k: all kept":        {&RandomK{}, put64(headerBytes+randomKOffset, uint64(len(sample())))},
 		"random-k: too many kept":   {&RandomK{}, put64(headerBytes+randomKOffset, most)},
-		"random-k: as many again":   {&RandomK{}, put64(headerBytes+randomKOffset, 1<<62+1)},
+		"random-k: overflow":        {&RandomK{}, put64(headerBytes+randomKOffset, 1<<62+1)},
 		"random-k: negative":        {&RandomK{}, put64(headerBytes+randomKOffset, 3<<62+1)},
-		"quantize-8: no blocks":     {Quantize8{}, put32(paramOffset, 0)},
+		"quantize-8: block of 0":    {Quantize8{}, put32(paramOffset, 0)},
 		"quantize-8: other blocks":  {Quantize8{}, put32(paramOffset, 3)},
 		"quantize-8: infinite":      {Quantize8{}, put32(headerBytes, infinity32)},
 		"quantize-8: NaN":           {Quantize8{}, put32(headerBytes, nan32)},
@@ -133,36 +136,37 @@ func TestHostileFields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			encoded := encode(t, test.c, sample())
 			test.change(encoded)
-			checkRefused(t, test.c, len(sample()), encoded)
+			checkInvalid(t, test.c, len(sample()), encoded)
 		})
 	}
 }
 
-// A place that takes ten bytes, or more than a number has, ends within what was
-// sent.
-func TestHostilePlaces(t *testing.T) {
-	for _, place := range []string{
+// TestHostileIndices: an index of ten bytes or more is an error and is not read beyond the end
+// of the encoding.
+func TestHostileIndices(t *testing.T) {
+	for _, index := range []string{
 		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
 		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
 		"\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
 		"\x80\x00", "\x80",
 	} {
-		encoded := appendHeader(nil, kindTopK, 0, 2)
+		encoded := header{kind: kindTopK, typ: device.Float32, n: 2}.append(nil)
 		encoded = binary.LittleEndian.AppendUint64(encoded, 1)
 		encoded = append(encoded, 0, 0, 0x80, 0x3f)
-		checkRefused(t, &TopK{}, 2, append(encoded, place...))
+		checkInvalid(t, &TopK{}, 2, append(encoded, index...))
 	}
 }
 
-// A RandomK keeps at least one element of a vector that has any.
-func TestRandomKOfNothing(t *testing.T) {
-	nothing := append(appendHeader(nil, kindRandomK, 0, 2), make([]byte, randomKFixed)...)
-	checkRefused(t, &RandomK{}, 2, nothing)
+// TestRandomKWithoutElements: a RandomK keeps at least one element of a vector that is not
+// empty.
+func TestRandomKWithoutElements(t *testing.T) {
+	empty := append(header{kind: kindRandomK, typ: device.Float32, n: 2}.append(nil), make([]byte, randomKFixed)...)
+	checkInvalid(t, &RandomK{}, 2, empty)
 }
 
-func TestFormatErrorSays(t *testing.T) {
+func TestFormatError(t *testing.T) {
 	err := None{}.AddTo(make([]float32, 3), encode(t, None{}, sample()))
-	want := "compress: malformed encoding for none: byte 8: a vector of 11 elements, want 3"
+	want := "compress: malformed encoding for none: byte 8: vector of 11 elements, want 3"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %q, want %q", err, want)
 	}

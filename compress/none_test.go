@@ -15,7 +15,7 @@ func TestNoneIsExact(t *testing.T) {
 		src := vectors(anyFloat()).Draw(t, "src")
 		encoded := encode(t, None{}, src)
 		if got := len(encoded); got != (None{}).MaxBytes(len(src)) {
-			t.Fatalf("%d bytes, want as many as MaxBytes says, %d", got, None{}.MaxBytes(len(src)))
+			t.Fatalf("%d bytes, want %d as MaxBytes says", got, None{}.MaxBytes(len(src)))
 		}
 		var want []byte
 		for _, b := range bitsOf(src) {
@@ -26,13 +26,14 @@ func TestNoneIsExact(t *testing.T) {
 		}
 		for i, v := range decode(t, None{}, encoded, len(src)) {
 			if isFinite(src[i]) && v != src[i] || magnitude(src[i]) == infinity32 && v != src[i] || src[i] != src[i] && v == v {
-				t.Fatalf("element %d of %v comes back as %v", i, src[i], v)
+				t.Fatalf("element %d, %v, is decoded as %v", i, src[i], v)
 			}
 		}
 	})
 }
 
-// Elements of any type come back bit for bit, and other bytes are refused.
+// TestNoneTyped: elements of all types are decoded bit for bit, and invalid encodings are
+// errors that leave dst unchanged.
 func TestNoneTyped(t *testing.T) {
 	src := []byte("0123456789abcdef0123456789ABCDEF")
 	for typ := device.Int8; typ.Size() > 0; typ++ {
@@ -48,15 +49,15 @@ func TestNoneTyped(t *testing.T) {
 		clear(got)
 		for _, bad := range [][]byte{nil, encoded[:len(encoded)-1], append(bytes.Clone(encoded), 0), encoded[:5]} {
 			if err := (None{}).DecodeTyped(got, typ, bad); !errors.Is(err, ErrFormat) {
-				t.Errorf("%v: %x is decoded, %v", typ, bad, err)
+				t.Errorf("%v: decoding %x: error %v, want ErrFormat", typ, bad, err)
 			}
 		}
 		other := typ%12 + 1
 		if err := (None{}).DecodeTyped(got[:len(src)/typ.Size()*other.Size()%33], other, encoded); !errors.Is(err, ErrFormat) {
-			t.Errorf("an encoding of %v is decoded as %v, %v", typ, other, err)
+			t.Errorf("decoding %v as %v: error %v, want ErrFormat", typ, other, err)
 		}
 		if !bytes.Equal(got, make([]byte, len(src))) {
-			t.Errorf("%v: an invalid encoding has changed dst", typ)
+			t.Errorf("%v: an invalid encoding changed dst", typ)
 		}
 	}
 }

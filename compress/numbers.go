@@ -5,35 +5,86 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/internal/kernel"
 )
+
+// A float is an element type of the lossy compressors.
+type float interface{ float32 | float64 }
 
 const (
 	signBit32  = 1 << 31
 	infinity32 = 0xff << 23
-	nan32      = infinity32 | 1<<22 // the NaN that sums are, as those of package kernel
+	nan32      = infinity32 | 1<<22 // the NaN that sums are, as in package kernel
+	infinity64 = 0x7ff << 52
+	nan64      = infinity64 | 1<<51
 )
 
-// magnitude is the absolute value of f as an integer. Integers have the order
-// of the numbers, with NaN above infinity.
-func magnitude(f float32) uint32 { return math.Float32bits(f) &^ signBit32 }
+// sizeOf returns the size of an element in bytes.
+func sizeOf[T float]() int { return int(unsafe.Sizeof(T(0))) }
 
-// add is a + b. Which NaN a processor makes of NaNs, or of infinities, depends
-// on its kind; add makes the same everywhere.
-func add(a, b float32) float32 {
+// typeOf returns the element type of T.
+func typeOf[T float]() device.Type {
+	if sizeOf[T]() == 4 {
+		return device.Float32
+	}
+	return device.Float64
+}
+
+// toBits returns the IEEE 754 representation of f. The compiler drops the branch of the other
+// size, and inlines toBits and magnitude only as they are.
+func toBits[T float](f T) uint64 {
+	if unsafe.Sizeof(f) == 4 {
+		return uint64(math.Float32bits(float32(f)))
+	}
+	return math.Float64bits(float64(f))
+}
+
+// fromBits is the inverse of toBits.
+func fromBits[T float](b uint64) T {
+	if sizeOf[T]() == 4 {
+		return T(math.Float32frombits(uint32(b)))
+	}
+	return T(math.Float64frombits(b))
+}
+
+// magnitude returns the absolute value of f as an integer. Integers order like the numbers,
+// with NaN above infinity.
+func magnitude[T float](f T) uint64 {
+	return toBits(f) &^ (1 << (8*unsafe.Sizeof(f) - 1))
+}
+
+// infinity returns the magnitude of infinity.
+func infinity[T float]() uint64 {
+	if sizeOf[T]() == 4 {
+		return infinity32
+	}
+	return infinity64
+}
+
+// nan returns the NaN that sums are.
+func nan[T float]() T {
+	if sizeOf[T]() == 4 {
+		return fromBits[T](nan32)
+	}
+	return fromBits[T](nan64)
+}
+
+// add returns a + b. A processor chooses the bits of a NaN; add returns the same on all.
+func add[T float](a, b T) T {
 	s := a + b
 	if s != s {
-		return math.Float32frombits(nan32)
+		return nan[T]()
 	}
 	return s
 }
 
-// addAll adds src to dst, which is as long. Eight sums are asked together
-// whether any is NaN, by their total, which then is NaN, too.
-func addAll(dst, src []float32) {
+// addAll adds src to dst, of the same length. It tests eight sums for NaN at a time, by their
+// total.
+func addAll[T float](dst, src []T) {
 	src = src[:len(dst)]
 	for len(dst) >= 8 {
-		d, s := (*[8]float32)(dst), (*[8]float32)(src)
+		d, s := (*[8]T)(dst), (*[8]T)(src)
 		r0, r1, r2, r3 := d[0]+s[0], d[1]+s[1], d[2]+s[2], d[3]+s[3]
 		r4, r5, r6, r7 := d[4]+s[4], d[5]+s[5], d[6]+s[6], d[7]+s[7]
 		if t := ((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7)); t != t {
@@ -50,70 +101,88 @@ func addAll(dst, src []float32) {
 	}
 }
 
-// littleEndian reports whether this machine has numbers as encodings do, so
-// that they can be copied.
+// littleEndian reports whether the host is little-endian, as encodings are.
 func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
 
-// memory is the memory of p.
-func memory[T uint16 | float32](p []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(p))), len(p)*int(unsafe.Sizeof(*new(T))))
+// memory returns the memory of p.
+func memory[T uint16 | float](p []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(p))), len(p)*int(unsafe.Sizeof(T(0))))
 }
 
-func appendFloats(dst []byte, src []float32) []byte {
-	if littleEndian() {
-		return append(dst, memory(src)...)
-	}
-	return appendSwappedFloats(dst, src)
+// vector returns the elements in mem, which is aligned for them. It is the inverse of memory.
+func vector[T float](mem []byte) []T {
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/sizeOf[T]())
 }
 
-func appendSwappedFloats(dst []byte, src []float32) []byte {
-	for _, v := range src {
-		dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(v))
-	}
-	return dst
-}
-
-// addFloats adds what appendFloats has made of as many elements to dst.
-func addFloats(dst []float32, src []byte) {
-	if littleEndian() {
-		sum := kernel.Reducer(kernel.Float32, kernel.Sum)
-		sum(memory(dst), memory(dst), src)
-		return
-	}
-	addSwappedFloats(dst, src)
-}
-
-func addSwappedFloats(dst []float32, src []byte) {
-	for i := range dst {
-		dst[i] = add(dst[i], math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:])))
+// putFloat stores an element at the beginning of dst.
+func putFloat[T float](dst []byte, v T) {
+	if unsafe.Sizeof(v) == 4 {
+		binary.LittleEndian.PutUint32(dst, math.Float32bits(float32(v)))
+	} else {
+		binary.LittleEndian.PutUint64(dst, math.Float64bits(float64(v)))
 	}
 }
 
-func appendHalves(dst []byte, src []uint16) []byte {
-	if littleEndian() {
-		return append(dst, memory(src)...)
+// getFloat returns the element at the beginning of src.
+func getFloat[T float](src []byte) T { return fromBits[T](getBits[T](src)) }
+
+// getBits returns the bits of the element at the beginning of src.
+func getBits[T float](src []byte) uint64 {
+	if sizeOf[T]() == 4 {
+		return uint64(binary.LittleEndian.Uint32(src))
 	}
-	return appendSwappedHalves(dst, src)
+	return binary.LittleEndian.Uint64(src)
 }
 
-func appendSwappedHalves(dst []byte, src []uint16) []byte {
-	for _, v := range src {
-		dst = binary.LittleEndian.AppendUint16(dst, v)
+// appendElements appends elements in host byte order to dst as little-endian.
+func appendElements(dst []byte, t device.Type, src []byte) []byte {
+	at := len(dst)
+	dst = append(dst, src...)
+	if !littleEndian() {
+		swap(dst[at:], t)
 	}
 	return dst
 }
 
-// loadHalves sets dst to what appendHalves has made of as many elements.
-func loadHalves(dst []uint16, src []byte) {
-	if littleEndian() {
-		copy(memory(dst), src)
-		return
+// loadElements stores the elements of appendElements in dst.
+func loadElements(dst []byte, t device.Type, src []byte) {
+	copy(dst, src)
+	if !littleEndian() {
+		swap(dst, t)
 	}
-	loadSwappedHalves(dst, src)
 }
 
-func loadSwappedHalves(dst []uint16, src []byte) {
-	for i := range dst {
-		dst[i] = binary.LittleEndian.Uint16(src[2*i:])
+// addElements adds the elements of appendElements to dst.
+func addElements(dst []byte, t device.Type, src []byte) {
+	if sum := kernel.Reducer(t, kernel.Sum); littleEndian() {
+		sum(dst, dst, src)
+	} else {
+		addSwapped(dst, t, src)
+	}
+}
+
+// addSwapped adds elements in the reverse byte order of the host to dst.
+func addSwapped(dst []byte, t device.Type, src []byte) {
+	sum := kernel.Reducer(t, kernel.Sum)
+	var block [64]uint64 // aligned for all types
+	mem := unsafe.Slice((*byte)(unsafe.Pointer(&block)), int(unsafe.Sizeof(block)))
+	for len(src) > 0 {
+		n := copy(mem, src)
+		swap(mem[:n], t)
+		sum(dst[:n], dst[:n], mem[:n])
+		dst, src = dst[n:], src[n:]
+	}
+}
+
+// swap reverses the byte order of elements in place.
+func swap(mem []byte, t device.Type) {
+	size := t.Size()
+	if t.Complex() {
+		size /= 2
+	}
+	for ; len(mem) > 0; mem = mem[size:] {
+		for i, j := 0, size-1; i < j; i, j = i+1, j-1 {
+			mem[i], mem[j] = mem[j], mem[i]
+		}
 	}
 }

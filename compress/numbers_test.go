@@ -5,40 +5,43 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/nexar-go/nexar/device"
 )
 
-// Machines that have their numbers the other way round write and read the same
-// encodings.
-func TestSwappedNumbers(t *testing.T) {
-	marks := landmarks()
-	floats := appendFloats(nil, marks)
-	if swapped := appendSwappedFloats(nil, marks); !bytes.Equal(floats, swapped) {
-		t.Errorf("floats are %x, and %x elsewhere", floats, swapped)
-	}
-	for shift := range marks {
-		here := append(slices.Clone(marks[shift:]), marks[:shift]...)
-		there := slices.Clone(here)
-		addFloats(here, floats)
-		addSwappedFloats(there, floats)
-		if !sameBits(here, there) {
-			t.Errorf("sums are %x, and %x elsewhere", bitsOf(here), bitsOf(there))
+// TestSwappedElements: swap and addSwapped, for big-endian hosts, match the byte order of the
+// host in reverse.
+func TestSwappedElements(t *testing.T) {
+	for typ, want := range map[device.Type]string{
+		device.Uint8: "12345678abcdefgh", device.Uint16: "21436587badcfehg", device.Float32: "43218765dcbahgfe",
+		device.Float64: "87654321hgfedcba", device.Complex64: "43218765dcbahgfe", device.Complex128: "87654321hgfedcba",
+	} {
+		mem := []byte("12345678abcdefgh")
+		if swap(mem, typ); string(mem) != want {
+			t.Errorf("%v: %q, want %q", typ, mem, want)
 		}
 	}
-	halves := []uint16{0, 1, 0x0102, 0xfffe, 0x8000}
-	encoded := appendHalves(nil, halves)
-	if swapped := appendSwappedHalves(nil, halves); !bytes.Equal(encoded, swapped) {
-		t.Errorf("halves are %x, and %x elsewhere", encoded, swapped)
+	marks := slices.Repeat(landmarks(), 7) // more than a block
+	for shift := range landmarks() {
+		here := append(slices.Clone(marks[shift:]), marks[:shift]...)
+		there, swapped := slices.Clone(here), bytes.Clone(memory(marks))
+		addElements(memory(here), device.Float32, appendElements(nil, device.Float32, memory(marks)))
+		swap(swapped, device.Float32)
+		addSwapped(memory(there), device.Float32, swapped)
+		if !sameBits(here, there) {
+			t.Fatalf("sums are %x, and %x of swapped elements", bitsOf(here), bitsOf(there))
+		}
 	}
-	here, there := make([]uint16, len(halves)), make([]uint16, len(halves))
-	loadHalves(here, encoded)
-	loadSwappedHalves(there, encoded)
-	if !slices.Equal(here, halves) || !slices.Equal(there, halves) {
-		t.Errorf("%x come back as %x, and as %x elsewhere", halves, here, there)
+	words := []uint16{0, 1, 0x0102, 0xfffe, 0x8000}
+	loaded := make([]uint16, len(words))
+	loadElements(memory(loaded), device.Uint16, appendElements(nil, device.Uint16, memory(words)))
+	if !slices.Equal(loaded, words) {
+		t.Errorf("%x are loaded as %x", words, loaded)
 	}
 }
 
-// Whatever NaN goes in and however one comes about, the sum is the same NaN.
-func TestSumsThatAreNoNumbers(t *testing.T) {
+// TestNaNSums: every sum that is NaN is the same NaN.
+func TestNaNSums(t *testing.T) {
 	inf := float32(math.Inf(1))
 	odd := math.Float32frombits(0xff800001)
 	dst := []float32{inf, -inf, odd, 1, odd, 1}

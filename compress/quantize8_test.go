@@ -8,8 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkQuantized wants what has come back of src to be within the bound that
-// Quantize8 states.
+// checkQuantized checks the decoded vector got against the error bound of Quantize8.
 func checkQuantized(t rapid.TB, src, got []float32, block int) {
 	t.Helper()
 	for from := 0; from < len(src); from += block {
@@ -26,12 +25,12 @@ func checkQuantized(t rapid.TB, src, got []float32, block int) {
 			switch {
 			case x != x || math.IsInf(x, 0):
 				if y != x && (x == x || y == y) {
-					t.Fatalf("element %d, %v, comes back as %v", i, x, y)
+					t.Fatalf("element %d, %v, is decoded as %v", i, x, y)
 				}
 			case !(math.Abs(y-x) <= bound):
-				t.Fatalf("element %d, %v, comes back as %v, which is off by more than %v", i, x, y, bound)
+				t.Fatalf("element %d, %v, is decoded as %v, error above %v", i, x, y, bound)
 			case math.Abs(x) == largest && y != x:
-				t.Fatalf("element %d, %v, is the largest of its block and comes back as %v", i, x, y)
+				t.Fatalf("element %d, %v, the largest of its block, is decoded as %v", i, x, y)
 			}
 		}
 	}
@@ -40,7 +39,7 @@ func checkQuantized(t rapid.TB, src, got []float32, block int) {
 func TestQuantize8Bound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		block := rapid.SampledFrom([]int{1, 2, 5, 256, 1 << 30}).Draw(t, "block")
-		// Elements of one block are of like magnitude, as most are in reality.
+		// Elements of one block have similar magnitudes, as in most gradients.
 		scale := rapid.SampledFrom([]float32{1e-44, 1e-38, 1e-3, 1, 1e37}).Draw(t, "scale")
 		of := rapid.OneOf(anyFloat(), rapid.Map(rapid.Float32Range(-1, 1), func(f float32) float32 { return f * scale }))
 		src := vectors(of).Draw(t, "src")
@@ -57,8 +56,7 @@ func TestQuantize8AtEdges(t *testing.T) {
 	}
 }
 
-// Halves of a step are rounded to even, and the codes are what they are said
-// to be.
+// TestQuantize8Codes: codes are rounded to nearest even, and infinities and NaN have their own.
 func TestQuantize8Codes(t *testing.T) {
 	inf := float32(math.Inf(1))
 	src := []float32{126, -126, 0, 0.5, 1.5, -0.5, -1.5, -2.5, 2.51, inf, -inf, float32(math.NaN())}
@@ -73,14 +71,14 @@ func TestQuantize8Codes(t *testing.T) {
 	}
 }
 
-// Every multiple of a step comes back as it was.
+// TestQuantize8Levels: multiples of the step are exact.
 func TestQuantize8Levels(t *testing.T) {
 	var src []float32
 	for c := -levels; c <= levels; c++ {
 		src = append(src, 0.25*float32(c))
 	}
 	if got := decode(t, Quantize8{}, encode(t, Quantize8{}, src), len(src)); !slices.Equal(got, src) {
-		t.Errorf("%v come back as %v", src, got)
+		t.Errorf("%v are decoded as %v", src, got)
 	}
 }
 
@@ -90,7 +88,7 @@ func TestQuantize8Bytes(t *testing.T) {
 	} {
 		q := Quantize8{Block: test.block}
 		if got := len(encode(t, q, make([]float32, test.n))); got != test.want || q.MaxBytes(test.n) != test.want {
-			t.Errorf("%d elements in blocks of %d take %d bytes, and at most %d; want %d", test.n, test.block, got, q.MaxBytes(test.n), test.want)
+			t.Errorf("%d elements in blocks of %d take %d bytes, MaxBytes is %d; want %d", test.n, test.block, got, q.MaxBytes(test.n), test.want)
 		}
 	}
 }

@@ -2,135 +2,168 @@ package compress
 
 import (
 	"encoding/binary"
-	"math"
 	"math/bits"
 	"slices"
+
+	"github.com/nexar-go/nexar/device"
 )
 
-// RandomK keeps elements that are chosen at random, again for each vector, but
-// by all ranks alike: so only the values travel, and the sum of all ranks has no
-// more elements than each vector (Stich, Cordonnier and Jaggi, "Sparsified SGD
-// with Memory", NeurIPS 2018). The zero value keeps 1%.
+// RandomK keeps random elements, a new choice for each vector but the same on all ranks, so
+// that only values are sent and the sum of all ranks has no more elements than each vector
+// (Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", NeurIPS 2018). The zero value
+// keeps 1%.
 //
-// It either leaves values as they are, and then wants an ErrorFeedback for what
-// it leaves out, or is Unbiased, and then must not have one.
+// A RandomK needs an [ErrorFeedback] for the elements that it omits, unless it is Unbiased,
+// and then must not have one.
 //
-// Which elements are chosen depends on Seed, Step, the length of the vector and
-// how many are kept. Ranks that have these in common choose alike. Nothing
-// breaks where they do not, as the encoding says by what it was chosen.
+// The choice depends on Seed, Step, the length of the vector and the number of kept elements.
+// Ranks with equal values choose the same elements. Different values are not an error, since
+// the encoding contains them, but more elements of the sum are then nonzero.
 //
-// The values that are kept do not change, unless they are scaled. An element
-// that is not chosen is not seen, even if it is infinite or NaN: whoever
-// searches for these has to do it before.
+// Kept values are unchanged unless they are scaled. An element that is not chosen is dropped
+// even if it is infinite or NaN; a program that checks for these must do so before.
 //
 // A RandomK is for one tensor and one goroutine.
 type RandomK struct {
-	// Seed is that of all choices. It is the same on all ranks, and should
-	// differ between tensors.
+	// Seed determines all choices. It must be the same on all ranks, and should differ
+	// between tensors.
 	Seed uint64
-	// Step is the number of the next choice. Each Append that does not fail
-	// adds one, for vectors without elements, too. Who begins again from a
-	// checkpoint sets it to what it was.
+	// Step is the number of the next choice. Each successful Append increments it, also for
+	// empty vectors. A program that resumes from a checkpoint restores it.
 	Step uint64
-	// Ratio is the share of elements to keep, above 0 and at most 1. The
-	// number is rounded to the nearest, but is at least one. The default is
-	// 0.01, unless K is given.
+	// Ratio is the fraction of elements to keep, above 0 and at most 1. The number of
+	// elements is rounded to the nearest integer, and is at least one. The default is 0.01
+	// unless K is set.
 	Ratio float64
-	// K is the number of elements to keep. A vector that is not longer is kept
-	// whole. Only one of Ratio and K may be given.
+	// K is the number of elements to keep. Shorter vectors are kept completely. At most one
+	// of Ratio and K may be set.
 	K int
-	// Unbiased says to multiply values by n/k, if k of n elements are kept, so
-	// that on average over all choices a vector is what it was (Wangni et al.,
-	// "Gradient Sparsification for Communication-Efficient Distributed
-	// Optimization", NeurIPS 2018). The variance grows by the same factor. A
-	// product that is too large for a float32 becomes infinite.
+	// Unbiased multiplies values by n/k, if k of n elements are kept, so that the expected
+	// value of the decoded vector is the vector (Wangni et al., "Gradient Sparsification for
+	// Communication-Efficient Distributed Optimization", NeurIPS 2018). The variance grows
+	// by the same factor. A product that overflows becomes infinite.
 	Unbiased bool
 }
 
-// After the header come seed, step, how many elements were kept, and their
-// values in the order in which they were chosen.
+// The header is followed by Seed, Step, the number of kept elements, and their values in the
+// order of the draw.
 const (
 	stepOffset    = 8
 	randomKOffset = 16
 	randomKFixed  = 24
 )
 
-// Append appends the encoding of src to dst, and adds one to Step. It fails only
-// if Ratio or K cannot be right, which is an ErrConfig.
+// Append appends the encoding of src to dst and increments Step. An invalid Ratio or K is an
+// [ErrConfig]; there are no other errors.
 func (r *RandomK) Append(dst []byte, src []float32) ([]byte, error) {
+	return appendRandomK(r, dst, src)
+}
+
+func (r *RandomK) append64(dst []byte, src []float64) ([]byte, error) {
+	return appendRandomK(r, dst, src)
+}
+
+func appendRandomK[T float](r *RandomK, dst []byte, src []T) ([]byte, error) {
 	k, err := kindRandomK.kept(r.K, r.Ratio, len(src))
 	if err != nil {
 		return dst, err
 	}
-	dst = slices.Grow(dst, r.MaxBytes(len(src)))
-	dst = appendHeader(dst, kindRandomK, 0, len(src))
+	size := sizeOf[T]()
+	dst = slices.Grow(dst, headerBytes+randomKFixed+size*k)
+	dst = header{kind: kindRandomK, typ: typeOf[T](), n: len(src)}.append(dst)
 	dst = binary.LittleEndian.AppendUint64(dst, r.Seed)
 	dst = binary.LittleEndian.AppendUint64(dst, r.Step)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(k))
 	draw := newDraw(r.Seed, r.Step, k, len(src))
 	scale := float64(len(src)) / float64(k)
-	for range k {
+	at := len(dst)
+	dst = dst[:at+size*k]
+	for ; at < len(dst); at += size {
 		v := src[draw.next()]
 		if r.Unbiased {
-			v = float32(float64(v) * scale)
+			v = T(float64(v) * scale)
 		}
-		dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(v))
+		putFloat(dst[at:], v)
 	}
 	r.Step++
 	return dst, nil
 }
 
-// AddTo adds the vector that encoded stands for to dst, which is of the same
-// length. It does not change Step. What a RandomK has not made is a *FormatError
-// and leaves dst as it was.
+// AddTo adds an encoded vector, of the length of dst, to dst. It does not change Step. An
+// invalid encoding is a [*FormatError] and leaves dst unchanged.
 func (*RandomK) AddTo(dst []float32, encoded []byte) error {
-	body, err := cutPlainHeader(encoded, kindRandomK, len(dst))
+	return decodeRandomK(addMode, dst, encoded)
+}
+
+func decodeRandomK[T float](m mode, dst []T, encoded []byte) error {
+	body, err := header{kind: kindRandomK, typ: typeOf[T](), n: len(dst)}.cutPlain(encoded)
 	if err != nil {
 		return err
 	}
 	if len(body) < randomKFixed {
-		return kindRandomK.malformed(len(encoded), "it ends before the number of elements that were kept")
+		return kindRandomK.malformed(len(encoded), "truncated before the number of kept elements")
 	}
 	seed, step := binary.LittleEndian.Uint64(body), binary.LittleEndian.Uint64(body[stepOffset:])
 	count, values := binary.LittleEndian.Uint64(body[randomKOffset:]), body[randomKFixed:]
 	if count > uint64(len(dst)) || count == 0 && len(dst) > 0 {
-		return kindRandomK.malformed(headerBytes+randomKOffset, "%d elements of %d were kept", count, len(dst))
+		return kindRandomK.malformed(headerBytes+randomKOffset, "%d of %d elements were kept", count, len(dst))
 	}
-	k := int(count)
-	if err := kindRandomK.checkBytes(body, randomKFixed+4*k); err != nil {
+	k, size := int(count), sizeOf[T]()
+	if err := kindRandomK.checkBytes(body, randomKFixed+size*k); err != nil {
 		return err
 	}
+	begin(m, dst)
 	draw := newDraw(seed, step, k, len(dst))
-	for ; len(values) > 0; values = values[4:] {
+	for ; len(values) > 0; values = values[size:] {
 		i := draw.next()
-		dst[i] = add(dst[i], math.Float32frombits(binary.LittleEndian.Uint32(values)))
+		dst[i] = add(dst[i], getFloat[T](values))
 	}
 	return nil
 }
 
-// MaxBytes is how many bytes Append adds for n elements: 40, and 4 for each that
-// is kept.
-func (r *RandomK) MaxBytes(n int) int {
-	k, _ := kindRandomK.kept(r.K, r.Ratio, n)
-	return headerBytes + randomKFixed + 4*k
+// MaxBytes returns the number of bytes that Append adds for n elements: 40, and 4 for each
+// kept element.
+func (r *RandomK) MaxBytes(n int) int { return r.MaxTypedBytes(device.Float32, n) }
+
+// Allows implements [TypedCompressor]. It allows sums of float32 and float64.
+func (*RandomK) Allows(t device.Type, op device.Op) bool { return allowsFloat(t, op) }
+
+// AppendTyped implements [TypedCompressor]. Like Append, it increments Step.
+func (r *RandomK) AppendTyped(dst []byte, t device.Type, src []byte) ([]byte, error) {
+	return kindRandomK.appendTyped(dst, t, src, r.Append, r.append64)
 }
 
-// A draw is k different indices below n, at random. It divides the n indices, as
-// if they lay on a circle and beginning at a random one, into k neighbourhoods of
-// n/k each, rounded up or down, and draws one index from each.
+// DecodeTyped implements [TypedCompressor].
+func (*RandomK) DecodeTyped(dst []byte, t device.Type, encoded []byte) error {
+	return kindRandomK.decodeTyped(storeMode, dst, t, encoded, decodeRandomK[float32], decodeRandomK[float64])
+}
+
+// AddTyped implements [TypedCompressor].
+func (*RandomK) AddTyped(dst []byte, t device.Type, encoded []byte) error {
+	return kindRandomK.decodeTyped(addMode, dst, t, encoded, decodeRandomK[float32], decodeRandomK[float64])
+}
+
+// MaxTypedBytes implements [TypedCompressor]: 40 bytes, and the size of each kept element.
+func (r *RandomK) MaxTypedBytes(t device.Type, n int) int {
+	k, _ := kindRandomK.kept(r.K, r.Ratio, n)
+	return headerBytes + randomKFixed + t.Size()*k
+}
+
+// A draw yields k distinct random indices below n. It divides the indices, as a circle that
+// begins at a random index, into k neighborhoods of n/k indices each, rounded up or down, and
+// draws one index from each.
 //
-// So every index is drawn with the probability k/n, by which the papers prove
-// what they say of random choices. Indices that lie close together are drawn
-// together less often than by chance. What is gained is that the draw needs no
-// memory, and goes through the vector in one direction.
+// Every index is drawn with probability k/n, as the proofs for random choices require. Indices
+// that are close together are drawn together less often than in independent draws. In return
+// a draw needs no memory and passes through the vector in one direction.
 type draw struct {
 	key  uint64 // of the random numbers
-	used uint64 // how many of them
+	used uint64 // number of random numbers so far
 
-	first    int // the random index at which the first neighbourhood begins
-	begin, n int // where the next neighbourhood begins, counted from first
-	size     int // of neighbourhoods, rounded down
-	rest, k  int // rest of k neighbourhoods are larger by one
+	first    int // random index where the first neighborhood begins
+	begin, n int // begin of the next neighborhood, relative to first
+	size     int // of neighborhoods, rounded down
+	rest, k  int // rest of k neighborhoods are larger by one
 	carry    int
 }
 
@@ -143,7 +176,7 @@ func newDraw(seed, step uint64, k, n int) draw {
 	return d
 }
 
-// next is the next index. It is called k times.
+// next returns the next index. It may be called k times.
 func (d *draw) next() int {
 	size := d.size
 	d.carry += d.rest
@@ -159,17 +192,16 @@ func (d *draw) next() int {
 	return d.first + i
 }
 
-// below is a random number below n. The bias of n/2^64 does not matter, and
-// there is nothing to try again (Lemire, "Fast Random Integer Generation in an
-// Interval", ACM TOMACS 29(1), 2019).
+// below returns a random number below n, without rejection: the bias is n/2^64 (Lemire, "Fast
+// Random Integer Generation in an Interval", ACM TOMACS 29(1), 2019).
 func (d *draw) below(n int) int {
 	d.used++
 	high, _ := bits.Mul64(mix(d.key+d.used*goldenRatio), uint64(n))
 	return int(high)
 }
 
-// goldenRatio and mix are those of SplitMix64 (Steele, Lea and Flood, "Fast
-// Splittable Pseudorandom Number Generators", OOPSLA 2014).
+// goldenRatio and mix are the constants and finalizer of SplitMix64 (Steele, Lea and Flood,
+// "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
 const goldenRatio = 0x9e3779b97f4a7c15
 
 func mix(z uint64) uint64 {
@@ -178,5 +210,5 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// String is the kind of the encodings: "random-k".
+// String returns the kind of the encodings: "random-k".
 func (*RandomK) String() string { return kindRandomK.String() }

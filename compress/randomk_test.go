@@ -17,7 +17,7 @@ func indices(d draw, k int) []int {
 	return all
 }
 
-func TestDrawIsOfDifferentIndices(t *testing.T) {
+func TestDrawIsDistinct(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 2000).Draw(t, "n")
 		k := rapid.IntRange(1, n).Draw(t, "k")
@@ -25,7 +25,7 @@ func TestDrawIsOfDifferentIndices(t *testing.T) {
 		sorted := slices.Clone(got)
 		slices.Sort(sorted)
 		if len(slices.Compact(sorted)) != k || sorted[0] < 0 || sorted[k-1] >= n {
-			t.Fatalf("%d of %d are %v", k, n, got)
+			t.Fatalf("draw of %d of %d is %v, want distinct indices", k, n, got)
 		}
 		falls := 0
 		for i := 1; i < k; i++ {
@@ -34,13 +34,13 @@ func TestDrawIsOfDifferentIndices(t *testing.T) {
 			}
 		}
 		if falls > 1 {
-			t.Fatalf("%d of %d go down more than once: %v", k, n, got)
+			t.Fatalf("draw of %d of %d descends more than once: %v", k, n, got)
 		}
 	})
 }
 
-// Each index is drawn k/n of the time, whether or not k divides n. The bound is
-// five standard deviations, of a draw that is always the same.
+// TestDrawIsUniform: each index is drawn with probability k/n, also if k does not divide n. The
+// bound is five standard deviations; the seed is fixed.
 func TestDrawIsUniform(t *testing.T) {
 	const draws = 40_000
 	for _, test := range []struct{ k, n int }{{1, 2}, {1, 10}, {3, 10}, {5, 7}, {6, 7}, {7, 7}, {4, 64}} {
@@ -54,14 +54,15 @@ func TestDrawIsUniform(t *testing.T) {
 		bound := 5 * math.Sqrt(draws*p*(1-p))
 		for i, count := range counts {
 			if math.Abs(float64(count)-draws*p) > bound {
-				t.Errorf("%d of %d: index %d was drawn %d times of %d, want %.0f±%.0f", test.k, test.n, i, count, draws, draws*p, bound)
+				t.Errorf("%d of %d: index %d drawn %d times in %d draws, want %.0f±%.0f", test.k, test.n, i, count, draws, draws*p, bound)
 			}
 		}
 	}
 }
 
-// All ranks, of all versions and on all machines, choose these.
-func TestDrawIsThis(t *testing.T) {
+// TestGoldenDraws: the indices are part of the format, the same on all machines and in all
+// versions.
+func TestGoldenDraws(t *testing.T) {
 	for _, test := range []struct {
 		seed, step uint64
 		want       []int
@@ -77,8 +78,8 @@ func TestDrawIsThis(t *testing.T) {
 	}
 }
 
-// Two ranks choose alike at every step, and differently from step to step.
-func TestRandomKChoosesAlike(t *testing.T) {
+// TestRandomKRanksAgree: two ranks choose the same elements in a step, and others in each step.
+func TestRandomKRanksAgree(t *testing.T) {
 	a, b := &RandomK{Seed: 5, Ratio: 0.1}, &RandomK{Seed: 5, Ratio: 0.1}
 	ones, twos := slices.Repeat([]float32{1}, 500), slices.Repeat([]float32{2}, 500)
 	var before []float32
@@ -94,23 +95,23 @@ func TestRandomKChoosesAlike(t *testing.T) {
 		kept := 0
 		for i, v := range dst {
 			if v != 0 && v != 3 {
-				t.Fatalf("step %d: element %d is %v, so the ranks chose differently", step, i, v)
+				t.Fatalf("step %d: element %d is %v: the ranks chose different elements", step, i, v)
 			}
 			if v == 3 {
 				kept++
 			}
 		}
 		if kept != 50 {
-			t.Fatalf("step %d: %d elements were kept, want 50", step, kept)
+			t.Fatalf("step %d: %d elements kept, want 50", step, kept)
 		}
 		if slices.Equal(first, before) {
-			t.Fatalf("step %d: the same choice as before", step)
+			t.Fatalf("step %d: same choice as in the step before", step)
 		}
 		before = first
 	}
 	a.Step, b.Step = 3, 3
 	if !bytes.Equal(encode(t, a, ones), encode(t, b, ones)) {
-		t.Error("the same step gives different encodings")
+		t.Error("encodings of the same step differ")
 	}
 }
 
@@ -121,11 +122,11 @@ func TestRandomKKeepsStepOnError(t *testing.T) {
 	}
 	r.K = 1
 	if encode(t, r, nil); r.Step != 8 {
-		t.Errorf("after a vector without elements Step is %d, want 8", r.Step)
+		t.Errorf("after an empty vector Step is %d, want 8", r.Step)
 	}
 }
 
-// Values are those of src, or n/k times as large.
+// TestRandomKValues: kept values are those of src, multiplied by n/k if Unbiased.
 func TestRandomKValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		src := vectors(anyFloat()).Draw(t, "src")
@@ -142,13 +143,13 @@ func TestRandomKValues(t *testing.T) {
 				want, wantScaled = add(0, v), add(0, float32(float64(v)*(float64(len(src))/float64(k))))
 			}
 			if !sameBits([]float32{got[i], scaled[i]}, []float32{want, wantScaled}) {
-				t.Fatalf("element %d of %d, %v, comes back as %v, and %v unbiased; want %v and %v", i, len(src), v, got[i], scaled[i], want, wantScaled)
+				t.Fatalf("element %d of %d, %v, is decoded as %v, and %v unbiased; want %v and %v", i, len(src), v, got[i], scaled[i], want, wantScaled)
 			}
 		}
 	})
 }
 
-// On average nothing changes.
+// TestRandomKUnbiased: the mean of many encodings is the vector.
 func TestRandomKUnbiased(t *testing.T) {
 	const draws = 20_000
 	src := []float32{1, -2, 3, 40, -0.5, 6, 7}
@@ -160,10 +161,10 @@ func TestRandomKUnbiased(t *testing.T) {
 		}
 	}
 	for i, v := range src {
-		// An element of x is x·n/k with the probability k/n.
+		// An element x is x·n/k with probability k/n, and else 0.
 		deviation := math.Abs(float64(v)) * math.Sqrt((7./3-1)/draws)
 		if mean := sum[i] / draws; math.Abs(mean-float64(v)) > 5*deviation {
-			t.Errorf("element %d, %v, is %v on average", i, v, mean)
+			t.Errorf("element %d, %v, has mean %v", i, v, mean)
 		}
 	}
 }

@@ -2,30 +2,28 @@ package compress
 
 import "math"
 
-// A selection finds the largest elements of vectors. It keeps its buffers from
-// one to the next.
-type selection struct {
-	values []float32 // candidates
-	places []int     // where they are in the vector
+// A selection finds the largest elements of vectors. It reuses its buffers.
+type selection[T float] struct {
+	values  []T   // candidates
+	indices []int // of the candidates in the vector
 }
 
-// A choice is the elements that were selected: of values all that are larger
-// than least, and the first ties of those that are equal to it. There are size
-// of them.
-type choice struct {
-	values     []float32
-	places     []int // of the values in the vector; nil if values is the vector
-	least      uint32
-	ties, size int
+// A choice is the result of a selection: all values with a magnitude above least, and the
+// first ties of those with a magnitude of least.
+type choice[T float] struct {
+	values     []T
+	indices    []int // of values in the vector; nil if values is the vector
+	least      uint64
+	ties, size int // size is the number of chosen elements
 }
 
-// selectLargest selects the k largest magnitudes of src, the first of those
-// that are equal, and no zeros. k is at most len(src).
+// selectLargest selects the k elements of src with the largest magnitudes, the first of equal
+// ones, without zeros. k is at most len(src).
 //
-// Where k is small it first looks at one element in sampleStride, to guess a
-// magnitude that some more than k elements reach. They are then taken out of
-// src in one pass, and selected from. A wrong guess costs time and nothing else.
-func (s *selection) selectLargest(src []float32, k int) choice {
+// For small k it first samples one element in sampleStride, to estimate a magnitude that
+// slightly more than k elements reach. One pass extracts these, and the selection continues
+// among them. A wrong estimate costs time only.
+func (s *selection[T]) selectLargest(src []T, k int) choice[T] {
 	if len(src) >= sampleMin && k <= len(src)/sampleShare {
 		if c, ok := s.selectCandidates(src, k); ok {
 			return c
@@ -35,22 +33,21 @@ func (s *selection) selectLargest(src []float32, k int) choice {
 }
 
 const (
-	sampleStride = 61      // a prime number, which hardly is the period of a vector
-	sampleMin    = 1 << 12 // below that many elements a sample is not worth it,
-	sampleShare  = 8       // nor is it for more than one element in so many
+	sampleStride = 61      // prime, and thus unlikely to match a period of the vector
+	sampleMin    = 1 << 12 // shorter vectors are not sampled,
+	sampleShare  = 8       // nor those of which more than one in sampleShare elements is kept
 )
 
-// selectCandidates is selectLargest by a sample. It is not ok if the sample has
-// misled it.
-func (s *selection) selectCandidates(src []float32, k int) (c choice, ok bool) {
-	// Four standard deviations more than what is expected to be in the sample.
+// selectCandidates is selectLargest by a sample. It reports false if the estimate was wrong.
+func (s *selection[T]) selectCandidates(src []T, k int) (c choice[T], ok bool) {
+	// Four standard deviations above the expected number in the sample.
 	expected := float64(k) / sampleStride
 	rank := int(expected + 4*math.Sqrt(expected) + 4)
 	room := max(2*sampleStride*rank, len(src)/sampleStride+1)
 	if cap(s.values) < room {
-		s.values, s.places = make([]float32, room), make([]int, room)
+		s.values, s.indices = make([]T, room), make([]int, room)
 	}
-	values, places := s.values[:room], s.places[:room]
+	values, indices := s.values[:room], s.indices[:room]
 
 	n := 0
 	for i := 0; i < len(src); i += sampleStride {
@@ -58,30 +55,30 @@ func (s *selection) selectCandidates(src []float32, k int) (c choice, ok bool) {
 		n++
 	}
 	guess, _ := threshold(values[:n], rank)
-	guess = max(guess, 1) // zeros are not selected
+	guess = max(guess, 1) // excludes zeros
 
 	n = 0
 	for i, v := range src {
 		if magnitude(v) >= guess {
 			if n == len(values) {
-				return choice{}, false
+				return choice[T]{}, false
 			}
-			values[n], places[n] = v, i
+			values[n], indices[n] = v, i
 			n++
 		}
 	}
 	if n < k && guess > 1 {
-		return choice{}, false
+		return choice[T]{}, false
 	}
-	return choose(values[:n], places[:n], min(k, n)), true
+	return choose(values[:n], indices[:n], min(k, n)), true
 }
 
-// choose is the choice of the k largest of values.
-func choose(values []float32, places []int, k int) choice {
+// choose returns the choice of the k largest of values.
+func choose[T float](values []T, indices []int, k int) choice[T] {
 	if k == 0 {
-		return choice{least: infinity32}
+		return choice[T]{least: infinity[T]()}
 	}
-	c := choice{values: values, places: places, size: k}
+	c := choice[T]{values: values, indices: indices, size: k}
 	larger := 0
 	c.least, larger = threshold(values, k)
 	c.ties = k - larger
@@ -91,29 +88,35 @@ func choose(values []float32, places []int, k int) choice {
 	return c
 }
 
-// threshold is the k-th largest magnitude in src, and how many are larger than
-// that. k is from 1 to len(src).
+// threshold returns the k-th largest magnitude in src, and the number of larger ones. k is
+// from 1 to len(src).
 //
-// This is radix selection. It counts magnitudes by their upper bits, which
-// tells what those of the k-th largest are, and goes on with the bits below
-// among those that have them. It reads src three times, whatever is in it.
-func threshold(src []float32, k int) (least uint32, larger int) {
+// It is a radix selection: it counts magnitudes by their upper bits, which determines the
+// upper bits of the k-th largest, and continues with the next bits of the magnitudes that
+// share them. It reads src three times for float32 and six times for float64.
+func threshold[T float](src []T, k int) (least uint64, larger int) {
 	var counts [1 << 11]int
-	mask := uint32(0) // the bits that are known
-	for _, digit := range [...]struct{ shift, values uint32 }{{20, 1 << 11}, {10, 1 << 10}, {0, 1 << 10}} {
+	mask := uint64(0) // the bits of least that are known
+	shifts, high := [...]uint{52, 42, 32, 21, 10, 0}, uint(63)
+	first := 0
+	if sizeOf[T]() == 4 {
+		first, high = 3, 31
+	}
+	for _, shift := range shifts[first:] {
 		clear(counts[:])
-		low := digit.values - 1
+		low := uint64(1)<<(high-shift) - 1
 		for _, v := range src {
 			if m := magnitude(v); m&mask == least {
-				counts[(m>>(digit.shift&31)&low)&(1<<11-1)]++
+				counts[m>>(shift&63)&low&(1<<11-1)]++
 			}
 		}
 		d := int(low)
 		for ; larger+counts[d] < k; d-- {
 			larger += counts[d]
 		}
-		least |= uint32(d) << digit.shift
-		mask |= low << digit.shift
+		least |= uint64(d) << shift
+		mask |= low << shift
+		high = shift
 	}
 	return least, larger
 }

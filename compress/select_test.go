@@ -1,6 +1,8 @@
 package compress
 
 import (
+	"cmp"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -8,21 +10,21 @@ import (
 	"pgregory.net/rapid"
 )
 
-// largest are the indices of the k largest magnitudes that are not zero, the
-// first of those that are equal. It sorts.
-func largest(src []float32, k int) []int {
+// largest returns the indices of the k largest magnitudes by sorting: the first of equal ones,
+// and no zeros.
+func largest[T float](src []T, k int) []int {
 	order := make([]int, len(src))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(i, j int) int { return int(magnitude(src[j])) - int(magnitude(src[i])) })
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(magnitude(src[j]), magnitude(src[i])) })
 	order = slices.DeleteFunc(order[:k], func(i int) bool { return src[i] == 0 })
 	slices.Sort(order)
 	return order
 }
 
-// chosen are the indices of a choice.
-func (c *choice) chosen() (places []int) {
+// chosen returns the indices of a choice.
+func (c *choice[T]) chosen() (indices []int) {
 	ties := c.ties
 	for i, v := range c.values {
 		m := magnitude(v)
@@ -30,16 +32,16 @@ func (c *choice) chosen() (places []int) {
 			if m == c.least {
 				ties--
 			}
-			if c.places != nil {
-				i = c.places[i]
+			if c.indices != nil {
+				i = c.indices[i]
 			}
-			places = append(places, i)
+			indices = append(indices, i)
 		}
 	}
-	return places
+	return indices
 }
 
-func checkSelection(t rapid.TB, s *selection, src []float32, k int) {
+func checkSelection[T float](t rapid.TB, s *selection[T], src []T, k int) {
 	t.Helper()
 	c := s.selectLargest(src, k)
 	want := largest(src, k)
@@ -49,15 +51,23 @@ func checkSelection(t rapid.TB, s *selection, src []float32, k int) {
 }
 
 func TestSelection(t *testing.T) {
-	var s selection
+	var s selection[float32]
+	var s64 selection[float64]
 	rapid.Check(t, func(t *rapid.T) {
 		few := rapid.SampledFrom([]float32{0, 1, -1, 2, -2, least32})
 		src := vectors(rapid.OneOf(anyFloat(), few)).Draw(t, "src")
-		checkSelection(t, &s, src, rapid.IntRange(0, len(src)).Draw(t, "k"))
+		k := rapid.IntRange(0, len(src)).Draw(t, "k")
+		checkSelection(t, &s, src, k)
+		wide := make([]float64, len(src))
+		for i, v := range src { // differs in all of the bits, with equal ones
+			wide[i] = float64(v) * math.Exp2(float64(math.Float32bits(v)%4*200)) * (1 + 0x1p-40*float64(math.Float32bits(v)%8))
+		}
+		checkSelection(t, &s64, wide, k)
 	})
 }
 
-// Long vectors are searched by a sample, which some of them mislead.
+// TestSelectionOfLongVectors covers selection by sample, also with samples that are not
+// representative.
 func TestSelectionOfLongVectors(t *testing.T) {
 	const n = 3 * sampleMin
 	r := rand.New(rand.NewPCG(1, 2))
@@ -77,37 +87,39 @@ func TestSelectionOfLongVectors(t *testing.T) {
 	}
 	for name, f := range vectors {
 		t.Run(name, func(t *testing.T) {
-			var s selection
-			src := make([]float32, n)
+			var s selection[float32]
+			var s64 selection[float64]
+			src, wide := make([]float32, n), make([]float64, n)
 			for i := range src {
 				src[i] = f(i)
+				wide[i] = float64(src[i])
 			}
 			for _, k := range []int{0, 1, 2, 10, n / 1000, n / 100, n/sampleStride + 1, n/sampleStride + 2, n/sampleShare - 1, n / sampleShare, n/sampleShare + 1, n / 2, n - 1, n} {
 				checkSelection(t, &s, src, k)
+				checkSelection(t, &s64, wide, k)
 			}
 		})
 	}
 }
 
-// The guess is right where it is meant to be: else selection would be slow, and
-// nothing else would show it.
+// TestSelectionBySample: the estimate succeeds for a normal distribution. A wrong one would
+// only be slow.
 func TestSelectionBySample(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	src := make([]float32, 1<<17)
 	for i := range src {
 		src[i] = float32(r.NormFloat64())
 	}
-	var s selection
+	var s selection[float32]
 	for _, k := range []int{1, 100, len(src) / 100, len(src) / sampleShare} {
 		c, ok := s.selectCandidates(src, k)
 		if !ok || len(c.values) > 3*k+sampleStride*20 {
-			t.Errorf("k = %d: %d candidates, enough and not too many: %v", k, len(c.values), ok)
+			t.Errorf("k = %d: %d candidates (ok %v), want at least k and at most %d", k, len(c.values), ok, 3*k+sampleStride*20)
 		}
 	}
-	// Zeros are no candidates, even where more elements than there are others
-	// could be sent.
+	// Zeros are not candidates, even if fewer than k other elements remain.
 	clear(src[100:])
 	if c, ok := s.selectCandidates(src, len(src)/100); !ok || c.size != 100 {
-		t.Errorf("of 100 elements and zeros %d are selected: %v", c.size, ok)
+		t.Errorf("%d elements selected (ok %v), want the 100 that are not zero", c.size, ok)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What comes back is the largest elements, unchanged, and zeros.
+// TestTopKKeepsTheLargest: the decoded vector has the largest elements unchanged, and zeros.
 func TestTopKKeepsTheLargest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		src := vectors(anyFloat()).Draw(t, "src")
@@ -19,7 +19,7 @@ func TestTopKKeepsTheLargest(t *testing.T) {
 		}
 		c := &TopK{K: k}
 		if got := decode(t, c, encode(t, c, src), len(src)); !sameBits(got, want) {
-			t.Fatalf("%v come back as %v, want %v", src, got, want)
+			t.Fatalf("%v are decoded as %v, want %v", src, got, want)
 		}
 	})
 }
@@ -37,21 +37,21 @@ func TestTopK(t *testing.T) {
 		"NaN before infinity":        {1, []float32{inf, nan, -inf}, []float32{0, nan, 0}},
 		"one of many NaNs":           {1, []float32{0, nan, nan, nan}, []float32{0, nan, 0, 0}},
 		"a subnormal before zero":    {1, []float32{0, 0, -least32}, []float32{0, 0, -least32}},
-		"nothing of zeros":           {2, []float32{0, 0, 0}, []float32{0, 0, 0}},
-		"nothing of nothing":         {2, []float32{}, []float32{}},
+		"zeros":                      {2, []float32{0, 0, 0}, []float32{0, 0, 0}},
+		"empty":                      {2, []float32{}, []float32{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &TopK{K: test.k}
 			if got := decode(t, c, encode(t, c, test.src), len(test.src)); !slices.EqualFunc(got, test.want, func(a, b float32) bool {
 				return a == b || a != a && b != b
 			}) {
-				t.Errorf("%v come back as %v, want %v", test.src, got, test.want)
+				t.Errorf("%v are decoded as %v, want %v", test.src, got, test.want)
 			}
 		})
 	}
 }
 
-// Zeros are not sent, and places are counted in as few bytes as they take.
+// TestTopKBytes: zeros are not sent, and a gap takes as few bytes as possible.
 func TestTopKBytes(t *testing.T) {
 	far := func(at ...int) []float32 {
 		src := make([]float32, 1<<15)
@@ -82,8 +82,7 @@ func TestTopKBytes(t *testing.T) {
 	}
 }
 
-// MaxBytes is a bound for the worst places that elements can have, and not far
-// from it.
+// TestTopKMaxBytes: MaxBytes bounds the encoding of any indices, and is close to the maximum.
 func TestTopKMaxBytes(t *testing.T) {
 	for _, n := range []int{1, 127, 128, 129, 1000, 1 << 14, 1<<14 + 1, 100_000} {
 		for _, k := range []int{1, 2, n / 129, n / 2, n} {
@@ -96,16 +95,16 @@ func TestTopKMaxBytes(t *testing.T) {
 			}
 			got, bound := len(encode(t, c, src)), c.MaxBytes(n)
 			if got > bound {
-				t.Errorf("%d of %d elements take %d bytes, and at most %d", k, n, got, bound)
+				t.Errorf("%d of %d elements take %d bytes, MaxBytes is %d", k, n, got, bound)
 			}
 			if most := headerBytes + topKFixed + k*7; bound > most {
-				t.Errorf("%d of %d elements take at most %d bytes, but %d would do", k, n, bound, most)
+				t.Errorf("%d of %d elements: MaxBytes is %d, want at most %d", k, n, bound, most)
 			}
 		}
 	}
 }
 
-// The buffers of one vector do not show in the next.
+// TestTopKForManyTensors: reused buffers do not affect the encoding.
 func TestTopKForManyTensors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shared := &TopK{Ratio: 0.05}
@@ -117,7 +116,7 @@ func TestTopKForManyTensors(t *testing.T) {
 			}
 			got, want := encode(t, shared, src), encode(t, &TopK{Ratio: 0.05}, src)
 			if !slices.Equal(got, want) {
-				t.Fatalf("a TopK that is shared encodes %d elements differently", n)
+				t.Fatalf("a reused TopK encodes %d elements differently from a new one", n)
 			}
 		}
 	})

@@ -2,38 +2,82 @@ package compress
 
 import "github.com/nexar-go/nexar/device"
 
-// A TypedCompressor is a [Compressor] that also encodes vectors of elements of other types
-// than float32, without rounding them to float32, and vectors that are reduced by other
-// operations than a sum.
+// A TypedCompressor is a [Compressor] that also encodes vectors of other types than float32,
+// without rounding them to float32, and vectors that are reduced by other operations than Sum.
 //
-// A compressed all-reduce calls Allows, with Sum for an average, if the vector is not of
-// floating-point numbers, if it is of float64, or if the operation is not Sum. If Allows
-// reports true it calls AppendTyped once and then DecodeTyped once for each rank, in the
-// order of ranks, and combines the results itself; otherwise it uses the methods of
-// Compressor, for sums of floating-point numbers, or fails. A type that embeds a
-// TypedCompressor and replaces methods of Compressor must replace these as well.
+// A compressed all-reduce uses the methods of Compressor for sums and averages of float32,
+// Float16 and BFloat16 vectors. For other vectors and operations it calls Allows, with Sum for
+// an average. If that reports true, it calls AppendTyped once and combines the encodings in the
+// order of ranks: it decodes the first with DecodeTyped, and the others with AddTyped for a
+// sum, or else with DecodeTyped followed by a reduction of its own. If Allows reports false,
+// sums of float64 vectors are rounded to float32 and use the methods of Compressor, and other
+// calls fail.
+//
+// Vectors are bytes in the byte order of the host, aligned for their type. They have a
+// multiple of its size. A type that embeds a TypedCompressor and replaces methods of
+// Compressor must replace the typed methods as well.
 type TypedCompressor interface {
 	Compressor
 
-	// Allows reports whether vectors of elements of type t can be reduced by op. The
-	// result is the same on all ranks whose String is the same.
+	// Allows reports whether vectors of type t can be reduced by op. Ranks with the same
+	// String must report the same for each t and op that the program uses.
 	Allows(t device.Type, op device.Op) bool
 
-	// AppendTyped appends the encoding of the elements in src, which has the byte order of
-	// the host, to dst and returns the extended slice. src is neither changed nor kept. With
-	// an error dst is returned as it was.
+	// AppendTyped appends the encoding of src to dst and returns the extended slice. src is
+	// neither changed nor kept. With an error AppendTyped returns dst unchanged.
 	AppendTyped(dst []byte, t device.Type, src []byte) ([]byte, error)
 
-	// DecodeTyped stores the vector of an encoding in dst, which has the length of the
-	// encoded vector. As in AddTo, an invalid encoding is an ErrFormat, and dst stays as it
-	// was then.
+	// DecodeTyped stores an encoded vector, of the length of dst, in dst. Like AddTo, it
+	// depends on encoded alone, and an invalid encoding is an ErrFormat and leaves dst
+	// unchanged.
 	DecodeTyped(dst []byte, t device.Type, encoded []byte) error
 
-	// MaxTypedBytes returns the largest number of bytes that AppendTyped adds for n
-	// elements.
+	// AddTyped is AddTo for vectors of type t. It is called for types whose Sum is allowed.
+	AddTyped(dst []byte, t device.Type, encoded []byte) error
+
+	// MaxTypedBytes returns the maximum number of bytes that AppendTyped adds for n elements.
 	MaxTypedBytes(t device.Type, n int) int
 }
 
-// typedParam is the parameter in the header of an encoding of elements of a type: it tells
-// them from elements of float32 that Append has encoded, which have 0.
-func typedParam(t device.Type) uint32 { return uint32(t) }
+// allowsFloat reports whether the operation is a sum of float32 or float64 elements, which is
+// the condition of Allows for all compressors of this package but None.
+func allowsFloat(t device.Type, op device.Op) bool {
+	return op == device.Sum && (t == device.Float32 || t == device.Float64)
+}
+
+// appendTyped implements AppendTyped by a function for each floating-point type.
+func (k kind) appendTyped(dst []byte, t device.Type, src []byte, append32 func([]byte, []float32) ([]byte, error), append64 func([]byte, []float64) ([]byte, error)) ([]byte, error) {
+	switch t {
+	case device.Float32:
+		return append32(dst, vector[float32](src))
+	case device.Float64:
+		return append64(dst, vector[float64](src))
+	}
+	return dst, typeError(k.String(), t)
+}
+
+// A mode is an effect of decoding on the destination.
+type mode bool
+
+const (
+	addMode   mode = false // the decoded vector is added
+	storeMode mode = true  // the decoded vector replaces the elements
+)
+
+// begin prepares dst for the addition of a vector that has been checked.
+func begin[T float](m mode, dst []T) {
+	if m == storeMode {
+		clear(dst)
+	}
+}
+
+// decodeTyped implements AddTyped and DecodeTyped by a function for each floating-point type.
+func (k kind) decodeTyped(m mode, dst []byte, t device.Type, encoded []byte, decode32 func(mode, []float32, []byte) error, decode64 func(mode, []float64, []byte) error) error {
+	switch t {
+	case device.Float32:
+		return decode32(m, vector[float32](dst), encoded)
+	case device.Float64:
+		return decode64(m, vector[float64](dst), encoded)
+	}
+	return typeError(k.String(), t)
+}

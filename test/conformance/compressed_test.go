@@ -168,8 +168,8 @@ func valueOf[T nexar.Number](x T) float32 {
 	return nexar.BFloat16(bits).Float32()
 }
 
-// exactly returns the expected result of each step for a compressor that keeps float64:
-// the sum in float64, in the order of the ranks.
+// exactly returns the expected result of each step for float64 and compress.None: the sum in
+// the order of the ranks.
 func exactly[T nexar.Number](n int, p compressedTrial) (steps [][]T) {
 	for step := range pressSteps {
 		total := make([]float64, p.count)
@@ -204,8 +204,11 @@ func pressed[T nexar.Number](n int, p compressedTrial) (steps [][]T) {
 	for rank := range comps {
 		comps[rank] = p.compressor()
 	}
-	if _, ok := comps[0].(compress.TypedCompressor); ok && typeOf[T]() == kernel.Float64 {
-		return exactly[T](n, p)
+	if typeOf[T]() == kernel.Float64 {
+		if _, ok := comps[0].(compress.None); ok {
+			return exactly[T](n, p)
+		}
+		return pressedFloat64[T](comps, p)
 	}
 	for step := range pressSteps {
 		total := make([]float32, p.count)
@@ -228,6 +231,32 @@ func pressed[T nexar.Number](n int, p compressedTrial) (steps [][]T) {
 				x /= float32(n)
 			}
 			result[i] = floatOf[T](float64(x))
+		}
+		steps = append(steps, result)
+	}
+	return steps
+}
+
+// pressedFloat64 is pressed for float64, which the compressors encode and add as float64.
+func pressedFloat64[T nexar.Number](comps []compress.Compressor, p compressedTrial) (steps [][]T) {
+	for step := range pressSteps {
+		total := make([]float64, p.count)
+		for rank, comp := range comps {
+			typed := comp.(compress.TypedCompressor)
+			encoded, err := typed.AppendTyped(nil, kernel.Float64, bytesOf(gradient[T](rank, step, p.count)))
+			if err == nil {
+				err = typed.AddTyped(bytesOf(total), kernel.Float64, encoded)
+			}
+			if err != nil {
+				panic(err)
+			}
+		}
+		result := make([]T, p.count)
+		for i, x := range total {
+			if p.op == nexar.Avg {
+				x /= float64(len(comps))
+			}
+			result[i] = fromBits[T](math.Float64bits(x))
 		}
 		steps = append(steps, result)
 	}
