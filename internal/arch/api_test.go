@@ -29,8 +29,8 @@ func isPublic(path string) bool {
 	return inModule && !isInternal(path) && !slices.Contains([]string{"cmd", "tools", "test", "bench", "examples"}, top)
 }
 
-// leaks finds exported declarations of a public package whose types mention types of
-// internal packages, directly or by an alias: users could not name these.
+// leaks finds exported declarations of a public package that mention types of internal
+// packages, directly or by an alias. Users cannot name such types.
 func leaks(pkg *types.Package) (problems []string) {
 	scope := pkg.Scope()
 	for _, name := range scope.Names() {
@@ -42,7 +42,7 @@ func leaks(pkg *types.Package) (problems []string) {
 		if t, ok := obj.(*types.TypeName); ok {
 			w.declared(t)
 		} else {
-			w.visit(obj.Type())
+			w.walk(obj.Type())
 		}
 		slices.Sort(w.found)
 		for _, leaked := range slices.Compact(w.found) {
@@ -52,17 +52,17 @@ func leaks(pkg *types.Package) (problems []string) {
 	return problems
 }
 
-// An apiWalk visits the types that a user of a package can reach from one declaration.
+// An apiWalk walks the types that a user of a package can reach from one declaration.
 type apiWalk struct {
 	pkg   *types.Package
 	seen  map[types.Type]bool
 	found []string
 }
 
-// declared visits the definition of a type and its exported methods.
+// declared walks the definition of a type and its exported methods.
 func (w *apiWalk) declared(t *types.TypeName) {
 	if a, ok := t.Type().(*types.Alias); ok {
-		w.visit(a.Rhs())
+		w.walk(a.Rhs())
 		return
 	}
 	w.named(t.Type().(*types.Named))
@@ -74,31 +74,31 @@ func (w *apiWalk) named(n *types.Named) {
 	}
 	w.seen[n] = true
 	for i := range n.TypeParams().Len() {
-		w.visit(n.TypeParams().At(i).Constraint())
+		w.walk(n.TypeParams().At(i).Constraint())
 	}
-	w.visit(n.Underlying())
+	w.walk(n.Underlying())
 	for i := range n.NumMethods() {
 		if m := n.Method(i); m.Exported() {
-			w.visit(m.Type())
+			w.walk(m.Type())
 		}
 	}
 }
 
-// reference visits a use of a type that has a name.
+// reference walks a use of a named type.
 func (w *apiWalk) reference(obj *types.TypeName, args *types.TypeList) {
 	for i := range args.Len() {
-		w.visit(args.At(i))
+		w.walk(args.At(i))
 	}
 	switch {
 	case obj.Pkg() == nil:
 	case isInternal(obj.Pkg().Path()):
 		w.found = append(w.found, obj.Pkg().Name()+"."+obj.Name())
-	case obj.Pkg() == w.pkg && !obj.Exported(): // An exported one is visited by itself.
+	case obj.Pkg() == w.pkg && !obj.Exported(): // exported types are walked as declarations
 		w.declared(obj)
 	}
 }
 
-func (w *apiWalk) visit(t types.Type) {
+func (w *apiWalk) walk(t types.Type) {
 	switch t := t.(type) {
 	case *types.Alias:
 		w.reference(t.Obj(), t.TypeArgs())
@@ -106,37 +106,37 @@ func (w *apiWalk) visit(t types.Type) {
 		w.reference(t.Obj(), t.TypeArgs())
 	case interface{ Elem() types.Type }: // pointer, slice, array, channel, map
 		if m, ok := t.(*types.Map); ok {
-			w.visit(m.Key())
+			w.walk(m.Key())
 		}
-		w.visit(t.Elem())
+		w.walk(t.Elem())
 	case *types.Struct:
 		for f := range t.Fields() {
 			if f.Exported() {
-				w.visit(f.Type())
+				w.walk(f.Type())
 			}
 		}
 	case *types.Interface:
 		for m := range t.ExplicitMethods() {
 			if m.Exported() {
-				w.visit(m.Type())
+				w.walk(m.Type())
 			}
 		}
 		for e := range t.EmbeddedTypes() {
-			w.visit(e)
+			w.walk(e)
 		}
 	case *types.Union:
 		for term := range t.Terms() {
-			w.visit(term.Type())
+			w.walk(term.Type())
 		}
 	case *types.Signature:
 		for i := range t.TypeParams().Len() {
-			w.visit(t.TypeParams().At(i).Constraint())
+			w.walk(t.TypeParams().At(i).Constraint())
 		}
 		for v := range t.Params().Variables() {
-			w.visit(v.Type())
+			w.walk(v.Type())
 		}
 		for v := range t.Results().Variables() {
-			w.visit(v.Type())
+			w.walk(v.Type())
 		}
 	}
 }
@@ -181,7 +181,7 @@ func publicPackages(t *testing.T) (list []*types.Package) {
 func TestAPI(t *testing.T) {
 	list := publicPackages(t)
 	if len(list) < 12 {
-		t.Fatalf("%d public packages are found, want at least 12", len(list))
+		t.Fatalf("found %d public packages, want at least 12", len(list))
 	}
 	for _, pkg := range list {
 		report(t, leaks(pkg))

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// checkPackageComments requires exactly one package comment in each package. Two would be
-// printed one after the other.
+// checkPackageComments finds packages without exactly one package comment. go doc concatenates
+// several.
 func checkPackageComments(tr *tree) (problems []string) {
 	for _, dir := range tr.dirs() {
 		var with []string
@@ -25,13 +25,13 @@ func checkPackageComments(tr *tree) (problems []string) {
 			}
 		}
 		if code && len(with) != 1 {
-			problems = append(problems, fmt.Sprintf("%s: %d package comments %q, want one: it says what most people call, and then what is guaranteed, what fails, and what may run at once", dir, len(with), with))
+			problems = append(problems, fmt.Sprintf("%s: %d package comments %q, want one: it names the main functions, and then guarantees, errors and concurrency", dir, len(with), with))
 		}
 	}
 	return problems
 }
 
-// promises match comments about unfinished code. A comment states a limit as a limit.
+// promises matches comments that announce changes. A comment states a limit as a fact.
 func promises() *regexp.Regexp {
 	return regexp.MustCompile(`\bTODO\b|\bFIXME\b|\bXXX\b|\bHACK\b|(?i)\bfor now\b|\bnot implemented\b|\bsimplified\b`)
 }
@@ -41,7 +41,7 @@ func checkPromises(tr *tree) (problems []string) {
 		for _, group := range f.ast.Comments {
 			for _, c := range group.List {
 				if word := promises().FindString(c.Text); word != "" {
-					problems = append(problems, fmt.Sprintf("%s: %q: finish it, or state the limit as one", tr.at(c), word))
+					problems = append(problems, fmt.Sprintf("%s: %q: finish the code, or state the limit as a fact", tr.at(c), word))
 				}
 			}
 		}
@@ -60,7 +60,7 @@ func TestPromisesInDocs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if word := promises().Find(text); word != nil {
-			t.Errorf("%s: %q: finish it, or state the limit as one", name, word)
+			t.Errorf("%s: %q: finish the code, or state the limit as a fact", name, word)
 		}
 	}
 }

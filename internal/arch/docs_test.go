@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// documents are the Markdown files of the repository.
+// documents returns the Markdown files of the repository, relative to its root.
 func documents(t *testing.T) (names []string) {
 	t.Helper()
 	root := rootDir(t)
@@ -34,7 +34,7 @@ func documents(t *testing.T) (names []string) {
 	return names
 }
 
-// Links from one document to another, or to code, lead somewhere.
+// The targets of links to other documents and to code exist.
 func TestLinks(t *testing.T) {
 	root := rootDir(t)
 	link := regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`)
@@ -51,12 +51,12 @@ func TestLinks(t *testing.T) {
 			found++
 			target := path.Join(path.Dir(name), m[1])
 			if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(target))); err != nil {
-				t.Errorf("%s: the link to %s leads nowhere", name, m[1])
+				t.Errorf("%s: link to %s: no such file", name, m[1])
 			}
 		}
 	}
 	if found == 0 {
-		t.Error("no links at all were found")
+		t.Error("found no links")
 	}
 }
 
@@ -76,7 +76,7 @@ func TestArchitectureIsComplete(t *testing.T) {
 	}
 }
 
-// The tests that docs/internals.md names exist.
+// The tests named in docs/internals.md exist.
 func TestNamedTestsExist(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(rootDir(t), "docs", "internals.md"))
 	if err != nil {
@@ -92,11 +92,11 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 	named := regexp.MustCompile("`(Test[A-Za-z0-9]+)` in `([^`]+)`").FindAllStringSubmatch(string(text), -1)
 	if len(named) < 20 {
-		t.Errorf("%d tests are named", len(named))
+		t.Errorf("docs/internals.md names %d tests, want at least 20: has the format changed?", len(named))
 	}
 	for _, m := range named {
 		if !have[m[2]+" "+m[1]] {
-			t.Errorf("docs/internals.md names %s of %s, which does not exist", m[1], m[2])
+			t.Errorf("docs/internals.md names %s in %s: no such test", m[1], m[2])
 		}
 	}
 }

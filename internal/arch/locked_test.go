@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// lockMethods are the methods of locks that block or give up a lock.
+// lockMethods are the methods that take or release a lock.
 const lockMethods = " Lock Unlock RLock RUnlock TryLock "
 
-// checkLocked finds functions whose names end in Locked that take or release a lock. They
-// are called with the lock held and keep it: they return work that must be done without the lock as
+// checkLocked finds functions with a name that ends in Locked that take or release a lock. They
+// are called with the lock held and do not release it: work without the lock is returned as
 // effects.
 func checkLocked(tr *tree) (problems []string) {
 	for _, f := range tr.files {
@@ -22,11 +22,11 @@ func checkLocked(tr *tree) (problems []string) {
 			}
 			ast.Inspect(fn.Body, func(n ast.Node) bool {
 				if _, ok := n.(*ast.FuncLit); ok {
-					return false // It runs later.
+					return false // may run without the lock
 				}
 				if call, ok := n.(*ast.CallExpr); ok {
 					if s, ok := call.Fun.(*ast.SelectorExpr); ok && strings.Contains(lockMethods, " "+s.Sel.Name+" ") {
-						problems = append(problems, fmt.Sprintf("%s: %s calls %s: a function that ends in Locked keeps the lock it is called with", tr.at(call), fn.Name.Name, s.Sel.Name))
+						problems = append(problems, fmt.Sprintf("%s: %s calls %s: a function with this suffix neither takes nor releases the lock", tr.at(call), fn.Name.Name, s.Sel.Name))
 					}
 				}
 				return true
@@ -36,13 +36,9 @@ func checkLocked(tr *tree) (problems []string) {
 	return problems
 }
 
-func TestLocked(t *testing.T) {
-	for _, p := range checkLocked(load(t)) {
-		t.Error(p)
-	}
-}
+func TestLocked(t *testing.T) { report(t, checkLocked(load(t))) }
 
-func TestLockedIsFound(t *testing.T) {
+func TestLockedFinds(t *testing.T) {
 	tr := parse(t, map[string]string{"internal/x/x.go": `package x
 
 func (c *C) sendLocked() {

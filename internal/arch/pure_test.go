@@ -8,31 +8,32 @@ import (
 	"testing"
 )
 
-// pure are the packages that get messages and the time as parameters, and return
-// messages and deadlines as results. The same calls give the same results, in a
-// simulation and on every node.
+// pure returns the packages that take messages and the time as parameters and return
+// messages and deadlines. The same calls give the same results, in a simulation and on
+// every node.
 func pure() []string {
 	return []string{"internal/plan", "internal/cost", "internal/p2p/match", "internal/membership"}
 }
 
-// impure are the imports that a pure package has no use for, and why.
+// impure returns the imports that a pure package must not have, by the first element of
+// their path, with the reason.
 func impure() map[string]string {
 	return map[string]string{
-		"net":     "a pure package sends nothing: messages are results",
-		"os":      "a pure package does not look at the machine it runs on: what it must know is a parameter",
-		"syscall": "a pure package does not look at the machine it runs on: what it must know is a parameter",
-		"log":     "a pure package does not log: what has happened is a result, and its caller can log that",
-		"testing": "what only tests need belongs to tests",
+		"net":     "a pure package sends nothing: it returns messages",
+		"os":      "a pure package does not depend on the machine: make the value a parameter",
+		"syscall": "a pure package does not depend on the machine: make the value a parameter",
+		"log":     "a pure package does not log: it returns events, which the caller can log",
+		"testing": "test helpers belong to test files",
 	}
 }
 
-// clocks are the functions of package time that look at the clock.
+// clocks returns the functions of package time that read the clock.
 func clocks() []string {
 	return []string{"Now", "Since", "Until", "After", "AfterFunc", "Sleep", "Tick", "NewTimer", "NewTicker"}
 }
 
-// checkPure finds dependencies of pure packages on anything but their input. Tests of a
-// pure package are exempt.
+// checkPure finds dependencies of pure packages on anything but their input. Test files are
+// exempt.
 func checkPure(tr *tree) (problems []string) {
 	for _, dir := range pure() {
 		for _, f := range tr.in(dir) {
@@ -61,7 +62,7 @@ func (tr *tree) pureCode(f *file) (problems []string) {
 	ast.Inspect(f.ast, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt:
-			problems = append(problems, fmt.Sprintf("%s: a pure package starts no goroutine: who calls it decides what runs when", tr.at(n)))
+			problems = append(problems, fmt.Sprintf("%s: a pure package starts no goroutine: its caller decides about concurrency", tr.at(n)))
 		case *ast.SelectorExpr:
 			x, ok := n.X.(*ast.Ident)
 			if ok && clock != "" && x.Name == clock && slices.Contains(clocks(), n.Sel.Name) {
@@ -69,7 +70,7 @@ func (tr *tree) pureCode(f *file) (problems []string) {
 			}
 		case *ast.CallExpr:
 			if s, ok := n.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Go" {
-				problems = append(problems, fmt.Sprintf("%s: a pure package starts no goroutine: who calls it decides what runs when", tr.at(n)))
+				problems = append(problems, fmt.Sprintf("%s: a pure package starts no goroutine: its caller decides about concurrency", tr.at(n)))
 			}
 		}
 		return true
@@ -77,7 +78,7 @@ func (tr *tree) pureCode(f *file) (problems []string) {
 	return problems
 }
 
-// importName is the name by which a file knows a package, or "".
+// importName returns the local name of an imported package in a file, or "".
 func importName(f *file, imp string) string {
 	for i, p := range f.imports {
 		if p != imp {
@@ -96,7 +97,7 @@ func TestPure(t *testing.T) {
 	report(t, checkPure(tr))
 	for _, dir := range pure() {
 		if len(tr.in(dir)) == 0 {
-			t.Errorf("pure lists %s, which does not exist", dir)
+			t.Errorf("pure lists %s: no such package", dir)
 		}
 	}
 }
@@ -109,7 +110,7 @@ func TestPureFinds(t *testing.T) {
 		"arithmetic with times": {`import "time"; func f(now time.Time) time.Time { return now.Add(time.Second) }`, nil},
 		"the clock":             {`import "time"; func f() time.Time { return time.Now() }`, []string{"time.Now"}},
 		"the clock as a value":  {`import "time"; var now = time.Now`, []string{"time.Now"}},
-		"the clock by a name":   {`import clock "time"; func f() { clock.Sleep(1) }`, []string{"time.Sleep"}},
+		"the clock, renamed":    {`import clock "time"; func f() { clock.Sleep(1) }`, []string{"time.Sleep"}},
 		"a method called Since": {`func f(x T) { x.Since() }`, nil},
 		"a goroutine":           {`func f() { go f() }`, []string{"no goroutine"}},
 		"a group's goroutine":   {`func f(g G) { g.Go(nil) }`, []string{"no goroutine"}},
@@ -119,8 +120,8 @@ func TestPureFinds(t *testing.T) {
 		"math":                  {`import "math"`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			expect(t, checkPure(parse(t, map[string]string{"internal/membership/a.go": "package member\n" + test.src})), test.want...)
-			expect(t, checkPure(parse(t, map[string]string{"internal/membership/a_test.go": "package member\n" + test.src})))
+			expect(t, checkPure(parse(t, map[string]string{"internal/membership/a.go": "package membership\n" + test.src})), test.want...)
+			expect(t, checkPure(parse(t, map[string]string{"internal/membership/a_test.go": "package membership\n" + test.src})))
 			expect(t, checkPure(parse(t, map[string]string{"internal/link/a.go": "package link\n" + test.src})))
 		})
 	}

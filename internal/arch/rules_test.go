@@ -18,8 +18,7 @@ func ruleFiles(text string) (patterns []string) {
 	return patterns
 }
 
-// rulePackages returns the packages of this repository in .golangci.yml, as
-// directories.
+// rulePackages returns the directories of the packages of this repository in .golangci.yml.
 func rulePackages(text string) (dirs []string) {
 	for _, m := range regexp.MustCompile(regexp.QuoteMeta(module)+`/([\w/]+)`).FindAllStringSubmatch(text, -1) {
 		dirs = append(dirs, strings.TrimSuffix(m[1], "/"))
@@ -27,7 +26,7 @@ func rulePackages(text string) (dirs []string) {
 	return dirs
 }
 
-// matches reports whether a pattern of files is for the package in dir.
+// matches reports whether a pattern of files covers the package in dir.
 func matches(pattern, dir string) bool {
 	base, tree := strings.CutSuffix(pattern, "/**")
 	if !tree {
@@ -46,7 +45,7 @@ func checkRules(tr *tree, rules string) (problems []string) {
 	dirs, files := tr.dirs(), ruleFiles(rules)
 	for _, dir := range dirs {
 		if !slices.ContainsFunc(files, func(p string) bool { return p != "**" && matches(p, dir) }) {
-			problems = append(problems, dir+": no list of rules in .golangci.yml covers it: decide what it may import")
+			problems = append(problems, dir+": no list of rules in .golangci.yml covers it: list its permitted imports")
 		}
 	}
 	exists := func(below string) bool {
@@ -66,8 +65,7 @@ func checkRules(tr *tree, rules string) (problems []string) {
 	return slices.Compact(problems)
 }
 
-// TestRules: .golangci.yml has rules for every package, and only for packages
-// that exist.
+// .golangci.yml has rules for every package, and only for packages that exist.
 func TestRules(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(rootDir(t), ".golangci.yml"))
 	if err != nil {

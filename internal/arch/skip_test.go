@@ -3,20 +3,21 @@ package arch
 import (
 	"fmt"
 	"go/ast"
+	"slices"
 	"testing"
 )
 
-// skipping are the files that may call Skip, and why.
+// skipping returns the files that may call Skip, with the reason.
 func skipping() map[string]string {
 	return map[string]string{
-		"internal/require/require.go":      "it is what all others use",
-		"internal/require/require_test.go": "it tests that",
-		"nexartest/nexartest_test.go":      "it tests what becomes of a rank that skips",
+		"internal/require/require.go":      "all other packages skip by it",
+		"internal/require/require_test.go": "tests of internal/require",
+		"nexartest/nexartest_test.go":      "tests a rank that skips",
 	}
 }
 
-// checkSkips finds tests that skip by themselves. Package require prints the reason,
-// and NEXAR_REQUIRE forbids skips.
+// checkSkips finds direct calls of Skip. Package require prints the reason, and
+// NEXAR_REQUIRE turns skips into failures.
 func checkSkips(tr *tree) (problems []string) {
 	for _, f := range tr.files {
 		if skipping()[f.path] != "" {
@@ -39,8 +40,8 @@ func checkSkips(tr *tree) (problems []string) {
 	return problems
 }
 
-// takesRapid reports whether a function gets a *rapid.T. Skip of that has another
-// meaning: draw another input.
+// takesRapid reports whether a function has a parameter of type *rapid.T, whose Skip draws
+// another input.
 func takesRapid(f *ast.FuncType) bool {
 	for _, p := range f.Params.List {
 		star, ok := p.Type.(*ast.StarExpr)
@@ -58,8 +59,8 @@ func takesRapid(f *ast.FuncType) bool {
 	return false
 }
 
-// checkLeaks wants a package that starts goroutines to test that none is left.
-// Those of the command end with its process.
+// checkLeaks finds packages that start goroutines and do not check for leaks in their tests.
+// Goroutines of commands end with the process.
 func checkLeaks(tr *tree) (problems []string) {
 	for _, dir := range tr.dirs() {
 		starts, tested := "", false
@@ -71,13 +72,13 @@ func checkLeaks(tr *tree) (problems []string) {
 			}
 		}
 		if starts != "" && !tested {
-			problems = append(problems, fmt.Sprintf("%s: a goroutine is started, but no test of the package uses goleak: every goroutine has an owner that awaits it", starts))
+			problems = append(problems, fmt.Sprintf("%s: starts a goroutine, but no test of the package uses goleak: every goroutine has an owner that waits for it", starts))
 		}
 	}
 	return problems
 }
 
-// goroutine is where a file starts one, or "".
+// goroutine returns the position at which a file starts a goroutine, or "".
 func (tr *tree) goroutine(f *file) (where string) {
 	ast.Inspect(f.ast, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -93,7 +94,15 @@ func (tr *tree) goroutine(f *file) (where string) {
 	return where
 }
 
-func TestSkips(t *testing.T) { report(t, checkSkips(load(t))) }
+func TestSkips(t *testing.T) {
+	tr := load(t)
+	report(t, checkSkips(tr))
+	for path := range skipping() {
+		if !slices.ContainsFunc(tr.files, func(f *file) bool { return f.path == path }) {
+			t.Errorf("skipping lists %s: no such file", path)
+		}
+	}
+}
 
 func TestLeaks(t *testing.T) { report(t, checkLeaks(load(t))) }
 

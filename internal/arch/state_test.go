@@ -4,21 +4,22 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// kept are the package-level variables that are neither an error nor a table,
-// each with the reason why it is no state.
-func kept() map[string]string {
+// constants returns the package-level variables that are neither errors nor tables and never
+// change, with the reason.
+func constants() map[string]string {
 	return map[string]string{
-		"internal/link.past":        "a point in time, which Go cannot have as a constant",
-		"internal/kernel.f16Values": "a table of constants that is computed on first use, as it is too large to be written down",
+		"internal/link.past":        "a point in time, which cannot be a Go constant",
+		"internal/kernel.f16Values": "a table of 65,536 constants, computed on first use",
 	}
 }
 
-// checkState finds init functions and package-level variables that can change: two
-// clusters in one process, or two tests, must not be able to affect each other.
+// checkState finds init functions and package-level variables that can change: two clusters in
+// one process, or two tests, must not affect each other.
 func checkState(tr *tree) (problems []string) {
 	for _, dir := range tr.dirs() {
 		files := tr.in(dir)
@@ -31,7 +32,7 @@ func checkState(tr *tree) (problems []string) {
 				switch d := d.(type) {
 				case *ast.FuncDecl:
 					if d.Recv == nil && d.Name.Name == "init" {
-						problems = append(problems, fmt.Sprintf("%s: func init: importing a package must do nothing", tr.at(d)))
+						problems = append(problems, fmt.Sprintf("%s: func init: importing a package must have no effect", tr.at(d)))
 					}
 				case *ast.GenDecl:
 					problems = append(problems, tr.variables(f, d, written)...)
@@ -56,18 +57,18 @@ func (tr *tree) variables(f *file, d *ast.GenDecl, written map[string]bool) (pro
 			}
 			constant := isError(value) || isTable(value) || isEmbedded(d, spec)
 			switch {
-			case name.Name == "_" || kept()[f.dir+"."+name.Name] != "":
+			case name.Name == "_" || constants()[f.dir+"."+name.Name] != "":
 			case !constant:
-				problems = append(problems, fmt.Sprintf("%s: var %s: a package keeps no state; make it a field, a parameter, or a line in internal/arch that says why it is none", tr.at(name), name.Name))
+				problems = append(problems, fmt.Sprintf("%s: var %s: a package has no state: make it a field or a parameter, or list it in internal/arch with the reason why it never changes", tr.at(name), name.Name))
 			case written[name.Name]:
-				problems = append(problems, fmt.Sprintf("%s: var %s is written to in this package: a package keeps no state (if that is a local variable, rename it)", tr.at(name), name.Name))
+				problems = append(problems, fmt.Sprintf("%s: var %s is written in this package: a package has no state (if the write is to a local variable, rename that)", tr.at(name), name.Name))
 			}
 		}
 	}
 	return problems
 }
 
-// isError reports whether a variable is a sentinel: an error made on the spot.
+// isError reports whether the value of a variable is a new error.
 func isError(value ast.Expr) bool {
 	call, ok := value.(*ast.CallExpr)
 	if !ok {
@@ -81,7 +82,7 @@ func isError(value ast.Expr) bool {
 	return ok && (x.Name == "errors" && s.Sel.Name == "New" || x.Name == "fmt" && s.Sel.Name == "Errorf")
 }
 
-// isTable reports whether a variable is an array, a slice or a map written out.
+// isTable reports whether the value of a variable is a literal array, slice or map.
 func isTable(value ast.Expr) bool {
 	lit, ok := value.(*ast.CompositeLit)
 	if !ok {
@@ -94,7 +95,7 @@ func isTable(value ast.Expr) bool {
 	return false
 }
 
-// isEmbedded reports whether the compiler fills a variable from a file.
+// isEmbedded reports whether a go:embed directive fills a variable from a file.
 func isEmbedded(d *ast.GenDecl, spec *ast.ValueSpec) bool {
 	for _, doc := range []*ast.CommentGroup{d.Doc, spec.Doc} {
 		if doc == nil {
@@ -109,8 +110,8 @@ func isEmbedded(d *ast.GenDecl, spec *ast.ValueSpec) bool {
 	return false
 }
 
-// writtenNames are the variables, by name, that some statement changes or
-// takes the address of.
+// writtenNames returns the names of the variables that are assigned, changed by a builtin, or
+// whose address is taken.
 func writtenNames(files []*file) map[string]bool {
 	written := make(map[string]bool)
 	note := func(e ast.Expr) {
@@ -144,7 +145,7 @@ func writtenNames(files []*file) map[string]bool {
 	return written
 }
 
-// rootName is the variable that an expression is a part of: x of x[i].f.
+// rootName returns the variable at the root of an expression: x of x[i].f.
 func rootName(e ast.Expr) string {
 	for {
 		switch x := e.(type) {
@@ -166,10 +167,37 @@ func rootName(e ast.Expr) string {
 	}
 }
 
-func TestState(t *testing.T) { report(t, checkState(load(t))) }
+func TestState(t *testing.T) {
+	tr := load(t)
+	report(t, checkState(tr))
+	for name := range constants() {
+		if !tr.declares(name) {
+			t.Errorf("constants lists %s: no such variable", name)
+		}
+	}
+}
+
+// declares reports whether a package-level variable exists, named as in constants.
+func (tr *tree) declares(name string) bool {
+	dot := strings.LastIndexByte(name, '.')
+	for _, f := range tr.in(name[:dot]) {
+		for _, d := range f.ast.Decls {
+			d, ok := d.(*ast.GenDecl)
+			if !ok || d.Tok != token.VAR || f.test {
+				continue
+			}
+			for _, s := range d.Specs {
+				if slices.ContainsFunc(s.(*ast.ValueSpec).Names, func(id *ast.Ident) bool { return id.Name == name[dot+1:] }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
 
 func TestStateFinds(t *testing.T) {
-	const keeps = "a package keeps no state"
+	const hasState = "a package has no state"
 	for name, test := range map[string]struct {
 		src  string
 		want []string
@@ -180,13 +208,13 @@ func TestStateFinds(t *testing.T) {
 		"a table":                 {`var names = [...]string{"a"}; func f() string { return names[0] }`, nil},
 		"an embedded file":        {"//go:embed x\nvar x []byte", nil},
 		"a local variable":        {`func f() { var x int; x++ }`, nil},
-		"a counter":               {`var n int`, []string{keeps}},
-		"a lock":                  {`var mu sync.Mutex`, []string{keeps}},
-		"a registry":              {`var drivers = map[string]D{}; func Add(n string, d D) { drivers[n] = d }`, []string{"is written to"}},
-		"a table that is cleared": {`var t = []int{1}; func f() { clear(t) }`, []string{"is written to"}},
-		"a table that is lent":    {`var t = [2]int{1}; func f() *int { return &t[0] }`, []string{"is written to"}},
-		"what a function returns": {`var x = f()`, []string{keeps}},
-		"init":                    {`func init() {}`, []string{"must do nothing"}},
+		"a counter":               {`var n int`, []string{hasState}},
+		"a lock":                  {`var mu sync.Mutex`, []string{hasState}},
+		"a registry":              {`var drivers = map[string]D{}; func Add(n string, d D) { drivers[n] = d }`, []string{"is written in"}},
+		"a table that is cleared": {`var t = []int{1}; func f() { clear(t) }`, []string{"is written in"}},
+		"an address of a table":   {`var t = [2]int{1}; func f() *int { return &t[0] }`, []string{"is written in"}},
+		"a result of a function":  {`var x = f()`, []string{hasState}},
+		"init":                    {`func init() {}`, []string{"must have no effect"}},
 		"a method called init":    {`func (t *T) init() {}`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// The command, and so every program that uses no more than the core, is static:
-// it runs in an empty container and on any distribution. A binary that asks for
-// an ELF interpreter is dynamically linked, whether or not cgo made it so.
+// The command is linked statically, and so is every program that imports only the packages of
+// the core: it runs in an empty container and on any distribution. An ELF interpreter shows
+// a dynamically linked binary, whether cgo or the linker is the cause.
 func TestCommandIsStatic(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "nexar")
 	build := exec.Command("go", "build", "-o", bin, "./cmd/nexar")
@@ -32,7 +32,7 @@ func checkStatic(t *testing.T, bin string) {
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			t.Error("the command names an ELF interpreter: some package has made it dynamically linked")
+			t.Error("the command has an ELF interpreter: a package makes it dynamically linked")
 		}
 	}
 	libraries, err := f.ImportedLibraries()

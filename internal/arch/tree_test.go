@@ -20,13 +20,13 @@ import (
 // module is the import path of the repository.
 const module = "github.com/nexar-go/nexar"
 
-// A tree is the Go files of the repository.
+// A tree has the parsed Go files of the repository.
 type tree struct {
 	fset  *token.FileSet
 	files []*file
 }
 
-// A file is one of them.
+// A file is a parsed Go file.
 type file struct {
 	path      string // "internal/plan/plan.go"
 	dir       string // "internal/plan"; "." is the root package
@@ -37,8 +37,7 @@ type file struct {
 	imports   []string
 }
 
-// load parses the repository, once for each test: that takes less than the
-// race detector would make of sharing it.
+// load parses the repository. Each test calls it, so that they share nothing.
 func load(t *testing.T) *tree {
 	t.Helper()
 	root := rootDir(t)
@@ -70,10 +69,13 @@ func load(t *testing.T) *tree {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(tr.files) < 500 {
+		t.Fatalf("found %d Go files below %s, want at least 500: checks of a part of the repository prove nothing", len(tr.files), root)
+	}
 	return tr
 }
 
-// parse makes a tree of sources by path, to test the tests with.
+// parse returns a tree of sources by path, for tests of the checks.
 func parse(t *testing.T, sources map[string]string) *tree {
 	t.Helper()
 	tr := &tree{fset: token.NewFileSet()}
@@ -105,7 +107,7 @@ func (tr *tree) add(name string, src []byte) error {
 	return nil
 }
 
-// rootDir is where go.mod is.
+// rootDir returns the directory of go.mod.
 func rootDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -118,13 +120,13 @@ func rootDir(t *testing.T) string {
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			t.Fatal("no go.mod above the test")
+			t.Fatal("no go.mod above the directory of the test")
 		}
 		dir = parent
 	}
 }
 
-// dirs are the packages, in order.
+// dirs returns the directories of all packages in order.
 func (tr *tree) dirs() []string {
 	var dirs []string
 	for _, f := range tr.files {
@@ -134,7 +136,7 @@ func (tr *tree) dirs() []string {
 	return slices.Compact(dirs)
 }
 
-// in are the files of a package.
+// in returns the files of a package.
 func (tr *tree) in(dir string) []*file {
 	var files []*file
 	for _, f := range tr.files {
@@ -145,14 +147,13 @@ func (tr *tree) in(dir string) []*file {
 	return files
 }
 
-// at is where a node begins: "internal/plan/plan.go:12".
+// at returns the position of a node: "internal/plan/plan.go:12".
 func (tr *tree) at(n ast.Node) string {
 	p := tr.fset.Position(n.Pos())
 	return fmt.Sprintf("%s:%d", p.Filename, p.Line)
 }
 
-// covers reports whether a directory is the pattern, or below it if the
-// pattern ends in "/...".
+// covers reports whether dir is pattern or, if that ends in "/...", below it.
 func covers(pattern, dir string) bool {
 	if below, ok := strings.CutSuffix(pattern, "..."); ok {
 		return strings.HasPrefix(dir+"/", below)
@@ -160,7 +161,7 @@ func covers(pattern, dir string) bool {
 	return pattern == dir
 }
 
-// report fails a test for each problem.
+// report fails the test for each problem.
 func report(t *testing.T, problems []string) {
 	t.Helper()
 	for _, p := range problems {
@@ -168,8 +169,7 @@ func report(t *testing.T, problems []string) {
 	}
 }
 
-// expect wants a check to find exactly the problems that contain the given
-// texts, in this order.
+// expect fails the test unless problem i contains want[i], for all problems.
 func expect(t *testing.T, problems []string, want ...string) {
 	t.Helper()
 	if len(problems) != len(want) {
@@ -178,7 +178,7 @@ func expect(t *testing.T, problems []string, want ...string) {
 	}
 	for i := range want {
 		if !strings.Contains(problems[i], want[i]) {
-			t.Errorf("problem %d is %q, want one with %q", i, problems[i], want[i])
+			t.Errorf("problem %d is %q, want %q in it", i, problems[i], want[i])
 		}
 	}
 }

@@ -16,25 +16,25 @@ import (
 	"time"
 )
 
-// An attack is one way to attack a world.
+// An attack disturbs a world in one way.
 type attack struct {
 	name   string
 	checks string        // further assertions of a round, for the report
-	takes  time.Duration // a round on a busy machine, to plan with
-	short  bool          // without ATTACK a round of it runs as well
+	takes  time.Duration // estimate for a round on a busy machine
+	short  bool          // runs without ATTACK as well
 	round  func(t *testing.T, rng *rand.Rand)
 }
 
-// attacks are all attacks, in the order of the report.
+// attacks returns all attacks in the order of the report.
 func attacks() []attack {
 	return slices.Concat(processAttacks(), networkAttacks(), damageAttacks(), identityAttacks(), rogueAttacks(), memoryAttacks(), natAttacks(), hostileAttacks(), joiningAttacks(), clockAttacks())
 }
 
-// A tally counts the rounds of an attack.
-type tally struct {
+// A roundStats counts the rounds of an attack.
+type roundStats struct {
 	rounds  int
 	failed  int
-	skipped string // why it cannot run here
+	skipped string // reason why the attack cannot run here
 	spent   time.Duration
 	longest time.Duration
 }
@@ -45,7 +45,7 @@ func TestAttack(t *testing.T) {
 	only := regexp.MustCompile(os.Getenv("ATTACK_ONLY"))
 	list := slices.DeleteFunc(attacks(), func(a attack) bool { return !only.MatchString(a.name) })
 	if text == "" {
-		seed := runSeedOf(t)
+		seed := chooseSeed(t)
 		for _, a := range list {
 			if a.short || os.Getenv("ATTACK_ONLY") != "" {
 				run(t, a, seed, 1)
@@ -57,7 +57,7 @@ func TestAttack(t *testing.T) {
 	if err != nil || limit <= 0 {
 		t.Fatalf("ATTACK=%q: want a positive duration such as 2m", text)
 	}
-	c := &campaign{t: t, seed: runSeedOf(t), limit: limit, began: time.Now(), commit: commit(), list: list, tallies: make(map[string]*tally)}
+	c := &campaign{t: t, seed: chooseSeed(t), limit: limit, began: time.Now(), commit: commit(), list: list, stats: make(map[string]*roundStats)}
 	c.run()
 	report := c.report()
 	fmt.Print(report)
@@ -68,8 +68,8 @@ func TestAttack(t *testing.T) {
 	}
 }
 
-// runSeedOf is ATTACK_SEED, or a random seed, which it prints.
-func runSeedOf(t *testing.T) uint64 {
+// chooseSeed returns ATTACK_SEED or a random seed, and prints it.
+func chooseSeed(t *testing.T) uint64 {
 	seed := rand.Uint64N(1_000_000_000)
 	if text := os.Getenv("ATTACK_SEED"); text != "" {
 		var err error
@@ -81,31 +81,31 @@ func runSeedOf(t *testing.T) uint64 {
 	return seed
 }
 
-// A campaign runs attacks until its time is up.
+// A campaign runs attacks for a limited time.
 type campaign struct {
-	t       *testing.T
-	seed    uint64
-	limit   time.Duration
-	began   time.Time
-	commit  string // that was built
-	list    []attack
-	tallies map[string]*tally
+	t      *testing.T
+	seed   uint64
+	limit  time.Duration
+	began  time.Time
+	commit string // of the tested code
+	list   []attack
+	stats  map[string]*roundStats
 }
 
-// run makes rounds of all attacks in turn, each turn in another order, as long as
-// there is time for another round. An attack that fails twice is not repeated.
+// run makes rounds of all attacks in turn, in random order, while the time suffices for
+// another round. An attack that has failed twice is not repeated.
 func (c *campaign) run() {
 	rng := rand.New(rand.NewPCG(c.seed, 1))
 	fmt.Printf("attack: %d attacks for %v\n", len(c.list), c.limit)
 	for _, a := range c.list {
-		c.tallies[a.name] = new(tally)
+		c.stats[a.name] = new(roundStats)
 		fmt.Printf("attack:   %-22s about %v a round: %s\n", a.name, a.takes, a.checks)
 	}
 	for ran := true; ran; {
 		ran = false
 		for _, i := range rng.Perm(len(c.list)) {
 			a := c.list[i]
-			s := c.tallies[a.name]
+			s := c.stats[a.name]
 			if s.skipped != "" || s.failed > 1 || time.Since(c.began)+max(a.takes, s.longest) > c.limit {
 				continue
 			}
@@ -118,7 +118,7 @@ func (c *campaign) run() {
 			verdict := "ok"
 			switch {
 			case skipped:
-				s.rounds, s.skipped, verdict = 0, "this machine lacks what it needs", "skipped"
+				s.rounds, s.skipped, verdict = 0, "this machine does not meet its requirements", "skipped"
 			case !ok:
 				s.failed++
 				verdict = "FAILED"
@@ -128,11 +128,11 @@ func (c *campaign) run() {
 	}
 }
 
-// run makes one round, with chance from the seed, the name and the number alone.
+// run makes one round. Its randomness depends only on the seed, the name and the number.
 func run(t *testing.T, a attack, seed uint64, round int) (skipped, ok bool) {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s %d", a.name, round)
-	before, err := files()
+	before, err := openFiles()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,24 +140,24 @@ func run(t *testing.T, a attack, seed uint64, round int) (skipped, ok bool) {
 		defer func() { skipped = t.Skipped() }()
 		a.round(t, rand.New(rand.NewPCG(seed, h.Sum64())))
 	})
-	// Namespaces live as long as the files that the test has open.
-	if err := moreFiles(before); err != nil {
+	// An open file of this process would keep a namespace alive.
+	if err := checkFiles(before); err != nil {
 		t.Errorf("%s/%d: %v", a.name, round, err)
 		ok = false
 	}
 	return skipped, ok
 }
 
-// report is the table of all attacks.
+// report returns the table of all attacks.
 func (c *campaign) report() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Attacks on worlds of real processes, printed by \"make attack\".\n%s\ncommit %s, ATTACK_SEED=%d, %v of %v\n\n",
 		machine(), c.commit, c.seed, time.Since(c.began).Round(time.Second), c.limit)
 	b.WriteString("Every round checks that all collectives had the right elements, that every operation ended within a\n" +
-		"minute, that errors name attacked nodes, or the loss of a link to one, that no other node was removed, and\nthat processes left no goroutines and no files behind. Further checks are in the table.\n\n")
+		"minute, that errors name attacked nodes or the loss of a link to one, that no other node was removed, and\nthat processes leaked neither goroutines nor files. The table has further checks.\n\n")
 	fmt.Fprintf(&b, "%-22s %6s %6s %8s  %-7s %s\n", "attack", "rounds", "failed", "time", "verdict", "further checks")
 	for _, a := range c.list {
-		s := c.tallies[a.name]
+		s := c.stats[a.name]
 		verdict := "ok"
 		switch {
 		case s.failed > 0:
@@ -172,7 +172,7 @@ func (c *campaign) report() string {
 	return b.String()
 }
 
-// machine names the machine of a report.
+// machine describes the machine of a report.
 func machine() string {
 	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	return fmt.Sprintf("%s/%s, %d cores, %s, Linux %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), strings.TrimSpace(string(release)))

@@ -18,7 +18,7 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 )
 
-// A forger holds the authority of a cluster and signs certificates that the seed
+// A forger has the key of the authority of a cluster and signs certificates that the seed
 // would refuse to sign.
 type forger struct {
 	t       *testing.T
@@ -47,7 +47,7 @@ func newForger(t *testing.T, authority *pki.Authority) *forger {
 	return f
 }
 
-// A node returns a certificate as the seed makes it, after change has altered it.
+// node returns a certificate as from the seed, altered by change before it is signed.
 func (f *forger) node(change func(c *x509.Certificate)) tls.Certificate {
 	f.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -78,12 +78,13 @@ func (f *forger) node(change func(c *x509.Certificate)) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// name is how a certificate names a node of the cluster.
+// name returns the URI by which a certificate names a node of the cluster.
 func (f *forger) name(node string) *url.URL {
 	return &url.URL{Scheme: "nexar", Host: f.cluster, Path: "/" + node}
 }
 
-// client is a configuration that shows a certificate and checks nobody.
+// client returns a TLS configuration that presents a certificate and does not verify the
+// server.
 func client(cert tls.Certificate, protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, InsecureSkipVerify: true,
@@ -94,8 +95,8 @@ func client(cert tls.Certificate, protocol string) *tls.Config {
 	}
 }
 
-// badCertificates are certificates that no node accepts, by their fault.
-// Victim is the identity of a node of the world.
+// badCertificates returns certificates that no node accepts, by their fault. victim is the
+// identity of a node of the world.
 func badCertificates(t *testing.T, ours *pki.Authority, victim string) map[string]tls.Certificate {
 	t.Helper()
 	foreign, err := pki.NewAuthority()

@@ -14,19 +14,19 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// clockAttacks are those on the wall clock of a rank.
+// clockAttacks are attacks on the wall clock of a rank.
 func clockAttacks() []attack {
 	return []attack{
-		{"clock jumps", "a rank whose wall clock jumps by hours, both ways, keeps its place", buildTime, false, attackClockJumps},
-		{"clock a day off", "a node whose wall clock is a day off is told so, and one that is hours ahead joins", buildTime, false, attackClockOff},
+		{"clock jumps", "a rank with a wall clock that jumps by hours, both ways, stays in the world", buildTime, false, attackClockJumps},
+		{"clock a day off", "a node with a wall clock that is a day off gets an error that says so, and one that is hours ahead joins", buildTime, false, attackClockOff},
 	}
 }
 
-// buildTime is how long a busy machine can take to rebuild the standard library.
+// buildTime is the time in which a busy machine rebuilds the standard library.
 const buildTime = 150 * time.Second
 
-// clockVariable names a file of 8 bytes: the number of seconds that a shifted
-// program adds to its wall clock.
+// clockVariable has the name of a file of 8 bytes: the number of seconds that a shiftedProgram
+// adds to its wall clock.
 const clockVariable = "ATTACKED_CLOCK"
 
 // shiftSource is added to package time.
@@ -56,23 +56,23 @@ func mapClockShift() *int64 {
 }
 `
 
-// A shifted program is the test binary, built with a package time that adds an
-// offset to the wall clock. The monotonic clock stays as it is, as on a host when an
-// operator sets the clock.
-type shifted struct {
+// A shiftedProgram is the test binary, built with a package time that adds an offset to the
+// wall clock. The monotonic clock does not change, as on a host when an operator sets the
+// clock.
+type shiftedProgram struct {
 	t      *testing.T
 	binary string
 	file   string
 }
 
-// newShifted builds the program, which the build cache makes quick but for the first
-// time.
-func newShifted(t *testing.T) *shifted {
+// newShiftedProgram builds the program. Only the first build is slow, later ones use the build
+// cache.
+func newShiftedProgram(t *testing.T) *shiftedProgram {
 	t.Helper()
 	_, err := exec.LookPath("go")
-	require.Have(t, "go", err == nil, "there is no go command, to build a program with a shifted clock")
+	require.Have(t, "go", err == nil, "no go command to build a program with a shifted clock")
 	dir := t.TempDir()
-	s := &shifted{t: t, binary: filepath.Join(dir, "attack.test"), file: filepath.Join(dir, "clock")}
+	s := &shiftedProgram{t: t, binary: filepath.Join(dir, "attack.test"), file: filepath.Join(dir, "clock")}
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -108,8 +108,8 @@ func newShifted(t *testing.T) *shifted {
 	return s
 }
 
-// set changes the wall clock of the processes of the program.
-func (s *shifted) set(by time.Duration) {
+// set sets the offset of the wall clock of the processes of the program.
+func (s *shiftedProgram) set(by time.Duration) {
 	s.t.Helper()
 	f, err := os.OpenFile(s.file, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
@@ -123,24 +123,24 @@ func (s *shifted) set(by time.Duration) {
 	}
 }
 
-// Start implements starter.
-func (s *shifted) Start(cmd *exec.Cmd) error {
+// Start implements launcher.
+func (s *shiftedProgram) Start(cmd *exec.Cmd) error {
 	cmd.Path, cmd.Args[0] = s.binary, s.binary
 	cmd.Env = append(cmd.Env, clockVariable+"="+s.file)
 	return cmd.Start()
 }
 
-// attackClockJumps sets the wall clock of a rank while it works.
+// attackClockJumps sets the wall clock of a rank while it makes steps.
 func attackClockJumps(t *testing.T, rng *rand.Rand) {
-	program := newShifted(t)
+	program := newShiftedProgram(t)
 	const ranks = 3
 	w := newWorld(t, rng, transports(rng, "shm", "tcp,quic", "quic"))
-	w.seed(nil, arguments{World: ranks, Listen: "127.0.0.1:0", Elastic: true})
+	w.startSeed(nil, arguments{World: ranks, Listen: "127.0.0.1:0", Elastic: true})
 	for range ranks - 1 {
-		w.rank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+		w.startRank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
 	}
-	victim := w.rank(program, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
-	w.progress(5)
+	victim := w.startRank(program, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+	w.waitForSteps(5)
 	for _, hours := range []int{3, -6, 11, -11, 1 + rng.IntN(20), -1 - rng.IntN(20)} {
 		program.set(time.Duration(hours)*time.Hour + time.Duration(rng.IntN(3600))*time.Second)
 		began := time.Now()
@@ -148,39 +148,39 @@ func attackClockJumps(t *testing.T, rng *rand.Rand) {
 			w.check(victim, e)
 			return e.Kind == evStep && e.At.Sub(began).Abs() > time.Duration(max(hours, -hours)-1)*time.Hour
 		})
-		w.progress(5)
+		w.waitForSteps(5)
 	}
-	// Others still fail and are removed while the clock is wrong.
+	// Failed nodes are still removed while the clock is wrong.
 	w.ranks[0].signal(os.Kill)
-	w.size(ranks - 1)
-	w.progress(5)
+	w.waitForSize(ranks - 1)
+	w.waitForSteps(5)
 	program.set(0)
-	w.progress(5)
+	w.waitForSteps(5)
 	w.finish()
 }
 
 // attackClockOff has nodes with a wrong wall clock join.
 func attackClockOff(t *testing.T, rng *rand.Rand) {
-	program := newShifted(t)
+	program := newShiftedProgram(t)
 	w := newWorld(t, rng, transports(rng, "shm", "tcp,quic", "quic"))
-	w.local(2, arguments{Elastic: true})
+	w.startLocal(2, arguments{Elastic: true})
 	for _, hours := range []int{25, -25} {
 		program.set(time.Duration(hours) * time.Hour)
-		late := w.rank(program, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
-		late.harm()
+		late := w.startRank(program, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+		late.markVictim()
 		e := late.await(bound, "error about the clock", func(e event) bool { return e.Kind == evError || e.Kind == evJoined })
 		for _, text := range []string{"by this clock it is", "NTP"} {
 			if !strings.Contains(e.Text, text) {
-				t.Errorf("%d hours off: the error does not say %q: %s %s", hours, text, e.Kind, e.Text)
+				t.Errorf("%d hours off: the error does not contain %q: %s %s", hours, text, e.Kind, e.Text)
 			}
 		}
 		late.reap()
-		w.progress(5)
+		w.waitForSteps(5)
 	}
 	program.set(3 * time.Hour)
-	w.rank(program, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
-	w.size(3)
-	w.progress(5)
+	w.startRank(program, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+	w.waitForSize(3)
+	w.waitForSteps(5)
 	w.finish()
 
 }

@@ -20,19 +20,19 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// hostileAttacks are those of programs that connect to a world, or reach into it.
+// hostileAttacks are attacks by programs that connect to a world or write into its memory.
 func hostileAttacks() []attack {
 	return []attack{
-		{"hostile connections", "garbage, wrong tokens, and nonsense behind the right token change nothing, while ranks fail and join", 20 * time.Second, false, attackHostile},
-		{"scribble", "random writes into the shared memory of a rank end no other process and hang none", 20 * time.Second, false, attackScribble},
-		{"seed killed in a write", "seeds that are killed at any moment of a change of the world come back with what was agreed on", 30 * time.Second, false, attackSeedKill},
-		{"peer tokens", "seeds with different peer tokens say of each other that the token is wrong", 10 * time.Second, false, attackPeerTokens},
+		{"hostile connections", "garbage, wrong tokens, and nonsense after the right token have no effect, while ranks fail and join", 20 * time.Second, false, attackHostile},
+		{"shared memory", "random writes into the shared memory of a rank end no other process and hang none", 20 * time.Second, false, attackSharedMemory},
+		{"seed killed in a write", "seeds that are killed at any moment of a change of the world restart with the decided state", 30 * time.Second, false, attackSeedKill},
+		{"peer tokens", "seeds with different peer tokens log that the token of the other is wrong", 10 * time.Second, false, attackPeerTokens},
 	}
 }
 
-// attackHostile has many clients do harm, while the world changes.
+// attackHostile runs many hostile clients while the world changes.
 func attackHostile(t *testing.T, rng *mathrand.Rand) {
-	w := newIdentified(t, rng, 3, arguments{Elastic: true}, transports(rng, "shm", "tcp,quic", "shm,tcp,quic"))
+	w := newIdentityWorld(t, rng, 3, arguments{Elastic: true}, transports(rng, "shm", "tcp,quic", "shm,tcp,quic"))
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -48,18 +48,18 @@ func attackHostile(t *testing.T, rng *mathrand.Rand) {
 				case 1:
 					garbage(addr, "tcp")
 				case 2:
-					w.nonsense(ctx, n%2 == 0)
+					w.sendNonsense(ctx, n%2 == 0)
 				}
 			}
 		})
 	}
 	for range 2 {
-		w.progress(10)
-		alive := w.alive()
+		w.waitForSteps(10)
+		alive := w.survivors()
 		alive[rng.IntN(len(alive))].signal(os.Kill)
-		w.size(2)
-		w.rank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
-		w.size(3)
+		w.waitForSize(2)
+		w.startRank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+		w.waitForSize(3)
 	}
 	cancel()
 	all.Wait()
@@ -85,26 +85,26 @@ func garbage(addr, network string) {
 	}
 }
 
-// nonsense connects to the seed, with the right token or a wrong one, and sends
-// messages that make no sense there.
-func (w *identified) nonsense(ctx context.Context, right bool) {
+// sendNonsense connects to the seed, with the right or a wrong token, and sends messages that are
+// invalid at this point of the protocol.
+func (w *identityWorld) sendNonsense(ctx context.Context, right bool) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	with := *w.world
+	copied := *w.world
 	if !right {
-		with.token = nexar.NewToken()
+		copied.token = nexar.NewToken()
 	}
 	end, err := newEndpoint()
 	if err != nil {
 		return
 	}
 	defer end.Close()
-	v, err := (&identified{world: &with, seedAddr: w.seedAddr}).knock(ctx, end)
+	c, err := (&identityWorld{world: &copied, seedAddr: w.seedAddr}).connect(ctx, end)
 	if err != nil {
 		return
 	}
-	defer v.conn.Close()
-	stop := context.AfterFunc(ctx, func() { v.conn.Close() })
+	defer c.conn.Close()
+	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	defer stop()
 	junk := make([]byte, 300)
 	rand.Read(junk)
@@ -112,31 +112,31 @@ func (w *identified) nonsense(ctx context.Context, right bool) {
 		wire.JoinReady{Epoch: 1 << 40}, wire.JoinRequest{CSR: junk, Rank: wire.AnyRank, Name: "nonsense"}, wire.JoinLeave{},
 		wire.JoinLog{Data: junk}, wire.JoinSeedHello{Seed: 7, World: 3},
 	}[int(junk[0])%5:] {
-		if v.say(m) != nil {
+		if c.send(m) != nil {
 			return
 		}
 	}
-	v.out.Write(junk)
-	v.hear()
+	c.out.Write(junk)
+	c.receive()
 }
 
-// attackScribble has a process of the same user write into the shared memory of a
-// rank. Results computed from altered memory can be wrong: the same user could alter the
-// private memory of a rank as well. No rank may crash or hang.
-func attackScribble(t *testing.T, rng *mathrand.Rand) {
+// attackSharedMemory has a process of the same user write into the shared memory of a rank. Results
+// computed from altered memory can be wrong: the same user could alter the private memory of a
+// rank as well. No rank may crash or hang.
+func attackSharedMemory(t *testing.T, rng *mathrand.Rand) {
 	const ranks = 3
 	w := newWorld(t, rng, "NEXAR_TRANSPORTS=shm", "NEXAR_COLLECTIVE_TIMEOUT_SECS=10", "NEXAR_BARRIER_TIMEOUT_SECS=10")
-	w.local(ranks, arguments{})
+	w.startLocal(ranks, arguments{})
 	victim := w.ranks[rng.IntN(ranks)]
 	for _, p := range w.ranks {
-		p.harm() // results and memberships do not count
+		p.markVictim() // results and memberships are not checked
 	}
 	writes := 0
 	for range 200 {
-		n, err := scribble(victim.cmd.Process.Pid, rng)
+		n, err := writeRandomly(victim.cmd.Process.Pid, rng)
 		writes += n
 		if err != nil {
-			break // it has ended
+			break // the victim has ended
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -145,7 +145,7 @@ func attackScribble(t *testing.T, rng *mathrand.Rand) {
 		t.Error("nothing was written")
 	}
 	for _, p := range w.ranks {
-		p.tell("stop")
+		p.send("stop")
 		p.in.Close()
 	}
 	for _, p := range w.ranks {
@@ -162,9 +162,9 @@ func attackScribble(t *testing.T, rng *mathrand.Rand) {
 	}
 }
 
-// scribble writes random bytes to random places of the pipes and areas that a process
-// has mapped, and returns how often.
-func scribble(pid int, rng *mathrand.Rand) (writes int, err error) {
+// writeRandomly writes random bytes to random addresses of the pipes and areas that a process has
+// mapped, and returns the number of writes.
+func writeRandomly(pid int, rng *mathrand.Rand) (writes int, err error) {
 	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return 0, err
@@ -188,7 +188,7 @@ func scribble(pid int, rng *mathrand.Rand) (writes int, err error) {
 			}
 			at := from + rng.Int64N(to-from-int64(len(b)))
 			if rng.IntN(2) == 0 {
-				at = from + rng.Int64N(512) // where counters are
+				at = from + rng.Int64N(512) // the range of the counters
 			}
 			if _, err := mem.WriteAt(b, at); err == nil {
 				writes++
@@ -201,25 +201,25 @@ func scribble(pid int, rng *mathrand.Rand) (writes int, err error) {
 // attackSeedKill kills seeds while the world changes.
 func attackSeedKill(t *testing.T, rng *mathrand.Rand) {
 	const ranks = 3
-	c := newCouncil(t, rng, ranks)
+	g := newSeedGroup(t, rng, ranks)
 	for range ranks {
-		c.rank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+		g.startRank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
 	}
-	c.progress(1)
+	g.waitForSteps(1)
 	for range 4 {
-		alive := c.alive()
+		alive := g.survivors()
 		alive[rng.IntN(len(alive))].signal(os.Kill)
-		i := rng.IntN(councilSize)
+		i := rng.IntN(groupSeeds)
 		time.Sleep(time.Duration(rng.IntN(100)) * time.Millisecond)
-		c.members[i].signal(os.Kill)
-		c.members[i].reap()
-		c.size(ranks - 1)
-		c.start(i, ranks)
-		c.members[i].await(bound, "seed that listens again", func(e event) bool { return e.Kind == evReady })
-		c.rank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
-		c.size(ranks)
+		g.seeds[i].signal(os.Kill)
+		g.seeds[i].reap()
+		g.waitForSize(ranks - 1)
+		g.startMember(i, ranks)
+		g.seeds[i].await(bound, "seed that listens again", func(e event) bool { return e.Kind == evReady })
+		g.startRank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+		g.waitForSize(ranks)
 	}
-	c.finish()
+	g.finish()
 }
 
 // attackPeerTokens gives two seeds different peer tokens.
@@ -237,7 +237,7 @@ func attackPeerTokens(t *testing.T, rng *mathrand.Rand) {
 		want := fmt.Sprintf("seed %s does not hold the token of the seeds (--peer-token-file)", addrs[1-i])
 		for began := time.Now(); !strings.Contains(p.log.String(), want); time.Sleep(10 * time.Millisecond) {
 			if time.Since(began) > bound {
-				t.Fatalf("seed %d does not say %q:\n%s", i, want, p.log.Tail(3000))
+				t.Fatalf("seed %d does not log %q:\n%s", i, want, p.log.Tail(3000))
 			}
 		}
 	}

@@ -25,29 +25,28 @@ import (
 // identityAttacks are attacks with forged identities.
 func identityAttacks() []attack {
 	return []attack{
-		{"certificates", "every port refuses certificates that are wrong, expired or not yet valid, in a word of TLS, and at once", 15 * time.Second, true, attackCertificates},
-		{"another's identity", "a node that claims the identity of another gets no place and no link, in the request to the seed, over QUIC, TCP and shared memory", 15 * time.Second, true, attackClaims},
+		{"certificates", "every port refuses certificates that are wrong, expired or not yet valid, with a TLS alert and at once", 15 * time.Second, true, attackCertificates},
+		{"another's identity", "a node that claims the identity of another is not admitted and gets no link, in the request to the seed, over QUIC, TCP and shared memory", 15 * time.Second, true, attackClaims},
 	}
 }
 
-// refusalBound is the longest that a port may take to refuse somebody.
-const refusalBound = 20 * time.Second
+// refusalLimit is the longest time in which a port may refuse a client.
+const refusalLimit = 20 * time.Second
 
-// In an identified world the test holds the authority, so that it can forge
-// certificates.
-type identified struct {
+// An identityWorld is a world whose authority the test knows, so that it can forge certificates.
+type identityWorld struct {
 	*world
 	authority *pki.Authority
-	listen    []string // where ranks listen
-	ids       []string // their identities
+	listen    []string // addresses of the ranks
+	ids       []string // identities of the ranks
 	seedAddr  string
 }
 
-func newIdentified(t *testing.T, rng *rand.Rand, ranks int, args arguments, vars ...string) *identified {
+func newIdentityWorld(t *testing.T, rng *rand.Rand, ranks int, args arguments, vars ...string) *identityWorld {
 	t.Helper()
-	w := &identified{world: newWorld(t, rng, vars...)}
+	w := &identityWorld{world: newWorld(t, rng, vars...)}
 	args.World, args.Listen, args.StateDir = ranks, "127.0.0.1:0", t.TempDir()
-	w.seed(nil, args)
+	w.startSeed(nil, args)
 	w.seedAddr = w.addrs[0]
 	var err error
 	if w.authority, err = pki.OpenAuthority(args.StateDir); err != nil {
@@ -55,11 +54,11 @@ func newIdentified(t *testing.T, rng *rand.Rand, ranks int, args arguments, vars
 	}
 	for rank := range ranks {
 		w.listen = append(w.listen, freePort(t))
-		w.rank(nil, arguments{}, "NEXAR_LISTEN="+w.listen[rank], fmt.Sprint("NEXAR_RANK=", rank))
+		w.startRank(nil, arguments{}, "NEXAR_LISTEN="+w.listen[rank], fmt.Sprint("NEXAR_RANK=", rank))
 	}
-	w.progress(1)
+	w.waitForSteps(1)
 	for _, p := range w.ranks {
-		e, _ := p.find(evJoined)
+		e, _ := p.lastEvent(evJoined)
 		w.ids = append(w.ids, e.Node)
 	}
 	return w
@@ -85,7 +84,7 @@ func freePort(t *testing.T) string {
 	return ""
 }
 
-// endpoint is a QUIC socket of the test.
+// endpoint returns a QUIC socket of the test.
 func endpoint(t *testing.T) *quic.Endpoint {
 	t.Helper()
 	end, err := newEndpoint()
@@ -100,8 +99,8 @@ func newEndpoint() (*quic.Endpoint, error) {
 	return quic.Listen(quic.Config{Addr: "127.0.0.1:0", Heartbeat: -1, NoWatch: true})
 }
 
-// overQUIC shows a certificate to a QUIC port and returns how that ends.
-func overQUIC(ctx context.Context, end *quic.Endpoint, addr string, conf *tls.Config) error {
+// dialQUIC presents a certificate to a QUIC port and returns the error that ends the connection.
+func dialQUIC(ctx context.Context, end *quic.Endpoint, addr string, conf *tls.Config) error {
 	c, err := end.Dial(ctx, addr, conf)
 	if err != nil {
 		return err
@@ -115,12 +114,12 @@ func overQUIC(ctx context.Context, end *quic.Endpoint, addr string, conf *tls.Co
 	}
 }
 
-// errAccepted says that a port accepted a connection that it had to refuse.
-var errAccepted = errors.New("it was accepted")
+// errAccepted reports that a port accepted a connection that it had to refuse.
+var errAccepted = errors.New("the connection was accepted")
 
-// overTCP shows a certificate to the TCP port of a node, as the first bytes of the
-// protocol of transport/tcp say, and returns how that ends.
-func overTCP(ctx context.Context, addr string, conf *tls.Config) error {
+// dialTCP presents a certificate to the TCP port of a node, by the protocol of transport/tcp, and
+// returns the error that ends the connection.
+func dialTCP(ctx context.Context, addr string, conf *tls.Config) error {
 	const control = "tnexar1c"
 	sock, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -136,7 +135,7 @@ func overTCP(ctx context.Context, addr string, conf *tls.Config) error {
 	if err := c.HandshakeContext(ctx); err != nil {
 		return err
 	}
-	// In TLS 1.3 the client has done its part before the server has seen its
+	// In TLS 1.3 the handshake of the client is complete before the server has seen its
 	// certificate. The first message of a server has 5 bytes.
 	if n, err := io.ReadFull(c, make([]byte, 5)); n == 0 {
 		return err
@@ -144,44 +143,43 @@ func overTCP(ctx context.Context, addr string, conf *tls.Config) error {
 	return errAccepted
 }
 
-// wantRefused checks the error of a refused client: it comes at once and names the
-// certificate as the cause.
+// wantRefused checks that a client was refused at once, with an error about its certificate.
 func wantRefused(t *testing.T, what string, began time.Time, err error) {
 	t.Helper()
 	took := time.Since(began)
 	switch {
 	case err == nil || errors.Is(err, errAccepted):
 		t.Errorf("%s: accepted", what)
-	case took > refusalBound || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
+	case took > refusalLimit || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
 		t.Errorf("%s: refused after %v: %v, want at once", what, took, err)
 	case !errors.Is(err, transport.ErrIdentity) && !strings.Contains(err.Error(), "certificate") && !strings.Contains(err.Error(), "protocol"):
-		t.Errorf("%s: the error says nothing of certificates: %v", what, err)
+		t.Errorf("%s: error %v, want one about the certificate", what, err)
 	}
 }
 
-// attackCertificates shows bad certificates to every port of a world.
+// attackCertificates presents bad certificates to every port of a world.
 func attackCertificates(t *testing.T, rng *rand.Rand) {
-	w := newIdentified(t, rng, 3, arguments{}, transports(rng, "tcp,quic", "shm,tcp,quic"))
+	w := newIdentityWorld(t, rng, 3, arguments{}, transports(rng, "tcp,quic", "shm,tcp,quic"))
 	end := endpoint(t)
 	for name, cert := range badCertificates(t, w.authority, w.ids[0]) {
-		ctx, cancel := context.WithTimeout(t.Context(), refusalBound)
+		ctx, cancel := context.WithTimeout(t.Context(), refusalLimit)
 		addr := w.listen[rng.IntN(len(w.listen))]
 		conf := client(cert, pki.NodeProtocol)
 		began := time.Now()
-		wantRefused(t, name+", QUIC port of a node", began, overQUIC(ctx, end, addr, conf))
+		wantRefused(t, name+", QUIC port of a node", began, dialQUIC(ctx, end, addr, conf))
 		began = time.Now()
-		wantRefused(t, name+", TCP port of a node", began, overTCP(ctx, addr, conf))
+		wantRefused(t, name+", TCP port of a node", began, dialTCP(ctx, addr, conf))
 		began = time.Now()
-		wantRefused(t, name+", port of the seed", began, overQUIC(ctx, end, w.seedAddr, conf))
+		wantRefused(t, name+", port of the seed", began, dialQUIC(ctx, end, w.seedAddr, conf))
 		cancel()
 	}
-	w.progress(5)
+	w.waitForSteps(5)
 	w.finish()
 }
 
 // attackClaims has a node with the token claim the identity of another.
 func attackClaims(t *testing.T, rng *rand.Rand) {
-	w := newIdentified(t, rng, 3, arguments{Elastic: true}, "NEXAR_TRANSPORTS=shm,tcp,quic")
+	w := newIdentityWorld(t, rng, 3, arguments{Elastic: true}, "NEXAR_TRANSPORTS=shm,tcp,quic")
 	end := endpoint(t)
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
@@ -190,20 +188,20 @@ func attackClaims(t *testing.T, rng *rand.Rand) {
 	to := (victim + 1) % len(w.ids)
 	w.claimByHello(ctx, victim, to)
 	w.claimPipe(w.listen[to])
-	w.outsider(ctx, to)
-	w.progress(5)
+	w.connectOutsideWorld(ctx, to)
+	w.waitForSteps(5)
 	w.finish()
 }
 
-// claimAtSeed asks for a place with the signing request of another node, which only
-// that can use.
-func (w *identified) claimAtSeed(ctx context.Context, end *quic.Endpoint) {
+// claimAtSeed asks for admission with the signing request of another node, which is bound to the
+// connection of that node.
+func (w *identityWorld) claimAtSeed(ctx context.Context, end *quic.Endpoint) {
 	w.t.Helper()
 	key, err := pki.NewKey()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	first, err := w.knock(ctx, end)
+	first, err := w.connect(ctx, end)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -218,8 +216,8 @@ func (w *identified) claimAtSeed(ctx context.Context, end *quic.Endpoint) {
 	} else if _, ok := m.(wire.JoinAdmitted); !ok {
 		w.t.Fatalf("the first to ask with a key got %#v, want to be admitted", m)
 	}
-	for name, again := range map[string]bool{"as a new node": false, "as a node that is back": true} {
-		second, err := w.knock(ctx, end)
+	for name, again := range map[string]bool{"as a new node": false, "as a rejoining node": true} {
+		second, err := w.connect(ctx, end)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -239,72 +237,72 @@ func identityOf(key *pki.Key) []byte {
 	return id[:]
 }
 
-// A seedClient is a connection to the seed that holds the token of the cluster.
+// A seedClient is a connection to the seed that has proved the token of the cluster.
 type seedClient struct {
 	conn *quic.Conn
 	in   transport.Receiver
 	out  transport.Sender
 }
 
-// knock connects to the seed and proves the token.
-func (w *identified) knock(ctx context.Context, end *quic.Endpoint) (*seedClient, error) {
+// connect connects to the seed and proves the token.
+func (w *identityWorld) connect(ctx context.Context, end *quic.Endpoint) (*seedClient, error) {
 	token, err := pki.ParseToken(w.token)
 	if err != nil {
 		return nil, err
 	}
-	v := new(seedClient)
-	if v.conn, err = end.Dial(ctx, w.seedAddr, pki.Joining{}.Client("")); err != nil {
+	c := new(seedClient)
+	if c.conn, err = end.Dial(ctx, w.seedAddr, pki.Joining{}.Client("")); err != nil {
 		return nil, err
 	}
 	hello := wire.JoinHello{Version: wire.Version}
-	if hello.Proof, err = token.Proof(pki.NodeRole, v.conn.ConnectionState()); err != nil {
+	if hello.Proof, err = token.Proof(pki.NodeRole, c.conn.ConnectionState()); err != nil {
 		return nil, err
 	}
-	if v.out, err = v.conn.OpenPipe(ctx); err != nil {
+	if c.out, err = c.conn.OpenPipe(ctx); err != nil {
 		return nil, err
 	}
-	if err = v.say(hello); err != nil {
+	if err = c.send(hello); err != nil {
 		return nil, err
 	}
-	if v.in, err = v.conn.AcceptPipe(ctx); err != nil {
+	if c.in, err = c.conn.AcceptPipe(ctx); err != nil {
 		return nil, err
 	}
-	if m, err := v.hear(); err != nil {
+	if m, err := c.receive(); err != nil {
 		return nil, err
 	} else if _, ok := m.(wire.JoinAnswer); !ok {
 		return nil, fmt.Errorf("the seed answers with %#v, want a JoinAnswer", m)
 	}
-	return v, nil
+	return c, nil
 }
 
-func (v *seedClient) say(m wire.JoinMessage) error {
+func (c *seedClient) send(m wire.JoinMessage) error {
 	b, err := wire.AppendJoin(nil, m)
 	if err == nil {
-		_, err = v.out.Write(b)
+		_, err = c.out.Write(b)
 	}
 	return err
 }
 
-func (v *seedClient) hear() (wire.JoinMessage, error) {
-	v.in.SetReadDeadline(time.Now().Add(refusalBound))
-	return wire.ReadJoin(v.in, wire.JoinBytesMax)
+func (c *seedClient) receive() (wire.JoinMessage, error) {
+	c.in.SetReadDeadline(time.Now().Add(refusalLimit))
+	return wire.ReadJoin(c.in, wire.JoinBytesMax)
 }
 
-// ask sends a message and returns the answer to it, of a few that may come.
-func (v *seedClient) ask(m wire.JoinMessage) (wire.JoinMessage, error) {
-	if err := v.say(m); err != nil {
+// ask sends a message and returns the next message of the seed.
+func (c *seedClient) ask(m wire.JoinMessage) (wire.JoinMessage, error) {
+	if err := c.send(m); err != nil {
 		return nil, err
 	}
-	return v.hear()
+	return c.receive()
 }
 
-// claimByHello claims to be a node in the hello of shared memory, where the kernel
-// proves the user and nothing else.
-func (w *identified) claimByHello(ctx context.Context, victim, to int) {
+// claimByHello claims another identity in the hello of shared memory, where the kernel proves only
+// the user.
+func (w *identityWorld) claimByHello(ctx context.Context, victim, to int) {
 	w.t.Helper()
-	// The name of the victim is taken in the namespace of this host.
+	// The name of the victim is in use in the namespace of this host.
 	if _, err := shm.New(shm.Config{Cluster: w.authority.Cluster(), Node: w.ids[victim]}); err == nil || !strings.Contains(err.Error(), "is taken") {
-		w.t.Errorf("listening as another node: %v, want an error that says who has the name", err)
+		w.t.Errorf("listening as another node: %v, want an error that the name is taken", err)
 	}
 	for name, cfg := range map[string]shm.Config{
 		"another cluster": {Cluster: "forged", Node: "nobody"},
@@ -316,30 +314,30 @@ func (w *identified) claimByHello(ctx context.Context, victim, to int) {
 		}
 		c, err := node.Dial(ctx, w.ids[to], w.ids[to])
 		if err == nil {
-			// The node below has accepted; the mesh above it must hang up.
-			err = ended(ctx, c)
+			// The transport accepts the connection; the mesh must close it.
+			err = waitEnded(ctx, c)
 		}
 		if err == nil {
-			w.t.Errorf("shared memory, %s: the connection stays", name)
+			w.t.Errorf("shared memory, %s: the connection stays open", name)
 		}
 		node.Close()
 	}
 }
 
-// ended waits until a connection has ended, and is nil if it does not in time.
-func ended(ctx context.Context, c transport.Conn) error {
+// waitEnded waits until a connection has ended and returns its error, or nil after refusalLimit.
+func waitEnded(ctx context.Context, c transport.Conn) error {
 	defer c.Close()
 	select {
 	case <-c.Done():
 		return c.Err()
-	case <-time.After(refusalBound):
+	case <-time.After(refusalLimit):
 	case <-ctx.Done():
 	}
 	return nil
 }
 
-// claimPipe claims a pipe of a connection of others at the TCP port of a node.
-func (w *identified) claimPipe(addr string) {
+// claimPipe claims a pipe of another connection at the TCP port of a node.
+func (w *identityWorld) claimPipe(addr string) {
 	w.t.Helper()
 	for _, magic := range []string{"tnexar1p", "tnexar1c", "tnexar1t", "tnexar1m", "nexarw1\n"} {
 		sock, err := net.Dial("tcp", addr)
@@ -350,7 +348,7 @@ func (w *identified) claimPipe(addr string) {
 		for i := range claim {
 			claim[i] = byte(w.rng.Int())
 		}
-		sock.SetDeadline(time.Now().Add(refusalBound))
+		sock.SetDeadline(time.Now().Add(refusalLimit))
 		sock.Write(append([]byte(magic), claim...))
 		b, err := io.ReadAll(sock)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -360,8 +358,8 @@ func (w *identified) claimPipe(addr string) {
 	}
 }
 
-// outsider has a certificate of the cluster, and no place in the world.
-func (w *identified) outsider(ctx context.Context, to int) {
+// connectOutsideWorld connects with a certificate of the cluster that belongs to no node of the world.
+func (w *identityWorld) connectOutsideWorld(ctx context.Context, to int) {
 	w.t.Helper()
 	key, err := pki.NewKey()
 	if err != nil {
@@ -379,8 +377,8 @@ func (w *identified) outsider(ctx context.Context, to int) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := overQUIC(ctx, endpoint(w.t), w.listen[to], id.Client(w.ids[to])); err == nil || errors.Is(err, errAccepted) {
-		w.t.Errorf("a node outside the world, over QUIC: %v, want an end of the connection", err)
+	if err := dialQUIC(ctx, endpoint(w.t), w.listen[to], id.Client(w.ids[to])); err == nil || errors.Is(err, errAccepted) {
+		w.t.Errorf("a node outside the world, over QUIC: %v, want the connection closed", err)
 	}
 	t, err := tcp.Listen(tcp.Config{Addr: "127.0.0.1:0"}, id)
 	if err != nil {
@@ -389,9 +387,9 @@ func (w *identified) outsider(ctx context.Context, to int) {
 	defer t.Close()
 	c, err := t.Dial(ctx, w.listen[to], w.ids[to])
 	if err == nil {
-		err = ended(ctx, c)
+		err = waitEnded(ctx, c)
 	}
 	if err == nil {
-		w.t.Error("a node outside the world, over TCP: the connection stays")
+		w.t.Error("a node outside the world, over TCP: the connection stays open")
 	}
 }

@@ -26,12 +26,12 @@ func joiningAttacks() []attack {
 	}
 }
 
-// stalled is the number of connections of each kind that a flood holds at a time.
-const stalled = 16
+// connsPerKind is the number of connections of each kind that the flood holds at a time.
+const connsPerKind = 16
 
 // attackJoining floods the TCP port of the seed while a rank dies and others join over TCP.
 func attackJoining(t *testing.T, rng *rand.Rand) {
-	w := newIdentified(t, rng, 3, arguments{Elastic: true}, "NEXAR_TRANSPORTS=tcp")
+	w := newIdentityWorld(t, rng, 3, arguments{Elastic: true}, "NEXAR_TRANSPORTS=tcp")
 	dialer, err := tcp.Listen(tcp.Config{DialOnly: true, Anonymous: true, MaxPipes: 2}, pki.Joining{})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func attackJoining(t *testing.T, rng *rand.Rand) {
 		func(ctx context.Context) bool { return w.sendHello(ctx, dialer, helloWrongToken) },
 	}
 	ends := make([]atomic.Int64, len(clients)) // connections that the seed has ended
-	for range stalled {
+	for range connsPerKind {
 		for kind, client := range clients {
 			all.Go(func() {
 				for ctx.Err() == nil {
@@ -66,23 +66,23 @@ func attackJoining(t *testing.T, rng *rand.Rand) {
 			})
 		}
 	}
-	w.progress(5)
-	w.alive()[rng.IntN(3)].signal(os.Kill)
-	w.size(2)
+	w.waitForSteps(5)
+	w.survivors()[rng.IntN(3)].signal(os.Kill)
+	w.waitForSize(2)
 	for _, size := range []int{3, 4} {
-		w.rank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
-		w.size(size)
+		w.startRank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+		w.waitForSize(size)
 	}
 	for kind := range ends {
 		for end := time.Now().Add(bound); ends[kind].Load() == 0; pause(ctx) {
 			if time.Now().After(end) {
-				t.Fatalf("the seed has ended no connection of client %d", kind)
+				t.Fatalf("the seed has ended no connection of client kind %d within %v", kind, bound)
 			}
 		}
 	}
 	cancel()
 	all.Wait()
-	w.progress(5)
+	w.waitForSteps(5)
 	w.finish()
 }
 
@@ -95,7 +95,7 @@ func randomBytes(n int) []byte {
 // stall connects to the seed, sends the beginning of a connection, and reports whether the
 // seed ends it. It comes from a random address of loopback, so that the seed limits the flood
 // and not the nodes.
-func (w *identified) stall(ctx context.Context, beginning []byte) bool {
+func (w *identityWorld) stall(ctx context.Context, beginning []byte) bool {
 	from := &net.TCPAddr{IP: append(net.IP{127, 0}, randomBytes(2)...)}
 	c, err := (&net.Dialer{LocalAddr: from}).DialContext(ctx, "tcp", w.seedAddr)
 	if err != nil {
@@ -119,7 +119,7 @@ const (
 
 // sendHello connects to the seed as a node does, sends a bad JoinHello, and reports whether
 // the seed ends the connection.
-func (w *identified) sendHello(ctx context.Context, dialer *tcp.Transport, kind helloKind) bool {
+func (w *identityWorld) sendHello(ctx context.Context, dialer *tcp.Transport, kind helloKind) bool {
 	c, err := dialer.Dial(ctx, w.seedAddr, "")
 	if err != nil {
 		return false

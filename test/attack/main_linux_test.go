@@ -9,14 +9,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-// roleVariable turns the test binary into a process of the given role, and
-// argsVariable has the arguments of the role as JSON.
+// roleVariable has the role that the test binary takes in place of the tests, and
+// argsVariable the arguments of the role as JSON.
 const (
 	roleVariable = "ATTACK_ROLE"
 	argsVariable = "ATTACK_ARGS"
 )
 
-// roles are the main functions of the processes that tests start.
+// roles returns the main functions of the processes that tests start.
 func roles() map[string]func(args arguments) error {
 	return map[string]func(arguments) error{"rank": runRank, "seed": runSeed}
 }

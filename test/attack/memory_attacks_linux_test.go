@@ -18,21 +18,21 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// memoryAttacks are those that take memory from ranks.
+// memoryAttacks are attacks that take memory from ranks.
 func memoryAttacks() []attack {
 	return []attack{
-		{"memory cgroup", "a rank in a memory cgroup of 40 MB works, and one that needs more is killed or gets an error, and goes alone", 15 * time.Second, false, attackCgroup},
-		{"no shared memory", "a rank whose system refuses pages of shared memory gets an error that says so in place of SIGBUS, and goes alone", 15 * time.Second, false, attackNoPages},
+		{"memory cgroup", "a rank in a memory cgroup of 40 MB works, and one that needs more is killed or gets an error, and is the only one removed", 15 * time.Second, false, attackCgroup},
+		{"no shared memory", "a rank for which the system has no pages of shared memory gets an error in place of SIGBUS, and is the only one removed", 15 * time.Second, false, attackNoPages},
 	}
 }
 
-// cgroupBytes is the memory that a cgroup allows.
+// cgroupBytes is the limit of a cgroup.
 const cgroupBytes = 40 << 20
 
 // A cgroup limits the memory of the processes that are started in it.
 type cgroup struct{ dir string }
 
-// newCgroup makes a cgroup, of whichever version the system has.
+// newCgroup creates a cgroup, of version 1 or 2.
 func newCgroup(t *testing.T) *cgroup {
 	t.Helper()
 	var last error
@@ -48,12 +48,12 @@ func newCgroup(t *testing.T) *cgroup {
 			return c
 		}
 	}
-	require.Have(t, "cgroup", false, fmt.Sprintf("no memory cgroup can be made: %v", last))
+	require.Have(t, "cgroup", false, fmt.Sprintf("cannot create a memory cgroup: %v", last))
 	return nil
 }
 
-// Start implements starter. Memory that the process has by the time it is moved
-// counts for the group that it comes from.
+// Start implements launcher. Memory that the process allocates before it is moved counts for its
+// previous cgroup.
 func (c *cgroup) Start(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
@@ -61,8 +61,7 @@ func (c *cgroup) Start(cmd *exec.Cmd) error {
 	return c.write("cgroup.procs", cmd.Process.Pid)
 }
 
-// write sets a file of the cgroup, which must exist: a directory that is no cgroup has
-// none.
+// write writes an existing file of the cgroup. A directory outside a cgroup file system has none.
 func (c *cgroup) write(name string, value int) error {
 	f, err := os.OpenFile(filepath.Join(c.dir, name), os.O_WRONLY, 0)
 	if err != nil {
@@ -72,53 +71,52 @@ func (c *cgroup) write(name string, value int) error {
 	return errors.Join(err, f.Close())
 }
 
-// attackCgroup has a rank work in a small cgroup, and then allocate more.
+// attackCgroup has a rank work in a small cgroup and then allocate more.
 func attackCgroup(t *testing.T, rng *rand.Rand) {
 	group := newCgroup(t)
 	const ranks = 4
 	w := newWorld(t, rng, transports(rng, "shm", "tcp,quic", "shm,tcp,quic"))
-	w.seed(nil, arguments{World: ranks, Listen: "127.0.0.1:0"})
+	w.startSeed(nil, arguments{World: ranks, Listen: "127.0.0.1:0"})
 	for range ranks - 1 {
-		w.rank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+		w.startRank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
 	}
-	victim := w.rank(group, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
-	w.progress(20)
-	victim.harm()
-	victim.tell("eat")
-	w.size(ranks - 1)
-	w.progress(5)
+	victim := w.startRank(group, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+	w.waitForSteps(20)
+	victim.markVictim()
+	victim.send("allocate much")
+	w.waitForSize(ranks - 1)
+	w.waitForSteps(5)
 	w.finish()
 }
 
-// attackNoPages has the system refuse pages to a rank, as it does under strict
-// overcommit when there are none left.
+// attackNoPages has the system refuse pages to a rank, as under strict overcommit when none are left.
 func attackNoPages(t *testing.T, rng *rand.Rand) {
 	const ranks = 4
 	w := newWorld(t, rng, transports(rng, "shm", "shm,tcp,quic"))
-	w.local(ranks, arguments{Elastic: true})
+	w.startLocal(ranks, arguments{Elastic: true})
 	i := rng.Perm(ranks)
 	victim, other := w.ranks[i[0]], w.ranks[i[1]]
-	victim.tell("exhaust")
+	victim.send("refuse pages")
 	time.Sleep(100 * time.Millisecond)
-	// The next world needs memory of its own.
-	victim.harm()
+	// The next world needs new memory.
+	victim.markVictim()
 	for _, p := range w.ranks {
-		// The victim reports each link that it cannot use, before it is known
-		// that all of them are its own.
-		p.accuse()
+		// The victim reports each link that it cannot use, before the seed knows that the
+		// victim is the common end.
+		p.markSuspect()
 	}
 	other.signal(os.Kill)
-	w.size(ranks - 2)
+	w.waitForSize(ranks - 2)
 	e := victim.await(bound, "error of the rank without memory", func(e event) bool { return e.Kind == evOut || e.Kind == evError })
 	if text := e.Text + victim.log.String(); !strings.Contains(text, "the system has no memory for") {
-		t.Errorf("the rank without memory does not say so: %s\n%s", e.Text, victim.log.Tail(3000))
+		t.Errorf("neither the error nor the log of the rank names the missing memory: %s\n%s", e.Text, victim.log.Tail(3000))
 	}
-	w.progress(5)
+	w.waitForSteps(5)
 	w.finish()
 }
 
-// eat allocates many times the memory of the cgroup.
-func eat() {
+// allocateMuch allocates many times the memory of the cgroup.
+func allocateMuch() {
 	const chunk = 4 << 20
 	var kept [][]byte
 	for range 8 * cgroupBytes / chunk {
@@ -132,12 +130,12 @@ func eat() {
 	fmt.Fprintln(os.Stderr, "allocated", len(kept), "chunks")
 }
 
-// exhaust has the kernel refuse this process to populate pages from now on: with a
-// filter for madvise(MADV_POPULATE_WRITE), which all threads get.
-func exhaust() error {
+// refusePages has the kernel refuse to populate pages of this process from now on, by a seccomp
+// filter of all threads for madvise(MADV_POPULATE_WRITE).
+func refusePages() error {
 	const (
 		load, jumpEqual, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
-		number, advice       = 0, 16 + 2*8 // where seccomp_data has them
+		number, advice       = 0, 16 + 2*8 // offsets in seccomp_data
 	)
 	filter := []unix.SockFilter{
 		{Code: load, K: number},

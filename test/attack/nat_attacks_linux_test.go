@@ -15,11 +15,11 @@ import (
 	"github.com/nexar-go/nexar/internal/testhost"
 )
 
-// natAttacks are those on a rank behind a router that translates its address.
+// natAttacks are attacks on a rank behind a router that translates its address.
 func natAttacks() []attack {
 	return []attack{
-		{"NAT rebinding, QUIC", "a rank whose source port changes keeps its place over QUIC", 15 * time.Second, false, func(t *testing.T, rng *rand.Rand) { attackNAT(t, rng, "quic", true) }},
-		{"NAT rebinding, TCP", "a rank whose source port changes keeps its place, or goes alone, over TCP", 20 * time.Second, false, func(t *testing.T, rng *rand.Rand) { attackNAT(t, rng, "tcp,quic", false) }},
+		{"NAT rebinding, QUIC", "a rank with a source port that changes stays in the world over QUIC", 15 * time.Second, false, func(t *testing.T, rng *rand.Rand) { attackNAT(t, rng, "quic", true) }},
+		{"NAT rebinding, TCP", "a rank with a source port that changes stays, or is the only one removed, over TCP", 20 * time.Second, false, func(t *testing.T, rng *rand.Rand) { attackNAT(t, rng, "tcp,quic", false) }},
 	}
 }
 
@@ -31,7 +31,7 @@ type router struct {
 	bindings int
 }
 
-// newRouter makes a host behind the last host of a network, which becomes its router.
+// newRouter creates a host behind the last host of a network, which becomes its router.
 func newRouter(t *testing.T, n *testhost.Network) *router {
 	t.Helper()
 	r := &router{t: t, outside: n.Hosts[len(n.Hosts)-1]}
@@ -51,8 +51,7 @@ func newRouter(t *testing.T, n *testhost.Network) *router {
 	return r
 }
 
-// rebind has the router translate to other ports than before, and forget all
-// translations that it has made.
+// rebind has the router translate to other ports than before and forget all translations.
 func (r *router) rebind() {
 	r.t.Helper()
 	first := 20000 + 1000*r.bindings
@@ -60,9 +59,9 @@ func (r *router) rebind() {
 	text := fmt.Sprintf("add table ip attack\ndelete table ip attack\ntable ip attack {\nchain out {\ntype nat hook postrouting priority 100\n"+
 		"oifname \"eth0\" meta l4proto { tcp, udp } masquerade to :%d-%d\n}\n}\n", first, first+999)
 	_, err := r.outside.Try(text, "nft", "-f", "-")
-	require.Have(r.t, "nat", err == nil, fmt.Sprintf("addresses cannot be translated: %v", err))
+	require.Have(r.t, "nat", err == nil, fmt.Sprintf("nft cannot translate addresses: %v", err))
 	err = r.outside.In(flushConntrack)
-	require.Have(r.t, "nat", err == nil, fmt.Sprintf("translations cannot be forgotten: %v", err))
+	require.Have(r.t, "nat", err == nil, fmt.Sprintf("cannot flush the connection tracking: %v", err))
 }
 
 // flushConntrack deletes all entries of the connection tracking of this namespace.
@@ -95,35 +94,35 @@ func flushConntrack() error {
 }
 
 // attackNAT changes the source port of the last rank, which dials all others.
-func attackNAT(t *testing.T, rng *rand.Rand, ways string, stays bool) {
+func attackNAT(t *testing.T, rng *rand.Rand, list string, stays bool) {
 	n := testhost.New(t, 4, testhost.IPv4)
 	r := newRouter(t, n)
-	w := newWorld(t, rng, "NEXAR_TRANSPORTS="+ways)
-	w.seed(n.Hosts[0], arguments{World: 4, Listen: ":" + seedPort})
+	w := newWorld(t, rng, "NEXAR_TRANSPORTS="+list)
+	w.startSeed(n.Hosts[0], arguments{World: 4, Listen: ":" + seedPort})
 	w.addrs = []string{net.JoinHostPort(n.Hosts[0].Addr().String(), seedPort)}
 	for i, h := range []*testhost.Host{n.Hosts[0], n.Hosts[1], n.Hosts[2], r.inside} {
-		w.rank(h, arguments{}, "NEXAR_LISTEN=:"+nodePort, fmt.Sprint("NEXAR_RANK=", i))
+		w.startRank(h, arguments{}, "NEXAR_LISTEN=:"+nodePort, fmt.Sprint("NEXAR_RANK=", i))
 	}
-	w.progress(5)
+	w.waitForSteps(5)
 	for _, p := range w.ranks[:3] {
-		p.accuse() // each has a link to the rank behind the router
+		p.markSuspect() // each has a link to the rank behind the router
 	}
 	for range 3 {
 		r.rebind()
 		time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)
 		if stays {
-			w.progress(5)
+			w.waitForSteps(5)
 		}
 	}
-	w.settle(w.ranks[3])
-	if stays && w.ranks[3].isHarmed() {
-		t.Error("the rank behind the router has lost its place")
+	w.settleLink(w.ranks[3])
+	if stays && w.ranks[3].isVictim() {
+		t.Error("the rank behind the router was removed")
 	}
-	if !stays && !w.ranks[3].isHarmed() {
-		// A reset can still come, with the next segment of a socket that was idle.
+	if !stays && !w.ranks[3].isVictim() {
+		// The next segment of an idle socket could still cause a reset.
 		w.ranks[3].signal(os.Kill)
-		w.size(3)
+		w.waitForSize(3)
 	}
-	w.progress(5)
+	w.waitForSteps(5)
 	w.finish()
 }

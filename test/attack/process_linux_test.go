@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// bound is the longest that any single operation of an attacked world may
-	// take. It is generous: it only has to prove that nothing hangs.
+	// bound limits each operation of an attacked world. It is generous, as it only has to
+	// prove that nothing hangs.
 	bound = time.Minute
-	// exitBound is the longest that a process may take to close its node.
-	exitBound = 30 * time.Second
+	// exitLimit limits the time in which a process closes its node.
+	exitLimit = 30 * time.Second
 )
 
-// arguments configure a process. Each role reads the fields that concern it.
+// arguments configure a process. Each role reads its own fields.
 type arguments struct {
-	// Of a seed:
+	// Fields of a seed:
 	World     int
 	Listen    string
 	Elastic   bool
@@ -35,8 +35,8 @@ type arguments struct {
 	Peers     []string
 	PeerToken string
 	Advertise string
-	// Of a rank:
-	Vector int // further elements in each all-reduce
+	// Fields of a rank:
+	Vector int // additional elements in each all-reduce
 }
 
 // An event is a report of a process: a line of JSON on standard output.
@@ -69,30 +69,30 @@ const (
 	evError  = "error"  // anything else went wrong
 )
 
-// A starter starts a process, for example on a testhost.Host.
-type starter interface{ Start(cmd *exec.Cmd) error }
+// A launcher starts a process, for example on a testhost.Host.
+type launcher interface{ Start(cmd *exec.Cmd) error }
 
-// A process is the test binary in a role.
+// A process runs the test binary in a role.
 type process struct {
-	t    testing.TB
-	name string
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	log  *testlog.Buffer
-	read chan struct{} // closed when its output has ended
+	t           testing.TB
+	name        string
+	cmd         *exec.Cmd
+	in          io.WriteCloser
+	log         *testlog.Buffer
+	outputEnded chan struct{}
 
 	mu      sync.Mutex
-	changed chan struct{} // closed when there is another event
+	changed chan struct{} // closed at the next event
 	events  []event
-	over    bool // its output has ended
-	harmed  bool // it may end as it likes
-	suspect bool // errors may name it: one of its links was attacked
+	ended   bool // its output has ended
+	victim  bool // it may fail and be removed
+	suspect bool // errors may name it, as one of its links was attacked
 	reaped  bool
 }
 
-// start starts a process with further variables of its environment. It has no
-// NEXAR_* variables of this process.
-func start(t testing.TB, at starter, role, name string, args arguments, vars ...string) *process {
+// start starts a process, on this host if on is nil, with additional environment variables. The
+// process does not inherit the NEXAR_* variables of this process.
+func start(t testing.TB, on launcher, role, name string, args arguments, vars ...string) *process {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -104,15 +104,15 @@ func start(t testing.TB, at starter, role, name string, args arguments, vars ...
 	}
 	p := &process{
 		t: t, name: name, cmd: exec.Command(exe), log: new(testlog.Buffer),
-		read: make(chan struct{}), changed: make(chan struct{}),
+		outputEnded: make(chan struct{}), changed: make(chan struct{}),
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "NEXAR_") || strings.HasPrefix(v, "ATTACK")
 	})
 	p.cmd.Env = append(append(env, roleVariable+"="+role, argsVariable+"="+string(text), "NEXAR_LOG=info"), vars...)
 	p.cmd.Stderr = p.log
-	// A test that dies must not leave its processes behind. The thread that
-	// starts them may end before, so they watch their standard input as well.
+	// The end of its standard input ends the process, also when the test has died. A parent death
+	// signal would not do, as the thread that starts the process may end earlier.
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -121,19 +121,19 @@ func start(t testing.TB, at starter, role, name string, args arguments, vars ...
 		t.Fatal(err)
 	}
 	run := p.cmd.Start
-	if at != nil {
-		run = func() error { return at.Start(p.cmd) }
+	if on != nil {
+		run = func() error { return on.Start(p.cmd) }
 	}
 	if err := run(); err != nil {
 		t.Fatalf("start %s: %v", name, err)
 	}
-	go p.listen(out)
+	go p.readEvents(out)
 	t.Cleanup(p.reap)
 	return p
 }
 
-func (p *process) listen(out io.Reader) {
-	defer close(p.read)
+func (p *process) readEvents(out io.Reader) {
+	defer close(p.outputEnded)
 	for dec := json.NewDecoder(out); ; {
 		var e event
 		err := dec.Decode(&e)
@@ -141,7 +141,7 @@ func (p *process) listen(out io.Reader) {
 		if err == nil {
 			p.events = append(p.events, e)
 		} else {
-			p.over = true
+			p.ended = true
 		}
 		close(p.changed)
 		p.changed = make(chan struct{})
@@ -152,86 +152,86 @@ func (p *process) listen(out io.Reader) {
 	}
 }
 
-// tell writes a line to the standard input of the process.
-func (p *process) tell(line string) { io.WriteString(p.in, line+"\n") }
+// send writes a command to the standard input of the process.
+func (p *process) send(line string) { io.WriteString(p.in, line+"\n") }
 
-// signal sends a signal. A process that was signalled may end with any status.
+// signal sends a signal and marks the process as a victim.
 func (p *process) signal(sig os.Signal) {
-	p.harm()
+	p.markVictim()
 	if err := p.cmd.Process.Signal(sig); err != nil {
 		p.t.Errorf("%v to %s: %v", sig, p.name, err)
 	}
 }
 
-// harm marks the process as a victim: how it ends does not count.
-func (p *process) harm() {
+// markVictim marks the process as a victim, which may fail and exit with any status.
+func (p *process) markVictim() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.harmed = true
+	p.victim = true
 }
 
-func (p *process) isHarmed() bool {
+func (p *process) isVictim() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.harmed
+	return p.victim
 }
 
-// accuse marks the process as the end of a link that is attacked: errors may name
-// it whether or not it stays in the world.
-func (p *process) accuse() {
+// markSuspect marks the process as an end of an attacked link: errors may name it, whether or not it
+// stays in the world.
+func (p *process) markSuspect() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.suspect = true
 }
 
-func (p *process) isSuspect() bool {
+func (p *process) mayBeNamed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.harmed || p.suspect
+	return p.victim || p.suspect
 }
 
-// history is all events so far, and a channel that is closed when there is another.
-func (p *process) history() (events []event, over bool, changed <-chan struct{}) {
+// eventsSoFar returns all events, whether the output has ended, and a channel that is closed at the
+// next event.
+func (p *process) eventsSoFar() (events []event, over bool, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.events), p.over, p.changed
+	return slices.Clone(p.events), p.ended, p.changed
 }
 
-// await waits until accept takes an event, among those of the past as well. It
-// fails the test when the process ends before, reports a wrong result, or limit
-// has passed.
+// await waits for an event, past events included, for which accept returns true. It fails the test
+// if the process ends first, or after limit.
 func (p *process) await(limit time.Duration, what string, accept func(e event) bool) event {
 	p.t.Helper()
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	for {
-		events, over, changed := p.history()
+		events, over, changed := p.eventsSoFar()
 		if i := slices.IndexFunc(events, accept); i >= 0 {
 			return events[i]
 		}
 		if over {
-			p.t.Fatalf("%s has ended, want %s; its last event was %+v\n%s", p.name, what, last(events), p.log.Tail(4000))
+			p.t.Fatalf("%s has ended, want %s; its last event was %+v\n%s", p.name, what, lastOf(events), p.log.Tail(4000))
 		}
 		select {
 		case <-changed:
 		case <-timeout.C:
-			p.harm()
-			p.cmd.Process.Signal(syscall.SIGQUIT) // which shows its goroutines
-			p.t.Fatalf("%s: no %s within %v; its last event was %+v\n%s", p.name, what, limit, last(events), p.log.Tail(4000))
+			p.markVictim()
+			p.cmd.Process.Signal(syscall.SIGQUIT) // prints its goroutines
+			p.t.Fatalf("%s: no %s within %v; its last event was %+v\n%s", p.name, what, limit, lastOf(events), p.log.Tail(4000))
 		}
 	}
 }
 
-func last(events []event) event {
+func lastOf(events []event) event {
 	if len(events) == 0 {
 		return event{}
 	}
 	return events[len(events)-1]
 }
 
-// find is the last event of a kind.
-func (p *process) find(kind string) (e event, ok bool) {
-	events, _, _ := p.history()
+// lastEvent returns the last event of a kind.
+func (p *process) lastEvent(kind string) (e event, ok bool) {
+	events, _, _ := p.eventsSoFar()
 	for _, e := range slices.Backward(events) {
 		if e.Kind == kind {
 			return e, true
@@ -240,7 +240,7 @@ func (p *process) find(kind string) (e event, ok bool) {
 	return event{}, false
 }
 
-// reap ends the process and checks how it ends.
+// reap ends the process and checks its exit status and its log.
 func (p *process) reap() {
 	p.mu.Lock()
 	reaped := p.reaped
@@ -251,32 +251,32 @@ func (p *process) reap() {
 	}
 	p.in.Close()
 	p.cmd.Process.Signal(syscall.SIGCONT)
-	late := time.AfterFunc(exitBound, func() { p.cmd.Process.Signal(syscall.SIGQUIT) })
-	dead := time.AfterFunc(exitBound+5*time.Second, func() { p.cmd.Process.Kill() })
-	<-p.read
+	late := time.AfterFunc(exitLimit, func() { p.cmd.Process.Signal(syscall.SIGQUIT) })
+	dead := time.AfterFunc(exitLimit+5*time.Second, func() { p.cmd.Process.Kill() })
+	<-p.outputEnded
 	err := p.cmd.Wait()
 	dead.Stop()
 	inTime := late.Stop()
 	text := p.log.String()
 	for _, sign := range []string{"panic:", "fatal error:", "DATA RACE", "unexpected fault address"} {
-		// A victim may end with any status; other processes must not crash.
-		if strings.Contains(text, sign) && (!p.isHarmed() || sign == "DATA RACE") {
+		// Victims may crash, other processes must not.
+		if strings.Contains(text, sign) && (!p.isVictim() || sign == "DATA RACE") {
 			p.t.Errorf("%s: its log has %q", p.name, sign)
 		}
 	}
-	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !(exited && p.isHarmed()) {
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !(exited && p.isVictim()) {
 		p.t.Errorf("%s: %v", p.name, err)
 	}
-	if !inTime && !p.isHarmed() {
-		p.t.Errorf("%s has not ended within %v", p.name, exitBound)
+	if !inTime && !p.isVictim() {
+		p.t.Errorf("%s has not ended within %v", p.name, exitLimit)
 	}
 	if p.t.Failed() {
 		p.t.Logf("log of %s:\n%s", p.name, p.log.Tail(6000))
 	}
 }
 
-// files counts the open files of this process.
-func files() (int, error) {
+// openFiles counts the open files of this process.
+func openFiles() (int, error) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return 0, fmt.Errorf("count open files: %w", err)

@@ -21,7 +21,7 @@ import (
 	"github.com/nexar-go/nexar/consensus/raft"
 )
 
-// A reporter writes events. Its methods may be called by several goroutines.
+// A reporter writes events to standard output. It is safe for concurrent use.
 type reporter struct {
 	mu  sync.Mutex
 	enc *json.Encoder
@@ -33,10 +33,10 @@ func (r *reporter) emit(e event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e.At = time.Now()
-	r.enc.Encode(e) // fails when the test has ended
+	r.enc.Encode(e) // an error means that the test has ended
 }
 
-// runSeed is the role of a seed. It ends with its standard input.
+// runSeed is the role of a seed. It runs until standard input or the seed ends.
 func runSeed(args arguments) error {
 	seed, err := nexar.StartSeed(context.Background(), nexar.SeedConfig{
 		Listen: args.Listen, World: args.World, Elastic: args.Elastic, StateDir: args.StateDir,
@@ -47,19 +47,19 @@ func runSeed(args arguments) error {
 		return err
 	}
 	newReporter().emit(event{Kind: evReady, Addr: seed.Addr()})
-	told := make(chan struct{})
+	inputEnded := make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(inputEnded)
 		io.Copy(io.Discard, os.Stdin)
 	}()
 	select {
-	case <-told:
+	case <-inputEnded:
 	case <-seed.Done():
 		if seed.Err() == nil {
-			<-told
+			<-inputEnded
 		}
 	}
-	// An operator would start a seed again that has ended so.
+	// The exit status reports a failure of the seed, after which an operator would restart it.
 	if err := errors.Join(seed.Err(), seed.Close()); err != nil {
 		return err
 	}
@@ -74,30 +74,29 @@ func consensusOf(args arguments) consensus.OpenFunc {
 	return raft.Open
 }
 
-// A rank makes verified steps in a world until the world stops, or it is told
-// to leave.
+// A rank makes verified steps in a world until the world stops or the rank leaves.
 type rank struct {
 	*reporter
 	args    arguments
 	node    *nexar.Node
 	state   state
-	stop    atomic.Bool // all ranks shall stop
+	stop    atomic.Bool // stop the world at the next step
 	emitted time.Time   // when the last step was reported
 }
 
-// A state is replicated on all ranks of a world.
+// A state is replicated by all ranks of a world.
 type state struct {
 	Step int64
 	Sum  uint64
 }
 
-// add accounts for the result of a step.
+// add adds the result of a step.
 func (s *state) add(result int64) {
 	s.Sum = (s.Sum ^ uint64(result)) * 1_099_511_628_211 // FNV-1a
 	s.Step++
 }
 
-// stateAfter is the state that steps lead to, in any world.
+// stateAfter returns the right state after a number of steps, which does not depend on the worlds.
 func stateAfter(steps int64) (s state) {
 	for s.Step < steps {
 		s.add(s.Step)
@@ -105,12 +104,12 @@ func stateAfter(steps int64) (s state) {
 	return s
 }
 
-// errWrong says that a result was wrong.
+// errWrong reports a wrong result.
 var errWrong = errors.New("wrong result")
 
 // runRank is the role of a rank.
 func runRank(args arguments) error {
-	before, err := files()
+	before, err := openFiles()
 	if err != nil {
 		return err
 	}
@@ -120,9 +119,9 @@ func runRank(args arguments) error {
 	go func() {
 		defer close(listening)
 		defer cancel()
-		r.listen(ctx)
+		r.readCommands(ctx)
 	}()
-	err = r.work(ctx)
+	err = r.run(ctx)
 	if r.node != nil {
 		err = errors.Join(err, r.node.Close())
 	}
@@ -141,25 +140,25 @@ func runRank(args arguments) error {
 	return nil
 }
 
-// leaks reports goroutines and files that outlive the node.
+// leaks returns an error about goroutines and files that outlive the node.
 func leaks(before int) error {
-	// The goroutine that reads standard input is expected.
-	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/nexar-go/nexar/test/attack.(*rank).listen")); err != nil {
+	// readCommands still reads standard input.
+	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/nexar-go/nexar/test/attack.(*rank).readCommands")); err != nil {
 		pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-		return fmt.Errorf("goroutines left over: %w", err)
+		return fmt.Errorf("goroutine leak: %w", err)
 	}
-	return moreFiles(before)
+	return checkFiles(before)
 }
 
-// moreFiles reports whether this process has more open files than before, after some
+// checkFiles returns an error if this process still has more open files than before after some
 // seconds.
-func moreFiles(before int) error {
-	// Network polling adds files of its own when the first socket is made.
+func checkFiles(before int) error {
+	// The network poller of Go opens files with the first socket.
 	const polling = 3
 	var after int
 	for range 100 {
 		var err error
-		if after, err = files(); err != nil || after <= before+polling {
+		if after, err = openFiles(); err != nil || after <= before+polling {
 			return err
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -167,16 +166,16 @@ func moreFiles(before int) error {
 	return fmt.Errorf("%d files were open before, %d are now", before, after)
 }
 
-// listen executes the commands of the test until standard input ends.
-func (r *rank) listen(ctx context.Context) {
+// readCommands executes the commands of the test until standard input ends.
+func (r *rank) readCommands(ctx context.Context) {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		switch lines.Text() {
 		case "stop":
 			r.stop.Store(true)
-		case "eat":
-			go eat()
-		case "exhaust":
-			if err := exhaust(); err != nil {
+		case "allocate much":
+			go allocateMuch()
+		case "refuse pages":
+			if err := refusePages(); err != nil {
 				r.emit(event{Kind: evError, Text: err.Error()})
 			}
 		case "leave":
@@ -189,8 +188,8 @@ func (r *rank) listen(ctx context.Context) {
 	}
 }
 
-// work joins a world and makes steps in it.
-func (r *rank) work(ctx context.Context) error {
+// run joins a world and makes steps in it.
+func (r *rank) run(ctx context.Context) error {
 	node, err := nexar.Join(ctx, nexar.Config{})
 	if err != nil {
 		return err
@@ -226,7 +225,7 @@ func (r *rank) epoch(ctx context.Context, c *nexar.Comm) (over bool, err error) 
 		return false, err
 	}
 	if d := r.state.Step - before.Step; before.Step > 0 && (d < -1 || d > 1) {
-		return false, fmt.Errorf("%w: Sync moved from step %d to step %d, at most one apart", errWrong, before.Step, r.state.Step)
+		return false, fmt.Errorf("%w: Sync moved from step %d to step %d, want at most one apart", errWrong, before.Step, r.state.Step)
 	}
 	for {
 		stop, err := r.step(ctx, c)

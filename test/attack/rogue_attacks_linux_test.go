@@ -22,46 +22,46 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// rogueAttacks are those of a seed that has been taken over.
+// rogueAttacks are attacks by a compromised seed.
 func rogueAttacks() []attack {
 	return []attack{
-		{"rogue seed", "raft messages with a stolen peer token cause no panic and roll back no view; a seed that ends says why, and works when it is started again", 30 * time.Second, false, attackRogue},
+		{"rogue seed", "raft messages with a stolen peer token cause no panic and roll back no view; a seed that ends logs the reason, and works after a restart", 30 * time.Second, false, attackRogue},
 	}
 }
 
-// councilSize is how many seeds agree.
-const councilSize = 3
+// groupSeeds is the number of replicated seeds.
+const groupSeeds = 3
 
-// A council is several seeds with state directories.
-type council struct {
+// A seedGroup is a world with replicated seeds, which have state directories.
+type seedGroup struct {
 	*world
 	dir       string
 	peerToken string
-	members   []*process
+	seeds     []*process
 }
 
-func newCouncil(t *testing.T, rng *rand.Rand, ranks int) *council {
-	c := &council{world: newWorld(t, rng), dir: t.TempDir(), peerToken: nexar.NewToken(), members: make([]*process, councilSize)}
-	for range councilSize {
-		c.addrs = append(c.addrs, freePort(t))
+func newSeedGroup(t *testing.T, rng *rand.Rand, ranks int) *seedGroup {
+	g := &seedGroup{world: newWorld(t, rng), dir: t.TempDir(), peerToken: nexar.NewToken(), seeds: make([]*process, groupSeeds)}
+	for range groupSeeds {
+		g.addrs = append(g.addrs, freePort(t))
 	}
-	for i := range c.members {
-		c.start(i, ranks)
+	for i := range g.seeds {
+		g.startMember(i, ranks)
 	}
-	for _, p := range c.members {
+	for _, p := range g.seeds {
 		p.await(bound, "seed that listens", func(e event) bool { return e.Kind == evReady })
 	}
-	return c
+	return g
 }
 
-// start starts a seed, for the first time or again.
-func (c *council) start(i, ranks int) {
-	c.t.Helper()
+// startMember starts or restarts a seed.
+func (g *seedGroup) startMember(i, ranks int) {
+	g.t.Helper()
 	args := arguments{
-		World: ranks, Listen: c.addrs[i], Elastic: true, Peers: c.addrs, PeerToken: c.peerToken,
-		StateDir: filepath.Join(c.dir, strconv.Itoa(i)),
+		World: ranks, Listen: g.addrs[i], Elastic: true, Peers: g.addrs, PeerToken: g.peerToken,
+		StateDir: filepath.Join(g.dir, strconv.Itoa(i)),
 	}
-	c.members[i] = start(c.t, nil, "seed", fmt.Sprint("seed ", i), args, "NEXAR_CLUSTER_TOKEN="+c.token)
+	g.seeds[i] = start(g.t, nil, "seed", fmt.Sprint("seed ", i), args, "NEXAR_CLUSTER_TOKEN="+g.token)
 }
 
 // raftID is the identity of a seed in raft, derived from its address as in internal/rendezvous.
@@ -71,90 +71,90 @@ func raftID(addr string) uint64 {
 	return (h.Sum64()>>33 | 1) << 32
 }
 
-// attackRogue kills a seed, and sends the others messages in its name.
+// attackRogue kills a seed and sends messages in its name to the others.
 func attackRogue(t *testing.T, rng *rand.Rand) {
 	const ranks = 3
-	c := newCouncil(t, rng, ranks)
+	g := newSeedGroup(t, rng, ranks)
 	for range ranks {
-		c.rank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+		g.startRank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
 	}
-	c.progress(1)
-	rogue := rng.IntN(councilSize)
-	c.members[rogue].signal(os.Kill)
-	c.members[rogue].reap()
+	g.waitForSteps(1)
+	rogue := rng.IntN(groupSeeds)
+	g.seeds[rogue].signal(os.Kill)
+	g.seeds[rogue].reap()
 	sent := 0
 	for round := range 12 {
-		to := rng.IntN(councilSize)
+		to := rng.IntN(groupSeeds)
 		if to == rogue {
-			to = (to + 1) % councilSize
+			to = (to + 1) % groupSeeds
 		}
-		sent += c.intrude(rogue, to, ranks, round)
-		for i, p := range c.members {
+		sent += g.sendAs(rogue, to, ranks, round)
+		for i, p := range g.seeds {
 			if i != rogue && p.hasEnded() {
-				c.revive(i, ranks)
+				g.restart(i, ranks)
 			}
 		}
 	}
 	t.Logf("%d rogue messages", sent)
 	if sent == 0 {
-		t.Error("no seed has taken a message of the rogue")
+		t.Error("no seed has accepted a message of the rogue seed")
 	}
-	c.progress(5)
-	c.start(rogue, ranks)
+	g.waitForSteps(5)
+	g.startMember(rogue, ranks)
 	// The seeds still agree on views, and their next view follows the last one.
-	c.ranks[0].signal(os.Kill)
-	c.size(ranks - 1)
-	c.rank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
-	c.size(ranks)
-	c.finish()
-	for _, p := range c.members {
+	g.ranks[0].signal(os.Kill)
+	g.waitForSize(ranks - 1)
+	g.startRank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+	g.waitForSize(ranks)
+	g.finish()
+	for _, p := range g.seeds {
 		p.reap()
 	}
 }
 
 // hasEnded reports whether the output of the process has ended.
 func (p *process) hasEnded() bool {
-	_, over, _ := p.history()
+	_, over, _ := p.eventsSoFar()
 	return over
 }
 
-// revive checks that a seed has ended with an error, and starts it again.
-func (c *council) revive(i, ranks int) {
-	c.t.Helper()
-	p := c.members[i]
-	p.harm()
+// restart checks that a seed has ended with an error and no stack trace, and restarts it.
+func (g *seedGroup) restart(i, ranks int) {
+	g.t.Helper()
+	p := g.seeds[i]
+	p.markVictim()
 	p.reap()
 	text := p.log.String()
 	for _, sign := range []string{"panic:", "goroutine ", "fatal error:"} {
 		if strings.Contains(text, sign) {
-			c.t.Fatalf("seed %d has ended with a trace:\n%s", i, p.log.Tail(4000))
+			g.t.Fatalf("seed %d has ended with a stack trace:\n%s", i, p.log.Tail(4000))
 		}
 	}
-	c.t.Logf("seed %d has ended: %s", i, p.log.Tail(300))
-	c.start(i, ranks)
-	c.members[i].await(bound, "seed that listens again", func(e event) bool { return e.Kind == evReady })
+	g.t.Logf("seed %d has ended: %s", i, p.log.Tail(300))
+	g.startMember(i, ranks)
+	g.seeds[i].await(bound, "seed that listens again", func(e event) bool { return e.Kind == evReady })
 }
 
-// intrude connects to a seed in the name of another and sends it messages. It
-// returns how many.
-func (c *council) intrude(as, to, ranks, round int) (sent int) {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), bound)
+// sendAs connects to a seed in the name of another, sends random messages, and returns their
+// number.
+func (g *seedGroup) sendAs(as, to, ranks, round int) (sent int) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(g.t.Context(), bound)
 	defer cancel()
-	v, err := c.introduce(ctx, endpoint(c.t), as, to, ranks)
+	c, err := g.connectAs(ctx, endpoint(g.t), as, to, ranks)
 	if err != nil {
-		// It may just have ended, or be busy with another conn.
-		c.t.Logf("seed %d does not take the rogue: %v", to, err)
+		// The seed may have ended, or may still have the previous connection.
+		g.t.Logf("seed %d does not accept the rogue seed: %v", to, err)
 		return 0
 	}
-	defer v.conn.Close()
+	defer c.conn.Close()
 	for range 20 {
-		data := c.message(as, to, round)
+		data := g.randomMessage(as, to, round)
 		for more := true; more; {
 			part := data[:min(len(data), wire.LogBytesMax)]
 			data = data[len(part):]
 			more = len(data) > 0
-			if v.say(wire.JoinLog{More: more, Data: part}) != nil {
+			if c.send(wire.JoinLog{More: more, Data: part}) != nil {
 				return sent
 			}
 		}
@@ -164,32 +164,32 @@ func (c *council) intrude(as, to, ranks, round int) (sent int) {
 	return sent
 }
 
-// introduce connects to a seed as another one does, with both tokens.
-func (c *council) introduce(ctx context.Context, end *quic.Endpoint, as, to, ranks int) (*seedClient, error) {
-	w := &identified{world: c.world, seedAddr: c.addrs[to]}
-	v, err := w.knock(ctx, end)
+// connectAs connects to a seed in the name of another, with both tokens.
+func (g *seedGroup) connectAs(ctx context.Context, end *quic.Endpoint, as, to, ranks int) (*seedClient, error) {
+	w := &identityWorld{world: g.world, seedAddr: g.addrs[to]}
+	c, err := w.connect(ctx, end)
 	if err != nil {
 		return nil, err
 	}
-	token, err := pki.ParseToken(c.peerToken)
+	token, err := pki.ParseToken(g.peerToken)
 	if err != nil {
 		return nil, err
 	}
-	self := wire.JoinSeedHello{Seed: raftID(c.addrs[as]), World: uint32(ranks)}
-	if self.Proof, err = token.Proof(pki.CallingPeerRole, v.conn.ConnectionState()); err != nil {
+	self := wire.JoinSeedHello{Seed: raftID(g.addrs[as]), World: uint32(ranks)}
+	if self.Proof, err = token.Proof(pki.CallingPeerRole, c.conn.ConnectionState()); err != nil {
 		return nil, err
 	}
-	m, err := v.ask(self)
+	m, err := c.ask(self)
 	if _, ok := m.(wire.JoinSeedHello); err != nil || !ok {
-		v.conn.Close()
-		return nil, fmt.Errorf("it answers %#v, %v, want a JoinSeedHello", m, err)
+		c.conn.Close()
+		return nil, fmt.Errorf("the seed answers %#v, %v, want a JoinSeedHello", m, err)
 	}
-	return v, nil
+	return c, nil
 }
 
-// message is a raft message that no seed sends, or that none may send now.
-func (c *council) message(as, to, round int) []byte {
-	rng := c.rng
+// randomMessage returns a raft message that is invalid, or invalid at this moment.
+func (g *seedGroup) randomMessage(as, to, round int) []byte {
+	rng := g.rng
 	far := []uint64{0, 1, 2, 5, 1000, 1 << 40, math.MaxUint64 - 1, math.MaxUint64}
 	pick := func() *uint64 { return proto.Uint64(far[rng.IntN(len(far))]) }
 	junk := func(most int) []byte {
@@ -201,7 +201,7 @@ func (c *council) message(as, to, round int) []byte {
 	}
 	m := &raftpb.Message{
 		Type: raftpb.MessageType(rng.IntN(len(raftpb.MessageType_name) + 3)).Enum(),
-		From: proto.Uint64(raftID(c.addrs[as])), To: proto.Uint64(raftID(c.addrs[to])),
+		From: proto.Uint64(raftID(g.addrs[as])), To: proto.Uint64(raftID(g.addrs[to])),
 		Term: pick(), LogTerm: pick(), Index: pick(), Commit: pick(), Vote: pick(), RejectHint: pick(), Reject: proto.Bool(rng.IntN(2) == 0),
 	}
 	switch round % 6 {
@@ -222,16 +222,16 @@ func (c *council) message(as, to, round int) []byte {
 		m.Type = raftpb.MsgSnap.Enum()
 		m.Snapshot = &raftpb.Snapshot{
 			Data:     junk(1000),
-			Metadata: &raftpb.SnapshotMetadata{Index: pick(), Term: pick(), ConfState: &raftpb.ConfState{Voters: []uint64{rng.Uint64(), raftID(c.addrs[to])}}},
+			Metadata: &raftpb.SnapshotMetadata{Index: pick(), Term: pick(), ConfState: &raftpb.ConfState{Voters: []uint64{rng.Uint64(), raftID(g.addrs[to])}}},
 		}
-	case 4: // signs of life of a leader that does not exist
+	case 4: // heartbeats of a leader that does not exist
 		m.Type = raftpb.MsgHeartbeat.Enum()
 	case 5: // long garbage
 		return junk(4 << 20)
 	}
 	b, err := proto.Marshal(m)
 	if err != nil {
-		c.t.Fatal(err)
+		g.t.Fatal(err)
 	}
 	return b
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// value is element i of the vector of a rank in a round.
+// value returns element i of the vector of a rank in a round.
 func value(rank, i, round int) int64 { return int64(rank+1)*1_000_003 + int64(i)*17 + int64(round) }
 
-// total is element i of the sum over all n ranks.
+// total returns element i of the sum over all n ranks.
 func total(n, i, round int) int64 {
 	return int64(n*(n+1)/2)*1_000_003 + int64(n)*(int64(i)*17+int64(round))
 }
@@ -32,8 +32,8 @@ func compare(what string, got []int64, want func(i int) int64) error {
 	return nil
 }
 
-// step makes an all-reduce and one further operation, and verifies every
-// element. The last element of the all-reduce says whether a rank wants to stop.
+// step makes an all-reduce and another operation, and verifies every element. The last element of the
+// all-reduce is positive if a rank wants to stop.
 func (r *rank) step(ctx context.Context, c *nexar.Comm) (stop bool, err error) {
 	round := int(r.state.Step)
 	n := []int{1, 1000, 30_000}[round%3] + r.args.Vector
@@ -46,7 +46,7 @@ func (r *rank) step(ctx context.Context, c *nexar.Comm) (stop bool, err error) {
 	}
 	err = compare("all-reduce", x[:n], func(i int) int64 { return total(c.Size(), i, round) })
 	if err == nil {
-		err = further()[round%len(further())](ctx, c, 100+n/4, round)
+		err = laterOperations()[round%len(laterOperations())](ctx, c, 100+n/4, round)
 	}
 	if err != nil {
 		return false, fmt.Errorf("rank %d of %d in epoch %d, step %d: %w", c.Rank(), c.Size(), c.Epoch(), round, err)
@@ -55,8 +55,8 @@ func (r *rank) step(ctx context.Context, c *nexar.Comm) (stop bool, err error) {
 	return x[n] > 0, nil
 }
 
-// further are the operations that take turns after the all-reduce of a step.
-func further() []func(ctx context.Context, c *nexar.Comm, n, round int) error {
+// laterOperations returns the operations that take turns after the all-reduce of a step.
+func laterOperations() []func(ctx context.Context, c *nexar.Comm, n, round int) error {
 	return []func(ctx context.Context, c *nexar.Comm, n, round int) error{allGather, broadcast, ring, reduceScatter}
 }
 
@@ -85,7 +85,7 @@ func reduceScatter(ctx context.Context, c *nexar.Comm, n, round int) error {
 	return compare("reduce-scatter", got, func(i int) int64 { return total(c.Size(), c.Rank()*n+i, round) })
 }
 
-// ring sends a vector to the next rank and receives that of the one before.
+// ring sends a vector to the next rank and receives the vector of the previous rank.
 func ring(ctx context.Context, c *nexar.Comm, n, round int) error {
 	next, prev := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
 	sent := make(chan error, 1)

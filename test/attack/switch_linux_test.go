@@ -17,39 +17,39 @@ import (
 	"github.com/nexar-go/nexar/internal/testhost"
 )
 
-// A faultySwitch takes the place of the bridge of a network: it forwards Ethernet
-// frames in this process, and damages and delays some of them.
+// A faultySwitch replaces the bridge of a network: it forwards Ethernet frames in this process, and
+// damages and delays some of them.
 type faultySwitch struct {
-	t     *testing.T
-	ports []*os.File
-	all   sync.WaitGroup
+	t          *testing.T
+	ports      []*os.File
+	forwarders sync.WaitGroup
 
 	mu     sync.Mutex
 	rng    *rand.Rand
-	behind map[[6]byte]int // port of a hardware address
+	portOf map[[6]byte]int // port of a hardware address
 	faults faults
 	ends   [2]int // ports between which a frame was forged last
 
 	flipped, forged, delayed, repeated atomic.Int64
 }
 
-// faults are the parts of the frames, from 0 to 1, that a faultySwitch treats so.
+// faults are the probabilities, from 0 to 1, of the faults of a frame.
 type faults struct {
 	flip   float64 // one bit is flipped, which checksums of IP, UDP and TCP detect
 	forge  float64 // payload is altered and the checksum repaired, as an attacker would
 	late   float64 // later frames overtake it, by up to 5 ms
-	repeat float64 // it arrives twice
+	repeat float64 // the frame arrives twice
 	port   uint16  // only frames to or from this port are forged; 0: all
-	once   bool    // one frame is forged, after which forge is 0
+	once   bool    // only one frame is forged
 }
 
-// newSwitch takes the hosts off their bridge and joins them itself.
+// newSwitch disconnects the hosts from their bridge and forwards frames between them.
 func newSwitch(t *testing.T, rng *rand.Rand, n *testhost.Network) *faultySwitch {
-	s := &faultySwitch{t: t, rng: rng, behind: make(map[[6]byte]int)}
+	s := &faultySwitch{t: t, rng: rng, portOf: make(map[[6]byte]int)}
 	for i, h := range n.Hosts {
 		port := fmt.Sprint("port", i)
 		n.Bridge.Run("ip", "link", "set", port, "nomaster")
-		if err := h.In(func() error { return sendWhole("eth0") }); err != nil {
+		if err := h.In(func() error { return disableOffload("eth0") }); err != nil {
 			t.Fatal(err)
 		}
 		err := n.Bridge.In(func() error {
@@ -62,7 +62,7 @@ func newSwitch(t *testing.T, rng *rand.Rand, n *testhost.Network) *faultySwitch 
 		}
 	}
 	for i := range s.ports {
-		s.all.Go(func() { s.forward(i) })
+		s.forwarders.Go(func() { s.forward(i) })
 	}
 	t.Cleanup(s.close)
 	return s
@@ -72,7 +72,7 @@ func (s *faultySwitch) close() {
 	for _, f := range s.ports {
 		f.Close()
 	}
-	s.all.Wait()
+	s.forwarders.Wait()
 }
 
 // set changes the faults.
@@ -82,9 +82,9 @@ func (s *faultySwitch) set(f faults) {
 	s.faults = f
 }
 
-// sendWhole has an interface compute checksums and cut segments itself: a veth leaves
-// them to hardware that does not exist.
-func sendWhole(name string) error {
+// disableOffload has the kernel compute checksums and segment packets of an interface. A veth leaves
+// both to hardware that it does not have.
+func disableOffload(name string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func openPort(name string) (*os.File, error) {
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: protocols, Ifindex: device.Index})
 	}
 	if err == nil {
-		// Frames that the kernel itself sends out of the port are not of interest.
+		// Frames that the kernel sends out of the port are not forwarded.
 		err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 	}
 	if err == nil {
@@ -132,7 +132,7 @@ func openPort(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// forward passes on the frames of a port.
+// forward forwards the frames of a port.
 func (s *faultySwitch) forward(from int) {
 	for b := make([]byte, 1<<16); ; {
 		n, err := s.ports[from].Read(b)
@@ -143,11 +143,11 @@ func (s *faultySwitch) forward(from int) {
 			continue
 		}
 		frame := append([]byte(nil), b[:n]...)
-		to, delay, times := s.treat(from, frame)
+		to, delay, times := s.damage(from, frame)
 		deliver := func() {
 			for range times {
 				for _, i := range to {
-					s.ports[i].Write(frame) // one that does not fit is lost
+					s.ports[i].Write(frame) // a frame that does not fit is lost
 				}
 			}
 		}
@@ -155,20 +155,20 @@ func (s *faultySwitch) forward(from int) {
 			deliver()
 			continue
 		}
-		s.all.Go(func() {
+		s.forwarders.Go(func() {
 			time.Sleep(delay)
 			deliver()
 		})
 	}
 }
 
-// treat damages a frame and returns its destination ports, its delay and the number of
+// damage possibly damages a frame, and returns its destination ports, its delay and the number of
 // copies.
-func (s *faultySwitch) treat(from int, frame []byte) (to []int, delay time.Duration, times int) {
+func (s *faultySwitch) damage(from int, frame []byte) (to []int, delay time.Duration, times int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.behind[[6]byte(frame[6:12])] = from
-	if port, ok := s.behind[[6]byte(frame[:6])]; ok {
+	s.portOf[[6]byte(frame[6:12])] = from
+	if port, ok := s.portOf[[6]byte(frame[:6])]; ok {
 		to = append(to, port)
 	} else {
 		for i := range s.ports {
@@ -202,8 +202,8 @@ func (s *faultySwitch) treat(from int, frame []byte) (to []int, delay time.Durat
 	return to, delay, times
 }
 
-// forge alters a byte of the payload of UDP or TCP over IPv4 and repairs the
-// checksum. It reports whether there was a payload.
+// forge alters a byte of the payload of UDP or TCP over IPv4 and repairs the checksum. It returns
+// false for frames without such a payload.
 func forge(frame []byte, rng *rand.Rand, port uint16) bool {
 	const ethernet = 14
 	if binary.BigEndian.Uint16(frame[12:]) != 0x0800 || len(frame) < ethernet+20 {
@@ -218,7 +218,7 @@ func forge(frame []byte, rng *rand.Rand, port uint16) bool {
 	if port != 0 && binary.BigEndian.Uint16(segment) != port && binary.BigEndian.Uint16(segment[2:]) != port {
 		return false
 	}
-	var at, sum int // of the payload, and of the checksum
+	var at, sum int // offsets of the payload and of the checksum
 	switch ip[9] {
 	case unix.IPPROTO_UDP:
 		at, sum = 8, 6
@@ -239,7 +239,7 @@ func forge(frame []byte, rng *rand.Rand, port uint16) bool {
 	return true
 }
 
-// checksum is that of TCP and UDP over IPv4.
+// checksum computes the checksum of TCP and UDP over IPv4.
 func checksum(addrs []byte, protocol byte, segment []byte) uint16 {
 	sum := uint32(protocol) + uint32(len(segment))
 	for _, b := range [][]byte{addrs, segment} {

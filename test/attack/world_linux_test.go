@@ -13,11 +13,11 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// heartbeatTimeout is that of attacked worlds: short, so that rounds are short,
-// and long enough that a busy machine does not pass for a failure.
+// heartbeatTimeout is the timeout of attacked worlds: short, so that rounds are short, and long enough
+// that a busy machine does not look like a failure.
 const heartbeatTimeout = 3 * time.Second
 
-// A world is a seed and ranks, all of them processes.
+// A world has a seed and ranks, all of them processes.
 type world struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -27,7 +27,7 @@ type world struct {
 	vars  []string // of all ranks
 }
 
-// newWorld prepares a world and sets further variables for its ranks.
+// newWorld returns a world without processes. vars are additional variables of its ranks.
 func newWorld(t *testing.T, rng *rand.Rand, vars ...string) *world {
 	return &world{
 		t: t, rng: rng, token: nexar.NewToken(),
@@ -38,61 +38,61 @@ func newWorld(t *testing.T, rng *rand.Rand, vars ...string) *world {
 	}
 }
 
-// transports draws the ways that ranks may use.
+// transports draws the transports of ranks.
 func transports(rng *rand.Rand, from ...string) string {
 	return "NEXAR_TRANSPORTS=" + from[rng.IntN(len(from))]
 }
 
-// seed starts a seed and waits until it listens.
-func (w *world) seed(at starter, args arguments) *process {
+// startSeed starts a seed and waits until it listens.
+func (w *world) startSeed(on launcher, args arguments) *process {
 	w.t.Helper()
-	p := start(w.t, at, "seed", fmt.Sprint("seed ", len(w.addrs)), args, "NEXAR_CLUSTER_TOKEN="+w.token)
+	p := start(w.t, on, "seed", fmt.Sprint("seed ", len(w.addrs)), args, "NEXAR_CLUSTER_TOKEN="+w.token)
 	w.addrs = append(w.addrs, p.await(bound, "seed that listens", func(e event) bool { return e.Kind == evReady }).Addr)
 	return p
 }
 
-// local starts a seed and n ranks on loopback and waits until they make steps.
-func (w *world) local(n int, args arguments) *process {
+// startLocal starts a seed and n ranks on loopback and waits until they make steps.
+func (w *world) startLocal(n int, args arguments) *process {
 	w.t.Helper()
 	args.World, args.Listen = n, "127.0.0.1:0"
-	seed := w.seed(nil, args)
+	seed := w.startSeed(nil, args)
 	for range n {
-		w.rank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
+		w.startRank(nil, arguments{}, "NEXAR_LISTEN=127.0.0.1:0")
 	}
-	w.progress(1)
+	w.waitForSteps(1)
 	return seed
 }
 
-// rank starts a further rank. It does not wait.
-func (w *world) rank(at starter, args arguments, vars ...string) *process {
+// startRank starts another rank. It does not wait.
+func (w *world) startRank(on launcher, args arguments, vars ...string) *process {
 	w.t.Helper()
 	all := append([]string{"NEXAR_CLUSTER_TOKEN=" + w.token, "NEXAR_SEEDS=" + strings.Join(w.addrs, ",")}, w.vars...)
-	p := start(w.t, at, "rank", fmt.Sprint("rank ", len(w.ranks)), args, append(all, vars...)...)
+	p := start(w.t, on, "rank", fmt.Sprint("rank ", len(w.ranks)), args, append(all, vars...)...)
 	w.ranks = append(w.ranks, p)
 	return p
 }
 
-// alive are the ranks that are not victims.
-func (w *world) alive() []*process {
-	return slices.DeleteFunc(slices.Clone(w.ranks), (*process).isHarmed)
+// survivors returns the ranks that are not victims.
+func (w *world) survivors() []*process {
+	return slices.DeleteFunc(slices.Clone(w.ranks), (*process).isVictim)
 }
 
-// progress waits until every rank that is no victim has made so many steps more
-// than any had before.
-func (w *world) progress(steps int64) {
+// waitForSteps waits until every survivor has made the given number of steps beyond the most advanced
+// one.
+func (w *world) waitForSteps(steps int64) {
 	w.t.Helper()
-	w.progressWithin(bound, steps)
+	w.waitForStepsWithin(bound, steps)
 }
 
-func (w *world) progressWithin(limit time.Duration, steps int64) {
+func (w *world) waitForStepsWithin(limit time.Duration, steps int64) {
 	w.t.Helper()
 	var most int64
-	for _, p := range w.alive() {
-		if e, ok := p.find(evStep); ok {
+	for _, p := range w.survivors() {
+		if e, ok := p.lastEvent(evStep); ok {
 			most = max(most, e.Step)
 		}
 	}
-	for _, p := range w.alive() {
+	for _, p := range w.survivors() {
 		p.await(limit, fmt.Sprintf("progress beyond step %d", most+steps), func(e event) bool {
 			w.check(p, e)
 			return e.Kind == evStep && e.Step >= most+steps
@@ -100,36 +100,36 @@ func (w *world) progressWithin(limit time.Duration, steps int64) {
 	}
 }
 
-// check fails the test for an event that no rank outside the attack may report.
+// check fails the test for an event that no survivor may report.
 func (w *world) check(p *process, e event) {
 	w.t.Helper()
 	switch e.Kind {
 	case evWrong, evError, evOut:
-		p.harm()
+		p.markVictim()
 		w.t.Fatalf("%s: %s: %s\n%s", p.name, e.Kind, e.Text, p.log.Tail(4000))
 	}
 }
 
-// size waits until every rank that is no victim is in a world of n.
-func (w *world) size(n int) {
+// waitForSize waits until every survivor is in a world of n.
+func (w *world) waitForSize(n int) {
 	w.t.Helper()
-	for _, p := range w.alive() {
+	for _, p := range w.survivors() {
 		p.await(bound, fmt.Sprintf("world of %d", n), func(e event) bool {
 			w.check(p, e)
-			last, _ := p.find(evStep)
+			last, _ := p.lastEvent(evStep)
 			return e.Kind == evStep && e.Size == n && last.Size == n
 		})
 	}
 }
 
-// finish stops the world and checks every rank: the ranks that are no victims
-// have the same state, which only right results lead to, they are
-// all in the last world, their errors name victims, ends of attacked links, or links of victims alone, and they leak nothing.
+// finish stops the world and checks the survivors: all have the state that follows from right results
+// and are in the last world; their errors name victims, ends of attacked links, or links of victims;
+// and they leak nothing.
 func (w *world) finish() {
 	w.t.Helper()
-	alive := w.alive()
+	alive := w.survivors()
 	for _, p := range alive {
-		p.tell("stop")
+		p.send("stop")
 	}
 	for _, p := range alive {
 		done := p.await(bound, "end", func(e event) bool {
@@ -139,11 +139,11 @@ func (w *world) finish() {
 		if want := stateAfter(done.Step); done.Sum != want.Sum {
 			w.t.Errorf("%s: digest %#x after %d steps, want %#x", p.name, done.Sum, done.Step, want.Sum)
 		}
-		if e, ok := p.find(evEpoch); !ok || e.Size != len(alive) {
+		if e, ok := p.lastEvent(evEpoch); !ok || e.Size != len(alive) {
 			w.t.Errorf("%s: the last world had %d ranks, want the %d that were not attacked", p.name, e.Size, len(alive))
 		}
 	}
-	w.culprits()
+	w.checkNamedNodes()
 	for _, p := range alive {
 		p.in.Close()
 	}
@@ -158,9 +158,9 @@ func (w *world) finish() {
 	}
 }
 
-// culprits checks the nodes named by the errors of ranks that are no victims. An error that
-// reports the loss of a link by another rank names both ends: one of them has to be a victim.
-func (w *world) culprits() {
+// checkNamedNodes checks the nodes that the errors of survivors name. An error about the loss of a link
+// between two other ranks names both: one of them must be a victim.
+func (w *world) checkNamedNodes() {
 	w.t.Helper()
 	type place struct {
 		epoch uint64
@@ -168,12 +168,12 @@ func (w *world) culprits() {
 	}
 	victims, places := make(map[string]bool), make(map[place]bool)
 	for _, p := range w.ranks {
-		joined, ok := p.find(evJoined)
-		if !ok || !p.isSuspect() {
+		joined, ok := p.lastEvent(evJoined)
+		if !ok || !p.mayBeNamed() {
 			continue
 		}
 		victims[joined.Node] = true
-		events, _, _ := p.history()
+		events, _, _ := p.eventsSoFar()
 		for _, e := range events {
 			if e.Kind == evEpoch {
 				places[place{e.Epoch, e.Rank}] = true
@@ -181,8 +181,8 @@ func (w *world) culprits() {
 		}
 	}
 	reporter := regexp.MustCompile(`\(as rank (\d+) reports`)
-	for _, p := range w.alive() {
-		events, _, _ := p.history()
+	for _, p := range w.survivors() {
+		events, _, _ := p.eventsSoFar()
 		for _, e := range events {
 			if e.Kind != evPeer || victims[e.Node] {
 				continue
@@ -197,53 +197,52 @@ func (w *world) culprits() {
 	}
 }
 
-// removed waits until a victim knows that it is in no world any more, or that it
-// cannot continue.
-func (w *world) removed(p *process) {
+// waitForRemoval waits until a victim has an error because it was removed or cannot continue.
+func (w *world) waitForRemoval(p *process) {
 	w.t.Helper()
 	p.await(bound, "end of the victim's membership", func(e event) bool {
 		return e.Kind == evOut || e.Kind == evError
 	})
 }
 
-// settle waits until the world has dealt with an attacked link, and marks the end that has
-// left the world, if either has, as a victim. If a rank has reported a failure, one end
-// has to leave: a seed takes its time to decide which, where both are alive.
-func (w *world) settle(ends ...*process) {
+// settleLink waits until the world has dealt with an attacked link, and marks the end that was removed,
+// if any, as a victim. If a rank has reported a failure, one end must be removed; if both are
+// alive, the seed decides with a delay.
+func (w *world) settleLink(ends ...*process) {
 	w.t.Helper()
 	for _, p := range ends {
-		p.accuse()
+		p.markSuspect()
 	}
 	time.Sleep(heartbeatTimeout + 2*time.Second)
 	for deadline := time.Now().Add(bound); ; {
 		sizes := make(map[int]bool)
-		for _, p := range w.alive() {
-			if e, ok := p.find(evOut); ok && slices.Contains(ends, p) {
-				w.t.Logf("%s is not in the world any more: %s", p.name, e.Text)
-				p.harm()
+		for _, p := range w.survivors() {
+			if e, ok := p.lastEvent(evOut); ok && slices.Contains(ends, p) {
+				w.t.Logf("%s was removed from the world: %s", p.name, e.Text)
+				p.markVictim()
 				continue
 			}
-			e, _ := p.find(evStep)
+			e, _ := p.lastEvent(evStep)
 			sizes[e.Size] = true
 		}
-		left := len(w.ranks) - len(w.alive())
-		if len(sizes) == 1 && sizes[len(w.alive())] && (left > 0 || !w.hasFailures()) {
+		left := len(w.ranks) - len(w.survivors())
+		if len(sizes) == 1 && sizes[len(w.survivors())] && (left > 0 || !w.hasFailures()) {
 			break
 		}
 		if time.Now().After(deadline) {
-			w.t.Fatalf("the ranks have not agreed on a world within %v: sizes %v, %d ranks alive", bound, sizes, len(w.alive()))
+			w.t.Fatalf("the ranks have not agreed on a world within %v: sizes %v, %d ranks alive", bound, sizes, len(w.survivors()))
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	if n := len(w.ranks) - len(w.alive()); n > 1 {
-		w.t.Errorf("%d ranks have left the world, want at most one end of the link", n)
+	if n := len(w.ranks) - len(w.survivors()); n > 1 {
+		w.t.Errorf("%d ranks were removed, want at most one end of the link", n)
 	}
 }
 
-// hasFailures reports whether a rank has reported that another one failed.
+// hasFailures reports whether a rank has reported the failure of another.
 func (w *world) hasFailures() bool {
 	return slices.ContainsFunc(w.ranks, func(p *process) bool {
-		_, ok := p.find(evPeer)
+		_, ok := p.lastEvent(evPeer)
 		return ok
 	})
 }
