@@ -259,6 +259,8 @@ func describe(c wire.Call) Call {
 		d.Op, d.Type, d.Length = syncName, "", 0
 	case reconfigureOp:
 		d.Op, d.Type, d.Length = reconfigureName, "", 0
+	case meanOp:
+		d.Op = meanName
 	case compressedOp:
 		d.Op, d.Type, d.Length, d.Counts = compressedName, "", 0, 0
 	default:
