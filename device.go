@@ -161,7 +161,7 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 		err = fmt.Errorf("%w: two regions share memory of the device", ErrOverlap)
 	}
 	if err == nil && from == NoRank {
-		return noMessage, nil
+		return noMessage(), nil
 	}
 	if err == nil {
 		err = d.load(ctx, false, o.Operand)

@@ -161,7 +161,7 @@ func (e *MismatchError) Error() string {
 	how := ""
 	switch a, b := e.Call, e.PeerCall; {
 	case a.String() != b.String():
-	case a.Counts != b.Counts && a.Op == bucketsName:
+	case a.Counts != b.Counts && (a.Op == bucketsName || a.Op == broadcastBucketsName):
 		how = ", but the lengths of their vectors, or how many there are, differ"
 	case a.Counts != b.Counts && a.Reduce == customName:
 		how = ", but the layouts of their structs differ"

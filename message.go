@@ -32,8 +32,8 @@ type Status struct {
 	Count  int // length in elements
 }
 
-// noMessage is the Status of a receive from NoRank.
-var noMessage = Status{Source: NoRank, Tag: AnyTag}
+// noMessage returns the Status of a receive from NoRank.
+func noMessage() Status { return Status{Source: NoRank, Tag: AnyTag} }
 
 // Send sends data to rank to with a tag; to may be this rank or [NoRank]. It returns when data
 // may be changed. A message of at most 64 KiB is sent at once, as long as the receiver has
@@ -178,7 +178,7 @@ func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, erro
 		return Status{}, opError("probe", err)
 	}
 	if from == NoRank {
-		return noMessage, nil
+		return noMessage(), nil
 	}
 	got, err := c.comm.Messages().Probe(ctx, from, int64(tag))
 	if err != nil {
@@ -273,7 +273,7 @@ func recvMatched[T any](ctx context.Context, m *Message, name string, data []T) 
 		return Status{}, opError(name, err)
 	}
 	if m.matched == nil {
-		return noMessage, nil
+		return noMessage(), nil
 	}
 	into := p2p.Bytes(bytesOf(data))
 	into.Elem = int(of.size)
@@ -346,7 +346,7 @@ func startRecv[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions,
 // received waits for a receive that startRecv has returned.
 func received[T any](ctx context.Context, c *Comm, name string, r *p2p.Receive) (Status, error) {
 	if r == nil {
-		return noMessage, nil
+		return noMessage(), nil
 	}
 	got, err := r.Wait(ctx)
 	if err != nil {
