@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/overlap"
@@ -75,6 +76,45 @@ func WaitAll(handles ...*Handle) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// WaitAny waits until the operation of one of the handles has ended, and returns the index of the
+// handle and the error of the operation. It skips nil handles: a program that sets the returned
+// one to nil gets the others from later calls, and the index -1 without an error when none is
+// left. If ctx ends first, the index is -1 and the operations go on.
+func WaitAny(ctx context.Context, handles ...*Handle) (index int, err error) {
+	ended, stop := make(chan int, len(handles)), make(chan struct{})
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer close(stop)
+	none := true
+	for i, h := range handles {
+		if h == nil {
+			continue
+		}
+		none = false
+		select {
+		case <-h.Done():
+			return i, h.Wait()
+		default:
+		}
+		watching.Go(func() {
+			select {
+			case <-h.Done():
+				ended <- i
+			case <-stop:
+			}
+		})
+	}
+	if none {
+		return -1, nil
+	}
+	select {
+	case i := <-ended:
+		return i, handles[i].Wait()
+	case <-ctx.Done():
+		return -1, opError("wait_any", cancelled(ctx))
+	}
 }
 
 // Each function below starts the collective of the same name; see Handle.

@@ -10,61 +10,52 @@ import (
 	"github.com/nexar-go/nexar/internal/overlap"
 )
 
-// AllReduceBuckets is AllReduce for many vectors, such as the gradients of all layers
-// of a network. All ranks pass the same number of vectors, with the same lengths in
-// the same order. Short vectors are packed into buckets of Config.BucketBytes, so that
-// they take little longer than one vector of their total length; long ones are reduced
-// in place. A bucket is packed while others are being reduced. Packing changes the
-// bits of an element only as its place in a vector does; with Config.Deterministic it
-// does not.
+// AllReduceBuckets is [AllReduce] of many vectors, such as the gradients of all layers of a
+// network. All ranks pass the same number of vectors, with the same lengths in the same order.
+// Short vectors are packed into buckets of [Config].BucketBytes, so that they take little longer
+// than one vector of their total length; long ones are reduced in place. A bucket is packed
+// while others are being reduced. An element of a bucket has the same result as in an
+// AllReduce at its position there; with [Config].Deterministic positions do not matter.
 //
-// Vectors that share memory are an ErrOverlap. After an error in one of the buckets
-// some vectors may have been reduced; the content of the others is undefined.
+// Vectors that share memory are an [ErrOverlap]. After an error in one of the buckets some
+// vectors may have been reduced; the content of the others is undefined.
 func AllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op) error {
 	return startBuckets(ctx, c, vectors, op, true).Wait()
 }
 
-// StartAllReduceBuckets starts an AllReduceBuckets; see Handle. It returns when the
-// last bucket has been packed and started, so that its place among other collectives
-// is fixed. If the short vectors fill at most eight buckets, it waits for no other
-// rank. Before each further bucket it waits until an earlier one has been reduced,
-// which bounds its memory: the other ranks must then reach this call without waiting
-// for later operations of this one. Long vectors, which are reduced in place, do not
-// count.
+// StartAllReduceBuckets starts an [AllReduceBuckets]; see [Handle]. It returns when the last
+// bucket has been packed and started, so that its place among other collectives is fixed. If
+// the short vectors fill at most eight buckets, it waits for no other rank. Before each
+// further bucket it waits until an earlier one has been reduced, which bounds its memory: the
+// other ranks must then reach this call without waiting for later operations of this one.
+// Long vectors, which are reduced in place, do not count.
 func StartAllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op) *Handle {
 	return startBuckets(ctx, c, vectors, op, false)
 }
 
 // startBuckets starts an AllReduceBuckets. blocks says that the caller waits for it.
 func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, blocks bool) *Handle {
-	lengths := make([]int, len(vectors))
 	for i, v := range vectors {
-		lengths[i] = len(v)
 		if err := new(task).allReduce(c, numbersOf(v), op).err; err != nil {
 			return ended(opError(bucketsName, fmt.Errorf("vector %d: %w", i, err)))
 		}
 	}
-	flight, err := bucketsFlight(vectors)
+	sorted, err := apart(vectors)
 	if err != nil {
 		return ended(opError(bucketsName, err))
 	}
-	id, err := c.enterFlight(flight)
+	// The memory is registered as a whole before the first bucket: none is started if another
+	// operation uses some of it.
+	id, err := c.enterFlight(overlap.Flight{Name: bucketsName, More: sorted})
 	if err != nil {
 		return ended(opError(bucketsName, err))
 	}
-	// Each bucket has the lengths of all vectors and its number in its fingerprint, as
-	// buckets of the same length may have different vectors.
-	digest := engine.Digest(lengths)
-	p := bucket.Packer[T]{Room: max(1, c.node.bucketBytes/int(unsafe.Sizeof(*new(T)))), Pool: c.node.factory.Pool, Blocks: blocks}
-	p.Begin = func(number int, v []T) bucket.Waiter {
+	p := newPacker(ctx, c, vectors, func(v []T) *task {
 		t := new(task).allReduce(c, numbersOf(v), op)
-		t.label, t.Digest = bucketsName, digest+uint32(number)
-		begun, err := c.begin(ctx, t) // The memory of all vectors has been registered at once.
-		if err != nil {
-			return ended(err)
-		}
-		return c.follow(func(*Handle) error { return c.end(ctx, t, begun) })
-	}
+		t.label = bucketsName
+		return t
+	})
+	p.Blocks = blocks
 	p.AddAll(vectors)
 	return c.follow(func(*Handle) error {
 		defer c.flights.Leave(id)
@@ -72,21 +63,78 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 	})
 }
 
-// bucketsName is the name of AllReduceBuckets in errors.
-const bucketsName = "all_reduce_buckets"
+// BroadcastBuckets is [Broadcast] of many vectors, such as the weights of all layers of a
+// network. All ranks pass the same number of vectors, with the same lengths in the same order.
+// Short vectors are packed into buckets of [Config].BucketBytes; long ones are broadcast in
+// place. For vectors of several types see [BroadcastValues].
+//
+// Vectors that share memory are an [ErrOverlap]. After an error the vectors of root are
+// unchanged; the content of the others is undefined.
+func BroadcastBuckets[T any](ctx context.Context, c *Comm, vectors [][]T, root int) error {
+	err := elementsOf[T](nil).err()
+	if err == nil {
+		err = c.checkRoot(root)
+	}
+	if err == nil {
+		_, err = apart(vectors)
+	}
+	if err != nil {
+		return opError(broadcastBucketsName, err)
+	}
+	return broadcastBuckets(ctx, c, vectors, root, func(t *task) { t.label = broadcastBucketsName })
+}
 
-// bucketsFlight is the memory of all vectors, which must not overlap. It is
-// registered as a whole, before the first bucket: no bucket is started if another
-// operation uses some of it.
-func bucketsFlight[T Number](vectors [][]T) (overlap.Flight, error) {
+// broadcastBuckets broadcasts vectors of the same lengths on all ranks. set completes the task of
+// each bucket.
+func broadcastBuckets[T any](ctx context.Context, c *Comm, vectors [][]T, root int, set func(*task)) error {
+	p := newPacker(ctx, c, vectors, func(v []T) *task {
+		t := new(task).broadcast(c, elementsOf(v), root)
+		set(t)
+		return t
+	})
+	p.Blocks, p.ReadOnly, p.WriteOnly = true, c.impl.Rank == root, c.impl.Rank != root
+	p.AddAll(vectors)
+	return p.Wait()
+}
+
+// newPacker returns a Packer that starts the task of each bucket. The fingerprint of a task has the
+// lengths of all vectors and the number of the bucket, as buckets of the same length may have
+// different vectors.
+func newPacker[T any](ctx context.Context, c *Comm, vectors [][]T, taskOf func(v []T) *task) *bucket.Packer[T] {
+	lengths := make([]int, len(vectors))
+	for i, v := range vectors {
+		lengths[i] = len(v)
+	}
+	digest := engine.Digest(lengths)
+	p := &bucket.Packer[T]{Room: max(1, c.node.bucketBytes/int(unsafe.Sizeof(*new(T)))), Pool: c.node.factory.Pool}
+	p.Begin = func(number int, v []T) bucket.Waiter {
+		t := taskOf(v)
+		t.Digest = digest + uint32(number)
+		begun, err := c.begin(ctx, t)
+		if err != nil {
+			return ended(err)
+		}
+		return c.follow(func(*Handle) error { return c.end(ctx, t, begun) })
+	}
+	return p
+}
+
+// The names of the calls in errors.
+const (
+	bucketsName          = "all_reduce_buckets"
+	broadcastBucketsName = "broadcast_buckets"
+)
+
+// apart returns the memory of vectors, sorted by Apart. Vectors that share memory are an error.
+func apart[T any](vectors [][]T) (sorted [][]byte, err error) {
 	list := make([][]byte, len(vectors))
 	for i, v := range vectors {
 		list[i] = bytesOf(v)
 	}
-	sorted, apart := overlap.Apart(list)
-	if !apart {
+	sorted, ok := overlap.Apart(list)
+	if !ok {
 		i, j, _ := overlap.First(list)
-		return overlap.Flight{}, fmt.Errorf("%w: vectors %d and %d share memory", ErrOverlap, i, j)
+		return nil, fmt.Errorf("%w: vectors %d and %d share memory", ErrOverlap, i, j)
 	}
-	return overlap.Flight{Name: bucketsName, More: sorted}, nil
+	return sorted, nil
 }

@@ -28,6 +28,8 @@ const (
 	splitOp                    // nothing is reduced: part of a Split, Dup or Sub
 	reconfigureOp              // nothing is reduced: part of a Reconfigure
 	syncOp                     // nothing is reduced: part of a Sync
+	valuesOp                   // nothing is reduced: part of a BroadcastValues
+	meanOp                     // a sum: part of an AllReduceMean
 )
 
 // opaque is the type in the fingerprint of elements that are only moved. Their

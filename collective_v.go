@@ -14,6 +14,23 @@ import (
 // counts[r] is the number of elements of block r, 0 or more; all ranks give the
 // same counts, one for each rank. Calls with different counts are a MismatchError.
 
+// Shares returns counts for [GatherV] and its siblings that divide n elements as evenly as
+// possible: n/size for each of size ranks, and one more for the first n%size. It panics if
+// size is less than 1 or n is negative.
+func Shares(n, size int) (counts []int) {
+	if n < 0 || size < 1 {
+		panic(fmt.Sprintf("nexar: shares of %d elements for %d ranks", n, size))
+	}
+	counts = make([]int, size)
+	for r := range counts {
+		counts[r] = n / size
+		if r < n%size {
+			counts[r]++
+		}
+	}
+	return counts
+}
+
 // GatherV is Gather for blocks of different lengths: src of rank r has counts[r]
 // elements, and dst of root as many as all src together.
 func GatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) error {

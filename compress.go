@@ -144,7 +144,7 @@ func compressedTask[T Number](ctx context.Context, c *Comm, data []T, op Op, com
 	own := notice{Elements: len(data), Type: uint8(t.element), Op: uint8(op)}
 	own.Room, err = encode(t, data)
 	copy(own.Kind[:], t.kind)
-	own.Bytes, own.State = len(t.own), stateOf(err)
+	own.Bytes, own.State = len(t.own), outcomeOf(err)
 	t.counts, err = c.notify(ctx, own, err)
 	if err != nil {
 		return t, err
@@ -289,21 +289,21 @@ type notice struct {
 	Elements    int
 	Bytes, Room int // the length of the encoding, and its maximum by MaxBytes
 	Type, Op    uint8
-	State       state
+	State       outcome
 	Kind        [24]byte // of the compressor; zeros if unknown
 }
 
-// A state is the outcome of the compression on a rank.
-type state uint8
+// An outcome is that of the compression on a rank.
+type outcome uint8
 
 const (
-	encoded state = iota
+	encoded outcome = iota
 	notEncoded
 	tooLarge
 	panicked
 )
 
-func stateOf(err error) state {
+func outcomeOf(err error) outcome {
 	_, isPanic := errors.AsType[*callback.Panic](err)
 	switch {
 	case err == nil:

@@ -136,10 +136,10 @@ func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, re
 	defer o.Free()
 	o.Read = true
 	err := cmp.Or(o.err(), d.comm.checkMessage(ctx, "to", to, tag))
-	if err == nil {
+	if err == nil && to != NoRank {
 		err = d.load(ctx, false, o.Operand)
 	}
-	if err != nil {
+	if err != nil || to == NoRank {
 		return opError(name, err)
 	}
 	r, _ := regionsOf(o.Pieces(), false)
@@ -159,6 +159,9 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 	err := cmp.Or(o.err(), d.comm.checkSource(ctx, from, tag))
 	if err == nil && o.Tangled() {
 		err = fmt.Errorf("%w: two regions share memory of the device", ErrOverlap)
+	}
+	if err == nil && from == NoRank {
+		return noMessage(), nil
 	}
 	if err == nil {
 		err = d.load(ctx, false, o.Operand)

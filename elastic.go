@@ -1,18 +1,13 @@
 package nexar
 
 import (
-	"cmp"
 	"context"
-	"encoding"
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"time"
-	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/comm"
-	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
@@ -295,131 +290,4 @@ func (c *Comm) rebuild(ctx context.Context, op string, next func(n *Node) (*comm
 	}
 	n.world.Store(c.node.wrap(world))
 	return n.World(), nil
-}
-
-// Sync copies the state of the first rank that has the current one to all ranks. The nodes
-// with which the world has formed have it, and every node after a Sync. Call Sync after each
-// change of the world, when [Node.Epochs] has yielded a communicator: then nodes that have
-// joined, and nodes that a failure has interrupted at different steps, continue from the
-// same state.
-//
-// State has the same type on all ranks, which is one of these:
-//
-//   - a slice of numbers, or of structs without pointers, of the same length everywhere;
-//   - a pointer to such a slice, which gets the length of the source;
-//   - a pointer to a number, or to an array or struct without pointers;
-//   - an [encoding.BinaryMarshaler] that is also an [encoding.BinaryUnmarshaler].
-//
-// All ranks call Sync as they call a collective. If it fails, each rank has its old state
-// or all of the new one, except after an error of its BinaryUnmarshaler; Sync needs as much
-// memory again as the state for that. If no rank has the state any more, the error is
-// [ErrNoState], and the program has to start from the beginning.
-func Sync(ctx context.Context, c *Comm, state any) error {
-	s, isMarshaler := state.(marshaler)
-	r, isRegion := kernel.RegionOf(state)
-	if !isMarshaler && !isRegion {
-		return opError(syncName, fmt.Errorf("%w: %T is not a slice of elements without pointers, a pointer to one or to an element, nor a binary marshaler and unmarshaler",
-			ErrInvalidType, state))
-	}
-	root, err := c.stateRoot(ctx)
-	switch {
-	case err != nil:
-	case isMarshaler:
-		err = c.syncMarshaled(ctx, s, root)
-	default:
-		err = c.syncRegion(ctx, r, root)
-	}
-	if err == nil {
-		c.node.hasState.Store(true)
-	}
-	return err
-}
-
-// stateRoot returns the first rank that has the state.
-func (c *Comm) stateRoot(ctx context.Context) (int, error) {
-	first := []int64{int64(c.Size())}
-	if c.node.hasState.Load() {
-		first[0] = int64(c.impl.Rank)
-	}
-	t := new(task).allReduce(c, elementsOf(first), Min)
-	t.label, t.Op = syncName, syncOp
-	if err := c.run(ctx, t); err != nil {
-		return 0, err
-	}
-	if int(first[0]) == c.Size() {
-		return 0, opError(syncName, ErrNoState)
-	}
-	return int(first[0]), nil
-}
-
-// syncName is the name of Sync in errors.
-const syncName = "sync"
-
-// A marshaler is a state that encodes itself.
-type marshaler interface {
-	encoding.BinaryMarshaler
-	encoding.BinaryUnmarshaler
-}
-
-// sync broadcasts memory that has the same size on all ranks.
-func (c *Comm) sync(ctx context.Context, mem []byte, root int) error {
-	t := new(task).broadcast(c, elements{at: unsafe.SliceData(mem), n: len(mem), of: element{opaque, 1}}, root)
-	t.label = syncName
-	return c.run(ctx, t)
-}
-
-// syncBytes broadcasts the number of bytes, and then the bytes.
-func (c *Comm) syncBytes(ctx context.Context, b []byte, root int) ([]byte, error) {
-	n := []uint64{uint64(len(b))}
-	if err := c.sync(ctx, bytesOf(n), root); err != nil {
-		return nil, err
-	}
-	if n[0] > math.MaxInt {
-		return nil, opError(syncName, fmt.Errorf("%w: %d bytes", ErrTooLarge, n[0]))
-	}
-	if c.impl.Rank != root {
-		b = make([]byte, n[0])
-	}
-	return b, c.sync(ctx, b, root)
-}
-
-// syncRegion broadcasts memory. A rank replaces its own once all of it has arrived.
-func (c *Comm) syncRegion(ctx context.Context, r kernel.Region, root int) (err error) {
-	b := r.Bytes()
-	switch {
-	case r.Grows():
-		b, err = c.syncBytes(ctx, b, root)
-	case c.impl.Rank == root:
-		err = c.sync(ctx, b, root)
-	default:
-		b = make([]byte, len(b))
-		err = c.sync(ctx, b, root)
-	}
-	if err != nil || c.impl.Rank == root {
-		return err
-	}
-	return opError(syncName, r.Set(b))
-}
-
-// syncMarshaled broadcasts the encoding of a state. If the root cannot encode it, all ranks
-// return an error.
-func (c *Comm) syncMarshaled(ctx context.Context, state marshaler, root int) (err error) {
-	var b []byte
-	var bad error
-	failed := []uint8{0}
-	if c.impl.Rank == root {
-		if b, bad = state.MarshalBinary(); bad != nil {
-			failed[0] = 1
-		}
-	}
-	if err := c.sync(ctx, failed, root); err != nil {
-		return err
-	}
-	if failed[0] != 0 {
-		return opError(syncName, cmp.Or(bad, fmt.Errorf("rank %d could not marshal its state", root)))
-	}
-	if b, err = c.syncBytes(ctx, b, root); err != nil || c.impl.Rank == root {
-		return err
-	}
-	return opError(syncName, state.UnmarshalBinary(b))
 }

@@ -72,6 +72,8 @@ var (
 	// ErrInvalidType says that the type of a vector's elements contains pointers, so
 	// that its bytes are no value in another process.
 	ErrInvalidType = errors.New("invalid type of elements")
+	// ErrInvalidWeight says that the weights of an [AllReduceMean] have no mean.
+	ErrInvalidWeight = errors.New("invalid weight")
 	// ErrTooLarge says that a call would take more memory than a limit allows.
 	ErrTooLarge = errors.New("too large")
 	// ErrUnknownFunction says that a rank has no function of a name, or had none
@@ -159,7 +161,7 @@ func (e *MismatchError) Error() string {
 	how := ""
 	switch a, b := e.Call, e.PeerCall; {
 	case a.String() != b.String():
-	case a.Counts != b.Counts && a.Op == bucketsName:
+	case a.Counts != b.Counts && (a.Op == bucketsName || a.Op == broadcastBucketsName):
 		how = ", but the lengths of their vectors, or how many there are, differ"
 	case a.Counts != b.Counts && a.Reduce == customName:
 		how = ", but the layouts of their structs differ"

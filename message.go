@@ -10,44 +10,46 @@ import (
 	"github.com/nexar-go/nexar/internal/p2p"
 )
 
-// A Tag tells messages apart. Messages have tags of 0 and more.
+// A Tag is a number by which receives select messages. Messages have tags of 0 and more.
 type Tag int64
 
 const (
-	// AnyRank makes Recv take a message from every rank.
+	// AnyRank makes a receive take a message from every rank.
 	AnyRank = p2p.Any
-	// AnyTag makes Recv take a message with every tag.
+	// NoRank is a rank that does not exist, such as the neighbour beyond the end of a line of
+	// ranks, as MPI_PROC_NULL is. A send to it returns at once. A receive from it and a probe
+	// return at once, leave the buffer unchanged, and yield a [Status] with the source NoRank,
+	// the tag [AnyTag] and the count 0.
+	NoRank = -2
+	// AnyTag makes a receive take a message with every tag.
 	AnyTag Tag = p2p.Any
 )
 
-// A Status describes a message that Recv has received.
+// A Status describes a received message, or one that a probe has found.
 type Status struct {
-	Source int // the rank that sent it
+	Source int // rank of the sender
 	Tag    Tag
-	Count  int // elements
+	Count  int // length in elements
 }
 
-// Send sends data to rank to, which may be this one. It returns when data may
-// be used again: at once for a message of at most 64 KiB, as long as the
-// receiver has left less than 1 MiB of this rank's messages unreceived (each
-// counts for 64 bytes more than it holds), otherwise when the receiver has
-// taken it. Messages from one rank to another with the same tag arrive in the
-// order of the Sends.
+// noMessage returns the Status of a receive from NoRank.
+func noMessage() Status { return Status{Source: NoRank, Tag: AnyTag} }
+
+// Send sends data to rank to with a tag; to may be this rank or [NoRank]. It returns when data
+// may be changed. A message of at most 64 KiB is sent at once, as long as the receiver has
+// left less than 1 MiB of messages from this rank unreceived, each with 64 bytes of overhead;
+// otherwise Send waits until the receiver has taken the message. Messages from one rank to
+// another with the same tag arrive in the order of the calls.
 //
-// If ctx ends while a message waits for its receiver, the communicator is
-// revoked. A message that has waited, and that the receiver has no room for, or
-// only for another type, is an ErrTruncated or ErrTypeMismatch here as well as
-// there.
+// If ctx ends while the message waits for its receiver, the communicator is revoked. If the
+// message has waited and the buffer of the receiver is too short or of another type, both
+// sides get an [ErrTruncated] or [ErrTypeMismatch].
 func Send[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) error {
 	s, err := startSend[T](ctx, c, "send", p2p.Bytes(bytesOf(data)), to, tag)
-	if s == nil {
-		return err
-	}
-	return c.explain(ctx, "send", s.Wait(ctx))
+	return sent(ctx, c, "send", s, err)
 }
 
-// StartSend begins a Send; see Handle. Messages are sent in the order of the
-// calls.
+// StartSend starts a [Send]; see [Handle]. Messages are sent in the order of the calls.
 func StartSend[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) *Handle {
 	f := overlap.Flight{Name: "send", Read: bytesOf(data)}
 	id, err := c.enterFlight(f)
@@ -65,28 +67,24 @@ func StartSend[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) *
 	})
 }
 
-// SendVec sends the content of several regions, in their order, as one message, as
-// Send does. Long regions are not copied.
+// SendVec sends several regions, one after the other, as one message, as [Send] does. Long
+// regions are not copied.
 func SendVec[T any](ctx context.Context, c *Comm, regions [][]T, to int, tag Tag) error {
 	r, _ := regionsOf(regions, false)
 	s, err := startSend[T](ctx, c, "send_vec", r, to, tag)
-	if s == nil {
-		return err
-	}
-	return c.explain(ctx, "send_vec", s.Wait(ctx))
+	return sent(ctx, c, "send_vec", s, err)
 }
 
-// Recv receives a message from rank from with tag into data, which may be
-// longer than the message. from may be AnyRank and tag AnyTag. A message that
-// is longer than data, or of another type, is lost: ErrTruncated or
-// ErrTypeMismatch. Structs of any type are one type here, but a message of no
-// whole number of elements of T is of another one.
+// Recv receives a message with a tag from rank from into data, which may be longer than the
+// message; from may be [AnyRank] or [NoRank], and tag [AnyTag]. A message that is longer than
+// data is lost, with [ErrTruncated]; one of another element type is lost with
+// [ErrTypeMismatch]. All struct types count as one type, but the length of the message must
+// be a multiple of the size of T.
 //
-// If ctx ends before a message has come, nothing has happened, and the
-// communicator goes on. If it ends while a message of more than 64 KiB is coming in,
-// the communicator is revoked; for a shorter one Recv waits half a second more, and it
-// is revoked if that has not come by then. data must not be used until Recv returns. A
-// Recv from AnyRank fails when all other ranks have left.
+// If ctx ends before a message has arrived, nothing has happened, and the communicator
+// remains usable. If it ends while a message of more than 64 KiB is arriving, the communicator
+// is revoked; a shorter one is awaited for another half second first. data belongs to Recv until
+// it returns. A Recv from AnyRank fails when all other ranks have left.
 func Recv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Status, error) {
 	r, err := startRecv[T](ctx, c, "recv", p2p.Bytes(bytesOf(data)), from, tag)
 	if err != nil {
@@ -95,8 +93,8 @@ func Recv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Sta
 	return received[T](ctx, c, "recv", r)
 }
 
-// StartRecv starts a Recv; see Handle. Handle.Status describes the message.
-// Receives that could take the same message get it in the order of the calls.
+// StartRecv starts a [Recv]; see [Handle]. [Handle.Status] describes the message. Receives that
+// match the same messages get them in the order of the calls.
 func StartRecv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) *Handle {
 	id, err := c.enterFlight(overlap.Flight{Name: "recv", Write: bytesOf(data)})
 	if err != nil {
@@ -114,8 +112,8 @@ func StartRecv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag)
 	})
 }
 
-// RecvVec receives a message into several regions, filling one after the other,
-// as Recv does. It need not have been sent by SendVec.
+// RecvVec receives a message into several regions, one after the other, as [Recv] does. No two
+// regions may overlap. The message need not have been sent by [SendVec].
 func RecvVec[T any](ctx context.Context, c *Comm, regions [][]T, from int, tag Tag) (Status, error) {
 	into, err := regionsOf(regions, true)
 	if err != nil {
@@ -128,17 +126,15 @@ func RecvVec[T any](ctx context.Context, c *Comm, regions [][]T, from int, tag T
 	return received[T](ctx, c, "recv_vec", r)
 }
 
-// Exchange sends src to rank to and receives a message from rank from into dst,
-// at the same time, so that ranks that exchange with each other, or in a ring,
-// do not wait for each other in vain. Both messages have the same tag; from may
-// be AnyRank. dst and src must not share memory. Otherwise it is a Send and a
-// Recv: if one of them fails, the other has been waited for all the same. If the
-// Send cannot begin, because rank to has left or an argument is wrong, nothing
-// has happened.
+// Exchange sends src to rank to and receives a message from rank from into dst at the same time,
+// so that ranks that exchange in pairs or along a ring do not deadlock. Both messages have
+// the same tag. Either rank may be [NoRank], and from may be [AnyRank]. dst and src must not
+// overlap.
+//
+// It behaves as a [Send] and a [Recv]: if one fails, Exchange still waits for the other. If
+// the Send cannot start, because rank to has left or an argument is invalid, nothing has
+// happened.
 func Exchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) (Status, error) {
-	if overlap.Two(bytesOf(dst), bytesOf(src)) {
-		return Status{}, opError("exchange", fmt.Errorf("%w: dst and src share memory", ErrOverlap))
-	}
 	s, r, err := startExchange(ctx, c, dst, src, to, from, tag)
 	if err != nil {
 		return Status{}, err
@@ -146,11 +142,9 @@ func Exchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, t
 	return exchanged[T](ctx, c, s, r)
 }
 
-// StartExchange starts an Exchange; see Handle. Handle.Status describes the message.
+// StartExchange starts an [Exchange]; see [Handle]. [Handle.Status] describes the received
+// message.
 func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) *Handle {
-	if overlap.Two(bytesOf(dst), bytesOf(src)) {
-		return ended(opError("exchange", fmt.Errorf("%w: dst and src share memory", ErrOverlap)))
-	}
 	id, err := c.enterFlight(overlap.Flight{Name: "exchange", Write: bytesOf(dst), Read: bytesOf(src)})
 	if err != nil {
 		return ended(opError("exchange", err))
@@ -167,13 +161,14 @@ func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 	})
 }
 
-// Probe waits until there is a message from rank from with tag, which may be AnyRank
-// and AnyTag, and describes it, so that the caller can allocate a buffer. The message
-// stays there for the next Recv that matches it. If several goroutines probe for the
-// same message, all return, and only one can receive it. If ctx ends before that,
-// nothing has happened. Count is in elements of T. If the message has elements of
-// another type, Recv will report that; Probe returns an ErrTypeMismatch, with a Status
-// that describes the message, only if its length is no multiple of the size of T.
+// Probe waits for a message with a tag from rank from and describes it, so that the caller can
+// allocate a buffer; from may be [AnyRank] or [NoRank], and tag [AnyTag]. The message stays for
+// the next matching receive: of several goroutines that probe for it only one can receive
+// it, so use [Comm.MatchedProbe] or [RecvAlloc] there. If ctx ends first, nothing has happened.
+//
+// Status.Count is in elements of T. If the length of the message is not a multiple of the size of
+// T, Probe returns an [ErrTypeMismatch] and the Status; other differences of type are
+// reported by the receive.
 func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, error) {
 	of, err := elementOf[T]()
 	if err == nil {
@@ -181,6 +176,9 @@ func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, erro
 	}
 	if err != nil {
 		return Status{}, opError("probe", err)
+	}
+	if from == NoRank {
+		return noMessage(), nil
 	}
 	got, err := c.comm.Messages().Probe(ctx, from, int64(tag))
 	if err != nil {
@@ -192,31 +190,45 @@ func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, erro
 	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(of.size)}, err
 }
 
-// A Message is a message that [Comm.MatchedProbe] has taken. It belongs to the caller:
-// [RecvMatched] receives it, once, and no other receive gets it.
+// A Message is a message that [Comm.MatchedProbe] has taken. [RecvMatched] receives it, once,
+// and no other receive gets it.
 type Message struct {
 	comm    *Comm
-	matched *p2p.Matched
+	matched *p2p.Matched // nil from NoRank
 }
 
-// Source returns the rank that has sent the message.
-func (m *Message) Source() int { return m.matched.Received().Source }
+// Source returns the rank of the sender.
+func (m *Message) Source() int { return m.received().Source }
 
 // Tag returns the tag of the message.
-func (m *Message) Tag() Tag { return Tag(m.matched.Received().Tag) }
+func (m *Message) Tag() Tag { return Tag(m.received().Tag) }
 
 // Bytes returns the length of the message in bytes.
-func (m *Message) Bytes() int { return m.matched.Received().Bytes }
+func (m *Message) Bytes() int { return m.received().Bytes }
 
-// MatchedProbe waits for a message from rank from with tag, which may be [AnyRank] and
-// [AnyTag], and takes it, as MPI_Mprobe does: several goroutines that receive messages of
-// unknown length do not take each other's. The message has to be received by [RecvMatched];
-// until then it counts for its sender as unreceived. If ctx ends before a message has
-// arrived, nothing has happened.
+func (m *Message) received() p2p.Received {
+	if m.matched == nil {
+		return p2p.Received{Source: NoRank, Tag: int64(AnyTag)}
+	}
+	return m.matched.Received()
+}
+
+// MatchedProbe waits for a message with a tag from rank from and takes it, as MPI_Mprobe does:
+// several goroutines that receive messages of unknown length do not take each other's. from may
+// be [AnyRank] or [NoRank], and tag [AnyTag]. The message must be received by [RecvMatched];
+// until then it counts as unreceived for its sender. If ctx ends before a message has arrived,
+// nothing has happened.
 func (c *Comm) MatchedProbe(ctx context.Context, from int, tag Tag) (*Message, error) {
-	const name = "matched_probe"
+	return c.matchedProbe(ctx, "matched_probe", from, tag)
+}
+
+// matchedProbe is MatchedProbe under the name of a call.
+func (c *Comm) matchedProbe(ctx context.Context, name string, from int, tag Tag) (*Message, error) {
 	if err := c.checkSource(ctx, from, tag); err != nil {
 		return nil, opError(name, err)
+	}
+	if from == NoRank {
+		return &Message{comm: c}, nil
 	}
 	m, err := c.comm.Messages().MatchedProbe(ctx, from, int64(tag))
 	if err != nil {
@@ -226,29 +238,26 @@ func (c *Comm) MatchedProbe(ctx context.Context, from int, tag Tag) (*Message, e
 }
 
 // RecvMatched receives m into data, which may be longer than the message, as [Recv] does. A
-// message can be received once; a second call fails with [ErrReceived].
+// second call for the same message fails with [ErrReceived].
 func RecvMatched[T any](ctx context.Context, m *Message, data []T) (Status, error) {
 	return recvMatched(ctx, m, "recv_matched", data)
 }
 
-// RecvAlloc receives a message of any length, as [Recv] does, into a slice that it
-// allocates.
+// RecvAlloc receives a message of any length, as [Recv] does, into a slice that it allocates. From
+// [NoRank] the slice is empty.
 func RecvAlloc[T any](ctx context.Context, c *Comm, from int, tag Tag) ([]T, Status, error) {
 	const name = "recv_alloc"
 	of, err := elementOf[T]()
-	if err == nil {
-		err = c.checkSource(ctx, from, tag)
-	}
 	if err != nil {
 		return nil, Status{}, opError(name, err)
 	}
-	m, err := c.comm.Messages().MatchedProbe(ctx, from, int64(tag))
+	m, err := c.matchedProbe(ctx, name, from, tag)
 	if err != nil {
-		return nil, Status{}, c.explain(ctx, name, err)
+		return nil, Status{}, err
 	}
 	size := int(of.size)
-	data := make([]T, (m.Received().Bytes+size-1)/size) // A part of an element is an error below.
-	status, err := recvMatched(ctx, &Message{c, m}, name, data)
+	data := make([]T, (m.Bytes()+size-1)/size) // A part of an element is an error below.
+	status, err := recvMatched(ctx, m, name, data)
 	if err != nil {
 		return nil, Status{}, err
 	}
@@ -263,6 +272,9 @@ func recvMatched[T any](ctx context.Context, m *Message, name string, data []T) 
 	if err != nil {
 		return Status{}, opError(name, err)
 	}
+	if m.matched == nil {
+		return noMessage(), nil
+	}
 	into := p2p.Bytes(bytesOf(data))
 	into.Elem = int(of.size)
 	r, ok, err := m.matched.StartRecv(into, of.typ)
@@ -275,8 +287,7 @@ func recvMatched[T any](ctx context.Context, m *Message, name string, data []T) 
 	return received[T](ctx, m.comm, name, r)
 }
 
-// regionsOf are regions as the engine takes them. If they are written they must
-// not overlap.
+// regionsOf converts regions for package p2p. Written regions must not overlap.
 func regionsOf[T any](regions [][]T, written bool) (r *p2p.Regions, err error) {
 	r = new(p2p.Regions)
 	for i, region := range regions {
@@ -296,27 +307,35 @@ func regionsOf[T any](regions [][]T, written bool) (r *p2p.Regions, err error) {
 	return r, nil
 }
 
-// startSend begins to send regions of elements of T. Without an error and a
-// Sending all is done.
+// startSend starts to send regions of elements of T. It returns nil if the send has ended, or
+// failed.
 func startSend[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions, to int, tag Tag) (*p2p.Send, error) {
 	of, err := elementOf[T]()
 	if err == nil {
 		err = c.checkMessage(ctx, "to", to, tag)
 	}
-	if err != nil {
+	if err != nil || to == NoRank {
 		return nil, opError(name, err)
 	}
 	s, err := c.comm.Messages().StartSend(r, of.typ, to, int64(tag))
 	return s, c.explain(ctx, name, err)
 }
 
-// startRecv begins to receive elements of T into regions.
+// sent waits for a send that startSend has returned.
+func sent(ctx context.Context, c *Comm, name string, s *p2p.Send, err error) error {
+	if s == nil {
+		return err
+	}
+	return c.explain(ctx, name, s.Wait(ctx))
+}
+
+// startRecv starts to receive elements of T into regions. It returns nil for NoRank.
 func startRecv[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions, from int, tag Tag) (*p2p.Receive, error) {
 	of, err := elementOf[T]()
 	if err == nil {
 		err = c.checkSource(ctx, from, tag)
 	}
-	if err != nil {
+	if err != nil || from == NoRank {
 		return nil, opError(name, err)
 	}
 	r.Elem = int(of.size)
@@ -324,8 +343,11 @@ func startRecv[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions,
 	return receive, c.explain(ctx, name, err)
 }
 
-// received waits for the end of a receive.
+// received waits for a receive that startRecv has returned.
 func received[T any](ctx context.Context, c *Comm, name string, r *p2p.Receive) (Status, error) {
+	if r == nil {
+		return noMessage(), nil
+	}
 	got, err := r.Wait(ctx)
 	if err != nil {
 		return Status{}, c.explain(ctx, name, err)
@@ -333,10 +355,12 @@ func received[T any](ctx context.Context, c *Comm, name string, r *p2p.Receive) 
 	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(unsafe.Sizeof(*new(T)))}, nil
 }
 
-// startExchange begins both messages, or none unless the communicator ends in
-// between. All is sent if there is no Sending.
+// startExchange starts both messages, or neither unless the communicator ends in between.
 func startExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) (*p2p.Send, *p2p.Receive, error) {
 	const name = "exchange"
+	if overlap.Two(bytesOf(dst), bytesOf(src)) {
+		return nil, nil, opError(name, fmt.Errorf("%w: dst and src share memory", ErrOverlap))
+	}
 	if err := c.checkSource(ctx, from, tag); err != nil {
 		return nil, nil, opError(name, err)
 	}
@@ -355,29 +379,29 @@ func startExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 func exchanged[T any](ctx context.Context, c *Comm, s *p2p.Send, r *p2p.Receive) (Status, error) {
 	const name = "exchange"
 	status, err := received[T](ctx, c, name, r)
-	if s != nil {
-		err = cmp.Or(err, c.explain(ctx, name, s.Wait(ctx)))
-	}
-	return status, err
+	return status, cmp.Or(err, sent(ctx, c, name, s, nil))
 }
 
 func (c *Comm) checkSource(ctx context.Context, from int, tag Tag) error {
-	checkFrom, checkTag := max(from, 0), max(tag, 0)
-	if from != AnyRank {
-		checkFrom = from
+	if from == AnyRank {
+		from = 0
 	}
-	if tag != AnyTag {
-		checkTag = tag
+	if tag == AnyTag {
+		tag = 0
 	}
-	return c.checkMessage(ctx, "from", checkFrom, checkTag)
+	return c.checkMessage(ctx, "from", from, tag)
 }
 
+// checkMessage checks the arguments of a message, whose other rank is what says: "to" or
+// "from".
 func (c *Comm) checkMessage(ctx context.Context, what string, rank int, tag Tag) error {
 	switch {
-	case rank < 0 || rank >= c.Size():
-		return fmt.Errorf("%w: %s rank %d of %d ranks", ErrInvalidRank, what, rank, c.Size())
 	case tag < 0:
 		return fmt.Errorf("%w: %d", ErrInvalidTag, tag)
+	case rank == NoRank:
+		return cmp.Or(c.Err(), c.over(ctx))
+	case rank < 0 || rank >= c.Size():
+		return fmt.Errorf("%w: %s rank %d of %d ranks", ErrInvalidRank, what, rank, c.Size())
 	}
 	return c.over(ctx)
 }

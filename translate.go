@@ -234,6 +234,8 @@ func describe(c wire.Call) Call {
 		d.Counts = digest // of the layout of structs
 	case uneven && kind == plan.AllReduce:
 		d.Op, d.Counts = bucketsName, digest
+	case uneven && kind == plan.Broadcast:
+		d.Op, d.Counts = broadcastBucketsName, digest
 	case uneven:
 		d.Op, d.Counts = d.Op+"_v", digest
 	}
@@ -257,8 +259,12 @@ func describe(c wire.Call) Call {
 		d.Op, d.Type, d.Length, d.Counts = splitName, "", 0, 0
 	case syncOp:
 		d.Op, d.Type, d.Length = syncName, "", 0
+	case valuesOp:
+		d.Op, d.Type, d.Length = valuesName, "", 0
 	case reconfigureOp:
 		d.Op, d.Type, d.Length = reconfigureName, "", 0
+	case meanOp:
+		d.Op = meanName
 	case compressedOp:
 		d.Op, d.Type, d.Length, d.Counts = compressedName, "", 0, 0
 	default:

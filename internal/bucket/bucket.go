@@ -33,6 +33,9 @@ type Packer[T any] struct {
 	// Blocks says that the caller waits for all operations. Then Most limits vectors that are not
 	// copied as well, which saves memory.
 	Blocks bool
+	// ReadOnly says that the operation does not change the vectors, which are then not written,
+	// and WriteOnly that it does not read them.
+	ReadOnly, WriteOnly bool
 
 	open    bucket[T]
 	started []bucket[T]
@@ -87,8 +90,8 @@ func (p *Packer[T]) flush() {
 	p.admit(b)
 	b.buffer = p.Pool.Get(b.size * int(unsafe.Sizeof(*new(T))))
 	packed := b.packed()
-	for _, v := range b.vectors {
-		packed = packed[copy(packed, v):]
+	for i := 0; !p.WriteOnly && i < len(b.vectors); i++ {
+		packed = packed[copy(packed, b.vectors[i]):]
 	}
 	p.begin(b, b.packed())
 }
@@ -139,7 +142,7 @@ func (p *Packer[T]) finish(b bucket[T]) {
 	if b.buffer == nil {
 		return
 	}
-	if p.err == nil {
+	if p.err == nil && !p.ReadOnly {
 		packed := b.packed()
 		for _, v := range b.vectors {
 			packed = packed[copy(v, packed):]

@@ -99,3 +99,31 @@ func TestPackerFails(t *testing.T) {
 		t.Errorf("got %v", vectors)
 	}
 }
+
+// TestPackerCopies: vectors that the operation only reads are not written, and those that it only
+// writes are not read.
+func TestPackerCopies(t *testing.T) {
+	for _, writeOnly := range []bool{false, true} {
+		v := []int32{1, 2}
+		var packed []int32
+		p := Packer[int32]{Room: 8, Pool: newPool(t), ReadOnly: !writeOnly, WriteOnly: writeOnly}
+		p.Begin = func(_ int, v []int32) Waiter {
+			packed = v
+			if writeOnly {
+				v[0], v[1] = 5, 6
+			}
+			return &doubling{v: v}
+		}
+		p.AddAll([][]int32{v, {0, 0}})
+		if !writeOnly && !slices.Equal(packed, []int32{1, 2, 0, 0}) {
+			t.Errorf("packed %v", packed)
+		}
+		want := []int32{1, 2}
+		if writeOnly {
+			want = []int32{10, 12}
+		}
+		if err := p.Wait(); err != nil || !slices.Equal(v, want) {
+			t.Errorf("write only %v: got %v, %v, want %v", writeOnly, v, err, want)
+		}
+	}
+}

@@ -103,7 +103,7 @@ func TestExchangeInvalid(t *testing.T) {
 		{x, y, 3, 1, 4, nexar.ErrInvalidRank, "invalid rank: to rank 3 of 3 ranks"},
 		{x, y, nexar.AnyRank, 1, 4, nexar.ErrInvalidRank, "invalid rank: to rank -1 of 3 ranks"},
 		{x, y, 1, 3, 4, nexar.ErrInvalidRank, "invalid rank: from rank 3 of 3 ranks"},
-		{x, y, 1, -2, 4, nexar.ErrInvalidRank, "invalid rank: from rank -2 of 3 ranks"},
+		{x, y, 1, -3, 4, nexar.ErrInvalidRank, "invalid rank: from rank -3 of 3 ranks"},
 		{x, y, 1, 1, nexar.AnyTag, nexar.ErrInvalidTag, "invalid tag: -1"},
 		{x, y, 1, 1, -7, nexar.ErrInvalidTag, "invalid tag: -7"},
 		{x, x, 1, 1, 4, nexar.ErrOverlap, "vectors overlap: dst and src share memory"},

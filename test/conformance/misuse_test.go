@@ -61,7 +61,7 @@ func TestInvalidArguments(t *testing.T) {
 		{"send", nexar.Send(ctx, c, ints, nexar.AnyRank, 0), nexar.ErrInvalidRank, "to rank -1 of 3 ranks"},
 		{"send", nexar.Send(ctx, c, ints, 1, nexar.AnyTag), nexar.ErrInvalidTag, "invalid tag: -1"},
 		{"recv", worldtest.RecvError(ctx, c, 3, 0), nexar.ErrInvalidRank, "from rank 3 of 3 ranks"},
-		{"recv", worldtest.RecvError(ctx, c, -2, 0), nexar.ErrInvalidRank, "from rank -2 of 3 ranks"},
+		{"recv", worldtest.RecvError(ctx, c, -3, 0), nexar.ErrInvalidRank, "from rank -3 of 3 ranks"},
 		{"recv", worldtest.RecvError(ctx, c, 1, -2), nexar.ErrInvalidTag, "invalid tag: -2"},
 	} {
 		if !errors.Is(test.err, test.want) || !strings.HasPrefix(test.err.Error(), "nexar: "+test.name+": ") || !strings.Contains(test.err.Error(), test.text) {

@@ -130,7 +130,7 @@ func TestProbeInvalid(t *testing.T) {
 		text string
 	}{
 		{t.Context(), 2, 0, nexar.ErrInvalidRank, "nexar: probe: invalid rank: from rank 2 of 2 ranks"},
-		{t.Context(), -2, 0, nexar.ErrInvalidRank, "nexar: probe: invalid rank: from rank -2 of 2 ranks"},
+		{t.Context(), -3, 0, nexar.ErrInvalidRank, "nexar: probe: invalid rank: from rank -3 of 2 ranks"},
 		{t.Context(), 1, -2, nexar.ErrInvalidTag, "nexar: probe: invalid tag: -2"},
 		{ended, 1, 0, worldtest.ErrCancelled, "nexar: probe: context canceled: cancelled by the test"},
 	} {

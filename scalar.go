@@ -1,0 +1,80 @@
+package nexar
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/nexar-go/nexar/internal/kernel"
+)
+
+// AllReduceOne is [AllReduce] of one number: it returns x of all ranks, combined, with the
+// same bits on every rank. After an error the result is zero.
+func AllReduceOne[T Number](ctx context.Context, c *Comm, x T, op Op) (T, error) {
+	data := []T{x}
+	if err := AllReduce(ctx, c, data, op); err != nil {
+		return *new(T), err
+	}
+	return data[0], nil
+}
+
+// BroadcastOne is [Broadcast] of one element: it returns x of root. The values that other ranks
+// pass do not matter. After an error the result is zero.
+func BroadcastOne[T any](ctx context.Context, c *Comm, x T, root int) (T, error) {
+	data := []T{x}
+	if err := Broadcast(ctx, c, data, root); err != nil {
+		return *new(T), err
+	}
+	return data[0], nil
+}
+
+// AllGatherOne is [AllGather] of one element of each rank: it returns x of all ranks, by rank. It
+// tells ranks the counts of a collective with blocks of different lengths, such as
+// [AllGatherV]. After an error the result is nil.
+func AllGatherOne[T any](ctx context.Context, c *Comm, x T) ([]T, error) {
+	all := make([]T, c.Size())
+	if err := AllGather(ctx, c, all, []T{x}); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// Float is the types of floating-point elements. [View] makes one of another package's 16-bit
+// floats.
+type Float interface {
+	~float32 | ~float64 | Float16 | BFloat16
+}
+
+// AllReduceMean replaces data of every rank by the mean of data of all ranks, element by element,
+// weighted by the weights of the ranks: Σ weight·data / Σ weight. All data have the same length,
+// and the result has the same bits on every rank. With the number of samples of each rank as its
+// weight it is the mean over all samples, where [AllReduce] with [Avg] counts each rank once.
+//
+// Data of a rank with the weight 0 is ignored, NaNs included. If a weight is negative, infinite
+// or NaN, or all are 0, all ranks get an [ErrInvalidWeight], data is unchanged and the
+// communicator can still be used. After other errors the content of data is undefined.
+//
+// Each rank multiplies its data by its share of the weights, in float64 and rounded once to T,
+// before an AllReduce with [Sum]: no product exceeds the range of T. The ranks exchange their
+// weights first, by a collective of its own.
+func AllReduceMean[T Float](ctx context.Context, c *Comm, data []T, weight float64) error {
+	if !(weight >= 0) || math.IsInf(weight, 1) {
+		weight = math.NaN() // so that the sum is NaN on all ranks
+	}
+	total := []float64{weight}
+	t := new(task).allReduce(c, elementsOf(total), Sum)
+	t.label, t.Op = meanName, meanOp
+	if err := c.run(ctx, t); err != nil {
+		return err
+	}
+	if !(total[0] > 0) || math.IsInf(total[0], 1) {
+		return opError(meanName, fmt.Errorf("%w: the weights of all ranks must be finite, not negative and not all 0", ErrInvalidWeight))
+	}
+	t = new(task).allReduce(c, elementsOf(data), Sum)
+	t.label, t.Op = meanName, meanOp
+	t.before = func() { kernel.Scale(kernel.Type(t.Type), t.Data, weight/total[0]) }
+	return c.run(ctx, t)
+}
+
+// meanName is the name of AllReduceMean in errors.
+const meanName = "all_reduce_mean"

@@ -1,0 +1,188 @@
+package nexar
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/nexar-go/nexar/internal/callback"
+	"github.com/nexar-go/nexar/internal/state"
+)
+
+// Sync copies the state of the first rank that has the current one to all ranks. The nodes
+// with which the world has formed have it, and every node after a Sync. Call Sync after each
+// change of the world, when [Node.Epochs] has yielded a communicator: then nodes that have
+// joined, and nodes that a failure has interrupted at different steps, continue from the
+// same state.
+//
+// All ranks call Sync as they call a collective. The state has the same type on all ranks,
+// which is one of these:
+//
+//   - a slice of numbers, or of structs without pointers, of the same length on all ranks;
+//   - a pointer to such a slice, which gets the length of the source;
+//   - a pointer to a number, or to an array or struct without pointers;
+//   - an [encoding.BinaryMarshaler] that is also an [encoding.BinaryUnmarshaler];
+//   - a slice of these, with the same number of elements on all ranks, such as a [][]float32 or a
+//     []any of values of several types. Short elements travel together.
+//
+// After an error each rank has its old state or all of the new one, except after an error of its
+// own BinaryUnmarshaler; for that, Sync needs as much memory again as the state. If the
+// source cannot marshal its state, all ranks get an error at once and the communicator remains
+// usable, also if MarshalBinary panics, which Sync then does on the source. If no rank has
+// the state any more, the error is [ErrNoState], and the program has to start from the beginning.
+func Sync(ctx context.Context, c *Comm, state any) error {
+	p, err := c.parts(syncName, state)
+	if err != nil {
+		return err
+	}
+	root, err := c.stateRoot(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.broadcastParts(ctx, syncName, syncOp, p, root); err != nil {
+		return err
+	}
+	c.node.hasState.Store(true)
+	return nil
+}
+
+// BroadcastValues copies values of root to all ranks. All ranks pass the same number of values, of
+// the same types, which are those that [Sync] takes: slices, pointers, marshalers and
+// lists. It behaves as Sync does with respect to errors and memory. For many vectors
+// of one type [BroadcastBuckets] takes less memory.
+func BroadcastValues(ctx context.Context, c *Comm, root int, values ...any) error {
+	p, err := c.parts(valuesName, values)
+	if err == nil {
+		err = opError(valuesName, c.checkRoot(root))
+	}
+	if err != nil {
+		return err
+	}
+	return c.broadcastParts(ctx, valuesName, valuesOp, p, root)
+}
+
+// The names of the calls in errors.
+const (
+	syncName   = "sync"
+	valuesName = "broadcast_values"
+)
+
+// parts returns the parts of a state.
+func (c *Comm) parts(name string, of any) ([]state.Part, error) {
+	p, err := state.Parts(of)
+	if err != nil {
+		err = opError(name, fmt.Errorf("%w: %w", ErrInvalidType, err))
+	}
+	return p, err
+}
+
+// stateRoot returns the first rank that has the state.
+func (c *Comm) stateRoot(ctx context.Context) (int, error) {
+	first := []int64{int64(c.Size())}
+	if c.node.hasState.Load() {
+		first[0] = int64(c.impl.Rank)
+	}
+	t := new(task).allReduce(c, elementsOf(first), Min)
+	t.label, t.Op = syncName, syncOp
+	if err := c.run(ctx, t); err != nil {
+		return 0, err
+	}
+	if int(first[0]) == c.Size() {
+		return 0, opError(syncName, ErrNoState)
+	}
+	return int(first[0]), nil
+}
+
+// broadcastParts copies the parts of root to all ranks. Other ranks receive into memory of their
+// own, and replace their parts when all bytes have arrived.
+func (c *Comm) broadcastParts(ctx context.Context, name string, op uint8, parts []state.Part, root int) error {
+	var encoded [][]byte
+	var bad error
+	if c.impl.Rank == root {
+		encoded, bad = c.encode(name, parts)
+	}
+	lengths, err := c.agreeLengths(ctx, name, op, parts, encoded, bad, root)
+	if p, ok := bad.(*callback.Panic); ok {
+		panic(p)
+	}
+	if err != nil {
+		return err
+	}
+	if c.impl.Rank != root {
+		encoded = make([][]byte, len(parts))
+		for i, n := range lengths {
+			encoded[i] = make([]byte, n)
+		}
+	}
+	err = broadcastBuckets(ctx, c, encoded, root, func(t *task) { t.label, t.Op = name, op })
+	for i := 0; err == nil && c.impl.Rank != root && i < len(parts); i++ {
+		err = opError(name, parts[i].Set(encoded[i]))
+	}
+	return err
+}
+
+// encode returns the encodings of the parts. The error may be a panic of a marshaler.
+func (c *Comm) encode(name string, parts []state.Part) (encoded [][]byte, err error) {
+	returned := false
+	defer func() {
+		switch v := recover(); {
+		case v != nil:
+			err = callback.New(name, v)
+		case !returned:
+			c.comm.Cancel(errMarshalExit)
+		}
+	}()
+	encoded = make([][]byte, len(parts))
+	for i := 0; err == nil && i < len(parts); i++ {
+		encoded[i], err = parts[i].Encode()
+	}
+	returned = true
+	return encoded, err
+}
+
+// errMarshalExit is the error of other ranks if a marshaler does not return.
+var errMarshalExit = errors.New("MarshalBinary has ended its goroutine")
+
+// agreeLengths returns the lengths of all encodings. If a length may differ between ranks, root
+// broadcasts those first, or that it could not encode its parts.
+func (c *Comm) agreeLengths(ctx context.Context, name string, op uint8, parts []state.Part, encoded [][]byte, bad error, root int) ([]int, error) {
+	lengths := make([]int, len(parts))
+	header := []uint64{0} // 1 after an error, and the lengths that vary
+	for i, p := range parts {
+		switch {
+		case !p.Varies():
+			lengths[i] = p.Len()
+		case bad == nil && encoded != nil:
+			header = append(header, uint64(len(encoded[i])))
+		default:
+			header = append(header, 0)
+		}
+	}
+	if len(header) == 1 {
+		return lengths, nil
+	}
+	if bad != nil {
+		header[0] = 1
+	}
+	t := new(task).broadcast(c, elementsOf(header), root)
+	t.label, t.Op = name, op
+	if err := c.run(ctx, t); err != nil {
+		return nil, err
+	}
+	if header[0] != 0 {
+		return nil, opError(name, cmp.Or(bad, fmt.Errorf("rank %d could not marshal its state", root)))
+	}
+	header = header[1:]
+	for i, p := range parts {
+		if !p.Varies() {
+			continue
+		}
+		if header[0] > math.MaxInt {
+			return nil, opError(name, fmt.Errorf("%w: %d bytes", ErrTooLarge, header[0]))
+		}
+		lengths[i], header = int(header[0]), header[1:]
+	}
+	return lengths, nil
+}
