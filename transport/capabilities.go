@@ -111,27 +111,25 @@ type PartWriter interface {
 	TryWritePart(pieces [][]byte) int
 }
 
-// A VectorWriter is a Sender for several slices at a time, as writev is.
+// A VectorWriter is a Sender for several slices at a time, like writev.
 type VectorWriter interface {
 	// WriteVectored is Write for the concatenation of pieces. It may change the
 	// elements of pieces, but not their bytes.
 	WriteVectored(pieces [][]byte) (n int, err error)
 }
 
-// A Prioritizer is a Sender whose bytes can overtake those of other pipes of its
-// Conn.
+// A Prioritizer is a Sender that can send its bytes before those of other pipes of the Conn.
 type Prioritizer interface {
 	// Prioritize schedules this pipe before all pipes that are not prioritized.
 	Prioritize()
 }
 
-// A Poller is a Receiver that a goroutine can poll for the data that it waits for. To
-// wake a goroutine that blocks in Read costs several times as much as the transfer
-// of a short message.
+// A Poller is a Receiver that a waiting goroutine can poll for data. To wake a goroutine that
+// blocks in Read costs several times as much as the transfer of a short message.
 //
-// At most one of Read, ReadFunc, TryRead, TryReadFunc and SetPolling runs at a time,
-// on any goroutine. WaitReadable may run concurrently with the last three. Read and
-// ReadFunc must not be called during WaitReadable or while polling is on.
+// At most one of Read, ReadFunc, TryRead, TryReadFunc and SetPolling runs at a time, on any
+// goroutine. WaitReadable may run concurrently with the last three. Read and ReadFunc must not
+// be called during WaitReadable or while polling is on.
 type Poller interface {
 	// TryRead is Read, but returns 0 and nil if Read would block.
 	TryRead(p []byte) (n int, err error)
@@ -145,14 +143,14 @@ type Poller interface {
 	// goroutine at a time calls it.
 	WaitReadable()
 
-	// SetPolling declares that a goroutine polls the pipe with TryRead, or no
-	// longer does. While polling is on, the transport does not wake WaitReadable
-	// for data, which makes writes cheaper for the peer. SetPolling(false) makes
-	// WaitReadable return if there is data.
+	// SetPolling declares that a goroutine polls the pipe with TryRead, or has stopped to.
+	// While polling is on, the transport does not wake WaitReadable for data, which makes
+	// writes cheaper for the peer. SetPolling(false) makes WaitReadable return if there is
+	// data.
 	SetPolling(on bool)
 }
 
-// A CPULocator is a Receiver that may know on which processor its peer runs.
+// A CPULocator is a Receiver that may know the processor of its peer.
 type CPULocator interface {
 	// PeerCPU returns the number of the processor that sent the last data, or -1
 	// if it is unknown or on another host. It may be called concurrently.
@@ -168,8 +166,8 @@ type PairOpener interface {
 	OpenPaired(ctx context.Context) (Sender, error)
 }
 
-// A LargeOpener is a Conn that can open pipes with larger buffers. These carry long
-// payloads, and bursts of short ones, faster and may use more memory.
+// A LargeOpener is a Conn that can open pipes with larger buffers. These are faster for long
+// payloads and for bursts of short ones, and may use more memory.
 type LargeOpener interface {
 	// OpenLarge is OpenPipe for a pipe with larger buffers.
 	OpenLarge(ctx context.Context) (Sender, error)
@@ -178,21 +176,21 @@ type LargeOpener interface {
 // A TLSConn is a Conn that is protected by TLS. Nodes can join a cluster only over
 // such a Conn.
 type TLSConn interface {
-	// ConnectionState returns the state of the TLS session, from which keying
-	// material can be exported (RFC 9266).
+	// ConnectionState returns the state of the TLS session. It can export keying material (RFC
+	// 9266).
 	ConnectionState() tls.ConnectionState
 }
 
-// An Authenticator is an accepted Conn whose peer may have no identity yet, and is
-// authenticated above the transport. Until then the Transport may close the Conn to
-// accept another one.
+// An Authenticator is an accepted Conn with a peer that may have no identity yet, and is
+// authenticated above the transport. Until then the Transport may close the Conn to accept
+// another one.
 type Authenticator interface {
-	// MarkAuthenticated notes that the peer is authenticated. It returns false if
-	// the Conn has been closed before.
+	// MarkAuthenticated records that the peer is authenticated. It returns false if the Conn
+	// has been closed before.
 	MarkAuthenticated() bool
 }
 
-// A MemorySharer is a Conn whose two sides can read areas of each other's memory.
+// A MemorySharer is a Conn between nodes that can read areas of each other's memory.
 type MemorySharer interface {
 	// Areas returns the number of areas that each side shares with the other, and
 	// the length of each in bytes. Both are 0 if they share none.
@@ -215,9 +213,9 @@ type MemorySharer interface {
 // Areas are the shared memory of a node and of one peer. They stay valid until
 // Release, even if the Conn ends or its Transport is closed.
 type Areas interface {
-	// Area returns area i of this node, which is the same memory for all Conns of
-	// its Transport, and that of the peer, which is read-only. Both are aligned to
-	// pages and initially zero.
+	// Area returns area i of this node, which is the same memory for all Conns of its
+	// Transport, and area i of the peer, which is read-only. Both are aligned to pages and
+	// initially zero.
 	Area(i int) (own, peer []byte)
 	// Reserve allocates memory for the first n bytes of area i of this node, or
 	// returns an error if none is left. Without it, an access to the area by either

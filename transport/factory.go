@@ -14,18 +14,18 @@ type Factory struct {
 	// built-in names "shm", "tcp" and "quic".
 	Name string
 
-	// Listen starts a transport for the process that env describes. It returns
-	// early if ctx is done. The caller closes the transport.
+	// Listen starts a transport for the process described by env. It returns early if ctx is
+	// done. The caller closes the transport.
 	Listen func(ctx context.Context, env Env) (Transport, error)
 }
 
-// Env describes the process for which a [Factory] starts a transport: a node that is
-// about to join, a seed, or a process that dials a seed.
+// Env describes the process of a transport that a [Factory] starts: a node that is about to
+// join, a seed, or a process that dials a seed.
 type Env struct {
-	// Cluster is the identity of the cluster, and Node that of this node, which
-	// its peers get from [Conn.Peer]. Both are empty for a seed, whose clients
-	// have no identity yet, and for a process that dials a seed. Nodes can join
-	// the cluster only over a Conn with the capability [TLSConn].
+	// Cluster is the identity of the cluster, and Node that of this node, which its peers get
+	// from [Conn.Peer]. Both are empty for a seed, since its clients have no identity yet, and
+	// for a process that dials a seed. Nodes can join the cluster only over a Conn with the
+	// capability [TLSConn].
 	Cluster, Node string
 
 	// Server is the TLS configuration for accepting connections. It is nil for a

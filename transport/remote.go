@@ -9,17 +9,16 @@ import (
 // another Conn or was never granted, or the write exceeds the grant.
 var ErrRemoteAccess = errors.New("transport: remote access refused")
 
-// A RemoteKey permits the peer of a Conn to write to a [Grant]. It is plain data,
-// which the owner of the memory sends to the peer in a frame.
+// A RemoteKey permits the peer of a Conn to write to a [Grant]. It is plain data, which the
+// owner of the memory sends to the peer in a frame.
 type RemoteKey struct {
 	Addr uint64 // address of the first byte, in the address space of the transport
 	Key  uint64 // identifies the grant; unique among all grants of the Conn
 	Len  uint64 // length of the grant in bytes
 }
 
-// A RemoteMemory is a Conn over which each side can write directly into registered
-// memory of the other, as RDMA hardware does. The process that owns the memory takes
-// no part in the writes.
+// A RemoteMemory is a Conn over which each side can write directly into registered memory of
+// the other, like RDMA hardware. The process that owns the memory takes no part in the writes.
 type RemoteMemory interface {
 	// Register makes memory accessible to the transport, which may pin it. It is
 	// slow, and meant for memory that is used repeatedly. The memory must stay
@@ -55,8 +54,8 @@ type Grant interface {
 	// Key returns the key that the peer passes to WriteRemote.
 	Key() RemoteKey
 
-	// Revoke invalidates the key. After it has returned no byte of the memory is
-	// written under this grant, whatever the peer does. It does not wait for
-	// messages of the peer, and may be called more than once.
+	// Revoke invalidates the key. After it has returned no byte of the memory is written under
+	// this grant, regardless of the peer. It does not wait for messages of the peer, and may be
+	// called more than once.
 	Revoke()
 }

@@ -33,10 +33,10 @@ import (
 var (
 	// ErrClosed reports that this side has closed the transport, conn or pipe.
 	ErrClosed = errors.New("transport: closed")
-	// ErrPeerClosed reports that the peer has closed the conn in good order.
+	// ErrPeerClosed reports that the peer has closed the conn.
 	ErrPeerClosed = errors.New("transport: closed by the peer")
 	// ErrPeerGone reports that the process or the host of the peer has ended, or
-	// cannot be reached any more.
+	// can no longer be reached.
 	ErrPeerGone = errors.New("transport: peer is gone")
 	// ErrBusy reports that the host of the peer answers but accepts no further
 	// connection at present. Dial again after a pause.
@@ -64,9 +64,8 @@ type Transport interface {
 	// every identity. A cancelled Dial leaves no Conn behind, on either side.
 	Dial(ctx context.Context, addr, peer string) (Conn, error)
 
-	// Accept returns the next connection whose peer has proved its identity.
-	// Clients that fail to, however slowly, do not delay others. After Close it
-	// returns ErrClosed.
+	// Accept returns the next connection with a peer that has proved its identity. Clients that
+	// fail to, however slowly, do not delay others. After Close it returns ErrClosed.
 	Accept(ctx context.Context) (Conn, error)
 
 	// Close closes all connections, and returns when the goroutines of the
@@ -77,7 +76,7 @@ type Transport interface {
 // A Conn is a connection to one peer.
 type Conn interface {
 	// Peer returns the identity that the peer has proved, or its address if the
-	// transport knows no identities.
+	// transport has no identities.
 	Peer() string
 
 	// RemoteAddr returns the source address of the peer's packets.
@@ -114,8 +113,8 @@ type Sender interface {
 	// Write continues after the last byte that was written.
 	SetWriteDeadline(t time.Time) error
 
-	// Close ends the pipe: the reader gets io.EOF after the last byte. Closing a
-	// pipe whose Conn has ended returns nil.
+	// Close ends the pipe: the reader gets io.EOF after the last byte. It returns nil after the
+	// end of the Conn.
 	Close() error
 }
 

@@ -69,7 +69,7 @@ func (tr *cutTest) settle() (gone []NodeID) {
 	}
 }
 
-// Six nodes do not hear their predecessors, and report that within one heartbeat
+// Six nodes do not receive from their predecessors, and report that within one heartbeat
 // interval in any order. Three stay.
 func TestOneWayRing(t *testing.T) {
 	for seed := range uint64(500) {
@@ -104,9 +104,8 @@ func TestOneWayRing(t *testing.T) {
 	}
 }
 
-// The leading seed shares the host of one of the six nodes, so neither neighbour of
-// that node hears the seed or is heard. The neighbours are removed, and three of six
-// nodes stay.
+// The leading seed shares the host of one of the six nodes, so neither neighbor of that node
+// can exchange packets with the seed. The neighbors are removed, and three of six nodes stay.
 func TestOneWayRingAroundTheSeed(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 7))

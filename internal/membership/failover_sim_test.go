@@ -7,7 +7,7 @@ func (w *simWorld) propose(r Decision) {
 	if w.fault == actsTooEarly {
 		before := w.state
 		w.change(r)
-		if w.rng.IntN(8) == 0 { // The others have not agreed, and this seed leads no longer.
+		if w.rng.IntN(8) == 0 { // The others have not agreed, and this seed no longer leads.
 			w.state = before
 			w.replaceSeed()
 		}
@@ -52,7 +52,7 @@ func (w *simWorld) replaceSeed() {
 	})
 }
 
-// missAbsent tells the arbiter which nodes have not connected to the leading seed.
+// missAbsent reports to the arbiter the nodes that have not connected to the leading seed.
 func (w *simWorld) missAbsent(term int) {
 	if w.term != term || w.arbiter == nil {
 		return
@@ -64,11 +64,11 @@ func (w *simWorld) missAbsent(term int) {
 	}
 }
 
-// missEntered tells the arbiter which nodes of a view have gone while it was committed.
+// missEntered reports to the arbiter the nodes of a view that have gone while it was committed.
 func (w *simWorld) missEntered(v View) {
 	for _, n := range v.Nodes {
 		if s := w.nodes[w.index(n.ID)]; !s.entered && s.gone && w.fault != ignoresGone {
-			w.arbiter.Gone(w.now, n.ID, s.left, "it has gone when it had just been let in")
+			w.arbiter.Gone(w.now, n.ID, s.left, "it was gone when it had just entered")
 		}
 	}
 }
@@ -86,7 +86,7 @@ func (w *simWorld) orphan() {
 	}
 	v, err := cutTest.ApplyAll(r.Entries)
 	if err != nil {
-		w.failf("a decision that makes no sense: %v", err)
+		w.failf("an invalid decision: %v", err)
 		return
 	}
 	w.checkDecision(r, v)

@@ -156,7 +156,7 @@ func TestCandidateIsReplaced(t *testing.T) {
 		t.Fatalf("step %v, %d joined", s, f.Joined())
 	}
 	f.Gone(start, node(0).ID, "again")
-	admit(t, f, 0, 1) // It is back, and its rank is still free.
+	admit(t, f, 0, 1) // Its rank is still free.
 	f.Gone(start, node(0).ID, "for good")
 	admit(t, f, 1, 1)
 	if s := admit(t, f, 2, AnyRank); s.Form == nil || s.Form.Nodes[1].ID != node(1).ID {

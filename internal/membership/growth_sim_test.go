@@ -68,8 +68,8 @@ func (w *simWorld) leaveQuiesced() {
 	}
 }
 
-// quiesceAll quiesces all nodes of a view once they have it, unless they have a later
-// one by then.
+// quiesceAll quiesces all nodes of a view once they have it, unless they have a later one
+// already.
 func (w *simWorld) quiesceAll(epoch uint64) {
 	for i := range w.nodes {
 		w.after(w.ms(50), func() { w.quiesce(i, epoch) })
@@ -83,7 +83,7 @@ func (w *simWorld) quiesce(i int, epoch uint64) {
 		return
 	case len(s.views) == 0 || s.views[len(s.views)-1].Epoch != epoch:
 		if !s.attached || !has(w.view, s.id) {
-			return // It never gets that view.
+			return // It never receives that view.
 		}
 		w.after(10*time.Millisecond, func() { w.quiesce(i, epoch) })
 		return
@@ -115,7 +115,7 @@ func (w *simWorld) announce(r Decision) {
 		s.refused, s.attached = true, false
 		w.rejoin(w.index(id))
 		if !w.harmed[w.index(id)] && !w.isCutOff(id) && w.isPopulated() {
-			w.failf("node %d is dismissed, and nothing was wrong with it: %s", w.index(id), r.Dismissed[id])
+			w.failf("node %d is dismissed, without a fault: %s", w.index(id), r.Dismissed[id])
 		}
 	}
 	if r.Quiesce && w.fault != forgetsQuiesce {
@@ -187,8 +187,7 @@ func (w *simWorld) receiveInvitation(v *Invitation) {
 	w.link(v, w.now.Add(30*time.Second))
 }
 
-// endLink ends one end of a link. Its node reports that if the other one is a
-// candidate.
+// endLink ends one end of a link. Its node reports that if the other node is a candidate.
 func (w *simWorld) endLink(at, other int) {
 	link := [2]int{at, other}
 	delete(w.linked, link)
@@ -214,8 +213,8 @@ func (w *simWorld) reportLink(at, other int, up bool) {
 	w.hear(func() { w.arbiter.Link(w.nodes[at].id, w.nodes[other].id, up) })
 }
 
-// link links a candidate to its peers, and retries until it succeeds or the time is
-// over. Links to other candidates are optional.
+// link links a candidate to its peers, and retries until it succeeds or end has passed. Links
+// to other candidates are optional.
 func (w *simWorld) link(v *Invitation, end time.Time) {
 	i := w.index(v.Node.ID)
 	s := w.nodes[i]
@@ -269,8 +268,8 @@ func (w *simWorld) checkDecision(r Decision, v View) {
 	}
 }
 
-// checkLinks checks the links of a newcomer: its watchers have their ends, and it has
-// its own, or had them a moment ago.
+// checkLinks checks the links of a newcomer: its watchers have their ends, and it has its own,
+// or had them recently.
 func (w *simWorld) checkLinks(v View, rank int) {
 	const moment = 200 * time.Millisecond // for messages and commits in flight
 	stands := func(at, other int) bool {
@@ -300,11 +299,11 @@ func (w *simWorld) checkCandidate(i int) {
 	}
 	for _, n := range w.view.Nodes {
 		j := w.index(n.ID)
-		// A node that has died for the seed alone, or has gone while the world is too
-		// small, delays the others.
+		// A node that has died for the seed alone, or is gone while the world is too small,
+		// delays the others.
 		if !w.nodes[j].alive || !w.nodes[j].attached || w.lost[[2]int{min(i, j), max(i, j)}] {
 			return
 		}
 	}
-	w.failf("node %d waits for ever in front of view %d: %v", i, w.view.Epoch, w.nodes[i])
+	w.failf("node %d waits without end at view %d: %v", i, w.view.Epoch, w.nodes[i])
 }

@@ -11,7 +11,7 @@ const (
 	honest        lie = iota
 	claimsLinks       // reports that it is linked, and has no links
 	linksToSome       // has links to some nodes, and reports links to all
-	saysNothing       // accepts its invitation, and does not answer
+	saysNothing       // accepts its invitation, and is silent
 	quits             // accepts its invitation, goes, and joins again as another node
 	accuses           // enters, and accuses one node after the other
 	breaksLinks       // enters, and ends one link after the other
@@ -147,9 +147,9 @@ func (w *simWorld) suspect(liar, victim int) {
 	w.accusers[victim][liar] = true
 }
 
-// checkRemovals records, before a view is made, the nodes that are removed because of a
-// lie. Each liar has at most one node removed while the same seed leads and no other
-// fault concerns the node.
+// checkRemovals records, before a view is made, the nodes that are removed because of a lie.
+// Each liar causes at most one removal while the same seed leads and no other fault concerns
+// the node.
 func (w *simWorld) checkRemovals(r Decision) {
 	if w.term > 0 {
 		return // Nodes that have not connected to the next seed yet do not answer it.
@@ -161,7 +161,7 @@ func (w *simWorld) checkRemovals(r Decision) {
 		}
 		for liar := range w.accusers[i] {
 			if !w.arbiter.hadLink(w.nodes[liar].id, id) {
-				continue // A node of the world can keep newcomers out in any case.
+				continue // A node of the world can always exclude newcomers.
 			}
 			if w.victims[liar]++; w.victims[liar] > 1 {
 				w.failf("node %d has had %d nodes removed, the last is %d: %s", liar, w.victims[liar], i, r.Reasons[id])
@@ -238,7 +238,7 @@ func (w *simWorld) checkExpected() {
 	for i, s := range w.nodes {
 		for j := range s.expected {
 			if id := w.nodes[j].id; w.pending.find(id) == nil && !w.state.Knows(id) {
-				w.failf("node %d expects node %d, which does not come any more", i, j)
+				w.failf("node %d expects node %d, which will not join", i, j)
 				return
 			}
 		}

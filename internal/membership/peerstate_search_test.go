@@ -232,11 +232,11 @@ func (s *search) apply(m *modelState, at, peer int, e PeerEvent, news notice) {
 		s.failf(m, "rank %d: rank %d was %v and is %v", at, peer, before, after)
 	}
 	if m.moved[at] && !adopts && effects&(EndComms|EndOperations|TellLost|TellClosed) != 0 {
-		s.failf(m, "rank %d has the next view, and ends something of it because of rank %d: %v", at, peer, effects)
+		s.failf(m, "rank %d has the next view, and an effect of rank %d ends a part of it: %v", at, peer, effects)
 	}
 	if effects.Has(ReportLost) {
 		if !m.down.has(at, peer) {
-			s.failf(m, "rank %d tells the seed that it has lost rank %d, to which it has a link", at, peer)
+			s.failf(m, "rank %d reports the loss of rank %d to the seed, but is linked to it", at, peer)
 		}
 		m.reportedLost.add(at, peer)
 	}
@@ -245,7 +245,7 @@ func (s *search) apply(m *modelState, at, peer int, e PeerEvent, news notice) {
 	}
 	if effects.Has(NotifyFailed) || effects.Has(NotifyLost) {
 		if m.notified.has(at, peer) {
-			s.failf(m, "rank %d says twice that rank %d has failed", at, peer)
+			s.failf(m, "rank %d notifies the failure of rank %d twice", at, peer)
 		}
 		m.notified.add(at, peer)
 	}
@@ -296,7 +296,7 @@ func (s *search) tellOf(m *modelState, at, peer int, effects PeerEffects, news n
 			told = &m.toldOwn
 		}
 		if told.has(at, peer) {
-			s.failf(m, "rank %d tells others of rank %d again", at, peer)
+			s.failf(m, "rank %d reports rank %d to others again", at, peer)
 		}
 		told.add(at, peer)
 		news.closed = t.effect == TellClosed

@@ -47,23 +47,23 @@ func (s *search) checkPair(m *modelState, at, peer int) {
 	}
 	lost := m.sawLost.has(at, peer) || m.sawClosed.has(at, peer)
 	if lost != m.reportedLost.has(at, peer) {
-		s.failf(m, "rank %d has lost rank %d: %v; it has told the seed so: %v", at, peer, lost, !lost)
+		s.failf(m, "rank %d has lost rank %d: %v; reported to the seed: %v", at, peer, lost, !lost)
 	}
 	if bye := m.sawBye.has(at, peer); bye != m.reportedLeft.has(at, peer) {
-		s.failf(m, "rank %d has read the goodbye of rank %d: %v; it has told the seed so: %v", at, peer, bye, !bye)
+		s.failf(m, "rank %d has read the goodbye of rank %d: %v; reported to the seed: %v", at, peer, bye, !bye)
 	}
 	lostBy := m.sawLost.column(peer, s.ranks) + m.sawClosed.column(peer, s.ranks)
 	if lostBy == 0 && m.notified.has(at, peer) {
-		s.failf(m, "rank %d says that rank %d has failed, which nobody has lost", at, peer)
+		s.failf(m, "rank %d notifies the failure of rank %d, which no rank has lost", at, peer)
 	}
 	if self := m.sawLost.column(at, s.ranks); lostBy == 0 && self == 0 && m.comms.has(at, peer) {
-		s.failf(m, "rank %d has ended communicators with rank %d, and nobody has lost either", at, peer)
+		s.failf(m, "rank %d has ended communicators with rank %d, and no rank has lost either", at, peer)
 	}
 	if !m.gone[peer] && !lost && m.sawLost.column(peer, s.ranks) == 0 && m.notified.has(at, peer) {
-		s.failf(m, "rank %d takes rank %d for failed, which lives and has closed its link to another", at, peer)
+		s.failf(m, "rank %d takes rank %d for failed, which is alive and has closed its link to another", at, peer)
 	}
 	if len(s.incidents) == 1 && (m.killed[peer] || m.gone[peer] && lostBy > 0) && !m.notified.has(at, peer) {
-		s.failf(m, "rank %d does not say that rank %d has failed", at, peer)
+		s.failf(m, "rank %d does not notify the failure of rank %d", at, peer)
 	}
 	if m.comms.has(at, peer) != m.refused.has(at, peer) {
 		s.failf(m, "rank %d has ended its communicators with rank %d and makes new ones", at, peer)
@@ -90,7 +90,7 @@ func (s *search) checkAdoption(m modelState) {
 				s.failf(&m, "rank %d has a link to rank %d, which is not in the next view", at, peer)
 			}
 			if e := s.event(PeerReport{Epoch: 1}, 2); e != NoEvent {
-				s.failf(&m, "a report about an earlier view is heeded")
+				s.failf(&m, "a report about an earlier view has an effect")
 			}
 		}
 	}
@@ -211,7 +211,7 @@ func mutants() (list []mutant) {
 	at("reports are not repeated", PeerLinked, ReportedLost, PeerDoubted, NotifyFailed|TellPeer|EndComms)
 	at("reports are repeated whenever they come", PeerDoubted, ReportedLost, PeerDoubted, TellLost)
 	at("a closed link is a failure", PeerLinked, LinkClosed, PeerFailed, failure)
-	at("a closed link is told to nobody", PeerLinked, LinkClosed, PeerFailed, failure&^TellLost)
+	at("a closed link is not reported to other nodes", PeerLinked, LinkClosed, PeerFailed, failure&^TellLost)
 	at("a suspicion is forgotten at the goodbye", PeerSuspected, Goodbye, PeerLeft, ReportLeft|EndOperations)
 	at("a suspicion is a failure", PeerLinked, ReportedClosed, PeerDoubted, NotifyFailed|TellClosed|EndComms)
 	at("a doubt is reported to the seed", PeerLinked, ReportedLost, PeerDoubted, failure|TellPeer)

@@ -132,8 +132,7 @@ func TestUnconfirmedIsDismissed(t *testing.T) {
 	}
 }
 
-// Candidates that never succeed delay an honest one by seconds at most, however many
-// they are.
+// Any number of failing candidates delay an honest one by seconds at most.
 func TestStalledIsOvertaken(t *testing.T) {
 	for _, liars := range []int{1, 10, 500} {
 		t.Run(fmt.Sprint(liars), func(t *testing.T) {
@@ -291,8 +290,7 @@ func TestFullOfOneOrigin(t *testing.T) {
 	}
 }
 
-// Nodes of one origin that enter and leave in good order count as successful, however
-// many they are.
+// Nodes of one origin that enter and leave are not held off, whatever their number.
 func TestLeaversAreNotHeldOff(t *testing.T) {
 	l := NewPendingJoins(Policy{World: 2, Elastic: true}, 0)
 	var s State

@@ -151,7 +151,7 @@ func TestSpareIsOvertaken(t *testing.T) {
 		}
 		r, ok := c.Tick(start)
 		if !ok || r.Invitation == nil || r.Invitation.World != 3 || len(r.Invitation.Circle) != 4+i {
-			t.Fatalf("got decision %+v, want an invitation to three nodes and those that wait", r)
+			t.Fatalf("got decision %+v, want an invitation to three nodes and the waiting candidates", r)
 		}
 		c.Linked(node(3+i).ID, r.Invitation.Number)
 		confirmAll(c, 3+i, 3+i)
@@ -204,7 +204,7 @@ func TestTooFew(t *testing.T) {
 	}
 	r, ok := c.Tick(late)
 	if !ok || r.Invitation == nil || len(r.Invitation.Circle) != 3 {
-		t.Fatalf("got decision %+v, want an invitation to the two that are left", r)
+		t.Fatalf("got decision %+v, want an invitation to the remaining two", r)
 	}
 	c.Linked(node(3).ID, r.Invitation.Number)
 	confirmAll(c, 2, 3)
@@ -219,7 +219,7 @@ func TestNewcomerIsRemoved(t *testing.T) {
 	c := NewArbiter(View{Epoch: 1, Nodes: nodes(1)}, l)
 	c.Adopt(View{Epoch: 2, Nodes: nodes(3)})
 	for _, by := range []int{1, 2} {
-		c.Lost(start, node(by).ID, node(0).ID, "it does not come round")
+		c.Lost(start, node(by).ID, node(0).ID, "no answer")
 	}
 	due, _ := c.Deadline()
 	for i := range 3 {

@@ -22,7 +22,7 @@ const (
 	dropsLosses             // lost links are not reported to the arbiter
 	swapsReports            // reporter and lost node are swapped
 	tellsRemoved            // later views go to nodes that are not in them
-	forgetsOne              // the last node is not told
+	forgetsOne              // the last node does not receive views
 	reversesRanks           // nodes that stay do not keep their order
 	missesDeadline          // due decisions are not made
 	decidesAtOnce           // the first report decides, without a quiet time
@@ -36,7 +36,7 @@ const (
 	actsTooEarly            // a view is distributed before it is committed
 	forgetsReports          // nodes do not repeat their reports to the next seed
 	forgetsMissed           // nodes that reconnect do not receive the news
-	ignoresGone             // the arbiter is not told which entering nodes have gone
+	ignoresGone             // the end of entering nodes is not reported to the arbiter
 	decidesMeanwhile        // the arbiter continues before a proposal is committed or lost
 	trustsCandidates        // links count as confirmed as soon as a candidate reports them
 	ignoresEnds             // the loss of an end of a link is not reported
@@ -319,7 +319,7 @@ func (w *simWorld) receive(i int, v View) {
 	for _, n := range v.Nodes {
 		rank, ok := last.Rank(n.ID)
 		if newcomers = newcomers || !ok; newcomers != !ok || ok && rank <= at {
-			w.failf("view %d has not the survivors of view %d in their order", v.Epoch, last.Epoch)
+			w.failf("view %d does not keep the order of the nodes of view %d", v.Epoch, last.Epoch)
 		}
 		at = rank
 	}
@@ -359,7 +359,7 @@ func (w *simWorld) injectFault() {
 		if s.attached {
 			w.end(i, false)
 		}
-	case 2: // It leaves.
+	case 2: // The node leaves.
 		s.alive, w.harmed[i] = false, true
 		if s.attached {
 			w.end(i, true)
@@ -424,10 +424,10 @@ func (w *simWorld) check() {
 			continue
 		}
 		if !in && !w.harmed[i] && !s.leaving && len(w.accusers[i]) == 0 {
-			w.failf("node %d is removed, and nothing was wrong with it", i)
+			w.failf("node %d is removed without a fault", i)
 		}
 		if in && s.alive && s.attached && (len(s.views) == 0 || s.views[len(s.views)-1].Epoch != w.view.Epoch) {
-			w.failf("node %d is in view %d, and has only these: %v", i, w.view.Epoch, s.views)
+			w.failf("node %d is in view %d, and has received only %v", i, w.view.Epoch, s.views)
 		}
 		if s.left && in && !w.arbiter.held && w.isPopulated() {
 			w.failf("node %d has left, and is in view %d", i, w.view.Epoch)

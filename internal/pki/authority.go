@@ -1,14 +1,14 @@
 // Package pki authenticates nodes and seeds.
 //
-// A seed has an [Authority], the certificate authority of the cluster. A node makes
-// a [Key], whose hash is its NodeID, sends a signing request to the seed and
-// gets a certificate that binds the key to the cluster. Key and certificate
-// make an [Identity], which provides the TLS configuration of every transport; most callers
-// use nothing else. Private keys are never sent.
+// A seed has an [Authority], the certificate authority of the cluster. A node makes a [Key],
+// sends a signing request to the seed and gets a certificate that binds the key to the cluster.
+// The hash of the public key is the NodeID. Key and certificate make an [Identity], which
+// provides the TLS configuration of every transport; most callers use nothing else. Private
+// keys are never sent.
 //
-// A [Token] is the secret that admits nodes. It is never sent either: each side
-// proves it by a MAC over keying material of the TLS session, so that an
-// interceptor can neither pose as one of them nor relay between two sessions.
+// A [Token] is the secret that admits nodes. It is never sent either: each side proves it by a
+// MAC over keying material of the TLS session, so that an interceptor can neither impersonate
+// one of them nor relay between two sessions.
 //
 // An Authority and an Identity may be used concurrently.
 package pki
@@ -29,11 +29,11 @@ import (
 )
 
 const (
-	// skew is the largest difference between the clocks of two nodes. Certificates are
-	// valid from this long before they are signed.
+	// skew is the largest difference between the clocks of two nodes. Certificates are valid
+	// from this time before they are signed.
 	skew = 10 * time.Minute
 
-	// CertificateLife is how long the certificate of a node is valid by default.
+	// CertificateLife is the default validity of the certificate of a node.
 	CertificateLife = 24 * time.Hour
 
 	authorityLife = 20 * 365 * 24 * time.Hour
@@ -47,7 +47,7 @@ type Authority struct {
 	cert *x509.Certificate
 }
 
-// NewAuthority makes a new cluster CA that lives in memory only.
+// NewAuthority makes a new cluster CA in memory.
 func NewAuthority() (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -90,8 +90,7 @@ func (a *Authority) Certificate() []byte { return a.cert.Raw }
 
 // Sign makes the certificate of a node from its signing request. It is valid for life, or for
 // CertificateLife if life is 0. Sign uses only the public key of the request and verifies its
-// signature. The node gets the identity of its key, without regard to the other fields of the
-// request.
+// signature. The node gets the identity of its key; other fields of the request are ignored.
 func (a *Authority) Sign(request []byte, life time.Duration) (cert []byte, id membership.NodeID, err error) {
 	if life <= 0 {
 		life = CertificateLife

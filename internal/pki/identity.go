@@ -14,13 +14,13 @@ import (
 // NodeProtocol is the protocol (ALPN) of conns between nodes.
 const NodeProtocol = "nexar/1"
 
-// An Identity has the key of a node, its certificate and the certificate of the cluster's CA. It
-// is the credentials of every transport that is secured by TLS.
+// An Identity has the key of a node, its certificate and the certificate of the cluster's CA.
+// It is the credentials of every transport over TLS.
 //
 // Both sides of a conn present a certificate. Each side checks that the CA of its cluster has
-// signed the certificate of the other side, and that the certificate is valid now, names the
-// cluster, and names the node of its key. The side that dials also checks that the node is
-// the requested one. Names and addresses of hosts are not checked. Errors wrap
+// signed the certificate of the other side, and that the certificate is currently valid and
+// contains the cluster and the node of its key. The side that dials also checks that the node
+// is the requested one. Names and addresses of hosts are not checked. Errors wrap
 // transport.ErrIdentity.
 type Identity struct {
 	key     *Key
@@ -29,8 +29,8 @@ type Identity struct {
 	now     func() time.Time
 }
 
-// NewIdentity makes an identity of a node's key and the certificates of the node and of the
-// CA (DER), which the seed has sent. It checks that they match.
+// NewIdentity makes an identity of a node's key and the certificates of the node and of the CA
+// (DER) from the seed. It checks that they match.
 func NewIdentity(key *Key, cert, ca []byte) (*Identity, error) {
 	root, err := x509.ParseCertificate(ca)
 	if err != nil {
@@ -66,7 +66,7 @@ func (i *Identity) Replace(cert []byte) error {
 		return fmt.Errorf("certificate of this node: %w", err)
 	}
 	i.current.Store(&tls.Certificate{
-		Certificate: [][]byte{cert}, // peers have that of the CA
+		Certificate: [][]byte{cert}, // peers have the certificate of the CA
 		PrivateKey:  i.key.private,
 		Leaf:        parsed,
 	})
@@ -113,7 +113,7 @@ func (i *Identity) Client(peer string) *tls.Config {
 			return err
 		}
 		if peer != "" && id.String() != peer {
-			return untrusted(fmt.Errorf("asked for node %s, reached node %v", peer, id))
+			return untrusted(fmt.Errorf("expected node %s, reached node %v", peer, id))
 		}
 		return nil
 	}
@@ -140,11 +140,10 @@ func baseConfig(protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		NextProtos: []string{protocol},
-		// A full mesh makes n(n-1)/2 handshakes concurrently. X25519 is the
-		// fastest exchange. With the hybrid with ML-KEM, the default of Go, the first
-		// message does not fit into a packet. It would protect against an attacker that
-		// records the traffic and breaks it decades later, which is no
-		// threat to intermediate results of a computation.
+		// A full mesh makes n(n-1)/2 handshakes concurrently. X25519 is the fastest exchange.
+		// With the hybrid with ML-KEM, the default of Go, the first message does not fit into a
+		// packet. It would protect against an attacker that records the traffic and breaks it
+		// decades later, which is no threat to intermediate results of a computation.
 		CurvePreferences: []tls.CurveID{tls.X25519},
 		// Nodes keep their conns and never resume a session.
 		SessionTicketsDisabled: true,

@@ -89,7 +89,7 @@ func TestDialReachesAnotherNode(t *testing.T) {
 	x, y, z := newIdentity(t, a), newIdentity(t, a), newIdentity(t, a)
 	for _, peer := range []string{z.ID().String(), "nobody", strings.ToUpper(x.ID().String())} {
 		_, client := handshake(t, x.Server(), y.Client(peer))
-		if !errors.Is(client.err, transport.ErrIdentity) || !strings.Contains(client.err.Error(), "asked for node "+peer+", reached node "+x.ID().String()) {
+		if !errors.Is(client.err, transport.ErrIdentity) || !strings.Contains(client.err.Error(), "expected node "+peer+", reached node "+x.ID().String()) {
 			t.Errorf("asked for %s: error %v", peer, client.err)
 		}
 	}

@@ -24,13 +24,13 @@ type Joining struct {
 	cert *tls.Certificate
 }
 
-// Joining returns the credentials with which a seed accepts joining nodes.
+// Joining returns the credentials for accepting joining nodes.
 func (a *Authority) Joining() (Joining, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return Joining{}, fmt.Errorf("making the key of the seed: %w", err)
 	}
-	// It names no node and is not valid for conns between nodes.
+	// It contains no node and is not valid for conns between nodes.
 	template := &x509.Certificate{
 		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: "nexar seed of " + a.Cluster()},
@@ -61,8 +61,8 @@ func (j Joining) Server() *tls.Config {
 // names.
 func (j Joining) Client(peer string) *tls.Config {
 	c := baseConfig(JoinProtocol)
-	// The server has to prove the token over this session before the node sends
-	// anything; a certificate would not add to that.
+	// The server must prove the token over this session before the node sends anything; a
+	// certificate would not add security.
 	c.InsecureSkipVerify = true
 	c.VerifyConnection = checkJoin
 	return c

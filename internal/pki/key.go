@@ -34,9 +34,9 @@ func NewKey() (*Key, error) {
 	return &Key{private, id}, nil
 }
 
-// ID returns the identity of the node: the first 16 bytes of the SHA-256 of its public key, encoded
-// as SubjectPublicKeyInfo. To take the identity of another node, an attacker would need a
-// key with the same hash.
+// ID returns the identity of the node: the first 16 bytes of the SHA-256 of its public key,
+// encoded as SubjectPublicKeyInfo. To take the identity of another node, an attacker would need
+// a key with the same hash.
 func (k *Key) ID() membership.NodeID { return k.id }
 
 // Request returns a certificate signing request (PKCS #10, DER). It proves to the CA that this

@@ -15,8 +15,8 @@ import (
 	"unicode/utf8"
 )
 
-// A Token is the secret that admits nodes to a cluster. The zero Token means no token. Its
-// text does not appear in formatted output; use Reveal to show it to its owner.
+// A Token is the secret that admits nodes to a cluster. The zero Token means no token. Its text
+// does not appear in formatted output; Reveal returns it.
 type Token struct{ text string }
 
 const (
@@ -24,9 +24,9 @@ const (
 	tokenGroup    = 4 // characters between hyphens in a new token
 	tokenBytesMax = 1024
 
-	// tokenBitsMin is the least strength of the token of a cluster that is not on
-	// loopback alone. An attacker that poses as a seed gets a proof, and can test guesses
-	// against it at the speed of SHA-256.
+	// tokenBitsMin is the minimum strength of the token of a cluster beyond loopback. An
+	// attacker that impersonates a seed gets a proof, and can test guesses against it at the
+	// speed of SHA-256.
 	tokenBitsMin = 128
 
 	alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -46,8 +46,8 @@ func NewToken() Token {
 	return Token{strings.Join(groups, "-")}
 }
 
-// ParseToken parses the content of a flag, a variable or a file. It ignores white space around the
-// token.
+// ParseToken parses the content of a flag, a variable or a file. It ignores surrounding white
+// space.
 func ParseToken(text string) (Token, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -64,8 +64,8 @@ func ParseToken(text string) (Token, error) {
 	return Token{text}, nil
 }
 
-// ParsePeerToken parses the token by which seeds authenticate each other. It must differ from the
-// token of the cluster. Empty text means no token.
+// ParsePeerToken parses the token with which seeds authenticate each other. It must differ from
+// the token of the cluster. Empty text means no token.
 func ParsePeerToken(text string, cluster Token) (t Token, err error) {
 	const name = "the token of the seeds (PeerToken, --peer-token-file)"
 	if text == "" {
@@ -98,7 +98,7 @@ func (t Token) String() string {
 func (t Token) GoString() string { return t.String() }
 
 // Check returns an error if t is too weak for a cluster at addrs. On loopback, which only this
-// host reaches, any token will do, and so will none.
+// host reaches, any token or none is sufficient.
 func (t Token) Check(addrs ...string) error {
 	far := ""
 	for _, a := range addrs {
@@ -135,7 +135,7 @@ func (t Token) bits() int {
 	}
 	switch {
 	case len(distinct) < 8:
-		return len(distinct) // "aaaa…" and "1212…" are no secrets, however long
+		return len(distinct) // "aaaa…" and "1212…" are not secret at any length
 	case !beyondDigits:
 		return count * 3
 	case other || lower && upper:
@@ -176,8 +176,8 @@ const (
 	exporterBytes = 32
 )
 
-// Proof returns a proof for the other side of a TLS session that role has the token. It is a MAC
-// over keying material of the session (channel binding as in RFC 9266) and invalid in any
+// Proof returns a proof for the other side of a TLS session that role has the token. It is a
+// MAC over keying material of the session (channel binding as in RFC 9266) and invalid in any
 // other session, so that an interceptor between two sessions cannot forward it.
 func (t Token) Proof(role Role, cs tls.ConnectionState) ([]byte, error) {
 	if t.IsZero() {

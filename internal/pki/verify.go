@@ -16,7 +16,7 @@ import (
 )
 
 // A verifier checks that a certificate belongs to a node of one cluster. Both sides of every
-// conn of every transport call node; trust is decided nowhere else.
+// conn of every transport call node; no other code decides on trust.
 type verifier struct {
 	cluster string
 	roots   *x509.CertPool
@@ -86,7 +86,7 @@ func (v *verifier) verify(cert *x509.Certificate, now time.Time) (id membership.
 	if err := checkTime(cert.NotBefore, cert.NotAfter, now); err != nil {
 		return id, err
 	}
-	// No intermediates: the CA signs every node itself.
+	// No intermediates: the CA signs every node.
 	_, err = cert.Verify(x509.VerifyOptions{
 		Roots:       v.roots,
 		CurrentTime: now,

@@ -1,19 +1,18 @@
 package plan
 
-// An Algorithm is one way to carry out a collective.
+// An Algorithm carries out a collective.
 type Algorithm struct {
 	// Name is unique among the algorithms of the collective: "ring".
 	Name string
 
-	// Ordered says that operands are combined in the order of the ranks, so
-	// that the op need not be commutative. It is false if nothing is reduced.
+	// Ordered says that operands are combined in the order of the ranks, so that the op need
+	// not be commutative. It is false if nothing is reduced.
 	Ordered bool
 
-	// Canonical says more: every chunk is reduced by one expression, which
-	// depends on the number of ranks alone. All canonical algorithms of all
-	// collectives that reduce over all ranks have the same one, and a scan
-	// has one canonical algorithm. Thus the bits of a result do not depend on
-	// which of them is chosen, nor on how the vector is cut into slices and
+	// Canonical says that every chunk is reduced by one expression, which depends on the number
+	// of ranks alone. All canonical algorithms of all collectives that reduce over all ranks
+	// have the same expression, and a scan has one canonical algorithm. So the bits of a result
+	// depend neither on the choice among them nor on the division of the vector into slices and
 	// chunks.
 	Canonical bool
 
@@ -25,15 +24,15 @@ type Algorithm struct {
 	// stored once and received data stays in place. Over links it would waste messages or memory.
 	Shared bool
 
-	// Fits says whether the algorithm is meant for so many ranks. It would
-	// still be right for any other number, but waste memory or messages.
+	// Fits reports whether the algorithm is suitable for a number of ranks. It would be correct
+	// for any other number, but waste memory or messages.
 	Fits func(size int) bool
 
-	// Plan is the plan of a rank. Collectives without root ignore it.
+	// Plan returns the plan of a rank. Collectives without a root ignore root.
 	Plan func(rank, size, root int) Plan
 }
 
-// Plans are the plans of all ranks.
+// Plans returns the plans of all ranks.
 func (a Algorithm) Plans(size, root int) []Plan {
 	plans := make([]Plan, size)
 	for rank := range plans {
@@ -42,8 +41,8 @@ func (a Algorithm) Plans(size, root int) []Plan {
 	return plans
 }
 
-// Algorithms are all that can carry out a collective. The first is a sound
-// choice for short vectors.
+// Algorithms returns all algorithms of a collective. The first is a good choice for short
+// vectors.
 func Algorithms(c Collective) []Algorithm {
 	switch c {
 	case Barrier:
@@ -85,7 +84,7 @@ func Algorithms(c Collective) []Algorithm {
 	return reductions(c)
 }
 
-// reductions are the algorithms of the collectives that apply an op.
+// reductions returns the algorithms of the collectives that apply an op.
 func reductions(c Collective) []Algorithm {
 	switch c {
 	case Reduction:

@@ -10,7 +10,7 @@ package plan
 func BruckAllToAll(rank, size int) Plan {
 	p := Plan{Chunks: size}
 
-	// where[d] is the chunk that still has to travel d ranks. In the round of bit b all chunks
+	// where[d] is the chunk that must travel d more ranks. In the round of bit b all chunks
 	// with that bit in d travel b ranks, packed into one message.
 	where := make([]Span, size)
 	for d := range where {

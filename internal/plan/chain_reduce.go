@@ -1,11 +1,11 @@
 package plan
 
-// ChainReduce leaves the reduction of all vectors on root: each rank adds its
-// own to the sum that it passes on to the next. A rank sends and receives one
-// vector, the least possible, in n-1 rounds. Cut into many slices that follow
-// one another, a long vector takes hardly longer than a single message.
+// ChainReduce leaves the reduction of all vectors on root: each rank adds its vector to the
+// partial sum that it forwards to the next. A rank sends and receives one vector, the minimum,
+// in n-1 rounds. Divided into many slices that are pipelined, a long vector takes hardly longer
+// than a single message.
 //
-// It is ChainBroadcast turned round.
+// It is the reverse of [ChainBroadcast].
 func ChainReduce(rank, size, root int) Plan {
 	p := Plan{Chunks: 1}
 	prev := mod(rank-1, size)

@@ -5,48 +5,46 @@ import (
 	"fmt"
 )
 
-// Check proves that the plans of all ranks, plans[r] for rank r, execute a
-// collective. It runs them on symbols in place of numbers, so that the proof holds for
-// all vectors and all ops:
+// Check proves that the plans of all ranks, plans[r] for rank r, execute a collective. It runs
+// them on symbols in place of numbers, so that the proof holds for all vectors and all ops:
 //
-//   - every rank ends with exactly the required result: each required input once, of
-//     the right chunk, in the right order in scans; after an all-reduce, the same
-//     expression on every rank;
-//   - Input is never written, nor Data where it must keep its value; no chunk is
-//     read before it was written; chunks are in range;
+//   - every rank ends with exactly the required result: each required input once, of the right
+//     chunk, in the right order in scans; after an all-reduce, the same expression on every
+//     rank;
+//   - Input is never written, nor Data where it must keep its value; no chunk is read before it
+//     was written; chunks are in range;
 //   - within a round no chunk is written by one move and touched by another;
-//   - the messages from one rank to another match one by one, with equal lengths
-//     even if all chunks differ in length;
-//   - all ranks terminate although every message waits until its receiver
-//     takes it, and no rank enters a round before it has left the previous one.
+//   - the messages from one rank to another match one by one, with equal lengths even if all
+//     chunks differ in length;
+//   - all ranks terminate although every message waits until its receiver takes it, and no rank
+//     enters a round before it has left the previous one.
 //
-// An engine may let ranks run ahead of this order if it keeps the order of all moves that
-// touch the same chunk. Then the result is the same, and it cannot deadlock, since it
-// waits for nothing that Check does not wait for.
+// An engine may let ranks run ahead of this order if it keeps the order of all moves that touch
+// the same chunk. The result is then the same, and it cannot deadlock, since it has no
+// additional waits.
 //
 // An error names the rank, the round and the move, each counted from 0.
 func Check(c Collective, root int, plans []Plan) error {
 	return CheckInPlace(c, root, plans, make([]bool, len(plans)))
 }
 
-// CheckInPlace is [Check] for plans of which InPlace made that of rank r if inPlace[r].
+// CheckInPlace is [Check] for plans of which those with inPlace[r] were converted by [InPlace].
 func CheckInPlace(c Collective, root int, plans []Plan, inPlace []bool) error {
 	_, err := prove(c, root, plans, inPlace)
 	return err
 }
 
-// Ordered says whether the plans are right and combine all operands in the
-// order of their ranks, so that the op need not be commutative.
+// Ordered reports whether the plans are correct and combine all operands in the order of their
+// ranks, so that the op need not be commutative.
 func Ordered(c Collective, root int, plans []Plan) bool {
 	p, err := prove(c, root, plans, make([]bool, len(plans)))
 	return err == nil && c.Reduces() && p.ordered
 }
 
-// Uneven says whether plans that are right stay right if chunks differ in
-// length from rank to rank, as they do in an all-to-all with counts: chunk i
-// of Input at rank r is then as long as chunk r of Data at rank i, and no
-// chunk of Temp has a length. Plans of all other collectives are, as there
-// chunk i is as long at every rank, and Check compares them one by one.
+// Uneven reports whether correct plans remain correct if chunks differ in length from rank to
+// rank, like those of an all-to-all with counts: chunk i of Input at rank r has the length of
+// chunk r of Data at rank i, and chunks of Temp have no length. Plans of all other collectives
+// do: their chunk i has the same length at every rank, and Check compares them one by one.
 func Uneven(c Collective, plans []Plan) bool {
 	if c != AllToAll {
 		return true
@@ -89,7 +87,7 @@ type proof struct {
 
 func prove(c Collective, root int, plans []Plan, inPlace []bool) (*proof, error) {
 	if c < Barrier || c >= CollectiveLimit {
-		return nil, fmt.Errorf("plan: no such collective: %d", uint8(c))
+		return nil, fmt.Errorf("plan: unknown collective %d", uint8(c))
 	}
 	p := &proof{collective: c, root: root, plans: plans, inPlace: inPlace, ordered: true}
 	err := p.prove()
@@ -105,7 +103,7 @@ func (p *proof) prove() error {
 		return errors.New("no plans")
 	}
 	if p.root < 0 || p.root >= size {
-		return fmt.Errorf("no rank %d to be root", p.root)
+		return fmt.Errorf("root %d is not a rank", p.root)
 	}
 	p.chunks = p.plans[0].Chunks
 	if err := p.checkForm(); err != nil {
@@ -141,7 +139,7 @@ func (p *proof) begin() {
 	}
 }
 
-// step carries out a move that writes; sent is the message that it takes.
+// step executes a move that writes; sent is the message that it takes.
 func (p *proof) step(rank int, m, sent *Move) error {
 	if sent != nil {
 		if err := p.sameLengths(m.Dst, sent.A); err != nil {
@@ -171,7 +169,7 @@ func (p *proof) value(rank int, m, sent *Move, i int) (expr, error) {
 			return none, err
 		}
 		if p.collective == Barrier {
-			// To have a message is also to know that its sender has begun.
+			// A message also says that its sender has begun.
 			message = p.exprs.join(p.exprs.leaf(m.Peer, 0), message)
 			p.heard[rank] = p.exprs.join(p.heard[rank], message)
 		}
@@ -211,8 +209,8 @@ func (p *proof) read(rank int, s Span, i int) (expr, error) {
 	return v, nil
 }
 
-// sameLengths says whether the chunks of two spans have the same lengths one
-// by one. In an all-to-all all chunks have.
+// sameLengths returns an error unless the chunks of two spans have the same lengths one by one.
+// In an all-to-all all chunks have the same length.
 func (p *proof) sameLengths(a, b Span) error {
 	if a.Len() != b.Len() {
 		return fmt.Errorf("%v has %d chunks, %v has %d", a, a.Len(), b, b.Len())

@@ -15,8 +15,8 @@ func forEach(t *testing.T, f func(t *testing.T, c Collective, a Algorithm)) {
 	}
 }
 
-// roots are those to try: all, unless that takes too many moves; then those at
-// which plans take a turn, or a single one if even that takes too many.
+// roots returns the roots to try: all, unless that takes too many moves; then those at which
+// plans differ most, or a single one.
 func roots(c Collective, a Algorithm, size int) []int {
 	if !c.Rooted() {
 		return []int{0}
@@ -42,8 +42,8 @@ func roots(c Collective, a Algorithm, size int) []int {
 	return all
 }
 
-// Every size up to everySize, and samples beyond. Up to everyRoot ranks at every
-// root; beyond, five stand for all. "make proofs" tries every one.
+// Every size up to everySize, and samples above. Up to everyRoot ranks with every root; above,
+// five represent all. "make proofs" tries every one.
 func TestEveryAlgorithmIsRight(t *testing.T) {
 	t.Parallel()
 	sizes := largeSizes[:]
@@ -78,9 +78,8 @@ func checkAlgorithm(t *testing.T, c Collective, a Algorithm, size, root int) {
 	}
 }
 
-// canonical is the expression that all canonical algorithms compute: pairs of
-// ranks make the number of operands a power of two, then neighbours are
-// combined until one is left.
+// canonical returns the expression that all canonical algorithms compute: pairs of ranks make
+// the number of operands a power of two, then neighbors are combined until one is left.
 func canonical(size int) string {
 	pairs := size
 	for bit := 1; bit <= size; bit *= 2 {
@@ -109,7 +108,7 @@ func TestCanonicalAlgorithmsComputeOneExpression(t *testing.T) {
 	forEach(t, func(t *testing.T, c Collective, a Algorithm) {
 		if !c.Reduces() || c == Scan || c == ExclusiveScan {
 			if a.Canonical && !c.Reduces() {
-				t.Error("is said to be canonical, but nothing is reduced")
+				t.Error("is declared canonical, but nothing is reduced")
 			}
 			return
 		}
@@ -130,7 +129,7 @@ func TestCanonicalAlgorithmsComputeOneExpression(t *testing.T) {
 			}
 		}
 		if !a.Canonical && others == 0 {
-			t.Error("is canonical, but not said to be")
+			t.Error("is canonical, but not declared so")
 		}
 	})
 }
@@ -151,7 +150,7 @@ func TestOneCanonicalScan(t *testing.T) {
 	}
 }
 
-// The table must not promise less than the algorithms hold either.
+// The table does not understate the properties of algorithms either.
 func TestOrderedAndUnevenAreNotUnderstated(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, c Collective, a Algorithm) {
@@ -182,7 +181,7 @@ func TestAlgorithmsHaveNames(t *testing.T) {
 		names := make(map[string]bool)
 		for _, a := range Algorithms(c) {
 			if a.Name == "" || strings.ToLower(a.Name) != a.Name || names[a.Name] {
-				t.Errorf("%v: the name %q is taken or no name", c, a.Name)
+				t.Errorf("%v: the name %q is taken or invalid", c, a.Name)
 			}
 			names[a.Name] = true
 			if !a.Fits(1) || !a.Fits(4) {

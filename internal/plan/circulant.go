@@ -1,10 +1,10 @@
 package plan
 
-// An arc is some neighbouring chunks on the circle of all chunks.
+// An arc is a sequence of neighboring chunks on the circle of all chunks.
 type arc struct{ first, count int }
 
-// spans is the arc in a buffer of size chunks: two spans if it runs past the
-// last chunk.
+// spans returns the spans of the arc in a buffer of size chunks: two if it runs past the last
+// chunk.
 func (a arc) spans(b Buf, size int) []Span {
 	first := mod(a.first, size)
 	if first+a.count <= size {
@@ -40,8 +40,8 @@ func reduceArc(dst, in Buf, a arc, size, peer int) []Move {
 	return ms
 }
 
-// halvings returns size, size/2, size/4, …, 1, each rounded up: the numbers of chunks that
-// a rank is responsible for, and the distances to its peers.
+// halvings returns size, size/2, size/4, …, 1, each rounded up: the numbers of chunks that a
+// rank is responsible for, and the distances to its peers.
 func halvings(size int) []int {
 	hs := []int{size}
 	for n := size; n > 1; {

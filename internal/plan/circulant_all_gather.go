@@ -2,14 +2,14 @@ package plan
 
 import "slices"
 
-// CirculantAllGather leaves the chunks of all ranks on every rank in ⌈log2 n⌉
-// rounds, moving (n-1)/n of the result per rank: for every n both are the
-// least possible. It is recursive doubling for any number of ranks.
+// CirculantAllGather leaves the chunks of all ranks on every rank in ⌈log2 n⌉ rounds, moving
+// (n-1)/n of the result per rank. Both are minimal for every n. It is recursive doubling for
+// any number of ranks.
 //
-// Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for
-// all-to-all communications in multiport message-passing systems", IEEE TPDS
-// 8(11), 1997, §4. Chunks arrive where they belong, so that nothing is rotated
-// at the end; the distances are those of CirculantAllReduce.
+// Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications
+// in multiport message-passing systems", IEEE TPDS 8(11), 1997, §4. Chunks arrive at their
+// final positions, so that nothing is rotated at the end; the distances are those of
+// CirculantAllReduce.
 func CirculantAllGather(rank, size int) Plan {
 	p := Plan{Chunks: size}
 	own := copyTo(one(Data, rank), one(Input, rank))

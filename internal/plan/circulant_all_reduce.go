@@ -2,12 +2,11 @@ package plan
 
 import "slices"
 
-// CirculantAllReduce leaves the reduction of all vectors on every rank in
-// 2·⌈log2 n⌉ rounds, moving 2(n-1)/n of a vector per rank: for every n both
-// are the least possible.
+// CirculantAllReduce leaves the reduction of all vectors on every rank in 2·⌈log2 n⌉ rounds,
+// moving 2(n-1)/n of a vector per rank. Both are minimal for every n.
 //
-// Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms",
-// arXiv:2410.14234, 2024.
+// Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", arXiv:2410.14234,
+// 2024.
 func CirculantAllReduce(rank, size int) Plan {
 	p := Plan{Chunks: size}
 	held := halvings(size)
@@ -20,7 +19,7 @@ func CirculantAllReduce(rank, size int) Plan {
 			sendArc(Data, arc{rank + n, give}, size, to),
 			reduceArc(Data, Data, arc{rank, give}, size, from))...)
 	}
-	// All-gather: the same way back.
+	// All-gather: the same steps in reverse.
 	for k, n := range slices.Backward(held[1:]) {
 		take, to, from := held[k]-n, mod(rank-n, size), mod(rank+n, size)
 		p.round(slices.Concat(

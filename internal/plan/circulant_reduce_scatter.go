@@ -2,12 +2,12 @@ package plan
 
 import "slices"
 
-// CirculantReduceScatter leaves chunk r of the reduction on rank r in
-// ⌈log2 n⌉ rounds, moving (n-1)/n of a vector per rank: for every n both are
-// the least possible. It is recursive halving for any number of ranks.
+// CirculantReduceScatter leaves chunk r of the reduction on rank r in ⌈log2 n⌉ rounds, moving
+// (n-1)/n of a vector per rank. Both are minimal for every n. It is recursive halving for any
+// number of ranks.
 //
-// Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms",
-// arXiv:2410.14234, 2024.
+// Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", arXiv:2410.14234,
+// 2024.
 func CirculantReduceScatter(rank, size int) Plan {
 	p := Plan{Chunks: size}
 	if size == 1 {
@@ -25,8 +25,8 @@ func CirculantReduceScatter(rank, size int) Plan {
 		moves := slices.Concat(
 			sendArc(in, arc{rank + n, give}, size, to),
 			reduceArc(sum, in, arc{rank, give}, size, from))
-		// Of an odd number of chunks the middle one has no partner yet. It
-		// joins the sums in Temp as it is.
+		// Of an odd number of chunks the middle one has no partner yet. It is copied to the
+		// sums in Temp.
 		if in == Input && give < n {
 			middle := mod(rank+n-1, size)
 			moves = append(moves, copyTo(one(Temp, middle), one(Input, middle)))

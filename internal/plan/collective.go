@@ -1,10 +1,10 @@
 package plan
 
-// A Collective is an operation that all ranks of a communicator call in the
-// same order. It defines the buffers before and after a plan has run; n is the number of
-// ranks, and unless stated otherwise every rank has the buffer. A plan never writes Input.
-// "Chunk rank" means that the buffer is this one chunk of n, and that moves name it by
-// that number.
+// A Collective is an operation that all ranks of a communicator call in the same order. It
+// defines the buffers before and after a plan has run; n is the number of ranks. Unless stated
+// otherwise every rank has the buffer. A plan never writes Input. "Chunk rank" means that the
+// buffer is the chunk with the number of the rank, of n, and that moves refer to it by that
+// number.
 type Collective uint8
 
 const (
@@ -38,9 +38,8 @@ const (
 	// this one, in order. Rank 0 does not write its Data.
 	ExclusiveScan
 
-	// CollectiveLimit is the lowest number above those of all collectives. A new
-	// collective is declared directly before it: the numbers of the others are on the
-	// wire.
+	// CollectiveLimit is the number after those of all collectives. A new collective is
+	// declared directly before it: the numbers of the others are on the wire.
 	CollectiveLimit
 )
 
@@ -50,7 +49,7 @@ var collectiveNames = [...]string{
 	AllToAll: "all_to_all", Scan: "scan", ExclusiveScan: "exclusive_scan",
 }
 
-// String is the name of the operation as users write it: "all_reduce".
+// String returns the name of the operation in settings, such as "all_reduce".
 func (c Collective) String() string {
 	if int(c) < len(collectiveNames) && c != 0 {
 		return collectiveNames[c]
@@ -58,7 +57,7 @@ func (c Collective) String() string {
 	return "unknown"
 }
 
-// Collectives are all of them, in order.
+// Collectives returns all collectives, in order.
 func Collectives() []Collective {
 	all := make([]Collective, 0, len(collectiveNames))
 	for c := Barrier; c < CollectiveLimit; c++ {
@@ -67,17 +66,17 @@ func Collectives() []Collective {
 	return all
 }
 
-// Rooted says whether the collective has a root.
+// Rooted reports whether the collective has a root.
 func (c Collective) Rooted() bool {
 	return c == Broadcast || c == Reduction || c == Gather || c == Scatter
 }
 
-// Reduces says whether the collective applies an op.
+// Reduces reports whether the collective applies an op.
 func (c Collective) Reduces() bool {
 	return c == Reduction || c == AllReduce || c == ReduceScatter || c == Scan || c == ExclusiveScan
 }
 
-// byRank says that the vector is cut into one chunk for each rank.
+// byRank reports whether the vector is divided into one chunk for each rank.
 func (c Collective) byRank() bool {
 	return c == Gather || c == AllGather || c == Scatter || c == ReduceScatter || c == AllToAll
 }

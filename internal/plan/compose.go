@@ -4,18 +4,18 @@ package plan
 type inner = func(rank, size, root int) Plan
 
 // A part is a plan that some ranks execute as a part of a larger one, on some of its chunks. A
-// chunk of the part may stand for several chunks of the larger plan.
+// chunk of the part may represent several chunks of the larger plan.
 type part struct {
-	ranks []int // the larger plan's, by the rank that they have in the part
+	ranks []int // ranks of the larger plan, by rank of the part
 	at    sites
 }
 
-// A sites is where the chunks of each buffer of a part lie.
+// A sites has the locations of the chunks of each buffer of a part.
 type sites = [Temp + 1]site
 
-// A site extends runs by where a chunk of a part's buffer lies in the larger
-// plan. All ranks of a part number chunks alike, so that a message has the same
-// runs on both sides.
+// A site appends to runs the location of a chunk of a part's buffer in the larger plan. All
+// ranks of a part number chunks in the same way, so that a message has the same runs on both
+// sides.
 type site func(runs []Span, chunk int) []Span
 
 // embed appends the rounds of a plan that is part of p.
@@ -52,7 +52,7 @@ func (w *part) translate(moves Round, m Move) Round {
 	return moves
 }
 
-// runs appends where a span of the part lies, in as few spans as possible.
+// runs appends the location of a span of the part, in as few spans as possible.
 func (w *part) runs(runs []Span, s Span) []Span {
 	for i := s.Lo; i < s.Hi; i++ {
 		runs = w.at[s.Buf](runs, i)
@@ -82,7 +82,7 @@ func take(runs *[]Span, n int) Span {
 	return s
 }
 
-// A version is one of the whole vectors that a plan works on.
+// A version is one of the vectors that a plan works on.
 type version int
 
 const (
@@ -90,10 +90,10 @@ const (
 	data
 	// Temp has as many copies of the vector as needed, one after the other.
 	sums  // partial results of a rank that may not write Data yet
-	spare // the scratch of parts that may use sums
+	spare // scratch of parts that may use sums
 )
 
-// at is where chunk i of the vector lies.
+// at returns the location of chunk i of the vector.
 func (v version) at(i, chunks int) Span {
 	switch v {
 	case input:
@@ -104,8 +104,8 @@ func (v version) at(i, chunks int) Span {
 	return one(Temp, int(v-sums)*chunks+i)
 }
 
-// cut is a site for n chunks: equal parts of the chunks lo ≤ i < hi of a
-// vector. Further ones lie in the copies behind it.
+// cut returns a site for n chunks: equal parts of the chunks lo ≤ i < hi of a vector. Further
+// chunks are in the copies after it.
 func (p *Plan) cut(v version, lo, hi, n int) site {
 	each, chunks := (hi-lo)/n, p.Chunks
 	return func(runs []Span, i int) []Span {
@@ -115,7 +115,7 @@ func (p *Plan) cut(v version, lo, hi, n int) site {
 	}
 }
 
-// pick returns a site for chunks that each stand for a list of chunks of a vector.
+// pick returns a site for chunks that each represent a list of chunks of a vector.
 func (p *Plan) pick(v version, lists [][]int) site {
 	chunks := p.Chunks
 	return func(runs []Span, i int) []Span {
@@ -126,8 +126,8 @@ func (p *Plan) pick(v version, lists [][]int) site {
 	}
 }
 
-// apart makes an algorithm that reads its operands from Input out of one that reads them from Data.
-// Of every span of Data that f reads, it has written all or nothing.
+// apart converts an algorithm that reads its operands from Data to one that reads them from
+// Input. Of every span of Data that f reads, it has written all or nothing.
 func apart(f inner) inner {
 	return func(rank, size, root int) Plan { return readInput(f(rank, size, root)) }
 }

@@ -14,7 +14,7 @@ type Cost struct {
 	Copied   float64 // bytes copied within the rank
 }
 
-// CostOf is the cost of a plan for a vector of so many bytes, all chunks
+// CostOf returns the cost of a plan for a vector of the given length in bytes, all chunks
 // together.
 func CostOf(p Plan, bytes int) Cost {
 	var c Cost
@@ -44,14 +44,13 @@ func CostOf(p Plan, bytes int) Cost {
 	return c
 }
 
-// Depth returns the number of messages on the critical path: the longest chain in which each
-// message carries data of the one before it. It determines the latency of a collective on
-// a short vector. It can be far less than the number of rounds, since rounds that touch no
-// common chunks overlap.
+// Depth returns the number of messages on the critical path: the longest chain of dependent
+// messages. It determines the latency of a collective on a short vector. It can be far less
+// than the number of rounds, since rounds without common chunks overlap.
 //
 // Plans that deadlock are an error. Plans must have the form that [Check] requires.
 func Depth(plans []Plan) (int, error) {
-	// An input is there from the beginning, and nothing is written to it.
+	// Inputs exist from the beginning, and are not written.
 	depths := make([][Temp + 1][]int, len(plans))
 	for rank, p := range plans {
 		depths[rank] = [...][]int{Data: make([]int, p.Chunks), Input: nil, Temp: make([]int, p.Temps)}

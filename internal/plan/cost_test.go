@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// A claim is the cost in the comment of an algorithm, in rounds and in vectors, for the rank with
-// the most of each. Zero claims nothing.
+// A claim is the cost in the comment of an algorithm, in rounds and in vectors, for the rank
+// with the maximum of each. Zero claims nothing.
 type claim struct {
 	rounds, depth, messages int
 	sent, received          float64
 }
 
-// claims are those of an algorithm for n ranks; ok is false if its comment
-// says nothing for this n.
+// claims returns the claims of an algorithm for n ranks; ok is false if its comment has none
+// for this n.
 func claims(c Collective, name string, n int) (claim, bool) {
 	up := bits.Len(uint(n - 1)) // ⌈log2 n⌉
 	down := bits.Len(uint(n)) - 1
@@ -85,7 +85,7 @@ func claims(c Collective, name string, n int) (claim, bool) {
 	return got, ok
 }
 
-// The comments of the algorithms state costs. Here they are measured.
+// The costs in the comments of the algorithms are measured.
 func TestCostsAreAsClaimed(t *testing.T) {
 	t.Parallel()
 	const bytes = 1 << 20
@@ -115,7 +115,7 @@ func TestCostsAreAsClaimed(t *testing.T) {
 					want.depth > 0 && depth > want.depth ||
 					want.sent > 0 && got.Sent > want.sent+inexact ||
 					want.received > 0 && got.Received > want.received+inexact {
-					t.Fatalf("size %d, root %d: %+v and depth %d, but claimed are %+v", n, root, got, depth, want)
+					t.Fatalf("size %d, root %d: %+v and depth %d, claimed %+v", n, root, got, depth, want)
 				}
 			}
 		}
@@ -134,8 +134,8 @@ func TestCostOf(t *testing.T) {
 	}
 }
 
-// Over a whole collective as many bytes are received as are sent, and an
-// all-reduce has to reduce n-1 vectors at the least.
+// In a whole collective as many bytes are received as sent, and an all-reduce reduces at least
+// n-1 vectors.
 func TestCostsAddUp(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, c Collective, a Algorithm) {

@@ -1,13 +1,12 @@
 package plan
 
-// DirectAllReduce leaves the reduction of all vectors on every rank, moving
-// 2(n-1)/n of a vector per rank, the least possible. Every rank sends each
-// other its chunk and later the sum of its own. No message waits for any other
-// of its phase, so that two messages in a row are all the latency, but each
+// DirectAllReduce leaves the reduction of all vectors on every rank, moving 2(n-1)/n of a
+// vector per rank, the minimum. Every rank sends each other its chunk and later the sum of its
+// own. Messages of a phase are independent, so the latency is that of two messages, but each
 // rank sends 2(n-1) of them.
 //
-// Thakur, Rabenseifner and Gropp, "Optimization of collective communication
-// operations in MPICH", IJHPCA 19(1), 2005, §4.4 (pairwise exchange).
+// Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+// MPICH", IJHPCA 19(1), 2005, §4.4 (pairwise exchange).
 func DirectAllReduce(rank, size int) Plan {
 	p := Plan{Chunks: size}
 	sum := one(Data, rank)

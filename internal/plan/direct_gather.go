@@ -1,8 +1,8 @@
 package plan
 
-// DirectGather leaves the chunks of all ranks on root, in one round: every rank sends its
-// chunk to root. No byte is forwarded, which suits long chunks; root receives n-1 messages,
-// which does not suit many ranks.
+// DirectGather leaves the chunks of all ranks on root, in one round: every rank sends its chunk
+// to root. Chunks are not forwarded, which suits long chunks; root receives n-1 messages, which
+// does not suit many ranks.
 func DirectGather(rank, size, root int) Plan {
 	p := Plan{Chunks: size}
 	own := one(Input, rank)

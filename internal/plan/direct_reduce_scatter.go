@@ -1,11 +1,10 @@
 package plan
 
-// DirectReduceScatter leaves chunk r of the reduction on rank r, moving
-// (n-1)/n of a vector per rank. Every rank sends each other its chunk; no
-// message waits for any other.
+// DirectReduceScatter leaves chunk r of the reduction on rank r, moving (n-1)/n of a vector per
+// rank. Every rank sends each other its chunk in an independent message.
 //
-// Thakur, Rabenseifner and Gropp, "Optimization of collective communication
-// operations in MPICH", IJHPCA 19(1), 2005, §4.4 (pairwise exchange).
+// Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+// MPICH", IJHPCA 19(1), 2005, §4.4 (pairwise exchange).
 func DirectReduceScatter(rank, size int) Plan {
 	p := Plan{Chunks: size}
 	if size == 1 {

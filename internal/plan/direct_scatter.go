@@ -1,8 +1,8 @@
 package plan
 
-// DirectScatter leaves chunk r of root's input on rank r, in one round in
-// which root sends every rank its own. No byte is forwarded, which suits long
-// chunks; root sends n-1 messages, which does not suit many ranks.
+// DirectScatter leaves chunk r of root's input on rank r, in one round: root sends every rank
+// its chunk. Chunks are not forwarded, which suits long chunks; root sends n-1 messages, which
+// does not suit many ranks.
 func DirectScatter(rank, size, root int) Plan {
 	p := Plan{Chunks: size}
 	own := one(Data, rank)

@@ -10,8 +10,8 @@ func DisseminationBarrier(rank, size int) Plan {
 	if size == 1 {
 		return p
 	}
-	// Temp has a chunk for each rank heard of, all without bytes. To send
-	// them is to wait until they have arrived.
+	// Temp has a chunk without bytes for each known rank. Sending chunks waits until they have
+	// arrived.
 	p.round(copyTo(one(Temp, 0), one(Data, 0)))
 	for d := 1; d < size; d *= 2 {
 		p.round(

@@ -8,7 +8,7 @@ import (
 // checkEnd checks that every rank has the required result.
 func (p *proof) checkEnd() error {
 	for rank := range p.plans {
-		// The rest of Data was not written, checkForm has seen to that.
+		// checkForm has checked that the rest of Data is not written.
 		result := p.extent(rank).result
 		if p.collective == Barrier {
 			if err := p.checkHeard(rank); err != nil {
@@ -70,7 +70,7 @@ func (p *proof) checkChunk(rank, chunk int) error {
 	return err
 }
 
-// checkInput checks that a chunk holds one certain input.
+// checkInput checks that a chunk holds the given input.
 func (p *proof) checkInput(got expr, rank, chunk int) error {
 	if got == p.exprs.leaf(rank, chunk) {
 		return nil
@@ -78,7 +78,7 @@ func (p *proof) checkInput(got expr, rank, chunk int) error {
 	return fmt.Errorf("is %s instead of chunk %d of rank %d", p.describe(got), chunk, rank)
 }
 
-// describe writes an expression for people.
+// describe returns an expression as text.
 func (p *proof) describe(e expr) string {
 	if e == none {
 		return "nothing"
@@ -95,9 +95,9 @@ func (p *proof) describe(e expr) string {
 	return "the sum " + text.String()
 }
 
-// Expression returns the order in which the plans combine the inputs of all ranks, if it is
-// the same for every chunk: "((0 1) 2)" adds ranks 0 and 1, and then 2 on the right. It is
-// empty if chunks differ, or if nothing is reduced over all ranks.
+// Expression returns the order in which the plans combine the inputs of all ranks, if it is the
+// same for every chunk: "((0 1) 2)" adds ranks 0 and 1, and then 2 on the right. It is empty if
+// chunks differ, or if nothing is reduced over all ranks.
 func Expression(c Collective, root int, plans []Plan) (string, error) {
 	p, err := prove(c, root, plans, make([]bool, len(plans)))
 	if err != nil || !c.Reduces() || c == Scan || c == ExclusiveScan {

@@ -1,11 +1,11 @@
 package plan
 
-// RecursiveDoublingExclusiveScan leaves on every rank the reduction of the
-// vectors of the ranks before it, in their order, in 1 + ⌈log2 (n-1)⌉ rounds of a
-// whole vector each. The vector of rank 0 does not change.
+// RecursiveDoublingExclusiveScan leaves on every rank the reduction of the vectors of all lower
+// ranks, in their order, in 1 + ⌈log2 (n-1)⌉ rounds of a whole vector each. The vector of rank
+// 0 does not change.
 //
-// Hillis and Steele, "Data parallel algorithms", CACM 29(12), 1986: all
-// vectors move on by one rank, and ranks 1 to n-1 scan the received vectors.
+// Hillis and Steele, "Data parallel algorithms", CACM 29(12), 1986: all vectors are shifted by
+// one rank, and ranks 1 to n-1 scan the received vectors.
 func RecursiveDoublingExclusiveScan(rank, size int) Plan {
 	p := Plan{Chunks: 1}
 	var shift Round

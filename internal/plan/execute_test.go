@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// This is a second proof that shares nothing with Check: it runs plans on
-// numbers in memory and compares the results with an oracle that knows no
-// plans. Messages are buffered, moves copy slices, chunks differ in length.
+// This is a second proof that shares no code with Check: it runs plans on numbers in memory and
+// compares the results with an oracle without plans. Messages are buffered, moves copy slices,
+// chunks differ in length.
 
 // A vector is the memory of one buffer: chunk i is mem[at[i]:at[i+1]]. Only
 // the chunks of [lo,hi) exist.
@@ -20,7 +20,7 @@ type vector struct {
 	lo, hi int
 }
 
-// newVector fills the chunks that exist with noise.
+// newVector fills the existing chunks with noise.
 func newVector(rng *rand.Rand, lengths []int, lo, hi int) *vector {
 	v := &vector{at: make([]int, len(lengths)+1), lo: lo, hi: hi}
 	for i, n := range lengths {
@@ -48,7 +48,7 @@ type job struct {
 	c          Collective
 	size, root int
 	chunks     int
-	length     func(rank, chunk int) int // of Input; Data of an all-to-all has it turned round
+	length     func(rank, chunk int) int // of Input; swapped for Data of an all-to-all
 	op         func(a, b int64) int64
 	seed       uint64
 	hold       int // barrier: the rank that does not begin, or -1
@@ -64,7 +64,7 @@ type world struct {
 	done     [][]bool // which moves of the round are
 }
 
-// lengths are those of the chunks of a buffer.
+// lengths returns the lengths of the chunks of a buffer.
 func (j *job) lengths(rank int, b Buf, chunks int) []int {
 	ls := make([]int, chunks)
 	for i := range ls {
@@ -78,7 +78,7 @@ func (j *job) lengths(rank int, b Buf, chunks int) []int {
 	return ls
 }
 
-// present says which chunks of a buffer a rank has.
+// present returns the range of chunks of a buffer that a rank has.
 func (j *job) present(rank int, b Buf) (lo, hi int) {
 	none, mine, all := [2]int{0, 0}, [2]int{rank, rank + 1}, [2]int{0, j.chunks}
 	have := map[Collective][2][2]int{
@@ -200,7 +200,7 @@ func (w *world) advance(rank int) bool {
 
 func (w *world) get(rank int, s Span) []int64 { return w.vectors[rank][s.Buf].slice(s.Lo, s.Hi) }
 
-// do carries out a move, unless its message has not come.
+// do executes a move, unless its message is missing.
 func (w *world) do(rank int, m Move) bool {
 	dst := w.get(rank, m.Dst)
 	a, b := dst, dst
@@ -237,8 +237,8 @@ func (w *world) do(rank int, m Move) bool {
 	return true
 }
 
-// want is element i of a chunk of a rank's result; ok is false where the
-// collective demands none.
+// want returns element i of a chunk of a rank's result; ok is false where the collective
+// requires none.
 func (j *job) want(rank, chunk, i int) (want int64, ok bool) {
 	sum := func(ranks int) int64 {
 		x := j.input(0, chunk, i)
@@ -300,7 +300,7 @@ func (j *job) compare(plans []Plan) error {
 	return nil
 }
 
-// sameBits runs an all-reduce and demands nothing but that all ranks agree.
+// sameBits runs an all-reduce and requires only that all ranks agree.
 func (j *job) sameBits(plans []Plan) error {
 	w, err := j.execute(plans)
 	if err != nil {
@@ -314,7 +314,7 @@ func (j *job) sameBits(plans []Plan) error {
 	return nil
 }
 
-// holdsAll runs a barrier in which one rank never begins, and fails if another one completes.
+// holdsAll runs a barrier without one rank, and fails if another rank completes.
 func (j *job) holdsAll(plans []Plan) error {
 	if _, err := j.execute(plans); err != nil {
 		return err
@@ -335,8 +335,8 @@ func (j *job) holdsAll(plans []Plan) error {
 	return nil
 }
 
-// The ops. Affine maps over a prime field compose associatively, but not
-// commutatively; tangle is neither, nor is anything about it regular.
+// The ops. Affine maps over a prime field compose associatively, but not commutatively; tangle
+// is neither.
 func add(a, b int64) int64 { return a + b }
 
 func compose(a, b int64) int64 {

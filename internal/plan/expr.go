@@ -5,16 +5,15 @@ import (
 	"strings"
 )
 
-// An expr is an expression over the inputs of all ranks. Two expressions are
-// equal if and only if their numbers are: same operands, same order, same
-// parentheses.
+// An expr is an expression over the inputs of all ranks. Two expressions are equal if and only
+// if their numbers are: same operands, same order, same parentheses.
 type expr int32
 
-// none is the expression of a chunk that nothing has been written to.
+// none is the expression of an unwritten chunk.
 const none expr = 0
 
-// exprs knows all expressions of a proof. Numbers from 1 on are the inputs,
-// rank by rank and chunk by chunk; those above are the results of the op.
+// exprs contains all expressions of a proof. Numbers from 1 are the inputs, rank by rank and
+// chunk by chunk; higher ones are the results of the op.
 type exprs struct {
 	size, chunks int
 	inputs       expr // the number of inputs
@@ -40,15 +39,15 @@ func newExprs(size, chunks int, reduces bool) exprs {
 	return x
 }
 
-// leaf is the input of a rank.
+// leaf returns the input of a rank.
 func (x *exprs) leaf(rank, chunk int) expr { return expr(rank*x.chunks + chunk + 1) }
 
-// origin is the rank and the chunk of an input.
+// origin returns the rank and the chunk of an input.
 func (x *exprs) origin(leaf expr) (rank, chunk int) {
 	return int(leaf-1) / x.chunks, int(leaf-1) % x.chunks
 }
 
-// join is left op right; if there is nothing on the left, it is right.
+// join returns left op right, or right if left is none.
 func (x *exprs) join(left, right expr) expr {
 	if left == none {
 		return right
@@ -63,8 +62,8 @@ func (x *exprs) join(left, right expr) expr {
 	return e
 }
 
-// count is the number of inputs in an expression. One that is not in an
-// all-reduce of so many ranks by far is not counted further.
+// count returns the number of inputs in an expression. It stops far above the number in a
+// correct all-reduce.
 func (x *exprs) count(e expr) int32 {
 	if e <= x.inputs {
 		return 1
@@ -81,7 +80,7 @@ func (x *exprs) leaves(e expr, to []expr) []expr {
 	return x.leaves(o.right, x.leaves(o.left, to))
 }
 
-// reach marks the ranks whose inputs are in an expression. It skips expressions in seen.
+// reach marks the ranks with inputs in an expression. It skips expressions in seen.
 func (x *exprs) reach(e expr, seen map[expr]bool, ranks []bool) {
 	if e == none || seen[e] {
 		return

@@ -49,7 +49,7 @@ func TestExchangeIsRight(t *testing.T) {
 	}
 }
 
-// Faults that show when plans run.
+// Faults that only running the plans reveals.
 func TestCheckNamesFaultsOfResults(t *testing.T) {
 	t.Parallel()
 	for _, f := range []fault{
@@ -83,13 +83,13 @@ func TestCheckNamesFaultsOfResults(t *testing.T) {
 	}
 }
 
-// Faults that show without running plans.
+// Faults in the form of plans.
 func TestCheckNamesFaultsOfForm(t *testing.T) {
 	t.Parallel()
 	for _, f := range []fault{
 		{"no plans", AllReduce, nil, []string{"no plans"}},
-		{"unknown collective", 0, []Plan{rounds(1)}, []string{"no such collective"}},
-		{"collective above all others", CollectiveLimit, []Plan{rounds(1)}, []string{"no such collective"}},
+		{"unknown collective", 0, []Plan{rounds(1)}, []string{"unknown collective"}},
+		{"collective above all others", CollectiveLimit, []Plan{rounds(1)}, []string{"unknown collective"}},
 		{"chunks differ", AllReduce, []Plan{exchange(0), rounds(2)}, []string{"rank 1", "2 chunks instead of 1"}},
 		{"wrong chunk", AllReduce, []Plan{
 			rounds(2, Round{send(span(Data, 0, 2), 1), recv(span(Temp, 0, 2), 1)}, Round{combine(d0, d0, one(Temp, 1))}),
@@ -105,8 +105,8 @@ func TestCheckNamesFaultsOfForm(t *testing.T) {
 			[]string{"rank 0 sends 1 messages to rank 1 that it does not take", "rank 0, round 1, move 0"}},
 		{"not sent", Broadcast, []Plan{rounds(1), rounds(1, Round{recv(d0, 0)})},
 			[]string{"rank 1 waits for 1 messages of rank 0", "rank 1, round 0, move 0"}},
-		{"no such peer", Broadcast, []Plan{rounds(1, Round{send(d0, 2)}), rounds(1)}, []string{"there is no rank 2"}},
-		{"to oneself", Broadcast, []Plan{rounds(1, Round{send(d0, 0)}), rounds(1)}, []string{"a message to oneself"}},
+		{"no such peer", Broadcast, []Plan{rounds(1, Round{send(d0, 2)}), rounds(1)}, []string{"unknown rank 2"}},
+		{"to oneself", Broadcast, []Plan{rounds(1, Round{send(d0, 0)}), rounds(1)}, []string{"a message to the rank itself"}},
 		{"chunk out of range", Broadcast, []Plan{rounds(1, Round{send(d1, 1)}), rounds(1)}, []string{"Data[1:2] is not in Data[0:1]"}},
 		{"temp out of range", AllReduce, []Plan{{Chunks: 1, Rounds: exchange(0).Rounds}, exchange(1)}, []string{"Temp[0:1] is not in Temp[0:0]"}},
 		{"empty", Broadcast, []Plan{rounds(1, Round{send(span(Data, 0, 0), 1)}), rounds(1)}, []string{"Data[0:0] is empty"}},
@@ -117,15 +117,15 @@ func TestCheckNamesFaultsOfForm(t *testing.T) {
 			[]string{"rank 1, round 1, move 0", "Data[0:1] may not be written by rank 1"}},
 		{"overlap", AllReduce, []Plan{rounds(2, Round{copyTo(span(Temp, 0, 3), span(Temp, 2, 5))})},
 			[]string{"Temp[0:3] and Temp[2:5] overlap"}},
-		{"stray span", Broadcast, []Plan{rounds(1, Round{{Kind: Send, A: d0, B: d0, Peer: 1}}), rounds(1)}, []string{"Data[0:1] plays no part"}},
-		{"stray peer", AllGather, []Plan{rounds(2, Round{{Kind: Copy, Dst: d0, A: one(Input, 0), Peer: 1}}), rounds(2)}, []string{"rank 1 plays no part"}},
+		{"stray span", Broadcast, []Plan{rounds(1, Round{{Kind: Send, A: d0, B: d0, Peer: 1}}), rounds(1)}, []string{"Data[0:1] must be empty"}},
+		{"stray peer", AllGather, []Plan{rounds(2, Round{{Kind: Copy, Dst: d0, A: one(Input, 0), Peer: 1}}), rounds(2)}, []string{"rank 1 must be 0"}},
 		{"stray left", Broadcast, []Plan{rounds(1, Round{{Kind: Send, A: d0, Peer: 1, Left: true}}), rounds(1)}, []string{"left"}},
-		{"no kind", Broadcast, []Plan{rounds(1, Round{{A: d0, Peer: 1}}), rounds(1)}, []string{"no such move"}},
+		{"no kind", Broadcast, []Plan{rounds(1, Round{{A: d0, Peer: 1}}), rounds(1)}, []string{"unknown kind of move"}},
 		{"op in a broadcast", Broadcast, []Plan{rounds(1, Round{combine(d0, d0, d0)})}, []string{"broadcast has no op"}},
 	} {
 		t.Run(f.name, f.test)
 	}
 	if err := Check(Broadcast, 1, []Plan{rounds(1)}); err == nil {
-		t.Error("a root that is no rank: no error")
+		t.Error("no error for an invalid root")
 	}
 }

@@ -1,9 +1,8 @@
 package plan
 
-// FlatAllReduce leaves the reduction of all vectors on every rank after a
-// single message: each rank sends its vector to all others and computes the
-// sum by itself. It moves n-1 vectors per rank and needs n of scratch, so that
-// it is for a few ranks and a few bytes.
+// FlatAllReduce leaves the reduction of all vectors on every rank after a single message: each
+// rank sends its vector to all others and computes the sum itself. It moves n-1 vectors per
+// rank and needs n vectors of scratch, so it is for few ranks and short vectors.
 //
 // It is canonical.
 func FlatAllReduce(rank, size int) Plan {
@@ -21,8 +20,8 @@ func FlatAllReduce(rank, size int) Plan {
 	}
 	p.round(exchange...)
 
-	// The sum of a group lies where its lowest rank's vector was. From the
-	// last rank down, the right side of a merge is always ready.
+	// The sum of a group replaces the vector of its lowest rank. From the last rank down, the
+	// right side of a merge is always ready.
 	for lo := size - 1; lo >= 0; lo-- {
 		for _, m := range merges(lo, size) {
 			switch {

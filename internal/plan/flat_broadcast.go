@@ -1,8 +1,8 @@
 package plan
 
-// FlatBroadcast leaves the vector of root on every rank. Root sends it to all
-// others, which takes a single message but n-1 vectors of root: it is for a
-// few ranks, and for memory that ranks share, where all take the same copy.
+// FlatBroadcast leaves the vector of root on every rank. Root sends it to all others, which
+// takes a single message but n-1 vectors of root: it is for few ranks, and for shared memory,
+// where all read the same copy.
 func FlatBroadcast(rank, size, root int) Plan {
 	p := Plan{Chunks: 1}
 	if rank != root {

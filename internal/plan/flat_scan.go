@@ -10,7 +10,7 @@ func FlatScan(rank, size int) Plan {
 	if rank == 0 {
 		return p
 	}
-	// From the left, so that the sum of the ranks before is one operand.
+	// From the left, so that the sum of the lower ranks is one operand.
 	sum := one(Temp, 0)
 	for i := 1; i < rank; i++ {
 		p.round(combine(one(Temp, 0), sum, one(Temp, i)))
@@ -35,8 +35,8 @@ func FlatExclusiveScan(rank, size int) Plan {
 	return p
 }
 
-// flatExchange sends Data to all ranks behind and receives that of rank i,
-// before this one, in chunk i of Temp.
+// flatExchange sends Data to all higher ranks and receives that of rank i, below this one, in
+// chunk i of Temp.
 func (p *Plan) flatExchange(rank, size int) {
 	var round Round
 	for to := rank + 1; to < size; to++ {

@@ -2,9 +2,8 @@ package plan
 
 import "fmt"
 
-// An extent says which chunks of Data and of Input a rank has, which of Data
-// are given at the beginning, and which a plan may write: those hold the
-// result.
+// An extent says which chunks of Data and of Input a rank has, which of Data are given at the
+// beginning, and which a plan may write: the result.
 type extent struct {
 	data, input, given, result Span
 }
@@ -54,7 +53,7 @@ func (p *proof) extent(rank int) extent {
 	return extent{all, noInput, all, all}
 }
 
-// checkForm checks all that can be seen without running the plans.
+// checkForm checks all properties that do not depend on running the plans.
 func (p *proof) checkForm() error {
 	size := len(p.plans)
 	want := p.chunks
@@ -95,8 +94,7 @@ func (p *proof) checkForm() error {
 	return nil
 }
 
-// lastMessage is the place of the last message that a rank sends to a peer, or
-// takes from it.
+// lastMessage describes the last message that a rank sends to a peer, or takes from it.
 func lastMessage(plans []Plan, rank, peer int, sends bool) string {
 	last := ""
 	for r, round := range plans[rank].Rounds {
@@ -109,12 +107,12 @@ func lastMessage(plans []Plan, rank, peer int, sends bool) string {
 	return last
 }
 
-// place names a move.
+// place describes a move.
 func place(plans []Plan, rank, round, move int) string {
 	return fmt.Sprintf("rank %d, round %d, move %d (%v)", rank, round, move, plans[rank].Rounds[round][move])
 }
 
-// messages says whether the move sends a message or takes one.
+// messages reports whether the move sends or takes a message.
 func (m *Move) messages() bool { return m.Kind == Send || m.Kind == Recv || m.Kind == Reduce }
 
 // A form checks the moves of one rank after another.
@@ -157,7 +155,7 @@ func (f *form) move(m *Move) error {
 		Combine: {dst: true, a: true, b: true, op: true},
 	}
 	if m.Kind == 0 || int(m.Kind) >= len(uses) {
-		return fmt.Errorf("no such move")
+		return fmt.Errorf("unknown kind of move")
 	}
 	use := uses[m.Kind]
 	if use.op && !f.collective.Reduces() {
@@ -174,7 +172,7 @@ func (f *form) move(m *Move) error {
 		used, written bool
 	}{{m.Dst, use.dst, true}, {m.A, use.a, false}, {m.B, use.b, false}} {
 		if !s.used && s.Span != (Span{}) {
-			return fmt.Errorf("%v plays no part", s.Span)
+			return fmt.Errorf("%v must be empty", s.Span)
 		}
 		if s.used {
 			if err := f.inRange(s.Span, s.written); err != nil {
@@ -195,12 +193,12 @@ func (f *form) peer(m *Move, used bool) error {
 	size := len(f.plans)
 	switch {
 	case !used && m.Peer != 0:
-		return fmt.Errorf("rank %d plays no part", m.Peer)
+		return fmt.Errorf("rank %d must be 0", m.Peer)
 	case !used:
 	case m.Peer < 0 || m.Peer >= size:
-		return fmt.Errorf("there is no rank %d", m.Peer)
+		return fmt.Errorf("unknown rank %d", m.Peer)
 	case m.Peer == f.rank:
-		return fmt.Errorf("a message to oneself")
+		return fmt.Errorf("a message to the rank itself")
 	case m.Kind == Send:
 		f.balance[f.rank*size+m.Peer]++
 	default:
@@ -209,8 +207,8 @@ func (f *form) peer(m *Move, used bool) error {
 	return nil
 }
 
-// operand checks that an operand goes with the destination: as long, and
-// either the same chunks or others.
+// operand checks that an operand fits the destination: it has the same length, and is identical
+// or disjoint.
 func (f *form) operand(m *Move, s Span) error {
 	if err := f.sameLengths(m.Dst, s); err != nil {
 		return err
@@ -237,7 +235,7 @@ func (f *form) inRange(s Span, written bool) error {
 	case s.Lo >= s.Hi:
 		return fmt.Errorf("%v is empty", s)
 	case s.Lo < have.Lo || s.Hi > have.Hi:
-		return fmt.Errorf("%v is not in %v, which is all that rank %d has", s, have, f.rank)
+		return fmt.Errorf("%v is not in %v, the chunks of rank %d", s, have, f.rank)
 	case written && (s.Buf == Input || s.Buf == Data && (s.Lo < f.result.Lo || s.Hi > f.result.Hi)):
 		return fmt.Errorf("%v may not be written by rank %d", s, f.rank)
 	}
@@ -270,7 +268,7 @@ func (f *form) conflict(round Round) (int, error) {
 	return 0, nil
 }
 
-// marks are those of the chunks of a span; Input, never written, has none.
+// marks returns the marks of the chunks of a span. Input is never written and has none.
 func (f *form) marks(s Span) []int32 {
 	switch s.Buf {
 	case Data:

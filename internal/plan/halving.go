@@ -1,16 +1,15 @@
 package plan
 
-// A half is one step of recursive halving. Of the positions that a member and
-// its peer both hold partial sums for, each keeps one half and gives the other
-// away.
+// A half is one step of recursive halving. Of the positions with partial sums on both a member
+// and its peer, each keeps one half and gives the other away.
 type half struct {
 	bit        int // the peer is the member that differs in this bit
 	keep, give [2]int
 }
 
-// halves returns the steps of a member, nearest peer first: distances double while the
-// vector halves, so that sums combine neighbors and keep the order of the ranks. The last
-// step keeps one position: the number of the member with its bits reversed.
+// halves returns the steps of a member, nearest peer first: distances double while the vector
+// halves, so that sums combine neighbors and keep the order of the ranks. The last step keeps
+// one position: the number of the member with its bits reversed.
 func halves(member, members int) []half {
 	var hs []half
 	lo, hi := 0, members
@@ -26,9 +25,9 @@ func halves(member, members int) []half {
 	return hs
 }
 
-// A halver writes the plans that begin with recursive halving. It reads the
-// vector from buffer in and leaves sums in buffer acc, which may be the same.
-// Position i is the chunks from bound(i) up to bound(i+1).
+// A halver writes the plans that begin with recursive halving. It reads the vector from buffer
+// in and leaves sums in buffer acc, which may be the same. Position i is the chunks from
+// bound(i) up to bound(i+1).
 type halver struct {
 	fold
 	rank, root int
@@ -36,18 +35,18 @@ type halver struct {
 	bound      func(position int) int
 }
 
-// lead is the rank that acts for a member.
+// lead returns the rank that acts for a member.
 func (h *halver) lead(member int) int {
 	return groupRoot(h.first(member), h.first(member+1), h.root)
 }
 
-// chunks is the span of some positions.
+// chunks returns the span of a range of positions.
 func (h *halver) chunks(b Buf, positions [2]int) Span {
 	return span(b, h.bound(positions[0]), h.bound(positions[1]))
 }
 
-// reduce adds rounds that leave in acc, on the rank that leads member m, the complete sum of its
-// last half. For other ranks it returns no halves.
+// reduce adds rounds that leave in acc, on the rank that leads member m, the complete sum of
+// its last half. For other ranks it returns no steps.
 func (h *halver) reduce(p *Plan) []half {
 	from, member := h.in, h.member(h.rank)
 	if h.paired(h.rank) {
@@ -67,8 +66,8 @@ func (h *halver) reduce(p *Plan) []half {
 	return hs
 }
 
-// foldPair leaves the sum of a pair of ranks in acc of the one that leads.
-// Each reduces one half of the vector, so that neither waits for the other.
+// foldPair leaves the sum of a pair of ranks in acc of the leading one. Each reduces one half
+// of the vector, so that neither waits for the other.
 func (h *halver) foldPair(p *Plan) {
 	mate := h.rank ^ 1
 	mine, other := [2]int{0, h.members / 2}, [2]int{h.members / 2, h.members}

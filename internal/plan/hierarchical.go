@@ -1,12 +1,11 @@
 package plan
 
-// everyLeader is more leaders than a host can have: as many as all hosts can.
+// everyLeader is more leaders than a host can have.
 const everyLeader = 1 << 30
 
-// Hierarchical are further algorithms, which know which ranks are on one host
-// and spare the network between hosts. Those for a collective are always the
-// same ones in the same order. They fit where there are such ranks, and are
-// right for any Hosts of the number of ranks.
+// Hierarchical returns further algorithms, which take the hosts of the ranks into account and
+// save traffic between hosts. Those of a collective are always the same, in the same order.
+// They fit if the hosts are crowded, and are correct for any Hosts of the number of ranks.
 func Hierarchical(c Collective, h Hosts) []Algorithm {
 	list := hierarchical(c, h)
 	for i := range list {
@@ -19,13 +18,13 @@ func Hierarchical(c Collective, h Hosts) []Algorithm {
 	return list
 }
 
-// AlgorithmsOn are Algorithms, and behind them those that are Hierarchical.
+// AlgorithmsOn returns Algorithms followed by Hierarchical.
 func AlgorithmsOn(c Collective, h Hosts) []Algorithm {
 	return append(Algorithms(c), Hierarchical(c, h)...)
 }
 
-// hierarchical are those algorithms, as they are where hosts are such that an
-// order of the ranks can be kept.
+// hierarchical returns the hierarchical algorithms in the form for hosts that keep the order of
+// the ranks.
 func hierarchical(c Collective, h Hosts) []Algorithm {
 	on := func(f func(h Hosts, rank, root int) Plan) inner {
 		return func(rank, _, root int) Plan { return f(h, rank, root) }
@@ -82,9 +81,8 @@ func hierarchical(c Collective, h Hosts) []Algorithm {
 }
 
 func hierarchicalAllReduces(on func(func(h Hosts, rank, root int) Plan) inner) []Algorithm {
-	// In a team a chain, along which the slices of channels follow one another,
-	// moves fewer bytes than a tree, but takes longer for a short vector and does
-	// not keep the order of the ranks.
+	// In a team a chain, which pipelines the slices of channels, moves fewer bytes than a tree,
+	// but takes longer for a short vector and does not keep the order of the ranks.
 	tree := func(name string, teams int, across func(rank, size int) Plan) Algorithm {
 		return Algorithm{Name: name, Ordered: true, Canonical: true, Plan: on(hierarchicalAllReduce{
 			teams, BinomialReduce, BinomialBroadcast,

@@ -1,13 +1,12 @@
 package plan
 
-// A hierarchicalAllGather leaves the chunks of all ranks on every rank. The
-// leaders of a team gather its chunks; the leaders of the same number gather
-// those of their teams from all hosts; and the leaders of a host gather all.
+// A hierarchicalAllGather leaves the chunks of all ranks on every rank. The leaders of a team
+// gather its chunks; the leaders of the same number gather those of their teams from all hosts;
+// and the leaders of a host gather all.
 //
-// Chunk i lies in Data at i and nowhere else, from the beginning to the end, so
-// that all parts work in place.
+// Chunk i is always in Data at i, so that all parts work in place.
 type hierarchicalAllGather struct {
-	teams   int   // the most on every host
+	teams   int   // the maximum on every host
 	collect inner // a gather in a team
 	across  inner // an all-gather
 	spread  inner // an all-gather on a host
@@ -29,7 +28,7 @@ func (s hierarchicalAllGather) plan(h Hosts, rank, _ int) Plan {
 	return x.Plan
 }
 
-// singles has each of some ranks stand for itself.
+// singles makes each rank represent itself.
 func singles(ranks []int) (chunks [][]int) {
 	for i := range ranks {
 		chunks = append(chunks, ranks[i:i+1])
@@ -37,7 +36,7 @@ func singles(ranks []int) (chunks [][]int) {
 	return chunks
 }
 
-// byHost are the teams of this rank's number, by host.
+// byHost returns the teams with the number of this rank's team, by host.
 func (x *hierarchy) byHost() (chunks [][]int) {
 	for _, teams := range x.teams {
 		chunks = append(chunks, teams[x.number])
@@ -45,7 +44,7 @@ func (x *hierarchy) byHost() (chunks [][]int) {
 	return chunks
 }
 
-// byNumber are the ranks in teams of a number, by number.
+// byNumber returns the ranks in teams of each number.
 func (x *hierarchy) byNumber() (chunks [][]int) {
 	chunks = make([][]int, x.width())
 	for _, teams := range x.teams {

@@ -1,16 +1,15 @@
 package plan
 
-// A hierarchicalAllReduce leaves the reduction of all vectors on every rank.
-// The leaders of a host reduce its vectors, so that each has a share of the
-// sum; the leaders of a share reduce it across hosts, as an all-reduce of their
-// own; and the leaders of a host gather the shares. So of h hosts no leader
-// moves more than 2(h-1)/h of a share between hosts, where a ring of all ranks
-// moves two vectors from each host to the next, through a single rank.
+// A hierarchicalAllReduce leaves the reduction of all vectors on every rank. The leaders of a
+// host reduce its vectors, so that each has a share of the sum; the leaders of a share
+// all-reduce it across hosts; and the leaders of a host gather the shares. So with h hosts no
+// leader moves more than 2(h-1)/h of a share between hosts, whereas a ring of all ranks moves
+// two vectors from each host to the next, through a single rank.
 //
-// The sum of a share over a host is made once, by its leader, and an all-reduce
-// across hosts gives all its ranks the same bits: so the whole one does.
+// The sum of a share over a host is computed once, by its leader, and an all-reduce across
+// hosts gives all its ranks the same bits: so does the whole.
 type hierarchicalAllReduce struct {
-	teams          int   // the most on every host
+	teams          int   // the maximum on every host
 	up, down       inner // a reduction and a broadcast in a team, of one chunk
 	reduce, spread inner // a reduce-scatter and an all-gather on a host
 	across         inner // an all-reduce
@@ -31,7 +30,7 @@ func (s hierarchicalAllReduce) plan(h Hosts, rank, _ int) Plan {
 	return x.Plan
 }
 
-// inPlace has n parts of some chunks be operand and result.
+// inPlace returns sites with n parts of a range of chunks as operand and result.
 func (x *hierarchy) inPlace(lo, hi, n int) sites {
 	whole := x.cut(data, lo, hi, n)
 	return sites{Data: whole, Input: whole, Temp: x.cut(sums, lo, hi, n)}

@@ -1,23 +1,22 @@
 package plan
 
-// A hierarchicalBarrier has one leader on every host: the others report to it,
-// the leaders have a barrier of their own, and release the others.
+// A hierarchicalBarrier has one leader on every host: the others report to it, the leaders have
+// a separate barrier, and release the others.
 type hierarchicalBarrier struct {
 	report  inner // a gather on a host, without scratch
-	across  inner // a barrier that fills as much scratch on every rank
+	across  inner // a barrier that fills the same scratch on every rank
 	release inner // a broadcast of one chunk on a host
 }
 
-// To send chunks of Temp is to wait until they have arrived. So the leaders
-// exchange the reports of their hosts, which take as many chunks on every host
-// as there are ranks on the largest, and release the others with all that they
-// have got.
+// Sending chunks of Temp waits until they have arrived. So the leaders exchange the reports of
+// their hosts, which take as many chunks on every host as the largest host has ranks, and
+// release the others with all received reports.
 func (s hierarchicalBarrier) plan(h Hosts, rank, _ int) Plan {
 	x := h.hierarchy(rank, -1, 1)
 	x.Chunks = 1
 	most := h.Most()
-	// Chunk i of a part is so many chunks of Temp, at the place for number
-	// first+i of as many.
+	// Chunk i of a part is a number of chunks of Temp, at position first+i in units of that
+	// number.
 	group := func(chunks, first int) site {
 		return func(runs []Span, i int) []Span {
 			return extend(runs, span(Temp, (first+i)*chunks, (first+i+1)*chunks))

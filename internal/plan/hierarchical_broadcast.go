@@ -4,7 +4,7 @@ package plan
 // each leader of its host a share, the leaders of a share broadcast it across
 // hosts, and the leaders of a host gather the shares.
 type hierarchicalBroadcast struct {
-	teams  int   // the most on every host
+	teams  int   // the maximum on every host
 	deal   inner // a scatter on the host of root
 	across inner // a broadcast of one chunk
 	spread inner // an all-gather on a host

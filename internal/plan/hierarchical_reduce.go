@@ -1,11 +1,10 @@
 package plan
 
-// A hierarchicalReduce leaves the reduction of all vectors on root. The
-// leaders of a host reduce its vectors, so that each has a share of the sum;
-// those of a share reduce it across hosts; and root gathers the shares of its
-// host. It is hierarchicalBroadcast turned round.
+// A hierarchicalReduce leaves the reduction of all vectors on root. The leaders of a host
+// reduce its vectors, so that each has a share of the sum; those of a share reduce it across
+// hosts; and root gathers the shares of its host. It is the reverse of hierarchicalBroadcast.
 type hierarchicalReduce struct {
-	teams   int   // the most on every host
+	teams   int   // the maximum on every host
 	up      inner // a reduction in a team, of one chunk
 	reduce  inner // a reduce-scatter on a host
 	across  inner // a reduction of one chunk

@@ -1,12 +1,11 @@
 package plan
 
-// A hierarchicalReduceScatter leaves chunk r of the reduction on rank r. The
-// leaders of a host reduce its vectors, so that each has the sums of the chunks
-// of all teams of its number; these leaders reduce them across hosts, so that
-// each has those of its team; and it hands them out. It is
-// hierarchicalAllGather turned round.
+// A hierarchicalReduceScatter leaves chunk r of the reduction on rank r. The leaders of a host
+// reduce its vectors, so that each has the sums of the chunks of all teams of its number; these
+// leaders reduce them across hosts, so that each has those of its team; and it scatters them.
+// It is the reverse of hierarchicalAllGather.
 type hierarchicalReduceScatter struct {
-	teams  int   // the most on every host
+	teams  int   // the maximum on every host
 	up     inner // a reduction in a team, of one chunk
 	reduce inner // a reduce-scatter on a host
 	across inner // a reduce-scatter

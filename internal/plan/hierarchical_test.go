@@ -59,7 +59,7 @@ func shapes(size int, f func(shape []int)) {
 	add(nil, size, size)
 }
 
-// inRow puts ranks on hosts of a shape one host after the other, and dealt as cards are.
+// inRow puts ranks on hosts of a shape in consecutive order, and dealt round-robin.
 func inRow(shape []int) (of []int) {
 	for host, n := range shape {
 		for range n {
@@ -80,8 +80,8 @@ func dealt(shape []int) (of []int) {
 	return of
 }
 
-// groupings are the Hosts to prove plans for: all there are for a few ranks,
-// all sizes of hosts in several orders of ranks up to 16, and random ones.
+// groupings calls f for the Hosts to prove plans for: all Hosts of a few ranks, all sizes of
+// hosts in several orders of ranks up to 16, and random ones.
 func groupings(f func(h Hosts)) {
 	rng := rand.New(rand.NewPCG(7, 11))
 	for size := 1; size <= everyPartition; size++ {
@@ -121,7 +121,7 @@ func TestEveryHierarchicalAlgorithmIsRight(t *testing.T) {
 	})
 }
 
-// rootsOn are the roots to try: all of a few ranks, else some.
+// rootsOn returns the roots to try: all for a few ranks, else some.
 func rootsOn(c Collective, h Hosts) []int {
 	switch size := h.Size(); {
 	case !c.Rooted():
@@ -165,7 +165,7 @@ func TestHierarchicalAlgorithmsKeepTheirPromises(t *testing.T) {
 	}
 }
 
-// The executor, which shares nothing with Check, finds the same.
+// The executor, which shares no code with Check, agrees.
 func TestHierarchicalExecution(t *testing.T) {
 	t.Parallel()
 	forEachOn(t, func(t *testing.T, c Collective, on func(Hosts) Algorithm) {
@@ -182,8 +182,7 @@ func TestHierarchicalExecution(t *testing.T) {
 	})
 }
 
-// someHosts are Hosts alike and not, in and out of order, and with a single
-// rank.
+// someHosts returns equal and different Hosts, in and out of order, and with a single rank.
 func someHosts() (list []Hosts) {
 	for _, of := range [][]int{
 		{0, 0, 1}, {0, 1, 1, 0}, {0, 0, 1, 1}, {0, 1, 0, 1, 1}, {0, 1, 2, 0, 1, 2}, {0, 0, 0, 1, 1, 1, 1, 2, 2},
@@ -220,7 +219,7 @@ func TestCheckCatchesHierarchicalMutants(t *testing.T) {
 	kinds.report(t)
 }
 
-// A fingerprint names an algorithm by its place: that must not depend on Hosts.
+// A fingerprint identifies an algorithm by its index, which must not depend on Hosts.
 func TestHierarchicalAlgorithmsHaveTheirPlaces(t *testing.T) {
 	t.Parallel()
 	for _, c := range Collectives() {
@@ -265,8 +264,8 @@ func traffic(h Hosts, plans []Plan) (most, all float64) {
 	return most, all
 }
 
-// With leaders for every share a rank sends no more to other hosts than its
-// share takes, and a host no more than each vector takes.
+// With leaders for every share a rank sends no more than its share to other hosts, and a host
+// no more than each vector.
 func TestHierarchicalTraffic(t *testing.T) {
 	t.Parallel()
 	const count, each = 6, 4

@@ -22,8 +22,8 @@ type hierarchy struct {
 	root               int       // -1 if there is none
 }
 
-// hierarchy is that of a rank, with at most so many teams on every host. Root
-// leads its team.
+// hierarchy returns the hierarchy of a rank, with at most the given number of teams on every
+// host. Root leads its team.
 func (h Hosts) hierarchy(rank, root, teams int) hierarchy {
 	teams = min(teams, h.least())
 	x := hierarchy{rank: rank, host: h.of[rank], root: root, teams: make([][][]int, h.Count())}
@@ -40,10 +40,10 @@ func (h Hosts) hierarchy(rank, root, teams int) hierarchy {
 	return x
 }
 
-// leader is the place of the one that leads in a team.
+// leader returns the position of the leader of a team.
 func (x *hierarchy) leader(team []int) int { return max(0, position(team, x.root)) }
 
-// position is where a rank is in a list, or -1.
+// position returns the index of a rank in a list, or -1.
 func position(list []int, rank int) int {
 	for i, r := range list {
 		if r == rank {
@@ -53,19 +53,19 @@ func position(list []int, rank int) int {
 	return -1
 }
 
-// width is how many leaders a host has.
+// width returns the number of leaders of a host.
 func (x *hierarchy) width() int { return len(x.teams[0]) }
 
-// team is the team of this rank.
+// team returns the team of this rank.
 func (x *hierarchy) team() []int { return x.teams[x.host][x.number] }
 
-// leads says whether this rank leads its team.
+// leads reports whether this rank leads its team.
 func (x *hierarchy) leads() bool {
 	team := x.team()
 	return team[x.leader(team)] == x.rank
 }
 
-// leaders are those of the teams of this rank's host.
+// leaders returns the leaders of the teams of this rank's host.
 func (x *hierarchy) leaders() (ranks []int) {
 	for _, team := range x.teams[x.host] {
 		ranks = append(ranks, team[x.leader(team)])
@@ -73,7 +73,7 @@ func (x *hierarchy) leaders() (ranks []int) {
 	return ranks
 }
 
-// column is the leaders of this rank's share on all hosts.
+// column returns the leaders of this rank's share on all hosts.
 func (x *hierarchy) column() (ranks []int) {
 	for _, teams := range x.teams {
 		team := teams[x.number]
@@ -82,7 +82,7 @@ func (x *hierarchy) column() (ranks []int) {
 	return ranks
 }
 
-// rootAt is the host and the number of the team that root is in.
+// rootAt returns the host and the number of the team of root.
 func (x *hierarchy) rootAt() (host, number int) {
 	for host, teams := range x.teams {
 		for number, team := range teams {
@@ -94,20 +94,19 @@ func (x *hierarchy) rootAt() (host, number int) {
 	return 0, 0
 }
 
-// inTeam has the ranks of this rank's team carry out a part, rooted at their
-// leader. It says whether there is anything to do: a single rank has all that it
-// needs.
+// inTeam makes the ranks of this rank's team execute a part, rooted at their leader. It reports
+// false if the team is a single rank, which has nothing to do.
 func (x *hierarchy) inTeam(f inner, at sites) bool {
 	team := x.team()
 	return x.within(team, x.leader(team), f, at)
 }
 
-// onHost has the leaders of this rank's host carry out a part.
+// onHost makes the leaders of this rank's host execute a part.
 func (x *hierarchy) onHost(root int, f inner, at sites) bool {
 	return x.leads() && x.within(x.leaders(), root, f, at)
 }
 
-// inColumn has the leaders of this rank's share carry out a part.
+// inColumn makes the leaders of this rank's share execute a part.
 func (x *hierarchy) inColumn(root int, f inner, at sites) bool {
 	return x.leads() && x.within(x.column(), root, f, at)
 }
@@ -120,7 +119,7 @@ func (x *hierarchy) within(ranks []int, root int, f inner, at sites) bool {
 	return true
 }
 
-// share is the chunks of this rank's share.
+// share returns the chunks of this rank's share.
 func (x *hierarchy) share() (lo, hi int) {
 	each := x.Chunks / x.width()
 	return x.number * each, (x.number + 1) * each

@@ -1,12 +1,12 @@
 package plan
 
-// Hosts says which ranks are on one host. The zero Hosts knows of none.
+// Hosts is the distribution of ranks over hosts. The zero Hosts contains no ranks.
 type Hosts struct {
 	of    []int   // the host of each rank
 	ranks [][]int // of each host, ascending; hosts are in the order of their first ranks
 }
 
-// HostsOf makes Hosts of a name for each rank: ranks of one host have the same.
+// HostsOf returns the Hosts for a name per rank: ranks on the same host have the same name.
 func HostsOf(names []string) Hosts {
 	var h Hosts
 	number := make(map[string]int)
@@ -23,20 +23,20 @@ func HostsOf(names []string) Hosts {
 	return h
 }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (h Hosts) Size() int { return len(h.of) }
 
-// Count is the number of hosts.
+// Count returns the number of hosts.
 func (h Hosts) Count() int { return len(h.ranks) }
 
-// Same says whether two ranks are on one host.
+// Same reports whether two ranks are on one host.
 func (h Hosts) Same(a, b int) bool { return h.of[a] == h.of[b] }
 
 // Crowded reports whether there are several hosts, with several ranks on at least one, so that the
 // choice of peers affects the cost.
 func (h Hosts) Crowded() bool { return h.Count() > 1 && h.Count() < h.Size() }
 
-// Most is the number of ranks on the host that has most.
+// Most returns the largest number of ranks on a host.
 func (h Hosts) Most() int {
 	most := 0
 	for _, ranks := range h.ranks {
@@ -45,7 +45,7 @@ func (h Hosts) Most() int {
 	return most
 }
 
-// least is the number of ranks on the host that has fewest.
+// least returns the smallest number of ranks on a host.
 func (h Hosts) least() int {
 	least := h.Size()
 	for _, ranks := range h.ranks {
@@ -54,7 +54,7 @@ func (h Hosts) least() int {
 	return least
 }
 
-// Heads are the first ranks of the first so many hosts.
+// Heads returns the first ranks of the first hosts, at most the given number.
 func (h Hosts) Heads(hosts int) (ranks []int) {
 	for _, list := range h.ranks[:min(hosts, h.Count())] {
 		ranks = append(ranks, list[0])
@@ -62,8 +62,8 @@ func (h Hosts) Heads(hosts int) (ranks []int) {
 	return ranks
 }
 
-// First are Hosts like these with the first so many hosts, and on each of them
-// the first so many ranks, in the order that they have here.
+// First returns Hosts with the first hosts, and the first ranks on each of them, in the order
+// of h.
 func (h Hosts) First(hosts, ranks int) Hosts {
 	first := Hosts{ranks: make([][]int, min(hosts, h.Count()))}
 	for _, host := range h.of {
@@ -75,8 +75,8 @@ func (h Hosts) First(hosts, ranks int) Hosts {
 	return first
 }
 
-// inOrder says that the ranks of each host are neighbours, so that sums over
-// hosts can be in the order of the ranks.
+// inOrder reports whether the ranks of each host are neighbors, so that sums over hosts can be
+// in the order of the ranks.
 func (h Hosts) inOrder() bool {
 	for rank := 1; rank < h.Size(); rank++ {
 		if h.of[rank] < h.of[rank-1] {
@@ -86,8 +86,8 @@ func (h Hosts) inOrder() bool {
 	return true
 }
 
-// canonical says that all hosts are groups of the tree of merges, and the
-// hosts are merged along it as if each were a rank.
+// canonical reports whether all hosts are groups of the tree of merges, and the hosts are
+// merged along it like ranks.
 func (h Hosts) canonical() bool {
 	most, count := h.Most(), h.Count()
 	return h.inOrder() && h.least() == most && (most == 1 || most&(most-1) == 0 && count&(count-1) == 0)

@@ -1,14 +1,14 @@
 package plan
 
-// InPlace turns the plan of a rank for separate Input and Data into one for buffers that
+// InPlace converts the plan of a rank for separate Input and Data to one for buffers that
 // overlap, because one is a block of the other at its place:
 //
 //   - of a gather at root, or an all-gather, Input is chunk rank of Data;
 //   - of a scatter at root, or a reduce-scatter, Data is chunk rank of Input.
 //
-// Its plan uses Data alone, which is all n chunks: in the second case only
-// chunk rank is written, and holds the result. The messages are those of p, so
-// it does not matter which other ranks do this. CheckInPlace proves it right.
+// Its plan uses Data alone, which is all n chunks: in the second case only chunk rank is
+// written, and holds the result. The messages are those of p, so other ranks may or may not do
+// the same. [CheckInPlace] proves it correct.
 func InPlace(p Plan) Plan {
 	q := Plan{Chunks: p.Chunks, Temps: p.Temps}
 	for _, round := range p.Rounds {
@@ -30,7 +30,7 @@ func InPlace(p Plan) Plan {
 	return q
 }
 
-// CanBeInPlace says whether InPlace is for a rank of a collective.
+// CanBeInPlace reports whether InPlace supports a rank of a collective.
 func CanBeInPlace(c Collective, rank, root int) bool {
 	switch c {
 	case Gather, Scatter:

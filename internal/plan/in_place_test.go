@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Every plan that can be in place is right if all ranks use it so, and if only
-// some do.
+// Every plan that can be in place is correct if all or some ranks use it in place.
 func TestInPlaceIsRight(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, c Collective, a Algorithm) {

@@ -14,7 +14,7 @@ type mutant struct {
 	plan Plan
 }
 
-// clone is a plan that shares nothing with p.
+// clone returns a plan that shares no memory with p.
 func clone(p Plan) Plan {
 	p.Rounds = slices.Clone(p.Rounds)
 	for r := range p.Rounds {
@@ -129,7 +129,7 @@ func (k census) try(t *testing.T, c Collective, a Algorithm, size int) (sum tall
 	return sum
 }
 
-// report wants nearly all mutants to be faults.
+// report requires that nearly all mutants are faults.
 func (k census) report(t *testing.T) {
 	var all tally
 	var text strings.Builder
@@ -143,9 +143,9 @@ func (k census) report(t *testing.T) {
 	}
 }
 
-// Check must catch every mutant. One that it lets pass must be right all the
-// same, and the executor, which shares nothing with Check, has to prove that
-// with uneven chunks, and with an op that does not commute where order counts.
+// Check must catch every mutant that is wrong. If it accepts a mutant, the executor, which
+// shares no code with Check, must agree, with uneven chunks, and with an op that does not
+// commute where the order matters.
 func TestCheckCatchesMutants(t *testing.T) {
 	t.Parallel()
 	kinds := make(census)

@@ -1,42 +1,41 @@
 // Package plan represents collective algorithms as data.
 //
-// An algorithm is a pure function of a rank and the number of ranks. It
-// returns the Plan of that rank: rounds of moves on chunks of the vector. A
-// plan reads like its paper. Check proves it right, the engine executes it over several
-// channels, the cost model predicts its time, and traces show the rank that a move
-// waits for.
+// An algorithm is a pure function of a rank and the number of ranks. It returns the [Plan] of
+// that rank: rounds of moves on chunks of the vector. A plan reads like its paper. [Check]
+// proves it correct, the engine executes it over several channels, the cost model predicts its
+// time, and traces show the rank that a move waits for.
 //
-// Most callers take a plan from Algorithms, or from AlgorithmsOn if hosts are known. To
-// add an algorithm, write a function like RingAllReduce and add a line to the table in
-// Algorithms; the tests prove it for every size. Plans can be composed of plans of fewer
-// ranks and fewer chunks, as those for several hosts are.
+// Most callers take a plan from [Algorithms], or from [AlgorithmsOn] if hosts are known. To add
+// an algorithm, write a function like [RingAllReduce] and add a line to the table in
+// Algorithms; the tests prove it for every size. Plans can be composed of plans of fewer ranks
+// and fewer chunks, like those for several hosts.
 //
-// All moves of a round may happen at once. A round may begin when earlier moves no longer
-// use its chunks, so ranks need not be in the same round. Chunks of zero bytes count. The
-// k-th message that rank a sends to rank b is the k-th that b receives from a. A message
-// may wait until its receiver takes it: no plan relies on buffering.
+// All moves of a round may happen at once. A round may begin when earlier moves no longer use
+// its chunks, so ranks need not be in the same round. Chunks of zero bytes count. The k-th
+// message that rank a sends to rank b is the k-th that b receives from a. A message may wait
+// until its receiver takes it: no plan relies on buffering.
 //
 // All functions are pure and may be called by several goroutines. Plans are immutable. An
-// algorithm panics or returns a meaningless plan if rank or root is not in [0, size);
-// callers check that.
+// algorithm panics or returns a meaningless plan if rank or root is not in [0, size); callers
+// check that.
 package plan
 
 import "fmt"
 
-// A Buf names one of the three vectors that a plan works on.
+// A Buf is one of the three vectors that a plan works on.
 type Buf uint8
 
 const (
 	// Data holds the result. Collectives that work in place find their
 	// input there, too.
 	Data Buf = iota
-	// Input is read only. Plans of collectives with separate input use it.
-	// Chunk i of Input is as long as chunk i of Data, and of the same chunk
-	// of all other ranks; only all-to-all with counts differs, see Uneven.
+	// Input is read only. Plans of collectives with separate input use it. Chunk i of Input has
+	// the length of chunk i of Data, and of the same chunk of all other ranks, except in an
+	// all-to-all with counts (see [Uneven]).
 	Input
-	// Temp is scratch. Its chunk i is as long as chunk i mod Chunks of Data.
-	// Plans that cut the vector by ranks number the chunks in Temp as in
-	// Data and may use few of them, see TempUsed.
+	// Temp is scratch. Its chunk i has the length of chunk i mod Chunks of Data. Plans that
+	// divide the vector by ranks number the chunks in Temp as in Data and may use few of them
+	// (see [Plan.TempUsed]).
 	Temp
 )
 
@@ -58,10 +57,10 @@ type Span struct {
 	Lo, Hi int
 }
 
-// Len is the number of chunks.
+// Len returns the number of chunks.
 func (s Span) Len() int { return s.Hi - s.Lo }
 
-// String is the span as a slice expression: "Data[2:4]".
+// String returns the span as a slice expression, such as "Data[2:4]".
 func (s Span) String() string { return fmt.Sprintf("%v[%d:%d]", s.Buf, s.Lo, s.Hi) }
 
 // A Kind is the action of a move.
@@ -84,7 +83,7 @@ type Move struct {
 	Left      bool // Reduce: the message is the left operand
 }
 
-// String describes the move: "send Data[2:3] to rank 1".
+// String describes the move, for example "send Data[2:3] to rank 1".
 func (m Move) String() string {
 	switch m.Kind {
 	case Send:
@@ -107,8 +106,8 @@ func (m Move) String() string {
 // Spans returns Dst, A and B. Spans that the move does not use are empty.
 func (m *Move) Spans() [3]Span { return [3]Span{m.Dst, m.A, m.B} }
 
-// A Round is a set of moves that may happen at the same time. No chunk is
-// written by one of them and touched by another.
+// A Round is a set of moves that may happen concurrently. No chunk is written by one of them
+// and touched by another.
 type Round []Move
 
 // A Plan is the part of one rank in a collective. The vector is divided into Chunks
@@ -119,8 +118,8 @@ type Plan struct {
 	Rounds []Round
 }
 
-// TempUsed is the chunks of Temp that the plan touches: it needs no memory
-// for those before Lo. The span is empty if it needs none at all.
+// TempUsed returns the chunks of Temp that the plan touches: it needs no memory for those
+// before Lo. The span is empty if it needs none.
 func (p Plan) TempUsed() Span {
 	used := Span{Temp, p.Temps, p.Temps}
 	for _, round := range p.Rounds {
@@ -164,10 +163,10 @@ func (p *Plan) round(moves ...Move) {
 	p.Rounds = append(p.Rounds, moves)
 }
 
-// one is the span of a single chunk.
+// one returns the span of a single chunk.
 func one(b Buf, i int) Span { return Span{b, i, i + 1} }
 
-// span is chunks lo ≤ i < hi.
+// span returns the span of chunks lo ≤ i < hi.
 func span(b Buf, lo, hi int) Span { return Span{b, lo, hi} }
 
 func send(s Span, peer int) Move        { return Move{Kind: Send, A: s, Peer: peer} }
@@ -184,5 +183,5 @@ func reduceInOrder(dst, a Span, rank, peer int) Move {
 	return Move{Kind: Reduce, Dst: dst, A: a, Peer: peer, Left: peer < rank}
 }
 
-// mod is i modulo n, never negative.
+// mod returns i modulo n, never negative.
 func mod(i, n int) int { return ((i % n) + n) % n }

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// A plan reads like its paper: in the first half sums go round, in the second
-// half results.
+// In the first half partial sums circulate, in the second half results.
 func ExampleRingAllReduce() {
 	for i, round := range RingAllReduce(0, 3).Rounds {
 		for _, move := range round {

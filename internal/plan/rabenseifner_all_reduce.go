@@ -2,16 +2,16 @@ package plan
 
 import "slices"
 
-// RabenseifnerAllReduce leaves the reduction of all vectors on every rank. If
-// n is a power of two it moves 2(n-1)/n of a vector per rank, the least
-// possible, in 2·log2 n rounds; otherwise three rounds more than for the next
-// lower power of two, and for the ranks of a pair one and a half vectors more.
+// RabenseifnerAllReduce leaves the reduction of all vectors on every rank. If n is a power of
+// two it moves 2(n-1)/n of a vector per rank, the minimum, in 2·log2 n rounds; otherwise three
+// rounds more than for the next lower power of two, and for the ranks of a pair one and a half
+// vectors more.
 //
-// It is canonical, and thus gives the bits of RecursiveDoublingAllReduce.
+// It is canonical, so its results have the bits of RecursiveDoublingAllReduce.
 //
-// Rabenseifner, "Optimization of collective reduction operations", ICCS 2004,
-// and Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005, §4.5, here with the
-// distances doubling in the first phase, which keeps the order of the ranks.
+// Rabenseifner, "Optimization of collective reduction operations", ICCS 2004, and Thakur,
+// Rabenseifner and Gropp, IJHPCA 19(1), 2005, §4.5, here with the distances doubling in the
+// first phase, which keeps the order of the ranks.
 func RabenseifnerAllReduce(rank, size int) Plan {
 	h := halver{fold: foldOf(size), rank: rank, in: Data, acc: Data, bound: same}
 	p := Plan{Chunks: h.members}

@@ -2,15 +2,15 @@ package plan
 
 import "math/bits"
 
-// RecursiveDoublingAllReduce leaves the reduction of all vectors on every
-// rank in ⌈log2 n⌉ rounds, and one more if n is not a power of two. Every
-// round moves a whole vector. It is the quickest for short vectors.
+// RecursiveDoublingAllReduce leaves the reduction of all vectors on every rank in ⌈log2 n⌉
+// rounds, and one more if n is not a power of two. Every round moves a whole vector. It is the
+// fastest for short vectors.
 //
-// It is canonical: all ranks compute the sum along the tree of merges, the
-// lower ranks always on the left.
+// It is canonical: all ranks compute the sum along the tree of merges, the lower ranks always
+// on the left.
 //
-// Thakur, Rabenseifner and Gropp, "Optimization of collective communication
-// operations in MPICH", IJHPCA 19(1), 2005, §4.5.
+// Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+// MPICH", IJHPCA 19(1), 2005, §4.5.
 func RecursiveDoublingAllReduce(rank, size int) Plan {
 	p := Plan{Chunks: 1}
 	f := foldOf(size)
@@ -40,10 +40,9 @@ func RecursiveDoublingAllReduce(rank, size int) Plan {
 	return p
 }
 
-// stage is where a rank keeps the k-th of several partial sums. A sum may not
-// be overwritten while it is sent, so that two chunks of Temp take turns, and
-// the last sum lies in Data. A single sum must lie in Temp, too, as Data is
-// being sent.
+// stage returns the location of the k-th of several partial sums. A sum must not be overwritten
+// while it is sent, so two chunks of Temp alternate, and the last sum is in Data. A single sum
+// must also be in Temp, since Data is being sent.
 func stage(k, steps int) Span {
 	if k == steps && steps > 1 {
 		return one(Data, 0)

@@ -1,22 +1,22 @@
 package plan
 
-// RingAllReduce leaves the reduction of all vectors on every rank, moving
-// 2(n-1)/n of a vector per rank, the least possible, in 2(n-1) rounds.
+// RingAllReduce leaves the reduction of all vectors on every rank, moving 2(n-1)/n of a vector
+// per rank, the minimum, in 2(n-1) rounds.
 //
-// Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters
-// of workstations", JPDC 69(2), 2009.
+// Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
+// JPDC 69(2), 2009.
 func RingAllReduce(rank, size int) Plan {
 	p := Plan{Chunks: size}
 	at := func(i int) Span { return one(Data, mod(i, size)) }
 	next, prev := mod(rank+1, size), mod(rank-1, size)
 
-	// Reduce-scatter: pass on the partial sum completed in the round before.
-	// Afterwards rank r holds the whole sum of chunk r+1.
+	// Reduce-scatter: forward the partial sum of the previous round. Afterwards rank r holds
+	// the whole sum of chunk r+1.
 	for k := range size - 1 {
 		sum := at(rank - k - 1)
 		p.round(send(at(rank-k), next), reduceL(sum, sum, prev))
 	}
-	// All-gather: pass on the whole sum received in the round before.
+	// All-gather: forward the whole sum received in the previous round.
 	for k := range size - 1 {
 		p.round(send(at(rank-k+1), next), recv(at(rank-k), prev))
 	}

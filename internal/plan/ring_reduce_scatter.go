@@ -1,10 +1,10 @@
 package plan
 
-// RingReduceScatter leaves chunk r of the reduction on rank r, moving (n-1)/n
-// of a vector per rank in n-1 rounds, and only between neighbours.
+// RingReduceScatter leaves chunk r of the reduction on rank r, moving (n-1)/n of a vector per
+// rank in n-1 rounds, and only between neighbors.
 //
-// It is the first half of the ring all-reduce of Patarasuk and Yuan, shifted
-// by one rank so that every sum ends where it belongs.
+// It is the first half of the ring all-reduce of Patarasuk and Yuan, shifted by one rank so
+// that every sum ends on its rank.
 func RingReduceScatter(rank, size int) Plan {
 	p := Plan{Chunks: size}
 	at := func(b Buf, i int) Span { return one(b, mod(i, size)) }

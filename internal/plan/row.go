@@ -1,17 +1,17 @@
 package plan
 
-// A Toll is the time that a message takes: for itself, and for each chunk.
+// A Toll is the time of a message: for itself, and for each chunk.
 type Toll struct{ Each, Chunk float64 }
 
-// of is the toll of a message of so many chunks. The product is converted so
-// that it is rounded alike on all processors.
+// of returns the toll of a message. The product is converted so that it is rounded the same on
+// all processors.
 func (t Toll) of(chunks int) float64 { return t.Each + float64(t.Chunk*float64(chunks)) }
 
-// A Row is a chain of messages in which each waits for the one before it: the number of messages
-// within hosts and between them, and of their chunks.
+// A Row is a chain of dependent messages: the number of messages within hosts and between them,
+// and of their chunks.
 type Row struct{ Near, Far, NearChunks, FarChunks int }
 
-// Tolls are those of messages within a host, and between hosts.
+// Tolls has the tolls of messages within a host and between hosts.
 type Tolls struct{ Near, Far Toll }
 
 // A reach is the time at which a chunk has its value, and the row that it depends on.
@@ -34,10 +34,10 @@ func (r reach) after(t Tolls, same bool, chunks int) reach {
 	return r
 }
 
-// Longest returns the row that takes longest, for each of several Tolls. It is [Depth] for ranks
-// on several hosts, and returns the same error.
+// Longest returns the row that takes longest, for each of several Tolls. It is [Depth] for
+// ranks on several hosts, and returns the same error.
 func (h Hosts) Longest(plans []Plan, tolls ...Tolls) ([]Row, error) {
-	// The reaches of a chunk lie side by side.
+	// The reaches of a chunk are adjacent.
 	reaches := make([][Temp + 1][]reach, len(plans))
 	for rank, p := range plans {
 		reaches[rank] = [...][]reach{
@@ -46,7 +46,7 @@ func (h Hosts) Longest(plans []Plan, tolls ...Tolls) ([]Row, error) {
 	}
 	latest := func(rs []reach, rank int, s Span) {
 		if s.Buf == Input {
-			return // It is there from the beginning.
+			return // Its value exists from the beginning.
 		}
 		chunks := reaches[rank][s.Buf][s.Lo*len(rs) : s.Hi*len(rs)]
 		for i := range chunks {

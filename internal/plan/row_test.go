@@ -2,8 +2,8 @@ package plan
 
 import "testing"
 
-// If a message takes one unit of time wherever it goes, the longest row has as
-// many messages as the plans are deep.
+// If every message takes one unit of time, the longest row has as many messages as the depth of
+// the plans.
 func TestLongestIsDepth(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, c Collective, a Algorithm) {

@@ -12,8 +12,8 @@ func RecursiveDoublingScan(rank, size int) Plan {
 	return p
 }
 
-// prefix turns sum, of the ranks from first on, into the sum over the ranks
-// from first to this one, in Data. So many stages have been used before.
+// prefix turns sum, over the ranks from first on, into the sum over the ranks from first to
+// this one, in Data. used is the number of stages already in use.
 func (p *Plan) prefix(rank, size, first int, sum Span, used int) {
 	steps := used + bits.Len(uint(rank-first))
 	for d := 1; d < size-first; d *= 2 {

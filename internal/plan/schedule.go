@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// A schedule runs plans with messages that wait until they are taken. All
-// moves of a round happen at once, and a rank enters the next round when all
-// of them are done. The messages of all pairs must match in number.
+// A schedule runs plans with messages that wait until they are taken. All moves of a round
+// happen at once, and a rank enters the next round when all of them are done. The messages of
+// all pairs must match in number.
 type schedule struct {
 	plans []Plan
 	step  func(rank int, m, sent *Move) error
 
-	round   []int     // where each rank is
+	round   []int     // the current round of each rank
 	open    []int     // messages of that round that are not yet done
 	waiting []waiting // by sender and receiver
 	ready   []int     // ranks that have completed their round
@@ -23,8 +23,8 @@ type schedule struct {
 // waiting side; move is the first of them.
 type waiting struct{ count, move int32 }
 
-// run calls step for every move that writes, in an order that a real run may
-// have. A move that takes a message comes with the move that sent it.
+// run calls step for every move that writes, in a possible order of execution. A move that
+// takes a message comes with the move that sent it.
 func run(plans []Plan, step func(rank int, m, sent *Move) error) error {
 	size := len(plans)
 	s := schedule{
@@ -52,8 +52,8 @@ func run(plans []Plan, step func(rank int, m, sent *Move) error) error {
 	return nil
 }
 
-// enter begins the round that a rank is in, and goes on to the next as long as
-// nothing is left to wait for.
+// enter begins the current round of a rank, and continues with the next as long as there are no
+// open messages.
 func (s *schedule) enter(rank int) error {
 	for rounds := s.plans[rank].Rounds; s.round[rank] < len(rounds); s.round[rank]++ {
 		round := rounds[s.round[rank]]
@@ -83,7 +83,7 @@ func (s *schedule) enter(rank int) error {
 // current returns the current round of a rank.
 func (s *schedule) current(rank int) Round { return s.plans[rank].Rounds[s.round[rank]] }
 
-// do carries out a move.
+// do executes a move.
 func (s *schedule) do(rank, move int, sent *Move) error {
 	if err := s.step(rank, &s.current(rank)[move], sent); err != nil {
 		return fmt.Errorf("%s: %w", place(s.plans, rank, s.round[rank], move), err)
@@ -91,7 +91,7 @@ func (s *schedule) do(rank, move int, sent *Move) error {
 	return nil
 }
 
-// post makes one side of a message known, and does it if the other side is.
+// post makes one side of a message known, and executes it if the other side is known.
 func (s *schedule) post(rank, move int) error {
 	m := &s.current(rank)[move]
 	from, to, side := rank, m.Peer, int32(1)
@@ -109,7 +109,7 @@ func (s *schedule) post(rank, move int) error {
 	other := s.current(m.Peer)
 	partner := int(w.move)
 	if w.count += side; w.count != 0 {
-		// The next of those that wait is the next of its kind in the round.
+		// The next waiting move is the next of its kind in the round.
 		for next := partner + 1; ; next++ {
 			o := &other[next]
 			if o.messages() && o.Peer == rank && (o.Kind == Send) == (m.Kind != Send) {
@@ -128,7 +128,7 @@ func (s *schedule) post(rank, move int) error {
 	return s.do(rank, move, &other[partner])
 }
 
-// deadlock names the ranks that wait for one another, beginning anywhere.
+// deadlock names ranks that wait for one another in a cycle.
 func (s *schedule) deadlock(rank int) error {
 	var text strings.Builder
 	seen := make(map[int]bool)

@@ -1,9 +1,9 @@
 package plan
 
-// StagedAllReduce leaves the reduction of all vectors on every rank, moving
-// 2(n-1)/n of a vector per rank, the least possible, in two rounds. Unlike
-// DirectAllReduce it keeps the others' versions of a chunk until it has all,
-// as StagedReduceScatter does and for the same kind of memory.
+// StagedAllReduce leaves the reduction of all vectors on every rank, moving 2(n-1)/n of a
+// vector per rank, the minimum, in two rounds. Unlike DirectAllReduce it keeps the other ranks'
+// versions of a chunk until it has all, like StagedReduceScatter and for the same kind of
+// memory.
 //
 // It is canonical.
 func StagedAllReduce(rank, size int) Plan {

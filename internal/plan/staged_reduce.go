@@ -13,7 +13,7 @@ func StagedReduce(rank, size, root int) Plan {
 	own := one(Data, rank)
 	sum := own
 	if rank != root {
-		sum = staged(rank, size, rank) // It must not write Data.
+		sum = staged(rank, size, rank) // It must not use Data.
 	}
 	p.collect(Data, rank, size)
 	p.combineStaged(sum, own, rank, size)

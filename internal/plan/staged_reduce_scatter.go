@@ -15,8 +15,8 @@ func StagedReduceScatter(rank, size int) Plan {
 	return p
 }
 
-// collect sends every other rank its chunk of a buffer, and receives theirs of
-// this rank's chunk: that of rank i in Temp, as staged tells.
+// collect sends every other rank its chunk of a buffer, and receives their versions of this
+// rank's chunk: that of rank i in Temp at staged(i).
 func (p *Plan) collect(b Buf, rank, size int) {
 	var round Round
 	for k := 1; k < size; k++ {
@@ -26,20 +26,20 @@ func (p *Plan) collect(b Buf, rank, size int) {
 	p.round(round...)
 }
 
-// staged is where a rank keeps its own chunk of rank i. It is as long as that
-// chunk.
+// staged returns the location of rank i's version of this rank's chunk. It has the length of
+// that chunk.
 func staged(rank, size, i int) Span { return one(Temp, i*size+rank) }
 
-// combineStaged sets dst to the sum of own, at the position of this rank, and of the staged chunks of
-// all others, in canonical order.
+// combineStaged sets dst to the sum of own, at the position of this rank, and of the staged
+// chunks of all others, in canonical order.
 func (p *Plan) combineStaged(dst, own Span, rank, size int) {
 	at := make([]Span, size)
 	for i := range at {
 		at[i] = staged(rank, size, i)
 	}
 	at[rank] = own
-	// The sum of a group is kept where its lowest rank's vector was staged.
-	// From the last rank down, the right side of a merge is always ready.
+	// The sum of a group replaces the staged vector of its lowest rank. From the last rank
+	// down, the right side of a merge is always ready.
 	for lo := size - 1; lo >= 0; lo-- {
 		for _, m := range merges(lo, size) {
 			if m.lo != lo {

@@ -1,11 +1,10 @@
 package plan
 
-// A fold makes a power of two of any number of ranks: each of the first pairs
-// (0,1), (2,3), … counts as one member, every other rank is a member by
-// itself. Members are numbered in the order of their ranks, so that sums over
-// neighbouring members stay sums over neighbouring ranks.
+// A fold reduces any number of ranks to a power of two of members: each of the first pairs
+// (0,1), (2,3), … is one member, and so is every other rank. Members are numbered in the order
+// of their ranks, so that sums over neighboring members are sums over neighboring ranks.
 type fold struct {
-	members int // the largest power of two that is not above the size
+	members int // the largest power of two up to the size
 	pairs   int
 }
 
@@ -17,7 +16,7 @@ func foldOf(size int) fold {
 	return fold{members, size - members}
 }
 
-// paired says whether the rank shares its member with the rank beside it.
+// paired reports whether the rank shares its member with a neighbor.
 func (f fold) paired(rank int) bool { return rank < 2*f.pairs }
 
 // member returns the number of the member that a rank belongs to.
@@ -28,7 +27,7 @@ func (f fold) member(rank int) int {
 	return rank - f.pairs
 }
 
-// first is the lowest rank of a member, and the size for one past the last.
+// first returns the lowest rank of a member, and the size for the number after the last.
 func (f fold) first(member int) int {
 	if member < f.pairs {
 		return 2 * member
@@ -36,14 +35,13 @@ func (f fold) first(member int) int {
 	return member + f.pairs
 }
 
-// A merge joins two groups of neighbouring ranks, [lo,mid) and [mid,hi).
+// A merge joins two groups of neighboring ranks, [lo,mid) and [mid,hi).
 //
-// The merges of all ranks form one binary tree over the ranks. It is the shape
-// of the sum in every canonical algorithm, and the binomial tree of the rooted
-// ones.
+// The merges of all ranks form one binary tree over the ranks. It is the shape of the sum in
+// every canonical algorithm, and the binomial tree of the rooted ones.
 type merge struct{ lo, mid, hi int }
 
-// merges are those that a rank takes part in, from its pair up to all ranks.
+// merges returns the merges of a rank, from its pair up to all ranks.
 func merges(rank, size int) []merge {
 	var ms []merge
 	f := foldOf(size)

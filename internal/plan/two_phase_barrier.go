@@ -1,12 +1,11 @@
 package plan
 
-// TwoPhaseBarrier is a barrier of two messages in a row: every rank reports to
-// rank 0, which then releases all. It takes 2(n-1) messages in all, the fewest
-// possible, but rank 0 handles every one of them, so that it is for a few
-// ranks.
+// TwoPhaseBarrier is a barrier of two consecutive messages: every rank reports to rank 0, which
+// then releases all. It takes 2(n-1) messages in total, the minimum, but rank 0 handles all of
+// them, so it is for few ranks.
 //
-// Mellor-Crummey and Scott, "Algorithms for scalable synchronization on
-// shared-memory multiprocessors", ACM TOCS 9(1), 1991 (centralized barrier).
+// Mellor-Crummey and Scott, "Algorithms for scalable synchronization on shared-memory
+// multiprocessors", ACM TOCS 9(1), 1991 (centralized barrier).
 func TwoPhaseBarrier(rank, size int) Plan {
 	p := Plan{Chunks: 1}
 	if size == 1 {

@@ -2,16 +2,15 @@ package rpc
 
 import "sync/atomic"
 
-// These bound the work of one call of Arrived. A goroutine does the rest, so that
-// neither many messages nor the allocation for a long one delay the caller, which
-// delivers messages.
+// Bounds of the work of one call of Arrived. A goroutine does the rest, so that neither many
+// messages nor the allocation for a long one delay the caller, which delivers messages.
 const (
 	promptMessages = 64
 	promptBytes    = 1 << 20
 )
 
-// Arrived reports that Poll has messages. The Port calls it after one or several have
-// arrived. It does not block.
+// Arrived reports that Poll has messages. The Port calls it after one or several have arrived.
+// It does not block.
 func (s *Service) Arrived() {
 	// One goroutine polls at a time. It polls again if Arrived was called meanwhile.
 	if s.arrivals.Add(1) == 1 {
@@ -19,8 +18,8 @@ func (s *Service) Arrived() {
 	}
 }
 
-// poll takes all pending messages. After Close it leaves them: their senders learn the
-// reason from the end of the communicator, which a refusal would hide.
+// poll takes all pending messages. After Close it leaves them: their senders learn the reason
+// from the end of the communicator, which a refusal would hide.
 func (s *Service) poll(prompt bool) {
 	for k := 0; !s.closed.Load(); k++ {
 		seen := s.arrivals.Load()
@@ -67,7 +66,7 @@ type taking struct {
 	peer    *peer
 	buf     []byte
 	err     error
-	turns   atomic.Int32 // of done and of take; the second one handles the message
+	turns   atomic.Int32 // calls of done and take; the second one handles the message
 	done    func(error)
 }
 
@@ -84,8 +83,8 @@ func (s *Service) newTaking(p *peer) *taking {
 	return t
 }
 
-// turn handles the message once it was received and Take has returned, so that the
-// Port is never called from within its own call.
+// turn handles the message once it was received and Take has returned, so that the Port is
+// never called from within its own call.
 func (t *taking) turn() {
 	if t.turns.Add(1) < 2 {
 		return

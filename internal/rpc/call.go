@@ -24,8 +24,8 @@ type call struct {
 	id        uint64
 	limited   bool // it has a deadline
 	sent      bool // Send has returned, so the arguments are free
-	over      bool // it has its answer, or will get none
-	abandoned bool // no goroutine waits for it any more
+	over      bool // it has an answer, or will not get one
+	abandoned bool // no goroutine waits for it
 	expired   bool // because its deadline has passed
 	result    []byte
 	err       error
@@ -235,7 +235,7 @@ func (c *call) abandon(expired bool) bool {
 func (p *peer) answered(a wire.RemoteAnswer, rest []byte) error {
 	c := p.calls[a.ID]
 	if c == nil {
-		return fmt.Errorf("rank %d answers call %d, which waits for no answer", p.rank, a.ID)
+		return fmt.Errorf("rank %d answers call %d, which does not wait for an answer", p.rank, a.ID)
 	}
 	switch {
 	case c.abandoned:
@@ -264,7 +264,7 @@ func (c *call) outcome(a wire.RemoteAnswer, rest []byte) ([]byte, error) {
 	case wire.RemoteBusy:
 		return nil, &BusyError{Rank: rank, Fn: c.fn, Calls: number(a.Max), Bytes: number(a.Size)}
 	case wire.RemoteEnded:
-		// The deadline has passed there a little earlier than here.
+		// The deadline has passed there slightly earlier than here.
 		return nil, c.cancelled(true, context.DeadlineExceeded)
 	case wire.RemoteRefused:
 		if a.Size > uint64(limit) {

@@ -161,7 +161,7 @@ func TestTooLateForAResult(t *testing.T) {
 	}
 }
 
-// A call whose context has ended is not made.
+// A call with an ended context is not made.
 func TestEndedContext(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	w.register(t, "never", func(context.Context, int, []byte) ([]byte, error) {

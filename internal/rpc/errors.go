@@ -20,8 +20,8 @@ var (
 	ErrRank = errors.New("no such rank")
 )
 
-// An UnknownError reports that a rank has no function of this name, or had none when
-// the call arrived.
+// An UnknownError reports that a rank has no function of this name, or had none when the call
+// arrived.
 type UnknownError struct {
 	Rank int
 	Fn   string
@@ -29,8 +29,8 @@ type UnknownError struct {
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("rank %d has no function %q", e.Rank, e.Fn) }
 
-// A RemoteError reports that a function has returned an error. Text is the first KiB of
-// its text as it was received; Error escapes it.
+// A RemoteError reports that a function has returned an error. Text is the first KiB of its
+// text as received; Error escapes it.
 type RemoteError struct {
 	Rank int
 	Fn   string
@@ -70,9 +70,9 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("%s of function %q of rank %d: %d bytes, at most %d are allowed", what, e.Fn, e.Rank, e.Bytes, e.Max)
 }
 
-// A BusyError reports that a rank has not begun a call, because its limit for calls of
-// one rank was reached: Calls calls with Bytes bytes of arguments. Since each rank
-// obeys its own limit, only a rank with lower limits causes it.
+// A BusyError reports that a rank has not begun a call, because its limit for calls of one rank
+// was reached: Calls calls with Bytes bytes of arguments. Since each rank obeys its own limit,
+// only a rank with lower limits causes it.
 type BusyError struct {
 	Rank         int
 	Fn           string
@@ -112,7 +112,7 @@ type CancelledError struct {
 	Err   error
 }
 
-// A Turn describes the wait of a call for its turn. It is zero without a wait.
+// A Turn describes the wait of a call in the queue. It is zero without a wait.
 type Turn struct {
 	After         time.Duration
 	InFlight, Max int // calls to the rank in flight, and their limit

@@ -54,9 +54,9 @@ func (p *peer) request(c wire.RemoteCall, name, args []byte) error {
 	return nil
 }
 
-// start runs a job, with remaining nanoseconds until its deadline, or makes it wait
-// until an earlier job has sent its answer: answers must not pile up for a peer that
-// does not read them. The lock is held.
+// start runs a job, with remaining nanoseconds until its deadline, or queues it until an
+// earlier job has sent its answer: answers must not accumulate for a peer that does not read
+// them. The lock is held.
 func (p *peer) start(j *job, remaining uint64) {
 	if p.jobs == nil {
 		p.jobs = make(map[uint64]*job)
@@ -73,8 +73,8 @@ func (p *peer) start(j *job, remaining uint64) {
 			stop()
 		}
 	}
-	// Up to InFlight goroutines more may be in a Send that has not returned although
-	// the peer has received the answer.
+	// Up to InFlight more goroutines may be in a Send that has not returned although the peer
+	// has received the answer.
 	if p.working == 2*p.service.cfg.InFlight {
 		p.parked = append(p.parked, func() { j.run(ctx) })
 		return

@@ -67,7 +67,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// Handlers whose caller is gone are cancelled, and delay nothing.
+// Handlers of a lost caller are cancelled, and delay nothing.
 func TestLostCaller(t *testing.T) {
 	w := newWorld(t, 3, Config{})
 	began, causes := make(chan struct{}, 2), make(chan error, 2)
@@ -95,7 +95,7 @@ func TestLostCaller(t *testing.T) {
 	}
 }
 
-// A call whose message cannot be sent fails.
+// A call fails if its message cannot be sent.
 func TestSendFails(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	close(w.ports[1].gone) // No rank has noticed yet.

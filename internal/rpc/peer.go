@@ -40,9 +40,8 @@ type peer struct {
 	replying bool                // a goroutine sends them
 }
 
-// repliesMax bounds the short answers that are owed to a peer. A peer has at most
-// inFlightMax calls without an answer, so only one that breaks the protocol is owed
-// more.
+// repliesMax bounds the pending short answers to a peer. A peer has at most inFlightMax calls
+// without an answer, so only one that breaks the protocol needs more.
 const repliesMax = inFlightMax
 
 func (p *peer) init(s *Service, rank int) {
@@ -61,9 +60,9 @@ func (s *Service) requestBytesMax() int64 {
 // rank. The limit allows twice as many, for peers with other limits.
 func (p *peer) takingMax() int { return 4*p.service.cfg.InFlight + len(p.calls) + 1024 }
 
-// accept reserves room for a message of n bytes, or reports that it must be refused. A
-// short message is never refused, since its sender would not notice. A peer that
-// announces too many of them has broken the protocol, which is an error.
+// accept reserves room for a message of n bytes, or reports that it must be refused. A short
+// message is never refused, since its sender would not notice. A peer that announces too many
+// of them has broken the protocol, which is an error.
 func (p *peer) accept(n int) (ok bool, err error) {
 	s := p.service
 	p.mu.Lock()
@@ -198,8 +197,8 @@ func (p *peer) end(e *ending) bool {
 	return first
 }
 
-// tell sends the answer of call id, its head and the result. If that is refused, it
-// sends a short answer that says so. A peer that is gone gets none.
+// tell sends the answer of call id, its head and the result. If the peer refuses it, it sends a
+// short answer to report that. A peer that is gone gets no answer.
 func (p *peer) tell(id uint64, parts [][]byte) {
 	p.mu.Lock()
 	gone := p.ending != nil

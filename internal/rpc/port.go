@@ -2,11 +2,11 @@ package rpc
 
 import "errors"
 
-// A Port carries messages between the ranks of a communicator, in order for each pair
-// of ranks. Its methods may be called concurrently, except for Poll and Take, which one
-// goroutine at a time calls.
+// A Port carries messages between the ranks of a communicator, in order for each pair of ranks.
+// Its methods may be called concurrently, except for Poll and Take, which one goroutine at a
+// time calls.
 //
-// A Port calls Arrived, Lost and Close of its Service, which do not block.
+// A Port calls Arrived, Lost and Close of its [Service], which do not block.
 type Port interface {
 	// Send sends the concatenation of parts as one message to another rank. It returns
 	// when they may be used again: at once for a message of at most wire.PayloadMax

@@ -1,5 +1,5 @@
-// Package rpc lets the ranks of a communicator call functions of each other. It matches
-// calls and answers over any carrier of messages.
+// Package rpc lets the ranks of a communicator call functions of each other. It matches calls
+// and answers over any carrier of messages.
 //
 // A communicator has one [Service] on each rank:
 //
@@ -7,27 +7,26 @@
 //	err = s.Register("sum", sum)
 //	result, err := s.Call(ctx, 3, "sum", args)
 //
-// A call is carried out at most once. Call returns its result or an error, at the
-// latest when ctx ends. The remaining time of ctx travels with the call and limits the
-// context of the function. When ctx ends, a cancellation ends that context. Calls are
-// independent: a slow function or long arguments delay no other call.
+// A call is carried out at most once. Call returns its result or an error, at the latest when
+// ctx ends. The remaining time of ctx is sent with the call and limits the context of the
+// function. When ctx ends, a cancellation ends that context. Calls are independent: a slow
+// function or long arguments delay no other call.
 //
-// A call fails if the function is unknown, returns an error or panics, if its arguments
-// or result are too long, if its rank is busy or gone, and if the Service is closed.
-// Each of these has an error type that names the rank and the function. A peer that
-// breaks the protocol is reported to Config.Broken, and treated as gone.
+// A call fails if the function is unknown, returns an error or panics, if its arguments or
+// result are too long, if its rank is busy or gone, and if the Service is closed. Each of these
+// has an error type that names the rank and the function. A peer that breaks the protocol is
+// reported to Config.Broken, and treated as gone.
 //
-// All methods may be called concurrently. Each incoming call runs on a goroutine of its
-// own; an idle Service has none. The goroutine that calls Arrived handles messages
-// without blocking and without calling functions of users. Close ends everything but
-// handlers that ignore their context; Wait waits for these.
+// All methods may be called concurrently. Each incoming call runs on a separate goroutine; an
+// idle Service has none. The goroutine that calls Arrived handles messages without blocking and
+// without calling functions of users. Close ends everything except handlers that ignore their
+// context; Wait waits for these.
 //
-// The resources that one peer can make a Service use are bounded: Config.InFlight calls
-// with Config.InFlightBytes of arguments; twice as many goroutines, with the results
-// that the peer has not read; Config.PayloadMax for each call to the peer without an
-// answer; about four times InFlight announced messages of up to 64 KiB that do not
-// arrive; and 2^18 refusals of a few bytes. A peer that announces more, or does not
-// read more answers, breaks the protocol.
+// The resources that one peer can make a Service use are bounded: Config.InFlight calls with
+// Config.InFlightBytes of arguments; twice as many goroutines, with the results that the peer
+// has not read; Config.PayloadMax for each call to the peer without an answer; about four times
+// InFlight announced messages of up to 64 KiB that do not arrive; and 2^18 refusals of a few
+// bytes. A peer that announces more, or does not read more answers, breaks the protocol.
 package rpc
 
 import (
@@ -44,22 +43,21 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A Handler is a function that ranks can call. Its arguments belong to it. The result
-// must not be changed afterwards.
+// A Handler is a function that ranks can call. It owns its arguments. The result must not be
+// changed afterwards.
 //
-// The context ends when the caller's deadline has passed, when the caller has cancelled
-// the call or is gone, when the Service is closed, and after the Handler has returned.
-// Its cause tells which.
+// The context ends when the caller's deadline has passed, when the caller has cancelled the
+// call or is gone, when the Service is closed, and after the Handler has returned. Its cause is
+// the reason.
 type Handler func(ctx context.Context, from int, args []byte) ([]byte, error)
 
 // A Config configures a Service. Its limits should be the same on all ranks.
 type Config struct {
-	// Timeout bounds calls whose context has no deadline. 0 means no limit.
+	// Timeout bounds calls with a context without a deadline. 0 means no limit.
 	Timeout time.Duration
-	// InFlight bounds the calls in flight from one rank to another; 1024 if 0, at most
-	// 2^18. Further calls of this rank wait for their turn, and those of other ranks
-	// fail with a BusyError. A call is in flight until its answer; a cancelled one,
-	// until its Handler has returned.
+	// InFlight bounds the calls in flight from one rank to another; 1024 if 0, at most 2^18.
+	// Further calls of this rank are queued, and those of other ranks fail with a BusyError. A
+	// call is in flight until its answer; a cancelled one, until its Handler has returned.
 	InFlight int
 	// InFlightBytes bounds the bytes of arguments of these calls, at most 1 TiB. It is
 	// at least PayloadMax.
@@ -78,7 +76,7 @@ const (
 	inFlight    = 1 << 10
 	inFlightMax = 1 << 18
 	payloadMax  = 1 << 30
-	bytesMax    = 1 << 40 // of any limit, so that no sum of them overflows
+	bytesMax    = 1 << 40 // of any limit, so that their sums do not overflow
 )
 
 // withDefaults replaces zero fields by their defaults.
@@ -196,15 +194,15 @@ func (s *Service) Close(err error) {
 	})
 }
 
-// Wait waits after Close until no handler, Send or Take of the Service runs. It fails
-// only if ctx ends before.
+// Wait waits after Close until no handler, Send or Take of the Service runs. It fails only if
+// ctx ends first.
 func (s *Service) Wait(ctx context.Context) error {
 	select {
 	case <-s.idle:
 		return nil
 	case <-ctx.Done():
 	}
-	// If both are ready, idle counts.
+	// If both are ready, idle takes precedence.
 	select {
 	case <-s.idle:
 		return nil

@@ -2,9 +2,8 @@ package rpc
 
 import "container/list"
 
-// A window bounds the calls of one rank in flight to another, and the bytes of their
-// arguments. A call that does not fit waits in a queue. All methods are called with the
-// lock of the peer held.
+// A window bounds the calls of one rank in flight to another, and the bytes of their arguments.
+// A call that does not fit is queued. All methods are called with the lock of the peer held.
 type window struct {
 	callsMax int
 	bytesMax int64
@@ -17,7 +16,7 @@ type window struct {
 // A waiter is a call in the queue.
 type waiter struct {
 	bytes int64
-	turn  chan struct{} // closed when the call has entered, or need not wait any more
+	turn  chan struct{} // closed when the call has entered or is dismissed
 	in    bool
 }
 

@@ -13,9 +13,9 @@ type Call struct {
 	Root  uint32 // rank, 0 for collectives without a root
 	Count uint64 // elements per rank, or an Uneven
 
-	// The ranks must agree on the execution, too.
+	// The ranks must also agree on the execution.
 	Plan     uint8  // index of the algorithm
-	Channels uint16 // number of its parallel runs
+	Channels uint16 // number of parallel executions
 }
 
 func (c *Call) append(b []byte) []byte {
@@ -50,8 +50,8 @@ func Uneven(total uint64, digest uint32) uint64 {
 	return uneven | total<<unevenBits&^uneven | uint64(digest)&(1<<unevenBits-1)
 }
 
-// Elements decodes Count: the number of elements of a rank's vector or block or, for
-// blocks of different lengths, of all blocks, and a digest of their lengths.
+// Elements decodes Count: the number of elements of a rank's vector or block or, for blocks of
+// different lengths, of all blocks, and the digest of their lengths.
 func (c *Call) Elements() (n uint64, digest uint32, isUneven bool) {
 	if c.Count&uneven == 0 {
 		return c.Count, 0, false

@@ -2,7 +2,7 @@ package wire
 
 import "testing"
 
-// aCall returns a call whose fields have different bytes, so that a test detects swapped
+// aCall returns a call with different bytes in its fields, so that a test detects swapped
 // fields.
 func aCall() Call {
 	return Call{

@@ -25,7 +25,7 @@ import (
 // Version is the version of the protocol. Both sides of a connection must have the same.
 const Version = 2
 
-// Limits of single fields, in bytes. They bind encoders and decoders alike.
+// Limits of single fields, in bytes, for encoders and decoders.
 const (
 	proofBytes          = 32
 	textBytesMax        = 2048
@@ -217,7 +217,7 @@ func (c *codec) u8(v *uint8) {
 	}
 }
 
-// enum is a byte from lo to hi.
+// enum encodes or decodes a byte from lo to hi.
 func (c *codec) enum(v *uint8, lo, hi uint8) {
 	if c.u8(v); !c.encoding && (*v < lo || *v > hi) {
 		c.fail(errValue)
@@ -265,7 +265,7 @@ func (c *codec) id(v *[16]byte) {
 	}
 }
 
-// length is the length (32 bits) of a payload or text.
+// length encodes or decodes the length (32 bits) of a payload or text.
 func (c *codec) length(v *int, limit uint32) {
 	u := uint32(*v)
 	if c.u32(&u); u > limit {
@@ -282,7 +282,7 @@ func (c *codec) call(v *Call) {
 	}
 }
 
-// rank is a rank or AnyRank.
+// rank encodes or decodes a rank or AnyRank.
 func (c *codec) rank(v *int32) {
 	u := uint32(*v)
 	c.u32(&u)
@@ -291,8 +291,8 @@ func (c *codec) rank(v *int32) {
 	}
 }
 
-// bytes is a field of at most limit bytes behind its length (16 bits). A decoded one
-// aliases the message.
+// bytes encodes or decodes a field of at most limit bytes after its length (16 bits). A decoded
+// one aliases the message.
 func (c *codec) bytes(v *[]byte, limit int) {
 	n := uint16(len(*v))
 	if c.encoding && len(*v) > limit {
@@ -309,7 +309,7 @@ func (c *codec) bytes(v *[]byte, limit int) {
 	*v = c.take(int(n))
 }
 
-// name is a printable text of at most limit bytes. Longer ones are refused.
+// name encodes or decodes a printable text of at most limit bytes. Longer ones are refused.
 func (c *codec) name(v *string, limit int) {
 	p := []byte(*v)
 	if c.bytes(&p, limit); !c.encoding {
@@ -320,8 +320,8 @@ func (c *codec) name(v *string, limit int) {
 	}
 }
 
-// cleanText replaces characters that are not printable by spaces, and truncates the result
-// to textBytesMax bytes.
+// cleanText replaces non-printable characters by spaces, and truncates the result to
+// textBytesMax bytes.
 func cleanText(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if !isPrint(r) {
@@ -336,7 +336,7 @@ func cleanText(text string) string {
 	return text
 }
 
-// checkProof accepts a proof of the token, or none.
+// checkProof accepts a proof of the token, or an empty one.
 func (c *codec) checkProof(v *[]byte) {
 	if len(*v) == 0 {
 		*v = nil
@@ -345,7 +345,7 @@ func (c *codec) checkProof(v *[]byte) {
 	}
 }
 
-// list is a list of at most limit elements behind their number (8 bits).
+// list encodes or decodes a list of at most limit elements after their number (8 bits).
 func list[E any](c *codec, v *[]E, limit int, element func(*E)) {
 	n := uint8(min(len(*v), limit+1))
 	if c.u8(&n); int(n) > limit {
@@ -373,11 +373,11 @@ func (c *codec) endpoints(v *[]membership.Endpoint) {
 	})
 }
 
-// nodeBytesMin is the length of a node whose fields are all empty.
+// nodeBytesMin is the length of a node with empty fields.
 const nodeBytesMin = 16 + 1 + 2 + 2 + 1
 
-// nodes is a list of nodes behind its length (32 bits). The length is checked against the
-// bytes that are left before the list is allocated.
+// nodes encodes or decodes a list of nodes after its length (32 bits). The length is checked
+// against the remaining bytes before the list is allocated.
 func (c *codec) nodes(v *[]membership.Node) {
 	n := uint32(len(*v))
 	c.u32(&n)
@@ -400,7 +400,7 @@ func (c *codec) nodes(v *[]membership.Node) {
 	}
 }
 
-// printable reports whether s has only characters that a terminal or log shows as they are.
+// printable reports whether a terminal or log shows all characters of s unchanged.
 func printable(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !isPrint(r) }) < 0
 }

@@ -1,6 +1,6 @@
 package wire
 
-// A Ping asks for a Pong with the same Number, as a sign of life.
+// A Ping requests a Pong with the same Number, as a sign of life.
 type Ping struct {
 	Number uint64
 }
@@ -11,8 +11,8 @@ func (p *Ping) Append(b []byte, t Type) []byte { return appendFrame(b, t, p) }
 // ParsePing decodes a [TypePing] or [TypePong] frame.
 func ParsePing(b []byte) (Ping, error) { return parseFrame[Ping](b) }
 
-// A Probe says that its sender has waited for the receiver for some time, in Call. A
-// receiver that has made another call in its place detects the mismatch.
+// A Probe says that its sender has waited for the receiver for some time, in Call. A receiver
+// that has made another call in its place detects the mismatch.
 type Probe struct {
 	Call Call
 }
@@ -72,8 +72,7 @@ func (r *Revoke) Append(b []byte, text string) []byte {
 func ParseRevoke(b []byte) (Revoke, error) { return parseFrame[Revoke](b) }
 
 // A Failed reports that the node By has lost its link to Node in the view with Epoch. Its
-// sender is By, or a node that forwards the report. Length bytes of text, the reason,
-// follow.
+// sender is By, or a node that relays the report. Length bytes of text, the reason, follow.
 type Failed struct {
 	Node, By [16]byte
 	Epoch    uint64
@@ -127,9 +126,8 @@ func (x *Closed) Append(b []byte) []byte { return appendFrame(b, TypeClosed, x) 
 // ParseClosed decodes a [TypeClosed] frame.
 func ParseClosed(b []byte) (Closed, error) { return parseFrame[Closed](b) }
 
-// A Bye is the last frame of a pipe: its sender closes the link in good order. A
-// ByeAck, always on the control lane, confirms that the receiver has read everything up to
-// the Bye of Lane.
+// A Bye is the last frame of a pipe: its sender closes the link. A ByeAck, always on the
+// control lane, confirms that the receiver has read everything up to the Bye of Lane.
 type Bye struct {
 	Lane Lane
 }

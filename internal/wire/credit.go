@@ -2,8 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// A Class of ungranted data has its own credit, so that messages without a receiver do
-// not use up the credit of collectives.
+// A Class of ungranted data has its own credit, so that messages without a receiver do not use
+// up the credit of collectives.
 type Class uint8
 
 const (

@@ -50,7 +50,7 @@ func readDoc(t *testing.T) (tables []table) {
 	return tables
 }
 
-// rowsOf returns the rows of the table under a heading whose first column has a name.
+// rowsOf returns the rows of the table under a heading with a given first column.
 func rowsOf(t *testing.T, under, column string) [][]string {
 	t.Helper()
 	for _, table := range readDoc(t) {
@@ -250,7 +250,7 @@ func fill(v reflect.Value) {
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Int:
-		v.SetInt(PayloadMax) // A length, by which texts are made.
+		v.SetInt(PayloadMax) // A length of texts.
 	case reflect.Int64:
 		v.SetInt(-1)
 	default:

@@ -8,11 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Escape returns text with every character that a terminal or log would not show
-// as it is replaced by the escape that Go source has for it: \x1b, \n, \xff. It
-// is for text from another process that goes into an error or to a terminal.
-// The result stands for the text but does not identify it, since backslashes stay
-// as they are.
+// Escape replaces every character that a terminal or log would not show unchanged by its escape
+// in Go source: \x1b, \n, \xff. It is for text from another process in an error or on a
+// terminal. The result does not identify the text, since backslashes are not escaped.
 func Escape(text string) string {
 	if printable(text) {
 		return text

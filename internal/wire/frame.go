@@ -52,7 +52,7 @@ const (
 	typeEnd
 )
 
-// sizes has the length of each frame in bytes, type included, without payload and text.
+// sizes has the length of each frame in bytes, including the type, without payload and text.
 var sizes = [typeEnd]int{
 	TypeMessage: 22, TypeOffer: 34,
 	TypeStep: 45, TypeStepOffer: 41, TypeStepGrant: 49,
@@ -105,7 +105,7 @@ func parseFrame[F any](b []byte) (f F, err error) {
 	return f, c.finish()
 }
 
-// clip shortens a text to TextMax bytes.
+// clip truncates a text to TextMax bytes.
 func clip(text string) string {
 	if len(text) > TextMax {
 		text = strings.ToValidUTF8(text[:TextMax], "")

@@ -9,10 +9,9 @@ import (
 	"slices"
 )
 
-// A joining message consists of its type (8 bits), the length of its fields
-// (32 bits) and its fields. These five bytes, the beginning of a JoinHello and
-// the whole of a JoinRefusal are the same in every version of the protocol, so
-// that nodes of two versions can report why they cannot work together.
+// A joining message consists of its type (8 bits), the length of its fields (32 bits) and its
+// fields. These five bytes, the beginning of a JoinHello and the whole of a JoinRefusal are the
+// same in every version of the protocol, so that nodes of two versions can report the mismatch.
 const (
 	joinHeaderLen = 5
 	// JoinBytesMax is the maximum length of the fields of a joining message.
@@ -68,8 +67,8 @@ func joinType(m JoinMessage) byte {
 	return byte(slices.IndexFunc(joinMessages[:], func(other JoinMessage) bool { return reflect.TypeOf(other) == typ }))
 }
 
-// AppendJoin appends m to b. It fails, and returns b, if a field of m or m as a whole is
-// longer than a decoder accepts.
+// AppendJoin appends m to b. It fails, and returns b, if a field of m or m as a whole is longer
+// than a decoder accepts.
 func AppendJoin(b []byte, m JoinMessage) ([]byte, error) {
 	start := len(b)
 	c := codec{encoding: true, decoder: decoder{b: append(b, joinType(m), 0, 0, 0, 0)}}
@@ -87,9 +86,9 @@ func AppendJoin(b []byte, m JoinMessage) ([]byte, error) {
 	return c.b, nil
 }
 
-// ReadJoin reads one message whose fields are at most limit bytes long, and
-// no byte beyond it. It returns io.EOF only if r ends before the first
-// byte. The error for a JoinHello of another version is a [*VersionError].
+// ReadJoin reads one message with fields of at most limit bytes, and no byte after it. It
+// returns io.EOF only if r ends before the first byte. The error for a JoinHello of another
+// version is a [*VersionError].
 func ReadJoin(r io.Reader, limit int) (JoinMessage, error) {
 	var h [joinHeaderLen]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
-// AnyRank as the rank of a JoinRequest lets the seed choose the rank. As the
-// rank of a JoinNodeStatus it says that the node has none.
+// AnyRank as the rank of a JoinRequest lets the seed choose the rank. As the rank of a
+// JoinNodeStatus it means that the node has no rank.
 const AnyRank = -1
 
 // A JoinHello is the first message to a seed, and proves the token of the cluster. The
@@ -34,14 +34,14 @@ type JoinAnswer struct {
 
 func (JoinAnswer) joinMessage() {}
 
-// A JoinRefusal is the last message to a peer that the seed does not admit.
-// Its form is the same in every version of the protocol.
+// A JoinRefusal is the last message to a peer that the seed does not admit. Its form is the
+// same in every version of the protocol.
 type JoinRefusal struct {
 	Code RefusalCode
-	Text string `wire:"text"` // for people; truncated to 2 KiB
+	Text string `wire:"text"` // for display; truncated to 2 KiB
 }
 
-// A RefusalCode is the reason of a refusal. A reader accepts codes that it does not know.
+// A RefusalCode is the reason of a refusal. A reader accepts unknown codes.
 type RefusalCode uint16
 
 const (
@@ -57,8 +57,8 @@ const (
 
 func (JoinRefusal) joinMessage() {}
 
-// A JoinRedirect is the last message of a seed that does not lead. It names
-// the seed that does.
+// A JoinRedirect is the last message of a seed that does not lead. It contains the address of
+// the leader.
 type JoinRedirect struct {
 	Leader string `wire:"addr"` // its address; empty if the seeds have not elected one
 }
@@ -70,9 +70,9 @@ type JoinRequest struct {
 	CSR        []byte   `wire:"certificate"` // PKCS #10, DER
 	Advertised []string // configured addresses of the node; if empty, the seed uses the observed one
 	Candidates []string // further addresses at which others may reach the node
-	Port       uint16   // at which the node listens; 0: the source port of the connection
+	Port       uint16   // port of the node; 0: the source port of the connection
 	Host       string   `wire:"name"` // identifies the host, equal for all nodes on it
-	Name       string   `wire:"name"` // for people: hostname:pid
+	Name       string   `wire:"name"` // for display: hostname:pid
 	Rank       int32    // the only rank that the node accepts, or AnyRank
 	Spare      bool     // the node replaces a node that has failed
 	Rejoin     bool     // a seed has admitted the node before, and the connection to it has ended
@@ -113,8 +113,8 @@ func (JoinRenewed) joinMessage() {}
 // LogBytesMax is the maximum length of the data of a JoinLog.
 const LogBytesMax = 48 << 10
 
-// A JoinSeedHello is the first message of a seed to another seed of its cluster
-// after the [JoinAnswer], and the answer to it. JoinLogs follow.
+// A JoinSeedHello is the first message of a seed to another seed of its cluster after the
+// [JoinAnswer], and also the answer to it. JoinLogs follow.
 type JoinSeedHello struct {
 	Seed  uint64 // ID of the sender in the log
 	World uint32 // initial size of the world

@@ -21,11 +21,11 @@ type JoinReady struct{ Epoch uint64 }
 
 func (JoinReady) joinMessage() {}
 
-// A JoinUnreachable reports that the node cannot reach Peer, and why.
+// A JoinUnreachable reports that the node cannot reach Peer, and the reason.
 type JoinUnreachable struct {
 	Epoch uint64
 	Peer  [16]byte
-	// Left says that Peer has said goodbye to the node. The node sends it to a seed that
+	// Left says that Peer has said goodbye to the node. The node repeats it to a seed that
 	// replaces the one that Peer has told.
 	Left bool
 	Text string `wire:"text"` // truncated to 2 KiB
@@ -38,15 +38,15 @@ type JoinFormed struct{ Epoch uint64 }
 
 func (JoinFormed) joinMessage() {}
 
-// A JoinFailed says that the world will not form, or that the receiver is no longer in
-// it, and names the cause.
+// A JoinFailed says that the world will not form, or that the receiver is no longer in it, with
+// the cause.
 type JoinFailed struct {
 	Text string `wire:"text"` // truncated to 2 KiB
 }
 
 func (JoinFailed) joinMessage() {}
 
-// A JoinLeave is the last message of a node that leaves in good order, or to such a node.
+// A JoinLeave is the last message of a node that leaves, or to such a node.
 type JoinLeave struct{}
 
 func (JoinLeave) joinMessage() {}
@@ -71,8 +71,8 @@ func (JoinInvite) joinMessage() {}
 // A JoinExpect announces nodes that have been invited to connect to the receiver.
 type JoinExpect struct {
 	Nodes []membership.Node
-	// Complete says that Nodes are all expected nodes: those announced before and not in it
-	// do not join.
+	// Complete says that Nodes are all expected nodes: nodes that were announced before and are
+	// missing do not join.
 	Complete bool
 }
 

@@ -2,8 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// An Offer announces a message of Size bytes that the receiver has to grant.
-// ID is the sender's number for it.
+// An Offer announces a message of Size bytes that the receiver must grant. ID is the sender's
+// number for it.
 type Offer struct {
 	Comm uint64
 	Tag  int64

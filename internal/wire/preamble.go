@@ -8,7 +8,7 @@ const PreambleSize = 10
 // BulkPipesMax is the maximum number of pipes of a bulk lane.
 const BulkPipesMax = 8
 
-// A Preamble starts every pipe between nodes. It names the lane of the pipe.
+// A Preamble starts every pipe between nodes. It contains the lane of the pipe.
 type Preamble struct {
 	Lane Lane
 	// Apart says, on the control lane, that the data and bulk lanes of both

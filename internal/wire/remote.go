@@ -41,7 +41,7 @@ func RemoteTypeOf(b []byte) (RemoteType, error) {
 	return 0, fmt.Errorf("wire: unknown message type %d of a remote call", b[0])
 }
 
-// rest takes the rest of a message.
+// rest returns the rest of a message.
 func (d *decoder) rest() []byte { return d.take(len(d.b)) }
 
 // A RemoteCall asks a rank to call one of its functions. ID is the caller's
@@ -140,9 +140,9 @@ func ParseRemoteAnswer(b []byte) (a RemoteAnswer, rest []byte, err error) {
 	return a, rest, d.finish()
 }
 
-// A RemoteCancel says that the caller of the [RemoteCall] with the same ID no longer waits
-// for the answer, because its time has passed (Expired) or the caller has cancelled the
-// call. The callee answers all the same.
+// A RemoteCancel says that the caller of the [RemoteCall] with the same ID no longer waits for
+// the answer, because its deadline has passed (Expired) or the caller has cancelled the call.
+// The callee still answers.
 type RemoteCancel struct {
 	ID      uint64
 	Expired bool

@@ -6,12 +6,12 @@ import "encoding/binary"
 // take turns after each frame.
 const SegmentMax = 1 << 20
 
-// A Segment carries the next Length bytes of the transfer that the receiver has
-// granted under the number Grant. The payload follows.
+// A Segment carries the next Length bytes of the transfer that the receiver has granted under
+// the number Grant. The payload follows.
 //
-// The frame is padded to 16 bytes, so that a kernel that puts frame and payload into one
-// page copies the payload between addresses with the same alignment: with a difference of
-// less than 16 bytes many processors take ten times as long.
+// The frame is padded to 16 bytes, so that a kernel that puts frame and payload into one page
+// copies the payload between addresses with the same alignment: if they differ by less than 16
+// bytes, many processors take ten times as long.
 type Segment struct {
 	Grant  uint64
 	Length int

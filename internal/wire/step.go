@@ -2,11 +2,11 @@ package wire
 
 import "encoding/binary"
 
-// A Step is the message with number Index, from 0, that its sender sends to its receiver in
-// one channel of a collective. On the data lane Length bytes of payload follow.
+// A Step is message number Index, from 0, from its sender to its receiver in one channel of a
+// collective. On the data lane Length bytes of payload follow.
 //
-// A StepOffer asks the receiver to grant a Step for which the sender has no credit. A
-// StepGrant allows the sender to send a Step on the bulk lane under the number Grant.
+// A StepOffer asks the receiver to grant a Step if the sender has no credit. A StepGrant allows
+// the sender to send a Step on the bulk lane under the number Grant.
 type Step struct {
 	Call    Call
 	Channel uint16

@@ -6,7 +6,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Loop returns both ends of a new connection, on a network of its own.
+// Loop returns both ends of a new connection, on a separate network.
 func Loop(ctx context.Context) (dialed, accepted transport.Conn, err error) {
 	network := NewNetwork()
 	a, err := network.Listen("a")

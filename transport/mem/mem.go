@@ -79,13 +79,13 @@ func (n *Network) Listen(addr string) (transport.Transport, error) {
 	return e, nil
 }
 
-// Kill ends the transport at addr as the death of its process would: the conns of its
-// peers end with ErrPeerGone, and its own calls return ErrClosed. It does nothing if no
-// transport listens at addr.
+// Kill ends the transport at addr like the death of its process: the conns of its peers end
+// with ErrPeerGone, and its own calls return ErrClosed. It does nothing if no transport listens
+// at addr.
 func (n *Network) Kill(addr string) {
 	if e := n.lookup(addr); e != nil {
-		// The conns end one after the other. From the first end on, the killed side
-		// must not be able to close another one in good order.
+		// The conns end one after another. After the first end, the killed side must not be
+		// able to close another one regularly.
 		e.killed.Store(true)
 		e.end(transport.ErrPeerGone)
 	}

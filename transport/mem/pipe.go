@@ -210,7 +210,7 @@ func (p *pipe) SetWriteDeadline(t time.Time) error {
 		return p.writeErr
 	}
 	p.writeDeadline.set(t)
-	p.readable.Signal() // If the deadline is removed in time, the reader goes on with the lent slice.
+	p.readable.Signal() // If the deadline is removed in time, the reader continues with the lent slice.
 	return nil
 }
 

@@ -139,7 +139,7 @@ func (c *Conn) spawn(f func()) {
 func (c *Conn) cleanUp() {
 	defer c.group().Done()
 	if c.end.watch != nil {
-		// From now on the peer is told that the connection is unknown.
+		// From now on peers that ask get the answer that the connection is unknown.
 		c.end.watch.remove(c)
 	}
 	c.mu.Lock()

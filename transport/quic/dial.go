@@ -152,8 +152,8 @@ func (a *attempt) abandon(cause error) {
 	}
 }
 
-// commitIn adds to a TLS configuration the commitment of the attempt: after the
-// verification of the server, before the certificate of the client is sent.
+// commitIn adds the commitment of the attempt to a TLS configuration: after the verification of
+// the server, before the certificate of the client is sent.
 func (a *attempt) commitIn(conf *tls.Config) *tls.Config {
 	conf = conf.Clone()
 	verify := conf.VerifyConnection

@@ -1,24 +1,24 @@
-// Package quic implements [transport.Transport] over QUIC. nexar uses it for control, for
-// small messages, and on networks that lose packets.
+// Package quic implements [transport.Transport] over QUIC. nexar uses it for control, for small
+// messages, and on networks that lose packets.
 //
 // [Listen] opens the UDP socket that a node uses for all its connections. [Endpoint.Dial]
-// connects with an explicit TLS configuration, as a node without a certificate needs to
+// connects with an explicit TLS configuration, which a node without a certificate needs to
 // join. [Endpoint.Transport] starts to accept, and dials peers by identity.
 //
-// A pipe is a QUIC stream. The receive window of a connection is the sum of the windows
-// of its pipes, so a pipe that is not read never delays another one.
+// A pipe is a QUIC stream. The receive window of a connection is the sum of the windows of its
+// pipes, so a pipe that is not read never delays another one.
 //
 // QUIC does not detect that a process was killed, since UDP does not. So an Endpoint also
-// listens on TCP, at the same address and port, and the two ends of a watched connection
-// keep an idle TCP connection beside it, which the kernel closes with the process
-// (watch.go). Heartbeats detect the failure of a host or of the network. A transport over
-// TCP can share the port ([Endpoint.Listener]).
+// listens on TCP, at the same address and port, and the two ends of a watched connection keep
+// an idle TCP connection beside it, which the kernel closes with the process (watch.go).
+// Heartbeats detect the failure of a host or of the network. A transport over TCP can share the
+// port ([Endpoint.Listener]).
 //
-// Errors wrap one of the errors of package transport and contain the reason. A packet
-// that the system refuses to send counts as lost and does not end the connection.
+// Errors wrap one of the errors of package transport and contain the reason. A packet that the
+// system refuses to send counts as lost and does not end the connection.
 //
-// Methods may be called concurrently, except those of a single pipe, for which package
-// transport defines the rule.
+// Methods may be called concurrently, except those of a single pipe, which follow the rule of
+// package transport.
 package quic
 
 import (
@@ -186,10 +186,10 @@ func Listen(cfg Config) (*Endpoint, error) {
 // Addr returns the address of the socket. Its host may be unspecified.
 func (e *Endpoint) Addr() string { return e.addr }
 
-// Dial connects to addr with an explicit TLS configuration, which alone decides what the
-// peer has to prove. The Peer of the Conn is its address. Dial returns when the peer has
-// accepted, or with [transport.ErrIdentity] if either side rejects the certificate of the
-// other. It does not retry.
+// Dial connects to addr with an explicit TLS configuration, which alone determines how the peer
+// proves itself. The Peer of the Conn is its address. Dial returns when the peer has accepted,
+// or with [transport.ErrIdentity] if either side rejects the certificate of the other. It does
+// not retry.
 //
 // The Conn belongs to the Endpoint: closing a Transport does not end it.
 func (e *Endpoint) Dial(ctx context.Context, addr string, conf *tls.Config) (*Conn, error) {
@@ -234,8 +234,8 @@ func (e *Endpoint) shutdown() error {
 	return err
 }
 
-// adopt makes a Conn of a QUIC connection whose handshake is complete. It belongs to t,
-// or to the endpoint if t is nil.
+// adopt makes a Conn of a QUIC connection after its handshake. It belongs to t, or to the
+// endpoint if t is nil.
 func (e *Endpoint) adopt(qc *quicgo.Conn, t *Transport, peer string, dialed bool) (*Conn, error) {
 	c := &Conn{
 		end:       e,
@@ -273,7 +273,7 @@ func (e *Endpoint) adopt(qc *quicgo.Conn, t *Transport, peer string, dialed bool
 	return c, nil
 }
 
-// closeConns closes the connections for which the function returns true, concurrently.
+// closeConns concurrently closes the connections that which selects.
 func (e *Endpoint) closeConns(which func(*Conn) bool) {
 	e.mu.Lock()
 	var wg sync.WaitGroup

@@ -31,7 +31,7 @@ func endReason(err error) error {
 		return closeReason(app)
 	}
 	if _, ok := errors.AsType[*quicgo.StatelessResetError](err); ok {
-		return fmt.Errorf("%w: its process does not know the connection any more", transport.ErrPeerGone)
+		return fmt.Errorf("%w: its process no longer knows the connection", transport.ErrPeerGone)
 	}
 	if errors.Is(err, quicgo.ErrTransportClosed) || errors.Is(err, context.Canceled) {
 		return transport.ErrClosed
@@ -107,8 +107,8 @@ func handshakeError(err error) error {
 		}
 		return fmt.Errorf("%w: %s", transport.ErrIdentity, wire.Escape(te.Error()))
 	case errors.As(err, &te) && te.Remote && (te.ErrorCode == quicgo.ConnectionRefused || te.ErrorCode == quicgo.ApplicationErrorErrorCode):
-		// A connection that is evicted during its handshake can be told no more than
-		// that it was the application that ended it (RFC 9000, section 10.2.3).
+		// The close of a connection that is evicted during its handshake can only say that the
+		// application has ended it (RFC 9000, section 10.2.3).
 		return fmt.Errorf("%w: it refused the connection: %s", transport.ErrBusy, wire.Escape(te.Error()))
 	case errors.As(err, &ae) && ae.Remote && ae.ErrorCode == codeBusy:
 		return fmt.Errorf("%w: %s", transport.ErrBusy, wire.Escape(ae.ErrorMessage))

@@ -9,15 +9,15 @@ import (
 	"github.com/nexar-go/nexar/internal/admission"
 )
 
-// An initialFilter handles the first packets of clients before quic-go reads them. To
-// refuse a client or to make it validate its address, quic-go starts two goroutines and
-// spends tens of microseconds per packet. The filter spends a few.
+// An initialFilter handles the first packets of clients before quic-go reads them. To refuse a
+// client or to make it validate its address, quic-go starts two goroutines and spends tens of
+// microseconds per packet. The filter spends a few.
 //
-// It withholds two kinds of Initial packets (RFC 9000, section 17.2.2) from quic-go:
-// those that open a connection from a source that the admission limits, and further
-// packets of a client that was told to validate its address. It never withholds a packet
-// of a connection that quic-go knows: the client has used the destination connection ID
-// before, or this side has chosen it, and then it is shorter than the IDs of clients.
+// It withholds two kinds of Initial packets (RFC 9000, section 17.2.2) from quic-go: those that
+// open a connection from a source that the admission limits, and further packets of a client
+// that must validate its address. It never withholds a packet of a connection that quic-go
+// knows: the client has used the destination connection ID before, or this side has chosen it,
+// and then it is shorter than the IDs of clients.
 //
 // Only the goroutine that reads the socket uses it.
 type initialFilter struct {
@@ -31,15 +31,15 @@ type initialFilter struct {
 
 // An initialRecord describes the last Initial with a destination connection ID.
 type initialRecord struct {
-	hash    uint64
-	at      time.Duration // since start
-	verdict initialAction
+	hash   uint64
+	at     time.Duration // since start
+	action initialAction
 }
 
-// holdsConnection reports whether the record is of a connection whose handshake may be in
+// holdsConnection reports whether the connection of the record may have a handshake in
 // progress.
 func (r *initialRecord) holdsConnection(now time.Duration) bool {
-	return r.hash != 0 && r.verdict == initialAdmitted && now-r.at < handshakeMemory
+	return r.hash != 0 && r.action == initialAdmitted && now-r.at < handshakeMemory
 }
 
 // An initialAction is the decision about an Initial packet.
@@ -53,8 +53,8 @@ const (
 )
 
 const (
-	// handshakeMemory is the time for which a connection ID counts as that of a
-	// connection. It exceeds the time of every handshake.
+	// handshakeMemory is the time for which a connection ID is remembered. It exceeds the time
+	// of every handshake.
 	handshakeMemory = 15 * time.Second
 
 	// flightTime is the longest time between two packets of one flight. It is less than
@@ -76,8 +76,8 @@ func newInitialFilter(h *handshakes) *initialFilter {
 	return f
 }
 
-// inspect decides about a packet. With initialRefused, client is the one to answer.
-func (f *initialFilter) inspect(p []byte, from netip.Addr) (verdict initialAction, client initialHeader) {
+// inspect decides on a packet. With initialRefused, client is the one to answer.
+func (f *initialFilter) inspect(p []byte, from netip.Addr) (action initialAction, client initialHeader) {
 	client, ok := parseInitial(p)
 	if !ok || client.destID.n < clientIDMin {
 		return initialAdmitted, client
@@ -90,29 +90,29 @@ func (f *initialFilter) inspect(p []byte, from netip.Addr) (verdict initialActio
 	hash := maphash.Comparable(f.seed, initialKey{from, client.destID})
 	r := &f.records[hash%uint64(len(f.records))]
 	known := r.hash == hash && now-r.at < handshakeMemory
-	if known && r.verdict == initialAdmitted {
+	if known && r.action == initialAdmitted {
 		return initialAdmitted, client
 	}
 	switch {
 	case f.handshakes.admission.Limited(source):
-		verdict = initialRefused
+		action = initialRefused
 	case !client.hasToken && f.handshakes.needsRetry(nil):
-		verdict = initialRetried
+		action = initialRetried
 	}
-	if verdict != initialAdmitted {
-		sameFlight := known && r.verdict == verdict && now-r.at < flightTime
+	if action != initialAdmitted {
+		sameFlight := known && r.action == action && now-r.at < flightTime
 		budget := &f.answers[maphash.Comparable(f.seed, source)%uint64(len(f.answers))]
 		if sameFlight || !budget.take(now) {
 			return initialDropped, client
 		}
 	}
-	if verdict == initialRefused {
+	if action == initialRefused {
 		f.handshakes.refusals.note(&admission.RefusedError{Source: source, Err: admission.ErrLimited})
 	}
-	if verdict == initialAdmitted || !r.holdsConnection(now) {
-		*r = initialRecord{hash, now, verdict}
+	if action == initialAdmitted || !r.holdsConnection(now) {
+		*r = initialRecord{hash, now, action}
 	}
-	return verdict, client
+	return action, client
 }
 
 type initialKey struct {

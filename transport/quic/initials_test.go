@@ -40,7 +40,7 @@ func (f *filterTest) want(want initialAction, id byte, from string) {
 func (f *filterTest) wantPacket(want initialAction, p []byte, from string) {
 	f.t.Helper()
 	if got, _ := f.inspect(p, netip.MustParseAddr(from)); got != want {
-		f.t.Fatalf("the verdict is %d, want %d", got, want)
+		f.t.Fatalf("the action is %d, want %d", got, want)
 	}
 }
 

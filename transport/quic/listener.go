@@ -104,8 +104,8 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// A sharedConn is a TCP connection of the shared port whose first byte was read. Read
-// returns it again. Other methods of TCPConn that read skip it.
+// A sharedConn is a TCP connection of the shared port after the read of its first byte. Read
+// returns that byte again. Other methods of TCPConn that read skip it.
 type sharedConn struct {
 	*net.TCPConn
 	first  byte

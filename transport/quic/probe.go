@@ -13,9 +13,9 @@ import (
 // open.
 const probeAfter = 200 * time.Millisecond
 
-// probe abandons an attempt to reach a closed UDP port. QUIC would wait for its timeout:
-// the system reports an ICMP refusal only to a connected socket, which that of the node
-// is not. So probe uses a socket of its own, and a packet that is not QUIC.
+// probe abandons an attempt to reach a closed UDP port. QUIC would wait for its timeout: the
+// system reports an ICMP refusal only to a connected socket, and the socket of the node is not
+// connected. So probe uses a separate socket, and a packet that is not QUIC.
 func (a *attempt) probe() {
 	timer := time.NewTimer(probeAfter)
 	defer timer.Stop()

@@ -30,8 +30,8 @@ const (
 	inUse = 5 * time.Millisecond
 )
 
-// ReadBatch is called by quic-go to read packets. It returns without an error only if
-// there is a packet for quic-go.
+// ReadBatch is called by quic-go to read packets. It returns without an error only if it has a
+// packet for quic-go.
 func (s *socket) ReadBatch(messages []ipv4.Message, flags int) (int, error) {
 	for {
 		n, err := s.batch.packets.ReadBatch(messages, flags)

@@ -117,9 +117,9 @@ func enlarge(udp *net.UDPConn, bytes int, log *slog.Logger) {
 	}
 }
 
-// A socket is a UDP socket that treats packets that cannot be sent as lost. quic-go ends
-// a connection at the first error of a send, but routes come back, and firewalls drop a
-// packet now and then.
+// A socket is a UDP socket that treats packets that cannot be sent as lost. quic-go ends a
+// connection at the first error of a send, but routes recover, and firewalls occasionally drop
+// a packet.
 type socket struct {
 	*net.UDPConn
 	dials    *dials

@@ -15,9 +15,8 @@ import (
 
 // Credentials authenticate a node to its peers, and its peers to it.
 type Credentials interface {
-	// Server returns the configuration for clients. It must require and verify a
-	// certificate from every client for which Peer returns an identity. Session tickets
-	// are useless here and best disabled.
+	// Server returns the configuration for clients. It must require and verify a certificate
+	// from every client with an identity. Session tickets are useless here and best disabled.
 	Server() *tls.Config
 
 	// Client returns the configuration for dialing peer. It must fail the handshake with
@@ -25,10 +24,10 @@ type Credentials interface {
 	// member of the cluster.
 	Client(peer string) *tls.Config
 
-	// Peer returns the identity from a completed handshake. It should accept all that
-	// Server and Client accept: the other side was already told that it is accepted. The
-	// identity "" is for clients that authenticate themselves later by other means. In
-	// their first 30 s at most 1 MiB of their data may be unread.
+	// Peer returns the identity from a completed handshake. It should accept all that Server
+	// and Client accept, since the other side already counts as accepted. The identity "" is
+	// for clients that authenticate themselves later by other means. In their first 30 s at
+	// most 1 MiB of their data may be unread.
 	Peer(state tls.ConnectionState) (string, error)
 }
 
@@ -136,7 +135,7 @@ func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn
 	return c, nil
 }
 
-// Accept returns the next connection whose peer is authenticated.
+// Accept returns the next connection with an authenticated peer.
 func (t *Transport) Accept(ctx context.Context) (transport.Conn, error) {
 	if t.ctx.Err() != nil {
 		return nil, transport.ErrClosed

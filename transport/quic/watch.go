@@ -13,20 +13,19 @@ import (
 	"time"
 )
 
-// A watch is an idle TCP connection beside a QUIC connection. The kernel of the peer
-// closes it when the peer's process ends, however it ends.
+// A watch is an idle TCP connection beside a QUIC connection. The kernel of the peer closes it
+// when the peer's process ends for any reason.
 //
-// A middlebox may close it too. So when it ends before the QUIC connection, the address
-// is asked again at once. If the kernel there refuses, or another process answers that it
-// does not know the connection, the peer is gone. If there is no answer, heartbeats
-// decide. A refusal is only conclusive from an address that has known the connection
-// before, since firewalls refuse as well. A process may also end before it is watched. So
-// a refusal from any other address makes this side send packets over the QUIC connection,
-// which a live peer acknowledges.
+// A middlebox may close it too. So when it ends before the QUIC connection, the address is
+// asked again at once. If the kernel there refuses, or another process answers that it does not
+// know the connection, the peer is gone. Without an answer, heartbeats decide. A refusal is
+// only conclusive from an address that has known the connection before, since firewalls refuse
+// as well. A process may also end before it is watched. So a refusal from any other address
+// makes this side send packets over the QUIC connection, which a live peer acknowledges.
 //
-// The messages, 33 bytes in one direction, 16 back and 16 at the end, are derived from
-// the TLS session of the QUIC connection and cannot be forged. An observer can replay
-// them, and learns only whether the connection still exists.
+// The messages, 33 bytes in one direction, 16 back and 16 at the end, are derived from the TLS
+// session of the QUIC connection and cannot be forged. An observer can replay them, and learns
+// only whether the connection still exists.
 
 const (
 	watchMagic = "nexarw1\n"
@@ -368,8 +367,8 @@ func (c *Conn) sleep(d time.Duration) bool {
 	return c.qc.Context().Err() == nil
 }
 
-// socketsMax is the number of watches of a connection: one opened by each side, and
-// others that replace watches whose end is not detected yet.
+// socketsMax is the number of watches of a connection: one opened by each side, and others that
+// replace watches with an undetected end.
 const socketsMax = 4
 
 func (c *Conn) attach(sock net.Conn) bool {
@@ -393,8 +392,8 @@ func (c *Conn) detach(sock net.Conn) {
 	}
 }
 
-// closeWatch closes a watch. If this side has closed the connection in order, it tells
-// the peer.
+// closeWatch closes a watch. If this side has closed the connection in order, it notifies the
+// peer.
 func (c *Conn) closeWatch(sock net.Conn) {
 	if closedHere(context.Cause(c.qc.Context())) {
 		sock.SetWriteDeadline(time.Now().Add(watchTimeout))

@@ -87,15 +87,15 @@ func (s *watchServer) acceptLoop() {
 		if err != nil {
 			s.files.Note(err) // the likely reason
 			if !failing {
-				s.log.Warn("quic: cannot accept TCP connections by which peers watch this process", "err", err)
+				s.log.Warn("quic: cannot accept TCP connections with which peers watch this process", "err", err)
 			}
 			failing = true
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
 		failing = false
-		// While there is no room for a source that is within its own limit, connections
-		// wait in the kernel, so that none is lost when many peers dial at once.
+		// While the admission has no room for a source that is within its own limit,
+		// connections wait in the kernel, so that none is lost when many peers dial at once.
 		ticket, err := s.admission.Enter(s.ending, admission.SourceOf(tcpAddr(sock)), func() { reset(sock) })
 		if err != nil {
 			s.refusals.note(err)

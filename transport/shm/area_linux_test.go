@@ -34,7 +34,7 @@ func hold(t *testing.T, s transport.MemorySharer) transport.Areas {
 	return areas
 }
 
-// TestAreas: each side reads what the other side writes.
+// TestAreas: each side reads the writes of the other side.
 func TestAreas(t *testing.T) {
 	const size = 10_001
 	const count = 3

@@ -36,12 +36,12 @@ func TestConformanceAsleep(t *testing.T) {
 	})
 }
 
-// TestConformanceRoomy runs the suite with roomy pipes.
-func TestConformanceRoomy(t *testing.T) {
+// TestConformanceLarge runs the suite with large pipes.
+func TestConformanceLarge(t *testing.T) {
 	transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
 		c := newCluster(tb, n)
 		for _, tr := range c.Transports {
-			tr.(*endpoint).ringBytes = tr.(*endpoint).roomyBytes
+			tr.(*endpoint).ringBytes = tr.(*endpoint).largeBytes
 		}
 		return c
 	})
@@ -58,10 +58,10 @@ func TestConformanceReclaim(t *testing.T) {
 	})
 }
 
-// TestRoomy: a pipe takes as many bytes as its ring has, without a reader.
-func TestRoomy(t *testing.T) {
+// TestLargePipe: a pipe takes as many bytes as its ring has, without a reader.
+func TestLargePipe(t *testing.T) {
 	a, b := newPair(t, Config{})
-	for size, open := range map[int]func(context.Context) (transport.Sender, error){ringBytes: a.OpenPipe, roomyBytes: a.OpenLarge} {
+	for size, open := range map[int]func(context.Context) (transport.Sender, error){ringBytes: a.OpenPipe, largeBytes: a.OpenLarge} {
 		s, err := open(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestRoomy(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-		if n, err := s.Write(make([]byte, 2*roomyBytes)); n != size || !errors.Is(err, os.ErrDeadlineExceeded) {
+		if n, err := s.Write(make([]byte, 2*largeBytes)); n != size || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("wrote %d bytes and got %v, want %d bytes", n, err, size)
 		}
 	}

@@ -79,7 +79,7 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 
 // OpenLarge implements transport.LargeOpener.
 func (c *conn) OpenLarge(ctx context.Context) (transport.Sender, error) {
-	return c.openPipe(ctx, c.endpoint.roomyBytes)
+	return c.openPipe(ctx, c.endpoint.largeBytes)
 }
 
 func (c *conn) openPipe(ctx context.Context, size int) (transport.Sender, error) {

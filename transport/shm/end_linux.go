@@ -35,8 +35,8 @@ type end struct {
 	token   chan struct{} // wakes the parked goroutine
 	limit   deadline
 	pace    pace
-	// reclaim gives back memory that is not in use, and reports whether more may be given
-	// back later. It is nil at the reading end.
+	// reclaim returns unused memory to the system, and reports whether a later call may return
+	// more. It is nil at the reading end.
 	reclaim func() bool
 }
 

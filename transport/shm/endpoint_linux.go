@@ -35,7 +35,7 @@ const (
 type endpoint struct {
 	cfg        Config
 	ringBytes  int           // of pipes
-	roomyBytes int           // of roomy pipes
+	largeBytes int           // of large pipes
 	spinMax    time.Duration // the longest time that pipes spin
 	spinners   spinners
 	reserve    func(b []byte) error // reserveMemory, unless a test replaces it
@@ -65,7 +65,7 @@ func newEndpoint(cfg Config) (transport.Transport, error) {
 	e := &endpoint{
 		cfg:        cfg,
 		ringBytes:  ringBytes,
-		roomyBytes: roomyBytes,
+		largeBytes: largeBytes,
 		spinMax:    spinMax,
 		reserve:    reserveMemory,
 		spinners:   spinners{max: int32(runtime.GOMAXPROCS(0))},
@@ -163,8 +163,8 @@ func (e *endpoint) startTask() bool {
 	return true
 }
 
-// reclaim gives back the memory of idle rings, and reports whether a later call may give
-// back more.
+// reclaim returns the memory of idle rings to the system, and reports whether a later call may
+// return more.
 func (e *endpoint) reclaim() (more bool) {
 	if !e.startTask() {
 		return false

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newEventFD makes an eventfd. To signal one takes half of the time of a byte on a socket.
+// newEventFD makes an eventfd. Signaling it takes half of the time of a byte on a socket.
 func newEventFD() (fd int, err error) {
 	fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -16,8 +16,8 @@ func newEventFD() (fd int, err error) {
 	return fd, nil
 }
 
-// checkEventFD refuses a file of a peer that has a file type, which an eventfd has not:
-// writing to a pipe or a device could block, or have side effects.
+// checkEventFD refuses a file of a peer that has a file type, unlike an eventfd: writing to a
+// pipe or a device could block, or have side effects.
 func checkEventFD(fd int) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
@@ -64,8 +64,8 @@ func watchEvents(f *os.File, signaled func()) error {
 	return raw.Read(func(fd uintptr) bool {
 		unix.Read(int(fd), count[:])
 		signaled()
-		// The poller reports the file again after each write, so that there is no
-		// need to read until it is empty.
+		// The poller reports the file again after each write, so it need not be read until it
+		// is empty.
 		return false
 	})
 }

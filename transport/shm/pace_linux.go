@@ -6,17 +6,16 @@ import (
 )
 
 const (
-	// busyReads is the number of reads of a word before the goroutine waits in another
-	// way. They take less time than a look at the clock.
+	// busyReads is the number of reads of a word before the goroutine waits in another way.
+	// They take less time than reading the clock.
 	busyReads = 50
-	// spinMax is the longest time that a goroutine yields the processor before it
-	// parks. To park and wake takes both sides ten microseconds, which is less. But with
-	// more ranks than processors, a rank waits until all others have been woken, and none
-	// would find out how short the wait is if none parked. With eight processes on two
-	// processors, a round trip to all takes 13 µs in place of 100 µs.
+	// spinMax is the longest time that a goroutine yields the processor before it parks.
+	// Parking and waking take ten microseconds on both sides, which is less. But with more
+	// ranks than processors, a rank waits until all others have been woken, and if none spun,
+	// none would learn how short the wait is. With eight processes on two processors, a round
+	// trip to all takes 13 µs instead of 100 µs.
 	spinMax = 100 * time.Microsecond
-	// waitMax is the value with which longer waits count, so that a few short waits
-	// outweigh one.
+	// waitMax caps the length of a wait, so that a few short waits outweigh one long wait.
 	waitMax = 4 * spinMax
 )
 
@@ -34,8 +33,8 @@ func (p *pace) spin(limit time.Duration) time.Duration {
 	return limit
 }
 
-// spinners limits the number of goroutines of a node that spin at a time. With more than
-// there are processors, they would keep others from running.
+// spinners limits the number of goroutines of a node that spin at a time. More than the number
+// of processors would keep others from running.
 type spinners struct {
 	max int32
 	n   atomic.Int32

@@ -149,7 +149,7 @@ func (r *receiver) SetPolling(polling bool) {
 	}
 }
 
-// consume gives n bytes of the ring back to the writer.
+// consume returns n bytes of the ring to the writer.
 func (r *receiver) consume(n int) {
 	r.ring.drop(n)
 	if r.ring.lowWater() {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// idleTime is the shortest time that a ring keeps memory that it does not use; the
-// longest is twice that. To reserve memory again takes far longer than to copy as much.
+// idleTime is the shortest time for which a ring keeps unused memory; the longest is twice
+// that. Reserving memory again takes far longer than copying as much.
 const idleTime = 30 * time.Second
 
 // A reclaimer periodically reclaims the memory of idle rings that a node writes to. Its

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// ringBytes is the size of the ring of a pipe, and roomyBytes that of a roomy pipe. When
-	// the writer comes round, the reader's private cache should no longer hold the line: to
-	// take a line from there costs several times as much as the copy.
+	// ringBytes is the size of the ring of a pipe, and largeBytes that of a large pipe. When
+	// the writer wraps around, the reader's private cache should no longer hold the line:
+	// taking a line from there costs several times as much as the copy.
 	ringBytes  = 128 << 10
-	roomyBytes = 1 << 20
+	largeBytes = 1 << 20
 	// A peer may choose any power of two within these bounds.
 	ringBytesMin = 4 << 10
 	ringBytesMax = 16 << 20

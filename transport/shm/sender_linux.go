@@ -162,8 +162,8 @@ func (s *sender) reserveLocked(n int) error {
 	return nil
 }
 
-// reclaimRing gives back the memory of a full ring that is empty and has carried little since
-// the last call. It reports whether a later call may succeed.
+// reclaimRing returns the memory of a full ring to the system if it is empty and has had little
+// traffic since the last call. It reports whether a later call may succeed.
 func (s *sender) reclaimRing() bool {
 	if !s.acquire() {
 		return false
@@ -186,9 +186,9 @@ func (s *sender) reclaimRing() bool {
 	return false
 }
 
-// explain returns the error that Write reports for err. Nonsense in the ring ends the conn, and
-// a lack of memory ends all conns of the node: peers wait for bytes that cannot be sent,
-// and the seed must remove this node, not one of its peers.
+// explain returns the error that Write reports for err. Invalid indexes in the ring end the
+// conn, and a lack of memory ends all conns of the node: peers wait for bytes that cannot be
+// sent, and the seed must remove this node, not one of its peers.
 func (s *sender) explain(err error) error {
 	if err == errHead {
 		s.conn.protocolError(err)

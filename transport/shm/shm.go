@@ -8,14 +8,14 @@
 //	if errors.Is(err, shm.ErrNotLocal) { … } // use another transport
 //
 // The address of a node is its identity, which Conn.Peer returns. A node listens at a socket in
-// the abstract namespace. Its name depends on the cluster and the node. Nodes therefore have
-// to share a network namespace, and a crash leaves nothing in the file system. The kernel
+// the abstract namespace. Its name depends on the cluster and the node. Nodes must therefore
+// share a network namespace, and a crash leaves nothing in the file system. The kernel
 // reports the user of the peer's process: both sides refuse other users with
 // transport.ErrIdentity.
 //
-// Every pipe is a ring in memory of its own: 128 KiB, or 1 MiB if OpenRoomy has opened it. The
+// Every pipe is a ring in separate memory: 128 KiB, or 1 MiB if OpenLarge has opened it. The
 // ring reserves memory for the pages that it has touched, for all of them after 64 KiB, and
-// gives it back after half a minute with little traffic. ReadFunc passes bytes in the ring,
+// releases it after half a minute with little traffic. ReadFunc passes bytes in the ring,
 // which a peer could change meanwhile: copy bytes before you check and use them, as Read
 // does. A peer that breaks the protocol or writes invalid indexes only ends the conn. Memory of
 // a peer is mapped only if it is sealed against shrinking.
@@ -24,7 +24,7 @@
 // has died. There are no locks in shared memory, so that a process may die at any instruction.
 // A ring is unmapped when both ends are closed and the last Read, Write or view has returned.
 //
-// A reader or writer that has to wait first reads the index repeatedly, then yields the
+// A waiting reader or writer first reads the index repeatedly, then yields the
 // processor for up to 100 µs if its recent waits were short, and then parks its goroutine. A
 // parked goroutine needs no thread and no processor time. At most GOMAXPROCS goroutines of a
 // node yield at a time. A conn has two goroutines and three file descriptors.

@@ -42,8 +42,8 @@ func (q *queue[T]) pop() (item T, ok bool) {
 	return item, true
 }
 
-// wait blocks until the queue may have an item, done is closed, or ctx is done, whose
-// error it returns. The caller must not hold Network.mu.
+// wait blocks until the queue may have an item, done is closed, or ctx is done; then it returns
+// the error of ctx. The caller must not hold Network.mu.
 func (q *queue[T]) wait(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-q.ready:

@@ -48,7 +48,7 @@
 // The Go scheduler decides the rest: which of two goroutines that write to a link of
 // limited rate at one instant sends first, which of two goroutines that dial the same
 // address from the same transport at one instant dials first, and into which pieces a
-// Write divides its bytes, since that depends on the reader. QUIC draws random numbers of
+// Write divides its bytes, since that depends on the reader. QUIC draws separate random
 // its own. A test with one goroutine, in a bubble, is reproducible bit for bit.
 //
 // # Concurrency

@@ -87,8 +87,8 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// end ends the conn. The first reason counts. After Close that is ErrClosed, even if the
-// peer answers the goodbye before Close goes on.
+// end ends the conn. The first reason counts. After Close the reason is ErrClosed, even if the
+// peer answers the goodbye before Close continues.
 func (c *conn) end(reason error) {
 	c.mu.Lock()
 	if c.err != nil {

@@ -1,14 +1,13 @@
-// Package stream implements a transport over streams of bytes between processes of one
-// host, such as unix sockets. Its user supplies a listener and a function that dials.
+// Package stream implements a transport over streams of bytes between processes of one host,
+// such as unix sockets. Its user supplies a listener and a function that dials.
 //
-// A Conn has a control stream and one stream for each pipe, so that a pipe that is not
-// read delays no other one. The control stream carries a TLS session that
-// authenticates both peers, and the messages that close a pipe or the Conn in good order;
-// if it ends without such a message, the peer is gone. The side that dialed the Conn dials
-// all its streams. The stream of a pipe is in the clear; both ends first prove the
-// possession of a key that is derived from the TLS session. Streams must therefore be
-// protected from other processes. They must be ordered, and must deliver the bytes that
-// are buffered when the writer closes.
+// A Conn has a control stream and one stream for each pipe, so that a pipe that is not read
+// does not delay others. The control stream carries a TLS session that authenticates both
+// peers, and the messages that close a pipe or the Conn; if it ends without such a message, the
+// peer is gone. The side that dialed the Conn dials all its streams. The stream of a pipe is in
+// the clear; both ends first prove the possession of a key that is derived from the TLS
+// session. Streams must therefore be protected from other processes. They must be ordered, and
+// must deliver the bytes that are buffered when the writer closes.
 package stream
 
 import (
@@ -223,9 +222,9 @@ func (t *streams) client(peer string) *tls.Config {
 	return conf
 }
 
-// handshake runs the TLS handshake on a control stream and checks the identity of the
-// peer. Afterwards each side sends a byte: a TLS 1.3 client learns only by that
-// whether the server has accepted it.
+// handshake runs the TLS handshake on a control stream and checks the identity of the peer.
+// Afterwards each side sends a byte: only that shows a TLS 1.3 client that the server has
+// accepted it.
 func (t *streams) handshake(control *tls.Conn, s net.Conn, peer string) (*conn, error) {
 	if err := control.Handshake(); err != nil {
 		return nil, err
@@ -281,7 +280,7 @@ func (t *streams) handlePipe(s net.Conn) error {
 	c := t.byKey[string(h.id[:])]
 	t.mu.Unlock()
 	if c == nil || !hmac.Equal(h.proof[:], c.proof("dial", h.pipe)) {
-		return errors.New("the pipe is of no conn, or its proof is wrong")
+		return errors.New("the pipe belongs to an unknown conn, or its proof is wrong")
 	}
 	if _, err := s.Write(c.proof("accept", h.pipe)); err != nil {
 		return err

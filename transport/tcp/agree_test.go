@@ -98,8 +98,8 @@ func TestHalfOpenPipe(t *testing.T) {
 	}
 }
 
-// TestStuckSocket checks that a socket whose packets are lost during the handshake is
-// replaced.
+// TestStuckSocket checks that a socket is replaced if its packets are lost during the
+// handshake.
 func TestStuckSocket(t *testing.T) {
 	t.Parallel()
 	const timeout = 10 * time.Second // the third socket is dialed after 3/10 of it

@@ -132,7 +132,7 @@ func (c *conn) RemoteAddr() string    { return c.remote }
 func (c *conn) Done() <-chan struct{} { return c.ctx.Done() }
 func (c *conn) Err() error            { return context.Cause(c.ctx) }
 
-// Close ends the conn and returns when the kernel has the message that tells the peer: at
+// Close ends the conn and returns when the kernel has the message that notifies the peer: at
 // once, unless the control socket is blocked.
 func (c *conn) Close() error {
 	c.end(errConnClosed)
@@ -390,7 +390,7 @@ func (c *conn) readMessages() {
 	c.sock.Close()
 }
 
-// receive handles messages of the peer and returns the reason why there are no more.
+// receive handles messages of the peer until the last, and returns the reason for the end.
 // After the conn was closed here, it discards messages until the peer has read the close:
 // closing a socket with unread data resets it, and the peer would lose unread data.
 func (c *conn) receive() error {

@@ -140,7 +140,7 @@ func (t *Transport) client(peer string) *tls.Config {
 	return conf
 }
 
-// An attempt is a dialed socket whose handshake is not complete.
+// An attempt is a dialed socket with an incomplete handshake.
 type attempt struct {
 	sock socket
 	ctx  context.Context
@@ -218,11 +218,11 @@ func (c *conn) dialSenderAlone(s *sender) *pipeSocket {
 	return ps
 }
 
-// handleWant opens a socket for a pipe of the peer. The peer asks a second time if it
-// could not use the socket that was offered.
+// handleWant opens a socket for a pipe of the peer. The peer repeats the request if it could
+// not use the offered socket.
 func (c *conn) handleWant(id uint32) error {
 	if !c.dialed {
-		return errors.New("the peer requested a socket that it has to dial itself")
+		return errors.New("the peer requested a socket that it must dial itself")
 	}
 	if ps := c.takeOffer(id); ps != nil {
 		c.releaseHalf(id, ps)

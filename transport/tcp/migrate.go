@@ -98,7 +98,7 @@ func (c *conn) useFlow(s *sender, f *subflow) {
 // handleMigrate dials another socket for a pipe of the peer.
 func (c *conn) handleMigrate(id uint32) error {
 	if !c.dialed || c.owns(id) {
-		return errors.New("the peer requested a socket that it has to dial itself")
+		return errors.New("the peer requested a socket that it must dial itself")
 	}
 	if r := c.receiver(id); r != nil && r.redialing.CompareAndSwap(false, true) {
 		c.spawn(func() {
@@ -114,7 +114,7 @@ func (c *conn) handleMigrate(id uint32) error {
 	return nil
 }
 
-// attachFlow adds a subflow whose header was read to a pipe of the peer, or closes it.
+// attachFlow adds a subflow, after its header was read, to a pipe of the peer, or closes it.
 func (c *conn) attachFlow(r *receiver, f *subflow) {
 	f.sock.SetDeadline(time.Time{})
 	if drop := c.t.dropMigrated; drop != nil && drop() || !r.attach(f) {

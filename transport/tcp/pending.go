@@ -16,7 +16,7 @@ type pendingSockets struct {
 	mu      sync.Mutex
 	closed  bool
 	tickets map[net.Conn]*admission.Ticket
-	proved  map[net.Conn]struct{} // authenticated; cannot be evicted any more
+	proved  map[net.Conn]struct{} // authenticated; cannot be evicted
 }
 
 // A ticketed socket was admitted before Accept returned it.

@@ -23,9 +23,9 @@ func (r *receiver) Capabilities() transport.Capabilities {
 	return transport.Capabilities{Poller: r, CPULocator: r}
 }
 
-// suppressBytes is the number of unread bytes at which the kernel reports a socket whose
-// reports are suppressed. It exceeds every frame. The kernel enlarges the receive buffer
-// for it, so the window of the peer does not close.
+// suppressBytes is the number of unread bytes at which the kernel reports a socket with
+// suppressed reports. It exceeds every frame. The kernel enlarges the receive buffer for it, so
+// the window of the peer does not close.
 const suppressBytes = 2 << 20
 
 // A poller lets one goroutine read a pipe without blocking while another one waits for
@@ -56,7 +56,7 @@ type poller struct {
 	peeked bool
 
 	polling  atomic.Bool
-	buffered atomic.Bool // there may be data that the kernel does not know of
+	buffered atomic.Bool // data may be outside of the kernel
 	sleeping atomic.Bool // WaitReadable waits for wakeup, as the pipe is polled
 
 	mu          sync.Mutex
@@ -330,8 +330,7 @@ func (k *poller) newPeek() func(fd uintptr) bool {
 	}
 }
 
-// updateBuffered updates buffered, and wakes waitSocket if there is data that the kernel
-// does not know of.
+// updateBuffered updates buffered, and wakes waitSocket if data is outside of the kernel.
 func (r *receiver) updateBuffered() {
 	k := &r.poll
 	some := len(r.unread) > 0 || k.tlsPending

@@ -15,7 +15,7 @@ const (
 	// viewBytes is the size of the buffers for ReadFunc.
 	viewBytes = 64 << 10
 
-	// directBytes is the length from which Read reads directly into its argument.
+	// directBytes is the minimum length that Read reads directly into its argument.
 	directBytes = 4 << 10
 )
 
@@ -110,7 +110,7 @@ func (r *receiver) err() error {
 	return r.failure
 }
 
-// stop ends the pipe and tells the peer that it will not be read further.
+// stop ends the pipe and reports to the peer that it will not be read further.
 func (r *receiver) stop() {
 	if r.fail(errPipeClosed) && r.conn.removeReceiver(r) {
 		r.conn.send(message{kind: msgDrop, pipe: r.id})
@@ -242,9 +242,9 @@ func (r *receiver) releaseView() {
 	r.updateBuffered()
 }
 
-// readError returns the error of a failed read. At the end of the socket it waits until
-// the control socket tells whether the pipe or the conn has ended, since that message may
-// be late or retransmitted.
+// readError returns the error of a failed read. At the end of the socket it waits until the
+// control socket determines whether the pipe or the conn has ended, since that message may be
+// late or retransmitted.
 func (r *receiver) readError(err error) error {
 	if isTimeout(err) && !r.stopped.Load() {
 		return os.ErrDeadlineExceeded

@@ -24,11 +24,11 @@ type receiverMigration struct {
 	bounded   bool   // the last read had to end where the next subflow begins
 
 	next   []*subflow // subflows after the current one, in order
-	parked []*subflow // subflows whose predecessor has not arrived
+	parked []*subflow // subflows without their predecessor
 }
 
-// readFlow reads bytes of the stream that the sender has written to sockets. It blocks
-// until there are some.
+// readFlow reads bytes of the stream that the sender has written to sockets. It blocks until it
+// has some.
 func (r *receiver) readFlow(p []byte) (n int, err error) {
 	for {
 		q := p[:min(len(p), r.readLimit())]

@@ -401,8 +401,8 @@ func (s *sender) Close() error {
 	return nil
 }
 
-// announceEndLocked tells the peer the length of the pipe. That replaces the close_notify
-// of TLS. The socket stays open until the peer has read its end.
+// announceEndLocked sends the length of the pipe to the peer. That replaces the close_notify of
+// TLS. The socket stays open until the peer has read its end.
 func (s *sender) announceEndLocked() {
 	if !s.endAnnounced {
 		s.endAnnounced = true

@@ -229,8 +229,8 @@ func (s *sender) useSpareLocked() {
 	s.conn.t.cfg.Log.Debug("tcp: migrated a pipe to another socket", "peer", s.conn.peer, "pipe", s.id, "offset", f.start, "resent", unacked)
 }
 
-// unacked returns how many of the last bytes written the kernel of the peer may not have,
-// at most the given number.
+// unacked returns the number of last written bytes that the kernel of the peer may lack, at
+// most the given number.
 func (s *sender) unacked(most int) int {
 	if s.flow.unconfirmed.Load() {
 		return most

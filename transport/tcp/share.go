@@ -12,7 +12,7 @@ import (
 // The side that dialed the conn decides. It dials a socket for the pipe that it learns of
 // first. For the other pipe it sends msgShare. The peer answers msgTake, or, if the first
 // pipe has ended meanwhile, msgCannot (msgWant if the pipe is its own), and the pipe gets
-// a socket of its own. If the pipe is of the side that dialed, that side confirms by
+// a separate socket. If the pipe is of the side that dialed, that side confirms by
 // msgTake that it uses the socket, or by msgCannot that it has abandoned the pipe: so a
 // stopped peer never blocks the abandonment.
 
@@ -24,7 +24,7 @@ var errShare = errors.New("the peer refers to a shared socket that was not offer
 // A sharedSocket is the future socket of two paired pipes.
 type sharedSocket struct {
 	ready chan struct{} // closed when ps is set
-	ps    *pipeSocket   // nil if there is none to share
+	ps    *pipeSocket   // nil if no socket can be shared
 	once  sync.Once
 }
 
@@ -68,9 +68,9 @@ func (c *conn) removeSharedLocked(id uint32) {
 	}
 }
 
-// sharedOfPartner returns the sharedSocket of a pipe whose socket the peer shares; nil if
-// the partner of the pipe has ended. Both sides know a pipe before its socket can be
-// shared.
+// sharedOfPartner returns the sharedSocket of a pipe if the peer shares the socket of its
+// partner; nil if the partner of the pipe has ended. Both sides know a pipe before its socket
+// can be shared.
 func (c *conn) sharedOfPartner(id uint32) *sharedSocket {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,7 +221,7 @@ func (c *conn) handleShare(id uint32) error {
 func (c *conn) shareSender(s *sender, b *sharedSocket) {
 	ps := c.takeHalf(b)
 	if ps == nil {
-		c.send(message{kind: msgWant, pipe: s.id}) // on a socket of its own
+		c.send(message{kind: msgWant, pipe: s.id}) // on a separate socket
 		return
 	}
 	switch s.commit() {

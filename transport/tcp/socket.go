@@ -89,9 +89,9 @@ func (h *recordConn) setSource(r io.Reader) {
 	h.src = r
 }
 
-// discardWrites discards the responses of tls from now on, such as alerts. They would be
-// mixed into the stream of the other pipe, or stay unread in a socket that the peer never
-// reads, and reset it when it is closed.
+// discardWrites discards the responses of tls from now on, such as alerts. They would be mixed
+// into the stream of the other pipe, or stay unread in a socket that the peer never reads, and
+// reset it when it is closed.
 func (h *recordConn) discardWrites() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -79,9 +79,9 @@ func (f *subflow) sample() (sample, bool) {
 	return sampleSocket(f.raw)
 }
 
-// unacked returns how many of the last bytes written the kernel of the peer may not have,
-// at most the given number. The peer's kernel keeps acknowledged bytes until its process
-// has read them.
+// unacked returns the number of last written bytes that the kernel of the peer may lack, at
+// most the given number. The peer's kernel keeps acknowledged bytes until its process has read
+// them.
 func (f *subflow) unacked(most int) int {
 	n := most
 	if u, ok := f.sock.(unacker); ok {

@@ -45,8 +45,8 @@ func (k *poller) setTLSPending(all, none bool) {
 // prefetchBytes has room for a short message. The buffer is kept, so it is small.
 const prefetchBytes = 512
 
-// A tlsInput is the source of a tls.Conn. It can read the first bytes before the tls.Conn
-// does, which allocates memory even if there are none.
+// A tlsInput is the source of a tls.Conn. It can read the first bytes before the tls.Conn does,
+// which allocates memory even without data.
 type tlsInput struct {
 	*poller
 	nonblocking bool // Read must not block
@@ -86,10 +86,10 @@ func (t *tlsInput) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// A wouldBlock means that there is no data. It is a temporary net.Error, after which a
-// tls.Conn can continue.
+// A wouldBlock means that no data is available. It is a temporary net.Error. A tls.Conn can
+// continue after it.
 type wouldBlock struct{}
 
-func (wouldBlock) Error() string   { return "there is nothing to read" }
+func (wouldBlock) Error() string   { return "no data to read" }
 func (wouldBlock) Timeout() bool   { return true }
 func (wouldBlock) Temporary() bool { return true }

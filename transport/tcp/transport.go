@@ -10,7 +10,7 @@
 // the conn ends at once. The side that dialed the conn dials all its sockets, so the
 // other side does not need to reach it.
 //
-// The socket of a pipe has a TLS session of its own, again with certificates on both
+// The socket of a pipe has a separate TLS session, again with certificates on both
 // sides. With Config.Plain it is not encrypted, and anyone on the path can read and
 // change the data. In both cases the two ends first prove to each other that they hold a
 // key exported from the TLS session of the control socket (RFC 8446, section 7.5), so
@@ -26,7 +26,7 @@
 // Methods may be called concurrently, except those of a single pipe, for which package
 // transport defines the rule. Senders have the capabilities TryWriter and VectorWriter,
 // and on Linux also PartWriter and TryVectorWriter. On Linux receivers have the
-// capabilities Poller and Locator.
+// capabilities Poller and CPULocator.
 package tcp
 
 import (
@@ -237,7 +237,7 @@ func (t *Transport) class() transport.Capabilities {
 // OutOfFiles implements [transport.FileUser].
 func (t *Transport) OutOfFiles() error { return t.files.OutOfFiles() }
 
-// Accept returns the next conn whose peer is authenticated.
+// Accept returns the next conn with an authenticated peer.
 func (t *Transport) Accept(ctx context.Context) (transport.Conn, error) {
 	if t.ctx.Err() != nil {
 		return nil, errTransportClosed

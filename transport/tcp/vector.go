@@ -65,9 +65,9 @@ const (
 	recordBytes = 16 << 10
 	batchBytes  = 4 * recordBytes
 
-	// headBytes is the maximum length of a first piece that does not count towards
-	// batchBytes. Otherwise the header of a large piece would leave a short remainder of
-	// it, which costs a system call of its own.
+	// headBytes is the maximum length of a first piece that does not count towards batchBytes.
+	// Otherwise the header of a large piece would leave a short remainder of it, which costs
+	// another system call.
 	headBytes = 512
 
 	// batchPieces is the maximum number of pieces in a batch.

@@ -11,8 +11,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestWriteVectored checks that all pieces arrive in order, whatever their lengths and
-// number.
+// TestWriteVectored checks that all pieces arrive in order, for any lengths and numbers of
+// pieces.
 func TestWriteVectored(t *testing.T) {
 	many := make([]int, 3000) // more than a single writev takes
 	for i := range many {

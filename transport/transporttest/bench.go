@@ -8,7 +8,7 @@ import (
 )
 
 // Bench measures round trips of 8 B, 64 KiB and 8 MiB, and one-way throughput. The reader
-// copies the views of ReadFunc to a slice of its own.
+// copies the views of ReadFunc.
 func Bench(b *testing.B, factory Factory) {
 	for _, size := range []int{8, 64 << 10, 8 << 20} {
 		b.Run("PingPong/"+sizeName(size), func(b *testing.B) { pingPong(b, factory, size) })

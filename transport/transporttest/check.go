@@ -52,7 +52,7 @@ func (x *check) fatal(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// skip ends the subtest, because the transport lacks what it needs.
+// skip ends the subtest, because the transport lacks a feature.
 func (x *check) skip(name, reason string) {
 	x.skipped, x.reason = name, reason
 	runtime.Goexit()

@@ -100,7 +100,7 @@ func testReceiverCloseInterrupts(x *check) {
 	x.pipe(a, b)
 }
 
-// wantBrokenPipe checks the error of a Write whose reader has closed.
+// wantBrokenPipe checks the error of a Write after its reader has closed.
 func (x *check) wantBrokenPipe(err error) {
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, transport.ErrClosed) {
 		x.tb.Helper()

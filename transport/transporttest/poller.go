@@ -113,8 +113,8 @@ func (x *check) feed(s transport.Sender, d stream) feed {
 	return f
 }
 
-// testTryRead: TryRead returns the data that has arrived, also the rest of what ReadFunc
-// has read, and does not block if there is none.
+// testTryRead: TryRead returns the data that has arrived, including the rest after ReadFunc,
+// and does not block without data.
 func testTryRead(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)

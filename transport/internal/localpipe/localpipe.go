@@ -24,7 +24,7 @@ type Pipe interface {
 	// one and at most limit, unless there is an error. The bytes stay valid until
 	// Consume, which the reader calls once after each Peek.
 	Peek(limit int) ([]byte, error)
-	// Consume removes the first n bytes, of those that Peek returned.
+	// Consume removes the first n bytes that Peek has returned.
 	Consume(n int)
 	// SetReadDeadline implements [transport.Receiver].
 	SetReadDeadline(t time.Time) error
