@@ -52,7 +52,7 @@ var (
 	// the world has no such rank.
 	ErrRankTaken = errors.New("rank not available")
 	// ErrNotFormed says that the world did not form in time, or that a node failed before
-	// it had formed. The text says how many nodes have joined, and from where.
+	// it had formed; see [NotFormedError].
 	ErrNotFormed = errors.New("the world did not form")
 	// ErrInvalidRank says that a rank or root is not one of the communicator.
 	ErrInvalidRank = errors.New("invalid rank")
@@ -123,6 +123,32 @@ func (e *PeerError) Unwrap() error { return e.Err }
 
 // Is reports that e is an ErrPeerFailed.
 func (e *PeerError) Is(target error) bool { return target == ErrPeerFailed }
+
+// A NotFormedError says which nodes had joined a world that did not form. It is an
+// [ErrNotFormed]. [Join] returns it, and [Seed.Wait].
+type NotFormedError struct {
+	// Joined is the number of nodes that had joined, and World the number that the world
+	// needs. If Config.FormTimeout of the node ends first, they are those of the latest
+	// message of the seed. Both are 0 if no seed was reached.
+	Joined, World int
+	Nodes         []JoinedNode // the first 64 nodes that had joined
+	Err           error        // the cause, for people
+}
+
+// A JoinedNode is a node that has joined a world that is forming.
+type JoinedNode struct {
+	Rank int // the rank that it has or wants; -1: any
+	Node NodeID
+	Name string // of its process: "hostname:pid"
+	Addr string // "host:port" at which other nodes dial it first
+}
+
+func (e *NotFormedError) Error() string { return e.Err.Error() }
+
+func (e *NotFormedError) Unwrap() error { return e.Err }
+
+// Is reports that e is an ErrNotFormed.
+func (e *NotFormedError) Is(target error) bool { return target == ErrNotFormed }
 
 // A Call describes the call of a collective on a rank: its sequence number in the
 // communicator, and its parameters.

@@ -1,8 +1,10 @@
 package nexar
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +96,44 @@ func TestJoinErrorNotFormed(t *testing.T) {
 	cfg.FormTimeout = 300 * time.Millisecond
 	if err := joinFails(t, cfg); !errors.Is(err, ErrNotFormed) || !strings.Contains(err.Error(), "the world did not form within 300ms") {
 		t.Errorf("error %v, want an ErrNotFormed after the timeout of the node", err)
+	}
+}
+
+// A NotFormedError has the nodes that had joined, no matter whose timeout ends first.
+func TestNotFormedErrorFields(t *testing.T) {
+	rank := 1
+	for name, limit := range map[string]func(*SeedConfig, *Config){
+		"timeout of the seed": func(s *SeedConfig, _ *Config) { s.FormTimeout = 500 * time.Millisecond },
+		"timeout of the node": func(_ *SeedConfig, c *Config) { c.FormTimeout = 500 * time.Millisecond },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var node Config
+			seed, cfg := oneSeed(t, func(cfg *SeedConfig) { limit(cfg, &node) })
+			cfg.FormTimeout = cmp.Or(node.FormTimeout, cfg.FormTimeout)
+			cfg.Rank = &rank
+			errs := []error{joinFails(t, cfg)}
+			if node.FormTimeout == 0 {
+				errs = append(errs, seed.Wait(t.Context()))
+			}
+			for _, err := range errs {
+				e, ok := errors.AsType[*NotFormedError](err)
+				if !ok || e.Joined != 1 || e.World != 2 || len(e.Nodes) != 1 {
+					t.Fatalf("error %#v (%v), want a NotFormedError: 1 of 2 nodes", e, err)
+				}
+				got := e.Nodes[0]
+				if got.Rank != 1 || got.Node == (NodeID{}) || !strings.HasPrefix(got.Addr, "127.0.0.1:") || !strings.HasSuffix(got.Name, fmt.Sprint(":", os.Getpid())) {
+					t.Errorf("node %+v, want rank 1 of this process at 127.0.0.1", got)
+				}
+				if !strings.Contains(err.Error(), "missing 1 (rank 0)") || !strings.Contains(err.Error(), got.Addr) {
+					t.Errorf("error %q: want the missing rank and the address of the node", err)
+				}
+			}
+		})
+	}
+	noEnv(t)
+	err := joinFails(t, Config{Seeds: []string{"127.0.0.1:1"}, Listen: "127.0.0.1:0", FormTimeout: 100 * time.Millisecond})
+	if e, ok := errors.AsType[*NotFormedError](err); !ok || e.Joined != 0 || e.World != 0 || e.Nodes != nil {
+		t.Errorf("no seed: error %#v (%v), want a NotFormedError without nodes", e, err)
 	}
 }
 

@@ -41,7 +41,9 @@ func (e *joinError) Unwrap() []error { return []error{e.kind, e.error} }
 
 // explainJoin adds the sentinel of this package to an error of joining. The text stays.
 func explainJoin(err error) error {
-	_, isFailed := errors.AsType[*client.FailedError](err)
+	if e := notFormed(err); e != nil {
+		return e
+	}
 	_, isVersion := errors.AsType[*wire.VersionError](err)
 	kind := error(nil)
 	switch {
@@ -51,12 +53,34 @@ func explainJoin(err error) error {
 		kind = ErrVersion
 	case errors.Is(err, membership.ErrRank):
 		kind = ErrRankTaken
-	case isFailed || errors.Is(err, server.ErrNotFormed):
-		kind = ErrNotFormed
 	default:
 		return err
 	}
 	return &joinError{err, kind}
+}
+
+// notFormed returns the error of a node or a seed whose world did not form, with all that it
+// knows about the nodes that had joined; nil if err is about something else.
+func notFormed(err error) error {
+	failed, isFailed := errors.AsType[*client.FailedError](err)
+	waiting, isWaiting := errors.AsType[*client.WaitingError](err)
+	ended, isEnded := errors.AsType[*membership.NotFormedError](err)
+	var p membership.Progress
+	switch {
+	case isFailed:
+		p = failed.Progress
+	case isWaiting && errors.Is(err, ErrNotFormed):
+		p = waiting.Progress
+	case isEnded:
+		p = ended.Progress
+	case !errors.Is(err, ErrNotFormed) && !errors.Is(err, server.ErrNotFormed):
+		return nil
+	}
+	e := &NotFormedError{Joined: int(p.Joined), World: int(p.World), Err: err}
+	for _, c := range p.Candidates {
+		e.Nodes = append(e.Nodes, JoinedNode{Rank: int(c.Rank), Node: NodeID(c.ID), Name: c.Name, Addr: c.Addr})
+	}
+	return e
 }
 
 // explain turns an error of the engine, of a call with ctx, into an error of this

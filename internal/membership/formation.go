@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -40,7 +39,7 @@ func (p Phase) String() string {
 type Step struct {
 	Form   *Entry // the world is full: apply this entry and distribute the view
 	Formed bool   // the world has formed
-	Err    error  // why the world will not form
+	Err    error  // a [*NotFormedError]: why the world will not form
 }
 
 // A Formation brings a world together: it admits candidates until the world is full,
@@ -55,7 +54,8 @@ type Formation struct {
 	deadline time.Time // zero: none
 	phase    Phase
 	err      error
-	places   []place // in order of arrival while Gathering, and of the ranks afterwards
+	ranked   bool    // each rank is given
+	places   []place // in order of arrival, and of the ranks once these are given
 }
 
 // A place is a candidate that was admitted.
@@ -81,7 +81,7 @@ func NewFormation(world int, timeout time.Duration, now time.Time) (*Formation, 
 // ResumeFormation returns the Formation of a world whose first view was made by another
 // seed. Unless it has formed, its nodes have to report Ready again.
 func ResumeFormation(v View, formed bool, timeout time.Duration, now time.Time) *Formation {
-	f := &Formation{world: v.Size(), started: now, phase: Connecting}
+	f := &Formation{world: v.Size(), started: now, phase: Connecting, ranked: true}
 	if timeout > 0 {
 		f.deadline = now.Add(timeout)
 	}
@@ -106,7 +106,7 @@ func (f *Formation) Admit(now time.Time, n Node, wanted int) (Step, error) {
 	if len(f.places) < f.world {
 		return Step{}, nil
 	}
-	f.places = assign(f.places, f.world)
+	f.places, f.ranked = assign(f.places, f.world), true
 	if err := f.checkHosts(); err != nil {
 		return f.fail(err), nil
 	}
@@ -188,14 +188,15 @@ func (f *Formation) Tick(now time.Time) Step {
 	}
 	within := f.deadline.Sub(f.started)
 	if f.phase == Connecting {
-		return f.fail(fmt.Errorf("all %d nodes joined, but within %v these did not reach all others: %s",
-			f.world, within, f.list(func(p place) bool { return !p.ready })))
+		late := f.progress(func(p place) bool { return !p.ready })
+		late.Joined = uint32(f.count(func(p place) bool { return !p.ready }))
+		return f.fail(fmt.Errorf("all %d nodes joined, but within %v these did not reach all others: %s", f.world, within, late.names()))
 	}
 	if len(f.places) == 0 {
 		return f.fail(fmt.Errorf("0 of %d nodes joined within %v", f.world, within))
 	}
-	return f.fail(fmt.Errorf("%d of %d nodes joined within %v: %s; missing %s",
-		len(f.places), f.world, within, f.list(func(place) bool { return true }), f.missing()))
+	p := f.Progress()
+	return f.fail(fmt.Errorf("%d of %d nodes joined within %v: %s; missing %s", p.Joined, p.World, within, p.names(), p.Missing()))
 }
 
 // Phase returns the progress of the formation.
@@ -212,9 +213,20 @@ func (f *Formation) Deadline() (time.Time, bool) {
 	return f.deadline, !f.deadline.IsZero() && f.phase < Formed
 }
 
+// fail ends the formation with a [*NotFormedError].
 func (f *Formation) fail(err error) Step {
-	f.phase, f.err = Failed, err
-	return Step{Err: err}
+	f.phase, f.err = Failed, &NotFormedError{Progress: f.Progress(), Err: err}
+	return Step{Err: f.err}
+}
+
+// count returns the number of chosen places.
+func (f *Formation) count(chosen func(place) bool) (n int) {
+	for _, p := range f.places {
+		if chosen(p) {
+			n++
+		}
+	}
+	return n
 }
 
 func (f *Formation) index(id NodeID) int {
@@ -291,57 +303,4 @@ func assign(places []place, world int) []place {
 		}
 	}
 	return out
-}
-
-// listMax bounds the nodes that an error names.
-const listMax = 16
-
-// list names the chosen places.
-func (f *Formation) list(chosen func(place) bool) string {
-	var names []string
-	more := 0
-	for i, p := range f.places {
-		if !chosen(p) {
-			continue
-		}
-		if len(names) == listMax {
-			more++
-			continue
-		}
-		switch {
-		case f.phase == Connecting:
-			names = append(names, f.describe(i))
-		case p.wanted != AnyRank:
-			names = append(names, fmt.Sprintf("rank %d %v", p.wanted, p.node))
-		default:
-			names = append(names, fmt.Sprintf("any rank %v", p.node))
-		}
-	}
-	if more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(names, ", ")
-}
-
-// missing returns the number of free places and, if all candidates wanted a certain
-// rank, these ranks.
-func (f *Formation) missing() string {
-	n := f.world - len(f.places)
-	taken := make(map[int]bool)
-	for _, p := range f.places {
-		if p.wanted == AnyRank {
-			return fmt.Sprint(n)
-		}
-		taken[p.wanted] = true
-	}
-	var ranks []string
-	for r := range f.world {
-		if !taken[r] && len(ranks) < listMax {
-			ranks = append(ranks, fmt.Sprint(r))
-		}
-	}
-	if n > listMax {
-		ranks = append(ranks, "…")
-	}
-	return fmt.Sprintf("%d (rank %s)", n, strings.Join(ranks, ", "))
 }

@@ -277,7 +277,7 @@ func TestDeadline(t *testing.T) {
 func TestAbort(t *testing.T) {
 	f := newFormation(t, 2)
 	reason := errors.New("the seed was closed")
-	if s := f.Abort(reason); s.Err != reason || f.Phase() != Failed {
+	if s := f.Abort(reason); !errors.Is(s.Err, reason) || f.Phase() != Failed {
 		t.Errorf("step %v, phase %v", s, f.Phase())
 	}
 	if s := f.Abort(reason); s != (Step{}) {

@@ -174,6 +174,8 @@ func (c *codec) field(v any, tag string) {
 		c.endpoints(v)
 	case *[]membership.Node:
 		c.nodes(v)
+	case *[]membership.Candidate:
+		c.candidates(v)
 	case *[]byte:
 		if c.bytes(v, bytesMax(tag)); tag == "proof" {
 			c.checkProof(v)
@@ -369,6 +371,15 @@ func (c *codec) addrs(v *[]string) {
 func (c *codec) endpoints(v *[]membership.Endpoint) {
 	list(c, v, endpointsMax, func(e *membership.Endpoint) {
 		c.name(&e.Transport, transportBytesMax)
+		c.name(&e.Addr, addrBytesMax)
+	})
+}
+
+func (c *codec) candidates(v *[]membership.Candidate) {
+	list(c, v, membership.CandidatesMax, func(e *membership.Candidate) {
+		c.id((*[16]byte)(&e.ID))
+		c.rank(&e.Rank)
+		c.name(&e.Name, nameBytesMax)
 		c.name(&e.Addr, addrBytesMax)
 	})
 }

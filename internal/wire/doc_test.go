@@ -337,6 +337,12 @@ func appendForm(t *testing.T, b []byte, form string, v reflect.Value) []byte {
 			b = append(b, byDoc(t, "Node", v.Index(i))...)
 		}
 		return b
+	case "candidates":
+		b = append(b, byte(v.Len()))
+		for i := range v.Len() {
+			b = append(b, byDoc(t, "Candidate", v.Index(i))...)
+		}
+		return b
 	case "endpoints":
 		b = append(b, byte(v.Len()))
 		for i := range v.Len() {

@@ -2,9 +2,10 @@ package wire
 
 import "github.com/nexar-go/nexar/internal/membership"
 
-// A JoinProgress tells a waiting node how many of World nodes have joined. Nodes
-// of a formed world receive it if the next view would be smaller than World.
-type JoinProgress struct{ Joined, World uint32 }
+// A JoinProgress tells a waiting node how many of World nodes have joined, and names the
+// first of them. Nodes of a formed world receive it, without Candidates, if the next view
+// would be smaller than World.
+type JoinProgress membership.Progress
 
 func (JoinProgress) joinMessage() {}
 
@@ -42,6 +43,9 @@ func (JoinFormed) joinMessage() {}
 // the cause.
 type JoinFailed struct {
 	Text string `wire:"text"` // truncated to 2 KiB
+	// The progress of a world that did not form; otherwise zero.
+	Joined, World uint32
+	Candidates    []membership.Candidate
 }
 
 func (JoinFailed) joinMessage() {}

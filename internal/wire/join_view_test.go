@@ -52,12 +52,19 @@ func TestJoinViewDoesNotTrustItsCount(t *testing.T) {
 
 func FuzzJoinView(f *testing.F) { fuzzJoin(f, joinViews...) }
 
-var joinProgresses = []JoinMessage{JoinProgress{Joined: 3, World: 4}, JoinProgress{}}
+var joinProgresses = []JoinMessage{
+	JoinProgress{Joined: 3, World: 4},
+	JoinProgress{Joined: 2, World: 4, Candidates: []membership.Candidate{{ID: id16(1), Rank: 3, Name: "a:1", Addr: "10.0.0.1:7000"}, {ID: id16(2), Rank: AnyRank}}},
+	JoinProgress{},
+}
 
 func TestJoinProgress(t *testing.T) {
 	for _, m := range joinProgresses {
 		checkJoinMessage(t, m)
 	}
+	checkJoinRefused(t, errTooLong, JoinProgress{Candidates: make([]membership.Candidate, membership.CandidatesMax+1)})
+	checkJoinRefused(t, errValue, JoinProgress{Candidates: []membership.Candidate{{Rank: -2}}})
+	checkJoinRefused(t, errNotText, JoinProgress{Candidates: []membership.Candidate{{Name: "\n"}}})
 }
 
 func FuzzJoinProgress(f *testing.F) { fuzzJoin(f, joinProgresses...) }
@@ -98,6 +105,7 @@ func FuzzJoinFormed(f *testing.F) { fuzzJoin(f, joinFormeds...) }
 
 var joinFaileds = []JoinMessage{
 	JoinFailed{Text: "rank 1 10.0.0.2:7000 (b:2) cannot reach rank 0 10.0.0.1:7000 (a:1)"},
+	JoinFailed{Text: "1 of 2 nodes joined", Joined: 1, World: 2, Candidates: []membership.Candidate{{ID: id16(1), Rank: AnyRank, Name: "a:1", Addr: "10.0.0.1:7000"}}},
 	JoinFailed{},
 }
 

@@ -3,6 +3,8 @@ package client
 import (
 	"errors"
 	"fmt"
+
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 var (
@@ -15,11 +17,25 @@ var (
 // A FailedError says that the world did not form after this node was admitted
 // to it. All nodes of the world get the same text.
 type FailedError struct {
-	Seed string // address
-	Text string // names the node that failed
+	Seed     string // address
+	Text     string // names the node that failed
+	Progress membership.Progress
 }
 
 func (e *FailedError) Error() string { return "the world did not form: " + e.Text }
+
+// A WaitingError says that the context of a node has ended while its world had not all nodes.
+type WaitingError struct {
+	Seed     string // address
+	Progress membership.Progress
+	Err      error // the cause of the end of the context
+}
+
+func (e *WaitingError) Error() string {
+	return fmt.Sprintf("%v: %v; missing %s, by the latest message of seed %s", e.Err, e.Progress, e.Progress.Missing(), e.Seed)
+}
+
+func (e *WaitingError) Unwrap() error { return e.Err }
 
 // A RemovedError says that this live node is no longer in the world: others have lost it.
 type RemovedError struct {

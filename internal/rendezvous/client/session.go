@@ -52,14 +52,14 @@ type Session struct {
 	away      error              // why there is no connection to a seed; nil: there is one
 	absent    context.Context    // has ended if no seed has been back within Request.Patience
 	setAbsent context.CancelFunc
-	view      membership.View    // the newest; epoch 0: none
-	formed    bool               // the world has formed
-	joined    int                // known number of nodes that have joined
-	tooSmall  *wire.JoinProgress // the size of a world that is too small for the next view, or nil
-	invited   Invitation         // the newest
-	quiescing uint64             // epoch of the newest view with a request to quiesce
-	polled    uint64             // the number of the newest status poll
-	answering bool               // a goroutine answers it
+	view      membership.View     // the newest; epoch 0: none
+	formed    bool                // the world has formed
+	progress  membership.Progress // the latest of the formation; World is 0 until the seed has sent one
+	tooSmall  *wire.JoinProgress  // the size of a world that is too small for the next view, or nil
+	invited   Invitation          // the newest
+	quiescing uint64              // epoch of the newest view with a request to quiesce
+	polled    uint64              // the number of the newest status poll
+	answering bool                // a goroutine answers it
 
 	expected map[membership.NodeID]bool // joining nodes that the seed has announced
 	links    map[membership.NodeID]bool // joining nodes with a link to this one
@@ -181,10 +181,12 @@ func (s *Session) late(cause error) error {
 		return fmt.Errorf("%w: all %d nodes have joined, but seed %s has not said that they have reached each other", cause, s.World, s.seed)
 	case s.invited.Number > 0:
 		return fmt.Errorf("%w: the world at seed %s has formed without this node, which waits for its next checkpoint, and for room in it", cause, s.seed)
-	case s.joined == s.World:
+	case int(s.progress.Joined) == s.World:
 		return fmt.Errorf("%w: the world at seed %s has all its %d nodes, and this one waits until there is room for it", cause, s.seed, s.World)
 	}
-	return fmt.Errorf("%w: %d of %d nodes had joined at the latest message of seed %s", cause, s.joined, s.World, s.seed)
+	p := s.progress
+	p.World = uint32(s.World)
+	return &WaitingError{Seed: s.seed, Progress: p, Err: cause}
 }
 
 // Lost reports that this node has lost its link to a peer, and why.
@@ -341,7 +343,7 @@ func (s *Session) setProgress(m wire.JoinProgress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.formed {
-		s.joined = int(m.Joined)
+		s.progress = membership.Progress(m)
 		s.log.Info("waiting for the world", "joined", m.Joined, "world", m.World)
 		return
 	}
@@ -375,7 +377,7 @@ func (s *Session) failed(m wire.JoinFailed) error {
 	case s.invited.Number > 0:
 		return &DismissedError{Seed: s.seed, Text: m.Text}
 	}
-	return &FailedError{Seed: s.seed, Text: m.Text}
+	return &FailedError{Seed: s.seed, Text: m.Text, Progress: membership.Progress{Joined: m.Joined, World: m.World, Candidates: m.Candidates}}
 }
 
 // setView adopts a view: the first when the world is full, the others once it has

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/nexar-go/nexar/internal/membership"
@@ -135,6 +136,15 @@ func (s *Server) commit(b []byte) {
 	}
 }
 
+// failed returns the message that the world did not form, with the progress if this seed knows it.
+func (s *Server) failed(text string) wire.JoinFailed {
+	m := wire.JoinFailed{Text: text, World: uint32(s.cfg.World)}
+	if e, ok := errors.AsType[*membership.NotFormedError](s.state.failure); ok {
+		m.Joined, m.World, m.Candidates = e.Progress.Joined, e.Progress.World, e.Progress.Candidates
+	}
+	return m
+}
+
 // act sends the messages, and proposes the changes, that follow from a change for the leader.
 func (s *Server) act(before membership.View, c change) {
 	v, l := s.state.cluster.view, s.state.leader
@@ -146,7 +156,7 @@ func (s *Server) act(before membership.View, c change) {
 		l.ending = false
 		var last []byte
 		if c.Failure != "" {
-			last = handshake.Frame(wire.JoinFailed{Text: c.Failure})
+			last = handshake.Frame(s.failed(c.Failure))
 		}
 		for _, conn := range l.nodes {
 			conn.out.Close(last)

@@ -51,7 +51,7 @@ func (s *Server) sendProgress(c *nodeConn) {
 }
 
 func (s *Server) progress() wire.JoinProgress {
-	return wire.JoinProgress{Joined: uint32(s.state.leader.form.Joined()), World: uint32(s.cfg.World)}
+	return wire.JoinProgress(s.state.leader.form.Progress())
 }
 
 // readNode handles messages of a node until its connection ends, and returns the reason.

@@ -1,0 +1,130 @@
+package membership
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// CandidatesMax bounds the Candidates of a [Progress].
+const CandidatesMax = 64
+
+// A Candidate describes, for people, a node that has joined a world that is forming.
+type Candidate struct {
+	ID   NodeID
+	Rank int32 // the rank that it has or wants, or AnyRank
+	Name string
+	Addr string // its first address
+}
+
+// String returns the rank of the candidate, its address and its name.
+func (c Candidate) String() string {
+	node := Node{ID: c.ID, Name: c.Name}
+	if c.Addr != "" {
+		node.Addrs = []string{c.Addr}
+	}
+	if c.Rank == AnyRank {
+		return "any rank " + node.String()
+	}
+	return fmt.Sprintf("rank %d %v", c.Rank, node)
+}
+
+// A Progress says how many of the nodes of a world have joined, and which: the first
+// CandidatesMax of them.
+type Progress struct {
+	Joined, World uint32
+	Candidates    []Candidate
+}
+
+// String returns the number of nodes that have joined, and names the first of them.
+func (p Progress) String() string {
+	text := fmt.Sprintf("%d of %d nodes joined", p.Joined, p.World)
+	if len(p.Candidates) > 0 {
+		text += ": " + p.names()
+	}
+	return text
+}
+
+// listMax bounds the nodes that an error names.
+const listMax = 16
+
+// names lists the candidates.
+func (p Progress) names() string {
+	var names []string
+	for _, c := range p.Candidates[:min(len(p.Candidates), listMax)] {
+		names = append(names, c.String())
+	}
+	if more := int(p.Joined) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// Missing returns the number of nodes that have not joined and, if each candidate has or wants
+// a certain rank, the ranks that are free.
+func (p Progress) Missing() string {
+	n := max(0, int(p.World)-int(p.Joined))
+	ranks := p.freeRanks()
+	if n == 0 || ranks == nil {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%d (rank %s)", n, strings.Join(ranks, ", "))
+}
+
+// freeRanks returns at most listMax ranks that no candidate has or wants, or nil if the
+// candidates do not decide that.
+func (p Progress) freeRanks() (ranks []string) {
+	if p.Joined == 0 || len(p.Candidates) != int(p.Joined) {
+		return nil
+	}
+	taken := make(map[int32]bool)
+	for _, c := range p.Candidates {
+		taken[c.Rank] = true
+	}
+	if taken[AnyRank] {
+		return nil
+	}
+	for r := range int32(p.World) {
+		switch {
+		case taken[r]:
+		case len(ranks) == listMax:
+			return append(ranks, "…")
+		default:
+			ranks = append(ranks, fmt.Sprint(r))
+		}
+	}
+	return ranks
+}
+
+// A NotFormedError says why a world did not form.
+type NotFormedError struct {
+	Progress Progress
+	Err      error
+}
+
+func (e *NotFormedError) Error() string { return e.Err.Error() }
+func (e *NotFormedError) Unwrap() error { return e.Err }
+
+// Progress returns the nodes that have joined, in the order of their ranks once these are
+// given, and before that in the order of arrival.
+func (f *Formation) Progress() Progress { return f.progress(func(place) bool { return true }) }
+
+// progress returns the Progress with only the chosen nodes as candidates.
+func (f *Formation) progress(chosen func(place) bool) Progress {
+	p := Progress{Joined: uint32(len(f.places)), World: uint32(f.world)}
+	for i, at := range f.places {
+		if !chosen(at) {
+			continue
+		}
+		if len(p.Candidates) == CandidatesMax {
+			break
+		}
+		c := Candidate{ID: at.node.ID, Rank: int32(at.wanted), Name: at.node.Name, Addr: at.node.Addr()}
+		if f.ranked {
+			c.Rank = int32(i)
+		}
+		p.Candidates = append(p.Candidates, c)
+	}
+	p.Candidates = slices.Clip(p.Candidates)
+	return p
+}
