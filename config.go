@@ -220,12 +220,13 @@ type Config struct {
 	// anew each time. NEXAR_MEMORY.
 	Memory string `env:"NEXAR_MEMORY" default:"training" one:"training,inference"`
 
-	// Log takes what the node notes; nil, the default, discards it. When operations
-	// fail because a rank has failed, by a timeout or as calls do not match, it has
-	// the last ones of this rank, once for a communicator.
-	// NEXAR_LOG=debug, info, warn or error logs to standard error from that level
-	// on.
-	Log *slog.Logger `env:"-" also:"NEXAR_LOG" one:"debug,info,warn,error"`
+	// Log receives the events of the node. Nil, the default, logs warnings and errors to
+	// slog.Default: no seed can be reached, the world is still forming, a transport is
+	// not available. When operations fail because a rank has failed, by a timeout or
+	// since calls do not match, the last operations of this rank are logged, once for a
+	// communicator. NEXAR_LOG=debug, info, warn or error logs to standard error from that
+	// level on; NEXAR_LOG=off logs nothing.
+	Log *slog.Logger `env:"-" also:"NEXAR_LOG" one:"debug,info,warn,error,off"`
 }
 
 // defaultListen is also where a seed listens by default.
@@ -348,7 +349,7 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 	}
 	settings.Complete(&cfg, e)
 	settings.Complete(&cfg, settings.Defaults[Config]())
-	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Log = cmp.Or(cfg.Log, settings.Warnings(slog.Default()))
 	if _, err := cfg.transports(); err != nil {
 		return cfg, err
 	}

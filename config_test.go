@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/settings"
+	"github.com/nexar-go/nexar/internal/testlog"
 )
 
 // A setting is what a variable may and may not be.
@@ -242,6 +243,46 @@ func TestConfigLog(t *testing.T) {
 		}
 		if !cfg.Log.Enabled(t.Context(), want) || cfg.Log.Enabled(t.Context(), want-1) {
 			t.Errorf("%s: the log does not begin at %v", value, want)
+		}
+	}
+}
+
+// Without Config.Log, warnings go to slog.Default, and nothing else. NEXAR_LOG=off silences
+// them, and other levels go to standard error.
+func TestDefaultLog(t *testing.T) {
+	noEnv(t)
+	var log testlog.Buffer
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	logAll := func(l *slog.Logger) {
+		l = l.With("rank", 3).WithGroup("group")
+		l.Debug("fine")
+		l.Info("usual")
+		l.Warn("odd", "a", 1)
+		l.Error("bad")
+	}
+	cfg, err := Config{}.fill()
+	if err != nil {
+		t.Fatal(err)
+	}
+	logAll(cfg.Log)
+	if got := log.String(); strings.Contains(got, "fine") || strings.Contains(got, "usual") ||
+		!strings.Contains(got, "level=WARN msg=odd rank=3 group.a=1") || !strings.Contains(got, "level=ERROR msg=bad rank=3") {
+		t.Errorf("slog.Default has %q, want the warning and the error", got)
+	}
+	n := len(log.String())
+	for _, level := range []string{"off", "error"} {
+		t.Setenv("NEXAR_LOG", level)
+		if cfg, err = (Config{}).fill(); err != nil {
+			t.Fatal(err)
+		}
+		if level == "off" {
+			logAll(cfg.Log)
+		}
+		cfg.Log.Warn("odd")
+		if got := log.String()[n:]; got != "" {
+			t.Errorf("NEXAR_LOG=%s: slog.Default has %q, want nothing", level, got)
 		}
 	}
 }

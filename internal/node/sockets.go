@@ -67,7 +67,8 @@ type sockets struct {
 	addr     string         // of the UDP socket or the TCP port; empty without both
 	dialers  []seedDialer   // in order of preference
 
-	unavailable []string    // transports that cannot be used, each with the reason
+	missing     []string    // names of transports that cannot be used
+	unavailable []string    // the same, each with the reason
 	filtered    atomic.Bool // UDP does not reach a seed that TCP reaches
 }
 
@@ -170,9 +171,16 @@ func (s *sockets) listenTCP() (net.Listener, error) {
 	return l, nil
 }
 
-// noteUnavailable records that a transport cannot be used.
+// noteUnavailable records that a transport cannot be used, and logs the transports that are
+// used instead. It warns unless the operating system has no such transport.
 func (s *sockets) noteUnavailable(name string, err error) {
-	s.log.Warn("a transport cannot be used", "transport", name, "reason", err)
+	level := slog.LevelWarn
+	if errors.Is(err, errors.ErrUnsupported) {
+		level = slog.LevelInfo
+	}
+	s.missing = append(s.missing, name)
+	instead := slices.DeleteFunc(slices.Clone(s.use.Names), func(other string) bool { return slices.Contains(s.missing, other) })
+	s.log.Log(context.Background(), level, "a transport cannot be used", "transport", name, "reason", err, "instead", cmp.Or(strings.Join(instead, ", "), "none"))
 	s.unavailable = append(s.unavailable, fmt.Sprintf("%s: %v", name, strings.TrimPrefix(err.Error(), name+": ")))
 }
 

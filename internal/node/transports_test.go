@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -55,6 +57,26 @@ func form(t *testing.T, seedUse Transports, seedAddr func(string) string, uses .
 		paths = append(paths, i.Link+" "+i.Bulk)
 	}
 	return paths, log.String()
+}
+
+// A transport that cannot be used is logged with the transports that are used instead: as a
+// warning, unless the operating system has no such transport.
+func TestUnavailableTransportIsLogged(t *testing.T) {
+	var log testlog.Buffer
+	s := &sockets{use: Transports{Names: BuiltIn()}, log: slog.New(slog.NewTextHandler(&log, nil))}
+	s.noteUnavailable("shm", errors.New("shm: no memory"))
+	s.noteUnavailable("tcp", fmt.Errorf("tcp: %w", errors.ErrUnsupported))
+	for _, want := range []string{
+		`level=WARN msg="a transport cannot be used" transport=shm reason="shm: no memory" instead="tcp, quic"`,
+		`level=INFO msg="a transport cannot be used" transport=tcp reason="tcp: unsupported operation" instead=quic`,
+	} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("log %q does not contain %q", log.String(), want)
+		}
+	}
+	if want := "shm: no memory"; s.unavailable[0] != want {
+		t.Errorf("unavailable %q, want %q", s.unavailable[0], want)
+	}
 }
 
 func same(addr string) string { return addr }

@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 
@@ -12,5 +13,5 @@ import (
 func newEndpoint(Config) (transport.Transport, error) { return nil, probe() }
 
 func probe() error {
-	return fmt.Errorf("shm: shared memory is not supported on %s, only on linux", runtime.GOOS)
+	return fmt.Errorf("shm: shared memory is not supported on %s, only on linux: %w", runtime.GOOS, errors.ErrUnsupported)
 }

@@ -25,6 +25,7 @@ type Invitation struct {
 // nodes of the invitation, and calls Linked. Then the next view contains it, or it gets
 // another invitation in place of the first.
 func (s *Session) Begin(ctx context.Context, after uint64) (v membership.View, i Invitation, err error) {
+	defer remind(s.warnWaiting).stop()
 	err = s.await(ctx, func() bool {
 		v, i = s.view, s.invited
 		return v.Epoch > 0 || i.Number > after

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -76,19 +77,38 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 		defer cancel()
 	}
 	last := make([]error, len(d.Addrs))
+	var mu sync.Mutex // protects last, next and attempts from the reminder
+	attempts, next := 0, ""
+	if !d.once {
+		reminder := remind(func(waited time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			d.Log.Warn("no seed reached yet", "waited", waited, "tried", strings.Join(d.tried(ctx, last), ", "), "attempts", attempts, "next", next)
+		})
+		defer reminder.stop()
+	}
 	pause := cmp.Or(d.MinPause, 50*time.Millisecond)
-	for attempts := 1; ; attempts++ {
+	for {
 		again := !d.once
+		mu.Lock()
+		attempts++
+		mu.Unlock()
 		for i, addr := range d.Addrs {
+			mu.Lock()
+			next = addr
+			mu.Unlock()
 			err := d.follow(ctx, addr, f)
 			if err == nil || IsFinal(err) {
 				return err
 			}
 			again = again || answered(err)
 			// A timeout, of this attempt or of the search, says less than an answer.
+			mu.Lock()
 			if last[i] == nil || !isTimeout(err) {
 				last[i] = err
 			}
+			next = d.Addrs[(i+1)%len(d.Addrs)]
+			mu.Unlock()
 			d.Log.Debug("seed not reached", "addr", addr, "attempt", attempts, "err", err)
 			if ctx.Err() != nil {
 				return d.failed(ctx, attempts, last)
@@ -152,8 +172,8 @@ func isTimeout(err error) bool {
 	return ok && t.Timeout()
 }
 
-// failed returns the error of a search, with the last error of each seed.
-func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
+// tried returns the address of each seed with the reason why it was not reached.
+func (d Seeds) tried(ctx context.Context, last []error) []string {
 	tried := make([]string, len(d.Addrs))
 	for i, addr := range d.Addrs {
 		reason := "not tried"
@@ -168,6 +188,11 @@ func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
 		}
 		tried[i] = fmt.Sprintf("%s (%s)", addr, reason)
 	}
+	return tried
+}
+
+// failed returns the error of a search, with the last error of each seed.
+func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
 	in := ""
 	if attempts > 1 {
 		in = fmt.Sprintf(" in %d attempts", attempts)
@@ -176,7 +201,7 @@ func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
 	if slices.ContainsFunc(last, answered) {
 		format = "no seed has admitted this node%s: %s"
 	}
-	err := fmt.Errorf(format, in, strings.Join(tried, ", "))
+	err := fmt.Errorf(format, in, strings.Join(d.tried(ctx, last), ", "))
 	if slices.ContainsFunc(last, func(err error) bool { return errors.Is(err, handshake.ErrBusy) }) {
 		err = busyError(err.Error())
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
@@ -214,6 +215,7 @@ func (s *Session) Ready(ctx context.Context) error {
 		return err
 	}
 	s.report(wire.JoinReady{Epoch: v.Epoch})
+	defer remind(s.warnWaiting).stop()
 	return s.await(ctx, s.hasFormedLocked, s.late)
 }
 
@@ -349,6 +351,22 @@ func (s *Session) setProgress(m wire.JoinProgress) {
 	}
 	s.log.Warn("world has too few nodes, and waits for others", "nodes", m.Joined, "least", m.World)
 	s.tooSmall = &m
+}
+
+// warnWaiting warns that the world is still forming. A spare and a node that waits for a
+// checkpoint may wait for long, without a warning.
+func (s *Session) warnWaiting(waited time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.progress
+	switch {
+	case s.formed, s.req.Spare, s.invited.Number > 0:
+	case s.hasViewLocked():
+		s.log.Warn("world is still forming: not all nodes have linked themselves to each other", "waited", waited, "world", s.World, "seed", s.seed)
+	case int(p.Joined) < s.World:
+		p.World = uint32(s.World)
+		s.log.Warn("world is still forming", "waited", waited, "joined", p.Joined, "world", s.World, "missing", p.Missing(), "seed", s.seed)
+	}
 }
 
 // setFormed records that the world has formed.
