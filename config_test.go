@@ -314,8 +314,8 @@ func TestConfigDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Log == nil || cfg.Log.Enabled(t.Context(), slog.LevelError) {
-		t.Error("by default there is a log")
+	if cfg.Log == nil || !cfg.Log.Enabled(t.Context(), slog.LevelWarn) || cfg.Log.Enabled(t.Context(), slog.LevelInfo) {
+		t.Error("the default log does not begin at warnings")
 	}
 	cfg.Log = nil
 	want := Config{
