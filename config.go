@@ -30,8 +30,8 @@ import (
 type Config struct {
 	// # Joining a cluster
 
-	// Seeds are the addresses ("host:port") of the seeds, any of which
-	// admits the node. "NAME=ADDR" is an address in the form of the transport of
+	// Seeds are the addresses ("host:port", or "host" with the port 7946) of the seeds,
+	// any of which admits the node. "NAME=ADDR" is an address in the form of the transport of
 	// that name in Factories. NEXAR_SEEDS, separated by commas.
 	Seeds []string `env:"NEXAR_SEEDS"`
 
@@ -229,6 +229,9 @@ type Config struct {
 	Log *slog.Logger `env:"-" also:"NEXAR_LOG" one:"debug,info,warn,error,off"`
 }
 
+// SeedPort is the port of a seed whose address has none.
+const SeedPort = host.SeedPort
+
 // defaultListen is also where a seed listens by default.
 const defaultListen = ":0"
 
@@ -258,8 +261,8 @@ func (cfg *Config) check() error {
 		if name, addr, named := strings.Cut(seed, "="); named && addr != "" && isTransportName(name) {
 			continue // in the form of a transport of Factories
 		}
-		if !host.IsAddr(seed, false) {
-			return bad("Seeds", seed, "not an address of the form host:port")
+		if !host.IsAddr(host.WithPort(seed, SeedPort), false) {
+			return bad("Seeds", seed, "not an address of the form host:port or host")
 		}
 	}
 	for _, name := range cfg.Transports {
@@ -349,6 +352,7 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 	}
 	settings.Complete(&cfg, e)
 	settings.Complete(&cfg, settings.Defaults[Config]())
+	cfg.Seeds = host.WithPorts(cfg.Seeds, SeedPort)
 	cfg.Log = cmp.Or(cfg.Log, settings.Warnings(slog.Default()))
 	if _, err := cfg.transports(); err != nil {
 		return cfg, err

@@ -41,7 +41,7 @@ func samples() map[string]setting {
 	return map[string]setting{
 		"NEXAR_SEEDS": {
 			good: "a.example:7946,[fd00::1]:7946", want: []string{"a.example:7946", "[fd00::1]:7946"},
-			malformed: []string{"localhost", "10.0.0.1:", "10.0.0.1:0", ":7946", "10.0.0.1:99999", "10.0.0.1:x", "fd00::1:7946", "http://a.example:7946", "one two:7946"},
+			malformed: []string{"localhost:", "10.0.0.1:", "10.0.0.1:0", ":7946", "10.0.0.1:99999", "10.0.0.1:x", "fd00::1:7946", "http://a.example:7946", "one two:7946"},
 		},
 		"NEXAR_CLUSTER_TOKEN": {
 			good: "abcd-efgh", want: "abcd-efgh", secret: true,
@@ -392,7 +392,7 @@ func TestConfigContradictions(t *testing.T) {
 			"NEXAR_HEARTBEAT_TIMEOUT_SECS=2s: not more than NEXAR_HEARTBEAT_INTERVAL_SECS, which is 2s"},
 		{Config{HeartbeatInterval: time.Minute}, "NEXAR_HEARTBEAT_INTERVAL_SECS=1m0s: not less than NEXAR_HEARTBEAT_TIMEOUT_SECS, which is 5s by default"},
 		{Config{HeartbeatTimeout: time.Second}, "NEXAR_HEARTBEAT_TIMEOUT_SECS=1s: not more than NEXAR_HEARTBEAT_INTERVAL_SECS, which is 1s by default"},
-		{Config{Seeds: []string{"a.example"}}, `NEXAR_SEEDS="a.example": not an address`},
+		{Config{Seeds: []string{"fd00::1"}}, `NEXAR_SEEDS="fd00::1": not an address`},
 		{Config{Listen: "a.example"}, `NEXAR_LISTEN="a.example": not an address`},
 		{Config{Memory: "lots"}, `NEXAR_MEMORY="lots": not one of training, inference`},
 		{Config{Token: "two words"}, "NEXAR_CLUSTER_TOKEN: "},

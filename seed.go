@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/consensus"
+	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/server"
@@ -18,8 +19,8 @@ import (
 
 // SeedConfig says how a seed brings a world together.
 type SeedConfig struct {
-	// Listen is the UDP address ("host:port") at which nodes reach the seed.
-	// The default is any free port of all addresses.
+	// Listen is the UDP and TCP address ("host:port", or "host" with the port 7946) at which
+	// nodes reach the seed. The default is any free port of all addresses.
 	Listen string
 	// Transports are the transports at which nodes reach the seed, as in
 	// Config.Transports: it accepts them over QUIC and TCP, and over those of
@@ -49,7 +50,7 @@ type SeedConfig struct {
 	// github.com/nexar-go/nexar/consensus/raft. By default, this seed decides alone and its
 	// decisions are lost when it ends.
 	Consensus consensus.OpenFunc
-	// Peers are the addresses ("host:port") of all seeds of the cluster, this one among
+	// Peers are the addresses ("host:port", or "host" with the port 7946) of all seeds of the cluster, this one among
 	// them, the same on each: three or five, of which fewer than half may fail. They
 	// agree on everything that has to outlive one of them; the others go on by
 	// themselves. Each needs a Consensus, and a StateDir of its own. One that has lost its
@@ -70,6 +71,11 @@ type SeedConfig struct {
 	// FormTimeout is how long the world may take to form: 5 minutes by
 	// default, less than 0 for ever.
 	FormTimeout time.Duration
+	// Health, if not empty, is a TCP address ("host:port") at which the seed answers HTTP
+	// requests for /healthz, with status 200 as long as it can go on, and for /readyz, with
+	// status 200 as long as nodes can join or are redirected to the seed that leads. The
+	// status is otherwise 503, with the reason as text. Requests need no token.
+	Health string
 	// Progress, if not nil, is called for each node that joins or goes, one
 	// after the other. It must not close the Seed, which waits for it.
 	Progress func(SeedEvent)
@@ -147,9 +153,9 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	s, err := node.StartSeed(node.SeedConfig{
-		Listen: cmp.Or(cfg.Listen, defaultListen), Transports: use, StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: cfg.Peers, ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: cfg.Advertise, Token: token, World: cfg.World,
+		Listen: cmp.Or(host.WithPort(cfg.Listen, SeedPort), defaultListen), Transports: use, StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: host.WithPorts(cfg.Peers, SeedPort), ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: host.WithPort(cfg.Advertise, SeedPort), Token: token, World: cfg.World,
 		Elastic: elastic.Elastic, Min: elastic.ElasticMin, Max: elastic.ElasticMax,
-		FormTimeout: cfg.FormTimeout, Progress: cfg.follow, Log: cfg.Log,
+		FormTimeout: cfg.FormTimeout, Progress: cfg.follow, Log: cfg.Log, Health: cfg.Health,
 	})
 	if err != nil {
 		return nil, err
@@ -198,6 +204,10 @@ func (cfg *SeedConfig) follow(e server.Event) {
 
 // Addr is an address ("host:port") of the seed for NEXAR_SEEDS.
 func (s *Seed) Addr() string { return s.seed.Addr() }
+
+// HealthAddr is the address ("host:port") of SeedConfig.Health, with the port that was chosen
+// if it is 0 there; empty if there is none.
+func (s *Seed) HealthAddr() string { return s.seed.HealthAddr() }
 
 // Wait returns nil when the world has formed, or the reason why it has not. A
 // ctx that has ended does not keep it from saying what is known.

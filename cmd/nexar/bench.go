@@ -46,7 +46,7 @@ func newBench(s streams) *cobra.Command {
   nexar bench -n 8 --op all_reduce,broadcast --min 64KiB --max 256MiB
   nexar bench --transport mem --json results.jsonl --svg results.svg
   nexar bench -n 8 --op all_reduce --algorithms --svg algorithms.svg
-  nexar run -n 2 --seed 10.0.0.1:7000 -- nexar bench --op all_reduce`,
+  nexar run -n 2 --seed 10.0.0.1:7946 -- nexar bench --op all_reduce`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)

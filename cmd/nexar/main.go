@@ -128,7 +128,7 @@ EXIT STATUS
   "nexar run" exits with the status of the program.`,
 		Example: `  nexar run -n 4 -- ./train          a cluster of four ranks on this host
   nexar seed --world 8               a cluster of eight ranks on several hosts
-  nexar status --seed 10.0.0.1:7000  the operations of its ranks
+  nexar status --seed 10.0.0.1:7946  the operations of its ranks
   nexar bench -n 4                   measure this host
   nexar doctor                       check this host`,
 		Args:          noArgs,

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/nexar-go/nexar"
 )
 
 // peerFlags are the flags of a seed that may be one of several.
@@ -68,13 +70,14 @@ func (f *peerFlags) checkPeers() error {
 	if len(f.peers) > 0 && f.stateDir == "" {
 		return usagef("--peers needs --state-dir: a seed must not forget its votes")
 	}
+	f.listen, f.advertise = withSeedPort(f.listen), withSeedPort(f.advertise)
 	ports := make(map[string]bool)
 	for i, p := range f.peers {
-		p = strings.TrimSpace(p)
+		p = withSeedPort(strings.TrimSpace(p))
 		f.peers[i] = p
 		_, port, err := net.SplitHostPort(p)
 		if err != nil || port == "" || port == "0" {
-			return usagef("--peers %q: want host:port", p)
+			return usagef("--peers %q: want host:port, or host with the port %s", p, nexar.SeedPort)
 		}
 		ports[port] = true
 	}
@@ -92,6 +95,15 @@ func (f *peerFlags) checkPeers() error {
 		}
 	}
 	return nil
+}
+
+// withSeedPort adds the default port of seeds to an address without a port.
+func withSeedPort(addr string) string {
+	bracketed := strings.HasPrefix(addr, "[") && strings.HasSuffix(addr, "]")
+	if addr == "" || strings.Contains(addr, ":") && !bracketed {
+		return addr
+	}
+	return addr + ":" + nexar.SeedPort
 }
 
 // checkToken requires a token that the other seeds can have as well.

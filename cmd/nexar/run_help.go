@@ -84,13 +84,13 @@ const runExamples = `  Four ranks on this host:
 
   Ranks 4 to 7 of a cluster of eight, with its seed on 10.0.0.1:
     export NEXAR_CLUSTER_TOKEN=...
-    nexar run -n 4 --seed 10.0.0.1:7000 --world 8 --first-rank 4 -- ./train
+    nexar run -n 4 --seed 10.0.0.1:7946 --world 8 --first-rank 4 -- ./train
 
   Two ranks on each of three hosts, any of which may fail; on each the same:
     export NEXAR_CLUSTER_TOKEN=...
     nexar run -n 2 --world 6 --elastic --state-dir /var/lib/nexar \
-      --peers 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000 -- ./train
+      --peers 10.0.0.1:7946,10.0.0.2:7946,10.0.0.3:7946 -- ./train
 
   Two more ranks for a running elastic cluster, and a spare:
-    nexar run -n 2 --elastic --seed 10.0.0.1:7000 -- ./train
-    nexar run --elastic --seed 10.0.0.1:7000 --env NEXAR_SPARE=1 -- ./train`
+    nexar run -n 2 --elastic --seed 10.0.0.1:7946 -- ./train
+    nexar run --elastic --seed 10.0.0.1:7946 --env NEXAR_SPARE=1 -- ./train`

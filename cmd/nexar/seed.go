@@ -30,6 +30,7 @@ type seedFlags struct {
 	min, max    int
 	formTimeout time.Duration
 	logLevel    string
+	health      string
 }
 
 func newSeed(s streams) *cobra.Command {
@@ -50,13 +51,14 @@ func newSeed(s streams) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.listen, "listen", "", "`host:port` to listen on; port 0 is any free port (default \":0\", or the address of this seed in --peers)")
+	flags.StringVar(&f.listen, "listen", "", "`host:port` to listen on; host alone means port 7946, port 0 any free port (default \":0\", or the address of this seed in --peers)")
 	flags.IntVar(&f.world, "world", 0, "number of nodes of the world (required)")
 	flags.BoolVar(&f.elastic, "elastic", false, "let nodes join after the world has formed")
 	flags.IntVar(&f.min, "min", 0, "minimum `number` of nodes of an elastic world (default 1)")
 	flags.IntVar(&f.max, "max", 0, "maximum `number` of nodes of an elastic world (default: no limit)")
 	f.definePeers(cmd)
 	flags.DurationVar(&f.formTimeout, "form-timeout", 5*time.Minute, "time for the world to form; negative for no limit")
+	flags.StringVar(&f.health, "health", "", "`host:port` to answer HTTP requests for /healthz and /readyz (default: none)")
 	flags.StringVar(&f.logLevel, "log-level", "warn", "lowest `level` to log to standard error: debug, info, warn or error")
 	return cmd
 }
@@ -86,7 +88,7 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 	events := make(chan nexar.SeedEvent)
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: f.listen, World: f.world, Elastic: f.elastic, ElasticMin: f.min, ElasticMax: f.max,
-		Token: token, StateDir: f.stateDir, ForgetState: f.forget, Consensus: raft.Open, Peers: f.peers, PeerToken: peerToken, Advertise: f.advertise, FormTimeout: f.formTimeout,
+		Token: token, StateDir: f.stateDir, ForgetState: f.forget, Consensus: raft.Open, Peers: f.peers, PeerToken: peerToken, Advertise: f.advertise, FormTimeout: f.formTimeout, Health: f.health,
 		Log: slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level})),
 		Progress: func(e nexar.SeedEvent) {
 			select {

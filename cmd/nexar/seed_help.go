@@ -48,15 +48,15 @@ EXIT STATUS
 
 const seedExample = `  Four nodes, two on each of two hosts. On 10.0.0.1:
     export NEXAR_CLUSTER_TOKEN=$(nexar token)
-    nexar seed --listen :7000 --world 4 &
-    nexar run -n 2 --seed 10.0.0.1:7000 -- ./train
+    nexar seed --listen :7946 --world 4 &
+    nexar run -n 2 --seed 10.0.0.1:7946 -- ./train
 
   and on 10.0.0.2, with the same token:
-    nexar run -n 2 --seed 10.0.0.1:7000 -- ./train
+    nexar run -n 2 --seed 10.0.0.1:7946 -- ./train
 
   Three seeds, of which one may fail; on each of their hosts:
-    nexar seed --peers 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000 \
+    nexar seed --peers 10.0.0.1:7946,10.0.0.2:7946,10.0.0.3:7946 \
       --state-dir /var/lib/nexar --world 4
 
   and for the nodes:
-    export NEXAR_SEEDS=10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000`
+    export NEXAR_SEEDS=10.0.0.1:7946,10.0.0.2:7946,10.0.0.3:7946`

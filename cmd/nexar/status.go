@@ -68,8 +68,8 @@ func newStatus(s streams) *cobra.Command {
 		Long:  statusHelp,
 		Example: `  A cluster of several hosts, with the token of its seed:
     export NEXAR_CLUSTER_TOKEN=...
-    nexar status --seed 10.0.0.1:7000
-    nexar status --seed 10.0.0.1:7000 --watch 2s
+    nexar status --seed 10.0.0.1:7946
+    nexar status --seed 10.0.0.1:7946 --watch 2s
 
   Ranks of this host:
     export NEXAR_CLUSTER_TOKEN=$(nexar token)
@@ -117,8 +117,9 @@ func (f *statusFlags) check() error {
 // checkAddrs checks the addresses of --seed.
 func checkAddrs(list string) error {
 	for addr := range strings.SplitSeq(list, ",") {
-		if host, port, err := net.SplitHostPort(addr); err != nil || host == "" || port == "" {
-			return usagef("--seed %q: want host:port", addr)
+		host, port, err := net.SplitHostPort(withSeedPort(addr))
+		if err != nil || host == "" || port == "" {
+			return usagef("--seed %q: want host:port, or host with the port %s", addr, nexar.SeedPort)
 		}
 	}
 	return nil

@@ -1,14 +1,14 @@
 // Command seed_worker is a seed and its workers in one program, as on several
 // hosts, without the command nexar. In one shell start the seed:
 //
-//	go run ./examples/seed_worker seed -listen 127.0.0.1:7000 -world 2
+//	go run ./examples/seed_worker seed -listen 127.0.0.1:7946 -world 2
 //
 // It prints a token. In two others start the workers:
 //
-//	export NEXAR_SEEDS=127.0.0.1:7000 NEXAR_CLUSTER_TOKEN=…
+//	export NEXAR_SEEDS=127.0.0.1:7946 NEXAR_CLUSTER_TOKEN=…
 //	go run ./examples/seed_worker worker
 //
-// On real hosts the seed listens at ":7000", and NEXAR_SEEDS has the address
+// On real hosts the seed listens at ":7946", and NEXAR_SEEDS has the address
 // of its host.
 package main
 
@@ -45,7 +45,7 @@ func main() {
 // seed admits nodes, and ends when all of them have gone.
 func seed(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("seed", flag.ExitOnError)
-	listen := flags.String("listen", ":7000", "address at which the workers reach the seed")
+	listen := flags.String("listen", ":7946", "address at which the workers reach the seed")
 	world := flags.Int("world", 2, "number of workers")
 	flags.Parse(args)
 

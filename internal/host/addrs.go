@@ -44,6 +44,31 @@ func Addrs(addr string) []string {
 	return list
 }
 
+// SeedPort is the port of a seed whose address has none.
+const SeedPort = "7946"
+
+// WithPort returns an address with a port: host:port if addr is a host name, an IPv4 address or
+// an IPv6 address in brackets, and otherwise addr itself. An IPv6 address without brackets is
+// ambiguous: its last part may be meant as a port.
+func WithPort(addr, port string) string {
+	if inner, ok := strings.CutPrefix(addr, "["); ok && strings.HasSuffix(inner, "]") {
+		return net.JoinHostPort(strings.TrimSuffix(inner, "]"), port)
+	}
+	if addr == "" || strings.ContainsAny(addr, ":=") {
+		return addr
+	}
+	return net.JoinHostPort(addr, port)
+}
+
+// WithPorts is WithPort for a list.
+func WithPorts(addrs []string, port string) []string {
+	list := slices.Clone(addrs)
+	for i, addr := range list {
+		list[i] = WithPort(addr, port)
+	}
+	return list
+}
+
 // IsAddr reports whether addr is host:port in printable ASCII, which can be shown
 // unescaped. zero allows an empty host and the port 0.
 func IsAddr(addr string, zero bool) bool {

@@ -76,3 +76,15 @@ func TestLeads(t *testing.T) {
 		}
 	}
 }
+
+func TestWithPort(t *testing.T) {
+	for addr, want := range map[string]string{
+		"": "", "seed": "seed:7946", "seed.example": "seed.example:7946", "10.0.0.1": "10.0.0.1:7946", "0.0.0.0": "0.0.0.0:7946",
+		"[fd00::1]": "[fd00::1]:7946", "[fe80::1%eth0]": "[fe80::1%eth0]:7946", "fd00::1": "fd00::1", "fd00::1:7946": "fd00::1:7946",
+		"seed:1": "seed:1", ":1": ":1", "[fd00::1]:1": "[fd00::1]:1", "unix=@seed": "unix=@seed", "seed:": "seed:", "a:b:c": "a:b:c",
+	} {
+		if got := WithPort(addr, SeedPort); got != want {
+			t.Errorf("%q: got %q, want %q", addr, got, want)
+		}
+	}
+}

@@ -38,6 +38,7 @@ type SeedConfig struct {
 	Elastic     bool
 	Min, Max    int
 	FormTimeout time.Duration
+	Health      string             // the TCP address for /healthz and /readyz; empty: none
 	Progress    func(server.Event) // called when a node joins or leaves; may be nil
 	Log         *slog.Logger
 }
@@ -47,7 +48,8 @@ type Seed struct {
 	server  *server.Server
 	sockets *sockets
 	joins   *multiListener
-	addr    string // in SeedConfig.Peers; empty for a single seed
+	addr    string        // in SeedConfig.Peers; empty for a single seed
+	health  *healthServer // may be nil
 	done    chan struct{}
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
@@ -88,6 +90,12 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.closeSockets())
+	}
+	if cfg.Health != "" {
+		checks := map[string]func() error{"/healthz": s.server.Broken, "/readyz": s.server.Ready}
+		if s.health, err = serveHealth(cfg.Health, checks); err != nil {
+			return nil, errors.Join(err, s.server.Close(), s.closeSockets())
+		}
 	}
 	run, stop := context.WithCancel(context.Background())
 	s.stop = stop
@@ -163,6 +171,14 @@ func openAuthority(dir string) (*pki.Authority, error) {
 // Addr returns an address at which nodes, possibly of other hosts, reach the seed.
 func (s *Seed) Addr() string { return cmp.Or(s.addr, host.Reachable(s.sockets.addr)) }
 
+// HealthAddr returns the address of /healthz and /readyz, empty if there is none.
+func (s *Seed) HealthAddr() string {
+	if s.health == nil {
+		return ""
+	}
+	return s.health.addr()
+}
+
 // Wait is [server.Server.Wait].
 func (s *Seed) Wait(ctx context.Context) error { return s.server.Wait(ctx) }
 
@@ -184,5 +200,8 @@ func (s *Seed) closeSockets() error {
 func (s *Seed) Close() error {
 	s.stop()
 	s.wg.Wait()
+	if s.health != nil {
+		s.health.close()
+	}
 	return errors.Join(s.server.Close(), s.closeSockets())
 }

@@ -345,6 +345,26 @@ func (s *Server) Broken() (err error) {
 	return err
 }
 
+// Ready returns nil if a node that connects to this seed can join its world, or is redirected
+// to the seed that leads, and otherwise the reason why not.
+func (s *Server) Ready() (err error) {
+	s.read(func() {
+		switch {
+		case s.state.broken != nil:
+			err = s.state.broken
+		case s.state.err != nil:
+			err = fmt.Errorf("%w: %w", ErrNotFormed, s.state.err)
+		case s.state.over:
+			err = errors.New("the world is over")
+		case s.state.leads == 0:
+			err = errors.New("no seed leads: this one does not reach a majority of the seeds")
+		case s.isLeader() && s.state.leader == nil:
+			err = errors.New("this seed has not begun to lead")
+		}
+	})
+	return err
+}
+
 // Close ends the seed. Nodes that wait for the world get an error; a formed world continues
 // without the seed, until a node fails. Nodes of a durable seed wait for it or connect to
 // another seed.

@@ -1,0 +1,48 @@
+package nexar
+
+import (
+	"net"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/require"
+)
+
+// Addresses of seeds without a port have the port 7946, for the seed as for its nodes.
+func TestDefaultSeedPort(t *testing.T) {
+	noEnv(t)
+	for _, network := range []string{"udp", "tcp"} {
+		require.Have(t, "port7946", free(network, "127.0.0.1:"+SeedPort), "another process uses the port "+SeedPort)
+	}
+	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1", World: 1, Health: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seed.Close()
+	if got, want := seed.Addr(), "127.0.0.1:"+SeedPort; got != want {
+		t.Errorf("the seed listens at %s, want %s", got, want)
+	}
+	if seed.HealthAddr() == "" {
+		t.Error("the seed does not listen for health requests")
+	}
+	t.Setenv("NEXAR_SEEDS", "127.0.0.1,localhost")
+	node, err := Join(t.Context(), Config{Listen: "127.0.0.1:0", FormTimeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.Close()
+}
+
+func free(network, addr string) bool {
+	if network == "udp" {
+		c, err := net.ListenPacket(network, addr)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}
+	l, err := net.Listen(network, addr)
+	if err == nil {
+		l.Close()
+	}
+	return err == nil
+}
