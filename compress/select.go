@@ -82,7 +82,7 @@ func choose(values []float32, places []int, k int) choice {
 		return choice{least: infinity32}
 	}
 	c := choice{values: values, places: places, size: k}
-	larger := 0
+	var larger int
 	c.least, larger = threshold(values, k)
 	c.ties = k - larger
 	if c.least == 0 {

@@ -203,7 +203,7 @@ func (c *Comm) messageTraceLocked(r *p2p.Record) Trace {
 }
 
 func messageOutcome(err error) string {
-	switch err.(type) {
+	switch err.(type) { //nolint:errorlint // p2p returns its errors unwrapped
 	case *p2p.SizeError, *p2p.TypeError, *p2p.RefusedError:
 		return trace.Refused
 	}

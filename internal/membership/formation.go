@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -330,14 +331,14 @@ func (f *Formation) missing() string {
 	taken := make(map[int]bool)
 	for _, p := range f.places {
 		if p.wanted == AnyRank {
-			return fmt.Sprint(n)
+			return strconv.Itoa(n)
 		}
 		taken[p.wanted] = true
 	}
 	var ranks []string
 	for r := range f.world {
 		if !taken[r] && len(ranks) < listMax {
-			ranks = append(ranks, fmt.Sprint(r))
+			ranks = append(ranks, strconv.Itoa(r))
 		}
 	}
 	if n > listMax {

@@ -1,6 +1,9 @@
 package plan
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // An extent says which chunks of Data and of Input a rank has, which of Data
 // are given at the beginning, and which a plan may write: those hold the
@@ -157,14 +160,14 @@ func (f *form) move(m *Move) error {
 		Combine: {dst: true, a: true, b: true, op: true},
 	}
 	if m.Kind == 0 || int(m.Kind) >= len(uses) {
-		return fmt.Errorf("no such move")
+		return errors.New("no such move")
 	}
 	use := uses[m.Kind]
 	if use.op && !f.collective.Reduces() {
 		return fmt.Errorf("%v has no op", f.collective)
 	}
 	if m.Left && m.Kind != Reduce {
-		return fmt.Errorf("only a reduce has a left message")
+		return errors.New("only a reduce has a left message")
 	}
 	if err := f.peer(m, use.peer); err != nil {
 		return err
@@ -200,7 +203,7 @@ func (f *form) peer(m *Move, used bool) error {
 	case m.Peer < 0 || m.Peer >= size:
 		return fmt.Errorf("there is no rank %d", m.Peer)
 	case m.Peer == f.rank:
-		return fmt.Errorf("a message to oneself")
+		return errors.New("a message to oneself")
 	case m.Kind == Send:
 		f.balance[f.rank*size+m.Peer]++
 	default:
@@ -251,11 +254,11 @@ func (f *form) conflict(round Round) (int, error) {
 	}
 	for i := range round {
 		for j := range f.marks(round[i].Dst) {
-			if mark := &f.marks(round[i].Dst)[j]; *mark >= f.base {
+			mark := &f.marks(round[i].Dst)[j]
+			if *mark >= f.base {
 				return i, fmt.Errorf("move %d writes %v, too", *mark-f.base, one(round[i].Dst.Buf, round[i].Dst.Lo+j))
-			} else {
-				*mark = f.base + int32(i)
 			}
+			*mark = f.base + int32(i)
 		}
 	}
 	for i := range round {

@@ -21,11 +21,11 @@ type kindOfChange struct {
 func kindsOfChanges() []kindOfChange {
 	fewer := func(by int) func(n int) bool { return func(n int) bool { return n-by >= changingMin } }
 	more := func(by int) func(n int) bool { return func(n int) bool { return n+by <= changingMax } }
-	any := func(int) bool { return true }
+	always := func(int) bool { return true }
 	return []kindOfChange{
 		{"kill", 4, fewer(1), func(w *changing) { w.kill(1) }},
 		{"kill two", 2, fewer(2), func(w *changing) { w.kill(2) }},
-		{"stop for a while", 3, any, (*changing).pause},
+		{"stop for a while", 3, always, (*changing).pause},
 		{"join", 4, more(1), func(w *changing) { w.join() }},
 		{"two join", 2, more(2), func(w *changing) { w.hire(false); w.hire(false); w.settle() }},
 		{"leave", 2, fewer(1), func(w *changing) { w.depart(false); w.settle() }},
@@ -142,8 +142,10 @@ func (w *changing) signal(h *hand, sig os.Signal) {
 	}
 }
 
-// wait waits for a time below max.
-func (w *changing) wait(max time.Duration) { time.Sleep(time.Duration(w.rng.Int64N(int64(max)))) }
+// wait waits for a random time below limit.
+func (w *changing) wait(limit time.Duration) {
+	time.Sleep(time.Duration(w.rng.Int64N(int64(limit))))
+}
 
 // join has a process join, and takes the time until it has made a step with the
 // others: since these had come to rest, and since it was started.

@@ -79,13 +79,13 @@ func (c *council) some(n int) []int { return c.w.rng.Perm(len(c.seeds))[:n] }
 func kindsOfSeedChanges() []kindOfChange {
 	fewer := func(n int) bool { return n > changingMin }
 	more := func(n int) bool { return n < changingMax }
-	any := func(int) bool { return true }
+	always := func(int) bool { return true }
 	return []kindOfChange{
-		{"kill a seed", 4, any, func(w *changing) { w.loseSeeds(1, w.settle) }},
+		{"kill a seed", 4, always, func(w *changing) { w.loseSeeds(1, w.settle) }},
 		{"kill a seed and a node", 5, fewer, (*changing).loseSeedAndNode},
 		{"kill a seed while one joins", 4, more, (*changing).joinAndLoseSeed},
 		{"kill two seeds and a node", 4, fewer, (*changing).loseMostSeeds},
-		{"kill all seeds", 3, any, func(w *changing) { w.loseSeeds(councilSeeds, w.settle) }},
+		{"kill all seeds", 3, always, func(w *changing) { w.loseSeeds(councilSeeds, w.settle) }},
 		{"kill all seeds while one joins", 2, more, func(w *changing) { w.hire(false); w.loseSeeds(councilSeeds, func() {}); w.settle() }},
 		{"stop a seed for a while", 3, fewer, (*changing).pauseSeed},
 	}

@@ -25,7 +25,7 @@ type otherUser struct{ exe string }
 func newOtherUser(t *testing.T) otherUser {
 	t.Helper()
 	require.Root(t)
-	dir, err := os.MkdirTemp("", "nexar-cluster") // The parents of t.TempDir are closed to others.
+	dir, err := os.MkdirTemp("", "nexar-cluster") //nolint:usetesting // the parents of t.TempDir are closed to others
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -191,7 +191,7 @@ func (tr trial) has(rank, chunk int) (ranks []int, from int) {
 }
 
 // run runs a trial, and checks the result of every rank.
-func (tr trial) run(t *testing.T, memories []*Memory, print uint32) {
+func (tr trial) run(t *testing.T, memories []*Memory, fingerprint uint32) {
 	t.Helper()
 	plans := tr.a.Plans(tr.n, tr.root)
 	length := tr.length
@@ -220,7 +220,7 @@ func (tr trial) run(t *testing.T, memories []*Memory, print uint32) {
 			temp(0)
 			w := &work{
 				program: p, buffers: v, pieces: tr.pieces, unit: 8 * (tr.max + 1) * max(1, tr.elem), elem: 8 * max(1, tr.elem),
-				print: print, reduce: addWords, poll: func(context.Context) error { return nil },
+				print: fingerprint, reduce: addWords, poll: func(context.Context) error { return nil },
 			}
 			if err := memories[rank].run(t.Context(), w); err != nil {
 				t.Errorf("rank %d: %v", rank, err)
@@ -266,13 +266,13 @@ func TestPlans(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		t.Run(fmt.Sprintf("%d ranks", n), func(t *testing.T) {
 			memories, _ := newMemories(n, pieceBytes)
-			print := uint32(0)
+			fingerprint := uint32(0)
 			for _, c := range plan.Collectives() {
 				for _, a := range single(c, n) {
 					for _, most := range []int{0, 1, 40} {
 						for _, root := range roots(c, n) {
-							print++
-							trial{c, a, n, root, 1 + int(print)%5, most, 0}.run(t, memories, print)
+							fingerprint++
+							trial{c, a, n, root, 1 + int(fingerprint)%5, most, 0}.run(t, memories, fingerprint)
 						}
 					}
 				}
