@@ -94,15 +94,12 @@ func elementOf[T any]() (element, error) {
 	if t, ok := numberOf[T](); ok {
 		return element{uint8(t), uint32(unsafe.Sizeof(*new(T)))}, nil
 	}
-	return namedElement(reflect.TypeOf((*T)(nil)).Elem()) // TypeFor would box a T.
+	return opaqueElement(reflect.TypeOf((*T)(nil)).Elem()) // TypeFor would box a T.
 }
 
-// namedElement describes the elements of a type that numberOf does not know.
-func namedElement(t reflect.Type) (element, error) {
-	number, ok := numberOfKind(t.Kind())
+// opaqueElement describes the elements of a type that is not reduced as a number.
+func opaqueElement(t reflect.Type) (element, error) {
 	switch {
-	case ok:
-		return element{uint8(number), uint32(t.Size())}, nil
 	case !kernel.Plain(t):
 		return element{}, fmt.Errorf("%w: %v has pointers, or no size", ErrInvalidType, t)
 	case t.Size() > math.MaxUint32:

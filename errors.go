@@ -253,7 +253,7 @@ type RevokedError struct {
 
 func (e *RevokedError) Error() string {
 	// A PeerError names the rank itself.
-	if _, named := e.Err.(*PeerError); named || e.Rank < 0 {
+	if _, named := errors.AsType[*PeerError](e.Err); named || e.Rank < 0 {
 		return fmt.Sprintf("%v: %v", ErrRevoked, e.Err)
 	}
 	return fmt.Sprintf("%v by rank %d: %v", ErrRevoked, e.Rank, e.Err)

@@ -106,7 +106,7 @@ func localRank(ctx context.Context, world *testhook.World, rank int, cfg Config)
 	}
 	c, err := newWorld(ctx, m, world.View, world.Cost, cfg)
 	if err != nil {
-		node.CloseMesh(m)
+		_ = node.CloseMesh(m)
 		return nil, err
 	}
 	c.close = sync.OnceValue(func() error {

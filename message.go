@@ -370,7 +370,7 @@ func startExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 	}
 	r, err := startRecv[T](ctx, c, name, p2p.Bytes(bytesOf(dst)), from, tag)
 	if err != nil && s != nil {
-		s.Wait(ctx) // Until then src is in use.
+		_ = s.Wait(ctx) // Until then src is in use.
 	}
 	return s, r, err
 }

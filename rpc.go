@@ -164,7 +164,7 @@ func (c *Comm) callError(ctx context.Context, rank int, fn string, err error) er
 	if known, ok := errors.AsType[*rpc.ClosedError](err); ok {
 		return c.lost(rank, known.Err)
 	}
-	switch known := err.(type) {
+	switch known := err.(type) { //nolint:errorlint // a CallError keeps an error that wraps another
 	case *rpc.CancelledError:
 		e.Err = known.Err
 		if ctx.Err() != nil {

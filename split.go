@@ -3,6 +3,7 @@ package nexar
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -102,7 +103,7 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 	making, stop := comm.Until(ctx, c.Done(), c.Err)
 	defer stop()
 	child, err := c.impl.View.New(making, id, ranks, rank)
-	if p, ok := err.(*PeerError); ok {
+	if p, ok := errors.AsType[*PeerError](err); ok {
 		p.Rank = int(requests[p.Rank].rank) // here, as there is no other communicator
 	} else if err != nil && ctx.Err() != nil {
 		err = cancelled(ctx)

@@ -45,7 +45,7 @@ func explainJoin(err error) error {
 		return e
 	}
 	_, isVersion := errors.AsType[*wire.VersionError](err)
-	kind := error(nil)
+	var kind error
 	switch {
 	case errors.Is(err, handshake.ErrToken) || errors.Is(err, handshake.ErrFalseSeed):
 		kind = ErrToken
@@ -140,7 +140,7 @@ func cancelled(ctx context.Context) error {
 // ended is the error of a call on a communicator that has ended with cause.
 func (c *Comm) ended(cause error) error {
 	why := c.translate(cause)
-	switch e := why.(type) {
+	switch e := why.(type) { //nolint:errorlint // translate returns these errors unwrapped
 	case *RevokedError:
 		return e
 	case *PeerError:
@@ -161,7 +161,7 @@ func (c *Comm) translate(err error) error {
 	if errors.Is(err, engine.ErrClosed) {
 		return ErrClosed
 	}
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // the engine returns its errors unwrapped
 	case *engine.PeerError:
 		return c.peerError(e)
 	case *engine.MismatchError:

@@ -176,7 +176,7 @@ func testSeedWorker(t *testing.T, path string) {
 	for range 2 {
 		workers.Go(func() {
 			cmd := exec.CommandContext(ctx, path, "worker")
-			cmd.Env = append(env[:len(env):len(env)], "NEXAR_LISTEN=127.0.0.1:0")
+			cmd.Env = append(slices.Clip(env), "NEXAR_LISTEN=127.0.0.1:0")
 			out, err := cmd.CombinedOutput()
 			if want := regexp.MustCompile(`^rank [01] of 2: our process numbers sum up to [0-9]+\n$`); err != nil || !want.Match(out) {
 				t.Errorf("worker: got %q and error %v, want %q and none", out, err, want)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"strconv"
 	"text/tabwriter"
 	"time"
 )
@@ -93,7 +94,7 @@ func (c *Cluster) writeMissing(w io.Writer, newest uint64) {
 		}
 		rank := "-"
 		if n.Rank >= 0 {
-			rank = fmt.Sprint(n.Rank)
+			rank = strconv.Itoa(n.Rank)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", rank, cmp.Or(n.Name, fmt.Sprintf("%.8s", n.Node)), n.Addr, missing)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -96,7 +97,7 @@ func (a *world) table(w io.Writer) {
 				fmt.Fprintf(t, "\t\tand %d more\n", len(list)-i)
 				break
 			}
-			name, of := fmt.Sprint(rank), node
+			name, of := strconv.Itoa(rank), node
 			if i > 0 {
 				name, of = "", ""
 			}

@@ -97,12 +97,12 @@ func sameWriteTable(t *testing.T, snapshots []Snapshot, want []string) {
 
 // Of several snapshots of a rank the newest counts, and of several epochs.
 func TestTableNewest(t *testing.T) {
-	old, new := of(0, late(reduction(6, 1), 1)), of(0, late(reduction(7, 1), 1))
-	old.Time = at(5)
+	older, newer := of(0, late(reduction(6, 1), 1)), of(0, late(reduction(7, 1), 1))
+	older.Time = at(5)
 	before := of(1, late(reduction(5, 0), 0))
 	before.Epoch = 0
 	var b strings.Builder
-	if err := WriteTable(&b, []Snapshot{before, new, old}); err != nil {
+	if err := WriteTable(&b, []Snapshot{before, newer, older}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.String(); !strings.Contains(got, "#7") || strings.Contains(got, "#6") || strings.Contains(got, "#5") {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -108,7 +109,7 @@ func ranks(list []int, more int) string {
 	more += len(list) - named
 	names := make([]string, 0, namedMax+1)
 	for _, r := range list[:named] {
-		names = append(names, fmt.Sprint(r))
+		names = append(names, strconv.Itoa(r))
 	}
 	if more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
@@ -130,7 +131,7 @@ func took(d time.Duration) string {
 // String returns the text of [Snapshot.WriteTo].
 func (s Snapshot) String() string {
 	var b strings.Builder
-	s.WriteTo(&b)
+	_, _ = s.WriteTo(&b) // cannot fail: a strings.Builder takes everything
 	return b.String()
 }
 

@@ -182,13 +182,13 @@ func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, 
 
 	// A restarted seed whose world has formed reports no joins.
 	formed, full := false, f.stateDir != ""
-	print := func(e nexar.SeedEvent) {
+	report := func(e nexar.SeedEvent) {
 		full = full || e.Joined == f.world
 		fmt.Fprintln(out, describe(e))
 	}
 	hasFormed := func() {
 		for !full {
-			print(<-events) // The event of the last join may come after the verdict.
+			report(<-events) // The event of the last join may come after the verdict.
 		}
 		formed = true
 		fmt.Fprintf(out, "the world of %s has formed\n", nodes(f.world))
@@ -196,7 +196,7 @@ func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, 
 	for {
 		select {
 		case e := <-events:
-			print(e)
+			report(e)
 		case err := <-verdict:
 			if err != nil {
 				return err

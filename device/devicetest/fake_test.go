@@ -204,12 +204,12 @@ func TestFakeFindsMisuse(t *testing.T) {
 			early[3]--
 		}, []string{"a staging of 100 bytes was written to after Free"}},
 		"frees nothing": {func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer) {
-			for _, make := range []func() error{
+			for _, allocate := range []func() error{
 				func() error { _, err := x.fake.Alloc(x.ctx, 33); return err },
 				func() error { _, err := x.fake.Stage(x.ctx, 44); return err },
 				func() error { _, err := x.fake.NewStream(); return err },
 			} {
-				x.must(make(), "make")
+				x.must(allocate(), "allocate")
 			}
 		}, []string{"a buffer of 33 bytes was not freed", "a staging of 44 bytes was not freed", "a stream was not closed"}},
 	} {
@@ -332,7 +332,7 @@ func TestFakeAllocWaits(t *testing.T) {
 			if err := <-errs; !errors.Is(err, context.Canceled) {
 				t.Errorf("cancelled while it waits for memory: %v", err)
 			}
-			ctx, cancel = context.WithCancel(x.ctx)
+			ctx, cancel = context.WithCancel(x.ctx) //nolint:fatcontext // each turn cancels the context of the one before
 		}
 		defer cancel()
 		go alloc(ctx)

@@ -83,7 +83,7 @@ func (s *stream) Reduce(dst, src device.Region, t device.Type, op device.Op) err
 	if err := s.checkPair(dst, src); err != nil {
 		return err
 	}
-	reduce := kernel.Reducer(kernel.Type(t), kernel.Op(op))
+	reduce := kernel.Reducer(t, kernel.Op(op))
 	forRows(dst, src, func(d, s []byte) { reduce(d, d, s) })
 	return nil
 }

@@ -73,8 +73,9 @@ func TestMeasure(t *testing.T) {
 }
 
 func TestWrite(t *testing.T) {
-	took := func(a, b, c, d time.Duration) map[part]time.Duration {
-		return map[part]time.Duration{computing: a * time.Millisecond, reducing: b * time.Millisecond, oneAfterTheOther: c * time.Millisecond, sideBySide: d * time.Millisecond}
+	took := func(a, b, c, d int) map[part]time.Duration {
+		ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+		return map[part]time.Duration{computing: ms(a), reducing: ms(b), oneAfterTheOther: ms(c), sideBySide: ms(d)}
 	}
 	var got strings.Builder
 	write(&got, took(10, 9, 20, 15), took(11, 12, 40, 44))

@@ -47,7 +47,9 @@ func seed(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("seed", flag.ExitOnError)
 	listen := flags.String("listen", ":7946", "address at which the workers reach the seed")
 	world := flags.Int("world", 2, "number of workers")
-	flags.Parse(args)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
 
 	token := os.Getenv("NEXAR_CLUSTER_TOKEN")
 	if token == "" {

@@ -20,6 +20,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/nexar-go/nexar"
@@ -58,7 +59,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		})
 	}
 	ranks.Wait()
-	return errors.Join(append(errs, leave())...)
+	return errors.Join(slices.Concat(errs, []error{leave()})...)
 }
 
 // join returns the communicators of the ranks of this process, and a function to call when they

@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -35,7 +36,7 @@ func run(ctx context.Context, args []string) error {
 	case len(args) == 2 && args[0] == "node":
 		return node(ctx, args[1])
 	}
-	return fmt.Errorf("usage: transport_unix seed WORLD DIR | node DIR")
+	return errors.New("usage: transport_unix seed WORLD DIR | node DIR")
 }
 
 func seed(ctx context.Context, world int, dir string) error {

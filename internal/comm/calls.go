@@ -45,7 +45,7 @@ func (c *Comm) serve(carrier *engine.Comm) error {
 // Gone returns the error of calls to a rank that has failed or left, or on a
 // communicator that has ended.
 func (c *Comm) Gone(err error) error {
-	if _, ok := err.(*engine.PeerError); ok {
+	if _, ok := errors.AsType[*engine.PeerError](err); ok {
 		return c.View.errors.Translate(c, err)
 	}
 	return c.View.errors.Ended(c, err)

@@ -253,7 +253,7 @@ func (f *Follower) adopt(ctx context.Context, old *Comm, v membership.View) (*Co
 	defer watching.Wait()
 	defer cancel(nil)
 	c, err := f.replace(building, old, v)
-	if _, lost := context.Cause(building).(*LostError); err != nil && (lost || context.Cause(building) == errOutdated) {
+	if _, lost := errors.AsType[*LostError](context.Cause(building)); err != nil && (lost || context.Cause(building) == errOutdated) {
 		err = context.Cause(building)
 	}
 	return c, err

@@ -3,6 +3,7 @@ package contain
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -213,7 +214,7 @@ func (c *conn) check(err error) error {
 }
 
 func isFault(err error) bool {
-	_, ok := err.(*FaultError)
+	_, ok := errors.AsType[*FaultError](err)
 	return ok
 }
 

@@ -176,7 +176,7 @@ func Listen(ctx context.Context, f transport.Factory, env transport.Env, cfg Con
 // closeLate closes c in the background, without waiting for it.
 func closeLate(c interface{ Close() error }) {
 	go func() {
-		defer func() { recover() }()
+		defer func() { _ = recover() }()
 		c.Close()
 	}()
 }

@@ -223,7 +223,7 @@ func (c *Comm) awaitLocked(fx *effects) {
 // Close waits for.
 func (c *Comm) setErrLocked(fx *effects, err error) {
 	c.awaitLocked(fx)
-	if f := c.onEnd; f != nil && err != ErrClosed {
+	if f := c.onEnd; f != nil && !errors.Is(err, ErrClosed) {
 		last := c.tracesLocked() // before any operation fails
 		fx.spawn = append(fx.spawn, func() { f(err, last) })
 	}

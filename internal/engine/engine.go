@@ -137,14 +137,14 @@ func (e *Engine) PeerChanged(changes ...PeerChange) {
 
 // linkEnd reports whether a link has ended, or its peer is in no communicator, and why; the
 // error is nil after a goodbye.
-func (e *Engine) linkEnd(l *link.Link) (err error, ended bool) {
+func (e *Engine) linkEnd(l *link.Link) (ended bool, err error) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	err, ended = e.ended[l]
 	if doubt, doubted := e.doubts[l]; doubted && err == nil {
-		return doubt, true
+		return true, doubt
 	}
-	return err, ended
+	return ended, err
 }
 
 // Forget releases the state of a link that has ended and is in no later communicator, and ends

@@ -38,7 +38,7 @@ func (e *Engine) newComm(id uint64, rank int, links []*link.Link, loose bool) *C
 		c.end(ErrClosed) // Close has not seen it.
 	}
 	for _, l := range links {
-		if err, ended := e.linkEnd(l); ended {
+		if ended, err := e.linkEnd(l); ended {
 			c.peerChanged(&PeerChange{Peer: l.Peer, Err: err, LinkEnded: true})
 		}
 	}

@@ -281,13 +281,13 @@ func TestLinksThatHaveEnded(t *testing.T) {
 	w := newWorld(t, 3, overMem, Config{}, 0, 1)
 	w.links[2][0].Fail(errors.New("boom"))
 	e := w.engines[0]
-	until(t, "the end of the link", func() bool { _, ended := e.linkEnd(w.links[0][2]); return ended })
+	until(t, "the end of the link", func() bool { ended, _ := e.linkEnd(w.links[0][2]); return ended })
 	w.open(0)
 	if err := w.comms[0].Err(); !errors.Is(err, transport.ErrPeerClosed) || !isType[*PeerError](err) {
 		t.Errorf("rank 0: %v, want a PeerError", err)
 	}
 	w.leave(2)
-	until(t, "the goodbye", func() bool { _, ended := w.engines[1].linkEnd(w.links[1][2]); return ended })
+	until(t, "the goodbye", func() bool { ended, _ := w.engines[1].linkEnd(w.links[1][2]); return ended })
 	w.open(1)
 	err := w.run(t.Context(), 1, ring, vector(1, 10))
 	if p, ok := errors.AsType[*PeerError](err); !ok || !p.Left || p.Rank != 2 {

@@ -188,7 +188,7 @@ func (c *Comm) messageTraceLocked(r *p2p.Record, now, moved int64, isActive bool
 }
 
 func messageOutcome(err error) string {
-	switch err.(type) {
+	switch err.(type) { //nolint:errorlint // p2p returns its errors unwrapped
 	case *p2p.SizeError, *p2p.TypeError, *p2p.RefusedError:
 		return trace.Refused
 	}

@@ -32,8 +32,8 @@ func (r Region) Grows() bool { return r.grows }
 
 // Set replaces the bytes of the region, and its length if it grows.
 func (r Region) Set(b []byte) error {
-	if size := 1; r.grows {
-		size = int(r.v.Type().Elem().Size())
+	if r.grows {
+		size := int(r.v.Type().Elem().Size())
 		if len(b)%size != 0 {
 			return fmt.Errorf("%d bytes are not a multiple of the element size %d", len(b), size)
 		}

@@ -236,7 +236,7 @@ func TestFramesKeepTheirOrder(t *testing.T) {
 	a, b := pair(t, ha, hb, nil)
 	go func() {
 		payload := make([]byte, 5000)
-		for i := int64(0); i < frames; i++ {
+		for i := range int64(frames) {
 			p := payload[:i*37%5000]
 			for k := range p {
 				p[k] = byte(i)
@@ -250,7 +250,7 @@ func TestFramesKeepTheirOrder(t *testing.T) {
 			}
 		}
 	}()
-	for want := int64(0); want < frames; want++ {
+	for want := range int64(frames) {
 		select {
 		case tag := <-got:
 			if tag != want {

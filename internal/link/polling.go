@@ -90,11 +90,11 @@ func (p *Polling) Poll() (some bool) {
 		if r.lane == wire.Bulk && !granted && p.polls%idleBulkPolls != 0 {
 			continue
 		}
-		any, err := r.handle(false)
+		handled, err := r.handle(false)
 		if err != nil {
 			p.failReader(r, err)
 		}
-		if some = some || any; any && r.lane != wire.Bulk {
+		if some = some || handled; handled && r.lane != wire.Bulk {
 			return true
 		}
 	}

@@ -103,7 +103,7 @@ func (r *reader) fill(n int) error {
 			err = r.flow.resume(err)
 		}
 		if err != nil && r.hi-r.lo < n {
-			if err == io.EOF && r.hi > r.lo {
+			if errors.Is(err, io.EOF) && r.hi > r.lo {
 				err = io.ErrUnexpectedEOF
 			}
 			return err
@@ -181,7 +181,7 @@ func (r *reader) handOver(p []byte) {
 
 // cut returns the error of a read in the middle of a payload.
 func (r *reader) cut(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	return err

@@ -33,7 +33,7 @@ func exhaustive(costs []cost, edges [][2]int) (least cost) {
 		near[e[0]] |= 1 << e[1]
 		near[e[1]] |= 1 << e[0]
 	}
-	for kept := uint64(0); kept < 1<<len(costs); kept++ {
+	for kept := range uint64(1) << len(costs) {
 		sum, linked := cost{}, true
 		for i := range costs {
 			if kept>>i&1 == 0 {

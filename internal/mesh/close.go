@@ -17,7 +17,7 @@ func (m *Mesh) Close(ctx context.Context) error {
 }
 
 // Abort ends everything that Form has started, without goodbyes. The transports stay open.
-func (m *Mesh) Abort() { m.end((*link.Link).Abort, nil) }
+func (m *Mesh) Abort() { _ = m.end((*link.Link).Abort, nil) }
 
 // end prevents new links, and ends operations, links and goroutines, and closes the transports
 // of paths. sayGoodbye ends the links to peers that expect a goodbye.

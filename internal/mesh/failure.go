@@ -184,7 +184,7 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	case membership.ReportedLost, membership.ReportedClosed, membership.DoubtsSelf:
 		p.report = cmp.Or(p.report, e.err)
 	case membership.Goodbye:
-		if r, ok := p.report.(*reportedError); ok {
+		if r, ok := errors.AsType[*reportedError](p.report); ok {
 			d.err = &reportedError{by: r.by, text: r.text, left: true, lostBy: -1}
 		}
 	case membership.AdoptedIn, membership.AdoptedOut, membership.AdoptedUnlinked:

@@ -320,7 +320,7 @@ func CloseMesh(m *mesh.Mesh) error {
 // abandon releases the resources of a failed join.
 func (n *Node) abandon() {
 	if n.Mesh != nil {
-		CloseMesh(n.Mesh)
+		_ = CloseMesh(n.Mesh) // the error of joining is reported
 	} else {
 		for _, p := range n.paths {
 			p.Transport.Close()

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -115,7 +116,7 @@ func (x *exprs) text(e expr, to *strings.Builder) {
 // each once. Ordered reports whether the ranks are in order.
 func (x *exprs) sum(e expr, chunk, ranks int) (ordered bool, err error) {
 	if e == none {
-		return false, fmt.Errorf("holds nothing")
+		return false, errors.New("holds nothing")
 	}
 	if n := x.count(e); int(n) > 4*ranks+4 {
 		return false, fmt.Errorf("holds %d inputs or more instead of %d", n, ranks)

@@ -1,6 +1,9 @@
 package plan
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // An extent says which chunks of Data and of Input a rank has, which of Data are given at the
 // beginning, and which a plan may write: the result.
@@ -162,7 +165,7 @@ func (f *form) move(m *Move) error {
 		return fmt.Errorf("%v has no op", f.collective)
 	}
 	if m.Left && m.Kind != Reduce {
-		return fmt.Errorf("only a reduce has a left message")
+		return errors.New("only a reduce has a left message")
 	}
 	if err := f.peer(m, use.peer); err != nil {
 		return err
@@ -249,11 +252,11 @@ func (f *form) conflict(round Round) (int, error) {
 	}
 	for i := range round {
 		for j := range f.marks(round[i].Dst) {
-			if mark := &f.marks(round[i].Dst)[j]; *mark >= f.base {
+			mark := &f.marks(round[i].Dst)[j]
+			if *mark >= f.base {
 				return i, fmt.Errorf("move %d writes %v, too", *mark-f.base, one(round[i].Dst.Buf, round[i].Dst.Lo+j))
-			} else {
-				*mark = f.base + int32(i)
 			}
+			*mark = f.base + int32(i)
 		}
 	}
 	for i := range round {

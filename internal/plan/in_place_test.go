@@ -20,14 +20,14 @@ func TestInPlaceIsRight(t *testing.T) {
 
 func checkInPlace(t *testing.T, c Collective, a Algorithm, size, root int, wants func(rank int) bool) {
 	t.Helper()
-	plans, inPlace, any := a.Plans(size, root), make([]bool, size), false
+	plans, inPlace, found := a.Plans(size, root), make([]bool, size), false
 	for rank := range plans {
 		if CanBeInPlace(c, rank, root) && wants(rank) {
-			inPlace[rank], any = true, true
+			inPlace[rank], found = true, true
 			plans[rank] = InPlace(plans[rank])
 		}
 	}
-	if !any {
+	if !found {
 		return
 	}
 	if err := CheckInPlace(c, root, plans, inPlace); err != nil {

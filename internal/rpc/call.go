@@ -181,7 +181,7 @@ func (c *call) send() {
 	}
 	p.mu.Unlock()
 	if given {
-		s.send(p.rank, cancel.Append(nil))
+		_ = s.send(p.rank, cancel.Append(nil)) // without a link there is no call to cancel
 	}
 }
 
@@ -225,7 +225,7 @@ func (c *call) abandon(expired bool) bool {
 		cancel := wire.RemoteCancel{ID: c.id, Expired: expired}
 		go func() {
 			defer p.service.release()
-			p.service.send(p.rank, cancel.Append(nil))
+			_ = p.service.send(p.rank, cancel.Append(nil)) // without a link there is no call to cancel
 		}()
 	}
 	return true

@@ -29,7 +29,7 @@ func TestErrors(t *testing.T) {
 		"long":   func(context.Context, int, []byte) ([]byte, error) { return nil, errors.New(strings.Repeat("x", 5000)) },
 		"panic":  func(context.Context, int, []byte) ([]byte, error) { panic(errors.New("index out of range")) },
 		"colour": func(context.Context, int, []byte) ([]byte, error) { return nil, errors.New("\x1b[31m\n\xff") },
-		"nil":    func(context.Context, int, []byte) ([]byte, error) { panic(nil) },
+		"nil":    func(context.Context, int, []byte) ([]byte, error) { panic(nil) }, //nolint:govet // a PanicNilError
 		"text":   func(context.Context, int, []byte) ([]byte, error) { return nil, new(brokenError) },
 		"goexit": func(context.Context, int, []byte) ([]byte, error) { runtime.Goexit(); return nil, nil },
 		"large":  func(context.Context, int, []byte) ([]byte, error) { return make([]byte, limit+1), nil },

@@ -27,14 +27,16 @@ type stress struct {
 	lost     map[int]bool      // by rank
 }
 
-// n returns a random number below max.
-func (x *stress) n(max int) int {
+// n returns a random number below limit.
+func (x *stress) n(limit int) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.rand.IntN(max)
+	return x.rand.IntN(limit)
 }
 
-func (x *stress) duration(max time.Duration) time.Duration { return time.Duration(x.n(int(max))) }
+func (x *stress) duration(limit time.Duration) time.Duration {
+	return time.Duration(x.n(int(limit)))
+}
 
 // The behaviour of a handler, by the first byte of its arguments.
 const (

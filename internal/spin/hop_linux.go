@@ -42,7 +42,7 @@ func Return(to int) {
 	defer runtime.UnlockOSThread()
 	var allowed unix.CPUSet
 	if unix.SchedGetaffinity(0, &allowed) == nil && allowed.IsSet(to) {
-		move(to, &allowed)
+		_ = move(to, &allowed)
 	}
 }
 

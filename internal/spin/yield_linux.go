@@ -2,4 +2,4 @@ package spin
 
 import "syscall"
 
-func thread() { syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) }
+func thread() { _, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) }

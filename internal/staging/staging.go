@@ -198,7 +198,7 @@ func (o *Operand) Store(ctx context.Context, n int) error {
 // Free frees staging memory. It does not wait. For an Operand Within another one, free the other one.
 func (o *Operand) Free() {
 	if o.staging != nil && o.whole == nil {
-		o.staging.Free()
+		_ = o.staging.Free()
 	}
 }
 

@@ -72,8 +72,8 @@ func StartChild(tb testing.TB, variable string, orders any) *Child {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		ch.Cmd.Process.Kill()
-		ch.Cmd.Wait()
+		_ = ch.Cmd.Process.Kill()
+		_ = ch.Cmd.Wait() // an error, as the process was killed
 	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
@@ -116,7 +116,7 @@ func Serve(tr transport.Transport, dial string, closeAll func() error) {
 		}
 	})
 	fmt.Println(tr.Addr())
-	io.Copy(io.Discard, os.Stdin)
+	_, _ = io.Copy(io.Discard, os.Stdin)
 	Check(closeAll())
 	all.Wait()
 }
@@ -132,6 +132,6 @@ func echo(c transport.Conn, all *sync.WaitGroup) {
 		if err != nil {
 			return
 		}
-		all.Go(func() { io.Copy(s, r) })
+		all.Go(func() { _, _ = io.Copy(s, r) })
 	}
 }

@@ -109,7 +109,7 @@ func reduceInBuckets[T nexar.Number](w *worldtest.World, c *nexar.Comm, l load, 
 		fill(vectors[i], k.values(l.op, l.flavour), c.Rank(), 1000*i)
 		alone[i] = slices.Clone(vectors[i])
 	}
-	err := error(nil)
+	var err error
 	if l.begin {
 		err = nexar.StartAllReduceBuckets(ctx, c, vectors, l.op).Wait()
 	} else {

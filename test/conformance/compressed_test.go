@@ -100,7 +100,7 @@ func press[T nexar.Number](w *worldtest.World, p compressedTrial) error {
 		for step := range pressSteps {
 			data := newGuarded[T](p.count)
 			copy(data.v, gradient[T](rank, step, p.count))
-			err := error(nil)
+			var err error
 			if p.begin {
 				err = nexar.StartAllReduceCompressed(context.Background(), c, data.v, p.op, comp).Wait()
 			} else {

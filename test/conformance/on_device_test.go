@@ -188,7 +188,7 @@ func (p *party[T]) onDevice(ctx context.Context, c *nexar.Comm, s spot, rows boo
 }
 
 func (p *party[T]) callOnDevice(ctx context.Context, d nexar.DeviceComm, dst, src device.Region) error {
-	t := device.Type(p.kind.typ)
+	t := p.kind.typ
 	switch p.collective {
 	case plan.Broadcast:
 		return d.Broadcast(ctx, t, dst, p.root)

@@ -198,7 +198,7 @@ func TestInconsistentCounts(t *testing.T) {
 							}
 						}
 						dst := slices.Repeat([]int16{-1}, sum(in))
-						err := error(nil)
+						var err error
 						if begin {
 							err = nexar.StartAllToAllV(ctx, c, dst, make([]int16, sum(out)), in, out).Wait()
 						} else {

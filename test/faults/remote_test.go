@@ -189,11 +189,12 @@ func TestCallsOfCommunicators(t *testing.T) {
 					return err
 				}
 				var calls sync.WaitGroup
-				errs := make([]error, len(comms))
+				answered := make([]error, len(comms))
 				for i, c := range comms {
-					calls.Go(func() { errs[i] = askAll(ctx, c, i, 50) })
+					calls.Go(func() { answered[i] = askAll(ctx, c, i, 50) })
 				}
 				calls.Wait()
+				errs := []error{errors.Join(answered...)}
 				if _, err := c.Call(ctx, 0, "twin", nil); !errors.Is(err, nexar.ErrUnknownFunction) {
 					errs = append(errs, fmt.Errorf("a function of another communicator: %w", err))
 				}

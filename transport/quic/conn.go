@@ -3,6 +3,7 @@ package quic
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -106,7 +107,7 @@ func (c *Conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 
 // callError maps the error of a call that waited with ctx.
 func (c *Conn) callError(ctx context.Context, err error) error {
-	if ctx.Err() != nil && err == ctx.Err() {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return context.Cause(ctx)
 	}
 	return endError(err)

@@ -175,7 +175,10 @@ func (a *attempt) commitIn(conf *tls.Config) *tls.Config {
 func (e *Endpoint) resolve(ctx context.Context, addr string) (netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(addr)
 	if err != nil {
-		return netip.AddrPort{}, errors.New(err.(*net.AddrError).Err)
+		if e, ok := errors.AsType[*net.AddrError](err); ok {
+			err = errors.New(e.Err)
+		}
+		return netip.AddrPort{}, err
 	}
 	port, err := net.DefaultResolver.LookupPort(ctx, "udp", service)
 	if err != nil {

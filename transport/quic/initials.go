@@ -135,8 +135,8 @@ const (
 
 // take reports whether another answer is within the budget.
 func (b *answerBudget) take(now time.Duration) bool {
-	n := (now - b.at) / answersEvery
-	b.at += n * answersEvery
+	n := int64((now - b.at) / answersEvery)
+	b.at += time.Duration(n) * answersEvery
 	b.spent = max(0, b.spent-int(min(n, answersMax)))
 	if b.spent == answersMax {
 		return false

@@ -130,7 +130,7 @@ func (r *receiver) ReadFunc(n int, view func(p []byte)) (int, error) {
 	}
 	// Wait for the first byte without a buffer, so that an idle pipe holds none. Read
 	// returns the error of Peek again.
-	r.st.Peek(r.small[:1])
+	_, _ = r.st.Peek(r.small[:1])
 	buf := r.conn.end.scratch.Get().(*[scratchBytes]byte)
 	done, err := r.readPieces(buf[:], n, view)
 	r.conn.end.scratch.Put(buf)

@@ -101,8 +101,8 @@ const bufferBytes = 7_500_000
 
 // enlarge sets the largest buffers that the system allows, and logs how to allow more.
 func enlarge(udp *net.UDPConn, bytes int, log *slog.Logger) {
-	udp.SetReadBuffer(bytes)
-	udp.SetWriteBuffer(bytes)
+	_ = udp.SetReadBuffer(bytes)
+	_ = udp.SetWriteBuffer(bytes)
 	read, write, err := forceBuffers(udp, bytes)
 	if err != nil {
 		log.Debug("quic: the size of the socket buffers is unknown", "err", err)
@@ -132,7 +132,7 @@ type socket struct {
 func (s *socket) refuse(client *initialHeader, to *net.UDPAddr, oob []byte) {
 	packet, err := appendRefusal(s.refusal[:0], client)
 	if s.refusal = packet; err == nil && len(packet) > 0 {
-		s.WriteMsgUDP(packet, oob, to) // a client that does not receive it retransmits
+		_, _, _ = s.WriteMsgUDP(packet, oob, to) // a client that does not receive it retransmits
 	}
 }
 

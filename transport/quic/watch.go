@@ -397,7 +397,7 @@ func (c *Conn) detach(sock net.Conn) {
 func (c *Conn) closeWatch(sock net.Conn) {
 	if closedHere(context.Cause(c.qc.Context())) {
 		sock.SetWriteDeadline(time.Now().Add(watchTimeout))
-		sock.Write(c.keys.localLeave[:])
+		_, _ = sock.Write(c.keys.localLeave[:])
 	}
 	sock.Close()
 }

@@ -111,7 +111,7 @@ func (s *watchServer) acceptLoop() {
 // reset closes a connection and discards its unsent data.
 func reset(sock net.Conn) {
 	if tcp, ok := sock.(*net.TCPConn); ok {
-		tcp.SetLinger(0)
+		_ = tcp.SetLinger(0)
 	}
 	sock.Close()
 }

@@ -214,12 +214,12 @@ func isNameTaken(name string) bool {
 // FutexWait implements transport.MemorySharer. It blocks a thread.
 func (c *conn) FutexWait(word *atomic.Uint32, old uint32, d time.Duration) {
 	if d > 0 {
-		futexWait(word, old, d)
+		_ = futexWait(word, old, d)
 	}
 }
 
 // FutexWake implements transport.MemorySharer.
-func (c *conn) FutexWake(word *atomic.Uint32) { futexWake(word) }
+func (c *conn) FutexWake(word *atomic.Uint32) { _, _ = futexWake(word) }
 
 // Operations of futex(2), which golang.org/x/sys does not name. They are shared between
 // processes: the kernel identifies a word by its file and offset, also in a read-only mapping.

@@ -138,7 +138,7 @@ func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 	select {
 	case r := <-c.incoming:
 		// An error means that the conn is about to end.
-		sendMessage(c.sock, []byte{messageAccepted})
+		_ = sendMessage(c.sock, []byte{messageAccepted})
 		return r, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -194,7 +194,7 @@ func (c *conn) end(reason error) {
 	if errors.Is(reason, transport.ErrClosed) {
 		// Without this message the peer reports this process as dead. That is better than
 		// to wait for a peer that does not read.
-		trySendMessage(c.sock, []byte{messageBye})
+		_ = trySendMessage(c.sock, []byte{messageBye})
 	}
 	c.areas.Release()
 	close(c.done)

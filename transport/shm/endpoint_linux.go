@@ -205,7 +205,7 @@ func (e *endpoint) acceptLoop() {
 				<-e.handshakes
 			})
 		default:
-			trySendMessage(sock, refuse(errors.New("too many handshakes are in progress")).append(nil))
+			_ = trySendMessage(sock, refuse(errors.New("too many handshakes are in progress")).append(nil))
 			sock.Close()
 		}
 	}
@@ -216,7 +216,7 @@ func (e *endpoint) receive(sock *net.UnixConn) {
 	m, err := e.handshake(e.life, sock, func(m *handshake) error { return m.accept(e) })
 	if err != nil {
 		e.cfg.Log.Warn("shm: refused a client", "err", err)
-		trySendMessage(sock, refuse(err).append(nil))
+		_ = trySendMessage(sock, refuse(err).append(nil))
 		sock.Close()
 		return
 	}

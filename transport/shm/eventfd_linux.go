@@ -48,7 +48,7 @@ func newEventFDWriter(fd int) *eventFDWriter {
 func (w *eventFDWriter) signal() {
 	if w.acquire() {
 		one := [8]byte{1, 1, 1, 1, 1, 1, 1} // small in either byte order
-		unix.Write(w.fd, one[:])
+		_, _ = unix.Write(w.fd, one[:])
 		w.unref()
 	}
 }
@@ -62,7 +62,7 @@ func watchEvents(f *os.File, signaled func()) error {
 	}
 	var count [8]byte
 	return raw.Read(func(fd uintptr) bool {
-		unix.Read(int(fd), count[:])
+		_, _ = unix.Read(int(fd), count[:])
 		signaled()
 		// The poller reports the file again after each write, so it need not be read until it
 		// is empty.

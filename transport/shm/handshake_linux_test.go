@@ -285,7 +285,7 @@ func TestOtherUser(t *testing.T) {
 // copyBinary copies the test binary to a directory where every user can run it.
 func copyBinary(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "shm")
+	dir, err := os.MkdirTemp("", "shm") //nolint:usetesting // the parents of t.TempDir are closed to others
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -95,11 +96,11 @@ func (h *Host) takePort(port int, free func(int) bool) (int, error) {
 	case h.network.closed:
 		return port, transport.ErrClosed
 	case h.off:
-		return port, fmt.Errorf("the host is powered off")
+		return port, errors.New("the host is powered off")
 	case port < 0 || port > 65535:
 		return port, fmt.Errorf("port %d: must be at most 65535", port)
 	case port > 0 && !free(port):
-		return port, fmt.Errorf("the port is in use")
+		return port, errors.New("the port is in use")
 	case port > 0:
 		return port, nil
 	}
@@ -112,7 +113,7 @@ func (h *Host) takePort(port int, free func(int) bool) (int, error) {
 			return port, nil
 		}
 	}
-	return 0, fmt.Errorf("all ports are in use")
+	return 0, errors.New("all ports are in use")
 }
 
 // crash ends all transports and sockets of the host.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -152,7 +153,7 @@ func (p *pipe) Consume(n int) {
 func (p *pipe) CloseWrite() {
 	p.network.mu.Lock()
 	defer p.network.mu.Unlock()
-	if p.from.err == nil && p.writeErr != transport.ErrClosed {
+	if p.from.err == nil && !errors.Is(p.writeErr, transport.ErrClosed) {
 		p.flow.send(0, func() {
 			p.atEnd = true
 			p.readable.Signal()

@@ -143,7 +143,7 @@ func (t *streams) handle(s net.Conn) error {
 		// The peer may dial pipes after this byte, so the conn is registered before it.
 		if _, err := c.control.Write([]byte{kindConn}); err != nil {
 			c.end(transport.ErrPeerGone)
-			return nil
+			return nil //nolint:nilerr // only this conn has ended
 		}
 		select {
 		case t.accepted <- c:

@@ -72,7 +72,7 @@ func (t *Transport) closeGracefully(sock socket) {
 	defer sock.Close()
 	if sock.CloseWrite() == nil {
 		sock.SetReadDeadline(time.Now().Add(closeTimeout / 4))
-		io.CopyN(io.Discard, onlyReader{sock}, 64<<10)
+		_, _ = io.CopyN(io.Discard, onlyReader{sock}, 64<<10)
 	}
 }
 

@@ -376,7 +376,7 @@ func (c *conn) writeMessages() {
 			continue
 		}
 		if over {
-			c.sock.CloseWrite()
+			_ = c.sock.CloseWrite()
 			return
 		}
 		<-c.queued

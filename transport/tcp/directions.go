@@ -45,7 +45,7 @@ func (d *directions) end(ended *bool, limit func(time.Time) error, sock socket) 
 	}
 	*ended = true
 	if d.users--; d.users > 0 {
-		limit(past())
+		_ = limit(past())
 		return
 	}
 	sock.Close()

@@ -98,10 +98,9 @@ func (s *sender) TryWriteVectored(pieces [][]byte) bool {
 
 // tryTLSParts encrypts and writes batches until the socket accepts no more.
 func (s *sender) tryTLSParts(pieces [][]byte) (n int) {
-	left := append(s.parts.sealed[:0], pieces...)
-	s.parts.sealed = left
+	s.parts.sealed = append(s.parts.sealed[:0], pieces...)
 	defer clear(s.parts.sealed)
-	for left = advance(left, 0); len(left) > 0 && len(s.unsent) == 0; {
+	for left := advance(s.parts.sealed, 0); len(left) > 0 && len(s.unsent) == 0; {
 		m, err := s.encryptBatch(left)
 		n += m
 		if err != nil {

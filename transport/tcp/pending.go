@@ -55,7 +55,7 @@ func (p *pendingSockets) newTicket(sock net.Conn, over <-chan struct{}) (*admiss
 // reset closes a socket and discards its unsent data.
 func reset(sock net.Conn) {
 	if s, ok := sock.(interface{ SetLinger(seconds int) error }); ok {
-		s.SetLinger(0)
+		_ = s.SetLinger(0)
 	}
 	sock.Close()
 }

@@ -272,7 +272,7 @@ func (k *poller) waitSocket() {
 	in := k.r.flow.Load()
 	k.mu.Unlock()
 	k.peeked = false
-	in.raw.Read(k.peek)
+	_ = in.raw.Read(k.peek)
 
 	k.mu.Lock()
 	defer k.mu.Unlock()

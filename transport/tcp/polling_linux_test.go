@@ -89,7 +89,8 @@ func TestReadBesideWaitReadable(t *testing.T) {
 				}
 			}
 			reading := inBackground(t, "a Read beside WaitReadable", func() {
-				n, err := 0, error(nil)
+				var n int
+				var err error
 				if i%4 < 2 {
 					n, err = r.ReadFunc(10, func([]byte) {})
 				} else {

@@ -208,7 +208,8 @@ func (r *receiver) fill() error {
 		return io.EOF
 	}
 	r.poll.beginRead()
-	n, err := 0, error(nil)
+	var n int
+	var err error
 	if r.ps.tls == nil {
 		n, err = r.fillView()
 	} else {

@@ -111,7 +111,7 @@ func (r *receiver) nextFlow() (most int) {
 		r.brokenAt = time.Time{}
 		r.poll.setFlow(f)
 		old.endRead()
-		f.sock.Write([]byte{yes})
+		_, _ = f.sock.Write([]byte{yes})
 	}
 	r.hasNext.Store(false)
 	r.poll.restoreDeadline() // set by setDeadline
@@ -166,7 +166,7 @@ func (r *receiver) arrangeLocked() {
 			case r.attached <- struct{}{}:
 			default:
 			}
-			f.sock.Write([]byte{yes}) // does not block: there is room for both confirmations
+			_, _ = f.sock.Write([]byte{yes}) // does not block: there is room for both confirmations
 		}
 	}
 	r.parked = parked

@@ -23,14 +23,14 @@ type socket interface {
 func (t *Transport) setKeepAlive(sock socket) {
 	limit := t.cfg.IdleTimeout
 	if limit < 0 {
-		sock.SetKeepAliveConfig(net.KeepAliveConfig{})
+		_ = sock.SetKeepAliveConfig(net.KeepAliveConfig{})
 		return
 	}
 	// on a lossy path, so many consecutive probes are not lost
 	const probes = 10
 	limit = max(limit, 15*time.Second)
 	interval := (limit / 15).Truncate(time.Second)
-	sock.SetKeepAliveConfig(net.KeepAliveConfig{
+	_ = sock.SetKeepAliveConfig(net.KeepAliveConfig{
 		Enable: true, Idle: limit - probes*interval, Interval: interval, Count: probes,
 	})
 	setUserTimeout(sock, limit)

@@ -62,7 +62,7 @@ func (f *subflow) endWrite() {
 // closeWrite sends a FIN.
 func (f *subflow) closeWrite() {
 	f.finSent = true
-	f.sock.CloseWrite()
+	_ = f.sock.CloseWrite()
 }
 
 // An unacker is a socket of a test that simulates its own state.

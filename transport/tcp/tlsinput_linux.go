@@ -14,10 +14,8 @@ func (r *receiver) decrypt(p []byte) (n int, err error) {
 // no data.
 func (r *receiver) tryDecrypt(p []byte) (n int, err error) {
 	k := &r.poll
-	if !k.tlsPending {
-		if some, err := k.tlsIn.prefetch(); !some {
-			return 0, err
-		}
+	if !k.tlsPending && !k.tlsIn.prefetch() {
+		return 0, nil
 	}
 	k.tlsIn.nonblocking = true
 	for n == 0 && err == nil {
@@ -56,16 +54,16 @@ type tlsInput struct {
 }
 
 // prefetch reports whether Read would return data or an error without blocking.
-func (t *tlsInput) prefetch() (some bool, err error) {
+func (t *tlsInput) prefetch() bool {
 	if len(t.unread) > 0 || t.err != nil {
-		return true, nil
+		return true
 	}
 	if t.buf == nil {
 		t.buf = new([prefetchBytes]byte)
 	}
 	n, err := t.tryRead(t.buf[:])
 	t.unread, t.err = t.buf[:n], err
-	return n > 0 || err != nil, nil
+	return n > 0 || err != nil
 }
 
 func (t *tlsInput) Read(p []byte) (n int, err error) {

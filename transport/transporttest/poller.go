@@ -46,7 +46,8 @@ func (p polled) take(d stream, off, n int) {
 	p.tb.Helper()
 	buf := make([]byte, n)
 	for i, got := 0, 0; got < n; i++ {
-		m, err := 0, error(nil)
+		var m int
+		var err error
 		if i%3 < 2 {
 			m, err = p.TryRead(buf[got:])
 		} else {

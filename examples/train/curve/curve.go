@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 )
 
 // A Line is the values of epochs 1, 2 and so on. Those that are below 0 or not
@@ -88,7 +89,7 @@ func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(&d.svg, forma
 // text writes a text with its anchor at (x, y).
 func (d *drawing) text(x, y float64, anchor, text string) {
 	d.printf(`<text x="%.1f" y="%.1f" text-anchor="%s">`, x, y, anchor)
-	xml.EscapeText(&d.svg, []byte(text)) // a Buffer takes all
+	_ = xml.EscapeText(&d.svg, []byte(text)) // cannot fail: a bytes.Buffer takes everything
 	d.printf("</text>\n")
 }
 
@@ -110,7 +111,7 @@ func (d *drawing) axes(step float64) {
 	marked := max(1, int(stepOf(float64(d.epochs))))
 	for epoch := 1; epoch <= d.epochs; epoch++ {
 		if epoch == 1 || epoch%marked == 0 {
-			d.text(d.x(float64(epoch)), bottom+18, "middle", fmt.Sprint(epoch))
+			d.text(d.x(float64(epoch)), bottom+18, "middle", strconv.Itoa(epoch))
 		}
 	}
 	d.text((left+right)/2, bottom+38, "middle", "epoch")

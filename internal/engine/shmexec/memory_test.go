@@ -199,13 +199,13 @@ func (tr trial) has(rank, chunk int) (ranks []int, from int) {
 }
 
 // run runs a trial, and checks the result of every rank.
-func (tr trial) run(t *testing.T, memories []*Memory, print uint32) {
+func (tr trial) run(t *testing.T, memories []*Memory, fingerprint uint32) {
 	t.Helper()
 	plans := tr.a.Plans(tr.n, tr.root)
 	var ranks sync.WaitGroup
 	for rank, m := range memories {
 		r := tr.execution(m, Compile(plans, rank), rank)
-		r.print = print
+		r.print = fingerprint
 		ranks.Go(func() {
 			if err := m.run(t.Context(), r); err != nil {
 				t.Errorf("rank %d: %v", rank, err)
@@ -251,13 +251,13 @@ func TestPlans(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		t.Run(fmt.Sprintf("%d ranks", n), func(t *testing.T) {
 			memories, _ := newMemories(n, pieceBytes)
-			print := uint32(0)
+			fingerprint := uint32(0)
 			for _, c := range plan.Collectives() {
 				for _, a := range single(c, n) {
 					for _, most := range []int{0, 1, 40} {
 						for _, root := range roots(c, n) {
-							print++
-							trial{c, a, n, root, 1 + int(print)%5, most, 0}.run(t, memories, print)
+							fingerprint++
+							trial{c, a, n, root, 1 + int(fingerprint)%5, most, 0}.run(t, memories, fingerprint)
 						}
 					}
 				}

@@ -17,12 +17,12 @@ func TestNonTemporalStores(t *testing.T) {
 		b.stores = ntstore.New(func(dst, src []byte) { past.Add(int64(copy(dst, src))) })
 		b.stores.Pass(1 << 30)
 	}
-	print := uint32(0)
+	fingerprint := uint32(0)
 	for _, c := range plan.Collectives() {
 		for _, a := range single(c, n) {
 			for _, most := range []int{1, 100, 1600} {
-				print++
-				trial{c, a, n, 0, 3, most, 0}.run(t, memories, print)
+				fingerprint++
+				trial{c, a, n, 0, 3, most, 0}.run(t, memories, fingerprint)
 			}
 		}
 	}

@@ -82,7 +82,7 @@ func (m *Memory) run(ctx context.Context, r *Execution) error {
 	return nil
 }
 
-func callOf(number, print uint32) uint64 { return uint64(number)<<32 | uint64(print) }
+func callOf(number, fingerprint uint32) uint64 { return uint64(number)<<32 | uint64(fingerprint) }
 
 // compare looks for another call at the ranks that this rank reads nothing from. Of two
 // ranks, the later one sees the fingerprint of the other.
@@ -109,10 +109,10 @@ func (m *Memory) closeSlot(r *Execution) {
 
 // post raises the counter of a slot and sets the fingerprint beside it, in one store: each store
 // to a line that others read has to get the line back from them.
-func (m *Memory) post(slot int, count, print uint32) {
+func (m *Memory) post(slot int, count, fingerprint uint32) {
 	var both [8]byte
 	binary.NativeEndian.PutUint32(both[countAt:], count)
-	binary.NativeEndian.PutUint32(both[printAt:], print)
+	binary.NativeEndian.PutUint32(both[printAt:], fingerprint)
 	head := m.cfg.Areas[m.cfg.Rank][slot : slot+len(both)]
 	(*atomic.Uint64)(unsafe.Pointer(&head[0])).Store(binary.NativeEndian.Uint64(both[:]))
 	m.wakeSleepers((*atomic.Uint32)(unsafe.Pointer(&head[countAt])))

@@ -63,13 +63,13 @@ func (s *Session) attend() (rejoin bool, err error) {
 		if err != nil {
 			return s.durable && s.closing.Err() == nil, s.lost(err)
 		}
-		switch err := s.handle(m).(type) {
+		switch err := s.handle(m).(type) { //nolint:errorlint // handle returns its errors unwrapped
 		case nil:
 		case *handshake.RedirectError:
 			s.log.Info("the seed no longer leads", "seed", s.seed, "leader", err.Leader)
 			return s.closing.Err() == nil, fmt.Errorf("seed %s %w: it no longer leads", s.seed, ErrSeedGone)
 		default:
-			if err != ErrLeft {
+			if !errors.Is(err, ErrLeft) {
 				s.log.Error("joining failed", "seed", s.seed, "err", err)
 			}
 			return false, err
@@ -167,7 +167,8 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 func (s *Session) endPatience(cause error, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.away != cause || s.absent.Err() != nil {
+	if s.away != cause || //nolint:errorlint // the same outage, not one of the same kind
+		s.absent.Err() != nil {
 		return
 	}
 	s.log.Warn("no seed has been back; the world goes on until a node fails", "within", after, "reason", cause)

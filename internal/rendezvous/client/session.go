@@ -160,7 +160,7 @@ func (s *Session) Next(ctx context.Context, epoch uint64) (v membership.View, er
 // isRemoved reports whether the seed has said that this node is no longer in the world.
 func (s *Session) isRemoved() bool {
 	_, removed := errors.AsType[*RemovedError](context.Cause(s.life))
-	return removed || context.Cause(s.life) == ErrLeft
+	return removed || errors.Is(context.Cause(s.life), ErrLeft)
 }
 
 // tooFew adds to the end of a context that the world waits for more nodes, if so.

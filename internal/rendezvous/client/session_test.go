@@ -31,7 +31,7 @@ func TestSessionChecksTheSeed(t *testing.T) {
 		"a message of nodes":       {wire.JoinReady{}},
 	} {
 		s := newSession(nowhere{addr: "10.0.0.9:7946"}, Request{})
-		s.ID, s.World = membership.NodeID(self.ID), 2
+		s.ID, s.World = self.ID, 2
 		var err error
 		for _, m := range messages {
 			if err != nil {

@@ -38,7 +38,7 @@ func createState(dir string, cfg *consensus.Config) error {
 		return err
 	}
 	if b, err := os.ReadFile(counterPath); err == nil && cfg.ForgetState {
-		os.WriteFile(counterPath+setAsideSuffix, b, 0o600) // best-effort copy for the operator
+		_ = os.WriteFile(counterPath+setAsideSuffix, b, 0o600) // best-effort copy for the operator
 	}
 	if err := createFile(counterPath+newSuffix, encodeCounter(id.file, s)); err != nil {
 		return err

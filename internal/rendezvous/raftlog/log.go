@@ -227,7 +227,7 @@ func (l *Log) run() {
 	defer l.campaign.Stop()
 	err := l.serve(ticker.C)
 	l.err = ErrClosed
-	if closing := l.disk.close(); err != ErrClosed || closing != nil {
+	if closing := l.disk.close(); !errors.Is(err, ErrClosed) || closing != nil {
 		l.err = errors.Join(err, closing)
 		l.cfg.Logger.Error("log of the seeds has ended", "err", l.err)
 	}

@@ -167,7 +167,7 @@ func (p *peers) keep(id uint64) {
 		if time.Since(began) > redialMax {
 			pause, reported = redialMin, ""
 		}
-		if _, mismatched := err.(*mismatchError); !mismatched {
+		if _, mismatched := errors.AsType[*mismatchError](err); !mismatched {
 			p.s.log.Debug("no conn to another seed", "seed", p.addrs[id], "err", err)
 			p.lost(id, err)
 		} else if pause = redialMax; reported != err.Error() {

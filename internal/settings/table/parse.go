@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -35,7 +36,7 @@ func parse(source []byte) ([]theme, error) {
 	}
 	config := configOf(f)
 	if config == nil {
-		return nil, fmt.Errorf("no struct Config")
+		return nil, errors.New("no struct Config")
 	}
 	var themes []theme
 	headings := headings(f, config)
@@ -50,7 +51,7 @@ func parse(source []byte) ([]theme, error) {
 		}
 		row, err := rowOf(member)
 		if err == nil && len(themes) == 0 {
-			err = fmt.Errorf("a field without a heading")
+			err = errors.New("a field without a heading")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%v: %w", fset.Position(member.Pos()), err)
@@ -89,7 +90,7 @@ func headings(f *ast.File, s *ast.StructType) (list []*ast.CommentGroup) {
 // rowOf returns the row of a field.
 func rowOf(member *ast.Field) (field, error) {
 	if len(member.Names) != 1 || member.Tag == nil {
-		return field{}, fmt.Errorf("not a single field with a tag")
+		return field{}, errors.New("not a single field with a tag")
 	}
 	tag, err := strconv.Unquote(member.Tag.Value)
 	if err != nil {

@@ -94,7 +94,7 @@ func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(&d.svg, forma
 // label writes text at a position; anchor is that of SVG: start, middle or end.
 func (d *drawing) label(x, y float64, anchor, text string) {
 	d.printf(`<text x="%.1f" y="%.1f" text-anchor="%s">`, x, y, anchor)
-	xml.EscapeText(&d.svg, []byte(text)) // cannot fail: a bytes.Buffer takes everything
+	_ = xml.EscapeText(&d.svg, []byte(text)) // cannot fail: a bytes.Buffer takes everything
 	d.printf("</text>\n")
 }
 
