@@ -14,7 +14,6 @@ import (
 type effects struct {
 	revoke   *wire.Revoke // to tell all other ranks, with text
 	text     string
-	failed   []*Op       // operations to abandon
 	messages p2p.Effects // of messages that fail
 	frames   *exec.Frame // frames to drop
 	calls    []func()    // called at once
@@ -56,9 +55,6 @@ func (c *Comm) carryOut(fx *effects) {
 	}
 	if fx.revoke != nil {
 		c.tell(func(l *link.Link) { l.Revoke(*fx.revoke, fx.text) })
-	}
-	for _, op := range fx.failed {
-		c.Spawn(op.abandon)
 	}
 	c.messages.Perform(&fx.messages)
 	if fx.frames != nil {

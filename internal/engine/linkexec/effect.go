@@ -19,7 +19,7 @@ const (
 	offer         // a step whose payload waits for a grant
 	grant         // a step may be sent
 	push          // payloads that were granted
-	receive       // the payload of a frame is copied or combined
+	receive       // the payload of a frame is used
 	compute       // a move without a peer
 	wake          // the operation has ended
 )
@@ -64,10 +64,10 @@ func (r *Execution) perform(e *effect) {
 	case push:
 		e.link.Push()
 	case receive:
-		r.receive(m, ch, e.frame.Payload)
+		r.compute(m, ch, e.frame.Payload)
 		e.frame.ReturnCredit()
 	case compute:
-		r.compute(m, ch)
+		r.compute(m, ch, nil)
 	case wake:
 		r.op.Wake()
 	}
@@ -237,29 +237,25 @@ func (r *Execution) step(m *move, ch int) wire.Step {
 	return wire.Step{Call: *r.call, Channel: uint16(ch), Index: m.index}
 }
 
-// receive copies or combines the whole payload of a move.
-func (r *Execution) receive(m *move, ch int, p []byte) {
+// compute copies or combines the operands of a move, one of which may be the payload of a frame.
+func (r *Execution) compute(m *move, ch int, payload []byte) {
 	dst := r.Bytes(m.Dst, ch)
-	switch {
-	case m.Kind == plan.Recv:
-		copy(dst, p)
-	case len(p) == 0:
-	case m.Left:
-		r.combine(dst, p, r.Bytes(m.A, ch))
-	default:
-		r.combine(dst, r.Bytes(m.A, ch), p)
+	if len(dst) == 0 {
+		return
 	}
-}
-
-// compute carries out a move without a peer.
-func (r *Execution) compute(m *move, ch int) {
-	dst, a := r.Bytes(m.Dst, ch), r.Bytes(m.A, ch)
-	switch {
-	case len(dst) == 0:
-	case m.Kind == plan.Copy:
-		copy(dst, a)
-	default:
-		r.combine(dst, a, r.Bytes(m.B, ch))
+	switch m.Kind {
+	case plan.Recv:
+		copy(dst, payload)
+	case plan.Copy:
+		copy(dst, r.Bytes(m.A, ch))
+	case plan.Combine:
+		r.combine(dst, r.Bytes(m.A, ch), r.Bytes(m.B, ch))
+	case plan.Reduce:
+		a, b := r.Bytes(m.A, ch), payload
+		if m.Left {
+			a, b = b, a
+		}
+		r.combine(dst, a, b)
 	}
 }
 

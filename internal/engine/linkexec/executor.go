@@ -32,14 +32,11 @@ type Executor struct {
 	poller   *poll.Poller
 }
 
-// New makes an Executor with the lock of a communicator. Payloads longer than eagerMax
-// bytes need a grant.
+// New returns the Executor of the communicator with a lock. The poller has the link to each rank.
+// Payloads longer than eagerMax bytes need a grant.
 func New(mu *sync.Mutex, eagerMax int, poller *poll.Poller) *Executor {
-	return &Executor{mu: mu, idle: sync.Cond{L: mu}, eagerMax: eagerMax, poller: poller}
+	return &Executor{links: poller.Links, mu: mu, idle: sync.Cond{L: mu}, eagerMax: eagerMax, poller: poller}
 }
-
-// SetLinks sets the link to each rank. It is called before the first operation.
-func (x *Executor) SetLinks(links []*link.Link) { x.links = links }
 
 // NewLocked implements [exec.Executor].
 func (x *Executor) NewLocked(op exec.Op) exec.Execution {
