@@ -36,7 +36,7 @@ type Comm struct {
 	heard     *ending        // the revocation that has ended it
 	left      map[int]uint64 // by rank that has left: the last collective that it took part in
 	refuses   *PeerError     // why no collective may begin; see RefuseCollectives
-	endings   []ending       // told by peers before this node has made it
+	endings   []ending       // reports of peers before this node has made it
 	seq       uint64         // of the last collective
 	executors []exec.Executor
 	calls     calls
@@ -45,7 +45,7 @@ type Comm struct {
 	frames    exec.FramePool
 	answers   map[int]answer // by rank: its answer to probes
 	watchers  []Watcher
-	unsettled int // ends whose effects are being carried out
+	unsettled int // transitions to the end; their effects are being carried out
 
 	about *recorder.Comm // nil if the communicator is not traced
 	onEnd func(err error, last []Trace)
@@ -59,7 +59,7 @@ func newComm(e *Engine, id uint64, creator *link.Link) *Comm {
 	return c
 }
 
-// open makes the communicator usable, and applies what peers have told of its end.
+// open makes the communicator usable, and applies reports of peers about its end.
 func (c *Comm) open(rank int, links []*link.Link, loose bool) {
 	c.mu.Lock()
 	if c.opened {

@@ -45,10 +45,9 @@ func (c *Comm) update(transition func(fx *effects)) {
 	c.carryOut(fx)
 }
 
-// carryOut carries effects out. It is the only place from which a communicator tells
-// other ranks of its end, and from which its operations and messages are failed. The
-// other ranks are told first: a caller that is told of the failure may close the node at
-// once, and its goodbye must not arrive before the reason.
+// carryOut carries effects out. Only carryOut tells other ranks of the end of the communicator,
+// and ends its operations and messages. Other ranks are told first: a caller that learns of the
+// failure may close the node at once, and the goodbye must not arrive before the reason.
 func (c *Comm) carryOut(fx *effects) {
 	if fx == nil {
 		return

@@ -16,7 +16,7 @@ const (
 	nothing uint8 = iota
 	resume        // see which moves can be made
 	send          // a step with its payload
-	offer         // a step whose payload waits for a grant
+	offer         // a step; its payload waits for a grant
 	grant         // a step may be sent
 	push          // payloads that were granted
 	receive       // the payload of a frame is used
@@ -74,8 +74,8 @@ func (r *Execution) perform(e *effect) {
 }
 
 // nextLocked notes that e has been performed and returns the next effect. It makes the moves
-// that have become ready, then has links push what they were given, and completes the
-// operation after the last move.
+// that have become ready, then pushes the granted payloads, and completes the operation after the
+// last move.
 func (r *Execution) nextLocked(e *effect) effect {
 	r.performedLocked(e)
 	for len(r.ready) > 0 && !r.stopped {
@@ -213,7 +213,7 @@ func (r *Execution) Delivered(t *link.Transfer) { r.transferred(t.Move, len(t.Da
 // Filled implements the owner of a [link.Sink]: the move of the sink is done.
 func (r *Execution) Filled(s *link.Sink) { r.transferred(s.Move, len(s.Dst), nil, s) }
 
-// transferred ends a move whose payload has been transferred.
+// transferred ends a move after the transfer of its payload.
 func (r *Execution) transferred(slot, bytes int, t *link.Transfer, s *link.Sink) {
 	r.executor.mu.Lock()
 	if r.stopped {
@@ -237,7 +237,7 @@ func (r *Execution) step(m *move, ch int) wire.Step {
 	return wire.Step{Call: *r.call, Channel: uint16(ch), Index: m.index}
 }
 
-// compute copies or combines the operands of a move, one of which may be the payload of a frame.
+// compute copies or combines the operands of a move. One may be the payload of a frame.
 func (r *Execution) compute(m *move, ch int, payload []byte) {
 	dst := r.Bytes(m.Dst, ch)
 	if len(dst) == 0 {

@@ -125,8 +125,8 @@ func (r *Execution) NeedsLocked(rank int) bool {
 	return false
 }
 
-// WaitsForLocked implements [exec.Execution]: it returns the ranks whose payload or grant
-// is all that a move needs.
+// WaitsForLocked implements [exec.Execution]. It returns a rank if a move needs nothing but a
+// payload or a grant of that rank.
 func (r *Execution) WaitsForLocked() (ranks []int) {
 	for i := range r.slots {
 		s, m := &r.slots[i], r.move(i)
