@@ -249,7 +249,7 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// mismatch runs an operation in which rank 1 makes another call.
+// mismatch runs an operation. Rank 1 makes another call.
 func mismatch(t *testing.T, w *world, late int, work func(rank int) exec.Work) {
 	t.Helper()
 	errs := w.on(func(rank int, c *Comm) error {

@@ -26,7 +26,7 @@ type call struct {
 }
 
 // calls has the collectives of a communicator by sequence number: all that are under way, and
-// the last that have ended. It is a ring, whose length is a power of two.
+// the last that have ended. It is a ring; its length is a power of two.
 type calls struct {
 	ring []*call
 	live int // under way
@@ -45,7 +45,7 @@ func (c *calls) get(seq uint64) *call {
 	return nil
 }
 
-// put returns the call of an operation, whose caller sets its fields. It forgets an ended one once
+// put returns the call of an operation. The caller sets its fields. It forgets an ended one once
 // there are as many as keep.
 func (c *calls) put(op *Op, seq uint64, keep int) *call {
 	for len(c.ring) == 0 || *c.slot(seq) != nil && ((*c.slot(seq)).op != nil || len(c.ring) < keep) {

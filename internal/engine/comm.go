@@ -26,7 +26,6 @@ type Comm struct {
 	linkTo   []*link.Link
 	rankOf   map[int]int // by peer slot
 	poller   poll.Poller
-	links    *linkexec.Executor
 	messages *p2p.Messages // has a lock of its own, which is taken after mu
 
 	mu        sync.Mutex
@@ -37,7 +36,7 @@ type Comm struct {
 	heard     *ending        // the revocation that has ended it
 	left      map[int]uint64 // by rank that has left: the last collective that it took part in
 	refuses   *PeerError     // why no collective may begin; see RefuseCollectives
-	endings   []ending       // told by peers before this node has made it
+	endings   []ending       // reports of peers before this node has made it
 	seq       uint64         // of the last collective
 	executors []exec.Executor
 	calls     calls
@@ -46,7 +45,7 @@ type Comm struct {
 	frames    exec.FramePool
 	answers   map[int]answer // by rank: its answer to probes
 	watchers  []Watcher
-	unsettled int // ends whose effects are being carried out
+	unsettled int // transitions to the end; their effects are being carried out
 
 	about *recorder.Comm // nil if the communicator is not traced
 	onEnd func(err error, last []Trace)
@@ -57,14 +56,10 @@ func newComm(e *Engine, id uint64, creator *link.Link) *Comm {
 	c.drained.L = &c.mu
 	c.poller.Active = &e.active
 	c.messages = p2p.New(p2p.Config{Comm: id, EagerMax: e.cfg.EagerMax, Owner: c, Poller: &c.poller, Clock: e})
-	c.UseExecutor(exec.Links, func(mu *sync.Mutex) exec.Executor {
-		c.links = linkexec.New(mu, e.cfg.EagerMax, &c.poller)
-		return c.links
-	})
 	return c
 }
 
-// open makes the communicator usable, and applies what peers have told of its end.
+// open makes the communicator usable, and applies reports of peers about its end.
 func (c *Comm) open(rank int, links []*link.Link, loose bool) {
 	c.mu.Lock()
 	if c.opened {
@@ -78,8 +73,8 @@ func (c *Comm) open(rank int, links []*link.Link, loose bool) {
 		}
 	}
 	c.poller.Links = links
-	c.links.SetLinks(links)
 	c.mu.Unlock()
+	c.UseExecutor(exec.Links, func(mu *sync.Mutex) exec.Executor { return linkexec.New(mu, c.engine.cfg.EagerMax, &c.poller) })
 	c.messages.Open(links, c.rankOf)
 	c.update(func(fx *effects) {
 		for i := range c.endings {
@@ -203,7 +198,7 @@ func (c *Comm) failLocked(fx *effects, err error) {
 func (c *Comm) failAllLocked(fx *effects, err error) {
 	c.calls.each(func(op *Op) {
 		if op.failLocked(err) {
-			fx.failed = append(fx.failed, op)
+			fx.spawn = append(fx.spawn, op.abandon)
 		}
 	})
 	c.messages.Fail(&fx.messages, err, &EndedError{err})

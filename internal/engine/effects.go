@@ -14,7 +14,6 @@ import (
 type effects struct {
 	revoke   *wire.Revoke // to tell all other ranks, with text
 	text     string
-	failed   []*Op       // operations to abandon
 	messages p2p.Effects // of messages that fail
 	frames   *exec.Frame // frames to drop
 	calls    []func()    // called at once
@@ -46,19 +45,15 @@ func (c *Comm) update(transition func(fx *effects)) {
 	c.carryOut(fx)
 }
 
-// carryOut carries effects out. It is the only place from which a communicator tells
-// other ranks of its end, and from which its operations and messages are failed. The
-// other ranks are told first: a caller that is told of the failure may close the node at
-// once, and its goodbye must not arrive before the reason.
+// carryOut carries effects out. Only carryOut tells other ranks of the end of the communicator,
+// and ends its operations and messages. Other ranks are told first: a caller that learns of the
+// failure may close the node at once, and the goodbye must not arrive before the reason.
 func (c *Comm) carryOut(fx *effects) {
 	if fx == nil {
 		return
 	}
 	if fx.revoke != nil {
 		c.tell(func(l *link.Link) { l.Revoke(*fx.revoke, fx.text) })
-	}
-	for _, op := range fx.failed {
-		c.Spawn(op.abandon)
 	}
 	c.messages.Perform(&fx.messages)
 	if fx.frames != nil {

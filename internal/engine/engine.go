@@ -47,7 +47,7 @@ type Engine struct {
 	comms  map[uint64]*Comm
 	ahead  map[*link.Link]int   // number of communicators that a peer has begun and this node has not made
 	ended  map[*link.Link]error // why links have ended; nil after a goodbye
-	doubts map[*link.Link]error // why peers whose link works are in no communicator
+	doubts map[*link.Link]error // why peers with a working link are in no communicator
 	closed map[uint64]bool      // the communicators closed last
 
 	closedIDs []uint64 // of closed, in order

@@ -92,8 +92,8 @@ func (w Waiting) String() string {
 	return w.Describe(call)
 }
 
-// silentLong is the age from which an answer is reported as old: a live rank has answered again
-// by then.
+// silentLong is the smallest age of an answer that is reported as old: a live rank has answered
+// again by then.
 const silentLong = 3 * probeMax
 
 // Describe is String with a name for the last call.

@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A fakePeer is a peer of an engine whose frames the test sends. It records the frames of the
+// A fakePeer is a peer of an engine. The test sends its frames. It records the frames of the
 // engine.
 type fakePeer struct {
 	t    testing.TB

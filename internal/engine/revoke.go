@@ -135,11 +135,9 @@ func departed(err error) *PeerError {
 	if p, ok := errors.AsType[*PeerError](err); ok && p.Left {
 		return leftError(p.Rank)
 	}
-	r, ok := errors.AsType[*RevokedError](err)
-	switch {
-	case ok && r.Cause == wire.CauseFailed:
+	if r, ok := errors.AsType[*RevokedError](err); ok && r.Cause == wire.CauseFailed {
 		return leftError(r.Peer)
-	case ok && r.Cause == wire.CauseClosed:
+	} else if ok && r.Cause == wire.CauseClosed {
 		return leftError(r.Rank)
 	}
 	return nil

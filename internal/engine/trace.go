@@ -210,30 +210,27 @@ func (c *Comm) worldRanksLocked(ranks ...int) []int {
 // Outcome returns the outcome in the trace of an operation that has ended with err, which is an
 // error of this package or of a context.
 func Outcome(err error) string {
-	if err == nil {
-		return trace.OK
-	}
-	if e, ok := errors.AsType[*PeerError](err); ok && e.Left {
-		return trace.PeerLeft
-	} else if ok {
-		return trace.PeerFailed
-	}
-	if e, ok := errors.AsType[*RevokedError](err); ok {
-		switch e.Cause {
-		case wire.CauseTimeout:
-			return trace.Timeout
-		case wire.CauseFailed:
-			return trace.PeerLeft
-		}
-		return trace.Revoked
-	}
-	if _, ok := errors.AsType[*TimeoutError](err); ok || errors.Is(err, context.DeadlineExceeded) {
-		return trace.Timeout
-	}
-	if _, ok := errors.AsType[*MismatchError](err); ok {
-		return trace.Mismatch
-	}
+	var (
+		peer     *PeerError
+		revoked  *RevokedError
+		timeout  *TimeoutError
+		mismatch *MismatchError
+	)
 	switch {
+	case err == nil:
+		return trace.OK
+	case errors.As(err, &peer) && peer.Left:
+		return trace.PeerLeft
+	case peer != nil:
+		return trace.PeerFailed
+	case errors.As(err, &revoked) && revoked.Cause == wire.CauseFailed:
+		return trace.PeerLeft
+	case revoked != nil && revoked.Cause != wire.CauseTimeout:
+		return trace.Revoked
+	case revoked != nil || errors.As(err, &timeout) || errors.Is(err, context.DeadlineExceeded):
+		return trace.Timeout
+	case errors.As(err, &mismatch):
+		return trace.Mismatch
 	case errors.Is(err, ErrClosed):
 		return trace.Closed
 	case errors.Is(err, context.Canceled):

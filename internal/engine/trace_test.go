@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// recorded returns a world with traced communicators, whose ranks have other numbers in the world.
+// recorded returns a world with traced communicators. Their ranks have other numbers in the world.
 func recorded(t *testing.T, n int) *world {
 	w := newWorld(t, n, overMem, Config{})
 	for _, c := range w.comms {

@@ -256,8 +256,8 @@ func (c *Comm) timeoutLocked(op *Op, now time.Time) *TimeoutError {
 }
 
 // answersLocked returns the last answers of ranks to probes, in the order of ranks. An answer to
-// a probe of a later operation counts: op had begun by then. A rank whose last call is a later
-// one has made the call of op.
+// a probe of a later operation counts: op had begun by then. A rank in a later call has made the
+// call of op.
 func (c *Comm) answersLocked(op *Op, ranks []int, now time.Time) []Waiting {
 	var list []Waiting
 	for _, rank := range ranks {

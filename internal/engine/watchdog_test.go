@@ -85,7 +85,7 @@ func TestWatchDozes(t *testing.T) {
 	})
 }
 
-// TestStoppedProcess: the time for which a process was stopped is not charged to other ranks.
+// TestStoppedProcess: the time during a stop of the process is not charged to other ranks.
 // Checks that are always late do not defer a timeout forever.
 func TestStoppedProcess(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"once": tickCreditMax, "again and again": time.Hour} {

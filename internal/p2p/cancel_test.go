@@ -42,7 +42,7 @@ func newOwner() (*owner, *link.Link) {
 	return o, l
 }
 
-// TestCancelIsAtomic: a send or receive whose context ends returns an error if and only if that revokes the
+// TestCancelIsAtomic: a send or receive with an ended context returns an error if and only if that revokes the
 // communicator, even if its payload arrives, or is refused, at the same moment.
 func TestCancelIsAtomic(t *testing.T) {
 	cause := errors.New("cancelled")
@@ -58,8 +58,7 @@ func TestCancelIsAtomic(t *testing.T) {
 		return wait, func() { o.messages.Refused(l, wire.OfferRefuse{ID: 5, Room: 1}) }
 	}
 	receive := func(o *owner, l *link.Link) (wait func() error, done func()) {
-		r := o.messages.newReceive()
-		r.buf.First, r.source = make([]byte, 20), 1
+		r := o.messages.newReceive(Bytes(make([]byte, 20)), 0, 1, 0)
 		var grant Effects
 		o.messages.mu.Lock()
 		o.messages.takeLocked(&grant, r, &arrival{link: l, source: 1, size: 20})
@@ -92,8 +91,7 @@ func TestCancelIsAtomic(t *testing.T) {
 func TestCancelAfterLeave(t *testing.T) {
 	o, l := newOwner()
 	left := errors.New("rank 1 has left")
-	r := o.messages.newReceive()
-	r.buf.First, r.source = make([]byte, 20), 1
+	r := o.messages.newReceive(Bytes(make([]byte, 20)), 0, 1, 0)
 	var grant, fx Effects
 	o.messages.mu.Lock()
 	o.messages.takeLocked(&grant, r, &arrival{link: l, source: 1, size: 20})

@@ -19,7 +19,7 @@ const (
 	grant                    // grant the offer
 	refuse                   // refuse the offer, and wake the caller
 	drop                     // drop a message
-	release                  // take the buffers of a receive or send back, then wake its caller
+	release                  // call release on a goroutine
 )
 
 // An effect is an action of one kind, with the fields that the kind needs.
@@ -27,12 +27,11 @@ type effect struct {
 	kind    uint8
 	done    chan struct{} // of the call that has ended
 	receive *Receive
-	send    *Send
 	link    *link.Link
 	payload []byte
 	offer   uint64
 	grant   uint64
-	err     error // of a receive or send that is released
+	release func()
 }
 
 // add appends an effect, which the caller fills in.
@@ -79,30 +78,9 @@ func (m *Messages) perform(e *effect) {
 			e.link.Dropped()
 		}
 	case release:
-		r, s, err := e.receive, e.send, e.err
-		m.cfg.Owner.Spawn(func() { m.release(r, s, err) })
+		m.cfg.Owner.Spawn(e.release)
 	}
 	if e.done != nil {
 		e.done <- struct{}{}
 	}
-}
-
-// release takes the buffers of a failed receive or send back, and ends it with err. The
-// other of the two is nil.
-func (m *Messages) release(r *Receive, s *Send, err error) {
-	defer m.releasing.Done()
-	if r != nil {
-		r.from.Ungrant(&r.sink)
-	} else {
-		m.links[s.rank].Recall(&s.transfer)
-	}
-	var fx Effects
-	m.mu.Lock()
-	if r != nil {
-		m.endReceiveLocked(&fx, r, err)
-	} else {
-		m.endSendLocked(&fx, s, err)
-	}
-	m.mu.Unlock()
-	m.Perform(&fx)
 }

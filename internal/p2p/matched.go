@@ -49,9 +49,7 @@ func (t *Matched) Received() Received { return t.arrival.received() }
 // ok false if the message has been received before.
 func (t *Matched) StartRecv(buf *Regions, typ uint8) (r *Receive, ok bool, err error) {
 	m := t.messages
-	r = m.newReceive()
-	r.buf.First, r.buf.More, r.buf.Elem = buf.First, buf.More, buf.Elem
-	r.typ, r.source, r.tag = typ, t.arrival.source, t.arrival.tag
+	r = m.newReceive(buf, typ, t.arrival.source, t.arrival.tag)
 	var fx Effects
 	m.mu.Lock()
 	if _, ok = m.matched[t]; !ok || m.err != nil {

@@ -86,25 +86,22 @@ func New(cfg Config) *Messages {
 // Open sets the link to each rank, and the rank of each peer. It drops messages that have
 // arrived from peers without a rank.
 func (m *Messages) Open(links []*link.Link, rankOf map[int]int) {
-	var fx Effects
-	m.mu.Lock()
-	m.opened, m.links, m.rankOf = true, links, rankOf
-	for rank := range links {
-		m.ranks = append(m.ranks, rank)
-	}
-	early := m.unopened
-	m.unopened = nil
-	for i := range early {
-		a := &early[i]
-		if rank, ok := rankOf[a.link.Peer]; ok {
-			a.source = rank
-			m.keepLocked(&fx, a)
-		} else {
-			fx.addDrop(a)
+	m.update(func(fx *Effects) {
+		m.opened, m.links, m.rankOf = true, links, rankOf
+		for rank := range links {
+			m.ranks = append(m.ranks, rank)
 		}
-	}
-	m.mu.Unlock()
-	m.Perform(&fx)
+		for i := range m.unopened {
+			a := &m.unopened[i]
+			if rank, ok := rankOf[a.link.Peer]; ok {
+				a.source = rank
+				m.keepLocked(fx, a)
+			} else {
+				fx.addDrop(a)
+			}
+		}
+		m.unopened = nil
+	})
 }
 
 // Refuse drops the messages that have arrived over a link before Open, and those that still
@@ -160,15 +157,12 @@ func (m *Messages) Fail(fx *Effects, err, later error) {
 	if m.err == nil {
 		m.err = later
 	}
-	m.failWaitingLocked(fx, err, func(int) bool { return true })
-	m.failReceivingLocked(fx, err, func(*Receive) bool { return true })
-	m.failSendsLocked(fx, err, func(*Send) bool { return true })
+	m.failLocked(fx, err, func(int) bool { return true }, func(*Receive) bool { return true }, func(*Send) bool { return true })
 	early := append(m.matcher.ClearMessages(), m.unopened...)
 	for t := range m.matched {
 		early = append(early, t.arrival)
 	}
-	m.matched = nil
-	m.unopened = nil
+	m.matched, m.unopened = nil, nil
 	for i := range early {
 		fx.addDrop(&early[i])
 	}
@@ -187,15 +181,10 @@ func (m *Messages) Leave(fx *Effects, rank int, err error, linkEnded bool) {
 		return
 	}
 	m.left[rank], m.lastLeft = err, err
-	m.failWaitingLocked(fx, err, func(source int) bool {
-		return source == rank || source == Any && m.isAloneLocked()
-	})
-	if linkEnded {
-		m.failReceivingLocked(fx, err, func(r *Receive) bool { return r.got.Source == rank })
-	}
-	m.failSendsLocked(fx, err, func(s *Send) bool {
-		return s.rank == rank && (linkEnded || s.transfer.Grant == 0)
-	})
+	isSource := func(source int) bool { return source == rank || source == Any && m.isAloneLocked() }
+	m.failLocked(fx, err, isSource,
+		func(r *Receive) bool { return linkEnded && r.got.Source == rank },
+		func(s *Send) bool { return s.rank == rank && (linkEnded || s.transfer.Grant == 0) })
 }
 
 // isAloneLocked reports whether all other ranks have left.
@@ -215,44 +204,52 @@ func (m *Messages) beginLocked(rank int) error {
 	return m.left[rank]
 }
 
-// failWaitingLocked ends the receives and probes that wait for a message from a source that
-// match selects. The source may be Any.
-func (m *Messages) failWaitingLocked(fx *Effects, err error, match func(source int) bool) {
-	for _, r := range m.matcher.ClearReceives(match) {
+// failLocked ends the receives and probes that wait for a message from a selected source, which may
+// be Any, and releases the selected receives with a payload in transfer and the selected sends.
+func (m *Messages) failLocked(fx *Effects, err error, sources func(source int) bool, receives func(r *Receive) bool, sends func(s *Send) bool) {
+	for _, r := range m.matcher.ClearReceives(sources) {
 		m.endReceiveLocked(fx, r, err)
 	}
 	m.endProbesLocked(fx, func(p *probe) bool {
-		if match(p.source) {
+		if sources(p.source) {
 			p.err = err
 		}
 		return p.err != nil
 	})
-}
-
-// failReceivingLocked releases the receives with a payload in transfer that match selects.
-func (m *Messages) failReceivingLocked(fx *Effects, err error, match func(r *Receive) bool) {
 	for _, r := range slices.Clone(m.receiving) {
-		if match(r) {
+		if receives(r) {
 			m.stopReceivingLocked(r)
-			m.releaseLocked(fx, r, nil, err)
+			m.releaseLocked(fx, func() { r.from.Ungrant(&r.sink) }, func(fx *Effects) { m.endReceiveLocked(fx, r, err) })
 		}
 	}
-}
-
-// failSendsLocked releases the sends that match selects.
-func (m *Messages) failSendsLocked(fx *Effects, err error, match func(s *Send) bool) {
 	for id, s := range m.sends {
-		if match(s) {
+		if sends(s) {
 			delete(m.sends, id)
-			m.releaseLocked(fx, nil, s, err)
+			m.releaseLocked(fx, func() { m.links[s.rank].Recall(&s.transfer) }, func(fx *Effects) { m.endSendLocked(fx, s, err) })
 		}
 	}
 }
 
-func (m *Messages) releaseLocked(fx *Effects, r *Receive, s *Send, err error) {
+// releaseLocked adds the effect that withdraws a failed receive or send, which blocks until nothing
+// uses its buffers, and then ends it.
+func (m *Messages) releaseLocked(fx *Effects, withdraw func(), endLocked func(fx *Effects)) {
 	m.releasing.Add(1)
 	e := fx.add()
-	e.kind, e.receive, e.send, e.err = release, r, s, err
+	e.kind = release
+	e.release = func() {
+		defer m.releasing.Done()
+		withdraw()
+		m.update(endLocked)
+	}
+}
+
+// update makes a transition under the lock and carries its effects out.
+func (m *Messages) update(transition func(fx *Effects)) {
+	fx := new(Effects)
+	m.mu.Lock()
+	transition(fx)
+	m.mu.Unlock()
+	m.Perform(fx)
 }
 
 // await blocks until done has a value, which depends on one rank or on Any, and returns

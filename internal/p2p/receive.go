@@ -40,9 +40,7 @@ type Received struct {
 // buffer belongs to the Receive until [Receive.Wait] returns. A message that is longer than
 // buf, or of another type, is lost: Wait returns an error.
 func (m *Messages) StartRecv(buf *Regions, typ uint8, source int, tag int64) (*Receive, error) {
-	r := m.newReceive()
-	r.buf.First, r.buf.More, r.buf.Elem = buf.First, buf.More, buf.Elem
-	r.typ, r.source, r.tag = typ, source, tag
+	r := m.newReceive(buf, typ, source, tag)
 	var fx Effects
 	m.mu.Lock()
 	if m.err != nil {
@@ -55,8 +53,8 @@ func (m *Messages) StartRecv(buf *Regions, typ uint8, source int, tag int64) (*R
 	return r, nil
 }
 
-// startRecvLocked gives r a message that has arrived, if there is one. What a rank sent
-// before it left can still be received.
+// startRecvLocked gives r a message that has arrived, if any. Messages that a rank sent before it
+// left can still be received.
 func (m *Messages) startRecvLocked(fx *Effects, r *Receive) {
 	r.begun = m.stampLocked()
 	if a, ok := m.matcher.Post(r.source, r.tag, r); ok {
@@ -139,12 +137,14 @@ func (r *Receive) Then(f func(Received, error)) {
 }
 
 // newReceive returns a new Receive, or one that has succeeded and that nothing refers to.
-func (m *Messages) newReceive() *Receive {
+func (m *Messages) newReceive(buf *Regions, typ uint8, source int, tag int64) *Receive {
 	r, ok := m.receives.Get().(*Receive)
 	if !ok {
-		return &Receive{messages: m, done: make(chan struct{}, 1)}
+		r = &Receive{messages: m, done: make(chan struct{}, 1)}
 	}
 	*r = Receive{messages: m, done: r.done}
+	r.buf.First, r.buf.More, r.buf.Elem = buf.First, buf.More, buf.Elem
+	r.typ, r.source, r.tag = typ, source, tag
 	return r
 }
 

@@ -16,8 +16,8 @@ const (
 	Probe                  // the peer waits for this rank
 )
 
-// A Frame is what a peer has sent for a collective. Its fields are guarded by the lock of
-// the communicator until an executor has accepted it; then they belong to the executor.
+// A Frame is a frame of a peer for a collective. The lock of the communicator guards its fields
+// until an executor accepts it; then they belong to the executor.
 type Frame struct {
 	Next *Frame // in a list
 	Link *link.Link
@@ -41,8 +41,8 @@ func (f *Frame) HoldLocked() {
 	f.Payload = f.copy
 }
 
-// ReturnCredit gives the peer back what it was charged for the frame. It may send a
-// frame, and does not block.
+// ReturnCredit returns the credit for the frame to the peer. It may send a frame, and does not
+// block.
 func (f *Frame) ReturnCredit() {
 	switch {
 	case f.Kind == Step:
@@ -89,7 +89,7 @@ func (p *FramePool) GetLocked(l *link.Link, kind FrameKind, s *wire.Step, payloa
 	return f
 }
 
-// An Arrival is what an executor does with a frame.
+// An Arrival is the decision of an executor about a frame.
 type Arrival uint8
 
 // The kinds of Arrival.

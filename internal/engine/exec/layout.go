@@ -66,7 +66,7 @@ type Vectors struct {
 	oneTemp  bool // all channels use the same Temp, one after the other
 }
 
-// Set sets the buffers of a call, whose plan cuts the vector into chunks.
+// Set sets the buffers of a call. Its plan cuts the vector into chunks.
 func (v *Vectors) Set(w *Work, chunks int) {
 	v.Layout, v.Chunks, v.Channels, v.pool, v.oneTemp = w.Layout, chunks, w.Channels, w.Pool, false
 	data, input, temp := &v.bufs[plan.Data], &v.bufs[plan.Input], &v.bufs[plan.Temp]
@@ -83,7 +83,9 @@ func (v *Vectors) TakeTemp(lo, hi int, once bool) {
 	if hi <= lo {
 		return
 	}
-	v.tempSize = v.tempBytes(lo, hi)
+	for c := range v.Channels {
+		v.tempSize = max(v.tempSize, v.tempAt(hi, c)-v.tempAt(lo, c))
+	}
 	v.bufs[plan.Temp] = window{nil, lo}
 	if v.tempSize == 0 { // as in a barrier
 		return
@@ -170,15 +172,6 @@ func (v *Vectors) tempAt(i, channel int) int {
 		return i * n * v.Elem
 	}
 	return (i/v.Chunks*n + part(n, i%v.Chunks, v.Chunks)) * v.Elem
-}
-
-// tempBytes returns the largest size of the chunks lo ≤ i < hi of Temp in a channel.
-func (v *Vectors) tempBytes(lo, hi int) int {
-	size := 0
-	for c := range v.Channels {
-		size = max(size, v.tempAt(hi, c)-v.tempAt(lo, c))
-	}
-	return size
 }
 
 // Length returns the size of a span in a channel, in bytes.

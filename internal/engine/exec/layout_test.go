@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
@@ -88,6 +89,19 @@ func covers(s *Vectors, chunks int) error {
 	return nil
 }
 
+// takeTemp gets the memory for chunks of Temp in every channel, and clears it.
+func takeTemp(t *testing.T, v *Vectors, lo, hi int) []byte {
+	pool, err := bufpool.New(bufpool.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.pool = pool
+	v.TakeTemp(lo, hi, false)
+	mem := v.bufs[plan.Temp].mem
+	clear(mem)
+	return mem
+}
+
 // TestTempChunks: chunks of Temp are as long as those of Data, lie in the
 // memory that is got for them, and do not overlap, also where the plan uses
 // only those from some number on.
@@ -99,9 +113,7 @@ func TestTempChunks(t *testing.T) {
 					for lo := range 3 {
 						hi := lo + 2*chunks + 1
 						s := Vectors{Layout: Layout{Elem: 4, Count: count, Blocks: blocks}, Chunks: chunks, Channels: channels}
-						s.tempSize = s.tempBytes(lo, hi)
-						mem := make([]byte, s.tempSize*channels)
-						s.bufs[plan.Temp] = window{mem, lo}
+						mem := takeTemp(t, &s, lo, hi)
 						for c := range channels {
 							for i := lo; i < hi; i++ {
 								b := s.Bytes(plan.Span{Buf: plan.Temp, Lo: i, Hi: i + 1}, c)

@@ -70,9 +70,7 @@ func TestUnevenTemp(t *testing.T) {
 		s := Vectors{Layout: Layout{Elem: 2, Blocks: true, Uneven: u}, Chunks: chunks, Channels: channels}
 		lo := rng.IntN(3)
 		hi := lo + 2*chunks + 1
-		s.tempSize = s.tempBytes(lo, hi)
-		mem := make([]byte, s.tempSize*channels)
-		s.bufs[plan.Temp] = window{mem, lo}
+		mem := takeTemp(t, &s, lo, hi)
 		for c := range channels {
 			for i := lo; i < hi; i++ {
 				b := s.Bytes(plan.Span{Buf: plan.Temp, Lo: i, Hi: i + 1}, c)

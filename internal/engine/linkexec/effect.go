@@ -16,10 +16,10 @@ const (
 	nothing uint8 = iota
 	resume        // see which moves can be made
 	send          // a step with its payload
-	offer         // a step whose payload waits for a grant
+	offer         // a step; its payload waits for a grant
 	grant         // a step may be sent
 	push          // payloads that were granted
-	receive       // the payload of a frame is copied or combined
+	receive       // the payload of a frame is used
 	compute       // a move without a peer
 	wake          // the operation has ended
 )
@@ -64,18 +64,18 @@ func (r *Execution) perform(e *effect) {
 	case push:
 		e.link.Push()
 	case receive:
-		r.receive(m, ch, e.frame.Payload)
+		r.compute(m, ch, e.frame.Payload)
 		e.frame.ReturnCredit()
 	case compute:
-		r.compute(m, ch)
+		r.compute(m, ch, nil)
 	case wake:
 		r.op.Wake()
 	}
 }
 
 // nextLocked notes that e has been performed and returns the next effect. It makes the moves
-// that have become ready, then has links push what they were given, and completes the
-// operation after the last move.
+// that have become ready, then pushes the granted payloads, and completes the operation after the
+// last move.
 func (r *Execution) nextLocked(e *effect) effect {
 	r.performedLocked(e)
 	for len(r.ready) > 0 && !r.stopped {
@@ -213,7 +213,7 @@ func (r *Execution) Delivered(t *link.Transfer) { r.transferred(t.Move, len(t.Da
 // Filled implements the owner of a [link.Sink]: the move of the sink is done.
 func (r *Execution) Filled(s *link.Sink) { r.transferred(s.Move, len(s.Dst), nil, s) }
 
-// transferred ends a move whose payload has been transferred.
+// transferred ends a move after the transfer of its payload.
 func (r *Execution) transferred(slot, bytes int, t *link.Transfer, s *link.Sink) {
 	r.executor.mu.Lock()
 	if r.stopped {
@@ -237,29 +237,25 @@ func (r *Execution) step(m *move, ch int) wire.Step {
 	return wire.Step{Call: *r.call, Channel: uint16(ch), Index: m.index}
 }
 
-// receive copies or combines the whole payload of a move.
-func (r *Execution) receive(m *move, ch int, p []byte) {
+// compute copies or combines the operands of a move. One may be the payload of a frame.
+func (r *Execution) compute(m *move, ch int, payload []byte) {
 	dst := r.Bytes(m.Dst, ch)
-	switch {
-	case m.Kind == plan.Recv:
-		copy(dst, p)
-	case len(p) == 0:
-	case m.Left:
-		r.combine(dst, p, r.Bytes(m.A, ch))
-	default:
-		r.combine(dst, r.Bytes(m.A, ch), p)
+	if len(dst) == 0 {
+		return
 	}
-}
-
-// compute carries out a move without a peer.
-func (r *Execution) compute(m *move, ch int) {
-	dst, a := r.Bytes(m.Dst, ch), r.Bytes(m.A, ch)
-	switch {
-	case len(dst) == 0:
-	case m.Kind == plan.Copy:
-		copy(dst, a)
-	default:
-		r.combine(dst, a, r.Bytes(m.B, ch))
+	switch m.Kind {
+	case plan.Recv:
+		copy(dst, payload)
+	case plan.Copy:
+		copy(dst, r.Bytes(m.A, ch))
+	case plan.Combine:
+		r.combine(dst, r.Bytes(m.A, ch), r.Bytes(m.B, ch))
+	case plan.Reduce:
+		a, b := r.Bytes(m.A, ch), payload
+		if m.Left {
+			a, b = b, a
+		}
+		r.combine(dst, a, b)
 	}
 }
 

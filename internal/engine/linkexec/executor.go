@@ -32,14 +32,11 @@ type Executor struct {
 	poller   *poll.Poller
 }
 
-// New makes an Executor with the lock of a communicator. Payloads longer than eagerMax
-// bytes need a grant.
+// New returns the Executor of the communicator with a lock. The poller has the link to each rank.
+// Payloads longer than eagerMax bytes need a grant.
 func New(mu *sync.Mutex, eagerMax int, poller *poll.Poller) *Executor {
-	return &Executor{mu: mu, idle: sync.Cond{L: mu}, eagerMax: eagerMax, poller: poller}
+	return &Executor{links: poller.Links, mu: mu, idle: sync.Cond{L: mu}, eagerMax: eagerMax, poller: poller}
 }
-
-// SetLinks sets the link to each rank. It is called before the first operation.
-func (x *Executor) SetLinks(links []*link.Link) { x.links = links }
 
 // NewLocked implements [exec.Executor].
 func (x *Executor) NewLocked(op exec.Op) exec.Execution {
@@ -128,8 +125,8 @@ func (r *Execution) NeedsLocked(rank int) bool {
 	return false
 }
 
-// WaitsForLocked implements [exec.Execution]: it returns the ranks whose payload or grant
-// is all that a move needs.
+// WaitsForLocked implements [exec.Execution]. It returns a rank if a move needs nothing but a
+// payload or a grant of that rank.
 func (r *Execution) WaitsForLocked() (ranks []int) {
 	for i := range r.slots {
 		s, m := &r.slots[i], r.move(i)

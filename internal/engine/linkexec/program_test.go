@@ -56,7 +56,7 @@ func TestCompileRing(t *testing.T) {
 }
 
 // TestDependenciesAreEnough: of two moves that conflict, the later one depends on the earlier one,
-// directly or through others, so the order in which moves become ready does not change results.
+// directly or through others, so results do not depend on the order of moves.
 func TestDependenciesAreEnough(t *testing.T) {
 	for _, kind := range plan.Collectives() {
 		for _, a := range plan.Algorithms(kind) {

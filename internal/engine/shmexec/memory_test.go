@@ -67,7 +67,7 @@ func newMemories(n, pieceBytes int) ([]*Memory, *futexes) {
 	return memories, room
 }
 
-// newExecution returns an execution on a rank with its own buffers, in which chunk i has length(i)
+// newExecution returns an execution on a rank with its own buffers. Chunk i has length(i)
 // elements of elem bytes. It belongs to no operation.
 func newExecution(m *Memory, p *Program, elem, pieces int, length func(chunk int) int) *Execution {
 	u := &exec.Uneven{Starts: []int{0}}
@@ -151,7 +151,7 @@ func (tr trial) execution(m *Memory, p *Program, rank int) *Execution {
 	return r
 }
 
-// has returns the ranks whose inputs are in a chunk of the result of a rank, or nil if the rank has
+// has returns the ranks that contribute to a chunk of the result of a rank, or nil if the rank has
 // no such chunk.
 func (tr trial) has(rank, chunk int) (ranks []int, from int) {
 	all := make([]int, tr.n)

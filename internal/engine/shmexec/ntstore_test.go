@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// TestNonTemporalStores runs algorithms whose payloads are written with non-temporal stores.
+// TestNonTemporalStores runs algorithms with non-temporal stores.
 func TestNonTemporalStores(t *testing.T) {
 	const n = 4
 	var past atomic.Int64

@@ -22,7 +22,7 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("shmexec: rank %d executes another call", e.Rank)
 }
 
-// A MemoryError reports that there is no memory for the payloads of this rank. It has posted
+// A MemoryError reports a lack of memory for the payloads of this rank. It has posted
 // nothing of the piece, and the other ranks wait for it.
 type MemoryError struct{ Err error }
 

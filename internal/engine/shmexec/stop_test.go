@@ -26,7 +26,7 @@ func TestFailureIsNotPosted(t *testing.T) {
 	}
 }
 
-// TestStopped: a rank whose operation has failed posts nothing and returns errStopped, also if it
+// TestStopped: a rank with a failed operation posts nothing and returns errStopped, also if it
 // waits for no rank.
 func TestStopped(t *testing.T) {
 	memories, _ := newMemories(2, 1<<10)
@@ -38,7 +38,7 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// A failure is a trial in which the reduction of one rank fails.
+// A failure is a trial with a reduction that fails on one rank.
 type failure struct {
 	trial
 	culprit int

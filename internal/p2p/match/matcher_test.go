@@ -152,7 +152,7 @@ func TestClearReceives(t *testing.T) {
 		name string
 		is   func(source int) bool
 		want string
-		left []int // sources from which a message with tag 7 finds a receive, one after the other
+		left []int // sources of messages with tag 7 that find a receive, one after the other
 	}{
 		{"one source", func(s int) bool { return s == 1 }, "one any, one seven", []int{1, 2}}, // "any seven" is for 1
 		{"any source", func(s int) bool { return s == Any }, "any seven", []int{1, 2}},
