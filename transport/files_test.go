@@ -31,7 +31,7 @@ func TestFileShortage(t *testing.T) {
 		files.Note(errors.New("no answer"))
 		err := files.OutOfFiles()
 		if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("after %v: error %v, want one that says %q", test.err, err, test.want)
+			t.Errorf("after %v: error %v, want one that contains %q", test.err, err, test.want)
 		}
 	}
 }

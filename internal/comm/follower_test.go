@@ -147,7 +147,7 @@ func callErrors() map[string]course {
 	}
 }
 
-// courses returns courses of a world whose view changes, or does not.
+// courses returns courses of a world with or without a new view.
 func courses() map[string]course {
 	return map[string]course{
 		"a new view without a failure": {then: func(_ *Comm, v *views, _ context.CancelFunc) {

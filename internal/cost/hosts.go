@@ -44,7 +44,7 @@ type load struct {
 // A row is a chain of dependent messages: their number and their bytes.
 type row struct{ messages, carried [classes]float64 }
 
-// The lengths of vectors, in bytes, for which the longest rows are computed.
+// The lengths of vectors with longest rows, in bytes.
 const (
 	shortVector = 1 << 10
 	longVector  = 4 << 20
@@ -210,8 +210,8 @@ func (t *hostTuner) rows(h plan.Hosts, a plan.Algorithm, plans []plan.Plan) (row
 	return rows
 }
 
-// hostsMeasured is the number of hosts, and of ranks per host, from which the rows of larger
-// worlds are extrapolated.
+// hostsMeasured is the number of hosts, and of ranks per host, in the largest evaluated world.
+// The rows of larger worlds are extrapolated.
 const hostsMeasured = 8
 
 // rowsBeyond estimates the rows of the plans of many ranks, like depthBeyond. It extrapolates

@@ -67,8 +67,8 @@ func (x *apart) start(pipesA, pipesB int) *apart {
 	return x
 }
 
-// transferBothWays carries out transfers of several workers, half of them in each direction, until
-// they have arrived or were taken back.
+// transferBothWays runs transfers of several workers, half of them in each direction, until
+// they have arrived or were withdrawn.
 func (x *apart) transferBothWays(t *testing.T, workers int) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -190,9 +190,9 @@ func TestBulkStaysOnTheFirst(t *testing.T) {
 	}
 }
 
-// TestBulkComesInAnyOrder: the second connection, its announcement, transfers of both sides and the
+// TestBulkArrivesInAnyOrder: the second connection, its announcement, transfers of both sides and the
 // end arrive in every order.
-func TestBulkComesInAnyOrder(t *testing.T) {
+func TestBulkArrivesInAnyOrder(t *testing.T) {
 	steps := []string{"conn", "a", "b", "from a", "from b"}
 	for _, order := range permutations(len(steps)) {
 		x := newApart(t)
@@ -246,9 +246,9 @@ func permutations(n int) (all [][]int) {
 	return all
 }
 
-// TestBulkDoesNotCome: a link ends on both sides if the second connection does not arrive within
+// TestBulkDoesNotArrive: a link ends on both sides if the second connection does not arrive within
 // secondTimeout.
-func TestBulkDoesNotCome(t *testing.T) {
+func TestBulkDoesNotArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newApart(t)
 		x.startA(1)
@@ -272,8 +272,8 @@ func TestBulkDoesNotCome(t *testing.T) {
 	})
 }
 
-// TestBulkCannotCome: the error of Await is the reason of the end.
-func TestBulkCannotCome(t *testing.T) {
+// TestBulkCannotArrive: the error of Await is the reason of the end.
+func TestBulkCannotArrive(t *testing.T) {
 	boom := errors.New("boom")
 	x := newApart(t)
 	x.startA(1)
@@ -348,8 +348,8 @@ func TestEitherConnectionEndsTheLink(t *testing.T) {
 	}
 }
 
-// TestBothSidesHearOfTheEnd: the end of one of two connections ends both sides.
-func TestBothSidesHearOfTheEnd(t *testing.T) {
+// TestBothSidesLearnOfTheEnd: the end of one of two connections ends both sides.
+func TestBothSidesLearnOfTheEnd(t *testing.T) {
 	x := newApart(t).start(2, 2)
 	send(x.a, x.b, 1000, 1).wait(t)
 	x.ba.Close()

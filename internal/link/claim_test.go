@@ -105,8 +105,8 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestUngrantClaim: after a claim was taken back, the rest of its message is discarded, and later
-// messages arrive.
+// TestUngrantClaim: after a claim was withdrawn, the rest of its message is discarded, and
+// later messages arrive.
 func TestUngrantClaim(t *testing.T) {
 	for range 50 {
 		const size = wire.PayloadMax
@@ -128,7 +128,7 @@ func TestUngrantClaim(t *testing.T) {
 		clear(dst)
 		v.hear(t, size, nothing)
 		if bytes.ContainsFunc(dst, func(r rune) bool { return r != 0 }) {
-			t.Fatal("memory was written after its claim was taken back")
+			t.Fatal("memory was written after its claim was withdrawn")
 		}
 	}
 }

@@ -18,11 +18,11 @@ type lanes [wire.Lanes]bool
 func (s *lanes) all() bool { return *s == lanes{true, true, true} }
 
 // Close says goodbye on every lane and closes the connection when the peer has read
-// everything, has said goodbye as well, or ctx ends. The Handler is not notified. After Close
+// everything, has byeSent goodbye as well, or ctx ends. The Handler is not notified. After Close
 // has returned there are no calls of the Handler.
 func (l *Link) Close(ctx context.Context) {
 	l.ending.Lock()
-	l.closing, l.said = true, true
+	l.closing, l.byeSent = true, true
 	l.ending.Unlock()
 	l.fast.Store(false)
 	y := wire.Bye{Lane: wire.Data}
@@ -79,7 +79,7 @@ func (l *Link) bye(lane wire.Lane, y wire.Bye) error {
 func (l *Link) byeAck(y wire.Bye) error {
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	if !l.said || l.acks[y.Lane] {
+	if !l.byeSent || l.acks[y.Lane] {
 		return fmt.Errorf("an acknowledgement of a goodbye on the %v lane that was not sent", y.Lane)
 	}
 	l.acks[y.Lane] = true

@@ -127,7 +127,7 @@ func TestBothClose(t *testing.T) {
 				t.Errorf("%v apart: it took %v", apart, d)
 			}
 			ha.quiet(t)
-			// The second side may have been told of the end before it closes.
+			// The second side may learn of the end before it closes.
 			for range len(hb.ends) {
 				if err := <-hb.ends; err != errLeft {
 					t.Errorf("%v apart: b got %v", apart, err)
@@ -146,7 +146,7 @@ func TestCloseWithoutAPeer(t *testing.T) {
 		"crashed":                     {func(n *sim.Network) { n.Crash("b") }, 20 * time.Millisecond},
 		"powered off":                 {func(n *sim.Network) { n.PowerOff("b") }, 5 * time.Second},
 		"cut off":                     {func(n *sim.Network) { n.Partition("b") }, 5 * time.Second},
-		"crashed, and it is known":    {func(n *sim.Network) { n.Crash("b"); time.Sleep(time.Second) }, 0},
+		"crashed and detected":        {func(n *sim.Network) { n.Crash("b"); time.Sleep(time.Second) }, 0},
 		"crashes while a closes":      {func(n *sim.Network) { time.AfterFunc(10*time.Millisecond, func() { n.Crash("b") }) }, 30 * time.Millisecond},
 		"cut off and then reached":    {func(n *sim.Network) { n.Partition("b"); time.AfterFunc(time.Second, n.Heal) }, 1040 * time.Millisecond},
 		"powered off with a transfer": {func(n *sim.Network) { n.PowerOff("b") }, 5 * time.Second},
@@ -174,7 +174,7 @@ func TestCloseWithoutAPeer(t *testing.T) {
 	}
 }
 
-// TestLeftThoughTheConnectionStays: a peer that has said goodbye has left, even if the end of its
+// TestLeftThoughTheConnectionStays: a peer that has byeSent goodbye has left, even if the end of its
 // connection does not arrive.
 func TestLeftThoughTheConnectionStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -217,9 +217,9 @@ func TestCloseAfterGoodbye(t *testing.T) {
 	})
 }
 
-// TestNothingIsHeardAfterClose: the peer ends the connection when it reads the first goodbye. The
+// TestNoCallsAfterClose: the peer ends the connection when it reads the first goodbye. The
 // handler is not called after Close.
-func TestNothingIsHeardAfterClose(t *testing.T) {
+func TestNoCallsAfterClose(t *testing.T) {
 	for range 300 {
 		ca, cb := conns(t)
 		h := newHandler()
@@ -262,7 +262,7 @@ func TestDeliveredComesBeforeLeft(t *testing.T) {
 	}
 }
 
-func TestGoodbyeMustBeSaidOnce(t *testing.T) {
+func TestRepeatedGoodbyes(t *testing.T) {
 	bye := func(lane wire.Lane, typ wire.Type) []byte {
 		y := wire.Bye{Lane: lane}
 		return y.Append(nil, typ)
@@ -274,7 +274,7 @@ func TestGoodbyeMustBeSaidOnce(t *testing.T) {
 		"twice":                    {wire.Control, append(bye(wire.Control, wire.TypeBye), bye(wire.Control, wire.TypeBye)...)},
 		"for another lane":         {wire.Data, bye(wire.Bulk, wire.TypeBye)},
 		"for another lane on bulk": {wire.Bulk, bye(wire.Control, wire.TypeBye)},
-		"read and not said":        {wire.Control, bye(wire.Data, wire.TypeByeAck)},
+		"read and not byeSent":     {wire.Control, bye(wire.Data, wire.TypeByeAck)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := inject(t, test.lane, test.frame)

@@ -41,7 +41,7 @@ func TestCursor(t *testing.T) {
 			if len(p) == 0 || len(p) > most {
 				t.Fatalf("a piece of %d, of at most %d", len(p), most)
 			}
-			n := 1 + rng.IntN(len(p)) // not all of it, perhaps
+			n := 1 + rng.IntN(len(p)) // possibly a part
 			got = append(got, p[:n]...)
 			c.advance(n)
 		}
@@ -49,7 +49,7 @@ func TestCursor(t *testing.T) {
 			t.Fatalf("%d regions: the pieces differ from the payload", 1+len(more))
 		}
 		if p := c.piece(first, more, 10); len(p) != 0 {
-			t.Fatalf("%d bytes behind the end", len(p))
+			t.Fatalf("%d bytes after the end", len(p))
 		}
 	}
 }

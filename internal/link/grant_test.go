@@ -85,7 +85,7 @@ func TestSinksAreFilledExactly(t *testing.T) {
 func mix(elem int) func(dst, a, b []byte) {
 	return func(dst, a, b []byte) {
 		if len(dst) != len(a) || len(dst) != len(b) || len(dst)%elem != 0 {
-			panic("operands that do not go together")
+			panic("operands of different lengths")
 		}
 		for i := 0; i < len(dst); i += elem {
 			if elem == 8 {
@@ -181,7 +181,7 @@ func TestGrantOfHalfAnElementPanics(t *testing.T) {
 	}
 }
 
-// TestUngrantAtEveryMoment stops a peer at many positions of two segments, takes the grant back
+// TestUngrantAtEveryMoment stops a peer at many positions of two segments, withdraws the grant
 // there, and reuses the memory while the rest arrives. The next transfer is complete.
 func TestUngrantAtEveryMoment(t *testing.T) {
 	const n = 40
@@ -207,10 +207,10 @@ func TestUngrantAtEveryMoment(t *testing.T) {
 				t.Fatal(err)
 			}
 			if at%2 == 0 {
-				time.Sleep(100 * time.Microsecond) // The reader blocks, most likely.
+				time.Sleep(100 * time.Microsecond) // The reader most likely blocks.
 			}
 			soon(t, "Ungrant", func() { a.Ungrant(s) })
-			for i := range p.mem { // The race detector looks on.
+			for i := range p.mem { // for the race detector
 				p.mem[i] = 0x77
 			}
 			second := wire.Segment{Grant: 2, Length: n}
@@ -232,10 +232,10 @@ func TestUngrantAtEveryMoment(t *testing.T) {
 	}
 }
 
-// TestUngrantAndRecallAtRandom runs many concurrent transfers and takes some of them back on either
-// side at random times. The others arrive.
+// TestUngrantAndRecallAtRandom runs many concurrent transfers and withdraws some of them on
+// either side at random times. The others arrive.
 func TestUngrantAndRecallAtRandom(t *testing.T) {
-	wraps := map[string]func(a, b transport.Conn) (transport.Conn, transport.Conn){"as it is": nil, "in pieces": with(chop(9999))}
+	wraps := map[string]func(a, b transport.Conn) (transport.Conn, transport.Conn){"unchanged": nil, "in pieces": with(chop(9999))}
 	for name, wrap := range wraps {
 		t.Run(name, func(t *testing.T) {
 			ha, hb := newHandler(), newHandler()
@@ -275,7 +275,7 @@ func transfers(t *testing.T, a, b *Link, worker int) {
 		case 1:
 			b.Ungrant(s)
 			clear(p.mem)
-			tr.Owner.(signal).wait(t, "a transfer to nowhere")
+			tr.Owner.(signal).wait(t, "a transfer without a sink")
 			if !filled.told() && !bytes.Equal(p.mem, make([]byte, n)) {
 				t.Error("memory was written after Ungrant")
 			}

@@ -38,7 +38,7 @@ const laneReadersMax = int(wire.Lanes) - 1 + wire.BulkPipesMax
 // blocking Read determines the reason.
 const emptyReadsMax = 4
 
-// readFrames handles the frames of a pipe until the peer has said goodbye.
+// readFrames handles the frames of a pipe until the peer has byeSent goodbye.
 func (l *Link) readFrames(pre wire.Preamble, p transport.Receiver, d dispatcher, f *flow) error {
 	r := &laneReader{
 		link: l, lane: pre.Lane, dispatcher: d,

@@ -149,7 +149,7 @@ type Link struct {
 	shut    bool          // no path may be added
 	failure error         // the reason of Fail
 	closing bool          // Close or Abort was called
-	said    bool          // our goodbye
+	byeSent bool          // our goodbye
 	byes    lanes         // with a goodbye of the peer
 	pipes   int           // of the bulk lane, with a goodbye of the peer
 	acks    lanes         // where the peer has read our goodbye
@@ -282,8 +282,8 @@ func (l *Link) memory() bool {
 // Locates reports whether Processor can return a processor.
 func (l *Link) Locates() bool { return l.locator() != nil }
 
-// Processor returns the number of the processor on which the peer has run recently if it runs
-// on this machine, and -1 otherwise.
+// Processor returns the number of the processor that the peer has recently used, if it runs on
+// this machine, and -1 otherwise.
 func (l *Link) Processor() int {
 	if k := l.locator(); k != nil {
 		return k.PeerCPU()

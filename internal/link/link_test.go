@@ -132,17 +132,17 @@ func (h *handler) wait(t testing.TB) error {
 	case err := <-h.ends:
 		return err
 	case <-time.After(time.Minute):
-		t.Fatal("the handler was not told of the end of the link")
+		t.Fatal("the handler was not notified of the end of the link")
 		return nil
 	}
 }
 
-// quiet checks that the handler is not called any more.
+// quiet checks that the handler is no longer called.
 func (h *handler) quiet(t testing.TB) {
 	t.Helper()
 	select {
 	case err := <-h.ends:
-		t.Errorf("the handler was told of an end: %v", err)
+		t.Errorf("the handler was notified of an end: %v", err)
 	default:
 	}
 	if n := h.late.Load(); n > 0 {
@@ -187,8 +187,7 @@ func start(t testing.TB, c transport.Conn, h Handler) *Link {
 	return l
 }
 
-// pair returns two links that are each other's peer, over a connection whose
-// ends may be replaced by wrap.
+// pair returns two links to each other, over a connection with ends that wrap may replace.
 func pair(t testing.TB, ha, hb *handler, wrap func(a, b transport.Conn) (transport.Conn, transport.Conn)) (a, b *Link) {
 	t.Helper()
 	ca, cb := conns(t)
@@ -205,7 +204,7 @@ func soon(t testing.TB, what string, f func()) {
 	go func() { defer close(done); f() }()
 	select {
 	case <-done:
-	case <-time.After(time.Minute): // Machines that run tests are slow at times.
+	case <-time.After(time.Minute): // generous for slow machines
 		t.Fatalf("%s does not return", what)
 	}
 }

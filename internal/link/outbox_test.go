@@ -13,8 +13,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A conn is a connection whose senders are replaced as they are opened: the
-// control lane first, then data, then bulk.
+// A conn is a connection that replaces its senders as they are opened: the control lane first,
+// then data, then bulk.
 type conn struct {
 	transport.Conn
 	opened int
@@ -93,7 +93,7 @@ func (b *breaker) Write(p []byte) (int, error) {
 func TestOutboxKeepsOrderBehindABlockedWrite(t *testing.T) {
 	for name, sender := range map[string]func(wire.Lane, transport.Sender) transport.Sender{
 		"in pieces": chop(50),
-		"as it is":  func(_ wire.Lane, s transport.Sender) transport.Sender { return s },
+		"unchanged": func(_ wire.Lane, s transport.Sender) transport.Sender { return s },
 	} {
 		t.Run(name, func(t *testing.T) {
 			const senders, each = 4, 500
@@ -123,7 +123,7 @@ func TestOutboxKeepsOrderBehindABlockedWrite(t *testing.T) {
 	}
 }
 
-// TestSendingNeverBlocks sends on a control lane whose writes block.
+// TestSendingNeverBlocks sends on a control lane with blocking writes.
 func TestSendingNeverBlocks(t *testing.T) {
 	ha, hb := newHandler(), newHandler()
 	got := make(chan string, 1000)
@@ -153,8 +153,8 @@ func TestSendingNeverBlocks(t *testing.T) {
 	}
 }
 
-// TestAnswersDoNotPileUp: a peer sends requests and does not read the answers.
-func TestAnswersDoNotPileUp(t *testing.T) {
+// TestAnswersAreBounded: a peer sends requests and does not read the answers.
+func TestAnswersAreBounded(t *testing.T) {
 	ca, cb := conns(t)
 	g := &blocker{blocked: make(chan struct{}), open: make(chan struct{})}
 	a := start(t, &conn{Conn: ca, sender: func(lane wire.Lane, s transport.Sender) transport.Sender {
@@ -194,7 +194,7 @@ func TestFailedWriteEndsTheLink(t *testing.T) {
 		for _, after := range []int{0, 3, wire.PreambleSize, wire.PreambleSize + 1, 100} {
 			ha, hb := newHandler(), newHandler()
 			ca, cb := conns(t)
-			b := start(t, cb, hb) // It would fail after the end of the other side.
+			b := start(t, cb, hb) // The start would fail after the end of the other side.
 			a := start(t, &conn{Conn: ca, sender: func(l wire.Lane, s transport.Sender) transport.Sender {
 				if l != lane {
 					return s
@@ -222,8 +222,8 @@ func TestFailedWriteEndsTheLink(t *testing.T) {
 	}
 }
 
-// TestOutboxLetsGoOfLargeBuffers: a large buffer is not kept after a burst.
-func TestOutboxLetsGoOfLargeBuffers(t *testing.T) {
+// TestOutboxDropsLargeBuffers: a large buffer is not kept after a burst.
+func TestOutboxDropsLargeBuffers(t *testing.T) {
 	for _, size := range []int{100, outboxKeepMax, outboxKeepMax + 1} {
 		b := keep(make([]byte, size))
 		if len(b) != 0 || (cap(b) == 0) != (size > outboxKeepMax) {

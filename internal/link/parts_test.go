@@ -176,8 +176,8 @@ func comeAndGo(l *Link, i int, stop chan struct{}) {
 	}
 }
 
-// TestPollingsOfTheBulkLane: transfers are complete, or were taken back, while the goroutines that
-// write and read them change.
+// TestPollingsOfTheBulkLane: transfers are complete, or were withdrawn, while the goroutines
+// that write and read them change.
 func TestPollingsOfTheBulkLane(t *testing.T) {
 	for _, pipes := range []int{1, 3} {
 		newParted(t, pipes).transferBothWays(t, 4)

@@ -30,7 +30,7 @@ func (w *wrappedConn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	return s, err
 }
 
-// TestUngrantAndRecallOverPipes takes transfers back at random, over several pipes with small
+// TestUngrantAndRecallOverPipes withdraws transfers at random, over several pipes with small
 // writes.
 func TestUngrantAndRecallOverPipes(t *testing.T) {
 	x := newApart(t)
@@ -173,7 +173,7 @@ func TestBulkPipesMustBeNamed(t *testing.T) {
 }
 
 // TestGoodbyeOfEveryPipe: the goodbye of the bulk lane is acknowledged when the last of its pipes
-// has said goodbye, and not before.
+// has byeSent goodbye, and not before.
 func TestGoodbyeOfEveryPipe(t *testing.T) {
 	x := newApart(t)
 	x.come <- x.bb

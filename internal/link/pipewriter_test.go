@@ -157,7 +157,7 @@ func recallAtEveryMoment(t *testing.T, calls *int) {
 		a.Deliver(tr)
 		soon(t, "the valve", v.waitStuck)
 		soon(t, "Recall", func() { a.Recall(tr) })
-		clear(data) // The race detector looks on.
+		clear(data) // for the race detector
 		second, filled := newPlace(1000), make(signal)
 		next := filler(1000, 2)
 		a.Deliver(&Transfer{Grant: b.Grant(&Sink{Dst: second.mem, Owner: filled}), Data: next, Owner: make(signal)})
@@ -206,7 +206,7 @@ func TestRecallOfQueuedTransfer(t *testing.T) {
 	}
 	a.Abort()
 	soon(t, "Recall", func() { a.Recall(one); a.Recall(three) })
-	a.Deliver(two) // It is of no use, and does no harm.
+	a.Deliver(two) // It has no effect.
 	soon(t, "Recall", func() { a.Recall(two) })
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// attendTime is the time for which a lane stays attended after polling. For up to twice that
-// time, an arriving frame may wake no goroutine.
+// attendTime is the time that a lane stays attended after polling. For up to twice that time,
+// an arriving frame may wake no goroutine.
 const attendTime = time.Millisecond
 
 // A Polling is inline polling: a waiting goroutine handles the frames of the lanes itself, in

@@ -246,8 +246,8 @@ func TestAfterPolling(t *testing.T) {
 	}
 }
 
-// TestPollingFindsFault: a protocol error that a polling finds ends the link, and no lane can be
-// polled any more.
+// TestPollingFindsFault: a protocol error during a polling ends the link, and no lane can be
+// polled afterwards.
 func TestPollingFindsFault(t *testing.T) {
 	v := newPolled(t, true)
 	control, data := open(t, v.raw, wire.Control), open(t, v.raw, wire.Data)

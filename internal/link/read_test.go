@@ -66,7 +66,7 @@ func TestProtocolErrors(t *testing.T) {
 		"control on the data lane":      {wire.Data, ping.Append(nil, wire.TypePing), "frame type 9 on the data lane"},
 		"a segment on the data lane":    {wire.Data, segment(1, 0, 0), "on the data lane"},
 		"a step on the bulk lane":       {wire.Bulk, step(0, 0), "on the bulk lane"},
-		"data for no grant":             {wire.Bulk, segment(2, 1, 1), "grant 2, which was never made"},
+		"data without a grant":          {wire.Bulk, segment(2, 1, 1), "grant 2, which was never made"},
 		"data for grant 0":              {wire.Bulk, segment(0, 1, 1), "grant 0"},
 		"too much data for a grant":     {wire.Bulk, segment(1, 101, 101), "101 bytes for grant 1, which has room for 100"},
 		"too much in two pieces":        {wire.Bulk, append(segment(1, 60, 60), segment(1, 60, 60)...), "has room for 40"},
@@ -82,8 +82,8 @@ func TestProtocolErrors(t *testing.T) {
 		"more steps than credit":        {wire.Data, bytes.Repeat(step(wire.PayloadMax, wire.PayloadMax), 17), "credit"},
 		"more messages than credit":     {wire.Data, bytes.Repeat(message(0), 1+creditBytes/frameCharge), "credit"},
 		"a goodbye, and then the end":   {wire.Control, (&wire.Bye{}).Append(nil, wire.TypeBye), "EOF"},
-		"a revocation for no reason":    {wire.Control, make([]byte, 0), "EOF"},
-		"an acknowledgement of nothing": {wire.Control, (&wire.Bye{}).Append(nil, wire.TypeByeAck), "was not sent"},
+		"a revocation without a cause":  {wire.Control, make([]byte, 0), "EOF"},
+		"an unexpected acknowledgement": {wire.Control, (&wire.Bye{}).Append(nil, wire.TypeByeAck), "was not sent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Steps and messages that are not consumed stay charged.
@@ -227,7 +227,7 @@ func FuzzReadFrames(f *testing.F) {
 		at := wire.Lane(lane % uint8(wire.Lanes))
 		write(open(t, cb, at), b)
 		if at != wire.Control {
-			// A lane may end in good order, and the link may have ended already.
+			// A lane may end by a goodbye, and the link may have ended already.
 			if s, err := cb.OpenPipe(t.Context()); err == nil {
 				write(s, append(wire.Preamble{Lane: wire.Control}.Append(nil), 0))
 			}

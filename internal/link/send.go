@@ -139,7 +139,7 @@ func (l *Link) Failed(f wire.Failed, text string) {
 }
 
 // Reason tells the peer that an operation of this node has failed with text, because of r.Node. The
-// channel is closed when the peer has handled the frame; if the link ends before, it never is.
+// channel is closed when the peer has handled the frame, but not if the link ends first.
 func (l *Link) Reason(r wire.Reason, text string) (confirmed <-chan struct{}) {
 	number, confirmed := l.confirms.add()
 	b := r.Append(l.control.begin(), text)
@@ -148,7 +148,7 @@ func (l *Link) Reason(r wire.Reason, text string) (confirmed <-chan struct{}) {
 	return confirmed
 }
 
-// confirms are the pings whose pongs somebody waits for: the peer handles frames in order, so a pong
+// confirms holds the pings with a waiter for the pong. The peer handles frames in order, so a pong
 // confirms the frames before its ping. The number 0 is that of a heartbeat.
 type confirms struct {
 	mu      sync.Mutex

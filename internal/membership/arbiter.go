@@ -45,7 +45,7 @@ type Decision struct {
 //
 // A node that only the Arbiter has lost stays until there is another reason for a new view.
 //
-// Candidates enter with the next view, whatever its reason. If they are the only reason, all
+// Candidates enter with the next view for any reason. If they are the only reason, all
 // nodes are asked to quiesce: to reach a point at which none has outstanding work for the
 // others. There, nodes may also leave.
 type Arbiter struct {
@@ -56,12 +56,12 @@ type Arbiter struct {
 	alive   map[NodeID]time.Time // time at which each node was last known to be alive
 	news    time.Time            // time of the last news
 
-	fresh    map[NodeID]newcomer // nodes on probation
-	strikes  map[NodeID]int      // unconfirmed accusations that have removed another node
-	quiesced map[NodeID]bool     // quiesced nodes, and whether they leave
-	due      time.Time           // deadline for all nodes to quiesce, once one has
-	called   bool                // nodes were asked to quiesce
-	held     bool                // the next view has too few nodes
+	newcomers map[NodeID]newcomer // nodes on probation
+	strikes   map[NodeID]int      // unconfirmed accusations that have removed another node
+	quiesced  map[NodeID]bool     // quiesced nodes, and whether they leave
+	due       time.Time           // deadline for all nodes to quiesce, once one has
+	called    bool                // nodes were asked to quiesce
+	held      bool                // the next view has too few nodes
 }
 
 // A loss is a report of a lost link.
@@ -87,7 +87,7 @@ type departure struct {
 func NewArbiter(v View, l *PendingJoins) *Arbiter {
 	return &Arbiter{
 		view: v.clone(), pending: l, lost: make(map[[2]NodeID]loss), gone: make(map[NodeID]departure), alive: make(map[NodeID]time.Time),
-		quiesced: make(map[NodeID]bool), strikes: make(map[NodeID]int), fresh: make(map[NodeID]newcomer),
+		quiesced: make(map[NodeID]bool), strikes: make(map[NodeID]int), newcomers: make(map[NodeID]newcomer),
 	}
 }
 
@@ -278,7 +278,7 @@ func (a *Arbiter) change(now time.Time, r *Decision) {
 		a.removeLate(r)
 	}
 	if a.room(r) > 0 { // Otherwise leaving nodes wait for others.
-		a.letLeave(r)
+		a.removeLeaving(r)
 	}
 	for id := range r.Reasons {
 		a.pending.Gone(id)
@@ -322,8 +322,8 @@ func (a *Arbiter) removeLate(r *Decision) {
 	}
 }
 
-// letLeave removes the quiesced nodes that leave.
-func (a *Arbiter) letLeave(r *Decision) {
+// removeLeaving removes the quiesced nodes that leave.
+func (a *Arbiter) removeLeaving(r *Decision) {
 	for _, n := range a.view.Nodes {
 		if _, goes := r.Reasons[n.ID]; !goes && a.quiesced[n.ID] {
 			r.Reasons[n.ID], r.Left[n.ID] = "it left", true
@@ -369,10 +369,10 @@ func (a *Arbiter) entries(r *Decision, enter []Node) (entries []Entry) {
 func (a *Arbiter) Adopt(v View) {
 	a.strike(v)
 	now := a.pending.ticked // when this view was decided, or later
-	maps.DeleteFunc(a.fresh, func(id NodeID, n newcomer) bool { return now.Sub(n.at) >= probation || !v.has(id) })
+	maps.DeleteFunc(a.newcomers, func(id NodeID, n newcomer) bool { return now.Sub(n.at) >= probation || !v.has(id) })
 	for _, rank := range v.Without(a.view) {
 		id := v.Nodes[rank].ID
-		a.fresh[id] = newcomer{at: now, links: a.pending.reports(id)}
+		a.newcomers[id] = newcomer{at: now, links: a.pending.reports(id)}
 	}
 	a.view = v.clone()
 	a.pending.enter(v, func(id NodeID) bool { _, gone := a.gone[id]; return gone || a.quiesced[id] })

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// report records that a node has or has lost a link to another, one of which must be a
+// report records that a node has or has lost a link to another. One of the two must be a
 // candidate.
 func (p *PendingJoins) report(by, to NodeID, up bool) (known bool) {
 	set := func(m map[NodeID]struct{}, id NodeID) {

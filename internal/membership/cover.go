@@ -10,7 +10,7 @@ import (
 // graph alone.
 const coverWork = 1 << 23
 
-// exactMax is the largest number of nodes for which the search always completes.
+// exactMax is the largest number of nodes with a guarantee that the search completes.
 const exactMax = 16
 
 // A cost is the price of removing a node. Costs are added component by component and

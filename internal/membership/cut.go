@@ -20,7 +20,7 @@ const (
 	probation = 15 * time.Second
 )
 
-// A lostPair is a pair of nodes, by rank, of which at least one has lost the other.
+// A lostPair is a pair of nodes, by rank. At least one of them has lost the other.
 type lostPair struct {
 	ends  [2]int // the lower rank first
 	known bool   // both nodes have answered, or had the time to
@@ -153,7 +153,7 @@ func (a *Arbiter) bothAnswered(link [2]NodeID, l loss) bool {
 
 // isProven reports whether a node is past probation and has no strikes.
 func (a *Arbiter) isProven(id NodeID) bool {
-	_, fresh := a.fresh[id]
+	_, fresh := a.newcomers[id]
 	return !fresh && a.strikes[id] == 0
 }
 
@@ -258,7 +258,7 @@ func (a *Arbiter) strike(next View) {
 // hadLink reports whether a node ever had a link to another: only newcomers may have
 // been admitted without it.
 func (a *Arbiter) hadLink(by, to NodeID) bool {
-	n, fresh := a.fresh[to]
+	n, fresh := a.newcomers[to]
 	_, linked := n.links[by]
 	return !fresh || linked
 }

@@ -240,7 +240,7 @@ func TestNewcomersAreAccused(t *testing.T) {
 			if linked {
 				n.links = map[NodeID]struct{}{node(1).ID: {}}
 			}
-			tr.arbiter.fresh = map[NodeID]newcomer{node(4 - tr.views).ID: n}
+			tr.arbiter.newcomers = map[NodeID]newcomer{node(4 - tr.views).ID: n}
 			tr.lose(1, 4-tr.views)
 			if gone := tr.settle(); !slices.Equal(gone, []NodeID{node(want).ID}) {
 				t.Fatalf("linked before %v: %v are removed, want node %d", linked, gone, want)

@@ -34,7 +34,7 @@ func (w *simWorld) replaceSeed() {
 		return
 	}
 	if w.inFlight && w.rng.IntN(2) == 0 {
-		w.orphan()
+		w.recoverView()
 	}
 	w.term++
 	w.arbiter, w.inFlight = nil, false
@@ -73,8 +73,8 @@ func (w *simWorld) missEntered(v View) {
 	}
 }
 
-// orphan adopts the view that no node has received yet.
-func (w *simWorld) orphan() {
+// recoverView adopts the view that no node has received yet.
+func (w *simWorld) recoverView() {
 	if w.fault == neverAdopts || w.fault == reusesEpoch {
 		return
 	}

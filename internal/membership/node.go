@@ -49,7 +49,7 @@ func (id *NodeID) UnmarshalText(text []byte) (err error) {
 // A Node is one process in the cluster.
 type Node struct {
 	ID    NodeID
-	Addrs []string // host:port, in the order in which other nodes dial them
+	Addrs []string // host:port, in the order of dialing
 	Host  string   // the same for all nodes of one host, and different between hosts
 	Name  string   // display name: hostname:pid
 	// Endpoints are the addresses of the node's transports, one each. None means that

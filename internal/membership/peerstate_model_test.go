@@ -50,7 +50,7 @@ type modelState struct {
 	killed [modelRanks]bool
 	moved  [modelRanks]bool // to the next view
 	states [modelRanks][modelRanks]PeerState
-	down   pairSet // link ends whose loss the rank has noticed
+	down   pairSet // link ends that the rank has noticed as lost
 
 	// In flight:
 	lost, closed, bye pairSet

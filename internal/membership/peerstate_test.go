@@ -21,8 +21,8 @@ func (s *search) check(m modelState) {
 	s.checkAdoption(m)
 }
 
-// checkComm checks the communicator of a set of ranks, in which each live rank waits
-// for each of the others.
+// checkComm checks the communicator of a set of ranks. Each live rank of it waits for each of
+// the others.
 func (s *search) checkComm(m *modelState, set int) {
 	for at := range s.ranks {
 		if set>>at&1 == 0 || m.gone[at] || m.moved[at] || s.ended(m, at, set) {

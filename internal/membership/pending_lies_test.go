@@ -112,8 +112,8 @@ func TestWatchersConfirm(t *testing.T) {
 	}
 }
 
-// A candidate whose links are not confirmed is dismissed, with the names of the nodes
-// that have not confirmed them, and the other nodes are told to forget it.
+// A candidate with unconfirmed links is dismissed, with the names of the nodes that have not
+// confirmed them, and the other nodes are asked to forget it.
 func TestUnconfirmedIsDismissed(t *testing.T) {
 	tr := newPendingTest(t, 3)
 	tr.admit(3, "")
@@ -132,7 +132,7 @@ func TestUnconfirmedIsDismissed(t *testing.T) {
 	}
 }
 
-// Any number of failing candidates delay an honest one by seconds at most.
+// Any number of nodes of one origin may enter and leave without being held off.
 func TestStalledIsOvertaken(t *testing.T) {
 	for _, liars := range []int{1, 10, 500} {
 		t.Run(fmt.Sprint(liars), func(t *testing.T) {

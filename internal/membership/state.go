@@ -76,8 +76,8 @@ func (s *State) Knows(id NodeID) bool { return s.used[id] }
 // View returns the newest view. Before the Form entry it is empty, with epoch 0.
 func (s *State) View() View { return s.view.clone() }
 
-// Apply applies an entry and returns the resulting view, whose epoch is one higher. The
-// nodes that stay keep their order. An invalid entry is an error, and changes nothing.
+// Apply applies an entry and returns the resulting view with the next epoch. The nodes that
+// stay keep their order. An invalid entry is an error, and changes nothing.
 func (s *State) Apply(e Entry) (View, error) {
 	if err := s.check(e); err != nil {
 		return View{}, fmt.Errorf("%v: %w", e.Kind, err)

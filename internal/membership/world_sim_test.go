@@ -95,7 +95,7 @@ type simWorld struct {
 	victims    map[int]int          // by hostile node: number of nodes that were removed because of it
 	tried      map[string]int       // invitations of candidates that quit, by origin
 	invited    int
-	resting    uint64 // the epoch in which nodes last quiesced
+	resting    uint64 // epoch of the last checkpoint
 	term       int    // of the leading seed
 	inFlight   bool   // a proposal is to be committed
 	proposed   Decision

@@ -14,8 +14,8 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// newcomers adds nodes to a world, each of which links itself to all nodes before it. It returns
-// a view of all nodes.
+// newcomers adds nodes to a world. Each links itself to all nodes before it. It returns a view
+// of all nodes.
 func (w *world) newcomers(n int) (all membership.View) {
 	w.Helper()
 	return w.newcomersAfter(n, 0)
@@ -86,8 +86,8 @@ func (w *world) reduceIn(id uint64, v membership.View, slots ...int) []error {
 	return errs
 }
 
-// TestGrow: two nodes join a world of three while it works, and are in the next view. Then one of
-// the first three fails, and the others go on.
+// TestGrow: two nodes join a world of three while it works, and are in the next view. Then one
+// of the first three fails, and the others continue.
 func TestGrow(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
@@ -241,7 +241,7 @@ func TestPendingNodesLoseEachOther(t *testing.T) {
 	})
 }
 
-// TestPendingNodeRestarts: a node that is not in the next view gives all its links up and joins
+// TestPendingNodeRestarts: a node that is not in the next view closes all its links and joins
 // again.
 func TestPendingNodeRestarts(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
@@ -268,8 +268,8 @@ func TestPendingNodeRestarts(t *testing.T) {
 	})
 }
 
-// TestReportOfNewcomerIsIgnored: a node that is in no view yet loses a node of the world. The others
-// ignore its report and go on.
+// TestReportOfNewcomerIsIgnored: a node that is in no view yet loses a node of the world. The
+// others ignore its report and continue.
 func TestReportOfNewcomerIsIgnored(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()

@@ -50,7 +50,7 @@ func (m *Mesh) dial(ctx context.Context, slot int) error {
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		if !d.hopeless {
+		if !d.isFinal {
 			select {
 			case <-time.After(wait):
 				continue
@@ -74,7 +74,7 @@ type dialing struct {
 	sameHost bool
 	addrs    []string
 	whyNot   map[*Path]string // why a path is not taken
-	hopeless bool             // the last attempt has shown that others would fail
+	isFinal  bool             // the last attempt has shown that others would fail
 }
 
 func (m *Mesh) newDialing(slot int) *dialing {
@@ -147,7 +147,7 @@ func (d *dialing) dialLocal(ctx context.Context, p *Path) (*route, error) {
 }
 
 // dialRemote dials a path between hosts. If other nodes answer at all addresses, another
-// attempt is hopeless.
+// attempt is isFinal.
 func (d *dialing) dialRemote(ctx context.Context, p *Path) (c transport.Conn, addr string, err error) {
 	limit := dialTimeout
 	if len(d.addrs) > 1 {
@@ -158,7 +158,7 @@ func (d *dialing) dialRemote(ctx context.Context, p *Path) (c transport.Conn, ad
 	if len(addrs) == 0 {
 		err = errors.New("no address that leads there from another host")
 	}
-	d.hopeless = len(addrs) == 0 || errors.Is(err, transport.ErrIdentity)
+	d.isFinal = len(addrs) == 0 || errors.Is(err, transport.ErrIdentity)
 	return c, addr, err
 }
 
@@ -195,9 +195,9 @@ func (d *dialing) notTaken(ctx context.Context, p *Path, addr string, err error)
 	}
 }
 
-// complete returns the route over the i-th path, on which the node has answered at addr. It
-// tries better paths again, since the node may not have listened on them before, and
-// dials the second connection for the bulk lane.
+// complete returns the route over the i-th path, where the node has answered at addr. It tries
+// better paths again, since the node may not have listened on them before, and dials the second
+// connection for the bulk lane.
 func (d *dialing) complete(ctx context.Context, i int, c transport.Conn, addr string) *route {
 	for k := range i {
 		if p := &d.mesh.cfg.Paths[k]; p.isLocal() && d.mesh.carries(p, d.node) {

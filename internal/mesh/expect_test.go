@@ -148,7 +148,7 @@ func (w *world) awaitFree(m *Mesh, slot int) {
 	}
 }
 
-// TestEventOfForgottenNode: an event is ignored if its slot has another node by now.
+// TestEventOfForgottenNode: an event is ignored if its slot belongs to another node meanwhile.
 func TestEventOfForgottenNode(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
 		w.form()

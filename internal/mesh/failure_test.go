@@ -162,8 +162,8 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// TestDoubtedNode: rank 0 loses rank 1, whose link ends by that. Rank 2 gets the report and keeps
-// its link to rank 1, so that both can be in the next view without rank 0.
+// TestDoubtedNode: rank 0 loses rank 1, which ends the link of rank 1. Rank 2 gets the report
+// and keeps its link to rank 1, so that both can be in the next view without rank 0.
 func TestDoubtedNode(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
@@ -204,8 +204,8 @@ func TestDoubtedNode(t *testing.T) {
 	})
 }
 
-// TestStaleNews: a rank ignores reports about an earlier view than its own.
-func TestStaleNews(t *testing.T) {
+// TestStaleReports: a rank ignores reports about an earlier view than its own.
+func TestStaleReports(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		next := membership.View{Epoch: 2, Nodes: w.view.Nodes}
@@ -224,8 +224,7 @@ func TestStaleNews(t *testing.T) {
 	})
 }
 
-// TestLeaving: a node that leaves in good order has not failed, and operations that do not need it
-// go on.
+// TestLeaving: a node that leaves has not failed, and operations that do not need it continue.
 func TestLeaving(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		w.form()

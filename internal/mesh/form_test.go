@@ -99,7 +99,7 @@ func TestFormNamesMissingRank(t *testing.T) {
 						t.Errorf("rank %d: got %v, want an UnreachableError of rank %d", rank, err, missing)
 					}
 					if took := time.Since(began); took < limit/4 || took >= limit {
-						t.Errorf("rank %d gave up after %v of %v", rank, took, limit)
+						t.Errorf("rank %d failed after %v of %v", rank, took, limit)
 					}
 				})
 			}
@@ -127,7 +127,7 @@ func TestFormEndsWithItsContext(t *testing.T) {
 		cancel()
 		all.Wait()
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("it took %v to give up", took)
+			t.Errorf("Form failed after %v", took)
 		}
 		w.form()
 		w.wantWhole()

@@ -16,40 +16,39 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// A partialLeave is a way for rank 3 of four to leave: its goodbye reaches ranks 1 and 2, but not
-// rank 0.
+// A partialLeave makes rank 3 of four leave: its goodbye reaches ranks 1 and 2, but not rank 0.
 type partialLeave struct {
 	name string
-	// leave is called before Close, on a goroutine of its own.
+	// leave is called before Close, on a separate goroutine.
 	leave func(w *world)
-	// accuser is the rank that errors name as the one that has lost rank 3; -1 if
-	// rank 3 may report rank 0 before it leaves.
+	// accuser is the rank that has lost rank 3 according to errors; -1 if rank 3 may report
+	// rank 0 before it leaves.
 	accuser int
 }
 
 func partialLeaves() []partialLeave {
-	errProtocol := errors.New("link: protocol error: as the test says")
+	errProtocol := errors.New("link: protocol error: of the test")
 	list := []partialLeave{
-		{"its packets to rank 0 are lost", func(w *world) {
+		{"packets to rank 0 are lost", func(w *world) {
 			w.network.SetOneWay(w.host(3), w.host(0), sim.Link{Down: true})
 		}, 0},
-		{"both ways are lost", func(w *world) {
+		{"packets in both directions are lost", func(w *world) {
 			w.network.SetLink(w.host(3), w.host(0), sim.Link{Down: true})
 		}, 0},
-		{"it gives rank 0 up at once", func(w *world) { w.linkOf(3, 0).Abort() }, 0},
-		{"it gives rank 0 up, and its goodbyes come late", func(w *world) {
+		{"it aborts the link to rank 0", func(w *world) { w.linkOf(3, 0).Abort() }, 0},
+		{"it aborts the link to rank 0, and its goodbyes are late", func(w *world) {
 			for _, rank := range []int{1, 2} {
 				w.network.SetOneWay(w.host(3), w.host(rank), sim.Link{Delay: 500 * time.Millisecond})
 			}
 			w.linkOf(3, 0).Abort()
 		}, 0},
-		{"the reports of rank 0 come late", func(w *world) {
+		{"the reports of rank 0 are late", func(w *world) {
 			for _, rank := range []int{1, 2} {
 				w.network.SetOneWay(w.host(0), w.host(rank), sim.Link{Delay: 500 * time.Millisecond})
 			}
 			w.linkOf(3, 0).Abort()
 		}, 0},
-		{"rank 0 sees a protocol error before its goodbye comes", func(w *world) {
+		{"rank 0 detects a protocol error before its goodbye arrives", func(w *world) {
 			w.network.SetOneWay(w.host(3), w.host(0), sim.Link{Delay: 500 * time.Millisecond})
 			time.AfterFunc(100*time.Millisecond, func() { w.linkOf(0, 3).Fail(errProtocol) })
 		}, 0},
@@ -59,12 +58,12 @@ func partialLeaves() []partialLeave {
 		}, 0},
 	}
 	for _, after := range []time.Duration{0, delay / 2, delay, 3 * delay / 2, 2 * delay} {
-		list = append(list, partialLeave{fmt.Sprint("rank 0 sees a protocol error, after ", after), func(w *world) {
+		list = append(list, partialLeave{fmt.Sprint("rank 0 detects a protocol error after ", after), func(w *world) {
 			go func() {
 				time.Sleep(after)
 				w.linkOf(0, 3).Fail(errProtocol)
 			}()
-		}, 0}, partialLeave{fmt.Sprint("it sees a protocol error, after ", after), func(w *world) {
+		}, 0}, partialLeave{fmt.Sprint("it detects a protocol error after ", after), func(w *world) {
 			go func() {
 				time.Sleep(after)
 				w.linkOf(3, 0).Fail(errProtocol)
@@ -76,9 +75,9 @@ func partialLeaves() []partialLeave {
 
 // TestPartialLeave: rank 3 leaves, and rank 0 loses it. Ranks 1 and 2 have read its goodbye and
 // wait for rank 0. Within the heartbeat timeout and a second their communicator ends with an
-// error that names the failed rank and the rank that lost it. No link between other ranks
-// ends. If the link of rank 0 breaks after rank 0 has read the goodbye, rank 3 has left for
-// all, and all go on.
+// error that names the failed rank and the rank that lost it. No link between other ranks ends.
+// If the link of rank 0 breaks after rank 0 has read the goodbye, rank 3 has left for all, and
+// all continue.
 func TestPartialLeave(t *testing.T) {
 	for _, c := range partialLeaves() {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,7 +115,7 @@ func TestPartialLeave(t *testing.T) {
 				for rank := range 3 {
 					if goOn {
 						if !errors.Is(errs[rank], context.DeadlineExceeded) {
-							t.Errorf("rank %d: %v, want that its receive goes on", rank, errs[rank])
+							t.Errorf("rank %d: %v, want its receive to continue", rank, errs[rank])
 						}
 						continue
 					}
@@ -150,8 +149,8 @@ func (w *world) stateOf(of, rank int) membership.PeerState {
 	return m.peers[rank].state
 }
 
-// TestLeaveWithoutLoss: a rank leaves in good order. Operations that do not need it go on, in any
-// order of its goodbyes.
+// TestLeaveWithoutLoss: a rank leaves. Operations that do not need it continue, in any order of
+// its goodbyes.
 func TestLeaveWithoutLoss(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		w.form()
@@ -169,10 +168,10 @@ func TestLeaveWithoutLoss(t *testing.T) {
 	})
 }
 
-// TestDoubtedRankIsTold: ranks 0 and 2 lose each other. Rank 1 doubts both and ends its communicator
-// with rank 0, to which it still has a link. Rank 0 is told, and trusts rank 1 again in the
-// next view.
-func TestDoubtedRankIsTold(t *testing.T) {
+// TestDoubtedRankIsNotified: ranks 0 and 2 lose each other. Rank 1 doubts both and ends its
+// communicator with rank 0, but not the link. Rank 0 is notified, and trusts rank 1 again in
+// the next view.
+func TestDoubtedRankIsNotified(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.form()
 		pair := membership.View{Epoch: 1, Nodes: w.view.Nodes[:2]}
@@ -203,9 +202,9 @@ func TestDoubtedRankIsTold(t *testing.T) {
 	})
 }
 
-// TestRemovedRankEndsComms: rank 0 adopts the next view, without rank 3, and ends a communicator
-// that contains rank 3. Rank 2, which has neither adopted the view nor lost a link, waits for
-// rank 0 in that communicator, and is told.
+// TestRemovedRankEndsComms: rank 0 adopts the next view, without rank 3, and ends a
+// communicator that contains rank 3. Rank 2, which has neither adopted the view nor lost a
+// link, waits for rank 0 in that communicator, and is notified.
 func TestRemovedRankEndsComms(t *testing.T) {
 	inBubble(t, 4, func(w *world) {
 		w.form()

@@ -316,7 +316,7 @@ func (n *notes) all() (ranks []int) {
 	return ranks
 }
 
-// A named transport dials over a simulated network, in which hosts are named by the IDs of nodes.
+// A named transport dials over a simulated network of hosts with the IDs of nodes as names.
 type named struct{ transport.Transport }
 
 func (n named) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {

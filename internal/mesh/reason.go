@@ -94,7 +94,7 @@ func (m *Mesh) explainLocked(p *peer, err error) error {
 	return &explainedError{rank: p.rank, text: p.reason.text, cause: slot, err: err}
 }
 
-// An explainedError is the loss of a peer whose program has got an error that another node has caused.
+// An explainedError is the loss of a peer that has reported an error caused by another node.
 type explainedError struct {
 	rank  int
 	text  string

@@ -81,7 +81,7 @@ func TestSignDefaultLife(t *testing.T) {
 }
 
 // A request for another name, or for a CA, gets a certificate for the identity of its key alone.
-func TestSignIgnoresWhatTheRequestSays(t *testing.T) {
+func TestSignIgnoresOtherFields(t *testing.T) {
 	a, k, victim := newAuthority(t), newKey(t), newKey(t)
 	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject:     pkix.Name{CommonName: "nexar node " + victim.ID().String()},

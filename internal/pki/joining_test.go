@@ -18,7 +18,7 @@ func TestJoining(t *testing.T) {
 		}
 	}
 	if (Joining{}).Server() != nil {
-		t.Error("without a certificate one can be a seed")
+		t.Error("a seed without a certificate is accepted")
 	}
 }
 
@@ -31,7 +31,7 @@ func TestJoiningIsNotForNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if server, _ := handshake(t, node.Server(), j.Client("")); server.err == nil {
-		t.Error("a node accepts a conn of one that joins")
+		t.Error("a node accepts a conn of a joining node")
 	}
 	if _, client := handshake(t, j.Server(), node.Client("")); client.err == nil {
 		t.Error("a node takes the seed for a node")

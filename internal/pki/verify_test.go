@@ -60,7 +60,7 @@ func impostors(t *testing.T, a *Authority) map[string]tls.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	thief := newKey(t)
+	attacker := newKey(t)
 	uri := func(cluster, id string) []*url.URL {
 		return []*url.URL{{Scheme: "nexar", Host: cluster, Path: "/" + id}}
 	}
@@ -110,7 +110,7 @@ func impostors(t *testing.T, a *Authority) map[string]tls.Certificate {
 		"does not name a node: bad name":     edit(func(c *x509.Certificate, _ membership.NodeID) { c.URIs = uri(a.Cluster(), "zero") }),
 		"does not name a node: two names":    edit(func(c *x509.Certificate, id membership.NodeID) { c.URIs = append(c.URIs, uri(a.Cluster(), "0")...) }),
 		"does not name a node: other scheme": edit(func(c *x509.Certificate, _ membership.NodeID) { c.URIs[0].Scheme = "https" }),
-		"invalid signature: stolen":          {Certificate: victim.current.Load().Certificate, PrivateKey: thief.private},
+		"invalid signature: stolen":          {Certificate: victim.current.Load().Certificate, PrivateKey: attacker.private},
 	}
 }
 
@@ -150,7 +150,7 @@ func checkRefused(t *testing.T, as string, err error, want string) {
 }
 
 // A certificate in the cache is refused once it has expired.
-func TestCacheKnowsTheTime(t *testing.T) {
+func TestCacheChecksTheTime(t *testing.T) {
 	a := newAuthority(t)
 	v := newVerifier(a.cert)
 	leaf := newIdentity(t, a).current.Load().Leaf
@@ -194,6 +194,6 @@ func TestCacheHoldsNoImpostors(t *testing.T) {
 		}
 	}
 	if len(v.seen) > 0 {
-		t.Errorf("%d impostors are remembered", len(v.seen))
+		t.Errorf("%d impostors are cached", len(v.seen))
 	}
 }

@@ -28,7 +28,7 @@ func Check(c Collective, root int, plans []Plan) error {
 	return CheckInPlace(c, root, plans, make([]bool, len(plans)))
 }
 
-// CheckInPlace is [Check] for plans of which those with inPlace[r] were converted by [InPlace].
+// CheckInPlace is [Check] for plans in which [InPlace] has converted those with inPlace[r].
 func CheckInPlace(c Collective, root int, plans []Plan, inPlace []bool) error {
 	_, err := prove(c, root, plans, inPlace)
 	return err
@@ -80,7 +80,7 @@ type proof struct {
 
 	exprs      exprs
 	data, temp [][]expr
-	heard      []expr // barrier: the ranks whose messages have reached a rank
+	heard      []expr // barrier: the ranks that a rank has heard from
 
 	ordered bool // all sums seen are in the order of the ranks
 }

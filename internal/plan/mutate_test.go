@@ -119,7 +119,7 @@ func (k census) try(t *testing.T, c Collective, a Algorithm, size int) (sum tall
 				if k[m.kind] == nil {
 					k[m.kind] = new(tally)
 				}
-				got := judge(t, c, a, root, plans, rank, m)
+				got := checkMutant(t, c, a, root, plans, rank, m)
 				k[m.kind].add(got)
 				sum.add(got)
 			})
@@ -159,8 +159,8 @@ func TestCheckCatchesMutants(t *testing.T) {
 	kinds.report(t)
 }
 
-// judge replaces the plan of a rank by a mutant and returns the outcome.
-func judge(t *testing.T, c Collective, a Algorithm, root int, plans []Plan, rank int, m mutant) tally {
+// checkMutant replaces the plan of a rank by a mutant and returns the outcome.
+func checkMutant(t *testing.T, c Collective, a Algorithm, root int, plans []Plan, rank int, m mutant) tally {
 	t.Helper()
 	original := plans[rank]
 	if reflect.DeepEqual(m.plan, original) {

@@ -9,9 +9,9 @@ import (
 func TestGiveWay(t *testing.T) {
 	machine := []int{1, 2, 4, 7}
 	for _, test := range []struct {
-		rank, dark int // the link to dark reports no processor
-		before     []int
-		ranks      int
+		rank, unlocated int // the link to unlocated reports no processor
+		before          []int
+		ranks           int
 	}{
 		{1, -1, nil, 4},
 		{2, -1, []int{1}, 4},
@@ -19,9 +19,9 @@ func TestGiveWay(t *testing.T) {
 		{7, 2, []int{1, 4}, 3},
 		{4, 7, []int{1, 2}, 3},
 	} {
-		before, ranks := ranksBefore(test.rank, machine, func(rank int) bool { return rank != test.dark })
+		before, ranks := ranksBefore(test.rank, machine, func(rank int) bool { return rank != test.unlocated })
 		if !slices.Equal(before, test.before) || ranks != test.ranks {
-			t.Errorf("rank %d, but not %d: gives way to %v of %d, want %v of %d", test.rank, test.dark, before, ranks, test.before, test.ranks)
+			t.Errorf("rank %d, but not %d: gives way to %v of %d, want %v of %d", test.rank, test.unlocated, before, ranks, test.before, test.ranks)
 		}
 	}
 }

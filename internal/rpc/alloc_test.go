@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A call with its answer costs few allocations; the fabric makes four of them. Under
-// the race detector, pools drop items on purpose.
+// A call with its answer makes few allocations, four of them in the fabric. Under the race
+// detector, pools drop items on purpose.
 func TestCallAllocations(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	w.register(t, "echo", echo)

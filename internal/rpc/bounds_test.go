@@ -72,7 +72,7 @@ func TestInFlightBytes(t *testing.T) {
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
 		bytes.Add(-int64(len(args)))
-		return args, nil // as many bytes come back
+		return args, nil // the result has the same length
 	})
 	var wg sync.WaitGroup
 	for i := range 200 {
@@ -124,7 +124,7 @@ func TestBusy(t *testing.T) {
 	}
 	x.call(calls+1, "wait", nil)
 	if a, _ := x.answer(); a.ID != calls+1 || a.Status != wire.RemoteDone {
-		t.Errorf("answer %+v, want a result, as nothing is under way", a)
+		t.Errorf("answer %+v, want a result, as no call is in flight", a)
 	}
 }
 
@@ -142,9 +142,9 @@ func TestBusyError(t *testing.T) {
 	}
 }
 
-// A peer that does not read its answers gets at most twice as many handlers as the
-// limit, however many calls it makes.
-func TestAnswersPileUp(t *testing.T) {
+// A peer that does not read its answers gets at most twice as many handlers as the limit,
+// whatever the number of its calls.
+func TestUnreadAnswers(t *testing.T) {
 	const limit = 4
 	w := newWorld(t, 2, Config{InFlight: limit}, func(f *fabric) { f.eager = 300 })
 	s := w.services[0]
@@ -188,8 +188,8 @@ func TestAnswersPileUp(t *testing.T) {
 	}
 }
 
-// A peer that is owed more small answers than it could ask for has broken the protocol.
-func TestRepliesPileUp(t *testing.T) {
+// A peer with more pending short answers than it could request has broken the protocol.
+func TestTooManyReplies(t *testing.T) {
 	broken := make(chan error, 2)
 	s, x := newRawPeer(t, Config{Broken: func(_ int, err error) { broken <- err }})
 	waits, pass := s.port.(*port).block()
@@ -253,7 +253,7 @@ func TestLengthsAreChecked(t *testing.T) {
 
 // Long messages of one peer in flight have no more bytes than its calls may have, and
 // its due answers.
-func TestBytesUnderWay(t *testing.T) {
+func TestBytesInFlight(t *testing.T) {
 	const payload = 1 << 20
 	s, x := newRawPeer(t, Config{PayloadMax: payload, InFlight: 10})
 	if err := s.Register("wait", untilDone); err != nil {

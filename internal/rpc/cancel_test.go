@@ -27,7 +27,7 @@ func TestCancel(t *testing.T) {
 		})
 		w.register(t, "echo", echo)
 		began := time.Now()
-		because := errors.New("not needed any more")
+		because := errors.New("no longer needed")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(5*time.Second, func() { cancel(because) })
 		_, err := w.services[0].Call(ctx, 1, "stubborn", []byte("x"))
@@ -103,7 +103,7 @@ func checkCancelWhileSending(t *testing.T, n int, expires bool) {
 		t.Errorf("the call of %q comes with %d bytes", fn, len(got))
 	}
 	if after, err := wire.ParseRemoteCancel(x.next()); err != nil || after.ID != c.ID || after.Expired != expires {
-		t.Errorf("the call %d is followed by %+v, %v", c.ID, after, err)
+		t.Errorf("call %d is followed by %+v, %v", c.ID, after, err)
 	}
 	x.reply(c.ID, "late")
 	go func() {
@@ -138,7 +138,7 @@ func TestAnswerWhileSending(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(ends[0]) > 0 || len(ends[1]) > 0 {
-			t.Error("a call has returned whose Send has not")
+			t.Error("a call has returned before its Send")
 		}
 		cancel()
 		if e := <-ends[1]; !errors.Is(e.err, context.Canceled) {
@@ -195,7 +195,7 @@ func TestCancelOvertakes(t *testing.T) {
 
 // A cancellation may arrive after the call has ended, more than once, and for calls
 // that never existed.
-func TestCancelOfNothing(t *testing.T) {
+func TestCancelUnknownCalls(t *testing.T) {
 	s, x := newRawPeer(t, Config{})
 	if err := s.Register("echo", echo); err != nil {
 		t.Fatal(err)

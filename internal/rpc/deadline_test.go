@@ -112,7 +112,7 @@ func TestDeadlinePasses(t *testing.T) {
 
 // A call that arrives after its caller's deadline is ended by the cancellation, since
 // the clock of the handler has just started.
-func TestDeadlinePassesOnTheWay(t *testing.T) {
+func TestDeadlinePassesInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent atomic.Bool
 		w := newWorld(t, 2, Config{}, func(f *fabric) {
@@ -146,7 +146,7 @@ func TestDeadlinePassesOnTheWay(t *testing.T) {
 }
 
 // A result that is ready after the deadline is not sent.
-func TestTooLateForAResult(t *testing.T) {
+func TestResultAfterDeadline(t *testing.T) {
 	w, x := newRawPeer(t, Config{})
 	err := w.Register("wait", func(ctx context.Context, _ int, args []byte) ([]byte, error) {
 		<-ctx.Done()

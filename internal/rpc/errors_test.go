@@ -68,7 +68,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Ranks with different limits tell each other of them.
+// Ranks with different limits report them to each other.
 func TestLimitsDiffer(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	const long = 200 << 10
@@ -139,7 +139,7 @@ func (w lockedWriter) Write(b []byte) (int, error) {
 }
 
 // Errors of the caller are reported.
-func TestMistakes(t *testing.T) {
+func TestCallerErrors(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	s := w.services[0]
 	longest := strings.Repeat("x", wire.RemoteNameMax)

@@ -20,7 +20,7 @@ var (
 
 // A fabric carries messages between ranks in memory, in order for each pair.
 type fabric struct {
-	eager int                           // length of the longest message whose Send does not wait for the receiver
+	eager int                           // length of the longest message that Send buffers
 	delay func() time.Duration          // of a message; nil: it arrives at once, on the sender's goroutine
 	slow  func(bytes int) time.Duration // of a Take; nil: it is done before Take returns
 
@@ -428,7 +428,7 @@ func (x *rawPeer) answer() (wire.RemoteAnswer, []byte) {
 	b := x.next()
 	a, rest, err := wire.ParseRemoteAnswer(b)
 	if err != nil {
-		x.t.Fatalf("%x is no answer: %v", b, err)
+		x.t.Fatalf("%x is not an answer: %v", b, err)
 	}
 	return a, rest
 }
@@ -439,7 +439,7 @@ func (x *rawPeer) asked() (c wire.RemoteCall, fn string, args []byte) {
 	b := x.next()
 	c, name, args, err := wire.ParseRemoteCall(b)
 	if err != nil {
-		x.t.Fatalf("%x is no call: %v", b, err)
+		x.t.Fatalf("%x is not a call: %v", b, err)
 	}
 	return c, string(name), args
 }

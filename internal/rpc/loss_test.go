@@ -76,7 +76,7 @@ func TestLostCaller(t *testing.T) {
 	wg.Go(func() {
 		var closed *ClosedError
 		if _, err := w.services[0].Call(t.Context(), 1, "wait", nil); !errors.As(err, &closed) || !errors.Is(err, errTestClosed) {
-			t.Errorf("error %v, want a ClosedError, as the caller itself is what has gone", err)
+			t.Errorf("error %v, want a ClosedError, since the caller is gone", err)
 		}
 	})
 	<-began
@@ -85,7 +85,7 @@ func TestLostCaller(t *testing.T) {
 		t.Errorf("the handler's context ended by %v", cause)
 	}
 	wg.Wait()
-	w.services[1].Lost(0, errors.New("once more")) // This changes nothing.
+	w.services[1].Lost(0, errors.New("again")) // This changes nothing.
 	if _, err := w.services[1].Call(t.Context(), 0, "wait", nil); !errors.Is(err, errTestLost) {
 		t.Errorf("error %v", err)
 	}
@@ -134,7 +134,7 @@ func TestClose(t *testing.T) {
 	}
 	until(s, func() bool { return s.peers[1].window.waiting.Len() == 1 })
 	s.Close(errTestClosed)
-	s.Close(errors.New("once more")) // This changes nothing.
+	s.Close(errors.New("again")) // This changes nothing.
 	s.Lost(1, errTestLost)
 	for range 3 {
 		err := <-results
@@ -196,6 +196,6 @@ func TestWaitBeforeClose(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := w.services[0].Wait(ctx); err == nil {
-		t.Error("the end of what goes on")
+		t.Error("Wait succeeds on an open Service")
 	}
 }

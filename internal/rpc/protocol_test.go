@@ -27,16 +27,16 @@ func TestBrokenProtocol(t *testing.T) {
 		answered int // calls of the service answered before
 		want     string
 	}{
-		"empty":                    {[][]byte{{}}, 0, "truncated"},
-		"of another type":          {[][]byte{{9, 1, 2}}, 0, "unknown message type 9"},
-		"a call cut off":           {[][]byte{call(1, "wait")[:20]}, 0, "truncated"},
-		"an answer cut off":        {[][]byte{answer(1)[:20]}, 0, "truncated"},
-		"a cancel with a tail":     {[][]byte{{3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}}, 0, "trailing"},
-		"an answer to nothing":     {[][]byte{answer(99)}, 0, "call 99, which does not wait for an answer"},
-		"two answers":              {[][]byte{answer(1), answer(1)}, 1, "call 1, which does not wait for an answer"},
-		"an end without a cause":   {[][]byte{status(1, wire.RemoteEnded)}, 0, "was not cancelled and has no deadline"},
-		"the same call twice":      {[][]byte{call(5, "wait"), call(5, "wait")}, 0, "call 5 twice"},
-		"as much as may be broken": {[][]byte{{9}, {9}, {9}, call(1, "wait")}, 0, "unknown message type 9"},
+		"empty":                  {[][]byte{{}}, 0, "truncated"},
+		"of another type":        {[][]byte{{9, 1, 2}}, 0, "unknown message type 9"},
+		"a call cut off":         {[][]byte{call(1, "wait")[:20]}, 0, "truncated"},
+		"an answer cut off":      {[][]byte{answer(1)[:20]}, 0, "truncated"},
+		"a cancel with a tail":   {[][]byte{{3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}}, 0, "trailing"},
+		"an answer to nothing":   {[][]byte{answer(99)}, 0, "call 99, which does not wait for an answer"},
+		"two answers":            {[][]byte{answer(1), answer(1)}, 1, "call 1, which does not wait for an answer"},
+		"an end without a cause": {[][]byte{status(1, wire.RemoteEnded)}, 0, "was not cancelled and has no deadline"},
+		"the same call twice":    {[][]byte{call(5, "wait"), call(5, "wait")}, 0, "call 5 twice"},
+		"repeated violations":    {[][]byte{{9}, {9}, {9}, call(1, "wait")}, 0, "unknown message type 9"},
 	} {
 		t.Run(name, func(t *testing.T) { checkBroken(t, test.messages, test.answered, test.want) })
 	}

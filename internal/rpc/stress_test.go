@@ -78,7 +78,7 @@ func reply(from int, args []byte) []byte {
 	return append([]byte{byte(from)}, args[:17]...)
 }
 
-// call makes a call with a number of its own, and checks its outcome.
+// call makes a call with a unique number, and checks its outcome.
 func (x *stress) call(from, to int, number uint64) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -109,7 +109,7 @@ func (x *stress) call(from, to int, number uint64) {
 	}
 }
 
-// fits reports whether a call may have ended with such an error.
+// fits reports whether a call may have ended with err.
 func (x *stress) fits(ctx context.Context, from, to, what int, err error) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -111,7 +111,7 @@ func count(g *ast.GenDecl, typ string, found map[string]int) {
 	}
 }
 
-// checkNames wants the table to have exactly the constants of a type.
+// checkNames requires that the table has exactly the constants of a type.
 func checkNames(t *testing.T, rows [][]string, want map[string]int) {
 	t.Helper()
 	got := make(map[string]int)
@@ -192,7 +192,7 @@ func TestDocRemote(t *testing.T) {
 	}
 }
 
-// checkFields wants the rows, from the first on, to describe the fields of a frame.
+// checkFields requires that the rows, from the first, describe the fields of a frame.
 func checkFields(t *testing.T, name string, zero func() any, write func(any) []byte, rows [][]string, first int) {
 	t.Helper()
 	blank := write(zero())

@@ -80,8 +80,8 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// checkFrame wants frame, a pointer, to be encoded as golden, and golden to be decoded as frame.
-// Shorter and longer bytes must be refused.
+// checkFrame requires that frame, a pointer, is encoded as golden, and golden is decoded as
+// frame. Shorter and longer bytes must be refused.
 func checkFrame(t *testing.T, k kind, frame any, golden string) {
 	t.Helper()
 	want := unhex(t, golden)
@@ -108,7 +108,7 @@ func checkFrame(t *testing.T, k kind, frame any, golden string) {
 	}
 }
 
-// checkRefused wants the decoder to refuse frames with an error.
+// checkRefused requires that the decoder refuses frames with an error.
 func checkRefused(t *testing.T, k kind, want error, frames ...string) {
 	t.Helper()
 	for _, f := range frames {

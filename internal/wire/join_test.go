@@ -70,7 +70,7 @@ func checkLongest(t *testing.T, m JoinMessage) {
 	}
 }
 
-// checkJoinRefused wants the encoder to refuse messages with an error.
+// checkJoinRefused requires that the encoder refuses messages with an error.
 func checkJoinRefused(t *testing.T, want error, messages ...JoinMessage) {
 	t.Helper()
 	for _, m := range messages {
@@ -137,7 +137,7 @@ func TestReadJoinUnknownTypes(t *testing.T) {
 }
 
 // Texts come from peers, and appear in logs and on terminals.
-func TestTextsAreMadeHarmless(t *testing.T) {
+func TestTextsAreCleaned(t *testing.T) {
 	m := JoinFailed{Text: "a\x1b[2Jb\nc\x00d\xffe"}
 	got, err := ReadJoin(bytes.NewReader(encodeJoin(t, m)), JoinBytesMax)
 	if want := (JoinFailed{Text: "a [2Jb c d e"}); err != nil || !reflect.DeepEqual(got, JoinMessage(want)) {

@@ -30,7 +30,7 @@ func TestJoinView(t *testing.T) {
 		JoinView{Nodes: []membership.Node{{Endpoints: []membership.Endpoint{{Transport: strings.Repeat("t", transportBytesMax+1)}}}}})
 }
 
-// A view of a thousand ordinary nodes fits.
+// A view of a thousand typical nodes fits.
 func TestJoinViewOfAThousand(t *testing.T) {
 	node := membership.Node{Addrs: []string{"192.168.100.200:65535", "10.100.200.250:65535"}, Host: "0123456789abcdef0123456789abcdef", Name: "a-longish-hostname-of-a-container:1234567",
 		Endpoints: []membership.Endpoint{{Transport: "shm"}, {Transport: "tcp"}, {Transport: "quic"}}}

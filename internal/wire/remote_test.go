@@ -50,8 +50,8 @@ func TestRemoteTypeOf(t *testing.T) {
 	}
 }
 
-// checkRemote wants m, a pointer, and its tail to be encoded as golden, and golden to be decoded
-// as both. Fewer than least bytes are an error; more have no fixed length.
+// checkRemote requires that m, a pointer, and its tail are encoded as golden, and golden is
+// decoded as both. Fewer than least bytes are an error; more have no fixed length.
 func checkRemote(t *testing.T, k remoteKind, m any, tail, golden string, least int) {
 	t.Helper()
 	want := unhex(t, golden)
@@ -74,7 +74,7 @@ func checkRemote(t *testing.T, k remoteKind, m any, tail, golden string, least i
 	}
 }
 
-// checkRemoteRefused wants the decoder to refuse messages with an error.
+// checkRemoteRefused requires that the decoder refuses messages with an error.
 func checkRemoteRefused(t *testing.T, k remoteKind, want error, messages ...string) {
 	t.Helper()
 	for _, m := range messages {

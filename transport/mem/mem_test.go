@@ -36,8 +36,8 @@ func TestConformanceInBubble(t *testing.T) { transporttest.RunInBubble(t, newClu
 
 func BenchmarkMem(b *testing.B) { transporttest.Bench(b, newCluster) }
 
-// TestKilledSendsNothing: the conns of a killed transport end one after the other. From
-// the first end on, it can neither write to the others nor close them in good order.
+// TestKilledSendsNothing: the conns of a killed transport end one after another. After the
+// first end, it can neither write to the others nor close them regularly.
 func TestKilledSendsNothing(t *testing.T) {
 	const n = 9
 	for range 100 {

@@ -237,7 +237,7 @@ func TestNoHeartbeats(t *testing.T) {
 	}
 	pipeBetween(t, dialed, accepted)
 	if asked.Load() < 2 {
-		t.Errorf("asked %d times, want by both sides", asked.Load())
+		t.Errorf("Heartbeats was called %d times, want a call on both sides", asked.Load())
 	}
 }
 

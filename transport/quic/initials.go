@@ -53,8 +53,8 @@ const (
 )
 
 const (
-	// handshakeMemory is the time for which a connection ID is remembered. It exceeds the time
-	// of every handshake.
+	// handshakeMemory is the time that a connection ID is remembered. It exceeds the time of
+	// every handshake.
 	handshakeMemory = 15 * time.Second
 
 	// flightTime is the longest time between two packets of one flight. It is less than

@@ -23,7 +23,7 @@ type filterTest struct {
 }
 
 func newFilterTest(t *testing.T) *filterTest {
-	// A limited source stays limited, since a failure is forgotten after hours.
+	// A limited source stays limited, since failures are forgotten after hours.
 	gate := admission.NewGate(admission.Limits{Max: 512, Burst: 2, Interval: time.Hour})
 	h := &handshakes{admission: gate, refusals: &refusals{log: slog.New(slog.DiscardHandler)}}
 	f := &filterTest{initialFilter: newInitialFilter(h), t: t, gate: gate, time: time.Now()}
@@ -108,9 +108,8 @@ func TestLimitedSource(t *testing.T) {
 	f.want(initialRefused, 1, limited)
 }
 
-// TestRetryOncePerFlight checks that quic-go answers one packet per flight of a client
-// that has to validate its address, and that all packets with a token or of a connection
-// pass.
+// TestRetryOncePerFlight checks that quic-go answers one packet per flight of a client that
+// must validate its address, and that all packets with a token or of a connection pass.
 func TestRetryOncePerFlight(t *testing.T) {
 	const from = "127.0.0.2"
 	f := newFilterTest(t)
@@ -186,9 +185,8 @@ func TestParseInitial(t *testing.T) {
 	}
 }
 
-// TestBusyToLimitedSource checks that a client of a limited source is told without a
-// handshake that the node is busy, while connections and handshakes of the same source
-// continue.
+// TestBusyToLimitedSource checks that a client of a limited source learns without a handshake
+// that the node is busy, while connections and handshakes of the same source continue.
 func TestBusyToLimitedSource(t *testing.T) {
 	ca := testpeer.NewCA(t)
 	server := newTestNode(t, Config{}, ca.Node(t, "server"))

@@ -75,8 +75,8 @@ func sendGarbage(addr string, packets int) error {
 }
 
 // TestHandshakeLimit checks that clients that stall in their handshakes are counted, must
-// validate their address, and are evicted once they are old. Before that, others of the
-// same address are told that the server is busy.
+// validate their address, and are evicted once they are old. Before that, others of the same
+// address get the error that the server is busy.
 func TestHandshakeLimit(t *testing.T) {
 	const limit = 8
 	ca := testpeer.NewCA(t)

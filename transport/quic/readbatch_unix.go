@@ -76,11 +76,11 @@ func (s *socket) receive(m *ipv4.Message) initialAction {
 		return initialAdmitted
 	}
 	addr, _ := netip.AddrFromSlice(from.IP)
-	verdict, client := s.initials.inspect(p, addr.Unmap())
-	if verdict == initialRefused {
+	action, client := s.initials.inspect(p, addr.Unmap())
+	if action == initialRefused {
 		s.refuse(&client, from, replyFrom(m.OOB[:m.NN]))
 	}
-	return verdict
+	return action
 }
 
 // replyFrom returns the control message that sends an answer from the address at which

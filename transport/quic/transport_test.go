@@ -18,8 +18,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestIdentity checks that each side refuses a peer that does not prove the wanted
-// identity, and that the error of Dial tells which side refused and why.
+// TestIdentity checks that each side refuses a peer that does not prove the wanted identity,
+// and that the error of Dial contains the refusing side and the reason.
 func TestIdentity(t *testing.T) {
 	ca, otherCA := testpeer.NewCA(t), testpeer.NewCA(t)
 	server := newTestNode(t, Config{}, ca.Node(t, "server"))
@@ -44,7 +44,7 @@ func TestIdentity(t *testing.T) {
 			}
 			for _, want := range []string{server.Addr(), test.want} {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("the error %q does not say %q", err, want)
+					t.Errorf("the error %q does not contain %q", err, want)
 				}
 			}
 		})
@@ -153,7 +153,7 @@ func TestLimitUnread(t *testing.T) {
 	}
 	awaitDone(t, c)
 	if err := c.Err(); err == nil || !strings.Contains(err.Error(), "without an identity") {
-		t.Errorf("Err() = %v, want one that says why", err)
+		t.Errorf("Err() = %v, want the reason", err)
 	}
 }
 
@@ -260,7 +260,7 @@ func TestBacklog(t *testing.T) {
 		err = second.Err()
 	}
 	if !errors.Is(err, transport.ErrBusy) || !strings.Contains(err.Error(), "too many") {
-		t.Errorf("the connection beyond the backlog ends with %v, want a refusal that says why", err)
+		t.Errorf("the connection beyond the backlog ends with %v, want a refusal with a reason", err)
 	}
 	if err := first.Err(); err != nil {
 		t.Errorf("the connection before it ends with %v", err)

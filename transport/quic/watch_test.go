@@ -74,7 +74,7 @@ func TestWatchLater(t *testing.T) {
 	dialed, accepted := connect(t, nodes[0], nodes[1])
 	time.Sleep(50 * time.Millisecond)
 	if n := len(dialed.watchSockets()) + len(accepted.watchSockets()); n != 0 {
-		t.Fatalf("%d watches without being asked for", n)
+		t.Fatalf("%d watches without a request", n)
 	}
 	accepted.Watch()
 	awaitWatch(t, accepted)
@@ -105,7 +105,7 @@ func TestPeerReplaced(t *testing.T) {
 	}
 }
 
-// TestLeave checks that the watch tells that the peer has closed in order if its
+// TestLeave checks that the watch reports that the peer has closed in order if its
 // CONNECTION_CLOSE is lost.
 func TestLeave(t *testing.T) {
 	t.Parallel()
@@ -119,7 +119,7 @@ func TestLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !<-held {
-		t.Error("the conn goes on after the peer has left")
+		t.Error("the conn continues after the peer has left")
 	}
 	if err := dialed.Err(); !errors.Is(err, transport.ErrPeerClosed) {
 		t.Errorf("Err() = %v, want ErrPeerClosed", err)

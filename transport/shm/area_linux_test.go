@@ -89,7 +89,7 @@ func TestAreasThatDiffer(t *testing.T) {
 		cluster := uniqueCluster()
 		from := newNode(t, Config{Cluster: cluster, Node: "a", Areas: sizes[0], AreaSize: sizes[1]})
 		to := newNode(t, Config{Cluster: cluster, Node: "b", Areas: sizes[2], AreaSize: sizes[3]})
-		a, b := meetUp(t, from, to)
+		a, b := connectNodes(t, from, to)
 		for _, c := range []*conn{a, b} {
 			if count, size := c.Areas(); count != 0 || size != 0 {
 				t.Errorf("areas of %v bytes: got %d of %d bytes", sizes, count, size)
@@ -110,7 +110,7 @@ func TestAreasAreUnmapped(t *testing.T) {
 	from := newNode(t, Config{Cluster: cluster, Node: "a", AreaSize: 4096})
 	for i := range 3 {
 		to := newNode(t, Config{Cluster: cluster, Node: fmt.Sprint("b", i), AreaSize: 4096})
-		a, _ := meetUp(t, from, to)
+		a, _ := connectNodes(t, from, to)
 		areas := hold(t, a)
 		if _, peer := areas.Area(0); peer[7] != 0 {
 			t.Error("the area is not zero at first")
@@ -136,7 +136,7 @@ func TestAreasOutliveConn(t *testing.T) {
 	cluster := uniqueCluster()
 	from := newNode(t, Config{Cluster: cluster, Node: "a", AreaSize: 4096})
 	to := newNode(t, Config{Cluster: cluster, Node: "b", AreaSize: 4096})
-	a, b := meetUp(t, from, to)
+	a, b := connectNodes(t, from, to)
 	_, peer := hold(t, a).Area(0)
 	own, _ := hold(t, b).Area(0)
 	a.Close()
@@ -148,23 +148,23 @@ func TestAreasOutliveConn(t *testing.T) {
 		t.Errorf("areas of a conn that the peer has closed: %v", err)
 	}
 	if a.PeerEnded()() || b.PeerEnded()() {
-		t.Error("a conn that was closed says that its peer has ended")
+		t.Error("PeerEnded reports true for a closed conn")
 	}
 	own[7] = 7
 	if peer[7] != 7 {
-		t.Error("the area of the peer is not what it was")
+		t.Error("the area of the peer has changed")
 	}
-	second, _ := meetUp(t, from, to)
+	second, _ := connectNodes(t, from, to)
 	if _, again := hold(t, second).Area(0); &again[0] != &peer[0] {
 		t.Error("the area of the same peer is mapped a second time")
 	}
 	to.Close()
 	if !a.PeerEnded()() {
-		t.Error("a node that was closed is not known to have ended")
+		t.Error("PeerEnded reports false for a closed node")
 	}
 	from.Close()
 	if own[7]++; peer[7] != 8 {
-		t.Error("the areas have gone with the nodes")
+		t.Error("the areas were unmapped with the nodes")
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// childEnv makes the test binary a node of another process. Its value is the
-// orders as JSON.
+// childEnv makes the test binary a node of another process. Its value is the configuration as
+// JSON.
 const childEnv = "NEXAR_SHM_TEST_CHILD"
 
 // orders are the commands to a child.
@@ -24,9 +24,9 @@ type orders struct {
 	Task     string // one of the tasks of childMain
 	Cluster  string
 	Node     string
-	Dial     string // the node to dial, or "" to accept all that come
+	Dial     string // the node to dial, or "" to accept all
 	AreaSize int
-	SpinMax  time.Duration // -1 for not at all
+	SpinMax  time.Duration // -1: no spinning
 }
 
 // childMain carries out the orders until standard input ends.
@@ -62,7 +62,7 @@ func childMain() {
 	check(tr.Close())
 }
 
-// echo sends all that comes on a pipe back on another one.
+// echo returns all bytes of a pipe on another one.
 func echo(c transport.Conn) {
 	eachPipe(c, func(r transport.Receiver, s transport.Sender) { io.Copy(s, r) })
 }
@@ -87,7 +87,7 @@ func flood(c transport.Conn) {
 	})
 }
 
-// eachPipe answers each pipe with one of its own.
+// eachPipe answers each pipe with another one.
 func eachPipe(c transport.Conn, serve func(transport.Receiver, transport.Sender)) {
 	for {
 		r, err := c.AcceptPipe(context.Background())
@@ -125,7 +125,7 @@ func startChild(tb testing.TB, o orders) *child {
 	cmd := exec.Command(os.Args[0])
 	ch := launch(tb, cmd, o)
 	if got := ch.line(); got != "ready" {
-		tb.Fatalf("the child says %q", got)
+		tb.Fatalf("the child prints %q", got)
 	}
 	return ch
 }
@@ -167,7 +167,7 @@ func (ch *child) kill() {
 	ch.cmd.Wait()
 }
 
-// exit ends the child in good order.
+// exit ends the child regularly.
 func (ch *child) exit(tb testing.TB) {
 	tb.Helper()
 	ch.stdin.Close()

@@ -13,8 +13,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// rawMeet is a client that is let in, and speaks for itself from then on.
-func rawMeet(t *testing.T, node *endpoint) (*net.UnixConn, *conn) {
+// rawConnect returns a client after its handshake, as a socket.
+func rawConnect(t *testing.T, node *endpoint) (*net.UnixConn, *conn) {
 	t.Helper()
 	sock := rawDial(t, node)
 	peerEvent, err := newEventFD()
@@ -33,8 +33,8 @@ func rawMeet(t *testing.T, node *endpoint) (*net.UnixConn, *conn) {
 	return sock, c.(*conn)
 }
 
-// openLetter is the message that opens a pipe.
-func openLetter(size int) []byte {
+// openMessage returns the message that opens a pipe.
+func openMessage(size int) []byte {
 	return binary.BigEndian.AppendUint32([]byte{messageOpen}, uint32(size))
 }
 
@@ -57,27 +57,27 @@ func TestBadMessages(t *testing.T) {
 		files []int
 		times int
 	}{
-		"unknown":                   {text: []byte{'?'}},
-		"long":                      {text: make([]byte, 5000)},
-		"many files":                {text: openLetter(ringBytes), files: []int{good, good, good}},
-		"more files than room":      {text: openLetter(ringBytes), files: make([]int, 50)},
-		"no memory":                 {text: openLetter(ringBytes)},
-		"two memories":              {text: openLetter(ringBytes), files: []int{good, good}},
-		"no size":                   {text: openLetter(0)[:4], files: []int{good}},
-		"a bye with more":           {text: []byte{messageBye, 0}},
-		"small ring":                {text: openLetter(2048), files: []int{memory(headerBytes+2048, pipeSeals)}},
-		"large ring":                {text: openLetter(32 << 20), files: []int{memory(headerBytes+32<<20, pipeSeals)}},
-		"odd ring":                  {text: openLetter(12 << 10), files: []int{memory(headerBytes+12<<10, pipeSeals)}},
-		"less memory than it says":  {text: openLetter(2 * ringBytes), files: []int{good}},
-		"more memory than it says":  {text: openLetter(ringBytes / 2), files: []int{good}},
-		"memory that shrinks":       {text: openLetter(ringBytes), files: []int{memory(headerBytes+ringBytes, unix.F_SEAL_GROW)}},
-		"a socket":                  {text: openLetter(ringBytes), files: []int{good}, times: -1},
-		"accepts what is not there": {text: []byte{messageAccepted}},
-		"too many pipes":            {text: openLetter(ringBytes), files: []int{good}, times: backlogMax + 1},
+		"unknown":                    {text: []byte{'?'}},
+		"long":                       {text: make([]byte, 5000)},
+		"many files":                 {text: openMessage(ringBytes), files: []int{good, good, good}},
+		"more files than room":       {text: openMessage(ringBytes), files: make([]int, 50)},
+		"no memory":                  {text: openMessage(ringBytes)},
+		"two memories":               {text: openMessage(ringBytes), files: []int{good, good}},
+		"no size":                    {text: openMessage(0)[:4], files: []int{good}},
+		"a bye with more":            {text: []byte{messageBye, 0}},
+		"small ring":                 {text: openMessage(2048), files: []int{memory(headerBytes+2048, pipeSeals)}},
+		"large ring":                 {text: openMessage(32 << 20), files: []int{memory(headerBytes+32<<20, pipeSeals)}},
+		"odd ring":                   {text: openMessage(12 << 10), files: []int{memory(headerBytes+12<<10, pipeSeals)}},
+		"less memory than announced": {text: openMessage(2 * ringBytes), files: []int{good}},
+		"more memory than announced": {text: openMessage(ringBytes / 2), files: []int{good}},
+		"memory that shrinks":        {text: openMessage(ringBytes), files: []int{memory(headerBytes+ringBytes, unix.F_SEAL_GROW)}},
+		"a socket":                   {text: openMessage(ringBytes), files: []int{good}, times: -1},
+		"accepts an unknown pipe":    {text: []byte{messageAccepted}},
+		"too many pipes":             {text: openMessage(ringBytes), files: []int{good}, times: backlogMax + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := openFiles(t)
-			sock, c := rawMeet(t, node)
+			sock, c := rawConnect(t, node)
 			if test.times < 0 {
 				pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 				if err != nil {
@@ -110,7 +110,7 @@ func TestBadMessages(t *testing.T) {
 func TestEmptyMessage(t *testing.T) {
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a"})
 	before := openFiles(t)
-	sock, c := rawMeet(t, node)
+	sock, c := rawConnect(t, node)
 	fd, err := newEventFD()
 	if err != nil {
 		t.Fatal(err)
@@ -127,8 +127,7 @@ func TestEmptyMessage(t *testing.T) {
 	wantOpenFiles(t, before)
 }
 
-// TestOpenPipeBlocks: a peer that accepts no pipes makes OpenPipe block, which
-// takes place in good order.
+// TestOpenPipeBlocks: a peer that accepts no pipes makes OpenPipe block.
 func TestOpenPipeBlocks(t *testing.T) {
 	a, b := newPair(t, Config{})
 	for range backlogMax {

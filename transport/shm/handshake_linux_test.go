@@ -21,13 +21,13 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// nobody is a user other than the user of the tests.
-const nobody = 65534
+// otherUserID is a user other than the user of the tests.
+const otherUserID = 65534
 
 func TestNotHere(t *testing.T) {
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a"})
 	other := newNode(t, Config{Cluster: uniqueCluster(), Node: "b"})
-	for _, addr := range []string{"nobody", other.Addr()} {
+	for _, addr := range []string{"unknown", other.Addr()} {
 		start := time.Now()
 		_, err := node.Dial(t.Context(), addr, addr)
 		if !errors.Is(err, ErrNotLocal) {
@@ -46,7 +46,7 @@ func TestNameIsTaken(t *testing.T) {
 		t.Fatal("two nodes have the same name")
 	}
 	if !strings.Contains(err.Error(), "is taken") {
-		t.Errorf("%v does not say that the name is taken", err)
+		t.Errorf("error %v does not report that the name is taken", err)
 	}
 }
 
@@ -86,7 +86,7 @@ func badClients(memory, device int) []badClient {
 		{"another version", func(_ *endpoint, h hello) []byte { b := h.append(nil); b[len(magic)+1]++; return b }, nil, refusedOther, fmt.Sprint("version ", version+1)},
 		{"for another node", change(func(h *hello) { h.to = "x" }), nil, refusedIdentity, `"x"`},
 		{"of another cluster", change(func(h *hello) { h.cluster = "x" }), nil, refusedIdentity, `"x"`},
-		{"of nobody", change(func(h *hello) { h.from = "" }), nil, refusedIdentity, `""`},
+		{"without a name", change(func(h *hello) { h.from = "" }), nil, refusedIdentity, `""`},
 		{"a refusal", change(func(h *hello) { *h = refuse(io.EOF) }), nil, refusedOther, "not a hello"},
 		{"no eventfd", good, []int{}, refusedOther, "0 files"},
 		{"two files", good, []int{device, device}, refusedOther, "2 files"},
@@ -146,7 +146,7 @@ func TestBadClients(t *testing.T) {
 		})
 	}
 	wantOpenFiles(t, before)
-	meetUp(t, newNode(t, Config{Cluster: node.cfg.Cluster, Node: "b"}), node)
+	connectNodes(t, newNode(t, Config{Cluster: node.cfg.Cluster, Node: "b"}), node)
 }
 
 // TestSilentClients: clients that send nothing, or disconnect, do not delay others.
@@ -163,7 +163,7 @@ func TestSilentClients(t *testing.T) {
 	const tries = 10
 	for n := range tries {
 		start := time.Now()
-		meetUp(t, newNode(t, Config{Cluster: node.cfg.Cluster, Node: fmt.Sprint("b", n)}), node)
+		connectNodes(t, newNode(t, Config{Cluster: node.cfg.Cluster, Node: fmt.Sprint("b", n)}), node)
 		took := time.Since(start)
 		if took <= helloTimeout/2 {
 			return
@@ -192,8 +192,8 @@ func TestTooManySilentClients(t *testing.T) {
 	}
 }
 
-// TestImpostor: Dial refuses a listener with the name of a node that is another node, or
-// speaks another protocol.
+// TestImpostor: Dial refuses a listener with the name of a node that is another node, or speaks
+// another protocol.
 func TestImpostor(t *testing.T) {
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a"})
 	good := hello{kind: kindWelcome, cluster: node.cfg.Cluster, from: "b", to: "a"}
@@ -256,7 +256,7 @@ func TestOtherUser(t *testing.T) {
 	require.Root(t)
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "ours"})
 	cmd := exec.Command(copyBinary(t))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: otherUserID, Gid: otherUserID}}
 	cmd.Dir = "/"
 	ch := launch(t, cmd, orders{Task: "otherUser", Cluster: node.cfg.Cluster, Node: "theirs", Dial: "ours"})
 	for _, what := range []string{"dial as another user", "talk as another user"} {

@@ -62,7 +62,7 @@ func TestHelloCheck(t *testing.T) {
 		want     string
 	}{
 		"good":            {func(h *hello) {}, "b", false, ""},
-		"nobody asked":    {func(h *hello) {}, "", false, ""},
+		"not requested":   {func(h *hello) {}, "", false, ""},
 		"another node":    {func(h *hello) { h.from = "x" }, "b", true, `"x"`},
 		"no node":         {func(h *hello) { h.from = "" }, "", true, `""`},
 		"for another":     {func(h *hello) { h.to = "x" }, "b", true, `"x"`},

@@ -94,13 +94,13 @@ func killDuring(t *testing.T, c transport.Conn, err error, ch *child, delay time
 	select {
 	case <-c.Done():
 	case <-time.After(time.Minute):
-		t.Fatal("the conn goes on a minute after the death of the peer")
+		t.Fatal("the conn continues a minute after the death of the peer")
 	}
 	took := time.Since(start)
 	ended := transport.CapabilitiesOf(c).MemorySharer.PeerEnded()
 	for !ended() {
 		if time.Since(start) > time.Minute {
-			t.Fatalf("the peer was killed, and is not known to have ended: %v", c.Err())
+			t.Fatalf("PeerEnded reports false for a killed peer: %v", c.Err())
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -152,7 +152,7 @@ func TestOrderlyExit(t *testing.T) {
 // because of messages that the peer has not read.
 func TestByeBehindUnreadMessages(t *testing.T) {
 	node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a"})
-	sock, c := rawMeet(t, node)
+	sock, c := rawConnect(t, node)
 	if _, err := c.OpenPipe(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func wantMemoryError(t *testing.T, err error) {
 	}
 	for _, text := range []string{"bytes", "cgroup", "NEXAR_TRANSPORTS"} {
 		if !strings.Contains(err.Error(), text) {
-			t.Errorf("the error does not say %q: %v", text, err)
+			t.Errorf("the error does not contain %q: %v", text, err)
 		}
 	}
 }
@@ -62,8 +62,8 @@ func TestNoMemoryForBytes(t *testing.T) {
 			cluster := uniqueCluster()
 			hub := newNode(t, Config{Cluster: cluster, Node: "hub"})
 			exhausted := exhaustible(hub)
-			a, b := meetUp(t, hub, newNode(t, Config{Cluster: cluster, Node: "b"}))
-			_, other := meetUp(t, hub, newNode(t, Config{Cluster: cluster, Node: "c"}))
+			a, b := connectNodes(t, hub, newNode(t, Config{Cluster: cluster, Node: "b"}))
+			_, other := connectNodes(t, hub, newNode(t, Config{Cluster: cluster, Node: "c"}))
 			s, r := newPipe(t, a, b)
 			pass(t, s, r, before)
 			exhausted.Store(true)

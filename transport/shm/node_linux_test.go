@@ -29,11 +29,11 @@ func newPair(tb testing.TB, cfg Config) (a, b *conn) {
 	from := newNode(tb, cfg)
 	cfg.Node = "b"
 	to := newNode(tb, cfg)
-	return meetUp(tb, from, to)
+	return connectNodes(tb, from, to)
 }
 
-// meetUp connects two nodes.
-func meetUp(tb testing.TB, from, to *endpoint) (a, b *conn) {
+// connectNodes connects two nodes.
+func connectNodes(tb testing.TB, from, to *endpoint) (a, b *conn) {
 	tb.Helper()
 	c, err := from.Dial(tb.Context(), to.Addr(), to.Addr())
 	if err != nil {
@@ -60,8 +60,7 @@ func newPipe(tb testing.TB, from, to transport.Conn) (*sender, *receiver) {
 	return s.(*sender), r.(*receiver)
 }
 
-// kill ends a node as the kernel does when its process dies: it closes the
-// sockets and says nothing.
+// kill ends a node like the death of its process: it closes the sockets without a message.
 func (e *endpoint) kill() {
 	e.ln.Close()
 	e.mu.Lock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// idleTime is the shortest time for which a ring keeps unused memory; the longest is twice
-// that. Reserving memory again takes far longer than copying as much.
+// idleTime is the shortest time that a ring keeps unused memory; the longest is twice that.
+// Reserving memory again takes far longer than copying as much.
 const idleTime = 30 * time.Second
 
 // A reclaimer periodically reclaims the memory of idle rings that a node writes to. Its

@@ -35,7 +35,7 @@ func TestRefCount(t *testing.T) {
 func TestViewOutlivesConn(t *testing.T) {
 	a, b := newPair(t, Config{})
 	s, r := newPipe(t, a, b)
-	if _, err := s.Write([]byte("still here")); err != nil {
+	if _, err := s.Write([]byte("still used")); err != nil {
 		t.Fatal(err)
 	}
 	n, _ := r.ReadFunc(10, func(p []byte) {
@@ -44,7 +44,7 @@ func TestViewOutlivesConn(t *testing.T) {
 		<-b.Done()
 		r.Close()
 		b.endpoint.Close()
-		if string(p) != "still here" {
+		if string(p) != "still used" {
 			t.Errorf("the view shows %q", p)
 		}
 	})

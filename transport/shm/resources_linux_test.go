@@ -144,7 +144,7 @@ func TestIdle(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range conns {
 		node := newNode(t, Config{Cluster: cluster, Node: strconv.Itoa(i)})
-		a, b := meetUp(t, node, hub)
+		a, b := connectNodes(t, node, hub)
 		for range pipes {
 			s, r := newPipe(t, a, b)
 			group.Go(func() { // reads one byte, so that it has spun, and waits

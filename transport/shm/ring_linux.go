@@ -85,7 +85,7 @@ type ringWriter struct {
 	ring
 	written uint64
 	read    uint64 // the last value of head
-	pen     ntstore.Writer
+	copier  ntstore.Writer
 }
 
 // isRead reports whether the ring is empty.
@@ -137,12 +137,12 @@ func (w *ringWriter) writeAll(pieces [][]byte, n int, updated func()) {
 // put copies p to the ring without an update of tail.
 func (w *ringWriter) put(p []byte) {
 	if len(p) >= stepBytes {
-		w.pen.Turn()
+		w.copier.Turn()
 	}
 	k := int(min(uint64(len(p)), uint64(len(w.data))-w.at(w.written)))
-	w.pen.Write(w.data[w.at(w.written):][:k], p[:k])
+	w.copier.Write(w.data[w.at(w.written):][:k], p[:k])
 	if k < len(p) {
-		w.pen.Write(w.data[:len(p)-k], p[k:])
+		w.copier.Write(w.data[:len(p)-k], p[k:])
 	}
 	w.written += uint64(len(p))
 }

@@ -93,7 +93,7 @@ func wantBroken(t *testing.T, c *conn, err error) {
 		t.Errorf("error %v, conn ended by %v, want ErrPeerGone for both", err, c.Err())
 	}
 	if !errors.Is(err, errHead) && !errors.Is(err, errTail) {
-		t.Errorf("error %v does not say what is wrong", err)
+		t.Errorf("error %v does not contain the cause", err)
 	}
 }
 

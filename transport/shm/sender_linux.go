@@ -39,7 +39,7 @@ type sender struct {
 }
 
 func newSender(c *conn, memory []byte) *sender {
-	s := &sender{ring: ringWriter{ring: newRing(memory), pen: ntstore.New(c.endpoint.cfg.Stream)}}
+	s := &sender{ring: ringWriter{ring: newRing(memory), copier: ntstore.New(c.endpoint.cfg.Stream)}}
 	s.init(c, &s.ring.ring, s.ring.writerAsleep, s.ring.readerAsleep)
 	s.end.reclaim = s.reclaimRing
 	return s

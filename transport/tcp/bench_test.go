@@ -19,23 +19,23 @@ func BenchmarkTCP(b *testing.B) {
 	}
 }
 
-// A way carries bytes in one direction, over a pipe or a bare connection.
-type way struct {
+// A benchPipe carries bytes in one direction, over a pipe or a bare connection.
+type benchPipe struct {
 	write func(p []byte) error
 	read  func(n int) error // reads and discards n bytes
 }
 
-func pipeWay(tb testing.TB, from, to *conn) way {
+func newBenchPipe(tb testing.TB, from, to *conn) benchPipe {
 	s, r := pipeBetween(tb, from, to)
-	return way{
+	return benchPipe{
 		write: func(p []byte) error { _, err := s.Write(p); return err },
 		read:  func(n int) error { _, err := r.ReadFunc(n, func([]byte) {}); return err },
 	}
 }
 
-func bareWay(from io.Writer, to io.Reader) way {
+func barePipe(from io.Writer, to io.Reader) benchPipe {
 	buf := make([]byte, viewBytes)
-	return way{
+	return benchPipe{
 		write: func(p []byte) error { _, err := from.Write(p); return err },
 		read: func(n int) error {
 			for n > 0 {
@@ -80,13 +80,13 @@ func barePair(tb testing.TB, cfg Config) (a, b net.Conn) {
 	return client, server
 }
 
-// pass returns the time to send bytes over all ways at once.
-func pass(b *testing.B, ways []way, bytes int) time.Duration {
+// pass returns the time to send bytes over all pipes at once.
+func pass(b *testing.B, pipes []benchPipe, bytes int) time.Duration {
 	const piece = 1 << 20
 	src := make([]byte, piece)
 	var group sync.WaitGroup
 	start := time.Now()
-	for _, w := range ways {
+	for _, w := range pipes {
 		group.Go(func() {
 			for range bytes / piece {
 				if err := w.write(src); err != nil {
@@ -109,12 +109,12 @@ func pass(b *testing.B, ways []way, bytes int) time.Duration {
 }
 
 // bounce returns the time of round trips of 8 bytes.
-func bounce(b *testing.B, ways []way, rounds int) time.Duration {
+func bounce(b *testing.B, pipes []benchPipe, rounds int) time.Duration {
 	var group sync.WaitGroup
 	group.Go(func() {
 		msg := make([]byte, 8)
 		for range rounds {
-			if ways[0].read(len(msg)) != nil || ways[1].write(msg) != nil {
+			if pipes[0].read(len(msg)) != nil || pipes[1].write(msg) != nil {
 				b.Error("the echo has failed")
 				return
 			}
@@ -123,7 +123,7 @@ func bounce(b *testing.B, ways []way, rounds int) time.Duration {
 	msg := make([]byte, 8)
 	start := time.Now()
 	for range rounds {
-		if ways[0].write(msg) != nil || ways[1].read(len(msg)) != nil {
+		if pipes[0].write(msg) != nil || pipes[1].read(len(msg)) != nil {
 			b.Error("a round trip has failed")
 			break
 		}
@@ -145,32 +145,32 @@ func BenchmarkAgainstBare(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%s", name, l.name), func(b *testing.B) {
 				const bytes = 64 << 20
 				perSecond := func(d time.Duration) float64 { return float64(bytes*(l.there+l.back)) / d.Seconds() / 1e6 }
-				inTurn(b, cfg, l.there, l.back, "MB/s", func(ways []way) float64 { return perSecond(pass(b, ways, bytes)) })
+				inTurn(b, cfg, l.there, l.back, "MB/s", func(pipes []benchPipe) float64 { return perSecond(pass(b, pipes, bytes)) })
 			})
 		}
 		b.Run(name+"/8 bytes there and back", func(b *testing.B) {
 			const rounds = 5000
-			inTurn(b, cfg, 1, 1, "us", func(ways []way) float64 {
-				return bounce(b, ways, rounds).Seconds() * 1e6 / rounds
+			inTurn(b, cfg, 1, 1, "us", func(pipes []benchPipe) float64 {
+				return bounce(b, pipes, rounds).Seconds() * 1e6 / rounds
 			})
 		})
 	}
 }
 
 // inTurn measures pipes and bare connections in turn.
-func inTurn(b *testing.B, cfg Config, there, back int, unit string, measure func([]way) float64) {
+func inTurn(b *testing.B, cfg Config, there, back int, unit string, measure func([]benchPipe) float64) {
 	nodes := newTestNodes(b, 2, cfg)
 	dialed, accepted := connect(b, nodes[0], nodes[1])
-	var ours, bare []way
+	var ours, bare []benchPipe
 	for i := range max(there, back) {
 		x, y := barePair(b, cfg)
 		if i < there {
-			ours = append(ours, pipeWay(b, dialed, accepted))
-			bare = append(bare, bareWay(x, y))
+			ours = append(ours, newBenchPipe(b, dialed, accepted))
+			bare = append(bare, barePipe(x, y))
 		}
 		if i < back {
-			ours = append(ours, pipeWay(b, accepted, dialed))
-			bare = append(bare, bareWay(y, x))
+			ours = append(ours, newBenchPipe(b, accepted, dialed))
+			bare = append(bare, barePipe(y, x))
 		}
 	}
 	var o, n []float64

@@ -37,7 +37,7 @@ func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	c, err := t.meet(a, peer)
+	c, err := t.connectControl(a, peer)
 	if err == nil {
 		err = t.adopt(c)
 	}
@@ -48,8 +48,8 @@ func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) 
 	return c, nil
 }
 
-// meet completes the handshake on a new control socket.
-func (t *Transport) meet(a *attempt, peer string) (*conn, error) {
+// connectControl completes the handshake on a new control socket.
+func (t *Transport) connectControl(a *attempt, peer string) (*conn, error) {
 	m := controlHandshake{sock: a.sock, tls: tls.Client(a.sock, t.client(peer)), dialed: true}
 	err := m.tls.Handshake()
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 // starvedEnv makes the test binary a process that may open few files.
 const starvedEnv = "NEXAR_TCP_TEST_STARVED"
 
-// TestOutOfFiles checks that a transport reports when it could not dial or accept for
-// lack of file descriptors. Since the limit is per process, it runs in a process of its
-// own.
+// TestOutOfFiles checks that a transport reports when it could not dial or accept for lack of
+// file descriptors. Since the limit is per process, it runs in a separate process.
 func TestOutOfFiles(t *testing.T) {
 	if os.Getenv(starvedEnv) != "" {
 		starve(t)

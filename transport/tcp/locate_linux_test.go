@@ -40,7 +40,7 @@ func TestLocator(t *testing.T) {
 			}
 		}
 		if got := testing.AllocsPerRun(100, func() { r.PeerCPU() }); got > 0 {
-			t.Errorf("%s: to ask costs %v allocations", name, got)
+			t.Errorf("%s: PeerCPU makes %v allocations", name, got)
 		}
 		dialed.Close()
 		r.PeerCPU() // no panic after the end

@@ -59,7 +59,7 @@ func TestNeedlessMigration(t *testing.T) {
 			c.queue = nil
 			c.migrate(&sender{conn: c, flow: new(subflow), senderMigration: test.state})
 			if asks := len(c.queue) > 0; asks != test.asks {
-				t.Errorf("it asks for a socket: %t, want %t", asks, test.asks)
+				t.Errorf("requests a socket: %t, want %t", asks, test.asks)
 			}
 		})
 	}
@@ -80,8 +80,8 @@ func TestSocketAfterTheEnd(t *testing.T) {
 			read <- err
 		}()
 		old := s.currentFlow()
-		old.sock.CloseWrite()              // as a middlebox might
-		time.Sleep(100 * time.Millisecond) // let the reader see it, most likely
+		old.sock.CloseWrite()              // like a middlebox
+		time.Sleep(100 * time.Millisecond) // most likely until the reader notices it
 		eventually(t, "a migration", func() bool {
 			from.migrate(s)
 			return s.currentFlow() != old

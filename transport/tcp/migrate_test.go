@@ -285,7 +285,7 @@ func TestMigrateImpostor(t *testing.T) {
 	if err := got.readHeader(); err != nil || got.serial != 2 || got.after != 1 || got.start != 5 {
 		t.Errorf("the header is read as %+v, %v", got, err)
 	}
-	if _, err := s.Write([]byte("still here")); err != nil {
+	if _, err := s.Write([]byte("still open")); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := r.ReadFunc(10, func([]byte) {}); n != 10 || err != nil {
@@ -348,7 +348,7 @@ func TestMonitorStalls(t *testing.T) {
 			var m pathMonitor
 			for i, p := range test.seen {
 				if _, got := m.observe(p, at(250*i)); got != test.want[i] {
-					t.Errorf("look %d: stalled: %t, want %t", i, got, test.want[i])
+					t.Errorf("sample %d: stalled: %t, want %t", i, got, test.want[i])
 				}
 			}
 		})
@@ -367,7 +367,7 @@ func TestMonitorIdle(t *testing.T) {
 		}
 	}
 	if _, stalled := s.path.observe(sample{inFlight: true, acked: 1}, began.Add(time.Minute)); stalled {
-		t.Error("a socket counts as stalled at the first look after a pause")
+		t.Error("a socket counts as stalled at the first sample after a pause")
 	}
 }
 
@@ -400,7 +400,7 @@ func TestDeadlineDuringMigration(t *testing.T) {
 		_, err := r.ReadFunc(5, func([]byte) {})
 		read <- err
 	}()
-	time.Sleep(50 * time.Millisecond) // until it waits, most likely
+	time.Sleep(50 * time.Millisecond) // most likely until it waits
 	r.mu.Lock()
 	r.next = append(r.next, f)
 	r.hasNext.Store(true) // The effect of interrupt is lost by this:
@@ -414,8 +414,8 @@ func TestDeadlineDuringMigration(t *testing.T) {
 	}
 }
 
-// TestManyLostSockets checks that a pipe migrates however many sockets are lost before
-// the peer has them.
+// TestManyLostSockets checks that a pipe migrates after any number of sockets that are lost
+// before the peer has them.
 func TestManyLostSockets(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
 	var lost atomic.Int64

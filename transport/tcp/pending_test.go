@@ -51,20 +51,20 @@ func TestPendingSockets(t *testing.T) {
 	enter(socks[2])
 	want(3)
 	if !g.release(socks[0]) || g.release(socks[0]) {
-		t.Error("leave does not tell which socket was inside")
+		t.Error("discard does not distinguish pending sockets")
 	}
 	if g.discard(socks[1]); g.release(socks[1]) {
-		t.Error("a socket that was given up is known")
+		t.Error("a discarded socket is pending")
 	}
 	if !g.authenticate(socks[2]) || g.authenticate(socks[2]) || !g.release(socks[2]) {
-		t.Error("an authenticated socket is not known, or twice")
+		t.Error("an authenticated socket is not released exactly once")
 	}
 	want(0)
 
 	enter(socks[3])
 	g.tickets[socks[3]].Leave() // as if evicted
 	if g.authenticate(socks[3]) || g.release(socks[3]) {
-		t.Error("an evicted socket is known")
+		t.Error("an evicted socket is pending")
 	}
 
 	shared := admission.NewGate(admission.Limits{})
@@ -81,7 +81,7 @@ func TestPendingSockets(t *testing.T) {
 
 	enter(socks[4])
 	if g.close(); !socks[4].closed || socks[2].closed {
-		t.Error("close closes all that are inside, and only those")
+		t.Error("close does not close exactly the pending sockets")
 	}
 	if err := g.admit(socks[5], nil); !errors.Is(err, errTransportClosed) {
 		t.Errorf("admit after close: %v", err)

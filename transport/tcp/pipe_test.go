@@ -117,10 +117,10 @@ func TestTakeOver(t *testing.T) {
 func TestCutShort(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		for name, cut := range map[string]func(s *sender, c *conn){
-			"without a word":  func(s *sender, _ *conn) { s.ps.CloseWrite() },
-			"with an end":     func(s *sender, c *conn) { s.sent += 10; s.Close() },
-			"in the middle":   func(s *sender, _ *conn) { s.ps.socket.Close() },
-			"by its receiver": func(_ *sender, c *conn) { c.receiver(0).ps.Close() },
+			"without a message": func(s *sender, _ *conn) { s.ps.CloseWrite() },
+			"with an end":       func(s *sender, c *conn) { s.sent += 10; s.Close() },
+			"in the middle":     func(s *sender, _ *conn) { s.ps.socket.Close() },
+			"by its receiver":   func(_ *sender, c *conn) { c.receiver(0).ps.Close() },
 		} {
 			t.Run(name, func(t *testing.T) {
 				nodes := newTestNodes(t, 2, cfg)
@@ -146,7 +146,7 @@ func TestBrokenWrite(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, dialed, accepted)
-	r.ps.Close() // as a middlebox might
+	r.ps.Close() // like a middlebox
 	s.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	for {
 		_, err := s.Write(make([]byte, 1000))
@@ -233,7 +233,7 @@ func TestCancelOpenPipe(t *testing.T) {
 			eventually(t, "the end of the attempts", func() bool { return len(from.pipeQuota) == opened })
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			if _, err := to.AcceptPipe(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("AcceptPipe of pipes that were given up: %v", err)
+				t.Errorf("AcceptPipe of abandoned pipes: %v", err)
 			}
 			cancel()
 		}

@@ -17,16 +17,16 @@ func BenchmarkPolling(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			nodes := newTestNodes(b, 2, cfg)
 			dialed, accepted := connect(b, nodes[0], nodes[1])
-			waiting := []way{pipeWay(b, dialed, accepted), pipeWay(b, accepted, dialed)}
+			waiting := []benchPipe{newBenchPipe(b, dialed, accepted), newBenchPipe(b, accepted, dialed)}
 			for _, attend := range []string{"throughout", "for each message"} {
 				b.Run("polled "+attend, func(b *testing.B) {
-					x, y := newLooker(b, dialed, accepted), newLooker(b, accepted, dialed)
-					for _, l := range []*looker{x, y} {
+					x, y := newPollingReader(b, dialed, accepted), newPollingReader(b, accepted, dialed)
+					for _, l := range []*pollingReader{x, y} {
 						l.each = attend != "throughout"
 						l.r.SetPolling(!l.each)
 						defer l.end()
 					}
-					looking := []way{{x.write, x.read}, {y.write, y.read}}
+					looking := []benchPipe{{x.write, x.read}, {y.write, y.read}}
 					var w, l []time.Duration
 					for b.Loop() {
 						w = append(w, bounce(b, waiting, rounds)/rounds)
@@ -43,8 +43,8 @@ func BenchmarkPolling(b *testing.B) {
 	}
 }
 
-// A looker polls a pipe while a goroutine waits in WaitReadable.
-type looker struct {
+// A pollingReader polls a pipe while a goroutine waits in WaitReadable.
+type pollingReader struct {
 	s     *sender
 	r     *receiver
 	each  bool // polling is set only while read runs
@@ -53,8 +53,8 @@ type looker struct {
 	over  atomic.Bool
 }
 
-func newLooker(b *testing.B, from, to *conn) *looker {
-	l := &looker{}
+func newPollingReader(b *testing.B, from, to *conn) *pollingReader {
+	l := &pollingReader{}
 	l.s, l.r = pipeBetween(b, from, to)
 	l.group.Go(func() {
 		for !l.over.Load() {
@@ -64,20 +64,20 @@ func newLooker(b *testing.B, from, to *conn) *looker {
 	return l
 }
 
-func (l *looker) end() {
+func (l *pollingReader) end() {
 	l.over.Store(true)
 	l.r.Close()
 	l.group.Wait()
 }
 
-func (l *looker) write(p []byte) error {
+func (l *pollingReader) write(p []byte) error {
 	_, err := l.s.Write(p)
 	return err
 }
 
 // read reads n bytes and then polls once more, as a caller does that does not know the
 // length.
-func (l *looker) read(n int) error {
+func (l *pollingReader) read(n int) error {
 	if l.each {
 		l.r.SetPolling(true)
 		defer l.r.SetPolling(false)

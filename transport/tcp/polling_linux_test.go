@@ -175,8 +175,8 @@ func TestInterruptedWaitReadable(t *testing.T) {
 	})
 }
 
-// TestPartialRecords checks that TryRead returns nothing until a TLS record is complete,
-// however the stream is cut.
+// TestPartialRecords checks that TryRead returns nothing until a TLS record is complete, for
+// every division of the stream.
 func TestPartialRecords(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
@@ -230,7 +230,7 @@ func TestPartialRecords(t *testing.T) {
 		}
 		wantNothing(t, r, "after all has been read")
 		if r.poll.buffered.Load() {
-			t.Fatalf("cut at %d: WaitReadable would take something to be left", cut)
+			t.Fatalf("cut at %d: WaitReadable returns without unread data", cut)
 		}
 		send(records(s)) // for a WaitReadable that has missed all of that
 		awaiting()
@@ -352,7 +352,7 @@ func TestSuppressUnsupported(t *testing.T) {
 			collect(t, r, 20-10*(1-i%2))
 		}
 		if slept == 0 {
-			t.Error("WaitReadable never slept, however often the pipe was polled")
+			t.Error("WaitReadable never slept")
 		}
 	})
 }

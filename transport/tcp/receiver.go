@@ -260,8 +260,8 @@ func (r *receiver) waitCause(err error, attached <-chan struct{}) error {
 	defer tick.Stop()
 	announced := r.ended
 	for {
-		if verdict := r.cause(err); verdict != nil {
-			return verdict
+		if reason := r.cause(err); reason != nil {
+			return reason
 		}
 		select {
 		case <-attached:

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestRecordCounter checks that records are counted however the stream is cut.
+// TestRecordCounter checks that records are counted for every division of the stream.
 func TestRecordCounter(t *testing.T) {
 	var stream []byte
 	for _, n := range []int{0, 1, 255, 256, 16401} {

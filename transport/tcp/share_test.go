@@ -60,7 +60,7 @@ func TestPairShares(t *testing.T) {
 	eachOrder(t, func(t *testing.T, a, b *conn) {
 		ab, fromA, ba, fromB := openPair(t, a, b)
 		if ab.ps != fromB.ps || ba.ps != fromA.ps {
-			t.Fatal("they have sockets of their own")
+			t.Fatal("they have separate sockets")
 		}
 		ab.Close()
 		if _, err := fromA.Read(make([]byte, 1)); err != io.EOF {
@@ -99,7 +99,7 @@ func TestPairAbandonedUnread(t *testing.T) {
 		ab, fromA, ba, fromB := openPair(t, a, b)
 		clog(t, ab, func(n int) []byte { return make([]byte, n) })
 		fromA.Close()
-		want := []byte("what is sent afterwards")
+		want := []byte("sent afterwards")
 		if _, err := ba.Write(want); err != nil {
 			t.Fatal(err)
 		}
@@ -114,8 +114,7 @@ func TestPairAbandonedUnread(t *testing.T) {
 	})
 }
 
-// TestPairAfterEnd checks that the second pipe has a socket of its own if the first has
-// ended.
+// TestPairAfterEnd checks that the second pipe has a separate socket if the first has ended.
 func TestPairAfterEnd(t *testing.T) {
 	eachOrder(t, func(t *testing.T, a, b *conn) {
 		s := openPaired(t, a, 1)
@@ -198,7 +197,7 @@ func TestCancelOpenPaired(t *testing.T) {
 		for _, c := range []*conn{a, b} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			if _, err := c.AcceptPipe(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("AcceptPipe of pipes that were given up: %v", err)
+				t.Errorf("AcceptPipe of abandoned pipes: %v", err)
 			}
 			cancel()
 		}

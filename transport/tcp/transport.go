@@ -14,7 +14,7 @@
 // sides. With Config.Plain it is not encrypted, and anyone on the path can read and
 // change the data. In both cases the two ends first prove to each other that they hold a
 // key exported from the TLS session of the control socket (RFC 8446, section 7.5), so
-// nobody else can add a pipe to a conn.
+// no other process can add a pipe to a conn.
 //
 // The end of a pipe states its length. A pipe that was cut short, because its process was
 // killed or its path was cut, is therefore never mistaken for one that has ended: a
@@ -23,8 +23,8 @@
 // The host of the peer counts as gone when its kernel has not answered for
 // Config.IdleTimeout. A stopped process is alive.
 //
-// Methods may be called concurrently, except those of a single pipe, for which package
-// transport defines the rule. Senders have the capabilities TryWriter and VectorWriter,
+// Methods may be called concurrently, except those of a single pipe, which follow the rule of
+// package transport. Senders have the capabilities TryWriter and VectorWriter,
 // and on Linux also PartWriter and TryVectorWriter. On Linux receivers have the
 // capabilities Poller and CPULocator.
 package tcp

@@ -13,7 +13,7 @@
 // After each subtest of Run no goroutine may be left that did not run before it;
 // other tests must therefore not run in parallel with Run.
 //
-// A subtest is skipped with a message if the transport lacks what it needs: "kill"
+// A subtest is skipped with a message if the transport lacks a feature: "kill"
 // without Cluster.Kill, and "trywrite", "partwrite", "poller", "prioritize", "tlsconn" and
 // "remote" without the capabilities TryWriter, PartWriter, Poller, Prioritizer, TLSConn
 // and RemoteMemory. The environment variable NEXAR_REQUIRE, a comma-separated list of

@@ -34,7 +34,7 @@ const (
 func (s *Session) keepConnected() {
 	var err error
 	for rejoin := true; rejoin; {
-		if rejoin, err = s.attend(); rejoin {
+		if rejoin, err = s.serveConnection(); rejoin {
 			rejoin, err = s.rejoin(err)
 		}
 	}
@@ -45,9 +45,9 @@ func (s *Session) keepConnected() {
 	s.notifyLocked()
 }
 
-// attend serves the connection until it ends, and returns the reason. It reports whether the
+// serveConnection serves the connection until it ends, and returns the reason. It reports whether the
 // node can rejoin.
-func (s *Session) attend() (rejoin bool, err error) {
+func (s *Session) serveConnection() (rejoin bool, err error) {
 	left := time.Until(s.Identity.NotAfter())
 	interval := min(max(left/12, 20*time.Millisecond), time.Minute)
 	if s.durable {
@@ -115,7 +115,7 @@ func (s *Session) lost(err error) error {
 	case s.durable:
 		s.log.Warn("conn to the seed has ended, looking for one", "seed", s.seed, "reason", reason)
 	case formed:
-		s.log.Warn("seed is gone; the world goes on without it until a node fails, but certificates are no longer renewed",
+		s.log.Warn("seed is gone; the world continues without it until a node fails, but certificates are no longer renewed",
 			"seed", s.seed, "reason", reason, "valid until", s.Identity.NotAfter())
 	default:
 		s.log.Error("seed is gone before the world had formed", "seed", s.seed, "reason", reason)
@@ -171,8 +171,8 @@ func (s *Session) endPatience(cause error, after time.Duration) {
 		s.absent.Err() != nil {
 		return
 	}
-	s.log.Warn("no seed has been back; the world goes on until a node fails", "within", after, "reason", cause)
-	s.away = fmt.Errorf("%w; no seed has been back within %v", cause, after)
+	s.log.Warn("no seed is reachable; the world continues until a node fails", "within", after, "reason", cause)
+	s.away = fmt.Errorf("%w; no seed was reachable within %v", cause, after)
 	s.setAbsent()
 	s.notifyLocked()
 }
@@ -184,7 +184,7 @@ func (s *Session) take(next *Session) error {
 		return fmt.Errorf("%w: seed %s is of cluster %s, this node of %s", handshake.ErrFalseSeed, next.seed, got, want)
 	}
 	if err := s.Identity.Replace(next.certificate); err != nil {
-		s.log.Error("new certificate is of no use", "seed", next.seed, "err", err)
+		s.log.Error("new certificate cannot be used", "seed", next.seed, "err", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,6 +203,6 @@ func (s *Session) take(next *Session) error {
 	if s.closing.Err() != nil {
 		s.out.Close(handshake.Frame(wire.JoinLeave{}))
 	}
-	s.log.Info("seed is back", "seed", s.seed)
+	s.log.Info("connected to a seed again", "seed", s.seed)
 	return nil
 }

@@ -60,7 +60,7 @@ type Request struct {
 
 	// Status returns the trace of this node, of at most wire.TraceBytesMax bytes, for status
 	// polls of the seed; it is empty if the node has not joined yet. Session calls it on a
-	// separate goroutine, for which Session.Close waits. It may be nil.
+	// separate goroutine, and Session.Close waits for it. It may be nil.
 	Status func() []byte
 
 	// Log receives events. Nil discards them.

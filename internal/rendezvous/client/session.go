@@ -330,7 +330,7 @@ func (s *Session) handle(m wire.JoinMessage) error {
 		return &handshake.RedirectError{Seed: s.seed, Leader: m.Leader}
 	case wire.JoinRenewed:
 		if err := s.Identity.Replace(m.Certificate); err != nil {
-			s.log.Error("new certificate is of no use", "seed", s.seed, "err", err)
+			s.log.Error("new certificate cannot be used", "seed", s.seed, "err", err)
 			return nil
 		}
 		s.log.Info("certificate renewed", "valid until", s.Identity.NotAfter())

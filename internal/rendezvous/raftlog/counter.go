@@ -55,7 +55,7 @@ func decodeSlot(b []byte) (file [16]byte, s seal, version uint32, ok bool) {
 	return file, s, binary.LittleEndian.Uint32(body[8:]), err == nil
 }
 
-// encodeCounter encodes a file for a transaction, whose number is at least 1.
+// encodeCounter encodes a file for a transaction. Its number is at least 1.
 func encodeCounter(file [16]byte, s seal) []byte {
 	b := make([]byte, counterBytes)
 	copy(b[counterSlotBytes*((s.commit-1)%2):], encodeSlot(file, seal{s.commit - 1, 0}))

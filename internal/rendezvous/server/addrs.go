@@ -91,7 +91,7 @@ func normalize(addr string, port uint16) (string, error) {
 	return net.JoinHostPort(host, p), nil
 }
 
-// hostOf returns the host of a node whose request does not contain it.
+// hostOf returns the host of a node from its observed address.
 func hostOf(observed string) string {
 	host, _, err := net.SplitHostPort(observed)
 	if err != nil {

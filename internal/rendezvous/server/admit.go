@@ -104,7 +104,7 @@ func (s *Server) register(c *nodeConn, rejoins bool, epoch uint64) error {
 			s.reconnect(c, epoch)
 		} else {
 			s.log.Info("node is back, but no longer in the world", "node", id, "addr", c.node.Addrs[0], "name", c.node.Name)
-			c.out.Close(handshake.Frame(r.farewell(id)))
+			c.out.Close(handshake.Frame(r.lastMessage(id)))
 		}
 		return nil
 	}

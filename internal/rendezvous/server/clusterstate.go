@@ -113,8 +113,8 @@ func (r *clusterState) apply(c change) (err error) {
 	return nil
 }
 
-// farewell returns the last message to a node that was in the world.
-func (r *clusterState) farewell(id membership.NodeID) wire.JoinMessage {
+// lastMessage returns the last message to a node that was in the world.
+func (r *clusterState) lastMessage(id membership.NodeID) wire.JoinMessage {
 	switch d, known := r.Gone[id]; {
 	case d.Left:
 		return wire.JoinLeave{}

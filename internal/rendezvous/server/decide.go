@@ -82,9 +82,9 @@ func (s *Server) adopt(before membership.View, c change) {
 	view, l := s.state.cluster.view, s.state.leader
 	l.arbiter.Adopt(view)
 	for rank, n := range before.Nodes {
-		if why, goes := c.Reasons[n.ID]; goes {
-			s.log.Info("node is no longer in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "reason", why)
-			s.dismiss(n.ID, s.state.cluster.farewell(n.ID))
+		if reason, removed := c.Reasons[n.ID]; removed {
+			s.log.Info("node is no longer in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "reason", reason)
+			s.dismiss(n.ID, s.state.cluster.lastMessage(n.ID))
 		}
 	}
 	b, err := wire.AppendJoin(nil, wire.JoinView(view))

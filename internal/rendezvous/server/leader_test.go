@@ -136,7 +136,7 @@ func TestPatience(t *testing.T) {
 	c.sessionsReady(sessions)
 	c.stop(0)
 	_, err := sessions[0].Next(t.Context(), 1)
-	says(t, err, client.ErrSeedGone, "no seed has been back within 200ms")
+	says(t, err, client.ErrSeedGone, "no seed was reachable within 200ms")
 	if !sessions[0].Gone() {
 		t.Error("the session waits for the seed")
 	}
@@ -308,7 +308,7 @@ func TestLeaveTogether(t *testing.T) {
 }
 
 // A world that did not form is over for all seeds, with the same reason.
-func TestSeedsHearOfFailure(t *testing.T) {
+func TestSeedsLearnOfFailure(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, 2, nil)
 	var sessions []*client.Session

@@ -35,7 +35,7 @@ func TestNoTimeout(t *testing.T) {
 	s.form(t, s.mustJoin(t, 0))
 }
 
-func TestNobodyConnects(t *testing.T) {
+func TestNoLinks(t *testing.T) {
 	t.Parallel()
 	s := newSeed(t, 2, func(c *Config) { c.FormTimeout = 2 * time.Second })
 	a, b := s.mustJoin(t, 0), s.mustJoin(t, 1)
@@ -106,7 +106,7 @@ func TestMemberDiesWhileConnecting(t *testing.T) {
 	says(t, b.Ready(t.Context()), client.ErrSeedGone)
 }
 
-func TestUnableIsToldToAll(t *testing.T) {
+func TestUnreachableIsReportedToAll(t *testing.T) {
 	s := newSeed(t, 3, nil)
 	sessions := []*client.Session{s.mustJoin(t, 0), s.mustJoin(t, 1), s.mustJoin(t, 2)}
 	want := []string{"rank 2", "(host2:1002) cannot reach rank 0", "(host0:1000): no route to host"}

@@ -26,7 +26,7 @@ func TestSeedDiesAfterFormation(t *testing.T) {
 	b := s.mustJoin(t, 1)
 	s.form(t, a, b)
 	s.Close()
-	log.wait(t, "seed is gone; the world goes on without it")
+	log.wait(t, "seed is gone; the world continues without it")
 	if err := a.Ready(t.Context()); err != nil {
 		t.Errorf("ready again: %v", err)
 	}
@@ -121,7 +121,7 @@ func TestSessionKeepsItsCertificate(t *testing.T) {
 	}
 	before := a.Identity.NotAfter()
 	s.call(func() { s.send(a.ID, wire.JoinRenewed{Certificate: []byte("garbage")}) })
-	log.wait(t, "new certificate is of no use")
+	log.wait(t, "new certificate cannot be used")
 	if got := a.Identity.NotAfter(); got != before {
 		t.Errorf("valid until %v, want %v", got, before)
 	}

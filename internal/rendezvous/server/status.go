@@ -38,7 +38,7 @@ const clientsMax = 4
 // Reasons why a report has no trace.
 const (
 	notJoined = "has not joined the world yet"
-	waits     = "waits for its place in the world"
+	waits     = "waits to join the world"
 	noConn    = "has no conn to the seed"
 	hasGone   = "has gone"
 )

@@ -98,7 +98,7 @@ func TestStatusOfAWorld(t *testing.T) {
 	}
 	r := s.mustAsk(t)
 	checkReports(t, r, "0 \x1b[2J", "1  has not joined the world yet", "2  has not joined the world yet",
-		"3 "+strings.Repeat("x", wire.TraceBytesMax), "-1  waits for its place in the world")
+		"3 "+strings.Repeat("x", wire.TraceBytesMax), "-1  waits to join the world")
 	if want := (wire.JoinWorldStatus{Epoch: 1, World: 4, Joined: 4, Waiting: 1, Formed: true}); r.JoinWorldStatus != want {
 		t.Errorf("standing %+v, want %+v", r.JoinWorldStatus, want)
 	}
