@@ -72,11 +72,16 @@ func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 // epochError returns the error with which the epochs of a node end.
 func epochError(ctx context.Context, err error) error {
 	_, lost := errors.AsType[*comm.LostError](err)
+	removed, isRemoved := errors.AsType[*client.RemovedError](err)
 	switch {
 	case ctx.Err() != nil:
 		return cancelled(ctx)
 	case errors.Is(err, handshake.ErrClosed):
 		return ErrClosed
+	case isRemoved && removed.Excluded:
+		return &kindError{err, []error{ErrExcluded, ErrRemoved, ErrNoQuorum}}
+	case isRemoved:
+		return &kindError{err, []error{ErrRemoved, ErrNoQuorum}}
 	case lost:
 		return fmt.Errorf("%w: %w", ErrNoQuorum, err)
 	}
@@ -237,14 +242,19 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 	}
 }
 
-// Exclude makes the communicator of the world without the given ranks, and without ranks
-// that have failed or left meanwhile. It is for programs with Config.Recovery [Manual]: when
-// a rank has failed, all remaining ranks call Exclude on their communicator of the world,
-// with the same ranks. Excluded ranks that are alive are removed from the world.
+// Exclude makes the communicator of the world without the given ranks, and without ranks that have
+// failed or left meanwhile. All remaining ranks call it on their communicator of the world,
+// with the same ranks: after a failure with the policy [Manual], or to remove live ranks, such
+// as one on a host that is too slow. One rank alone cannot exclude several.
+//
+// An excluded rank that is alive is told why: its [Node.Epochs] ends with an [ErrExcluded] that
+// names a rank that has excluded it, and its operations fail. To let a rank leave by itself, use
+// [Node.Leave] there.
 //
 // The old communicator is closed, and [Node.World] returns the new one. If there is none
-// within Config.RecoveryTimeout, the error is [ErrNoQuorum]. Exclude informs the seed before
-// it waits, so a cancelled call may exclude the ranks as well.
+// within [Config].RecoveryTimeout, the error is [ErrNoQuorum], and ErrExcluded if this rank has been
+// excluded itself. Exclude informs the seed before it waits, so a cancelled call may exclude the
+// ranks as well.
 func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 	for _, r := range ranks {
 		if r < 0 || r >= c.Size() || r == c.impl.Rank {
@@ -255,7 +265,7 @@ func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 		var out []membership.NodeID
 		for _, r := range ranks {
 			out = append(out, c.impl.Nodes[r].ID)
-			n.node.Session.Lost(c.impl.Nodes[r].ID, fmt.Errorf("excluded by rank %d", c.impl.Rank))
+			n.node.Session.Exclude(c.impl.Nodes[r].ID)
 		}
 		return n.follower.Without(ctx, c.impl, out, n.follower.Timeout)
 	})

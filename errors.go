@@ -24,12 +24,12 @@ var (
 	ErrRevoked = errors.New("communicator revoked")
 	// ErrNoState says that no rank has the state for a Sync.
 	ErrNoState = errors.New("no rank has the state: all that had it have gone")
-	// ErrNoQuorum says that a node has failed, and the remaining nodes could not agree
-	// on a view, are fewer than SeedConfig.ElasticMin, or continue without this one. In
-	// a partitioned network at most one part continues; nodes of the others get this
-	// error within Config.RecoveryTimeout. This node is in no world any more, but its
-	// program can join again, as a new node: when the partition has ended, a seed with
-	// SeedConfig.Elastic admits it at the next Reconfigure of the others.
+	// ErrNoQuorum says that this node is in no world any more: another node has failed and the
+	// remaining ones could not agree on a view, are fewer than [SeedConfig].ElasticMin, or
+	// continue without this one ([ErrRemoved]). In a partitioned network at most one part
+	// continues; nodes of the others get this error within [Config].RecoveryTimeout. The program
+	// can join again, as a new node: when the partition has ended, a seed with
+	// SeedConfig.Elastic admits it at the next [Node.Reconfigure] of the others.
 	//
 	//	for {
 	//		node, err := nexar.Join(ctx, cfg) // waits for a seed that it can reach
@@ -38,11 +38,18 @@ var (
 	//		}
 	//		err = train(ctx, node) // loops over node.Epochs, and begins with Sync
 	//		node.Close()
-	//		if !errors.Is(err, nexar.ErrNoQuorum) {
+	//		if errors.Is(err, nexar.ErrExcluded) || !errors.Is(err, nexar.ErrNoQuorum) {
 	//			return err
 	//		}
 	//	}
 	ErrNoQuorum = errors.New("no agreement on the members of the world")
+	// ErrRemoved says that the others continue without this node, which is alive: they have lost
+	// their connections to it, it did not come to a [Node.Reconfigure] or the next epoch in
+	// time, or they have excluded it ([ErrExcluded]). The error is an ErrNoQuorum, too.
+	ErrRemoved = errors.New("removed from the world")
+	// ErrExcluded says that other ranks have removed this node by [Comm.Exclude]. The error is an
+	// ErrRemoved and an ErrNoQuorum, too; its text names a rank that has excluded it.
+	ErrExcluded = errors.New("excluded from the world")
 	// ErrToken says that this process and the seed do not have the same cluster token.
 	ErrToken = errors.New("cluster token")
 	// ErrVersion says that this process and the seed speak different versions of the

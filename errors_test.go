@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -233,5 +235,19 @@ func TestVastFingerprint(t *testing.T) {
 		if got := describe(wire.Call{Kind: uint8(plan.Gather), Seq: 1, Count: wire.Uneven(total, digest)}); got.Length != int(total) || got.Counts != digest {
 			t.Errorf("%d elements of uneven blocks are %+v", total, got)
 		}
+	}
+}
+
+// TestRemovedErrors: a removed node gets ErrRemoved, and ErrExcluded only if others have excluded it.
+func TestRemovedErrors(t *testing.T) {
+	for _, excluded := range []bool{false, true} {
+		err := epochError(t.Context(), &comm.LostError{Err: &client.RemovedError{Seed: "s:1", Text: "rank 2 has …", Excluded: excluded}})
+		if !errors.Is(err, ErrNoQuorum) || !errors.Is(err, ErrRemoved) || errors.Is(err, ErrExcluded) != excluded || !strings.Contains(err.Error(), "rank 2 has …") {
+			t.Errorf("excluded %v: got error %v", excluded, err)
+		}
+	}
+	err := epochError(t.Context(), &comm.LostError{Err: client.ErrSeedGone})
+	if !errors.Is(err, ErrNoQuorum) || errors.Is(err, ErrRemoved) {
+		t.Errorf("without a seed: got error %v", err)
 	}
 }

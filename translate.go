@@ -31,13 +31,14 @@ func opError(op string, err error) error {
 	return fmt.Errorf("nexar: %s: %w", op, err)
 }
 
-// A joinError is an error of joining that is also one of the sentinels of this package.
-type joinError struct {
+// A kindError is an error that is also some sentinels of this package, which its text need not
+// name.
+type kindError struct {
 	error
-	kind error
+	kinds []error
 }
 
-func (e *joinError) Unwrap() []error { return []error{e.kind, e.error} }
+func (e *kindError) Unwrap() []error { return append(e.kinds[:len(e.kinds):len(e.kinds)], e.error) }
 
 // explainJoin adds the sentinel of this package to an error of joining. The text stays.
 func explainJoin(err error) error {
@@ -56,7 +57,7 @@ func explainJoin(err error) error {
 	default:
 		return err
 	}
-	return &joinError{err, kind}
+	return &kindError{err, []error{kind}}
 }
 
 // notFormed returns the error of a node or a seed whose world did not form, with all that it

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"fmt"
 	"maps"
 	"time"
 )
@@ -18,6 +19,8 @@ type Decision struct {
 	// have left by a goodbye.
 	Reasons map[NodeID]string
 	Left    map[NodeID]bool
+	// Excluded contains the removed nodes that others have excluded.
+	Excluded map[NodeID]bool
 	// Invitation, if not nil, is for a candidate. It is announced to the other nodes in it.
 	Invitation *Invitation
 	// Dismissed maps candidates that are removed to the reason.
@@ -66,8 +69,9 @@ type Arbiter struct {
 
 // A loss is a report of a lost link.
 type loss struct {
-	at     time.Time
-	reason string
+	at       time.Time
+	reason   string
+	excluded bool // by the wish of the program
 }
 
 // A newcomer is a node on probation.
@@ -102,9 +106,21 @@ func (a *Arbiter) Lost(now time.Time, by, to NodeID, reason string) (news bool) 
 	if _, known := a.lost[link]; known || by == to || !a.has(by) || !a.has(to) {
 		return false
 	}
-	a.lost[link] = loss{now, reason}
+	a.lost[link] = loss{at: now, reason: reason}
 	a.news, a.held = now, false
 	return true
+}
+
+// Exclude reports that the program of a node excludes another node. That counts as a lost link:
+// one node alone cannot exclude several.
+func (a *Arbiter) Exclude(now time.Time, by, to NodeID) (news bool) {
+	news = a.Lost(now, by, to, "it has excluded that rank")
+	link := [2]NodeID{by, to}
+	if l, ok := a.lost[link]; ok {
+		l.excluded = true
+		a.lost[link] = l
+	}
+	return news
 }
 
 // Gone reports that the connection of a node to the Arbiter has ended. If that was in
@@ -255,7 +271,7 @@ func (a *Arbiter) Tick(now time.Time) (r Decision, ok bool) {
 		}
 	}
 	stay := a.view.without(func(id NodeID) bool { _, gone := a.gone[id]; return gone || r.Reasons[id] != "" })
-	r.Reasons, r.Left = nil, nil
+	r.Reasons, r.Left, r.Excluded = nil, nil, nil
 	if stay.Size() == 0 {
 		a.pending.close(r.Dismissed)
 		return r, len(r.Dismissed) > 0 || len(r.Forgotten) > 0
@@ -270,7 +286,12 @@ func (a *Arbiter) Tick(now time.Time) (r Decision, ok bool) {
 // change fills in the entries of the next view. If that would have too few nodes, it
 // fills in the reasons alone.
 func (a *Arbiter) change(now time.Time, r *Decision) {
-	r.Reasons, r.Left = a.cut(now), make(map[NodeID]bool)
+	r.Reasons, r.Left, r.Excluded = a.cut(now), make(map[NodeID]bool), make(map[NodeID]bool)
+	for id := range r.Reasons {
+		if rank, is := a.excluder(id); is {
+			r.Reasons[id], r.Excluded[id] = fmt.Sprintf("rank %d has excluded it", rank), true
+		}
+	}
 	for id, d := range a.gone {
 		r.Reasons[id], r.Left[id] = d.reason, d.left
 	}

@@ -240,6 +240,16 @@ func (a *Arbiter) why(id NodeID) string {
 	return ""
 }
 
+// excluder returns the first rank that has excluded a node.
+func (a *Arbiter) excluder(id NodeID) (rank int, ok bool) {
+	for rank, n := range a.view.Nodes {
+		if a.lost[[2]NodeID{n.ID, id}].excluded {
+			return rank, true
+		}
+	}
+	return 0, false
+}
+
 // strike counts, before the next view is adopted, the unconfirmed accusations that have removed
 // a node: the accused had answered, has lost no link with a third node, and was linked to the
 // accuser before. Later ties are decided against the accuser, even if the other node is a

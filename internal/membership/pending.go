@@ -272,7 +272,7 @@ func (p *PendingJoins) unlink(now time.Time, v View, id, to NodeID, reason strin
 	if _, known := c.lost[to]; known {
 		return false
 	}
-	c.lost[to] = loss{now, reason}
+	c.lost[to] = loss{at: now, reason: reason}
 	return true
 }
 

@@ -263,7 +263,7 @@ func TestDocJoinMessages(t *testing.T) {
 	examples := slices.Concat(joinHellos, joinAnswers, joinRefusals, joinRequests, joinAdmitteds, joinProgresses, joinViews,
 		joinReadies, joinUnreachables, joinFormeds, joinFaileds, []JoinMessage{JoinLeave{}}, joinPings, joinRenews, joinReneweds,
 		joinInvites, joinExpects, joinLinkeds, joinQuiesces, joinQuiesceds,
-		[]JoinMessage{JoinStatusRequest{}}, joinTraceRequests, joinTraces, joinNodeStatuses, joinWorldStatuses, joinRedirects, joinSeedHellos, joinLogs, joinLinks, joinForgets)
+		[]JoinMessage{JoinStatusRequest{}}, joinTraceRequests, joinTraces, joinNodeStatuses, joinWorldStatuses, joinRedirects, joinSeedHellos, joinLogs, joinLinks, joinForgets, joinExcludes, joinExcludeds)
 	seen := make(map[string]bool)
 	for _, m := range examples {
 		name := reflect.TypeOf(m).Name()

@@ -57,6 +57,8 @@ var joinMessages = [...]JoinMessage{
 	JoinLog{},
 	JoinLink{},
 	JoinForget{},
+	JoinExclude{},
+	JoinExcluded{},
 }
 
 var errUnknownType = errors.New("wire: unknown type of joining message")

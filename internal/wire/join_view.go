@@ -118,3 +118,19 @@ type JoinQuiesced struct {
 }
 
 func (JoinQuiesced) joinMessage() {}
+
+// A JoinExclude asks the seed to remove Peer from the world, as the program of the node wishes.
+type JoinExclude struct {
+	Epoch uint64
+	Peer  [16]byte
+}
+
+func (JoinExclude) joinMessage() {}
+
+// A JoinExcluded says that the receiver is no longer in the world because other nodes have excluded
+// it.
+type JoinExcluded struct {
+	Text string `wire:"text"` // names a rank that has excluded it; truncated to 2 KiB
+}
+
+func (JoinExcluded) joinMessage() {}

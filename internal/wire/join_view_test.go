@@ -207,3 +207,23 @@ func TestJoinQuiesced(t *testing.T) {
 }
 
 func FuzzJoinQuiesced(f *testing.F) { fuzzJoin(f, joinQuiesceds...) }
+
+var joinExcludes = []JoinMessage{JoinExclude{Epoch: 7, Peer: id16(1)}, JoinExclude{}}
+
+func TestJoinExclude(t *testing.T) {
+	for _, m := range joinExcludes {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinExclude(f *testing.F) { fuzzJoin(f, joinExcludes...) }
+
+var joinExcludeds = []JoinMessage{JoinExcluded{Text: "rank 1 has excluded it"}, JoinExcluded{}}
+
+func TestJoinExcluded(t *testing.T) {
+	for _, m := range joinExcludeds {
+		checkJoinMessage(t, m)
+	}
+}
+
+func FuzzJoinExcluded(f *testing.F) { fuzzJoin(f, joinExcludeds...) }

@@ -50,8 +50,11 @@ func TestExclude(t *testing.T) {
 		}
 	}
 	each(exclude(1), 0, 2, 3)
-	if err := <-outcast; !errors.Is(err, nexar.ErrNoQuorum) || !strings.Contains(err.Error(), "excluded by rank") {
-		t.Errorf("the one that was excluded gets %v", err)
+	err := <-outcast
+	for _, want := range []error{nexar.ErrExcluded, nexar.ErrRemoved, nexar.ErrNoQuorum} {
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), "has excluded it") {
+			t.Errorf("the excluded rank gets %v, want %v with a rank", err, want)
+		}
 	}
 	got, want := nodes[3].World().Change(), nexar.WorldChange{OldSize: 4, Size: 3, OldRank: 3, Rank: 2, Removed: []int{1}}
 	if got.Epoch < 2 {

@@ -37,10 +37,12 @@ func (e *WaitingError) Error() string {
 
 func (e *WaitingError) Unwrap() error { return e.Err }
 
-// A RemovedError says that this live node is no longer in the world: others have lost it.
+// A RemovedError says that this live node is no longer in the world: others have lost it, or have
+// excluded it.
 type RemovedError struct {
-	Seed string // address
-	Text string // why
+	Seed     string // address
+	Text     string // why
+	Excluded bool   // by the programs of other nodes, and not because they have lost it
 }
 
 func (e *RemovedError) Error() string {

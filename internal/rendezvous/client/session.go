@@ -195,6 +195,11 @@ func (s *Session) Lost(peer membership.NodeID, cause error) {
 	s.report(wire.JoinUnreachable{Epoch: s.Newest().Epoch, Peer: peer, Text: cause.Error()})
 }
 
+// Exclude asks the seed to remove a peer from the world.
+func (s *Session) Exclude(peer membership.NodeID) {
+	s.report(wire.JoinExclude{Epoch: s.Newest().Epoch, Peer: peer})
+}
+
 // Left records that a peer has said goodbye to this node. The peer reports that to the seed
 // itself, but the seed may fail before it has told the others. So the Session repeats it to the
 // next seed.
@@ -321,6 +326,8 @@ func (s *Session) handle(m wire.JoinMessage) error {
 		s.answerPoll(m.Number)
 	case wire.JoinFailed:
 		return s.failed(m)
+	case wire.JoinExcluded:
+		return &RemovedError{Seed: s.seed, Text: m.Text, Excluded: true}
 	case wire.JoinLeave:
 		return ErrLeft
 	case wire.JoinRedirect:
@@ -420,9 +427,14 @@ func (s *Session) setView(m wire.JoinView) error {
 	}
 	// A lost link is lost in this view, too.
 	s.reports = slices.DeleteFunc(s.reports, func(m wire.JoinMessage) bool {
-		lost, is := m.(wire.JoinUnreachable)
-		_, in := v.Rank(lost.Peer)
-		return !is || !in
+		in := false
+		switch m := m.(type) {
+		case wire.JoinUnreachable:
+			_, in = v.Rank(m.Peer)
+		case wire.JoinExclude:
+			_, in = v.Rank(m.Peer)
+		}
+		return !in
 	})
 	event := "world has changed"
 	if first {

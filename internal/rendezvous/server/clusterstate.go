@@ -17,10 +17,11 @@ type change struct {
 	// Authority is the cluster's, of a changeFound.
 	Authority []byte `json:",omitempty"`
 	// Entries make the next view, of a changeView. Reasons say why nodes are removed, and Left
-	// contains those that have left on their own.
-	Entries []membership.Entry           `json:",omitempty"`
-	Reasons map[membership.NodeID]string `json:",omitempty"`
-	Left    map[membership.NodeID]bool   `json:",omitempty"`
+	// contains those that have left on their own, and Excluded those that others have excluded.
+	Entries  []membership.Entry           `json:",omitempty"`
+	Reasons  map[membership.NodeID]string `json:",omitempty"`
+	Left     map[membership.NodeID]bool   `json:",omitempty"`
+	Excluded map[membership.NodeID]bool   `json:",omitempty"`
 	// Failure is the reason why the world did not form, of a changeOver.
 	Failure string `json:",omitempty"`
 	// Term is the term of the leader that proposes a changeOver.
@@ -59,8 +60,9 @@ type world struct {
 
 // A departure says how a node has gone.
 type departure struct {
-	Reason string
-	Left   bool // by its own decision
+	Reason   string
+	Left     bool // by its own decision
+	Excluded bool `json:",omitempty"` // by other nodes
 }
 
 // goneMax is the maximum number of departures in a clusterState.
@@ -95,7 +97,7 @@ func (r *clusterState) apply(c change) (err error) {
 			r.Gone = make(map[membership.NodeID]departure)
 		}
 		for id, why := range c.Reasons {
-			r.Gone[id] = departure{why, c.Left[id]}
+			r.Gone[id] = departure{Reason: why, Left: c.Left[id], Excluded: c.Excluded[id]}
 		}
 	case changeFormed:
 		if !r.Begun || r.Over {
@@ -118,6 +120,8 @@ func (r *clusterState) lastMessage(id membership.NodeID) wire.JoinMessage {
 	switch d, known := r.Gone[id]; {
 	case d.Left:
 		return wire.JoinLeave{}
+	case d.Excluded:
+		return wire.JoinExcluded{Text: d.Reason}
 	case known:
 		return wire.JoinFailed{Text: d.Reason}
 	case r.Over && r.Failure != "":

@@ -44,7 +44,7 @@ func (s *Server) carryOut(l *leader, d membership.Decision) {
 		if err := s.state.cluster.try(d.Entries); err != nil {
 			panic("seed: impossible decision of the arbiter: " + err.Error())
 		}
-		s.propose(change{Kind: changeView, Entries: d.Entries, Reasons: d.Reasons, Left: d.Left})
+		s.propose(change{Kind: changeView, Entries: d.Entries, Reasons: d.Reasons, Left: d.Left, Excluded: d.Excluded})
 	}
 	if d.TooFew > 0 {
 		s.log.Warn("world has too few nodes, and waits for others", "nodes", d.TooFew, "least", s.cfg.Min)

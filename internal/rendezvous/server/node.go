@@ -98,6 +98,11 @@ func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason stri
 			s.apply(l.form.Unable(now, id, m.Peer, m.Text))
 		}
 		s.reportLoss(l, now, id, m)
+	case wire.JoinExclude:
+		if l.arbiter != nil && l.arbiter.Exclude(now, id, m.Peer) {
+			s.send(id, s.ping())
+			s.send(m.Peer, s.ping())
+		}
 	case wire.JoinTrace:
 		s.setTrace(id, m)
 	case wire.JoinLeave:
