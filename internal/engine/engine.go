@@ -56,9 +56,9 @@ type Engine struct {
 
 	clock *recorder.Clock
 
-	active atomic.Int64  // collectives under way
-	begun  atomic.Uint64 // collectives, in all
-	parked atomic.Bool   // the watchdog sleeps for longer than a tick, or until it is woken
+	active atomic.Int64 // collectives under way
+	begun  atomic.Bool  // a collective has begun since the last check of the watchdog
+	parked atomic.Bool  // the watchdog sleeps for longer than a tick, or until it is woken
 	wake   chan struct{}
 	stop   chan struct{}
 	wg     sync.WaitGroup

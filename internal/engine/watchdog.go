@@ -49,7 +49,9 @@ type search struct {
 // begin counts an operation in, and wakes the watchdog if it sleeps.
 func (e *Engine) begin() {
 	e.active.Add(1)
-	e.begun.Add(1)
+	if !e.begun.Load() { // usually set: a load costs less than a store
+		e.begun.Store(true)
+	}
 	if e.parked.Load() {
 		e.wakeWatchdog()
 		e.clock.Now()
@@ -70,7 +72,8 @@ func (e *Engine) watch() {
 	idle, last := 0, time.Now()
 	var comms []*Comm
 	for {
-		next, begun := dozeMax, e.begun.Load()
+		next := dozeMax
+		e.begun.Store(false)
 		select {
 		case <-e.stop:
 			return
@@ -96,7 +99,7 @@ func (e *Engine) watch() {
 			next = watchTick
 		}
 		e.parked.Store(isIdle || next > watchTick) // From now on an operation that begins wakes it.
-		if e.begun.Load() != begun {               // It may have begun since the check.
+		if e.begun.Load() {                        // It may have begun since the check.
 			isIdle, next = false, watchTick
 			e.parked.Store(false)
 		}

@@ -19,6 +19,9 @@ type Executor struct {
 	idle   sync.Cond   // signaled when a failed operation no longer uses the memory
 	pieces uint32      // of all started operations
 	last   *Execution  // the last started operation, until it ends
+
+	schedule *exec.Schedule // of the last started operation
+	shape    uint64         // a hash of the fingerprint of the schedule
 }
 
 // Executor returns the executor of the communicator with this lock. It owns the Memory from now
@@ -52,8 +55,7 @@ type Execution struct {
 	next       *Execution    // the operation that waits for this one
 	mismatched int           // the rank that has made another call, plus 1
 	busy       int           // 1 while the operation uses the memory, or is about to
-	failing    bool
-	stopped    atomic.Bool // like failing, but readable without the lock
+	stopped    atomic.Bool   // the operation has failed; set with the lock
 }
 
 // StartLocked implements [exec.Execution]. Without an operation before it, the operation
@@ -65,10 +67,14 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 	}
 	r.Set(w, p.Chunks)
 	r.TakeTemp(p.TempLo, p.TempHi, true)
-	r.program, r.reduce, r.print = p, w.Reduce, fingerprint(call)
+	r.program, r.reduce = p, w.Reduce
+	if x.schedule != w.Schedule {
+		x.schedule, x.shape = w.Schedule, shape(call)
+	}
+	r.print = uint32(mix(x.shape, call.Seq) >> 32)
 	r.unit = r.Unit(r.Chunks, r.Channels)
 	x.pieces += uint32(r.Channels)
-	r.mark, r.busy, r.failing = x.pieces, 1, false
+	r.mark, r.busy = x.pieces, 1
 	r.before, r.next, r.mismatched = nil, nil, 0
 	if x.last != nil {
 		r.before, r.busy = make(chan struct{}), 0
@@ -77,13 +83,11 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 	x.last = r
 }
 
-// fingerprint returns a hash of a call. Different calls have the same with probability 2^-32.
-func fingerprint(c *wire.Call) uint32 {
-	h := mix(c.Comm, c.Seq)
-	h = mix(h, uint64(c.Kind)|uint64(c.Type)<<8|uint64(c.Op)<<16|uint64(c.Plan)<<24|uint64(c.Root)<<32)
-	h = mix(h, c.Count)
-	h = mix(h, uint64(c.Channels))
-	return uint32(h >> 32)
+// shape returns a hash of a call without its sequence number. Different calls have the same hash, and
+// then the same fingerprint in shared memory, with probability 2^-32.
+func shape(c *wire.Call) uint64 {
+	h := mix(c.Comm, uint64(c.Kind)|uint64(c.Type)<<8|uint64(c.Op)<<16|uint64(c.Plan)<<24|uint64(c.Root)<<32)
+	return mix(mix(h, c.Count), uint64(c.Channels))
 }
 
 // mix hashes two numbers into one, after Steele, Lea and Flood, "Fast splittable pseudorandom
@@ -121,7 +125,7 @@ func (r *Execution) takeTurn(ctx context.Context) bool {
 	}
 	r.executor.mu.Lock()
 	defer r.executor.mu.Unlock()
-	if r.failing {
+	if r.stopped.Load() {
 		return false
 	}
 	r.busy++
@@ -146,7 +150,7 @@ func (r *Execution) finish(err error) (completed bool) {
 	mismatch, isMismatch := err.(*MismatchError)
 	x.mu.Lock()
 	r.busy--
-	failing := r.failing
+	failing := r.stopped.Load()
 	switch {
 	case failing:
 		x.idle.Broadcast()
@@ -206,7 +210,6 @@ func (r *Execution) ProgressLocked() (moved uint64, working bool) {
 
 // InterruptLocked implements [exec.Execution].
 func (r *Execution) InterruptLocked() {
-	r.failing = true
 	r.stopped.Store(true)
 	r.executor.memory.Interrupt()
 }
