@@ -66,9 +66,11 @@ func (c *Comm) startLocked(w *exec.Work) (op *Op, fx *effects) {
 			f = next
 		}
 	}
-	if gone := c.goneLocked(op); gone != nil && c.err == nil {
-		fx = fx.orNew()
-		c.revokeLeftLocked(fx, gone)
+	if len(c.left) > 0 && c.err == nil {
+		if gone := c.goneLocked(op); gone != nil {
+			fx = fx.orNew()
+			c.revokeLeftLocked(fx, gone)
+		}
 	}
 	return op, fx
 }

@@ -20,8 +20,10 @@ type Executor struct {
 	pieces uint32      // of all started operations
 	last   *Execution  // the last started operation, until it ends
 
-	schedule *exec.Schedule // of the last started operation
-	shape    uint64         // a hash of the fingerprint of the schedule
+	// Of the last started operation.
+	schedule *exec.Schedule
+	shape    uint64 // see shape
+	unit     int
 }
 
 // Executor returns the executor of the communicator with this lock. It owns the Memory from now
@@ -69,10 +71,9 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 	r.TakeTemp(p.TempLo, p.TempHi, true)
 	r.program, r.reduce = p, w.Reduce
 	if x.schedule != w.Schedule {
-		x.schedule, x.shape = w.Schedule, shape(call)
+		x.schedule, x.shape, x.unit = w.Schedule, shape(call), w.Layout.Unit(p.Chunks, w.Channels)
 	}
-	r.print = uint32(mix(x.shape, call.Seq) >> 32)
-	r.unit = r.Unit(r.Chunks, r.Channels)
+	r.unit, r.print = x.unit, uint32(mix(x.shape, call.Seq)>>32)
 	x.pieces += uint32(r.Channels)
 	r.mark, r.busy = x.pieces, 1
 	r.before, r.next, r.mismatched = nil, nil, 0

@@ -20,8 +20,9 @@ type Program struct {
 	// Chunks is the number of chunks into which the plan cuts a vector.
 	Chunks int
 
-	steps  []step
-	unread []int // ranks that this rank reads nothing from
+	steps     []step
+	unread    []int // ranks that this rank reads nothing from
+	postsLess bool  // this rank has fewer posts than Posts
 }
 
 // A step is one action of a rank in a piece.
@@ -81,7 +82,10 @@ func (s *Schedule) Units() int { return s.units }
 // Compile compiles the plan of a rank. Payloads that the plan receives into Temp are used in the
 // area of their sender, if the plan only reads them.
 func (s *Schedule) Compile(rank int) *Program {
-	p := &Program{Chunks: s.plans[rank].Chunks, Posts: s.posts, Units: s.units, Single: s.single}
+	p := &Program{
+		Chunks: s.plans[rank].Chunks, Posts: s.posts, Units: s.units, Single: s.single,
+		postsLess: len(s.posters[rank].rounds) < s.posts,
+	}
 	c := compiler{Program: p, rank: rank, posters: s.posters, taken: make([]int, len(s.plans)), lazy: lazyTemp(s.plans[rank])}
 	c.compile(s.plans[rank])
 	c.strips()

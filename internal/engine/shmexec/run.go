@@ -99,10 +99,9 @@ func (m *Memory) compare(r *Execution) error {
 // closeSlot ends a piece. A rank with fewer posts than others raises its counter as far as they
 // do, so that all counters agree. No rank waits for this post, which has no payload.
 func (m *Memory) closeSlot(r *Execution) {
-	own, slot := m.cfg.Areas[m.cfg.Rank], m.slot(m.pieces)
 	m.count += uint32(r.program.Posts)
-	if word(own, slot+countAt).Load() != m.count {
-		m.post(slot, m.count, r.print)
+	if r.program.postsLess {
+		m.post(m.slot(m.pieces), m.count, r.print)
 	}
 	m.pieces++
 }
@@ -189,8 +188,8 @@ func (m *Memory) local(r *Execution, steps []step, piece int) {
 	if n == 0 {
 		return // as in a barrier
 	}
-	if size := max(1, stripBytes/r.Elem) * r.Elem; len(steps) > 1 && n > size {
-		m.strip(r, steps, piece, n, size)
+	if len(steps) > 1 && n > stripBytes {
+		m.strip(r, steps, piece, n, max(1, stripBytes/r.Elem)*r.Elem)
 		return
 	}
 	for i := range steps {
