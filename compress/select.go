@@ -34,8 +34,8 @@ func (s *selection[T]) selectLargest(src []T, k int) choice[T] {
 
 const (
 	sampleStride = 61      // prime, and thus unlikely to match a period of the vector
-	sampleMin    = 1 << 12 // shorter vectors are not sampled,
-	sampleShare  = 8       // nor those of which more than one in sampleShare elements is kept
+	sampleMin    = 1 << 12 // shorter vectors are not sampled
+	sampleShare  = 8       // nor are vectors if more than one in sampleShare elements is kept
 )
 
 // selectCandidates is selectLargest by a sample. It reports false if the estimate was wrong.
