@@ -34,7 +34,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestEarlyReturn: a rank may return early if no other rank needs it.
+// TestReturnEarly: a rank may return early if no other rank needs it.
 func TestReturnEarly(t *testing.T) {
 	nexartest.Run(t, 3, func(t *testing.T, c *nexar.Comm) {
 		switch c.Rank() {

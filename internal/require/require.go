@@ -17,8 +17,8 @@ import (
 // variable contains the requirements that must not be missing, separated by commas.
 const variable = "NEXAR_REQUIRE"
 
-// Have returns if ok. Otherwise it skips the test with the reason, or fails it if NEXAR_REQUIRE lists
-// name.
+// Have returns if ok. Otherwise it skips the test with reason or, if NEXAR_REQUIRE lists name, fails
+// it.
 func Have(t testing.TB, name string, ok bool, reason string) {
 	t.Helper()
 	switch {
