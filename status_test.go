@@ -86,7 +86,7 @@ func TestStatusErrors(t *testing.T) {
 	}{
 		{wrong, nil, "query cluster: seed " + cfg.Seeds[0] + " refused this node: wrong cluster token"},
 		{Config{Token: cfg.Token}, ErrConfig, "no seed: set NEXAR_SEEDS"},
-		{Config{Seeds: []string{"nowhere"}}, ErrConfig, "nowhere"},
+		{Config{Seeds: []string{"nowhere:99999"}}, ErrConfig, "nowhere:99999"},
 		{Config{Seeds: []string{"127.0.0.1:1"}, Token: cfg.Token}, nil, "no seed could be reached"},
 	} {
 		_, err := QueryCluster(t.Context(), test.cfg)
