@@ -78,11 +78,9 @@ func choose[T float](values []T, indices []int, k int) choice[T] {
 	if k == 0 {
 		return choice[T]{least: infinity[T]()}
 	}
-	c := choice[T]{values: values, indices: indices, size: k}
-	larger := 0
-	c.least, larger = threshold(values, k)
-	c.ties = k - larger
-	if c.least == 0 {
+	least, larger := threshold(values, k)
+	c := choice[T]{values: values, indices: indices, least: least, ties: k - larger, size: k}
+	if least == 0 { // no zeros
 		c.ties, c.size = 0, larger
 	}
 	return c
