@@ -2,8 +2,8 @@ package nexar
 
 import "testing"
 
-// Hints of a Config decide the algorithm that a call uses, which Algorithms lists first. The
-// result is the same.
+// TestRingHints: hints of a Config select the algorithm of a call, which Algorithms lists first,
+// and do not change the result.
 func TestRingHints(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"large":      {LargeMessageBytes: 1000},
@@ -25,7 +25,7 @@ func TestRingHints(t *testing.T) {
 				return err
 			}
 			if x[0] != 3 || x[len(x)-1] != 3 {
-				t.Errorf("%s: the sum is %v to %v, want 3", name, x[0], x[len(x)-1])
+				t.Errorf("%s: sum %v to %v, want 3", name, x[0], x[len(x)-1])
 			}
 			return nil
 		})
@@ -33,6 +33,6 @@ func TestRingHints(t *testing.T) {
 	t.Setenv("NEXAR_RING_MAX_WORLD", "2")
 	comms := localCluster(t, 2, Config{})
 	if list, err := comms[0].Algorithms("all_reduce", 1<<20); err != nil || list[0].Name != "ring" {
-		t.Errorf("by NEXAR_RING_MAX_WORLD the first algorithm is %+v, %v, want the ring", list[0], err)
+		t.Errorf("with NEXAR_RING_MAX_WORLD the first algorithm is %+v, %v, want the ring", list[0], err)
 	}
 }

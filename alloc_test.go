@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// Short collectives over mem do not allocate once they have been called
-// before. The race detector allocates by itself, so this is not tested with
-// it.
+// TestAllocations: short collectives over mem do not allocate after the first call. The race
+// detector allocates, so this file is not built with it.
 func TestAllocations(t *testing.T) {
 	const ranks, runs = 4, 2000
 	comms := localCluster(t, ranks, Config{})
@@ -29,8 +28,8 @@ func TestAllocations(t *testing.T) {
 		"reduce_scatter": func(c *Comm) error { return ReduceScatter(ctx, c, vectors[c.Rank()], blocks[c.Rank()], Sum) },
 		"scan":           func(c *Comm) error { return Scan(ctx, c, vectors[c.Rank()], Sum) },
 	} {
-		// Ranks run ahead of each other as far as credit allows, and what
-		// they send ahead is kept; the barriers bound that.
+		// Ranks run ahead of each other within credit, and payloads received early are
+		// buffered; the barriers bound that.
 		loop := func(n int) {
 			onAll(t, comms, func(_ int, c *Comm) error {
 				for i := range n {
@@ -59,7 +58,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestLocalMemory bounds what the ranks of one process take before they do anything.
+// TestLocalMemory bounds the heap of an idle rank of Local.
 func TestLocalMemory(t *testing.T) {
 	const ranks, most = 8, 3 << 19
 	heap := func() uint64 {

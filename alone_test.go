@@ -11,22 +11,22 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// clearEnv unsets all variables that say where this process belongs.
+// clearEnv unsets the variables of launchers and of nexar.
 func clearEnv(t *testing.T) {
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		if strings.HasPrefix(name, "NEXAR_") || strings.Contains(name, "SIZE") || strings.HasPrefix(name, "SLURM_") {
-			t.Setenv(name, "") // which restores it
+			t.Setenv(name, "") // restores the value at the end of the test
 			os.Unsetenv(name)
 		}
 	}
 }
 
-// TestJoinOrLocalAlone: without a seed a program gets a world of one, in which everything works.
+// TestJoinOrLocalAlone: without a seed a program gets a world of one node that supports all calls.
 func TestJoinOrLocalAlone(t *testing.T) {
 	clearEnv(t)
 	ctx := t.Context()
-	for range 2 { // at the same time, worlds of their own
+	for range 2 { // two separate worlds
 		node, err := nexar.JoinOrLocal(ctx, nexar.Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func TestJoinOrLocalAlone(t *testing.T) {
 	}
 }
 
-// TestJoinOrLocalJoins: with a seed it is Join, by the Config and by the environment.
+// TestJoinOrLocalJoins: with a seed in the Config or the environment, JoinOrLocal is Join.
 func TestJoinOrLocalJoins(t *testing.T) {
 	clearEnv(t)
 	ctx := t.Context()
@@ -93,7 +93,7 @@ func TestJoinOrLocalJoins(t *testing.T) {
 	}
 }
 
-// TestJoinOrLocalRefuses: a setting that makes no sense without a seed is an error that names it.
+// TestJoinOrLocalRefuses: a setting that needs a seed is an error that names the setting.
 func TestJoinOrLocalRefuses(t *testing.T) {
 	rank := 0
 	for name, test := range map[string]struct {
@@ -134,7 +134,7 @@ func TestJoinOrLocalRefuses(t *testing.T) {
 	}
 }
 
-// TestJoinOrLocalOfOne: one process of a launcher is alone.
+// TestJoinOrLocalOfOne: the only process of a launcher gets a world of one node.
 func TestJoinOrLocalOfOne(t *testing.T) {
 	clearEnv(t)
 	t.Setenv("WORLD_SIZE", "1")

@@ -53,7 +53,7 @@ func newWorldOf(tb testing.TB, n int) []*nexar.Comm {
 	return comms
 }
 
-// newLocal is a world of n ranks that exchange data through memory.
+// newLocal forms a world of n ranks over mem.
 func newLocal(tb testing.TB, n int) []*nexar.Comm {
 	tb.Helper()
 	comms, err := nexar.Local(context.Background(), n, nexar.Config{})
@@ -68,8 +68,7 @@ func newLocal(tb testing.TB, n int) []*nexar.Comm {
 	return comms
 }
 
-// together runs an operation on all ranks, b.N times each, and reports the
-// time of one.
+// together runs an operation on all ranks, b.N times each.
 func together(b *testing.B, comms []*nexar.Comm, bytes int, op func(c *nexar.Comm, data []float32) error) {
 	b.SetBytes(int64(bytes))
 	b.ReportAllocs()
@@ -129,10 +128,9 @@ func BenchmarkBarrier(b *testing.B) {
 	}
 }
 
-// BenchmarkAgainstBareStream puts operations beside what a stream of quic-go
-// takes to carry the same bytes, one of each in turn, and reports the medians
-// and their ratio. An all-reduce of two ranks moves a vector there and one
-// back, as the stream does.
+// BenchmarkAgainstBareStream alternates operations with round trips of the same bytes on a
+// stream of quic-go, and reports both medians and their ratio. An all-reduce of two ranks moves
+// one vector in each direction, as a round trip does.
 func BenchmarkAgainstBareStream(b *testing.B) {
 	comms := newWorldOf(b, 2)
 	for _, bytes := range []int{8, 8 << 20} {
@@ -193,8 +191,8 @@ func againstBare(b *testing.B, comms []*nexar.Comm, bytes int, op func(c *nexar.
 	b.ReportMetric(float64(o)/float64(s), "times-bare")
 }
 
-// newBareTrip returns a function that sends bytes over a bare stream to an
-// echo and waits for them to come back.
+// newBareTrip returns a function that sends bytes on a QUIC stream to an echo server and waits
+// for the reply.
 func newBareTrip(b *testing.B, bytes int) func() {
 	near, far := bareConns(b)
 	st, err := near.OpenStreamSync(b.Context())
@@ -229,7 +227,7 @@ func newBareTrip(b *testing.B, bytes int) func() {
 	}
 }
 
-// bareConns are both ends of a QUIC connection without anything of nexar's.
+// bareConns returns both ends of a QUIC connection without nexar.
 func bareConns(b *testing.B) (near, far *quicgo.Conn) {
 	authority, err := pki.NewAuthority()
 	if err != nil {

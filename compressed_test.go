@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/compress"
 )
 
-// TestInvalidNotices: an encoding whose length is negative, or above its maximum, is an error
+// TestInvalidNotices: a negative length of an encoding, or one above its maximum, is an error
 // before anything is allocated for it.
 func TestInvalidNotices(t *testing.T) {
 	first := &notice{Elements: 100, Bytes: 10, Room: 20}

@@ -17,16 +17,16 @@ import (
 	"github.com/nexar-go/nexar/internal/testlog"
 )
 
-// A setting is what a variable may and may not be.
+// A setting has valid and invalid values of a variable.
 type setting struct {
 	good      string
 	want      any
 	malformed []string
-	secret    bool // the value is in no error
+	secret    bool // errors must not contain the value
 }
 
-// samples are for all variables of Config. Log is none that can be compared, and
-// has a test of its own.
+// samples returns a setting for each variable of Config except NEXAR_LOG: loggers cannot be
+// compared, and have their own test.
 func samples() map[string]setting {
 	second := func(malformed ...string) setting {
 		malformed = append(malformed, "soon", "1 minute", "NaN", "1e300", "-1e300", "0x", "5S", "1e-12")
@@ -91,7 +91,7 @@ func samples() map[string]setting {
 	}
 }
 
-// fields are the variables of Config with the names of the fields they set.
+// fields returns the variables of Config, with the names of the fields that they set.
 func fields() map[string]string {
 	all := make(map[string]string)
 	for _, f := range settings.Fields[Config]() {
@@ -102,7 +102,7 @@ func fields() map[string]string {
 	return all
 }
 
-// noEnv takes the variables of nexar out of the environment for a test.
+// noEnv removes the variables of nexar from the environment of a test.
 func noEnv(t *testing.T) {
 	t.Helper()
 	for _, v := range os.Environ() {
@@ -119,7 +119,7 @@ func TestConfigFromEnv(t *testing.T) {
 			continue
 		}
 		if !ok || s.good == "" || len(s.malformed) == 0 {
-			t.Errorf("field %s: this test does not know what %q may be", field, name)
+			t.Errorf("field %s: no sample for %q", field, name)
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestConfigFromEnv(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := reflect.ValueOf(cfg).FieldByName(field).Interface(); !reflect.DeepEqual(got, s.want) {
-				t.Errorf("%s=%s makes %s = %v, want %v", name, s.good, field, got, s.want)
+				t.Errorf("%s=%s sets %s to %v, want %v", name, s.good, field, got, s.want)
 			}
 		})
 	}
@@ -148,13 +148,13 @@ func TestConfigMalformed(t *testing.T) {
 	}
 }
 
-// localReads are the variables that concern ranks within one process.
+// localReads lists the variables that Local reads.
 var localReads = []string{"NEXAR_COLLECTIVE_TIMEOUT_SECS", "NEXAR_BARRIER_TIMEOUT_SECS", "NEXAR_MEMORY", "NEXAR_ALGORITHMS", "NEXAR_LOG",
 	"NEXAR_DETERMINISTIC", "NEXAR_BUCKET_BYTES", "NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "NEXAR_RPC_TIMEOUT_SECS", "NEXAR_RPC_IN_FLIGHT",
 	"NEXAR_LARGE_MSG_BYTES", "NEXAR_PIPELINE_SEGMENT_BYTES", "NEXAR_RING_MAX_WORLD"}
 
-// refuses wants everything that reads the variable to fail at once, with an
-// error that names it and its value, and everything else to work.
+// refuses checks that all functions that read the variable fail immediately, with an error that
+// names it and its value, and that all others work.
 func refuses(t *testing.T, name, value string, secret bool) {
 	t.Helper()
 	noEnv(t)
@@ -173,24 +173,23 @@ func refuses(t *testing.T, name, value string, secret bool) {
 	reads := map[string]bool{
 		"ConfigFromEnv": true, "Join": true, "Local": slices.Contains(localReads, name), "StartSeed": slices.Contains(seedReads, name),
 	}
-	for who, err := range map[string]error{"ConfigFromEnv": fromEnv, "Join": fromJoin, "Local": fromLocal, "StartSeed": fromSeed} {
+	for call, err := range map[string]error{"ConfigFromEnv": fromEnv, "Join": fromJoin, "Local": fromLocal, "StartSeed": fromSeed} {
 		switch {
-		case !reads[who]:
+		case !reads[call]:
 			if err != nil {
-				t.Errorf("%s, which does not concern itself with %s: error %v", who, name, err)
+				t.Errorf("%s, which does not read %s: error %v", call, name, err)
 			}
 		case !errors.Is(err, ErrConfig):
-			t.Errorf("%s: error %v, want %v", who, err, ErrConfig)
+			t.Errorf("%s: error %v, want %v", call, err, ErrConfig)
 		case !strings.Contains(err.Error(), name):
-			t.Errorf("%s: the error does not name %s: %v", who, name, err)
+			t.Errorf("%s: the error does not name %s: %v", call, name, err)
 		case secret == strings.Contains(err.Error(), value):
-			t.Errorf("%s: whether the error has the value %q is %t: %v", who, value, secret, err)
+			t.Errorf("%s: secret %t, value %q, but the error is: %v", call, secret, value, err)
 		}
 	}
 }
 
-// seedsUnless are seeds that nobody reaches, or none if they are what is to be
-// read.
+// seedsUnless returns an unreachable seed, or nil if name is the variable of the seeds.
 func seedsUnless(name string) []string {
 	if name == "NEXAR_SEEDS" {
 		return nil
@@ -198,7 +197,7 @@ func seedsUnless(name string) []string {
 	return []string{"127.0.0.1:1"}
 }
 
-// The parts that variables share are tested in package settings.
+// TestConfigSpecialValues: package settings has the tests of the parsers.
 func TestConfigSpecialValues(t *testing.T) {
 	for _, test := range []struct {
 		name, value string
@@ -242,13 +241,13 @@ func TestConfigLog(t *testing.T) {
 			continue
 		}
 		if !cfg.Log.Enabled(t.Context(), want) || cfg.Log.Enabled(t.Context(), want-1) {
-			t.Errorf("%s: the log does not begin at %v", value, want)
+			t.Errorf("%s: the minimum level of the log is not %v", value, want)
 		}
 	}
 }
 
-// Without Config.Log, warnings go to slog.Default, and nothing else. NEXAR_LOG=off silences
-// them, and other levels go to standard error.
+// TestDefaultLog: without Config.Log, warnings and errors go to slog.Default. NEXAR_LOG=off
+// silences them, and other levels of NEXAR_LOG go to standard error.
 func TestDefaultLog(t *testing.T) {
 	noEnv(t)
 	var log testlog.Buffer
@@ -287,8 +286,8 @@ func TestDefaultLog(t *testing.T) {
 	}
 }
 
-// Ranks within one process mind no setting that is of no use to them.
-func TestLocalTakesWhatItNeeds(t *testing.T) {
+// TestLocalIgnoresOtherSettings: Local checks only the settings that it uses.
+func TestLocalIgnoresOtherSettings(t *testing.T) {
 	noEnv(t)
 	rank := -1
 	comms, err := Local(t.Context(), 1, Config{
@@ -306,8 +305,7 @@ func TestLocalTakesWhatItNeeds(t *testing.T) {
 	}
 }
 
-// What nobody sets has these defaults. What has no effect yet stays as it was
-// set, so that Join can tell.
+// TestConfigDefaults: unset fields get these defaults.
 func TestConfigDefaults(t *testing.T) {
 	noEnv(t)
 	cfg, err := Config{}.fill()
@@ -315,7 +313,7 @@ func TestConfigDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cfg.Log == nil || !cfg.Log.Enabled(t.Context(), slog.LevelWarn) || cfg.Log.Enabled(t.Context(), slog.LevelInfo) {
-		t.Error("the default log does not begin at warnings")
+		t.Error("the minimum level of the default log is not WARN")
 	}
 	cfg.Log = nil
 	want := Config{
@@ -332,13 +330,12 @@ func TestConfigDefaults(t *testing.T) {
 		t.Errorf("ConfigFromEnv: got %+v, %v, want the zero value", cfg, err)
 	}
 	if defaultListen != want.Listen {
-		t.Errorf("a seed listens at %s, a node at %s", defaultListen, want.Listen)
+		t.Errorf("default of a seed is to listen at %s, of a node at %s, want the same", defaultListen, want.Listen)
 	}
 }
 
-// What a program says itself counts more than the environment, and this more
-// than the defaults: for every field, one that its variable sets is taken, and
-// one that the program has set is kept.
+// TestConfigPrecedence: for each field, the value of the program takes precedence over the
+// environment, and the environment over the default.
 func TestConfigPrecedence(t *testing.T) {
 	for name, field := range fields() {
 		s, ok := samples()[name]
@@ -354,16 +351,16 @@ func TestConfigPrecedence(t *testing.T) {
 		}
 		own := cfg
 		if !settle(&own, field) {
-			continue // A truth value that is set is the only one.
+			continue // a bool has no second value that is set
 		}
 		cfg, err = own.fill()
 		if err != nil || !reflect.DeepEqual(get(cfg), get(own)) {
-			t.Errorf("%s=%s: %s is %v, %v, but the program says %v", name, s.good, field, get(cfg), err, get(own))
+			t.Errorf("%s=%s: %s is %v, %v, want %v of the program", name, s.good, field, get(cfg), err, get(own))
 		}
 	}
 }
 
-// settle gives a field a valid value that is in no sample, if there is one.
+// settle sets a field to a valid value that is not in samples, and reports whether there is one.
 func settle(cfg *Config, field string) bool {
 	seven := 7
 	values := map[string]any{
@@ -419,8 +416,7 @@ func TestConfigContradictions(t *testing.T) {
 	}
 }
 
-// A node without a seed is told how to name one, and an address without a port
-// where one could come from.
+// TestJoinNeeds: the error for a missing setting names the variable that sets it.
 func TestJoinNeeds(t *testing.T) {
 	noEnv(t)
 	for name, test := range map[string]struct {

@@ -13,12 +13,12 @@ import (
 	"testing"
 )
 
-// snippetMark precedes the Go code of a document. "<!-- test: x int -->" is for statements: they
-// become the body of a function with these parameters and an error as its result. "<!-- test -->"
-// is for declarations.
+// snippetMark precedes the Go code of a document. "<!-- test: x int -->" marks statements, which
+// become the body of a function with these parameters and an error result. "<!-- test -->" marks
+// declarations.
 var snippetMark = regexp.MustCompile("(?s)(?:<!-- test(:? ?)([^\n]*?) ?-->\n)?```go\n(.*?)```")
 
-// snippetHeader are the imports of all snippets of a document.
+// snippetHeader contains the imports for all snippets of a document.
 const snippetHeader = `package snippets
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/nexar-go/nexar/nexartest"
 )
 
-// Every import is used.
+// Use each import.
 var (
 	_ context.Context
 	_ = errors.New
@@ -44,7 +44,7 @@ var (
 )
 `
 
-// TestSnippets compiles the Go code of the README and the guides, and runs the tests among it.
+// TestSnippets compiles the Go code of the README and the guides, and runs the tests in it.
 func TestSnippets(t *testing.T) {
 	documents, err := filepath.Glob("docs/guide/*.md")
 	if err != nil || len(documents) == 0 {
@@ -75,7 +75,7 @@ func TestSnippets(t *testing.T) {
 	if err := os.WriteFile(overlay, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The directory docs/snippets exists in the overlay only, so neither vet nor a test can run there.
+	// The directory docs/snippets exists in the overlay only, so vet and tests cannot run there.
 	program := filepath.Join(dir, "snippets.exe") // Windows needs the suffix.
 	for _, command := range []*exec.Cmd{
 		exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay="+overlay, "-o", program, "./docs/snippets"),
@@ -88,7 +88,7 @@ func TestSnippets(t *testing.T) {
 }
 
 // snippets returns the source of a test file with the Go code of a document, or "" if it has none.
-// Line numbers in messages of the compiler are those of the document.
+// Line directives refer the compiler's messages to the document.
 func snippets(t *testing.T, document string) string {
 	t.Helper()
 	text, err := os.ReadFile(document)
@@ -104,9 +104,9 @@ func snippets(t *testing.T, document string) string {
 		code := string(text[m[6]:m[7]])
 		line := fmt.Sprintf("//line %s:%d\n", path, 1+strings.Count(string(text[:m[6]]), "\n"))
 		switch {
-		case strings.HasPrefix(code, "package main\n"): // TestReadmeQuickStart runs it.
+		case strings.HasPrefix(code, "package main\n"): // run by TestReadmeQuickStart
 		case m[2] < 0:
-			t.Errorf("%s:%d: Go code without a line <!-- test --> or <!-- test: PARAMETERS --> before it", document, strings.Count(string(text[:m[6]]), "\n"))
+			t.Errorf("%s:%d: Go code needs a line <!-- test --> or <!-- test: PARAMETERS --> before it", document, strings.Count(string(text[:m[6]]), "\n"))
 		case m[4] == m[5]:
 			b.WriteString(line + code)
 		default:

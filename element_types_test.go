@@ -9,16 +9,16 @@ import (
 	"unsafe"
 )
 
-// Named types and types that have no name in the wire format.
+// Named types, and types without a wire type of the same name.
 type (
 	weight  float32
 	counter int64
 	index   int
-	half    uint16 // of another package: an integer or a float
+	half    uint16 // an integer or, as in other packages, a float
 	short   int16
 )
 
-// reducesTo checks the all-reduce of two ranks' vectors.
+// reducesTo checks the all-reduce of the vectors of two ranks.
 func reducesTo[T Number](t *testing.T, op Op, a, b, want T) {
 	t.Helper()
 	comms := localCluster(t, 2, Config{})
@@ -34,7 +34,7 @@ func reducesTo[T Number](t *testing.T, op Op, a, b, want T) {
 	})
 }
 
-// Every type of Number is reduced as its underlying type.
+// TestNumberTypes: each type of Number is reduced as its underlying type.
 func TestNumberTypes(t *testing.T) {
 	reducesTo(t, Sum, weight(1.5), 2, 3.5)
 	reducesTo(t, Max, counter(1<<40), 2, 1<<40)
@@ -51,8 +51,8 @@ func TestNumberTypes(t *testing.T) {
 	}
 }
 
-// A named type and its underlying type match, on the ranks of one collective and in
-// messages; int is int64.
+// TestNamedTypesMatch: a named type and its underlying type match in collectives and messages;
+// int matches int64.
 func TestNamedTypesMatch(t *testing.T) {
 	comms := localCluster(t, 2, Config{})
 	onAll(t, comms, func(rank int, c *Comm) error {
@@ -68,7 +68,8 @@ func TestNamedTypesMatch(t *testing.T) {
 	})
 }
 
-// A named type of 16 bits is not reduced: it may be a float or an integer.
+// TestNamed16BitTypes: reducing a named 16-bit type without an element type is an error, since it
+// may be a float or an integer.
 func TestNamed16BitTypes(t *testing.T) {
 	comms := localCluster(t, 1, Config{})
 	ctx, c := t.Context(), comms[0]
@@ -84,7 +85,7 @@ func TestNamed16BitTypes(t *testing.T) {
 		"start":          StartAllReduce(ctx, c, x, Sum).Wait(),
 	} {
 		if !errors.Is(err, ErrInvalidType) || !strings.Contains(err.Error(), "nexar.View[nexar.BFloat16]") {
-			t.Errorf("%s: error %v, want an ErrInvalidType that names View", name, err)
+			t.Errorf("%s: error %v, want ErrInvalidType and the name View", name, err)
 		}
 	}
 	if err := c.Err(); err != nil {
@@ -104,17 +105,17 @@ func TestNamed16BitTypes(t *testing.T) {
 	})
 }
 
-// Complex numbers have no order and no bit operations.
+// TestComplexOps: complex numbers have no Min, Max and bit operations.
 func TestComplexOps(t *testing.T) {
 	c := localCluster(t, 1, Config{})[0]
 	for _, op := range []Op{Min, Max, BitAnd, BitXor} {
 		if err := AllReduce(t.Context(), c, []complex64{1}, op); !errors.Is(err, ErrInvalidOp) {
-			t.Errorf("%v of complex64: error %v, want an ErrInvalidOp", op, err)
+			t.Errorf("%v of complex64: error %v, want ErrInvalidOp", op, err)
 		}
 	}
 }
 
-// A moments accumulates mean and variance. It has padding.
+// A moments value accumulates mean and variance. The struct has padding.
 type moments struct {
 	Valid    bool
 	N        float64
@@ -122,7 +123,7 @@ type moments struct {
 	Last     int8
 }
 
-// merge combines moments, in their order.
+// merge combines moments in order.
 func merge(dst, src []moments) {
 	for i, b := range src {
 		a := &dst[i]
@@ -138,8 +139,8 @@ func merge(dst, src []moments) {
 	}
 }
 
-// Structs are reduced and scanned by a function: results have the same bits on all ranks,
-// padding included.
+// TestFuncOfStructs: reductions and scans of structs by a function have the same bits on all
+// ranks, including padding.
 func TestFuncOfStructs(t *testing.T) {
 	const n = 5
 	value := func(rank int) []moments {
@@ -171,25 +172,25 @@ func TestFuncOfStructs(t *testing.T) {
 				ReduceFunc(t.Context(), c, root, merge, 1),
 			)
 			if !slices.Equal(scan, prefixes[rank]) || rank > 0 && !slices.Equal(exclusive, prefixes[rank-1]) {
-				t.Errorf("rank %d: the prefixes are wrong", rank)
+				t.Errorf("rank %d: wrong prefixes", rank)
 			}
 			if rank == 1 && !slices.Equal(root, want) {
-				t.Error("the result of ReduceFunc is wrong")
+				t.Error("wrong result of ReduceFunc")
 			}
 			return err
 		})
 		for rank := range n {
 			if !slices.Equal(all[rank], want) {
-				t.Errorf("%s: the result of rank %d is wrong", algorithm, rank)
+				t.Errorf("%s: wrong result on rank %d", algorithm, rank)
 			}
 			if !slices.Equal(bytesOf(all[rank]), bytesOf(all[0])) {
-				t.Errorf("%s: rank %d has other bits in the padding than rank 0", algorithm, rank)
+				t.Errorf("%s: padding differs between ranks %d and 0", algorithm, rank)
 			}
 		}
 	}
 }
 
-// Structs of different layouts do not match, also where their sizes are equal.
+// TestFuncOfStructsMismatch: structs of equal size and different layouts do not match.
 func TestFuncOfStructsMismatch(t *testing.T) {
 	type a struct{ X, Y int32 }
 	type b struct{ X, Y float32 }
@@ -211,15 +212,15 @@ func TestFuncOfStructsMismatch(t *testing.T) {
 	}
 }
 
-// Types with pointers are refused.
+// TestFuncOfPointers: types with pointers are an error.
 func TestFuncOfPointers(t *testing.T) {
 	c := localCluster(t, 1, Config{})[0]
 	if err := AllReduceFunc(t.Context(), c, []string{""}, func(dst, src []string) {}); !errors.Is(err, ErrInvalidType) {
-		t.Errorf("error %v, want an ErrInvalidType", err)
+		t.Errorf("error %v, want ErrInvalidType", err)
 	}
 }
 
-// Looking a type up does not allocate.
+// TestElementAllocations: the type lookup does not allocate.
 func TestElementAllocations(t *testing.T) {
 	x, y, z := make([]float32, 2), make([]weight, 2), make([]complex128, 2)
 	if n := testing.AllocsPerRun(100, func() { sink = elementsOf(x).n + elementsOf(y).n + elementsOf(z).n }); n > 0 {

@@ -28,14 +28,14 @@ func TestUnknownEnv(t *testing.T) {
 		got := CheckEnviron([]string{"PATH=/bin", name + "=x", "NEXAR_EMPTY=", "=C:=x"})
 		switch {
 		case want == "" && len(got) > 0:
-			t.Errorf("%s: %v, want nothing", name, got)
+			t.Errorf("%s: %v, want no result", name, got)
 		case want != "" && (len(got) != 1 || got[0].Text != "unknown variable "+name || got[0].Fix != want || got[0].Fatal):
 			t.Errorf("%s: %v, want %q", name, got, want)
 		}
 	}
 }
 
-// Every variable of Config is known, and is found if a letter of it is missing.
+// TestUnknownEnvKnowsAll: all variables of Config are known, and suggested if a letter is missing.
 func TestUnknownEnvKnowsAll(t *testing.T) {
 	for name := range fields() {
 		if got := CheckEnviron([]string{name + "=x"}); len(got) > 0 {
@@ -49,9 +49,8 @@ func TestUnknownEnvKnowsAll(t *testing.T) {
 	}
 }
 
-// docs/config.md has a row for every field, with its variables and its default,
-// which says whether it has an effect; and the error that it shows is the one
-// that there is.
+// TestConfigPage: docs/config.md has a row for each field, with its variables and default, and
+// quotes the actual error.
 func TestConfigPage(t *testing.T) {
 	text, err := os.ReadFile("docs/config.md")
 	if err != nil {
@@ -67,27 +66,27 @@ func TestConfigPage(t *testing.T) {
 		}
 		cells := strings.Split(row, " | ")
 		if len(cells) != 5 {
-			t.Errorf("%s has %d cells", f.Name, len(cells))
+			t.Errorf("row of %s has %d cells", f.Name, len(cells))
 			continue
 		}
 		for _, name := range f.Variables() {
 			if !strings.Contains(cells[1], "`"+name+"`") {
-				t.Errorf("the row of %s does not have %s: %s", f.Name, name, cells[1])
+				t.Errorf("row of %s lacks %s: %s", f.Name, name, cells[1])
 			}
 		}
 		if f.Default != "" && !strings.HasPrefix(cells[3], "`"+f.Default+"`") {
-			t.Errorf("the row of %s has %s, want %s", f.Name, cells[3], f.Default)
+			t.Errorf("row of %s has %s, want %s", f.Name, cells[3], f.Default)
 		}
 	}
 	noEnv(t)
 	t.Setenv("NEXAR_BARRIER_TIMEOUT_SECS", "soon")
 	if _, err := Join(t.Context(), Config{}); err == nil || !strings.Contains(page, "    "+err.Error()+"\n") {
-		t.Errorf("the page does not show the error %v", err)
+		t.Errorf("the page does not quote the error %v", err)
 	}
 }
 
-// Join warns of a variable that is misspelt, and tells of it where it is what
-// keeps it from joining.
+// TestJoinWarnsOfUnknownEnv: Join logs a warning for a misspelled variable, and its error names the
+// variable if the setting is missing.
 func TestJoinWarnsOfUnknownEnv(t *testing.T) {
 	noEnv(t)
 	t.Setenv("NEXAR_SEED", "127.0.0.1:1")
@@ -95,13 +94,13 @@ func TestJoinWarnsOfUnknownEnv(t *testing.T) {
 	cfg := Config{Log: slog.New(slog.NewTextHandler(&log, nil))}
 	_, err := Join(t.Context(), cfg)
 	if err == nil || !strings.Contains(err.Error(), "unknown variable NEXAR_SEED: did you mean NEXAR_SEEDS?") {
-		t.Errorf("without a seed: %v, want a hint at NEXAR_SEED", err)
+		t.Errorf("without a seed: error %v, want one that names NEXAR_SEED", err)
 	}
 	cfg.Seeds, cfg.FormTimeout = []string{"127.0.0.1:1"}, time.Millisecond
 	if _, err := Join(t.Context(), cfg); err == nil {
-		t.Error("there is no seed, but Join has found one")
+		t.Error("Join without a seed succeeded")
 	}
 	if !strings.Contains(log.String(), `level=WARN msg="unknown variable NEXAR_SEED" fix="did you mean NEXAR_SEEDS?"`) {
-		t.Errorf("the log does not warn of NEXAR_SEED: %s", log.String())
+		t.Errorf("no warning about NEXAR_SEED in the log: %s", log.String())
 	}
 }

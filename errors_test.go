@@ -15,8 +15,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// The call that is cancelled has the error of its context and the cause. Later
-// calls were not cancelled, and on all ranks they blame the same one.
+// TestRevokedIsNotCancelled: a cancelled call returns the error of its context and the cause. Later
+// calls return a RevokedError that names the same rank on all ranks, and not context.Canceled.
 func TestRevokedIsNotCancelled(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(ctx context.Context) (context.Context, context.CancelFunc)
@@ -40,8 +40,7 @@ func TestRevokedIsNotCancelled(t *testing.T) {
 	}
 }
 
-// cancelOne has the last rank wait for a message that does not come in, and
-// have its call cancelled.
+// cancelOne cancels a receive of the last rank, for a message that is not sent.
 func cancelOne(t *testing.T, comms []*Comm, end func(context.Context) (context.Context, context.CancelFunc), want error) {
 	t.Helper()
 	last := len(comms) - 1
@@ -60,26 +59,25 @@ func cancelOne(t *testing.T, comms []*Comm, end func(context.Context) (context.C
 			defer cancel()
 			err := Send(ctx, c, make([]float32, 100_000), rank, 0)
 			if !errors.Is(err, want) || !errors.Is(err, errEnough) || errors.Is(err, ErrRevoked) {
-				return fmt.Errorf("the call itself: %w, want %w and its cause", err, want)
+				return fmt.Errorf("cancelled call: %w, want %w and its cause", err, want)
 			}
 		}
 		for i, err := range []error{c.Err(), c.Barrier(ctx), Send(ctx, c, []int8{1}, 0, 0), recvError(ctx, c, 0, 0)} {
 			r, ok := errors.AsType[*RevokedError](err)
 			switch {
 			case !ok || r.Rank != last || !errors.Is(err, ErrRevoked):
-				return fmt.Errorf("call %d afterwards: %w, want a RevokedError of rank %d", i, err, last)
+				return fmt.Errorf("call %d after it: %w, want a RevokedError of rank %d", i, err, last)
 			case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errEnough):
-				return fmt.Errorf("call %d afterwards looks cancelled: %w", i, err)
+				return fmt.Errorf("call %d after it is context.Canceled: %w", i, err)
 			case !strings.Contains(err.Error(), fmt.Sprintf("communicator revoked by rank %d: its call ", last)):
-				return fmt.Errorf("call %d afterwards: %w, which does not say by whom", i, err)
+				return fmt.Errorf("call %d after it: %w, want the rank in the text", i, err)
 			}
 		}
 		return nil
 	})
 }
 
-// A call that goes on at the same time as one that is cancelled was not
-// cancelled itself.
+// TestRevokedAtTheSameTime: a call concurrent with a cancelled one returns a RevokedError.
 func TestRevokedAtTheSameTime(t *testing.T) {
 	comms := localCluster(t, 2, Config{})
 	ctx, stop := context.WithTimeout(t.Context(), patience)
@@ -97,7 +95,7 @@ func TestRevokedAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A communicator of one rank treats a context that has ended as others do.
+// TestCancelledBeforeAlone: a communicator of one rank handles an ended context as others do.
 func TestCancelledBeforeAlone(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -112,19 +110,19 @@ func TestCancelledBeforeAlone(t *testing.T) {
 				t.Errorf("%s of %d ranks: %v, want context.Canceled", name, n, err)
 			}
 			if err := c.Err(); !errors.Is(err, ErrRevoked) {
-				t.Errorf("%s of %d ranks: afterwards %v, want ErrRevoked", name, n, err)
+				t.Errorf("%s of %d ranks: later %v, want ErrRevoked", name, n, err)
 			}
 		}
 		c := localCluster(t, n, Config{})[0]
 		for name, err := range map[string]error{"send": Send(ended, c, []int8{1}, 0, 0), "recv": recvError(ended, c, 0, 0)} {
 			if !errors.Is(err, context.Canceled) || c.Err() != nil {
-				t.Errorf("%s of %d ranks: %v, and afterwards %v", name, n, err, c.Err())
+				t.Errorf("%s of %d ranks: %v, and later %v", name, n, err, c.Err())
 			}
 		}
 	}
 }
 
-// Err says whether a communicator has ended, and why.
+// TestErr: Err returns the reason for the end of a communicator, or nil.
 func TestErr(t *testing.T) {
 	comms := localCluster(t, 3, Config{})
 	ctx, stop := context.WithTimeout(t.Context(), patience)
@@ -135,12 +133,12 @@ func TestErr(t *testing.T) {
 	if err := comms[2].Err(); !errors.Is(err, ErrClosed) || errors.Is(err, ErrRevoked) {
 		t.Errorf("closed: %v", err)
 	}
-	// Messages between those that are left go on.
+	// Messages between the remaining ranks work.
 	if err := recvError(ctx, comms[1], 2, 0); !errors.Is(err, ErrPeerFailed) {
-		t.Errorf("recv of the rank that has left: %v", err)
+		t.Errorf("recv from the rank that has left: %v", err)
 	}
 	if err := comms[1].Err(); err != nil {
-		t.Errorf("a rank has left that nobody has needed: %v", err)
+		t.Errorf("Err after an unneeded rank has left: %v, want nil", err)
 	}
 	onAll(t, comms[:2], func(rank int, c *Comm) error {
 		if err := c.Barrier(ctx); !errors.Is(err, ErrPeerFailed) {
@@ -156,8 +154,7 @@ func TestErr(t *testing.T) {
 	})
 }
 
-// The ranks that a call has waited for are known by what is needed to find
-// them.
+// TestTimeoutError: a TimeoutError has the node and the last call of each late rank.
 func TestTimeoutError(t *testing.T) {
 	comms := localCluster(t, 3, Config{BarrierTimeout: 300 * time.Millisecond})
 	ctx, stop := context.WithTimeout(t.Context(), patience)
@@ -169,7 +166,7 @@ func TestTimeoutError(t *testing.T) {
 		err := c.Barrier(ctx)
 		late, ok := errors.AsType[*TimeoutError](err)
 		if r, told := errors.AsType[*RevokedError](err); told && r.Rank == 1-rank {
-			return nil // The other one was first.
+			return nil // the other rank timed out first
 		}
 		switch {
 		case !ok || !slices.Equal(late.Waiting, []int{2}) || len(late.Late) != 1:
@@ -177,11 +174,11 @@ func TestTimeoutError(t *testing.T) {
 		case late.Late[0].Node != NodeID(c.impl.Nodes[2].ID) || late.Late[0].Addr != c.impl.Nodes[2].Addrs[0]:
 			return fmt.Errorf("%+v, want node %v", late.Late[0], c.impl.Nodes[2])
 		case !late.Late[0].Answered || late.Late[0].Active || late.Late[0].Call.Op != "all_reduce" || late.Late[0].Call.Seq != 1:
-			return fmt.Errorf("%+v, want that it has last called all_reduce #1", late.Late[0])
+			return fmt.Errorf("%+v, want all_reduce #1 as the last call", late.Late[0])
 		}
 		err = c.Err()
 		if r, ok := errors.AsType[*RevokedError](err); !ok || r.Rank != rank || errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("afterwards %w, want a RevokedError of rank %d", err, rank)
+			return fmt.Errorf("later %w, want a RevokedError of rank %d", err, rank)
 		}
 		return nil
 	})
@@ -205,7 +202,7 @@ func TestLateRank(t *testing.T) {
 	}
 }
 
-// What a newer peer may say, and this one cannot name, keeps its number.
+// TestCallOfUnknown: unknown values from a newer peer are shown as numbers.
 func TestCallOfUnknown(t *testing.T) {
 	for want, call := range map[string]wire.Call{
 		"barrier #2":                                {Kind: uint8(plan.Barrier), Seq: 2},
@@ -222,18 +219,18 @@ func TestCallOfUnknown(t *testing.T) {
 	}
 }
 
-// TestVastFingerprint: fingerprints and the calls in errors have lengths of 64 bits, or
-// of 39 bits for all blocks together where these differ in length.
+// TestVastFingerprint: lengths in fingerprints and errors have 64 bits, or 39 bits for the total
+// of blocks of different lengths.
 func TestVastFingerprint(t *testing.T) {
 	for _, count := range []uint64{1<<32 + 1000, 1<<32 + 1, 1 << 62} {
 		if got := describe(wire.Call{Kind: uint8(plan.AllReduce), Seq: 1, Count: count}); got.Length != int(count) || got.Counts != 0 {
-			t.Errorf("%d elements are %+v", count, got)
+			t.Errorf("%d elements: got %+v", count, got)
 		}
 	}
 	for _, total := range []uint64{1<<32 + 1000, 1<<32 + 1, 1<<39 - 1} {
 		const digest = 0xabcdef
 		if got := describe(wire.Call{Kind: uint8(plan.Gather), Seq: 1, Count: wire.Uneven(total, digest)}); got.Length != int(total) || got.Counts != digest {
-			t.Errorf("%d elements of uneven blocks are %+v", total, got)
+			t.Errorf("%d elements of uneven blocks: got %+v", total, got)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// The gradients of all layers are averaged together, however short some are.
+// Average the gradients of all layers, long and short ones, in buckets.
 func ExampleAllReduceBuckets() {
 	ctx := context.Background()
 	comms, err := nexar.Local(ctx, 4, nexar.Config{})

@@ -10,8 +10,8 @@ import (
 	"github.com/nexar-go/nexar/compress"
 )
 
-// Each rank sends the largest element of its gradient, and keeps the others for
-// later steps: so rank 1 sends 6 and 6 in the second.
+// Each rank sends the largest element of its gradient, and adds the others to the next gradient:
+// in step 1, rank 1 sends 6 + 6.
 func ExampleAllReduceCompressed() {
 	ctx := context.Background()
 	comms, err := nexar.Local(ctx, 2, nexar.Config{})

@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// What is only moved may be any struct of a fixed size, without pointers.
+// Collectives that do not reduce take any struct of a fixed size without pointers.
 func ExampleGather_structs() {
 	type report struct {
 		Step int64
@@ -45,7 +45,7 @@ func ExampleGather_structs() {
 	// rank 2: step 7, loss 0.33, done: true
 }
 
-// Elements with pointers mean nothing to another process.
+// Elements with pointers are an error, since pointers are valid in one process only.
 func ExampleBroadcast_pointers() {
 	ctx := context.Background()
 	comms, err := nexar.Local(ctx, 1, nexar.Config{})

@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// onRanks calls f for each of n ranks in this process, all at the same time.
+// onRanks calls f concurrently for each of n ranks in this process.
 func onRanks(n int, f func(ctx context.Context, c *nexar.Comm) error) {
 	ctx := context.Background()
 	comms, err := nexar.Local(ctx, n, nexar.Config{})
@@ -28,7 +28,7 @@ func onRanks(n int, f func(ctx context.Context, c *nexar.Comm) error) {
 	ranks.Wait()
 }
 
-// The sum of one layer is under way while the next one is computed.
+// Reduce one layer while the next one is computed.
 func ExampleHandle() {
 	onRanks(4, func(ctx context.Context, c *nexar.Comm) error {
 		layers := make([][]float32, 3)

@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// Which rank is the slowest in each phase of a step, and how slow.
+// Find the slowest rank and its time in each phase of a step.
 func ExampleMaxLoc() {
 	ctx := context.Background()
 	comms, err := nexar.Local(ctx, 3, nexar.Config{})

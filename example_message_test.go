@@ -7,7 +7,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// A message of any length is received into memory that is made for it.
+// Receive a message of unknown length into a vector of its length.
 func ExampleProbe() {
 	onRanks(2, func(ctx context.Context, c *nexar.Comm) error {
 		if c.Rank() == 1 {
@@ -27,8 +27,8 @@ func ExampleProbe() {
 	// Output: rank 1 sent [3 1 4 1 5] with tag 7
 }
 
-// Ranks on a line give their last element to the next one and get the last one
-// of the rank before them.
+// Each rank of a line sends its last element to the next rank, and receives that of the rank
+// before it.
 func ExampleExchange() {
 	onRanks(3, func(ctx context.Context, c *nexar.Comm) error {
 		own := []int32{int32(10 * c.Rank()), int32(10*c.Rank() + 1)}
@@ -45,8 +45,8 @@ func ExampleExchange() {
 	// Output: [11] [20 21]
 }
 
-// The rows of a block of a matrix, which do not lie one after the other, go as one
-// message, here into two places.
+// Send the rows of a block of a matrix, which are not contiguous, as one message, and receive it
+// into two vectors.
 func ExampleSendVec() {
 	matrix := []int32{
 		1, 2, 3, 4,

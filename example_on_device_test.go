@@ -12,8 +12,7 @@ import (
 	"github.com/nexar-go/nexar/device/host"
 )
 
-// Rank 0 has its gradient on a device, and rank 1 in a slice. They take part in
-// the same collective.
+// Rank 0 has its gradient on a device and rank 1 in a slice. Both call the same collective.
 func ExampleComm_WithStream() {
 	ctx := context.Background()
 	comms, err := nexar.Local(ctx, 2, nexar.Config{})
@@ -42,8 +41,8 @@ func ExampleComm_WithStream() {
 	}
 	defer stream.Close()
 
-	// Work that the stream has by now, such as what computes the gradient, is
-	// done before.
+	// The all-reduce follows the work queued on the stream, such as the computation of the
+	// gradient.
 	err = comms[0].WithStream(stream).AllReduce(ctx, device.Float32, device.Whole(gradient), nexar.Sum)
 	if err != nil {
 		log.Fatal(err)
@@ -57,7 +56,7 @@ func ExampleComm_WithStream() {
 	// Output: [11 22 33]
 }
 
-// A column of a matrix is sent to another one, as one message.
+// Send a column of a matrix as one message, and receive it as a column.
 func ExampleDeviceComm_Send() {
 	ctx := context.Background()
 	comms, err := nexar.Local(ctx, 1, nexar.Config{})
@@ -108,7 +107,7 @@ func ExampleDeviceComm_Send() {
 	// [7 8 7]
 }
 
-// onDevice copies x to a buffer.
+// onDevice returns a buffer with a copy of x.
 func onDevice(ctx context.Context, dev device.Device, x []float32) (device.Buffer, error) {
 	bytes, err := binary.Append(nil, binary.NativeEndian, x)
 	if err != nil {
@@ -121,7 +120,7 @@ func onDevice(ctx context.Context, dev device.Device, x []float32) (device.Buffe
 	return b, dev.CopyIn(ctx, device.Whole(b), bytes)
 }
 
-// onHost copies what is in a buffer.
+// onHost returns a copy of the contents of a buffer.
 func onHost(ctx context.Context, b device.Buffer) ([]float32, error) {
 	bytes, x := make([]byte, b.Len()), make([]float32, b.Len()/4)
 	if err := b.Device().CopyOut(ctx, bytes, device.Whole(b)); err != nil {

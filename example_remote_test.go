@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// Rank 0 has a function that the others call with bytes.
+// Rank 0 registers a function of bytes, and the others call it.
 func ExampleComm_Call() {
 	onRanks(2, func(ctx context.Context, c *nexar.Comm) error {
 		if c.Rank() == 0 {
@@ -31,7 +31,7 @@ func ExampleComm_Call() {
 	// Output: hello Ada of rank 1
 }
 
-// A Func takes and returns values of Go.
+// A Func has Go values as argument and result.
 func ExampleFunc() {
 	type request struct{ Key string }
 	type entry struct{ Values []float32 }

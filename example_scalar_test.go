@@ -7,7 +7,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// The loss of a step, as the mean over all ranks.
+// Average the loss of a step over all ranks.
 func ExampleAllReduceOne() {
 	onRanks(4, func(ctx context.Context, c *nexar.Comm) error {
 		loss := 1 / float64(c.Rank()+1)
@@ -20,7 +20,7 @@ func ExampleAllReduceOne() {
 	// Output: 0.521
 }
 
-// A seed of random numbers that rank 0 has chosen.
+// Broadcast the seed of a random number generator from rank 0.
 func ExampleBroadcastOne() {
 	onRanks(3, func(ctx context.Context, c *nexar.Comm) error {
 		seed := uint64(0)
@@ -36,7 +36,7 @@ func ExampleBroadcastOne() {
 	// Output: 42
 }
 
-// The counts of an AllGatherV, where each rank knows only its own.
+// Gather the counts for AllGatherV: each rank knows only its own.
 func ExampleAllGatherOne() {
 	onRanks(3, func(ctx context.Context, c *nexar.Comm) error {
 		found := make([]int32, c.Rank())
@@ -59,7 +59,7 @@ func ExampleAllGatherOne() {
 	// Output: [0 1 2] [10 20 21]
 }
 
-// A mean over samples, of which rank 0 has three and rank 1 has one.
+// Compute a mean over samples: rank 0 has three samples and rank 1 has one.
 func ExampleAllReduceMean() {
 	onRanks(2, func(ctx context.Context, c *nexar.Comm) error {
 		samples := [][]float32{{1, 2, 3}, {10}}[c.Rank()]
@@ -78,7 +78,7 @@ func ExampleAllReduceMean() {
 	// Output: [4]
 }
 
-// Ten rows over four ranks.
+// Divide ten rows among four ranks.
 func ExampleShares() {
 	rows := []int32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
 	onRanks(4, func(ctx context.Context, c *nexar.Comm) error {
@@ -95,7 +95,7 @@ func ExampleShares() {
 	// Output: [3 3 2 2] [3 4 5]
 }
 
-// The results of several receives, as they arrive.
+// Process the results of several receives in the order of their arrival.
 func ExampleWaitAny() {
 	onRanks(3, func(ctx context.Context, c *nexar.Comm) error {
 		if c.Rank() > 0 {
@@ -124,8 +124,8 @@ func ExampleWaitAny() {
 	// Output: 300
 }
 
-// The halo of a one-dimensional stencil: the ends of the line have one neighbour, and no special
-// case.
+// Exchange the halo of a one-dimensional stencil. The first and last rank have one neighbor and need
+// no special case.
 func ExampleExchange_noRank() {
 	onRanks(3, func(ctx context.Context, c *nexar.Comm) error {
 		left, right := c.Rank()-1, c.Rank()+1

@@ -7,8 +7,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// Ranks in a grid of two rows have a communicator for their row, and one for their
-// column.
+// Each rank of a grid of two rows gets a communicator of its row and one of its column.
 func ExampleComm_Split() {
 	onRanks(6, func(ctx context.Context, c *nexar.Comm) error {
 		const columns = 3
@@ -40,7 +39,7 @@ func ExampleComm_Split() {
 	// column: rank 1 of 2, sum 7
 }
 
-// A communicator of some ranks has them in the order of the list.
+// A communicator of listed ranks has the order of the list.
 func ExampleComm_Sub() {
 	onRanks(4, func(ctx context.Context, c *nexar.Comm) error {
 		pair, err := c.Sub(ctx, []int{3, 1})

@@ -9,8 +9,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// Ranks that have found different numbers of things all get those of all: first
-// how many there are, then the things.
+// Gather different numbers of elements on all ranks: first the numbers, then the elements.
 func ExampleAllGatherV() {
 	ctx := context.Background()
 	comms, err := nexar.Local(ctx, 3, nexar.Config{})
@@ -47,8 +46,8 @@ func ExampleAllGatherV() {
 	// Output: [0 1 2] [10 20 21]
 }
 
-// A token for an expert goes to the rank that has it. What one rank sends must be
-// what the other expects.
+// Send each token to the rank of its expert. The number sent to a rank must equal the number that
+// this rank expects.
 func ExampleAllToAllV() {
 	ctx := context.Background()
 	comms, err := nexar.Local(ctx, 2, nexar.Config{})

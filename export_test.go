@@ -2,7 +2,7 @@ package nexar
 
 import "github.com/nexar-go/nexar/internal/link"
 
-// LinkTo returns the link of a node to another one of its world.
+// LinkTo returns the link from one node to another of its world.
 func LinkTo(from, to *Node) *link.Link {
 	view := from.World().impl.View.View
 	links, err := from.node.Mesh.Links(view)

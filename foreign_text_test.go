@@ -14,14 +14,14 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// hostile is text that recolours a terminal, forges a line and is no UTF-8; escaped
-// is how errors show it.
+// hostile is text with a terminal escape, a forged line and invalid UTF-8; escaped is its form in
+// errors.
 const (
 	hostile = "\x1b[31mred\nnexar: \xff"
 	escaped = `\x1b[31mred\nnexar: \xff`
 )
 
-// checkPrintable fails the test unless a terminal shows text as it is.
+// checkPrintable fails the test unless text is printable.
 func checkPrintable(t *testing.T, what, text string) {
 	t.Helper()
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -50,12 +50,12 @@ func TestForeignTextOfVariables(t *testing.T) {
 		}
 	}
 	if refused < 100 {
-		t.Errorf("%d values were refused: the test reaches less than it should", refused)
+		t.Errorf("%d values were rejected, want more", refused)
 	}
 	for _, p := range nexar.CheckEnviron([]string{"NEXAR_" + hostile + "=1"}) {
 		checkPrintable(t, "CheckEnviron", p.Text+p.Fix)
 	}
-	// Fields that the program sets come into the same errors.
+	// Fields set by the program occur in the same errors.
 	for _, cfg := range []nexar.Config{
 		{Seeds: []string{hostile}}, {Listen: hostile}, {Advertise: hostile}, {Topology: hostile}, {Algorithms: []string{hostile}},
 		{Transports: []string{hostile}}, {Memory: hostile}, {Recovery: hostile}, {Token: hostile},
@@ -68,7 +68,7 @@ func TestForeignTextOfVariables(t *testing.T) {
 		checkPrintable(t, "Join", err.Error())
 	}
 	if _, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{World: 1, Listen: hostile}); err == nil {
-		t.Error("StartSeed takes any address")
+		t.Error("StartSeed accepts an invalid address")
 	} else {
 		checkPrintable(t, "StartSeed", err.Error())
 	}
@@ -77,8 +77,7 @@ func TestForeignTextOfVariables(t *testing.T) {
 	}
 }
 
-// TestForeignTextOfRanks: the texts with which another rank ends its calls and its
-// functions can be printed.
+// TestForeignTextOfRanks: errors with text from another rank are printable.
 func TestForeignTextOfRanks(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		comms := m.Cluster(t, 2, nexar.Config{})

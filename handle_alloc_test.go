@@ -8,10 +8,9 @@ import (
 	"testing"
 )
 
-// handleAllocations is how often a short all-reduce over mem allocates that is
-// started and waited for: the Handle, its channel, the task, and two functions for
-// the goroutine that carries it out. One that blocks does not allocate; see
-// TestAllocations.
+// handleAllocations bounds the allocations of a short StartAllReduce and Wait over mem: the
+// Handle, its channel, the task, and two functions for its goroutine. A blocking all-reduce does
+// not allocate; see TestAllocations.
 const handleAllocations = 5
 
 func TestHandleAllocations(t *testing.T) {

@@ -11,9 +11,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// BenchmarkHandles puts 16 all-reduces that are under way at once beside the same
-// 16 one after the other, one of each in turn, and reports the medians and their
-// ratio.
+// BenchmarkHandles alternates 16 concurrent all-reduces with 16 sequential ones, and reports both
+// medians and their ratio.
 func BenchmarkHandles(b *testing.B) {
 	for _, m := range []worldtest.Medium{worldtest.QUIC(), worldtest.Mem()} {
 		for _, bytes := range []int{8, 4 << 10, 64 << 10} {

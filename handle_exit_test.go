@@ -10,9 +10,8 @@ import (
 	"github.com/nexar-go/nexar/internal/callback"
 )
 
-// TestHandleOfFunctionThatExits: a function that ends its goroutine counts as one
-// that has panicked. No rank takes what it has left for a result, nobody waits
-// for it, and the vector can be used again.
+// TestHandleOfFunctionThatExits: a function that calls runtime.Goexit is treated as one that panics.
+// All ranks get an error, and the vector can be used again.
 func TestHandleOfFunctionThatExits(t *testing.T) {
 	comms := localCluster(t, 3, Config{Algorithms: []string{"all_reduce=staged"}})
 	const why = "its goroutine was ended by runtime.Goexit"
@@ -34,7 +33,7 @@ func TestHandleOfFunctionThatExits(t *testing.T) {
 				t.Errorf("rank %d: recovered %v", rank, v)
 			}
 			if again := StartAllReduce(t.Context(), c, x, Sum).Wait(); !errors.Is(again, ErrRevoked) {
-				t.Errorf("rank %d: %v afterwards, want ErrRevoked", rank, again)
+				t.Errorf("rank %d: %v later, want ErrRevoked", rank, again)
 			}
 		}()
 		err = h.Wait()
@@ -45,8 +44,8 @@ func TestHandleOfFunctionThatExits(t *testing.T) {
 	})
 }
 
-// TestFunctionThatExits: the goroutine that has made the call ends, and with it
-// the communicator, as if the function had panicked.
+// TestFunctionThatExits: the calling goroutine ends, and the communicator as if the function had
+// panicked.
 func TestFunctionThatExits(t *testing.T) {
 	comms := localCluster(t, 2, Config{})
 	onAll(t, comms, func(rank int, c *Comm) error {
@@ -64,14 +63,13 @@ func TestFunctionThatExits(t *testing.T) {
 			return fmt.Errorf("rank %d: %w, want ErrRevoked", rank, err)
 		}
 		if err := c.Err(); !errors.Is(err, ErrRevoked) {
-			return fmt.Errorf("rank %d, afterwards: %w, want ErrRevoked", rank, err)
+			return fmt.Errorf("rank %d, later: %w, want ErrRevoked", rank, err)
 		}
 		return nil
 	})
 }
 
-// TestFollowerThatExits: what a Handle waits for is no success if it does not
-// return.
+// TestFollowerThatExits: a Handle fails if its function does not return.
 func TestFollowerThatExits(t *testing.T) {
 	c := localCluster(t, 1, Config{})[0]
 	h := c.follow(func(*Handle) error {

@@ -33,7 +33,7 @@ func joinFails(t *testing.T, cfg Config) error {
 	n, err := Join(t.Context(), cfg)
 	if err == nil {
 		n.Close()
-		t.Fatal("a node has joined, want an error")
+		t.Fatal("Join succeeded, want an error")
 	}
 	return err
 }
@@ -43,10 +43,10 @@ func TestJoinErrorToken(t *testing.T) {
 	for _, token := range []string{"", NewToken()} {
 		cfg.Token = token
 		if err := joinFails(t, cfg); !errors.Is(err, ErrToken) || errors.Is(err, ErrNotFormed) || !strings.Contains(err.Error(), "token") {
-			t.Errorf("error %v, want an ErrToken", err)
+			t.Errorf("error %v, want ErrToken", err)
 		}
 		if _, err := QueryCluster(t.Context(), cfg); !errors.Is(err, ErrToken) {
-			t.Errorf("QueryCluster: error %v, want an ErrToken", err)
+			t.Errorf("QueryCluster: error %v, want ErrToken", err)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func TestJoinErrorRankTaken(t *testing.T) {
 	rank := 7
 	cfg.Rank = &rank
 	if err := joinFails(t, cfg); !errors.Is(err, ErrRankTaken) {
-		t.Errorf("rank 7 of 2: error %v, want an ErrRankTaken", err)
+		t.Errorf("rank 7 of 2: error %v, want ErrRankTaken", err)
 	}
 	rank = 0
 	errs := make(chan error, 2)
@@ -70,7 +70,7 @@ func TestJoinErrorRankTaken(t *testing.T) {
 		}()
 	}
 	if err := <-errs; !errors.Is(err, ErrRankTaken) || !strings.Contains(err.Error(), "0") {
-		t.Errorf("rank 0 twice: error %v, want an ErrRankTaken", err)
+		t.Errorf("rank 0 twice: error %v, want ErrRankTaken", err)
 	}
 	rank1 := 1
 	cfg.Rank = &rank1
@@ -84,22 +84,24 @@ func TestJoinErrorRankTaken(t *testing.T) {
 	}
 }
 
-// The errors of the node and of the seed say how many nodes have joined, and from where.
+// TestJoinErrorNotFormed: the errors of the node and of the seed have the number of joined nodes
+// and their addresses.
 func TestJoinErrorNotFormed(t *testing.T) {
 	seed, cfg := oneSeed(t, func(cfg *SeedConfig) { cfg.FormTimeout = 500 * time.Millisecond })
 	for name, err := range map[string]error{"join": joinFails(t, cfg), "seed": seed.Wait(t.Context())} {
 		if !errors.Is(err, ErrNotFormed) || !strings.Contains(err.Error(), "the world did not form: 1 of 2 nodes joined") || !strings.Contains(err.Error(), "127.0.0.1:") {
-			t.Errorf("%s: error %v, want an ErrNotFormed that names the node", name, err)
+			t.Errorf("%s: error %v, want ErrNotFormed that names the node", name, err)
 		}
 	}
 	_, cfg = oneSeed(t, func(*SeedConfig) {})
 	cfg.FormTimeout = 300 * time.Millisecond
 	if err := joinFails(t, cfg); !errors.Is(err, ErrNotFormed) || !strings.Contains(err.Error(), "the world did not form within 300ms") {
-		t.Errorf("error %v, want an ErrNotFormed after the timeout of the node", err)
+		t.Errorf("error %v, want ErrNotFormed after the timeout of the node", err)
 	}
 }
 
-// A NotFormedError has the nodes that had joined, no matter whose timeout ends first.
+// TestNotFormedErrorFields: a NotFormedError has the joined nodes, whether the timeout of the seed or
+// of the node ends first.
 func TestNotFormedErrorFields(t *testing.T) {
 	rank := 1
 	for name, limit := range map[string]func(*SeedConfig, *Config){
@@ -137,17 +139,18 @@ func TestNotFormedErrorFields(t *testing.T) {
 	}
 }
 
-// A node of another version is told so by the seed, or finds out by itself.
+// TestJoinErrorVersion: a version mismatch that the seed reports, or that the node finds, is an
+// ErrVersion.
 func TestJoinErrorVersion(t *testing.T) {
 	for _, err := range []error{
 		&handshake.RefusedError{Seed: "a:1", Code: wire.RefusedVersion, Text: "version 1"},
 		fmt.Errorf("no answer: %w", &wire.VersionError{Ours: 2, Theirs: 1}),
 	} {
 		if got := explainJoin(err); !errors.Is(got, ErrVersion) || got.Error() != err.Error() {
-			t.Errorf("%v is explained as %v, want an ErrVersion of the same text", err, got)
+			t.Errorf("%v becomes %v, want ErrVersion with the same text", err, got)
 		}
 	}
 	if explainJoin(nil) != nil {
-		t.Error("no error is explained as one")
+		t.Error("nil becomes an error")
 	}
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// An outcome is the course of a leave as a rank that stays sees it.
+// An outcome is the effect of a leave on a remaining rank.
 type outcome struct {
 	err     error          // of its receive in the first epoch
-	ended   time.Time      // when it had that
-	next    time.Time      // when it had the next communicator
-	size    int            // of that
-	nodes   []nexar.NodeID // of that
+	ended   time.Time      // time of err
+	next    time.Time      // time of the next communicator
+	size    int            // of the next communicator
+	nodes   []nexar.NodeID // of the next communicator
 	trouble error
 }
 
-// watchLeave is the life of a rank that stays: it waits for a message that nobody sends,
-// and goes on with the next epoch.
+// watchLeave runs a remaining rank: it waits for a message that is not sent, and continues with
+// the next epoch.
 func watchLeave(w *worldtest.SimCluster, n *nexar.Node, from int) (seen outcome) {
 	ctx, cancel := context.WithTimeout(w.Ctx, 2*time.Minute)
 	defer cancel()
@@ -48,7 +48,7 @@ func watchLeave(w *worldtest.SimCluster, n *nexar.Node, from int) (seen outcome)
 	return seen
 }
 
-// joinHosts joins n nodes, rank r on the host "host<r>".
+// joinHosts joins n nodes, with rank r on host "host<r>".
 func joinHosts(t *testing.T, w *worldtest.SimCluster, n int) (nodes []*nexar.Node) {
 	t.Helper()
 	nodes = make([]*nexar.Node, n)
@@ -62,10 +62,10 @@ func joinHosts(t *testing.T, w *worldtest.SimCluster, n int) (nodes []*nexar.Nod
 	return nodes
 }
 
-// TestLeaveHeardBySome: rank 3 of four leaves in good order, and rank 0 loses it all the
-// same. Ranks 1 and 2, which have read its goodbye, wait for rank 0. All three learn
-// within the heartbeat timeout and a second that rank 3 is gone, and go on together.
-func TestLeaveHeardBySome(t *testing.T) {
+// TestLeaveSeenBySome: rank 3 of four leaves with a goodbye, but rank 0 loses its link to rank 3.
+// Ranks 1 and 2, which have read the goodbye, wait for rank 0. All three get the failure of rank 3
+// within the heartbeat timeout and a second, and continue together.
+func TestLeaveSeenBySome(t *testing.T) {
 	errProtocol := errors.New("link: protocol error: as the test says")
 	cases := map[string]func(w *worldtest.SimCluster, nodes []*nexar.Node){
 		"its packets to rank 0 are lost": func(w *worldtest.SimCluster, _ []*nexar.Node) {
@@ -117,10 +117,10 @@ func (s outcome) check(t *testing.T, rank int, left time.Time, nodes []*nexar.No
 	const most = time.Second + time.Second // the heartbeat timeout and a second
 	p, ok := errors.AsType[*nexar.PeerError](s.err)
 	if !ok || p.Rank != 3 || p.Left || rank > 0 && !strings.Contains(p.Error(), "as rank 0 reports") {
-		t.Errorf("rank %d: %v, want the failure of rank 3, as rank 0 reports", rank, s.err)
+		t.Errorf("rank %d: %v, want the failure of rank 3 as reported by rank 0", rank, s.err)
 	}
 	if took := s.ended.Sub(left); took > most {
-		t.Errorf("rank %d has waited for %v, want at most %v", rank, took, most)
+		t.Errorf("rank %d waited for %v, want at most %v", rank, took, most)
 	}
 	if s.trouble != nil {
 		t.Errorf("rank %d: %v", rank, s.trouble)

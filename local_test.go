@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// patience is the ceiling for what takes milliseconds on an idle machine.
+// patience bounds operations that take milliseconds on an idle machine.
 const patience = time.Minute
 
 var errEnough = errors.New("the user has had enough")
 
-// localCluster returns the ranks of a new world of Local, which the end of the test
-// closes.
+// localCluster returns the ranks of a new world of Local. The end of the test closes them.
 func localCluster(t testing.TB, n int, cfg Config) []*Comm {
 	t.Helper()
 	if cfg.CollectiveTimeout == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/transport/shm"
 )
 
-// Two nodes use what both of them may, and say which way it is, and why.
+// TestPeers: two nodes use the best common transport, and Peers reports it with the reason.
 func TestPeers(t *testing.T) {
 	noEnv(t)
 	err := shm.Supported()
@@ -22,7 +22,7 @@ func TestPeers(t *testing.T) {
 		configs    [2]Config // of ranks 0 and 1
 		path, bulk string
 		encrypted  bool
-		why        string // says rank 1
+		why        string // Reason of rank 1
 		common     string
 	}{
 		"by default":      {[2]Config{}, "shm", "shm", false, "same host", "shm"},
@@ -54,7 +54,7 @@ func TestPeers(t *testing.T) {
 				defer n.Close()
 				peers := n.Peers()
 				if len(peers) != 1 {
-					t.Fatalf("rank %d has %d peers", i, len(peers))
+					t.Fatalf("rank %d has %d peers, want 1", i, len(peers))
 				}
 				p := peers[0]
 				if p.Rank != 1-i || p.Node != nodes[1-i].ID() || p.Transport != test.path || p.BulkTransport != test.bulk || p.Encrypted != test.encrypted || p.Addr == "" {
@@ -64,7 +64,7 @@ func TestPeers(t *testing.T) {
 					t.Errorf("got %q, want %q", p.Reason, test.why)
 				}
 				if w := n.World(); w.Transport() != test.common || w.Encrypted() != test.encrypted {
-					t.Errorf("rank %d: the world is over %s, encrypted: %v", i, w.Transport(), w.Encrypted())
+					t.Errorf("rank %d: transport of the world is %s, encrypted: %v", i, w.Transport(), w.Encrypted())
 				}
 			}
 			onAll(t, []*Comm{nodes[0].World(), nodes[1].World()}, func(rank int, c *Comm) error {
@@ -81,7 +81,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// NEXAR_ENABLE_TCP_BULK_SIDECAR switches TCP off, whatever else is said.
+// TestSidecar: NEXAR_ENABLE_TCP_BULK_SIDECAR=0 disables TCP in any list of transports.
 func TestSidecar(t *testing.T) {
 	noEnv(t)
 	for _, test := range []struct{ list, sidecar, want string }{
@@ -100,7 +100,7 @@ func TestSidecar(t *testing.T) {
 			t.Errorf("%q and %q: got %q (%v), want %q", test.list, test.sidecar, got, err, test.want)
 		}
 		if cfg, _ = (Config{Transports: []string{"tcp"}}).fill(); len(cfg.Transports) != 1 || cfg.Transports[0] != "tcp" {
-			t.Errorf("%q and %q have changed what was set in the program: %q", test.list, test.sidecar, cfg.Transports)
+			t.Errorf("%q and %q changed the Transports of the program: %q", test.list, test.sidecar, cfg.Transports)
 		}
 	}
 	t.Setenv(sidecarVariable, "perhaps")

@@ -1,7 +1,6 @@
 //go:build !race
 
-// What is tested here are programs that it builds, in which the race detector has
-// no part.
+// This test builds programs and runs them in processes without the race detector.
 
 package nexar_test
 
@@ -17,8 +16,8 @@ import (
 	"testing"
 )
 
-// TestReadmeQuickStart does what the README says: it builds the command, and
-// starts four processes of the program, which prints what is said there.
+// TestReadmeQuickStart follows the README: it builds the command, runs four processes of the
+// program, and compares their output.
 func TestReadmeQuickStart(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -26,12 +25,12 @@ func TestReadmeQuickStart(t *testing.T) {
 	}
 	blocks := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(readme, -1)
 	if len(blocks) != 1 {
-		t.Fatalf("the README has %d Go programs, not 1", len(blocks))
+		t.Fatalf("the README has %d Go programs, want 1", len(blocks))
 	}
 	const run = "./nexar run -n 4 -- go run ./hello"
 	for _, line := range []string{"Save this as `hello/main.go`", "    go build ./cmd/nexar\n    " + run + "\n"} {
 		if !strings.Contains(string(readme), line) {
-			t.Errorf("the README no longer says %q: let this test do what it says now", line)
+			t.Errorf("the README does not contain %q; adapt this test to the new commands", line)
 		}
 	}
 	dir := t.TempDir()
@@ -53,12 +52,11 @@ func TestReadmeQuickStart(t *testing.T) {
 	}
 	slices.Sort(want)
 	if !slices.Equal(got, want) || len(want) != 4 {
-		t.Errorf("nexar run printed\n%s\nbut the README says\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("nexar run printed\n%s\nthe README has\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-// saved makes the program stand in hello/main.go of this module for whoever
-// runs go with the flags that it returns.
+// saved returns flags for the go command with which hello/main.go of this module is the program.
 func saved(t *testing.T, dir string, program []byte) (flags string) {
 	t.Helper()
 	here, err := filepath.Abs("hello/main.go")

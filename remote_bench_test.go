@@ -15,10 +15,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// BenchmarkCallAgainstBareRequest puts a call over QUIC beside what a request of
-// quic-go takes that opens a stream, writes as many bytes, closes it and reads
-// them back to the end: one of each in turn. It reports the medians and their
-// ratio.
+// BenchmarkCallAgainstBareRequest alternates calls over QUIC with requests on a stream of quic-go
+// (open, write, close, read the reply to its end), and reports both medians and their ratio.
 func BenchmarkCallAgainstBareRequest(b *testing.B) {
 	comms := worldtest.QUIC().Cluster(b, 2, nexar.Config{})
 	registerEcho(comms)
@@ -53,8 +51,7 @@ func registerEcho(comms []*nexar.Comm) {
 	}
 }
 
-// newBareRequest returns a function that sends bytes on a stream of their own
-// and reads what comes back.
+// newBareRequest returns a function that sends bytes on a new stream and reads the reply.
 func newBareRequest(b *testing.B, bytes int) func() {
 	near, far := bareConns(b)
 	go func() {
@@ -89,8 +86,7 @@ func answerBare(s *quicgo.Stream) {
 	}
 }
 
-// BenchmarkCall is calls of 64 bytes by one goroutine, and by many at once,
-// which are so many calls per second.
+// BenchmarkCall measures calls of 64 bytes, by one goroutine and by many.
 func BenchmarkCall(b *testing.B) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.SHM(), worldtest.TCP(), worldtest.QUIC()} {
 		for _, callers := range []int{1, 64} {

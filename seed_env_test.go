@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// The settings of an elastic world are those of the seed, from its SeedConfig or else from
-// the environment. They do not concern nodes.
+// TestSeedEnvironment: the seed reads the settings of an elastic world from its SeedConfig, or
+// else from the environment. Nodes ignore them.
 func TestSeedEnvironment(t *testing.T) {
 	for name, test := range map[string]struct {
 		env  map[string]string
 		cfg  SeedConfig
-		want string // in the error; empty: none
+		want string // in the error; empty if none is expected
 	}{
 		"fields":         {nil, SeedConfig{Elastic: true, ElasticMin: 1, ElasticMax: 2}, ""},
 		"variables":      {map[string]string{"NEXAR_ELASTIC_ENABLED": "1", "NEXAR_ELASTIC_MAX_WORLD_SIZE": "8"}, SeedConfig{}, ""},
@@ -34,7 +34,7 @@ func TestSeedEnvironment(t *testing.T) {
 				defer seed.Close()
 			}
 			if test.want == "" && err != nil || test.want != "" && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), test.want)) {
-				t.Errorf("error %v, want one that says %q", err, test.want)
+				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 			if _, err := ConfigFromEnv(); err != nil {
 				t.Errorf("ConfigFromEnv: %v", err)

@@ -7,7 +7,7 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// Addresses of seeds without a port have the port 7946, for the seed as for its nodes.
+// TestDefaultSeedPort: the default port of a seed's address is 7946, for seeds and nodes.
 func TestDefaultSeedPort(t *testing.T) {
 	noEnv(t)
 	for _, network := range []string{"udp", "tcp"} {

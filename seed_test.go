@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A seed tells of each node who it is, and from where.
+// TestSeedProgress: a seed reports each joining and leaving node, with its name and address.
 func TestSeedProgress(t *testing.T) {
 	noEnv(t)
 	events := make(chan SeedEvent, 10)
@@ -38,13 +38,13 @@ func TestSeedProgress(t *testing.T) {
 		e := <-events
 		checkEvent(t, e, true, 1-i)
 		if want, ok := ranks[e.Node]; !ok || e.Rank != want || e.Node != nodes[1-i].ID() {
-			t.Errorf("node %v of rank %d has gone, want %v", e.Node, e.Rank, nodes[1-i].ID())
+			t.Errorf("node %v of rank %d has left, want %v", e.Node, e.Rank, nodes[1-i].ID())
 		}
 	}
 	select {
 	case <-seed.Done():
 	case <-time.After(patience):
-		t.Error("all nodes have gone, but the seed is not done")
+		t.Error("the seed is not done after all nodes have left")
 	}
 }
 
@@ -57,7 +57,7 @@ func checkEvent(t *testing.T, e SeedEvent, gone bool, joined int) {
 	}
 }
 
-// joinBoth has two nodes join a seed at the same time.
+// joinBoth joins two nodes concurrently.
 func joinBoth(t *testing.T, seed *Seed, nodes []*Node, change func(i int, cfg *Config)) {
 	t.Helper()
 	err := forEach(len(nodes), func(i int) (err error) {
@@ -71,8 +71,8 @@ func joinBoth(t *testing.T, seed *Seed, nodes []*Node, change func(i int, cfg *C
 	}
 }
 
-// A node that is closed as soon as it has joined does not keep the other from
-// joining. The first operation that needs it says that it has left.
+// TestPeerClosesAtOnce: a node that is closed immediately after it has joined does not prevent the
+// other from joining. The first operation that needs the closed node fails with a PeerError.
 func TestPeerClosesAtOnce(t *testing.T) {
 	noEnv(t)
 	for range 10 {
@@ -99,7 +99,7 @@ func TestPeerClosesAtOnce(t *testing.T) {
 			if err := node.Close(); err != nil {
 				return err
 			}
-			// The communicator had ended before it was closed.
+			// The communicator ended before Close.
 			if err := node.World().Err(); !errors.Is(err, ErrRevoked) {
 				return fmt.Errorf("after Close: %w", err)
 			}
@@ -111,8 +111,7 @@ func TestPeerClosesAtOnce(t *testing.T) {
 	}
 }
 
-// A time limit below zero is none, for a node as for a seed: what ends a join
-// is its context.
+// TestFormForEver: with a negative FormTimeout of a node or a seed, only the context ends Join.
 func TestFormForEver(t *testing.T) {
 	noEnv(t)
 	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 2, FormTimeout: -1})

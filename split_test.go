@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// TestSubOutOfStep: a rank that has made another number of communicators fails to make
-// the next one with the others, and all can still use the one that they have.
+// TestSubOutOfStep: a rank that has created a different number of communicators cannot create the
+// next one with the others, and the parent still works.
 func TestSubOutOfStep(t *testing.T) {
 	askew := localCluster(t, 3, Config{})
 	onAll(t, askew, func(rank int, c *Comm) error {
 		if rank == 0 {
-			c.children.Add(1) // as if it had been called by another goroutine meanwhile
+			c.children.Add(1) // as if another goroutine had called Sub meanwhile
 		}
 		if child, err := c.Sub(t.Context(), []int{1, 2}); child != nil || !errors.Is(err, ErrInvalidRank) {
 			return fmt.Errorf("got %v, want %w", err, ErrInvalidRank)

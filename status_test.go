@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// statusWorld makes a world of two nodes, whose seed is asked where they are.
+// statusWorld forms a world of two nodes, and returns a Config for QueryCluster.
 func statusWorld(t *testing.T) (cfg Config, nodes []*Node) {
 	t.Helper()
 	noEnv(t)
@@ -24,7 +24,7 @@ func statusWorld(t *testing.T) (cfg Config, nodes []*Node) {
 	cfg.Seeds = []string{seed.Addr()}
 	s := mustStatus(t, cfg)
 	if s.Formed || s.World != 2 || len(s.Nodes) != 0 {
-		t.Errorf("got %+v, want nobody of 2", s)
+		t.Errorf("got %+v, want 0 of 2 nodes", s)
 	}
 	nodes = make([]*Node, 2)
 	joinBoth(t, seed, nodes, func(i int, c *Config) { c.Rank, c.Token = &i, cfg.Token })
@@ -43,8 +43,8 @@ func mustStatus(t *testing.T, cfg Config) trace.Cluster {
 	return s
 }
 
-// A rank that is late is named, and with it who waits for it.
-func TestStatusNamesWhoIsLate(t *testing.T) {
+// TestStatusNamesLateRank: the status names a late rank and the number of ranks that wait for it.
+func TestStatusNamesLateRank(t *testing.T) {
 	cfg, nodes := statusWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	h := StartAllReduce(ctx, nodes[0].World(), []float32{1}, Sum)
@@ -53,7 +53,7 @@ func TestStatusNamesWhoIsLate(t *testing.T) {
 	text := ""
 	for end := time.Now().Add(patience); !strings.Contains(text, "late: rank 1, for which 1 rank waits: nothing by now"); {
 		if time.Now().After(end) {
-			t.Fatalf("nobody says that rank 1 is late, but\n%s", text)
+			t.Fatalf("rank 1 is not reported as late in\n%s", text)
 		}
 		var b strings.Builder
 		if _, err := mustStatus(t, cfg).WriteTo(&b); err != nil {
@@ -86,12 +86,12 @@ func TestStatusErrors(t *testing.T) {
 	}{
 		{wrong, nil, "query cluster: seed " + cfg.Seeds[0] + " refused this node: wrong cluster token"},
 		{Config{Token: cfg.Token}, ErrConfig, "no seed: set NEXAR_SEEDS"},
-		{Config{Seeds: []string{"nowhere"}}, ErrConfig, "nowhere"},
+		{Config{Seeds: []string{"nowhere:99999"}}, ErrConfig, "nowhere:99999"},
 		{Config{Seeds: []string{"127.0.0.1:1"}, Token: cfg.Token}, nil, "no seed could be reached"},
 	} {
 		_, err := QueryCluster(t.Context(), test.cfg)
 		if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) {
-			t.Errorf("error %v, want one that says %q", err, test.text)
+			t.Errorf("error %v, want one with %q", err, test.text)
 		}
 	}
 }

@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// TestSyncWithoutState: ranks that have no state take no part of it for the state; if
-// no rank has it, they are told so.
+// TestSyncWithoutState: ranks without the state receive it from a rank that has it; if none has it,
+// the error is ErrNoState.
 func TestSyncWithoutState(t *testing.T) {
 	onAll(t, localCluster(t, 3, Config{}), func(rank int, c *Comm) error {
 		c.node.hasState.Store(rank == 2)
 		x := []int32{int32(rank)}
 		if err := Sync(t.Context(), c, x); err != nil || x[0] != 2 || !c.node.hasState.Load() {
-			return fmt.Errorf("it has %v (%v), want that of rank 2", x, err)
+			return fmt.Errorf("state %v (error %v), want that of rank 2", x, err)
 		}
 		if err := c.Barrier(t.Context()); err != nil {
 			return err

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Whether payloads are protected has two variables of opposite meaning. They
-// may both be set if they agree, and neither side overrules the other where
-// protection is asked for.
+// TestPlainBulk: two variables of opposite meaning control the encryption of payloads. Both may be
+// set if they agree. A contradiction is an error, also between a variable that asks for encryption
+// and the program.
 func TestPlainBulk(t *testing.T) {
 	noEnv(t)
 	const encrypt, plain = "NEXAR_ENCRYPT_BULK_TRANSPORT", "NEXAR_PLAIN_BULK"

@@ -10,13 +10,13 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// A Handle that no Start has returned is done, and says why it is of no use.
+// TestZeroHandle: a zero Handle is done, and Wait returns an error.
 func TestZeroHandle(t *testing.T) {
 	returns(t, "Handle", func() {
 		h := new(Handle)
 		<-h.Done()
 		if err := h.Wait(); err == nil || !strings.Contains(err.Error(), "not returned by a Start function") {
-			t.Errorf("Wait: error %v, want one that says that no Start function has returned the Handle", err)
+			t.Errorf("Wait: error %v, want one about a Handle that no Start function returned", err)
 		}
 		if s := h.Status(); s != (Status{}) {
 			t.Errorf("Status: %+v, want none", s)
@@ -27,8 +27,7 @@ func TestZeroHandle(t *testing.T) {
 	})
 }
 
-// No method of a value that was not made by this package waits for ever: it
-// returns or panics.
+// TestZeroValues: methods of zero values return or panic, and do not block.
 func TestZeroValues(t *testing.T) {
 	ctx := context.Background()
 	x := []float32{1}

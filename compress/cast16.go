@@ -75,8 +75,8 @@ func narrow[T float](buffer []float32, src []T) []float32 {
 	return buffer
 }
 
-// roundToOdd returns v if a float32 can represent it, and otherwise the one of the two
-// neighbors of v whose lowest bit is set (Boldo and Melquiond, "Emulation of a FMA and
+// roundToOdd returns v if a float32 can represent it, and otherwise the neighbor of v with a
+// lowest bit of 1 (Boldo and Melquiond, "Emulation of a FMA and
 // Correctly Rounded Sums: Proved Algorithms Using Rounding to Odd", IEEE Transactions on
 // Computers 57(4), 2008).
 func roundToOdd(v float64) float32 {

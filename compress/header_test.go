@@ -84,7 +84,7 @@ func TestHeaderBits(t *testing.T) {
 		encoded := encode(t, c, sample())
 		for bit := range 8 * headerBytes {
 			if bit/8 >= paramOffset && bit/8 < countOffset {
-				continue // the parameter, for which some kinds allow several values
+				continue // the parameter; some kinds allow several values
 			}
 			other := bytes.Clone(encoded)
 			other[bit/8] ^= 1 << (bit % 8)

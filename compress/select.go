@@ -34,8 +34,8 @@ func (s *selection[T]) selectLargest(src []T, k int) choice[T] {
 
 const (
 	sampleStride = 61      // prime, and thus unlikely to match a period of the vector
-	sampleMin    = 1 << 12 // shorter vectors are not sampled,
-	sampleShare  = 8       // nor those of which more than one in sampleShare elements is kept
+	sampleMin    = 1 << 12 // shorter vectors are not sampled
+	sampleShare  = 8       // nor are vectors if more than one in sampleShare elements is kept
 )
 
 // selectCandidates is selectLargest by a sample. It reports false if the estimate was wrong.
@@ -78,11 +78,9 @@ func choose[T float](values []T, indices []int, k int) choice[T] {
 	if k == 0 {
 		return choice[T]{least: infinity[T]()}
 	}
-	c := choice[T]{values: values, indices: indices, size: k}
-	larger := 0
-	c.least, larger = threshold(values, k)
-	c.ties = k - larger
-	if c.least == 0 {
+	least, larger := threshold(values, k)
+	c := choice[T]{values: values, indices: indices, least: least, ties: k - larger, size: k}
+	if least == 0 { // no zeros
 		c.ties, c.size = 0, larger
 	}
 	return c

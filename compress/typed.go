@@ -32,7 +32,7 @@ type TypedCompressor interface {
 	// unchanged.
 	DecodeTyped(dst []byte, t device.Type, encoded []byte) error
 
-	// AddTyped is AddTo for vectors of type t. It is called for types whose Sum is allowed.
+	// AddTyped is AddTo for vectors of type t. It is called if Sum is allowed for t.
 	AddTyped(dst []byte, t device.Type, encoded []byte) error
 
 	// MaxTypedBytes returns the maximum number of bytes that AppendTyped adds for n elements.

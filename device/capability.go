@@ -2,43 +2,41 @@ package device
 
 import "fmt"
 
-// A Mapper is a Device whose memory the host reaches itself, as it reaches its
-// own. Collectives and messages work with such memory where it lies.
+// A Mapper is a Device with memory that the host can access directly. Collectives and messages
+// then use the memory in place.
 type Mapper interface {
 	Device
 
-	// Map returns the memory of a buffer, always the same slice, to read and
-	// to write. It is valid until the buffer is freed.
+	// Map returns the memory of a buffer, always the same slice, for reading and writing. It
+	// is valid until the buffer is freed.
 	Map(b Buffer) ([]byte, error)
 }
 
-// A Reducer is a Stream whose device can combine vectors where they lie.
+// A Reducer is a Stream that can reduce vectors in the memory of its device.
 type Reducer interface {
 	Stream
 
-	// Reduce queues dst[i] = dst[i] op src[i] for every element. As in Copy,
-	// both regions have the same number of bytes in each row, as many rows, and
-	// no memory in common. Offset, Bytes and, if there are several rows, Stride
-	// are multiples of the size of an element, or it fails with a *RangeError.
-	// If op is not defined for t, it fails with ErrInvalidOp.
+	// Reduce queues dst[i] = dst[i] op src[i] for all elements. As in Copy, both regions must
+	// have equal row lengths and numbers of rows, and must not overlap. Offset, Bytes and, if
+	// there are several rows, Stride must be multiples of the element size; otherwise Reduce
+	// fails with a *RangeError. If op is not defined for t, it fails with ErrInvalidOp.
 	//
-	// The bits of the result depend on the two elements alone, and are the same
-	// on every device:
+	// The bits of the result depend on the two elements alone, and are the same on all
+	// devices:
 	//
-	//   - Sums and products of integers wrap around. Those of floats are
-	//     rounded once, to nearest even, and subnormals are kept.
-	//   - Complex numbers are pairs of floats. In a product (a+bi)(c+di), the four
-	//     products, ac-bd and ad+bc are each rounded.
+	//   - Sums and products of integers wrap around. Those of floats are rounded once, to
+	//     nearest even, without flushing subnormals.
+	//   - Complex numbers are pairs of floats. In a product (a+bi)(c+di), the four products,
+	//     ac-bd and ad+bc are each rounded.
 	//   - Min and Max order -0 before +0, and are NaN if either element is.
 	//   - A result that is NaN is the positive quiet NaN without payload.
 	Reduce(dst, src Region, t Type, op Op) error
 }
 
-// A Type is the type of the elements of a vector, in the byte order of the
-// host.
+// A Type is the type of the elements of a vector, in the byte order of the host.
 type Type uint8
 
-// The types. Their numbers go over the wire.
+// The types. Their values are part of the wire protocol.
 const (
 	Int8 Type = iota + 1
 	Int16
@@ -68,7 +66,7 @@ var typeNames = [...]string{
 	Complex64: "complex64", Complex128: "complex128",
 }
 
-// Size returns the size of an element in bytes, or 0 for a value that is not a Type.
+// Size returns the size of an element in bytes, or 0 for an unknown type.
 func (t Type) Size() int {
 	if int(t) < len(typeSizes) {
 		return typeSizes[t]
@@ -76,7 +74,7 @@ func (t Type) Size() int {
 	return 0
 }
 
-// String is the name of the type: "float32".
+// String returns the name of the type: "float32".
 func (t Type) String() string {
 	if int(t) < len(typeNames) && t != 0 {
 		return typeNames[t]
@@ -90,10 +88,10 @@ func (t Type) Float() bool { return t >= Float32 && t <= BFloat16 }
 // Complex reports whether the elements are complex numbers.
 func (t Type) Complex() bool { return t == Complex64 || t == Complex128 }
 
-// An Op combines two elements to one.
+// An Op is an operation on two elements.
 type Op uint8
 
-// The operations. Their numbers go over the wire; 5 is the average, which is no
+// The operations. Their values are part of the wire protocol; 5 is the average, which is not an
 // operation on two elements.
 const (
 	Sum    Op = 1
@@ -110,7 +108,7 @@ var opNames = [...]string{
 	BitAnd: "bit_and", BitOr: "bit_or", BitXor: "bit_xor",
 }
 
-// String is the name of the operation: "sum".
+// String returns the name of the operation: "sum".
 func (o Op) String() string {
 	if int(o) < len(opNames) && opNames[o] != "" {
 		return opNames[o]
@@ -118,8 +116,8 @@ func (o Op) String() string {
 	return "unknown"
 }
 
-// Defined reports whether o combines elements of type t. Complex numbers have no order, and
-// only integers have bit operations.
+// Defined reports whether o is defined for elements of type t. Complex numbers have no Min and
+// Max, and only integers have bit operations.
 func (o Op) Defined(t Type) bool {
 	switch o {
 	case Sum, Prod:
@@ -132,9 +130,8 @@ func (o Op) Defined(t Type) bool {
 	return false
 }
 
-// CheckReduce returns what is wrong with the arguments of Reduce: what
-// CheckPair finds, ErrInvalidOp, or a *RangeError of a region that does not
-// divide into elements.
+// CheckReduce checks the arguments of Reduce. It returns ErrInvalidOp, an error of [CheckPair],
+// or a *RangeError for a region that does not consist of complete elements.
 func CheckReduce(d Device, dst, src Region, t Type, op Op) error {
 	if !op.Defined(t) {
 		return deviceError(d, fmt.Errorf("%w: %v of %v", ErrInvalidOp, op, t))

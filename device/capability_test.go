@@ -25,7 +25,7 @@ func TestTypes(t *testing.T) {
 		}
 	}
 	if len(sizes) > 0 || floats != 4 {
-		t.Errorf("there are no types %v, and %d floats, want 4", sizes, floats)
+		t.Errorf("missing types %v; %d floating-point types, want 4", sizes, floats)
 	}
 }
 
@@ -67,13 +67,13 @@ func TestCheckReduce(t *testing.T) {
 		want string
 	}{
 		{"good", rows(a, 4, 8, 2, 20), Float32, Sum, ""},
-		{"one row, odd stride", rows(a, 4, 8, 1, 3), Float32, Sum, "device d: src has 2 rows, not 1"},
-		{"bytes of anything", rows(a, 1, 8, 2, 11), Uint8, BitXor, ""},
+		{"one row, odd stride", rows(a, 4, 8, 1, 3), Float32, Sum, "device d: src has 2 rows, want 1"},
+		{"single bytes", rows(a, 1, 8, 2, 11), Uint8, BitXor, ""},
 		{"unknown type", rows(a, 0, 8, 2, 16), 0, Sum, "device d: invalid op: sum of unknown"},
 		{"average", rows(a, 0, 8, 2, 16), Int8, 5, "device d: invalid op: unknown of int8"},
 		{"bits of floats", rows(a, 0, 8, 2, 16), Float64, BitAnd, "device d: invalid op: bit_and of float64"},
-		{"offset", rows(a, 2, 8, 2, 16), Float32, Sum, "device d: 2 rows of 8 bytes at offset 2 and every 16 bytes of a buffer do not divide into elements of 4 bytes"},
-		{"stride", rows(a, 0, 8, 2, 18), Float32, Sum, "every 18 bytes of a buffer do not divide"},
+		{"offset", rows(a, 2, 8, 2, 16), Float32, Sum, "device d: 2 rows of 8 bytes at offset 2 with stride 16 of a buffer: not multiples of the element size 4"},
+		{"stride", rows(a, 0, 8, 2, 18), Float32, Sum, "with stride 18 of a buffer: not multiples"},
 		{"foreign", rows(&sized{&named{name: "e"}, 96}, 0, 8, 2, 16), Float32, Sum, "device d: the buffer is of device e"},
 	} {
 		err := CheckReduce(d, test.dst, good, test.typ, test.op)
@@ -83,9 +83,9 @@ func TestCheckReduce(t *testing.T) {
 	}
 	short := Region{Buffer: b, Offset: 8, Bytes: 6}
 	if _, ok := errors.AsType[*RangeError](CheckReduce(d, Region{Buffer: a, Bytes: 6}, short, Int32, Min)); !ok {
-		t.Error("6 bytes are reduced as int32")
+		t.Error("no RangeError for 6 bytes of int32")
 	}
 	if err := CheckReduce(d, Region{Buffer: a, Bytes: 6, Stride: 3}, short, Int16, Min); err != nil {
-		t.Errorf("the stride of a single row matters: %v", err)
+		t.Errorf("odd stride of a single row: %v", err)
 	}
 }

@@ -1,199 +1,184 @@
-// Package device is the contract between nexar and the places where vectors
-// live: the memory of the host, or that of an accelerator.
+// Package device is the contract between nexar and the memory of vectors: that of the host, or
+// of an accelerator.
 //
-// Most people never import it. A vector in ordinary memory is a slice, and the
-// functions of package nexar take it as it is. Who has an accelerator imports a
-// package that implements Device, gets Buffers from that, and hands them to
-// package nexar, which says how its collectives and messages take them. Nothing
-// but the methods of their own Device ever touches the memory of Buffers.
+// Most programs do not import it: a vector in ordinary memory is a slice, which the functions
+// of package nexar take directly. A program with an accelerator imports an implementation of
+// [Device], allocates each [Buffer] from it, and passes buffers to package nexar. Only methods
+// of the Device access the memory of its buffers.
 //
 // # Moving data
 //
-// CopyIn and CopyOut move data between a buffer and a slice, and return when
-// that is done. Data that are to be exchanged take another way, which lets the
-// device go on with other work and spares it a copy: through Staging, memory of
-// the host that the device can reach by itself, in the order of a Stream.
+// CopyIn and CopyOut copy between a buffer and a slice, and block until the copy is done.
+// Communication instead copies through [Staging], memory of the host that the device can
+// access, in the order of a [Stream]. This saves a copy, and the device continues with other
+// work:
 //
 //	staging, err := dev.Stage(ctx, n)
 //	…
 //	defer staging.Free()
 //	err = stream.StageSend(staging, 0, regions...)   // queued: device to staging
 //	…
-//	data, err := staging.Bytes(ctx)                  // waits; data are the host's
+//	data, err := staging.Bytes(ctx)                  // waits; the host owns data
 //	…                                                // the collective, on data
 //	err = stream.ReceiveInto(staging, 0, regions...) // queued: staging to device
 //	…
 //	err = stream.Wait(ctx)                           // the buffer has the result
 //
-// A Region is a part of a buffer, contiguous or in rows; lists of regions are
-// taken as one sequence of bytes. What a device can do beyond this it says by
-// further interfaces: a Mapper needs no copies at all, since the host reaches
-// its memory itself, and a Reducer computes on the device.
+// A [Region] is a part of a buffer, contiguous or in rows; a list of regions is one sequence of
+// bytes. A device declares further capabilities by optional interfaces: with a [Mapper], the
+// host accesses buffers without a copy, and a [Reducer] reduces vectors on the device.
 //
-// # Who owns what, and until when
+// # Ownership
 //
-//   - A slice that is given to CopyIn or CopyOut is the device's until the
-//     call returns, and not longer, however it ends.
-//   - The memory of a Staging is the device's from the moment at which work
-//     with it is queued until Bytes has returned it. In between it holds
-//     anything, and the host neither reads nor writes it, not through a slice
-//     from an earlier Bytes either.
-//   - Free of a Buffer or Staging takes effect at once for the caller, whose
-//     later uses are ErrFreed, and for the device as soon as no queued work uses
-//     it: that work ends as if nothing had happened, and only then the memory
-//     is given to others. So Free never waits, and may be deferred.
-//   - What Alloc and Stage return holds anything, as a rule not zeros.
-//   - A slice of regions may be changed as soon as the call has returned.
+//   - The device uses a slice passed to CopyIn or CopyOut until the call returns, also if it
+//     fails.
+//   - The device owns the memory of a Staging from the time work with it is queued until Bytes
+//     returns. Its contents are undefined in between, and the host must neither read nor write
+//     it, also through the result of an earlier Bytes.
+//   - Free of a Buffer or Staging takes effect at once for the caller: later uses are
+//     [ErrFreed]. The device reuses the memory when no queued work uses it; that work is done
+//     normally. Free does not block, and may be deferred.
+//   - The contents of new buffers and stagings are undefined.
+//   - The caller may change a slice of regions when the call returns.
 //
 // # Order
 //
-// The work of one Stream is done in the order in which it was queued, as if
-// each piece began after the one before had ended. There is no order between
-// two streams, nor between a stream and CopyIn, CopyOut or the host's access
-// to mapped memory, save the one that Wait and Bytes make. Where two of them
-// touch the same bytes at the same time and one writes, the bytes are
-// anything; nothing else is harmed.
+// The work of one Stream is done in the order in which it was queued, as if each piece began
+// after the end of the one before. Two streams are not ordered, nor is a stream with CopyIn,
+// CopyOut or accesses of the host to mapped memory, except by Wait and Bytes. If two unordered
+// accesses overlap and one writes, the contents of the bytes are undefined; nothing else is
+// affected.
 //
-// A device may do work as soon as it is queued, or at any time until somebody
-// waits for it. To queue work never waits for earlier work.
+// A device may do work at any time from when it is queued until a call waits for it. Queueing
+// does not wait for earlier work.
 //
-// # Failure
+// # Errors
 //
-// What is wrong with the arguments of a call is told by the call, which then
-// has done and queued nothing:
+// A call with invalid arguments returns an error, and has done and queued nothing:
 //
-//   - a buffer or staging of another device is a *ForeignError, which names
-//     both;
-//   - a region that is not inside its buffer is a *RangeError, and lengths that
-//     do not fit each other are a *LengthError;
-//   - a Region without a Buffer, or no Staging, is an ErrNoBuffer;
-//   - Alloc and Stage fail with a *MemoryError, which is an ErrNoMemory;
-//   - what was freed is an ErrFreed, and what was closed an ErrClosed. That
-//     goes for a second Free or Close, too.
+//   - a buffer or staging of another device is a [*ForeignError];
+//   - a region that is not inside its buffer is a [*RangeError], and lengths that do not match
+//     are a [*LengthError];
+//   - a Region without a Buffer, or a nil Staging, is [ErrNoBuffer];
+//   - Alloc and Stage fail with a [*MemoryError], which is [ErrNoMemory];
+//   - use of freed memory is [ErrFreed], and of a closed stream [ErrClosed], including a
+//     second Free or Close.
 //
-// Work that fails later ends its stream. What is queued on the stream by then
-// is not done, and from then on all methods of the stream but Device and Close
-// return the same *StreamError, as does Bytes of every Staging that was to be
-// used by the work that failed or was not done. Regions and staging memory that
-// it was to write hold anything. Other streams go on, unless the device itself
-// has failed.
+// Work that fails later ends its stream. The work queued behind it is not done, and all methods
+// of the stream except Device and Close return the same [*StreamError] from then on, as does
+// Bytes of each Staging of work that failed or was not done. The contents of the regions and
+// staging memory that it should have written are undefined. Other streams continue, unless the
+// whole device has failed.
 //
-// A context bounds the time that a call may wait, and does no more. If it ends, the call returns
-// context.Cause of it; work that was queued is done all the same, staging
-// memory stays the device's until a later Bytes returns it, and what CopyIn or
-// CopyOut was to write holds anything. Alloc, Stage, CopyIn and CopyOut do
-// nothing if the context has ended before. Wait and Bytes look at the context
-// only if there is something to wait for.
+// A context bounds the time that a call waits. If it ends, the call returns its
+// [context.Cause]. Queued work is done nevertheless, the device owns staging memory until a
+// later Bytes returns, and the destination of a CopyIn or CopyOut is undefined. Alloc, Stage,
+// CopyIn and CopyOut do nothing if the context ended before the call. Wait and Bytes check it
+// only if they have to wait.
 //
 // # Concurrency
 //
-// All methods may be called from several goroutines. Work that they queue on
-// one stream at the same time is done in some order.
+// All methods may be called concurrently. Work that is queued on one stream concurrently is
+// done in an arbitrary order.
 //
-// # Writing a device
+// # Implementing a device
 //
-// Devices are compared with ==, so a Device is a pointer or a value without
-// contents. It begins every call with Check, CheckStaging, CheckPair or
-// CheckReduce, which give the errors for all that can be seen from outside, and
-// adds what it alone knows: what was freed or closed. Package devicetest holds the suite that
-// tells whether it keeps the promises above, and package device/host is the
-// shortest example.
+// Devices are compared with ==, so a Device is a pointer or a value without contents. A method
+// begins with Check, CheckStaging, CheckPair or CheckReduce, which return the errors for all
+// properties that the interfaces show, and then checks for freed memory and closed streams.
+// Package devicetest is the conformance suite, and package device/host the shortest example.
 //
-// Zero bytes are a valid length everywhere. Lengths and offsets need no
-// alignment, save for a Reducer.
+// Zero is a valid length everywhere. Lengths and offsets need no alignment, except for a
+// Reducer.
 package device
 
 import "context"
 
-// Align is what the addresses of all staging memory are a multiple of, in
-// bytes, and those of memory that was got by Alloc, where a Mapper shows them.
-// It is a cache line, and more than any element needs.
+// Align is the alignment, in bytes, of all staging memory, and of allocated memory that a
+// Mapper maps: a cache line, which suffices for all element types.
 const Align = 64
 
-// A Device is a place where buffers live. Whoever has made it ends it, if it is
-// to be ended, by what its package has for that; then all that would need it
-// fails with ErrClosed.
+// A Device is a place for buffers. The package that implements it may provide a way to close
+// it; calls that need the device then fail with ErrClosed.
 type Device interface {
-	// Name is what people call the device, in one word: its kind, and, where
-	// there can be several, a colon and which one it is: "host", "cuda:0".
+	// Name returns the name of the device, one word: its kind, and if there can be several, a
+	// colon and its number: "host", "cuda:0".
 	Name() string
 
-	// Alloc returns a new buffer of so many bytes. It fails with a
-	// *MemoryError if they are not to be had. Where memory was freed that
-	// queued work still uses, and that would be enough, it waits for it.
+	// Alloc returns a new buffer of a length in bytes. It fails with a *MemoryError if there
+	// is not enough memory. If freed memory would suffice that queued work still uses, it
+	// waits for that work.
 	Alloc(ctx context.Context, bytes int) (Buffer, error)
 
-	// Stage is Alloc for staging memory. Devices keep that for reuse, so it may
-	// be got and freed for every piece of work.
+	// Stage is Alloc for staging memory. Devices reuse it, so a caller may allocate and free
+	// it for each piece of work.
 	Stage(ctx context.Context, bytes int) (Staging, error)
 
-	// NewStream returns a stream that has no work.
+	// NewStream returns a stream without work.
 	NewStream() (Stream, error)
 
-	// CopyIn copies src to dst, which is as long, and returns when that is
-	// done.
+	// CopyIn copies src to dst, of the same length, and blocks until that is done.
 	CopyIn(ctx context.Context, dst Region, src []byte) error
 
-	// CopyOut copies src to dst, which is as long, and returns when that is
-	// done.
+	// CopyOut copies src to dst, of the same length, and blocks until that is done.
 	CopyOut(ctx context.Context, dst []byte, src Region) error
 }
 
 // A Buffer is memory of a device.
 type Buffer interface {
-	// Device is where the buffer lives.
+	// Device returns the device that has the memory.
 	Device() Device
 
-	// Len is its length in bytes, also after Free.
+	// Len returns the length in bytes, also after Free.
 	Len() int
 
-	// Free gives the memory back, once no queued work uses it. If it is the
-	// memory of somebody else that a buffer was made of, it stays his.
+	// Free releases the memory when no queued work uses it. Memory that the buffer was
+	// created from remains with its owner.
 	Free() error
 }
 
-// A Staging is memory of the host through which data go to a device and come
-// from it. Whoever writes it, or has it written, changes no buffer by that.
+// A Staging is memory of the host through which data is copied to and from a device. It is
+// separate from the memory of all buffers.
 type Staging interface {
-	// Device is the device that can reach the memory.
+	// Device returns the device that can access the memory.
 	Device() Device
 
-	// Len is its length in bytes, also after Free.
+	// Len returns the length in bytes, also after Free.
 	Len() int
 
-	// Bytes waits until all work with the memory that was queued before is
-	// done, and returns the memory, always the same slice. It is the caller's,
-	// to read and to write, until he queues other work with it or frees it.
+	// Bytes waits until all work with the memory that is queued is done, and returns the
+	// memory, always the same slice. The caller owns it until further work with it is queued
+	// or it is freed.
 	//
-	// If work with the memory has failed, so does Bytes, from then on.
+	// If work with the memory failed, Bytes returns its error from then on.
 	Bytes(ctx context.Context) ([]byte, error)
 
-	// Free gives the memory back, once no queued work uses it.
+	// Free releases the memory when no queued work uses it.
 	Free() error
 }
 
-// A Stream is work for a device, done in the order in which it is queued.
+// A Stream is a queue of work for a device, done in order.
 type Stream interface {
-	// Device is the device that does the work.
+	// Device returns the device that does the work.
 	Device() Device
 
-	// StageSend queues a copy of the regions, one after the other, to the
-	// bytes of dst from offset at on. The other bytes stay as they are.
+	// StageSend queues a copy of the concatenated regions to dst, from byte at on. Other bytes
+	// of dst are unchanged.
 	StageSend(dst Staging, at int, src ...Region) error
 
-	// ReceiveInto queues a copy from the bytes of src from offset at on to the
-	// regions, one after the other. Where regions overlap, the last one counts.
+	// ReceiveInto queues a copy of the bytes of src, from byte at on, to the concatenated
+	// regions. If regions overlap, the last one has priority.
 	ReceiveInto(src Staging, at int, dst ...Region) error
 
-	// Copy queues a copy from src to dst, both on this device. They have the
-	// same number of bytes in each row, and as many rows; the strides may
-	// differ. If they share memory, it fails with ErrOverlap.
+	// Copy queues a copy from src to dst, both of this device. They must have equal row
+	// lengths and numbers of rows; strides may differ. Regions that share memory are an
+	// ErrOverlap.
 	Copy(dst, src Region) error
 
-	// Wait waits until all work that was queued before is done.
+	// Wait waits until all work that is queued is done.
 	Wait(ctx context.Context) error
 
-	// Close ends the use of the stream. Work that is queued is done all the
-	// same, and whoever already waits for it goes on; Close does not wait.
+	// Close ends the use of the stream. It does not block: queued work is done, and calls
+	// that already wait for it continue.
 	Close() error
 }

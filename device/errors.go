@@ -5,31 +5,29 @@ import (
 	"fmt"
 )
 
-// Conditions that errors of devices report. Test for them with errors.Is; the
-// errors that have them name the device.
+// Errors of devices, for errors.Is. The errors that wrap them name the device.
 var (
-	// ErrFreed says that a buffer or staging was freed before.
-	ErrFreed = errors.New("was freed before")
-	// ErrClosed says that a stream, or its device, was closed before.
-	ErrClosed = errors.New("was closed before")
-	// ErrNoMemory says that memory is not to be had; see MemoryError.
+	// ErrFreed: the buffer or staging is already freed.
+	ErrFreed = errors.New("already freed")
+	// ErrClosed: the stream or its device is already closed.
+	ErrClosed = errors.New("already closed")
+	// ErrNoMemory: there is not enough memory; see [MemoryError].
 	ErrNoMemory = errors.New("out of memory")
-	// ErrNoBuffer says that a region has no buffer, or that a staging is nil.
-	ErrNoBuffer = errors.New("a region without a buffer, or no staging")
-	// ErrOverlap says that dst and src share memory.
+	// ErrNoBuffer: a region has no buffer, or a staging is nil.
+	ErrNoBuffer = errors.New("region without a buffer, or nil staging")
+	// ErrOverlap: dst and src share memory.
 	ErrOverlap = errors.New("dst and src overlap")
-	// ErrInvalidOp says that an Op is not defined for a Type, or one of them
-	// is unknown.
+	// ErrInvalidOp: an Op is not defined for a Type, or one of them is unknown.
 	ErrInvalidOp = errors.New("invalid op")
 )
 
-// deviceError says on which device a condition was met.
+// deviceError adds the name of the device to an error.
 func deviceError(d Device, err error) error { return fmt.Errorf("device %s: %w", d.Name(), err) }
 
-// A ForeignError says that something of one device was given to another.
+// A ForeignError reports a buffer or staging of another device.
 type ForeignError struct {
-	Device string // which got it
-	Owner  string // which it is of
+	Device string // the device of the call
+	Owner  string // the device of the buffer or staging
 	What   string // "buffer", "staging"
 }
 
@@ -37,78 +35,77 @@ func (e *ForeignError) Error() string {
 	return fmt.Sprintf("device %s: the %s is of device %s", e.Device, e.What, e.Owner)
 }
 
-// A RangeError says that bytes are asked for that are not inside a buffer or a
-// staging, or that do not divide into elements.
+// A RangeError reports a region that is not inside a buffer or a staging, or that does not
+// consist of complete elements.
 type RangeError struct {
 	Device        string
 	What          string // "buffer", "staging"
 	Offset, Bytes int
 	Rows, Stride  int // as in Region
-	Size          int // bytes of the whole
-	// Multiple is the size of an element, of which all others here but Rows and
-	// Size must be multiples. It is 0 if that is not what is wrong.
+	Size          int // of the buffer or staging, in bytes
+	// Multiple is the element size, if Offset, Bytes or Stride is not a multiple of it, and
+	// otherwise 0.
 	Multiple int
 }
 
 func (e *RangeError) Error() string {
-	what := fmt.Sprintf("%d bytes at offset %d", e.Bytes, e.Offset)
+	region := fmt.Sprintf("%d bytes at offset %d", e.Bytes, e.Offset)
 	if e.Rows > 1 || e.Rows < 0 {
-		what = fmt.Sprintf("%d rows of %d bytes at offset %d and every %d bytes", e.Rows, e.Bytes, e.Offset, e.Stride)
+		region = fmt.Sprintf("%d rows of %d bytes at offset %d with stride %d", e.Rows, e.Bytes, e.Offset, e.Stride)
 	}
 	if e.Multiple > 0 {
-		return fmt.Sprintf("device %s: %s of a %s do not divide into elements of %d bytes", e.Device, what, e.What, e.Multiple)
+		return fmt.Sprintf("device %s: %s of a %s: not multiples of the element size %d", e.Device, region, e.What, e.Multiple)
 	}
 	if e.Rows > 1 && e.Stride < e.Bytes {
-		return fmt.Sprintf("device %s: %s of a %s overlap", e.Device, what, e.What)
+		return fmt.Sprintf("device %s: %s of a %s: rows overlap", e.Device, region, e.What)
 	}
-	return fmt.Sprintf("device %s: %s are not inside a %s of %d bytes", e.Device, what, e.What, e.Size)
+	return fmt.Sprintf("device %s: %s are not inside a %s of %d bytes", e.Device, region, e.What, e.Size)
 }
 
-// A LengthError says that something has another length than it must have.
+// A LengthError reports an invalid length.
 type LengthError struct {
 	Device string
 	What   string // "src", "dst"
 	Unit   string // "bytes", "rows"
 	Got    int
-	Want   int // -1 if there is no length that it must have, but Got is no good
+	Want   int // -1 if other lengths than Got are valid
 }
 
 func (e *LengthError) Error() string {
 	if e.Want < 0 {
 		return fmt.Sprintf("device %s: invalid length of %s: %d %s", e.Device, e.What, e.Got, e.Unit)
 	}
-	return fmt.Sprintf("device %s: %s has %d %s, not %d", e.Device, e.What, e.Got, e.Unit, e.Want)
+	return fmt.Sprintf("device %s: %s has %d %s, want %d", e.Device, e.What, e.Got, e.Unit, e.Want)
 }
 
-// A MemoryError says how much memory was asked for and is not to be had. It is
-// an ErrNoMemory.
+// A MemoryError reports an allocation that failed. It is an [ErrNoMemory].
 type MemoryError struct {
 	Device string
 	What   string // "buffer", "staging"
 	Asked  int    // bytes
-	Free   int64  // bytes that the device has left; -1 if it cannot tell
-	Total  int64  // bytes that it has altogether; -1 if it cannot tell
+	Free   int64  // free bytes of the device, or -1 if unknown
+	Total  int64  // bytes of the device, or -1 if unknown
 }
 
 func (e *MemoryError) Error() string {
-	left := ""
+	free := ""
 	if e.Free >= 0 {
-		left = fmt.Sprintf(", %d are free", e.Free)
+		free = fmt.Sprintf(", %d bytes are free", e.Free)
 		if e.Total >= 0 {
-			left = fmt.Sprintf(", %d of %d are free", e.Free, e.Total)
+			free = fmt.Sprintf(", %d of %d bytes are free", e.Free, e.Total)
 		}
 	}
-	return fmt.Sprintf("device %s: %v: a %s of %d bytes was asked for%s", e.Device, ErrNoMemory, e.What, e.Asked, left)
+	return fmt.Sprintf("device %s: %v: cannot allocate a %s of %d bytes%s", e.Device, ErrNoMemory, e.What, e.Asked, free)
 }
 
-// Is reports that e is an ErrNoMemory.
+// Is reports whether target is ErrNoMemory.
 func (e *MemoryError) Is(target error) bool { return target == ErrNoMemory }
 
-// A StreamError says which work of a stream has failed, and with it the stream.
+// A StreamError reports work that failed, and that ended its stream.
 type StreamError struct {
 	Device string
-	Work   string // what was queued: "StageSend of 4096 bytes"
-	Err    error  // why it failed
+	Work   string // "StageSend of 4096 bytes"
+	Err    error  // the cause
 }
 
 func (e *StreamError) Error() string {

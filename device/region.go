@@ -2,26 +2,25 @@ package device
 
 import "math"
 
-// A Region is a part of a buffer: Bytes bytes from Offset on. If Rows is more
-// than one, it is that many rows of Bytes bytes each, and each begins Stride
-// bytes after the one before: a column of a matrix, or a tile of it.
+// A Region is a part of a buffer: Bytes bytes at Offset. If Rows is greater than one, it has
+// that many rows of Bytes bytes, at a distance of Stride bytes, such as a column or a tile of a
+// matrix.
 type Region struct {
 	Buffer Buffer
 	Offset int // bytes
 	Bytes  int // of one row
 	Rows   int // 0 means 1
-	Stride int // bytes, at least Bytes; without meaning if there is one row
+	Stride int // bytes between the beginnings of rows, at least Bytes; ignored for one row
 }
 
-// Whole is all of a buffer.
+// Whole returns the region of a complete buffer.
 func Whole(b Buffer) Region { return Region{Buffer: b, Bytes: b.Len()} }
 
-// Total is how many bytes a region has in all rows. It must be inside its
-// buffer.
+// Total returns the number of bytes in all rows of a region, which must be inside its buffer.
 func (r Region) Total() int { return r.Bytes * r.RowCount() }
 
-// RowCount is how many rows with bytes in them a region has: Rows, or 1 if that
-// is 0, and none if Bytes is 0.
+// RowCount returns the number of rows that are not empty: Rows, or 1 if that is 0, and 0 if
+// Bytes is 0.
 func (r Region) RowCount() int {
 	if r.Bytes == 0 {
 		return 0
@@ -29,11 +28,11 @@ func (r Region) RowCount() int {
 	return max(r.Rows, 1)
 }
 
-// RowAt is the offset in the buffer at which a row begins.
+// RowAt returns the offset of a row in the buffer.
 func (r Region) RowAt(row int) int { return r.Offset + row*r.Stride }
 
-// Overlaps reports whether two regions, which must be inside their buffers,
-// have bytes of one buffer in common.
+// Overlaps reports whether two regions, which must be inside their buffers, have common bytes
+// of one buffer.
 func (r Region) Overlaps(other Region) bool {
 	if r.Buffer != other.Buffer {
 		return false
@@ -52,8 +51,7 @@ func (r Region) Overlaps(other Region) bool {
 	return false
 }
 
-// inside reports whether all rows lie in size bytes, and none in another. No
-// sum that it computes can overflow.
+// inside reports whether all rows are within size bytes and do not overlap. It cannot overflow.
 func (r Region) inside(size int) bool {
 	if r.Offset < 0 || r.Bytes < 0 || r.Rows < 0 || r.Bytes > size || r.Offset > size-r.Bytes {
 		return false
@@ -67,9 +65,9 @@ func (r Region) inside(size int) bool {
 	return r.Stride == 0 || r.Rows-1 <= (size-r.Bytes-r.Offset)/r.Stride
 }
 
-// Check returns how many bytes regions have together if all are parts of
-// buffers of d, and otherwise what is wrong: ErrNoBuffer, a *ForeignError or a
-// *RangeError.
+// Check returns the total number of bytes of regions, or an error unless all are valid regions
+// of buffers of d: ErrNoBuffer, a *ForeignError or a *RangeError, or a *LengthError if the total
+// overflows.
 func Check(d Device, regions ...Region) (bytes int, err error) {
 	for _, r := range regions {
 		if r.Buffer == nil {
@@ -84,7 +82,7 @@ func Check(d Device, regions ...Region) (bytes int, err error) {
 				Rows: r.Rows, Stride: r.Stride, Size: size,
 			}
 		}
-		// The same bytes may be listed many times.
+		// A buffer may occur more than once, so the total can overflow.
 		if bytes > math.MaxInt-r.Total() {
 			return 0, &LengthError{Device: d.Name(), What: "list of regions", Got: math.MaxInt, Want: -1}
 		}
@@ -93,9 +91,8 @@ func Check(d Device, regions ...Region) (bytes int, err error) {
 	return bytes, nil
 }
 
-// CheckStaging returns what is wrong with bytes bytes of s from offset at on
-// as the place where d is to put data or to take them from: ErrNoBuffer, a
-// *ForeignError or a *RangeError.
+// CheckStaging checks that s is a staging of d with a number of bytes at offset at. It returns
+// ErrNoBuffer, a *ForeignError or a *RangeError.
 func CheckStaging(d Device, s Staging, at, bytes int) error {
 	if s == nil {
 		return deviceError(d, ErrNoBuffer)
@@ -109,9 +106,8 @@ func CheckStaging(d Device, s Staging, at, bytes int) error {
 	return nil
 }
 
-// CheckPair returns what is wrong with dst and src as regions of d of which one
-// is copied to the other or combined with it: what Check finds, a *LengthError
-// if they differ in the length or the number of rows, or ErrOverlap.
+// CheckPair checks the regions of a copy or reduction on d. It returns an error of [Check], a
+// *LengthError if row lengths or numbers of rows differ, or ErrOverlap.
 func CheckPair(d Device, dst, src Region) error {
 	if _, err := Check(d, dst, src); err != nil {
 		return err
@@ -127,8 +123,8 @@ func CheckPair(d Device, dst, src Region) error {
 	return nil
 }
 
-// CheckLength returns a *LengthError if a slice that is copied to or from a
-// region of d, "src" or "dst", has not the length of the region.
+// CheckLength returns a *LengthError unless the length of a slice, what ("src" or "dst"), equals
+// that of the region of d that it is copied to or from.
 func CheckLength(d Device, what string, got, want int) error {
 	if got != want {
 		return &LengthError{Device: d.Name(), What: what, Unit: "bytes", Got: got, Want: want}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A named device has no more than a name.
+// A named device has a name and no methods.
 type named struct {
 	Device
 	name string
@@ -16,7 +16,7 @@ type named struct {
 
 func (n *named) Name() string { return n.name }
 
-// A sized thing is a Buffer and a Staging, and has no more than a length.
+// A sized value is a Buffer and a Staging with a length, and no memory.
 type sized struct {
 	of Device
 	n  int
@@ -32,7 +32,7 @@ func TestRegionRows(t *testing.T) {
 	for _, test := range []struct {
 		r           Region
 		total, rows int
-		last        int // where the last row begins
+		last        int // offset of the last row
 	}{
 		{Whole(b), 100, 1, 0},
 		{Region{Offset: 7, Bytes: 3}, 3, 1, 7},
@@ -52,8 +52,8 @@ func TestRegionRows(t *testing.T) {
 	}
 }
 
-// covers is what a region has of a buffer of n bytes, or false if it is not
-// inside, or has a byte twice: found out byte by byte.
+// covers returns the offsets of all bytes of a region of a buffer of n bytes, or false if it is
+// not inside or contains a byte twice.
 func covers(r Region, n int) (set map[int]bool, ok bool) {
 	set = make(map[int]bool)
 	if r.Offset < 0 || r.Offset > n || r.Bytes < 0 || r.Rows < 0 {
@@ -74,7 +74,7 @@ func covers(r Region, n int) (set map[int]bool, ok bool) {
 	return set, true
 }
 
-// Small regions are right or wrong, and overlap or not, as counting says.
+// TestRegionsByCounting compares Check and Overlaps with an enumeration of all bytes.
 func TestRegionsByCounting(t *testing.T) {
 	d := &named{name: "d"}
 	const size = 24
@@ -109,7 +109,7 @@ func TestRegionsByCounting(t *testing.T) {
 		}
 	}
 	if inside < 1000 || overlaps < 1000 || overlaps > inside-1000 {
-		t.Errorf("of %d pairs %d overlap, which tests little", inside, overlaps)
+		t.Errorf("%d of %d pairs overlap, want at least 1000 that do and 1000 that do not", overlaps, inside)
 	}
 }
 
@@ -131,15 +131,15 @@ func TestCheck(t *testing.T) {
 	}{
 		{"nothing", nil, 0, ""},
 		{"two", []Region{{Buffer: b, Bytes: 10}, {Buffer: b, Offset: 50, Bytes: 5, Rows: 3, Stride: 5}}, 25, ""},
-		{"no buffer", []Region{Whole(b), {}}, 0, "device d:0: a region without a buffer"},
+		{"no buffer", []Region{Whole(b), {}}, 0, "device d:0: region without a buffer"},
 		{"foreign", []Region{Whole(b), Whole(foreign)}, 0, "device d:0: the buffer is of device d:1"},
 		{"foreign and outside", []Region{{Buffer: foreign, Bytes: 101}}, 0, "is of device d:1"},
 		{"outside", []Region{{Buffer: b, Offset: 99, Bytes: 2}}, 0, "device d:0: 2 bytes at offset 99 are not inside a buffer of 100 bytes"},
-		{"rows outside", []Region{{Buffer: b, Offset: 9, Bytes: 2, Rows: 10, Stride: 10}}, 0, "10 rows of 2 bytes at offset 9 and every 10 bytes are not inside a buffer of 100 bytes"},
-		{"rows that overlap", []Region{{Buffer: b, Bytes: 20, Rows: 2, Stride: 10}}, 0, "2 rows of 20 bytes at offset 0 and every 10 bytes of a buffer overlap"},
-		{"endless rows", []Region{{Buffer: long, Bytes: 2, Rows: math.MaxInt, Stride: 2}}, 0, "are not inside"},
-		{"much", []Region{Whole(long)}, math.MaxInt, ""},
-		{"too much", []Region{Whole(long), {Buffer: b, Bytes: 1}}, 0, "invalid length of list of regions"},
+		{"rows outside", []Region{{Buffer: b, Offset: 9, Bytes: 2, Rows: 10, Stride: 10}}, 0, "10 rows of 2 bytes at offset 9 with stride 10 are not inside a buffer of 100 bytes"},
+		{"rows that overlap", []Region{{Buffer: b, Bytes: 20, Rows: 2, Stride: 10}}, 0, "2 rows of 20 bytes at offset 0 with stride 10 of a buffer: rows overlap"},
+		{"overflow of the rows", []Region{{Buffer: long, Bytes: 2, Rows: math.MaxInt, Stride: 2}}, 0, "are not inside"},
+		{"maximum", []Region{Whole(long)}, math.MaxInt, ""},
+		{"overflow of the total", []Region{Whole(long), {Buffer: b, Bytes: 1}}, 0, "invalid length of list of regions"},
 	} {
 		bytes, err := Check(d, test.regions...)
 		text := ""
@@ -163,7 +163,7 @@ func TestCheckStaging(t *testing.T) {
 	}{
 		{"all", s, 0, 100, ""},
 		{"the end", s, 100, 0, ""},
-		{"none", nil, 0, 0, "device d:0: a region without a buffer, or no staging"},
+		{"none", nil, 0, 0, "device d:0: region without a buffer, or nil staging"},
 		{"foreign", &sized{other, 100}, 0, 1, "device d:0: the staging is of device d:1"},
 		{"too long", s, 1, 100, "device d:0: 100 bytes at offset 1 are not inside a staging of 100 bytes"},
 		{"before", s, -1, 1, "1 bytes at offset -1 are not inside"},
@@ -187,13 +187,13 @@ func TestCheckPair(t *testing.T) {
 		dst, src Region
 		want     string
 	}{
-		{"alike", rows(a, 0, 5, 3), rows(b, 0, 5, 3), ""},
-		{"one row and one", rows(a, 0, 5, 0), rows(b, 0, 5, 1), ""},
-		{"nothing, often", rows(a, 0, 0, 6), rows(a, 0, 0, 3), ""},
+		{"equal", rows(a, 0, 5, 3), rows(b, 0, 5, 3), ""},
+		{"one row", rows(a, 0, 5, 0), rows(b, 0, 5, 1), ""},
+		{"empty rows", rows(a, 0, 0, 6), rows(a, 0, 0, 3), ""},
 		{"side by side", rows(a, 0, 5, 3), rows(a, 5, 5, 3), ""},
 		{"overlap", rows(a, 0, 5, 3), rows(a, 4, 5, 3), "device d: dst and src overlap"},
-		{"rows", rows(a, 0, 5, 3), rows(b, 0, 5, 2), "device d: src has 2 rows, not 3"},
-		{"bytes", rows(a, 0, 5, 3), rows(b, 0, 6, 3), "device d: row of src has 6 bytes, not 5"},
+		{"rows", rows(a, 0, 5, 3), rows(b, 0, 5, 2), "device d: src has 2 rows, want 3"},
+		{"bytes", rows(a, 0, 5, 3), rows(b, 0, 6, 3), "device d: row of src has 6 bytes, want 5"},
 		{"outside", rows(a, 0, 5, 3), rows(b, 99, 5, 3), "are not inside"},
 	} {
 		err := CheckPair(d, test.dst, test.src)
@@ -204,7 +204,7 @@ func TestCheckPair(t *testing.T) {
 	if err := CheckLength(d, "src", 3, 3); err != nil {
 		t.Errorf("equal lengths: %v", err)
 	}
-	if err := CheckLength(d, "src", 3, 4); err == nil || err.Error() != "device d: src has 3 bytes, not 4" {
+	if err := CheckLength(d, "src", 3, 4); err == nil || err.Error() != "device d: src has 3 bytes, want 4" {
 		t.Errorf("different lengths: %v", err)
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"testing"
 )
 
-// TestElastic kills one of four ranks, adds one, and lets one leave. The training has the result
-// of the first four.
+// TestElastic kills one of four ranks, adds one, and lets one leave. The result of the training is
+// that of four ranks.
 func TestElastic(t *testing.T) {
 	dir := build(t)
 	ctx, cancel := context.WithTimeout(t.Context(), runMax)
 	defer cancel()
 	train := []string{program(dir, "elastic"), "--epochs", "12", "--pause", "2ms"}
 	cmd := exec.CommandContext(ctx, program(dir, "nexar"), append([]string{"run", "-n", "4", "--no-prefix", "--elastic", "--"}, train...)...)
-	cmd.Env = append(os.Environ(), "NEXAR_CLUSTER_TOKEN=") // so that one is made, and shown
+	cmd.Env = append(os.Environ(), "NEXAR_CLUSTER_TOKEN=") // nexar run creates and prints a token
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -44,28 +44,28 @@ func TestElastic(t *testing.T) {
 		stage{3, 2, func(*os.Process) error { return nil }},
 	)
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v, although ranks have finished", err)
+		t.Errorf("nexar run: %v, want success as some ranks finished", err)
 	}
 	if err := joiner.Wait(); err != nil {
-		t.Errorf("the one that was added: %v", err)
+		t.Errorf("added rank: %v", err)
 	}
 	m := regexp.MustCompile(`3 ranks have finished: accuracy ([0-9.]+)%`).FindStringSubmatch(text)
 	if m == nil || !strings.Contains(text, "has left after step") {
-		t.Fatalf("no three ranks have finished, or none has left:\n%s", text)
+		t.Fatalf("want three ranks that finished and one that left:\n%s", text)
 	}
 	if accuracy, err := strconv.ParseFloat(m[1], 64); err != nil || accuracy < 93 {
-		t.Errorf("the accuracy is %s%%, want 93%% at least", m[1])
+		t.Errorf("accuracy %s%%, want at least 93%%", m[1])
 	}
 }
 
-// invitation reads the command to add a rank, and copies the rest of the output.
+// invitation returns the command to add a rank, and copies the rest of the output.
 func invitation(t *testing.T, stderr io.Reader) (token, seed string) {
 	t.Helper()
 	r := bufio.NewReader(stderr)
 	line, err := r.ReadString('\n')
 	m := regexp.MustCompile(`NEXAR_CLUSTER_TOKEN=(\S+) .*--seed (\S+) `).FindStringSubmatch(line)
 	if err != nil || m == nil {
-		t.Fatalf("nexar run says %q (%v), want how to add a rank", line, err)
+		t.Fatalf("nexar run printed %q (%v), want the command to add a rank", line, err)
 	}
 	copied := make(chan struct{})
 	go func() {
@@ -83,7 +83,7 @@ type stage struct {
 	then        func(rank1 *os.Process) error
 }
 
-// follow reads output, and goes from stage to stage.
+// follow reads output and performs the action of each stage.
 func follow(t *testing.T, out io.Reader, stages ...stage) string {
 	t.Helper()
 	begins := regexp.MustCompile(`rank (\d) of (\d), process (\d+), begins`)
@@ -111,7 +111,7 @@ func follow(t *testing.T, out io.Reader, stages ...stage) string {
 		stages, begun = stages[1:], 0
 	}
 	if len(stages) > 0 {
-		t.Errorf("these stages were not reached: %v", stages)
+		t.Errorf("stages not reached: %v", stages)
 	}
 	return all.String()
 }

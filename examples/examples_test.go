@@ -16,11 +16,10 @@ import (
 	"time"
 )
 
-// runMax is the longest that a program may run: far longer than it does.
+// runMax bounds the run of a program, which takes much less.
 const runMax = 2 * time.Minute
 
-// build builds the examples and the command that starts them, and returns the
-// directory that they are in.
+// build builds the examples and the command nexar, and returns the directory of the executables.
 func build(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +33,7 @@ func build(t *testing.T) string {
 	return dir
 }
 
-// program returns the path of a program that build has built.
+// program returns the path of an executable of build.
 func program(dir, name string) string {
 	if runtime.GOOS == "windows" {
 		name += ".exe"
@@ -42,19 +41,19 @@ func program(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// lines are the lines of text, in order.
+// lines returns the sorted lines of text.
 func lines(text string) []string {
 	return slices.Sorted(strings.Lines(text))
 }
 
-// times are those of a line that has two of them, as a pattern.
+// times matches the two times in a line.
 const times = " +[0-9.]+ ms +[0-9.]+ ms"
 
 func TestExamples(t *testing.T) {
 	dir := build(t)
 	tests := []struct {
 		name string
-		want []string // the lines that all ranks print, in the order of lines
+		want []string // the output of all ranks, sorted
 		args []string
 	}{
 		{"send_recv", []string{
@@ -69,11 +68,11 @@ func TestExamples(t *testing.T) {
 			`rank 0 begins with \[.*\]`, `rank 1 begins with \[.*\]`, `rank 2 begins with \[.*\]`, `rank 3 begins with \[.*\]`,
 		}, nil},
 		{"barrier", []string{
-			"rank 0 came after .*", "rank 1 came after .*", "rank 2 came after .*", "rank 3 came after .*",
+			"rank 0 entered after .*", "rank 1 entered after .*", "rank 2 entered after .*", "rank 3 entered after .*",
 		}, nil},
 		{"rpc", []string{
 			"rank 0 finds greeting/1 at rank 2: hello from rank 1", "rank 1 finds greeting/2 at rank 3: hello from rank 2",
-			"rank 2 finds greeting/3 at rank 0: hello from rank 3", "rank 2 has had no answer after 100ms, and no longer waits for one",
+			"rank 2 finds greeting/3 at rank 0: hello from rank 3", "rank 2 has not answered after 100ms",
 			"rank 2 says: farewell/0 has no value", "rank 3 finds greeting/0 at rank 1: hello from rank 0",
 		}, nil},
 		{"overlap", []string{
@@ -110,7 +109,7 @@ func TestExamples(t *testing.T) {
 	t.Run("seed_worker usage", func(t *testing.T) { testUsage(t, program(dir, "seed_worker")) })
 }
 
-// checks returns the checks of the output of examples besides its form.
+// checks returns further checks of the output of examples.
 func checks() map[string]func(t *testing.T, lines []string) {
 	return map[string]func(*testing.T, []string){
 		"broadcast": func(t *testing.T, lines []string) {
@@ -122,24 +121,24 @@ func checks() map[string]func(t *testing.T, lines []string) {
 				}
 			}
 		},
-		// Nobody goes on before the last has come, 3 × 200 ms after the first.
+		// No rank leaves before the last enters, 3 × 200 ms after the first.
 		"barrier": func(t *testing.T, lines []string) {
 			for _, line := range lines {
-				var rank, came, went int
-				if _, err := fmt.Sscanf(line, "rank %d came after %d ms and went on after %d ms", &rank, &came, &went); err != nil {
+				var rank, entered, left int
+				if _, err := fmt.Sscanf(line, "rank %d entered after %d ms and left after %d ms", &rank, &entered, &left); err != nil {
 					t.Fatalf("line %q: %v", line, err)
 				}
-				// The clocks begin together but for the time that a
-				// barrier takes, and a busy machine.
-				if came < rank*200 || went < 300 {
-					t.Errorf("rank %d came after %d ms and went on after %d ms, want at least %d and about 600", rank, came, went, rank*200)
+				// The clocks start with the difference of a barrier, and the machine may be
+				// busy.
+				if entered < rank*200 || left < 300 {
+					t.Errorf("rank %d entered after %d ms and left after %d ms, want at least %d and about 600", rank, entered, left, rank*200)
 				}
 			}
 		},
 	}
 }
 
-// testUsage: a mode that does not exist ends with a message.
+// testUsage: an unknown mode is an error.
 func testUsage(t *testing.T, path string) {
 	for _, args := range [][]string{nil, {"leader"}} {
 		out, err := exec.Command(path, args...).CombinedOutput()
@@ -149,8 +148,7 @@ func testUsage(t *testing.T, path string) {
 	}
 }
 
-// testSeedWorker starts a seed, reads the variables that it prints, and starts two workers with
-// them.
+// testSeedWorker starts a seed, and two workers with the variables that it prints.
 func testSeedWorker(t *testing.T, path string) {
 	ctx, cancel := context.WithTimeout(t.Context(), runMax)
 	defer cancel()
@@ -165,7 +163,7 @@ func testSeedWorker(t *testing.T, path string) {
 	}
 	printed := bufio.NewScanner(out)
 	env := os.Environ()
-	for range 2 { // the token, and the address
+	for range 2 { // the token and the address
 		if !printed.Scan() {
 			t.Fatalf("the seed ends early: %v", seed.Wait())
 		}
@@ -178,7 +176,7 @@ func testSeedWorker(t *testing.T, path string) {
 			cmd := exec.CommandContext(ctx, path, "worker")
 			cmd.Env = append(slices.Clip(env), "NEXAR_LISTEN=127.0.0.1:0")
 			out, err := cmd.CombinedOutput()
-			if want := regexp.MustCompile(`^rank [01] of 2: our process numbers sum up to [0-9]+\n$`); err != nil || !want.Match(out) {
+			if want := regexp.MustCompile(`^rank [01] of 2: the sum of our process IDs is [0-9]+\n$`); err != nil || !want.Match(out) {
 				t.Errorf("worker: got %q and error %v, want %q and none", out, err, want)
 			}
 		})
@@ -187,7 +185,7 @@ func testSeedWorker(t *testing.T, path string) {
 	for printed.Scan() {
 		rest = append(rest, printed.Text())
 	}
-	if want := []string{"the world has formed", "all workers have gone"}; !slices.Equal(rest, want) {
+	if want := []string{"the world has formed", "all workers have left"}; !slices.Equal(rest, want) {
 		t.Errorf("the seed prints %q, want %q", rest, want)
 	}
 	if err := seed.Wait(); err != nil {

@@ -22,7 +22,7 @@ type training struct {
 
 func (tr training) loss() float64 { return tr.losses[len(tr.losses)-1] }
 
-// train runs the program: within one process, or if ranks is not 0 as so many.
+// train runs the program as one process or, if ranks is not 0, as that many.
 func train(t *testing.T, dir string, env []string, ranks int, args ...string) (got training) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), runMax)
@@ -40,7 +40,7 @@ func train(t *testing.T, dir string, env []string, ranks int, args ...string) (g
 	epochs := regexp.MustCompile(`(?m)^epoch +(\d+): loss ([\d.]+); of those held back ([\d.]+), accuracy ([\d.]+)%$`)
 	for i, m := range epochs.FindAllStringSubmatch(string(out), -1) {
 		if m[1] != strconv.Itoa(i+1) {
-			t.Errorf("line %q is that of epoch %d", m[0], i+1)
+			t.Errorf("line %q, want epoch %d", m[0], i+1)
 		}
 		got.losses, got.held = append(got.losses, number(t, m[2])), append(got.held, number(t, m[3]))
 		got.accuracy = number(t, m[4])
@@ -62,17 +62,17 @@ func number(t *testing.T, text string) float64 {
 	return v
 }
 
-// testTrain: trainings reach the expected accuracy with any number of ranks.
+// testTrain: the training reaches the expected accuracy with any number of ranks.
 func testTrain(t *testing.T, dir string) {
-	const accuracy = 95 // percent, of images that were held back
+	const accuracy = 95 // percent of the test set
 	alone := train(t, dir, nil, 0)
 	if alone.accuracy < accuracy || len(alone.losses) != 30 {
-		t.Errorf("alone: %d epochs and an accuracy of %v%%, want 30 and %d%%", len(alone.losses), alone.accuracy, accuracy)
+		t.Errorf("one rank: %d epochs and accuracy %v%%, want 30 and %d%%", len(alone.losses), alone.accuracy, accuracy)
 	}
 	t.Run("ranks", func(t *testing.T) {
 		four := train(t, dir, nil, 4)
 		if four.accuracy < accuracy {
-			t.Errorf("got an accuracy of %v%%, want %d%%", four.accuracy, accuracy)
+			t.Errorf("accuracy %v%%, want %d%%", four.accuracy, accuracy)
 		}
 		sameCurve(t, four, alone)
 		few := train(t, dir, nil, 0, "--epochs", "3")
@@ -80,8 +80,8 @@ func testTrain(t *testing.T, dir string) {
 			sameCurve(t, train(t, dir, nil, ranks, "--epochs", "3"), few)
 		}
 	})
-	// With 1% of the gradients, or 8 or 16 bits of each element, training ends
-	// as well as with all of them.
+	// With 1% of the gradients, or 8 or 16 bits of each element, the result is as good as without
+	// compression.
 	t.Run("compress", func(t *testing.T) {
 		for _, name := range []string{"topk", "randomk", "quantize8", "cast16"} {
 			got := train(t, dir, nil, 0, "--local", "4", "--compress", name)
@@ -89,16 +89,16 @@ func testTrain(t *testing.T, dir string) {
 				// Compressed gradients are added in the order of the ranks, so that the bits do
 				// not depend on the transport.
 				if same := train(t, dir, nil, 4, "--compress", name); same.weights != got.weights {
-					t.Errorf("%s: the weights of four processes are %s, and of four ranks in one %s", name, same.weights, got.weights)
+					t.Errorf("%s: weights of four processes %s, of four ranks in one process %s", name, same.weights, got.weights)
 				}
 			}
-			t.Logf("%s: a loss of %v, and %v without; accuracy %v%%", name, got.loss(), alone.loss(), got.accuracy)
+			t.Logf("%s: loss %v, uncompressed %v; accuracy %v%%", name, got.loss(), alone.loss(), got.accuracy)
 			if got.loss() > 1.05*alone.loss() || got.accuracy < accuracy {
-				t.Errorf("%s: got a loss of %v and an accuracy of %v%%, want at most 5%% more than %v, and %d%%",
+				t.Errorf("%s: loss %v and accuracy %v%%, want at most 5%% above %v, and %d%%",
 					name, got.loss(), got.accuracy, alone.loss(), accuracy)
 			}
 			if got.weights == alone.weights {
-				t.Errorf("%s: the weights are those without compression", name)
+				t.Errorf("%s: same weights as without compression", name)
 			}
 		}
 	})
@@ -107,16 +107,16 @@ func testTrain(t *testing.T, dir string) {
 	t.Run("usage", func(t *testing.T) { testTrainUsage(t, dir) })
 }
 
-// sameCurve wants the losses to be the same up to rounding.
+// sameCurve checks that losses are equal up to rounding.
 func sameCurve(t *testing.T, got, want training) {
 	t.Helper()
 	if len(got.losses) != len(want.losses) {
 		t.Fatalf("got %d epochs, want %d", len(got.losses), len(want.losses))
 	}
 	for i := range want.losses {
-		// The last of the four printed digits may differ.
+		// The last printed digit may differ.
 		if math.Abs(got.losses[i]-want.losses[i]) > 5e-4 || math.Abs(got.held[i]-want.held[i]) > 5e-4 {
-			t.Errorf("epoch %d: the losses are %v and %v, and alone %v and %v", i+1, got.losses[i], got.held[i], want.losses[i], want.held[i])
+			t.Errorf("epoch %d: losses %v and %v, of one rank %v and %v", i+1, got.losses[i], got.held[i], want.losses[i], want.held[i])
 		}
 	}
 }
@@ -130,12 +130,12 @@ func testDeterministic(t *testing.T, dir string) {
 	for _, transports := range []string{"shm", "tcp", "quic"} {
 		env := append(env[:1:1], "NEXAR_TRANSPORTS="+transports)
 		if got := train(t, dir, env, ranks, "--epochs", "2").weights; got != want {
-			t.Errorf("over %s the weights are %s, and within a process %s", transports, got, want)
+			t.Errorf("weights over %s: %s, in one process %s", transports, got, want)
 		}
 	}
 }
 
-// testPlot: the drawing is one of two lines, with a point for each epoch.
+// testPlot: the plot has two lines with a point for each epoch.
 func testPlot(t *testing.T, dir string) {
 	file := filepath.Join(t.TempDir(), "loss.svg")
 	train(t, dir, nil, 0, "--local", "2", "--epochs", "4", "--plot", file)
@@ -152,11 +152,11 @@ func testPlot(t *testing.T, dir string) {
 		t.Fatalf("%v in\n%s", err, text)
 	}
 	if len(svg.Lines) != 2 || len(strings.Fields(svg.Lines[0].Points)) != 4 {
-		t.Errorf("the lines are %+v, want two with 4 points", svg.Lines)
+		t.Errorf("lines %+v, want two with 4 points", svg.Lines)
 	}
 }
 
-// testTrainUsage: mistakes end with a message that names them.
+// testTrainUsage: invalid arguments are errors that name the argument.
 func testTrainUsage(t *testing.T, dir string) {
 	for want, args := range map[string][]string{
 		`unexpected argument "fast"`: {"fast"},
@@ -178,7 +178,7 @@ func testTrainUsage(t *testing.T, dir string) {
 	cmd := exec.Command(program(dir, "train"), "--local", "2")
 	cmd.Env = append(os.Environ(), "NEXAR_SEEDS=127.0.0.1:1")
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "NEXAR_SEEDS") {
-		t.Errorf("with --local in a cluster: got %q and error %v, want a message that says so", out, err)
+		t.Errorf("with --local in a cluster: got %q and error %v, want an error about it", out, err)
 	}
 	if out, err := exec.Command(program(dir, "train"), "--help").Output(); err != nil || !strings.Contains(string(out), "-compress") {
 		t.Errorf("--help: got %q and error %v, want the flags", out, err)

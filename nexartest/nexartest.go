@@ -1,8 +1,8 @@
-// Package nexartest runs tests on a cluster in the process of the test, as
-// net/http/httptest runs them on a server.
+// Package nexartest runs tests on a cluster in the test process, as net/http/httptest does with a
+// server.
 //
-// Most people call Run, which calls a function once for each rank, with the
-// communicator of that rank:
+// Most tests call [Run], which calls a function concurrently for each rank, with the communicator of
+// that rank:
 //
 //	func TestMean(t *testing.T) {
 //		nexartest.Run(t, 4, func(t *testing.T, c *nexar.Comm) {
@@ -16,18 +16,17 @@
 //		})
 //	}
 //
-// Every rank is a subtest of its own, named "rank=0" and so on. All of them run at the
-// same time, on any number of processors. A rank may call all methods of its t except
-// Parallel, which the test that calls Run may call.
+// Each rank is a subtest, named "rank=0" and so on. All run concurrently, on any number of
+// processors. A rank may call all methods of its t except Parallel, which the test that calls Run
+// may call.
 //
-// A test does not hang because a rank has failed. When the function of a rank returns,
-// the communicator of the rank is closed, as if its process had ended, and ranks that
-// wait for it get an error. When a rank has failed, and others still run after a while,
-// their communicators are closed too, so that their operations end. A panic fails its
-// rank, with the stack, and the others continue as after any failure. After the timeout
-// the test shows the stacks of the ranks that have not returned.
+// A failed rank does not make the test hang. When the function of a rank returns, its communicator is
+// closed, as if its process had ended, and ranks that wait for it get an error. If other ranks still
+// run some time after a failure ([Cluster].Grace), their communicators are closed as well, which ends
+// their operations. A panic fails its rank, with the stack. After [Cluster].Timeout the test fails
+// with the stacks of the ranks that have not returned.
 //
-// Run returns when all ranks have returned and everything is closed.
+// Run returns when all ranks have returned and all communicators are closed.
 package nexartest
 
 import (
@@ -44,43 +43,42 @@ import (
 )
 
 const (
-	// defaultTimeout is longer than the default timeouts of collectives, as
-	// those tell more.
+	// defaultTimeout is longer than the default timeouts of collectives, which have more
+	// detailed errors.
 	defaultTimeout = time.Minute
 
-	// deadlineMargin is how long before the deadline of all tests the ranks
-	// are stopped, so that their stacks are still shown.
+	// deadlineMargin is the time before the deadline of go test at which ranks are stopped, to
+	// report their stacks.
 	deadlineMargin = 10 * time.Second
 
-	// defaultGrace is how long ranks may run on after another has failed, and
-	// again after they have been stopped.
+	// defaultGrace is the time for ranks to return after another has failed, and again after
+	// their communicators are closed.
 	defaultGrace = 5 * time.Second
 )
 
-// A Cluster has the settings of a test on ranks in this process. Run uses the zero
-// value.
+// A Cluster has the settings of a test on ranks in this process. The zero value has the defaults,
+// which the function [Run] uses.
 type Cluster struct {
-	// Config is that of all ranks; see nexar.Local.
+	// Config is the configuration of all ranks; see nexar.Local.
 	Config nexar.Config
 
-	// Timeout is how long the ranks may take. The default is a minute, or
-	// until shortly before the deadline of go test, if that is earlier.
+	// Timeout is the time for all ranks to return. The default is a minute, or the time until
+	// shortly before the deadline of go test, if that is less.
 	Timeout time.Duration
 
-	// Grace is how long ranks may run on after another has failed, before
-	// their communicators are closed. The default is 5 seconds.
+	// Grace is the time for ranks to return after another has failed, before their
+	// communicators are closed. The default is 5 seconds.
 	Grace time.Duration
 }
 
-// Run calls f for each of n ranks, all at the same time, and returns when all
-// have returned. f gets a test of its own and the communicator of the rank,
-// which is closed when it returns.
+// Run calls f concurrently for each of n ranks, and returns when all have returned. f gets the
+// subtest and the communicator of its rank, which is closed when f returns.
 func Run(t *testing.T, n int, f func(t *testing.T, c *nexar.Comm)) {
 	t.Helper()
 	Cluster{}.Run(t, n, f)
 }
 
-// Run is the function Run with the settings of the cluster.
+// Run is the function [Run] with the settings of the cluster.
 func (cl Cluster) Run(t *testing.T, n int, f func(t *testing.T, c *nexar.Comm)) {
 	t.Helper()
 	comms, err := nexar.Local(t.Context(), n, cl.Config)
@@ -104,7 +102,7 @@ func (cl Cluster) Run(t *testing.T, n int, f func(t *testing.T, c *nexar.Comm)) 
 	r.wait()
 }
 
-// A run is a test that runs.
+// A run is a test in progress.
 type run struct {
 	cluster Cluster
 	t       *testing.T
@@ -114,7 +112,7 @@ type run struct {
 	closing sync.WaitGroup
 }
 
-// An ending says how a rank has ended.
+// An ending is the result of a rank.
 type ending struct {
 	rank     int
 	began    bool
@@ -122,14 +120,12 @@ type ending struct {
 	passed   bool
 }
 
-// rank runs f as a subtest. Subtests that call t.Parallel would take turns
-// when there are more of them than processors; those that are started by
-// goroutines all run at once, which package testing allows.
+// rank runs f as a subtest. It runs on a goroutine of its own, since parallel subtests take turns if
+// there are more than processors.
 func (r *run) rank(rank int, f func(t *testing.T, c *nexar.Comm)) {
 	var began, returned atomic.Bool
 	e := ending{rank: rank}
-	// If the function fails the outer test with FailNow, by mistake, then
-	// this goroutine does not come back from t.Run.
+	// If f calls FailNow of the outer test by mistake, t.Run does not return.
 	defer func() {
 		e.began, e.returned = began.Load(), returned.Load()
 		r.ended <- e
@@ -146,9 +142,9 @@ func (r *run) rank(rank int, f func(t *testing.T, c *nexar.Comm)) {
 	})
 }
 
-// wait waits for all ranks. It closes the communicators of those that still run after
-// the cluster's timeout, or a while after a rank has failed. If that does not end them
-// either it panics: package testing cannot end a test while its subtests run.
+// wait waits for all ranks. It closes the communicators of ranks that still run after the timeout,
+// or after the grace period that follows a failure. If they do not return then, it panics: package
+// testing cannot end a test while its subtests run.
 func (r *run) wait() {
 	r.t.Helper()
 	limit := time.NewTimer(r.cluster.Timeout)
@@ -161,7 +157,7 @@ func (r *run) wait() {
 			r.close(e.rank)
 			left = left || !e.began
 			if e.began && !e.returned {
-				r.t.Errorf("nexartest: rank %d has called t.Parallel", e.rank)
+				r.t.Errorf("nexartest: rank %d called t.Parallel; call it in the test that calls Run", e.rank)
 				e.passed = false
 			}
 			if !(e.passed && e.began) && !failed && !stopped {
@@ -183,11 +179,11 @@ func (r *run) wait() {
 	}
 	r.closing.Wait()
 	if left && !r.t.Failed() {
-		r.t.Error("nexartest: not all ranks have run, because of the flags -run or -skip of go test")
+		r.t.Error("nexartest: not all ranks ran: -run or -skip of go test excludes some; select whole tests")
 	}
 }
 
-// close closes the communicator of a rank, once; see nexar.Comm.
+// close closes the communicator of a rank. Further calls have no effect.
 func (r *run) close(rank int) {
 	r.closing.Go(func() {
 		if err := r.comms[rank].Close(); err != nil {
@@ -196,7 +192,7 @@ func (r *run) close(rank int) {
 	})
 }
 
-// have is the beginning of a sentence about ranks.
+// have returns "rank 1 has" or "ranks 1, 2 have".
 func have(ranks []int) string {
 	if len(ranks) == 1 {
 		return fmt.Sprintf("rank %d has", ranks[0])

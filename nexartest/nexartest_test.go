@@ -34,7 +34,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// A rank that returns early is no failure as long as nobody waits for it.
+// TestReturnEarly: a rank may return early if no other rank needs it.
 func TestReturnEarly(t *testing.T) {
 	nexartest.Run(t, 3, func(t *testing.T, c *nexar.Comm) {
 		switch c.Rank() {
@@ -58,7 +58,7 @@ func TestConfig(t *testing.T) {
 	over := make(chan struct{})
 	cluster.Run(t, 2, func(t *testing.T, c *nexar.Comm) {
 		if c.Rank() == 0 {
-			<-over // which keeps the communicator open
+			<-over // keeps the communicator open
 			return
 		}
 		defer close(over)
@@ -69,16 +69,16 @@ func TestConfig(t *testing.T) {
 	})
 }
 
-// scenario names the function that TestScenario runs in a process of its own.
+// scenario is the variable that selects the failure that TestScenario runs in a process of its own.
 const scenario = "NEXARTEST_SCENARIO"
 
-// A failure is a test that must fail, and how.
+// A failure is a test that must fail, with its expected output.
 type failure struct {
 	args  string // of go test
 	ranks int
 	f     func(t *testing.T, c *nexar.Comm)
-	want  []string // in its output
-	not   []string // not in it
+	want  []string // in the output
+	not   []string // not in the output
 }
 
 var failures = map[string]failure{
@@ -131,8 +131,7 @@ var failures = map[string]failure{
 		},
 		want: []string{"rank 1 panicked: oh no", "panicHere", "--- FAIL: TestScenario/rank=0", "rank 1 (node "},
 	},
-	// Rank 0 waits for a message of its own, which the failure of another
-	// rank does not end.
+	// Rank 0 waits for a message from itself, which the failure of another rank does not end.
 	"grace": {
 		ranks: 3,
 		f: func(t *testing.T, c *nexar.Comm) {
@@ -167,13 +166,13 @@ var failures = map[string]failure{
 				t.Parallel()
 			}
 		},
-		want: []string{"rank 1 has called t.Parallel"},
+		want: []string{"rank 1 called t.Parallel"},
 	},
 	"run": {
 		args:  "-test.run=^TestScenario$/^rank=0$",
 		ranks: 2,
 		f:     func(*testing.T, *nexar.Comm) {},
-		want:  []string{"not all ranks have run"},
+		want:  []string{"not all ranks ran"},
 	},
 }
 
@@ -186,8 +185,7 @@ func receive(t *testing.T, c *nexar.Comm, from int) {
 	}
 }
 
-// TestScenario is the test that fails, in the process that TestFailures
-// starts.
+// TestScenario is the failing test, in a process that TestFailures starts.
 func TestScenario(t *testing.T) {
 	name := os.Getenv(scenario)
 	if name == "" {
@@ -217,7 +215,7 @@ func TestFailures(t *testing.T) {
 			cmd.Env = append(os.Environ(), scenario+"="+name)
 			out, err := cmd.CombinedOutput()
 			if _, ok := errors.AsType[*exec.ExitError](err); !ok {
-				t.Errorf("the test has not failed: %v", err)
+				t.Errorf("the test did not fail: %v", err)
 			}
 			for _, text := range want.want {
 				if !strings.Contains(string(out), text) {
@@ -230,7 +228,7 @@ func TestFailures(t *testing.T) {
 				}
 			}
 			if took := time.Since(began); took > time.Minute {
-				t.Errorf("the test took %v", took)
+				t.Errorf("the test took %v, want at most a minute", took)
 			}
 			if t.Failed() {
 				t.Logf("output:\n%s", out)
@@ -240,7 +238,7 @@ func TestFailures(t *testing.T) {
 }
 
 func ExampleRun() {
-	var t *testing.T // that of the test function
+	var t *testing.T // the parameter of the test function
 	nexartest.Run(t, 4, func(t *testing.T, c *nexar.Comm) {
 		x := []float64{float64(c.Rank())}
 		if err := nexar.AllReduce(t.Context(), c, x, nexar.Avg); err != nil {

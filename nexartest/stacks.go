@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// rankLabel marks the goroutines of a rank, and those that they start.
+// rankLabel is the pprof label of the goroutines of a rank, and of the goroutines that they start.
 const rankLabel = "nexar rank"
 
-// labelled calls f in a goroutine that is marked as one of the rank's.
+// labelled calls f with the label of a rank.
 func labelled(rank int, f func()) {
 	pprof.Do(context.Background(), pprof.Labels(rankLabel, strconv.Itoa(rank)), func(context.Context) { f() })
 }
 
-// stacks are the stacks of all goroutines of the given ranks. A stack that
-// several of them share is shown once, with their number.
+// stacks returns the stacks of all goroutines of ranks. A stack that several goroutines share occurs
+// once, with their number.
 func stacks(ranks []int) string {
 	var all bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // cannot fail: a bytes.Buffer takes everything
@@ -31,7 +31,7 @@ func stacks(ranks []int) string {
 				continue
 			}
 			if i := strings.LastIndexByte(count, '\n'); i >= 0 {
-				count = count[i+1:] // the first block has a headline
+				count = count[i+1:] // the first block begins with a heading
 			}
 			fmt.Fprintf(&out, "rank %d, %s:\n%s\n", rank, goroutines(count), frames(rest))
 		}
@@ -46,7 +46,7 @@ func goroutines(count string) string {
 	return count + " goroutines"
 }
 
-// frames are the calls of a stack, each with its place in the source.
+// frames returns the calls of a stack with their source positions.
 func frames(stack string) string {
 	var out strings.Builder
 	for line := range strings.SplitSeq(stack, "\n") {

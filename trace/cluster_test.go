@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// cluster is a formed cluster of four nodes. Nodes without a snapshot have the reason.
+// cluster returns a formed cluster of four nodes. Nodes without a snapshot have the reason.
 func cluster(reason string, snapshots ...Snapshot) *Cluster {
 	c := &Cluster{Time: at(10), Formed: true, Epoch: 1, World: 4, Joined: 4}
 	for rank := range 4 {
@@ -63,7 +63,7 @@ func TestCluster(t *testing.T) {
 	checkCluster(t, &Cluster{World: 2, Joined: 1, Epoch: 3, Formed: true, Waiting: 2}, "the world has formed: 1 node; waiting for a place: 2")
 }
 
-// Nodes that are not in the newest epoch yet are listed.
+// TestClusterOfTwoEpochs: nodes that are not in the newest epoch are listed.
 func TestClusterOfTwoEpochs(t *testing.T) {
 	behind := of(1, late(reduction(7, 7), 2))
 	ahead := of(0)

@@ -21,7 +21,7 @@ func TestJSON(t *testing.T) {
 		}
 	}
 	if strings.Contains(string(b), "-1") {
-		t.Errorf("ranks that there are not, in %s", b)
+		t.Errorf("unset ranks in %s", b)
 	}
 	var got Snapshot
 	if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got, want) {

@@ -121,7 +121,7 @@ func (a *world) idle(rank int) string {
 	return text
 }
 
-// verdict describes what is wrong, as far as the snapshots show.
+// verdict describes the problems that the snapshots show.
 func (a *world) verdict() (lines []string) {
 	lines = a.mismatches()
 	waits := make(map[int][]int) // by rank, the ranks that it waits for
@@ -206,7 +206,7 @@ func ends(waits map[int][]int, delayed map[int]bool, rank int) (ends []int) {
 	return ends
 }
 
-// mismatches finds ranks whose collectives with one sequence number differ.
+// mismatches finds ranks that made different collectives with the same sequence number.
 func (a *world) mismatches() (lines []string) {
 	type call struct {
 		comm string

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// of is the snapshot of a rank of a world of four, ten seconds after it began.
+// of returns the snapshot of a rank of a world of four, ten seconds after its begin.
 func of(rank int, operations ...Operation) Snapshot {
 	return Snapshot{Node: strings.Repeat(string(rune('a'+rank)), 32), Rank: rank, Size: 4, Epoch: 1, Time: at(10), Operations: operations}
 }
@@ -77,7 +77,7 @@ func TestWriteTable(t *testing.T) {
 	}
 }
 
-// sameTable compares lines, save for the width of columns.
+// sameTable compares lines, ignoring the width of columns.
 func sameWriteTable(t *testing.T, snapshots []Snapshot, want []string) {
 	t.Helper()
 	var b strings.Builder
@@ -95,7 +95,7 @@ func sameWriteTable(t *testing.T, snapshots []Snapshot, want []string) {
 	}
 }
 
-// Of several snapshots of a rank the newest counts, and of several epochs.
+// TestTableNewest: only the newest epoch, and the newest snapshot of each rank, count.
 func TestTableNewest(t *testing.T) {
 	older, newer := of(0, late(reduction(6, 1), 1)), of(0, late(reduction(7, 1), 1))
 	older.Time = at(5)
@@ -182,8 +182,8 @@ func flightCases() map[string]flightCase {
 	}
 }
 
-// A circle counts only where both sides of every link agree on its bytes.
-// Otherwise the link that holds the bytes is named.
+// TestTableInFlight: a cycle is reported only if both sides of each link agree on the bytes. Otherwise the link with
+// the bytes in flight is reported.
 func TestTableInFlight(t *testing.T) {
 	for name, test := range flightCases() {
 		t.Run(name, func(t *testing.T) {

@@ -51,6 +51,6 @@ func TestSnapshotWriteTable(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	if got := (Snapshot{Size: 1, Time: at(0)}).String(); !strings.HasSuffix(got, "\nno operations\n") {
-		t.Errorf("without operations it is %q", got)
+		t.Errorf("without operations: %q", got)
 	}
 }

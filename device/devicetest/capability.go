@@ -8,10 +8,10 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// testHeld: a wait whose context ends leaves everything as it was, and the
-// memory to the device, until a later one.
+// testHeld: after a wait whose context ended, work continues and the device still owns the
+// memory, until a later wait.
 func testHeld(x *check) {
-	cause := errors.New("enough")
+	cause := errors.New("canceled")
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	cancel(cause)
 	release := x.d.(Holder).Hold()
@@ -32,15 +32,15 @@ func testHeld(x *check) {
 		x.Errorf("Wait for a stream without work: %v", err)
 	}
 
-	// What is freed now is not given to others.
+	// Memory of queued work must not be reused.
 	x.must(b.Free(), "free")
 	x.filled(100)
 	release()
-	x.same(x.bytes(out), data, "staging, after its wait had been given up")
+	x.same(x.bytes(out), data, "staging, after a canceled wait")
 	x.wait(s)
 }
 
-// testFailure: work that fails ends its stream, and tells all who wait for it.
+// testFailure: work that fails ends its stream, and all calls that wait for it fail.
 func testFailure(x *check) {
 	broken := errors.New("broken")
 	for name, queue := range map[string]func(s device.Stream, st device.Staging, r device.Region) error{
@@ -64,10 +64,10 @@ func testFailure(x *check) {
 		x.failed(err, broken, false, "Bytes after a "+name)
 		_, err = during.Bytes(x.ctx)
 		x.failed(err, broken, false, "a second Bytes after a "+name)
-		x.same(x.bytes(before), data, "staging of work that was done before the failure")
-		x.must(s.Close(), "close a stream that has failed")
-		x.must(during.Free(), "free a staging that has failed")
-		x.goesOn(other)
+		x.same(x.bytes(before), data, "staging of work before the failure")
+		x.must(s.Close(), "close a failed stream")
+		x.must(during.Free(), "free the staging of failed work")
+		x.works(other)
 		x.want(b, data, "buffer")
 	}
 	b, data := x.filled(100)
@@ -75,11 +75,11 @@ func testFailure(x *check) {
 	x.want(b, data, "first copy")
 	x.wantError(x.d.CopyIn(x.ctx, device.Whole(b), x.random(100)), broken, "CopyIn that fails")
 	x.copyIn(device.Whole(b), data)
-	x.want(b, data, "after a copy that failed")
+	x.want(b, data, "after a failed copy")
 }
 
-// failed fails unless err is a StreamError with the cause. A call that queues
-// work may be too early to know.
+// failed fails unless err is a StreamError with the cause, or early is set and err is nil: a call
+// that queues work need not know of the failure yet.
 func (x *check) failed(err, cause error, early bool, what string) {
 	if early && err == nil {
 		return
@@ -100,29 +100,29 @@ func testMapper(x *check) {
 		x.must(err, "map")
 		x.same(mem, data, fmt.Sprintf("memory of a buffer of %d bytes", n))
 		if n > 0 && !isAligned(mem) {
-			x.Errorf("the memory of a buffer of %d bytes begins at %p, want a multiple of %d", n, mem, device.Align)
+			x.Errorf("mapped memory of a buffer of %d bytes is at %p, want a multiple of %d", n, mem, device.Align)
 		}
 		data = x.random(n)
 		copy(mem, data)
-		x.want(b, data, fmt.Sprintf("buffer of %d bytes whose memory was written to", n))
+		x.want(b, data, fmt.Sprintf("buffer of %d bytes after a write to its mapped memory", n))
 		st := x.stage(n)
 		x.must(s.StageSend(st, 0, device.Whole(b)), "stage send")
 		x.same(x.bytes(st), data, "staging")
 		again, err := m.Map(b)
 		x.must(err, "map again")
 		if n > 0 && (&again[0] != &mem[0] || len(again) != n) {
-			x.Error("Map returns another slice than before")
+			x.Error("Map returns different slices")
 		}
 		x.must(b.Free(), "free")
 		_, err = m.Map(b)
 		x.wantError(err, device.ErrFreed, "Map of a freed buffer")
 	}
-	stranger := NewFake(x, FakeConfig{Name: "stranger"})
-	foreign, err := stranger.Alloc(x.ctx, 10)
+	other := NewFake(x, FakeConfig{Name: "other"})
+	foreign, err := other.Alloc(x.ctx, 10)
 	x.must(err, "alloc on another device")
 	defer x.free(foreign)
 	_, err = m.Map(foreign)
-	if e, ok := errors.AsType[*device.ForeignError](err); !ok || e.Owner != "stranger" || e.Device != x.d.Name() {
+	if e, ok := errors.AsType[*device.ForeignError](err); !ok || e.Owner != "other" || e.Device != x.d.Name() {
 		x.Errorf("Map of a foreign buffer: got error %v, want a ForeignError with both names", err)
 	}
 	_, err = m.Map(nil)

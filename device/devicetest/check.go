@@ -11,8 +11,7 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// A check is one subtest while it runs. What its methods make is freed when it
-// has ended.
+// A check is a running subtest. It frees and closes at its end all that its methods create.
 type check struct {
 	testing.TB
 	d   device.Device
@@ -20,7 +19,7 @@ type check struct {
 	rng *rand.Rand
 }
 
-// must ends the subtest if err is not nil.
+// must fails the subtest immediately if err is not nil.
 func (x *check) must(err error, doing string) {
 	if err != nil {
 		x.Helper()
@@ -36,7 +35,7 @@ func (x *check) wantError(err, want error, doing string) {
 	}
 }
 
-// random returns n bytes of which no two parts are alike.
+// random returns n random bytes.
 func (x *check) random(n int) []byte {
 	p := make([]byte, n)
 	for i := range p {
@@ -45,7 +44,7 @@ func (x *check) random(n int) []byte {
 	return p
 }
 
-// alloc returns a buffer that holds anything.
+// alloc returns a buffer with undefined contents.
 func (x *check) alloc(n int) device.Buffer {
 	x.Helper()
 	b, err := x.d.Alloc(x.ctx, n)
@@ -57,7 +56,7 @@ func (x *check) alloc(n int) device.Buffer {
 // freer is a Buffer or a Staging.
 type freer interface{ Free() error }
 
-// free frees what the subtest has not freed itself.
+// free frees f unless the subtest already has.
 func (x *check) free(f freer) {
 	if err := f.Free(); err != nil && !errors.Is(err, device.ErrFreed) && !errors.Is(err, device.ErrClosed) {
 		x.Helper()
@@ -65,7 +64,7 @@ func (x *check) free(f freer) {
 	}
 }
 
-// filled returns a buffer of n bytes and what it holds.
+// filled returns a buffer of n random bytes, and the bytes.
 func (x *check) filled(n int) (device.Buffer, []byte) {
 	x.Helper()
 	b, data := x.alloc(n), x.random(n)
@@ -78,7 +77,7 @@ func (x *check) copyIn(dst device.Region, src []byte) {
 	x.must(x.d.CopyIn(x.ctx, dst, src), "copy in")
 }
 
-// want fails if a buffer does not hold data.
+// want fails if the contents of a buffer are not data.
 func (x *check) want(b device.Buffer, data []byte, what string) {
 	x.Helper()
 	got := x.random(len(data))
@@ -86,7 +85,7 @@ func (x *check) want(b device.Buffer, data []byte, what string) {
 	x.same(got, data, what)
 }
 
-// same fails if two slices differ, and says where.
+// same fails if two slices differ, and reports the first difference.
 func (x *check) same(got, want []byte, what string) {
 	x.Helper()
 	if slices.Equal(got, want) {
@@ -105,7 +104,7 @@ func (x *check) same(got, want []byte, what string) {
 			}
 		}
 	}
-	x.Errorf("%s: %d of %d bytes are wrong, the first one at %d: got %#x, want %#x", what, wrong, len(want), first, got[first], want[first])
+	x.Errorf("%s: %d of %d bytes are wrong, the first at %d: got %#x, want %#x", what, wrong, len(want), first, got[first], want[first])
 }
 
 func (x *check) stream() device.Stream {
@@ -125,7 +124,7 @@ func (x *check) wait(s device.Stream) {
 	x.must(s.Wait(x.ctx), "wait for a stream")
 }
 
-// stage returns staging memory that holds anything.
+// stage returns staging memory with undefined contents.
 func (x *check) stage(n int) device.Staging {
 	x.Helper()
 	s, err := x.d.Stage(x.ctx, n)
@@ -134,7 +133,7 @@ func (x *check) stage(n int) device.Staging {
 	return s
 }
 
-// staged returns staging memory that holds data.
+// staged returns staging memory that contains data.
 func (x *check) staged(data []byte) device.Staging {
 	x.Helper()
 	s := x.stage(len(data))
@@ -142,7 +141,7 @@ func (x *check) staged(data []byte) device.Staging {
 	return s
 }
 
-// bytes waits for the memory of a staging.
+// bytes waits for the memory of a staging and returns it.
 func (x *check) bytes(s device.Staging) []byte {
 	x.Helper()
 	p, err := s.Bytes(x.ctx)
@@ -153,17 +152,17 @@ func (x *check) bytes(s device.Staging) []byte {
 	return p
 }
 
-// isAligned reports whether p begins where device.Align wants it.
+// isAligned reports whether the address of p is a multiple of device.Align.
 func isAligned(p []byte) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(p)))%device.Align == 0
 }
 
-// sizes are lengths at which something might change, in bytes.
+// sizes returns lengths in bytes at and around limits of an implementation.
 func sizes() []int {
 	return []int{0, 1, 2, 3, 7, 8, 9, 63, 64, 65, 255, 257, 4095, 4096, 4097, 64<<10 + 1, 1<<18 - 3}
 }
 
-// gather is what a region has, as one piece, of a buffer that holds data.
+// gather returns the concatenated regions of a buffer that contains data.
 func gather(data []byte, regions ...device.Region) []byte {
 	var p []byte
 	for _, r := range regions {
@@ -174,7 +173,7 @@ func gather(data []byte, regions ...device.Region) []byte {
 	return p
 }
 
-// scatter puts p into the regions of a buffer that holds data.
+// scatter copies p to the regions of a buffer that contains data.
 func scatter(data, p []byte, regions ...device.Region) {
 	for _, r := range regions {
 		for row := range r.RowCount() {
@@ -183,8 +182,8 @@ func scatter(data, p []byte, regions ...device.Region) {
 	}
 }
 
-// layouts are lists of regions of a buffer of layoutBytes bytes: one and
-// several, in and out of order, contiguous and in rows, at odd places, empty.
+// layouts returns lists of regions of a buffer of layoutBytes bytes: one and several, in and out
+// of order, contiguous and in rows, unaligned, empty.
 func layouts(b device.Buffer) [][]device.Region {
 	at := func(offset, bytes int) device.Region {
 		return device.Region{Buffer: b, Offset: offset, Bytes: bytes}

@@ -6,7 +6,7 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// testCopySizes: what is copied in comes out, whatever the length.
+// testCopySizes: CopyOut returns the bytes of CopyIn, for all lengths.
 func testCopySizes(x *check) {
 	for _, n := range sizes() {
 		b, data := x.filled(n)
@@ -17,7 +17,7 @@ func testCopySizes(x *check) {
 	}
 }
 
-// testCopyOffsets: copies begin and end where they should, at any address.
+// testCopyOffsets: copies begin and end at the right bytes, for all offsets and addresses.
 func testCopyOffsets(x *check) {
 	const size = 200
 	for _, n := range []int{0, 1, 2, 8, 15, 64, 100} {
@@ -26,7 +26,7 @@ func testCopyOffsets(x *check) {
 			r := device.Region{Buffer: b, Offset: offset, Bytes: n}
 			what := fmt.Sprintf("%d bytes at %d", n, offset)
 
-			// The slices begin at odd addresses, too.
+			// The slices are unaligned.
 			out := x.random(n + 1)[1:]
 			x.must(x.d.CopyOut(x.ctx, out, r), "copy out")
 			x.same(out, data[offset:offset+n], "copy out of "+what)
@@ -41,12 +41,12 @@ func testCopyOffsets(x *check) {
 	}
 }
 
-// testCopyRows: regions in rows are copied row by row.
+// testCopyRows: all rows of a region are copied.
 func testCopyRows(x *check) {
 	b, data := x.filled(layoutBytes)
 	for _, list := range layouts(b) {
 		for _, r := range list {
-			what := fmt.Sprintf("%d rows of %d bytes at %d and every %d", r.Rows, r.Bytes, r.Offset, r.Stride)
+			what := fmt.Sprintf("%d rows of %d bytes at %d with stride %d", r.Rows, r.Bytes, r.Offset, r.Stride)
 			out := x.random(r.Total())
 			x.must(x.d.CopyOut(x.ctx, out, r), "copy out")
 			x.same(out, gather(data, r), "copy out of "+what)
@@ -58,8 +58,8 @@ func testCopyRows(x *check) {
 	}
 }
 
-// testStageSend: staging memory gets the regions, one after the other, and
-// nothing else.
+// testStageSend: StageSend concatenates the regions in staging memory, and changes no other
+// bytes.
 func testStageSend(x *check) {
 	s := x.stream()
 	b, data := x.filled(layoutBytes)
@@ -76,8 +76,7 @@ func testStageSend(x *check) {
 	x.want(b, data, "source of StageSend")
 }
 
-// testReceiveInto: the regions get what lies in staging memory, and nothing
-// else is changed.
+// testReceiveInto: ReceiveInto copies staging memory to the regions, and changes no other bytes.
 func testReceiveInto(x *check) {
 	s := x.stream()
 	b, data := x.filled(layoutBytes)
@@ -95,7 +94,7 @@ func testReceiveInto(x *check) {
 	}
 }
 
-// testLastRegionCounts: regions may be listed several times, and may overlap.
+// testLastRegionCounts: regions may occur several times and overlap; the last one has priority.
 func testLastRegionCounts(x *check) {
 	s := x.stream()
 	b, data := x.filled(100)
@@ -108,15 +107,15 @@ func testLastRegionCounts(x *check) {
 	x.must(s.ReceiveInto(st, 0, list...), "receive into")
 	x.wait(s)
 	scatter(data, x.bytes(st), list...)
-	x.want(b, data, "ReceiveInto of regions that overlap")
+	x.want(b, data, "ReceiveInto of overlapping regions")
 
 	list = append(list, list[0], list[0])
 	st = x.stage(len(gather(data, list...)))
 	x.must(s.StageSend(st, 0, list...), "stage send")
-	x.same(x.bytes(st), gather(data, list...), "StageSend of regions that overlap")
+	x.same(x.bytes(st), gather(data, list...), "StageSend of overlapping regions")
 }
 
-// testCopy: copies within the device, between buffers and inside one.
+// testCopy: copies on the device, between two buffers and within one.
 func testCopy(x *check) {
 	const size = 400
 	s := x.stream()
@@ -153,8 +152,7 @@ func testCopy(x *check) {
 	}
 }
 
-// testStagingIsApart: staging memory is no part of a buffer, and who changes
-// the one does not change the other.
+// testStagingIsApart: staging memory and buffers do not share memory.
 func testStagingIsApart(x *check) {
 	s := x.stream()
 	b, data := x.filled(300)
@@ -162,17 +160,17 @@ func testStagingIsApart(x *check) {
 	x.must(s.StageSend(st, 0, device.Whole(b)), "stage send")
 	staged := x.bytes(st)
 	copy(staged, x.random(300))
-	x.want(b, data, "buffer whose staged copy was changed")
+	x.want(b, data, "buffer after a change of its staged copy")
 
 	copy(staged, data)
 	x.copyIn(device.Whole(b), x.random(300))
-	x.same(staged, data, "staged copy of a buffer that was changed")
+	x.same(staged, data, "staged copy after a change of the buffer")
 
 	x.must(s.ReceiveInto(st, 0, device.Whole(b)), "receive into")
 	x.wait(s)
 	copy(x.bytes(st), x.random(300))
-	x.want(b, data, "buffer whose source was changed")
+	x.want(b, data, "buffer after a change of the staging that it was received from")
 	if again := x.bytes(st); &again[0] != &staged[0] {
-		x.Error("Bytes returns another slice than before")
+		x.Error("Bytes returns different slices")
 	}
 }

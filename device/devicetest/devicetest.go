@@ -1,33 +1,29 @@
-// Package devicetest checks that a device keeps every promise of package
-// device, and has a Fake for those who use devices.
+// Package devicetest is the conformance suite of package device, and provides a [Fake] device
+// for tests of code that uses devices.
 //
-// Most people who write a device write one test:
+// An implementation of a device needs one test:
 //
 //	func TestConformance(t *testing.T) {
 //		devicetest.Run(t, func(tb testing.TB) device.Device { … })
 //	}
 //
-// Each promise is a subtest of its own, with a device of its own if the factory
-// makes one each time. After every subtest everything that it has made is freed
-// and closed, and no goroutine may be left that was not there before; other
-// tests must therefore not run in parallel with Run. Waiting is bounded by
-// contexts that end after 30 s. What is not promised is not demanded: a device
-// may do work at once, or as late as somebody waits for it.
+// Each rule of the contract is a subtest, with a new device if the factory returns one. A subtest
+// frees and closes all that it creates, and fails if goroutines remain that did not run before;
+// other tests must therefore not run in parallel with [Run]. Contexts bound waiting to 30 s. The
+// suite checks the contract only: a device may do work immediately, or only when a call waits.
 //
-// Some promises can only be checked where there is a means for it. The subtests
-// Mapper and Reducer are there if the device is a device.Mapper and its streams
-// are device.Reducers; Held and Failure if the device, or a wrapper around it
-// that the factory makes, is a Holder or a Failer. Run logs what is left out.
+// Some rules need a capability. Run includes the subtests Mapper and Reducer if the device is a
+// device.Mapper and its streams are device.Reducers, and Held and Failure if the device, or a
+// wrapper that the factory returns, is a [Holder] or a [Failer]. It logs the subtests that it
+// omits.
 //
-// Most people who write code that works with devices make a Fake, and look at
-// what it has counted:
+// A test of code that uses devices creates a Fake, and checks its Stats:
 //
 //	fake := devicetest.NewFake(t, devicetest.FakeConfig{})
 //	buffer, err := fake.Alloc(ctx, n)
 //
-// Code that reaches for memory in any other way than by the methods of the
-// device, or too early, or too late, gets wrong results there or fails the
-// test. All methods of a Fake may be called from several goroutines.
+// Code that accesses memory other than by methods of the device, too early or too late, gets
+// wrong results or fails the test. The methods of a Fake may be called concurrently.
 package devicetest
 
 import (
@@ -41,30 +37,29 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// A Factory returns the device to be checked. It fails tb if it cannot. What
-// has to be closed it gives to tb.Cleanup.
+// A Factory returns the device to check, or fails tb. It registers tb.Cleanup functions for
+// resources that must be closed.
 type Factory func(tb testing.TB) device.Device
 
-// A Holder is a device whose streams can be halted: none does any work until
-// the function is called that Hold returns.
+// A Holder is a device that can pause its streams. After Hold no stream does work until release
+// is called.
 type Holder interface {
 	Hold() (release func())
 }
 
-// A Failer is a device that can be made to fail: the n-th copy from now on, 1
-// being the next one, of which those of streams count when they are queued,
-// fails with err.
+// A Failer is a device with injected failures: the n-th copy from the call on fails with err,
+// where 1 is the next one. Copies of streams are counted when they are queued.
 type Failer interface {
 	FailCopy(n int, err error)
 }
 
-// A subtest is one promise.
+// A subtest checks one rule of the contract.
 type subtest struct {
 	name string
 	body func(x *check)
 }
 
-// subtests are those for every device.
+// subtests returns the subtests for all devices.
 func subtests() []subtest {
 	return []subtest{
 		{"Names", testNames},
@@ -102,8 +97,8 @@ func subtests() []subtest {
 	}
 }
 
-// further are the subtests that d offers the means for, and what is left out.
-func further(tb testing.TB, d device.Device) (offered []subtest, missing []string) {
+// optional returns the subtests for capabilities of d, and descriptions of the missing ones.
+func optional(tb testing.TB, d device.Device) (offered []subtest, missing []string) {
 	tb.Helper()
 	s, err := d.NewStream()
 	if err != nil {
@@ -121,11 +116,11 @@ func further(tb testing.TB, d device.Device) (offered []subtest, missing []strin
 		what    string
 		subtest subtest
 	}{
-		{holds, "the device is no devicetest.Holder", subtest{"Held", testHeld}},
-		{fails, "the device is no devicetest.Failer", subtest{"Failure", testFailure}},
-		{maps, "the device is no device.Mapper", subtest{"Mapper", testMapper}},
-		{reduces, "its streams are no device.Reducers", subtest{"Reducer", testReducer}},
-		{reduces, "its streams are no device.Reducers", subtest{"ReducerMisuse", testReducerMisuse}},
+		{holds, "the device is not a devicetest.Holder", subtest{"Held", testHeld}},
+		{fails, "the device is not a devicetest.Failer", subtest{"Failure", testFailure}},
+		{maps, "the device is not a device.Mapper", subtest{"Mapper", testMapper}},
+		{reduces, "its streams are not device.Reducers", subtest{"Reducer", testReducer}},
+		{reduces, "its streams are not device.Reducers", subtest{"ReducerMisuse", testReducerMisuse}},
 	} {
 		if f.offered {
 			offered = append(offered, f.subtest)
@@ -136,25 +131,25 @@ func further(tb testing.TB, d device.Device) (offered []subtest, missing []strin
 	return offered, missing
 }
 
-// Run checks the devices that the factory makes.
+// Run checks the devices of a factory against the contract of package device.
 func Run(t *testing.T, factory Factory) {
 	var offered []subtest
 	t.Run("Capabilities", func(t *testing.T) {
 		var missing []string
-		offered, missing = further(t, factory(t))
+		offered, missing = optional(t, factory(t))
 		for _, text := range missing {
-			t.Log("left out: " + text)
+			t.Log("omitted: " + text)
 		}
 	})
 	for _, s := range append(subtests(), offered...) {
 		t.Run(s.name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
-			t.Cleanup(func() { // after those of the factory
+			t.Cleanup(func() { // runs after the cleanups of the factory
 				if t.Failed() {
 					return
 				}
 				if err := goleak.Find(before); err != nil {
-					t.Errorf("goroutines are left: %v", err)
+					t.Errorf("goroutines remain: %v", err)
 				}
 			})
 			s.run(t, factory)
@@ -162,7 +157,7 @@ func Run(t *testing.T, factory Factory) {
 	}
 }
 
-// waitLimit is how long a device may take for what is little work.
+// waitLimit bounds a subtest, which is little work.
 const waitLimit = 30 * time.Second
 
 func (s subtest) run(tb testing.TB, factory Factory) {

@@ -14,40 +14,36 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// A FakeConfig says what a Fake is like. The zero value is ready to be used.
+// A FakeConfig configures a [Fake]. The zero value is ready to use.
 type FakeConfig struct {
-	// Name is that of the device. The default is "fake".
+	// Name is the name of the device. The default is "fake".
 	Name string
 
-	// Memory is how many bytes all buffers together may have, and StagingMemory
-	// the same for staging memory. The default is 256 MiB.
+	// Memory and StagingMemory bound the bytes of all buffers and of all stagings. The
+	// default is 256 MiB each.
 	Memory, StagingMemory int
 
-	// DelayMax is how long queued work may wait at the most before it is done.
-	// How long it does wait is random, and depends on Seed. The default is
-	// 100 µs; negative is no delay.
+	// DelayMax bounds the delay of queued work, which is random and depends on Seed. The
+	// default is 100 µs; negative means no delay.
 	DelayMax time.Duration
 
-	// Seed makes the delays, and how memory is scrambled.
+	// Seed determines the delays and the scrambling of memory.
 	Seed uint64
 }
 
-// A Fake is a device with which others test that they keep to the contract of
-// package device. It behaves as differently from the memory of the host as a
-// device may:
+// A Fake is a device for tests of code that uses package device. It differs from the memory of the
+// host as far as the contract allows:
 //
-//   - Its memory holds every byte scrambled, so that whatever reaches it by
-//     another way than its methods reads and writes garbage. It is neither a
-//     device.Mapper nor a device.Reducer.
-//   - The work of each stream is done by a goroutine of its own, some random
-//     time after it was queued.
-//   - New memory holds garbage. Staging memory does so, too, from when work that
-//     is to fill it is queued until that is done, and after Free.
-//   - A write to staging memory that belongs to the device, or was freed, is a
-//     misuse. So is whatever was not freed or closed by the end. Close tells.
+//   - Its memory is scrambled, so that accesses other than by its methods read and write garbage.
+//     It is not a device.Mapper, and its streams are not device.Reducers.
+//   - A goroutine for each stream does the work, after a random delay.
+//   - New memory contains garbage, as does staging memory from when work that fills it is queued
+//     until that is done, and after Free.
+//   - A write to staging memory that the device owns, or that is freed, is a misuse, and so are
+//     buffers, stagings and streams that are not freed or closed. Close reports them.
 //
-// It counts what is copied (Stats), can be made to fail (FailCopy: it is a
-// Failer), and can be halted (Hold: it is a Holder).
+// It counts copies (Stats), injects failures (it is a [Failer]), and can be paused (it is a
+// [Holder]).
 type Fake struct {
 	name string
 	cfg  FakeConfig
@@ -57,16 +53,16 @@ type Fake struct {
 
 	mu       sync.Mutex
 	closed   bool
-	held     int           // how often Hold was called, and not taken back
+	held     int           // calls of Hold that are not released
 	resumed  chan struct{} // closed when held becomes 0
-	freed    chan struct{} // closed, and made anew, when memory was freed
+	freed    chan struct{} // closed and replaced when memory is freed
 	failures map[int]error // by number of the copy
 	copies   int           // begun or queued
 	stats    Stats
 	memory   pool // of buffers
 	staging  pool
-	alive    map[any]*mark // what is to be freed or closed
-	made     int           // buffers, stagings and streams
+	alive    map[any]*mark // buffers, stagings and streams not freed or closed
+	made     int           // buffers and streams so far
 	remains  remains
 	misuses  []string
 }
@@ -77,16 +73,15 @@ var (
 	_ Failer        = (*Fake)(nil)
 )
 
-// A pool counts memory of one kind.
+// A pool counts the bytes of buffers or stagings.
 type pool struct {
 	what  string
 	total int
 	used  int
-	going int // of used: freed, but queued work still uses it
+	going int // the part of used that is freed, but that queued work still uses
 }
 
-// NewFake makes a Fake. When tb ends it is closed, and what Close finds fails
-// tb.
+// NewFake returns a Fake that is closed when tb ends. tb fails if Close reports an error.
 func NewFake(tb testing.TB, cfg FakeConfig) *Fake {
 	const memory = 256 << 20
 	if cfg.Name == "" {
@@ -118,10 +113,10 @@ func NewFake(tb testing.TB, cfg FakeConfig) *Fake {
 	return f
 }
 
-// Name is the name of the FakeConfig.
+// Name returns the name of the FakeConfig.
 func (f *Fake) Name() string { return f.name }
 
-// Alloc returns a buffer that holds garbage.
+// Alloc returns a buffer with random contents.
 func (f *Fake) Alloc(ctx context.Context, bytes int) (device.Buffer, error) {
 	if err := f.reserve(ctx, &f.memory, bytes); err != nil {
 		return nil, err
@@ -134,7 +129,7 @@ func (f *Fake) Alloc(ctx context.Context, bytes int) (device.Buffer, error) {
 	return b, nil
 }
 
-// Stage returns staging memory that holds garbage.
+// Stage returns staging memory with invalid contents.
 func (f *Fake) Stage(ctx context.Context, bytes int) (device.Staging, error) {
 	if err := f.reserve(ctx, &f.staging, bytes); err != nil {
 		return nil, err
@@ -147,7 +142,7 @@ func (f *Fake) Stage(ctx context.Context, bytes int) (device.Staging, error) {
 	return s, nil
 }
 
-// reserve counts bytes as used, or says why they cannot be had.
+// reserve counts bytes of a pool as used. It waits for memory that is freed and still in use.
 func (f *Fake) reserve(ctx context.Context, p *pool, bytes int) error {
 	if bytes < 0 {
 		return &device.LengthError{Device: f.name, What: p.what, Unit: "bytes", Got: bytes, Want: -1}
@@ -181,7 +176,7 @@ func (f *Fake) reserve(ctx context.Context, p *pool, bytes int) error {
 	}
 }
 
-// release gives memory back that reserve has counted. f.mu is held.
+// release reverts reserve. f.mu is held.
 func (f *Fake) release(p *pool, bytes int) {
 	p.used -= bytes
 	close(f.freed)
@@ -204,7 +199,7 @@ func (f *Fake) CopyOut(ctx context.Context, dst []byte, src device.Region) error
 	})
 }
 
-// copyNow copies to or from r, with the memory of r held as if it was queued.
+// copyNow copies to or from r. It keeps the memory of r in use, as queued work does.
 func (f *Fake) copyNow(ctx context.Context, r device.Region, what string, length int, do func()) error {
 	bytes, err := device.Check(f, r)
 	if err == nil {
@@ -238,8 +233,7 @@ func (f *Fake) copyNow(ctx context.Context, r device.Region, what string, length
 	return nil
 }
 
-// use keeps the buffers of regions, which device.Check has seen, from going
-// away. f.mu is held.
+// use keeps the memory of the buffers of checked regions from being released. f.mu is held.
 func (f *Fake) use(regions ...device.Region) ([]*buffer, error) {
 	if f.closed {
 		return nil, f.errClosed("device")
@@ -261,7 +255,7 @@ func (f *Fake) use(regions ...device.Region) ([]*buffer, error) {
 	return buffers, nil
 }
 
-// unuse takes use back. f.mu is held.
+// unuse reverts use. f.mu is held.
 func (f *Fake) unuse(buffers []*buffer) {
 	for _, b := range buffers {
 		b.users--
@@ -269,25 +263,22 @@ func (f *Fake) unuse(buffers []*buffer) {
 	}
 }
 
-// FailCopy makes the n-th copy from now on fail with err; 1 is the next one.
-// Counted are CopyIn, CopyOut, StageSend, ReceiveInto and Copy, those of
-// streams when they are queued, if their arguments are right.
+// FailCopy implements [Failer]. It counts calls of CopyIn, CopyOut, StageSend, ReceiveInto and Copy
+// with valid arguments.
 func (f *Fake) FailCopy(n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failures[f.copies+n] = err
 }
 
-// nextFailure counts a copy and returns the error with which it is to fail.
-// f.mu is held.
+// nextFailure counts a copy and returns its injected error, or nil. f.mu is held.
 func (f *Fake) nextFailure() error {
 	f.copies++
 	return f.failures[f.copies]
 }
 
-// Hold keeps work that is queued, or will be, from being done until the
-// function that it returns is called. Work that has begun goes on. CopyIn and
-// CopyOut are no queued work.
+// Hold implements [Holder]. Work that has begun continues, and CopyIn and CopyOut are not affected.
+// After several calls all must be released.
 func (f *Fake) Hold() (release func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -303,7 +294,7 @@ func (f *Fake) Hold() (release func()) {
 	})
 }
 
-// awaitRelease returns when nobody holds f, or f is being closed.
+// awaitRelease waits until f is not held or is closed.
 func (f *Fake) awaitRelease() {
 	for {
 		f.mu.Lock()
@@ -319,10 +310,9 @@ func (f *Fake) awaitRelease() {
 	}
 }
 
-// Close ends the device: all work that is queued is done, also while it is
-// held, and everything else fails from now on. It returns what was misused and
-// what was left, each with the place in the code at which it was made; later
-// calls return nil.
+// Close closes the device: it does all queued work, even if the device is held, and further calls
+// fail. It returns an error that lists each misuse, and each buffer, staging and stream that is not
+// freed or closed, with the stack of its creation. Later calls return nil.
 func (f *Fake) Close() error {
 	f.mu.Lock()
 	if f.closed {
@@ -350,7 +340,7 @@ func (f *Fake) Close() error {
 	return fmt.Errorf("device %s: %w", f.name, errors.New(strings.Join(problems, "\n")))
 }
 
-// misuse notes what a caller has done wrong. f.mu is held.
+// misuse records an error of the caller for Close. f.mu is held.
 func (f *Fake) misuse(format string, args ...any) {
 	f.misuses = append(f.misuses, fmt.Sprintf(format, args...))
 }

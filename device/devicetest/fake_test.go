@@ -23,7 +23,7 @@ func TestFake(t *testing.T) {
 		"default":     {},
 		"no delays":   {DelayMax: -1},
 		"long delays": {DelayMax: time.Millisecond, Seed: 7},
-		"little":      {Memory: 8 << 20, StagingMemory: 8 << 20, Name: "fake:1"},
+		"small":       {Memory: 8 << 20, StagingMemory: 8 << 20, Name: "fake:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			Run(t, func(tb testing.TB) device.Device { return NewFake(tb, cfg) })
@@ -31,13 +31,13 @@ func TestFake(t *testing.T) {
 	}
 }
 
-// A fakeCheck makes things on a Fake whose test is a recorder.
+// A fakeCheck is a check of a Fake. Errors of Close do not fail the test.
 type fakeCheck struct {
 	*check
 	fake *Fake
 }
 
-// newFakeCheck has t fail for what is wrong, but not for what the Fake finds.
+// newFakeCheck returns a fakeCheck that fails t.
 func newFakeCheck(t *testing.T, cfg FakeConfig) fakeCheck {
 	r := &recorder{TB: t}
 	f := NewFake(r, cfg)
@@ -45,8 +45,7 @@ func newFakeCheck(t *testing.T, cfg FakeConfig) fakeCheck {
 	return fakeCheck{&check{TB: t, d: f, ctx: t.Context(), rng: rand.New(rand.NewPCG(1, 2))}, f}
 }
 
-// wantClose wants Close to tell of what contains the given texts, in order,
-// and of nothing else.
+// wantClose checks that Close reports problems with the given texts, in order, and no others.
 func (x fakeCheck) wantClose(want ...string) {
 	x.Helper()
 	err := x.fake.Close()
@@ -57,7 +56,7 @@ func (x fakeCheck) wantClose(want ...string) {
 		return
 	}
 	if err == nil {
-		x.Errorf("Close finds nothing, want %q", want)
+		x.Errorf("Close reports no problem, want %q", want)
 		return
 	}
 	var lines []string
@@ -77,7 +76,7 @@ func (x fakeCheck) wantClose(want ...string) {
 	}
 }
 
-// freeAll frees what the test would free in the end.
+// freeAll frees buffers and stagings before the end of the test.
 func freeAll(t *testing.T, list ...freer) {
 	t.Helper()
 	for _, f := range list {
@@ -87,7 +86,8 @@ func freeAll(t *testing.T, list ...freer) {
 	}
 }
 
-// No byte lies in the memory as it is, nor as in another buffer or place.
+// TestFakeMemoryIsScrambled: the masks of all bytes are nonzero, and differ between buffers and
+// offsets.
 func TestFakeMemoryIsScrambled(t *testing.T) {
 	x := newFakeCheck(t, FakeConfig{})
 	zeros := make([]byte, 1000)
@@ -96,25 +96,25 @@ func TestFakeMemoryIsScrambled(t *testing.T) {
 	x.copyIn(device.Whole(b), zeros)
 	first, second := a.(*buffer).mem, b.(*buffer).mem
 	if i := slices.Index(first, 0); i >= 0 {
-		t.Errorf("byte %d lies in memory as it is", i)
+		t.Errorf("byte %d is not scrambled", i)
 	}
 	if slices.Equal(first, second) {
-		t.Error("two buffers are scrambled alike")
+		t.Error("two buffers have the same masks")
 	}
 	if slices.Equal(first[:500], first[500:]) {
-		t.Error("two halves of a buffer are scrambled alike")
+		t.Error("both halves of a buffer have the same masks")
 	}
-	// Who moves memory as it lies gets garbage.
+	// A copy of the memory by other means yields garbage.
 	copy(second, first)
 	got := make([]byte, 1000)
 	x.must(x.d.CopyOut(x.ctx, got, device.Whole(b)), "copy out")
 	if slices.Equal(got, zeros) {
-		t.Error("memory can be copied without the device")
+		t.Error("a copy without the device has the right bytes")
 	}
 }
 
-// Staging memory holds garbage until the work that fills it is done, and work
-// is not done by those who queue it.
+// TestFakeStagingIsPending: staging memory contains garbage until queued work has filled it, and
+// the call that queues work does not do it.
 func TestFakeStagingIsPending(t *testing.T) {
 	x := newFakeCheck(t, FakeConfig{})
 	s := x.stream()
@@ -124,18 +124,17 @@ func TestFakeStagingIsPending(t *testing.T) {
 	release := x.fake.Hold()
 	x.must(s.StageSend(st, 10, device.Region{Buffer: b, Bytes: 80}), "stage send")
 	x.same(early[10:90], slices.Repeat([]byte{pending}, 80), "staging of pending work")
-	x.same(early[:10], data[:10], "what no work is pending for")
+	x.same(early[:10], data[:10], "staging without pending work")
 	release()
-	release() // A second call does nothing.
+	release() // no effect
 	x.same(x.bytes(st)[10:90], data[:80], "staging")
 	freeAll(t, st, b)
 	x.must(s.Close(), "close")
-	x.same(early, slices.Repeat([]byte{gone}, 100), "staging that was freed")
+	x.same(early, slices.Repeat([]byte{gone}, 100), "freed staging")
 	x.wantClose()
 }
 
-// While a Fake is held, by anyone, nothing that is queued is done, however long
-// that takes.
+// TestFakeHold: queued work is not done before all holds are released.
 func TestFakeHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newFakeCheck(t, FakeConfig{})
@@ -147,20 +146,20 @@ func TestFakeHold(t *testing.T) {
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			if got := x.fake.Stats().CopiesOut; got != 0 {
-				t.Errorf("%d copies were done while the device was held", got)
+				t.Errorf("%d copies while the device was held, want 0", got)
 			}
 			release()
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if got := x.fake.Stats().CopiesOut; got != 2 {
-			t.Errorf("%d copies were done afterwards, want 2", got)
+			t.Errorf("%d copies after the release, want 2", got)
 		}
 	})
 }
 
 func TestFakeFindsMisuse(t *testing.T) {
-	const written = "was written to while it was the device's"
+	const written = "write to a staging of 100 bytes while the device owned it"
 	for name, test := range map[string]struct {
 		misuse func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer)
 		want   []string
@@ -170,31 +169,31 @@ func TestFakeFindsMisuse(t *testing.T) {
 			x.must(s.ReceiveInto(st, 0, device.Whole(b)), "receive into")
 			clear(x.bytes(st))
 		}, nil},
-		"writes what is being staged": {func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer) {
+		"write while it is filled": {func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer) {
 			early := x.bytes(st)
 			defer x.fake.Hold()()
 			x.must(s.StageSend(st, 0, device.Whole(b)), "stage send")
 			early[99]++
 		}, []string{written + ": StageSend of 100 bytes"}},
-		"writes what is being received": {func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer) {
+		"write while it is read": {func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer) {
 			early := x.bytes(st)
 			defer x.fake.Hold()()
 			x.must(s.ReceiveInto(st, 0, device.Whole(b)), "receive into")
 			early[99]++
 		}, []string{written + ": ReceiveInto of 100 bytes"}},
-		"writes beside": {func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer) {
+		"write to other bytes": {func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer) {
 			early := x.bytes(st)
 			defer x.fake.Hold()()
 			x.must(s.StageSend(st, 0, device.Region{Buffer: b, Bytes: 50}), "stage send")
 			x.must(s.ReceiveInto(st, 50, device.Region{Buffer: b, Bytes: 49}), "receive into")
 			early[99]++
 		}, nil},
-		"writes what was freed": {func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer) {
+		"write after free": {func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer) {
 			early := x.bytes(st)
 			x.must(st.Free(), "free")
 			early[3]++
-		}, []string{"a staging of 100 bytes was written to after Free"}},
-		"writes what was freed long ago": {func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer) {
+		}, []string{"write to a staging of 100 bytes after Free"}},
+		"write long after free": {func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer) {
 			early := x.bytes(st)
 			x.must(st.Free(), "free")
 			early[3]++
@@ -202,8 +201,8 @@ func TestFakeFindsMisuse(t *testing.T) {
 				x.must(x.stage(remainsMax/2).Free(), "free")
 			}
 			early[3]--
-		}, []string{"a staging of 100 bytes was written to after Free"}},
-		"frees nothing": {func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer) {
+		}, []string{"write to a staging of 100 bytes after Free"}},
+		"leaks": {func(x fakeCheck, s device.Stream, st device.Staging, b device.Buffer) {
 			for _, allocate := range []func() error{
 				func() error { _, err := x.fake.Alloc(x.ctx, 33); return err },
 				func() error { _, err := x.fake.Stage(x.ctx, 44); return err },
@@ -226,7 +225,7 @@ func TestFakeFindsMisuse(t *testing.T) {
 	}
 }
 
-// What was left says where it was made, and fails the test that made the Fake.
+// TestFakeLeakFailsTheTest: a leak fails the test of the Fake with the position of the allocation.
 func TestFakeLeakFailsTheTest(t *testing.T) {
 	r := record(t, func(r *recorder) {
 		f := NewFake(r, FakeConfig{Name: "leaky"})
@@ -235,15 +234,15 @@ func TestFakeLeakFailsTheTest(t *testing.T) {
 		}
 	})
 	if len(r.failures) != 1 || !strings.Contains(r.failures[0], "fake_test.go:") || !strings.Contains(r.failures[0], "leaky") {
-		t.Errorf("the test fails with %q, want the place of the leak and the device", r.failures)
+		t.Errorf("failures %q, want one with the position of the leak and the device", r.failures)
 	}
 	r = record(t, func(r *recorder) { NewFake(r, FakeConfig{}) })
 	if len(r.failures) != 0 {
-		t.Errorf("a Fake that nobody used fails its test: %q", r.failures)
+		t.Errorf("an unused Fake fails its test: %q", r.failures)
 	}
 }
 
-// Close does what is queued, and ends the rest.
+// TestFakeClose: Close does queued work, and all later calls fail.
 func TestFakeClose(t *testing.T) {
 	x := newFakeCheck(t, FakeConfig{})
 	s := x.stream()
@@ -253,9 +252,9 @@ func TestFakeClose(t *testing.T) {
 	x.fake.Hold()
 	x.must(s.StageSend(st, 0, device.Whole(b)), "stage send")
 	if err := x.fake.Close(); err == nil {
-		t.Error("Close does not tell of what was left")
+		t.Error("Close reports no leak")
 	}
-	x.same(late, data, "staging that was queued")
+	x.same(late, data, "staging of queued work")
 	if err := x.fake.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
 	}
@@ -306,8 +305,7 @@ func TestFakeMemoryLimits(t *testing.T) {
 	freeAll(t, x.alloc(400), x.stage(200))
 }
 
-// Memory that was freed but is still used is waited for, as long as the
-// context allows.
+// TestFakeAllocWaits: Alloc and Stage wait for freed memory that is in use, until the context ends.
 func TestFakeAllocWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newFakeCheck(t, FakeConfig{Memory: 1000, StagingMemory: 1000})
@@ -326,7 +324,7 @@ func TestFakeAllocWaits(t *testing.T) {
 			go f(ctx)
 			synctest.Wait()
 			if len(errs) > 0 {
-				t.Fatalf("it does not wait: %v", <-errs)
+				t.Fatalf("the allocation does not wait: %v", <-errs)
 			}
 			cancel()
 			if err := <-errs; !errors.Is(err, context.Canceled) {
@@ -341,7 +339,7 @@ func TestFakeAllocWaits(t *testing.T) {
 		release()
 		for range 2 {
 			if err := <-errs; err != nil {
-				t.Errorf("after the memory was given back: %v", err)
+				t.Errorf("after the memory was released: %v", err)
 			}
 		}
 		x.must(s.Close(), "close")
@@ -354,7 +352,7 @@ func TestFakeAllocWaits(t *testing.T) {
 	})
 }
 
-// freeIf frees f unless there is none.
+// freeIf frees f unless it is nil.
 func freeIf(f freer) error {
 	if f == nil {
 		return nil
@@ -373,7 +371,7 @@ func TestFakeStats(t *testing.T) {
 	x.wait(s)
 	x.must(x.d.CopyOut(x.ctx, data, device.Whole(a)), "copy out")
 	if err := s.Copy(device.Whole(b), device.Whole(a)); err == nil {
-		t.Error("a copy of the wrong length is queued")
+		t.Error("no error for a copy of the wrong length")
 	}
 	want := Stats{
 		CopiesIn: 2, CopiesOut: 2, CopiesWithin: 1, BytesIn: 120, BytesOut: 130, BytesWithin: 50,
@@ -389,7 +387,7 @@ func TestFakeStats(t *testing.T) {
 	}
 }
 
-// The copy that fails is the one that was asked for, and it copies nothing.
+// TestFakeFailCopy: the n-th copy fails and copies nothing.
 func TestFakeFailCopy(t *testing.T) {
 	broken := errors.New("broken")
 	x := newFakeCheck(t, FakeConfig{Name: "fake:3"})
@@ -422,7 +420,7 @@ func TestFakeFailCopy(t *testing.T) {
 	x.want(b, data, "buffer")
 }
 
-// The delays are those of the seed, and not longer than they may be.
+// TestFakeDelays: delays depend on the seed, and are below DelayMax.
 func TestFakeDelays(t *testing.T) {
 	took := func(seed uint64) (total time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
@@ -434,7 +432,7 @@ func TestFakeDelays(t *testing.T) {
 				x.must(s.StageSend(st, 0, device.Whole(b)), "stage send")
 				x.bytes(st)
 				if d := time.Since(began); d >= time.Minute {
-					t.Errorf("a delay of %v, want less than a minute", d)
+					t.Errorf("delay %v, want less than a minute", d)
 				}
 				total += time.Since(began)
 			}
@@ -442,6 +440,6 @@ func TestFakeDelays(t *testing.T) {
 		return total
 	}
 	if a, b, c := took(1), took(1), took(2); a != b || a == c || a == 0 {
-		t.Errorf("with seed 1 it takes %v and %v, with seed 2 %v", a, b, c)
+		t.Errorf("delays %v and %v with seed 1, %v with seed 2; want the first two equal and the third different", a, b, c)
 	}
 }

@@ -11,12 +11,11 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// What memory holds that nobody has written to. The values are as unlikely as
-// any to be right.
+// The contents of staging memory without data: values that are unlikely in tests.
 const (
-	fresh   = 0xA5 // staging memory that was just got
-	pending = 0xC3 // staging memory that work is going to fill
-	gone    = 0xD9 // staging memory that was freed
+	fresh   = 0xA5 // newly allocated
+	pending = 0xC3 // to be filled by queued work
+	gone    = 0xD9 // freed
 )
 
 func fill(p []byte, with byte) {
@@ -25,7 +24,7 @@ func fill(p []byte, with byte) {
 	}
 }
 
-// aligned makes memory as device.Align wants it.
+// aligned returns n bytes with an address that is a multiple of device.Align.
 func aligned(n int) []byte {
 	room := make([]byte, n+device.Align-1)
 	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(room))) % device.Align)
@@ -37,8 +36,8 @@ type buffer struct {
 	fake  *Fake
 	mem   []byte // scrambled
 	salt  uint32
-	freed bool // this and the next are guarded by fake.mu
-	users int  // copies, queued or under way
+	freed bool // guarded by fake.mu, like users
+	users int  // copies that are queued or in progress
 }
 
 func (b *buffer) Device() device.Device { return b.fake }
@@ -62,7 +61,7 @@ func (b *buffer) Free() error {
 	return nil
 }
 
-// endIfUnused gives the memory back when it is time. fake.mu is held.
+// endIfUnused releases the memory if it is freed and not in use. fake.mu is held.
 func (b *buffer) endIfUnused() {
 	if b.freed && b.users == 0 {
 		b.fake.memory.going -= len(b.mem)
@@ -70,8 +69,7 @@ func (b *buffer) endIfUnused() {
 	}
 }
 
-// key is what the byte at an offset is scrambled with. It is never 0, so that
-// no byte is stored as it is.
+// key returns the mask of the byte at an offset. It is never 0, so every byte is changed.
 func (b *buffer) key(offset int) byte {
 	return byte((uint32(offset)*0x85EBCA6B^b.salt)*0xC2B2AE35>>24) | 1
 }
@@ -88,7 +86,7 @@ func (b *buffer) read(dst []byte, offset int) {
 	}
 }
 
-// copyIn copies the beginning of src to r and returns the rest of it.
+// copyIn copies the beginning of src to r and returns the rest of src.
 func copyIn(r device.Region, src []byte) []byte {
 	for row := range r.RowCount() {
 		r.Buffer.(*buffer).write(r.RowAt(row), src[:r.Bytes])
@@ -97,7 +95,7 @@ func copyIn(r device.Region, src []byte) []byte {
 	return src
 }
 
-// copyOut copies r to the beginning of dst and returns the rest of it.
+// copyOut copies r to the beginning of dst and returns the rest of dst.
 func copyOut(dst []byte, r device.Region) []byte {
 	for row := range r.RowCount() {
 		r.Buffer.(*buffer).read(dst[:r.Bytes], r.RowAt(row))
@@ -106,13 +104,14 @@ func copyOut(dst []byte, r device.Region) []byte {
 	return dst
 }
 
-// A staging is memory of the host that belongs to the device while there is
-// work that uses it.
+// A staging is memory of the host, which the device owns while queued work uses it.
 type staging struct {
-	fake  *Fake
-	mem   []byte
-	freed bool    // this and the next are guarded by fake.mu
-	queue []*work // that uses the memory and is not done
+	fake *Fake
+	mem  []byte
+
+	// Guarded by fake.mu.
+	freed bool
+	queue []*work // work with the memory that is not done
 	err   error   // of the first work that failed
 }
 
@@ -141,7 +140,7 @@ func (s *staging) Bytes(ctx context.Context) ([]byte, error) {
 	return s.mem, nil
 }
 
-// check says why the memory must not be used any more. fake.mu is held.
+// check returns an error if the memory must not be used. fake.mu is held.
 func (s *staging) check() error {
 	switch {
 	case s.fake.closed:
@@ -169,9 +168,8 @@ func (s *staging) Free() error {
 	return nil
 }
 
-// endIfUnused gives the memory back when it is time. It is not used for other
-// stagings: what remains of it would show if somebody wrote there. fake.mu is
-// held.
+// endIfUnused releases the memory if it is freed and not in use. The memory is kept for a while,
+// and not reused, to detect later writes. fake.mu is held.
 func (s *staging) endIfUnused() {
 	if s.freed && len(s.queue) == 0 {
 		s.fake.staging.going -= len(s.mem)
@@ -181,8 +179,7 @@ func (s *staging) endIfUnused() {
 	}
 }
 
-// busy reports whether work that is not done uses some of the bytes. fake.mu is
-// held.
+// busy reports whether queued work uses any of the bytes. fake.mu is held.
 func (s *staging) busy(at, bytes int) bool {
 	for _, w := range s.queue {
 		if at < w.at+len(w.host) && w.at < at+bytes {
@@ -192,13 +189,13 @@ func (s *staging) busy(at, bytes int) bool {
 	return false
 }
 
-// remains are staging memory that was freed.
+// remains is the list of freed staging memory that is checked for writes.
 type remains struct {
 	list [][]byte
 	size int
 }
 
-// remainsMax is how many bytes of freed memory are kept.
+// remainsMax bounds the bytes of remains.
 const remainsMax = 16 << 20
 
 func (r *remains) add(mem []byte, misuse func(string, ...any)) {
@@ -220,37 +217,36 @@ func (r *remains) checkFirst(misuse func(string, ...any)) {
 	r.list = r.list[1:]
 	r.size -= len(mem)
 	if !holds(mem, gone) {
-		misuse("a staging of %d bytes was written to after Free", len(mem))
+		misuse("write to a staging of %d bytes after Free", len(mem))
 	}
 }
 
-// holds reports whether p holds nothing but one value.
+// holds reports whether all bytes of p have a value.
 func holds(p []byte, value byte) bool {
 	return bytes.Count(p, []byte{value}) == len(p)
 }
 
-// A mark says what was made and where.
+// A mark records the creation of a buffer, staging or stream.
 type mark struct {
 	what  string
 	bytes int
 	calls []uintptr
 }
 
-// newMark is called by a method of Fake, whose caller is the first one of
-// interest.
+// newMark records the stack from the caller of its caller on, which is a method of Fake.
 func newMark(what string, bytes int) *mark {
 	m := &mark{what: what, bytes: bytes, calls: make([]uintptr, 8)}
 	m.calls = m.calls[:runtime.Callers(3, m.calls)]
 	return m
 }
 
-// String tells that the thing is still there.
+// String describes the leak.
 func (m *mark) String() string {
 	var text strings.Builder
 	if m.what == "stream" {
-		text.WriteString("a stream was not closed; it was made by")
+		text.WriteString("a stream was not closed, created at")
 	} else {
-		fmt.Fprintf(&text, "a %s of %d bytes was not freed; it was made by", m.what, m.bytes)
+		fmt.Fprintf(&text, "a %s of %d bytes was not freed, created at", m.what, m.bytes)
 	}
 	frames := runtime.CallersFrames(m.calls)
 	for more := len(m.calls) > 0; more; {

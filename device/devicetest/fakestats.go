@@ -1,29 +1,28 @@
 package devicetest
 
-// Stats are what a Fake has counted.
+// Stats are the counters of a [Fake].
 type Stats struct {
-	// Copies that were done, and their bytes: from the host to buffers, by
-	// CopyIn or ReceiveInto; from buffers to the host, by CopyOut or StageSend;
-	// and from buffer to buffer. Those that failed are not counted.
+	// Successful copies and their bytes: from the host to buffers, by CopyIn or ReceiveInto;
+	// from buffers to the host, by CopyOut or StageSend; and between buffers.
 	CopiesIn, CopiesOut, CopiesWithin int
 	BytesIn, BytesOut, BytesWithin    int64
 
-	// What is there now: not freed, not closed.
+	// Numbers of buffers, stagings and streams that are not freed or closed.
 	Buffers, Stagings, Streams int
 
-	// Bytes of memory in use, of buffers and of staging memory, now and at
-	// the most. Freed memory is in use until no queued work uses it.
+	// Bytes in use by buffers and by stagings, now and at most. Freed memory counts until no
+	// queued work uses it.
 	Memory, MemoryMost               int
 	StagingMemory, StagingMemoryMost int
 }
 
-// peaks notes how much memory is in use.
+// peaks updates the maxima.
 func (s *Stats) peaks(memory, staging int) {
 	s.MemoryMost = max(s.MemoryMost, memory)
 	s.StagingMemoryMost = max(s.StagingMemoryMost, staging)
 }
 
-// Stats returns what was counted until now. Wait for streams first.
+// Stats returns the counters. Queued work counts when it is done: wait for streams first.
 func (f *Fake) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,7 +41,7 @@ func (f *Fake) Stats() Stats {
 	return s
 }
 
-// count changes the counters.
+// count changes the counters, under the lock.
 func (f *Fake) count(change func(*Stats)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,40 +10,40 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// A stream does work in order. A goroutine runs while there is any.
+// A stream does work in order. Its goroutine runs while the queue is not empty.
 type stream struct {
 	fake *Fake
-	rng  *rand.Rand // of the goroutine
+	rng  *rand.Rand // used by the goroutine
 
-	// All below is guarded by fake.mu.
+	// Guarded by fake.mu.
 	queue  []*work
-	last   *work // the last one that was queued, done or not
+	last   *work // the last queued work, done or not
 	active bool  // the goroutine runs
 	closed bool
 	err    error
 }
 
-// Work is a copy that is queued.
+// work is a queued copy.
 type work struct {
 	name    string
 	copy    func()
 	count   func(*Stats)
-	failure error // which it is to have
+	failure error // injected, or nil
 	buffers []*buffer
 
-	// The staging memory that it uses, if any: host begins at offset at.
+	// The staging memory in use, if any: host begins at offset at.
 	staging *staging
 	at      int
 	host    []byte
-	fills   bool   // it writes to host
-	guarded bool   // host must be as it was when the work was queued
-	sum     uint64 // of host, if it is read
+	fills   bool   // the copy writes to host
+	guarded bool   // host must not change before the copy
+	sum     uint64 // hash of host, if the copy reads it
 
 	done chan struct{}
 	err  error // valid when done is closed
 }
 
-// NewStream returns a stream whose work is done by a goroutine.
+// NewStream returns a stream with a goroutine that does its work.
 func (f *Fake) NewStream() (device.Stream, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *stream) Copy(dst, src device.Region) error {
 	return s.add(w, nil, 0, dst, src)
 }
 
-// add queues work with bytes bytes of a staging, or none.
+// add queues work, with a number of bytes of st unless that is nil.
 func (s *stream) add(w *work, st device.Staging, bytes int, regions ...device.Region) error {
 	f := s.fake
 	f.mu.Lock()
@@ -152,11 +152,11 @@ func (s *stream) add(w *work, st device.Staging, bytes int, regions ...device.Re
 	return nil
 }
 
-// guard takes the staging memory from the host: garbage is all that it can read
-// of what is going to be filled, and what is going to be read must not change.
+// guard transfers the staging memory to the device: it overwrites memory that will be filled, and
+// records memory that will be read.
 func (w *work) guard(f *Fake) {
 	if w.staging.busy(w.at, len(w.host)) {
-		return // Whatever comes first decides what it holds.
+		return // earlier work changes or reads the bytes
 	}
 	w.guarded = true
 	if w.fills {
@@ -166,7 +166,7 @@ func (w *work) guard(f *Fake) {
 	}
 }
 
-// intact reports whether the host has kept off the memory.
+// intact reports whether the memory is unchanged since guard.
 func (w *work) intact(f *Fake) bool {
 	switch {
 	case !w.guarded:
@@ -177,7 +177,7 @@ func (w *work) intact(f *Fake) bool {
 	return w.sum == maphash.Bytes(f.sums, w.host)
 }
 
-// run does work until there is none left.
+// run does work until the queue is empty.
 func (s *stream) run() {
 	f := s.fake
 	for {
@@ -209,13 +209,13 @@ func (s *stream) run() {
 	}
 }
 
-// finish takes note of work that was done, or not because of err.
+// finish records that work is done, or that it failed with err.
 func (s *stream) finish(w *work, intact bool, err error) {
 	f := s.fake
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !intact {
-		f.misuse("a staging of %d bytes was written to while it was the device's: %s was queued", len(w.staging.mem), w.name)
+		f.misuse("write to a staging of %d bytes while the device owned it: %s was queued", len(w.staging.mem), w.name)
 	}
 	w.err = err
 	if err == nil {
@@ -234,7 +234,7 @@ func (s *stream) finish(w *work, intact bool, err error) {
 	close(w.done)
 }
 
-// remove takes w out of a queue, in a copy.
+// remove returns a copy of queue without w.
 func remove(queue []*work, w *work) []*work {
 	var rest []*work
 	for _, other := range queue {
@@ -245,7 +245,7 @@ func remove(queue []*work, w *work) []*work {
 	return rest
 }
 
-// wait waits until the work is done and returns its error.
+// wait waits until the work is done, and returns its error.
 func (w *work) wait(ctx context.Context) error {
 	select {
 	case <-w.done:
@@ -260,7 +260,7 @@ func (w *work) wait(ctx context.Context) error {
 	}
 }
 
-// check says why nothing can be queued. fake.mu is held.
+// check returns an error if work cannot be queued. fake.mu is held.
 func (s *stream) check() error {
 	switch {
 	case s.fake.closed:

@@ -10,17 +10,17 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// A lazy device does work when somebody waits for it and not before, which the
-// contract allows. It breaks one promise, the one that fault names, or none.
+// A lazy device does work only when a call waits for it, which the contract allows. It has the named
+// fault, or none.
 type lazy struct {
 	fault string
 
 	mu       sync.Mutex
-	held     chan struct{} // closed when the device is no longer held; nil if it is not
+	held     chan struct{} // closed by the release of Hold; nil if the device is not held
 	failures map[int]error
 	copies   int
 	streams  int
-	spare    [][]byte // memory that a fault gives to others
+	spare    [][]byte // memory that a fault reuses
 }
 
 func newLazy(fault string) *lazy { return &lazy{fault: fault, failures: make(map[int]error)} }
@@ -56,19 +56,19 @@ func (d *lazy) memory(ctx context.Context, what string, bytes int) ([]byte, erro
 	switch {
 	case bytes < 0 && !d.has("negative length"):
 		return nil, &device.LengthError{Device: "lazy", What: what, Unit: "bytes", Got: bytes, Want: -1}
-	case ctx.Err() != nil && !d.has("ended context"):
+	case ctx.Err() != nil && !d.has("ignores an ended context"):
 		return nil, context.Cause(ctx)
 	case bytes > 1<<30:
-		if d.has("out of memory without bytes") {
+		if d.has("MemoryError without bytes") {
 			return nil, device.ErrNoMemory
 		}
 		return nil, &device.MemoryError{Device: "lazy", What: what, Asked: bytes, Free: -1, Total: -1}
-	case d.has("one memory for all " + what + "s"):
+	case d.has("shared memory of " + what + "s"):
 		if d.spare == nil {
 			d.spare = [][]byte{aligned(2 << 20)}
 		}
 		return d.spare[0][:bytes], nil
-	case d.has("odd staging"):
+	case d.has("unaligned staging"):
 		return aligned(bytes + 8)[8:], nil
 	}
 	for i, p := range d.spare {
@@ -84,7 +84,7 @@ func (d *lazy) NewStream() (device.Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.streams++
-	if d.streams > 4 && d.has("few streams") {
+	if d.streams > 4 && d.has("too few streams") {
 		return nil, errors.New("device lazy: no more streams")
 	}
 	return &lazyStream{d: d}, nil
@@ -92,7 +92,7 @@ func (d *lazy) NewStream() (device.Stream, error) {
 
 func (d *lazy) CopyIn(ctx context.Context, dst device.Region, src []byte) error {
 	return d.copyNow(ctx, dst, "src", len(src), func() {
-		if d.has("last byte") && len(src) > 0 {
+		if d.has("omits the last byte") && len(src) > 0 {
 			src = src[:len(src)-1]
 		}
 		if mem := dst.Buffer.(*lazyBuffer).mem; d.has("one byte too many") && dst.Offset+dst.Bytes < len(mem) {
@@ -110,10 +110,10 @@ func (d *lazy) copyNow(ctx context.Context, r device.Region, what string, length
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	bytes, err := d.check(r)
-	if err == nil && !d.has("cut lengths") {
+	if err == nil && !d.has("truncates lengths") {
 		err = device.CheckLength(d, what, length, bytes)
 	}
-	if err == nil && ctx.Err() != nil && !d.has("ended context") {
+	if err == nil && ctx.Err() != nil && !d.has("ignores an ended context") {
 		err = context.Cause(ctx)
 	}
 	if err == nil {
@@ -125,12 +125,12 @@ func (d *lazy) copyNow(ctx context.Context, r device.Region, what string, length
 	return err
 }
 
-// in and out copy as much as there is.
+// in copies src to r, as far as both have bytes, and returns the rest of src.
 func (d *lazy) in(r device.Region, src []byte) []byte {
 	mem := r.Buffer.(*lazyBuffer).mem
 	for row := range d.rows(r) {
 		n := min(r.Bytes, len(src), len(mem))
-		copy(mem[d.at(r, row, "copies in at 0"):], src[:n])
+		copy(mem[d.at(r, row, "copies in at offset 0"):], src[:n])
 		src = src[n:]
 	}
 	return src
@@ -140,7 +140,7 @@ func (d *lazy) out(dst []byte, r device.Region) []byte {
 	mem := r.Buffer.(*lazyBuffer).mem
 	for row := range d.rows(r) {
 		n := min(r.Bytes, len(dst))
-		copy(dst[:n], mem[d.at(r, row, "copies out at 0"):])
+		copy(dst[:n], mem[d.at(r, row, "copies out at offset 0"):])
 		dst = dst[n:]
 	}
 	return dst
@@ -163,7 +163,7 @@ func (d *lazy) at(r device.Region, row int, fault string) int {
 	return r.RowAt(row)
 }
 
-// check finds what is wrong with regions. d.mu is held.
+// check returns the length of regions, or an error. d.mu is held.
 func (d *lazy) check(regions ...device.Region) (int, error) {
 	if d.has("nil buffer") && regions[0].Buffer == nil {
 		return regions[0].Buffer.Len(), nil
@@ -171,17 +171,17 @@ func (d *lazy) check(regions ...device.Region) (int, error) {
 	bytes, err := device.Check(d, regions...)
 	if e, ok := errors.AsType[*device.ForeignError](err); ok {
 		switch d.fault {
-		case "takes what is foreign":
+		case "accepts foreign regions":
 			return regions[0].Bytes, nil
-		case "foreign without names":
+		case "ForeignError without names":
 			return 0, &device.ForeignError{Device: e.Device, What: e.What}
 		}
 	}
 	if e, ok := errors.AsType[*device.RangeError](err); ok {
 		switch d.fault {
-		case "takes what is outside":
+		case "accepts invalid regions":
 			return regions[0].Bytes, nil
-		case "range without size":
+		case "RangeError without size":
 			e.Size = 0
 		}
 	}
@@ -237,7 +237,7 @@ type lazyBuffer struct {
 }
 
 func (b *lazyBuffer) Device() device.Device {
-	if b.d.has("buffer of nobody") {
+	if b.d.has("buffer of another device") {
 		return newLazy("")
 	}
 	return b.d
@@ -257,7 +257,7 @@ func (b *lazyBuffer) Free() error {
 		return fmt.Errorf("device lazy: buffer: %w", device.ErrFreed)
 	}
 	b.freed = true
-	if b.d.has("freed buffer is given away") {
+	if b.d.has("freed buffer is reused") {
 		b.d.spare = append(b.d.spare, b.mem)
 	}
 	return nil
@@ -288,7 +288,7 @@ func (s *lazyStaging) Bytes(ctx context.Context) ([]byte, error) {
 		if err := w.stream.flush(ctx, w); err != nil {
 			return nil, err
 		}
-		if s.d.has("bytes of the first work") {
+		if s.d.has("bytes waits for the first work") {
 			break
 		}
 	}
@@ -305,7 +305,7 @@ func (s *lazyStaging) Free() error {
 		return fmt.Errorf("device lazy: staging: %w", device.ErrFreed)
 	}
 	s.freed = true
-	if s.d.has("freed staging is given away") {
+	if s.d.has("freed staging is reused") {
 		s.d.spare = append(s.d.spare, s.mem)
 	}
 	return nil

@@ -31,7 +31,7 @@ func (s *lazyStream) Device() device.Device { return s.d }
 func (s *lazyStream) StageSend(dst device.Staging, at int, src ...device.Region) error {
 	return s.stage(dst, at, src, func(mem []byte, list []device.Region) {
 		d, end := s.d, len(mem)
-		rest := mem[d.start(at, "stages at 0"):]
+		rest := mem[d.start(at, "stages at offset 0"):]
 		for _, r := range list {
 			b := r.Buffer.(*lazyBuffer)
 			if d.has("staging is the buffer") && r.Bytes == len(mem) && len(b.mem) == end {
@@ -49,7 +49,7 @@ func (s *lazyStream) StageSend(dst device.Staging, at int, src ...device.Region)
 func (s *lazyStream) ReceiveInto(src device.Staging, at int, dst ...device.Region) error {
 	return s.stage(src, at, dst, func(mem []byte, list []device.Region) {
 		d := s.d
-		rest := mem[d.start(at, "receives from 0"):]
+		rest := mem[d.start(at, "receives from offset 0"):]
 		if !d.has("first region counts") {
 			for _, r := range list {
 				rest = d.in(r, rest)
@@ -81,7 +81,7 @@ func (s *lazyStream) stage(st device.Staging, at int, list []device.Region, do f
 	bytes, err := s.d.check(list...)
 	if err == nil {
 		err = device.CheckStaging(s.d, st, at, bytes)
-		if _, outside := err.(*device.RangeError); outside && s.d.has("takes what is outside a staging") {
+		if _, outside := err.(*device.RangeError); outside && s.d.has("accepts invalid staging ranges") {
 			return nil
 		}
 	}
@@ -93,11 +93,11 @@ func (s *lazyStream) stage(st device.Staging, at int, list []device.Region, do f
 	}
 	regions := slices.Clone(list)
 	switch {
-	case s.d.has("keeps the regions"):
+	case s.d.has("retains the regions"):
 		regions = list
 	case s.d.has("first region only") && len(regions) > 1:
 		regions = regions[:1]
-	case s.d.has("regions backwards"):
+	case s.d.has("reverses the regions"):
 		slices.Reverse(regions)
 	}
 	own := st.(*lazyStaging)
@@ -118,18 +118,18 @@ func (s *lazyStream) Reduce(dst, src device.Region, t device.Type, op device.Op)
 	s.d.mu.Lock()
 	err := device.CheckReduce(s.d, dst, src, t, op)
 	s.d.mu.Unlock()
-	if e, ok := err.(*device.RangeError); ok && e.Multiple > 0 && s.d.has("reduces odd pieces") {
+	if e, ok := err.(*device.RangeError); ok && e.Multiple > 0 && s.d.has("reduces partial elements") {
 		err = nil
 	}
-	if !op.Defined(t) && s.d.has("reduces anything") {
+	if !op.Defined(t) && s.d.has("reduces undefined ops") {
 		return nil
 	}
 	return s.pair(dst, src, err, func(to, from []byte) {
 		result := reduced(t, op, to, from)
 		switch {
-		case s.d.has("reduces an element too few"):
+		case s.d.has("omits the last element"):
 			result = result[:len(result)-t.Size()]
-		case s.d.has("keeps what is no number") && t == device.Float32 && op == device.Sum:
+		case s.d.has("NaN with payload") && t == device.Float32 && op == device.Sum:
 			for i := 0; i < len(result); i += 4 {
 				if result[i] == 0 && result[i+2] == 0xC0 && result[i+3] == 0x7F {
 					result[i]++
@@ -140,17 +140,17 @@ func (s *lazyStream) Reduce(dst, src device.Region, t device.Type, op device.Op)
 	})
 }
 
-// pair queues work with two regions, with which err is what is wrong.
+// pair queues work with two regions, unless err, the result of their check, is an error.
 func (s *lazyStream) pair(dst, src device.Region, err error, do func(to, from []byte)) error {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	if _, err := s.d.check(dst, src); err != nil {
 		return err
 	}
-	if foreign := dst.Buffer.Device() != src.Buffer.Device(); foreign || s.d.has("copies what overlaps") {
+	if foreign := dst.Buffer.Device() != src.Buffer.Device(); foreign || s.d.has("copies overlapping regions") {
 		err = nil
 	}
-	if s.d.has("refuses what is near") && dst.Buffer == src.Buffer && dst.Rows > 1 {
+	if s.d.has("rejects adjacent regions") && dst.Buffer == src.Buffer && dst.Rows > 1 {
 		err = device.ErrOverlap
 	}
 	if err != nil {
@@ -163,14 +163,14 @@ func (s *lazyStream) pair(dst, src device.Region, err error, do func(to, from []
 			return
 		}
 		for row := range s.d.rows(dst) {
-			i, j := s.d.at(dst, row, "copies to 0"), s.d.at(src, row, "copies from 0")
+			i, j := s.d.at(dst, row, "copies to offset 0"), s.d.at(src, row, "copies from offset 0")
 			do(to.mem[i:min(i+dst.Bytes, len(to.mem))], from.mem[j:min(j+src.Bytes, len(from.mem))])
 		}
 	}})
 }
 
 func (s *lazyStream) check() error {
-	if s.closed && !s.d.has("queues after close") {
+	if s.closed && !s.d.has("works after close") {
 		return fmt.Errorf("device lazy: stream: %w", device.ErrClosed)
 	}
 	if s.d.has("forgets failures") {
@@ -197,7 +197,7 @@ func (s *lazyStream) Wait(ctx context.Context) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	if s.d.has("wait asks the context first") && ctx.Err() != nil {
+	if s.d.has("wait checks the context first") && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if len(s.queue) == 0 || s.d.has("wait does nothing") {
@@ -219,7 +219,7 @@ func (s *lazyStream) Close() error {
 	return nil
 }
 
-// flush does all work up to w and returns its error.
+// flush does the work up to w, and returns the error of w.
 func (s *lazyStream) flush(ctx context.Context, w *lazyWork) error {
 	for !w.done && s.d.held != nil && !s.d.has("wait ignores the context") {
 		held := s.d.held
@@ -230,7 +230,7 @@ func (s *lazyStream) flush(ctx context.Context, w *lazyWork) error {
 		}
 		s.d.mu.Lock()
 		if ctx.Err() != nil {
-			if s.d.has("gives work up") {
+			if s.d.has("drops work of a canceled wait") {
 				s.queue = nil
 			}
 			return context.Cause(ctx)
@@ -247,9 +247,9 @@ func (s *lazyStream) flush(ctx context.Context, w *lazyWork) error {
 
 func (s *lazyStream) reorder() {
 	switch {
-	case s.d.has("newest first"):
+	case s.d.has("reverse order"):
 		slices.Reverse(s.queue)
-	case s.d.has("two in the wrong order") && len(s.queue) > 2:
+	case s.d.has("two swapped") && len(s.queue) > 2:
 		s.queue[0], s.queue[1] = s.queue[1], s.queue[0]
 	}
 }
@@ -264,7 +264,7 @@ func (s *lazyStream) carryOut(w *lazyWork) {
 		}
 		return
 	}
-	if s.err != nil && !s.d.has("goes on after a failure") {
+	if s.err != nil && !s.d.has("continues after a failure") {
 		w.err = s.err
 		if w.staging != nil {
 			w.staging.err = s.err

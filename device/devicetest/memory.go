@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// testNames: everything says which device it is of, and that has a name.
+// testNames: the device has a name, and buffers, stagings and streams return their device.
 func testNames(x *check) {
 	if name := x.d.Name(); name == "" || strings.ContainsAny(name, " \t\n") {
 		x.Errorf("the name of the device is %q, want one word", name)
@@ -19,40 +19,40 @@ func testNames(x *check) {
 		x.Error("two buffers are equal")
 	}
 	if a.Device() != x.d {
-		x.Errorf("a buffer is of %v, want %v", a.Device(), x.d)
+		x.Errorf("device of a buffer: %v, want %v", a.Device(), x.d)
 	}
 	if got := x.stage(10).Device(); got != x.d {
-		x.Errorf("a staging is of %v, want %v", got, x.d)
+		x.Errorf("device of a staging: %v, want %v", got, x.d)
 	}
 	if got := x.stream().Device(); got != x.d {
-		x.Errorf("a stream is of %v, want %v", got, x.d)
+		x.Errorf("device of a stream: %v, want %v", got, x.d)
 	}
 }
 
-// testAlloc: buffers have the length asked for, and memory of their own.
+// testAlloc: buffers have the requested length and do not share memory.
 func testAlloc(x *check) {
 	var buffers []device.Buffer
 	var contents [][]byte
 	for _, n := range sizes() {
 		b, data := x.filled(n)
 		if b.Len() != n {
-			x.Errorf("a buffer of %d bytes has %d", n, b.Len())
+			x.Errorf("Len of a buffer of %d bytes is %d", n, b.Len())
 		}
 		buffers, contents = append(buffers, b), append(contents, data)
 	}
 	for i, b := range buffers {
-		x.want(b, contents[i], "after others were filled")
+		x.want(b, contents[i], "buffer, after others were filled")
 	}
 	for i, b := range buffers {
 		x.must(b.Free(), "free")
 		if b.Len() != len(contents[i]) {
-			x.Errorf("after Free a buffer of %d bytes has %d", len(contents[i]), b.Len())
+			x.Errorf("Len of a freed buffer of %d bytes is %d", len(contents[i]), b.Len())
 		}
 	}
 }
 
-// testStage: staging memory has the length asked for, is aligned, stays where
-// it is, and is nobody else's.
+// testStage: stagings have the requested length, are aligned, do not move, and do not share
+// memory.
 func testStage(x *check) {
 	var stagings []device.Staging
 	var contents [][]byte
@@ -60,10 +60,10 @@ func testStage(x *check) {
 		data := x.random(n)
 		s := x.staged(data)
 		if s.Len() != n {
-			x.Errorf("a staging of %d bytes has %d", n, s.Len())
+			x.Errorf("Len of a staging of %d bytes is %d", n, s.Len())
 		}
 		if n > 0 && !isAligned(x.bytes(s)) {
-			x.Errorf("a staging of %d bytes begins at %p, want a multiple of %d", n, x.bytes(s), device.Align)
+			x.Errorf("staging of %d bytes is at %p, want a multiple of %d", n, x.bytes(s), device.Align)
 		}
 		stagings, contents = append(stagings, s), append(contents, data)
 	}
@@ -73,13 +73,12 @@ func testStage(x *check) {
 	for i, s := range stagings {
 		x.must(s.Free(), "free")
 		if s.Len() != len(contents[i]) {
-			x.Errorf("after Free a staging of %d bytes has %d", len(contents[i]), s.Len())
+			x.Errorf("Len of a freed staging of %d bytes is %d", len(contents[i]), s.Len())
 		}
 	}
 }
 
-// testNoMemory: what cannot be had is an error that says how much it was, and
-// leaves the device as it is.
+// testNoMemory: an allocation that fails reports its length, and does not affect the device.
 func testNoMemory(x *check) {
 	b, data := x.filled(100)
 	alloc := func(n int) error { _, err := x.d.Alloc(x.ctx, n); return err }
@@ -100,7 +99,7 @@ func testNoMemory(x *check) {
 		}
 	}
 	x.want(b, data, "after failed allocations")
-	x.want(x.alloc(0), nil, "of no bytes")
+	x.want(x.alloc(0), nil, "buffer of length 0")
 }
 
 func isLengthError(err error) bool {
@@ -108,10 +107,10 @@ func isLengthError(err error) bool {
 	return ok
 }
 
-// testEnded: with a context that has ended, nothing is done.
+// testEnded: with a context that has ended, calls do nothing unless they need not wait.
 func testEnded(x *check) {
 	b, data := x.filled(100)
-	cause := errors.New("enough")
+	cause := errors.New("canceled")
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	cancel(cause)
 
@@ -123,10 +122,10 @@ func testEnded(x *check) {
 	dst := x.random(100)
 	before := append([]byte(nil), dst...)
 	x.wantError(x.d.CopyOut(ctx, dst, device.Whole(b)), cause, "CopyOut")
-	x.same(dst, before, "what CopyOut was to write")
-	x.want(b, data, "what CopyIn was to write")
+	x.same(dst, before, "destination of CopyOut")
+	x.want(b, data, "destination of CopyIn")
 
-	// If there is nothing to wait for, the context is of no interest.
+	// A call that need not wait ignores the context.
 	s, st := x.stream(), x.stage(100)
 	x.must(s.Wait(ctx), "wait for a stream without work")
 	x.must(s.StageSend(st, 0, device.Whole(b)), "stage send")

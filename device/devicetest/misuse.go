@@ -9,18 +9,17 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// A use is a way to hand a region to a device.
+// A use is a call that takes a region.
 type use struct {
 	name string
 	with func(r device.Region) error
 }
 
-// uses are all ways, of which none should touch anything but r and memory that
-// nobody looks at.
+// uses returns all calls that take a region r. They affect r and memory that is not checked.
 func (x *check) uses(s device.Stream) []use {
 	x.Helper()
 	st, other := x.stage(4096), x.alloc(4096)
-	// What stands beside a region that is wrong is right.
+	// The other arguments are valid.
 	length := func(r device.Region) int { return min(max(r.Bytes*max(r.Rows, 1), 0), 4096) }
 	beside := func(r device.Region) device.Region {
 		bytes := min(max(r.Bytes, 0), 400)
@@ -38,16 +37,16 @@ func (x *check) uses(s device.Stream) []use {
 	}
 }
 
-// tells fails if an error does not name the device.
-func (x *check) tells(err error, what string) {
+// namesDevice fails if an error does not name the device.
+func (x *check) namesDevice(err error, what string) {
 	if err != nil && !strings.Contains(err.Error(), x.d.Name()) {
 		x.Helper()
-		x.Errorf("%s: the error does not say which device it is of: %v", what, err)
+		x.Errorf("%s: the error does not name the device %s: %v", what, x.d.Name(), err)
 	}
 }
 
-// goesOn fails if a stream does not work.
-func (x *check) goesOn(s device.Stream) {
+// works fails if a stream does not work.
+func (x *check) works(s device.Stream) {
 	x.Helper()
 	b, data := x.filled(40)
 	st := x.stage(40)
@@ -56,8 +55,8 @@ func (x *check) goesOn(s device.Stream) {
 	x.wait(s)
 }
 
-// testRange: a region that is not inside its buffer is an error with what it
-// was, and nothing happens.
+// testRange: a region that is not inside its buffer is an error that describes it, without an
+// effect.
 func testRange(x *check) {
 	const size = 100
 	s := x.stream()
@@ -87,7 +86,7 @@ func testRange(x *check) {
 	} {
 		r.Buffer = b
 		for _, u := range x.uses(s) {
-			what := fmt.Sprintf("%s: %d rows of %d bytes at %d and every %d of %d", u.name, r.Rows, r.Bytes, r.Offset, r.Stride, size)
+			what := fmt.Sprintf("%s: %d rows of %d bytes at %d with stride %d of %d", u.name, r.Rows, r.Bytes, r.Offset, r.Stride, size)
 			err := u.with(r)
 			e, ok := errors.AsType[*device.RangeError](err)
 			if !ok {
@@ -99,12 +98,12 @@ func testRange(x *check) {
 			if got != want {
 				x.Errorf("%s: the RangeError has device, offset, bytes, rows, stride and size %v, want %v", what, got, want)
 			}
-			x.tells(err, what)
+			x.namesDevice(err, what)
 		}
 	}
-	x.want(b, data, "buffer of which regions were asked for that are not inside it")
-	x.goesOn(s)
-	// No bytes are no bytes, however many rows they have.
+	x.want(b, data, "buffer after invalid regions")
+	x.works(s)
+	// A region of empty rows is valid for any number of rows.
 	none := device.Region{Buffer: b, Offset: size, Rows: math.MaxInt}
 	for _, u := range x.uses(s) {
 		x.must(u.with(none), u.name+" of many empty rows")
@@ -112,7 +111,7 @@ func testRange(x *check) {
 	x.wait(s)
 }
 
-// testStagingRange: the same for staging memory.
+// testStagingRange is testRange for staging memory.
 func testStagingRange(x *check) {
 	const size = 100
 	s := x.stream()
@@ -133,15 +132,15 @@ func testStagingRange(x *check) {
 			if !ok || e.Offset != test.at || e.Bytes != test.bytes || e.Size != size || e.Device != x.d.Name() {
 				x.Errorf("%s: got error %#v, want a RangeError with device, offset, bytes and size", what, err)
 			}
-			x.tells(err, what)
+			x.namesDevice(err, what)
 		}
 	}
 	x.same(x.bytes(st), before, "staging")
 	x.want(b, data, "buffer")
-	x.goesOn(s)
+	x.works(s)
 }
 
-// testLengths: what is copied has the length of where it is copied to.
+// testLengths: source and destination must have the same length.
 func testLengths(x *check) {
 	s := x.stream()
 	a, data := x.filled(100)
@@ -151,13 +150,13 @@ func testLengths(x *check) {
 		return device.Region{Buffer: b, Bytes: bytes, Rows: rows, Stride: 10}
 	}
 	for what, err := range map[string]error{
-		"CopyIn of too little":    x.d.CopyIn(x.ctx, r, x.random(29)),
-		"CopyIn of nothing":       x.d.CopyIn(x.ctx, r, nil),
-		"CopyIn of too much":      x.d.CopyIn(x.ctx, r, x.random(31)),
-		"CopyOut of too little":   x.d.CopyOut(x.ctx, x.random(29), r),
-		"CopyOut of too much":     x.d.CopyOut(x.ctx, x.random(31), r),
-		"Copy of a row too few":   s.Copy(r, shape(10, 2)),
-		"Copy of a row too many":  s.Copy(r, shape(10, 4)),
+		"short CopyIn":            x.d.CopyIn(x.ctx, r, x.random(29)),
+		"empty CopyIn":            x.d.CopyIn(x.ctx, r, nil),
+		"long CopyIn":             x.d.CopyIn(x.ctx, r, x.random(31)),
+		"short CopyOut":           x.d.CopyOut(x.ctx, x.random(29), r),
+		"long CopyOut":            x.d.CopyOut(x.ctx, x.random(31), r),
+		"Copy of fewer rows":      s.Copy(r, shape(10, 2)),
+		"Copy of more rows":       s.Copy(r, shape(10, 4)),
 		"Copy of short rows":      s.Copy(r, shape(9, 3)),
 		"Copy of one long row":    s.Copy(r, shape(30, 1)),
 		"Copy of one row to many": s.Copy(shape(30, 0), r),
@@ -165,13 +164,13 @@ func testLengths(x *check) {
 		if !isLengthError(err) {
 			x.Errorf("%s: got error %v, want a LengthError", what, err)
 		}
-		x.tells(err, what)
+		x.namesDevice(err, what)
 	}
 	x.want(a, data, "buffer")
-	x.goesOn(s)
+	x.works(s)
 }
 
-// testOverlap: Copy refuses regions that share memory, and no others.
+// testOverlap: Copy fails for regions that share memory, and for no others.
 func testOverlap(x *check) {
 	s := x.stream()
 	b, data := x.filled(100)
@@ -194,42 +193,42 @@ func testOverlap(x *check) {
 		{region(0, 5, 10, 10), region(5, 5, 10, 10)},
 		{region(5, 0, 0, 0), region(5, 0, 0, 0)},
 	} {
-		x.must(s.Copy(pair[0], pair[1]), "copy of regions side by side")
+		x.must(s.Copy(pair[0], pair[1]), "copy of adjacent regions")
 	}
 	x.wait(s)
 }
 
-// testForeign: what is of another device is an error that names both.
+// testForeign: a buffer or staging of another device is an error that names both devices.
 func testForeign(x *check) {
-	stranger := NewFake(x, FakeConfig{Name: "stranger"})
+	other := NewFake(x, FakeConfig{Name: "other"})
 	s := x.stream()
-	foreign, err := stranger.Alloc(x.ctx, 100)
+	foreign, err := other.Alloc(x.ctx, 100)
 	x.must(err, "alloc on another device")
 	defer x.free(foreign)
-	staging, err := stranger.Stage(x.ctx, 100)
+	staging, err := other.Stage(x.ctx, 100)
 	x.must(err, "stage on another device")
 	defer x.free(staging)
 	b, data := x.filled(100)
 
 	errs := map[string]error{
-		"StageSend to its staging":     s.StageSend(staging, 0, device.Whole(b)),
-		"ReceiveInto from its staging": s.ReceiveInto(staging, 0, device.Whole(b)),
+		"StageSend to a foreign staging":     s.StageSend(staging, 0, device.Whole(b)),
+		"ReceiveInto from a foreign staging": s.ReceiveInto(staging, 0, device.Whole(b)),
 	}
 	for _, u := range x.uses(s) {
-		errs[u.name+" with its buffer"] = u.with(device.Whole(foreign))
+		errs[u.name+" of a foreign buffer"] = u.with(device.Whole(foreign))
 	}
 	for what, err := range errs {
 		e, ok := errors.AsType[*device.ForeignError](err)
-		if !ok || e.Device != x.d.Name() || e.Owner != "stranger" {
-			x.Errorf("%s: got error %#v, want a ForeignError with %q and %q", what, err, x.d.Name(), "stranger")
+		if !ok || e.Device != x.d.Name() || e.Owner != "other" {
+			x.Errorf("%s: got error %#v, want a ForeignError with %q and %q", what, err, x.d.Name(), "other")
 		}
-		x.tells(err, what)
+		x.namesDevice(err, what)
 	}
 	x.want(b, data, "buffer")
-	x.goesOn(s)
+	x.works(s)
 }
 
-// testNoBuffer: what is not there is an error.
+// testNoBuffer: a nil buffer or staging is an error.
 func testNoBuffer(x *check) {
 	s := x.stream()
 	b := x.alloc(10)
@@ -237,15 +236,15 @@ func testNoBuffer(x *check) {
 		for _, r := range []device.Region{{}, {Bytes: 5}} {
 			err := u.with(r)
 			x.wantError(err, device.ErrNoBuffer, u.name)
-			x.tells(err, u.name)
+			x.namesDevice(err, u.name)
 		}
 	}
 	x.wantError(s.StageSend(nil, 0, device.Whole(b)), device.ErrNoBuffer, "StageSend to nil")
 	x.wantError(s.ReceiveInto(nil, 0, device.Whole(b)), device.ErrNoBuffer, "ReceiveInto from nil")
-	x.goesOn(s)
+	x.works(s)
 }
 
-// testFreed: what was freed is not used any more, and not freed again.
+// testFreed: a freed buffer or staging can neither be used nor freed again.
 func testFreed(x *check) {
 	s := x.stream()
 	b, _ := x.filled(100)
@@ -254,7 +253,7 @@ func testFreed(x *check) {
 		for _, n := range []int{0, 100} {
 			err := u.with(device.Region{Buffer: b, Bytes: n})
 			x.wantError(err, device.ErrFreed, fmt.Sprintf("%s of %d bytes of a freed buffer", u.name, n))
-			x.tells(err, u.name)
+			x.namesDevice(err, u.name)
 		}
 	}
 	x.wantError(b.Free(), device.ErrFreed, "Free of a freed buffer")
@@ -270,13 +269,13 @@ func testFreed(x *check) {
 		"Free":        st.Free(),
 	} {
 		x.wantError(err, device.ErrFreed, what+" of a freed staging")
-		x.tells(err, what)
+		x.namesDevice(err, what)
 	}
 	x.want(c, data, "buffer")
-	x.goesOn(s)
+	x.works(s)
 }
 
-// testClosed: a closed stream takes no work.
+// testClosed: all calls on a closed stream fail.
 func testClosed(x *check) {
 	s := x.stream()
 	b, data := x.filled(100)
@@ -290,9 +289,9 @@ func testClosed(x *check) {
 		"Close":       s.Close(),
 	} {
 		x.wantError(err, device.ErrClosed, what+" of a closed stream")
-		x.tells(err, what)
+		x.namesDevice(err, what)
 	}
 	x.bytes(st)
 	x.want(b, data, "buffer")
-	x.goesOn(x.stream())
+	x.works(x.stream())
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// reduced is a op b, element by element, by the plainest code there is.
+// reduced returns a op b, computed element by element.
 func reduced(t device.Type, op device.Op, a, b []byte) []byte {
 	dst := make([]byte, len(a))
 	switch t {
@@ -50,7 +50,7 @@ func reduced(t device.Type, op device.Op, a, b []byte) []byte {
 	return dst
 }
 
-// parts computes a sum or product of finite complex numbers, with every step rounded.
+// parts returns the sum or product of finite complex numbers, with each step rounded.
 func parts[T float32 | float64](op device.Op, a, b, c, d T) (re, im T) {
 	if op == device.Sum {
 		return a + c, b + d
@@ -58,7 +58,7 @@ func parts[T float32 | float64](op device.Op, a, b, c, d T) (re, im T) {
 	return T(a*c) - T(b*d), T(a*d) + T(b*c)
 }
 
-// each applies f to all elements.
+// each stores f of all pairs of elements in dst.
 func each[T any](dst, a, b []byte, f func(a, b T) T) {
 	size := int(unsafe.Sizeof(*new(T)))
 	for i := 0; i < len(dst); i += size {
@@ -81,7 +81,7 @@ func encode(p []byte, v any) {
 	}
 }
 
-// integer is an operation on integers.
+// integer returns an operation on integers.
 func integer[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64](op device.Op) func(a, b T) T {
 	return map[device.Op]func(a, b T) T{
 		device.Sum:    func(a, b T) T { return a + b },
@@ -94,7 +94,7 @@ func integer[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64](
 	}[op]
 }
 
-// number is an operation on floating-point numbers, which Go rounds once.
+// number returns an operation on floating-point numbers, which Go rounds once.
 func number[F float32 | float64](op device.Op) func(a, b F) F {
 	return map[device.Op]func(a, b F) F{
 		device.Sum:  func(a, b F) F { return a + b },
@@ -104,7 +104,7 @@ func number[F float32 | float64](op device.Op) func(a, b F) F {
 	}[op]
 }
 
-// float is an operation on the bits of floating-point numbers that Go has.
+// float returns an operation on the bits of float32 or float64.
 func float[F float32 | float64, B uint32 | uint64](op device.Op, from func(B) F, bits func(F) B, nan B) func(a, b B) B {
 	f := number[F](op)
 	return func(a, b B) B {
@@ -116,21 +116,20 @@ func float[F float32 | float64, B uint32 | uint64](op device.Op, from func(B) F,
 	}
 }
 
-// half is an operation on the bits of floating-point numbers of 16 bits. In
-// float64 sums and products of them are exact, or have so many more bits that
-// rounding them again makes no difference (Figueroa, "When is double rounding
+// half returns an operation on the bits of 16-bit floating-point numbers. It computes in float64,
+// where double rounding does not change the result (Figueroa, "When is double rounding
 // innocuous?", SIGNUM Newsletter 30(3), 1995).
 func half(op device.Op, in format) func(a, b uint16) uint16 {
 	f := number[float64](op)
 	return func(a, b uint16) uint16 { return in.bits(f(in.value(a), in.value(b))) }
 }
 
-// A format is how 16 bits are a floating-point number, after IEEE 754.
+// A format is a floating-point format of 16 bits, as in IEEE 754.
 type format struct{ exponent, mantissa int }
 
 func (f format) bias() int { return 1<<(f.exponent-1) - 1 }
 
-// value is the number that bits stand for.
+// value decodes bits.
 func (f format) value(bits uint16) float64 {
 	mantissa := float64(bits & (1<<f.mantissa - 1))
 	exponent := int(bits>>f.mantissa) & (1<<f.exponent - 1)
@@ -151,7 +150,7 @@ func (f format) value(bits uint16) float64 {
 	return v
 }
 
-// bits are those of the number nearest to v, or of the even one of two.
+// bits encodes v, rounded to nearest even.
 func (f format) bits(v float64) uint16 {
 	infinity := uint16(1<<f.exponent-1) << f.mantissa
 	if math.IsNaN(v) {
@@ -164,9 +163,8 @@ func (f format) bits(v float64) uint16 {
 	if math.IsInf(v, 0) {
 		return sign | infinity
 	}
-	// With the exponent as the upper and the mantissa as the lower digits, bits
-	// count through all numbers: a carry goes from one to the other, and from
-	// the largest number to infinity.
+	// Consecutive bits are consecutive numbers: a carry of the mantissa increments the exponent,
+	// and that of the largest number is infinity.
 	_, e := math.Frexp(v)
 	e = max(e-1, 1-f.bias())
 	n := math.RoundToEven(math.Ldexp(v, f.mantissa-e))

@@ -10,8 +10,8 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// testOrder: each piece of work sees what those before it have done, and
-// nothing of those behind it.
+// testOrder: work of a stream sees the effects of the work before it, and not of the work behind
+// it.
 func testOrder(x *check) {
 	const size, steps = 64, 20
 	s := x.stream()
@@ -33,7 +33,7 @@ func testOrder(x *check) {
 	x.want(b, want[steps-1], "after the last step")
 }
 
-// testWait: what was queued before Wait is done after it.
+// testWait: queued work is done when Wait returns.
 func testWait(x *check) {
 	s := x.stream()
 	b := x.alloc(50)
@@ -41,12 +41,12 @@ func testWait(x *check) {
 		data := x.random(50)
 		x.must(s.ReceiveInto(x.staged(data), 0, device.Whole(b)), "receive into")
 		x.wait(s)
-		x.want(b, data, fmt.Sprintf("after Wait number %d", i))
+		x.want(b, data, fmt.Sprintf("after Wait %d", i))
 	}
 	x.wait(s)
 }
 
-// testRegionsAreCallers: a slice of regions may be changed after the call.
+// testRegionsAreCallers: the caller may change a slice of regions after the call.
 func testRegionsAreCallers(x *check) {
 	s := x.stream()
 	b, data := x.filled(200)
@@ -65,8 +65,7 @@ func testRegionsAreCallers(x *check) {
 	x.want(b, data, "ReceiveInto")
 }
 
-// testStagingTwice: one staging may be used by several pieces of work, which
-// the host awaits once.
+// testStagingTwice: several pieces of work may use one staging, and Bytes waits for all of them.
 func testStagingTwice(x *check) {
 	s := x.stream()
 	a, old := x.filled(100)
@@ -74,7 +73,7 @@ func testStagingTwice(x *check) {
 	st := x.staged(x.random(200))
 	first := append([]byte(nil), x.bytes(st)...)
 	x.must(s.ReceiveInto(st, 0, device.Whole(b)), "receive into")
-	x.must(s.StageSend(st, 0, device.Whole(a)), "stage send over what is received")
+	x.must(s.StageSend(st, 0, device.Whole(a)), "stage send over received bytes")
 	x.must(s.StageSend(st, 100, device.Whole(b)), "stage send")
 	x.must(s.ReceiveInto(st, 0, device.Whole(b)), "receive into again")
 	x.same(x.bytes(st), append(append([]byte(nil), old...), first[:100]...), "staging")
@@ -82,8 +81,8 @@ func testStagingTwice(x *check) {
 	x.want(b, old, "buffer")
 }
 
-// testFreeBufferInUse: work that uses a buffer is done although the buffer was
-// freed, and its memory becomes no other buffer before.
+// testFreeBufferInUse: queued work with a freed buffer is done, and the memory is not reused
+// before.
 func testFreeBufferInUse(x *check) {
 	s := x.stream()
 	for range 10 {
@@ -95,11 +94,11 @@ func testFreeBufferInUse(x *check) {
 		x.must(b.Free(), "free the destination")
 		x.filled(500)
 		x.filled(500)
-		x.same(x.bytes(st), data, "what was in a buffer that was freed")
+		x.same(x.bytes(st), data, "contents of a freed buffer")
 	}
 }
 
-// testFreeStagingInUse: the same for staging memory.
+// testFreeStagingInUse is testFreeBufferInUse for staging memory.
 func testFreeStagingInUse(x *check) {
 	s := x.stream()
 	for range 10 {
@@ -114,13 +113,13 @@ func testFreeStagingInUse(x *check) {
 		x.must(lost.Free(), "free the destination")
 		other := x.staged(kept)
 		x.wait(s)
-		x.want(b, data, "what was received from a staging that was freed")
-		x.same(x.bytes(next), kept, "staging got after that")
-		x.same(x.bytes(other), kept, "staging got after another one was freed")
+		x.want(b, data, "bytes received from a freed staging")
+		x.same(x.bytes(next), kept, "staging allocated after the first Free")
+		x.same(x.bytes(other), kept, "staging allocated after the second Free")
 	}
 }
 
-// testCloseInUse: work that is queued is done although the stream was closed.
+// testCloseInUse: queued work of a closed stream is done.
 func testCloseInUse(x *check) {
 	b, data := x.filled(500)
 	s, st := x.stream(), x.stage(500)
@@ -129,8 +128,7 @@ func testCloseInUse(x *check) {
 	x.same(x.bytes(st), data, "staging of a closed stream")
 }
 
-// testConcurrency: several goroutines use the device at once, some of them the
-// same stream and the same buffer.
+// testConcurrency: goroutines may use the device, a stream and a buffer concurrently.
 func testConcurrency(x *check) {
 	const workers, rounds, size = 4, 20, 300
 	shared, all := x.stream(), x.alloc(workers*size)
@@ -159,15 +157,14 @@ func testConcurrency(x *check) {
 	}
 }
 
-// A worker is one goroutine of testConcurrency.
+// A worker is a goroutine of testConcurrency.
 type worker struct {
 	d       device.Device
 	rng     *rand.Rand
 	streams [2]device.Stream
 }
 
-// turn sends data to a part of a buffer, from there to a buffer of its own, and
-// back.
+// turn copies data to part of a shared buffer, from there to a new buffer, and back.
 func (w *worker) turn(ctx context.Context, part device.Region, round int) (err error) {
 	s := w.streams[round%2]
 	own, err := w.d.Alloc(ctx, part.Bytes)

@@ -20,8 +20,8 @@ func ops() []device.Op {
 	return []device.Op{device.Sum, device.Prod, device.Min, device.Max, device.BitAnd, device.BitOr, device.BitXor}
 }
 
-// testReducer: every op on every type has the bits that an independent
-// computation has, in one piece and in rows, and is done in order.
+// testReducer: all ops on all types have the bits of an independent computation, contiguous and
+// in rows, and are done in order.
 func testReducer(x *check) {
 	s := x.stream().(device.Reducer)
 	for _, t := range types() {
@@ -32,14 +32,14 @@ func testReducer(x *check) {
 			what := fmt.Sprintf("%v of %v", op, t)
 			a, b := x.operands(t)
 			x.reduces(s, t, op, a, b, what)
-			x.reduces(s, t, op, b, a, what+", the other way round")
+			x.reduces(s, t, op, b, a, what+", operands swapped")
 			x.reducesRows(s, t, op, what)
 		}
 	}
 	x.reducesComplex(s)
 }
 
-// reducesComplex checks that complex numbers are reduced in parts.
+// reducesComplex checks the rounding of the parts of complex numbers.
 func (x *check) reducesComplex(s device.Reducer) {
 	x.Helper()
 	a, b := []complex128{1 + 2i, -3.5i, 0x1p1000}, []complex128{1e-8 - 4i, 5, 0x1p1000 - 1i}
@@ -81,7 +81,7 @@ func (x *check) reducesComplex(s device.Reducer) {
 	}
 }
 
-// reduces checks one pair of vectors, at odd multiples of the elements.
+// reduces checks one pair of vectors, at offsets that are odd multiples of the element size.
 func (x *check) reduces(s device.Reducer, t device.Type, op device.Op, a, b []byte, what string) {
 	x.Helper()
 	size := t.Size()
@@ -102,7 +102,7 @@ func (x *check) reduces(s device.Reducer, t device.Type, op device.Op, a, b []by
 	x.must(errors.Join(dst.Buffer.Free(), src.Buffer.Free()), "free")
 }
 
-// reducesRows checks rows of one buffer, between two copies.
+// reducesRows checks rows of one buffer, queued between two copies.
 func (x *check) reducesRows(s device.Reducer, t device.Type, op device.Op, what string) {
 	x.Helper()
 	size := t.Size()
@@ -119,8 +119,8 @@ func (x *check) reducesRows(s device.Reducer, t device.Type, op device.Op, what 
 	x.must(errors.Join(rows.Buffer.Free(), in.Free(), out.Free()), "free")
 }
 
-// operands are two vectors with every pair of the peculiar elements of a type,
-// and some hundred random ones.
+// operands returns two vectors with all pairs of special elements of a type, and several hundred
+// random ones.
 func (x *check) operands(t device.Type) (a, b []byte) {
 	put := func(p []byte, bits uint64) []byte {
 		switch t.Size() {
@@ -133,22 +133,22 @@ func (x *check) operands(t device.Type) (a, b []byte) {
 		}
 		return binary.NativeEndian.AppendUint64(p, bits)
 	}
-	for _, first := range peculiar(t) {
-		for _, second := range peculiar(t) {
+	for _, first := range special(t) {
+		for _, second := range special(t) {
 			a, b = put(a, first), put(b, second)
 		}
 	}
 	for range 301 {
 		first, second := x.rng.Uint64(), x.rng.Uint64()
 		a, b = put(a, first), put(b, second)
-		// Numbers of like size, whose sums need rounding.
+		// Numbers of similar magnitude: their sums need rounding.
 		a, b = put(a, first), put(b, first^second>>40)
 	}
 	return a, b
 }
 
-// peculiar are bits of elements at the ends of a type and around its zero.
-func peculiar(t device.Type) []uint64 {
+// special returns the bits of elements at the limits of a type and around zero.
+func special(t device.Type) []uint64 {
 	switch t {
 	case device.Float64:
 		return floatBits(11, 52)
@@ -163,8 +163,8 @@ func peculiar(t device.Type) []uint64 {
 	return []uint64{0, 1, 2, 3, math.MaxUint64, math.MaxUint64 - 1, top, top - 1, top + 1, 0x55}
 }
 
-// floatBits are zero, the ends of the subnormals, around 1, the largest number,
-// infinity, and two that are none, each with both signs.
+// floatBits returns zero, the limits of the subnormals, numbers around 1, the largest number,
+// infinity and two NaNs, each with both signs.
 func floatBits(exponent, mantissa int) []uint64 {
 	one := uint64(1)<<(exponent-1) - 1
 	all := uint64(1)<<exponent - 1
@@ -179,7 +179,7 @@ func floatBits(exponent, mantissa int) []uint64 {
 	return list
 }
 
-// testReducerMisuse: what cannot be reduced is an error, and nothing happens.
+// testReducerMisuse: invalid arguments of Reduce are errors without an effect.
 func testReducerMisuse(x *check) {
 	s := x.stream().(device.Reducer)
 	a, data := x.filled(96)
@@ -191,7 +191,7 @@ func testReducerMisuse(x *check) {
 			}
 			err := s.Reduce(device.Whole(a), device.Whole(b), t, op)
 			x.wantError(err, device.ErrInvalidOp, fmt.Sprintf("op %d of type %d", op, t))
-			x.tells(err, "Reduce")
+			x.namesDevice(err, "Reduce")
 		}
 	}
 	region := func(b device.Buffer, offset, bytes, rows, stride int) device.Region {
@@ -217,5 +217,5 @@ func testReducerMisuse(x *check) {
 	}
 	x.wantError(s.Reduce(device.Whole(a), device.Whole(a), device.Int8, device.Sum), device.ErrOverlap, "Reduce of a buffer with itself")
 	x.want(a, data, "buffer")
-	x.goesOn(s)
+	x.works(s)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/nexar-go/nexar/device/host"
 )
 
-// exchange has the host work with a region of a buffer, wherever that lives.
+// exchange calls work with the bytes of a region, on any device.
 func exchange(ctx context.Context, r device.Region, work func(data []byte)) (err error) {
 	dev := r.Buffer.Device()
-	// Where the host reaches the memory itself, nothing is copied.
+	// Mapped memory needs no copy.
 	if m, ok := dev.(device.Mapper); ok && r.RowCount() == 1 {
 		mem, err := m.Map(r.Buffer)
 		if err != nil {
@@ -47,8 +47,7 @@ func exchange(ctx context.Context, r device.Region, work func(data []byte)) (err
 	return stream.Wait(ctx)
 }
 
-// A row and a column of a matrix are doubled. The row is worked on where it
-// lies, the column in staging memory.
+// Double a row and a column of a matrix: the row in place, the column in staging memory.
 func Example() {
 	matrix := []byte{
 		1, 2, 3,
@@ -73,7 +72,7 @@ func Example() {
 	// Output: [1 2 6 8 10 24 7 8 18]
 }
 
-// Vectors are added where they lie.
+// Add two vectors in place.
 func ExampleDevice_NewStream() {
 	s, err := host.Device{}.NewStream()
 	if err != nil {

@@ -1,24 +1,20 @@
-// Package host is the device that is the memory of the host.
+// Package host implements package device for the memory of the host.
 //
-// Most people call Of, which makes a buffer of a slice that they have already,
-// where something takes a device.Buffer:
+// Most programs only call [Of], to pass a slice where a device.Buffer is needed:
 //
 //	b := host.Of(gradient)
 //
-// Nothing is copied: the buffer is the slice, and package nexar works with it
-// where it lies, since Device is a device.Mapper. Its streams are
-// device.Reducers.
+// The buffer shares the memory of the slice. Package nexar uses it in place, since [Device] is
+// a device.Mapper. Streams are device.Reducers.
 //
-// All Devices are one and the same. Their memory is that of Go: it is collected
-// as garbage whether or not a buffer is freed, and a slice that a buffer was
-// made of stays valid after that. Alloc fails with a device.MemoryError for
-// what no process can address; if the system has not as much as it promised,
-// the process ends, as it does with make.
+// All values of Device are equal. The memory is managed by Go: it is garbage-collected whether
+// or not a buffer is freed, and the slice of a freed buffer remains valid. Alloc fails with a
+// device.MemoryError for lengths that a process cannot address; if the system runs out of
+// memory, the process ends, as with make.
 //
-// All work is done by the goroutine that queues it, before the call returns. So
-// nothing here ever waits, no stream fails, and there are no goroutines. Who
-// reads or writes mapped memory while another goroutine queues work with the
-// same bytes has a data race.
+// The goroutine that queues work does it before the call returns. No call waits, no stream
+// fails, and the package starts no goroutines. Accessing mapped memory while another goroutine
+// queues work with the same bytes is a data race.
 package host
 
 import (
@@ -31,21 +27,21 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// Device is the memory of the host. The zero value is ready to be used.
+// Device is the memory of the host. The zero value is ready to use.
 type Device struct{}
 
 var _ device.Mapper = Device{}
 
-// Of returns a buffer that is b. Free ends the use of the buffer; what becomes
-// of b is the caller's business.
+// Of returns a buffer with the memory of b. Free ends the use of the buffer and does not affect
+// b.
 func Of(b []byte) device.Buffer {
 	return &buffer{mem: b[:len(b):len(b)]}
 }
 
-// Name is "host".
+// Name returns "host".
 func (Device) Name() string { return "host" }
 
-// Alloc returns a buffer of so many bytes, which are zero.
+// Alloc returns a buffer of zeros, of a length in bytes.
 func (Device) Alloc(ctx context.Context, bytes int) (device.Buffer, error) {
 	mem, err := alloc(ctx, "buffer", bytes)
 	if err != nil {
@@ -54,8 +50,7 @@ func (Device) Alloc(ctx context.Context, bytes int) (device.Buffer, error) {
 	return &buffer{mem: mem}, nil
 }
 
-// Stage returns staging memory. Since Device is a device.Mapper, there is no
-// need of it.
+// Stage returns staging memory. Callers that use the device.Mapper do not need it.
 func (Device) Stage(ctx context.Context, bytes int) (device.Staging, error) {
 	mem, err := alloc(ctx, "staging", bytes)
 	if err != nil {
@@ -104,7 +99,7 @@ func (d Device) checkCopy(ctx context.Context, r device.Region, what string, len
 	return err
 }
 
-// check is device.Check, and finds buffers that were freed, too.
+// check is device.Check, and also checks for freed buffers.
 func (d Device) check(regions ...device.Region) (bytes int, err error) {
 	bytes, err = device.Check(d, regions...)
 	if err != nil {
@@ -122,7 +117,7 @@ func (d Device) check(regions ...device.Region) (bytes int, err error) {
 	return bytes, nil
 }
 
-// A buffer is memory that its user may reach.
+// A buffer is Go memory.
 type buffer struct {
 	mem   []byte
 	freed atomic.Bool
@@ -143,11 +138,10 @@ func freed(what string, bytes int) error {
 	return fmt.Errorf("device host: %s of %d bytes: %w", what, bytes, device.ErrFreed)
 }
 
-// memoryOf is the memory of all the buffer that a region is of, which check
-// has seen.
+// memoryOf returns the memory of the buffer of a checked region.
 func memoryOf(r device.Region) []byte { return r.Buffer.(*buffer).mem }
 
-// copyIn copies the beginning of src to r and returns the rest of it.
+// copyIn copies the beginning of src to r and returns the rest of src.
 func copyIn(r device.Region, src []byte) []byte {
 	mem := memoryOf(r)
 	for row := range r.RowCount() {
@@ -157,7 +151,7 @@ func copyIn(r device.Region, src []byte) []byte {
 	return src
 }
 
-// copyOut copies r to the beginning of dst and returns the rest of it.
+// copyOut copies r to the beginning of dst and returns the rest of dst.
 func copyOut(dst []byte, r device.Region) []byte {
 	mem := memoryOf(r)
 	for row := range r.RowCount() {
@@ -167,7 +161,7 @@ func copyOut(dst []byte, r device.Region) []byte {
 	return dst
 }
 
-// alloc makes aligned memory.
+// alloc returns aligned memory.
 func alloc(ctx context.Context, what string, bytes int) (mem []byte, err error) {
 	if bytes < 0 {
 		return nil, &device.LengthError{Device: "host", What: what, Unit: "bytes", Got: bytes, Want: -1}
@@ -180,8 +174,7 @@ func alloc(ctx context.Context, what string, bytes int) (mem []byte, err error) 
 		return nil, tooLarge
 	}
 	defer func() {
-		// Which lengths cannot be addressed only make knows.
-		if recover() != nil {
+		if recover() != nil { // make panics for lengths that cannot be addressed
 			mem, err = nil, tooLarge
 		}
 	}()

@@ -18,13 +18,13 @@ func TestConformance(t *testing.T) {
 	devicetest.Run(t, func(testing.TB) device.Device { return host.Device{} })
 }
 
-// A buffer of a slice is that slice, and no more of what it is a part of.
+// TestOf: a buffer has the memory of the slice, without the capacity beyond it.
 func TestOf(t *testing.T) {
 	all := []byte("0123456789")
 	slice := all[2:6]
 	b := host.Of(slice)
 	if b.Len() != 4 || b.Device() != device.Device(host.Device{}) {
-		t.Errorf("a buffer of %d bytes on %v, want 4 on the host", b.Len(), b.Device())
+		t.Errorf("buffer of %d bytes on %v, want 4 on the host", b.Len(), b.Device())
 	}
 	mem, err := host.Device{}.Map(b)
 	if err != nil || len(mem) != 4 || cap(mem) != 4 || &mem[0] != &slice[0] {
@@ -34,25 +34,25 @@ func TestOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(all) != "01abcd6789" {
-		t.Errorf("the slice is in %q", all)
+		t.Errorf("memory around the slice after CopyIn: %q", all)
 	}
 	all[3] = 'x'
 	got := make([]byte, 4)
 	if err := (host.Device{}).CopyOut(t.Context(), got, device.Whole(b)); err != nil || string(got) != "axcd" {
-		t.Errorf("copied out: %q, %v", got, err)
+		t.Errorf("CopyOut: %q, %v", got, err)
 	}
 	if err := b.Free(); err != nil {
 		t.Fatal(err)
 	}
 	if string(all) != "01axcd6789" {
-		t.Errorf("after Free the slice is in %q", all)
+		t.Errorf("memory around the slice after Free: %q", all)
 	}
 	if n := host.Of(nil).Len(); n != 0 {
-		t.Errorf("a buffer of nil has %d bytes", n)
+		t.Errorf("buffer of nil has %d bytes, want 0", n)
 	}
 }
 
-// Buffers that were made of the same memory are found to overlap.
+// TestOfTheSameSlice: regions of two buffers of the same memory can overlap.
 func TestOfTheSameSlice(t *testing.T) {
 	mem := make([]byte, 64)
 	s, err := host.Device{}.NewStream()
@@ -87,8 +87,9 @@ func TestOfTheSameSlice(t *testing.T) {
 	}
 }
 
-// What says it is of the host but was not made here is refused.
-func TestStrangers(t *testing.T) {
+// TestForeignTypes: buffers and stagings of other packages are errors, even if their Device is
+// the host.
+func TestForeignTypes(t *testing.T) {
 	d := host.Device{}
 	s, err := d.NewStream()
 	if err != nil {
@@ -99,11 +100,11 @@ func TestStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := device.Whole(host.Of(make([]byte, 10)))
-	odd := own
-	odd.Buffer = wrappedBuffer{own.Buffer}
+	foreign := own
+	foreign.Buffer = wrappedBuffer{own.Buffer}
 	for what, err := range map[string]error{
-		"CopyIn":    d.CopyIn(t.Context(), odd, make([]byte, 10)),
-		"Copy":      s.Copy(own, odd),
+		"CopyIn":    d.CopyIn(t.Context(), foreign, make([]byte, 10)),
+		"Copy":      s.Copy(own, foreign),
 		"StageSend": s.StageSend(wrappedStaging{st}, 0, own),
 	} {
 		if e, ok := errors.AsType[*device.ForeignError](err); !ok || !strings.Contains(e.Owner, "host_test.wrapped") {
@@ -116,11 +117,11 @@ type wrappedBuffer struct{ device.Buffer }
 
 type wrappedStaging struct{ device.Staging }
 
-// Lengths that no process can have are errors, not panics.
+// TestHugeAllocations: lengths that a process cannot address are errors, not panics.
 func TestHugeAllocations(t *testing.T) {
 	for _, n := range []int{math.MaxInt, math.MaxInt - device.Align, math.MaxInt - device.Align + 1} {
 		if math.MaxInt == math.MaxInt32 && n < math.MaxInt {
-			continue // On such machines make ends the process.
+			continue // on 32-bit machines make ends the process
 		}
 		_, err := host.Device{}.Alloc(t.Context(), n)
 		want := device.MemoryError{Device: "host", What: "buffer", Asked: n, Free: -1, Total: -1}
@@ -141,27 +142,25 @@ func TestAllocIsZero(t *testing.T) {
 	}
 }
 
-// The types and operations of package device have the numbers of the code that
-// carries them out.
+// TestKernelNumbers: types and operations have the same values in packages device and kernel.
 func TestKernelNumbers(t *testing.T) {
 	for n := range 256 {
 		typ := device.Type(n)
 		if k := kernel.Type(n); typ.Size() != k.Size() || typ.String() != k.String() {
-			t.Errorf("type %d is %v of %d bytes, and in package kernel %v of %d", n, typ, typ.Size(), k, k.Size())
+			t.Errorf("type %d is %v of %d bytes; in package kernel %v of %d", n, typ, typ.Size(), k, k.Size())
 		}
 		for m := range 256 {
 			op := device.Op(m)
 			if k := kernel.Op(m); k != kernel.Avg && op.String() != k.String() {
-				t.Errorf("op %d is %v, and in package kernel %v", m, op, k)
+				t.Errorf("op %d is %v; in package kernel %v", m, op, k)
 			}
 			if has := kernel.Reducer(kernel.Type(n), kernel.Op(m)) != nil; op.Defined(typ) != (has && kernel.Op(m) != kernel.Avg) {
-				t.Errorf("%v of %v: defined %v, and in package kernel %v", op, typ, op.Defined(typ), has)
+				t.Errorf("%v of %v: defined %v; in package kernel %v", op, typ, op.Defined(typ), has)
 			}
 		}
 	}
 }
 
-// Work allocates nothing.
 func TestAllocations(t *testing.T) {
 	d := host.Device{}
 	s, err := d.NewStream()

@@ -9,8 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel"
 )
 
-// A staging is memory to copy to and from. Nothing is ever queued, so it is
-// always the caller's.
+// A staging is Go memory. Work is never queued, so the caller always owns it.
 type staging struct {
 	mem   []byte
 	freed atomic.Bool
@@ -34,7 +33,7 @@ func (s *staging) Free() error {
 	return nil
 }
 
-// A stream does its work at once.
+// A stream does its work in the call that queues it.
 type stream struct{ closed atomic.Bool }
 
 var _ device.Reducer = (*stream)(nil)
@@ -74,8 +73,7 @@ func (s *stream) Copy(dst, src device.Region) error {
 	return nil
 }
 
-// Reduce is device.Reducer's. Its results have the bits of all collectives,
-// since the same code computes them.
+// Reduce implements device.Reducer. It uses the code of collectives, and has the same bits.
 func (s *stream) Reduce(dst, src device.Region, t device.Type, op device.Op) error {
 	if err := device.CheckReduce(Device{}, dst, src, t, op); err != nil {
 		return err
@@ -106,8 +104,8 @@ func (s *stream) checkOpen() error {
 
 func errClosed() error { return fmt.Errorf("device host: stream: %w", device.ErrClosed) }
 
-// check returns the part of the memory of a staging that regions are copied to
-// or from.
+// check checks the arguments of a staged copy, and returns the part of the staging that is
+// copied to or from.
 func (s *stream) check(st device.Staging, at int, regions []device.Region) ([]byte, error) {
 	bytes, err := Device{}.check(regions...)
 	if err == nil {
@@ -130,8 +128,8 @@ func (s *stream) check(st device.Staging, at int, regions []device.Region) ([]by
 	return mem[at : at+bytes], nil
 }
 
-// checkPair adds to device.CheckPair what this device alone knows: buffers that
-// were made of the same slice overlap as well.
+// checkPair checks, after device.CheckPair, for freed buffers, and for buffers of the same
+// slice, which can overlap.
 func (s *stream) checkPair(dst, src device.Region) error {
 	if _, err := (Device{}).check(dst, src); err != nil {
 		return err
@@ -145,7 +143,7 @@ func (s *stream) checkPair(dst, src device.Region) error {
 	return s.checkOpen()
 }
 
-// forRows calls f for each row of two regions of one shape.
+// forRows calls f for each row of two regions of the same shape.
 func forRows(dst, src device.Region, f func(dst, src []byte)) {
 	to, from := memoryOf(dst), memoryOf(src)
 	for row := range dst.RowCount() {

@@ -1,5 +1,4 @@
-// Command allreduce averages a gradient over all ranks, as data-parallel
-// training does after every step.
+// Command allreduce averages a gradient over all ranks, as data-parallel training does in each step.
 //
 //	go run ./cmd/nexar run -n 4 -- go run ./examples/allreduce
 package main
@@ -22,7 +21,7 @@ func main() {
 	defer node.Close()
 	world := node.World()
 
-	// Every rank has computed a gradient from its own share of the data.
+	// Each rank has a gradient of its part of the data.
 	gradient := make([]float32, 1_000_000)
 	for i := range gradient {
 		gradient[i] = float32(world.Rank())
@@ -30,6 +29,6 @@ func main() {
 	if err := nexar.AllReduce(ctx, world, gradient, nexar.Avg); err != nil {
 		log.Fatal(err)
 	}
-	// Now all have the same one, bit for bit.
+	// All ranks have the same bits.
 	fmt.Printf("rank %d of %d: the mean gradient is %v\n", world.Rank(), world.Size(), gradient[len(gradient)-1])
 }

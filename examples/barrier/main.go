@@ -1,5 +1,4 @@
-// Command barrier lets ranks arrive at a barrier one after the other, and
-// shows that none goes on before the last has come.
+// Command barrier shows that no rank leaves a barrier before the last one has entered it.
 //
 //	go run ./cmd/nexar run -n 4 -- go run ./examples/barrier
 package main
@@ -13,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// stagger is how much later each rank arrives than the one before.
+// stagger is the time between the arrivals of two consecutive ranks.
 const stagger = 200 * time.Millisecond
 
 func main() {
@@ -26,7 +25,7 @@ func main() {
 	defer node.Close()
 	world := node.World()
 
-	// The clocks begin together.
+	// Start the clocks together.
 	if err := world.Barrier(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -36,6 +35,6 @@ func main() {
 	if err := world.Barrier(ctx); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("rank %d came after %3d ms and went on after %3d ms\n",
+	fmt.Printf("rank %d entered after %3d ms and left after %3d ms\n",
 		world.Rank(), arrived.Milliseconds(), time.Since(began).Milliseconds())
 }

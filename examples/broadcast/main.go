@@ -1,4 +1,4 @@
-// Command broadcast gives all ranks the weights that rank 0 begins with.
+// Command broadcast copies the initial weights of rank 0 to all ranks.
 //
 //	go run ./cmd/nexar run -n 4 -- go run ./examples/broadcast
 package main

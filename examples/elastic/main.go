@@ -1,5 +1,4 @@
-// Command elastic trains the network of examples/train, goes on when ranks die,
-// and takes in others:
+// Command elastic trains the network of examples/train, and continues when ranks die or join:
 //
 //	go run ./cmd/nexar run -n 4 --elastic -- go run ./examples/elastic --pause 20ms
 //
@@ -30,26 +29,26 @@ const (
 	batch  = 32
 	hidden = 64
 	rate   = 0.2
-	held   = 0.2 // share of the images that are held back
+	held   = 0.2 // fraction of the images in the test set
 )
 
 func main() {
 	log.SetFlags(0)
-	epochs := flag.Int("epochs", 30, "how often to learn from each image")
-	pause := flag.Duration("pause", 0, "wait so long after each step, to have time to kill and start somebody")
+	epochs := flag.Int("epochs", 30, "number of passes over the images")
+	pause := flag.Duration("pause", 0, "wait after each step, to have time to kill and start processes")
 	flag.Parse()
 	if err := run(context.Background(), *epochs, *pause); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// A job is a training as far as one rank has come with it.
+// A job is the state of the training on one rank.
 type job struct {
 	train, test *digits.Set
 	epochs      int
 	pause       time.Duration
 	net         *mlp.Network
-	steps       int // that the weights of net have learnt from
+	steps       int // completed by the weights of net
 }
 
 func run(ctx context.Context, epochs int, pause time.Duration) error {
@@ -82,10 +81,10 @@ func run(ctx context.Context, epochs int, pause time.Duration) error {
 	return nil
 }
 
-// errChanges ends the work on a communicator: another one takes its place.
+// errChanges ends the work on a communicator, which the next one replaces.
 var errChanges = errors.New("nodes join or leave")
 
-// learn goes on with the training on a communicator.
+// learn continues the training on a communicator.
 func (j *job) learn(ctx context.Context, node *nexar.Node, c *nexar.Comm) error {
 	trainer, err := j.sync(ctx, c)
 	if err != nil {
@@ -114,9 +113,8 @@ func (j *job) learn(ctx context.Context, node *nexar.Node, c *nexar.Comm) error 
 	return err
 }
 
-// sync has all ranks go on from where the one is that has come furthest. When a
-// rank died in the middle of a step, some of the others may have had its sum by
-// then, and some not.
+// sync gives all ranks the state of the rank with the most steps. If a rank died during a step, some
+// of the others may have completed it.
 func (j *job) sync(ctx context.Context, c *nexar.Comm) (*sgd.Trainer, error) {
 	steps, rank := []int64{int64(j.steps)}, []int32{0}
 	if err := nexar.MaxLoc(ctx, c, steps, rank); err != nil {
@@ -124,7 +122,7 @@ func (j *job) sync(ctx context.Context, c *nexar.Comm) (*sgd.Trainer, error) {
 	}
 	net := j.net
 	if j.steps < int(steps[0]) {
-		net = mlp.New(seed, digits.Pixels, hidden, digits.Classes) // The old weights stay until the new ones are here.
+		net = mlp.New(seed, digits.Pixels, hidden, digits.Classes) // the old weights remain until the new ones are received
 	}
 	trainer, err := sgd.New(ctx, c, net, sgd.Config{Batch: batch, Decay: 1e-3, Seed: seed, Root: int(rank[0])})
 	if err != nil {

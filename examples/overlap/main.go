@@ -1,12 +1,11 @@
-// Command overlap computes and communicates, first one after the other and then
-// concurrently, and prints both times:
+// Command overlap computes and communicates, first sequentially and then concurrently, and prints
+// both times:
 //
 //	go run ./cmd/nexar run -n 2 -- go run ./examples/overlap
 //
-// It does so twice: with computation on the processor, and with as much computation
-// elsewhere, as on an accelerator, for which the processor only waits. Overlap saves time
-// if a processor, network or accelerator would otherwise be idle. If the computation of all
-// ranks keeps all processors of a host busy, it saves nothing.
+// It does so with computation on the processor, and with as much computation elsewhere, such as on an
+// accelerator, while the processor waits. Overlap saves time if a processor, network or accelerator
+// would otherwise be idle. If computation keeps all processors of a host busy, it saves nothing.
 package main
 
 import (
@@ -28,7 +27,7 @@ func main() {
 	size := flag.Int("size", 1<<20, "elements of a gradient, of 4 bytes each")
 	flag.Parse()
 	if *layers < 1 || *size < 1 {
-		log.Fatalf("%d gradients of %d elements: at least one of one is needed", *layers, *size)
+		log.Fatalf("-layers %d -size %d: both must be at least 1", *layers, *size)
 	}
 	if err := run(context.Background(), *layers, *size); err != nil {
 		log.Fatal(err)

@@ -9,10 +9,10 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// rounds are how often each part is measured.
+// rounds is the number of measurements of each part.
 const rounds = 9
 
-// A part is a part of a step that is timed.
+// A part is a part of a step that is measured.
 type part string
 
 const (
@@ -24,8 +24,7 @@ const (
 
 func parts() []part { return []part{computing, reducing, oneAfterTheOther, sideBySide} }
 
-// A step is that of a training: gradients are computed, and averaged over all
-// ranks.
+// A step is a training step: gradients are computed, and averaged over all ranks.
 type step struct {
 	comm      *nexar.Comm
 	gradients [][]float32
@@ -40,7 +39,7 @@ func newStep(c *nexar.Comm, layers, size int) *step {
 	return s
 }
 
-// do does a part; compute stands for computing one gradient.
+// do executes a part. compute computes one gradient.
 func (s *step) do(ctx context.Context, p part, compute func()) error {
 	for i, g := range s.gradients {
 		if p != reducing {
@@ -52,7 +51,7 @@ func (s *step) do(ctx context.Context, p part, compute func()) error {
 				return err
 			}
 		case sideBySide:
-			// While this gradient is on its way, the next one is computed.
+			// The next gradient is computed during this all-reduce.
 			s.handles[i] = nexar.StartAllReduce(ctx, s.comm, g, nexar.Avg)
 		}
 	}
@@ -72,7 +71,7 @@ func (s *step) measure(ctx context.Context, compute func()) (map[part]time.Durat
 			if err != nil {
 				return nil, err
 			}
-			if round > 0 { // in the first one memory is touched for the first time
+			if round > 0 { // the first round is slower: it touches new memory
 				took[p] = append(took[p], d)
 			}
 		}
@@ -101,8 +100,8 @@ func (s *step) time(ctx context.Context, p part, compute func()) (time.Duration,
 	return time.Duration(slowest[0]), nil
 }
 
-// computations are two that take about as long as the all-reduce of a gradient:
-// one that keeps a processor busy, the same on all ranks, and one that waits.
+// computations returns two computations that take about as long as the all-reduce of a gradient: one
+// that keeps a processor busy, equal on all ranks, and one that waits.
 func (s *step) computations(ctx context.Context) (busy, waiting func(), err error) {
 	shortest := time.Duration(math.MaxInt64)
 	for range rounds {
@@ -128,7 +127,7 @@ func (s *step) computations(ctx context.Context) (busy, waiting func(), err erro
 	return func() { arithmetic(amount[0]) }, func() { time.Sleep(each) }, nil
 }
 
-// arithmetic keeps a processor busy, and nothing but that.
+// arithmetic keeps a processor busy without memory accesses.
 func arithmetic(amount int64) {
 	x := 1.0
 	for range amount {

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Each part computes all gradients or none, and averages all of them or none.
+// TestDo: each part computes all gradients or none, and averages all or none.
 func TestDo(t *testing.T) {
 	const layers, ranks = 5, 3
 	for p, want := range map[part]struct {
@@ -44,14 +44,14 @@ func TestDo(t *testing.T) {
 					}
 				}
 				if computed != want.computed {
-					t.Errorf("%d gradients are computed, want %d", computed, want.computed)
+					t.Errorf("%d gradients computed, want %d", computed, want.computed)
 				}
 			})
 		})
 	}
 }
 
-// All ranks return the time of the slowest one.
+// TestMeasure: all ranks return the time of the slowest rank.
 func TestMeasure(t *testing.T) {
 	const slow = 2 * time.Millisecond
 	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {

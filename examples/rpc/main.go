@@ -1,9 +1,9 @@
-// Command rpc is a key-value store that is divided among the ranks: each keeps
-// some of the keys, and answers calls of all others for them.
+// Command rpc is a key-value store sharded over the ranks: each stores some of the keys and serves
+// calls of the others for them.
 //
 //	go run ./cmd/nexar run -n 4 -- go run ./examples/rpc
 //
-// It also shows the errors of calls without an answer, or without one in time.
+// It also shows the errors of a handler that fails and of a call that times out.
 package main
 
 import (
@@ -42,8 +42,8 @@ func run(ctx context.Context) error {
 	if err := s.Put(ctx, greeting(rank), fmt.Sprintf("hello from rank %d", rank)); err != nil {
 		return err
 	}
-	// The next rank may not have put its greeting yet: await lets the one that
-	// keeps the key wait for that, rather than ask again and again.
+	// The next rank may not have put its greeting yet. Await waits at the owner of the key, without
+	// polling.
 	key := greeting((rank + 1) % size)
 	value, err := s.Await(ctx, key)
 	if err != nil {
@@ -56,19 +56,18 @@ func run(ctx context.Context) error {
 			return err
 		}
 	}
-	// A rank that leaves takes its keys along, so all leave together.
+	// The keys of a rank are lost when it leaves, so all leave together.
 	return world.Barrier(ctx)
 }
 
 func greeting(rank int) string { return fmt.Sprintf("greeting/%d", rank) }
 
-// ask asks for a key that nobody puts into the store, and tells apart why there
-// is no value.
+// ask requests a key that is never put, and distinguishes the two errors.
 func ask(ctx context.Context, s *store, key string) error {
 	_, err := s.Get(ctx, key)
 	refusal, ok := errors.AsType[*nexar.HandlerError](err)
 	if !ok {
-		return fmt.Errorf("get %s: got error %v, want one of who keeps it", key, err)
+		return fmt.Errorf("get %s: got error %v, want a HandlerError", key, err)
 	}
 	fmt.Printf("rank %d says: %s\n", s.Owner(key), refusal.Text)
 
@@ -77,8 +76,8 @@ func ask(ctx context.Context, s *store, key string) error {
 	_, err = s.Await(short, key)
 	call, ok := errors.AsType[*nexar.CallError](err)
 	if !ok || !errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("await %s: got error %v, want that of the deadline", key, err)
+		return fmt.Errorf("await %s: got error %v, want DeadlineExceeded", key, err)
 	}
-	fmt.Printf("rank %d has had no answer after %v, and no longer waits for one\n", call.Rank, patience)
+	fmt.Printf("rank %d has not answered after %v\n", call.Rank, patience)
 	return nil
 }

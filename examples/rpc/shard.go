@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// A shard is the keys that one rank keeps. Its methods serve the calls of all
-// ranks, each on a goroutine of its own.
+// A shard has the keys of one rank. Its methods serve the calls of all ranks, concurrently.
 type shard struct {
 	mu      sync.Mutex
 	values  map[string]string
@@ -18,7 +17,7 @@ func newShard() *shard {
 	return &shard{values: make(map[string]string), changed: make(chan struct{})}
 }
 
-// put gives a key a value, and returns how many keys there are now.
+// put sets the value of a key, and returns the number of keys.
 func (s *shard) put(_ context.Context, _ int, e entry) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,8 +36,8 @@ func (s *shard) get(_ context.Context, _ int, key string) (string, error) {
 	return value, nil
 }
 
-// await waits until a key has a value. ctx ends when nobody waits for the result
-// any more: when time is up for the caller, or it has gone.
+// await waits until a key has a value. ctx ends when the caller's deadline has passed or the caller
+// has left.
 func (s *shard) await(ctx context.Context, _ int, key string) (string, error) {
 	for {
 		value, ok, changed := s.look(key)

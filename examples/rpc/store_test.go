@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// opened is a store of as many ranks, on one of them.
+// opened returns the store of a rank.
 func opened(t *testing.T, c *nexar.Comm) *store {
 	t.Helper()
 	s, err := open(t.Context(), c)
@@ -25,7 +25,7 @@ func opened(t *testing.T, c *nexar.Comm) *store {
 	return s
 }
 
-// together ends the test of a rank when all others are done.
+// together waits until all ranks have finished the test.
 func together(t *testing.T, c *nexar.Comm) {
 	t.Helper()
 	if err := c.Barrier(t.Context()); err != nil {
@@ -33,8 +33,7 @@ func together(t *testing.T, c *nexar.Comm) {
 	}
 }
 
-// All ranks get the value that a rank has put, also if it replaced an older one, and every rank owns
-// some of the keys.
+// TestStore: all ranks get the last value put by any rank, and each rank owns some of the keys.
 func TestStore(t *testing.T) {
 	const keys = 50
 	nexartest.Run(t, 3, func(t *testing.T, c *nexar.Comm) {
@@ -54,12 +53,12 @@ func TestStore(t *testing.T) {
 				key := fmt.Sprint("key ", i)
 				kept[s.Owner(key)]++
 				if got, err := s.Get(t.Context(), key); err != nil || got != fmt.Sprint("value ", i*(round+1)) {
-					t.Errorf("%s is %q, with error %v", key, got, err)
+					t.Errorf("%s is %q, error %v", key, got, err)
 				}
 			}
 			for rank, n := range kept {
 				if n < keys/6 {
-					t.Errorf("rank %d keeps %d of %d keys", rank, n, keys)
+					t.Errorf("rank %d owns %d of %d keys", rank, n, keys)
 				}
 			}
 			together(t, c)
@@ -67,12 +66,12 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// Ranks that wait for a key get its value when it is put.
+// TestAwait: ranks that wait for a key get its value when it is put.
 func TestAwait(t *testing.T) {
 	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {
 		s := opened(t, c)
 		if c.Rank() == 0 {
-			// Both ranks wait: there is no answer before rank 1 has the question.
+			// Both ranks wait.
 			if err := s.Put(t.Context(), "question", "6 × 9"); err != nil {
 				t.Fatal(err)
 			}
@@ -92,24 +91,24 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// Getting a key without a value is an error of its owner, or of the deadline of the caller; the
+// TestNoValue: Get of a key without a value is a HandlerError, Await ends with the deadline, and the
 // store continues to work.
 func TestNoValue(t *testing.T) {
 	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {
 		s := opened(t, c)
-		for i := range 4 { // some keys of this rank, some of the other one
+		for i := range 4 { // keys of both ranks
 			key := fmt.Sprint("nothing ", i)
 			_, err := s.Get(t.Context(), key)
 			refusal, ok := errors.AsType[*nexar.HandlerError](err)
 			if !ok || refusal.Text != key+" has no value" {
-				t.Errorf("got error %v, want a HandlerError that says that %s has no value", err, key)
+				t.Errorf("got error %v, want a HandlerError about %s", err, key)
 			}
 			short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			_, err = s.Await(short, key)
 			cancel()
 			call, ok := errors.AsType[*nexar.CallError](err)
 			if !ok || call.Rank != s.Owner(key) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got error %v, want that rank %d has not answered in time", err, s.Owner(key))
+				t.Errorf("got error %v, want a CallError of rank %d", err, s.Owner(key))
 			}
 		}
 		if err := s.Put(t.Context(), "something", "1"); err != nil {

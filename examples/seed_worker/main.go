@@ -1,15 +1,14 @@
-// Command seed_worker is a seed and its workers in one program, as on several
-// hosts, without the command nexar. In one shell start the seed:
+// Command seed_worker is a seed and its workers in one program, for several hosts without the
+// command nexar. Start the seed in one shell:
 //
 //	go run ./examples/seed_worker seed -listen 127.0.0.1:7946 -world 2
 //
-// It prints a token. In two others start the workers:
+// It prints a token. Start the workers in two others:
 //
 //	export NEXAR_SEEDS=127.0.0.1:7946 NEXAR_CLUSTER_TOKEN=…
 //	go run ./examples/seed_worker worker
 //
-// On real hosts the seed listens at ":7946", and NEXAR_SEEDS has the address
-// of its host.
+// On several hosts the seed listens at ":7946", and NEXAR_SEEDS has the address of its host.
 package main
 
 import (
@@ -42,7 +41,7 @@ func main() {
 	}
 }
 
-// seed admits nodes, and ends when all of them have gone.
+// seed admits nodes, and returns when all have left.
 func seed(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("seed", flag.ExitOnError)
 	listen := flags.String("listen", ":7946", "address at which the workers reach the seed")
@@ -67,11 +66,11 @@ func seed(ctx context.Context, args []string) error {
 	}
 	fmt.Println("the world has formed")
 	<-s.Done()
-	fmt.Println("all workers have gone")
+	fmt.Println("all workers have left")
 	return nil
 }
 
-// worker joins, and does its share of the work.
+// worker joins and takes part in an all-reduce.
 func worker(ctx context.Context) error {
 	node, err := nexar.Join(ctx, nexar.Config{})
 	if err != nil {
@@ -84,6 +83,6 @@ func worker(ctx context.Context) error {
 	if err := nexar.AllReduce(ctx, world, sum, nexar.Sum); err != nil {
 		return err
 	}
-	fmt.Printf("rank %d of %d: our process numbers sum up to %d\n", world.Rank(), world.Size(), sum[0])
+	fmt.Printf("rank %d of %d: the sum of our process IDs is %d\n", world.Rank(), world.Size(), sum[0])
 	return nil
 }

@@ -1,5 +1,5 @@
-// Command send_recv passes a message around a ring: every rank receives it
-// from the one before, adds itself, and sends it to the next.
+// Command send_recv passes a message around a ring: each rank receives it from the rank before, adds
+// itself, and sends it to the next.
 //
 //	go run ./cmd/nexar run -n 4 -- go run ./examples/send_recv
 package main
@@ -26,7 +26,7 @@ func main() {
 	rank, size := world.Rank(), world.Size()
 	next, previous := (rank+1)%size, (rank+size-1)%size
 
-	// visited[i] is 1 if rank i has had the message.
+	// visited[i] is 1 if the message has been at rank i.
 	visited := make([]int32, size)
 	if rank == 0 {
 		visited[0] = 1

@@ -1,6 +1,5 @@
-// Command train trains a small network to read handwritten digits. The ranks
-// divide the images of each step among themselves, and however many there are,
-// they learn the same:
+// Command train trains a small network on handwritten digits. The ranks divide the images of each
+// step, so the result does not depend on their number:
 //
 //	go run ./cmd/nexar run -n 4 -- go run ./examples/train
 //
@@ -40,7 +39,7 @@ func main() {
 	}
 }
 
-// run is all ranks of this process: one, if it is a node of a cluster.
+// run runs all ranks of this process: one if it is a node of a cluster.
 func run(ctx context.Context, o options, out io.Writer) error {
 	sets, err := o.load()
 	if err != nil {
@@ -54,7 +53,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	var ranks sync.WaitGroup
 	for i, c := range comms {
 		ranks.Go(func() {
-			// A rank that has failed must not keep others waiting.
+			// Other ranks must not wait for a failed one.
 			errs[i] = errors.Join(o.train(ctx, c, sets, out), c.Close())
 		})
 	}
@@ -72,7 +71,7 @@ func (o options) join(ctx context.Context) (comms []*nexar.Comm, leave func() er
 	inCluster := len(cfg.Seeds) > 0
 	switch {
 	case inCluster && o.local > 0:
-		return nil, nil, fmt.Errorf("--local %d is for a process alone, and NEXAR_SEEDS makes this one a node of a cluster", o.local)
+		return nil, nil, fmt.Errorf("--local %d: must not be used with NEXAR_SEEDS, which makes this process a node of a cluster", o.local)
 	case inCluster:
 		node, err := nexar.Join(ctx, cfg)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/examples/train/sgd"
 )
 
-// options are the flags, the same on all ranks.
+// options are the values of the flags, the same on all ranks.
 type options struct {
 	epochs   int
 	batch    int
@@ -23,19 +23,18 @@ type options struct {
 	local    int
 }
 
-// parse reads flags. Asked for help it writes which flags there are to out, and
-// returns flag.ErrHelp.
+// parse parses the flags. For --help it writes the usage to out and returns flag.ErrHelp.
 func parse(args []string, out io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("train", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // where a mistake would be shown, which is returned as well
-	flags.IntVar(&o.epochs, "epochs", 30, "how often to learn from each image")
+	flags.SetOutput(io.Discard) // errors are returned
+	flags.IntVar(&o.epochs, "epochs", 30, "number of passes over the images")
 	flags.IntVar(&o.batch, "batch", 32, "images of a step, on all ranks together")
-	flags.Float64Var(&o.rate, "rate", 0.2, "by how much of the gradient a step moves the weights at first; it falls to 0")
-	flags.Uint64Var(&o.seed, "seed", 1, "seed of the weights, the order of the images, and which of them are held back")
-	flags.StringVar(&o.compress, "compress", sgd.NoCompression, "what to send of gradients: none, topk or randomk (1% of them), quantize8 or cast16 (8 or 16 bits of each element)")
+	flags.Float64Var(&o.rate, "rate", 0.2, "initial learning rate; it falls to 0")
+	flags.Uint64Var(&o.seed, "seed", 1, "seed of the weights, the order of the images and the test set")
+	flags.StringVar(&o.compress, "compress", sgd.NoCompression, "compression of gradients: none, topk or randomk (1% of the elements), quantize8 or cast16 (8 or 16 bits of each element)")
 	flags.StringVar(&o.plot, "plot", "", "draw the loss into this SVG `file`")
-	flags.StringVar(&o.data, "data", "", "gzipped CSV `file` of 64 pixels, from 0 to 16, and a digit in each line, the same on all ranks (default: the one that is built in)")
-	flags.IntVar(&o.local, "local", 0, "run as so many ranks in this process")
+	flags.StringVar(&o.data, "data", "", "gzipped CSV `file` of 64 pixels, from 0 to 16, and a digit in each line, the same on all ranks (default: the built-in images)")
+	flags.IntVar(&o.local, "local", 0, "number of ranks in this process, without a cluster")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(out)
@@ -47,13 +46,13 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	case flags.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case o.epochs < 1:
-		return o, fmt.Errorf("--epochs %d: at least one is needed", o.epochs)
+		return o, fmt.Errorf("--epochs %d: must be at least 1", o.epochs)
 	case o.batch < 1:
-		return o, fmt.Errorf("--batch %d: at least one image is needed", o.batch)
+		return o, fmt.Errorf("--batch %d: must be at least 1", o.batch)
 	case !(o.rate > 0):
-		return o, fmt.Errorf("--rate %v: not above 0", o.rate)
+		return o, fmt.Errorf("--rate %v: must be positive", o.rate)
 	case o.local < 0:
-		return o, fmt.Errorf("--local %d: less than no rank", o.local)
+		return o, fmt.Errorf("--local %d: must not be negative", o.local)
 	}
 	if _, err := sgd.CompressorOf(o.compress, 0); err != nil {
 		return o, fmt.Errorf("--compress: %w", err)
@@ -61,10 +60,10 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	return o, nil
 }
 
-// sets are the images to learn from, and those that are held back.
+// sets are the training and test sets.
 type sets struct{ train, test *digits.Set }
 
-// load reads the data, and divides it.
+// load reads the data and splits it.
 func (o options) load() (*sets, error) {
 	const held = 0.2
 	all, err := digits.Load()
@@ -76,7 +75,7 @@ func (o options) load() (*sets, error) {
 	}
 	train, test := all.Split(o.seed, held)
 	if train.Len() == 0 || test.Len() == 0 {
-		return nil, fmt.Errorf("--data %s: %d images are not enough to hold some of them back", o.data, all.Len())
+		return nil, fmt.Errorf("--data %s: %d images are too few for a training and a test set", o.data, all.Len())
 	}
 	return &sets{train, test}, nil
 }

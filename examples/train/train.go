@@ -18,17 +18,16 @@ import (
 
 const (
 	hidden = 64
-	// decay keeps the weights small, and the loss on images that are held back
-	// with them.
+	// decay keeps the weights small, and reduces the loss on the test set.
 	decay = 1e-3
 )
 
-// train is the work of one rank. Rank 0 prints.
+// train runs the training on one rank. Rank 0 prints.
 func (o options) train(ctx context.Context, c *nexar.Comm, sets *sets, out io.Writer) (err error) {
 	if c.Rank() != 0 {
 		out, o.plot = io.Discard, ""
 	}
-	// A drawing that cannot be written should be known before the training.
+	// Report a file that cannot be created before the training.
 	drawing, err := o.create()
 	if err != nil {
 		return err
@@ -60,7 +59,7 @@ func (o options) train(ctx context.Context, c *nexar.Comm, sets *sets, out io.Wr
 	return curve.Draw(drawing, "loss", lines...)
 }
 
-// learn goes through all epochs, and returns how the loss went on.
+// learn runs all epochs and returns the losses.
 func (o options) learn(ctx context.Context, trainer *sgd.Trainer, sets *sets, out io.Writer) ([]curve.Line, error) {
 	learnt, held := curve.Line{Name: "learnt from"}, curve.Line{Name: "held back"}
 	for epoch := range o.epochs {
@@ -78,7 +77,7 @@ func (o options) learn(ctx context.Context, trainer *sgd.Trainer, sets *sets, ou
 	return []curve.Line{learnt, held}, nil
 }
 
-// sends says how much a rank puts into the all-reduces of a step.
+// sends describes the bytes that a rank contributes to a step.
 func sends(net *mlp.Network, compressor func(layer int) compress.Compressor) string {
 	const bytesOfFloat32 = 4
 	whole := bytesOfFloat32 * net.Params()
@@ -92,7 +91,7 @@ func sends(net *mlp.Network, compressor func(layer int) compress.Compressor) str
 	return fmt.Sprintf("%d bytes of each rank in each step, made at most %d", whole, most)
 }
 
-// create creates the file for the drawing, or returns a writer that discards it.
+// create creates the file of the plot, or returns a writer that discards it.
 func (o options) create() (io.WriteCloser, error) {
 	if o.plot == "" {
 		return nowhere{io.Discard}, nil

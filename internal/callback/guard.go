@@ -1,7 +1,7 @@
 // Package callback calls functions of the user on goroutines that must survive a panic.
 //
-// Most callers make a [Guard] for an operation, Call the function through it, from any
-// goroutine, and Check when the operation has ended. Check panics if the function did, on the
+// Most callers create a [Guard] for an operation, call the function by Guard.Call, from any
+// goroutine, and call Check when the operation has ended. Check panics if the function did, on the
 // goroutine of the user.
 package callback
 
@@ -12,18 +12,18 @@ import (
 	"sync"
 )
 
-// ErrExited is the value of the panic of a function that has called runtime.Goexit, most likely
-// by t.FailNow.
+// ErrExited is the value of the [Panic] of a function that called runtime.Goexit, such as by
+// t.FailNow.
 var ErrExited = errors.New("its goroutine was ended by runtime.Goexit")
 
 // A Guard keeps the first panic of a function.
 //
-// It cannot keep a goroutine from ending by runtime.Goexit. That is harmless on the goroutine of
+// It cannot prevent runtime.Goexit from ending the goroutine. That is harmless on the goroutine of
 // the user; on others the caller has to end the process.
 type Guard struct {
 	Label string // of the operation
-	// Failed is called after each panic, with an error that has its value. The result of the
-	// operation would be wrong.
+	// Failed is called after each panic, with an error that contains its value, to fail the
+	// operation.
 	Failed func(err error)
 
 	mu     sync.Mutex
@@ -52,7 +52,7 @@ func (p *Panic) Unwrap() error {
 	return err
 }
 
-// Of returns the Guard of an operation whose function has panicked.
+// Of returns a Guard with a panic.
 func Of(p *Panic) *Guard { return &Guard{Label: p.Label, caught: p} }
 
 // Call calls f and recovers from its panic.

@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
 
-// Shared memory has the capabilities that mem lacks: writing parts and polling.
+// TestConformanceSharedMemory: shared memory has the capabilities that mem lacks: writing parts and polling.
 func TestConformanceSharedMemory(t *testing.T) {
 	transporttest.Run(t, newSharedMemory)
 }
@@ -27,7 +27,7 @@ func newSharedMemory(tb testing.TB, n int) (c transporttest.Cluster) {
 	return c
 }
 
-// A contained conn and its pipes have the capabilities of the inner ones.
+// TestCapabilities: a contained conn and its pipes have the capabilities of the inner ones.
 func TestCapabilities(t *testing.T) {
 	c := newSharedMemory(t, 2)
 	for _, tr := range c.Transports {

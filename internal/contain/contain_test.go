@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// soon is a limit that healthy calls keep, and short enough to wait for.
+// soon is a limit for calls that is long enough for healthy calls and short enough for tests.
 const soon = time.Second
 
 func wrap(tb testing.TB, name string, inner transport.Transport, limit time.Duration, log *slog.Logger) transport.Transport {
@@ -36,7 +36,7 @@ func wrap(tb testing.TB, name string, inner transport.Transport, limit time.Dura
 	return t
 }
 
-// A transport that keeps the contract still does when it is contained.
+// TestConformance: a contained transport passes the conformance suite.
 func TestConformance(t *testing.T) {
 	transporttest.Run(t, func(tb testing.TB, n int) (c transporttest.Cluster) {
 		network := mem.NewNetwork()
@@ -79,7 +79,7 @@ func faults() map[string]string {
 	return m
 }
 
-// Each fault ends the conn with an error that names the transport, the peer and the call.
+// TestFaults: each fault ends the conn with an error that names the transport, the peer and the call.
 // It is logged, and Close returns.
 func TestFaults(t *testing.T) {
 	for fault, call := range faults() {
@@ -252,7 +252,7 @@ func writeRemote(ctx context.Context, m transport.RemoteMemory) error {
 	return nil
 }
 
-// A FileUser that panics is a fault of the transport.
+// TestOutOfFiles: a FileUser that panics is a fault of the transport.
 func TestOutOfFiles(t *testing.T) {
 	inner, err := mem.NewNetwork().Listen("a")
 	if err != nil {
@@ -266,7 +266,7 @@ func TestOutOfFiles(t *testing.T) {
 	}
 }
 
-// An WaitReadable that does not return after the pipe was closed is abandoned.
+// TestWaitReadableHangs: a WaitReadable that does not return after the pipe is closed is abandoned.
 func TestWaitReadableHangs(t *testing.T) { synctest.Test(t, testWaitReadableHangs) }
 
 func testWaitReadableHangs(t *testing.T) {
@@ -299,7 +299,7 @@ func testWaitReadableHangs(t *testing.T) {
 	}
 }
 
-// A Close that hangs is abandoned, and returns a running Read.
+// TestCloseReturns: a Close that hangs is abandoned, and returns a running Read.
 func TestCloseReturns(t *testing.T) {
 	for _, fault := range []string{"Close hangs", "Close of the transport hangs"} {
 		synctest.Test(t, func(t *testing.T) { testCloseReturns(t, fault) })
@@ -342,7 +342,7 @@ func testCloseReturns(t *testing.T, fault string) {
 	}
 }
 
-// A factory that panics, hangs or returns nothing is an error.
+// TestListenFaults: a factory that panics, hangs or returns nothing is an error.
 func TestListenFaults(t *testing.T) { synctest.Test(t, testListenFaults) }
 
 func testListenFaults(t *testing.T) {

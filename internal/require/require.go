@@ -1,10 +1,10 @@
-// Package require lets a test state its requirements of the machine.
+// Package require declares the requirements of a test on the machine.
 //
-// Have skips the test where a requirement is missing, and prints the reason. The variable
-// NEXAR_REQUIRE lists requirements, as in "netns,root", whose absence fails the test
-// instead. Continuous integration sets it.
+// [Have] skips the test if a requirement is missing, with the reason. The variable NEXAR_REQUIRE
+// lists requirements, such as "netns,root"; if one of these is missing the test fails instead.
+// Continuous integration sets it.
 //
-// Both functions are called by the goroutine of the test, as testing.T.Skip is.
+// Like testing.T.Skip, both functions must be called on the goroutine of the test.
 package require
 
 import (
@@ -14,24 +14,23 @@ import (
 	"testing"
 )
 
-// variable lists the requirements that must not be missing, separated by commas.
+// variable contains the requirements that must not be missing, separated by commas.
 const variable = "NEXAR_REQUIRE"
 
-// Have goes on with the test if ok. Otherwise it skips the test for the given
-// reason, or fails it if NEXAR_REQUIRE lists name.
+// Have returns if ok. Otherwise it skips the test with reason or, if NEXAR_REQUIRE lists name, fails
+// it.
 func Have(t testing.TB, name string, ok bool, reason string) {
 	t.Helper()
 	switch {
 	case ok:
 	case listed(name):
-		t.Fatalf("%s lists %q, but this test cannot have it: %s", variable, name, reason)
+		t.Fatalf("%s lists %q, which is missing: %s", variable, name, reason)
 	default:
-		t.Skipf("needs %q: %s; with %s=%s this is a failure", name, reason, variable, name)
+		t.Skipf("needs %q: %s; %s=%s makes this a failure", name, reason, variable, name)
 	}
 }
 
-// Root is Have for tests that only the superuser can run, under the name
-// "root".
+// Root is [Have] with the requirement "root", for tests that only the superuser can run.
 func Root(t testing.TB) {
 	t.Helper()
 	Have(t, "root", os.Geteuid() == 0, "the test changes the system and must be run by root")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// An outcome is a test that writes down how it would have ended.
+// An outcome is a test that records a skip or a failure.
 type outcome struct {
 	testing.TB
 	how, text string
@@ -46,7 +46,7 @@ func TestHave(t *testing.T) {
 			t.Errorf("%s=%q, ok=%v: %q, want %q", variable, test.required, test.ok, o.how, test.want)
 		}
 		if o.how != "" && (!strings.Contains(o.text, "no ip command") || !strings.Contains(o.text, "netns")) {
-			t.Errorf("it says %q, want the name and the reason", o.text)
+			t.Errorf("text %q, want the name and the reason", o.text)
 		}
 	}
 }

@@ -1,9 +1,8 @@
-// Package curve draws how numbers go on from epoch to epoch, as an SVG file:
+// Package curve plots values by epoch as an SVG file:
 //
 //	err := curve.Draw(file, "loss", curve.Line{Name: "training", Values: losses})
 //
-// The drawing needs nothing else to be shown in a browser. An error is that of
-// the writer.
+// The file needs no other resources. Draw returns errors of the writer only.
 package curve
 
 import (
@@ -15,22 +14,20 @@ import (
 	"strconv"
 )
 
-// A Line is the values of epochs 1, 2 and so on. Those that are below 0 or not
-// finite are left out.
+// A Line has the values of epochs 1, 2 and so on. Negative and non-finite values are omitted.
 type Line struct {
 	Name   string
 	Values []float64
 }
 
-// The drawing, and in it the part between the axes, in pixels.
+// The size of the drawing, and the area between the axes, in pixels.
 const (
 	width, height = 640, 400
 	left, right   = 60, 620
 	top, bottom   = 40, 350
 )
 
-// Draw writes a drawing of the lines. Both axes are linear; the upright one
-// begins at 0.
+// Draw writes a plot of the lines. Both axes are linear; the vertical axis begins at 0.
 func Draw(w io.Writer, title string, lines ...Line) error {
 	d := drawing{epochs: 1}
 	high := 0.0
@@ -57,7 +54,7 @@ func Draw(w io.Writer, title string, lines ...Line) error {
 	return err
 }
 
-// drawn reports whether a value has a place in the drawing.
+// drawn reports whether a value is drawn.
 func drawn(v float64) bool { return v >= 0 && !math.IsInf(v, 1) }
 
 // stepOf returns the distance of the marks of an axis that ends at high: 1, 2 or 5 times a power
@@ -77,11 +74,11 @@ func stepOf(high float64) float64 {
 	}
 }
 
-// A drawing is one under way.
+// A drawing is an SVG file in progress.
 type drawing struct {
 	svg    bytes.Buffer
 	epochs int
-	high   float64 // at the top of the upright axis
+	high   float64 // top of the vertical axis
 }
 
 func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(&d.svg, format, args...) }
@@ -89,19 +86,19 @@ func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(&d.svg, forma
 // text writes a text with its anchor at (x, y).
 func (d *drawing) text(x, y float64, anchor, text string) {
 	d.printf(`<text x="%.1f" y="%.1f" text-anchor="%s">`, x, y, anchor)
-	_ = xml.EscapeText(&d.svg, []byte(text)) // cannot fail: a bytes.Buffer takes everything
+	_ = xml.EscapeText(&d.svg, []byte(text)) // writing to a Buffer does not fail
 	d.printf("</text>\n")
 }
 
-// x is where an epoch is, from 1.
+// x returns the coordinate of an epoch, from 1.
 func (d *drawing) x(epoch float64) float64 {
 	return left + (right-left)*(epoch-1)/max(1, float64(d.epochs-1))
 }
 
-// y is where a value is.
+// y returns the coordinate of a value.
 func (d *drawing) y(value float64) float64 { return bottom - (bottom-top)*value/d.high }
 
-// axes draws both, with marks at every step of the upright one.
+// axes draws both axes, with a mark at each step of the vertical one.
 func (d *drawing) axes(step float64) {
 	for mark := 0; float64(mark)*step <= d.high+step/2; mark++ {
 		v := float64(mark) * step
@@ -121,7 +118,7 @@ func (d *drawing) axes(step float64) {
 // of color vision.
 var colors = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7"}
 
-// line draws the i-th line, and its name.
+// line draws the i-th line and its name.
 func (d *drawing) line(i int, l Line) {
 	color := colors[i%len(colors)]
 	d.printf(`<polyline fill="none" stroke="%s" stroke-width="2" points="`, color)

@@ -29,7 +29,7 @@ func draw(t *testing.T, title string, lines ...Line) (got svg) {
 		t.Fatalf("%v in\n%s", err, b.String())
 	}
 	if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") {
-		t.Errorf("a place is not a number:\n%s", b.String())
+		t.Errorf("a coordinate is NaN:\n%s", b.String())
 	}
 	return got
 }
@@ -38,15 +38,15 @@ func TestDraw(t *testing.T) {
 	got := draw(t, "a < b & c", Line{"first", []float64{4, 2, 0}}, Line{"second", []float64{1, 1, 3}})
 	for i, want := range []string{"60.0,40.0 340.0,195.0 620.0,350.0", "60.0,272.5 340.0,272.5 620.0,117.5"} {
 		if points := strings.TrimSpace(got.Lines[i].Points); points != want {
-			t.Errorf("line %d goes through %s, want %s", i, points, want)
+			t.Errorf("points of line %d: %s, want %s", i, points, want)
 		}
 	}
 	if want := []string{"a < b & c", "0", "1", "2", "3", "4", "1", "2", "3", "epoch", "first", "second"}; !slices.Equal(got.Texts, want) {
-		t.Errorf("texts are %q, want %q", got.Texts, want)
+		t.Errorf("texts %q, want %q", got.Texts, want)
 	}
 }
 
-// All points lie between the axes, for any values.
+// TestDrawOddValues: all points are between the axes, for any values.
 func TestDrawOddValues(t *testing.T) {
 	for name, values := range map[string][]float64{
 		"none":           nil,
@@ -77,7 +77,7 @@ func TestDrawOddValues(t *testing.T) {
 				}
 			}
 			if marks := len(got.Texts) - 3; marks > 12 {
-				t.Errorf("there are %d marks: %q", marks, got.Texts)
+				t.Errorf("%d marks: %q", marks, got.Texts)
 			}
 		})
 	}
@@ -86,7 +86,7 @@ func TestDrawOddValues(t *testing.T) {
 func TestStepOf(t *testing.T) {
 	for high, want := range map[float64]float64{0: 1, 1: 0.5, 1.99: 0.5, 2: 1, 4.9: 1, 5: 2, 9.9: 2, 10: 5, 0.07: 0.02, 300: 100} {
 		if got := stepOf(high); math.Abs(got-want) > 1e-9*want {
-			t.Errorf("an axis to %v has marks every %v, want %v", high, got, want)
+			t.Errorf("marks of an axis to %v: every %v, want %v", high, got, want)
 		}
 	}
 }

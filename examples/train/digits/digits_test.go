@@ -18,10 +18,10 @@ func TestLoad(t *testing.T) {
 		t.Fatalf("got %d digits with %d pixels, want 1797 with %d", set.Len(), len(set.Images), 1797*Pixels)
 	}
 	if got, want := set.Labels[:12], []uint8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1}; !slices.Equal(got, want) {
-		t.Errorf("the first digits are %v, want %v", got, want)
+		t.Errorf("first digits %v, want %v", got, want)
 	}
 	if got, want := set.Images[:8], []float32{0, 0, 5. / 16, 13. / 16, 9. / 16, 1. / 16, 0, 0}; !slices.Equal(got, want) {
-		t.Errorf("the first row is %v, want %v", got, want)
+		t.Errorf("first row %v, want %v", got, want)
 	}
 	if low, high := slices.Min(set.Images), slices.Max(set.Images); low != 0 || high != 1 {
 		t.Errorf("pixels are from %v to %v, want from 0 to 1", low, high)
@@ -50,7 +50,7 @@ func TestReadMalformed(t *testing.T) {
 		want string
 	}{
 		"empty":            {nil, "EOF"},
-		"no digits":        {zip(t), "it is empty"},
+		"no digits":        {zip(t), "the file is empty"},
 		"not zipped":       {[]byte("0,0,5,13,9,1,0,0"), "gzip"},
 		"cut off":          {whole[:len(whole)-9], "unexpected EOF"},
 		"a pixel missing":  {zip(t, row+"1", row[2:]+"1"), "line 2"},
@@ -61,13 +61,13 @@ func TestReadMalformed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := Read(bytes.NewReader(test.file))
 			if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got error %v, want an ErrFormat with %q", err, test.want)
+				t.Errorf("got error %v, want ErrFormat with %q", err, test.want)
 			}
 		})
 	}
 }
 
-// numbered returns a set of n images; all pixels of the i-th are i.
+// numbered returns a set of n images. All pixels of image i are i.
 func numbered(n int) *Set {
 	s := new(Set)
 	for i := range n {
@@ -77,11 +77,11 @@ func numbered(n int) *Set {
 	return s
 }
 
-// check wants each image to have its label.
+// check checks that each image has its label.
 func check(t *testing.T, s *Set) {
 	t.Helper()
 	if len(s.Images) != s.Len()*Pixels {
-		t.Fatalf("%d labels have %d pixels", s.Len(), len(s.Images))
+		t.Fatalf("%d labels and %d pixels", s.Len(), len(s.Images))
 	}
 	for i, label := range s.Labels {
 		if image := s.Images[i*Pixels:][:Pixels]; slices.Min(image) != float32(label) || slices.Max(image) != float32(label) {
@@ -99,13 +99,13 @@ func TestSplit(t *testing.T) {
 		t.Errorf("got %d and %d images, want 35 and 15", train.Len(), test.Len())
 	}
 	if all := slices.Sorted(slices.Values(slices.Concat(train.Labels, test.Labels))); !slices.Equal(all, s.Labels) {
-		t.Errorf("both together have %v, want each once", all)
+		t.Errorf("union %v, want each image once", all)
 	}
 	if again, _ := s.Split(7, 0.3); !slices.Equal(again.Labels, train.Labels) {
-		t.Errorf("the same seed splits otherwise: %v and %v", train.Labels, again.Labels)
+		t.Errorf("same seed, different splits: %v and %v", train.Labels, again.Labels)
 	}
 	if other, _ := s.Split(8, 0.3); slices.Equal(other.Labels, train.Labels) {
-		t.Errorf("another seed splits alike: %v", other.Labels)
+		t.Errorf("another seed, same split: %v", other.Labels)
 	}
 }
 
@@ -116,6 +116,6 @@ func TestSlice(t *testing.T) {
 		t.Errorf("got %v, want %v", part.Labels, want)
 	}
 	if empty := part.Slice(2, 2); empty.Len() != 0 || len(empty.Images) != 0 {
-		t.Errorf("got %d images of none", empty.Len())
+		t.Errorf("got %d images, want 0", empty.Len())
 	}
 }

@@ -2,18 +2,17 @@ package mlp
 
 import "slices"
 
-// A Layer is dense: each output is a weighted sum of all inputs, and a bias.
+// A Layer is dense: each output is a weighted sum of all inputs, plus a bias.
 type Layer struct {
 	In, Out int
 
-	// Params are the weights, In for each output, and then the biases, one for
-	// each. Gradient has the same shape. That all parameters are one vector
-	// lets one operation carry them.
+	// Params are the weights, In for each output, followed by the biases. Gradient has the same
+	// shape. All parameters are one vector, so that one operation can send them.
 	Params, Gradient []float32
 
 	weights, biases []float32 // parts of Params
 
-	// Of the samples of the last Forward, one after the other.
+	// Vectors of all samples of the last Forward, concatenated.
 	inputs  []float32 // In for each
 	outputs []float32 // Out for each: after the ReLU or the softmax, if that comes next
 	errors  []float32 // Out for each: derivatives of the loss with respect to the sums
@@ -25,13 +24,12 @@ func newLayer(in, out int) *Layer {
 	return l
 }
 
-// Tensors are the gradient of the weights and that of the biases, parts of
-// Gradient.
+// Tensors returns the parts of Gradient for the weights and the biases.
 func (l *Layer) Tensors() [][]float32 {
 	return [][]float32{l.Gradient[:l.In*l.Out], l.Gradient[l.In*l.Out:]}
 }
 
-// forward computes the outputs for as many samples.
+// forward computes the outputs of samples.
 func (l *Layer) forward(inputs []float32, samples int) []float32 {
 	l.inputs = inputs[:samples*l.In]
 	l.outputs = resize(l.outputs, samples*l.Out)
@@ -70,7 +68,7 @@ func (l *Layer) accumulate(samples int) {
 		input := l.inputs[s*l.In:][:l.In]
 		for o, e := range l.errors[s*l.Out:][:l.Out] {
 			if e == 0 {
-				continue // the ReLU is off, as about half of them are
+				continue // as for about half of the ReLUs
 			}
 			biases[o] += e
 			row := weights[o*l.In:][:l.In]
@@ -81,8 +79,7 @@ func (l *Layer) accumulate(samples int) {
 	}
 }
 
-// propagate computes the errors of the layer below, through the ReLU between
-// the two.
+// propagate computes the errors of the layer below, through the ReLU between the layers.
 func (l *Layer) propagate(below *Layer, samples int) {
 	below.errors = resize(below.errors, samples*l.In)
 	clear(below.errors)

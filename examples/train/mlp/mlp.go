@@ -1,18 +1,17 @@
 // Package mlp is a multilayer perceptron in plain Go: dense layers with ReLUs between them, a
 // softmax at the end, and cross-entropy as the loss.
 //
-// A step of training calls Forward, and then goes over Backward, which has the
-// gradients layer by layer from the last to the first: while that of a layer is
-// averaged over all ranks, that of the one below is computed.
+// A training step calls Forward and then ranges over Backward, which yields the layers from the last
+// to the first: the gradient of a layer is averaged over all ranks while that of the layer below is
+// computed.
 //
 //	loss, right := net.Forward(images, labels)
 //	for i, layer := range net.Backward(1 / float32(batch)) {
 //		handles[i] = nexar.StartAllReduceBuckets(ctx, comm, layer.Tensors(), nexar.Sum)
 //	}
 //
-// Forward and Backward use buffers of the Network, which is for one goroutine;
-// the Gradient of a layer that Backward has given belongs to the caller until
-// the next Backward begins. Slices of wrong lengths panic.
+// Forward and Backward use buffers of the Network, which is for one goroutine. The caller owns the
+// Gradient of a yielded layer until the next Backward. Slices of wrong lengths panic.
 package mlp
 
 import (
@@ -29,10 +28,9 @@ type Network struct {
 	labels []uint8 // of the last Forward
 }
 
-// New makes a network with random weights: widths are how many inputs it has,
-// how many outputs each layer but the last has, and how many classes there are.
-// Weights are normal with a variance of 2 / inputs (He et al., "Delving Deep into
-// Rectifiers", ICCV 2015), and biases 0.
+// New returns a network with random weights. The widths are the numbers of inputs, of outputs of each
+// layer but the last, and of classes. Weights have a normal distribution with variance 2 / inputs (He
+// et al., "Delving Deep into Rectifiers", ICCV 2015), and biases are 0.
 func New(seed uint64, widths ...int) *Network {
 	r := rand.New(rand.NewPCG(seed, 1))
 	n := new(Network)
@@ -47,7 +45,7 @@ func New(seed uint64, widths ...int) *Network {
 	return n
 }
 
-// Params is how many parameters all layers have together.
+// Params returns the number of parameters of all layers.
 func (n *Network) Params() (sum int) {
 	for _, l := range n.Layers {
 		sum += len(l.Params)
@@ -55,10 +53,9 @@ func (n *Network) Params() (sum int) {
 	return sum
 }
 
-// Forward classifies samples: inputs are as many for each as the first layer
-// takes, and labels the right classes, one for each. It returns the sum of the
-// losses of all samples, and how many of them were classified rightly. Both
-// slices are kept until the next Forward, as Backward needs them.
+// Forward classifies samples. inputs has the inputs of the first layer for each sample, and labels its
+// class. Forward returns the sum of the losses and the number of samples that are classified
+// correctly. It keeps both slices for Backward, until the next Forward.
 func (n *Network) Forward(inputs []float32, labels []uint8) (loss float64, right int) {
 	n.labels = labels
 	values := inputs
@@ -104,7 +101,7 @@ func relu(values []float32) {
 	}
 }
 
-// softmax makes probabilities of the outputs for one sample.
+// softmax replaces the outputs of one sample with probabilities.
 func softmax(values []float32) {
 	high := slices.Max(values)
 	sum := 0.0
@@ -116,7 +113,7 @@ func softmax(values []float32) {
 	}
 }
 
-// argmax is the index of the largest value.
+// argmax returns the index of the largest value.
 func argmax(values []float32) (at int) {
 	for i, v := range values {
 		if v > values[at] {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// samples are random ones for a network of the given widths.
+// samples returns random samples for a network with these widths.
 func samples(seed uint64, n int, widths []int) (inputs []float32, labels []uint8) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	for range n * widths[0] {
@@ -31,7 +31,7 @@ func shaken(seed uint64, widths []int) *Network {
 	return n
 }
 
-// Gradients agree with finite differences, for every parameter.
+// TestGradient: gradients agree with finite differences, for all parameters.
 func TestGradient(t *testing.T) {
 	const scale, step = 0.5, 1.0 / 256
 	for _, widths := range [][]int{{3, 4}, {5, 7, 3}, {6, 8, 5, 4}, {4, 9, 9, 9, 2}} {
@@ -54,10 +54,10 @@ func TestGradient(t *testing.T) {
 				largest = max(largest, math.Abs(float64(want[i])))
 			}
 			for i, got := range l.Gradient {
-				// Of float32 a difference has about four digits, and the
-				// curvature leaves about as much.
+				// A difference of float32 has about four digits, and the error of the
+				// curvature is of the same order.
 				if math.Abs(float64(got-want[i])) > 2e-3*largest {
-					t.Errorf("widths %v, layer %d, parameter %d: the derivative is %v, and by differences %v", widths, number, i, got, want[i])
+					t.Errorf("widths %v, layer %d, parameter %d: derivative %v, finite difference %v", widths, number, i, got, want[i])
 				}
 			}
 			if largest == 0 {
@@ -67,7 +67,7 @@ func TestGradient(t *testing.T) {
 	}
 }
 
-// The gradients of parts of a batch add up to the gradient of the batch.
+// TestGradientIsSum: the gradients of parts of a batch add up to that of the batch.
 func TestGradientIsSum(t *testing.T) {
 	widths := []int{6, 8, 5, 4}
 	n := shaken(2, widths)
@@ -87,12 +87,12 @@ func TestGradientIsSum(t *testing.T) {
 	}
 	for i := range whole {
 		if math.Abs(float64(whole[i]-sum[i])) > 1e-5 {
-			t.Errorf("derivative %d is %v, and the sum of its parts %v", i, whole[i], sum[i])
+			t.Errorf("derivative %d is %v, sum of the parts %v", i, whole[i], sum[i])
 		}
 	}
 }
 
-// The loss of a network of one layer equals the value computed by hand.
+// TestForward: the loss of a network of one layer equals the value computed by hand.
 func TestForward(t *testing.T) {
 	n := New(1, 2, 3)
 	copy(n.Layers[0].Params, []float32{1, 0, 0, 1, -1, -1, 0, 0, 0.5})
@@ -104,7 +104,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// A loss stays a number however sure and wrong the network is.
+// TestLossIsFinite: the loss of a confident wrong prediction is finite.
 func TestLossIsFinite(t *testing.T) {
 	n := New(1, 1, 2)
 	copy(n.Layers[0].Params, []float32{1000, -1000, 0, 0})
@@ -114,8 +114,8 @@ func TestLossIsFinite(t *testing.T) {
 	}
 }
 
-// The gradient of a layer is complete when Backward gives it, and stays so: it
-// can be on its way while the next one is computed.
+// TestBackwardOrder: the gradient of a layer is complete when Backward yields it, and does not change while
+// the next one is computed.
 func TestBackwardOrder(t *testing.T) {
 	widths := []int{4, 6, 5, 3}
 	n := shaken(3, widths)
@@ -126,14 +126,14 @@ func TestBackwardOrder(t *testing.T) {
 	for i, l := range n.Backward(1) {
 		order = append(order, i)
 		given[i] = slices.Clone(l.Gradient)
-		clear(l.Gradient) // as an all-reduce could
+		clear(l.Gradient) // an all-reduce changes it as well
 	}
 	if want := []int{2, 1, 0}; !slices.Equal(order, want) {
-		t.Errorf("layers come as %v, want %v", order, want)
+		t.Errorf("order of layers %v, want %v", order, want)
 	}
 	for i, l := range n.Backward(1) {
 		if !slices.Equal(l.Gradient, given[i]) {
-			t.Errorf("layer %d: the gradient is %v the second time, and %v the first", i, l.Gradient, given[i])
+			t.Errorf("layer %d: second gradient %v, first %v", i, l.Gradient, given[i])
 		}
 	}
 }
@@ -148,11 +148,11 @@ func TestNew(t *testing.T) {
 		sum += float64(w) * float64(w)
 	}
 	if got, want := sum/(64*32), 2.0/64; math.Abs(got-want) > want/5 {
-		t.Errorf("weights have a variance of %v, want about %v", got, want)
+		t.Errorf("variance of the weights %v, want about %v", got, want)
 	}
 	if same, other := New(5, 64, 32, 10), New(6, 64, 32, 10); !slices.Equal(same.Layers[1].Params, n.Layers[1].Params) ||
 		slices.Equal(other.Layers[1].Params, n.Layers[1].Params) {
-		t.Error("weights do not depend on the seed alone")
+		t.Error("weights do not depend on the seed only")
 	}
 }
 

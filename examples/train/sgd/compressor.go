@@ -8,11 +8,11 @@ import (
 	"github.com/nexar-go/nexar/compress"
 )
 
-// NoCompression is the name for uncompressed gradients.
+// NoCompression is the name of uncompressed gradients.
 const NoCompression = "none"
 
-// Compressions are the names that CompressorOf takes: topk and randomk keep 1% of
-// a gradient, quantize8 and cast16 8 and 16 bits of each element.
+// Compressions returns the names for CompressorOf: topk and randomk keep 1% of a gradient, quantize8
+// and cast16 8 and 16 bits of each element.
 func Compressions() []string {
 	return []string{NoCompression, "topk", "randomk", "quantize8", "cast16"}
 }
@@ -32,7 +32,7 @@ func CompressorOf(name string, seed uint64) (func(layer int) compress.Compressor
 	}, nil
 }
 
-// lossy is a Compressor of one layer, which has a seed of its own.
+// lossy returns a compressor for one layer, with its own seed.
 func lossy(name string, seed uint64) compress.Compressor {
 	const share = 0.01
 	switch name {

@@ -17,7 +17,7 @@ func TestConfig(t *testing.T) {
 	nexartest.Run(t, 1, func(t *testing.T, c *nexar.Comm) {
 		for _, cfg := range []Config{{Batch: -1}, {Decay: -1}, {Decay: math.NaN()}} {
 			if _, err := New(t.Context(), c, mlp.New(1, 2, 2), cfg); !errors.Is(err, ErrConfig) {
-				t.Errorf("%+v: got error %v, want an ErrConfig", cfg, err)
+				t.Errorf("%+v: got error %v, want ErrConfig", cfg, err)
 			}
 		}
 	})
@@ -35,10 +35,10 @@ func TestCompressorOf(t *testing.T) {
 		}
 	}
 	if c, err := CompressorOf(NoCompression, 1); c != nil || err != nil {
-		t.Errorf("none: got error %v, want nothing", err)
+		t.Errorf("none: got error %v, want no compressor", err)
 	}
 	if _, err := CompressorOf("zip", 1); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), `"zip" is not one of none, topk`) {
-		t.Errorf("got error %v, want an ErrConfig with the names", err)
+		t.Errorf("got error %v, want ErrConfig with the names", err)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestFalling(t *testing.T) {
 	}
 }
 
-// Weights that differ in one bit of one rank are noticed by all ranks.
+// TestDiverged: all ranks detect weights that differ in one bit on one rank.
 func TestDiverged(t *testing.T) {
 	nexartest.Run(t, 3, func(t *testing.T, c *nexar.Comm) {
 		net := mlp.New(1, 4, 3, 2)
@@ -61,19 +61,19 @@ func TestDiverged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := trainer.Digest(t.Context()); err != nil {
-			t.Errorf("the weights are the same, but: %v", err)
+			t.Errorf("equal weights: %v", err)
 		}
 		if c.Rank() == 2 {
 			p := &net.Layers[1].Params[0]
 			*p = math.Float32frombits(math.Float32bits(*p) ^ 1)
 		}
 		if _, err := trainer.Digest(t.Context()); !errors.Is(err, ErrDiverged) || !strings.Contains(err.Error(), "rank 2") {
-			t.Errorf("got error %v, want an ErrDiverged that names rank 2", err)
+			t.Errorf("got error %v, want ErrDiverged with rank 2", err)
 		}
 	})
 }
 
-// A rank that has gone, or a context that has ended, ends the training.
+// TestEnds: a rank that has left, or a context that has ended, ends the training.
 func TestEnds(t *testing.T) {
 	train, _ := load(t, 64)
 	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {
@@ -82,10 +82,10 @@ func TestEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.Rank() == 1 {
-			return // which closes its communicator
+			return // closes its communicator
 		}
 		if _, err := trainer.Epoch(t.Context(), train, 0.1); !errors.Is(err, nexar.ErrPeerFailed) {
-			t.Errorf("got error %v, want an ErrPeerFailed", err)
+			t.Errorf("got error %v, want ErrPeerFailed", err)
 		}
 	})
 	nexartest.Run(t, 1, func(t *testing.T, c *nexar.Comm) {
@@ -96,12 +96,12 @@ func TestEnds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := trainer.Epoch(ctx, train, 0.1); !errors.Is(err, context.Canceled) {
-			t.Errorf("got error %v, want that of the context", err)
+			t.Errorf("got error %v, want the cause of the context", err)
 		}
 	})
 }
 
-// An update subtracts rate times the gradient plus decay times the weight.
+// TestUpdate: an update subtracts rate times the gradient plus decay times the weight.
 func TestUpdate(t *testing.T) {
 	net := mlp.New(1, 1, 1, 1)
 	for _, l := range net.Layers {

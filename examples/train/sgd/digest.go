@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// ErrDiverged says that the ranks do not have the same weights.
+// ErrDiverged reports that the weights of the ranks differ.
 var ErrDiverged = errors.New("the weights have diverged")
 
 // Digest returns a hash of the bits of all weights, to compare runs. If the ranks have
@@ -28,7 +28,7 @@ func (t *Trainer) Digest(ctx context.Context) (uint64, error) {
 	}
 	for rank, its := range all {
 		if its != all[0] {
-			return 0, fmt.Errorf("%w: those of rank %d are %016x, and those of rank 0 are %016x", ErrDiverged, rank, its, all[0])
+			return 0, fmt.Errorf("%w: digest of rank %d is %016x, of rank 0 %016x", ErrDiverged, rank, its, all[0])
 		}
 	}
 	return own[0], nil

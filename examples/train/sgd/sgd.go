@@ -1,5 +1,5 @@
-// Package sgd trains a network on all ranks of a communicator, by stochastic
-// gradient descent that is parallel over the data. Every rank does this:
+// Package sgd trains a network on all ranks of a communicator, by data-parallel stochastic gradient
+// descent. Each rank does this:
 //
 //	trainer, err := sgd.New(ctx, comm, net, sgd.Config{})
 //	for epoch := range epochs {
@@ -35,21 +35,20 @@ import (
 	"github.com/nexar-go/nexar/examples/train/mlp"
 )
 
-// defaultBatch is Config.Batch if that is 0.
+// defaultBatch is the default of Config.Batch.
 const defaultBatch = 32
 
-// ErrConfig says that a setting has a value that it must not have.
+// ErrConfig is the error of an invalid Config.
 var ErrConfig = errors.New("invalid configuration")
 
-// Config says how to train, the same on all ranks.
+// Config configures a training. It must be the same on all ranks.
 type Config struct {
 	// Batch is the number of samples of a step, on all ranks together: 32 by default. The
 	// last step of an epoch may have fewer.
 	Batch int
-	// Decay is how much of half its square each parameter adds to the loss that
-	// the steps make smaller, which keeps weights small.
+	// Decay is the weight decay: each parameter p adds Decay × p²/2 to the loss that is minimized.
 	Decay float64
-	// Seed is that of the order of the samples.
+	// Seed determines the order of the samples.
 	Seed uint64
 	// Root is the rank with the initial weights.
 	Root int
@@ -58,10 +57,10 @@ type Config struct {
 	Compressor func(layer int) compress.Compressor
 }
 
-// A Score says how well a network does on a set.
+// A Score is the result of a network on a set.
 type Score struct {
 	Loss     float64 // the mean over all samples
-	Accuracy float64 // the share that is classified rightly, from 0 to 1
+	Accuracy float64 // fraction of correct classifications, from 0 to 1
 }
 
 // A Trainer trains one network, on one rank.
@@ -74,14 +73,14 @@ type Trainer struct {
 	reducing    []*nexar.Handle       // of the layers
 }
 
-// New makes a Trainer for a network, which has the same layers on all ranks. All
-// begin with the weights that Config.Root has.
+// New returns a Trainer for a network, which must have the same layers on all ranks. All ranks get the
+// weights of Config.Root.
 func New(ctx context.Context, c *nexar.Comm, net *mlp.Network, cfg Config) (*Trainer, error) {
 	switch {
 	case cfg.Batch < 0:
-		return nil, fmt.Errorf("%w: a batch of %d samples", ErrConfig, cfg.Batch)
+		return nil, fmt.Errorf("%w: Batch is %d, must not be negative", ErrConfig, cfg.Batch)
 	case !(cfg.Decay >= 0):
-		return nil, fmt.Errorf("%w: a decay of %v", ErrConfig, cfg.Decay)
+		return nil, fmt.Errorf("%w: Decay is %v, must be finite and not negative", ErrConfig, cfg.Decay)
 	case cfg.Batch == 0:
 		cfg.Batch = defaultBatch
 	}
@@ -100,16 +99,15 @@ func New(ctx context.Context, c *nexar.Comm, net *mlp.Network, cfg Config) (*Tra
 	return t, nil
 }
 
-// Falling is the rate for an epoch, counted from 0, if it falls in equal steps
-// from the given one, in the first epoch, to 0 after the last.
+// Falling returns the learning rate of an epoch, counted from 0: it falls linearly from rate in the
+// first epoch to 0 after the last.
 func Falling(rate float64, epoch, epochs int) float64 {
 	return rate * float64(epochs-epoch) / float64(epochs)
 }
 
-// Epoch lets the network learn from each sample of a set once, in an order that
-// is new each time. Each step moves the weights by rate times the gradient. All
-// ranks have the same set. The Score is that of each sample just before the step
-// that learns from it.
+// Epoch trains the network on each sample of a set once, in a new random order. Each step subtracts
+// rate times the gradient from the weights. All ranks must pass the same set. The Score counts each
+// sample before its step.
 func (t *Trainer) Epoch(ctx context.Context, set *digits.Set, rate float64) (Score, error) {
 	var seen tally
 	order := t.order.Perm(set.Len())
@@ -124,8 +122,8 @@ func (t *Trainer) Epoch(ctx context.Context, set *digits.Set, rate float64) (Sco
 	return seen.score(ctx, t.comm, set.Len())
 }
 
-// Step lets the network learn from some samples of a set, by their numbers. If it
-// fails, the weights are as they were.
+// Step trains the network on the samples of a set with the given indices. With an error the weights
+// are unchanged.
 func (t *Trainer) Step(ctx context.Context, set *digits.Set, batch []int, rate float64) error {
 	if err := t.step(ctx, set, batch, new(tally)); err != nil {
 		return err
@@ -148,7 +146,7 @@ func (t *Trainer) step(ctx context.Context, set *digits.Set, batch []int, seen *
 	return nexar.WaitAll(t.reducing...)
 }
 
-// startAllReduce begins to sum the gradient of a layer over all ranks. Weights and biases share a
+// startAllReduce starts the sum of the gradient of a layer over all ranks. Weights and biases share a
 // bucket; with compression they are one vector.
 func (t *Trainer) startAllReduce(ctx context.Context, i int, layer *mlp.Layer) *nexar.Handle {
 	if t.compressors == nil {
@@ -157,16 +155,15 @@ func (t *Trainer) startAllReduce(ctx context.Context, i int, layer *mlp.Layer) *
 	return nexar.StartAllReduceCompressed(ctx, t.comm, layer.Gradient, nexar.Sum, t.compressors[i])
 }
 
-// share is which of n samples are this rank's. Each is some rank's, and no rank
-// has two more than another.
+// share returns the range of this rank in n samples. The numbers of samples of two ranks differ by at
+// most one.
 func (t *Trainer) share(n int) (from, to int) {
 	rank, size := t.comm.Rank(), t.comm.Size()
 	return n * rank / size, n * (rank + 1) / size
 }
 
-// update moves the weights against the gradient. The conversions see to it that
-// each product is rounded, also where a processor could multiply and add in one
-// go: thus ranks on machines of different kinds keep the same weights.
+// update subtracts the gradient from the weights. The conversions prevent fused multiplications and
+// additions, so that different machines compute the same weights.
 func (t *Trainer) update(rate float32) {
 	decay := float32(t.cfg.Decay)
 	for _, layer := range t.net.Layers {
@@ -177,8 +174,7 @@ func (t *Trainer) update(rate float32) {
 	}
 }
 
-// Test returns the score on a set that all ranks have, and which they divide
-// among themselves.
+// Test returns the score on a set. All ranks must pass the same set, and divide its samples.
 func (t *Trainer) Test(ctx context.Context, set *digits.Set) (Score, error) {
 	mine := set.Slice(t.share(set.Len()))
 	var seen tally
@@ -197,7 +193,7 @@ func (s *tally) add(loss float64, right int) {
 	s.right += right
 }
 
-// score is that of all n samples of all ranks.
+// score returns the score of all n samples of all ranks.
 func (s *tally) score(ctx context.Context, c *nexar.Comm, n int) (Score, error) {
 	sums := []float64{s.loss, float64(s.right)}
 	if err := nexar.AllReduce(ctx, c, sums, nexar.Sum); err != nil {

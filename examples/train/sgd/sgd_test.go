@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A trial is a training of a test.
+// A trial is a training with its settings.
 type trial struct {
 	ranks   int
 	epochs  int
@@ -33,7 +33,7 @@ type trial struct {
 // An outcome is the result of a trial.
 type outcome struct {
 	scores []Score // of each epoch
-	train  Score   // of the end
+	train  Score   // at the end
 	test   Score
 	digest uint64
 }
@@ -53,8 +53,8 @@ func load(t *testing.T, n int) (train, test *digits.Set) {
 	return train.Slice(0, min(n, train.Len())), test
 }
 
-// run trains on as many ranks, which begin with different weights, and wants
-// them all to have the same outcome.
+// run trains on the ranks of the trial, with different initial weights, and checks that all have the
+// same outcome.
 func (tr trial) run(t *testing.T) outcome {
 	t.Helper()
 	var mu sync.Mutex
@@ -70,7 +70,7 @@ func (tr trial) run(t *testing.T) outcome {
 			first = &o
 		}
 		if o.digest != first.digest || !slices.Equal(o.scores, first.scores) || o.train != first.train || o.test != first.test {
-			t.Errorf("rank %d has %+v, and others have %+v", c.Rank(), o, *first)
+			t.Errorf("rank %d has %+v, another rank %+v", c.Rank(), o, *first)
 		}
 	})
 	if t.Failed() {
@@ -104,43 +104,43 @@ func (tr trial) rank(t *testing.T, c *nexar.Comm) (o outcome) {
 	return o
 }
 
-// near reports whether two losses are the same up to rounding.
+// near reports whether two losses are equal up to rounding.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-3*math.Max(math.Abs(a), math.Abs(b)) }
 
-// The result does not depend on the number of ranks, nor on whether it divides the batch.
+// TestSameCurve: the result does not depend on the number of ranks, also if it does not divide the batch.
 func TestSameCurve(t *testing.T) {
 	for _, test := range []struct {
 		digits, batch, epochs int
 		ranks                 []int
 	}{
 		{400, 32, 4, []int{2, 3, 4}},
-		{100, 7, 3, []int{3, 5}}, // the last batch is of 2: some ranks have none of it
-		{50, 2, 3, []int{3}},     // one of 3 ranks never has any to learn from
+		{100, 7, 3, []int{3, 5}}, // the last batch has 2 samples, fewer than ranks
+		{50, 2, 3, []int{3}},     // one of 3 ranks has no samples
 	} {
 		t.Run(fmt.Sprintf("batch=%d", test.batch), func(t *testing.T) {
 			tr := trial{ranks: 1, epochs: test.epochs, cfg: Config{Batch: test.batch, Decay: 1e-3, Seed: 1}}
 			tr.train, tr.test = load(t, test.digits)
 			want := tr.run(t)
 			if last := want.scores[test.epochs-1].Loss; !(last < 0.7*want.scores[0].Loss) {
-				t.Errorf("the loss is %v at first and %v at last: nothing has been learnt", want.scores[0].Loss, last)
+				t.Errorf("initial loss %v, final loss %v, want a decrease", want.scores[0].Loss, last)
 			}
 			for _, tr.ranks = range test.ranks {
 				got := tr.run(t)
 				for i := range want.scores {
 					if !near(got.scores[i].Loss, want.scores[i].Loss) {
-						t.Errorf("epoch %d: the loss is %v with %d ranks, and %v with one", i, got.scores[i].Loss, tr.ranks, want.scores[i].Loss)
+						t.Errorf("epoch %d: loss %v with %d ranks, %v with one", i, got.scores[i].Loss, tr.ranks, want.scores[i].Loss)
 					}
 				}
 				if !near(got.test.Loss, want.test.Loss) {
-					t.Errorf("held back: the loss is %v with %d ranks, and %v with one", got.test.Loss, tr.ranks, want.test.Loss)
+					t.Errorf("test set: loss %v with %d ranks, %v with one", got.test.Loss, tr.ranks, want.test.Loss)
 				}
 			}
 		})
 	}
 }
 
-// With Deterministic the weights have the same bits however gradients are
-// reduced. Without it they have not, so this would notice.
+// TestDeterministic: with Deterministic, the weights have the same bits for all algorithms. Without it
+// they differ, which shows that the test can fail.
 func TestDeterministic(t *testing.T) {
 	digestsOf := func(deterministic bool) map[uint64]string {
 		digests := make(map[uint64]string)
@@ -156,14 +156,15 @@ func TestDeterministic(t *testing.T) {
 		return digests
 	}
 	if got := digestsOf(true); len(got) != 1 {
-		t.Errorf("with Deterministic there are different weights: %v", got)
+		t.Errorf("different weights with Deterministic: %v", got)
 	}
 	if got := digestsOf(false); len(got) < 2 {
-		t.Errorf("without Deterministic all algorithms give the same weights, so that this test shows nothing: %v", got)
+		t.Errorf("same weights for all algorithms without Deterministic, so the test shows nothing: %v", got)
 	}
 }
 
-// Training with compression lowers the loss. The test of the program compares whole trainings.
+// TestCompressed: training with compression lowers the loss. The test of the program compares complete
+// trainings.
 func TestCompressed(t *testing.T) {
 	tr := trial{ranks: 3, epochs: 8, cfg: Config{Batch: 12, Decay: 1e-3, Seed: 1}}
 	tr.train, tr.test = load(t, 400)
@@ -178,22 +179,22 @@ func TestCompressed(t *testing.T) {
 			got := tr.run(t)
 			t.Logf("%v", got)
 			if got.digest == want.digest {
-				t.Error("the weights are those without compression")
+				t.Error("same weights as without compression")
 			}
 			if got.train.Loss > within*want.train.Loss {
-				t.Errorf("got %v, and without compression %v", got, want)
+				t.Errorf("got %v, without compression %v", got, want)
 			}
 		})
 	}
 }
 
-// Without ErrorFeedback, 1% of the gradients do not converge.
+// TestErrorFeedbackIsNeeded: training with 1% of the gradients does not converge without ErrorFeedback.
 func TestErrorFeedbackIsNeeded(t *testing.T) {
 	tr := trial{ranks: 2, epochs: 5, cfg: Config{Seed: 1}}
 	tr.train, tr.test = load(t, 500)
 	want := tr.run(t)
 	tr.cfg.Compressor = func(int) compress.Compressor { return &compress.TopK{Ratio: 0.01} }
 	if got := tr.run(t); got.train.Loss < 1.5*want.train.Loss {
-		t.Errorf("without ErrorFeedback the loss is %v, and without compression %v", got.train.Loss, want.train.Loss)
+		t.Errorf("loss %v without ErrorFeedback, %v without compression", got.train.Loss, want.train.Loss)
 	}
 }
