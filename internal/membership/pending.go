@@ -13,8 +13,8 @@ const (
 	// confirmTimeout bounds the time until the nodes that would watch a linked
 	// candidate confirm its links.
 	confirmTimeout = 5 * time.Second
-	// unlinkedTimeout bounds the time for which a candidate may lack a node that the world has
-	// not lost.
+	// unlinkedTimeout bounds the time that a candidate may lack a node that the world has not
+	// lost.
 	unlinkedTimeout = time.Second
 	// stallTimeout bounds the delay of the next candidate by an invited one.
 	stallTimeout = time.Second

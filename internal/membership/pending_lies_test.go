@@ -290,7 +290,7 @@ func TestFullOfOneOrigin(t *testing.T) {
 	}
 }
 
-// Nodes of one origin that enter and leave are not held off, whatever their number.
+// Nodes of one origin that enter and leave are not held off, in any number.
 func TestLeaversAreNotHeldOff(t *testing.T) {
 	l := NewPendingJoins(Policy{World: 2, Elastic: true}, 0)
 	var s State
