@@ -257,7 +257,7 @@ func (p *PendingJoins) link(id NodeID, number uint64) bool {
 }
 
 // unlink records that a candidate has lost a node of a view or another candidate, or
-// cannot reach it. A candidate that is not linked yet has lost nothing: it gives up its
+// cannot reach it. A candidate that is not linked yet has lost nothing: it drops its
 // links when it is invited again. Two candidates that have lost each other do not enter
 // together, and neither is removed.
 func (p *PendingJoins) unlink(now time.Time, v View, id, to NodeID, reason string) bool {

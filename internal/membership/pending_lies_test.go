@@ -86,7 +86,7 @@ func (tr *pendingTest) linked(i int, by ...int) {
 	tr.tick()
 }
 
-// Of 20 nodes, the six that would watch the candidate have to confirm its links, and no
+// Of 20 nodes, the six that would watch the candidate must confirm its links, and no
 // others.
 func TestWatchersConfirm(t *testing.T) {
 	tr := newPendingTest(t, 20)

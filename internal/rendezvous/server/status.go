@@ -27,8 +27,8 @@ type poll struct {
 	reports  []wire.JoinNodeStatus
 	asked    map[membership.NodeID]int // nodes that have not answered, with the index of their report
 	standing wire.JoinWorldStatus
-	due      *timer // until missing answers are given up
-	done     bool   // nothing changes any more
+	due      *timer // until missing answers are abandoned
+	done     bool   // the result is final
 }
 
 // clientsMax is the maximum number of concurrent status clients. A client that does not read
