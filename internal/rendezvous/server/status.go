@@ -48,7 +48,7 @@ func (s *Server) serveStatus(c *handshake.Conn) (err error) {
 	select {
 	case s.statusClients <- struct{}{}:
 	default:
-		return handshake.Refuse(wire.RefusedBusy, "%d others ask for its state; ask again", cap(s.statusClients))
+		return handshake.Refuse(wire.RefusedBusy, "%d status requests are in progress: try again", cap(s.statusClients))
 	}
 	var p *poll
 	polled := s.await(s.ctx, func() bool {
