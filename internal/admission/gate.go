@@ -51,7 +51,7 @@ type Ticket struct {
 // once, on the goroutine that admits the other one. It must neither block nor call the Gate.
 func (g *Gate) TryEnter(from Source, verified bool, evict func()) (*Ticket, error) {
 	t, d := g.enter(from, verified, evict)
-	switch d.Verdict {
+	switch d.Outcome {
 	case Full:
 		return nil, &RefusedError{from, ErrFull}
 	case Limited:
@@ -66,7 +66,7 @@ func (g *Gate) TryEnter(from Source, verified bool, evict func()) (*Ticket, erro
 func (g *Gate) Enter(done <-chan struct{}, from Source, evict func()) (*Ticket, error) {
 	for {
 		t, d := g.enter(from, true, evict)
-		switch d.Verdict {
+		switch d.Outcome {
 		case Admitted:
 			return t, nil
 		case Limited:

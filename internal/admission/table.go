@@ -80,25 +80,25 @@ type Conn struct {
 // Source returns the source of the connection.
 func (c *Conn) Source() Source { return c.source.key }
 
-// A Verdict is the decision on a new connection.
-type Verdict int
+// An Outcome is the decision on a new connection.
+type Outcome int
 
 const (
 	// Admitted says that the connection has an entry.
-	Admitted Verdict = iota
+	Admitted Outcome = iota
 	// Full says that the table is full, and that no connection may be evicted yet.
 	Full
 	// Limited says that too many connections of the source have failed.
 	Limited
 )
 
-func (v Verdict) String() string {
+func (v Outcome) String() string {
 	return [...]string{"admitted", "full", "limited"}[v]
 }
 
 // A Decision is the result of [Table.Admit].
 type Decision struct {
-	Verdict
+	Outcome
 	Conn    *Conn         // the entry of the connection, if Admitted
 	Evicted *Conn         // the connection to close, or nil
 	Wait    time.Duration // unless Admitted: the longest time before another attempt can succeed
@@ -121,7 +121,7 @@ func (t *Table) Admit(now time.Time, from Source, verified bool) Decision {
 	if s != nil {
 		own = len(s.conns)
 		if t.limited(now, s) {
-			return Decision{Verdict: Limited, Wait: t.limits.Interval - now.Sub(s.settled)}
+			return Decision{Outcome: Limited, Wait: t.limits.Interval - now.Sub(s.settled)}
 		}
 	}
 	var evicted *Conn
@@ -130,7 +130,7 @@ func (t *Table) Admit(now time.Time, from Source, verified bool) Decision {
 		victim := heaviest.conns[0]
 		age := now.Sub(victim.since)
 		if age < t.limits.MinAge && len(heaviest.conns) < 2*(own+1) {
-			return Decision{Verdict: Full, Wait: t.limits.MinAge - age}
+			return Decision{Outcome: Full, Wait: t.limits.MinAge - age}
 		}
 		t.Fail(now, victim)
 		evicted = victim

@@ -25,11 +25,11 @@ func addr(n int) Source {
 
 func (w *world) pass(d time.Duration) { w.now = w.now.Add(d) }
 
-func (w *world) want(from Source, want Verdict) Decision {
+func (w *world) want(from Source, want Outcome) Decision {
 	w.t.Helper()
 	d := w.table.Admit(w.now, from, true)
-	if d.Verdict != want {
-		w.t.Fatalf("a connection from %v is %v, want %v", from, d.Verdict, want)
+	if d.Outcome != want {
+		w.t.Fatalf("a connection from %v is %v, want %v", from, d.Outcome, want)
 	}
 	if (d.Conn != nil) != (want == Admitted) || (d.Wait > 0) == (want == Admitted) {
 		w.t.Fatalf("%v: entry %v, wait %v", want, d.Conn, d.Wait)
@@ -62,7 +62,7 @@ func TestFloodOfOneSource(t *testing.T) {
 	admitted, refused := 0, 0
 	const seconds, rate = 30, 1000
 	for tick := range seconds * rate {
-		if d := w.table.Admit(w.now, flooder, true); d.Verdict == Admitted {
+		if d := w.table.Admit(w.now, flooder, true); d.Outcome == Admitted {
 			silent = append(silent, d.Conn)
 			admitted++
 		} else {
@@ -200,7 +200,7 @@ func TestHonestBehindOneAddress(t *testing.T) {
 	for joined, waiting := 0, 1000; joined < 1000; w.pass(proofTime) {
 		for waiting > 0 {
 			d := w.table.Admit(w.now, addr(2), true)
-			if d.Verdict != Admitted {
+			if d.Outcome != Admitted {
 				break
 			}
 			if d.Evicted != nil {
@@ -230,8 +230,8 @@ func TestForgedSource(t *testing.T) {
 	w := newWorld(t, Limits{Burst: 4})
 	for range 100 {
 		d := w.table.Admit(w.now, addr(1), false)
-		if d.Verdict != Admitted || !w.table.Fail(w.now, d.Conn) {
-			t.Fatal(d.Verdict)
+		if d.Outcome != Admitted || !w.table.Fail(w.now, d.Conn) {
+			t.Fatal(d.Outcome)
 		}
 	}
 	if len(w.table.sources) != 0 {
@@ -298,7 +298,7 @@ func TestRandom(t *testing.T) {
 					}
 					delete(live, d.Evicted)
 				}
-				if d.Verdict == Admitted {
+				if d.Outcome == Admitted {
 					live[d.Conn] = true
 				}
 			} else {

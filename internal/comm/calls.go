@@ -51,7 +51,7 @@ func (c *Comm) Gone(err error) error {
 	return c.View.errors.Ended(c, err)
 }
 
-// A port is an [rpc.Port] that sends calls as messages on a communicator of their own.
+// A port is an [rpc.Port] that sends calls as messages on a separate communicator.
 type port struct{ comm *engine.Comm }
 
 // Send implements rpc.Port.

@@ -6,8 +6,8 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// depthSizeMax is the largest number of ranks for which all plans are evaluated. For more ranks
-// a few plans are sampled, because the first call of a collective evaluates all its algorithms.
+// depthSizeMax is the largest number of ranks with all plans evaluated. For more ranks a few
+// plans are sampled, because the first call of a collective evaluates all its algorithms.
 const depthSizeMax = 64
 
 type figureKey struct {

@@ -119,8 +119,8 @@ func (t *SharedTuner) work(f sharedFigures, n Need) float64 {
 	return max(most, float64(mean*(t.crowd(n)+1)))
 }
 
-// unitsSizeMax is the largest number of ranks up to which plans that cannot be cut are
-// evaluated: this takes the plans of all ranks for every root.
+// unitsSizeMax is the largest number of ranks that allows evaluating plans that cannot be cut:
+// this takes the plans of all ranks for every root.
 const unitsSizeMax = 16
 
 func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {

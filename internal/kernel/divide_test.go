@@ -50,8 +50,8 @@ func TestDivideLengths(t *testing.T) {
 	})
 }
 
-// Every float16 and bfloat16 is divided correctly by the first number for which rounding twice
-// would be wrong. A float16 cannot hold it.
+// Every float16 and bfloat16 is divided correctly by the smallest number that makes rounding
+// twice wrong. A float16 cannot hold it.
 func TestDivideHalvesExhaustively(t *testing.T) {
 	divisor := map[Type]int{Float16: 8195, BFloat16: 65791}
 	a := make([]byte, 2<<16)

@@ -109,8 +109,8 @@ func ConvertF16ToF32(dst []float32, src []uint16) {
 	}
 }
 
-// worthATable is the minimum number of elements left after assembly for which the table of all
-// values is built and used.
+// worthATable is the minimum number of elements left after assembly that justifies building and
+// using the table of all values.
 const worthATable = 16
 
 func widenFloat16(dst []float32, src []uint16) {

@@ -101,7 +101,7 @@ func (p *Polling) Poll() (some bool) {
 	return some
 }
 
-// failReader gives up the current reader because of an error.
+// failReader releases the current reader because of an error.
 func (p *Polling) failReader(r *laneReader, err error) {
 	p.n--
 	p.readers[p.at] = p.readers[p.n]

@@ -82,7 +82,7 @@ type newcomer struct {
 
 // A departure describes the end of a node's connection to the Arbiter.
 type departure struct {
-	left   bool // in good order
+	left   bool // by a goodbye
 	reason string
 }
 
@@ -135,7 +135,7 @@ func (a *Arbiter) Gone(now time.Time, id NodeID, left bool, reason string) {
 }
 
 // Reconnected reports that a node has a new connection to the Arbiter. It has no effect
-// if the node has left in good order.
+// if the node has left by a goodbye.
 func (a *Arbiter) Reconnected(now time.Time, id NodeID) {
 	if d, gone := a.gone[id]; gone && !d.left {
 		delete(a.gone, id)

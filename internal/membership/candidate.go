@@ -9,10 +9,10 @@ import (
 // CandidatesMax bounds the Candidates of a [Progress].
 const CandidatesMax = 64
 
-// A Candidate describes, for people, a node that has joined a world that is forming.
+// A Candidate describes a node that has joined a forming world.
 type Candidate struct {
 	ID   NodeID
-	Rank int32 // the rank that it has or wants, or AnyRank
+	Rank int32 // assigned or requested rank, or AnyRank
 	Name string
 	Addr string // its first address
 }
@@ -29,8 +29,8 @@ func (c Candidate) String() string {
 	return fmt.Sprintf("rank %d %v", c.Rank, node)
 }
 
-// A Progress says how many of the nodes of a world have joined, and which: the first
-// CandidatesMax of them.
+// A Progress contains the number of nodes that have joined a world, and the first CandidatesMax
+// of them.
 type Progress struct {
 	Joined, World uint32
 	Candidates    []Candidate
@@ -60,8 +60,8 @@ func (p Progress) names() string {
 	return strings.Join(names, ", ")
 }
 
-// Missing returns the number of nodes that have not joined and, if each candidate has or wants
-// a certain rank, the ranks that are free.
+// Missing returns the number of nodes that have not joined. If each candidate has or requests a
+// rank, it adds the free ranks.
 func (p Progress) Missing() string {
 	n := max(0, int(p.World)-int(p.Joined))
 	ranks := p.freeRanks()
@@ -71,8 +71,8 @@ func (p Progress) Missing() string {
 	return fmt.Sprintf("%d (rank %s)", n, strings.Join(ranks, ", "))
 }
 
-// freeRanks returns at most listMax ranks that no candidate has or wants, or nil if the
-// candidates do not decide that.
+// freeRanks returns at most listMax ranks that no candidate has or requests, or nil if they are
+// not determined.
 func (p Progress) freeRanks() (ranks []string) {
 	if p.Joined == 0 || len(p.Candidates) != int(p.Joined) {
 		return nil
@@ -96,7 +96,7 @@ func (p Progress) freeRanks() (ranks []string) {
 	return ranks
 }
 
-// A NotFormedError says why a world did not form.
+// A NotFormedError contains the reason why a world did not form.
 type NotFormedError struct {
 	Progress Progress
 	Err      error
@@ -106,7 +106,7 @@ func (e *NotFormedError) Error() string { return e.Err.Error() }
 func (e *NotFormedError) Unwrap() error { return e.Err }
 
 // Progress returns the nodes that have joined, in the order of their ranks once these are
-// given, and before that in the order of arrival.
+// assigned, and before that in the order of arrival.
 func (f *Formation) Progress() Progress { return f.progress(func(place) bool { return true }) }
 
 // progress returns the Progress with only the chosen nodes as candidates.

@@ -15,8 +15,8 @@ const (
 	// network partition is reported over a heartbeat interval, and the smallest set of removals
 	// is known only after all reports.
 	cutPatience = time.Second
-	// probation is the minimum time for which a node counts as a newcomer. It exceeds the time
-	// after which other nodes report the missing links of a newcomer.
+	// probation is the minimum time that a node counts as a newcomer. It exceeds the time after
+	// which other nodes report the missing links of a newcomer.
 	probation = 15 * time.Second
 )
 

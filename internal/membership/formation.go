@@ -78,8 +78,8 @@ func NewFormation(world int, timeout time.Duration, now time.Time) (*Formation, 
 	return f, nil
 }
 
-// ResumeFormation returns the Formation of a world whose first view was made by another
-// seed. Unless it has formed, its nodes have to report Ready again.
+// ResumeFormation returns the Formation of a world with a first view that another seed has
+// made. Unless the world has formed, its nodes must report Ready again.
 func ResumeFormation(v View, formed bool, timeout time.Duration, now time.Time) *Formation {
 	f := &Formation{world: v.Size(), started: now, phase: Connecting, ranked: true}
 	if timeout > 0 {
@@ -233,7 +233,7 @@ func (f *Formation) index(id NodeID) int {
 	return slices.IndexFunc(f.places, func(p place) bool { return p.node.ID == id })
 }
 
-// describe names the member at index i, whose rank is i once all ranks are given.
+// describe names the member at index i. Its rank is i once all ranks are assigned.
 func (f *Formation) describe(i int) string {
 	return fmt.Sprintf("rank %d %v", i, f.places[i].node)
 }

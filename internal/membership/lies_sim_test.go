@@ -12,7 +12,7 @@ const (
 	claimsLinks       // reports that it is linked, and has no links
 	linksToSome       // has links to some nodes, and reports links to all
 	saysNothing       // accepts its invitation, and is silent
-	quits             // accepts its invitation, goes, and joins again as another node
+	quits             // accepts its invitation, ends, and joins again as another node
 	accuses           // enters, and accuses one node after the other
 	breaksLinks       // enters, and ends one link after the other
 	accusesBeside     // accuses nodes of the world and other candidates before it enters

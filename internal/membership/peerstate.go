@@ -32,7 +32,7 @@ const (
 	PeerFailed
 	// PeerRemoved: the node is not in the newest view.
 	PeerRemoved
-	// PeerClosed: this node has closed, and no event matters any more.
+	// PeerClosed: this node has closed, and all events are ignored.
 	PeerClosed
 
 	peerStates
@@ -88,7 +88,7 @@ const (
 type PeerEffects uint16
 
 const (
-	// ReportLost tells the seed that this node has lost its link to the peer.
+	// ReportLost reports to the seed that this node has lost its link to the peer.
 	ReportLost PeerEffects = 1 << iota
 	// ReportLeft reports to the session that the peer has left, for a seed that has not
 	// received the peer's own report.
@@ -100,7 +100,7 @@ const (
 	// NotifyLost reports that a peer that has left counts as failed after all, because another
 	// node has lost it.
 	NotifyLost
-	// NotifyRemoved logs that the peer is not in the view any more.
+	// NotifyRemoved logs that the peer is no longer in the view.
 	NotifyRemoved
 	// TellLost tells every other node that the peer was lost. TellClosed tells them that the
 	// peer has closed a link: to this node or, if this node relays a report, to the node in the
@@ -123,7 +123,7 @@ const (
 	Trust
 	// DropLink closes the link to the peer without a goodbye.
 	DropLink
-	// SayGoodbye closes the link to the peer in good order.
+	// SayGoodbye closes the link to the peer with a goodbye.
 	SayGoodbye
 )
 
@@ -222,7 +222,7 @@ func (s PeerState) alive(e PeerEvent) (PeerState, PeerEffects) {
 	return s, 0
 }
 
-// removed is Next for a node that is not in the view any more. If it has failed or
+// removed is Next for a node that is no longer in the view. If it has failed or
 // left, the operations that need it have ended before.
 func (s PeerState) removed() (PeerState, PeerEffects) {
 	switch s {

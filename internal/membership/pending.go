@@ -13,8 +13,8 @@ const (
 	// confirmTimeout bounds the time until the nodes that would watch a linked
 	// candidate confirm its links.
 	confirmTimeout = 5 * time.Second
-	// unlinkedTimeout bounds the time for which a candidate may lack a node that the world has
-	// not lost.
+	// unlinkedTimeout bounds the time that a candidate may lack a node that the world has not
+	// lost.
 	unlinkedTimeout = time.Second
 	// stallTimeout bounds the delay of the next candidate by an invited one.
 	stallTimeout = time.Second
@@ -257,7 +257,7 @@ func (p *PendingJoins) link(id NodeID, number uint64) bool {
 }
 
 // unlink records that a candidate has lost a node of a view or another candidate, or
-// cannot reach it. A candidate that is not linked yet has lost nothing: it gives up its
+// cannot reach it. A candidate that is not linked yet has lost nothing: it drops its
 // links when it is invited again. Two candidates that have lost each other do not enter
 // together, and neither is removed.
 func (p *PendingJoins) unlink(now time.Time, v View, id, to NodeID, reason string) bool {

@@ -86,7 +86,7 @@ func (tr *pendingTest) linked(i int, by ...int) {
 	tr.tick()
 }
 
-// Of 20 nodes, the six that would watch the candidate have to confirm its links, and no
+// Of 20 nodes, the six that would watch the candidate must confirm its links, and no
 // others.
 func TestWatchersConfirm(t *testing.T) {
 	tr := newPendingTest(t, 20)
@@ -290,7 +290,7 @@ func TestFullOfOneOrigin(t *testing.T) {
 	}
 }
 
-// Nodes of one origin that enter and leave are not held off, whatever their number.
+// Nodes of one origin that enter and leave are not held off, in any number.
 func TestLeaversAreNotHeldOff(t *testing.T) {
 	l := NewPendingJoins(Policy{World: 2, Elastic: true}, 0)
 	var s State

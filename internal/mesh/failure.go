@@ -203,7 +203,7 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	return append(pass, d)
 }
 
-// carryOut carries out the decisions of a pass, in the order in which package membership
+// carryOut carries out the decisions of a pass, in the order that package membership
 // declares the effects. The seed learns of a failure first, to make the next view soon; then
 // the log and the program. The other nodes learn of it before operations of this node end: a
 // program may close its node as soon as a call has failed, and if its goodbye arrived before

@@ -206,7 +206,7 @@ func (m *Mesh) establish(ctx context.Context, r *route, slot int, bulk *Path, aw
 	return err
 }
 
-// add puts a link into the slot of its peer. It replaces a link that the peer has given up.
+// add puts a link into the slot of its peer. It replaces a link that the peer has abandoned.
 func (m *Mesh) add(l *link.Link, r *route) error {
 	slot := l.Peer
 	m.mu.Lock()

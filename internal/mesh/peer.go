@@ -18,7 +18,7 @@ type peer struct {
 	expected bool       // the node is in no view yet
 	state    membership.PeerState
 	report   error     // the first report of another node since the peer was linked
-	reason   nodeError // the last error that the peer has told
+	reason   nodeError // the last error that the peer has reported
 
 	// processEnded reports whether the process of the peer has ended. It is nil until link
 	// has ended.
@@ -132,7 +132,7 @@ func (m *Mesh) dropLinkLocked(slot int) {
 	}
 }
 
-// reportLink tells the session with the seed whether the link to an expected node is up.
+// reportLink reports to the session with the seed whether the link to an expected node is up.
 func (m *Mesh) reportLink(slot int) {
 	m.applying.Lock()
 	defer m.applying.Unlock()

@@ -11,30 +11,31 @@ import (
 )
 
 const (
-	// reasonMax is how long the error of a node explains its end: a program that ends because
-	// of an error does so soon.
+	// reasonMax bounds the time between the error of a node and its end for which the error
+	// explains the end.
 	reasonMax = 10 * time.Second
-	// confirmMax is how long Explain waits for a peer that neither confirms the reason nor loses
-	// its link.
+	// confirmMax bounds the wait of Explain for a peer that neither confirms the reason nor
+	// loses its link.
 	confirmMax = 500 * time.Millisecond
 )
 
-// A nodeError is an error of a node, and the node that has caused it.
+// A nodeError is an error of a node and the node that caused it.
 type nodeError struct {
 	cause membership.NodeID
 	text  string
 	at    time.Time
 }
 
-// explains reports whether the error may be why its node has ended now.
+// explains reports whether the error may be the reason why its node has ended now.
 func (r *nodeError) explains() bool {
 	return r.cause != (membership.NodeID{}) && time.Since(r.at) < reasonMax
 }
 
-// Explain tells all peers that an operation of this node has failed with text because of the node
-// cause, or of the node that cause has named in turn. It returns when all peers know: the program may end its process because of the error, and
-// other nodes must not take this node for the cause. A peer that does not answer delays Explain
-// by at most confirmMax. Concurrent calls wait for the first one.
+// Explain notifies all peers that an operation of this node has failed with text because of the
+// node cause, or of a node that cause has named. It returns when all peers have confirmed that:
+// the program may end its process because of the error, and other nodes must not take this node
+// for the cause. A peer that does not answer delays Explain by at most confirmMax. Concurrent
+// calls wait for the first one.
 func (m *Mesh) Explain(cause membership.NodeID, text string) {
 	m.explaining.Lock()
 	defer m.explaining.Unlock()
@@ -72,7 +73,7 @@ func (m *Mesh) Explain(cause membership.NodeID, text string) {
 	peers.Wait()
 }
 
-// peerExplained notes the error of a peer.
+// peerExplained records the error of a peer.
 func (m *Mesh) peerExplained(l *link.Link, f wire.Reason, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,8 +82,8 @@ func (m *Mesh) peerExplained(l *link.Link, f wire.Reason, text string) {
 	}
 }
 
-// explainLocked returns the error for the loss of a peer: if the peer has told the cause of an error
-// of its own before, that is why it has ended.
+// explainLocked returns the error for the loss of a peer. If the peer has reported the cause of
+// an error before, that cause explains its end.
 func (m *Mesh) explainLocked(p *peer, err error) error {
 	if !p.reason.explains() {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// A node tells the cause of an error before its program ends by it: others name the cause.
+// A node reports the cause of an error before the error ends its program: others name the cause.
 func TestExplainedEnd(t *testing.T) {
 	for name, test := range map[string]struct {
 		after time.Duration // from the error to the end
@@ -36,7 +36,7 @@ func TestExplainedEnd(t *testing.T) {
 					if got := strings.Contains(err.Error(), `rank 1 has ended after its error "rank 2 has left"`); got != (test.cause == 2) {
 						t.Errorf("rank %d: the error is %v", rank, err)
 					}
-					// The program is told that the node itself is gone.
+					// The program learns that the node itself is gone.
 					if got := w.notes[rank].all(); len(got) != 1 || got[0] != 1 {
 						t.Errorf("rank %d: failed nodes %v, want 1", rank, got)
 					}

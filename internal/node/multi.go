@@ -22,7 +22,7 @@ type multiListener struct {
 }
 
 // acceptJoins starts to accept joining processes on all transports of a seed. If it fails, the
-// caller still has to close the result.
+// caller must still close the result.
 func (s *sockets) acceptJoins(listen string, joining pki.Joining) (*multiListener, error) {
 	m := &multiListener{addr: s.addr, conns: make(chan transport.Conn)}
 	m.life, m.cancel = context.WithCancel(context.Background())

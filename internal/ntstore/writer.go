@@ -13,7 +13,7 @@ package ntstore
 import "time"
 
 const (
-	// longBytes is the minimum length of copies for which the kind of stores matters.
+	// longBytes is the minimum length of copies that depend on the kind of stores.
 	longBytes = 16 << 10
 	// slowKiB is the maximum time of a fast copy per KiB (4 GB/s). Ordinary stores are at least
 	// twice as fast if the processor shares a cache with the readers, and half as fast

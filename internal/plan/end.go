@@ -95,9 +95,9 @@ func (p *proof) describe(e expr) string {
 	return "the sum " + text.String()
 }
 
-// Expression returns the order in which the plans combine the inputs of all ranks, if it is the
-// same for every chunk: "((0 1) 2)" adds ranks 0 and 1, and then 2 on the right. It is empty if
-// chunks differ, or if nothing is reduced over all ranks.
+// Expression returns the order of combining the inputs of all ranks, if it is the same for
+// every chunk: "((0 1) 2)" adds ranks 0 and 1, and then 2 on the right. It is empty if chunks
+// differ, or if nothing is reduced over all ranks.
 func Expression(c Collective, root int, plans []Plan) (string, error) {
 	p, err := prove(c, root, plans, make([]bool, len(plans)))
 	if err != nil || !c.Reduces() || c == Scan || c == ExclusiveScan {

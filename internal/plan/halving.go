@@ -8,8 +8,8 @@ type half struct {
 }
 
 // halves returns the steps of a member, nearest peer first: distances double while the vector
-// halves, so that sums combine neighbors and keep the order of the ranks. The last step keeps
-// one position: the number of the member with its bits reversed.
+// is halved, so that sums combine neighbors and keep the order of the ranks. The last step
+// keeps one position: the number of the member with its bits reversed.
 func halves(member, members int) []half {
 	var hs []half
 	lo, hi := 0, members

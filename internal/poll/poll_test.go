@@ -2,7 +2,7 @@ package poll
 
 import "testing"
 
-// TestPace: after long waits polling is only tried now and then; after a successful trial the next
+// TestPace: after long waits polling is tried occasionally; after a successful trial the next
 // wait polls as well.
 func TestPace(t *testing.T) {
 	var p pace

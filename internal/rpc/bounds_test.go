@@ -142,8 +142,8 @@ func TestBusyError(t *testing.T) {
 	}
 }
 
-// A peer that does not read its answers gets at most twice as many handlers as the limit,
-// whatever the number of its calls.
+// A peer that does not read its answers gets at most twice as many handlers as the limit, for
+// any number of calls.
 func TestUnreadAnswers(t *testing.T) {
 	const limit = 4
 	w := newWorld(t, 2, Config{InFlight: limit}, func(f *fabric) { f.eager = 300 })

@@ -209,7 +209,7 @@ func (p *peer) tell(id uint64, parts [][]byte) {
 	err := p.service.send(p.rank, parts...)
 	if errors.Is(err, ErrRefused) {
 		refused := wire.RemoteAnswer{ID: id, Status: wire.RemoteRefused, Size: uint64(len(parts[1]))}
-		_ = p.service.send(p.rank, refused.Append(nil)) // without a link nobody waits for the answer
+		_ = p.service.send(p.rank, refused.Append(nil)) // without a link the answer is not needed
 	}
 }
 

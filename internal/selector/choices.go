@@ -15,21 +15,21 @@ import (
 func (s *Selector) Choices(k plan.Collective, bytes int, canonical bool) []Choice {
 	t := s.shapeOf(k, bytes)
 	t.Canonical = canonical
-	how, need := s.how.Load(), s.need(t)
+	cfg, need := s.cfg.Load(), s.need(t)
 	var choices []Choice
-	if x := how.preferred; x != nil {
+	if x := cfg.preferred; x != nil {
 		for _, c := range x.Tuner.Choices(need) {
-			if w := (Choice{c, x.ID}); s.fits(how, t, w) {
+			if w := (Choice{c, x.ID}); s.fits(cfg, t, w) {
 				choices = append(choices, w)
 			}
 		}
 	}
-	for _, c := range how.links.Tuner.Choices(need) {
+	for _, c := range cfg.links.Tuner.Choices(need) {
 		choices = append(choices, Choice{c, exec.Links})
 	}
 	slices.SortStableFunc(choices, func(a, b Choice) int { return cmp.Compare(a.Seconds, b.Seconds) })
 
-	first := s.choose(how, t)
+	first := s.choose(cfg, t)
 	i := slices.IndexFunc(choices, func(c Choice) bool { return c.Index == first.Index && c.Executor == first.Executor })
 	if i >= 0 {
 		if choices[i].Channels == first.Channels {

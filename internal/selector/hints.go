@@ -29,7 +29,7 @@ const (
 )
 
 // UseHints replaces the hints.
-func (s *Selector) UseHints(h Hints) { s.change(func(how *settings) { how.hints = h }) }
+func (s *Selector) UseHints(h Hints) { s.change(func(cfg *settings) { cfg.hints = h }) }
 
 // ring reports whether a call should run along a ring, and on how many channels over links; 0
 // leaves their number to the model.

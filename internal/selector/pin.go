@@ -46,7 +46,7 @@ func Collective(name string) (plan.Collective, error) {
 
 // ParsePin parses "all_reduce=ring", or "all_reduce=ring/4" with the number of channels.
 func ParsePin(s string) (plan.Collective, Pin, error) {
-	name, how, ok := strings.Cut(s, "=")
+	name, value, ok := strings.Cut(s, "=")
 	if !ok {
 		return 0, Pin{}, fmt.Errorf("%q: want collective=algorithm", s)
 	}
@@ -54,7 +54,7 @@ func ParsePin(s string) (plan.Collective, Pin, error) {
 	if err != nil {
 		return 0, Pin{}, err
 	}
-	algorithm, channels, several := strings.Cut(how, "/")
+	algorithm, channels, several := strings.Cut(value, "/")
 	list := plan.AlgorithmsOn(k, plan.Hosts{})
 	var p Pin
 	p.Index = slices.IndexFunc(list, func(a plan.Algorithm) bool { return a.Name == algorithm })

@@ -53,7 +53,7 @@ type Choice struct {
 // A cached schedule belongs to the last Shape of a collective: most calls have the shape of the
 // previous one.
 type cached struct {
-	how      *settings
+	cfg      *settings
 	shape    Shape
 	schedule exec.Schedule
 }
@@ -71,10 +71,10 @@ type Selector struct {
 	rank, size int
 	pool       *bufpool.Pool
 
-	how  atomic.Pointer[settings]
+	cfg  atomic.Pointer[settings]
 	last [plan.CollectiveLimit]atomic.Pointer[cached] // by collective
 
-	mu       sync.Mutex // also serializes changes of how
+	mu       sync.Mutex // also serializes changes of cfg
 	programs map[programKey]any
 }
 
@@ -82,23 +82,23 @@ type Selector struct {
 // be the same on all ranks.
 func New(rank, size int, pool *bufpool.Pool, t Tuner) *Selector {
 	s := &Selector{rank: rank, size: size, pool: pool, programs: make(map[programKey]any)}
-	s.how.Store(&settings{links: overLinks(rank, size, t)})
+	s.cfg.Store(&settings{links: overLinks(rank, size, t)})
 	return s
 }
 
 // Schedule returns the schedule of calls of a shape. The caller must not change it.
 func (s *Selector) Schedule(t *Shape) *exec.Schedule {
-	how, p := s.how.Load(), s.last[t.Kind].Load()
-	if p == nil || p.how != how || p.shape != *t {
-		p = &cached{how, *t, s.prepare(how, *t)}
+	cfg, p := s.cfg.Load(), s.last[t.Kind].Load()
+	if p == nil || p.cfg != cfg || p.shape != *t {
+		p = &cached{cfg, *t, s.prepare(cfg, *t)}
 		s.last[t.Kind].Store(p)
 	}
 	return &p.schedule
 }
 
-func (s *Selector) prepare(how *settings, t Shape) exec.Schedule {
-	choice := s.choose(how, t)
-	x, program := how.executor(choice.Executor), s.program(how, t, choice)
+func (s *Selector) prepare(cfg *settings, t Shape) exec.Schedule {
+	choice := s.choose(cfg, t)
+	x, program := cfg.executor(choice.Executor), s.program(cfg, t, choice)
 	count := uint64(t.Count)
 	if t.Uneven != nil {
 		count = uint64(t.Total)
@@ -123,19 +123,19 @@ func (s *Selector) prepare(how *settings, t Shape) exec.Schedule {
 
 // choose returns the choice of the settings. If the preferred executor cannot carry it out, it
 // returns one over links.
-func (s *Selector) choose(how *settings, t Shape) Choice {
+func (s *Selector) choose(cfg *settings, t Shape) Choice {
 	need := s.need(t)
-	c := how.choose(need)
-	if !s.fits(how, t, c) {
-		return how.chooseLinks(need)
+	c := cfg.choose(need)
+	if !s.fits(cfg, t, c) {
+		return cfg.chooseLinks(need)
 	}
 	return c
 }
 
 // fits reports whether a fingerprint has room for the number of parts of a call with choice c.
-func (s *Selector) fits(how *settings, t Shape, c Choice) bool {
-	x := how.executor(c.Executor)
-	return x.Channels(s.program(how, t, c), t.layout(), c.Channels) <= math.MaxUint16
+func (s *Selector) fits(cfg *settings, t Shape, c Choice) bool {
+	x := cfg.executor(c.Executor)
+	return x.Channels(s.program(cfg, t, c), t.layout(), c.Channels) <= math.MaxUint16
 }
 
 func (s *Selector) need(t Shape) cost.Need {
@@ -157,13 +157,13 @@ func (t Shape) layout() exec.Layout {
 }
 
 // program returns the plan of this rank, compiled for the executor of a choice.
-func (s *Selector) program(how *settings, t Shape, c Choice) any {
+func (s *Selector) program(cfg *settings, t Shape, c Choice) any {
 	key := programKey{executor: c.Executor, kind: t.Kind, index: c.Index, root: t.Root, inPlace: t.InPlace}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.programs[key]
 	if p == nil {
-		p = how.executor(c.Executor).Compile(c.Algorithm, t.Root, t.InPlace)
+		p = cfg.executor(c.Executor).Compile(c.Algorithm, t.Root, t.InPlace)
 		s.programs[key] = p
 	}
 	return p

@@ -48,26 +48,26 @@ func (s *settings) executor(id exec.ID) *Executor {
 }
 
 // change replaces the settings.
-func (s *Selector) change(f func(how *settings)) {
+func (s *Selector) change(f func(cfg *settings)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	how := *s.how.Load()
-	f(&how)
-	s.how.Store(&how)
+	cfg := *s.cfg.Load()
+	f(&cfg)
+	s.cfg.Store(&cfg)
 }
 
 // Tuner returns the Tuner of the executor in use.
 func (s *Selector) Tuner() Tuner {
-	how := s.how.Load()
-	if how.preferred != nil {
-		return how.preferred.Tuner
+	cfg := s.cfg.Load()
+	if cfg.preferred != nil {
+		return cfg.preferred.Tuner
 	}
-	return how.links.Tuner
+	return cfg.links.Tuner
 }
 
 // SetTuner replaces the Tuner for links.
 func (s *Selector) SetTuner(t Tuner) {
-	s.change(func(how *settings) { how.links = overLinks(s.rank, s.size, t) })
+	s.change(func(cfg *settings) { cfg.links = overLinks(s.rank, s.size, t) })
 }
 
 // UseExecutor sets the preferred executor, for all calls that it can carry out.
@@ -75,7 +75,7 @@ func (s *Selector) UseExecutor(x *Executor) {
 	if x.ID == exec.Links || x.ID > executorMax {
 		panic("selector: executor ID does not fit in a fingerprint")
 	}
-	s.change(func(how *settings) { how.preferred = x })
+	s.change(func(cfg *settings) { cfg.preferred = x })
 }
 
 // UseSharedMemory makes the executor in shared memory the preferred one. See
@@ -85,13 +85,13 @@ func (s *Selector) UseSharedMemory(b *shmexec.Memory) {
 }
 
 // UseHosts sets the hosts of the ranks, for hierarchical algorithms.
-func (s *Selector) UseHosts(h plan.Hosts) { s.change(func(how *settings) { how.hosts = h }) }
+func (s *Selector) UseHosts(h plan.Hosts) { s.change(func(cfg *settings) { cfg.hosts = h }) }
 
 // Pin fixes the algorithms of collectives. A pin does not apply if its algorithm does not
 // support the number of ranks, or the order of an ordered reduction. A pin without a number of
 // channels selects the preferred executor if it can run the algorithm, and links otherwise.
 func (s *Selector) Pin(pins map[plan.Collective]Pin) {
-	s.change(func(how *settings) { how.pins = pins })
+	s.change(func(cfg *settings) { cfg.pins = pins })
 }
 
 // choose returns the choice for a collective.

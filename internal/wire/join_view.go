@@ -2,9 +2,9 @@ package wire
 
 import "github.com/nexar-go/nexar/internal/membership"
 
-// A JoinProgress tells a waiting node how many of World nodes have joined, and names the
-// first of them. Nodes of a formed world receive it, without Candidates, if the next view
-// would be smaller than World.
+// A JoinProgress tells a waiting node the number of World nodes that have joined, and the first
+// of them. Nodes of a formed world receive it, without Candidates, if the next view would be
+// smaller than World.
 type JoinProgress membership.Progress
 
 func (JoinProgress) joinMessage() {}
@@ -60,9 +60,9 @@ type JoinPing struct{ Seq uint64 }
 
 func (JoinPing) joinMessage() {}
 
-// A JoinInvite asks a node, the last of Nodes, to connect to the others: first
-// the World nodes of the view with Epoch, then nodes that join at the same time, which
-// it may fail to reach. It replaces invitations with lower numbers.
+// A JoinInvite asks a node, the last of Nodes, to connect to the others: first the World nodes
+// of the view with Epoch, then other joining nodes, which it may fail to reach. It replaces
+// invitations with lower numbers.
 type JoinInvite struct {
 	Number uint64
 	Epoch  uint64
@@ -93,9 +93,8 @@ type JoinLinked struct{ Number uint64 }
 
 func (JoinLinked) joinMessage() {}
 
-// A JoinLink says whether the node has a link to Peer, a node that joins. A
-// joining node enters a view only if the others confirm its links. The latest
-// message about a peer counts.
+// A JoinLink says whether the node has a link to Peer, a joining node. A joining node enters a
+// view only if the others confirm its links. The latest message about a peer counts.
 type JoinLink struct {
 	Peer [16]byte
 	Up   bool
@@ -113,7 +112,7 @@ func (JoinQuiesce) joinMessage() {}
 // view with Epoch, and agrees to the next view.
 type JoinQuiesced struct {
 	Epoch   uint64
-	Leaves  bool   // the node is not to be in the next view
+	Leaves  bool   // the node leaves with the next view
 	Timeout uint32 // milliseconds that it waits for the others; 0: no limit
 }
 

@@ -75,7 +75,7 @@ func (c *Conn) Err() error {
 	}
 }
 
-// Close ends the connection and tells the peer.
+// Close ends the connection and notifies the peer.
 func (c *Conn) Close() error {
 	c.finish(codeClosed, "closed")
 	return nil

@@ -21,7 +21,7 @@ type receiverMigration struct {
 	offset    uint64 // bytes read from all subflows
 	skip      uint64 // bytes at the start of flow that were read from an earlier subflow
 	viewLimit int    // maximum of the current fillView
-	bounded   bool   // the last read had to end where the next subflow begins
+	bounded   bool   // the last read was limited to the start of the next subflow
 
 	next   []*subflow // subflows after the current one, in order
 	parked []*subflow // subflows without their predecessor

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// oldFlowsMax limits the previous subflows of a pipe that the peer may still have to
-// read: each can hold as much data as its kernel buffers.
+// oldFlowsMax limits the previous subflows of a pipe that the peer may not have read yet:
+// each can hold as much data as its kernel buffers.
 const oldFlowsMax = 8
 
 // A senderMigration is the state of a sender for its migration to other sockets. Offsets
@@ -22,7 +22,7 @@ type senderMigration struct {
 	wantsSpare   bool          // setSpare accepts a subflow
 	changed      chan struct{} // signals a change that waitSpare waits for
 	spare        *subflow      // the next subflow, or nil
-	oldFlows     []*subflow    // previous subflows that the peer may still have to read
+	oldFlows     []*subflow    // previous subflows that the peer may not have read yet
 	serial       uint32        // of the current subflow
 	endAnnounced bool
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// testSenderClose: Write after Close fails, and other pipes go on.
+// testSenderClose: Write after Close fails, and other pipes continue.
 func testSenderClose(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
@@ -46,7 +46,7 @@ func testSenderCloseInterrupts(x *check) {
 	x.pipe(a, b)
 }
 
-// testReceiverClose: after Close of the receiver, Write fails, and other pipes go on.
+// testReceiverClose: after Close of the receiver, Write fails, and other pipes continue.
 func testReceiverClose(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)

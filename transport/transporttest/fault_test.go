@@ -66,7 +66,7 @@ func faults() map[string]string {
 	return faults
 }
 
-// TestSuiteFindsFaults runs TestFaulty with each fault in a process of its own. The subtest must
+// TestSuiteFindsFaults runs TestFaulty with each fault in a separate process. The subtest must
 // fail there.
 func TestSuiteFindsFaults(t *testing.T) {
 	for fault, subtest := range faults() {

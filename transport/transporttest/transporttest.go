@@ -165,7 +165,7 @@ const (
 	aWhile       = 50 * time.Millisecond // for a call to block
 )
 
-// run runs the body on a goroutine of its own and closes the transports. It fails the test
+// run runs the body on a separate goroutine and closes the transports. It fails the test
 // if either does not end in time.
 func (s subtest) run(t *testing.T, factory Factory, data pattern) {
 	x := &check{

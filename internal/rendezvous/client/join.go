@@ -41,7 +41,7 @@ type Request struct {
 	// If it is empty, the seed uses the observed address.
 	Host string
 
-	// Name is for people: hostname:pid.
+	// Name is a display name: hostname:pid.
 	Name string
 
 	// Rank is the only rank that this node accepts. Nil means any.

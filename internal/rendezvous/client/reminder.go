@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// remindAfter is the time of waiting after which a node warns for the first time. The
-	// pause between two warnings doubles from remindAfter to remindMax.
+	// remindAfter is the wait before the first warning of a node. The pause between two
+	// warnings doubles from remindAfter to remindMax.
 	remindAfter = 3 * time.Second
 	remindMax   = time.Minute
 )

@@ -35,7 +35,7 @@ func lines() (*slog.Logger, func(text string) []string) {
 	}
 }
 
-// checkIntervals wants lines with the times that a reminder has waited.
+// checkIntervals requires lines with the wait times of a reminder.
 func checkIntervals(t *testing.T, lines []string, waited ...string) {
 	t.Helper()
 	if len(lines) != len(waited) {
@@ -49,7 +49,7 @@ func checkIntervals(t *testing.T, lines []string, waited ...string) {
 }
 
 // A node that reaches no seed warns after 3 s, and then at growing intervals. Each warning
-// says what was tried, and the next attempt.
+// contains the attempts and the time of the next one.
 func TestWarnsOfUnreachableSeed(t *testing.T) {
 	for name, dial := range map[string]func(ctx context.Context, addr string) error{
 		"refused": func(context.Context, string) error { return syscall.ECONNREFUSED },
@@ -77,8 +77,8 @@ func TestWarnsOfUnreachableSeed(t *testing.T) {
 	}
 }
 
-// A node warns while its world is forming. Each warning says how many nodes have joined, and
-// which are missing.
+// A node warns while its world is forming. Each warning contains the number of nodes that have
+// joined, and the missing ones.
 func TestWarnsOfFormingWorld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, warnings := lines()

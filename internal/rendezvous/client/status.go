@@ -72,7 +72,7 @@ func readReport(ctx context.Context, c *handshake.Conn, token pki.Token) (r Repo
 	}
 }
 
-// answerPoll answers a status poll of the seed on a goroutine of its own, so that it does
+// answerPoll answers a status poll of the seed on a separate goroutine, so that it does
 // not delay pings. The newest of several polls counts.
 func (s *Session) answerPoll(number uint64) {
 	s.mu.Lock()

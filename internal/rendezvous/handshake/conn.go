@@ -49,7 +49,7 @@ func (c *Conn) accept(ctx context.Context, deadline time.Time) (err error) {
 	return err
 }
 
-// Read returns the next message, which has to be complete by the deadline.
+// Read returns the next message, which must be complete by the deadline.
 func (c *Conn) Read(deadline time.Time, limit int) (wire.JoinMessage, error) {
 	if err := c.in.SetReadDeadline(deadline); err != nil {
 		return nil, err

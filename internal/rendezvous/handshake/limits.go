@@ -43,7 +43,7 @@ func (l Limits) WithDefaults(durable bool) Limits {
 		Silence: cmp.Or(l.Silence, silence),
 		Poll:    cmp.Or(l.Poll, 2*time.Second),
 		Pause:   cmp.Or(l.Pause, 250*time.Millisecond),
-		Away:    cmp.Or(l.Away, 3*DurableSilence), // A node may detect a dead seed only by its silence, and then has to find another.
+		Away:    cmp.Or(l.Away, 3*DurableSilence), // A node may detect a dead seed only by its silence, and must then find another.
 		Return:  cmp.Or(l.Return, 30*time.Second),
 		End:     cmp.Or(l.End, 10*time.Second),
 	}

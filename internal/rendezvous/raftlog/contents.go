@@ -74,7 +74,7 @@ func readState(dir string, several bool) (*contents, error) {
 		return nil, fmt.Errorf("state of this seed: %w", err)
 	}
 	defer f.Close()
-	// The database comes first, since a file of another format has no counter.
+	// The database is read first, since a file of another format has no counter.
 	c, err := readDatabase(f)
 	if err != nil {
 		return nil, failed(path, err)

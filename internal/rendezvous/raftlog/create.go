@@ -23,7 +23,7 @@ const (
 )
 
 // createState creates the files of a log, and replaces existing ones. Each is complete
-// and on disk before it gets its name. The counter comes first: if a counter above
+// and on disk before it gets its name. The counter is created first: if a counter above
 // firstCommit has no matching database, only ForgetState creates another log.
 func createState(dir string, cfg *consensus.Config) error {
 	id := identity{member: cfg.Self, seeds: cfg.Seeds}

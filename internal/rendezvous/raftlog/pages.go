@@ -267,7 +267,7 @@ func (p page) leaf() ([]element, error) {
 	return all, nil
 }
 
-// bucket reads a bucket: a tree of its own, or a leaf page in the value.
+// bucket reads a bucket: a separate tree, or a leaf page in the value.
 func (r *pageReader) bucket(value []byte) ([]pair, error) {
 	if len(value) < bucketBytes {
 		return nil, fmt.Errorf("a bucket has %d bytes, expected at least %d", len(value), bucketBytes)
@@ -298,7 +298,7 @@ func (r *pageReader) bucket(value []byte) ([]pair, error) {
 
 // free checks that the free list has exactly the pages outside the tree, since bbolt
 // writes to them. A file without a list is refused: nexar writes none, and bbolt would
-// load it on a goroutine of its own, where a fault cannot be recovered.
+// load it on a separate goroutine, where a fault cannot be recovered.
 func (r *pageReader) free(id uint64) error {
 	p, err := r.page(id)
 	if err != nil {

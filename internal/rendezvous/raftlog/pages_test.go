@@ -72,7 +72,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// A missing or outdated entry has a valid checksum of its own.
+// A missing or outdated entry has its own valid checksum.
 func TestDigest(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t, rand.New(rand.NewPCG(5, 6)), 50, false)

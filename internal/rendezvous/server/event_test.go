@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
-// Follow reports each node that joins or goes, in order, and returns after the last one has
+// Follow reports each node that joins or leaves, in order, and returns after the last one has
 // gone.
 func TestFollow(t *testing.T) {
 	s := newSeed(t, 2, nil)

@@ -149,7 +149,7 @@ func TestJoinAfterQuiescing(t *testing.T) {
 	}
 }
 
-// TestInvitedAgain: when a node of an invitation goes, the joining node gets another
+// TestInvitedAgain: when a node of an invitation is gone, the joining node gets another
 // invitation with the others, and is in their next view.
 func TestInvitedAgain(t *testing.T) {
 	s, sessions, _ := formed(t, 3, elastic(3, nil))
@@ -180,7 +180,7 @@ func TestInvitedAgain(t *testing.T) {
 }
 
 // TestDismissed: a node that cannot reach a node of the world is dismissed with an error that
-// names it; the others go on.
+// names it; the others continue.
 func TestDismissed(t *testing.T) {
 	s, sessions, _ := formed(t, 2, elastic(2, nil))
 	late := s.mustJoin(t, 2)

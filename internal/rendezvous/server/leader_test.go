@@ -161,7 +161,7 @@ func (c *testCluster) sessionsReady(sessions []*client.Session) {
 	wg.Wait()
 }
 
-// The world forms although the seed that leads goes: while nodes join, and while they connect
+// The world forms although the leading seed fails: while nodes join, and while they connect
 // to each other.
 func TestLeaderGoesWhileForming(t *testing.T) {
 	t.Parallel()

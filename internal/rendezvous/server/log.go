@@ -11,7 +11,7 @@ import (
 )
 
 // A machine applies the changes of the replicated log in the loop. The log calls it on a
-// goroutine of its own, except for a Restore by Open.
+// separate goroutine, except for a Restore by Open.
 type machine struct{ s *Server }
 
 // call waits until the Server has its log, since applying a change may propose the next one.

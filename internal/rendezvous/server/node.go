@@ -208,7 +208,7 @@ func (s *Server) awaitNode(l *leader, c *nodeConn, reason string) {
 	})
 }
 
-// removeNode tells the formation or the arbiter that a node is gone.
+// removeNode reports to the formation or the arbiter that a node is gone.
 func (s *Server) removeNode(l *leader, c *nodeConn, reason string, left bool) {
 	s.apply(l.form.Gone(time.Now(), c.node.ID, reason))
 	if l.arbiter == nil {

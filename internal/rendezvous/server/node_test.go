@@ -51,7 +51,7 @@ func TestNoLinks(t *testing.T) {
 	says(t, b.Ready(t.Context()), nil, "host1:1001")
 }
 
-// A node that dies or leaves before the world is full frees its place and its rank.
+// A node that dies or leaves before the world is full frees its rank.
 func TestCandidateIsReplaced(t *testing.T) {
 	for name, end := range map[string]func(*client.Session){
 		"dies":   func(s *client.Session) { s.Break() },
@@ -67,7 +67,7 @@ func TestCandidateIsReplaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			end(lost)
-			until(t, "its place is free", func() bool { return s.Status().Joined == 0 }, s.log)
+			until(t, "its rank is free", func() bool { return s.Status().Joined == 0 }, s.log)
 			if name == "dies" {
 				s.log.wait(t, "node is gone", "host0:1000")
 			} else {
@@ -147,7 +147,7 @@ func TestSilentMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.log.wait(t, "node is gone", "host0:1000", "silent for 300ms")
-	until(t, "its place is free", func() bool { return s.Status().Joined == 0 }, s.log)
+	until(t, "its rank is free", func() bool { return s.Status().Joined == 0 }, s.log)
 }
 
 // A node that answers pings stays for longer than Limits.Silence.

@@ -64,7 +64,7 @@ func (q *Quorum) check() error {
 }
 
 const (
-	// messageBytesMax is the maximum length of a message of the log, which comes in parts.
+	// messageBytesMax is the maximum length of a message of the log, which is sent in parts.
 	messageBytesMax = 64 << 20
 	// backlogMax is the maximum number of queued messages for a peer. The log repeats lost
 	// messages.

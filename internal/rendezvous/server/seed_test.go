@@ -112,7 +112,7 @@ func serveOver(t testing.TB, tr transport.Transport, ca *pki.Authority, dial fun
 	return s
 }
 
-// request returns the request of the i-th node, on a host of its own.
+// request returns the request of the i-th node, on a separate host.
 func (s *testSeed) request(i int) client.Request {
 	return client.Request{Token: s.token, Host: fmt.Sprintf("host%d", i), Name: fmt.Sprintf("host%d:%d", i, 1000+i),
 		Candidates: []string{fmt.Sprintf("10.0.0.%d:7000", i+1)}, Limits: quick}

@@ -109,7 +109,7 @@ type state struct {
 	over     bool          // it has failed, or all its nodes have gone
 	failure  error         // why the world did not form, as the leader knows it
 	err      error         // why the world did not form
-	broken   error         // why this seed cannot go on
+	broken   error         // why this seed cannot continue
 	leads    uint64        // ID of the seed that leads; 0: unknown
 	term     uint64
 	inFlight int     // changes that were proposed and have not been applied

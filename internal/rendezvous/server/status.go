@@ -27,8 +27,8 @@ type poll struct {
 	reports  []wire.JoinNodeStatus
 	asked    map[membership.NodeID]int // nodes that have not answered, with the index of their report
 	standing wire.JoinWorldStatus
-	due      *timer // until missing answers are given up
-	done     bool   // nothing changes any more
+	due      *timer // until missing answers are abandoned
+	done     bool   // the result is final
 }
 
 // clientsMax is the maximum number of concurrent status clients. A client that does not read
@@ -48,7 +48,7 @@ func (s *Server) serveStatus(c *handshake.Conn) (err error) {
 	select {
 	case s.statusClients <- struct{}{}:
 	default:
-		return handshake.Refuse(wire.RefusedBusy, "%d others ask for its state; ask again", cap(s.statusClients))
+		return handshake.Refuse(wire.RefusedBusy, "%d status requests are in progress: try again", cap(s.statusClients))
 	}
 	var p *poll
 	polled := s.await(s.ctx, func() bool {

@@ -231,13 +231,13 @@ func TestStatusBusy(t *testing.T) {
 		})
 	}
 	<-asked
-	until(t, "all are there", func() bool { return len(s.statusClients) == clientsMax }, s.log)
+	until(t, "all requests are in progress", func() bool { return len(s.statusClients) == clientsMax }, s.log)
 	conn, err := s.dial(t.Context(), s.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = client.Status(t.Context(), conn, s.token)
-	says(t, err, handshake.ErrBusy, "4 others ask")
+	says(t, err, handshake.ErrBusy, "4 status requests are in progress")
 	if client.IsFinal(err) {
 		t.Errorf("the client tries again after %v", err)
 	}
