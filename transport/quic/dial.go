@@ -29,7 +29,7 @@ func (e *Endpoint) dial(ctx context.Context, addr string, conf *tls.Config) (*qu
 	a := e.dials.start(e.ctx, remote)
 	defer e.dials.end(a)
 	if _, ok := e.packets.(*socket); ok {
-		a.tasks.Go(a.probe)
+		a.tasks.Go(a.checkPort)
 	}
 
 	stop := context.AfterFunc(ctx, func() { a.abandon(context.Cause(ctx)) })

@@ -303,7 +303,7 @@ func (e *Endpoint) quicConfig(remote netip.AddrPort) *quicgo.Config {
 
 		MaxIncomingUniStreams: int64(e.cfg.MaxPipes),
 		MaxIncomingStreams:    -1,
-		EnableDatagrams:       true, // only for probePeer
+		EnableDatagrams:       true, // only for requireAnswer
 		InitialPacketSize:     uint16(e.cfg.PacketSize),
 	}
 	switch {

@@ -25,12 +25,12 @@ type initialFilter struct {
 	now        func() time.Time
 	seed       maphash.Seed
 	start      time.Time
-	records    [1024]initialRecord // by a hash of the client and its connection ID
-	answers    [256]answerBudget   // by a hash of the source
+	records    [1024]initialEntry // by a hash of the client and its connection ID
+	answers    [256]answerBudget  // by a hash of the source
 }
 
-// An initialRecord describes the last Initial with a destination connection ID.
-type initialRecord struct {
+// An initialEntry describes the last Initial with a destination connection ID.
+type initialEntry struct {
 	hash   uint64
 	at     time.Duration // since start
 	action initialAction
@@ -38,7 +38,7 @@ type initialRecord struct {
 
 // holdsConnection reports whether the connection of the record may have a handshake in
 // progress.
-func (r *initialRecord) holdsConnection(now time.Duration) bool {
+func (r *initialEntry) holdsConnection(now time.Duration) bool {
 	return r.hash != 0 && r.action == initialAdmitted && now-r.at < handshakeMemory
 }
 
@@ -110,7 +110,7 @@ func (f *initialFilter) inspect(p []byte, from netip.Addr) (action initialAction
 		f.handshakes.refusals.note(&admission.RefusedError{Source: source, Err: admission.ErrLimited})
 	}
 	if action == initialAdmitted || !r.holdsConnection(now) {
-		*r = initialRecord{hash, now, action}
+		*r = initialEntry{hash, now, action}
 	}
 	return action, client
 }

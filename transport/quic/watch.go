@@ -217,7 +217,7 @@ func (c *Conn) firstWatch() net.Conn {
 			return sock
 		}
 		if got == answerRefused {
-			c.probePeer()
+			c.requireAnswer()
 			break
 		}
 		if !c.sleep(pause) {
@@ -289,8 +289,8 @@ const (
 	doubtTries = 12
 )
 
-// probePeer ends the connection if the peer acknowledges none of a few packets.
-func (c *Conn) probePeer() {
+// requireAnswer ends the connection if the peer acknowledges none of a few packets.
+func (c *Conn) requireAnswer() {
 	if !c.sleep(doubtPause) {
 		return // all that the peer sent before its end has arrived
 	}
@@ -343,7 +343,7 @@ func (c *Conn) serveHold(sock net.Conn) {
 	case got == answerKnown:
 		c.checkPeer()
 	default:
-		c.probePeer()
+		c.requireAnswer()
 	}
 }
 

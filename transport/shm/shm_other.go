@@ -10,8 +10,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-func newEndpoint(Config) (transport.Transport, error) { return nil, probe() }
+func newEndpoint(Config) (transport.Transport, error) { return nil, selfTest() }
 
-func probe() error {
+func selfTest() error {
 	return fmt.Errorf("shm: shared memory is not supported on %s, only on linux: %w", runtime.GOOS, errors.ErrUnsupported)
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// probeAfter is the time without an answer after which a dial checks whether the port is
+// portCheckAfter is the time without an answer after which a dial checks whether the port is
 // open.
-const probeAfter = 200 * time.Millisecond
+const portCheckAfter = 200 * time.Millisecond
 
-// probe abandons an attempt to reach a closed UDP port. QUIC would wait for its timeout: the
+// checkPort abandons an attempt to reach a closed UDP port. QUIC would wait for its timeout: the
 // system reports an ICMP refusal only to a connected socket, and the socket of the node is not
-// connected. So probe uses a separate socket, and a packet that is not QUIC.
-func (a *attempt) probe() {
-	timer := time.NewTimer(probeAfter)
+// connected. So checkPort uses a separate socket, and a packet that is not QUIC.
+func (a *attempt) checkPort() {
+	timer := time.NewTimer(portCheckAfter)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

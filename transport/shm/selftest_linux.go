@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probe implements Supported.
-func probe() error {
-	if err := errors.Join(probeMemory(), probeHandshake()); err != nil {
+// selfTest implements Supported.
+func selfTest() error {
+	if err := errors.Join(testMemory(), testHandshake()); err != nil {
 		return fmt.Errorf("shm: %w", err)
 	}
 	return nil
 }
 
-// probeMemory maps memory twice, as two processes would, and waits on a futex in it.
-func probeMemory() error {
+// testMemory maps memory twice, as two processes would, and waits on a futex in it.
+func testMemory() error {
 	page := os.Getpagesize()
-	fd, own, err := newMemory("nexar-probe", page, areaSeals)
+	fd, own, err := newMemory("nexar-selftest", page, areaSeals)
 	if err != nil {
 		return err
 	}
@@ -53,11 +53,11 @@ func probeMemory() error {
 	return err
 }
 
-// probeHandshake connects two nodes of this process and sends bytes through a pipe.
-func probeHandshake() error {
+// testHandshake connects two nodes of this process and sends bytes through a pipe.
+func testHandshake() error {
 	ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
 	defer cancel()
-	cluster := "probe " + rand.Text()
+	cluster := "self-test " + rand.Text()
 	a, err := New(Config{Cluster: cluster, Node: "a"})
 	if err != nil {
 		return err
@@ -84,15 +84,15 @@ func probeHandshake() error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.Write([]byte("probe")); err != nil {
+	if _, err := s.Write([]byte("hello")); err != nil {
 		return err
 	}
 	var got [5]byte
 	if _, err := io.ReadFull(r, got[:]); err != nil {
 		return err
 	}
-	if string(got[:]) != "probe" {
-		return fmt.Errorf("a pipe delivers %q, want %q", got[:], "probe")
+	if string(got[:]) != "hello" {
+		return fmt.Errorf("a pipe delivers %q, want %q", got[:], "hello")
 	}
 	return nil
 }
