@@ -36,9 +36,10 @@ type Status struct {
 func noMessage() Status { return Status{Source: NoRank, Tag: AnyTag} }
 
 // Send sends data to rank to with a tag; to may be this rank or [NoRank]. It returns when data
-// may be changed. A message of at most 64 KiB is sent at once, as long as the messages that the
-// receiving node has not received from this node, on any communicator, have less than 768 KiB,
-// each with 64 bytes of overhead; otherwise Send waits until the receiver has taken the message.
+// may be changed. A message of at most 64 KiB does not wait for the receiver, as long as it and the
+// messages that the receiving node has not received from this node, on any communicator, have at
+// most 1 MiB, each with 64 bytes of overhead; otherwise Send waits until the receiver has taken the
+// message.
 // Messages from one rank to another with the same tag arrive in the order of the calls.
 //
 // If ctx ends while the message waits for its receiver, the communicator is revoked. If the

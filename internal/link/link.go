@@ -135,7 +135,8 @@ type Link struct {
 
 	confirms confirms
 
-	kept atomic.Int64 // frames without charge that the Handler keeps
+	kept     atomic.Int64 // frames without charge that the Handler keeps
+	buffered atomic.Int64 // bytes of granted payload that the Handler keeps; see Buffer
 
 	writers sync.WaitGroup
 	readers sync.WaitGroup

@@ -34,6 +34,20 @@ func (l *Link) Consumed(c wire.Class, n int) {
 	l.replies().post(f.Append)
 }
 
+// Buffer makes room for n bytes of payload that the peer has offered and that the Handler keeps. It
+// reports false if they would exceed the credit of the class together with the unconsumed payload.
+func (l *Link) Buffer(c wire.Class, n int) bool {
+	charge := int64(n + frameCharge)
+	if l.buffered.Add(charge)+l.unread[c].Load()-l.owed[c].Load() <= creditBytes {
+		return true
+	}
+	l.buffered.Add(-charge)
+	return false
+}
+
+// Unbuffer undoes Buffer.
+func (l *Link) Unbuffer(n int) { l.buffered.Add(-int64(n + frameCharge)) }
+
 // charge counts n bytes of payload that the peer has sent without a grant. The count is
 // exact: Consumed reduces it before it sends the credit.
 func (l *Link) charge(c wire.Class, n int) error {

@@ -14,6 +14,8 @@ type arrival struct {
 	size    uint64
 	payload []byte // nil for an offer
 	offer   uint64 // the number of an offer
+	// prefetch receives the payload of a short offer; nil if it waits for a receive.
+	prefetch *prefetch
 }
 
 func (a *arrival) received() Received {
@@ -84,6 +86,7 @@ func (m *Messages) arriveLocked(fx *Effects, a *arrival) (used, unexpected bool)
 
 // keepLocked keeps a message until a receive takes it, and ends the probes for it.
 func (m *Messages) keepLocked(fx *Effects, a *arrival) {
+	m.prefetchLocked(fx, a)
 	m.matcher.Keep(a.source, a.tag, *a)
 	m.endProbesLocked(fx, func(p *probe) bool {
 		if !p.matches(a) {

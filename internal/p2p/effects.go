@@ -32,6 +32,8 @@ type effect struct {
 	offer   uint64
 	grant   uint64
 	release func()
+	// prefetch has received the payload, whose room in the link is free again.
+	prefetch *prefetch
 }
 
 // add appends an effect, which the caller fills in.
@@ -45,7 +47,12 @@ func (fx *Effects) add() *effect {
 
 func (fx *Effects) addDrop(a *arrival) {
 	e := fx.add()
-	e.kind, e.link, e.payload = drop, a.link, a.payload
+	e.kind, e.link, e.payload, e.prefetch = drop, a.link, a.payload, a.prefetch
+}
+
+func (fx *Effects) addGrant(a *arrival, number uint64) {
+	e := fx.add()
+	e.kind, e.link, e.offer, e.grant = grant, a.link, a.offer, number
 }
 
 // Perform carries effects out. It must be called without the lock of the owner. It is the
@@ -65,7 +72,9 @@ func (m *Messages) perform(e *effect) {
 		if e.receive.err == nil {
 			e.receive.buf.fill(e.payload)
 		}
-		e.link.Consumed(wire.Messages, len(e.payload))
+		if e.prefetch == nil {
+			e.link.Consumed(wire.Messages, len(e.payload))
+		}
 	case grant:
 		e.link.GrantOffer(wire.OfferGrant{Comm: m.cfg.Comm, ID: e.offer, Grant: e.grant})
 	case refuse:
@@ -79,6 +88,9 @@ func (m *Messages) perform(e *effect) {
 		}
 	case release:
 		m.cfg.Owner.Spawn(e.release)
+	}
+	if e.prefetch != nil {
+		e.link.Unbuffer(len(e.prefetch.payload))
 	}
 	if e.done != nil {
 		e.done <- struct{}{}

@@ -219,7 +219,7 @@ func (m *Messages) failLocked(fx *Effects, err error, sources func(source int) b
 	for _, r := range slices.Clone(m.receiving) {
 		if receives(r) {
 			m.stopReceivingLocked(r)
-			m.releaseLocked(fx, func() { r.from.Ungrant(&r.sink) }, func(fx *Effects) { m.endReceiveLocked(fx, r, err) })
+			m.releaseLocked(fx, func() { r.from.Ungrant(&r.sink) }, func(fx *Effects) { m.failReceiveLocked(fx, r, err) })
 		}
 	}
 	for id, s := range m.sends {

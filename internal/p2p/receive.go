@@ -15,13 +15,16 @@ type Receive struct {
 	source   int
 	tag      int64
 
-	begun   int64 // by the clock
-	sink    link.Sink
-	from    *link.Link // the link of a payload in transfer
-	index   int        // in Messages.receiving, if it is there
-	claimed bool       // its payload needs no grant; see [Messages.Claim]
-	got     Received
-	err     error
+	begun int64 // by the clock
+	sink  link.Sink
+	from  *link.Link // the link of a payload in transfer
+	// prefetch receives the payload for this Receive, or with it; see [prefetch]. It is nil for
+	// most.
+	prefetch *prefetch
+	index    int  // in Messages.receiving, if it is there
+	claimed  bool // its payload needs no grant; see [Messages.Claim]
+	got      Received
+	err      error
 	// cancelled is set when the context of the receiver has ended and the communicator is
 	// about to be revoked; see [Send].
 	cancelled bool
@@ -106,8 +109,12 @@ func (r *Receive) cancel() bool {
 	m := r.messages
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r.cancelled = m.isReceivingLocked(r)
-	return r.cancelled
+	transfer := r
+	if r.prefetch != nil {
+		transfer = &r.prefetch.receive
+	}
+	transfer.cancelled = m.isReceivingLocked(transfer)
+	return transfer.cancelled
 }
 
 // shortMax limits the wait of a receive, after its context has ended, for a short message that it
@@ -165,10 +172,12 @@ func (r *Receive) check(a *arrival) error {
 // takeLocked makes r receive a message.
 func (m *Messages) takeLocked(fx *Effects, r *Receive, a *arrival) {
 	err := r.check(a)
-	if a.payload == nil && m.left[a.source] != nil {
+	if a.payload == nil && a.prefetch == nil && m.left[a.source] != nil {
 		err = m.left[a.source]
 	}
 	switch {
+	case a.prefetch != nil:
+		m.takePrefetchedLocked(fx, r, a, err)
 	case a.payload != nil:
 		e := m.endReceiveLocked(fx, r, err)
 		e.kind, e.link, e.payload = deliver, a.link, a.payload
@@ -176,8 +185,7 @@ func (m *Messages) takeLocked(fx *Effects, r *Receive, a *arrival) {
 		e := m.endReceiveLocked(fx, r, err)
 		e.kind, e.link, e.offer = refuse, a.link, a.offer
 	default:
-		e := fx.add()
-		e.kind, e.link, e.offer, e.grant = grant, a.link, a.offer, a.link.Grant(m.transferLocked(r, a))
+		fx.addGrant(a, a.link.Grant(m.transferLocked(r, a)))
 	}
 }
 

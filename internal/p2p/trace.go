@@ -71,8 +71,13 @@ func (m *Messages) Records(f func(r *Record, moved int64, isActive bool)) {
 			int64(m.links[s.rank].Delivering(&s.transfer)), true)
 	}
 	for _, r := range m.receiving {
+		if r.prefetch != nil {
+			if r = r.prefetch.taker; r == nil {
+				continue
+			}
+		}
 		f(&Record{What: Got, Type: r.typ, Peer: int32(r.got.Source), Tag: r.got.Tag, Bytes: int64(r.got.Bytes), Begun: r.begun},
-			int64(r.from.Filling(&r.sink)), true)
+			r.movedLocked(), true)
 	}
 	m.matcher.EachReceive(func(r *Receive) {
 		f(&Record{What: Got, Type: r.typ, Peer: int32(r.source), Tag: r.tag, Begun: r.begun}, 0, true)
