@@ -39,6 +39,10 @@ type Config struct {
 	// It never crosses the network. NEXAR_CLUSTER_TOKEN.
 	Token string `env:"NEXAR_CLUSTER_TOKEN"`
 
+	// TokenFile is the path of a file with the Token, in place of it. Only the owner
+	// of the file may access it (mode 0600). NEXAR_CLUSTER_TOKEN_FILE.
+	TokenFile string `env:"NEXAR_CLUSTER_TOKEN_FILE"`
+
 	// Listen is the UDP address ("host:port") at which other nodes reach this
 	// one; its host may be empty for all addresses, its port 0 for any. A TCP
 	// socket at the same address notices the end of their processes. The
@@ -183,11 +187,15 @@ type Config struct {
 	// 0 for ever. NEXAR_RECOVERY_TIMEOUT_SECS.
 	RecoveryTimeout time.Duration `env:"NEXAR_RECOVERY_TIMEOUT_SECS" default:"30s"`
 
-	// DumpOnQuit has the node handle SIGQUIT: before the process ends by it, with
-	// the stacks of its goroutines, its Trace is written to standard error. It is
-	// not for a program that handles SIGQUIT itself. The default is off.
+	// DumpOnQuit makes the node handle SIGQUIT: it writes its Trace to standard
+	// error and ends the process with status 131. It is not for a program that
+	// handles SIGQUIT itself. The default is off.
 	// NEXAR_DUMP_ON_QUIT=1, which nexar run sets.
 	DumpOnQuit bool `env:"NEXAR_DUMP_ON_QUIT"`
+
+	// DumpStacks makes DumpOnQuit write the stacks of all goroutines before the
+	// Trace. The default is off. NEXAR_STACKS=1, or nexar run --stacks.
+	DumpStacks bool `env:"NEXAR_STACKS"`
 
 	// # Worlds that grow and shrink
 
@@ -325,9 +333,18 @@ func isTransportName(name string) bool {
 	})
 }
 
-// token parses Token, whose text is in no error.
+// token returns the token of Token or TokenFile, whose text is in no error.
 func (cfg *Config) token() (pki.Token, error) {
-	if cfg.Token == "" {
+	switch {
+	case cfg.Token != "" && cfg.TokenFile != "":
+		return pki.Token{}, fmt.Errorf("%w: both %s and %s=%q are set: unset one of them", ErrConfig, variable("Token"), variable("TokenFile"), cfg.TokenFile)
+	case cfg.TokenFile != "":
+		t, err := pki.ReadTokenFile(cfg.TokenFile)
+		if err != nil {
+			err = fmt.Errorf("%w: %s: %w", ErrConfig, variable("TokenFile"), err)
+		}
+		return t, err
+	case cfg.Token == "":
 		return pki.Token{}, nil
 	}
 	t, err := pki.ParseToken(cfg.Token)
@@ -349,6 +366,9 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 	}
 	if err != nil {
 		return Config{}, err
+	}
+	if cfg.Token != "" || cfg.TokenFile != "" {
+		e.Token, e.TokenFile = "", ""
 	}
 	settings.Complete(&cfg, e)
 	settings.Complete(&cfg, settings.Defaults[Config]())
