@@ -150,16 +150,16 @@ func (e *Engine) Probe(l *link.Link, p wire.Probe) {
 	w := wire.Where{Seq: p.Call.Seq}
 	c.mu.Lock()
 	if s := c.calls.get(c.seq); s != nil {
-		w.Last, w.Active, w.For = s.Call, s.op != nil, c.sinceLocked(s)
+		w.Last, w.Active, w.For = s.Call, s.op != nil, c.elapsedLocked(s)
 	}
 	w.Last.Comm = c.id
 	c.mu.Unlock()
 	l.Answer(w)
 }
 
-// sinceLocked returns how long a collective has been under way, or if it has ended, how long
+// elapsedLocked returns how long a collective has been under way, or if it has ended, how long
 // ago, in nanoseconds; 0 if that is unknown.
-func (c *Comm) sinceLocked(s *call) uint64 {
+func (c *Comm) elapsedLocked(s *call) uint64 {
 	if !s.isTraced {
 		return 0
 	}

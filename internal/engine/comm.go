@@ -28,27 +28,27 @@ type Comm struct {
 	poller   poll.Poller
 	messages *p2p.Messages // has a lock of its own, which is taken after mu
 
-	mu        sync.Mutex
-	drained   sync.Cond // an operation has ended, or effects were carried out
-	opened    bool      // this node has made it
-	loose     bool
-	err       error          // why no operation may begin
-	heard     *ending        // the revocation that has ended it
-	left      map[int]uint64 // by rank that has left: the last collective that it took part in
-	refuses   *PeerError     // why no collective may begin; see RefuseCollectives
-	endings   []ending       // reports of peers before this node has made it
-	seq       uint64         // of the last collective
-	executors []exec.Executor
-	calls     calls
-	free      [][]*Op                // by executor: operations for later calls
-	early     map[uint64]*exec.Frame // for collectives that have not begun, by sequence number
-	frames    exec.FramePool
-	answers   map[int]answer // by rank: its answer to probes
-	watchers  []Watcher
-	unsettled int // transitions to the end; their effects are being carried out
+	mu         sync.Mutex
+	drained    sync.Cond // an operation has ended, or effects were carried out
+	opened     bool      // this node has made it
+	loose      bool
+	err        error          // why no operation may begin
+	revocation *ending        // the one that has ended it
+	left       map[int]uint64 // by rank that has left: the last collective that it took part in
+	refuses    *PeerError     // why no collective may begin; see RefuseCollectives
+	endings    []ending       // reports of peers before this node has made it
+	seq        uint64         // of the last collective
+	executors  []exec.Executor
+	calls      calls
+	free       [][]*Op                // by executor: operations for later calls
+	early      map[uint64]*exec.Frame // for collectives that have not begun, by sequence number
+	frames     exec.FramePool
+	answers    map[int]answer // by rank: its answer to probes
+	watchers   []Watcher
+	unsettled  int // transitions to the end; their effects are being carried out
 
-	about *recorder.Comm // nil if the communicator is not traced
-	onEnd func(err error, last []Trace)
+	traced *recorder.Comm // nil if the communicator is not traced
+	onEnd  func(err error, last []Trace)
 }
 
 func newComm(e *Engine, id uint64, creator *link.Link) *Comm {
@@ -145,15 +145,15 @@ const closedDuringOperation = "closed during an operation"
 
 // stop ends the communicator on this node, and on all others if these wait for a collective or
 // a granted payload of this rank or, with sends, for a message. It reports whether nothing
-// was under way, and the last collective. A rank that has heard of a revocation repeats it
-// first: others that have not heard of it would blame this rank.
+// was under way, and the last collective. A rank that has received a revocation repeats
+// it first: others that have not received it would blame this rank.
 func (c *Comm) stop(sends bool) (after uint64, orderly bool) {
 	c.update(func(fx *effects) {
 		after = c.seq
 		switch {
-		case c.heard != nil:
-			fx.revoke, fx.text = c.heard.revoke, c.heard.text
-			c.heard = nil
+		case c.revocation != nil:
+			fx.revoke, fx.text = c.revocation.revoke, c.revocation.text
+			c.revocation = nil
 		case c.err != nil:
 		case c.calls.live == 0 && c.messages.CloseIdle(sends, &EndedError{ErrClosed}):
 			orderly = true

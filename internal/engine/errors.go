@@ -104,19 +104,19 @@ func (w Waiting) Describe(call string) string {
 		return "not heard of"
 	case w.Active:
 		if text = "in " + call; w.For > 0 {
-			text += fmt.Sprintf(" for %v", rough(w.For))
+			text += fmt.Sprintf(" for %v", roundDuration(w.For))
 		}
 	case w.For > 0:
-		text += fmt.Sprintf(", which ended %v ago", rough(w.For))
+		text += fmt.Sprintf(", which ended %v ago", roundDuration(w.For))
 	}
 	if w.Mute || w.Silent > silentLong {
-		text += fmt.Sprintf(", and not heard of for %v", rough(w.Silent))
+		text += fmt.Sprintf(", and not heard of for %v", roundDuration(w.Silent))
 	}
 	return text
 }
 
-// rough rounds a duration to two digits.
-func rough(d time.Duration) time.Duration {
+// roundDuration rounds a duration to two digits.
+func roundDuration(d time.Duration) time.Duration {
 	for _, unit := range []time.Duration{time.Second, 100 * time.Millisecond} {
 		if d >= 10*unit {
 			return d.Round(unit)

@@ -16,11 +16,11 @@ type fakePeer struct {
 	t    testing.TB
 	rank int
 	link *link.Link // its own
-	in   chan heard
+	in   chan received
 }
 
-// heard is a frame that a fakePeer has received.
-type heard struct {
+// received is a frame that a fakePeer has received.
+type received struct {
 	kind    string
 	step    wire.Step
 	payload []byte
@@ -34,7 +34,7 @@ type heard struct {
 }
 
 // note records a frame, or drops it if the test reads none.
-func (p *fakePeer) note(h heard) {
+func (p *fakePeer) note(h received) {
 	select {
 	case p.in <- h:
 	default:
@@ -43,40 +43,44 @@ func (p *fakePeer) note(h heard) {
 
 func (p *fakePeer) Message(l *link.Link, m wire.Message, b []byte) {
 	l.Consumed(wire.Messages, len(b))
-	p.note(heard{kind: "message", payload: append([]byte{}, b...)})
+	p.note(received{kind: "message", payload: append([]byte{}, b...)})
 }
 
 func (p *fakePeer) Claim(*link.Link, wire.Message) (uint64, bool) { return 0, false }
 
 func (p *fakePeer) Step(l *link.Link, s wire.Step, b []byte) {
 	l.Consumed(wire.Collectives, len(b))
-	p.note(heard{kind: "step", step: s, payload: append([]byte{}, b...)})
+	p.note(received{kind: "step", step: s, payload: append([]byte{}, b...)})
 }
 
-func (p *fakePeer) Offer(_ *link.Link, o wire.Offer) { p.note(heard{kind: "offer", offer: o}) }
+func (p *fakePeer) Offer(_ *link.Link, o wire.Offer) { p.note(received{kind: "offer", offer: o}) }
 func (p *fakePeer) OfferGrant(_ *link.Link, g wire.OfferGrant) {
-	p.note(heard{kind: "offer grant", grant: g})
+	p.note(received{kind: "offer grant", grant: g})
 }
 func (p *fakePeer) OfferRefuse(_ *link.Link, r wire.OfferRefuse) {
-	p.note(heard{kind: "refusal", refuse: r})
+	p.note(received{kind: "refusal", refuse: r})
 }
-func (p *fakePeer) StepOffer(_ *link.Link, s wire.Step) { p.note(heard{kind: "step offer", step: s}) }
-func (p *fakePeer) StepGrant(_ *link.Link, s wire.Step) { p.note(heard{kind: "step grant", step: s}) }
+func (p *fakePeer) StepOffer(_ *link.Link, s wire.Step) {
+	p.note(received{kind: "step offer", step: s})
+}
+func (p *fakePeer) StepGrant(_ *link.Link, s wire.Step) {
+	p.note(received{kind: "step grant", step: s})
+}
 func (p *fakePeer) Probe(_ *link.Link, q wire.Probe) {
-	p.note(heard{kind: "probe", step: wire.Step{Call: q.Call}})
+	p.note(received{kind: "probe", step: wire.Step{Call: q.Call}})
 }
-func (p *fakePeer) Where(_ *link.Link, w wire.Where) { p.note(heard{kind: "where", where: w}) }
+func (p *fakePeer) Where(_ *link.Link, w wire.Where) { p.note(received{kind: "where", where: w}) }
 func (p *fakePeer) Revoke(_ *link.Link, r wire.Revoke, _ string) {
-	p.note(heard{kind: "revoke", revoke: r})
+	p.note(received{kind: "revoke", revoke: r})
 }
 func (p *fakePeer) Failed(*link.Link, wire.Failed, string) {}
 func (p *fakePeer) Reason(*link.Link, wire.Reason, string) {}
-func (p *fakePeer) Closed(_ *link.Link, c wire.Closed)     { p.note(heard{kind: "closed", closed: c}) }
-func (p *fakePeer) Left(*link.Link)                        { p.note(heard{kind: "left"}) }
-func (p *fakePeer) Lost(_ *link.Link, err error)           { p.note(heard{kind: "lost", err: err}) }
+func (p *fakePeer) Closed(_ *link.Link, c wire.Closed)     { p.note(received{kind: "closed", closed: c}) }
+func (p *fakePeer) Left(*link.Link)                        { p.note(received{kind: "left"}) }
+func (p *fakePeer) Lost(_ *link.Link, err error)           { p.note(received{kind: "lost", err: err}) }
 
 // expect returns the next frame of a kind and skips others.
-func (p *fakePeer) expect(kind string) heard {
+func (p *fakePeer) expect(kind string) received {
 	p.t.Helper()
 	for {
 		select {
@@ -111,7 +115,7 @@ func newFakePeers(t testing.TB, n int) (w *world, peers []*fakePeer, lost chan e
 	for rank := 1; rank < n; rank++ {
 		ends := overMem(t, 2)
 		a, b := connect(t, ends[0], ends[1])
-		p := &fakePeer{t: t, rank: rank, in: make(chan heard, 1<<16)}
+		p := &fakePeer{t: t, rank: rank, in: make(chan received, 1<<16)}
 		w.links[0][rank] = w.link(t, 0, rank, a)
 		if p.link, err = link.New(t.Context(), b, p, link.Config{}); err != nil {
 			t.Fatal(err)

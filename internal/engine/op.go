@@ -26,9 +26,9 @@ type Op struct {
 	err      error
 	ended    chan struct{} // gets one value at the end
 
-	moved    time.Time // when the watchdog last saw progress
-	progress uint64    // as measured then
-	search   search
+	progressAt time.Time // when the watchdog last saw progress
+	progress   uint64    // as measured then
+	search     search
 }
 
 // Start begins a collective. Its buffers belong to the engine until [Op.Wait] has
@@ -86,7 +86,7 @@ func (c *Comm) newOpLocked(w *exec.Work) (op *Op) {
 		op.receiver, _ = op.exec.(exec.Receiver)
 	}
 	keep := callsKept
-	if c.about != nil {
+	if c.traced != nil {
 		keep = callsTraced
 	}
 	op.work.Set(w)
@@ -94,7 +94,7 @@ func (c *Comm) newOpLocked(w *exec.Work) (op *Op) {
 	op.call.Call = w.Call
 	op.call.Comm, op.call.Seq = c.id, c.seq
 	op.state, op.err = running, nil
-	op.moved, op.progress = time.Time{}, 0
+	op.progressAt, op.progress = time.Time{}, 0
 	return op
 }
 

@@ -473,7 +473,7 @@ func TestForgetKeepsOtherLink(t *testing.T) {
 	a, b := connect(t, ends[0], ends[1])
 	second := w.link(t, 0, 1, a)
 	w.loops = append(w.loops, second)
-	again := &fakePeer{t: t, rank: 1, in: make(chan heard, 1<<16)}
+	again := &fakePeer{t: t, rank: 1, in: make(chan received, 1<<16)}
 	var err error
 	if again.link, err = link.New(t.Context(), b, again, link.Config{}); err != nil {
 		t.Fatal(err)

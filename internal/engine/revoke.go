@@ -21,21 +21,21 @@ type ending struct {
 // Closed implements [link.Handler].
 func (e *Engine) Closed(l *link.Link, f wire.Closed) {
 	if c := e.comm(l, f.Comm); c != nil {
-		c.told(ending{link: l, after: f.Seq})
+		c.applyReport(ending{link: l, after: f.Seq})
 	}
 }
 
 // Revoke implements [link.Handler].
 func (e *Engine) Revoke(l *link.Link, r wire.Revoke, text string) {
 	if c := e.comm(l, r.Comm); c != nil {
-		c.told(ending{link: l, revoke: &r, text: text})
+		c.applyReport(ending{link: l, revoke: &r, text: text})
 	}
 }
 
-// told applies the report of a peer. A communicator that this node has not made yet ends when it
-// is made: only then its ranks are known. A revocation drops the frames of its peer at once,
-// which hold credit.
-func (c *Comm) told(h ending) {
+// applyReport applies the report of a peer. A communicator that this node has not made yet ends when
+// it is made: only then its ranks are known. A revocation drops the frames of its peer at once, since
+// they hold credit.
+func (c *Comm) applyReport(h ending) {
 	c.update(func(fx *effects) {
 		isRepeated := func(other ending) bool { return other.link == h.link && (other.revoke == nil) == (h.revoke == nil) }
 		switch {
@@ -77,10 +77,10 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 	case max(r.Rank, r.Peer) >= uint32(len(c.linkTo)):
 		fx.breaksProtocol(h.link, fmt.Errorf("a revocation of communicator %d names the unknown rank %d", c.id, max(r.Rank, r.Peer)))
 	case r.Cause == wire.CauseMismatch:
-		c.heard = h
+		c.revocation = h
 		c.failLocked(fx, &MismatchError{Rank: int(r.Rank), Peer: int(r.Peer), Ours: r.Ours, Theirs: r.Theirs})
 	default:
-		c.heard = h
+		c.revocation = h
 		c.failLocked(fx, &RevokedError{Rank: int(r.Rank), Cause: r.Cause, Peer: int(r.Peer), Text: h.text})
 	}
 }

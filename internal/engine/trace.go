@@ -29,7 +29,7 @@ const timedEvery = 64
 func (c *Comm) Record(about *recorder.Comm, ended func(err error, last []Trace)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.about, c.onEnd = about, ended
+	c.traced, c.onEnd = about, ended
 	c.messages.SetRecording(about != nil)
 }
 
@@ -53,7 +53,7 @@ const archived = 32
 // lastTraces returns the last operations, unless nexar itself uses the communicator.
 func (c *Comm) lastTraces() (list []Trace) {
 	c.mu.Lock()
-	if c.about != nil && c.about.Purpose == "" {
+	if c.traced != nil && c.traced.Purpose == "" {
 		list = c.tracesLocked()
 	}
 	c.mu.Unlock()
@@ -81,7 +81,7 @@ func (e *Engine) StampEnd(begun int64) int64 {
 // stampLocked notes the start of the operation.
 func (op *Op) stampLocked() {
 	c, s := op.comm, op.call
-	s.isTraced, s.failed = c.about != nil, false
+	s.isTraced, s.failed = c.traced != nil, false
 	switch {
 	case !s.isTraced:
 	case op.isTimed() || s.Seq%timedEvery == 0:
@@ -119,7 +119,7 @@ func (op *Op) traceFailureLocked() {
 
 // tracesLocked returns the operations of the communicator.
 func (c *Comm) tracesLocked() (list []Trace) {
-	if c.about == nil || !c.opened {
+	if c.traced == nil || !c.opened {
 		return nil
 	}
 	now := c.engine.clock.Now()
@@ -137,7 +137,7 @@ func (c *Comm) tracesLocked() (list []Trace) {
 // newTraceLocked returns a trace with the fields that all operations of the communicator share.
 func (c *Comm) newTraceLocked(begun, ended int64) Trace {
 	return Trace{Operation: trace.Operation{
-		Comm: recorder.CommName(c.id), Epoch: c.about.Epoch, Purpose: c.about.Purpose, Root: -1, Peer: -1,
+		Comm: recorder.CommName(c.id), Epoch: c.traced.Epoch, Purpose: c.traced.Purpose, Root: -1, Peer: -1,
 		Start: c.engine.clock.Time(begun), Duration: time.Duration(max(0, ended-begun)),
 	}}
 }
@@ -199,8 +199,8 @@ func messageOutcome(err error) string {
 func (c *Comm) worldRanksLocked(ranks ...int) []int {
 	list := make([]int, 0, len(ranks))
 	for _, r := range ranks {
-		if r < len(c.about.Ranks) {
-			r = c.about.Ranks[r]
+		if r < len(c.traced.Ranks) {
+			r = c.traced.Ranks[r]
 		}
 		list = append(list, r)
 	}

@@ -17,7 +17,7 @@ func BenchmarkRecord(b *testing.B) {
 			defer e.Close()
 			e.begin() // keeps the watchdog awake
 			c := newComm(e, commID, nil)
-			c.about = about
+			c.traced = about
 			work := exec.Work{Schedule: &exec.Schedule{Plan: new(linkexec.Program), Channels: 1, Brief: true}, Data: make([]byte, 8)}
 			op := c.newOpLocked(&work)
 			op.exec.StartLocked(&op.call.Call, &op.work)

@@ -130,22 +130,22 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 	stopped := max(0, ago-tickCreditMax)
 	ago -= stopped
 	if stopped > 0 {
-		c.excuseLocked(stopped)
+		c.postponeLocked(stopped)
 	}
 	var late *Op
 	c.calls.each(func(op *Op) { // It allocates nothing until a rank is probed.
-		if stopped > 0 && !op.moved.IsZero() {
-			op.moved = op.moved.Add(stopped)
+		if stopped > 0 && !op.progressAt.IsZero() {
+			op.progressAt = op.progressAt.Add(stopped)
 		}
 		progress, working := op.exec.ProgressLocked()
 		if op.state != running || working {
-			op.moved, next = time.Time{}, watchTick
+			op.progressAt, next = time.Time{}, watchTick
 			return
 		}
 		switch {
-		case op.moved.IsZero() || progress != op.progress:
-			op.moved, op.progress, op.search = now, progress, search{next: probeAfter, pause: probeAfter}
-		case op.work.Timeout > 0 && now.Sub(op.moved) >= op.work.Timeout:
+		case op.progressAt.IsZero() || progress != op.progress:
+			op.progressAt, op.progress, op.search = now, progress, search{next: probeAfter, pause: probeAfter}
+		case op.work.Timeout > 0 && now.Sub(op.progressAt) >= op.work.Timeout:
 			if late == nil || op.call.Seq < late.call.Seq {
 				late = op // Later operations may wait only for this one.
 			}
@@ -165,8 +165,8 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 	return next, fx
 }
 
-// excuseLocked does not charge a time to ranks that owe an answer.
-func (c *Comm) excuseLocked(d time.Duration) {
+// postponeLocked shifts the times of unanswered probes, so that d is not charged to their ranks.
+func (c *Comm) postponeLocked(d time.Duration) {
 	for rank, a := range c.answers {
 		if !a.asked.IsZero() {
 			a.asked = a.asked.Add(d)
@@ -177,7 +177,7 @@ func (c *Comm) excuseLocked(d time.Duration) {
 
 // nextCheckLocked returns the time until an operation has to be checked.
 func (op *Op) nextCheckLocked(now time.Time) time.Duration {
-	still := now.Sub(op.moved)
+	still := now.Sub(op.progressAt)
 	if still < dozeAfter {
 		return watchTick
 	}

@@ -161,7 +161,7 @@ func TestNextCheck(t *testing.T) {
 		{2 * dozeAfter, 0, search{ask: []int{1}, next: probesPause, stalled: probesPause / 2}, probesPause / 2},
 		{2 * dozeAfter, 0, search{next: probesPause, stalled: probesPause / 2}, dozeMax},
 	} {
-		op := &Op{moved: now.Add(-test.still), search: test.search}
+		op := &Op{progressAt: now.Add(-test.still), search: test.search}
 		op.work.Timeout = test.timeout
 		if got := op.nextCheckLocked(now); got != test.want {
 			t.Errorf("%+v: %v", test, got)

@@ -119,18 +119,14 @@ func (m *Messages) Granted(l *link.Link, g wire.OfferGrant) {
 
 // Refused ends a send after the receiver has refused its offer.
 func (m *Messages) Refused(l *link.Link, r wire.OfferRefuse) {
-	var fx Effects
-	m.mu.Lock()
-	s := m.sends[r.ID]
-	bad := s != nil && (l != m.links[s.rank] || s.transfer.Grant != 0)
-	if s != nil && !bad {
-		m.sentLocked(&fx, r.ID, &RefusedError{
-			Rank: s.rank, Size: s.size, Room: int(r.Room), Sent: s.typ, Receiving: r.Type,
-		})
-	}
-	m.mu.Unlock()
-	if bad {
+	isUnexpected := false
+	m.update(func(fx *Effects) {
+		s := m.sends[r.ID]
+		if isUnexpected = s != nil && (l != m.links[s.rank] || s.transfer.Grant != 0); s != nil && !isUnexpected {
+			m.sentLocked(fx, r.ID, &RefusedError{Rank: s.rank, Size: s.size, Room: int(r.Room), Sent: s.typ, Receiving: r.Type})
+		}
+	})
+	if isUnexpected {
 		l.Fail(fmt.Errorf("p2p: protocol error: unexpected refusal of message %d of communicator %d", r.ID, r.Comm))
 	}
-	m.Perform(&fx)
 }

@@ -38,7 +38,7 @@ func (x *Executor) NewLocked(op exec.Op) exec.Execution {
 }
 
 // CloseLocked implements [exec.Executor].
-func (x *Executor) CloseLocked() { x.memory.Leave() }
+func (x *Executor) CloseLocked() { x.memory.close() }
 
 // An Execution executes one operation. The lock of the communicator guards its fields, except for
 // Vectors and the parameters of the call, which belong to the goroutine in Wait.
@@ -191,12 +191,12 @@ func (r *Execution) endLocked() {
 // and if it has finished another call in its place.
 func (r *Execution) NeedsLocked(rank int) bool {
 	m := r.executor.memory
-	return r.mismatched == rank+1 || !m.Finished(rank, r.mark) || r.busy > 0 && m.Stuck(rank, r.mark)
+	return r.mismatched == rank+1 || !m.hasFinished(rank, r.mark) || r.busy > 0 && m.isStuck(rank, r.mark)
 }
 
 // WaitsForLocked implements [exec.Execution].
 func (r *Execution) WaitsForLocked() []int {
-	if rank := r.executor.memory.Waiting(); rank >= 0 && r.busy > 0 {
+	if rank := r.executor.memory.waiting(); rank >= 0 && r.busy > 0 {
 		return []int{rank}
 	}
 	return nil
@@ -206,13 +206,13 @@ func (r *Execution) WaitsForLocked() []int {
 // one, unless it waits for a counter.
 func (r *Execution) ProgressLocked() (moved uint64, working bool) {
 	m := r.executor.memory
-	return m.Progress(), m.Waiting() < 0
+	return m.progress(), m.waiting() < 0
 }
 
 // InterruptLocked implements [exec.Execution].
 func (r *Execution) InterruptLocked() {
 	r.stopped.Store(true)
-	r.executor.memory.Interrupt()
+	r.executor.memory.interrupt()
 }
 
 // poll returns an error when the operation has failed or its context has ended.
@@ -239,6 +239,6 @@ func (r *Execution) TraceLocked(completed bool) exec.Trace {
 	if completed {
 		return exec.Trace{Round: n, Rounds: n, Bytes: r.Size()}
 	}
-	left := min(r.executor.memory.Left(r.mark), n)
+	left := min(r.executor.memory.remaining(r.mark), n)
 	return exec.Trace{Round: min(n, n-left+1), Rounds: n, Bytes: r.Size() * int64(n-left) / int64(n)}
 }

@@ -10,8 +10,8 @@
 // payloads are still in a cache when ranks read them. A rank may be Depth pieces ahead of its readers.
 //
 // One goroutine at a time runs collectives. A run ends early only if it fails; the Memory must
-// not be used after that. Progress, Waiting, Left, Finished and Interrupt may be called
-// concurrently.
+// not be used after that. Methods that observe or interrupt a run may be called concurrently with it:
+// progress, waiting, isStuck, hasFinished, remaining and interrupt.
 //
 // A rank reads counters of other areas, which it compares, and payloads. It computes their
 // lengths itself. A rank that writes invalid data makes results wrong or others wait, and
@@ -277,8 +277,8 @@ func (m *Memory) prefault() error {
 	return nil
 }
 
-// Progress returns a number that changes as the collective makes progress.
-func (m *Memory) Progress() uint64 {
+// progress returns a number that changes as the collective makes progress.
+func (m *Memory) progress() uint64 {
 	p := uint64(m.taken.Load())
 	for s := range uint32(Depth) {
 		p += uint64(word(m.cfg.Areas[m.cfg.Rank], m.slot(s)+countAt).Load()) << 32
@@ -289,8 +289,8 @@ func (m *Memory) Progress() uint64 {
 // Within reports whether all ranks are goroutines of this process.
 func (m *Memory) Within() bool { return m.cfg.SameProcess }
 
-// Waiting returns the rank that this rank waits for, or -1.
-func (m *Memory) Waiting() int {
+// waiting returns the rank that this rank waits for, or -1.
+func (m *Memory) waiting() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.awaited.at == nil {
@@ -299,10 +299,10 @@ func (m *Memory) Waiting() int {
 	return m.awaited.rank
 }
 
-// Stuck reports whether this rank waits for a post that another rank will never make: that rank
+// isStuck reports whether this rank waits for a post that another rank will never make: that rank
 // has finished all its work up to a mark without the post, as part of another call.
-func (m *Memory) Stuck(rank int, mark uint32) bool {
-	if !m.Finished(rank, mark) {
+func (m *Memory) isStuck(rank int, mark uint32) bool {
+	if !m.hasFinished(rank, mark) {
 		return false
 	}
 	m.mu.Lock()
@@ -311,19 +311,19 @@ func (m *Memory) Stuck(rank int, mark uint32) bool {
 	return a.at != nil && a.rank == rank && int32(a.at.Load()-a.value) < 0
 }
 
-// Finished reports whether a rank has finished all its work up to a mark: the number of pieces
+// hasFinished reports whether a rank has finished all its work up to a mark: the number of pieces
 // of all collectives up to a point, which wraps around.
-func (m *Memory) Finished(rank int, mark uint32) bool {
+func (m *Memory) hasFinished(rank int, mark uint32) bool {
 	return int32(m.takens[rank].Load()-mark) >= 0
 }
 
-// Left returns the number of pieces up to a mark that this rank has not finished.
-func (m *Memory) Left(mark uint32) int { return max(0, int(int32(mark-m.taken.Load()))) }
+// remaining returns the number of pieces up to a mark that this rank has not finished.
+func (m *Memory) remaining(mark uint32) int { return max(0, int(int32(mark-m.taken.Load()))) }
 
-// Leave releases the areas. It must be called once no collective runs or will run, and not
+// close releases the areas. It must be called once no collective runs or will run, and not
 // concurrently with other methods, which still return the same results afterwards. Only the
 // first call has an effect.
-func (m *Memory) Leave() {
+func (m *Memory) close() {
 	if m.left {
 		return
 	}
@@ -343,9 +343,9 @@ func (m *Memory) Leave() {
 	}
 }
 
-// Interrupt wakes the rank if it sleeps, so that it notices a failure. A rank that is just about
+// interrupt wakes the rank if it sleeps, so that it notices a failure. A rank that is just about
 // to sleep notices it after at most sleepMax.
-func (m *Memory) Interrupt() {
+func (m *Memory) interrupt() {
 	if w := m.sleepsOn.Load(); w != nil {
 		m.cfg.Wake(w)
 	}

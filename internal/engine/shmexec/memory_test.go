@@ -364,7 +364,7 @@ func TestMismatchOfRoots(t *testing.T) {
 	}
 }
 
-// TestInterrupt: Interrupt wakes a rank that sleeps.
+// TestInterrupt: interrupt wakes a rank that sleeps.
 func TestInterrupt(t *testing.T) {
 	memories, _ := newMemories(2, 1<<10)
 	m := memories[0]
@@ -375,21 +375,21 @@ func TestInterrupt(t *testing.T) {
 	for m.sleepsOn.Load() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	if got := m.Waiting(); got != 1 {
+	if got := m.waiting(); got != 1 {
 		t.Errorf("waits for rank %d, want 1", got)
 	}
-	if m.Finished(1, 1) || m.Finished(0, 1) {
+	if m.hasFinished(1, 1) || m.hasFinished(0, 1) {
 		t.Error("an operation that has not begun counts as finished")
 	}
-	if got := m.Left(1); got != 1 {
+	if got := m.remaining(1); got != 1 {
 		t.Errorf("%d pieces are left, want 1", got)
 	}
 	r.stopped.Store(true)
-	m.Interrupt()
+	m.interrupt()
 	if err := <-ended; err != errStopped {
 		t.Errorf("got %v, want %v", err, errStopped)
 	}
-	if got := m.Waiting(); got != -1 {
+	if got := m.waiting(); got != -1 {
 		t.Errorf("waits for rank %d at the end", got)
 	}
 }

@@ -76,8 +76,8 @@ func (f failure) run(t *testing.T) {
 	ranks.Wait()
 }
 
-// TestLeave: Leave releases the areas once. Progress and finished pieces stay readable.
-func TestLeave(t *testing.T) {
+// TestClose: close releases the areas once. Progress and finished pieces stay readable.
+func TestClose(t *testing.T) {
 	memories, _ := newMemories(2, 1<<10)
 	released := 0
 	memories[0].cfg.Release = func() { released++ }
@@ -92,17 +92,17 @@ func TestLeave(t *testing.T) {
 	}
 	ranks.Wait()
 	m := memories[0]
-	progress := m.Progress()
+	progress := m.progress()
 	shared := m.cfg.Areas
-	m.Leave()
-	m.Leave()
+	m.close()
+	m.close()
 	for _, area := range shared {
 		clear(area)
 	}
-	if m.Progress() != progress || progress == 0 || m.Left(1) != 0 || m.Left(2) != 1 || !m.Finished(1, 1) || m.Waiting() != -1 {
-		t.Errorf("progress %d, was %d; %d and %d left", m.Progress(), progress, m.Left(1), m.Left(2))
+	if m.progress() != progress || progress == 0 || m.remaining(1) != 0 || m.remaining(2) != 1 || !m.hasFinished(1, 1) || m.waiting() != -1 {
+		t.Errorf("progress %d, was %d; %d and %d left", m.progress(), progress, m.remaining(1), m.remaining(2))
 	}
-	m.Interrupt()
+	m.interrupt()
 	if released != 1 {
 		t.Errorf("released %d times, want once", released)
 	}

@@ -95,7 +95,7 @@ func (m *Memory) sleep(ctx context.Context, r *Execution, at *atomic.Uint32, val
 	defer m.asleep.Store(0)
 	for d := sleepFirst; ; d = min(2*d, sleepMax) {
 		if d == sleepDeep {
-			defer context.AfterFunc(ctx, m.Interrupt)()
+			defer context.AfterFunc(ctx, m.interrupt)()
 		}
 		if err := r.poll(ctx); err != nil {
 			return err
