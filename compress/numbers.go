@@ -65,9 +65,9 @@ func infinity[T float]() uint64 {
 // nan returns the NaN that sums are.
 func nan[T float]() T {
 	if sizeOf[T]() == 4 {
-		return fromBits[T](nan32)
+		return T(math.Float32frombits(nan32))
 	}
-	return fromBits[T](nan64)
+	return T(math.Float64frombits(nan64))
 }
 
 // add returns a + b. A processor chooses the bits of a NaN; add returns the same on all.
