@@ -6,7 +6,7 @@ import (
 	"log/slog"
 )
 
-// A Factory starts a transport for a node. A program passes factories to nexar in
+// A Factory is a transport factory: it starts a transport for a node. A program passes factories to nexar in
 // Config.Factories.
 type Factory struct {
 	// Name identifies the transport in the cluster: two nodes use it if both have

@@ -62,17 +62,17 @@ func (c *Comm) arriveLocked(f *exec.Frame, fx *effects) (exec.Receiver, *effects
 		fx = fx.orNew()
 		c.mismatchLocked(fx, s.Call, rank, f.Step.Call)
 	case s.op != nil && s.op.state == running && f.Kind != exec.Probe:
-		arrival, err := exec.Discard, errNoFrames
+		disposition, err := exec.Discard, errNoFrames
 		if s.op.receiver != nil {
-			arrival, err = s.op.receiver.ArriveLocked(rank, f)
+			disposition, err = s.op.receiver.ArriveLocked(rank, f)
 		}
 		switch {
 		case err != nil:
 			fx = fx.orNew()
 			fx.breaksProtocol(f.Link, err)
-		case arrival == exec.Receive:
+		case disposition == exec.Receive:
 			return s.op.receiver, fx
-		case arrival == exec.Hold:
+		case disposition == exec.Hold:
 			return nil, fx
 		}
 	}

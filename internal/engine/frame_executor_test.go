@@ -50,7 +50,7 @@ func (r *frameExecution) StartLocked(call *wire.Call, w *exec.Work) {
 	r.sum = append(r.sum[:0], w.Data...)
 }
 
-func (r *frameExecution) ArriveLocked(rank int, f *exec.Frame) (exec.Arrival, error) {
+func (r *frameExecution) ArriveLocked(rank int, f *exec.Frame) (exec.Disposition, error) {
 	switch {
 	case r.stopped:
 		return exec.Discard, nil

@@ -77,7 +77,7 @@ func (m *memory) reserveCounters(part int, log *slog.Logger) bool {
 	err := m.some.Reserve(part, shmexec.CounterBytes)
 	if err != nil && !m.isShort {
 		m.isShort = true
-		log.Warn("communicator without shared memory: the host is short of it", "err", err)
+		log.Warn(WithoutMemory+": the host is short of it", "err", err)
 	}
 	return err == nil
 }

@@ -38,6 +38,10 @@ const PieceBytes = 256 << 10
 // NoPart is the part of a communicator without shared memory.
 const NoPart = -1
 
+// WithoutMemory begins every log message about a communicator without shared memory on a host
+// that supports it.
+const WithoutMemory = "communicator without shared memory"
+
 // Areas is the number of areas that a node shares with others of its host, one for each
 // communicator. An unused area takes no memory.
 const Areas = shmexec.AreasMax
@@ -170,7 +174,7 @@ func (n negotiator) claimPart(ctx context.Context, cfg Config, used []uint8, nod
 	for try := range claimTries {
 		part, ok := shmexec.Choose(used, int(cfg.Comm.ID()>>(8*try)%shmexec.AreasMax)*min(1, try))
 		if !ok {
-			cfg.Log.Info("communicator without shared memory: all parts are in use, or may still be read by ranks that have gone", "parts", shmexec.AreasMax)
+			cfg.Log.Info(WithoutMemory+": all parts are in use, or may still be read by ranks that have gone", "parts", shmexec.AreasMax)
 			return NoPart, nil
 		}
 		claimed, all, err := n.tryPart(ctx, cfg, part, nodes, mem)
@@ -190,7 +194,7 @@ func (n negotiator) claimPart(ctx context.Context, cfg Config, used []uint8, nod
 			return NoPart, err
 		}
 	}
-	cfg.Log.Info("communicator without shared memory: other communicators have claimed the parts concurrently", "tries", claimTries)
+	cfg.Log.Info(WithoutMemory+": other communicators have claimed the parts concurrently", "tries", claimTries)
 	return NoPart, nil
 }
 

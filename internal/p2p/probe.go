@@ -7,7 +7,7 @@ import (
 	"github.com/nexar-go/nexar/internal/p2p/match"
 )
 
-// A probe waits until a message has arrived that a receive with its source and tag would
+// A probe is a message probe: it waits until a message has arrived that a receive with its source and tag would
 // take.
 type probe struct {
 	source int

@@ -1,6 +1,6 @@
 package plan
 
-// A hierarchicalAllReduce leaves the reduction of all vectors on every rank. The leaders of a
+// A hierarchicalAllReduce leaves the reduction of all vectors on every rank. The host leaders of a
 // host reduce its vectors, so that each has a share of the sum; the leaders of a share
 // all-reduce it across hosts; and the leaders of a host gather the shares. So with h hosts no
 // leader moves more than 2(h-1)/h of a share between hosts, whereas a ring of all ranks moves

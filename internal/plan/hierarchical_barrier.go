@@ -1,6 +1,6 @@
 package plan
 
-// A hierarchicalBarrier has one leader on every host: the others report to it, the leaders have
+// A hierarchicalBarrier has one host leader on every host: the others report to it, the leaders have
 // a separate barrier, and release the others.
 type hierarchicalBarrier struct {
 	report  inner // a gather on a host, without scratch

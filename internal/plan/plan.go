@@ -22,7 +22,7 @@ package plan
 
 import "fmt"
 
-// A Buf is one of the three vectors that a plan works on.
+// A Buf is a plan buffer: one of the three vectors that a plan works on.
 type Buf uint8
 
 const (

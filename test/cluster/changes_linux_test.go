@@ -97,6 +97,9 @@ func (w *changingWorld) cutOff(h *host, number int) (away []*process) {
 			w.processes = append(w.processes[:i], w.processes[i+1:]...)
 		}
 	}
+	if len(away) != changingRanks/changingHosts {
+		w.fail("%d processes are on the host that is cut off, want %d", len(away), changingRanks/changingHosts)
+	}
 	return away
 }
 

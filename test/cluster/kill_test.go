@@ -177,6 +177,9 @@ func checkAftermath(t *testing.T, survivors []*worker, lost int, most time.Durat
 		if r.Failure != nil {
 			t.Error(r.Failure)
 		}
+		if len(r.CallsAfter) != len(callsAfterFailure()) {
+			t.Errorf("%d later calls are reported, want %d", len(r.CallsAfter), len(callsAfterFailure()))
+		}
 		for _, f := range r.CallsAfter {
 			if !f.Revoked || !f.PeerFailed || f.Rank != lost {
 				t.Errorf("a later call: %v, want a revoked communicator because of rank %d", f, lost)

@@ -47,6 +47,7 @@ func TestWithoutUDP(t *testing.T) {
 			}
 			c.join()
 			for rank, r := range runAll(c.ranks, command{Do: "peers"}) {
+				wantPeers(t, rank, r, ranks-1)
 				for _, p := range r.Peers {
 					if p.Transport != "tcp+tls" || p.BulkTransport != "tcp+tls" || !p.Encrypted {
 						t.Errorf("path from rank %d to rank %d: %+v, want TLS over TCP alone", rank, p.Rank, p)

@@ -79,6 +79,7 @@ func TestTwoUsers(t *testing.T) {
 			mustSucceed(t, runAll(workers, command{Do: "join"}))
 			mustSucceed(t, runAll(workers, command{Do: "check"}))
 			for rank, r := range runAll(workers, command{Do: "peers"}) {
+				wantPeers(t, rank, r, len(foreign)-1)
 				for _, p := range r.Peers {
 					checkUsers(t, rank, p, foreign[rank] == foreign[p.Rank])
 				}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"testing"
 	"time"
 
 	"go.uber.org/goleak"
@@ -209,6 +210,14 @@ func peers(_ context.Context, s *workerState, _ command, r *result) error {
 	return nil
 }
 
+// wantPeers checks that the result of "peers" has n peers, so that a check of each is not empty.
+func wantPeers(t *testing.T, rank int, r result, n int) {
+	t.Helper()
+	if r.Failure != nil || len(r.Peers) != n {
+		t.Errorf("rank %d reports %d peers (%v), want %d", rank, len(r.Peers), r.Failure, n)
+	}
+}
+
 func closeNode(_ context.Context, s *workerState, _ command, _ *result) error { return s.node.Close() }
 
 func check(ctx context.Context, s *workerState, o command, _ *result) error {
@@ -227,9 +236,12 @@ func loop(ctx context.Context, s *workerState, o command, r *result) error {
 	return nil
 }
 
+// callsAfterFailure are the operations of callAfterFailure.
+func callsAfterFailure() []string { return []string{"all_reduce", "barrier", "send", "recv"} }
+
 // callAfterFailure makes one call of each kind on a communicator that has failed.
 func callAfterFailure(ctx context.Context, s *workerState, _ command, r *result) error {
-	for _, what := range []string{"all_reduce", "barrier", "send", "recv"} {
+	for _, what := range callsAfterFailure() {
 		began := time.Now()
 		f := failureOf(operations()[what](ctx, s.comm(), 1, 0))
 		if f == nil {

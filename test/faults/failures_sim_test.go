@@ -237,7 +237,7 @@ func TestBroadcastOfDeadRoot(t *testing.T) {
 						}
 						err := nexar.Broadcast(t.Context(), c, make([]float32, 1<<18), root)
 						if rank == root {
-							return nil // It is cut off from the others.
+							return nil // the root is cut off from the others
 						}
 						if err := failureOf(err, root, w.ID(root)); err != nil {
 							return fmt.Errorf("rank %d: %w", rank, err)

@@ -20,14 +20,14 @@ func TestRebuiltAgainAndAgain(t *testing.T) {
 	nodes, _ := worldtest.JoinAll(t, ranks, nexar.SeedConfig{}, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), 4*worldtest.Patience)
 	defer cancel()
-	if err := worldtest.ForEach(ranks, func(rank int) error { return outlive(ctx, nodes[rank]) }); err != nil {
+	if err := worldtest.ForEach(ranks, func(rank int) error { return shrinkToTwo(ctx, nodes[rank]) }); err != nil {
 		t.Error(err)
 	}
 }
 
-// outlive makes the last rank of each epoch leave until two ranks are left, and uses
-// every kind of operation in between.
-func outlive(ctx context.Context, n *nexar.Node) error {
+// shrinkToTwo makes the last rank of each epoch leave until two ranks are left, and uses every kind of
+// operation in between.
+func shrinkToTwo(ctx context.Context, n *nexar.Node) error {
 	epoch, size := uint64(0), 6
 	for c, err := range n.Epochs(ctx) {
 		if err != nil {
@@ -41,19 +41,19 @@ func outlive(ctx context.Context, n *nexar.Node) error {
 		if err != nil {
 			return err
 		}
-		if err := greet(ctx, half); err != nil {
+		if err := barriersAndCalls(ctx, half); err != nil {
 			return fmt.Errorf("epoch %d, half of %d ranks: %w", epoch, size, err)
 		}
-		if err := greet(ctx, c); err != nil {
+		if err := barriersAndCalls(ctx, c); err != nil {
 			return fmt.Errorf("epoch %d, %d ranks: %w", epoch, size, err)
 		}
 		if size == 2 {
 			return nil
 		}
-		// All ranks are through before one leaves: a rank that meets the leave in a barrier
-		// revokes the communicator, while others may still be in the barrier before.
+		// All ranks have completed the barriers before one leaves. Otherwise a rank in the next
+		// barrier revokes the communicator while others are still in the previous one.
 		if c.Rank() == size-1 {
-			return errors.Join(hear(ctx, c), n.Close())
+			return errors.Join(receiveFromAll(ctx, c), n.Close())
 		}
 		if err := nexar.Send(ctx, c, []byte{1}, size-1, 0); err != nil {
 			return err
@@ -65,11 +65,11 @@ func outlive(ctx context.Context, n *nexar.Node) error {
 			return err
 		}
 	}
-	return errors.New("the epochs are over")
+	return errors.New("Epochs has ended")
 }
 
-// hear receives a message from each of the other ranks.
-func hear(ctx context.Context, c *nexar.Comm) error {
+// receiveFromAll receives a message from each of the other ranks.
+func receiveFromAll(ctx context.Context, c *nexar.Comm) error {
 	for range c.Size() - 1 {
 		if _, err := nexar.Recv(ctx, c, make([]byte, 1), nexar.AnyRank, 0); err != nil {
 			return err
@@ -78,8 +78,8 @@ func hear(ctx context.Context, c *nexar.Comm) error {
 	return nil
 }
 
-// greet runs barriers and calls all ranks.
-func greet(ctx context.Context, c *nexar.Comm) error {
+// barriersAndCalls runs barriers and calls all ranks.
+func barriersAndCalls(ctx context.Context, c *nexar.Comm) error {
 	c.Register("greet", func(_ context.Context, from int, args []byte) ([]byte, error) {
 		return fmt.Appendf(nil, "%s %d, I am %d of epoch %d", args, from, c.Rank(), c.Epoch()), nil
 	})

@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A crew is a set of nodes of an elastic world that count steps together.
-type crew struct {
+// An elasticWorld has nodes that count steps together.
+type elasticWorld struct {
 	*testing.T
 	seed *nexar.Seed
 	cfg  nexar.Config
@@ -27,13 +28,13 @@ type crew struct {
 	sizes []int // of the communicators of rank 0
 	sums  int   // all-reduces with the right result
 
-	enough atomic.Int64 // 1 ends the work of all nodes after the same step
+	stop atomic.Int64 // 1 stops all nodes after the same step
 }
 
-// A tally is the state of a node: the number of steps that all nodes have made.
-type tally struct{ Step, Sum int64 }
+// A stepState is the state that the nodes replicate: the number of steps.
+type stepState struct{ Step, Sum int64 }
 
-func newCrew(t *testing.T, cfg nexar.SeedConfig, node nexar.Config) *crew {
+func newElasticWorld(t *testing.T, cfg nexar.SeedConfig, node nexar.Config) *elasticWorld {
 	t.Helper()
 	cfg.Listen = "127.0.0.1:0"
 	seed, err := nexar.StartSeed(t.Context(), cfg)
@@ -41,89 +42,89 @@ func newCrew(t *testing.T, cfg nexar.SeedConfig, node nexar.Config) *crew {
 		t.Fatal(err)
 	}
 	node.Seeds, node.Listen = []string{seed.Addr()}, "127.0.0.1:0"
-	c := &crew{T: t, seed: seed, cfg: node}
+	w := &elasticWorld{T: t, seed: seed, cfg: node}
 	t.Cleanup(func() {
-		c.wg.Wait()
+		w.wg.Wait()
 		seed.Close()
 	})
-	return c
+	return w
 }
 
-// A worker is a node of a crew.
-type worker struct {
-	node   *nexar.Node
-	joined chan struct{} // closed after node or err is set
-	done   chan struct{} // closed at the end of its loop
-	err    error
-	tally  tally
-	over   bool // the crew ends
+// A worldNode is a node of an elasticWorld.
+type worldNode struct {
+	node    *nexar.Node
+	joined  chan struct{} // closed after node or err is set
+	done    chan struct{} // closed at the end of its loop
+	err     error
+	state   stepState
+	stopped bool // the world has stopped
 }
 
-// join starts a node that works until the crew ends, or until it leaves.
-func (c *crew) join(cfg nexar.Config) *worker {
-	h := &worker{joined: make(chan struct{}), done: make(chan struct{})}
-	cfg.Seeds, cfg.Listen = c.cfg.Seeds, c.cfg.Listen
-	cfg.Transports, cfg.RecoveryTimeout, cfg.Log = c.cfg.Transports, c.cfg.RecoveryTimeout, c.cfg.Log
+// join starts a node that makes steps until the world stops or it leaves.
+func (w *elasticWorld) join(cfg nexar.Config) *worldNode {
+	n := &worldNode{joined: make(chan struct{}), done: make(chan struct{})}
+	cfg.Seeds, cfg.Listen = w.cfg.Seeds, w.cfg.Listen
+	cfg.Transports, cfg.RecoveryTimeout, cfg.Log = w.cfg.Transports, w.cfg.RecoveryTimeout, w.cfg.Log
 
-	c.wg.Go(func() {
-		defer close(h.done)
-		h.node, h.err = nexar.Join(c.Context(), cfg)
-		close(h.joined)
+	w.wg.Go(func() {
+		defer close(n.done)
+		n.node, n.err = nexar.Join(w.Context(), cfg)
+		close(n.joined)
 
-		if h.err == nil {
-			h.err = errors.Join(c.work(h), h.node.Close())
+		if n.err == nil {
+			n.err = errors.Join(w.work(n), n.node.Close())
 		}
 	})
 
-	return h
+	return n
 }
 
 // work is the loop of a node. A step is an all-reduce.
-func (c *crew) work(h *worker) error {
-	ctx := c.Context()
-	for comm, err := range h.node.Epochs(ctx) {
+func (w *elasticWorld) work(n *worldNode) error {
+	ctx := w.Context()
+	for comm, err := range n.node.Epochs(ctx) {
 		if err != nil {
 			return err
 		}
 		if comm.Rank() == 0 {
-			c.mu.Lock()
-			c.sizes = append(c.sizes, comm.Size())
-			c.mu.Unlock()
+			w.mu.Lock()
+			w.sizes = append(w.sizes, comm.Size())
+			w.mu.Unlock()
 		}
-		if err := c.epoch(ctx, comm, h); err != nil {
-			c.Logf("rank %d of epoch %d: %v", comm.Rank(), comm.Epoch(), err)
+		if err := w.epoch(ctx, comm, n); err != nil {
+			w.Logf("rank %d of epoch %d: %v", comm.Rank(), comm.Epoch(), err)
 			continue
 		}
-		if h.over {
+		if n.stopped {
 			return comm.Barrier(ctx)
 		}
 	}
 	return nil
 }
 
-func (c *crew) epoch(ctx context.Context, comm *nexar.Comm, h *worker) error {
-	if err := nexar.Sync(ctx, comm, &h.tally); err != nil {
+func (w *elasticWorld) epoch(ctx context.Context, comm *nexar.Comm, n *worldNode) error {
+	if err := nexar.Sync(ctx, comm, &n.state); err != nil {
 		return err
 	}
 	for {
-		x := []int64{1, c.enough.Load()}
+		x := []int64{1, w.stop.Load()}
 		if err := nexar.AllReduce(ctx, comm, x, nexar.Sum); err != nil {
 			return err
 		}
-		if h.over = x[1] > 0; h.over {
+		if n.stopped = x[1] > 0; n.stopped {
 			return nil
 		}
 		if x[0] != int64(comm.Size()) {
 			return fmt.Errorf("the sum is %d with %d ranks", x[0], comm.Size())
 		}
-		h.tally.Step++
-		h.tally.Sum += x[0]
+		n.state.Step++
+		n.state.Sum += x[0]
 		if comm.Rank() == 0 {
-			c.mu.Lock()
-			c.sums++
-			c.mu.Unlock()
+			w.mu.Lock()
+			w.sums++
+			w.mu.Unlock()
 		}
-		changed, err := h.node.Reconfigure(ctx)
+		changed, err := n.node.Reconfigure(ctx)
 		if changed || err != nil {
 			return err
 		}
@@ -131,51 +132,50 @@ func (c *crew) epoch(ctx context.Context, comm *nexar.Comm, h *worker) error {
 	}
 }
 
-// reaches waits until rank 0 has had a communicator of each of these sizes, in this
-// order.
-func (c *crew) reaches(sizes ...int) {
-	c.Helper()
+// waitForSizes waits until rank 0 has had communicators of exactly these sizes, in this order.
+func (w *elasticWorld) waitForSizes(sizes ...int) {
+	w.Helper()
 	for end := time.Now().Add(worldtest.Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		c.mu.Lock()
-		got := slices.Clone(c.sizes)
-		c.mu.Unlock()
+		w.mu.Lock()
+		got := slices.Clone(w.sizes)
+		w.mu.Unlock()
 		if slices.Equal(got, sizes) {
 			return
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.Fatalf("the world had these sizes: %v, want %v", c.sizes, sizes)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Fatalf("the world had these sizes: %v, want %v", w.sizes, sizes)
 }
 
-// ends lets the crew make some more steps and then end. It checks that all workers have
-// ended without an error, after the same step.
-func (c *crew) ends(hands ...*worker) {
-	c.Helper()
-	last := c.made() + 100
-	for end := time.Now().Add(worldtest.Patience); c.made() < last; time.Sleep(time.Millisecond) {
+// stopAll lets the nodes make another 100 steps and stops them. It checks that all end without an
+// error, after the same step.
+func (w *elasticWorld) stopAll(nodes ...*worldNode) {
+	w.Helper()
+	last := w.steps() + 100
+	for end := time.Now().Add(worldtest.Patience); w.steps() < last; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			c.Fatalf("no progress after %d steps", c.made())
+			w.Fatalf("no progress after %d steps", w.steps())
 		}
 	}
-	c.enough.Store(1)
-	for i, h := range hands {
+	w.stop.Store(1)
+	for i, n := range nodes {
 		select {
-		case <-h.done:
+		case <-n.done:
 		case <-time.After(worldtest.Patience):
-			c.Fatalf("worker %d does not end", i)
+			w.Fatalf("worker %d does not end", i)
 		}
-		if h.err != nil || h.tally != hands[0].tally {
-			c.Errorf("worker %d: %+v (%v), want %+v", i, h.tally, h.err, hands[0].tally)
+		if n.err != nil || n.state != nodes[0].state {
+			w.Errorf("worker %d: %+v (%v), want %+v", i, n.state, n.err, nodes[0].state)
 		}
 	}
 }
 
-// made returns the number of steps.
-func (c *crew) made() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.sums
+// steps returns the number of steps of rank 0.
+func (w *elasticWorld) steps() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sums
 }
 
 // TestGrowth: nodes join a running world and get its state, and one leaves at a
@@ -183,23 +183,23 @@ func (c *crew) made() int {
 func TestGrowth(t *testing.T) {
 	for _, ways := range [][]string{nil, {"tcp"}, {"quic"}} {
 		t.Run(strings.Join(ways, ""), func(t *testing.T) {
-			c := newCrew(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Transports: ways})
-			a, b := c.join(nexar.Config{}), c.join(nexar.Config{})
-			c.reaches(2)
-			d := c.join(nexar.Config{})
-			c.reaches(2, 3)
-			e := c.join(nexar.Config{})
-			c.reaches(2, 3, 4)
+			w := newElasticWorld(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Transports: ways})
+			a, b := w.join(nexar.Config{}), w.join(nexar.Config{})
+			w.waitForSizes(2)
+			d := w.join(nexar.Config{})
+			w.waitForSizes(2, 3)
+			e := w.join(nexar.Config{})
+			w.waitForSizes(2, 3, 4)
 			<-b.joined
 			if err := b.node.Leave(t.Context()); err != nil {
 				t.Error(err)
 			}
-			c.reaches(2, 3, 4, 3)
+			w.waitForSizes(2, 3, 4, 3)
 			<-b.done
 			if b.err != nil {
 				t.Error(b.err)
 			}
-			c.ends(a, d, e)
+			w.stopAll(a, d, e)
 		})
 	}
 }
@@ -210,32 +210,32 @@ func TestManyHaveLeft(t *testing.T) {
 	var mu sync.Mutex
 	var lacking []string
 	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
-		if line := string(p); strings.Contains(line, "without shared memory") {
+		if line := string(p); strings.Contains(line, negotiate.WithoutMemory) {
 			mu.Lock()
 			defer mu.Unlock()
 			lacking = append(lacking, line)
 		}
 		return len(p), nil
 	}), nil))
-	c := newCrew(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Log: log})
-	hands, sizes := []*worker{c.join(nexar.Config{}), c.join(nexar.Config{})}, []int{2}
-	c.reaches(sizes...)
+	w := newElasticWorld(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Log: log})
+	nodes, sizes := []*worldNode{w.join(nexar.Config{}), w.join(nexar.Config{})}, []int{2}
+	w.waitForSizes(sizes...)
 	for range 40 {
-		guest := c.join(nexar.Config{})
+		newcomer := w.join(nexar.Config{})
 		sizes = append(sizes, 3)
-		c.reaches(sizes...)
-		<-guest.joined
-		if err := guest.node.Leave(t.Context()); err != nil {
+		w.waitForSizes(sizes...)
+		<-newcomer.joined
+		if err := newcomer.node.Leave(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		sizes = append(sizes, 2)
-		c.reaches(sizes...)
+		w.waitForSizes(sizes...)
 	}
-	c.ends(hands...)
+	w.stopAll(nodes...)
 	mu.Lock()
 	defer mu.Unlock()
 	if len(lacking) > 0 {
-		t.Errorf("%d times ranks have found no memory, first: %s", len(lacking), lacking[0])
+		t.Errorf("%d communicators have no shared memory, first: %s", len(lacking), lacking[0])
 	}
 }
 
@@ -250,42 +250,42 @@ func TestSpare(t *testing.T) {
 		}
 		return len(p), nil
 	}), nil))
-	c := newCrew(t, nexar.SeedConfig{World: 3, Log: log}, nexar.Config{})
-	hands := []*worker{c.join(nexar.Config{}), c.join(nexar.Config{}), c.join(nexar.Config{})}
-	c.reaches(3)
-	spare := c.join(nexar.Config{Spare: true})
+	w := newElasticWorld(t, nexar.SeedConfig{World: 3, Log: log}, nexar.Config{})
+	nodes := []*worldNode{w.join(nexar.Config{}), w.join(nexar.Config{}), w.join(nexar.Config{})}
+	w.waitForSizes(3)
+	spare := w.join(nexar.Config{Spare: true})
 	select {
 	case <-waits:
 	case <-time.After(worldtest.Patience):
 		t.Fatal("the spare is not ready")
 	}
 	time.Sleep(50 * time.Millisecond) // time in which it must not be admitted
-	c.reaches(3)
-	var last *worker
-	for _, h := range hands {
-		<-h.joined
-		if h.node.World().Rank() == 2 {
-			last = h
+	w.waitForSizes(3)
+	var last *worldNode
+	for _, n := range nodes {
+		<-n.joined
+		if n.node.World().Rank() == 2 {
+			last = n
 		}
 	}
 	if err := last.node.Close(); err != nil {
 		t.Error(err)
 	}
-	c.reaches(3, 3)
+	w.waitForSizes(3, 3)
 	<-last.done
-	hands = slices.DeleteFunc(hands, func(h *worker) bool { return h == last })
-	c.ends(append(hands, spare)...)
+	nodes = slices.DeleteFunc(nodes, func(n *worldNode) bool { return n == last })
+	w.stopAll(append(nodes, spare)...)
 }
 
 // TestJoinFull: a node waits while an elastic world has no room for it, and its log says
 // so.
 func TestJoinFull(t *testing.T) {
-	c := newCrew(t, nexar.SeedConfig{World: 2, Elastic: true, ElasticMax: 2}, nexar.Config{})
-	a, b := c.join(nexar.Config{}), c.join(nexar.Config{})
-	c.reaches(2)
+	w := newElasticWorld(t, nexar.SeedConfig{World: 2, Elastic: true, ElasticMax: 2}, nexar.Config{})
+	a, b := w.join(nexar.Config{}), w.join(nexar.Config{})
+	w.waitForSizes(2)
 	// The refusal may take some time.
 	for wait := 150 * time.Millisecond; ; wait *= 3 {
-		d := c.join(nexar.Config{FormTimeout: wait})
+		d := w.join(nexar.Config{FormTimeout: wait})
 		<-d.done
 		if d.err == nil || wait > worldtest.Patience {
 			t.Fatalf("got error %v, want that the world is full", d.err)
@@ -295,18 +295,18 @@ func TestJoinFull(t *testing.T) {
 		}
 		t.Logf("after %v: %v", wait, d.err)
 	}
-	c.ends(a, b)
+	w.stopAll(a, b)
 }
 
-// TestRigid: a world that is not elastic admits no further node.
-func TestRigid(t *testing.T) {
-	c := newCrew(t, nexar.SeedConfig{World: 1}, nexar.Config{})
-	a := c.join(nexar.Config{})
-	c.reaches(1)
-	d := c.join(nexar.Config{})
+// TestNotElastic: a world that is not elastic admits no further node.
+func TestNotElastic(t *testing.T) {
+	w := newElasticWorld(t, nexar.SeedConfig{World: 1}, nexar.Config{})
+	a := w.join(nexar.Config{})
+	w.waitForSizes(1)
+	d := w.join(nexar.Config{})
 	<-d.done
 	if d.err == nil || !strings.Contains(d.err.Error(), "not elastic") {
 		t.Errorf("got error %v, want that the world is not elastic", d.err)
 	}
-	c.ends(a)
+	w.stopAll(a)
 }

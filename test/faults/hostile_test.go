@@ -23,12 +23,12 @@ import (
 // another node.
 type hostileCandidate struct {
 	claims  atomic.Int64
-	entered atomic.Bool // it was in a view
-	reasons chan string // for its dismissals
+	entered atomic.Bool // it has been in a view
+	reasons chan string // of its dismissals
 }
 
-// attack runs a hostile candidate until the test ends.
-func attack(t *testing.T, addr string, token pki.Token) *hostileCandidate {
+// runHostileCandidate runs a hostile candidate until the test ends.
+func runHostileCandidate(t *testing.T, addr string, token pki.Token) *hostileCandidate {
 	t.Helper()
 	end, err := quic.Listen(quic.Config{Addr: "127.0.0.1:0", Heartbeat: -1})
 	if err != nil {
@@ -45,14 +45,14 @@ func attack(t *testing.T, addr string, token pki.Token) *hostileCandidate {
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			h.lie(ctx, end, addr, token)
+			h.attempt(ctx, end, addr, token)
 		}
 	}()
 	return h
 }
 
-// lie is one attempt to enter.
-func (h *hostileCandidate) lie(ctx context.Context, end *quic.Endpoint, addr string, token pki.Token) {
+// attempt makes one attempt to enter the world.
+func (h *hostileCandidate) attempt(ctx context.Context, end *quic.Endpoint, addr string, token pki.Token) {
 	seeds := client.Seeds{Addrs: []string{addr}, Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
 		return end.Dial(ctx, addr, pki.Joining{}.Client(""))
 	}}
@@ -91,16 +91,16 @@ func (h *hostileCandidate) lie(ctx context.Context, end *quic.Endpoint, addr str
 func TestHostileCandidate(t *testing.T) {
 	token := pki.NewToken()
 	log := new(testlog.Buffer)
-	c := newCrew(t, nexar.SeedConfig{World: 3, Elastic: true, Token: token.Reveal(), Log: slog.New(slog.NewTextHandler(log, nil))}, nexar.Config{})
+	w := newElasticWorld(t, nexar.SeedConfig{World: 3, Elastic: true, Token: token.Reveal(), Log: slog.New(slog.NewTextHandler(log, nil))}, nexar.Config{})
 	cfg := nexar.Config{Token: token.Reveal()}
-	hands := []*worker{c.join(cfg), c.join(cfg), c.join(cfg)}
-	c.reaches(3)
-	h := attack(t, c.seed.Addr(), token)
+	nodes := []*worldNode{w.join(cfg), w.join(cfg), w.join(cfg)}
+	w.waitForSizes(3)
+	h := runHostileCandidate(t, w.seed.Addr(), token)
 	eventually(t, "the hostile candidate claims to be linked", func() bool { return h.claims.Load() > 3 })
-	before := c.made()
-	eventually(t, "the world makes 200 steps", func() bool { return c.made() > before+200 })
-	hands = append(hands, c.join(cfg))
-	c.reaches(3, 4)
+	before := w.steps()
+	eventually(t, "the world makes 200 steps", func() bool { return w.steps() > before+200 })
+	nodes = append(nodes, w.join(cfg))
+	w.waitForSizes(3, 4)
 	select {
 	case why := <-h.reasons:
 		for _, want := range []string{"not confirmed within", "no link to it is confirmed by rank 0", "rank 2", "held off"} {
@@ -114,7 +114,7 @@ func TestHostileCandidate(t *testing.T) {
 	if got := log.String(); !strings.Contains(got, "node is not admitted to the world") || !strings.Contains(got, "no link to it is confirmed by rank 0") {
 		t.Errorf("the log of the seed does not name the nodes that have not confirmed the links:\n%s", got)
 	}
-	c.ends(hands...)
+	w.stopAll(nodes...)
 	if h.entered.Load() {
 		t.Error("the hostile candidate was in a view")
 	}

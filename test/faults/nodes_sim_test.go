@@ -36,7 +36,7 @@ type simMember struct {
 	host string
 
 	// Guarded by the mutex of the world:
-	harmed bool // a fault was applied to it
+	faulty bool // a fault has been applied to it
 	gone   bool // its host has crashed, or it has left
 	node   *nexar.Node
 	epoch  uint64
@@ -76,7 +76,7 @@ func (w *simWorld) add() {
 	m := &simMember{host: fmt.Sprintf("host%d", len(w.nodes))}
 	w.nodes = append(w.nodes, m)
 	w.wg.Go(func() {
-		err := w.live(m)
+		err := w.run(m)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		m.err, m.ended = err, true
@@ -92,7 +92,7 @@ func simConfig(recovery nexar.RecoveryPolicy, rank *int) nexar.Config {
 }
 
 // live runs a node from Join to its end.
-func (w *simWorld) live(m *simMember) error {
+func (w *simWorld) run(m *simMember) error {
 	n, err := w.Join(m.host, simConfig(nexar.Automatic, nil))
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (w *simWorld) live(m *simMember) error {
 	w.mu.Lock()
 	m.node = n
 	w.mu.Unlock()
-	var state tally
+	var state stepState
 	for c, err := range n.Epochs(w.Ctx) {
 		if err != nil {
 			return err
@@ -129,7 +129,7 @@ func (w *simWorld) enter(m *simMember, c *nexar.Comm) {
 }
 
 // work is the loop of a node in an epoch.
-func (w *simWorld) work(m *simMember, n *nexar.Node, c *nexar.Comm, state *tally) error {
+func (w *simWorld) work(m *simMember, n *nexar.Node, c *nexar.Comm, state *stepState) error {
 	if err := nexar.Sync(w.Ctx, c, state); err != nil {
 		return err
 	}
@@ -152,8 +152,8 @@ func (w *simWorld) work(m *simMember, n *nexar.Node, c *nexar.Comm, state *tally
 	}
 }
 
-// A harm is a random fault.
-func (w *simWorld) harm() {
+// applyFault applies a random fault.
+func (w *simWorld) applyFault() {
 	w.mu.Lock()
 	var here []*simMember
 	for _, m := range w.nodes {
@@ -175,7 +175,7 @@ func (w *simWorld) harm() {
 	var hosts []string
 	for _, m := range some {
 		hosts = append(hosts, m.host)
-		m.harmed = m.harmed || what != 3 && what != 6
+		m.faulty = m.faulty || what != 3 && what != 6
 		m.gone = m.gone || what < 2
 	}
 	w.mu.Unlock()
@@ -185,18 +185,18 @@ func (w *simWorld) harm() {
 		w.Network.Crash(hosts[0])
 	case 1:
 		w.Network.PowerOff(hosts[0])
-	case 2: // for good, as far as the world is concerned
+	case 2: // longer than the heartbeat timeout
 		w.Network.Partition(hosts...)
 		time.Sleep(4 * time.Second)
 		w.Network.Heal()
-	case 3: // for a moment, which is no failure
+	case 3: // shorter than the heartbeat timeout
 		w.Network.Partition(hosts...)
 		time.Sleep(300 * time.Millisecond)
 		w.Network.Heal()
 	case 4:
 		w.Network.SetLink(here[0].host, here[1].host, sim.Link{Down: true})
 		w.mu.Lock()
-		here[1].harmed = true
+		here[1].faulty = true
 		w.mu.Unlock()
 		w.note("and %v", here[1].host)
 	case 5:
@@ -206,8 +206,8 @@ func (w *simWorld) harm() {
 	}
 }
 
-// calm waits until the world works again, and then checks its members.
-func (w *simWorld) calm() {
+// checkSettled waits until the world works again, and then checks its members.
+func (w *simWorld) checkSettled() {
 	time.Sleep(60 * time.Second)
 	before := make(map[*simMember]int)
 	w.mu.Lock()
@@ -223,11 +223,11 @@ func (w *simWorld) calm() {
 		switch {
 		case errors.Is(m.err, errWrong):
 			w.Errorf("%s: %v", m.host, m.err)
-		case m.ended && !m.harmed:
-			w.Errorf("%s has ended, and nothing was done to it: %v", m.host, m.err)
+		case m.ended && !m.faulty:
+			w.Errorf("%s has ended without a fault: %v", m.host, m.err)
 		case m.ended || m.gone:
 		case m.steps == before[m]:
-			w.Errorf("%s does nothing, in epoch %d", m.host, m.epoch)
+			w.Errorf("%s makes no progress in epoch %d", m.host, m.epoch)
 		case epoch != 0 && m.epoch != epoch:
 			w.Errorf("%s is in epoch %d, another one in %d", m.host, m.epoch, epoch)
 		default:
@@ -236,7 +236,7 @@ func (w *simWorld) calm() {
 		}
 	}
 	if size != w.sizes[epoch] && epoch > 0 {
-		w.Errorf("%d nodes live in epoch %d, which has %d", size, epoch, w.sizes[epoch])
+		w.Errorf("%d live nodes are in epoch %d, which has %d ranks", size, epoch, w.sizes[epoch])
 	}
 }
 
@@ -268,10 +268,10 @@ func TestWorldsOfNodes(t *testing.T) {
 				defer w.close()
 				time.Sleep(10 * time.Second)
 				for range 1 + w.rng.IntN(6) {
-					w.harm()
+					w.applyFault()
 					time.Sleep(time.Duration(w.rng.IntN(3000)) * time.Millisecond)
 				}
-				w.calm()
+				w.checkSettled()
 				if t.Failed() {
 					for _, line := range slices.Clone(w.history) {
 						t.Log(line)
@@ -295,14 +295,14 @@ func TestOneWayRingOfNodes(t *testing.T) {
 				w.mu.Lock()
 				hosts := make([]string, 6)
 				for _, m := range w.nodes {
-					m.harmed = true
+					m.faulty = true
 					hosts[w.ranked(m)] = m.host
 				}
 				w.mu.Unlock()
 				for i, host := range hosts {
 					w.Network.SetOneWay(host, hosts[(i+1)%6], sim.Link{Down: true})
 				}
-				w.calm()
+				w.checkSettled()
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				left := 0

@@ -58,7 +58,7 @@ func TestExclude(t *testing.T) {
 	}
 	got, want := nodes[3].World().Change(), nexar.WorldChange{OldSize: 4, Size: 3, OldRank: 3, Rank: 2, Removed: []int{1}}
 	if got.Epoch < 2 {
-		t.Errorf("it is epoch %d", got.Epoch)
+		t.Errorf("the change has epoch %d, want at least 2", got.Epoch)
 	}
 	if got.Epoch = 0; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -130,7 +130,7 @@ func TestRebuildMisuse(t *testing.T) {
 		defer c.Close()
 	}
 	if _, err := local[0].Include(t.Context()); err == nil {
-		t.Error("a world of Local takes others in")
+		t.Error("Include of a world of Local: no error")
 	}
 	for _, ranks := range [][]int{{-1}, {2}, {0}} {
 		if _, err := local[0].Exclude(t.Context(), ranks); !errors.Is(err, nexar.ErrInvalidRank) {

@@ -13,15 +13,15 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A callLoad is ranks that call each other all the time.
+// A callLoad has ranks that call each other continuously.
 type callLoad struct {
 	comms []*nexar.Comm
-	calls atomic.Int64   // that were answered
+	calls atomic.Int64   // answered calls
 	busy  []atomic.Int32 // running functions, by rank
 	over  []atomic.Int32 // sequences of calls that have ended, by the called rank
 }
 
-func newBustle(comms []*nexar.Comm) *callLoad {
+func newCallLoad(comms []*nexar.Comm) *callLoad {
 	b := &callLoad{comms: comms, busy: make([]atomic.Int32, len(comms)), over: make([]atomic.Int32, len(comms))}
 	registerTurn(comms)
 	for rank, c := range comms {
@@ -66,8 +66,8 @@ func (b *callLoad) run(ctx context.Context, longest int) (errs [][][2]error) {
 	return errs
 }
 
-// inTheMiddle calls f while the ranks are calling.
-func (b *callLoad) inTheMiddle(f func()) {
+// duringCalls calls f while calls are in progress on all ranks.
+func (b *callLoad) duringCalls(f func()) {
 	all := func() bool {
 		for rank := range b.busy {
 			if int(b.busy[rank].Load()) < len(b.busy)-1 {
@@ -82,19 +82,19 @@ func (b *callLoad) inTheMiddle(f func()) {
 	f()
 }
 
-// TestCallsWhenARankDies: all calls to a rank that dies fail with an error that names it,
-// and the contexts of its calls end.
-func TestCallsWhenARankDies(t *testing.T) {
+// TestCallsOfDeadRank: all calls to a rank that dies fail with an error that names it, and the contexts
+// of its calls end.
+func TestCallsOfDeadRank(t *testing.T) {
 	const victim = 2
 	for _, m := range []worldtest.Medium{worldtest.QUIC(), worldtest.TLS(), worldtest.Mixed(), worldtest.Mem()} {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
 			w := m.World(t, 4, nexar.Config{})
 			comms := w.Comms
-			b := newBustle(comms)
+			b := newCallLoad(comms)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*worldtest.Patience)
 			defer cancel()
-			go b.inTheMiddle(func() { w.Kill(victim) })
+			go b.duringCalls(func() { w.Kill(victim) })
 			for rank, errs := range b.run(ctx, 200_000) {
 				for to, pair := range errs {
 					for _, err := range pair {
@@ -111,7 +111,7 @@ func TestCallsWhenARankDies(t *testing.T) {
 			}
 			for rank := range b.busy {
 				for b.busy[rank].Load() > 0 {
-					time.Sleep(time.Millisecond) // Until the timeout of go test.
+					time.Sleep(time.Millisecond) // at most until the timeout of go test
 				}
 			}
 			t.Logf("%d calls were answered", b.calls.Load())
@@ -119,9 +119,9 @@ func TestCallsWhenARankDies(t *testing.T) {
 	}
 }
 
-// TestCallsWhenARankLeaves: the calls that need a rank that leaves end, even in the
-// middle of long arguments, and all others go on.
-func TestCallsWhenARankLeaves(t *testing.T) {
+// TestCallsOfLeavingRank: calls to and from a rank that leaves end, even during the transfer of long
+// arguments. All other calls go on.
+func TestCallsOfLeavingRank(t *testing.T) {
 	const leaver = 1
 	for _, m := range []worldtest.Medium{worldtest.QUIC(), worldtest.TLS(), worldtest.Mixed(), worldtest.Mem(), worldtest.Sim()} {
 		for _, longest := range []int{1000, 500_000} {
@@ -129,16 +129,16 @@ func TestCallsWhenARankLeaves(t *testing.T) {
 				m.Require(t)
 				w := m.World(t, 4, nexar.Config{})
 				comms := w.Comms
-				b := newBustle(comms)
+				b := newCallLoad(comms)
 				ctx, cancel := context.WithTimeoutCause(t.Context(), 2*worldtest.Patience, errors.New("too late"))
 				defer cancel()
 				stopped, stop := context.WithCancelCause(ctx)
 				defer stop(nil)
-				go b.inTheMiddle(func() {
+				go b.duringCalls(func() {
 					if err := comms[leaver].Close(); err != nil {
 						t.Errorf("close: %v", err)
 					}
-					b.goOn(ctx, leaver)
+					b.waitAfterLeave(ctx, leaver)
 					stop(worldtest.ErrCancelled)
 				})
 				for rank, errs := range b.run(stopped, longest) {
@@ -157,9 +157,9 @@ func TestCallsWhenARankLeaves(t *testing.T) {
 	}
 }
 
-// goOn waits until all ranks know that a rank has left and have stopped calling it, and
-// for many calls after that.
-func (b *callLoad) goOn(ctx context.Context, leaver int) {
+// waitAfterLeave waits until all ranks have noticed that a rank has left and have stopped calling it, and
+// then for many further calls.
+func (b *callLoad) waitAfterLeave(ctx context.Context, leaver int) {
 	for rank, c := range b.comms {
 		for rank != leaver && ctx.Err() == nil && !errors.Is(callTurn(ctx, c, leaver, 0, 8, 8), nexar.ErrPeerFailed) {
 			time.Sleep(time.Millisecond)

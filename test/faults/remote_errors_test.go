@@ -249,7 +249,7 @@ func TestCallEnded(t *testing.T) {
 // TestCallBusy: a rank with lower limits than the caller refuses the calls beyond them,
 // and serves the others.
 func TestCallBusy(t *testing.T) {
-	nodes := unlike(t, nexar.Config{MaxConcurrentCalls: 8}, nexar.Config{MaxConcurrentCalls: 2})
+	nodes := joinDifferent(t, nexar.Config{MaxConcurrentCalls: 8}, nexar.Config{MaxConcurrentCalls: 2})
 	comms, peer := []*nexar.Comm{nodes[0].World(), nodes[1].World()}, nodes[0].Peers()[0]
 	release, running := make(chan struct{}), make(chan struct{}, 2)
 	comms[1].Register("hold", func(context.Context, int, []byte) ([]byte, error) {
@@ -281,8 +281,8 @@ func TestCallBusy(t *testing.T) {
 	}
 }
 
-// unlike joins a cluster of nodes with different settings.
-func unlike(t *testing.T, cfgs ...nexar.Config) []*nexar.Node {
+// joinDifferent joins nodes with different settings.
+func joinDifferent(t *testing.T, cfgs ...nexar.Config) []*nexar.Node {
 	t.Helper()
 	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: len(cfgs)})
 	if err != nil {
@@ -327,13 +327,13 @@ func TestCallTimeout(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 		if took := time.Since(began); took < limit {
-			t.Errorf("it ended after %v, want %v", took, limit)
+			t.Errorf("the call ended after %v, want at least %v", took, limit)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience) // which is longer
+	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()
 	comms[1].Register("slow", func(context.Context, int, []byte) ([]byte, error) { time.Sleep(2 * limit); return nil, nil })
 	if _, err := comms[0].Call(ctx, 1, "slow", nil); err != nil {
-		t.Errorf("with a deadline of its own: %v", err)
+		t.Errorf("with a longer deadline: %v", err)
 	}
 }

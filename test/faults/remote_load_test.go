@@ -52,7 +52,7 @@ func TestCallContext(t *testing.T) {
 			comms := w.Comms
 			for to, c := range comms {
 				began, ended := registerPatient(c)
-				expire(t, w, to, began, ended)
+				callWithDeadline(t, w, to, began, ended)
 				stopped, stop := context.WithCancelCause(t.Context())
 				go func() {
 					<-began
@@ -72,8 +72,8 @@ func TestCallContext(t *testing.T) {
 	}
 }
 
-// expire makes a call whose deadline passes after the function has started.
-func expire(t *testing.T, w *worldtest.World, to int, began chan time.Time, ended chan functionCall) {
+// callWithDeadline makes a call whose deadline passes after the function has started.
+func callWithDeadline(t *testing.T, w *worldtest.World, to int, began chan time.Time, ended chan functionCall) {
 	t.Helper()
 	for limit := 50 * time.Millisecond; ; limit *= 4 {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -94,7 +94,7 @@ func expire(t *testing.T, w *worldtest.World, to int, began chan time.Time, ende
 				t.Errorf("cause of the function's context: %v", v.cause)
 			}
 			return
-		case <-time.After(limit): // It came too late to be carried out.
+		case <-time.After(limit): // the function was not called in time
 		}
 	}
 }
@@ -419,7 +419,7 @@ func TestCallsBlockEachOther(t *testing.T) {
 		calls.Go(func() {
 			_, err := comms[i%2].Call(ctx, 1-i%2, "bounce", nil)
 			if err == nil || !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
-				t.Errorf("%v, want that its time has passed", err)
+				t.Errorf("error %v, want an expired deadline", err)
 			}
 		})
 	}

@@ -89,13 +89,13 @@ func (p *FramePool) GetLocked(l *link.Link, kind FrameKind, s *wire.Step, payloa
 	return f
 }
 
-// An Arrival is the decision of an executor about a frame.
-type Arrival uint8
+// A Disposition is the decision of an executor about a frame.
+type Disposition uint8
 
-// The kinds of Arrival.
+// The kinds of Disposition.
 const (
 	// Discard: the executor does not need the frame, or has noted all of it.
-	Discard Arrival = iota
+	Discard Disposition = iota
 	// Hold: the executor has the frame, and has called HoldLocked. It calls
 	// ReturnCredit and ReleaseLocked when it has used the payload.
 	Hold
@@ -108,7 +108,7 @@ type Receiver interface {
 	Execution
 	// ArriveLocked takes a frame from a rank with the call of this operation. Before Run
 	// it does not return Receive. An error, for a frame that breaks the protocol, ends the link.
-	ArriveLocked(rank int, f *Frame) (Arrival, error)
+	ArriveLocked(rank int, f *Frame) (Disposition, error)
 	// Receive uses a frame after ArriveLocked has returned Receive, and makes the progress that
 	// the frame allows. It does not block.
 	Receive(f *Frame)

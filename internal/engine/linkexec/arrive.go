@@ -8,7 +8,7 @@ import (
 
 // ArriveLocked implements [exec.Receiver]. It notes the frame in the slot of its move. If the move
 // depends on nothing else, Receive makes it: a payload is used before the link reuses it.
-func (r *Execution) ArriveLocked(rank int, f *exec.Frame) (exec.Arrival, error) {
+func (r *Execution) ArriveLocked(rank int, f *exec.Frame) (exec.Disposition, error) {
 	if r.stopped {
 		return exec.Discard, nil
 	}
