@@ -37,15 +37,21 @@ GOTEST ?= go test
 # TOOL runs a command of the module in tools, in the version that its go.mod pins.
 TOOL := go tool -modfile=tools/go.mod
 
+# GOLANGCI runs golangci-lint. The first build from source takes minutes; where a binary of this
+# version is installed, "make check GOLANGCI=golangci-lint" uses that.
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+ACTIONLINT := go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
 # The fast and strict steps come first, the tests last. "make check WITHOUT=race" leaves
 # a step out, "make check STEPS=race" runs only that one.
 WITHOUT ?=
-STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck cross static race)
+STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci cross static race)
 
 # Nothing here needs a C compiler, except for the race detector.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills blame footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills blame footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -176,8 +182,14 @@ vet: ## go vet
 staticcheck: ## staticcheck, in the version of tools/go.mod
 	$(TOOL) staticcheck ./...
 
+golangci: ## golangci-lint with the linters of .golangci.yml, for this platform
+	@for m in $(MODULES); do (cd $$m && $(GOLANGCI) run ./...); done
+
+workflows: ## actionlint on .github/workflows
+	$(ACTIONLINT)
+
 cross: ## type-check for platforms of other kinds; PLATFORMS="$(EVERYWHERE)" takes all
 	@cd tools && go test ./... && go run ./crosscheck -C .. -platforms='$(PLATFORMS)' ./...
 
-static: ## whether the command runs without any library
+static: ## whether the command runs without any library, and its size
 	go test -count=1 -run '^TestCommandIsStatic$$' ./internal/arch

@@ -104,7 +104,7 @@ func (c *Comm) broadcastParts(ctx context.Context, name string, op uint8, parts 
 		encoded, bad = c.encode(name, parts)
 	}
 	lengths, err := c.agreeLengths(ctx, name, op, parts, encoded, bad, root)
-	if p, ok := bad.(*callback.Panic); ok {
+	if p, ok := errors.AsType[*callback.Panic](bad); ok {
 		panic(p)
 	}
 	if err != nil {

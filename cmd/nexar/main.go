@@ -144,6 +144,7 @@ EXIT STATUS
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{flagError(err)} })
 	root.AddCommand(newRun(s), newSeed(s), newStatus(s), newToken(s), newBench(s), newDoctor(s), newVersion(s))
 	root.AddCommand(manualCommands(s)...)
+	addCompletions(root)
 	for _, cmd := range append(root.Commands(), root) {
 		cmd.DisableFlagsInUseLine = true
 	}

@@ -9,20 +9,32 @@ import (
 	"testing"
 )
 
-// The command is linked statically, and so is every program that imports only the packages of
-// the core: it runs in an empty container and on any distribution. An ELF interpreter shows
-// a dynamically linked binary, whether cgo or the linker is the cause.
+// maxCommandBytes bounds the command of a release.
+const maxCommandBytes = 20_000_000
+
+// The command of a release is linked statically, and so is every program that imports only the
+// packages of the core: it runs in an empty container and on any distribution. It is also small.
 func TestCommandIsStatic(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "nexar")
-	build := exec.Command("go", "build", "-o", bin, "./cmd/nexar")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, "./cmd/nexar")
 	build.Dir = rootDir(t)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+runtime.GOARCH)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the command: %v\n%s", err, out)
 	}
 	checkStatic(t, bin)
+	info, err := os.Stat(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the command has %d bytes", info.Size())
+	if info.Size() > maxCommandBytes {
+		t.Errorf("the command has %d bytes, want at most %d", info.Size(), maxCommandBytes)
+	}
 }
 
+// checkStatic requires that the ELF binary asks for no interpreter and no library. One that asks for
+// an interpreter is dynamically linked, whether or not cgo made it so.
 func checkStatic(t *testing.T, bin string) {
 	t.Helper()
 	f, err := elf.Open(bin)

@@ -3,6 +3,7 @@ package membership
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -66,7 +67,7 @@ func (p Progress) Missing() string {
 	n := max(0, int(p.World)-int(p.Joined))
 	ranks := p.freeRanks()
 	if n == 0 || ranks == nil {
-		return fmt.Sprint(n)
+		return strconv.Itoa(n)
 	}
 	return fmt.Sprintf("%d (rank %s)", n, strings.Join(ranks, ", "))
 }
@@ -90,7 +91,7 @@ func (p Progress) freeRanks() (ranks []string) {
 		case len(ranks) == listMax:
 			return append(ranks, "…")
 		default:
-			ranks = append(ranks, fmt.Sprint(r))
+			ranks = append(ranks, strconv.Itoa(int(r)))
 		}
 	}
 	return ranks

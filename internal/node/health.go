@@ -86,7 +86,7 @@ func (h *healthServer) answer(c net.Conn) {
 	}
 	fmt.Fprintf(c, "HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", status, len(text))
 	if method != "HEAD" {
-		io.WriteString(c, text)
+		_, _ = io.WriteString(c, text)
 	}
 }
 

@@ -158,7 +158,7 @@ func (f *form) move(m *Move) error {
 		Combine: {dst: true, a: true, b: true, op: true},
 	}
 	if m.Kind == 0 || int(m.Kind) >= len(uses) {
-		return fmt.Errorf("unknown kind of move")
+		return errors.New("unknown kind of move")
 	}
 	use := uses[m.Kind]
 	if use.op && !f.collective.Reduces() {
@@ -201,7 +201,7 @@ func (f *form) peer(m *Move, used bool) error {
 	case m.Peer < 0 || m.Peer >= size:
 		return fmt.Errorf("unknown rank %d", m.Peer)
 	case m.Peer == f.rank:
-		return fmt.Errorf("a message to the rank itself")
+		return errors.New("a message to the rank itself")
 	case m.Kind == Send:
 		f.balance[f.rank*size+m.Peer]++
 	default:

@@ -21,11 +21,11 @@ type changeKind struct {
 func changeKinds() []changeKind {
 	fewer := func(by int) func(n int) bool { return func(n int) bool { return n-by >= changingMin } }
 	more := func(by int) func(n int) bool { return func(n int) bool { return n+by <= changingMax } }
-	any := func(int) bool { return true }
+	always := func(int) bool { return true }
 	return []changeKind{
 		{"kill", 4, fewer(1), func(w *changingWorld) { w.kill(1) }},
 		{"kill two", 2, fewer(2), func(w *changingWorld) { w.kill(2) }},
-		{"stop for a while", 3, any, (*changingWorld).pause},
+		{"stop for a while", 3, always, (*changingWorld).pause},
 		{"join", 4, more(1), func(w *changingWorld) { w.join() }},
 		{"two join", 2, more(2), func(w *changingWorld) { w.start(false); w.start(false); w.settle() }},
 		{"leave", 2, fewer(1), func(w *changingWorld) { w.leave(false); w.settle() }},
@@ -142,9 +142,9 @@ func (w *changingWorld) signal(p *process, sig os.Signal) {
 	}
 }
 
-// sleepUpTo sleeps for a random time below max.
-func (w *changingWorld) sleepUpTo(max time.Duration) {
-	time.Sleep(time.Duration(w.rng.Int64N(int64(max))))
+// sleepUpTo sleeps for a random time below limit.
+func (w *changingWorld) sleepUpTo(limit time.Duration) {
+	time.Sleep(time.Duration(w.rng.Int64N(int64(limit))))
 }
 
 // join has a process join and measures the time until all have made a step in its first epoch:

@@ -80,13 +80,13 @@ func (g *seedGroup) random(n int) []int { return g.w.rng.Perm(len(g.seeds))[:n] 
 func seedChangeKinds() []changeKind {
 	fewer := func(n int) bool { return n > changingMin }
 	more := func(n int) bool { return n < changingMax }
-	any := func(int) bool { return true }
+	always := func(int) bool { return true }
 	return []changeKind{
-		{"kill a seed", 4, any, func(w *changingWorld) { w.loseSeeds(1, w.settle) }},
+		{"kill a seed", 4, always, func(w *changingWorld) { w.loseSeeds(1, w.settle) }},
 		{"kill a seed and a node", 5, fewer, (*changingWorld).loseSeedAndNode},
 		{"kill a seed while one joins", 4, more, (*changingWorld).joinAndLoseSeed},
 		{"kill two seeds and a node", 4, fewer, (*changingWorld).loseMostSeeds},
-		{"kill all seeds", 3, any, func(w *changingWorld) { w.loseSeeds(groupSeeds, w.settle) }},
+		{"kill all seeds", 3, always, func(w *changingWorld) { w.loseSeeds(groupSeeds, w.settle) }},
 		{"kill all seeds while one joins", 2, more, func(w *changingWorld) { w.start(false); w.loseSeeds(groupSeeds, func() {}); w.settle() }},
 		{"stop a seed for a while", 3, fewer, (*changingWorld).pauseSeed},
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strconv"
@@ -235,7 +236,7 @@ func cpuTime(t *testing.T, w *worker) time.Duration {
 		t.Fatal(err)
 	}
 	// The name of the program, in parentheses, may contain spaces.
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	const utime, stime, tick = 11, 12, 10 * time.Millisecond // proc(5); the unit is a hundredth of a second
 	total := 0
 	for _, i := range []int{utime, stime} {

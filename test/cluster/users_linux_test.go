@@ -24,7 +24,7 @@ type otherUser struct{ exe string }
 func newOtherUser(t *testing.T) otherUser {
 	t.Helper()
 	require.Root(t)
-	dir, err := os.MkdirTemp("", "nexar-cluster") // other users cannot enter the parents of t.TempDir
+	dir, err := os.MkdirTemp("", "nexar-cluster") //nolint:usetesting // other users cannot enter the parents of t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func (r *Execution) runInMemory(ctx context.Context) (completed bool) {
 // finish ends the use of the memory after run has returned err.
 func (r *Execution) finish(err error) (completed bool) {
 	x := r.executor
-	mismatch, isMismatch := err.(*MismatchError)
+	mismatch, isMismatch := errors.AsType[*MismatchError](err)
 	x.mu.Lock()
 	r.busy--
 	failing := r.stopped.Load()
