@@ -94,7 +94,11 @@ func elementOf[T any]() (element, error) {
 	if t, ok := numberOf[T](); ok {
 		return element{uint8(t), uint32(unsafe.Sizeof(*new(T)))}, nil
 	}
-	return opaqueElement(reflect.TypeOf((*T)(nil)).Elem()) // TypeFor would box a T.
+	t := reflect.TypeOf((*T)(nil)).Elem() // TypeFor would box a T.
+	if number, ok := numberOfKind(t.Kind()); ok {
+		return element{uint8(number), uint32(unsafe.Sizeof(*new(T)))}, nil
+	}
+	return opaqueElement(t)
 }
 
 // opaqueElement describes the elements of a type that is not reduced as a number.
