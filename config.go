@@ -183,11 +183,15 @@ type Config struct {
 	// 0 for ever. NEXAR_RECOVERY_TIMEOUT_SECS.
 	RecoveryTimeout time.Duration `env:"NEXAR_RECOVERY_TIMEOUT_SECS" default:"30s"`
 
-	// DumpOnQuit has the node handle SIGQUIT: before the process ends by it, with
-	// the stacks of its goroutines, its Trace is written to standard error. It is
-	// not for a program that handles SIGQUIT itself. The default is off.
+	// DumpOnQuit makes the node handle SIGQUIT: it writes its Trace to standard
+	// error and ends the process with status 131. It is not for a program that
+	// handles SIGQUIT itself. The default is off.
 	// NEXAR_DUMP_ON_QUIT=1, which nexar run sets.
 	DumpOnQuit bool `env:"NEXAR_DUMP_ON_QUIT"`
+
+	// DumpStacks makes DumpOnQuit write the stacks of all goroutines before the
+	// Trace. The default is off. NEXAR_STACKS=1, or nexar run --stacks.
+	DumpStacks bool `env:"NEXAR_STACKS"`
 
 	// # Worlds that grow and shrink
 

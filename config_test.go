@@ -76,6 +76,7 @@ func samples() map[string]setting {
 
 		"NEXAR_RANK":         {good: "3", want: &rank, malformed: []string{"-1", "one", "1.5", "0x10", "99999999999999999999"}},
 		"NEXAR_DUMP_ON_QUIT": onOff,
+		"NEXAR_STACKS":       onOff,
 
 		"NEXAR_MEMORY": {good: "inference", want: "inference", malformed: []string{"lots", "Training"}},
 

@@ -115,7 +115,7 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 	})
 	quit := func() {}
 	if cfg.DumpOnQuit {
-		quit = recorder.OnQuit(func() { _, _ = n.Trace().WriteTo(os.Stderr) })
+		quit = recorder.OnQuit(cfg.DumpStacks, func() { _, _ = n.Trace().WriteTo(os.Stderr) })
 	}
 	n.close = sync.OnceValue(func() error {
 		defer quit()

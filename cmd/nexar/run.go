@@ -21,6 +21,7 @@ type runFlags struct {
 	first    int
 	env      []string
 	noPrefix bool
+	stacks   bool
 	elastic  bool
 	min, max int
 	grace    time.Duration
@@ -62,6 +63,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	f.definePeers(cmd)
 	flags.StringArrayVar(&f.env, "env", nil, "set a variable of the program, `NAME=VALUE`; may be repeated")
 	flags.BoolVar(&f.noPrefix, "no-prefix", false, "do not prefix lines of output with the rank")
+	flags.BoolVar(&f.stacks, "stacks", false, "make SIGQUIT (Ctrl-\\) print the stacks of all goroutines too")
 	flags.BoolVar(&f.elastic, "elastic", false, "continue when a process fails, and let more join")
 	flags.IntVar(&f.min, "min", 0, "minimum `number` of nodes of an elastic world (default 1)")
 	flags.IntVar(&f.max, "max", 0, "maximum `number` of nodes of an elastic world (default: no limit)")
@@ -91,6 +93,9 @@ func (f *runFlags) config(given func(string) bool, program []string) (ranks.Conf
 		if name, _, ok := strings.Cut(pair, "="); !ok || name == "" {
 			return cfg, usagef("--env %q: want NAME=VALUE", pair)
 		}
+	}
+	if f.stacks {
+		cfg.Env = append([]string{"NEXAR_STACKS=1"}, f.env...)
 	}
 	if err := f.seedFromEnv(); err != nil {
 		return cfg, err

@@ -16,8 +16,10 @@ environment:
   NEXAR_WORLD          number of ranks (with --seed only if --world is given)
   NEXAR_LOCAL_RANK     number among the processes of this host, from 0
   NEXAR_LISTEN         127.0.0.1:0 (unchanged with --seed)
-  NEXAR_DUMP_ON_QUIT   1 unless set: SIGQUIT prints the operations of each rank
-                       and the ranks they wait for, before it ends them
+  NEXAR_DUMP_ON_QUIT   1 unless set: SIGQUIT (Ctrl-\) prints the operations of
+                       each rank and the ranks they wait for, and ends them
+  NEXAR_STACKS         1 with --stacks: SIGQUIT prints the stacks of all
+                       goroutines before that
   NEXAR_LEAVE_ON_SIGTERM
                        1 with --elastic unless set: a process that calls
                        Node.Reconfigure leaves there after SIGTERM

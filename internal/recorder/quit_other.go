@@ -3,4 +3,4 @@
 package recorder
 
 // OnQuit does nothing: there is no SIGQUIT.
-func OnQuit(dump func()) (stop func()) { return func() {} }
+func OnQuit(stacks bool, dump func()) (stop func()) { return func() {} }

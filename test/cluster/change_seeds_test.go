@@ -216,7 +216,7 @@ from SIGKILL of processes until the last survivor has the next communicator
 func (w *changingWorld) runWithSeeds(n int) {
 	left := watchLeftovers(w.T)
 	w.workers = newWorkerSet(w.T)
-	w.vars = append(left.vars(), "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1")
+	w.vars = append(left.vars(), "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_STACKS=1")
 	w.logs = make(map[string]*testlog.Buffer)
 	w.seedGroup = newSeedGroup(w)
 	w.seeds, w.listen, w.launcher = strings.Join(w.seedGroup.addrs, ","), "127.0.0.1:0", func(int) launcher { return nil }
@@ -236,7 +236,7 @@ func TestSeedsInNodes(t *testing.T) {
 	w := changingWorld{T: t, transports: changingTransports()[1], rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), stats: &changeStats{kinds: make(map[string]int)}}
 	left := watchLeftovers(t)
 	w.workers = newWorkerSet(t)
-	w.vars = append(left.vars(), "NEXAR_DUMP_ON_QUIT=1")
+	w.vars = append(left.vars(), "NEXAR_DUMP_ON_QUIT=1", "NEXAR_STACKS=1")
 	w.logs = make(map[string]*testlog.Buffer)
 	var addrs []string
 	for range groupSeeds {

@@ -24,7 +24,7 @@ func newChangingNetwork(t *testing.T, persistent bool, vars ...string) (*changin
 	mustSucceed(t, []result{seed.do(command{Do: "seed", N: changingRanks, Addr: ":" + seedPort})})
 	w.logs = map[string]*testlog.Buffer{"seed": seed.log}
 	w.seeds, w.listen = net.hosts[0].at(seedPort), ":0"
-	w.vars = append(vars, "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1")
+	w.vars = append(vars, "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_STACKS=1")
 	w.launcher = func(n int) launcher { return net.hosts[(n-1)%changingHosts] }
 	for range changingRanks {
 		w.start(false)

@@ -119,7 +119,7 @@ func changingTransports() []string {
 func (w *changingWorld) run(n int, protect bool) {
 	left := watchLeftovers(w.T)
 	w.workers = newWorkerSet(w.T)
-	w.vars = append(left.vars(), "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1")
+	w.vars = append(left.vars(), "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_STACKS=1")
 	log, lines := logTo(w.T, "seed")
 	w.logs = map[string]*testlog.Buffer{"seed": lines}
 	seed := startLocalSeed(w.T, changingRanks, nexar.SeedConfig{Token: w.workers.token, Elastic: true, ElasticMax: changingMax, Log: log})
