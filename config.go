@@ -39,6 +39,10 @@ type Config struct {
 	// It never crosses the network. NEXAR_CLUSTER_TOKEN.
 	Token string `env:"NEXAR_CLUSTER_TOKEN"`
 
+	// TokenFile is the path of a file with the Token, in place of it. Only the owner
+	// of the file may access it (mode 0600). NEXAR_CLUSTER_TOKEN_FILE.
+	TokenFile string `env:"NEXAR_CLUSTER_TOKEN_FILE"`
+
 	// Listen is the UDP address ("host:port") at which other nodes reach this
 	// one; its host may be empty for all addresses, its port 0 for any. A TCP
 	// socket at the same address notices the end of their processes. The
@@ -329,9 +333,18 @@ func isTransportName(name string) bool {
 	})
 }
 
-// token parses Token, whose text is in no error.
+// token returns the token of Token or TokenFile, whose text is in no error.
 func (cfg *Config) token() (pki.Token, error) {
-	if cfg.Token == "" {
+	switch {
+	case cfg.Token != "" && cfg.TokenFile != "":
+		return pki.Token{}, fmt.Errorf("%w: both %s and %s=%q are set: unset one of them", ErrConfig, variable("Token"), variable("TokenFile"), cfg.TokenFile)
+	case cfg.TokenFile != "":
+		t, err := pki.ReadTokenFile(cfg.TokenFile)
+		if err != nil {
+			err = fmt.Errorf("%w: %s: %w", ErrConfig, variable("TokenFile"), err)
+		}
+		return t, err
+	case cfg.Token == "":
 		return pki.Token{}, nil
 	}
 	t, err := pki.ParseToken(cfg.Token)
@@ -353,6 +366,9 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 	}
 	if err != nil {
 		return Config{}, err
+	}
+	if cfg.Token != "" || cfg.TokenFile != "" {
+		e.Token, e.TokenFile = "", ""
 	}
 	settings.Complete(&cfg, e)
 	settings.Complete(&cfg, settings.Defaults[Config]())

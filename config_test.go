@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,6 +49,8 @@ func samples() map[string]setting {
 			good: "abcd-efgh", want: "abcd-efgh", secret: true,
 			malformed: []string{"two words", "a\nline", "bell\a", strings.Repeat("x", 2000), "\xff\xfe"},
 		},
+		"NEXAR_CLUSTER_TOKEN_FILE": {malformed: []string{"/no/such/directory/token", "."}},
+
 		"NEXAR_LISTEN":     {good: "10.0.0.1:7946", want: "10.0.0.1:7946", malformed: []string{"7946", "10.0.0.1", ":99999", ":x", "a:b:1", "one two:1"}},
 		"NEXAR_ADVERTISE":  {good: "fd00::1", want: "fd00::1", malformed: []string{"10.0.0.1:99999", "10.0.0.1:x", "a:b:c", "one two", "http://a.example"}},
 		"NEXAR_TRANSPORTS": {good: "tcp,shm", want: []string{"tcp", "shm"}, malformed: []string{"shm,,tcp", "shm;tcp", "QUIC"}},
@@ -116,7 +120,7 @@ func noEnv(t *testing.T) {
 func TestConfigFromEnv(t *testing.T) {
 	for name, field := range fields() {
 		s, ok := samples()[name]
-		if name == logVariable {
+		if name == logVariable || name == variable("TokenFile") { // which needs a file: TestTokenFile
 			continue
 		}
 		if !ok || s.good == "" || len(s.malformed) == 0 {
@@ -149,6 +153,54 @@ func TestConfigMalformed(t *testing.T) {
 	}
 }
 
+// A token comes from a file that only its owner may access, and from one place.
+func TestTokenFile(t *testing.T) {
+	noEnv(t)
+	const name = "NEXAR_CLUSTER_TOKEN_FILE"
+	token, other := NewToken(), NewToken()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 2, TokenFile: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seed.Close()
+	query := func(cfg Config) error {
+		cfg.Seeds = []string{seed.Addr()}
+		_, err := QueryCluster(t.Context(), cfg)
+		return err
+	}
+	for what, cfg := range map[string]Config{"Token": {Token: token}, "TokenFile": {TokenFile: path}} {
+		if err := query(cfg); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	t.Setenv(name, path)
+	if err := query(Config{}); err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+	if err := query(Config{Token: other}); !errors.Is(err, ErrToken) {
+		t.Errorf("a Token in Config must have precedence over %s: got %v", name, err)
+	}
+	t.Setenv("NEXAR_CLUSTER_TOKEN", token)
+	if err := query(Config{}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "both NEXAR_CLUSTER_TOKEN and "+name) {
+		t.Errorf("with both variables: got %v, want an error that names both", err)
+	}
+	t.Setenv("NEXAR_CLUSTER_TOKEN", "")
+	if runtime.GOOS == "windows" {
+		return // It has no mode bits.
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err = query(Config{})
+	if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "0644") || !strings.Contains(err.Error(), "chmod 600") || strings.Contains(err.Error(), token) {
+		t.Errorf("with mode 0644: got %v, want an error with the mode and what to do, without the token", err)
+	}
+}
+
 // localReads lists the variables that Local reads.
 var localReads = []string{"NEXAR_COLLECTIVE_TIMEOUT_SECS", "NEXAR_BARRIER_TIMEOUT_SECS", "NEXAR_MEMORY", "NEXAR_ALGORITHMS", "NEXAR_LOG",
 	"NEXAR_DETERMINISTIC", "NEXAR_BUCKET_BYTES", "NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "NEXAR_RPC_TIMEOUT_SECS", "NEXAR_RPC_IN_FLIGHT",
@@ -170,7 +222,7 @@ func refuses(t *testing.T, name, value string, secret bool) {
 	if fromSeed == nil {
 		seed.Close()
 	}
-	seedReads := []string{"NEXAR_TRANSPORTS", "NEXAR_ENABLE_TCP_BULK_SIDECAR", "NEXAR_CLUSTER_TOKEN"}
+	seedReads := []string{"NEXAR_TRANSPORTS", "NEXAR_ENABLE_TCP_BULK_SIDECAR", "NEXAR_CLUSTER_TOKEN", "NEXAR_CLUSTER_TOKEN_FILE"}
 	reads := map[string]bool{
 		"ConfigFromEnv": true, "Join": true, "Local": slices.Contains(localReads, name), "StartSeed": slices.Contains(seedReads, name),
 	}
@@ -340,7 +392,7 @@ func TestConfigDefaults(t *testing.T) {
 func TestConfigPrecedence(t *testing.T) {
 	for name, field := range fields() {
 		s, ok := samples()[name]
-		if !ok {
+		if !ok || s.good == "" {
 			continue
 		}
 		noEnv(t)

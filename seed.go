@@ -39,8 +39,9 @@ type SeedConfig struct {
 	ElasticMin, ElasticMax int
 	// Token is the secret that admits nodes. It has at least 128 bits, unless
 	// Listen is a loopback address; NewToken makes one. The default is
-	// NEXAR_CLUSTER_TOKEN.
-	Token string
+	// NEXAR_CLUSTER_TOKEN. TokenFile is the path of a file with the token in place of it,
+	// as in Config; its default is NEXAR_CLUSTER_TOKEN_FILE.
+	Token, TokenFile string
 	// StateDir is a directory where the seed keeps its certificate authority and, with
 	// Consensus, who is in the world: then one that is started again goes on with the
 	// same world, and its nodes come back to it by themselves. The default is to keep
@@ -117,7 +118,7 @@ func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 }
 
 func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
-	env, err := parseEnv("Transports", "Token")
+	env, err := parseEnv("Transports", "Token", "TokenFile")
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +138,11 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if cfg.ForgetState && len(cfg.Peers) == 0 {
 		return nil, fmt.Errorf("%w: ForgetState is for one of several Peers: a seed that has no others starts a new world in an empty StateDir", ErrConfig)
 	}
-	token, err := (&Config{Token: cmp.Or(cfg.Token, env.Token)}).token()
+	secret := &Config{Token: cfg.Token, TokenFile: cfg.TokenFile}
+	if cfg.Token == "" && cfg.TokenFile == "" {
+		secret = &env
+	}
+	token, err := secret.token()
 	if err != nil {
 		return nil, err
 	}

@@ -33,9 +33,9 @@ func TestElastic(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	token, seed := invitation(t, stderr)
+	tokenFile, seed := invitation(t, stderr)
 	joiner := exec.CommandContext(ctx, program(dir, "nexar"), append([]string{"run", "--no-prefix", "--elastic", "--seed", seed, "--"}, train...)...)
-	joiner.Env = append(os.Environ(), "NEXAR_CLUSTER_TOKEN="+token)
+	joiner.Env = append(os.Environ(), "NEXAR_CLUSTER_TOKEN=", "NEXAR_CLUSTER_TOKEN_FILE="+tokenFile)
 	joiner.Stdout, joiner.Stderr = os.Stderr, os.Stderr
 	text := follow(t, out,
 		stage{4, 4, func(rank1 *os.Process) error { return rank1.Kill() }},
@@ -59,11 +59,11 @@ func TestElastic(t *testing.T) {
 }
 
 // invitation returns the command to add a rank, and copies the rest of the output.
-func invitation(t *testing.T, stderr io.Reader) (token, seed string) {
+func invitation(t *testing.T, stderr io.Reader) (tokenFile, seed string) {
 	t.Helper()
 	r := bufio.NewReader(stderr)
 	line, err := r.ReadString('\n')
-	m := regexp.MustCompile(`NEXAR_CLUSTER_TOKEN=(\S+) .*--seed (\S+) `).FindStringSubmatch(line)
+	m := regexp.MustCompile(`NEXAR_CLUSTER_TOKEN_FILE=(\S+) .*--seed (\S+) `).FindStringSubmatch(line)
 	if err != nil || m == nil {
 		t.Fatalf("nexar run printed %q (%v), want the command to add a rank", line, err)
 	}

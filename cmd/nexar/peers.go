@@ -1,17 +1,18 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/pki"
 )
 
 // peerFlags are the flags of a seed that may be one of several.
@@ -32,22 +33,14 @@ func (f *peerFlags) peerToken() (string, error) {
 	if len(f.peers) == 0 {
 		return "", usagef("--peer-token-file needs --peers: it is for several seeds")
 	}
-	info, err := os.Stat(f.tokenFile)
-	if err != nil {
+	t, err := pki.ReadTokenFile(f.tokenFile)
+	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("--peer-token-file: %w: every seed needs the same token in such a file; 'nexar token' makes one", err)
 	}
-	// On Windows the mode bits do not tell which users have access.
-	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o027 != 0 {
-		return "", usagef("--peer-token-file: %q has mode %04o, so that other users can read or change it: run chmod 600 on it", f.tokenFile, mode)
-	}
-	b, err := os.ReadFile(f.tokenFile)
 	if err != nil {
-		return "", fmt.Errorf("--peer-token-file: %w", err)
+		return "", usagef("--peer-token-file: %w", err)
 	}
-	if token := strings.TrimSpace(string(b)); token != "" {
-		return token, nil
-	}
-	return "", usagef("--peer-token-file: %q is empty; 'nexar token' makes a token", f.tokenFile)
+	return t.Reveal(), nil
 }
 
 func (f *peerFlags) definePeers(cmd *cobra.Command) {
@@ -108,8 +101,9 @@ func withSeedPort(addr string) string {
 
 // checkToken requires a token that the other seeds can have as well.
 func checkToken() error {
-	if os.Getenv("NEXAR_CLUSTER_TOKEN") == "" {
-		return usagef("NEXAR_CLUSTER_TOKEN is not set: several seeds need the same token; 'nexar token' makes one")
+	token, err := clusterToken()
+	if err == nil && token == "" {
+		err = usagef("NEXAR_CLUSTER_TOKEN is not set: several seeds need the same token; 'nexar token' makes one")
 	}
-	return nil
+	return err
 }

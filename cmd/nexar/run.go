@@ -57,7 +57,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.SetInterspersed(false)
 	flags.SortFlags = false
 	flags.IntVarP(&f.count, "processes", "n", 1, "number of processes on this host")
-	flags.StringVar(&f.seed, "seed", "", "`address` of the seed of a larger cluster, or several separated by commas; its token is in NEXAR_CLUSTER_TOKEN (default NEXAR_SEEDS)")
+	flags.StringVar(&f.seed, "seed", "", "`address` of the seed of a larger cluster, or several separated by commas; its token is in NEXAR_CLUSTER_TOKEN or NEXAR_CLUSTER_TOKEN_FILE (default NEXAR_SEEDS)")
 	flags.IntVar(&f.world, "world", 0, "number of ranks of the larger cluster")
 	flags.IntVar(&f.first, "first-rank", 0, "rank of the first process in the larger cluster (default: chosen by the seed)")
 	f.definePeers(cmd)
@@ -74,8 +74,8 @@ func (f *runFlags) define(cmd *cobra.Command) {
 const processesMax = 4096
 
 // config checks the flags and returns the settings of the run. given reports whether a flag was given.
-func (f *runFlags) config(given func(string) bool, program []string) (ranks.Config, error) {
-	cfg := ranks.Config{
+func (f *runFlags) config(given func(string) bool, program []string) (cfg ranks.Config, err error) {
+	cfg = ranks.Config{
 		Program: program, Count: f.count, Seeds: f.seed, World: f.world,
 		Env: f.env, NoPrefix: f.noPrefix, Elastic: f.elastic, Min: f.min, Max: f.max, Grace: f.grace,
 	}
@@ -111,6 +111,9 @@ func (f *runFlags) config(given func(string) bool, program []string) (ranks.Conf
 		return cfg, err
 	}
 	if f.seed == "" {
+		if cfg.Token, err = clusterToken(); err != nil {
+			return cfg, err
+		}
 		return cfg, f.checkWhole(given)
 	}
 	if given("first-rank") {
@@ -154,13 +157,16 @@ func (f *runFlags) among(cfg ranks.Config, given func(string) bool) (ranks.Confi
 	if err := checkElastic(f.elastic, true, f.min, f.max, f.world); err != nil {
 		return cfg, err
 	}
-	token, err := f.peerToken()
+	peerToken, err := f.peerToken()
 	if err != nil {
+		return cfg, err
+	}
+	if cfg.Token, err = clusterToken(); err != nil {
 		return cfg, err
 	}
 	f.seed = strings.Join(f.peers, ",")
 	cfg.Seeds = f.seed
-	cfg.Own = &ranks.Seed{Listen: f.listen, Peers: f.peers, Advertise: f.advertise, StateDir: f.stateDir, Forget: f.forget, Token: token}
+	cfg.Own = &ranks.Seed{Listen: f.listen, Peers: f.peers, Advertise: f.advertise, StateDir: f.stateDir, Forget: f.forget, Token: peerToken}
 	if given("first-rank") {
 		cfg.First = &f.first
 	}
@@ -200,9 +206,12 @@ func (f *runFlags) checkPart(given func(string) bool) error {
 	if err := checkAddrs(f.seed); err != nil {
 		return err
 	}
+	token, err := clusterToken()
 	switch {
-	case os.Getenv("NEXAR_CLUSTER_TOKEN") == "":
-		return usagef("NEXAR_CLUSTER_TOKEN is not set: the seed (--seed, NEXAR_SEEDS) needs the token that 'nexar seed' was started with or printed")
+	case err != nil:
+		return err
+	case token == "":
+		return usagef("NEXAR_CLUSTER_TOKEN and NEXAR_CLUSTER_TOKEN_FILE are not set: the seed (--seed, NEXAR_SEEDS) needs the token that 'nexar seed' was started with or printed")
 	case f.first < 0:
 		return usagef("--first-rank %d: must not be negative", f.first)
 	case given("world") && f.world < f.first+f.count:

@@ -11,7 +11,8 @@ PROGRAM calls nexar.Join with an empty Config. Its settings are in its
 environment:
 
   NEXAR_SEEDS          address of the seed
-  NEXAR_CLUSTER_TOKEN  token of the cluster; a new one if it is not set
+  NEXAR_CLUSTER_TOKEN  token of the cluster; a new one if neither it nor
+                       NEXAR_CLUSTER_TOKEN_FILE is set
   NEXAR_RANK           rank (with --seed only if --first-rank is given)
   NEXAR_WORLD          number of ranks (with --seed only if --world is given)
   NEXAR_LOCAL_RANK     number among the processes of this host, from 0
@@ -44,7 +45,8 @@ SEVERAL SEEDS
 
 ELASTIC WORLDS
   With --elastic the other ranks continue when a process fails after the world
-  has formed, and more may join; nexar run prints the command. The world has at
+  has formed, and more may join; nexar run prints the command, with the name of a file that
+  has a new token and that only this user may read. The world has at
   least --min and at most --max nodes. The program follows Node.Epochs and, to
   admit nodes, calls Node.Reconfigure, as examples/elastic does.
 

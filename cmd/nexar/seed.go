@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,8 +136,12 @@ func (f *seedFlags) check() (level slog.Level, err error) {
 // token returns the token of the cluster, and whether this command made it, now or before a restart:
 // it keeps a token that it made in --state-dir.
 func (f *seedFlags) token() (token string, made bool, err error) {
-	if token = os.Getenv("NEXAR_CLUSTER_TOKEN"); token != "" || f.stateDir == "" {
-		return cmp.Or(token, nexar.NewToken()), token == "", nil
+	token, err = clusterToken()
+	switch {
+	case err != nil || token != "":
+		return token, false, err
+	case f.stateDir == "":
+		return nexar.NewToken(), true, nil
 	}
 	path := filepath.Join(f.stateDir, "token")
 	if b, err := os.ReadFile(path); err == nil {

@@ -4,7 +4,8 @@ const seedHelp = `Admit COUNT nodes to a cluster, give them ranks, and distribut
 data goes through the seed. It prints the variables to set on the other hosts,
 then a line for each node that joins or leaves, and ends when all have gone.
 
-The token is in NEXAR_CLUSTER_TOKEN. If it is not set, a new one is made and
+The token is in NEXAR_CLUSTER_TOKEN, or in the file of mode 0600 that
+NEXAR_CLUSTER_TOKEN_FILE names. If it is not set, a new one is made and
 printed. Tokens need at least 128 bits, except on a loopback address; "nexar
 token" makes one.
 

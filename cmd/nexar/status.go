@@ -28,7 +28,8 @@ const statusHelp = `Ask the seed of a cluster for the current operation of every
 has been running, the ranks it waits for, and the ranks that are late. Use it when
 a cluster hangs or seems to. It disturbs nothing, and nodes need no preparation.
 
-The token of the cluster is in NEXAR_CLUSTER_TOKEN, as for its nodes. "nexar seed"
+The token of the cluster is in NEXAR_CLUSTER_TOKEN or in the file that
+NEXAR_CLUSTER_TOKEN_FILE names, as for its nodes. "nexar seed"
 prints it if it made it. "nexar run" uses a private token unless
 NEXAR_CLUSTER_TOKEN is set; if it is set, it prints the command to query its ranks.
 

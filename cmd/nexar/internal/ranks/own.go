@@ -2,7 +2,6 @@ package ranks
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/nexar-go/nexar"
@@ -25,7 +24,7 @@ type own struct{ seed *nexar.Seed }
 func (cfg *Config) startOwn(ctx context.Context) (*own, error) {
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: cfg.Own.Listen, Peers: cfg.Own.Peers, Advertise: cfg.Own.Advertise, StateDir: cfg.Own.StateDir, ForgetState: cfg.Own.Forget, Consensus: raft.Open, PeerToken: cfg.Own.Token,
-		World: cfg.World, Token: os.Getenv("NEXAR_CLUSTER_TOKEN"),
+		World: cfg.World, Token: cfg.Token,
 		Elastic: cfg.Elastic, ElasticMin: cfg.Min, ElasticMax: cfg.Max,
 	})
 	if err != nil {

@@ -33,6 +33,9 @@ type Config struct {
 	First *int  // rank of the first process in it; nil lets the seed choose
 	Own   *Seed // one of its seeds, which is to run here
 
+	// Token is the token of the cluster. If it is empty, the whole world gets a new one.
+	Token string
+
 	Env       []string // "name=value", over everything else
 	NoPrefix  bool     // lines of output do not begin with the rank
 	FirstOnly bool     // the first process has this one's standard output and error, and no other has an output
@@ -60,7 +63,9 @@ func Run(ctx context.Context, cfg Config) error {
 			return err
 		}
 		defer w.close()
-		w.printCommands(cfg)
+		if err := w.printCommands(cfg); err != nil {
+			return err
+		}
 	}
 	if cfg.Own != nil {
 		own, err := cfg.startOwn(ctx)

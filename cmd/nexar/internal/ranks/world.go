@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -16,7 +18,8 @@ type world struct {
 	seed   *nexar.Seed
 	addr   string
 	token  string
-	made   bool // the token is a new one
+	made   bool   // the token is a new one
+	dir    string // of tokenFile; empty if there is none
 	size   int
 	joined atomic.Int32 // nodes that are there
 	most   atomic.Int32 // the most that there ever were
@@ -25,7 +28,7 @@ type world struct {
 }
 
 func startWorld(ctx context.Context, cfg Config) (*world, error) {
-	w := &world{token: os.Getenv("NEXAR_CLUSTER_TOKEN"), size: cfg.Count}
+	w := &world{token: cfg.Token, size: cfg.Count}
 	if w.token == "" {
 		w.token, w.made = nexar.NewToken(), true
 	}
@@ -45,11 +48,15 @@ func startWorld(ctx context.Context, cfg Config) (*world, error) {
 }
 
 // printCommands prints the commands to add ranks and to query the cluster, if it is elastic or
-// its token was given. It does not print a token of the user.
-func (w *world) printCommands(cfg Config) {
+// its token was given. It prints no token: other users of the host can see command lines. A new token
+// is in a file that only this user may read, until close.
+func (w *world) printCommands(cfg Config) error {
 	token := ""
-	if w.made {
-		token = "NEXAR_CLUSTER_TOKEN=" + w.token + " "
+	if w.made && cfg.Elastic {
+		if err := w.writeToken(); err != nil {
+			return err
+		}
+		token = "NEXAR_CLUSTER_TOKEN_FILE=" + shellQuote(w.tokenFile()) + " "
 	}
 	if cfg.Elastic {
 		fmt.Fprintf(cfg.Stderr, "%s: to add a rank: %snexar run --elastic --seed %s -- PROGRAM\n", cfg.Title, token, w.addr)
@@ -57,11 +64,39 @@ func (w *world) printCommands(cfg Config) {
 	if cfg.Elastic || !w.made && !cfg.FirstOnly {
 		fmt.Fprintf(cfg.Stderr, "%s: to see where the ranks are: %snexar status --seed %s\n", cfg.Title, token, w.addr)
 	}
+	return nil
+}
+
+// writeToken writes the token to tokenFile.
+func (w *world) writeToken() (err error) {
+	if w.dir, err = os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), "nexar-"); err != nil {
+		w.dir, err = os.MkdirTemp("", "nexar-") // The runtime directory may be missing.
+	}
+	if err == nil {
+		err = os.WriteFile(w.tokenFile(), []byte(w.token+"\n"), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("the token of the cluster cannot be written to a file: %w; set TMPDIR, or NEXAR_CLUSTER_TOKEN", err)
+	}
+	return nil
+}
+
+func (w *world) tokenFile() string { return filepath.Join(w.dir, "token") }
+
+// shellQuote returns a word for a shell that means text.
+func shellQuote(text string) string {
+	if strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-") == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 func (w *world) close() {
 	w.abandoning.Wait()
 	w.seed.Close()
+	if w.dir != "" {
+		_ = os.RemoveAll(w.dir) // The token in it is worth nothing any more.
+	}
 }
 
 // formed reports whether the world has formed, which the seed knows before any

@@ -1,0 +1,52 @@
+package pki
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+func TestReadTokenFile(t *testing.T) {
+	token := NewToken().Reveal()
+	for _, test := range []struct {
+		name, content string
+		mode          fs.FileMode
+		want          string // in the error; empty: none
+	}{
+		{"good", token + "\n", 0o600, ""},
+		{"read-only", token, 0o400, ""},
+		{"group", token, 0o640, "has mode 0640, so that other users can read or change it: run chmod 600 on it"},
+		{"all", token, 0o644, "has mode 0644, so that other users can read or change it: run chmod 600 on it"},
+		{"empty", " \n", 0o600, "is empty; 'nexar token' makes a token"},
+		{"words", token + " " + token, 0o600, "contains white space"},
+		{"long", strings.Repeat("x", 1<<20), 0o600, "bytes, at most 1024"},
+	} {
+		path := filepath.Join(t.TempDir(), test.name)
+		if err := os.WriteFile(path, []byte(test.content), test.mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, test.mode); err != nil { // despite the umask
+			t.Fatal(err)
+		}
+		got, err := ReadTokenFile(path)
+		isMode := strings.Contains(test.want, "mode")
+		switch {
+		case isMode && runtime.GOOS == "windows":
+		case test.want == "" && (err != nil || got.Reveal() != token):
+			t.Errorf("%s: got %q, %v, want the token", test.name, got.Reveal(), err)
+		case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), test.name)):
+			t.Errorf("%s: got error %v, want the path and %q", test.name, err, test.want)
+		case err != nil && strings.Contains(err.Error(), token):
+			t.Errorf("%s: the error has the token: %v", test.name, err)
+		}
+	}
+	if _, err := ReadTokenFile(filepath.Join(t.TempDir(), "missing")); err == nil || !strings.Contains(err.Error(), "missing") {
+		t.Errorf("a missing file: got %v, want an error with its path", err)
+	}
+	if _, err := ReadTokenFile(t.TempDir()); err == nil {
+		t.Error("a directory: no error")
+	}
+}
