@@ -59,7 +59,7 @@ func TestElastic(t *testing.T) {
 }
 
 // invitation returns the command to add a rank, and copies the rest of the output.
-func invitation(t *testing.T, stderr io.Reader) (token, seed string) {
+func invitation(t *testing.T, stderr io.Reader) (tokenFile, seed string) {
 	t.Helper()
 	r := bufio.NewReader(stderr)
 	line, err := r.ReadString('\n')

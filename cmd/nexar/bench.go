@@ -108,7 +108,7 @@ func (f *benchFlags) run(ctx context.Context, s streams, title string, given boo
 	if f.transport == "mem" {
 		return f.local(ctx, s, cfg)
 	}
-	self, err := os.Executable()
+	self, err := launch.Self()
 	if err != nil {
 		return err
 	}

@@ -39,13 +39,14 @@ ALGORITHMS
   communicator, over links and in shared memory. They take turns in five to
   fifteen rounds (A B C, B C A), so that disturbances affect all alike. Each size
   has a table: the chosen algorithm, then the others in the order of their
-  predicted times.
+  costs.
 
   over       shared memory, or a number of channels over links
-  predicted  time by the model that chooses algorithms
+  cost       relative cost by the model that chooses algorithms: 1.00 is the
+             least of all. It ranks algorithms and is no time
   p50        median over the rounds of the median of the slowest rank; q1 and q3
              are the quartiles
-  ratio      p50 divided by predicted
+  ratio      p50 divided by the least p50; compare it with cost
   chosen     the algorithm of a call: from NEXAR_ALGORITHMS, else from the model
   fastest    the smallest p50
 

@@ -26,6 +26,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
+	"github.com/nexar-go/nexar/internal/settings"
 )
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -141,7 +142,7 @@ EXIT STATUS
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{flagError(err)} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{flagError(cmd, err)} })
 	root.AddCommand(newRun(s), newSeed(s), newStatus(s), newToken(s), newBench(s), newDoctor(s), newVersion(s))
 	root.AddCommand(manualCommands(s)...)
 	addCompletions(root)
@@ -151,8 +152,15 @@ EXIT STATUS
 	return root
 }
 
-// flagError replaces errors of strconv and time by one that describes valid values.
-func flagError(err error) error {
+// flagError replaces errors of strconv and time by one that describes valid values, and suggests a flag
+// for an unknown one.
+func flagError(cmd *cobra.Command, err error) error {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if near := nearestFlag(cmd, unknown.GetSpecifiedName()); near != "" {
+			return fmt.Errorf("%w: did you mean --%s?", err, near)
+		}
+		return err
+	}
 	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
 		return err
@@ -172,6 +180,16 @@ func flagError(err error) error {
 		name = "-" + flag.Shorthand + ", " + name
 	}
 	return fmt.Errorf("%s %q: %s", name, invalid.GetValue(), want)
+}
+
+// nearestFlag returns the flag of a command that is most likely meant by an unknown name, or "".
+func nearestFlag(cmd *cobra.Command, name string) string {
+	if name == "np" || name == "nproc" { // the flag of other launchers
+		name = "processes"
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return settings.Nearest(name, "", names)
 }
 
 // noArgs rejects arguments.

@@ -28,8 +28,11 @@ environment:
 Other NEXAR_* variables are passed on; docs/config.md lists them.
 
 OUTPUT
-  Every line begins with the rank, "[2] ", in color on a terminal unless
-  NO_COLOR is set. Lines of different ranks are not mixed. Standard input goes
+  Every line begins with the rank, "[2] ". If the seed chooses the ranks (--seed
+  or --peers without --first-rank), it begins with host name and pid instead,
+  "[node7:4711] ", as the seed and "nexar status" name the process. It is in
+  color on a terminal unless NO_COLOR is set. Lines of different ranks are not
+  mixed. Standard input goes
   to the first process.
 
 SIGNALS AND FAILURES

@@ -3,6 +3,7 @@ package launch
 import (
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -60,7 +61,8 @@ func startChild(index int, spec Child, stdin *os.File, out *printer) (*child, er
 		}
 	}()
 
-	attach := func(own *os.File, to stream, prefix string) (*os.File, error) {
+	var read []func() // copy the output of the child, once it has a pid
+	attach := func(own *os.File, to stream, prefix func(pid int) string) (*os.File, error) {
 		if own != nil {
 			return own, nil
 		}
@@ -71,8 +73,12 @@ func startChild(index int, spec Child, stdin *os.File, out *printer) (*child, er
 		theirs = append(theirs, w)
 		o := &pipe{file: r}
 		c.outputs = append(c.outputs, o)
-		c.readers.Go(func() {
-			copyLines(o, prefix, func(text []byte) { out.print(to, text) })
+		read = append(read, func() {
+			before := ""
+			if prefix != nil {
+				before = prefix(c.cmd.Process.Pid)
+			}
+			copyLines(o, before, func(text []byte) { out.print(to, text) })
 		})
 		return w, nil
 	}
@@ -88,6 +94,9 @@ func startChild(index int, spec Child, stdin *os.File, out *printer) (*child, er
 	if err == nil {
 		if c.stdin != nil {
 			c.cmd.Stdin = c.stdin.out
+		} else if in := noInput(); in != nil {
+			c.cmd.Stdin = in
+			theirs = append(theirs, in)
 		}
 		c.tree, err = startTree(c.cmd)
 	}
@@ -98,8 +107,25 @@ func startChild(index int, spec Child, stdin *os.File, out *printer) (*child, er
 		c.release()
 		return nil, &StartError{Program: spec.Args[0], Err: err}
 	}
+	for _, f := range read {
+		c.readers.Go(f)
+	}
 	c.stdin.started()
 	return c, nil
+}
+
+// noInput returns a standard input without data where os/exec would find no /dev/null, as in a bare
+// chroot, and otherwise nil.
+func noInput() *os.File {
+	if _, err := os.Stat(os.DevNull); err == nil || runtime.GOOS == "windows" {
+		return nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil
+	}
+	w.Close()
+	return r
 }
 
 // wait returns when the process has been reaped and its output has been written, or

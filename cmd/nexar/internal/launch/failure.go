@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"time"
 )
@@ -68,11 +69,15 @@ type StartError struct {
 func (e *StartError) Error() string {
 	switch err := e.Err; {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		text := fmt.Sprintf("program %q was not found", e.Program)
-		if info, err := os.Stat(e.Program); err == nil && info.Mode().IsRegular() {
-			text += fmt.Sprintf(" in $PATH; for the file in this directory, say ./%s", e.Program)
+		info, missing := os.Stat(e.Program)
+		isFile := missing == nil && info.Mode().IsRegular()
+		switch {
+		case !isFile:
+			return fmt.Sprintf("program %q was not found", e.Program)
+		case filepath.Base(e.Program) == e.Program:
+			return fmt.Sprintf("program %q was not found in $PATH; for the file in this directory, say ./%s", e.Program, e.Program)
 		}
-		return text
+		return fmt.Sprintf("program %q exists, but its interpreter or dynamic loader does not (%v): build a Go program with CGO_ENABLED=0", e.Program, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Sprintf("program %q may not be executed: %v", e.Program, fs.ErrPermission)
 	default:

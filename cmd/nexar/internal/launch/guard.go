@@ -2,7 +2,9 @@ package launch
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"time"
 )
 
@@ -18,6 +20,18 @@ type GuardConfig struct {
 
 	// Title begins the lines that Guard itself writes to Stderr.
 	Title string
+}
+
+// Self returns the path of this program. Without /proc it is looked up as a shell does.
+func Self() (string, error) {
+	path, err := os.Executable()
+	if err == nil {
+		return path, nil
+	}
+	if path, found := exec.LookPath(os.Args[0]); found == nil {
+		return path, nil
+	}
+	return "", fmt.Errorf("the path of this program is unknown (%w), and %q is not in $PATH: mount /proc, or call it by its path", err, os.Args[0])
 }
 
 // lifelineVariable holds the file descriptor of a [Lifeline].

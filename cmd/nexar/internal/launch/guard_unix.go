@@ -31,7 +31,7 @@ func Guard(cfg GuardConfig) (status int, err error) {
 	}
 	orphans := adoptOrphans()
 	defer orphans.close()
-	path, err := os.Executable()
+	path, err := Self()
 	if err != nil {
 		return 0, err
 	}

@@ -73,8 +73,9 @@ type Child struct {
 	Args []string      // the arguments, beginning with the name of the program
 	Env  []string      // the complete environment
 
-	// OutPrefix and ErrPrefix begin every line of its output.
-	OutPrefix, ErrPrefix string
+	// OutPrefix and ErrPrefix return the beginning of every line of its output. Nil means
+	// none.
+	OutPrefix, ErrPrefix func(pid int) string
 
 	// Stdout and Stderr, if not nil, are passed to the child unchanged. A child
 	// can then detect a terminal.

@@ -96,9 +96,10 @@ var roles = map[string]func() int{
 
 // cast is a Child that plays a role.
 func cast(i int, role string) Child {
+	prefix := func(int) string { return fmt.Sprintf("[%d] ", i) }
 	return Child{
 		Name: func() string { return fmt.Sprintf("rank %d", i) }, Path: os.Args[0], Args: []string{"child"},
 		Env:       append(os.Environ(), "LAUNCH_TEST_ROLE="+role, "GORACE=atexit_sleep_ms=0", fmt.Sprintf("N=%d", i)),
-		OutPrefix: fmt.Sprintf("[%d] ", i), ErrPrefix: fmt.Sprintf("[%d] ", i),
+		OutPrefix: prefix, ErrPrefix: prefix,
 	}
 }

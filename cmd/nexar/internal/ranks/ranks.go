@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
+	"github.com/nexar-go/nexar/internal/host"
 )
 
 // Config describes the ranks to run.
@@ -103,12 +104,12 @@ func (cfg Config) children(path string, w *world) []launch.Child {
 	outPaint, errPaint := paintFor(cfg.Stdout), paintFor(cfg.Stderr)
 	list := make([]launch.Child, cfg.Count)
 	for i := range list {
-		label := cfg.label(i)
 		list[i] = launch.Child{
 			Name: func() string { return cfg.name(i, w) }, Path: path, Args: cfg.Program, Env: cfg.environment(os.Environ(), i, w),
 		}
 		if !cfg.NoPrefix {
-			list[i].OutPrefix, list[i].ErrPrefix = outPaint(i, label), errPaint(i, label)
+			list[i].OutPrefix = func(pid int) string { return outPaint(i, cfg.prefix(i, pid)) }
+			list[i].ErrPrefix = func(pid int) string { return errPaint(i, cfg.prefix(i, pid)) }
 		}
 		if cfg.FirstOnly && i == 0 {
 			list[i].Stdout, list[i].Stderr = fileOf(cfg.Stdout), fileOf(cfg.Stderr)
@@ -127,6 +128,15 @@ func (cfg Config) name(i int, w *world) string {
 
 // ranked reports whether the ranks of the processes are known beforehand.
 func (cfg Config) ranked() bool { return cfg.Seeds == "" || cfg.First != nil }
+
+// prefix identifies process i in its lines of output: by its rank or, if the seed chooses the ranks,
+// by the name under which the seed and nexar status show it.
+func (cfg Config) prefix(i, pid int) string {
+	if cfg.ranked() {
+		return cfg.label(i)
+	}
+	return host.NameOf(pid)
+}
 
 // label is the rank of process i, or i if the seed chooses the ranks.
 func (cfg Config) label(i int) string {

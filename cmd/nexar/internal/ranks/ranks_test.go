@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
+	"github.com/nexar-go/nexar/internal/host"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -64,15 +65,20 @@ func TestChildren(t *testing.T) {
 		name, prefix string
 	}{
 		{Config{Count: 2}, "process 1", "[1] "},
-		{Config{Count: 2, Seeds: "a:1"}, "process 1", "[1] "},
+		{Config{Count: 2, Seeds: "a:1"}, "process 1", "[" + host.NameOf(4711) + "] "},
 		{Config{Count: 2, Seeds: "a:1", First: &first}, "rank 7", "[7] "},
 		{Config{Count: 2, NoPrefix: true}, "process 1", ""},
 	}
 	for _, test := range tests {
 		test.cfg.Program, test.cfg.Stdout, test.cfg.Stderr = []string{"program"}, &out, &out
 		got := test.cfg.children("/bin/program", w)[1]
-		if got.Name() != test.name || got.OutPrefix != test.prefix || got.ErrPrefix != test.prefix {
-			t.Errorf("%+v: got name %q and prefixes %q and %q, want %q and %q", test.cfg, got.Name(), got.OutPrefix, got.ErrPrefix, test.name, test.prefix)
+		if got.Name() != test.name {
+			t.Errorf("%+v: got name %q, want %q", test.cfg, got.Name(), test.name)
+		}
+		for _, prefix := range []func(int) string{got.OutPrefix, got.ErrPrefix} {
+			if (prefix == nil) != test.cfg.NoPrefix || prefix != nil && prefix(4711) != test.prefix {
+				t.Errorf("%+v: a line does not begin with %q", test.cfg, test.prefix)
+			}
 		}
 	}
 }

@@ -26,16 +26,17 @@ func (t *Algorithms) Add(c bench.Comparison) error {
 		fmt.Fprintf(&b, "%s; medians and quartiles of rounds in which all have their turn\n", conditions(c.Ranks, c.Transport, c.Encrypted))
 	}
 	fmt.Fprintf(&b, "\n%s: %s of %s\n", atSize(c), Count(c.Rounds, "round"), Count(c.Runs, "run"))
-	fmt.Fprintf(&b, "  %-24s %-11s %10s %10s %10s %10s %6s\n", "algorithm", "over", "predicted", "p50", "q1", "q3", "ratio")
+	fmt.Fprintf(&b, "  %-24s %-11s %10s %10s %10s %10s %6s\n", "algorithm", "over", "cost", "p50", "q1", "q3", "ratio")
+	cost, fastest := leastOf(c)
 	for _, w := range c.Ways {
 		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-24s %-11s %10s %10s %10s %10s %6s  %s",
-			w.Algorithm, carrier(w.Shared, w.Channels), predicted(w), Micros(w.P50), Micros(w.Q1), Micros(w.Q3), ratio(w), marks(w)), " ") + "\n")
+			w.Algorithm, carrier(w.Shared, w.Channels), relative(w.Predicted, cost), Micros(w.P50), Micros(w.Q1), Micros(w.Q3), relative(w.P50, fastest), marks(w)), " ") + "\n")
 	}
 	if len(c.Left) > 0 {
-		fmt.Fprintf(&b, "  left out, as predicted to take more than %d times as long as the fastest:\n", bench.SlowerMax)
+		fmt.Fprintf(&b, "  left out, whose cost is more than %d times the least:\n", bench.SlowerMax)
 	}
 	for _, a := range c.Left {
-		fmt.Fprintf(&b, "  %-24s %-11s %10s\n", a.Name, carrier(a.Shared, a.Channels), Micros(float64(a.Predicted)/float64(time.Microsecond)))
+		fmt.Fprintf(&b, "  %-24s %-11s %10s\n", a.Name, carrier(a.Shared, a.Channels), relative(micros(a.Predicted), cost))
 	}
 	_, err := io.WriteString(t.w, b.String())
 	return err
@@ -57,19 +58,32 @@ func carrier(shared bool, channels int) string {
 	return Count(channels, "channel")
 }
 
-func predicted(w bench.Way) string {
-	if w.Predicted == 0 {
-		return "-"
+// leastOf returns the least predicted and the least measured time of a comparison, in microseconds, 0 if
+// there is none.
+func leastOf(c bench.Comparison) (cost, fastest float64) {
+	least := func(a, b float64) float64 {
+		if a == 0 || b > 0 && b < a {
+			return b
+		}
+		return a
 	}
-	return Micros(w.Predicted)
+	for _, w := range c.Ways {
+		cost, fastest = least(cost, w.Predicted), least(fastest, w.P50)
+	}
+	for _, a := range c.Left {
+		cost = least(cost, micros(a.Predicted))
+	}
+	return cost, fastest
 }
 
-// ratio returns the measured time divided by the predicted one.
-func ratio(w bench.Way) string {
-	if w.Predicted == 0 {
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// relative returns a time divided by the least one, "-" if it is unknown.
+func relative(t, least float64) string {
+	if t == 0 || least == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.2f", w.P50/w.Predicted)
+	return fmt.Sprintf("%.2f", t/least)
 }
 
 // marks returns the marks of a way: chosen, fastest, wrong elements.

@@ -50,18 +50,18 @@ func TestAlgorithms(t *testing.T) {
 	}
 	const table = `
 all_reduce of 64 KiB: 5 rounds of 3 runs
-  algorithm                over         predicted        p50         q1         q3  ratio
-  staged                   memory         10.0 µs    12.0 µs    11.0 µs    14.0 µs   1.20  chosen
-  ring                     4 channels     40.0 µs    10.0 µs     9.0 µs    12.0 µs   0.25  fastest
-  left out, as predicted to take more than 8 times as long as the fastest:
-  chain                    1 channel      1.50 ms
+  algorithm                over              cost        p50         q1         q3  ratio
+  staged                   memory            1.00    12.0 µs    11.0 µs    14.0 µs   1.20  chosen
+  ring                     4 channels        4.00    10.0 µs     9.0 µs    12.0 µs   1.00  fastest
+  left out, whose cost is more than 8 times the least:
+  chain                    1 channel       150.00
 
 barrier: 5 rounds of 3 runs
 `
 	got := b.String()
 	for _, want := range []string{
-		"4 ranks, shm (not encrypted), float32; medians and quartiles", table, "   1.20  chosen, fastest\n",
-		"  ring                     4 channels           -    10.0 µs     9.0 µs    12.0 µs      -  fastest, 2 wrong elements\n",
+		"4 ranks, shm (not encrypted), float32; medians and quartiles", table, "   1.00  chosen, fastest\n",
+		"  ring                     4 channels           -    10.0 µs     9.0 µs    12.0 µs   1.00  fastest, 2 wrong elements\n",
 	} {
 		if strings.Count(got, want) != 1 {
 			t.Errorf("got tables\n%s\nwant this in them once:\n%s", got, want)
