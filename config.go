@@ -54,6 +54,14 @@ type Config struct {
 	// sees. NEXAR_ADVERTISE.
 	Advertise string `env:"NEXAR_ADVERTISE"`
 
+	// AdvertiseUnchecked has the seed admit this node without a check of Advertise. By default
+	// the seed dials that address, over UDP and TCP, while the node joins, and refuses the
+	// node if it does not answer there within 3 seconds. Set it if other nodes can reach the
+	// address and the seed cannot, as behind a NAT that does not return packets to its
+	// inside, or a firewall between the seed and the nodes. The default is off.
+	// NEXAR_ADVERTISE_UNCHECKED=1.
+	AdvertiseUnchecked bool `env:"NEXAR_ADVERTISE_UNCHECKED"`
+
 	// Rank, if not nil, is the rank that the node wants, from 0 on. Joining
 	// fails if another node has it. NEXAR_RANK.
 	Rank *int `env:"NEXAR_RANK" min:"0"`

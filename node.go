@@ -77,11 +77,7 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 
 // join does the work of Join.
 func join(ctx context.Context, cfg Config) (*Node, error) {
-	request, err := cfg.request()
-	if err != nil {
-		return nil, err
-	}
-	use, err := cfg.transports()
+	nodeConfig, err := cfg.node(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -90,13 +86,8 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n := &Node{left: make(chan struct{}), closed: make(chan struct{})}
 	n.leave = sync.OnceFunc(func() { close(n.left) })
-	request.Status = n.status
-	n.node, err = node.Join(ctx, node.Config{
-		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: testhook.PacketsFrom(ctx), Transports: use,
-		Areas: negotiate.Areas, AreaSize: negotiate.AreaSize(), PlainBulk: cfg.PlainBulk,
-		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout, Log: cfg.Log,
-		RecoveryTimeout: cfg.RecoveryTimeout, CollectiveTimeout: cfg.CollectiveTimeout,
-	})
+	nodeConfig.Request.Status = n.status
+	n.node, err = node.Join(ctx, nodeConfig)
 	if p, ok := errors.AsType[*node.PeerError](err); ok {
 		return nil, &PeerError{Rank: p.Rank, Node: NodeID(p.Node.ID), Addr: p.Node.Addr(), Err: p.Err}
 	}
@@ -167,6 +158,24 @@ func (n *Node) ID() NodeID { return NodeID(n.node.ID()) }
 // that wait for this node in an operation get a PeerError with Left.
 func (n *Node) Close() error { return n.close() }
 
+// node returns the configuration of the node.
+func (cfg *Config) node(ctx context.Context) (c node.Config, err error) {
+	request, err := cfg.request()
+	if err != nil {
+		return c, err
+	}
+	use, err := cfg.transports()
+	if err != nil {
+		return c, err
+	}
+	return node.Config{
+		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: testhook.PacketsFrom(ctx), Transports: use,
+		Areas: negotiate.Areas, AreaSize: negotiate.AreaSize(), PlainBulk: cfg.PlainBulk,
+		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout, Log: cfg.Log,
+		RecoveryTimeout: cfg.RecoveryTimeout, CollectiveTimeout: cfg.CollectiveTimeout,
+	}, nil
+}
+
 // request is the request for the seed, without the addresses of transports.
 func (cfg *Config) request() (client.Request, error) {
 	token, err := cfg.token()
@@ -182,7 +191,7 @@ func (cfg *Config) request() (client.Request, error) {
 		if !host.IsAddr(a, false) {
 			return r, fmt.Errorf("%w: %s=%q: no port, and %s has none either", ErrConfig, variable("Advertise"), cfg.Advertise, variable("Listen"))
 		}
-		r.Advertise = []string{a}
+		r.Advertise, r.Probe = []string{a}, !cfg.AdvertiseUnchecked
 	}
 	return r, nil
 }

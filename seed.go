@@ -114,7 +114,7 @@ func NewToken() string { return pki.NewToken().Reveal() }
 // start.
 func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	s, err := startSeed(ctx, cfg)
-	return s, opError("seed", err)
+	return s, opError("seed", explainJoin(err))
 }
 
 func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,12 +14,14 @@ import (
 
 func newDoctor(s streams) *cobra.Command {
 	var asJSON bool
+	var seed string
 	cmd := &cobra.Command{
-		Use:   "doctor [--json]",
+		Use:   "doctor [flags]",
 		Short: "Check this machine and its settings, and explain how to fix problems",
 		Long: `Check what nexar needs on this machine: UDP and TCP ports, the addresses that other
 hosts would use, UDP buffers, and NEXAR_* variables that are malformed or misspelt.
-Then form a cluster of two ranks on the loopback interface, verify results and
+If --seed or NEXAR_SEEDS names seeds, dial them over UDP and TCP, prove the token, and have
+the seed check NEXAR_ADVERTISE, all without joining; if Join would fail, say why. Then form a cluster of two ranks on the loopback interface, verify results and
 measure their time.
 
 Run it in the environment of your program, and in its container.
@@ -34,12 +37,20 @@ EXIT STATUS
   1  a finding is fail
   2  wrong usage`,
 		Example: `  nexar doctor
+  nexar doctor --seed 10.0.0.1
   docker run --rm my-training-image nexar doctor --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
-			findings := doctor.Examine(ctx)
+			var seeds []string
+			if seed != "" {
+				if err := checkAddrs(seed); err != nil {
+					return err
+				}
+				seeds = strings.Split(seed, ",")
+			}
+			findings := doctor.Examine(ctx, seeds)
 			healthy := doctor.Healthy(findings)
 			if err := writeFindings(s, findings, healthy, asJSON); err != nil {
 				return err
@@ -50,6 +61,7 @@ EXIT STATUS
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&seed, "seed", "", "`address` of the seed, or several separated by commas (default: NEXAR_SEEDS)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd
 }

@@ -97,9 +97,9 @@ func ResumeFormation(v View, formed bool, timeout time.Duration, now time.Time) 
 // Admit gives a candidate a place. An error refuses this candidate alone.
 func (f *Formation) Admit(now time.Time, n Node, wanted int) (Step, error) {
 	if s := f.Tick(now); s.Err != nil {
-		return s, f.refuse(n, wanted)
+		return s, f.Refuse(n, wanted)
 	}
-	if err := f.refuse(n, wanted); err != nil {
+	if err := f.Refuse(n, wanted); err != nil {
 		return Step{}, err
 	}
 	f.places = append(f.places, place{node: n.clone(), wanted: wanted})
@@ -238,8 +238,8 @@ func (f *Formation) describe(i int) string {
 	return fmt.Sprintf("rank %d %v", i, f.places[i].node)
 }
 
-// refuse returns why a candidate is refused, or nil.
-func (f *Formation) refuse(n Node, wanted int) error {
+// Refuse returns why Admit refuses a candidate, or nil.
+func (f *Formation) Refuse(n Node, wanted int) error {
 	switch {
 	case f.phase == Failed:
 		return fmt.Errorf("%w: it failed: %w", ErrOver, f.err)

@@ -98,15 +98,7 @@ func NewPendingJoins(t Policy, after uint64) *PendingJoins {
 // choose; empty if unknown. An error refuses the candidate. If too many wait, one from
 // the origin with the most candidates is removed.
 func (p *PendingJoins) Admit(n Node, wanted int, spare bool, origin string) error {
-	switch {
-	case !spare && !p.policy.Elastic:
-		return fmt.Errorf("%w: the world of %d has formed and is not elastic", ErrOver, p.policy.World)
-	case wanted != AnyRank:
-		return fmt.Errorf("%w: %d: a node that joins a formed world gets the next free rank", ErrRank, wanted)
-	case p.find(n.ID) != nil:
-		return fmt.Errorf("node %v: %w", n.ID, ErrReused)
-	}
-	if err := checkNode(n); err != nil {
+	if err := p.Refuse(n, wanted, spare); err != nil {
 		return err
 	}
 	if len(p.list) == waitingMax && !p.displace(origin) {
@@ -117,6 +109,19 @@ func (p *PendingJoins) Admit(n Node, wanted int, spare bool, origin string) erro
 		lost: make(map[NodeID]loss), reports: make(map[NodeID]struct{}), claims: make(map[NodeID]struct{}),
 	})
 	return nil
+}
+
+// Refuse returns why Admit refuses a node of any origin, or nil.
+func (p *PendingJoins) Refuse(n Node, wanted int, spare bool) error {
+	switch {
+	case !spare && !p.policy.Elastic:
+		return fmt.Errorf("%w: the world of %d has formed and is not elastic", ErrOver, p.policy.World)
+	case wanted != AnyRank:
+		return fmt.Errorf("%w: %d: a node that joins a formed world gets the next free rank", ErrRank, wanted)
+	case p.find(n.ID) != nil:
+		return fmt.Errorf("node %v: %w", n.ID, ErrReused)
+	}
+	return checkNode(n)
 }
 
 // displace removes the last unconfirmed candidate of the origin with the most

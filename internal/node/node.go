@@ -119,7 +119,22 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 func (n *Node) ID() membership.NodeID { return n.Session.ID }
 
 // join is Join, but leaves its resources in n on an error.
-func (n *Node) join(ctx context.Context) (err error) {
+func (n *Node) join(ctx context.Context) error {
+	if err := n.register(ctx, n.cfg.Request); err != nil {
+		return err
+	}
+	v, invitation, err := n.Session.Begin(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if invitation.Number > 0 {
+		return n.enter(ctx, invitation)
+	}
+	return n.form(ctx, v)
+}
+
+// register registers this node at a seed, and listens on all transports.
+func (n *Node) register(ctx context.Context, request client.Request) (err error) {
 	n.sockets, err = openSockets(ctx, n.cfg.Listen, n.cfg.Packets, n.cfg.Transports, quic.Config{
 		Log:       n.cfg.Log,
 		Heartbeat: -1, // The mesh sends heartbeats to the peers that it watches.
@@ -131,7 +146,6 @@ func (n *Node) join(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	request := n.cfg.Request
 	request.Candidates, request.Expect, request.Forget = host.Addrs(n.sockets.addr), n.expect, n.forget
 	request.Port, request.Listen = portOf(n.sockets.addr), n.announce
 	seeds := client.Seeds{Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log, Dial: n.sockets.dialSeed}
@@ -145,14 +159,7 @@ func (n *Node) join(ctx context.Context) (err error) {
 		return err
 	}
 	n.Unavailable = slices.Clone(n.sockets.unavailable)
-	v, invitation, err := n.Session.Begin(ctx, 0)
-	if err != nil {
-		return err
-	}
-	if invitation.Number > 0 {
-		return n.enter(ctx, invitation)
-	}
-	return n.form(ctx, v)
+	return nil
 }
 
 // form links this node to all others of the first view.

@@ -217,13 +217,7 @@ const fallbackDelay = 2 * time.Second
 // dialSeed connects to a seed by the first transport that reaches it. An address
 // may name its transport, as in "unix=ADDR".
 func (s *sockets) dialSeed(ctx context.Context, addr string) (transport.Conn, error) {
-	name, rest, named := strings.Cut(addr, "=")
-	if named {
-		addr = rest
-	}
-	dialers := slices.DeleteFunc(slices.Clone(s.dialers), func(d seedDialer) bool {
-		return named && d.name != name || d.name == quicName && s.filtered.Load()
-	})
+	dialers, addr := s.dialersOf(addr)
 	if len(dialers) == 0 {
 		return nil, fmt.Errorf("no transport for the seed %q: this process has %s", addr, strings.Join(s.use.Names, ", "))
 	}
@@ -232,6 +226,18 @@ func (s *sockets) dialSeed(ctx context.Context, addr string) (transport.Conn, er
 		return s.checkFiltered(ctx, dialers[0], addr, c)
 	}
 	return c, err
+}
+
+// dialersOf returns the dialers for the address of a seed, and that address without the name of a
+// transport.
+func (s *sockets) dialersOf(addr string) (list []seedDialer, rest string) {
+	name, rest, named := strings.Cut(addr, "=")
+	if !named {
+		rest = addr
+	}
+	return slices.DeleteFunc(slices.Clone(s.dialers), func(d seedDialer) bool {
+		return named && d.name != name || d.name == quicName && s.filtered.Load()
+	}), rest
 }
 
 // checkFiltered decides whether UDP is filtered between this process and a seed that has

@@ -78,6 +78,12 @@ type JoinRequest struct {
 	Rejoin     bool     // a seed has admitted the node before, and the connection to it has ended
 	Epoch      uint64   // of the newest view of a node that rejoins; 0: none
 	Endpoints  []membership.Endpoint
+	// Probe asks the seed to dial the Advertised addresses before it admits the node. The seed
+	// then sends the JoinAdmitted first, so that the node listens, and may still refuse it.
+	Probe bool
+	// Trial asks for what a join would get: after the JoinAdmitted the seed sends a
+	// JoinRefusal or a JoinProgress, and does not admit the node.
+	Trial bool
 }
 
 func (JoinRequest) joinMessage() {}

@@ -93,7 +93,7 @@ func TestFaultUncheckedServer(t *testing.T) {
 			s := startLocalSeed(t, 2, nexar.SeedConfig{Token: token, StateDir: dir})
 			victim, other := nodeConfig(s, token), nodeConfig(s, token)
 			first := 0
-			victim.Rank, victim.Advertise = &first, impostor.Addr()
+			victim.Rank, victim.Advertise, victim.AdvertiseUnchecked = &first, impostor.Addr(), true
 			other.Transports = []string{"tcp", "quic"} // shared memory would lead to the victim itself
 			began := time.Now()
 			_, errs := joinAll(t, []nexar.Config{victim, other})

@@ -119,7 +119,32 @@ func TestAdvertise(t *testing.T) {
 	}
 }
 
-// An unreachable address fails the formation. The errors of all nodes name the node and the
+// The seed refuses a node that does not answer at its address, with that address and the one that
+// it sees.
+func TestAdvertiseIsChecked(t *testing.T) {
+	t.Parallel()
+	const nowhere = "10.77.0.99"
+	c := newCluster(t, 2, ipv4, func(w *network, rank int) []string {
+		env := []string{"NEXAR_FORM_TIMEOUT_SECS=20"}
+		if rank == 0 {
+			env = append(env, "NEXAR_ADVERTISE="+nowhere)
+		}
+		return env
+	})
+	results := runAll(c.ranks, command{Do: "join"})
+	for rank, r := range results {
+		if r.Failure == nil {
+			t.Fatalf("rank %d has joined", rank)
+		}
+	}
+	for _, text := range []string{"refused this node", nowhere + ":" + nodePort + " (", "the seed sees it at 10.77.0."} {
+		if !strings.Contains(results[0].Failure.Text, text) {
+			t.Errorf("rank 0: the error does not contain %q: %v", text, results[0].Failure)
+		}
+	}
+}
+
+// An unreachable address that the seed does not check fails the formation. The errors of all nodes name the node and the
 // address.
 func TestAdvertiseUnreachable(t *testing.T) {
 	t.Parallel()
@@ -127,7 +152,7 @@ func TestAdvertiseUnreachable(t *testing.T) {
 	c := newCluster(t, 3, ipv4, func(w *network, rank int) []string {
 		env := []string{"NEXAR_FORM_TIMEOUT_SECS=6"}
 		if rank == 0 {
-			env = append(env, "NEXAR_ADVERTISE="+nowhere)
+			env = append(env, "NEXAR_ADVERTISE="+nowhere, "NEXAR_ADVERTISE_UNCHECKED=1")
 		}
 		return env
 	})

@@ -68,6 +68,9 @@ func (s *Session) serveConnection() (rejoin bool, err error) {
 		case *handshake.RedirectError:
 			s.log.Info("the seed no longer leads", "seed", s.seed, "leader", err.Leader)
 			return s.closing.Err() == nil, fmt.Errorf("seed %s %w: it no longer leads", s.seed, ErrSeedGone)
+		case *handshake.RefusedError:
+			s.conn.Close() // The seed waits for that.
+			return false, err
 		default:
 			if !errors.Is(err, ErrLeft) {
 				s.log.Error("joining failed", "seed", s.seed, "err", err)

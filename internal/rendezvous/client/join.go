@@ -47,6 +47,12 @@ type Request struct {
 	// Rank is the only rank that this node accepts. Nil means any.
 	Rank *int
 
+	// Probe asks the seed to dial the addresses of Advertise before it admits the node.
+	Probe bool
+
+	// Trial asks for the answer that a join would get, by [Session.Trial]; the node does not join.
+	Trial bool
+
 	// Spare makes the node wait until it can replace a node that has gone.
 	Spare bool
 
@@ -111,6 +117,8 @@ func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRe
 		Rejoin:     r.rejoin,
 		Epoch:      r.epoch,
 		Endpoints:  r.Endpoints,
+		Probe:      r.Probe,
+		Trial:      r.Trial,
 	}, nil
 }
 

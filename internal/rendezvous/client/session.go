@@ -157,6 +157,16 @@ func (s *Session) Next(ctx context.Context, epoch uint64) (v membership.View, er
 	return v, nil
 }
 
+// Trial waits for the answer to a request with Request.Trial: the progress of the world that the node
+// could join.
+func (s *Session) Trial(ctx context.Context) (p membership.Progress, err error) {
+	err = s.await(ctx, func() bool {
+		p = s.progress
+		return p.World > 0
+	}, func(cause error) error { return fmt.Errorf("seed %s has not answered: %w", s.seed, cause) })
+	return p, err
+}
+
 // isRemoved reports whether the seed has said that this node is no longer in the world.
 func (s *Session) isRemoved() bool {
 	_, removed := errors.AsType[*RemovedError](context.Cause(s.life))
@@ -328,6 +338,8 @@ func (s *Session) handle(m wire.JoinMessage) error {
 		return s.failed(m)
 	case wire.JoinExcluded:
 		return &RemovedError{Seed: s.seed, Text: m.Text, Excluded: true}
+	case wire.JoinRefusal:
+		return &handshake.RefusedError{Seed: s.seed, Code: m.Code, Text: m.Text}
 	case wire.JoinLeave:
 		return ErrLeft
 	case wire.JoinRedirect:
@@ -353,6 +365,7 @@ func (s *Session) setProgress(m wire.JoinProgress) {
 	defer s.mu.Unlock()
 	if !s.formed {
 		s.progress = membership.Progress(m)
+		s.notifyLocked()
 		s.log.Info("waiting for the world", "joined", m.Joined, "world", m.World)
 		return
 	}

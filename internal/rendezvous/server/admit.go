@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
@@ -74,14 +73,24 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 		Certificate: cert, CA: authority.Certificate(), ID: id, Observed: observed,
 		World: uint32(s.cfg.World), Durable: s.durable, Seeds: s.peers.nodeAddrs(),
 	}
-	frame, err := wire.AppendJoin(nil, admitted)
-	if err != nil {
-		return nil, err
-	}
 	n := &nodeConn{
 		Conn: c, node: node, wanted: int(req.Rank), spare: req.Spare, origin: originOf(observed), out: handshake.NewOutbox(), progress: -1,
 	}
-	n.out.Post(frame)
+	if req.Trial || req.Probe && len(req.Advertised) > 0 && !req.Rejoin {
+		if err := s.verify(n, req, admitted); err != nil {
+			return nil, err
+		}
+		if req.Trial {
+			s.answerTrial(n)
+			return nil, nil
+		}
+	} else {
+		frame, err := wire.AppendJoin(nil, admitted)
+		if err != nil {
+			return nil, err
+		}
+		n.out.Post(frame)
+	}
 	if !s.call(func() { err = s.register(n, req.Rejoin, req.Epoch) }) {
 		err = handshake.ErrClosed
 	}
@@ -95,7 +104,6 @@ func (s *Server) register(c *nodeConn, rejoins bool, epoch uint64) error {
 	if l == nil || l.ending && l.form.Phase() < membership.Failed {
 		return handshake.Refuse(wire.RefusedBusy, "the leader, or the world, is changing")
 	}
-	over := r.Over && l.form.Phase() < membership.Failed
 	if rejoins && epoch > r.view.Epoch {
 		return handshake.Refuse(wire.RefusedBusy, "it has not applied view %d yet", epoch)
 	}
@@ -113,16 +121,11 @@ func (s *Server) register(c *nodeConn, rejoins bool, epoch uint64) error {
 		old.out.Close(nil)
 		s.removeNode(l, old, "it has another conn", false)
 	}
-	switch {
-	case over:
-		return handshake.RefusalOf(fmt.Errorf("%w: the world is over", membership.ErrOver))
-	case l.nodes[id] != nil || r.state.Knows(id):
-		return handshake.RefusalOf(fmt.Errorf("node %v: %w", id, membership.ErrReused))
-	case s.isDeserted():
-		return handshake.Refuse(wire.RefusedBusy, "it waits up to %v for the nodes of the world in its state", s.lim.Return)
+	if err := s.refusal(c); err != nil {
+		s.apply(l.form.Tick(time.Now()))
+		return err
 	}
-	phase := l.form.Phase()
-	if phase < membership.Failed && (c.spare || phase > membership.Gathering && s.cfg.Elastic || phase == membership.Formed) {
+	if s.enqueues(l, c) {
 		return s.enqueue(l, c)
 	}
 	step, err := l.form.Admit(time.Now(), c.node, c.wanted)

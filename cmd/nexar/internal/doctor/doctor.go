@@ -29,7 +29,7 @@ const (
 
 // A Finding is one thing that was looked at.
 type Finding struct {
-	About  string `json:"about"` // "environment", "machine", "self-test"
+	About  string `json:"about"` // "environment", "machine", "joining", "self-test"
 	Status Status `json:"status"`
 	What   string `json:"what"`
 	Mend   string `json:"mend,omitempty"`
@@ -37,8 +37,9 @@ type Finding struct {
 	variable string // the malformed variable, if the finding is about one
 }
 
-// Examine looks at everything.
-func Examine(ctx context.Context) []Finding {
+// Examine looks at everything. It checks whether a node could join at seeds, or at those of
+// NEXAR_SEEDS if there are none; without both it makes no such check.
+func Examine(ctx context.Context, seeds []string) []Finding {
 	list := examineEnvironment(ctx, os.Environ())
 	for _, f := range list {
 		if f.variable != "" {
@@ -46,6 +47,9 @@ func Examine(ctx context.Context) []Finding {
 		}
 	}
 	list = append(list, examineMachine()...)
+	if len(seeds) > 0 || os.Getenv("NEXAR_SEEDS") != "" {
+		list = append(list, examineJoin(ctx, seeds)...)
+	}
 	for _, name := range nexarNames(os.Environ()) {
 		os.Unsetenv(name)
 	}

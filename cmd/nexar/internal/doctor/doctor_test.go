@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/nexar-go/nexar"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,7 +41,9 @@ func TestEnvironment(t *testing.T) {
 		{"NEXAR_LOG=loud", Fail, `NEXAR_LOG="loud": not one of debug`, "correct it"},
 		{"NEXAR_BARRIER_TIMEOUT_SECS=soon", Fail, `NEXAR_BARRIER_TIMEOUT_SECS="soon"`, "correct it"},
 		{"NEXAR_CLUSTER_TOKEN=open sesame", Fail, "NEXAR_CLUSTER_TOKEN: ", "correct it"},
-		{"NEXAR_CLUSTER_TOKEN=open-sesame", OK, "NEXAR_CLUSTER_TOKEN is set, to 11 characters", ""},
+		{"NEXAR_CLUSTER_TOKEN=open-sesame", Warn, "NEXAR_CLUSTER_TOKEN is set, to 11 characters: too short for an address other than loopback", "nexar token"},
+		{"NEXAR_CLUSTER_TOKEN=abc", Warn, "NEXAR_CLUSTER_TOKEN is set, to 3 characters: too short", "nexar token"},
+		{"NEXAR_CLUSTER_TOKEN=" + nexar.NewToken(), OK, "NEXAR_CLUSTER_TOKEN is set, to ", ""},
 		{"NEXAR_TOPOLOGY=hypercube", Fail, `NEXAR_TOPOLOGY="hypercube": this topology is not built yet`, "correct it"},
 		{"NEXAR_ENCRYPT_BULK_TRANSPORT=perhaps", Fail, `NEXAR_ENCRYPT_BULK_TRANSPORT="perhaps": neither 0 nor 1`, "correct it"},
 		{"NEXAR_TOKEN=x", Warn, "unknown variable NEXAR_TOKEN", "did you mean NEXAR_CLUSTER_TOKEN"},
@@ -86,7 +90,7 @@ func TestVariablesThatContradictEachOther(t *testing.T) {
 
 func TestExamine(t *testing.T) {
 	t.Setenv("NEXAR_RANK", "first")
-	list := Examine(t.Context())
+	list := Examine(t.Context(), nil)
 	if f := find(t, list, "NEXAR_RANK"); f.Status != Fail {
 		t.Errorf("got %+v, want a failure", f)
 	}
@@ -98,6 +102,50 @@ func TestExamine(t *testing.T) {
 		if f := find(t, list, want); f.Status != OK {
 			t.Errorf("got %+v, want it to be ok", f)
 		}
+	}
+}
+
+// Doctor says of the seeds what Join would say.
+func TestJoining(t *testing.T) {
+	for _, name := range nexarNames(os.Environ()) {
+		t.Setenv(name, "")
+	}
+	t.Setenv("NEXAR_LISTEN", "127.0.0.1:0")
+	token := nexar.NewToken()
+	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: 2, Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seed.Close()
+	none := "127.0.0.1:1"
+	for _, test := range []struct {
+		name, token, advertise string
+		seeds                  []string
+		healthy                bool
+		want                   map[string]Status
+	}{
+		{"all is well", token, "", []string{seed.Addr()}, true, map[string]Status{
+			"answers over UDP": OK, "answers over TCP": OK, "Join would be admitted: 0 of 2 nodes have joined": OK}},
+		{"one of two seeds", token, "", []string{none, seed.Addr()}, true, map[string]Status{
+			none + " does not answer over UDP": Warn, none + " does not answer over TCP": Warn, "Join would be admitted": OK}},
+		{"no seed", token, "", []string{none}, false, map[string]Status{"Join would fail: nexar: join: no seed could be reached": Fail}},
+		{"another token", nexar.NewToken(), "", []string{seed.Addr()}, false, map[string]Status{"wrong cluster token": Fail, "Join would fail": Fail}},
+		{"a weak token", "abc", "", []string{"192.0.2.1:1"}, false, map[string]Status{"Join would fail: nexar: join: cluster token": Fail}},
+		{"a wrong address", token, none, []string{seed.Addr()}, false, map[string]Status{"advertised address " + none: Fail}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv("NEXAR_CLUSTER_TOKEN", test.token)
+			t.Setenv("NEXAR_ADVERTISE", test.advertise)
+			list := examineJoin(t.Context(), test.seeds)
+			for what, status := range test.want {
+				if f := find(t, list, what); f.Status != status || (f.Mend == "") != (status == OK) {
+					t.Errorf("got %+v, want status %q", f, status)
+				}
+			}
+			if Healthy(list) != test.healthy {
+				t.Errorf("healthy: %v, want %v: %+v", Healthy(list), test.healthy, list)
+			}
+		})
 	}
 }
 

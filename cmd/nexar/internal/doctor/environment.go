@@ -25,7 +25,7 @@ func examineEnvironment(ctx context.Context, environ []string) []Finding {
 	values := map[string]string{}
 	for _, name := range nexarNames(environ) {
 		f := examineVariable(ctx, name, valueOf(environ, name))
-		if f.Status == OK {
+		if f.variable == "" && f.Status != Fail {
 			values[name] = valueOf(environ, name)
 		}
 		list = append(list, f)
@@ -48,7 +48,11 @@ func examineVariable(ctx context.Context, name, value string) Finding {
 	err := understand(map[string]string{name: value})
 	if name == secret {
 		f.What = fmt.Sprintf("%s is set, to %d characters", name, len(value))
-		err = understandToken(ctx, value)
+		err = understandToken(ctx, value, "127.0.0.1:0")
+		if err == nil && understandToken(ctx, value, ":0") != nil {
+			f.Status, f.Mend = Warn, "use a token of 'nexar token'"
+			f.What += ": too short for an address other than loopback"
+		}
 	}
 	if err != nil {
 		f.Status, f.What, f.Mend, f.variable = Fail, from(name, err), "correct it, or unset it", name
@@ -70,13 +74,13 @@ func from(name string, err error) string {
 	return text[max(0, strings.Index(text, name)):]
 }
 
-// understandToken returns the error of a seed about a token.
-func understandToken(ctx context.Context, token string) error {
-	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, Token: token})
+// understandToken returns the error of a seed that listens at an address about a token.
+func understandToken(ctx context.Context, token, listen string) error {
+	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: listen, World: 1, Token: token})
 	if err == nil {
 		err = seed.Close()
 	}
-	if errors.Is(err, nexar.ErrConfig) {
+	if errors.Is(err, nexar.ErrConfig) || errors.Is(err, nexar.ErrToken) {
 		return err
 	}
 	return nil // No port, for example: that is not the fault of the token.

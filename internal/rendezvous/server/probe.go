@@ -1,0 +1,108 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+const (
+	// probeTimeout bounds the probe of an address that a node advertises. It is below the
+	// silence after which a node gives up its seed.
+	probeTimeout = 3 * time.Second
+	// probesMax bounds the probes at a time. A node that listens answers within milliseconds, so that
+	// nodes with wrong addresses hardly delay others.
+	probesMax = 64
+)
+
+// probe dials the addresses that a node advertises. The error, of an address at which the node is
+// not reached, has both that address and the one that the seed observes.
+func (s *Server) probe(node membership.Node, observed string) error {
+	if s.cfg.Probe == nil {
+		return nil
+	}
+	select {
+	case s.probes <- struct{}{}:
+	case <-s.ctx.Done():
+		return handshake.ErrClosed
+	}
+	defer func() { <-s.probes }()
+	ctx, cancel := context.WithTimeout(s.ctx, probeTimeout)
+	defer cancel()
+	var failed []string
+	for _, addr := range node.Addrs {
+		err := s.cfg.Probe(ctx, addr, node)
+		if err == nil {
+			return nil
+		}
+		failed = append(failed, fmt.Sprintf("%s (%v)", addr, err))
+	}
+	return handshake.Refuse(wire.RefusedAddress,
+		"the node is not reached at its advertised address %s; the seed sees it at %s: correct NEXAR_ADVERTISE, or set NEXAR_ADVERTISE_UNCHECKED=1 if only other nodes can reach it: %w",
+		strings.Join(failed, ", "), observed, membership.ErrAddress)
+}
+
+// refusal returns why a node that joins for the first time would be refused, or nil.
+func (s *Server) refusal(c *nodeConn) (err error) {
+	l, r, id := s.state.leader, &s.state.cluster, c.node.ID
+	switch {
+	case l == nil || l.ending && l.form.Phase() < membership.Failed:
+		return handshake.Refuse(wire.RefusedBusy, "the leader, or the world, is changing")
+	case r.Over && l.form.Phase() < membership.Failed:
+		err = fmt.Errorf("%w: the world is over", membership.ErrOver)
+	case l.nodes[id] != nil || r.state.Knows(id):
+		err = fmt.Errorf("node %v: %w", id, membership.ErrReused)
+	case s.isDeserted():
+		return handshake.Refuse(wire.RefusedBusy, "it waits up to %v for the nodes of the world in its state", s.lim.Return)
+	case s.enqueues(l, c):
+		err = l.pending.Refuse(c.node, c.wanted, c.spare)
+	default:
+		err = l.form.Refuse(c.node, c.wanted)
+	}
+	if err != nil {
+		err = handshake.RefusalOf(err)
+	}
+	return err
+}
+
+// enqueues reports whether a node becomes a pending join in place of a member of a world that forms.
+func (s *Server) enqueues(l *leader, c *nodeConn) bool {
+	phase := l.form.Phase()
+	return phase < membership.Failed && (c.spare || phase > membership.Gathering && s.cfg.Elastic || phase == membership.Formed)
+}
+
+// verify makes the checks of a node that precede its registration: it refuses the node early, and
+// probes its advertised addresses. The node listens once it has been sent admitted.
+func (s *Server) verify(c *nodeConn, req wire.JoinRequest, admitted wire.JoinAdmitted) (err error) {
+	if !s.call(func() { err = s.refusal(c) }) {
+		err = handshake.ErrClosed
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.Write(time.Now().Add(s.lim.Write), admitted); err != nil {
+		return err
+	}
+	if len(req.Advertised) == 0 || !req.Probe {
+		return nil
+	}
+	return s.probe(c.node, admitted.Observed)
+}
+
+// answerTrial sends a node that has passed all checks the progress of the world, and does not
+// admit it.
+func (s *Server) answerTrial(c *nodeConn) {
+	m := wire.JoinProgress{World: uint32(s.cfg.World)}
+	s.read(func() {
+		if s.state.leader != nil {
+			m = s.progress()
+		}
+	})
+	s.log.Debug("a node has tried to join", "node", c.node.ID, "addr", c.node.Addrs[0], "name", c.node.Name)
+	c.WriteLast(s.ctx, s.lim.Linger, m)
+}
