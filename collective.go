@@ -152,11 +152,16 @@ func startLocate[T Real](ctx context.Context, c *Comm, most bool, data []T, rank
 
 // run carries a task out, unless its parameters are wrong.
 func (c *Comm) run(ctx context.Context, t *task) error {
-	op, err := c.begin(ctx, t)
-	if err != nil {
-		return err
+	if t.Err != nil || ctx.Err() != nil {
+		return c.refuse(ctx, t)
 	}
-	err = c.end(ctx, t, op)
+	op, err := c.runner.Begin(t)
+	if err == nil {
+		err = t.End(ctx, op)
+	}
+	if err != nil {
+		err = c.explain(ctx, t.Name(), err)
+	}
 	if t.Guard != nil {
 		t.Guard.Check()
 	}
@@ -165,12 +170,8 @@ func (c *Comm) run(ctx context.Context, t *task) error {
 
 // begin gives a task its sequence number and starts it.
 func (c *Comm) begin(ctx context.Context, t *task) (*engine.Op, error) {
-	if t.Err != nil {
-		return nil, opError(t.Name(), t.Err)
-	}
-	if err := c.over(ctx); err != nil {
-		c.comm.Cancel(context.Cause(ctx)) // The other ranks would wait in vain.
-		return nil, opError(t.Name(), err)
+	if t.Err != nil || ctx.Err() != nil {
+		return nil, c.refuse(ctx, t)
 	}
 	op, err := c.runner.Begin(t)
 	if err != nil {
@@ -179,7 +180,21 @@ func (c *Comm) begin(ctx context.Context, t *task) (*engine.Op, error) {
 	return op, nil
 }
 
+// refuse returns the error of a task with wrong parameters, or with a context that has ended.
+func (c *Comm) refuse(ctx context.Context, t *task) error {
+	if t.Err != nil {
+		return opError(t.Name(), t.Err)
+	}
+	err := c.over(ctx)
+	c.comm.Cancel(context.Cause(ctx)) // The other ranks would wait in vain.
+	return opError(t.Name(), err)
+}
+
 // end waits for the end of a task that begin has started.
 func (c *Comm) end(ctx context.Context, t *task, op *engine.Op) error {
-	return c.explain(ctx, t.Name(), t.End(ctx, op))
+	err := t.End(ctx, op)
+	if err != nil {
+		return c.explain(ctx, t.Name(), err)
+	}
+	return nil
 }
