@@ -393,16 +393,16 @@ func (c *Comm) checkSource(ctx context.Context, from int, tag Tag) error {
 	return c.checkMessage(ctx, "from", from, tag)
 }
 
-// checkMessage checks the arguments of a message, whose other rank is what says: "to" or
+// checkMessage checks the arguments of a message. side names its other rank in errors: "to" or
 // "from".
-func (c *Comm) checkMessage(ctx context.Context, what string, rank int, tag Tag) error {
+func (c *Comm) checkMessage(ctx context.Context, side string, rank int, tag Tag) error {
 	switch {
 	case tag < 0:
 		return fmt.Errorf("%w: %d", ErrInvalidTag, tag)
 	case rank == NoRank:
 		return cmp.Or(c.Err(), c.over(ctx))
 	case rank < 0 || rank >= c.Size():
-		return fmt.Errorf("%w: %s rank %d of %d ranks", ErrInvalidRank, what, rank, c.Size())
+		return fmt.Errorf("%w: %s rank %d of %d ranks", ErrInvalidRank, side, rank, c.Size())
 	}
 	return c.over(ctx)
 }
