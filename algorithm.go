@@ -32,7 +32,7 @@ func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
 		return nil, opError("algorithms", err)
 	}
 	var list []Algorithm
-	for _, w := range c.selector.Choices(kind, bytes, c.canonical(kind)) {
+	for _, w := range c.runner.Selector.Choices(kind, bytes, c.runner.Canonical(kind)) {
 		list = append(list, Algorithm{w.Algorithm.Name, w.Channels, w.Executor == exec.Shared, time.Duration(w.Seconds * float64(time.Second))})
 	}
 	return list, nil
@@ -47,6 +47,6 @@ func (c *Comm) SetAlgorithms(algorithms ...string) error {
 	if err != nil {
 		return opError("set_algorithms", fmt.Errorf("%w: %w", ErrConfig, err))
 	}
-	c.selector.Pin(pins)
+	c.runner.Selector.Pin(pins)
 	return nil
 }

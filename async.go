@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/nexar-go/nexar/internal/callback"
+	"github.com/nexar-go/nexar/internal/collective"
+	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
 )
 
@@ -120,110 +122,110 @@ func WaitAny(ctx context.Context, handles ...*Handle) (index int, err error) {
 // Each function below starts the collective of the same name; see Handle.
 
 // StartBarrier starts a Barrier.
-func (c *Comm) StartBarrier(ctx context.Context) *Handle { return c.start(ctx, new(task).barrier()) }
+func (c *Comm) StartBarrier(ctx context.Context) *Handle { return c.start(ctx, new(task).Barrier()) }
 
 // StartBroadcast starts a Broadcast; see Handle.
 func StartBroadcast[T any](ctx context.Context, c *Comm, data []T, root int) *Handle {
-	return c.start(ctx, new(task).broadcast(c, elementsOf(data), root))
+	return c.start(ctx, new(task).Broadcast(&c.runner, elementsOf(data), root))
 }
 
 // StartReduce starts a Reduce; see Handle.
 func StartReduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) *Handle {
-	return c.start(ctx, new(task).reduction(c, numbersOf(data), op, root))
+	return c.start(ctx, new(task).Reduction(&c.runner, numbersOf(data), kernel.Op(op), root))
 }
 
 // StartReduceFunc starts a ReduceFunc; see Handle.
 func StartReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) *Handle {
-	return c.start(ctx, reduceFunc(new(task), c, data, combine, root))
+	return c.start(ctx, collective.ReduceFunc(new(task), &c.runner, elementsOf(data), combine, root))
 }
 
 // StartAllReduce starts an AllReduce; see Handle.
 func StartAllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	return c.start(ctx, new(task).allReduce(c, numbersOf(data), op))
+	return c.start(ctx, new(task).AllReduce(&c.runner, numbersOf(data), kernel.Op(op)))
 }
 
 // StartAllReduceFunc starts an AllReduceFunc; see Handle.
 func StartAllReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) *Handle {
-	return c.start(ctx, allReduceFunc(new(task), c, data, combine))
+	return c.start(ctx, collective.AllReduceFunc(new(task), &c.runner, elementsOf(data), combine))
 }
 
 // StartGather starts a Gather; see Handle.
 func StartGather[T any](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	return c.start(ctx, new(task).gather(c, elementsOf(dst), elementsOf(src), root))
+	return c.start(ctx, new(task).Gather(&c.runner, elementsOf(dst), elementsOf(src), root))
 }
 
 // StartAllGather starts an AllGather; see Handle.
 func StartAllGather[T any](ctx context.Context, c *Comm, dst, src []T) *Handle {
-	return c.start(ctx, new(task).allGather(c, elementsOf(dst), elementsOf(src)))
+	return c.start(ctx, new(task).AllGather(&c.runner, elementsOf(dst), elementsOf(src)))
 }
 
 // StartScatter starts a Scatter; see Handle.
 func StartScatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	return c.start(ctx, new(task).scatter(c, elementsOf(dst), elementsOf(src), root))
+	return c.start(ctx, new(task).Scatter(&c.runner, elementsOf(dst), elementsOf(src), root))
 }
 
 // StartReduceScatter starts a ReduceScatter; see Handle.
 func StartReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) *Handle {
-	return c.start(ctx, new(task).reduceScatter(c, numbersOf(dst), numbersOf(src), op))
+	return c.start(ctx, new(task).ReduceScatter(&c.runner, numbersOf(dst), numbersOf(src), kernel.Op(op)))
 }
 
 // StartAllToAll starts an AllToAll; see Handle.
 func StartAllToAll[T any](ctx context.Context, c *Comm, dst, src []T) *Handle {
-	return c.start(ctx, new(task).allToAll(c, elementsOf(dst), elementsOf(src)))
+	return c.start(ctx, new(task).AllToAll(&c.runner, elementsOf(dst), elementsOf(src)))
 }
 
 // StartScan starts a Scan; see Handle.
 func StartScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	return c.start(ctx, new(task).scan(c, numbersOf(data), op))
+	return c.start(ctx, new(task).Scan(&c.runner, numbersOf(data), kernel.Op(op)))
 }
 
 // StartExclusiveScan starts an ExclusiveScan; see Handle.
 func StartExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	return c.start(ctx, new(task).exclusiveScan(c, numbersOf(data), op))
+	return c.start(ctx, new(task).ExclusiveScan(&c.runner, numbersOf(data), kernel.Op(op)))
 }
 
 // StartScanFunc starts a [ScanFunc]; see [Handle].
 func StartScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) *Handle {
-	return c.start(ctx, scanFunc(new(task), c, data, combine))
+	return c.start(ctx, collective.ScanFunc(new(task), &c.runner, elementsOf(data), combine))
 }
 
 // StartExclusiveScanFunc starts an [ExclusiveScanFunc]; see [Handle].
 func StartExclusiveScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) *Handle {
-	return c.start(ctx, exclusiveScanFunc(new(task), c, data, combine))
+	return c.start(ctx, collective.ExclusiveScanFunc(new(task), &c.runner, elementsOf(data), combine))
 }
 
 // StartMinLoc starts a MinLoc; see Handle.
 func StartMinLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) *Handle {
-	return startLocate(ctx, c, Min, data, ranks)
+	return startLocate(ctx, c, false, data, ranks)
 }
 
 // StartMaxLoc starts a MaxLoc; see Handle.
 func StartMaxLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) *Handle {
-	return startLocate(ctx, c, Max, data, ranks)
+	return startLocate(ctx, c, true, data, ranks)
 }
 
 // StartGatherV starts a GatherV; see Handle. counts may be used again at
 // once.
 func StartGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
-	return c.start(ctx, new(task).gatherV(c, elementsOf(dst), elementsOf(src), counts, root))
+	return c.start(ctx, new(task).GatherV(&c.runner, elementsOf(dst), elementsOf(src), counts, root))
 }
 
 // StartAllGatherV starts an AllGatherV; see Handle. counts may be used again at
 // once.
 func StartAllGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int) *Handle {
-	return c.start(ctx, new(task).allGatherV(c, elementsOf(dst), elementsOf(src), counts))
+	return c.start(ctx, new(task).AllGatherV(&c.runner, elementsOf(dst), elementsOf(src), counts))
 }
 
 // StartScatterV starts a ScatterV; see Handle. counts may be used again at
 // once.
 func StartScatterV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
-	return c.start(ctx, new(task).scatterV(c, elementsOf(dst), elementsOf(src), counts, root))
+	return c.start(ctx, new(task).ScatterV(&c.runner, elementsOf(dst), elementsOf(src), counts, root))
 }
 
 // StartReduceScatterV starts a ReduceScatterV; see Handle. counts may be used again at
 // once.
 func StartReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op) *Handle {
-	return c.start(ctx, new(task).reduceScatterV(c, numbersOf(dst), numbersOf(src), counts, op))
+	return c.start(ctx, new(task).ReduceScatterV(&c.runner, numbersOf(dst), numbersOf(src), counts, kernel.Op(op)))
 }
 
 // StartAllToAllV starts an AllToAllV; see Handle. It returns when all ranks have
@@ -256,15 +258,15 @@ func (c *Comm) hold(name string, memory ...[]byte) (release func(), err error) {
 // start starts a task, unless its parameters are wrong.
 func (c *Comm) start(ctx context.Context, t *task) *Handle {
 	var id uint64
-	if t.err == nil {
-		id, t.err = c.enterFlight(t.flight())
+	if t.Err == nil {
+		id, t.Err = c.enterFlight(t.Flight())
 	}
 	op, err := c.begin(ctx, t)
 	if err != nil {
 		c.flights.Leave(id)
 		return ended(err)
 	}
-	h := &Handle{done: make(chan struct{}), guard: t.guard}
+	h := &Handle{done: make(chan struct{}), guard: t.Guard}
 	c.comm.Go(func() {
 		defer close(h.done)
 		defer c.flights.Leave(id)
@@ -290,14 +292,6 @@ func (c *Comm) follow(f func(h *Handle) error) *Handle {
 		h.err = f(h)
 	})
 	return h
-}
-
-// flight is the memory that a task uses.
-func (t *task) flight() overlap.Flight {
-	if t.reads {
-		return overlap.Flight{Name: t.name(), Read: t.Data}
-	}
-	return overlap.Flight{Name: t.name(), Write: t.Data, Read: t.Input}
 }
 
 // enterFlight registers the memory of an operation until flights.Leave, unless it

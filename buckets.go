@@ -6,7 +6,9 @@ import (
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/bucket"
+	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
 )
 
@@ -36,23 +38,23 @@ func StartAllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T
 // startBuckets starts an AllReduceBuckets. blocks says that the caller waits for it.
 func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, blocks bool) *Handle {
 	for i, v := range vectors {
-		if err := new(task).allReduce(c, numbersOf(v), op).err; err != nil {
-			return ended(opError(bucketsName, fmt.Errorf("vector %d: %w", i, err)))
+		if err := new(task).AllReduce(&c.runner, numbersOf(v), kernel.Op(op)).Err; err != nil {
+			return ended(opError(collective.BucketsName, fmt.Errorf("vector %d: %w", i, err)))
 		}
 	}
 	sorted, err := apart(vectors)
 	if err != nil {
-		return ended(opError(bucketsName, err))
+		return ended(opError(collective.BucketsName, err))
 	}
 	// The memory is registered as a whole before the first bucket: none is started if another
 	// operation uses some of it.
-	id, err := c.enterFlight(overlap.Flight{Name: bucketsName, More: sorted})
+	id, err := c.enterFlight(overlap.Flight{Name: collective.BucketsName, More: sorted})
 	if err != nil {
-		return ended(opError(bucketsName, err))
+		return ended(opError(collective.BucketsName, err))
 	}
 	p := newPacker(ctx, c, vectors, func(v []T) *task {
-		t := new(task).allReduce(c, numbersOf(v), op)
-		t.label = bucketsName
+		t := new(task).AllReduce(&c.runner, numbersOf(v), kernel.Op(op))
+		t.Label = collective.BucketsName
 		return t
 	})
 	p.Blocks = blocks
@@ -71,24 +73,24 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 // Vectors that share memory are an [ErrOverlap]. After an error the vectors of root are
 // unchanged; the content of the others is undefined.
 func BroadcastBuckets[T any](ctx context.Context, c *Comm, vectors [][]T, root int) error {
-	err := elementsOf[T](nil).err()
+	err := elementsOf[T](nil).Err()
 	if err == nil {
-		err = c.checkRoot(root)
+		err = c.runner.CheckRoot(root)
 	}
 	if err == nil {
 		_, err = apart(vectors)
 	}
 	if err != nil {
-		return opError(broadcastBucketsName, err)
+		return opError(collective.BroadcastBucketsName, err)
 	}
-	return broadcastBuckets(ctx, c, vectors, root, func(t *task) { t.label = broadcastBucketsName })
+	return broadcastBuckets(ctx, c, vectors, root, func(t *task) { t.Label = collective.BroadcastBucketsName })
 }
 
 // broadcastBuckets broadcasts vectors of the same lengths on all ranks. set completes the task of
 // each bucket.
 func broadcastBuckets[T any](ctx context.Context, c *Comm, vectors [][]T, root int, set func(*task)) error {
 	p := newPacker(ctx, c, vectors, func(v []T) *task {
-		t := new(task).broadcast(c, elementsOf(v), root)
+		t := new(task).Broadcast(&c.runner, elementsOf(v), root)
 		set(t)
 		return t
 	})
@@ -118,12 +120,6 @@ func newPacker[T any](ctx context.Context, c *Comm, vectors [][]T, taskOf func(v
 	}
 	return p
 }
-
-// The names of the calls in errors.
-const (
-	bucketsName          = "all_reduce_buckets"
-	broadcastBucketsName = "broadcast_buckets"
-)
 
 // apart returns the memory of vectors, sorted by Apart. Vectors that share memory are an error.
 func apart[T any](vectors [][]T) (sorted [][]byte, err error) {

@@ -3,41 +3,37 @@ package nexar
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"unsafe"
 
-	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/collective"
+	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
-	"github.com/nexar-go/nexar/internal/overlap"
-	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/selector"
 )
 
 // Barrier returns when every rank has called it. If ctx ends first, the
 // communicator is revoked on all ranks.
-func (c *Comm) Barrier(ctx context.Context) error { return c.run(ctx, new(task).barrier()) }
+func (c *Comm) Barrier(ctx context.Context) error { return c.run(ctx, new(task).Barrier()) }
 
 // Broadcast copies data of root to data of all ranks. All have the same length.
 func Broadcast[T any](ctx context.Context, c *Comm, data []T, root int) error {
-	return c.run(ctx, new(task).broadcast(c, elementsOf(data), root))
+	return c.run(ctx, new(task).Broadcast(&c.runner, elementsOf(data), root))
 }
 
 // Reduce combines data of all ranks, element by element, and stores the result
 // in data of root. On other ranks data is unchanged. All have the same length.
 func Reduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) error {
-	return c.run(ctx, new(task).reduction(c, numbersOf(data), op, root))
+	return c.run(ctx, new(task).Reduction(&c.runner, numbersOf(data), kernel.Op(op), root))
 }
 
 // ReduceFunc is Reduce with a function of the caller, as in AllReduceFunc.
 func ReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) error {
-	return c.run(ctx, reduceFunc(new(task), c, data, combine, root))
+	return c.run(ctx, collective.ReduceFunc(new(task), &c.runner, elementsOf(data), combine, root))
 }
 
 // AllReduce combines data of all ranks, element by element, and stores the
 // result in data of every rank, with the same bits everywhere. All have the same
 // length. After an error the content of data is undefined.
 func AllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	return c.run(ctx, new(task).allReduce(c, numbersOf(data), op))
+	return c.run(ctx, new(task).AllReduce(&c.runner, numbersOf(data), kernel.Op(op)))
 }
 
 // AllReduceFunc is [AllReduce] with a function of the caller, which sets
@@ -55,7 +51,7 @@ func AllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
 // counts as a panic where ranks share memory; elsewhere it ends the process with a panic,
 // as the goroutine may serve all communicators.
 func AllReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
-	return c.run(ctx, allReduceFunc(new(task), c, data, combine))
+	return c.run(ctx, collective.AllReduceFunc(new(task), &c.runner, elementsOf(data), combine))
 }
 
 // Gather collects src of all ranks in dst of root: block r of dst is src of
@@ -64,7 +60,7 @@ func AllReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(d
 // dst, dst[root*len(src):(root+1)*len(src)], which then stays as it is; any
 // other overlap is an ErrOverlap.
 func Gather[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
-	return c.run(ctx, new(task).gather(c, elementsOf(dst), elementsOf(src), root))
+	return c.run(ctx, new(task).Gather(&c.runner, elementsOf(dst), elementsOf(src), root))
 }
 
 // AllGather collects src of all ranks in dst of every rank: block r of dst is
@@ -73,7 +69,7 @@ func Gather[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
 // which then stays as it is, independently of other ranks; any other overlap is
 // an ErrOverlap.
 func AllGather[T any](ctx context.Context, c *Comm, dst, src []T) error {
-	return c.run(ctx, new(task).allGather(c, elementsOf(dst), elementsOf(src)))
+	return c.run(ctx, new(task).AllGather(&c.runner, elementsOf(dst), elementsOf(src)))
 }
 
 // Scatter distributes src of root: dst of rank r is block r of src. All dst have
@@ -82,7 +78,7 @@ func AllGather[T any](ctx context.Context, c *Comm, dst, src []T) error {
 // src[root*len(dst):(root+1)*len(dst)], which then stays as it is; any other
 // overlap is an ErrOverlap. src is not changed.
 func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
-	return c.run(ctx, new(task).scatter(c, elementsOf(dst), elementsOf(src), root))
+	return c.run(ctx, new(task).Scatter(&c.runner, elementsOf(dst), elementsOf(src), root))
 }
 
 // ReduceScatter combines src of all ranks, element by element, and stores block r
@@ -91,39 +87,39 @@ func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error 
 // src[Rank*len(dst):(Rank+1)*len(dst)], independently of other ranks; any other
 // overlap is an ErrOverlap. Except for that block src is not changed.
 func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) error {
-	return c.run(ctx, new(task).reduceScatter(c, numbersOf(dst), numbersOf(src), op))
+	return c.run(ctx, new(task).ReduceScatter(&c.runner, numbersOf(dst), numbersOf(src), kernel.Op(op)))
 }
 
 // AllToAll sends block r of src to rank r: block i of dst is block Rank of src
 // of rank i. dst and src have the same length on all ranks, a multiple of Size.
 // Any overlap of them is an ErrOverlap.
 func AllToAll[T any](ctx context.Context, c *Comm, dst, src []T) error {
-	return c.run(ctx, new(task).allToAll(c, elementsOf(dst), elementsOf(src)))
+	return c.run(ctx, new(task).AllToAll(&c.runner, elementsOf(dst), elementsOf(src)))
 }
 
 // Scan combines data of the ranks 0 to Rank, element by element and in this
 // order, and stores the result in data: the inclusive prefix. All have the same
 // length.
 func Scan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	return c.run(ctx, new(task).scan(c, numbersOf(data), op))
+	return c.run(ctx, new(task).Scan(&c.runner, numbersOf(data), kernel.Op(op)))
 }
 
 // ExclusiveScan combines data of the ranks before this one, element by element
 // and in their order, and stores the result in data. On rank 0 data is
 // unchanged. All have the same length.
 func ExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	return c.run(ctx, new(task).exclusiveScan(c, numbersOf(data), op))
+	return c.run(ctx, new(task).ExclusiveScan(&c.runner, numbersOf(data), kernel.Op(op)))
 }
 
 // ScanFunc is [Scan] with a function of the caller, as in [AllReduceFunc].
 func ScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
-	return c.run(ctx, scanFunc(new(task), c, data, combine))
+	return c.run(ctx, collective.ScanFunc(new(task), &c.runner, elementsOf(data), combine))
 }
 
 // ExclusiveScanFunc is [ExclusiveScan] with a function of the caller, as in
 // [AllReduceFunc].
 func ExclusiveScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
-	return c.run(ctx, exclusiveScanFunc(new(task), c, data, combine))
+	return c.run(ctx, collective.ExclusiveScanFunc(new(task), &c.runner, elementsOf(data), combine))
 }
 
 // MinLoc stores in data of every rank the smallest of all ranks' elements, for
@@ -132,165 +128,73 @@ func ExclusiveScanFunc[T any](ctx context.Context, c *Comm, data []T, combine fu
 // the same as data; the previous content of ranks does not matter. The result has
 // the same bits on all ranks.
 func MinLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) error {
-	return c.run(ctx, minMaxLoc(new(task), c, Min, data, ranks))
+	return c.run(ctx, collective.Locate(new(task), &c.runner, false, data, numbersOf(data), ranks))
 }
 
 // MaxLoc is MinLoc for the largest element. A NaN counts as larger than all
 // numbers.
 func MaxLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) error {
-	return c.run(ctx, minMaxLoc(new(task), c, Max, data, ranks))
-}
-
-// The methods and functions below fill in the task of a call.
-
-func (t *task) barrier() *task {
-	t.Kind, t.Elem = plan.Barrier, 1
-	return t
-}
-
-func (t *task) broadcast(c *Comm, data elements, root int) *task {
-	t.vector(plan.Broadcast, data)
-	t.Root, t.reads = root, c.impl.Rank == root
-	return t.require(c.checkRoot(root))
-}
-
-func (t *task) reduction(c *Comm, data elements, op Op, root int) *task {
-	t.vector(plan.Reduction, data)
-	t.Root, t.reads = root, c.impl.Rank != root
-	t.require(c.checkRoot(root)).setOp(op, c.Size())
-	if c.impl.Rank != root {
-		t.ranks = 0
-	}
-	return t
-}
-
-func reduceFunc[T any](t *task, c *Comm, data []T, combine func(dst, src []T), root int) *task {
-	t.vector(plan.Reduction, elementsOf(data))
-	t.Root, t.reads = root, c.impl.Rank != root
-	return setFunc(t.require(c.checkRoot(root)), c, "reduce_func", combine)
-}
-
-func (t *task) allReduce(c *Comm, data elements, op Op) *task {
-	return t.vector(plan.AllReduce, data).setOp(op, c.Size())
-}
-
-func allReduceFunc[T any](t *task, c *Comm, data []T, combine func(dst, src []T)) *task {
-	return setFunc(t.vector(plan.AllReduce, elementsOf(data)), c, "all_reduce_func", combine)
-}
-
-func scanFunc[T any](t *task, c *Comm, data []T, combine func(dst, src []T)) *task {
-	return setFunc(t.vector(plan.Scan, elementsOf(data)), c, "scan_func", combine)
-}
-
-func exclusiveScanFunc[T any](t *task, c *Comm, data []T, combine func(dst, src []T)) *task {
-	return setFunc(t.vector(plan.ExclusiveScan, elementsOf(data)), c, "exclusive_scan_func", combine)
-}
-
-func (t *task) gather(c *Comm, dst, src elements, root int) *task {
-	if c.impl.Rank != root {
-		dst.at, dst.n = nil, 0
-	}
-	t.blocks(plan.Gather, dst, src, src.n)
-	t.Root, t.InputFirst = root, c.impl.Rank
-	t.require(c.checkRoot(root))
-	if c.impl.Rank == root {
-		t.require(checkLength("dst", dst.n, c.Size()*src.n))
-	}
-	return t.setInPlace("dst", "src", t.Data, t.Input, root*t.Count, root)
-}
-
-func (t *task) allGather(c *Comm, dst, src elements) *task {
-	t.blocks(plan.AllGather, dst, src, src.n)
-	t.InputFirst = c.impl.Rank
-	t.require(checkLength("dst", dst.n, c.Size()*src.n))
-	return t.setInPlace("dst", "src", t.Data, t.Input, c.impl.Rank*t.Count, c.impl.Rank)
-}
-
-func (t *task) scatter(c *Comm, dst, src elements, root int) *task {
-	if c.impl.Rank != root {
-		src.at, src.n = nil, 0
-	}
-	t.blocks(plan.Scatter, dst, src, dst.n)
-	t.Root, t.DataFirst = root, c.impl.Rank
-	t.require(c.checkRoot(root))
-	if c.impl.Rank == root {
-		t.require(checkLength("src", src.n, c.Size()*dst.n))
-	}
-	return t.setInPlace("src", "dst", t.Input, t.Data, root*t.Count, root)
-}
-
-func (t *task) reduceScatter(c *Comm, dst, src elements, op Op) *task {
-	t.blocks(plan.ReduceScatter, dst, src, dst.n)
-	t.DataFirst = c.impl.Rank
-	t.require(checkLength("src", src.n, c.Size()*dst.n))
-	return t.setInPlace("src", "dst", t.Input, t.Data, c.impl.Rank*t.Count, c.impl.Rank).setOp(op, c.Size())
-}
-
-func (t *task) allToAll(c *Comm, dst, src elements) *task {
-	t.blocks(plan.AllToAll, dst, src, src.n/c.Size())
-	t.require(checkLength("dst", dst.n, src.n))
-	if src.n%c.Size() != 0 {
-		t.require(fmt.Errorf("%w: src has %d elements, which is no multiple of %d ranks", ErrInvalidLength, src.n, c.Size()))
-	}
-	return t.setApart()
-}
-
-func (t *task) scan(c *Comm, data elements, op Op) *task {
-	t.Ordered = true
-	return t.vector(plan.Scan, data).setOp(op, c.impl.Rank+1)
-}
-
-func (t *task) exclusiveScan(c *Comm, data elements, op Op) *task {
-	t.Ordered = true
-	return t.vector(plan.ExclusiveScan, data).setOp(op, c.impl.Rank)
-}
-
-// The names of the calls in errors.
-const (
-	minLocName = "min_loc"
-	maxLocName = "max_loc"
-)
-
-// minMaxLoc is an all-reduce of pairs of an element and a rank.
-func minMaxLoc[T Real](t *task, c *Comm, op Op, data []T, ranks []int32) *task {
-	pairs := make([]kernel.Located[T], len(data))
-	for i, v := range data {
-		pairs[i] = kernel.Located[T]{Value: v, Rank: int32(c.impl.Rank)}
-	}
-	*t = task{
-		Shape: selector.Shape{
-			Kind: plan.AllReduce, Op: minLocOp,
-			// Whole pairs are counted, so that none is divided. The type is that of
-			// data, so that calls with data of different types do not match.
-			Type: numbersOf(data).of.typ, Count: len(pairs), Elem: int(unsafe.Sizeof(kernel.Located[T]{})),
-		},
-		label: minLocName, Work: exec.Work{Data: bytesOf(pairs)},
-	}
-	if op == Max {
-		t.label, t.Op = maxLocName, maxLocOp
-	}
-	t.require(numbersOf(data).err()).require(checkLength("ranks", len(ranks), len(data)))
-	if overlap.Two(bytesOf(data), bytesOf(ranks)) {
-		t.require(fmt.Errorf("%w: data and ranks share memory", ErrOverlap))
-	}
-	t.Reduce = kernel.Locate[T](kernel.Type(t.Type), op == Max)
-	t.after = func() {
-		for i, p := range pairs {
-			data[i], ranks[i] = p.Value, p.Rank
-		}
-	}
-	return t
+	return c.run(ctx, collective.Locate(new(task), &c.runner, true, data, numbersOf(data), ranks))
 }
 
 // startLocate starts a MinLoc or MaxLoc. The task reduces a copy of data, so data and ranks
 // are registered as being in use.
-func startLocate[T Real](ctx context.Context, c *Comm, op Op, data []T, ranks []int32) *Handle {
-	t := minMaxLoc(new(task), c, op, data, ranks)
-	release, busy := c.hold(t.label, bytesOf(data), bytesOf(ranks))
-	t.err = cmp.Or(t.err, busy)
+func startLocate[T Real](ctx context.Context, c *Comm, most bool, data []T, ranks []int32) *Handle {
+	t := collective.Locate(new(task), &c.runner, most, data, numbersOf(data), ranks)
+	release, busy := c.hold(t.Label, bytesOf(data), bytesOf(ranks))
+	t.Err = cmp.Or(t.Err, busy)
 	h := c.start(ctx, t)
 	return c.follow(func(*Handle) error {
 		defer release()
 		return h.Wait()
 	})
+}
+
+// run carries a task out, unless its parameters are wrong.
+func (c *Comm) run(ctx context.Context, t *task) error {
+	if t.Err != nil || ctx.Err() != nil {
+		return c.refuse(ctx, t)
+	}
+	op, err := c.runner.Begin(t)
+	if err == nil {
+		err = t.End(ctx, op)
+	}
+	if err != nil {
+		err = c.explain(ctx, t.Name(), err)
+	}
+	if t.Guard != nil {
+		t.Guard.Check()
+	}
+	return err
+}
+
+// begin gives a task its sequence number and starts it.
+func (c *Comm) begin(ctx context.Context, t *task) (*engine.Op, error) {
+	if t.Err != nil || ctx.Err() != nil {
+		return nil, c.refuse(ctx, t)
+	}
+	op, err := c.runner.Begin(t)
+	if err != nil {
+		return nil, c.explain(ctx, t.Name(), err)
+	}
+	return op, nil
+}
+
+// refuse returns the error of a task with wrong parameters, or with a context that has ended.
+func (c *Comm) refuse(ctx context.Context, t *task) error {
+	if t.Err != nil {
+		return opError(t.Name(), t.Err)
+	}
+	err := c.over(ctx)
+	c.comm.Cancel(context.Cause(ctx)) // The other ranks would wait in vain.
+	return opError(t.Name(), err)
+}
+
+// end waits for the end of a task that begin has started.
+func (c *Comm) end(ctx context.Context, t *task, op *engine.Op) error {
+	err := t.End(ctx, op)
+	if err != nil {
+		return c.explain(ctx, t.Name(), err)
+	}
+	return nil
 }

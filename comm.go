@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"sync/atomic"
-	"time"
 
+	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine"
@@ -13,7 +13,6 @@ import (
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/recorder"
-	"github.com/nexar-go/nexar/internal/selector"
 )
 
 // A NodeID is the identity of a node in the cluster. No two nodes ever have
@@ -32,10 +31,10 @@ func (id NodeID) String() string { return membership.NodeID(id).String() }
 // A collective that fails on one rank ends the communicator on all of them:
 // operations in progress and later ones return an error with the reason.
 type Comm struct {
-	impl     *comm.Comm
-	comm     *engine.Comm       // impl.Engine, which every operation needs
-	selector *selector.Selector // impl.Selector, likewise
-	node     *nodeState
+	impl   *comm.Comm
+	comm   *engine.Comm      // impl.Engine, which every operation needs
+	runner collective.Runner // begins collectives
+	node   *nodeState
 
 	children atomic.Uint64 // splits
 	flights  overlap.Flights
@@ -49,12 +48,9 @@ type nodeState struct {
 	calls    recorder.Log  // the calls of functions
 	factory  *comm.Factory // builds communicators
 
-	collectiveTimeout  time.Duration // 0 is none
-	barrierTimeout     time.Duration
-	reconfigureTimeout time.Duration
-	deterministic      bool
-	bucketBytes        int
-	compressedMax      int // 0 is none
+	collectives   collective.Settings
+	bucketBytes   int
+	compressedMax int // 0 is none
 }
 
 // newNodeState makes the state of a node that is in no view yet.
@@ -65,10 +61,12 @@ func newNodeState(m *mesh.Mesh, net cost.Network, cfg Config) (*nodeState, error
 		Errors: translator{cfg.Log}, Log: cfg.Log,
 	})
 	return &nodeState{
-		factory:           f,
-		collectiveTimeout: max(0, cfg.CollectiveTimeout), barrierTimeout: max(0, cfg.BarrierTimeout),
-		reconfigureTimeout: max(0, cfg.ReconfigureTimeout),
-		deterministic:      cfg.Deterministic, bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMaxBytes),
+		factory: f,
+		collectives: collective.Settings{
+			Timeout: max(0, cfg.CollectiveTimeout), BarrierTimeout: max(0, cfg.BarrierTimeout),
+			ReconfigureTimeout: max(0, cfg.ReconfigureTimeout), Deterministic: cfg.Deterministic,
+		},
+		bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMaxBytes),
 	}, err
 }
 
@@ -84,7 +82,9 @@ func (n *nodeState) first(ctx context.Context, view membership.View) (*Comm, err
 
 // wrap makes the public communicator of one that has been built.
 func (n *nodeState) wrap(c *comm.Comm) *Comm {
-	return &Comm{impl: c, comm: c.Engine, selector: c.Selector, node: n}
+	return &Comm{impl: c, comm: c.Engine, node: n, runner: collective.Runner{
+		Engine: c.Engine, Selector: c.Selector, Rank: c.Rank, Size: c.Size(), Settings: &n.collectives,
+	}}
 }
 
 // Rank is the rank of this node: 0 ≤ Rank < Size.

@@ -1,7 +1,6 @@
 package nexar
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/callback"
+	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 )
@@ -55,9 +55,9 @@ func AllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, op Op
 // Wait; if it ends its goroutine then, as t.FailNow does, Wait returns a CompressError
 // that names this rank.
 func StartAllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) *Handle {
-	release, err := c.hold(compressedName, bytesOf(data))
+	release, err := c.hold(collective.CompressedName, bytesOf(data))
 	if err != nil {
-		return ended(opError(compressedName, err))
+		return ended(opError(collective.CompressedName, err))
 	}
 	begun := false
 	defer func() {
@@ -76,19 +76,16 @@ func StartAllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, 
 		defer t.free()
 		defer func() {
 			if v := recover(); v != nil {
-				h.guard = callback.Of(callback.New(compressedName, v))
+				h.guard = callback.Of(callback.New(collective.CompressedName, v))
 			}
 		}()
 		if err := gather.Wait(); err != nil {
 			return err
 		}
-		h.err = opError(compressedName, &CompressError{Rank: c.impl.Rank, Err: errGoexit}) // unless this returns
+		h.err = opError(collective.CompressedName, &CompressError{Rank: c.impl.Rank, Err: errGoexit}) // unless this returns
 		return finish(t, data, op)
 	})
 }
-
-// compressedName is the name of AllReduceCompressed in errors.
-const compressedName = "all_reduce_compressed"
 
 // errGoexit is the error of a call if the compressor does not return.
 var errGoexit = errors.New("its compressor has ended the goroutine")
@@ -136,32 +133,32 @@ func compressedTask[T Number](ctx context.Context, c *Comm, data []T, op Op, com
 		}
 	}()
 	if comp == nil {
-		return t, opError(compressedName, fmt.Errorf("%w: the compressor is nil", ErrInvalidOp))
+		return t, opError(collective.CompressedName, fmt.Errorf("%w: the compressor is nil", ErrInvalidOp))
 	}
 	if err = t.choose(numbersOf(data), op); err != nil {
-		return t, opError(compressedName, err)
+		return t, opError(collective.CompressedName, err)
 	}
-	own := notice{Elements: len(data), Type: uint8(t.element), Op: uint8(op)}
+	own := collective.Notice{Elements: len(data), Type: uint8(t.element), Op: uint8(op)}
 	own.Room, err = encode(t, data)
 	copy(own.Kind[:], t.kind)
-	own.Bytes, own.State = len(t.own), outcomeOf(err)
+	own.Bytes, own.Outcome = len(t.own), collective.OutcomeOf(err)
 	t.counts, err = c.notify(ctx, own, err)
 	if err != nil {
 		return t, err
 	}
-	t.all = t.get(sum(t.counts))
-	err = t.blocksV(c, plan.AllGather, elementsOf(t.all), elementsOf(t.own), t.counts).err
-	t.label, t.Op, t.InputFirst = compressedName, compressedOp, c.impl.Rank
+	t.all = t.get(collective.Sum(t.counts))
+	err = t.BlocksV(&c.runner, plan.AllGather, elementsOf(t.all), elementsOf(t.own), t.counts).Err
+	t.Label, t.Op, t.InputFirst = collective.CompressedName, collective.CompressedOp, c.impl.Rank
 	ready = err == nil
-	return t, opError(compressedName, err)
+	return t, opError(collective.CompressedName, err)
 }
 
 // choose decides whether the compressor gets vectors of their own type, or of float32.
 func (t *compressed) choose(data elements, op Op) error {
-	if err := data.err(); err != nil {
+	if err := data.Err(); err != nil {
 		return err
 	}
-	t.element = kernel.Type(data.of.typ)
+	t.element = kernel.Type(data.Of.Type)
 	combine := op
 	if op == Avg {
 		combine = Sum
@@ -195,7 +192,7 @@ func encode[T Number](t *compressed, data []T) (room int, err error) {
 	defer func() {
 		switch v := recover(); {
 		case v != nil:
-			err = callback.New(compressedName, v)
+			err = callback.New(collective.CompressedName, v)
 		case !returned:
 			t.comm.comm.Cancel(errGoexit)
 		}
@@ -228,7 +225,7 @@ func encode[T Number](t *compressed, data []T) (room int, err error) {
 
 // fitsAll says why an encoding of a rank may not be so long.
 func (c *Comm) fitsAll(room int) error {
-	if n, limit := c.Size(), cmp.Or(c.node.compressedMax, elementsMax-1); room > limit/n {
+	if n, limit := c.Size(), cmp.Or(c.node.compressedMax, collective.CountMax-1); room > limit/n {
 		return fmt.Errorf("%w: %d encodings of up to %d bytes, for a limit of %d bytes in all (%s)",
 			ErrTooLarge, n, room, limit, variable("CompressedMaxBytes"))
 	}
@@ -251,7 +248,7 @@ func (t *compressed) finishTyped(data []byte, op Op) error {
 			}
 		}
 		if err != nil {
-			return opError(compressedName, &CompressError{Rank: r, Err: err})
+			return opError(collective.CompressedName, &CompressError{Rank: r, Err: err})
 		}
 		all = all[n:]
 	}
@@ -271,7 +268,7 @@ func finish[T Number](t *compressed, data []T, op Op) error {
 	all := t.all
 	for r, n := range t.counts {
 		if err := t.comp.AddTo(t.values, all[:n:n]); err != nil {
-			return opError(compressedName, &CompressError{Rank: r, Err: err})
+			return opError(collective.CompressedName, &CompressError{Rank: r, Err: err})
 		}
 		all = all[n:]
 	}
@@ -284,51 +281,19 @@ func finish[T Number](t *compressed, data []T, op Op) error {
 	return nil
 }
 
-// A notice describes the encoding of a rank. The ranks exchange notices first.
-type notice struct {
-	Elements    int
-	Bytes, Room int // the length of the encoding, and its maximum by MaxBytes
-	Type, Op    uint8
-	State       outcome
-	Kind        [24]byte // of the compressor; zeros if unknown
-}
-
-// An outcome is that of the compression on a rank.
-type outcome uint8
-
-const (
-	encoded outcome = iota
-	notEncoded
-	tooLarge
-	panicked
-)
-
-func outcomeOf(err error) outcome {
-	_, isPanic := errors.AsType[*callback.Panic](err)
-	switch {
-	case err == nil:
-		return encoded
-	case isPanic:
-		return panicked
-	case errors.Is(err, ErrTooLarge):
-		return tooLarge
-	}
-	return notEncoded
-}
-
 // notify exchanges notices. It returns the lengths of the encodings of all ranks, or
 // an error that names a rank without a valid one. It continues the panic of a
 // compressor here after the other ranks have been told.
-func (c *Comm) notify(ctx context.Context, own notice, bad error) (counts []int, err error) {
-	all := make([]notice, c.Size())
-	t := new(task).allGather(c, elementsOf(all), elementsOf([]notice{own}))
-	t.label, t.Op = compressedName, compressedOp
+func (c *Comm) notify(ctx context.Context, own collective.Notice, bad error) (counts []int, err error) {
+	all := make([]collective.Notice, c.Size())
+	t := new(task).AllGather(&c.runner, elementsOf(all), elementsOf([]collective.Notice{own}))
+	t.Label, t.Op = collective.CompressedName, collective.CompressedOp
 	err = c.run(ctx, t)
-	if own.State == panicked {
+	if own.Outcome == collective.Panicked {
 		panic(bad)
 	}
 	for r := 0; r < len(all) && err == nil; r++ {
-		why := all[r].refused(&all[0])
+		why := all[r].Refused(&all[0])
 		if r == c.impl.Rank {
 			why = cmp.Or(bad, why)
 		} else if why == nil {
@@ -337,34 +302,9 @@ func (c *Comm) notify(ctx context.Context, own notice, bad error) (counts []int,
 			}
 		}
 		if why != nil {
-			err = opError(compressedName, &CompressError{Rank: r, Err: why})
+			err = opError(collective.CompressedName, &CompressError{Rank: r, Err: why})
 		}
 		counts = append(counts, all[r].Bytes)
 	}
 	return counts, err
-}
-
-// refused returns the reason why the encoding of a rank cannot be used with that of
-// rank 0.
-func (n *notice) refused(first *notice) error {
-	switch {
-	case n.Op != first.Op:
-		return fmt.Errorf("%w: it asks for %v, and rank 0 for %v", ErrInvalidOp, Op(n.Op), Op(first.Op))
-	case n.Type != first.Type:
-		return fmt.Errorf("%w: its vector is of %s, and that of rank 0 of %s", ErrInvalidType, typeName(n.Type), typeName(first.Type))
-	case n.Elements != first.Elements:
-		return fmt.Errorf("%w: its vector has %d elements, and that of rank 0 has %d", ErrInvalidLength, n.Elements, first.Elements)
-	case n.State == notEncoded:
-		return errors.New("its vector could not be compressed there")
-	case n.State == tooLarge:
-		return fmt.Errorf("%w: its encoding would be more than the limit there allows", ErrTooLarge)
-	case n.State == panicked:
-		return errors.New("its compressor has panicked")
-	case n.Kind != first.Kind && n.Kind[0] != 0 && first.Kind[0] != 0:
-		kind := func(k [24]byte) []byte { return bytes.TrimRight(k[:], "\x00") }
-		return fmt.Errorf("%w: its compressor is %q, and that of rank 0 is %q", ErrInvalidOp, kind(n.Kind), kind(first.Kind))
-	case n.Bytes < 0 || n.Bytes > n.Room:
-		return fmt.Errorf("%w: its encoding has %d bytes, and MaxBytes allows %d", ErrTooLarge, n.Bytes, n.Room)
-	}
-	return nil
 }

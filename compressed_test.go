@@ -9,20 +9,6 @@ import (
 	"github.com/nexar-go/nexar/compress"
 )
 
-// TestInvalidNotices: a negative length of an encoding, or one above its maximum, is an error
-// before anything is allocated for it.
-func TestInvalidNotices(t *testing.T) {
-	first := &notice{Elements: 100, Bytes: 10, Room: 20}
-	for _, n := range []notice{{Elements: 100, Bytes: -1 << 40, Room: 20}, {Elements: 100, Bytes: 21, Room: 20}, {Elements: 100, Bytes: -1, Room: -1}} {
-		if err := n.refused(first); !errors.Is(err, ErrTooLarge) {
-			t.Errorf("%+v: %v, want ErrTooLarge", n, err)
-		}
-	}
-	if err := first.refused(first); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestCompressedTyped: None keeps all types and takes all operations, with the results of
 // AllReduce.
 func TestCompressedTyped(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/internal/comm"
+	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/staging"
@@ -69,27 +70,27 @@ func (c *Comm) WithStream(s device.Stream) DeviceComm { return DeviceComm{c, s} 
 
 // Broadcast is Broadcast of this package.
 func (d DeviceComm) Broadcast(ctx context.Context, t device.Type, data device.Region, root int) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.broadcast(d.comm, e, root) })
+	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.Broadcast(&d.comm.runner, e, root) })
 }
 
 // Reduce is Reduce of this package.
 func (d DeviceComm) Reduce(ctx context.Context, t device.Type, data device.Region, op Op, root int) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.reduction(d.comm, e, op, root) })
+	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.Reduction(&d.comm.runner, e, kernel.Op(op), root) })
 }
 
 // AllReduce is AllReduce of this package.
 func (d DeviceComm) AllReduce(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.allReduce(d.comm, e, op) })
+	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.AllReduce(&d.comm.runner, e, kernel.Op(op)) })
 }
 
 // Scan is Scan of this package.
 func (d DeviceComm) Scan(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.scan(d.comm, e, op) })
+	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.Scan(&d.comm.runner, e, kernel.Op(op)) })
 }
 
 // ExclusiveScan is ExclusiveScan of this package.
 func (d DeviceComm) ExclusiveScan(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.exclusiveScan(d.comm, e, op) })
+	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.ExclusiveScan(&d.comm.runner, e, kernel.Op(op)) })
 }
 
 // Gather is Gather of this package. dst is ignored where the rank is not root;
@@ -99,13 +100,13 @@ func (d DeviceComm) Gather(ctx context.Context, t device.Type, dst, src device.R
 	if d.comm.impl.Rank != root {
 		to = nil
 	}
-	return d.blocks(ctx, t, to, []device.Region{src}, func(t *task, dst, src elements) *task { return t.gather(d.comm, dst, src, root) })
+	return d.blocks(ctx, t, to, []device.Region{src}, func(t *task, dst, src elements) *task { return t.Gather(&d.comm.runner, dst, src, root) })
 }
 
 // AllGather is AllGather of this package. src may be this rank's own block of
 // dst.
 func (d DeviceComm) AllGather(ctx context.Context, t device.Type, dst, src device.Region) error {
-	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.allGather(d.comm, dst, src) })
+	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.AllGather(&d.comm.runner, dst, src) })
 }
 
 // Scatter is Scatter of this package. src is ignored where the rank is not root;
@@ -115,18 +116,20 @@ func (d DeviceComm) Scatter(ctx context.Context, t device.Type, dst, src device.
 	if d.comm.impl.Rank != root {
 		from = nil
 	}
-	return d.blocks(ctx, t, []device.Region{dst}, from, func(t *task, dst, src elements) *task { return t.scatter(d.comm, dst, src, root) })
+	return d.blocks(ctx, t, []device.Region{dst}, from, func(t *task, dst, src elements) *task { return t.Scatter(&d.comm.runner, dst, src, root) })
 }
 
 // ReduceScatter is ReduceScatter of this package. dst may be this rank's own
 // block of src.
 func (d DeviceComm) ReduceScatter(ctx context.Context, t device.Type, dst, src device.Region, op Op) error {
-	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.reduceScatter(d.comm, dst, src, op) })
+	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task {
+		return t.ReduceScatter(&d.comm.runner, dst, src, kernel.Op(op))
+	})
 }
 
 // AllToAll is AllToAll of this package.
 func (d DeviceComm) AllToAll(ctx context.Context, t device.Type, dst, src device.Region) error {
-	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.allToAll(d.comm, dst, src) })
+	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.AllToAll(&d.comm.runner, dst, src) })
 }
 
 // Send is Send of this package, of several regions as one message.
@@ -135,7 +138,7 @@ func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, re
 	o := d.operand(t, regions)
 	defer o.Free()
 	o.Read = true
-	err := cmp.Or(o.err(), d.comm.checkMessage(ctx, "to", to, tag))
+	err := cmp.Or(o.Err(), d.comm.checkMessage(ctx, "to", to, tag))
 	if err == nil && to != NoRank {
 		err = d.load(ctx, false, o.Operand)
 	}
@@ -143,7 +146,7 @@ func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, re
 		return opError(name, err)
 	}
 	r, _ := regionsOf(o.Pieces(), false)
-	s, err := d.comm.comm.Messages().StartSend(r, o.of.typ, to, int64(tag))
+	s, err := d.comm.comm.Messages().StartSend(r, o.Of.Type, to, int64(tag))
 	if s != nil {
 		err = s.Wait(ctx)
 	}
@@ -156,7 +159,7 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 	const name = "recv"
 	o := d.operand(t, regions)
 	defer o.Free()
-	err := cmp.Or(o.err(), d.comm.checkSource(ctx, from, tag))
+	err := cmp.Or(o.Err(), d.comm.checkSource(ctx, from, tag))
 	if err == nil && o.Tangled() {
 		err = fmt.Errorf("%w: two regions share memory of the device", ErrOverlap)
 	}
@@ -174,7 +177,7 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 		return Status{}, opError(name, err)
 	}
 	var got p2p.Received
-	r, err := d.comm.comm.Messages().StartRecv(into, o.of.typ, from, int64(tag))
+	r, err := d.comm.comm.Messages().StartRecv(into, o.Of.Type, from, int64(tag))
 	if err == nil {
 		got, err = r.Wait(ctx)
 	}
@@ -184,7 +187,7 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 	if err := d.failed(ctx, o.Store(ctx, got.Bytes)); err != nil {
 		return Status{}, opError(name, err)
 	}
-	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(o.of.size)}, nil
+	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(o.Of.Size)}, nil
 }
 
 // An operand is the regions of a task or message.
@@ -205,9 +208,9 @@ func (d DeviceComm) operand(t device.Type, regions []device.Region) operand {
 	case n%size != 0:
 		err = fmt.Errorf("%w: %d bytes are no whole number of elements of type %v", ErrInvalidLength, n, t)
 	}
-	o := operand{s, elements{n: s.Len() / size, of: element{uint8(t), uint32(size)}}}
+	o := operand{s, elements{N: s.Len() / size, Of: element{Type: uint8(t), Size: uint32(size)}}}
 	if err != nil {
-		o.bad = &err
+		o.Bad = &err
 	}
 	return o
 }
@@ -217,18 +220,18 @@ func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Reg
 	o := d.operand(typ, []device.Region{data})
 	defer o.Free()
 	var t task
-	if check(&t, o.elements); t.err != nil {
-		return opError(t.name(), t.err)
+	if check(&t, o.elements); t.Err != nil {
+		return opError(t.Name(), t.Err)
 	}
-	o.Read = t.Kind != plan.Broadcast || t.reads
+	o.Read = t.Kind != plan.Broadcast || t.ReadOnly
 	if err := d.load(ctx, true, o.Operand); err != nil {
-		return opError(t.name(), err)
+		return opError(t.Name(), err)
 	}
 	t.Data = o.Memory()
-	if err := d.comm.run(ctx, &t); err != nil || t.reads {
+	if err := d.comm.run(ctx, &t); err != nil || t.ReadOnly {
 		return err
 	}
-	return opError(t.name(), d.failed(ctx, o.Store(ctx, o.Len())))
+	return opError(t.Name(), d.failed(ctx, o.Store(ctx, o.Len())))
 }
 
 // blocks runs a task on regions for the result and for the input.
@@ -237,9 +240,9 @@ func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []devi
 	defer to.Free()
 	defer from.Free()
 	from.Read = true
-	to.bad = cmp.Or(to.bad, from.bad)
+	to.Bad = cmp.Or(to.Bad, from.Bad)
 	var t task
-	err := check(&t, to.elements, from.elements).err
+	err := check(&t, to.elements, from.elements).Err
 	whole, part := to.Operand, from.Operand
 	if part.Len() > whole.Len() {
 		whole, part = part, whole
@@ -251,18 +254,18 @@ func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []devi
 		err = fmt.Errorf("%w: dst and src share memory of the device", ErrOverlap)
 	}
 	if err != nil {
-		return opError(t.name(), err)
+		return opError(t.Name(), err)
 	}
 	if err := d.load(ctx, true, whole, part); err != nil {
-		return opError(t.name(), err)
+		return opError(t.Name(), err)
 	}
 	// Whether the task is carried out in place depends on where they are now.
-	to.at, from.at = unsafe.SliceData(to.Memory()), unsafe.SliceData(from.Memory())
+	to.At, from.At = unsafe.SliceData(to.Memory()), unsafe.SliceData(from.Memory())
 	t = task{}
 	if err := d.comm.run(ctx, check(&t, to.elements, from.elements)); err != nil {
 		return err
 	}
-	return opError(t.name(), d.failed(ctx, to.Store(ctx, to.Len())))
+	return opError(t.Name(), d.failed(ctx, to.Store(ctx, to.Len())))
 }
 
 // load loads operands, until the communicator ends. If that fails for another

@@ -20,11 +20,12 @@
 //
 // # Operations
 //
-// Every collective, and Send, Recv and Exchange, have a function that blocks and a Start
-// function, which returns a [Handle]. SendVec, RecvVec, Probe and [RecvAlloc], which receives
-// a message of unknown length, only block. Before they return, StartAllToAllV and
-// StartAllReduceCompressed wait until all ranks have called them, and StartAllReduceBuckets
-// may wait for the first of many buckets.
+// Most functions that block have a sibling that starts the operation and returns a [Handle],
+// such as [StartAllReduce]. [SendVec], [RecvVec], [Probe], [RecvAlloc], [BroadcastBuckets],
+// [BroadcastValues], [AllReduceMean] and the collectives of one element, such as
+// [AllReduceOne], only block. Before they return, [StartAllToAllV] and
+// [StartAllReduceCompressed] wait until all ranks have called them, and
+// [StartAllReduceBuckets] may wait for the first of many buckets.
 //
 // Collectives that do not reduce, and those with a function of the caller, take elements of
 // any type without pointers; the others take a [Number]. Names that end in V are for blocks

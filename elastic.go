@@ -7,7 +7,9 @@ import (
 	"iter"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/comm"
+	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
@@ -123,8 +125,8 @@ func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 	if leaves || n.node.Session.IsQuiescing(c.Epoch()) {
 		flag[0] = 1
 	}
-	t := new(task).allReduce(c, elementsOf(flag), Max)
-	t.label, t.Op = reconfigureName, reconfigureOp
+	t := new(task).AllReduce(&c.runner, elementsOf(flag), kernel.Max)
+	t.Label, t.Op = collective.ReconfigureName, collective.ReconfigureOp
 	if err := c.run(ctx, t); err != nil || flag[0] == 0 {
 		return false, err
 	}
@@ -137,12 +139,9 @@ func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 // has.
 func (n *Node) reportQuiesced(c *Comm) {
 	if n.follower.IsQuiesced(c.Epoch()) {
-		n.node.Session.Quiesced(c.Epoch(), n.leaves, c.node.reconfigureTimeout)
+		n.node.Session.Quiesced(c.Epoch(), n.leaves, c.node.collectives.ReconfigureTimeout)
 	}
 }
-
-// reconfigureName is the name of Reconfigure in errors.
-const reconfigureName = "reconfigure"
 
 // Leave leaves the world at the next [Node.Reconfigure], which does not disturb the other
 // ranks, and returns when the loop of this node over [Node.Epochs] has ended. Close the

@@ -223,7 +223,7 @@ func TestFuncOfPointers(t *testing.T) {
 // TestElementAllocations: the type lookup does not allocate.
 func TestElementAllocations(t *testing.T) {
 	x, y, z := make([]float32, 2), make([]weight, 2), make([]complex128, 2)
-	if n := testing.AllocsPerRun(100, func() { sink = elementsOf(x).n + elementsOf(y).n + elementsOf(z).n }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { sink = elementsOf(x).N + elementsOf(y).N + elementsOf(z).N }); n > 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
 }
@@ -240,6 +240,6 @@ func BenchmarkElement(b *testing.B) {
 func benchElement[T Number](b *testing.B) {
 	x := make([]T, 2)
 	for b.Loop() {
-		sink = numbersOf(x).n
+		sink = numbersOf(x).N
 	}
 }

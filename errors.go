@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/trace"
@@ -62,27 +63,27 @@ var (
 	// it had formed; see [NotFormedError].
 	ErrNotFormed = errors.New("the world did not form")
 	// ErrInvalidRank says that a rank or root is not one of the communicator.
-	ErrInvalidRank = errors.New("invalid rank")
+	ErrInvalidRank = collective.ErrRank
 	// ErrInvalidTag says that a tag is negative.
 	ErrInvalidTag = errors.New("invalid tag")
 	// ErrInvalidLength says that a vector has not the length that the operation
 	// requires.
-	ErrInvalidLength = errors.New("invalid length")
+	ErrInvalidLength = collective.ErrLength
 	// ErrOverlap says that vectors share memory in a way that the operation does not
 	// allow: dst and src, two regions of a RecvVec, two vectors of an
 	// AllReduceBuckets, or vectors of two operations in progress, unless both only
 	// read there; see Handle.
-	ErrOverlap = errors.New("vectors overlap")
+	ErrOverlap = collective.ErrOverlap
 	// ErrInvalidOp says that an Op is unknown, or not defined for the type of
 	// the elements.
-	ErrInvalidOp = errors.New("invalid op")
+	ErrInvalidOp = collective.ErrOp
 	// ErrInvalidType says that the type of a vector's elements contains pointers, so
 	// that its bytes are no value in another process.
-	ErrInvalidType = errors.New("invalid type of elements")
+	ErrInvalidType = collective.ErrType
 	// ErrInvalidWeight says that the weights of an [AllReduceMean] have no mean.
 	ErrInvalidWeight = errors.New("invalid weight")
 	// ErrTooLarge says that a call would take more memory than a limit allows.
-	ErrTooLarge = errors.New("too large")
+	ErrTooLarge = collective.ErrTooLarge
 	// ErrUnknownFunction says that a rank has no function of a name, or had none
 	// yet when the call came.
 	ErrUnknownFunction = errors.New("unknown function")
@@ -194,9 +195,9 @@ func (e *MismatchError) Error() string {
 	how := ""
 	switch a, b := e.Call, e.PeerCall; {
 	case a.String() != b.String():
-	case a.Counts != b.Counts && (a.Op == bucketsName || a.Op == broadcastBucketsName):
+	case a.Counts != b.Counts && (a.Op == collective.BucketsName || a.Op == collective.BroadcastBucketsName):
 		how = ", but the lengths of their vectors, or how many there are, differ"
-	case a.Counts != b.Counts && a.Reduce == customName:
+	case a.Counts != b.Counts && a.Reduce == collective.FuncName:
 		how = ", but the layouts of their structs differ"
 	case a.Counts != b.Counts:
 		how = ", but their counts differ"

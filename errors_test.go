@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
@@ -208,7 +209,7 @@ func TestCallOfUnknown(t *testing.T) {
 		"barrier #2":                                {Kind: uint8(plan.Barrier), Seq: 2},
 		"collective 99 #3 (5 × type 77, op 88)":     {Kind: 99, Type: 77, Op: 88, Seq: 3, Count: 5},
 		"all_reduce #4 (0 × float32, sum)":          {Kind: uint8(plan.AllReduce), Type: 9, Op: 1, Seq: 4},
-		"all_reduce_func #5 (1 × int8, a function)": {Kind: uint8(plan.AllReduce), Type: 1, Op: customOp, Seq: 5, Count: 1},
+		"all_reduce_func #5 (1 × int8, a function)": {Kind: uint8(plan.AllReduce), Type: 1, Op: collective.FuncOp, Seq: 5, Count: 1},
 	} {
 		if got := describe(call).String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

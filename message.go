@@ -185,10 +185,10 @@ func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, erro
 	if err != nil {
 		return Status{}, c.explain(ctx, "probe", err)
 	}
-	if got.Bytes%int(of.size) != 0 {
-		err = c.explain(ctx, "probe", &p2p.ElementError{Source: got.Source, Size: got.Bytes, Elem: int(of.size)})
+	if got.Bytes%int(of.Size) != 0 {
+		err = c.explain(ctx, "probe", &p2p.ElementError{Source: got.Source, Size: got.Bytes, Elem: int(of.Size)})
 	}
-	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(of.size)}, err
+	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(of.Size)}, err
 }
 
 // A Message is a message that [Comm.MatchedProbe] has taken. [RecvMatched] receives it, once,
@@ -256,7 +256,7 @@ func RecvAlloc[T any](ctx context.Context, c *Comm, from int, tag Tag) ([]T, Sta
 	if err != nil {
 		return nil, Status{}, err
 	}
-	size := int(of.size)
+	size := int(of.Size)
 	data := make([]T, (m.Bytes()+size-1)/size) // A part of an element is an error below.
 	status, err := recvMatched(ctx, m, name, data)
 	if err != nil {
@@ -277,8 +277,8 @@ func recvMatched[T any](ctx context.Context, m *Message, name string, data []T) 
 		return noMessage(), nil
 	}
 	into := p2p.Bytes(bytesOf(data))
-	into.Elem = int(of.size)
-	r, ok, err := m.matched.StartRecv(into, of.typ)
+	into.Elem = int(of.Size)
+	r, ok, err := m.matched.StartRecv(into, of.Type)
 	switch {
 	case err != nil:
 		return Status{}, m.comm.explain(ctx, name, err)
@@ -318,7 +318,7 @@ func startSend[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions,
 	if err != nil || to == NoRank {
 		return nil, opError(name, err)
 	}
-	s, err := c.comm.Messages().StartSend(r, of.typ, to, int64(tag))
+	s, err := c.comm.Messages().StartSend(r, of.Type, to, int64(tag))
 	return s, c.explain(ctx, name, err)
 }
 
@@ -339,8 +339,8 @@ func startRecv[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions,
 	if err != nil || from == NoRank {
 		return nil, opError(name, err)
 	}
-	r.Elem = int(of.size)
-	receive, err := c.comm.Messages().StartRecv(r, of.typ, from, int64(tag))
+	r.Elem = int(of.Size)
+	receive, err := c.comm.Messages().StartRecv(r, of.Type, from, int64(tag))
 	return receive, c.explain(ctx, name, err)
 }
 
@@ -393,16 +393,16 @@ func (c *Comm) checkSource(ctx context.Context, from int, tag Tag) error {
 	return c.checkMessage(ctx, "from", from, tag)
 }
 
-// checkMessage checks the arguments of a message, whose other rank is what says: "to" or
+// checkMessage checks the arguments of a message. side names its other rank in errors: "to" or
 // "from".
-func (c *Comm) checkMessage(ctx context.Context, what string, rank int, tag Tag) error {
+func (c *Comm) checkMessage(ctx context.Context, side string, rank int, tag Tag) error {
 	switch {
 	case tag < 0:
 		return fmt.Errorf("%w: %d", ErrInvalidTag, tag)
 	case rank == NoRank:
 		return cmp.Or(c.Err(), c.over(ctx))
 	case rank < 0 || rank >= c.Size():
-		return fmt.Errorf("%w: %s rank %d of %d ranks", ErrInvalidRank, what, rank, c.Size())
+		return fmt.Errorf("%w: %s rank %d of %d ranks", ErrInvalidRank, side, rank, c.Size())
 	}
 	return c.over(ctx)
 }

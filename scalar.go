@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/kernel"
 )
 
@@ -62,19 +63,16 @@ func AllReduceMean[T Float](ctx context.Context, c *Comm, data []T, weight float
 		weight = math.NaN() // so that the sum is NaN on all ranks
 	}
 	total := []float64{weight}
-	t := new(task).allReduce(c, elementsOf(total), Sum)
-	t.label, t.Op = meanName, meanOp
+	t := new(task).AllReduce(&c.runner, elementsOf(total), kernel.Sum)
+	t.Label, t.Op = collective.MeanName, collective.MeanOp
 	if err := c.run(ctx, t); err != nil {
 		return err
 	}
 	if !(total[0] > 0) || math.IsInf(total[0], 1) {
-		return opError(meanName, fmt.Errorf("%w: the weights of all ranks must be finite, not negative and not all 0", ErrInvalidWeight))
+		return opError(collective.MeanName, fmt.Errorf("%w: the weights of all ranks must be finite, not negative and not all 0", ErrInvalidWeight))
 	}
-	t = new(task).allReduce(c, elementsOf(data), Sum)
-	t.label, t.Op = meanName, meanOp
-	t.before = func() { kernel.Scale(kernel.Type(t.Type), t.Data, weight/total[0]) }
+	t = new(task).AllReduce(&c.runner, elementsOf(data), kernel.Sum)
+	t.Label, t.Op = collective.MeanName, collective.MeanOp
+	t.Before = func() { kernel.Scale(kernel.Type(t.Type), t.Data, weight/total[0]) }
 	return c.run(ctx, t)
 }
-
-// meanName is the name of AllReduceMean in errors.
-const meanName = "all_reduce_mean"

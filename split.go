@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/engine"
 )
@@ -22,7 +23,7 @@ import (
 // the new one is revoked, depending on the progress. If this one ends meanwhile,
 // Split fails.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
-	return c.split(ctx, splitName, color, key, nil)
+	return c.split(ctx, collective.SplitName, color, key, nil)
 }
 
 // Dup makes a communicator of the same ranks, as for a library that needs its own.
@@ -53,12 +54,8 @@ type splitRequest struct {
 	rank       int64  // set by the receiver
 }
 
-// splitName is the name of Split, Dup and Sub in errors of other ranks. Errors about
-// lists have subName.
-const (
-	splitName = "split"
-	subName   = "sub"
-)
+// subName is the name of Sub in errors about lists.
+const subName = "sub"
 
 // split is Split under a name of a public method. If list is not nil, it has to be
 // the same on all ranks.
@@ -69,8 +66,8 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 	}
 	requests := make([]splitRequest, c.Size())
 	own := []splitRequest{{color: int64(color), key: int64(key), number: number, list: digest}}
-	t := new(task).allGather(c, elementsOf(requests), elementsOf(own))
-	t.label, t.Op = name, splitOp
+	t := new(task).AllGather(&c.runner, elementsOf(requests), elementsOf(own))
+	t.Label, t.Op = name, collective.SplitOp
 	id := c.impl.ChildID(number, uint64(color))
 	err := c.run(ctx, t)
 	if err != nil {
@@ -123,8 +120,8 @@ func (c *Comm) listsDiffer(ctx context.Context, name string, list []int, other i
 	if own[0] = len(list); list == nil {
 		own[0] = -1
 	}
-	t := new(task).allGather(c, elementsOf(all), elementsOf(own))
-	t.label, t.Op = name, splitOp
+	t := new(task).AllGather(&c.runner, elementsOf(all), elementsOf(own))
+	t.Label, t.Op = name, collective.SplitOp
 	op, err := c.begin(ctx, t)
 	if err != nil {
 		return err
@@ -134,7 +131,7 @@ func (c *Comm) listsDiffer(ctx context.Context, name string, list []int, other i
 		return err
 	}
 	call := func(rank int) Call {
-		k := Call{Op: splitName, Seq: number, Root: -1}
+		k := Call{Op: collective.SplitName, Seq: number, Root: -1}
 		if told := all[n*rank:][:n]; told[0] >= 0 {
 			k.Op, k.Ranks = subName, slices.Clip(told[1:][:min(told[0], c.Size())])
 		}

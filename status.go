@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/inspect"
-	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/trace"
@@ -65,29 +64,11 @@ func (c *Comm) Trace() trace.Snapshot {
 	view, mesh := c.impl.View.View, c.impl.View.Mesh()
 	rank, _ := view.Rank(mesh.Self())
 	self := view.Nodes[rank]
-	list := append(operations(mesh.Engine().Traces()), c.node.calls.Operations()...)
+	list := append(collective.Operations(mesh.Engine().Traces()), c.node.calls.Operations()...)
 	return trace.Snapshot{
 		Node: self.ID.String(), Name: self.Name, Rank: rank, Size: view.Size(), Epoch: view.Epoch,
 		Time: time.Now(), Operations: recorder.Last(list, recorder.Length), Links: mesh.Traffic(view),
 	}
-}
-
-// operations converts traces of the engine to the names of this package.
-func operations(traces []engine.Trace) []trace.Operation {
-	list := make([]trace.Operation, len(traces))
-	for i, t := range traces {
-		o := &list[i]
-		*o = t.Operation
-		if o.Seq == 0 {
-			if t.Call.Count > 0 {
-				o.Type, o.Length = typeName(t.Call.Type), int(t.Call.Count)/max(1, kernel.Type(t.Call.Type).Size())
-			}
-			continue
-		}
-		d := describe(t.Call)
-		o.Op, o.Type, o.Length, o.Counts, o.Reduce, o.Plan = d.Op, d.Type, d.Length, d.Counts, d.Reduce, d.Plan
-	}
-	return list
 }
 
 // A Diagnosis describes what this machine offers to a node; see [Diagnose].

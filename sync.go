@@ -8,6 +8,8 @@ import (
 	"math"
 
 	"github.com/nexar-go/nexar/internal/callback"
+	"github.com/nexar-go/nexar/internal/collective"
+	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/state"
 )
 
@@ -33,7 +35,7 @@ import (
 // usable, also if MarshalBinary panics, which Sync then does on the source. If no rank has
 // the state any more, the error is [ErrNoState], and the program has to start from the beginning.
 func Sync(ctx context.Context, c *Comm, state any) error {
-	p, err := c.parts(syncName, state)
+	p, err := c.parts(collective.SyncName, state)
 	if err != nil {
 		return err
 	}
@@ -41,7 +43,7 @@ func Sync(ctx context.Context, c *Comm, state any) error {
 	if err != nil {
 		return err
 	}
-	if err := c.broadcastParts(ctx, syncName, syncOp, p, root); err != nil {
+	if err := c.broadcastParts(ctx, collective.SyncName, collective.SyncOp, p, root); err != nil {
 		return err
 	}
 	c.node.hasState.Store(true)
@@ -53,21 +55,15 @@ func Sync(ctx context.Context, c *Comm, state any) error {
 // lists. It behaves as Sync does with respect to errors and memory. For many vectors
 // of one type [BroadcastBuckets] takes less memory.
 func BroadcastValues(ctx context.Context, c *Comm, root int, values ...any) error {
-	p, err := c.parts(valuesName, values)
+	p, err := c.parts(collective.ValuesName, values)
 	if err == nil {
-		err = opError(valuesName, c.checkRoot(root))
+		err = opError(collective.ValuesName, c.runner.CheckRoot(root))
 	}
 	if err != nil {
 		return err
 	}
-	return c.broadcastParts(ctx, valuesName, valuesOp, p, root)
+	return c.broadcastParts(ctx, collective.ValuesName, collective.ValuesOp, p, root)
 }
-
-// The names of the calls in errors.
-const (
-	syncName   = "sync"
-	valuesName = "broadcast_values"
-)
 
 // parts returns the parts of a state.
 func (c *Comm) parts(name string, of any) ([]state.Part, error) {
@@ -84,13 +80,13 @@ func (c *Comm) stateRoot(ctx context.Context) (int, error) {
 	if c.node.hasState.Load() {
 		first[0] = int64(c.impl.Rank)
 	}
-	t := new(task).allReduce(c, elementsOf(first), Min)
-	t.label, t.Op = syncName, syncOp
+	t := new(task).AllReduce(&c.runner, elementsOf(first), kernel.Min)
+	t.Label, t.Op = collective.SyncName, collective.SyncOp
 	if err := c.run(ctx, t); err != nil {
 		return 0, err
 	}
 	if int(first[0]) == c.Size() {
-		return 0, opError(syncName, ErrNoState)
+		return 0, opError(collective.SyncName, ErrNoState)
 	}
 	return int(first[0]), nil
 }
@@ -116,7 +112,7 @@ func (c *Comm) broadcastParts(ctx context.Context, name string, op uint8, parts 
 			encoded[i] = make([]byte, n)
 		}
 	}
-	err = broadcastBuckets(ctx, c, encoded, root, func(t *task) { t.label, t.Op = name, op })
+	err = broadcastBuckets(ctx, c, encoded, root, func(t *task) { t.Label, t.Op = name, op })
 	for i := 0; err == nil && c.impl.Rank != root && i < len(parts); i++ {
 		err = opError(name, parts[i].Set(encoded[i]))
 	}
@@ -166,8 +162,8 @@ func (c *Comm) agreeLengths(ctx context.Context, name string, op uint8, parts []
 	if bad != nil {
 		header[0] = 1
 	}
-	t := new(task).broadcast(c, elementsOf(header), root)
-	t.label, t.Op = name, op
+	t := new(task).Broadcast(&c.runner, elementsOf(header), root)
+	t.Label, t.Op = name, op
 	if err := c.run(ctx, t); err != nil {
 		return nil, err
 	}

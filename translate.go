@@ -7,17 +7,15 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/p2p"
-	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/rendezvous/server"
-	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -174,7 +172,7 @@ func (c *Comm) translate(err error) error {
 	case *p2p.SizeError:
 		return fmt.Errorf("%w: %d bytes from rank %d, room for %d", ErrTruncated, e.Size, e.Source, e.Room)
 	case *p2p.TypeError:
-		return fmt.Errorf("%w: %v from rank %d, for a buffer of %v", ErrTypeMismatch, typeName(e.Sent), e.Source, typeName(e.Receiving))
+		return fmt.Errorf("%w: %v from rank %d, for a buffer of %v", ErrTypeMismatch, collective.TypeName(e.Sent), e.Source, collective.TypeName(e.Receiving))
 	case *p2p.ElementError:
 		return fmt.Errorf("%w: %d bytes from rank %d, which is no whole number of elements of %d bytes", ErrTypeMismatch, e.Size, e.Source, e.Elem)
 	case *p2p.RefusedError:
@@ -182,7 +180,7 @@ func (c *Comm) translate(err error) error {
 			return fmt.Errorf("%w: %d bytes to rank %d, whose elements are of another size", ErrTypeMismatch, e.Size, e.Rank)
 		}
 		if e.Sent != e.Receiving {
-			return fmt.Errorf("%w: %v to rank %d, which has a buffer of %v", ErrTypeMismatch, typeName(e.Sent), e.Rank, typeName(e.Receiving))
+			return fmt.Errorf("%w: %v to rank %d, which has a buffer of %v", ErrTypeMismatch, collective.TypeName(e.Sent), e.Rank, collective.TypeName(e.Receiving))
 		}
 		return fmt.Errorf("%w: %d bytes to rank %d, which has room for %d", ErrTruncated, e.Size, e.Rank, e.Room)
 	}
@@ -202,7 +200,7 @@ func (translator) Ended(c *comm.Comm, cause error) error { return (&Comm{impl: c
 
 // Report implements comm.Errors.
 func (t translator) Report(c *comm.Comm, err error, last []engine.Trace) {
-	recorder.Report(t.log, engine.Outcome(err), t.Translate(c, err), operations(last))
+	recorder.Report(t.log, engine.Outcome(err), t.Translate(c, err), collective.Operations(last))
 }
 
 func (c *Comm) peerError(e *engine.PeerError) *PeerError {
@@ -247,76 +245,8 @@ func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 	return t
 }
 
-// describe makes a fingerprint readable. Values that are unknown here are named by
-// their number.
+// describe makes a fingerprint readable.
 func describe(c wire.Call) Call {
-	kind := plan.Collective(c.Kind)
-	d := Call{Op: nameOf(kind, "collective", c.Kind), Seq: c.Seq, Root: -1}
-	length, digest, uneven := c.Elements()
-	d.Length = int(length)
-	switch {
-	case uneven && c.Op == customOp:
-		d.Counts = digest // of the layout of structs
-	case uneven && kind == plan.AllReduce:
-		d.Op, d.Counts = bucketsName, digest
-	case uneven && kind == plan.Broadcast:
-		d.Op, d.Counts = broadcastBucketsName, digest
-	case uneven:
-		d.Op, d.Counts = d.Op+"_v", digest
-	}
-	if c.Type != 0 {
-		d.Type = typeName(c.Type)
-	}
-	switch c.Op {
-	case 0:
-	case customOp:
-		d.Op, d.Reduce = d.Op+"_func", customName
-		if c.Type == opaque {
-			d.Type = "structs"
-		}
-	case minLocOp:
-		d.Op = minLocName
-	case maxLocOp:
-		d.Op = maxLocName
-	case countsOp: // The caller does not know of this exchange.
-		d.Op, d.Type, d.Length, d.Counts = allToAllVName, "", 0, 0
-	case splitOp:
-		d.Op, d.Type, d.Length, d.Counts = splitName, "", 0, 0
-	case syncOp:
-		d.Op, d.Type, d.Length = syncName, "", 0
-	case valuesOp:
-		d.Op, d.Type, d.Length = valuesName, "", 0
-	case reconfigureOp:
-		d.Op, d.Type, d.Length = reconfigureName, "", 0
-	case meanOp:
-		d.Op = meanName
-	case compressedOp:
-		d.Op, d.Type, d.Length, d.Counts = compressedName, "", 0, 0
-	default:
-		d.Reduce = nameOf(kernel.Op(c.Op), "op", c.Op)
-	}
-	if kind.Rooted() {
-		d.Root = int(c.Root)
-	}
-	d.Plan = selector.PlanName(kind, int(c.Plan), int(c.Channels))
-	return d
-}
-
-// customName stands in Call.Reduce for a function of the caller.
-const customName = "a function"
-
-// typeName is the name of the type of elements.
-func typeName(typ uint8) string {
-	if typ == opaque {
-		return "bytes of structs"
-	}
-	return nameOf(kernel.Type(typ), "type", typ)
-}
-
-// nameOf returns the name of a value, or its kind and number.
-func nameOf(value fmt.Stringer, what string, number uint8) string {
-	if name := value.String(); name != "unknown" {
-		return name
-	}
-	return fmt.Sprintf("%s %d", what, number)
+	o := collective.Describe(c)
+	return Call{Op: o.Op, Seq: o.Seq, Type: o.Type, Length: o.Length, Counts: o.Counts, Reduce: o.Reduce, Root: o.Root, Plan: o.Plan}
 }

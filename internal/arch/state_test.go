@@ -68,8 +68,11 @@ func (tr *tree) variables(f *file, d *ast.GenDecl, written map[string]bool) (pro
 	return problems
 }
 
-// isError reports whether the value of a variable is a new error.
+// isError reports whether the value of a variable is a new error, or one of another package.
 func isError(value ast.Expr) bool {
+	if other, ok := value.(*ast.SelectorExpr); ok {
+		return strings.HasPrefix(other.Sel.Name, "Err")
+	}
 	call, ok := value.(*ast.CallExpr)
 	if !ok {
 		return false

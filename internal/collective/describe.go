@@ -1,0 +1,119 @@
+package collective
+
+import (
+	"fmt"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/selector"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
+)
+
+// Describe makes a fingerprint readable, as an operation with its Op, Seq, Type, Length, Counts,
+// Reduce, Root and Plan. Unknown values are named by their number.
+func Describe(c wire.Call) trace.Operation {
+	kind := plan.Collective(c.Kind)
+	d := trace.Operation{Op: nameOf(kind, "collective", c.Kind), Seq: c.Seq, Root: -1}
+	length, digest, uneven := c.Elements()
+	d.Length = int(length)
+	switch {
+	case uneven && c.Op == FuncOp:
+		d.Counts = digest // of the layout of structs
+	case uneven && kind == plan.AllReduce:
+		d.Op, d.Counts = BucketsName, digest
+	case uneven && kind == plan.Broadcast:
+		d.Op, d.Counts = BroadcastBucketsName, digest
+	case uneven:
+		d.Op, d.Counts = d.Op+"_v", digest
+	}
+	if c.Type != 0 {
+		d.Type = TypeName(c.Type)
+	}
+	switch c.Op {
+	case 0:
+	case FuncOp:
+		d.Op, d.Reduce = d.Op+"_func", FuncName
+		if c.Type == Opaque {
+			d.Type = "structs"
+		}
+	case MinLocOp:
+		d.Op = MinLocName
+	case MaxLocOp:
+		d.Op = MaxLocName
+	case CountsOp: // The caller does not know of this exchange.
+		d.Op, d.Type, d.Length, d.Counts = AllToAllVName, "", 0, 0
+	case SplitOp:
+		d.Op, d.Type, d.Length, d.Counts = SplitName, "", 0, 0
+	case SyncOp:
+		d.Op, d.Type, d.Length = SyncName, "", 0
+	case ValuesOp:
+		d.Op, d.Type, d.Length = ValuesName, "", 0
+	case ReconfigureOp:
+		d.Op, d.Type, d.Length = ReconfigureName, "", 0
+	case MeanOp:
+		d.Op = MeanName
+	case CompressedOp:
+		d.Op, d.Type, d.Length, d.Counts = CompressedName, "", 0, 0
+	default:
+		d.Reduce = nameOf(kernel.Op(c.Op), "op", c.Op)
+	}
+	if kind.Rooted() {
+		d.Root = int(c.Root)
+	}
+	d.Plan = selector.PlanName(kind, int(c.Plan), int(c.Channels))
+	return d
+}
+
+// Names of calls that are not those of their kinds.
+const (
+	AllToAllVName        = "all_to_all_v"
+	BroadcastBucketsName = "broadcast_buckets"
+	BucketsName          = "all_reduce_buckets"
+	CompressedName       = "all_reduce_compressed"
+	MaxLocName           = "max_loc"
+	MeanName             = "all_reduce_mean"
+	MinLocName           = "min_loc"
+	ReconfigureName      = "reconfigure"
+	SplitName            = "split"
+	SyncName             = "sync"
+	ValuesName           = "broadcast_values"
+)
+
+// FuncName stands in trace.Operation.Reduce for a function of the caller.
+const FuncName = "a function"
+
+// TypeName returns the name of the type of elements.
+func TypeName(typ uint8) string {
+	if typ == Opaque {
+		return "bytes of structs"
+	}
+	return nameOf(kernel.Type(typ), "type", typ)
+}
+
+// nameOf returns the name of a value, or its kind and number.
+func nameOf(value fmt.Stringer, what string, number uint8) string {
+	if name := value.String(); name != "unknown" {
+		return name
+	}
+	return fmt.Sprintf("%s %d", what, number)
+}
+
+// Operations converts traces of the engine for users.
+func Operations(traces []engine.Trace) []trace.Operation {
+	list := make([]trace.Operation, len(traces))
+	for i, t := range traces {
+		o := &list[i]
+		*o = t.Operation
+		if o.Seq == 0 {
+			if t.Call.Count > 0 {
+				o.Type, o.Length = TypeName(t.Call.Type), int(t.Call.Count)/max(1, kernel.Type(t.Call.Type).Size())
+			}
+			continue
+		}
+		d := Describe(t.Call)
+		o.Op, o.Type, o.Length, o.Counts, o.Reduce, o.Plan = d.Op, d.Type, d.Length, d.Counts, d.Reduce, d.Plan
+	}
+	return list
+}

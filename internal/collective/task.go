@@ -1,0 +1,219 @@
+// Package collective describes calls of collectives, from their parameters to an operation of the
+// engine and to the words of an error.
+//
+// A caller fills in a zero [Task] by the method of its collective, which checks the parameters, and
+// passes it to [Runner.Begin] and [Runner.End]. [Describe] makes a fingerprint readable.
+package collective
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/internal/callback"
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/overlap"
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/selector"
+)
+
+// Errors of parameters.
+var (
+	ErrRank    = errors.New("invalid rank")
+	ErrLength  = errors.New("invalid length")
+	ErrOverlap = errors.New("vectors overlap")
+	ErrOp      = errors.New("invalid op")
+	ErrType    = errors.New("invalid type of elements")
+	// ErrTooLarge is for a call that would take more memory than a limit allows.
+	ErrTooLarge = errors.New("too large")
+)
+
+// These values stand in fingerprints in place of a kernel.Op.
+const (
+	FuncOp        = 255 - iota // a function of the caller
+	MinLocOp                   // for a MinLoc
+	MaxLocOp                   // for a MaxLoc
+	CountsOp                   // nothing is reduced: part of an AllToAllV
+	CompressedOp               // nothing is reduced: part of an AllReduceCompressed
+	SplitOp                    // nothing is reduced: part of a Split, Dup or Sub
+	ReconfigureOp              // nothing is reduced: part of a Reconfigure
+	SyncOp                     // nothing is reduced: part of a Sync
+	MeanOp                     // a sum: part of an AllReduceMean
+	ValuesOp                   // nothing is reduced: part of a BroadcastValues
+)
+
+// Opaque is the type in the fingerprint of elements that are only moved. Their bytes are counted.
+const Opaque = 255
+
+// A Task is a call of a collective, with its parameters checked. The Selector returns the schedule
+// for its Shape, and an engine.Op carries out its Work.
+//
+// Its methods fill in a zero Task in place and return it: copying a Task that has been written
+// field by field is slow.
+type Task struct {
+	selector.Shape
+	exec.Work
+	Label    string          // name of the call, if it is not that of the kind
+	ReadOnly bool            // Data is not written
+	Divisor  int             // of the result, for an average; 0 or 1: none
+	Guard    *callback.Guard // of a function of the caller
+	Before   func()          // is called when the task begins
+	After    func()          // is called when the collective has succeeded
+	Err      error           // of the parameters
+}
+
+// Elements are the elements of a vector of any type. They fit into registers.
+type Elements struct {
+	At  *byte // nil if there are none, or their address is not known yet
+	N   int
+	Of  Element
+	Bad *error // error of the type
+}
+
+// An Element is the type of the elements of a vector.
+type Element struct {
+	Type uint8  // kernel.Type or Opaque
+	Size uint32 // in bytes
+}
+
+// Err returns the error of the type.
+func (e Elements) Err() error {
+	if e.Bad != nil {
+		return *e.Bad
+	}
+	return nil
+}
+
+// memory returns the memory of the elements.
+func (e Elements) memory() []byte {
+	if e.At == nil {
+		return nil
+	}
+	return unsafe.Slice(e.At, e.N*int(e.Of.Size))
+}
+
+// Counted returns the number and size of count elements as tasks count them: opaque elements by
+// their bytes.
+func (e Element) Counted(count int) (n, size int) {
+	if e.Type == Opaque {
+		return count * int(e.Size), 1
+	}
+	return count, int(e.Size)
+}
+
+// Name returns the name of the call.
+func (t *Task) Name() string { return cmp.Or(t.Label, t.Kind.String()) }
+
+// Flight returns the memory that the task uses.
+func (t *Task) Flight() overlap.Flight {
+	if t.ReadOnly {
+		return overlap.Flight{Name: t.Name(), Read: t.Data}
+	}
+	return overlap.Flight{Name: t.Name(), Write: t.Data, Read: t.Input}
+}
+
+// Require notes an error of the parameters, unless there is one already.
+func (t *Task) Require(err error) *Task {
+	if t.Err == nil {
+		t.Err = err
+	}
+	return t
+}
+
+// vector is for a task that works on data in place.
+func (t *Task) vector(kind plan.Collective, data Elements) *Task {
+	t.Kind, t.Type, t.Data = kind, data.Of.Type, data.memory()
+	t.Count, t.Elem = data.Of.Counted(data.N)
+	return t.Require(data.Err())
+}
+
+// blocks is for a task with a block of count elements for each rank.
+func (t *Task) blocks(kind plan.Collective, dst, src Elements, count int) *Task {
+	t.Kind, t.Type, t.Blocks, t.Data, t.Input = kind, dst.Of.Type, true, dst.memory(), src.memory()
+	t.Count, t.Elem = dst.Of.Counted(count)
+	return t.Require(dst.Err())
+}
+
+// setInPlace makes the task work in place if part begins at element at of whole, which is the
+// beginning of a block. Any other overlap is an error.
+func (t *Task) setInPlace(wholeName, partName string, whole, part []byte, at, block int) *Task {
+	if t.Err != nil || !overlap.Two(whole, part) {
+		return t
+	}
+	if at*t.Elem >= len(whole) || &whole[at*t.Elem] != &part[0] {
+		return t.Require(fmt.Errorf("%w: %s shares memory with %s, of which it may only be block %d", ErrOverlap, partName, wholeName, block))
+	}
+	t.InPlace = true
+	return t
+}
+
+// setApart requires that data and input do not overlap.
+func (t *Task) setApart() *Task {
+	if t.Err == nil && overlap.Two(t.Data, t.Input) {
+		t.Err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
+	}
+	return t
+}
+
+// setOp is for an op on the vectors of a number of ranks.
+func (t *Task) setOp(op kernel.Op, ranks int) *Task {
+	t.Reduce = kernel.Reducer(kernel.Type(t.Type), op)
+	if t.Reduce == nil {
+		return t.Require(fmt.Errorf("%w: %v of %v", ErrOp, op, kernel.Type(t.Type)))
+	}
+	t.Op = uint8(op)
+	if op == kernel.Avg {
+		t.Divisor = ranks
+	}
+	return t
+}
+
+// SetFunc makes a task without an op reduce by a function of the caller, which is applied in
+// the order of the ranks. The elements may be structs: then all ranks must have the same layout of
+// them, and padding is zero, so that results have the same bits.
+func SetFunc[T any](t *Task, r *Runner, label string, combine func(dst, src []T)) *Task {
+	t.Label, t.Op, t.Ordered = label, FuncOp, true
+	if combine == nil {
+		return t.Require(fmt.Errorf("%w: the function is nil", ErrOp))
+	}
+	g := &callback.Guard{Label: label, Failed: r.Engine.Cancel}
+	t.Guard = g
+	if t.Err != nil || t.Type != Opaque {
+		t.Reduce = kernel.Custom(func(dst, src []T) { g.Call(func() { combine(dst, src) }) })
+		return t
+	}
+	// Whole structs are counted, so that no move divides one.
+	layout := kernel.LayoutOf(reflect.TypeFor[T]())
+	t.Elem = int(unsafe.Sizeof(*new(T)))
+	t.Count, t.Digest = len(t.Data)/t.Elem, engine.Digest(layout.Fields)|1<<31
+	t.Reduce = kernel.Custom(func(dst, src []T) {
+		g.Call(func() { combine(dst, src) })
+		layout.ClearPadding(bytesOf(dst))
+	})
+	t.Before = func() { layout.ClearPadding(t.Data) }
+	return t
+}
+
+// bytesOf returns the memory of s.
+func bytesOf[T any](s []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(*new(T))))
+}
+
+// CheckRoot returns an error unless root is a rank.
+func (r *Runner) CheckRoot(root int) error {
+	if root < 0 || root >= r.Size {
+		return fmt.Errorf("%w: root %d of %d ranks", ErrRank, root, r.Size)
+	}
+	return nil
+}
+
+func checkLength(name string, got, want int) error {
+	if got != want {
+		return fmt.Errorf("%w: %s has %d elements, not %d", ErrLength, name, got, want)
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package collective
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// CountMax limits the elements of all blocks of a call together.
+const CountMax = 1 << 39
+
+// BlocksV is for a task with a block of counts[r] elements for each rank r.
+func (t *Task) BlocksV(r *Runner, kind plan.Collective, dst, src Elements, counts []int) *Task {
+	t.Label = kind.String() + "_v"
+	if t.blocks(kind, dst, src, 0); t.Err != nil {
+		return t
+	}
+	starts, longest, err := r.starts("counts", counts, dst.Of)
+	t.Uneven, t.Digest = &exec.Uneven{Starts: starts, Longest: longest}, engine.Digest(starts)
+	if err == nil {
+		t.Total = starts[r.Size]
+	}
+	return t.Require(err)
+}
+
+// starts returns where the blocks of counts begin, as tasks count elements.
+func (r *Runner) starts(name string, counts []int, of Element) (starts []int, longest int, err error) {
+	each, _ := of.Counted(1)
+	if len(counts) != r.Size {
+		return nil, 0, fmt.Errorf("%w: %d %s for %d ranks", ErrLength, len(counts), name, r.Size)
+	}
+	starts = make([]int, 1, len(counts)+1)
+	for i, n := range counts {
+		if n < 0 || n > (CountMax-1-starts[i])/each {
+			return nil, 0, fmt.Errorf("%w: %s[%d] is %d", ErrLength, name, i, n)
+		}
+		starts = append(starts, starts[i]+n*each)
+		longest = max(longest, n*each)
+	}
+	return starts, longest, nil
+}
+
+// Sum returns the sum of counts.
+func Sum(counts []int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// GatherV is Gather with blocks of different lengths.
+func (t *Task) GatherV(r *Runner, dst, src Elements, counts []int, root int) *Task {
+	rank := r.Rank
+	if rank != root {
+		dst.At, dst.N = nil, 0
+	}
+	t.BlocksV(r, plan.Gather, dst, src, counts)
+	t.Root, t.InputFirst = root, rank
+	if t.Require(r.CheckRoot(root)); t.Err != nil {
+		return t
+	}
+	t.Require(checkLength("src", src.N, counts[rank]))
+	if rank == root {
+		t.Require(checkLength("dst", dst.N, Sum(counts)))
+	}
+	return t.setInPlace("dst", "src", t.Data, t.Input, t.Uneven.Starts[root], root)
+}
+
+// AllGatherV is AllGather with blocks of different lengths.
+func (t *Task) AllGatherV(r *Runner, dst, src Elements, counts []int) *Task {
+	rank := r.Rank
+	t.InputFirst = rank
+	if t.BlocksV(r, plan.AllGather, dst, src, counts); t.Err != nil {
+		return t
+	}
+	t.Require(checkLength("src", src.N, counts[rank])).Require(checkLength("dst", dst.N, Sum(counts)))
+	return t.setInPlace("dst", "src", t.Data, t.Input, t.Uneven.Starts[rank], rank)
+}
+
+// ScatterV is Scatter with blocks of different lengths.
+func (t *Task) ScatterV(r *Runner, dst, src Elements, counts []int, root int) *Task {
+	rank := r.Rank
+	if rank != root {
+		src.At, src.N = nil, 0
+	}
+	t.BlocksV(r, plan.Scatter, dst, src, counts)
+	t.Root, t.DataFirst = root, rank
+	if t.Require(r.CheckRoot(root)); t.Err != nil {
+		return t
+	}
+	t.Require(checkLength("dst", dst.N, counts[rank]))
+	if rank == root {
+		t.Require(checkLength("src", src.N, Sum(counts)))
+	}
+	return t.setInPlace("src", "dst", t.Input, t.Data, t.Uneven.Starts[root], root)
+}
+
+// ReduceScatterV is ReduceScatter with blocks of different lengths.
+func (t *Task) ReduceScatterV(r *Runner, dst, src Elements, counts []int, op kernel.Op) *Task {
+	rank := r.Rank
+	t.DataFirst = rank
+	if t.BlocksV(r, plan.ReduceScatter, dst, src, counts); t.Err != nil {
+		return t
+	}
+	t.Require(checkLength("dst", dst.N, counts[rank])).Require(checkLength("src", src.N, Sum(counts)))
+	return t.setInPlace("src", "dst", t.Input, t.Data, t.Uneven.Starts[rank], rank).setOp(op, r.Size)
+}
+
+// AllToAllV is AllToAll with blocks of different lengths. The caller then lets the ranks exchange
+// their counts, and passes those of all ranks to SetCounts.
+func (t *Task) AllToAllV(r *Runner, dst, src Elements, dstCounts, srcCounts []int) *Task {
+	t.blocks(plan.AllToAll, dst, src, 0)
+	t.Label = AllToAllVName
+	in, out, err := []int(nil), []int(nil), t.Err
+	if err == nil {
+		in, _, err = r.starts("dstCounts", dstCounts, dst.Of)
+	}
+	if err == nil {
+		out, _, err = r.starts("srcCounts", srcCounts, src.Of)
+	}
+	t.Uneven = &exec.Uneven{Starts: in, Inputs: out}
+	t.Require(err)
+	t.Require(checkLength("dst", dst.N, Sum(dstCounts))).Require(checkLength("src", src.N, Sum(srcCounts)))
+	return t.setApart()
+}
+
+// SetCounts completes the task of an AllToAllV by the counts of all ranks: of each rank, the counts
+// that it expects, followed by those that it sends.
+func (t *Task) SetCounts(all []int, size int, of Element) {
+	each, _ := of.Counted(1)
+	t.Uneven.Longest, t.Digest = slices.Max(all)*each, engine.Digest(all)
+	for r := range size {
+		t.Total += Sum(all[2*r*size:][:size]) * each
+	}
+}
