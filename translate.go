@@ -96,9 +96,9 @@ func (c *Comm) explain(ctx context.Context, op string, err error) error {
 // tellCause tells the other ranks the cause of an error, if that is another rank, before the program
 // gets the error. The program may end its process at once, and would be taken for the cause.
 func (c *Comm) tellCause(err error) {
-	cause := c.impl.Rank
+	cause, lost := c.impl.Rank, false
 	if e, ok := errors.AsType[*PeerError](err); ok {
-		cause = e.Rank
+		cause, lost = e.Rank, !e.Left
 	} else if e, ok := errors.AsType[*RevokedError](err); ok {
 		cause = e.Rank
 	} else if e, ok := errors.AsType[*MismatchError](err); ok {
@@ -107,7 +107,7 @@ func (c *Comm) tellCause(err error) {
 		}
 	}
 	if cause >= 0 && cause != c.impl.Rank {
-		c.impl.Explain(cause, err.Error())
+		c.impl.Explain(cause, lost, err.Error())
 	}
 }
 

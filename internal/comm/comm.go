@@ -55,7 +55,9 @@ func (c *Comm) Epoch() uint64 { return c.View.View.Epoch }
 
 // Explain tells the other nodes of the world that an operation of this node has failed with text,
 // because of a rank. The program gets the error afterwards: see [mesh.Mesh.Explain].
-func (c *Comm) Explain(rank int, text string) { c.View.mesh.Explain(c.Nodes[rank].ID, text) }
+func (c *Comm) Explain(rank int, lost bool, text string) {
+	c.View.mesh.Explain(c.Nodes[rank].ID, lost, text)
+}
 
 // Stopped returns a channel that is closed when no further operation may begin.
 func (c *Comm) Stopped() <-chan struct{} { return callback.Closed(c.stopped) }

@@ -22,6 +22,7 @@ const (
 // A nodeError is an error of a node and the node that caused it.
 type nodeError struct {
 	cause membership.NodeID
+	lost  bool // the node has lost cause
 	text  string
 	at    time.Time
 }
@@ -34,14 +35,14 @@ func (r *nodeError) explains() bool {
 // Explain notifies all peers that an operation of this node has failed with text because of the
 // node cause, or of a node that cause has named. It returns when all peers have confirmed that:
 // the program may end its process because of the error, and other nodes must not take this node
-// for the cause. A peer that does not answer delays Explain by at most confirmMax. Concurrent
-// calls wait for the first one.
-func (m *Mesh) Explain(cause membership.NodeID, text string) {
+// for the cause. lost says that this node has lost cause. A peer that does not answer delays
+// Explain by at most confirmMax. Concurrent calls wait for the first one.
+func (m *Mesh) Explain(cause membership.NodeID, lost bool, text string) {
 	m.explaining.Lock()
 	defer m.explaining.Unlock()
 	m.mu.Lock()
 	if slot, known := m.slotOfLocked(cause); known && m.peers[slot].reason.explains() {
-		cause = m.peers[slot].reason.cause
+		cause, lost = m.peers[slot].reason.cause, m.peers[slot].reason.lost
 	}
 	if m.told.cause == cause && time.Since(m.told.at) < reasonMax/2 || m.closing {
 		m.mu.Unlock()
@@ -61,7 +62,7 @@ func (m *Mesh) Explain(cause membership.NodeID, text string) {
 	stop := time.AfterFunc(confirmMax, func() { close(expired) })
 	defer stop.Stop()
 	for _, l := range links {
-		confirmed := l.Reason(wire.Reason{Node: cause}, text)
+		confirmed := l.Reason(wire.Reason{Node: cause, Lost: lost}, text)
 		peers.Go(func() {
 			select {
 			case <-confirmed:
@@ -78,18 +79,22 @@ func (m *Mesh) peerExplained(l *link.Link, f wire.Reason, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p := &m.peers[l.Peer]; p.link == l {
-		p.reason = nodeError{cause: f.Node, text: text, at: time.Now()}
+		p.reason = nodeError{cause: f.Node, lost: f.Lost, text: text, at: time.Now()}
 	}
 }
 
 // explainLocked returns the error for the loss of a peer. If the peer has reported the cause of
-// an error before, that cause explains its end.
+// an error before, that cause explains its end. A cause that the peer has lost must be lost here
+// as well: a peer that is cut off loses all others, one after the other.
 func (m *Mesh) explainLocked(p *peer, err error) error {
 	if !p.reason.explains() {
 		return err
 	}
 	slot, known := m.slotOfLocked(p.reason.cause)
-	if !known || slot == m.self {
+	switch {
+	case p.reason.lost && known && (slot == m.self || !m.peers[slot].state.IsGone()):
+		return err
+	case !known || slot == m.self:
 		slot = -1
 	}
 	return &explainedError{rank: p.rank, text: p.reason.text, cause: slot, err: err}

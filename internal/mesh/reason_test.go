@@ -22,7 +22,7 @@ func TestExplainedEnd(t *testing.T) {
 				w.form()
 				wait := w.pending(func(int) int { return 1 }, 0, 3)
 				began := time.Now()
-				w.meshes[1].Explain(idOf(2), "rank 2 has left")
+				w.meshes[1].Explain(idOf(2), false, "rank 2 has left")
 				if took := time.Since(began); took < 2*delay || took >= confirmMax {
 					t.Errorf("Explain took %v: it must wait for the answers of the others, and no longer", took)
 				}
@@ -52,10 +52,38 @@ func TestExplainToSilentPeer(t *testing.T) {
 		w.form()
 		w.network.SetOneWay(w.host(3), w.host(0), sim.Link{Delay: time.Minute})
 		began := time.Now()
-		w.meshes[0].Explain(idOf(2), "rank 2 has left")
-		w.meshes[0].Explain(idOf(2), "rank 2 has left")
+		w.meshes[0].Explain(idOf(2), false, "rank 2 has left")
+		w.meshes[0].Explain(idOf(2), false, "rank 2 has left")
 		if took := time.Since(began); took != confirmMax {
 			t.Errorf("Explain took %v, want %v", took, confirmMax)
 		}
 	})
+}
+
+// A node that is cut off loses its peers one after the other, and may explain its error by a peer that
+// lives. Others name the node, and the peer only if they have lost it as well.
+func TestExplainedByLostPeer(t *testing.T) {
+	for name, test := range map[string]struct {
+		crash []int
+		cause int
+	}{
+		"the cause lives":   {[]int{1}, 1},
+		"the cause is lost": {[]int{2, 1}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 4, func(w *world) {
+				w.form()
+				wait := w.pending(func(int) int { return 1 }, 0, 3)
+				w.meshes[1].Explain(idOf(2), true, "rank 2 failed")
+				for _, rank := range test.crash {
+					w.network.Crash(w.host(rank))
+				}
+				for rank, err := range wait() {
+					if rank == 0 || rank == 3 {
+						wantPeerError(t, err, test.cause, false)
+					}
+				}
+			})
+		})
+	}
 }

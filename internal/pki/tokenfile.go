@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,12 +14,12 @@ import (
 func ReadTokenFile(path string) (Token, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return Token{}, fmt.Errorf("token file: %w", err)
+		return Token{}, tokenFileError(path, err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return Token{}, fmt.Errorf("token file: %w", err)
+		return Token{}, tokenFileError(path, err)
 	}
 	// On Windows the mode bits do not tell which users have access.
 	mode := info.Mode()
@@ -30,7 +31,7 @@ func ReadTokenFile(path string) (Token, error) {
 	}
 	b, err := io.ReadAll(io.LimitReader(f, tokenBytesMax+1024))
 	if err != nil {
-		return Token{}, fmt.Errorf("token file: %w", err)
+		return Token{}, tokenFileError(path, err)
 	}
 	if strings.TrimSpace(string(b)) == "" {
 		return Token{}, fmt.Errorf("token file %q is empty; 'nexar token' makes a token", path)
@@ -40,4 +41,12 @@ func ReadTokenFile(path string) (Token, error) {
 		return Token{}, fmt.Errorf("token file %q: %w", path, err)
 	}
 	return t, nil
+}
+
+// tokenFileError quotes the path, which may hold characters that control a terminal.
+func tokenFileError(path string, err error) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		err = e.Err
+	}
+	return fmt.Errorf("token file %q: %w", path, err)
 }

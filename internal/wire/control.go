@@ -97,7 +97,9 @@ func ParseFailed(b []byte) (Failed, error) { return parseFrame[Failed](b) }
 // the sender gets the error. If the program ends by it, Node is the cause, not the sender. Length
 // bytes of text, the error, follow.
 type Reason struct {
-	Node   [16]byte
+	Node [16]byte
+	// Lost says that the sender has lost Node. Otherwise Node has left, or has ended the operation.
+	Lost   bool
 	Length int
 }
 

@@ -90,10 +90,10 @@ var reasonKind = kindOf(TypeReason, func(r *Reason, b []byte) []byte {
 }, ParseReason)
 
 func TestReason(t *testing.T) {
-	checkFrame(t, reasonKind, &Reason{Node: id16(0xee), Length: 2}, "13 ee0102030405060708090a0b0c0d0eee 00000002 7878")
+	checkFrame(t, reasonKind, &Reason{Node: id16(0xee), Lost: true, Length: 2}, "13 ee0102030405060708090a0b0c0d0eee 01 00000002 7878")
 	const none = "00000000000000000000000000000000"
-	checkFrame(t, reasonKind, &Reason{Length: TextMax}, "13 "+none+" 00000400"+strings.Repeat("78", TextMax))
-	checkRefused(t, reasonKind, errTooLong, "13 "+none+" 00000401")
+	checkFrame(t, reasonKind, &Reason{Length: TextMax}, "13 "+none+" 00 00000400"+strings.Repeat("78", TextMax))
+	checkRefused(t, reasonKind, errTooLong, "13 "+none+" 00 00000401")
 }
 
 var closedKind = kindOf(TypeClosed, (*Closed).Append, ParseClosed)
