@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -96,6 +97,10 @@ func TestJoinOrLocalJoins(t *testing.T) {
 // TestJoinOrLocalRefuses: a setting that needs a seed is an error that names the setting.
 func TestJoinOrLocalRefuses(t *testing.T) {
 	rank := 0
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte(nexar.NewToken()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		env  string // NAME=VALUE
 		cfg  nexar.Config
@@ -103,6 +108,8 @@ func TestJoinOrLocalRefuses(t *testing.T) {
 	}{
 		"token":               {env: "NEXAR_CLUSTER_TOKEN=" + strings.Repeat("ab", 16), want: "NEXAR_CLUSTER_TOKEN is set"},
 		"token of Config":     {cfg: nexar.Config{Token: nexar.NewToken()}, want: "NEXAR_CLUSTER_TOKEN is set"},
+		"token file":          {env: "NEXAR_CLUSTER_TOKEN_FILE=" + tokenFile, want: "NEXAR_CLUSTER_TOKEN_FILE is set"},
+		"file of Config":      {cfg: nexar.Config{TokenFile: tokenFile}, want: "NEXAR_CLUSTER_TOKEN_FILE is set"},
 		"rank":                {env: "NEXAR_RANK=0", want: "NEXAR_RANK is set"},
 		"rank of Config":      {cfg: nexar.Config{Rank: &rank}, want: "NEXAR_RANK is set"},
 		"advertised address":  {env: "NEXAR_ADVERTISE=10.0.0.1", want: "NEXAR_ADVERTISE is set"},
