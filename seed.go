@@ -110,6 +110,17 @@ type Seed struct{ seed *node.Seed }
 // NewToken makes a cluster token of 256 bits.
 func NewToken() string { return pki.NewToken().Reveal() }
 
+// ReadTokenFile returns the token in a file, as Config.TokenFile and SeedConfig.TokenFile do. It
+// refuses a file that other users of the host can access; errors contain the path but not the
+// token.
+func ReadTokenFile(path string) (string, error) {
+	t, err := pki.ReadTokenFile(path)
+	if err != nil {
+		return "", err
+	}
+	return t.Reveal(), nil
+}
+
 // StartSeed starts a seed, which runs until it is closed. ctx is only for the
 // start.
 func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {

@@ -26,7 +26,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
-	"github.com/nexar-go/nexar/internal/settings"
 )
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -187,9 +186,15 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 	if name == "np" || name == "nproc" { // the flag of other launchers
 		name = "processes"
 	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return settings.Nearest(name, "", names)
+	// Cobra suggests only commands.
+	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+	})
+	for _, suggestion := range flags.SuggestionsFor(name) {
+		return suggestion
+	}
+	return ""
 }
 
 // noArgs rejects arguments.

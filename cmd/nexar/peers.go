@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/internal/pki"
 )
 
 // peerFlags are the flags of a seed that may be one of several.
@@ -33,14 +32,14 @@ func (f *peerFlags) peerToken() (string, error) {
 	if len(f.peers) == 0 {
 		return "", usagef("--peer-token-file needs --peers: it is for several seeds")
 	}
-	t, err := pki.ReadTokenFile(f.tokenFile)
+	t, err := nexar.ReadTokenFile(f.tokenFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("--peer-token-file: %w: every seed needs the same token in such a file; 'nexar token' makes one", err)
 	}
 	if err != nil {
 		return "", usagef("--peer-token-file: %w", err)
 	}
-	return t.Reveal(), nil
+	return t, nil
 }
 
 func (f *peerFlags) definePeers(cmd *cobra.Command) {

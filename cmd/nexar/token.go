@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/internal/pki"
 )
 
 // The variables with the token of the cluster, of which one may be set.
@@ -25,11 +24,11 @@ func clusterToken() (string, error) {
 	case file == "":
 		return token, nil
 	}
-	t, err := pki.ReadTokenFile(file)
+	t, err := nexar.ReadTokenFile(file)
 	if err != nil {
 		return "", usagef("%s: %w", tokenFileVariable, err)
 	}
-	return t.Reveal(), nil
+	return t, nil
 }
 
 func newToken(s streams) *cobra.Command {

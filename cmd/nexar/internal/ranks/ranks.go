@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
-	"github.com/nexar-go/nexar/internal/host"
 )
 
 // Config describes the ranks to run.
@@ -135,7 +134,11 @@ func (cfg Config) prefix(i, pid int) string {
 	if cfg.ranked() {
 		return cfg.label(i)
 	}
-	return host.NameOf(pid)
+	name, err := os.Hostname()
+	if err != nil {
+		name = "unknown host"
+	}
+	return name + ":" + strconv.Itoa(pid)
 }
 
 // label is the rank of process i, or i if the seed chooses the ranks.

@@ -2,6 +2,7 @@ package ranks
 
 import (
 	"bytes"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -9,7 +10,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
-	"github.com/nexar-go/nexar/internal/host"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,6 +54,10 @@ func TestEnvironment(t *testing.T) {
 
 func TestChildren(t *testing.T) {
 	first := 6
+	hostname, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var out bytes.Buffer
 	w, err := startWorld(t.Context(), Config{Count: 2})
 	if err != nil {
@@ -65,7 +69,7 @@ func TestChildren(t *testing.T) {
 		name, prefix string
 	}{
 		{Config{Count: 2}, "process 1", "[1] "},
-		{Config{Count: 2, Seeds: "a:1"}, "process 1", "[" + host.NameOf(4711) + "] "},
+		{Config{Count: 2, Seeds: "a:1"}, "process 1", "[" + hostname + ":4711] "},
 		{Config{Count: 2, Seeds: "a:1", First: &first}, "rank 7", "[7] "},
 		{Config{Count: 2, NoPrefix: true}, "process 1", ""},
 	}
