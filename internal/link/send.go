@@ -162,6 +162,15 @@ func (l *Link) Reason(r wire.Reason, text string) (confirmed <-chan struct{}) {
 	return confirmed
 }
 
+// ConfirmedPing sends a ping. The channel is closed when the peer has answered; if the link ends
+// before, it never is.
+func (l *Link) ConfirmedPing() (confirmed <-chan struct{}) {
+	number, confirmed := l.confirms.add()
+	p := wire.Ping{Number: number}
+	l.control.commit(p.Append(l.control.begin(), wire.TypePing))
+	return confirmed
+}
+
 // confirms holds the pings with a waiter for the pong. The peer handles frames in order, so a pong
 // confirms the frames before its ping. The number 0 is that of a heartbeat.
 type confirms struct {

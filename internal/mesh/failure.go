@@ -54,6 +54,9 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	case goodbye && slot == m.self:
 		m.engine.PeerChanged(engine.PeerChange{Peer: slot, Link: l, LinkEnded: true})
 	default:
+		if !goodbye {
+			m.checkCause(slot)
+		}
 		m.apply(event{slot: slot, id: id, kind: kind, err: err, from: l})
 	}
 }

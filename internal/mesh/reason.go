@@ -83,16 +83,54 @@ func (m *Mesh) peerExplained(l *link.Link, f wire.Reason, text string) {
 	}
 }
 
+// checkCause is called when a peer is lost. If the peer has reported that it had lost another node,
+// checkCause waits until that node answers or is lost as well, for at most confirmMax.
+func (m *Mesh) checkCause(slot int) {
+	m.mu.Lock()
+	var l *link.Link
+	if r := &m.peers[slot].reason; r.lost && r.explains() {
+		if cause, known := m.slotOfLocked(r.cause); known && cause != m.self {
+			l = m.peers[cause].link
+		}
+	}
+	m.mu.Unlock()
+	if l == nil {
+		return
+	}
+	expired := time.NewTimer(confirmMax)
+	defer expired.Stop()
+	select {
+	case <-l.ConfirmedPing():
+	case <-l.Done():
+	case <-m.run.Done():
+	case <-expired.C:
+	}
+}
+
+// isLostLocked reports whether this node has lost the peer in a slot, or is about to notice that.
+func (m *Mesh) isLostLocked(slot int) bool {
+	p := &m.peers[slot]
+	if p.link == nil || p.state.IsGone() {
+		return p.state.IsGone()
+	}
+	select {
+	case <-p.link.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // explainLocked returns the error for the loss of a peer. If the peer has reported the cause of
 // an error before, that cause explains its end. A cause that the peer has lost must be lost here
-// as well: a peer that is cut off loses all others, one after the other.
+// as well, since a peer that is cut off loses all others, one after the other; see checkCause.
 func (m *Mesh) explainLocked(p *peer, err error) error {
 	if !p.reason.explains() {
 		return err
 	}
 	slot, known := m.slotOfLocked(p.reason.cause)
 	switch {
-	case p.reason.lost && known && (slot == m.self || !m.peers[slot].state.IsGone()):
+	case p.reason.lost && known && (slot == m.self || !m.isLostLocked(slot)):
 		return err
 	case !known || slot == m.self:
 		slot = -1

@@ -26,9 +26,9 @@ func (m *Messages) prefetchLocked(fx *Effects, a *arrival) {
 	r.messages, r.prefetch, r.claimed = m, p, true
 	r.buf.First = p.payload
 	r.got = a.received()
-	grant := a.link.Grant(m.transferLocked(r, a))
-	r.sink.Owner = p
-	fx.addGrant(a, grant)
+	sink := m.transferLocked(r, a)
+	sink.Owner = p
+	fx.addGrant(a, a.link.Grant(sink))
 }
 
 // takePrefetchedLocked makes r receive a message that is prefetched; err is why r cannot take it.
