@@ -455,8 +455,8 @@ func TestConfigContradictions(t *testing.T) {
 		{Config{LargeMessageBytes: math.MaxInt}, "NEXAR_LARGE_MSG_BYTES=9223372036854775807: not from 0 to 549755813888"},
 		{Config{PipelineSegmentBytes: -1}, "NEXAR_PIPELINE_SEGMENT_BYTES=-1: not from 0 to 549755813888"},
 		{Config{Recovery: "auto"}, `NEXAR_RECOVERY_POLICY="auto": not one of automatic, manual, abort`},
-		{Config{Topology: "hypercube"}, `NEXAR_TOPOLOGY="hypercube": this topology is not built yet`},
-		{Config{Topology: "k-regular:4"}, `NEXAR_TOPOLOGY="k-regular:4": this topology is not built yet`},
+		{Config{Topology: "hypercube"}, `NEXAR_TOPOLOGY="hypercube": this topology is not supported yet`},
+		{Config{Topology: "k-regular:4"}, `NEXAR_TOPOLOGY="k-regular:4": this topology is not supported yet`},
 		{Config{Topology: "k-regular:no"}, `NEXAR_TOPOLOGY="k-regular:no": not one of full, k-regular:K`},
 	} {
 		if _, err := test.cfg.fill(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), test.want) {

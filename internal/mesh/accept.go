@@ -7,6 +7,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
+// chosenByPeer is the reason for the path of a link that the peer has dialed.
+const chosenByPeer = "chosen by the node that dialed"
+
 // An acceptedKey identifies an accepted connection that has no link yet: a peer has at most one
 // on each path.
 type acceptedKey struct {
@@ -14,7 +17,7 @@ type acceptedKey struct {
 	slot int
 }
 
-// accept accepts the connections of the nodes behind this one on a path.
+// accept accepts connections on a path until the Mesh closes, and refuses those that are not acceptable.
 func (m *Mesh) accept(p *Path) {
 	for {
 		c, err := p.Transport.Accept(m.run)
@@ -35,8 +38,9 @@ func (m *Mesh) accept(p *Path) {
 	}
 }
 
-// acceptable returns the node at the other end of a connection. ok says that it may connect: it
-// is behind this node in the first view, or expected.
+// acceptable returns the node at the other end of a connection, and its slot. ok reports
+// whether it may connect: while the world forms if its slot is behind that of this node, and
+// at any time if it is expected.
 func (m *Mesh) acceptable(c transport.Conn) (id membership.NodeID, slot int, ok bool) {
 	id, err := membership.ParseNodeID(c.Peer())
 	if err != nil {
@@ -48,19 +52,19 @@ func (m *Mesh) acceptable(c transport.Conn) (id membership.NodeID, slot int, ok 
 	return id, slot, ok && !m.closing && (m.peers[slot].expected || slot > m.self && !m.formed)
 }
 
-// acceptLink makes a link of an accepted connection as soon as the peer begins one. A
-// connection that the peer closes before is no loss.
+// acceptLink makes a link of an accepted connection as soon as the peer begins one. If the peer
+// closes the connection before that, it has not failed.
 func (m *Mesh) acceptLink(r *route, slot int) {
 	defer m.accepted.remove(acceptedKey{r.path, slot}, r.conn)
 	bulk := m.bulkBeside(r.path, m.node(slot))
-	r.why = "its choice"
+	r.why = chosenByPeer
 	if r.path.isLocal() {
 		r.why = "same host"
 	} else if bulk != nil {
 		r.why += ", without " + bulk.name()
 	}
 	err := m.establish(m.run, r, slot, bulk, func(ctx context.Context) (transport.Conn, error) {
-		r.bulk, r.why = bulk, "its choice"
+		r.bulk, r.why = bulk, chosenByPeer
 		return m.bulk.take(ctx, r.peer)
 	})
 	if err != nil {

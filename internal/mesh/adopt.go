@@ -11,25 +11,25 @@ import (
 )
 
 var (
-	errRemoved  = fmt.Errorf("%w: it is not in the world any more", transport.ErrPeerGone)
+	errRemoved  = fmt.Errorf("%w: it is no longer in the world", transport.ErrPeerGone)
 	errUnlinked = fmt.Errorf("%w: it has not connected to this node", transport.ErrPeerGone)
 )
 
 // settleDefault is used if neither Config.SettleTimeout nor HeartbeatTimeout is set.
 const settleDefault = 5 * time.Second
 
-// adoptTimeout returns the time that Adopt waits for the links to new nodes. The nodes that
-// watch a new node have confirmed their links before its admission, so few others wait. On a
-// lossy network, the last packet of a handshake may need several attempts.
+// adoptTimeout returns the longest time that Adopt waits for the links to new nodes. Few nodes
+// wait at all: those that watch a new node confirm their links to it before it is admitted. But
+// on a lossy network, the last packet of a handshake may need several attempts.
 func (m *Mesh) adoptTimeout() time.Duration {
 	return cmp.Or(max(m.cfg.SettleTimeout, 0), max(m.cfg.HeartbeatTimeout, 0), settleDefault)
 }
 
-// Adopt continues with the nodes of a later view, in one pass: it waits for the links to new
-// nodes, decides on every peer under the lock, and carries all decisions out together. It
-// clears doubts about the nodes of the view. New nodes without a link to this node within
-// SettleTimeout are lost. The links to nodes that are neither in the view nor expected end. If
-// ctx ends while Adopt waits for links, it returns the cause of ctx and keeps the old view.
+// Adopt replaces the view by a later one. It blocks until all new nodes of v have a link to
+// this node, for at most SettleTimeout; nodes without one then count as lost. After that it
+// decides on every peer in one pass: doubts about nodes of v are cleared, and links to nodes
+// that are neither in v nor expected end. If ctx ends while Adopt waits for links, Adopt returns
+// the cause of ctx and keeps the old view.
 func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	limited, cancel := context.WithTimeout(ctx, m.adoptTimeout())
 	defer cancel()

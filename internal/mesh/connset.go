@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// unusedTimeout bounds the wait of an accepted connection for the peer to begin a link.
+// unusedTimeout is the longest time that an accepted connection waits for its peer to begin a link.
 const unusedTimeout = 30 * time.Second
 
 // A connSet holds the latest accepted connection of each key until a link uses it. A new
@@ -47,7 +47,8 @@ func (s *connSet[K]) put(key K, c transport.Conn) {
 	}
 }
 
-// take removes and returns the connection of a key. It waits for it until ctx ends.
+// take removes and returns the connection of a key. It blocks until there is one, ctx ends, or
+// the set is closed.
 func (s *connSet[K]) take(ctx context.Context, key K) (transport.Conn, error) {
 	for {
 		s.mu.Lock()
@@ -71,7 +72,8 @@ func (s *connSet[K]) take(ctx context.Context, key K) (transport.Conn, error) {
 	}
 }
 
-// remove removes a connection, unless another one has replaced it or it was taken.
+// remove removes a connection, and reports whether it did: another one may have replaced it, or
+// a link may have taken it.
 func (s *connSet[K]) remove(key K, c transport.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// addrTimeout bounds the attempt at one of several addresses of a node before the next.
-	// With one address there is no limit: handshakes are slow on a busy host.
+	// addrTimeout bounds the attempt at one address of a node that has several. A node with one
+	// address has all of dialTimeout: handshakes are slow on a busy host.
 	addrTimeout = 5 * time.Second
-	// extraTimeout bounds the attempt at an optional path at one address, and extrasTimeout at
-	// all of them.
+	// extraTimeout bounds the attempt to dial an optional path at one address, and
+	// extrasTimeout the attempts at all addresses.
 	extraTimeout  = 5 * time.Second
 	extrasTimeout = 10 * time.Second
-	// dialTimeout is the time after which a node counts as unreachable. It has told the seed
-	// that it listens, so its address or the network between is at fault.
+	// dialTimeout is the time after which a node counts as unreachable. The node has told the
+	// seed that it listens, so its address or the network is at fault.
 	dialTimeout = 30 * time.Second
 	// An unreachable node is tried again after redialFirst, then after twice that, up to
 	// redialMax.
@@ -30,10 +30,10 @@ const (
 	redialMax   = 2 * time.Second
 )
 
-// dial links this node to the peer in a slot. It is independent of other dials, and valid for
-// any peer at any time that [Mesh.add] accepts. It tries all paths and all addresses of the
-// node in turn, repeatedly, until ctx or dialTimeout ends. An answer of another node at an
-// address is not conclusive: other hosts may have the same private address.
+// dial links this node to the peer in a slot, and blocks until the link is up. It tries all
+// paths and all addresses of the node in turn, repeatedly, until ctx ends or dialTimeout has
+// passed. It tries the next address if another node answers at one: several hosts may have the
+// same private address. Dials may run concurrently, and whenever [Mesh.add] accepts a link.
 func (m *Mesh) dial(ctx context.Context, slot int) error {
 	ctx, cancel := within(ctx, dialTimeout)
 	defer cancel()
@@ -74,7 +74,7 @@ type dialing struct {
 	sameHost bool
 	addrs    []string
 	whyNot   map[*Path]string // why a path is not taken
-	isFinal  bool             // the last attempt has shown that others would fail
+	isFinal  bool             // a further attempt would fail, too
 }
 
 func (m *Mesh) newDialing(slot int) *dialing {
@@ -132,7 +132,7 @@ func (d *dialing) noCommonPath() error {
 	for _, e := range d.node.Endpoints {
 		theirs = append(theirs, e.Transport)
 	}
-	return fmt.Errorf("no transport in common: this node has %s, the other one %s (NEXAR_TRANSPORTS)",
+	return fmt.Errorf("no transport in common: this node has %s, the other node has %s; see NEXAR_TRANSPORTS",
 		strings.Join(own, ", "), strings.Join(theirs, ", "))
 }
 
@@ -146,8 +146,8 @@ func (d *dialing) dialLocal(ctx context.Context, p *Path) (*route, error) {
 	return &route{path: p, conn: c, why: "same host"}, nil
 }
 
-// dialRemote dials a path between hosts. If other nodes answer at all addresses, another
-// attempt is isFinal.
+// dialRemote dials a path between hosts. It sets isFinal if there is no address, or if other
+// nodes answer at all of them.
 func (d *dialing) dialRemote(ctx context.Context, p *Path) (c transport.Conn, addr string, err error) {
 	limit := dialTimeout
 	if len(d.addrs) > 1 {
@@ -156,7 +156,7 @@ func (d *dialing) dialRemote(ctx context.Context, p *Path) (c transport.Conn, ad
 	addrs := p.addrs(d.node, d.addrs)
 	c, addr, err = d.dialAddrs(ctx, p, addrs, limit)
 	if len(addrs) == 0 {
-		err = errors.New("no address that leads there from another host")
+		err = errors.New("it has no address that another host can reach")
 	}
 	d.isFinal = len(addrs) == 0 || errors.Is(err, transport.ErrIdentity)
 	return c, addr, err
@@ -218,8 +218,8 @@ func (d *dialing) complete(ctx context.Context, i int, c transport.Conn, addr st
 	return r
 }
 
-// dialBulk dials the path for bulk, at first at the address at which the node has answered
-// before. It returns nil if the node does not answer.
+// dialBulk dials the path for bulk, beginning with the address at which the node has answered on
+// the main path. It returns nil if the node does not answer.
 func (d *dialing) dialBulk(ctx context.Context, p *Path, first string) transport.Conn {
 	limited, cancel := context.WithTimeout(ctx, extrasTimeout)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 )
 
 // lossEvent returns the event for a link that has ended without a goodbye. If the peer has
-// closed the connection, it is alive and takes this node for failed, or its goodbye was lost.
+// closed the connection, it is alive and considers this node failed, or its goodbye was lost.
 // If this side has closed it, for example by closing the transport, that implies nothing about
 // the peer.
 func lossEvent(err error) membership.PeerEvent {
@@ -49,7 +49,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 		m.engine.Forget(l)
 		m.reportLink(slot)
 		if joining && m.cfg.Lost != nil {
-			m.cfg.Lost(id, err) // Without a new link, only one of them can be admitted.
+			m.cfg.Lost(id, err) // If they get no new link, the seed can admit only one of them.
 		}
 	case goodbye && slot == m.self:
 		m.engine.PeerChanged(engine.PeerChange{Peer: slot, Link: l, LinkEnded: true})
@@ -114,9 +114,9 @@ type reportedError struct {
 func (e *reportedError) Error() string {
 	switch {
 	case e.left:
-		return fmt.Sprintf("%s (as rank %d reports, which its goodbye has not reached)", e.text, e.by)
+		return fmt.Sprintf("%s (as rank %d reports, which has not received its goodbye)", e.text, e.by)
 	case e.doubting:
-		return fmt.Sprintf("it takes this node for failed: %s (as rank %d reports)", e.text, e.by)
+		return fmt.Sprintf("it considers this node failed: %s (as rank %d reports)", e.text, e.by)
 	}
 	return fmt.Sprintf("%s (as rank %d reports)", e.text, e.by)
 }
@@ -207,7 +207,7 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 }
 
 // carryOut carries out the decisions of a pass, in the order that package membership
-// declares the effects. The seed learns of a failure first, to make the next view soon; then
+// declares the effects. The seed learns of a failure first, so that the next view comes soon, then
 // the log and the program. The other nodes learn of it before operations of this node end: a
 // program may close its node as soon as a call has failed, and if its goodbye arrived before
 // the reason, the others would blame this node. The engine is called once. Links are closed
@@ -246,7 +246,7 @@ func (m *Mesh) notify(d *decision) {
 		m.log.Info("a node has left", node)
 	}
 	if d.effects.Has(membership.NotifyRemoved) {
-		m.log.Info("a node is not in the world any more", node)
+		m.log.Info("a node is no longer in the world", node)
 	}
 	switch {
 	case d.effects.Has(membership.NotifyFailed):

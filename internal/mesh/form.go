@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// dialsMax is the maximum number of concurrent dials. More would not be faster: when many
-	// nodes start on few processors, handshakes in turn complete before concurrent ones time
-	// out.
+	// dialsMax is the maximum number of concurrent dials. When many nodes start on few
+	// processors, more concurrent handshakes would be so slow that they time out.
 	dialsMax = 4
-	// joiningTimeout bounds the time for links to other joining nodes.
+	// joiningTimeout bounds the time to link this node to the other joining nodes.
 	joiningTimeout = 2 * time.Second
 )
 
-// form makes all links: to this node, to the slots before it, and from those behind it.
+// form makes all links: it links this node to itself, dials the slots before it, and accepts
+// connections from those behind it.
 func (m *Mesh) form(ctx context.Context) error {
 	if err := m.linkSelf(ctx); err != nil {
 		return err
@@ -43,9 +43,9 @@ func (m *Mesh) form(ctx context.Context) error {
 	return nil
 }
 
-// splitDeadline divides the time until ctx ends: half is for dialing, and a quarter more for
-// waiting to be dialed, since a waiting node knows less about the fault. The rest is for
-// notifying the others.
+// splitDeadline divides the time until ctx ends: dialing ends after half of it, and waiting to
+// be dialed after three quarters. A node that dials fails first, since it knows more about the
+// fault than one that waits. The rest is for reporting the fault.
 func splitDeadline(ctx context.Context) (dialing, waiting context.Context, cancel context.CancelFunc) {
 	end, limited := ctx.Deadline()
 	if !limited {
@@ -161,9 +161,9 @@ func (m *Mesh) isRequired(slot int) bool {
 // isMissing reports whether Form waits for the link to a peer.
 func (m *Mesh) isMissing(slot int, p *peer) bool { return p.link == nil && m.isRequired(slot) }
 
-// Formed is called when all nodes have made their links. Before, a lost link is made again,
-// because its other end may not have seen it up. Afterwards the end of a link is the failure of
-// a node.
+// Formed tells the mesh that all nodes have made their links. Before the call, a lost link is
+// made again, because its other end may not have seen it come up. Afterwards the loss of a link
+// is the failure of a node. The error names a node without a link.
 func (m *Mesh) Formed() error {
 	m.mu.Lock()
 	m.formed = m.findLocked(m.isMissing) < 0
@@ -190,8 +190,8 @@ func (m *Mesh) missingLink(cause error) error {
 	return m.peers[slot].unreachable(m.outOfFiles(cause))
 }
 
-// outOfFiles adds to the reason of a missing link that this process has run out of file
-// descriptors: that may be why the other node is silent.
+// outOfFiles adds to the reason for a missing link whether this process has run out of file
+// descriptors: then it has not heard the other node.
 func (m *Mesh) outOfFiles(why error) error {
 	for _, p := range m.cfg.Paths {
 		if user := p.capabilities().FileUser; user != nil {

@@ -182,8 +182,8 @@ func TestDoubtedRankIsNotified(t *testing.T) {
 		w.network.SetLink(w.host(0), w.host(2), sim.Link{Down: true})
 		_, err := recvOn(ctx, c, make([]byte, 8), 1, 1, 5)
 		wantPeerError(t, err, 1, false)
-		if err == nil || !strings.Contains(err.Error(), "takes this node for failed") || !strings.Contains(err.Error(), "as rank 2 reports") {
-			t.Errorf("got error %v, want that rank 1 takes this node for failed, as rank 2 reports", err)
+		if err == nil || !strings.Contains(err.Error(), "considers this node failed") || !strings.Contains(err.Error(), "as rank 2 reports") {
+			t.Errorf("got error %v, want that rank 1 considers this node failed, as rank 2 reports", err)
 		}
 		if got := w.notes[0].all(); !slices.Equal(got, []int{2}) {
 			t.Errorf("rank 0: failed nodes %v, want 2", got)

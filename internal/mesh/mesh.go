@@ -26,20 +26,20 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Config configures a Mesh. Its functions must not block; nil functions are not called.
+// Config configures a Mesh. Its functions, except Loop, must not block and may be nil.
 type Config struct {
 	// Self is the ID of this node. View lists all nodes: the first World of them are in the
-	// world, or all if World is 0. The others are joining, like this node. Form links this node
-	// to a joining node only if that is quick.
+	// world, or all if World is 0. The others are joining, like this node. Form succeeds
+	// without a link to a joining node, and takes only joiningTimeout to make one.
 	Self  membership.NodeID
 	View  membership.View
 	World int
 	// Paths are tried in order of preference. Close closes their transports.
 	Paths []Path
-	// Loop makes both ends of a connection from this node to itself.
+	// Loop makes both ends of a connection from this node to itself. It is required.
 	Loop func(ctx context.Context) (out, in transport.Conn, err error)
-	// HeartbeatInterval is the silence after which a watched peer is sent a ping, and
-	// HeartbeatTimeout the silence after which its link fails. 0 disables both.
+	// After a silence of HeartbeatInterval a watched peer is sent a ping, and after one of
+	// HeartbeatTimeout its link fails. If either is 0, no peer is watched.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
 	// SettleTimeout bounds the wait of Adopt for links to the new nodes of a view. The default
 	// is HeartbeatTimeout, or settleDefault without one.
@@ -52,15 +52,15 @@ type Config struct {
 	// Left is called when this node has received the goodbye of another node.
 	Left func(id membership.NodeID)
 	// Failed is called with the last rank of a node that this node or another one has lost. It
-	// is not called for a node that leaves, unless its goodbye does not reach another node, nor
-	// for a node that the next view omits for another reason.
+	// is called for a node that leaves only if its goodbye does not reach some node. It is not
+	// called for a node that the next view omits for another reason.
 	Failed func(rank int, n membership.Node, err error)
-	// Newest returns the newest view of the seed, which this node may not have adopted.
+	// Newest returns the newest view of the seed, which this node may not have adopted yet.
 	// Peers that are not in it are watched. The default is the adopted view.
 	Newest func() membership.View
 	// EagerMax is engine.Config.EagerMax.
 	EagerMax int
-	// Log defaults to a logger that discards.
+	// Log receives events. Nil discards them.
 	Log *slog.Logger
 }
 
@@ -88,7 +88,7 @@ type Mesh struct {
 	explaining sync.Mutex // held by Explain
 
 	mu      sync.Mutex
-	told    nodeError // by Explain
+	told    nodeError // the last error that Explain has sent
 	peers   []peer    // by slot
 	free    []int     // slots for reuse
 	view    membership.View
@@ -104,7 +104,7 @@ type Mesh struct {
 	closeErr error
 }
 
-// An UnreachableError is returned if a rank could not be linked.
+// An UnreachableError says that this node could not be linked to a rank.
 type UnreachableError struct {
 	Rank  int
 	Node  membership.NodeID
@@ -211,7 +211,7 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	slot := l.Peer
 	m.mu.Lock()
 	p := &m.peers[slot]
-	// The slot may belong to another node meanwhile.
+	// The slot may belong to another node by now.
 	refused := m.closing || m.formed && !p.expected || r.peer != (membership.NodeID{}) && r.peer != p.node.ID
 	old, id := p.link, p.node.ID
 	if !refused {
@@ -222,7 +222,7 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	m.mu.Unlock()
 	if refused {
 		m.discard(l)
-		return errors.New("mesh: the peer is linked already, or not expected")
+		return errors.New("mesh: the peer is already linked, or not expected")
 	}
 	if old != nil {
 		m.discard(old)
@@ -232,7 +232,7 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	m.log.Debug("linked a node", m.note(slot), "path", i.Link, "bulk", i.Bulk, "why", i.Why)
 	select {
 	case <-l.Done():
-		// The handler has ignored an end of the link outside its slot.
+		// linkEnded has ignored the end of the link if it came before the link was in its slot.
 		err := cmp.Or(l.Err(), transport.ErrPeerClosed)
 		m.linkEnded(l, lossEvent(err), err)
 	default:

@@ -19,14 +19,15 @@ type Path struct {
 	Transport transport.Transport
 	// Name is the name of the path in a PathInfo; the default is the transport's.
 	Name string
-	// Encrypted says that everything on this path is encrypted and authenticated.
+	// Encrypted says that all bytes on this path are encrypted and authenticated.
 	Encrypted bool
-	// Bulk says that this path carries the data and bulk lanes of links with the control lane
-	// on another path between hosts, unless that path is Alone.
-	Bulk  bool
+	// Bulk makes this path carry the data and bulk lanes of links, beside another path between
+	// hosts that carries the control lane.
+	Bulk bool
+	// Alone makes a path without Bulk carry all lanes of its links, even beside a path with Bulk.
 	Alone bool
-	// Whole says that a path with Bulk also carries whole links, with nodes that lack the paths
-	// that Bulk is combined with.
+	// Whole makes a path with Bulk carry all lanes of the links to nodes that lack a path for
+	// the control lane.
 	Whole bool
 	// Pipes is the number of pipes of the bulk lane on a path with Bulk; 0 means 1.
 	Pipes int
@@ -54,7 +55,7 @@ func (p *Path) isOf(n membership.Node) bool {
 	return has
 }
 
-// carries reports whether a path carries whole links with a node. Both nodes compute the same
+// carries reports whether a path carries the control lane of a link with a node. Both nodes get the same
 // result, since each knows the endpoints of the other.
 func (m *Mesh) carries(p *Path, n membership.Node) bool {
 	if !p.Bulk || !p.isOf(n) {
@@ -95,7 +96,7 @@ func (p *Path) addrs(n membership.Node, reachable []string) (list []string) {
 	return list
 }
 
-// checkPaths requires a path for whole links, and at most one with Bulk.
+// checkPaths requires at least one path without Bulk, and at most one with Bulk.
 func checkPaths(paths []Path) error {
 	whole := slices.DeleteFunc(slices.Clone(paths), func(p Path) bool { return p.Bulk })
 	if bulk := len(paths) - len(whole); len(whole) == 0 || bulk > 1 {
@@ -110,12 +111,12 @@ type PathInfo struct {
 	Node membership.NodeID
 	// Addr is the source address of packets from the node.
 	Addr string
-	// Link and Bulk are the names of the paths of the link and of its bulk lane. Class is that
-	// of the path with the payloads, and Locality that of the link.
+	// Link is the name of the path with the control lane, and Bulk of the path with the bulk
+	// lane. Class is that of the path Bulk, and Locality that of the path Link.
 	Link, Bulk string
 	Class      transport.Class
 	Locality   transport.Locality
-	// Encrypted says that both are encrypted and authenticated.
+	// Encrypted says that both paths are encrypted and authenticated.
 	Encrypted bool
 	// Why is the reason for the choice, as text.
 	Why string
@@ -173,8 +174,8 @@ func (m *Mesh) Links(v membership.View) ([]*link.Link, error) {
 	return links, nil
 }
 
-// Common returns the common name of all paths, or "mixed", and whether all of them are
-// encrypted. Without paths everything is in this process: "mem".
+// Common returns the name that all paths have, or "mixed", and whether all of them are encrypted.
+// Without paths the name is "mem", since all ranks are in this process.
 func Common(paths []PathInfo) (name string, encrypted bool) {
 	name, encrypted = "mem", len(paths) > 0
 	for k, i := range paths {

@@ -132,7 +132,7 @@ func TestPaths(t *testing.T) {
 		w.wantPath(0, 2, "near", "near", false, "same host")
 		w.wantPath(3, 1, "near", "near", false, "same host")
 		w.wantPath(1, 0, "far", "bulk", true, "not on this host")
-		w.wantPath(0, 1, "far", "bulk", true, "its choice")
+		w.wantPath(0, 1, "far", "bulk", true, chosenByPeer)
 		w.wantPath(4, 3, "far", "bulk", true, "not on this host")
 		for rank, n := range w.notes {
 			if len(n.warned) > 0 {
@@ -177,7 +177,7 @@ func TestWithoutBulk(t *testing.T) {
 				}
 				w.wantWhole()
 				w.wantPath(2, 0, "far", "far", true, test.why)
-				w.wantPath(0, 2, "far", "far", true, "its choice")
+				w.wantPath(0, 2, "far", "far", true, chosenByPeer)
 				warned := strings.Join(w.notes[2].warned, "\n")
 				if told := strings.Contains(warned, w.host(0)) && strings.Contains(warned, "bulk"); told != test.warns {
 					t.Errorf("rank 2 warns of %q", warned)
@@ -195,7 +195,7 @@ func TestNearIsBroken(t *testing.T) {
 		w.wantWhole()
 		w.wantPath(1, 0, "near", "near", false, "same host")
 		w.wantPath(2, 0, "far", "bulk", true, "near: no memory left")
-		w.wantPath(0, 2, "far", "bulk", true, "its choice")
+		w.wantPath(0, 2, "far", "bulk", true, chosenByPeer)
 		if got := w.notes[2].warned; len(got) != 2 || !strings.Contains(got[0], "no memory left") {
 			t.Errorf("rank 2 warns of %q, want a warning for each node", got)
 		}

@@ -58,7 +58,7 @@ func (m *Mesh) addPeerLocked(n membership.Node, rank int) (slot int) {
 // slotOfLocked returns the slot of a node.
 func (m *Mesh) slotOfLocked(id membership.NodeID) (slot int, ok bool) {
 	if id == (membership.NodeID{}) {
-		return 0, false // the ID in free slots
+		return 0, false // Free slots have the zero ID.
 	}
 	slot = slices.IndexFunc(m.peers, func(p peer) bool { return p.node.ID == id })
 	return max(slot, 0), slot >= 0
@@ -73,9 +73,9 @@ func (m *Mesh) peer(slot int) peer {
 
 func (m *Mesh) node(slot int) membership.Node { return m.peer(slot).node }
 
-// Expect accepts connections from nodes that are not in the view but may be in the next one.
-// Missing or repeated connections of these nodes are no failure, even if they have been linked
-// to this node before.
+// Expect makes the mesh accept connections from nodes that are not in the view but may be in the
+// next one. They do not count as failed if they never connect, connect again, or lose their
+// link to this node.
 func (m *Mesh) Expect(nodes []membership.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,8 +93,8 @@ func (m *Mesh) Expect(nodes []membership.Node) {
 	}
 }
 
-// Forget undoes Expect for a node that does not join. Its link ends and its slot is reused, so
-// that nodes that never join take no memory. A node that has been in a view keeps its slot.
+// Forget undoes Expect for a node that does not join: it ends the link to the node and frees its
+// slot, so that nodes that never join take no memory. It ignores a node that has been in a view.
 func (m *Mesh) Forget(id membership.NodeID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,9 +141,9 @@ func (m *Mesh) reportLink(slot int) {
 	}
 }
 
-// Gone returns the slots of the nodes that no longer use memory that they share with this node:
-// their processes have ended, or had finished everything before they left. The loss of a link
-// is not enough: the process may be stopped.
+// Gone returns the slots of the nodes that no longer use the memory that they shared with this
+// node: their processes have ended, or they have said goodbye. The loss of a link is no proof
+// of that: the process may be suspended.
 func (m *Mesh) Gone() (slots []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

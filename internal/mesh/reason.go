@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// reasonMax bounds the time between the error of a node and its end for which the error
-	// explains the end.
+	// reasonMax is the longest time between an error of a node and the end of the node for which
+	// the error counts as the reason.
 	reasonMax = 10 * time.Second
 	// confirmMax bounds the wait of Explain for a peer that neither confirms the reason nor
 	// loses its link.
@@ -32,11 +32,11 @@ func (r *nodeError) explains() bool {
 	return r.cause != (membership.NodeID{}) && time.Since(r.at) < reasonMax
 }
 
-// Explain notifies all peers that an operation of this node has failed with text because of the
-// node cause, or of a node that cause has named. It returns when all peers have confirmed that:
-// the program may end its process because of the error, and other nodes must not take this node
-// for the cause. lost says that this node has lost cause. A peer that does not answer delays
-// Explain by at most confirmMax. Concurrent calls wait for the first one.
+// Explain tells all peers that an operation of this node has failed with the error text, and
+// that the node cause is the reason. If cause has itself named another node, Explain names that
+// one. lost says that this node has lost cause. Explain blocks until all peers have confirmed,
+// for at most confirmMax: the program may end its process because of the error, and the peers
+// must know the reason before they lose this node. Concurrent calls run one after the other.
 func (m *Mesh) Explain(cause membership.NodeID, lost bool, text string) {
 	m.explaining.Lock()
 	defer m.explaining.Unlock()

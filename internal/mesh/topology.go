@@ -13,7 +13,7 @@ func RefusedTopology(name string) string {
 	case name == "" || name == "full" || name == "full_mesh":
 		return ""
 	case name == "hypercube", (kind == "k-regular" || kind == "k_regular") && err == nil && degree > 0:
-		return "this topology is not built yet: every node is connected to all others, which is \"full\""
+		return "this topology is not supported yet: use \"full\", which connects every node to all others"
 	}
-	return "not one of full, k-regular:K (with K from 1 on), hypercube"
+	return "not one of full, k-regular:K (with K at least 1), hypercube"
 }

@@ -26,9 +26,9 @@ type watcher struct {
 	last              time.Time // of the last check
 }
 
-// watch pings watched peers that were silent for an interval, and fails the link of a peer that
-// stays silent. A transport reports the end of a process at once: watching is for silent hosts
-// and networks.
+// watch pings watched peers that were silent for HeartbeatInterval, and fails the link of a peer
+// that stays silent for HeartbeatTimeout. It detects failed hosts and networks; a transport
+// reports the end of a process at once.
 func (m *Mesh) watch() {
 	if m.cfg.HeartbeatInterval <= 0 || m.cfg.HeartbeatTimeout <= 0 {
 		return
@@ -52,7 +52,7 @@ func (m *Mesh) newWatcher(now time.Time) *watcher {
 
 // watchedLinks returns the links to the peers that this node watches in its view, and to those
 // that are not in the newest view of the seed. Such a peer may have left, and its goodbye to
-// this node may be lost. Without watching, a wait for it would not end.
+// this node may be lost. If it were not watched, operations could wait for it for ever.
 func (m *Mesh) watchedLinks() (links []*link.Link) {
 	var newest membership.View
 	if m.cfg.Newest != nil {
@@ -79,7 +79,7 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 
 // check checks the links once. A link that was not watched before gets the whole timeout.
 func (w *watcher) check(links []*link.Link, now time.Time) {
-	// After a long gap this node itself was stopped, and no peer is to blame.
+	// After a long gap this process itself was suspended, and silence is no fault of a peer.
 	stopped := now.Sub(w.last) > max(2*w.interval, w.timeout/2)
 	watched := make(map[*link.Link]heartbeat, len(links))
 	for _, l := range links {
