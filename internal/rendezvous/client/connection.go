@@ -20,17 +20,17 @@ import (
 const (
 	// seedPatience is the default of Request.Patience.
 	seedPatience = 30 * time.Second
-	// closePatience bounds the search of a closing Session without a connection for a seed, to
-	// report that this node leaves.
+	// closePatience bounds how long a Session that is closing and has no connection searches for
+	// a seed, to report that this node leaves.
 	closePatience = time.Second
-	// lookAttempt bounds one attempt to reach a seed after the connection to another has ended.
+	// lookAttempt bounds one attempt to reach a seed after the connection to a seed has ended.
 	lookAttempt = 3 * time.Second
-	// lookPause is the longest pause between two such attempts.
+	// lookPause is the longest pause between two rounds of such attempts.
 	lookPause = time.Second
 )
 
-// keepConnected keeps a connection to the seed. If one ends and the seed is durable, it makes
-// another.
+// keepConnected serves the connection to the seed. When it ends and the seed is durable, the node
+// rejoins over a new connection. Otherwise the membership ends.
 func (s *Session) keepConnected() {
 	var err error
 	for rejoin := true; rejoin; {
@@ -45,8 +45,8 @@ func (s *Session) keepConnected() {
 	s.notifyLocked()
 }
 
-// serveConnection serves the connection until it ends, and returns the reason. It reports whether the
-// node can rejoin.
+// serveConnection serves the connection until it ends, and returns the reason. rejoin reports
+// whether the node can rejoin.
 func (s *Session) serveConnection() (rejoin bool, err error) {
 	left := time.Until(s.Identity.NotAfter())
 	interval := min(max(left/12, 20*time.Millisecond), time.Minute)
@@ -80,7 +80,7 @@ func (s *Session) serveConnection() (rejoin bool, err error) {
 	}
 }
 
-// renew requests the next certificate when the current one is valid for less than left.
+// renew requests the next certificate once the current one is valid for at most left.
 func (s *Session) renew(left time.Duration) {
 	if time.Until(s.Identity.NotAfter()) > left {
 		return
@@ -101,7 +101,7 @@ func (s *Session) lost(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		reason = fmt.Sprintf("silent for %v", s.lim.Silence)
 	case errors.Is(err, io.EOF):
-		reason = "it ended the conn"
+		reason = "it closed the connection"
 	}
 	s.mu.Lock()
 	formed := s.formed
@@ -111,12 +111,12 @@ func (s *Session) lost(err error) error {
 	case !formed:
 		gone = fmt.Errorf("seed %s %w before the world had formed: %s", s.seed, ErrSeedGone, reason)
 	case errors.Is(err, transport.ErrPeerClosed) && !s.durable:
-		gone = fmt.Errorf("seed %s %w: it has ended the conn, as it does when this node was silent and others have lost it", s.seed, ErrSeedGone)
+		gone = fmt.Errorf("seed %s %w: it closed the connection, as a seed does when other nodes have lost this node", s.seed, ErrSeedGone)
 	}
 	switch {
 	case s.closing.Err() != nil: // This side has ended it.
 	case s.durable:
-		s.log.Warn("conn to the seed has ended, looking for one", "seed", s.seed, "reason", reason)
+		s.log.Warn("connection to the seed has ended; searching for a seed", "seed", s.seed, "reason", reason)
 	case formed:
 		s.log.Warn("seed is gone; the world continues without it until a node fails, but certificates are no longer renewed",
 			"seed", s.seed, "reason", reason, "valid until", s.Identity.NotAfter())
@@ -126,8 +126,8 @@ func (s *Session) lost(err error) error {
 	return gone
 }
 
-// rejoin connects to the leading seed after a connection has ended by cause. It retries until
-// it succeeds, the Session is closed, or a seed refuses the node.
+// rejoin connects to the leading seed after the connection has ended for the reason cause. It
+// retries until it succeeds, the Session is closed, or a seed refuses the node.
 func (s *Session) rejoin(cause error) (ok bool, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -166,7 +166,7 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 	return false, err
 }
 
-// endPatience ends the wait for a seed that has been unreachable for the given time.
+// endPatience ends the calls that wait for a seed, since none was reachable for the time after.
 func (s *Session) endPatience(cause error, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +180,8 @@ func (s *Session) endPatience(cause error, after time.Duration) {
 	s.notifyLocked()
 }
 
-// take adopts the connection of another session of this node.
+// take adopts the connection of next, another Session of this node, and repeats the reports of
+// this node.
 func (s *Session) take(next *Session) error {
 	if got, want := next.Identity.Cluster(), s.Identity.Cluster(); got != want {
 		next.conn.Close()

@@ -14,8 +14,8 @@ var (
 	ErrLeft = errors.New("has left the world")
 )
 
-// A FailedError says that the world did not form after this node was admitted
-// to it. All nodes of the world get the same text.
+// A FailedError says that the world has failed to form after it had admitted this node. All nodes
+// of the world get the same text.
 type FailedError struct {
 	Seed     string // address
 	Text     string // names the node that failed
@@ -24,7 +24,8 @@ type FailedError struct {
 
 func (e *FailedError) Error() string { return "the world did not form: " + e.Text }
 
-// A WaitingError says that the context of a node has ended while its world had not all nodes.
+// A WaitingError says that the context of a call has ended before all nodes of the world had
+// joined.
 type WaitingError struct {
 	Seed     string // address
 	Progress membership.Progress
@@ -32,7 +33,7 @@ type WaitingError struct {
 }
 
 func (e *WaitingError) Error() string {
-	return fmt.Sprintf("%v: %v; missing %s, by the latest message of seed %s", e.Err, e.Progress, e.Progress.Missing(), e.Seed)
+	return fmt.Sprintf("%v: %v; missing %s, according to the latest message of seed %s", e.Err, e.Progress, e.Progress.Missing(), e.Seed)
 }
 
 func (e *WaitingError) Unwrap() error { return e.Err }
@@ -42,14 +43,14 @@ func (e *WaitingError) Unwrap() error { return e.Err }
 type RemovedError struct {
 	Seed     string // address
 	Text     string // why
-	Excluded bool   // by the programs of other nodes, and not because they have lost it
+	Excluded bool   // the programs of other nodes have excluded it; else they have lost it
 }
 
 func (e *RemovedError) Error() string {
 	return fmt.Sprintf("seed %s has removed this node from the world: %s", e.Seed, e.Text)
 }
 
-// A DismissedError says that this node was not admitted to a world that has formed.
+// A DismissedError says that the seed does not admit this node to a world that has formed.
 type DismissedError struct {
 	Seed string // address
 	Text string

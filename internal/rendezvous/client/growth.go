@@ -11,19 +11,19 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// An Invitation asks a node to connect to the nodes of a formed world and, as far as it can
-// reach them, to other joining nodes. View contains all of them, and the invited node as the
-// last. Its epoch is that of the world.
+// An Invitation asks a joining node to connect to all nodes of a formed world, and to the other
+// joining nodes that it can reach. View contains all of these nodes, the invited one last. Its
+// epoch is that of the world.
 type Invitation struct {
-	Number uint64 // higher than the previous one; 0: none
+	Number uint64 // higher than that of the previous invitation; 0: no invitation
 	World  int    // the first World nodes of View are in the world: the node needs links to all of them
 	View   membership.View
 }
 
-// Begin waits for the first view, when the world is full, or for an invitation with a number
-// above after, if the world has formed without this node. An invited node connects to all
-// nodes of the invitation, and calls Linked. Then the next view contains it, or it gets
-// another invitation in place of the first.
+// Begin blocks until this node gets its first view, because the world is full, or an invitation
+// with a number above after, because the world has formed without this node. An invited node
+// connects to the nodes of the invitation and calls Linked. After that it gets a view that
+// contains it, or another invitation that replaces the first.
 func (s *Session) Begin(ctx context.Context, after uint64) (v membership.View, i Invitation, err error) {
 	defer remind(s.warnWaiting).stop()
 	err = s.await(ctx, func() bool {
@@ -39,7 +39,8 @@ func (s *Session) Begin(ctx context.Context, after uint64) (v membership.View, i
 	return membership.View{}, i, nil
 }
 
-// WhileInvited is [Session.While] until an invitation with a higher number arrives.
+// WhileInvited is [Session.While], but the context also ends when an invitation with a higher
+// number arrives.
 func (s *Session) WhileInvited(ctx context.Context, number uint64) (context.Context, context.CancelFunc) {
 	ctx, stop := s.While(ctx)
 	ctx, cancel := context.WithCancel(ctx)
@@ -57,12 +58,12 @@ func (s *Session) WhileInvited(ctx context.Context, number uint64) (context.Cont
 	}
 }
 
-// Linked reports that this node has links to all nodes of the world in an invitation. The seed
-// waits until these nodes confirm it.
+// Linked reports to the seed that this node has links to all nodes of the world in an invitation.
+// The seed waits until these nodes confirm the links.
 func (s *Session) Linked(number uint64) { s.Post(wire.JoinLinked{Number: number}) }
 
-// Link reports whether this node has a link to a joining node that it expects or that joins at
-// the same time. The seed admits a node only if others confirm its links.
+// Link reports to the seed whether this node has a link to peer, a joining node that it expects or
+// that joins at the same time. The seed admits a node only if others confirm its links.
 func (s *Session) Link(peer membership.NodeID, up bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,8 +86,8 @@ func (s *Session) IsQuiescing(epoch uint64) bool {
 	return s.quiescing == epoch && s.absent.Err() == nil
 }
 
-// Quiesced reports that this node has quiesced in a view, and whether it leaves. The seed
-// removes nodes that have not quiesced within a timeout; 0 is no limit.
+// Quiesced reports to the seed that this node has quiesced in a view, and whether it leaves. The
+// seed removes nodes that have not quiesced within timeout; 0 is no limit.
 func (s *Session) Quiesced(epoch uint64, leaves bool, timeout time.Duration) {
 	ms := min(timeout.Milliseconds(), math.MaxUint32)
 	if timeout > 0 {
@@ -103,7 +104,7 @@ func (s *Session) setInvitation(m wire.JoinInvite) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if rank, in := v.Rank(s.ID); !in || rank != v.Size()-1 || int(m.World) > rank || m.Number <= s.invited.Number || s.hasViewLocked() {
-		return fmt.Errorf("seed %s sent invitation %d to %d nodes after number %d (this node among them: %v)", s.seed, m.Number, v.Size(), s.invited.Number, in)
+		return fmt.Errorf("seed %s sent invitation %d with %d nodes after invitation %d (this node among them: %v)", s.seed, m.Number, v.Size(), s.invited.Number, in)
 	}
 	s.invited = Invitation{Number: m.Number, World: int(m.World), View: v}
 	s.log.Info("world has formed, this node connects to it", "epoch", m.Epoch, "nodes", v.Size()-1)
@@ -111,7 +112,8 @@ func (s *Session) setInvitation(m wire.JoinInvite) error {
 	return nil
 }
 
-// setExpected announces joining nodes to this node: some more, or all of them.
+// setExpected records joining nodes that the seed has announced: additional ones, or all of them
+// if the message is Complete.
 func (s *Session) setExpected(m wire.JoinExpect) error {
 	nodes := membership.View{Nodes: m.Nodes}
 	if err := nodes.Check(); err != nil {
@@ -137,7 +139,7 @@ func (s *Session) setExpected(m wire.JoinExpect) error {
 	return nil
 }
 
-// setForgotten withdraws the announcement of a node.
+// setForgotten withdraws the announcement of a node that does not join.
 func (s *Session) setForgotten(id membership.NodeID) {
 	s.mu.Lock()
 	_, in := s.view.Rank(id)

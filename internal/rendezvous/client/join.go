@@ -17,12 +17,12 @@ import (
 
 // A Request describes a node that joins.
 type Request struct {
-	// Token is the cluster token. It may be missing or weak only if the seed
-	// is reached over loopback.
+	// Token is the cluster token. It may be zero or weak only if the seed has a loopback
+	// address.
 	Token pki.Token
 
-	// Advertise are the addresses at which others reach this node. If it is empty, the seed
-	// uses the address that it observes, and then Candidates.
+	// Advertise lists the addresses at which other nodes reach this one. If it is empty, the
+	// seed uses the address at which it sees the node, and then Candidates.
 	Advertise  []string
 	Candidates []string
 
@@ -30,15 +30,15 @@ type Request struct {
 	// connection, which is always used over QUIC.
 	Port int
 
-	// Endpoints are the addresses of the transports of this node. Listen starts transports with
-	// an address that depends on the identity of the node, and returns their endpoints. Join
-	// calls it in each attempt with the identity of that attempt; transports of earlier calls
-	// are then obsolete. It may be nil.
+	// Endpoints lists the transports of this node with their addresses. Listen, if not nil,
+	// starts the transports whose addresses depend on the identity of the node, and returns
+	// their endpoints. Join calls it in each attempt, with the identity of that attempt, and
+	// uses only the transports of the last call.
 	Endpoints []membership.Endpoint
 	Listen    func(ctx context.Context, cluster string, id membership.NodeID) ([]membership.Endpoint, error)
 
 	// Host identifies the host: nodes have equal values exactly if they are on the same host.
-	// If it is empty, the seed uses the observed address.
+	// If it is empty, the seed uses the address at which it sees the node.
 	Host string
 
 	// Name is a display name: hostname:pid.
@@ -50,7 +50,8 @@ type Request struct {
 	// Probe asks the seed to dial the addresses of Advertise before it admits the node.
 	Probe bool
 
-	// Trial asks for the answer that a join would get, by [Session.Trial]; the node does not join.
+	// Trial requests the answer that a join would get, for [Session.Trial]. The node does not
+	// join.
 	Trial bool
 
 	// Spare makes the node wait until it can replace a node that has gone.
@@ -60,8 +61,8 @@ type Request struct {
 	// be nil.
 	Expect func(nodes []membership.Node)
 
-	// Forget is called with nodes of calls of Expect that do not join. It must not block,
-	// and may be nil.
+	// Forget is called with a node that was passed to Expect and does not join. It must not
+	// block, and may be nil.
 	Forget func(id membership.NodeID)
 
 	// Status returns the trace of this node, of at most wire.TraceBytesMax bytes, for status
@@ -72,9 +73,9 @@ type Request struct {
 	// Log receives events. Nil discards them.
 	Log *slog.Logger
 
-	// Patience bounds the wait of calls of a Session for a durable seed to be reachable again.
-	// Zero means 30 seconds, a negative value no limit. The Session continues the search after
-	// that.
+	// Patience bounds how long calls of a Session wait for a durable seed to become reachable
+	// again. Zero means 30 seconds, a negative value no limit. The Session itself continues the
+	// search.
 	Patience time.Duration
 
 	// Key is the key of the node. Nil means a new key.
@@ -122,11 +123,10 @@ func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRe
 	}, nil
 }
 
-// Join joins at the seed at the other end of conn. It returns when the seed has admitted the
-// node; the world may not be full yet.
+// Join asks the seed at the other end of conn to admit the node, and blocks until the seed has
+// done so; the world may not be full yet. A refusal is a [*handshake.RefusedError].
 //
-// Join takes over conn: it closes conn if it fails, or if ctx ends while it runs. A refusal is a
-// [*handshake.RefusedError].
+// The Session owns conn. Join closes conn if it fails, or if ctx ends before it returns.
 func Join(ctx context.Context, conn transport.Conn, req Request) (*Session, error) {
 	s := newSession(conn, req)
 	if err := s.admit(ctx, req); err != nil {
@@ -151,7 +151,7 @@ func (s *Session) admit(ctx context.Context, req Request) error {
 	return nil
 }
 
-// failure adds the seed and the operation to an error without them.
+// failure adds the operation and the seed to an error that does not name them.
 func failure(doing, seed string, err error) error {
 	if r, ok := errors.AsType[*handshake.RefusedError](err); ok {
 		return r
@@ -200,7 +200,7 @@ func (s *Session) join(ctx context.Context, req Request) error {
 	}
 	admitted, ok := answer.(wire.JoinAdmitted)
 	if !ok {
-		return fmt.Errorf("asked to be admitted, was sent a %T", answer)
+		return fmt.Errorf("the answer to a join request is a %T", answer)
 	}
 	s.Identity, err = pki.NewIdentity(key, admitted.Certificate, admitted.CA)
 	if err != nil {

@@ -24,10 +24,10 @@ type Seeds struct {
 	// Addrs are tried in turn.
 	Addrs []string
 
-	// Dial connects to one of them, under the credentials pki.Joining.
+	// Dial connects to one of them, with the credentials pki.Joining.
 	Dial func(ctx context.Context, addr string) (transport.Conn, error)
 
-	// Timeout bounds the search. Zero means a minute, a negative value no limit.
+	// Timeout bounds the search. Zero means one minute, a negative value no limit.
 	Timeout time.Duration
 
 	// Attempt bounds one attempt at one address. Zero means 10 seconds.
@@ -44,10 +44,9 @@ type Seeds struct {
 	MinPause, MaxPause time.Duration
 }
 
-// Join joins at the first seed that answers. While seeds are busy or cannot be reached, it
-// tries again, until ctx ends or Timeout is over, and then
-// returns an error with the reason for each seed. It returns at once if a seed refuses the
-// node, or does not hold the token.
+// Join joins at the first seed that answers. While all seeds are busy or unreachable, it tries
+// again. When ctx ends or Timeout has passed, it returns an error with the reason for each seed.
+// It returns at once if a seed refuses the node or does not have the token.
 func (d Seeds) Join(ctx context.Context, req Request) (s *Session, err error) {
 	req.seeds = d
 	err = d.search(ctx, req.Token, func(ctx context.Context, conn transport.Conn) (err error) {
@@ -57,7 +56,8 @@ func (d Seeds) Join(ctx context.Context, req Request) (s *Session, err error) {
 	return s, err
 }
 
-// search looks for a seed with which f succeeds. f takes over the connection.
+// search calls f with connections to seeds until f succeeds or its error is final. f owns the
+// connection.
 func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Context, transport.Conn) error) error {
 	if len(d.Addrs) == 0 {
 		return errors.New("no address of a seed is known")
@@ -114,7 +114,7 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 				return d.failed(ctx, attempts, last)
 			}
 		}
-		// The pause is random so that nodes that started together do not try again together.
+		// The pause is random, so that nodes that started together do not try again together.
 		if !again || !handshake.Sleep(ctx, pause/2+rand.N(pause/2+1)) {
 			return d.failed(ctx, attempts, last)
 		}
@@ -149,7 +149,7 @@ func (d Seeds) try(ctx context.Context, addr string, f func(context.Context, tra
 		err = f(ctx, conn)
 	}
 	if errors.Is(err, transport.ErrBusy) {
-		// The seed refuses unauthenticated connections, or has evicted this one for another.
+		// The seed has too many unauthenticated connections: it has refused or evicted this one.
 		return fmt.Errorf("seed %s is %w: %w", addr, handshake.ErrBusy, err)
 	}
 	return err
@@ -197,7 +197,7 @@ func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
 	if attempts > 1 {
 		in = fmt.Sprintf(" in %d attempts", attempts)
 	}
-	format := "no seed could be reached%s; does one run there? %s"
+	format := "no seed could be reached%s; is one running? %s"
 	if slices.ContainsFunc(last, answered) {
 		format = "no seed has admitted this node%s: %s"
 	}
@@ -214,7 +214,7 @@ func (d Seeds) failed(ctx context.Context, attempts int, last []error) error {
 	return fmt.Errorf("%w (%w)", err, context.DeadlineExceeded)
 }
 
-// A busyError has the reasons of several seeds, at least one of them busy.
+// A busyError contains the reasons of several seeds, of which at least one is busy.
 type busyError string
 
 func (e busyError) Error() string { return string(e) }

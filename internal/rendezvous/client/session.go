@@ -1,5 +1,5 @@
-// Package client is the node's side of joining: [Seeds.Join] finds the seed that leads and
-// returns a [Session], which receives the views of the world from it.
+// Package client lets a node join a cluster: [Seeds.Join] finds the seed that leads and returns a
+// [Session], which receives the views of the world from that seed.
 package client
 
 import (
@@ -20,8 +20,8 @@ import (
 
 // A Session is the membership of a node in a world that forms or has formed. It keeps the
 // connection to the seed, answers pings, and renews the certificate before it expires. If the
-// connection ends and the seed is durable, the Session finds the leading seed, and repeats the
-// reports of this node about its view.
+// connection ends and the seed is durable, that is, keeps its state, the Session connects to the
+// seed that leads then, and repeats the reports of this node about its view.
 //
 // Its methods may be called by several goroutines. Methods without a context do not block,
 // except Close.
@@ -50,8 +50,8 @@ type Session struct {
 	changed   chan struct{} // closed, and replaced, when the state that calls wait for changes
 	out       *handshake.Outbox
 	reports   []wire.JoinMessage // about the view, to be repeated to another seed
-	away      error              // why there is no connection to a seed; nil: there is one
-	absent    context.Context    // has ended if no seed has been back within Request.Patience
+	away      error              // why there is no connection to a seed; nil if there is one
+	absent    context.Context    // ends when no seed was reachable within Request.Patience
 	setAbsent context.CancelFunc
 	view      membership.View     // the newest; epoch 0: none
 	formed    bool                // the world has formed
@@ -93,9 +93,9 @@ func (s *Session) notifyLocked() {
 	s.changed = make(chan struct{})
 }
 
-// await waits until done, which it calls under the lock, returns true, or until the Session
-// has ended or no seed has been back. explain turns the cause of the end of ctx into an
-// error.
+// await blocks until done returns true. It calls done under the lock. It returns an error if the
+// Session ends, if no seed is reachable within Request.Patience, or if ctx ends: then the error
+// is explain of the cause.
 func (s *Session) await(ctx context.Context, done func() bool, explain func(cause error) error) error {
 	for {
 		s.mu.Lock()
@@ -125,7 +125,7 @@ func (s *Session) await(ctx context.Context, done func() bool, explain func(caus
 	}
 }
 
-// View waits until the world is full, and returns its first view.
+// View blocks until the world is full, and returns the newest view.
 func (s *Session) View(ctx context.Context) (membership.View, error) {
 	if err := s.await(ctx, s.hasViewLocked, s.late); err != nil {
 		return membership.View{}, err
@@ -144,8 +144,8 @@ func (s *Session) Newest() membership.View {
 	return s.view
 }
 
-// Next waits for a view that is newer than epoch. A [*RemovedError] or [ErrLeft] says that
-// this node is no longer in the world, and [ErrSeedGone] that there will be no view.
+// Next blocks until there is a view that is newer than epoch. A [*RemovedError] or [ErrLeft] says
+// that this node is no longer in the world, and [ErrSeedGone] that no seed was reachable.
 func (s *Session) Next(ctx context.Context, epoch uint64) (v membership.View, err error) {
 	err = s.await(ctx, func() bool {
 		v = s.view
@@ -157,8 +157,8 @@ func (s *Session) Next(ctx context.Context, epoch uint64) (v membership.View, er
 	return v, nil
 }
 
-// Trial waits for the answer to a request with Request.Trial: the progress of the world that the node
-// could join.
+// Trial blocks until the seed has answered a request with Request.Trial, and returns the progress
+// of the world that the node could join.
 func (s *Session) Trial(ctx context.Context) (p membership.Progress, err error) {
 	err = s.await(ctx, func() bool {
 		p = s.progress
@@ -173,7 +173,7 @@ func (s *Session) isRemoved() bool {
 	return removed || errors.Is(context.Cause(s.life), ErrLeft)
 }
 
-// tooFew adds to the end of a context that the world waits for more nodes, if so.
+// tooFew adds to the cause of an ended context that the world waits for more nodes, if it does.
 func (s *Session) tooFew(cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,15 +183,15 @@ func (s *Session) tooFew(cause error) error {
 	return fmt.Errorf("%w: the world has %d of at least %d nodes, and waits for others", cause, s.tooSmall.Joined, s.tooSmall.World)
 }
 
-// late adds the awaited event to the end of a context.
+// late adds to the cause of an ended context the event that this node was waiting for.
 func (s *Session) late(cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.hasViewLocked():
-		return fmt.Errorf("%w: all %d nodes have joined, but seed %s has not said that they have reached each other", cause, s.World, s.seed)
+		return fmt.Errorf("%w: all %d nodes have joined, but seed %s has not reported that they are connected to each other", cause, s.World, s.seed)
 	case s.invited.Number > 0:
-		return fmt.Errorf("%w: the world at seed %s has formed without this node, which waits for its next checkpoint, and for room in it", cause, s.seed)
+		return fmt.Errorf("%w: the world at seed %s has formed without this node, which waits for a checkpoint of the world and for room in it", cause, s.seed)
 	case int(s.progress.Joined) == s.World:
 		return fmt.Errorf("%w: the world at seed %s has all its %d nodes, and this one waits until there is room for it", cause, s.seed, s.World)
 	}
@@ -200,7 +200,7 @@ func (s *Session) late(cause error) error {
 	return &WaitingError{Seed: s.seed, Progress: p, Err: cause}
 }
 
-// Lost reports that this node has lost its link to a peer, and why.
+// Lost reports to the seed that this node has lost its link to a peer, and why.
 func (s *Session) Lost(peer membership.NodeID, cause error) {
 	s.report(wire.JoinUnreachable{Epoch: s.Newest().Epoch, Peer: peer, Text: cause.Error()})
 }
@@ -210,9 +210,8 @@ func (s *Session) Exclude(peer membership.NodeID) {
 	s.report(wire.JoinExclude{Epoch: s.Newest().Epoch, Peer: peer})
 }
 
-// Left records that a peer has said goodbye to this node. The peer reports that to the seed
-// itself, but the seed may fail before it has told the others. So the Session repeats it to the
-// next seed.
+// Left records that a peer has said goodbye to this node. The peer tells its seed that it leaves,
+// but that seed may fail before it has told the others. So the Session tells the next seed.
 func (s *Session) Left(peer membership.NodeID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,8 +220,8 @@ func (s *Session) Left(peer membership.NodeID) {
 	}
 }
 
-// Ready reports that this node is connected to all others of the view, and waits until all of
-// them have reported the same: the world has formed. A [*FailedError] says that it will not
+// Ready reports to the seed that this node is connected to all others of the view, and blocks until
+// all of them have reported the same: the world has formed. A [*FailedError] says that it will not
 // form, and names the cause.
 func (s *Session) Ready(ctx context.Context) error {
 	v, err := s.View(ctx)
@@ -234,8 +233,8 @@ func (s *Session) Ready(ctx context.Context) error {
 	return s.await(ctx, s.hasFormedLocked, s.late)
 }
 
-// Unreachable reports that this node cannot reach peer, and why, and waits for the
-// [*FailedError] that all nodes get, which it returns.
+// Unreachable reports to the seed that this node cannot reach peer, and why. It blocks until the
+// seed has ended the formation, and returns the [*FailedError] that all nodes get.
 func (s *Session) Unreachable(ctx context.Context, peer membership.NodeID, cause error) error {
 	if _, err := s.View(ctx); err != nil {
 		return err
@@ -247,8 +246,8 @@ func (s *Session) Unreachable(ctx context.Context, peer membership.NodeID, cause
 	return fmt.Errorf("the world had formed before this node could report that it cannot reach %v: %w", peer, cause)
 }
 
-// Close withdraws this node or, if the world has formed, reports to the seed that it leaves. It
-// waits for the goroutines of the Session.
+// Close tells the seed that this node leaves the world, formed or not. It blocks until the
+// goroutines of the Session have ended. It always returns nil.
 func (s *Session) Close() error {
 	s.close()
 	s.mu.Lock()
@@ -259,8 +258,8 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// While returns a context that ends with ctx or with the membership, as when the seed
-// reports that the world will not form.
+// While returns a context that ends with ctx or with the membership, for example when the seed
+// reports that the world will not form. The caller must call the CancelFunc.
 func (s *Session) While(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
@@ -270,15 +269,15 @@ func (s *Session) While(ctx context.Context) (context.Context, context.CancelFun
 	}
 }
 
-// Post sends a message to the seed, if there is a connection.
+// Post queues a message to the seed. The message is lost if the connection has ended.
 func (s *Session) Post(m wire.JoinMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.out.Post(handshake.Frame(m))
 }
 
-// report sends a report about the view. The Session repeats it to the next seed as long as
-// the view is the same.
+// report posts a report about the view. The Session repeats it to the next seed until a newer
+// view makes it obsolete.
 func (s *Session) report(m wire.JoinMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,7 +285,7 @@ func (s *Session) report(m wire.JoinMessage) {
 	s.out.Post(handshake.Frame(m))
 }
 
-// Gone reports whether Ended is closed.
+// Gone reports whether the channel of Ended is closed.
 func (s *Session) Gone() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -344,7 +343,7 @@ func (s *Session) handle(m wire.JoinMessage) error {
 		return ErrLeft
 	case wire.JoinRedirect:
 		if !s.durable {
-			return fmt.Errorf("seed %s redirects this node to seed %s, but is the only seed", s.seed, m.Leader)
+			return fmt.Errorf("seed %s redirects this node to seed %s, but the cluster has only one seed", s.seed, m.Leader)
 		}
 		return &handshake.RedirectError{Seed: s.seed, Leader: m.Leader}
 	case wire.JoinRenewed:
@@ -373,8 +372,8 @@ func (s *Session) setProgress(m wire.JoinProgress) {
 	s.tooSmall = &m
 }
 
-// warnWaiting warns that the world is still forming. A spare and a node that waits for a
-// checkpoint may wait for long, without a warning.
+// warnWaiting warns that the world is still forming. It does not warn a spare, or a node that waits
+// for a checkpoint: they may wait for long.
 func (s *Session) warnWaiting(waited time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -382,7 +381,7 @@ func (s *Session) warnWaiting(waited time.Duration) {
 	switch {
 	case s.formed, s.req.Spare, s.invited.Number > 0:
 	case s.hasViewLocked():
-		s.log.Warn("world is still forming: not all nodes have linked themselves to each other", "waited", waited, "world", s.World, "seed", s.seed)
+		s.log.Warn("world is still forming: not all nodes are connected to each other", "waited", waited, "world", s.World, "seed", s.seed)
 	case int(p.Joined) < s.World:
 		p.World = uint32(s.World)
 		s.log.Warn("world is still forming", "waited", waited, "joined", p.Joined, "world", s.World, "missing", p.Missing(), "seed", s.seed)
@@ -394,7 +393,7 @@ func (s *Session) setFormed(epoch uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.formed && s.durable {
-		return nil // A seed cannot know whether another one has reported it.
+		return nil // A new leader does not know whether an earlier one has reported it.
 	}
 	if s.formed || !s.hasViewLocked() || epoch != s.view.Epoch {
 		return fmt.Errorf("seed %s says that view %d has formed, but view %d is the newest (formed: %v)", s.seed, epoch, s.view.Epoch, s.formed)
@@ -438,7 +437,7 @@ func (s *Session) setView(m wire.JoinView) error {
 		delete(s.expected, n.ID)
 		delete(s.links, n.ID)
 	}
-	// A lost link is lost in this view, too.
+	// Reports about lost links and exclusions hold in this view, too.
 	s.reports = slices.DeleteFunc(s.reports, func(m wire.JoinMessage) bool {
 		in := false
 		switch m := m.(type) {

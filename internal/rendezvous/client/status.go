@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -12,8 +11,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Report describes the nodes of a cluster: first those with ranks, in order. Traces are as
-// the nodes have sent them, unchecked.
+// A Report describes the nodes of a cluster. Nodes with ranks come first, in their order. The
+// traces are those that the nodes have sent, unchecked.
 type Report struct {
 	wire.JoinWorldStatus
 	Nodes []wire.JoinNodeStatus
@@ -22,8 +21,8 @@ type Report struct {
 // reportsMax is the maximum number of nodes of a Report.
 const reportsMax = 1 << 16
 
-// Status asks the first seed that answers for the state of all nodes. It needs the token.
-// Errors are those of Join, but each seed is tried only once, unless it is busy.
+// Status asks the first seed that answers for the state of all nodes. Its errors are those of
+// [Seeds.Join], but it tries each seed only once, unless a seed is busy.
 func (d Seeds) Status(ctx context.Context, token pki.Token) (r Report, err error) {
 	d.once = true
 	err = d.search(ctx, token, func(ctx context.Context, conn transport.Conn) (err error) {
@@ -60,7 +59,7 @@ func readReport(ctx context.Context, c *handshake.Conn, token pki.Token) (r Repo
 		switch m := m.(type) {
 		case wire.JoinNodeStatus:
 			if len(r.Nodes) == reportsMax {
-				return r, errors.New("the answer has no end")
+				return r, fmt.Errorf("the answer to a status request contains more than %d nodes", reportsMax)
 			}
 			r.Nodes = append(r.Nodes, m)
 		case wire.JoinWorldStatus:
@@ -73,7 +72,7 @@ func readReport(ctx context.Context, c *handshake.Conn, token pki.Token) (r Repo
 }
 
 // answerPoll answers a status poll of the seed on a separate goroutine, so that it does
-// not delay pings. The newest of several polls counts.
+// not delay pings. Of several polls it answers the newest.
 func (s *Session) answerPoll(number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -86,7 +86,7 @@ func TestSeedsWithoutAnswer(t *testing.T) {
 		return nil, fmt.Errorf("dial: %w", ctx.Err())
 	}}
 	_, err := d.Join(t.Context(), client.Request{})
-	says(t, err, context.DeadlineExceeded, "does one run there? 127.0.0.1:1 (no answer)")
+	says(t, err, context.DeadlineExceeded, "is one running? 127.0.0.1:1 (no answer)")
 }
 
 // An address that does not answer does not use up the time of the others.

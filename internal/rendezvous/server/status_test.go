@@ -174,7 +174,7 @@ func TestStatusNeedsTheToken(t *testing.T) {
 func TestStatusWithoutASeed(t *testing.T) {
 	addr := unusedAddr(t)
 	_, err := client.Seeds{Addrs: []string{addr}, Dial: dialTLS}.Status(t.Context(), pki.NewToken())
-	says(t, err, nil, "no seed could be reached; does one run there? "+addr+" (nothing listens there)")
+	says(t, err, nil, "no seed could be reached; is one running? "+addr+" (nothing listens there)")
 	_, err = client.Seeds{Addrs: []string{"10.0.0.1:7946"}, Dial: dialTLS}.Status(t.Context(), pki.Token{})
 	says(t, err, handshake.ErrToken, "NEXAR_CLUSTER_TOKEN is not set")
 }
