@@ -21,8 +21,8 @@ func (w *world) newcomers(n int) (all membership.View) {
 	return w.newcomersAfter(n, 0)
 }
 
-// newcomersAfter is newcomers; the other nodes expect each new node only delay after it has begun
-// to link itself to them.
+// newcomersAfter is newcomers, but the other nodes expect each new node only after it has been
+// dialing them for the time delay.
 func (w *world) newcomersAfter(n int, delay time.Duration) (all membership.View) {
 	w.Helper()
 	all = membership.View{Epoch: 1, Nodes: slices.Clone(w.view.Nodes)}

@@ -163,8 +163,8 @@ func TestEventOfForgottenNode(t *testing.T) {
 	})
 }
 
-// TestReusedSlot: a link that a forgotten node has begun is not used for another node in the same
-// slot.
+// TestReusedSlot: a node is forgotten while its link is being made. The link is not used for the next
+// node in the slot.
 func TestReusedSlot(t *testing.T) {
 	inBubble(t, 1, func(w *world) {
 		w.form()
@@ -186,7 +186,7 @@ func TestReusedSlot(t *testing.T) {
 	})
 }
 
-// TestAdoptWaitsForBoundedTime: a node of a view without a link is lost after SettleTimeout.
+// TestAdoptWaitsForBoundedTime: a new node without a link is lost after SettleTimeout.
 func TestAdoptWaitsForBoundedTime(t *testing.T) {
 	for _, test := range []struct{ settle, heartbeat, want time.Duration }{
 		{2 * time.Second, timeout, 2 * time.Second},

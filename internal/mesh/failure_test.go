@@ -131,7 +131,8 @@ func TestFailureEndsACollective(t *testing.T) {
 	})
 }
 
-// TestPartition: each part reports all nodes of the other part, and no node of its own.
+// TestPartition: each part of a network reports all nodes of the other part as failed, and no node of
+// its own.
 func TestPartition(t *testing.T) {
 	inBubble(t, 10, func(w *world) {
 		w.form()

@@ -187,8 +187,8 @@ func TestFormedWithoutALink(t *testing.T) {
 	})
 }
 
-// TestSecondConnection: before Formed, a second connection of a rank replaces the first one.
-// Afterwards it is refused.
+// TestSecondConnection: a second connection of a rank replaces the first one before Formed, and is
+// refused afterwards.
 func TestSecondConnection(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.link()

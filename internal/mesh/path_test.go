@@ -309,7 +309,7 @@ func TestPeerThatBeginsNoLink(t *testing.T) {
 	})
 }
 
-// TestEndOfUnusedConnection: the end of a connection without a link is no failure of its node.
+// TestEndOfUnusedConnection: a node has not failed when a connection without a link ends.
 func TestEndOfUnusedConnection(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
 		w.link()

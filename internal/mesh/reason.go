@@ -14,7 +14,7 @@ const (
 	// reasonMax is the longest time between an error of a node and the end of the node for which
 	// the error counts as the reason.
 	reasonMax = 10 * time.Second
-	// confirmMax bounds the wait of Explain for a peer that neither confirms the reason nor
+	// confirmMax bounds how long Explain waits for a peer that neither confirms the reason nor
 	// loses its link.
 	confirmMax = 500 * time.Millisecond
 )
@@ -36,7 +36,8 @@ func (r *nodeError) explains() bool {
 // that the node cause is the reason. If cause has itself named another node, Explain names that
 // one. lost says that this node has lost cause. Explain blocks until all peers have confirmed,
 // for at most confirmMax: the program may end its process because of the error, and the peers
-// must know the reason before they lose this node. Concurrent calls run one after the other.
+// must know the reason before they lose this node. It does nothing if it has named the same node
+// within reasonMax/2. Concurrent calls run one after the other.
 func (m *Mesh) Explain(cause membership.NodeID, lost bool, text string) {
 	m.explaining.Lock()
 	defer m.explaining.Unlock()
@@ -107,7 +108,8 @@ func (m *Mesh) checkCause(slot int) {
 	}
 }
 
-// isLostLocked reports whether this node has lost the peer in a slot, or is about to notice that.
+// isLostLocked reports whether this node has lost the peer in a slot, even if that has not been
+// decided yet.
 func (m *Mesh) isLostLocked(slot int) bool {
 	p := &m.peers[slot]
 	if p.link == nil || p.state.IsGone() {
