@@ -25,6 +25,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/compress"
@@ -37,6 +39,8 @@ var (
 	_ context.Context
 	_ = errors.New
 	_ testing.TB
+	_ = synctest.Test
+	_ time.Duration
 	_ nexar.Op
 	_ compress.Compressor
 	_ = raft.Open

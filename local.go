@@ -20,6 +20,10 @@ import (
 // of cfg and of the environment that docs/config.md lists under Collectives, Calls of
 // functions and This process. Close every communicator; the ranks close independently
 // of each other, as processes would.
+//
+// The world has no seed, so it neither recovers from a failure nor grows. For a world in one
+// process that does, start a seed by [StartSeed] and call [Join] for each rank; in tests, use New
+// of package nexartest.
 func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 	cfg, err := cfg.forLocal()
 	if err == nil && n < 1 {

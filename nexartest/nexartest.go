@@ -69,6 +69,14 @@ type Cluster struct {
 	// Grace is the time for ranks to return after another has failed, before their
 	// communicators are closed. The default is 5 seconds.
 	Grace time.Duration
+
+	// Link has the settings of all links of [Cluster.New] that [World.SetLink] does not change. It has
+	// no effect on Run.
+	Link Link
+
+	// Random determines the losses and delays of links, and World.Rand. The default is 1. It has no
+	// effect on Run.
+	Random uint64
 }
 
 // Run calls f concurrently for each of n ranks, and returns when all have returned. f gets the

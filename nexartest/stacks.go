@@ -51,7 +51,7 @@ func frames(stack string) string {
 	var out strings.Builder
 	for line := range strings.SplitSeq(stack, "\n") {
 		fields := strings.Fields(line)
-		if len(fields) < 4 || !strings.HasPrefix(fields[1], "0x") {
+		if len(fields) < 4 || fields[0] != "#" || !strings.HasPrefix(fields[1], "0x") {
 			continue // addresses, labels
 		}
 		name, _, _ := strings.Cut(fields[2], "+0x")
