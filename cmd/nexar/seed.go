@@ -257,7 +257,7 @@ func signalStatus(sig os.Signal) int {
 	return statusFailed
 }
 
-// warnOfEnv warns of NEXAR_ variables that mean nothing.
+// warnOfEnv warns of unknown NEXAR_ variables.
 func warnOfEnv(w io.Writer, title string) {
 	for _, p := range nexar.CheckEnviron(os.Environ()) {
 		fmt.Fprintf(w, "%s: note: %s: %s\n", title, p.Text, p.Fix)

@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// The variables with the token of the cluster, of which one may be set.
+// The variables with the token of the cluster. At most one may be set.
 const (
 	tokenVariable     = "NEXAR_CLUSTER_TOKEN"
 	tokenFileVariable = "NEXAR_CLUSTER_TOKEN_FILE"

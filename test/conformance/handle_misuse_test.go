@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// endedWith checks that a started operation has ended at once, whatever other ranks do,
+// endedWith checks that a started operation has ended at once, independently of other ranks,
 // with the error of the blocking call.
 func endedWith(h *nexar.Handle, name string, want error) error {
 	select {
