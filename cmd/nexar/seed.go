@@ -183,7 +183,7 @@ func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, 
 	defer waiter.Wait()
 	defer stop()
 
-	// A restarted seed whose world has formed reports no joins.
+	// A seed that is restarted after its world has formed reports no joins.
 	formed, full := false, f.stateDir != ""
 	report := func(e nexar.SeedEvent) {
 		full = full || e.Joined == f.world

@@ -422,8 +422,8 @@ func TestTooLargeTakesNoMemory(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestMaxBytesBeyondAll: without a configured limit, a compressor whose MaxBytes exceeds
-// the limit of a call, or is negative, is an error.
+// TestMaxBytesBeyondAll: without a configured limit, a MaxBytes of a compressor that exceeds the
+// limit of a call, or is negative, is an error.
 func TestMaxBytesBeyondAll(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{CompressedMaxBytes: -1})
 	for most, text := range map[int]string{

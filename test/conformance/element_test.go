@@ -331,8 +331,8 @@ func TestMessageOfOtherElements(t *testing.T) {
 	}
 }
 
-// TestMessageOfPartsOfElements: a message whose length is not a multiple of the
-// receiver's element size is a type mismatch, and is not truncated.
+// TestMessageOfPartsOfElements: if the length of a message is not a multiple of the receiver's
+// element size, the error is a type mismatch, and no truncation.
 func TestMessageOfPartsOfElements(t *testing.T) {
 	type pair [2]uint32
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {

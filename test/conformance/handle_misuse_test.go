@@ -123,7 +123,7 @@ func TestStartClosed(t *testing.T) {
 	}
 }
 
-// TestStartCancelled: a collective whose context has ended does not start, and the other
+// TestStartCancelled: a collective with a context that has ended does not start, and the other
 // ranks get an error that names this rank.
 func TestStartCancelled(t *testing.T) {
 	world := worldtest.Mem().Cluster(t, 2, nexar.Config{})

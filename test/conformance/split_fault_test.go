@@ -221,8 +221,8 @@ func TestCancelledSplit(t *testing.T) {
 	}
 }
 
-// TestCancelledSplitsOverLinks: messages for communicators whose creation was cancelled
-// do not break the link.
+// TestCancelledSplitsOverLinks: after a cancelled Split, messages for its communicator do not
+// break the link.
 func TestCancelledSplitsOverLinks(t *testing.T) {
 	// In the first second rank 1 waits for the wishes of the others, in the next for
 	// their votes.

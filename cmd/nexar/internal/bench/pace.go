@@ -8,12 +8,12 @@ const (
 	runsMin = 3
 	// runsMax is the largest number of runs: more would hardly change the result.
 	runsMax = 1001
-	// warmRunsMin is the least number of runs of which the first is not counted. With
-	// fewer, the first takes too much of the time to be discarded.
+	// From warmRunsMin runs on, the first is not counted. Of fewer runs it is too large a
+	// part to be discarded.
 	warmRunsMin = 6
 
-	// Limits for comparisons: the number of rounds, in which each algorithm has one
-	// turn, and the number of runs in a turn. Longer turns come before more rounds,
+	// Limits for comparisons: the number of rounds and of runs in a turn. In a round each
+	// algorithm has one turn. Longer turns come before more rounds,
 	// since the first run after another algorithm is not counted.
 	roundsMin = 5
 	roundsMax = 15

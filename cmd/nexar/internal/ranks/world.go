@@ -62,7 +62,7 @@ func (w *world) printCommands(cfg Config) error {
 		fmt.Fprintf(cfg.Stderr, "%s: to add a rank: %snexar run --elastic --seed %s -- PROGRAM\n", cfg.Title, token, w.addr)
 	}
 	if cfg.Elastic || !w.made && !cfg.FirstOnly {
-		fmt.Fprintf(cfg.Stderr, "%s: to see where the ranks are: %snexar status --seed %s\n", cfg.Title, token, w.addr)
+		fmt.Fprintf(cfg.Stderr, "%s: to show the operations of the ranks: %snexar status --seed %s\n", cfg.Title, token, w.addr)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (w *world) endedEarly(int) error {
 	if w == nil || w.joined.Load() == 0 || w.formed() {
 		return nil
 	}
-	return fmt.Errorf("exited with status 0 before the world had formed: %d of %d had joined, and wait in vain", w.joined.Load(), w.size)
+	return fmt.Errorf("exited with status 0 before the world had formed: %d of %d processes had joined, and wait in vain", w.joined.Load(), w.size)
 }
 
 // abandon tells processes that wait for the world that it will not form.
@@ -131,6 +131,6 @@ func (w *world) missing() string {
 	case w.most.Load() == 0:
 		return "the program has ended and never joined the cluster: does it call nexar.Join?"
 	default:
-		return fmt.Sprintf("only %d of %d processes joined the cluster: the others ended without a call of nexar.Join", w.most.Load(), w.size)
+		return fmt.Sprintf("only %d of %d processes joined the cluster: the others ended without calling nexar.Join", w.most.Load(), w.size)
 	}
 }
