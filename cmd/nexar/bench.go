@@ -78,14 +78,14 @@ func newBench(s streams) *cobra.Command {
 	return cmd
 }
 
-// compareFactor is the default factor between sizes with --algorithms, larger since each size takes long.
+// compareFactor is the default of --factor with --algorithms. It is larger, since each size takes long.
 const compareFactor = 8
 
 // benchTransports returns the values of --transport.
 func benchTransports() []string { return []string{"auto", "mem", "shm", "tcp", "quic"} }
 
-// run measures as a rank of a cluster, with all ranks in this process, or with new processes. given says
-// that the number of ranks was given.
+// run measures in one of three ways: as a rank of the cluster of NEXAR_SEEDS, with all ranks in this
+// process, or with new processes. given reports whether -n was given.
 func (f *benchFlags) run(ctx context.Context, s streams, title string, given bool) error {
 	cfg, err := f.config()
 	if err != nil {
@@ -185,8 +185,8 @@ func (f *benchFlags) tryFiles() error {
 	return nil
 }
 
-// patience is the timeout of operations, long because vectors may be as large as memory.
-const patience = 10 * time.Minute
+// operationTimeout is the default timeout of collectives and barriers: long, since vectors may be as large as memory.
+const operationTimeout = 10 * time.Minute
 
 // join joins the cluster of NEXAR_SEEDS and measures as one of its ranks.
 func (f *benchFlags) join(ctx context.Context, s streams, cfg bench.Config, given bool) error {
@@ -195,7 +195,7 @@ func (f *benchFlags) join(ctx context.Context, s streams, cfg bench.Config, give
 		return err
 	}
 	join := nexar.Config{
-		CollectiveTimeout: cmp.Or(env.CollectiveTimeout, patience), BarrierTimeout: cmp.Or(env.BarrierTimeout, patience),
+		CollectiveTimeout: cmp.Or(env.CollectiveTimeout, operationTimeout), BarrierTimeout: cmp.Or(env.BarrierTimeout, operationTimeout),
 	}
 	if f.transport != "auto" {
 		join.Transports = []string{f.transport}
@@ -216,7 +216,7 @@ func (f *benchFlags) join(ctx context.Context, s streams, cfg bench.Config, give
 
 // local measures with all ranks in this process.
 func (f *benchFlags) local(ctx context.Context, s streams, cfg bench.Config) error {
-	comms, err := nexar.Local(ctx, f.count, nexar.Config{CollectiveTimeout: patience, BarrierTimeout: patience})
+	comms, err := nexar.Local(ctx, f.count, nexar.Config{CollectiveTimeout: operationTimeout, BarrierTimeout: operationTimeout})
 	if err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (f *benchFlags) local(ctx context.Context, s streams, cfg bench.Config) err
 		})
 	}
 	all.Wait()
-	// The first error has caused the others, or is as good as they are.
+	// One error suffices: usually all have the same cause.
 	return cmp.Or(errs...)
 }
 

@@ -22,38 +22,39 @@ OPERATIONS
   ` + strings.Join(bench.Ops(), ", ") + `; or all
 
 COLUMNS
-  p50, p99  median and 99th percentile of the slowest rank. Every rank measures
-            each run from a barrier on. For send_recv, half of the round trip
-            between the first and the last rank
-  algbw     bytes divided by p50
+  p50, p99  median and 99th percentile of the slowest rank. Before each run
+            there is a barrier; then every rank measures its own time. For
+            send_recv, half of the round trip between the first and the last
+            rank
+  algbw     bytes divided by p50, in GB/s (10⁹ bytes)
   busbw     algbw times a factor that makes it the load of the busiest link, as
             in NVIDIA's nccl-tests: 2(n-1)/n for all_reduce, 1 for broadcast,
             reduce, scans and send_recv, otherwise (n-1)/n
   wrong     wrong elements, over all ranks and runs
 
-Sizes are those of the vector; if it is divided among ranks (all_gather,
-reduce_scatter, gather, scatter, all_to_all), of all blocks together.
+A size is the length of the vector in bytes. Where every rank has a block
+(all_gather, reduce_scatter, gather, scatter, all_to_all) it is the length of all
+blocks together.
 
 ALGORITHMS
-  With --algorithms every collective is measured with each algorithm of this
-  communicator, over links and in shared memory. They take turns in five to
-  fifteen rounds (A B C, B C A), so that disturbances affect all alike. Each size
-  has a table: the chosen algorithm, then the others in the order of their
-  costs.
+  With --algorithms every collective is measured with each of its algorithms, over
+  links and in shared memory. The algorithms take turns in five to fifteen rounds
+  (A B C, B C A), so that disturbances affect all alike. Each size has a table: the
+  chosen algorithm, then the others by cost.
 
   over       shared memory, or a number of channels over links
-  cost       relative cost by the model that chooses algorithms: 1.00 is the
-             least of all. It ranks algorithms and is no time
+  cost       predicted time by the model that chooses algorithms, divided by the
+             least one: 1.00 is the best. The model ranks algorithms; its times
+             are not exact
   p50        median over the rounds of the median of the slowest rank; q1 and q3
              are the quartiles
   ratio      p50 divided by the least p50; compare it with cost
   chosen     the algorithm of a call: from NEXAR_ALGORITHMS, else from the model
   fastest    the smallest p50
 
-  Algorithms with a predicted time of more than ` + strconv.Itoa(bench.SlowerMax) + ` times the best are listed but
-  not measured. At the end a line for each operation tells at how many sizes the
-  choice was within ` + fmt.Sprintf("%.0f", 100*(bench.NearBest-1)) + ` % of the fastest, and the worst size. A bad choice is not an
-  error. To fix an algorithm, set NEXAR_ALGORITHMS or call Comm.SetAlgorithms with
+  Algorithms with a cost of more than ` + strconv.Itoa(bench.SlowerMax) + ` are listed but not measured. At the end a
+  line for each operation has the number of sizes at which the choice was within
+  ` + fmt.Sprintf("%.0f", 100*(bench.NearBest-1)) + ` % of the fastest, and the worst size. A bad choice is not an error. To fix an algorithm, set NEXAR_ALGORITHMS or call Comm.SetAlgorithms with
   "op=algorithm" for shared memory or "op=algorithm/channels" for links.
 
 JSON is one object per line with the fields op, ranks, bytes, transport, encrypted,

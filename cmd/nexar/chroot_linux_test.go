@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// In a bare chroot, without /proc and /dev, the command works, and its errors say what is missing.
+// In a bare chroot, without /proc and /dev, the command works, and its errors name the missing file.
 func TestBareChroot(t *testing.T) {
 	require.Root(t)
 	root := t.TempDir()

@@ -79,8 +79,8 @@ func completeOps(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completi
 	return completeList("", begun, ops)
 }
 
-// completeList completes the last element of a list separated by commas, whose other elements are not
-// proposed again. prefix precedes the list in the argument.
+// completeList completes the last element of a list separated by commas. It does not propose elements
+// that are in the list already. prefix precedes the list in the argument.
 func completeList(prefix, begun string, values []string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	given := strings.Split(begun, ",")
 	given = given[:len(given)-1]

@@ -18,19 +18,19 @@ func newDoctor(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Check this machine and its settings, and explain how to fix problems",
-		Long: `Check what nexar needs on this machine: UDP and TCP ports, the addresses that other
-hosts would use, UDP buffers, and NEXAR_* variables that are malformed or misspelt.
-If --seed or NEXAR_SEEDS names seeds, dial them over UDP and TCP, prove the token, and have
-the seed check NEXAR_ADVERTISE, all without joining; if Join would fail, say why. Then form a cluster of two ranks on the loopback interface, verify results and
-measure their time.
+		Long: `Check UDP and TCP ports of this machine, the addresses that other hosts would use, UDP
+buffers, and NEXAR_* variables that are malformed or misspelt. If --seed or NEXAR_SEEDS
+names seeds, dial them over UDP and TCP, prove the token, and have the seed check
+NEXAR_ADVERTISE, all without joining; if Join would fail, print the reason. Then form
+a cluster of two ranks on the loopback interface, verify results and measure times.
 
 Run it in the environment of your program, and in its container.
 
-A finding is ok; note, information; warn, nexar works with restrictions; or fail. The
-line below a finding tells how to fix it.
+The status of a finding is ok, note (for information), warn (nexar works with
+restrictions) or fail. The line below a finding tells how to fix it.
 
 JSON is one object: healthy (false if a finding is fail), and findings, each with
-about, status, what, and mend if there is a fix.
+about (the subject), status, what (the text), and mend (the fix) if there is one.
 
 EXIT STATUS
   0  no finding is fail
@@ -80,7 +80,7 @@ func writeFindings(s streams, findings []doctor.Finding, healthy, asJSON bool) e
 	}
 	verdict := "nexar works here."
 	if !healthy {
-		verdict = "nexar does not work like this: see what fails."
+		verdict = "nexar does not work here: fix the findings with the status fail."
 	}
 	_, err := fmt.Fprintf(s.out, "\n%s\n", verdict)
 	return err

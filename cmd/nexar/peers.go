@@ -57,7 +57,7 @@ func (f *peerFlags) checkPeers() error {
 		return usagef("--advertise needs --peers: it names one of them")
 	}
 	if len(f.peers) == 0 && f.forget {
-		return usagef("--forget-state needs --peers: a single seed has nobody to learn from; start a new world in an empty --state-dir")
+		return usagef("--forget-state needs --peers: a single seed has no other to learn the state from; start a new world in an empty --state-dir")
 	}
 	if len(f.peers) > 0 && f.stateDir == "" {
 		return usagef("--peers needs --state-dir: a seed must not forget its votes")

@@ -12,8 +12,7 @@ import (
 
 func TestScriptsUnix(t *testing.T) { runScripts(t, "unix") }
 
-// running reports whether a process runs. One that has ended, but that nobody
-// has waited for, does not.
+// running reports whether a process runs. A zombie does not.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -22,8 +21,8 @@ func running(pid int) bool {
 	return err != nil || !strings.Contains(string(stat), ") Z ")
 }
 
-// end kills this process as the kernel would for want of memory.
+// end kills this process, as the kernel does when memory runs out.
 func end() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }
 
-// quitParent has the process that has started this one end, with all others.
+// quitParent sends SIGQUIT to nexar run, which passes it on to all ranks.
 func quitParent() { _ = syscall.Kill(os.Getppid(), syscall.SIGQUIT) }

@@ -17,10 +17,10 @@ environment:
   NEXAR_WORLD          number of ranks (with --seed only if --world is given)
   NEXAR_LOCAL_RANK     number among the processes of this host, from 0
   NEXAR_LISTEN         127.0.0.1:0 (unchanged with --seed)
-  NEXAR_DUMP_ON_QUIT   1 unless set: SIGQUIT (Ctrl-\) prints the operations of
-                       each rank and the ranks they wait for, and ends them
-  NEXAR_STACKS         1 with --stacks: SIGQUIT prints the stacks of all
-                       goroutines before that
+  NEXAR_DUMP_ON_QUIT   1 unless set: on SIGQUIT (Ctrl-\) every rank prints its
+                       operations and the ranks they wait for, and ends
+  NEXAR_STACKS         1 with --stacks: it prints the stacks of all goroutines
+                       first
   NEXAR_LEAVE_ON_SIGTERM
                        1 with --elastic unless set: a process that calls
                        Node.Reconfigure leaves there after SIGTERM
@@ -30,33 +30,33 @@ Other NEXAR_* variables are passed on; docs/config.md lists them.
 OUTPUT
   Every line begins with the rank, "[2] ". If the seed chooses the ranks (--seed
   or --peers without --first-rank), it begins with host name and pid instead,
-  "[node7:4711] ", as the seed and "nexar status" name the process. It is in
-  color on a terminal unless NO_COLOR is set. Lines of different ranks are not
-  mixed. Standard input goes
-  to the first process.
+  "[node7:4711] ", the name of the process in the output of the seed and of
+  "nexar status". This prefix is colored on a terminal unless NO_COLOR is set.
+  Lines are written whole. Standard input goes to the first process.
 
 SIGNALS AND FAILURES
   SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all processes. The third
-  request to end kills them. When a process fails, the others, which get an
-  error that names it, have the grace time to end, and the same time again
-  after SIGTERM; then they are killed.
+  request to end kills them. When a process fails, operations of the others
+  return an error that names it. They have the grace time (--grace) to end; then
+  they get SIGTERM, and after the grace time again SIGKILL.
 
 SEVERAL SEEDS
-  With --peers and --world, each nexar run of several hosts runs one of three
-  or five seeds, and fewer than half of these hosts may fail (nexar seed
-  --help). Further hosts use --seed.
+  With --peers and --world, nexar run on each of three or five hosts runs a seed
+  as well, and fewer than half of these hosts may fail (see nexar seed --help).
+  Further hosts use --seed.
 
 ELASTIC WORLDS
   With --elastic the other ranks continue when a process fails after the world
-  has formed, and more may join; nexar run prints the command, with the name of a file that
-  has a new token and that only this user may read. The world has at
-  least --min and at most --max nodes. The program follows Node.Epochs and, to
-  admit nodes, calls Node.Reconfigure, as examples/elastic does.
+  has formed, and more may join: nexar run prints the command for this. A new
+  token is in a file that only this user may read; the command names the file.
+  The world has at least --min and at most --max nodes. The program loops over
+  Node.Epochs and, to admit nodes, calls Node.Reconfigure, as examples/elastic
+  does.
 
 DESCENDANTS
   Processes that ranks start do not outlive nexar run. When a rank has ended,
-  its process group gets SIGTERM, and SIGKILL after the grace time; when all
-  ranks have ended, so does every other descendant:
+  its process group gets SIGTERM, and SIGKILL after the grace time. When all
+  ranks have ended, so do other descendants, depending on the system:
 
   Linux    all descendants, daemons in their own sessions included. nexar run
            is two processes: if one is killed, the other ends all ranks and

@@ -27,8 +27,8 @@ func TestScripts(t *testing.T) { runScripts(t, "script") }
 // prints their goroutines, and the script fails. The longest script takes seconds.
 const scriptTimeout = 2 * time.Minute
 
-// runScripts runs the scripts of a directory. Those that not every system can
-// run are in one of their own.
+// runScripts runs the scripts of a directory. Scripts for certain systems have directories
+// of their own.
 func runScripts(t *testing.T, dir string) {
 	files, err := filepath.Glob(filepath.Join("testdata", dir, "*.txtar"))
 	if err != nil || len(files) == 0 {
@@ -70,7 +70,7 @@ func (scriptTest) Parallel()                              {}
 func (scriptTest) Verbose() bool                          { return testing.Verbose() }
 func (s scriptTest) Run(_ string, f func(t testscript.T)) { f(s) }
 
-// patienceForScripts limits the waits of scripts for events that normally come at once.
+// patienceForScripts limits the waits of scripts for events that are normally immediate.
 const patienceForScripts = time.Minute
 
 // waitFor waits until files exist: "waitfor FILE...".
@@ -126,7 +126,7 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// statusOf is the exit status that an error of Exec stands for.
+// statusOf returns the exit status for an error of Exec.
 func statusOf(err error) int {
 	if err == nil {
 		return 0

@@ -183,7 +183,7 @@ func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, 
 	defer waiter.Wait()
 	defer stop()
 
-	// A restarted seed whose world has formed reports no joins.
+	// A seed that is restarted after its world has formed reports no joins.
 	formed, full := false, f.stateDir != ""
 	report := func(e nexar.SeedEvent) {
 		full = full || e.Joined == f.world
@@ -257,7 +257,7 @@ func signalStatus(sig os.Signal) int {
 	return statusFailed
 }
 
-// warnOfEnv warns of NEXAR_ variables that mean nothing.
+// warnOfEnv warns of unknown NEXAR_ variables.
 func warnOfEnv(w io.Writer, title string) {
 	for _, p := range nexar.CheckEnviron(os.Environ()) {
 		fmt.Fprintf(w, "%s: note: %s: %s\n", title, p.Text, p.Fix)

@@ -2,33 +2,33 @@ package main
 
 const seedHelp = `Admit COUNT nodes to a cluster, give them ranks, and distribute their addresses. No
 data goes through the seed. It prints the variables to set on the other hosts,
-then a line for each node that joins or leaves, and ends when all have gone.
+then a line for each node that joins or leaves, and ends when all nodes have gone.
 
 The token is in NEXAR_CLUSTER_TOKEN, or in the file of mode 0600 that
-NEXAR_CLUSTER_TOKEN_FILE names. If it is not set, a new one is made and
-printed. Tokens need at least 128 bits, except on a loopback address; "nexar
+NEXAR_CLUSTER_TOKEN_FILE names. If neither is set, nexar seed makes a token and
+prints it. Tokens need at least 128 bits, except on a loopback address; "nexar
 token" makes one.
 
 Nodes use the UDP and the TCP port of --listen: open both in your firewall.
 
 ELASTIC WORLDS
-  With --elastic, nodes may join after the world has formed: they are members
-  after the next Node.Reconfigure of the others, up to --max nodes. If nodes
-  fail and fewer than --min are left, these wait for others. Spares
+  With --elastic, nodes may join after the world has formed, up to --max nodes.
+  They become members at the next Node.Reconfigure of the others. If nodes fail
+  and fewer than --min remain, the remaining nodes wait for new ones. Spares
   (NEXAR_SPARE=1) may join any world, and replace nodes that have gone.
 
 STATE
-  With --state-dir the seed keeps the members, the certificate authority and, if
-  it made one, the token on disk. Started again with the same directory and
-  flags, it continues: nodes have searched for it meanwhile. A directory that is
+  With --state-dir the seed keeps the members and the certificate authority on
+  disk, and the token if it made one. Started again with the same directory and
+  flags, it continues; nodes try to reach it meanwhile. A directory that is
   damaged, or older than the last acknowledged change, is an error.
 
 SEVERAL SEEDS
   With --peers there are three or five seeds, each started with the same list
   and flags and its own --state-dir. They replicate their decisions (Raft), and
   fewer than half of them may fail: one of three, two of five. Nodes may contact
-  any seed and find the leader. A process with the cluster token, as every node
-  has, could pose as a seed, unless the seeds have a token of their own
+  any seed and find the leader. Any process with the cluster token, such as a
+  node, could pose as a seed, unless the seeds have a token of their own
   (--peer-token-file).
 
   A seed whose directory was lost or damaged must not vote with an empty log:
@@ -37,15 +37,15 @@ SEVERAL SEEDS
   .forgotten; an undamaged state is kept. Do not use --forget-state when a
   cluster is started for the first time.
 
-  If all seeds are gone, the world works until a node fails. If all nodes are
-  gone, the world ends after 30 s, or at once if they left in good order; seeds
-  that are started again then begin a new world.
+  If all seeds are gone, the world works until a node fails. The world ends 30 s
+  after its last node has failed, or as soon as its last node has left; seeds
+  that are started again after that begin a new world.
 
 EXIT STATUS
   0      the world formed and all nodes have gone
   1      the world did not form, or the seed could not start
   2      wrong usage
-  128+N  signal N ended the seed (Ctrl-C: 130); a world that has formed works on`
+  128+N  signal N ended the seed (Ctrl-C: 130); a world that has formed continues`
 
 const seedExample = `  Four nodes, two on each of two hosts. On 10.0.0.1:
     export NEXAR_CLUSTER_TOKEN=$(nexar token)

@@ -20,7 +20,7 @@ import (
 type show struct {
 	out    io.Writer // for the table; nil if JSON goes to standard output
 	json   io.Writer // nil for none
-	file   *os.File  // behind json, if that is a file
+	file   *os.File  // json, if it is a file of this show
 	svg    string
 	bar    *progressbar.ProgressBar // nil without a terminal
 	errors io.Writer

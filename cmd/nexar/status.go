@@ -29,9 +29,9 @@ has been running, the ranks it waits for, and the ranks that are late. Use it wh
 a cluster hangs or seems to. It disturbs nothing, and nodes need no preparation.
 
 The token of the cluster is in NEXAR_CLUSTER_TOKEN or in the file that
-NEXAR_CLUSTER_TOKEN_FILE names, as for its nodes. "nexar seed"
-prints it if it made it. "nexar run" uses a private token unless
-NEXAR_CLUSTER_TOKEN is set; if it is set, it prints the command to query its ranks.
+NEXAR_CLUSTER_TOKEN_FILE names, as for its nodes. "nexar seed" prints a token that
+it has made. "nexar run" makes a token that it does not print unless
+NEXAR_CLUSTER_TOKEN is set; then it prints the command to query its ranks.
 
 The table has a line for each operation in progress:
 
@@ -41,18 +41,22 @@ The table has a line for each operation in progress:
   ROUND      first incomplete round, and number of rounds
   WAITS FOR  ranks whose data is missing
 
-Below the table stand the ranks that are late: others wait for them, directly or
-indirectly, and they wait for none; ranks that called different operations; and
-circles of ranks that wait for each other. If a rank waits for data that another has
-sent and that has not arrived, the link is named, with the bytes sent and received. Nodes
-without a snapshot come last, with the reason, such as no answer within 2 seconds
-because the process is stopped or the host is down.
+Lines below the table name
+
+  late               ranks that wait for no other rank while others wait for them
+  different calls    ranks that called different operations
+  in a circle        ranks that wait for each other
+  in flight          a link with data that was sent and has not arrived, with the
+                     bytes sent and received
+
+Nodes without a snapshot come last, with the reason, such as no answer within 2
+seconds because the process is stopped or the host is down.
 
 JSON is one object: formed, epoch (0 before the world has formed), world (number of
 nodes it forms with), joined, waiting (nodes that wait to be admitted), time, and
-nodes. Each node has rank (-1: none), node, name, addr, and either snapshot, as
-Node.Trace returns it, or missing, the reason why there is none. With --watch there is one
-object per line.
+nodes. Each node has rank (-1: none), node, name, addr, and either snapshot, the
+result of its Node.Trace, or missing, the reason why there is none. With --watch there
+is one object per line.
 
 EXIT STATUS
   0    the seed answered
@@ -75,10 +79,10 @@ func newStatus(s streams) *cobra.Command {
   Ranks of this host:
     export NEXAR_CLUSTER_TOKEN=$(nexar token)
     nexar run -n 4 -- ./train
-  and, with the same token, what nexar run has said:
+  and, with the same token, the command that nexar run has printed:
     nexar status --seed 127.0.0.1:40123
 
-  Ranks that have been in something for more than a minute:
+  Ranks with an operation that has been running for more than a minute:
     nexar status --json | jq '.nodes[]
       | select(.snapshot.operations[]? | .outcome == null and .seconds > 60) | .rank'`,
 		Args: noArgs,

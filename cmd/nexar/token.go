@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// The variables with the token of the cluster, of which one may be set.
+// The variables with the token of the cluster. At most one may be set.
 const (
 	tokenVariable     = "NEXAR_CLUSTER_TOKEN"
 	tokenFileVariable = "NEXAR_CLUSTER_TOKEN_FILE"
@@ -36,9 +36,9 @@ func newToken(s streams) *cobra.Command {
 		Use:   "token",
 		Short: "Print a new cluster token",
 		Long: `Print a new cluster token of 256 random bits. All nodes and seeds of a cluster have
-the same token, in the environment variable NEXAR_CLUSTER_TOKEN, or in a file that
-only its owner may access (mode 0600) and NEXAR_CLUSTER_TOKEN_FILE names. It never
-crosses the network.
+the same token: in NEXAR_CLUSTER_TOKEN, or in a file that NEXAR_CLUSTER_TOKEN_FILE
+names and that only its owner may access (mode 0600). nexar never sends the token
+over the network.
 
 A process with the token can join the cluster. Treat it as a password: distribute it
 as a secret of your scheduler or in a file with mode 0600, not on a command line.`,

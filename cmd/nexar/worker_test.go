@@ -24,12 +24,12 @@ import (
 //	line            prints the first line of its standard input
 //	chatter         prints without end
 //	forget          ends without having joined
-//	late RANK       joins, and sums the ranks, RANK when a file "go" exists
+//	late RANK       joins, and sums the ranks; RANK waits for a file "go" first
 //	skip RANK       joins, but not as RANK, which ends with status 0
 //	exit RANK N     joins; RANK exits with status N, the others wait for it
 //	die RANK        joins; RANK is killed, the others wait for it
 //	stubborn RANK N joins; RANK exits with status N, the others ignore that
-//	hang RANK       joins; RANK has nexar run quit, the others wait for it
+//	hang RANK       joins; RANK sends nexar run SIGQUIT, the others wait for it
 //	wait            joins, and waits for a signal
 //
 // The last five write their process number to the file pid.RANK when they have
@@ -98,7 +98,7 @@ func member(c *nexar.Comm, mode string, args []string) int {
 	if mode == "wait" || mode == "stubborn" {
 		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	}
-	// Written elsewhere first, so that nobody sees half a number.
+	// A rename is atomic: no reader gets a part of the number.
 	name := "pid." + strconv.Itoa(c.Rank())
 	err := errors.Join(os.WriteFile(name+".new", strconv.AppendInt(nil, int64(os.Getpid()), 10), 0o666), os.Rename(name+".new", name))
 	if err != nil {
@@ -107,7 +107,7 @@ func member(c *nexar.Comm, mode string, args []string) int {
 	}
 	chosen := mode != "wait" && args[0] == strconv.Itoa(c.Rank())
 	if mode != "wait" {
-		// Nobody is to fail while others are still joining.
+		// No rank may fail while others are still joining.
 		err = c.Barrier(context.Background())
 	}
 	switch {

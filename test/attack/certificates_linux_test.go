@@ -78,7 +78,7 @@ func (f *forger) node(change func(c *x509.Certificate)) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// name returns the URI by which a certificate names a node of the cluster.
+// name returns the URI for a node of the cluster in a certificate.
 func (f *forger) name(node string) *url.URL {
 	return &url.URL{Scheme: "nexar", Host: f.cluster, Path: "/" + node}
 }

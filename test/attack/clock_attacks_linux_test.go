@@ -22,7 +22,7 @@ func clockAttacks() []attack {
 	}
 }
 
-// buildTime is the time in which a busy machine rebuilds the standard library.
+// buildTime limits the time for rebuilding the standard library on a busy machine.
 const buildTime = 150 * time.Second
 
 // clockVariable has the name of a file of 8 bytes: the number of seconds that a shiftedProgram

@@ -30,10 +30,10 @@ func identityAttacks() []attack {
 	}
 }
 
-// refusalLimit is the longest time in which a port may refuse a client.
+// refusalLimit limits the time until a port has refused a client.
 const refusalLimit = 20 * time.Second
 
-// An identityWorld is a world whose authority the test knows, so that it can forge certificates.
+// An identityWorld is a world with an authority of the test, so that the test can forge certificates.
 type identityWorld struct {
 	*world
 	authority *pki.Authority

@@ -21,7 +21,7 @@ const (
 	// bound limits each operation of an attacked world. It is generous, as it only has to
 	// prove that nothing hangs.
 	bound = time.Minute
-	// exitLimit limits the time in which a process closes its node.
+	// exitLimit limits the time until a process has closed its node and exited.
 	exitLimit = 30 * time.Second
 )
 
@@ -198,8 +198,8 @@ func (p *process) eventsSoFar() (events []event, over bool, changed <-chan struc
 	return slices.Clone(p.events), p.ended, p.changed
 }
 
-// await waits for an event, past events included, for which accept returns true. It fails the test
-// if the process ends first, or after limit.
+// await waits until accept returns true for an event, past events included. It fails the test if the
+// process ends first, or after limit.
 func (p *process) await(limit time.Duration, what string, accept func(e event) bool) event {
 	p.t.Helper()
 	timeout := time.NewTimer(limit)

@@ -69,7 +69,7 @@ func garbagePackets(ctx context.Context, _ *quic.Endpoint, addr string) error {
 	return nil
 }
 
-// halfHandshake sends the first flight of a handshake and does not read the answer.
+// halfHandshake sends the first flight of a handshake and reads no answer.
 func halfHandshake(ctx context.Context, _ *quic.Endpoint, addr string) error {
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -263,8 +263,8 @@ func TestManyBadClients(t *testing.T) {
 	}
 }
 
-// formAmongBadClients returns the time in which a world of 4 forms at a seed with a hundred silent
-// clients.
+// formAmongBadClients forms a world of 4 at a seed with a hundred silent clients and returns the
+// duration.
 func formAmongBadClients(t *testing.T) time.Duration {
 	t.Helper()
 	token := nexar.NewToken()

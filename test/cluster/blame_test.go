@@ -24,16 +24,17 @@ const (
 	// blamesVariable is the number of trials of TestBlame. Without it there are blamesAlways.
 	blamesVariable = "BLAMES"
 	blamesAlways   = 24
-	// blameEnv turns the test binary into a rank of TestBlame. It has the order as JSON.
+	// blameEnv turns the test binary into a rank of TestBlame. Its value is the configuration of the
+	// rank as JSON.
 	blameEnv = "NEXAR_CLUSTERTEST_BLAME"
 )
 
-// A blameTrial is a world in which one rank is the cause of a failure. Every other rank ends its
-// process at its first error, as log.Fatal does, without closing its node.
+// A blameTrial forms a world and has one rank, the culprit, cause a failure. Every other rank ends
+// its process at its first error, as log.Fatal does, without closing its node.
 type blameTrial struct {
 	Transport, Operation, End string
 	Culprit                   int
-	Round                     int // in which the culprit ends
+	Round                     int // the culprit ends in it
 }
 
 // A verdict is the first error of a rank.
@@ -43,13 +44,13 @@ type verdict struct {
 	Text  string
 }
 
-// blameEnds are the ways in which the culprit ends.
+// blameEnds are the possible ends of the culprit.
 var blameEnds = []string{"exit", "return", "cancel", "panic"}
 
 // blameOperations are the operations that all ranks repeat.
 var blameOperations = []string{"barrier", "all_reduce 8 B", "all_reduce 1 MiB", "ring"}
 
-// blameRank is the process of a rank. It returns the exit status.
+// blameRank is the main function of a rank. It returns the exit status.
 func blameRank(text string) int {
 	var t blameTrial
 	if err := json.Unmarshal([]byte(text), &t); err != nil {

@@ -154,8 +154,8 @@ func (w *changingWorld) pauseSeed() {
 	w.settle()
 }
 
-// TestChangesOfSeeds is TestChanges with three replicated seeds, one or all of which are killed
-// as well.
+// TestChangesOfSeeds is TestChanges with three replicated seeds. Seeds are killed as well, one or
+// all at a time.
 func TestChangesOfSeeds(t *testing.T) {
 	count, seed := changeSeedsAlways, rand.Uint64()
 	if race {
@@ -188,7 +188,7 @@ func TestChangesOfSeeds(t *testing.T) {
 	}
 }
 
-// seedSummary is summary for a run in which seeds changed as well.
+// seedSummary is summary for a run with changes of seeds.
 func (s *changeStats) seedSummary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `Worlds of processes on one host, and their %d seeds, change at random while the processes make verified

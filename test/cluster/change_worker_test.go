@@ -81,7 +81,7 @@ func changeAndRejoin(ctx context.Context, s *workerState, o command, r *result) 
 	}
 }
 
-// change joins a world and makes steps in it, until a rank stops the world or this one has left. A
+// change joins a world and makes steps in it, until a rank stops the world or this rank has left. A
 // step is an all-reduce and a checkpoint.
 func change(ctx context.Context, s *workerState, _ command, r *result) error {
 	node, err := nexar.Join(ctx, nexar.Config{})
@@ -117,7 +117,7 @@ func (p *progressLog) steps(ctx context.Context, c *nexar.Comm, l *replicaState)
 	if err := nexar.Sync(ctx, c, l); err != nil {
 		return false, err
 	}
-	// No rank can be more than a step from another.
+	// The steps of two ranks differ by at most one.
 	if d := l.Step - before.Step; before.Step > 0 && (d < -1 || d > 1) {
 		return false, fmt.Errorf("%w: from step %d to step %d by a Sync", errWrong, before.Step, l.Step)
 	}

@@ -108,8 +108,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// changingTransports returns the transports of the worlds: one list for all processes, or several
-// from which each process draws one.
+// changingTransports returns the transports of the worlds: one list for all processes, or several,
+// of which each process draws one at random.
 func changingTransports() []string {
 	return []string{"shm", "tcp", "quic", "shm,tcp,quic tcp,quic quic"}
 }

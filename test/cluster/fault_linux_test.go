@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Workers of the original listened at 127.0.0.1 and sent the seed an empty address, so the
-// original never ran on more than one host. Here a node that is given only the address of a seed
-// listens at all its addresses, and all other nodes know a reachable one.
+// Nodes of nexar 0.1 listened at 127.0.0.1 and sent the seed an empty address, so that a world
+// never had more than one host. Here a node that knows only the address of a seed listens at all
+// its addresses, and all other nodes get an address that they can reach.
 func TestFaultWorkersBindLoopback(t *testing.T) {
 	t.Parallel()
 	for name, have := range map[string]family{"IPv4": ipv4, "IPv6": ipv6} {

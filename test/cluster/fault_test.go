@@ -13,8 +13,8 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-// The tests named TestFault show that faults of the Rust project nexar 0.1 in joining and with
-// several hosts do not exist here. The token test is in token_test.go, tests with several hosts
+// The tests named TestFault show that nexar for Go does not have certain faults of nexar 0.1, in
+// Rust: faults in joining and with several hosts. The token test is in token_test.go, tests with several hosts
 // are in fault_linux_test.go.
 
 // newIdentity returns the identity of a node with a certificate of an authority.
@@ -63,7 +63,7 @@ func newAuthority(t *testing.T) *pki.Authority {
 	return a
 }
 
-// The original sent data to any server that answered: neither its bootstrap nor its bulk
+// nexar 0.1 sent data to any server that answered: neither its bootstrap nor its bulk
 // connections checked a certificate. Here a server at the address of a node with the certificate
 // of another cluster or of another node is detected before it gets any data.
 func TestFaultUncheckedServer(t *testing.T) {
@@ -112,7 +112,7 @@ func TestFaultUncheckedServer(t *testing.T) {
 	}
 }
 
-// Every certificate of the original named "localhost", so each node could pose as any other. Here
+// Every certificate of nexar 0.1 named "localhost", so each node could pose as any other. Here
 // a certificate names one node of one cluster: other clusters are rejected, and a node cannot
 // pose as another one.
 func TestFaultCertificateSaysLocalhost(t *testing.T) {
@@ -155,7 +155,7 @@ func TestFaultCertificateSaysLocalhost(t *testing.T) {
 	mustBeNil(t, onEachNode(nodes, func(c *nexar.Comm) error { return checkWorld(t.Context(), c, 1) }))
 }
 
-// In the original a client that did not complete its join ended the formation for all nodes.
+// In nexar 0.1 a client that did not complete its join ended the formation for all nodes.
 func TestFaultBadClientAbortsFormation(t *testing.T) {
 	t.Parallel()
 	token := nexar.NewToken()
@@ -176,7 +176,7 @@ func TestFaultBadClientAbortsFormation(t *testing.T) {
 	mustBeNil(t, append(errs, <-ready))
 }
 
-// In the original heartbeats arrived in the queue of the barrier, which took them for answers and
+// In nexar 0.1 heartbeats arrived in the queue of the barrier, which took them for answers and
 // failed after a second. Here a barrier waits for a late rank for many heartbeat intervals.
 func TestFaultHeartbeatsInBarrier(t *testing.T) {
 	t.Parallel()

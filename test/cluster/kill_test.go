@@ -17,7 +17,7 @@ const (
 	// noticeMax limits the time until every survivor has noticed a killed process on an idle
 	// machine. A call on a failed world may take a quarter of it, Close three times as long.
 	noticeMax = time.Second
-	// killRanks is the size of worlds in which one rank is killed.
+	// killRanks is the number of ranks of a world of TestKill.
 	killRanks = 6
 	// killsVariable is the number of worlds of TestKill, over shared memory and TCP in turn. By
 	// default there are killsAlways, over QUIC as well.
@@ -29,8 +29,8 @@ const (
 type killTrial struct {
 	transports string
 	workload
-	noticed time.Duration // until the last survivor knew
-	limit   time.Duration // it may take
+	noticed time.Duration // until the last survivor had noticed
+	limit   time.Duration // for noticed
 	passed  bool
 }
 
@@ -65,7 +65,7 @@ func TestKill(t *testing.T) {
 		ways = ways[:2]
 	}
 	most := noticeMax
-	if long == "" { // Other tests are at work.
+	if long == "" { // Other tests use the processors.
 		most = slowMax
 	}
 	var all []killTrial

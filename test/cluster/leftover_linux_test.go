@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// goneMax limits the time for which a resource outlives its process or node.
+// goneMax limits the time from the end of a process or node to the release of its resources.
 const goneMax = time.Minute
 
-// leftovers has the resources that could outlive the processes of a test: named files and abstract
-// sockets. The kernel frees unnamed resources with their process.
+// leftovers lists the resources that could outlive the processes of a test: named files and
+// abstract sockets. The kernel frees unnamed resources with their process.
 type leftovers struct {
 	t       *testing.T
 	dir     string // TMPDIR of the workers

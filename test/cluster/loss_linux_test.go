@@ -38,8 +38,8 @@ func (h *host) loseReceived(t *testing.T, percent int) {
 	require.Have(t, "nft", err == nil, fmt.Sprintf("nft cannot drop packets: %v", err))
 }
 
-// A stallMonitor samples the TCP sockets of hosts and keeps the longest stall: a time in which a
-// socket had unacknowledged bytes and got no acknowledgement of new ones.
+// A stallMonitor samples the TCP sockets of hosts and keeps the longest stall. A socket stalls while
+// it has unacknowledged bytes and gets no acknowledgement of new ones.
 type stallMonitor struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -50,7 +50,7 @@ type stallMonitor struct {
 	counts  map[time.Duration]int // stalls by their least duration
 }
 
-// stallSteps are the least durations by which a stallMonitor counts.
+// stallSteps are thresholds: a stallMonitor counts the stalls of at least each.
 var stallSteps = []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 5 * time.Second, 10 * time.Second}
 
 func monitorStalls(hosts []*host) *stallMonitor {
@@ -136,7 +136,7 @@ func (w *stallMonitor) String() string {
 	return fmt.Sprintf("longest %v; %s\n  %s", w.longest.Round(10*time.Millisecond), formatCounts(w.counts), strings.TrimSpace(w.what))
 }
 
-// countAtLeast counts durations by stallSteps.
+// countAtLeast counts, for each of stallSteps, the durations that are at least as long.
 func countAtLeast(times []time.Duration) string {
 	over := make(map[time.Duration]int)
 	for _, d := range times {

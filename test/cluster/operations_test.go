@@ -207,8 +207,8 @@ func exclusiveScan(ctx context.Context, c *nexar.Comm, n, round int) error {
 	})
 }
 
-// pingPong sends a vector from the first to the second rank of every pair and back. All ranks visit the
-// pairs in the same order.
+// pingPong sends a vector from the first to the second rank of every pair and back. All ranks go
+// through the pairs in the same order.
 func pingPong(ctx context.Context, c *nexar.Comm, n, round int) error {
 	for a := range c.Size() {
 		for b := a + 1; b < c.Size(); b++ {

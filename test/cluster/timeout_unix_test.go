@@ -13,9 +13,8 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// A timeout error names the ranks for which the call waits, and their last calls with times: one rank is
-// stopped and does not answer, one is in no collective, and one is in an earlier collective that waits
-// for both.
+// A timeout error names the late ranks and their last calls with times. Here one rank is stopped and
+// does not answer, one is in no collective, and one is in an earlier collective that waits for both.
 func TestTimeoutNamesCallsOfOthers(t *testing.T) {
 	t.Parallel()
 	const (

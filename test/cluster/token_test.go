@@ -146,9 +146,9 @@ func (f *rogueSeed) echo(t *testing.T, c transport.Conn) []byte {
 	}
 }
 
-// The original sent the token to any server that answered, over TLS without a check of its certificate. Here
-// a node sends nothing from which the token could be derived, and stops if the seed does not prove
-// the token as well.
+// nexar 0.1 sent the token to any server that answered, over TLS without a check of its certificate. Here
+// the token cannot be derived from the data that a node sends, and the node stops if the seed does not
+// prove the token as well.
 func TestFaultTokenTravels(t *testing.T) {
 	t.Parallel()
 	token := nexar.NewToken()

@@ -20,7 +20,7 @@ const otherUID = 65534
 // An otherUser launches processes of another user on this host.
 type otherUser struct{ exe string }
 
-// newOtherUser copies the test binary to a directory in which another user can execute it.
+// newOtherUser copies the test binary to a directory that another user can read.
 func newOtherUser(t *testing.T) otherUser {
 	t.Helper()
 	require.Root(t)

@@ -91,7 +91,7 @@ func (f *failure) String() string {
 	return fmt.Sprintf("%s (peer failed: %t, rank %d, left: %t, revoked: %t)", f.Text, f.PeerFailed, f.Rank, f.Left, f.Revoked)
 }
 
-// A workerState is the state of a worker, on which its commands operate.
+// A workerState is the state of a worker, shared by its commands.
 type workerState struct {
 	node     *nexar.Node
 	nodes    []*nexar.Node // those of a world that is all in this process

@@ -119,8 +119,7 @@ func mustBeNil(t testing.TB, errs []error) {
 	}
 }
 
-// logTo returns a logger and the buffer to which it writes. The buffer is printed if the
-// test fails.
+// logTo returns a logger and the buffer with its output. The buffer is printed if the test fails.
 func logTo(t testing.TB, name string) (*slog.Logger, *testlog.Buffer) {
 	b := new(testlog.Buffer)
 	t.Cleanup(func() {

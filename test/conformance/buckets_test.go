@@ -25,7 +25,7 @@ func TestBuckets(t *testing.T) {
 	for _, test := range []struct {
 		worldtest.Medium
 		deterministic bool
-		checks        int // runs one of so many checks
+		checks        int // one of this many checks is run
 	}{
 		{worldtest.Mem(), false, 1},
 		{worldtest.Mem(), true, 1},
@@ -66,8 +66,8 @@ type load struct {
 	begin   bool
 }
 
-// drawLoad draws vectors that are empty, short, exactly a bucket, half a bucket, from
-// which on they are not packed, and longer.
+// drawLoad draws vectors of all kinds of lengths: empty, short, half a bucket (the least length
+// that is not packed), a bucket, and longer.
 func drawLoad(r *rapid.T) load {
 	k := rapid.SampledFrom(unevenKinds()).Draw(r, "type")
 	l := load{
@@ -224,8 +224,7 @@ func TestInvalidBuckets(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// bucketsOf returns a call with vectors of these lengths, whose first bucket has first
-// elements.
+// bucketsOf returns a call with vectors of these lengths. The first bucket has first elements.
 func bucketsOf(op nexar.Op, first int, lengths ...int) call {
 	text := fmt.Sprintf("all_reduce_buckets #2 (%d × float32, %v)", first, op)
 	return call{text, func(ctx context.Context, c *nexar.Comm) error {

@@ -13,8 +13,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestCancelledMessage: a message whose context has ended is not sent or received, and
-// the call has no other effect.
+// TestCancelledMessage: a Send or Recv with a context that has ended sends or receives nothing,
+// and has no other effect.
 func TestCancelledMessage(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -71,8 +71,8 @@ func addTo(dst, src []int32) {
 	}
 }
 
-// TestPanicIsNoResult: if a function panics before it has combined its operands, no rank
-// gets a result, even if it could have ended before.
+// TestPanicIsNoResult: if a function panics before it has combined its operands, no rank returns
+// an incomplete sum without an error, even if its own part was complete before.
 func TestPanicIsNoResult(t *testing.T) {
 	const count = 8000 // one piece in shared memory
 	want := slices.Repeat([]int32{3}, count)

@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A customCompressor is None, but for the functions that it replaces.
+// A customCompressor is compress.None with some methods replaced by functions.
 type customCompressor struct {
 	compress.None
 	append   func(dst []byte, src []float32) ([]byte, error)
@@ -197,7 +197,7 @@ func TestDifferentCompressors(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// cloned is another compressor with the same kind.
+// cloned is a compressor of another type with the same Kind.
 func cloned(comp compress.Compressor) compress.Compressor {
 	switch comp := comp.(type) {
 	case *compress.TopK:
@@ -208,7 +208,7 @@ func cloned(comp compress.Compressor) compress.Compressor {
 	return comp
 }
 
-// silent is a compressor without a kind.
+// silent is a compressor without a Kind.
 type silent struct{ compress.Compressor }
 
 // TestDifferentSilentCompressors: a rank with another compressor fails to decode, and its
@@ -236,7 +236,7 @@ func TestCompressorPanics(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		comp compress.Compressor
-		told bool // the others
+		told bool // the other ranks get an error
 	}{
 		{"append", &customCompressor{append: func([]byte, []float32) ([]byte, error) { panic(errCustom) }}, true},
 		{"max bytes", &customCompressor{maxBytes: func(int) int { panic(errCustom) }}, true},
@@ -422,8 +422,8 @@ func TestTooLargeTakesNoMemory(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestMaxBytesBeyondAll: without a configured limit, a compressor whose MaxBytes exceeds
-// the limit of a call, or is negative, is an error.
+// TestMaxBytesBeyondAll: without a configured limit, a MaxBytes of a compressor that exceeds the
+// limit of a call, or is negative, is an error.
 func TestMaxBytesBeyondAll(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{CompressedMaxBytes: -1})
 	for most, text := range map[int]string{

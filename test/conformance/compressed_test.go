@@ -289,7 +289,7 @@ func TestUncompressed(t *testing.T) {
 	})
 }
 
-// summand returns elements whose sum depends on the order.
+// summand returns elements with sums that depend on the order.
 func summand(rank, i int) float32 {
 	h := worldtest.Mix(uint64(rank)<<32 + uint64(i))
 	return float32(math.Ldexp(float64(h>>40), int(h%30)))

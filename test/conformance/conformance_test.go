@@ -263,7 +263,7 @@ func (b *trialGenerator) lengths(tr trial) (list []trial) {
 	return list
 }
 
-// inBlocks reports whether each rank has a block of the vector.
+// inBlocks reports whether the vector of a collective consists of a block for each rank.
 func inBlocks(c plan.Collective) bool {
 	switch c {
 	case plan.Gather, plan.AllGather, plan.Scatter, plan.ReduceScatter, plan.AllToAll:
@@ -285,13 +285,11 @@ func (b *trialGenerator) channels(c plan.Collective, a plan.Algorithm, root int)
 	return []int{1, 3, 8}
 }
 
-// limits returns vectors whose messages are as long as a limit, or longer or shorter by
-// an element; and, over several channels to a late rank, many more bytes than the credit.
+// limits are lengths in bytes at which the way of transfer changes.
 var limits = [...]int{2 << 10, 4 << 10, wire.PayloadMax, wire.SegmentMax}
 
-// limits are vectors whose messages have the length of a limit, or an element
-// more or less; and, over several channels to a rank that is late, many more
-// bytes than may be sent to it before it calls.
+// limits returns trials with messages as long as a limit, or longer or shorter by an element;
+// and one over several channels to a late rank, with many more bytes than the credit.
 func (b *trialGenerator) limits(tr trial) (list []trial) {
 	channels := b.channels(tr.collective, b.algorithms(tr.collective)[tr.algorithm], tr.root)
 	chunks := 1

@@ -8,9 +8,9 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestSendsWithoutReceiver: sends of short messages complete while the messages that the receiver has
-// not received, and 64 bytes for each, have at most 1 MiB, whatever it has received before. One
-// goroutine makes all calls, so that a send that waits for its receiver hangs.
+// TestSendsWithoutReceiver: sends of short messages complete as long as the messages that the receiver
+// has not received take at most 1 MiB, with 64 bytes for each; messages that it has received do not
+// count. One goroutine makes all calls, so a send that waits for its receiver would hang.
 func TestSendsWithoutReceiver(t *testing.T) {
 	const credit, charge, rounds = 1 << 20, 64, 5
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.SHM(), worldtest.TCP(), worldtest.TLS(), worldtest.QUIC()} {

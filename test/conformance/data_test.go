@@ -65,7 +65,7 @@ type flavour int
 const (
 	// exact values can be combined in any order without rounding.
 	exact flavour = iota
-	// rounded values need all digits of a float.
+	// rounded values have all digits of a float, so that sums of them are rounded.
 	rounded
 	// special values are infinities, zeros and NaNs.
 	special

@@ -13,15 +13,15 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A rounding has a vector of many elements for each rank, whose sums must be rounded, and
-// the results.
+// A rounding has a vector for each rank, with elements that make every sum inexact, and the
+// expected results.
 type rounding[T nexar.Number] struct {
 	vectors [][]T // by rank
 	op      nexar.Op
-	combine func(dst, src []T) // does the same
+	combine func(dst, src []T) // the same reduction as a function
 
 	all         []T   // the reduction of all vectors
-	scan, below [][]T // by rank: that of the ranks up to it, and before it
+	scan, below [][]T // by rank: the reductions of the ranks up to it, and before it
 }
 
 // roundings is the number of elements. It is prime.
@@ -59,8 +59,8 @@ func newRounding[T nexar.Number](t *testing.T, n int, op nexar.Op) *rounding[T] 
 	return s
 }
 
-// from returns count elements of a vector, from one on. At its end the vector starts
-// again.
+// from returns count elements of a vector, beginning with a given one. After its last element
+// the vector continues with the first.
 func from[T any](v []T, at, count int) (part []T) {
 	for i := range count {
 		part = append(part, v[(at+i)%len(v)])
@@ -82,7 +82,7 @@ func reductionNames() map[plan.Collective][]string {
 // errOtherBits reports a result that differs from that of another algorithm.
 var errOtherBits = errors.New("other bits than elsewhere")
 
-// try reduces count elements of the vectors, from one on, and compares the bits.
+// try reduces count elements of the vectors, beginning with a given one, and compares the bits.
 func (s *rounding[T]) try(ctx context.Context, c *nexar.Comm, name string, at, count int, started bool) error {
 	rank, root := c.Rank(), at%c.Size()
 	x, want := from(s.vectors[rank], at, count), from(s.all, at, count)

@@ -32,7 +32,7 @@ type (
 		_      [0]*int
 	}
 
-	// The length of no message is a multiple of that of a colour.
+	// No message has a length that is a multiple of the size of a colour.
 	colour struct{ r, g, b uint8 }
 
 	// A page is longer than the longest message without a grant.
@@ -236,7 +236,7 @@ func TestInvalidElements(t *testing.T) {
 		}](ctx, comms[0]),
 		refusals[struct{ in struct{ at *sample } }](ctx, comms[0]),
 		refusals[struct{ handle uintptr }](ctx, comms[0]),
-		refusals[time.Time](ctx, comms[0]), // has a pointer to its zone
+		refusals[time.Time](ctx, comms[0]), // contains a pointer to its time zone
 	} {
 		for name, err := range errs {
 			if !errors.Is(err, nexar.ErrInvalidType) || !strings.Contains(err.Error(), "has pointers, or no size") {
@@ -298,7 +298,7 @@ func TestMismatchOfElements(t *testing.T) {
 		{broadcastSamples(3), broadcastOf(3, 0)},
 		{broadcastSamples(1), broadcastOf(int(unsafe.Sizeof(sample{})), 0)},
 		{broadcastSamples(3), broadcastSamples(4)},
-		{halves, broadcastOf(10, 0)}, // as many bytes
+		{halves, broadcastOf(10, 0)}, // of the same length in bytes
 	} {
 		for odd := range 2 {
 			t.Run(fmt.Sprintf("%s, but rank %d %s", calls[0].text, odd, calls[1].text), func(t *testing.T) {
@@ -331,8 +331,8 @@ func TestMessageOfOtherElements(t *testing.T) {
 	}
 }
 
-// TestMessageOfPartsOfElements: a message whose length is not a multiple of the
-// receiver's element size is a type mismatch, and is not truncated.
+// TestMessageOfPartsOfElements: if the length of a message is not a multiple of the receiver's
+// element size, the error is a type mismatch, and no truncation.
 func TestMessageOfPartsOfElements(t *testing.T) {
 	type pair [2]uint32
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {

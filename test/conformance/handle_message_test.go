@@ -92,8 +92,8 @@ func TestStartExchange(t *testing.T) {
 	}
 }
 
-// TestStartedMessageFails: a message that is refused is lost on both sides, one whose
-// receive is cancelled is not, and the communicator goes on.
+// TestStartedMessageFails: a refused message is lost on both sides. If a receive is cancelled, no
+// message is lost. The communicator goes on.
 func TestStartedMessageFails(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {

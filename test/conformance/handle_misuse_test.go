@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// endedWith checks that a started operation has ended at once, whatever other ranks do,
+// endedWith checks that a started operation has ended at once, independently of other ranks,
 // with the error of the blocking call.
 func endedWith(h *nexar.Handle, name string, want error) error {
 	select {
@@ -123,7 +123,7 @@ func TestStartClosed(t *testing.T) {
 	}
 }
 
-// TestStartCancelled: a collective whose context has ended does not start, and the other
+// TestStartCancelled: a collective with a context that has ended does not start, and the other
 // ranks get an error that names this rank.
 func TestStartCancelled(t *testing.T) {
 	world := worldtest.Mem().Cluster(t, 2, nexar.Config{})

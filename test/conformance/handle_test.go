@@ -20,7 +20,7 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// start is call with the function that does not block.
+// start is call, with the Start function.
 func (p *party[T]) start(ctx context.Context, c *nexar.Comm) *nexar.Handle {
 	dst, src := p.data.v, p.input.v
 	switch p.collective {
@@ -115,8 +115,8 @@ func TestRandomHandles(t *testing.T) {
 	}
 }
 
-// inOrders starts the collectives of steps on all ranks, most of them without blocking.
-// Each rank waits for them in its order.
+// inOrders starts the collectives of steps on all ranks, most of them by Start functions.
+// Each rank waits for them in an order of its own.
 func inOrders(t *testing.T, comms []*nexar.Comm, steps []step, orders [][]int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*worldtest.Patience)

@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// Ranks know the ranks of their host, and split by host.
+// LocalRanks and LocalRank describe the ranks of the same host, and SplitHost divides the ranks by host.
 func TestLocalRanks(t *testing.T) {
 	comms := worldtest.MemHosts().Cluster(t, 5, nexar.Config{}) // two ranks on each host
 	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {

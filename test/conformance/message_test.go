@@ -60,7 +60,7 @@ func TestMessages(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
 		for _, wild := range []struct {
 			name        string
-			rank, tag   bool // are any
+			rank, tag   bool // AnyRank, AnyTag
 			postedFirst bool
 		}{
 			{name: "exact", postedFirst: true},
@@ -111,7 +111,7 @@ type exchange struct {
 
 const exchangeTags = 3
 
-// streams returns those to a rank, or from it.
+// streams returns the streams to a rank, or from it.
 func (x *exchange) streams(rank int, to bool) (list []stream) {
 	for other := range x.comms {
 		for tag := range nexar.Tag(exchangeTags) {
@@ -142,7 +142,7 @@ func (x *exchange) send(ctx context.Context) {
 	}
 }
 
-// receive starts a goroutine for each set of streams that a Recv can tell apart.
+// receive starts a goroutine for each set of streams that a receive with AnyRank or AnyTag mixes.
 func (x *exchange) receive(ctx context.Context) {
 	var receivers sync.WaitGroup
 	defer receivers.Wait()

@@ -121,7 +121,7 @@ func mismatches() [][2]call {
 }
 
 // TestMismatch: if one rank makes a different call, all ranks get an error that names the
-// ranks and their calls. A rank whose own part has ended gets it from its next call.
+// ranks and their calls. A rank that has completed its part gets it from its next call.
 func TestMismatch(t *testing.T) {
 	for _, n := range []int{2, 5} {
 		for i, calls := range mismatches() {

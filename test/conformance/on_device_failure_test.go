@@ -360,8 +360,7 @@ func TestCommEndsWhileDeviceLoads(t *testing.T) {
 	}
 }
 
-// keeps checks that all staging memory is free, except for this much that the device
-// still uses.
+// keeps checks that the device still uses the given amount of staging memory, and no more.
 func (r threeRanks) keeps(t testing.TB, used int) {
 	t.Helper()
 	if s := r.fake.Stats(); s.Stagings != 0 || s.StagingMemory != used {

@@ -23,7 +23,7 @@ func ints(x ...int32) (b []byte) {
 	return b
 }
 
-// ramp32 returns n consecutive integers from first on.
+// ramp32 returns n consecutive integers, beginning with first.
 func ramp32(first, n int) []byte {
 	x := make([]int32, n)
 	for i := range x {
@@ -69,7 +69,7 @@ type deviceCall struct {
 
 const i32 = device.Int32
 
-// deviceCalls returns all of them, with root.
+// deviceCalls returns all deviceCalls, with the given root.
 func deviceCalls(root int) []deviceCall {
 	calls := []deviceCall{
 		{"broadcast", 8, 0, func(ctx context.Context, d nexar.DeviceComm, dst, _ device.Region) error {

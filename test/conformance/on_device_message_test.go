@@ -55,7 +55,7 @@ func parted(buffer device.Buffer, n int) []device.Region {
 
 func partedLen(n int) int { return n/12*4*2 + n + 9 }
 
-// sendFrom sends count consecutive elements from 7 on.
+// sendFrom sends count consecutive elements, beginning with 7.
 func sendFrom(ctx context.Context, t testing.TB, c *nexar.Comm, s spot, to int, tag nexar.Tag, count int) error {
 	if s.dev == nil {
 		x := make([]int32, count)

@@ -89,7 +89,7 @@ const (
 	imageGap  = 3 // between rows
 )
 
-// newImage stores v in rows of so many bytes, or contiguously if that is 0.
+// newImage stores v in rows of a given number of bytes, or contiguously if it is 0.
 func (s spot) newImage(ctx context.Context, v []byte, row int) (image, error) {
 	r := device.Region{Offset: imageLead, Bytes: len(v)}
 	if row > 0 && len(v) > 0 {
@@ -274,7 +274,7 @@ func TestOnDevice(t *testing.T) {
 			comms := m.Cluster(t, n, nexar.Config{})
 			for name, arrange := range arrangements() {
 				if m.Name != worldtest.Mem().Name && (name == "slow fakes" || name == "fast fakes") {
-					continue // Their duration is that of the device.
+					continue // These would take as long as the device does.
 				}
 				t.Run(fmt.Sprintf("%s/ranks=%d/%s", m.Name, n, name), func(t *testing.T) {
 					spots := arrange(t, n)

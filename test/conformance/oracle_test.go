@@ -112,10 +112,10 @@ func (o *oracle) less(a, b int64) bool {
 	return uint64(a) < uint64(b)
 }
 
-// real combines floats as float64, and says how far the result may be off.
+// real combines floats as float64. It returns the result and its tolerance.
 //
-// In whatever order n numbers are added, with rounding to a relative error of
-// u each time, the sum is off by at most (n-1)u Σ|x| to the first order
+// If n numbers are added in any order, with rounding to a relative error of u each
+// time, the error of the sum is at most (n-1)u Σ|x| to the first order
 // (Higham, "Accuracy and Stability of Numerical Algorithms", section 4.2). For
 // a product it is (n-1)u |Πx|. The tolerance is twice that with n for n-1: the
 // oracle rounds too, and a mean is rounded once more.

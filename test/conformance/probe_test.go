@@ -86,8 +86,7 @@ func (x *exchange) probeAll(ctx context.Context, c *nexar.Comm, ask stream, next
 	return nil
 }
 
-// TestProbeOfElements: a Probe counts elements of its own type, whatever the type of the
-// sender.
+// TestProbeOfElements: a Probe counts elements of its own type, not of the sender's.
 func TestProbeOfElements(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)

@@ -33,8 +33,7 @@ func TestRandomPrograms(t *testing.T) {
 	}
 }
 
-// A step of a program is a collective, or a message from each rank to the rank shift
-// after it.
+// A step of a program is a collective, or a message from each rank r to rank r+shift.
 type step struct {
 	trial
 	shift  int
@@ -113,7 +112,7 @@ func runProgram(m worldtest.Medium, n int, steps []step) (err error) {
 	return err
 }
 
-// pass sends a message to the rank shift after this one, and receives one.
+// pass sends a message to the rank of this one plus shift, and receives one.
 func (s step) pass(ctx context.Context, c *nexar.Comm, tag int) error {
 	n := c.Size()
 	to, from := (c.Rank()+s.shift)%n, (c.Rank()-s.shift+n)%n

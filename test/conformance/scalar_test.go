@@ -109,7 +109,7 @@ func mean[T nexar.Float](ctx context.Context, c *nexar.Comm, x T, weight, want, 
 	return nil
 }
 
-// TestMeanKeepsTheRange: no intermediate result of half floats is larger than the largest value.
+// TestMeanKeepsTheRange: no intermediate result of 16-bit floats overflows.
 func TestMeanKeepsTheRange(t *testing.T) {
 	onSizes(t, func(c *nexar.Comm) error {
 		data := []nexar.Float16{nexar.ToFloat16(60000)}
@@ -120,8 +120,8 @@ func TestMeanKeepsTheRange(t *testing.T) {
 	})
 }
 
-// TestMeanOfInvalidWeights: an invalid weight of one rank is an error of all ranks, which keep
-// their data and their communicator.
+// TestMeanOfInvalidWeights: if the weight of one rank is invalid, all ranks get an error, data is
+// unchanged, and the communicator goes on.
 func TestMeanOfInvalidWeights(t *testing.T) {
 	onSizes(t, func(c *nexar.Comm) error {
 		for _, bad := range []float64{-1, math.NaN(), math.Inf(1), math.Inf(-1), 0} {
@@ -301,7 +301,7 @@ func TestWaitAny(t *testing.T) {
 		if i, err := nexar.WaitAny(ctx); i != -1 || err != nil {
 			return fmt.Errorf("none: %d, %v", i, err)
 		}
-		// The error of an operation is that of WaitAny, and the end of the context waits for none.
+		// WaitAny returns the error of an operation. It returns when its context ends.
 		within, cancel := context.WithCancel(ctx)
 		defer cancel()
 		waiting := nexar.StartRecv(within, c, make([]int, 1), c.Rank(), 9)

@@ -180,8 +180,8 @@ func TestDeathInSplit(t *testing.T) {
 	}
 }
 
-// TestCancelledSplit: a rank that cancels a Split at any moment ends it, or the new
-// communicator, for the other ranks, at once and with an error that names the rank.
+// TestCancelledSplit: if a rank cancels a Split at any moment, the Split or the new communicator
+// ends on the other ranks, at once and with an error that names the rank.
 func TestCancelledSplit(t *testing.T) {
 	for after := 100 * time.Millisecond; after < 2*time.Second; after += 150 * time.Millisecond {
 		worldtest.InFakeTime(t, 3, func(t *testing.T, w *worldtest.World, network *sim.Network) {
@@ -221,8 +221,8 @@ func TestCancelledSplit(t *testing.T) {
 	}
 }
 
-// TestCancelledSplitsOverLinks: messages for communicators whose creation was cancelled
-// do not break the link.
+// TestCancelledSplitsOverLinks: after a cancelled Split, messages for its communicator do not
+// break the link.
 func TestCancelledSplitsOverLinks(t *testing.T) {
 	// In the first second rank 1 waits for the wishes of the others, in the next for
 	// their votes.
@@ -266,8 +266,8 @@ func TestCancelledSplitsOverLinks(t *testing.T) {
 	}
 }
 
-// endsAt checks that a communicator, or the creation of it, has ended because of rank 1,
-// at a given time or when this rank uses it.
+// endsAt checks that a communicator, or its creation, has ended because of rank 1, at a given time
+// or when this rank uses it.
 func endsAt(t *testing.T, at time.Time, parent, child *nexar.Comm, err error) error {
 	if err != nil {
 		if r, ok := errors.AsType[*nexar.RevokedError](err); !ok || r.Rank != 1 || !errors.Is(parent.Barrier(t.Context()), nexar.ErrRevoked) {

@@ -26,8 +26,7 @@ type commNode struct {
 	steps []commStep
 }
 
-// A commStep creates one or several communicators, or checks that nothing is lost or
-// mixed up.
+// A commStep creates communicators, or checks that no message is lost or mixed up with others.
 type commStep struct {
 	what         string
 	colors, keys []int // by rank

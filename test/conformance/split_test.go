@@ -25,7 +25,7 @@ func isOf(world, c *nexar.Comm, ranks ...int) error {
 	return nil
 }
 
-// sumsUp checks that the ranks of a communicator can reduce.
+// sumsUp checks an all-reduce of the ranks of a communicator.
 func sumsUp(ctx context.Context, c *nexar.Comm) error {
 	x, want := []int64{int64(c.WorldRank(c.Rank())) + 100}, int64(0)
 	for r := range c.Size() {
@@ -181,8 +181,7 @@ func TestSplitMismatch(t *testing.T) {
 	})
 }
 
-// TestCloseOfOneComm: neither Close of a communicator nor a failure in it has an effect
-// on others.
+// TestCloseOfOneComm: neither Close of a communicator nor a failure in it affects others.
 func TestCloseOfOneComm(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {

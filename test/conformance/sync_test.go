@@ -170,7 +170,7 @@ func TestSyncMarshalExits(t *testing.T) {
 	})
 }
 
-// exiting is a state whose MarshalBinary does not return.
+// exiting is a state with a MarshalBinary that ends its goroutine.
 type exiting struct{}
 
 func (exiting) MarshalBinary() ([]byte, error) { runtime.Goexit(); return nil, nil }
@@ -178,7 +178,7 @@ func (exiting) MarshalBinary() ([]byte, error) { runtime.Goexit(); return nil, n
 func (exiting) UnmarshalBinary([]byte) error { return nil }
 
 // TestBroadcastBuckets: vectors of any length are copied from every root, in one bucket and in
-// many, and root does not write its own.
+// many, and the vectors of root are not written.
 func TestBroadcastBuckets(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		for _, room := range []int{16, 1 << 20} {

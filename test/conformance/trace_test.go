@@ -169,7 +169,7 @@ func TestRecordSplit(t *testing.T) {
 	}
 }
 
-// When operations fail, the log has the last ones, once.
+// When operations fail, the last operations are logged, once.
 func TestRecordLogged(t *testing.T) {
 	for _, over := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks()} {
 		t.Run(over.Name, func(t *testing.T) {

@@ -22,19 +22,19 @@ type trial struct {
 	count      int // elements of the vector, or of a block
 	root       int
 
-	// algorithm is the place of one among plan.AlgorithmsOn, to be run on so
-	// many channels; -1 leaves both to the tuner.
+	// algorithm is an index of plan.AlgorithmsOn, or -1; then the tuner chooses the
+	// algorithm and the number of channels.
 	algorithm, channels int
 
-	// late is a rank that calls later than the others, or none.
+	// late is a rank that calls later than the others, or -1.
 	late int
 
 	// started reports whether the collective is started without blocking, and then
 	// waited for.
 	started bool
 
-	// inPlace gives ranks one buffer instead of two where that is allowed:
-	// all of them if it is 1, every inPlace-th if it is more.
+	// inPlace, if not 0, gives every inPlace-th rank one buffer instead of two where
+	// that is allowed.
 	inPlace int
 }
 
@@ -86,7 +86,7 @@ func (tr trial) begin(ctx context.Context, c *nexar.Comm) (end func() ([]byte, e
 	return tr.kind.try(ctx, c, tr)
 }
 
-// compare checks that all ranks have the bits of rank 0, where that is promised.
+// compare checks that all ranks have the bits of rank 0, for collectives that guarantee it.
 func (tr trial) compare(results [][]byte) error {
 	if tr.collective != plan.AllReduce {
 		return nil
@@ -165,7 +165,7 @@ func (p *party[T]) share() {
 	*part = guarded[T]{v: whole.v[p.rank*p.count:][:p.count]}
 }
 
-// unwritten is the first position of a value in buffers that have yet to be written.
+// unwritten is the position of the first value in buffers that are not written yet.
 const unwritten = 1 << 30
 
 // begin makes the call, or starts it.

@@ -169,13 +169,13 @@ func TestMismatchOfElementsToAll(t *testing.T) {
 	})
 }
 
-// TestInconsistentCounts: if a rank sends another one more or less than that expects, all
+// TestInconsistentCounts: if a rank sends more or fewer elements than their receiver expects, all
 // ranks get the same error, and the communicator goes on.
 func TestInconsistentCounts(t *testing.T) {
 	for _, test := range []struct {
 		ranks int
-		// wrong are pairs of ranks: the first expects so many more from the second than that
-		// sends.
+		// wrong has, by pair of ranks, the number of elements that the first rank expects
+		// from the second, less the number that the second sends.
 		wrong map[[2]int]int
 		want  nexar.CountsError
 	}{

@@ -110,31 +110,31 @@ func (b *unevenGenerator) draw(tr trial, p pinned, shape int) unevenTrial {
 	return u
 }
 
-// Numbers of rows of lengths. The rows from shapes on are long.
+// Numbers of the shapes of row. Those from shapes on have long blocks.
 const (
 	shapes = 6
 	long   = 3
 )
 
-// row returns the lengths of n blocks of elements of so many bytes.
+// row returns the lengths of n blocks, for elements of a given size in bytes.
 func (b *unevenGenerator) row(shape, turn, elem int) []int {
 	row := make([]int, b.n)
 	for i := range row {
 		k := (i + turn) % b.n // so that each rank has each role in turn
 		h := worldtest.Mix(uint64(100*turn + i))
 		switch shape {
-		case 0: // nothing at all
+		case 0: // all blocks are empty
 		case 1:
 			row[i] = 1
-		case 2: // one has everything
+		case 2: // one block has all elements
 			if k == 0 {
 				row[i] = 1009
 			}
-		case 3: // every other one has something
+		case 3: // every other block is empty
 			row[i] = k % 2 * 513
 		case 4:
 			row[i] = 37 * k
-		case 5: // anything, in all orders of magnitude
+		case 5: // random, in all orders of magnitude
 			row[i] = int(h>>8) % (1 << (h % 12))
 		case 6: // one element beside 1 MiB
 			row[i] = 1

@@ -16,8 +16,8 @@ import (
 type unevenTrial struct {
 	trial
 	how pinned
-	// lengths are those of the blocks that each rank sends, by sender and receiver;
-	// collectives other than an all-to-all have one row.
+	// lengths are the lengths of blocks: for an all-to-all by sender and receiver, for
+	// other collectives one row.
 	lengths [][]int
 	begun   bool // started without blocking
 }
@@ -27,7 +27,7 @@ func (u unevenTrial) String() string {
 		u.collective, u.lengths, u.kind.typ, u.flavour, u.op, u.root, u.how.name, u.late, u.inPlace, u.begun)
 }
 
-// pinned is a pin of a collective; without a pin the model chooses.
+// pinned is the pin of a collective. If it is empty, the model chooses.
 type pinned struct {
 	name string
 	pin  string

@@ -26,10 +26,10 @@ func cutAt[T any](data []T, seed uint64) (regions [][]T) {
 	return append(regions, nil)
 }
 
-// vecLengths are those of streams, and longer ones.
+// vecLengths are streamLengths and longer ones.
 func vecLengths() []int { return append(streamLengths[:], 1_000_003, 5, 700_000) }
 
-// A letter is the k-th message of a sender, and how both sides see it.
+// A letter is the k-th message of a sender, with the forms of its buffers on both sides.
 type letter struct {
 	k, count           int
 	sendsVec, takesVec bool

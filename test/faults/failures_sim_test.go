@@ -209,8 +209,8 @@ func TestExcludeAfterCrash(t *testing.T) {
 	})
 }
 
-// TestBroadcastOfDeadRoot: a broadcast whose root is dead, or dies during it, fails on
-// all other ranks with the failure of the root, with every algorithm.
+// TestBroadcastOfDeadRoot: if the root of a broadcast is dead, or dies during it, all
+// other ranks get the failure of the root, with every algorithm.
 func TestBroadcastOfDeadRoot(t *testing.T) {
 	const ranks, root = 5, 3
 	for _, a := range plan.Algorithms(plan.Broadcast) {

@@ -14,8 +14,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// Each test of this package describes a fault of an earlier runtime of this name. None may
-// return.
+// Each test of this file describes a fault of nexar 0.1, in Rust. None may occur here.
 
 // TestPipelinedAllReduceReducesAll: a pipelined all-reduce of 25,557,032 elements (the
 // gradient of a ResNet-50) on 4 ranks left 20 of them unreduced.

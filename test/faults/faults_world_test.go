@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// These faults of the earlier runtime concern whole nodes and calls; see faults_test.go.
+// These faults of nexar 0.1 concern whole nodes and calls; see faults_test.go.
 
 // TestRebuiltAgainAndAgain: split or rebuilt communicators made neither barriers nor
 // calls, and a world was rebuilt only once, since the agreement ignored the epoch.

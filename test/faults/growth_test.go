@@ -239,7 +239,7 @@ func TestManyHaveLeft(t *testing.T) {
 	}
 }
 
-// TestSpare: a spare waits, whatever checkpoints the others reach, and replaces a node
+// TestSpare: a spare waits, even while the others reach checkpoints, and replaces a node
 // that dies.
 func TestSpare(t *testing.T) {
 	waits := make(chan struct{})
@@ -259,7 +259,7 @@ func TestSpare(t *testing.T) {
 	case <-time.After(worldtest.Patience):
 		t.Fatal("the spare is not ready")
 	}
-	time.Sleep(50 * time.Millisecond) // time in which it must not be admitted
+	time.Sleep(50 * time.Millisecond) // It must not be admitted meanwhile.
 	w.waitForSizes(3)
 	var last *worldNode
 	for _, n := range nodes {

@@ -17,7 +17,7 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// A simWorld is a SimCluster with working nodes, to which faults are applied.
+// A simWorld is a SimCluster with working nodes and random faults.
 type simWorld struct {
 	*testing.T
 	*worldtest.SimCluster

@@ -197,8 +197,8 @@ func TestFuncErrors(t *testing.T) {
 	}
 }
 
-// TestCallEnded: a call in progress fails if its rank leaves or dies, or if the
-// communicator ends, and the error says which.
+// TestCallEnded: a call in progress fails if the called rank leaves or dies, or if the
+// communicator ends, and the error gives the reason.
 func TestCallEnded(t *testing.T) {
 	for _, m := range callMedia() {
 		for name, test := range map[string]struct {
@@ -312,7 +312,7 @@ func joinDifferent(t *testing.T, cfgs ...nexar.Config) []*nexar.Node {
 	return nodes
 }
 
-// TestCallTimeout: a call without a deadline has that of the settings.
+// TestCallTimeout: a call without a deadline ends after Config.CallTimeout.
 func TestCallTimeout(t *testing.T) {
 	const limit = 20 * time.Millisecond
 	w := worldtest.Mem().World(t, 2, nexar.Config{CallTimeout: limit})

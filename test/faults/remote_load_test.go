@@ -72,7 +72,7 @@ func TestCallContext(t *testing.T) {
 	}
 }
 
-// callWithDeadline makes a call whose deadline passes after the function has started.
+// callWithDeadline makes a call with a deadline that passes after the function has started.
 func callWithDeadline(t *testing.T, w *worldtest.World, to int, began chan time.Time, ended chan functionCall) {
 	t.Helper()
 	for limit := 50 * time.Millisecond; ; limit *= 4 {

@@ -20,7 +20,7 @@ func callMedia() []worldtest.Medium {
 	return append(worldtest.MessageMedia(), worldtest.MemLinks(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.Mixed())
 }
 
-// bytesFor returns the n bytes that the call of a number carries.
+// bytesFor returns n bytes for the call of a given number.
 //
 //go:norace
 func bytesFor(number, n int) []byte {

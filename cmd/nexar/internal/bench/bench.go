@@ -1,15 +1,14 @@
 // Package bench measures the operations of a communicator and verifies every
 // result.
 //
-// Call Run on every rank with the same Config, or Compare to measure all
-// algorithms of each operation beside the predictions of the cost model. Rank 0
+// Call Run on every rank with the same Config, or Compare to measure every algorithm
+// of each operation and compare it with the prediction of the cost model. Rank 0
 // decides the number of repetitions and gets the results.
 //
-// Every run of an operation begins with a barrier, from which each rank measures
-// its time. The slowest rank counts: results are the maximum of the ranks' medians
-// and of their 99th percentiles. The elements of vectors depend on position and rank,
-// and are small enough for sums of float32 to be exact in any order, so that every
-// element has one right value.
+// Before every run of an operation the ranks make a barrier; then each rank measures
+// its own time. Results are the largest median and the largest 99th percentile of all
+// ranks. Elements depend on their position and rank, and are small integers: sums of
+// float32 are exact in any order, so every element has one right value.
 package bench
 
 import (
@@ -24,37 +23,37 @@ import (
 
 // Config selects the measurements. It is the same on every rank.
 type Config struct {
-	Ops      []string      // names from Ops; nil is all
-	MinBytes int64         // size of the smallest vector: 8 by default
-	MaxBytes int64         // and of the largest: 64 MiB by default
-	Factor   int64         // from one size to the next: 2 by default
-	Runs     int           // of every size, or in every turn of an algorithm; 0 is as many as Duration allows
-	Duration time.Duration // of all together: 90 seconds by default. Every size is run, however long that takes
+	Ops      []string      // names from Ops; nil means all
+	MinBytes int64         // smallest size of a vector; 8 by default
+	MaxBytes int64         // largest size; 64 MiB by default
+	Factor   int64         // between sizes; 2 by default
+	Runs     int           // runs of each size or, in Compare, of each turn; 0 means as many as Duration allows
+	Duration time.Duration // total time; 90 seconds by default. Every size is measured, even if that takes longer
 
-	// Progress, if not nil, is called on rank 0 before each size, with the number of
-	// completed and of all sizes.
+	// Progress, if not nil, is called on rank 0 before each measurement, with the number
+	// of completed measurements and of all.
 	Progress func(done, all int, op string, bytes int64)
-	// Result, if not nil, is given the results of Run on rank 0 as they come,
-	// and Compared those of Compare.
+	// Result and Compared, if not nil, are called on rank 0 with each result of Run and
+	// of Compare.
 	Result   func(Result)
 	Compared func(Comparison)
 }
 
-// Sizes that a Config has by default.
+// Defaults of Config.
 const (
 	DefaultMinBytes = 8
 	DefaultMaxBytes = 64 << 20
 	DefaultDuration = 90 * time.Second
 )
 
-// elem is the bytes of an element: all vectors are float32.
+// elem is the size of an element in bytes: all vectors are float32.
 const elem = 4
 
-// settling is how many barriers are run before anything is measured.
-const settling = 10
+// warmupBarriers is the number of barriers before the first measurement.
+const warmupBarriers = 10
 
-// Run measures on one rank. It returns an error if an operation fails. Wrong elements are
-// no error; results count them.
+// Run measures operations. Every rank calls it. It returns an error if an operation fails;
+// wrong elements are counted in the results and are no error.
 func Run(ctx context.Context, c *nexar.Comm, cfg Config) error {
 	cells, err := cfg.cells(c.Size())
 	if err != nil {
@@ -69,9 +68,9 @@ func Run(ctx context.Context, c *nexar.Comm, cfg Config) error {
 	})
 }
 
-// each calls measure for every cell, with its share of the time.
+// each calls measure for every cell, with the time for it.
 func each(ctx context.Context, c *nexar.Comm, cfg Config, cells []cell, measure func(r *rank, i int, pace pace, share time.Duration) error) error {
-	for range settling {
+	for range warmupBarriers {
 		if err := c.Barrier(ctx); err != nil {
 			return err
 		}
@@ -92,7 +91,7 @@ func each(ctx context.Context, c *nexar.Comm, cfg Config, cells []cell, measure 
 	return nil
 }
 
-// A cell is an operation at one size.
+// A cell is one operation at one size: a cell of the table of results.
 type cell struct {
 	op    *op
 	bytes int64
@@ -128,9 +127,9 @@ func (cfg Config) cells(ranks int) ([]cell, error) {
 	return cells, nil
 }
 
-// sizes are the sizes at which the operation is measured: lo, each next one by
-// factor, and hi; but of whole elements, and as many for every rank if the
-// operation cuts its vector by ranks.
+// sizes returns the sizes at which the operation is measured: lo, lo·factor and so on, and
+// hi. Each is rounded to whole elements or, if the vector is divided among the ranks, to
+// blocks of equal length.
 func (o *op) sizes(lo, hi, factor int64, ranks int) []int64 {
 	if o.empty {
 		return []int64{0}

@@ -9,23 +9,23 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// A Comparison is the result of one collective at one size, with each algorithm in turn.
+// A Comparison has the results of all measured algorithms for one collective at one size.
 type Comparison struct {
 	Op        string
 	Ranks     int
 	Bytes     int64
 	Transport string
 	Encrypted bool
-	Rounds    int // every algorithm has one turn in each
-	Runs      int // in a turn; if there are several, the first does not count
-	// Ways are the chosen one, and the others as the model ranks them.
+	Rounds    int // in each, every algorithm has one turn
+	Runs      int // in a turn; if there are several, the first is not counted
+	// Ways are the results: first the chosen algorithm, then the others by predicted time.
 	Ways []Way
-	// Left are the algorithms that were not measured, because their predicted time is
-	// more than SlowerMax times the shortest.
+	// Left are the algorithms that were not measured: their predicted time is more than
+	// SlowerMax times the shortest one.
 	Left []nexar.Algorithm
 }
 
-// A Way is one algorithm of a Comparison. Times are in microseconds.
+// A Way is the result of one algorithm. Times are in microseconds.
 type Way struct {
 	Op        string  `json:"op"`
 	Ranks     int     `json:"ranks"`
@@ -34,29 +34,28 @@ type Way struct {
 	Encrypted bool    `json:"encrypted"`
 	Algorithm string  `json:"algorithm"`
 	Channels  int     `json:"channels"`
-	Shared    bool    `json:"shared"`       // in shared memory, and not over links
-	Predicted float64 `json:"predicted_us"` // 0 if the model does not know
-	P50       float64 `json:"p50_us"`       // median over the rounds, of the slowest rank's medians
-	Q1        float64 `json:"q1_us"`        // and their quartiles
+	Shared    bool    `json:"shared"`       // in shared memory; false: over links
+	Predicted float64 `json:"predicted_us"` // 0: unknown
+	P50       float64 `json:"p50_us"`       // median over the rounds of the slowest rank's median
+	Q1        float64 `json:"q1_us"`        // lower and upper quartile over the rounds
 	Q3        float64 `json:"q3_us"`
-	Chosen    bool    `json:"chosen"`  // a call uses it unless another is set
+	Chosen    bool    `json:"chosen"`  // used by calls when Compare began
 	Fastest   bool    `json:"fastest"` // the smallest median
-	Wrong     int64   `json:"wrong"`   // elements with a wrong value, on all ranks and in all runs
+	Wrong     int64   `json:"wrong"`   // wrong elements, over all ranks and runs
 }
 
-// SlowerMax is how many times the time of the fastest, by the model, an
-// algorithm may take to be measured.
+// SlowerMax limits the predicted time of measured algorithms, as a multiple of the shortest
+// predicted time.
 const SlowerMax = 8
 
-// Collectives are the names of the operations that are carried out by
-// algorithms, among which there is a choice.
+// Collectives returns the names of the operations that have several algorithms.
 func Collectives() []string {
 	return slices.DeleteFunc(Ops(), func(name string) bool { return name == "send_recv" })
 }
 
-// Compare measures all algorithms of collectives on one rank, in rounds of one turn each, so
-// that a disturbance of the machine affects all alike. An algorithm that was set on the
-// communicator counts as chosen. Compare leaves the communicator with no algorithm set.
+// Compare measures all algorithms of collectives. Every rank calls it. The algorithms take turns,
+// so that a disturbance of the machine affects all alike. An algorithm that was set on the
+// communicator counts as chosen; Compare ends with no algorithm set.
 func Compare(ctx context.Context, c *nexar.Comm, cfg Config) error {
 	if len(cfg.Ops) == 0 {
 		cfg.Ops = Collectives()
@@ -67,7 +66,7 @@ func Compare(ctx context.Context, c *nexar.Comm, cfg Config) error {
 	}
 	lists := make([][]nexar.Algorithm, len(cells))
 	for i, cell := range cells {
-		// All before the first is pinned.
+		// The choices are taken before the first algorithm is pinned.
 		if lists[i], err = c.Algorithms(cell.op.name, int(cell.bytes)); err != nil {
 			return err
 		}
@@ -81,7 +80,7 @@ func Compare(ctx context.Context, c *nexar.Comm, cfg Config) error {
 	})
 }
 
-// A contest is the algorithms of a cell while they are measured.
+// A contest is the measurement of all algorithms of a cell.
 type contest struct {
 	*rank
 	cell  cell
@@ -91,7 +90,7 @@ type contest struct {
 	wrong []int64           // by algorithm
 }
 
-// compare measures one cell, for about share of time.
+// compare measures one cell, for about the time share.
 func (r *rank) compare(ctx context.Context, c cell, list []nexar.Algorithm, pace pace, share time.Duration) (Comparison, error) {
 	began := time.Now()
 	kept, left := worthwhile(list)
@@ -124,8 +123,8 @@ func (r *rank) compare(ctx context.Context, c cell, list []nexar.Algorithm, pace
 	return result, t.combine(ctx, &result)
 }
 
-// worthwhile are the algorithms to measure: the first one, which is chosen, and
-// those that the model does not think far slower than others.
+// worthwhile divides algorithms into those to measure and the others, by SlowerMax. The first
+// is the chosen one and is always measured.
 func worthwhile(list []nexar.Algorithm) (kept, left []nexar.Algorithm) {
 	fastest := time.Duration(0)
 	for _, a := range list {
@@ -143,8 +142,8 @@ func worthwhile(list []nexar.Algorithm) (kept, left []nexar.Algorithm) {
 	return kept, left
 }
 
-// round gives every algorithm its turn of so many runs, and returns the median
-// of each. Rounds begin with different ones, so that none always comes first.
+// round gives every algorithm a turn of runs, and returns the median of each. Rounds begin with
+// different algorithms, so that none is always first.
 func (t *contest) round(ctx context.Context, number, runs int) ([]time.Duration, error) {
 	medians := make([]time.Duration, len(t.list))
 	for k := range t.list {
@@ -163,7 +162,7 @@ func (t *contest) round(ctx context.Context, number, runs int) ([]time.Duration,
 			t.wrong[i] += int64(wrong)
 		}
 		if runs > 1 {
-			times = times[1:] // The one before it was another algorithm's.
+			times = times[1:] // The first run after another algorithm is slower.
 		}
 		slices.Sort(times)
 		medians[i] = times[len(times)/2]
@@ -179,7 +178,7 @@ func pin(op string, a nexar.Algorithm) string {
 	return fmt.Sprintf("%s=%s/%d", op, a.Name, a.Channels)
 }
 
-// combine makes one result of those of all ranks.
+// combine combines the measurements of all ranks into one result.
 func (t *contest) combine(ctx context.Context, result *Comparison) error {
 	slowest := make([]float64, 0, len(t.turns)*len(t.list))
 	for _, round := range t.turns {
@@ -210,7 +209,7 @@ func (t *contest) combine(ctx context.Context, result *Comparison) error {
 	return nil
 }
 
-// quartiles are those of every step-th time, from first on.
+// quartiles returns the quartiles of every step-th time, beginning with first.
 func (w *Way) quartiles(times []float64, first, step int) {
 	var own []float64
 	for i := first; i < len(times); i += step {

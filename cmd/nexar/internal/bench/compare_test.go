@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// compareAll compares on n ranks in this process, and returns the results of rank 0.
+// compareAll calls Compare on n ranks in this process and returns the results of rank 0.
 func compareAll(t *testing.T, n int, cfg Config) (list []Comparison) {
 	t.Helper()
 	world(t, n, func(c *nexar.Comm) error {
@@ -81,8 +81,7 @@ func wrongWays(c Comparison) string {
 	return ""
 }
 
-// TestCompareKnowsWhatIsPinned: that counts as chosen, and afterwards nothing is
-// pinned.
+// TestCompareKnowsWhatIsPinned: a pinned algorithm counts as chosen, and Compare leaves no pin.
 func TestCompareKnowsWhatIsPinned(t *testing.T) {
 	const pinned = "reduce_scatter=ring/2"
 	world(t, 4, func(c *nexar.Comm) error {
@@ -108,8 +107,8 @@ func TestCompareKnowsWhatIsPinned(t *testing.T) {
 	})
 }
 
-// TestCompareIsOfTheAlgorithms: every algorithm is pinned when it has its turn,
-// and a result that is wrong is counted where it belongs.
+// TestCompareIsOfTheAlgorithms: every algorithm is pinned during its turn, and a wrong result
+// is counted for the algorithm that gave it.
 func TestCompareIsOfTheAlgorithms(t *testing.T) {
 	const n, count = 2, 1000
 	good, err := find("all_reduce")
@@ -143,7 +142,7 @@ func TestCompareIsOfTheAlgorithms(t *testing.T) {
 			return err
 		}
 		var want []nexar.Algorithm
-		for _, first := range []int{0, 0, 0, 1, 2, 0, 1} { // two rounds that do not count, and five that do
+		for _, first := range []int{0, 0, 0, 1, 2, 0, 1} { // two rounds that are not counted, and five that are
 			want = append(append(want, list[first:3]...), list[:first]...)
 		}
 		if !slices.Equal(turns, want) {
@@ -196,8 +195,8 @@ func TestQuartiles(t *testing.T) {
 	}
 }
 
-// TestRounds: as many as fit, but five at the least, and several runs in a turn
-// rather than more rounds.
+// TestRounds: there are as many rounds as the time allows, at least five. Turns of several runs
+// come before more rounds.
 func TestRounds(t *testing.T) {
 	for _, test := range []struct {
 		name         string

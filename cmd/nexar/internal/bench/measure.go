@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// A rank measures on one rank. Its buffers are those of the largest cell.
+// A rank measures one rank of the communicator. Its buffers fit the largest cell.
 type rank struct {
 	comm     *nexar.Comm
 	oracle   *oracle
@@ -33,7 +33,7 @@ func (r *rank) place(c cell) place {
 
 func (v vectors) dstCount() int { return max(v.dstLen, total(v.dst)) }
 
-// measure runs one cell, for about share of time. Rank 0 decides how often.
+// measure measures one cell, for about the time share. Rank 0 decides the number of runs.
 func (r *rank) measure(ctx context.Context, c cell, pace pace, share time.Duration) (Result, error) {
 	began := time.Now()
 	v := c.op.vectors(r.place(c))
@@ -59,7 +59,7 @@ func (r *rank) measure(ctx context.Context, c cell, pace pace, share time.Durati
 	return r.combine(ctx, c, times, wrong)
 }
 
-// once runs a cell once, and counts wrong elements.
+// once runs a cell once. It returns the duration and the number of wrong elements.
 func (r *rank) once(ctx context.Context, c cell, v vectors) (time.Duration, int, error) {
 	dst, src := r.dst[:v.dstCount()], r.src[:total(v.src)]
 	fill(src, v.src)
@@ -82,7 +82,7 @@ func (r *rank) once(ctx context.Context, c cell, v vectors) (time.Duration, int,
 	return took, wrong(dst, v.want), nil
 }
 
-// combine makes one result of those of all ranks.
+// combine combines the measurements of all ranks into one result.
 func (r *rank) combine(ctx context.Context, c cell, times []time.Duration, wrong int) (Result, error) {
 	slowest := []float64{quantile(times, 0.5), quantile(times, 0.99)}
 	if err := nexar.AllReduce(ctx, r.comm, slowest, nexar.Max); err != nil {

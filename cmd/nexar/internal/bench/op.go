@@ -14,15 +14,14 @@ import (
 type op struct {
 	name string
 
-	// empty says that it moves no data, and so has no size.
+	// empty operations move no data and have no size.
 	empty bool
-	// byRank says that its size is that of the blocks of all ranks together.
+	// byRank operations divide the vector among the ranks; their size is that of all blocks.
 	byRank bool
-	// oneWay says that a run goes there and back, and that the time of one
-	// way is wanted.
+	// oneWay operations send a vector to a rank and back; their time is half of that.
 	oneWay bool
-	// bus is the factor from algorithm to bus bandwidth among n ranks: how
-	// much of the vector the busiest link must carry, at the least.
+	// bus returns the ratio of bus to algorithm bandwidth for n ranks: the least part
+	// of the vector that the busiest link has to carry.
 	bus func(n float64) float64
 
 	// vectors returns the vectors of a rank before and after a run.
@@ -30,33 +29,33 @@ type op struct {
 	run     func(ctx context.Context, c *nexar.Comm, dst, src []float32) error
 }
 
-// A place is where a rank stands and how large the vector is.
+// A place is a rank and the length of its vector.
 type place struct {
 	rank, ranks int
 	count       int // elements of the vector
 	oracle      *oracle
 }
 
-// block is the elements of each rank if the vector is cut by ranks.
+// block returns the number of elements of each rank if the vector is divided among ranks.
 func (p place) block() int { return p.count / p.ranks }
 
-// own returns count elements of this rank's contribution, from element at on.
+// own returns count elements of this rank's contribution, beginning with element at.
 func (p place) own(at, count int) []piece { return []piece{p.oracle.of(p.rank, at, count)} }
 
-// vectors are the pieces that make up a rank's buffers.
+// vectors describes the contents of a rank's buffers.
 type vectors struct {
-	src  []piece // nil: no such buffer
-	dst  []piece // before; nil: dstLen zeros
-	want []piece // dst afterwards; nil: not looked at
-	// dstLen is the elements of dst if nothing is in it before.
+	src  []piece // nil: no buffer
+	dst  []piece // before the run; nil: dstLen zeros
+	want []piece // dst after the run; nil: not checked
+	// dstLen is the length of dst if the field dst is nil.
 	dstLen int
 }
 
-// root is the root of operations that have one.
+// root is the root of all rooted operations.
 const root = 0
 
-// The factors are those of NVIDIA's nccl-tests, doc/PERFORMANCE.md, where it
-// has the operation: bandwidths can be compared.
+// Bus factors. Those of operations that NVIDIA's nccl-tests has are from its
+// doc/PERFORMANCE.md, so that bandwidths can be compared.
 func single(float64) float64    { return 1 }
 func others(n float64) float64  { return (n - 1) / n }
 func twoWays(n float64) float64 { return 2 * (n - 1) / n }

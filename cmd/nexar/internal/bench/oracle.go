@@ -1,10 +1,10 @@
 package bench
 
-// period is after how many elements the pattern repeats. It is a prime, so
-// that no block, segment or page of any algorithm has its length.
+// period is the number of elements after which the pattern repeats. It is a prime, so that
+// no block, segment or page of an algorithm has this length.
 const period = 65521
 
-// stride is how far into the pattern the vector of each next rank begins.
+// stride is the distance in the pattern between the first elements of consecutive ranks.
 const stride = 7919
 
 // An oracle knows the contribution of every rank, and all sums of contributions. Elements
@@ -12,7 +12,7 @@ const stride = 7919
 // holds the sum over 65,793 ranks exactly.
 type oracle struct {
 	pattern []float32
-	sums    map[[2]int][]float32 // by the ranks [from, to) that are summed
+	sums    map[[2]int][]float32 // one period of the sum, by its ranks [from, to)
 }
 
 func newOracle() *oracle {
@@ -25,19 +25,20 @@ func newOracle() *oracle {
 	return o
 }
 
-// A piece is count elements of a periodic vector, from element at on.
+// A piece is count elements of a periodic vector, beginning with element at.
 type piece struct {
 	table []float32 // one period
 	at    int
 	count int
 }
 
-// of returns count elements of the contribution of a rank, from element at on.
+// of returns count elements of the contribution of a rank, beginning with element at.
 func (o *oracle) of(rank, at, count int) piece {
 	return piece{o.pattern, (at + rank*stride) % period, count}
 }
 
-// sum returns count elements of the sum of the contributions of ranks [from, to).
+// sum returns count elements, beginning with element at, of the sum of the contributions
+// of ranks [from, to).
 func (o *oracle) sum(from, to, at, count int) piece {
 	key := [2]int{from, to}
 	table := o.sums[key]
@@ -53,7 +54,7 @@ func (o *oracle) sum(from, to, at, count int) piece {
 	return piece{table, at % period, count}
 }
 
-// total is the number of elements of all pieces.
+// total returns the number of elements of all pieces.
 func total(pieces []piece) int {
 	n := 0
 	for _, p := range pieces {
@@ -62,7 +63,7 @@ func total(pieces []piece) int {
 	return n
 }
 
-// fill writes the pieces, one after the other, to dst, which is as long.
+// fill writes the pieces, one after the other, to dst, which has their total length.
 func fill(dst []float32, pieces []piece) {
 	for _, p := range pieces {
 		for p.count > 0 {
@@ -74,7 +75,7 @@ func fill(dst []float32, pieces []piece) {
 	}
 }
 
-// wrong counts the elements of got that are not those of the pieces.
+// wrong counts the elements of got that differ from those of the pieces.
 func wrong(got []float32, pieces []piece) int {
 	bad := 0
 	for _, p := range pieces {

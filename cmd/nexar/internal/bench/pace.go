@@ -3,38 +3,38 @@ package bench
 import "time"
 
 const (
-	// runsMin is how often every size is measured, however little time there
-	// is: the median of fewer would be no median.
+	// runsMin is the least number of runs of a size, even if the time is too short for
+	// them: fewer have no meaningful median.
 	runsMin = 3
-	// runsMax is after how many runs more would say nothing new.
+	// runsMax is the largest number of runs: more would hardly change the result.
 	runsMax = 1001
-	// warmRunsMin is from how many runs on the first one does not count.
-	// With fewer it takes too large a share of the time to be thrown away.
+	// From warmRunsMin runs on, the first is not counted. Of fewer runs it is too large a
+	// part to be discarded.
 	warmRunsMin = 6
 
-	// In a comparison of algorithms every one has at least roundsMin turns,
-	// however little time there is, and several runs in each rather than more
-	// turns: the first after another algorithm does not count.
+	// Limits for comparisons: the number of rounds and of runs in a turn. In a round each
+	// algorithm has one turn. Longer turns come before more rounds,
+	// since the first run after another algorithm is not counted.
 	roundsMin = 5
 	roundsMax = 15
 	turnMin   = 4
 	turnMax   = 101
 )
 
-// A pace spreads the time there is over the cells that are left.
+// A pace divides the remaining time among the remaining cells.
 type pace struct {
 	end   time.Time // of the time for all cells
-	fixed int       // runs of every cell; 0 if the time decides
+	fixed int       // runs of every cell; 0: as many as the time allows
 }
 
-// share is the time for the next of cells that are left.
+// share returns the time for the next of left cells.
 func (p pace) share(now time.Time, left int) time.Duration {
 	return p.end.Sub(now) / time.Duration(left)
 }
 
-// more returns the number of further runs of a cell after done runs that took took, if its
-// share of the time is share; 0 ends the cell. It returns at most done, since a few runs say
-// little about the next ones.
+// more returns the number of further runs of a cell, or 0 for none. The cell has the time share,
+// and done runs have taken the time took. The result is at most done, since a few runs are a poor
+// estimate of many.
 func (p pace) more(done int, took, share time.Duration) int {
 	switch {
 	case p.fixed > 0:
@@ -46,9 +46,8 @@ func (p pace) more(done int, took, share time.Duration) int {
 	return max(0, min(int((share-took)/each), done, runsMax-done))
 }
 
-// rounds is how many rounds of a comparison there are, and how many runs in each
-// turn, when a round of one run each takes as long as sweep, and so much time is
-// left.
+// rounds returns the number of rounds of a comparison, and of runs in each turn, for the
+// time left. sweep is the time of a round with one run in each turn.
 func (p pace) rounds(sweep, left time.Duration) (rounds, runs int) {
 	if p.fixed > 0 {
 		return roundsMin, p.fixed

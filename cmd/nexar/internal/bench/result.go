@@ -10,19 +10,18 @@ import (
 type Result struct {
 	Op        string  `json:"op"`
 	Ranks     int     `json:"ranks"`
-	Bytes     int64   `json:"bytes"` // of the vector; of all blocks together, if it is cut by ranks
+	Bytes     int64   `json:"bytes"` // of the vector; of all blocks, if it is divided among ranks
 	Transport string  `json:"transport"`
 	Encrypted bool    `json:"encrypted"`
 	Iters     int     `json:"iters"`
 	P50       float64 `json:"p50_us"` // median of the slowest rank, in microseconds
 	P99       float64 `json:"p99_us"`
-	Alg       float64 `json:"algbw_GBps"` // bytes by median, in 10⁹ bytes each second
-	Bus       float64 `json:"busbw_GBps"` // load of the busiest link
-	Wrong     int64   `json:"wrong"`      // elements with a wrong value, on all ranks and in all runs
+	Alg       float64 `json:"algbw_GBps"` // Bytes divided by P50, in 10⁹ bytes per second
+	Bus       float64 `json:"busbw_GBps"` // load of the busiest link, in the same unit
+	Wrong     int64   `json:"wrong"`      // wrong elements, over all ranks and runs
 }
 
-// bandwidth computes the bandwidths from bytes and median. One rank sends
-// nothing, and has none.
+// bandwidth computes the bandwidths. They are 0 for a single rank, which sends nothing.
 func (r *Result) bandwidth(bus func(n float64) float64) {
 	if r.P50 <= 0 || r.Bytes == 0 || r.Ranks == 1 {
 		return
@@ -31,8 +30,8 @@ func (r *Result) bandwidth(bus func(n float64) float64) {
 	r.Bus = r.Alg * bus(float64(r.Ranks))
 }
 
-// quantile is the smallest time that a share q of all times do not exceed, in
-// microseconds. It sorts times.
+// quantile returns the q-quantile of times in microseconds: the smallest of them that at least
+// a part q does not exceed. It sorts times.
 func quantile(times []time.Duration, q float64) float64 {
 	if len(times) == 0 {
 		return 0

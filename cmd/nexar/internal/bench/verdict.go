@@ -1,21 +1,21 @@
 package bench
 
-// NearBest is the largest ratio of the time of the chosen algorithm to that of the fastest at
-// which the choice counts as near.
+// NearBest limits the ratio of the times of the chosen and the fastest algorithm. Up to it the
+// choice counts as good.
 const NearBest = 1.15
 
-// A Verdict says how good the choices of algorithms for an operation were.
+// A Verdict summarizes the choices of algorithms for an operation.
 type Verdict struct {
 	Op    string
-	Sizes int // that were measured
-	Near  int // at how many of them the choice was near to the fastest
-	// Worst is the largest ratio of the time of the choice to that of the
-	// fastest, which these were.
+	Sizes int // measured sizes
+	Near  int // sizes with a good choice, by NearBest
+	// Worst is the largest ratio of the times of the chosen and the fastest algorithm.
+	// Chosen and Fastest are these two.
 	Worst           float64
 	Chosen, Fastest Way
 }
 
-// Judge finds the Verdict on each operation, in the order of the list.
+// Judge returns the Verdict for each operation, in the order of the list.
 func Judge(list []Comparison) []Verdict {
 	var verdicts []Verdict
 	for _, c := range list {

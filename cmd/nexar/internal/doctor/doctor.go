@@ -1,8 +1,8 @@
 // Package doctor checks a machine and an environment for nexar.
 //
 // Call Examine once, before any other use of nexar in the process, since it changes the
-// environment of the process. It returns findings, good and bad, with fixes. It cannot
-// fail; a check that cannot be made is a finding.
+// environment of the process. It returns findings, good and bad, with fixes, and no error:
+// a check that cannot be made is a finding.
 package doctor
 
 import (
@@ -27,23 +27,23 @@ const (
 	Fail Status = "fail" // something does not work
 )
 
-// A Finding is one thing that was looked at.
+// A Finding is the result of one check.
 type Finding struct {
 	About  string `json:"about"` // "environment", "machine", "joining", "self-test"
 	Status Status `json:"status"`
-	What   string `json:"what"`
-	Mend   string `json:"mend,omitempty"`
+	What   string `json:"what"`           // the result
+	Mend   string `json:"mend,omitempty"` // how to fix it
 
-	variable string // the malformed variable, if the finding is about one
+	variable string // the variable, if it is malformed
 }
 
-// Examine looks at everything. It checks whether a node could join at seeds, or at those of
-// NEXAR_SEEDS if there are none; without both it makes no such check.
+// Examine makes all checks. If seeds is empty, it uses those of NEXAR_SEEDS; without any it does
+// not check whether a node could join.
 func Examine(ctx context.Context, seeds []string) []Finding {
 	list := examineEnvironment(ctx, os.Environ())
 	for _, f := range list {
 		if f.variable != "" {
-			os.Unsetenv(f.variable) // It has been told of, and must not hide the rest.
+			os.Unsetenv(f.variable) // It is a finding already, and must not fail further checks.
 		}
 	}
 	list = append(list, examineMachine()...)
@@ -56,7 +56,7 @@ func Examine(ctx context.Context, seeds []string) []Finding {
 	return append(list, selfTest(ctx)...)
 }
 
-// Healthy reports whether nothing keeps nexar from working.
+// Healthy reports whether no finding is Fail.
 func Healthy(list []Finding) bool {
 	for _, f := range list {
 		if f.Status == Fail {
@@ -131,7 +131,7 @@ func Write(w io.Writer, list []Finding) error {
 			return err
 		}
 		if f.Mend != "" {
-			if _, err := fmt.Fprintf(w, "        mend: %s\n", f.Mend); err != nil {
+			if _, err := fmt.Fprintf(w, "        fix: %s\n", f.Mend); err != nil {
 				return err
 			}
 		}

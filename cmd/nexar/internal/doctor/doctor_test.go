@@ -97,7 +97,7 @@ func TestExamine(t *testing.T) {
 	if Healthy(list) {
 		t.Error("healthy in spite of a malformed variable")
 	}
-	// The rest is looked at all the same.
+	// The other checks are made nevertheless.
 	for _, want := range []string{"a UDP socket can be opened", "transports: ", "two ranks formed a cluster", "barrier", "all_reduce of 1 MiB"} {
 		if f := find(t, list, want); f.Status != OK {
 			t.Errorf("got %+v, want it to be ok", f)
@@ -105,7 +105,7 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// Doctor says of the seeds what Join would say.
+// The findings about seeds agree with the result of Join.
 func TestJoining(t *testing.T) {
 	for _, name := range nexarNames(os.Environ()) {
 		t.Setenv(name, "")

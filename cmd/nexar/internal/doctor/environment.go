@@ -17,9 +17,7 @@ const prefix = "NEXAR_"
 // secret is the variable with the token, which is not shown.
 const secret = "NEXAR_CLUSTER_TOKEN"
 
-// examineEnvironment looks at the variables of nexar: whether there are such,
-// and whether their values can be understood, each by itself and then all
-// together.
+// examineEnvironment checks the variables of nexar, each by itself and then all together.
 func examineEnvironment(ctx context.Context, environ []string) []Finding {
 	var list []Finding
 	values := map[string]string{}
@@ -30,7 +28,7 @@ func examineEnvironment(ctx context.Context, environ []string) []Finding {
 		}
 		list = append(list, f)
 	}
-	if err := understand(values); err != nil {
+	if err := checkSettings(values); err != nil {
 		list = append(list, Finding{About: "environment", Status: Fail, What: err.Error(), Mend: "correct one of the variables, or unset it"})
 	}
 	if len(list) == 0 {
@@ -45,11 +43,11 @@ func examineVariable(ctx context.Context, name, value string) Finding {
 		f.Status, f.What, f.Mend = Warn, p.Text, p.Fix
 		return f
 	}
-	err := understand(map[string]string{name: value})
+	err := checkSettings(map[string]string{name: value})
 	if name == secret {
 		f.What = fmt.Sprintf("%s is set, to %d characters", name, len(value))
-		err = understandToken(ctx, value, "127.0.0.1:0")
-		if err == nil && understandToken(ctx, value, ":0") != nil {
+		err = checkToken(ctx, value, "127.0.0.1:0")
+		if err == nil && checkToken(ctx, value, ":0") != nil {
 			f.Status, f.Mend = Warn, "use a token of 'nexar token'"
 			f.What += ": too short for an address other than loopback"
 		}
@@ -60,7 +58,7 @@ func examineVariable(ctx context.Context, name, value string) Finding {
 	return f
 }
 
-// shown is a value, quoted unless a terminal and a shell take it as it is.
+// shown returns a value, quoted if it has spaces or unprintable characters.
 func shown(value string) string {
 	if q := strconv.Quote(value); strings.Contains(value, " ") || q != `"`+value+`"` {
 		return q
@@ -68,14 +66,14 @@ func shown(value string) string {
 	return value
 }
 
-// from is the text of err from where it names the variable.
+// from returns the text of err, beginning with the name of the variable.
 func from(name string, err error) string {
 	text := err.Error()
 	return text[max(0, strings.Index(text, name)):]
 }
 
-// understandToken returns the error of a seed that listens at an address about a token.
-func understandToken(ctx context.Context, token, listen string) error {
+// checkToken returns the error about a token from a seed that listens at an address.
+func checkToken(ctx context.Context, token, listen string) error {
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: listen, World: 1, Token: token})
 	if err == nil {
 		err = seed.Close()
@@ -86,9 +84,9 @@ func understandToken(ctx context.Context, token, listen string) error {
 	return nil // No port, for example: that is not the fault of the token.
 }
 
-// understand returns the error of Join about variables. It does not change the environment of
-// the process.
-func understand(values map[string]string) error {
+// checkSettings returns the error of Join for these variables. The environment of the process is
+// the same afterwards.
+func checkSettings(values map[string]string) error {
 	before := os.Environ()
 	for _, name := range nexarNames(before) {
 		os.Unsetenv(name)
@@ -104,7 +102,7 @@ func understand(values map[string]string) error {
 	return err
 }
 
-// nexarNames are the names of the variables of nexar that are set, in order.
+// nexarNames returns the sorted names of the variables of nexar that are set.
 func nexarNames(environ []string) []string {
 	var names []string
 	for _, pair := range environ {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// selfTestTimeout is how long the self-test may take altogether.
+	// selfTestTimeout limits the duration of the self-test.
 	selfTestTimeout = 30 * time.Second
 	selfTestRanks   = 2
 	selfTestBytes   = 1 << 20

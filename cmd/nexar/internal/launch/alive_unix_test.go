@@ -17,8 +17,7 @@ import (
 // signals says that processes can be ended by signals.
 const signals = true
 
-// alive reports whether a process runs. One that has ended, but that nobody
-// has waited for, does not.
+// alive reports whether a process runs. A zombie does not.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

@@ -164,8 +164,8 @@ const (
 	killed           // they were sent SIGKILL
 )
 
-// settleTime is the time after the first failure in which further failures are
-// collected before the first is chosen, or logged if the others continue.
+// settleTime is the time from the first reported failure until Run chooses the earliest of
+// all failures so far, or logs them if the others continue.
 //
 // A rank that dies makes others fail within milliseconds, and the parent may learn of
 // the others first.

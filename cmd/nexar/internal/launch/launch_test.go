@@ -17,7 +17,7 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// A run is one call of Run with all that came out of it.
+// A run is a call of Run with its output and result.
 type run struct {
 	out, err bytes.Buffer
 	said     []string
@@ -123,8 +123,8 @@ func TestFirstFailureIsReported(t *testing.T) {
 	}
 }
 
-// Others go on after a failure if they are to, and it is one of Run only if none
-// of them ends well.
+// With Survives the other children go on after a failure. Run returns it only if no child
+// exits with status 0.
 func TestOthersSurvive(t *testing.T) {
 	for _, test := range []struct {
 		roles    []string
@@ -156,7 +156,7 @@ func TestOthersSurvive(t *testing.T) {
 			if said := strings.Join(r.said, "\n"); !strings.Contains(said, test.said) {
 				t.Errorf("said %q, want %q", said, test.said)
 			}
-			// One that ends at the same time does not go on.
+			// A child that ends at the same time does not go on.
 			for _, line := range r.said {
 				if _, on, ok := strings.Cut(line, "going on: "); ok && on != "rank 1" {
 					t.Errorf("said %q, though rank 1 alone goes on", line)

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A register records the order in which children end.
+// A register records the order of the ends of children.
 //
-// A rank that dies makes others fail within a millisecond. With a thread that waits
-// for each child, the scheduler would decide which end is seen first. epoll reports
-// descriptors in the order in which they became ready, and a single goroutine reads them.
+// A rank that dies makes others fail within a millisecond. If a thread waited for each
+// child, the scheduler would decide the order of the reports. epoll reports descriptors
+// in the order of their events, to a single goroutine.
 type register struct {
 	epoll int
 	stop  *os.File // write end of woken: closing it ends the goroutine

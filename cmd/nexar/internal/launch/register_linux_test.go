@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// However late the register comes to look, it tells the order of the deaths.
+// The register reports the order of the deaths, even if it runs long after them.
 func TestRegisterKeepsTheOrder(t *testing.T) {
 	const n = 8
 	// The kernel wakes the registers of a process from the last to the first, so an event
@@ -36,7 +36,7 @@ func TestRegisterKeepsTheOrder(t *testing.T) {
 		seen = append(seen, first.add(*pidfd))
 		died = append(died, r.add(*pidfd))
 	}
-	r.mu.Lock() // The register cannot tell of anybody before all are dead.
+	r.mu.Lock() // The register reports no death before all processes are dead.
 	order := []int{5, 0, 7, 3, 1, 6, 2, 4}
 	for _, i := range order {
 		cmds[i].Process.Kill()

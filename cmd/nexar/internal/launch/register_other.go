@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A register records the order in which children end. On this system it is the order in
-// which they are reaped.
+// A register records the order of the ends of children. On this system it is the order of
+// their reaping.
 type register struct{}
 
 func newRegister() *register               { return nil }

@@ -52,7 +52,7 @@ const leaveVariable = "NEXAR_LEAVE_ON_SIGTERM"
 // An environment is a list of "name=value".
 type environment []string
 
-// get is the value of a variable, empty if there is none.
+// get returns the value of a variable, or "".
 func (e environment) get(name string) string {
 	for _, pair := range e {
 		if value, ok := strings.CutPrefix(pair, name+"="); ok {

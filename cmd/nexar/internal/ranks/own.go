@@ -8,17 +8,17 @@ import (
 	"github.com/nexar-go/nexar/consensus/raft"
 )
 
-// A Seed is one of several of a larger cluster, as nexar.SeedConfig has them.
+// A Seed configures one of several seeds of a larger cluster; see nexar.SeedConfig.
 type Seed struct {
 	Listen    string
 	Peers     []string
 	Advertise string
 	StateDir  string
 	Forget    bool   // nexar.SeedConfig.ForgetState
-	Token     string // of the seeds; empty: that of the cluster
+	Token     string // PeerToken; empty: the token of the cluster
 }
 
-// An own is a seed that runs as long as the processes do.
+// An own is a seed that runs as long as the processes of this host.
 type own struct{ seed *nexar.Seed }
 
 func (cfg *Config) startOwn(ctx context.Context) (*own, error) {
@@ -33,12 +33,12 @@ func (cfg *Config) startOwn(ctx context.Context) (*own, error) {
 	return &own{seed}, nil
 }
 
-// parting is how long a seed waits for the others to agree that the world is over, if
-// it is: those that are started again need not look for its nodes then.
-const parting = 3 * time.Second
+// agreementTimeout is the time for the seeds to agree that the world has ended. A seed that is started
+// again after that does not wait for its nodes.
+const agreementTimeout = 3 * time.Second
 
 func (o *own) close() {
-	t := time.NewTimer(parting)
+	t := time.NewTimer(agreementTimeout)
 	defer t.Stop()
 	select {
 	case <-o.seed.Done():

@@ -25,21 +25,21 @@ type Config struct {
 	Program []string // and its arguments
 	Count   int      // processes of this host
 
-	// Seeds are the seeds of a larger cluster, as NEXAR_SEEDS has them. If
-	// it is empty, the processes are the whole world, which nobody outside of
-	// this host can reach.
+	// Seeds are the addresses of the seeds of a larger cluster, as in NEXAR_SEEDS. If
+	// it is empty, the processes are a world of their own, which other hosts cannot
+	// reach.
 	Seeds string
 	World int   // ranks of the larger cluster, if known
 	First *int  // rank of the first process in it; nil lets the seed choose
-	Own   *Seed // one of its seeds, which is to run here
+	Own   *Seed // a seed of the larger cluster to run here; nil: none
 
-	// Token is the token of the cluster. If it is empty, the whole world gets a new one.
+	// Token is the token of the cluster. If it is empty, a world of its own gets a new one.
 	Token string
 
-	Env       []string // "name=value", over everything else
+	Env       []string // "name=value"; overrides everything else
 	NoPrefix  bool     // lines of output do not begin with the rank
-	FirstOnly bool     // the first process has this one's standard output and error, and no other has an output
-	Elastic   bool     // the others go on when a process fails after the world has formed, and more may join
+	FirstOnly bool     // only the first process has output: directly, without prefixes
+	Elastic   bool     // after the world has formed, processes may fail, and more may join
 	Min, Max  int      // nodes of an elastic world, 0 for the defaults
 	Grace     time.Duration
 	Title     string // begins messages: "nexar run"
@@ -77,8 +77,8 @@ func Run(ctx context.Context, cfg Config) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, launch.Forwarded()...)
 	defer signal.Stop(signals)
-	// Output that nobody reads is an error of a write, not the end of this
-	// process, so that the children are ended in good order.
+	// Without a reader of the output, writes fail, and launch.Run ends the children in
+	// order. SIGPIPE would end this process at once.
 	pipes := make(chan os.Signal, 1)
 	signal.Notify(pipes, syscall.SIGPIPE)
 	defer signal.Stop(pipes)
@@ -89,16 +89,16 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	err = launch.Run(launch.Config{
 		Children: cfg.children(path, w), Stdin: cfg.Stdin, Stdout: cfg.Stdout, Stderr: cfg.Stderr,
-		Signals: signals, Grace: cfg.Grace, Title: cfg.Title, ExitError: w.harmful, OnFailure: w.abandon, Survives: survives, Abandoned: cfg.Abandoned,
+		Signals: signals, Grace: cfg.Grace, Title: cfg.Title, ExitError: w.endedEarly, OnFailure: w.abandon, Survives: survives, Abandoned: cfg.Abandoned,
 	})
-	// A failure says more than this.
+	// An error is more precise than this note.
 	if missing := w.missing(); missing != "" && err == nil {
 		fmt.Fprintf(cfg.Stderr, "%s: note: %s\n", cfg.Title, missing)
 	}
 	return err
 }
 
-// children are the processes to start.
+// children returns the processes to start.
 func (cfg Config) children(path string, w *world) []launch.Child {
 	outPaint, errPaint := paintFor(cfg.Stdout), paintFor(cfg.Stderr)
 	list := make([]launch.Child, cfg.Count)
@@ -117,7 +117,7 @@ func (cfg Config) children(path string, w *world) []launch.Child {
 	return list
 }
 
-// name is how messages call process i. It is no rank before it has joined.
+// name returns the name of process i in messages. Before its rank is known it is "process 2".
 func (cfg Config) name(i int, w *world) string {
 	if cfg.First != nil || w != nil && w.formed() {
 		return "rank " + cfg.label(i)
@@ -149,7 +149,7 @@ func (cfg Config) label(i int) string {
 	return strconv.Itoa(i)
 }
 
-// fileOf is the file that w is, if it is one.
+// fileOf returns w as a file, or nil if it is none.
 func fileOf(w io.Writer) *os.File {
 	f, _ := w.(*os.File)
 	return f

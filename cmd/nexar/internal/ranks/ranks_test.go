@@ -115,8 +115,8 @@ func TestMissingProgram(t *testing.T) {
 func TestNoWorld(t *testing.T) {
 	var w *world
 	w.abandon()
-	if err := w.harmful(0); err != nil {
-		t.Errorf("harmful: got %v, want nil", err)
+	if err := w.endedEarly(0); err != nil {
+		t.Errorf("endedEarly: got %v, want nil", err)
 	}
 	if text := w.missing(); text != "" {
 		t.Errorf("missing: got %q, want nothing", text)

@@ -21,8 +21,8 @@ type world struct {
 	made   bool   // the token is a new one
 	dir    string // of tokenFile; empty if there is none
 	size   int
-	joined atomic.Int32 // nodes that are there
-	most   atomic.Int32 // the most that there ever were
+	joined atomic.Int32 // nodes that have joined and not gone
+	most   atomic.Int32 // the largest value of joined so far
 
 	abandoning sync.WaitGroup
 }
@@ -62,7 +62,7 @@ func (w *world) printCommands(cfg Config) error {
 		fmt.Fprintf(cfg.Stderr, "%s: to add a rank: %snexar run --elastic --seed %s -- PROGRAM\n", cfg.Title, token, w.addr)
 	}
 	if cfg.Elastic || !w.made && !cfg.FirstOnly {
-		fmt.Fprintf(cfg.Stderr, "%s: to see where the ranks are: %snexar status --seed %s\n", cfg.Title, token, w.addr)
+		fmt.Fprintf(cfg.Stderr, "%s: to show the operations of the ranks: %snexar status --seed %s\n", cfg.Title, token, w.addr)
 	}
 	return nil
 }
@@ -95,25 +95,24 @@ func (w *world) close() {
 	w.abandoning.Wait()
 	w.seed.Close()
 	if w.dir != "" {
-		_ = os.RemoveAll(w.dir) // The token in it is worth nothing any more.
+		_ = os.RemoveAll(w.dir) // The token is invalid without the seed.
 	}
 }
 
-// formed reports whether the world has formed, which the seed knows before any
-// node does.
+// formed reports whether the world has formed. The seed knows it before any node.
 func (w *world) formed() bool {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	return w.seed.Wait(now) == nil
 }
 
-// harmful says why a process that has exited with status 0 keeps others from
-// going on: they wait for a world that can no longer form.
-func (w *world) harmful(int) error {
+// endedEarly returns an error if a process has exited with status 0 while others wait for the
+// world, which can no longer form.
+func (w *world) endedEarly(int) error {
 	if w == nil || w.joined.Load() == 0 || w.formed() {
 		return nil
 	}
-	return fmt.Errorf("exited with status 0 before the world had formed: %d of %d had joined, and wait in vain", w.joined.Load(), w.size)
+	return fmt.Errorf("exited with status 0 before the world had formed: %d of %d processes had joined, and wait in vain", w.joined.Load(), w.size)
 }
 
 // abandon tells processes that wait for the world that it will not form.
@@ -124,7 +123,7 @@ func (w *world) abandon() {
 	w.abandoning.Go(func() { w.seed.Close() })
 }
 
-// missing says, when all processes have ended, that some never joined.
+// missing returns a message if all processes have ended and some have never joined.
 func (w *world) missing() string {
 	switch {
 	case w == nil || w.formed() || int(w.most.Load()) == w.size:
@@ -132,6 +131,6 @@ func (w *world) missing() string {
 	case w.most.Load() == 0:
 		return "the program has ended and never joined the cluster: does it call nexar.Join?"
 	default:
-		return fmt.Sprintf("only %d of %d processes joined the cluster: the others ended without a call of nexar.Join", w.most.Load(), w.size)
+		return fmt.Sprintf("only %d of %d processes joined the cluster: the others ended without calling nexar.Join", w.most.Load(), w.size)
 	}
 }

@@ -15,7 +15,7 @@ type Algorithms struct {
 	begun bool
 }
 
-// NewAlgorithms makes one that writes to w.
+// NewAlgorithms returns an Algorithms that writes to w.
 func NewAlgorithms(w io.Writer) *Algorithms { return &Algorithms{w: w} }
 
 // Add writes the table of c.
@@ -23,7 +23,7 @@ func (t *Algorithms) Add(c bench.Comparison) error {
 	var b strings.Builder
 	if !t.begun {
 		t.begun = true
-		fmt.Fprintf(&b, "%s; medians and quartiles of rounds in which all have their turn\n", conditions(c.Ranks, c.Transport, c.Encrypted))
+		fmt.Fprintf(&b, "%s; medians and quartiles over rounds in which all algorithms take turns\n", conditions(c.Ranks, c.Transport, c.Encrypted))
 	}
 	fmt.Fprintf(&b, "\n%s: %s of %s\n", atSize(c), Count(c.Rounds, "round"), Count(c.Runs, "run"))
 	fmt.Fprintf(&b, "  %-24s %-11s %10s %10s %10s %10s %6s\n", "algorithm", "over", "cost", "p50", "q1", "q3", "ratio")
@@ -33,7 +33,7 @@ func (t *Algorithms) Add(c bench.Comparison) error {
 			w.Algorithm, carrier(w.Shared, w.Channels), relative(w.Predicted, cost), Micros(w.P50), Micros(w.Q1), Micros(w.Q3), relative(w.P50, fastest), marks(w)), " ") + "\n")
 	}
 	if len(c.Left) > 0 {
-		fmt.Fprintf(&b, "  left out, whose cost is more than %d times the least:\n", bench.SlowerMax)
+		fmt.Fprintf(&b, "  not measured, since the cost is more than %d:\n", bench.SlowerMax)
 	}
 	for _, a := range c.Left {
 		fmt.Fprintf(&b, "  %-24s %-11s %10s\n", a.Name, carrier(a.Shared, a.Channels), relative(micros(a.Predicted), cost))
@@ -101,7 +101,7 @@ func marks(w bench.Way) string {
 	return strings.Join(list, ", ")
 }
 
-// Verdicts says for each operation how good the choices were.
+// Verdicts returns a line for each operation about the quality of the choices.
 func Verdicts(list []bench.Comparison) string {
 	var b strings.Builder
 	for _, v := range bench.Judge(list) {
@@ -123,7 +123,7 @@ func wayName(w bench.Way) string {
 	return fmt.Sprintf("%s (%s)", w.Algorithm, carrier(w.Shared, w.Channels))
 }
 
-// AlgorithmsSummary says how much was compared and how it went.
+// AlgorithmsSummary returns a line with the number of comparisons, measurements and wrong elements.
 func AlgorithmsSummary(list []bench.Comparison, took time.Duration) string {
 	ops, ways := map[string]bool{}, 0
 	for _, c := range list {
@@ -134,7 +134,7 @@ func AlgorithmsSummary(list []bench.Comparison, took time.Duration) string {
 		Count(ways, "measurement"), Count(int(WrongElements(list)), "wrong element"), took.Seconds())
 }
 
-// WrongElements counts those of all comparisons.
+// WrongElements returns the number of wrong elements in all comparisons.
 func WrongElements(list []bench.Comparison) (wrong int64) {
 	for _, c := range list {
 		for _, w := range c.Ways {

@@ -53,7 +53,7 @@ all_reduce of 64 KiB: 5 rounds of 3 runs
   algorithm                over              cost        p50         q1         q3  ratio
   staged                   memory            1.00    12.0 µs    11.0 µs    14.0 µs   1.20  chosen
   ring                     4 channels        4.00    10.0 µs     9.0 µs    12.0 µs   1.00  fastest
-  left out, whose cost is more than 8 times the least:
+  not measured, since the cost is more than 8:
   chain                    1 channel       150.00
 
 barrier: 5 rounds of 3 runs

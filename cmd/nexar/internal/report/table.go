@@ -1,9 +1,9 @@
-// Package report writes the results of a benchmark: as a table for people, as
-// lines of JSON for programs, and as a drawing.
+// Package report writes the results of a benchmark: as a table, as lines of JSON, and as an
+// SVG chart.
 //
-// Use a Table to show results as they come, JSON to keep one, and Draw for all
-// of them; or Algorithms, JSON and DrawAlgorithms for comparisons. Errors are those of the writer. Nothing here is safe for use by
-// several goroutines at once.
+// For results of bench.Run there are Table, JSON and Draw; for those of bench.Compare there
+// are Algorithms, JSON and DrawAlgorithms. Errors are those of the writer. A Table and an
+// Algorithms are for one goroutine at a time.
 package report
 
 import (
@@ -23,7 +23,7 @@ type Table struct {
 	op string
 }
 
-// NewTable makes a table that writes to w.
+// NewTable returns a table that writes to w.
 func NewTable(w io.Writer) *Table { return &Table{w: w} }
 
 // Add writes the row of r, preceded by a heading if r begins an operation.
@@ -51,7 +51,7 @@ func (t *Table) Add(r bench.Result) error {
 	return err
 }
 
-// conditions returns a line about the conditions of all results.
+// conditions formats the conditions of all results: "4 ranks, shm (not encrypted), float32".
 func conditions(ranks int, transport string, encrypted bool) string {
 	secrecy := "not encrypted"
 	if encrypted {
@@ -95,7 +95,7 @@ func Micros(us float64) string {
 // JSON writes a bench.Result, or a bench.Way, as one line.
 func JSON[T bench.Result | bench.Way](w io.Writer, r T) error { return json.NewEncoder(w).Encode(r) }
 
-// Summary says how much was measured and how it went.
+// Summary returns a line with the number of measurements and wrong elements.
 func Summary(results []bench.Result, took time.Duration) string {
 	ops, wrong := map[string]bool{}, int64(0)
 	for _, r := range results {
@@ -106,7 +106,7 @@ func Summary(results []bench.Result, took time.Duration) string {
 		Count(int(wrong), "wrong element"), took.Seconds())
 }
 
-// Count says how many of something there are: "1 rank", "2 ranks".
+// Count formats a number of things: "1 rank", "2 ranks".
 func Count(n int, what string) string {
 	if n != 1 {
 		what += "s"
