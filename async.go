@@ -12,25 +12,24 @@ import (
 	"github.com/nexar-go/nexar/internal/overlap"
 )
 
-// A Handle is an operation in progress, returned by one of the Start functions. StartAllToAllV and StartAllReduceCompressed return when all ranks
-// have called them, StartAllReduceBuckets may wait for the first of many buckets;
-// the others wait for no other rank.
+// A Handle is an operation in progress, returned by one of the Start functions. A Start function
+// does not wait for other ranks, with three exceptions: [StartAllToAllV] and
+// [StartAllReduceCompressed] return when all ranks have called them, and [StartAllReduceBuckets]
+// may wait until the first of many buckets are reduced. Start functions report errors
+// by [Handle.Wait].
 //
-// Operations are ordered by the calls that start them, including calls that
-// block. The order has to be the same on all ranks. Many operations can be in
-// progress at once, and they end in any order. The buffers of an operation belong
-// to it until it has ended: buffers that it writes must not be used, and buffers
-// that it reads must not be changed. Buffers of operations in progress on one
-// communicator must not overlap, unless all of them only read there; otherwise Start
-// returns an ErrOverlap, as long as no more than a few dozen operations are in
-// progress.
+// Many operations can be in progress at once. They may end in any order, but all ranks must start
+// the collectives of a communicator in the same order, blocking calls included.
 //
-// The context of a Start is that of the whole operation: if it ends first, the
-// operation fails as the call that blocks does. It is no error not to wait for a
-// Handle; its operation goes on.
+// Until an operation has ended, the program must not use the buffers that it writes, nor change
+// those that it reads. Buffers of operations in progress on one communicator must not overlap,
+// unless all of them only read there. Otherwise the later operation fails with an [ErrOverlap]; beyond
+// 64 operations in progress there is no check.
 //
-// The zero Handle stands for no operation: it is done, and Wait returns an error
-// that says so.
+// The context of a Start function is that of the whole operation: if it ends first, the operation
+// fails as the blocking call does. The operation goes on even if the program does not call Wait.
+//
+// The zero Handle has no operation: Done is closed, and Wait returns an error.
 type Handle struct {
 	done   chan struct{}
 	err    error
@@ -38,9 +37,9 @@ type Handle struct {
 	guard  *callback.Guard
 }
 
-// Wait waits for the end of the operation and returns its error. Several goroutines may
-// call it, more than once, with the same result.
-// If the combine function of the operation has panicked, so does Wait.
+// Wait waits until the operation has ended and returns its error. It may be called more than once
+// and concurrently, with the same result. If the combine function of the operation has panicked,
+// Wait panics.
 func (h *Handle) Wait() error {
 	<-h.Done()
 	if h.done == nil {
@@ -55,16 +54,16 @@ func (h *Handle) Wait() error {
 // Done is closed when the operation has ended.
 func (h *Handle) Done() <-chan struct{} { return callback.Closed(h.done) }
 
-// Status describes the message that a StartRecv or StartExchange has received. It
-// waits for the end of the operation.
+// Status waits until the operation has ended, and describes the message that a [StartRecv] or
+// [StartExchange] has received. It is zero after a failed receive and for other
+// operations.
 func (h *Handle) Status() Status {
 	<-h.Done()
 	return h.status
 }
 
-// WaitAll waits for all handles, and returns their errors, joined. It waits for
-// the last even if the first has failed, so that all buffers can be used again.
-// It skips nil handles.
+// WaitAll waits for all handles, even if some fail, so that all buffers can be used again. It returns
+// their errors, joined by [errors.Join]. It skips nil handles.
 func WaitAll(handles ...*Handle) error {
 	errs := make([]error, 0, len(handles))
 	for _, h := range handles {
@@ -80,10 +79,10 @@ func WaitAll(handles ...*Handle) error {
 	return errors.Join(errs...)
 }
 
-// WaitAny waits until the operation of one of the handles has ended, and returns the index of the
-// handle and the error of the operation. It skips nil handles: a program that sets the returned
-// one to nil gets the others from later calls, and the index -1 without an error when none is
-// left. If ctx ends first, the index is -1 and the operations go on.
+// WaitAny waits until an operation has ended, and returns the index of its handle and its error. It
+// skips nil handles, so a program that sets each returned handle to nil gets all of them, one by one.
+// If all handles are nil, the index is -1 and the error is nil. If ctx ends first, the index is -1,
+// the error is that of ctx, and the operations go on.
 func WaitAny(ctx context.Context, handles ...*Handle) (index int, err error) {
 	ended, stop := make(chan int, len(handles)), make(chan struct{})
 	var watching sync.WaitGroup
@@ -119,67 +118,65 @@ func WaitAny(ctx context.Context, handles ...*Handle) (index int, err error) {
 	}
 }
 
-// Each function below starts the collective of the same name; see Handle.
-
-// StartBarrier starts a Barrier.
+// StartBarrier starts a [Comm.Barrier]; see [Handle].
 func (c *Comm) StartBarrier(ctx context.Context) *Handle { return c.start(ctx, new(task).Barrier()) }
 
-// StartBroadcast starts a Broadcast; see Handle.
+// StartBroadcast starts a [Broadcast]; see [Handle].
 func StartBroadcast[T any](ctx context.Context, c *Comm, data []T, root int) *Handle {
 	return c.start(ctx, new(task).Broadcast(&c.runner, elementsOf(data), root))
 }
 
-// StartReduce starts a Reduce; see Handle.
+// StartReduce starts a [Reduce]; see [Handle].
 func StartReduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) *Handle {
 	return c.start(ctx, new(task).Reduction(&c.runner, numbersOf(data), kernel.Op(op), root))
 }
 
-// StartReduceFunc starts a ReduceFunc; see Handle.
+// StartReduceFunc starts a [ReduceFunc]; see [Handle].
 func StartReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) *Handle {
 	return c.start(ctx, collective.ReduceFunc(new(task), &c.runner, elementsOf(data), combine, root))
 }
 
-// StartAllReduce starts an AllReduce; see Handle.
+// StartAllReduce starts an [AllReduce]; see [Handle].
 func StartAllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
 	return c.start(ctx, new(task).AllReduce(&c.runner, numbersOf(data), kernel.Op(op)))
 }
 
-// StartAllReduceFunc starts an AllReduceFunc; see Handle.
+// StartAllReduceFunc starts an [AllReduceFunc]; see [Handle].
 func StartAllReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) *Handle {
 	return c.start(ctx, collective.AllReduceFunc(new(task), &c.runner, elementsOf(data), combine))
 }
 
-// StartGather starts a Gather; see Handle.
+// StartGather starts a [Gather]; see [Handle].
 func StartGather[T any](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
 	return c.start(ctx, new(task).Gather(&c.runner, elementsOf(dst), elementsOf(src), root))
 }
 
-// StartAllGather starts an AllGather; see Handle.
+// StartAllGather starts an [AllGather]; see [Handle].
 func StartAllGather[T any](ctx context.Context, c *Comm, dst, src []T) *Handle {
 	return c.start(ctx, new(task).AllGather(&c.runner, elementsOf(dst), elementsOf(src)))
 }
 
-// StartScatter starts a Scatter; see Handle.
+// StartScatter starts a [Scatter]; see [Handle].
 func StartScatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
 	return c.start(ctx, new(task).Scatter(&c.runner, elementsOf(dst), elementsOf(src), root))
 }
 
-// StartReduceScatter starts a ReduceScatter; see Handle.
+// StartReduceScatter starts a [ReduceScatter]; see [Handle].
 func StartReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) *Handle {
 	return c.start(ctx, new(task).ReduceScatter(&c.runner, numbersOf(dst), numbersOf(src), kernel.Op(op)))
 }
 
-// StartAllToAll starts an AllToAll; see Handle.
+// StartAllToAll starts an [AllToAll]; see [Handle].
 func StartAllToAll[T any](ctx context.Context, c *Comm, dst, src []T) *Handle {
 	return c.start(ctx, new(task).AllToAll(&c.runner, elementsOf(dst), elementsOf(src)))
 }
 
-// StartScan starts a Scan; see Handle.
+// StartScan starts a [Scan]; see [Handle].
 func StartScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
 	return c.start(ctx, new(task).Scan(&c.runner, numbersOf(data), kernel.Op(op)))
 }
 
-// StartExclusiveScan starts an ExclusiveScan; see Handle.
+// StartExclusiveScan starts an [ExclusiveScan]; see [Handle].
 func StartExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
 	return c.start(ctx, new(task).ExclusiveScan(&c.runner, numbersOf(data), kernel.Op(op)))
 }
@@ -194,42 +191,38 @@ func StartExclusiveScanFunc[T any](ctx context.Context, c *Comm, data []T, combi
 	return c.start(ctx, collective.ExclusiveScanFunc(new(task), &c.runner, elementsOf(data), combine))
 }
 
-// StartMinLoc starts a MinLoc; see Handle.
+// StartMinLoc starts a [MinLoc]; see [Handle].
 func StartMinLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) *Handle {
 	return startLocate(ctx, c, false, data, ranks)
 }
 
-// StartMaxLoc starts a MaxLoc; see Handle.
+// StartMaxLoc starts a [MaxLoc]; see [Handle].
 func StartMaxLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) *Handle {
 	return startLocate(ctx, c, true, data, ranks)
 }
 
-// StartGatherV starts a GatherV; see Handle. counts may be used again at
-// once.
+// StartGatherV starts a [GatherV]; see [Handle]. It copies counts.
 func StartGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
 	return c.start(ctx, new(task).GatherV(&c.runner, elementsOf(dst), elementsOf(src), counts, root))
 }
 
-// StartAllGatherV starts an AllGatherV; see Handle. counts may be used again at
-// once.
+// StartAllGatherV starts an [AllGatherV]; see [Handle]. It copies counts.
 func StartAllGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int) *Handle {
 	return c.start(ctx, new(task).AllGatherV(&c.runner, elementsOf(dst), elementsOf(src), counts))
 }
 
-// StartScatterV starts a ScatterV; see Handle. counts may be used again at
-// once.
+// StartScatterV starts a [ScatterV]; see [Handle]. It copies counts.
 func StartScatterV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
 	return c.start(ctx, new(task).ScatterV(&c.runner, elementsOf(dst), elementsOf(src), counts, root))
 }
 
-// StartReduceScatterV starts a ReduceScatterV; see Handle. counts may be used again at
-// once.
+// StartReduceScatterV starts a [ReduceScatterV]; see [Handle]. It copies counts.
 func StartReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op) *Handle {
 	return c.start(ctx, new(task).ReduceScatterV(&c.runner, numbersOf(dst), numbersOf(src), counts, kernel.Op(op)))
 }
 
-// StartAllToAllV starts an AllToAllV; see Handle. It returns when all ranks have
-// called it and have the counts of each other.
+// StartAllToAllV starts an [AllToAllV]; see [Handle]. It blocks until all ranks have called it and
+// have exchanged their counts.
 func StartAllToAllV[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts, srcCounts []int) *Handle {
 	t, err := allToAllV(ctx, c, elementsOf(dst), elementsOf(src), dstCounts, srcCounts)
 	if err != nil {
@@ -255,7 +248,7 @@ func (c *Comm) hold(name string, memory ...[]byte) (release func(), err error) {
 	return release, nil
 }
 
-// start starts a task, unless its parameters are wrong.
+// start begins a task and returns its Handle; wrong parameters are an error of the Handle.
 func (c *Comm) start(ctx context.Context, t *task) *Handle {
 	var id uint64
 	if t.Err == nil {
@@ -283,7 +276,7 @@ func ended(err error) *Handle {
 	return h
 }
 
-// follow returns the Handle of f, which it calls on a goroutine.
+// follow calls f on a goroutine and returns the Handle that ends with it.
 func (c *Comm) follow(f func(h *Handle) error) *Handle {
 	h := &Handle{done: make(chan struct{})}
 	c.comm.Go(func() {
@@ -294,12 +287,12 @@ func (c *Comm) follow(f func(h *Handle) error) *Handle {
 	return h
 }
 
-// enterFlight registers the memory of an operation until flights.Leave, unless it
-// overlaps that of another one.
+// enterFlight registers the memory of an operation until flights.Leave. It returns an error if that
+// overlaps the memory of another operation in progress.
 func (c *Comm) enterFlight(f overlap.Flight) (number uint64, err error) {
 	number, other := c.flights.Enter(f)
 	if other != nil {
-		return 0, fmt.Errorf("%w: with those of %s, which is under way", ErrOverlap, other.Name)
+		return 0, fmt.Errorf("%w: memory in use by %s, which is in progress", ErrOverlap, other.Name)
 	}
 	return number, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 )
 
-// Epochs yields the communicator of the world, and after each change of the world the
+// Epochs yields the communicator of the world and, after each change of the world, the
 // communicator that replaces it:
 //
 //	for comm, err := range node.Epochs(ctx) {
@@ -26,30 +26,31 @@ import (
 //			break
 //		}
 //		if comm.Err() == nil {
-//			return err // An error of train itself: the world has not changed.
+//			return err // train failed for a reason of its own.
 //		}
-//		log.Print(err) // For example, rank 2 has failed; continue without it.
+//		log.Print(err) // For example, rank 2 has failed: continue without it.
 //	}
 //
-// When a node has failed or left, the seed decides the next view: a set of nodes that are
-// all connected to each other. They keep their order, so ranks stay contiguous. Operations
-// on the old communicator fail with a [PeerError] or a [RevokedError]. They may have
-// completed on some ranks only, so the ranks must agree where to continue, for example by
-// an [AllReduce] with [Min] of their steps. The old communicator and those split from it
-// cannot be used any more; Epochs closes the former at the next iteration.
+// When a node has failed or left, the seed decides the next view, in which all nodes are connected
+// to each other. The remaining nodes keep their order, and their ranks are contiguous. Operations on
+// the old communicator fail with a [PeerError] or a [RevokedError]. They may have completed on some
+// ranks only, so the ranks must agree where to continue, for example by [Sync], or by an [AllReduce]
+// with [Min] of their steps. The old communicator and those split from it cannot be used any more.
+// Epochs closes the old communicator at the next iteration.
 //
-// An iteration that ends while nothing has changed waits for a change. The loop ends with
-// an error when ctx ends or the node is closed. It ends with [ErrNoQuorum] if a node has
-// failed and there is no next view within [Config].RecoveryTimeout, for example because
-// the seed is gone, or if the others continue without this node: they have lost the
-// connection to it, or it has not started the next iteration within that time. The program
-// may then close the node and join again; see [ErrNoQuorum].
+// If an iteration ends and the world has not changed, Epochs blocks until it changes. The loop ends
+// with an error when ctx ends or the node is closed. It ends with [ErrNoQuorum] if a node has failed
+// and there is no next view within [Config].RecoveryTimeout, for example because no seed can be
+// reached. It ends with [ErrRemoved], which is an ErrNoQuorum, if the others continue without this
+// node: they have lost their connections to it, or it did not start the next iteration within that
+// time. The program may then close the node and join again.
 //
-// A communicator can also end by a [MismatchError], or by a call that was cancelled or
-// timed out on some rank. An undetected failure may be the cause, so Epochs waits for a
-// next view, for Config.HeartbeatTimeout and a second, before it returns that error. With
-// Config.Recovery Abort or Manual a failure ends the loop with the PeerError; with Manual,
-// [Comm.Exclude] makes a communicator of the remaining ranks.
+// A communicator also ends by a [MismatchError], or by a call that was cancelled or timed out on
+// some rank. An undetected failure may be the cause, so Epochs waits for a next view for
+// Config.HeartbeatTimeout and a second before it yields that error.
+//
+// If Config.Recovery is Abort or Manual, the loop ends with the PeerError of a failed node. With
+// Manual, [Comm.Exclude] makes a communicator of the remaining ranks.
 //
 // Only one goroutine at a time may range over the epochs of a node.
 func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
@@ -90,11 +91,10 @@ func epochError(ctx context.Context, err error) error {
 	return err
 }
 
-// Reconfigure lets nodes join and leave the world. All ranks of the world call it at the
-// same point of the program, as they call a collective, for example after each step. It
-// returns true on all ranks if a node wants to leave or others want to join. Then the
-// iteration of [Node.Epochs] has to end; the next one gets the communicator of the next
-// view:
+// Reconfigure lets nodes join and leave the world. All ranks of the world call it at the same point
+// of the program, as they call a collective, for example after each step. It returns true on all
+// ranks if nodes want to join or leave. The program must then go to the next iteration of
+// [Node.Epochs], which gets the communicator of the next view:
 //
 //	for comm, err := range node.Epochs(ctx) {
 //		if err != nil {
@@ -106,17 +106,17 @@ func epochError(ctx context.Context, err error) error {
 //		}
 //	}
 //
-// Here train begins with [Sync]. It returns false when Reconfigure reports a change, also
+// Here train begins with [Sync]. When Reconfigure returns true, train returns with done false, even
 // after the last step, because nodes that join need the state.
 //
-// Reconfigure saves nothing: it is not a checkpoint of the program. A node that has called
-// [Node.Leave] is not in the next view, and its loop ends. The others keep their order, and
-// nodes that join get the ranks after them.
+// Reconfigure does not save the state of the program. A node that has called [Node.Leave] is not in
+// the next view, and its loop ends without an error. The others keep their order, and nodes that
+// join get the ranks after them.
 //
-// If nothing changes, Reconfigure costs an all-reduce of one byte. Ranks wait for each
-// other for at most Config.ReconfigureTimeout, after which a [TimeoutError] names the late
-// ones. When the world changes, ranks that do not start the next iteration within that
-// time are removed. Without a seed nothing changes.
+// If nothing changes, Reconfigure costs an all-reduce of one byte. It blocks until all ranks have
+// called it; after Config.ReconfigureTimeout it returns a [TimeoutError] that names the late ranks.
+// When the world changes, ranks that do not start the next iteration within that time are removed.
+// If no seed can be reached, the world does not change.
 func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 	c := n.World()
 	n.heed()
@@ -135,21 +135,21 @@ func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 	return true, nil
 }
 
-// reportQuiesced tells the seed that this node has quiesced in the epoch of c, if it
-// has.
+// reportQuiesced tells the seed if this node has quiesced in the epoch of c.
 func (n *Node) reportQuiesced(c *Comm) {
 	if n.follower.IsQuiesced(c.Epoch()) {
 		n.node.Session.Quiesced(c.Epoch(), n.leaves, c.node.collectives.ReconfigureTimeout)
 	}
 }
 
-// Leave leaves the world at the next [Node.Reconfigure], which does not disturb the other
-// ranks, and returns when the loop of this node over [Node.Epochs] has ended. Close the
-// node then. If ctx ends earlier, the node is still in the world, and leaves at a later
-// Reconfigure. [Node.Close] leaves at once, even if the others need the node.
+// Leave makes this node leave the world at the next [Node.Reconfigure], where no operation of
+// another rank fails because of it. Leave blocks until the loop of this node over [Node.Epochs] has
+// ended, so call it on another goroutine than the loop. Close the node afterwards. If ctx ends first,
+// the node is still in the world and leaves at a later Reconfigure. To leave at once, even if
+// operations of other ranks need this node, call [Node.Close].
 //
-// Without a seed the error is [ErrNoQuorum], and [ErrClosed] if the node is closed
-// meanwhile.
+// The error is [ErrNoQuorum] if no seed can be reached or this node is not in the world any more, and
+// [ErrClosed] if the node is closed meanwhile.
 func (n *Node) Leave(ctx context.Context) error {
 	n.leaving.Store(true)
 	var err error
@@ -180,21 +180,20 @@ func (n *Node) Leave(ctx context.Context) error {
 // loop over Epochs.
 const leftTimeout = time.Second
 
-// A WorldChange describes the difference between the world of a communicator and that of
-// the previous epoch of this node.
+// A WorldChange describes how the world differs from that of the previous epoch of this node.
 type WorldChange struct {
 	Epoch         uint64
 	OldSize, Size int
-	// OldRank is the previous rank of this node, and Rank the present one. If the node
-	// has just joined, OldRank is -1 and OldSize is 0.
+	// OldRank is the rank of this node in the previous epoch, and Rank its rank in this one. If the
+	// node has just joined, OldRank is -1 and OldSize is 0.
 	OldRank, Rank int
-	// Removed are the old ranks of nodes that have failed or left, and Joined the new
-	// ranks of nodes that have joined. The other nodes keep their order.
+	// Removed has the old ranks of nodes that have failed or left, and Joined the new ranks of nodes
+	// that have joined. The other nodes keep their order.
 	Removed, Joined []int
 }
 
-// Change describes how the world has changed with the epoch of this communicator. For one
-// made by [Comm.Split], [Comm.Dup] or [Comm.Sub] it describes the whole world.
+// Change describes how the world has changed with the epoch of this communicator. It describes the
+// whole world even if the communicator has only a part of its ranks.
 func (c *Comm) Change() WorldChange {
 	before, now := c.impl.View.Before, c.impl.View.View
 	e := WorldChange{Epoch: now.Epoch, OldSize: before.Size(), Size: now.Size(), OldRank: -1}
@@ -207,14 +206,12 @@ func (c *Comm) Change() WorldChange {
 	return e
 }
 
-// Failures yields each failure of another node of the world that this node learns of, from
-// the beginning. The [PeerError] is that of operations that need the failed node, with the
-// rank that it had. A node that leaves has not failed, unless its goodbye does not reach
-// all others. Failures is for programs that log or count failures; [Node.Epochs] is for
-// programs that continue after one.
+// Failures yields the failures of other nodes that this node learns of, first all earlier ones, and
+// blocks until the next one. The [PeerError] is the one that operations return, with the rank that
+// the node had. A node that leaves in good order has not failed. Use Failures to log or count
+// failures, and [Node.Epochs] to continue after them.
 //
-// The loop ends with an error when ctx ends, and without one when this node has left or is
-// closed.
+// The loop ends with an error when ctx ends, and without one when this node has left or is closed.
 func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 	return func(yield func(*PeerError, error) bool) {
 		for seen := 0; ; {
@@ -241,19 +238,17 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 	}
 }
 
-// Exclude makes the communicator of the world without the given ranks, and without ranks that have
-// failed or left meanwhile. All remaining ranks call it on their communicator of the world,
-// with the same ranks: after a failure with the policy [Manual], or to remove live ranks, such
-// as one on a host that is too slow. One rank alone cannot exclude several.
+// Exclude returns the communicator of the world without the given ranks, and without ranks that have
+// failed or left meanwhile. All remaining ranks call it on [Node.World], with the same ranks: after
+// a failure with the policy [Manual], or to remove live ranks, such as one on a slow host. It blocks
+// until all remaining ranks have called it. One rank alone cannot exclude several.
 //
-// An excluded rank that is alive is told why: its [Node.Epochs] ends with an [ErrExcluded] that
-// names a rank that has excluded it, and its operations fail. To let a rank leave by itself, use
-// [Node.Leave] there.
+// On a live rank that is excluded, operations fail, and [Node.Epochs] ends with an [ErrExcluded] that
+// names a rank that has called Exclude. A rank that wants to leave calls [Node.Leave] instead.
 //
-// The old communicator is closed, and [Node.World] returns the new one. If there is none
-// within [Config].RecoveryTimeout, the error is [ErrNoQuorum], and ErrExcluded if this rank has been
-// excluded itself. Exclude informs the seed before it waits, so a cancelled call may exclude the
-// ranks as well.
+// The old communicator is closed, and [Node.World] returns the new one. If there is none within
+// [Config].RecoveryTimeout, the error is [ErrNoQuorum]; if this rank has been excluded itself, it is
+// ErrExcluded. A cancelled call may still exclude the ranks, because the seed has been told.
 func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 	for _, r := range ranks {
 		if r < 0 || r >= c.Size() || r == c.impl.Rank {
@@ -270,11 +265,11 @@ func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 	})
 }
 
-// Include makes the communicator of the world with all nodes that wait to join it, as
-// [Node.Reconfigure] does, and without nodes that have failed or left meanwhile. All ranks
-// call it on their communicator of the world, which is closed. If no node waits, the new
-// communicator has the same ranks. After a cancelled call the old communicator cannot be
-// used any more; call Include again.
+// Include returns the communicator of the world with all nodes that wait to join, and without nodes
+// that have failed or left meanwhile. It is for programs that do not range over [Node.Epochs]; others
+// use [Node.Reconfigure]. All ranks call it on [Node.World], and it blocks until they have. The old
+// communicator is closed. If no node waits, the new one has the same ranks. After a cancelled call
+// the old communicator cannot be used any more: call Include again.
 func (c *Comm) Include(ctx context.Context) (*Comm, error) {
 	return c.rebuild(ctx, "include", func(n *Node) (*comm.Comm, error) {
 		n.leaves = false
@@ -284,7 +279,7 @@ func (c *Comm) Include(ctx context.Context) (*Comm, error) {
 	})
 }
 
-// rebuild replaces the communicator of the world by the next one.
+// rebuild replaces the communicator of the world by the one that next returns.
 func (c *Comm) rebuild(ctx context.Context, op string, next func(n *Node) (*comm.Comm, error)) (*Comm, error) {
 	n := c.node.node
 	switch {

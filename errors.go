@@ -13,27 +13,27 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// Conditions that errors of this package report. Test for them with
-// errors.Is; the errors that have them say more.
+// Errors of this package. Test for them with errors.Is: the errors that functions return wrap them
+// and say more.
 var (
-	// ErrClosed says that the communicator or the node was closed here.
+	// ErrClosed says that this rank has closed the communicator or the node.
 	ErrClosed = errors.New("closed")
-	// ErrPeerFailed says that a rank has failed or left; see PeerError.
+	// ErrPeerFailed says that a rank has failed or left; see [PeerError].
 	ErrPeerFailed = errors.New("peer failed")
-	// ErrRevoked says that an earlier or concurrent operation has failed, on
-	// this rank or another, and the communicator with it.
+	// ErrRevoked says that the communicator has ended because an earlier or concurrent operation
+	// failed, on this rank or another; see [RevokedError].
 	ErrRevoked = errors.New("communicator revoked")
-	// ErrNoState says that no rank has the state for a Sync.
-	ErrNoState = errors.New("no rank has the state: all that had it have gone")
-	// ErrNoQuorum says that this node is in no world any more: another node has failed and the
-	// remaining ones could not agree on a view, are fewer than [SeedConfig].ElasticMin, or
-	// continue without this one ([ErrRemoved]). In a partitioned network at most one part
-	// continues; nodes of the others get this error within [Config].RecoveryTimeout. The program
-	// can join again, as a new node: when the partition has ended, a seed with
-	// SeedConfig.Elastic admits it at the next [Node.Reconfigure] of the others.
+	// ErrNoState says that no rank has the state for a [Sync].
+	ErrNoState = errors.New("no rank has the state: all ranks that had it are gone")
+	// ErrNoQuorum says that this node is not in the world any more: another node has failed, and the
+	// remaining ones could not agree on a view, are fewer than [SeedConfig].ElasticMin, or continue
+	// without this one ([ErrRemoved]). In a partitioned network at most one part continues; nodes of
+	// the others get this error when they have waited for [Config].RecoveryTimeout. The program can
+	// join again as a new node: when the partition has ended, a seed with SeedConfig.Elastic admits
+	// it at the next [Node.Reconfigure] of the others.
 	//
 	//	for {
-	//		node, err := nexar.Join(ctx, cfg) // waits for a seed that it can reach
+	//		node, err := nexar.Join(ctx, cfg) // waits until it reaches a seed
 	//		if err != nil {
 	//			return err
 	//		}
@@ -44,58 +44,57 @@ var (
 	//		}
 	//	}
 	ErrNoQuorum = errors.New("no agreement on the members of the world")
-	// ErrRemoved says that the others continue without this node, which is alive: they have lost
-	// their connections to it, it did not come to a [Node.Reconfigure] or the next epoch in
-	// time, or they have excluded it ([ErrExcluded]). The error is an ErrNoQuorum, too.
+	// ErrRemoved says that the others continue without this live node: they have lost their
+	// connections to it, it was late for a [Node.Reconfigure] or the next epoch, or they have excluded
+	// it ([ErrExcluded]). The error is also an ErrNoQuorum.
 	ErrRemoved = errors.New("removed from the world")
-	// ErrExcluded says that other ranks have removed this node by [Comm.Exclude]. The error is an
-	// ErrRemoved and an ErrNoQuorum, too; its text names a rank that has excluded it.
+	// ErrExcluded says that other ranks have removed this node by [Comm.Exclude]. Its text names one
+	// of them. The error is also an ErrRemoved and an ErrNoQuorum.
 	ErrExcluded = errors.New("excluded from the world")
 	// ErrToken says that this process and the seed do not have the same cluster token.
 	ErrToken = errors.New("cluster token")
-	// ErrVersion says that this process and the seed speak different versions of the
-	// protocol: all programs of a cluster are built with compatible versions of nexar.
+	// ErrVersion says that this process and the seed use different versions of the protocol: build
+	// all programs of a cluster with compatible releases of nexar.
 	ErrVersion = errors.New("another version of the protocol")
-	// ErrRankTaken says that another node has the rank that Config.Rank asks for, or that
-	// the world has no such rank.
+	// ErrRankTaken says that another node has the rank of [Config].Rank, or that the world has no
+	// such rank.
 	ErrRankTaken = errors.New("rank not available")
-	// ErrNotFormed says that the world did not form in time, or that a node failed before
-	// it had formed; see [NotFormedError].
+	// ErrNotFormed says that the world did not form in time, or that a node failed before it had
+	// formed; see [NotFormedError].
 	ErrNotFormed = errors.New("the world did not form")
-	// ErrInvalidRank says that a rank or root is not one of the communicator.
+	// ErrInvalidRank says that the communicator has no such rank or root.
 	ErrInvalidRank = collective.ErrRank
 	// ErrInvalidTag says that a tag is negative.
 	ErrInvalidTag = errors.New("invalid tag")
-	// ErrInvalidLength says that a vector has not the length that the operation
+	// ErrInvalidLength says that a vector, or a list of counts, has not the length that the operation
 	// requires.
 	ErrInvalidLength = collective.ErrLength
-	// ErrOverlap says that vectors share memory in a way that the operation does not
-	// allow: dst and src, two regions of a RecvVec, two vectors of an
-	// AllReduceBuckets, or vectors of two operations in progress, unless both only
-	// read there; see Handle.
+	// ErrOverlap says that vectors share memory and one of them is written: dst and src, two regions
+	// of a [RecvVec], two vectors of an [AllReduceBuckets], or vectors of two operations in progress;
+	// see [Handle].
 	ErrOverlap = collective.ErrOverlap
-	// ErrInvalidOp says that an Op is unknown, or not defined for the type of
-	// the elements.
+	// ErrInvalidOp says that an [Op] is unknown or not defined for the type of the elements.
 	ErrInvalidOp = collective.ErrOp
-	// ErrInvalidType says that the type of a vector's elements contains pointers, so
-	// that its bytes are no value in another process.
+	// ErrInvalidType says that the type of the elements contains pointers, which mean nothing in
+	// another process.
 	ErrInvalidType = collective.ErrType
-	// ErrInvalidWeight says that the weights of an [AllReduceMean] have no mean.
+	// ErrInvalidWeight says that the weights of an [AllReduceMean] define no mean.
 	ErrInvalidWeight = errors.New("invalid weight")
 	// ErrTooLarge says that a call would take more memory than a limit allows.
 	ErrTooLarge = collective.ErrTooLarge
-	// ErrUnknownFunction says that a rank has no function of a name, or had none
-	// yet when the call came.
+	// ErrUnknownFunction says that the called rank has not registered a function of that name, or had
+	// not when the call arrived.
 	ErrUnknownFunction = errors.New("unknown function")
-	// ErrBusy says that a rank did not take a call, as it has too many of this
-	// rank under way.
+	// ErrBusy says that the called rank refused a call, because too many calls of this rank are in
+	// progress there; see [Config].MaxConcurrentCalls.
 	ErrBusy = errors.New("busy")
-	// ErrTruncated says that a message is longer than the receiver's buffer.
+	// ErrTruncated says that a message is longer than the receiver's buffer. The message is lost.
 	ErrTruncated = errors.New("message longer than the receiver's buffer")
-	// ErrTypeMismatch says that a message has elements of another type than
-	// the receiver's buffer, or is of no whole number of such elements.
+	// ErrTypeMismatch says that the elements of a message have another type than the receiver's
+	// buffer, or that the message is not a whole number of its elements. The message is lost, unless a
+	// [Probe] returned the error.
 	ErrTypeMismatch = errors.New("message of another type than the receiver's buffer")
-	// ErrReceived says that a Message has been received before.
+	// ErrReceived says that a [Message] has been received already.
 	ErrReceived = errors.New("the message has been received already")
 	// ErrConfig says that a setting is missing or malformed.
 	ErrConfig = errors.New("invalid configuration")
@@ -105,13 +104,13 @@ var (
 type PeerError struct {
 	Rank int
 	Node NodeID
-	Addr string // where the node was
-	// Left says that the rank has closed the communicator or its node, in good
-	// order; otherwise it has failed. If the goodbye does not reach all other ranks,
-	// the rank has failed for all of them, and Err says which rank has lost it.
+	Addr string // of the node
+	// Left says that the rank has closed the communicator or its node; otherwise it has failed. If a
+	// rank lost its connection before it learned of the close, the rank that closed has failed for
+	// all ranks.
 	Left bool
-	// Err is the error that revealed the failure, for people: an error of package
-	// transport. The other fields are for programs.
+	// Err is the error of package transport by which the failure was noticed. It is for people; the
+	// other fields are for programs.
 	Err error
 }
 
@@ -132,23 +131,23 @@ func (e *PeerError) Unwrap() error { return e.Err }
 // Is reports that e is an ErrPeerFailed.
 func (e *PeerError) Is(target error) bool { return target == ErrPeerFailed }
 
-// A NotFormedError says which nodes had joined a world that did not form. It is an
-// [ErrNotFormed]. [Join] returns it, and [Seed.Wait].
+// A NotFormedError says which nodes had joined a world that did not form. It is an [ErrNotFormed].
+// [Join] and [Seed.Wait] return it.
 type NotFormedError struct {
-	// Joined is the number of nodes that had joined, and World the number that the world
-	// needs. If Config.FormTimeout of the node ends first, they are those of the latest
-	// message of the seed. Both are 0 if no seed was reached.
+	// Joined is the number of nodes that had joined, and World the number of nodes of the world. A
+	// node whose Config.FormTimeout has ended has them from the last message of the seed. Both are 0
+	// if no seed was reached.
 	Joined, World int
 	Nodes         []JoinedNode // the first 64 nodes that had joined
-	Err           error        // the cause, for people
+	Err           error        // the cause
 }
 
 // A JoinedNode is a node that has joined a world that is forming.
 type JoinedNode struct {
-	Rank int // the rank that it has or wants; -1: any
+	Rank int // the rank that it has or asks for, or -1
 	Node NodeID
-	Name string // of its process: "hostname:pid"
-	Addr string // "host:port" at which other nodes dial it first
+	Name string // "hostname:pid" of its process
+	Addr string // "host:port" that other nodes dial first
 }
 
 func (e *NotFormedError) Error() string { return e.Err.Error() }
@@ -164,15 +163,15 @@ type Call struct {
 	Op     string // "all_reduce"
 	Seq    uint64 // sequence number in the communicator, from 1; 0: no collective
 	Type   string // of the elements; empty if there are none
-	Length int    // elements per rank, or of all blocks together if their lengths differ
+	Length int    // elements per rank, or of all blocks together for calls with counts
 	Counts uint32 // digest of the lengths of blocks, or of the layout of structs
-	Ranks  []int  // the list of a Sub that differs from that of another rank; otherwise nil
+	Ranks  []int  // argument of a Sub that differs from that of another rank; otherwise nil
 	Reduce string // "sum"; empty if nothing is reduced
 	Root   int    // -1 if the operation has none
 	Plan   string // the algorithm
 }
 
-// String is the call as messages have it: "all_reduce #7 (1024 × float32, sum)".
+// String returns the call as errors show it: "all_reduce #7 (1024 × float32, sum)".
 func (c Call) String() string {
 	if c.Seq == 0 {
 		return "no collective"
@@ -184,8 +183,8 @@ func (c Call) String() string {
 	return o.Call()
 }
 
-// A MismatchError says that two ranks made different calls as their n-th
-// collective. Every rank of the communicator gets it.
+// A MismatchError says that two ranks made different calls with the same sequence number. Every
+// rank of the communicator gets it.
 type MismatchError struct {
 	Rank, Peer     int
 	Call, PeerCall Call // of Rank, and of Peer
@@ -196,26 +195,24 @@ func (e *MismatchError) Error() string {
 	switch a, b := e.Call, e.PeerCall; {
 	case a.String() != b.String():
 	case a.Counts != b.Counts && (a.Op == collective.BucketsName || a.Op == collective.BroadcastBucketsName):
-		how = ", but the lengths of their vectors, or how many there are, differ"
+		how = ", but the number or the lengths of their vectors differ"
 	case a.Counts != b.Counts && a.Reduce == collective.FuncName:
 		how = ", but the layouts of their structs differ"
 	case a.Counts != b.Counts:
 		how = ", but their counts differ"
 	default:
-		how = fmt.Sprintf(", but one by %s and the other by %s: their settings differ", a.Plan, b.Plan)
+		how = fmt.Sprintf(", but with the algorithms %s and %s: their settings differ", a.Plan, b.Plan)
 	}
 	return fmt.Sprintf("calls do not match: rank %d called %v, rank %d called %v%s", e.Rank, e.Call, e.Peer, e.PeerCall, how)
 }
 
-// A CompressError names a rank with a vector that could not be compressed, or with an
-// encoding that the others could not read.
+// A CompressError names a rank whose vector could not be compressed, or whose encoding the others
+// could not read.
 type CompressError struct {
 	Rank int
-	// Err is an ErrInvalidLength, ErrInvalidType or ErrInvalidOp if the call of the
-	// rank, or its Compressor, differs from that of rank 0; an ErrTooLarge; or the error
-	// of this rank's Compressor, which includes the end of its goroutine. The error of
-	// another rank's Compressor stays there: here Err only says that the vector could
-	// not be compressed, or that the Compressor has panicked.
+	// Err is an ErrInvalidLength, ErrInvalidType or ErrInvalidOp if the call or the Compressor of the
+	// rank differs from that of rank 0, an ErrTooLarge, or the error of the Compressor. If that is
+	// the Compressor of another rank, Err only says that it has failed or panicked.
 	Err error
 }
 
@@ -223,20 +220,19 @@ func (e *CompressError) Error() string { return fmt.Sprintf("rank %d: %v", e.Ran
 
 func (e *CompressError) Unwrap() error { return e.Err }
 
-// A DeviceError reports that the device of this rank's vectors has failed or does not
-// support the operation. Err is an error of package device.
+// A DeviceError says that the device of this rank's vectors has failed or does not support the
+// operation.
 type DeviceError struct {
-	Device string // its name
-	Err    error
+	Device string // name of the device
+	Err    error  // of package device
 }
 
 func (e *DeviceError) Error() string { return e.Err.Error() }
 
 func (e *DeviceError) Unwrap() error { return e.Err }
 
-// A CountsError reports that in an AllToAllV the number of elements that one rank
-// sends differs from the number that the other one expects. It is an
-// ErrInvalidLength.
+// A CountsError says that in an [AllToAllV] one rank sends another number of elements than the other
+// rank expects. It is an [ErrInvalidLength].
 type CountsError struct {
 	From, To       int // ranks
 	Sent, Expected int // elements
@@ -249,12 +245,11 @@ func (e *CountsError) Error() string {
 // Is reports that e is an ErrInvalidLength.
 func (e *CountsError) Is(target error) bool { return target == ErrInvalidLength }
 
-// A RevokedError gives the reason why a communicator can no longer be used. It is an
-// ErrRevoked, and it wraps its cause, except for an error of a context: the call that
-// returns it was not the one that was cancelled.
+// A RevokedError says why a communicator can no longer be used. It is an [ErrRevoked] and wraps its
+// cause. It does not wrap the error of a context: only the cancelled call returns that.
 type RevokedError struct {
-	// Rank is the rank with the first operation that failed, or the rank that has
-	// failed itself or left. It may be this one. It is -1 if unknown.
+	// Rank is the rank whose operation failed first, or that has itself failed or left. It may be
+	// this rank. It is -1 if unknown.
 	Rank int
 	Err  error // the cause
 }
@@ -272,33 +267,32 @@ func (e *RevokedError) Unwrap() error { return e.Err }
 // Is reports that e is an ErrRevoked.
 func (e *RevokedError) Is(target error) bool { return target == ErrRevoked }
 
-// A TimeoutError names the ranks that an operation has waited for in vain. It is a
-// context.DeadlineExceeded.
+// A TimeoutError names the ranks for which a collective waited until its timeout. It is a
+// context.DeadlineExceeded. It ends the communicator; the other ranks get a [RevokedError].
 //
-// The ranks have been asked for their state. The first ones are the reason: they do
-// not answer, or are in no collective and have called the fewest. Others follow that
-// have not come to the operation because they wait for another rank.
+// The first ranks in the list are the probable cause: they have not answered, or they are in no
+// collective and have called the fewest. The others have not reached the operation because they wait
+// for another rank.
 type TimeoutError struct {
 	Op      string
-	Call    Call // that has timed out on this rank
-	After   time.Duration
-	Waiting []int      // ranks
-	Late    []LateRank // their states, in the same order
+	Call    Call          // of this rank
+	After   time.Duration // the timeout
+	Waiting []int         // the ranks that it waited for
+	Late    []LateRank    // their states, in the same order
 }
 
-// A LateRank is a rank that others have waited for, and its last known state.
+// A LateRank is the last known state of a rank that an operation waited for.
 type LateRank struct {
 	Rank int
 	Node NodeID
-	Addr string // where the node is
-	// Answered reports that the rank has answered a query; otherwise its calls are
-	// unknown. Unresponsive reports that it has not answered a later one.
+	Addr string // of the node
+	// Answered says that the rank has answered a query; otherwise Call is unknown. Unresponsive says
+	// that it has not answered a later query.
 	Answered, Unresponsive bool
-	Call                   Call // the last collective that it has called
-	Active                 bool // it was still in that
-	// For is the time since the begin of Call, or since its end if it has ended, when
-	// the operation timed out; 0 if unknown. Silent is the time since its last
-	// answer.
+	Call                   Call // the last collective that the rank has called
+	Active                 bool // Call had not ended
+	// For is the time from the start of Call, or from its end if it has ended, to the timeout; 0 if
+	// unknown. Silent is the time from the last answer of the rank to the timeout.
 	For, Silent time.Duration
 }
 
@@ -318,25 +312,24 @@ func (e *TimeoutError) Error() string {
 		who[i] = l.String()
 	}
 	if len(who) == 0 {
-		return what + ", in this rank's own part of it"
+		return what + ", waiting for no other rank"
 	}
 	return fmt.Sprintf("%s, waiting for %s", what, strings.Join(who, ", "))
 }
 
-// Timeout reports true, as net.Error has it.
+// Timeout returns true, as for a net.Error.
 func (e *TimeoutError) Timeout() bool { return true }
 
 // Unwrap returns context.DeadlineExceeded.
 func (e *TimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
-// A CallError reports that a call of a function has failed. Err is
-// ErrUnknownFunction, a HandlerError, a PanicError, ErrTooLarge or ErrBusy, or the
-// error of the context of the call.
+// A CallError says that a remote call has failed. Err is [ErrUnknownFunction], a [HandlerError], a
+// [PanicError], [ErrTooLarge], [ErrBusy], or the error of the context of the call.
 type CallError struct {
-	Rank int // of the function
+	Rank int // the called rank
 	Node NodeID
-	Addr string // where the node is
-	Fn   string
+	Addr string // of the node
+	Fn   string // name of the function
 	Err  error
 }
 
@@ -346,15 +339,15 @@ func (e *CallError) Error() string {
 
 func (e *CallError) Unwrap() error { return e.Err }
 
-// A HandlerError is the error that a called function has returned. Text is the first
-// KiB of its text: the value itself stays on the other rank.
+// A HandlerError is the error that a called function has returned. Text is the text of that error, cut
+// to 1 KiB; errors.Is does not match the error itself, which remains on the other rank.
 type HandlerError struct{ Text string }
 
 // Error returns Text, with escapes for characters that a terminal would not show.
 func (e *HandlerError) Error() string { return wire.Escape(e.Text) }
 
-// A PanicError says that a called function has panicked, or has ended its
-// goroutine. Text is the value of the panic; the log of that rank has the stack.
+// A PanicError says that a called function has panicked or has ended its goroutine. Text is the value
+// of the panic. The log of the called rank has the stack.
 type PanicError struct{ Text string }
 
 // Error contains Text, with escapes for characters that a terminal would not show.

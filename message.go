@@ -10,22 +10,22 @@ import (
 	"github.com/nexar-go/nexar/internal/p2p"
 )
 
-// A Tag is a number by which receives select messages. Messages have tags of 0 and more.
+// A Tag is the number that a receive uses to select messages. The tag of a message is not negative.
 type Tag int64
 
 const (
 	// AnyRank makes a receive take a message from every rank.
 	AnyRank = p2p.Any
-	// NoRank is a rank that does not exist, such as the neighbour beyond the end of a line of
-	// ranks, as MPI_PROC_NULL is. A send to it returns at once. A receive from it and a probe
-	// return at once, leave the buffer unchanged, and yield a [Status] with the source NoRank,
-	// the tag [AnyTag] and the count 0.
+	// NoRank stands for a rank that does not exist, such as the neighbour of the last rank in a
+	// line, as MPI_PROC_NULL does. A send to it and a receive or probe from it return at once. The
+	// receive leaves its buffer unchanged. The [Status] of both has the source NoRank, the tag
+	// [AnyTag] and the count 0.
 	NoRank = -2
 	// AnyTag makes a receive take a message with every tag.
 	AnyTag Tag = p2p.Any
 )
 
-// A Status describes a received message, or one that a probe has found.
+// A Status describes a message that was received or found by a probe.
 type Status struct {
 	Source int // rank of the sender
 	Tag    Tag
@@ -35,16 +35,16 @@ type Status struct {
 // noMessage returns the Status of a receive from NoRank.
 func noMessage() Status { return Status{Source: NoRank, Tag: AnyTag} }
 
-// Send sends data to rank to with a tag; to may be this rank or [NoRank]. It returns when data
-// may be changed. A message of at most 64 KiB does not wait for the receiver, as long as it and the
-// messages that the receiving node has not received from this node, on any communicator, have at
-// most 1 MiB, each with 64 bytes of overhead; otherwise Send waits until the receiver has taken the
-// message.
-// Messages from one rank to another with the same tag arrive in the order of the calls.
+// Send sends data to rank to with a tag; to may be this rank or [NoRank]. When Send returns, data
+// may be changed, but the message may not have been received yet. Messages from one rank to
+// another with the same tag are received in the order of the calls.
 //
-// If ctx ends while the message waits for its receiver, the communicator is revoked. If the
-// message has waited and the buffer of the receiver is too short or of another type, both
-// sides get an [ErrTruncated] or [ErrTypeMismatch].
+// A message of at most 64 KiB is sent at once, unless more than 1 MiB of messages from this node to
+// the other, on all communicators and with 64 bytes of overhead for each message, would then be
+// unreceived. Otherwise Send blocks until a receive takes the message. Send has no timeout but ctx.
+//
+// If ctx ends while Send blocks, the communicator is revoked. If Send has blocked and the message
+// does not fit the buffer of the receive, both sides get an [ErrTruncated] or [ErrTypeMismatch].
 func Send[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) error {
 	s, err := startSend[T](ctx, c, "send", p2p.Bytes(bytesOf(data)), to, tag)
 	return sent(ctx, c, "send", s, err)
@@ -68,24 +68,27 @@ func StartSend[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) *
 	})
 }
 
-// SendVec sends several regions, one after the other, as one message, as [Send] does. Long
-// regions are not copied.
+// SendVec sends the concatenation of regions as one message, as [Send] does. It does not copy long
+// regions.
 func SendVec[T any](ctx context.Context, c *Comm, regions [][]T, to int, tag Tag) error {
 	r, _ := regionsOf(regions, false)
 	s, err := startSend[T](ctx, c, "send_vec", r, to, tag)
 	return sent(ctx, c, "send_vec", s, err)
 }
 
-// Recv receives a message with a tag from rank from into data, which may be longer than the
-// message; from may be [AnyRank] or [NoRank], and tag [AnyTag]. A message that is longer than
-// data is lost, with [ErrTruncated]; one of another element type is lost with
-// [ErrTypeMismatch]. All struct types count as one type, but the length of the message must
-// be a multiple of the size of T.
+// Recv waits for a message with a tag from rank from and copies it into data, which may be longer
+// than the message; from may be [AnyRank], this rank or [NoRank], and tag may be [AnyTag]. Until
+// Recv returns, data must not be used. Recv has no timeout but ctx.
 //
-// If ctx ends before a message has arrived, nothing has happened, and the communicator
-// remains usable. If it ends while a message of more than 64 KiB is arriving, the communicator
-// is revoked; a shorter one is awaited for another half second first. data belongs to Recv until
-// it returns. A Recv from AnyRank fails when all other ranks have left.
+// A message that is longer than data is lost, and the error is [ErrTruncated]. A message of another
+// element type is lost, and the error is [ErrTypeMismatch]; all struct types count as one type, but
+// the length of the message must be a multiple of the size of T. A Recv from a rank that has
+// left, or from AnyRank when all other ranks have left, still gets the messages sent before, and then
+// fails with a [PeerError].
+//
+// If ctx ends before a message has arrived, no message is lost and the communicator remains usable.
+// If ctx ends while a message of more than 64 KiB is arriving, the communicator is revoked. For a
+// shorter message, Recv first waits for half a second.
 func Recv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Status, error) {
 	r, err := startRecv[T](ctx, c, "recv", p2p.Bytes(bytesOf(data)), from, tag)
 	if err != nil {
@@ -113,8 +116,8 @@ func StartRecv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag)
 	})
 }
 
-// RecvVec receives a message into several regions, one after the other, as [Recv] does. No two
-// regions may overlap. The message need not have been sent by [SendVec].
+// RecvVec receives one message into regions, which it fills one after the other, as [Recv] does.
+// Regions must not overlap. Any kind of send may have sent the message.
 func RecvVec[T any](ctx context.Context, c *Comm, regions [][]T, from int, tag Tag) (Status, error) {
 	into, err := regionsOf(regions, true)
 	if err != nil {
@@ -132,9 +135,9 @@ func RecvVec[T any](ctx context.Context, c *Comm, regions [][]T, from int, tag T
 // the same tag. Either rank may be [NoRank], and from may be [AnyRank]. dst and src must not
 // overlap.
 //
-// It behaves as a [Send] and a [Recv]: if one fails, Exchange still waits for the other. If
-// the Send cannot start, because rank to has left or an argument is invalid, nothing has
-// happened.
+// It behaves as a concurrent [Send] and [Recv]. If one of them fails, Exchange still waits for the
+// other. If rank to has left or an argument is invalid, Exchange returns at once and has neither
+// sent nor received.
 func Exchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from int, tag Tag) (Status, error) {
 	s, r, err := startExchange(ctx, c, dst, src, to, from, tag)
 	if err != nil {
@@ -163,13 +166,14 @@ func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 }
 
 // Probe waits for a message with a tag from rank from and describes it, so that the caller can
-// allocate a buffer; from may be [AnyRank] or [NoRank], and tag [AnyTag]. The message stays for
-// the next matching receive: of several goroutines that probe for it only one can receive
-// it, so use [Comm.MatchedProbe] or [RecvAlloc] there. If ctx ends first, nothing has happened.
+// allocate a buffer; from may be [AnyRank] or [NoRank], and tag may be [AnyTag]. The next matching
+// receive gets the message. If several goroutines receive from the same ranks with the same tags,
+// another one may get it: use [RecvAlloc] or [Comm.MatchedProbe] instead. If ctx ends first, the
+// communicator remains usable.
 //
 // Status.Count is in elements of T. If the length of the message is not a multiple of the size of
-// T, Probe returns an [ErrTypeMismatch] and the Status; other differences of type are
-// reported by the receive.
+// T, Probe returns the Status, with Count rounded down, and an [ErrTypeMismatch]. It does not check
+// the element type otherwise; the receive does.
 func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, error) {
 	of, err := elementOf[T]()
 	if err == nil {
@@ -191,8 +195,8 @@ func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, erro
 	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(of.Size)}, err
 }
 
-// A Message is a message that [Comm.MatchedProbe] has taken. [RecvMatched] receives it, once,
-// and no other receive gets it.
+// A Message is a message that [Comm.MatchedProbe] has taken. Only [RecvMatched] can receive it,
+// once.
 type Message struct {
 	comm    *Comm
 	matched *p2p.Matched // nil from NoRank
@@ -214,11 +218,11 @@ func (m *Message) received() p2p.Received {
 	return m.matched.Received()
 }
 
-// MatchedProbe waits for a message with a tag from rank from and takes it, as MPI_Mprobe does:
-// several goroutines that receive messages of unknown length do not take each other's. from may
-// be [AnyRank] or [NoRank], and tag [AnyTag]. The message must be received by [RecvMatched];
-// until then it counts as unreceived for its sender. If ctx ends before a message has arrived,
-// nothing has happened.
+// MatchedProbe waits for a message with a tag from rank from and takes it, as MPI_Mprobe does, so
+// that no other goroutine can receive it; from may be [AnyRank] or [NoRank], and tag may be
+// [AnyTag]. The caller must receive the message by [RecvMatched]: until then it counts as
+// unreceived for the limit of [Send]. If ctx ends first, no message is taken and the communicator
+// remains usable.
 func (c *Comm) MatchedProbe(ctx context.Context, from int, tag Tag) (*Message, error) {
 	return c.matchedProbe(ctx, "matched_probe", from, tag)
 }
@@ -238,14 +242,14 @@ func (c *Comm) matchedProbe(ctx context.Context, name string, from int, tag Tag)
 	return &Message{c, m}, nil
 }
 
-// RecvMatched receives m into data, which may be longer than the message, as [Recv] does. A
-// second call for the same message fails with [ErrReceived].
+// RecvMatched receives m into data, as [Recv] does. A second call for the same message fails with
+// [ErrReceived].
 func RecvMatched[T any](ctx context.Context, m *Message, data []T) (Status, error) {
 	return recvMatched(ctx, m, "recv_matched", data)
 }
 
-// RecvAlloc receives a message of any length, as [Recv] does, into a slice that it allocates. From
-// [NoRank] the slice is empty.
+// RecvAlloc receives a message of any length, as [Recv] does, into a slice that it allocates. The
+// slice from [NoRank] is empty.
 func RecvAlloc[T any](ctx context.Context, c *Comm, from int, tag Tag) ([]T, Status, error) {
 	const name = "recv_alloc"
 	of, err := elementOf[T]()

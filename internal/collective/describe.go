@@ -11,8 +11,8 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// Describe makes a fingerprint readable, as an operation with its Op, Seq, Type, Length, Counts,
-// Reduce, Root and Plan. Unknown values are named by their number.
+// Describe converts a fingerprint to an Operation with the fields Op, Seq, Type, Length, Counts,
+// Reduce, Root and Plan. An unknown value is shown as its kind and number, such as "op 200".
 func Describe(c wire.Call) trace.Operation {
 	kind := plan.Collective(c.Kind)
 	d := trace.Operation{Op: nameOf(kind, "collective", c.Kind), Seq: c.Seq, Root: -1}
@@ -42,7 +42,7 @@ func Describe(c wire.Call) trace.Operation {
 		d.Op = MinLocName
 	case MaxLocOp:
 		d.Op = MaxLocName
-	case CountsOp: // The caller does not know of this exchange.
+	case CountsOp: // An internal exchange: its parameters mean nothing to the caller.
 		d.Op, d.Type, d.Length, d.Counts = AllToAllVName, "", 0, 0
 	case SplitOp:
 		d.Op, d.Type, d.Length, d.Counts = SplitName, "", 0, 0
@@ -66,7 +66,7 @@ func Describe(c wire.Call) trace.Operation {
 	return d
 }
 
-// Names of calls that are not those of their kinds.
+// Names of calls whose name is not that of their kind.
 const (
 	AllToAllVName        = "all_to_all_v"
 	BroadcastBucketsName = "broadcast_buckets"
@@ -81,7 +81,7 @@ const (
 	ValuesName           = "broadcast_values"
 )
 
-// FuncName stands in trace.Operation.Reduce for a function of the caller.
+// FuncName is trace.Operation.Reduce for a reduction by a function of the caller.
 const FuncName = "a function"
 
 // TypeName returns the name of the type of elements.
@@ -92,7 +92,7 @@ func TypeName(typ uint8) string {
 	return nameOf(kernel.Type(typ), "type", typ)
 }
 
-// nameOf returns the name of a value, or its kind and number.
+// nameOf returns the name of a value or, if it has none, "WHAT NUMBER".
 func nameOf(value fmt.Stringer, what string, number uint8) string {
 	if name := value.String(); name != "unknown" {
 		return name
@@ -100,7 +100,7 @@ func nameOf(value fmt.Stringer, what string, number uint8) string {
 	return fmt.Sprintf("%s %d", what, number)
 }
 
-// Operations converts traces of the engine for users.
+// Operations converts traces of the engine to those of the API.
 func Operations(traces []engine.Trace) []trace.Operation {
 	list := make([]trace.Operation, len(traces))
 	for i, t := range traces {

@@ -11,20 +11,20 @@ import (
 	"github.com/nexar-go/nexar/internal/selector"
 )
 
-// Barrier is for a barrier.
+// Barrier prepares a barrier.
 func (t *Task) Barrier() *Task {
 	t.Kind, t.Elem = plan.Barrier, 1
 	return t
 }
 
-// Broadcast is for a broadcast of data of root.
+// Broadcast prepares a broadcast of data from root.
 func (t *Task) Broadcast(r *Runner, data Elements, root int) *Task {
 	t.vector(plan.Broadcast, data)
 	t.Root, t.ReadOnly = root, r.Rank == root
 	return t.Require(r.CheckRoot(root))
 }
 
-// Reduction is for a reduction to root.
+// Reduction prepares a reduction to root.
 func (t *Task) Reduction(r *Runner, data Elements, op kernel.Op, root int) *Task {
 	t.vector(plan.Reduction, data)
 	t.Root, t.ReadOnly = root, r.Rank != root
@@ -42,7 +42,7 @@ func ReduceFunc[T any](t *Task, r *Runner, data Elements, combine func(dst, src 
 	return SetFunc(t.Require(r.CheckRoot(root)), r, "reduce_func", combine)
 }
 
-// AllReduce is for an all-reduce.
+// AllReduce prepares an all-reduce.
 func (t *Task) AllReduce(r *Runner, data Elements, op kernel.Op) *Task {
 	return t.vector(plan.AllReduce, data).setOp(op, r.Size)
 }
@@ -62,7 +62,7 @@ func ExclusiveScanFunc[T any](t *Task, r *Runner, data Elements, combine func(ds
 	return SetFunc(t.vector(plan.ExclusiveScan, data), r, "exclusive_scan_func", combine)
 }
 
-// Gather is for a gather at root, where dst of other ranks is ignored.
+// Gather prepares a gather to root. It ignores dst on other ranks.
 func (t *Task) Gather(r *Runner, dst, src Elements, root int) *Task {
 	if r.Rank != root {
 		dst.At, dst.N = nil, 0
@@ -76,7 +76,7 @@ func (t *Task) Gather(r *Runner, dst, src Elements, root int) *Task {
 	return t.setInPlace("dst", "src", t.Data, t.Input, root*t.Count, root)
 }
 
-// AllGather is for an all-gather.
+// AllGather prepares an all-gather.
 func (t *Task) AllGather(r *Runner, dst, src Elements) *Task {
 	t.blocks(plan.AllGather, dst, src, src.N)
 	t.InputFirst = r.Rank
@@ -84,7 +84,7 @@ func (t *Task) AllGather(r *Runner, dst, src Elements) *Task {
 	return t.setInPlace("dst", "src", t.Data, t.Input, r.Rank*t.Count, r.Rank)
 }
 
-// Scatter is for a scatter from root, where src of other ranks is ignored.
+// Scatter prepares a scatter from root. It ignores src on other ranks.
 func (t *Task) Scatter(r *Runner, dst, src Elements, root int) *Task {
 	if r.Rank != root {
 		src.At, src.N = nil, 0
@@ -98,7 +98,7 @@ func (t *Task) Scatter(r *Runner, dst, src Elements, root int) *Task {
 	return t.setInPlace("src", "dst", t.Input, t.Data, root*t.Count, root)
 }
 
-// ReduceScatter is for a reduce-scatter.
+// ReduceScatter prepares a reduce-scatter.
 func (t *Task) ReduceScatter(r *Runner, dst, src Elements, op kernel.Op) *Task {
 	t.blocks(plan.ReduceScatter, dst, src, dst.N)
 	t.DataFirst = r.Rank
@@ -106,30 +106,30 @@ func (t *Task) ReduceScatter(r *Runner, dst, src Elements, op kernel.Op) *Task {
 	return t.setInPlace("src", "dst", t.Input, t.Data, r.Rank*t.Count, r.Rank).setOp(op, r.Size)
 }
 
-// AllToAll is for an all-to-all.
+// AllToAll prepares an all-to-all.
 func (t *Task) AllToAll(r *Runner, dst, src Elements) *Task {
 	t.blocks(plan.AllToAll, dst, src, src.N/r.Size)
 	t.Require(checkLength("dst", dst.N, src.N))
 	if src.N%r.Size != 0 {
-		t.Require(fmt.Errorf("%w: src has %d elements, which is no multiple of %d ranks", ErrLength, src.N, r.Size))
+		t.Require(fmt.Errorf("%w: src has %d elements, not a multiple of %d ranks", ErrLength, src.N, r.Size))
 	}
 	return t.setApart()
 }
 
-// Scan is for an inclusive scan.
+// Scan prepares an inclusive scan.
 func (t *Task) Scan(r *Runner, data Elements, op kernel.Op) *Task {
 	t.Ordered = true
 	return t.vector(plan.Scan, data).setOp(op, r.Rank+1)
 }
 
-// ExclusiveScan is for an exclusive scan.
+// ExclusiveScan prepares an exclusive scan.
 func (t *Task) ExclusiveScan(r *Runner, data Elements, op kernel.Op) *Task {
 	t.Ordered = true
 	return t.vector(plan.ExclusiveScan, data).setOp(op, r.Rank)
 }
 
-// Locate is for an all-reduce of pairs of an element and a rank: of the smallest element, or of the
-// largest if most is set. The elements are those of data.
+// Locate prepares an all-reduce that finds the smallest value of each element of data, or the largest
+// if most is set, and the lowest rank that has it. elements describes data.
 func Locate[T Real](t *Task, r *Runner, most bool, data []T, elements Elements, ranks []int32) *Task {
 	pairs := make([]kernel.Located[T], len(data))
 	for i, v := range data {
@@ -138,8 +138,8 @@ func Locate[T Real](t *Task, r *Runner, most bool, data []T, elements Elements, 
 	*t = Task{
 		Shape: selector.Shape{
 			Kind: plan.AllReduce, Op: MinLocOp,
-			// Whole pairs are counted, so that none is divided. The type is that of
-			// data, so that calls with data of different types do not match.
+			// The unit is a pair, so that no move divides one. The type is that of data,
+			// so that calls with data of different types are a mismatch.
 			Type: elements.Of.Type, Count: len(pairs), Elem: int(unsafe.Sizeof(kernel.Located[T]{})),
 		},
 		Label: MinLocName, Work: exec.Work{Data: bytesOf(pairs)},
@@ -160,7 +160,7 @@ func Locate[T Real](t *Task, r *Runner, most bool, data []T, elements Elements, 
 	return t
 }
 
-// Real is the types of elements that have an order.
+// Real has the types of elements that have an order.
 type Real interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64
 }

@@ -9,27 +9,27 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel"
 )
 
-// A Notice describes the encoding of a rank in an AllReduceCompressed. The ranks exchange notices
-// before the encodings.
+// A Notice describes the call and the encoding of a rank in an AllReduceCompressed. The ranks
+// exchange notices before the encodings.
 type Notice struct {
-	Elements    int
-	Bytes, Room int // the length of the encoding, and its maximum by MaxBytes
+	Elements    int // length of the vector
+	Bytes, Room int // length of the encoding, and its limit by MaxBytes
 	Type, Op    uint8
 	Outcome     Outcome
-	Kind        [24]byte // of the compressor; zeros if unknown
+	Kind        [24]byte // name of the compressor, padded with zeros; all zeros if unknown
 }
 
-// An Outcome is that of the compression on a rank.
+// An Outcome is the result of the compression on a rank.
 type Outcome uint8
 
 const (
 	Encoded Outcome = iota
 	NotEncoded
-	TooLarge // for the limit of the rank
+	TooLarge // the encoding exceeds a limit of the rank
 	Panicked
 )
 
-// OutcomeOf returns the outcome of a compression that returned err. An error may be a panic.
+// OutcomeOf returns the outcome of a compression with error err, which may be a [callback.Panic].
 func OutcomeOf(err error) Outcome {
 	_, isPanic := errors.AsType[*callback.Panic](err)
 	switch {
@@ -43,12 +43,12 @@ func OutcomeOf(err error) Outcome {
 	return NotEncoded
 }
 
-// Refused returns the reason why the encoding of a rank cannot be used with that of
-// rank 0.
+// Refused returns why the encoding of a rank cannot be used, or nil. first is the notice of rank 0,
+// with which the call must agree.
 func (n *Notice) Refused(first *Notice) error {
 	switch {
 	case n.Op != first.Op:
-		return fmt.Errorf("%w: it asks for %v, and rank 0 for %v", ErrOp, kernel.Op(n.Op), kernel.Op(first.Op))
+		return fmt.Errorf("%w: its op is %v, and that of rank 0 is %v", ErrOp, kernel.Op(n.Op), kernel.Op(first.Op))
 	case n.Type != first.Type:
 		return fmt.Errorf("%w: its vector is of %s, and that of rank 0 of %s", ErrType, TypeName(n.Type), TypeName(first.Type))
 	case n.Elements != first.Elements:
@@ -56,7 +56,7 @@ func (n *Notice) Refused(first *Notice) error {
 	case n.Outcome == NotEncoded:
 		return errors.New("its vector could not be compressed there")
 	case n.Outcome == TooLarge:
-		return fmt.Errorf("%w: its encoding would be more than the limit there allows", ErrTooLarge)
+		return fmt.Errorf("%w: its encoding would exceed the limit of that rank", ErrTooLarge)
 	case n.Outcome == Panicked:
 		return errors.New("its compressor has panicked")
 	case n.Kind != first.Kind && n.Kind[0] != 0 && first.Kind[0] != 0:

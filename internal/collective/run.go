@@ -19,16 +19,17 @@ type Runner struct {
 	*Settings
 }
 
-// Settings are those of all communicators of a node. Timeouts limit the time without progress; 0
-// means no limit.
+// Settings apply to all communicators of a node. A timeout limits the time without progress; 0 means
+// no limit.
 type Settings struct {
-	Timeout            time.Duration
+	Timeout            time.Duration // for collectives without a timeout of their own
 	BarrierTimeout     time.Duration
 	ReconfigureTimeout time.Duration
-	Deterministic      bool // algorithms must not change the bits of results
+	Deterministic      bool // results have the same bits with every algorithm
 }
 
-// Begin gives a task its sequence number and starts it. The error is one of the engine.
+// Begin gives a task its sequence number and starts it. t.Err must be nil. The error is one of the
+// engine.
 func (r *Runner) Begin(t *Task) (*engine.Op, error) {
 	if t.Before != nil {
 		t.Before()
@@ -57,11 +58,10 @@ func (t *Task) End(ctx context.Context, op *engine.Op) error {
 	return nil
 }
 
-// Canonical reports whether the algorithm must not change the bits of results of collectives of a
-// kind.
+// Canonical reports whether results of a kind must have the same bits with every algorithm.
 func (r *Runner) Canonical(kind plan.Collective) bool { return r.Deterministic && kind.Reduces() }
 
-// timeout limits the time without progress of a task.
+// timeout returns the limit of the time without progress of a task.
 func (r *Runner) timeout(t *Task) time.Duration {
 	switch {
 	case t.Kind == plan.Barrier:
@@ -72,7 +72,7 @@ func (r *Runner) timeout(t *Task) time.Duration {
 	return r.Settings.Timeout
 }
 
-// inPlace returns the work of a task in place: data and input are one buffer, the longer of the
+// inPlace returns the work of a task in place: Data and Input are the same buffer, the longer of the
 // two.
 func (t *Task) inPlace() exec.Work {
 	w := t.Work

@@ -1,8 +1,9 @@
-// Package collective describes calls of collectives, from their parameters to an operation of the
-// engine and to the words of an error.
+// Package collective turns calls of collectives into operations of the engine, and fingerprints of
+// calls into text.
 //
-// A caller fills in a zero [Task] by the method of its collective, which checks the parameters, and
-// passes it to [Runner.Begin] and [Runner.End]. [Describe] makes a fingerprint readable.
+// For a collective, a caller takes a zero [Task] and calls the method of that collective, which
+// checks the parameters and fills the Task in. Then it passes the Task to [Runner.Begin] and
+// [Runner.End]. [Describe] converts a fingerprint for errors and traces.
 package collective
 
 import (
@@ -28,11 +29,11 @@ var (
 	ErrOverlap = errors.New("vectors overlap")
 	ErrOp      = errors.New("invalid op")
 	ErrType    = errors.New("invalid type of elements")
-	// ErrTooLarge is for a call that would take more memory than a limit allows.
+	// ErrTooLarge says that a call would take more memory than a limit allows.
 	ErrTooLarge = errors.New("too large")
 )
 
-// These values stand in fingerprints in place of a kernel.Op.
+// Values of the op of a fingerprint for calls without a kernel.Op.
 const (
 	FuncOp        = 255 - iota // a function of the caller
 	MinLocOp                   // for a MinLoc
@@ -46,32 +47,31 @@ const (
 	ValuesOp                   // nothing is reduced: part of a BroadcastValues
 )
 
-// Opaque is the type in the fingerprint of elements that are only moved. Their bytes are counted.
+// Opaque is the type, in a fingerprint, of elements that are only moved. Their length is counted in
+// bytes.
 const Opaque = 255
 
-// A Task is a call of a collective, with its parameters checked. The Selector returns the schedule
-// for its Shape, and an engine.Op carries out its Work.
-//
-// Its methods fill in a zero Task in place and return it: copying a Task that has been written
-// field by field is slow.
+// A Task is a call of a collective. Its Shape selects a schedule, and the engine carries out its
+// Work. Its methods fill it in place and return it, since copying a Task just after its fields were
+// written is slow. They set Err if a parameter is wrong.
 type Task struct {
 	selector.Shape
 	exec.Work
-	Label    string          // name of the call, if it is not that of the kind
+	Label    string          // name of the call, if it is not that of Kind
 	ReadOnly bool            // Data is not written
-	Divisor  int             // of the result, for an average; 0 or 1: none
+	Divisor  int             // by which the result is divided, for an average; 0 or 1: not divided
 	Guard    *callback.Guard // of a function of the caller
-	Before   func()          // is called when the task begins
-	After    func()          // is called when the collective has succeeded
+	Before   func()          // called when the task begins
+	After    func()          // called when the collective has succeeded
 	Err      error           // of the parameters
 }
 
-// Elements are the elements of a vector of any type. They fit into registers.
+// Elements is a vector of elements of any type. It is small enough to be passed in registers.
 type Elements struct {
-	At  *byte // nil if there are none, or their address is not known yet
-	N   int
+	At  *byte // nil if N is 0, or the address is not known yet
+	N   int   // number of elements
 	Of  Element
-	Bad *error // error of the type
+	Bad *error // why the type cannot be an element, or nil
 }
 
 // An Element is the type of the elements of a vector.
@@ -80,7 +80,7 @@ type Element struct {
 	Size uint32 // in bytes
 }
 
-// Err returns the error of the type.
+// Err returns why the type cannot be an element, or nil.
 func (e Elements) Err() error {
 	if e.Bad != nil {
 		return *e.Bad
@@ -96,8 +96,8 @@ func (e Elements) memory() []byte {
 	return unsafe.Slice(e.At, e.N*int(e.Of.Size))
 }
 
-// Counted returns the number and size of count elements as tasks count them: opaque elements by
-// their bytes.
+// Counted returns the number and the size of the units of count elements in a Task: bytes for opaque
+// elements, else the elements.
 func (e Element) Counted(count int) (n, size int) {
 	if e.Type == Opaque {
 		return count * int(e.Size), 1
@@ -116,7 +116,7 @@ func (t *Task) Flight() overlap.Flight {
 	return overlap.Flight{Name: t.Name(), Write: t.Data, Read: t.Input}
 }
 
-// Require notes an error of the parameters, unless there is one already.
+// Require sets Err to err if Err is nil.
 func (t *Task) Require(err error) *Task {
 	if t.Err == nil {
 		t.Err = err
@@ -124,28 +124,28 @@ func (t *Task) Require(err error) *Task {
 	return t
 }
 
-// vector is for a task that works on data in place.
+// vector prepares a task that works on data in place.
 func (t *Task) vector(kind plan.Collective, data Elements) *Task {
 	t.Kind, t.Type, t.Data = kind, data.Of.Type, data.memory()
 	t.Count, t.Elem = data.Of.Counted(data.N)
 	return t.Require(data.Err())
 }
 
-// blocks is for a task with a block of count elements for each rank.
+// blocks prepares a task with a block of count elements for each rank.
 func (t *Task) blocks(kind plan.Collective, dst, src Elements, count int) *Task {
 	t.Kind, t.Type, t.Blocks, t.Data, t.Input = kind, dst.Of.Type, true, dst.memory(), src.memory()
 	t.Count, t.Elem = dst.Of.Counted(count)
 	return t.Require(dst.Err())
 }
 
-// setInPlace makes the task work in place if part begins at element at of whole, which is the
-// beginning of a block. Any other overlap is an error.
+// setInPlace makes the task work in place if part begins at element at of whole, where block begins.
+// Any other overlap is an error.
 func (t *Task) setInPlace(wholeName, partName string, whole, part []byte, at, block int) *Task {
 	if t.Err != nil || !overlap.Two(whole, part) {
 		return t
 	}
 	if at*t.Elem >= len(whole) || &whole[at*t.Elem] != &part[0] {
-		return t.Require(fmt.Errorf("%w: %s shares memory with %s, of which it may only be block %d", ErrOverlap, partName, wholeName, block))
+		return t.Require(fmt.Errorf("%w: %s shares memory with %s, but is not block %d of it", ErrOverlap, partName, wholeName, block))
 	}
 	t.InPlace = true
 	return t
@@ -159,7 +159,7 @@ func (t *Task) setApart() *Task {
 	return t
 }
 
-// setOp is for an op on the vectors of a number of ranks.
+// setOp makes the task reduce by op. The result combines the vectors of ranks ranks.
 func (t *Task) setOp(op kernel.Op, ranks int) *Task {
 	t.Reduce = kernel.Reducer(kernel.Type(t.Type), op)
 	if t.Reduce == nil {
@@ -172,9 +172,9 @@ func (t *Task) setOp(op kernel.Op, ranks int) *Task {
 	return t
 }
 
-// SetFunc makes a task without an op reduce by a function of the caller, which is applied in
-// the order of the ranks. The elements may be structs: then all ranks must have the same layout of
-// them, and padding is zero, so that results have the same bits.
+// SetFunc makes a task reduce by combine, in the order of the ranks. The elements may be structs. Then
+// the fingerprint contains their layout, so that all ranks must have the same, and padding is set to
+// zero, so that all results have the same bits.
 func SetFunc[T any](t *Task, r *Runner, label string, combine func(dst, src []T)) *Task {
 	t.Label, t.Op, t.Ordered = label, FuncOp, true
 	if combine == nil {
@@ -186,7 +186,7 @@ func SetFunc[T any](t *Task, r *Runner, label string, combine func(dst, src []T)
 		t.Reduce = kernel.Custom(func(dst, src []T) { g.Call(func() { combine(dst, src) }) })
 		return t
 	}
-	// Whole structs are counted, so that no move divides one.
+	// The unit is a struct, so that no move divides one.
 	layout := kernel.LayoutOf(reflect.TypeFor[T]())
 	t.Elem = int(unsafe.Sizeof(*new(T)))
 	t.Count, t.Digest = len(t.Data)/t.Elem, engine.Digest(layout.Fields)|1<<31

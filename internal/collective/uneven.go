@@ -10,10 +10,10 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// CountMax limits the elements of all blocks of a call together.
+// CountMax is more than the largest number of units in all blocks of a call; see [Element.Counted].
 const CountMax = 1 << 39
 
-// BlocksV is for a task with a block of counts[r] elements for each rank r.
+// BlocksV prepares a task with a block of counts[r] elements for each rank r. It does not keep counts.
 func (t *Task) BlocksV(r *Runner, kind plan.Collective, dst, src Elements, counts []int) *Task {
 	t.Label = kind.String() + "_v"
 	if t.blocks(kind, dst, src, 0); t.Err != nil {
@@ -27,7 +27,8 @@ func (t *Task) BlocksV(r *Runner, kind plan.Collective, dst, src Elements, count
 	return t.Require(err)
 }
 
-// starts returns where the blocks of counts begin, as tasks count elements.
+// starts returns where the blocks of counts begin, followed by the end of the last one, and the
+// length of the longest block, in units of [Element.Counted]. name is that of counts in errors.
 func (r *Runner) starts(name string, counts []int, of Element) (starts []int, longest int, err error) {
 	each, _ := of.Counted(1)
 	if len(counts) != r.Size {
@@ -110,8 +111,8 @@ func (t *Task) ReduceScatterV(r *Runner, dst, src Elements, counts []int, op ker
 	return t.setInPlace("src", "dst", t.Input, t.Data, t.Uneven.Starts[rank], rank).setOp(op, r.Size)
 }
 
-// AllToAllV is AllToAll with blocks of different lengths. The caller then lets the ranks exchange
-// their counts, and passes those of all ranks to SetCounts.
+// AllToAllV is AllToAll with blocks of different lengths. Before Begin, the ranks must exchange their
+// counts, and the caller passes those of all ranks to SetCounts.
 func (t *Task) AllToAllV(r *Runner, dst, src Elements, dstCounts, srcCounts []int) *Task {
 	t.blocks(plan.AllToAll, dst, src, 0)
 	t.Label = AllToAllVName
@@ -128,8 +129,8 @@ func (t *Task) AllToAllV(r *Runner, dst, src Elements, dstCounts, srcCounts []in
 	return t.setApart()
 }
 
-// SetCounts completes the task of an AllToAllV by the counts of all ranks: of each rank, the counts
-// that it expects, followed by those that it sends.
+// SetCounts completes the task of an AllToAllV. all has, for each rank, the counts of the blocks that
+// it expects, followed by the counts of those that it sends.
 func (t *Task) SetCounts(all []int, size int, of Element) {
 	each, _ := of.Counted(1)
 	t.Uneven.Longest, t.Digest = slices.Max(all)*each, engine.Digest(all)

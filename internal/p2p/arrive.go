@@ -5,7 +5,7 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// An arrival is a message, or the offer of one, that has arrived.
+// An arrival is a message with its payload, or the offer of a message, after it has arrived.
 type arrival struct {
 	link    *link.Link
 	source  int
@@ -22,9 +22,9 @@ func (a *arrival) received() Received {
 	return Received{Source: a.source, Tag: a.tag, Bytes: int(a.size)}
 }
 
-// Arrive handles a message with its payload, which is valid during the call. Used reports
-// whether the payload is used: if not, the caller returns the credit to the sender.
-// Unexpected reports that the peer is not a rank of the communicator.
+// Arrive handles a message with its payload, which is valid during the call only. It returns used
+// false if it has dropped the message: then the caller returns the credit to the sender. It
+// returns unexpected true if the peer is not a rank of the communicator.
 func (m *Messages) Arrive(l *link.Link, f wire.Message, payload []byte) (used, unexpected bool) {
 	if payload == nil {
 		payload = []byte{}
@@ -32,8 +32,8 @@ func (m *Messages) Arrive(l *link.Link, f wire.Message, payload []byte) (used, u
 	return m.arrive(&arrival{link: l, tag: f.Tag, typ: f.Type, size: uint64(len(payload)), payload: payload})
 }
 
-// ArriveOffer handles the offer of a message. Its sender waits until it is granted or
-// refused, or the communicator has ended.
+// ArriveOffer handles the offer of a message, whose sender waits for a grant or a refusal. It returns
+// true if the peer is not a rank of the communicator.
 func (m *Messages) ArriveOffer(l *link.Link, o wire.Offer) (unexpected bool) {
 	_, unexpected = m.arrive(&arrival{link: l, tag: o.Tag, typ: o.Type, size: o.Size, offer: o.ID})
 	return unexpected
@@ -53,7 +53,8 @@ func (m *Messages) arrive(a *arrival) (used, unexpected bool) {
 	return used, unexpected
 }
 
-// arriveLocked passes a message to the receive that waits for it, or keeps it.
+// arriveLocked passes a message to the receive that waits for it, or keeps it. Before Open, it keeps
+// all messages, except those of links that Refuse has named.
 func (m *Messages) arriveLocked(fx *Effects, a *arrival) (used, unexpected bool) {
 	rank, isMember := m.rankOf[a.link.Peer]
 	switch {
@@ -84,7 +85,7 @@ func (m *Messages) arriveLocked(fx *Effects, a *arrival) (used, unexpected bool)
 	return true, false
 }
 
-// keepLocked keeps a message until a receive takes it, and ends the probes for it.
+// keepLocked keeps a message until a receive takes it, and ends the probes that it matches.
 func (m *Messages) keepLocked(fx *Effects, a *arrival) {
 	m.prefetchLocked(fx, a)
 	m.matcher.Keep(a.source, a.tag, *a)
@@ -97,9 +98,10 @@ func (m *Messages) keepLocked(fx *Effects, a *arrival) {
 	})
 }
 
-// Claim takes the receive that waits for a message before its payload arrives, so that the link
-// writes the payload directly to the buffer of the receive. It returns false if none waits,
-// and the claim 0 if the receive cannot take the message.
+// Claim is called when the header of a message has arrived and its payload has not. It takes the
+// receive that waits for the message, so that the link writes the payload directly to the buffer of
+// the receive. It returns ok false if no receive waits, and claim 0 if the receive ends with an error
+// because the message does not fit it.
 func (m *Messages) Claim(l *link.Link, f wire.Message) (claim uint64, ok bool) {
 	var fx Effects
 	m.mu.Lock()

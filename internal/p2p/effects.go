@@ -5,8 +5,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// Effects are the results of transitions under the lock. [Messages.Perform] carries them out
-// without it. The zero value is nothing.
+// Effects are the results of state transitions. A transition adds them under the lock, and
+// [Messages.Perform] carries them out after the lock is released. The zero value has none.
 type Effects struct {
 	first effect // most transitions have no other
 	more  []effect
@@ -15,10 +15,10 @@ type Effects struct {
 // The kinds of effects.
 const (
 	wake    uint8 = iota + 1 // wake the caller
-	deliver                  // copy the payload to the receive, and wake its caller
+	deliver                  // copy the payload to the buffer of the receive, and wake its caller
 	grant                    // grant the offer
-	refuse                   // refuse the offer, and wake the caller
-	drop                     // drop a message
+	refuse                   // refuse the offer, and wake the caller of the receive
+	drop                     // return the credit or the place of a message in the link
 	release                  // call release on a goroutine
 )
 
@@ -32,7 +32,8 @@ type effect struct {
 	offer   uint64
 	grant   uint64
 	release func()
-	// prefetch has received the payload, whose room in the link is free again.
+	// prefetch is the prefetch of the message, or nil. Its payload no longer counts as buffered by
+	// the link after the effect.
 	prefetch *prefetch
 }
 
@@ -55,8 +56,8 @@ func (fx *Effects) addGrant(a *arrival, number uint64) {
 	e.kind, e.link, e.offer, e.grant = grant, a.link, a.offer, number
 }
 
-// Perform carries effects out. It must be called without the lock of the owner. It is the
-// only place that grants and refuses messages, and wakes callers.
+// Perform carries effects out. Neither m nor its Owner may be locked. Only Perform grants and refuses
+// messages and wakes callers.
 func (m *Messages) Perform(fx *Effects) {
 	if fx.first.kind != 0 {
 		m.perform(&fx.first)

@@ -2,7 +2,7 @@ package p2p
 
 import "fmt"
 
-// A SizeError reports that a message is longer than the buffer of its receive.
+// A SizeError says that a message is longer than the buffer of its receive.
 type SizeError struct {
 	Source     int
 	Size, Room int // bytes
@@ -12,7 +12,7 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("message of %d bytes from rank %d, want at most %d bytes", e.Size, e.Source, e.Room)
 }
 
-// A TypeError reports that the elements of a message and of the buffer have different types.
+// A TypeError says that the elements of a message and of the buffer have different types.
 type TypeError struct {
 	Source          int
 	Sent, Receiving uint8 // kernel.Type
@@ -22,7 +22,8 @@ func (e *TypeError) Error() string {
 	return fmt.Sprintf("message from rank %d has elements of type %d, want %d", e.Source, e.Sent, e.Receiving)
 }
 
-// An ElementError reports that a message is not a whole number of elements of its receiver.
+// An ElementError says that the length of a message is not a multiple of the size of an element of
+// the buffer.
 type ElementError struct {
 	Source     int
 	Size, Elem int // bytes
@@ -32,8 +33,8 @@ func (e *ElementError) Error() string {
 	return fmt.Sprintf("message of %d bytes from rank %d, want a multiple of %d bytes", e.Size, e.Source, e.Elem)
 }
 
-// A RefusedError reports that the receiver has refused a message: its buffer was too small, or had
-// elements of another type. If neither is true, the message was not a whole number of elements.
+// A RefusedError says that the receiver has refused a message: Size is greater than Room, or Sent
+// differs from Receiving, or the length is not a multiple of the size of the receiver's elements.
 type RefusedError struct {
 	Rank            int
 	Size, Room      int   // bytes

@@ -8,9 +8,9 @@ type Matched struct {
 	arrival  arrival
 }
 
-// MatchedProbe waits for a message from source with tag (both may be [Any]), and
-// takes it, so that only [Matched.StartRecv] receives it. If ctx ends first, nothing has
-// happened. A message that is not received stays in memory until the communicator ends.
+// MatchedProbe waits for a message from source with tag (both may be [Any]), and takes it, so that
+// only [Matched.StartRecv] can receive it. If ctx ends first, no message is taken. A message that
+// is not received stays in memory until the communicator ends.
 func (m *Messages) MatchedProbe(ctx context.Context, source int, tag int64) (*Matched, error) {
 	for {
 		if t, err := m.takeMatched(source, tag); t != nil || err != nil {
@@ -23,7 +23,7 @@ func (m *Messages) MatchedProbe(ctx context.Context, source int, tag int64) (*Ma
 	}
 }
 
-// takeMatched takes a message that has arrived, or returns nil.
+// takeMatched takes a message that has arrived. It returns nil if there is none.
 func (m *Messages) takeMatched(source int, tag int64) (*Matched, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,8 +45,8 @@ func (m *Messages) takeMatched(source int, tag int64) (*Matched, error) {
 // Received describes the message.
 func (t *Matched) Received() Received { return t.arrival.received() }
 
-// StartRecv starts to receive the message into buf, as [Messages.StartRecv] does. It returns
-// ok false if the message has been received before.
+// StartRecv starts to receive the message into buf, as [Messages.StartRecv] does. It returns ok
+// false if StartRecv has been called before.
 func (t *Matched) StartRecv(buf *Regions, typ uint8) (r *Receive, ok bool, err error) {
 	m := t.messages
 	r = m.newReceive(buf, typ, t.arrival.source, t.arrival.tag)

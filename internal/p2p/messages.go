@@ -1,6 +1,9 @@
-// Package p2p sends and receives the point-to-point messages of a communicator. It keeps
-// messages that arrive before a receive asks for them. Package match selects the receive
-// that takes a message.
+// Package p2p sends and receives the point-to-point messages of a communicator.
+//
+// A short message is sent with its payload if there is credit. For any other message the sender
+// sends an offer; a receive that matches it grants it, and then the payload is sent directly to the
+// buffer of the receive. Messages and offers that no receive waits for are kept. Package match
+// pairs messages with receives.
 package p2p
 
 import (
@@ -15,24 +18,22 @@ import (
 	"github.com/nexar-go/nexar/internal/recorder"
 )
 
-// Any is the source or the tag of a receive that takes every message.
+// Any stands for every source or every tag in receives and probes.
 const Any = match.Any
 
-// An Owner is the communicator that Messages belong to. Messages calls it without
-// locks.
+// An Owner is the communicator that Messages belong to. Messages calls it without holding a lock.
 type Owner interface {
-	// CancelIf ends the communicator because the context of a call has ended with
-	// cause, unless the communicator has ended already or cancel returns false. If
-	// cancel returns true, [Messages.Fail] must follow before any [Messages.Leave]:
-	// only Fail ends the call.
+	// CancelIf ends the communicator because the context of a call has ended with cause, unless the
+	// communicator has ended already or cancel returns false. If cancel returns true, the owner must
+	// call [Messages.Fail] before it calls [Messages.Leave] again: only Fail ends the call.
 	CancelIf(cancel func() bool, cause error)
-	// Go calls f on a goroutine of its own, or immediately if the communicator has ended.
+	// Go calls f on a new goroutine or, if the communicator has ended, before it returns.
 	Go(f func())
 	// Spawn calls f on a goroutine that the owner waits for.
 	Spawn(f func())
 }
 
-// A Clock returns the times at which messages begin and end.
+// A Clock returns the times at which calls begin and end, for records.
 type Clock interface {
 	Stamp() int64
 	StampEnd(begun int64) int64
@@ -40,39 +41,39 @@ type Clock interface {
 
 // Config configures Messages.
 type Config struct {
-	Comm     uint64 // the number of the communicator
-	EagerMax int    // longer payloads, in bytes, need a grant
+	Comm     uint64 // number of the communicator
+	EagerMax int    // length in bytes of the longest payload that needs no grant
 	Owner    Owner
 	Poller   *poll.Poller
 	Clock    Clock
 }
 
-// Messages are the messages of one communicator: sends and receives in progress, and
-// messages that have arrived and that no receive has taken yet.
+// Messages has the sends, receives and probes of one communicator that are in progress, and the
+// messages that have arrived and that no receive has taken.
 //
-// Frames that arrive before Open are kept. Each transition runs under the lock and returns
-// effects, which Perform carries out without it.
+// Messages that arrive before Open are kept. Each state transition runs under the lock and adds
+// [Effects], which Perform carries out after the lock is released.
 type Messages struct {
 	cfg       Config
-	received  atomic.Pointer[func()] // called when a message arrives
+	received  atomic.Pointer[func()] // see OnMessage
 	receives  sync.Pool              // of Receives for reuse
 	releasing sync.WaitGroup         // failed sends and receives that still use their buffers
 
 	mu        sync.Mutex
 	opened    bool
 	links     []*link.Link
-	ranks     []int       // all ranks
-	rankOf    map[int]int // by the number of the peer
-	err       error       // why no call may begin
-	left      map[int]error
-	lastLeft  error // of the rank that left last
+	ranks     []int         // all ranks
+	rankOf    map[int]int   // by peer slot
+	err       error         // of calls that begin now; nil if they may
+	left      map[int]error // of calls that need the rank, which has left
+	lastLeft  error         // the value in left of the rank that left last
 	matcher   match.Matcher[*Receive, arrival]
 	unopened  []arrival               // arrived before Open
 	refused   map[*link.Link]struct{} // see Refuse
 	probes    []*probe
 	matched   map[*Matched]struct{} // not received yet
-	receiving []*Receive            // with a payload in transfer; see Receive.index
-	sends     map[uint64]*Send      // that wait for a grant, or have one
+	receiving []*Receive            // whose payloads are in transfer; see Receive.index
+	sends     map[uint64]*Send      // that wait for a grant, or have one; by Send.id
 	lastSend  uint64
 	recording bool
 	past      recorder.Ring[Record]
@@ -83,7 +84,7 @@ func New(cfg Config) *Messages {
 	return &Messages{cfg: cfg, left: make(map[int]error), sends: make(map[uint64]*Send)}
 }
 
-// Open sets the link to each rank, and the rank of each peer. It drops messages that have
+// Open sets the link to each rank, and the rank of each peer slot. It drops the messages that have
 // arrived from peers without a rank.
 func (m *Messages) Open(links []*link.Link, rankOf map[int]int) {
 	m.update(func(fx *Effects) {
@@ -104,8 +105,8 @@ func (m *Messages) Open(links []*link.Link, rankOf map[int]int) {
 	})
 }
 
-// Refuse drops the messages that have arrived over a link before Open, and those that still
-// arrive before it.
+// Refuse drops all messages of a link that arrive before Open. It adds to fx. After Open it does
+// nothing.
 func (m *Messages) Refuse(fx *Effects, l *link.Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,19 +126,19 @@ func (m *Messages) Refuse(fx *Effects, l *link.Link) {
 	})
 }
 
-// OnMessage sets a function that is called when a message has arrived that no receive
-// waited for.
+// OnMessage sets the function that is called, without locks, after a message has been received or
+// kept, or an offer has arrived.
 func (m *Messages) OnMessage(f func()) { m.received.Store(&f) }
 
-// Waiting returns the number of messages that no receive has taken yet.
+// Waiting returns the number of messages that no receive has taken.
 func (m *Messages) Waiting() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.matcher.Queued() + len(m.unopened) + len(m.matched)
 }
 
-// CloseIdle makes calls fail with err from now on and returns true, unless a granted payload
-// is in transfer to this rank or, with alsoSends, a send waits for its receiver.
+// CloseIdle makes all later calls fail with err and returns true. It returns false and does nothing
+// while a granted payload is in transfer to this rank or, with alsoSends, a send is in progress.
 func (m *Messages) CloseIdle(alsoSends bool, err error) (idle bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,8 +150,8 @@ func (m *Messages) CloseIdle(alsoSends bool, err error) (idle bool) {
 	return true
 }
 
-// Fail ends all calls in progress with err, and makes calls that begin later fail with
-// later. It adds to the effects. [Messages.Await] waits until no buffer is in use.
+// Fail ends all calls in progress with err, and makes later calls fail with later. It adds to fx. A
+// call whose buffer is in use ends when the link has released the buffer; see [Messages.Await].
 func (m *Messages) Fail(fx *Effects, err, later error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,12 +169,12 @@ func (m *Messages) Fail(fx *Effects, err, later error) {
 	}
 }
 
-// Await blocks, after [Messages.Fail], until no failed call uses its buffers.
+// Await blocks until no failed call uses its buffer. Call it after [Messages.Fail].
 func (m *Messages) Await() { m.releasing.Wait() }
 
-// Leave ends calls that need a rank that has left, with err. It adds to the effects. All
-// messages of the rank have arrived. If its link has ended, payloads in transfer fail too;
-// otherwise transfers that were granted continue.
+// Leave ends the calls that need a rank that has left, with err. It adds to fx. It must be called
+// after all messages of the rank have arrived. Calls from Any end when all other ranks have left. If
+// the link has ended, payloads in transfer fail too; otherwise granted transfers continue.
 func (m *Messages) Leave(fx *Effects, rank int, err error, linkEnded bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -190,8 +191,7 @@ func (m *Messages) Leave(fx *Effects, rank int, err error, linkEnded bool) {
 // isAloneLocked reports whether all other ranks have left.
 func (m *Messages) isAloneLocked() bool { return len(m.left) > 0 && len(m.left) == len(m.links)-1 }
 
-// beginLocked returns the error of a call that sends to a rank, or receives from it or
-// from Any.
+// beginLocked returns why a call with rank, which may be Any, cannot begin, or nil.
 func (m *Messages) beginLocked(rank int) error {
 	switch {
 	case m.err != nil:
@@ -204,8 +204,9 @@ func (m *Messages) beginLocked(rank int) error {
 	return m.left[rank]
 }
 
-// failLocked ends the receives and probes that wait for a message from a selected source, which may
-// be Any, and releases the selected receives with a payload in transfer and the selected sends.
+// failLocked ends, with err, the waiting receives and probes whose source (possibly Any) is selected by
+// sources, the receives with a payload in transfer selected by receives, and the sends selected by
+// sends. The latter two end when the link no longer uses their buffers.
 func (m *Messages) failLocked(fx *Effects, err error, sources func(source int) bool, receives func(r *Receive) bool, sends func(s *Send) bool) {
 	for _, r := range m.matcher.ClearReceives(sources) {
 		m.endReceiveLocked(fx, r, err)
@@ -230,8 +231,8 @@ func (m *Messages) failLocked(fx *Effects, err error, sources func(source int) b
 	}
 }
 
-// releaseLocked adds the effect that withdraws a failed receive or send, which blocks until nothing
-// uses its buffers, and then ends it.
+// releaseLocked adds the effect that calls withdraw, which blocks until the link no longer uses the
+// buffer of a failed receive or send, and then endLocked, which ends it.
 func (m *Messages) releaseLocked(fx *Effects, withdraw func(), endLocked func(fx *Effects)) {
 	m.releasing.Add(1)
 	e := fx.add()
@@ -243,7 +244,7 @@ func (m *Messages) releaseLocked(fx *Effects, withdraw func(), endLocked func(fx
 	}
 }
 
-// update makes a transition under the lock and carries its effects out.
+// update calls transition under the lock and then carries its effects out.
 func (m *Messages) update(transition func(fx *Effects)) {
 	fx := new(Effects)
 	m.mu.Lock()
@@ -252,8 +253,8 @@ func (m *Messages) update(transition func(fx *Effects)) {
 	m.Perform(fx)
 }
 
-// await blocks until done has a value, which depends on one rank or on Any, and returns
-// true. If ctx ends first it returns false.
+// await blocks until done has a value and returns true, or until ctx ends and returns false.
+// Meanwhile it may poll the link of rank, or all links if rank is Any.
 func (m *Messages) await(ctx context.Context, done <-chan struct{}, rank int) bool {
 	if rank == Any {
 		return m.cfg.Poller.Wait(ctx, done, m.ranks)

@@ -5,17 +5,17 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A prefetch receives the payload of a short message that was offered, because its sender had no
-// credit, before a receive takes the message. So a Send completes whenever the receiver has room,
-// although credit returns in parts and over another pipe.
+// A prefetch receives the payload of a short message before a receive takes the message. The message
+// was offered because its sender had no credit. Without a prefetch, such a send would wait for a
+// receive although the receiving node has room, since credit returns in parts and over another pipe.
 type prefetch struct {
-	receive Receive // in Messages.receiving while the payload is in transfer
+	receive Receive // of payload; in Messages.receiving during the transfer
 	payload []byte
 	arrived bool
-	taker   *Receive // has taken the message during the transfer
+	taker   *Receive // the receive that has taken the message during the transfer, or nil
 }
 
-// prefetchLocked grants a short offer that no receive has taken, if the link has room.
+// prefetchLocked grants a short offer that no receive waits for, if the link has room for the payload.
 func (m *Messages) prefetchLocked(fx *Effects, a *arrival) {
 	if a.payload != nil || a.size > uint64(m.cfg.EagerMax) || !a.link.Buffer(wire.Messages, int(a.size)) {
 		return
@@ -31,7 +31,8 @@ func (m *Messages) prefetchLocked(fx *Effects, a *arrival) {
 	fx.addGrant(a, a.link.Grant(sink))
 }
 
-// takePrefetchedLocked makes r receive a message that is prefetched; err is why r cannot take it.
+// takePrefetchedLocked makes r receive a message with a prefetch. err is the error of r if the message
+// does not fit it.
 func (m *Messages) takePrefetchedLocked(fx *Effects, r *Receive, a *arrival, err error) {
 	p := a.prefetch
 	switch {
@@ -46,6 +47,7 @@ func (m *Messages) takePrefetchedLocked(fx *Effects, r *Receive, a *arrival, err
 	}
 }
 
+// deliverPrefetchedLocked ends r with the payload of a prefetch, or with err.
 func (m *Messages) deliverPrefetchedLocked(fx *Effects, p *prefetch, l *link.Link, r *Receive, err error) {
 	e := m.endReceiveLocked(fx, r, err)
 	e.kind, e.link, e.prefetch = deliver, l, p
@@ -68,8 +70,8 @@ func (p *prefetch) Filled(*link.Sink) {
 	m.Perform(&fx)
 }
 
-// failReceiveLocked ends a receive whose transfer has failed. For a prefetch, that is the receive
-// that has taken its message, if any.
+// failReceiveLocked ends r, whose transfer has failed. If r belongs to a prefetch, it ends the receive
+// that has taken the message, if any.
 func (m *Messages) failReceiveLocked(fx *Effects, r *Receive, err error) {
 	p := r.prefetch
 	switch {
@@ -81,7 +83,7 @@ func (m *Messages) failReceiveLocked(fx *Effects, r *Receive, err error) {
 	}
 }
 
-// movedLocked returns the number of bytes that have arrived of a payload in transfer.
+// movedLocked returns how many bytes of the payload have arrived. The transfer must be in progress.
 func (r *Receive) movedLocked() int64 {
 	if r.prefetch != nil {
 		r = &r.prefetch.receive

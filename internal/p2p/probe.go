@@ -7,22 +7,20 @@ import (
 	"github.com/nexar-go/nexar/internal/p2p/match"
 )
 
-// A probe is a message probe: it waits until a message has arrived that a receive with its source and tag would
-// take.
+// A probe is a call of Probe that waits for a message.
 type probe struct {
 	source int
 	tag    int64
-	begun  int64 // by the clock
+	begun  int64 // by Config.Clock
 	got    Received
 	err    error
-	done   chan struct{} // gets one value at the end
+	done   chan struct{} // receives one value when the probe has ended
 }
 
 func (p *probe) matches(a *arrival) bool { return match.Takes(p.source, p.tag, a.source, a.tag) }
 
-// Probe waits for a message from source with tag (both may be [Any]), and
-// describes it. The message stays for the next receive that matches it. If ctx ends first,
-// nothing has happened.
+// Probe waits for a message from source with tag (both may be [Any]) and describes it. The next
+// receive that matches the message gets it.
 func (m *Messages) Probe(ctx context.Context, source int, tag int64) (Received, error) {
 	m.mu.Lock()
 	got, found, err := m.peekLocked(source, tag)
@@ -52,7 +50,7 @@ func (m *Messages) Probe(ctx context.Context, source int, tag int64) (Received, 
 	return p.got, p.err
 }
 
-// Peek is Probe without waiting: ok reports whether there is such a message.
+// Peek is Probe without waiting. It returns ok false if no such message has arrived.
 func (m *Messages) Peek(source int, tag int64) (got Received, ok bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +68,7 @@ func (m *Messages) peekLocked(source int, tag int64) (got Received, ok bool, err
 	return a.received(), true, nil
 }
 
-// endProbesLocked ends the probes that end selects; end sets their results.
+// endProbesLocked ends the probes for which end returns true, after it has set their results.
 func (m *Messages) endProbesLocked(fx *Effects, end func(p *probe) bool) {
 	m.probes = slices.DeleteFunc(m.probes, func(p *probe) bool {
 		if !end(p) {

@@ -15,20 +15,20 @@ type Receive struct {
 	source   int
 	tag      int64
 
-	begun int64 // by the clock
+	begun int64 // by Config.Clock
 	sink  link.Sink
 	from  *link.Link // the link of a payload in transfer
-	// prefetch receives the payload for this Receive, or with it; see [prefetch]. It is nil for
-	// most.
+	// prefetch is nil, or the prefetch whose message this Receive has taken, or of which this is
+	// the field receive.
 	prefetch *prefetch
 	index    int  // in Messages.receiving, if it is there
-	claimed  bool // its payload needs no grant; see [Messages.Claim]
+	claimed  bool // the transfer does not prevent CloseIdle: claimed, or of a prefetch without a taker
 	got      Received
 	err      error
-	// cancelled is set when the context of the receiver has ended and the communicator is
-	// about to be revoked; see [Send].
+	// cancelled says that the context of the receiver has ended and the communicator is about to be
+	// revoked: only [Messages.Fail] ends the Receive.
 	cancelled bool
-	done      chan struct{} // gets one value at the end
+	done      chan struct{} // receives one value when the Receive has ended
 }
 
 // Received describes a received message.
@@ -38,10 +38,10 @@ type Received struct {
 	Bytes  int
 }
 
-// StartRecv starts to receive a message from source with tag (both may be [Any])
-// into buf. Receives that could take the same message get it in the order of the calls. The
-// buffer belongs to the Receive until [Receive.Wait] returns. A message that is longer than
-// buf, or of another type, is lost: Wait returns an error.
+// StartRecv starts to receive a message from source with tag (both may be [Any]) into buf. If several
+// receives match a message, the one that started first gets it. The memory of buf must not be used
+// until [Receive.Wait] returns. A message that is longer than buf, or of another type, is lost, and
+// Wait returns an error.
 func (m *Messages) StartRecv(buf *Regions, typ uint8, source int, tag int64) (*Receive, error) {
 	r := m.newReceive(buf, typ, source, tag)
 	var fx Effects
@@ -56,8 +56,8 @@ func (m *Messages) StartRecv(buf *Regions, typ uint8, source int, tag int64) (*R
 	return r, nil
 }
 
-// startRecvLocked gives r a message that has arrived, if any. Messages that a rank sent before it
-// left can still be received.
+// startRecvLocked gives r a message that has arrived, or makes it wait for one. Messages that a rank
+// sent before it left can still be received.
 func (m *Messages) startRecvLocked(fx *Effects, r *Receive) {
 	r.begun = m.stampLocked()
 	if a, ok := m.matcher.Post(r.source, r.tag, r); ok {
@@ -73,9 +73,9 @@ func (m *Messages) startRecvLocked(fx *Effects, r *Receive) {
 	}
 }
 
-// Wait blocks until the message has arrived. If ctx ends before the receive has a message,
-// nothing has happened. If it ends while a long payload is in transfer, or a short one takes
-// longer than shortMax, the communicator is revoked. The Receive must not be used again.
+// Wait blocks until the message has arrived. If ctx ends before the receive has a message, Wait returns
+// its cause and no message is lost. If ctx ends while the payload is in transfer, the communicator is revoked, for
+// a short payload only after shortMax. The Receive must not be used after Wait.
 func (r *Receive) Wait(ctx context.Context) (Received, error) {
 	m := r.messages
 	if m.await(ctx, r.done, r.source) {
@@ -103,8 +103,8 @@ func (r *Receive) Wait(ctx context.Context) (Received, error) {
 	return r.got, r.err
 }
 
-// cancel leaves the end of r, which has a message, to [Messages.Fail]. It returns false if r
-// has ended or failed.
+// cancel makes [Messages.Fail] the only call that ends r, whose payload is in transfer. It returns
+// false if r has ended or failed.
 func (r *Receive) cancel() bool {
 	m := r.messages
 	m.mu.Lock()
@@ -117,9 +117,9 @@ func (r *Receive) cancel() bool {
 	return transfer.cancelled
 }
 
-// shortMax limits the wait of a receive, after its context has ended, for a short message that it
-// has taken. Such a message has been sent, is being copied, or arrives as soon as its
-// sender has the grant.
+// shortMax limits how long a receive waits, after its context has ended, for the rest of a short
+// message. Such a message usually arrives soon: it is being copied, or its sender is about to get the
+// grant.
 const shortMax = 500 * time.Millisecond
 
 // arrivesSoon waits for a short message, up to shortMax.
@@ -132,8 +132,8 @@ func (r *Receive) arrivesSoon() bool {
 	}
 }
 
-// Then calls f with the results of Wait: immediately if the message has arrived with its
-// payload, otherwise on a goroutine of its own.
+// Then calls f with the results of Wait: before it returns if the receive has ended, otherwise on
+// another goroutine.
 func (r *Receive) Then(f func(Received, error)) {
 	select {
 	case <-r.done:
@@ -143,7 +143,7 @@ func (r *Receive) Then(f func(Received, error)) {
 	}
 }
 
-// newReceive returns a new Receive, or one that has succeeded and that nothing refers to.
+// newReceive returns a Receive, possibly a reused one.
 func (m *Messages) newReceive(buf *Regions, typ uint8, source int, tag int64) *Receive {
 	r, ok := m.receives.Get().(*Receive)
 	if !ok {
@@ -155,7 +155,7 @@ func (m *Messages) newReceive(buf *Regions, typ uint8, source int, tag int64) *R
 	return r
 }
 
-// check sets the message that r receives, and returns an error if r cannot take it.
+// check sets r.got, and returns an error if the message does not fit r.
 func (r *Receive) check(a *arrival) error {
 	r.got.Source, r.got.Tag, r.got.Bytes = a.source, a.tag, int(a.size)
 	switch {
@@ -169,7 +169,7 @@ func (r *Receive) check(a *arrival) error {
 	return nil
 }
 
-// takeLocked makes r receive a message.
+// takeLocked makes r receive a message that has arrived, or grants or refuses its offer.
 func (m *Messages) takeLocked(fx *Effects, r *Receive, a *arrival) {
 	err := r.check(a)
 	if a.payload == nil && a.prefetch == nil && m.left[a.source] != nil {
@@ -189,7 +189,7 @@ func (m *Messages) takeLocked(fx *Effects, r *Receive, a *arrival) {
 	}
 }
 
-// transferLocked begins the transfer of the payload of a message to r.
+// transferLocked begins the transfer of the payload of a message to r, and returns its sink.
 func (m *Messages) transferLocked(r *Receive, a *arrival) *link.Sink {
 	r.index = len(m.receiving)
 	m.receiving = append(m.receiving, r)
@@ -203,7 +203,7 @@ func (m *Messages) isReceivingLocked(r *Receive) bool {
 	return r.index < len(m.receiving) && m.receiving[r.index] == r
 }
 
-// stopReceivingLocked ends the transfer of the payload of r.
+// stopReceivingLocked removes r from the receives with a payload in transfer.
 func (m *Messages) stopReceivingLocked(r *Receive) {
 	last := len(m.receiving) - 1
 	m.receiving[r.index] = m.receiving[last]

@@ -1,18 +1,18 @@
 package p2p
 
-// Regions are the memory of one payload: First, followed by More.
+// Regions is the memory of one payload: First, followed by More.
 type Regions struct {
 	First []byte
 	More  [][]byte
-	// Elem, if not 0, is the size of an element in bytes. A received message must be a whole
-	// number of elements.
+	// Elem is the size of an element in bytes. The length of a received message must be a multiple of
+	// it; 0 allows every length.
 	Elem int
 }
 
 // Bytes returns contiguous memory as Regions.
 func Bytes(b []byte) *Regions { return &Regions{First: b} }
 
-// Len returns the length of all regions together.
+// Len returns the length of all regions together, in bytes.
 func (r *Regions) Len() int {
 	n := len(r.First)
 	for _, m := range r.More {
@@ -21,7 +21,7 @@ func (r *Regions) Len() int {
 	return n
 }
 
-// cut returns the regions of the first n bytes.
+// cut returns the regions that make up the first n bytes of r.
 func (r *Regions) cut(n int) (first []byte, more [][]byte) {
 	if n <= len(r.First) {
 		return r.First[:n], nil
@@ -37,7 +37,7 @@ func (r *Regions) cut(n int) (first []byte, more [][]byte) {
 	return r.First, r.More
 }
 
-// fill copies b to the first bytes.
+// fill copies b to the first bytes of r.
 func (r *Regions) fill(b []byte) {
 	b = b[copy(r.First, b):]
 	for _, m := range r.More {

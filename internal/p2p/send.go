@@ -8,7 +8,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A Send is a message that waits for a grant of its receiver, or has one.
+// A Send is a message that was offered to its receiver. It waits for a grant, or has one and its
+// payload is being sent.
 type Send struct {
 	messages *Messages
 	id       uint64
@@ -16,19 +17,18 @@ type Send struct {
 	typ      uint8
 	tag      int64
 	size     int
-	begun    int64 // by the clock
+	begun    int64 // by Config.Clock
 	transfer link.Transfer
-	// cancelled is set when the context of the sender has ended and the communicator is
-	// about to be revoked: the result is the error of [Messages.Fail], even if the
-	// payload is sent before that.
+	// cancelled says that the context of the sender has ended and the communicator is about to be
+	// revoked: the result is the error of [Messages.Fail], even if the payload is sent before that.
 	cancelled bool
 	err       error
-	done      chan struct{} // gets one value at the end
+	done      chan struct{} // receives one value when the Send has ended
 }
 
-// StartSend starts to send a message. Messages are sent in the order of the calls. If it
-// returns nil and no error, the message is sent and data may be used again. Otherwise data
-// belongs to the Send until [Send.Wait] returns.
+// StartSend starts to send a message. Messages are sent in the order of the calls. If StartSend returns
+// a nil Send and no error, the message has been sent and data may be changed. Otherwise data must not
+// be changed until [Send.Wait] returns.
 func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send, error) {
 	size := data.Len()
 	m.mu.Lock()
@@ -53,8 +53,7 @@ func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send
 	return s, nil
 }
 
-// Wait blocks until the data may be used again. If ctx ends first, the communicator is
-// revoked.
+// Wait blocks until the data may be changed. If ctx ends first, the communicator is revoked.
 func (s *Send) Wait(ctx context.Context) error {
 	m := s.messages
 	if m.await(ctx, s.done, s.rank) {
@@ -65,7 +64,7 @@ func (s *Send) Wait(ctx context.Context) error {
 	return s.err
 }
 
-// cancel leaves the end of s to [Messages.Fail]. It returns false if s has ended or failed.
+// cancel makes [Messages.Fail] the only call that ends s. It returns false if s has ended or failed.
 func (s *Send) cancel() bool {
 	m := s.messages
 	m.mu.Lock()
@@ -84,7 +83,7 @@ func (s *Send) Delivered(*link.Transfer) {
 	m.Perform(&fx)
 }
 
-// sentLocked ends a message, unless it has ended or is cancelled.
+// sentLocked ends the send with number id, unless it has ended or is cancelled.
 func (m *Messages) sentLocked(fx *Effects, id uint64, err error) {
 	if s := m.sends[id]; s != nil && !s.cancelled {
 		delete(m.sends, id)
@@ -92,6 +91,7 @@ func (m *Messages) sentLocked(fx *Effects, id uint64, err error) {
 	}
 }
 
+// endSendLocked ends s, and adds the effect that wakes its caller.
 func (m *Messages) endSendLocked(fx *Effects, s *Send, err error) {
 	m.recordLocked(Sent, s.typ, s.rank, s.tag, s.size, s.begun, m.stampEndLocked(s.begun), err)
 	s.err = err
@@ -117,7 +117,7 @@ func (m *Messages) Granted(l *link.Link, g wire.OfferGrant) {
 	}
 }
 
-// Refused ends a send after the receiver has refused its offer.
+// Refused ends the send whose offer the receiver has refused.
 func (m *Messages) Refused(l *link.Link, r wire.OfferRefuse) {
 	isUnexpected := false
 	m.update(func(fx *Effects) {

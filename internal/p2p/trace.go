@@ -9,23 +9,23 @@ const (
 
 // A Record describes a send, receive or probe that has ended or is in progress.
 type Record struct {
-	What         uint8
-	Type         uint8
-	Peer         int32 // Any is -1
+	What         uint8 // Sent, Got or Probed
+	Type         uint8 // kernel.Type of the elements
+	Peer         int32 // the other rank, or Any
 	Tag          int64
 	Bytes        int64
-	Begun, Ended int64 // by the clock
+	Begun, Ended int64 // by Config.Clock
 	Err          error
 }
 
-// SetRecording turns the recording of messages on or off.
+// SetRecording turns the recording of messages on or off. It is off at first.
 func (m *Messages) SetRecording(on bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.recording = on
 }
 
-// stampLocked returns the time at which a call begins.
+// stampLocked returns the time, for the beginning of a call, or 0 if recording is off.
 func (m *Messages) stampLocked() int64 {
 	if !m.recording {
 		return 0
@@ -33,7 +33,7 @@ func (m *Messages) stampLocked() int64 {
 	return m.cfg.Clock.Stamp()
 }
 
-// stampEndLocked returns the time at which a call ends.
+// stampEndLocked returns the time, for the end of a call, or 0 if recording is off.
 func (m *Messages) stampEndLocked(begun int64) int64 {
 	if !m.recording {
 		return 0
@@ -41,8 +41,8 @@ func (m *Messages) stampEndLocked(begun int64) int64 {
 	return m.cfg.Clock.StampEnd(begun)
 }
 
-// recordLocked records a send or receive that has ended. The record is written field by field
-// in its place, since a copy would take longer.
+// recordLocked records a send or receive that has ended. It writes the fields of the record in place,
+// since a copy would take longer.
 func (m *Messages) recordLocked(what, typ uint8, peer int, tag int64, bytes int, begun, ended int64, err error) {
 	if !m.recording {
 		return
@@ -60,8 +60,8 @@ func (m *Messages) recordReceiveLocked(r *Receive, err error) {
 	m.recordLocked(Got, r.typ, peer, tag, r.got.Bytes, r.begun, m.stampEndLocked(r.begun), err)
 }
 
-// Records calls f for the last messages that have ended and for those in progress, with the number
-// of bytes that have been moved. f must not call m.
+// Records calls f for the latest sends and receives that have ended, and for all calls in progress.
+// moved is the number of bytes that have been sent or received. f must not call methods of m.
 func (m *Messages) Records(f func(r *Record, moved int64, isActive bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

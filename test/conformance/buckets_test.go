@@ -294,7 +294,7 @@ func inFlight(ctx context.Context, c *nexar.Comm, vectors [][]float32) error {
 			"reduced":             nexar.StartAllReduce(ctx, c, v, nexar.Sum),
 			"reduced with others": nexar.StartAllReduceBuckets(ctx, c, [][]float32{other, v}, nexar.Sum),
 		} {
-			if err := h.Wait(); !errors.Is(err, nexar.ErrOverlap) || !strings.Contains(err.Error(), "with those of all_reduce_buckets, which is under way") {
+			if err := h.Wait(); !errors.Is(err, nexar.ErrOverlap) || !strings.Contains(err.Error(), "memory in use by all_reduce_buckets, which is in progress") {
 				return fmt.Errorf("vector %d is %s: %w, want ErrOverlap", i, name, err)
 			}
 		}
@@ -313,7 +313,7 @@ func TestBucketsOverlap(t *testing.T) {
 			if rank == 0 {
 				receiving := nexar.StartRecv(ctx, c, vectors[busy], 1, 0)
 				err := nexar.AllReduceBuckets(ctx, c, vectors, nexar.Sum)
-				if !errors.Is(err, nexar.ErrOverlap) || !strings.Contains(err.Error(), "with those of recv") {
+				if !errors.Is(err, nexar.ErrOverlap) || !strings.Contains(err.Error(), "memory in use by recv,") {
 					return fmt.Errorf("%w, want ErrOverlap with the receive", err)
 				}
 				if err := nexar.Send(ctx, c, []byte{0}, 1, 0); err != nil {

@@ -87,7 +87,7 @@ func TestCompressedFails(t *testing.T) {
 		}, nexar.ErrInvalidLength, nil, "its vector has 2999 elements, and that of rank 0 has 3000"},
 		{"op", func(ctx context.Context, c *nexar.Comm, data []float32) error {
 			return nexar.AllReduceCompressed(ctx, c, data, nexar.Avg, compress.None{})
-		}, nexar.ErrInvalidOp, nil, "it asks for avg, and rank 0 for sum"},
+		}, nexar.ErrInvalidOp, nil, "its op is avg, and that of rank 0 is sum"},
 		{"type", func(ctx context.Context, c *nexar.Comm, data []float32) error {
 			return nexar.AllReduceCompressed(ctx, c, make([]nexar.Float16, count), nexar.Sum, compress.None{})
 		}, nexar.ErrInvalidType, nil, "its vector is of float16, and that of rank 0 of float32"},
@@ -101,9 +101,9 @@ func TestCompressedFails(t *testing.T) {
 		{"far too many bytes", customCall(&customCompressor{append: func(dst []byte, _ []float32) ([]byte, error) { return append(dst, make([]byte, 1<<20)...), nil }}),
 			nexar.ErrTooLarge, nil, "its encoding has 1048576 bytes"},
 		{"over the limit", customCall(&customCompressor{maxBytes: func(int) int { return 1 << 40 }, append: unwanted}),
-			nexar.ErrTooLarge, nil, "its encoding would be more than the limit there allows"},
+			nexar.ErrTooLarge, nil, "its encoding would exceed the limit of that rank"},
 		{"negative", customCall(&customCompressor{maxBytes: func(int) int { return -1 }, append: unwanted}),
-			nexar.ErrTooLarge, nil, "its encoding would be more than the limit there allows"},
+			nexar.ErrTooLarge, nil, "its encoding would exceed the limit of that rank"},
 	} {
 		for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
 			t.Run(test.name+"/"+m.Name, func(t *testing.T) {
@@ -454,7 +454,7 @@ func TestCompressedInFlight(t *testing.T) {
 	if err := nexar.StartAllReduceCompressed(t.Context(), c, data, nexar.Sum, comp).Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-within; !errors.Is(err, nexar.ErrOverlap) || !strings.Contains(err.Error(), "all_reduce_compressed, which is under way") {
+	if err := <-within; !errors.Is(err, nexar.ErrOverlap) || !strings.Contains(err.Error(), "all_reduce_compressed, which is in progress") {
 		t.Errorf("an all-reduce of the same vector: %v, want ErrOverlap", err)
 	}
 	if err := nexar.StartAllReduce(t.Context(), c, data, nexar.Sum).Wait(); err != nil {

@@ -300,7 +300,7 @@ func TestOverlapInFlight(t *testing.T) {
 	} {
 		err := test.handle.Wait()
 		named := slices.ContainsFunc(strings.Split(test.other, ", "), func(name string) bool {
-			return err != nil && strings.HasSuffix(err.Error(), "with those of "+name+", which is under way")
+			return err != nil && strings.HasSuffix(err.Error(), "memory in use by "+name+", which is in progress")
 		})
 		if !errors.Is(err, nexar.ErrOverlap) || !named {
 			t.Errorf("%s: %v, want an ErrOverlap with %s", test.what, err, test.other)

@@ -249,7 +249,7 @@ func TestLocateInFlight(t *testing.T) {
 			"a reduction of the ranks":   nexar.StartAllReduce(ctx, comms[0], ranks, nexar.Sum).Wait(),
 			"a broadcast of the vector":  nexar.StartBroadcast(ctx, comms[0], data[2:], 0).Wait(),
 		} {
-			if !errors.Is(err, nexar.ErrOverlap) || !strings.Contains(err.Error(), "min_loc, which is under way") {
+			if !errors.Is(err, nexar.ErrOverlap) || !strings.Contains(err.Error(), "min_loc, which is in progress") {
 				t.Errorf("%s: %v, want ErrOverlap with min_loc", name, err)
 			}
 		}

@@ -22,7 +22,7 @@ type call struct {
 // differs is the end of the text of a mismatch between calls with the same text.
 func (c call) differs() string {
 	if strings.HasPrefix(c.text, "all_reduce_buckets") {
-		return ", but the lengths of their vectors, or how many there are, differ"
+		return ", but the number or the lengths of their vectors differ"
 	}
 	return ", but their counts differ"
 }

@@ -52,7 +52,7 @@ func TestInvalidDeviceArguments(t *testing.T) {
 		{"send", d.Send(ctx, device.Float64, 1, 0, at(0, 4), at(4, 8)), nexar.ErrInvalidLength, "12 bytes are no whole number of elements of type float64"},
 		{"all_gather", d.AllGather(ctx, i32, at(0, 40), at(40, 8)), nexar.ErrInvalidLength, "dst has 10 elements, not 6"},
 		{"scatter", d.Scatter(ctx, i32, at(40, 8), at(0, 40), 0), nexar.ErrInvalidLength, "src has 10 elements, not 6"},
-		{"all_to_all", d.AllToAll(ctx, i32, at(0, 16), at(16, 16)), nexar.ErrInvalidLength, "no multiple of 3 ranks"},
+		{"all_to_all", d.AllToAll(ctx, i32, at(0, 16), at(16, 16)), nexar.ErrInvalidLength, "not a multiple of 3 ranks"},
 		{"reduce", d.Reduce(ctx, i32, whole, nexar.Sum, 3), nexar.ErrInvalidRank, "root 3 of 3 ranks"},
 		{"gather", d.Gather(ctx, i32, whole, at(0, 16), -1), nexar.ErrInvalidRank, "root -1 of 3 ranks"},
 		{"exclusive_scan", d.ExclusiveScan(ctx, device.Float32, whole, nexar.BitAnd), nexar.ErrInvalidOp, "bit_and of float32"},

@@ -54,11 +54,11 @@ func TestInvalidUneven(t *testing.T) {
 		{"all_to_all_v", nexar.AllToAllV(ctx, c, ints[:8], make([]int32, 9), counts, counts), nexar.ErrInvalidLength, "dst has 8 elements, not 9"},
 		{"all_to_all_v", nexar.AllToAllV(ctx, c, ints, make([]int32, 8), counts, counts), nexar.ErrInvalidLength, "src has 8 elements, not 9"},
 
-		{"gather_v", nexar.GatherV(ctx, c, ints, ints[1:3], counts, 0), nexar.ErrOverlap, "src shares memory with dst, of which it may only be block 0"},
-		{"gather_v", nexar.GatherV(ctx, comms[1], ints, ints[1:4], counts, 1), nexar.ErrOverlap, "of which it may only be block 1"},
-		{"all_gather_v", nexar.AllGatherV(ctx, comms[2], ints, ints[4:8], counts), nexar.ErrOverlap, "of which it may only be block 2"},
-		{"scatter_v", nexar.ScatterV(ctx, comms[1], ints[:3], ints, counts, 1), nexar.ErrOverlap, "dst shares memory with src, of which it may only be block 1"},
-		{"reduce_scatter_v", nexar.ReduceScatterV(ctx, comms[1], ints[3:6], ints, counts, nexar.Sum), nexar.ErrOverlap, "of which it may only be block 1"},
+		{"gather_v", nexar.GatherV(ctx, c, ints, ints[1:3], counts, 0), nexar.ErrOverlap, "src shares memory with dst, but is not block 0 of it"},
+		{"gather_v", nexar.GatherV(ctx, comms[1], ints, ints[1:4], counts, 1), nexar.ErrOverlap, "but is not block 1 of it"},
+		{"all_gather_v", nexar.AllGatherV(ctx, comms[2], ints, ints[4:8], counts), nexar.ErrOverlap, "but is not block 2 of it"},
+		{"scatter_v", nexar.ScatterV(ctx, comms[1], ints[:3], ints, counts, 1), nexar.ErrOverlap, "dst shares memory with src, but is not block 1 of it"},
+		{"reduce_scatter_v", nexar.ReduceScatterV(ctx, comms[1], ints[3:6], ints, counts, nexar.Sum), nexar.ErrOverlap, "but is not block 1 of it"},
 		{"all_to_all_v", nexar.AllToAllV(ctx, c, ints, ints, counts, counts), nexar.ErrOverlap, "dst and src share memory"},
 		{"all_to_all_v", nexar.AllToAllV(ctx, c, ints[:5], ints[4:], []int{5, 0, 0}, []int{5, 0, 0}), nexar.ErrOverlap, "dst and src share memory"},
 

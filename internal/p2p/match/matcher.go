@@ -1,17 +1,17 @@
 // Package match pairs messages with receives.
 //
-// A [Matcher] holds the messages of one communicator that no receive has taken, and the receives
-// that wait for a message. Post adds a receive, and Take with Keep a message, unless they find a
-// counterpart. Messages with the same source and tag are received in the order of their arrival,
-// and receives that could take the same message get it in the order of their posts
-// (MPI 4.1, section 3.5).
+// A [Matcher] holds the messages of one communicator that no receive has taken, and the receives that
+// wait for a message. For a new receive, Post takes a message or lets the receive wait. For a new
+// message, Take takes a waiting receive; if there is none, Keep keeps the message. Messages with the
+// same source and tag are received in the order of their arrival. If several receives match a message,
+// the one that was posted first gets it (MPI 4.1, section 3.5).
 //
 // The package is pure: it neither blocks nor locks.
 package match
 
 import "slices"
 
-// Any is the source or the tag of a receive that takes messages with every source or tag.
+// Any stands for every source or every tag in receives and probes.
 const Any = -1
 
 type key struct {
@@ -26,23 +26,23 @@ func (k key) takes(m key) bool {
 
 func (k key) isWildcard() bool { return k.source == Any || k.tag == Any }
 
-// Takes reports whether a receive with source and tag (both may be [Any]) takes a
-// message with source from and tag with.
-func Takes(source int, tag int64, from int, with int64) bool {
-	return key{source, tag}.takes(key{from, with})
+// Takes reports whether a receive with source and tag (both may be [Any]) takes a message from rank
+// from with msgTag.
+func Takes(source int, tag int64, from int, msgTag int64) bool {
+	return key{source, tag}.takes(key{from, msgTag})
 }
 
 // A Matcher pairs receives of type R with messages of type M. The zero value is empty.
 type Matcher[R comparable, M any] struct {
 	stamp     uint64
-	exact     queues[R]  // receives from one source with one tag
-	wildcards []entry[R] // the other receives
-	early     queues[M]  // messages
-	queued    int
+	exact     queues[R]  // receives without Any
+	wildcards []entry[R] // receives with Any, in the order of their posts
+	early     queues[M]  // messages that no receive has taken
+	queued    int        // number of messages in early
 }
 
-// Post removes and returns the first message from source with tag (both may be [Any]). If
-// there is none, r waits.
+// Post removes and returns the first message from source with tag (both may be [Any]). If there is
+// none, r waits, and ok is false.
 func (m *Matcher[R, M]) Post(source int, tag int64, r R) (msg M, ok bool) {
 	k := key{source, tag}
 	if q := m.find(k); q != nil {
@@ -59,7 +59,7 @@ func (m *Matcher[R, M]) Post(source int, tag int64, r R) (msg M, ok bool) {
 	return msg, false
 }
 
-// find returns the queue with the first message that k takes, or nil.
+// find returns the queue whose first message is the first that k takes, or nil.
 func (m *Matcher[R, M]) find(k key) (from *queue[M]) {
 	if m.queued == 0 {
 		return nil
@@ -87,7 +87,7 @@ func (m *Matcher[R, M]) Peek(source int, tag int64) (msg M, ok bool) {
 	return q.first().value, true
 }
 
-// TakeMessage removes and returns the message that Post would take.
+// TakeMessage removes and returns the message that Post would take. If there is none, no receive waits.
 func (m *Matcher[R, M]) TakeMessage(source int, tag int64) (msg M, ok bool) {
 	q := m.find(key{source, tag})
 	if q == nil {
@@ -97,7 +97,7 @@ func (m *Matcher[R, M]) TakeMessage(source int, tag int64) (msg M, ok bool) {
 	return m.early.pop(q), true
 }
 
-// Take removes and returns the waiting receive that takes a message from source with tag.
+// Take removes and returns the first waiting receive that takes a message from source with tag.
 func (m *Matcher[R, M]) Take(source int, tag int64) (r R, ok bool) {
 	k := key{source, tag}
 	i := slices.IndexFunc(m.wildcards, func(e entry[R]) bool { return e.key.takes(k) })
@@ -113,7 +113,7 @@ func (m *Matcher[R, M]) Take(source int, tag int64) (r R, ok bool) {
 	return r, false
 }
 
-// Keep adds a message. Take must have found no receive for it.
+// Keep adds a message for which Take has found no receive.
 func (m *Matcher[R, M]) Keep(source int, tag int64, msg M) {
 	m.stamp++
 	m.early.push(entry[M]{key{source, tag}, m.stamp, msg})
@@ -132,7 +132,7 @@ func (m *Matcher[R, M]) Remove(source int, tag int64, r R) bool {
 	return m.exact.remove(k, is)
 }
 
-// Queued returns the number of messages.
+// Queued returns the number of messages that no receive has taken.
 func (m *Matcher[R, M]) Queued() int { return m.queued }
 
 // EachReceive calls f for every waiting receive, in no particular order.
@@ -143,8 +143,7 @@ func (m *Matcher[R, M]) EachReceive(f func(r R)) {
 	m.exact.each(func(e entry[R]) { f(e.value) })
 }
 
-// ClearReceives removes and returns the waiting receives with a selected source. The source may
-// be [Any].
+// ClearReceives removes and returns the waiting receives whose source, which may be [Any], is selected.
 func (m *Matcher[R, M]) ClearReceives(selected func(source int) bool) (receives []R) {
 	var rest []entry[R]
 	for _, e := range m.wildcards {
