@@ -27,6 +27,9 @@
 // with the stacks of the ranks that have not returned.
 //
 // Run returns when all ranks have returned and all communicators are closed.
+//
+// Tests of recovery and growth call [New], which forms a [World] with a seed over a simulated network. Its
+// nodes are killed, stopped, cut off and added by one call each.
 package nexartest
 
 import (

@@ -1,12 +1,14 @@
 package nexartest_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -77,8 +79,9 @@ type failure struct {
 	args  string // of go test
 	ranks int
 	f     func(t *testing.T, c *nexar.Comm)
-	want  []string // in the output
-	not   []string // not in the output
+	world func(t *testing.T) // in a bubble, in place of f
+	want  []string           // in the output
+	not   []string           // not in the output
 }
 
 var failures = map[string]failure{
@@ -174,6 +177,40 @@ var failures = map[string]failure{
 		f:     func(*testing.T, *nexar.Comm) {},
 		want:  []string{"not all ranks ran"},
 	},
+	"world late": {
+		world: func(t *testing.T) {
+			w := nexartest.Cluster{Timeout: 2 * time.Second}.New(t, 2)
+			w.Start(waitForContext)
+			w.Wait()
+		},
+		want: []string{"nodes [0 1] have not returned within 2s", "nexartest_test.waitForContext", "Cluster{Random: 1}"},
+	},
+	"world panic": {
+		world: func(t *testing.T) {
+			w := nexartest.New(t, 2)
+			w.Start(func(_ context.Context, n *nexar.Node) error {
+				if n.World().Rank() == 1 {
+					panicHere()
+				}
+				return nil
+			})
+			if errs := w.Wait(); errs[0] != nil || errs[1] == nil {
+				t.Logf("errors %v, want one of node 1 only", errs)
+			}
+		},
+		want: []string{"node 1 panicked: oh no", "panicHere"},
+		not:  []string{"want one of node 1 only"},
+	},
+	"world without the node": {
+		world: func(t *testing.T) { nexartest.New(t, 2).Kill(9) },
+		want:  []string{"no node 9: the nodes are 0 to 1"},
+	},
+}
+
+// waitForContext is the program of a node that returns only when its context ends.
+func waitForContext(ctx context.Context, _ *nexar.Node) error {
+	<-ctx.Done()
+	return nil
 }
 
 func panicHere()    { panic("oh no") }
@@ -189,6 +226,10 @@ func receive(t *testing.T, c *nexar.Comm, from int) {
 func TestScenario(t *testing.T) {
 	name := os.Getenv(scenario)
 	if name == "" {
+		return
+	}
+	if world := failures[name].world; world != nil {
+		synctest.Test(t, world)
 		return
 	}
 	cluster := nexartest.Cluster{Timeout: 2 * time.Second, Grace: 300 * time.Millisecond}

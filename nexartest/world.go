@@ -141,7 +141,7 @@ func (w *World) join(m *member, rank *int) bool {
 	cfg := w.cluster.Config
 	cfg.Rank = rank
 	node, err := w.seed.join(m.ctx, m.packets, cfg)
-	if context.Cause(m.ctx) == ErrKilled {
+	if errors.Is(context.Cause(m.ctx), ErrKilled) {
 		err = ErrKilled
 	}
 	w.mu.Lock()
@@ -175,7 +175,7 @@ func (w *World) run(i int, m *member) {
 			w.t.Errorf("nexartest: node %d panicked: %v\n\n%s", i, p, debug.Stack())
 		}
 		closed := m.node.Close()
-		if context.Cause(m.ctx) == ErrKilled {
+		if errors.Is(context.Cause(m.ctx), ErrKilled) {
 			err, closed = ErrKilled, nil
 		}
 		w.mu.Lock()
