@@ -49,8 +49,9 @@
 //
 // # Failure
 //
-// No operation waits for ever. It ends when its context does. A collective ends when it
-// has made no progress for longer than Config allows. All operations end as soon as a
+// An operation ends when its context does. A collective ends when it has made no progress
+// for longer than Config allows; a message that no rank sends or receives has no such limit.
+// All operations end as soon as a
 // rank of the communicator is known to have failed, which takes milliseconds if its
 // process has ended. The error names the rank. An operation that fails on one rank ends
 // its communicator on all ranks, so that no rank waits for one that has given up; later
