@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"os/signal"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -162,10 +164,31 @@ func (f *benchFlags) config() (bench.Config, error) {
 // parseSize parses a size such as 64KiB.
 func parseSize(flag, text string) (int64, error) {
 	n, err := humanize.ParseBytes(text)
-	if err != nil || n == 0 || n > math.MaxInt64 {
-		return 0, usagef("%s %q: want a size such as 8, 64KiB or 1MB", flag, text)
+	switch {
+	case err != nil:
+		return 0, usagef("%s %q: %s: want a size such as 8, 64KiB or 1MB", flag, text, sizeProblem(text))
+	case n == 0 || n > math.MaxInt64:
+		return 0, usagef("%s %q: must be between 1 and %d bytes", flag, text, int64(math.MaxInt64))
 	}
 	return int64(n), nil
+}
+
+// sizeProblem names the part of a malformed size that cannot be parsed.
+func sizeProblem(text string) string {
+	unit := strings.TrimLeft(text, "0123456789.,")
+	switch {
+	case text == "":
+		return "empty"
+	case unit == text:
+		r, _ := utf8.DecodeRuneInString(text)
+		return fmt.Sprintf("unexpected %q, want a digit", r)
+	case unit == "":
+		return "malformed number"
+	}
+	if _, err := humanize.ParseBytes("1" + unit); err == nil {
+		return "malformed number"
+	}
+	return fmt.Sprintf("unknown unit %q", strings.TrimSpace(unit))
 }
 
 // tryFiles creates the output files, so that errors show before the measurement.

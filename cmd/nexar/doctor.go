@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,11 +16,14 @@ import (
 func newDoctor(s streams) *cobra.Command {
 	var asJSON bool
 	var seed string
+	var local, world int
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Check this machine and its settings, and explain how to fix problems",
 		Long: `Check UDP and TCP ports of this machine, the addresses that other hosts would use, UDP
-buffers, and NEXAR_* variables that are malformed or misspelt. If --seed or NEXAR_SEEDS
+buffers, and NEXAR_* variables that are malformed or misspelt. Compare the limits of
+open files, threads and memory with the needs of -n ranks on this host in a world of
+--world ranks. If --seed or NEXAR_SEEDS
 names seeds, dial them over UDP and TCP, prove the token, and have the seed check
 NEXAR_ADVERTISE, all without joining; if Join would fail, print the reason. Then form
 a cluster of two ranks on the loopback interface, verify results and measure times.
@@ -38,9 +42,20 @@ EXIT STATUS
   2  wrong usage`,
 		Example: `  nexar doctor
   nexar doctor --seed 10.0.0.1
+  nexar doctor -n 8 --world 256
   docker run --rm my-training-image nexar doctor --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case local < 1 || local > processesMax:
+				return usagef("-n %d: must be between 1 and %d", local, processesMax)
+			case cmd.Flags().Changed("world") && world < 1:
+				return usagef("--world %d: must be at least 1", world)
+			case world > 0 && !cmd.Flags().Changed("processes"):
+				local = min(local, world)
+			case world > 0 && world < local:
+				return usagef("--world %d: must be at least the number of processes on this host (%d)", world, local)
+			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
 			var seeds []string
@@ -50,7 +65,7 @@ EXIT STATUS
 				}
 				seeds = strings.Split(seed, ",")
 			}
-			findings := doctor.Examine(ctx, seeds)
+			findings := doctor.Examine(ctx, seeds, local, world)
 			healthy := doctor.Healthy(findings)
 			if err := writeFindings(s, findings, healthy, asJSON); err != nil {
 				return err
@@ -62,6 +77,8 @@ EXIT STATUS
 		},
 	}
 	cmd.Flags().StringVar(&seed, "seed", "", "`address` of the seed, or several separated by commas (default: NEXAR_SEEDS)")
+	cmd.Flags().IntVarP(&local, "processes", "n", runtime.NumCPU(), "number of ranks on this host")
+	cmd.Flags().IntVar(&world, "world", 0, "number of ranks on all hosts (default -n)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd
 }

@@ -78,7 +78,7 @@ func conclude(w io.Writer, called *cobra.Command, err error) int {
 	}
 	// Do not repeat the prefix of errors of the API.
 	text := err.Error()
-	for _, prefix := range []string{"nexar: ", called.Name() + ": ", "query cluster: "} {
+	for _, prefix := range []string{"nexar: ", called.Name() + ": ", "query cluster: ", "environment: "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
 	fmt.Fprintf(w, "%s: %s\n", called.CommandPath(), printable(text))

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
 	"github.com/nexar-go/nexar/cmd/nexar/internal/ranks"
 )
@@ -42,6 +46,7 @@ func newRun(s streams) *cobra.Command {
 			cfg.Title, cfg.Stdin, cfg.Stdout, cfg.Stderr = cmd.CommandPath(), s.in, s.out, s.err
 			return guarded(s, cfg.Title, cfg.Grace, func(abandoned <-chan struct{}) error {
 				warnOfEnv(s.err, cfg.Title)
+				warnOfIgnored(s.err, cfg)
 				cfg.Abandoned = abandoned
 				return ranks.Run(cmd.Context(), cfg)
 			})
@@ -94,6 +99,9 @@ func (f *runFlags) config(given func(string) bool, program []string) (cfg ranks.
 			return cfg, usagef("--env %q: want NAME=VALUE", pair)
 		}
 	}
+	if err := checkEnv(); err != nil {
+		return cfg, err
+	}
 	if f.stacks {
 		cfg.Env = append([]string{"NEXAR_STACKS=1"}, f.env...)
 	}
@@ -120,6 +128,38 @@ func (f *runFlags) config(given func(string) bool, program []string) (cfg ranks.
 		cfg.First = &f.first
 	}
 	return cfg, f.checkPart(given)
+}
+
+// checkEnv reports malformed variables that nexar run sets for the ranks, which do not see them. All
+// others are for the ranks to report.
+func checkEnv() error {
+	_, err := nexar.ConfigFromEnv()
+	for _, name := range []string{"NEXAR_LISTEN", "NEXAR_RANK"} {
+		if err != nil && strings.Contains(err.Error(), name+"=") {
+			return usagef("%w", err)
+		}
+	}
+	return nil
+}
+
+// warnOfIgnored warns of variables that the ranks do not get, because nexar run sets them.
+func warnOfIgnored(w io.Writer, cfg ranks.Config) {
+	note := func(name, why string) {
+		fmt.Fprintf(w, "%s: note: %s=%q is ignored: %s\n", cfg.Title, name, os.Getenv(name), why)
+	}
+	whole := cfg.Seeds == ""
+	if own := "127.0.0.1:0"; whole && os.Getenv("NEXAR_LISTEN") != "" && os.Getenv("NEXAR_LISTEN") != own {
+		note("NEXAR_LISTEN", "the ranks of a world of this host alone listen on "+own+"; --env NEXAR_LISTEN=ADDRESS overrides that")
+	}
+	switch rank := os.Getenv("NEXAR_RANK"); {
+	case rank == "":
+	case whole:
+		note("NEXAR_RANK", "the ranks of a world of this host alone are 0 to "+strconv.Itoa(cfg.Count-1))
+	case cfg.First == nil:
+		note("NEXAR_RANK", "the seed chooses the ranks; --first-rank "+rank+" sets them")
+	case strconv.Itoa(*cfg.First) != rank:
+		note("NEXAR_RANK", "--first-rank sets the ranks")
+	}
 }
 
 // seedFromEnv makes NEXAR_SEEDS the default of --seed. Ranks that ignored it would form a world of

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"time"
 
@@ -123,8 +124,8 @@ func (f *statusFlags) check() error {
 func checkAddrs(list string) error {
 	for addr := range strings.SplitSeq(list, ",") {
 		host, port, err := net.SplitHostPort(withSeedPort(addr))
-		if err != nil || host == "" || port == "" {
-			return usagef("--seed %q: want host:port, or host with the port %s", addr, nexar.SeedPort)
+		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || host == "" || bad != nil || n == 0 {
+			return usagef("--seed %q: want host:port with a port from 1 to 65535, or host with the port %s", addr, nexar.SeedPort)
 		}
 	}
 	return nil

@@ -30,6 +30,8 @@ import (
 //	die RANK        joins; RANK is killed, the others wait for it
 //	stubborn RANK N joins; RANK exits with status N, the others ignore that
 //	hang RANK       joins; RANK sends nexar run SIGQUIT, the others wait for it
+//	resources       joins, sends to all ranks, and prints its open files and threads, and
+//	                the open files of nexar run
 //	wait            joins, and waits for a signal
 //
 // The last five write their process number to the file pid.RANK when they have
@@ -94,6 +96,9 @@ func member(c *nexar.Comm, mode string, args []string) int {
 		fmt.Printf("rank %d of %d: sum %d\n", c.Rank(), c.Size(), sum[0])
 		return 0
 	}
+	if mode == "resources" {
+		return printResources(c)
+	}
 	signals := make(chan os.Signal, 1)
 	if mode == "wait" || mode == "stubborn" {
 		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -135,4 +140,37 @@ func member(c *nexar.Comm, mode string, args []string) int {
 	// the first one. A pause, as by a program that cleans up, keeps the order.
 	time.Sleep(300 * time.Millisecond)
 	return 1
+}
+
+// printResources exchanges long vectors and messages with all ranks, such that every connection is in
+// use, and prints resources as /proc counts them.
+func printResources(c *nexar.Comm) int {
+	ctx := context.Background()
+	vector := make([]float32, 1<<20)
+	err := nexar.AllReduce(ctx, c, vector, nexar.Sum)
+	for i := 1; i < c.Size() && err == nil; i++ {
+		to, from := (c.Rank()+i)%c.Size(), (c.Rank()-i+c.Size())%c.Size()
+		sent := make(chan error, 1)
+		go func() { sent <- nexar.Send(ctx, c, vector[:1<<18], to, 1) }()
+		_, err = nexar.Recv(ctx, c, vector[1<<18:1<<19], from, 1)
+		err = errors.Join(err, <-sent)
+	}
+	if err = errors.Join(err, c.Barrier(ctx)); err == nil {
+		fmt.Printf("resources %d %d %d\n", entries("/proc/self/fd"), entries("/proc/self/task"), entries(fmt.Sprintf("/proc/%d/fd", os.Getppid())))
+		err = c.Barrier(ctx) // before the links end
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// entries counts the entries of a directory.
+func entries(dir string) int {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	return len(list)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/cmd/nexar/internal/resources"
 )
 
 // A Status says how good or bad a finding is.
@@ -29,7 +30,7 @@ const (
 
 // A Finding is the result of one check.
 type Finding struct {
-	About  string `json:"about"` // "environment", "machine", "joining", "self-test"
+	About  string `json:"about"` // "environment", "machine", "resources", "joining", "self-test"
 	Status Status `json:"status"`
 	What   string `json:"what"`           // the result
 	Mend   string `json:"mend,omitempty"` // how to fix it
@@ -38,8 +39,9 @@ type Finding struct {
 }
 
 // Examine makes all checks. If seeds is empty, it uses those of NEXAR_SEEDS; without any it does
-// not check whether a node could join.
-func Examine(ctx context.Context, seeds []string) []Finding {
+// not check whether a node could join. It compares limits with the needs of local ranks on this host
+// in a world of size ranks.
+func Examine(ctx context.Context, seeds []string, local, size int) []Finding {
 	list := examineEnvironment(ctx, os.Environ())
 	for _, f := range list {
 		if f.variable != "" {
@@ -47,6 +49,7 @@ func Examine(ctx context.Context, seeds []string) []Finding {
 		}
 	}
 	list = append(list, examineMachine()...)
+	list = append(list, examineResources(local, size)...)
 	if len(seeds) > 0 || os.Getenv("NEXAR_SEEDS") != "" {
 		list = append(list, examineJoin(ctx, seeds)...)
 	}
@@ -106,6 +109,17 @@ func examineMachine() []Finding {
 		list = append(list, Finding{About: "machine", Status: s, What: p.Text, Mend: p.Fix})
 	}
 	return list
+}
+
+// examineResources compares limits with the needs of a world.
+func examineResources(local, size int) []Finding {
+	var list []Finding
+	for _, f := range resources.Check(resources.NewWorld(local, size, os.Getenv("NEXAR_TRANSPORTS"))) {
+		status := map[resources.Level]Status{resources.Enough: OK, resources.Scarce: Warn, resources.Missing: Fail}[f.Level]
+		list = append(list, Finding{About: "resources", Status: status, What: f.Text, Mend: f.Fix})
+	}
+	return append(list, Finding{About: "resources", Status: OK,
+		What: "no rank locks memory (memlock), and shared memory is anonymous: the size of /dev/shm does not matter"})
 }
 
 func works(r nexar.Diagnosis) bool {

@@ -90,7 +90,7 @@ func TestVariablesThatContradictEachOther(t *testing.T) {
 
 func TestExamine(t *testing.T) {
 	t.Setenv("NEXAR_RANK", "first")
-	list := Examine(t.Context(), nil)
+	list := Examine(t.Context(), nil, 2, 4)
 	if f := find(t, list, "NEXAR_RANK"); f.Status != Fail {
 		t.Errorf("got %+v, want a failure", f)
 	}
@@ -98,7 +98,7 @@ func TestExamine(t *testing.T) {
 		t.Error("healthy in spite of a malformed variable")
 	}
 	// The other checks are made nevertheless.
-	for _, want := range []string{"a UDP socket can be opened", "transports: ", "two ranks formed a cluster", "barrier", "all_reduce of 1 MiB"} {
+	for _, want := range []string{"a UDP socket can be opened", "transports: ", "open files: a rank needs ", "/dev/shm", "two ranks formed a cluster", "barrier", "all_reduce of 1 MiB"} {
 		if f := find(t, list, want); f.Status != OK {
 			t.Errorf("got %+v, want it to be ok", f)
 		}

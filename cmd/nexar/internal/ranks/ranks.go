@@ -9,6 +9,7 @@ package ranks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
+	"github.com/nexar-go/nexar/cmd/nexar/internal/resources"
 )
 
 // Config describes the ranks to run.
@@ -55,6 +57,9 @@ type Config struct {
 func Run(ctx context.Context, cfg Config) error {
 	path, err := launch.LookPath(cfg.Program[0])
 	if err != nil {
+		return err
+	}
+	if err := cfg.checkResources(); err != nil {
 		return err
 	}
 	var w *world // nil if the cluster is a larger one
@@ -96,6 +101,22 @@ func Run(ctx context.Context, cfg Config) error {
 		fmt.Fprintf(cfg.Stderr, "%s: note: %s\n", cfg.Title, missing)
 	}
 	return err
+}
+
+// checkResources warns of limits of this system that may not suffice for the ranks, and returns an error
+// if the world could not form.
+func (cfg Config) checkResources() error {
+	var missing []error
+	transports := environment(cfg.environment(os.Environ(), 0, nil)).get("NEXAR_TRANSPORTS")
+	for _, f := range resources.Check(resources.NewWorld(cfg.Count, cfg.World, transports)) {
+		switch f.Level {
+		case resources.Scarce:
+			fmt.Fprintf(cfg.Stderr, "%s: warning: %s: %s\n", cfg.Title, f.Text, f.Fix)
+		case resources.Missing:
+			missing = append(missing, fmt.Errorf("%s: %s", f.Text, f.Fix))
+		}
+	}
+	return errors.Join(missing...)
 }
 
 // children returns the processes to start.
