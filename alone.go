@@ -66,7 +66,7 @@ func (cfg *Config) checkAlone(lookup func(name string) (value string, ok bool), 
 	signs := []struct {
 		field string
 		isSet bool
-	}{{"TokenFile", cfg.TokenFile != ""}, {"Token", cfg.Token != ""}, {"Rank", cfg.Rank != nil}, {"Advertise", cfg.Advertise != ""}, {"Spare", cfg.Spare}}
+	}{{"TokenFile", cfg.TokenFile != ""}, {"Token", cfg.Token != ""}, {"CAFile", cfg.CAFile != ""}, {"Rank", cfg.Rank != nil}, {"Advertise", cfg.Advertise != ""}, {"Spare", cfg.Spare}}
 	for _, s := range signs {
 		if s.isSet {
 			return refuse(variable(s.field), "is set")

@@ -43,6 +43,13 @@ type Config struct {
 	// of the file may access it (mode 0600). NEXAR_CLUSTER_TOKEN_FILE.
 	TokenFile string `env:"NEXAR_CLUSTER_TOKEN_FILE"`
 
+	// CAFile is the path of a file with the certificates (PEM) of CAs, of which one must have
+	// signed the CA of the cluster, as by SeedConfig.CACertFile. Joining fails with an error that
+	// names both CAs if another has, or if the seed has no such CA; the node tells it nothing
+	// then. The token is needed all the same. By default any seed that has the token is
+	// accepted. NEXAR_CA_FILE.
+	CAFile string `env:"NEXAR_CA_FILE"`
+
 	// Listen is the UDP address ("host:port") at which other nodes reach this
 	// one; its host may be empty for all addresses, its port 0 for any. A TCP
 	// socket at the same address notices the end of their processes. The
@@ -289,6 +296,9 @@ func (cfg *Config) check() error {
 	if _, err := cfg.token(); err != nil {
 		return err
 	}
+	if _, err := cfg.roots(); err != nil {
+		return err
+	}
 	if _, err := selector.ParsePins(cfg.Algorithms); err != nil {
 		return bad("Algorithms", strings.Join(cfg.Algorithms, ","), err.Error())
 	}
@@ -308,6 +318,10 @@ func (cfg *Config) check() error {
 // the list is the default.
 func (cfg *Config) transports() (node.Transports, error) {
 	use := node.Transports{Names: cfg.Transports, Factories: cfg.Factories, Silence: max(0, cfg.HeartbeatTimeout)}
+	var err error
+	if use.Roots, err = cfg.roots(); err != nil {
+		return use, err
+	}
 	if len(use.Names) == 0 {
 		use.Names = node.BuiltIn()
 	}
@@ -339,6 +353,18 @@ func isTransportName(name string) bool {
 	return name != "" && len(name) <= transportNameMax && !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
 	})
+}
+
+// roots returns the CAs of CAFile, or nil.
+func (cfg *Config) roots() (*pki.Roots, error) {
+	if cfg.CAFile == "" {
+		return nil, nil
+	}
+	roots, err := pki.ReadRoots(cfg.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s=%q: %w", ErrConfig, variable("CAFile"), cfg.CAFile, err)
+	}
+	return roots, nil
 }
 
 // token returns the token of Token or TokenFile, whose text is in no error.

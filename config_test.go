@@ -50,6 +50,7 @@ func samples() map[string]setting {
 			malformed: []string{"two words", "a\nline", "bell\a", strings.Repeat("x", 2000), "\xff\xfe"},
 		},
 		"NEXAR_CLUSTER_TOKEN_FILE": {malformed: []string{"/no/such/directory/token", "."}},
+		"NEXAR_CA_FILE":            {malformed: []string{"/no/such/directory/ca.pem", ".", "config_test.go"}},
 
 		"NEXAR_LISTEN":              {good: "10.0.0.1:7946", want: "10.0.0.1:7946", malformed: []string{"7946", "10.0.0.1", ":99999", ":x", "a:b:1", "one two:1"}},
 		"NEXAR_ADVERTISE_UNCHECKED": {good: "1", want: true, malformed: []string{"yes", "2"}},
@@ -121,7 +122,7 @@ func noEnv(t *testing.T) {
 func TestConfigFromEnv(t *testing.T) {
 	for name, field := range fields() {
 		s, ok := samples()[name]
-		if name == logVariable || name == variable("TokenFile") { // which needs a file: TestTokenFile
+		if name == logVariable || name == variable("TokenFile") || name == variable("CAFile") { // files: TestTokenFile, TestCAFile
 			continue
 		}
 		if !ok || s.good == "" || len(s.malformed) == 0 {

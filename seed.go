@@ -42,6 +42,12 @@ type SeedConfig struct {
 	// NEXAR_CLUSTER_TOKEN. TokenFile is the path of a file with the token in place of it,
 	// as in Config; its default is NEXAR_CLUSTER_TOKEN_FILE.
 	Token, TokenFile string
+	// CACertFile and CAKeyFile are the paths of files with the certificate of a CA and its
+	// private key (PEM, in one file or two), which signs the CA of the cluster. Its path length
+	// is at least 1. Nodes that have the certificate in Config.CAFile accept no other seed. Only
+	// the start reads the key: keep its file at mode 0600, where a seed that is started again
+	// finds it. All Peers need the same CA. The default is a CA of the seed that signs itself.
+	CACertFile, CAKeyFile string
 	// StateDir is a directory where the seed keeps its certificate authority and, with
 	// Consensus, who is in the world: then one that is started again goes on with the
 	// same world, and its nodes come back to it by themselves. The default is to keep
@@ -168,8 +174,12 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	issuer, err := cfg.issuer()
+	if err != nil {
+		return nil, err
+	}
 	s, err := node.StartSeed(node.SeedConfig{
-		Listen: cmp.Or(host.WithPort(cfg.Listen, SeedPort), defaultListen), Transports: use, StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: host.WithPorts(cfg.Peers, SeedPort), ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: host.WithPort(cfg.Advertise, SeedPort), Token: token, World: cfg.World,
+		Listen: cmp.Or(host.WithPort(cfg.Listen, SeedPort), defaultListen), Transports: use, StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: host.WithPorts(cfg.Peers, SeedPort), ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: host.WithPort(cfg.Advertise, SeedPort), Token: token, Issuer: issuer, World: cfg.World,
 		Elastic: elastic.Elastic, Min: elastic.ElasticMin, Max: elastic.ElasticMax,
 		FormTimeout: cfg.FormTimeout, Progress: cfg.follow, Log: cfg.Log, Health: cfg.Health,
 	})
@@ -177,6 +187,21 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		return nil, err
 	}
 	return &Seed{s}, nil
+}
+
+// issuer returns the CA of the user, or nil.
+func (cfg *SeedConfig) issuer() (*pki.Issuer, error) {
+	if cfg.CACertFile == "" && cfg.CAKeyFile == "" {
+		return nil, nil
+	}
+	if cfg.CACertFile == "" || cfg.CAKeyFile == "" {
+		return nil, fmt.Errorf("%w: CACertFile=%q, CAKeyFile=%q: a CA needs both", ErrConfig, cfg.CACertFile, cfg.CAKeyFile)
+	}
+	i, err := pki.ReadIssuer(cfg.CACertFile, cfg.CAKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return i, nil
 }
 
 // seedEnv has the variables of a seed, beside those that it shares with Config.

@@ -26,7 +26,7 @@ func addCompletions(root *cobra.Command) {
 		"seed":      completeValue(strings.Split(os.Getenv("NEXAR_SEEDS"), ",")...),
 		"transport": completeValue(benchTransports()...),
 	}
-	files := []string{"json", "svg", "peer-token-file", "state-dir"}
+	files := []string{"json", "svg", "peer-token-file", "ca-cert", "ca-key", "state-dir"}
 	for _, cmd := range root.Commands() {
 		if cmd.Name() != "run" && cmd.ValidArgsFunction == nil {
 			cmd.ValidArgsFunction = cobra.NoFileCompletions

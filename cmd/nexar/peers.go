@@ -22,6 +22,8 @@ type peerFlags struct {
 	peers     []string
 	advertise string
 	tokenFile string // with the token that seeds prove to each other
+	caCert    string
+	caKey     string
 }
 
 // peerToken returns the token that the seeds prove to each other, or "" for that of the cluster.
@@ -47,6 +49,8 @@ func (f *peerFlags) definePeers(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.peers, "peers", nil, "`addresses` of all seeds, this one included, separated by commas (default: a single seed)")
 	flags.StringVar(&f.advertise, "advertise", "", "`address` of this seed among --peers (default: the one that belongs to this host and --listen)")
 	flags.StringVar(&f.tokenFile, "peer-token-file", "", "`file` with a token that only seeds have and prove to each other (default: the token of the cluster)")
+	flags.StringVar(&f.caCert, "ca-cert", "", "`file` with the certificate (PEM) of a CA of your own, which signs that of the cluster (default: none)")
+	flags.StringVar(&f.caKey, "ca-key", "", "`file` with the private key (PEM) of --ca-cert, read only at the start")
 	flags.BoolVar(&f.forget, "forget-state", false, "start one of --peers whose state was lost or damaged: it learns the state from the others before it votes")
 	flags.StringVar(&f.stateDir, "state-dir", "", "`directory` for the state that survives a restart (default: in memory)")
 }
@@ -58,6 +62,9 @@ func (f *peerFlags) checkPeers() error {
 	}
 	if len(f.peers) == 0 && f.forget {
 		return usagef("--forget-state needs --peers: a single seed has no other to learn the state from; start a new world in an empty --state-dir")
+	}
+	if (f.caCert == "") != (f.caKey == "") {
+		return usagef("--ca-cert %q, --ca-key %q: a CA needs both, its certificate and its key", f.caCert, f.caKey)
 	}
 	if len(f.peers) > 0 && f.stateDir == "" {
 		return usagef("--peers needs --state-dir: a seed must not forget its votes")

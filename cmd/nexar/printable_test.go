@@ -29,6 +29,7 @@ func TestErrorsArePrintable(t *testing.T) {
 		{[]string{"seed", "--world", "1", "--listen", hostile}, ""},
 		{[]string{"seed", "--world", "1", "--log-level", hostile}, ""},
 		{[]string{"seed", "--world", "1", "--peers", "127.0.0.1:1", "--state-dir", "x", "--peer-token-file", hostile}, ""},
+		{[]string{"seed", "--world", "1", "--ca-cert", hostile, "--ca-key", hostile}, ""},
 		{[]string{"status", "--seed", hostile}, ""},
 		{[]string{"status"}, "NEXAR_SEEDS=" + hostile},
 		{[]string{"status", "--watch", hostile}, ""},

@@ -112,8 +112,8 @@ func (f *runFlags) config(given func(string) bool, program []string) (cfg ranks.
 	if len(f.peers) > 0 {
 		return f.among(cfg, given)
 	}
-	if f.stateDir != "" || f.advertise != "" || f.forget {
-		return cfg, usagef("--state-dir, --advertise and --forget-state need --peers: they are for one of several seeds")
+	if f.stateDir != "" || f.advertise != "" || f.forget || f.caCert != "" || f.caKey != "" {
+		return cfg, usagef("--state-dir, --advertise, --forget-state, --ca-cert and --ca-key need --peers: they are for one of several seeds")
 	}
 	if err := checkElastic(f.elastic, f.seed == "", f.min, f.max, f.count); err != nil {
 		return cfg, err
@@ -206,7 +206,7 @@ func (f *runFlags) among(cfg ranks.Config, given func(string) bool) (ranks.Confi
 	}
 	f.seed = strings.Join(f.peers, ",")
 	cfg.Seeds = f.seed
-	cfg.Own = &ranks.Seed{Listen: f.listen, Peers: f.peers, Advertise: f.advertise, StateDir: f.stateDir, Forget: f.forget, Token: peerToken}
+	cfg.Own = &ranks.Seed{Listen: f.listen, Peers: f.peers, Advertise: f.advertise, StateDir: f.stateDir, Forget: f.forget, Token: peerToken, CACert: f.caCert, CAKey: f.caKey}
 	if given("first-rank") {
 		cfg.First = &f.first
 	}

@@ -87,7 +87,7 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 	events := make(chan nexar.SeedEvent)
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: f.listen, World: f.world, Elastic: f.elastic, ElasticMin: f.min, ElasticMax: f.max,
-		Token: token, StateDir: f.stateDir, ForgetState: f.forget, Consensus: raft.Open, Peers: f.peers, PeerToken: peerToken, Advertise: f.advertise, FormTimeout: f.formTimeout, Health: f.health,
+		Token: token, StateDir: f.stateDir, ForgetState: f.forget, Consensus: raft.Open, Peers: f.peers, PeerToken: peerToken, CACertFile: f.caCert, CAKeyFile: f.caKey, Advertise: f.advertise, FormTimeout: f.formTimeout, Health: f.health,
 		Log: slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level})),
 		Progress: func(e nexar.SeedEvent) {
 			select {

@@ -41,6 +41,14 @@ SEVERAL SEEDS
   after its last node has failed, or as soon as its last node has left; seeds
   that are started again after that begin a new world.
 
+A CA OF YOUR OWN
+  The seed makes a CA for each cluster, which signs the certificates of its nodes.
+  With --ca-cert and --ca-key, a CA of your own signs the certificate of that CA.
+  Nodes with --ca-cert in NEXAR_CA_FILE then refuse seeds of other CAs, even those
+  with the token. Give the same CA to all seeds, and after a restart. It needs the
+  basic constraint CA:TRUE and a path length of at least 1, or none; its key is
+  read only at the start.
+
 EXIT STATUS
   0      the world formed and all nodes have gone
   1      the world did not form, or the seed could not start

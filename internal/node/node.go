@@ -147,7 +147,7 @@ func (n *Node) register(ctx context.Context, request client.Request) (err error)
 		return err
 	}
 	request.Candidates, request.Expect, request.Forget = host.Addrs(n.sockets.addr), n.expect, n.forget
-	request.Port, request.Listen = portOf(n.sockets.addr), n.announce
+	request.Port, request.Listen, request.Roots = portOf(n.sockets.addr), n.announce, n.cfg.Transports.Roots
 	seeds := client.Seeds{Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log, Dial: n.sockets.dialSeed}
 	if n.Session, err = seeds.Join(ctx, request); err != nil {
 		return err

@@ -31,8 +31,9 @@ type SeedConfig struct {
 	// Open opens the replicated log of the seeds. Without it there is a single seed, and
 	// only its certificate authority is durable.
 	Open        consensus.OpenFunc
-	PeerToken   pki.Token // authenticates seeds to each other; default: Token
-	Advertise   string    // the address of this seed in Peers; empty: derived from Listen
+	PeerToken   pki.Token   // authenticates seeds to each other; default: Token
+	Issuer      *pki.Issuer // signs the CA of the cluster; nil: that signs itself
+	Advertise   string      // the address of this seed in Peers; empty: derived from Listen
 	Token       pki.Token
 	World       int
 	Elastic     bool
@@ -64,7 +65,7 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	if len(cfg.Peers) > 0 {
 		dir = "" // The log contains the authority.
 	}
-	authority, err := openAuthority(dir)
+	authority, err := cfg.Issuer.Authority(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +73,7 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Transports.Roots = cfg.Issuer.Roots() // of the other seeds
 	s := &Seed{done: make(chan struct{})}
 	s.sockets, err = openSockets(context.Background(), cfg.Listen, nil, cfg.Transports, quic.Config{Log: cfg.Log, Heartbeat: -1})
 	if err != nil {
@@ -159,13 +161,6 @@ func (cfg *SeedConfig) checkAddrs() error {
 		}
 	}
 	return nil
-}
-
-func openAuthority(dir string) (*pki.Authority, error) {
-	if dir == "" {
-		return pki.NewAuthority()
-	}
-	return pki.OpenAuthority(dir)
 }
 
 // Addr returns an address at which nodes, possibly of other hosts, reach the seed.

@@ -38,6 +38,8 @@ type Transports struct {
 	Factories []transport.Factory // in order of preference
 	// Silence bounds a call of a transport from a factory. After it the call is abandoned.
 	Silence time.Duration
+	// Roots are the CAs of the user that a seed must belong to; nil: any seed.
+	Roots *pki.Roots
 }
 
 func (t Transports) allows(name string) bool { return slices.Contains(t.Names, name) }
@@ -110,14 +112,14 @@ func openSockets(ctx context.Context, listen string, packets net.PacketConn, use
 			}
 			s.addr = s.port.Addr().String()
 		}
-		t, err := tcp.Listen(tcp.Config{DialOnly: true, Anonymous: true, MaxPipes: joinPipesMax, Log: s.log}, pki.Joining{})
+		t, err := tcp.Listen(tcp.Config{DialOnly: true, Anonymous: true, MaxPipes: joinPipesMax, Log: s.log}, pki.Joining{Roots: use.Roots})
 		if err != nil {
 			return s, err
 		}
 		s.dialers = append(s.dialers, seedDialer{tcpName, dialWith(t), t.Close})
 	}
 	for _, f := range use.factories() {
-		t, err := s.start(ctx, f, s.env(listen, "", "", pki.Joining{}))
+		t, err := s.start(ctx, f, s.env(listen, "", "", pki.Joining{Roots: use.Roots}))
 		if err != nil {
 			s.noteUnavailable(f.Name, err)
 			continue
@@ -135,7 +137,7 @@ func dialWith(t transport.Transport) func(context.Context, string) (transport.Co
 }
 
 func (s *sockets) dialQUIC(ctx context.Context, addr string) (transport.Conn, error) {
-	c, err := s.endpoint.Dial(ctx, addr, pki.Joining{}.Client(""))
+	c, err := s.endpoint.Dial(ctx, addr, pki.Joining{Roots: s.use.Roots}.Client(""))
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,9 @@
 // provides the TLS configuration of every transport; most callers use nothing else. Private
 // keys are never sent.
 //
+// A CA of the user, the [Issuer], may sign the certificate of the Authority. Then nodes with its
+// certificate in their [Roots] refuse seeds of other CAs.
+//
 // A [Token] is the secret that admits nodes. It is never sent either: each side proves it by a
 // MAC over keying material of the TLS session, so that an interceptor can neither impersonate
 // one of them nor relay between two sessions.
@@ -14,6 +17,7 @@
 package pki
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -43,31 +47,43 @@ const (
 
 // An Authority signs the certificates of one cluster.
 type Authority struct {
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
+	key    *ecdsa.PrivateKey
+	cert   *x509.Certificate
+	issuer *x509.Certificate // the CA of the user that has signed cert; nil: none
 }
 
-// NewAuthority makes a new cluster CA in memory.
-func NewAuthority() (*Authority, error) {
+// NewAuthority makes a new cluster CA in memory, which signs its own certificate.
+func NewAuthority() (*Authority, error) { return (*Issuer)(nil).newAuthority(time.Now()) }
+
+func (i *Issuer) newAuthority(now time.Time) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("making the key of the cluster CA: %w", err)
 	}
-	cert, err := selfSign(key, time.Now())
+	cert, err := i.signCluster(key, now)
 	if err != nil {
 		return nil, fmt.Errorf("making the cluster CA: %w", err)
 	}
-	return &Authority{key, cert}, nil
+	a := &Authority{key: key, cert: cert}
+	if i != nil {
+		a.issuer = i.cert
+		if err := i.try(a, now); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
 }
 
-func selfSign(key *ecdsa.PrivateKey, now time.Time) (*x509.Certificate, error) {
+// signCluster makes the certificate of a cluster CA. It is not valid for longer than that of the
+// issuer, and permits no CA below it.
+func (i *Issuer) signCluster(key *ecdsa.PrivateKey, now time.Time) (*x509.Certificate, error) {
 	cluster, err := keyID(&key.PublicKey)
 	if err != nil {
 		return nil, err
 	}
 	template := &x509.Certificate{
 		SerialNumber:          serial(),
-		Subject:               pkix.Name{CommonName: "nexar cluster " + cluster.String()},
+		Subject:               pkix.Name{CommonName: clusterName(cluster.String())},
 		NotBefore:             now.Add(-skew),
 		NotAfter:              now.Add(authorityLife),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
@@ -75,11 +91,28 @@ func selfSign(key *ecdsa.PrivateKey, now time.Time) (*x509.Certificate, error) {
 		IsCA:                  true,
 		MaxPathLenZero:        true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	parent, signer := template, crypto.PrivateKey(key)
+	if i != nil {
+		parent, signer = i.cert, i.key
+		template.NotAfter = earlier(template.NotAfter, i.cert.NotAfter)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
 	if err != nil {
 		return nil, err
 	}
 	return x509.ParseCertificate(der)
+}
+
+// clusterName and seedName return the common names in the certificates of the CA and the seeds of a
+// cluster.
+func clusterName(cluster string) string { return "nexar cluster " + cluster }
+func seedName(cluster string) string    { return "nexar seed of " + cluster }
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // Cluster returns the name of the cluster, which is a hash of the public key of its CA.
@@ -89,7 +122,7 @@ func (a *Authority) Cluster() string { return clusterOf(a.cert) }
 func (a *Authority) Certificate() []byte { return a.cert.Raw }
 
 // Sign makes the certificate of a node from its signing request. It is valid for life, or for
-// CertificateLife if life is 0. Sign uses only the public key of the request and verifies its
+// CertificateLife if life is 0, and not for longer than the CA. Sign uses only the public key of the request and verifies its
 // signature. The node gets the identity of its key; other fields of the request are ignored.
 func (a *Authority) Sign(request []byte, life time.Duration) (cert []byte, id membership.NodeID, err error) {
 	if life <= 0 {
@@ -103,7 +136,9 @@ func (a *Authority) Sign(request []byte, life time.Duration) (cert []byte, id me
 		return nil, id, fmt.Errorf("signing request: %w", err)
 	}
 	now := time.Now()
-	if cert, err = a.sign(nodeTemplate(a.Cluster(), id, now, life), pub); err != nil {
+	template := nodeTemplate(a.Cluster(), id, now, life)
+	template.NotAfter = earlier(template.NotAfter, a.cert.NotAfter)
+	if cert, err = a.sign(template, pub); err != nil {
 		return nil, id, fmt.Errorf("signing the certificate of node %v: %w", id, err)
 	}
 	return cert, id, nil

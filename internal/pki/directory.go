@@ -27,29 +27,13 @@ const (
 // Certificate and key are in one file, so that both exist or neither. If several seeds make a
 // CA concurrently, all get the same one. A file that is damaged, or that other users can
 // read, is an error: a new CA would exclude every node with a certificate of the old one.
-func OpenAuthority(dir string) (*Authority, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("directory of the cluster CA: %w", err)
-	}
-	path := filepath.Join(dir, authorityFile)
-	a, err := loadAuthority(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := createAuthority(path); err != nil {
-			return nil, fmt.Errorf("keeping the cluster CA: %w", err)
-		}
-		a, err = loadAuthority(path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cluster CA in %s: %w", path, err)
-	}
-	return a, nil
-}
+func OpenAuthority(dir string) (*Authority, error) { return (*Issuer)(nil).Authority(dir) }
 
 // createAuthority makes a new CA and writes it to path unless the file exists. The file is
 // complete before it gets its name. A link, unlike a rename, does not replace a file that
 // another seed has made meanwhile.
-func createAuthority(path string) error {
-	a, err := NewAuthority()
+func (i *Issuer) createAuthority(path string) error {
+	a, err := i.newAuthority(time.Now())
 	if err != nil {
 		return err
 	}
@@ -76,6 +60,15 @@ func createAuthority(path string) error {
 }
 
 func loadAuthority(path string) (*Authority, error) {
+	text, err := readPrivate(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseAuthority(text, time.Now())
+}
+
+// readPrivate reads a file with a private key, which other users must not be able to read or change.
+func readPrivate(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -99,7 +92,7 @@ func loadAuthority(path string) (*Authority, error) {
 	if len(text) > authorityBytesMax {
 		return nil, fmt.Errorf("more than %d bytes", authorityBytesMax)
 	}
-	return parseAuthority(text, time.Now())
+	return text, nil
 }
 
 const (
@@ -150,16 +143,19 @@ func parseAuthority(text []byte, now time.Time) (*Authority, error) {
 	if err := checkAuthority(cert, now); err != nil {
 		return nil, err
 	}
-	return &Authority{key, cert}, nil
+	return &Authority{key: key, cert: cert}, nil
 }
 
-// checkAuthority returns an error if cert is not the certificate of a cluster CA.
+// checkAuthority returns an error if cert is not the certificate of a cluster CA. It cannot
+// check the signature of a CA of the user.
 func checkAuthority(cert *x509.Certificate, now time.Time) error {
 	if !cert.IsCA || !cert.BasicConstraintsValid || cert.KeyUsage&x509.KeyUsageCertSign == 0 {
 		return errors.New("the certificate is not that of a CA")
 	}
-	if err := cert.CheckSignatureFrom(cert); err != nil {
-		return fmt.Errorf("the certificate of the CA is not signed by itself: %w", err)
+	if bytes.Equal(cert.RawIssuer, cert.RawSubject) { // otherwise the Issuer or Roots decide
+		if err := cert.CheckSignatureFrom(cert); err != nil {
+			return fmt.Errorf("the certificate of the CA is not signed by itself: %w", err)
+		}
 	}
 	if now.After(cert.NotAfter) {
 		return fmt.Errorf("the certificate of the CA expired on %v", cert.NotAfter)

@@ -84,7 +84,7 @@ func TestOpenAuthorityRefusesDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodeFile, err := (&Authority{key.private, mustParse(t, node)}).Marshal()
+	nodeFile, err := (&Authority{key: key.private, cert: mustParse(t, node)}).Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}

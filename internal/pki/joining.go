@@ -15,13 +15,16 @@ import (
 const JoinProtocol = "nexar-join/1"
 
 // Joining are the credentials of conns for joining. A joining node has no certificate and does
-// not know the CA, so TLS authenticates neither side. Both sides authenticate each other by
+// not know the CA, so by default TLS authenticates neither side. Both sides authenticate each other by
 // proofs of the token that are bound to the TLS session ([Token.Proof]), before they exchange
 // anything else.
 //
-// The zero Joining can only dial.
+// With Roots, the side that dials also verifies the certificate of the seed.
+//
+// A Joining that is not from [Authority.Joining] can only dial.
 type Joining struct {
-	cert *tls.Certificate
+	Roots *Roots // CAs of the user; nil: any seed
+	cert  *tls.Certificate
 }
 
 // Joining returns the credentials for accepting joining nodes.
@@ -33,7 +36,7 @@ func (a *Authority) Joining() (Joining, error) {
 	// It contains no node and is not valid for conns between nodes.
 	template := &x509.Certificate{
 		SerialNumber:          serial(),
-		Subject:               pkix.Name{CommonName: "nexar seed of " + a.Cluster()},
+		Subject:               pkix.Name{CommonName: seedName(a.Cluster())},
 		NotBefore:             time.Now().Add(-skew),
 		NotAfter:              a.cert.NotAfter,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
@@ -43,10 +46,14 @@ func (a *Authority) Joining() (Joining, error) {
 	if err != nil {
 		return Joining{}, fmt.Errorf("making the certificate of the seed: %w", err)
 	}
-	return Joining{&tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}}, nil
+	chain := [][]byte{der}
+	if a.issuer != nil {
+		chain = append(chain, a.cert.Raw) // for Roots
+	}
+	return Joining{cert: &tls.Certificate{Certificate: chain, PrivateKey: key}}, nil
 }
 
-// Server returns the TLS configuration of a seed, or nil for the zero Joining.
+// Server returns the TLS configuration of a seed, or nil for a Joining that can only dial.
 func (j Joining) Server() *tls.Config {
 	if j.cert == nil {
 		return nil
@@ -61,14 +68,19 @@ func (j Joining) Server() *tls.Config {
 // names.
 func (j Joining) Client(peer string) *tls.Config {
 	c := baseConfig(JoinProtocol)
-	// The server must prove the token over this session before the node sends anything; a
-	// certificate would not add security.
+	// Seeds have no host names to check. VerifyConnection makes all other checks, and the
+	// server must prove the token over this session as well.
 	c.InsecureSkipVerify = true
-	c.VerifyConnection = checkJoin
+	c.VerifyConnection = func(cs tls.ConnectionState) error {
+		if err := checkJoin(cs); err != nil {
+			return err
+		}
+		return j.Roots.checkSeed(cs, time.Now())
+	}
 	return c
 }
 
-// Peer returns "": TLS does not authenticate the sides of a conn for joining.
+// Peer returns "": TLS does not authenticate nodes on a conn for joining.
 func (j Joining) Peer(cs tls.ConnectionState) (string, error) { return "", checkJoin(cs) }
 
 func checkJoin(cs tls.ConnectionState) error {

@@ -45,8 +45,13 @@ func ReadTokenFile(path string) (Token, error) {
 
 // tokenFileError quotes the path, which may hold characters that control a terminal.
 func tokenFileError(path string, err error) error {
+	return fmt.Errorf("token file %q: %w", path, withoutPath(err))
+}
+
+// withoutPath returns the cause of an error about a file, for callers that quote the path.
+func withoutPath(err error) error {
 	if e, ok := errors.AsType[*os.PathError](err); ok {
-		err = e.Err
+		return e.Err
 	}
-	return fmt.Errorf("token file %q: %w", path, err)
+	return err
 }

@@ -65,8 +65,12 @@ func NewKey(tb testing.TB) *ecdsa.PrivateKey {
 func (ca *CA) sign(tb testing.TB, template, parent *x509.Certificate, key *ecdsa.PublicKey) *x509.Certificate {
 	tb.Helper()
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore = time.Now().Add(-time.Hour)
-	template.NotAfter = time.Now().Add(time.Hour)
+	if template.NotBefore.IsZero() {
+		template.NotBefore = time.Now().Add(-2 * time.Hour)
+	}
+	if template.NotAfter.IsZero() {
+		template.NotAfter = time.Now().Add(time.Hour)
+	}
 	if parent == nil {
 		parent = template
 	}

@@ -21,6 +21,10 @@ type Request struct {
 	// address.
 	Token pki.Token
 
+	// Roots are the CAs of the user, of which one must have signed the CA of the cluster. Nil
+	// accepts every cluster.
+	Roots *pki.Roots
+
 	// Advertise lists the addresses at which other nodes reach this one. If it is empty, the
 	// seed uses the address at which it sees the node, and then Candidates.
 	Advertise  []string
@@ -204,6 +208,9 @@ func (s *Session) join(ctx context.Context, req Request) error {
 	}
 	s.Identity, err = pki.NewIdentity(key, admitted.Certificate, admitted.CA)
 	if err != nil {
+		return err
+	}
+	if err := req.Roots.Check(admitted.Certificate, admitted.CA); err != nil {
 		return err
 	}
 	if got := s.Identity.Cluster(); got != cluster || key.ID() != admitted.ID {

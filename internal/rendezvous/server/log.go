@@ -63,6 +63,9 @@ func (m machine) Restore(b []byte) error {
 	if err != nil {
 		return err
 	}
+	if err := m.s.cfg.Authority.CheckIssuer(r.authority); err != nil {
+		return err
+	}
 	m.s.call(func() {
 		if r.Over && m.s.replica != nil {
 			m.s.state.end.restored = r.OverTerm
@@ -125,6 +128,11 @@ func (s *Server) commit(b []byte) {
 	}
 	if err := s.state.cluster.apply(c); err != nil {
 		s.log.Error("change contradicts the state", "kind", c.Kind, "err", err)
+		return
+	}
+	if err := s.cfg.Authority.CheckIssuer(s.state.cluster.authority); err != nil {
+		s.state.broken = err
+		s.finish()
 		return
 	}
 	if s.isLeader() && (!s.durable || s.ctx.Err() == nil) {

@@ -7,11 +7,14 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/testpeer"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -266,3 +269,24 @@ func (r *tlsReceiver) SetReadDeadline(d time.Time) error {
 }
 
 func (r *tlsReceiver) Close() error { return nil }
+
+// A node with Roots refuses a seed whose state has the CA of a cluster that none of them has signed,
+// whatever the seed has shown in the TLS handshake.
+func TestRootsRefuseTheClusterCA(t *testing.T) {
+	cert, _ := testpeer.NewUserCA(t, "ours", nil)
+	roots, err := pki.ReadRoots(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSeed(t, 1, nil)
+	req := s.request(0)
+	req.Roots = roots
+	conn, err := s.dial(t.Context(), s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.Join(t.Context(), conn, req)
+	if !errors.Is(err, transport.ErrIdentity) || !strings.Contains(err.Error(), "CN=ours") || !strings.Contains(err.Error(), s.cfg.Authority.Cluster()) {
+		t.Errorf("error %v, want ErrIdentity with both CAs", err)
+	}
+}

@@ -25,6 +25,7 @@ func (cfg Config) environment(base []string, i int, w *world) []string {
 		e.set("NEXAR_SEEDS", w.addr)
 		e.set("NEXAR_CLUSTER_TOKEN", w.token)
 		e.unset("NEXAR_CLUSTER_TOKEN_FILE")
+		e.unset("NEXAR_CA_FILE")
 		e.set("NEXAR_WORLD", strconv.Itoa(cfg.Count))
 		// Other hosts must not reach it.
 		e.set("NEXAR_LISTEN", "127.0.0.1:0")

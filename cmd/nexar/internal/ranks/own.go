@@ -16,6 +16,8 @@ type Seed struct {
 	StateDir  string
 	Forget    bool   // nexar.SeedConfig.ForgetState
 	Token     string // PeerToken; empty: the token of the cluster
+	CACert    string // nexar.SeedConfig.CACertFile
+	CAKey     string // nexar.SeedConfig.CAKeyFile
 }
 
 // An own is a seed that runs as long as the processes of this host.
@@ -23,7 +25,7 @@ type own struct{ seed *nexar.Seed }
 
 func (cfg *Config) startOwn(ctx context.Context) (*own, error) {
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
-		Listen: cfg.Own.Listen, Peers: cfg.Own.Peers, Advertise: cfg.Own.Advertise, StateDir: cfg.Own.StateDir, ForgetState: cfg.Own.Forget, Consensus: raft.Open, PeerToken: cfg.Own.Token,
+		Listen: cfg.Own.Listen, Peers: cfg.Own.Peers, Advertise: cfg.Own.Advertise, StateDir: cfg.Own.StateDir, ForgetState: cfg.Own.Forget, Consensus: raft.Open, PeerToken: cfg.Own.Token, CACertFile: cfg.Own.CACert, CAKeyFile: cfg.Own.CAKey,
 		World: cfg.World, Token: cfg.Token,
 		Elastic: cfg.Elastic, ElasticMin: cfg.Min, ElasticMax: cfg.Max,
 	})

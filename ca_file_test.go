@@ -1,0 +1,22 @@
+package nexar
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/testpeer"
+)
+
+// The certificates of a CA come from a file, and need a seed.
+func TestCAFile(t *testing.T) {
+	noEnv(t)
+	path, _ := testpeer.NewUserCA(t, "ours", nil)
+	t.Setenv("NEXAR_CA_FILE", path)
+	if cfg, err := ConfigFromEnv(); err != nil || cfg.CAFile != path {
+		t.Errorf("CAFile %q, error %v, want %q", cfg.CAFile, err, path)
+	}
+	if _, err := JoinOrLocal(t.Context(), Config{}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "NEXAR_CA_FILE is set, but there is no seed") {
+		t.Errorf("JoinOrLocal without a seed: error %v, want ErrConfig", err)
+	}
+}
