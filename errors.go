@@ -11,6 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/trace"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // Errors of this package. Test for them with errors.Is: the errors that functions return wrap them
@@ -53,6 +54,9 @@ var (
 	ErrExcluded = errors.New("excluded from the world")
 	// ErrToken says that this process and the seed do not have the same cluster token.
 	ErrToken = errors.New("cluster token")
+	// ErrIdentity says that a seed, or a node, has a certificate of another CA than the one of this
+	// cluster or of [Config].CAFile. The error names both CAs.
+	ErrIdentity = transport.ErrIdentity
 	// ErrVersion says that this process and the seed use different versions of the protocol: build
 	// all programs of a cluster with compatible releases of nexar.
 	ErrVersion = errors.New("another version of the protocol")

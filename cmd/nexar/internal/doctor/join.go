@@ -7,7 +7,6 @@ import (
 	"log/slog"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/transport"
 )
 
 // examineJoin checks whether a node could join at seeds, or at those of NEXAR_SEEDS if there are none.
@@ -26,7 +25,7 @@ func examineJoin(ctx context.Context, seeds []string) (list []Finding) {
 			add(OK, "", "the seed at %s answers over %s and has the token of this process", s.Addr, over)
 		case errors.Is(s.Err, nexar.ErrToken):
 			add(Fail, "set NEXAR_CLUSTER_TOKEN to the token of the seed", "the seed at %s, over %s: %v", s.Addr, over, s.Err)
-		case errors.Is(s.Err, transport.ErrIdentity):
+		case errors.Is(s.Err, nexar.ErrIdentity):
 			add(Fail, "correct what the message names", "the seed at %s, over %s: %v", s.Addr, over, s.Err)
 		default: // A node needs one seed, over one transport.
 			add(Warn, fmt.Sprintf("start the seed, and open its port for %s in the firewall", over), "the seed at %s does not answer over %s: %v", s.Addr, over, s.Err)
