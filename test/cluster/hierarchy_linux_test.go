@@ -51,7 +51,7 @@ func TestHierarchyIsChosen(t *testing.T) {
 	})
 	mustSucceed(t, runAll(c.ranks, command{Do: "join"}))
 	for rank, r := range runAll(c.ranks, command{Do: "loop", Op: "all_reduce", N: 1 << 18, Rounds: 1}) {
-		if r.Failure == nil || !strings.Contains(r.Failure.Text, "algorithms ring and hosts-") {
+		if r.Failure == nil || !strings.Contains(r.Failure.Text, "with the algorithms ") || !strings.Contains(r.Failure.Text, " hosts-") {
 			t.Errorf("rank %d: %v, want a mismatch with a hierarchical algorithm", rank, r.Failure)
 		}
 	}
