@@ -1,7 +1,6 @@
 package resources
 
 import (
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -20,8 +19,8 @@ func read(root string) limits {
 		memory:      min(cgroup(root, "memory", "memory.max", ""), cgroup(root, "memory", "memory.limit_in_bytes", ""), available(root)),
 	}
 	// The limit does not apply to the superuser.
-	if max := rlimit(unix.RLIMIT_NPROC).Cur; os.Getuid() != 0 && max != unlimited {
-		l.userThreads = left(max, threadsOf(root, os.Getuid()))
+	if limit := rlimit(unix.RLIMIT_NPROC).Cur; os.Getuid() != 0 && limit != unlimited {
+		l.userThreads = left(limit, threadsOf(root, os.Getuid()))
 	}
 	return l
 }
@@ -104,7 +103,7 @@ func threadsOf(root string, uid int) (sum uint64) {
 		if err != nil {
 			continue // It has ended.
 		}
-		if owner, ok := field(string(text), "Uid:"); ok && fmt.Sprint(owner) == strconv.Itoa(uid) {
+		if owner, ok := field(string(text), "Uid:"); ok && strconv.FormatUint(owner, 10) == strconv.Itoa(uid) {
 			n, _ := field(string(text), "Threads:")
 			sum += n
 		}

@@ -10,6 +10,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -193,5 +194,5 @@ func count(n uint64) string {
 	if n == unlimited {
 		return "unlimited"
 	}
-	return fmt.Sprint(n)
+	return strconv.FormatUint(n, 10)
 }
