@@ -12,15 +12,15 @@ import (
 // has not received take at most 1 MiB, with 64 bytes for each; messages that it has received do not
 // count. One goroutine makes all calls, so a send that waits for its receiver would hang.
 func TestSendsWithoutReceiver(t *testing.T) {
-	const credit, charge, rounds = 1 << 20, 64, 5
+	const credit, charge, rounds = 1 << 20, 64, 2
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.SHM(), worldtest.TCP(), worldtest.TLS(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
-			for _, size := range []int{0, 1, 1 << 10, 64 << 10} {
+			for _, size := range []int{0, 1 << 10, 64 << 10} {
 				comms := m.Cluster(t, 2, nexar.Config{})
 				message, got := make([]byte, size), make([]byte, size)
 				for round := range rounds {
-					count := credit / (size + charge) * (rounds - round) / rounds
+					count := credit / (size + charge)
 					for i := range count {
 						for k := range message {
 							message[k] = byte(i + k)
