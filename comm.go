@@ -133,10 +133,11 @@ func (c *Comm) Close() error {
 	return nil
 }
 
-// Err is nil as long as operations may begin. Once the communicator has ended,
-// it is the error of later operations: a RevokedError if one has failed here or
-// elsewhere, ErrClosed if Close came before that. A rank that has left ends
-// the communicator only when a collective needs that rank.
+// Err returns nil as long as operations may begin. Once the communicator has ended, it
+// returns the error of later operations: a RevokedError if one has failed on any rank,
+// ErrClosed after Close. A rank that has left ends the communicator only when a collective
+// needs that rank. If another rank is the cause, the first call blocks until the other
+// ranks have confirmed the cause, for at most 500 ms.
 func (c *Comm) Err() error {
 	err := c.comm.Err()
 	if err == nil {

@@ -187,19 +187,19 @@ type Config struct {
 	// NEXAR_HEARTBEAT_INTERVAL_SECS.
 	HeartbeatInterval time.Duration `env:"NEXAR_HEARTBEAT_INTERVAL_SECS" default:"1s"`
 
-	// HeartbeatTimeout is after what silence a peer counts as failed: 5
+	// HeartbeatTimeout is the silence after which a peer counts as failed: 5
 	// seconds by default, and more than HeartbeatInterval. The end of a process
 	// is noticed at once. NEXAR_HEARTBEAT_TIMEOUT_SECS.
 	HeartbeatTimeout time.Duration `env:"NEXAR_HEARTBEAT_TIMEOUT_SECS" default:"5s" min:"0" above:"HeartbeatInterval"`
 
-	// Recovery is what Node.Epochs does when another node has failed: Automatic by
-	// default. In any case what the failed node was needed for ends with a
-	// PeerError. NEXAR_RECOVERY_POLICY, where "auto" is "automatic".
+	// Recovery selects what Node.Epochs does when another node has failed: Automatic by
+	// default. Operations that need the failed node end with a PeerError in any case.
+	// NEXAR_RECOVERY_POLICY, where "auto" is "automatic".
 	Recovery RecoveryPolicy `env:"NEXAR_RECOVERY_POLICY" default:"automatic" one:"automatic,manual,abort"`
 
-	// RecoveryTimeout is how long Node.Epochs waits for the seed to say who is
-	// left, and then for each of these to come: 30 seconds by default, less than
-	// 0 for ever. NEXAR_RECOVERY_TIMEOUT_SECS.
+	// RecoveryTimeout limits the wait of Node.Epochs for the next view of the seed, and
+	// then for each node of that view: 30 seconds by default, less than 0 for no limit.
+	// NEXAR_RECOVERY_TIMEOUT_SECS.
 	RecoveryTimeout time.Duration `env:"NEXAR_RECOVERY_TIMEOUT_SECS" default:"30s"`
 
 	// DumpOnQuit makes the node handle SIGQUIT: it writes its Trace to standard
@@ -258,15 +258,15 @@ const SeedPort = host.SeedPort
 // defaultListen is also where a seed listens by default.
 const defaultListen = ":0"
 
-// A RecoveryPolicy is what Node.Epochs does when a node has failed.
+// A RecoveryPolicy selects what Node.Epochs does when a node has failed.
 type RecoveryPolicy string
 
 // Recovery policies.
 const (
 	// Automatic: it yields a communicator of the nodes that are left.
 	Automatic RecoveryPolicy = "automatic"
-	// Manual leaves it to the program who goes on: it ends with the error that names
-	// the failed node, and the program calls Comm.Exclude.
+	// Manual: it ends with the error that names the failed node, and the program selects
+	// the nodes that continue, by Comm.Exclude.
 	Manual RecoveryPolicy = "manual"
 	// Abort: it ends with the error that names the failed node.
 	Abort RecoveryPolicy = "abort"
@@ -367,7 +367,7 @@ func (cfg *Config) roots() (*pki.Roots, error) {
 	return roots, nil
 }
 
-// token returns the token of Token or TokenFile, whose text is in no error.
+// token returns the token of Token or TokenFile. No error contains the token.
 func (cfg *Config) token() (pki.Token, error) {
 	switch {
 	case cfg.Token != "" && cfg.TokenFile != "":
@@ -388,12 +388,12 @@ func (cfg *Config) token() (pki.Token, error) {
 	return t, nil
 }
 
-// fill takes what is zero in cfg from the environment, and then the defaults.
-// Fields are those whose variables count; none are all.
+// fill sets the zero fields of cfg from the environment, and then to the defaults. It reads
+// only the variables of the named fields, or all if there are none.
 func (cfg Config) fill(fields ...string) (Config, error) {
 	e, vars, err := readEnv(fields)
 	if err == nil {
-		// Nobody is overruled silently where it is about protection.
+		// A conflict about encryption is an error: neither setting may win silently.
 		if err = settings.Overruled(cfg.PlainBulk, e.PlainBulk, "PlainBulk", variable("PlainBulk"), encryptVariable, vars); err != nil {
 			err = fmt.Errorf("%w: %w", ErrConfig, err)
 		}
@@ -419,7 +419,7 @@ func (cfg *Config) hints() selector.Hints {
 	return selector.Hints{LargeBytes: cfg.LargeMessageBytes, SegmentBytes: cfg.PipelineSegmentBytes, RingRanks: cfg.RingMaxWorld}
 }
 
-// envPrefix is what the variables of this package begin with.
+// envPrefix is the prefix of the variables of this package.
 const envPrefix = "NEXAR_"
 
 // ConfigFromEnv reads a Config from the environment. Times, whose variables
