@@ -210,8 +210,8 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("calls do not match: rank %d called %v, rank %d called %v%s", e.Rank, e.Call, e.Peer, e.PeerCall, how)
 }
 
-// A CompressError names a rank whose vector could not be compressed, or whose encoding the others
-// could not read.
+// A CompressError names a rank: its vector could not be compressed, or the other ranks could not
+// read its encoding.
 type CompressError struct {
 	Rank int
 	// Err is an ErrInvalidLength, ErrInvalidType or ErrInvalidOp if the call or the Compressor of the

@@ -38,7 +38,7 @@ func (m *Messages) takePrefetchedLocked(fx *Effects, r *Receive, a *arrival, err
 	switch {
 	case p.arrived:
 		m.deliverPrefetchedLocked(fx, p, a.link, r, err)
-	case !m.isReceivingLocked(&p.receive): // The transfer has failed.
+	case !m.isReceivingLocked(&p.receive): // The transfer has failed: the rank has left.
 		e := m.endReceiveLocked(fx, r, m.left[a.source])
 		e.prefetch, e.link = p, a.link
 	default:

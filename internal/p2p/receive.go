@@ -18,8 +18,8 @@ type Receive struct {
 	begun int64 // by Config.Clock
 	sink  link.Sink
 	from  *link.Link // the link of a payload in transfer
-	// prefetch is nil, or the prefetch whose message this Receive has taken, or of which this is
-	// the field receive.
+	// prefetch is set in the Receive of a prefetch, and in a Receive that has taken the message
+	// of one during the transfer.
 	prefetch *prefetch
 	index    int  // in Messages.receiving, if it is there
 	claimed  bool // the transfer does not prevent CloseIdle: claimed, or of a prefetch without a taker
