@@ -86,7 +86,8 @@ type SeedConfig struct {
 	// Progress, if not nil, is called for each node that joins or goes, one
 	// after the other. It must not close the Seed, which waits for it.
 	Progress func(SeedEvent)
-	// Log takes what the seed notes; nil discards it.
+	// Log receives the events of the seed. Nil, the default, logs warnings and errors to
+	// slog.Default, and NEXAR_LOG changes that, as for Config.Log.
 	Log *slog.Logger
 }
 
@@ -135,7 +136,7 @@ func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 }
 
 func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
-	env, err := parseEnv("Transports", "Token", "TokenFile")
+	env, err := parseEnv("Transports", "Token", "TokenFile", "Log")
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +182,8 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	s, err := node.StartSeed(node.SeedConfig{
 		Listen: cmp.Or(host.WithPort(cfg.Listen, SeedPort), defaultListen), Transports: use, StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: host.WithPorts(cfg.Peers, SeedPort), ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: host.WithPort(cfg.Advertise, SeedPort), Token: token, Issuer: issuer, World: cfg.World,
 		Elastic: elastic.Elastic, Min: elastic.ElasticMin, Max: elastic.ElasticMax,
-		FormTimeout: cfg.FormTimeout, Progress: cfg.follow, Log: cfg.Log, Health: cfg.Health,
+		FormTimeout: cfg.FormTimeout, Progress: cfg.follow, Health: cfg.Health,
+		Log: cmp.Or(cfg.Log, env.Log, settings.Warnings(slog.Default())),
 	})
 	if err != nil {
 		return nil, err

@@ -2,9 +2,12 @@ package nexar
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/testlog"
 )
 
 // TestSeedEnvironment: the seed reads the settings of an elastic world from its SeedConfig, or
@@ -43,5 +46,44 @@ func TestSeedEnvironment(t *testing.T) {
 				t.Errorf("Join: %v", err)
 			}
 		})
+	}
+}
+
+// TestSeedLog: without SeedConfig.Log, warnings of a seed go to slog.Default, and NEXAR_LOG=off silences
+// them, as for nodes.
+func TestSeedLog(t *testing.T) {
+	noEnv(t)
+	var byDefault, given testlog.Buffer
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(&byDefault, nil)))
+	for _, test := range []struct {
+		name, level string
+		log         *slog.Logger
+		want        *testlog.Buffer // gets the warning; nil if no log does
+	}{
+		{"no log", "", nil, &byDefault},
+		{"no log, NEXAR_LOG=off", "off", nil, nil},
+		{"a log", "off", slog.New(slog.NewTextHandler(&given, nil)), &given},
+	} {
+		t.Setenv("NEXAR_LOG", test.level)
+		lengths := map[*testlog.Buffer]int{&byDefault: len(byDefault.String()), &given: len(given.String())}
+		seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 1, Token: NewToken(), Log: test.log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Join(t.Context(), Config{Seeds: []string{seed.Addr()}, Token: NewToken(), Listen: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)})
+		if !errors.Is(err, ErrToken) {
+			t.Errorf("%s: Join with another token: %v, want ErrToken", test.name, err)
+		}
+		if err := seed.Close(); err != nil {
+			t.Error(err)
+		}
+		for log, n := range lengths {
+			warned := strings.Contains(log.String()[n:], `level=WARN msg="node refused"`)
+			if want := log == test.want; warned != want {
+				t.Errorf("%s: a log has the warning: %v, want %v: %q", test.name, warned, want, log.String()[n:])
+			}
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strconv"
@@ -74,7 +75,7 @@ func from(name string, err error) string {
 
 // checkToken returns the error about a token from a seed that listens at an address.
 func checkToken(ctx context.Context, token, listen string) error {
-	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: listen, World: 1, Token: token})
+	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: listen, World: 1, Token: token, Log: slog.New(slog.DiscardHandler)})
 	if err == nil {
 		err = seed.Close()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -67,6 +68,7 @@ func formLoopback(ctx context.Context) (nodes []*nexar.Node, closeAll func(), er
 	token := nexar.NewToken()
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: "127.0.0.1:0", World: selfTestRanks, Token: token, FormTimeout: selfTestTimeout,
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, nil, err
