@@ -224,7 +224,7 @@ func refuses(t *testing.T, name, value string, secret bool) {
 	if fromSeed == nil {
 		seed.Close()
 	}
-	seedReads := []string{"NEXAR_TRANSPORTS", "NEXAR_ENABLE_TCP_BULK_SIDECAR", "NEXAR_CLUSTER_TOKEN", "NEXAR_CLUSTER_TOKEN_FILE"}
+	seedReads := []string{"NEXAR_TRANSPORTS", "NEXAR_ENABLE_TCP_BULK_SIDECAR", "NEXAR_CLUSTER_TOKEN", "NEXAR_CLUSTER_TOKEN_FILE", "NEXAR_LOG"}
 	reads := map[string]bool{
 		"ConfigFromEnv": true, "Join": true, "Local": slices.Contains(localReads, name), "StartSeed": slices.Contains(seedReads, name),
 	}

@@ -3,7 +3,6 @@
 package nexar_test
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -13,8 +12,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/testlog"
 )
 
 var (
@@ -25,9 +26,9 @@ var (
 	unmarked = regexp.MustCompile(`(?m)^    (\./|export |go |nexar |NEXAR_|kill ).*$`)
 )
 
-// TestGuideCommands runs the shell commands of the guides, in the order of each document, with the
-// address of the seed on the loopback interface and a token in place of an ellipsis. Commands in the
-// background must have succeeded at the end of the document.
+// TestGuideCommands runs the shell commands of the README and the guides, in the order of each document,
+// with the address of the seed on the loopback interface and a token in place of an ellipsis. Commands in
+// the background must have succeeded at the end of the document.
 func TestGuideCommands(t *testing.T) {
 	t.Parallel()
 	documents, err := filepath.Glob("docs/guide/*.md")
@@ -35,7 +36,7 @@ func TestGuideCommands(t *testing.T) {
 		t.Fatalf("guides: %v, error %v", documents, err)
 	}
 	dir := workplace(t)
-	for _, document := range documents {
+	for _, document := range append(documents, "README.md") {
 		text, err := os.ReadFile(document)
 		if err != nil {
 			t.Fatal(err)
@@ -47,14 +48,28 @@ func TestGuideCommands(t *testing.T) {
 	}
 }
 
-// goBuild is a command go for the guides: it builds packages of this module into the working directory.
-const goBuild = `#!/bin/sh
-[ "$1" = build ] || { echo "go $*: the guides run go build alone" >&2; exit 2; }
-shift
-exec %q -C %q build -o "$PWD/" "$@"
+// goCommand is a command go for the guides: it builds packages of this module into the working directory,
+// and changes the module of the working directory. It uses only modules in the cache: go mod tidy -e ignores
+// missing modules, which tests of dependencies import, and the build after it fails if any other is missing.
+const goCommand = `#!/bin/sh
+case "$1" in
+build) shift; exec %[1]q -C %[2]q build -o "$PWD/" "$@";;
+mod)
+	export GOPROXY=off GOSUMDB=off
+	if [ "$2" = tidy ]; then %[1]q mod tidy -e && exec %[1]q build -o /dev/null .; fi
+	exec %[1]q "$@";;
+*) echo "go $*: the guides run go build and go mod alone" >&2; exit 2;;
+esac
 `
 
-// workplace returns a directory with the program ./train, and the commands nexar and go in bin.
+// ownModule is the module of a user, which imports this one.
+var ownModule = map[string]string{
+	"go.mod":  "module example.com/own\n\ngo 1.26\n",
+	"main.go": "package main\n\nimport _ \"github.com/nexar-go/nexar\"\n\nfunc main() {}\n",
+}
+
+// workplace returns a directory with a module of a user, its programs ./train and ./your-program, the
+// command ./nexar, and the commands nexar and go in bin.
 func workplace(t *testing.T) string {
 	t.Helper()
 	here, err := os.Getwd()
@@ -70,7 +85,7 @@ func workplace(t *testing.T) string {
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(bin, "go"), fmt.Appendf(nil, goBuild, goPath, here), 0o700); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, "go"), fmt.Appendf(nil, goCommand, goPath, here), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for file, path := range map[string]string{filepath.Join(dir, "train"): "./examples/allreduce", filepath.Join(bin, "nexar"): "./cmd/nexar"} {
@@ -80,56 +95,107 @@ func workplace(t *testing.T) string {
 			t.Fatalf("%v: %v\n%s", build, err, out)
 		}
 	}
+	for name, target := range map[string]string{"your-program": "train", "nexar": filepath.Join("bin", "nexar")} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range ownModule {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return dir
 }
 
 func runCommands(t *testing.T, dir, text string) {
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	seed, token := l.Addr().String(), nexar.NewToken()
 	l.Close()
-	local := strings.NewReplacer("10.0.0.1:7946", seed, "10.0.0.1", seed, "$(nexar token)", token, "=…", "="+token)
-	var running []func() error
+	var running []*script
 	for _, m := range shellMark.FindAllStringSubmatch(text, -1) {
-		mark, count, script := m[1], m[2], local.Replace(m[3])
+		local := strings.NewReplacer("10.0.0.1:7946", seed, "10.0.0.1", seed, "$(nexar token)", token, "=…", "="+token, "/path/to/clone", here)
+		mark, count, text := m[1], m[2], local.Replace(m[3])
 		switch {
 		case mark == "":
 			t.Errorf("a line <!-- run --> or <!-- not run: REASON --> must precede\n%s", m[3])
 		case strings.HasPrefix(mark, "not run: "):
 		case count == "":
-			if err := shell(t, dir, script)(); err != nil {
+			if err := start(t, dir, text).wait(); err != nil {
 				t.Error(err)
 			}
 		default:
 			n, _ := strconv.Atoi(count) // The mark has digits.
 			for range n {
-				running = append(running, shell(t, dir, script))
+				running = append(running, start(t, dir, text))
+			}
+			if strings.Contains(text, "nexar seed") && !strings.Contains(text, "NEXAR_CLUSTER_TOKEN") {
+				token = running[len(running)-1].token(t)
 			}
 		}
 	}
-	for _, wait := range running {
-		if err := wait(); err != nil {
+	for _, s := range running {
+		if err := s.wait(); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// shell starts commands and returns a function that waits until they have ended.
-func shell(t *testing.T, dir, script string) (wait func() error) {
+// A script is a running block of shell commands.
+type script struct {
+	text    string
+	command *exec.Cmd
+	out     testlog.Buffer
+	ended   chan struct{} // closed when err is set
+	err     error
+}
+
+// start starts the commands of a block.
+func start(t *testing.T, dir, text string) *script {
 	t.Helper()
-	var out bytes.Buffer
-	command := exec.CommandContext(t.Context(), "sh", "-e", "-c", script)
-	command.Dir, command.Stdout, command.Stderr = dir, &out, &out
-	command.Env = append(os.Environ(), "CGO_ENABLED=0", "NEXAR_LISTEN=127.0.0.1:0", "NEXAR_LOG=off", "PATH="+filepath.Join(dir, "bin")+string(filepath.ListSeparator)+os.Getenv("PATH"))
-	if err := command.Start(); err != nil {
+	s := &script{text: text, command: exec.CommandContext(t.Context(), "sh", "-e", "-c", text), ended: make(chan struct{})}
+	s.command.Dir, s.command.Stdout, s.command.Stderr = dir, &s.out, &s.out
+	s.command.Env = append(os.Environ(), "CGO_ENABLED=0", "NEXAR_LISTEN=127.0.0.1:0", "NEXAR_LOG=off", "PATH="+filepath.Join(dir, "bin")+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	if err := s.command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return func() error {
-		if err := command.Wait(); err != nil {
-			return fmt.Errorf("%s\n%w\n%s", script, err, out.Bytes())
+	go func() {
+		defer close(s.ended)
+		s.err = s.command.Wait()
+	}()
+	return s
+}
+
+// wait returns when the commands have ended.
+func (s *script) wait() error {
+	<-s.ended
+	if s.err != nil {
+		return fmt.Errorf("%s\n%w\n%s", s.text, s.err, s.out.String())
+	}
+	return nil
+}
+
+// printedToken is the line of a seed that has made the token of the cluster.
+var printedToken = regexp.MustCompile(`export NEXAR_CLUSTER_TOKEN=(\S+)\n`)
+
+// token waits until a seed has printed the token.
+func (s *script) token(t *testing.T) string {
+	t.Helper()
+	for {
+		if m := printedToken.FindStringSubmatch(s.out.String()); m != nil {
+			return m[1]
 		}
-		return nil
+		select {
+		case <-s.ended:
+			t.Fatalf("the seed has ended without a token: %v", s.wait())
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }

@@ -28,7 +28,7 @@ func TestReadmeQuickStart(t *testing.T) {
 		t.Fatalf("the README has %d Go programs, want 1", len(blocks))
 	}
 	const run = "./nexar run -n 4 -- go run ./hello"
-	for _, line := range []string{"Save this as `hello/main.go`", "    go build ./cmd/nexar\n    " + run + "\n"} {
+	for _, line := range []string{"Save this as `hello/main.go`", "```sh\ngo build ./cmd/nexar\n" + run + "\n```"} {
 		if !strings.Contains(string(readme), line) {
 			t.Errorf("the README does not contain %q; adapt this test to the new commands", line)
 		}
