@@ -1,5 +1,5 @@
-# "make check" and "make test" have to pass before a commit. Continuous integration
-# runs both, part by part, and more (.ci/run). "make help" lists all targets.
+# "make check" and "make test" must pass before a commit. Continuous integration runs both,
+# in parts, and more (.ci/run). "make help" lists all targets.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -24,31 +24,31 @@ RACELESS := test/(attack|cluster)|internal/(arch|bucket|host|inspect|kernel|p2p|
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
 RACELESSTESTS := ^(TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes|TestWhatIsKeptIsBounded|TestKeptFramesAreCountedOff|TestRepliesPileUp|TestDepthBeyond|TestSingle|TestChooseKeepsTheRules|TestMeasureMakesFewPlans|TestConvergence|TestSelectionOfLongVectors)$$
 RACEBRIEF ?= -short -skip='$(RACELESSTESTS)'
-# LONGFIRST lists packages, those first whose tests take longest: then the others run beside
-# them on the other processors.
+# LONGFIRST sorts packages: those with the longest tests first, so that the others run beside them
+# on other processors.
 LONGFIRST := awk '/\/(test\/(conformance|faults)|transport\/tcp|internal\/engine|cmd\/nexar)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }'
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 PLATFORMS ?= darwin/arm64 windows/amd64
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*'))
 
-# GOTEST is what runs tests. Continuous integration replaces it by one that runs a
-# failing test once more; here every failure is a failure.
+# GOTEST runs tests. Continuous integration sets it to .ci/gotest, which runs failing tests a
+# second time.
 GOTEST ?= go test
-# TOOL runs a command of the module in tools, in the version that its go.mod pins.
+# TOOL runs a command in the version that tools/go.mod pins.
 TOOL := go tool -modfile=tools/go.mod
 
-# GOLANGCI runs golangci-lint. The first build from source takes minutes; where a binary of this
-# version is installed, "make check GOLANGCI=golangci-lint" uses that.
+# GOLANGCI runs golangci-lint. The first build from source takes minutes. With an installed binary
+# of this version, use "make check GOLANGCI=golangci-lint".
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 ACTIONLINT := go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
-# The fast and strict steps come first, the tests last. "make check WITHOUT=race" leaves
-# a step out, "make check STEPS=race" runs only that one.
+# The steps of "make check", the fastest first. "make check WITHOUT=race" skips a step,
+# "make check STEPS=race" runs only that one.
 WITHOUT ?=
 STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci cross static race)
 
-# Nothing here needs a C compiler, except for the race detector.
+# Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
 .PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills blame footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
@@ -56,49 +56,47 @@ export CGO_ENABLED := 0
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-check: ## checks and the tests under the race detector, before a commit, which takes some minutes
+check: ## run all checks, and the tests under the race detector, in some minutes
 	@for step in $(STEPS); do \
 	  echo "== $$step"; began=$$SECONDS; \
 	  $(MAKE) --no-print-directory $$step; \
 	  echo "-- $$step: $$((SECONDS - began)) s"; \
 	done
 
-build: ## the command, as ./nexar
+build: ## build the command as ./nexar
 	go build -o nexar ./cmd/nexar
 
-manual: ## man pages and shell completions of the command, in ./manual
+manual: ## write man pages and shell completions of the command to ./manual
 	rm -rf manual
 	go run -tags manual ./cmd/nexar manual manual
 
-test: ## all tests
+test: ## run all tests
 	go test ./...
 
-# TESTFLAGS are flags for "make unit" and "make race", which run the packages that take longest
-# first.
+# TESTFLAGS are flags of go test for "make unit", "make modules" and "make race".
 TESTFLAGS ?=
 
-unit: ## all tests but those of whole clusters and attacks
+unit: ## run all tests except those of whole clusters and attacks
 	$(GOTEST) $(TESTFLAGS) $$(go list ./... | grep -vE '/test/(cluster|attack)$$' | $(LONGFIRST))
 
-modules: ## the tests of the other modules: the comparison with other systems, and a transport of a program
+modules: ## run the tests of the other modules: bench and examples/transport_unix
 	@for m in bench examples/transport_unix; do (cd $$m && $(GOTEST) $(TESTFLAGS) ./...); done
 
-# RACELESS are the packages in which the race detector would find nothing: they read the
-# source, or neither they nor their tests start a goroutine, or, as cmd/nexar, test/cluster and
-# attack do, they start processes: "make race-clusters" takes the tests of clusters.
-# RACELESSTESTS compile programs without the race detector, copy gigabytes, count up to a
-# limit, compute on one goroutine, or repeat what others do in many orders. "TRIALS=all make
-# race RACEBRIEF=" runs them too, and every trial of the others. A process under the race
-# detector ends atexit_sleep_ms later than it could, for other threads to report; the default
-# is a second.
-race: ## tests, shuffled, under the race detector, which needs a C compiler
+# RACELESS matches packages in which the race detector finds nothing: they read the source, or
+# start no goroutine, or, as cmd/nexar, test/cluster and test/attack, test child processes
+# ("make race-clusters" runs test/cluster). RACELESSTESTS matches tests that compile
+# programs without the race detector, copy gigabytes, count up to a limit, use one
+# goroutine, or repeat other tests in many orders. "TRIALS=all make race RACEBRIEF=" runs
+# these too, and all trials of the others. atexit_sleep_ms is the time that a process under the
+# race detector waits at its end for reports of other threads, a second by default.
+race: ## run the tests, shuffled, under the race detector, which needs a C compiler
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(GOTEST) -race -shuffle=on -timeout=20m $(RACEBRIEF) $(TESTFLAGS) \
 	  $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -vE '/($(RACELESS))$$' | $(LONGFIRST))
 
-race-clusters: ## the tests of whole clusters under the race detector
+race-clusters: ## run the tests of whole clusters under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race -timeout=30m ./test/cluster
 
-fuzz: ## every fuzz target in turn, each for FUZZTIME=10s
+fuzz: ## run every fuzz target in turn, each for FUZZTIME=10s
 	@grep -rlE --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
 	  for name in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*).*/\1/p' "$$file"); do \
 	    echo "== $$name in $${file%/*}"; \
@@ -106,90 +104,90 @@ fuzz: ## every fuzz target in turn, each for FUZZTIME=10s
 	  done; \
 	done
 
-bench: ## all benchmarks, or those that match BENCH=regexp
+bench: ## run all benchmarks, or those that match BENCH=regexp
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
-bench-base: ## the working tree beside the revision BASE=HEAD, in turn, ROUNDS=10 times; VERSIONS="-settings shm:2" gives flags
+bench-base: ## compare the speed of the working tree with that of the revision BASE=HEAD, in ROUNDS=10 rounds; VERSIONS="-settings shm:2" passes flags
 	cd bench && go run ./cmd/versions -base '$(BASE)' -rounds $(ROUNDS) $(VERSIONS)
 
-bench-peers: ## nexar beside other systems (bench/README.md); PEERS="-quick" gives flags
+bench-peers: ## compare nexar with other systems (bench/README.md); PEERS="-quick" passes flags
 	cd bench && go run ./cmd/peers $(PEERS)
 
-cover: ## how much of each package its tests reach
+cover: ## print the test coverage of each package
 	go test -cover ./...
 
-netns: ## the tests of whole clusters, some on hosts of their own (network namespaces): run it as root
+netns: ## run the tests of whole clusters, including those with several hosts (network namespaces), as root
 	NEXAR_REQUIRE=netns go test -count=1 -v ./test/cluster
 
-arm64: ## the packages with code for a processor, and those below the API, on an emulated arm64: qemu-aarch64-static
+arm64: ## run the tests of the kernels and of encodings on an emulated arm64 (qemu-aarch64-static)
 	GOARCH=arm64 $(GOTEST) -short -exec=qemu-aarch64-static $(ARM64)
 
-attack: ## attacks on worlds for ATTACK_TIME=20m, and docs/results/attack.txt: run it as root; ATTACK_SEED repeats a run, ATTACK_ONLY=regexp picks attacks
+attack: ## attack worlds for ATTACK_TIME=20m, as root, and write docs/results/attack.txt; ATTACK_SEED repeats a run, ATTACK_ONLY=regexp selects attacks
 	@cd test/attack && ATTACK=$(ATTACK_TIME) ATTACK_SEED=$(ATTACK_SEED) ATTACK_ONLY='$(ATTACK_ONLY)' REPORT=$(CURDIR)/docs/results/attack.txt go test -count=1 -timeout 2h -v -run '^TestAttack$$' | grep --line-buffered -vE '^(=== |    --- PASS)'
 
-attack-ci: ## 100 seconds of attacks, without a report
+attack-ci: ## attack worlds for 100 seconds, without a report
 	@cd test/attack && ATTACK=100s ATTACK_SEED=$(ATTACK_SEED) go test -count=1 -timeout 5m -v -run '^TestAttack$$' | grep --line-buffered -vE '^(=== |    --- PASS)'
 
-kills: ## kill -9 of KILLS=200 processes of as many worlds, and docs/results/kills.txt
+kills: ## measure how soon a killed process is detected, in KILLS=200 worlds, and write docs/results/kills.txt
 	@cd test/cluster && KILLS=$(KILLS) REPORT=$(CURDIR)/docs/results/kills.txt go test -count=1 -timeout 2h -run '^TestKill$$'
 
-blame: ## BLAMES=1000 worlds in which one rank ends early: which rank the errors of the others name, and docs/results/blame.txt
+blame: ## check which rank errors name after one has ended early, in BLAMES=1000 worlds, and write docs/results/blame.txt
 	@cd test/cluster && BLAMES=$(BLAMES) REPORT=$(CURDIR)/docs/results/blame.txt go test -count=1 -timeout 2h -run '^TestBlame$$'
 
-conformance: ## all trials of the tests of collectives, of which others make a part
+conformance: ## run all trials of the tests of collectives; other targets run a part of them
 	TRIALS=all go test -count=1 -timeout 2h ./test/conformance
 
-worlds: ## a million simulated worlds in which nodes, hosts and links fail
+worlds: ## simulate a million worlds in which nodes, hosts and links fail
 	WORLDS=1000000 go test -count=1 -timeout 1h -run '^TestSimulatedWorlds$$' ./internal/membership
 
-survivals: ## kill -9 in SURVIVALS=100 worlds that go on, and docs/results/survivals.txt
+survivals: ## measure how soon survivors of a kill continue, in SURVIVALS=100 worlds, and write docs/results/survivals.txt
 	@cd test/cluster && SURVIVALS=$(SURVIVALS) REPORT=$(CURDIR)/docs/results/survivals.txt go test -count=1 -timeout 2h -run '^TestSurvive$$'
 
-changes: ## CHANGES=320 of worlds that grow, shrink and lose nodes, and a quarter as many with seeds; docs/results/changes.txt and seeds.txt
+changes: ## measure CHANGES=320 changes of worlds, and a quarter as many while seeds are killed, and write docs/results/changes.txt and seeds.txt
 	@cd test/cluster && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/changes.txt go test -count=1 -timeout 2h -run '^TestChanges$$'
 	@cd test/cluster && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/seeds.txt go test -count=1 -timeout 2h -run '^TestChangesOfSeeds$$'
 
-losses: ## all collectives over TCP for LOSSES=5m where 10 % of the packets get lost: run it as root
+losses: ## run all collectives over TCP for LOSSES=5m while 10 % of the packets are lost, as root
 	LOSSES=$(LOSSES) NEXAR_REQUIRE=netns,root go test -count=1 -timeout 2h -v -run '^TestLossyTCP$$' ./test/cluster
 
-damage: ## DAMAGES=1000 random damages of the files of a seed: an error or the right state; DAMAGE_SEED=n repeats a run
+damage: ## damage the files of a seed at random DAMAGES=1000 times and expect an error or the correct state; DAMAGE_SEED=n repeats a run
 	DAMAGES=$(DAMAGES) go test -count=1 -timeout 30m -v -run '^TestDamage$$' ./internal/rendezvous/raftlog
 
-proofs: ## all algorithms for every size up to 130 at every root, and more mutants, which takes some minutes
+proofs: ## prove all algorithms for every world size up to 130 and every root, and test more mutants, in some minutes
 	go test -count=1 -tags proofs -timeout 1h ./internal/plan
 
-footprint: ## memory and time that ranks take, against their limits, and docs/results/footprint.txt
+footprint: ## compare memory, threads and processor time of ranks with their limits, and write docs/results/footprint.txt
 	@cd test/cluster && REPORT=$(CURDIR)/docs/results/footprint.txt go test -count=1 -timeout 1h -run '^TestFootprint$$'
 
-tidy: ## what go mod tidy would change
+tidy: ## fail if go mod tidy would change a module
 	@for m in $(MODULES); do (cd $$m && go mod tidy -diff); done
 
-fmt: ## which files gofmt would change
+fmt: ## fail if gofmt would change a file
 	@out=$$(gofmt -l .); [ -z "$$out" ] || { echo "gofmt would change:"; echo "$$out"; exit 1; }
 
-generate: ## what go generate would change, in a copy of the tree
-	@if ! grep -rqE --include='*.go' '^//go:generate' .; then echo "nothing is generated"; exit 0; fi; \
+generate: ## fail if go generate would change a file
+	@if ! grep -rqE --include='*.go' '^//go:generate' .; then echo "no file has a go:generate directive"; exit 0; fi; \
 	copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; \
 	cp -R . "$$copy"; (cd "$$copy" && go generate ./...); diff -r -x .git . "$$copy"
 
-lint: ## the import rules of .golangci.yml
+lint: ## check the import rules of .golangci.yml for all platforms
 	@cd tools && go run ./depguard ..
 
-vet: ## go vet
+vet: ## run go vet in all modules
 	@for m in $(MODULES); do (cd $$m && go vet ./...); done
 	@go vet -tags manual ./cmd/nexar
 
-staticcheck: ## staticcheck, in the version of tools/go.mod
+staticcheck: ## run staticcheck, in the version of tools/go.mod
 	$(TOOL) staticcheck ./...
 
-golangci: ## golangci-lint with the linters of .golangci.yml, for this platform
+golangci: ## run golangci-lint in all modules, for this platform
 	@for m in $(MODULES); do (cd $$m && $(GOLANGCI) run ./...); done
 
-workflows: ## actionlint on .github/workflows
+workflows: ## check .github/workflows with actionlint
 	$(ACTIONLINT)
 
-cross: ## type-check for platforms of other kinds; PLATFORMS="$(EVERYWHERE)" takes all
+cross: ## type-check for other platforms; PLATFORMS="$(EVERYWHERE)" checks all
 	@cd tools && go test ./... && go run ./crosscheck -C .. -platforms='$(PLATFORMS)' ./...
 
-static: ## whether the command runs without any library, and its size
+static: ## check that the command is static, and its size
 	go test -count=1 -run '^TestCommandIsStatic$$' ./internal/arch

@@ -16,29 +16,30 @@ import (
 
 // Programs are the programs that a campaign can start.
 type Programs struct {
-	// Path is the program of each library: for torch, Python; for nexar, the
-	// command that starts ranks.
+	// Path is the program of each library: for torch the Python interpreter, for nexar the
+	// nexar command.
 	Path        map[string]string
-	Rank        string // of nexar
+	Rank        string // the benchmark program of nexar
 	Mpirun      string
 	TorchScript string
 
-	Missing  map[string]string // why, and how to get it
+	Missing  map[string]string // the reason, and how to install it, by library
 	Software map[string]string // versions
 }
 
-// Places are the folders that building takes, and the Python that has torch.
+// Places are the folder of the module and the Python interpreter.
 type Places struct {
-	Bench  string // the folder of this module; the built programs go to .build in it
-	Python string
+	Bench  string // the folder of this module; programs are built in its subfolder .build
+	Python string // an interpreter with torch
 }
 
-// buildTimeout is for one program. The Rust crate takes minutes.
+// buildTimeout limits the build of one program. That of the Rust crate takes minutes.
 const buildTimeout = 15 * time.Minute
 
-// Build builds the programs of all libraries that are there. It installs
-// nothing. Only nexar itself must build.
-func Build(ctx context.Context, places Places, say func(what string)) (*Programs, error) {
+// Build builds the programs of all installed libraries, and calls say before each. It installs
+// nothing. It returns an error only if nexar cannot be built or ctx ends; other failures are in
+// Programs.Missing.
+func Build(ctx context.Context, places Places, say func(step string)) (*Programs, error) {
 	bench, err := filepath.Abs(places.Bench)
 	if err != nil {
 		return nil, err
@@ -60,24 +61,24 @@ func Build(ctx context.Context, places Places, say func(what string)) (*Programs
 		{progOpenMPI, "apt-get install gcc openmpi-bin libopenmpi-dev", b.openMPI},
 		{progGloo, "apt-get install g++ libgloo-dev", b.gloo},
 		{progTorch, "python3 -m venv DIR && DIR/bin/pip install torch numpy, and -python DIR/bin/python", b.torch},
-		{progRust, "install cargo 1.89 or later; it fetches the crate", b.rust},
+		{progRust, "cargo 1.89 or later, which fetches the crate", b.rust},
 	} {
 		say("building " + library.name)
 		if err := library.build(ctx); err != nil {
 			delete(b.programs.Path, library.name)
-			b.programs.Missing[library.name] = fmt.Sprintf("%v. To have it: %s", err, library.how)
+			b.programs.Missing[library.name] = fmt.Sprintf("%v; to install it: %s", err, library.how)
 		}
 	}
 	return b.programs, ctx.Err()
 }
 
-// A builder fills in programs.
+// A builder builds the programs and records their paths and versions.
 type builder struct {
 	dir, out, python string
 	programs         *Programs
 }
 
-// do runs a command and returns its output, which is a part of its error.
+// do runs a command and returns its output. An error contains the last lines of the output.
 func (b *builder) do(ctx context.Context, env []string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
@@ -90,7 +91,7 @@ func (b *builder) do(ctx context.Context, env []string, args ...string) (string,
 	stop()
 	text := strings.TrimSpace(string(out))
 	if errors.Is(err, exec.ErrNotFound) {
-		return "", fmt.Errorf("there is no command %s", args[0])
+		return "", fmt.Errorf("command %s not found", args[0])
 	}
 	if err != nil {
 		lines := strings.Split(text, "\n")
@@ -133,7 +134,7 @@ func (b *builder) openMPI(ctx context.Context) error {
 	}
 	mpirun, err := exec.LookPath("mpirun")
 	if err != nil {
-		return errors.New("there is no command mpirun")
+		return errors.New("command mpirun not found")
 	}
 	b.programs.Path[progOpenMPI], b.programs.Mpirun = rank, mpirun
 	b.version(ctx, "Open MPI", mpirun, "--version")
@@ -153,8 +154,8 @@ func (b *builder) gloo(ctx context.Context) error {
 }
 
 func (b *builder) torch(ctx context.Context) error {
-	const ask = "import torch, torch.distributed as d; assert d.is_gloo_available(), 'without Gloo'; print(torch.__version__)"
-	version, err := b.do(ctx, nil, b.python, "-c", ask)
+	const printVersion = "import torch, torch.distributed as d; assert d.is_gloo_available(), 'torch is built without Gloo'; print(torch.__version__)"
+	version, err := b.do(ctx, nil, b.python, "-c", printVersion)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/bench/results"
 )
 
-// A Campaign says how settings are measured.
+// A Campaign measures settings.
 type Campaign struct {
 	Programs *Programs
 	Schedule Schedule
@@ -23,18 +23,18 @@ type Campaign struct {
 
 	// Progress, if not nil, is called before each run.
 	Progress func(setting, system string, round int)
-	// Note, if not nil, is called with errors; the campaign continues.
+	// Note, if not nil, is called with each error that does not end the campaign.
 	Note func(text string)
 }
 
-// failuresMax is after how many failures in a row a system is left out.
+// failuresMax is the number of consecutive failures after which a system is skipped.
 const failuresMax = 2
 
-// Runs is how many runs a setting takes at the most.
+// Runs returns the maximum number of runs of a setting.
 func (c *Campaign) Runs(s Setting) int { return c.Rounds * len(s.Systems) }
 
-// Measure measures a setting. Failures of systems are in the file. It returns an error if
-// nothing could be measured, or if ctx ends.
+// Measure measures a setting. Failures of systems are entries of the file. It returns an error
+// if there is no measurement, if hosts cannot be made, or if ctx ends.
 func (c *Campaign) Measure(ctx context.Context, s Setting) (*results.File, error) {
 	f := &results.File{Header: results.Header{
 		Setting: s.Name, Title: s.Title, Ranks: s.Ranks, Day: time.Now().Format(time.DateOnly),
@@ -55,12 +55,12 @@ func (c *Campaign) Measure(ctx context.Context, s Setting) (*results.File, error
 	for i, system := range s.Systems {
 		if why := c.Programs.Missing[system.Program]; why != "" {
 			failures[i] = failuresMax
-			f.Entries = append(f.Entries, results.Entry{System: system.Name, Failed: "not there: " + why})
+			f.Entries = append(f.Entries, results.Entry{System: system.Name, Failed: "not installed: " + why})
 		}
 	}
 	for round := 1; round <= c.Rounds; round++ {
 		for j := range s.Systems {
-			// Another one begins in each round: nobody always comes after the same.
+			// The order rotates, so that every system runs first equally often.
 			i := (j + round - 1) % len(s.Systems)
 			if failures[i] >= failuresMax {
 				continue
@@ -80,7 +80,7 @@ func (c *Campaign) Measure(ctx context.Context, s Setting) (*results.File, error
 		}
 	}
 	if len(f.Ops()) == 0 {
-		return nil, fmt.Errorf("%s: nothing could be measured", s.Name)
+		return nil, fmt.Errorf("%s: no system was measured; the notes above name the failures", s.Name)
 	}
 	return f, nil
 }
@@ -97,7 +97,7 @@ func (c *Campaign) note(text string) {
 	}
 }
 
-// once runs a system once, and adds its measurements to f, also those before a failure.
+// once runs a system once and adds its measurements to f, including those before a failure.
 func (c *Campaign) once(ctx context.Context, s Setting, i, round int, w *hosts.Network, f *results.File) (err error) {
 	dir, err := os.MkdirTemp("", "nexar-peers-")
 	if err != nil {

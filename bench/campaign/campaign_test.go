@@ -21,34 +21,34 @@ func TestSettings(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, s := range Settings() {
 		if seen[s.Name] {
-			t.Errorf("there are two settings %s", s.Name)
+			t.Errorf("two settings are named %s", s.Name)
 		}
 		seen[s.Name] = true
 		if s.Hosts > 0 && s.Ranks%s.Hosts != 0 {
-			t.Errorf("%s: %d ranks on %d hosts", s.Name, s.Ranks, s.Hosts)
+			t.Errorf("%s: %d ranks are not a multiple of %d hosts", s.Name, s.Ranks, s.Hosts)
 		}
 		names := make(map[string]bool)
 		for _, system := range s.Systems {
 			if names[system.Name] {
-				t.Errorf("%s: there are two systems %s", s.Name, system.Name)
+				t.Errorf("%s: two systems are named %s", s.Name, system.Name)
 			}
 			names[system.Name] = true
 			if system.Ours && system.Want == "" {
-				t.Errorf("%s, %s: it could be measured over any transport", s.Name, system.Name)
+				t.Errorf("%s, %s: names no expected transport", s.Name, system.Name)
 			}
 			if system.Ours && system.Encrypted != strings.Contains(system.Want, "+tls") {
-				t.Errorf("%s, %s: encrypted is %v, but it wants %s", s.Name, system.Name, system.Encrypted, system.Want)
+				t.Errorf("%s, %s: Encrypted is %v, but the expected transport is %s", s.Name, system.Name, system.Encrypted, system.Want)
 			}
 		}
 	}
 	if len(Quick()) < 4 {
-		t.Errorf("quick are only %d settings", len(Quick()))
+		t.Errorf("Quick returned %d settings, want at least 4", len(Quick()))
 	}
 	if _, err := Find([]string{"shm-4", "no-such"}); err == nil {
-		t.Error("a setting was found that is not there")
+		t.Error("Find of an unknown setting: no error")
 	}
 	if got, err := Find([]string{"hosts-4x2", "shm-4"}); err != nil || len(got) != 2 || got[0].Name != "hosts-4x2" {
-		t.Errorf("got %+v, %v, want the two settings as they were named", got, err)
+		t.Errorf("Find: got %+v, %v, want the two settings in the order of the names", got, err)
 	}
 }
 
@@ -69,13 +69,13 @@ func TestSizes(t *testing.T) {
 	for _, bytes := range DefaultSizes() {
 		iters, _ := iterations(bytes)
 		if iters < 3 || iters > last {
-			t.Errorf("%d bytes: %d iterations, want at least 3, and no more than for less", bytes, iters)
+			t.Errorf("%d bytes: %d iterations, want from 3 to %d, the number of the next smaller size", bytes, iters, last)
 		}
 		last = iters
 	}
 }
 
-// plain is a network on paper.
+// plain is a network without namespaces.
 type plain struct{}
 
 func (plain) Addr(host int) string       { return fmt.Sprint("10.0.0.", host+1) }
@@ -137,7 +137,7 @@ func TestLaunch(t *testing.T) {
 			t.Errorf("%s, %s: got\n%s\nwant\n%s", test.setting.Name, test.system.Name, got, test.last)
 		}
 		if got := l.readable(last); got != test.shown {
-			t.Errorf("%s, %s: shown is\n%s\nwant\n%s", test.setting.Name, test.system.Name, got, test.shown)
+			t.Errorf("%s, %s: readable returned\n%s\nwant\n%s", test.setting.Name, test.system.Name, got, test.shown)
 		}
 	}
 }
@@ -155,20 +155,20 @@ func TestField(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := field(text, "flags"); got != "" {
-		t.Errorf("got %q of what is not there", got)
+		t.Errorf("got %q for a missing field, want none", got)
 	}
 }
 
 func TestTail(t *testing.T) {
 	var tl tail
-	fmt.Fprintf(&tl, "%s\n", strings.Repeat("x", 2*complaintMax))
+	fmt.Fprintf(&tl, "%s\n", strings.Repeat("x", 2*stderrMax))
 	fmt.Fprint(&tl, "one\n\ntwo\none\n")
-	if got := tl.String(); len(got) > complaintMax || !strings.HasSuffix(got, "; one; two") {
-		t.Errorf("got %d bytes that end in %q", len(got), got[max(0, len(got)-20):])
+	if got := tl.String(); len(got) > stderrMax || !strings.HasSuffix(got, "; one; two") {
+		t.Errorf("got %d bytes that end in %q, want at most %d that end in both lines", len(got), got[max(0, len(got)-20):], stderrMax)
 	}
 }
 
-// fake returns a program that prints the output of the ranks of a system.
+// fake returns a shell script in place of the programs of Gloo and the Rust crate, and no torch.
 func fake(t *testing.T, script string) *Programs {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fake")
@@ -178,12 +178,12 @@ func fake(t *testing.T, script string) *Programs {
 	return &Programs{Path: map[string]string{progGloo: path, progRust: path}, Missing: map[string]string{progTorch: "get it"}}
 }
 
-// The records of systems that work, that fail, and that are missing.
+// TestMeasure measures a system that works, one that fails, and one that is not installed.
 func TestMeasure(t *testing.T) {
 	s := Setting{Name: "s", Title: "a setting", Ranks: 2, Ops: []string{"barrier"}, Systems: []System{
 		gloo(), {System: results.System{Name: "bad", Label: "Bad"}, Program: progRust, Local: true}, torch(),
 	}}
-	// The flag before the number tells a rank from a program with all of them.
+	// A program with -local runs all ranks and fails. A rank gets its number after -rank.
 	const script = `
 case "$*" in *-local*) echo '{"about":"bad"}'; echo oh no >&2; exit 3 ;; esac
 while [ "$1" != -rank ]; do shift; done
@@ -209,19 +209,20 @@ echo "{\"op\":\"barrier\",\"bytes\":0,\"ranks\":2,\"rank\":$2,\"iters\":3,\"medi
 		t.Errorf("got %+v, %d failures, %d runs and %d notes, want 3 rounds, and %d failures", good, bad, runs, notes, failuresMax)
 	}
 	if got := f.Header.Systems[0].About; got != "good" {
-		t.Errorf("the system says it is %q, want good", got)
+		t.Errorf("description of the system: got %q, want good", got)
 	}
 }
 
-// A run that hangs is ended and reported, with processes that have left its group.
+// TestTimeout checks that a run that hangs is killed and reported, with a process that has left its
+// process group.
 func TestTimeout(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "mark")
-	// The last process writes to the file as long as it lives.
+	// The process outside the group writes to the file until it is killed.
 	script := fmt.Sprintf("setsid sh -c 'while sleep 0.1; do echo x >> %s; done' & sleep 600", mark)
 	began := time.Now()
 	_, err := runAll(t.Context(), []process{{args: []string{"sh", "-c", script}}}, time.Second)
-	if err == nil || !strings.Contains(err.Error(), "no end within 1s") || time.Since(began) > time.Minute {
-		t.Errorf("got %v after %v, want an error that says why", err, time.Since(began))
+	if err == nil || !strings.Contains(err.Error(), "not finished within 1s") || time.Since(began) > time.Minute {
+		t.Errorf("got error %v after %v, want one that names the timeout", err, time.Since(began))
 	}
 	before, err := os.ReadFile(mark)
 	if err != nil {
@@ -229,16 +230,16 @@ func TestTimeout(t *testing.T) {
 	}
 	time.Sleep(500 * time.Millisecond)
 	if after, err := os.ReadFile(mark); err != nil || len(after) > len(before) {
-		t.Errorf("a process lives on: %d bytes, then %d, %v", len(before), len(after), err)
+		t.Errorf("a process of the run still writes: %d bytes, then %d, %v", len(before), len(after), err)
 	}
 }
 
-// When one process fails, the others do not wait for ever.
+// TestOneFails checks that the others are killed after one process has failed.
 func TestOneFails(t *testing.T) {
 	began := time.Now()
 	out, err := runAll(t.Context(), []process{
 		{args: []string{"sh", "-c", "echo first; exec sleep 600"}},
-		{args: []string{"sh", "-c", "echo why >&2; exit 7"}},
+		{args: []string{"sh", "-c", "echo reason >&2; exit 7"}},
 		{args: []string{"/no/such/program"}},
 	}, time.Hour)
 	if err == nil || time.Since(began) > time.Minute || string(out) != "first\n" {
@@ -250,6 +251,6 @@ func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	if _, err := runAll(ctx, []process{{args: []string{"sleep", "600"}}}, time.Hour); err == nil {
-		t.Error("a run that was cancelled is no error")
+		t.Error("a cancelled run: no error")
 	}
 }

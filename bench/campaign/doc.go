@@ -1,13 +1,13 @@
 // Package campaign runs the same work on several systems, in turn, and records their
 // output.
 //
-// Most callers call Build for the programs, select from Settings, and call
-// Campaign.Measure for each. A Setting has the placement of ranks and the systems; it is
-// data, so that a new system is a new line.
+// Most callers call [Build] for the programs, select from [Settings], and call
+// [Campaign.Measure] for each. A [Setting] has the placement of the ranks and the systems
+// as data: to add a system, add a line.
 //
 // In every round each system runs once, so that other load of the machine affects all
-// alike. A system that fails is recorded, and left out after two failures in a row; a
-// program that could not be built is recorded with the packages to install. No process of
-// a run outlives it: processes are ended as groups, and on Linux those that have left
-// their group as well. A Campaign measures one setting at a time.
+// alike. Failures are recorded. A system is skipped after two consecutive failures, or if
+// its program could not be built; then the record names the packages to install. No process
+// of a run outlives it: process groups are killed, and on Linux also descendants that have
+// left their group. A Campaign must not be used concurrently.
 package campaign

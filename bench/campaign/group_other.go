@@ -4,5 +4,6 @@ package campaign
 
 import "os/exec"
 
-// endAsGroup leaves it at ending the process itself: there are no groups here.
+// endAsGroup does nothing: this platform has no process groups, so only the process itself is
+// killed when its context ends.
 func endAsGroup(*exec.Cmd) (stop func()) { return func() {} }

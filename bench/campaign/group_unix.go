@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// endAsGroup makes the process the head of a group that is ended as a whole
-// when its context ends, first by asking. Call stop when the process is gone.
+// endAsGroup makes the process the leader of a process group. When the context of cmd ends, the
+// group gets SIGTERM, and SIGKILL after grace. Call stop after cmd has been waited for.
 func endAsGroup(cmd *exec.Cmd) (stop func()) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var last *time.Timer
 	cmd.Cancel = func() error {
 		group := -cmd.Process.Pid
 		last = time.AfterFunc(grace, func() {
-			// The group may have ended in between.
+			// The group may have ended meanwhile.
 			_ = syscall.Kill(group, syscall.SIGKILL)
 		})
 		return syscall.Kill(group, syscall.SIGTERM)

@@ -9,13 +9,13 @@ import (
 	"github.com/nexar-go/nexar/bench/hosts"
 )
 
-// A process is something to start.
+// A process is a command to start.
 type process struct {
 	args []string
-	env  []string // besides that of the driver
+	env  []string // added to the environment of the driver
 }
 
-// network has the methods of hosts.Network that launching needs.
+// network is the part of [hosts.Network] that launch uses.
 type network interface {
 	Addr(host int) string
 	Prefix(host int) []string
@@ -26,11 +26,11 @@ type launch struct {
 	setting  Setting
 	schedule Schedule
 	programs *Programs
-	dir      string // of files for this run
-	network  network
-	agent    string // for mpirun, on hosts
-	token    string // for nexar, on hosts
-	root     bool   // mpirun wants to be told
+	dir      string  // for files of this run
+	network  network // nil without hosts
+	agent    string  // replaces ssh for mpirun on hosts
+	token    string  // of the nexar cluster on hosts
+	root     bool    // whether the driver runs as root: mpirun needs a flag for that
 }
 
 // processes returns the processes of one run of a system. They end after the measurement.
@@ -52,7 +52,7 @@ func (l launch) processes(s System) []process {
 	}
 }
 
-// work are the flags that all programs have.
+// work returns the flags that all programs take.
 func (l launch) work(s System) []string {
 	ops := l.setting.Ops
 	if s.Bound {
@@ -67,12 +67,12 @@ func (l launch) work(s System) []string {
 
 func (l launch) perHost() int { return l.setting.Ranks / l.setting.Hosts }
 
-// oneProcess starts a process that is all ranks.
+// oneProcess returns a process that runs all ranks.
 func (l launch) oneProcess(s System, program string, work []string) []process {
 	return []process{{args: append([]string{program, "-local", strconv.Itoa(l.setting.Ranks)}, work...), env: s.Env}}
 }
 
-// byRank starts a process for each rank; they meet through files.
+// byRank returns a process for each rank. The ranks find each other through files in l.dir.
 func (l launch) byRank(s System, command []string) []process {
 	var all []process
 	for rank := range l.setting.Ranks {
@@ -114,11 +114,10 @@ func (l launch) openMPI(s System, work []string) []process {
 	return []process{{args: append(args, work...), env: s.Env}}
 }
 
-// seedPort is that of the seed, on the first host.
+// seedPort is the port of the seed, on the first host.
 const seedPort = "7945"
 
-// nexar starts the ranks of one machine by one command, and those of hosts by
-// a seed and a command on each.
+// nexar returns one nexar run without hosts, else a seed and one nexar run for each host.
 func (l launch) nexar(s System, work []string) []process {
 	rank := append([]string{"--", l.programs.Rank}, work...)
 	if l.setting.Hosts == 0 {
@@ -139,7 +138,7 @@ func (l launch) nexar(s System, work []string) []process {
 	return all
 }
 
-// cut returns the words after a prefix.
+// cut removes a prefix from words.
 func cut(words, prefix []string) (rest []string, ok bool) {
 	if len(words) < len(prefix) || !slices.Equal(words[:len(prefix)], prefix) {
 		return words, false
@@ -147,8 +146,7 @@ func cut(words, prefix []string) (rest []string, ok bool) {
 	return words[len(prefix):], true
 }
 
-// readable is the command as a person would type it: without the folders of
-// this machine.
+// readable formats the command for the page, without folders of this machine and without the token.
 func (l launch) readable(p process) string {
 	var words []string
 	args := p.args

@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/bench/results"
 )
 
-// ThisMachine describes where this process runs, as far as it is told.
+// ThisMachine describes this machine. Memory is "unknown" where the system does not report it.
 func ThisMachine() results.Machine {
 	m := results.Machine{CPU: runtime.GOARCH, Cores: runtime.NumCPU(), Memory: "unknown", Kernel: runtime.GOOS}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -29,14 +29,14 @@ func ThisMachine() results.Machine {
 		}
 	}
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		// The suffix after the number is that of the distribution.
+		// The suffix belongs to the distribution.
 		number, _, _ := strings.Cut(strings.TrimSpace(string(text)), "-")
 		m.Kernel = "Linux " + number
 	}
 	return m
 }
 
-// field is the value of the first line "name : value".
+// field returns the value of the first line "name : value", or "".
 func field(text, name string) string {
 	for line := range strings.Lines(text) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {

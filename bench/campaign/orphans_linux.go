@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// orphans are processes that have left the process group of their parent and outlived it, such as
-// the daemons of mpirun. The kernel makes them children of this process, which ends them.
+// orphans kills processes that have left the process group of their parent and outlived it, such as
+// the daemons of mpirun. The kernel reparents them to this process, a child subreaper.
 type orphans struct {
-	before map[int]bool // children that others have started
+	before map[int]bool // children from before, which are left alone
 }
 
-// watchOrphans begins. If the kernel refuses, there will be none to end.
+// watchOrphans makes this process a child subreaper. If the kernel refuses, end finds no orphans.
 func watchOrphans() *orphans {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	o := &orphans{before: make(map[int]bool)}
@@ -26,7 +26,7 @@ func watchOrphans() *orphans {
 	return o
 }
 
-// end ends all children that have come since, and theirs.
+// end kills all children that this process has got since watchOrphans, and their descendants.
 func (o *orphans) end() {
 	for again := true; again; {
 		again = false
@@ -34,7 +34,7 @@ func (o *orphans) end() {
 			if o.before[pid] {
 				continue
 			}
-			// It is our child and not yet waited for: the number is still its own.
+			// A child that has not been waited for keeps its process ID.
 			if syscall.Kill(pid, syscall.SIGKILL) != nil {
 				continue
 			}
@@ -45,7 +45,7 @@ func (o *orphans) end() {
 	}
 }
 
-// children returns the IDs of the child processes.
+// children returns the IDs of the child processes of this process.
 func children() []int {
 	var pids []int
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -56,9 +56,9 @@ func children() []int {
 	for _, name := range stats {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			continue // It has ended.
+			continue // The process has ended.
 		}
-		// The name of the program, in brackets, may hold anything.
+		// The name of the program, in parentheses, may contain any character.
 		fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 		if err == nil && len(fields) > 1 && string(fields[1]) == self {

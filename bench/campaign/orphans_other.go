@@ -2,7 +2,7 @@
 
 package campaign
 
-// orphans belong to the first process of the machine here, not to this one.
+// orphans does nothing: this platform has no child subreapers.
 type orphans struct{}
 
 func watchOrphans() orphans { return orphans{} }

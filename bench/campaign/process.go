@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// grace is how long the others may run when one process has failed, and
-	// how long a process may take to end when it is asked to.
+	// grace is the time that the other processes have after one has failed, and that a process
+	// has to exit after SIGTERM.
 	grace = 3 * time.Second
-	// complaintMax is how much of a process's standard error is kept, in bytes.
-	complaintMax = 4 << 10
+	// stderrMax is the number of bytes of a process's standard error that an error contains.
+	stderrMax = 4 << 10
 )
 
-// runAll starts processes and waits until all have ended. It returns their standard output, one
-// process after the other. When one fails, the others are ended after a while. No process is left
-// when it returns.
+// runAll starts processes and waits until all have ended. It returns the concatenation of their
+// standard outputs. The others are killed when one has failed and grace has passed, or when timeout
+// has passed. No process outlives the call.
 func runAll(ctx context.Context, all []process, timeout time.Duration) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no end within %v", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not finished within %v", timeout))
 	defer cancel()
 	orphans := watchOrphans()
 	defer orphans.end()
@@ -58,7 +58,7 @@ func runAll(ctx context.Context, all []process, timeout time.Duration) ([]byte, 
 	return output, first
 }
 
-// program returns the command itself, without the prefix that runs it on a host.
+// program returns the program of a command, without the prefix that runs it on a host.
 func program(args []string) string {
 	for i, word := range args {
 		if word == "--" && args[0] == "nsenter" {
@@ -68,24 +68,24 @@ func program(args []string) string {
 	return args[0]
 }
 
-// run runs a process to its end.
+// run runs a process and waits for it. Its error contains the end of the standard error.
 func (p process) run(ctx context.Context, out *bytes.Buffer) error {
-	complaint := new(tail)
+	stderr := new(tail)
 	cmd := exec.CommandContext(ctx, p.args[0], p.args[1:]...)
 	cmd.Env = append(cleanEnv(os.Environ()), p.env...)
-	cmd.Stdout, cmd.Stderr = out, complaint
+	cmd.Stdout, cmd.Stderr = out, stderr
 	cmd.WaitDelay = 2 * grace
 	stop := endAsGroup(cmd)
 	err := cmd.Run()
 	stop()
 	if exit := new(exec.ExitError); errors.As(err, &exit) || errors.Is(err, exec.ErrWaitDelay) {
-		return fmt.Errorf("%w: %s", err, complaint)
+		return fmt.Errorf("%w: %s", err, stderr)
 	}
 	return err
 }
 
-// cleanEnv returns env without the variables that measured systems read, so that settings of the
-// caller do not affect them.
+// cleanEnv returns env without variables that the measured systems read, so that settings of the
+// caller do not affect the measurement.
 func cleanEnv(env []string) []string {
 	var clean []string
 	for _, pair := range env {
@@ -99,21 +99,21 @@ func cleanEnv(env []string) []string {
 	return clean
 }
 
-// A tail keeps the end of its input.
+// A tail is a writer that keeps the last stderrMax bytes.
 type tail struct{ text []byte }
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.text = append(t.text, p...)
-	if n := len(t.text) - complaintMax; n > 0 {
+	if n := len(t.text) - stderrMax; n > 0 {
 		t.text = t.text[n:]
 	}
 	return len(p), nil
 }
 
-// String is the lines, each of them once: ranks complain in chorus.
+// String joins the distinct lines: all ranks may print the same error.
 func (t *tail) String() string { return strings.Join(distinct(string(t.text)), "; ") }
 
-// distinct are the lines of a text that are not empty, each of them once.
+// distinct returns the distinct nonempty lines of a text.
 func distinct(text string) []string {
 	var lines []string
 	for line := range strings.Lines(text) {

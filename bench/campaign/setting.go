@@ -7,13 +7,13 @@ import (
 	"github.com/nexar-go/nexar/bench/results"
 )
 
-// A Setting is where the ranks are, and which systems are compared there.
+// A Setting has the placement of the ranks and the systems to compare.
 type Setting struct {
 	Name  string // "loopback-4"
 	Title string
 	Ranks int
-	// Hosts is the number of hosts, each with as many of the ranks; 0 is this
-	// machine as it is.
+	// Hosts is the number of simulated hosts, each with the same number of ranks. 0 runs all
+	// ranks on this machine without namespaces.
 	Hosts   int
 	Ops     []string
 	Systems []System
@@ -25,14 +25,14 @@ type System struct {
 	Program string   // a key of Programs
 	Env     []string // for the ranks
 	MCA     []string // for mpirun: names and values
-	// Local has all ranks in one process.
+	// Local runs all ranks in one process.
 	Local bool
-	// Want lists transports, separated by commas. Ranks of nexar must use one of them: a
-	// version without it is not measured under this name.
+	// Want lists transports, separated by commas. Ranks of nexar fail unless they use one of
+	// them, so that no other transport is measured under this name.
 	Want string
 }
 
-// Programs that can be started.
+// The keys of Programs.Path.
 const (
 	progNexar   = "nexar"
 	progOpenMPI = "openmpi"
@@ -41,7 +41,7 @@ const (
 	progRust    = "rust"
 )
 
-// Settings are all settings, in the order of the page.
+// Settings returns all settings, in the order of the page.
 func Settings() []Setting {
 	var all []Setting
 	for _, n := range []int{2, 4, 8} {
@@ -53,7 +53,7 @@ func Settings() []Setting {
 	return append(all, onHosts(4, 1), onHosts(4, 2), oneProcess(4))
 }
 
-// Quick are the settings that show in two minutes whether everything works.
+// Quick returns the settings with four ranks, which check all programs in two minutes.
 func Quick() []Setting {
 	return slices.DeleteFunc(Settings(), func(s Setting) bool {
 		return s.Ranks != 4
@@ -66,14 +66,14 @@ func Find(names []string) ([]Setting, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(Settings(), func(s Setting) bool { return s.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no setting %q; there are %q", name, Names())
+			return nil, fmt.Errorf("unknown setting %q; the settings are %q", name, Names())
 		}
 		found = append(found, Settings()[i])
 	}
 	return found, nil
 }
 
-// Names are those of all settings.
+// Names returns the names of all settings.
 func Names() []string {
 	var names []string
 	for _, s := range Settings() {
@@ -87,8 +87,8 @@ func collectives() []string {
 	return []string{"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "barrier"}
 }
 
-// withMessages adds messages between the first and the last rank, where the
-// others are not in the way.
+// withMessages returns the collectives, and send_recv if yes: where the ranks between the first and
+// the last do not take cores from both.
 func withMessages(yes bool) []string {
 	if yes {
 		return append(collectives(), "send_recv")
@@ -96,8 +96,8 @@ func withMessages(yes bool) []string {
 	return collectives()
 }
 
-// ours returns nexar for Go over some transports. Want is the expected transport, which ends in +tls if
-// it is encrypted.
+// ours returns nexar for Go over transports, a value of NEXAR_TRANSPORTS. Want is System.Want;
+// an encrypted transport ends in +tls.
 func ours(name, label, transports, want string, encrypted bool) System {
 	s := System{
 		System:  results.System{Name: "nexar-" + name, Label: "nexar " + label, Ours: true, Encrypted: encrypted},
@@ -128,8 +128,8 @@ func torch() System {
 	}
 }
 
-// memory returns the bound by the memory of the machine: all ranks, processes of their own, copy
-// the vector once at the same time.
+// memory returns the bound by the memory of the machine: all ranks, each a process, copy the vector
+// once at the same time.
 func memory() System {
 	return System{
 		System:  results.System{Name: "copy", Label: "one copy by each rank", Bound: true},
@@ -164,12 +164,11 @@ func loopback(n int) Setting {
 	}
 }
 
-// yield lets ranks of Open MPI that wait give way to others. It does so by
-// itself where it sees more ranks than cores; hosts that share the cores of one
-// machine it takes for machines.
+// yield makes waiting ranks of Open MPI yield the processor. Open MPI sets it itself when it sees
+// more ranks than cores, but not for simulated hosts, which share the cores of one machine.
 const yield = "mpi_yield_when_idle"
 
-// onHosts has perHost ranks on each of the hosts.
+// onHosts returns the setting with perHost ranks on each host.
 func onHosts(hosts, perHost int) Setting {
 	s := Setting{
 		Name:  fmt.Sprintf("hosts-%dx%d", hosts, perHost),
@@ -197,12 +196,12 @@ func onHosts(hosts, perHost int) Setting {
 	return s
 }
 
-// oneProcess has the ranks as goroutines or tasks. The Rust crate has no other
-// way that its users could call; it talks over loopback even so. QUIC between
-// processes stands beside it for that reason.
+// oneProcess returns the setting whose ranks are goroutines or tasks. The Rust crate has no other
+// public way to connect ranks. It uses QUIC over loopback within the process, so nexar over QUIC
+// between processes is measured beside it.
 func oneProcess(n int) Setting {
 	mem := ours("mem", "memory", "", "mem", false)
-	mem.Local, mem.Env = true, nil // There is nothing to choose within a process.
+	mem.Local, mem.Env = true, nil // Ranks of one process have a single transport.
 	return Setting{
 		Name: fmt.Sprint("process-", n), Title: fmt.Sprintf("one process, %d ranks", n),
 		Ranks: n, Ops: withMessages(true),

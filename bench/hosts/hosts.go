@@ -1,12 +1,12 @@
 // Package hosts simulates hosts on one machine: network namespaces connected by a
 // bridge, each with its own address and name.
 //
-// Most callers call New, put Prefix in front of a command to run it on a host, and call
-// Close. It needs Linux, root, and the commands ip, nsenter and unshare.
+// Most callers call [New], put [Network.Prefix] in front of a command to run it on a host, and
+// call [Network.Close]. The package needs Linux, root, and the commands ip, nsenter and unshare.
 //
-// A process holds each namespace. It ends when the process that called New ends, in any
-// way, and with it the namespace and its network. Other processes in a namespace keep it
-// alive. A Network may be used by several goroutines until it is closed.
+// A process holds each namespace. When the process that called New ends, for any reason, its
+// standard input closes, it exits, and the kernel removes the namespace, unless other processes
+// still run in it. A Network may be used by several goroutines until it is closed.
 package hosts
 
 import (
@@ -25,7 +25,7 @@ import (
 // Interface is the network interface of every host, besides lo.
 const Interface = "eth0"
 
-// A Network is some hosts on one bridge.
+// A Network is a set of hosts that are connected by a bridge.
 type Network struct {
 	bridge *holder
 	hosts  []*holder
@@ -34,26 +34,26 @@ type Network struct {
 // A holder is a process that keeps namespaces alive by waiting in them.
 type holder struct {
 	cmd   *exec.Cmd
-	stdin io.Closer // its end makes the process end
+	stdin io.Closer // closing it makes the process exit
 }
 
-// Check says why there can be no hosts here, or nil.
+// Check returns an error if this machine cannot have hosts, or this process cannot make them.
 func Check() error {
 	if runtime.GOOS != "linux" {
-		return fmt.Errorf("hosts are network namespaces of Linux; this is %s", runtime.GOOS)
+		return fmt.Errorf("hosts need the network namespaces of Linux, and this is %s", runtime.GOOS)
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("only the superuser makes network namespaces: run it as root")
+		return errors.New("hosts need network namespaces, which only root can make: run this as root")
 	}
 	for name, from := range map[string]string{"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"} {
 		if _, err := exec.LookPath(name); err != nil {
-			return fmt.Errorf("there is no command %s: install %s", name, from)
+			return fmt.Errorf("command %s not found: install the package %s", name, from)
 		}
 	}
 	return nil
 }
 
-// New makes n hosts. The error of a machine that cannot have them says why.
+// New makes n hosts. It returns the error of [Check] on a machine that cannot have them.
 func New(ctx context.Context, n int) (*Network, error) {
 	if err := Check(); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (w *Network) build(ctx context.Context, n int) (err error) {
 	return nil
 }
 
-// connect joins a host to the bridge.
+// connect connects host i to the bridge.
 func (w *Network) connect(ctx context.Context, i int) error {
 	h, port := w.hosts[i], fmt.Sprint("port", i+1)
 	for _, step := range []struct {
@@ -109,13 +109,12 @@ func (w *Network) connect(ctx context.Context, i int) error {
 	return nil
 }
 
-// hold starts a process in namespaces of its own. Its first line of output
-// says that they are there.
+// hold starts a process in new namespaces, and waits until it has printed that they are set up.
 func hold(name string) (*holder, error) {
 	const wait = `echo "$1" > /proc/sys/kernel/hostname && echo ready && read -r _`
 	cmd := exec.Command("unshare", "--net", "--uts", "sh", "-c", wait, "sh", name)
-	var complaint strings.Builder
-	cmd.Stderr = &complaint
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -130,19 +129,19 @@ func hold(name string) (*holder, error) {
 	h := &holder{cmd, in}
 	if _, err := io.ReadFull(out, make([]byte, len("ready\n"))); err != nil {
 		h.end()
-		return nil, fmt.Errorf("no namespace for %s: %w: %s", name, err, strings.TrimSpace(complaint.String()))
+		return nil, fmt.Errorf("cannot make a namespace for %s: %w: %s", name, err, strings.TrimSpace(stderr.String()))
 	}
 	return h, nil
 }
 
-// end ends the process. That it says so itself is expected.
+// end makes the process exit and waits for it.
 func (h *holder) end() {
 	h.stdin.Close()
-	// The exit status of the shell means nothing after the end of its input.
+	// The shell exits with status 1, since read has reached the end of its input.
 	_ = h.cmd.Wait()
 }
 
-// prefix is the command that runs another one where the holder is.
+// prefix returns the command that runs another one in the namespaces of the holder.
 func (h *holder) prefix() []string {
 	return []string{"nsenter", "--target", strconv.Itoa(h.cmd.Process.Pid), "--net", "--uts", "--"}
 }
@@ -156,16 +155,16 @@ func (h *holder) ip(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// Len is the number of hosts.
+// Len returns the number of hosts.
 func (w *Network) Len() int { return len(w.hosts) }
 
-// Addr is the address of a host on the bridge.
+// Addr returns the address of a host on the bridge.
 func (w *Network) Addr(host int) string { return fmt.Sprintf("10.77.1.%d", host+1) }
 
-// Prefix returns the words that run the command after them on a host.
+// Prefix returns the words to put in front of a command to run it on a host.
 func (w *Network) Prefix(host int) []string { return w.hosts[host].prefix() }
 
-// Pids are the processes that hold the hosts.
+// Pids returns the IDs of the processes that hold the bridge and the hosts.
 func (w *Network) Pids() []int {
 	var pids []int
 	for _, h := range append([]*holder{w.bridge}, w.hosts...) {
@@ -176,20 +175,20 @@ func (w *Network) Pids() []int {
 	return pids
 }
 
-// WriteAgent writes to dir a script that Open MPI can use in place of ssh: called with an address
-// and a command, it runs the command on that host.
+// WriteAgent writes a script to dir and returns its path. Open MPI can use it in place of ssh:
+// its arguments are the address of a host and a command, which it runs there.
 func (w *Network) WriteAgent(dir string) (path string, err error) {
 	var b strings.Builder
-	b.WriteString("#!/bin/sh\n# Called by mpirun as ssh would be: an address, then a command.\nhost=$1\nshift\ncase $host in\n")
+	b.WriteString("#!/bin/sh\n# mpirun calls this in place of ssh, with an address and a command.\nhost=$1\nshift\ncase $host in\n")
 	for i := range w.hosts {
 		fmt.Fprintf(&b, "%s) exec %s sh -c \"$*\" ;;\n", w.Addr(i), strings.Join(w.Prefix(i), " "))
 	}
-	b.WriteString("esac\necho \"no host $host\" >&2\nexit 1\n")
+	b.WriteString("esac\necho \"unknown host $host\" >&2\nexit 1\n")
 	path = filepath.Join(dir, "agent.sh")
 	return path, os.WriteFile(path, []byte(b.String()), 0o755)
 }
 
-// Close removes the hosts.
+// Close removes the hosts and the bridge. It may be called several times.
 func (w *Network) Close() {
 	for _, h := range w.hosts {
 		h.end()

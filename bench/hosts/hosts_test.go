@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// on runs a command on a host.
+// on runs a command on a host and returns its output.
 func on(t *testing.T, w *Network, host int, command ...string) string {
 	t.Helper()
 	args := append(w.Prefix(host), command...)
@@ -35,10 +35,10 @@ func TestHosts(t *testing.T) {
 	defer w.Close()
 	for i := range w.Len() {
 		if got, want := on(t, w, i, "cat", "/proc/sys/kernel/hostname"), fmt.Sprint("host", i+1); got != want {
-			t.Errorf("host %d is called %q, want %q", i, got, want)
+			t.Errorf("name of host %d: got %q, want %q", i, got, want)
 		}
 		if got := on(t, w, i, "ip", "-4", "-o", "addr", "show", Interface); !strings.Contains(got, w.Addr(i)+"/24") {
-			t.Errorf("host %d has %q, want %s", i, got, w.Addr(i))
+			t.Errorf("addresses of host %d: got %q, want %s", i, got, w.Addr(i))
 		}
 	}
 	here, err := os.Hostname()
@@ -46,7 +46,7 @@ func TestHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.HasPrefix(here, "host3") {
-		t.Errorf("this machine is called %q now", here)
+		t.Errorf("the name of this machine has changed to %q", here)
 	}
 
 	agent, err := w.WriteAgent(t.TempDir())
@@ -55,17 +55,17 @@ func TestHosts(t *testing.T) {
 	}
 	out, err := exec.CommandContext(t.Context(), agent, w.Addr(1), "echo  $((6 * 7));", "cat /proc/sys/kernel/hostname").CombinedOutput()
 	if got, want := string(out), "42\nhost2\n"; err != nil || got != want {
-		t.Errorf("the agent says %q, %v, want %q", got, err, want)
+		t.Errorf("output of the agent: got %q, %v, want %q", got, err, want)
 	}
 	if err := exec.CommandContext(t.Context(), agent, "10.0.0.1", "true").Run(); err == nil {
-		t.Error("the agent runs commands on a host that is not there")
+		t.Error("the agent for an unknown address: no error")
 	}
 
 	pids := w.Pids()
 	w.Close()
 	for _, pid := range pids {
 		if _, err := os.Stat(fmt.Sprint("/proc/", pid, "/ns/net")); err == nil {
-			t.Errorf("process %d is still there", pid)
+			t.Errorf("process %d still runs after Close", pid)
 		}
 	}
 }

@@ -5,23 +5,23 @@ import (
 	"slices"
 )
 
-// A Cell is one system at one operation and size, over all rounds.
+// A Cell has the result of one system for one operation and size, over all rounds.
 type Cell struct {
-	Rounds    int     // that have a time
-	US        float64 // the median over the rounds, in microseconds
-	Low, High float64 // the quartiles
-	Wrong     bool    // in any round
-	Failures  int
+	Rounds    int     // number of rounds with a time
+	US        float64 // median over the rounds, in microseconds
+	Low, High float64 // quartiles over the rounds, in microseconds
+	Wrong     bool    // whether any round had a wrong element
+	Failures  int     // number of rounds that failed
 }
 
-// Good reports whether the cell has a time that counts.
+// Good reports whether the cell has a time and no wrong result.
 func (c Cell) Good() bool { return c.Rounds > 0 && !c.Wrong }
 
-// boundOp is the operation with the lower bound for all others.
+// boundOp is the operation that measures the bound of System.Bound.
 const boundOp = "copy_only"
 
-// Cell is one system at one operation and size. That of a bound is the same
-// for all operations.
+// Cell returns the result of a system for an operation and size. For a bound it is the same for all
+// operations.
 func (f *File) Cell(s System, op string, bytes int) Cell {
 	var c Cell
 	var times []float64
@@ -45,7 +45,7 @@ func (f *File) Cell(s System, op string, bytes int) Cell {
 	return c
 }
 
-// quantile interpolates between the two nearest of the sorted values.
+// quantile returns the q-quantile of sorted values, by linear interpolation, or 0 without values.
 func quantile(sorted []float64, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -59,21 +59,22 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[i]*(1-part) + sorted[i+1]*part
 }
 
-// A Verdict says how one system stands to another.
+// A Verdict is the result of a comparison of two systems.
 type Verdict int
 
-// Verdicts of a first system about a second one.
+// The results of [Compare].
 const (
-	Unknown Verdict = iota // one of them has no time that counts
+	Unknown Verdict = iota // one of the cells is not Good
 	Faster
-	Level // the quartiles overlap, or there are too few rounds to tell
+	Level // the quartiles overlap, or one of the cells has too few rounds
 	Slower
 )
 
-// roundsMin is from how many rounds on a difference may be told from chance.
+// roundsMin is the number of rounds that a difference needs to be significant.
 const roundsMin = 3
 
-// Compare says how ours stands to other, and how many times faster it is.
+// Compare compares ours with other. Times is the ratio of the medians, above 1 where ours is faster,
+// and 0 with Unknown.
 func Compare(ours, other Cell) (v Verdict, times float64) {
 	if !ours.Good() || !other.Good() || ours.US == 0 || other.US == 0 {
 		return Unknown, 0
@@ -90,7 +91,7 @@ func Compare(ours, other Cell) (v Verdict, times float64) {
 	return Level, times
 }
 
-// Ops returns the operations of the file in the order of their measurement, without that of the bound.
+// Ops returns the operations of the file in the order of their measurement, without copy_only.
 func (f *File) Ops() []string {
 	var ops []string
 	for _, e := range f.Entries {
@@ -101,7 +102,7 @@ func (f *File) Ops() []string {
 	return ops
 }
 
-// Sizes are the sizes at which any system has measured the operation.
+// Sizes returns the sizes in bytes at which any system has measured the operation, in ascending order.
 func (f *File) Sizes(op string) []int {
 	var sizes []int
 	for _, e := range f.Entries {
@@ -113,16 +114,16 @@ func (f *File) Sizes(op string) []int {
 	return sizes
 }
 
-// A Tally counts how one system stands to another over all points of a file.
+// A Tally counts the results of [Compare] over all operations and sizes of a file.
 type Tally struct {
 	Faster, Level, Slower int
-	Mean                  float64 // geometric, of how many times faster
+	Mean                  float64 // geometric mean of the ratios, above 1 where ours is faster
 }
 
-// Points are all that were compared.
+// Points returns the number of compared operations and sizes.
 func (t Tally) Points() int { return t.Faster + t.Level + t.Slower }
 
-// Tally compares two systems at all operations and sizes that both have.
+// Tally compares two systems at all operations and sizes for which both have a good cell.
 func (f *File) Tally(ours, other System) Tally {
 	var t Tally
 	logs := 0.0

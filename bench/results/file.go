@@ -27,7 +27,7 @@ type Header struct {
 	Systems  []System          `json:"systems"`  // in the order of the columns
 }
 
-// A Machine is where it was measured.
+// A Machine describes the machine of the measurement.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
@@ -42,9 +42,9 @@ type System struct {
 	Label     string `json:"label"` // "Open MPI, TCP"
 	Ours      bool   `json:"ours,omitempty"`
 	Encrypted bool   `json:"encrypted,omitempty"`
-	// Bound says that this is not a system but the bound by memory.
+	// Bound is set for the column that is not a system but the bound by memory.
 	Bound   bool   `json:"bound,omitempty"`
-	About   string `json:"about,omitempty"` // as the program says itself
+	About   string `json:"about,omitempty"` // the description that the program prints
 	Command string `json:"command,omitempty"`
 }
 
@@ -54,7 +54,7 @@ type File struct {
 	Entries []Entry
 }
 
-// Write writes the file as one JSON object on each line, at once or not at all.
+// Write writes the file as one JSON object on each line. It replaces an existing file atomically.
 func (f *File) Write(name string) error {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
@@ -74,7 +74,7 @@ func (f *File) Write(name string) error {
 	return os.Rename(part, name)
 }
 
-// Read reads a raw file.
+// Read reads a file that [File.Write] has written.
 func Read(name string) (*File, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -103,8 +103,8 @@ func Read(name string) (*File, error) {
 	return f, nil
 }
 
-// ReadAll reads the raw files of a directory, in the order of the settings
-// that is given; others follow.
+// ReadAll reads the raw files of a directory. It returns them in the given order of settings,
+// followed by other settings in the order of their names.
 func ReadAll(dir string, order []string) ([]*File, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// A Line is one line of the protocol of all programs: a description of the program, a measurement
-// of one rank, or an operation that it does not have.
+// A Line is one line of the protocol of all programs: a description of the system, a measurement
+// of one rank, or an operation that is missing or has failed.
 type Line struct {
 	// About names the library, its version and the network.
 	About string `json:"about"`
@@ -20,14 +20,14 @@ type Line struct {
 	Median float64 `json:"median_us"`
 	Wrong  int     `json:"wrong"` // elements of this rank's result
 
-	// Unsupported says why the library does not have the operation, Failed
-	// how it failed at this size.
+	// Unsupported is set for an operation that the library does not have, Failed for one that
+	// has failed at this size. Both have the reason.
 	Unsupported string `json:"unsupported"`
 	Failed      string `json:"failed"`
 }
 
-// Parse reads the lines of the protocol, and passes over everything else that
-// programs and their launchers have to say.
+// Parse parses the lines of the protocol. It skips lines that do not start with a brace, such as
+// those of launchers.
 func Parse(output []byte) ([]Line, error) {
 	var lines []Line
 	for text := range bytes.Lines(output) {
@@ -54,12 +54,13 @@ type Entry struct {
 	US     float64   `json:"us,omitempty"`      // of the slowest rank, in microseconds
 	RankUS []float64 `json:"rank_us,omitempty"` // by rank
 	Wrong  int       `json:"wrong,omitempty"`   // elements, over all ranks
-	// Failed describes a failure. Without an operation it concerns the whole run.
+	// Failed is the reason of a failure: of the operation, or of the whole run if Op is empty.
 	Failed string `json:"failed,omitempty"`
 }
 
-// Merge makes entries from the lines of one run. Measurements that some ranks have not printed are
-// left out, and are an error. About is the program's description of itself.
+// Merge makes entries from the lines of one run. If some ranks have not printed a measurement, it
+// leaves the measurement out and returns an error together with the other entries. About is the
+// program's description of the system.
 func Merge(round int, system string, ranks int, lines []Line) (entries []Entry, about string, err error) {
 	type key struct {
 		op    string
@@ -81,7 +82,7 @@ func Merge(round int, system string, ranks int, lines []Line) (entries []Entry, 
 			entries = append(entries, Entry{Round: round, System: system, Op: l.Op, Bytes: l.Bytes, Failed: why})
 			continue
 		case l.Ranks != ranks || l.Rank < 0 || l.Rank >= ranks || l.Median < 0 || l.Iters < 1:
-			return nil, about, fmt.Errorf("%s of %d bytes: rank %d of %d, %d iterations of %v us, in a world of %d", l.Op, l.Bytes, l.Rank, l.Ranks, l.Iters, l.Median, ranks)
+			return nil, about, fmt.Errorf("%s of %d bytes: invalid line: rank %d of %d, %d iterations, median %v us; want a rank of %d, at least 1 iteration, and a median that is not negative", l.Op, l.Bytes, l.Rank, l.Ranks, l.Iters, l.Median, ranks)
 		}
 		i, ok := at[k]
 		if !ok {
@@ -95,11 +96,11 @@ func Merge(round int, system string, ranks int, lines []Line) (entries []Entry, 
 		e.US = max(e.US, l.Median)
 		seen[k]++
 	}
-	// A run that was ended in between leaves a point that some ranks miss.
+	// After a run that was killed, some ranks may lack the last measurement.
 	whole := entries[:0]
 	for _, e := range entries {
 		if n := seen[key{e.Op, e.Bytes}]; e.Failed == "" && n != ranks {
-			err = fmt.Errorf("%s of %d bytes: %d lines of %d ranks", e.Op, e.Bytes, n, ranks)
+			err = fmt.Errorf("%s of %d bytes: %d of %d ranks printed a measurement", e.Op, e.Bytes, n, ranks)
 			continue
 		}
 		whole = append(whole, e)

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// WritePage writes the page about all settings, and beside the raw files a
-// drawing of each. Raw is where these are, as seen from the page.
+// WritePage writes the page about all settings to the file name, and a drawing of each setting to
+// the directory of the raw files. Raw is that directory, relative to the page.
 func WritePage(name, raw string, files []*File) error {
 	dir := filepath.Join(filepath.Dir(name), raw)
 	for _, f := range files {
@@ -29,7 +29,7 @@ func WritePage(name, raw string, files []*File) error {
 	return os.WriteFile(name, []byte(Page(raw, files)), 0o644)
 }
 
-// Page is the text of the page.
+// Page returns the text of the page, in Markdown.
 func Page(raw string, files []*File) string {
 	var b strings.Builder
 	b.WriteString(introduction)
@@ -44,47 +44,49 @@ func Page(raw string, files []*File) string {
 	return b.String()
 }
 
-const introduction = `# Measurements beside other systems
+const introduction = `# Comparison with other systems
 
-This page is written by ` + "`make bench-peers`" + `: the same work on nexar for Go, Open MPI, Gloo,
-torch.distributed and the Rust crate nexar, in turn, on one machine. How it is measured, how to read
-it and how to repeat a part of it is in [bench/README.md](../bench/README.md).
+` + "`make bench-peers`" + ` writes this page. It runs the same work on nexar for Go, Open MPI, Gloo,
+torch.distributed and the Rust crate nexar, in turn, on one machine.
+[bench/README.md](../bench/README.md) describes the method, how to read the results, and how to repeat a part.
 
-- A time is the median over the iterations of a rank, of that the slowest rank, of that the median
-  over the rounds. Every iteration begins with a barrier of the system itself.
-- **Bold** is the fastest system of a row. "Best other ÷ ours" above 1 means that ours is faster;
-  "≈" that the quartiles over the rounds overlap, or that there were fewer than three, so that the
-  difference may be chance.
-- "One copy by each rank" is no system but a limit: every rank copies the vector within its memory
-  once, all at the same time.
-- Hosts are network namespaces of one machine, joined by a bridge.
-- "fails" means an error or no end within the time limit, "wrong" a wrong result: such times do not
-  count. "—" is what a system does not have.
-- Only nexar encrypts, where the column says TLS or QUIC. The others do not.
-- The ranks share the cores of one machine: with more ranks than cores the times tell at least as
-  much about how a system waits as about how it sends. On a cluster they will differ.
-- Results are checked once for each size, in every run, on every rank.
+- The time of a rank is the median over its iterations, the time of a run the maximum over the ranks,
+  and the time on this page the median over the rounds. Every iteration begins with a barrier of the
+  measured system.
+- **Bold** is the fastest system of a row. Where "best other ÷ ours" is above 1, ours is faster. "≈"
+  means that the quartiles over the rounds overlap or that there were fewer than three rounds, so the
+  difference is not significant.
+- "One copy by each rank" is not a system but a bound: all ranks copy the vector within their own
+  memory at the same time.
+- Hosts are network namespaces of one machine, connected by a bridge.
+- "fails" means an error or a timeout, "wrong" a wrong result; such times do not count. "—" means that
+  the system does not have the operation or was not measured.
+- Only nexar encrypts, where the column says TLS or QUIC.
+- The ranks share the cores of one machine. With more ranks than cores, times depend on how a system
+  waits at least as much as on how it sends. Times on a cluster differ.
+- Every rank checks its results once for each size, in every run.
 
-Measured of nexar alone, each by the command that it names: how long survivors take to go on when ranks
-are killed ([survivals](results/survivals.txt)), and how long worlds take to change in other ways
-([changes](results/changes.txt)), and while their seeds are killed as well ([seeds](results/seeds.txt)); how
-soon a kill is noticed ([kills](results/kills.txt)); and what a rank costs ([footprint](results/footprint.txt)).
-
-`
-
-const summaryText = `How each of our columns stands to each other system over all operations and sizes of a setting:
-how many times it was faster, level or slower, and the geometric mean of how many times faster it is.
+The following files measure nexar alone; each names the command that repeats it: the time until survivors
+continue after ranks are killed ([survivals](results/survivals.txt)), the time of other changes of a world
+([changes](results/changes.txt)), also while its seeds are killed ([seeds](results/seeds.txt)), the time until
+a kill is detected ([kills](results/kills.txt)), the rank that errors name ([blame](results/blame.txt)), and the
+memory, threads and processor time of a rank ([footprint](results/footprint.txt)).
 
 `
 
-// machines describes the machines of the files, each once.
+const summaryText = `For each nexar column and each other system: the number of operations and sizes at which nexar was
+faster, level or slower, and the geometric mean of the ratios of the times, above 1 where nexar is faster.
+
+`
+
+// machines describes the machines and the software of the files, each once.
 func machines(files []*File) string {
 	var b strings.Builder
 	var told []Machine
 	software := make(map[string]string)
 	for _, f := range files {
 		maps.Copy(software, f.Header.Software)
-		delete(software, Commit) // which each section has
+		delete(software, Commit) // each section names its own
 		m := f.Header.Machine
 		if slices.Contains(told, m) {
 			continue
@@ -103,7 +105,7 @@ func machines(files []*File) string {
 	return b.String()
 }
 
-// summary is the tallies of one setting.
+// summary returns the table with the tallies of one setting, or "" if there are none.
 func (f *File) summary() string {
 	var b strings.Builder
 	for _, ours := range f.Header.Systems {
@@ -119,10 +121,10 @@ func (f *File) summary() string {
 	if b.Len() == 0 {
 		return ""
 	}
-	return "**" + f.Header.Title + "**\n\n| | beside | faster | level | slower | mean |\n|---|---|--:|--:|--:|--:|\n" + b.String() + "\n"
+	return "**" + f.Header.Title + "**\n\n| | compared with | faster | level | slower | mean |\n|---|---|--:|--:|--:|--:|\n" + b.String() + "\n"
 }
 
-// section is everything about one setting.
+// section writes the section of one setting.
 func (f *File) section(b *strings.Builder, raw string) {
 	h := f.Header
 	fmt.Fprintf(b, "## %s\n\n", h.Title)
@@ -138,7 +140,7 @@ func (f *File) section(b *strings.Builder, raw string) {
 		}
 	}
 	if notes := f.failures(); notes != "" {
-		b.WriteString("What failed:\n\n" + notes + "\n")
+		b.WriteString("Failures:\n\n" + notes + "\n")
 	}
 	b.WriteString("<details><summary>commands</summary>\n\n")
 	for _, s := range h.Systems {
@@ -149,7 +151,7 @@ func (f *File) section(b *strings.Builder, raw string) {
 	b.WriteString("</details>\n\n")
 }
 
-// failures lists the first failure of each system, operation and size, and the number of failures.
+// failures lists, for each system, operation and size, the first failure and the number of failures.
 func (f *File) failures() string {
 	type where struct {
 		op    string
@@ -170,11 +172,11 @@ func (f *File) failures() string {
 			}
 		}
 		for _, at := range order {
-			what := s.Label
+			label := s.Label
 			if at.op != "" {
-				what += fmt.Sprintf(", %s of %s", at.op, Size(at.bytes))
+				label += fmt.Sprintf(", %s of %s", at.op, Size(at.bytes))
 			}
-			fmt.Fprintf(&b, "- %s: %s (%d×)\n", what, first[at], count[at])
+			fmt.Fprintf(&b, "- %s: %s (%d×)\n", label, first[at], count[at])
 		}
 	}
 	return b.String()

@@ -22,8 +22,8 @@ const (
 	smallText  = 8
 )
 
-// Draw writes a drawing in SVG: for each operation time over size, one curve
-// for each system, all axes logarithmic.
+// Draw writes a drawing in SVG. It has a plot of time over size for each operation, with a curve
+// for each system and logarithmic axes.
 func (f *File) Draw(w io.Writer) error {
 	var ops []string
 	for _, op := range f.Ops() {
@@ -32,7 +32,7 @@ func (f *File) Draw(w io.Writer) error {
 		}
 	}
 	if len(ops) == 0 {
-		return errors.New("there is nothing to draw: no operation with a size was measured")
+		return errors.New("cannot draw: no operation with a size was measured")
 	}
 	// The last tile is for the legend.
 	columns := (len(ops) + 2) / 2
@@ -47,7 +47,7 @@ func (f *File) Draw(w io.Writer) error {
 	width, height := vg.Length(columns)*tileWidth, 2*tileHeight
 	canvas := vgsvg.New(width, height)
 	area := draw.New(canvas)
-	area.SetColor(color.White) // Pages may be dark.
+	area.SetColor(color.White) // A page with a dark theme would hide the axes.
 	area.Fill(area.Rectangle.Path())
 	tiles := draw.Tiles{
 		Rows: 2, Cols: columns, PadX: tileGap, PadY: tileGap,
@@ -70,7 +70,7 @@ func (f *File) Draw(w io.Writer) error {
 	return err
 }
 
-// plot is one operation.
+// plot returns the plot of one operation.
 func (f *File) plot(op string) (*plot.Plot, error) {
 	p := plot.New()
 	p.Title.Text = op
@@ -87,7 +87,7 @@ func (f *File) plot(op string) (*plot.Plot, error) {
 			p.Add(line, marks)
 		}
 	}
-	// Logarithmic axes need two ends that differ.
+	// The ends of a logarithmic axis must differ, also with a single point.
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.Min /= 1.5
 		a.Max *= 1.5
@@ -95,7 +95,7 @@ func (f *File) plot(op string) (*plot.Plot, error) {
 	return p, nil
 }
 
-// curve is one system at one operation, or nil if it has no points.
+// curve returns the curve of system i for an operation, or nil if it has no points.
 func (f *File) curve(i int, s System, op string) (*plotter.Line, *plotter.Scatter, error) {
 	var at plotter.XYs
 	for _, bytes := range f.Sizes(op) {
@@ -123,7 +123,7 @@ func (f *File) curve(i int, s System, op string) (*plotter.Line, *plotter.Scatte
 	return line, marks, nil
 }
 
-// legend names the systems that have a curve anywhere.
+// legend returns a legend of the systems that have a curve for one of ops.
 func (f *File) legend(ops []string) (plot.Legend, error) {
 	l := plot.NewLegend()
 	l.Top, l.Left = true, true
@@ -144,7 +144,7 @@ func (f *File) legend(ops []string) (plot.Legend, error) {
 	return l, nil
 }
 
-// sizeTicks labels every sixth power of two, which are those measured.
+// sizeTicks puts marks at the powers of two and labels 8 B, 512 B, 32 KiB and so on.
 func sizeTicks(lo, hi float64) []plot.Tick {
 	var ticks []plot.Tick
 	for e := math.Ceil(math.Log2(lo)); e <= math.Log2(hi); e++ {
@@ -157,7 +157,7 @@ func sizeTicks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// timeTicks labels the powers of ten, and puts marks between them.
+// timeTicks puts marks at the digits of each decade and labels the powers of ten.
 func timeTicks(lo, hi float64) []plot.Tick {
 	var ticks []plot.Tick
 	for decade := math.Pow(10, math.Floor(math.Log10(lo))); decade <= hi; decade *= 10 {
@@ -176,7 +176,7 @@ func timeTicks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// decadeLabel writes a power of ten of microseconds: "100 µs", "1 ms".
+// decadeLabel formats a power of ten of microseconds, such as "100 µs" or "1 ms".
 func decadeLabel(us float64) string {
 	switch {
 	case us < 999:

@@ -37,17 +37,18 @@ func TestParseAndMerge(t *testing.T) {
 
 func TestParseBroken(t *testing.T) {
 	if _, err := Parse([]byte("{\"op\":\n")); err == nil {
-		t.Error("half a line is no error")
+		t.Error("an incomplete JSON object: no error")
 	}
 }
 
-// Measurements of only some ranks do not count.
+// TestMergeIncomplete checks that Merge refuses measurements that some ranks lack, and impossible
+// ones.
 func TestMergeIncomplete(t *testing.T) {
 	whole := []Line{{Op: "barrier", Ranks: 2, Iters: 3, Median: 1}, {Op: "barrier", Ranks: 2, Rank: 1, Iters: 3, Median: 2}}
 	for name, extra := range map[string]Line{
 		"a rank is missing": {Op: "scan", Ranks: 2, Iters: 3, Median: 1},
 		"a larger world":    {Op: "scan", Ranks: 3, Iters: 3, Median: 1},
-		"a strange rank":    {Op: "scan", Ranks: 2, Rank: 2, Iters: 3, Median: 1},
+		"rank out of range": {Op: "scan", Ranks: 2, Rank: 2, Iters: 3, Median: 1},
 		"no iterations":     {Op: "scan", Ranks: 2, Median: 1},
 	} {
 		got, _, err := Merge(1, "s", 2, append(whole[:2:2], extra))
@@ -57,7 +58,7 @@ func TestMergeIncomplete(t *testing.T) {
 	}
 }
 
-// sample is a file with two others and two of ours, over five rounds.
+// sample returns a file with two other systems, one of nexar and a bound, over five rounds.
 func sample() *File {
 	f := &File{Header: Header{
 		Setting: "s-2", Title: "a setting", Ranks: 2, Day: "2026-01-02", Rounds: 5, Budget: 0.5,
@@ -102,10 +103,10 @@ func TestTally(t *testing.T) {
 	f := sample()
 	s := f.Header.Systems
 	if got, want := f.Tally(s[2], s[1]), (Tally{Faster: 1, Mean: 4}); got.Faster != want.Faster || got.Points() != 1 || got.Mean < 3.99 || got.Mean > 4.01 {
-		t.Errorf("X beside B: got %+v, want %+v", got, want)
+		t.Errorf("X compared with B: got %+v, want %+v", got, want)
 	}
 	if got := f.Tally(s[1], s[2]); got.Slower != 1 {
-		t.Errorf("B beside X: got %+v, want one that is slower", got)
+		t.Errorf("B compared with X: got %+v, want one that is slower", got)
 	}
 }
 
@@ -178,7 +179,7 @@ func TestFilesAndPage(t *testing.T) {
 	}
 	files, err := ReadAll(raw, []string{"s-2", "r-2"})
 	if err != nil || !reflect.DeepEqual(files, []*File{first, second}) {
-		t.Fatalf("got %+v, %v, want what was written, in the order that was asked for", files, err)
+		t.Fatalf("got %+v, %v, want the written files in the given order", files, err)
 	}
 	page := filepath.Join(dir, "results.md")
 	if err := WritePage(page, "results", files); err != nil {
@@ -198,7 +199,7 @@ func TestFilesAndPage(t *testing.T) {
 	}
 	svg, err := os.ReadFile(filepath.Join(raw, "r-2.svg"))
 	if err != nil || !bytes.Contains(svg, []byte("nexar X")) {
-		t.Errorf("no drawing with a legend: %v", err)
+		t.Errorf("the drawing has no legend: %v", err)
 	}
 }
 
@@ -216,6 +217,6 @@ func TestReadBroken(t *testing.T) {
 
 func TestNothingToDraw(t *testing.T) {
 	if err := (&File{}).Draw(new(bytes.Buffer)); err == nil {
-		t.Error("an empty file can be drawn")
+		t.Error("Draw of an empty file: no error")
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Table is one operation as a table of Markdown: a row for each size, a column
-// for each system that has it, and how many times faster ours are than the
-// best of the others.
+// Table returns the results of one operation as a Markdown table: a row for each size, a column for
+// each system, and a column for each system of nexar with the ratio of the fastest other system's
+// time to its time.
 func (f *File) Table(op string) string {
 	columns, ours, others := f.columns(op)
 	var b strings.Builder
@@ -47,7 +47,7 @@ func (f *File) Table(op string) string {
 	return b.String()
 }
 
-// columns are the systems that have the operation, or have failed at it.
+// columns returns the systems that have measured the operation or have failed at it.
 func (f *File) columns(op string) (all, ours, others []System) {
 	for _, s := range f.Header.Systems {
 		have := false
@@ -70,7 +70,7 @@ func (f *File) columns(op string) (all, ours, others []System) {
 	return all, ours, others
 }
 
-// best returns the fastest system with right results, or none.
+// best returns the fastest system with correct results, or the zero System.
 func (f *File) best(systems []System, op string, bytes int) System {
 	var best System
 	least := math.Inf(1)
@@ -82,7 +82,7 @@ func (f *File) best(systems []System, op string, bytes int) System {
 	return best
 }
 
-// ratio says how many times faster one of ours is than the best of others.
+// ratio formats the ratio of the time of the fastest of others to that of ours.
 func (f *File) ratio(ours System, others []System, op string, bytes int) string {
 	best := f.best(others, op, bytes)
 	v, times := Compare(f.Cell(ours, op, bytes), f.Cell(best, op, bytes))
@@ -95,7 +95,7 @@ func (f *File) ratio(ours System, others []System, op string, bytes int) string 
 	return Times(times)
 }
 
-// String formats the time, or a mark if there is none.
+// String formats the time. Without one it returns "fails", "wrong" or "—".
 func (c Cell) String() string {
 	switch {
 	case c.Rounds == 0 && c.Failures > 0:
@@ -110,7 +110,7 @@ func (c Cell) String() string {
 	return Duration(c.US)
 }
 
-// Duration is a number of microseconds with two or three digits and a unit.
+// Duration formats microseconds with two or three digits and a unit.
 func Duration(us float64) string {
 	switch {
 	case us < 1:
@@ -127,7 +127,7 @@ func Duration(us float64) string {
 	return fmt.Sprintf("%.1f s", us/1e6)
 }
 
-// Times is a ratio with two or three digits.
+// Times formats a ratio with two or three digits.
 func Times(ratio float64) string {
 	if ratio < 9.95 {
 		return fmt.Sprintf("%.2f×", ratio)
@@ -135,7 +135,7 @@ func Times(ratio float64) string {
 	return fmt.Sprintf("%.0f×", ratio)
 }
 
-// Size is a number of bytes as people write it.
+// Size formats a number of bytes, as MiB or KiB if it is a multiple.
 func Size(bytes int) string {
 	switch {
 	case bytes >= 1<<20 && bytes%(1<<20) == 0:

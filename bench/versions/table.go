@@ -12,12 +12,12 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// A Ratio is how many times faster the new version is, with the bounds of its 95 % confidence
-// interval. It is the geometric mean of the ratios of the rounds.
+// A Ratio is the geometric mean, over the rounds, of the old version's time divided by the new
+// version's time, with the bounds of its 95 % confidence interval.
 type Ratio struct{ Mean, Low, High float64 }
 
-// RatioOf compares the rounds of a row pairwise, by Student's t-interval of the logarithms. With
-// one round the interval is the mean alone.
+// RatioOf returns the ratio of a row, from the pairs of times of each round, with Student's
+// t-interval of their logarithms. With one round, both bounds equal the mean.
 func RatioOf(s Samples) Ratio {
 	logs := make([]float64, len(s.Old))
 	for i := range logs {
@@ -34,13 +34,13 @@ func RatioOf(s Samples) Ratio {
 	return Ratio{math.Exp(mean), math.Exp(mean - half), math.Exp(mean + half)}
 }
 
-// A Verdict sums up a comparison.
+// A Verdict is the result of a comparison over all rows.
 type Verdict struct {
 	Mean   float64 // geometric mean of the ratios of all rows
 	Slower []Row   // rows whose whole interval lies below the limit
 }
 
-// Judge sums up the rows. A row is slower if its interval lies below limit.
+// Judge returns the result over all rows. A row is slower if its whole interval lies below limit.
 func Judge(rows []Samples, limit float64) (v Verdict) {
 	sum := 0.0
 	for _, s := range rows {

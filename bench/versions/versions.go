@@ -1,5 +1,5 @@
-// Package versions compares the speed of two versions of nexar: their commands measure the
-// same operations in turn, round after round, so that a disturbance of the machine meets both.
+// Package versions compares the speed of two versions of nexar. Their commands measure the same
+// operations in turn, round after round, so that other load of the machine affects both alike.
 package versions
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A Setting is where ranks run and over which transport.
+// A Setting is a transport and a number of ranks.
 type Setting struct {
 	Transport string // as NEXAR_TRANSPORTS and "nexar bench --transport" name it
 	Ranks     int
@@ -50,15 +50,15 @@ type Plan struct {
 	Budget   time.Duration // for one operation at one size in one round
 }
 
-// Samples are the median times of a row in microseconds, one of each round.
+// Samples are the median times of a row in microseconds, one for each round.
 type Samples struct {
 	Row      Row
 	Old, New []float64
 }
 
-// Run carries a plan out and calls progress before each round. Both versions measure a setting
-// and size directly after each other; every other round the new one goes first. An operation that
-// a version cannot carry out, or whose result is wrong, is an error.
+// Run carries out a plan and calls progress before each round. Both versions measure a setting and
+// size directly after each other. In odd rounds, counted from 0, the new version runs first. Run
+// returns an error if an operation fails or has a wrong result.
 func Run(ctx context.Context, p Plan, progress func(round int)) ([]Samples, error) {
 	var order []Row
 	samples := make(map[Row]*Samples)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// fake returns a command that prints lines of "nexar bench", with one time for all operations.
+// fake returns a script that prints lines as "nexar bench" does, with the same time for all operations.
 func fake(t *testing.T, micros float64, wrong int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "nexar")
@@ -37,19 +37,19 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(rows) != 6 || rounds != 3 { // The barrier is measured once in each setting.
-		t.Fatalf("%d rows in %d rounds: %v", len(rows), rounds, rows)
+		t.Fatalf("got %d rows in %d rounds, want 6 in 3: %v", len(rows), rounds, rows)
 	}
 	for _, s := range rows {
 		if !slices.Equal(s.Old, []float64{30, 30, 30}) || !slices.Equal(s.New, []float64{20, 20, 20}) {
-			t.Errorf("%+v", s)
+			t.Errorf("got %+v, want three times 30 and three times 20", s)
 		}
 	}
 	if v := Judge(rows, 0.95); math.Abs(v.Mean-1.5) > 1e-9 || v.Slower != nil {
-		t.Errorf("%+v", v)
+		t.Errorf("got %+v, want a mean of 1.5 and no slower row", v)
 	}
 	var table strings.Builder
 	if err := Print(&table, rows, 0.95); err != nil || !strings.Contains(table.String(), "1.500-1.500") {
-		t.Errorf("error %v\n%s", err, &table)
+		t.Errorf("got error %v and a table without the interval 1.500-1.500:\n%s", err, &table)
 	}
 }
 
@@ -59,18 +59,18 @@ func TestRunRefusesWrongResults(t *testing.T) {
 		Settings: []Setting{{"shm", 2}}, Ops: []string{"all_reduce"}, Sizes: []int64{8},
 	}
 	if _, err := Run(context.Background(), plan, func(int) {}); err == nil || !strings.Contains(err.Error(), "wrong elements") {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v, want one about wrong elements", err)
 	}
 }
 
-// The interval is the textbook's: for the logarithms 0.1, 0.2, 0.3 the mean is 0.2 and the half
-// width 4.3027 * 0.1 / sqrt(3).
+// TestRatioOf compares the interval with Student's t: for the logarithms 0.1, 0.2 and 0.3 the mean
+// is 0.2 and half the width is 4.3027 * 0.1 / sqrt(3).
 func TestRatioOf(t *testing.T) {
 	s := Samples{Old: []float64{math.Exp(0.1), math.Exp(0.2), math.Exp(0.3)}, New: []float64{1, 1, 1}}
 	r, half := RatioOf(s), 4.302653*0.1/math.Sqrt(3)
 	for _, c := range []struct{ got, want float64 }{{r.Mean, math.Exp(0.2)}, {r.Low, math.Exp(0.2 - half)}, {r.High, math.Exp(0.2 + half)}} {
 		if math.Abs(c.got-c.want) > 1e-5 {
-			t.Errorf("%+v: %v in place of %v", r, c.got, c.want)
+			t.Errorf("%+v: got %v, want %v", r, c.got, c.want)
 		}
 	}
 }
@@ -78,17 +78,17 @@ func TestRatioOf(t *testing.T) {
 func TestJudgeFindsSlowerRows(t *testing.T) {
 	slow := Samples{Row: Row{Op: "scan"}, Old: []float64{10, 10, 11}, New: []float64{20, 21, 20}}
 	if v := Judge([]Samples{slow}, 0.95); len(v.Slower) != 1 || v.Slower[0] != slow.Row {
-		t.Errorf("%+v", v)
+		t.Errorf("got %+v, want one slower row", v)
 	}
 }
 
 func TestParseSetting(t *testing.T) {
 	if s, err := ParseSetting("shm:4"); err != nil || s != (Setting{"shm", 4}) {
-		t.Errorf("%v, %v", s, err)
+		t.Errorf("got %v, %v, want shm with 4 ranks", s, err)
 	}
 	for _, bad := range []string{"", "shm", ":4", "shm:0", "shm:x"} {
 		if _, err := ParseSetting(bad); err == nil {
-			t.Errorf("%q is accepted", bad)
+			t.Errorf("%q: no error", bad)
 		}
 	}
 }

@@ -3,10 +3,10 @@
 //
 //	crosscheck -C .. -platforms "darwin/arm64 windows/amd64" ./...
 //
-// Unlike go vet it compiles nothing: it type-checks all dependencies, the standard
-// library included, from source and without the bodies of their functions. From a cold
-// cache that takes a fraction of the time. It prints each problem and then exits with
-// status 1.
+// Unlike go vet it compiles nothing. It type-checks all dependencies, including the standard
+// library, from source and without the bodies of their functions, which takes a fraction
+// of the time if the build cache is empty. It prints the problems and exits with status 1 if
+// there are any.
 package main
 
 import (
@@ -27,8 +27,8 @@ import (
 )
 
 func main() {
-	platforms := flag.String("platforms", "darwin/arm64 windows/amd64", "the `platforms`, as GOOS/GOARCH, with spaces between")
-	dir := flag.String("C", ".", "the `directory` of the module")
+	platforms := flag.String("platforms", "darwin/arm64 windows/amd64", "`platforms` to check, as GOOS/GOARCH, separated by spaces")
+	dir := flag.String("C", ".", "`directory` of the module")
 	flag.Parse()
 	failed := false
 	for _, platform := range strings.Fields(*platforms) {
@@ -48,16 +48,16 @@ func main() {
 	}
 }
 
-// analyzers need no facts about dependencies. Facts would require type-checking the
-// bodies of all functions of all dependencies.
+// analyzers returns the platform-dependent analyzers of go vet. They use no facts about
+// dependencies, which would require type-checking the bodies of all functions.
 func analyzers() []*analysis.Analyzer {
 	return []*analysis.Analyzer{
 		asmdecl.Analyzer, buildtag.Analyzer, directive.Analyzer, framepointer.Analyzer, shift.Analyzer, unsafeptr.Analyzer,
 	}
 }
 
-// check type-checks and analyzes packages of the module in dir for a platform,
-// GOOS/GOARCH, and returns the problems.
+// check type-checks and analyzes packages of the module in dir for a platform of the form
+// GOOS/GOARCH. It returns the problems, and an error if the packages cannot be loaded.
 func check(dir, platform string, patterns []string) (problems []string, err error) {
 	goos, goarch, ok := strings.Cut(platform, "/")
 	if !ok {

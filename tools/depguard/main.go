@@ -1,10 +1,10 @@
-// Command depguard checks imports by the rules of depguard in .golangci.yml.
+// Command depguard checks imports against the depguard rules in .golangci.yml.
 //
 //	depguard DIR
 //
-// golangci-lint checks the same rules for the files of one platform. This command
-// only parses, takes a second, and sees the files of all platforms. It prints each
-// import that is not allowed and then exits with status 1.
+// golangci-lint checks the same rules, but only for the files of one platform. This command
+// parses the files of all platforms, in a second. It prints the imports that are not
+// allowed and exits with status 1 if there are any.
 package main
 
 import (
@@ -36,8 +36,7 @@ func main() {
 	}
 }
 
-// check returns the problems of the Go files in and below dir, which has the
-// .golangci.yml.
+// check returns the problems of the Go files in and below dir, by dir/.golangci.yml.
 func check(dir string) (problems []string, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
@@ -65,7 +64,7 @@ func check(dir string) (problems []string, err error) {
 	return problems, err
 }
 
-// readSettings reads the rules as golangci-lint does.
+// readSettings reads the depguard rules, with ${config-path} replaced by dir.
 func readSettings(dir string) (depguard.LinterSettings, error) {
 	name := filepath.Join(dir, ".golangci.yml")
 	text, err := os.ReadFile(name)

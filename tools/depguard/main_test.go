@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestRules: the rules of this repository refuse the imports that they are for.
+// TestRules checks imports against the rules of this repository.
 func TestRules(t *testing.T) {
 	rules, err := os.ReadFile(filepath.Join("..", "..", ".golangci.yml"))
 	if err != nil {
@@ -24,7 +24,7 @@ func TestRules(t *testing.T) {
 		{"internal/link/a.go", nexar + "/internal/wire", ""},
 		{"internal/link/a.go", nexar + "/internal/require", "it moves frames"},
 		{"internal/kernel/a.go", nexar + "/internal/require", "it is for tests"},
-		{"transport/quic/a.go", nexar, "a transport gives pipes"},
+		{"transport/quic/a.go", nexar, "a transport provides pipes"},
 		{"transport/quic/a.go", nexar + "/transport/tcp", ""},
 		{"cmd/nexar/a.go", nexar, ""},
 		{"cmd/nexar/a.go", nexar + "/internal/wire", "it is a user of the API"},
@@ -32,7 +32,7 @@ func TestRules(t *testing.T) {
 		{"a.go", nexar + "/internal/rendezvous/raftlog", "the root package is the API"},
 		{"transport/quic/a.go", "github.com/quic-go/quic-go", ""},
 		{"transport/sim/a_test.go", "github.com/quic-go/quic-go", ""},
-		{"transport/sim/a.go", "github.com/quic-go/quic-go/logging", "QUIC is one transport"},
+		{"transport/sim/a.go", "github.com/quic-go/quic-go/logging", "only transport/quic uses QUIC"},
 		{"cmd/nexar/a.go", "github.com/stretchr/testify", "'modules'"},
 		{"cmd/nexar/a.go", "github.com/fatih/color", ""},
 		{"internal/link/a.go", "go.uber.org/goleak", "it is for tests"},
@@ -46,7 +46,7 @@ func TestRules(t *testing.T) {
 		problems, err := check(dir)
 		text := strings.Join(problems, "\n")
 		if err != nil || test.want == "" && text != "" || test.want != "" && (!strings.Contains(text, test.want) || !strings.HasPrefix(text, test.file+":3:8: ")) {
-			t.Errorf("%s imports %s: problems %q (%v), want %q", test.file, test.imp, problems, err, test.want)
+			t.Errorf("%s imports %s: got problems %q, %v, want %q", test.file, test.imp, problems, err, test.want)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestWithoutRules(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, ".golangci.yml"), "version: \"2\"\n")
 	if _, err := check(dir); err == nil || !strings.Contains(err.Error(), "no rules") {
-		t.Errorf("a file without rules: error %v", err)
+		t.Errorf("a file without rules: got error %v, want one about missing rules", err)
 	}
 }
 

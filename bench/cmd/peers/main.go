@@ -1,5 +1,5 @@
-// Command peers measures nexar for Go beside other systems and writes the page
-// about it. README.md of this module describes it, and "make bench-peers" calls it.
+// Command peers compares nexar for Go with other systems and writes docs/results.md. README.md of
+// this module describes it, and "make bench-peers" calls it.
 package main
 
 import (
@@ -40,27 +40,27 @@ type flags struct {
 	pageOnly            bool
 }
 
-func parse(args []string, complain io.Writer) (flags, error) {
+func parse(args []string, stderr io.Writer) (flags, error) {
 	var f flags
 	set := flag.NewFlagSet("peers", flag.ContinueOnError)
-	set.SetOutput(complain)
-	quick := set.Bool("quick", false, "a few sizes, one round, four ranks, two minutes; writes to .build/quick, not to docs")
-	names := set.String("settings", "", "only these, separated by `commas`: "+strings.Join(campaign.Names(), ", "))
-	sizes := set.String("sizes", "", "`sizes`, separated by commas, such as 8,64KiB,1MiB")
-	ops := set.String("ops", "", "only these `operations`, separated by commas")
-	systems := set.String("systems", "", "only these `systems`, separated by commas, by their names in the raw files")
+	set.SetOutput(stderr)
+	quick := set.Bool("quick", false, "measure a few sizes with four ranks in one round, in two minutes, and write to .build/quick in place of docs")
+	names := set.String("settings", "", "`settings` to measure, separated by commas: "+strings.Join(campaign.Names(), ", ")+" (default all)")
+	sizes := set.String("sizes", "", "`sizes` to measure, separated by commas, such as 8,64KiB,1MiB")
+	ops := set.String("ops", "", "`operations` to measure, separated by commas (default all)")
+	systems := set.String("systems", "", "`systems` to measure, separated by commas, by their names in the raw files (default all)")
 	budget := set.Float64("budget", 0.2, "`seconds` for one operation at one size in one round")
-	set.IntVar(&f.campaign.Rounds, "rounds", 5, "`number` of times that each system runs, in turn")
-	set.DurationVar(&f.campaign.Timeout, "timeout", 10*time.Minute, "longest `time` that one run may take")
-	set.StringVar(&f.bench, "bench", ".", "the `folder` of this module")
-	set.StringVar(&f.docs, "docs", "", "the `folder` of results.md and results/ (default ../docs)")
-	set.StringVar(&f.python, "python", "python3", "the Python `program` that has torch")
-	set.BoolVar(&f.pageOnly, "page", false, "measure nothing; write the page from the raw files that are there")
+	set.IntVar(&f.campaign.Rounds, "rounds", 5, "`number` of rounds; each system runs once in a round")
+	set.DurationVar(&f.campaign.Timeout, "timeout", 10*time.Minute, "maximum `time` of one run of one system")
+	set.StringVar(&f.bench, "bench", ".", "`folder` of this module")
+	set.StringVar(&f.docs, "docs", "", "`folder` of results.md and results/ (default ../docs)")
+	set.StringVar(&f.python, "python", "python3", "Python `interpreter` with torch")
+	set.BoolVar(&f.pageOnly, "page", false, "measure nothing, and write the page from the existing raw files")
 	if err := set.Parse(args); err != nil {
 		return f, err
 	}
 	if set.NArg() > 0 {
-		return f, fmt.Errorf("%q: there are no arguments", set.Args())
+		return f, fmt.Errorf("arguments %q: peers takes only flags", set.Args())
 	}
 	f.settings, f.campaign.Schedule.Sizes = campaign.Settings(), campaign.DefaultSizes()
 	docs := filepath.Join(f.bench, "..", "docs")
@@ -109,11 +109,13 @@ func (f *flags) choose(names, sizes, ops, systems string) (err error) {
 	f.settings = slices.DeleteFunc(f.settings, func(s campaign.Setting) bool { return len(s.Ops) == 0 || len(s.Systems) == 0 })
 	switch {
 	case len(f.settings) == 0:
-		return errors.New("no setting has any of these operations and systems")
+		return fmt.Errorf("-ops %q, -systems %q: no selected setting has these operations and systems", ops, systems)
 	case f.campaign.Rounds < 1:
-		return fmt.Errorf("-rounds %d: at least one is needed", f.campaign.Rounds)
-	case f.campaign.Schedule.Budget <= 0 || f.campaign.Timeout <= 0:
-		return errors.New("-budget and -timeout: more than no time is needed")
+		return fmt.Errorf("-rounds %d: must be at least 1", f.campaign.Rounds)
+	case f.campaign.Schedule.Budget <= 0:
+		return fmt.Errorf("-budget %v: must be positive", f.campaign.Schedule.Budget)
+	case f.campaign.Timeout <= 0:
+		return fmt.Errorf("-timeout %v: must be positive", f.campaign.Timeout)
 	}
 	return nil
 }
@@ -137,7 +139,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	if len(files) == 0 {
-		return fmt.Errorf("%s: there are no raw files", raw)
+		return fmt.Errorf("%s: no raw files (*.jsonl); run without -page to measure", raw)
 	}
 	page := filepath.Join(f.docs, "results.md")
 	if err := results.WritePage(page, "results", files); err != nil {
@@ -147,17 +149,17 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	return nil
 }
 
-// measure measures all settings and writes their raw files. A setting that
-// cannot be measured here keeps none of the others from it.
+// measure measures all settings and writes their raw files. A setting that cannot be measured is
+// noted and skipped.
 func (f *flags) measure(ctx context.Context, raw string, progress io.Writer) error {
-	programs, err := campaign.Build(ctx, campaign.Places{Bench: f.bench, Python: f.python}, func(what string) {
-		fmt.Fprintln(progress, what)
+	programs, err := campaign.Build(ctx, campaign.Places{Bench: f.bench, Python: f.python}, func(step string) {
+		fmt.Fprintln(progress, step)
 	})
 	if err != nil {
 		return err
 	}
 	for name, why := range programs.Missing {
-		fmt.Fprintf(progress, "%s will not be measured: %s\n", name, why)
+		fmt.Fprintf(progress, "skipping %s: %s\n", name, why)
 	}
 	runs := 0
 	for _, s := range f.settings {

@@ -35,11 +35,11 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// The page can be made again from earlier measurements.
+// TestPageOnly writes the page from a raw file of an earlier measurement.
 func TestPageOnly(t *testing.T) {
 	docs := t.TempDir()
 	if err := run(t.Context(), []string{"-page", "-docs", docs}, io.Discard, io.Discard); err == nil {
-		t.Error("there is a page of nothing")
+		t.Error("-page without raw files: no error")
 	}
 	file := &results.File{
 		Header:  results.Header{Setting: "shm-4", Systems: []results.System{{Name: "a", Label: "A"}}},
@@ -55,6 +55,22 @@ func TestPageOnly(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(docs, "results.md"))
 	if err != nil || !strings.Contains(string(text), "2.0 µs") || !strings.Contains(out.String(), "results.md") {
 		t.Errorf("got %v, %q and the page\n%s", err, out.String(), text)
+	}
+}
+
+// TestPageIsCurrent checks that docs/results.md is the output of -page for the raw files beside it.
+func TestPageIsCurrent(t *testing.T) {
+	docs := filepath.Join("..", "..", "..", "docs")
+	files, err := results.ReadAll(filepath.Join(docs, "results"), campaign.Names())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(docs, "results.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != results.Page("results", files) {
+		t.Error("docs/results.md differs from its source: run \"make bench-peers PEERS=-page\"")
 	}
 }
 

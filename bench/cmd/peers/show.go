@@ -10,11 +10,10 @@ import (
 	"golang.org/x/term"
 )
 
-// A show tells how far the campaign is: with a bar on a terminal, elsewhere
-// with a line for each run.
+// A show prints the progress of the campaign: a bar on a terminal, elsewhere a line for each run.
 type show struct {
 	out   io.Writer
-	bar   *progressbar.ProgressBar // nil elsewhere
+	bar   *progressbar.ProgressBar // nil if out is not a terminal
 	runs  int
 	begun int
 	began time.Time
@@ -31,14 +30,14 @@ func newShow(out io.Writer, runs int) *show {
 }
 
 func (s *show) progress(setting, system string, round int) {
-	what := fmt.Sprintf("%s, round %d: %s", setting, round, system)
+	run := fmt.Sprintf("%s, round %d: %s", setting, round, system)
 	s.begun++
 	if s.bar == nil {
-		fmt.Fprintf(s.out, "%6s  %d/%d  %s\n", time.Since(s.began).Round(time.Second), s.begun, s.runs, what)
+		fmt.Fprintf(s.out, "%6s  %d/%d  %s\n", time.Since(s.began).Round(time.Second), s.begun, s.runs, run)
 		return
 	}
-	s.bar.Describe(what)
-	// A terminal that has gone is no reason to stop measuring.
+	s.bar.Describe(run)
+	// The measurement goes on if the terminal is closed.
 	_ = s.bar.Set(s.begun - 1)
 }
 

@@ -1,8 +1,8 @@
-// Command rank is one rank of the comparison, on nexar for Go; with -local it
-// is all ranks, in one process.
+// Command rank is one rank of the comparison, on nexar for Go. With -local it runs all ranks in
+// one process.
 //
-// It is started by "nexar run" or with the variables of nexar.ConfigFromEnv, and prints
-// the protocol in README.md. It uses only the public API, as any program would.
+// "nexar run" starts it, or the environment has the variables of [nexar.ConfigFromEnv]. It
+// speaks the protocol of README.md, and uses only the public API.
 package main
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// patience is longer than the driver lets any program run.
-const patience = time.Hour
+// timeout exceeds the time after which the driver kills a program, which reports the hang.
+const timeout = time.Hour
 
 func main() {
 	if err := run(context.Background(), os.Args[1:], os.Stdout); err != nil {
@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cfg := nexar.Config{CollectiveTimeout: patience, BarrierTimeout: patience}
+	cfg := nexar.Config{CollectiveTimeout: timeout, BarrierTimeout: timeout}
 	say := &lines{out: out}
 	if t.local > 0 {
 		comms, err := nexar.Local(ctx, t.local, cfg)
@@ -66,10 +66,10 @@ func parse(args []string) (task, error) {
 	var t task
 	flags := flag.NewFlagSet("rank", flag.ContinueOnError)
 	names := flags.String("ops", "", "`operations`, separated by commas")
-	points := flags.String("points", "", "`bytes:iterations:warm-ups`, separated by commas")
+	points := flags.String("points", "", "sizes as `bytes:iterations:warm-ups`, separated by commas")
 	budget := flags.Float64("budget", 1, "`seconds` for one operation at one size")
-	flags.IntVar(&t.local, "local", 0, "`ranks` in this process; 0 joins a cluster as one rank")
-	want := flags.String("want", "", "fail unless the ranks talk over one of these `transports`, separated by commas; +tls says encrypted")
+	flags.IntVar(&t.local, "local", 0, "number of `ranks` in this process; 0 joins a cluster as one rank")
+	want := flags.String("want", "", "fail unless the ranks use one of these `transports`, separated by commas; those with encryption end in +tls")
 	if err := flags.Parse(args); err != nil {
 		return t, err
 	}
@@ -87,7 +87,7 @@ func parse(args []string) (task, error) {
 	for text := range strings.SplitSeq(*points, ",") {
 		var p point
 		if n, err := fmt.Sscanf(text, "%d:%d:%d", &p.bytes, &p.iters, &p.warm); n != 3 || err != nil || p.bytes < elem || p.iters < itersMin {
-			return t, fmt.Errorf("-points %q: not of the form bytes:iterations:warm-ups, with %d bytes and %d iterations at least", text, elem, itersMin)
+			return t, fmt.Errorf("-points %q: must be bytes:iterations:warm-ups, with at least %d bytes and %d iterations", text, elem, itersMin)
 		}
 		t.points = append(t.points, p)
 	}
@@ -104,21 +104,21 @@ func (t task) inOneProcess(ctx context.Context, comms []*nexar.Comm, say *lines)
 	return cmp.Or(errs...)
 }
 
-// measure measures everything on one rank.
+// measure measures all operations at all sizes on one rank.
 func (t task) measure(ctx context.Context, c *nexar.Comm, say *lines) error {
 	have := c.Transport()
 	if c.Encrypted() {
 		have += "+tls"
 	}
 	if t.want != nil && !slices.Contains(t.want, have) {
-		return fmt.Errorf("the ranks talk over %s, not over %s as they should: this version does not have that transport, or cannot use it here", have, strings.Join(t.want, " or "))
+		return fmt.Errorf("-want %s: the ranks use %s; the transport is missing in this version or not available on this machine", strings.Join(t.want, ","), have)
 	}
 	if c.Rank() == 0 {
 		if err := say.line(map[string]string{"about": "nexar for Go, " + have}); err != nil {
 			return err
 		}
 	}
-	floats := c.Size() // The smallest block is one element a rank.
+	floats := c.Size() // A block has at least one element for each rank.
 	for _, p := range t.points {
 		floats = max(floats, p.bytes/elem)
 	}
@@ -138,10 +138,10 @@ func (t task) measure(ctx context.Context, c *nexar.Comm, say *lines) error {
 			}
 		}
 	}
-	return c.Barrier(ctx) // Nobody leaves while another still needs its links.
+	return c.Barrier(ctx) // A rank must not close its links while others still measure.
 }
 
-// lines writes whole lines of JSON for all ranks of the process.
+// lines writes lines of JSON, each with one Write. The ranks of the process share it.
 type lines struct {
 	mu  sync.Mutex
 	out io.Writer
@@ -158,7 +158,7 @@ func (l *lines) line(v any) error {
 	return err
 }
 
-// median is the middle of the times, in microseconds.
+// median returns the median in microseconds, and sorts times.
 func median(times []time.Duration) float64 {
 	slices.Sort(times)
 	n := len(times)

@@ -27,7 +27,7 @@ func TestAllOperationsInOneProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s.About == "" && (s.Wrong != 0 || s.Ranks != ranks || s.Iters < 3) {
-				t.Errorf("got %+v, want %d ranks, 3 iterations at least, and nothing wrong", s.sample, ranks)
+				t.Errorf("got %+v, want %d ranks, at least 3 iterations, and no wrong element", s.sample, ranks)
 			}
 		}
 		if want := 1 + ranks*(6*3+1); lines != want {
@@ -42,7 +42,7 @@ func TestMessagesInOneProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := bytes.Count(out.Bytes(), []byte(`"wrong":0`)); got != 3 {
-		t.Errorf("got %d ranks with right results, want 3:\n%s", got, out.String())
+		t.Errorf("got %d ranks with correct results, want 3:\n%s", got, out.String())
 	}
 }
 
@@ -50,7 +50,7 @@ func TestWrongTransportIsNotMeasured(t *testing.T) {
 	var out bytes.Buffer
 	err := run(t.Context(), []string{"-local", "2", "-points", "8:3:0", "-ops", "barrier", "-want", "shm"}, &out)
 	if err == nil || out.Len() > 0 {
-		t.Errorf("got error %v and output %q, want an error and none", err, out.String())
+		t.Errorf("got error %v and output %q, want an error and no output", err, out.String())
 	}
 }
 

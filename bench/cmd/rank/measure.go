@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// elem is the bytes of an element: all vectors are float32.
+	// elem is the size of an element in bytes. All vectors are float32.
 	elem = 4
-	// itersMin is the minimum number of runs, for any budget.
+	// itersMin is the minimum number of timed runs, for any budget.
 	itersMin = 3
 )
 
-// A point is a size and how often it is run.
+// A point is a size with its maximum number of timed runs and its number of warm-up runs.
 type point struct{ bytes, iters, warm int }
 
 // A sample is the output of one rank for one operation at one size.
@@ -28,14 +28,14 @@ type sample struct {
 	Wrong  int     `json:"wrong"`
 }
 
-// A rank measures on one rank, with vectors for the largest size.
+// A rank is one rank with vectors that are long enough for the largest size.
 type rank struct {
 	comm     *nexar.Comm
 	src, dst []float32
 }
 
-// measure runs one operation at one size: once to check it, then to warm up,
-// and then as often as the point says or the budget allows.
+// measure runs one operation at one size: once to check the result, then p.warm times, then up to
+// p.iters times within budget.
 func (r *rank) measure(ctx context.Context, o op, p point, budget time.Duration) (sample, error) {
 	v := o.vectors(place{r.comm.Rank(), r.comm.Size(), p.bytes / elem})
 	src, dst := r.src[:v.src], r.dst[:v.dst]
@@ -58,8 +58,8 @@ func (r *rank) measure(ctx context.Context, o op, p point, budget time.Duration)
 		}
 		times = append(times, took)
 		if done := len(times); done == check && done < int(iters[0]) {
-			// Rank 0 says how many fit into the budget. The first ones say
-			// little about those that follow, so that it is asked again.
+			// Rank 0 computes how many runs fit into the budget. The first runs may be
+			// slower than later ones, so the estimate is repeated after twice as many.
 			iters[0] = fit(done, int(iters[0]), budget, time.Since(began))
 			if err := nexar.Broadcast(ctx, r.comm, iters, 0); err != nil {
 				return s, err
@@ -71,14 +71,14 @@ func (r *rank) measure(ctx context.Context, o op, p point, budget time.Duration)
 	return s, nil
 }
 
-// fit is how many of all iterations the budget allows, when those that are
-// done took so long.
+// fit returns how many of iters runs fit into the budget if done of them took the time took. It is
+// at least done.
 func fit(done, iters int, budget, took time.Duration) int64 {
 	each := max(took/time.Duration(done), 1)
 	return int64(max(done, min(iters, int(budget/each))))
 }
 
-// once runs an operation once, from a barrier on.
+// once runs a barrier and then an operation, and returns the time of the operation.
 func (r *rank) once(ctx context.Context, o op, dst, src []float32) (time.Duration, error) {
 	if err := r.comm.Barrier(ctx); err != nil {
 		return 0, err
@@ -92,8 +92,8 @@ func (r *rank) once(ctx context.Context, o op, dst, src []float32) (time.Duratio
 	return took, err
 }
 
-// wrong runs an operation once, and counts wrong elements. Then it clears the vectors, so that
-// repeated sums do not grow.
+// wrong runs an operation once and returns the number of wrong elements. Then it clears the vectors,
+// so that repeated sums do not grow.
 func (r *rank) wrong(ctx context.Context, o op, v vectors, dst, src []float32) (bad int, err error) {
 	for i := range src {
 		src[i] = value(r.comm.Rank(), i)

@@ -7,22 +7,21 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// An op is an operation that is measured.
+// An op is an operation to measure.
 type op struct {
 	name string
-	// empty says that it moves no data, and so has no size.
+	// empty is set for an operation without data. It is measured once, with size 0.
 	empty bool
-	// oneWay says that a run goes there and back, and that the time of one
-	// way is wanted.
+	// oneWay is set if a run is a round trip, of which half the time counts.
 	oneWay  bool
 	vectors func(p place) vectors
 	run     func(ctx context.Context, c *nexar.Comm, dst, src []float32) error
 }
 
-// A place is where a rank stands, and how many elements the vector has.
+// A place is a rank, the number of ranks, and the number of elements of the vector.
 type place struct{ rank, ranks, count int }
 
-// block is the share of each rank in operations that cut their vector.
+// block returns the number of elements of a block, one of which each rank has in its vector.
 func (p place) block() int { return max(p.count/p.ranks, 1) }
 
 func (p place) talks() bool { return p.rank == 0 || p.rank == p.ranks-1 }
@@ -30,12 +29,12 @@ func (p place) talks() bool { return p.rank == 0 || p.rank == p.ranks-1 }
 // vectors has the lengths of the vectors, and the expected contents of dst.
 type vectors struct {
 	src, dst int
-	inPlace  bool                // dst holds this rank's contribution before
-	want     func(i int) float32 // nil: not looked at
+	inPlace  bool                // dst is also this rank's input
+	want     func(i int) float32 // nil if the result is not checked
 }
 
-// value returns element i of the contribution of a rank. Sums of them are exact. The period is a
-// prime, so that no block or segment has its length.
+// value returns element i of the input of a rank. Sums over ranks are exact. The period is a prime
+// number, so that blocks whose length is a power of two differ.
 func value(rank, i int) float32 { return float32(1 + (i+17*rank)%251) }
 
 func sum(ranks, i int) (s float32) {
@@ -45,8 +44,8 @@ func sum(ranks, i int) (s float32) {
 	return s
 }
 
-// ops are the operations of all programs, and copy_only, which only this one
-// has: it tells how fast memory is when all ranks copy a vector at once.
+// ops returns the operations of all programs, and copy_only, which only this program has. It
+// measures the memory bandwidth when all ranks copy a vector at once.
 func ops() []op {
 	return []op{
 		{name: "all_reduce", vectors: allReduceVectors, run: runAllReduce},
@@ -66,7 +65,7 @@ func find(name string) (op, error) {
 			return o, nil
 		}
 	}
-	return op{}, fmt.Errorf("-ops: there is no operation %q", name)
+	return op{}, fmt.Errorf("-ops: unknown operation %q", name)
 }
 
 func allReduceVectors(p place) vectors {
@@ -118,7 +117,7 @@ func noVectors(place) vectors { return vectors{} }
 
 func runBarrier(ctx context.Context, c *nexar.Comm, _, _ []float32) error { return c.Barrier(ctx) }
 
-// sendRecvVectors: the first and the last rank exchange their vectors.
+// sendRecvVectors returns the vectors that the first and the last rank exchange.
 func sendRecvVectors(p place) vectors {
 	if !p.talks() {
 		return vectors{}

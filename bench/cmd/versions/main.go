@@ -34,13 +34,13 @@ const limit = 0.95
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	set := flag.NewFlagSet("versions", flag.ContinueOnError)
-	base := set.String("base", "", "the `revision` to compare with, such as v0.1.0 or HEAD~20")
-	repo := set.String("repo", "..", "the `folder` of the repository")
+	base := set.String("base", "", "`revision` to compare with, such as v0.1.0 or HEAD~20")
+	repo := set.String("repo", "..", "`folder` of the repository")
 	settings := set.String("settings", "shm:2,shm:4,shm:8,tcp:2,tcp:4", "transports and numbers of ranks, separated by `commas`")
 	ops := set.String("ops", "all_reduce,barrier,broadcast,all_to_all,send_recv", "`operations`, separated by commas")
 	sizes := set.String("sizes", "8,1KiB,64KiB,1MiB,64MiB", "`sizes` of vectors, separated by commas")
-	rounds := set.Int("rounds", 10, "`number` of times that each version measures each row, in turn")
-	budget := set.Duration("budget", 200*time.Millisecond, "`time` for one operation at one size in one round; at least three runs are made")
+	rounds := set.Int("rounds", 10, "`number` of rounds; both versions measure each row once in a round")
+	budget := set.Duration("budget", 200*time.Millisecond, "`time` for one operation at one size in one round, which has at least three runs")
 	if err := set.Parse(args); err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "The working tree beside %s: ratios above 1 mean that the working tree is faster.\n\n", *base)
+	fmt.Fprintf(out, "The working tree compared with %s. Where the ratio is above 1, the working tree is faster.\n\n", *base)
 	return versions.Print(out, rows, limit)
 }
 

@@ -1,5 +1,5 @@
-// One rank of the comparison on Gloo. Flags, output and what is measured are
-// described in ../../README.md, "One protocol".
+// One rank of the comparison on Gloo. ../../README.md, "The protocol of the
+// programs", describes the flags, the output and the measurement.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Point {
   int iters = 0, warm = 0;
 };
 
-// value is element i of what a rank contributes: sums of these are exact.
+// value returns element i of the input of a rank. Sums over ranks are exact.
 float value(int rank, size_t i) { return 1 + float((i + 17 * size_t(rank)) % 251); }
 
 float sum(int ranks, size_t i) {
@@ -43,8 +43,8 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A Rank is this process. Options and buffers of an operation are made once
-// for each size and used again, as the library allows.
+// A Rank is one process. Options and buffers of an operation are made once for
+// each size and reused, which the library allows.
 struct Rank {
   std::shared_ptr<gloo::rendezvous::Context> context;
   int rank, ranks;
@@ -75,8 +75,7 @@ Run allGather(Rank& me, size_t bytes) {
   return [=] { gloo::allgather(*options); };
 }
 
-// reduceScatter leaves this rank's block at the beginning of the vector that
-// held the input.
+// reduceScatter stores this rank's block at the beginning of the input vector.
 Run reduceScatter(Rank& me, size_t bytes) {
   size_t each = me.block(bytes);
   auto algorithm = std::make_shared<gloo::ReduceScatterHalvingDoubling<float>>(
@@ -107,7 +106,7 @@ Run sendRecv(Rank& me, size_t bytes) {
   if (!me.talks()) return [] {};
   int other = me.ranks - 1 - me.rank;
   bool first = me.rank == 0;
-  const uint64_t slot = 1 << 20;  // Far from those of the collectives.
+  const uint64_t slot = 1 << 20;  // Collectives use smaller numbers.
   std::shared_ptr<gloo::transport::UnboundBuffer> out =
       me.context->createUnboundBuffer(me.src.data(), bytes / 4 * 4);
   std::shared_ptr<gloo::transport::UnboundBuffer> in =
@@ -134,7 +133,7 @@ const std::map<std::string, Run (*)(Rank&, size_t)> operations = {
 
 bool reducesInPlace(const std::string& op) { return op == "all_reduce" || op == "reduce_scatter"; }
 
-// wanted is what element i of the result has to be, if it is a result at all.
+// wanted returns the expected value of element i of the result.
 float wanted(const Rank& me, const std::string& op, size_t each, size_t i) {
   if (op == "all_reduce") return sum(me.ranks, i);
   if (op == "reduce_scatter") return sum(me.ranks, size_t(me.rank) * each + i);
@@ -151,7 +150,7 @@ size_t results(const Rank& me, const std::string& op, size_t bytes) {
   return bytes / 4;
 }
 
-// wrong runs an operation once and counts the elements it gets wrong.
+// wrong runs an operation once and returns the number of wrong elements.
 size_t wrong(Rank& me, const std::string& op, size_t bytes, const Run& run) {
   size_t all = std::max(bytes / 4, me.block(bytes) * size_t(me.ranks)), bad = 0;
   for (size_t i = 0; i < all; i++) {
@@ -175,7 +174,7 @@ double once(Rank& me, const std::string& op, const Run& run) {
   return op == "send_recv" ? took / 2 : took;
 }
 
-// agreed is rank 0's number on all ranks.
+// agreed returns rank 0's number on all ranks.
 int agreed(Rank& me, int n) {
   gloo::BroadcastOptions options(me.context);
   options.setOutput(&n, 1);
@@ -184,7 +183,7 @@ int agreed(Rank& me, int n) {
   return n;
 }
 
-// measure prints the line of one operation at one size.
+// measure measures one operation at one size and prints its line.
 void measure(Rank& me, const std::string& op, Point p, double budget) {
   Run run = operations.at(op)(me, p.bytes);
   size_t bad = wrong(me, op, p.bytes, run);
@@ -193,7 +192,7 @@ void measure(Rank& me, const std::string& op, Point p, double budget) {
   double began = now();
   for (int iters = p.iters, done = 0, check = 3; done < iters;) {
     times.push_back(once(me, op, run));
-    if (++done == check && done < iters) {  // Rank 0 says how many fit into the budget.
+    if (++done == check && done < iters) {  // Rank 0 computes how many fit into the budget.
       double fit = budget / ((now() - began) / done);
       iters = agreed(me, fit < iters ? std::max(done, int(fit)) : iters);
       check *= 2;
@@ -219,7 +218,7 @@ std::vector<Point> parsePoints(const std::string& text) {
   for (const auto& part : split(text)) {
     Point p;
     if (sscanf(part.c_str(), "%zu:%d:%d", &p.bytes, &p.iters, &p.warm) != 3 || p.iters < 3)
-      throw std::runtime_error("-points " + part + ": not BYTES:ITERATIONS:WARMUPS, at least 3 iterations");
+      throw std::runtime_error("-points " + part + ": must be BYTES:ITERATIONS:WARMUPS, with at least 3 iterations");
     points.push_back(p);
   }
   return points;
@@ -227,7 +226,7 @@ std::vector<Point> parsePoints(const std::string& text) {
 
 int run(std::map<std::string, std::string> flags) {
   auto points = parsePoints(flags["-points"]);
-  if (points.empty()) throw std::runtime_error("-points: none given");
+  if (points.empty()) throw std::runtime_error("-points is missing: BYTES:ITERATIONS:WARMUPS,...");
   gloo::transport::tcp::attr attr;
   attr.iface = flags["-iface"];
   Rank me;
@@ -240,19 +239,19 @@ int run(std::map<std::string, std::string> flags) {
 
   size_t floats = 0;
   for (auto p : points) floats = std::max(floats, p.bytes / 4);
-  floats += size_t(me.ranks);  // The smallest block is one element a rank.
+  floats += size_t(me.ranks);  // A block has at least one element for each rank.
   me.src.assign(floats, 0);
   me.dst.assign(floats, 0);
   if (me.rank == 0) printf("{\"about\":\"Gloo, TCP\"}\n");
   double budget = std::stod(flags["-budget"]);
   for (const auto& op : split(flags["-ops"])) {
-    if (!operations.count(op)) throw std::runtime_error("no operation " + op);
+    if (!operations.count(op)) throw std::runtime_error("-ops: unknown operation " + op);
     if (op == "barrier")
       measure(me, op, {0, points[0].iters, points[0].warm}, budget);
     else
       for (auto p : points) measure(me, op, p, budget);
   }
-  me.barrier();  // Nobody leaves while another still needs its sockets.
+  me.barrier();  // A rank must not close its sockets while others still use them.
   return 0;
 }
 

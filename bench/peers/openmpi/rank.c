@@ -1,5 +1,5 @@
-/* One rank of the comparison on MPI. Flags, output and what is measured are
- * described in ../../README.md, "One protocol". */
+/* One rank of the comparison on MPI. ../../README.md, "The protocol of the
+ * programs", describes the flags, the output and the measurement. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct rank {
   float *dst, *src;
 };
 
-/* value is element i of what a rank contributes: sums of these are exact. */
+/* value returns element i of the input of a rank. Sums over ranks are exact. */
 static float value(int rank, size_t i) { return 1 + (float)((i + 17 * (size_t)rank) % 251); }
 
 static float sum(int ranks, size_t i) {
@@ -26,7 +26,7 @@ static float sum(int ranks, size_t i) {
   return s;
 }
 
-/* block is the share of each rank in operations that cut their vector. */
+/* block returns the number of elements of one rank's block. */
 static size_t block(const struct rank *me, size_t bytes) {
   size_t n = bytes / sizeof(float) / (size_t)me->ranks;
   return n ? n : 1;
@@ -83,7 +83,7 @@ static const struct op ops[] = {
 
 static int is(const struct op *op, const char *name) { return strcmp(op->name, name) == 0; }
 
-/* wrong runs an operation once and counts the elements it gets wrong. */
+/* wrong runs an operation once and returns the number of wrong elements. */
 static size_t wrong(struct rank *me, const struct op *op, size_t bytes) {
   size_t count = bytes / 4, each = block(me, bytes), bad = 0;
   int n = me->ranks, last = n - 1;
@@ -124,7 +124,7 @@ static double once(struct rank *me, const struct op *op, size_t bytes) {
   return is(op, "send_recv") ? took / 2 : took;
 }
 
-/* measure prints the line of one operation at one size. */
+/* measure measures one operation at one size and prints its line. */
 static void measure(struct rank *me, const struct op *op, struct point p, double budget) {
   size_t bad = wrong(me, op, p.bytes);
   for (int i = 0; i < p.warm; i++) once(me, op, p.bytes);
@@ -132,7 +132,7 @@ static void measure(struct rank *me, const struct op *op, struct point p, double
   int iters = p.iters, check = 3;
   for (int done = 0; done < iters;) {
     times[done++] = once(me, op, p.bytes);
-    if (done == check && done < iters) { /* Rank 0 says how many fit into the budget. */
+    if (done == check && done < iters) { /* Rank 0 computes how many fit into the budget. */
       double fit = budget / ((MPI_Wtime() - began) / done);
       if (fit < iters) iters = fit < done ? done : (int)fit;
       MPI_Bcast(&iters, 1, MPI_INT, 0, MPI_COMM_WORLD);
@@ -176,7 +176,7 @@ int main(int argc, char **argv) {
   size_t floats = 0;
   for (int i = 0; i < n; i++)
     if (points[i].bytes / 4 > floats) floats = points[i].bytes / 4;
-  floats += (size_t)me.ranks; /* The smallest block is one element a rank. */
+  floats += (size_t)me.ranks; /* A block has at least one element for each rank. */
   me.src = calloc(floats, sizeof(float));
   me.dst = calloc(floats, sizeof(float));
   MPI_Get_library_version(version, &length);
@@ -188,7 +188,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
       if (is(&ops[i], name)) op = &ops[i];
     if (!op) {
-      fprintf(stderr, "rank: no operation %s\n", name);
+      fprintf(stderr, "rank: -ops: unknown operation %s\n", name);
       MPI_Abort(MPI_COMM_WORLD, 2);
     }
     if (is(op, "barrier"))

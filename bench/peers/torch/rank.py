@@ -1,7 +1,7 @@
 """One rank of the comparison on torch.distributed with Gloo.
 
-Flags, output and what is measured are described in ../../README.md, "One
-protocol".
+../../README.md, "The protocol of the programs", describes the flags, the
+output and the measurement.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 
 def values(rank, first, count):
-    """Elements of what a rank contributes: sums of these are exact."""
+    """Elements of the input of a rank. Sums over ranks are exact."""
     return 1 + ((torch.arange(first, first + count) + 17 * rank) % 251).to(torch.float32)
 
 
@@ -25,7 +25,7 @@ def sums(ranks, first, count):
 
 
 class Operation:
-    """What is run, what the vectors hold before, and what the result has to be."""
+    """An operation at one size, with its input and its expected result."""
 
     def __init__(self, name, bytes, buffers):
         self.name = name
@@ -99,7 +99,7 @@ class Operation:
         return self.dst
 
     def wrong(self):
-        """Runs once and counts the elements that are wrong."""
+        """Runs the operation once and returns the number of wrong elements."""
         self.fill()
         dist.barrier()
         self.run()
@@ -117,7 +117,7 @@ class Operation:
 
 
 def agreed(n):
-    """Rank 0's number on all ranks."""
+    """Returns rank 0's number on all ranks."""
     t = torch.tensor([n])
     dist.broadcast(t, 0)
     return int(t)
@@ -129,7 +129,7 @@ def measure(op, bytes, iters, warm, budget):
         op.once()
     times, check, began = [], 3, time.perf_counter()
     while (done := len(times)) < iters:
-        if done == check:  # Rank 0 says how many fit into the budget.
+        if done == check:  # Rank 0 computes how many fit into the budget.
             fit = int(budget / ((time.perf_counter() - began) / done))
             iters = agreed(max(done, min(fit, iters)))
             check *= 2
@@ -159,7 +159,7 @@ def main():
     flags.add_argument("-iface", default="lo")
     args = flags.parse_args()
 
-    torch.set_num_threads(1)  # As torchrun has it, when several ranks share a host.
+    torch.set_num_threads(1)  # The default of torchrun for several ranks on a host.
     os.environ["GLOO_SOCKET_IFNAME"] = args.iface
     store = os.path.join(args.store, "torch")
     dist.init_process_group("gloo", init_method="file://" + store, rank=args.rank, world_size=args.ranks)

@@ -1,6 +1,7 @@
 //! All ranks of the comparison on the Rust crate nexar, in one process: the
-//! crate connects ranks by `bootstrap_local` only. Flags, output and what is
-//! measured are described in ../../../README.md, "One protocol".
+//! only public function that connects ranks is `bootstrap_local`.
+//! ../../../README.md, "The protocol of the programs", describes the flags,
+//! the output and the measurement.
 
 use nexar::{CpuAdapter, DataType, NexarClient, NexarConfig, NexarError, ReduceOp, Result};
 use std::collections::HashMap;
@@ -9,9 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How long an operation may hang before it counts as failed.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How often an operation that fails is tried.
+/// The time after which an operation that hangs counts as failed.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// The number of attempts at an operation that fails.
 const ATTEMPTS: usize = 3;
 
 const F32: DataType = DataType::F32;
@@ -26,7 +27,7 @@ struct Point {
     warm: usize,
 }
 
-/// Element i of what a rank contributes: sums of these are exact.
+/// Returns element i of the input of a rank. Sums over ranks are exact.
 fn value(rank: usize, i: usize) -> f32 {
     (1 + (i + 17 * rank) % 251) as f32
 }
@@ -87,7 +88,7 @@ impl Rank {
         Ok(())
     }
 
-    /// How many elements of the result are looked at.
+    /// Returns the number of elements of the result that are checked.
     fn results(&self, op: &str, bytes: usize) -> usize {
         match op {
             "barrier" => 0,
@@ -109,7 +110,7 @@ impl Rank {
         }
     }
 
-    /// Runs an operation once and counts the elements it gets wrong.
+    /// Runs an operation once and returns the number of wrong elements.
     async fn wrong(&mut self, op: &str, bytes: usize) -> Result<usize> {
         let each = self.block(bytes);
         for i in 0..(bytes / 4).max(each * self.ranks) {
@@ -133,14 +134,14 @@ impl Rank {
         Ok(if op == "send_recv" { took / 2.0 } else { took })
     }
 
-    /// Rank 0's number on all ranks.
+    /// Returns rank 0's number on all ranks.
     async fn agreed(&mut self, n: usize) -> Result<usize> {
         self.dst[0] = n as f32;
         unsafe { self.client.broadcast(self.dst.as_mut_ptr() as u64, 1, F32, 0).await? };
         Ok(std::mem::take(&mut self.dst[0]) as usize)
     }
 
-    /// Makes the line of one operation at one size.
+    /// Measures one operation at one size and returns its line.
     async fn measure(&mut self, op: &str, p: Point, budget: f64) -> Result<String> {
         let wrong = self.wrong(op, p.bytes).await?;
         for _ in 0..p.warm {
@@ -151,7 +152,7 @@ impl Rank {
             times.push(self.once(op, p.bytes).await?);
             let done = times.len();
             if done == check && done < iters {
-                // Rank 0 says how many fit into the budget.
+                // Rank 0 computes how many fit into the budget.
                 let fit = (budget / (began.elapsed().as_secs_f64() / done as f64)) as usize;
                 iters = self.agreed(fit.min(iters).max(done)).await?;
                 check *= 2;
@@ -177,13 +178,13 @@ fn parse_points(text: &str) -> Option<Vec<Point>> {
         .collect()
 }
 
-/// Measures one operation at one size in a cluster of its own, so that one that
-/// fails takes no other with it.
+/// Measures one operation at one size in a separate cluster, so that a failure
+/// affects no other measurement.
 async fn attempt(ranks: usize, op: &str, p: Point, budget: f64) -> Result<()> {
-    // With heartbeats they end up in the queue of the barrier, which fails.
+    // Heartbeats are off: the barrier would read them from its queue and fail.
     let config = NexarConfig {
-        collective_timeout: PATIENCE,
-        barrier_timeout: 2 * PATIENCE,
+        collective_timeout: TIMEOUT,
+        barrier_timeout: 2 * TIMEOUT,
         heartbeat_interval: Duration::from_secs(86_400),
         heartbeat_timeout: Duration::from_secs(7 * 86_400),
         ..NexarConfig::default()
@@ -196,7 +197,7 @@ async fn attempt(ranks: usize, op: &str, p: Point, budget: f64) -> Result<()> {
         let op = op.to_string();
         tasks.spawn(async move {
             let line = me.measure(&op, p, budget).await?;
-            // Nobody leaves while another still needs its connections.
+            // A rank must not close its connections while others still use them.
             me.client.barrier().await?;
             Ok::<String, NexarError>(line)
         });
@@ -209,7 +210,7 @@ async fn attempt(ranks: usize, op: &str, p: Point, budget: f64) -> Result<()> {
     Ok(())
 }
 
-/// Measures everything, and says what cannot be measured in ATTEMPTS.
+/// Measures all operations at all sizes, and prints a line for each failed attempt.
 async fn run(ranks: usize, ops: &[String], points: &[Point], budget: f64) {
     println!("{{\"about\":\"nexar 0.1.2 (Rust), QUIC and TLS over loopback\"}}");
     for op in ops {
@@ -235,7 +236,7 @@ async fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     if let Some(bad) = ops.iter().find(|op| !OPERATIONS.contains(&op.as_str())) {
-        eprintln!("rank: no operation {bad}");
+        eprintln!("rank: -ops: unknown operation {bad}");
         return ExitCode::from(2);
     }
     run(ranks, &ops, &points, flag("-budget").parse().unwrap_or(1.0)).await;
