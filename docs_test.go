@@ -24,6 +24,7 @@ const snippetHeader = `package snippets
 import (
 	"context"
 	"errors"
+	"log"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,6 +39,7 @@ import (
 var (
 	_ context.Context
 	_ = errors.New
+	_ = log.Println
 	_ testing.TB
 	_ = synctest.Test
 	_ time.Duration

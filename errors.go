@@ -104,8 +104,18 @@ var (
 	ErrConfig = errors.New("invalid configuration")
 )
 
-// A PeerError reports a rank that has failed or left. It is an ErrPeerFailed.
+// A PeerError reports a rank that has failed or left, and so caused the failure of an operation. It is
+// an ErrPeerFailed.
+//
+// A rank that ends because of an error tells the cause to the other ranks first, and their errors name
+// that cause. A rank that ends without doing so is the cause itself, provided that all other ranks have
+// outlived it. Otherwise the cause is unknown, and Suspects lists the possible ones:
+//
+//   - Several ranks have failed at once, and have told no cause.
+//   - Rank has told that another rank is the cause, and this node has not lost that rank, but gets no
+//     answer from it within 500 ms.
 type PeerError struct {
+	// Rank is the cause or, if that is unknown, a rank that has failed.
 	Rank int
 	Node NodeID
 	Addr string // of the node
@@ -116,9 +126,38 @@ type PeerError struct {
 	// Err is the error of package transport by which the failure was noticed. It is for people; the
 	// other fields are for programs.
 	Err error
+	// Suspects are Rank and the other ranks that may be the cause, by their rank in the world, if the
+	// cause is unknown; otherwise nil.
+	Suspects []Suspect
+}
+
+// A Suspect is a rank that may be the cause of a failure; see [PeerError].
+type Suspect struct {
+	Rank int // -1 if the communicator does not contain the node
+	Node NodeID
+	Addr string // of the node
+	// Err is the loss of the node, the error that the node has told, or that it does not answer. It is
+	// for people.
+	Err error
+}
+
+// String describes the suspect: "rank 1 (node … at 10.0.0.2:7946): no answer within 500ms".
+func (s Suspect) String() string {
+	node := fmt.Sprintf("node %s at %s", s.Node, s.Addr)
+	if s.Rank >= 0 {
+		node = fmt.Sprintf("rank %d (%s)", s.Rank, node)
+	}
+	return fmt.Sprintf("%s: %v", node, s.Err)
 }
 
 func (e *PeerError) Error() string {
+	if e.Suspects != nil {
+		suspects := make([]string, len(e.Suspects))
+		for i, s := range e.Suspects {
+			suspects[i] = s.String()
+		}
+		return fmt.Sprintf("rank %d failed, and the cause is unknown; suspects: %s", e.Rank, strings.Join(suspects, "; "))
+	}
 	what := "failed"
 	if e.Left {
 		what = "has left"
@@ -253,7 +292,7 @@ func (e *CountsError) Is(target error) bool { return target == ErrInvalidLength 
 // cause. It does not wrap the error of a context: only the cancelled call returns that.
 type RevokedError struct {
 	// Rank is the rank whose operation failed first, or that has itself failed or left. It may be
-	// this rank. It is -1 if unknown.
+	// this rank. It is -1 if unknown: then Err may be a [PeerError] with Suspects.
 	Rank int
 	Err  error // the cause
 }

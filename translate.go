@@ -143,6 +143,9 @@ func (c *Comm) ended(cause error) error {
 	case *RevokedError:
 		return e
 	case *PeerError:
+		if e.Suspects != nil {
+			return &RevokedError{Rank: -1, Err: e}
+		}
 		return &RevokedError{Rank: e.Rank, Err: e}
 	case *MismatchError:
 		return &RevokedError{Rank: e.Rank, Err: e}
@@ -203,9 +206,16 @@ func (t translator) Report(c *comm.Comm, err error, last []engine.Trace) {
 	recorder.Report(t.log, engine.Outcome(err), t.Translate(c, err), collective.Operations(last))
 }
 
+// peerError is the error for the failure of a rank. If the rank was lost, peerError blocks until the
+// cause is known or cannot be known, for at most 500 ms after the loss.
 func (c *Comm) peerError(e *engine.PeerError) *PeerError {
-	n := c.impl.Nodes[e.Rank]
-	return &PeerError{Rank: e.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Left: e.Left, Err: e.Err}
+	rank, err, suspects := c.impl.LossOf(e)
+	n := c.impl.Nodes[rank]
+	p := &PeerError{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Left: e.Left, Err: err}
+	for _, s := range suspects {
+		p.Suspects = append(p.Suspects, Suspect{Rank: c.impl.RankOf(s.Node.ID), Node: NodeID(s.Node.ID), Addr: s.Node.Addr(), Err: s.Err})
+	}
+	return p
 }
 
 // revokedError is the error for a revocation by another rank.

@@ -156,8 +156,8 @@ func (r result) checkViews(t *testing.T, want ...[]int) {
 func (r result) checkBlame(t *testing.T, rank int, nodes ...int) {
 	t.Helper()
 	for _, i := range nodes {
-		if p, ok := errors.AsType[*nexar.PeerError](r.first[i]); !ok || p.Rank != rank || p.Left {
-			t.Errorf("node %d: %v, want the failure of rank %d", i, r.first[i], rank)
+		if p, ok := errors.AsType[*nexar.PeerError](r.first[i]); !ok || p.Rank != rank || p.Left || p.Suspects != nil {
+			t.Errorf("node %d: %v, want the failure of rank %d alone", i, r.first[i], rank)
 		}
 		if r.errs[i] != nil {
 			t.Errorf("node %d has ended with %v", i, r.errs[i])

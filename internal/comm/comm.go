@@ -9,6 +9,7 @@ package comm
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +58,27 @@ func (c *Comm) Epoch() uint64 { return c.View.View.Epoch }
 // because of a rank. The program gets the error afterwards: see [mesh.Mesh.Explain].
 func (c *Comm) Explain(rank int, lost bool, text string) {
 	c.View.mesh.Explain(c.Nodes[rank].ID, lost, text)
+}
+
+// LossOf returns the cause of the failure of a peer: its rank, the error that names it, and, if one of
+// several nodes is the cause, these. It blocks as [mesh.LossError.Cause] does. A cause outside the
+// communicator is in the error alone.
+func (c *Comm) LossOf(e *engine.PeerError) (rank int, err error, suspects []mesh.Suspect) {
+	loss, ok := errors.AsType[*mesh.LossError](e.Err)
+	if !ok {
+		return e.Rank, e.Err, nil
+	}
+	cause := loss.Cause()
+	rank = e.Rank
+	if named := c.RankOf(cause.Node); named >= 0 {
+		rank = named
+	}
+	return rank, cause.Err, cause.Suspects
+}
+
+// RankOf returns the rank of a node, or -1 if it has none.
+func (c *Comm) RankOf(id membership.NodeID) int {
+	return slices.IndexFunc(c.Nodes, func(n membership.Node) bool { return n.ID == id })
 }
 
 // Stopped returns a channel that is closed when no further operation may begin.

@@ -314,6 +314,16 @@ func (l *Link) Err() error {
 	return l.failure
 }
 
+// HasLeft reports whether the peer has said goodbye, and all its frames have been read.
+func (l *Link) HasLeft() bool {
+	select {
+	case <-l.left:
+		return true
+	default:
+		return false
+	}
+}
+
 // Heard returns a number that grows with everything that arrives from the peer: each frame on
 // the control lane and each byte on the others.
 func (l *Link) Heard() uint64 { return l.heard.Load() + l.received.Load() }

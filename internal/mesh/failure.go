@@ -54,9 +54,6 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	case goodbye && slot == m.self:
 		m.engine.PeerChanged(engine.PeerChange{Peer: slot, Link: l, LinkEnded: true})
 	default:
-		if !goodbye {
-			m.checkCause(slot)
-		}
 		m.apply(event{slot: slot, id: id, kind: kind, err: err, from: l})
 	}
 }
@@ -174,6 +171,7 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 		return pass
 	}
 	d := decision{event: e, node: p.node, rank: p.rank, link: p.link}
+	before := p.state
 	p.state, d.effects = p.state.Next(e.kind)
 	if d.report.Node != e.id { // This node has noticed it.
 		d.report = wire.Failed{Node: e.id, By: m.cfg.Self, Epoch: m.view.Epoch}
@@ -181,7 +179,10 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	d.report.Closed = d.effects.Has(membership.TellClosed)
 	switch e.kind {
 	case membership.LinkLost, membership.LinkClosed, membership.ReportedLost:
-		d.err = m.explainLocked(p, e.err)
+		// The communicators with a doubted peer have ended already.
+		if d.effects.Has(membership.EndComms) && before != membership.PeerDoubted {
+			d.err = m.explainLocked(e.slot, e.err)
+		}
 	}
 	switch e.kind {
 	case membership.ReportedLost, membership.ReportedClosed, membership.DoubtsSelf:

@@ -17,8 +17,9 @@ type peer struct {
 	route    *route     // of link
 	expected bool       // the node is in no view yet
 	state    membership.PeerState
-	report   error     // the first report of another node since the peer was linked
-	reason   nodeError // the last error that the peer has reported
+	report   error      // the first report of another node since the peer was linked
+	reason   nodeError  // the last error that the peer has reported
+	loss     *LossError // the last loss of the peer, or nil
 
 	// processEnded reports whether the process of the peer has ended. It is nil until link
 	// has ended.

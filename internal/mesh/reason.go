@@ -14,8 +14,8 @@ const (
 	// reasonMax is the longest time between an error of a node and the end of the node for which
 	// the error counts as the reason.
 	reasonMax = 10 * time.Second
-	// confirmMax bounds how long Explain waits for a peer that neither confirms the reason nor
-	// loses its link.
+	// confirmMax bounds how long this node waits for a peer that neither confirms a reason or
+	// answers a ping, nor loses its link.
 	confirmMax = 500 * time.Millisecond
 )
 
@@ -84,60 +84,30 @@ func (m *Mesh) peerExplained(l *link.Link, f wire.Reason, text string) {
 	}
 }
 
-// checkCause is called when a peer is lost. If the peer has reported that it had lost another node,
-// checkCause waits until that node answers or is lost as well, for at most confirmMax.
-func (m *Mesh) checkCause(slot int) {
-	m.mu.Lock()
-	var l *link.Link
-	if r := &m.peers[slot].reason; r.lost && r.explains() {
-		if cause, known := m.slotOfLocked(r.cause); known && cause != m.self {
-			l = m.peers[cause].link
-		}
-	}
-	m.mu.Unlock()
-	if l == nil {
-		return
-	}
-	expired := time.NewTimer(confirmMax)
-	defer expired.Stop()
-	select {
-	case <-l.ConfirmedPing():
-	case <-l.Done():
-	case <-m.run.Done():
-	case <-expired.C:
-	}
-}
-
 // isLostLocked reports whether this node has lost the peer in a slot, even if that has not been
 // decided yet.
 func (m *Mesh) isLostLocked(slot int) bool {
 	p := &m.peers[slot]
-	if p.link == nil || p.state.IsGone() {
-		return p.state.IsGone()
-	}
-	select {
-	case <-p.link.Done():
-		return true
-	default:
-		return false
-	}
+	return p.state.IsGone() || p.link != nil && isClosed(p.link.Done())
 }
 
-// explainLocked returns the error for the loss of a peer. If the peer has reported the cause of
-// an error before, that cause explains its end. A cause that the peer has lost must be lost here
-// as well, since a peer that is cut off loses all others, one after the other; see checkCause.
-func (m *Mesh) explainLocked(p *peer, err error) error {
-	if !p.reason.explains() {
-		return err
+// explainLocked returns the error for the loss of a peer. If the peer has reported an error that a live
+// node has caused, that node explains its end. Otherwise the error is a [LossError].
+func (m *Mesh) explainLocked(slot int, err error) error {
+	if r := &m.peers[slot].reason; r.explains() && !r.lost {
+		return m.explainedLocked(slot, err)
 	}
-	slot, known := m.slotOfLocked(p.reason.cause)
-	switch {
-	case p.reason.lost && known && (slot == m.self || !m.isLostLocked(slot)):
-		return err
-	case !known || slot == m.self:
-		slot = -1
+	return m.lossLocked(slot, err)
+}
+
+// explainedLocked returns the error for the loss of a peer that has reported a reason.
+func (m *Mesh) explainedLocked(slot int, err error) *explainedError {
+	p := &m.peers[slot]
+	cause, known := m.slotOfLocked(p.reason.cause)
+	if !known || cause == m.self {
+		cause = -1
 	}
-	return &explainedError{rank: p.rank, text: p.reason.text, cause: slot, err: err}
+	return &explainedError{rank: p.rank, text: p.reason.text, cause: cause, err: err}
 }
 
 // An explainedError is the loss of a peer that has reported an error caused by another node.

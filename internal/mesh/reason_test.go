@@ -79,8 +79,11 @@ func TestExplainedByLostPeer(t *testing.T) {
 					w.network.Crash(w.host(rank))
 				}
 				for rank, err := range wait() {
-					if rank == 0 || rank == 3 {
-						wantPeerError(t, err, test.cause, false)
+					if rank != 0 && rank != 3 {
+						continue
+					}
+					if cause, suspects := w.causeOf(err); cause != test.cause || suspects != nil {
+						t.Errorf("rank %d: cause %d, suspects %v, want %d; the error: %v", rank, cause, suspects, test.cause, err)
 					}
 				}
 			})

@@ -108,6 +108,9 @@ func (t *blameTrial) operate(ctx context.Context, c *nexar.Comm) error {
 // named returns the rank that an error names as its cause, or -1.
 func named(err error) int {
 	if e, ok := errors.AsType[*nexar.PeerError](err); ok {
+		if e.Suspects != nil {
+			return -1
+		}
 		return e.Rank
 	}
 	if e, ok := errors.AsType[*nexar.RevokedError](err); ok {

@@ -72,6 +72,8 @@ func failureOf(err error, rank int, node nexar.NodeID) error {
 	switch {
 	case !ok:
 		return fmt.Errorf("error %w, want a *PeerError", err)
+	case p.Suspects != nil:
+		return fmt.Errorf("error %w has suspects, want the failure of rank %d alone", err, rank)
 	case p.Rank != rank || p.Node != node || p.Left || !errors.Is(err, nexar.ErrPeerFailed):
 		return fmt.Errorf("error %w of rank %d, node %v (left: %v), want the failure of rank %d, node %v", err, p.Rank, p.Node, p.Left, rank, node)
 	}
@@ -207,6 +209,60 @@ func TestExcludeAfterCrash(t *testing.T) {
 			left = survivors
 		}
 	})
+}
+
+// TestUnknownCause: two ranks crash at once. Errors list both, in operations and in Comm.Err, and the
+// other ranks continue without them.
+func TestUnknownCause(t *testing.T) {
+	simNodes(t, 5, nexar.Automatic, func(ctx context.Context, t *testing.T, w *worldtest.SimCluster, nodes []*nexar.Node) {
+		victims := []int{3, 1}
+		time.AfterFunc(time.Second, func() {
+			for _, victim := range victims {
+				w.Network.Crash(simHost(victim))
+			}
+		})
+		err := worldtest.ForEach(5, func(rank int) error {
+			if slices.Contains(victims, rank) {
+				return nil
+			}
+			for c, err := range nodes[rank].Epochs(ctx) {
+				if err != nil {
+					return err
+				}
+				if c.Size() == 3 {
+					break
+				}
+				if err := wantSuspects(sumUntilFailure(ctx, c), nodes, 1, 3); err != nil {
+					return err
+				}
+				if err := wantSuspects(c.Err(), nodes, 1, 3); err != nil {
+					return err
+				}
+				if r, ok := errors.AsType[*nexar.RevokedError](c.Err()); !ok || r.Rank != -1 {
+					return fmt.Errorf("Comm.Err is %w, want a RevokedError of rank -1", c.Err())
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// wantSuspects checks that the cause of err is unknown, and its suspects.
+func wantSuspects(err error, nodes []*nexar.Node, ranks ...int) error {
+	p, ok := errors.AsType[*nexar.PeerError](err)
+	if !ok || len(p.Suspects) != len(ranks) || !slices.Contains(ranks, p.Rank) || !errors.Is(err, nexar.ErrPeerFailed) {
+		return fmt.Errorf("error %w, want the suspects %v", err, ranks)
+	}
+	for i, s := range p.Suspects {
+		text := fmt.Sprintf("rank %d (node %v at %s): ", ranks[i], s.Node, s.Addr)
+		if s.Rank != ranks[i] || s.Node != nodes[s.Rank].ID() || s.Err == nil || !worldtest.HasText(err, text) || !worldtest.HasText(err, "the cause is unknown") {
+			return fmt.Errorf("error %w, suspect %+v, want rank %d, node %v", err, s, ranks[i], nodes[ranks[i]].ID())
+		}
+	}
+	return nil
 }
 
 // TestBroadcastOfDeadRoot: if the root of a broadcast is dead, or dies during it, all
