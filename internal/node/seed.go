@@ -157,7 +157,7 @@ func (cfg *SeedConfig) checkAddrs() error {
 	}
 	for _, peer := range cfg.Peers {
 		if !host.IsAddr(peer, false) {
-			return fmt.Errorf("peer %q: not an address of the form host:port", peer)
+			return fmt.Errorf("peer %q: must be an address of the form host:port", peer)
 		}
 	}
 	return nil
