@@ -88,7 +88,7 @@ func TestUpdateRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ source, page, want string }{
 		"no Go":               {"Config", marks, "expected 'package'"},
 		"no struct":           {"package p\n", marks, "struct Config not found"},
-		"lacks the marks":            {source, "# Settings\n", "lacks the marks"},
+		"no marks":            {source, "# Settings\n", "lacks the marks"},
 		"marks turned around": {source, end + begin, "lacks the marks"},
 		"no heading":          {config("// A is.\nA int " + tag), marks, "config.go:5:1: field before the first heading"},
 		"no comment":          {config("// # T\n\nA int " + tag), marks, "A has no comment"},
