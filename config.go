@@ -22,62 +22,60 @@ import (
 
 //go:generate go run ./internal/settings/table config.go docs/config.md
 
-// Config says how a node joins a cluster and how it behaves in it. The zero
-// value takes everything from the environment, and otherwise the defaults.
+// Config is the configuration of a node for [Join], or of ranks in one process for [Local]. A field with
+// the zero value is taken from the environment, or else has its default.
 //
-// The tags of the fields have their variables, defaults and bounds, which
-// docs/config.md has in tables.
+// The comment of each field names its environment variable, and docs/config.md has a table of all.
 type Config struct {
 	// # Joining a cluster
 
-	// Seeds are the addresses ("host:port", or "host" with the port 7946) of the seeds,
-	// any of which admits the node. "NAME=ADDR" is an address in the form of the transport of
-	// that name in Factories. NEXAR_SEEDS, separated by commas.
+	// Seeds are the addresses of one or more seeds of the cluster ("host:port", or "host" for
+	// the port 7946). The node tries all of them. "NAME=ADDR" is an address of the transport
+	// NAME in Factories. NEXAR_SEEDS, separated by commas.
 	Seeds []string `env:"NEXAR_SEEDS"`
 
-	// Token is the secret that admits nodes, the same for the whole cluster.
-	// It never crosses the network. NEXAR_CLUSTER_TOKEN.
+	// Token is the secret that admits nodes, the same for the whole cluster. It is never sent over
+	// the network. NEXAR_CLUSTER_TOKEN.
 	Token string `env:"NEXAR_CLUSTER_TOKEN"`
 
-	// TokenFile is the path of a file with the Token, in place of it. Only the owner
-	// of the file may access it (mode 0600). NEXAR_CLUSTER_TOKEN_FILE.
+	// TokenFile is the path of a file with the token, in place of Token. Only the owner of the
+	// file may have access to it (mode 0600). NEXAR_CLUSTER_TOKEN_FILE.
 	TokenFile string `env:"NEXAR_CLUSTER_TOKEN_FILE"`
 
-	// CAFile is the path of a file with the certificates (PEM) of CAs, of which one must have
-	// signed the CA of the cluster, as by SeedConfig.CACertFile. Joining fails with an error that
-	// names both CAs if another has, or if the seed has no such CA; the node tells it nothing
-	// then. The token is needed all the same. By default any seed that has the token is
-	// accepted. NEXAR_CA_FILE.
+	// CAFile is the path of a PEM file with the certificates of one or more CAs. The node accepts
+	// only a seed whose cluster has a CA that one of them has signed (SeedConfig.CACertFile).
+	// Otherwise joining fails with an error that names both CAs, before the node has proved the
+	// token. The token is still required. By default the node accepts any seed that proves the
+	// token. NEXAR_CA_FILE.
 	CAFile string `env:"NEXAR_CA_FILE"`
 
-	// Listen is the UDP address ("host:port") at which other nodes reach this
-	// one; its host may be empty for all addresses, its port 0 for any. A TCP
-	// socket at the same address notices the end of their processes. The
-	// default is ":0". NEXAR_LISTEN.
+	// Listen is the address ("host:port") at which other nodes reach this one, over UDP and TCP.
+	// An empty host means all addresses, port 0 any free port. The default is ":0".
+	// NEXAR_LISTEN.
 	Listen string `env:"NEXAR_LISTEN" default:":0"`
 
-	// Advertise is the address ("host:port", or "host" with the port of
-	// Listen) that other nodes are told. The default is the one that the seed
-	// sees. NEXAR_ADVERTISE.
+	// Advertise is the address that other nodes get for this one ("host:port", or "host" for the
+	// port of Listen). The default is the address from which the seed sees the node.
+	// NEXAR_ADVERTISE.
 	Advertise string `env:"NEXAR_ADVERTISE"`
 
-	// AdvertiseUnchecked has the seed admit this node without a check of Advertise. By default
-	// the seed dials that address, over UDP and TCP, while the node joins, and refuses the
-	// node if it does not answer there within 3 seconds. Set it if other nodes can reach the
-	// address and the seed cannot, as behind a NAT that does not return packets to its
-	// inside, or a firewall between the seed and the nodes. The default is off.
-	// NEXAR_ADVERTISE_UNCHECKED=1.
+	// AdvertiseUnchecked makes the seed admit this node without a check of Advertise. By default
+	// the seed dials that address over UDP and TCP while the node joins, and refuses the node if
+	// it does not answer within 3 seconds. Set AdvertiseUnchecked if other nodes can reach the
+	// address and the seed cannot, for example because of a firewall between seed and nodes, or
+	// a NAT without hairpinning. The default is off. NEXAR_ADVERTISE_UNCHECKED=1.
 	AdvertiseUnchecked bool `env:"NEXAR_ADVERTISE_UNCHECKED"`
 
-	// Rank, if not nil, is the rank that the node wants, from 0 on. Joining
-	// fails if another node has it. NEXAR_RANK.
+	// Rank, if not nil, is the wanted rank of the node, from 0 to the size of the world less 1.
+	// Joining fails with ErrRankTaken if another node has it. By default the seed assigns a rank.
+	// NEXAR_RANK.
 	Rank *int `env:"NEXAR_RANK" min:"0"`
 
-	// FormTimeout is how long Join waits for the world to form: 5 minutes by
-	// default, less than 0 for ever. NEXAR_FORM_TIMEOUT_SECS.
+	// FormTimeout limits the time that Join waits for the world to form: 5 minutes by default,
+	// no limit if negative. NEXAR_FORM_TIMEOUT_SECS.
 	FormTimeout time.Duration `env:"NEXAR_FORM_TIMEOUT_SECS" default:"5m"`
 
-	// # Ways to other nodes
+	// # Transports
 
 	// Transports are the transports that this node may use: "shm", "tcp", "quic"
 	// and the names of Factories; by default all of them. Two nodes use the best
@@ -92,45 +90,41 @@ type Config struct {
 	// is 0.
 	Transports []string `env:"NEXAR_TRANSPORTS" also:"NEXAR_ENABLE_TCP_BULK_SIDECAR" default:"shm,tcp,quic"`
 
-	// Factories add transports of the program to the built-in ones. Nodes use one
-	// with each other if both have a factory of its name; it is preferred to the
-	// built-in transports between the same places, and earlier factories to later
-	// ones. A transport that breaks its contract is contained: its Conn ends with
-	// an error that names it, and a call that does not return is abandoned after
-	// HeartbeatTimeout.
+	// Factories add transports of the program to the built-in ones. Two nodes use such a transport
+	// if both have a factory of its name. It is preferred to built-in transports of the same
+	// locality, and earlier factories to later ones. If a transport violates its contract, only
+	// the Conn concerned ends, with an error that names the transport; a call that does not return
+	// is abandoned after HeartbeatTimeout.
 	Factories []transport.Factory `env:"-" set:"program"`
 
-	// PlainBulk sends payloads over TCP without TLS: everyone on the path can read and
-	// change them, and only the checksum of TCP detects damage. The nodes still prove their
-	// identities. Two nodes that do not both set it send everything over QUIC.
-	// NEXAR_PLAIN_BULK=1 or NEXAR_ENCRYPT_BULK_TRANSPORT=0; by default they are 0 and 1, and
-	// payloads are protected. It is an error if they contradict each other, or if either
-	// asks for protection and the program sets PlainBulk.
+	// PlainBulk sends payloads over TCP without TLS. Everyone on the path can then read and change
+	// them, and only the checksum of TCP detects damage. Nodes still authenticate each other. If
+	// only one of two nodes sets it, they send everything over QUIC. NEXAR_PLAIN_BULK=1 or
+	// NEXAR_ENCRYPT_BULK_TRANSPORT=0; the defaults are 0 and 1. It is an error if both variables
+	// contradict each other, or if one of them requires encryption and the program sets PlainBulk.
 	PlainBulk bool `env:"NEXAR_PLAIN_BULK" also:"NEXAR_ENCRYPT_BULK_TRANSPORT"`
 
-	// Topology says which nodes are connected: "full", the default, or "full_mesh", all of
-	// them. Sparse topologies, such as "k-regular:K" and "hypercube", are refused.
+	// Topology selects the pairs of nodes that are connected: "full", the default, or "full_mesh"
+	// for all pairs. Other values, such as "k-regular:K" and "hypercube", are an error.
 	// NEXAR_TOPOLOGY.
 	Topology string `env:"NEXAR_TOPOLOGY" default:"full"`
 
 	// # Collectives
 
-	// Algorithms fixes how collectives are carried out, each as
-	// "all_reduce=ring", or "all_reduce=ring/4" for four channels side by side,
-	// which are over links even where ranks share memory. All ranks need the
-	// same. By default the fastest by a model of the ways between the ranks is
-	// taken; so it is where an algorithm is not for so many ranks, or for hosts
-	// with several of them and there are none, or would not keep the order of
-	// operands that a call, or Deterministic, needs. NEXAR_ALGORITHMS, separated
-	// by commas.
+	// Algorithms fixes the algorithms of collectives, such as "all_reduce=ring", or
+	// "all_reduce=ring/4" with four parallel channels, which use links even between ranks that
+	// share memory. By default a cost model selects the fastest algorithm for each call. It also
+	// does so for calls that the fixed algorithm cannot carry out: because of the number of
+	// ranks, because no host has several ranks, or because the call or Deterministic needs a
+	// fixed order of operands. Must be the same on all ranks. NEXAR_ALGORITHMS, separated by
+	// commas.
 	Algorithms []string `env:"NEXAR_ALGORITHMS"`
 
-	// Deterministic makes the results of reductions depend on nothing but the
-	// vectors and the number of ranks: not on the algorithm, the way between the
-	// ranks, the number of channels or the length. All ranks have the same bits
-	// in any case; this makes them the same on other machines, too. Operands are
-	// then combined in a fixed order, which may take longer. All ranks need the
-	// same. The default is off. NEXAR_DETERMINISTIC=1.
+	// Deterministic makes the results of reductions depend on the vectors and the number of ranks
+	// only, not on the algorithm, the transports, the number of channels or the length. All ranks
+	// always get the same bits; with Deterministic they are also the same in other runs and on
+	// other machines. Operands are combined in a fixed order, which may take longer. Must be the
+	// same on all ranks. The default is off. NEXAR_DETERMINISTIC=1.
 	Deterministic bool `env:"NEXAR_DETERMINISTIC"`
 
 	// CollectiveTimeout is the longest that a collective may make no
@@ -142,137 +136,132 @@ type Config struct {
 	// seconds by default, less than 0 for ever. NEXAR_BARRIER_TIMEOUT_SECS.
 	BarrierTimeout time.Duration `env:"NEXAR_BARRIER_TIMEOUT_SECS" default:"30s"`
 
-	// BucketBytes is the size, in bytes, of the buckets of AllReduceBuckets: 4
-	// MiB by default, at most 512 GiB. All ranks need the same. NEXAR_BUCKET_BYTES.
+	// BucketBytes is the size in bytes of the buckets of AllReduceBuckets: 4 MiB by default, at most
+	// 512 GiB. Must be the same on all ranks. NEXAR_BUCKET_BYTES.
 	BucketBytes int `env:"NEXAR_BUCKET_BYTES" default:"4194304" min:"0" max:"549755813888"`
 
-	// CompressedMaxBytes is how much memory, in bytes, the encodings of all ranks may
-	// take in an AllReduceCompressed: 4 GiB by default, at most 512 GiB, less than
-	// 0 without limit but that. NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES, where 0, too, is without limit.
+	// CompressedMaxBytes limits the memory, in bytes, for the encodings of all ranks in an
+	// AllReduceCompressed: 4 GiB by default, 512 GiB if negative, and at most 512 GiB.
+	// NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES, where 0 has the same meaning as a negative value.
 	CompressedMaxBytes int `env:"NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES" default:"4294967296" max:"549755813888"`
 
-	// LargeMessageBytes is the length in bytes, at most 512 GiB, from which an AllReduce
-	// runs along a ring, unless Algorithms fixes another algorithm or the call needs the
-	// order of operands: a hint that overrides the model. All ranks need the same. The
-	// default, 0, leaves the choice to the model. NEXAR_LARGE_MSG_BYTES.
+	// LargeMessageBytes is the length in bytes, at most 512 GiB, from which on AllReduce uses a
+	// ring, in place of the algorithm that the cost model selects. Algorithms and calls that need
+	// a fixed order of operands take precedence. Must be the same on all ranks. The default, 0,
+	// leaves the choice to the model. NEXAR_LARGE_MSG_BYTES.
 	LargeMessageBytes int `env:"NEXAR_LARGE_MSG_BYTES" min:"0" max:"549755813888"`
 
-	// PipelineSegmentBytes is the length in bytes, at most 512 GiB, of the slices of a large
-	// vector that go along the ring at the same time, each on a channel. Large are vectors
-	// from LargeMessageBytes on or, if that is 0, from 8 MiB on. It has no effect on ranks
-	// that share memory. All ranks need the same. The default, 0, leaves the number of
-	// channels to the model. NEXAR_PIPELINE_SEGMENT_BYTES.
+	// PipelineSegmentBytes is the length in bytes, at most 512 GiB, of the slices of a large vector
+	// that AllReduce sends along a ring in parallel, each on a channel. A vector is large from
+	// LargeMessageBytes on or, if that is 0, from 8 MiB on. It has no effect on ranks that share
+	// memory. Must be the same on all ranks. The default, 0, leaves the number of channels to the
+	// model. NEXAR_PIPELINE_SEGMENT_BYTES.
 	PipelineSegmentBytes int `env:"NEXAR_PIPELINE_SEGMENT_BYTES" min:"0" max:"549755813888"`
 
-	// RingMaxWorld is the largest number of ranks for which an AllReduce of 64 KiB and more
-	// runs along a ring, as LargeMessageBytes has it. All ranks need the same. The default,
-	// 0, leaves the choice to the model. NEXAR_RING_MAX_WORLD.
+	// RingMaxWorld is the largest number of ranks for which AllReduce uses a ring for vectors of at
+	// least 64 KiB, under the conditions of LargeMessageBytes. Must be the same on all ranks. The
+	// default, 0, leaves the choice to the model. NEXAR_RING_MAX_WORLD.
 	RingMaxWorld int `env:"NEXAR_RING_MAX_WORLD" min:"0"`
 
 	// # Calls of functions
 
-	// CallTimeout limits a Call whose context has no deadline: 30 seconds by
-	// default, less than 0 for ever. NEXAR_RPC_TIMEOUT_SECS.
+	// CallTimeout limits the time of a Call whose context has no deadline: 30 seconds by default, no
+	// limit if negative. NEXAR_RPC_TIMEOUT_SECS.
 	CallTimeout time.Duration `env:"NEXAR_RPC_TIMEOUT_SECS" default:"30s"`
 
-	// MaxConcurrentCalls limits the Calls in progress from this node to each rank of a
-	// communicator, and from each rank to this node: 1,024 by default, at most 262,144. Their
-	// arguments have at most 1 GiB together. All nodes need the same. NEXAR_RPC_IN_FLIGHT.
+	// MaxConcurrentCalls limits the Calls in progress from this node to each rank of a communicator,
+	// and from each rank to this node: 1,024 by default, at most 262,144. The total length of their
+	// arguments is limited to 1 GiB. Should be the same on all nodes: a rank with a lower limit refuses
+	// calls above it with ErrBusy. NEXAR_RPC_IN_FLIGHT.
 	MaxConcurrentCalls int `env:"NEXAR_RPC_IN_FLIGHT" default:"1024" min:"0" max:"262144"`
 
 	// # Failures
 
-	// HeartbeatInterval is how often a silent peer is asked for a sign of
-	// life: every second by default, less than 0 never.
-	// NEXAR_HEARTBEAT_INTERVAL_SECS.
+	// HeartbeatInterval is the time between pings to a silent peer: a second by default, no pings if
+	// negative. NEXAR_HEARTBEAT_INTERVAL_SECS.
 	HeartbeatInterval time.Duration `env:"NEXAR_HEARTBEAT_INTERVAL_SECS" default:"1s"`
 
-	// HeartbeatTimeout is the silence after which a peer counts as failed: 5
-	// seconds by default, and more than HeartbeatInterval. The end of a process
-	// is noticed at once. NEXAR_HEARTBEAT_TIMEOUT_SECS.
+	// HeartbeatTimeout is the silence after which a peer has failed: 5 seconds by default. It must
+	// exceed HeartbeatInterval. The end of a process is detected at once.
+	// NEXAR_HEARTBEAT_TIMEOUT_SECS.
 	HeartbeatTimeout time.Duration `env:"NEXAR_HEARTBEAT_TIMEOUT_SECS" default:"5s" min:"0" above:"HeartbeatInterval"`
 
-	// Recovery selects what Node.Epochs does when another node has failed: Automatic by
+	// Recovery selects the behaviour of Node.Epochs after the failure of another node: Automatic by
 	// default. Operations that need the failed node end with a PeerError in any case.
-	// NEXAR_RECOVERY_POLICY, where "auto" is "automatic".
+	// NEXAR_RECOVERY_POLICY, where "auto" means "automatic".
 	Recovery RecoveryPolicy `env:"NEXAR_RECOVERY_POLICY" default:"automatic" one:"automatic,manual,abort"`
 
-	// RecoveryTimeout limits the wait of Node.Epochs for the next view of the seed, and
-	// then for each node of that view: 30 seconds by default, less than 0 for no limit.
+	// RecoveryTimeout limits the time that Node.Epochs waits for the next view of the seed, and then
+	// for each node of that view: 30 seconds by default, no limit if negative.
 	// NEXAR_RECOVERY_TIMEOUT_SECS.
 	RecoveryTimeout time.Duration `env:"NEXAR_RECOVERY_TIMEOUT_SECS" default:"30s"`
 
-	// DumpOnQuit makes the node handle SIGQUIT: it writes its Trace to standard
-	// error and ends the process with status 131. It is not for a program that
-	// handles SIGQUIT itself. The default is off.
-	// NEXAR_DUMP_ON_QUIT=1, which nexar run sets.
+	// DumpOnQuit makes the node handle SIGQUIT: it writes its Trace to standard error and exits the
+	// process with status 131. Programs that handle SIGQUIT themselves must not set it. The default
+	// is off. NEXAR_DUMP_ON_QUIT=1, which nexar run sets.
 	DumpOnQuit bool `env:"NEXAR_DUMP_ON_QUIT"`
 
-	// DumpStacks makes DumpOnQuit write the stacks of all goroutines before the
-	// Trace. The default is off. NEXAR_STACKS=1, or nexar run --stacks.
+	// DumpStacks makes DumpOnQuit write the stacks of all goroutines before the Trace. The default is
+	// off. NEXAR_STACKS=1, or nexar run --stacks.
 	DumpStacks bool `env:"NEXAR_STACKS"`
 
-	// # Worlds that grow and shrink
+	// # Elastic worlds
 
-	// ReconfigureTimeout is how long nodes wait for each other in Node.Reconfigure,
-	// at which others may join and leave: 60 seconds by default, less than 0 for
-	// ever. NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS.
+	// ReconfigureTimeout limits the time that nodes wait for each other in Node.Reconfigure: 60
+	// seconds by default, no limit if negative. NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS.
 	ReconfigureTimeout time.Duration `env:"NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS" default:"60s"`
 
-	// Spare has Join wait, for as long as its context allows, until the node can
-	// replace one that has gone from a world that had all its nodes. The default is
-	// off. NEXAR_SPARE=1.
+	// Spare makes Join wait, until its context ends, until the node can replace one that has failed
+	// or left a world that was complete. The default is off. NEXAR_SPARE=1.
 	Spare bool `env:"NEXAR_SPARE"`
 
-	// LeaveOnTerm has a node that has called Reconfigure leave at the next one when
-	// the process gets a SIGTERM, in place of ending at once; a second one ends it.
+	// LeaveOnTerm makes a node leave at the next Node.Reconfigure when the process gets SIGTERM, if
+	// the node has called Reconfigure before. Otherwise, and at a second SIGTERM, the process ends.
 	// The default is off. NEXAR_LEAVE_ON_SIGTERM=1, which nexar run --elastic sets.
 	LeaveOnTerm bool `env:"NEXAR_LEAVE_ON_SIGTERM"`
 
-	// # This process
+	// # Buffers and logs
 
-	// Buffers, if not nil, is the pool of the buffers of collectives, in place of one of
-	// the node's own with the tiers of Memory. Several nodes can share it.
+	// Buffers, if not nil, is the pool for buffers of collectives, in place of a pool of the node
+	// with the tiers of Memory. Several nodes may share it.
 	Buffers *BufferPool `env:"-" set:"program"`
 
-	// Memory says how many buffers a node keeps for reuse. It has none at first,
-	// and keeps what the collectives of all its communicators have needed at one
-	// time: with "training", the default, at most 256 of 64 KiB, 32 of 8 MiB, 16
-	// of 64 MiB and 4 of 256 MiB, 2.3 GiB together; with "inference" at most 256 of
-	// 64 KiB, 16 of 8 MiB and 4 of 64 MiB, 400 MiB together. Larger ones are made
-	// anew each time. NEXAR_MEMORY.
+	// Memory selects the number of buffers that a node keeps for reuse. A node starts without
+	// buffers, and keeps as many as the collectives of all its communicators have used at the same
+	// time, up to the limits. "training", the default: 256 of 64 KiB, 32 of 8 MiB, 16 of 64 MiB and 4
+	// of 256 MiB, 2.3 GiB in total. "inference": 256 of 64 KiB, 16 of 8 MiB and 4 of 64 MiB, 400 MiB in
+	// total. Longer buffers are allocated for each call. NEXAR_MEMORY.
 	Memory string `env:"NEXAR_MEMORY" default:"training" one:"training,inference"`
 
 	// Log receives the events of the node. Nil, the default, logs warnings and errors to
-	// slog.Default: no seed can be reached, the world is still forming, a transport is
-	// not available. When operations fail because a rank has failed, by a timeout or
-	// since calls do not match, the last operations of this rank are logged, once for a
-	// communicator. NEXAR_LOG=debug, info, warn or error logs to standard error from that
-	// level on; NEXAR_LOG=off logs nothing.
+	// slog.Default. When operations fail because of a failed rank, a timeout or mismatched calls,
+	// the last operations of this rank are logged, once for each communicator. NEXAR_LOG=debug,
+	// info, warn or error logs to standard error from that level on, NEXAR_LOG=off logs nothing.
 	Log *slog.Logger `env:"-" also:"NEXAR_LOG" one:"debug,info,warn,error,off"`
 }
 
-// SeedPort is the port of a seed whose address has none.
+// SeedPort is the port of seed addresses that name no port.
 const SeedPort = host.SeedPort
 
-// defaultListen is also where a seed listens by default.
+// defaultListen is the default listen address of seeds.
 const defaultListen = ":0"
 
-// A RecoveryPolicy selects what Node.Epochs does when a node has failed.
+// A RecoveryPolicy selects the behaviour of [Node.Epochs] after the failure of another node. See
+// [Config].Recovery.
 type RecoveryPolicy string
 
-// Recovery policies.
+// The values of [Config].Recovery.
 const (
-	// Automatic: it yields a communicator of the nodes that are left.
+	// Automatic makes Epochs yield a communicator of the remaining nodes.
 	Automatic RecoveryPolicy = "automatic"
-	// Manual: it ends with the error that names the failed node, and the program selects
-	// the nodes that continue, by Comm.Exclude.
+	// Manual makes Epochs end with a PeerError of the failed node. The program then selects the
+	// nodes that continue, by [Comm.Exclude].
 	Manual RecoveryPolicy = "manual"
-	// Abort: it ends with the error that names the failed node.
+	// Abort makes Epochs end with a PeerError of the failed node.
 	Abort RecoveryPolicy = "abort"
 )
 
-// check finds values that cannot be meant. It names fields by their variable.
+// check returns an error for an invalid value. It names fields by their variables.
 func (cfg *Config) check() error {
 	if err := settings.Check(*cfg); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
@@ -282,10 +271,10 @@ func (cfg *Config) check() error {
 	}
 	for _, seed := range cfg.Seeds {
 		if name, addr, named := strings.Cut(seed, "="); named && addr != "" && isTransportName(name) {
-			continue // in the form of a transport of Factories
+			continue // an address of a transport of Factories
 		}
 		if !host.IsAddr(host.WithPort(seed, SeedPort), false) {
-			return bad("Seeds", seed, "not an address of the form host:port or host")
+			return bad("Seeds", seed, "must be an address of the form host:port or host")
 		}
 	}
 	for _, name := range cfg.Transports {
@@ -307,15 +296,14 @@ func (cfg *Config) check() error {
 	}
 	switch {
 	case cfg.Listen != "" && !host.IsAddr(cfg.Listen, true):
-		return bad("Listen", cfg.Listen, "not an address of the form host:port, :port or host:0")
+		return bad("Listen", cfg.Listen, "must be an address of the form host:port, :port or host:0")
 	case cfg.Advertise != "" && !host.IsAddr(cfg.Advertise, false) && !host.IsAddr(net.JoinHostPort(cfg.Advertise, "1"), false):
-		return bad("Advertise", cfg.Advertise, "neither host:port nor a host")
+		return bad("Advertise", cfg.Advertise, "must be an address of the form host:port or host")
 	}
 	return nil
 }
 
-// transports says which transports may be used. Those of Factories are also used if
-// the list is the default.
+// transports returns the usable transports. With the default list they include those of Factories.
 func (cfg *Config) transports() (node.Transports, error) {
 	use := node.Transports{Names: cfg.Transports, Factories: cfg.Factories, Silence: max(0, cfg.HeartbeatTimeout)}
 	var err error
@@ -346,7 +334,7 @@ func (cfg *Config) transports() (node.Transports, error) {
 	return use, nil
 }
 
-// transportNameMax bounds the name of a transport, which is in every view.
+// transportNameMax limits the length of the name of a transport, which every view contains.
 const transportNameMax = 32
 
 func isTransportName(name string) bool {
@@ -388,8 +376,8 @@ func (cfg *Config) token() (pki.Token, error) {
 	return t, nil
 }
 
-// fill sets the zero fields of cfg from the environment, and then to the defaults. It reads
-// only the variables of the named fields, or all if there are none.
+// fill returns cfg with its zero fields set from the environment or else to their defaults. It reads
+// only the variables of the named fields, or all if it gets none.
 func (cfg Config) fill(fields ...string) (Config, error) {
 	e, vars, err := readEnv(fields)
 	if err == nil {
@@ -414,7 +402,7 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 	return cfg, cfg.check()
 }
 
-// hints returns the preference for a ring.
+// hints returns the settings that make AllReduce prefer a ring.
 func (cfg *Config) hints() selector.Hints {
 	return selector.Hints{LargeBytes: cfg.LargeMessageBytes, SegmentBytes: cfg.PipelineSegmentBytes, RingRanks: cfg.RingMaxWorld}
 }
@@ -422,10 +410,9 @@ func (cfg *Config) hints() selector.Hints {
 // envPrefix is the prefix of the variables of this package.
 const envPrefix = "NEXAR_"
 
-// ConfigFromEnv reads a Config from the environment. Times, whose variables
-// end in _SECS, are numbers of seconds, or as time.ParseDuration takes them
-// ("250ms"), 0 or at least a nanosecond. A malformed value is an ErrConfig that names the variable.
-// Variables that are empty or not set leave their fields zero.
+// ConfigFromEnv returns the Config of the environment. Variables that are empty or not set leave their
+// fields zero. Times are numbers of seconds ("0.5") or durations of [time.ParseDuration] ("250ms"), 0 or
+// at least a nanosecond. The error is [ErrConfig] and names the variable and the value.
 func ConfigFromEnv() (Config, error) {
 	cfg, err := parseEnv()
 	return cfg, opError("environment", err)
@@ -437,7 +424,7 @@ func parseEnv(fields ...string) (Config, error) {
 	return cfg, err
 }
 
-// readEnv also returns the variables that are set.
+// readEnv does what parseEnv does, and also returns the variables that are set.
 func readEnv(fields []string) (cfg Config, vars map[string]string, err error) {
 	if cfg, vars, err = settings.Read[Config](os.Environ(), fields...); err != nil {
 		return Config{}, nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -464,18 +451,18 @@ func readEnv(fields []string) (cfg Config, vars map[string]string, err error) {
 // variable is the environment variable of a field of Config.
 func variable(field string) string { return settings.Variable[Config](field) }
 
-// Variables that switch off TCP, and TLS over TCP. Both are on by default.
+// The variables that disable TCP, and TLS over TCP. Both are enabled by default.
 const (
 	sidecarVariable = envPrefix + "ENABLE_TCP_BULK_SIDECAR"
 	encryptVariable = envPrefix + "ENCRYPT_BULK_TRANSPORT"
 )
 
-// logVariable makes a Logger.
+// logVariable selects the level of a logger to standard error.
 const logVariable = envPrefix + "LOG"
 
-// CheckEnviron finds the variables of an environment, as os.Environ has it, that
-// begin with NEXAR_ and mean nothing to this package or its commands: most
-// likely they are misspelt. Join logs them as warnings.
+// CheckEnviron returns a problem for each variable in environ that begins with NEXAR_ and has no meaning
+// in this package and its commands. Most likely it is misspelt, and Fix names the most similar one.
+// environ has the form of [os.Environ]. [Join] logs these problems as warnings.
 func CheckEnviron(environ []string) []Problem {
 	var list []Problem
 	for _, u := range settings.Unknown(environ, envPrefix, knownEnv()) {
@@ -484,8 +471,7 @@ func CheckEnviron(environ []string) []Problem {
 	return list
 }
 
-// knownEnv returns the variables that have a meaning: those of Config and of seeds, and those
-// that nexar run sets.
+// knownEnv returns the known variables: those of Config and of seeds, and those that nexar run sets.
 func knownEnv() []string {
 	names := []string{"NEXAR_WORLD", "NEXAR_LOCAL_RANK", "NEXAR_REQUIRE"}
 	for _, f := range append(settings.Fields[Config](), settings.Fields[seedEnv]()...) {

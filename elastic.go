@@ -32,25 +32,28 @@ import (
 //	}
 //
 // When a node has failed or left, the seed decides the next view, in which all nodes are connected
-// to each other. The remaining nodes keep their order, and their ranks are contiguous. Operations on
-// the old communicator fail with a [PeerError] or a [RevokedError]. They may have completed on some
-// ranks only, so the ranks must agree where to continue, for example by [Sync], or by an [AllReduce]
-// with [Min] of their steps. The old communicator and those split from it cannot be used any more.
-// Epochs closes the old communicator at the next iteration.
+// to each other. The remaining nodes keep their order, and their ranks are contiguous; see
+// [Comm.Change]. Operations on the old communicator fail with a [PeerError] or a [RevokedError]. They
+// may have completed on some ranks only, so the ranks must agree where to continue, for example by
+// [Sync], or by an [AllReduce] with [Min] of their steps. The old communicator and those split from
+// it cannot be used any more. Epochs closes the old communicator at the next iteration.
 //
-// If an iteration ends and the world has not changed, Epochs blocks until it changes. The loop ends
-// with an error when ctx ends or the node is closed. It ends with [ErrNoQuorum] if a node has failed
-// and there is no next view within [Config].RecoveryTimeout, for example because no seed can be
-// reached. It ends with [ErrRemoved], which is an ErrNoQuorum, if the others continue without this
-// node: they have lost their connections to it, or it did not start the next iteration within that
-// time. The program may then close the node and join again.
+// If the body of the loop ends and the world has not changed, Epochs blocks until it changes. It ends
+// without an error after [Node.Leave]. Otherwise the last iteration has an error:
 //
-// A communicator also ends by a [MismatchError], or by a call that was cancelled or timed out on
-// some rank. An undetected failure may be the cause, so Epochs waits for a next view for
-// Config.HeartbeatTimeout and a second before it yields that error.
-//
-// If Config.Recovery is Abort or Manual, the loop ends with the PeerError of a failed node. With
-// Manual, [Comm.Exclude] makes a communicator of the remaining ranks.
+//   - the cause of ctx, when ctx ends. The node stays in the world, and a later loop begins with the
+//     communicator of [Node.World].
+//   - [ErrClosed], when the node is closed.
+//   - [ErrNoQuorum], if a node has failed and there is no next view within [Config].RecoveryTimeout,
+//     for example because no seed can be reached.
+//   - [ErrRemoved], which is also an ErrNoQuorum, if the others continue without this node: they have
+//     lost their connections to it, or it did not start the next iteration within that time. The
+//     program may close the node and join again.
+//   - the reason for the end of the communicator, if the world has not changed: a [MismatchError], or a
+//     call that was cancelled or timed out on some rank. An undetected failure may be the cause, so
+//     Epochs waits for a next view for Config.HeartbeatTimeout and a second first.
+//   - the PeerError of a failed node, if Config.Recovery is [Abort] or [Manual]. With Manual,
+//     [Comm.Exclude] makes a communicator of the remaining ranks.
 //
 // Only one goroutine at a time may range over the epochs of a node.
 func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
@@ -101,22 +104,23 @@ func epochError(ctx context.Context, err error) error {
 //			return err
 //		}
 //		done, err := train(ctx, node, comm, &state)
-//		if done || err != nil && comm.Err() == nil { // Err: another node has failed
+//		if done || err != nil && comm.Err() == nil { // comm.Err is not nil after a failure
 //			return err
 //		}
 //	}
 //
-// Here train begins with [Sync]. When Reconfigure returns true, train returns with done false, even
-// after the last step, because nodes that join need the state.
+// Here train begins with [Sync] and calls Reconfigure after each step. When Reconfigure returns true,
+// train returns with done false, even after the last step, because nodes that join need the state.
 //
 // Reconfigure does not save the state of the program. A node that has called [Node.Leave] is not in
 // the next view, and its loop ends without an error. The others keep their order, and nodes that
 // join get the ranks after them.
 //
 // If nothing changes, Reconfigure costs an all-reduce of one byte. It blocks until all ranks have
-// called it; after Config.ReconfigureTimeout it returns a [TimeoutError] that names the late ranks.
-// When the world changes, ranks that do not start the next iteration within that time are removed.
-// If no seed can be reached, the world does not change.
+// called it; after [Config].ReconfigureTimeout it returns a [TimeoutError] that names the late ranks.
+// A cancelled call ends the communicator on all ranks, as for any collective. When the world changes,
+// ranks that do not start the next iteration within ReconfigureTimeout are removed. If no seed can be
+// reached, the world does not change.
 func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 	c := n.World()
 	n.heed()
@@ -142,11 +146,11 @@ func (n *Node) reportQuiesced(c *Comm) {
 	}
 }
 
-// Leave makes this node leave the world at the next [Node.Reconfigure], where no operation of
-// another rank fails because of it. Leave blocks until the loop of this node over [Node.Epochs] has
-// ended, so call it on another goroutine than the loop. Close the node afterwards. If ctx ends first,
-// the node is still in the world and leaves at a later Reconfigure. To leave at once, even if
-// operations of other ranks need this node, call [Node.Close].
+// Leave makes this node leave the world at the next [Node.Reconfigure], so that no operation of
+// another rank fails. Leave blocks until the loop of this node over [Node.Epochs] has ended, so call
+// it on another goroutine than the loop, and close the node afterwards. After a cancelled call the
+// node is still in the world, and leaves at a later Reconfigure. To leave at once, even if operations
+// of other ranks need this node, call [Node.Close].
 //
 // The error is [ErrNoQuorum] if no seed can be reached or this node is not in the world any more, and
 // [ErrClosed] if the node is closed meanwhile.
@@ -170,7 +174,7 @@ func (n *Node) Leave(ctx context.Context) error {
 	}
 	select {
 	case <-n.left:
-		return nil // It takes precedence over the other events.
+		return nil // The node has left, even if another event has occurred as well.
 	default:
 		return opError("leave", err)
 	}
@@ -180,7 +184,8 @@ func (n *Node) Leave(ctx context.Context) error {
 // loop over Epochs.
 const leftTimeout = time.Second
 
-// A WorldChange describes how the world differs from that of the previous epoch of this node.
+// A WorldChange describes the difference between the world of an epoch and that of the previous epoch
+// of this node. See [Comm.Change].
 type WorldChange struct {
 	Epoch         uint64
 	OldSize, Size int
@@ -192,8 +197,8 @@ type WorldChange struct {
 	Removed, Joined []int
 }
 
-// Change describes how the world has changed with the epoch of this communicator. It describes the
-// whole world even if the communicator has only a part of its ranks.
+// Change returns the difference between the world of this communicator's epoch and the world before.
+// It describes the whole world, also if the communicator has only some of its ranks.
 func (c *Comm) Change() WorldChange {
 	before, now := c.impl.View.Before, c.impl.View.View
 	e := WorldChange{Epoch: now.Epoch, OldSize: before.Size(), Size: now.Size(), OldRank: -1}
@@ -206,12 +211,14 @@ func (c *Comm) Change() WorldChange {
 	return e
 }
 
-// Failures yields the failures of other nodes that this node learns of, first all earlier ones, and
-// blocks until the next one. The [PeerError] is the one that operations return, with the rank that
-// the node had. A node that leaves in good order has not failed. Use Failures to log or count
-// failures, and [Node.Epochs] to continue after them.
+// Failures yields the failures of other nodes that this node has detected or been told of: first all
+// earlier ones, then each new one, for which it blocks. The [PeerError] is the one that operations
+// return, with the rank that the node had. A node that leaves in good order has not failed. Use
+// Failures to log or count failures, and [Node.Epochs] to continue after them. Several goroutines may
+// range over Failures, and each gets all failures.
 //
-// The loop ends with an error when ctx ends, and without one when this node has left or is closed.
+// The loop ends with the cause of ctx when ctx ends, and without an error when this node has left or
+// is closed.
 func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 	return func(yield func(*PeerError, error) bool) {
 		for seen := 0; ; {
@@ -219,7 +226,7 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 			seen += len(list)
 			for _, f := range list {
 				err := &PeerError{Rank: f.Rank, Node: NodeID(f.Node.ID), Addr: f.Node.Addr(), Err: f.Err}
-				n.node.Mesh.Explain(f.Node.ID, true, err.Error()) // The program may end, as by tellCause.
+				n.node.Mesh.Explain(f.Node.ID, true, err.Error()) // The program may exit because of err: see tellCause.
 				if !yield(err, nil) {
 					return
 				}
@@ -239,16 +246,18 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 }
 
 // Exclude returns the communicator of the world without the given ranks, and without ranks that have
-// failed or left meanwhile. All remaining ranks call it on [Node.World], with the same ranks: after
-// a failure with the policy [Manual], or to remove live ranks, such as one on a slow host. It blocks
+// failed or left meanwhile. All remaining ranks call it on [Node.World] with the same ranks, after a
+// failure with the policy [Manual], or to remove live ranks, such as one on a slow host. It blocks
 // until all remaining ranks have called it. One rank alone cannot exclude several.
 //
 // On a live rank that is excluded, operations fail, and [Node.Epochs] ends with an [ErrExcluded] that
 // names a rank that has called Exclude. A rank that wants to leave calls [Node.Leave] instead.
 //
-// The old communicator is closed, and [Node.World] returns the new one. If there is none within
-// [Config].RecoveryTimeout, the error is [ErrNoQuorum]; if this rank has been excluded itself, it is
-// ErrExcluded. A cancelled call may still exclude the ranks, because the seed has been told.
+// The old communicator is closed, and [Node.World] returns the new one. The error is [ErrInvalidRank]
+// for a rank outside the communicator or this rank itself, [ErrClosed] if c is not the communicator of
+// Node.World, [ErrNoQuorum] if there is no new view within [Config].RecoveryTimeout, and ErrExcluded if
+// this rank has been excluded. A cancelled call may still exclude the ranks, since the seed has been
+// told.
 func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 	for _, r := range ranks {
 		if r < 0 || r >= c.Size() || r == c.impl.Rank {
@@ -268,8 +277,9 @@ func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 // Include returns the communicator of the world with all nodes that wait to join, and without nodes
 // that have failed or left meanwhile. It is for programs that do not range over [Node.Epochs]; others
 // use [Node.Reconfigure]. All ranks call it on [Node.World], and it blocks until they have. The old
-// communicator is closed. If no node waits, the new one has the same ranks. After a cancelled call
-// the old communicator cannot be used any more: call Include again.
+// communicator is closed, and Node.World returns the new one. If no node waits, the new one has the
+// same ranks. The errors are those of [Comm.Exclude]. After a cancelled call the old communicator
+// cannot be used any more: call Include again.
 func (c *Comm) Include(ctx context.Context) (*Comm, error) {
 	return c.rebuild(ctx, "include", func(n *Node) (*comm.Comm, error) {
 		n.leaves = false

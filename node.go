@@ -221,7 +221,7 @@ func (n *Node) Peers() []Peer {
 	var peers []Peer
 	for _, i := range n.World().impl.Paths() {
 		p := Peer{
-			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Link, BulkTransport: i.Bulk, Encrypted: i.Encrypted, Reason: i.Why,
+			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Transport, BulkTransport: i.BulkTransport, Encrypted: i.Encrypted, Reason: i.Reason,
 		}
 		if i.Locality == transport.AnyHost && len(n.node.Unavailable) > 0 {
 			p.Reason = strings.Join(append(slices.Clone(n.node.Unavailable), p.Reason), "; ")

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestElastic kills one of four ranks, adds one, and lets one leave. The result of the training is
-// that of four ranks.
+// TestElastic kills one of four ranks, adds one, and lets one leave. The training is as accurate as
+// with four ranks.
 func TestElastic(t *testing.T) {
 	dir := build(t)
 	ctx, cancel := context.WithTimeout(t.Context(), runMax)
@@ -58,7 +58,8 @@ func TestElastic(t *testing.T) {
 	}
 }
 
-// invitation returns the command to add a rank, and copies the rest of the output.
+// invitation reads the command to add a rank and returns its token file and seed. It copies the rest
+// of the output to standard error.
 func invitation(t *testing.T, stderr io.Reader) (tokenFile, seed string) {
 	t.Helper()
 	r := bufio.NewReader(stderr)
@@ -76,8 +77,8 @@ func invitation(t *testing.T, stderr io.Reader) (tokenFile, seed string) {
 	return m[1], m[2]
 }
 
-// A stage is a world of a size, the number of its ranks with output that the test reads, and the
-// action to take when they have begun, on the process of rank 1.
+// A stage is a world of size ranks. When the output has reported the begin of the given number of them,
+// the test calls then with the process of rank 1.
 type stage struct {
 	size, begin int
 	then        func(rank1 *os.Process) error

@@ -76,8 +76,8 @@ func TestExamples(t *testing.T) {
 			"rank 2 says: farewell/0 has no value", "rank 3 finds greeting/0 at rank 1: hello from rank 0",
 		}, nil},
 		{"overlap", []string{
-			"4 ranks over .*, 3 gradients of 40000 bytes", "all-reduces" + times, "computing" + times, "computing is +here +elsewhere",
-			"one after the other" + times, "saved +-?[0-9]+ % +-?[0-9]+ %", "side by side" + times,
+			"4 ranks over .*, 3 gradients of 40000 bytes", "all-reduces" + times, "computation" + times, "computation on +processor +elsewhere",
+			"overlapping" + times, "saved +-?[0-9]+ % +-?[0-9]+ %", "sequential" + times,
 		}, []string{"--layers", "3", "--size", "10000"}},
 	}
 	for _, test := range tests {

@@ -15,8 +15,8 @@ import (
 
 // A training is the output of a run of train.
 type training struct {
-	losses, held []float64 // of each epoch
-	accuracy     float64   // of the last one, in percent
+	losses, test []float64 // losses of each epoch, on the training and the test set
+	accuracy     float64   // on the test set after the last epoch, in percent
 	weights      string
 }
 
@@ -37,12 +37,12 @@ func train(t *testing.T, dir string, env []string, ranks int, args ...string) (g
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 	}
-	epochs := regexp.MustCompile(`(?m)^epoch +(\d+): loss ([\d.]+); of those held back ([\d.]+), accuracy ([\d.]+)%$`)
+	epochs := regexp.MustCompile(`(?m)^epoch +(\d+): training loss ([\d.]+), test loss ([\d.]+), test accuracy ([\d.]+)%$`)
 	for i, m := range epochs.FindAllStringSubmatch(string(out), -1) {
 		if m[1] != strconv.Itoa(i+1) {
 			t.Errorf("line %q, want epoch %d", m[0], i+1)
 		}
-		got.losses, got.held = append(got.losses, number(t, m[2])), append(got.held, number(t, m[3]))
+		got.losses, got.test = append(got.losses, number(t, m[2])), append(got.test, number(t, m[3]))
 		got.accuracy = number(t, m[4])
 	}
 	weights := regexp.MustCompile(`(?m)^weights ([0-9a-f]{16}), the same bits on all ranks`).FindSubmatch(out)
@@ -86,8 +86,8 @@ func testTrain(t *testing.T, dir string) {
 		for _, name := range []string{"topk", "randomk", "quantize8", "cast16"} {
 			got := train(t, dir, nil, 0, "--local", "4", "--compress", name)
 			if name == "topk" {
-				// Compressed gradients are added in the order of the ranks, so that the bits do
-				// not depend on the transport.
+				// Compressed gradients are added in the order of the ranks, so the bits do not
+				// depend on the transport.
 				if same := train(t, dir, nil, 4, "--compress", name); same.weights != got.weights {
 					t.Errorf("%s: weights of four processes %s, of four ranks in one process %s", name, same.weights, got.weights)
 				}
@@ -115,8 +115,8 @@ func sameCurve(t *testing.T, got, want training) {
 	}
 	for i := range want.losses {
 		// The last printed digit may differ.
-		if math.Abs(got.losses[i]-want.losses[i]) > 5e-4 || math.Abs(got.held[i]-want.held[i]) > 5e-4 {
-			t.Errorf("epoch %d: losses %v and %v, of one rank %v and %v", i+1, got.losses[i], got.held[i], want.losses[i], want.held[i])
+		if math.Abs(got.losses[i]-want.losses[i]) > 5e-4 || math.Abs(got.test[i]-want.test[i]) > 5e-4 {
+			t.Errorf("epoch %d: training loss %v and test loss %v, with one rank %v and %v", i+1, got.losses[i], got.test[i], want.losses[i], want.test[i])
 		}
 	}
 }

@@ -1,8 +1,8 @@
 package nexartest
 
-// Kill ends node i as kill -9 ends a process: nothing that it sends from now on arrives, its context
-// ends with [ErrKilled], and its error is ErrKilled. Its program still runs until it returns: Go cannot
-// end a goroutine.
+// Kill makes node i fail as kill -9 does: its packets are lost from now on, its context ends with
+// [ErrKilled], and its error is ErrKilled. Its program runs until it returns, since Go cannot end a
+// goroutine.
 func (w *World) Kill(i int) {
 	w.t.Helper()
 	m := w.member(i)
@@ -12,22 +12,22 @@ func (w *World) Kill(i int) {
 }
 
 // Stop stops node i as SIGSTOP stops a process: it receives and sends nothing until [World.Resume],
-// and keeps its connections. Packets that arrive meanwhile wait for it. Its program and its timers go
-// on, so it loses its peers as they lose it, after [nexar.Config].HeartbeatTimeout.
+// and keeps its connections. Packets that arrive meanwhile are queued. Unlike after SIGSTOP, its
+// program and its timers continue, so it also loses its peers after [nexar.Config].HeartbeatTimeout.
 func (w *World) Stop(i int) {
 	w.t.Helper()
 	w.member(i).packets.stop()
 }
 
-// Resume ends [World.Stop]. If the others have continued without the node, its [nexar.Node.Epochs] ends
-// with [nexar.ErrNoQuorum].
+// Resume ends the effect of [World.Stop]. If the others have continued without the node, its
+// [nexar.Node.Epochs] ends with [nexar.ErrNoQuorum].
 func (w *World) Resume(i int) {
 	w.t.Helper()
 	w.member(i).packets.resume()
 }
 
-// CutOff separates nodes from all others and from the seed, as a broken switch does. They still reach
-// each other. Packets in flight are lost.
+// CutOff separates the given nodes from all others and from the seed, as a broken switch does. They
+// still reach each other. Packets in flight are lost.
 func (w *World) CutOff(nodes ...int) {
 	w.t.Helper()
 	hosts := make([]string, len(nodes))
@@ -37,7 +37,7 @@ func (w *World) CutOff(nodes ...int) {
 	w.network.Partition(hosts...)
 }
 
-// Heal ends all [World.CutOff].
+// Heal ends the effect of all calls of [World.CutOff].
 func (w *World) Heal() { w.network.Heal() }
 
 // SetLink changes the link between nodes a and b, in both directions. It replaces all settings of the
@@ -47,9 +47,9 @@ func (w *World) SetLink(a, b int, l Link) {
 	w.network.SetLink(w.member(a).host, w.member(b).host, l)
 }
 
-// Add starts a node that joins the world and then runs the program of [World.Start], which has to be
-// called before, and returns the number of the node. It does not wait: the node becomes a member when
-// the others call [nexar.Node.Reconfigure], or when it replaces a failed one.
+// Add starts a node that joins the world and then runs the program of [World.Start], and returns the
+// number of the node. Call Start first. Add does not wait: the node becomes a member when the others
+// call [nexar.Node.Reconfigure], or when it replaces a failed one.
 func (w *World) Add() int {
 	w.t.Helper()
 	w.mu.Lock()
@@ -73,7 +73,7 @@ func (w *World) member(i int) *member {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if i < 0 || i >= len(w.members) {
-		w.t.Fatalf("nexartest: no node %d: the nodes are 0 to %d", i, len(w.members)-1)
+		w.t.Fatalf("nexartest: unknown node %d: the nodes are 0 to %d", i, len(w.members)-1)
 	}
 	return w.members[i]
 }

@@ -28,8 +28,8 @@
 //
 // Run returns when all ranks have returned and all communicators are closed.
 //
-// Tests of recovery and growth call [New], which forms a [World] with a seed over a simulated network. Its
-// nodes are killed, stopped, cut off and added by one call each.
+// Tests of recovery and growth call [New], which forms a [World] with a seed over a simulated network.
+// Methods of World kill, stop, cut off and add nodes.
 package nexartest
 
 import (
@@ -62,7 +62,7 @@ const (
 // A Cluster has the settings of a test on ranks in this process. The zero value has the defaults,
 // which the function [Run] uses.
 type Cluster struct {
-	// Config is the configuration of all ranks; see nexar.Local.
+	// Config is the configuration of all ranks. Run passes it to [nexar.Local], and New to [nexar.Join].
 	Config nexar.Config
 
 	// Timeout is the time for all ranks to return. The default is a minute, or the time until
@@ -89,7 +89,7 @@ func Run(t *testing.T, n int, f func(t *testing.T, c *nexar.Comm)) {
 	Cluster{}.Run(t, n, f)
 }
 
-// Run is the function [Run] with the settings of the cluster.
+// Run does what the function [Run] does, with the settings of the cluster.
 func (cl Cluster) Run(t *testing.T, n int, f func(t *testing.T, c *nexar.Comm)) {
 	t.Helper()
 	comms, err := nexar.Local(t.Context(), n, cl.Config)

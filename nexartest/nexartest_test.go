@@ -71,7 +71,7 @@ func TestConfig(t *testing.T) {
 	})
 }
 
-// scenario is the variable that selects the failure that TestScenario runs in a process of its own.
+// scenario is the environment variable that selects the failure for TestScenario in a child process.
 const scenario = "NEXARTEST_SCENARIO"
 
 // A failure is a test that must fail, with its expected output.
@@ -79,7 +79,7 @@ type failure struct {
 	args  string // of go test
 	ranks int
 	f     func(t *testing.T, c *nexar.Comm)
-	world func(t *testing.T) // in a bubble, in place of f
+	world func(t *testing.T) // runs in a synctest bubble, in place of f
 	want  []string           // in the output
 	not   []string           // not in the output
 }
@@ -203,7 +203,7 @@ var failures = map[string]failure{
 	},
 	"world without the node": {
 		world: func(t *testing.T) { nexartest.New(t, 2).Kill(9) },
-		want:  []string{"no node 9: the nodes are 0 to 1"},
+		want:  []string{"unknown node 9: the nodes are 0 to 1"},
 	},
 }
 
@@ -222,7 +222,7 @@ func receive(t *testing.T, c *nexar.Comm, from int) {
 	}
 }
 
-// TestScenario is the failing test, in a process that TestFailures starts.
+// TestScenario is the failing test, in a child process of TestFailures.
 func TestScenario(t *testing.T) {
 	name := os.Getenv(scenario)
 	if name == "" {

@@ -52,7 +52,7 @@ func startSeed(network *sim.Network, n int) (*seed, error) {
 	return s, nil
 }
 
-// join joins a node that sends and receives on p, and closes it.
+// join joins a node that sends and receives on p. The node closes p.
 func (s *seed) join(ctx context.Context, p *packets, cfg nexar.Config) (*nexar.Node, error) {
 	cfg.Seeds, cfg.Token, cfg.Transports = []string{s.endpoint.Addr()}, s.token.Reveal(), []string{"quic"}
 	return nexar.Join(testhook.WithPackets(ctx, p), cfg)

@@ -21,7 +21,7 @@ func labelled(rank int, f func()) {
 // once, with their number.
 func stacks(ranks []int) string {
 	var all bytes.Buffer
-	_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // cannot fail: a bytes.Buffer takes everything
+	_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // writing to a bytes.Buffer does not fail
 	var out strings.Builder
 	for _, rank := range ranks {
 		label := fmt.Sprintf("%q:%q", rankLabel, strconv.Itoa(rank))

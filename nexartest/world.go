@@ -26,8 +26,8 @@ type Link = sim.Link
 
 // A World is a seed and an elastic world of nodes in this process, each on its own host of a
 // simulated network. The test kills, stops, cuts off and adds nodes, and the others recover by
-// [nexar.Node.Epochs], as processes do. Make it in a bubble of testing/synctest, where a minute takes
-// milliseconds:
+// [nexar.Node.Epochs], as processes do. Create it in a bubble of testing/synctest, where a minute of
+// fake time takes milliseconds:
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		w := nexartest.New(t, 4)
@@ -42,15 +42,15 @@ type Link = sim.Link
 // Nodes are numbered in the order in which they are added. Node i of the first ones has rank i until
 // the world changes; its number stays the same.
 //
-// A failed node is noticed after [nexar.Config].HeartbeatTimeout, since the simulated network carries
-// datagrams only. Between processes the end of one is noticed at once, and a stop or a partition in
-// the same way as here.
+// The simulated network carries datagrams only, so the failure of a node is detected after
+// [nexar.Config].HeartbeatTimeout. Outside of tests, the end of a process is detected at once, and a
+// stopped process or a partition after HeartbeatTimeout as well.
 //
-// The methods may be called concurrently, and fail the test at once if there is no such node, so call them
-// on the goroutine of the test. The end of the test closes the world.
+// Methods call t.Fatal for an unknown node, so call them on the goroutine of the test. The world is
+// closed at the end of the test.
 type World struct {
-	// Rand has random numbers for the test, such as the number of the next node to kill. They
-	// depend on [Cluster].Random alone. It is not for concurrent use.
+	// Rand has random numbers for the test, for example to select a node to kill. They depend on
+	// [Cluster].Random only. It must not be used concurrently.
 	Rand *rand.Rand
 
 	t       *testing.T
@@ -68,7 +68,7 @@ type World struct {
 type member struct {
 	host    string
 	packets *packets
-	ctx     context.Context // canceled by Kill and at the end of the test
+	ctx     context.Context // cancelled by Kill and at the end of the test
 	cancel  context.CancelCauseFunc
 
 	// Guarded by World.mu:
@@ -83,8 +83,8 @@ func New(t *testing.T, n int) *World {
 	return Cluster{Link: Link{Delay: time.Millisecond}}.New(t, n)
 }
 
-// New is the function [New] with the settings of the cluster: Config, Timeout, Link and Random. The
-// world sets Seeds, Token, Transports and Rank of Config.
+// New does what the function [New] does, with the settings of the cluster: Config, Timeout, Link and
+// Random. It sets Seeds, Token, Transports and Rank of Config itself.
 func (cl Cluster) New(t *testing.T, n int) *World {
 	t.Helper()
 	if cl.Timeout <= 0 {
@@ -136,7 +136,7 @@ func (w *World) newMember() (int, *member) {
 	return i, m
 }
 
-// join has a node join, and reports whether it has. rank is the rank that it wants, or nil.
+// join joins node m and reports success. rank is the wanted rank, or nil.
 func (w *World) join(m *member, rank *int) bool {
 	cfg := w.cluster.Config
 	cfg.Rank = rank
@@ -150,9 +150,9 @@ func (w *World) join(m *member, rank *int) bool {
 	return err == nil
 }
 
-// Start calls program for each node on a goroutine of its own, and later for each that [World.Add]
-// adds. When program returns, its node is closed: it leaves the world. ctx ends when the test kills the
-// node, and at the end of the test.
+// Start calls program for each node on its own goroutine, and later for each that [World.Add] adds. It
+// does not wait for them: see [World.Wait]. When program returns, its node is closed and leaves the
+// world. ctx ends when the test kills the node, and at the end of the test.
 func (w *World) Start(program func(ctx context.Context, n *nexar.Node) error) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -188,9 +188,9 @@ func (w *World) run(i int, m *member) {
 // errProgramExited is the error of a node whose program has ended its goroutine.
 var errProgramExited = errors.New("nexartest: the program called runtime.Goexit, as t.Fatal does; return an error instead")
 
-// Wait waits until the programs of all nodes have returned, and returns their errors by node; that of a
-// killed node is [ErrKilled]. If it takes longer than [Cluster].Timeout, here 10 minutes by default,
-// the test fails with the stacks of the programs that still run, and their contexts end.
+// Wait waits until the programs of all nodes have returned, and returns their errors by node. The error
+// of a killed node is [ErrKilled]. After [Cluster].Timeout, 10 minutes by default for a World, the test
+// fails with the stacks of the programs that still run, and their contexts end.
 func (w *World) Wait() []error {
 	w.t.Helper()
 	w.await(w.cluster.Timeout)
@@ -238,8 +238,8 @@ func (w *World) late() (nodes []int) {
 	return nodes
 }
 
-// end ends the contexts of all nodes. Their programs close them when they return; nodes without a program
-// are closed.
+// end ends the contexts of all nodes. Nodes with a program are closed when the program returns, the
+// others at once.
 func (w *World) end() {
 	var closing sync.WaitGroup
 	defer closing.Wait()
@@ -248,7 +248,8 @@ func (w *World) end() {
 	for _, m := range w.members {
 		m.packets.resume()
 		m.cancel(errEnded)
-		// A second Close at the same time would wait in a mutex, which stops the fake time.
+		// run closes nodes with a program: of two concurrent Closes one blocks on a mutex, and fake
+		// time does not advance while a goroutine of the bubble does.
 		if w.program == nil && m.node != nil {
 			closing.Go(func() { m.node.Close() })
 		}
@@ -261,7 +262,7 @@ var errEnded = errors.New("nexartest: the test has ended")
 // close closes all nodes, the seed and the network.
 func (w *World) close() {
 	if w.t.Failed() {
-		w.t.Logf("nexartest: random numbers from Cluster{Random: %d}", w.cluster.Random)
+		w.t.Logf("nexartest: the random numbers of this run are from Cluster{Random: %d}", w.cluster.Random)
 	}
 	w.end()
 	w.await(w.cluster.Timeout)
@@ -271,7 +272,7 @@ func (w *World) close() {
 	w.network.Close()
 }
 
-// Node returns node i, or nil as long as it has not joined.
+// Node returns node i, or nil if it has not joined yet.
 func (w *World) Node(i int) *nexar.Node {
 	w.t.Helper()
 	m := w.member(i)

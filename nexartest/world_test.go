@@ -15,7 +15,8 @@ import (
 	"github.com/nexar-go/nexar/nexartest"
 )
 
-// A job is a program of a World: an all-reduce and a checkpoint each 100 ms, until it stops.
+// A job is the program of the nodes of a World: an all-reduce and a checkpoint each 100 ms until it is
+// stopped.
 type job struct {
 	mu       sync.Mutex
 	stopping bool
@@ -88,7 +89,7 @@ func (j *job) enter(epoch uint64, ids []uint8) {
 	j.views[epoch] = view
 }
 
-// stop stops the job if now, and returns 1 if it stops.
+// stop stops the job if now is set. It returns 1 if the job is stopped, else 0.
 func (j *job) stop(now bool) int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -251,7 +252,7 @@ func TestAdd(t *testing.T) {
 	})
 }
 
-// TestBrokenLink: of two nodes that have lost each other, one is removed.
+// TestBrokenLink: of two nodes whose link is down, one is removed.
 func TestBrokenLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, j := start(t)
@@ -276,8 +277,8 @@ func TestBrokenLink(t *testing.T) {
 	})
 }
 
-// TestSlowLink: delay and loss make an all-reduce slower, and its result remains right. The nodes have no
-// program: the test calls them.
+// TestSlowLink: delay and loss make an all-reduce slower, and its result is still correct. The nodes
+// have no program: the test uses them directly.
 func TestSlowLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := nexartest.New(t, 2)
@@ -299,7 +300,7 @@ func TestSlowLink(t *testing.T) {
 	})
 }
 
-// TestReplay: the same number of Cluster.Random makes the same faults, with the same views.
+// TestReplay: with the same Cluster.Random, a test has the same faults and the same views.
 func TestReplay(t *testing.T) {
 	run := func(random uint64) (views [][]int) {
 		synctest.Test(t, func(t *testing.T) {

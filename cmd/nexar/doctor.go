@@ -34,7 +34,7 @@ The status of a finding is ok, note (for information), warn (nexar works with
 restrictions) or fail. The line below a finding tells how to fix it.
 
 JSON is one object: healthy (false if a finding is fail), and findings, each with
-about (the subject), status, what (the text), and mend (the fix) if there is one.
+about (the subject), status, text, and fix if there is a problem.
 
 EXIT STATUS
   0  no finding is fail

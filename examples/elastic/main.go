@@ -2,10 +2,11 @@
 //
 //	go run ./cmd/nexar run -n 4 --elastic -- go run ./examples/elastic --pause 20ms
 //
-// It prints process IDs. Kill a process with kill -9: the others continue from their last
-// step. Start another with the command that nexar run prints: it gets the weights and takes
-// part from the next step on. A process that gets SIGTERM leaves after its step. Batches do not
-// depend on the number of ranks, so the training has the same result as with the first four.
+// It prints process IDs. Kill a process with kill -9, and the others continue with the step after
+// the last completed one. Start another process with the command that nexar run prints; it gets
+// the weights and takes part from the next step on. A process that gets SIGTERM leaves after its
+// current step. Batches do not depend on the number of ranks, so the result is that of the first
+// four ranks, up to rounding.
 package main
 
 import (
@@ -35,7 +36,7 @@ const (
 func main() {
 	log.SetFlags(0)
 	epochs := flag.Int("epochs", 30, "number of passes over the images")
-	pause := flag.Duration("pause", 0, "wait after each step, to have time to kill and start processes")
+	pause := flag.Duration("pause", 0, "`time` to wait after each step, so that processes can be killed and started meanwhile")
 	flag.Parse()
 	if err := run(context.Background(), *epochs, *pause); err != nil {
 		log.Fatal(err)
@@ -48,7 +49,7 @@ type job struct {
 	epochs      int
 	pause       time.Duration
 	net         *mlp.Network
-	steps       int // completed by the weights of net
+	steps       int // completed steps of net
 }
 
 func run(ctx context.Context, epochs int, pause time.Duration) error {

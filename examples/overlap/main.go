@@ -1,11 +1,11 @@
-// Command overlap computes and communicates, first sequentially and then concurrently, and prints
-// both times:
+// Command overlap computes and all-reduces gradients, first sequentially and then with overlapping
+// all-reduces, and prints both times:
 //
 //	go run ./cmd/nexar run -n 2 -- go run ./examples/overlap
 //
-// It does so with computation on the processor, and with as much computation elsewhere, such as on an
-// accelerator, while the processor waits. Overlap saves time if a processor, network or accelerator
-// would otherwise be idle. If computation keeps all processors of a host busy, it saves nothing.
+// It measures computation on the processor, and computation elsewhere, such as on an accelerator, during
+// which the processor waits. Overlap saves time if a processor, network or accelerator would otherwise
+// be idle. If computation keeps all processors of a host busy, it saves nothing.
 package main
 
 import (
@@ -23,8 +23,8 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	layers := flag.Int("layers", 8, "gradients of a step")
-	size := flag.Int("size", 1<<20, "elements of a gradient, of 4 bytes each")
+	layers := flag.Int("layers", 8, "number of gradients of a step")
+	size := flag.Int("size", 1<<20, "number of elements of a gradient, of 4 bytes each")
 	flag.Parse()
 	if *layers < 1 || *size < 1 {
 		log.Fatalf("-layers %d -size %d: both must be at least 1", *layers, *size)
@@ -65,12 +65,12 @@ func run(ctx context.Context, layers, size int) error {
 
 // write writes the times of the steps as a table.
 func write(w io.Writer, here, elsewhere map[part]time.Duration) {
-	fmt.Fprintf(w, "%-20s %12s %12s\n", "computing is", "here", "elsewhere")
+	fmt.Fprintf(w, "%-20s %12s %12s\n", "computation on", "processor", "elsewhere")
 	for _, p := range parts() {
 		fmt.Fprintf(w, "%-20s %9.2f ms %9.2f ms\n", p, milliseconds(here[p]), milliseconds(elsewhere[p]))
 	}
 	saved := func(took map[part]time.Duration) float64 {
-		return 100 * (1 - milliseconds(took[sideBySide])/milliseconds(took[oneAfterTheOther]))
+		return 100 * (1 - milliseconds(took[overlapping])/milliseconds(took[sequential]))
 	}
 	fmt.Fprintf(w, "%-20s %10.0f %% %10.0f %%\n", "saved", saved(here), saved(elsewhere))
 }

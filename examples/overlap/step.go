@@ -12,19 +12,19 @@ import (
 // rounds is the number of measurements of each part.
 const rounds = 9
 
-// A part is a part of a step that is measured.
+// A part is a part of a step, measured separately.
 type part string
 
 const (
-	computing        part = "computing"
-	reducing         part = "all-reduces"
-	oneAfterTheOther part = "one after the other"
-	sideBySide       part = "side by side"
+	computing   part = "computation"
+	reducing    part = "all-reduces"
+	sequential  part = "sequential"
+	overlapping part = "overlapping"
 )
 
-func parts() []part { return []part{computing, reducing, oneAfterTheOther, sideBySide} }
+func parts() []part { return []part{computing, reducing, sequential, overlapping} }
 
-// A step is a training step: gradients are computed, and averaged over all ranks.
+// A step is a training step, which computes gradients and averages them over all ranks.
 type step struct {
 	comm      *nexar.Comm
 	gradients [][]float32
@@ -46,16 +46,16 @@ func (s *step) do(ctx context.Context, p part, compute func()) error {
 			compute()
 		}
 		switch p {
-		case reducing, oneAfterTheOther:
+		case reducing, sequential:
 			if err := nexar.AllReduce(ctx, s.comm, g, nexar.Avg); err != nil {
 				return err
 			}
-		case sideBySide:
-			// The next gradient is computed during this all-reduce.
+		case overlapping:
+			// The next iteration computes during this all-reduce.
 			s.handles[i] = nexar.StartAllReduce(ctx, s.comm, g, nexar.Avg)
 		}
 	}
-	if p == sideBySide {
+	if p == overlapping {
 		return nexar.WaitAll(s.handles...)
 	}
 	return nil
@@ -71,7 +71,7 @@ func (s *step) measure(ctx context.Context, compute func()) (map[part]time.Durat
 			if err != nil {
 				return nil, err
 			}
-			if round > 0 { // the first round is slower: it touches new memory
+			if round > 0 { // the first round is slower, since it touches new memory
 				took[p] = append(took[p], d)
 			}
 		}
@@ -100,8 +100,8 @@ func (s *step) time(ctx context.Context, p part, compute func()) (time.Duration,
 	return time.Duration(slowest[0]), nil
 }
 
-// computations returns two computations that take about as long as the all-reduce of a gradient: one
-// that keeps a processor busy, equal on all ranks, and one that waits.
+// computations returns two computations that take about as long as the all-reduce of a gradient: busy
+// keeps a processor busy, with the same work on all ranks, and waiting sleeps.
 func (s *step) computations(ctx context.Context) (busy, waiting func(), err error) {
 	shortest := time.Duration(math.MaxInt64)
 	for range rounds {
@@ -134,6 +134,6 @@ func arithmetic(amount int64) {
 		x = x*0.999 + 0.001
 	}
 	if x > 2 {
-		panic("means of 1 and 1 have become more than 2")
+		panic("arithmetic: x exceeds 2") // x is needed, or the compiler removes the loop
 	}
 }

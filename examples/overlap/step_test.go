@@ -20,7 +20,7 @@ func TestDo(t *testing.T) {
 		computed int
 		averaged bool
 	}{
-		computing: {layers, false}, reducing: {0, true}, oneAfterTheOther: {layers, true}, sideBySide: {layers, true},
+		computing: {layers, false}, reducing: {0, true}, sequential: {layers, true}, overlapping: {layers, true},
 	} {
 		t.Run(string(p), func(t *testing.T) {
 			nexartest.Run(t, ranks, func(t *testing.T, c *nexar.Comm) {
@@ -75,16 +75,16 @@ func TestMeasure(t *testing.T) {
 func TestWrite(t *testing.T) {
 	took := func(a, b, c, d int) map[part]time.Duration {
 		ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-		return map[part]time.Duration{computing: ms(a), reducing: ms(b), oneAfterTheOther: ms(c), sideBySide: ms(d)}
+		return map[part]time.Duration{computing: ms(a), reducing: ms(b), sequential: ms(c), overlapping: ms(d)}
 	}
 	var got strings.Builder
 	write(&got, took(10, 9, 20, 15), took(11, 12, 40, 44))
 	const want = `
-computing is                 here    elsewhere
-computing                10.00 ms     11.00 ms
+computation on          processor    elsewhere
+computation              10.00 ms     11.00 ms
 all-reduces               9.00 ms     12.00 ms
-one after the other      20.00 ms     40.00 ms
-side by side             15.00 ms     44.00 ms
+sequential               20.00 ms     40.00 ms
+overlapping              15.00 ms     44.00 ms
 saved                        25 %        -10 %
 `
 	if got.String() != want[1:] {

@@ -16,8 +16,8 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// patience is the time that rank 0 waits for a key that no rank puts into the store.
-const patience = 100 * time.Millisecond
+// timeout is the time that rank 0 waits for a key that no rank puts into the store.
+const timeout = 100 * time.Millisecond
 
 func main() {
 	log.SetFlags(0)
@@ -56,7 +56,7 @@ func run(ctx context.Context) error {
 			return err
 		}
 	}
-	// The keys of a rank are lost when it leaves, so all leave together.
+	// The keys of a rank are lost when it leaves, so no rank leaves before all have finished.
 	return world.Barrier(ctx)
 }
 
@@ -71,13 +71,13 @@ func ask(ctx context.Context, s *store, key string) error {
 	}
 	fmt.Printf("rank %d says: %s\n", s.Owner(key), refusal.Text)
 
-	short, cancel := context.WithTimeout(ctx, patience)
+	short, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	_, err = s.Await(short, key)
 	call, ok := errors.AsType[*nexar.CallError](err)
 	if !ok || !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("await %s: got error %v, want DeadlineExceeded", key, err)
 	}
-	fmt.Printf("rank %d has not answered after %v\n", call.Rank, patience)
+	fmt.Printf("rank %d has not answered after %v\n", call.Rank, timeout)
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// opened returns the store of a rank.
+// opened opens the store on a rank.
 func opened(t *testing.T, c *nexar.Comm) *store {
 	t.Helper()
 	s, err := open(t.Context(), c)
@@ -71,7 +71,7 @@ func TestAwait(t *testing.T) {
 	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {
 		s := opened(t, c)
 		if c.Rank() == 0 {
-			// Both ranks wait.
+			// Each rank waits for the other.
 			if err := s.Put(t.Context(), "question", "6 × 9"); err != nil {
 				t.Fatal(err)
 			}

@@ -3,7 +3,7 @@
 //
 //	go run ./cmd/nexar run -n 4 -- go run ./examples/train
 //
-// Without a cluster it runs alone, or as several ranks of one process:
+// Without a cluster it runs as one rank, or as several ranks of one process:
 //
 //	go run ./examples/train --local 4 --compress topk --plot loss.svg
 //
@@ -53,7 +53,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	var ranks sync.WaitGroup
 	for i, c := range comms {
 		ranks.Go(func() {
-			// Other ranks must not wait for a failed one.
+			// Close ends the wait of other ranks for a failed one.
 			errs[i] = errors.Join(o.train(ctx, c, sets, out), c.Close())
 		})
 	}
@@ -61,8 +61,8 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return errors.Join(slices.Concat(errs, []error{leave()})...)
 }
 
-// join returns the communicators of the ranks of this process, and a function to call when they
-// have ended.
+// join returns the communicators of the ranks of this process, and a function to call after they
+// are closed.
 func (o options) join(ctx context.Context) (comms []*nexar.Comm, leave func() error, err error) {
 	cfg, err := nexar.ConfigFromEnv()
 	if err != nil {

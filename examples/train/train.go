@@ -27,7 +27,7 @@ func (o options) train(ctx context.Context, c *nexar.Comm, sets *sets, out io.Wr
 	if c.Rank() != 0 {
 		out, o.plot = io.Discard, ""
 	}
-	// Report a file that cannot be created before the training.
+	// The file is created first, so that an error is reported before the training.
 	drawing, err := o.create()
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (o options) train(ctx context.Context, c *nexar.Comm, sets *sets, out io.Wr
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "ranks: %d; images: %d to learn from, %d held back\n", c.Size(), sets.train.Len(), sets.test.Len())
+	fmt.Fprintf(out, "ranks: %d; training images: %d; test images: %d\n", c.Size(), sets.train.Len(), sets.test.Len())
 	fmt.Fprintf(out, "parameters: %d; gradients: %s\n", net.Params(), sends(net, compressor))
 
 	began := time.Now()
@@ -61,7 +61,7 @@ func (o options) train(ctx context.Context, c *nexar.Comm, sets *sets, out io.Wr
 
 // learn runs all epochs and returns the losses.
 func (o options) learn(ctx context.Context, trainer *sgd.Trainer, sets *sets, out io.Writer) ([]curve.Line, error) {
-	learnt, held := curve.Line{Name: "learnt from"}, curve.Line{Name: "held back"}
+	training, test := curve.Line{Name: "training set"}, curve.Line{Name: "test set"}
 	for epoch := range o.epochs {
 		seen, err := trainer.Epoch(ctx, sets.train, sgd.Falling(o.rate, epoch, o.epochs))
 		if err != nil {
@@ -71,10 +71,10 @@ func (o options) learn(ctx context.Context, trainer *sgd.Trainer, sets *sets, ou
 		if err != nil {
 			return nil, err
 		}
-		learnt.Values, held.Values = append(learnt.Values, seen.Loss), append(held.Values, unseen.Loss)
-		fmt.Fprintf(out, "epoch %2d: loss %.4f; of those held back %.4f, accuracy %.1f%%\n", epoch+1, seen.Loss, unseen.Loss, 100*unseen.Accuracy)
+		training.Values, test.Values = append(training.Values, seen.Loss), append(test.Values, unseen.Loss)
+		fmt.Fprintf(out, "epoch %2d: training loss %.4f, test loss %.4f, test accuracy %.1f%%\n", epoch+1, seen.Loss, unseen.Loss, 100*unseen.Accuracy)
 	}
-	return []curve.Line{learnt, held}, nil
+	return []curve.Line{training, test}, nil
 }
 
 // sends describes the bytes that a rank contributes to a step.
@@ -82,13 +82,13 @@ func sends(net *mlp.Network, compressor func(layer int) compress.Compressor) str
 	const bytesOfFloat32 = 4
 	whole := bytesOfFloat32 * net.Params()
 	if compressor == nil {
-		return fmt.Sprintf("%d bytes of each rank in each step", whole)
+		return fmt.Sprintf("%d bytes for each rank and step", whole)
 	}
 	most := 0
 	for i, l := range net.Layers {
 		most += compressor(i).MaxBytes(len(l.Params))
 	}
-	return fmt.Sprintf("%d bytes of each rank in each step, made at most %d", whole, most)
+	return fmt.Sprintf("%d bytes for each rank and step, compressed to at most %d", whole, most)
 }
 
 // create creates the file of the plot, or returns a writer that discards it.

@@ -10,8 +10,8 @@ import (
 	"github.com/nexar-go/nexar/transport/stream"
 )
 
-// Factory returns a factory of transports over unix sockets in a directory. The socket of
-// the seed is called "seed", and that of a node has the name of the node.
+// Factory returns a factory of transports over unix sockets in a directory. The name of a
+// node's socket is the ID of the node, and that of the seed's socket is "seed".
 func Factory(dir string) transport.Factory {
 	return transport.Factory{Name: "unix", Listen: func(_ context.Context, env transport.Env) (transport.Transport, error) {
 		cfg := stream.Config{Name: "unix", Locality: transport.SameHost, Dial: dial}

@@ -210,7 +210,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	}
 	c.reached, err = negotiate.Run(ctx, negotiate.Config{
 		Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Known: v.known, Selector: c.Selector,
-		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Gone: v.mesh.Gone(), Log: v.log,
+		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Detached: v.mesh.Detached(), Log: v.log,
 		Pool: NewPool(""), // Its buffers are not kept.
 	})
 	if err != nil {

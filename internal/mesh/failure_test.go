@@ -251,8 +251,8 @@ func TestLeaving(t *testing.T) {
 			if got := w.notes[rank].all(); len(got) > 0 {
 				t.Errorf("rank %d: failed nodes %v", rank, got)
 			}
-			if got := w.meshes[rank].Gone(); !slices.Equal(got, []int{2}) {
-				t.Errorf("rank %d: Gone() = %v, want 2", rank, got)
+			if got := w.meshes[rank].Detached(); !slices.Equal(got, []int{2}) {
+				t.Errorf("rank %d: Detached() = %v, want 2", rank, got)
 			}
 		}
 		failed := false

@@ -229,7 +229,7 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	}
 	m.reportLink(slot)
 	i := r.info(slot, id)
-	m.log.Debug("linked a node", m.note(slot), "path", i.Link, "bulk", i.Bulk, "why", i.Why)
+	m.log.Debug("linked a node", m.note(slot), "transport", i.Transport, "bulk", i.BulkTransport, "reason", i.Reason)
 	select {
 	case <-l.Done():
 		// linkEnded has ignored the end of the link if it came before the link was in its slot.

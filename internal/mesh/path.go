@@ -111,15 +111,16 @@ type PathInfo struct {
 	Node membership.NodeID
 	// Addr is the source address of packets from the node.
 	Addr string
-	// Link is the name of the path with the control lane, and Bulk of the path with the bulk
-	// lane. Class is that of the path Bulk, and Locality that of the path Link.
-	Link, Bulk string
-	Class      transport.Class
-	Locality   transport.Locality
-	// Encrypted says that both paths are encrypted and authenticated.
+	// Transport is the name of the path with the control lane, and Locality the locality of that
+	// path. BulkTransport is the name of the path with the bulk lane, and Class the class of that
+	// path. Both paths may be the same.
+	Transport, BulkTransport string
+	Class                    transport.Class
+	Locality                 transport.Locality
+	// Encrypted reports whether both paths are encrypted and authenticated.
 	Encrypted bool
-	// Why is the reason for the choice, as text.
-	Why string
+	// Reason explains the choice of the paths.
+	Reason string
 }
 
 // Paths describes the connections to the other nodes of a view, in the order of their ranks.
@@ -136,7 +137,7 @@ func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 	for rank, p := range m.linked(v) {
 		t := p.link.Traffic()
 		list = append(list, trace.Link{
-			Rank: rank, Transport: p.route.info(rank, p.node.ID).Bulk, Sent: t.Sent, Received: t.Received,
+			Rank: rank, Transport: p.route.info(rank, p.node.ID).BulkTransport, Sent: t.Sent, Received: t.Received,
 		})
 	}
 	return list
@@ -179,8 +180,8 @@ func (m *Mesh) Links(v membership.View) ([]*link.Link, error) {
 func Common(paths []PathInfo) (name string, encrypted bool) {
 	name, encrypted = "mem", len(paths) > 0
 	for k, i := range paths {
-		this := strings.TrimSuffix(i.Link, "+tls")
-		if bulk := strings.TrimSuffix(i.Bulk, "+tls"); bulk != this {
+		this := strings.TrimSuffix(i.Transport, "+tls")
+		if bulk := strings.TrimSuffix(i.BulkTransport, "+tls"); bulk != this {
 			this += "+" + bulk
 		}
 		if k > 0 && this != name {
@@ -208,11 +209,11 @@ type route struct {
 
 func (r *route) info(rank int, id membership.NodeID) PathInfo {
 	i := PathInfo{
-		Rank: rank, Node: id, Addr: r.conn.RemoteAddr(), Link: r.path.name(), Bulk: r.path.name(),
-		Class: r.path.capabilities().Class, Locality: r.path.capabilities().Locality, Encrypted: r.path.Encrypted, Why: r.why,
+		Rank: rank, Node: id, Addr: r.conn.RemoteAddr(), Transport: r.path.name(), BulkTransport: r.path.name(),
+		Class: r.path.capabilities().Class, Locality: r.path.capabilities().Locality, Encrypted: r.path.Encrypted, Reason: r.why,
 	}
 	if r.bulk != nil {
-		i.Bulk, i.Class = r.bulk.name(), r.bulk.capabilities().Class
+		i.BulkTransport, i.Class = r.bulk.name(), r.bulk.capabilities().Class
 		i.Encrypted = i.Encrypted && r.bulk.Encrypted
 	}
 	return i

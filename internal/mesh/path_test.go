@@ -111,7 +111,7 @@ func (w *multipath) wantPath(rank, to int, link, bulk string, encrypted bool, wh
 		if i.Rank != to {
 			continue
 		}
-		if i.Link != link || i.Bulk != bulk || i.Encrypted != encrypted || !strings.Contains(i.Why, why) || i.Node != idOf(to) {
+		if i.Transport != link || i.BulkTransport != bulk || i.Encrypted != encrypted || !strings.Contains(i.Reason, why) || i.Node != idOf(to) {
 			w.Errorf("rank %d reaches rank %d by %+v, want %s, %s, encrypted %v, %q", rank, to, i, link, bulk, encrypted, why)
 		}
 		return

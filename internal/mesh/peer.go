@@ -142,10 +142,10 @@ func (m *Mesh) reportLink(slot int) {
 	}
 }
 
-// Gone returns the slots of the nodes that no longer use the memory that they shared with this
-// node: their processes have ended, or they have said goodbye. The loss of a link is no proof
-// of that: the process may be suspended.
-func (m *Mesh) Gone() (slots []int) {
+// Detached returns the slots of the nodes that have detached from the memory that they shared with
+// this node: their processes have ended, or they have said goodbye. After the loss of a link alone
+// a node may still access the memory: its process may be suspended.
+func (m *Mesh) Detached() (slots []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for slot := range m.peers {

@@ -67,11 +67,11 @@ type Config struct {
 	// Selector receives the result.
 	Selector *selector.Selector
 	// Allocator allocates parts of the node's areas. SameProcess says that all users are
-	// goroutines of this process. Gone are the numbers of nodes that no longer access memory of
-	// others.
+	// goroutines of this process. Detached has the numbers of nodes that no longer access the
+	// memory of others.
 	Allocator   *shmexec.Allocator
 	SameProcess bool
-	Gone        []int
+	Detached    []int
 	Pool        *bufpool.Pool // for the buffers of the negotiation
 	Log         *slog.Logger
 }
@@ -119,7 +119,7 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 		return r, nil
 	}
 	n := negotiator{comm: cfg.Control, selector: selector.New(cfg.Rank, size, cfg.Pool, fixed(0)), timeout: cfg.Timeout}
-	cfg.Allocator.Forget(cfg.Gone)
+	cfg.Allocator.Forget(cfg.Detached)
 	mem, nodes := memoryOf(cfg.Comm.Links(), cfg.Rank), nodesOf(cfg.Comm.Links())
 	if mem != nil {
 		defer func() {

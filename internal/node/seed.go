@@ -23,13 +23,13 @@ import (
 type SeedConfig struct {
 	Listen     string // the address that nodes dial
 	Transports Transports
-	StateDir   string   // the directory for durable state; empty: in memory
+	StateDir   string   // the directory of the replicated log and the CA; empty: in memory
 	Peers      []string // addresses of all seeds of the cluster; empty: a single seed
 	// ForgetState lets one of several seeds start with an empty or damaged StateDir: it
 	// learns from the others before it votes.
 	ForgetState bool
-	// Open opens the replicated log of the seeds. Without it there is a single seed, and
-	// only its certificate authority is durable.
+	// Open opens the replicated log of the seeds. Without it there is a single seed, which writes
+	// only its CA to StateDir.
 	Open        consensus.OpenFunc
 	PeerToken   pki.Token   // authenticates seeds to each other; default: Token
 	Issuer      *pki.Issuer // signs the CA of the cluster; nil: that signs itself
@@ -109,7 +109,7 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 }
 
 // quorum returns the configuration of the log, for several seeds or one with a directory, and
-// nil for a seed without durable state.
+// nil for a seed without a replicated log.
 func (s *Seed) quorum(cfg SeedConfig) (*server.Quorum, error) {
 	q := &server.Quorum{
 		Self: alone, Seeds: []string{alone}, Dir: cfg.StateDir, ForgetState: cfg.ForgetState, Open: cfg.Open,
@@ -157,7 +157,7 @@ func (cfg *SeedConfig) checkAddrs() error {
 	}
 	for _, peer := range cfg.Peers {
 		if !host.IsAddr(peer, false) {
-			return fmt.Errorf("peer %q: not an address of the form host:port", peer)
+			return fmt.Errorf("peer %q: must be an address of the form host:port", peer)
 		}
 	}
 	return nil

@@ -54,7 +54,7 @@ func form(t *testing.T, seedUse Transports, seedAddr func(string) string, uses .
 		t.FailNow()
 	}
 	for _, i := range nodes[0].Mesh.Paths(nodes[0].View) {
-		paths = append(paths, i.Link+" "+i.Bulk)
+		paths = append(paths, i.Transport+" "+i.BulkTransport)
 	}
 	return paths, log.String()
 }

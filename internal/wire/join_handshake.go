@@ -95,7 +95,7 @@ type JoinAdmitted struct {
 	ID          [16]byte
 	Observed    string   `wire:"addr"` // source address of the node's packets
 	World       uint32   // initial size of the world
-	Durable     bool     // the membership outlives a seed: a node that loses its connection rejoins
+	Durable     bool     // the seeds write the membership to a replicated log: a node that loses its connection rejoins
 	Seeds       []string // addresses of all seeds, if there are several
 }
 

@@ -224,7 +224,7 @@ func (w *identityWorld) claimAtSeed(ctx context.Context, end *quic.Endpoint) {
 		request.Rejoin, request.Name = again, "thief"
 		m, err := second.ask(request)
 		r, ok := m.(wire.JoinRefusal)
-		want := map[bool]string{false: hex.EncodeToString(identityOf(key)), true: "another conn"}[again]
+		want := map[bool]string{false: hex.EncodeToString(identityOf(key)), true: "another connection"}[again]
 		if err != nil || !ok || !strings.Contains(r.Text, want) {
 			w.t.Errorf("%s, with the request of another node: %#v, %v, want a refusal that says %q", name, m, err, want)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestEpochsAfterMistakes: if no node has failed, the loop of each rank ends soon, with
-// the reason for the end of the communicator.
+// TestEpochsAfterMistakes: if a communicator has ended and no node has failed, Epochs ends
+// soon on all ranks, with the reason for the end of the communicator.
 func TestEpochsAfterMistakes(t *testing.T) {
 	const ranks = 2
 	for name, test := range map[string]struct {
@@ -51,7 +51,7 @@ func TestEpochsAfterMistakes(t *testing.T) {
 						RecoveryTimeout: 10 * worldtest.Patience,
 					}, test.mistake, &leaving)
 					if !test.is(err) || errors.Is(err, nexar.ErrNoQuorum) {
-						t.Errorf("rank %d: %v", rank, err)
+						t.Errorf("rank %d: got error %v, want the %s", rank, err, name)
 					}
 				})
 			}
@@ -60,8 +60,7 @@ func TestEpochsAfterMistakes(t *testing.T) {
 	}
 }
 
-// follow joins, and makes a mistake in each epoch. It returns the error that ended the
-// last one.
+// follow joins, and makes a mistake in each epoch. It returns the error with which Epochs ends.
 func follow(ctx context.Context, cfg nexar.Config, mistake func(ctx context.Context, c *nexar.Comm) error, leaving *sync.WaitGroup) (why error) {
 	node, err := nexar.Join(ctx, cfg)
 	if err != nil {
@@ -78,11 +77,11 @@ func follow(ctx context.Context, cfg nexar.Config, mistake func(ctx context.Cont
 			break
 		}
 		if err := mistake(ctx, comm); err == nil {
-			return errors.New("the mistake was none")
+			return errors.New("the mistake caused no error")
 		}
 	}
 	if took := time.Since(began); took > worldtest.Patience {
-		return fmt.Errorf("it took %v: %w", took, why)
+		return fmt.Errorf("Epochs ended after %v, want at most %v: %w", took, worldtest.Patience, why)
 	}
 	return why
 }

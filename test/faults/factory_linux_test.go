@@ -12,9 +12,8 @@ import (
 	"github.com/nexar-go/nexar/transport/shm"
 )
 
-// TestFactoryWithCapabilities: a transport of the program carries messages and
-// collectives with all its capabilities: polling, writes without blocking, and shared
-// areas.
+// TestFactoryWithCapabilities: a transport of the program is used with all its capabilities:
+// polling, non-blocking writes, and shared areas.
 func TestFactoryWithCapabilities(t *testing.T) {
 	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: 2})
 	if err != nil {

@@ -48,8 +48,8 @@ func simNodes(t *testing.T, n int, recovery nexar.RecoveryPolicy, f func(ctx con
 
 func simHost(rank int) string { return fmt.Sprintf("host%d", rank) }
 
-// noticed is the longest time until the other nodes notice the crash of a host: the
-// heartbeat timeout of simWorld.join and a second.
+// noticed is the longest time until the other nodes detect the crash of a host: the
+// HeartbeatTimeout of SimCluster.Join and a second.
 const noticed = 2 * time.Second
 
 // sumUntilFailure runs all-reduces on c until one fails.
@@ -80,9 +80,8 @@ func failureOf(err error, rank int, node nexar.NodeID) error {
 	return nil
 }
 
-// TestFailureWatchYields: every other rank gets a crash once, with the rank and the
-// identity of the node, also in a loop that starts later. The loop ends when the node is
-// closed.
+// TestFailureWatchYields: Failures yields a crash once on every other rank, with the rank and the
+// ID of the failed node, also in a loop that starts later. The loop ends when its node is closed.
 func TestFailureWatchYields(t *testing.T) {
 	simNodes(t, 3, nexar.Automatic, func(ctx context.Context, t *testing.T, w *worldtest.SimCluster, nodes []*nexar.Node) {
 		const victim = 1
@@ -103,7 +102,7 @@ func TestFailureWatchYields(t *testing.T) {
 				t.Error(err)
 			}
 			if took := time.Since(began); took > noticed {
-				t.Errorf("the failure was noticed after %v, want at most %v", took, noticed)
+				t.Errorf("the failure was detected after %v, want at most %v", took, noticed)
 			}
 		}
 		counts := make(chan int)
@@ -117,14 +116,13 @@ func TestFailureWatchYields(t *testing.T) {
 		time.Sleep(time.Minute)
 		nodes[0].Close()
 		if n := <-counts; n != 1 {
-			t.Errorf("%d failures, want 1", n)
+			t.Errorf("got %d failures, want 1", n)
 		}
 	})
 }
 
-// TestAbortEndToEnd: with the policy Abort, a crash ends the operations and then the
-// Epochs of all other nodes, with the failure of that node. None continues in a smaller
-// world.
+// TestAbortEndToEnd: with the policy Abort, after a crash the operations and then Epochs end on
+// all other nodes, with the failure of the crashed node. None continues in a smaller world.
 func TestAbortEndToEnd(t *testing.T) {
 	simNodes(t, 4, nexar.Abort, func(ctx context.Context, t *testing.T, w *worldtest.SimCluster, nodes []*nexar.Node) {
 		const victim = 2
@@ -157,8 +155,8 @@ func TestAbortEndToEnd(t *testing.T) {
 	})
 }
 
-// TestExcludeAfterCrash: with the policy Manual, the ranks that remain after a crash
-// exclude the failed rank and continue with right results, repeatedly.
+// TestExcludeAfterCrash: with the policy Manual, the remaining ranks exclude a crashed rank and
+// continue with correct results, and do so again after the next crash.
 func TestExcludeAfterCrash(t *testing.T) {
 	simNodes(t, 5, nexar.Manual, func(ctx context.Context, t *testing.T, w *worldtest.SimCluster, nodes []*nexar.Node) {
 		left := []int{0, 1, 2, 3, 4} // the nodes of the world, by rank
@@ -183,7 +181,7 @@ func TestExcludeAfterCrash(t *testing.T) {
 							return fmt.Errorf("epochs: %w", err)
 						}
 					} else if c != world {
-						return fmt.Errorf("Epochs continues with a world of %d on its own", c.Size())
+						return fmt.Errorf("Epochs yielded a world of %d before Exclude", c.Size())
 					}
 				}
 				c, err := world.Exclude(ctx, []int{gone})
@@ -265,8 +263,8 @@ func wantSuspects(err error, nodes []*nexar.Node, ranks ...int) error {
 	return nil
 }
 
-// TestBroadcastOfDeadRoot: if the root of a broadcast is dead, or dies during it, all
-// other ranks get the failure of the root, with every algorithm.
+// TestBroadcastOfDeadRoot: if the root of a broadcast crashes before or during it, all other
+// ranks get the failure of the root, with every algorithm.
 func TestBroadcastOfDeadRoot(t *testing.T) {
 	const ranks, root = 5, 3
 	for _, a := range plan.Algorithms(plan.Broadcast) {
@@ -278,7 +276,7 @@ func TestBroadcastOfDeadRoot(t *testing.T) {
 					switch {
 					case after < 0:
 						crash()
-						time.Sleep(time.Minute) // until all nodes know of the failure
+						time.Sleep(time.Minute) // until all nodes have detected the failure
 					case after == 0:
 						crash()
 					default:

@@ -14,7 +14,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// Each test of this file describes a fault of nexar 0.1, in Rust. None may occur here.
+// Each test of this file describes a fault of the Rust crate nexar 0.1, and fails if this package
+// has it.
 
 // TestPipelinedAllReduceReducesAll: a pipelined all-reduce of 25,557,032 elements (the
 // gradient of a ResNet-50) on 4 ranks left 20 of them unreduced.
@@ -34,7 +35,7 @@ func TestPipelinedAllReduceReducesAll(t *testing.T) {
 	}
 }
 
-// reduceRamps all-reduces long vectors with several numbers of channels.
+// reduceRamps all-reduces vectors of count elements, once for each number of channels in counts.
 func reduceRamps(t *testing.T, comms []*nexar.Comm, count int, counts []int) {
 	ranks := len(comms)
 	vectors := make([][]float32, ranks)
@@ -112,7 +113,7 @@ func TestTagMismatchLosesNothing(t *testing.T) {
 					x := make([]int32, count)
 					got, err := nexar.Recv(ctx, comms[1], x, 0, tag)
 					if err != nil || got.Tag != tag || x[0] != int32(tag) || x[count-1] != int32(tag) {
-						t.Fatalf("receiving tag %d: %v, %+v, [%d …]", tag, err, got, x[0])
+						t.Fatalf("receive of tag %d: got %+v, [%d …], %v", tag, got, x[0], err)
 					}
 				}
 				for range tags {
@@ -158,8 +159,8 @@ func TestBarrierAmongHeartbeats(t *testing.T) {
 	})
 }
 
-// TestCancelledBulkKeepsStep: a bulk write that was cancelled left half of itself in the
-// stream, and the next bytes were taken for the rest.
+// TestCancelledBulkKeepsStep: a cancelled bulk write left a partial frame in the stream, and the
+// next bytes were taken for the rest of it.
 func TestCancelledBulkKeepsStep(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.TCP()} {
 		for _, side := range []string{"sender", "receiver", "collective"} {
@@ -186,8 +187,8 @@ func cancelBulk(t *testing.T, m worldtest.Medium, side string, after time.Durati
 		count *= 4
 	}
 	worldtest.OnAll(t, a, func(rank int, c *nexar.Comm) error {
-		// The other rank does not hear of a call that was cancelled before its start,
-		// so it must not wait for long.
+		// A call that is cancelled before it starts is unknown to the other rank, so the
+		// other rank waits for a limited time.
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		if rank == 0 && side != "receiver" || rank == 1 && side == "receiver" {
@@ -206,7 +207,7 @@ func cancelBulk(t *testing.T, m worldtest.Medium, side string, after time.Durati
 		default:
 			_, err = nexar.Recv(ctx, c, x, 0, 0)
 		}
-		// The cancellation may be too late, or too early to have an effect.
+		// The call may have ended before the cancellation.
 		if err != nil && !errors.Is(err, nexar.ErrRevoked) && !errors.Is(err, worldtest.ErrCancelled) && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
@@ -214,7 +215,7 @@ func cancelBulk(t *testing.T, m worldtest.Medium, side string, after time.Durati
 		worldtest.FillRamp(x, 1)
 		time.Sleep(time.Millisecond)
 		if wrong, first := worldtest.CheckRamps(x, 0); wrong != count || x[first] != worldtest.Ramp(1, first) {
-			return fmt.Errorf("the buffer was written after the call had ended")
+			return fmt.Errorf("the buffer was written after the call had returned")
 		}
 		return nil
 	})

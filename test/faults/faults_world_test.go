@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// These faults of nexar 0.1 concern whole nodes and calls; see faults_test.go.
+// These tests are for faults of nexar 0.1 in nodes and calls; see faults_test.go.
 
 // TestRebuiltAgainAndAgain: split or rebuilt communicators made neither barriers nor
 // calls, and a world was rebuilt only once, since the agreement ignored the epoch.
@@ -25,8 +25,8 @@ func TestRebuiltAgainAndAgain(t *testing.T) {
 	}
 }
 
-// shrinkToTwo makes the last rank of each epoch leave until two ranks are left, and uses every kind of
-// operation in between.
+// shrinkToTwo makes the last rank of each epoch leave until two ranks are left. In each epoch it
+// splits the communicator, and runs barriers and calls.
 func shrinkToTwo(ctx context.Context, n *nexar.Node) error {
 	epoch, size := uint64(0), 6
 	for c, err := range n.Epochs(ctx) {
@@ -109,14 +109,14 @@ func TestUnknownFunctionEndsNothing(t *testing.T) {
 			began := time.Now()
 			for range 100 {
 				if _, err := comms[0].Call(t.Context(), 1, "unknown", nil); !errors.Is(err, nexar.ErrUnknownFunction) {
-					t.Fatalf("%v, want an ErrUnknownFunction", err)
+					t.Fatalf("got error %v, want ErrUnknownFunction", err)
 				}
 				if got, err := comms[0].Call(t.Context(), 1, "known", []byte("x")); err != nil || string(got) != "x" {
-					t.Fatalf("after that, a function that is known: %q, %v", got, err)
+					t.Fatalf("a call of a registered function after that: got %q, %v, want \"x\"", got, err)
 				}
 			}
 			if took := time.Since(began); took > worldtest.Patience {
-				t.Errorf("200 calls have taken %v", took)
+				t.Errorf("200 calls took %v, want at most %v", took, worldtest.Patience)
 			}
 		})
 	}

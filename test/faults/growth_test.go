@@ -26,7 +26,7 @@ type elasticWorld struct {
 
 	mu    sync.Mutex
 	sizes []int // of the communicators of rank 0
-	sums  int   // all-reduces with the right result
+	sums  int   // all-reduces with the correct result
 
 	stop atomic.Int64 // 1 stops all nodes after the same step
 }
@@ -115,7 +115,7 @@ func (w *elasticWorld) epoch(ctx context.Context, comm *nexar.Comm, n *worldNode
 			return nil
 		}
 		if x[0] != int64(comm.Size()) {
-			return fmt.Errorf("the sum is %d with %d ranks", x[0], comm.Size())
+			return fmt.Errorf("got a sum of %d, want %d, the number of ranks", x[0], comm.Size())
 		}
 		n.state.Step++
 		n.state.Sum += x[0]
@@ -145,11 +145,11 @@ func (w *elasticWorld) waitForSizes(sizes ...int) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.Fatalf("the world had these sizes: %v, want %v", w.sizes, sizes)
+	w.Fatalf("sizes of the world: %v, want %v", w.sizes, sizes)
 }
 
-// stopAll lets the nodes make another 100 steps and stops them. It checks that all end without an
-// error, after the same step.
+// stopAll waits for another 100 steps and stops the nodes. It checks that all end without an error,
+// after the same step.
 func (w *elasticWorld) stopAll(nodes ...*worldNode) {
 	w.Helper()
 	last := w.steps() + 100
@@ -163,10 +163,10 @@ func (w *elasticWorld) stopAll(nodes ...*worldNode) {
 		select {
 		case <-n.done:
 		case <-time.After(worldtest.Patience):
-			w.Fatalf("worker %d does not end", i)
+			w.Fatalf("node %d does not end", i)
 		}
 		if n.err != nil || n.state != nodes[0].state {
-			w.Errorf("worker %d: %+v (%v), want %+v", i, n.state, n.err, nodes[0].state)
+			w.Errorf("node %d: got %+v, %v, want %+v", i, n.state, n.err, nodes[0].state)
 		}
 	}
 }
@@ -178,12 +178,12 @@ func (w *elasticWorld) steps() int {
 	return w.sums
 }
 
-// TestGrowth: nodes join a running world and get its state, and one leaves at a
-// checkpoint. The others continue and agree on the sum.
+// TestGrowth: nodes join a running world and get its state, and one leaves at a checkpoint. All
+// have the same state at the end.
 func TestGrowth(t *testing.T) {
-	for _, ways := range [][]string{nil, {"tcp"}, {"quic"}} {
-		t.Run(strings.Join(ways, ""), func(t *testing.T) {
-			w := newElasticWorld(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Transports: ways})
+	for _, transports := range [][]string{nil, {"tcp"}, {"quic"}} {
+		t.Run(strings.Join(transports, ""), func(t *testing.T) {
+			w := newElasticWorld(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Transports: transports})
 			a, b := w.join(nexar.Config{}), w.join(nexar.Config{})
 			w.waitForSizes(2)
 			d := w.join(nexar.Config{})
@@ -204,8 +204,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestManyHaveLeft: the current nodes share memory, however many nodes have left the
-// world.
+// TestManyHaveLeft: nodes still share memory after many others have joined and left.
 func TestManyHaveLeft(t *testing.T) {
 	var mu sync.Mutex
 	var lacking []string
@@ -239,8 +238,7 @@ func TestManyHaveLeft(t *testing.T) {
 	}
 }
 
-// TestSpare: a spare waits, even while the others reach checkpoints, and replaces a node
-// that dies.
+// TestSpare: a spare is not admitted at checkpoints, and replaces a node that leaves.
 func TestSpare(t *testing.T) {
 	waits := make(chan struct{})
 	var once sync.Once
@@ -259,7 +257,7 @@ func TestSpare(t *testing.T) {
 	case <-time.After(worldtest.Patience):
 		t.Fatal("the spare is not ready")
 	}
-	time.Sleep(50 * time.Millisecond) // It must not be admitted meanwhile.
+	time.Sleep(50 * time.Millisecond) // The spare must not be admitted meanwhile.
 	w.waitForSizes(3)
 	var last *worldNode
 	for _, n := range nodes {
@@ -277,8 +275,8 @@ func TestSpare(t *testing.T) {
 	w.stopAll(append(nodes, spare)...)
 }
 
-// TestJoinFull: a node waits while an elastic world has no room for it, and its log says
-// so.
+// TestJoinFull: a node waits while an elastic world has ElasticMax nodes, and its error names the
+// reason.
 func TestJoinFull(t *testing.T) {
 	w := newElasticWorld(t, nexar.SeedConfig{World: 2, Elastic: true, ElasticMax: 2}, nexar.Config{})
 	a, b := w.join(nexar.Config{}), w.join(nexar.Config{})

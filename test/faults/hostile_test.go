@@ -121,11 +121,11 @@ func TestHostileCandidate(t *testing.T) {
 }
 
 // eventually waits until the condition holds.
-func eventually(t *testing.T, what string, is func() bool) {
+func eventually(t *testing.T, event string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(worldtest.Patience); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", worldtest.Patience, what)
+			t.Fatalf("did not happen within %v: %s", worldtest.Patience, event)
 		}
 	}
 }

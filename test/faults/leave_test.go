@@ -8,8 +8,8 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestLeaveAfterLast: a rank that has completed its part and closes does not disturb
-// ranks that have not.
+// TestLeaveAfterLast: a rank that closes after its last operation does not disturb ranks that
+// are still in that operation.
 func TestLeaveAfterLast(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.Mixed()} {
 		t.Run(m.Name, func(t *testing.T) {
@@ -21,7 +21,7 @@ func TestLeaveAfterLast(t *testing.T) {
 				rounds = 10
 			}
 			if m.Name == worldtest.TLS().Name || m.Name == worldtest.Mixed().Name {
-				rounds = 5 // Each makes many connections.
+				rounds = 5 // Each round makes many connections.
 			}
 			if worldtest.Brief() {
 				rounds = min(5, rounds/4)

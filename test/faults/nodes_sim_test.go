@@ -36,12 +36,12 @@ type simMember struct {
 	host string
 
 	// Guarded by the mutex of the world:
-	faulty bool // a fault has been applied to it
-	gone   bool // its host has crashed, or it has left
+	faulty bool // a fault may have ended the node
+	gone   bool // the host has crashed
 	node   *nexar.Node
 	epoch  uint64
 	steps  int
-	err    error // reason for its end
+	err    error // the error with which the node has ended
 	ended  bool
 }
 
@@ -50,7 +50,7 @@ func newSimWorld(t *testing.T, chance uint64, n int) *simWorld {
 	return newSlowSimWorld(t, chance, n, 100*time.Millisecond)
 }
 
-// newSlowSimWorld is newSimWorld with a given heartbeat interval.
+// newSlowSimWorld does what newSimWorld does, with a given heartbeat interval.
 func newSlowSimWorld(t *testing.T, chance uint64, n int, beat time.Duration) *simWorld {
 	w := &simWorld{
 		T: t, SimCluster: worldtest.NewSimCluster(t, chance, n), rng: rand.New(rand.NewPCG(chance, 3)),
@@ -91,7 +91,7 @@ func simConfig(recovery nexar.RecoveryPolicy, rank *int) nexar.Config {
 	}
 }
 
-// live runs a node from Join to its end.
+// run runs a node from Join to its end.
 func (w *simWorld) run(m *simMember) error {
 	n, err := w.Join(m.host, simConfig(nexar.Automatic, nil))
 	if err != nil {
@@ -116,8 +116,8 @@ func (w *simWorld) run(m *simMember) error {
 
 var errWrong = errors.New("a wrong result")
 
-// enter records that a node has a communicator. In an epoch no two nodes have the same
-// rank, and all have the same size.
+// enter records the communicator of a node. It checks that no two nodes have the same rank in an
+// epoch, that all have the same size, and that epochs increase.
 func (w *simWorld) enter(m *simMember, c *nexar.Comm) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,20 +167,20 @@ func (w *simWorld) applyFault() {
 		return
 	}
 	w.rng.Shuffle(len(here), func(i, j int) { here[i], here[j] = here[j], here[i] })
-	what := w.rng.IntN(7)
+	fault := w.rng.IntN(7)
 	some := here[:1+w.rng.IntN(max(1, len(here)/2))]
-	if what < 2 || what == 4 {
+	if fault < 2 || fault == 4 {
 		some = here[:1]
 	}
 	var hosts []string
 	for _, m := range some {
 		hosts = append(hosts, m.host)
-		m.faulty = m.faulty || what != 3 && what != 6
-		m.gone = m.gone || what < 2
+		m.faulty = m.faulty || fault != 3 && fault != 6
+		m.gone = m.gone || fault < 2
 	}
 	w.mu.Unlock()
-	w.note("%v: %d to %v", time.Now().Format("05.000"), what, hosts)
-	switch what {
+	w.note("%v: fault %d at %v", time.Now().Format("05.000"), fault, hosts)
+	switch fault {
 	case 0:
 		w.Network.Crash(hosts[0])
 	case 1:
@@ -198,7 +198,7 @@ func (w *simWorld) applyFault() {
 		w.mu.Lock()
 		here[1].faulty = true
 		w.mu.Unlock()
-		w.note("and %v", here[1].host)
+		w.note("and at %v", here[1].host)
 	case 5:
 		w.wg.Go(func() { _ = some[0].node.Leave(w.Ctx) }) // The node ends with its own error.
 	case 6:
@@ -247,9 +247,9 @@ func (w *simWorld) close() {
 	w.Close()
 }
 
-// TestWorldsOfNodes: nodes crash, are cut off for long or briefly, lose each other, leave
-// and join, at random. All remaining nodes are in one world with the right results, and
-// no node ends without a reason. NODES=1000 runs that many worlds.
+// TestWorldsOfNodes: nodes crash, are cut off for long or briefly, lose links, leave and join, at
+// random. All remaining nodes end up in one world with correct results, and no node ends
+// without a fault. NODES=1000 runs that many worlds; FIRST=7 is the random seed of the first.
 func TestWorldsOfNodes(t *testing.T) {
 	first, worlds := uint64(0), uint64(6)
 	if worldtest.Brief() {
@@ -282,9 +282,8 @@ func TestWorldsOfNodes(t *testing.T) {
 	}
 }
 
-// TestOneWayRingOfNodes: each of six nodes stops receiving from its predecessor. They
-// notice that within a heartbeat interval of each other, and the largest possible number
-// of them, three, continue.
+// TestOneWayRingOfNodes: each of six nodes stops receiving from its predecessor. They detect that
+// within a heartbeat interval of each other, and as many as possible continue: three.
 func TestOneWayRingOfNodes(t *testing.T) {
 	for _, chance := range []uint64{1, 2, 3} {
 		t.Run(fmt.Sprint(chance), func(t *testing.T) {
@@ -312,7 +311,7 @@ func TestOneWayRingOfNodes(t *testing.T) {
 					}
 				}
 				if left != 3 {
-					t.Errorf("%d nodes go on, want 3", left)
+					t.Errorf("%d nodes continue, want 3", left)
 				}
 			})
 		})

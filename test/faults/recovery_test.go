@@ -14,15 +14,15 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestExclude: ranks exclude a running rank, which gets an error, and then one that has
-// left, and get the changes of their ranks.
+// TestExclude: ranks exclude a live rank, which gets an error, and then one that has left.
+// Change describes how their ranks change.
 func TestExclude(t *testing.T) {
 	nodes, _ := worldtest.JoinAll(t, 4, nexar.SeedConfig{}, nexar.Config{Recovery: nexar.Manual, RecoveryTimeout: 10 * time.Second})
-	outcast := make(chan error, 1)
+	excluded := make(chan error, 1)
 	go func() {
 		for _, err := range nodes[1].Epochs(t.Context()) {
 			if err != nil {
-				outcast <- err
+				excluded <- err
 			}
 		}
 	}()
@@ -38,7 +38,7 @@ func TestExclude(t *testing.T) {
 				return fmt.Errorf("the sum of %d ranks is %d: %v", c.Size(), x[0], err)
 			}
 			if _, err := world.Exclude(t.Context(), nil); !errors.Is(err, nexar.ErrClosed) {
-				return fmt.Errorf("the old communicator creates another one: %v", err)
+				return fmt.Errorf("Exclude on the old communicator: got error %v, want ErrClosed", err)
 			}
 			return nil
 		}
@@ -50,10 +50,10 @@ func TestExclude(t *testing.T) {
 		}
 	}
 	each(exclude(1), 0, 2, 3)
-	err := <-outcast
+	err := <-excluded
 	for _, want := range []error{nexar.ErrExcluded, nexar.ErrRemoved, nexar.ErrNoQuorum} {
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), "has excluded it") {
-			t.Errorf("the excluded rank gets %v, want %v with a rank", err, want)
+			t.Errorf("error of the excluded rank: %v, want %v and the rank that has excluded it", err, want)
 		}
 	}
 	got, want := nodes[3].World().Change(), nexar.WorldChange{OldSize: 4, Size: 3, OldRank: 3, Rank: 2, Removed: []int{1}}
@@ -68,7 +68,7 @@ func TestExclude(t *testing.T) {
 	}
 	each(exclude(1), 0, 3)
 	if c := nodes[3].World(); c.Rank() != 1 || c.Size() != 2 {
-		t.Errorf("it is rank %d of %d, want 1 of 2", c.Rank(), c.Size())
+		t.Errorf("got rank %d of %d, want 1 of 2", c.Rank(), c.Size())
 	}
 }
 
@@ -79,7 +79,7 @@ func TestTooFewNodes(t *testing.T) {
 	_, err := nodes[0].World().Exclude(t.Context(), []int{1})
 	const want = "no new view within 2s: the world has 1 of at least 2 nodes, and waits for others"
 	if !errors.Is(err, nexar.ErrNoQuorum) || !strings.Contains(err.Error(), want) {
-		t.Errorf("error %v, want an ErrNoQuorum that says %q", err, want)
+		t.Errorf("got error %v, want ErrNoQuorum with %q", err, want)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestInclude(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := nodes[1].World().Change(); got.Size != 2 || len(got.Removed)+len(got.Joined) > 0 || got.Rank != got.OldRank {
-		t.Errorf("without a waiting node: %+v", got)
+		t.Errorf("without a waiting node: got change %+v, want the same ranks", got)
 	}
 	late := make(chan error, 1)
 	var joiner *nexar.Node
@@ -115,12 +115,12 @@ func TestInclude(t *testing.T) {
 	for i, n := range append(nodes, joiner) {
 		e := n.World().Change()
 		if was := i < 2; e.Size != 3 || was && (!slices.Equal(e.Joined, []int{2}) || e.OldRank != i) || !was && (e.OldRank != -1 || len(e.Joined) != 3) {
-			t.Errorf("node %d: %+v", i, e)
+			t.Errorf("node %d: got change %+v, want a world of 3 with rank 2 new", i, e)
 		}
 	}
 }
 
-// TestRebuildMisuse: invalid arguments are an error at once.
+// TestRebuildMisuse: Include and Exclude return an error for invalid arguments at once.
 func TestRebuildMisuse(t *testing.T) {
 	local, err := nexar.Local(t.Context(), 2, nexar.Config{})
 	if err != nil {
@@ -139,14 +139,14 @@ func TestRebuildMisuse(t *testing.T) {
 	}
 }
 
-// TestFailureWatch: the loop ends with its context, and when the node is closed.
+// TestFailureWatch: a loop over Failures ends with its context, and when the node is closed.
 func TestFailureWatch(t *testing.T) {
 	nodes, _ := worldtest.JoinAll(t, 2, nexar.SeedConfig{}, nexar.Config{RecoveryTimeout: 10 * time.Second})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	for p, err := range nodes[0].Failures(ctx) {
 		if p != nil || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v, %v", p, err)
+			t.Errorf("got %v, %v, want only the error of the context", p, err)
 		}
 	}
 	over := make(chan int)
@@ -159,7 +159,7 @@ func TestFailureWatch(t *testing.T) {
 	}()
 	nodes[0].Close()
 	if n := <-over; n > 0 {
-		t.Errorf("%d failures, want none", n)
+		t.Errorf("got %d failures, want none", n)
 	}
 }
 
@@ -173,6 +173,6 @@ func TestLeaveEnds(t *testing.T) {
 		t.Errorf("got error %v, want %v", err, nexar.ErrClosed)
 	}
 	if err := nodes[0].Leave(t.Context()); !errors.Is(err, nexar.ErrClosed) {
-		t.Errorf("the second time: got error %v, want %v", err, nexar.ErrClosed)
+		t.Errorf("second call: got error %v, want %v", err, nexar.ErrClosed)
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A callLoad has ranks that call each other continuously.
+// A callLoad makes ranks call each other continuously.
 type callLoad struct {
 	comms []*nexar.Comm
 	calls atomic.Int64   // answered calls
 	busy  []atomic.Int32 // running functions, by rank
-	over  []atomic.Int32 // sequences of calls that have ended, by the called rank
+	over  []atomic.Int32 // sequences of calls that have ended, by called rank
 }
 
 func newCallLoad(comms []*nexar.Comm) *callLoad {
@@ -104,14 +104,14 @@ func TestCallsOfDeadRank(t *testing.T) {
 						case !ok || p.Left:
 							t.Errorf("rank %d calls rank %d: %v, want a PeerError", rank, to, err)
 						case rank != victim && p.Rank != victim:
-							t.Errorf("rank %d calls rank %d: %v, want that rank %d has failed", rank, to, err, victim)
+							t.Errorf("rank %d calls rank %d: %v, want the failure of rank %d", rank, to, err, victim)
 						}
 					}
 				}
 			}
 			for rank := range b.busy {
 				for b.busy[rank].Load() > 0 {
-					time.Sleep(time.Millisecond) // at most until the timeout of go test
+					time.Sleep(time.Millisecond) // go test ends a loop that does not end
 				}
 			}
 			t.Logf("%d calls were answered", b.calls.Load())
@@ -119,8 +119,8 @@ func TestCallsOfDeadRank(t *testing.T) {
 	}
 }
 
-// TestCallsOfLeavingRank: calls to and from a rank that leaves end, even during the transfer of long
-// arguments. All other calls go on.
+// TestCallsOfLeavingRank: calls to and from a rank that leaves fail, even during the transfer of long
+// arguments. All other calls continue.
 func TestCallsOfLeavingRank(t *testing.T) {
 	const leaver = 1
 	for _, m := range []worldtest.Medium{worldtest.QUIC(), worldtest.TLS(), worldtest.Mixed(), worldtest.Mem(), worldtest.Sim()} {
@@ -157,8 +157,8 @@ func TestCallsOfLeavingRank(t *testing.T) {
 	}
 }
 
-// waitAfterLeave waits until all ranks have noticed that a rank has left and have stopped calling it, and
-// then for many further calls.
+// waitAfterLeave waits until all ranks have detected that a rank has left and have stopped calling it,
+// and then for 60 further calls.
 func (b *callLoad) waitAfterLeave(ctx context.Context, leaver int) {
 	for rank, c := range b.comms {
 		for rank != leaver && ctx.Err() == nil && !errors.Is(callTurn(ctx, c, leaver, 0, 8, 8), nexar.ErrPeerFailed) {
@@ -183,7 +183,7 @@ func afterLeaving(err error, leaver, rank, to int) error {
 	case to == leaver && ok && p.Rank == leaver && p.Left:
 	case rank != leaver && to != leaver && errors.Is(err, worldtest.ErrCancelled):
 	default:
-		return fmt.Errorf("rank %d calls rank %d, when rank %d has left: %w", rank, to, leaver, err)
+		return fmt.Errorf("rank %d calls rank %d after rank %d has left: unexpected error: %w", rank, to, leaver, err)
 	}
 	return nil
 }

@@ -38,8 +38,8 @@ func callText(w *worldtest.World, to int, fn, text string) string {
 	return fmt.Sprintf("nexar: call: function %q of rank %d (node %s at %s): %s", fn, to, w.ID(to), w.Addr(to), text)
 }
 
-// TestCallErrors: every failure of a call has a type, and names the rank, its node and
-// the function, also for calls to the own rank.
+// TestCallErrors: every failure of a call has a type, and names the rank, its node and the
+// function, also if a rank calls itself.
 func TestCallErrors(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		w := m.World(t, 2, nexar.Config{})
@@ -69,7 +69,7 @@ func TestCallErrors(t *testing.T) {
 				}
 				e, ok := errors.AsType[*nexar.CallError](err)
 				if !ok || e.Rank != to || e.Fn != test.fn || e.Node != w.ID(to) || !sameCause(err, test.want) {
-					t.Errorf("%s: %.300v is no CallError with %v", m.Name, err, test.want)
+					t.Errorf("%s: got error %.300v, want a CallError of rank %d with %v", m.Name, err, to, test.want)
 				}
 			}
 		}
@@ -94,23 +94,23 @@ func sameCause(err, want error) bool {
 func TestCallTooLarge(t *testing.T) {
 	w := worldtest.Mem().World(t, 2, nexar.Config{})
 	comms := w.Comms
-	huge := make([]byte, 1<<30+1) // Its contents are never read.
+	huge := make([]byte, 1<<30+1) // Its pages are never touched.
 	for _, c := range comms {
 		c.Register("flood", func(context.Context, int, []byte) ([]byte, error) { return huge, nil })
 	}
 	for to := range comms {
-		for what, args := range map[string][]byte{"arguments": huge, "result": nil} {
+		for part, args := range map[string][]byte{"arguments": huge, "result": nil} {
 			_, err := comms[0].Call(t.Context(), to, "flood", args)
-			want := callText(w, to, "flood", "too large: "+what+" of 1073741825 bytes, at most 1073741824 are allowed")
+			want := callText(w, to, "flood", "too large: "+part+" of 1073741825 bytes, at most 1073741824 are allowed")
 			if !errors.Is(err, nexar.ErrTooLarge) || err.Error() != want {
-				t.Errorf("%v, want %q", err, want)
+				t.Errorf("got error %v, want %q", err, want)
 			}
 		}
 	}
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestCallInvalid: invalid arguments of a call are an error of this rank.
+// TestCallInvalid: a call with invalid arguments returns an error and sends nothing.
 func TestCallInvalid(t *testing.T) {
 	w := worldtest.Mem().World(t, 2, nexar.Config{})
 	comms := w.Comms
@@ -137,7 +137,7 @@ func TestCallInvalid(t *testing.T) {
 	worldtest.CheckWorks(t, comms)
 }
 
-// TestRegisterPanics: the registration of an invalid function panics.
+// TestRegisterPanics: Register of an invalid name or handler panics.
 func TestRegisterPanics(t *testing.T) {
 	w := worldtest.Mem().World(t, 1, nexar.Config{})
 	comms := w.Comms
@@ -160,16 +160,16 @@ func TestRegisterPanics(t *testing.T) {
 			return nil
 		}()
 		if got != test.want {
-			t.Errorf("it panics with %v, want %q", got, test.want)
+			t.Errorf("got panic %v, want %q", got, test.want)
 		}
 	}
 	if got, err := comms[0].Call(t.Context(), 0, "taken", []byte("x")); err != nil || string(got) != "x" {
-		t.Errorf("the first function of the name: %q, %v", got, err)
+		t.Errorf("call of the first function of the name: got %q, %v, want \"x\"", got, err)
 	}
 }
 
-// TestFuncErrors: a value that cannot be encoded or decoded is an error that names the
-// rank, and has no other effect.
+// TestFuncErrors: a call with a value that cannot be encoded or decoded returns an error that names
+// the function and, after the argument was sent, the rank.
 func TestFuncErrors(t *testing.T) {
 	w := worldtest.Mem().World(t, 2, nexar.Config{})
 	comms := w.Comms
@@ -239,15 +239,15 @@ func TestCallEnded(t *testing.T) {
 					t.Errorf("%v, want %v and %q", err, test.want, test.text)
 				}
 				if _, err := comms[0].Call(t.Context(), 1, "wait", nil); !errors.Is(err, test.want) {
-					t.Errorf("the next call: %v, want %v", err, test.want)
+					t.Errorf("next call: got error %v, want %v", err, test.want)
 				}
 			})
 		}
 	}
 }
 
-// TestCallBusy: a rank with lower limits than the caller refuses the calls beyond them,
-// and serves the others.
+// TestCallBusy: a rank with a lower MaxConcurrentCalls than the caller refuses calls above it and
+// answers the others.
 func TestCallBusy(t *testing.T) {
 	nodes := joinDifferent(t, nexar.Config{MaxConcurrentCalls: 8}, nexar.Config{MaxConcurrentCalls: 2})
 	comms, peer := []*nexar.Comm{nodes[0].World(), nodes[1].World()}, nodes[0].Peers()[0]
@@ -277,7 +277,7 @@ func TestCallBusy(t *testing.T) {
 		}
 	}
 	if _, err := comms[0].Call(t.Context(), 1, "hold", nil); err != nil {
-		t.Errorf("a later call: %v", err)
+		t.Errorf("later call: %v", err)
 	}
 }
 
@@ -334,6 +334,6 @@ func TestCallTimeout(t *testing.T) {
 	defer cancel()
 	comms[1].Register("slow", func(context.Context, int, []byte) ([]byte, error) { time.Sleep(2 * limit); return nil, nil })
 	if _, err := comms[0].Call(ctx, 1, "slow", nil); err != nil {
-		t.Errorf("with a longer deadline: %v", err)
+		t.Errorf("call with a longer deadline: %v", err)
 	}
 }

@@ -19,16 +19,16 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A functionCall describes the context of a call that ends before its function does.
+// A functionCall describes the context of a function whose call has ended.
 type functionCall struct {
 	deadline time.Time
 	limited  bool
 	cause    error
 }
 
-// registerPatient registers "wait" on a rank, which waits until its context ends. The
-// channels report the start and the end of each call.
-func registerPatient(c *nexar.Comm) (began chan time.Time, ended chan functionCall) {
+// registerWait registers "wait" on a rank, which waits until its context ends. The channels report
+// the start and the end of each call.
+func registerWait(c *nexar.Comm) (began chan time.Time, ended chan functionCall) {
 	began, ended = make(chan time.Time, 100), make(chan functionCall, 100)
 	c.Register("wait", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
 		var v functionCall
@@ -42,8 +42,8 @@ func registerPatient(c *nexar.Comm) (began chan time.Time, ended chan functionCa
 	return began, ended
 }
 
-// TestCallContext: the context of a function ends when that of its caller does, for the
-// same reason and with the same deadline. Nothing else ends.
+// TestCallContext: the context of a function has the deadline of its caller's context and ends with
+// it. The communicator still works.
 func TestCallContext(t *testing.T) {
 	for _, m := range callMedia() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestCallContext(t *testing.T) {
 			w := m.World(t, 2, nexar.Config{})
 			comms := w.Comms
 			for to, c := range comms {
-				began, ended := registerPatient(c)
+				began, ended := registerWait(c)
 				callWithDeadline(t, w, to, began, ended)
 				stopped, stop := context.WithCancelCause(t.Context())
 				go func() {
@@ -64,7 +64,7 @@ func TestCallContext(t *testing.T) {
 				}
 				cause := (<-ended).cause
 				if want := `rank 0 has cancelled "wait": context canceled`; !errors.Is(cause, context.Canceled) || cause.Error() != want {
-					t.Errorf("the cause there: %v, want %q", cause, want)
+					t.Errorf("cause of the function's context: %v, want %q", cause, want)
 				}
 			}
 			worldtest.CheckWorks(t, comms)
@@ -85,8 +85,8 @@ func callWithDeadline(t *testing.T, w *worldtest.World, to int, began chan time.
 		}
 		select {
 		case v := <-ended:
-			// The time of the transfer is added, except to the deadline at the start of
-			// the function.
+			// The call carries the time until the deadline, so the deadline of the function
+			// is later by the time of the transfer.
 			if late := v.deadline.Sub(deadline); !v.limited || late < -time.Millisecond || late > (<-began).Sub(deadline)+limit+time.Millisecond {
 				t.Errorf("the deadline of the function is %v after that of the caller", late)
 			}
@@ -118,7 +118,7 @@ func TestCallContextAfterFailure(t *testing.T) {
 				t.Parallel()
 				w := m.World(t, 3, nexar.Config{})
 				comms := w.Comms
-				began, ended := registerPatient(comms[1])
+				began, ended := registerWait(comms[1])
 				go comms[0].Call(context.Background(), 1, "wait", nil)
 				<-began
 				test.end(w)
@@ -162,8 +162,8 @@ func TestCancelCallInTransfer(t *testing.T) {
 	}
 }
 
-// TestSlowFunctionDelaysNothing: slow functions, and calls with long arguments, delay no
-// call, message or collective.
+// TestSlowFunctionDelaysNothing: slow functions and calls with long arguments do not delay other
+// calls, messages and collectives.
 func TestSlowFunctionDelaysNothing(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC(), worldtest.TCP(), worldtest.SHM()} {
 		t.Run(m.Name, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestSlowFunctionDelaysNothing(t *testing.T) {
 	}
 }
 
-// roundsOf returns the median time of a call, a message and two collectives together.
+// roundsOf returns the median time of a sequence of a call, a message and two collectives.
 func roundsOf(t *testing.T, comms []*nexar.Comm) time.Duration {
 	const rounds = 51
 	var took [rounds]time.Duration
@@ -230,9 +230,9 @@ func roundsOf(t *testing.T, comms []*nexar.Comm) time.Duration {
 	return took[rounds/2]
 }
 
-// TestManyCalls: 10,000 calls wait at once, and all are answered. No more than the limit
-// run at a time. Memory is bounded by 20 KiB for each waiting caller, mostly its own
-// goroutine, and 100 KiB for each running call.
+// TestManyCalls: 10,000 concurrent calls are all answered. At most MaxConcurrentCalls run at a time.
+// Memory is bounded by 20 KiB for each waiting caller, mostly its goroutine, and 100 KiB for each
+// running call.
 func TestManyCalls(t *testing.T) {
 	calls := 10_000
 	if worldtest.Brief() {
@@ -253,7 +253,7 @@ func TestManyCalls(t *testing.T) {
 						}
 					}
 					total.Add(1)
-					runtime.Gosched() // Many must run at once.
+					runtime.Gosched() // so that many run at once
 					return turned(1, 0, args), nil
 				})
 				before := memoryInUse()
@@ -272,12 +272,12 @@ func TestManyCalls(t *testing.T) {
 				all.Wait()
 				stop()
 				used, bound := peak.Load()-before, int64(calls*20<<10+inFlight*100<<10)
-				t.Logf("at most %d functions ran at once; %d MiB of memory were used, %d MiB may be", most.Load(), used>>20, bound>>20)
+				t.Logf("at most %d functions ran at once; they used %d of at most %d MiB of memory", most.Load(), used>>20, bound>>20)
 				if total.Load() != int64(calls) || most.Load() > int64(inFlight) {
-					t.Errorf("%d calls of %d were carried out, %d of them at once", total.Load(), calls, most.Load())
+					t.Errorf("%d calls ran, at most %d at once, want %d calls and at most %d at once", total.Load(), most.Load(), calls, inFlight)
 				}
 				if used > bound && !worldtest.RaceDetector {
-					t.Errorf("%d bytes of memory were used, at most %d are expected", used, bound)
+					t.Errorf("used %d bytes of memory, want at most %d", used, bound)
 				}
 			})
 		}
@@ -292,7 +292,7 @@ func memoryInUse() int64 {
 	return int64(s.HeapInuse + s.StackInuse)
 }
 
-// watchMemory measures the maximal memory in use, garbage included.
+// watchMemory measures the maximum of the memory in use, including garbage, until stop is called.
 func watchMemory() (stop func(), peak *atomic.Int64) {
 	peak = new(atomic.Int64)
 	over := make(chan struct{})
@@ -315,8 +315,8 @@ func watchMemory() (stop func(), peak *atomic.Int64) {
 	}, peak
 }
 
-// TestCloseWhileFunctionsRun: Close waits for functions, also of split communicators, for
-// a limited time, and logs those that still run.
+// TestCloseWhileFunctionsRun: Close waits for running functions, also of split communicators, for at
+// most SettleTimeout, and logs those that still run.
 func TestCloseWhileFunctionsRun(t *testing.T) {
 	const warning = "functions called by other ranks still run after the communicator was closed"
 	for i := range 4 {
@@ -358,13 +358,13 @@ func TestCloseWhileFunctionsRun(t *testing.T) {
 		}
 		took := time.Since(began)
 		if over.Load() != obeys || strings.Contains(log.String(), warning) == obeys {
-			t.Errorf("split %v, the function obeys its context %v: it has ended %v, the log has the warning %v", split, obeys, over.Load(), strings.Contains(log.String(), warning))
+			t.Errorf("split %v, function returns when its context ends %v: it has returned %v, the log has the warning %v", split, obeys, over.Load(), strings.Contains(log.String(), warning))
 		}
 		if !obeys && took < comm.SettleTimeout || took > comm.SettleTimeout+worldtest.Patience {
 			t.Errorf("Close took %v", took)
 		}
 		if err := <-called; !errors.Is(err, nexar.ErrPeerFailed) {
-			t.Errorf("the call: %v", err)
+			t.Errorf("call: got error %v, want ErrPeerFailed", err)
 		}
 		close(release)
 	}
@@ -381,23 +381,23 @@ func TestFunctionCloses(t *testing.T) {
 		return nil, err
 	})
 	if _, err := comms[0].Call(t.Context(), 1, "close", nil); !errors.Is(err, nexar.ErrPeerFailed) {
-		t.Errorf("the call: %v, want that rank 1 has left", err)
+		t.Errorf("call: got error %v, want that rank 1 has left", err)
 	}
 	if err := <-closed; err != nil {
 		t.Errorf("Close: %v", err)
 	}
 }
 
-// TestCallsBlockEachOther: if functions that call back use all slots of both ranks, the
-// calls without a slot fail with an error that says so.
+// TestCallsBlockEachOther: if functions that call back use all slots of both ranks, the calls back
+// fail at their deadline, with an error that names the limit.
 func TestCallsBlockEachOther(t *testing.T) {
-	const places = 2
-	w := worldtest.Mem().World(t, 2, nexar.Config{MaxConcurrentCalls: places})
+	const slots = 2
+	w := worldtest.Mem().World(t, 2, nexar.Config{MaxConcurrentCalls: slots})
 	comms := w.Comms
-	var here, over sync.WaitGroup // until all slots are in use, and until all waits have failed
-	here.Add(2 * places)
-	over.Add(2 * places)
-	inner := make(chan error, 2*places)
+	var here, over sync.WaitGroup // until all slots are in use, and until all calls back have failed
+	here.Add(2 * slots)
+	over.Add(2 * slots)
+	inner := make(chan error, 2*slots)
 	for _, c := range comms {
 		c.Register("leaf", func(context.Context, int, []byte) ([]byte, error) { return nil, nil })
 		c.Register("bounce", func(ctx context.Context, from int, _ []byte) ([]byte, error) {
@@ -408,26 +408,26 @@ func TestCallsBlockEachOther(t *testing.T) {
 			_, err := c.Call(short, from, "leaf", nil)
 			inner <- err
 			over.Done()
-			over.Wait() // Until then the slot is in use.
+			over.Wait() // The slot is in use until the function returns.
 			return nil, err
 		})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()
 	var calls sync.WaitGroup
-	for i := range 2 * places {
+	for i := range 2 * slots {
 		calls.Go(func() {
 			_, err := comms[i%2].Call(ctx, 1-i%2, "bounce", nil)
 			if err == nil || !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
-				t.Errorf("error %v, want an expired deadline", err)
+				t.Errorf("got error %v, want an expired deadline", err)
 			}
 		})
 	}
 	calls.Wait()
-	for range 2 * places {
+	for range 2 * slots {
 		want := "s for its turn behind 2 calls in flight to that rank (NEXAR_RPC_IN_FLIGHT=2)"
 		if err := <-inner; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), ": it had waited ") || !strings.HasSuffix(err.Error(), want) {
-			t.Errorf("%v, want the text %q", err, want)
+			t.Errorf("got error %v, want one that ends in %q", err, want)
 		}
 	}
 	worldtest.CheckWorks(t, comms)

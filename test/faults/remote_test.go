@@ -31,8 +31,8 @@ func bytesFor(number, n int) []byte {
 	return b
 }
 
-// turned is the result of the function "turn", which depends on the rank and the
-// arguments. The first 8 bytes of the arguments are its length.
+// turned returns the result of the function "turn", which depends on both ranks and the
+// arguments. The first 8 bytes of the arguments are the length of the result.
 func turned(rank, from int, args []byte) []byte {
 	want := int(binary.BigEndian.Uint64(args))
 	sum := rank*31 + from
@@ -70,8 +70,8 @@ func callTurn(ctx context.Context, c *nexar.Comm, to, number, args, result int) 
 	return nil
 }
 
-// callLengths returns lengths around the longest message without a grant, less the header
-// of a call and that of an answer, and far above.
+// callLengths returns lengths around the longest message without a grant, minus the headers of a
+// call and of an answer, and longer ones.
 func callLengths(all bool) []int {
 	const call, answer = 22, 26
 	heads := []int{call, answer}
@@ -90,8 +90,8 @@ func callLengths(all bool) []int {
 	return append(lengths, 1<<20+1)
 }
 
-// TestCall: all ranks call all ranks, themselves too, one call after the other and with
-// all lengths of arguments and results.
+// TestCall: all ranks call all ranks, including themselves, with arguments and results of all
+// lengths.
 func TestCall(t *testing.T) {
 	for _, m := range callMedia() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestCall(t *testing.T) {
 					for i, n := range lengths {
 						result := lengths[(i+1+to)%len(lengths)]
 						if i%2 == 0 {
-							result = i // none and a few
+							result = i // empty or a few bytes
 						}
 						if err := callTurn(t.Context(), c, to, i, n, result); err != nil {
 							return err
@@ -120,7 +120,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// TestEmptyCall: neither arguments nor a result are required.
+// TestEmptyCall: arguments and results may be empty.
 func TestEmptyCall(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		comms := m.Cluster(t, 2, nexar.Config{})
@@ -135,7 +135,7 @@ func TestEmptyCall(t *testing.T) {
 		for to := range comms {
 			for _, args := range [][]byte{nil, {}} {
 				if got, err := comms[0].Call(t.Context(), to, "n", args); err != nil || len(got) > 0 {
-					t.Errorf("rank %d: %q, %v", to, got, err)
+					t.Errorf("call of rank %d: got %q, %v, want an empty result", to, got, err)
 				}
 			}
 		}
@@ -157,12 +157,12 @@ func TestLongCall(t *testing.T) {
 	args[long-1] = 7
 	got, err := comms[0].Call(t.Context(), 1, "last", args)
 	if err != nil || len(got) != long || got[0] != 7 || got[long-1] != 7 || args[0] != 0 {
-		t.Errorf("%d bytes, %v", len(got), err)
+		t.Errorf("got %d bytes, %v, want %d", len(got), err, long)
 	}
 }
 
-// TestCallsOfCommunicators: each communicator has its own functions, and calls of several
-// at once do not mix.
+// TestCallsOfCommunicators: each communicator has its own functions, and concurrent calls on
+// several communicators do not mix.
 func TestCallsOfCommunicators(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestCallsOfCommunicators(t *testing.T) {
 	}
 }
 
-// askAll calls the function "who" of all ranks of the communicator of an index.
+// askAll calls the function "who" of all ranks, times times. index is the number of c in its test.
 func askAll(ctx context.Context, c *nexar.Comm, index, times int) error {
 	for k := range times {
 		for to := range c.Size() {
@@ -215,15 +215,15 @@ func askAll(ctx context.Context, c *nexar.Comm, index, times int) error {
 			}
 			want := fmt.Sprintf("%d: rank %d of communicator %d of rank %d, by rank %d", k, to, index, c.WorldRank(to), c.Rank())
 			if string(got) != want {
-				return fmt.Errorf("%q, want %q", got, want)
+				return fmt.Errorf("got %q, want %q", got, want)
 			}
 		}
 	}
 	return nil
 }
 
-// TestHandlersCall: a function may call other ranks, and itself, and take part in a
-// collective of another communicator.
+// TestHandlersCall: a function may call functions of other ranks, including itself, and a
+// collective on another communicator.
 func TestHandlersCall(t *testing.T) {
 	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
 		t.Run(m.Name, func(t *testing.T) {
@@ -260,7 +260,7 @@ func TestHandlersCall(t *testing.T) {
 				if err := c.Barrier(ctx); err != nil {
 					return err
 				}
-				// Each rank starts the part of the next one in a collective.
+				// Each rank makes the next one call a collective.
 				if got, err := sum.Call(ctx, c, (rank+1)%3, int64(rank+1)); err != nil || got != 6 {
 					return fmt.Errorf("sum: %d, %w, want 6", got, err)
 				}
@@ -277,7 +277,7 @@ type ticket struct {
 	Extra map[string]float64
 }
 
-// TestFunc: every Codec encodes the values.
+// TestFunc: calls with every Codec pass the values unchanged.
 func TestFunc(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
 	want := ticket{"round", []int{1, 2, 3}, map[string]float64{"x": 0.5}}
@@ -289,10 +289,10 @@ func TestFunc(t *testing.T) {
 		})
 		got, err := f.Call(t.Context(), comms[0], 1, want)
 		if err != nil || got.Name != want.Name || !slices.Equal(got.Seats, []int{1, 2, 3, 0}) || got.Extra["x"] != 0.5 {
-			t.Errorf("%s: %+v, %v", name, got, err)
+			t.Errorf("%s: got %+v, %v", name, got, err)
 		}
 		if got, err := f.Call(t.Context(), comms[0], 1, ticket{}); err != nil || got.Name != "" || !slices.Equal(got.Seats, []int{0}) {
-			t.Errorf("%s: the zero value: %+v, %v", name, got, err)
+			t.Errorf("%s: the zero value: got %+v, %v", name, got, err)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// Patience is the ceiling for events that take milliseconds on an idle machine.
+// Patience is the timeout for events that take milliseconds on an idle machine.
 const Patience = time.Minute
 
 // ErrCancelled is the cause of contexts that tests cancel.
@@ -43,7 +43,8 @@ func OnAll(t testing.TB, comms []*nexar.Comm, f func(rank int, c *nexar.Comm) er
 	}
 }
 
-// Mix is the finalizer of SplitMix64.
+// Mix returns a hash of x: the output of SplitMix64 for the state x (Steele, Lea and Flood, "Fast
+// Splittable Pseudorandom Number Generators", OOPSLA 2014).
 func Mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -60,12 +61,12 @@ const trialsVariable = "TRIALS"
 // AllTrials reports whether tests of combinations run all of them.
 func AllTrials() bool { return os.Getenv(trialsVariable) == "all" }
 
-// Brief reports whether long tests run only a part of their trials, because the race
-// detector is on. A part has the same goroutines, and so the same races, as the whole.
+// Brief reports whether long tests run only some of their trials, because the race detector is
+// on. All trials have the same goroutines, so some are enough to find races.
 func Brief() bool { return RaceDetector && !AllTrials() }
 
-// Thin returns n if a test runs one of n combinations: sample with AllTrials, and more
-// otherwise.
+// Thin returns the number n for tests that run one of n combinations: sample with AllTrials, and
+// a multiple of it otherwise.
 func Thin(sample uint64) uint64 {
 	switch {
 	case AllTrials():
@@ -110,8 +111,8 @@ func clearEnv() {
 	}
 }
 
-// JoinAll starts a seed and the nodes of its world, in the order of their ranks. The end
-// of the test closes them.
+// JoinAll starts a seed and n nodes, and returns the nodes by rank and the address of the seed. They
+// are closed at the end of the test.
 func JoinAll(t testing.TB, n int, sc nexar.SeedConfig, cfg nexar.Config) (nodes []*nexar.Node, addr string) {
 	t.Helper()
 	sc.Listen, sc.World = "127.0.0.1:0", n
@@ -161,7 +162,7 @@ func RecvError(ctx context.Context, c *nexar.Comm, from int, tag nexar.Tag) erro
 	return err
 }
 
-// CheckWorks fails the test if a rank cannot use its communicator.
+// CheckWorks runs an all-reduce and a barrier, and fails the test if one of them fails.
 func CheckWorks(t *testing.T, comms []*nexar.Comm) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)

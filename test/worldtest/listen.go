@@ -159,8 +159,8 @@ func listenAt(n int, more func(rank int, e *quic.Endpoint, identity *pki.Identit
 		if err != nil {
 			return view, nil, nil, errors.Join(err, end())
 		}
-		// Nodes on different hosts never dial loopback addresses. They do not recognise
-		// the IPv4-mapped form as one.
+		// Nodes on different hosts do not dial loopback addresses, but they dial the
+		// IPv4-mapped form.
 		at := netip.MustParseAddrPort(endpoint.Addr())
 		view.Nodes[rank].Addrs = []string{netip.AddrPortFrom(netip.AddrFrom16(at.Addr().As16()), at.Port()).String()}
 		paths = append(paths, append(extra, mesh.Path{Transport: tr, Encrypted: true}))

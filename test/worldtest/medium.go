@@ -18,7 +18,7 @@ import (
 	"github.com/nexar-go/nexar/transport/shm"
 )
 
-// A Medium connects the ranks of a world.
+// A Medium is a way to connect the ranks of a world: transports and a placement on hosts.
 type Medium struct {
 	Name string
 	Cost cost.Network // initial model
@@ -27,7 +27,7 @@ type Medium struct {
 	listen func(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error)
 }
 
-// Mem connects ranks by memory, as nexar.Local does, but with ranks on several hosts.
+// Mem connects ranks by memory, as nexar.Local does, but with the ranks on several hosts.
 func Mem() Medium { return Medium{"mem", cost.Local(), listenMem} }
 
 // MemLinks is Mem without shared memory: all bytes go over links.
@@ -104,7 +104,7 @@ func (m Medium) Cluster(t testing.TB, n int, cfg nexar.Config) []*nexar.Comm {
 	return m.World(t, n, cfg).Comms
 }
 
-// Form forms a world of n ranks. The caller calls closing if err is nil.
+// Form forms a world of n ranks. The caller must call closing at the end, unless err is not nil.
 func (m Medium) Form(ctx context.Context, n int, cfg nexar.Config) (comms []*nexar.Comm, closing func() error, err error) {
 	w, err := m.form(ctx, n, cfg)
 	if err != nil {

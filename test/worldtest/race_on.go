@@ -2,6 +2,6 @@
 
 package worldtest
 
-// RaceDetector reports whether the race detector is on. It slows tests down several times,
-// so the largest ones do less.
+// RaceDetector reports whether the race detector is on. It makes tests several times slower, so
+// long tests run fewer trials.
 const RaceDetector = true

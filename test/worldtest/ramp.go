@@ -3,7 +3,7 @@ package worldtest
 // Ramp returns element i of the vector of a rank. Sums over all ranks are exact.
 func Ramp(rank, i int) float32 { return float32((i*7+rank*1_000_003)%100_003 + 1) }
 
-// FillRamp makes x the vector of a rank.
+// FillRamp fills x with the vector of a rank.
 //
 //go:norace
 func FillRamp(x []float32, rank int) {

@@ -28,8 +28,8 @@ func InFakeTime(t *testing.T, n int, f func(t *testing.T, w *World, network *sim
 	})
 }
 
-// listenSim returns nodes whose pipes have small windows, delay and loss, so that a test
-// that depends on buffers or on speed fails.
+// listenSim returns nodes whose pipes have small windows, delay and loss, so that tests that rely
+// on buffering or on speed fail.
 func listenSim(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
 	return listenOn(sim.New(sim.Config{
 		Seed: 1, Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond, Loss: 0.002, Window: 32 << 10,
@@ -51,8 +51,7 @@ func listenOn(network *sim.Network, n int) (view membership.View, paths [][]mesh
 	return view, paths, network.Close, nil
 }
 
-// simPort is the port of all nodes; simSuffix turns the name of a host into an address
-// of package sim.
+// simPort is the port of all nodes. The name of a host with simSuffix is an address of package sim.
 const (
 	simPort   = 7000
 	simSuffix = ":7000"

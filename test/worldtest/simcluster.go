@@ -18,7 +18,7 @@ import (
 type SimCluster struct {
 	Network *sim.Network
 	Beat    time.Duration   // HeartbeatInterval of the nodes; a tenth of HeartbeatTimeout
-	Ctx     context.Context // canceled by Cancel and Close
+	Ctx     context.Context // cancelled by Cancel and Close
 
 	stop   context.CancelFunc
 	server *server.Server
@@ -77,7 +77,7 @@ func (c *SimCluster) Join(host string, cfg nexar.Config) (*nexar.Node, error) {
 // Cancel cancels Ctx, the context of all nodes.
 func (c *SimCluster) Cancel() { c.stop() }
 
-// Close cancels Ctx and closes the seed and the network. Close the nodes before.
+// Close cancels Ctx and closes the seed and the network. Close the nodes first.
 func (c *SimCluster) Close() {
 	c.stop()
 	c.server.Close()

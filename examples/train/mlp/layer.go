@@ -68,7 +68,7 @@ func (l *Layer) accumulate(samples int) {
 		input := l.inputs[s*l.In:][:l.In]
 		for o, e := range l.errors[s*l.Out:][:l.Out] {
 			if e == 0 {
-				continue // as for about half of the ReLUs
+				continue // about half of the ReLUs pass no gradient
 			}
 			biases[o] += e
 			row := weights[o*l.In:][:l.In]

@@ -11,15 +11,15 @@ import (
 // NoCompression is the name of uncompressed gradients.
 const NoCompression = "none"
 
-// Compressions returns the names for CompressorOf: topk and randomk keep 1% of a gradient, quantize8
-// and cast16 8 and 16 bits of each element.
+// Compressions returns the names for [CompressorOf]: topk and randomk keep 1% of the elements of a
+// gradient, quantize8 and cast16 keep 8 and 16 bits of each element.
 func Compressions() []string {
 	return []string{NoCompression, "topk", "randomk", "quantize8", "cast16"}
 }
 
-// CompressorOf returns the Config.Compressor of a name. It adds the compression error of a
-// gradient to the next one (compress.ErrorFeedback); without that, 1% of a gradient would not
-// converge. An unknown name is an ErrConfig.
+// CompressorOf returns the Config.Compressor of a name. It adds the compression error of a gradient to
+// the next one ([compress.ErrorFeedback]); without that, training with 1% of the elements would not
+// converge. For an unknown name it returns [ErrConfig].
 func CompressorOf(name string, seed uint64) (func(layer int) compress.Compressor, error) {
 	if !slices.Contains(Compressions(), name) {
 		return nil, fmt.Errorf("%w: compression %q is not one of %s", ErrConfig, name, strings.Join(Compressions(), ", "))

@@ -73,7 +73,7 @@ func TestDiverged(t *testing.T) {
 	})
 }
 
-// TestEnds: a rank that has left, or a context that has ended, ends the training.
+// TestEnds: Epoch returns an error when another rank has left and when its context has ended.
 func TestEnds(t *testing.T) {
 	train, _ := load(t, 64)
 	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {

@@ -12,11 +12,11 @@
 // while that of the layer below is computed (Li et al., "PyTorch Distributed: Experiences
 // on Accelerating Data Parallel Training", VLDB 2020).
 //
-// Weights and scores are bit-identical on all ranks, so that each rank makes the same
-// decisions, such as stopping early. Batches do not depend on the number of ranks: the
-// result is that of a single rank up to rounding, since sums are grouped differently. With
-// nexar.Config.Deterministic, all runs with the same number of ranks have the same bits, over
-// every transport. With compression the result depends on the shares of the ranks.
+// Weights and scores are bit-identical on all ranks, so all ranks make the same decisions, such as
+// stopping early. Batches do not depend on the number of ranks, so the result is that of a single
+// rank up to rounding: sums are grouped differently. With nexar.Config.Deterministic, all runs with
+// the same number of ranks have the same bits, over every transport. With compression the result
+// depends on the number of ranks.
 //
 // Errors are those of package nexar, after which the communicator cannot be used, or of a
 // Compressor; the weights are then those of a step that other ranks may have completed. A
@@ -69,7 +69,7 @@ type Trainer struct {
 	net         *mlp.Network
 	cfg         Config
 	order       *rand.Rand            // of the samples, the same on all ranks
-	compressors []compress.Compressor // of the layers; nil if there are none
+	compressors []compress.Compressor // of the layers; nil without compression
 	reducing    []*nexar.Handle       // of the layers
 }
 

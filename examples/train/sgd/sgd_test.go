@@ -39,7 +39,7 @@ type outcome struct {
 }
 
 func (o outcome) String() string {
-	return fmt.Sprintf("loss %.5f and accuracy %.4f; held back %.5f and %.4f", o.train.Loss, o.train.Accuracy, o.test.Loss, o.test.Accuracy)
+	return fmt.Sprintf("training loss %.5f and accuracy %.4f, test loss %.5f and accuracy %.4f", o.train.Loss, o.train.Accuracy, o.test.Loss, o.test.Accuracy)
 }
 
 // load returns the data set, or only its first n training samples.
@@ -70,7 +70,7 @@ func (tr trial) run(t *testing.T) outcome {
 			first = &o
 		}
 		if o.digest != first.digest || !slices.Equal(o.scores, first.scores) || o.train != first.train || o.test != first.test {
-			t.Errorf("rank %d has %+v, another rank %+v", c.Rank(), o, *first)
+			t.Errorf("rank %d has outcome %+v, another rank %+v", c.Rank(), o, *first)
 		}
 	})
 	if t.Failed() {
@@ -107,7 +107,8 @@ func (tr trial) rank(t *testing.T, c *nexar.Comm) (o outcome) {
 // near reports whether two losses are equal up to rounding.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-3*math.Max(math.Abs(a), math.Abs(b)) }
 
-// TestSameCurve: the result does not depend on the number of ranks, also if it does not divide the batch.
+// TestSameCurve: the result does not depend on the number of ranks, also if the batch is not a multiple
+// of it.
 func TestSameCurve(t *testing.T) {
 	for _, test := range []struct {
 		digits, batch, epochs int
@@ -139,8 +140,8 @@ func TestSameCurve(t *testing.T) {
 	}
 }
 
-// TestDeterministic: with Deterministic, the weights have the same bits for all algorithms. Without it
-// they differ, which shows that the test can fail.
+// TestDeterministic: with Deterministic, the weights have the same bits for all algorithms. Without
+// Deterministic they differ, so the first check can fail.
 func TestDeterministic(t *testing.T) {
 	digestsOf := func(deterministic bool) map[uint64]string {
 		digests := make(map[uint64]string)
@@ -159,7 +160,7 @@ func TestDeterministic(t *testing.T) {
 		t.Errorf("different weights with Deterministic: %v", got)
 	}
 	if got := digestsOf(false); len(got) < 2 {
-		t.Errorf("same weights for all algorithms without Deterministic, so the test shows nothing: %v", got)
+		t.Errorf("same weights for all algorithms without Deterministic, so the check above proves nothing: %v", got)
 	}
 }
 

@@ -92,7 +92,7 @@ func (a *Allocator) Undo(part int) {
 	p.used, p.before = false, p.undone
 }
 
-// Forget removes nodes after their processes have ended, so that they cannot read any part.
+// Forget removes nodes that have detached from the memory, so that they cannot read any part.
 func (a *Allocator) Forget(nodes []int) {
 	isOne := func(n int) bool { return slices.Contains(nodes, n) }
 	a.mu.Lock()

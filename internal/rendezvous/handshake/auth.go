@@ -21,7 +21,7 @@ import (
 func (c *Conn) Call(ctx context.Context, token pki.Token, step time.Duration) (cluster string, err error) {
 	secured := c.Secured()
 	if secured == nil {
-		return "", errors.New("conn is not secured by TLS")
+		return "", errors.New("connection is not secured by TLS")
 	}
 	if err := token.Check(c.RemoteAddr()); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrToken, err)
@@ -72,7 +72,7 @@ func (c *Conn) Call(ctx context.Context, token pki.Token, step time.Duration) (c
 func (c *Conn) Answer(ctx context.Context, deadline time.Time, token pki.Token, cluster func() string) error {
 	secured := c.Secured()
 	if secured == nil {
-		return errors.New("conn is not secured by TLS")
+		return errors.New("connection is not secured by TLS")
 	}
 	if err := c.accept(ctx, deadline); err != nil {
 		return err

@@ -16,7 +16,7 @@ type Limits struct {
 	Silence time.Duration // after which a silent peer counts as gone
 	Poll    time.Duration // until nodes answer a status poll
 	Pause   time.Duration // between two status polls
-	Away    time.Duration // until a node without a connection to a durable seed counts as gone
+	Away    time.Duration // until a node without a connection to a seed with a replicated log counts as gone
 	Return  time.Duration // until a world without connected nodes is over
 	End     time.Duration // until a seed ends although others may not know that the world is over
 }
@@ -24,11 +24,11 @@ type Limits struct {
 // AddrsMax is the maximum number of addresses of a node in a view.
 const AddrsMax = 16
 
-// DurableSilence is the default of Silence for a durable seed and its nodes. It is short, since
+// DurableSilence is the default of Silence for a seed with a replicated log and its nodes. It is short, since
 // nodes can connect again to another seed.
 const DurableSilence = 5 * time.Second
 
-// WithDefaults fills in the defaults, which depend on whether the seed is durable.
+// WithDefaults fills in the defaults. They are shorter for a seed with a replicated log (durable).
 func (l Limits) WithDefaults(durable bool) Limits {
 	ping, silence := 5*time.Second, 30*time.Second
 	if durable {

@@ -60,7 +60,7 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 		return nil, handshake.Refuse(wire.RefusedMalformed, "%w", err)
 	}
 	if req.Rejoin && !pki.Bound(req.CSR, c.Secured().ConnectionState()) {
-		return nil, handshake.Refuse(wire.RefusedMalformed, "the request of a node that rejoins was made for another conn")
+		return nil, handshake.Refuse(wire.RefusedMalformed, "the request of a node that rejoins was made for another connection")
 	}
 	node := membership.Node{ID: id, Host: req.Host, Name: req.Name, Endpoints: req.Endpoints}
 	if node.Host == "" {
@@ -119,7 +119,7 @@ func (s *Server) register(c *nodeConn, rejoins bool, epoch uint64) error {
 	if old := l.nodes[id]; rejoins && old != nil {
 		delete(l.nodes, id)
 		old.out.Close(nil)
-		s.removeNode(l, old, "it has another conn", false)
+		s.removeNode(l, old, "it has made another connection to the seed", false)
 	}
 	if err := s.refusal(c); err != nil {
 		s.apply(l.form.Tick(time.Now()))

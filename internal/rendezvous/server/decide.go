@@ -96,7 +96,7 @@ func (s *Server) adopt(before membership.View, c change) {
 		if _, was := before.Rank(n.ID); !was {
 			s.log.Info("node is in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "name", n.Name)
 			if l.nodes[n.ID] == nil { // Its connection ended while the view was agreed on.
-				l.arbiter.Gone(time.Now(), n.ID, false, "its conn ended when it had just entered the world")
+				l.arbiter.Gone(time.Now(), n.ID, false, "its connection to the seed ended when it had just entered the world")
 			}
 		}
 		s.sendFrame(n.ID, b)

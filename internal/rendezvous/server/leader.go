@@ -163,8 +163,8 @@ func (s *Server) apply(step membership.Step) {
 	}
 }
 
-// checkEmpty ends the world if all its nodes have gone. Unless all have left on their own, a
-// durable seed gives its nodes time to reconnect.
+// checkEmpty ends the world if all its nodes have gone. Unless all have left on their own, a seed
+// with a replicated log gives them time to reconnect.
 func (s *Server) checkEmpty() {
 	l, r := s.state.leader, &s.state.cluster
 	if !r.Begun || r.Over || l.ending || len(l.nodes) > 0 {

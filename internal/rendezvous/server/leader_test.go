@@ -337,8 +337,8 @@ func TestQuorumThatIsNone(t *testing.T) {
 		`"c:1" is not among the seeds ["a:1" "b:1"]`: func(q *Quorum) { q.Self = "c:1" },
 		`"a:1" is not among the seeds []`:            func(q *Quorum) { q.Seeds = nil },
 		`seed "b:1" is twice among`:                  func(q *Quorum) { q.Seeds = []string{"a:1", "b:1", "b:1"} },
-		"needs its own directory":                    func(q *Quorum) { q.Dir = "" },
-		"needs a function that opens its log":        func(q *Quorum) { q.Open = nil },
+		"needs a directory of its own":               func(q *Quorum) { q.Dir = "" },
+		"needs a function that opens it":             func(q *Quorum) { q.Open = nil },
 		"need a function that dials the others":      func(q *Quorum) { q.Dial = nil },
 	} {
 		q := Quorum{Self: "a:1", Seeds: []string{"a:1", "b:1"}, Dir: t.TempDir(), Open: openLog, Dial: dialTLS}

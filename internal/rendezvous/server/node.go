@@ -62,9 +62,9 @@ func (s *Server) readNode(c *nodeConn) (reason string, left bool) {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return fmt.Sprintf("it was silent for %v", s.lim.Silence), false
 		case errors.Is(err, io.EOF):
-			return "it ended its conn to the seed", false
+			return "it ended its connection to the seed", false
 		case err != nil:
-			return "its conn to the seed ended: " + c.Reason(err), false
+			return "its connection to the seed ended: " + c.Reason(err), false
 		}
 		if m, is := m.(wire.JoinRenew); is {
 			if err := s.renew(c, m.CSR); err != nil {
@@ -186,7 +186,7 @@ func (s *Server) disconnected(c *nodeConn, reason string, left bool) {
 		s.log.Log(s.ctx, level, event, attrs...)
 		s.emitNode(c, Event{Gone: true, Left: left, Reason: reason})
 	}
-	// Nodes of a durable seed reconnect, unless the process has ended.
+	// Nodes of a seed with a replicated log reconnect, unless the process has ended.
 	if s.durable && in && !left && !errors.Is(c.Err(), transport.ErrPeerGone) {
 		s.awaitNode(l, c, reason)
 	} else {

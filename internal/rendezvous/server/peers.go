@@ -44,11 +44,11 @@ func (q *Quorum) check() error {
 	case !slices.Contains(q.Seeds, q.Self):
 		return fmt.Errorf("%q is not among the seeds %q", q.Self, q.Seeds)
 	case q.Dir == "":
-		return errors.New("a durable seed needs its own directory for its log")
+		return errors.New("Dir is empty: a seed with a replicated log needs a directory of its own for the log")
 	case q.Open == nil:
-		return errors.New("a durable seed needs a function that opens its log")
+		return errors.New("Open is nil: a seed with a replicated log needs a function that opens it")
 	case q.Dial == nil && len(q.Seeds) > 1:
-		return errors.New("several seeds need a function that dials the others")
+		return errors.New("Dial is nil: several seeds need a function that dials the others")
 	}
 	addrs := make(map[uint64]string)
 	for _, addr := range q.Seeds {
@@ -168,7 +168,7 @@ func (p *peers) keep(id uint64) {
 			pause, reported = redialMin, ""
 		}
 		if _, mismatched := errors.AsType[*mismatchError](err); !mismatched {
-			p.s.log.Debug("no conn to another seed", "seed", p.addrs[id], "err", err)
+			p.s.log.Debug("cannot connect to another seed", "seed", p.addrs[id], "err", err)
 			p.lost(id, err)
 		} else if pause = redialMax; reported != err.Error() {
 			p.s.log.Error("another seed does not match this one", "seed", p.addrs[id], "err", err)
@@ -303,7 +303,7 @@ func (p *peers) serve(c *handshake.Conn, m wire.JoinSeedHello) error {
 	}
 	p.mu.Unlock()
 	if current && p.s.ctx.Err() == nil {
-		p.s.log.Debug("conn of another seed has ended", "seed", p.addrs[m.Seed], "err", err)
+		p.s.log.Debug("connection of another seed has ended", "seed", p.addrs[m.Seed], "err", err)
 		p.lost(m.Seed, c.Err())
 	}
 	return nil

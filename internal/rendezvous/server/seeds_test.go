@@ -173,6 +173,6 @@ func TestJoinIsCancelled(t *testing.T) {
 	select {
 	case <-conn.Done():
 	case <-time.After(patience):
-		t.Error("the conn is still open")
+		t.Error("the connection is still open")
 	}
 }

@@ -7,9 +7,10 @@
 // connection. It never blocks.
 //
 // Each decision is a change that is appended to a log and takes effect when the log is applied.
-// A seed without a state directory has a queue as its log, which the loop applies immediately.
-// A seed with one, even a single seed, has a replicated log, and is durable: it gives nodes
-// time to reconnect. For a seed that is not durable a lost connection is a lost node.
+// A seed without a state directory has a queue as its log, which the loop applies immediately. A
+// node that loses its connection to that seed is gone. A seed with a state directory, even a single
+// seed, has a replicated log. A decision counts when it is written to the log of a majority of the
+// seeds, so it outlives the seed, and nodes get time to reconnect to this seed or another.
 package server
 
 import (
@@ -43,8 +44,8 @@ type Config struct {
 	// authority of the first leader.
 	Authority *pki.Authority
 
-	// Quorum, if not nil, makes the seed durable: it keeps its decisions on disk, and agrees
-	// on them with other seeds.
+	// Quorum, if not nil, gives the seed a replicated log: the seed writes its decisions to disk,
+	// and agrees on them with the other seeds, if any.
 	Quorum *Quorum
 
 	// Token is the cluster token. It may be missing or weak only if Transport listens on
@@ -85,7 +86,7 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	lim     handshake.Limits
-	durable bool            // disconnected nodes reconnect, to this seed or another
+	durable bool            // decisions are written to a replicated log, and nodes reconnect
 	ctx     context.Context // ends when Close is called
 	cancel  context.CancelFunc
 	once    sync.Once
@@ -100,7 +101,7 @@ type Server struct {
 	statusClients chan struct{} // a token for each status request in progress
 	peers         *peers
 	opened        chan struct{} // closed when replica is set
-	replica       consensus.Log // nil if the seed is not durable
+	replica       consensus.Log // the replicated log; nil without one
 
 	state state // owned by the loop
 }
@@ -108,7 +109,7 @@ type Server struct {
 // state belongs to the loop.
 type state struct {
 	cluster  clusterState
-	queue    [][]byte      // the log of a seed that is not durable
+	queue    [][]byte      // the log of a seed without a replicated log
 	changed  chan struct{} // closed, and replaced, when the fields that calls wait for change
 	events   []Event       // for Follow
 	decided  bool          // the world has formed or failed
@@ -373,8 +374,8 @@ func (s *Server) Ready() (err error) {
 }
 
 // Close ends the seed. Nodes that wait for the world get an error; a formed world continues
-// without the seed, until a node fails. Nodes of a durable seed wait for it or connect to
-// another seed.
+// without the seed, until a node fails. Nodes of a seed with a replicated log wait for
+// it or connect to another seed.
 func (s *Server) Close() error {
 	s.once.Do(func() {
 		s.cancel()

@@ -39,7 +39,7 @@ const clientsMax = 4
 const (
 	notJoined = "has not joined the world yet"
 	waits     = "waits to join the world"
-	noConn    = "has no conn to the seed"
+	noConn    = "has no connection to the seed"
 	hasGone   = "has gone"
 )
 

@@ -46,8 +46,8 @@ func run(source, page string) error {
 
 // The marks before and after the tables.
 const (
-	begin = "<!-- The tables are made of config.go by \"go generate\". -->\n"
-	end   = "<!-- Here they end. -->\n"
+	begin = "<!-- \"go generate\" writes these tables from config.go. -->\n"
+	end   = "<!-- End of the generated tables. -->\n"
 )
 
 // update returns a page with the tables of a source.
@@ -59,7 +59,7 @@ func update(source, page []byte) ([]byte, error) {
 	head, rest, found := bytes.Cut(page, []byte(begin))
 	_, tail, ended := bytes.Cut(rest, []byte(end))
 	if !found || !ended {
-		return nil, fmt.Errorf("the page has no marks %q and %q", begin, end)
+		return nil, fmt.Errorf("the page lacks the marks %q and %q", begin, end)
 	}
 	var out bytes.Buffer
 	out.Write(head)

@@ -46,7 +46,7 @@ type Config struct {
 const tables = `
 ## First
 
-| Field | Variable | Value | Default | What it is |
+| Field | Variable | Value | Default | Meaning |
 |---|---|---|---|---|
 | ` + "`Wait` | `S_WAIT_SECS` | seconds | `5m`" + ` | Wait is how long, at most: S_OTHER=1 \| none. |
 | ` + "`Roads` | `S_ROADS`<br>`S_NO_ROADS` | list of `land`, `sea` and `air`" + ` | none | Roads are some. |
@@ -54,7 +54,7 @@ const tables = `
 
 ## Second
 
-| Field | Variable | Value | Default | What it is |
+| Field | Variable | Value | Default | Meaning |
 |---|---|---|---|---|
 | ` + "`Size` | `S_SIZE_BYTES` | bytes | `3145728` (3 MiB)" + ` | Size is. S_SIZE_BYTES, with more. |
 | ` + "`Log` | `NEXAR_LOG` | `debug` or `info`" + ` | none | Log is. |
@@ -87,15 +87,15 @@ func TestUpdateRefuses(t *testing.T) {
 	marks := begin + end
 	for name, test := range map[string]struct{ source, page, want string }{
 		"no Go":               {"Config", marks, "expected 'package'"},
-		"no struct":           {"package p\n", marks, "no struct Config"},
-		"no marks":            {source, "# Settings\n", "no marks"},
-		"marks turned around": {source, end + begin, "no marks"},
-		"no heading":          {config("// A is.\nA int " + tag), marks, "config.go:5:1: a field without a heading"},
+		"no struct":           {"package p\n", marks, "struct Config not found"},
+		"no marks":            {source, "# Settings\n", "lacks the marks"},
+		"marks turned around": {source, end + begin, "lacks the marks"},
+		"no heading":          {config("// A is.\nA int " + tag), marks, "config.go:5:1: field before the first heading"},
 		"no comment":          {config("// # T\n\nA int " + tag), marks, "A has no comment"},
-		"no tag":              {config("// # T\n\n// A is.\nA int"), marks, "not a single field with a tag"},
-		"two fields at once":  {config("// # T\n\n// A is.\nA, B int " + tag), marks, "not a single field with a tag"},
+		"no tag":              {config("// # T\n\n// A is.\nA int"), marks, "want one name and a tag for each field"},
+		"two fields at once":  {config("// # T\n\n// A is.\nA, B int " + tag), marks, "want one name and a tag for each field"},
 		"no variable":         {config("// # T\n\n// A is.\nA int `env:\"-\"`"), marks, "A has no variable"},
-		"a lost comment":      {config("// # T\n\n// Lost.\n\n// A is.\nA int " + tag), marks, "neither a heading nor belongs to a field"},
+		"a lost comment":      {config("// # T\n\n// Lost.\n\n// A is.\nA int " + tag), marks, "comment belongs to no field"},
 	} {
 		if _, err := update([]byte(test.source), []byte(test.page)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error %v, want one with %q", name, err, test.want)

@@ -36,7 +36,7 @@ func parse(source []byte) ([]theme, error) {
 	}
 	config := configOf(f)
 	if config == nil {
-		return nil, errors.New("no struct Config")
+		return nil, errors.New("struct Config not found")
 	}
 	var themes []theme
 	headings := headings(f, config)
@@ -44,14 +44,14 @@ func parse(source []byte) ([]theme, error) {
 		for len(headings) > 0 && headings[0].Pos() < member.Pos() {
 			title, ok := strings.CutPrefix(plain(headings[0]), "# ")
 			if !ok {
-				return nil, fmt.Errorf("%v: a comment that is neither a heading nor belongs to a field", fset.Position(headings[0].Pos()))
+				return nil, fmt.Errorf("%v: comment belongs to no field and is not a heading, which begins with \"# \"", fset.Position(headings[0].Pos()))
 			}
 			themes = append(themes, theme{title: title})
 			headings = headings[1:]
 		}
 		row, err := rowOf(member)
 		if err == nil && len(themes) == 0 {
-			err = errors.New("a field without a heading")
+			err = errors.New("field before the first heading")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%v: %w", fset.Position(member.Pos()), err)
@@ -90,7 +90,7 @@ func headings(f *ast.File, s *ast.StructType) (list []*ast.CommentGroup) {
 // rowOf returns the row of a field.
 func rowOf(member *ast.Field) (field, error) {
 	if len(member.Names) != 1 || member.Tag == nil {
-		return field{}, errors.New("not a single field with a tag")
+		return field{}, errors.New("want one name and a tag for each field")
 	}
 	tag, err := strconv.Unquote(member.Tag.Value)
 	if err != nil {

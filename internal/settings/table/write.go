@@ -10,7 +10,7 @@ import (
 
 // write writes a table.
 func (t theme) write(w io.Writer) {
-	fmt.Fprintf(w, "\n## %s\n\n| Field | Variable | Value | Default | What it is |\n|---|---|---|---|---|\n", t.title)
+	fmt.Fprintf(w, "\n## %s\n\n| Field | Variable | Value | Default | Meaning |\n|---|---|---|---|---|\n", t.title)
 	for _, f := range t.fields {
 		fmt.Fprintf(w, "| `%s` | %s | %s | %s | %s |\n", f.Name, f.variables(), f.value(), f.standard(), f.text())
 	}

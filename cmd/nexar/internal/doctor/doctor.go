@@ -1,6 +1,6 @@
 // Package doctor checks a machine and an environment for nexar.
 //
-// Call Examine once, before any other use of nexar in the process, since it changes the
+// Call [Examine] once, before any other use of nexar in the process, since it changes the
 // environment of the process. It returns findings, good and bad, with fixes, and no error:
 // a check that cannot be made is a finding.
 package doctor
@@ -18,24 +18,24 @@ import (
 	"github.com/nexar-go/nexar/cmd/nexar/internal/resources"
 )
 
-// A Status says how good or bad a finding is.
+// A Status is the severity of a finding.
 type Status string
 
 const (
 	OK   Status = "ok"
-	Note Status = "note" // worth knowing
-	Warn Status = "warn" // nexar works, but less well than it could
-	Fail Status = "fail" // something does not work
+	Note Status = "note" // for information
+	Warn Status = "warn" // nexar works with restrictions
+	Fail Status = "fail" // nexar does not work
 )
 
 // A Finding is the result of one check.
 type Finding struct {
 	About  string `json:"about"` // "environment", "machine", "resources", "joining", "self-test"
 	Status Status `json:"status"`
-	What   string `json:"what"`           // the result
-	Mend   string `json:"mend,omitempty"` // how to fix it
+	Text   string `json:"text"`          // the result
+	Fix    string `json:"fix,omitempty"` // how to fix the problem, if there is one
 
-	variable string // the variable, if it is malformed
+	variable string // the name of a malformed variable
 }
 
 // Examine makes all checks. If seeds is empty, it uses those of NEXAR_SEEDS; without any it does
@@ -45,7 +45,7 @@ func Examine(ctx context.Context, seeds []string, local, size int) []Finding {
 	list := examineEnvironment(ctx, os.Environ())
 	for _, f := range list {
 		if f.variable != "" {
-			os.Unsetenv(f.variable) // It is a finding already, and must not fail further checks.
+			os.Unsetenv(f.variable) // so that further checks do not fail because of it
 		}
 	}
 	list = append(list, examineMachine()...)
@@ -73,32 +73,32 @@ func Healthy(list []Finding) bool {
 func examineMachine() []Finding {
 	report, err := nexar.Diagnose(nexar.Config{})
 	if err != nil {
-		return []Finding{{About: "machine", Status: Fail, What: err.Error(), Mend: "correct the variables, or unset them"}}
+		return []Finding{{About: "machine", Status: Fail, Text: err.Error(), Fix: "correct the variables, or unset them"}}
 	}
 	var list []Finding
 	add := func(s Status, format string, args ...any) {
-		list = append(list, Finding{About: "machine", Status: s, What: fmt.Sprintf(format, args...)})
+		list = append(list, Finding{About: "machine", Status: s, Text: fmt.Sprintf(format, args...)})
 	}
 	switch {
 	case !works(report):
 	case report.UDP:
 		add(OK, "a UDP socket can be opened, at %s", report.Listen)
 	default:
-		add(OK, "a TCP port can be opened, at %s: nodes do without UDP", report.Listen)
+		add(OK, "a TCP port can be opened, at %s: nodes use no UDP", report.Listen)
 	}
 	if report.UDP && report.Watched {
-		add(OK, "a TCP socket can be opened at the same port: the end of a process is noticed at once")
+		add(OK, "a TCP socket can be opened at the same port, by which peers detect the end of this process at once")
 	}
 	if len(report.Advertised) > 0 {
-		add(OK, "others would look for this node at %s, or at the address that the seed sees", strings.Join(report.Advertised, ", "))
+		add(OK, "other nodes would dial %s, or the address that the seed sees", strings.Join(report.Advertised, ", "))
 	}
 	if have := min(report.ReadBuffer, report.WriteBuffer); have > 0 && have >= report.WantedBuffer {
 		add(OK, "UDP buffers of %s", humanize.IBytes(uint64(have)))
 	}
 	if report.GSO {
-		add(OK, "the system cuts large sends into packets (GSO)")
+		add(OK, "the kernel splits large sends into packets (GSO)")
 	} else if report.UDP {
-		add(Note, "the system does not cut large sends into packets (no GSO): sending costs more of the processor's time")
+		add(Note, "the kernel does not split large sends into packets (no GSO), so sending takes more processor time")
 	}
 	add(OK, "transports: %s", strings.Join(report.Transports, ", "))
 	for _, p := range report.Problems {
@@ -106,7 +106,7 @@ func examineMachine() []Finding {
 		if p.Fatal {
 			s = Fail
 		}
-		list = append(list, Finding{About: "machine", Status: s, What: p.Text, Mend: p.Fix})
+		list = append(list, Finding{About: "machine", Status: s, Text: p.Text, Fix: p.Fix})
 	}
 	return list
 }
@@ -116,10 +116,10 @@ func examineResources(local, size int) []Finding {
 	var list []Finding
 	for _, f := range resources.Check(resources.NewWorld(local, size, os.Getenv("NEXAR_TRANSPORTS"))) {
 		status := map[resources.Level]Status{resources.Enough: OK, resources.Scarce: Warn, resources.Missing: Fail}[f.Level]
-		list = append(list, Finding{About: "resources", Status: status, What: f.Text, Mend: f.Fix})
+		list = append(list, Finding{About: "resources", Status: status, Text: f.Text, Fix: f.Fix})
 	}
 	return append(list, Finding{About: "resources", Status: OK,
-		What: "no rank locks memory (memlock), and shared memory is anonymous: the size of /dev/shm does not matter"})
+		Text: "no rank locks memory (memlock), and shared memory is anonymous: the size of /dev/shm does not matter"})
 }
 
 func works(r nexar.Diagnosis) bool {
@@ -131,7 +131,7 @@ func works(r nexar.Diagnosis) bool {
 	return true
 }
 
-// Write writes findings for people.
+// Write writes findings as text, with the fix of each on the next line.
 func Write(w io.Writer, list []Finding) error {
 	about := ""
 	for _, f := range list {
@@ -141,11 +141,11 @@ func Write(w io.Writer, list []Finding) error {
 				return err
 			}
 		}
-		if _, err := fmt.Fprintf(w, "  %-5s %s\n", f.Status, f.What); err != nil {
+		if _, err := fmt.Fprintf(w, "  %-5s %s\n", f.Status, f.Text); err != nil {
 			return err
 		}
-		if f.Mend != "" {
-			if _, err := fmt.Fprintf(w, "        fix: %s\n", f.Mend); err != nil {
+		if f.Fix != "" {
+			if _, err := fmt.Fprintf(w, "        fix: %s\n", f.Fix); err != nil {
 				return err
 			}
 		}

@@ -16,11 +16,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // find returns the first finding that contains a text.
-func find(t *testing.T, list []Finding, what string) Finding {
+func find(t *testing.T, list []Finding, text string) Finding {
 	t.Helper()
-	i := slices.IndexFunc(list, func(f Finding) bool { return strings.Contains(f.What, what) })
+	i := slices.IndexFunc(list, func(f Finding) bool { return strings.Contains(f.Text, text) })
 	if i < 0 {
-		t.Fatalf("no finding says %q among %+v", what, list)
+		t.Fatalf("no finding has the text %q: %+v", text, list)
 	}
 	return list[i]
 }
@@ -29,15 +29,15 @@ func TestEnvironment(t *testing.T) {
 	tests := []struct {
 		pair   string
 		status Status
-		what   string
-		mend   string
+		text   string
+		fix    string
 	}{
 		{"NEXAR_SEEDS=10.0.0.1:7000,10.0.0.2:7000", OK, "NEXAR_SEEDS=10.0.0.1:7000,10.0.0.2:7000", ""},
 		{"NEXAR_RANK=3", OK, "NEXAR_RANK=3", ""},
 		{"NEXAR_WORLD=4", OK, "NEXAR_WORLD=4", ""},
 		{"NEXAR_RANK=three", Fail, `NEXAR_RANK="three"`, "correct it"},
 		{"NEXAR_RANK=-1", Fail, "NEXAR_RANK=-1: ", "correct it"},
-		{"NEXAR_LISTEN=7000", Fail, `NEXAR_LISTEN="7000": not an address`, "correct it"},
+		{"NEXAR_LISTEN=7000", Fail, `NEXAR_LISTEN="7000": must be an address`, "correct it"},
 		{"NEXAR_LOG=loud", Fail, `NEXAR_LOG="loud": not one of debug`, "correct it"},
 		{"NEXAR_BARRIER_TIMEOUT_SECS=soon", Fail, `NEXAR_BARRIER_TIMEOUT_SECS="soon"`, "correct it"},
 		{"NEXAR_CLUSTER_TOKEN=open sesame", Fail, "NEXAR_CLUSTER_TOKEN: ", "correct it"},
@@ -50,7 +50,7 @@ func TestEnvironment(t *testing.T) {
 		{"NEXAR_SEED=10.0.0.1:7000", Warn, "unknown variable NEXAR_SEED", "did you mean NEXAR_SEEDS?"},
 		{"NEXAR_COLECTIVE_TIMEOUT_SEC=1", Warn, "unknown variable", "did you mean NEXAR_COLLECTIVE_TIMEOUT_SECS?"},
 		{"NEXAR_SPARE=\x1b[31m", Fail, `NEXAR_SPARE="\x1b[31m"`, "correct it"},
-		{"NEXAR_LISTEN=\x1b[31m:1", Fail, `NEXAR_LISTEN="\x1b[31m:1": not an address`, "correct it"},
+		{"NEXAR_LISTEN=\x1b[31m:1", Fail, `NEXAR_LISTEN="\x1b[31m:1": must be an address`, "correct it"},
 		{"NEXAR_LOCAL_RANK=\x1b[31m\n\xff", OK, `NEXAR_LOCAL_RANK="\x1b[31m\n\xff"`, ""},
 		{"NEXAR_\x1b[31m=x", Warn, `unknown variable NEXAR_\x1b[31m`, "nobody reads it"},
 		{"NEXAR_RANK=", OK, "no NEXAR_ variable is set", ""},
@@ -64,12 +64,12 @@ func TestEnvironment(t *testing.T) {
 		if len(list) != 1 {
 			t.Errorf("%s: got findings %+v, want one", test.pair, list)
 		}
-		f := find(t, list, test.what)
-		if f.Status != test.status || !strings.Contains(f.Mend, test.mend) {
-			t.Errorf("%s: got finding %+v, want status %q and to mend by %q", test.pair, f, test.status, test.mend)
+		f := find(t, list, test.text)
+		if f.Status != test.status || !strings.Contains(f.Fix, test.fix) {
+			t.Errorf("%s: got finding %+v, want status %q and fix %q", test.pair, f, test.status, test.fix)
 		}
-		if strings.Contains(f.What, "sesame") {
-			t.Errorf("%s: the finding %q shows the token", test.pair, f.What)
+		if strings.Contains(f.Text, "sesame") {
+			t.Errorf("%s: the finding %q shows the token", test.pair, f.Text)
 		}
 	}
 	if got := nexarNames(os.Environ()); !slices.Equal(got, before) || os.Getenv("NEXAR_RANK") != "1" {
@@ -95,17 +95,17 @@ func TestExamine(t *testing.T) {
 		t.Errorf("got %+v, want a failure", f)
 	}
 	if Healthy(list) {
-		t.Error("healthy in spite of a malformed variable")
+		t.Error("Healthy with a malformed variable: got true, want false")
 	}
-	// The other checks are made nevertheless.
+	// A malformed variable does not prevent the other checks.
 	for _, want := range []string{"a UDP socket can be opened", "transports: ", "open files: a rank needs ", "/dev/shm", "two ranks formed a cluster", "barrier", "all_reduce of 1 MiB"} {
 		if f := find(t, list, want); f.Status != OK {
-			t.Errorf("got %+v, want it to be ok", f)
+			t.Errorf("got %+v, want status ok", f)
 		}
 	}
 }
 
-// The findings about seeds agree with the result of Join.
+// TestJoining checks that findings about seeds agree with the result of Join.
 func TestJoining(t *testing.T) {
 	for _, name := range nexarNames(os.Environ()) {
 		t.Setenv(name, "")
@@ -137,8 +137,8 @@ func TestJoining(t *testing.T) {
 			t.Setenv("NEXAR_CLUSTER_TOKEN", test.token)
 			t.Setenv("NEXAR_ADVERTISE", test.advertise)
 			list := examineJoin(t.Context(), test.seeds)
-			for what, status := range test.want {
-				if f := find(t, list, what); f.Status != status || (f.Mend == "") != (status == OK) {
+			for text, status := range test.want {
+				if f := find(t, list, text); f.Status != status || (f.Fix == "") != (status == OK) {
 					t.Errorf("got %+v, want status %q", f, status)
 				}
 			}
@@ -157,8 +157,8 @@ func TestPortInUse(t *testing.T) {
 	defer taken.Close()
 	t.Setenv("NEXAR_LISTEN", taken.LocalAddr().String())
 	list := examineMachine()
-	if f := find(t, list, "no UDP socket"); f.Status != Fail || f.Mend == "" {
-		t.Errorf("got %+v, want a failure and how to mend it", f)
+	if f := find(t, list, "no UDP socket"); f.Status != Fail || f.Fix == "" {
+		t.Errorf("got %+v, want a failure with a fix", f)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestSelfTestThatCannotForm(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	list := selfTest(ctx)
-	if f := find(t, list, "no cluster of two ranks"); f.Status != Fail || f.Mend == "" {
-		t.Errorf("got %+v, want a failure and how to mend it", f)
+	if f := find(t, list, "cannot form a cluster of two ranks"); f.Status != Fail || f.Fix == "" {
+		t.Errorf("got %+v, want a failure with a fix", f)
 	}
 }

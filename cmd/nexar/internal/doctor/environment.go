@@ -15,10 +15,10 @@ import (
 
 const prefix = "NEXAR_"
 
-// secret is the variable with the token, which is not shown.
+// secret is the variable with the token, whose value no finding contains.
 const secret = "NEXAR_CLUSTER_TOKEN"
 
-// examineEnvironment checks the variables of nexar, each by itself and then all together.
+// examineEnvironment checks each NEXAR_ variable, and then all together.
 func examineEnvironment(ctx context.Context, environ []string) []Finding {
 	var list []Finding
 	values := map[string]string{}
@@ -30,31 +30,31 @@ func examineEnvironment(ctx context.Context, environ []string) []Finding {
 		list = append(list, f)
 	}
 	if err := checkSettings(values); err != nil {
-		list = append(list, Finding{About: "environment", Status: Fail, What: err.Error(), Mend: "correct one of the variables, or unset it"})
+		list = append(list, Finding{About: "environment", Status: Fail, Text: err.Error(), Fix: "correct one of the variables, or unset it"})
 	}
 	if len(list) == 0 {
-		list = []Finding{{About: "environment", Status: OK, What: "no " + prefix + " variable is set: settings are the defaults"}}
+		list = []Finding{{About: "environment", Status: OK, Text: "no " + prefix + " variable is set: all settings have their defaults"}}
 	}
 	return list
 }
 
 func examineVariable(ctx context.Context, name, value string) Finding {
-	f := Finding{About: "environment", Status: OK, What: name + "=" + shown(value)}
+	f := Finding{About: "environment", Status: OK, Text: name + "=" + shown(value)}
 	for _, p := range nexar.CheckEnviron([]string{name + "=" + value}) {
-		f.Status, f.What, f.Mend = Warn, p.Text, p.Fix
+		f.Status, f.Text, f.Fix = Warn, p.Text, p.Fix
 		return f
 	}
 	err := checkSettings(map[string]string{name: value})
 	if name == secret {
-		f.What = fmt.Sprintf("%s is set, to %d characters", name, len(value))
+		f.Text = fmt.Sprintf("%s is set, to %d characters", name, len(value))
 		err = checkToken(ctx, value, "127.0.0.1:0")
 		if err == nil && checkToken(ctx, value, ":0") != nil {
-			f.Status, f.Mend = Warn, "use a token of 'nexar token'"
-			f.What += ": too short for an address other than loopback"
+			f.Status, f.Fix = Warn, "use a token of 'nexar token'"
+			f.Text += ": too short for an address other than loopback"
 		}
 	}
 	if err != nil {
-		f.Status, f.What, f.Mend, f.variable = Fail, from(name, err), "correct it, or unset it", name
+		f.Status, f.Text, f.Fix, f.variable = Fail, from(name, err), "correct it, or unset it", name
 	}
 	return f
 }
@@ -73,7 +73,7 @@ func from(name string, err error) string {
 	return text[max(0, strings.Index(text, name)):]
 }
 
-// checkToken returns the error about a token from a seed that listens at an address.
+// checkToken returns the error of a seed that listens at an address about a token, or nil.
 func checkToken(ctx context.Context, token, listen string) error {
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: listen, World: 1, Token: token, Log: slog.New(slog.DiscardHandler)})
 	if err == nil {
@@ -82,7 +82,7 @@ func checkToken(ctx context.Context, token, listen string) error {
 	if errors.Is(err, nexar.ErrConfig) || errors.Is(err, nexar.ErrToken) {
 		return err
 	}
-	return nil // No port, for example: that is not the fault of the token.
+	return nil // Other errors, such as a port in use, are not about the token.
 }
 
 // checkSettings returns the error of Join for these variables. The environment of the process is

@@ -21,34 +21,33 @@ const (
 	selfTestBytes   = 1 << 20
 )
 
-// selfTest forms a cluster within this process, over the network stack of
-// this host, and measures it.
+// selfTest forms a cluster of two nodes in this process over the loopback interface, and measures it.
 func selfTest(ctx context.Context) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
 	began := time.Now()
 	nodes, closeAll, err := formLoopback(ctx)
 	if err != nil {
-		return []Finding{{About: "self-test", Status: Fail, What: "no cluster of two ranks on the loopback interface: " + err.Error(),
-			Mend: "see whether a firewall or container forbids UDP on the loopback interface"}}
+		return []Finding{{About: "self-test", Status: Fail, Text: "cannot form a cluster of two ranks on the loopback interface: " + err.Error(),
+			Fix: "check whether a firewall or the container blocks UDP on the loopback interface"}}
 	}
 	defer closeAll()
-	list := []Finding{{About: "self-test", Status: OK, What: fmt.Sprintf("two ranks formed a cluster over %s on the loopback interface in %s",
+	list := []Finding{{About: "self-test", Status: OK, Text: fmt.Sprintf("two ranks formed a cluster over %s on the loopback interface in %s",
 		nodes[0].World().Transport(), report.Micros(micros(time.Since(began))))}}
 
 	results, err := measure(ctx, nodes)
 	if err != nil {
-		return append(list, Finding{About: "self-test", Status: Fail, What: "operations failed: " + err.Error(),
-			Mend: "see whether something on this host drops UDP packets"})
+		return append(list, Finding{About: "self-test", Status: Fail, Text: "operations failed: " + err.Error(),
+			Fix: "check whether a firewall of this host drops UDP packets"})
 	}
 	for _, r := range results {
-		f := Finding{About: "self-test", Status: OK, What: fmt.Sprintf("%s: %s", r.Op, report.Micros(r.P50))}
+		f := Finding{About: "self-test", Status: OK, Text: fmt.Sprintf("%s: %s", r.Op, report.Micros(r.P50))}
 		if r.Bytes > 0 {
-			f.What = fmt.Sprintf("%s of %s: %s, %.2f GB/s", r.Op, report.Size(r.Bytes), report.Micros(r.P50), r.Alg)
+			f.Text = fmt.Sprintf("%s of %s: %s, %.2f GB/s", r.Op, report.Size(r.Bytes), report.Micros(r.P50), r.Alg)
 		}
 		if r.Wrong > 0 {
-			f.Status, f.Mend = Fail, "this machine cannot be trusted: test its memory"
-			f.What += fmt.Sprintf(", %s", report.Count(int(r.Wrong), "wrong element"))
+			f.Status, f.Fix = Fail, "test the memory of this machine"
+			f.Text += fmt.Sprintf(", %s", report.Count(int(r.Wrong), "wrong element"))
 		}
 		list = append(list, f)
 	}
@@ -60,7 +59,7 @@ const caVariable = "NEXAR_CA_FILE"
 
 // formLoopback forms the cluster of the self-test.
 func formLoopback(ctx context.Context) (nodes []*nexar.Node, closeAll func(), err error) {
-	// The seed of the self-test has no CA of the user, which Join would ask for.
+	// The seed of the self-test has no CA of the user, which Join would require.
 	if file, ok := os.LookupEnv(caVariable); ok {
 		os.Unsetenv(caVariable)
 		defer os.Setenv(caVariable, file)
@@ -103,7 +102,7 @@ func formLoopback(ctx context.Context) (nodes []*nexar.Node, closeAll func(), er
 	return nodes, closeAll, nil
 }
 
-// measure measures a few operations.
+// measure measures a barrier, a message and an all-reduce.
 func measure(ctx context.Context, nodes []*nexar.Node) ([]bench.Result, error) {
 	var results []bench.Result
 	errs := make([]error, len(nodes))
