@@ -84,16 +84,33 @@ func TestJoinErrorRankTaken(t *testing.T) {
 	}
 }
 
+// eachLimit calls try with longer and longer timeouts until it returns nil: a loaded machine may
+// need long to join a node. It returns the last error.
+func eachLimit(try func(limit time.Duration) error) (err error) {
+	for limit := 500 * time.Millisecond; limit < patience; limit *= 4 {
+		if err = try(limit); err == nil {
+			break
+		}
+	}
+	return err
+}
+
 // TestJoinErrorNotFormed: the errors of the node and of the seed have the number of joined nodes
 // and their addresses.
 func TestJoinErrorNotFormed(t *testing.T) {
-	seed, cfg := oneSeed(t, func(cfg *SeedConfig) { cfg.FormTimeout = 500 * time.Millisecond })
-	for name, err := range map[string]error{"join": joinFails(t, cfg), "seed": seed.Wait(t.Context())} {
-		if !errors.Is(err, ErrNotFormed) || !strings.Contains(err.Error(), "the world did not form: 1 of 2 nodes joined") || !strings.Contains(err.Error(), "127.0.0.1:") {
-			t.Errorf("%s: error %v, want ErrNotFormed that names the node", name, err)
+	err := eachLimit(func(limit time.Duration) error {
+		seed, cfg := oneSeed(t, func(cfg *SeedConfig) { cfg.FormTimeout = limit })
+		for name, err := range map[string]error{"join": joinFails(t, cfg), "seed": seed.Wait(t.Context())} {
+			if !errors.Is(err, ErrNotFormed) || !strings.Contains(err.Error(), "the world did not form: 1 of 2 nodes joined") || !strings.Contains(err.Error(), "127.0.0.1:") {
+				return fmt.Errorf("%s: error %w, want ErrNotFormed that names the node", name, err)
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
-	_, cfg = oneSeed(t, func(*SeedConfig) {})
+	_, cfg := oneSeed(t, func(*SeedConfig) {})
 	cfg.FormTimeout = 300 * time.Millisecond
 	if err := joinFails(t, cfg); !errors.Is(err, ErrNotFormed) || !strings.Contains(err.Error(), "the world did not form within 300ms") {
 		t.Errorf("error %v, want ErrNotFormed after the timeout of the node", err)
@@ -103,32 +120,16 @@ func TestJoinErrorNotFormed(t *testing.T) {
 // TestNotFormedErrorFields: a NotFormedError has the joined nodes, whether the timeout of the seed or
 // of the node ends first.
 func TestNotFormedErrorFields(t *testing.T) {
-	rank := 1
-	for name, limit := range map[string]func(*SeedConfig, *Config){
-		"timeout of the seed": func(s *SeedConfig, _ *Config) { s.FormTimeout = 500 * time.Millisecond },
-		"timeout of the node": func(_ *SeedConfig, c *Config) { c.FormTimeout = 500 * time.Millisecond },
+	for name, limit := range map[string]func(*SeedConfig, *Config, time.Duration){
+		"timeout of the seed": func(s *SeedConfig, _ *Config, limit time.Duration) { s.FormTimeout = limit },
+		"timeout of the node": func(_ *SeedConfig, c *Config, limit time.Duration) { c.FormTimeout = limit },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var node Config
-			seed, cfg := oneSeed(t, func(cfg *SeedConfig) { limit(cfg, &node) })
-			cfg.FormTimeout = cmp.Or(node.FormTimeout, cfg.FormTimeout)
-			cfg.Rank = &rank
-			errs := []error{joinFails(t, cfg)}
-			if node.FormTimeout == 0 {
-				errs = append(errs, seed.Wait(t.Context()))
-			}
-			for _, err := range errs {
-				e, ok := errors.AsType[*NotFormedError](err)
-				if !ok || e.Joined != 1 || e.World != 2 || len(e.Nodes) != 1 {
-					t.Fatalf("error %#v (%v), want a NotFormedError: 1 of 2 nodes", e, err)
-				}
-				got := e.Nodes[0]
-				if got.Rank != 1 || got.Node == (NodeID{}) || !strings.HasPrefix(got.Addr, "127.0.0.1:") || !strings.HasSuffix(got.Name, fmt.Sprint(":", os.Getpid())) {
-					t.Errorf("node %+v, want rank 1 of this process at 127.0.0.1", got)
-				}
-				if !strings.Contains(err.Error(), "missing 1 (rank 0)") || !strings.Contains(err.Error(), got.Addr) {
-					t.Errorf("error %q: want the missing rank and the address of the node", err)
-				}
+			err := eachLimit(func(d time.Duration) error {
+				return joinsAlone(t, func(s *SeedConfig, c *Config) { limit(s, c, d) })
+			})
+			if err != nil {
+				t.Error(err)
 			}
 		})
 	}
@@ -137,6 +138,33 @@ func TestNotFormedErrorFields(t *testing.T) {
 	if e, ok := errors.AsType[*NotFormedError](err); !ok || e.Joined != 0 || e.World != 0 || e.Nodes != nil {
 		t.Errorf("no seed: error %#v (%v), want a NotFormedError without nodes", e, err)
 	}
+}
+
+// joinsAlone joins rank 1 of two with timeouts, alone, and checks the errors of the node and of the seed.
+func joinsAlone(t *testing.T, limit func(*SeedConfig, *Config)) error {
+	var node Config
+	seed, cfg := oneSeed(t, func(cfg *SeedConfig) { limit(cfg, &node) })
+	cfg.FormTimeout = cmp.Or(node.FormTimeout, cfg.FormTimeout)
+	rank := 1
+	cfg.Rank = &rank
+	errs := []error{joinFails(t, cfg)}
+	if node.FormTimeout == 0 {
+		errs = append(errs, seed.Wait(t.Context()))
+	}
+	for _, err := range errs {
+		e, ok := errors.AsType[*NotFormedError](err)
+		if !ok || e.Joined != 1 || e.World != 2 || len(e.Nodes) != 1 {
+			return fmt.Errorf("error %#v (%w), want a NotFormedError: 1 of 2 nodes", e, err)
+		}
+		got := e.Nodes[0]
+		if got.Rank != 1 || got.Node == (NodeID{}) || !strings.HasPrefix(got.Addr, "127.0.0.1:") || !strings.HasSuffix(got.Name, fmt.Sprint(":", os.Getpid())) {
+			return fmt.Errorf("node %+v, want rank 1 of this process at 127.0.0.1", got)
+		}
+		if !strings.Contains(err.Error(), "missing 1 (rank 0)") || !strings.Contains(err.Error(), got.Addr) {
+			return fmt.Errorf("error %w: want the missing rank and the address of the node", err)
+		}
+	}
+	return nil
 }
 
 // TestJoinErrorVersion: a version mismatch that the seed reports, or that the node finds, is an

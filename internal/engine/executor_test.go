@@ -91,7 +91,12 @@ func (r *callExecution) StartLocked(call *wire.Call, w *exec.Work) {
 	r.call, r.work, r.stopped = call, w, false
 }
 
-func (r *callExecution) Run() { r.meeting = r.x.meetings.enter(r.call.Seq, r.x.rank, r.work.Data) }
+func (r *callExecution) ReadyLocked() {}
+
+func (r *callExecution) Run() (completed bool) {
+	r.meeting = r.x.meetings.enter(r.call.Seq, r.x.rank, r.work.Data)
+	return false
+}
 
 func (r *callExecution) Wait(ctx context.Context, ended <-chan struct{}) exec.Outcome {
 	select {

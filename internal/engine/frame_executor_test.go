@@ -72,7 +72,9 @@ func (r *frameExecution) Receive(f *exec.Frame) {
 	f.ReturnCredit()
 	r.x.mu.Lock()
 	r.addLocked(f)
-	r.finish()
+	if r.finish() {
+		r.op.Wake()
+	}
 }
 
 func (r *frameExecution) addLocked(f *exec.Frame) {
@@ -81,22 +83,23 @@ func (r *frameExecution) addLocked(f *exec.Frame) {
 	r.missing--
 }
 
-// finish ends the work of a goroutine, and releases the lock.
-func (r *frameExecution) finish() {
+// finish ends the work of a goroutine, and releases the lock. It reports whether the operation has
+// completed.
+func (r *frameExecution) finish() (completed bool) {
 	r.busy--
-	isComplete := r.missing == 0 && r.busy == 0 && !r.stopped
-	if isComplete {
+	completed = r.missing == 0 && r.busy == 0 && !r.stopped
+	if completed {
 		copy(r.work.Data, r.sum)
 		r.op.CompleteLocked()
 	}
 	r.x.idle.Broadcast()
 	r.x.mu.Unlock()
-	if isComplete {
-		r.op.Wake()
-	}
+	return completed
 }
 
-func (r *frameExecution) Run() {
+func (r *frameExecution) ReadyLocked() {}
+
+func (r *frameExecution) Run() (completed bool) {
 	data := r.work.Data
 	for rank, l := range r.x.links {
 		if rank != r.x.rank {
@@ -119,7 +122,7 @@ func (r *frameExecution) Run() {
 	for _, f := range held {
 		r.addLocked(f)
 	}
-	r.finish()
+	return r.finish()
 }
 
 func (r *frameExecution) Wait(ctx context.Context, ended <-chan struct{}) exec.Outcome {

@@ -24,7 +24,9 @@ type Op struct {
 	work     exec.Work
 	state    uint8
 	err      error
-	ended    chan struct{} // gets one value at the end
+	ended    chan struct{} // gets one value at the end, unless Start has completed the operation
+
+	completed bool // by Start; read by Wait
 
 	progressAt time.Time // when the watchdog last saw progress
 	progress   uint64    // as measured then
@@ -42,7 +44,7 @@ func (c *Comm) Start(w *exec.Work) (*Op, error) {
 	op, fx := c.startLocked(w)
 	c.mu.Unlock()
 	c.carryOut(fx)
-	op.exec.Run()
+	op.completed = op.exec.Run()
 	return op, nil
 }
 
@@ -72,6 +74,7 @@ func (c *Comm) startLocked(w *exec.Work) (op *Op, fx *effects) {
 			c.revokeLeftLocked(fx, gone)
 		}
 	}
+	op.exec.ReadyLocked()
 	return op, fx
 }
 
@@ -116,12 +119,14 @@ func (c *Comm) goneLocked(op *Op) *PeerError {
 // communicator is revoked on all ranks, and Wait returns the cause. When Wait has returned,
 // nothing uses the buffers of the operation, and the Op must not be used again.
 func (op *Op) Wait(ctx context.Context) error {
-	switch op.exec.Wait(ctx, op.ended) {
-	case exec.Recycled:
-		return nil
-	case exec.Cancelled:
-		op.comm.CancelIf(func() bool { return op.state != ended }, context.Cause(ctx))
-		<-op.ended
+	if !op.completed {
+		switch op.exec.Wait(ctx, op.ended) {
+		case exec.Recycled:
+			return nil
+		case exec.Cancelled:
+			op.comm.CancelIf(func() bool { return op.state != ended }, context.Cause(ctx))
+			<-op.ended
+		}
 	}
 	err := op.err
 	if err == nil {

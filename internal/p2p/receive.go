@@ -28,7 +28,8 @@ type Receive struct {
 	// cancelled says that the context of the receiver has ended and the communicator is about to be
 	// revoked: only [Messages.Fail] ends the Receive.
 	cancelled bool
-	done      chan struct{} // receives one value when the Receive has ended
+	done      chan struct{} // receives one value when the Receive has ended, unless ended is set
+	ended     bool          // StartRecv has ended the Receive
 }
 
 // Received describes a received message.
@@ -51,6 +52,9 @@ func (m *Messages) StartRecv(buf *Regions, typ uint8, source int, tag int64) (*R
 		return nil, m.err
 	}
 	m.startRecvLocked(&fx, r)
+	if e := &fx.first; e.receive == r && e.done != nil {
+		r.ended, e.done = true, nil // No goroutine waits for r yet.
+	}
 	m.mu.Unlock()
 	m.Perform(&fx)
 	return r, nil
@@ -78,7 +82,7 @@ func (m *Messages) startRecvLocked(fx *Effects, r *Receive) {
 // a short payload only after shortMax. The Receive must not be used after Wait.
 func (r *Receive) Wait(ctx context.Context) (Received, error) {
 	m := r.messages
-	if m.await(ctx, r.done, r.source) {
+	if r.ended || m.await(ctx, r.done, r.source) {
 		got, err := r.got, r.err
 		if err == nil {
 			m.receives.Put(r)
@@ -135,6 +139,10 @@ func (r *Receive) arrivesSoon() bool {
 // Then calls f with the results of Wait: before it returns if the receive has ended, otherwise on
 // another goroutine.
 func (r *Receive) Then(f func(Received, error)) {
+	if r.ended {
+		f(r.got, r.err)
+		return
+	}
 	select {
 	case <-r.done:
 		f(r.got, r.err)

@@ -71,8 +71,8 @@ func (w *Work) Set(from *Work) {
 // An Op is the operation that an executor carries out.
 type Op interface {
 	// CompleteLocked ends the operation with success. The executor uses neither its
-	// buffers nor the operation any more, except for Wake or RecycleLocked, one of
-	// which it calls next.
+	// buffers nor the operation any more. Next it calls Wake or RecycleLocked, or returns
+	// true from Execution.Run.
 	CompleteLocked()
 	// Wake wakes the goroutine in Wait.
 	Wake()
@@ -99,10 +99,14 @@ type Executor interface {
 type Execution interface {
 	// StartLocked begins the operation. Call and w are valid until it has ended.
 	StartLocked(call *wire.Call, w *Work)
-	// Run makes the progress that needs no other rank. It does not block.
-	Run()
-	// Wait is called by the goroutine that waits for the operation. It returns when
-	// the operation has completed, when ended has a value, or when ctx ends.
+	// ReadyLocked is called once after StartLocked, under the same lock, when the frames that
+	// had arrived before the operation began have been passed to it.
+	ReadyLocked()
+	// Run makes the progress that needs no other rank. It does not block. It reports whether it
+	// has completed the operation itself; then it does not call Op.Wake.
+	Run() (completed bool)
+	// Wait is called by the goroutine that waits for the operation, unless Run has completed it.
+	// It returns when the operation has completed, when ended has a value, or when ctx ends.
 	Wait(ctx context.Context, ended <-chan struct{}) Outcome
 	// NeedsLocked reports whether the operation cannot end without more from a rank.
 	NeedsLocked(rank int) bool

@@ -49,7 +49,9 @@ func (r *Execution) Receive(f *exec.Frame) {
 	if f.Kind == exec.Step {
 		e.kind, e.slot, e.channel, e.move = receive, int32(f.Slot), int32(f.Step.Channel), r.move(f.Slot)
 	}
-	r.carryOut(e)
+	if r.carryOut(e) {
+		r.op.Wake()
+	}
 }
 
 // findLocked returns the slot of a frame. It fails if the frame breaks the protocol.

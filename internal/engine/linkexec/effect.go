@@ -21,7 +21,7 @@ const (
 	push          // payloads that were granted
 	receive       // the payload of a frame is used
 	compute       // a move without a peer
-	wake          // the operation has ended
+	complete      // the operation has completed
 )
 
 // An effect is an action that a transition of an operation leaves to be done without the
@@ -37,17 +37,16 @@ type effect struct {
 }
 
 // carryOut performs an effect, and those that follow from it. It is the only place from
-// which an operation sends frames and touches buffers.
-func (r *Execution) carryOut(e effect) {
-	for e.kind != nothing {
+// which an operation sends frames and touches buffers. It reports whether the operation has
+// completed; it belongs to its caller again once that is awake.
+func (r *Execution) carryOut(e effect) (completed bool) {
+	for e.kind != nothing && e.kind != complete {
 		r.perform(&e)
-		if e.kind == wake {
-			return // The operation belongs to its caller again.
-		}
 		r.executor.mu.Lock()
 		e = r.nextLocked(&e)
 		r.executor.mu.Unlock()
 	}
+	return e.kind == complete
 }
 
 func (r *Execution) perform(e *effect) {
@@ -68,8 +67,6 @@ func (r *Execution) perform(e *effect) {
 		e.frame.ReturnCredit()
 	case compute:
 		r.compute(m, ch, nil)
-	case wake:
-		r.op.Wake()
 	}
 }
 
@@ -97,7 +94,7 @@ func (r *Execution) nextLocked(e *effect) effect {
 	case r.busy == 0 && r.remaining == 0:
 		r.op.CompleteLocked()
 		r.Vectors.Release()
-		return effect{kind: wake}
+		return effect{kind: complete}
 	}
 	return effect{}
 }
@@ -230,7 +227,9 @@ func (r *Execution) transferred(slot, bytes int, t *link.Transfer, s *link.Sink)
 	r.finishLocked(slot)
 	e := r.nextLocked(&effect{kind: resume})
 	r.executor.mu.Unlock()
-	r.carryOut(e)
+	if r.carryOut(e) {
+		r.op.Wake()
+	}
 }
 
 func (r *Execution) step(m *move, ch int) wire.Step {

@@ -76,6 +76,7 @@ type Execution struct {
 	combine   func(dst, a, b []byte) // the method reduce, bound once
 	slots     []slot                 // by channel and move
 	ready     []int32                // slots that may go on
+	first     effect                 // of ReadyLocked, for Run
 	pushes    []*link.Link           // with granted payloads to deliver
 	remaining int                    // slots that are not done
 	busy      int                    // goroutines at work
@@ -103,8 +104,11 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 	r.remaining, r.busy, r.stopped, r.moved = len(r.slots), 1, false, 0
 }
 
+// ReadyLocked implements [exec.Execution].
+func (r *Execution) ReadyLocked() { r.first = r.nextLocked(&effect{kind: resume}) }
+
 // Run implements [exec.Execution].
-func (r *Execution) Run() { r.carryOut(effect{kind: resume}) }
+func (r *Execution) Run() (completed bool) { return r.carryOut(r.first) }
 
 // Wait implements [exec.Execution]: the goroutine reads links while it waits.
 func (r *Execution) Wait(ctx context.Context, ended <-chan struct{}) exec.Outcome {

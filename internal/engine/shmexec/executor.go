@@ -100,8 +100,11 @@ func mix(a, b uint64) uint64 {
 	return a ^ a>>31
 }
 
+// ReadyLocked implements [exec.Execution]. No frames arrive for the operation.
+func (r *Execution) ReadyLocked() {}
+
 // Run implements [exec.Execution]. All work is done in Wait.
-func (r *Execution) Run() {}
+func (r *Execution) Run() (completed bool) { return false }
 
 // Wait implements [exec.Execution]. It executes the operation, unless that fails before its turn.
 func (r *Execution) Wait(ctx context.Context, ended <-chan struct{}) exec.Outcome {
