@@ -18,7 +18,7 @@ import (
 // size is less than 1 or n is negative.
 func Shares(n, size int) (counts []int) {
 	if n < 0 || size < 1 {
-		panic(fmt.Sprintf("nexar: shares of %d elements for %d ranks", n, size))
+		panic(fmt.Sprintf("nexar: Shares(%d, %d): n must not be negative, and size must be at least 1", n, size))
 	}
 	counts = make([]int, size)
 	for r := range counts {

@@ -239,6 +239,8 @@ func (e *MismatchError) Error() string {
 	case a.String() != b.String():
 	case a.Counts != b.Counts && (a.Op == collective.BucketsName || a.Op == collective.BroadcastBucketsName):
 		how = ", but the number or the lengths of their vectors differ"
+	case a.Counts != b.Counts && (a.Op == collective.SyncName || a.Op == collective.ValuesName):
+		how = ", but the number or the lengths of their values differ"
 	case a.Counts != b.Counts && a.Reduce == collective.FuncName:
 		how = ", but the layouts of their structs differ"
 	case a.Counts != b.Counts:

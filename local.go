@@ -27,7 +27,7 @@ import (
 func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 	cfg, err := cfg.forLocal()
 	if err == nil && n < 1 {
-		err = fmt.Errorf("%w: a world of %d ranks", ErrConfig, n)
+		err = fmt.Errorf("%w: a world of %d ranks: must have at least 1", ErrConfig, n)
 	}
 	if err != nil {
 		return nil, opError("local", err)

@@ -401,10 +401,14 @@ func (c *Comm) checkSource(ctx context.Context, from int, tag Tag) error {
 // "from".
 func (c *Comm) checkMessage(ctx context.Context, side string, rank int, tag Tag) error {
 	switch {
+	case tag == AnyTag:
+		return fmt.Errorf("%w: %d (AnyTag): only a receive or a probe takes it", ErrInvalidTag, tag)
 	case tag < 0:
-		return fmt.Errorf("%w: %d", ErrInvalidTag, tag)
+		return fmt.Errorf("%w: %d: must not be negative", ErrInvalidTag, tag)
 	case rank == NoRank:
 		return cmp.Or(c.Err(), c.over(ctx))
+	case rank == AnyRank:
+		return fmt.Errorf("%w: %s rank %d (AnyRank) of %d ranks: only a receive or a probe takes it", ErrInvalidRank, side, rank, c.Size())
 	case rank < 0 || rank >= c.Size():
 		return fmt.Errorf("%w: %s rank %d of %d ranks", ErrInvalidRank, side, rank, c.Size())
 	}

@@ -52,24 +52,24 @@ type Float interface {
 // weight it is the mean over all samples, where [AllReduce] with [Avg] counts each rank once.
 //
 // Data of a rank with the weight 0 is ignored, NaNs included. If a weight is negative, infinite
-// or NaN, or all are 0, all ranks get an [ErrInvalidWeight], data is unchanged and the
-// communicator can still be used. After other errors the content of data is undefined.
+// or NaN, all are 0, or their sum exceeds float64, all ranks get an [ErrInvalidWeight], data is
+// unchanged and the communicator can still be used. After other errors the content of data is undefined.
 //
 // Each rank multiplies its data by its share of the weights, in float64 and rounded once to T,
 // before an AllReduce with [Sum]: no product exceeds the range of T. The ranks exchange their
 // weights first, by a collective of its own.
 func AllReduceMean[T Float](ctx context.Context, c *Comm, data []T, weight float64) error {
-	if !(weight >= 0) || math.IsInf(weight, 1) {
-		weight = math.NaN() // so that the sum is NaN on all ranks
-	}
 	total := []float64{weight}
+	if !(weight >= 0) || math.IsInf(weight, 1) {
+		total[0] = math.NaN() // so that the sum is NaN on all ranks
+	}
 	t := new(task).AllReduce(&c.runner, elementsOf(total), kernel.Sum)
 	t.Label, t.Op = collective.MeanName, collective.MeanOp
 	if err := c.run(ctx, t); err != nil {
 		return err
 	}
 	if !(total[0] > 0) || math.IsInf(total[0], 1) {
-		return opError(collective.MeanName, fmt.Errorf("%w: the weights of all ranks must be finite, not negative and not all 0", ErrInvalidWeight))
+		return opError(collective.MeanName, fmt.Errorf("%w: that of rank %d is %v; all weights must be at least 0, and their sum finite and more than 0", ErrInvalidWeight, c.Rank(), weight))
 	}
 	t = new(task).AllReduce(&c.runner, elementsOf(data), kernel.Sum)
 	t.Label, t.Op = collective.MeanName, collective.MeanOp

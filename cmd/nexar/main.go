@@ -9,7 +9,8 @@
 //	nexar version  prints the version
 //
 // Every command has help: nexar run --help. The exit status is 0 on success, 1 on failure and 2 on
-// wrong usage; nexar run returns the status of the program.
+// wrong usage; nexar run returns the status of the program. A command that is interrupted by Ctrl-C
+// returns 130.
 package main
 
 import (
@@ -125,6 +126,7 @@ EXIT STATUS
   0  success
   1  failure; the reason is on standard error
   2  wrong usage
+  130 after Ctrl-C, 143 after SIGTERM
   "nexar run" exits with the status of the program.`,
 		Example: `  nexar run -n 4 -- ./train          a cluster of four ranks on this host
   nexar seed --world 8               a cluster of eight ranks on several hosts
@@ -144,6 +146,8 @@ EXIT STATUS
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{flagError(cmd, err)} })
 	root.AddCommand(newRun(s), newSeed(s), newStatus(s), newToken(s), newBench(s), newDoctor(s), newVersion(s))
 	root.AddCommand(manualCommands(s)...)
+	root.SetHelpCommand(newHelp(root))
+	rejectShells(root)
 	addCompletions(root)
 	for _, cmd := range append(root.Commands(), root) {
 		cmd.DisableFlagsInUseLine = true

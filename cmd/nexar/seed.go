@@ -7,9 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,6 +47,9 @@ func newSeed(s streams) *cobra.Command {
 			signals := make(chan os.Signal, 1)
 			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 			defer signal.Stop(signals)
+			if !cmd.Flags().Changed("world") {
+				return usagef("--world is missing: give the number of nodes, as in: nexar seed --world 4")
+			}
 			return f.run(cmd.Context(), s, signals)
 		},
 	}
@@ -98,7 +103,7 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 	})
 	if err != nil {
 		stop()
-		return err
+		return explainListen(err)
 	}
 	defer seed.Close()
 	defer stop()
@@ -112,11 +117,14 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 }
 
 func (f *seedFlags) check() (level slog.Level, err error) {
-	switch {
-	case f.world == 0:
-		return level, usagef("--world is missing: give the number of nodes, as in: nexar seed --world 4")
-	case f.world < 0:
+	if f.world < 1 {
 		return level, usagef("--world %d: must be at least 1", f.world)
+	}
+	if listen := withSeedPort(f.listen); f.listen != "" && !isListenAddr(listen) {
+		return level, usagef("--listen %q: want host:port, :port, host:0, or host with the port %s", f.listen, nexar.SeedPort)
+	}
+	if f.health != "" && !isListenAddr(f.health) {
+		return level, usagef("--health %q: want host:port or :port", f.health)
 	}
 	if err := f.checkPeers(); err != nil {
 		return level, err
@@ -131,6 +139,27 @@ func (f *seedFlags) check() (level slog.Level, err error) {
 		return level, usagef("--log-level %q: want debug, info, warn or error", f.logLevel)
 	}
 	return level, nil
+}
+
+// isListenAddr reports whether addr has a port from 0 to 65535.
+func isListenAddr(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
+// explainListen adds a remedy to the error of a seed that cannot listen.
+func explainListen(err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%w: use an address of this host, or :port for all of them", err)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w: another program, such as an earlier seed, uses the port: end it, or choose another port", err)
+	}
+	return err
 }
 
 // token returns the token of the cluster, and whether this command made it, now or before a restart:

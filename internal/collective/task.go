@@ -163,7 +163,7 @@ func (t *Task) setApart() *Task {
 func (t *Task) setOp(op kernel.Op, ranks int) *Task {
 	t.Reduce = kernel.Reducer(kernel.Type(t.Type), op)
 	if t.Reduce == nil {
-		return t.Require(fmt.Errorf("%w: %v of %v", ErrOp, op, kernel.Type(t.Type)))
+		return t.Require(fmt.Errorf("%w: %s is not defined for %v", ErrOp, nameOf(op, "op", uint8(op)), kernel.Type(t.Type)))
 	}
 	t.Op = uint8(op)
 	if op == kernel.Avg {

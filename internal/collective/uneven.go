@@ -36,8 +36,11 @@ func (r *Runner) starts(name string, counts []int, of Element) (starts []int, lo
 	}
 	starts = make([]int, 1, len(counts)+1)
 	for i, n := range counts {
-		if n < 0 || n > (CountMax-1-starts[i])/each {
-			return nil, 0, fmt.Errorf("%w: %s[%d] is %d", ErrLength, name, i, n)
+		switch {
+		case n < 0:
+			return nil, 0, fmt.Errorf("%w: %s[%d] is %d: must not be negative", ErrLength, name, i, n)
+		case n > (CountMax-1-starts[i])/each:
+			return nil, 0, fmt.Errorf("%w: %s[%d] is %d: all blocks together have at most %d elements", ErrLength, name, i, n, (CountMax-1)/each)
 		}
 		starts = append(starts, starts[i]+n*each)
 		longest = max(longest, n*each)

@@ -207,8 +207,8 @@ func TestInvalidBuckets(t *testing.T) {
 		text string
 	}{
 		{"an op that is none", nexar.AllReduceBuckets(ctx, c, [][]float32{nil, floats}, 77), nexar.ErrInvalidOp, "vector 0: "},
-		{"an op of integers", nexar.AllReduceBuckets(ctx, c, [][]float32{floats}, nexar.BitAnd), nexar.ErrInvalidOp, "bit_and of float32"},
-		{"an op and no vectors", nexar.AllReduceBuckets[float32](ctx, c, nil, nexar.BitAnd), nexar.ErrInvalidOp, "bit_and of float32"},
+		{"an op of integers", nexar.AllReduceBuckets(ctx, c, [][]float32{floats}, nexar.BitAnd), nexar.ErrInvalidOp, "bit_and is not defined for float32"},
+		{"an op and no vectors", nexar.AllReduceBuckets[float32](ctx, c, nil, nexar.BitAnd), nexar.ErrInvalidOp, "bit_and is not defined for float32"},
 		{"the same vector", nexar.AllReduceBuckets(ctx, c, [][]float32{floats[:3], floats[10:13], floats[:3]}, nexar.Sum), nexar.ErrOverlap, "vectors 0 and 2 share memory"},
 		{"parts of a vector", nexar.AllReduceBuckets(ctx, c, [][]float32{floats[10:20], floats[:11], floats[:0]}, nexar.Sum), nexar.ErrOverlap, "vectors 0 and 1 share memory"},
 		{"a long one and a part of it", nexar.StartAllReduceBuckets(ctx, c, [][]float32{floats, floats[99:]}, nexar.Sum).Wait(), nexar.ErrOverlap, "vectors 0 and 1 share memory"},

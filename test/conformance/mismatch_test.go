@@ -21,8 +21,11 @@ type call struct {
 
 // differs is the end of the text of a mismatch between calls with the same text.
 func (c call) differs() string {
-	if strings.HasPrefix(c.text, "all_reduce_buckets") {
+	switch {
+	case strings.HasPrefix(c.text, "all_reduce_buckets"):
 		return ", but the number or the lengths of their vectors differ"
+	case strings.HasPrefix(c.text, "broadcast_values"):
+		return ", but the number or the lengths of their values differ"
 	}
 	return ", but their counts differ"
 }
@@ -49,6 +52,13 @@ var (
 		return nexar.AllReduceFunc(ctx, c, make([]uint64, 10), composeAll)
 	}}
 )
+
+// valuesOf is the broadcast of slices.
+func valuesOf(n int) call {
+	return call{"broadcast_values #2 (root 0)", func(ctx context.Context, c *nexar.Comm) error {
+		return nexar.BroadcastValues(ctx, c, 0, make([][]int, n))
+	}}
+}
 
 func reduceOf(count, root int) call {
 	return call{fmt.Sprintf("reduce #2 (%d × int16, sum, root %d)", count, root), func(ctx context.Context, c *nexar.Comm) error {
@@ -106,6 +116,7 @@ func mismatches() [][2]call {
 		{allReduceOf[float32](10, nexar.Sum), allReduceOf[float32](10, nexar.Max)},
 		{allReduceOf[float32](10, nexar.Sum), allReduceOf[int32](10, nexar.Sum)},
 		{allReduceOf[uint64](10, nexar.Sum), funcCall},
+		{valuesOf(1), valuesOf(2)},
 		{reduceOf(10, 0), reduceOf(10, 1)},
 		{reduceOf(10, 1), reduceOf(10, 0)},
 		{gatherOf(10, 0), gatherOf(10, 1)},

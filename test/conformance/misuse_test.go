@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,13 @@ func TestInvalidArguments(t *testing.T) {
 		{"reduce", nexar.Reduce(ctx, c, ints, nexar.Sum, -1), nexar.ErrInvalidRank, "nexar: reduce: invalid rank: root -1 of 3 ranks"},
 		{"gather", nexar.Gather(ctx, c, ints, ints[:2], 7), nexar.ErrInvalidRank, "nexar: gather: invalid rank: root 7 of 3 ranks"},
 		{"scatter", nexar.Scatter(ctx, c, ints[:2], ints, -2), nexar.ErrInvalidRank, "nexar: scatter: invalid rank: root -2 of 3 ranks"},
+		{"reduce", nexar.Reduce(ctx, c, ints, nexar.Sum, nexar.NoRank), nexar.ErrInvalidRank, "root -2 of 3 ranks"},
+		{"gather_v", nexar.GatherV(ctx, c, ints, ints[:2], []int{2, 2, 2}, nexar.NoRank), nexar.ErrInvalidRank, "root -2 of 3 ranks"},
+		{"broadcast_buckets", nexar.BroadcastBuckets(ctx, c, [][]int32{ints}, nexar.NoRank), nexar.ErrInvalidRank, "root -2 of 3 ranks"},
+		{"broadcast_values", nexar.BroadcastValues(ctx, c, nexar.NoRank, ints), nexar.ErrInvalidRank, "root -2 of 3 ranks"},
+		{"all_gather_v", nexar.AllGatherV(ctx, c, ints, ints[:2], []int{2, 4}), nexar.ErrInvalidLength, "2 counts for 3 ranks"},
+		{"all_gather_v", nexar.AllGatherV(ctx, c, ints, ints[:2], []int{2, -1, 5}), nexar.ErrInvalidLength, "counts[1] is -1: must not be negative"},
+		{"all_gather_v", nexar.AllGatherV(ctx, c, ints, ints[:2], []int{2, math.MaxInt, 2}), nexar.ErrInvalidLength, "all blocks together have at most "},
 
 		{"gather", nexar.Gather(ctx, c, ints[:5], ints[:2], 0), nexar.ErrInvalidLength, "dst has 5 elements, not 6"},
 		{"all_gather", nexar.AllGather(ctx, c, ints, ints[:1]), nexar.ErrInvalidLength, "dst has 6 elements, not 3"},
@@ -49,20 +57,20 @@ func TestInvalidArguments(t *testing.T) {
 		{"all_reduce", nexar.AllReduce(ctx, c, ints, 0), nexar.ErrInvalidOp, "nexar: all_reduce: invalid op"},
 		{"all_reduce", nexar.AllReduce(ctx, c, ints, 9), nexar.ErrInvalidOp, "nexar: all_reduce: invalid op"},
 		{"all_reduce", nexar.AllReduce(ctx, c, ints, 255), nexar.ErrInvalidOp, "nexar: all_reduce: invalid op"},
-		{"all_reduce", nexar.AllReduce(ctx, c, floats, nexar.BitAnd), nexar.ErrInvalidOp, "bit_and of float32"},
-		{"all_reduce", nexar.AllReduce(ctx, c, make([]float64, 1), nexar.BitXor), nexar.ErrInvalidOp, "bit_xor of float64"},
-		{"reduce", nexar.Reduce(ctx, c, halves, nexar.BitOr, 0), nexar.ErrInvalidOp, "bit_or of float16"},
-		{"reduce_scatter", nexar.ReduceScatter(ctx, c, brains[:2], brains, nexar.BitXor), nexar.ErrInvalidOp, "bit_xor of bfloat16"},
-		{"scan", nexar.Scan(ctx, c, floats, nexar.BitAnd), nexar.ErrInvalidOp, "bit_and of float32"},
-		{"exclusive_scan", nexar.ExclusiveScan(ctx, c, floats, 42), nexar.ErrInvalidOp, "nexar: exclusive_scan: invalid op"},
+		{"all_reduce", nexar.AllReduce(ctx, c, floats, nexar.BitAnd), nexar.ErrInvalidOp, "bit_and is not defined for float32"},
+		{"all_reduce", nexar.AllReduce(ctx, c, make([]float64, 1), nexar.BitXor), nexar.ErrInvalidOp, "bit_xor is not defined for float64"},
+		{"reduce", nexar.Reduce(ctx, c, halves, nexar.BitOr, 0), nexar.ErrInvalidOp, "bit_or is not defined for float16"},
+		{"reduce_scatter", nexar.ReduceScatter(ctx, c, brains[:2], brains, nexar.BitXor), nexar.ErrInvalidOp, "bit_xor is not defined for bfloat16"},
+		{"scan", nexar.Scan(ctx, c, floats, nexar.BitAnd), nexar.ErrInvalidOp, "bit_and is not defined for float32"},
+		{"exclusive_scan", nexar.ExclusiveScan(ctx, c, floats, 42), nexar.ErrInvalidOp, "nexar: exclusive_scan: invalid op: op 42 is not defined for float32"},
 		{"all_reduce_func", nexar.AllReduceFunc(ctx, c, floats, nil), nexar.ErrInvalidOp, "the function is nil"},
 
 		{"send", nexar.Send(ctx, c, ints, 3, 0), nexar.ErrInvalidRank, "to rank 3 of 3 ranks"},
-		{"send", nexar.Send(ctx, c, ints, nexar.AnyRank, 0), nexar.ErrInvalidRank, "to rank -1 of 3 ranks"},
-		{"send", nexar.Send(ctx, c, ints, 1, nexar.AnyTag), nexar.ErrInvalidTag, "invalid tag: -1"},
+		{"send", nexar.Send(ctx, c, ints, nexar.AnyRank, 0), nexar.ErrInvalidRank, "to rank -1 (AnyRank) of 3 ranks: only a receive or a probe takes it"},
+		{"send", nexar.Send(ctx, c, ints, 1, nexar.AnyTag), nexar.ErrInvalidTag, "invalid tag: -1 (AnyTag): only a receive or a probe takes it"},
 		{"recv", worldtest.RecvError(ctx, c, 3, 0), nexar.ErrInvalidRank, "from rank 3 of 3 ranks"},
 		{"recv", worldtest.RecvError(ctx, c, -3, 0), nexar.ErrInvalidRank, "from rank -3 of 3 ranks"},
-		{"recv", worldtest.RecvError(ctx, c, 1, -2), nexar.ErrInvalidTag, "invalid tag: -2"},
+		{"recv", worldtest.RecvError(ctx, c, 1, -2), nexar.ErrInvalidTag, "invalid tag: -2: must not be negative"},
 	} {
 		if !errors.Is(test.err, test.want) || !strings.HasPrefix(test.err.Error(), "nexar: "+test.name+": ") || !strings.Contains(test.err.Error(), test.text) {
 			t.Errorf("%s: %v, want %v and the text %q", test.name, test.err, test.want, test.text)

@@ -55,7 +55,7 @@ func TestInvalidDeviceArguments(t *testing.T) {
 		{"all_to_all", d.AllToAll(ctx, i32, at(0, 16), at(16, 16)), nexar.ErrInvalidLength, "not a multiple of 3 ranks"},
 		{"reduce", d.Reduce(ctx, i32, whole, nexar.Sum, 3), nexar.ErrInvalidRank, "root 3 of 3 ranks"},
 		{"gather", d.Gather(ctx, i32, whole, at(0, 16), -1), nexar.ErrInvalidRank, "root -1 of 3 ranks"},
-		{"exclusive_scan", d.ExclusiveScan(ctx, device.Float32, whole, nexar.BitAnd), nexar.ErrInvalidOp, "bit_and of float32"},
+		{"exclusive_scan", d.ExclusiveScan(ctx, device.Float32, whole, nexar.BitAnd), nexar.ErrInvalidOp, "bit_and is not defined for float32"},
 		{"send", d.Send(ctx, i32, 3, 0, whole), nexar.ErrInvalidRank, "to rank 3 of 3 ranks"},
 		{"send", d.Send(ctx, i32, 1, -1, whole), nexar.ErrInvalidTag, "invalid tag: -1"},
 		{"all_to_all", d.AllToAll(ctx, i32, at(0, 24), at(12, 24)), nexar.ErrOverlap, "dst and src share memory"},

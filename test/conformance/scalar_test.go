@@ -124,13 +124,17 @@ func TestMeanKeepsTheRange(t *testing.T) {
 // unchanged, and the communicator goes on.
 func TestMeanOfInvalidWeights(t *testing.T) {
 	onSizes(t, func(c *nexar.Comm) error {
-		for _, bad := range []float64{-1, math.NaN(), math.Inf(1), math.Inf(-1), 0} {
+		for _, bad := range []float64{-1, math.NaN(), math.Inf(1), math.Inf(-1), 0, math.MaxFloat64} {
 			own, data := 1.0, []float64{float64(c.Rank())}
-			if c.Rank() == c.Size()-1 || bad == 0 {
+			if c.Rank() == c.Size()-1 || bad == 0 || bad == math.MaxFloat64 {
 				own = bad
 			}
+			if bad == math.MaxFloat64 && c.Size() == 1 {
+				continue // The sum is finite.
+			}
 			err := nexar.AllReduceMean(t.Context(), c, data, own)
-			if !errors.Is(err, nexar.ErrInvalidWeight) || data[0] != float64(c.Rank()) {
+			text := fmt.Sprintf("that of rank %d is %v;", c.Rank(), own)
+			if !errors.Is(err, nexar.ErrInvalidWeight) || !worldtest.HasText(err, text) || data[0] != float64(c.Rank()) {
 				return fmt.Errorf("weight %v: got error %v, data %v", bad, err, data)
 			}
 		}
@@ -186,8 +190,9 @@ func TestShares(t *testing.T) {
 	for _, bad := range [][2]int{{-1, 2}, {3, 0}} {
 		func() {
 			defer func() {
-				if recover() == nil {
-					t.Errorf("Shares(%d, %d) does not panic", bad[0], bad[1])
+				want := fmt.Sprintf("nexar: Shares(%d, %d): n must not be negative, and size must be at least 1", bad[0], bad[1])
+				if got := recover(); got != want {
+					t.Errorf("panic %v, want %s", got, want)
 				}
 			}()
 			nexar.Shares(bad[0], bad[1])

@@ -50,7 +50,7 @@ func TestInvalidUneven(t *testing.T) {
 		{"scatter_v", nexar.ScatterV(ctx, c, make([]int32, 2), ints[:3], counts, 0), nexar.ErrInvalidLength, "src has 3 elements, not 9"},
 		{"reduce_scatter_v", nexar.ReduceScatterV(ctx, c, nil, ints, counts, nexar.Sum), nexar.ErrInvalidLength, "dst has 0 elements, not 2"},
 		{"reduce_scatter_v", nexar.ReduceScatterV(ctx, c, make([]int32, 2), ints[:8], counts, nexar.Sum), nexar.ErrInvalidLength, "src has 8 elements, not 9"},
-		{"reduce_scatter_v", nexar.ReduceScatterV(ctx, c, make([]float32, 2), make([]float32, 9), counts, nexar.BitOr), nexar.ErrInvalidOp, "bit_or of float32"},
+		{"reduce_scatter_v", nexar.ReduceScatterV(ctx, c, make([]float32, 2), make([]float32, 9), counts, nexar.BitOr), nexar.ErrInvalidOp, "bit_or is not defined for float32"},
 		{"all_to_all_v", nexar.AllToAllV(ctx, c, ints[:8], make([]int32, 9), counts, counts), nexar.ErrInvalidLength, "dst has 8 elements, not 9"},
 		{"all_to_all_v", nexar.AllToAllV(ctx, c, ints, make([]int32, 8), counts, counts), nexar.ErrInvalidLength, "src has 8 elements, not 9"},
 

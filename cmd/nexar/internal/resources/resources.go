@@ -165,7 +165,7 @@ func (w World) threads(have limits) (list []Finding) {
 		{have.userThreads, "this user may start", "raise the limit: ulimit -u as root, or LimitNPROC= of a systemd unit"},
 		{have.pids, "the cgroup (pids.max) allows", "raise the limit: docker run --pids-limit, TasksMax= of a systemd unit, podPidsLimit of Kubernetes"},
 	} {
-		f := Finding{Text: fmt.Sprintf("processes and threads: %s, up to %d threads; %s %s more", report.Count(w.Local, "rank"), need, limit.what, count(limit.have))}
+		f := Finding{Text: fmt.Sprintf("processes and threads: %s, up to %d threads; %s %s", report.Count(w.Local, "rank"), need, limit.what, more(limit.have))}
 		switch {
 		case limit.have < least:
 			f.Level, f.Fix = Missing, limit.fix
@@ -187,6 +187,14 @@ func (w World) checkMemory(have uint64) Finding {
 		f.Level, f.Fix = Scarce, "raise the memory limit of the cgroup or container, or run fewer ranks on this host"
 	}
 	return f
+}
+
+// more formats the limit of further threads.
+func more(n uint64) string {
+	if n == unlimited {
+		return "any number of others"
+	}
+	return count(n) + " more"
 }
 
 // count formats a limit.

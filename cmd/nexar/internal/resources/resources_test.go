@@ -16,6 +16,7 @@ func TestCheck(t *testing.T) {
 		text  string
 	}{
 		{"no limits", func(*limits) {}, Enough, "the hard limit is unlimited"},
+		{"no limits of threads", func(*limits) {}, Enough, "this user may start any number of others"},
 		{"files for ranks and the program", func(l *limits) { l.files = 87 }, Enough, "a rank needs 48 "},
 		{"files for ranks", func(l *limits) { l.files = 75 }, Scarce, "open files: a rank needs 48 and some for its own files; the hard limit is 75"},
 		{"few files", func(l *limits) { l.files = 47 }, Missing, "open files: a rank needs 48 "},
