@@ -25,8 +25,7 @@ import (
 // ErrInvalid is wrapped by errors about a model or a call that cannot be simulated.
 var ErrInvalid = errors.New("invalid simulation")
 
-// ErrTooLarge is wrapped by errors about an algorithm whose plans have too many moves for the number
-// of ranks. These errors wrap ErrInvalid, too.
+// ErrTooLarge is wrapped by errors about an algorithm with too many moves for the number of ranks. These errors wrap ErrInvalid, too.
 var ErrTooLarge = simulate.ErrTooLarge
 
 // A Model describes hosts that are all alike, and their network. Rank r is on host
@@ -92,7 +91,7 @@ type Call struct {
 	Root       int // of collectives with a root
 	Bytes      int // of the vector, or of the blocks of all ranks together
 
-	// FullMax is the largest number of ranks for which rings are simulated in full. With more,
+	// FullMax is the largest number of ranks of rings that are simulated in full. With more ranks
 	// the first rounds are simulated, and the others take as long as these. 0 is 4096.
 	FullMax int
 }
@@ -127,8 +126,8 @@ func Collectives() []string {
 }
 
 // Algorithms returns the names of the algorithms of a collective that suit a number of ranks over
-// links. Those whose plans the simulation makes round by round come first; the others need memory
-// for the plans of all ranks.
+// links. Those that compute plans round by round come first; the others need memory for the plans of
+// all ranks.
 func Algorithms(collective string, ranks int) ([]string, error) {
 	all, err := algorithms(collective, ranks)
 	if err != nil {

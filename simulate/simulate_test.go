@@ -46,7 +46,7 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-// Errors name the value and say what is possible.
+// Errors name the value and the possible ones.
 func TestInvalid(t *testing.T) {
 	for want, change := range map[string]func(m *simulate.Model, c *simulate.Call){
 		`topology "mesh": unknown name: want a form such as flat`: func(m *simulate.Model, _ *simulate.Call) { m.Topology = "mesh" },

@@ -68,7 +68,7 @@ func newSimulate(s streams) *cobra.Command {
 	flags.StringVar(&f.min, "min", "8", "smallest `size`: 8, 64KiB, 1MB")
 	flags.StringVar(&f.max, "max", "16MiB", "largest `size`")
 	flags.Int64Var(&f.factor, "factor", 8, "factor between sizes")
-	flags.IntVar(&f.fullMax, "full-max", 4096, "most ranks for which rings are simulated in full")
+	flags.IntVar(&f.fullMax, "full-max", 4096, "largest number of ranks of rings that are simulated in full")
 	flags.StringVar(&f.model, "model", "", "read the machine from this `file`")
 	f.machine.add(flags)
 	flags.StringVar(&f.json, "json", "", "write results to this `file`; - for standard output, in place of the table")
@@ -191,8 +191,8 @@ func withoutKind(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), simulate.ErrInvalid.Error()+": "))
 }
 
-// parallelMax is the largest number of ranks for which several algorithms are simulated at once.
-// Beyond it memory may not suffice.
+// parallelMax limits simulations in parallel: with more ranks, memory may not suffice for several
+// algorithms at once.
 const parallelMax = 1 << 18
 
 // simulate runs all algorithms of one simulation. Unless they were named, algorithms with too many

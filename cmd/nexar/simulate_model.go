@@ -49,7 +49,7 @@ func (f *machineFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.memory.copying, "memory-copy-rate", "10GB", "`bytes` per second that a processor copies within a host; 0 is unlimited")
 	flags.DurationVar(&f.hop, "hop", 500*time.Nanosecond, "latency of each further switch or host on the path")
 	flags.DurationVar(&f.change, "switch-time", 2*time.Microsecond, "time of a processor to change to another rank")
-	flags.StringVar(&f.reduce, "reduce-rate", "10GB", "`bytes` per second to which a processor applies an op; 0 is unlimited")
+	flags.StringVar(&f.reduce, "reduce-rate", "10GB", "`bytes` per second that a processor reduces; 0 is unlimited")
 	flags.StringVar(&f.eager, "eager", "64KiB", "`size` of the longest message without a grant")
 }
 

@@ -31,8 +31,8 @@ type Algorithm struct {
 	// Plan returns the plan of a rank. Collectives without a root ignore root.
 	Plan func(rank, size, root int) Plan
 
-	// Rounds returns the same plans, computed round by round. It is nil for algorithms whose plans
-	// are only made as a whole.
+	// Rounds returns the same plans, computed round by round. It is nil if plans are only made
+	// as a whole.
 	Rounds func(size, root int) Rounds
 }
 

@@ -20,7 +20,7 @@ func halves(member, members int) []half {
 	return hs
 }
 
-// halvingSteps returns the number of halves of each member.
+// halvingSteps returns the number of steps of a member.
 func halvingSteps(members int) int { return bits.Len(uint(members)) - 1 }
 
 // halfAt returns the k-th of the steps of a member.
@@ -71,7 +71,7 @@ func (h *halver) reduce(p *Plan) []half {
 	return nil
 }
 
-// reduceLen returns the number of rounds of reduce: two for the ranks of a pair, and the halves.
+// reduceLen returns the number of rounds of reduce: two for the ranks of a pair, and the steps of a member.
 func (h *halver) reduceLen() int { return 2 + halvingSteps(h.members) }
 
 // reduceRound appends the moves of the k-th round of reduce.

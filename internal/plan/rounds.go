@@ -6,7 +6,7 @@ type Rounds struct {
 	// Chunks is that of all plans.
 	Chunks int
 
-	// Alike is positive in plans whose rounds are so many sections of the same length. In all
+	// Alike is the number of sections of alike rounds, or 0. All sections have the same length. In all
 	// rounds of a section every rank exchanges the same number of chunks with the same ranks, as
 	// in a ring.
 	Alike int

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// forEachRounds runs f for every algorithm whose plans are computed round by round.
+// forEachRounds runs f for every algorithm that computes plans round by round.
 func forEachRounds(t *testing.T, f func(t *testing.T, a Algorithm)) {
 	made := 0
 	forEach(t, func(t *testing.T, _ Collective, a Algorithm) {

@@ -17,7 +17,7 @@ const picosPerSecond = 1e12
 // pico converts a duration.
 func pico(d time.Duration) picos { return picos(d) * 1000 }
 
-// An eventKind says what happens to the arg of an event.
+// An eventKind is the kind of an event.
 type eventKind uint8
 
 const (

@@ -113,8 +113,8 @@ func (w *world) match(at, peer int32) {
 	}
 }
 
-// grant lets the sender send a long message, whose receive has been ready since a time. The
-// receiver has sent the grant then.
+// grant lets the sender send a long message. Its receive has been ready since a time, when the
+// receiver sent the grant.
 func (w *world) grant(n int32, since picos) {
 	msg := &w.messages[n]
 	c := w.cost(msg)

@@ -19,7 +19,7 @@ type state uint8
 const (
 	blocked state = iota // it waits for earlier moves of the rank
 	ready                // it is in progress; a receive waits for its message
-	matched              // a receive whose message is known
+	matched              // a receive with a known message
 	done
 )
 

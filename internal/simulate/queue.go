@@ -10,14 +10,14 @@ type event struct {
 	kind eventKind
 }
 
-// A queue returns events in the order of their times, and events of the same time in the order in
-// which they were added. It is a radix heap: no event is earlier than the last one returned.
+// A queue returns events in the order of their times, and events of the same time in the order of
+// their addition. It is a radix heap: no event is earlier than the last one returned.
 //
 // Ahuja, Mehlhorn, Orlin and Tarjan, "Faster algorithms for the shortest path problem", JACM
 // 37(2), 1990.
 type queue struct {
 	last    picos
-	buckets [65][]event // by the highest bit in which the time differs from last
+	buckets [65][]event // by the highest bit of the difference between the time and last
 	head    int         // the first event of bucket 0 that was not returned yet
 }
 

@@ -69,9 +69,9 @@ type Call struct {
 	Root      int
 	Bytes     int // of the vector, or of the blocks of all ranks
 
-	// FullMax is the largest number of ranks for which plans with alike rounds, such as rings, are
-	// executed in full. Beyond it the first rounds of each section are executed, and the others
-	// are assumed to take as long.
+	// FullMax limits the execution in full of plans with alike rounds, such as rings. With more
+	// ranks the first rounds of each section are executed, and the others are assumed to take as
+	// long.
 	FullMax int
 }
 

@@ -163,8 +163,7 @@ func TestOversubscription(t *testing.T) {
 	}
 }
 
-// exchangeWith returns an algorithm in which each rank exchanges its vector with the rank that differs
-// in one bit.
+// exchangeWith returns an algorithm that exchanges the vectors of ranks that differ in one bit.
 func exchangeWith(bit int) plan.Algorithm {
 	data, temp := plan.Span{Buf: plan.Data, Hi: 1}, plan.Span{Buf: plan.Temp, Hi: 1}
 	return plan.Algorithm{Name: "exchange", Plan: func(rank, _, _ int) plan.Plan {

@@ -9,7 +9,7 @@ import (
 type Shape uint8
 
 const (
-	// Flat is a network in which only the links of the hosts are ever busy.
+	// Flat is a network with contention only at the links of the hosts.
 	Flat Shape = iota
 	// FatTree has leaf switches, and a spine that is never busy.
 	FatTree
