@@ -104,7 +104,7 @@ func (f *benchFlags) run(ctx context.Context, s streams, title string, given boo
 	case partOfCluster:
 		return f.join(ctx, s, cfg, given)
 	}
-	if err := f.tryFiles(); err != nil {
+	if err := tryFiles(f.json, f.svg); err != nil {
 		return err
 	}
 	if f.transport == "mem" {
@@ -191,9 +191,9 @@ func sizeProblem(text string) string {
 	return fmt.Sprintf("unknown unit %q", strings.TrimSpace(unit))
 }
 
-// tryFiles creates the output files, so that errors show before the measurement.
-func (f *benchFlags) tryFiles() error {
-	for _, name := range []string{f.json, f.svg} {
+// tryFiles creates output files, so that errors show before the measurement.
+func tryFiles(names ...string) error {
+	for _, name := range names {
 		if name == "" || name == "-" {
 			continue
 		}
@@ -264,7 +264,7 @@ func (f *benchFlags) measure(ctx context.Context, s streams, cfg bench.Config, c
 	if c.Rank() != 0 {
 		return run(ctx, c, cfg)
 	}
-	w, err := newShow(s, f)
+	w, err := newShow(s, f.json, f.svg)
 	if err != nil {
 		return err
 	}

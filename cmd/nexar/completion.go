@@ -12,21 +12,24 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/cmd/nexar/internal/bench"
+	"github.com/nexar-go/nexar/simulate"
 )
 
 // addCompletions lets a shell complete the values of flags. Files are proposed only where a value
 // names one, and for the program of nexar run.
 func addCompletions(root *cobra.Command) {
 	values := map[string]cobra.CompletionFunc{
+		"algorithm": completeAlgorithms,
 		"env":       completeEnv,
 		"log-level": completeValue("debug", "info", "warn", "error"),
 		"max":       completeSize,
 		"min":       completeSize,
 		"op":        completeOps,
 		"seed":      completeValue(strings.Split(os.Getenv("NEXAR_SEEDS"), ",")...),
+		"topology":  completeValue(simulate.Topologies()...),
 		"transport": completeValue(benchTransports()...),
 	}
-	files := []string{"json", "svg", "peer-token-file", "ca-cert", "ca-key", "state-dir"}
+	files := []string{"json", "svg", "model", "peer-token-file", "ca-cert", "ca-key", "state-dir"}
 	for _, cmd := range root.Commands() {
 		if cmd.Name() != "run" && cmd.ValidArgsFunction == nil {
 			cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -59,9 +62,10 @@ func completeValue(values ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder)
 }
 
-// completeSize completes --min and --max of nexar bench, which are numbers for nexar run and nexar seed.
+// completeSize completes --min and --max of nexar bench and nexar simulate, which are numbers for nexar run and
+// nexar seed.
 func completeSize(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if cmd.Name() != "bench" {
+	if cmd.Name() != "bench" && cmd.Name() != "simulate" {
 		return cobra.NoFileCompletions(cmd, args, begun)
 	}
 	return completeValue("8", "1KiB", "64KiB", "1MiB", "64MiB", "1GiB")(cmd, args, begun)
@@ -70,6 +74,9 @@ func completeSize(cmd *cobra.Command, args []string, begun string) ([]cobra.Comp
 // completeOps completes the list of --op.
 func completeOps(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ops := bench.Ops()
+	if cmd.Name() == "simulate" {
+		ops = simulate.Collectives()
+	}
 	if compare, err := cmd.Flags().GetBool("algorithms"); err == nil && compare {
 		ops = bench.Collectives()
 	}
@@ -77,6 +84,31 @@ func completeOps(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completi
 		ops = append(ops, "all")
 	}
 	return completeList("", begun, ops)
+}
+
+// completeAlgorithms completes the list of --algorithm with those of the operations of --op, for the
+// least number of ranks.
+func completeAlgorithms(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ops, opsErr := cmd.Flags().GetStringSlice("op")
+	ranks, ranksErr := cmd.Flags().GetIntSlice("ranks")
+	if opsErr != nil || ranksErr != nil || len(ranks) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	if slices.Contains(ops, "all") {
+		ops = simulate.Collectives()
+	}
+	var names []string
+	for _, op := range ops {
+		if list, err := simulate.Algorithms(op, slices.Min(ranks)); err == nil {
+			names = append(names, list...)
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if !strings.Contains(begun, ",") {
+		names = append(names, "all")
+	}
+	return completeList("", begun, names)
 }
 
 // completeList completes the last element of a list separated by commas. It does not propose elements

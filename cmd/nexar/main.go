@@ -5,6 +5,7 @@
 //	nexar status   shows the current operation of every rank
 //	nexar token    prints a new cluster token
 //	nexar bench    measures operations, and verifies their results
+//	nexar simulate predicts the times of collectives of many ranks
 //	nexar doctor   checks this machine and its settings
 //	nexar version  prints the version
 //
@@ -132,6 +133,7 @@ EXIT STATUS
   nexar seed --world 8               a cluster of eight ranks on several hosts
   nexar status --seed 10.0.0.1:7946  the operations of its ranks
   nexar bench -n 4                   measure this host
+  nexar simulate -n 1024             predict the times of 1024 ranks
   nexar doctor                       check this host`,
 		Args:          noArgs,
 		SilenceErrors: true,
@@ -144,7 +146,7 @@ EXIT STATUS
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{flagError(cmd, err)} })
-	root.AddCommand(newRun(s), newSeed(s), newStatus(s), newToken(s), newBench(s), newDoctor(s), newVersion(s))
+	root.AddCommand(newRun(s), newSeed(s), newStatus(s), newToken(s), newBench(s), newSimulate(s), newDoctor(s), newVersion(s))
 	root.AddCommand(manualCommands(s)...)
 	root.SetHelpCommand(newHelp(root))
 	rejectShells(root)

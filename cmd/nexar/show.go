@@ -28,14 +28,14 @@ type show struct {
 	err    error
 }
 
-func newShow(s streams, f *benchFlags) (*show, error) {
-	w := &show{out: s.out, errors: s.err, svg: f.svg, began: time.Now()}
-	switch f.json {
+func newShow(s streams, jsonFile, svg string) (*show, error) {
+	w := &show{out: s.out, errors: s.err, svg: svg, began: time.Now()}
+	switch jsonFile {
 	case "":
 	case "-":
 		w.out, w.json = nil, s.out
 	default:
-		file, err := os.Create(f.json)
+		file, err := os.Create(jsonFile)
 		if err != nil {
 			return nil, err
 		}
@@ -146,6 +146,30 @@ func (w *show) comparisons(cfg bench.Config, f func(bench.Config) error) error {
 		return ending{
 			report.Verdicts(list) + report.AlgorithmsSummary(list, took), report.WrongElements(list),
 			func(w io.Writer) error { return report.DrawAlgorithms(w, list) },
+		}
+	})
+}
+
+// simulations shows the results of f, which passes them to add one after the other.
+func (w *show) simulations(all []simulation, f func(add func(report.Simulation)) error) error {
+	var list []report.Simulation
+	tables := report.NewSimulations(w.out)
+	err := f(func(s report.Simulation) {
+		list = append(list, s)
+		w.clear()
+		if w.out != nil {
+			w.err = errors.Join(w.err, tables.Add(s))
+		}
+		for _, p := range s.Predictions {
+			if w.json != nil {
+				w.err = errors.Join(w.err, report.JSON(w.json, p))
+			}
+		}
+	})
+	return w.end(err, func(took time.Duration) ending {
+		return ending{
+			text: fmt.Sprintf("%s in %.1f s", report.Count(len(all), "simulation"), took.Seconds()),
+			draw: func(w io.Writer) error { return report.DrawSimulations(w, list) },
 		}
 	})
 }

@@ -30,6 +30,10 @@ type Algorithm struct {
 
 	// Plan returns the plan of a rank. Collectives without a root ignore root.
 	Plan func(rank, size, root int) Plan
+
+	// Rounds returns the same plans, computed round by round. It is nil if plans are only made
+	// as a whole.
+	Rounds func(size, root int) Rounds
 }
 
 // Plans returns the plans of all ranks.
@@ -47,7 +51,7 @@ func Algorithms(c Collective) []Algorithm {
 	switch c {
 	case Barrier:
 		return []Algorithm{
-			{Name: "dissemination", Plan: rootless(DisseminationBarrier), Fits: always, Uneven: true},
+			{Name: "dissemination", Plan: rootless(DisseminationBarrier), Rounds: disseminationBarrier, Fits: always, Uneven: true},
 			{Name: "two-phase", Plan: rootless(TwoPhaseBarrier), Fits: upTo(4), Uneven: true},
 			{Name: "flat", Plan: rootless(FlatBarrier), Fits: upTo(64), Uneven: true, Shared: true},
 		}
@@ -65,9 +69,9 @@ func Algorithms(c Collective) []Algorithm {
 		}
 	case AllGather:
 		return []Algorithm{
-			{Name: "circulant", Plan: rootless(CirculantAllGather), Fits: always, Uneven: true},
+			{Name: "circulant", Plan: rootless(CirculantAllGather), Rounds: circulantAllGather, Fits: always, Uneven: true},
 			{Name: "direct", Plan: rootless(DirectAllGather), Fits: always, Uneven: true},
-			{Name: "ring", Plan: rootless(RingAllGather), Fits: always, Uneven: true},
+			{Name: "ring", Plan: rootless(RingAllGather), Rounds: ringAllGather, Fits: always, Uneven: true},
 		}
 	case Scatter:
 		return []Algorithm{
@@ -96,21 +100,21 @@ func reductions(c Collective) []Algorithm {
 		}
 	case AllReduce:
 		return []Algorithm{
-			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingAllReduce), Fits: always, Uneven: true, Ordered: true, Canonical: true},
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingAllReduce), Rounds: recursiveDoublingAllReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
 			{Name: "flat", Plan: rootless(FlatAllReduce), Fits: upTo(8), Uneven: true, Ordered: true, Canonical: true},
 			{Name: "ordered", Plan: rootless(OrderedAllReduce), Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "rabenseifner", Plan: rootless(RabenseifnerAllReduce), Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "direct", Plan: rootless(DirectAllReduce), Fits: always, Uneven: true},
-			{Name: "circulant", Plan: rootless(CirculantAllReduce), Fits: always, Uneven: true},
-			{Name: "ring", Plan: rootless(RingAllReduce), Fits: always, Uneven: true},
+			{Name: "rabenseifner", Plan: rootless(RabenseifnerAllReduce), Rounds: rabenseifnerAllReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
+			{Name: "direct", Plan: rootless(DirectAllReduce), Rounds: directAllReduce, Fits: always, Uneven: true},
+			{Name: "circulant", Plan: rootless(CirculantAllReduce), Rounds: circulantAllReduce, Fits: always, Uneven: true},
+			{Name: "ring", Plan: rootless(RingAllReduce), Rounds: ringAllReduce, Fits: always, Uneven: true},
 			{Name: "staged", Plan: rootless(StagedAllReduce), Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
 		}
 	case ReduceScatter:
 		return []Algorithm{
-			{Name: "circulant", Plan: rootless(CirculantReduceScatter), Fits: always, Uneven: true},
+			{Name: "circulant", Plan: rootless(CirculantReduceScatter), Rounds: circulantReduceScatter, Fits: always, Uneven: true},
 			{Name: "rabenseifner", Plan: rootless(RabenseifnerReduceScatter), Fits: always, Uneven: true, Ordered: true, Canonical: true},
 			{Name: "direct", Plan: rootless(DirectReduceScatter), Fits: always, Uneven: true},
-			{Name: "ring", Plan: rootless(RingReduceScatter), Fits: always, Uneven: true},
+			{Name: "ring", Plan: rootless(RingReduceScatter), Rounds: ringReduceScatter, Fits: always, Uneven: true},
 			{Name: "staged", Plan: rootless(StagedReduceScatter), Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
 		}
 	case Scan:

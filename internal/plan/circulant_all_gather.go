@@ -1,7 +1,5 @@
 package plan
 
-import "slices"
-
 // CirculantAllGather leaves the chunks of all ranks on every rank in ⌈log2 n⌉ rounds, moving
 // (n-1)/n of the result per rank. Both are minimal for every n. It is recursive doubling for
 // any number of ranks.
@@ -10,22 +8,22 @@ import "slices"
 // in multiport message-passing systems", IEEE TPDS 8(11), 1997, §4. Chunks arrive at their
 // final positions, so that nothing is rotated at the end; the distances are those of
 // CirculantAllReduce.
-func CirculantAllGather(rank, size int) Plan {
-	p := Plan{Chunks: size}
-	own := copyTo(one(Data, rank), one(Input, rank))
-	if size == 1 {
-		p.round(own)
-		return p
-	}
+func CirculantAllGather(rank, size int) Plan { return circulantAllGather(size, 0).Plan(rank) }
+
+func circulantAllGather(size, _ int) Rounds {
 	held := halvings(size)
-	for k, n := range slices.Backward(held[1:]) {
-		take, to, from := held[k]-n, mod(rank-n, size), mod(rank+n, size)
-		received := recvArc(Data, arc{rank + n, take}, size, from)
-		if n == 1 {
-			p.round(append(received, own, send(one(Input, rank), to))...)
-		} else {
-			p.round(append(received, sendArc(Data, arc{rank, take}, size, to)...)...)
+	steps := len(held) - 1
+	return Rounds{Chunks: size, length: sameLen(max(steps, 1)), moves: func(to Round, rank, k int) Round {
+		own := copyTo(one(Data, rank), one(Input, rank))
+		if size == 1 {
+			return append(to, own)
 		}
-	}
-	return p
+		n := held[steps-k]
+		take, peer, from := held[steps-1-k]-n, mod(rank-n, size), mod(rank+n, size)
+		to = recvArc(to, Data, arc{rank + n, take}, size, from)
+		if k == 0 {
+			return append(to, own, send(one(Input, rank), peer))
+		}
+		return sendArc(to, Data, arc{rank, take}, size, peer)
+	}}
 }

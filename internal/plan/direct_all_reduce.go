@@ -7,19 +7,19 @@ package plan
 //
 // Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
 // MPICH", IJHPCA 19(1), 2005, §4.4 (pairwise exchange).
-func DirectAllReduce(rank, size int) Plan {
-	p := Plan{Chunks: size}
-	sum := one(Data, rank)
+func DirectAllReduce(rank, size int) Plan { return directAllReduce(size, 0).Plan(rank) }
 
-	for k := 1; k < size; k++ {
-		to, from := mod(rank+k, size), mod(rank-k, size)
-		p.round(send(one(Data, to), to), reduce(sum, sum, from))
-	}
-	var gather Round
-	for k := 1; k < size; k++ {
-		to, from := mod(rank+k, size), mod(rank-k, size)
-		gather = append(gather, send(sum, to), recv(one(Data, from), from))
-	}
-	p.round(gather...)
-	return p
+func directAllReduce(size, _ int) Rounds {
+	return Rounds{Chunks: size, length: sameLen(size), moves: func(to Round, rank, k int) Round {
+		sum := one(Data, rank)
+		if k < size-1 {
+			peer, from := mod(rank+k+1, size), mod(rank-k-1, size)
+			return append(to, send(one(Data, peer), peer), reduce(sum, sum, from))
+		}
+		for k := 1; k < size; k++ {
+			peer, from := mod(rank+k, size), mod(rank-k, size)
+			to = append(to, send(sum, peer), recv(one(Data, from), from))
+		}
+		return to
+	}}
 }

@@ -12,39 +12,45 @@ import "math/bits"
 // Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
 // MPICH", IJHPCA 19(1), 2005, §4.5.
 func RecursiveDoublingAllReduce(rank, size int) Plan {
-	p := Plan{Chunks: 1}
-	f := foldOf(size)
-	data := one(Data, 0)
-
-	if f.paired(rank) {
-		if rank%2 == 1 {
-			p.round(send(data, rank-1))
-			p.round(recv(data, rank-1))
-			return p
-		}
-		p.round(reduce(data, data, rank+1))
-	}
-	sum, steps := data, bits.Len(uint(f.members))-1
-	for k := range steps {
-		peer := f.first(f.member(rank) ^ 1<<k)
-		next := stage(k+1, steps)
-		p.round(send(sum, peer), reduceInOrder(next, sum, rank, peer))
-		sum = next
-	}
-	if sum != data {
-		p.round(copyTo(data, sum))
-	}
-	if f.paired(rank) {
-		p.round(send(data, rank+1))
-	}
-	return p
+	return recursiveDoublingAllReduce(size, 0).Plan(rank)
 }
 
-// stage returns the location of the k-th of several partial sums. A sum must not be overwritten
-// while it is sent, so two chunks of Temp alternate, and the last sum is in Data. A single sum
-// must also be in Temp, since Data is being sent.
+func recursiveDoublingAllReduce(size, _ int) Rounds {
+	f := foldOf(size)
+	steps := bits.Len(uint(f.members)) - 1
+	data := one(Data, 0)
+	// The first round takes the vector of the other rank of a pair, the last two copy the sum
+	// from Temp and give it to the other rank.
+	return Rounds{Chunks: 1, length: sameLen(steps + 3), moves: func(to Round, rank, k int) Round {
+		paired := f.paired(rank)
+		switch {
+		case paired && rank%2 == 1:
+			switch k {
+			case 0:
+				return append(to, send(data, rank-1))
+			case 1:
+				return append(to, recv(data, rank-1))
+			}
+		case k == 0 && paired:
+			return append(to, reduce(data, data, rank+1))
+		case 0 < k && k <= steps:
+			peer := f.first(f.member(rank) ^ 1<<(k-1))
+			sum, next := stage(k-1, steps), stage(k, steps)
+			return append(to, send(sum, peer), reduceInOrder(next, sum, rank, peer))
+		case k == steps+1 && stage(steps, steps) != data:
+			return append(to, copyTo(data, stage(steps, steps)))
+		case k == steps+2 && paired:
+			return append(to, send(data, rank+1))
+		}
+		return to
+	}}
+}
+
+// stage returns the location of the k-th of several partial sums, or of the vector for 0. A sum
+// must not be overwritten while it is sent, so two chunks of Temp alternate, and the last sum is
+// in Data. A single sum must also be in Temp, since Data is being sent.
 func stage(k, steps int) Span {
-	if k == steps && steps > 1 {
+	if k == 0 || k == steps && steps > 1 {
 		return one(Data, 0)
 	}
 	return one(Temp, (k-1)%2)

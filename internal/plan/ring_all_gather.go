@@ -5,18 +5,19 @@ package plan
 //
 // Thakur, Rabenseifner and Gropp, "Optimization of collective communication
 // operations in MPICH", IJHPCA 19(1), 2005, §4.1.
-func RingAllGather(rank, size int) Plan {
-	p := Plan{Chunks: size}
-	at := func(i int) Span { return one(Data, mod(i, size)) }
-	next, prev := mod(rank+1, size), mod(rank-1, size)
+func RingAllGather(rank, size int) Plan { return ringAllGather(size, 0).Plan(rank) }
 
-	if size == 1 {
-		p.round(copyTo(at(0), one(Input, 0)))
-		return p
-	}
-	p.round(copyTo(at(rank), one(Input, rank)), send(one(Input, rank), next), recv(at(rank-1), prev))
-	for k := 1; k < size-1; k++ {
-		p.round(send(at(rank-k), next), recv(at(rank-k-1), prev))
-	}
-	return p
+func ringAllGather(size, _ int) Rounds {
+	at := func(i int) Span { return one(Data, mod(i, size)) }
+	return Rounds{Chunks: size, Alike: 1, length: sameLen(max(size-1, 1)), moves: func(to Round, rank, k int) Round {
+		next, prev := mod(rank+1, size), mod(rank-1, size)
+		if k > 0 {
+			return append(to, send(at(rank-k), next), recv(at(rank-k-1), prev))
+		}
+		to = append(to, copyTo(at(rank), one(Input, rank)))
+		if size > 1 {
+			to = append(to, send(one(Input, rank), next), recv(at(rank-1), prev))
+		}
+		return to
+	}}
 }

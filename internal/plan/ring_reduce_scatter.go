@@ -5,23 +5,22 @@ package plan
 //
 // It is the first half of the ring all-reduce of Patarasuk and Yuan, shifted by one rank so
 // that every sum ends on its rank.
-func RingReduceScatter(rank, size int) Plan {
-	p := Plan{Chunks: size}
-	at := func(b Buf, i int) Span { return one(b, mod(i, size)) }
-	next, prev := mod(rank+1, size), mod(rank-1, size)
+func RingReduceScatter(rank, size int) Plan { return ringReduceScatter(size, 0).Plan(rank) }
 
-	if size == 1 {
-		p.round(copyTo(one(Data, 0), one(Input, 0)))
-		return p
-	}
-	sum := at(Input, rank-1)
-	for k := range size - 1 {
-		to := at(Temp, rank-k-2)
-		if k == size-2 {
-			to = one(Data, rank)
+func ringReduceScatter(size, _ int) Rounds {
+	at := func(b Buf, i int) Span { return one(b, mod(i, size)) }
+	return Rounds{Chunks: size, Alike: 1, length: sameLen(max(size-1, 1)), moves: func(to Round, rank, k int) Round {
+		next, prev := mod(rank+1, size), mod(rank-1, size)
+		if size == 1 {
+			return append(to, copyTo(one(Data, 0), one(Input, 0)))
 		}
-		p.round(send(sum, next), reduceL(to, at(Input, rank-k-2), prev))
-		sum = to
-	}
-	return p
+		sum, dst := at(Temp, rank-k-1), at(Temp, rank-k-2)
+		if k == 0 {
+			sum = at(Input, rank-1)
+		}
+		if k == size-2 {
+			dst = one(Data, rank)
+		}
+		return append(to, send(sum, next), reduceL(dst, at(Input, rank-k-2), prev))
+	}}
 }

@@ -2,18 +2,24 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
+
+	"github.com/dustin/go-humanize"
 )
 
-// A chart draws curves of time over message size, both axes logarithmic, as SVG.
+// A chart draws curves over message size, both axes logarithmic, as SVG. The vertical axis is a
+// time, or a number of bytes.
 type chart struct {
-	title  string
-	curves []curve
+	title    string
+	vertical string // name of the vertical axis; empty is "median time"
+	inBytes  bool   // the vertical axis is a number of bytes
+	curves   []curve
 }
 
 // A curve is one line of a chart, with a marker at each point. The dashed line predicted
@@ -24,7 +30,7 @@ type curve struct {
 	predicted []point
 }
 
-// A point is a time in microseconds for a size in bytes. Both are positive.
+// A point is a time in microseconds, or a number of bytes, for a size in bytes. Both are positive.
 type point struct{ bytes, micros float64 }
 
 // The size of a chart and of the area between its axes, in pixels. The legend stands to the right
@@ -44,37 +50,62 @@ const (
 var curveColors = [...]string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"}
 
 // write writes the chart to w. A chart without points is an error.
-func (c *chart) write(w io.Writer) error {
-	c.curves = slices.DeleteFunc(c.curves, func(l curve) bool { return len(l.measured) == 0 })
-	if len(c.curves) == 0 {
-		return errors.New("nothing to draw: no operation with a size was measured")
+func (c *chart) write(w io.Writer) error { return writeCharts(w, c) }
+
+// writeCharts writes charts to w, one below the other. A chart without points is an error.
+func writeCharts(w io.Writer, charts ...*chart) error {
+	height := 0
+	for _, c := range charts {
+		c.curves = slices.DeleteFunc(c.curves, func(l curve) bool { return len(l.measured) == 0 })
+		if len(c.curves) == 0 {
+			return errors.New("nothing to draw: no operation with a size was measured")
+		}
+		height += c.height()
 	}
-	d := c.newDrawing()
-	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12" fill="%s">`+"\n",
-		chartWidth, max(chartHeight, plotTop+legendStep*(len(c.curves)+1)), chartText)
-	d.printf(`<rect width="100%%" height="100%%" fill="#fff"/>` + "\n")
+	var svg bytes.Buffer
+	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12" fill="%s">`+"\n",
+		chartWidth, height, chartText)
+	fmt.Fprintf(&svg, `<rect width="100%%" height="100%%" fill="#fff"/>`+"\n")
+	top := 0
+	for _, c := range charts {
+		if top > 0 {
+			fmt.Fprintf(&svg, `<g transform="translate(0 %d)">`+"\n", top)
+		}
+		c.draw(&svg)
+		if top > 0 {
+			fmt.Fprintf(&svg, "</g>\n")
+		}
+		top += c.height()
+	}
+	fmt.Fprintf(&svg, "</svg>\n")
+	_, err := w.Write(svg.Bytes())
+	return err
+}
+
+func (c *chart) height() int { return max(chartHeight, plotTop+legendStep*(len(c.curves)+1)) }
+
+// draw draws the chart, which has points.
+func (c *chart) draw(svg *bytes.Buffer) {
+	d := c.newDrawing(svg)
 	d.label((plotLeft+plotRight)/2, plotTop-20, "middle", c.title)
-	d.axes()
+	d.axes(c)
 	for i, l := range c.curves {
 		d.curve(i, l)
 	}
-	d.printf("</svg>\n")
-	_, err := w.Write(d.svg.Bytes())
-	return err
 }
 
 // A drawing is the SVG of a chart, and the scale of its axes.
 type drawing struct {
-	svg              bytes.Buffer
+	svg              *bytes.Buffer
 	minBytes, xScale float64 // left end of the axis, and pixels for a factor of e
 	minMicros        float64 // bottom end of the axis
 	maxMicros        float64
 	maxBytes, yScale float64
 }
 
-// newDrawing returns an empty drawing with axes that leave some room around all points.
-func (c *chart) newDrawing() *drawing {
-	d := &drawing{minBytes: math.Inf(1), minMicros: math.Inf(1)}
+// newDrawing returns a drawing with axes that leave some room around all points.
+func (c *chart) newDrawing(svg *bytes.Buffer) *drawing {
+	d := &drawing{svg: svg, minBytes: math.Inf(1), minMicros: math.Inf(1)}
 	for _, l := range c.curves {
 		for _, p := range slices.Concat(l.measured, l.predicted) {
 			d.minBytes, d.maxBytes = min(d.minBytes, p.bytes), max(d.maxBytes, p.bytes)
@@ -89,12 +120,12 @@ func (c *chart) newDrawing() *drawing {
 	return d
 }
 
-func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(&d.svg, format, args...) }
+func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(d.svg, format, args...) }
 
 // label writes text at a position; anchor is that of SVG: start, middle or end.
 func (d *drawing) label(x, y float64, anchor, text string) {
 	d.printf(`<text x="%.1f" y="%.1f" text-anchor="%s">`, x, y, anchor)
-	_ = xml.EscapeText(&d.svg, []byte(text)) // cannot fail: a bytes.Buffer takes everything
+	_ = xml.EscapeText(d.svg, []byte(text)) // cannot fail: a bytes.Buffer takes everything
 	d.printf("</text>\n")
 }
 
@@ -104,7 +135,7 @@ func (d *drawing) y(micros float64) float64 {
 }
 
 // axes draws the grid and the labels of both axes.
-func (d *drawing) axes() {
+func (d *drawing) axes(c *chart) {
 	for _, t := range sizeTicks(d.minBytes, d.maxBytes) {
 		x := d.x(t.value)
 		if t.label != "" {
@@ -113,7 +144,11 @@ func (d *drawing) axes() {
 		}
 		d.printf(`<path d="M%.1f %dv5" stroke="%s"/>`+"\n", x, plotBottom, chartText)
 	}
-	for _, t := range timeTicks(d.minMicros, d.maxMicros) {
+	name := decadeLabel
+	if c.inBytes {
+		name = bytesLabel
+	}
+	for _, t := range decimalTicks(d.minMicros, d.maxMicros, name) {
 		y := d.y(t.value)
 		if t.label != "" {
 			d.printf(`<path d="M%d %.1fH%d" stroke="%s"/>`+"\n", plotLeft, y, plotRight, chartGrid)
@@ -123,7 +158,7 @@ func (d *drawing) axes() {
 	}
 	d.printf(`<path d="M%d %dV%dH%d" fill="none" stroke="%s"/>`+"\n", plotLeft, plotTop, plotBottom, plotRight, chartText)
 	d.label((plotLeft+plotRight)/2, plotBottom+40, "middle", "bytes")
-	d.label(plotLeft, plotTop-8, "end", "median time")
+	d.label(plotLeft, plotTop-8, "end", cmp.Or(c.vertical, "median time"))
 }
 
 // curve draws the i-th curve and its line of the legend.
@@ -184,15 +219,16 @@ func sizeTicks(lo, hi float64) []tick {
 	return ticks
 }
 
-// timeTicks returns the multiples of the powers of ten from lo to hi. The powers of ten are labelled.
-func timeTicks(lo, hi float64) []tick {
+// decimalTicks returns the multiples of the powers of ten from lo to hi. The powers of ten are
+// labelled.
+func decimalTicks(lo, hi float64, label func(float64) string) []tick {
 	var ticks []tick
 	for decade := math.Pow(10, math.Floor(math.Log10(lo))); decade <= hi; decade *= 10 {
 		for i := 1.0; i < 10; i++ {
 			if v := i * decade; v >= lo && v <= hi {
 				t := tick{value: v}
 				if i == 1 {
-					t.label = decadeLabel(v)
+					t.label = label(v)
 				}
 				ticks = append(ticks, t)
 			}
@@ -212,3 +248,6 @@ func decadeLabel(us float64) string {
 		return fmt.Sprintf("%.4g s", us/1e6)
 	}
 }
+
+// bytesLabel formats a power of ten of bytes: "100 kB".
+func bytesLabel(bytes float64) string { return humanize.SIWithDigits(math.Round(bytes), 0, "B") }

@@ -92,8 +92,10 @@ func Micros(us float64) string {
 	}
 }
 
-// JSON writes a bench.Result, or a bench.Way, as one line.
-func JSON[T bench.Result | bench.Way](w io.Writer, r T) error { return json.NewEncoder(w).Encode(r) }
+// JSON writes a bench.Result, a bench.Way or a Prediction as one line.
+func JSON[T bench.Result | bench.Way | Prediction](w io.Writer, r T) error {
+	return json.NewEncoder(w).Encode(r)
+}
 
 // Summary returns a line with the number of measurements and wrong elements.
 func Summary(results []bench.Result, took time.Duration) string {

@@ -1,0 +1,224 @@
+package simulate
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// wire has a latency, and nothing else takes time.
+var wire = Machine{RanksPerHost: 1, Cores: 1, Network: Path{Latency: time.Microsecond}, Eager: 64 << 10}
+
+// algorithm returns an algorithm of a collective.
+func algorithm(t *testing.T, c plan.Collective, name string) plan.Algorithm {
+	t.Helper()
+	for _, a := range plan.Algorithms(c) {
+		if a.Name == name {
+			return a
+		}
+	}
+	t.Fatalf("%v has no algorithm %s", c, name)
+	return plan.Algorithm{}
+}
+
+// simulated returns the result of a simulation that must succeed.
+func simulated(t *testing.T, m Machine, c Call) Result {
+	t.Helper()
+	r, err := Run(m, c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// near reports whether a time in seconds is within a part of another.
+func near(got, want, part float64) bool { return math.Abs(got-want) <= part*want }
+
+// TestTimesOfModel compares times with those that follow from the model by hand.
+func TestTimesOfModel(t *testing.T) {
+	const µs = 1e-6
+	slow := wire
+	slow.Network = Path{Latency: time.Microsecond, Rate: 1e9, Message: 2 * time.Microsecond}
+	copying := wire
+	copying.Network.CopyRate, copying.ReduceRate = 1e9, 1e9
+	oneCore := Machine{RanksPerHost: 8, Cores: 1, Memory: Path{Message: time.Microsecond}, Eager: 64 << 10}
+	switching := oneCore
+	switching.Switch = 3 * time.Microsecond
+	for name, test := range map[string]struct {
+		machine Machine
+		c       plan.Collective
+		name    string
+		ranks   int
+		bytes   int
+		want    float64
+	}{
+		"a latency for each round":              {wire, plan.AllReduce, "recursive-doubling", 1024, 8, 10 * µs},
+		"one more round for pairs":              {wire, plan.AllReduce, "recursive-doubling", 1025, 8, 11 * µs},
+		"twice the rounds":                      {wire, plan.AllReduce, "circulant", 1024, 1 << 10, 20 * µs},
+		"a chain":                               {wire, plan.Broadcast, "chain", 100, 8, 99 * µs},
+		"a ring":                                {wire, plan.AllReduce, "ring", 100, 100, 198 * µs},
+		"processors, link and latency":          {slow, plan.Broadcast, "chain", 2, 1000, (2 + 1 + 1 + 2) * µs},
+		"a grant before a long message":         {slow, plan.Broadcast, "chain", 2, 128 << 10, (2 + 1 + 2 + 131.072 + 1 + 1) * µs},
+		"copies at both ends, and a reduction":  {copying, plan.Reduction, "binomial", 2, 1000, (1 + 1 + 1 + 1) * µs},
+		"one processor for all messages":        {oneCore, plan.Barrier, "dissemination", 8, 0, 8 * 3 * 2 * µs},
+		"a processor that changes between them": {switching, plan.Broadcast, "chain", 8, 8, (7*2 + 8*3) * µs},
+		"nothing":                               {slow, plan.AllReduce, "ring", 1, 1 << 20, 0},
+	} {
+		got := simulated(t, test.machine, Call{Algorithm: algorithm(t, test.c, test.name), Ranks: test.ranks, Bytes: test.bytes, FullMax: 4096})
+		if !near(got.Seconds, test.want, 0.02) {
+			t.Errorf("%s: %v s, want %v s", name, got.Seconds, test.want)
+		}
+	}
+}
+
+// TestEveryAlgorithmEnds simulates all algorithms, short and long vectors, on machines of all kinds,
+// and counts their messages.
+func TestEveryAlgorithmEnds(t *testing.T) {
+	t.Parallel()
+	loaded := Machine{
+		RanksPerHost: 3, Cores: 2, Network: Path{Latency: time.Microsecond, Rate: 1e9, Message: time.Microsecond, CopyRate: 2e9},
+		Memory: Path{Latency: time.Microsecond, Rate: 1e9, Message: time.Microsecond, CopyRate: 2e9}, Switch: time.Microsecond, ReduceRate: 1e9, Eager: 1000,
+	}
+	tree := loaded
+	tree.Topology = Topology{Shape: FatTree, HostsPerLeaf: 2, Oversubscription: 2}
+	for _, c := range plan.Collectives() {
+		for _, a := range plan.Algorithms(c) {
+			for _, ranks := range []int{1, 2, 3, 4, 7, 8, 13} {
+				if !a.Fits(ranks) {
+					continue
+				}
+				root := ranks / 2
+				want := int64(0)
+				for _, p := range a.Plans(ranks, root) {
+					for _, round := range p.Rounds {
+						for _, m := range round {
+							if m.Kind == plan.Send {
+								want++
+							}
+						}
+					}
+				}
+				for _, m := range []Machine{wire, loaded, tree} {
+					for _, bytes := range []int{0, 8, 100_000} {
+						got := simulated(t, m, Call{Algorithm: a, Ranks: ranks, Root: root, Bytes: bytes, FullMax: 4096})
+						if got.Messages != want {
+							t.Errorf("%v/%s of %d ranks, %d bytes: %d messages, the plans have %d", c, a.Name, ranks, bytes, got.Messages, want)
+						}
+						if again := simulated(t, m, Call{Algorithm: a, Ranks: ranks, Root: root, Bytes: bytes, FullMax: 4096}); again != got {
+							t.Errorf("%v/%s of %d ranks, %d bytes: %+v, and then %+v", c, a.Name, ranks, bytes, got, again)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestRingBySymmetry compares rings of 1,024 ranks, or fewer in short tests, with their simulation in
+// full.
+func TestRingBySymmetry(t *testing.T) {
+	t.Parallel()
+	ranks, side := 1024, 16
+	if testing.Short() {
+		ranks, side = 256, 4
+	}
+	m := Machine{
+		RanksPerHost: 1, Cores: 1, Network: Path{Latency: 2 * time.Microsecond, Rate: 10e9, Message: time.Microsecond},
+		Memory: Path{Latency: time.Microsecond, Rate: 50e9, Message: time.Microsecond}, ReduceRate: 10e9, Eager: 64 << 10,
+	}
+	hosts := m
+	hosts.RanksPerHost, hosts.Cores = 8, 4
+	hosts.Topology = Topology{Shape: FatTree, HostsPerLeaf: 16, Oversubscription: 4}
+	torus := m
+	torus.Topology = Topology{Shape: Torus, Dimensions: []int{side, 8, 8}}
+	for name, m := range map[string]Machine{"flat": m, "hosts on a fat tree": hosts, "torus": torus} {
+		call := Call{Algorithm: algorithm(t, plan.AllReduce, "ring"), Ranks: ranks, Bytes: 1 << 20, FullMax: ranks}
+		full := simulated(t, m, call)
+		call.FullMax = ranks - 1
+		part := simulated(t, m, call)
+		if full.Symmetric || !part.Symmetric || !near(part.Seconds, full.Seconds, 0.05) || !near(float64(part.Messages), float64(full.Messages), 0.001) ||
+			!near(float64(part.BusiestBytes), float64(full.BusiestBytes), 0.01) {
+			t.Errorf("%s: by symmetry %+v, in full %+v", name, part, full)
+		}
+	}
+}
+
+// TestOversubscription: an exchange between two leaves takes longer by the oversubscription, an
+// exchange within them does not.
+func TestOversubscription(t *testing.T) {
+	m := Machine{RanksPerHost: 1, Cores: 1, Network: Path{Rate: 1e9}, Eager: 1 << 30}
+	c := Call{Algorithm: exchangeWith(16), Ranks: 32, Bytes: 1 << 20}
+	m.Topology = Topology{Shape: FatTree, HostsPerLeaf: 16, Oversubscription: 1}
+	even := simulated(t, m, c)
+	m.Topology.Oversubscription = 4
+	if over := simulated(t, m, c); !near(over.Seconds, 4*even.Seconds, 0.01) || over.BusiestBytes != 4<<20 || over.Busiest != "from leaf 0 by link 0" {
+		t.Errorf("oversubscription 4 gives %+v, none gives %+v", over, even)
+	}
+	c.Algorithm = exchangeWith(8)
+	if inside := simulated(t, m, c); !near(inside.Seconds, even.Seconds, 0.01) {
+		t.Errorf("within the leaves %+v, without oversubscription %+v", inside, even)
+	}
+}
+
+// exchangeWith returns an algorithm that exchanges the vectors of ranks that differ in one bit.
+func exchangeWith(bit int) plan.Algorithm {
+	data, temp := plan.Span{Buf: plan.Data, Hi: 1}, plan.Span{Buf: plan.Temp, Hi: 1}
+	return plan.Algorithm{Name: "exchange", Plan: func(rank, _, _ int) plan.Plan {
+		peer := rank ^ bit
+		return plan.Plan{Chunks: 1, Temps: 1, Rounds: []plan.Round{{{Kind: plan.Send, A: data, Peer: peer}, {Kind: plan.Recv, Dst: temp, Peer: peer}}}}
+	}}
+}
+
+// TestDeadlock: plans that wait for one another are an error.
+func TestDeadlock(t *testing.T) {
+	a := plan.Algorithm{Name: "wait", Plan: func(rank, size, _ int) plan.Plan {
+		return plan.Plan{Chunks: 1, Temps: 1, Rounds: []plan.Round{{{Kind: plan.Recv, Dst: plan.Span{Buf: plan.Temp, Hi: 1}, Peer: (rank + 1) % size}}}}
+	}}
+	if r, err := Run(wire, Call{Algorithm: a, Ranks: 2, Bytes: 8}, nil); err == nil {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// TestBadCalls: machines and calls that are impossible are errors.
+func TestBadCalls(t *testing.T) {
+	good := Call{Algorithm: algorithm(t, plan.AllReduce, "ring"), Ranks: 8, Bytes: 8, FullMax: 8}
+	for name, change := range map[string]func(m *Machine, c *Call){
+		"no rank":           func(_ *Machine, c *Call) { c.Ranks = 0 },
+		"negative length":   func(_ *Machine, c *Call) { c.Bytes = -1 },
+		"root beyond":       func(_ *Machine, c *Call) { c.Root = 8 },
+		"no host":           func(m *Machine, _ *Call) { m.RanksPerHost = 0 },
+		"no core":           func(m *Machine, _ *Call) { m.Cores = 0 },
+		"small torus":       func(m *Machine, _ *Call) { m.Topology = Topology{Shape: Torus, Dimensions: []int{2, 2}} },
+		"torus without":     func(m *Machine, _ *Call) { m.Topology = Topology{Shape: Torus} },
+		"leaf without host": func(m *Machine, _ *Call) { m.Topology = Topology{Shape: FatTree, Oversubscription: 1} },
+		"unknown topology":  func(m *Machine, _ *Call) { m.Topology = Topology{Shape: 9} },
+		"too many moves": func(_ *Machine, c *Call) {
+			c.Ranks, c.Algorithm = 1<<16, algorithm(t, plan.AllGather, "direct")
+		},
+	} {
+		m, c := wire, good
+		change(&m, &c)
+		if r, err := Run(m, c, nil); err == nil {
+			t.Errorf("%s: got %+v", name, r)
+		}
+	}
+}
+
+// TestStop: a progress function that returns false ends the simulation.
+func TestStop(t *testing.T) {
+	c := Call{Algorithm: algorithm(t, plan.AllReduce, "ring"), Ranks: 200, Bytes: 8, FullMax: 4096}
+	calls := 0
+	_, err := Run(wire, c, func(done, all int64) bool {
+		calls++
+		if done < 0 || done > all {
+			t.Errorf("%d of %d rounds", done, all)
+		}
+		return calls < 2
+	})
+	if !errors.Is(err, ErrStopped) || calls != 2 {
+		t.Errorf("got %v after %d calls", err, calls)
+	}
+}

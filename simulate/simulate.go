@@ -1,0 +1,231 @@
+// Package simulate predicts the time of collectives on machines that are not at hand: with other
+// networks, and with up to a million ranks.
+//
+// [Run] executes the plans of all ranks, the same that a [nexar.Comm] executes over links, in a
+// discrete-event model of a [Model]: ranks of a host share its processors, every message takes
+// processor time at both ends, and messages between hosts occupy the links of their path. One call
+// is simulated alone, on one channel, and all ranks begin at once.
+//
+// Simulations are deterministic, and may run in several goroutines at once.
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/simulate"
+)
+
+// ErrInvalid is wrapped by errors about a model or a call that cannot be simulated.
+var ErrInvalid = errors.New("invalid simulation")
+
+// ErrTooLarge is wrapped by errors about an algorithm with too many moves for the number of ranks. These errors wrap ErrInvalid, too.
+var ErrTooLarge = simulate.ErrTooLarge
+
+// A Model describes hosts that are all alike, and their network. Rank r is on host
+// r / RanksPerHost.
+type Model struct {
+	// Topology is the network between hosts, in one of these forms:
+	//
+	//	flat             only the links of the hosts are ever busy
+	//	fat-tree:32:4    leaf switches with 32 hosts and 32/4 links to a spine that is never busy
+	//	torus:16x16x8    each host has two neighbors in each dimension
+	//
+	// Empty is flat. The dimensions of a torus have to multiply to the number of hosts.
+	Topology string
+
+	RanksPerHost int // 0 is 1
+
+	// Cores is the number of processors of a host. If it is less than RanksPerHost, ranks wait for
+	// one another. 0 is one for each rank.
+	Cores int
+
+	Network Path // between hosts
+	Memory  Path // between ranks of a host
+
+	// Hop is the additional latency of each switch after the first, or of each host that a message
+	// passes in a torus.
+	Hop time.Duration
+
+	// Switch is the time of a processor to change from one rank to another.
+	Switch time.Duration
+
+	// ReduceRate is the rate in bytes per second at which a processor applies an op to vectors.
+	// 0 takes no time.
+	ReduceRate float64
+
+	// Eager is the length in bytes of the longest message that is sent without a grant of the
+	// receiver. 0 is 64 KiB, as in nexar.
+	Eager int
+}
+
+// A Path describes the messages between ranks on different hosts, or on one.
+type Path struct {
+	// Latency is the time until the receiver notices a message, beyond the time that its bytes
+	// occupy links.
+	Latency time.Duration
+
+	// Rate is the number of bytes per second of each link in each direction. Between ranks of a
+	// host it is that of its memory. 0 is unlimited.
+	Rate float64
+
+	// Message is the processor time that each message takes at the sender, and at the receiver.
+	Message time.Duration
+
+	// CopyRate is the number of bytes per second that a processor copies into or out of messages.
+	// 0 takes no time: the network reads and writes vectors itself.
+	CopyRate float64
+}
+
+// A Call is one collective.
+type Call struct {
+	Collective string // as in errors: "all_reduce"
+	Algorithm  string // one of those of [Algorithms]
+	Ranks      int
+	Root       int // of collectives with a root
+	Bytes      int // of the vector, or of the blocks of all ranks together
+
+	// FullMax is the largest number of ranks of rings that are simulated in full. With more ranks
+	// the first rounds are simulated, and the others take as long as these. 0 is 4096.
+	FullMax int
+}
+
+// A Result is the outcome of a simulation.
+type Result struct {
+	Time     time.Duration // until the last rank has ended
+	Messages int64
+	Bytes    int64 // of all messages together
+
+	// BusiestLink is the link between hosts that carried the most bytes, such as "from host 3" or
+	// "to leaf 2 by link 1". It is empty if none carried any.
+	BusiestLink  string
+	BusiestBytes int64
+
+	// Symmetric says that only the first rounds of a ring were simulated.
+	Symmetric bool
+}
+
+const (
+	defaultEager   = 64 << 10
+	defaultFullMax = 4096
+)
+
+// Collectives returns the names of all collectives.
+func Collectives() []string {
+	var names []string
+	for _, c := range plan.Collectives() {
+		names = append(names, c.String())
+	}
+	return names
+}
+
+// Algorithms returns the names of the algorithms of a collective that suit a number of ranks over
+// links. Those that compute plans round by round come first; the others need memory for the plans of
+// all ranks.
+func Algorithms(collective string, ranks int) ([]string, error) {
+	all, err := algorithms(collective, ranks)
+	if err != nil {
+		return nil, err
+	}
+	var names, more []string
+	for _, a := range all {
+		if a.Rounds != nil {
+			names = append(names, a.Name)
+		} else {
+			more = append(more, a.Name)
+		}
+	}
+	return append(names, more...), nil
+}
+
+func algorithms(collective string, ranks int) ([]plan.Algorithm, error) {
+	for _, c := range plan.Collectives() {
+		if c.String() == collective {
+			return slices.DeleteFunc(plan.Algorithms(c), func(a plan.Algorithm) bool { return a.Shared || !a.Fits(ranks) }), nil
+		}
+	}
+	return nil, fmt.Errorf("%w: unknown collective %q: want one of %s", ErrInvalid, collective, strings.Join(Collectives(), ", "))
+}
+
+// Run simulates a call. It calls progress, unless that is nil, from time to time with the number of
+// rounds of all ranks that have begun, and the number of all rounds. It blocks until the simulation
+// has ended or ctx is done, and then returns its cause. Errors about the model or the call wrap
+// [ErrInvalid].
+//
+// All-reduce by recursive doubling of a million ranks takes about half a minute and 2 GiB of memory.
+func Run(ctx context.Context, m Model, c Call, progress func(done, all int64)) (Result, error) {
+	machine, err := m.machine()
+	if err != nil {
+		return Result{}, err
+	}
+	list, err := algorithms(c.Collective, c.Ranks)
+	if err != nil {
+		return Result{}, err
+	}
+	i := slices.IndexFunc(list, func(a plan.Algorithm) bool { return a.Name == c.Algorithm })
+	if i < 0 {
+		names, _ := Algorithms(c.Collective, c.Ranks)
+		return Result{}, fmt.Errorf("%w: %s of %d ranks has no algorithm %q: want one of %s", ErrInvalid, c.Collective, c.Ranks, c.Algorithm, strings.Join(names, ", "))
+	}
+	call := simulate.Call{Algorithm: list[i], Ranks: c.Ranks, Root: c.Root, Bytes: c.Bytes, FullMax: c.FullMax}
+	if call.FullMax == 0 {
+		call.FullMax = defaultFullMax
+	}
+	r, err := simulate.Run(machine, call, func(done, all int64) bool {
+		if progress != nil {
+			progress(done, all)
+		}
+		return ctx.Err() == nil
+	})
+	switch {
+	case errors.Is(err, simulate.ErrStopped):
+		return Result{}, context.Cause(ctx)
+	case err != nil:
+		return Result{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return Result{
+		Time:     time.Duration(math.Round(r.Seconds * float64(time.Second))),
+		Messages: r.Messages, Bytes: r.Bytes,
+		BusiestLink: r.Busiest, BusiestBytes: r.BusiestBytes, Symmetric: r.Symmetric,
+	}, nil
+}
+
+// Check returns an error that wraps [ErrInvalid] if the model cannot have so many ranks.
+func (m Model) Check(ranks int) error {
+	machine, err := m.machine()
+	if err != nil {
+		return err
+	}
+	if err := machine.Check(ranks); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// machine returns the model with all defaults.
+func (m Model) machine() (simulate.Machine, error) {
+	t, err := parseTopology(m.Topology)
+	if err != nil {
+		return simulate.Machine{}, err
+	}
+	machine := simulate.Machine{
+		Topology: t, RanksPerHost: m.RanksPerHost, Cores: m.Cores, Network: simulate.Path(m.Network), Memory: simulate.Path(m.Memory),
+		Hop: m.Hop, Switch: m.Switch, ReduceRate: m.ReduceRate, Eager: m.Eager,
+	}
+	if machine.RanksPerHost == 0 {
+		machine.RanksPerHost = 1
+	}
+	if machine.Cores == 0 {
+		machine.Cores = machine.RanksPerHost
+	}
+	if machine.Eager == 0 {
+		machine.Eager = defaultEager
+	}
+	return machine, nil
+}
