@@ -9,19 +9,19 @@ import (
 	"sync"
 )
 
-// JoinOrLocal is [Join] if cfg or the environment names a seed. Otherwise this process is a world
-// of one, so that a program runs alone as well as under "nexar run", with the same calls:
+// JoinOrLocal calls [Join] if cfg or the environment names a seed. Otherwise it returns the node of a
+// world of one rank, so that a program runs with and without "nexar run" by the same calls:
 //
 //	node, err := nexar.JoinOrLocal(ctx, nexar.Config{})
 //
-// Without a seed, every sign that this process is meant to be one of several is an [ErrConfig]
-// and never a world of one: a token, a rank, an address to advertise, [Config].Spare, an empty
-// NEXAR_SEEDS, a misspelt NEXAR_ variable, a variable of "nexar run", or one by which
-// torchrun, srun, Open MPI or MPICH says that it has started several processes.
+// Without a seed it returns [ErrConfig] if a setting suggests that this process is one of several: a
+// token, a rank, an address to advertise, [Config].Spare, an empty NEXAR_SEEDS, a misspelt NEXAR_
+// variable, a variable of "nexar run", or a variable of torchrun, srun, Open MPI or MPICH for more than
+// one process.
 //
-// A world of one has a seed of its own on the loopback interface, with a random token, which
-// ends with [Node.Close]. [Node.Epochs], [Node.Reconfigure] and [Node.Leave] behave as in larger
-// worlds, but no other node can join.
+// A world of one rank has its own seed on the loopback interface, with a random token. [Node.Close]
+// closes both. [Node.Epochs], [Node.Reconfigure] and [Node.Leave] behave as in larger worlds, but no
+// other node can join.
 func JoinOrLocal(ctx context.Context, cfg Config) (*Node, error) {
 	filled, err := cfg.fill()
 	if err == nil && len(filled.Seeds) == 0 {

@@ -18,18 +18,17 @@ type JoinCheck struct {
 	Joined, World int
 }
 
-// A SeedCheck is the result of an attempt to reach a seed over one transport. In the attempt the
-// process and the seed have proved the token to each other.
+// A SeedCheck is the result of an attempt to connect to a seed over one transport and to prove the
+// token to each other.
 type SeedCheck struct {
 	Addr      string
 	Transport string // "quic" (UDP), "tcp", or the name of a factory
-	Err       error  // nil if the seed has answered
+	Err       error  // nil if the seed has answered and has proved the token
 }
 
-// CheckJoin does all that [Join] does until the seed would admit the node, and returns the error that
-// Join would return. The process does not join: no other node learns of it. If Advertise is set, the seed
-// dials that address, as for Join. CheckJoin returns within 30 seconds. On an error the
-// result contains what is known so far.
+// CheckJoin makes all steps of [Join] before the seed admits the node, and returns the error that Join
+// would return. The process does not join. If cfg.Advertise is set, the seed dials that address, as for
+// Join. CheckJoin returns within 30 seconds. With an error, the result has the checks made before.
 func CheckJoin(ctx context.Context, cfg Config) (JoinCheck, error) {
 	c, err := checkJoin(ctx, cfg)
 	return c, opError("join", explainJoin(err))

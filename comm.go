@@ -25,11 +25,12 @@ func (id NodeID) String() string { return membership.NodeID(id).String() }
 // A Comm is a communicator: an ordered set of ranks that exchange messages and take
 // part in collectives. This node is one of the ranks.
 //
-// All ranks call the same collectives in the same order. Several goroutines may use
-// a Comm at once, but then the program has to keep the order. Messages need no order.
+// All ranks call the same collectives in the same order. Several goroutines may use a Comm
+// concurrently, but the order of their collectives must be the same on all ranks. Messages need no
+// order.
 //
-// A collective that fails on one rank ends the communicator on all of them:
-// operations in progress and later ones return an error with the reason.
+// A collective that fails on one rank ends the communicator on all ranks: operations in
+// progress and later ones return an error with the reason.
 type Comm struct {
 	impl   *comm.Comm
 	comm   *engine.Comm      // impl.Engine, which every operation needs
@@ -87,44 +88,42 @@ func (n *nodeState) wrap(c *comm.Comm) *Comm {
 	}}
 }
 
-// Rank is the rank of this node: 0 ≤ Rank < Size.
+// Rank returns the rank of this node: 0 ≤ Rank < Size.
 func (c *Comm) Rank() int { return c.impl.Rank }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (c *Comm) Size() int { return c.impl.Size() }
 
-// Epoch is the number of the view that the communicator belongs to.
+// Epoch returns the number of the view of the communicator. Later views have higher numbers.
 func (c *Comm) Epoch() uint64 { return c.impl.Epoch() }
 
 // Done returns a channel that is closed when the communicator has ended: operations fail
 // from then on with the error of [Comm.Err].
 func (c *Comm) Done() <-chan struct{} { return c.impl.Stopped() }
 
-// Transport names the connection of this rank to all others: "mem" within
-// a process, "shm", "quic", "quic+tcp" where payloads go over TCP, or
-// "mixed" if it is not the same for all of them; Node.Peers tells them apart.
+// Transport returns the name of the transports between this rank and the others: "mem" within a
+// process, "shm", "tcp", "quic", "quic+tcp" if TCP carries the payloads, or "mixed" if they are not the
+// same for all ranks; see [Node.Peers].
 func (c *Comm) Transport() string { return c.impl.Transport }
 
 // Encrypted reports whether all data between the ranks is encrypted and
 // authenticated. Data in one process, or in shared memory, is not.
 func (c *Comm) Encrypted() bool { return c.impl.Encrypted }
 
-// Close ends the communicator on this rank: operations that are under way, and
-// later ones, return ErrClosed. It may be called more than once.
+// Close ends the communicator on this rank: operations in progress and later ones return
+// [ErrClosed]. It may be called more than once.
 //
-// The other ranks may go on: messages that this rank has sent can be received,
-// and collectives can end if it has done its part. Other operations that need
-// this rank fail there with a PeerError with Left, and revoke the
-// communicator: a slow rank may hear of it before the end of an earlier collective.
-// If an operation is in progress here, however, it cannot be completed, and the
-// communicator is revoked on all ranks.
+// Other ranks can still receive messages that this rank has sent, and complete collectives in which
+// this rank has returned. Other operations that need this rank fail there with a [PeerError] with
+// Left set, and revoke the communicator, possibly before a slow rank has completed an earlier
+// collective. If an operation is in progress on this rank, Close revokes the communicator on all
+// ranks.
 //
-// Close waits for functions that other ranks have called here, for a second at
-// most. Their contexts end; a function that ignores its context continues.
+// Close ends the contexts of functions that other ranks have called here, and waits for the functions
+// for at most a second.
 //
-// Communicators that Split, Dup or Sub has made of this one go on: each is
-// closed by itself, or with the node. Closing a communicator made by Local also
-// closes its node.
+// Communicators made by [Comm.Split], [Comm.Dup] or [Comm.Sub] of this one remain usable. Each is
+// closed separately, or with the node. Closing a communicator of [Local] also closes its node.
 func (c *Comm) Close() error {
 	if c.close != nil {
 		return c.close() // which ends the communicator too

@@ -68,33 +68,33 @@ type DeviceComm struct {
 // nothing, and the stream still belongs to the caller.
 func (c *Comm) WithStream(s device.Stream) DeviceComm { return DeviceComm{c, s} }
 
-// Broadcast is Broadcast of this package.
+// Broadcast does what the function [Broadcast] does.
 func (d DeviceComm) Broadcast(ctx context.Context, t device.Type, data device.Region, root int) error {
 	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.Broadcast(&d.comm.runner, e, root) })
 }
 
-// Reduce is Reduce of this package.
+// Reduce does what the function [Reduce] does.
 func (d DeviceComm) Reduce(ctx context.Context, t device.Type, data device.Region, op Op, root int) error {
 	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.Reduction(&d.comm.runner, e, kernel.Op(op), root) })
 }
 
-// AllReduce is AllReduce of this package.
+// AllReduce does what the function [AllReduce] does.
 func (d DeviceComm) AllReduce(ctx context.Context, t device.Type, data device.Region, op Op) error {
 	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.AllReduce(&d.comm.runner, e, kernel.Op(op)) })
 }
 
-// Scan is Scan of this package.
+// Scan does what the function [Scan] does.
 func (d DeviceComm) Scan(ctx context.Context, t device.Type, data device.Region, op Op) error {
 	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.Scan(&d.comm.runner, e, kernel.Op(op)) })
 }
 
-// ExclusiveScan is ExclusiveScan of this package.
+// ExclusiveScan does what the function [ExclusiveScan] does.
 func (d DeviceComm) ExclusiveScan(ctx context.Context, t device.Type, data device.Region, op Op) error {
 	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.ExclusiveScan(&d.comm.runner, e, kernel.Op(op)) })
 }
 
-// Gather is Gather of this package. dst is ignored where the rank is not root;
-// there src may be its own block of dst.
+// Gather does what the function [Gather] does. On ranks other than
+// root, dst is ignored. On root, src may be its own block of dst.
 func (d DeviceComm) Gather(ctx context.Context, t device.Type, dst, src device.Region, root int) error {
 	to := []device.Region{dst}
 	if d.comm.impl.Rank != root {
@@ -103,14 +103,14 @@ func (d DeviceComm) Gather(ctx context.Context, t device.Type, dst, src device.R
 	return d.blocks(ctx, t, to, []device.Region{src}, func(t *task, dst, src elements) *task { return t.Gather(&d.comm.runner, dst, src, root) })
 }
 
-// AllGather is AllGather of this package. src may be this rank's own block of
+// AllGather does what the function [AllGather] does. src may be this rank's own block of
 // dst.
 func (d DeviceComm) AllGather(ctx context.Context, t device.Type, dst, src device.Region) error {
 	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.AllGather(&d.comm.runner, dst, src) })
 }
 
-// Scatter is Scatter of this package. src is ignored where the rank is not root;
-// there dst may be its own block of src.
+// Scatter does what the function [Scatter] does. On ranks other than
+// root, src is ignored. On root, dst may be its own block of src.
 func (d DeviceComm) Scatter(ctx context.Context, t device.Type, dst, src device.Region, root int) error {
 	from := []device.Region{src}
 	if d.comm.impl.Rank != root {
@@ -119,7 +119,7 @@ func (d DeviceComm) Scatter(ctx context.Context, t device.Type, dst, src device.
 	return d.blocks(ctx, t, []device.Region{dst}, from, func(t *task, dst, src elements) *task { return t.Scatter(&d.comm.runner, dst, src, root) })
 }
 
-// ReduceScatter is ReduceScatter of this package. dst may be this rank's own
+// ReduceScatter does what the function [ReduceScatter] does. dst may be this rank's own
 // block of src.
 func (d DeviceComm) ReduceScatter(ctx context.Context, t device.Type, dst, src device.Region, op Op) error {
 	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task {
@@ -127,12 +127,12 @@ func (d DeviceComm) ReduceScatter(ctx context.Context, t device.Type, dst, src d
 	})
 }
 
-// AllToAll is AllToAll of this package.
+// AllToAll does what the function [AllToAll] does.
 func (d DeviceComm) AllToAll(ctx context.Context, t device.Type, dst, src device.Region) error {
 	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.AllToAll(&d.comm.runner, dst, src) })
 }
 
-// Send is Send of this package, of several regions as one message.
+// Send does what the function [SendVec] does: it sends regions as one message.
 func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, regions ...device.Region) error {
 	const name = "send"
 	o := d.operand(t, regions)
@@ -153,8 +153,8 @@ func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, re
 	return d.comm.explain(ctx, name, err)
 }
 
-// Recv is Recv of this package, into several regions, one after the other, of
-// which no two may overlap. Regions beyond the end of the message do not change.
+// Recv does what the function [RecvVec] does: it fills regions with one message, one after the
+// other. They must not overlap. Regions beyond the end of the message do not change.
 func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, regions ...device.Region) (Status, error) {
 	const name = "recv"
 	o := d.operand(t, regions)

@@ -1,7 +1,6 @@
-// Package nexar lets the processes of a distributed Go program work together:
-// each joins a cluster, gets a rank, and then exchanges messages and takes
-// part in collectives such as AllReduce with all the others, without MPI, a
-// launcher, cgo or any C library.
+// Package nexar is a distributed runtime. Each process of a program joins a cluster, gets a
+// rank, and exchanges messages, collectives such as [AllReduce] and remote calls with the other
+// ranks. It needs no MPI, cgo or C library.
 //
 // Most programs do this:
 //
@@ -13,66 +12,64 @@
 //	world := node.World()
 //	err = nexar.AllReduce(ctx, world, gradient, nexar.Sum) // gradient []float32
 //
-// The processes meet at a seed. The command "nexar run -n 4 -- PROGRAM" starts a seed
-// and four processes on this host. "nexar seed" starts a seed for processes on several
-// hosts, which find it by NEXAR_SEEDS; [StartSeed] does so in a program. [Local] makes
-// ranks within one process, as package nexartest does for tests.
+// A seed admits the processes to the cluster. The command "nexar run -n 4 -- PROGRAM" starts a
+// seed and four processes on this host. For several hosts, "nexar seed" or [StartSeed] starts a
+// seed, whose address the processes have in NEXAR_SEEDS. [Local] makes ranks within one process,
+// and package nexartest makes ranks for tests.
 //
 // # Operations
 //
-// Most functions that block have a sibling that starts the operation and returns a [Handle],
-// such as [StartAllReduce]. [SendVec], [RecvVec], [Probe], [RecvAlloc], [BroadcastBuckets],
+// Most functions that block have a Start function, such as [StartAllReduce], which starts the
+// operation and returns a [Handle]. [SendVec], [RecvVec], [Probe], [RecvAlloc], [BroadcastBuckets],
 // [BroadcastValues], [AllReduceMean] and the collectives of one element, such as
-// [AllReduceOne], only block. Before they return, [StartAllToAllV] and
-// [StartAllReduceCompressed] wait until all ranks have called them, and
-// [StartAllReduceBuckets] may wait for the first of many buckets.
+// [AllReduceOne], have none. [StartAllToAllV] and [StartAllReduceCompressed] block until all
+// ranks have called them, and [StartAllReduceBuckets] may block until the first of many buckets
+// are reduced.
 //
-// Collectives that do not reduce, and those with a function of the caller, take elements of
-// any type without pointers; the others take a [Number]. Names that end in V are for blocks
-// of different lengths. AllReduceBuckets is for many short vectors, AllReduceCompressed for
-// slow networks, and [Comm.WithStream] for vectors on an accelerator. [Comm.Split] makes
-// communicators of some of the ranks and [Comm.SplitHost] one for each host, [Comm.Call]
-// calls a function of another rank, and [Config] has the settings.
+// Collectives without a reduction, and those with a function of the caller, take elements of
+// any type without pointers; the others take a [Number]. Functions with names that end in V take
+// blocks of different lengths. Use [AllReduceBuckets] for many short vectors,
+// [AllReduceCompressed] in slow networks, and [Comm.WithStream] for vectors on an accelerator.
+// [Comm.Split] makes communicators of some of the ranks, [Comm.SplitHost] makes one for each
+// host, and [Comm.Call] calls a function of another rank. [Config] has the settings.
 //
 // # Guarantees
 //
-// The result of a collective has the same bits on every rank that gets it.
-// When ranks call different collectives, or the same one with other parameters, each
-// gets a [MismatchError] with the calls of two ranks. A rank that waits for others gets
-// it from that call, a rank that has done its part from its next call. Messages from
-// one rank to another with the same tag arrive in order.
+// The result of a collective has the same bits on all ranks that get it. If ranks call different
+// collectives, or the same one with different parameters, each gets a [MismatchError] with the
+// calls of two ranks: from that call if it has not returned yet, otherwise from the next call.
+// Messages from one rank to another with the same tag are received in the order of the sends.
 //
-// All data between hosts is encrypted, unless Config.PlainBulk says otherwise, and both
-// sides of every connection have proved their identity. Processes of one user on one
-// host use shared memory, which other users cannot open. The token that admits nodes
-// never crosses the network; only a cluster on loopback may have none.
+// All data between hosts is encrypted, unless [Config].PlainBulk is set, and both sides of every
+// connection prove their identities. Processes of one user on one host use shared memory, which
+// other users cannot access. The token that admits nodes is never sent over the network. Only
+// clusters on a loopback address may do without a token.
 //
 // # Failure
 //
-// An operation ends when its context does. A collective ends when it has made no progress
+// An operation ends when its context ends. A collective also ends when it has made no progress
 // for longer than Config allows; a message that no rank sends or receives has no such limit.
-// All operations end as soon as a
-// rank of the communicator is known to have failed, which takes milliseconds if its
-// process has ended. The error names the rank. An operation that fails on one rank ends
-// its communicator on all ranks, so that no rank waits for one that has given up; later
-// operations, and [Comm.Err], return an error that is [ErrRevoked] and has the reason.
-// Use errors.Is with the sentinels of this package and errors.AsType with its error
-// types to distinguish causes. Only the call that was cancelled returns the error of its
-// context.
+// Operations that need a rank end when that rank is known to have failed, which takes
+// milliseconds after the end of its process. The error names the rank.
 //
-// The remaining nodes need not start again: after each failure [Node.Epochs] yields a
-// communicator of them, within a moment.
+// An operation that fails on one rank ends its communicator on all ranks, so that no other rank
+// waits for it. Later operations, and [Comm.Err], return an error that is [ErrRevoked] and
+// contains the reason. To distinguish causes, use [errors.Is] with the errors of this package and
+// [errors.AsType] with its error types. Only the cancelled call returns the error of its context.
 //
-// A call with a wrong parameter, such as an invalid root or length, returns at once and
-// does nothing else: ranks with a correct call wait for this one until they time out.
+// The remaining nodes do not restart: after each failure [Node.Epochs] yields a communicator of
+// them.
 //
-// An operation returns, also with an error, only when its vectors are not used any more.
-// After an error their contents are undefined. Vectors of operations in progress do not
-// overlap, unless all of them only read there. dst and src of one operation overlap only
-// where its documentation allows that; otherwise it returns an [ErrOverlap].
+// A call with an invalid parameter, such as a root or a length, returns an error at once and sends
+// nothing. Ranks that have made a valid call wait for this rank until they time out.
+//
+// When an operation returns, also with an error, its vectors are not used any more. After an error
+// their contents are undefined. Vectors of operations in progress must not overlap, unless all of
+// them are only read. dst and src of one operation may overlap only where its documentation allows
+// that; otherwise it returns [ErrOverlap].
 //
 // # Concurrency
 //
-// All functions may be called from several goroutines. Collectives on one [Comm] happen
-// in the order of their calls, which has to be the same on all ranks.
+// All functions may be called concurrently. Collectives on one [Comm] take place in the order of
+// their calls, which must be the same on all ranks.
 package nexar

@@ -22,9 +22,12 @@ var snippetMark = regexp.MustCompile("(?s)(?:<!-- test(:? ?)([^\n]*?) ?-->\n)?``
 const snippetHeader = `package snippets
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log"
+	"net"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,13 +36,19 @@ import (
 	"github.com/nexar-go/nexar/compress"
 	"github.com/nexar-go/nexar/consensus/raft"
 	"github.com/nexar-go/nexar/nexartest"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/stream"
+	"github.com/nexar-go/nexar/transport/transporttest"
 )
 
 // Use each import.
 var (
+	_ = cmp.Or[string]
 	_ context.Context
 	_ = errors.New
 	_ = log.Println
+	_ net.Conn
+	_ = filepath.Join
 	_ testing.TB
 	_ = synctest.Test
 	_ time.Duration
@@ -47,6 +56,9 @@ var (
 	_ compress.Compressor
 	_ = raft.Open
 	_ = nexartest.Run
+	_ transport.Conn
+	_ = stream.New
+	_ transporttest.Cluster
 )
 `
 

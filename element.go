@@ -8,7 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel"
 )
 
-// Real is the types of elements that have an order. It includes named types, such as
+// Real contains the element types with an order. It includes named types, such as
 // "type Weight float32", which are reduced as their underlying type; int and uint have 64
 // bits on the wire, and cannot be reduced on platforms where they have 32.
 //
@@ -20,7 +20,7 @@ type Real interface {
 		~float32 | ~float64
 }
 
-// Number is the types of elements that collectives reduce. Complex numbers have [Sum],
+// Number contains the element types that collectives reduce. Complex numbers have [Sum],
 // [Prod] and [Avg] only.
 type Number interface {
 	Real | ~complex64 | ~complex128
@@ -42,7 +42,7 @@ type Float16 uint16
 // become infinite.
 func ToFloat16(f float32) Float16 { return Float16(kernel.F32ToF16(f)) }
 
-// Float32 is the value of f, exactly.
+// Float32 returns the value of f, without rounding.
 func (f Float16) Float32() float32 { return kernel.F16ToF32(uint16(f)) }
 
 // String formats the value of f.
@@ -55,7 +55,7 @@ type BFloat16 uint16
 // ToBFloat16 rounds f to the nearest BFloat16, ties to even.
 func ToBFloat16(f float32) BFloat16 { return BFloat16(kernel.F32ToBF16(f)) }
 
-// Float32 is the value of f, exactly.
+// Float32 returns the value of f, without rounding.
 func (f BFloat16) Float32() float32 { return kernel.BF16ToF32(uint16(f)) }
 
 // String formats the value of f.
@@ -162,5 +162,5 @@ const (
 	BitXor = Op(kernel.BitXor)
 )
 
-// String is the name of the op: "sum".
+// String returns the name of the op, such as "sum".
 func (o Op) String() string { return kernel.Op(o).String() }

@@ -70,7 +70,7 @@ var (
 	ErrInvalidRank = collective.ErrRank
 	// ErrInvalidTag says that a tag is negative.
 	ErrInvalidTag = errors.New("invalid tag")
-	// ErrInvalidLength says that a vector, or a list of counts, has not the length that the operation
+	// ErrInvalidLength says that a vector, or a list of counts, does not have the length that the operation
 	// requires.
 	ErrInvalidLength = collective.ErrLength
 	// ErrOverlap says that vectors share memory and one of them is written: dst and src, two regions

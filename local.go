@@ -18,8 +18,8 @@ import (
 // Local makes a world of n ranks in this process, which exchange data through
 // its memory. It returns the communicator of each rank. It uses only the settings
 // of cfg and of the environment that docs/config.md lists under Collectives, Calls of
-// functions and This process. Close every communicator; the ranks close independently
-// of each other, as processes would.
+// functions, and Buffers and logs. Close every communicator; ranks may be closed
+// independently of each other.
 //
 // The world has no seed, so it neither recovers from a failure nor grows. For a world in one
 // process that does, start a seed by [StartSeed] and call [Join] for each rank; in tests, use New

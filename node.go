@@ -23,7 +23,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Node is this process in a cluster.
+// A Node is the membership of this process in a cluster. [Node.Epochs] and [Node.Reconfigure] belong to
+// one goroutine at a time; the other methods may be called concurrently.
 type Node struct {
 	node     *node.Node
 	state    *nodeState
@@ -39,18 +40,18 @@ type Node struct {
 	heed    func() func() // makes SIGTERM a wish to leave, until it is stopped
 }
 
-// Join joins the cluster of the seeds in cfg, and returns when its world has formed: all its
-// nodes have joined and are connected to each other. Zero fields of cfg are taken from the
-// environment; see [ConfigFromEnv].
+// Join joins the cluster of the seeds in cfg, and blocks until its world has formed: all nodes have
+// joined and are connected to each other. Zero fields of cfg are taken from the environment; see
+// [ConfigFromEnv].
 //
-// Errors of joining are [ErrToken], [ErrVersion], [ErrRankTaken] and [ErrNotFormed]; the last
-// one names the nodes that have joined and how many are missing, or two nodes that could
-// not reach each other. If ctx ends, Join leaves nothing behind.
+// The errors are [ErrConfig], [ErrToken], [ErrIdentity], [ErrVersion], [ErrRankTaken] and
+// [NotFormedError], which has the nodes that had joined, or names two nodes that could not reach each
+// other. A cancelled call leaves neither goroutines nor connections behind.
 //
-// Nodes do not return from Join at the same moment. If a node returns and is closed at
-// once, Join succeeds on the others, and their first operation that needs the node
-// fails with a [PeerError] with Left. If its process ends instead, the others get a
-// PeerError from Join, or from their first operation.
+// Nodes do not return from Join at the same time. If a node returns and is closed at once, Join
+// succeeds on the others, and their first operation that needs the node fails with a [PeerError] with
+// Left set. If its process ends instead, the others get a PeerError from Join or from their first
+// operation.
 func Join(ctx context.Context, cfg Config) (*Node, error) {
 	cfg, err := cfg.fill()
 	hints := ""
@@ -145,17 +146,17 @@ func (n *Node) open(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// World is the communicator of all nodes: the one with which the world has formed,
-// or the last that Epochs has yielded. It is closed with the Node.
+// World returns the communicator of all nodes: the one with which the world has formed, or the last
+// that [Node.Epochs], [Comm.Exclude] or [Comm.Include] has made. It is closed with the Node.
 func (n *Node) World() *Comm { return n.world.Load() }
 
-// ID is the identity of this node.
+// ID returns the identity of this node.
 func (n *Node) ID() NodeID { return NodeID(n.node.ID()) }
 
-// Close leaves the cluster. Operations in progress end with ErrClosed. Close waits at
-// most a few seconds until the peers have read all sent data, and at most a second
-// for functions that they have called here, after their contexts have ended. Peers
-// that wait for this node in an operation get a PeerError with Left.
+// Close leaves the cluster. Operations in progress end with [ErrClosed]. Close waits for at most a few
+// seconds until the peers have read all sent data, and for at most a second for functions that they
+// have called here, whose contexts end. Peers that wait for this node in an operation get a
+// [PeerError] with Left set. Close may be called more than once.
 func (n *Node) Close() error { return n.close() }
 
 // node returns the configuration of the node.
@@ -210,8 +211,8 @@ type Peer struct {
 	// Encrypted reports whether all data between the nodes is encrypted and
 	// authenticated. Data in shared memory, which does not leave the host, is not.
 	Encrypted bool
-	// Reason says for people why this transport was chosen, such as "same host", or why
-	// a faster one was not. The node with the higher rank chooses.
+	// Reason explains the choice of the transport as text, such as "same host", or why a faster
+	// one is not in use. The node with the higher rank makes the choice.
 	Reason string
 }
 

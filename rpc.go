@@ -13,43 +13,38 @@ import (
 	"github.com/nexar-go/nexar/internal/rpc"
 )
 
-// Register lets the ranks of the communicator call h under the name fn, of at
-// most 255 bytes, by Call. h gets the rank that calls and its arguments, which
-// are its own to keep and change; the result must not be changed any more. It is
-// called on a goroutine of its own for each call. Its ctx ends with that of the
-// caller, when the caller has gone, and when the communicator ends;
-// context.Cause says which.
+// Register lets the ranks of the communicator call h by [Comm.Call] under the name fn, which has
+// 1 to 255 bytes. Each call runs h on a separate goroutine, with the rank of the caller and the
+// arguments, which h may keep and change. The result must not be changed after h has returned. ctx
+// ends when the context of the call ends, when the caller has failed or left, and when the
+// communicator ends; [context.Cause] returns the reason.
 //
-// Register panics if fn is empty or too long, h is nil, or the name is taken, as
-// http.Handle does. Ranks that call a function before it is registered get an
-// ErrUnknownFunction: register first, then join in a Barrier.
+// Register panics if fn has another length, h is nil, or another function has the name. Calls that
+// arrive before Register fail with [ErrUnknownFunction], so call [Comm.Barrier] on all ranks after
+// Register.
 func (c *Comm) Register(fn string, h func(ctx context.Context, from int, args []byte) ([]byte, error)) {
 	if err := c.impl.Calls.Register(fn, h); err != nil {
 		panic("nexar: " + err.Error())
 	}
 }
 
-// Call calls the function fn of rank to, which may be this one, and returns its
-// result. It is carried out at most once. args must not be changed until Call
-// returns, and if ctx has ended by then, while more than 64 KiB of them were
-// being sent, not at all: they may still be read.
+// Call calls the function fn that rank to, which may be this rank, has registered by
+// [Comm.Register], and returns its result. The function runs at most once. args must not be changed
+// until Call returns. If ctx ends while more than 64 KiB of args are being sent, args must not be
+// changed after that either, since they may still be read.
 //
-// Calls overtake each other: a slow function, or long arguments, delay no other.
-// A rank has at most Config.MaxConcurrentCalls under way to each other, with at most 1
-// GiB of arguments together; further ones wait for their turn. Arguments and
-// result have at most 1 GiB each.
+// Calls may complete in any order: a slow function or long arguments do not delay other calls. At
+// most [Config].MaxConcurrentCalls calls with at most 1 GiB of arguments in total are in progress from
+// one rank to another; further calls wait. Arguments and result each have at most 1 GiB.
 //
-// Functions that call back to the rank that calls them need places there: ranks
-// that fill all of each other's with such calls wait until their contexts end; the
-// errors of those that have waited for their turn say so.
+// A function that calls back to its caller uses one of these slots as well. If such functions use all
+// slots in both directions, the calls back wait until their contexts end, and their errors name the
+// limit.
 //
-// The deadline of ctx travels with the call; without one it is
-// Config.CallTimeout. If ctx ends, Call returns at once, the context of the
-// function ends, and the communicator goes on. Other errors are a
-// CallError, which says where, and why: ErrUnknownFunction, a HandlerError, a
-// PanicError, ErrTooLarge, or ErrBusy; or a PeerError if the rank has failed or
-// left. When the communicator ends, so do calls that are under way and later
-// ones, as all its operations do.
+// The function gets the deadline of ctx, or without one Config.CallTimeout. If ctx ends, Call returns at
+// once, the context of the function ends, and the communicator remains usable. Other errors are a
+// [CallError] with the rank and the reason, a [PeerError] if the rank has failed or left, and
+// [ErrInvalidRank]. When the communicator ends, its calls fail as all its operations do.
 func (c *Comm) Call(ctx context.Context, to int, fn string, args []byte) ([]byte, error) {
 	if err := cmp.Or(c.Err(), c.over(ctx)); err != nil {
 		return nil, opError("call", err)
@@ -68,17 +63,17 @@ func (c *Comm) Call(ctx context.Context, to int, fn string, args []byte) ([]byte
 	return result, nil
 }
 
-// A Codec makes bytes of values, and values of bytes: see Func.
+// A Codec encodes and decodes the requests and responses of a [Func]. v is a pointer in Unmarshal.
 type Codec interface {
 	Marshal(v any) ([]byte, error)
 	Unmarshal(b []byte, v any) error
 }
 
-// Gob is the Codec of encoding/gob, and JSON that of encoding/json.
-type (
-	Gob  struct{}
-	JSON struct{}
-)
+// Gob is the [Codec] of encoding/gob.
+type Gob struct{}
+
+// JSON is the [Codec] of encoding/json.
+type JSON struct{}
 
 // Marshal encodes v.
 func (Gob) Marshal(v any) ([]byte, error) {
@@ -107,8 +102,8 @@ type Func[Req, Resp any] struct {
 	Codec Codec // Gob if nil; the same on all ranks
 }
 
-// Register is Comm.Register. A request that cannot be decoded is a HandlerError
-// of the caller.
+// Register registers h under f.Name, as [Comm.Register] does. If a request cannot be decoded, its
+// caller gets a [HandlerError].
 func (f Func[Req, Resp]) Register(c *Comm, h func(ctx context.Context, from int, req Req) (Resp, error)) {
 	if h == nil {
 		c.Register(f.Name, nil) // which panics
@@ -130,7 +125,7 @@ func (f Func[Req, Resp]) Register(c *Comm, h func(ctx context.Context, from int,
 	})
 }
 
-// Call is Comm.Call.
+// Call calls the function of rank to, as [Comm.Call] does.
 func (f Func[Req, Resp]) Call(ctx context.Context, c *Comm, to int, req Req) (resp Resp, err error) {
 	args, err := f.codec().Marshal(&req)
 	if err != nil {

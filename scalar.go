@@ -40,7 +40,7 @@ func AllGatherOne[T any](ctx context.Context, c *Comm, x T) ([]T, error) {
 	return all, nil
 }
 
-// Float is the types of floating-point elements. [View] makes one of another package's 16-bit
+// Float contains the floating-point element types. [View] makes one of another package's 16-bit
 // floats.
 type Float interface {
 	~float32 | ~float64 | Float16 | BFloat16

@@ -17,7 +17,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// SeedConfig says how a seed brings a world together.
+// SeedConfig is the configuration of a seed for [StartSeed].
 type SeedConfig struct {
 	// Listen is the UDP and TCP address ("host:port", or "host" with the port 7946) at which
 	// nodes reach the seed. The default is any free port of all addresses.
@@ -30,91 +30,85 @@ type SeedConfig struct {
 	Factories  []transport.Factory
 	// World is the number of nodes with which the world forms, at least 1.
 	World int
-	// Elastic lets nodes join after that, when the others call Node.Reconfigure, until
-	// there are ElasticMax; 0 is without limit. ElasticMin is the least number with
-	// which the world goes on when nodes have failed. By default they are
-	// NEXAR_ELASTIC_ENABLED, NEXAR_ELASTIC_MIN_WORLD_SIZE and
-	// NEXAR_ELASTIC_MAX_WORLD_SIZE, and otherwise off, 1 and 0.
+	// Elastic lets nodes join a world that has formed, when the others call Node.Reconfigure. ElasticMax
+	// is the maximum number of nodes, 0 for no limit. ElasticMin is the minimum number of nodes with which
+	// the world continues after failures. The defaults are NEXAR_ELASTIC_ENABLED,
+	// NEXAR_ELASTIC_MAX_WORLD_SIZE and NEXAR_ELASTIC_MIN_WORLD_SIZE, or else off, 0 and 1.
 	Elastic                bool
 	ElasticMin, ElasticMax int
-	// Token is the secret that admits nodes. It has at least 128 bits, unless
-	// Listen is a loopback address; NewToken makes one. The default is
-	// NEXAR_CLUSTER_TOKEN. TokenFile is the path of a file with the token in place of it,
-	// as in Config; its default is NEXAR_CLUSTER_TOKEN_FILE.
+	// Token is the secret that admits nodes. It needs at least 128 bits, unless Listen is a loopback
+	// address; NewToken makes one. TokenFile is the path of a file with the token, in place of Token, as
+	// in Config. The defaults are NEXAR_CLUSTER_TOKEN and NEXAR_CLUSTER_TOKEN_FILE.
 	Token, TokenFile string
-	// CACertFile and CAKeyFile are the paths of files with the certificate of a CA and its
-	// private key (PEM, in one file or two), which signs the CA of the cluster. Its path length
-	// is at least 1. Nodes that have the certificate in Config.CAFile accept no other seed. Only
-	// the start reads the key: keep its file at mode 0600, where a seed that is started again
-	// finds it. All Peers need the same CA. The default is a CA of the seed that signs itself.
+	// CACertFile and CAKeyFile are the paths of files with the certificate and the private key of a CA
+	// (PEM, in one file or two). That CA signs the CA of the cluster, so its path length must be at
+	// least 1. Nodes with the certificate in Config.CAFile accept no other seeds. The seed reads the key
+	// only at its start. All Peers need the same CA. By default the CA of the cluster is self-signed.
 	CACertFile, CAKeyFile string
-	// StateDir is a directory where the seed keeps its certificate authority and, with
-	// Consensus, who is in the world: then one that is started again goes on with the
-	// same world, and its nodes come back to it by themselves. The default is to keep
-	// it in memory.
+	// StateDir is a directory for the CA of the cluster and, with Consensus, for the replicated log.
+	// With both, a seed that is started again continues with the same world, and its nodes reconnect.
+	// By default the state is in memory.
 	StateDir string
-	// Consensus opens the replicated log of the seeds' decisions: use raft.Open of package
-	// github.com/nexar-go/nexar/consensus/raft. By default, this seed decides alone and its
-	// decisions are lost when it ends.
+	// Consensus opens the replicated log of the decisions of the seeds: use raft.Open of package
+	// github.com/nexar-go/nexar/consensus/raft. By default this seed decides alone, and its decisions
+	// are lost when it ends.
 	Consensus consensus.OpenFunc
-	// Peers are the addresses ("host:port", or "host" with the port 7946) of all seeds of the cluster, this one among
-	// them, the same on each: three or five, of which fewer than half may fail. They
-	// agree on everything that has to outlive one of them; the others go on by
-	// themselves. Each needs a Consensus, and a StateDir of its own. One that has lost its
-	// StateDir must not start without ForgetState. The default is one seed.
+	// Peers are the addresses ("host:port", or "host" for the port 7946) of all seeds of the cluster,
+	// including this one, the same list on each seed. Of three or five seeds fewer than half may fail.
+	// Each needs a Consensus and its own StateDir. A seed that has lost its StateDir must be started
+	// with ForgetState. The default is a single seed.
 	Peers []string
-	// ForgetState lets one of several Peers start with an empty or damaged StateDir: it
-	// learns from the others, a majority of all Peers, and votes when it has caught up. A
-	// StateDir that is not damaged is kept. Leave it out at the first start of a cluster:
-	// no seed has a state to learn then.
+	// ForgetState lets one of several Peers start with an empty or damaged StateDir. It copies the state
+	// from a majority of the Peers, and votes when it has caught up. An undamaged StateDir is kept. Do
+	// not set it at the first start of a cluster, when no seed has a state to copy.
 	ForgetState bool
-	// PeerToken is a secret that the Peers prove to each other, like Token. Nodes have
-	// Token, and whoever holds it could pass for a seed; PeerToken keeps this to hosts
-	// that have it. The default is Token.
+	// PeerToken is a secret that the Peers prove to each other. Without it they prove Token, so that
+	// every node could pose as a seed to the other seeds. The default is Token.
 	PeerToken string
-	// Advertise is which of the Peers this seed is. The default is the one that leads
-	// to Listen on this host.
+	// Advertise is the address of this seed in Peers. The default is the address of this host that
+	// matches Listen.
 	Advertise string
-	// FormTimeout is how long the world may take to form: 5 minutes by
-	// default, less than 0 for ever.
+	// FormTimeout limits the time until the world has formed: 5 minutes by default, no limit if
+	// negative.
 	FormTimeout time.Duration
-	// Health, if not empty, is a TCP address ("host:port") at which the seed answers HTTP
-	// requests for /healthz, with status 200 as long as it can go on, and for /readyz, with
-	// status 200 as long as nodes can join or are redirected to the seed that leads. The
-	// status is otherwise 503, with the reason as text. Requests need no token.
+	// Health, if not empty, is a TCP address ("host:port") at which the seed answers HTTP requests
+	// without a token. /healthz has status 200 as long as the seed works, and /readyz as long as nodes
+	// can join here or are redirected to the leading seed. Otherwise the status is 503, with the reason
+	// as text.
 	Health string
-	// Progress, if not nil, is called for each node that joins or goes, one
-	// after the other. It must not close the Seed, which waits for it.
+	// Progress, if not nil, is called for each node that joins or goes. Calls do not overlap. Progress
+	// must not close the Seed, since Close waits for it.
 	Progress func(SeedEvent)
 	// Log receives the events of the seed. Nil, the default, logs warnings and errors to
 	// slog.Default, and NEXAR_LOG changes that, as for Config.Log.
 	Log *slog.Logger
 }
 
-// A SeedEvent says that a node has joined or gone, or which seed leads.
+// A SeedEvent reports that a node has joined, reconnected or gone, or that another seed leads.
 type SeedEvent struct {
-	// Leader, if not empty, is the address of the seed that leads from now on, of
-	// several; then there is nothing else in the event. Nodes join and go at that one.
+	// Leader, if not empty, is the address of the seed that leads from now on. The other fields are
+	// zero then. Only the leading seed reports nodes.
 	Leader string
 
 	Node NodeID
-	Name string // of its process, for people: "hostname:pid"
-	Addr string // where other nodes look for it first
-	// Rank is the one it has, or as long as nodes are missing the one it
-	// wants; -1 leaves that to the seed.
+	Name string // of the process: "hostname:pid"
+	Addr string // the address that other nodes dial first
+	// Rank is the rank of the node. Before the world has formed, it is the requested rank, or -1 if the
+	// seed assigns one.
 	Rank   int
-	Back   bool   // it had a place already, and has another connection to the seed
-	Gone   bool   // it has gone
-	Left   bool   // it has gone in good order
-	Reason string // why it has gone
-	Joined int    // nodes that are there now
-	World  int    // nodes that there will be
+	Back   bool   // the node had joined before, and has made another connection to the seed
+	Gone   bool   // the node has left or failed
+	Left   bool   // the node has left in good order
+	Reason string // the reason, if Gone
+	Joined int    // number of nodes that have joined
+	World  int    // SeedConfig.World
 }
 
-// A Seed admits nodes to a cluster. It is never on the way of data.
+// A Seed admits nodes to a cluster and decides which nodes are in the world. No data of the nodes goes
+// through it. Its methods may be called concurrently.
 type Seed struct{ seed *node.Seed }
 
-// NewToken makes a cluster token of 256 bits.
+// NewToken returns a random cluster token of 256 bits.
 func NewToken() string { return pki.NewToken().Reveal() }
 
 // ReadTokenFile returns the token in a file, as Config.TokenFile and SeedConfig.TokenFile do. It
@@ -128,8 +122,8 @@ func ReadTokenFile(path string) (string, error) {
 	return t.Reveal(), nil
 }
 
-// StartSeed starts a seed, which runs until it is closed. ctx is only for the
-// start.
+// StartSeed starts a seed, which runs until [Seed.Close]. The end of ctx after the start has no effect.
+// The error is [ErrConfig] for an invalid setting, or that of a socket or file.
 func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	s, err := startSeed(ctx, cfg)
 	return s, opError("seed", explainJoin(err))
@@ -245,26 +239,27 @@ func (cfg *SeedConfig) follow(e server.Event) {
 	})
 }
 
-// Addr is an address ("host:port") of the seed for NEXAR_SEEDS.
+// Addr returns an address of the seed for [Config].Seeds: "host:port", or "NAME=ADDR" if it can be
+// reached only over a transport of Factories.
 func (s *Seed) Addr() string { return s.seed.Addr() }
 
-// HealthAddr is the address ("host:port") of SeedConfig.Health, with the port that was chosen
-// if it is 0 there; empty if there is none.
+// HealthAddr returns the address ("host:port") of [SeedConfig].Health, with the actual port if that is 0
+// there, or "".
 func (s *Seed) HealthAddr() string { return s.seed.HealthAddr() }
 
-// Wait returns nil when the world has formed, or the reason why it has not. A
-// ctx that has ended does not keep it from saying what is known.
+// Wait blocks until the world has formed, and returns nil, or until it has failed to form, and returns
+// the reason, a [NotFormedError]. If ctx ends first, it returns the error of ctx. The seed runs on.
 func (s *Seed) Wait(ctx context.Context) error { return opError("seed", explainJoin(s.seed.Wait(ctx))) }
 
-// Err is why the seed cannot go on, as when its StateDir cannot be written; nil if it
-// can, or has nothing more to do.
+// Err returns nil while the seed works and after its world has ended. Otherwise it returns the error
+// that has ended the seed, for example that StateDir cannot be written.
 func (s *Seed) Err() error { return opError("seed", s.seed.Err()) }
 
-// Done is closed when the seed has nothing more to do: the world did not
-// form, all its nodes have gone, or Err is not nil.
+// Done returns a channel that is closed when the seed has ended: the world did not form, all its nodes
+// have gone, or [Seed.Err] is not nil. Close the seed then.
 func (s *Seed) Done() <-chan struct{} { return s.seed.Done() }
 
-// Close ends the seed. Nodes that wait for the world are told that it will not
-// form; a world that has formed goes on without it, until a node fails. If it has a
-// StateDir or Peers, nodes wait until it is there again, or turn to the others.
+// Close ends the seed. If the world has not formed, Join fails on its nodes. A world that has formed
+// works without the seed until a node fails. Nodes of a seed with a replicated log
+// ([SeedConfig].Consensus) wait until it is started again, or connect to another seed.
 func (s *Seed) Close() error { return s.seed.Close() }

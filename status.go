@@ -71,30 +71,32 @@ func (c *Comm) Trace() trace.Snapshot {
 	}
 }
 
-// A Diagnosis describes what this machine offers to a node; see [Diagnose].
+// A Diagnosis describes the sockets and transports that this machine offers to a node; see
+// [Diagnose].
 type Diagnosis struct {
 	Listen     string   // address at which a node would listen
 	UDP        bool     // a UDP socket is available; without it nodes use TCP alone
 	Advertised []string // addresses that other nodes would dial
-	Transports []string // that work here
+	Transports []string // transports that work on this machine
 
 	ReadBuffer, WriteBuffer int  // of the UDP socket, in bytes
 	WantedBuffer            int  // recommended size of both, in bytes
 	GSO                     bool // the kernel segments large sends
-	Watched                 bool // peers notice at once when the process ends
+	Watched                 bool // peers detect the end of the process at once
 
 	Problems []Problem
 }
 
-// A Problem is a fault of a machine or of its environment.
+// A Problem is a defect of a machine or of its environment.
 type Problem struct {
 	Text  string
-	Fix   string // what to do about it
-	Fatal bool   // nodes cannot work
+	Fix   string // how to fix it
+	Fatal bool   // nodes cannot work on this machine
 }
 
-// Diagnose opens the sockets that [Join] would open with cfg, reports what it finds, and
-// closes them. An error is about a malformed setting.
+// Diagnose opens the sockets that [Join] would open with cfg, examines them, and closes them. Zero
+// fields of cfg are taken from the environment. The error is [ErrConfig], for an invalid setting; other
+// failures are in Diagnosis.Problems.
 func Diagnose(cfg Config) (Diagnosis, error) {
 	cfg, err := cfg.fill()
 	if err != nil {

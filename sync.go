@@ -27,7 +27,7 @@ import (
 //   - a pointer to a number, or to an array or struct without pointers;
 //   - an [encoding.BinaryMarshaler] that is also an [encoding.BinaryUnmarshaler];
 //   - a slice of these, with the same number of elements on all ranks, such as a [][]float32 or a
-//     []any of values of several types. Short elements travel together.
+//     []any of values of several types. Short elements are sent together.
 //
 // After an error each rank has its old state or all of the new one, except after an error of its
 // own BinaryUnmarshaler; for that, Sync needs as much memory again as the state. If the

@@ -1,6 +1,6 @@
 // Command transport_unix is a seed or a node of a cluster over unix sockets, without QUIC,
 // TCP and UDP. The transport, in unix.go, uses the public contract only. The guide
-// docs/writing-a-transport.md explains it.
+// docs/guide/writing-a-transport.md explains it.
 //
 //	mkdir -p /tmp/demo; export NEXAR_CLUSTER_TOKEN=$(nexar token)
 //	transport_unix seed 4 /tmp/demo &
