@@ -58,7 +58,7 @@ func AllReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(d
 // rank r. All src have the same length. On root dst is Size times as long; on
 // other ranks it is ignored and may be nil. On root src may be its own block of
 // dst, dst[root*len(src):(root+1)*len(src)], which then stays as it is; any
-// other overlap is an ErrOverlap.
+// other overlap is an [ErrOverlap].
 func Gather[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
 	return c.run(ctx, new(task).Gather(&c.runner, elementsOf(dst), elementsOf(src), root))
 }
@@ -67,7 +67,7 @@ func Gather[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
 // src of rank r. All src have the same length, and dst is Size times as long.
 // src may be this rank's own block of dst, dst[Rank*len(src):(Rank+1)*len(src)],
 // which then stays as it is, independently of other ranks; any other overlap is
-// an ErrOverlap.
+// an [ErrOverlap].
 func AllGather[T any](ctx context.Context, c *Comm, dst, src []T) error {
 	return c.run(ctx, new(task).AllGather(&c.runner, elementsOf(dst), elementsOf(src)))
 }
@@ -76,7 +76,7 @@ func AllGather[T any](ctx context.Context, c *Comm, dst, src []T) error {
 // the same length. On root src is Size times as long; on other ranks it is
 // ignored and may be nil. On root dst may be its own block of src,
 // src[root*len(dst):(root+1)*len(dst)], which then stays as it is; any other
-// overlap is an ErrOverlap. src is not changed.
+// overlap is an [ErrOverlap]. src is not changed.
 func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
 	return c.run(ctx, new(task).Scatter(&c.runner, elementsOf(dst), elementsOf(src), root))
 }
@@ -85,14 +85,14 @@ func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error 
 // of the result in dst of rank r. All dst have the same length, and src is Size
 // times as long. dst may be this rank's own block of src,
 // src[Rank*len(dst):(Rank+1)*len(dst)], independently of other ranks; any other
-// overlap is an ErrOverlap. Except for that block src is not changed.
+// overlap is an [ErrOverlap]. Except for that block src is not changed.
 func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) error {
 	return c.run(ctx, new(task).ReduceScatter(&c.runner, numbersOf(dst), numbersOf(src), kernel.Op(op)))
 }
 
 // AllToAll sends block r of src to rank r: block i of dst is block Rank of src
 // of rank i. dst and src have the same length on all ranks, a multiple of Size.
-// Any overlap of them is an ErrOverlap.
+// Any overlap of them is an [ErrOverlap].
 func AllToAll[T any](ctx context.Context, c *Comm, dst, src []T) error {
 	return c.run(ctx, new(task).AllToAll(&c.runner, elementsOf(dst), elementsOf(src)))
 }

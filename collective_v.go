@@ -11,7 +11,7 @@ import (
 
 // The functions below are collectives with blocks of different lengths.
 // counts[r] is the number of elements of block r, 0 or more; all ranks give the
-// same counts, one for each rank. Calls with different counts are a MismatchError.
+// same counts, one for each rank. Calls with different counts are a [MismatchError].
 
 // Shares returns counts for [GatherV] and its siblings that divide n elements as evenly as
 // possible: n/size for each of size ranks, and one more for the first n%size. It panics if
@@ -57,7 +57,7 @@ func ReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts
 // AllToAllV is AllToAll for blocks of different lengths: this rank sends
 // srcCounts[r] elements to rank r, block r of src, and receives dstCounts[r] from
 // it, block r of dst. If the numbers of a sender and its receiver differ, all ranks
-// get the same CountsError, and the communicator can still be used.
+// get the same [CountsError], and the communicator can still be used.
 //
 // The ranks exchange their counts first, by a collective of its own.
 func AllToAllV[T any](ctx context.Context, c *Comm, dst, src []T, dstCounts, srcCounts []int) error {

@@ -133,8 +133,8 @@ func (c *Comm) Close() error {
 }
 
 // Err returns nil as long as operations may begin. Once the communicator has ended, it
-// returns the error of later operations: a RevokedError if one has failed on any rank,
-// ErrClosed after Close. A rank that has left ends the communicator only when a collective
+// returns the error of later operations: a [RevokedError] if one has failed on any rank,
+// [ErrClosed] after Close. A rank that has left ends the communicator only when a collective
 // needs that rank. If another rank is the cause, the first call blocks until the other
 // ranks have confirmed the cause, for at most 500 ms.
 func (c *Comm) Err() error {

@@ -35,7 +35,7 @@ import (
 // vector, in op or in the kind of its compressor, if its vector is too large or cannot be
 // compressed, or if its encoding is not valid. The communicator can still be used. After
 // every error data is unchanged. If comp panics, so does AllReduceCompressed, on that rank
-// alone: the others get a CompressError if the panic was before the exchange of the
+// alone: the others get a [CompressError] if the panic was before the exchange of the
 // encodings, and otherwise their result.
 func AllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) error {
 	t, err := compressedTask(ctx, c, data, op, comp)
@@ -52,7 +52,7 @@ func AllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, op Op
 // StartAllReduceCompressed starts an AllReduceCompressed; see Handle. It returns when
 // all ranks have called it and compressed their vectors. Then comp may be used for
 // another vector, if its own documentation allows that. If comp panics later, so does
-// Wait; if it ends its goroutine then, as t.FailNow does, Wait returns a CompressError
+// Wait; if it ends its goroutine then, as t.FailNow does, Wait returns a [CompressError]
 // that names this rank.
 func StartAllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) *Handle {
 	release, err := c.hold(collective.CompressedName, bytesOf(data))

@@ -158,14 +158,14 @@ type Config struct {
 	// model. NEXAR_PIPELINE_SEGMENT_BYTES.
 	PipelineSegmentBytes int `env:"NEXAR_PIPELINE_SEGMENT_BYTES" min:"0" max:"549755813888"`
 
-	// RingMaxWorld is the largest number of ranks for which AllReduce uses a ring for vectors of at
+	// RingMaxWorld is the largest number of ranks with which AllReduce uses a ring for vectors of at
 	// least 64 KiB, under the conditions of LargeMessageBytes. Must be the same on all ranks. The
 	// default, 0, leaves the choice to the model. NEXAR_RING_MAX_WORLD.
 	RingMaxWorld int `env:"NEXAR_RING_MAX_WORLD" min:"0"`
 
 	// # Calls of functions
 
-	// CallTimeout limits the time of a Call whose context has no deadline: 30 seconds by default, no
+	// CallTimeout limits the time of a Call without a deadline: 30 seconds by default, no
 	// limit if negative. NEXAR_RPC_TIMEOUT_SECS.
 	CallTimeout time.Duration `env:"NEXAR_RPC_TIMEOUT_SECS" default:"30s"`
 
@@ -424,7 +424,7 @@ func parseEnv(fields ...string) (Config, error) {
 	return cfg, err
 }
 
-// readEnv does what parseEnv does, and also returns the variables that are set.
+// readEnv is like parseEnv, and also returns the variables that are set.
 func readEnv(fields []string) (cfg Config, vars map[string]string, err error) {
 	if cfg, vars, err = settings.Read[Config](os.Environ(), fields...); err != nil {
 		return Config{}, nil, fmt.Errorf("%w: %w", ErrConfig, err)

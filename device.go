@@ -47,7 +47,7 @@ import (
 // # Failure
 //
 // A wrong argument is an error at once, and the communicator can still be used. The
-// device's own error, such as that a buffer was freed, is a DeviceError. So is the
+// device's own error, such as that a buffer was freed, is a [DeviceError]. So is the
 // failure of a device, or a lack of staging memory. If it occurs before the collective
 // has begun on this rank, it ends the communicator, as the other ranks would wait in
 // vain, and so does the end of the context. If the result cannot be stored, only this
@@ -68,32 +68,32 @@ type DeviceComm struct {
 // nothing, and the stream still belongs to the caller.
 func (c *Comm) WithStream(s device.Stream) DeviceComm { return DeviceComm{c, s} }
 
-// Broadcast does what the function [Broadcast] does.
+// Broadcast is like the function [Broadcast], for regions.
 func (d DeviceComm) Broadcast(ctx context.Context, t device.Type, data device.Region, root int) error {
 	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.Broadcast(&d.comm.runner, e, root) })
 }
 
-// Reduce does what the function [Reduce] does.
+// Reduce is like the function [Reduce], for regions.
 func (d DeviceComm) Reduce(ctx context.Context, t device.Type, data device.Region, op Op, root int) error {
 	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.Reduction(&d.comm.runner, e, kernel.Op(op), root) })
 }
 
-// AllReduce does what the function [AllReduce] does.
+// AllReduce is like the function [AllReduce], for regions.
 func (d DeviceComm) AllReduce(ctx context.Context, t device.Type, data device.Region, op Op) error {
 	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.AllReduce(&d.comm.runner, e, kernel.Op(op)) })
 }
 
-// Scan does what the function [Scan] does.
+// Scan is like the function [Scan], for regions.
 func (d DeviceComm) Scan(ctx context.Context, t device.Type, data device.Region, op Op) error {
 	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.Scan(&d.comm.runner, e, kernel.Op(op)) })
 }
 
-// ExclusiveScan does what the function [ExclusiveScan] does.
+// ExclusiveScan is like the function [ExclusiveScan], for regions.
 func (d DeviceComm) ExclusiveScan(ctx context.Context, t device.Type, data device.Region, op Op) error {
 	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.ExclusiveScan(&d.comm.runner, e, kernel.Op(op)) })
 }
 
-// Gather does what the function [Gather] does. On ranks other than
+// Gather is like the function [Gather], for regions. On ranks other than
 // root, dst is ignored. On root, src may be its own block of dst.
 func (d DeviceComm) Gather(ctx context.Context, t device.Type, dst, src device.Region, root int) error {
 	to := []device.Region{dst}
@@ -103,13 +103,13 @@ func (d DeviceComm) Gather(ctx context.Context, t device.Type, dst, src device.R
 	return d.blocks(ctx, t, to, []device.Region{src}, func(t *task, dst, src elements) *task { return t.Gather(&d.comm.runner, dst, src, root) })
 }
 
-// AllGather does what the function [AllGather] does. src may be this rank's own block of
+// AllGather is like the function [AllGather], for regions. src may be this rank's own block of
 // dst.
 func (d DeviceComm) AllGather(ctx context.Context, t device.Type, dst, src device.Region) error {
 	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.AllGather(&d.comm.runner, dst, src) })
 }
 
-// Scatter does what the function [Scatter] does. On ranks other than
+// Scatter is like the function [Scatter], for regions. On ranks other than
 // root, src is ignored. On root, dst may be its own block of src.
 func (d DeviceComm) Scatter(ctx context.Context, t device.Type, dst, src device.Region, root int) error {
 	from := []device.Region{src}
@@ -119,7 +119,7 @@ func (d DeviceComm) Scatter(ctx context.Context, t device.Type, dst, src device.
 	return d.blocks(ctx, t, []device.Region{dst}, from, func(t *task, dst, src elements) *task { return t.Scatter(&d.comm.runner, dst, src, root) })
 }
 
-// ReduceScatter does what the function [ReduceScatter] does. dst may be this rank's own
+// ReduceScatter is like the function [ReduceScatter], for regions. dst may be this rank's own
 // block of src.
 func (d DeviceComm) ReduceScatter(ctx context.Context, t device.Type, dst, src device.Region, op Op) error {
 	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task {
@@ -127,12 +127,12 @@ func (d DeviceComm) ReduceScatter(ctx context.Context, t device.Type, dst, src d
 	})
 }
 
-// AllToAll does what the function [AllToAll] does.
+// AllToAll is like the function [AllToAll], for regions.
 func (d DeviceComm) AllToAll(ctx context.Context, t device.Type, dst, src device.Region) error {
 	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.AllToAll(&d.comm.runner, dst, src) })
 }
 
-// Send does what the function [SendVec] does: it sends regions as one message.
+// Send is like the function [SendVec]: it sends regions as one message.
 func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, regions ...device.Region) error {
 	const name = "send"
 	o := d.operand(t, regions)
@@ -153,7 +153,7 @@ func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, re
 	return d.comm.explain(ctx, name, err)
 }
 
-// Recv does what the function [RecvVec] does: it fills regions with one message, one after the
+// Recv is like the function [RecvVec]: it fills regions with one message, one after the
 // other. They must not overlap. Regions beyond the end of the message do not change.
 func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, regions ...device.Region) (Status, error) {
 	const name = "recv"

@@ -14,7 +14,7 @@
 //
 // A seed admits the processes to the cluster. The command "nexar run -n 4 -- PROGRAM" starts a
 // seed and four processes on this host. For several hosts, "nexar seed" or [StartSeed] starts a
-// seed, whose address the processes have in NEXAR_SEEDS. [Local] makes ranks within one process,
+// seed, and NEXAR_SEEDS has its address. [Local] makes ranks within one process,
 // and package nexartest makes ranks for tests.
 //
 // # Operations

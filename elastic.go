@@ -46,7 +46,7 @@ import (
 //   - [ErrClosed], when the node is closed.
 //   - [ErrNoQuorum], if a node has failed and there is no next view within [Config].RecoveryTimeout,
 //     for example because no seed can be reached.
-//   - [ErrRemoved], which is also an ErrNoQuorum, if the others continue without this node: they have
+//   - [ErrRemoved], which is also an [ErrNoQuorum], if the others continue without this node: they have
 //     lost their connections to it, or it did not start the next iteration within that time. The
 //     program may close the node and join again.
 //   - the reason for the end of the communicator, if the world has not changed: a [MismatchError], or a
@@ -255,7 +255,7 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 //
 // The old communicator is closed, and [Node.World] returns the new one. The error is [ErrInvalidRank]
 // for a rank outside the communicator or this rank itself, [ErrClosed] if c is not the communicator of
-// Node.World, [ErrNoQuorum] if there is no new view within [Config].RecoveryTimeout, and ErrExcluded if
+// Node.World, [ErrNoQuorum] if there is no new view within [Config].RecoveryTimeout, and [ErrExcluded] if
 // this rank has been excluded. A cancelled call may still exclude the ranks, since the seed has been
 // told.
 func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {

@@ -155,7 +155,7 @@ func (n *Node) ID() NodeID { return NodeID(n.node.ID()) }
 
 // Close leaves the cluster. Operations in progress end with [ErrClosed]. Close waits for at most a few
 // seconds until the peers have read all sent data, and for at most a second for functions that they
-// have called here, whose contexts end. Peers that wait for this node in an operation get a
+// have called here. The contexts of these functions end. Peers that wait for this node in an operation get a
 // [PeerError] with Left set. Close may be called more than once.
 func (n *Node) Close() error { return n.close() }
 

@@ -34,7 +34,7 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 
 // Sub makes a communicator of some ranks of this one, in the order of the list.
 // All ranks call it, with the same list, as they call Split; ranks that are not in
-// the list get nil. If lists differ, all ranks get the same MismatchError, which has
+// the list get nil. If lists differ, all ranks get the same [MismatchError], which has
 // two of the lists, and the communicator can still be used.
 func (c *Comm) Sub(ctx context.Context, ranks []int) (*Comm, error) {
 	for i, r := range ranks {

@@ -89,7 +89,7 @@ func Run(t *testing.T, n int, f func(t *testing.T, c *nexar.Comm)) {
 	Cluster{}.Run(t, n, f)
 }
 
-// Run does what the function [Run] does, with the settings of the cluster.
+// Run is like the function [Run], with the settings of the cluster.
 func (cl Cluster) Run(t *testing.T, n int, f func(t *testing.T, c *nexar.Comm)) {
 	t.Helper()
 	comms, err := nexar.Local(t.Context(), n, cl.Config)

@@ -83,7 +83,7 @@ func New(t *testing.T, n int) *World {
 	return Cluster{Link: Link{Delay: time.Millisecond}}.New(t, n)
 }
 
-// New does what the function [New] does, with the settings of the cluster: Config, Timeout, Link and
+// New is like the function [New], with the settings of the cluster: Config, Timeout, Link and
 // Random. It sets Seeds, Token, Transports and Rank of Config itself.
 func (cl Cluster) New(t *testing.T, n int) *World {
 	t.Helper()

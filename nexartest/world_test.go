@@ -252,7 +252,7 @@ func TestAdd(t *testing.T) {
 	})
 }
 
-// TestBrokenLink: of two nodes whose link is down, one is removed.
+// TestBrokenLink: when the link of two nodes is down, one of them is removed.
 func TestBrokenLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, j := start(t)

@@ -196,7 +196,7 @@ func onHosts(hosts, perHost int) Setting {
 	return s
 }
 
-// oneProcess returns the setting whose ranks are goroutines or tasks. The Rust crate has no other
+// oneProcess returns the setting with goroutines or tasks as ranks. The Rust crate has no other
 // public way to connect ranks. It uses QUIC over loopback within the process, so nexar over QUIC
 // between processes is measured beside it.
 func oneProcess(n int) Setting {

@@ -123,7 +123,7 @@ type Tally struct {
 // Points returns the number of compared operations and sizes.
 func (t Tally) Points() int { return t.Faster + t.Level + t.Slower }
 
-// Tally compares two systems at all operations and sizes for which both have a good cell.
+// Tally compares two systems at all operations and sizes with a good cell of both.
 func (f *File) Tally(ours, other System) Tally {
 	var t Tally
 	logs := 0.0

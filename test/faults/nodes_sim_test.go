@@ -50,7 +50,7 @@ func newSimWorld(t *testing.T, chance uint64, n int) *simWorld {
 	return newSlowSimWorld(t, chance, n, 100*time.Millisecond)
 }
 
-// newSlowSimWorld does what newSimWorld does, with a given heartbeat interval.
+// newSlowSimWorld is like newSimWorld, with a given heartbeat interval.
 func newSlowSimWorld(t *testing.T, chance uint64, n int, beat time.Duration) *simWorld {
 	w := &simWorld{
 		T: t, SimCluster: worldtest.NewSimCluster(t, chance, n), rng: rand.New(rand.NewPCG(chance, 3)),

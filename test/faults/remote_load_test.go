@@ -19,7 +19,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A functionCall describes the context of a function whose call has ended.
+// A functionCall describes the context of a function after the end of its call.
 type functionCall struct {
 	deadline time.Time
 	limited  bool

@@ -205,7 +205,7 @@ func TestCallsOfCommunicators(t *testing.T) {
 	}
 }
 
-// askAll calls the function "who" of all ranks, times times. index is the number of c in its test.
+// askAll calls a function of all ranks, times times. index is the number of c in its test.
 func askAll(ctx context.Context, c *nexar.Comm, index, times int) error {
 	for k := range times {
 		for to := range c.Size() {

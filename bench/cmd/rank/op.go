@@ -12,7 +12,7 @@ type op struct {
 	name string
 	// empty is set for an operation without data. It is measured once, with size 0.
 	empty bool
-	// oneWay is set if a run is a round trip, of which half the time counts.
+	// oneWay is set if a run is a round trip. Half of its time counts.
 	oneWay  bool
 	vectors func(p place) vectors
 	run     func(ctx context.Context, c *nexar.Comm, dst, src []float32) error
@@ -21,7 +21,7 @@ type op struct {
 // A place is a rank, the number of ranks, and the number of elements of the vector.
 type place struct{ rank, ranks, count int }
 
-// block returns the number of elements of a block, one of which each rank has in its vector.
+// block returns the number of elements of a block. A vector has one block for each rank.
 func (p place) block() int { return max(p.count/p.ranks, 1) }
 
 func (p place) talks() bool { return p.rank == 0 || p.rank == p.ranks-1 }
@@ -34,7 +34,7 @@ type vectors struct {
 }
 
 // value returns element i of the input of a rank. Sums over ranks are exact. The period is a prime
-// number, so that blocks whose length is a power of two differ.
+// number, so that blocks of a power of two elements differ.
 func value(rank, i int) float32 { return float32(1 + (i+17*rank)%251) }
 
 func sum(ranks, i int) (s float32) {
