@@ -26,7 +26,7 @@ type Algorithm struct {
 func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
 	kind, err := selector.Collective(collective)
 	if err == nil && bytes < 0 {
-		err = fmt.Errorf("%w: %d bytes", ErrInvalidLength, bytes)
+		err = fmt.Errorf("%w: %d bytes: must not be negative", ErrInvalidLength, bytes)
 	}
 	if err != nil {
 		return nil, opError("algorithms", err)

@@ -186,7 +186,7 @@ func (c *Comm) refuse(ctx context.Context, t *task) error {
 		return opError(t.Name(), t.Err)
 	}
 	err := c.over(ctx)
-	c.comm.Cancel(context.Cause(ctx)) // The other ranks would wait in vain.
+	c.comm.Cancel(context.Cause(ctx)) // The other ranks wait for this one.
 	return opError(t.Name(), err)
 }
 

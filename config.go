@@ -317,7 +317,7 @@ func (cfg *Config) transports() (node.Transports, error) {
 	everything := slices.Equal(use.Names, known)
 	for _, f := range cfg.Factories {
 		if f.Listen == nil || !isTransportName(f.Name) || slices.Contains(known, f.Name) {
-			return use, fmt.Errorf("%w: Factories: a factory named %q: it needs a Listen and a name of at most %d lower-case letters, digits and hyphens that is not one of %s",
+			return use, fmt.Errorf("%w: Factories: factory %q: must have a Listen function, and a name of at most %d lower-case letters, digits and hyphens that is not one of %s",
 				ErrConfig, f.Name, transportNameMax, strings.Join(known, ", "))
 		}
 		known = append(known, f.Name)

@@ -46,13 +46,12 @@ import (
 //
 // # Failure
 //
-// A wrong argument is an error at once, and the communicator can still be used. The
-// device's own error, such as that a buffer was freed, is a [DeviceError]. So is the
-// failure of a device, or a lack of staging memory. If it occurs before the collective
-// has begun on this rank, it ends the communicator, as the other ranks would wait in
-// vain, and so does the end of the context. If the result cannot be stored, only this
-// rank has an error. Send and Recv do not end the communicator because of their
-// device; a message that cannot be stored is lost.
+// A call with an invalid argument returns an error at once, and the communicator can still
+// be used. Errors of the device are a [DeviceError]: a freed buffer, the failure of the device,
+// or a lack of staging memory. If the device fails or the context ends before the collective
+// has begun on this rank, the communicator ends, since the other ranks wait for this one. If
+// the result cannot be stored, only this rank gets an error. Send and Recv do not end the
+// communicator because of the device; a message that cannot be stored is lost.
 //
 // A call waits for the device without a limit until its context or the communicator
 // ends. Config.CollectiveTimeout counts after that. Work that is queued is done in any
@@ -206,7 +205,7 @@ func (d DeviceComm) operand(t device.Type, regions []device.Region) operand {
 	case err != nil:
 		err = &DeviceError{Device: d.stream.Device().Name(), Err: err}
 	case n%size != 0:
-		err = fmt.Errorf("%w: %d bytes are no whole number of elements of type %v", ErrInvalidLength, n, t)
+		err = fmt.Errorf("%w: %d bytes are not a multiple of the size of %v", ErrInvalidLength, n, t)
 	}
 	o := operand{s, elements{N: s.Len() / size, Of: element{Type: uint8(t), Size: uint32(size)}}}
 	if err != nil {
@@ -269,7 +268,7 @@ func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []devi
 }
 
 // load loads operands, until the communicator ends. If that fails for another
-// reason than the arguments, and the other ranks would wait in vain, it ends.
+// reason than the arguments, and other ranks wait for this one, it ends.
 func (d DeviceComm) load(ctx context.Context, awaited bool, operands ...*staging.Operand) error {
 	if err := d.comm.Err(); err != nil {
 		return err

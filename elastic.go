@@ -261,7 +261,7 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 	for _, r := range ranks {
 		if r < 0 || r >= c.Size() || r == c.impl.Rank {
-			return nil, opError("exclude", fmt.Errorf("%w: rank %d of %d, on rank %d", ErrInvalidRank, r, c.Size(), c.impl.Rank))
+			return nil, opError("exclude", fmt.Errorf("%w: rank %d: must be from 0 to %d and not the calling rank, %d", ErrInvalidRank, r, c.Size()-1, c.impl.Rank))
 		}
 	}
 	return c.rebuild(ctx, "exclude", func(n *Node) (*comm.Comm, error) {
@@ -296,7 +296,7 @@ func (c *Comm) rebuild(ctx context.Context, op string, next func(n *Node) (*comm
 	case n == nil:
 		return nil, opError(op, errors.New("the world of Local cannot change: it has no seed"))
 	case n.World() != c:
-		return nil, opError(op, fmt.Errorf("%w: call it on the communicator of the world, Node.World()", ErrClosed))
+		return nil, opError(op, fmt.Errorf("%w: this communicator is not the current one of the world: call the method on Node.World()", ErrClosed))
 	}
 	world, err := next(n)
 	if err != nil {

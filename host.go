@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// LocalRanks returns the ranks of this communicator on the host of this node, in ascending
-// order, with its own. Processes share a host if they share its network: containers with
-// networks of their own are hosts of their own.
+// LocalRanks returns the ranks of this communicator on the host of this node, including its own, in
+// ascending order. Processes are on the same host if they share its network, so containers with
+// separate networks count as separate hosts.
 func (c *Comm) LocalRanks() (ranks []int) {
 	own := c.impl.Nodes[c.impl.Rank].Host
 	for rank, n := range c.impl.Nodes {

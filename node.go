@@ -138,7 +138,7 @@ func (n *Node) open(ctx context.Context, cfg Config) (err error) {
 	world, err := n.follower.From(ctx, n.node.View)
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("%w: the world of epoch %d has this node, and its communicator was being made", context.Cause(ctx), n.node.View.Epoch)
+		return fmt.Errorf("%w: this node is in the world of epoch %d, but its communicator was not complete", context.Cause(ctx), n.node.View.Epoch)
 	case err != nil:
 		return err
 	}
@@ -190,7 +190,7 @@ func (cfg *Config) request() (client.Request, error) {
 			a = net.JoinHostPort(a, port)
 		}
 		if !host.IsAddr(a, false) {
-			return r, fmt.Errorf("%w: %s=%q: no port, and %s has none either", ErrConfig, variable("Advertise"), cfg.Advertise, variable("Listen"))
+			return r, fmt.Errorf("%w: %s=%q: add a port, since %s has none", ErrConfig, variable("Advertise"), cfg.Advertise, variable("Listen"))
 		}
 		r.Advertise, r.Probe = []string{a}, !cfg.AdvertiseUnchecked
 	}

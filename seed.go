@@ -142,13 +142,13 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		return nil, err
 	}
 	if cfg.World < 1 {
-		return nil, fmt.Errorf("%w: a world of %d nodes", ErrConfig, cfg.World)
+		return nil, fmt.Errorf("%w: World is %d: must be at least 1", ErrConfig, cfg.World)
 	}
 	if len(cfg.Peers) > 0 && (cfg.StateDir == "" || cfg.Consensus == nil) {
-		return nil, fmt.Errorf("%w: seeds that have Peers need a StateDir each, and a Consensus: raft.Open of package consensus/raft", ErrConfig)
+		return nil, fmt.Errorf("%w: a seed with Peers needs a StateDir and a Consensus: use raft.Open of package consensus/raft", ErrConfig)
 	}
 	if cfg.ForgetState && len(cfg.Peers) == 0 {
-		return nil, fmt.Errorf("%w: ForgetState is for one of several Peers: a seed that has no others starts a new world in an empty StateDir", ErrConfig)
+		return nil, fmt.Errorf("%w: ForgetState needs Peers: a single seed starts a new world in an empty StateDir", ErrConfig)
 	}
 	secret := &Config{Token: cfg.Token, TokenFile: cfg.TokenFile}
 	if cfg.Token == "" && cfg.TokenFile == "" {
@@ -191,7 +191,7 @@ func (cfg *SeedConfig) issuer() (*pki.Issuer, error) {
 		return nil, nil
 	}
 	if cfg.CACertFile == "" || cfg.CAKeyFile == "" {
-		return nil, fmt.Errorf("%w: CACertFile=%q, CAKeyFile=%q: a CA needs both", ErrConfig, cfg.CACertFile, cfg.CAKeyFile)
+		return nil, fmt.Errorf("%w: CACertFile=%q, CAKeyFile=%q: set both or neither", ErrConfig, cfg.CACertFile, cfg.CAKeyFile)
 	}
 	i, err := pki.ReadIssuer(cfg.CACertFile, cfg.CAKeyFile)
 	if err != nil {

@@ -39,7 +39,7 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 func (c *Comm) Sub(ctx context.Context, ranks []int) (*Comm, error) {
 	for i, r := range ranks {
 		if r < 0 || r >= c.Size() || slices.Contains(ranks[:i], r) {
-			return nil, opError("sub", fmt.Errorf("%w: rank %d of %d, at place %d of the list", ErrInvalidRank, r, c.Size(), i))
+			return nil, opError("sub", fmt.Errorf("%w: rank %d at index %d of the list: must be from 0 to %d and occur once", ErrInvalidRank, r, i, c.Size()-1))
 		}
 	}
 	key := slices.Index(ranks, c.impl.Rank)
@@ -80,7 +80,7 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 		case w.list != requests[0].list: // All ranks come here, with the same r.
 			return nil, c.listsDiffer(ctx, name, list, r)
 		case w.number != number:
-			err = fmt.Errorf("%w: it is split number %d of rank %d, and number %d of rank %d", ErrInvalidRank, number, c.impl.Rank, w.number, r)
+			err = fmt.Errorf("%w: this is call %d of Split, Dup or Sub on rank %d and call %d on rank %d: all ranks must make the same calls", ErrInvalidRank, number, c.impl.Rank, w.number, r)
 		}
 	}
 	if err != nil {
