@@ -6,7 +6,7 @@ import (
 )
 
 // SharedRanksMax is the largest number of ranks of a [SharedTuner].
-const SharedRanksMax = 64
+const SharedRanksMax = 256
 
 // A SharedCost has the parameters of the model of plans in shared memory, in seconds.
 type SharedCost struct {
@@ -49,16 +49,17 @@ type SharedTuner struct {
 // sharedFigures are the costs of a plan in shared memory that do not depend on the vector.
 type sharedFigures struct {
 	depth    int
-	loads    []shmexec.Load // of a few ranks, or of all
+	loads    []shmexec.Load // of all ranks, or of kinds of ranks
+	ranks    []float64      // the number of ranks with each of loads
 	cuttable bool           // into pieces, for every root
 	units    int            // chunks in an area if not cuttable; 0 if unknown
 	chunks   int
 }
 
-// NewShared returns a SharedTuner for ranks that all share memory.
-func NewShared(c SharedCost) *SharedTuner {
+// NewShared returns a SharedTuner for ranks that all share memory, in groups.
+func NewShared(c SharedCost, groups plan.Hosts) *SharedTuner {
 	t := &SharedTuner{cost: c, figures: make(map[figureKey]sharedFigures)}
-	t.tuner = &Tuner{chosen: make(map[Need]Choice)}
+	t.tuner = &Tuner{hosts: groups, chosen: make(map[Need]Choice)}
 	t.tuner.best, t.tuner.exactly = t.cheapest, t.exact
 	return t
 }
@@ -103,41 +104,47 @@ func (t *SharedTuner) crowd(n Need) float64 {
 }
 
 // work returns the largest work of a rank in seconds, or of a processor if processors are
-// fewer. Products are converted so that none is fused with a sum, as in time.
+// fewer; of many ranks, the sum of both. Products are converted so that none is fused with a sum, as in time.
 func (t *SharedTuner) work(f sharedFigures, n Need) float64 {
 	bytes := float64(n.Bytes)
 	if n.Bytes <= t.cost.CachedMax/n.Size {
 		bytes *= t.cost.Cached
 	}
-	most, sum := 0.0, 0.0
-	for _, l := range f.loads {
+	most, sum, ranks := 0.0, 0.0, 0.0
+	for i, l := range f.loads {
 		work := float64(float64(l.Posts)*t.cost.Post) + float64(float64(l.Awaits)*t.cost.Await)
 		work += float64(bytes * (float64(l.Copied*t.cost.Copy) + float64(l.Combined*t.cost.Combine)))
-		most, sum = max(most, work), sum+work
+		most, sum, ranks = max(most, work), sum+float64(work*f.ranks[i]), ranks+f.ranks[i]
 	}
-	mean := sum / float64(len(f.loads))
-	return max(most, float64(mean*(t.crowd(n)+1)))
+	all := float64(sum / ranks * (t.crowd(n) + 1))
+	if n.Size > exactSizeMax {
+		// Many ranks wait while the one with the most work is at it.
+		return all + most
+	}
+	return max(most, all)
 }
 
-// unitsSizeMax is the largest number of ranks that allows evaluating plans that cannot be cut:
-// this takes the plans of all ranks for every root.
-const unitsSizeMax = 16
+// exactSizeMax is the largest number of ranks with all plans evaluated, those of every root. The
+// first call of a collective evaluates all its algorithms.
+const exactSizeMax = 16
 
 func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
+	f := sharedFigures{cuttable: Cuttable(a, n)}
+	if n.Size > exactSizeMax {
+		// Other hierarchical algorithms are for hosts.
+		otherSizes := a.Fits(exactSizeMax)
+		if f.cuttable = f.cuttable && (otherSizes || a.Shared); f.cuttable {
+			f.estimate(a, n, otherSizes)
+		}
+		return f
+	}
 	plans := a.Plans(n.Size, 0)
 	s := shmexec.NewSchedule(plans)
-	f := sharedFigures{depth: depth(a, plans), cuttable: Cuttable(a, n), chunks: plans[0].Chunks}
-	ranks := []int{0, 1, 2, n.Size / 2, n.Size - 1}
-	if n.Size <= unitsSizeMax {
-		ranks = ranks[:0]
-		for rank := range n.Size {
-			ranks = append(ranks, rank)
-		}
+	f.depth, f.chunks = depth(a, plans), plans[0].Chunks
+	for rank := range n.Size {
+		f.loads, f.ranks = append(f.loads, s.Compile(rank).Load()), append(f.ranks, 1)
 	}
-	for _, rank := range ranks {
-		f.loads = append(f.loads, s.Compile(rank).Load())
-	}
-	if f.cuttable || n.Size > unitsSizeMax {
+	if f.cuttable {
 		return f
 	}
 	for root := range roots(n) {
@@ -146,9 +153,39 @@ func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
 	return f
 }
 
-// Cuttable reports whether the vector can be cut into pieces for every root. The messages of trees
-// depend on the root.
+// estimate sets the figures of the plans of many ranks from the plans of a few of them. If the
+// algorithm fits other numbers of ranks as well, it is one with the same work for all ranks, except
+// for the first. Otherwise it is for these groups of ranks.
+func (f *sharedFigures) estimate(a plan.Algorithm, n Need, otherSizes bool) {
+	add := func(rank int, ranks float64) {
+		f.loads = append(f.loads, shmexec.LoadOf(a.Plan(rank, n.Size, 0), n.Size))
+		f.ranks = append(f.ranks, ranks)
+	}
+	if !otherSizes {
+		f.depth = depth(a, a.Plans(n.Size, 0))
+		for rank := range n.Size {
+			add(rank, 1)
+		}
+		return
+	}
+	f.depth = depthBeyond(a, n.Size, 4)
+	add(0, 1)
+	others := [...]int{1, 2, n.Size / 2, n.Size - 1}
+	for _, rank := range others {
+		add(rank, float64(n.Size-1)/float64(len(others)))
+	}
+}
+
+// Cuttable reports whether the vector can be cut into pieces for every root. A barrier has no
+// vector. The messages of trees depend on the root. With more than exactSizeMax ranks it
+// reports false if only some numbers of ranks allow it.
 func Cuttable(a plan.Algorithm, n Need) bool {
+	if a.Single || n.Collective == plan.Barrier {
+		return true
+	}
+	if n.Size > exactSizeMax {
+		return false
+	}
 	for root := range roots(n) {
 		for rank := range n.Size {
 			if !a.Plan(rank, n.Size, root).Single() {

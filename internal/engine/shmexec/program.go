@@ -21,7 +21,9 @@ type Program struct {
 	Chunks int
 
 	steps     []step
-	unread    []int // ranks that this rank reads nothing from
+	sources   []int // the ranks that this rank reads posts of
+	readers   []int // the ranks that read posts of this rank
+	unread    []int // the neighbors that are not in sources
 	postsLess bool  // this rank has fewer posts than Posts
 }
 
@@ -90,11 +92,34 @@ func (s *Schedule) Compile(rank int) *Program {
 	c.compile(s.plans[rank])
 	c.strips()
 	for r, posts := range c.known {
-		if posts == 0 && r != rank {
+		if posts > 0 {
+			p.sources = append(p.sources, r)
+		}
+		if len(s.posters[rank].sends[r]) > 0 {
+			p.readers = append(p.readers, r)
+		}
+	}
+	for _, r := range neighbors(rank, len(s.plans)) {
+		if c.known[r] == 0 {
 			p.unread = append(p.unread, r)
 		}
 	}
 	return p
+}
+
+// neighbors returns the ranks before and after a rank, the first following the last.
+//
+// A rank compares its calls with those of its neighbors, and is at most Depth pieces ahead of
+// them. If some ranks make another call than the others, there are two neighbors with different calls.
+func neighbors(rank, size int) []int {
+	before, after := (rank+size-1)%size, (rank+1)%size
+	switch {
+	case size == 1:
+		return nil
+	case before == after:
+		return []int{after}
+	}
+	return []int{before, after}
 }
 
 // Compile compiles the plan of one rank, given the plans of all.
@@ -343,6 +368,37 @@ func (p *Program) Load() Load {
 			l.Copied += share
 		case combine:
 			l.Combined += share
+		}
+	}
+	return l
+}
+
+// LoadOf returns the work of the plan of one of size ranks, in a piece. It estimates the number of
+// awaits, which depends on the plans of the others.
+func LoadOf(p plan.Plan, size int) Load {
+	own, lazy, chunks := schedule(p, size), lazyTemp(p), float64(p.Chunks)
+	l := Load{Posts: len(own.rounds)}
+	for _, x := range own.payloads {
+		l.Copied += float64(x.Len()) / chunks
+	}
+	for _, round := range p.Rounds {
+		for i := range round {
+			m := &round[i]
+			share := float64(m.Dst.Len()) / chunks
+			switch m.Kind {
+			case plan.Recv:
+				l.Awaits++
+				if !lazy || m.Dst.Buf != plan.Temp {
+					l.Copied += share
+				}
+			case plan.Reduce:
+				l.Awaits++
+				l.Combined += share
+			case plan.Copy:
+				l.Copied += share
+			case plan.Combine:
+				l.Combined += share
+			}
 		}
 	}
 	return l
