@@ -95,3 +95,41 @@ func TestCrowdedTakesFewTurns(t *testing.T) {
 		}
 	}
 }
+
+// TestManyRanksChoose: many ranks have a choice for every collective and length, which can be cut, and
+// takes few turns on few processors and few messages of a rank on many.
+func TestManyRanksChoose(t *testing.T) {
+	for _, size := range []int{17, 65, 100, 128, SharedRanksMax} {
+		tuner := NewShared(Host(256<<10, 2), plan.Groups(size))
+		for _, c := range plan.Collectives() {
+			for _, bytes := range []int{8, 64 << 10, 64 << 20} {
+				need := Need{Collective: c, Size: size, Bytes: bytes, Ordered: c.Reduces(), Canonical: c.Reduces() && c < plan.Scan}
+				got := tuner.Choose(need)
+				if got.Seconds <= 0 || !Cuttable(got.Algorithm, need) {
+					t.Errorf("%v of %d bytes, %d ranks: %+v", c, bytes, size, got)
+				}
+			}
+		}
+	}
+	for _, test := range []struct {
+		collective plan.Collective
+		bytes      int
+		processors int
+		want       string
+	}{
+		{plan.Barrier, 0, 2, "leader"},
+		{plan.AllReduce, 8, 2, "leader"},
+		{plan.AllReduce, 1 << 20, 2, "groups-shares"},
+		{plan.Reduction, 8, 2, "flat"},
+		{plan.Broadcast, 8, 2, "flat"},
+		{plan.Barrier, 0, 128, "dissemination"},
+		{plan.AllReduce, 8, 128, "recursive-doubling"},
+		{plan.AllReduce, 1 << 20, 128, "groups-shares"},
+	} {
+		tuner := NewShared(Host(256<<10, test.processors), plan.Groups(128))
+		got := tuner.Choose(Need{Collective: test.collective, Size: 128, Bytes: test.bytes})
+		if got.Algorithm.Name != test.want {
+			t.Errorf("%v of %d bytes on %d processors: %s, want %s", test.collective, test.bytes, test.processors, got.Algorithm.Name, test.want)
+		}
+	}
+}

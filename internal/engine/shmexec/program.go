@@ -350,6 +350,8 @@ func sameChunk(a, b *step, chunks int) bool {
 // A Load is the work of a Program in a piece. Lengths are fractions of the vector.
 type Load struct {
 	Posts, Awaits    int
+	Steps            int     // copies and combinations
+	Posted           float64 // payloads of the rank
 	Copied, Combined float64
 }
 
@@ -365,8 +367,13 @@ func (p *Program) Load() Load {
 		case post:
 			l.Posts++
 		case copying:
+			l.Steps++
 			l.Copied += share
+			if s.dst.slot {
+				l.Posted += share
+			}
 		case combine:
+			l.Steps++
 			l.Combined += share
 		}
 	}
@@ -379,8 +386,10 @@ func LoadOf(p plan.Plan, size int) Load {
 	own, lazy, chunks := schedule(p, size), lazyTemp(p), float64(p.Chunks)
 	l := Load{Posts: len(own.rounds)}
 	for _, x := range own.payloads {
-		l.Copied += float64(x.Len()) / chunks
+		l.Steps++
+		l.Posted += float64(x.Len()) / chunks
 	}
+	l.Copied = l.Posted
 	for _, round := range p.Rounds {
 		for i := range round {
 			m := &round[i]
@@ -389,14 +398,18 @@ func LoadOf(p plan.Plan, size int) Load {
 			case plan.Recv:
 				l.Awaits++
 				if !lazy || m.Dst.Buf != plan.Temp {
+					l.Steps++
 					l.Copied += share
 				}
 			case plan.Reduce:
 				l.Awaits++
+				l.Steps++
 				l.Combined += share
 			case plan.Copy:
+				l.Steps++
 				l.Copied += share
 			case plan.Combine:
+				l.Steps++
 				l.Combined += share
 			}
 		}
