@@ -21,9 +21,9 @@ type Program struct {
 	Chunks int
 
 	steps     []step
-	sources   []int // the ranks that this rank reads posts of
 	readers   []int // the ranks that read posts of this rank
-	unread    []int // the neighbors that are not in sources
+	unread    []int // the neighbors that this rank reads nothing from
+	waiters   []int // the ranks that wait for the end of a piece: those that this rank reads, and unread
 	postsLess bool  // this rank has fewer posts than Posts
 }
 
@@ -93,7 +93,7 @@ func (s *Schedule) Compile(rank int) *Program {
 	c.strips()
 	for r, posts := range c.known {
 		if posts > 0 {
-			p.sources = append(p.sources, r)
+			p.waiters = append(p.waiters, r)
 		}
 		if len(s.posters[rank].sends[r]) > 0 {
 			p.readers = append(p.readers, r)
@@ -101,7 +101,7 @@ func (s *Schedule) Compile(rank int) *Program {
 	}
 	for _, r := range neighbors(rank, len(s.plans)) {
 		if c.known[r] == 0 {
-			p.unread = append(p.unread, r)
+			p.unread, p.waiters = append(p.unread, r), append(p.waiters, r)
 		}
 	}
 	return p

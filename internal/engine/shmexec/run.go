@@ -78,8 +78,7 @@ func (m *Memory) run(ctx context.Context, r *Execution) error {
 		}
 		m.closeSlot(r)
 		m.taken.Store(m.pieces)
-		m.wakeSleepers(m.taken, r.program.sources)
-		m.wakeSleepers(m.taken, m.neighbors)
+		m.wakeSleepers(m.taken, r.program.waiters)
 	}
 	return nil
 }
