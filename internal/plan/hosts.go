@@ -95,29 +95,3 @@ func (h Hosts) canonical() bool {
 	most, count := h.Most(), h.Count()
 	return h.inOrder() && h.even() && (most == 1 || most&(most-1) == 0 && count&(count-1) == 0)
 }
-
-// groupedFrom is the smallest number of ranks that Groups divides.
-const groupedFrom = 17
-
-// Groups divides the ranks of one host into groups of neighbors, for hierarchical algorithms in
-// shared memory. There are about as many groups as ranks in each, and groups are of equal size
-// if a size close to that divides the number of ranks. Few ranks are a single group.
-func Groups(size int) Hosts {
-	count := 1
-	for size >= groupedFrom && count*count < size {
-		count++
-	}
-	for _, near := range [...]int{0, 1, -1, 2, -2, 3, -3, 4, -4, 5} {
-		if n := count + near; size >= groupedFrom && n > 1 && size%n == 0 {
-			count = n
-			break
-		}
-	}
-	h := Hosts{of: make([]int, size), ranks: make([][]int, count)}
-	for i := range count {
-		for rank := i * size / count; rank < (i+1)*size/count; rank++ {
-			h.of[rank], h.ranks[i] = i, append(h.ranks[i], rank)
-		}
-	}
-	return h
-}

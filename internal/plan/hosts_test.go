@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"math"
 	"slices"
 	"testing"
 )
@@ -43,26 +42,6 @@ func TestFirstHosts(t *testing.T) {
 		got, want := h.First(test.hosts, test.ranks), hostsOf(test.want)
 		if !slices.Equal(got.of, want.of) || got.Count() != want.Count() || got.Most() != want.Most() {
 			t.Errorf("first %d hosts, %d ranks: got %v, want %v", test.hosts, test.ranks, got.of, test.want)
-		}
-	}
-}
-
-// TestGroups: groups have neighboring ranks, sizes that differ by at most one, and the same size if the
-// number of ranks is a power of two.
-func TestGroups(t *testing.T) {
-	for size := 1; size <= 300; size++ {
-		h := Groups(size)
-		if h.Size() != size || !h.inOrder() || h.Most()-h.least() > 1 {
-			t.Errorf("%d ranks: %v", size, h)
-		}
-		if h.Crowded() != (size >= groupedFrom) {
-			t.Errorf("%d ranks: %d groups", size, h.Count())
-		}
-		if size&(size-1) == 0 && !h.canonical() {
-			t.Errorf("%d ranks: %d groups of %d to %d", size, h.Count(), h.least(), h.Most())
-		}
-		if root := math.Sqrt(float64(size)); h.Crowded() && math.Abs(float64(h.Count())-root) > 6 {
-			t.Errorf("%d ranks: %d groups", size, h.Count())
 		}
 	}
 }
