@@ -18,7 +18,7 @@ type lister interface {
 // listers returns Tuners of all kinds for the given number of ranks.
 func listers(size int) map[string]lister {
 	return map[string]lister{
-		"memory": New(Local()), "network": New(TCP(true)), "shared memory": NewShared(Host(64<<10, 0)),
+		"memory": New(Local()), "network": New(TCP(true)), "shared memory": NewShared(Host(64<<10, 0), plan.Hosts{}),
 		"hosts": NewOnHosts(Pipes(), TCP(false), alike(true, 2, size/2)),
 	}
 }

@@ -28,7 +28,7 @@ func measure(c plan.Collective, a plan.Algorithm, size int) figures {
 	f := figures{single: true}
 	plans := samples(a, size, 0)
 	if size > depthSizeMax {
-		f.depth = float64(depthBeyond(a, size))
+		f.depth = float64(depthBeyond(a, size, 8))
 	} else {
 		f.depth = float64(depth(a, plans))
 	}
@@ -71,18 +71,18 @@ func depth(a plan.Algorithm, plans []plan.Plan) int {
 
 // depthBeyond estimates the depth of the plans of many ranks. A single plan does not determine
 // it: in a chain every rank has two messages, and the last rank waits for all others. Depths
-// are constant or grow with the number of ranks or its logarithm; their growth from 8 to 16 and
-// 32 ranks distinguishes the three.
-func depthBeyond(a plan.Algorithm, size int) int {
+// are constant or grow with the number of ranks or its logarithm; their growth from few ranks to
+// twice and four times as many distinguishes the three.
+func depthBeyond(a plan.Algorithm, size, few int) int {
 	var d [3]int
 	for i := range d {
-		d[i] = depth(a, a.Plans(8<<i, 0))
+		d[i] = depth(a, a.Plans(few<<i, 0))
 	}
-	before, last := d[1]-d[0], d[2]-d[1]
+	before, last, most := d[1]-d[0], d[2]-d[1], 4*few
 	if 2*last > 3*before {
-		return d[2] + last*(size-32)/16
+		return d[2] + last*(size-most)/(2*few)
 	}
-	return d[2] + last*(bits.Len(uint(size-1))-bits.Len(31))
+	return d[2] + last*(bits.Len(uint(size-1))-bits.Len(uint(most-1)))
 }
 
 // spans updates the figures for the lengths of messages.

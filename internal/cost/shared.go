@@ -1,18 +1,21 @@
 package cost
 
 import (
+	"math"
+
 	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
 // SharedRanksMax is the largest number of ranks of a [SharedTuner].
-const SharedRanksMax = 64
+const SharedRanksMax = 256
 
 // A SharedCost has the parameters of the model of plans in shared memory, in seconds.
 type SharedCost struct {
 	Latency float64 // until another rank sees a post
 	Post    float64 // work to post
 	Await   float64 // work to check for a post and start to read it
+	Step    float64 // work to begin a copy or combination, of many ranks
 	Copy    float64 // per byte copied, to an area or from one
 	Combine float64 // per byte combined
 	// Cached is the fraction of Copy and Combine for vectors that stay in processor caches: of
@@ -31,7 +34,7 @@ type SharedCost struct {
 func Host(pieceBytes, processors int) SharedCost {
 	return SharedCost{
 		Processors: processors, Turn: 1.2e-6, Cached: 0.5, CachedMax: 8 << 20, PieceBytes: pieceBytes,
-		Latency: 0.15e-6, Post: 0.05e-6, Await: 0.08e-6, Copy: 0.08e-9, Combine: 0.08e-9,
+		Latency: 0.15e-6, Post: 0.05e-6, Await: 0.08e-6, Step: 0.05e-6, Copy: 0.08e-9, Combine: 0.08e-9,
 	}
 }
 
@@ -49,16 +52,17 @@ type SharedTuner struct {
 // sharedFigures are the costs of a plan in shared memory that do not depend on the vector.
 type sharedFigures struct {
 	depth    int
-	loads    []shmexec.Load // of a few ranks, or of all
+	loads    []shmexec.Load // of all ranks, or of kinds of ranks
+	ranks    []float64      // the number of ranks with each of loads
 	cuttable bool           // into pieces, for every root
 	units    int            // chunks in an area if not cuttable; 0 if unknown
 	chunks   int
 }
 
-// NewShared returns a SharedTuner for ranks that all share memory.
-func NewShared(c SharedCost) *SharedTuner {
+// NewShared returns a SharedTuner for ranks that all share memory, in groups.
+func NewShared(c SharedCost, groups plan.Hosts) *SharedTuner {
 	t := &SharedTuner{cost: c, figures: make(map[figureKey]sharedFigures)}
-	t.tuner = &Tuner{chosen: make(map[Need]Choice)}
+	t.tuner = &Tuner{hosts: groups, chosen: make(map[Need]Choice)}
 	t.tuner.best, t.tuner.exactly = t.cheapest, t.exact
 	return t
 }
@@ -67,6 +71,9 @@ func NewShared(c SharedCost) *SharedTuner {
 func (t *SharedTuner) Choose(n Need) Choice { return t.tuner.Choose(n) }
 
 func (t *SharedTuner) cheapest(i int, a plan.Algorithm, n Need) (c Choice, ok bool) {
+	if !a.Shared && t.tuner.isHierarchical(i, n) {
+		return Choice{}, false // It is for hosts.
+	}
 	f := t.figuresOf(i, a, n)
 	c = Choice{Index: i, Algorithm: a, Channels: 1}
 	// The length of the longest of uneven blocks is unknown, so a plan that cannot be cut might
@@ -80,7 +87,11 @@ func (t *SharedTuner) cheapest(i int, a plan.Algorithm, n Need) (c Choice, ok bo
 func (t *SharedTuner) figuresOf(i int, a plan.Algorithm, n Need) sharedFigures {
 	key := figureKey{n.Collective, i, n.Size}
 	f, ok := t.figures[key]
-	if !ok {
+	if !ok && t.tuner.isHierarchical(i, n) {
+		f.cuttable = Cuttable(a, n)
+		f.estimateGroups(i, a, n, t.tuner.hosts)
+		t.figures[key] = f
+	} else if !ok {
 		f = sharedFiguresOf(a, n)
 		t.figures[key] = f
 	}
@@ -103,41 +114,59 @@ func (t *SharedTuner) crowd(n Need) float64 {
 }
 
 // work returns the largest work of a rank in seconds, or of a processor if processors are
-// fewer. Products are converted so that none is fused with a sum, as in time.
+// fewer; of many ranks on fewer processors, the sum of both. Products are converted so that none
+// is fused with a sum, as in time.
 func (t *SharedTuner) work(f sharedFigures, n Need) float64 {
 	bytes := float64(n.Bytes)
 	if n.Bytes <= t.cost.CachedMax/n.Size {
 		bytes *= t.cost.Cached
 	}
-	most, sum := 0.0, 0.0
-	for _, l := range f.loads {
+	most, sum, ranks := 0.0, 0.0, 0.0
+	for i, l := range f.loads {
 		work := float64(float64(l.Posts)*t.cost.Post) + float64(float64(l.Awaits)*t.cost.Await)
+		if n.Size > exactSizeMax {
+			// The vector is cut into many short chunks, and each is read from another area.
+			work = float64(f.pieces(n, t.cost.PieceBytes) * (work + float64(float64(l.Steps)*t.cost.Step)))
+		}
 		work += float64(bytes * (float64(l.Copied*t.cost.Copy) + float64(l.Combined*t.cost.Combine)))
-		most, sum = max(most, work), sum+work
+		most, sum, ranks = max(most, work), sum+float64(work*f.ranks[i]), ranks+f.ranks[i]
 	}
-	mean := sum / float64(len(f.loads))
-	return max(most, float64(mean*(t.crowd(n)+1)))
+	all := float64(sum / ranks * (t.crowd(n) + 1))
+	if n.Size > exactSizeMax && n.Size > t.cost.Processors {
+		// Processors are idle while many ranks wait for the one with the most work.
+		return all + most
+	}
+	return max(most, all)
 }
 
-// unitsSizeMax is the largest number of ranks that allows evaluating plans that cannot be cut:
-// this takes the plans of all ranks for every root.
-const unitsSizeMax = 16
+// pieces returns the number of pieces of a vector.
+func (f *sharedFigures) pieces(n Need, pieceBytes int) float64 {
+	posted := 0.0
+	for _, l := range f.loads {
+		posted = max(posted, l.Posted)
+	}
+	return max(1, math.Ceil(float64(float64(n.Bytes)*posted)/float64(pieceBytes)))
+}
+
+// exactSizeMax is the largest number of ranks with all plans evaluated, those of every root. The
+// first call of a collective evaluates all its algorithms.
+const exactSizeMax = 16
 
 func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
+	f := sharedFigures{cuttable: Cuttable(a, n)}
+	if n.Size > exactSizeMax {
+		if f.cuttable {
+			f.estimate(a, n)
+		}
+		return f
+	}
 	plans := a.Plans(n.Size, 0)
 	s := shmexec.NewSchedule(plans)
-	f := sharedFigures{depth: depth(a, plans), cuttable: Cuttable(a, n), chunks: plans[0].Chunks}
-	ranks := []int{0, 1, 2, n.Size / 2, n.Size - 1}
-	if n.Size <= unitsSizeMax {
-		ranks = ranks[:0]
-		for rank := range n.Size {
-			ranks = append(ranks, rank)
-		}
+	f.depth, f.chunks = depth(a, plans), plans[0].Chunks
+	for rank := range n.Size {
+		f.loads, f.ranks = append(f.loads, s.Compile(rank).Load()), append(f.ranks, 1)
 	}
-	for _, rank := range ranks {
-		f.loads = append(f.loads, s.Compile(rank).Load())
-	}
-	if f.cuttable || n.Size > unitsSizeMax {
+	if f.cuttable {
 		return f
 	}
 	for root := range roots(n) {
@@ -146,9 +175,47 @@ func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
 	return f
 }
 
-// Cuttable reports whether the vector can be cut into pieces for every root. The messages of trees
-// depend on the root.
+// estimate sets the figures of an algorithm for many ranks from the plans of a few of them. The
+// first rank may have more work than others.
+func (f *sharedFigures) estimate(a plan.Algorithm, n Need) {
+	f.depth = depthBeyond(a, n.Size, 4)
+	f.add(a, n, 0, 1)
+	others := [...]int{1, 2, n.Size / 2, n.Size - 1}
+	for _, rank := range others {
+		f.add(a, n, rank, float64(n.Size-1)/float64(len(others)))
+	}
+}
+
+// estimateGroups is estimate for the hierarchical algorithm with an index. The leaders of groups and
+// the ranks of the first group may have more work than others.
+func (f *sharedFigures) estimateGroups(i int, a plan.Algorithm, n Need, groups plan.Hosts) {
+	few := groups.First(3, 3)
+	small := plan.AlgorithmsOn(n.Collective, few)[i]
+	f.depth = depth(small, small.Plans(few.Size(), 0))
+	second := groups.Heads(2)[1] // the size of the first group, whose ranks are the first ones
+	leaders := float64(groups.Count() - 1)
+	f.add(a, n, 0, 1)
+	f.add(a, n, 1, float64(second-1))
+	f.add(a, n, second, leaders)
+	f.add(a, n, second+1, float64(n.Size-second)-leaders)
+}
+
+// add adds the load of a rank, which represents a number of ranks.
+func (f *sharedFigures) add(a plan.Algorithm, n Need, rank int, ranks float64) {
+	f.loads = append(f.loads, shmexec.LoadOf(a.Plan(rank, n.Size, 0), n.Size))
+	f.ranks = append(f.ranks, ranks)
+}
+
+// Cuttable reports whether the vector can be cut into pieces for every root. A barrier has no
+// vector. The messages of trees depend on the root. With more than exactSizeMax ranks it
+// reports false if only some numbers of ranks allow it.
 func Cuttable(a plan.Algorithm, n Need) bool {
+	if a.Single || n.Collective == plan.Barrier {
+		return true
+	}
+	if n.Size > exactSizeMax {
+		return false
+	}
 	for root := range roots(n) {
 		for rank := range n.Size {
 			if !a.Plan(rank, n.Size, root).Single() {

@@ -12,7 +12,7 @@ import (
 func TestSharedChoices(t *testing.T) {
 	const pieceBytes = 256 << 10
 	for _, size := range []int{2, 3, 4, 8, 17} {
-		tuner := NewShared(Host(pieceBytes, 0))
+		tuner := NewShared(Host(pieceBytes, 0), plan.Hosts{})
 		for _, c := range plan.Collectives() {
 			for bytes := 8; bytes <= 64<<20 && (bytes == 8 || c != plan.Barrier); bytes *= 4 {
 				for _, ordered := range []bool{false, c.Reduces()} {
@@ -33,7 +33,7 @@ func TestSharedChoices(t *testing.T) {
 // TestSharedTakesFewSteps: short vectors are exchanged in one step, long ones are reduced by
 // all ranks concurrently.
 func TestSharedTakesFewSteps(t *testing.T) {
-	tuner := NewShared(Host(256<<10, 0))
+	tuner := NewShared(Host(256<<10, 0), plan.Hosts{})
 	for _, test := range []struct {
 		collective  plan.Collective
 		short, long string
@@ -57,7 +57,7 @@ func TestSharedTakesFewSteps(t *testing.T) {
 // TestSharedTreesOfEveryRoot: with three ranks the messages of a tree are single chunks if rank
 // 0 is its root, but not if rank 2 is.
 func TestSharedTreesOfEveryRoot(t *testing.T) {
-	tuner := NewShared(Host(64<<10, 0))
+	tuner := NewShared(Host(64<<10, 0), plan.Hosts{})
 	for _, c := range plan.Collectives() {
 		if !c.Rooted() {
 			continue
@@ -87,11 +87,49 @@ func TestCrowdedTakesFewTurns(t *testing.T) {
 		{plan.Reduction, 64 << 20, "chain", "binomial"},
 	} {
 		need := Need{Collective: test.collective, Size: 8, Bytes: test.bytes, Blocks: test.collective == plan.Gather}
-		alone := NewShared(Host(64<<10, 8)).Choose(need)
-		crowded := NewShared(Host(64<<10, 2)).Choose(need)
+		alone := NewShared(Host(64<<10, 8), plan.Hosts{}).Choose(need)
+		crowded := NewShared(Host(64<<10, 2), plan.Hosts{}).Choose(need)
 		if alone.Algorithm.Name != test.alone || crowded.Algorithm.Name != test.crowded {
 			t.Errorf("%v of %d bytes: %s on 8 processors and %s on 2, want %s and %s", test.collective, test.bytes,
 				alone.Algorithm.Name, crowded.Algorithm.Name, test.alone, test.crowded)
+		}
+	}
+}
+
+// TestManyRanksChoose: many ranks have a choice for every collective and length, which can be cut, and
+// takes few turns on few processors and few messages of a rank on many.
+func TestManyRanksChoose(t *testing.T) {
+	for _, size := range []int{17, 65, 100, 128, SharedRanksMax} {
+		tuner := NewShared(Host(256<<10, 2), plan.Groups(size))
+		for _, c := range plan.Collectives() {
+			for _, bytes := range []int{8, 64 << 10, 64 << 20} {
+				need := Need{Collective: c, Size: size, Bytes: bytes, Ordered: c.Reduces(), Canonical: c.Reduces() && c < plan.Scan}
+				got := tuner.Choose(need)
+				if got.Seconds <= 0 || !Cuttable(got.Algorithm, need) {
+					t.Errorf("%v of %d bytes, %d ranks: %+v", c, bytes, size, got)
+				}
+			}
+		}
+	}
+	for _, test := range []struct {
+		collective plan.Collective
+		bytes      int
+		processors int
+		want       string
+	}{
+		{plan.Barrier, 0, 2, "leader"},
+		{plan.AllReduce, 8, 2, "leader"},
+		{plan.AllReduce, 1 << 20, 2, "groups-shares"},
+		{plan.Reduction, 8, 2, "flat"},
+		{plan.Broadcast, 8, 2, "flat"},
+		{plan.Barrier, 0, 128, "dissemination"},
+		{plan.AllReduce, 8, 128, "recursive-doubling"},
+		{plan.AllReduce, 1 << 20, 128, "groups-shares"},
+	} {
+		tuner := NewShared(Host(256<<10, test.processors), plan.Groups(128))
+		got := tuner.Choose(Need{Collective: test.collective, Size: 128, Bytes: test.bytes})
+		if got.Algorithm.Name != test.want {
+			t.Errorf("%v of %d bytes on %d processors: %s, want %s", test.collective, test.bytes, test.processors, got.Algorithm.Name, test.want)
 		}
 	}
 }

@@ -147,6 +147,9 @@ func (t *Tuner) Choose(n Need) Choice {
 	return best
 }
 
+// isHierarchical reports whether the algorithm with an index depends on the hosts or groups of ranks.
+func (t *Tuner) isHierarchical(i int, n Need) bool { return i >= len(plan.Algorithms(n.Collective)) }
+
 // better reports whether c is cheaper than other. Of two with the same cost the canonical one
 // is better.
 func (c Choice) better(other Choice) bool {

@@ -1,6 +1,6 @@
-// Package host identifies hosts and lists their addresses.
+// Package host identifies hosts, lists their addresses, and finds the cache of a process.
 //
-// A node calls [ID] and [Addrs] once, when it joins. Neither fails: they omit
+// A node calls [ID] and [Addrs] once, when it joins, and [Domain] for each communicator. Neither fails: they omit
 // information that the system does not have. They may be called concurrently.
 package host
 

@@ -21,6 +21,9 @@ const (
 	// extrasTimeout the attempts at all addresses.
 	extraTimeout  = 5 * time.Second
 	extrasTimeout = 10 * time.Second
+	// localTimeout bounds the attempt to dial a path of this host. A node that listens there is alive,
+	// and ranks that reach one of them otherwise share no memory with any.
+	localTimeout = 20 * time.Second
 	// dialTimeout is the time after which a node counts as unreachable. The node has told the
 	// seed that it listens, so its address or the network is at fault.
 	dialTimeout = 30 * time.Second
@@ -138,7 +141,7 @@ func (d *dialing) noCommonPath() error {
 
 // dialLocal dials a path of this host.
 func (d *dialing) dialLocal(ctx context.Context, p *Path) (*route, error) {
-	c, addr, err := d.dialAddrs(ctx, p, p.addrs(d.node, nil), extraTimeout)
+	c, addr, err := d.dialAddrs(ctx, p, p.addrs(d.node, nil), localTimeout)
 	if err != nil {
 		d.notTaken(ctx, p, addr, err)
 		return nil, err

@@ -18,7 +18,8 @@ import (
 // A near transport reaches the nodes of its host through memory.
 type near struct {
 	transport.Transport
-	broken error // of every Dial
+	broken error         // of every Dial
+	takes  time.Duration // every Dial
 }
 
 func (n near) Name() string { return "near" }
@@ -30,6 +31,11 @@ func (n near) Capabilities() transport.Capabilities {
 func (n near) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	if n.broken != nil {
 		return nil, n.broken
+	}
+	select {
+	case <-time.After(n.takes):
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	c, err := n.Transport.Dial(ctx, addr, peer)
 	if err != nil {
@@ -45,8 +51,9 @@ type multipath struct {
 	hosts  []int // of each rank
 	memory map[int]*mem.Network
 	bulk   *sim.Network
-	broken []error // of the near path of each rank
-	noBulk []bool  // ranks that do not listen for bulk
+	broken []error       // of the near path of each rank
+	noBulk []bool        // ranks that do not listen for bulk
+	takes  time.Duration // to dial the near path
 }
 
 // withPaths calls f with a multipath world, in fake time.
@@ -80,7 +87,7 @@ func (w *multipath) pathsOf(rank int) []Path {
 		w.Fatal(err)
 	}
 	paths := []Path{
-		{Transport: near{n, w.broken[rank]}},
+		{Transport: near{n, w.broken[rank], w.takes}},
 		{Transport: w.transports[rank], Name: "far", Encrypted: true},
 	}
 	if !w.noBulk[rank] {
@@ -203,6 +210,16 @@ func TestNearIsBroken(t *testing.T) {
 }
 
 // TestNearIsNotOffered: a node of this host without the near path is reached by another path.
+// TestNearIsSlow: ranks of a host that is so busy that a dial takes several seconds use their near path.
+func TestNearIsSlow(t *testing.T) {
+	withPaths(t, []int{0, 0}, func(w *multipath) {
+		w.takes = 3 * addrTimeout
+		w.form()
+		w.wantPath(0, 1, "near", "near", false, "same host")
+		w.wantPath(1, 0, "near", "near", false, "same host")
+	})
+}
+
 func TestNearIsNotOffered(t *testing.T) {
 	withPaths(t, []int{0, 0}, func(w *multipath) {
 		made := [][]Path{w.pathsOf(0)[1:], w.pathsOf(1)}

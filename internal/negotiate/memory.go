@@ -1,12 +1,15 @@
 package negotiate
 
 import (
+	"encoding/binary"
 	"log/slog"
 
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine/shmexec"
+	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -103,4 +106,27 @@ func (m *memory) config(cfg Config, part, processors int) shmexec.Config {
 		}
 	}
 	return c
+}
+
+// domainBytes is the length of the number of a domain.
+const domainBytes = 2
+
+// domainBallot returns the contribution of a rank to the list of the domains of all ranks. It is
+// empty for more ranks than can share memory.
+func domainBallot(rank, size int) []uint8 {
+	if size > cost.SharedRanksMax {
+		return nil
+	}
+	b := make([]uint8, domainBytes*size)
+	binary.BigEndian.PutUint16(b[domainBytes*rank:], host.Domain())
+	return b
+}
+
+// groups returns the groups of the ranks, given the maximum of all ballots.
+func groups(domains []uint8) plan.Hosts {
+	of := make([]int, len(domains)/domainBytes)
+	for rank := range of {
+		of[rank] = int(binary.BigEndian.Uint16(domains[domainBytes*rank:]))
+	}
+	return plan.GroupsWithin(of)
 }

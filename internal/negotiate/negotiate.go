@@ -132,6 +132,8 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	values = append(values, cfg.Allocator.Votes(nodes)...)
 	known := len(values)
 	values = append(values, cfg.Known.encode()...)
+	beforeDomains := len(values)
+	values = append(values, domainBallot(cfg.Rank, size)...)
 	if err := n.maximum(ctx, values); err != nil {
 		return r, cfg.failed(ctx, err)
 	}
@@ -159,7 +161,7 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	b := shmexec.New(mem.config(cfg, r.Part, int(cost.Scarcity(int(scarcity)))))
 	cfg.Comm.UseExecutor(exec.Shared, b.Executor)
 	cfg.Comm.SetPlace(b.Place())
-	cfg.Selector.UseSharedMemory(b)
+	cfg.Selector.UseSharedMemory(b, groups(values[beforeDomains:]))
 	return r, nil
 }
 

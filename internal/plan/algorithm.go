@@ -20,6 +20,10 @@ type Algorithm struct {
 	// may then differ from pair to pair.
 	Uneven bool
 
+	// Single says that every span of its plans is a single chunk, for any number of ranks and any
+	// root, so that a vector can be cut into parts. See [Plan.Single].
+	Single bool
+
 	// Shared says that the algorithm is for shared memory, where a message to many ranks is
 	// stored once and received data stays in place. Over links it would waste messages or memory.
 	Shared bool
@@ -53,36 +57,37 @@ func Algorithms(c Collective) []Algorithm {
 		return []Algorithm{
 			{Name: "dissemination", Plan: rootless(DisseminationBarrier), Rounds: disseminationBarrier, Fits: always, Uneven: true},
 			{Name: "two-phase", Plan: rootless(TwoPhaseBarrier), Fits: upTo(4), Uneven: true},
-			{Name: "flat", Plan: rootless(FlatBarrier), Fits: upTo(64), Uneven: true, Shared: true},
+			{Name: "flat", Plan: rootless(FlatBarrier), Single: true, Fits: upTo(64), Uneven: true, Shared: true},
+			{Name: "leader", Plan: rootless(TwoPhaseBarrier), Fits: above(8), Uneven: true, Shared: true},
 		}
 	case Broadcast:
 		return []Algorithm{
-			{Name: "binomial", Plan: BinomialBroadcast, Fits: always, Uneven: true},
-			{Name: "chain", Plan: ChainBroadcast, Fits: always, Uneven: true},
+			{Name: "binomial", Plan: BinomialBroadcast, Single: true, Fits: always, Uneven: true},
+			{Name: "chain", Plan: ChainBroadcast, Single: true, Fits: always, Uneven: true},
 			{Name: "scatter-ring", Plan: ScatterRingBroadcast, Fits: always, Uneven: true},
-			{Name: "flat", Plan: FlatBroadcast, Fits: always, Uneven: true, Shared: true},
+			{Name: "flat", Plan: FlatBroadcast, Single: true, Fits: always, Uneven: true, Shared: true},
 		}
 	case Gather:
 		return []Algorithm{
 			{Name: "binomial", Plan: BinomialGather, Fits: always, Uneven: true},
-			{Name: "direct", Plan: DirectGather, Fits: always, Uneven: true},
+			{Name: "direct", Plan: DirectGather, Single: true, Fits: always, Uneven: true},
 		}
 	case AllGather:
 		return []Algorithm{
 			{Name: "circulant", Plan: rootless(CirculantAllGather), Rounds: circulantAllGather, Fits: always, Uneven: true},
-			{Name: "direct", Plan: rootless(DirectAllGather), Fits: always, Uneven: true},
-			{Name: "ring", Plan: rootless(RingAllGather), Rounds: ringAllGather, Fits: always, Uneven: true},
+			{Name: "direct", Plan: rootless(DirectAllGather), Single: true, Fits: always, Uneven: true},
+			{Name: "ring", Plan: rootless(RingAllGather), Rounds: ringAllGather, Single: true, Fits: always, Uneven: true},
 		}
 	case Scatter:
 		return []Algorithm{
 			{Name: "binomial", Plan: BinomialScatter, Fits: always, Uneven: true},
-			{Name: "direct", Plan: DirectScatter, Fits: always, Uneven: true},
+			{Name: "direct", Plan: DirectScatter, Single: true, Fits: always, Uneven: true},
 		}
 	case AllToAll:
 		return []Algorithm{
 			{Name: "bruck", Plan: rootless(BruckAllToAll), Fits: always},
-			{Name: "pairwise", Plan: rootless(PairwiseAllToAll), Fits: always, Uneven: true},
-			{Name: "flat", Plan: rootless(FlatAllToAll), Fits: always, Uneven: true, Shared: true},
+			{Name: "pairwise", Plan: rootless(PairwiseAllToAll), Single: true, Fits: always, Uneven: true},
+			{Name: "flat", Plan: rootless(FlatAllToAll), Single: true, Fits: always, Uneven: true, Shared: true},
 		}
 	}
 	return reductions(c)
@@ -93,39 +98,41 @@ func reductions(c Collective) []Algorithm {
 	switch c {
 	case Reduction:
 		return []Algorithm{
-			{Name: "binomial", Plan: BinomialReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
+			{Name: "binomial", Plan: BinomialReduce, Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true},
 			{Name: "rabenseifner", Plan: RabenseifnerReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "chain", Plan: ChainReduce, Fits: always, Uneven: true},
-			{Name: "staged", Plan: StagedReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "chain", Plan: ChainReduce, Single: true, Fits: always, Uneven: true},
+			{Name: "staged", Plan: StagedReduce, Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "flat", Plan: FlatReduce, Single: true, Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true},
 		}
 	case AllReduce:
 		return []Algorithm{
-			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingAllReduce), Rounds: recursiveDoublingAllReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "flat", Plan: rootless(FlatAllReduce), Fits: upTo(8), Uneven: true, Ordered: true, Canonical: true},
-			{Name: "ordered", Plan: rootless(OrderedAllReduce), Fits: always, Uneven: true, Ordered: true, Canonical: true},
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingAllReduce), Rounds: recursiveDoublingAllReduce, Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true},
+			{Name: "flat", Plan: rootless(FlatAllReduce), Single: true, Fits: upTo(8), Uneven: true, Ordered: true, Canonical: true},
+			{Name: "ordered", Plan: rootless(OrderedAllReduce), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true},
 			{Name: "rabenseifner", Plan: rootless(RabenseifnerAllReduce), Rounds: rabenseifnerAllReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "direct", Plan: rootless(DirectAllReduce), Rounds: directAllReduce, Fits: always, Uneven: true},
+			{Name: "direct", Plan: rootless(DirectAllReduce), Rounds: directAllReduce, Single: true, Fits: always, Uneven: true},
 			{Name: "circulant", Plan: rootless(CirculantAllReduce), Rounds: circulantAllReduce, Fits: always, Uneven: true},
-			{Name: "ring", Plan: rootless(RingAllReduce), Rounds: ringAllReduce, Fits: always, Uneven: true},
-			{Name: "staged", Plan: rootless(StagedAllReduce), Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "ring", Plan: rootless(RingAllReduce), Rounds: ringAllReduce, Single: true, Fits: always, Uneven: true},
+			{Name: "staged", Plan: rootless(StagedAllReduce), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "leader", Plan: rootless(LeaderAllReduce), Single: true, Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true},
 		}
 	case ReduceScatter:
 		return []Algorithm{
 			{Name: "circulant", Plan: rootless(CirculantReduceScatter), Rounds: circulantReduceScatter, Fits: always, Uneven: true},
 			{Name: "rabenseifner", Plan: rootless(RabenseifnerReduceScatter), Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "direct", Plan: rootless(DirectReduceScatter), Fits: always, Uneven: true},
-			{Name: "ring", Plan: rootless(RingReduceScatter), Rounds: ringReduceScatter, Fits: always, Uneven: true},
-			{Name: "staged", Plan: rootless(StagedReduceScatter), Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "direct", Plan: rootless(DirectReduceScatter), Single: true, Fits: always, Uneven: true},
+			{Name: "ring", Plan: rootless(RingReduceScatter), Rounds: ringReduceScatter, Single: true, Fits: always, Uneven: true},
+			{Name: "staged", Plan: rootless(StagedReduceScatter), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
 		}
 	case Scan:
 		return []Algorithm{
-			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingScan), Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "flat", Plan: rootless(FlatScan), Fits: upTo(8), Uneven: true, Ordered: true, Shared: true},
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingScan), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true},
+			{Name: "flat", Plan: rootless(FlatScan), Single: true, Fits: upTo(8), Uneven: true, Ordered: true, Shared: true},
 		}
 	case ExclusiveScan:
 		return []Algorithm{
-			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingExclusiveScan), Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "flat", Plan: rootless(FlatExclusiveScan), Fits: upTo(8), Uneven: true, Ordered: true, Shared: true},
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingExclusiveScan), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true},
+			{Name: "flat", Plan: rootless(FlatExclusiveScan), Single: true, Fits: upTo(8), Uneven: true, Ordered: true, Shared: true},
 		}
 	}
 	return nil
@@ -138,3 +145,5 @@ func rootless(f func(rank, size int) Plan) func(rank, size, root int) Plan {
 func always(int) bool { return true }
 
 func upTo(most int) func(size int) bool { return func(size int) bool { return size <= most } }
+
+func above(few int) func(size int) bool { return func(size int) bool { return size > few } }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -75,6 +76,9 @@ func checkAlgorithm(t *testing.T, c Collective, a Algorithm, size, root int) {
 	}
 	if a.Uneven && !Uneven(c, plans) {
 		t.Fatalf("size %d, root %d: relies on chunks of one length", size, root)
+	}
+	if a.Single && !single(plans) {
+		t.Fatalf("size %d, root %d: a span has several chunks", size, root)
 	}
 }
 
@@ -151,10 +155,10 @@ func TestOneCanonicalScan(t *testing.T) {
 }
 
 // The table does not understate the properties of algorithms either.
-func TestOrderedAndUnevenAreNotUnderstated(t *testing.T) {
+func TestPropertiesAreNotUnderstated(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, c Collective, a Algorithm) {
-		disordered, even := 0, 0
+		disordered, even, wide := 0, 0, 0
 		for size := 1; size < 10; size++ {
 			for _, root := range roots(c, a, size) {
 				plans := a.Plans(size, root)
@@ -164,6 +168,9 @@ func TestOrderedAndUnevenAreNotUnderstated(t *testing.T) {
 				if !Uneven(c, plans) {
 					even++
 				}
+				if !single(plans) {
+					wide++
+				}
 			}
 		}
 		if got := disordered == 0; got != a.Ordered {
@@ -172,7 +179,15 @@ func TestOrderedAndUnevenAreNotUnderstated(t *testing.T) {
 		if got := even == 0; got != a.Uneven {
 			t.Errorf("uneven is %v, the table says %v", got, a.Uneven)
 		}
+		if got := wide == 0; got != a.Single {
+			t.Errorf("single is %v, the table says %v", got, a.Single)
+		}
 	})
+}
+
+// single reports whether every span of all plans is a single chunk.
+func single(plans []Plan) bool {
+	return !slices.ContainsFunc(plans, func(p Plan) bool { return !p.Single() })
 }
 
 func TestAlgorithmsHaveNames(t *testing.T) {
@@ -184,8 +199,8 @@ func TestAlgorithmsHaveNames(t *testing.T) {
 				t.Errorf("%v: the name %q is taken or invalid", c, a.Name)
 			}
 			names[a.Name] = true
-			if !a.Fits(1) || !a.Fits(4) {
-				t.Errorf("%v/%s does not fit a few ranks", c, a.Name)
+			if !a.Fits(4) && !a.Fits(64) {
+				t.Errorf("%v/%s fits neither few nor many ranks", c, a.Name)
 			}
 		}
 		if all := Algorithms(c); len(all) == 0 || !all[0].Fits(1000) {

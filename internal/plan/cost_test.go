@@ -37,6 +37,7 @@ func claims(c Collective, name string, n int) (claim, bool) {
 		"barrier/dissemination": {rounds: up, depth: up, messages: 2 * up},
 		"barrier/two-phase":     {rounds: 2, depth: 2, messages: 2 * (n - 1)},
 		"barrier/flat":          {rounds: 1, depth: 1, messages: 2 * (n - 1)},
+		"barrier/leader":        {rounds: 2, depth: 2, messages: 2 * (n - 1)},
 
 		"broadcast/binomial":     {rounds: up, depth: up, sent: float64(up), received: 1},
 		"broadcast/chain":        {rounds: 2, depth: n - 1, sent: 1, received: 1},
@@ -47,6 +48,7 @@ func claims(c Collective, name string, n int) (claim, bool) {
 		"reduce/chain":        {rounds: 2, depth: n - 1, sent: 1, received: 1},
 		"reduce/rabenseifner": {rounds: 2*down + odd(0, 2), sent: most(1.5, 2.5), received: most(2, 3)},
 		"reduce/staged":       {rounds: 2, depth: 2, sent: 1, received: 2 * share},
+		"reduce/flat":         {depth: 1, messages: n - 1, sent: 1, received: float64(n - 1)},
 
 		"all_reduce/recursive-doubling": {rounds: up + odd(0, 1), depth: up + odd(0, 1), sent: float64(up)},
 		"all_reduce/flat":               {rounds: 1, depth: 1, sent: float64(n - 1), received: float64(n - 1)},
@@ -56,6 +58,7 @@ func claims(c Collective, name string, n int) (claim, bool) {
 		"all_reduce/circulant":          {rounds: 2 * up, depth: 2 * up, sent: 2 * share, received: 2 * share},
 		"all_reduce/ring":               {rounds: 2 * (n - 1), depth: 2 * (n - 1), sent: 2 * share, received: 2 * share},
 		"all_reduce/staged":             {rounds: 2, depth: 2, messages: 4 * (n - 1), sent: 2 * share, received: 2 * share},
+		"all_reduce/leader":             {depth: 2, messages: 2 * (n - 1), sent: float64(n - 1), received: float64(n - 1)},
 
 		"gather/binomial":  {rounds: up, depth: up, messages: up, received: share},
 		"gather/direct":    {rounds: 1, depth: 1, messages: n - 1, sent: 1 / float64(n), received: share},

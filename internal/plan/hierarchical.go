@@ -34,12 +34,14 @@ func hierarchical(c Collective, h Hosts) []Algorithm {
 	case Barrier:
 		return []Algorithm{
 			{Name: "hosts-leader", Plan: on(hierarchicalBarrier{DirectGather, rootless(DisseminationBarrier), BinomialBroadcast}.plan)},
+			{Name: "groups", Shared: true, Plan: on(hierarchicalBarrier{DirectGather, rootless(FlatBarrier), FlatBroadcast}.plan)},
 		}
 	case Broadcast:
 		return []Algorithm{
 			{Name: "hosts-leader", Plan: on(hierarchicalBroadcast{1, nil, BinomialBroadcast, nil, BinomialBroadcast}.plan)},
 			{Name: "hosts-binomial", Plan: on(hierarchicalBroadcast{everyLeader, DirectScatter, BinomialBroadcast, gather, BinomialBroadcast}.plan)},
 			{Name: "hosts-chain", Plan: on(hierarchicalBroadcast{everyLeader, DirectScatter, ChainBroadcast, gather, ChainBroadcast}.plan)},
+			{Name: "groups", Shared: true, Single: true, Plan: on(hierarchicalBroadcast{1, nil, FlatBroadcast, nil, FlatBroadcast}.plan)},
 		}
 	case Reduction:
 		canonical := rootless(RabenseifnerReduceScatter)
@@ -50,9 +52,11 @@ func hierarchical(c Collective, h Hosts) []Algorithm {
 				Plan: on(hierarchicalReduce{everyLeader, BinomialReduce, canonical, BinomialReduce, DirectGather}.plan)},
 			{Name: "hosts-chain",
 				Plan: on(hierarchicalReduce{everyLeader, ChainReduce, rootless(DirectReduceScatter), ChainReduce, DirectGather}.plan)},
+			{Name: "groups", Ordered: true, Canonical: true, Shared: true, Single: true,
+				Plan: on(hierarchicalReduce{1, FlatReduce, nil, FlatReduce, nil}.plan)},
 		}
 	case AllReduce:
-		return hierarchicalAllReduces(on)
+		return hierarchicalAllReduces(on, h)
 	case AllGather:
 		across := func(name string, f, spread func(rank, size int) Plan) Algorithm {
 			return Algorithm{Name: name, Plan: on(hierarchicalAllGather{everyLeader, DirectGather, rootless(f), rootless(spread), BinomialBroadcast}.plan)}
@@ -80,7 +84,7 @@ func hierarchical(c Collective, h Hosts) []Algorithm {
 	return nil
 }
 
-func hierarchicalAllReduces(on func(func(h Hosts, rank, root int) Plan) inner) []Algorithm {
+func hierarchicalAllReduces(on func(func(h Hosts, rank, root int) Plan) inner, h Hosts) []Algorithm {
 	// In a team a chain, which pipelines the slices of channels, moves fewer bytes than a tree,
 	// but takes longer for a short vector and does not keep the order of the ranks.
 	tree := func(name string, teams int, across func(rank, size int) Plan) Algorithm {
@@ -94,6 +98,13 @@ func hierarchicalAllReduces(on func(func(h Hosts, rank, root int) Plan) inner) [
 			everyLeader, ChainReduce, ChainBroadcast, rootless(reduce), rootless(spread), rootless(across),
 		}.plan)}
 	}
+	// In shared memory a leader uses the vectors of its group in place. One leader for each group
+	// is for short vectors, all ranks as leaders are for long ones.
+	groups := func(name string, teams int, single bool, across func(rank, size int) Plan) Algorithm {
+		return Algorithm{Name: name, Ordered: true, Canonical: true, Shared: true, Single: single, Plan: on(hierarchicalAllReduce{
+			teams, FlatReduce, FlatBroadcast, rootless(StagedReduceScatter), rootless(DirectAllGather), rootless(across),
+		}.plan)}
+	}
 	return []Algorithm{
 		tree("hosts-leader", 1, RecursiveDoublingAllReduce),
 		tree("hosts-recursive-doubling", everyLeader, RecursiveDoublingAllReduce),
@@ -101,5 +112,7 @@ func hierarchicalAllReduces(on func(func(h Hosts, rank, root int) Plan) inner) [
 		chain("hosts-direct", DirectReduceScatter, DirectAllGather, DirectAllReduce),
 		chain("hosts-circulant", CirculantReduceScatter, CirculantAllGather, CirculantAllReduce),
 		chain("hosts-ring", DirectReduceScatter, DirectAllGather, RingAllReduce),
+		groups("groups", 1, true, FlatAllReduce),
+		groups("groups-shares", everyLeader, h.even(), LeaderAllReduce),
 	}
 }

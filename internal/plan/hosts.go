@@ -54,6 +54,9 @@ func (h Hosts) least() int {
 	return least
 }
 
+// even reports whether all hosts have the same number of ranks.
+func (h Hosts) even() bool { return h.least() == h.Most() }
+
 // Heads returns the first ranks of the first hosts, at most the given number.
 func (h Hosts) Heads(hosts int) (ranks []int) {
 	for _, list := range h.ranks[:min(hosts, h.Count())] {
@@ -90,5 +93,5 @@ func (h Hosts) inOrder() bool {
 // merged along it like ranks.
 func (h Hosts) canonical() bool {
 	most, count := h.Most(), h.Count()
-	return h.inOrder() && h.least() == most && (most == 1 || most&(most-1) == 0 && count&(count-1) == 0)
+	return h.inOrder() && h.even() && (most == 1 || most&(most-1) == 0 && count&(count-1) == 0)
 }

@@ -38,19 +38,5 @@ func (p *Plan) combineStaged(dst, own Span, rank, size int) {
 		at[i] = staged(rank, size, i)
 	}
 	at[rank] = own
-	// The sum of a group replaces the staged vector of its lowest rank. From the last rank
-	// down, the right side of a merge is always ready.
-	for lo := size - 1; lo >= 0; lo-- {
-		for _, m := range merges(lo, size) {
-			if m.lo != lo {
-				continue
-			}
-			to := staged(rank, size, lo)
-			if m.lo == 0 && m.hi == size {
-				to = dst
-			}
-			p.round(combine(to, at[lo], at[m.mid]))
-			at[lo] = to
-		}
-	}
+	p.combineAll(dst, at, func(i int) Span { return staged(rank, size, size+i) })
 }

@@ -1,5 +1,7 @@
 package plan
 
+import "slices"
+
 // A fold reduces any number of ranks to a power of two of members: each of the first pairs
 // (0,1), (2,3), … is one member, and so is every other rank. Members are numbered in the order
 // of their ranks, so that sums over neighboring members are sums over neighboring ranks.
@@ -80,4 +82,32 @@ func groupRoot(lo, hi, root int) int {
 		return root
 	}
 	return lo
+}
+
+// combineAll sets dst to the sum of operands of all ranks, in canonical order. Partial sums are in
+// locations of their own: sum(i) is the location of the i-th. Their number grows with the logarithm
+// of the number of ranks.
+func (p *Plan) combineAll(dst Span, operands []Span, sum func(i int) Span) {
+	size, at := len(operands), slices.Clone(operands)
+	// From the last rank down, the right side of a merge is always ready.
+	for lo := size - 1; lo >= 0; lo-- {
+		ms := merges(lo, size)
+		for i, m := range ms {
+			if m.lo != lo {
+				continue
+			}
+			to := dst
+			if above := len(ms) - 1 - i; above > 0 {
+				// While the sum of a right side waits for that of its left side, sums further down
+				// are complete.
+				side := 0
+				if ms[i+1].mid == lo {
+					side = 1
+				}
+				to = sum(2*(above-1) + side)
+			}
+			p.round(combine(to, at[lo], at[m.mid]))
+			at[lo] = to
+		}
+	}
 }

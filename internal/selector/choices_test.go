@@ -36,7 +36,7 @@ func TestChoicesBeginWithTheBest(t *testing.T) {
 	for _, inSharedMemory := range []bool{false, true} {
 		s := newSelector(t, size)
 		if inSharedMemory {
-			s.UseSharedMemory(newMemory(size))
+			s.UseSharedMemory(newMemory(size), plan.Groups(size))
 		}
 		for _, k := range plan.Collectives() {
 			for bytes := 64; bytes <= 16<<20; bytes *= 16 {
@@ -77,7 +77,7 @@ func compare(t *testing.T, number uint8, choice Choice) {
 func TestChoicesAreInOrder(t *testing.T) {
 	s := newSelector(t, 4)
 	links := len(s.Choices(plan.AllReduce, 1<<20, false))
-	s.UseSharedMemory(newMemory(4))
+	s.UseSharedMemory(newMemory(4), plan.Groups(4))
 	for _, pinned := range [][]string{nil, {"all_reduce=ring/64"}, {"all_reduce=direct"}} {
 		pin(t, s, pinned...)
 		choices := s.Choices(plan.AllReduce, 1<<20, false)
@@ -102,7 +102,7 @@ func TestChoicesAreInOrder(t *testing.T) {
 // TestChoicesOfLongVectors: a vector that is too long for shared memory has no choice there.
 func TestChoicesOfLongVectors(t *testing.T) {
 	s := newSelector(t, 2)
-	s.UseSharedMemory(newMemory(2))
+	s.UseSharedMemory(newMemory(2), plan.Groups(2))
 	for _, w := range s.Choices(plan.AllReduce, 1<<40, false) {
 		if w.Executor == exec.Shared {
 			t.Errorf("%s is in shared memory", nameOf(w))

@@ -68,7 +68,7 @@ func TestHintsAndOthers(t *testing.T) {
 		t.Error("a hint overrides a pin")
 	}
 	pin(t, s)
-	s.UseSharedMemory(newMemory(4))
+	s.UseSharedMemory(newMemory(4), plan.Groups(4))
 	if first := s.Choices(plan.AllReduce, 4000, false)[0]; first.Index != ring || first.Executor != exec.Shared && first.Executor != exec.Links {
 		t.Errorf("with shared memory the first choice is %+v, want the ring", first)
 	}

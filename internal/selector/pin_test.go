@@ -69,7 +69,7 @@ func TestPinsOverLinks(t *testing.T) {
 func TestPinsInSharedMemory(t *testing.T) {
 	ring := index(t, plan.AllReduce, "ring")
 	s := newSelector(t, 4)
-	s.UseSharedMemory(newMemory(4))
+	s.UseSharedMemory(newMemory(4), plan.Groups(4))
 	pin(t, s, "all_reduce=ring")
 	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) != ring|sharedBit || w.Executor != exec.Shared {
 		t.Errorf("a ring: plan %d", w.Call.Plan)
@@ -142,7 +142,7 @@ func TestMalformedPins(t *testing.T) {
 // new pins, and later ones have the new pins.
 func TestPinsChangeConcurrently(t *testing.T) {
 	s := newSelector(t, 4)
-	s.UseSharedMemory(newMemory(4))
+	s.UseSharedMemory(newMemory(4), plan.Groups(4))
 	ring, direct := index(t, plan.AllReduce, "ring"), index(t, plan.AllReduce, "direct")
 	pin(t, s, "all_reduce=ring")
 	var all sync.WaitGroup

@@ -43,7 +43,7 @@ func TestScheduleFitsTheCall(t *testing.T) {
 	if w.Executor != exec.Links || w.Call.Count != 1000 || w.Call.Kind != uint8(plan.AllReduce) || int(w.Call.Channels) != w.Channels {
 		t.Errorf("over links: %+v", w)
 	}
-	s.UseSharedMemory(newMemory(4))
+	s.UseSharedMemory(newMemory(4), plan.Groups(4))
 	for _, count := range []int{1, 1000, 10 << 20} {
 		w := s.Schedule(new(sum(count)))
 		if w.Executor != exec.Shared || w.Call.Plan&sharedBit == 0 || int(w.Call.Channels) != w.Channels {
@@ -65,7 +65,7 @@ func TestScheduleFitsTheCall(t *testing.T) {
 // the model, unless a pin says otherwise.
 func TestSameProcess(t *testing.T) {
 	s := newSelector(t, 4)
-	s.UseSharedMemory(memoryOf(4, true))
+	s.UseSharedMemory(memoryOf(4, true), plan.Groups(4))
 	shape := func(bytes int) *Shape { return &Shape{Kind: plan.AllToAll, Elem: 4, Count: bytes / 16, Blocks: true} }
 	isShared := func(bytes int) bool { return s.Schedule(shape(bytes)).Executor == exec.Shared }
 	for bytes, want := range map[int]bool{8: true, sharedLinksFrom / 2: true, 16 << 20: false} {

@@ -78,10 +78,10 @@ func (s *Selector) UseExecutor(x *Executor) {
 	s.change(func(cfg *settings) { cfg.preferred = x })
 }
 
-// UseSharedMemory makes the executor in shared memory the preferred one. See
-// [Selector.UseExecutor].
-func (s *Selector) UseSharedMemory(b *shmexec.Memory) {
-	s.UseExecutor(inSharedMemory(s.rank, s.size, b))
+// UseSharedMemory makes the executor in shared memory the preferred one, with the groups of the
+// ranks for hierarchical algorithms. See [Selector.UseExecutor].
+func (s *Selector) UseSharedMemory(b *shmexec.Memory, groups plan.Hosts) {
+	s.UseExecutor(inSharedMemory(s.rank, s.size, b, groups))
 }
 
 // UseHosts sets the hosts of the ranks, for hierarchical algorithms.

@@ -24,8 +24,9 @@ const (
 	connsMax = 1024
 	// handshakesMax is the number of handshakes with clients that may be in progress.
 	handshakesMax = 256
-	// helloTimeout limits the duration of a handshake.
-	helloTimeout = 5 * time.Second
+	// helloTimeout limits the duration of a handshake. It takes seconds while many ranks on a few
+	// processors join.
+	helloTimeout = 20 * time.Second
 	// acceptPause is the time between two attempts to accept, after an error such as a lack
 	// of file descriptors.
 	acceptPause = 10 * time.Millisecond

@@ -128,12 +128,14 @@ type Memory struct {
 	takens        []*atomic.Uint32 // of all ranks
 	asleeps       []*atomic.Uint32
 
-	calls    uint32   // the number of calls
-	count    uint32   // the value of the counters before the next piece
-	pieces   uint32   // the number of pieces that this rank has finished
-	known    []uint32 // the number of pieces that each rank has finished, at least
-	strips   []strip
-	sleepsOn atomic.Pointer[atomic.Uint32] // the counter that this rank sleeps on
+	calls     uint32       // the number of calls
+	count     uint32       // the value of the counters before the next piece
+	pieces    uint32       // the number of pieces that this rank has finished
+	known     []uint32     // the number of pieces that each rank has finished, at least
+	neighbors []int        // see neighbors
+	readers   [Depth][]int // by slot, the ranks that read its last piece
+	strips    []strip
+	sleepsOn  atomic.Pointer[atomic.Uint32] // the counter that this rank sleeps on
 
 	ring    int // the position in the ring for the next payloads
 	body    int // the offset of the payloads of the current piece
@@ -171,6 +173,7 @@ func New(cfg Config) *Memory {
 		m.yield, m.yields = spin.Across(), yieldsAcross
 		m.place = m.newPlace()
 	}
+	m.neighbors = neighbors(cfg.Rank, m.n)
 	m.stores = ntstore.New(cfg.Stream)
 	m.pieceBytes = math.MaxInt
 	for _, area := range cfg.Areas {

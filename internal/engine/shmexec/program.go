@@ -21,7 +21,9 @@ type Program struct {
 	Chunks int
 
 	steps     []step
-	unread    []int // ranks that this rank reads nothing from
+	readers   []int // the ranks that read posts of this rank
+	unread    []int // the neighbors that this rank reads nothing from
+	waiters   []int // the ranks that wait for the end of a piece: those that this rank reads, and unread
 	postsLess bool  // this rank has fewer posts than Posts
 }
 
@@ -90,11 +92,34 @@ func (s *Schedule) Compile(rank int) *Program {
 	c.compile(s.plans[rank])
 	c.strips()
 	for r, posts := range c.known {
-		if posts == 0 && r != rank {
-			p.unread = append(p.unread, r)
+		if posts > 0 {
+			p.waiters = append(p.waiters, r)
+		}
+		if len(s.posters[rank].sends[r]) > 0 {
+			p.readers = append(p.readers, r)
+		}
+	}
+	for _, r := range neighbors(rank, len(s.plans)) {
+		if c.known[r] == 0 {
+			p.unread, p.waiters = append(p.unread, r), append(p.waiters, r)
 		}
 	}
 	return p
+}
+
+// neighbors returns the ranks before and after a rank, the first following the last.
+//
+// A rank compares its calls with those of its neighbors, and is at most Depth pieces ahead of
+// them. If some ranks make another call than the others, there are two neighbors with different calls.
+func neighbors(rank, size int) []int {
+	before, after := (rank+size-1)%size, (rank+1)%size
+	switch {
+	case size == 1:
+		return nil
+	case before == after:
+		return []int{after}
+	}
+	return []int{before, after}
 }
 
 // Compile compiles the plan of one rank, given the plans of all.
@@ -325,6 +350,8 @@ func sameChunk(a, b *step, chunks int) bool {
 // A Load is the work of a Program in a piece. Lengths are fractions of the vector.
 type Load struct {
 	Posts, Awaits    int
+	Steps            int     // copies and combinations
+	Posted           float64 // payloads of the rank
 	Copied, Combined float64
 }
 
@@ -340,9 +367,51 @@ func (p *Program) Load() Load {
 		case post:
 			l.Posts++
 		case copying:
+			l.Steps++
 			l.Copied += share
+			if s.dst.slot {
+				l.Posted += share
+			}
 		case combine:
+			l.Steps++
 			l.Combined += share
+		}
+	}
+	return l
+}
+
+// LoadOf returns the work of the plan of one of size ranks, in a piece. It estimates the number of
+// awaits, which depends on the plans of the others.
+func LoadOf(p plan.Plan, size int) Load {
+	own, lazy, chunks := schedule(p, size), lazyTemp(p), float64(p.Chunks)
+	l := Load{Posts: len(own.rounds)}
+	for _, x := range own.payloads {
+		l.Steps++
+		l.Posted += float64(x.Len()) / chunks
+	}
+	l.Copied = l.Posted
+	for _, round := range p.Rounds {
+		for i := range round {
+			m := &round[i]
+			share := float64(m.Dst.Len()) / chunks
+			switch m.Kind {
+			case plan.Recv:
+				l.Awaits++
+				if !lazy || m.Dst.Buf != plan.Temp {
+					l.Steps++
+					l.Copied += share
+				}
+			case plan.Reduce:
+				l.Awaits++
+				l.Steps++
+				l.Combined += share
+			case plan.Copy:
+				l.Steps++
+				l.Copied += share
+			case plan.Combine:
+				l.Steps++
+				l.Combined += share
+			}
 		}
 	}
 	return l

@@ -65,7 +65,7 @@ func (m *Memory) run(ctx context.Context, r *Execution) error {
 				return err
 			}
 		}
-		if err := m.free(ctx, r, m.pieces-Depth+1); err != nil {
+		if err := m.free(ctx, r); err != nil {
 			return err
 		}
 		if err := m.piece(ctx, r, piece); err != nil {
@@ -77,15 +77,16 @@ func (m *Memory) run(ctx context.Context, r *Execution) error {
 			}
 		}
 		m.closeSlot(r)
-		m.set(m.taken, m.pieces)
+		m.taken.Store(m.pieces)
+		m.wakeSleepers(m.taken, r.program.waiters)
 	}
 	return nil
 }
 
 func callOf(number, fingerprint uint32) uint64 { return uint64(number)<<32 | uint64(fingerprint) }
 
-// compare looks for another call at the ranks that this rank reads nothing from. Of two
-// ranks, the later one sees the fingerprint of the other.
+// compare looks for another call at the neighbors that this rank reads nothing from. Of two
+// neighbors, the later one sees the fingerprint of the other.
 func (m *Memory) compare(r *Execution) error {
 	for _, rank := range r.program.unread {
 		shown := m.call(rank, m.calls).Load()
@@ -101,26 +102,38 @@ func (m *Memory) compare(r *Execution) error {
 func (m *Memory) closeSlot(r *Execution) {
 	m.count += uint32(r.program.Posts)
 	if r.program.postsLess {
-		m.post(m.slot(m.pieces), m.count, r.print)
+		m.post(r, m.slot(m.pieces), m.count)
 	}
 	m.pieces++
 }
 
 // post raises the counter of a slot and sets the fingerprint beside it, in one store: each store
 // to a line that others read has to get the line back from them.
-func (m *Memory) post(slot int, count, fingerprint uint32) {
+func (m *Memory) post(r *Execution, slot int, count uint32) {
 	var both [8]byte
 	binary.NativeEndian.PutUint32(both[countAt:], count)
-	binary.NativeEndian.PutUint32(both[printAt:], fingerprint)
+	binary.NativeEndian.PutUint32(both[printAt:], r.print)
 	head := m.cfg.Areas[m.cfg.Rank][slot : slot+len(both)]
 	(*atomic.Uint64)(unsafe.Pointer(&head[0])).Store(binary.NativeEndian.Uint64(both[:]))
-	m.wakeSleepers((*atomic.Uint32)(unsafe.Pointer(&head[countAt])))
+	m.wakeSleepers((*atomic.Uint32)(unsafe.Pointer(&head[countAt])), r.program.readers)
 }
 
-// free waits until all ranks have finished a piece. Its slot is free then.
-func (m *Memory) free(ctx context.Context, r *Execution, pieces uint32) error {
-	for rank, known := range m.known {
-		if rank == m.cfg.Rank || int32(known-pieces) >= 0 {
+// free waits until the slot of the next piece is free: all readers of its last piece have
+// finished that piece. It also waits for the neighbors.
+func (m *Memory) free(ctx context.Context, r *Execution) error {
+	readers := &m.readers[m.pieces%Depth]
+	if err := m.finished(ctx, r, *readers); err != nil {
+		return err
+	}
+	*readers = r.program.readers
+	return m.finished(ctx, r, m.neighbors)
+}
+
+// finished waits until ranks have finished all pieces but the last Depth - 1 before the next one.
+func (m *Memory) finished(ctx context.Context, r *Execution, ranks []int) error {
+	pieces := m.pieces - Depth + 1
+	for _, rank := range ranks {
+		if int32(m.known[rank]-pieces) >= 0 {
 			continue
 		}
 		if err := m.wait(ctx, r, m.takens[rank], pieces, rank); err != nil {
@@ -153,7 +166,7 @@ func (m *Memory) piece(ctx context.Context, r *Execution, piece int) error {
 			if r.stopped.Load() {
 				return errStopped
 			}
-			m.post(slot, m.count+s.count, r.print)
+			m.post(r, slot, m.count+s.count)
 		default:
 			n := max(1, s.strip)
 			m.local(r, steps[i:i+n], piece)

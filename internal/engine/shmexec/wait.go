@@ -28,6 +28,9 @@ const (
 	yieldsMany = 8
 	// pollYields is the number of yields between two calls of poll.
 	pollYields = 16
+	// A rank that raises a counter looks at wakeLooks ranks that may sleep on it. To look at more
+	// takes longer than to wake them.
+	wakeLooks = 16
 	// A sleeping rank checks its counter after sleepFirst, and then after twice the time,
 	// up to sleepMax. Each check costs some hundred microseconds of the Go runtime. From
 	// sleepDeep on, the end of the context wakes the rank.
@@ -108,16 +111,10 @@ func (m *Memory) sleep(ctx context.Context, r *Execution, at *atomic.Uint32, val
 	}
 }
 
-// set sets a counter of this rank, and wakes the ranks that sleep on it.
-func (m *Memory) set(w *atomic.Uint32, value uint32) {
-	w.Store(value)
-	m.wakeSleepers(w)
-}
-
-// wakeSleepers wakes the ranks that sleep on a counter of this rank.
-func (m *Memory) wakeSleepers(w *atomic.Uint32) {
-	for _, asleep := range m.asleeps {
-		if asleep.Load() == uint32(m.cfg.Rank)+1 {
+// wakeSleepers wakes the ranks that sleep on a counter of this rank. Only the given ranks may wait for it.
+func (m *Memory) wakeSleepers(w *atomic.Uint32, ranks []int) {
+	for i, rank := range ranks {
+		if i == wakeLooks || m.asleeps[rank].Load() == uint32(m.cfg.Rank)+1 {
 			m.cfg.Wake(w)
 			return
 		}
