@@ -16,8 +16,8 @@ import (
 //
 // Without a seed it returns [ErrConfig] if a setting suggests that this process is one of several: a
 // token, a rank, an address to advertise, [Config].Spare, an empty NEXAR_SEEDS, a misspelt NEXAR_
-// variable, a variable of "nexar run", or a variable of torchrun, srun, Open MPI or MPICH for more than
-// one process.
+// variable, a variable of "nexar run", a variable of torchrun, srun, Open MPI or MPICH for more than
+// one process, or a number of this process above 0, from one of these or from Kubernetes.
 //
 // A world of one rank has its own seed on the loopback interface, with a random token. [Node.Close]
 // closes both. [Node.Epochs], [Node.Reconfigure] and [Node.Leave] behave as in larger worlds, but no
@@ -81,6 +81,12 @@ func (cfg *Config) checkAlone(lookup func(name string) (value string, ok bool), 
 		value, _ := lookup(name)
 		if n, _ := strconv.Atoi(value); n > 1 {
 			return refuse(name, fmt.Sprintf("says that a launcher has started %d processes", n))
+		}
+	}
+	for _, name := range []string{"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX"} {
+		value, _ := lookup(name)
+		if n, _ := strconv.Atoi(value); n > 0 {
+			return refuse(name, fmt.Sprintf("says that this process has the number %d among several", n))
 		}
 	}
 	for _, p := range CheckEnviron(environ) {

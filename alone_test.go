@@ -16,7 +16,8 @@ import (
 func clearEnv(t *testing.T) {
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
-		if strings.HasPrefix(name, "NEXAR_") || strings.Contains(name, "SIZE") || strings.HasPrefix(name, "SLURM_") {
+		if strings.HasPrefix(name, "NEXAR_") || strings.Contains(name, "SIZE") || strings.Contains(name, "RANK") ||
+			strings.HasPrefix(name, "SLURM_") || name == "JOB_COMPLETION_INDEX" {
 			t.Setenv(name, "") // restores the value at the end of the test
 			os.Unsetenv(name)
 		}
@@ -122,6 +123,12 @@ func TestJoinOrLocalRefuses(t *testing.T) {
 		"Open MPI":            {env: "OMPI_COMM_WORLD_SIZE=2", want: "OMPI_COMM_WORLD_SIZE says"},
 		"MPICH":               {env: "PMI_SIZE=2", want: "PMI_SIZE says"},
 		"srun":                {env: "SLURM_STEP_NUM_TASKS=2", want: "SLURM_STEP_NUM_TASKS says"},
+		"a rank, no size":     {env: "RANK=3", want: "RANK says that this process has the number 3 among several"},
+		"rank of Open MPI":    {env: "OMPI_COMM_WORLD_RANK=1", want: "OMPI_COMM_WORLD_RANK says"},
+		"rank of MPICH":       {env: "PMI_RANK=1", want: "PMI_RANK says"},
+		"rank of PMIx":        {env: "PMIX_RANK=1", want: "PMIX_RANK says"},
+		"rank of srun":        {env: "SLURM_PROCID=1", want: "SLURM_PROCID says"},
+		"indexed job":         {env: "JOB_COMPLETION_INDEX=2", want: "JOB_COMPLETION_INDEX says that this process has the number 2 among several"},
 		"malformed":           {env: "NEXAR_RANK=x", want: "NEXAR_RANK"},
 		"malformed transport": {env: "NEXAR_TRANSPORTS=bluetooth", want: "NEXAR_TRANSPORTS"},
 	} {
@@ -145,6 +152,7 @@ func TestJoinOrLocalRefuses(t *testing.T) {
 func TestJoinOrLocalOfOne(t *testing.T) {
 	clearEnv(t)
 	t.Setenv("WORLD_SIZE", "1")
+	t.Setenv("RANK", "0")
 	node, err := nexar.JoinOrLocal(t.Context(), nexar.Config{Transports: []string{"shm", "tcp"}})
 	if err != nil {
 		t.Fatal(err)

@@ -103,4 +103,15 @@ func TestJoinWarnsOfUnknownEnv(t *testing.T) {
 	if !strings.Contains(log.String(), `level=WARN msg="unknown variable NEXAR_SEED" fix="did you mean NEXAR_SEEDS?"`) {
 		t.Errorf("no warning about NEXAR_SEED in the log: %s", log.String())
 	}
+	// One rank of a nexar run warns for all.
+	for local, want := range map[string]int{"0": 1, "1": 0} {
+		log.Reset()
+		t.Setenv("NEXAR_LOCAL_RANK", local)
+		if _, err := Join(t.Context(), cfg); err == nil {
+			t.Error("Join without a seed succeeded")
+		}
+		if got := strings.Count(log.String(), "unknown variable"); got != want {
+			t.Errorf("local rank %s: %d warnings, want %d: %s", local, got, want, log.String())
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,9 +56,10 @@ type Node struct {
 func Join(ctx context.Context, cfg Config) (*Node, error) {
 	cfg, err := cfg.fill()
 	hints := ""
+	localRank, _ := strconv.Atoi(os.Getenv("NEXAR_LOCAL_RANK"))
 	for _, p := range CheckEnviron(os.Environ()) {
 		hints += fmt.Sprintf(" (%s: %s)", p.Text, p.Fix)
-		if err == nil {
+		if err == nil && localRank == 0 { // The other ranks of a nexar run have the same variables.
 			cfg.Log.Warn(p.Text, "fix", p.Fix)
 		}
 	}

@@ -235,6 +235,8 @@ func (f *runFlags) checkWhole(given func(string) bool) error {
 	switch {
 	case given("first-rank"):
 		return usagef("--first-rank needs --seed: it is for a part of a larger cluster")
+	case given("world") && f.world < f.count:
+		return usagef("--world %d: must be at least the number of processes on this host (-n %d)", f.world, f.count)
 	case given("world") && f.world != f.count:
 		return usagef("--world %d with -n %d: for a cluster of several hosts, start 'nexar seed --world %d' on one of them and pass its address as --seed", f.world, f.count, f.world)
 	}
