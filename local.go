@@ -68,9 +68,9 @@ func (cfg Config) forLocal() (Config, error) {
 		CollectiveTimeout: cfg.CollectiveTimeout, BarrierTimeout: cfg.BarrierTimeout, Memory: cfg.Memory, Buffers: cfg.Buffers, Log: cfg.Log,
 		Algorithms: cfg.Algorithms, Deterministic: cfg.Deterministic, BucketBytes: cfg.BucketBytes, CompressedMaxBytes: cfg.CompressedMaxBytes,
 		LargeMessageBytes: cfg.LargeMessageBytes, PipelineSegmentBytes: cfg.PipelineSegmentBytes, RingMaxWorld: cfg.RingMaxWorld,
-		CallTimeout: cfg.CallTimeout, MaxConcurrentCalls: cfg.MaxConcurrentCalls,
+		CallTimeout: cfg.CallTimeout, MaxConcurrentCalls: cfg.MaxConcurrentCalls, Links: cfg.Links,
 	}.fill("CollectiveTimeout", "BarrierTimeout", "Memory", "Log", "Algorithms", "Deterministic", "BucketBytes", "CompressedMaxBytes",
-		"LargeMessageBytes", "PipelineSegmentBytes", "RingMaxWorld", "CallTimeout", "MaxConcurrentCalls")
+		"LargeMessageBytes", "PipelineSegmentBytes", "RingMaxWorld", "CallTimeout", "MaxConcurrentCalls", "Links")
 }
 
 // localWorld returns a network of n nodes in the memory of this process.
@@ -101,6 +101,7 @@ func localWorld(n int) (*testhook.World, error) {
 func localRank(ctx context.Context, world *testhook.World, rank int, cfg Config) (*Comm, error) {
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: world.View.Nodes[rank].ID, View: world.View, Paths: world.Paths[rank], Loop: mem.Loop, Log: cfg.Log,
+		OnDemand: cfg.Links == linksOnDemand, Watches: world.Watches,
 	})
 	if err != nil {
 		for _, p := range world.Paths[rank] {

@@ -195,6 +195,13 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		v.Decline(id)
 		return nil, &buildError{c, &engine.PeerError{Rank: u.Rank, Err: u.Err}}
 	}
+	hosts := c.Hosts()
+	if hosts.Count() == 1 && c.Size() <= cost.SharedRanksMax {
+		if err := v.mesh.LinkHost(ctx, membership.View{Nodes: c.Nodes}); err != nil {
+			v.Decline(id)
+			return nil, err
+		}
+	}
 	e := v.mesh.Engine()
 	c.Engine = e.NewComm(id, rank, links)
 	c.Engine.Watch(engine.Watcher{Ended: c.stop})
@@ -203,7 +210,6 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	control := e.NewComm(engine.ID(id, controlID), rank, links)
 	defer control.Close()
 	c.record(control)
-	hosts := c.Hosts()
 	trial := v.trialComm(engine.ID(id, trialID), rank, hosts, links)
 	if trial != nil {
 		defer trial.Close()

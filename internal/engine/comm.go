@@ -152,7 +152,7 @@ func (c *Comm) stop(sends bool) (after uint64, orderly bool) {
 		after = c.seq
 		switch {
 		case c.revocation != nil:
-			fx.revoke, fx.text = c.revocation.revoke, c.revocation.text
+			fx.revoke, fx.text, fx.linked = c.revocation.revoke, c.revocation.text, true
 			c.revocation = nil
 		case c.err != nil:
 		case c.calls.live == 0 && c.messages.CloseIdle(sends, &EndedError{ErrClosed}):
@@ -323,11 +323,16 @@ func leftError(rank int) *PeerError {
 	return &PeerError{Rank: rank, Left: true, Err: transport.ErrPeerClosed}
 }
 
-// others returns all ranks but this one, beginning with the next.
-func (c *Comm) others() []int {
+// others returns the ranks but this one that an operation probes in a round, beginning with the
+// next. Ranks with pending links are probed only if the operation still makes no progress after
+// several rounds, since a probe needs a connection.
+func (c *Comm) others(round int) []int {
 	ranks := make([]int, 0, len(c.linkTo))
 	for i := range len(c.linkTo) - 1 {
-		ranks = append(ranks, (c.rank+1+i)%len(c.linkTo))
+		rank := (c.rank + 1 + i) % len(c.linkTo)
+		if l := c.linkTo[rank]; round >= probePendingRound || l == nil || !l.IsPending() {
+			ranks = append(ranks, rank)
+		}
 	}
 	return ranks
 }

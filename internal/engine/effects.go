@@ -14,6 +14,7 @@ import (
 type effects struct {
 	revoke   *wire.Revoke // to tell all other ranks, with text
 	text     string
+	linked   bool        // tell only ranks with links that are not pending
 	messages p2p.Effects // of messages that fail
 	frames   *exec.Frame // frames to drop
 	calls    []func()    // called at once
@@ -53,7 +54,11 @@ func (c *Comm) carryOut(fx *effects) {
 		return
 	}
 	if fx.revoke != nil {
-		c.tell(func(l *link.Link) { l.Revoke(*fx.revoke, fx.text) })
+		c.tell(func(l *link.Link) {
+			if !fx.linked || !l.IsPending() {
+				l.Revoke(*fx.revoke, fx.text)
+			}
+		})
 	}
 	c.messages.Perform(&fx.messages)
 	if fx.frames != nil {

@@ -48,6 +48,8 @@ func (e *Engine) Left(l *link.Link) {
 func (e *Engine) Failed(*link.Link, wire.Failed, string) {}
 func (e *Engine) Reason(*link.Link, wire.Reason, string) {}
 
+func (e *Engine) Gone(*link.Link, wire.Gone) {}
+
 // A lossRecorder is an Engine that also sends the errors of its links to lost.
 type lossRecorder struct {
 	*Engine

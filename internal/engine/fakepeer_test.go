@@ -75,6 +75,7 @@ func (p *fakePeer) Revoke(_ *link.Link, r wire.Revoke, _ string) {
 }
 func (p *fakePeer) Failed(*link.Link, wire.Failed, string) {}
 func (p *fakePeer) Reason(*link.Link, wire.Reason, string) {}
+func (p *fakePeer) Gone(*link.Link, wire.Gone)             {}
 func (p *fakePeer) Closed(_ *link.Link, c wire.Closed)     { p.note(received{kind: "closed", closed: c}) }
 func (p *fakePeer) Left(*link.Link)                        { p.note(received{kind: "left"}) }
 func (p *fakePeer) Lost(_ *link.Link, err error)           { p.note(received{kind: "lost", err: err}) }

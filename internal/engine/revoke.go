@@ -77,11 +77,24 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 	case max(r.Rank, r.Peer) >= uint32(len(c.linkTo)):
 		fx.breaksProtocol(h.link, fmt.Errorf("a revocation of communicator %d names the unknown rank %d", c.id, max(r.Rank, r.Peer)))
 	case r.Cause == wire.CauseMismatch:
-		c.revocation = h
+		c.repeatLocked(fx, h)
 		c.failLocked(fx, &MismatchError{Rank: int(r.Rank), Peer: int(r.Peer), Ours: r.Ours, Theirs: r.Theirs})
 	default:
-		c.revocation = h
+		c.repeatLocked(fx, h)
 		c.failLocked(fx, &RevokedError{Rank: int(r.Rank), Cause: r.Cause, Peer: int(r.Peer), Text: h.text})
+	}
+}
+
+// repeatLocked keeps a revocation for Close, which repeats it. If links are pending, it is repeated
+// at once: the rank that has revoked the communicator may not be linked to all others, but the
+// negotiation has linked the ranks to a connected graph.
+func (c *Comm) repeatLocked(fx *effects, h *ending) {
+	c.revocation = h
+	for _, l := range c.linkTo {
+		if l != nil && l.IsPending() {
+			fx.revoke, fx.text, fx.linked = h.revoke, h.text, true
+			return
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -32,6 +33,8 @@ const (
 	// all of many ranks probed all others at once, the probes would delay each other.
 	probesAtOnce = 8
 	probesPause  = 2 * probeAfter
+	// probePendingRound is the first round that probes ranks with pending links.
+	probePendingRound = 6
 )
 
 // A search is the progress of the probes of an operation that makes no progress: first the
@@ -197,7 +200,7 @@ func (op *Op) probeLocked(fx *effects, now time.Time) {
 	if len(s.ask) == 0 {
 		s.rounds++
 		if s.ask = op.exec.WaitsForLocked(); s.rounds > 1 {
-			s.ask = c.others()
+			s.ask = c.others(s.rounds)
 		}
 	}
 	some := min(probesAtOnce, len(s.ask))
@@ -230,7 +233,7 @@ func (c *Comm) timeoutLocked(op *Op, now time.Time) *TimeoutError {
 	direct := c.answersLocked(op, op.exec.WaitsForLocked(), now)
 	all := direct
 	if op.search.all {
-		all = c.answersLocked(op, c.others(), now)
+		all = c.answersLocked(op, slices.Collect(maps.Keys(c.answers)), now)
 	}
 	fewest := op.call.Seq
 	for _, w := range all {

@@ -19,8 +19,13 @@ func (s *lanes) all() bool { return *s == lanes{true, true, true} }
 
 // Close says goodbye on every lane and closes the connection when the peer has read
 // everything, has byeSent goodbye as well, or ctx ends. The Handler is not notified. After Close
-// has returned there are no calls of the Handler.
+// has returned there are no calls of the Handler. If frames wait on a pending link, or it is about to
+// get a connection, Close waits for that as well.
 func (l *Link) Close(ctx context.Context) {
+	if !l.awaitConnection(ctx) {
+		l.Abort()
+		return
+	}
 	l.ending.Lock()
 	l.closing, l.byeSent = true, true
 	l.ending.Unlock()
@@ -44,6 +49,7 @@ func (l *Link) Close(ctx context.Context) {
 func (l *Link) Abort() {
 	l.ending.Lock()
 	l.closing = true
+	l.stopPendingLocked()
 	l.ending.Unlock()
 	l.cancel()
 	<-l.ended

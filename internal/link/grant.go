@@ -84,7 +84,6 @@ type grants struct {
 
 func (g *grants) init() {
 	g.wake.L = &g.mu
-	g.open = make(map[uint64]*Sink)
 }
 
 // Grant allows the peer to send to s and returns the number of the grant. The caller sends the
@@ -105,9 +104,12 @@ func (g *grants) add(s *Sink) uint64 {
 	g.last++
 	s.of, s.id, s.got, s.seen, s.part, s.busy, s.from = g, g.last, 0, 0, 0, false, nil
 	s.size, s.next = size(s.Dst, s.More), cursor{}
-	if g.one == nil {
+	switch {
+	case g.one == nil:
 		g.one = s
-	} else {
+	case g.open == nil:
+		g.open = map[uint64]*Sink{s.id: s}
+	default:
 		g.open[s.id] = s
 	}
 	g.some.Add(1)

@@ -71,6 +71,7 @@ type Handler interface {
 	Revoke(l *Link, r wire.Revoke, text string)
 	Failed(l *Link, f wire.Failed, text string)
 	Reason(l *Link, r wire.Reason, text string)
+	Gone(l *Link, g wire.Gone)
 	Closed(l *Link, c wire.Closed)
 
 	// Left is called after the peer has closed the link by a goodbye. All its frames have been
@@ -107,10 +108,12 @@ type Link struct {
 	// Peer is Config.Peer.
 	Peer int
 
-	first   *path
+	first   atomic.Pointer[path] // nil as long as the link is pending
 	handler Handler
 	cfg     Config
 	log     *slog.Logger
+	need    func()      // see NewPending
+	needed  atomic.Bool // need was called
 
 	control outbox
 	data    outbox
@@ -141,11 +144,13 @@ type Link struct {
 	writers sync.WaitGroup
 	readers sync.WaitGroup
 	settled chan struct{} // closed when the bulk lane of this node has its pipes
-	done    <-chan struct{}
-	cancel  context.CancelFunc // closes done, which makes run close the connections
+	life    context.Context
+	done    <-chan struct{}    // of life
+	cancel  context.CancelFunc // ends life, which makes run close the connections
 	ended   chan struct{}      // closed when all goroutines have ended
 
 	ending  sync.Mutex // guards the fields below
+	running bool       // run was started
 	paths   []*path
 	shut    bool          // no path may be added
 	failure error         // the reason of Fail
@@ -154,7 +159,7 @@ type Link struct {
 	byes    lanes         // with a goodbye of the peer
 	pipes   int           // of the bulk lane, with a goodbye of the peer
 	acks    lanes         // where the peer has read our goodbye
-	acked   chan struct{} // closed when acks is complete
+	acked   chan struct{} // closed when acks is complete; nil as long as the link is pending, like left
 	left    chan struct{} // closed when byes is complete
 	linger  *time.Timer   // closes the connection if the peer does not
 }
@@ -162,13 +167,24 @@ type Link struct {
 // New starts a link over one or two connections. It opens the pipe of each lane. If that
 // fails, the caller keeps the connections.
 func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link, error) {
-	if cfg.Bulk != nil && cfg.Await != nil || cfg.BulkPipes > wire.BulkPipesMax {
-		panic("link: contradictory Config: both Bulk and Await, or invalid BulkPipes")
+	l := newLink(h, cfg)
+	first := newPath(conn, int(wire.Lanes))
+	control, err := first.open(ctx, wire.Control)
+	if err != nil {
+		return nil, err
 	}
+	lanes, err := l.openAll(ctx, first, control)
+	if err != nil {
+		return nil, err
+	}
+	l.startLocked(lanes, true, nil, wire.Preamble{}) // No other goroutine knows the link yet.
+	return l, nil
+}
+
+// newLink returns a link without a connection.
+func newLink(h Handler, cfg Config) *Link {
 	l := &Link{
-		Peer: cfg.Peer, handler: h, cfg: cfg, log: cfg.Log,
-		first: newPath(conn, int(wire.Lanes)), settled: make(chan struct{}),
-		ended: make(chan struct{}), acked: make(chan struct{}), left: make(chan struct{}),
+		Peer: cfg.Peer, handler: h, cfg: cfg, log: cfg.Log, settled: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if l.idle = cfg.IdleTimer; l.idle == nil {
 		l.idle = new(IdleTimer)
@@ -179,41 +195,86 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 	for c := range l.credit {
 		l.credit[c].Store(creditBytes)
 	}
-	control, err := l.first.open(ctx, wire.Control)
-	if err != nil {
-		return nil, err
+	l.life, l.cancel = context.WithCancel(context.Background())
+	l.done = l.life.Done()
+	l.control.init(l, wire.Control)
+	l.data.init(l, wire.Data)
+	l.bulk.link = l
+	l.grants.init()
+	l.claims.init()
+	return l
+}
+
+// openedLanes are the paths of a link and the pipes that this node has opened on them.
+type openedLanes struct {
+	first, second *path // second may be nil
+	control       transport.Sender
+	rest          []transport.Sender // of the data and bulk lanes; nil if the link awaits the second path
+}
+
+// openAll opens the pipes of the data and bulk lanes according to the Config, beside the control lane.
+func (l *Link) openAll(ctx context.Context, first *path, control transport.Sender) (o openedLanes, err error) {
+	if l.cfg.Bulk != nil && l.cfg.Await != nil || l.cfg.BulkPipes > wire.BulkPipesMax {
+		panic("link: contradictory Config: both Bulk and Await, or invalid BulkPipes")
 	}
-	l.paths = []*path{l.first}
-	at := l.first
-	if cfg.Bulk != nil {
-		at = l.secondPath(cfg.Bulk)
-		l.paths = append(l.paths, at)
+	o = openedLanes{first: first, control: control}
+	at := first
+	if l.cfg.Bulk != nil {
+		o.second = l.secondPath(l.cfg.Bulk)
+		at = o.second
 	}
-	var pipes []transport.Sender
-	if cfg.Await == nil {
-		if pipes, err = l.openLanes(ctx, at); err != nil {
-			return nil, err
+	if l.cfg.Await == nil {
+		if o.rest, err = l.openLanes(ctx, first, at); err != nil {
+			return o, err
 		}
 	}
 	if p := transport.CapabilitiesOf(control).Prioritizer; p != nil {
 		p.Prioritize()
 	}
-	life, cancel := context.WithCancel(context.Background())
-	l.done, l.cancel = life.Done(), cancel
-	l.control.init(l, wire.Preamble{Lane: wire.Control, Apart: cfg.Bulk != nil})
-	l.control.open(l.first, control)
-	l.data.init(l, wire.Preamble{Lane: wire.Data})
-	l.bulk.link = l
-	l.grants.init()
-	l.claims.init()
-	if cfg.Await == nil {
-		l.open(at, pipes)
+	return o, nil
+}
+
+// startLocked gives the link its paths and starts its goroutines. With announce, it sends the
+// preamble of the control lane. pipe, unless it is nil, is the first pipe of the peer, as the lane
+// theirs.
+func (l *Link) startLocked(o openedLanes, announce bool, pipe transport.Receiver, theirs wire.Preamble) {
+	l.running = true
+	l.acked, l.left = make(chan struct{}), make(chan struct{})
+	l.first.Store(o.first)
+	l.paths = []*path{o.first}
+	at := o.first
+	if o.second != nil {
+		at = o.second
+		l.paths = append(l.paths, at)
 	}
-	for _, p := range l.paths {
-		l.readers.Go(func() { l.accept(life, p) })
+	var pre *wire.Preamble
+	if announce {
+		pre = l.announcement()
+	}
+	l.control.open(o.first, o.control, pre)
+	if o.rest != nil {
+		l.open(at, o.rest)
+	}
+	if pipe != nil {
+		l.readers.Go(func() {
+			if err := l.enterAs(l.life, o.first, pipe, theirs); err != nil {
+				l.protocolError(o.first, err)
+			}
+		})
+	}
+	for i, p := range l.paths {
+		n := 0
+		if i == 0 && pipe != nil {
+			n = 1
+		}
+		l.readers.Go(func() { l.accept(l.life, p, n) })
 	}
 	go l.run()
-	return l, nil
+}
+
+// announcement returns the preamble of the control lane.
+func (l *Link) announcement() *wire.Preamble {
+	return &wire.Preamble{Lane: wire.Control, Apart: l.cfg.Bulk != nil}
 }
 
 // run waits for the end of the link, closes the connections, and waits for all other
@@ -264,20 +325,32 @@ func (l *Link) Fail(err error) {
 	if l.failure == nil {
 		l.failure = err
 	}
+	l.stopPendingLocked()
 	l.ending.Unlock()
 	l.cancel()
 }
 
-// Conn returns the connection of the link, or the first of two.
-func (l *Link) Conn() transport.Conn { return l.first.conn }
+// Conn returns the connection of the link, or the first of two, and nil if the link is pending.
+func (l *Link) Conn() transport.Conn {
+	if p := l.first.Load(); p != nil {
+		return p.conn
+	}
+	return nil
+}
 
-// MemorySharer returns the MemorySharer of the connection, or nil if the nodes share no memory.
-func (l *Link) MemorySharer() transport.MemorySharer { return l.first.can.MemorySharer }
+// MemorySharer returns the MemorySharer of the connection, or nil if the nodes share no memory or
+// the link is pending.
+func (l *Link) MemorySharer() transport.MemorySharer {
+	if p := l.first.Load(); p != nil {
+		return p.can.MemorySharer
+	}
+	return nil
+}
 
 // memory reports whether frames are exchanged through shared memory, without system
 // calls.
 func (l *Link) memory() bool {
-	return l.first.can.MemorySharer != nil
+	return l.MemorySharer() != nil
 }
 
 // Locates reports whether Processor can return a processor.

@@ -22,7 +22,7 @@ type outbox struct {
 	link *Link
 	lane wire.Lane
 	at   *path
-	pipe transport.Sender          // nil before open
+	pipe transport.Sender          // nil before open, when frames wait in pending
 	try  transport.TryWriter       // nil without the capability
 	vec  transport.TryVectorWriter // nil without the capability
 
@@ -37,15 +37,17 @@ type outbox struct {
 	closed  bool
 }
 
-func (o *outbox) init(l *Link, pre wire.Preamble) {
-	o.link, o.lane = l, pre.Lane
+func (o *outbox) init(l *Link, lane wire.Lane) {
+	o.link, o.lane = l, lane
 	o.wake.L = &o.mu
-	o.commit(pre.Append(o.begin()))
 }
 
-// open gives the outbox its pipe and sends the pending frames.
-func (o *outbox) open(at *path, p transport.Sender) {
+// open gives the outbox its pipe, and sends the preamble, unless it is nil, and the pending frames.
+func (o *outbox) open(at *path, p transport.Sender, pre *wire.Preamble) {
 	b := o.begin()
+	if pre != nil {
+		b = append(pre.Append(nil), b...)
+	}
 	o.at, o.pipe = at, p
 	can := transport.CapabilitiesOf(p)
 	o.try, o.vec = can.TryWriter, can.TryVectorWriter
@@ -65,10 +67,13 @@ func (o *outbox) post(add func(b []byte) []byte) { o.commit(add(o.begin())) }
 // commit sends the frames that were appended to the buffer of begin.
 func (o *outbox) commit(b []byte) {
 	o.pending = b
+	needs := false
 	switch {
 	case o.closed:
 		o.pending = o.pending[:0]
-	case o.writing || o.pipe == nil:
+	case o.pipe == nil:
+		needs = true
+	case o.writing || len(b) == 0:
 	case o.try != nil && o.try.TryWrite(b):
 		o.sent += uint64(len(b))
 		o.pending = keep(b)
@@ -79,6 +84,24 @@ func (o *outbox) commit(b []byte) {
 		}
 		o.wake.Signal()
 	}
+	o.mu.Unlock()
+	if needs {
+		o.link.Need()
+	}
+}
+
+// quietMax is the number of bytes of frames that do not need a connection which a pending link
+// keeps. With more, it needs one.
+const quietMax = 4 << 10
+
+// postQuiet is post for a frame that a pending link keeps until another frame needs a connection.
+func (o *outbox) postQuiet(add func(b []byte) []byte) {
+	b := add(o.begin())
+	if o.pipe != nil || o.closed || len(b) > quietMax {
+		o.commit(b)
+		return
+	}
+	o.pending = b
 	o.mu.Unlock()
 }
 

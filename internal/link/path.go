@@ -65,10 +65,10 @@ func (l *Link) secondPath(c transport.Conn) *path {
 	return p
 }
 
-// openLanes opens the pipe of the data lane and those of the bulk lane.
-func (l *Link) openLanes(ctx context.Context, p *path) (pipes []transport.Sender, err error) {
+// openLanes opens the pipe of the data lane and those of the bulk lane, on the first path or on the second.
+func (l *Link) openLanes(ctx context.Context, first, p *path) (pipes []transport.Sender, err error) {
 	n := 1
-	if p != l.first {
+	if p != first {
 		n = max(n, l.cfg.BulkPipes)
 	}
 	for _, lane := range append([]wire.Lane{wire.Data}, slices.Repeat([]wire.Lane{wire.Bulk}, n)...) {
@@ -82,9 +82,9 @@ func (l *Link) openLanes(ctx context.Context, p *path) (pipes []transport.Sender
 }
 
 // accept accepts the pipes of the peer on a path until the link or the connection ends. The
-// end of the connection ends the link.
-func (l *Link) accept(ctx context.Context, p *path) {
-	for n := 0; ; n++ {
+// end of the connection ends the link. The path has n pipes of the peer already.
+func (l *Link) accept(ctx context.Context, p *path, n int) {
+	for ; ; n++ {
 		pipe, err := p.conn.AcceptPipe(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -110,7 +110,12 @@ func (l *Link) enter(ctx context.Context, p *path, pipe transport.Receiver) erro
 	if err != nil {
 		return err
 	}
-	if p != l.first && pre.Lane == wire.Control {
+	return l.enterAs(ctx, p, pipe, pre)
+}
+
+// enterAs is enter after the preamble.
+func (l *Link) enterAs(ctx context.Context, p *path, pipe transport.Receiver, pre wire.Preamble) error {
+	if p != l.first.Load() && pre.Lane == wire.Control {
 		return fmt.Errorf("a %v lane on the second connection", pre.Lane)
 	}
 	if err := l.named.add(pre); err != nil {
@@ -154,7 +159,8 @@ func (l *Link) settle(ctx context.Context, apart bool) error {
 // openOn opens the data and bulk lanes of this node on the connection that the peer uses for
 // its own.
 func (l *Link) openOn(ctx context.Context, apart bool) {
-	p := l.first
+	first := l.first.Load()
+	p := first
 	if apart {
 		if p = l.await(ctx); p == nil {
 			return
@@ -162,7 +168,7 @@ func (l *Link) openOn(ctx context.Context, apart bool) {
 	}
 	limited, cancel := context.WithTimeout(ctx, laneTimeout)
 	defer cancel()
-	pipes, err := l.openLanes(limited, p)
+	pipes, err := l.openLanes(limited, first, p)
 	if err != nil {
 		l.broken(p, err)
 		return
@@ -173,9 +179,9 @@ func (l *Link) openOn(ctx context.Context, apart bool) {
 
 // open starts to send on the data and bulk lanes.
 func (l *Link) open(p *path, pipes []transport.Sender) {
-	l.data.open(p, pipes[0])
+	l.data.open(p, pipes[0], &wire.Preamble{Lane: wire.Data})
 	l.bulk.open(p, pipes[1:])
-	l.fast.Store(p != l.first)
+	l.fast.Store(p != l.first.Load())
 }
 
 // await waits for the second connection and makes it a path of the link. If it does not
@@ -202,7 +208,7 @@ func (l *Link) await(ctx context.Context) *path {
 		c.Close()
 		return nil
 	}
-	l.readers.Go(func() { l.accept(ctx, p) })
+	l.readers.Go(func() { l.accept(ctx, p, 0) })
 	return p
 }
 

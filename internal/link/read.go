@@ -306,6 +306,8 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		return handle(l, b, wire.ParseProbe, Handler.Probe)
 	case wire.TypeWhere:
 		return handle(l, b, wire.ParseWhere, Handler.Where)
+	case wire.TypeGone:
+		return handle(l, b, wire.ParseGone, Handler.Gone)
 	case wire.TypeByeAck:
 		f, err := wire.ParseBye(b)
 		if err != nil {

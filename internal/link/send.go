@@ -102,7 +102,8 @@ func (l *Link) OfferStep(s wire.Step) { l.data.post(s.AppendOffer) }
 
 // Closed tells the peer that a communicator was closed. It arrives after all earlier messages
 // and steps.
-func (l *Link) Closed(c wire.Closed) { l.data.post(c.Append) }
+// A pending link keeps the frame.
+func (l *Link) Closed(c wire.Closed) { l.data.postQuiet(c.Append) }
 
 // replies returns the lane for grants, refusals and credit: the data lane if it is on a second
 // connection, which is faster. A reply there waits only for earlier frames, which the peer
@@ -142,15 +143,18 @@ func (l *Link) answer(add func(b []byte) []byte) {
 // Answer answers a probe. It drops the answer if the peer does not read.
 func (l *Link) Answer(w wire.Where) { l.answer(w.Append) }
 
-// Revoke tells the peer that a communicator was revoked.
+// Revoke tells the peer that a communicator was revoked. A pending link keeps the frame.
 func (l *Link) Revoke(r wire.Revoke, text string) {
-	l.control.commit(r.Append(l.control.begin(), text))
+	l.control.postQuiet(func(b []byte) []byte { return r.Append(b, text) })
 }
 
 // Failed tells the peer that a node has failed.
 func (l *Link) Failed(f wire.Failed, text string) {
 	l.control.commit(f.Append(l.control.begin(), text))
 }
+
+// Gone tells the peer that a node has left.
+func (l *Link) Gone(g wire.Gone) { l.control.post(g.Append) }
 
 // Reason tells the peer that an operation of this node has failed with text, because of r.Node. The
 // channel is closed when the peer has handled the frame, but not if the link ends first.

@@ -26,6 +26,8 @@ func (m *Mesh) accept(p *Path) {
 		}
 		id, slot, ok := m.acceptable(c)
 		switch {
+		case !ok && m.mayDial(slot, id):
+			c.Close() // Both nodes have dialed at the same time, or this node leaves.
 		case !ok:
 			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
 			c.Close()
@@ -40,7 +42,7 @@ func (m *Mesh) accept(p *Path) {
 
 // acceptable returns the node at the other end of a connection, and its slot. ok reports
 // whether it may connect: while the world forms if its slot is behind that of this node, and
-// at any time if it is expected.
+// at any time if it is expected or its link is pending.
 func (m *Mesh) acceptable(c transport.Conn) (id membership.NodeID, slot int, ok bool) {
 	id, err := membership.ParseNodeID(c.Peer())
 	if err != nil {
@@ -49,6 +51,9 @@ func (m *Mesh) acceptable(c transport.Conn) (id membership.NodeID, slot int, ok 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	slot, ok = m.slotOfLocked(id)
+	if ok && m.peers[slot].onDemand {
+		return id, slot, m.peers[slot].isSettling() && (!m.closing || m.peers[slot].link.IsNeeded())
+	}
 	return id, slot, ok && !m.closing && (m.peers[slot].expected || slot > m.self && !m.formed)
 }
 

@@ -71,7 +71,7 @@ func (m *Mesh) lossLocked(slot int, err error) *LossError {
 	asked := make(map[membership.NodeID]*link.Link)
 	for other := range m.peers {
 		q := &m.peers[other]
-		if other != slot && other != m.self && q.link != nil && !q.expected && !q.state.IsGone() {
+		if other != slot && other != m.self && q.isLinked() && !q.expected && !q.state.IsGone() {
 			asked[q.node.ID] = q.link
 		}
 	}

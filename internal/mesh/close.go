@@ -13,15 +13,20 @@ import (
 // ctx ends, and closes the transports. Concurrent calls wait for the first one and return its
 // result.
 func (m *Mesh) Close(ctx context.Context) error {
-	return m.end(func(l *link.Link) { l.Close(ctx) }, m.cfg.Paths)
+	return m.end(ctx, func(l *link.Link) { l.Close(ctx) }, m.cfg.Paths)
 }
 
 // Abort ends everything that Form has started, without goodbyes. The transports stay open.
-func (m *Mesh) Abort() { _ = m.end((*link.Link).Abort, nil) }
+func (m *Mesh) Abort() {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = m.end(now, (*link.Link).Abort, nil)
+}
 
 // end prevents new links, and ends operations, links and goroutines, and closes the transports
-// of paths. sayGoodbye ends the links to peers that expect a goodbye.
-func (m *Mesh) end(sayGoodbye func(*link.Link), paths []Path) error {
+// of paths. sayGoodbye ends the links to peers that expect a goodbye. Before the first goodbye,
+// end waits until pending links with frames have connections or ctx ends.
+func (m *Mesh) end(ctx context.Context, sayGoodbye func(*link.Link), paths []Path) error {
 	m.mu.Lock()
 	first := !m.closing
 	m.closing = true
@@ -30,6 +35,7 @@ func (m *Mesh) end(sayGoodbye func(*link.Link), paths []Path) error {
 		<-m.closed
 		return m.closeErr
 	}
+	m.awaitNeeded(ctx)
 	links := m.closeLinks()
 	m.engine.Close()
 	var ends sync.WaitGroup

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -36,18 +37,16 @@ const (
 // dial links this node to the peer in a slot, and blocks until the link is up. It tries all
 // paths and all addresses of the node in turn, repeatedly, until ctx ends or dialTimeout has
 // passed. It tries the next address if another node answers at one: several hosts may have the
-// same private address. Dials may run concurrently, and whenever [Mesh.add] accepts a link.
-func (m *Mesh) dial(ctx context.Context, slot int) error {
+// same private address. Dials may run concurrently, and whenever [Mesh.add] accepts a link. Each
+// attempt holds a token of tokens, unless that is nil.
+func (m *Mesh) dial(ctx context.Context, slot int, tokens chan struct{}) error {
 	ctx, cancel := within(ctx, dialTimeout)
 	defer cancel()
 	d := m.newDialing(slot)
 	var last error
 	for wait := redialFirst; ; wait = min(2*wait, redialMax) {
-		r, err := d.dialPaths(ctx)
-		if err == nil {
-			err = m.establish(ctx, r, slot, r.bulk, nil)
-		}
-		if err == nil {
+		err := d.attempt(ctx, tokens)
+		if err == nil || errors.Is(err, link.ErrConnected) {
 			return nil
 		}
 		if last == nil || ctx.Err() == nil {
@@ -66,6 +65,23 @@ func (m *Mesh) dial(ctx context.Context, slot int) error {
 		}
 		return unreachable
 	}
+}
+
+// attempt tries all paths and all addresses once, and makes a link of the first connection.
+func (d *dialing) attempt(ctx context.Context, tokens chan struct{}) error {
+	if tokens != nil {
+		select {
+		case tokens <- struct{}{}:
+			defer func() { <-tokens }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	r, err := d.dialPaths(ctx)
+	if err != nil {
+		return err
+	}
+	return d.mesh.establish(ctx, r, d.slot, r.bulk, nil)
 }
 
 // A dialing is the search for a route to a node.

@@ -62,11 +62,15 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 func (m *Mesh) clearLinkLocked(slot int) {
 	p := &m.peers[slot]
 	p.link, p.route = nil, nil
+	if p.onDemand {
+		m.addPendingLocked(slot)
+		return
+	}
 	if p.expected || !m.isRequired(slot) || slot > m.self || m.closing {
 		return // The peer dials again or does not join.
 	}
 	m.wg.Go(func() {
-		if err := m.dial(m.run, slot); err != nil {
+		if err := m.dial(m.run, slot, nil); err != nil {
 			m.log.Warn("cannot replace a lost link", m.note(slot), "err", err)
 		}
 	})
@@ -150,6 +154,8 @@ type decision struct {
 	link    *link.Link // of the peer, or nil
 	others  []*link.Link
 	effects membership.PeerEffects
+	// tellGone says that the other nodes are told that the peer has left.
+	tellGone bool
 }
 
 // apply decides on an event and carries the decision out. It blocks while another decision is
@@ -194,14 +200,15 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	case membership.AdoptedIn, membership.AdoptedOut, membership.AdoptedUnlinked:
 		p.report = nil
 	}
-	if d.effects&(membership.TellLost|membership.TellClosed) != 0 {
+	d.tellGone = m.cfg.OnDemand && e.kind == membership.Goodbye && d.effects.Has(membership.ReportLeft)
+	if d.tellGone || d.effects&(membership.TellLost|membership.TellClosed) != 0 {
 		for slot, other := range m.peers {
-			if other.link != nil && slot != e.slot && slot != m.self && other.link != e.from {
+			if other.isLinked() && slot != e.slot && slot != m.self && other.link != e.from {
 				d.others = append(d.others, other.link)
 			}
 		}
 	}
-	if d.effects.Has(membership.TellPeer) && d.link != nil {
+	if d.effects.Has(membership.TellPeer) && p.isLinked() {
 		d.others = append(d.others, d.link)
 	}
 	return append(pass, d)
@@ -220,7 +227,11 @@ func (m *Mesh) carryOut(pass []decision) {
 	changes := make([]engine.PeerChange, 0, len(pass))
 	for _, d := range pass {
 		for _, l := range d.others {
-			l.Failed(d.report, reason(d.err))
+			if d.tellGone {
+				l.Gone(wire.Gone{Node: d.id})
+			} else {
+				l.Failed(d.report, reason(d.err))
+			}
 		}
 		changes = append(changes, d.change())
 	}
@@ -228,8 +239,11 @@ func (m *Mesh) carryOut(pass []decision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range pass {
-		if d.effects.Has(membership.DropLink) {
+		switch {
+		case d.effects.Has(membership.DropLink):
 			m.dropLinkLocked(d.slot)
+		case d.kind == membership.ReportedClosed && d.link != nil:
+			d.link.Need() // Its end, or a goodbye, decides whether a suspected peer has failed.
 		}
 	}
 }

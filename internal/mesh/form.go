@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -27,6 +29,9 @@ func (m *Mesh) form(ctx context.Context) error {
 	}
 	for i := range m.cfg.Paths {
 		m.wg.Go(func() { m.accept(&m.cfg.Paths[i]) })
+	}
+	if m.cfg.OnDemand {
+		m.wg.Go(m.dialWanted)
 	}
 	dialing, waiting, cancel := splitDeadline(ctx)
 	errs := make(chan error, m.self)
@@ -122,7 +127,7 @@ func (m *Mesh) dialAll(ctx context.Context, include func(slot int) bool, failed 
 		dials.Go(func() {
 			tokens <- struct{}{}
 			defer func() { <-tokens }()
-			if err := m.dial(ctx, slot); err != nil {
+			if err := m.dial(ctx, slot, nil); err != nil {
 				failed(slot, err)
 			}
 		})
@@ -135,7 +140,7 @@ func (m *Mesh) dialAll(ctx context.Context, include func(slot int) bool, failed 
 func (m *Mesh) dialJoining(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, joiningTimeout)
 	defer cancel()
-	m.dialAll(ctx, func(slot int) bool { return !m.isRequired(slot) }, func(slot int, err error) {
+	m.dialAll(ctx, func(slot int) bool { return !m.isMember(slot) }, func(slot int, err error) {
 		m.log.Debug("no link to another joining node", m.note(slot), "err", err)
 	}).Wait()
 }
@@ -144,7 +149,7 @@ func (m *Mesh) dialJoining(ctx context.Context) {
 // them.
 func (m *Mesh) expectJoining() {
 	for slot := range m.cfg.View.Size() {
-		if slot != m.self && !m.isRequired(slot) {
+		if slot != m.self && !m.isMember(slot) {
 			m.mu.Lock()
 			m.peers[slot].expected = true
 			m.mu.Unlock()
@@ -153,9 +158,26 @@ func (m *Mesh) expectJoining() {
 	}
 }
 
-// isRequired reports whether Form fails without a link to a slot of the first view.
-func (m *Mesh) isRequired(slot int) bool {
+// isMember reports whether a slot of the first view belongs to a node of the world.
+func (m *Mesh) isMember(slot int) bool {
 	return slot < m.cfg.View.Size() && (m.cfg.World == 0 || slot < m.cfg.World)
+}
+
+// isRequired reports whether Form fails without a link to a slot of the first view.
+func (m *Mesh) isRequired(slot int) bool { return m.isMember(slot) && !m.isOnDemand(slot) }
+
+// isOnDemand reports whether the link to a node of the first view is made on demand: this node does
+// not join a formed world, and neither of the two watches the other one.
+func (m *Mesh) isOnDemand(slot int) bool {
+	if !m.cfg.OnDemand || slot == m.self || !m.isMember(slot) || !m.isMember(m.self) {
+		return false
+	}
+	v := membership.View{Nodes: m.cfg.View.Nodes}
+	if m.cfg.World > 0 {
+		v.Nodes = v.Nodes[:m.cfg.World]
+	}
+	return !slices.Contains(membership.Watched(v, m.self, m.watches()), slot) &&
+		!slices.Contains(membership.Watchers(v, m.self, m.watches()), slot)
 }
 
 // isMissing reports whether Form waits for the link to a peer.

@@ -58,6 +58,13 @@ type Config struct {
 	// Newest returns the newest view of the seed, which this node may not have adopted yet.
 	// Peers that are not in it are watched. The default is the adopted view.
 	Newest func() membership.View
+	// OnDemand makes Form link this node only to the nodes that it watches and to those that
+	// watch it, and to all if it is joining. The link to another node is pending until
+	// something needs it. All nodes have the same setting.
+	OnDemand bool
+	// Watches is the number of peers that this node watches; 0 means WatchedMax. All nodes have the
+	// same setting.
+	Watches int
 	// EagerMax is engine.Config.EagerMax.
 	EagerMax int
 	// Log receives events. Nil discards them.
@@ -97,6 +104,7 @@ type Mesh struct {
 	formed  bool
 	closing bool
 
+	wanted   wanted                      // peers that links on demand need
 	accepted *connSet[acceptedKey]       // connections without a link
 	bulk     *connSet[membership.NodeID] // second connections, for links to come
 
@@ -142,6 +150,10 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	for rank, n := range cfg.View.Nodes {
 		m.peers = append(m.peers, newPeer(n, rank))
 	}
+	m.wanted.init()
+	if cfg.OnDemand {
+		m.addPending()
+	}
 	m.run, m.stop = context.WithCancel(context.Background())
 	if err := m.form(ctx); err != nil {
 		m.Abort()
@@ -169,6 +181,8 @@ func (h handler) Left(l *link.Link) { h.mesh.linkEnded(l, membership.Goodbye, ni
 
 func (h handler) Reason(l *link.Link, f wire.Reason, text string) { h.mesh.peerExplained(l, f, text) }
 
+func (h handler) Gone(l *link.Link, f wire.Gone) { h.mesh.peerGone(l, f) }
+
 func (h handler) Failed(l *link.Link, f wire.Failed, text string) { h.mesh.peerReported(l, f, text) }
 
 // newLink makes a link of the connections of a route, or closes them.
@@ -184,11 +198,18 @@ func (m *Mesh) newLink(ctx context.Context, r *route, slot int, cfg link.Config)
 // establish makes a link of the connections of a route and puts it into the slot of its peer
 // when the peer has begun to use it: the peer may still refuse a connection from a node that
 // the seed has not yet announced to it. bulk is the path of the second connection, or nil.
-// await waits for that connection on the accepting side.
+// await waits for that connection on the accepting side. If the link is pending, establish gives
+// it the connections.
 func (m *Mesh) establish(ctx context.Context, r *route, slot int, bulk *Path, await func(context.Context) (transport.Conn, error)) error {
 	var cfg link.Config
 	if bulk != nil {
 		cfg.BulkOver, cfg.BulkPipes, cfg.Await = bulk.name(), bulk.Pipes, await
+	}
+	if l, ok := m.onDemand(slot, r.peer); ok && l != nil {
+		return m.connect(ctx, r, slot, l, cfg)
+	} else if ok {
+		r.close()
+		return errNotPending
 	}
 	l, err := m.newLink(ctx, r, slot, cfg)
 	if err != nil {
@@ -228,8 +249,7 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 		m.discard(old)
 	}
 	m.reportLink(slot)
-	i := r.info(slot, id)
-	m.log.Debug("linked a node", m.note(slot), "transport", i.Transport, "bulk", i.BulkTransport, "reason", i.Reason)
+	m.logLink(r, slot, id)
 	select {
 	case <-l.Done():
 		// linkEnded has ignored the end of the link if it came before the link was in its slot.
@@ -238,6 +258,11 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	default:
 	}
 	return nil
+}
+
+func (m *Mesh) logLink(r *route, slot int, id membership.NodeID) {
+	i := r.info(slot, id)
+	m.log.Debug("linked a node", m.note(slot), "transport", i.Transport, "bulk", i.BulkTransport, "reason", i.Reason)
 }
 
 // discard aborts a link outside slots, and releases its state in the engine.

@@ -36,6 +36,7 @@ const (
 type world struct {
 	testing.TB
 	interval   time.Duration // of heartbeats
+	watches    int           // if not 0, links are on demand, and each node watches so many others
 	network    *sim.Network
 	view       membership.View
 	transports []transport.Transport
@@ -105,6 +106,7 @@ func (w *world) config(rank int) Config {
 	return Config{
 		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
 		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: lost, Newest: w.newest,
+		OnDemand: w.watches > 0, Watches: w.watches,
 	}
 }
 

@@ -121,14 +121,44 @@ type PathInfo struct {
 	Encrypted bool
 	// Reason explains the choice of the paths.
 	Reason string
+	// Pending reports whether there is no connection yet. The paths are those that this node would
+	// try first.
+	Pending bool
 }
 
 // Paths describes the connections to the other nodes of a view, in the order of their ranks.
 func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
-	for rank, p := range m.linked(v) {
-		infos = append(infos, p.route.info(rank, p.node.ID))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for rank, n := range v.Nodes {
+		slot, ok := m.slotOfLocked(n.ID)
+		if !ok || slot == m.self {
+			continue
+		}
+		switch p := &m.peers[slot]; {
+		case p.route != nil:
+			infos = append(infos, p.route.info(rank, n.ID))
+		case p.onDemand && p.link != nil:
+			if r := m.expectedRoute(m.peers[m.self].node.Host, n); r != nil {
+				i := r.info(rank, n.ID)
+				i.Pending = true
+				infos = append(infos, i)
+			}
+		}
 	}
 	return infos
+}
+
+// expectedRoute returns the route that a node on a host tries first to another node, without
+// connections, or nil if they have no transport in common.
+func (m *Mesh) expectedRoute(here string, n membership.Node) *route {
+	for i := range m.cfg.Paths {
+		p := &m.cfg.Paths[i]
+		if m.carries(p, n) && (!p.isLocal() || here != "" && here == n.Host) {
+			return &route{path: p, bulk: m.bulkBeside(p, n), why: "not linked yet"}
+		}
+	}
+	return nil
 }
 
 // Traffic returns the byte counts of the links to the other nodes of a view, in the order of
@@ -209,8 +239,11 @@ type route struct {
 
 func (r *route) info(rank int, id membership.NodeID) PathInfo {
 	i := PathInfo{
-		Rank: rank, Node: id, Addr: r.conn.RemoteAddr(), Transport: r.path.name(), BulkTransport: r.path.name(),
+		Rank: rank, Node: id, Transport: r.path.name(), BulkTransport: r.path.name(),
 		Class: r.path.capabilities().Class, Locality: r.path.capabilities().Locality, Encrypted: r.path.Encrypted, Reason: r.why,
+	}
+	if r.conn != nil {
+		i.Addr = r.conn.RemoteAddr()
 	}
 	if r.bulk != nil {
 		i.BulkTransport, i.Class = r.bulk.name(), r.bulk.capabilities().Class

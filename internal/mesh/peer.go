@@ -16,6 +16,8 @@ type peer struct {
 	link     *link.Link // nil if it is not up
 	route    *route     // of link
 	expected bool       // the node is in no view yet
+	onDemand bool       // the link is, or was, pending
+	offer    *route     // a connection that is being negotiated for the pending link, or nil
 	state    membership.PeerState
 	report   error      // the first report of another node since the peer was linked
 	reason   nodeError  // the last error that the peer has reported

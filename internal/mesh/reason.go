@@ -53,7 +53,7 @@ func (m *Mesh) Explain(cause membership.NodeID, lost bool, text string) {
 	var links []*link.Link
 	for slot := range m.peers {
 		p := &m.peers[slot]
-		if p.link != nil && slot != m.self && p.node.ID != cause && !p.state.IsGone() {
+		if p.isLinked() && slot != m.self && p.node.ID != cause && !p.state.IsGone() {
 			links = append(links, p.link)
 		}
 	}

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -12,6 +13,9 @@ import (
 
 // WatchedMax is the number of peers that a node watches.
 const WatchedMax = 6
+
+// watches returns the number of peers that a node watches.
+func (m *Mesh) watches() int { return cmp.Or(m.cfg.Watches, WatchedMax) }
 
 // A heartbeat is the last sign of life on a watched link.
 type heartbeat struct {
@@ -60,7 +64,7 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	watched := membership.Watched(m.view, m.peers[m.self].rank, WatchedMax)
+	watched := membership.Watched(m.view, m.peers[m.self].rank, m.watches())
 	for slot, p := range m.peers {
 		if p.link == nil || slot == m.self || p.state.IsGone() {
 			continue
@@ -70,7 +74,10 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 			_, stays := newest.Rank(p.node.ID)
 			watch = !stays
 		}
-		if watch {
+		switch {
+		case watch && p.link.IsPending():
+			p.link.Need()
+		case watch:
 			links = append(links, p.link)
 		}
 	}

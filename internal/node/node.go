@@ -50,6 +50,8 @@ type Config struct {
 	Areas, AreaSize int
 	// PlainBulk turns off encryption on TCP.
 	PlainBulk bool
+	// OnDemand is mesh.Config.OnDemand.
+	OnDemand bool
 	// HeartbeatInterval and HeartbeatTimeout configure the mesh.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
 	// RecoveryTimeout and CollectiveTimeout are the times after which other nodes report this
@@ -236,7 +238,7 @@ func (n *Node) link(ctx context.Context, v membership.View, world int) (*mesh.Me
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: n.ID(), View: v, World: world, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
-		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link,
+		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link, OnDemand: n.cfg.OnDemand,
 		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.addFailure, Newest: n.Session.Newest,
 	})
 	if err != nil {

@@ -28,6 +28,11 @@ const (
 	waitMax = 4 * pollTime
 	// trialEvery is the number of waits without polling before the next trial.
 	trialEvery = 16
+	// needAfter is how long a wait for a few peers with pending links lasts before these links get
+	// connections, and needAllAfter a wait for any of many peers. Usually a peer that sends
+	// something makes the connection sooner.
+	needAfter    = 50 * time.Millisecond
+	needAllAfter = time.Second
 )
 
 // A pace learns from the waits of a communicator whether polling pays. The zero pace polls.
@@ -82,7 +87,7 @@ func (p *Poller) Wait(ctx context.Context, ended <-chan struct{}, peers []int) b
 				l.Unattend()
 			}
 		}
-		return p.sleep(ctx, ended)
+		return p.sleep(ctx, ended, peers)
 	}
 	if len(peers) == 1 { // Most waits are for one rank and need little stack.
 		var room [1]link.Polling
@@ -107,7 +112,7 @@ func (p *Poller) poll(ctx context.Context, ended <-chan struct{}, peers []int, p
 	for i := range pollings {
 		pollings[i].Pause()
 	}
-	return p.sleep(ctx, ended)
+	return p.sleep(ctx, ended, peers)
 }
 
 // start begins to poll the link of each peer, and reports whether a lane can be polled.
@@ -166,14 +171,43 @@ func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, pollings []lin
 	}
 }
 
-// sleep blocks until ended has a value or ctx ends. It reports whether ended had a value.
-func (p *Poller) sleep(ctx context.Context, ended <-chan struct{}) bool {
+// sleep blocks until ended has a value or ctx ends. It reports whether ended had a value. Links to
+// peers that are still pending after a while get a connection: a peer may have nothing to send, and
+// only its link shows that it has gone or has closed the communicator.
+func (p *Poller) sleep(ctx context.Context, ended <-chan struct{}, peers []int) bool {
 	start := time.Now()
 	defer func() { p.pace.learn(time.Since(start)) }()
+	if p.isPending(peers) {
+		after := needAfter
+		if len(peers) > linksMax {
+			after = needAllAfter
+		}
+		t := time.AfterFunc(after, func() { p.need(peers) })
+		defer t.Stop()
+	}
 	select {
 	case <-ended:
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// isPending reports whether the link to one of the peers is pending.
+func (p *Poller) isPending(peers []int) bool {
+	for _, rank := range peers {
+		if l := p.Links[rank]; l != nil && l.IsPending() {
+			return true
+		}
+	}
+	return false
+}
+
+// need lets pending links to peers get connections.
+func (p *Poller) need(peers []int) {
+	for _, rank := range peers {
+		if l := p.Links[rank]; l != nil {
+			l.Need()
+		}
 	}
 }

@@ -19,6 +19,8 @@ type World struct {
 	Paths [][]mesh.Path   // by rank; nexar.Local closes their transports
 	Cost  cost.Network    // the model before anything is measured
 	Pools []*bufpool.Pool // by rank; nexar.Local sets them, unless the list is empty
+	// Watches is mesh.Config.Watches.
+	Watches int
 }
 
 type (

@@ -139,3 +139,16 @@ func (y *Bye) Append(b []byte, t Type) []byte { return appendFrame(b, t, y) }
 
 // ParseBye decodes a [TypeBye] or [TypeByeAck] frame.
 func ParseBye(b []byte) (Bye, error) { return parseFrame[Bye](b) }
+
+// A Gone reports that Node has left: its sender, or another node that has told the sender, has
+// received the goodbye of Node. Only nodes with links on demand send it, since Node says goodbye
+// to the nodes that it is linked to.
+type Gone struct {
+	Node [16]byte
+}
+
+// Append appends g to b.
+func (g *Gone) Append(b []byte) []byte { return appendFrame(b, TypeGone, g) }
+
+// ParseGone decodes a [TypeGone] frame.
+func ParseGone(b []byte) (Gone, error) { return parseFrame[Gone](b) }

@@ -96,6 +96,12 @@ func TestReason(t *testing.T) {
 	checkRefused(t, reasonKind, errTooLong, "13 "+none+" 00 00000401")
 }
 
+var goneKind = kindOf(TypeGone, (*Gone).Append, ParseGone)
+
+func TestGone(t *testing.T) {
+	checkFrame(t, goneKind, &Gone{Node: id16(0xee)}, "14 ee0102030405060708090a0b0c0d0eee")
+}
+
 var closedKind = kindOf(TypeClosed, (*Closed).Append, ParseClosed)
 
 func TestClosed(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -25,38 +26,56 @@ type Medium struct {
 	// listen returns n nodes and their paths. The ranks close the transports of the
 	// paths; end closes everything else.
 	listen func(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error)
+
+	onDemand bool
+}
+
+// linksVariable makes all media have links on demand if it is "demand"; see [Medium.OnDemand].
+const linksVariable = "NEXAR_TEST_LINKS"
+
+// OnDemand returns the medium with links on demand. Each rank watches one other rank, so that
+// most links are pending in small worlds, too.
+func (m Medium) OnDemand() Medium {
+	m.Name, m.onDemand = m.Name+", links on demand", true
+	return m
 }
 
 // Mem connects ranks by memory, as nexar.Local does, but with the ranks on several hosts.
-func Mem() Medium { return Medium{"mem", cost.Local(), listenMem} }
+func Mem() Medium { return Medium{Name: "mem", Cost: cost.Local(), listen: listenMem} }
 
 // MemLinks is Mem without shared memory: all bytes go over links.
-func MemLinks() Medium { return Medium{"mem without areas", cost.Local(), listenMemLinks} }
+func MemLinks() Medium {
+	return Medium{Name: "mem without areas", Cost: cost.Local(), listen: listenMemLinks}
+}
 
 // MemHosts is MemLinks with two ranks on each host.
-func MemHosts() Medium { return Medium{"links between hosts", cost.Local(), listenMemHosts} }
+func MemHosts() Medium {
+	return Medium{Name: "links between hosts", Cost: cost.Local(), listen: listenMemHosts}
+}
 
 // Sim connects ranks by a simulated network with small windows, latency and loss.
-func Sim() Medium { return Medium{"sim", cost.QUIC(), listenSim} }
+func Sim() Medium { return Medium{Name: "sim", Cost: cost.QUIC(), listen: listenSim} }
 
 // QUIC connects ranks by QUIC over the loopback interface.
-func QUIC() Medium { return Medium{"quic", cost.QUIC(), listenQUIC} }
+func QUIC() Medium { return Medium{Name: "quic", Cost: cost.QUIC(), listen: listenQUIC} }
 
 // SHM connects ranks by shared memory of processes.
-func SHM() Medium { return Medium{"shm", cost.QUIC(), listenSHM} }
+func SHM() Medium { return Medium{Name: "shm", Cost: cost.QUIC(), listen: listenSHM} }
 
 // SHMLinks is SHM without areas: all bytes go over links.
-func SHMLinks() Medium { return Medium{"shm without areas", cost.QUIC(), listenSHMLinks} }
+func SHMLinks() Medium {
+	return Medium{Name: "shm without areas", Cost: cost.QUIC(), listen: listenSHMLinks}
+}
 
 // TLS connects ranks by QUIC, and by TLS over TCP for bulk.
-func TLS() Medium { return Medium{"tcp+tls", cost.QUIC(), listenTLS} }
+func TLS() Medium { return Medium{Name: "tcp+tls", Cost: cost.QUIC(), listen: listenTLS} }
 
 // TCP connects ranks by QUIC, and by plain TCP for bulk.
-func TCP() Medium { return Medium{"tcp", cost.QUIC(), listenTCP} }
+func TCP() Medium { return Medium{Name: "tcp", Cost: cost.QUIC(), listen: listenTCP} }
 
 // Mixed connects ranks on the hosts of HostOf: by shared memory within a host, by TLS
 // and QUIC between hosts.
-func Mixed() Medium { return Medium{"mixed", cost.QUIC(), listenMixed} }
+func Mixed() Medium { return Medium{Name: "mixed", Cost: cost.QUIC(), listen: listenMixed} }
 
 // MessageMedia returns the media with different paths for messages: pipes in memory, pipes
 // with small windows, QUIC, TCP and shared memory.
@@ -123,6 +142,9 @@ func (m Medium) form(ctx context.Context, n int, cfg nexar.Config) (*World, erro
 	}
 	w := &World{Nodes: view.Nodes, end: end}
 	w.network = &testhook.World{View: view, Paths: paths, Cost: m.Cost, Pools: make([]*bufpool.Pool, n)}
+	if m.onDemand || os.Getenv(linksVariable) == "demand" {
+		cfg.Links, w.network.Watches = "demand", 1
+	}
 	if w.Comms, err = nexar.Local(testhook.WithWorld(ctx, w.network), n, cfg); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}

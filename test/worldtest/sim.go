@@ -21,7 +21,7 @@ import (
 func InFakeTime(t *testing.T, n int, f func(t *testing.T, w *World, network *sim.Network)) {
 	synctest.Test(t, func(t *testing.T) {
 		network := sim.New(sim.Config{Delay: time.Millisecond, Rate: 100_000_000, Window: 4 << 20})
-		slow := Medium{"slow", cost.QUIC(), func(n int) (membership.View, [][]mesh.Path, func() error, error) {
+		slow := Medium{Name: "slow", Cost: cost.QUIC(), listen: func(n int) (membership.View, [][]mesh.Path, func() error, error) {
 			return listenOn(network, n)
 		}}
 		f(t, slow.World(t, n, nexar.Config{}), network)

@@ -1,0 +1,238 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// pending returns a pending link and a channel with a value for each call of its function need.
+func pending(t testing.TB, h Handler) (l *Link, needs chan struct{}) {
+	t.Helper()
+	needs = make(chan struct{}, 8)
+	l = NewPending(h, Config{Peer: 7}, func() { needs <- struct{}{} })
+	t.Cleanup(l.Abort)
+	return l, needs
+}
+
+// connect gives two pending links a connection: a has dialed.
+func connect(t testing.TB, a, b *Link, ca, cb transport.Conn, admit func() error) (atA, atB error) {
+	t.Helper()
+	accepted := make(chan error, 1)
+	go func() {
+		err := b.Accept(t.Context(), cb, Config{}, admit)
+		if err != nil {
+			cb.Close()
+		}
+		accepted <- err
+	}()
+	soon(t, "Connect", func() { atA = a.Connect(t.Context(), ca, Config{}) })
+	return atA, <-accepted
+}
+
+func admitAll() error { return nil }
+
+// TestPending: frames wait for a connection, in order, and need one once.
+func TestPending(t *testing.T) {
+	ha, hb := newHandler(), newHandler()
+	got := make(chan string, 16)
+	var b *Link
+	hb.message = func(m wire.Message, p []byte) {
+		got <- fmt.Sprint("message ", m.Tag, " ", string(p))
+		b.Consumed(wire.Messages, len(p))
+	}
+	hb.closed = func(c wire.Closed) { got <- fmt.Sprint("closed ", c.Seq) }
+	ha.message = func(m wire.Message, p []byte) { got <- fmt.Sprint("back ", m.Tag) }
+	a, needs := pending(t, ha)
+	b, needsB := pending(t, hb)
+	a.Closed(wire.Closed{Comm: 1, Seq: 5})
+	if !a.IsPending() || a.IsNeeded() {
+		t.Error("a notice that a communicator was closed needs a connection")
+	}
+	for i := range int64(3) {
+		if !a.TakeCredit(wire.Messages, 1) {
+			t.Fatal("no credit")
+		}
+		a.SendMessage(wire.Message{Tag: i}, []byte{'x'})
+	}
+	if len(needs) != 1 || len(needsB) != 0 {
+		t.Errorf("a needs %d connections and b %d, want 1 and 0", len(needs), len(needsB))
+	}
+	ca, cb := conns(t)
+	if atA, atB := connect(t, a, b, ca, cb, admitAll); atA != nil || atB != nil {
+		t.Fatal(atA, atB)
+	}
+	b.SendMessage(wire.Message{Tag: 9}, nil)
+	a.SendMessage(wire.Message{Tag: 3}, []byte{'y'})
+	want := map[string]bool{"back 9": true}
+	order := []string{"closed 5", "message 0 x", "message 1 x", "message 2 x", "message 3 y"}
+	for len(order) > 0 || len(want) > 0 {
+		select {
+		case m := <-got:
+			switch {
+			case want[m]:
+				delete(want, m)
+			case len(order) > 0 && order[0] == m:
+				order = order[1:]
+			default:
+				t.Fatalf("got %q, want %q", m, order)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("missing: %q and %v", order, want)
+		}
+	}
+	if a.IsPending() || b.IsPending() {
+		t.Error("a connected link is still pending")
+	}
+}
+
+// TestPendingRefused: a connection that the peer refuses or that ends early loses no frame.
+func TestPendingRefused(t *testing.T) {
+	hb := newHandler()
+	got := make(chan int64, 4)
+	hb.message = func(m wire.Message, _ []byte) { got <- m.Tag }
+	a, _ := pending(t, newHandler())
+	b, _ := pending(t, hb)
+	a.SendMessage(wire.Message{Tag: 1}, []byte("x"))
+	refusal := errors.New("refused")
+	ca, cb := conns(t)
+	atA, atB := connect(t, a, b, ca, cb, func() error { return refusal })
+	if atA == nil || !errors.Is(atB, refusal) {
+		t.Fatalf("got errors %v and %v, want one at each end", atA, atB)
+	}
+	ca, cb = conns(t)
+	cb.Close()
+	if err := a.Connect(t.Context(), ca, Config{}); err == nil {
+		t.Fatal("Connect succeeds over a connection that the peer has closed")
+	}
+	ca, _ = conns(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := a.Connect(ctx, ca, Config{}); err == nil {
+		t.Fatal("Connect succeeds over a connection that the peer does not answer")
+	}
+	ca, cb = conns(t)
+	if atA, atB := connect(t, a, b, ca, cb, admitAll); atA != nil || atB != nil {
+		t.Fatal(atA, atB)
+	}
+	a.SendMessage(wire.Message{Tag: 2}, []byte("x"))
+	for want := range int64(2) {
+		if tag := <-got; tag != want+1 {
+			t.Errorf("got message %d, want %d", tag, want+1)
+		}
+	}
+	ca, _ = conns(t)
+	if err := a.Connect(t.Context(), ca, Config{}); err == nil {
+		t.Error("a link takes a second connection")
+	}
+	ca.Close()
+}
+
+// TestPendingEnds: a pending link ends like others.
+func TestPendingEnds(t *testing.T) {
+	boom := errors.New("boom")
+	for name, test := range map[string]struct {
+		end  func(l *Link)
+		want error // of Handler.Lost; nil if it is not called
+	}{
+		"Fail":        {func(l *Link) { l.Fail(boom) }, boom},
+		"FailPending": {func(l *Link) { l.FailPending(boom) }, boom},
+		"Abort":       {func(l *Link) { l.Abort() }, nil},
+		"Close":       {func(l *Link) { l.Close(context.Background()) }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHandler()
+			l, needs := pending(t, h)
+			soon(t, name, func() { test.end(l) })
+			if test.want != nil {
+				if err := <-h.ends; !errors.Is(err, test.want) {
+					t.Errorf("Lost is called with %v, want %v", err, test.want)
+				}
+			}
+			<-l.Done()
+			l.SendMessage(wire.Message{}, nil)
+			ca, _ := conns(t)
+			if err := l.Connect(t.Context(), ca, Config{}); err == nil {
+				t.Error("a link that has ended takes a connection")
+			}
+			ca.Close()
+			if test.want == nil && len(h.ends) > 0 || l.FailPending(boom) {
+				t.Error("the handler learns of the end of this side, or the link ends twice")
+			}
+			_ = needs
+		})
+	}
+}
+
+// TestPendingClose: Close waits for the connection if frames wait, and they arrive before the goodbye.
+func TestPendingClose(t *testing.T) {
+	hb := newHandler()
+	var arrived []int64
+	hb.message = func(m wire.Message, _ []byte) { arrived = append(arrived, m.Tag) }
+	a, needs := pending(t, newHandler())
+	b, _ := pending(t, hb)
+	a.SendMessage(wire.Message{Tag: 1}, []byte("x"))
+	<-needs
+	closed := make(chan struct{})
+	go func() { defer close(closed); a.Close(within(t, time.Minute)) }()
+	ca, cb := conns(t)
+	if atA, atB := connect(t, a, b, ca, cb, admitAll); atA != nil || atB != nil {
+		t.Fatal(atA, atB)
+	}
+	<-closed
+	if err := <-hb.ends; err != errLeft || len(arrived) != 1 {
+		t.Errorf("the peer got %v and then the end %v, want a message and a goodbye", arrived, err)
+	}
+}
+
+// TestPendingCloseDuringAccept: a link that is closed while it accepts a connection says goodbye, or
+// the peer learns that the connection was not accepted: it never loses a link.
+func TestPendingCloseDuringAccept(t *testing.T) {
+	for i := range 200 {
+		ha := newHandler()
+		a, _ := pending(t, ha)
+		b, _ := pending(t, newHandler())
+		ca, cb := conns(t)
+		closed := make(chan struct{})
+		atA, _ := connect(t, a, b, ca, cb, func() error {
+			go func() { defer close(closed); b.Close(within(t, time.Minute)) }()
+			for range i % 20 {
+				runtime.Gosched()
+			}
+			return nil
+		})
+		<-closed
+		if atA != nil {
+			continue
+		}
+		if err := <-ha.ends; err != errLeft {
+			t.Fatalf("round %d: the peer sees the end %v, want a goodbye", i, err)
+		}
+	}
+}
+
+// TestPendingQuiet: frames that need no connection need one when there are too many.
+func TestPendingQuiet(t *testing.T) {
+	l, needs := pending(t, newHandler())
+	l.Revoke(wire.Revoke{}, strings.Repeat("x", wire.TextMax))
+	if len(needs) > 0 {
+		t.Error("a revocation needs a connection")
+	}
+	for range quietMax {
+		l.Closed(wire.Closed{})
+	}
+	if len(needs) != 1 {
+		t.Errorf("%d connections are needed, want 1", len(needs))
+	}
+	l.Ping()
+	if len(needs) != 1 {
+		t.Errorf("%d connections are needed after another frame, want 1", len(needs))
+	}
+}

@@ -1,0 +1,309 @@
+package mesh
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+const (
+	// demandDialsMax is the maximum number of concurrent attempts to dial peers on demand.
+	demandDialsMax = 8
+	// demandHeartbeats is the number of heartbeat timeouts after which a peer that cannot be dialed
+	// on demand counts as lost, up to dialTimeout. A loaded host delays handshakes more than answers
+	// to heartbeats.
+	demandHeartbeats = 3
+	// lateAfter is the time after which LinkHost dials nodes that have not dialed this node.
+	lateAfter = 2 * time.Second
+)
+
+var errNotPending = errors.New("mesh: the link is no longer pending")
+
+// addPending gives pending links to the nodes that Form does not link to this node.
+func (m *Mesh) addPending() {
+	for slot := range m.cfg.View.Size() {
+		if m.isOnDemand(slot) {
+			m.peers[slot].onDemand = true
+			m.addPendingLocked(slot)
+		}
+	}
+}
+
+// addPendingLocked gives a pending link to a peer.
+func (m *Mesh) addPendingLocked(slot int) {
+	cfg := link.Config{Peer: slot, Log: m.log, IdleTimer: &m.idle}
+	m.peers[slot].link = link.NewPending(handler{m.engine, m}, cfg, func() { m.wanted.add(slot) })
+}
+
+// isLinked reports whether the link to the peer has, or had, a connection.
+func (p *peer) isLinked() bool { return p.link != nil && !p.link.IsPending() }
+
+// isSettling reports whether the link to the peer may still get a connection, or the second of two.
+func (p *peer) isSettling() bool {
+	if p.link == nil {
+		return false
+	}
+	select {
+	case <-p.link.Settled():
+		return false
+	case <-p.link.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *peer) isPending() bool { return p.link != nil && p.link.IsPending() }
+
+// wanted is the queue of the slots with pending links that need a connection.
+type wanted struct {
+	wake chan struct{}
+
+	mu    sync.Mutex
+	slots []int
+}
+
+func (w *wanted) init() { w.wake = make(chan struct{}, 1) }
+
+func (w *wanted) add(slot int) {
+	w.mu.Lock()
+	w.slots = append(w.slots, slot)
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *wanted) take() (slots []int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slots, w.slots = w.slots, nil
+	return slots
+}
+
+// dialWanted dials the peers in the queue of wanted slots, until the Mesh closes.
+func (m *Mesh) dialWanted() {
+	tokens := make(chan struct{}, demandDialsMax)
+	for {
+		select {
+		case <-m.run.Done():
+			return
+		case <-m.wanted.wake:
+		}
+		for _, slot := range m.wanted.take() {
+			m.wg.Go(func() { m.dialOnDemand(slot, tokens) })
+		}
+	}
+}
+
+// dialOnDemand dials a peer until its link has a connection, from this node or from the peer. If
+// the peer cannot be reached for some time, its link fails with a reason that names its addresses.
+func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
+	l := m.peer(slot).link
+	if l == nil {
+		return
+	}
+	ctx, cancel := within(m.run, m.demandTimeout())
+	defer cancel()
+	m.wg.Go(func() {
+		defer cancel()
+		select {
+		case <-l.Settled():
+		case <-l.Done():
+		case <-ctx.Done():
+		}
+	})
+	err := m.dial(ctx, slot, tokens)
+	if err == nil || m.run.Err() != nil {
+		return
+	}
+	if u, ok := errors.AsType[*UnreachableError](err); ok {
+		err = u.Reason()
+	}
+	if l.FailPending(fmt.Errorf("%w: no connection %w", transport.ErrPeerGone, err)) {
+		m.log.Debug("no link on demand", m.note(slot), "err", err)
+	}
+}
+
+// demandTimeout returns the time after which a peer that cannot be dialed counts as lost.
+func (m *Mesh) demandTimeout() time.Duration {
+	return min(dialTimeout, cmp.Or(demandHeartbeats*max(m.cfg.HeartbeatTimeout, 0), dialTimeout))
+}
+
+// connect gives a pending link the connections of a route, or closes them. If two nodes offer each
+// other connections at the same time, both use the offer of the node with the larger NodeID.
+func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cfg link.Config) (err error) {
+	if r.peer == (membership.NodeID{}) {
+		cfg.Bulk = r.second
+		if err = m.beginOffer(ctx, r, slot, l); err == nil {
+			err = l.Connect(ctx, r.conn, cfg)
+		}
+	} else {
+		err = l.Accept(ctx, r.conn, cfg, func() error { return m.beginOffer(ctx, r, slot, l) })
+	}
+	if err == nil {
+		select {
+		case <-l.Settled(): // From now on the route does not change.
+		case <-l.Done():
+		}
+	}
+	m.endOffer(r, slot, l, err == nil)
+	if err != nil {
+		r.close()
+		return err
+	}
+	m.logLink(r, slot, m.peer(slot).node.ID)
+	return nil
+}
+
+// beginOffer makes a route the current offer for a pending link. It waits until there is no other
+// one, or it replaces the offer of this node by that of a peer with a larger NodeID.
+func (m *Mesh) beginOffer(ctx context.Context, r *route, slot int, l *link.Link) error {
+	for {
+		m.mu.Lock()
+		p := &m.peers[slot]
+		isCurrent, changed := p.link == l && l.IsPending(), m.changed
+		wins := p.offer != nil && p.offer.peer == (membership.NodeID{}) && r.peer == p.node.ID &&
+			bytes.Compare(m.cfg.Self[:], p.node.ID[:]) < 0
+		if isCurrent && (p.offer == nil || wins) {
+			p.offer = r
+			m.mu.Unlock()
+			return nil
+		}
+		m.mu.Unlock()
+		if !isCurrent {
+			return link.ErrConnected
+		}
+		select {
+		case <-changed:
+		case <-r.conn.Done():
+			return cmp.Or(r.conn.Err(), transport.ErrPeerClosed)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// endOffer undoes beginOffer. If the link is connected, the route becomes that of the peer.
+func (m *Mesh) endOffer(r *route, slot int, l *link.Link, connected bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := &m.peers[slot]
+	if p.offer == r {
+		p.offer = nil
+	}
+	if connected && p.link == l {
+		p.route = r
+	}
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// onDemand returns the link to a peer if it was pending at first, and whether it was. peer is the
+// node that has dialed, or zero.
+func (m *Mesh) onDemand(slot int, peer membership.NodeID) (l *link.Link, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := &m.peers[slot]
+	if !p.onDemand || peer != (membership.NodeID{}) && peer != p.node.ID {
+		return nil, false
+	}
+	return p.link, true
+}
+
+// awaitNeeded waits until the pending links with frames have connections, or ctx ends.
+func (m *Mesh) awaitNeeded(ctx context.Context) {
+	m.mu.Lock()
+	var links []*link.Link
+	for slot := range m.peers {
+		if p := &m.peers[slot]; p.isPending() && p.link.IsNeeded() {
+			links = append(links, p.link)
+		}
+	}
+	m.mu.Unlock()
+	for _, l := range links {
+		l.AwaitNeeded(ctx)
+	}
+}
+
+// LinkHost waits until this node is linked to all nodes of a view, which are on its host, so that
+// they can share memory. All of them call LinkHost, and of two nodes the one with the larger NodeID
+// dials. LinkHost does nothing if a node has no path for a host in common with this one. A link
+// that ends meanwhile is no error.
+func (m *Mesh) LinkHost(ctx context.Context, v membership.View) error {
+	links := m.pendingOfHost(v)
+	for id, l := range links {
+		if bytes.Compare(m.cfg.Self[:], id[:]) > 0 {
+			l.Need()
+		}
+	}
+	late := time.AfterFunc(lateAfter, func() {
+		for _, l := range links {
+			l.Need()
+		}
+	})
+	defer late.Stop()
+	for _, l := range links {
+		select {
+		case <-l.Settled():
+		case <-l.Done():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// pendingOfHost returns the pending links to the nodes of a view, or none if this node has no path
+// for a host in common with one of them.
+func (m *Mesh) pendingOfHost(v membership.View) map[membership.NodeID]*link.Link {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	here, links := m.peers[m.self].node.Host, make(map[membership.NodeID]*link.Link)
+	for _, n := range v.Nodes {
+		slot, ok := m.slotOfLocked(n.ID)
+		if !ok || !m.peers[slot].isPending() {
+			continue
+		}
+		if r := m.expectedRoute(here, n); r == nil || !r.path.isLocal() {
+			return nil
+		}
+		links[n.ID] = m.peers[slot].link
+	}
+	return links
+}
+
+// peerGone handles the report of a peer that another node has left. If this node has a link to that
+// node, the goodbye arrives there, after everything else that the node has sent.
+func (m *Mesh) peerGone(l *link.Link, f wire.Gone) {
+	m.mu.Lock()
+	slot, ok := m.slotOfLocked(f.Node)
+	var gone *link.Link
+	if ok && m.peers[l.Peer].link == l && m.peers[slot].isPending() && !m.peers[slot].state.IsGone() && !m.closing {
+		gone = m.peers[slot].link
+		m.wg.Add(1)
+	}
+	m.mu.Unlock()
+	if gone == nil {
+		return
+	}
+	defer m.wg.Done()
+	m.apply(event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l})
+	gone.Abort()
+}
+
+// mayDial reports whether a node may dial this one on demand.
+func (m *Mesh) mayDial(slot int, id membership.NodeID) bool {
+	p := m.peer(slot)
+	return p.onDemand && p.node.ID == id
+}

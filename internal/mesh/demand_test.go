@@ -1,0 +1,296 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+// demandNodes is the number of nodes in the worlds of these tests. Each watches the next one.
+const demandNodes = 8
+
+func onDemand(t *testing.T, f func(w *world)) {
+	t.Helper()
+	inBubble(t, demandNodes, func(w *world) {
+		w.watches = 1
+		w.form()
+		f(w)
+	})
+}
+
+// linked returns the ranks that a rank is linked to.
+func (w *world) linked(rank int) (ranks []int) {
+	m := w.meshes[rank]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot := range m.peers {
+		if slot != rank && m.peers[slot].isLinked() {
+			ranks = append(ranks, slot)
+		}
+	}
+	return ranks
+}
+
+// exchange sends a message from one rank to another.
+func (w *world) exchange(from, to int) error {
+	var both sync.WaitGroup
+	var sent, received error
+	both.Go(func() { sent = sendOn(w.Context(), w.comms[from], []byte("hello"), 0, to, int64(from)) })
+	both.Go(func() {
+		buf := make([]byte, 8)
+		got, err := recvOn(w.Context(), w.comms[to], buf, 0, from, int64(from))
+		if received = err; err == nil && string(buf[:got.Bytes]) != "hello" {
+			received = fmt.Errorf("received %q", buf[:got.Bytes])
+		}
+	})
+	both.Wait()
+	if sent != nil {
+		return sent
+	}
+	return received
+}
+
+// TestOnDemandWatches: a world forms with the links of watches alone, and the first message between two
+// nodes makes their link.
+func TestOnDemandWatches(t *testing.T) {
+	onDemand(t, func(w *world) {
+		for rank := range demandNodes {
+			want := []int{(rank + demandNodes - 1) % demandNodes, (rank + 1) % demandNodes}
+			slices.Sort(want)
+			if got := w.linked(rank); !slices.Equal(got, want) {
+				t.Errorf("rank %d is linked to %v, want %v", rank, got, want)
+			}
+		}
+		if err := w.exchange(0, 4); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := w.linked(0), []int{1, 4, 7}; !slices.Equal(got, want) {
+			t.Errorf("after a message to rank 4, rank 0 is linked to %v, want %v", got, want)
+		}
+		if got, want := w.linked(2), []int{1, 3}; !slices.Equal(got, want) {
+			t.Errorf("after a message of others, rank 2 is linked to %v, want %v", got, want)
+		}
+		paths := w.meshes[0].Paths(w.view)
+		for _, p := range paths {
+			if p.Pending != !slices.Contains([]int{1, 4, 7}, p.Rank) {
+				t.Errorf("the path to rank %d: pending is %v", p.Rank, p.Pending)
+			}
+		}
+		if len(paths) != demandNodes-1 {
+			t.Errorf("%d paths, want %d", len(paths), demandNodes-1)
+		}
+		w.wantWhole()
+	})
+}
+
+// TestOnDemandAtOnce: all nodes send to all others at once. Each pair agrees on one connection, and no
+// message is lost, repeated or out of order.
+func TestOnDemandAtOnce(t *testing.T) {
+	const messages = 5
+	onDemand(t, func(w *world) {
+		var all sync.WaitGroup
+		for from := range demandNodes {
+			for to := range demandNodes {
+				if from == to {
+					continue
+				}
+				all.Go(func() {
+					for i := range byte(messages) {
+						if err := sendOn(w.Context(), w.comms[from], []byte{byte(from), i}, 0, to, 0); err != nil {
+							t.Errorf("message %d from rank %d to %d: %v", i, from, to, err)
+						}
+					}
+				})
+				all.Go(func() {
+					for i := range byte(messages) {
+						buf := make([]byte, 2)
+						if _, err := recvOn(w.Context(), w.comms[to], buf, 0, from, 0); err != nil || buf[0] != byte(from) || buf[1] != i {
+							t.Errorf("rank %d received %v, %v, want message %d of rank %d", to, buf, err, i, from)
+						}
+					}
+				})
+			}
+		}
+		all.Wait()
+		for rank := range demandNodes {
+			if got := w.linked(rank); len(got) != demandNodes-1 {
+				t.Errorf("rank %d is linked to %v, want all others", rank, got)
+			}
+		}
+		w.wantWhole()
+	})
+}
+
+// TestOnDemandUnreachable: a message to a node that cannot be reached ends with an error that names
+// the rank and the address, and the seed gets a report about that node alone.
+func TestOnDemandUnreachable(t *testing.T) {
+	onDemand(t, func(w *world) {
+		w.network.SetLink(w.host(0), w.host(4), sim.Link{Down: true})
+		if err := w.exchange(0, 4); err == nil {
+			t.Error("the message arrives")
+		}
+		err := w.comms[0].Err()
+		wantPeerError(t, err, 4, false)
+		if err == nil || !strings.Contains(err.Error(), w.host(4)) {
+			t.Errorf("got error %v, want one with the address %s", err, w.host(4))
+		}
+		for rank := range demandNodes {
+			for _, failed := range w.notes[rank].all() {
+				if failed != 4 && failed != 0 {
+					t.Errorf("rank %d: rank %d counts as failed", rank, failed)
+				}
+			}
+		}
+	})
+}
+
+// TestOnDemandFailure: all nodes learn of the end of a node, although most are not linked to it:
+// of its process, and of its transport, which may also be the end of a node that has left.
+func TestOnDemandFailure(t *testing.T) {
+	for how, end := range map[string]func(w *world){
+		"the process":   func(w *world) { w.network.Crash(w.host(4)) },
+		"the transport": func(w *world) { w.transports[4].Close() },
+	} {
+		t.Run(how, func(t *testing.T) {
+			onDemand(t, func(w *world) {
+				end(w)
+				for _, rank := range w.ranks(4) {
+					buf := make([]byte, 8)
+					_, err := recvOn(w.Context(), w.comms[rank], buf, 0, (rank+1)%demandNodes, 0)
+					wantPeerError(t, err, 4, false)
+					if got := w.notes[rank].all(); !slices.Equal(got, []int{4}) {
+						t.Errorf("rank %d: failed nodes %v, want 4", rank, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestOnDemandGone: all nodes learn that a node has left, although it says goodbye to few. Its
+// messages arrive, those included that wait for a connection when it leaves.
+func TestOnDemandGone(t *testing.T) {
+	onDemand(t, func(w *world) {
+		if err := sendOn(w.Context(), w.comms[4], []byte("last"), 0, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		w.meshes[4].Close(ctx)
+		buf := make([]byte, 8)
+		if got, err := recvOn(ctx, w.comms[0], buf, 0, 4, 0); err != nil || string(buf[:got.Bytes]) != "last" {
+			t.Errorf("received %q, %v", buf[:got.Bytes], err)
+		}
+		for _, rank := range w.ranks(4) {
+			_, err := recvOn(ctx, w.comms[rank], buf, 0, 4, 0)
+			wantPeerError(t, err, 4, true)
+		}
+		w.wantNoFailures()
+	})
+}
+
+// TestOnDemandClosedComm: a rank that waits for a message learns that the other rank has closed the
+// communicator, although they are not linked.
+func TestOnDemandClosedComm(t *testing.T) {
+	onDemand(t, func(w *world) {
+		w.comms[4].Close()
+		_, err := recvOn(w.Context(), w.comms[0], make([]byte, 8), 0, 4, 0)
+		wantPeerError(t, err, 4, true)
+		w.wantNoFailures()
+	})
+}
+
+// TestOnDemandRevoke: all ranks learn that a communicator was revoked, although the rank that has
+// revoked it is linked to few of them, and without further links.
+func TestOnDemandRevoke(t *testing.T) {
+	onDemand(t, func(w *world) {
+		w.comms[4].Cancel(context.Canceled)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		for _, rank := range w.ranks(4) {
+			if w.comms[rank].Err() == nil {
+				t.Errorf("rank %d has not learned of the revocation", rank)
+			}
+			if got := w.linked(rank); len(got) != 2 {
+				t.Errorf("rank %d is linked to %v, want 2 ranks", rank, got)
+			}
+		}
+	})
+}
+
+// TestOnDemandQuiet: closing communicators makes no links until too many frames wait.
+func TestOnDemandQuiet(t *testing.T) {
+	onDemand(t, func(w *world) {
+		const frame = 17 // of wire.TypeClosed
+		closeOne := func(i int) {
+			for rank, m := range w.meshes {
+				m.Engine().NewComm(uint64(100+i), rank, linksOf(t, m, w.view)).Close()
+			}
+		}
+		const most = 4 << 10 / frame
+		for i := range most {
+			closeOne(i)
+		}
+		time.Sleep(time.Second)
+		if got := w.linked(0); len(got) != 2 {
+			t.Errorf("after %d closed communicators, rank 0 is linked to %v, want 2 ranks", most, got)
+		}
+		closeOne(most)
+		time.Sleep(time.Second)
+		if got := w.linked(0); len(got) != demandNodes-1 {
+			t.Errorf("after %d closed communicators, rank 0 is linked to %v, want all", most+1, got)
+		}
+		w.wantWhole()
+	})
+}
+
+// TestGoneOfLinked: a report that a linked node has left is ignored: its goodbye decides.
+func TestGoneOfLinked(t *testing.T) {
+	onDemand(t, func(w *world) {
+		w.linkOf(2, 1).Gone(wire.Gone{Node: idOf(0)})
+		time.Sleep(time.Second)
+		w.wantWhole()
+	})
+}
+
+// TestLinkHostOfOthers: LinkHost makes no links to nodes on other hosts.
+func TestLinkHostOfOthers(t *testing.T) {
+	onDemand(t, func(w *world) {
+		if err := w.meshes[0].LinkHost(t.Context(), w.view); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.linked(0); len(got) != 2 {
+			t.Errorf("rank 0 is linked to %v, want 2 ranks", got)
+		}
+	})
+}
+
+// TestPendingMemory: an unlinked peer takes little memory.
+func TestPendingMemory(t *testing.T) {
+	const links, most = 1000, 2 << 10
+	var before, after runtime.MemStats
+	log := slog.New(slog.DiscardHandler)
+	keep := make([]*link.Link, 0, links)
+	runtime.ReadMemStats(&before)
+	for range links {
+		keep = append(keep, link.NewPending(nil, link.Config{Log: log, IdleTimer: new(link.IdleTimer)}, nil))
+	}
+	runtime.ReadMemStats(&after)
+	got := (after.TotalAlloc - before.TotalAlloc) / links
+	t.Logf("%d bytes for a pending link", got)
+	if got > most {
+		t.Errorf("a pending link takes %d bytes, want at most %d", got, most)
+	}
+	runtime.KeepAlive(keep)
+}
