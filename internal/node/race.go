@@ -156,7 +156,7 @@ func isRefusal(err error) bool {
 	return errors.Is(err, transport.ErrBusy) || errors.Is(err, transport.ErrIdentity)
 }
 
-// closeOthers waits for the dialers, whose context has ended, and closes all conns but the best.
+// closeOthers waits for the dialers after the end of their context, and closes all conns but the best.
 func (r *race) closeOthers() {
 	r.dialing.Wait()
 	close(r.results)
