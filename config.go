@@ -83,7 +83,8 @@ type Config struct {
 	// otherwise QUIC, and beside it TCP, at the same port, for all payloads; TCP
 	// alone where one of them lacks QUIC. With "tcp" or "shm,tcp" neither joining
 	// nor anything else needs UDP. If a seed answers over TCP and not over QUIC,
-	// UDP is taken to be filtered, and the node goes on without QUIC and logs so.
+	// UDP is taken to be filtered, after less than a second on a fast network, and
+	// the node goes on without QUIC and logs so.
 	// QUIC is used in any case if nothing else in the list crosses hosts. The order
 	// means nothing. NEXAR_TRANSPORTS, separated by commas;
 	// NEXAR_ENABLE_TCP_BULK_SIDECAR, which is 1 by default, takes "tcp" out if it
@@ -318,6 +319,8 @@ func (cfg *Config) check() error {
 // transports returns the usable transports. With the default list they include those of Factories.
 func (cfg *Config) transports() (node.Transports, error) {
 	use := node.Transports{Names: cfg.Transports, Factories: cfg.Factories, Silence: max(0, cfg.HeartbeatTimeout)}
+	local := os.Getenv(localRankVariable)
+	use.Warned = local != "" && local != "0"
 	var err error
 	if use.Roots, err = cfg.roots(); err != nil {
 		return use, err
@@ -345,6 +348,9 @@ func (cfg *Config) transports() (node.Transports, error) {
 	}
 	return use, nil
 }
+
+// localRankVariable has the number of a process among those of its host, if nexar run has started it.
+const localRankVariable = envPrefix + "LOCAL_RANK"
 
 // transportNameMax limits the length of the name of a transport, which every view contains.
 const transportNameMax = 32
@@ -485,7 +491,7 @@ func CheckEnviron(environ []string) []Problem {
 
 // knownEnv returns the known variables: those of Config and of seeds, and those that nexar run sets.
 func knownEnv() []string {
-	names := []string{"NEXAR_WORLD", "NEXAR_LOCAL_RANK", "NEXAR_REQUIRE"}
+	names := []string{"NEXAR_WORLD", localRankVariable, "NEXAR_REQUIRE"}
 	for _, f := range append(settings.Fields[Config](), settings.Fields[seedEnv]()...) {
 		names = append(names, f.Variables()...)
 	}

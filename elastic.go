@@ -70,7 +70,7 @@ func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 				return
 			}
 			c = n.state.wrap(next)
-			n.world.Store(c)
+			n.setWorld(c)
 		}
 	}
 }
@@ -302,6 +302,6 @@ func (c *Comm) rebuild(ctx context.Context, op string, next func(n *Node) (*comm
 	if err != nil {
 		return nil, opError(op, epochError(ctx, err))
 	}
-	n.world.Store(c.node.wrap(world))
+	n.setWorld(c.node.wrap(world))
 	return n.World(), nil
 }

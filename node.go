@@ -134,7 +134,9 @@ func (n *Node) open(ctx context.Context, cfg Config) (err error) {
 	n.follower.Grace = cfg.HeartbeatTimeout + time.Second
 	if !n.node.Late {
 		world, err := n.state.first(ctx, n.node.View)
-		n.world.Store(world)
+		if err == nil {
+			n.setWorld(world)
+		}
 		return err
 	}
 	world, err := n.follower.From(ctx, n.node.View)
@@ -144,7 +146,7 @@ func (n *Node) open(ctx context.Context, cfg Config) (err error) {
 	case err != nil:
 		return err
 	}
-	n.world.Store(n.state.wrap(world))
+	n.setWorld(n.state.wrap(world))
 	return nil
 }
 

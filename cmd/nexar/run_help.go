@@ -29,10 +29,11 @@ Other NEXAR_* variables are passed on; docs/config.md lists them.
 
 OUTPUT
   Every line begins with the rank, "[2] ". If the seed chooses the ranks (--seed
-  or --peers without --first-rank), it begins with host name and pid instead,
-  "[node7:4711] ", the name of the process in the output of the seed and of
-  "nexar status". This prefix is colored on a terminal unless NO_COLOR is set.
-  Lines are written whole. Standard input goes to the first process.
+  or --peers without --first-rank), lines before the process has joined begin
+  with host name and pid instead, "[node7:4711] ", the name of the process in the
+  output of the seed and of "nexar status". With --elastic the prefix changes with
+  the rank. It is colored on a terminal unless NO_COLOR is set. Lines are written
+  whole. Standard input goes to the first process.
 
 SIGNALS AND FAILURES
   SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all processes. The third

@@ -10,7 +10,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -40,6 +39,8 @@ type Transports struct {
 	Silence time.Duration
 	// Roots are the CAs of the user that a seed must belong to; nil: any seed.
 	Roots *pki.Roots
+	// Warned says that another process of this host warns if UDP is filtered.
+	Warned bool
 }
 
 func (t Transports) allows(name string) bool { return slices.Contains(t.Names, name) }
@@ -72,13 +73,6 @@ type sockets struct {
 	missing     []string    // names of transports that cannot be used
 	unavailable []string    // the same, each with the reason
 	filtered    atomic.Bool // UDP does not reach a seed that TCP reaches
-}
-
-// A seedDialer dials seeds with one transport.
-type seedDialer struct {
-	name  string
-	dial  func(ctx context.Context, addr string) (transport.Conn, error)
-	close func() error
 }
 
 // openSockets opens the sockets at an address. packets, if not nil, replaces the UDP socket.
@@ -132,12 +126,21 @@ func openSockets(ctx context.Context, listen string, packets net.PacketConn, use
 // joinPipesMax is the number of pipes of a peer on a conn for joining.
 const joinPipesMax = 2
 
-func dialWith(t transport.Transport) func(context.Context, string) (transport.Conn, error) {
-	return func(ctx context.Context, addr string) (transport.Conn, error) { return t.Dial(ctx, addr, "") }
+func dialWith(t transport.Transport) func(context.Context, string, func()) (transport.Conn, error) {
+	return func(ctx context.Context, addr string, _ func()) (transport.Conn, error) { return t.Dial(ctx, addr, "") }
 }
 
-func (s *sockets) dialQUIC(ctx context.Context, addr string) (transport.Conn, error) {
-	c, err := s.endpoint.Dial(ctx, addr, pki.Joining{Roots: s.use.Roots}.Client(""))
+func (s *sockets) dialQUIC(ctx context.Context, addr string, answered func()) (transport.Conn, error) {
+	conf := pki.Joining{Roots: s.use.Roots}.Client("")
+	verify := conf.VerifyConnection
+	conf.VerifyConnection = func(state tls.ConnectionState) error {
+		answered() // with its certificate
+		if verify != nil {
+			return verify(state)
+		}
+		return nil
+	}
+	c, err := s.endpoint.Dial(ctx, addr, conf)
 	if err != nil {
 		return nil, err
 	}
@@ -212,10 +215,6 @@ func (s *sockets) close() (err error) {
 	return err
 }
 
-// fallbackDelay is the time for a seed to answer over one transport before the next one is
-// dialed as well. The second conn is used only if the first dial fails.
-const fallbackDelay = 2 * time.Second
-
 // dialSeed connects to a seed by the first transport that reaches it. An address
 // may name its transport, as in "unix=ADDR".
 func (s *sockets) dialSeed(ctx context.Context, addr string) (transport.Conn, error) {
@@ -223,11 +222,11 @@ func (s *sockets) dialSeed(ctx context.Context, addr string) (transport.Conn, er
 	if len(dialers) == 0 {
 		return nil, fmt.Errorf("no transport for the seed %q: this process has %s", addr, strings.Join(s.use.Names, ", "))
 	}
-	c, used, err := race(ctx, dialers, addr)
-	if err == nil && dialers[0].name == quicName && used > 0 {
-		return s.checkFiltered(ctx, dialers[0], addr, c)
+	won, failed, err := dialFirst(ctx, dialers, addr)
+	if err == nil && dialers[0].name == quicName && won.index > 0 {
+		return s.checkFiltered(ctx, dialers[0], addr, failed, dialers[won.index].name, won.conn)
 	}
-	return c, err
+	return won.conn, err
 }
 
 // dialersOf returns the dialers for the address of a seed, and that address without the name of a
@@ -242,69 +241,39 @@ func (s *sockets) dialersOf(addr string) (list []seedDialer, rest string) {
 	}), rest
 }
 
-// checkFiltered decides whether UDP is filtered between this process and a seed that has
-// answered over another transport only. It tries QUIC again, since the seed may have just
-// started.
-func (s *sockets) checkFiltered(ctx context.Context, quic seedDialer, addr string, c transport.Conn) (transport.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, fallbackDelay)
-	defer cancel()
-	again, err := quic.dial(ctx, addr)
-	if err == nil {
-		c.Close()
-		return again, nil
-	}
-	if !s.filtered.Swap(true) {
-		s.log.Warn("a seed answers over another transport, but not over QUIC: UDP seems to be filtered; this process continues without QUIC",
-			"seed", addr, "over", c.RemoteAddr(), "reason", err)
-		s.unavailable = append(s.unavailable, "quic: UDP seems to be filtered")
-	}
-	return c, nil
-}
+// againMax bounds the second attempt to reach a seed over QUIC.
+const againMax = 2 * time.Second
 
-// race dials an address with several transports, each fallbackDelay after the previous one or
-// when that has failed. It returns the conn of the first transport that has not failed, and its
-// index. ErrBusy and ErrIdentity, which only the peer can cause, end the race.
-func race(ctx context.Context, dialers []seedDialer, addr string) (c transport.Conn, used int, err error) {
-	if len(dialers) == 1 {
-		c, err = dialers[0].dial(ctx, addr)
-		return c, 0, err
-	}
-	first, cancelFirst := context.WithCancel(ctx)
-	defer cancelFirst()
-	rest, cancelRest := context.WithCancel(ctx)
-	var others sync.WaitGroup
-	type result struct {
-		c    transport.Conn
-		used int
-		err  error
-	}
-	failed := make(chan struct{})
-	backup := make(chan result, 1)
-	others.Go(func() {
-		select {
-		case <-failed:
-		case <-time.After(fallbackDelay):
-		case <-rest.Done():
-			backup <- result{err: rest.Err()}
-			return
+// checkFiltered decides whether UDP is filtered between this process and a seed that has
+// answered over another transport only. If QUIC has failed before, it is tried again, since the seed
+// may have just started. The process goes on without QUIC if UDP is filtered, and warns once, or
+// once on this host if nexar run has started it.
+func (s *sockets) checkFiltered(ctx context.Context, quic seedDialer, addr string, failed error, instead string, c transport.Conn) (transport.Conn, error) {
+	if failed != nil {
+		again, cancel := context.WithTimeout(ctx, againMax)
+		defer cancel()
+		better, err := quic.dial(again, addr, func() {})
+		if err == nil {
+			c.Close()
+			return better, nil
 		}
-		c, used, err := race(rest, dialers[1:], addr)
-		backup <- result{c, used + 1, err}
-	})
-	defer others.Wait()
-	c, err = dialers[0].dial(first, addr)
-	if err == nil || ctx.Err() != nil || errors.Is(err, transport.ErrBusy) || errors.Is(err, transport.ErrIdentity) {
-		cancelRest()
-		if b := <-backup; b.err == nil {
-			b.c.Close()
-		}
-		return c, 0, err
+		failed = err
 	}
-	close(failed)
-	defer cancelRest()
-	b := <-backup
-	if b.err != nil {
-		return nil, 0, err // The error of the preferred transport is the most specific.
+	if ctx.Err() != nil || s.filtered.Swap(true) {
+		return c, nil
 	}
-	return b.c, b.used, nil
+	level := slog.LevelWarn
+	if s.use.Warned {
+		level = slog.LevelInfo
+	}
+	reason := "no answer"
+	if failed != nil {
+		reason = failed.Error()
+	}
+	if instead == tcpName {
+		instead = "TCP"
+	}
+	s.log.Log(context.Background(), level, fmt.Sprintf("UDP does not pass to the seed %s: this process uses %s", addr, instead), "reason", reason)
+	s.unavailable = append(s.unavailable, "quic: UDP does not pass to the seed "+addr)
+	return c, nil
 }

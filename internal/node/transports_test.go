@@ -153,7 +153,7 @@ func TestUDPFiltered(t *testing.T) {
 	if got := strings.Join(paths, ", "); got != "tcp+tls tcp+tls" {
 		t.Errorf("rank 0 reaches rank 1 by %s, want TCP alone", got)
 	}
-	if !strings.Contains(logs, "UDP seems to be filtered") {
+	if !strings.Contains(logs, "UDP does not pass to the seed") {
 		t.Errorf("no message in the log:\n%s", logs)
 	}
 }

@@ -85,7 +85,7 @@ func trySeed(ctx context.Context, d seedDialer, addr string, cfg Config) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, trialAttempt)
 	defer cancel()
-	c, err := d.dial(ctx, addr)
+	c, err := d.dial(ctx, addr, func() {})
 	if err != nil {
 		return err
 	}

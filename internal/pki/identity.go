@@ -120,6 +120,20 @@ func (i *Identity) Client(peer string) *tls.Config {
 	return c
 }
 
+// CheckSeed verifies that the CA of this node's cluster has signed the certificate of the other side of a TLS session,
+// and that it is the certificate of a seed.
+func (i *Identity) CheckSeed(cs tls.ConnectionState) error {
+	if len(cs.PeerCertificates) == 0 {
+		return errors.New("it has no certificate")
+	}
+	cert := cs.PeerCertificates[0]
+	if got, want := cert.Subject.CommonName, seedName(i.Cluster()); got != want {
+		return fmt.Errorf("its certificate is that of %q, not that of %q", got, want)
+	}
+	_, err := cert.Verify(x509.VerifyOptions{Roots: i.peers.roots, CurrentTime: i.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err
+}
+
 // Peer returns the authenticated NodeID of the other side of a conn, as text.
 func (i *Identity) Peer(cs tls.ConnectionState) (string, error) {
 	id, err := i.peers.connection(cs, i.now())

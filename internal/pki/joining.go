@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,19 +21,36 @@ const JoinProtocol = "nexar-join/1"
 // proofs of the token that are bound to the TLS session ([Token.Proof]), before they exchange
 // anything else.
 //
-// With Roots, the side that dials also verifies the certificate of the seed.
+// With Roots, the side that dials also verifies the certificate of the seed. A node that rejoins knows the
+// CA of its cluster, and verifies it with [Identity.CheckSeed].
 //
 // A Joining that is not from [Authority.Joining] can only dial.
 type Joining struct {
 	Roots *Roots // CAs of the user; nil: any seed
-	cert  *tls.Certificate
+	cert  *atomic.Pointer[tls.Certificate]
 }
 
 // Joining returns the credentials for accepting joining nodes.
 func (a *Authority) Joining() (Joining, error) {
+	j := Joining{cert: new(atomic.Pointer[tls.Certificate])}
+	return j, j.Use(a)
+}
+
+// Use replaces the certificate for later handshakes by one of another authority: of several seeds, the
+// authority of the first leader becomes that of the cluster.
+func (j Joining) Use(a *Authority) error {
+	cert, err := a.seedCertificate()
+	if err == nil {
+		j.cert.Store(cert)
+	}
+	return err
+}
+
+// seedCertificate returns a certificate for a new key of a seed.
+func (a *Authority) seedCertificate() (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return Joining{}, fmt.Errorf("making the key of the seed: %w", err)
+		return nil, fmt.Errorf("making the key of the seed: %w", err)
 	}
 	// It contains no node and is not valid for conns between nodes.
 	template := &x509.Certificate{
@@ -44,13 +63,13 @@ func (a *Authority) Joining() (Joining, error) {
 	}
 	der, err := a.sign(template, &key.PublicKey)
 	if err != nil {
-		return Joining{}, fmt.Errorf("making the certificate of the seed: %w", err)
+		return nil, fmt.Errorf("making the certificate of the seed: %w", err)
 	}
 	chain := [][]byte{der}
-	if a.issuer != nil {
+	if !bytes.Equal(a.cert.RawIssuer, a.cert.RawSubject) { // signed by a CA of the user
 		chain = append(chain, a.cert.Raw) // for Roots
 	}
-	return Joining{cert: &tls.Certificate{Certificate: chain, PrivateKey: key}}, nil
+	return &tls.Certificate{Certificate: chain, PrivateKey: key}, nil
 }
 
 // Server returns the TLS configuration of a seed, or nil for a Joining that can only dial.
@@ -59,7 +78,7 @@ func (j Joining) Server() *tls.Config {
 		return nil
 	}
 	c := baseConfig(JoinProtocol)
-	c.Certificates = []tls.Certificate{*j.cert}
+	c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return j.cert.Load(), nil }
 	c.VerifyConnection = checkJoin
 	return c
 }

@@ -103,7 +103,7 @@ func impostors(t *testing.T, a *Authority) map[string]tls.Certificate {
 		"key usage: no signature":            edit(func(c *x509.Certificate, _ membership.NodeID) { c.KeyUsage = x509.KeyUsageKeyEncipherment }),
 		"key usage: a CA":                    edit(func(c *x509.Certificate, _ membership.NodeID) { c.IsCA = true }),
 		"key usage: the CA itself":           {Certificate: [][]byte{a.Certificate()}, PrivateKey: a.key},
-		"key usage: the seed":                *joining.cert,
+		"key usage: the seed":                *joining.cert.Load(),
 		"is of cluster: other name":          edit(func(c *x509.Certificate, id membership.NodeID) { c.URIs = uri(other.Cluster(), id.String()) }),
 		"but its key is of another: victim":  edit(func(c *x509.Certificate, _ membership.NodeID) { c.URIs = uri(a.Cluster(), victim.ID().String()) }),
 		"does not name a node: no name":      edit(func(c *x509.Certificate, _ membership.NodeID) { c.URIs = nil }),

@@ -9,16 +9,22 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// filterUDP has a host drop all UDP packets that it receives.
+// filterUDP has a host drop all UDP packets from other hosts.
 func (h *host) filterUDP(t *testing.T) {
 	t.Helper()
-	_, err := h.try(`
+	h.dropUDP(t, `iifname "eth0"`)
+}
+
+// dropUDP has a host drop the UDP packets that it receives and that match an expression of nft.
+func (h *host) dropUDP(t *testing.T, match string) {
+	t.Helper()
+	_, err := h.try(fmt.Sprintf(`
 		table inet nexar {
 			chain in {
 				type filter hook input priority 0;
-				iifname "eth0" meta l4proto udp counter drop
+				%s meta l4proto udp counter drop
 			}
-		}`, "nft", "-f", "-")
+		}`, match), "nft", "-f", "-")
 	require.Have(t, "nft", err == nil, fmt.Sprintf("nft cannot drop packets: %v", err))
 }
 
@@ -53,7 +59,7 @@ func TestWithoutUDP(t *testing.T) {
 						t.Errorf("path from rank %d to rank %d: %+v, want TLS over TCP alone", rank, p.Rank, p)
 					}
 				}
-				said := strings.Contains(c.ranks[rank].log.String(), "UDP seems to be filtered")
+				said := strings.Contains(c.ranks[rank].log.String(), "UDP does not pass to the seed")
 				// The seed is on the host of rank 0, so rank 0 reaches it over UDP.
 				if want := transports == "" && rank > 0; said != want {
 					t.Errorf("rank %d has logged that UDP is filtered: %v, want %v\n%s", rank, said, want, c.ranks[rank].log.String())

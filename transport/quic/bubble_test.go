@@ -13,24 +13,37 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestBubble checks that an endpoint over simulated sockets uses neither the system nor
-// its clock, so that whole nodes can be tested in fake time.
-func TestBubble(t *testing.T) {
+// latency is the time of a packet between two nodes of inBubble.
+const latency = 20 * time.Millisecond
+
+// inBubble calls f in fake time, with nodes at the addresses 10.0.0.1:7000, 10.0.0.2:7000 and so on of a
+// simulated network.
+func inBubble(t *testing.T, names []string, configs []Config, f func(t *testing.T, nodes []*testNode)) {
 	synctest.Test(t, func(t *testing.T) {
-		const latency = 20 * time.Millisecond
 		network := &simnet.Simnet{Router: &simnet.PerfectRouter{}}
-		socket := func(host byte) *simnet.SimConn {
-			addr := &net.UDPAddr{IP: net.IPv4(10, 0, 0, host).To4(), Port: 7000}
-			return network.NewEndpoint(addr, simnet.NodeBiDiLinkSettings{Latency: latency})
-		}
 		ca := testpeer.NewCA(t)
-		a := newTestNode(t, Config{PacketConn: socket(1)}, ca.Node(t, "a"))
-		b := newTestNode(t, Config{PacketConn: socket(2)}, ca.Node(t, "b"))
+		var nodes []*testNode
+		for i, cfg := range configs {
+			addr := &net.UDPAddr{IP: net.IPv4(10, 0, 0, byte(i+1)).To4(), Port: 7000}
+			cfg.PacketConn = network.NewEndpoint(addr, simnet.NodeBiDiLinkSettings{Latency: latency})
+			nodes = append(nodes, newTestNode(t, cfg, ca.Node(t, names[i])))
+		}
 		if err := network.Start(); err != nil {
 			t.Fatal(err)
 		}
 		defer network.Close()
+		f(t, nodes)
+		for _, n := range nodes {
+			n.Close()
+		}
+	})
+}
 
+// TestBubble checks that an endpoint over simulated sockets uses neither the system nor
+// its clock, so that whole nodes can be tested in fake time.
+func TestBubble(t *testing.T) {
+	inBubble(t, []string{"a", "b"}, make([]Config, 2), func(t *testing.T, nodes []*testNode) {
+		a, b := nodes[0], nodes[1]
 		start := time.Now()
 		dialed, accepted := connect(t, a, b)
 		if d := time.Since(start); d != 4*latency {
@@ -54,8 +67,6 @@ func TestBubble(t *testing.T) {
 		if d := time.Since(start); d != 5*time.Second {
 			t.Errorf("Dial failed after %v, want 5 s", d)
 		}
-		a.Close()
-		b.Close()
 	})
 }
 

@@ -85,10 +85,11 @@ type Request struct {
 	// Key is the key of the node. Nil means a new key.
 	Key *pki.Key
 
-	Limits handshake.Limits // zero: the defaults
-	seeds  Seeds            // for another connection
-	rejoin bool             // a seed has admitted the node before
-	epoch  uint64           // of the newest view of a node that rejoins
+	Limits   handshake.Limits // zero: the defaults
+	seeds    Seeds            // for another connection
+	rejoin   bool             // a seed has admitted the node before
+	identity *pki.Identity    // of a node that rejoins
+	epoch    uint64           // of the newest view of a node that rejoins
 }
 
 // message returns the request for a connection, with a signing request of the key.
@@ -173,6 +174,12 @@ func failure(doing, seed string, err error) error {
 }
 
 func (s *Session) join(ctx context.Context, req Request) error {
+	if req.rejoin {
+		// Not final: another seed may have the certificate, and this one may get it from the others.
+		if err := req.identity.CheckSeed(s.conn.Secured().ConnectionState()); err != nil {
+			return fmt.Errorf("it is not a seed of cluster %s: %w", req.identity.Cluster(), err)
+		}
+	}
 	cluster, err := s.conn.Call(ctx, req.Token, s.lim.Step)
 	if err != nil {
 		return err
@@ -221,7 +228,9 @@ func (s *Session) join(ctx context.Context, req Request) error {
 	s.Observed = admitted.Observed
 	s.World = int(admitted.World)
 	s.durable, s.certificate = admitted.Durable, admitted.Certificate
-	s.req.Key, s.req.rejoin = key, true
+	if s.req.Key, s.req.rejoin = key, true; s.req.identity == nil {
+		s.req.identity = s.Identity
+	}
 	for _, addr := range admitted.Seeds {
 		if !slices.Contains(s.req.seeds.Addrs, addr) {
 			s.req.seeds.Addrs = append(slices.Clone(s.req.seeds.Addrs), addr)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -63,7 +64,7 @@ func (m machine) Restore(b []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := m.s.cfg.Authority.CheckIssuer(r.authority); err != nil {
+	if err := m.s.adoptAuthority(r.authority); err != nil {
 		return err
 	}
 	m.s.call(func() {
@@ -74,6 +75,14 @@ func (m machine) Restore(b []byte) error {
 		m.s.updateWorld()
 	})
 	return nil
+}
+
+// adoptAuthority checks the authority of the log, and makes it that of the transport. It may be nil.
+func (s *Server) adoptAuthority(a *pki.Authority) error {
+	if err := s.cfg.Authority.CheckIssuer(a); err != nil || a == nil || s.cfg.Adopt == nil {
+		return err
+	}
+	return s.cfg.Adopt(a)
 }
 
 // watchLog ends the world for this seed if the log ends before the Server.
@@ -130,10 +139,12 @@ func (s *Server) commit(b []byte) {
 		s.log.Error("change contradicts the state", "kind", c.Kind, "err", err)
 		return
 	}
-	if err := s.cfg.Authority.CheckIssuer(s.state.cluster.authority); err != nil {
-		s.state.broken = err
-		s.finish()
-		return
+	if c.Kind == changeFound {
+		if err := s.adoptAuthority(s.state.cluster.authority); err != nil {
+			s.state.broken = err
+			s.finish()
+			return
+		}
 	}
 	if s.isLeader() && (!s.durable || s.ctx.Err() == nil) {
 		s.act(before, c)

@@ -44,6 +44,11 @@ type Config struct {
 	// authority of the first leader.
 	Authority *pki.Authority
 
+	// Adopt, if not nil, is called with the authority of the cluster when the log has one, or another one
+	// than before. From then on, Transport should use its credentials: nodes that rejoin verify
+	// them.
+	Adopt func(*pki.Authority) error
+
 	// Quorum, if not nil, gives the seed a replicated log: the seed writes its decisions to disk,
 	// and agrees on them with the other seeds, if any.
 	Quorum *Quorum

@@ -23,6 +23,7 @@ import (
 type tlsTransport struct {
 	l      net.Listener
 	conf   *tls.Config
+	creds  pki.Joining
 	remote func(string) string // changes the address for RemoteAddr
 	conns  chan transport.Conn
 	closed chan struct{}
@@ -40,7 +41,7 @@ func listenTLS(t testing.TB, addr string, creds pki.Joining) *tlsTransport {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := &tlsTransport{l: l, conf: creds.Server(), conns: make(chan transport.Conn), closed: make(chan struct{})}
+	tr := &tlsTransport{l: l, conf: creds.Server(), creds: creds, conns: make(chan transport.Conn), closed: make(chan struct{})}
 	tr.wg.Go(tr.accept)
 	t.Cleanup(func() { tr.Close() })
 	return tr

@@ -53,10 +53,11 @@ func Examine(ctx context.Context, seeds []string, local, size int) []Finding {
 	if len(seeds) > 0 || os.Getenv("NEXAR_SEEDS") != "" {
 		list = append(list, examineJoin(ctx, seeds)...)
 	}
+	transports := acrossHosts()
 	for _, name := range nexarNames(os.Environ()) {
 		os.Unsetenv(name)
 	}
-	return append(list, selfTest(ctx)...)
+	return append(list, selfTest(ctx, transports)...)
 }
 
 // Healthy reports whether no finding is Fail.

@@ -165,7 +165,7 @@ func TestPortInUse(t *testing.T) {
 func TestSelfTestThatCannotForm(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	list := selfTest(ctx)
+	list := selfTest(ctx, acrossHosts())
 	if f := find(t, list, "cannot form a cluster of two ranks"); f.Status != Fail || f.Fix == "" {
 		t.Errorf("got %+v, want a failure with a fix", f)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,12 +22,25 @@ const (
 	selfTestBytes   = 1 << 20
 )
 
+// acrossHosts returns those of the transports TCP and QUIC that NEXAR_TRANSPORTS allows, or both if it allows
+// neither.
+func acrossHosts() (names []string) {
+	both := []string{"tcp", "quic"}
+	if cfg, err := nexar.ConfigFromEnv(); err == nil {
+		names = slices.DeleteFunc(slices.Clone(both), func(name string) bool { return !slices.Contains(cfg.Transports, name) })
+	}
+	if len(names) == 0 {
+		return both
+	}
+	return names
+}
+
 // selfTest forms a cluster of two nodes in this process over the loopback interface, and measures it.
-func selfTest(ctx context.Context) []Finding {
+func selfTest(ctx context.Context, transports []string) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
 	began := time.Now()
-	nodes, closeAll, err := formLoopback(ctx)
+	nodes, closeAll, err := formLoopback(ctx, transports)
 	if err != nil {
 		return []Finding{{About: "self-test", Status: Fail, Text: "cannot form a cluster of two ranks on the loopback interface: " + err.Error(),
 			Fix: "check whether a firewall or the container blocks UDP on the loopback interface"}}
@@ -58,7 +72,7 @@ func selfTest(ctx context.Context) []Finding {
 const caVariable = "NEXAR_CA_FILE"
 
 // formLoopback forms the cluster of the self-test.
-func formLoopback(ctx context.Context) (nodes []*nexar.Node, closeAll func(), err error) {
+func formLoopback(ctx context.Context, transports []string) (nodes []*nexar.Node, closeAll func(), err error) {
 	// The seed of the self-test has no CA of the user, which Join would require.
 	if file, ok := os.LookupEnv(caVariable); ok {
 		os.Unsetenv(caVariable)
@@ -67,7 +81,7 @@ func formLoopback(ctx context.Context) (nodes []*nexar.Node, closeAll func(), er
 	token := nexar.NewToken()
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: "127.0.0.1:0", World: selfTestRanks, Token: token, FormTimeout: selfTestTimeout,
-		Log: slog.New(slog.DiscardHandler),
+		Transports: transports, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, nil, err
@@ -80,7 +94,7 @@ func formLoopback(ctx context.Context) (nodes []*nexar.Node, closeAll func(), er
 			nodes[rank], errs[rank] = nexar.Join(ctx, nexar.Config{
 				Seeds: []string{seed.Addr()}, Token: token, Rank: &rank,
 				Listen: "127.0.0.1:0", FormTimeout: selfTestTimeout,
-				Transports: []string{"tcp", "quic"},
+				Transports: transports, Log: slog.New(slog.DiscardHandler),
 			})
 		})
 	}

@@ -74,9 +74,9 @@ func startChild(index int, spec Child, stdin *os.File, out *printer) (*child, er
 		o := &pipe{file: r}
 		c.outputs = append(c.outputs, o)
 		read = append(read, func() {
-			before := ""
+			before := func() string { return "" }
 			if prefix != nil {
-				before = prefix(c.cmd.Process.Pid)
+				before = func() string { return prefix(c.cmd.Process.Pid) }
 			}
 			copyLines(o, before, func(text []byte) { out.print(to, text) })
 		})

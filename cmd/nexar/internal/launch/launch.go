@@ -73,8 +73,8 @@ type Child struct {
 	Args []string      // the arguments, beginning with the name of the program
 	Env  []string      // the complete environment
 
-	// OutPrefix and ErrPrefix return the beginning of every line of its output. Nil means
-	// none.
+	// OutPrefix and ErrPrefix return the beginning of lines of its output. They are called
+	// after the lines were read, by a goroutine each. Nil means none.
 	OutPrefix, ErrPrefix func(pid int) string
 
 	// Stdout and Stderr, if not nil, are passed to the child unchanged. A child

@@ -67,9 +67,9 @@ func (p *printer) close() {
 }
 
 // copyLines reads r to its end and passes batches of whole lines to emit, each line with
-// the prefix. It adds a newline to an incomplete last line. A read error counts as
+// the prefix that is current when the batch was read. It adds a newline to an incomplete last line. A read error counts as
 // the end of r.
-func copyLines(r io.Reader, prefix string, emit func([]byte)) {
+func copyLines(r io.Reader, prefix func() string, emit func([]byte)) {
 	var pending []byte // the beginning of a line
 	buf := make([]byte, 32<<10)
 	for {
@@ -77,11 +77,11 @@ func copyLines(r io.Reader, prefix string, emit func([]byte)) {
 		pending = append(pending, buf[:n]...)
 		whole := bytes.LastIndexByte(pending, '\n') + 1
 		if whole > 0 {
-			emit(prefixed(prefix, pending[:whole]))
+			emit(prefixed(prefix(), pending[:whole]))
 			pending = append(pending[:0], pending[whole:]...)
 		}
 		if len(pending) > lineMax || err != nil && len(pending) > 0 {
-			emit(prefixed(prefix, append(pending, '\n')))
+			emit(prefixed(prefix(), append(pending, '\n')))
 			pending = pending[:0]
 		}
 		if err != nil {

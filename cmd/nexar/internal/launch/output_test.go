@@ -23,7 +23,7 @@ func TestCopyLines(t *testing.T) {
 		}
 		for how, r := range readers {
 			var got strings.Builder
-			copyLines(r, "> ", func(text []byte) {
+			copyLines(r, func() string { return "> " }, func(text []byte) {
 				if text[len(text)-1] != '\n' {
 					t.Errorf("%s, %s: handed out %.20q, which is not whole lines", test.name, how, text)
 				}
@@ -39,7 +39,7 @@ func TestCopyLines(t *testing.T) {
 func TestLongLinesAreBroken(t *testing.T) {
 	in := strings.Repeat("y", 3*lineMax)
 	count, longest := 0, 0
-	copyLines(strings.NewReader(in), "", func(text []byte) {
+	copyLines(strings.NewReader(in), func() string { return "" }, func(text []byte) {
 		count += strings.Count(string(text), "y")
 		longest = max(longest, len(text))
 	})

@@ -88,12 +88,18 @@ func Run(ctx context.Context, cfg Config) error {
 	signal.Notify(pipes, syscall.SIGPIPE)
 	defer signal.Stop(pipes)
 
+	var reports *reports
+	if cfg.reportsRanks() {
+		// Without the files, for example because there is no directory for them, lines keep the name of their process.
+		reports, _ = newReports(cfg.Count)
+		defer reports.close()
+	}
 	var survives func() bool
 	if cfg.Elastic {
 		survives = func() bool { return w == nil || w.formed() }
 	}
 	err = launch.Run(launch.Config{
-		Children: cfg.children(path, w), Stdin: cfg.Stdin, Stdout: cfg.Stdout, Stderr: cfg.Stderr,
+		Children: cfg.children(path, w, reports), Stdin: cfg.Stdin, Stdout: cfg.Stdout, Stderr: cfg.Stderr,
 		Signals: signals, Grace: cfg.Grace, Title: cfg.Title, ExitError: w.endedEarly, OnFailure: w.abandon, Survives: survives, Abandoned: cfg.Abandoned,
 	})
 	// An error is more precise than this note.
@@ -120,16 +126,19 @@ func (cfg Config) checkResources() error {
 }
 
 // children returns the processes to start.
-func (cfg Config) children(path string, w *world) []launch.Child {
+func (cfg Config) children(path string, w *world, reports *reports) []launch.Child {
 	outPaint, errPaint := paintFor(cfg.Stdout), paintFor(cfg.Stderr)
 	list := make([]launch.Child, cfg.Count)
 	for i := range list {
-		list[i] = launch.Child{
-			Name: func() string { return cfg.name(i, w) }, Path: path, Args: cfg.Program, Env: cfg.environment(os.Environ(), i, w),
+		env := environment(cfg.environment(os.Environ(), i, w))
+		env.unset(rankFileVariable) // of a nexar run that has started this one
+		if reports != nil {
+			env.set(rankFileVariable, reports.path(i))
 		}
+		list[i] = launch.Child{Name: func() string { return cfg.name(i, w, reports) }, Path: path, Args: cfg.Program, Env: env}
 		if !cfg.NoPrefix {
-			list[i].OutPrefix = func(pid int) string { return outPaint(i, cfg.prefix(i, pid)) }
-			list[i].ErrPrefix = func(pid int) string { return errPaint(i, cfg.prefix(i, pid)) }
+			list[i].OutPrefix = func(pid int) string { return outPaint(i, cfg.prefix(i, pid, reports)) }
+			list[i].ErrPrefix = func(pid int) string { return errPaint(i, cfg.prefix(i, pid, reports)) }
 		}
 		if cfg.FirstOnly && i == 0 {
 			list[i].Stdout, list[i].Stderr = fileOf(cfg.Stdout), fileOf(cfg.Stderr)
@@ -139,7 +148,10 @@ func (cfg Config) children(path string, w *world) []launch.Child {
 }
 
 // name returns the name of process i in messages. Before its rank is known it is "process 2".
-func (cfg Config) name(i int, w *world) string {
+func (cfg Config) name(i int, w *world, reports *reports) string {
+	if rank, ok := reports.rank(i); ok {
+		return "rank " + rank
+	}
 	if cfg.First != nil || w != nil && w.formed() {
 		return "rank " + cfg.label(i)
 	}
@@ -149,9 +161,16 @@ func (cfg Config) name(i int, w *world) string {
 // ranked reports whether the ranks of the processes are known beforehand.
 func (cfg Config) ranked() bool { return cfg.Seeds == "" || cfg.First != nil }
 
-// prefix identifies process i in its lines of output: by its rank or, if the seed chooses the ranks,
-// by the name under which the seed and nexar status show it.
-func (cfg Config) prefix(i, pid int) string {
+// reportsRanks reports whether the processes report their ranks: if the seed chooses them, or if they change
+// when the world does.
+func (cfg Config) reportsRanks() bool { return !cfg.ranked() || cfg.Elastic }
+
+// prefix identifies process i in its lines of output: by its newest rank or, while the seed has not chosen
+// one, by the name under which the seed and nexar status show it.
+func (cfg Config) prefix(i, pid int, reports *reports) string {
+	if rank, ok := reports.rank(i); ok {
+		return rank
+	}
 	if cfg.ranked() {
 		return cfg.label(i)
 	}

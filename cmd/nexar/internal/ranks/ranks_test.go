@@ -75,7 +75,7 @@ func TestChildren(t *testing.T) {
 	}
 	for _, test := range tests {
 		test.cfg.Program, test.cfg.Stdout, test.cfg.Stderr = []string{"program"}, &out, &out
-		got := test.cfg.children("/bin/program", w)[1]
+		got := test.cfg.children("/bin/program", w, nil)[1]
 		if got.Name() != test.name {
 			t.Errorf("%+v: got name %q, want %q", test.cfg, got.Name(), test.name)
 		}
@@ -84,6 +84,45 @@ func TestChildren(t *testing.T) {
 				t.Errorf("%+v: a line does not begin with %q", test.cfg, test.prefix)
 			}
 		}
+	}
+}
+
+// A process is named by the rank that it has written last, and before that by its own name.
+func TestReports(t *testing.T) {
+	r, err := newReports(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	t.Setenv(rankFileVariable, "of another nexar run")
+	var out bytes.Buffer
+	cfg := Config{Count: 2, Seeds: "a:1", Program: []string{"program"}, Stdout: &out, Stderr: &out}
+	if unset := environment(cfg.children("/bin/program", nil, nil)[0].Env); unset.get(rankFileVariable) != "" {
+		t.Errorf("without files, the variable is %q, want none", unset.get(rankFileVariable))
+	}
+	child := cfg.children("/bin/program", nil, r)[1]
+	path := environment(child.Env).get(rankFileVariable)
+	before := child.OutPrefix(4711)
+	if !strings.HasSuffix(before, ":4711] ") || child.Name() != "process 1" {
+		t.Errorf("a process without a rank has the prefix %q and the name %q", before, child.Name())
+	}
+	for _, test := range []struct{ content, prefix, name string }{
+		{"          5\n", "[5] ", "rank 5"},
+		{"          0\n", "[0] ", "rank 0"},
+		{"         -1\n", before, "process 1"},
+		{"123", before, "process 1"},
+		{unknownRank, before, "process 1"},
+	} {
+		if err := os.WriteFile(path, []byte(test.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err, name := child.OutPrefix(4711), child.ErrPrefix(4711), child.Name(); out != test.prefix || err != out || name != test.name {
+			t.Errorf("content %q: prefixes %q and %q, name %q, want %q and %q", test.content, out, err, name, test.prefix, test.name)
+		}
+	}
+	r.close()
+	if _, err := os.Stat(r.dir); !os.IsNotExist(err) {
+		t.Errorf("the directory of the files is left: %v", err)
 	}
 }
 

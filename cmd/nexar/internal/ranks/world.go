@@ -69,10 +69,7 @@ func (w *world) printCommands(cfg Config) error {
 
 // writeToken writes the token to tokenFile.
 func (w *world) writeToken() (err error) {
-	if w.dir, err = os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), "nexar-"); err != nil {
-		w.dir, err = os.MkdirTemp("", "nexar-") // The runtime directory may be missing.
-	}
-	if err == nil {
+	if w.dir, err = makeDir(); err == nil {
 		err = os.WriteFile(w.tokenFile(), []byte(w.token+"\n"), 0o600)
 	}
 	if err != nil {

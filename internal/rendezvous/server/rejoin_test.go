@@ -1,0 +1,126 @@
+package server
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// An impostor has the token of a cluster, the certificate of its CA and that of a node, but not the key of the CA.
+type impostor struct {
+	token    pki.Token
+	cluster  string
+	admitted wire.JoinAdmitted
+	requests chan wire.JoinMessage // of nodes that have taken it for a seed
+}
+
+// serve answers nodes until ctx ends.
+func (f *impostor) serve(ctx context.Context, tr *tlsTransport) {
+	for {
+		conn, err := tr.Accept(ctx)
+		if err != nil {
+			return
+		}
+		c := handshake.New(conn)
+		err = c.Answer(ctx, time.Now().Add(quick.Hello), f.token, func() string { return f.cluster })
+		if err == nil {
+			var m wire.JoinMessage
+			if m, err = c.Read(time.Now().Add(quick.Step), wire.JoinBytesMax); err == nil {
+				f.requests <- m
+				err = c.Write(time.Now().Add(quick.Step), f.admitted)
+			}
+		}
+		if err != nil {
+			conn.Close()
+		}
+	}
+}
+
+// TestRejoinChecksTheSeed: a node without a CA of the user verifies the certificate of the seed when it rejoins. It
+// refuses a process that has the token and all certificates of the cluster, but not the key of its CA, and
+// goes on searching.
+func TestRejoinChecksTheSeed(t *testing.T) {
+	c := newCluster(t, 1, 1, nil)
+	log := new(logbook)
+	req := (&testSeed{token: c.token}).request(0)
+	req.Log = log.logger()
+	s, err := client.Seeds{Addrs: c.addrs, Dial: dialTLS, Log: log.logger()}.Join(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	own, err := s.Identity.Server().GetCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &impostor{token: c.token, cluster: s.Identity.Cluster(), requests: make(chan wire.JoinMessage, 100), admitted: wire.JoinAdmitted{
+		Certificate: own.Certificate[0], CA: c.seeds[0].authority().Certificate(), ID: s.ID, Observed: "127.0.0.1:1", World: 1, Durable: true,
+	}}
+
+	c.stop(0)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	tr := c.listen(c.addrs[0])
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		f.serve(ctx, tr)
+	}()
+	const refusal = "it is not a seed of cluster"
+	until(t, "the node has reached the false seed", func() bool { return len(f.requests) > 0 || strings.Contains(log.String(), refusal) }, log)
+	cancel()
+	tr.Close()
+	<-served
+	if len(f.requests) > 0 {
+		t.Errorf("the node has sent a %T to the false seed", <-f.requests)
+	}
+	c.start(0)
+	log.wait(t, "connected to a seed again")
+}
+
+// TestAdoptedAuthority: the certificates of all seeds were signed by the CA of the cluster, also after a restart.
+func TestAdoptedAuthority(t *testing.T) {
+	c := newCluster(t, 3, 1, nil)
+	c.form(1)
+	check := func(when string) {
+		t.Helper()
+		for i := range c.seeds {
+			until(t, when+": the seed has a certificate of the cluster", func() bool { return c.certified(i) == nil }, c)
+		}
+	}
+	check("at first")
+	c.restart()
+	check("after a restart")
+}
+
+// certified returns an error unless the certificate of a seed is that of the cluster.
+func (c *testCluster) certified(i int) error {
+	a := c.seeds[i].authority()
+	if a == nil {
+		return errors.New("there is no authority yet")
+	}
+	cert, err := c.trs[i].conf.GetCertificate(nil)
+	if err != nil {
+		return err
+	}
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil {
+		return err
+	}
+	ca, err := x509.ParseCertificate(a.Certificate())
+	if err != nil {
+		return err
+	}
+	return leaf.CheckSignatureFrom(ca)
+}
