@@ -24,6 +24,10 @@ const (
 	demandHeartbeats = 3
 	// lateAfter is the time after which LinkHost dials nodes that have not dialed this node.
 	lateAfter = 2 * time.Second
+	// goneMax is the longest time that an offer to a node that has left may take.
+	goneMax = 5 * time.Second
+	// neededMax is the longest time that Close waits for connections of pending links with frames.
+	neededMax = 2 * time.Second
 )
 
 var errNotPending = errors.New("mesh: the link is no longer pending")
@@ -231,6 +235,8 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 		}
 	}
 	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, neededMax)
+	defer cancel()
 	for _, l := range links {
 		l.AwaitNeeded(ctx)
 	}
@@ -284,22 +290,31 @@ func (m *Mesh) pendingOfHost(v membership.View) map[membership.NodeID]*link.Link
 }
 
 // peerGone handles the report of a peer that another node has left. If this node has a link to that
-// node, the goodbye arrives there, after everything else that the node has sent.
+// node, the goodbye arrives there, after everything else that the node has sent. The node may have
+// accepted an offer of this node that still waits for the answer: then the offer decides.
 func (m *Mesh) peerGone(l *link.Link, f wire.Gone) {
 	m.mu.Lock()
 	slot, ok := m.slotOfLocked(f.Node)
-	var gone *link.Link
-	if ok && m.peers[l.Peer].link == l && m.peers[slot].isPending() && !m.peers[slot].state.IsGone() && !m.closing {
-		gone = m.peers[slot].link
-		m.wg.Add(1)
-	}
+	isPending := ok && m.peers[l.Peer].link == l && m.peers[slot].isPending() && !m.peers[slot].state.IsGone()
 	m.mu.Unlock()
-	if gone == nil {
-		return
+	if isPending {
+		m.wg.Go(func() { m.leaveUnlinked(slot, event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l}) })
 	}
-	defer m.wg.Done()
-	m.apply(event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l})
-	gone.Abort()
+}
+
+// leaveUnlinked applies the report that a node has left, unless an offer gives its link a connection.
+func (m *Mesh) leaveUnlinked(slot int, e event) {
+	ctx, cancel := context.WithTimeout(m.run, goneMax)
+	defer cancel()
+	_ = m.awaitLinks(ctx, func(other int, p *peer) bool { return other == slot && p.isPending() && p.offer != nil }, nil)
+	m.mu.Lock()
+	p := &m.peers[slot]
+	gone, isPending := p.link, p.node.ID == e.id && p.isPending()
+	m.mu.Unlock()
+	if isPending {
+		m.apply(e)
+		gone.Abort()
+	}
 }
 
 // mayDial reports whether a node may dial this one on demand.

@@ -200,6 +200,34 @@ func TestOnDemandGone(t *testing.T) {
 	})
 }
 
+// TestOnDemandGoneDuringOffer: a node accepts an offer, sends a message and leaves. The report that it has left
+// arrives before its answer to the offer, and no message is lost.
+func TestOnDemandGoneDuringOffer(t *testing.T) {
+	onDemand(t, func(w *world) {
+		w.network.SetLink(w.host(0), w.host(4), sim.Link{Delay: 100 * time.Millisecond})
+		var both sync.WaitGroup
+		both.Go(func() {
+			buf := make([]byte, 8)
+			if got, err := recvOn(w.Context(), w.comms[0], buf, 0, 4, 0); err != nil || string(buf[:got.Bytes]) != "last" {
+				t.Errorf("received %q, %v", buf[:got.Bytes], err)
+			}
+		})
+		both.Go(func() {
+			for !slices.Contains(w.linked(4), 0) {
+				time.Sleep(time.Millisecond)
+			}
+			if err := sendOn(w.Context(), w.comms[4], []byte("last"), 0, 0, 0); err != nil {
+				t.Error(err)
+			}
+			ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+			defer cancel()
+			w.meshes[4].Close(ctx)
+		})
+		both.Wait()
+		w.wantNoFailures()
+	})
+}
+
 // TestOnDemandClosedComm: a rank that waits for a message learns that the other rank has closed the
 // communicator, although they are not linked.
 func TestOnDemandClosedComm(t *testing.T) {
