@@ -17,10 +17,11 @@ import (
 // runs all trials, and over other transports a sample that is spread over all trials.
 func TestConformance(t *testing.T) {
 	mostRanks := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16}
+	manyRanks := []int{34} // in groups
 	someRanks := []int{2, 3, 4, 5, 8}
 	fewRanks := []int{2, 3, 5}
 	if worldtest.Brief() {
-		mostRanks, someRanks, fewRanks = []int{1, 2, 3, 5, 8}, []int{2, 5}, []int{3}
+		mostRanks, manyRanks, someRanks, fewRanks = []int{1, 2, 3, 5, 8}, []int{18}, []int{2, 5}, []int{3}
 	}
 	for _, test := range []struct {
 		worldtest.Medium
@@ -28,6 +29,7 @@ func TestConformance(t *testing.T) {
 		sample uint64 // runs one of so many trials
 	}{
 		{worldtest.Mem(), mostRanks, 1},
+		{worldtest.Mem(), manyRanks, 500},
 		{worldtest.MemLinks(), mostRanks, 3},
 		{worldtest.Sim(), someRanks, 10},
 		{worldtest.QUIC(), someRanks, 10},
