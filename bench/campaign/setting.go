@@ -47,6 +47,9 @@ func Settings() []Setting {
 	for _, n := range []int{2, 4, 8} {
 		all = append(all, sharedMemory(n))
 	}
+	for _, n := range []int{64, 128} {
+		all = append(all, manyRanks(n))
+	}
 	for _, n := range []int{2, 4, 8} {
 		all = append(all, loopback(n))
 	}
@@ -145,6 +148,18 @@ func sharedMemory(n int) Setting {
 			openMPI("shm", "shared memory", "btl", "self,vader"),
 			ours("shm", "shared memory", "shm", "shm", false),
 			memory(),
+		},
+	}
+}
+
+// manyRanks returns the setting with many more ranks than most machines have cores, in shared memory.
+func manyRanks(n int) Setting {
+	return Setting{
+		Name: fmt.Sprint("shm-", n), Title: fmt.Sprintf("one host, shared memory, %d ranks", n),
+		Ranks: n, Ops: []string{"all_reduce", "broadcast", "barrier"},
+		Systems: []System{
+			openMPI("shm", "shared memory", "btl", "self,vader", yield, "1"),
+			ours("shm", "shared memory", "shm", "shm", false),
 		},
 	}
 }
