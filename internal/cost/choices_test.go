@@ -60,9 +60,9 @@ func TestChoicesAreComplete(t *testing.T) {
 		want  []string
 	}{
 		{"network", Need{Collective: plan.AllReduce, Size: 4, Bytes: 1 << 20},
-			[]string{"circulant", "direct", "flat", "ordered", "rabenseifner", "recursive-doubling", "ring"}},
+			[]string{"circulant", "direct", "flat", "ordered", "rabenseifner", "recursive-doubling", "recursive-multiplying", "ring"}},
 		{"network", Need{Collective: plan.AllReduce, Size: 16, Bytes: 1 << 20, Ordered: true},
-			[]string{"ordered", "rabenseifner", "recursive-doubling"}},
+			[]string{"ordered", "rabenseifner", "recursive-doubling", "recursive-multiplying"}},
 		{"shared memory", Need{Collective: plan.Broadcast, Size: 6, Bytes: 8}, []string{"binomial", "chain", "flat", "scatter-ring"}},
 		{"shared memory", Need{Collective: plan.AllToAll, Size: 4, Bytes: 1 << 20, Blocks: true}, []string{"flat", "pairwise"}},
 		{"hosts", Need{Collective: plan.Barrier, Size: 4}, []string{"dissemination", "hosts-leader", "two-phase"}},

@@ -72,7 +72,9 @@ func (p PathClasses) Tuner(h plan.Hosts, l Links) *Tuner {
 	case hierarchical:
 		return NewOnHosts(Pipes(), l.as(n), h)
 	}
-	return New(l.as(n))
+	t := New(l.as(n))
+	t.together = h.Count() < h.Size()
+	return t
 }
 
 func (p PathClasses) hierarchical(h plan.Hosts) bool {

@@ -71,3 +71,26 @@ func TestSlowestClassCounts(t *testing.T) {
 		}
 	}
 }
+
+// TestAlgorithmsForRanksApart: an algorithm with more messages in fewer rounds is chosen only if every
+// rank has a host of its own.
+func TestAlgorithmsForRanksApart(t *testing.T) {
+	const size = 64
+	var p PathClasses
+	p.Add(transport.ClassQUIC, false)
+	short := Need{Collective: plan.AllReduce, Size: size, Bytes: 8}
+	apart := p.Tuner(alike(true, size, 1), Links{}).Choose(short)
+	if !apart.Algorithm.Apart {
+		t.Errorf("ranks apart choose %s", apart.Algorithm.Name)
+	}
+	p.Add(transport.ClassQUIC, true)
+	for name, h := range map[string]plan.Hosts{"one host": alike(true, 1, size), "hosts of two": alike(true, size/2, 2)} {
+		tuner := p.Tuner(h, Links{})
+		if got := tuner.Choose(short); got.Algorithm.Apart {
+			t.Errorf("ranks on %s choose %s", name, got.Algorithm.Name)
+		}
+		if _, ok := tuner.ChoiceWith(short, apart.Index, 1); !ok {
+			t.Errorf("ranks on %s cannot choose %s by a setting", name, apart.Algorithm.Name)
+		}
+	}
+}

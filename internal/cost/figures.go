@@ -72,17 +72,14 @@ func depth(a plan.Algorithm, plans []plan.Plan) int {
 // depthBeyond estimates the depth of the plans of many ranks. A single plan does not determine
 // it: in a chain every rank has two messages, and the last rank waits for all others. Depths
 // are constant or grow with the number of ranks or its logarithm; their growth from few ranks to
-// twice and four times as many distinguishes the three.
+// four times as many distinguishes the three.
 func depthBeyond(a plan.Algorithm, size, few int) int {
-	var d [3]int
-	for i := range d {
-		d[i] = depth(a, a.Plans(few<<i, 0))
+	least, most := depth(a, a.Plans(few, 0)), depth(a, a.Plans(4*few, 0))
+	growth, more := most-least, 3*few
+	if growth >= more/2 {
+		return most + growth*(size-4*few)/more
 	}
-	before, last, most := d[1]-d[0], d[2]-d[1], 4*few
-	if 2*last > 3*before {
-		return d[2] + last*(size-most)/(2*few)
-	}
-	return d[2] + last*(bits.Len(uint(size-1))-bits.Len(uint(most-1)))
+	return most + growth*(bits.Len(uint(size-1))-bits.Len(uint(4*few-1)))/2
 }
 
 // spans updates the figures for the lengths of messages.

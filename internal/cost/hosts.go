@@ -24,7 +24,7 @@ type hostTuner struct {
 // them.
 func NewOnHosts(within, between Network, h plan.Hosts) *Tuner {
 	on := &hostTuner{nets: [...]Network{near: within, far: between}, hosts: h, figures: make(map[figureKey]hostFigures)}
-	return &Tuner{hosts: h, best: on.cheapest, exactly: on.exact, chosen: make(map[Need]Choice)}
+	return &Tuner{hosts: h, together: h.Count() < h.Size(), best: on.cheapest, exactly: on.exact, chosen: make(map[Need]Choice)}
 }
 
 // hostFigures are the costs of the plans of all ranks, for a vector of one byte.

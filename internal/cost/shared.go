@@ -62,7 +62,7 @@ type sharedFigures struct {
 // NewShared returns a SharedTuner for ranks that all share memory, in groups.
 func NewShared(c SharedCost, groups plan.Hosts) *SharedTuner {
 	t := &SharedTuner{cost: c, figures: make(map[figureKey]sharedFigures)}
-	t.tuner = &Tuner{hosts: groups, chosen: make(map[Need]Choice)}
+	t.tuner = &Tuner{hosts: groups, together: true, chosen: make(map[Need]Choice)}
 	t.tuner.best, t.tuner.exactly = t.cheapest, t.exact
 	return t
 }

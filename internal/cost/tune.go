@@ -104,6 +104,8 @@ type Need struct {
 type Tuner struct {
 	net   Network
 	hosts plan.Hosts
+	// together says that some ranks share a host, so that algorithms for ranks apart are not chosen.
+	together bool
 	// best returns the best choice with an algorithm. exactly returns the choice with a given
 	// number of channels, if several are possible, and its time for exactly n.Bytes.
 	best    func(i int, a plan.Algorithm, n Need) (c Choice, ok bool)
@@ -132,7 +134,7 @@ func (t *Tuner) Choose(n Need) Choice {
 	}
 	var best Choice
 	for i, a := range plan.AlgorithmsOn(n.Collective, t.hosts) {
-		if !n.Allows(a) {
+		if !n.Allows(a) || a.Apart && t.together {
 			continue
 		}
 		c, ok := t.best(i, a, n)

@@ -28,6 +28,10 @@ type Algorithm struct {
 	// stored once and received data stays in place. Over links it would waste messages or memory.
 	Shared bool
 
+	// Apart says that the algorithm has fewer rounds than others, but more messages. It is for ranks
+	// on hosts of their own: where ranks share processors, every message takes time of the others.
+	Apart bool
+
 	// Fits reports whether the algorithm is suitable for a number of ranks. It would be correct
 	// for any other number, but waste memory or messages.
 	Fits func(size int) bool
@@ -77,6 +81,7 @@ func Algorithms(c Collective) []Algorithm {
 			{Name: "circulant", Plan: rootless(CirculantAllGather), Rounds: circulantAllGather, Fits: always, Uneven: true},
 			{Name: "direct", Plan: rootless(DirectAllGather), Single: true, Fits: always, Uneven: true},
 			{Name: "ring", Plan: rootless(RingAllGather), Rounds: ringAllGather, Single: true, Fits: always, Uneven: true},
+			{Name: "halving", Plan: rootless(HalvingAllGather), Rounds: halvingAllGather, Fits: always, Uneven: true},
 		}
 	case Scatter:
 		return []Algorithm{
@@ -115,6 +120,7 @@ func reductions(c Collective) []Algorithm {
 			{Name: "ring", Plan: rootless(RingAllReduce), Rounds: ringAllReduce, Single: true, Fits: always, Uneven: true},
 			{Name: "staged", Plan: rootless(StagedAllReduce), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
 			{Name: "leader", Plan: rootless(LeaderAllReduce), Single: true, Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "recursive-multiplying", Plan: rootless(RecursiveMultiplyingAllReduce), Rounds: recursiveMultiplyingAllReduce, Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Apart: true},
 		}
 	case ReduceScatter:
 		return []Algorithm{

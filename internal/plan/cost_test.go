@@ -51,14 +51,16 @@ func claims(c Collective, name string, n int) (claim, bool) {
 		"reduce/flat":         {depth: 1, messages: n - 1, sent: 1, received: float64(n - 1)},
 
 		"all_reduce/recursive-doubling": {rounds: up + odd(0, 1), depth: up + odd(0, 1), sent: float64(up)},
-		"all_reduce/flat":               {rounds: 1, depth: 1, sent: float64(n - 1), received: float64(n - 1)},
-		"all_reduce/ordered":            {rounds: 2 * up, depth: 2 * up},
-		"all_reduce/rabenseifner":       {rounds: 2*down + odd(0, 3), sent: most(2*share, 3.5), received: most(2*share, 3.5)},
-		"all_reduce/direct":             {depth: 2, messages: 4 * (n - 1), sent: 2 * share, received: 2 * share},
-		"all_reduce/circulant":          {rounds: 2 * up, depth: 2 * up, sent: 2 * share, received: 2 * share},
-		"all_reduce/ring":               {rounds: 2 * (n - 1), depth: 2 * (n - 1), sent: 2 * share, received: 2 * share},
-		"all_reduce/staged":             {rounds: 2, depth: 2, messages: 4 * (n - 1), sent: 2 * share, received: 2 * share},
-		"all_reduce/leader":             {depth: 2, messages: 2 * (n - 1), sent: float64(n - 1), received: float64(n - 1)},
+		"all_reduce/recursive-multiplying": {rounds: (down+1)/2 + odd(0, 2), depth: (down+1)/2 + odd(0, 2), messages: 6*(down/2) + 2*(down%2) + odd(0, 2),
+			sent: float64(3*(down/2) + down%2 + odd(0, 1))},
+		"all_reduce/flat":         {rounds: 1, depth: 1, sent: float64(n - 1), received: float64(n - 1)},
+		"all_reduce/ordered":      {rounds: 2 * up, depth: 2 * up},
+		"all_reduce/rabenseifner": {rounds: 2*down + odd(0, 3), sent: most(2*share, 3.5), received: most(2*share, 3.5)},
+		"all_reduce/direct":       {depth: 2, messages: 4 * (n - 1), sent: 2 * share, received: 2 * share},
+		"all_reduce/circulant":    {rounds: 2 * up, depth: 2 * up, sent: 2 * share, received: 2 * share},
+		"all_reduce/ring":         {rounds: 2 * (n - 1), depth: 2 * (n - 1), sent: 2 * share, received: 2 * share},
+		"all_reduce/staged":       {rounds: 2, depth: 2, messages: 4 * (n - 1), sent: 2 * share, received: 2 * share},
+		"all_reduce/leader":       {depth: 2, messages: 2 * (n - 1), sent: float64(n - 1), received: float64(n - 1)},
 
 		"gather/binomial":  {rounds: up, depth: up, messages: up, received: share},
 		"gather/direct":    {rounds: 1, depth: 1, messages: n - 1, sent: 1 / float64(n), received: share},
@@ -66,6 +68,7 @@ func claims(c Collective, name string, n int) (claim, bool) {
 		"scatter/direct":   {rounds: 1, depth: 1, messages: n - 1, sent: share, received: 1 / float64(n)},
 
 		"all_gather/circulant": {rounds: up, depth: up, sent: share, received: share},
+		"all_gather/halving":   {rounds: down + 1 + odd(0, 1), depth: down + 1 + odd(0, 1), sent: most(1+1/float64(n), 3), received: most(1+1/float64(n), 2)},
 		"all_gather/direct":    {rounds: 1, depth: 1, messages: 2 * (n - 1), sent: share, received: share},
 		"all_gather/ring":      {rounds: n - 1, depth: n - 1, sent: share, received: share},
 
