@@ -13,15 +13,15 @@ import (
 
 // The kinds of effects.
 const (
-	nothing uint8 = iota
-	resume        // see which moves can be made
-	send          // a step with its payload
-	offer         // a step; its payload waits for a grant
-	grant         // a step may be sent
-	push          // payloads that were granted
-	receive       // the payload of a frame is used
-	compute       // a move without a peer
-	complete      // the operation has completed
+	nothing  uint8 = iota
+	resume         // see which moves can be made
+	send           // a step with its payload
+	offer          // a step; its payload waits for a grant
+	grant          // a step may be sent
+	push           // payloads that were granted
+	receive        // the payload of a frame is used
+	compute        // a move without a peer
+	complete       // the operation has completed
 )
 
 // An effect is an action that a transition of an operation leaves to be done without the
