@@ -10,6 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
+	"github.com/nexar-go/nexar/internal/p2p"
 )
 
 // A Handle is an operation in progress, returned by one of the Start functions. A Start function
@@ -35,13 +36,23 @@ type Handle struct {
 	err    error
 	status Status
 	guard  *callback.Guard
+	// waiters are the goroutines in Wait and the like. Without one, the program goes on without
+	// the operation, which is then part of no deadlock.
+	waiters p2p.Waiters
+}
+
+// await waits until the operation has ended.
+func (h *Handle) await() {
+	h.waiters.Enter()
+	defer h.waiters.Leave()
+	<-h.ended()
 }
 
 // Wait waits until the operation has ended and returns its error. It may be called more than once
 // and concurrently, with the same result. If the combine function of the operation has panicked,
 // Wait panics.
 func (h *Handle) Wait() error {
-	<-h.Done()
+	h.await()
 	if h.done == nil {
 		return errors.New("nexar: wait: this Handle was not returned by a Start function: there is no operation to wait for")
 	}
@@ -52,13 +63,19 @@ func (h *Handle) Wait() error {
 }
 
 // Done is closed when the operation has ended.
-func (h *Handle) Done() <-chan struct{} { return callback.Closed(h.done) }
+func (h *Handle) Done() <-chan struct{} {
+	h.waiters.Watch()
+	return h.ended()
+}
+
+// ended is Done for this package.
+func (h *Handle) ended() <-chan struct{} { return callback.Closed(h.done) }
 
 // Status waits until the operation has ended, and describes the message that a [StartRecv] or
 // [StartExchange] has received. It is zero after a failed receive and for other
 // operations.
 func (h *Handle) Status() Status {
-	<-h.Done()
+	h.await()
 	return h.status
 }
 
@@ -68,7 +85,7 @@ func WaitAll(handles ...*Handle) error {
 	errs := make([]error, 0, len(handles))
 	for _, h := range handles {
 		if h != nil {
-			<-h.Done()
+			h.await()
 		}
 	}
 	for _, h := range handles {
@@ -95,13 +112,15 @@ func WaitAny(ctx context.Context, handles ...*Handle) (index int, err error) {
 		}
 		none = false
 		select {
-		case <-h.Done():
+		case <-h.ended():
 			return i, h.Wait()
 		default:
 		}
 		watching.Go(func() {
+			h.waiters.Enter()
+			defer h.waiters.Leave()
 			select {
-			case <-h.Done():
+			case <-h.ended():
 				ended <- i
 			case <-stop:
 			}
@@ -260,8 +279,11 @@ func (c *Comm) start(ctx context.Context, t *task) *Handle {
 		return ended(err)
 	}
 	h := &Handle{done: make(chan struct{}), guard: t.Guard}
+	op.InBackground(&h.waiters)
+	number := op.Number()
 	c.comm.Go(func() {
 		defer close(h.done)
+		defer c.comm.EndBackground(number)
 		defer c.flights.Leave(id)
 		h.err = callback.ErrExited // in end, if that does not return
 		h.err = c.end(ctx, t, op)
@@ -276,13 +298,23 @@ func ended(err error) *Handle {
 	return h
 }
 
-// follow calls f on a goroutine and returns the Handle that ends with it.
+// follow calls f, which makes calls, on a goroutine and returns the Handle that ends with it.
 func (c *Comm) follow(f func(h *Handle) error) *Handle {
-	h := &Handle{done: make(chan struct{})}
+	h := new(Handle)
+	done := c.comm.InBackground(&h.waiters)
+	return c.background(h, func() error {
+		defer done()
+		return f(h)
+	})
+}
+
+// background calls f on a goroutine and returns h, which ends with it.
+func (c *Comm) background(h *Handle, f func() error) *Handle {
+	h.done = make(chan struct{})
 	c.comm.Go(func() {
 		defer close(h.done)
 		h.err = callback.ErrExited // in f, if that does not return
-		h.err = f(h)
+		h.err = f()
 	})
 	return h
 }

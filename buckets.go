@@ -116,7 +116,13 @@ func newPacker[T any](ctx context.Context, c *Comm, vectors [][]T, taskOf func(v
 		if err != nil {
 			return ended(err)
 		}
-		return c.follow(func(*Handle) error { return c.end(ctx, t, begun) })
+		h := new(Handle)
+		begun.InBackground(&h.waiters)
+		seq := begun.Number()
+		return c.background(h, func() error {
+			defer c.comm.EndBackground(seq)
+			return c.end(ctx, t, begun)
+		})
 	}
 	return p
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/settings"
-	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -138,13 +137,28 @@ type Config struct {
 	Deterministic bool `env:"NEXAR_DETERMINISTIC"`
 
 	// CollectiveTimeout is the longest that a collective may make no
-	// progress, on this rank: 30 seconds by default, less than 0 for ever.
+	// progress, on this rank: 30 minutes by default, less than 0 for ever. A rank that
+	// has failed, left or called something else ends it at once, and a deadlock after
+	// DeadlockTimeout. After 10 seconds a warning names the ranks that delay it.
 	// NEXAR_COLLECTIVE_TIMEOUT_SECS.
-	CollectiveTimeout time.Duration `env:"NEXAR_COLLECTIVE_TIMEOUT_SECS" default:"30s"`
+	CollectiveTimeout time.Duration `env:"NEXAR_COLLECTIVE_TIMEOUT_SECS" default:"30m"`
 
 	// BarrierTimeout is the longest that a Barrier may make no progress: 30
-	// seconds by default, less than 0 for ever. NEXAR_BARRIER_TIMEOUT_SECS.
-	BarrierTimeout time.Duration `env:"NEXAR_BARRIER_TIMEOUT_SECS" default:"30s"`
+	// minutes by default, less than 0 for ever. NEXAR_BARRIER_TIMEOUT_SECS.
+	BarrierTimeout time.Duration `env:"NEXAR_BARRIER_TIMEOUT_SECS" default:"30m"`
+
+	// MessageTimeout limits the time that a send waits for its receive, and a receive or probe for
+	// a message of a rank that it names: 30 minutes by default, no limit if negative. The time of
+	// an operation with a Handle begins with the first Handle.Wait or Handle.Done. Receives from
+	// AnyRank have no limit, since a rank that serves others may be idle for long.
+	// NEXAR_MESSAGE_TIMEOUT.
+	MessageTimeout time.Duration `env:"NEXAR_MESSAGE_TIMEOUT" default:"30m"`
+
+	// DeadlockTimeout limits the time that ranks wait for each other, with nothing in flight
+	// between them. Then their calls fail with a DeadlockError. It is 60 seconds by default, and
+	// no limit if negative. Each call that a goroutine of one of the ranks begins restarts the
+	// time. A deadlock is logged within 3 seconds. NEXAR_DEADLOCK_TIMEOUT.
+	DeadlockTimeout time.Duration `env:"NEXAR_DEADLOCK_TIMEOUT" default:"60s"`
 
 	// BucketBytes is the size in bytes of the buckets of AllReduceBuckets: 4 MiB by default, at most
 	// 512 GiB. Must be the same on all ranks. NEXAR_BUCKET_BYTES.
@@ -217,9 +231,9 @@ type Config struct {
 
 	// # Elastic worlds
 
-	// ReconfigureTimeout limits the time that nodes wait for each other in Node.Reconfigure: 60
-	// seconds by default, no limit if negative. NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS.
-	ReconfigureTimeout time.Duration `env:"NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS" default:"60s"`
+	// ReconfigureTimeout limits the time that nodes wait for each other in Node.Reconfigure: 30
+	// minutes by default, no limit if negative. NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS.
+	ReconfigureTimeout time.Duration `env:"NEXAR_ELASTIC_CHECKPOINT_TIMEOUT_SECS" default:"30m"`
 
 	// Spare makes Join wait, until its context ends, until the node can replace one that has failed
 	// or left a world that was complete. The default is off. NEXAR_SPARE=1.
@@ -423,77 +437,4 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 // hints returns the settings that make AllReduce prefer a ring.
 func (cfg *Config) hints() selector.Hints {
 	return selector.Hints{LargeBytes: cfg.LargeMessageBytes, SegmentBytes: cfg.PipelineSegmentBytes, RingRanks: cfg.RingMaxWorld}
-}
-
-// envPrefix is the prefix of the variables of this package.
-const envPrefix = "NEXAR_"
-
-// ConfigFromEnv returns the Config of the environment. Variables that are empty or not set leave their
-// fields zero. Times are numbers of seconds ("0.5") or durations of [time.ParseDuration] ("250ms"), 0 or
-// at least a nanosecond. The error is [ErrConfig] and names the variable and the value.
-func ConfigFromEnv() (Config, error) {
-	cfg, err := parseEnv()
-	return cfg, opError("environment", err)
-}
-
-// parseEnv reads the variables of some fields, or of all if it gets none.
-func parseEnv(fields ...string) (Config, error) {
-	cfg, _, err := readEnv(fields)
-	return cfg, err
-}
-
-// readEnv is like parseEnv, and also returns the variables that are set.
-func readEnv(fields []string) (cfg Config, vars map[string]string, err error) {
-	if cfg, vars, err = settings.Read[Config](os.Environ(), fields...); err != nil {
-		return Config{}, nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	if vars[variable("CompressedMaxBytes")] != "" && cfg.CompressedMaxBytes == 0 {
-		cfg.CompressedMaxBytes = -1
-	}
-	if cfg.Recovery == "auto" {
-		cfg.Recovery = Automatic
-	}
-	if cfg.Log, err = settings.Log(logVariable, vars[logVariable]); err != nil {
-		return Config{}, nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	cfg.Transports, err = settings.Switch(cfg.Transports, settings.Defaults[Config]().Transports, "tcp", "quic", sidecarVariable, vars)
-	if err == nil {
-		cfg.PlainBulk, err = settings.Opposite(cfg.PlainBulk, variable("PlainBulk"), encryptVariable, vars)
-	}
-	if err != nil {
-		return Config{}, nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	return cfg, vars, cfg.check()
-}
-
-// variable is the environment variable of a field of Config.
-func variable(field string) string { return settings.Variable[Config](field) }
-
-// The variables that disable TCP, and TLS over TCP. Both are enabled by default.
-const (
-	sidecarVariable = envPrefix + "ENABLE_TCP_BULK_SIDECAR"
-	encryptVariable = envPrefix + "ENCRYPT_BULK_TRANSPORT"
-)
-
-// logVariable selects the level of a logger to standard error.
-const logVariable = envPrefix + "LOG"
-
-// CheckEnviron returns a problem for each variable in environ that begins with NEXAR_ and has no meaning
-// in this package and its commands. Most likely it is misspelt, and Fix names the most similar one.
-// environ has the form of [os.Environ]. [Join] logs these problems as warnings.
-func CheckEnviron(environ []string) []Problem {
-	var list []Problem
-	for _, u := range settings.Unknown(environ, envPrefix, knownEnv()) {
-		list = append(list, Problem{Text: "unknown variable " + wire.Escape(u.Name), Fix: u.Fix})
-	}
-	return list
-}
-
-// knownEnv returns the known variables: those of Config and of seeds, and those that nexar run sets.
-func knownEnv() []string {
-	names := []string{"NEXAR_WORLD", localRankVariable, "NEXAR_REQUIRE"}
-	for _, f := range append(settings.Fields[Config](), settings.Fields[seedEnv]()...) {
-		names = append(names, f.Variables()...)
-	}
-	return names
 }

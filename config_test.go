@@ -90,6 +90,8 @@ func samples() map[string]setting {
 		"NEXAR_FORM_TIMEOUT_SECS":       second(),
 		"NEXAR_COLLECTIVE_TIMEOUT_SECS": second(),
 		"NEXAR_BARRIER_TIMEOUT_SECS":    second(),
+		"NEXAR_MESSAGE_TIMEOUT":         second(),
+		"NEXAR_DEADLOCK_TIMEOUT":        second(),
 		"NEXAR_HEARTBEAT_INTERVAL_SECS": second(),
 		"NEXAR_HEARTBEAT_TIMEOUT_SECS":  second("-3s"),
 		"NEXAR_RPC_TIMEOUT_SECS":        second("1h30"),
@@ -205,7 +207,7 @@ func TestTokenFile(t *testing.T) {
 }
 
 // localReads lists the variables that Local reads.
-var localReads = []string{"NEXAR_COLLECTIVE_TIMEOUT_SECS", "NEXAR_BARRIER_TIMEOUT_SECS", "NEXAR_MEMORY", "NEXAR_LINKS", "NEXAR_ALGORITHMS", "NEXAR_LOG",
+var localReads = []string{"NEXAR_COLLECTIVE_TIMEOUT_SECS", "NEXAR_BARRIER_TIMEOUT_SECS", "NEXAR_MESSAGE_TIMEOUT", "NEXAR_DEADLOCK_TIMEOUT", "NEXAR_MEMORY", "NEXAR_LINKS", "NEXAR_ALGORITHMS", "NEXAR_LOG",
 	"NEXAR_DETERMINISTIC", "NEXAR_BUCKET_BYTES", "NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES", "NEXAR_RPC_TIMEOUT_SECS", "NEXAR_RPC_IN_FLIGHT",
 	"NEXAR_LARGE_MSG_BYTES", "NEXAR_PIPELINE_SEGMENT_BYTES", "NEXAR_RING_MAX_WORLD"}
 
@@ -374,10 +376,10 @@ func TestConfigDefaults(t *testing.T) {
 	cfg.Log = nil
 	want := Config{
 		Listen: ":0", FormTimeout: 5 * time.Minute, Transports: []string{"shm", "tcp", "quic"}, Topology: "full", Links: "eager",
-		CollectiveTimeout: 30 * time.Second, BarrierTimeout: 30 * time.Second, BucketBytes: 4 << 20, CompressedMaxBytes: 4 << 30,
+		CollectiveTimeout: 30 * time.Minute, BarrierTimeout: 30 * time.Minute, MessageTimeout: 30 * time.Minute, DeadlockTimeout: time.Minute, BucketBytes: 4 << 20, CompressedMaxBytes: 4 << 30,
 		CallTimeout: 30 * time.Second, MaxConcurrentCalls: 1024,
 		HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second, Memory: "training",
-		Recovery: Automatic, RecoveryTimeout: 30 * time.Second, ReconfigureTimeout: time.Minute,
+		Recovery: Automatic, RecoveryTimeout: 30 * time.Second, ReconfigureTimeout: 30 * time.Minute,
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got %+v, want %+v", cfg, want)

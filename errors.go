@@ -312,15 +312,16 @@ func (e *RevokedError) Unwrap() error { return e.Err }
 // Is reports that e is an ErrRevoked.
 func (e *RevokedError) Is(target error) bool { return target == ErrRevoked }
 
-// A TimeoutError names the ranks for which a collective waited until its timeout. It is a
-// context.DeadlineExceeded. It ends the communicator; the other ranks get a [RevokedError].
+// A TimeoutError names the ranks that a collective or a message waited for until its timeout. It is
+// a context.DeadlineExceeded. That of a collective or a send ends the communicator, and the other ranks
+// get a [RevokedError]. After that of a receive or a probe the communicator remains usable.
 //
 // The first ranks in the list are the probable cause: they have not answered, or they are in no
 // collective and have called the fewest. The others have not reached the operation because they wait
 // for another rank.
 type TimeoutError struct {
 	Op      string
-	Call    Call          // of this rank
+	Call    Call          // of this rank; zero for a message
 	After   time.Duration // the timeout
 	Waiting []int         // the ranks that it waited for
 	Late    []LateRank    // their states, in the same order
@@ -336,6 +337,9 @@ type LateRank struct {
 	Answered, Unresponsive bool
 	Call                   Call // the last collective that the rank has called
 	Active                 bool // Call had not ended
+	// Doing describes the calls of a rank that a message waited for: "in no call", "in recv from
+	// rank 0 (tag 7) on communicator 1 for 31s". It is empty for collectives, which have Call.
+	Doing string
 	// For is the time from the start of Call, or from its end if it has ended, to the timeout; 0 if
 	// unknown. Silent is the time from the last answer of the rank to the timeout.
 	For, Silent time.Duration
@@ -343,6 +347,9 @@ type LateRank struct {
 
 // String describes the rank: "rank 2 (in all_reduce #7 (…) for 31s)".
 func (l LateRank) String() string {
+	if l.Doing != "" {
+		return fmt.Sprintf("rank %d (%s)", l.Rank, l.Doing)
+	}
 	where := engine.Waiting{Known: l.Answered, Active: l.Active, Mute: l.Unresponsive, For: l.For, Silent: l.Silent}
 	return fmt.Sprintf("rank %d (%s)", l.Rank, where.Describe(l.Call.String()))
 }

@@ -65,11 +65,12 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 // forLocal returns the settings that concern ranks within one process.
 func (cfg Config) forLocal() (Config, error) {
 	return Config{
-		CollectiveTimeout: cfg.CollectiveTimeout, BarrierTimeout: cfg.BarrierTimeout, Memory: cfg.Memory, Buffers: cfg.Buffers, Log: cfg.Log,
+		CollectiveTimeout: cfg.CollectiveTimeout, BarrierTimeout: cfg.BarrierTimeout, MessageTimeout: cfg.MessageTimeout, DeadlockTimeout: cfg.DeadlockTimeout,
+		Memory: cfg.Memory, Buffers: cfg.Buffers, Log: cfg.Log,
 		Algorithms: cfg.Algorithms, Deterministic: cfg.Deterministic, BucketBytes: cfg.BucketBytes, CompressedMaxBytes: cfg.CompressedMaxBytes,
 		LargeMessageBytes: cfg.LargeMessageBytes, PipelineSegmentBytes: cfg.PipelineSegmentBytes, RingMaxWorld: cfg.RingMaxWorld,
 		CallTimeout: cfg.CallTimeout, MaxConcurrentCalls: cfg.MaxConcurrentCalls, Links: cfg.Links,
-	}.fill("CollectiveTimeout", "BarrierTimeout", "Memory", "Log", "Algorithms", "Deterministic", "BucketBytes", "CompressedMaxBytes",
+	}.fill("CollectiveTimeout", "BarrierTimeout", "MessageTimeout", "DeadlockTimeout", "Memory", "Log", "Algorithms", "Deterministic", "BucketBytes", "CompressedMaxBytes",
 		"LargeMessageBytes", "PipelineSegmentBytes", "RingMaxWorld", "CallTimeout", "MaxConcurrentCalls", "Links")
 }
 

@@ -41,7 +41,9 @@ func noMessage() Status { return Status{Source: NoRank, Tag: AnyTag} }
 //
 // A message of at most 64 KiB is sent at once, unless more than 1 MiB of messages from this node to
 // the other, on all communicators and with 64 bytes of overhead for each message, would then be
-// unreceived. Otherwise Send blocks until a receive takes the message. Send has no timeout but ctx.
+// unreceived. Otherwise Send blocks until a receive takes the message, for at most
+// [Config].MessageTimeout. If the other rank waits for this one as well, as in a Send of its own, both
+// get a [DeadlockError].
 //
 // If ctx ends while Send blocks, the communicator is revoked. If Send has blocked and the message
 // does not fit the buffer of the receive, both sides get an [ErrTruncated] or [ErrTypeMismatch].
@@ -62,7 +64,9 @@ func StartSend[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) *
 		c.flights.Leave(id)
 		return ended(err)
 	}
-	return c.follow(func(*Handle) error {
+	h := new(Handle)
+	s.InBackground(&h.waiters)
+	return c.background(h, func() error {
 		defer c.flights.Leave(id)
 		return c.explain(ctx, "send", s.Wait(ctx))
 	})
@@ -78,7 +82,9 @@ func SendVec[T any](ctx context.Context, c *Comm, regions [][]T, to int, tag Tag
 
 // Recv waits for a message with a tag from rank from and copies it into data, which may be longer
 // than the message; from may be [AnyRank], this rank or [NoRank], and tag may be [AnyTag]. Until
-// Recv returns, data must not be used. Recv has no timeout but ctx.
+// Recv returns, data must not be used. A Recv from a named rank waits for at most
+// [Config].MessageTimeout, and one from AnyRank is limited by ctx alone. Ranks that wait for each other
+// get a [DeadlockError].
 //
 // A message that is longer than data is lost, and the error is [ErrTruncated]. A message of another
 // element type is lost, and the error is [ErrTypeMismatch]; all struct types count as one type, but
@@ -109,7 +115,11 @@ func StartRecv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag)
 		c.flights.Leave(id)
 		return ended(err)
 	}
-	return c.follow(func(h *Handle) (err error) {
+	h := new(Handle)
+	if r != nil {
+		r.InBackground(&h.waiters)
+	}
+	return c.background(h, func() (err error) {
 		defer c.flights.Leave(id)
 		h.status, err = received[T](ctx, c, "recv", r)
 		return err
@@ -158,7 +168,14 @@ func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 		c.flights.Leave(id)
 		return ended(err)
 	}
-	return c.follow(func(h *Handle) (err error) {
+	h := new(Handle)
+	if s != nil {
+		s.InBackground(&h.waiters)
+	}
+	if r != nil {
+		r.InBackground(&h.waiters)
+	}
+	return c.background(h, func() (err error) {
 		defer c.flights.Leave(id)
 		h.status, err = exchanged[T](ctx, c, s, r)
 		return err

@@ -149,6 +149,8 @@ func (c *Comm) ended(cause error) error {
 		return &RevokedError{Rank: e.Rank, Err: e}
 	case *MismatchError:
 		return &RevokedError{Rank: e.Rank, Err: e}
+	case *DeadlockError:
+		return &RevokedError{Rank: -1, Err: e}
 	case *TimeoutError:
 		return &RevokedError{Rank: c.impl.Rank, Err: fmt.Errorf("its call took too long: %s", e.Error())}
 	case nil:
@@ -172,6 +174,10 @@ func (c *Comm) translate(err error) error {
 		return c.revokedError(e)
 	case *engine.TimeoutError:
 		return c.timeoutError(e)
+	case *engine.MessageTimeoutError:
+		return c.messageTimeout(e)
+	case *engine.DeadlockError:
+		return deadlockError(e)
 	case *p2p.SizeError:
 		return fmt.Errorf("%w: %d bytes from rank %d, room for %d", ErrTruncated, e.Size, e.Source, e.Room)
 	case *p2p.TypeError:
@@ -200,6 +206,12 @@ func (translator) Translate(c *comm.Comm, err error) error {
 
 // Ended implements comm.Errors.
 func (translator) Ended(c *comm.Comm, cause error) error { return (&Comm{impl: c}).ended(cause) }
+
+// Describe implements engine.Describer.
+func (translator) Describe(w *wire.Wait) string { return collective.DescribeWait(w) }
+
+// Deadlock implements engine.Describer.
+func (translator) Deadlock(list []wire.Wait) string { return describeDeadlock(list) }
 
 // Report implements comm.Errors.
 func (t translator) Report(c *comm.Comm, err error, last []engine.Trace) {
@@ -253,6 +265,12 @@ func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 		t.Late = append(t.Late, late)
 	}
 	return t
+}
+
+func (c *Comm) messageTimeout(e *engine.MessageTimeoutError) *TimeoutError {
+	n := c.impl.Nodes[e.Rank]
+	late := LateRank{Rank: e.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Doing: e.Doing}
+	return &TimeoutError{Op: e.Op, After: e.After, Waiting: []int{e.Rank}, Late: []LateRank{late}}
 }
 
 // describe makes a fingerprint readable.

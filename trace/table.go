@@ -154,7 +154,7 @@ func (a *world) verdict() (lines []string) {
 		lines = append(lines, f.String())
 	}
 	if len(stuck) > 0 {
-		lines = append(lines, fmt.Sprintf("in a circle: %s wait for each other", ranks(stuck, 0)))
+		lines = append(lines, fmt.Sprintf("in a cycle: %s wait for each other", ranks(stuck, 0)))
 	}
 	if missing := a.missing(); len(missing) > 0 {
 		lines = append(lines, "not heard of: "+ranks(missing, 0))

@@ -57,7 +57,7 @@ func TestWriteTable(t *testing.T) {
 				"late: rank 1, for which 1 rank waits: in recv from any rank, tag 5",
 			},
 		},
-		"different calls, in a circle": {
+		"different calls, in a cycle": {
 			[]Snapshot{of(0, in(1)), of(1, other), of(2), of(3, ended(reduction(7, 5), Cancelled))},
 			[]string{
 				"epoch 1, 4 of 4 ranks heard of",
@@ -67,7 +67,7 @@ func TestWriteTable(t *testing.T) {
 				"2     cccccccc  nothing by now",
 				"3     dddddddd  nothing, for 4s; last in all_reduce #7 (2 × float32, sum), which failed: cancelled",
 				"different calls on communicator 1: rank 0 in all_reduce #7 (2 × float32, sum), rank 1 in broadcast #7 (2 × float32, root 0)",
-				"in a circle: ranks 0 and 1 wait for each other",
+				"in a cycle: ranks 0 and 1 wait for each other",
 			},
 		},
 	} {
@@ -132,7 +132,7 @@ func flightCases() map[string]flightCase {
 				over(of(2, in(0)), Link{0, "tcp", 100, 300}, Link{1, "tcp", 50, 40}),
 				of(3),
 			},
-			[]string{"in a circle: ranks 0, 1 and 2 wait for each other"}, []string{"in flight", "late"},
+			[]string{"in a cycle: ranks 0, 1 and 2 wait for each other"}, []string{"in flight", "late"},
 		},
 		"one link holds bytes": {
 			[]Snapshot{
@@ -141,7 +141,7 @@ func flightCases() map[string]flightCase {
 				over(of(2, in(0)), Link{1, "tcp", 50, 40}),
 				of(3),
 			},
-			[]string{"in flight on tcp: data of rank 1 for rank 0, 700 bytes sent and 640 received"}, []string{"in a circle", "late"},
+			[]string{"in flight on tcp: data of rank 1 for rank 0, 700 bytes sent and 640 received"}, []string{"in a cycle", "late"},
 		},
 		"bytes that nobody waits for": {
 			[]Snapshot{
@@ -150,9 +150,9 @@ func flightCases() map[string]flightCase {
 				over(of(2), Link{1, "tcp", 50, 30}),
 				of(3),
 			},
-			[]string{"in a circle: ranks 0 and 1 wait for each other"}, []string{"in flight", "late"},
+			[]string{"in a cycle: ranks 0 and 1 wait for each other"}, []string{"in flight", "late"},
 		},
-		"a circle beside it": {
+		"a cycle beside it": {
 			[]Snapshot{
 				over(of(0, in(1)), Link{1, "quic", 0, 9}),
 				over(of(1, in(0)), Link{0, "quic", 10, 0}),
@@ -161,7 +161,7 @@ func flightCases() map[string]flightCase {
 			},
 			[]string{
 				"in flight on quic: data of rank 1 for rank 0, 10 bytes sent and 9 received",
-				"in a circle: ranks 2 and 3 wait for each other",
+				"in a cycle: ranks 2 and 3 wait for each other",
 			}, []string{"late"},
 		},
 		"a rank is late and another link holds bytes": {
@@ -173,11 +173,11 @@ func flightCases() map[string]flightCase {
 			[]string{
 				"late: rank 2, for which 1 rank waits",
 				"in flight: data of rank 1 for rank 0, 10 bytes sent and 9 received",
-			}, []string{"in a circle"},
+			}, []string{"in a cycle"},
 		},
 		"one side does not say": {
 			[]Snapshot{over(of(0, in(1)), Link{1, "tcp", 0, 9}), of(1, in(0)), of(2), of(3)},
-			[]string{"in a circle: ranks 0 and 1 wait for each other"}, []string{"in flight"},
+			[]string{"in a cycle: ranks 0 and 1 wait for each other"}, []string{"in flight"},
 		},
 	}
 }

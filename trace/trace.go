@@ -79,6 +79,7 @@ const (
 	PeerLeft   = "peer left"
 	Mismatch   = "mismatch"
 	Timeout    = "timeout"
+	Deadlock   = "deadlock"
 	Cancelled  = "cancelled"
 	Closed     = "closed"
 	Revoked    = "revoked" // by an operation that failed on another rank

@@ -46,7 +46,7 @@ Lines below the table name
 
   late               ranks that wait for no other rank while others wait for them
   different calls    ranks that called different operations
-  in a circle        ranks that wait for each other
+  in a cycle         ranks that wait for each other
   in flight          a link with data that was sent and has not arrived, with the
                      bytes sent and received
 

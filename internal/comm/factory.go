@@ -35,8 +35,10 @@ type Config struct {
 	Pool          *bufpool.Pool // replaces that pool, if not nil
 	CallTimeout   time.Duration
 	CallsInFlight int
-	Errors        Errors
-	Log           *slog.Logger
+	// MessageTimeout and DeadlockTimeout are those of [engine.StallConfig].
+	MessageTimeout, DeadlockTimeout time.Duration
+	Errors                          Errors
+	Log                             *slog.Logger
 }
 
 // Errors translates errors of the engine for users of a communicator.
@@ -45,6 +47,7 @@ type Errors interface {
 	Translate(c *Comm, err error) error
 	// Ended returns the error of operations on c after cause has ended it.
 	Ended(c *Comm, cause error) error
+	engine.Describer
 	// Report logs the last operations of a communicator that has failed.
 	Report(c *Comm, err error, last []engine.Trace)
 }
@@ -67,6 +70,7 @@ type Factory struct {
 
 	mu       sync.Mutex
 	services map[*rpc.Service]bool // of the communicators that have not been closed
+	calls    uint64                // number of remote calls on closed communicators
 }
 
 // A ViewContext builds communicators of one view.
@@ -88,10 +92,28 @@ func NewFactory(cfg Config) (*Factory, error) {
 	if pool == nil {
 		pool = NewPool(cfg.Memory)
 	}
-	return &Factory{
+	f := &Factory{
 		Pool: pool, mesh: cfg.Mesh, network: cfg.Network, allocator: new(shmexec.Allocator), pins: pins,
 		config: cfg, errors: cfg.Errors, log: cfg.Log, services: make(map[*rpc.Service]bool),
-	}, err
+	}
+	cfg.Mesh.Engine().WatchStalls(engine.StallConfig{
+		MessageTimeout: cfg.MessageTimeout, DeadlockTimeout: cfg.DeadlockTimeout,
+		Describer: cfg.Errors, Calls: f.activity, Log: cfg.Log,
+	})
+	return f, err
+}
+
+// activity returns the number of remote calls that this node has begun on all communicators, and
+// whether one is in progress.
+func (f *Factory) activity() (begun uint64, busy bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	begun = f.calls
+	for s := range f.services {
+		n, working := s.Activity()
+		begun, busy = begun+n, busy || working
+	}
+	return begun, busy
 }
 
 // NewPool returns a buffer pool of a memory profile: "inference", or "training", the
@@ -189,6 +211,10 @@ func (f *Factory) settle(ended ...*rpc.Service) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range ended {
+		if f.services[s] {
+			begun, _ := s.Activity()
+			f.calls += begun
+		}
 		delete(f.services, s)
 	}
 }

@@ -64,7 +64,7 @@ func (v *views) Next(ctx context.Context, epoch uint64) (membership.View, error)
 func (v *views) Lost(membership.NodeID, error) {}
 
 // untranslated implements Errors, and returns the errors of the engine.
-type untranslated struct{}
+type untranslated struct{ engine.Describer }
 
 func (untranslated) Translate(_ *Comm, err error) error  { return err }
 func (untranslated) Ended(_ *Comm, cause error) error    { return cause }

@@ -45,7 +45,8 @@ type Comm struct {
 	frames     exec.FramePool
 	answers    map[int]answer // by rank: its answer to probes
 	watchers   []Watcher
-	unsettled  int // transitions to the end; their effects are being carried out
+	background map[uint64]*p2p.Waiters // by sequence number: see Op.InBackground
+	unsettled  int                     // transitions to the end; their effects are being carried out
 
 	traced *recorder.Comm // nil if the communicator is not traced
 	onEnd  func(err error, last []Trace)

@@ -24,6 +24,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -51,10 +52,17 @@ type Engine struct {
 	closed map[uint64]bool      // the communicators closed last
 
 	closedIDs []uint64 // of closed, in order
+	retired   uint64   // number of calls on closed communicators
 	archive   recorder.Ring[Trace]
 	isClosed  bool
 
 	clock *recorder.Clock
+
+	stalls     atomic.Pointer[stalls] // nil before WatchStalls
+	background struct {               // see Comm.InBackground
+		mu sync.Mutex
+		of map[*p2p.Waiters]struct{}
+	}
 
 	active atomic.Int64 // collectives under way
 	begun  atomic.Bool  // a collective has begun since the last check of the watchdog

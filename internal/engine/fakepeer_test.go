@@ -74,6 +74,10 @@ func (p *fakePeer) Revoke(_ *link.Link, r wire.Revoke, _ string) {
 	p.note(received{kind: "revoke", revoke: r})
 }
 func (p *fakePeer) Failed(*link.Link, wire.Failed, string) {}
+func (p *fakePeer) Ask(*link.Link, wire.Ask)               {}
+
+func (p *fakePeer) Waits(*link.Link, wire.Waits, []byte) {}
+
 func (p *fakePeer) Reason(*link.Link, wire.Reason, string) {}
 func (p *fakePeer) Gone(*link.Link, wire.Gone)             {}
 func (p *fakePeer) Closed(_ *link.Link, c wire.Closed)     { p.note(received{kind: "closed", closed: c}) }

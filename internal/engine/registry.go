@@ -103,11 +103,13 @@ func (e *Engine) comm(l *link.Link, id uint64) *Comm {
 // forget drops a closed communicator. Its ID is not used again.
 func (e *Engine) forget(c *Comm) {
 	last := c.lastTraces()
+	begun := c.callsBegun()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.comms[c.id] != c {
 		return // Close was called before.
 	}
+	e.retired += begun
 	for _, t := range last {
 		*e.archive.Put() = t
 	}

@@ -67,6 +67,8 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 	rank, isMember := c.rankOf[h.link.Peer]
 	r := h.revoke
 	switch {
+	case !isMember && r != nil && r.Cause == wire.CauseDeadlock:
+		c.revokeLocked(fx, deadlockOf(h.text), wire.Revoke{Cause: wire.CauseDeadlock}, h.text)
 	case !isMember:
 		fx.breaksProtocol(h.link, c.notMember())
 	case c.err != nil:
@@ -79,6 +81,9 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 	case r.Cause == wire.CauseMismatch:
 		c.repeatLocked(fx, h)
 		c.failLocked(fx, &MismatchError{Rank: int(r.Rank), Peer: int(r.Peer), Ours: r.Ours, Theirs: r.Theirs})
+	case r.Cause == wire.CauseDeadlock:
+		c.revocation = h
+		c.failLocked(fx, deadlockOf(h.text))
 	default:
 		c.repeatLocked(fx, h)
 		c.failLocked(fx, &RevokedError{Rank: int(r.Rank), Cause: r.Cause, Peer: int(r.Peer), Text: h.text})

@@ -215,6 +215,8 @@ func Outcome(err error) string {
 		revoked  *RevokedError
 		timeout  *TimeoutError
 		mismatch *MismatchError
+		message  *MessageTimeoutError
+		deadlock *DeadlockError
 	)
 	switch {
 	case err == nil:
@@ -229,6 +231,10 @@ func Outcome(err error) string {
 		return trace.Revoked
 	case revoked != nil || errors.As(err, &timeout) || errors.Is(err, context.DeadlineExceeded):
 		return trace.Timeout
+	case errors.As(err, &message):
+		return trace.Timeout
+	case errors.As(err, &deadlock):
+		return trace.Deadlock
 	case errors.As(err, &mismatch):
 		return trace.Mismatch
 	case errors.Is(err, ErrClosed):

@@ -92,6 +92,7 @@ func (e *Engine) watch() {
 				next = min(next, c.watch(now, now.Sub(last)))
 			}
 			clear(comms)
+			e.watchStalls(now.Sub(last))
 			last = now
 		}
 		if idle++; e.active.Load() > 0 {
@@ -102,9 +103,12 @@ func (e *Engine) watch() {
 			next = watchTick
 		}
 		e.parked.Store(isIdle || next > watchTick) // From now on an operation that begins wakes it.
-		if e.begun.Load() {                        // It may have begun since the check.
+		switch {
+		case e.begun.Load(): // It may have begun since the check.
 			isIdle, next = false, watchTick
 			e.parked.Store(false)
+		case isIdle && e.hasMessages(): // A message that begins after this check wakes it.
+			isIdle, next = false, dozeMax
 		}
 		if isIdle {
 			timer.Stop()

@@ -67,6 +67,9 @@ type Handler interface {
 	StepGrant(l *Link, s wire.Step)
 	Probe(l *Link, p wire.Probe)
 	Where(l *Link, w wire.Where)
+	// Ask asks for the calls that wait, and Waits answers; list is valid during the call only.
+	Ask(l *Link, a wire.Ask)
+	Waits(l *Link, w wire.Waits, list []byte)
 	// The text of the peer has been made printable by [wire.Escape].
 	Revoke(l *Link, r wire.Revoke, text string)
 	Failed(l *Link, f wire.Failed, text string)

@@ -86,6 +86,8 @@ func (h *handler) StepOffer(*Link, wire.Step)            { h.note() }
 func (h *handler) StepGrant(*Link, wire.Step)            { h.note() }
 func (h *handler) Probe(_ *Link, p wire.Probe)           { call(h, h.probe, p) }
 func (h *handler) Where(*Link, wire.Where)               { h.note() }
+func (h *handler) Ask(*Link, wire.Ask)                   { h.note() }
+func (h *handler) Waits(*Link, wire.Waits, []byte)       { h.note() }
 
 func (h *handler) Revoke(_ *Link, r wire.Revoke, text string) {
 	h.note()

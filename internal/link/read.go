@@ -335,6 +335,15 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		}
 		r.expect(f.Length, func(p []byte) { l.handler.Reason(l, f, wire.Escape(string(p))) })
 		return nil
+	case wire.TypeAsk:
+		return handle(l, b, wire.ParseAsk, Handler.Ask)
+	case wire.TypeWaits:
+		f, err := wire.ParseWaits(b)
+		if err != nil {
+			return err
+		}
+		r.expect(f.Length, func(p []byte) { l.handler.Waits(l, f, p) })
+		return nil
 	}
 	return fmt.Errorf("frame type %d on the control lane", t)
 }

@@ -143,6 +143,15 @@ func (l *Link) answer(add func(b []byte) []byte) {
 // Answer answers a probe. It drops the answer if the peer does not read.
 func (l *Link) Answer(w wire.Where) { l.answer(w.Append) }
 
+// Ask asks the peer for its calls that wait for other ranks.
+func (l *Link) Ask(a wire.Ask) { l.control.post(a.Append) }
+
+// AnswerAsk answers an Ask with an encoded list of waits. It drops the answer if the peer does not
+// read.
+func (l *Link) AnswerAsk(w wire.Waits, list []byte) {
+	l.answer(func(b []byte) []byte { return w.Append(b, list) })
+}
+
 // Revoke tells the peer that a communicator was revoked. A pending link keeps the frame.
 func (l *Link) Revoke(r wire.Revoke, text string) {
 	l.control.postQuiet(func(b []byte) []byte { return r.Append(b, text) })

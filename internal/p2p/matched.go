@@ -30,6 +30,7 @@ func (m *Messages) takeMatched(source int, tag int64) (*Matched, error) {
 	if m.err != nil {
 		return nil, m.err
 	}
+	m.begun++
 	a, ok := m.matcher.TakeMessage(source, tag)
 	if !ok {
 		return nil, nil
@@ -58,7 +59,8 @@ func (t *Matched) StartRecv(buf *Regions, typ uint8) (r *Receive, ok bool, err e
 		return nil, ok, err
 	}
 	delete(m.matched, t)
-	r.begun = m.stampLocked()
+	m.begun++
+	r.begun, r.number = m.stampLocked(), m.begun
 	if t.arrival.payload == nil {
 		t.arrival.link.Dropped()
 	}

@@ -75,6 +75,7 @@ type Messages struct {
 	receiving []*Receive            // whose payloads are in transfer; see Receive.index
 	sends     map[uint64]*Send      // that wait for a grant, or have one; by Send.id
 	lastSend  uint64
+	begun     uint64 // number of calls
 	recording bool
 	past      recorder.Ring[Record]
 }

@@ -11,7 +11,8 @@ import (
 type probe struct {
 	source int
 	tag    int64
-	begun  int64 // by Config.Clock
+	begun  int64  // by Config.Clock
+	number uint64 // see Wait.Number
 	got    Received
 	err    error
 	done   chan struct{} // receives one value when the probe has ended
@@ -31,7 +32,7 @@ func (m *Messages) Probe(ctx context.Context, source int, tag int64) (Received, 
 		m.mu.Unlock()
 		return got, err
 	}
-	p := &probe{source: source, tag: tag, begun: m.stampLocked(), done: make(chan struct{}, 1)}
+	p := &probe{source: source, tag: tag, begun: m.stampLocked(), number: m.begun, done: make(chan struct{}, 1)}
 	m.probes = append(m.probes, p)
 	m.mu.Unlock()
 	if m.await(ctx, p.done, source) {
@@ -61,6 +62,7 @@ func (m *Messages) peekLocked(source int, tag int64) (got Received, ok bool, err
 	if m.err != nil {
 		return Received{}, false, m.err
 	}
+	m.begun++
 	a, ok := m.matcher.Peek(source, tag)
 	if !ok {
 		return Received{}, false, nil

@@ -15,9 +15,11 @@ type Receive struct {
 	source   int
 	tag      int64
 
-	begun int64 // by Config.Clock
-	sink  link.Sink
-	from  *link.Link // the link of a payload in transfer
+	begun   int64    // by Config.Clock
+	number  uint64   // see Wait.Number
+	waiters *Waiters // nil if the goroutine in Wait is that of the program
+	sink    link.Sink
+	from    *link.Link // the link of a payload in transfer
 	// prefetch is set in the Receive of a prefetch, and in a Receive that has taken the message
 	// of one during the transfer.
 	prefetch *prefetch
@@ -63,7 +65,8 @@ func (m *Messages) StartRecv(buf *Regions, typ uint8, source int, tag int64) (*R
 // startRecvLocked gives r a message that has arrived, or makes it wait for one. Messages that a rank
 // sent before it left can still be received.
 func (m *Messages) startRecvLocked(fx *Effects, r *Receive) {
-	r.begun = m.stampLocked()
+	m.begun++
+	r.begun, r.number = m.stampLocked(), m.begun
 	if a, ok := m.matcher.Post(r.source, r.tag, r); ok {
 		if a.payload == nil {
 			a.link.Dropped()

@@ -13,6 +13,8 @@ import (
 type Send struct {
 	messages *Messages
 	id       uint64
+	number   uint64   // see Wait.Number
+	waiters  *Waiters // nil if the goroutine in Wait is that of the program
 	rank     int
 	typ      uint8
 	tag      int64
@@ -37,6 +39,7 @@ func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send
 		return nil, err
 	}
 	l := m.links[to]
+	m.begun++
 	begun := m.stampLocked()
 	if size <= m.cfg.EagerMax && l.TakeCredit(wire.Messages, size) {
 		m.recordLocked(Sent, typ, to, tag, size, begun, begun, nil)
@@ -45,7 +48,7 @@ func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send
 		return nil, nil
 	}
 	m.lastSend++
-	s := &Send{messages: m, id: m.lastSend, rank: to, typ: typ, tag: tag, size: size, begun: begun, done: make(chan struct{}, 1)}
+	s := &Send{messages: m, id: m.lastSend, number: m.begun, rank: to, typ: typ, tag: tag, size: size, begun: begun, done: make(chan struct{}, 1)}
 	s.transfer = link.Transfer{Data: data.First, More: data.More, Owner: s}
 	m.sends[s.id] = s
 	m.mu.Unlock()

@@ -13,7 +13,7 @@ const reportedMax = 4
 // Report logs the end of a communicator with the last operations of this rank, if one of them
 // has failed because of it: by the failure of a rank, a timeout, or mismatched calls.
 func Report(log *slog.Logger, outcome string, err error, operations []trace.Operation) {
-	if !slices.Contains([]string{trace.PeerFailed, trace.PeerLeft, trace.Mismatch, trace.Timeout}, outcome) {
+	if !slices.Contains([]string{trace.PeerFailed, trace.PeerLeft, trace.Mismatch, trace.Timeout, trace.Deadlock}, outcome) {
 		return
 	}
 	running := func(o trace.Operation) bool { return o.Running() }

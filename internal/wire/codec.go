@@ -161,7 +161,11 @@ func (c *codec) field(v any, tag string) {
 	case *Cause:
 		c.enum((*uint8)(v), 1, uint8(causeEnd-1))
 	case *int:
-		c.length(v, TextMax)
+		limit := uint32(TextMax)
+		if tag == "waits" {
+			limit = WaitsMax
+		}
+		c.length(v, limit)
 	case *int32:
 		c.rank(v)
 	case *[16]byte:

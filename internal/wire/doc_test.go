@@ -148,7 +148,7 @@ func TestDocNumbers(t *testing.T) {
 func TestDocLimits(t *testing.T) {
 	checkNames(t, rowsOf(t, "Limits", "Name"), map[string]int{
 		"Version": Version, "PreambleSize": PreambleSize, "FrameSizeMax": FrameSizeMax, "PayloadMax": PayloadMax,
-		"SegmentMax": SegmentMax, "BulkPipesMax": BulkPipesMax, "TextMax": TextMax, "HelloBytesMax": HelloBytesMax, "JoinBytesMax": JoinBytesMax,
+		"SegmentMax": SegmentMax, "BulkPipesMax": BulkPipesMax, "TextMax": TextMax, "WaitsMax": WaitsMax, "HelloBytesMax": HelloBytesMax, "JoinBytesMax": JoinBytesMax,
 		"proofBytes": proofBytes, "textBytesMax": textBytesMax, "nameBytesMax": nameBytesMax, "addrBytesMax": addrBytesMax,
 		"addrsMax": addrsMax, "certificateBytesMax": certificateBytesMax, "RemoteNameMax": RemoteNameMax, "TraceBytesMax": TraceBytesMax,
 	})

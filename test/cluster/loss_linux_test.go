@@ -212,7 +212,7 @@ func plainBit(plain bool) int {
 }
 
 // While the network drops the data of a rank, the ranks wait for each other. The status of the
-// cluster names the link with the unsent bytes and reports no circle. The session with the seed
+// cluster names the link with the unsent bytes and reports no cycle. The session with the seed
 // uses QUIC.
 func TestStatusNamesLink(t *testing.T) {
 	t.Parallel()
@@ -241,8 +241,8 @@ func TestStatusNamesLink(t *testing.T) {
 		mustSucceed(t, []result{r})
 		text = r.Text
 	}
-	if !strings.Contains(text, want) || strings.Contains(text, "in a circle") {
-		t.Errorf("want %q and no circle, got\n%s", want, text)
+	if !strings.Contains(text, want) || strings.Contains(text, "in a cycle") {
+		t.Errorf("want %q and no cycle, got\n%s", want, text)
 	}
 	rules("delete table inet nexar")
 	mustSucceed(t, awaitAll(c.ranks, running))

@@ -19,12 +19,17 @@ import (
 // InFakeTime calls f in a synctest bubble with a world of n ranks over links of 1 ms and
 // 100 MB/s. Each rank has its own host, with the name of its node.
 func InFakeTime(t *testing.T, n int, f func(t *testing.T, w *World, network *sim.Network)) {
+	InFakeTimeWith(t, n, nexar.Config{}, f)
+}
+
+// InFakeTimeWith is InFakeTime with settings of the ranks.
+func InFakeTimeWith(t *testing.T, n int, cfg nexar.Config, f func(t *testing.T, w *World, network *sim.Network)) {
 	synctest.Test(t, func(t *testing.T) {
 		network := sim.New(sim.Config{Delay: time.Millisecond, Rate: 100_000_000, Window: 4 << 20})
 		slow := Medium{Name: "slow", Cost: cost.QUIC(), listen: func(n int) (membership.View, [][]mesh.Path, func() error, error) {
 			return listenOn(network, n)
 		}}
-		f(t, slow.World(t, n, nexar.Config{}), network)
+		f(t, slow.World(t, n, cfg), network)
 	})
 }
 

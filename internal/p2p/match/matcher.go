@@ -135,6 +135,9 @@ func (m *Matcher[R, M]) Remove(source int, tag int64, r R) bool {
 // Queued returns the number of messages that no receive has taken.
 func (m *Matcher[R, M]) Queued() int { return m.queued }
 
+// Receives returns the number of receives that wait.
+func (m *Matcher[R, M]) Receives() int { return len(m.wildcards) + m.exact.len() }
+
 // EachReceive calls f for every waiting receive, in no particular order.
 func (m *Matcher[R, M]) EachReceive(f func(r R)) {
 	for _, e := range m.wildcards {

@@ -132,6 +132,14 @@ func (s *queues[T]) taken(q *queue[T], k key) {
 	s.kept = s.kept[:0]
 }
 
+// len returns the number of entries.
+func (s *queues[T]) len() (n int) {
+	for _, q := range s.by {
+		n += q.len()
+	}
+	return n
+}
+
 // each calls f for every entry.
 func (s *queues[T]) each(f func(e entry[T])) {
 	for _, q := range s.by {

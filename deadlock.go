@@ -1,0 +1,81 @@
+package nexar
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/collective"
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/recorder"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// ErrDeadlock says that ranks wait for each other; see [DeadlockError].
+var ErrDeadlock = errors.New("deadlock")
+
+// A DeadlockError says that ranks wait for each other: none of their calls can end, nothing is in
+// flight between them, and no goroutine of their programs has begun another call for
+// [Config].DeadlockTimeout. It is an [ErrDeadlock].
+//
+// Every call in progress on a communicator of the deadlock gets the error, on all its ranks; the
+// communicators have ended. Ranks are those of the world, since a deadlock may run through several
+// communicators.
+type DeadlockError struct {
+	// Waits has a call of each rank of the deadlock, at most ten of them. The first rank is the
+	// lowest, and each of the others follows one that waits for it.
+	Waits []DeadlockWait
+}
+
+// A DeadlockWait is a call that waits for a rank that waits as well.
+type DeadlockWait struct {
+	Rank int           // that waits
+	For  int           // a rank of the deadlock that the call needs
+	Op   string        // "send", "recv", "probe", or the name of a collective
+	Text string        // the call with its arguments: "send to rank 1 (8 MiB, tag 7)"
+	Comm string        // the communicator, as [Node.Trace] names it
+	Time time.Duration // without progress
+}
+
+func (e *DeadlockError) Error() string {
+	parts := make([]string, len(e.Waits))
+	sends := len(e.Waits) > 0
+	for i, w := range e.Waits {
+		parts[i] = fmt.Sprintf("rank %d waits in %s", w.Rank, w.Text)
+		if named := fmt.Sprintf("rank %d ", w.For); !strings.Contains(w.Text+" ", named) {
+			parts[i] += fmt.Sprintf(" for rank %d", w.For)
+		}
+		sends = sends && w.Op == "send"
+	}
+	text := fmt.Sprintf("%v: %s", ErrDeadlock, strings.Join(parts, "; "))
+	if sends {
+		text += ": make one of them a StartSend, or use Exchange"
+	}
+	return text
+}
+
+// Is reports that e is an ErrDeadlock.
+func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
+
+// deadlockError makes the error of a deadlock that the engine has found.
+func deadlockError(e *engine.DeadlockError) *DeadlockError {
+	d := new(DeadlockError)
+	for i := range e.Waits {
+		w := &e.Waits[i]
+		wait := DeadlockWait{
+			Rank: int(w.Rank), For: int(w.Rank), Op: collective.WaitName(w), Text: collective.DescribeWait(w),
+			Comm: recorder.CommName(w.Call.Comm), Time: time.Duration(min(w.For, 1<<62)),
+		}
+		if len(w.Peers) > 0 {
+			wait.For = int(w.Peers[0].Rank)
+		}
+		d.Waits = append(d.Waits, wait)
+	}
+	return d
+}
+
+// describeDeadlock is the text of a deadlock in logs.
+func describeDeadlock(list []wire.Wait) string {
+	return deadlockError(&engine.DeadlockError{Waits: list}).Error()
+}

@@ -1,0 +1,223 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/deadlock"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// deadlockLasts is how long a deadlock is remembered while answers of its ranks do not show it:
+// other traffic of their links may have been in flight.
+const deadlockLasts = 5 * time.Second
+
+// A foundDeadlock is a deadlock with this rank as the lowest. It is confirmed once all ranks have
+// answered again, with the same states: then all these states existed at one time.
+type foundDeadlock struct {
+	states    map[int]uint64
+	waits     []wire.Wait
+	since     time.Duration // first seen
+	seen      time.Duration // last seen
+	confirmed bool
+}
+
+// A DeadlockError says that ranks wait for each other. Waits has a wait of each of them; ranks are
+// those of the view, and Peers has the first member of the deadlock that a call waits for.
+type DeadlockError struct{ Waits []wire.Wait }
+
+func (e *DeadlockError) Error() string {
+	return fmt.Sprintf("%d ranks wait for each other", len(e.Waits))
+}
+
+// A MessageTimeoutError says that a message has waited for too long for the call of a rank.
+type MessageTimeoutError struct {
+	Op    string // "send", "recv" or "probe"
+	Call  string // with the other rank, of the view
+	After time.Duration
+	Rank  int    // of the communicator
+	Doing string // the calls of the rank
+}
+
+func (e *MessageTimeoutError) Error() string {
+	return fmt.Sprintf("%s timed out after %v: the other rank is %s", e.Call, e.After, e.Doing)
+}
+
+// deadlockLocked looks for a deadlock with this rank as the lowest. It logs one that is confirmed,
+// and ends it after DeadlockTimeout.
+func (s *stalls) deadlockLocked() (fx []func()) {
+	states, list := s.findLocked()
+	f := s.found
+	switch {
+	case list != nil && (f == nil || !maps.Equal(f.states, states)):
+		s.found = &foundDeadlock{states: states, waits: list, since: s.now, seen: s.now}
+		return nil
+	case list != nil:
+		f.seen = s.now
+	case f == nil:
+		return nil
+	case s.now-f.seen > deadlockLasts || !s.isUnchangedLocked(f):
+		s.found = nil
+		return nil
+	}
+	if list == nil || !f.confirmed && !s.isConfirmedLocked(f) {
+		return nil
+	}
+	limit := s.cfg.DeadlockTimeout
+	if !f.confirmed {
+		f.confirmed = true
+		text, ends := s.cfg.Deadlock(f.waits), "never"
+		if limit > 0 {
+			ends = fmt.Sprintf("in %v, unless a rank of them begins a call", roundDuration(limit-(s.now-f.since)))
+		}
+		fx = append(fx, func() { s.cfg.Log.Warn("ranks wait for each other", "deadlock", text, "fails", ends) })
+	}
+	if limit > 0 && s.now-f.since >= limit {
+		s.found = nil
+		fx = append(fx, s.breakLocked(f.waits)...)
+	}
+	return fx
+}
+
+// isUnchangedLocked reports whether no rank of a deadlock has answered with another state.
+func (s *stalls) isUnchangedLocked(f *foundDeadlock) bool {
+	for rank, state := range f.states {
+		if now, _ := s.stateLocked(rank); now != state {
+			return false
+		}
+	}
+	return true
+}
+
+// isConfirmedLocked reports whether all ranks of a deadlock have been asked and have answered after
+// it was found.
+func (s *stalls) isConfirmedLocked(f *foundDeadlock) bool {
+	for rank := range f.states {
+		if p := s.peers[rank]; rank != s.own.rank && (p == nil || !p.answered || p.asked <= f.since) {
+			return false
+		}
+	}
+	return s.now > f.since
+}
+
+// stateLocked returns the last known state of a rank.
+func (s *stalls) stateLocked(rank int) (state uint64, known bool) {
+	if rank == s.own.rank {
+		return s.state, true
+	}
+	p := s.peers[rank]
+	if p == nil || p.at == 0 {
+		return 0, false
+	}
+	return p.State, true
+}
+
+// findLocked returns the deadlock with this rank as the lowest, as the states and a wait of each
+// of its ranks, or nil.
+func (s *stalls) findLocked() (states map[int]uint64, list []wire.Wait) {
+	lists := map[int][]wire.Wait{s.own.rank: s.ownWaitsLocked()}
+	busy := map[int]bool{s.own.rank: s.own.busy}
+	for _, rank := range s.closureLocked() {
+		if p := s.peers[rank]; p != nil && p.at > 0 {
+			lists[rank], busy[rank] = p.list, p.Busy
+		}
+	}
+	g := make(deadlock.Graph)
+	for rank, waits := range lists {
+		r := deadlock.Rank{Busy: busy[rank]}
+		for i := range waits {
+			c := deadlock.Call{Any: waits[i].Any}
+			for _, p := range waits[i].Peers {
+				if s.isProvenLocked(rank, p) {
+					c.For = append(c.For, int(p.Rank))
+				} else if c.Any {
+					r.Busy = true
+				}
+			}
+			r.Calls = append(r.Calls, c)
+		}
+		g[rank] = r
+	}
+	members := g.Find(s.own.rank)
+	if members == nil {
+		return nil, nil
+	}
+	states = make(map[int]uint64)
+	for _, m := range members {
+		states[m.Rank], _ = s.stateLocked(m.Rank)
+		w := lists[m.Rank][m.Call]
+		w.Peers = []wire.WaitPeer{{Rank: uint32(m.For)}}
+		list = append(list, w)
+	}
+	return states, list
+}
+
+// ownWaitsLocked returns the waits of this node, with the last answers of their peers.
+func (s *stalls) ownWaitsLocked() []wire.Wait {
+	list := make([]wire.Wait, len(s.own.list))
+	for i := range list {
+		list[i] = s.own.list[i].wire
+		list[i].Peers = append([]wire.WaitPeer(nil), list[i].Peers...)
+		for k := range list[i].Peers {
+			p := &list[i].Peers[k]
+			p.State, p.Quiet = s.quietLocked(int(p.Rank), s.own.links)
+		}
+	}
+	return list
+}
+
+// isProvenLocked reports whether a rank waits for a peer in its last known state, and nothing is in
+// flight between them. Ranks below that of this node are left to the lowest of them.
+func (s *stalls) isProvenLocked(rank int, p wire.WaitPeer) bool {
+	if int(p.Rank) == rank {
+		return true
+	}
+	state, known := s.stateLocked(int(p.Rank))
+	return known && p.Quiet && p.State == state && int(p.Rank) >= s.own.rank
+}
+
+// breakLocked returns the effects that revoke the communicators of a deadlock. If this rank does not belong
+// to one, it tells a rank that does.
+func (s *stalls) breakLocked(list []wire.Wait) (fx []func()) {
+	own := make(map[uint64]*Comm)
+	for i := range s.own.list {
+		own[s.own.list[i].comm.id] = s.own.list[i].comm
+	}
+	text := wire.WaitsText(list)
+	told := make(map[uint64]bool)
+	for i := range list {
+		w := &list[i]
+		id := w.Call.Comm
+		c := own[id]
+		if c == nil {
+			c = s.engine.known(id)
+		}
+		switch l := s.own.links[int(w.Rank)]; {
+		case told[id]:
+		case c != nil:
+			fx = append(fx, func() { c.breakDeadlock(list, text) })
+		case l != nil:
+			fx = append(fx, func() { l.Revoke(wire.Revoke{Comm: id, Cause: wire.CauseDeadlock}, text) })
+		}
+		told[id] = true
+	}
+	return fx
+}
+
+// breakDeadlock ends the communicator on all ranks.
+func (c *Comm) breakDeadlock(list []wire.Wait, text string) {
+	c.update(func(fx *effects) {
+		c.revokeLocked(fx, &DeadlockError{list}, wire.Revoke{Cause: wire.CauseDeadlock}, text)
+	})
+}
+
+// deadlockOf returns the error of a revocation with CauseDeadlock.
+func deadlockOf(text string) error {
+	list, err := wire.ParseWaitsText(text)
+	if err != nil || len(list) == 0 {
+		return protocolError(errors.Join(errors.New("a deadlock without ranks"), err))
+	}
+	return &DeadlockError{list}
+}

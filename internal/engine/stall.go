@@ -1,0 +1,425 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/internal/recorder"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+const (
+	// stallTick is the least time between two checks of calls that wait.
+	stallTick = dozeMax
+	// stallAfter is the time without progress after which a call asks the ranks that it waits for.
+	stallAfter = 500 * time.Millisecond
+	// The time between two questions to a rank doubles from askFirst to askEvery. asksPerSecond
+	// limits the questions of a node to all ranks.
+	askFirst      = stallTick
+	askEvery      = time.Second
+	asksPerSecond = 100
+	// warnAfter is the time without progress after which a call is logged. The time to the next
+	// message doubles up to warnMax.
+	warnAfter = 10 * time.Second
+	warnMax   = 10 * time.Minute
+	// namedMax limits the ranks in a log message.
+	namedMax = 8
+)
+
+// A StallConfig has the limits of calls that make no progress.
+type StallConfig struct {
+	// MessageTimeout is the longest time that a message may wait for the call of a named rank, and
+	// DeadlockTimeout the time after which a deadlock ends. 0 means no limit.
+	MessageTimeout, DeadlockTimeout time.Duration
+	Describer
+	// Calls returns the number of remote calls that this node has begun, and whether one is in
+	// progress.
+	Calls func() (begun uint64, busy bool)
+	Log   *slog.Logger
+}
+
+// A Describer describes calls that wait, for logs and errors.
+type Describer interface {
+	// Describe describes a call without its rank: "recv from rank 1 (tag 7)".
+	Describe(w *wire.Wait) string
+	// Deadlock describes the calls of a deadlock.
+	Deadlock(list []wire.Wait) string
+}
+
+// WatchStalls makes the engine log calls that make no progress, limit the time of messages, and find
+// deadlocks. It is called once, before the first communicator.
+func (e *Engine) WatchStalls(cfg StallConfig) {
+	e.stalls.Store(&stalls{cfg: cfg, engine: e, calls: make(map[waitKey]*stalledCall), peers: make(map[int]*peerWaits)})
+}
+
+// stalls has the calls of this node that make no progress, and the waits of other ranks.
+type stalls struct {
+	cfg    StallConfig
+	engine *Engine
+
+	mu    sync.Mutex
+	now   time.Duration // sum of the times between checks, each up to tickCreditMax
+	since time.Duration // since the last check
+	epoch uint64
+	own   waits
+	state uint64 // of own
+	calls map[waitKey]*stalledCall
+	peers map[int]*peerWaits // by rank in the view
+	found *foundDeadlock     // or nil
+}
+
+// A stalledCall is a call without progress. Times are those of stalls.now.
+type stalledCall struct {
+	since    time.Duration // of the last progress
+	progress uint64
+	warnAt   time.Duration
+	pause    time.Duration // to the next message
+	seen     bool
+}
+
+// peerWaits has the last answer of a rank.
+type peerWaits struct {
+	asked     time.Duration // last
+	pause     time.Duration // to the next question
+	askedSent uint64        // bytes sent to the rank before that
+	answered  bool
+	since     time.Duration // of the first question that was not answered
+	at        time.Duration
+	wire.Waits
+	list  []wire.Wait
+	quiet bool // the rank had received all bytes, when it answered
+}
+
+// hasMessages reports whether a message waits on a communicator of the program.
+func (e *Engine) hasMessages() bool {
+	if e.stalls.Load() == nil {
+		return false
+	}
+	for _, c := range e.appendComms(nil) {
+		c.mu.Lock()
+		traced := c.traced != nil
+		c.mu.Unlock()
+		if traced && c.messages.IsWaiting() {
+			return true
+		}
+	}
+	return false
+}
+
+// watchStalls checks the calls that wait. The last call was so long ago.
+func (e *Engine) watchStalls(ago time.Duration) {
+	s := e.stalls.Load()
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	ago = min(ago, tickCreditMax)
+	s.now += ago
+	if s.since += ago; s.since < stallTick {
+		s.mu.Unlock()
+		return
+	}
+	s.since = 0
+	s.mu.Unlock()
+	own, ok := e.collect(s.cfg.Calls) // without s.mu: collect takes the locks of communicators
+	s.mu.Lock()
+	fx := s.checkLocked(own, ok)
+	s.mu.Unlock()
+	for _, f := range fx {
+		f()
+	}
+}
+
+// checkLocked applies the waits of this node, and returns the actions that are due.
+func (s *stalls) checkLocked(own waits, ok bool) (fx []func()) {
+	if own.epoch != s.epoch {
+		s.epoch, s.found = own.epoch, nil
+		clear(s.peers)
+	}
+	s.own, s.state = own, own.state()
+	for _, c := range s.calls {
+		c.seen = false
+	}
+	var late []*wait
+	check := func(w *wait) (due bool) {
+		c := s.ageLocked(w)
+		switch {
+		case w.timeout && s.cfg.MessageTimeout > 0 && s.now-c.since >= s.cfg.MessageTimeout:
+			err := s.messageTimeoutLocked(w)
+			fx = append(fx, func() { w.comm.expire(w.p2p.Number, err) })
+		case s.now >= c.warnAt && !w.wire.Any:
+			c.pause = min(2*c.pause, warnMax)
+			c.warnAt = s.now + c.pause
+			return true
+		}
+		return false
+	}
+	for i := range own.list {
+		if w := &own.list[i]; check(w) {
+			late = append(late, w)
+		}
+	}
+	for i := range own.idle {
+		check(&own.idle[i])
+	}
+	for k, c := range s.calls {
+		if !c.seen {
+			delete(s.calls, k)
+		}
+	}
+	if !ok || len(own.list) == 0 {
+		s.found = nil
+		clear(s.peers)
+		return fx
+	}
+	if len(late) > 0 {
+		fx = append(fx, s.warningLocked(late))
+	}
+	fx = append(fx, s.asksLocked()...)
+	return append(fx, s.deadlockLocked()...)
+}
+
+// ageLocked sets the time since the last progress of a call.
+func (s *stalls) ageLocked(w *wait) *stalledCall {
+	c := s.calls[w.waitKey]
+	if c == nil || c.progress != w.progress {
+		c = &stalledCall{since: s.now, progress: w.progress, warnAt: s.now + warnAfter, pause: warnAfter}
+		s.calls[w.waitKey] = c
+	}
+	c.seen = true
+	w.wire.For = uint64(s.now - c.since)
+	return c
+}
+
+// asksLocked returns the questions that are due: to the ranks that calls of this node wait for, and to
+// higher ranks that these wait for, directly or by others. The lowest rank of a deadlock finds it from
+// the answers of the others.
+func (s *stalls) asksLocked() (fx []func()) {
+	round := time.Duration(len(s.own.links)) * time.Second / asksPerSecond
+	unconfirmed := make(map[int]bool)
+	if f := s.found; f != nil && !f.confirmed {
+		for rank := range f.states {
+			unconfirmed[rank] = true
+		}
+	}
+	asked := map[int]bool{s.own.rank: true}
+	ask := func(rank int) {
+		l := s.own.links[rank]
+		if asked[rank] || l == nil {
+			return
+		}
+		asked[rank] = true
+		p := s.peers[rank]
+		if p == nil {
+			p = &peerWaits{answered: true}
+			s.peers[rank] = p
+		}
+		soon := unconfirmed[rank] && p.asked <= s.found.since && s.now > s.found.since
+		if p.pause > 0 && s.now-p.asked < p.pause && !soon {
+			return
+		}
+		p.pause = max(round, min(max(askFirst, 2*p.pause), askEvery))
+		if p.answered {
+			p.since = s.now
+		}
+		p.asked, p.askedSent, p.answered = s.now, l.Traffic().Sent, false
+		epoch := s.epoch
+		fx = append(fx, func() { l.Ask(wire.Ask{Epoch: epoch}) })
+	}
+	for i := range s.own.list {
+		w := &s.own.list[i]
+		if time.Duration(w.wire.For) < stallAfter {
+			continue
+		}
+		for _, p := range w.wire.Peers {
+			ask(int(p.Rank))
+		}
+	}
+	for _, rank := range s.closureLocked() {
+		ask(rank)
+	}
+	return fx
+}
+
+// closureLocked returns the ranks above that of this node that it waits for, directly or by others.
+func (s *stalls) closureLocked() (ranks []int) {
+	seen := map[int]bool{s.own.rank: true}
+	add := func(list []wire.WaitPeer) {
+		for _, p := range list {
+			if rank := int(p.Rank); rank > s.own.rank && !seen[rank] {
+				seen[rank] = true
+				ranks = append(ranks, rank)
+			}
+		}
+	}
+	for i := range s.own.list {
+		add(s.own.list[i].wire.Peers)
+	}
+	for i := 0; i < len(ranks); i++ {
+		p := s.peers[ranks[i]]
+		if p == nil || p.Busy {
+			continue
+		}
+		for k := range p.list {
+			add(p.list[k].Peers)
+		}
+	}
+	return ranks
+}
+
+// Ask implements [link.Handler]. It answers with the calls of this node that wait.
+func (e *Engine) Ask(l *link.Link, _ wire.Ask) {
+	s := e.stalls.Load()
+	if s == nil {
+		return
+	}
+	own, ok := e.collect(s.cfg.Calls)
+	if !ok {
+		return
+	}
+	state := own.state()
+	t := l.Traffic()
+	s.mu.Lock()
+	list := make([]wire.Wait, len(own.list))
+	for i := range own.list {
+		w := &own.list[i]
+		list[i] = w.wire
+		if c := s.calls[w.waitKey]; c != nil && c.progress == w.progress {
+			list[i].For = uint64(s.now - c.since)
+		}
+		for k := range list[i].Peers {
+			p := &list[i].Peers[k]
+			p.State, p.Quiet = s.quietLocked(int(p.Rank), own.links)
+		}
+	}
+	s.mu.Unlock()
+	b, complete := wire.AppendWaits(nil, list, wire.WaitsMax)
+	l.AnswerAsk(wire.Waits{
+		Epoch: own.epoch, Rank: uint32(own.rank), State: state, Busy: own.busy || !complete, Sent: t.Sent, Received: t.Received,
+	}, b)
+}
+
+// quietLocked returns the State of the last answer of a rank, and whether all that the rank has sent
+// before it has arrived here, and the other way round.
+func (s *stalls) quietLocked(rank int, links map[int]*link.Link) (state uint64, quiet bool) {
+	p, l := s.peers[rank], links[rank]
+	if p == nil || l == nil || p.at == 0 {
+		return 0, false
+	}
+	return p.State, p.quiet && l.Traffic().Received >= p.Sent
+}
+
+// Waits implements [link.Handler].
+func (e *Engine) Waits(l *link.Link, w wire.Waits, encoded []byte) {
+	s := e.stalls.Load()
+	if s == nil {
+		return
+	}
+	list, err := wire.DecodeWaits(encoded)
+	if err != nil {
+		l.Fail(protocolError(err))
+		return
+	}
+	s.mu.Lock()
+	fx := s.answeredLocked(l, w, list)
+	s.mu.Unlock()
+	for _, f := range fx {
+		f()
+	}
+}
+
+// answeredLocked notes an answer, and returns the questions that follow from it.
+func (s *stalls) answeredLocked(l *link.Link, w wire.Waits, list []wire.Wait) (fx []func()) {
+	p := s.peers[int(w.Rank)]
+	if p == nil || w.Epoch != s.epoch || s.own.links[int(w.Rank)] != l {
+		return nil
+	}
+	p.Waits, p.list, p.at, p.answered = w, list, s.now, true
+	p.quiet = w.Received >= p.askedSent
+	return s.asksLocked()
+}
+
+// warningLocked returns the log message about calls that make no progress: the first, and the number
+// of others.
+func (s *stalls) warningLocked(late []*wait) func() {
+	w := late[0]
+	args := []any{"call", s.cfg.Describe(&w.wire), "comm", recorder.CommName(w.comm.id), "for", roundDuration(time.Duration(w.wire.For)), "waits_for", s.doingLocked(w)}
+	if len(late) > 1 {
+		args = append(args, "more_calls", len(late)-1)
+	}
+	return func() { s.cfg.Log.Warn("a call makes no progress", args...) }
+}
+
+// doingLocked describes the ranks that a call waits for.
+func (s *stalls) doingLocked(w *wait) (lines []string) {
+	for i, p := range w.wire.Peers {
+		if i == namedMax {
+			return append(lines, "and others")
+		}
+		lines = append(lines, s.describeRankLocked(int(p.Rank)))
+	}
+	return lines
+}
+
+// silentAfter is the time without an answer after which a rank is reported as silent.
+const silentAfter = 2*askEvery + stallTick
+
+// describeRankLocked describes the calls of a rank: "rank 2: in recv from rank 0 (tag 7) for 12s".
+func (s *stalls) describeRankLocked(rank int) string {
+	return fmt.Sprintf("rank %d: %s", rank, s.doingOfLocked(rank))
+}
+
+// doingOfLocked is describeRankLocked without the number of the rank.
+func (s *stalls) doingOfLocked(rank int) string {
+	if rank == s.own.rank {
+		return "this rank"
+	}
+	p := s.peers[rank]
+	switch {
+	case p == nil:
+		return "not asked"
+	case !p.answered && s.now-p.since >= silentAfter:
+		return "silent for " + roundDuration(s.now-p.since).String()
+	case p.at == 0:
+		return "no answer yet"
+	case len(p.list) == 0 && p.Busy:
+		return "in a call that makes progress"
+	case len(p.list) == 0:
+		return "in no call"
+	}
+	var in []string
+	for i := range p.list {
+		w := &p.list[i]
+		age := time.Duration(min(w.For, math.MaxInt64/2)) + s.now - p.at
+		in = append(in, fmt.Sprintf("in %s on communicator %s for %v", s.cfg.Describe(w), recorder.CommName(w.Call.Comm), roundDuration(age)))
+	}
+	slices.Sort(in)
+	return strings.Join(in[:min(len(in), namedMax)], ", ")
+}
+
+// messageTimeoutLocked returns the error of a message that has waited for too long.
+func (s *stalls) messageTimeoutLocked(w *wait) *MessageTimeoutError {
+	return &MessageTimeoutError{
+		Op: [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[w.p2p.Kind], Call: s.cfg.Describe(&w.wire), After: s.cfg.MessageTimeout, Rank: w.p2p.Peer, Doing: s.doingOfLocked(int(w.wire.Peers[0].Rank)),
+	}
+}
+
+// expire ends a message with err. A send that was offered ends the communicator.
+func (c *Comm) expire(number uint64, err error) {
+	cancel := c.messages.Expire(number, err)
+	if cancel == nil {
+		return
+	}
+	c.update(func(fx *effects) {
+		if c.err == nil && cancel() {
+			c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseTimeout}, err.Error())
+		}
+	})
+}

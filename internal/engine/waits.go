@@ -1,0 +1,217 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// A wait is a call in progress of this rank that needs other ranks and blocks a goroutine.
+type wait struct {
+	waitKey
+	comm     *Comm
+	progress uint64
+	timeout  bool     // Config.MessageTimeout applies
+	p2p      p2p.Wait // of a message
+	wire     wire.Wait
+}
+
+// A waitKey names a call: number is the sequence number of a collective, or that of a message among
+// the messages of its communicator.
+type waitKey struct {
+	comm   uint64
+	kind   uint8
+	number uint64
+}
+
+func (k waitKey) compare(o waitKey) int {
+	return cmp.Or(cmp.Compare(k.comm, o.comm), cmp.Compare(k.kind, o.kind), cmp.Compare(k.number, o.number))
+}
+
+// waits has the calls of this node that wait, at one time.
+type waits struct {
+	epoch uint64 // of the view
+	rank  int    // in that view
+	list  []wait
+	idle  []wait // no goroutine waits for them, or one by a channel only
+	begun uint64 // number of calls
+	busy  bool   // a call may end without another rank
+	links map[int]*link.Link
+}
+
+// collect returns the waits of this node in the newest view. It is ok if there is a communicator.
+func (e *Engine) collect(calls func() (begun uint64, busy bool)) (w waits, ok bool) {
+	e.mu.RLock()
+	w.begun = e.retired
+	e.mu.RUnlock()
+	w.links = make(map[int]*link.Link)
+	var comms []*Comm
+	e.each(func(c *Comm) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.opened || c.traced == nil {
+			return
+		}
+		comms = append(comms, c)
+		w.epoch, ok = max(w.epoch, c.traced.Epoch), true
+	})
+	for _, c := range comms {
+		c.mu.Lock()
+		c.collectLocked(&w)
+		c.mu.Unlock()
+	}
+	if calls != nil {
+		begun, busy := calls()
+		w.begun, w.busy = w.begun+begun, w.busy || busy
+	}
+	e.background.mu.Lock()
+	for b := range e.background.of {
+		w.busy = w.busy || !b.Any()
+	}
+	e.background.mu.Unlock()
+	slices.SortFunc(w.list, func(a, b wait) int { return a.compare(b.waitKey) })
+	return w, ok
+}
+
+// collectLocked adds the waits of a communicator. Those of an earlier view make the node busy: they
+// end with that view.
+func (c *Comm) collectLocked(w *waits) {
+	current := c.traced.Epoch == w.epoch && c.err == nil
+	if current {
+		w.rank = c.viewRankLocked(c.rank)
+		for rank, l := range c.linkTo {
+			if rank != c.rank && l != nil {
+				w.links[c.viewRankLocked(rank)] = l
+			}
+		}
+	}
+	first := len(w.list)
+	c.calls.each(func(op *Op) {
+		if !c.background[op.call.Seq].Any() || op.state != running {
+			return
+		}
+		moved, working := op.exec.ProgressLocked()
+		ranks := op.exec.WaitsForLocked()
+		if working {
+			w.busy = true
+			return
+		}
+		n := wait{waitKey: waitKey{c.id, wire.WaitCollective, op.call.Seq}, comm: c, progress: moved}
+		n.wire = wire.Wait{Kind: wire.WaitCollective, Call: op.call.Call}
+		c.addWaitLocked(w, n, ranks)
+	})
+	// A collective that waits for an earlier one of this rank names no rank. It ends after that one.
+	named := slices.ContainsFunc(w.list[first:], func(n wait) bool { return len(n.wire.Peers) > 0 })
+	w.busy = w.busy || len(w.list) > first && !named
+	w.list = slices.DeleteFunc(w.list, func(n wait) bool { return n.comm == c && len(n.wire.Peers) == 0 })
+	begun, moving := c.messages.Waits(func(m p2p.Wait) {
+		kind := [...]uint8{p2p.Sent: wire.WaitSend, p2p.Got: wire.WaitRecv, p2p.Probed: wire.WaitProbe}[m.Kind]
+		n := wait{waitKey: waitKey{c.id, kind, m.Number}, comm: c, p2p: m, timeout: m.Peer != p2p.Any}
+		n.wire = wire.Wait{Kind: kind, Any: m.Peer == p2p.Any, Tag: m.Tag, Call: wire.Call{Comm: c.id, Type: m.Type, Count: uint64(m.Bytes)}}
+		ranks := []int{m.Peer}
+		if n.wire.Any {
+			ranks = append(c.others(probePendingRound), c.rank) // another goroutine of this rank may send, too
+		}
+		if c.addWaitLocked(w, n, ranks); m.Idle {
+			last := len(w.list) - 1
+			w.idle, w.list = append(w.idle, w.list[last]), w.list[:last]
+		}
+	})
+	w.begun += begun + c.seq
+	w.busy = w.busy || moving
+	if !current && len(w.list) > first {
+		w.busy, w.list = true, w.list[:first]
+	}
+}
+
+func (c *Comm) addWaitLocked(w *waits, n wait, ranks []int) {
+	n.wire.Rank = uint32(c.viewRankLocked(c.rank))
+	for _, rank := range ranks {
+		n.wire.Peers = append(n.wire.Peers, wire.WaitPeer{Rank: uint32(c.viewRankLocked(rank))})
+	}
+	w.list = append(w.list, n)
+}
+
+// viewRankLocked returns the rank in the view of a rank of the communicator.
+func (c *Comm) viewRankLocked(rank int) int {
+	if rank < len(c.traced.Ranks) {
+		return c.traced.Ranks[rank]
+	}
+	return rank
+}
+
+// callsBegun returns the number of calls on the communicator, if it is traced.
+func (c *Comm) callsBegun() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.traced == nil {
+		return 0
+	}
+	begun, _ := c.messages.Waits(func(p2p.Wait) {})
+	return begun + c.seq
+}
+
+// state returns a hash of the waits, their progress and the number of calls begun.
+func (w *waits) state() uint64 {
+	h := fnv.New64a()
+	var b []byte
+	add := func(values ...uint64) {
+		for _, v := range values {
+			b = binary.BigEndian.AppendUint64(b, v)
+		}
+	}
+	add(w.epoch, w.begun, uint64(len(w.list)))
+	if w.busy {
+		add(1)
+	}
+	for i := range w.list {
+		n := &w.list[i]
+		add(n.comm.id, uint64(n.kind), n.number, n.progress)
+		for _, p := range n.wire.Peers {
+			add(uint64(p.Rank))
+		}
+	}
+	_, _ = h.Write(b)
+	return h.Sum64()
+}
+
+// InBackground says that the caller of [Op.Wait] is a goroutine in the background, on behalf of the
+// goroutines of w. After Wait the caller calls [Comm.EndBackground] with the number of the operation.
+func (op *Op) InBackground(w *p2p.Waiters) {
+	c := op.comm
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.background == nil {
+		c.background = make(map[uint64]*p2p.Waiters)
+	}
+	c.background[op.call.Seq] = w
+}
+
+// EndBackground ends [Op.InBackground].
+func (c *Comm) EndBackground(number uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.background, number)
+}
+
+// InBackground says that a goroutine in the background makes calls on behalf of the goroutines of w. As
+// long as none of these waits, this rank counts as busy: its program may go on without the calls.
+func (c *Comm) InBackground(w *p2p.Waiters) (done func()) {
+	b := &c.engine.background
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.of == nil {
+		b.of = make(map[*p2p.Waiters]struct{})
+	}
+	b.of[w] = struct{}{}
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.of, w)
+	}
+}

@@ -1,0 +1,125 @@
+package p2p
+
+import "sync/atomic"
+
+// Waiters counts the goroutines that wait for an operation in the background. A nil Waiters belongs
+// to a call that blocks its goroutine.
+type Waiters struct {
+	n       atomic.Int32
+	watched atomic.Bool
+}
+
+// Enter counts a goroutine in.
+func (w *Waiters) Enter() { w.n.Add(1) }
+
+// Leave counts a goroutine out.
+func (w *Waiters) Leave() { w.n.Add(-1) }
+
+// Watch says that the program has a channel that shows the end of the operation. It may wait for
+// that, or look at it from time to time.
+func (w *Waiters) Watch() { w.watched.Store(true) }
+
+// isWatched reports whether a goroutine waits, or may wait.
+func (w *Waiters) isWatched() bool { return w.Any() || w.watched.Load() }
+
+// Any reports whether a goroutine waits.
+func (w *Waiters) Any() bool { return w == nil || w.n.Load() > 0 }
+
+// A Wait is a send, receive or probe in progress that cannot end without a call of the other rank. A
+// goroutine waits for it, or may wait.
+type Wait struct {
+	Number uint64 // of the call, in the order of the calls
+	Kind   uint8  // Sent, Got or Probed
+	Type   uint8  // kernel.Type of the elements; 0 for a probe
+	Peer   int    // the other rank, or Any
+	Tag    int64  // or Any
+	Bytes  int    // of a send; otherwise 0
+	// Idle says that no goroutine waits for the operation. One may wait for the channel of
+	// [Waiters.Watch].
+	Idle bool
+}
+
+// InBackground says that the caller of [Send.Wait] is a goroutine in the background, on behalf of the
+// goroutines of w.
+func (s *Send) InBackground(w *Waiters) {
+	s.messages.mu.Lock()
+	defer s.messages.mu.Unlock()
+	s.waiters = w
+}
+
+// InBackground says that the caller of [Receive.Wait] is a goroutine in the background, on behalf of
+// the goroutines of w.
+func (r *Receive) InBackground(w *Waiters) {
+	r.messages.mu.Lock()
+	defer r.messages.mu.Unlock()
+	r.waiters = w
+}
+
+// Waits calls f for each Wait, in no particular order. It returns the number of calls that have
+// begun, and whether a goroutine waits for a payload in transfer. f must not call methods of m.
+func (m *Messages) Waits(f func(w Wait)) (begun uint64, moving bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.sends {
+		switch {
+		case !s.waiters.isWatched():
+		case s.transfer.Grant != 0:
+			moving = moving || s.waiters.Any()
+		default:
+			f(Wait{Idle: !s.waiters.Any(), Number: s.number, Kind: Sent, Type: s.typ, Peer: s.rank, Tag: s.tag, Bytes: s.size})
+		}
+	}
+	for _, r := range m.receiving {
+		if r.prefetch != nil {
+			r = r.prefetch.taker
+		}
+		moving = moving || r != nil && r.waiters.Any()
+	}
+	m.matcher.EachReceive(func(r *Receive) {
+		if r.waiters.isWatched() {
+			f(Wait{Idle: !r.waiters.Any(), Number: r.number, Kind: Got, Type: r.typ, Peer: r.source, Tag: r.tag})
+		}
+	})
+	for _, p := range m.probes {
+		f(Wait{Number: p.number, Kind: Probed, Peer: p.source, Tag: p.tag})
+	}
+	return m.begun, moving
+}
+
+// IsWaiting reports whether a send, receive or probe has not ended.
+func (m *Messages) IsWaiting() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.sends)+len(m.receiving)+len(m.probes) > 0 || m.matcher.Receives() > 0
+}
+
+// Expire ends the receive or probe with a number with err, if it still waits for a message. For a send
+// that still waits for a grant it returns a function for [Owner.CancelIf].
+func (m *Messages) Expire(number uint64, err error) (cancel func() bool) {
+	m.update(func(fx *Effects) { cancel = m.expireLocked(fx, number, err) })
+	return cancel
+}
+
+func (m *Messages) expireLocked(fx *Effects, number uint64, err error) (cancel func() bool) {
+	for _, s := range m.sends {
+		if s.number == number && s.transfer.Grant == 0 {
+			return s.cancel
+		}
+	}
+	m.endProbesLocked(fx, func(p *probe) bool {
+		if p.number == number {
+			p.err = err
+		}
+		return p.number == number
+	})
+	var expired *Receive
+	m.matcher.EachReceive(func(r *Receive) {
+		if r.number == number {
+			expired = r
+		}
+	})
+	if expired != nil && m.matcher.Remove(expired.source, expired.tag, expired) {
+		m.endReceiveLocked(fx, expired, err)
+	}
+	return nil
+}

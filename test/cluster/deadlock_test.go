@@ -1,0 +1,26 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestDeadlock: a rank that sends a long message and a rank in a barrier wait for each other. Both
+// processes get an error that has both calls.
+func TestDeadlock(t *testing.T) {
+	for _, transports := range []string{"shm,tcp", "tcp"} {
+		t.Run(transports, func(t *testing.T) {
+			t.Parallel()
+			c := newWorkerSet(t)
+			workers := c.startWorld(2, "NEXAR_TRANSPORTS="+transports, "NEXAR_DEADLOCK_TIMEOUT=100ms")
+			sent := workers[0].start(command{Do: "send", N: 1 << 20, Peer: 1, Tag: 7, Rounds: 1})
+			inBarrier := workers[1].start(command{Do: "loop", Op: "barrier", Rounds: 1})
+			for _, r := range []result{workers[0].await(sent), workers[1].await(inBarrier)} {
+				const want = "deadlock: rank 0 waits in send to rank 1 (1 MiB, tag 7); rank 1 waits in barrier #1 for rank 0"
+				if r.Failure == nil || !strings.Contains(r.Failure.Text, want) {
+					t.Errorf("%v, want %q", r.Failure, want)
+				}
+			}
+		})
+	}
+}

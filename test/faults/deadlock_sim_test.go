@@ -1,0 +1,380 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/testlog"
+	"github.com/nexar-go/nexar/test/worldtest"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+// stalled runs f in fake time with the ranks of a world over a simulated network. log gets the logs of
+// all ranks.
+func stalled(t *testing.T, n int, cfg nexar.Config, f func(t *testing.T, comms world, log *testlog.Buffer)) {
+	t.Helper()
+	var log testlog.Buffer
+	cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if cfg.CollectiveTimeout == 0 {
+		cfg.CollectiveTimeout = 30 * time.Minute // the default; worldtest has another
+	}
+	worldtest.InFakeTimeWith(t, n, cfg, func(t *testing.T, w *worldtest.World, _ *sim.Network) { f(t, w.Comms, &log) })
+}
+
+// stalledLocal is stalled for ranks of one process, which exchange messages through memory. Collectives
+// would spin there, and fake time would not pass.
+func stalledLocal(t *testing.T, n int, cfg nexar.Config, f func(t *testing.T, comms world, log *testlog.Buffer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var log testlog.Buffer
+		cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		comms, err := nexar.Local(t.Context(), n, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			for _, c := range comms {
+				c.Close()
+			}
+		}()
+		f(t, comms, &log)
+	})
+}
+
+// world is the communicators of a test.
+type world = []*nexar.Comm
+
+const large = 8 << 20
+
+// TestCrossedSends: two ranks that send each other long messages without a receive get an error that
+// names both, after a warning within 3 seconds.
+func TestCrossedSends(t *testing.T) {
+	stalledLocal(t, 2, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {
+		start := time.Now()
+		time.AfterFunc(3*time.Second, func() {
+			if !strings.Contains(log.String(), "ranks wait for each other") {
+				t.Errorf("nothing is logged after 3 s:\n%s", log)
+			}
+		})
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			err := nexar.Send(t.Context(), c, make([]byte, large), 1-rank, 7)
+			const want = "rank 0 waits in send to rank 1 (8 MiB, tag 7); rank 1 waits in send to rank 0 (8 MiB, tag 7): make one of them a StartSend, or use Exchange"
+			deadlock, ok := errors.AsType[*nexar.DeadlockError](err)
+			if !errors.Is(err, nexar.ErrDeadlock) || !ok || len(deadlock.Waits) != 2 || !strings.Contains(err.Error(), want) {
+				return fmt.Errorf("send: %v, want %q", err, want)
+			}
+			if took := time.Since(start); took < 60*time.Second || took > 65*time.Second {
+				return fmt.Errorf("the deadlock ended after %v, want 60 s", took)
+			}
+			return nil
+		})
+	})
+}
+
+// TestReceiveCycle: three ranks that receive from each other in a cycle.
+func TestReceiveCycle(t *testing.T) {
+	stalledLocal(t, 4, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {
+		time.AfterFunc(3*time.Second, func() {
+			if n := strings.Count(log.String(), "ranks wait for each other"); n != 1 {
+				t.Errorf("the deadlock is logged %d times after 3 s, want once:\n%s", n, log)
+			}
+		})
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			if rank == 0 { // is in no call, and in no cycle
+				<-c.Done()
+				return nil
+			}
+			_, err := nexar.Recv(t.Context(), c, make([]int32, 1), rank%3+1, 5)
+			const want = "rank 1 waits in recv from rank 2 (tag 5); rank 2 waits in recv from rank 3 (tag 5); rank 3 waits in recv from rank 1 (tag 5)"
+			if !errors.Is(err, nexar.ErrDeadlock) || !strings.Contains(err.Error(), want) {
+				return fmt.Errorf("recv: %v, want %q", err, want)
+			}
+			if _, err := nexar.Recv(t.Context(), c, make([]int32, 1), 0, 5); !errors.Is(err, nexar.ErrRevoked) || !errors.Is(err, nexar.ErrDeadlock) {
+				return fmt.Errorf("a later recv: %v, want that the communicator has ended by the deadlock", err)
+			}
+			return nil
+		})
+	})
+}
+
+// TestBarrierAgainstRecv: a rank in a barrier and a rank that receives from it.
+func TestBarrierAgainstRecv(t *testing.T) {
+	stalled(t, 2, nexar.Config{DeadlockTimeout: 5 * time.Second}, func(t *testing.T, comms world, _ *testlog.Buffer) {
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) (err error) {
+			if rank == 0 {
+				err = c.Barrier(t.Context())
+			} else {
+				_, err = nexar.Recv(t.Context(), c, make([]int32, 1), 0, 5)
+			}
+			const want = "rank 0 waits in barrier #1 for rank 1; rank 1 waits in recv from rank 0 (tag 5)"
+			if !errors.Is(err, nexar.ErrDeadlock) || !strings.Contains(err.Error(), want) {
+				return fmt.Errorf("%v, want %q", err, want)
+			}
+			return nil
+		})
+	})
+}
+
+// TestDeadlockOfTwoCommunicators: three ranks, each pair with a communicator of its own, wait for each
+// other. No rank belongs to all communicators, and each gets the error.
+func TestDeadlockOfTwoCommunicators(t *testing.T) {
+	stalled(t, 3, nexar.Config{DeadlockTimeout: 5 * time.Second}, func(t *testing.T, comms world, _ *testlog.Buffer) {
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			pairs := make([]*nexar.Comm, 3) // by the rank that is in no call on it
+			for k := range pairs {
+				color := 0
+				if k == rank {
+					color = 1
+				}
+				pair, err := c.Split(t.Context(), color, rank)
+				if err != nil {
+					return err
+				}
+				defer pair.Close()
+				pairs[k] = pair
+			}
+			// Rank 0 waits for 1 on the pair 0 1, 1 for 2 on 1 2, and 2 for 0 on 0 2.
+			pair := pairs[(rank+2)%3]
+			var err error
+			if rank == 1 {
+				err = pair.Barrier(t.Context())
+			} else {
+				_, err = nexar.Recv(t.Context(), pair, make([]int32, 1), 1-pair.Rank(), 5)
+			}
+			deadlock, ok := errors.AsType[*nexar.DeadlockError](err)
+			if !ok || len(deadlock.Waits) != 3 {
+				return fmt.Errorf("%v, want a deadlock of three ranks", err)
+			}
+			for i, w := range deadlock.Waits {
+				if w.Rank != i || w.For != (i+1)%3 {
+					return fmt.Errorf("wait %d is %+v, want that of rank %d for rank %d", i, w, i, (i+1)%3)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// TestRescue: a goroutine that sends the missing message after 20 seconds, or after 20 seconds each,
+// ends the waits. No rank gets an error.
+func TestRescue(t *testing.T) {
+	stalledLocal(t, 2, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			sent := make(chan error, 1)
+			go func() {
+				for tag := range nexar.Tag(4) { // the last is the message that is missing
+					time.Sleep(20 * time.Second)
+					if err := nexar.Send(t.Context(), c, make([]int32, 1), 1-rank, tag); err != nil {
+						sent <- err
+						return
+					}
+				}
+				sent <- nil
+			}()
+			_, err := nexar.Recv(t.Context(), c, make([]int32, 1), 1-rank, 3)
+			return errors.Join(err, <-sent)
+		})
+		if !strings.Contains(log.String(), "ranks wait for each other") {
+			t.Errorf("the deadlock is not logged:\n%s", log)
+		}
+	})
+}
+
+// TestLateRank: a rank that comes to a collective after 5 minutes ends nothing. The others name it in
+// growing intervals.
+func TestLateRank(t *testing.T) {
+	stalled(t, 3, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			if rank == 2 {
+				time.Sleep(5 * time.Minute)
+			}
+			return nexar.AllReduce(t.Context(), c, make([]float32, 1000), nexar.Sum)
+		})
+		text := log.String()
+		if n := strings.Count(text, "rank 2: in no call"); n < 6 || n > 12 {
+			t.Errorf("the late rank is named %d times in 5 minutes, want 5 or 6 times by each of two ranks:\n%s", n, text)
+		}
+		if strings.Contains(text, "each other") {
+			t.Errorf("a deadlock is logged:\n%s", text)
+		}
+	})
+}
+
+// TestServerRank: a rank that waits for messages of any rank for two hours, while the others compute
+// and work with each other, gets no error, and no warning.
+func TestServerRank(t *testing.T) {
+	stalledLocal(t, 3, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			if rank == 0 {
+				for range 2 {
+					if _, err := nexar.Recv(t.Context(), c, make([]int32, 1), nexar.AnyRank, nexar.AnyTag); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			time.Sleep(time.Hour)
+			if rank == 1 { // receives from a rank that computes
+				if _, err := nexar.Recv(t.Context(), c, make([]int32, 1), 2, 4); err != nil {
+					return err
+				}
+			} else {
+				time.Sleep(5 * time.Second)
+				if err := nexar.Send(t.Context(), c, []int32{1}, 1, 4); err != nil {
+					return err
+				}
+			}
+			time.Sleep(time.Hour)
+			return nexar.Send(t.Context(), c, []int32{1}, 0, 4)
+		})
+		if text := log.String(); text != "" {
+			t.Errorf("logged:\n%s", text)
+		}
+	})
+}
+
+// TestServerInDeadlock: a rank that waits for messages of any rank is part of a deadlock when all
+// other ranks are.
+func TestServerInDeadlock(t *testing.T) {
+	stalled(t, 3, nexar.Config{}, func(t *testing.T, comms world, _ *testlog.Buffer) {
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) (err error) {
+			switch rank {
+			case 0:
+				_, err = nexar.Recv(t.Context(), c, make([]int32, 1), nexar.AnyRank, nexar.AnyTag)
+			case 1:
+				err = c.Barrier(t.Context())
+			case 2:
+				time.Sleep(2 * time.Minute)
+				_, err = nexar.Recv(t.Context(), c, make([]int32, 1), 0, 1)
+			}
+			if deadlock, ok := errors.AsType[*nexar.DeadlockError](err); !ok || len(deadlock.Waits) != 3 {
+				return fmt.Errorf("%v, want a deadlock of three ranks", err)
+			}
+			return nil
+		})
+	})
+}
+
+// TestRunningGoroutine: two ranks, each with a goroutine in a cycle, are in no deadlock as long as
+// another goroutine of one of them waits for a rank that computes.
+func TestRunningGoroutine(t *testing.T) {
+	stalled(t, 3, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			recv := func(from int, tag nexar.Tag) error {
+				_, err := nexar.Recv(t.Context(), c, make([]int32, 1), from, tag)
+				return err
+			}
+			switch rank {
+			case 0:
+				ended := make(chan error, 1)
+				go func() { ended <- recv(1, 1) }()
+				err := recv(2, 2)
+				return errors.Join(err, nexar.Send(t.Context(), c, []int32{1}, 1, 3), <-ended)
+			case 1:
+				err := recv(0, 3)
+				return errors.Join(err, nexar.Send(t.Context(), c, []int32{1}, 0, 1))
+			}
+			time.Sleep(10 * time.Minute)
+			return nexar.Send(t.Context(), c, []int32{1}, 0, 2)
+		})
+		if text := log.String(); strings.Contains(text, "each other") {
+			t.Errorf("a deadlock is logged:\n%s", text)
+		}
+	})
+}
+
+// TestHandleIsNoWait: an operation in progress is no wait as long as no goroutine waits for its handle.
+func TestHandleIsNoWait(t *testing.T) {
+	stalled(t, 2, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			one := make([]int32, 1)
+			if rank == 1 {
+				if _, err := nexar.Recv(t.Context(), c, one, 0, 1); err != nil {
+					return err
+				}
+				return errors.Join(c.Barrier(t.Context()), nexar.Send(t.Context(), c, one, 0, 2))
+			}
+			received := nexar.StartRecv(t.Context(), c, one, 1, 2)
+			barrier := c.StartBarrier(t.Context())
+			time.Sleep(10 * time.Minute)
+			err := nexar.Send(t.Context(), c, []int32{1}, 1, 1)
+			return errors.Join(err, nexar.WaitAll(received, barrier))
+		})
+		if text := log.String(); strings.Contains(text, "each other") {
+			t.Errorf("a deadlock is logged:\n%s", text)
+		}
+	})
+}
+
+// TestWaitOfHandles: goroutines that wait for handles are part of a deadlock.
+func TestWaitOfHandles(t *testing.T) {
+	stalled(t, 2, nexar.Config{}, func(t *testing.T, comms world, _ *testlog.Buffer) {
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) (err error) {
+			if rank == 0 {
+				_, err = nexar.WaitAny(t.Context(), nexar.StartRecv(t.Context(), c, make([]int32, 1), 1, 1), nexar.StartRecv(t.Context(), c, make([]int32, 1), 1, 2))
+			} else {
+				err = c.StartBarrier(t.Context()).Wait()
+			}
+			if !errors.Is(err, nexar.ErrDeadlock) {
+				return fmt.Errorf("%v, want %v", err, nexar.ErrDeadlock)
+			}
+			return nil
+		})
+	})
+}
+
+// TestMessageTimeout: a receive and a probe of a named rank end after 30 minutes, and leave the
+// communicator usable. A send ends after 30 minutes, with the communicator. The errors have the
+// calls of the other rank.
+func TestMessageTimeout(t *testing.T) {
+	stalledLocal(t, 2, nexar.Config{}, func(t *testing.T, comms world, _ *testlog.Buffer) {
+		c := comms[0]
+		check := func(op string, begun time.Time, err error) {
+			t.Helper()
+			late, ok := errors.AsType[*nexar.TimeoutError](err)
+			if !ok || late.Op != op || late.After != 30*time.Minute || len(late.Waiting) != 1 || late.Waiting[0] != 1 || !strings.Contains(err.Error(), "rank 1 (in no call)") {
+				t.Errorf("%s: %v, want a timeout that says that rank 1 is in no call", op, err)
+			}
+			if took := time.Since(begun); took < 30*time.Minute || took > 30*time.Minute+5*time.Second {
+				t.Errorf("%s ended after %v, want 30 minutes", op, took)
+			}
+		}
+		begun := time.Now()
+		_, err := nexar.Recv(t.Context(), c, make([]int32, 1), 1, 1)
+		check("recv", begun, err)
+		begun = time.Now()
+		_, err = nexar.Probe[int32](t.Context(), c, 1, 1)
+		check("probe", begun, err)
+		if err := c.Err(); err != nil {
+			t.Errorf("the communicator has ended: %v", err)
+		}
+		begun = time.Now()
+		err = nexar.Send(t.Context(), c, make([]byte, large), 1, 1)
+		check("send", begun, err)
+		if err := comms[1].Barrier(t.Context()); !errors.Is(err, nexar.ErrRevoked) {
+			t.Errorf("the other rank: %v, want %v", err, nexar.ErrRevoked)
+		}
+	})
+}
+
+// TestNoMessageTimeout: with a negative timeout messages wait for ever, and deadlocks do not end.
+func TestNoMessageTimeout(t *testing.T) {
+	stalledLocal(t, 2, nexar.Config{MessageTimeout: -1, DeadlockTimeout: -1}, func(t *testing.T, comms world, _ *testlog.Buffer) {
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			if rank == 1 {
+				go func() {
+					time.Sleep(3 * time.Hour)
+					_ = nexar.Send(t.Context(), c, make([]int32, 1), 0, 1)
+				}()
+			}
+			_, err := nexar.Recv(t.Context(), c, make([]int32, 1), 1-rank, 1)
+			return errors.Join(err, nexar.Send(t.Context(), c, make([]int32, 1), 1-rank, 1))
+		})
+	})
+}
