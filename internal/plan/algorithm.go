@@ -90,8 +90,8 @@ func Algorithms(c Collective) []Algorithm {
 		}
 	case AllToAll:
 		return []Algorithm{
-			{Name: "bruck", Plan: rootless(BruckAllToAll), Fits: always},
 			{Name: "pairwise", Plan: rootless(PairwiseAllToAll), Single: true, Fits: always, Uneven: true},
+			{Name: "bruck", Plan: rootless(BruckAllToAll), Fits: always},
 			{Name: "flat", Plan: rootless(FlatAllToAll), Single: true, Fits: always, Uneven: true, Shared: true},
 		}
 	}

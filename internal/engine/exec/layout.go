@@ -27,8 +27,16 @@ const (
 	partLong  = 16 * partAlign
 )
 
-// part returns the start of the i-th of n nearly equal parts of count elements.
+// part returns the start of the i-th of n nearly equal parts of count elements. Most calls have one
+// part, and need no division.
 func part(count, i, n int) int {
+	if n == 1 {
+		return i * count
+	}
+	return partOf(count, i, n)
+}
+
+func partOf(count, i, n int) int {
 	q, r := count/n, count%n
 	at := i*q + i*r/n
 	if q >= partLong && i < n {
