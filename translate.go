@@ -221,7 +221,7 @@ func (t translator) Report(c *comm.Comm, err error, last []engine.Trace) {
 // peerError is the error for the failure of a rank. If the rank was lost, peerError blocks until the
 // cause is known or cannot be known, for at most 500 ms after the loss.
 func (c *Comm) peerError(e *engine.PeerError) *PeerError {
-	rank, err, suspects := c.impl.LossOf(e)
+	rank, suspects, err := c.impl.LossOf(e)
 	n := c.impl.Nodes[rank]
 	p := &PeerError{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Left: e.Left, Err: err}
 	for _, s := range suspects {

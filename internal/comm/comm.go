@@ -60,20 +60,20 @@ func (c *Comm) Explain(rank int, lost bool, text string) {
 	c.View.mesh.Explain(c.Nodes[rank].ID, lost, text)
 }
 
-// LossOf returns the cause of the failure of a peer: its rank, the error that names it, and, if one of
-// several nodes is the cause, these. It blocks as [mesh.LossError.Cause] does. A cause outside the
-// communicator is in the error alone.
-func (c *Comm) LossOf(e *engine.PeerError) (rank int, err error, suspects []mesh.Suspect) {
+// LossOf returns the cause of the failure of a peer: its rank, the suspects if one of several nodes is
+// the cause, and the error that names it. It blocks as [mesh.LossError.Cause] does. A cause outside
+// the communicator is in the error alone.
+func (c *Comm) LossOf(e *engine.PeerError) (rank int, suspects []mesh.Suspect, err error) {
 	loss, ok := errors.AsType[*mesh.LossError](e.Err)
 	if !ok {
-		return e.Rank, e.Err, nil
+		return e.Rank, nil, e.Err
 	}
 	cause := loss.Cause()
 	rank = e.Rank
 	if named := c.RankOf(cause.Node); named >= 0 {
 		rank = named
 	}
-	return rank, cause.Err, cause.Suspects
+	return rank, cause.Suspects, cause.Err
 }
 
 // RankOf returns the rank of a node, or -1 if it has none.

@@ -44,11 +44,11 @@ func (q *Quorum) check() error {
 	case !slices.Contains(q.Seeds, q.Self):
 		return fmt.Errorf("%q is not among the seeds %q", q.Self, q.Seeds)
 	case q.Dir == "":
-		return errors.New("Dir is empty: a seed with a replicated log needs a directory of its own for the log")
+		return errors.New("no Dir: a seed with a replicated log needs a directory of its own for the log")
 	case q.Open == nil:
-		return errors.New("Open is nil: a seed with a replicated log needs a function that opens it")
+		return errors.New("no Open: a seed with a replicated log needs a function that opens it")
 	case q.Dial == nil && len(q.Seeds) > 1:
-		return errors.New("Dial is nil: several seeds need a function that dials the others")
+		return errors.New("no Dial: several seeds need a function that dials the others")
 	}
 	addrs := make(map[uint64]string)
 	for _, addr := range q.Seeds {
