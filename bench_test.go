@@ -122,8 +122,8 @@ func BenchmarkAllReduce(b *testing.B) {
 }
 
 // BenchmarkOneRank is the time of calls in a world of one rank, which exchange nothing. The least time
-// of a batch of calls, min-ns/op, varies by 2 ns even on a loaded machine, so it shows small changes of
-// what every call costs.
+// of a batch of calls, min-ns/op, varies by 2 ns even on a loaded machine, so it shows small changes in
+// the cost of a call.
 func BenchmarkOneRank(b *testing.B) {
 	const batch = 500
 	c, ctx := newLocal(b, 1)[0], b.Context()

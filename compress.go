@@ -185,7 +185,7 @@ func compressorName(comp compress.Compressor) string {
 	return fmt.Sprintf("%T", comp)
 }
 
-// encode compresses data, and says how long the encoding might have been. An
+// encode compresses data, and returns the maximum length of the encoding. An
 // error may be a panic.
 func encode[T Number](t *compressed, data []T) (room int, err error) {
 	returned := false

@@ -212,7 +212,7 @@ func (c *Comm) Change() WorldChange {
 }
 
 // Failures yields the failures of other nodes that this node has detected or been told of: first all
-// earlier ones, then each new one, for which it blocks. The [PeerError] is the one that operations
+// earlier ones, then blocks for each new one. The [PeerError] is the one that operations
 // return, with the rank that the node had. A node that leaves in good order has not failed. Use
 // Failures to log or count failures, and [Node.Epochs] to continue after them. Several goroutines may
 // range over Failures, and each gets all failures.

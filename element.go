@@ -14,7 +14,7 @@ import (
 //
 // A named type of 16 bits other than [Float16] and [BFloat16] may be an integer or a
 // floating-point format of another package, so reductions of it fail with
-// [ErrInvalidType]. [View] says which it is.
+// [ErrInvalidType]. Use [View] to give the element type.
 type Real interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 |
 		~float32 | ~float64

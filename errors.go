@@ -79,8 +79,8 @@ var (
 	ErrOverlap = collective.ErrOverlap
 	// ErrInvalidOp says that an [Op] is unknown or not defined for the type of the elements.
 	ErrInvalidOp = collective.ErrOp
-	// ErrInvalidType says that the type of the elements contains pointers, which mean nothing in
-	// another process.
+	// ErrInvalidType says that elements of this type cannot be sent, because it contains pointers, or
+	// cannot be reduced, such as a named 16-bit type; see [Number] and [View].
 	ErrInvalidType = collective.ErrType
 	// ErrInvalidWeight says that the weights of an [AllReduceMean] define no mean.
 	ErrInvalidWeight = errors.New("invalid weight")
@@ -112,7 +112,7 @@ var (
 // outlived it. Otherwise the cause is unknown, and Suspects lists the possible ones:
 //
 //   - Several ranks have failed at once, and have told no cause.
-//   - Rank has told that another rank is the cause, and this node has not lost that rank, but gets no
+//   - Rank has reported another rank as the cause. This node still has a link to that rank, but gets no
 //     answer from it within 500 ms.
 type PeerError struct {
 	// Rank is the cause or, if that is unknown, a rank that has failed.

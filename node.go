@@ -42,7 +42,7 @@ type Node struct {
 }
 
 // Join joins the cluster of the seeds in cfg, and blocks until its world has formed: all nodes have
-// joined and are connected to each other. Zero fields of cfg are taken from the environment; see
+// joined and are connected to each other (if Config.Links is "demand", to the nodes that they watch). Zero fields of cfg are taken from the environment; see
 // [ConfigFromEnv].
 //
 // The errors are [ErrConfig], [ErrToken], [ErrIdentity], [ErrVersion], [ErrRankTaken] and

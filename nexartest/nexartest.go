@@ -46,9 +46,9 @@ import (
 )
 
 const (
-	// defaultTimeout is longer than the default timeouts of collectives, which have more
-	// detailed errors.
-	defaultTimeout = time.Minute
+	// defaultTimeout is longer than the default DeadlockTimeout, whose error has the calls of the
+	// ranks.
+	defaultTimeout = 2 * time.Minute
 
 	// deadlineMargin is the time before the deadline of go test at which ranks are stopped, to
 	// report their stacks.
@@ -65,7 +65,7 @@ type Cluster struct {
 	// Config is the configuration of all ranks. Run passes it to [nexar.Local], and New to [nexar.Join].
 	Config nexar.Config
 
-	// Timeout is the time for all ranks to return. The default is a minute, or the time until
+	// Timeout is the time for all ranks to return. The default is two minutes, or the time until
 	// shortly before the deadline of go test, if that is less.
 	Timeout time.Duration
 

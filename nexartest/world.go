@@ -17,7 +17,8 @@ import (
 // ErrKilled is the error of a node after [World.Kill], and the cause of the end of its context.
 var ErrKilled = errors.New("nexartest: killed by the test")
 
-// defaultSimulatedTimeout is longer than the default timeouts of nodes, one after the other.
+// defaultSimulatedTimeout is longer than the default times to detect failures and deadlocks, one after
+// the other. Those of collectives and messages are longer.
 const defaultSimulatedTimeout = 10 * time.Minute
 
 // A Link has the settings of a link between two hosts: Delay, Jitter, Rate, Loss, and others. The

@@ -66,7 +66,7 @@ func Describe(c wire.Call) trace.Operation {
 	return d
 }
 
-// Names of calls whose name is not that of their kind.
+// Names of calls that differ from their kind.
 const (
 	AllToAllVName        = "all_to_all_v"
 	BroadcastBucketsName = "broadcast_buckets"

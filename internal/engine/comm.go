@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/affinity"
 	"github.com/nexar-go/nexar/internal/engine/exec"
@@ -27,6 +28,7 @@ type Comm struct {
 	rankOf   map[int]int // by peer slot
 	poller   poll.Poller
 	messages *p2p.Messages // has a lock of its own, which is taken after mu
+	limited  atomic.Int32  // goroutines that wait for a collective with a deadline of their own
 
 	mu         sync.Mutex
 	drained    sync.Cond // an operation has ended, or effects were carried out

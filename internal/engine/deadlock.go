@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/deadlock"
@@ -22,6 +23,7 @@ type foundDeadlock struct {
 	since     time.Duration // first seen
 	seen      time.Duration // last seen
 	confirmed bool
+	due       time.Duration // when DeadlockTimeout was over; 0 before
 }
 
 // A DeadlockError says that ranks wait for each other. Waits has a wait of each of them; ranks are
@@ -58,11 +60,11 @@ func (s *stalls) deadlockLocked() (fx []func()) {
 		f.seen = s.now
 	case f == nil:
 		return nil
-	case s.now-f.seen > deadlockLasts || !s.isUnchangedLocked(f):
+	case s.now-f.seen > max(deadlockLasts, 3*s.roundLocked()) || !s.isUnchangedLocked(f):
 		s.found = nil
 		return nil
 	}
-	if list == nil || !f.confirmed && !s.isConfirmedLocked(f) {
+	if list == nil || !f.confirmed && !s.isConfirmedLocked(f, f.since) {
 		return nil
 	}
 	limit := s.cfg.DeadlockTimeout
@@ -74,7 +76,12 @@ func (s *stalls) deadlockLocked() (fx []func()) {
 		}
 		fx = append(fx, func() { s.cfg.Log.Warn("ranks wait for each other", "deadlock", text, "fails", ends) })
 	}
-	if limit > 0 && s.now-f.since >= limit {
+	switch {
+	case limit <= 0 || s.now-f.since < limit:
+	case f.due == 0: // The last answers may be old.
+		f.due = s.now
+		fx = append(fx, s.asksLocked()...)
+	case s.isConfirmedLocked(f, f.due):
 		s.found = nil
 		fx = append(fx, s.breakLocked(f.waits)...)
 	}
@@ -92,14 +99,14 @@ func (s *stalls) isUnchangedLocked(f *foundDeadlock) bool {
 }
 
 // isConfirmedLocked reports whether all ranks of a deadlock have been asked and have answered after
-// it was found.
-func (s *stalls) isConfirmedLocked(f *foundDeadlock) bool {
+// a time.
+func (s *stalls) isConfirmedLocked(f *foundDeadlock, after time.Duration) bool {
 	for rank := range f.states {
-		if p := s.peers[rank]; rank != s.own.rank && (p == nil || !p.answered || p.asked <= f.since) {
+		if p := s.peers[rank]; rank != s.own.rank && (p == nil || !p.answered || p.asked <= after) {
 			return false
 		}
 	}
-	return s.now > f.since
+	return s.now > after
 }
 
 // stateLocked returns the last known state of a rank.
@@ -141,8 +148,8 @@ func (s *stalls) findLocked() (states map[int]uint64, list []wire.Wait) {
 		g[rank] = r
 	}
 	members := g.Find(s.own.rank)
-	if members == nil {
-		return nil, nil
+	if members == nil || !slices.ContainsFunc(members, func(m deadlock.Member) bool { return needsNamed(lists[m.Rank]) }) {
+		return nil, nil // Ranks that all receive from AnyRank are idle.
 	}
 	states = make(map[int]uint64)
 	for _, m := range members {
@@ -152,6 +159,11 @@ func (s *stalls) findLocked() (states map[int]uint64, list []wire.Wait) {
 		list = append(list, w)
 	}
 	return states, list
+}
+
+// needsNamed reports whether a call of a rank needs a certain rank, and is no receive from AnyRank.
+func needsNamed(list []wire.Wait) bool {
+	return slices.ContainsFunc(list, func(w wire.Wait) bool { return !w.Any })
 }
 
 // ownWaitsLocked returns the waits of this node, with the last answers of their peers.

@@ -120,6 +120,10 @@ func (c *Comm) goneLocked(op *Op) *PeerError {
 // nothing uses the buffers of the operation, and the Op must not be used again.
 func (op *Op) Wait(ctx context.Context) error {
 	if !op.completed {
+		if _, ok := ctx.Deadline(); ok {
+			op.comm.limited.Add(1)
+			defer op.comm.limited.Add(-1)
+		}
 		switch op.exec.Wait(ctx, op.ended) {
 		case exec.Recycled:
 			return nil

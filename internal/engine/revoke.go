@@ -82,7 +82,7 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 		c.repeatLocked(fx, h)
 		c.failLocked(fx, &MismatchError{Rank: int(r.Rank), Peer: int(r.Peer), Ours: r.Ours, Theirs: r.Theirs})
 	case r.Cause == wire.CauseDeadlock:
-		c.revocation = h
+		c.repeatLocked(fx, h)
 		c.failLocked(fx, deadlockOf(h.text))
 	default:
 		c.repeatLocked(fx, h)

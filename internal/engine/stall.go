@@ -167,14 +167,16 @@ func (s *stalls) checkLocked(own waits, ok bool) (fx []func()) {
 		}
 	}
 	for i := range own.idle {
-		check(&own.idle[i])
+		if w := &own.idle[i]; check(w) {
+			late = append(late, w)
+		}
 	}
 	for k, c := range s.calls {
 		if !c.seen {
 			delete(s.calls, k)
 		}
 	}
-	if !ok || len(own.list) == 0 {
+	if !ok || len(own.list)+len(own.idle) == 0 {
 		s.found = nil
 		clear(s.peers)
 		return fx
@@ -200,19 +202,21 @@ func (s *stalls) ageLocked(w *wait) *stalledCall {
 
 // asksLocked returns the questions that are due: to the ranks that calls of this node wait for, and to
 // higher ranks that these wait for, directly or by others. The lowest rank of a deadlock finds it from
-// the answers of the others.
+// the answers of the others. A question makes a pending link connect only for a call that is logged.
 func (s *stalls) asksLocked() (fx []func()) {
-	round := time.Duration(len(s.own.links)) * time.Second / asksPerSecond
-	unconfirmed := make(map[int]bool)
-	if f := s.found; f != nil && !f.confirmed {
+	round := s.roundLocked()
+	var after time.Duration // A rank of a deadlock that was asked later is not asked soon again.
+	urgent := make(map[int]bool)
+	if f := s.found; f != nil && (!f.confirmed || f.due > 0) {
+		after = max(f.since, f.due)
 		for rank := range f.states {
-			unconfirmed[rank] = true
+			urgent[rank] = true
 		}
 	}
 	asked := map[int]bool{s.own.rank: true}
-	ask := func(rank int) {
+	ask := func(rank int, connect bool) {
 		l := s.own.links[rank]
-		if asked[rank] || l == nil {
+		if asked[rank] || l == nil || !connect && l.IsPending() {
 			return
 		}
 		asked[rank] = true
@@ -221,7 +225,7 @@ func (s *stalls) asksLocked() (fx []func()) {
 			p = &peerWaits{answered: true}
 			s.peers[rank] = p
 		}
-		soon := unconfirmed[rank] && p.asked <= s.found.since && s.now > s.found.since
+		soon := urgent[rank] && p.asked <= after && s.now > after
 		if p.pause > 0 && s.now-p.asked < p.pause && !soon {
 			return
 		}
@@ -233,19 +237,27 @@ func (s *stalls) asksLocked() (fx []func()) {
 		epoch := s.epoch
 		fx = append(fx, func() { l.Ask(wire.Ask{Epoch: epoch}) })
 	}
-	for i := range s.own.list {
-		w := &s.own.list[i]
-		if time.Duration(w.wire.For) < stallAfter {
-			continue
-		}
-		for _, p := range w.wire.Peers {
-			ask(int(p.Rank))
+	for _, list := range [][]wait{s.own.list, s.own.idle} {
+		for i := range list {
+			w := &list[i]
+			age := time.Duration(w.wire.For)
+			if age < stallAfter {
+				continue
+			}
+			for _, p := range w.wire.Peers {
+				ask(int(p.Rank), age >= warnAfter)
+			}
 		}
 	}
 	for _, rank := range s.closureLocked() {
-		ask(rank)
+		ask(rank, false)
 	}
 	return fx
+}
+
+// roundLocked returns the time in which all ranks may be asked once.
+func (s *stalls) roundLocked() time.Duration {
+	return time.Duration(len(s.own.links)) * time.Second / asksPerSecond
 }
 
 // closureLocked returns the ranks above that of this node that it waits for, directly or by others.

@@ -38,7 +38,7 @@ type waits struct {
 	epoch uint64 // of the view
 	rank  int    // in that view
 	list  []wait
-	idle  []wait // no goroutine waits for them, or one by a channel only
+	idle  []wait // no goroutine waits for them, except perhaps one by a channel
 	begun uint64 // number of calls
 	busy  bool   // a call may end without another rank
 	links map[int]*link.Link
@@ -92,7 +92,12 @@ func (c *Comm) collectLocked(w *waits) {
 	}
 	first := len(w.list)
 	c.calls.each(func(op *Op) {
-		if !c.background[op.call.Seq].Any() || op.state != running {
+		waiters := c.background[op.call.Seq]
+		switch {
+		case op.state != running:
+			return
+		case !waiters.Any():
+			w.busy = w.busy || waiters.IsWatched()
 			return
 		}
 		moved, working := op.exec.ProgressLocked()
@@ -115,18 +120,27 @@ func (c *Comm) collectLocked(w *waits) {
 		n.wire = wire.Wait{Kind: kind, Any: m.Peer == p2p.Any, Tag: m.Tag, Call: wire.Call{Comm: c.id, Type: m.Type, Count: uint64(m.Bytes)}}
 		ranks := []int{m.Peer}
 		if n.wire.Any {
-			ranks = append(c.others(probePendingRound), c.rank) // another goroutine of this rank may send, too
+			ranks = append(c.sendersLocked(), c.rank) // another goroutine of this rank may send, too
 		}
 		if c.addWaitLocked(w, n, ranks); m.Idle {
+			w.busy = true
 			last := len(w.list) - 1
 			w.idle, w.list = append(w.idle, w.list[last]), w.list[:last]
 		}
 	})
 	w.begun += begun + c.seq
-	w.busy = w.busy || moving
+	w.busy = w.busy || moving || c.limited.Load() > 0
 	if !current && len(w.list) > first {
 		w.busy, w.list = true, w.list[:first]
 	}
+}
+
+// sendersLocked returns the other ranks that may send a message: those that have not left.
+func (c *Comm) sendersLocked() []int {
+	return slices.DeleteFunc(c.others(probePendingRound), func(rank int) bool {
+		_, hasLeft := c.left[rank]
+		return hasLeft
+	})
 }
 
 func (c *Comm) addWaitLocked(w *waits, n wait, ranks []int) {

@@ -336,9 +336,9 @@ func (a *Arbiter) removeLate(r *Decision) {
 		if hasQuiesced == most {
 			continue
 		}
-		r.Reasons[n.ID] = "it has not reached the checkpoint where the other nodes wait"
+		r.Reasons[n.ID] = "it has not called Node.Reconfigure, in which the other nodes wait"
 		if hasQuiesced {
-			r.Reasons[n.ID] = "it waits at a checkpoint that the other nodes have not reached"
+			r.Reasons[n.ID] = "it waits in Node.Reconfigure, which the other nodes have not called"
 		}
 	}
 }

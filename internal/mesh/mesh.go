@@ -1,4 +1,4 @@
-// Package mesh links a node to all other nodes of its view and watches the links.
+// Package mesh links a node to the other nodes of its view, at once or on demand, and watches the links.
 //
 // [Form] dials the nodes before this one in the view and accepts the nodes behind it, each over
 // the best of several paths. It returns when every link is up. [Mesh.Paths] reports the path to
@@ -71,7 +71,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// A Mesh holds the links of a node to all nodes of its view. Its methods may be called
+// A Mesh holds the links of a node to the nodes of its view. Its methods may be called
 // concurrently.
 //
 // Every node has a peer slot with the index Link.Peer. A node keeps its slot while its rank

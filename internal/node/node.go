@@ -1,6 +1,7 @@
 // Package node makes this process a node of a cluster, or its seed.
 //
-// [Join] registers at a seed, listens on all transports, and links the node to all other nodes:
+// [Join] registers at a seed, listens on all transports, and links the node to all other nodes, or
+// with links on demand to those that it watches:
 // of a world that forms with it, or of one that has formed without it. If ctx ends first, Join
 // fails and releases everything. The methods of a [Node] may be called concurrently.
 //
@@ -103,8 +104,8 @@ type PeerError struct {
 func (e *PeerError) Error() string { return fmt.Sprintf("rank %d %v: %v", e.Rank, e.Node, e.Err) }
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// Join joins a cluster. It returns when this node is in a view and linked to all other nodes
-// of the view.
+// Join joins a cluster. It returns when this node is in a view and linked to all other nodes of the
+// view or, with links on demand, to those that it watches.
 func Join(ctx context.Context, cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg, failed: make(chan struct{})}
 	if err := n.join(ctx); err != nil {

@@ -58,6 +58,7 @@ type Messages struct {
 	received  atomic.Pointer[func()] // see OnMessage
 	receives  sync.Pool              // of Receives for reuse
 	releasing sync.WaitGroup         // failed sends and receives that still use their buffers
+	limited   atomic.Int32           // goroutines that wait with a deadline of their own
 
 	mu        sync.Mutex
 	opened    bool
@@ -257,6 +258,10 @@ func (m *Messages) update(transition func(fx *Effects)) {
 // await blocks until done has a value and returns true, or until ctx ends and returns false.
 // Meanwhile it may poll the link of rank, or all links if rank is Any.
 func (m *Messages) await(ctx context.Context, done <-chan struct{}, rank int) bool {
+	if _, ok := ctx.Deadline(); ok {
+		m.limited.Add(1)
+		defer m.limited.Add(-1)
+	}
 	if rank == Any {
 		return m.cfg.Poller.Wait(ctx, done, m.ranks)
 	}

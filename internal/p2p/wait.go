@@ -19,8 +19,8 @@ func (w *Waiters) Leave() { w.n.Add(-1) }
 // that, or look at it from time to time.
 func (w *Waiters) Watch() { w.watched.Store(true) }
 
-// isWatched reports whether a goroutine waits, or may wait.
-func (w *Waiters) isWatched() bool { return w.Any() || w.watched.Load() }
+// IsWatched reports whether a goroutine waits, or may wait.
+func (w *Waiters) IsWatched() bool { return w.Any() || w.watched.Load() }
 
 // Any reports whether a goroutine waits.
 func (w *Waiters) Any() bool { return w == nil || w.n.Load() > 0 }
@@ -56,13 +56,14 @@ func (r *Receive) InBackground(w *Waiters) {
 }
 
 // Waits calls f for each Wait, in no particular order. It returns the number of calls that have
-// begun, and whether a goroutine waits for a payload in transfer. f must not call methods of m.
+// begun, and whether a goroutine waits for a payload in transfer, or until a deadline of its own. f must
+// not call methods of m.
 func (m *Messages) Waits(f func(w Wait)) (begun uint64, moving bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.sends {
 		switch {
-		case !s.waiters.isWatched():
+		case !s.waiters.IsWatched():
 		case s.transfer.Grant != 0:
 			moving = moving || s.waiters.Any()
 		default:
@@ -76,14 +77,14 @@ func (m *Messages) Waits(f func(w Wait)) (begun uint64, moving bool) {
 		moving = moving || r != nil && r.waiters.Any()
 	}
 	m.matcher.EachReceive(func(r *Receive) {
-		if r.waiters.isWatched() {
+		if r.waiters.IsWatched() {
 			f(Wait{Idle: !r.waiters.Any(), Number: r.number, Kind: Got, Type: r.typ, Peer: r.source, Tag: r.tag})
 		}
 	})
 	for _, p := range m.probes {
 		f(Wait{Number: p.number, Kind: Probed, Peer: p.source, Tag: p.tag})
 	}
-	return m.begun, moving
+	return m.begun, moving || m.limited.Load() > 0
 }
 
 // IsWaiting reports whether a send, receive or probe has not ended.

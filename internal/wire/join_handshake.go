@@ -81,7 +81,7 @@ type JoinRequest struct {
 	// Probe asks the seed to dial the Advertised addresses before it admits the node. The seed
 	// then sends the JoinAdmitted first, so that the node listens, and may still refuse it.
 	Probe bool
-	// Trial asks for what a join would get: after the JoinAdmitted the seed sends a
+	// Trial requests the answer of a join without joining: after the JoinAdmitted the seed sends a
 	// JoinRefusal or a JoinProgress, and does not admit the node.
 	Trial bool
 }
