@@ -131,7 +131,7 @@ func TestLateToQuiesce(t *testing.T) {
 		t.Fatalf("it is due at %v (%v), want after a minute", due, ok)
 	}
 	r, ok := c.Tick(due)
-	if _, goes := sum(r); !ok || len(goes) != 1 || goes[0] != node(1).ID || !strings.Contains(r.Reasons[goes[0]], "checkpoint") {
+	if _, goes := sum(r); !ok || len(goes) != 1 || goes[0] != node(1).ID || !strings.Contains(r.Reasons[goes[0]], "has not called Node.Reconfigure") {
 		t.Errorf("got decision %+v, want that node 1 goes", r)
 	}
 }
