@@ -82,6 +82,9 @@ func TestDeadlineIsNoDeadlock(t *testing.T) {
 // rank 0 would take a message of any rank.
 func TestDeadlockAfterLeave(t *testing.T) {
 	stalledLocal(t, 4, nexar.Config{}, func(t *testing.T, comms world, _ *testlog.Buffer) {
+		ctx, cancel := context.WithCancel(t.Context()) // A deadline would prevent the deadlock.
+		defer cancel()
+		time.AfterFunc(time.Hour, cancel)
 		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 			from := rank - 1
 			switch rank {
@@ -91,7 +94,7 @@ func TestDeadlockAfterLeave(t *testing.T) {
 				c.Close()
 				return nil
 			}
-			if err := recvInt(t.Context(), c, from, 1); !errors.Is(err, nexar.ErrDeadlock) {
+			if err := recvInt(ctx, c, from, 1); !errors.Is(err, nexar.ErrDeadlock) {
 				return errors.Join(errors.New("want a deadlock"), err)
 			}
 			return nil
