@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport/sim"
@@ -252,6 +254,21 @@ func TestOnDemandRevoke(t *testing.T) {
 			}
 			if got := w.linked(rank); len(got) != 2 {
 				t.Errorf("rank %d is linked to %v, want 2 ranks", rank, got)
+			}
+		}
+	})
+}
+
+// TestOnDemandDeadlock: one rank is told of a deadlock, and repeats it to the ranks that it is linked to,
+// so that all learn of it.
+func TestOnDemandDeadlock(t *testing.T) {
+	onDemand(t, func(w *world) {
+		text := wire.WaitsText([]wire.Wait{{Rank: 0, Kind: wire.WaitRecv, Peers: []wire.WaitPeer{{Rank: 1}}}})
+		w.linkOf(5, 4).Revoke(wire.Revoke{Comm: w.comms[4].ID(), Cause: wire.CauseDeadlock}, text)
+		time.Sleep(time.Second)
+		for _, rank := range w.ranks() {
+			if _, ok := errors.AsType[*engine.DeadlockError](w.comms[rank].Err()); !ok {
+				t.Errorf("rank %d: error %v, want a deadlock", rank, w.comms[rank].Err())
 			}
 		}
 	})
