@@ -190,6 +190,13 @@ func TestRescue(t *testing.T) {
 // growing intervals.
 func TestLateRank(t *testing.T) {
 	stalled(t, 3, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {
+		for after, want := range map[time.Duration]int{9 * time.Second: 0, 11 * time.Second: 2, 29 * time.Second: 2, 31 * time.Second: 4} {
+			time.AfterFunc(after, func() {
+				if n := strings.Count(log.String(), "rank 2: in no call"); n != want {
+					t.Errorf("after %v the late rank has been named %d times, want %d", after, n, want)
+				}
+			})
+		}
 		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 			if rank == 2 {
 				time.Sleep(5 * time.Minute)
@@ -197,8 +204,8 @@ func TestLateRank(t *testing.T) {
 			return nexar.AllReduce(t.Context(), c, make([]float32, 1000), nexar.Sum)
 		})
 		text := log.String()
-		if n := strings.Count(text, "rank 2: in no call"); n < 6 || n > 12 {
-			t.Errorf("the late rank is named %d times in 5 minutes, want 5 or 6 times by each of two ranks:\n%s", n, text)
+		if n := strings.Count(text, "rank 2: in no call"); n != 8 {
+			t.Errorf("the late rank is named %d times in 5 minutes, want 4 times by each of two ranks, after 10, 30, 70 and 150 s:\n%s", n, text)
 		}
 		if strings.Contains(text, "each other") {
 			t.Errorf("a deadlock is logged:\n%s", text)
