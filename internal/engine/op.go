@@ -120,11 +120,7 @@ func (c *Comm) goneLocked(op *Op) *PeerError {
 // nothing uses the buffers of the operation, and the Op must not be used again.
 func (op *Op) Wait(ctx context.Context) error {
 	if !op.completed {
-		if _, ok := ctx.Deadline(); ok {
-			op.comm.limited.Add(1)
-			defer op.comm.limited.Add(-1)
-		}
-		switch op.exec.Wait(ctx, op.ended) {
+		switch op.await(ctx) {
 		case exec.Recycled:
 			return nil
 		case exec.Cancelled:
@@ -139,6 +135,17 @@ func (op *Op) Wait(ctx context.Context) error {
 		op.comm.mu.Unlock()
 	}
 	return err
+}
+
+// await calls the Wait of the execution. It counts the goroutine if ctx has a deadline.
+func (op *Op) await(ctx context.Context) exec.Outcome {
+	if _, ok := ctx.Deadline(); !ok {
+		return op.exec.Wait(ctx, op.ended)
+	}
+	limited := &op.comm.limited // The operation may belong to a later call when Wait returns.
+	limited.Add(1)
+	defer limited.Add(-1)
+	return op.exec.Wait(ctx, op.ended)
 }
 
 // RecycleLocked implements [exec.Op].

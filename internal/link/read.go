@@ -103,7 +103,7 @@ func (r *reader) fill(n int) error {
 			err = r.flow.resume(err)
 		}
 		if err != nil && r.hi-r.lo < n {
-			if errors.Is(err, io.EOF) && r.hi > r.lo {
+			if r.hi > r.lo && errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
 			return err

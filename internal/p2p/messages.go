@@ -258,12 +258,14 @@ func (m *Messages) update(transition func(fx *Effects)) {
 // await blocks until done has a value and returns true, or until ctx ends and returns false.
 // Meanwhile it may poll the link of rank, or all links if rank is Any.
 func (m *Messages) await(ctx context.Context, done <-chan struct{}, rank int) bool {
+	ranks := m.ranks
+	if rank != Any {
+		ranks = ranks[rank : rank+1]
+	}
 	if _, ok := ctx.Deadline(); ok {
 		m.limited.Add(1)
 		defer m.limited.Add(-1)
+		return m.cfg.Poller.Wait(ctx, done, ranks)
 	}
-	if rank == Any {
-		return m.cfg.Poller.Wait(ctx, done, m.ranks)
-	}
-	return m.cfg.Poller.Wait(ctx, done, m.ranks[rank:rank+1])
+	return m.cfg.Poller.Wait(ctx, done, ranks)
 }

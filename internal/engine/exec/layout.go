@@ -72,16 +72,18 @@ type Vectors struct {
 	temp     *bufpool.Buffer
 	tempSize int  // of one channel
 	oneTemp  bool // all channels use the same Temp, one after the other
+	equal    bool // there is one channel, and every chunk has Count elements, also of Temp
 }
 
-// Set sets the buffers of a call. Its plan cuts the vector into chunks.
+// Set sets the buffers of a call whose plan cuts the vector into chunks. TakeTemp is called next. It is
+// short enough to be inlined.
 func (v *Vectors) Set(w *Work, chunks int) {
-	v.Layout, v.Chunks, v.Channels, v.pool, v.oneTemp = w.Layout, chunks, w.Channels, w.Pool, false
-	data, input, temp := &v.bufs[plan.Data], &v.bufs[plan.Input], &v.bufs[plan.Temp]
+	v.Layout, v.Chunks, v.Channels, v.pool = w.Layout, chunks, w.Channels, w.Pool
+	data, input := &v.bufs[plan.Data], &v.bufs[plan.Input]
 	data.mem, data.first = w.Data, w.DataFirst
 	input.mem, input.first = w.Input, w.InputFirst
-	temp.mem, temp.first = nil, 0
 	v.tempSize = 0
+	v.equal = v.Channels == 1 && v.Uneven == nil && (v.Blocks || chunks == 1)
 }
 
 // TakeTemp gets the memory for the chunks lo ≤ i < hi of Temp: for each channel, or
@@ -123,15 +125,16 @@ func (v *Vectors) Size() int64 {
 // Bytes returns the memory of a span in a channel.
 func (v *Vectors) Bytes(sp plan.Span, channel int) []byte {
 	w := &v.bufs[sp.Buf]
+	if v.equal {
+		size := v.Count * v.Elem
+		return w.mem[(sp.Lo-w.first)*size : (sp.Hi-w.first)*size]
+	}
 	if sp.Buf == plan.Temp {
 		from := v.tempAt(sp.Lo, channel) - v.tempAt(w.first, channel)
 		if !v.oneTemp {
 			from += channel * v.tempSize
 		}
 		return w.mem[from : from+v.Length(sp, channel)]
-	}
-	if v.Chunks*v.Channels == 1 && v.Uneven == nil {
-		return w.mem[:v.Count*v.Elem]
 	}
 	base := v.start(sp.Buf, w.first)
 	from, _ := v.chunk(sp.Buf, sp.Lo, channel)
@@ -167,7 +170,7 @@ func (v *Vectors) chunk(b plan.Buf, i, channel int) (from, to int) {
 // has room for the longest.
 func (v *Vectors) tempAt(i, channel int) int {
 	switch {
-	case v.Chunks*v.Channels == 1 && v.Uneven == nil:
+	case v.equal:
 		return i * v.Count * v.Elem
 	case v.Uneven != nil && v.Channels > 1:
 		return i * longest(v.Uneven.Longest, v.Channels) * v.Elem
@@ -184,6 +187,9 @@ func (v *Vectors) tempAt(i, channel int) int {
 
 // Length returns the size of a span in a channel, in bytes.
 func (v *Vectors) Length(sp plan.Span, channel int) int {
+	if v.equal {
+		return (sp.Hi - sp.Lo) * v.Count * v.Elem
+	}
 	if v.Uneven == nil || sp.Buf == plan.Temp && v.Channels == 1 {
 		return v.tempAt(sp.Hi, channel) - v.tempAt(sp.Lo, channel)
 	}

@@ -189,3 +189,38 @@ func TestLongPartsAreAligned(t *testing.T) {
 		}
 	}
 }
+
+// TestEqualChunks: chunks of equal length are where the rules for all chunks place them.
+func TestEqualChunks(t *testing.T) {
+	layouts := []struct {
+		Layout
+		chunks, first int
+	}{
+		{Layout{Elem: 4, Count: 10, Blocks: true}, 5, 0},
+		{Layout{Elem: 2, Count: 7, Blocks: true}, 3, 2},
+		{Layout{Elem: 8, Count: 3}, 1, 0},
+	}
+	for _, l := range layouts {
+		w := Work{Schedule: &Schedule{Layout: l.Layout, Channels: 1}, Data: make([]byte, l.chunks*l.Count*l.Elem), DataFirst: l.first}
+		var equal Vectors
+		equal.Set(&w, l.chunks)
+		equal.bufs[plan.Temp] = window{make([]byte, 3*l.Count*l.Elem), 1}
+		if !equal.equal {
+			t.Fatalf("%+v: the chunks have no equal length", l)
+		}
+		general := equal
+		general.equal = false
+		check := func(sp plan.Span) {
+			got, want := equal.Bytes(sp, 0), general.Bytes(sp, 0)
+			if len(got) != len(want) || len(got) != equal.Length(sp, 0) || &got[0] != &want[0] {
+				t.Errorf("%+v, span %v: %d bytes, want %d", l, sp, len(got), len(want))
+			}
+		}
+		for i := range l.chunks {
+			check(plan.Span{Buf: plan.Data, Lo: l.first + i, Hi: l.first + i + 1})
+		}
+		for i := range 3 {
+			check(plan.Span{Buf: plan.Temp, Lo: 1 + i, Hi: 2 + i})
+		}
+	}
+}

@@ -151,23 +151,26 @@ func (r *Execution) runInMemory(ctx context.Context) (completed bool) {
 // finish ends the use of the memory after run has returned err.
 func (r *Execution) finish(err error) (completed bool) {
 	x := r.executor
-	mismatch, isMismatch := errors.AsType[*MismatchError](err)
 	x.mu.Lock()
 	r.busy--
-	failing := r.stopped.Load()
-	switch {
-	case failing:
-		x.idle.Broadcast()
-	case err == nil:
+	if err == nil && !r.stopped.Load() {
 		r.op.CompleteLocked()
 		r.endLocked()
 		r.op.RecycleLocked()
+		x.mu.Unlock()
+		return true
+	}
+	failing := r.stopped.Load()
+	mismatch, isMismatch := errors.AsType[*MismatchError](err)
+	switch {
+	case failing:
+		x.idle.Broadcast()
 	case isMismatch:
 		r.mismatched = mismatch.Rank + 1
 	}
 	x.mu.Unlock()
-	if failing || err == nil {
-		return !failing
+	if failing {
+		return false
 	}
 	if _, noMemory := err.(*MemoryError); noMemory || err == errPanicked {
 		r.op.Abort(err)

@@ -128,12 +128,12 @@ type Memory struct {
 	takens        []*atomic.Uint32 // of all ranks
 	asleeps       []*atomic.Uint32
 
-	calls     uint32       // the number of calls
-	count     uint32       // the value of the counters before the next piece
-	pieces    uint32       // the number of pieces that this rank has finished
-	known     []uint32     // the number of pieces that each rank has finished, at least
-	neighbors []int        // see neighbors
-	readers   [Depth][]int // by slot, the ranks that read its last piece
+	calls     uint32          // the number of calls
+	count     uint32          // the value of the counters before the next piece
+	pieces    uint32          // the number of pieces that this rank has finished
+	known     []uint32        // the number of pieces that each rank has finished, at least
+	neighbors []int           // see neighbors
+	last      [Depth]*Program // by slot, that of its last piece
 	strips    []strip
 	sleepsOn  atomic.Pointer[atomic.Uint32] // the counter that this rank sleeps on
 

@@ -22,6 +22,7 @@ type Program struct {
 
 	steps     []step
 	readers   []int // the ranks that read posts of this rank
+	distant   []int // the readers that are no neighbors
 	unread    []int // the neighbors that this rank reads nothing from
 	waiters   []int // the ranks that wait for the end of a piece: those that this rank reads, and unread
 	postsLess bool  // this rank has fewer posts than Posts
@@ -91,15 +92,19 @@ func (s *Schedule) Compile(rank int) *Program {
 	c := compiler{Program: p, rank: rank, posters: s.posters, taken: make([]int, len(s.plans)), lazy: lazyTemp(s.plans[rank])}
 	c.compile(s.plans[rank])
 	c.strips()
+	near := neighbors(rank, len(s.plans))
 	for r, posts := range c.known {
 		if posts > 0 {
 			p.waiters = append(p.waiters, r)
 		}
 		if len(s.posters[rank].sends[r]) > 0 {
 			p.readers = append(p.readers, r)
+			if !slices.Contains(near, r) {
+				p.distant = append(p.distant, r)
+			}
 		}
 	}
-	for _, r := range neighbors(rank, len(s.plans)) {
+	for _, r := range near {
 		if c.known[r] == 0 {
 			p.unread, p.waiters = append(p.unread, r), append(p.waiters, r)
 		}

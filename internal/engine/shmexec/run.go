@@ -121,11 +121,15 @@ func (m *Memory) post(r *Execution, slot int, count uint32) {
 // free waits until the slot of the next piece is free: all readers of its last piece have
 // finished that piece. It also waits for the neighbors.
 func (m *Memory) free(ctx context.Context, r *Execution) error {
-	readers := &m.readers[m.pieces%Depth]
-	if err := m.finished(ctx, r, *readers); err != nil {
-		return err
+	last := &m.last[m.pieces%Depth]
+	if p := *last; p != nil && len(p.distant) > 0 {
+		if err := m.finished(ctx, r, p.distant); err != nil {
+			return err
+		}
 	}
-	*readers = r.program.readers
+	if *last != r.program {
+		*last = r.program
+	}
 	return m.finished(ctx, r, m.neighbors)
 }
 
