@@ -181,25 +181,27 @@ func Check(w World) []Finding { return check(w, read("/")) }
 func check(w World, have limits) []Finding {
 	list := []Finding{
 		w.rankFiles(have.files),
-		files("nexar run needs", w.FilesOfRun(), w.FilesOfRun(), have.files),
+		files(fmt.Sprintf("nexar run needs %d and some for its own files", w.FilesOfRun()), w.FilesOfRun(), w.FilesOfRun(), have.files),
 	}
 	list = append(list, w.threads(have)...)
 	return append(list, w.checkMemory(have.memory))
 }
 
+// rankFiles compares the limit with the files of a rank. With links on demand the text also has the need of a rank that
+// is linked to all others, since messages and some collectives may need that.
 func (w World) rankFiles(have uint64) Finding {
 	usual, all := w.usual(), w.all()
-	if usual == all {
-		return files("a rank needs", w.filesOf(all), w.filesOf(all), have)
+	what := fmt.Sprintf("a rank needs %d and some for its own files", w.filesOf(usual))
+	if usual != all {
+		what = fmt.Sprintf("a rank with links on demand needs %d and some for its own files with %s, and %d with links to all ranks, as messages, "+
+			"gather, scatter, all-gather, reduce-scatter and all-to-all may make them", w.filesOf(usual), report.Count(usual.near+usual.remote, "link"), w.filesOf(all))
 	}
-	what := fmt.Sprintf("with links on demand, a rank needs %d if all ranks exchange data (gather, scatter, all-gather, reduce-scatter and all-to-all may), "+
-		"for other collectives (up to %s)", w.filesOf(all), report.Count(usual.near+usual.remote, "link"))
 	return files(what, w.filesOf(w.least()), w.filesOf(usual), have)
 }
 
 // files compares the limit with the files that a process needs, and with the least with which a world can form.
-func files(process string, least, need, have uint64) Finding {
-	f := Finding{Text: fmt.Sprintf("open files: %s %d and some for its own files; the hard limit is %s", process, need, count(have))}
+func files(what string, least, need, have uint64) Finding {
+	f := Finding{Text: fmt.Sprintf("open files: %s; the hard limit is %s", what, count(have))}
 	switch {
 	case have < least:
 		f.Level = Missing

@@ -99,7 +99,7 @@ func TestOnDemand(t *testing.T) {
 	}
 	for have, level := range map[uint64]Level{13 + 5*12 - 1: Missing, 13 + 5*12: Scarce, 13 + 5*peers + 31: Scarce, 13 + 5*peers + 32: Enough} {
 		f := check(w, limits{files: have, userThreads: unlimited, pids: unlimited, memory: unlimited})[0]
-		if f.Level != level || !strings.Contains(f.Text, "needs 5008 if all ranks exchange data") || !strings.Contains(f.Text, "(up to 44 links) 233 and") {
+		if f.Level != level || !strings.Contains(f.Text, "needs 233 and some for its own files with 44 links, and 5008 with links to all ranks") {
 			t.Errorf("with %d files: level %d, %q; want level %d", have, f.Level, f.Text, level)
 		}
 	}
