@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
@@ -122,7 +123,7 @@ func localRank(ctx context.Context, world *testhook.World, rank int, cfg Config)
 		_ = node.CloseMesh(m)
 		return nil, err
 	}
-	c.close = sync.OnceValue(func() error {
+	c.close = callback.OnceValue(func() error {
 		defer c.node.factory.Settle()
 		return node.CloseMesh(m)
 	})
