@@ -3,6 +3,7 @@
 package nexar_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -19,16 +20,19 @@ import (
 )
 
 var (
-	// shellMark precedes the shell commands of a document: "<!-- run -->", "<!-- run: N in background -->"
-	// or "<!-- not run: REASON -->".
-	shellMark = regexp.MustCompile("(?s)(?:<!-- (run|run: (\\d+) in background|not run: [^\n]+) -->\n)?```sh\n(.*?)```")
+	// shellMark precedes the shell commands of a document: "<!-- run -->", "<!-- run: N in background -->", "<!-- run: exit
+	// status N -->" or "<!-- not run: REASON -->". A block of text after "<!-- printed -->" has lines that the commands print.
+	shellMark = regexp.MustCompile("(?s)(?:<!-- (run|run: (\\d+) in background|run: exit status (\\d+)|not run: [^\n]+) -->\n)?```sh\n(.*?)```" +
+		"(?:\n\n<!-- printed -->\n```text\n(.*?)```)?")
 	// unmarked is a command in an indented block, which no test would see.
 	unmarked = regexp.MustCompile(`(?m)^    (\./|export |go |nexar |NEXAR_|kill ).*$`)
+	// unmatched is a block of printed lines that follows no commands.
+	unmatched = regexp.MustCompile("[^`]\n\n?<!-- printed -->")
 )
 
 // TestGuideCommands runs the shell commands of the README and the guides, in the order of each document,
 // with the address of the seed on the loopback interface and a token in place of an ellipsis. Commands in
-// the background must have succeeded at the end of the document.
+// the background must have succeeded at the end of the document. Commands print the lines that the document promises.
 func TestGuideCommands(t *testing.T) {
 	t.Parallel()
 	documents, err := filepath.Glob("docs/guide/*.md")
@@ -43,6 +47,9 @@ func TestGuideCommands(t *testing.T) {
 		}
 		if line := unmarked.Find(text); line != nil {
 			t.Errorf("%s: %q: put commands in a block ```sh after <!-- run --> or <!-- not run: REASON -->", document, line)
+		}
+		if line := unmatched.Find(text); line != nil {
+			t.Errorf("%s: a block after <!-- printed --> must follow one of commands", document)
 		}
 		t.Run(filepath.Base(document), func(t *testing.T) { runCommands(t, dir, string(text)) })
 	}
@@ -122,19 +129,25 @@ func runCommands(t *testing.T, dir, text string) {
 	var running []*script
 	for _, m := range shellMark.FindAllStringSubmatch(text, -1) {
 		local := strings.NewReplacer("10.0.0.1:7946", seed, "10.0.0.1", seed, "$(nexar token)", token, "=…", "="+token, "/path/to/clone", here)
-		mark, count, text := m[1], m[2], local.Replace(m[3])
+		mark, count, status, text := m[1], m[2], m[3], local.Replace(m[4])
+		printed := strings.Split(strings.TrimSpace(local.Replace(m[5])), "\n")
 		switch {
 		case mark == "":
-			t.Errorf("a line <!-- run --> or <!-- not run: REASON --> must precede\n%s", m[3])
+			t.Errorf("a line <!-- run --> or <!-- not run: REASON --> must precede\n%s", m[4])
 		case strings.HasPrefix(mark, "not run: "):
+			if m[5] != "" {
+				t.Errorf("these commands are not run, so what they print is not known:\n%s", m[4])
+			}
 		case count == "":
-			if err := start(t, dir, text).wait(); err != nil {
+			s := start(t, dir, text, printed)
+			s.status, _ = strconv.Atoi(status)
+			if err := s.wait(); err != nil {
 				t.Error(err)
 			}
 		default:
 			n, _ := strconv.Atoi(count) // The mark has digits.
 			for range n {
-				running = append(running, start(t, dir, text))
+				running = append(running, start(t, dir, text, printed))
 			}
 			if strings.Contains(text, "nexar seed") && !strings.Contains(text, "NEXAR_CLUSTER_TOKEN") {
 				token = running[len(running)-1].token(t)
@@ -151,6 +164,8 @@ func runCommands(t *testing.T, dir, text string) {
 // A script is a running block of shell commands.
 type script struct {
 	text    string
+	printed []string // lines that the commands print
+	status  int      // with which they end
 	command *exec.Cmd
 	out     testlog.Buffer
 	ended   chan struct{} // closed when err is set
@@ -158,11 +173,11 @@ type script struct {
 }
 
 // start starts the commands of a block.
-func start(t *testing.T, dir, text string) *script {
+func start(t *testing.T, dir, text string, printed []string) *script {
 	t.Helper()
-	s := &script{text: text, command: exec.CommandContext(t.Context(), "sh", "-e", "-c", text), ended: make(chan struct{})}
+	s := &script{text: text, printed: printed, command: exec.CommandContext(t.Context(), "sh", "-e", "-c", text), ended: make(chan struct{})}
 	s.command.Dir, s.command.Stdout, s.command.Stderr = dir, &s.out, &s.out
-	s.command.Env = append(os.Environ(), "CGO_ENABLED=0", "NEXAR_LISTEN=127.0.0.1:0", "NEXAR_LOG=off", "PATH="+filepath.Join(dir, "bin")+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	s.command.Env = append(os.Environ(), "CGO_ENABLED=0", "NEXAR_LISTEN=127.0.0.1:0", "PATH="+filepath.Join(dir, "bin")+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	if err := s.command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -176,10 +191,25 @@ func start(t *testing.T, dir, text string) *script {
 // wait returns when the commands have ended.
 func (s *script) wait() error {
 	<-s.ended
-	if s.err != nil {
-		return fmt.Errorf("%s\n%w\n%s", s.text, s.err, s.out.String())
+	exit, failed := errors.AsType[*exec.ExitError](s.err)
+	if s.err != nil && !failed || failed && exit.ExitCode() != s.status || s.err == nil && s.status != 0 {
+		return fmt.Errorf("%s\nended with %v, want exit status %d\n%s", s.text, s.err, s.status, s.out.String())
+	}
+	for _, line := range s.printed {
+		if !prints(s.out.String(), line) {
+			return fmt.Errorf("%s\nprinted\n%s\nwant %q", s.text, s.out.String(), line)
+		}
 	}
 	return nil
+}
+
+// prints reports whether a text contains a line, in which "…" is any text.
+func prints(text, line string) bool {
+	parts := strings.Split(strings.TrimSpace(line), "…")
+	for i, part := range parts {
+		parts[i] = regexp.QuoteMeta(part)
+	}
+	return regexp.MustCompile(strings.Join(parts, ".*")).MatchString(text)
 }
 
 // printedToken is the line of a seed that has made the token of the cluster.
