@@ -17,6 +17,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/testlog"
+	"github.com/nexar-go/nexar/internal/testpeer"
 )
 
 var (
@@ -27,7 +28,7 @@ var (
 	// unmarked is a command in an indented block, which no test would see.
 	unmarked = regexp.MustCompile(`(?m)^    (\./|export |go |nexar |NEXAR_|kill ).*$`)
 	// unmatched is a block of printed lines that follows no commands.
-	unmatched = regexp.MustCompile("[^`]\n\n?<!-- printed -->")
+	unmatched = regexp.MustCompile("[^`\n]\n+<!-- printed -->")
 )
 
 // TestGuideCommands runs the shell commands of the README and the guides, in the order of each document,
@@ -75,8 +76,8 @@ var ownModule = map[string]string{
 	"main.go": "package main\n\nimport _ \"github.com/nexar-go/nexar\"\n\nfunc main() {}\n",
 }
 
-// workplace returns a directory with a module of a user, its programs ./train and ./your-program, the
-// command ./nexar, and the commands nexar and go in bin.
+// workplace returns a directory with a module of a user, its programs ./train, ./program and ./your-program, its CA
+// in ca.pem and ca-key.pem, the command ./nexar, and the commands nexar and go in bin.
 func workplace(t *testing.T) string {
 	t.Helper()
 	here, err := os.Getwd()
@@ -102,8 +103,14 @@ func workplace(t *testing.T) string {
 			t.Fatalf("%v: %v\n%s", build, err, out)
 		}
 	}
-	for name, target := range map[string]string{"your-program": "train", "nexar": filepath.Join("bin", "nexar")} {
+	for name, target := range map[string]string{"your-program": "train", "program": "train", "nexar": filepath.Join("bin", "nexar")} {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cert, key := testpeer.NewUserCA(t, "the reader", nil)
+	for name, path := range map[string]string{"ca.pem": cert, "ca-key.pem": key} {
+		if err := os.Rename(path, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -149,8 +156,11 @@ func runCommands(t *testing.T, dir, text string) {
 			for range n {
 				running = append(running, start(t, dir, text, printed))
 			}
+			if strings.Contains(text, "nexar seed") {
+				running[len(running)-1].output(t, firstLine)
+			}
 			if strings.Contains(text, "nexar seed") && !strings.Contains(text, "NEXAR_CLUSTER_TOKEN") {
-				token = running[len(running)-1].token(t)
+				token = running[len(running)-1].output(t, printedToken)
 			}
 		}
 	}
@@ -215,16 +225,19 @@ func prints(text, line string) bool {
 // printedToken is the line of a seed that has made the token of the cluster.
 var printedToken = regexp.MustCompile(`export NEXAR_CLUSTER_TOKEN=(\S+)\n`)
 
-// token waits until a seed has printed the token.
-func (s *script) token(t *testing.T) string {
+// firstLine is the first line of a seed, which it prints when it listens.
+var firstLine = regexp.MustCompile(`(.*)\n`)
+
+// output waits until the output of a command matches pattern, and returns the first submatch.
+func (s *script) output(t *testing.T, pattern *regexp.Regexp) string {
 	t.Helper()
 	for {
-		if m := printedToken.FindStringSubmatch(s.out.String()); m != nil {
+		if m := pattern.FindStringSubmatch(s.out.String()); m != nil {
 			return m[1]
 		}
 		select {
 		case <-s.ended:
-			t.Fatalf("the seed has ended without a token: %v", s.wait())
+			t.Fatalf("the commands have ended without output that matches %v: %v", pattern, s.wait())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
