@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"sync"
+
+	"github.com/nexar-go/nexar/internal/callback"
 )
 
 // JoinOrLocal calls [Join] if cfg or the environment names a seed. Otherwise it returns the node of a
@@ -50,7 +51,7 @@ func joinAlone(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, errors.Join(err, seed.Close())
 	}
 	leave := n.close
-	n.close = sync.OnceValue(func() error { return errors.Join(leave(), seed.Close()) })
+	n.close = callback.OnceValue(func() error { return errors.Join(leave(), seed.Close()) })
 	return n, nil
 }
 

@@ -114,7 +114,7 @@ type Config struct {
 	// On demand, a world of many nodes forms sooner. The first operation between two nodes takes
 	// longer by the time of a handshake, and only then a node that cannot be reached is found.
 	// Nodes that watch each other for failures, up to 12 for each node, are connected in any
-	// case, and so are up to 64 nodes that share the memory of one host. Must be the same on all
+	// case, and so are up to 256 nodes of a communicator that share the memory of one host. Must be the same on all
 	// nodes. NEXAR_LINKS.
 	Links string `env:"NEXAR_LINKS" default:"eager" one:"eager,demand"`
 

@@ -9,7 +9,6 @@ import (
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/recorder"
-	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // ErrDeadlock says that ranks wait for each other; see [DeadlockError].
@@ -23,6 +22,8 @@ var ErrDeadlock = errors.New("deadlock")
 // communicators have ended. Ranks are those of the world, since a deadlock may run through several
 // communicators.
 type DeadlockError struct {
+	// Ranks is the number of ranks that wait for each other.
+	Ranks int
 	// Waits has a call of each rank of the deadlock, at most ten of them. The first rank is the
 	// lowest, and each of the others follows one that waits for it.
 	Waits []DeadlockWait
@@ -48,6 +49,9 @@ func (e *DeadlockError) Error() string {
 		}
 		sends = sends && w.Op == "send"
 	}
+	if more := e.Ranks - len(e.Waits); more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d others", more))
+	}
 	text := fmt.Sprintf("%v: %s", ErrDeadlock, strings.Join(parts, "; "))
 	if sends {
 		text += ": make one of them a StartSend, or use Exchange"
@@ -60,7 +64,7 @@ func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
 // deadlockError makes the error of a deadlock that the engine has found.
 func deadlockError(e *engine.DeadlockError) *DeadlockError {
-	d := new(DeadlockError)
+	d := &DeadlockError{Ranks: e.Ranks}
 	for i := range e.Waits {
 		w := &e.Waits[i]
 		wait := DeadlockWait{
@@ -73,9 +77,4 @@ func deadlockError(e *engine.DeadlockError) *DeadlockError {
 		d.Waits = append(d.Waits, wait)
 	}
 	return d
-}
-
-// describeDeadlock is the text of a deadlock in logs.
-func describeDeadlock(list []wire.Wait) string {
-	return deadlockError(&engine.DeadlockError{Waits: list}).Error()
 }

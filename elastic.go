@@ -294,7 +294,7 @@ func (c *Comm) rebuild(ctx context.Context, op string, next func(n *Node) (*comm
 	n := c.node.node
 	switch {
 	case n == nil:
-		return nil, opError(op, errors.New("the world of Local cannot change: it has no seed"))
+		return nil, opError(op, errors.New("the world of Local cannot change: it has no seed; use Join or, in tests, nexartest.New"))
 	case n.World() != c:
 		return nil, opError(op, fmt.Errorf("%w: this communicator is not the current one of the world: call the method on Node.World()", ErrClosed))
 	}

@@ -354,19 +354,27 @@ func (l LateRank) String() string {
 	return fmt.Sprintf("rank %d (%s)", l.Rank, where.Describe(l.Call.String()))
 }
 
+// namedMax limits the ranks in the text of a TimeoutError. The number of the others follows.
+const namedMax = 10
+
+// Error describes at most ten ranks of Late, and gives the number of the others.
 func (e *TimeoutError) Error() string {
 	what := fmt.Sprintf("timed out after %v", e.After)
 	if e.Call.Seq > 0 {
 		what = fmt.Sprintf("#%d %s", e.Call.Seq, what)
 	}
-	who := make([]string, len(e.Late))
-	for i, l := range e.Late {
-		who[i] = l.String()
-	}
-	if len(who) == 0 {
+	if len(e.Late) == 0 {
 		return what + ", waiting for no other rank"
 	}
-	return fmt.Sprintf("%s, waiting for %s", what, strings.Join(who, ", "))
+	named := min(len(e.Late), namedMax)
+	late := make([]string, named, named+1)
+	for i, l := range e.Late[:named] {
+		late[i] = l.String()
+	}
+	if more := len(e.Late) - named; more > 0 {
+		late = append(late, fmt.Sprintf("and %d others", more))
+	}
+	return fmt.Sprintf("%s, waiting for %s", what, strings.Join(late, ", "))
 }
 
 // Timeout returns true, as for a net.Error.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
@@ -18,12 +19,14 @@ import (
 // Local makes a world of n ranks in this process, which exchange data through
 // its memory. It returns the communicator of each rank. It uses only the settings
 // of cfg and of the environment that docs/config.md lists under Collectives, Calls of
-// functions, and Buffers and logs. Close every communicator; ranks may be closed
+// functions, and Buffers and logs, and Links. Close every communicator; ranks may be closed
 // independently of each other.
 //
-// The world has no seed, so it neither recovers from a failure nor grows. For a world in one
-// process that does, start a seed by [StartSeed] and call [Join] for each rank; in tests, use New
-// of package nexartest.
+// A world of Local has no seed and no [Node]. It does not recover from a failure, and does not grow: after
+// the first failure its communicators remain ended, and [Comm.Exclude] and [Comm.Include] return an
+// error. For a world in one process that recovers and grows, start a seed by [StartSeed] and call
+// [Join] for each rank. To test recovery and growth, use New of package nexartest: its nodes are killed,
+// stopped, cut off and added by one call each.
 func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 	cfg, err := cfg.forLocal()
 	if err == nil && n < 1 {
@@ -62,6 +65,12 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 	return comms, nil
 }
 
+// localSettings are the settings that concern ranks within one process, beside Buffers.
+var localSettings = []string{
+	"CollectiveTimeout", "BarrierTimeout", "MessageTimeout", "DeadlockTimeout", "Memory", "Log", "Algorithms", "Deterministic", "BucketBytes", "CompressedMaxBytes",
+	"LargeMessageBytes", "PipelineSegmentBytes", "RingMaxWorld", "CallTimeout", "MaxConcurrentCalls", "Links",
+}
+
 // forLocal returns the settings that concern ranks within one process.
 func (cfg Config) forLocal() (Config, error) {
 	return Config{
@@ -70,8 +79,7 @@ func (cfg Config) forLocal() (Config, error) {
 		Algorithms: cfg.Algorithms, Deterministic: cfg.Deterministic, BucketBytes: cfg.BucketBytes, CompressedMaxBytes: cfg.CompressedMaxBytes,
 		LargeMessageBytes: cfg.LargeMessageBytes, PipelineSegmentBytes: cfg.PipelineSegmentBytes, RingMaxWorld: cfg.RingMaxWorld,
 		CallTimeout: cfg.CallTimeout, MaxConcurrentCalls: cfg.MaxConcurrentCalls, Links: cfg.Links,
-	}.fill("CollectiveTimeout", "BarrierTimeout", "MessageTimeout", "DeadlockTimeout", "Memory", "Log", "Algorithms", "Deterministic", "BucketBytes", "CompressedMaxBytes",
-		"LargeMessageBytes", "PipelineSegmentBytes", "RingMaxWorld", "CallTimeout", "MaxConcurrentCalls", "Links")
+	}.fill(localSettings...)
 }
 
 // localWorld returns a network of n nodes in the memory of this process.
@@ -115,7 +123,7 @@ func localRank(ctx context.Context, world *testhook.World, rank int, cfg Config)
 		_ = node.CloseMesh(m)
 		return nil, err
 	}
-	c.close = sync.OnceValue(func() error {
+	c.close = callback.OnceValue(func() error {
 		defer c.node.factory.Settle()
 		return node.CloseMesh(m)
 	})

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/host"
@@ -111,7 +112,7 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 	if cfg.DumpOnQuit {
 		quit = recorder.OnQuit(cfg.DumpStacks, func() { _, _ = n.Trace().WriteTo(os.Stderr) })
 	}
-	n.close = sync.OnceValue(func() error {
+	n.close = callback.OnceValue(func() error {
 		defer quit()
 		n.heed()()
 		close(n.closed)

@@ -211,7 +211,7 @@ func (translator) Ended(c *comm.Comm, cause error) error { return (&Comm{impl: c
 func (translator) Describe(w *wire.Wait) string { return collective.DescribeWait(w) }
 
 // Deadlock implements engine.Describer.
-func (translator) Deadlock(list []wire.Wait) string { return describeDeadlock(list) }
+func (translator) Deadlock(e *engine.DeadlockError) string { return deadlockError(e).Error() }
 
 // Report implements comm.Errors.
 func (t translator) Report(c *comm.Comm, err error, last []engine.Trace) {

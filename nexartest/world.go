@@ -249,8 +249,7 @@ func (w *World) end() {
 	for _, m := range w.members {
 		m.packets.resume()
 		m.cancel(errEnded)
-		// run closes nodes with a program: of two concurrent Closes one blocks on a mutex, and fake
-		// time does not advance while a goroutine of the bubble does.
+		// run closes nodes with a program, after the program has returned.
 		if w.program == nil && m.node != nil {
 			closing.Go(func() { m.node.Close() })
 		}

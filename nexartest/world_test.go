@@ -324,3 +324,30 @@ func TestReplay(t *testing.T) {
 		t.Errorf("views %v, and then %v", first, again)
 	}
 }
+
+// TestConcurrentClose: several goroutines close a node and its communicator, while the goodbye waits for a node that does
+// not answer. Time goes on.
+func TestConcurrentClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := nexartest.New(t, 2)
+		w.Stop(1)
+		began, node := time.Now(), w.Node(0)
+		// The goodbye begins when the stopped node has data to read.
+		if err := nexar.Send(t.Context(), node.World(), []int32{1}, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		var closing sync.WaitGroup
+		for range 3 {
+			closing.Go(func() {
+				if err := node.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			closing.Go(func() { node.World().Close() })
+		}
+		closing.Wait()
+		if took := time.Since(began); took == 0 || took > time.Minute {
+			t.Errorf("the closes took %v, want the time that a goodbye waits", took)
+		}
+	})
+}

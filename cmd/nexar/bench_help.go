@@ -19,7 +19,7 @@ different hosts do; with mem all ranks are in one process. Under "nexar run", or
 with NEXAR_SEEDS set, nexar bench is one rank of that cluster, and rank 0 prints.
 
 OPERATIONS
-  ` + strings.Join(bench.Ops(), ", ") + `; or all
+` + wrapped(strings.Join(bench.Ops(), ", ")+"; or all", "  ", 80) + `
 
 COLUMNS
   p50, p99  median and 99th percentile of the slowest rank. Before each run
@@ -54,8 +54,9 @@ ALGORITHMS
 
   Algorithms with a cost of more than ` + strconv.Itoa(bench.SlowerMax) + ` are listed but not measured. At the end a
   line for each operation has the number of sizes at which the choice was within
-  ` + fmt.Sprintf("%.0f", 100*(bench.NearBest-1)) + ` % of the fastest, and the worst size. A bad choice is not an error. To fix an algorithm, set NEXAR_ALGORITHMS or call Comm.SetAlgorithms with
-  "op=algorithm" for shared memory or "op=algorithm/channels" for links.
+  ` + fmt.Sprintf("%.0f", 100*(bench.NearBest-1)) + ` % of the fastest, and the worst size. A bad choice is not an error. To fix an
+  algorithm, set NEXAR_ALGORITHMS or call Comm.SetAlgorithms with "op=algorithm" for
+  shared memory or "op=algorithm/channels" for links.
 
 JSON is one object per line with the fields op, ranks, bytes, transport, encrypted,
 iters, p50_us, p99_us, algbw_GBps, busbw_GBps, wrong. Bandwidths are 0 for a
@@ -68,4 +69,19 @@ EXIT STATUS
   1    a result was wrong, or an operation could not be measured
   2    wrong usage
   130  ended by Ctrl-C`
+}
+
+// wrapped breaks a text into lines of at most width characters, each of which begins with indent.
+func wrapped(text, indent string, width int) string {
+	lines, line := []string{}, indent
+	for _, word := range strings.Fields(text) {
+		if line != indent && len(line)+1+len(word) > width {
+			lines, line = append(lines, line), indent
+		}
+		if line != indent {
+			line += " "
+		}
+		line += word
+	}
+	return strings.Join(append(lines, line), "\n")
 }

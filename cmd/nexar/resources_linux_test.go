@@ -12,21 +12,6 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// testProgram returns the path of a link to this test program. TestMain runs it as the command of that
-// name.
-func testProgram(t *testing.T, name string) string {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := t.TempDir() + "/" + name
-	if err := os.Symlink(self, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // TestRanksNeed compares the needs that nexar run and nexar doctor assume with those of ranks that have
 // used all connections.
 func TestRanksNeed(t *testing.T) {
@@ -41,7 +26,7 @@ func TestRanksNeed(t *testing.T) {
 			if err != nil {
 				t.Fatalf("nexar run: %v\n%s", err, out)
 			}
-			w := resources.NewWorld(ranks, ranks, transports)
+			w := resources.NewWorld(ranks, ranks, transports, "")
 			var files, threads, launcher uint64
 			for line := range strings.Lines(string(out)) {
 				var f, th, l uint64
@@ -63,6 +48,31 @@ func TestRanksNeed(t *testing.T) {
 				t.Errorf("%d threads of a rank, want at most %d, as package resources assumes", threads, resources.ThreadsOfRank())
 			}
 		})
+	}
+}
+
+// TestRanksNeedOnDemand compares the files that nexar run and nexar doctor assume for links on demand with those of
+// ranks that call collectives.
+func TestRanksNeedOnDemand(t *testing.T) {
+	nexar, worker := testProgram(t, "nexar"), testProgram(t, "worker")
+	const ranks = 24
+	run := exec.CommandContext(t.Context(), nexar, "run", "--no-prefix", "-n", fmt.Sprint(ranks), worker, "resources", "demand")
+	run.Env = append(os.Environ(), "NEXAR_TRANSPORTS=tcp", "NEXAR_LINKS=demand", "GORACE=atexit_sleep_ms=0")
+	out, err := run.CombinedOutput()
+	if err != nil {
+		t.Fatalf("nexar run: %v\n%s", err, out)
+	}
+	var files uint64
+	for line := range strings.Lines(string(out)) {
+		var f, th, l uint64
+		if n, _ := fmt.Sscanf(line, "resources %d %d %d", &f, &th, &l); n == 3 {
+			files = max(files, f)
+		}
+	}
+	onDemand, eager := resources.NewWorld(ranks, ranks, "tcp", "demand").FilesOfRank(), resources.NewWorld(ranks, ranks, "tcp", "").FilesOfRank()
+	t.Logf("a rank has up to %d files; assumed: %d, and %d if it is linked to all", files, onDemand, eager)
+	if files == 0 || files > onDemand+4 || files+4 >= eager {
+		t.Errorf("%d files of a rank, want at most %d, and less than the %d of links to all ranks", files, onDemand, eager)
 	}
 }
 

@@ -97,7 +97,7 @@ func member(c *nexar.Comm, mode string, args []string) int {
 		return 0
 	}
 	if mode == "resources" {
-		return printResources(c)
+		return printResources(c, len(args) == 0)
 	}
 	signals := make(chan os.Signal, 1)
 	if mode == "wait" || mode == "stubborn" {
@@ -142,13 +142,13 @@ func member(c *nexar.Comm, mode string, args []string) int {
 	return 1
 }
 
-// printResources exchanges long vectors and messages with all ranks, such that every connection is in
-// use, and prints resources as /proc counts them.
-func printResources(c *nexar.Comm) int {
+// printResources calls collectives on long and short vectors and prints resources as /proc counts them. With all, it
+// first exchanges messages with all ranks, such that every connection is in use.
+func printResources(c *nexar.Comm, all bool) int {
 	ctx := context.Background()
 	vector := make([]float32, 1<<20)
-	err := nexar.AllReduce(ctx, c, vector, nexar.Sum)
-	for i := 1; i < c.Size() && err == nil; i++ {
+	err := errors.Join(nexar.AllReduce(ctx, c, vector, nexar.Sum), nexar.AllReduce(ctx, c, vector[:2], nexar.Sum), nexar.Broadcast(ctx, c, vector[:2], 0))
+	for i := 1; all && i < c.Size() && err == nil; i++ {
 		to, from := (c.Rank()+i)%c.Size(), (c.Rank()-i+c.Size())%c.Size()
 		sent := make(chan error, 1)
 		go func() { sent <- nexar.Send(ctx, c, vector[:1<<18], to, 1) }()

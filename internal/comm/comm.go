@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/callback"
@@ -45,7 +44,7 @@ type Comm struct {
 	carrier *engine.Comm  // carries calls as messages
 	stopped chan struct{} // closed after cause is set
 	cause   error
-	closing sync.Once
+	closing callback.Once
 }
 
 // Size returns the number of ranks.

@@ -13,6 +13,10 @@ func anyOf(ranks ...int) Rank {
 	return Rank{Calls: []Call{{Any: true, For: ranks}}}
 }
 
+func anyIn(ranges ...Range) Rank {
+	return Rank{Calls: []Call{{Any: true, Ranges: ranges}}}
+}
+
 func TestFind(t *testing.T) {
 	for name, test := range map[string]struct {
 		g    Graph
@@ -32,6 +36,10 @@ func TestFind(t *testing.T) {
 		"all are needed":      {Graph{0: all(2, 1), 1: all(0)}, 0, []Member{{0, 0, 1}, {1, 0, 0}}},
 		"any is enough":       {Graph{0: anyOf(2, 1), 1: all(0)}, 0, nil},
 		"any of blocked":      {Graph{0: anyOf(2, 1), 1: all(0), 2: all(0)}, 0, []Member{{0, 0, 2}, {2, 0, 0}, {1, 0, 0}}},
+		"any of a range":      {Graph{0: anyIn(Range{0, 2}), 1: all(0), 2: all(0)}, 0, []Member{{0, 0, 0}, {1, 0, 0}, {2, 0, 0}}},
+		"one of it is free":   {Graph{0: anyIn(Range{0, 2}), 1: all(0), 2: {}}, 0, nil},
+		"one is unknown":      {Graph{0: anyIn(Range{0, 3}), 1: all(0), 2: all(0)}, 0, nil},
+		"any of two ranges":   {Graph{0: anyIn(Range{1, 1}, Range{3, 3}), 1: all(3), 2: {}, 3: all(0)}, 0, []Member{{0, 0, 1}, {1, 0, 3}, {3, 0, 0}}},
 		"any, one of a cycle": {Graph{0: all(1), 1: anyOf(0, 2), 2: anyOf(3)}, 0, nil},
 	} {
 		if got := test.g.Find(test.rank); !reflect.DeepEqual(got, test.want) {
@@ -52,7 +60,12 @@ func TestFindSound(t *testing.T) {
 			w.Busy = rapid.IntRange(0, 9).Draw(r, "busy") == 0
 			for range rapid.IntRange(0, 2).Draw(r, "calls") {
 				c := Call{Any: rapid.Bool().Draw(r, "any")}
-				c.For = rapid.SliceOfNDistinct(rapid.IntRange(0, n-1), 1, n, rapid.ID).Draw(r, "for")
+				if rapid.Bool().Draw(r, "range") {
+					first := rapid.IntRange(0, n-1).Draw(r, "first")
+					c.Ranges = []Range{{first, rapid.IntRange(first, n-1).Draw(r, "last")}}
+				} else {
+					c.For = rapid.SliceOfNDistinct(rapid.IntRange(0, n-1), 1, n, rapid.ID).Draw(r, "for")
+				}
 				w.Calls = append(w.Calls, c)
 			}
 			g[rank] = w
@@ -73,7 +86,7 @@ func TestFindSound(t *testing.T) {
 			members := above.Find(rank)
 			found = found || len(members) > 0
 			for _, m := range members {
-				if !blocked[m.Rank] || !blocked[m.For] || !slices.Contains(g[m.Rank].Calls[m.Call].For, m.For) {
+				if !blocked[m.Rank] || !blocked[m.For] || !slices.Contains(g[m.Rank].Calls[m.Call].ranks(), m.For) {
 					r.Fatalf("%v: rank %d finds %v", g, rank, members)
 				}
 			}
@@ -84,12 +97,23 @@ func TestFindSound(t *testing.T) {
 	})
 }
 
+// ranks returns the ranks that a call waits for.
+func (c *Call) ranks() []int {
+	list := slices.Clone(c.For)
+	for _, r := range c.Ranges {
+		for rank := r.First; rank <= r.Last; rank++ {
+			list = append(list, rank)
+		}
+	}
+	return list
+}
+
 // restricted returns a rank as one that knows no rank below low sees it.
 func restricted(r Rank, low int) Rank {
 	out := Rank{Busy: r.Busy}
 	for _, c := range r.Calls {
 		d := Call{Any: c.Any}
-		for _, rank := range c.For {
+		for _, rank := range c.ranks() {
 			if rank >= low {
 				d.For = append(d.For, rank)
 			} else if c.Any {
@@ -110,12 +134,12 @@ func simulate(g Graph) map[int]bool {
 			goes := r.Busy || len(r.Calls) == 0
 			for _, c := range r.Calls {
 				n := 0
-				for _, other := range c.For {
+				for _, other := range c.ranks() {
 					if free[other] {
 						n++
 					}
 				}
-				goes = goes || n == len(c.For) || c.Any && n > 0
+				goes = goes || n == len(c.ranks()) || c.Any && n > 0
 			}
 			if goes && !free[rank] {
 				free[rank], changed = true, true
@@ -123,4 +147,34 @@ func simulate(g Graph) map[int]bool {
 		}
 	}
 	return free
+}
+
+// TestFindManyRanks: a receive from any of 2,000 ranks takes no more space than one from one rank, and a deadlock of
+// them is found. Only one call is needed to show that it is one.
+func TestFindManyRanks(t *testing.T) {
+	const n = 2000
+	g := Graph{0: all(1)}
+	for rank := 1; rank < n; rank++ {
+		g[rank] = anyIn(Range{0, n - 1})
+	}
+	members := g.Find(0)
+	if len(members) != n || members[0] != (Member{0, 0, 1}) || members[1] != (Member{1, 0, 0}) {
+		t.Errorf("%d members, first %v; want %d", len(members), members[:min(2, len(members))], n)
+	}
+	g[n/2] = Rank{Busy: true, Calls: g[n/2].Calls}
+	if members := g.Find(0); members != nil {
+		t.Errorf("one rank is busy, and %d are in a deadlock", len(members))
+	}
+}
+
+// TestUnseen: each rank is taken once, in order, and ranks beyond the end never.
+func TestUnseen(t *testing.T) {
+	u := NewUnseen(10)
+	var got []int
+	for _, r := range []Range{{3, 5}, {4, 4}, {-1, 4}, {2, 20}, {0, 1 << 40}} {
+		u.Take(r, func(rank int) { got = append(got, rank) })
+	}
+	if want := []int{3, 4, 5, 0, 1, 2, 6, 7, 8, 9}; !slices.Equal(got, want) {
+		t.Errorf("taken: %v, want %v", got, want)
+	}
 }

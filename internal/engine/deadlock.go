@@ -26,12 +26,21 @@ type foundDeadlock struct {
 	due       time.Duration // when DeadlockTimeout was over; 0 before
 }
 
-// A DeadlockError says that ranks wait for each other. Waits has a wait of each of them; ranks are
-// those of the view, and Peers has the first member of the deadlock that a call waits for.
-type DeadlockError struct{ Waits []wire.Wait }
+// A DeadlockError says that ranks wait for each other. Ranks is their number, and Waits has a wait of each of
+// the first ten of them. Ranks are those of the view, and Peers has the first member of the deadlock that a
+// call waits for.
+type DeadlockError struct {
+	Ranks int
+	Waits []wire.Wait
+}
 
 func (e *DeadlockError) Error() string {
-	return fmt.Sprintf("%d ranks wait for each other", len(e.Waits))
+	return fmt.Sprintf("%d ranks wait for each other", e.Ranks)
+}
+
+// newDeadlockError returns the error of a deadlock with the waits of all its ranks.
+func newDeadlockError(list []wire.Wait) *DeadlockError {
+	return &DeadlockError{len(list), list[:min(len(list), namedMax)]}
 }
 
 // A MessageTimeoutError says that a message has waited for too long for the call of a rank.
@@ -70,7 +79,7 @@ func (s *stalls) deadlockLocked() (fx []func()) {
 	limit := s.cfg.DeadlockTimeout
 	if !f.confirmed {
 		f.confirmed = true
-		text, ends := s.cfg.Deadlock(f.waits), "never"
+		text, ends := s.cfg.Deadlock(newDeadlockError(f.waits)), "never"
 		if limit > 0 {
 			ends = fmt.Sprintf("in %v, unless a rank of them begins a call", roundDuration(limit-(s.now-f.since)))
 		}
@@ -98,11 +107,10 @@ func (s *stalls) isUnchangedLocked(f *foundDeadlock) bool {
 	return true
 }
 
-// isConfirmedLocked reports whether all ranks of a deadlock have been asked and have answered after
-// a time.
+// isConfirmedLocked reports whether all ranks of a deadlock have answered a question that was sent after a time.
 func (s *stalls) isConfirmedLocked(f *foundDeadlock, after time.Duration) bool {
 	for rank := range f.states {
-		if p := s.peers[rank]; rank != s.own.rank && (p == nil || !p.answered || p.asked <= after) {
+		if p := s.peers[rank]; rank != s.own.rank && (p == nil || p.at == 0 || p.to.at <= after) {
 			return false
 		}
 	}
@@ -131,34 +139,101 @@ func (s *stalls) findLocked() (states map[int]uint64, list []wire.Wait) {
 			lists[rank], busy[rank] = p.list, p.Busy
 		}
 	}
-	g := make(deadlock.Graph)
+	if s.own.busy || !isAnyNamed(lists) {
+		return nil, nil // Ranks that all receive from AnyRank are idle.
+	}
+	g, known := make(deadlock.Graph), s.digestsLocked()
 	for rank, waits := range lists {
 		r := deadlock.Rank{Busy: busy[rank]}
 		for i := range waits {
-			c := deadlock.Call{Any: waits[i].Any}
-			for _, p := range waits[i].Peers {
+			w := &waits[i]
+			c := deadlock.Call{Any: w.Any}
+			for _, p := range w.Peers {
 				if s.isProvenLocked(rank, p) {
 					c.For = append(c.For, int(p.Rank))
 				} else if c.Any {
 					r.Busy = true
 				}
 			}
+			if w.Ranges != nil {
+				eachRange(w, func(n deadlock.Range) { c.Ranges = append(c.Ranges, n) })
+				r.Busy = r.Busy || !known.proves(w, rank)
+			}
 			r.Calls = append(r.Calls, c)
 		}
 		g[rank] = r
 	}
 	members := g.Find(s.own.rank)
-	if members == nil || !slices.ContainsFunc(members, func(m deadlock.Member) bool { return needsNamed(lists[m.Rank]) }) {
-		return nil, nil // Ranks that all receive from AnyRank are idle.
+	if !slices.ContainsFunc(members, func(m deadlock.Member) bool { return needsNamed(lists[m.Rank]) }) {
+		return nil, nil
 	}
 	states = make(map[int]uint64)
 	for _, m := range members {
 		states[m.Rank], _ = s.stateLocked(m.Rank)
 		w := lists[m.Rank][m.Call]
-		w.Peers = []wire.WaitPeer{{Rank: uint32(m.For)}}
+		w.Peers, w.Ranges = []wire.WaitPeer{{Rank: uint32(m.For)}}, nil
 		list = append(list, w)
 	}
 	return states, list
+}
+
+// isAnyNamed reports whether a call of any rank needs a certain rank.
+func isAnyNamed(lists map[int][]wire.Wait) bool {
+	for _, list := range lists {
+		if needsNamed(list) {
+			return true
+		}
+	}
+	return false
+}
+
+// digests has the last known states of the ranks from first on, as sums up to each of them.
+type digests struct {
+	first int
+	count []int    // count[i] is the number of ranks below first+i with a known state
+	sum   []uint64 // of their digests
+}
+
+// digestsLocked returns the states of the ranks from that of this node on. Those below are left to the lowest of
+// them.
+func (s *stalls) digestsLocked() *digests {
+	d := &digests{first: s.own.rank, count: []int{0}, sum: []uint64{0}}
+	for rank := s.own.rank; rank < s.own.end; rank++ {
+		n, sum := d.until(rank)
+		if state, known := s.stateLocked(rank); known {
+			n, sum = n+1, sum+wire.StateDigest(uint32(rank), state)
+		}
+		d.count, d.sum = append(d.count, n), append(d.sum, sum)
+	}
+	return d
+}
+
+// until returns the number of ranks below end with a known state, and the sum of their digests.
+func (d *digests) until(end int) (n int, sum uint64) {
+	i := min(max(end-d.first, 0), len(d.count)-1)
+	return d.count[i], d.sum[i]
+}
+
+// proves reports whether rank, which w belongs to, has seen all ranks that it waits for in their last known
+// states, with nothing in flight.
+func (d *digests) proves(w *wire.Wait, rank int) bool {
+	want, sum := 0, uint64(0)
+	for _, r := range w.Ranges {
+		if int(r.First) < d.first {
+			return false
+		}
+		before, less := d.until(int(r.First))
+		n, more := d.until(int(r.Last) + 1)
+		want += int(r.Last-r.First) + 1 - (n - before)
+		sum += more - less
+		if int(r.First) <= rank && rank <= int(r.Last) { // States is without rank, which may be unknown here.
+			n, more = d.until(rank + 1)
+			before, less = d.until(rank)
+			want += n - before - 1
+			sum -= more - less
+		}
+	}
+	return w.Quiet && want == 0 && sum == w.States
 }
 
 // needsNamed reports whether a call of a rank needs a certain rank, and is no receive from AnyRank.
@@ -172,10 +247,7 @@ func (s *stalls) ownWaitsLocked() []wire.Wait {
 	for i := range list {
 		list[i] = s.own.list[i].wire
 		list[i].Peers = append([]wire.WaitPeer(nil), list[i].Peers...)
-		for k := range list[i].Peers {
-			p := &list[i].Peers[k]
-			p.State, p.Quiet = s.quietLocked(int(p.Rank), s.own.links)
-		}
+		s.setStatesLocked(&list[i], &s.own)
 	}
 	return list
 }
@@ -197,7 +269,7 @@ func (s *stalls) breakLocked(list []wire.Wait) (fx []func()) {
 	for i := range s.own.list {
 		own[s.own.list[i].comm.id] = s.own.list[i].comm
 	}
-	text := wire.WaitsText(list)
+	text := wire.WaitsText(len(list), list)
 	told := make(map[uint64]bool)
 	for i := range list {
 		w := &list[i]
@@ -221,15 +293,15 @@ func (s *stalls) breakLocked(list []wire.Wait) (fx []func()) {
 // breakDeadlock ends the communicator on all ranks.
 func (c *Comm) breakDeadlock(list []wire.Wait, text string) {
 	c.update(func(fx *effects) {
-		c.revokeLocked(fx, &DeadlockError{list}, wire.Revoke{Cause: wire.CauseDeadlock}, text)
+		c.revokeLocked(fx, newDeadlockError(list), wire.Revoke{Cause: wire.CauseDeadlock}, text)
 	})
 }
 
 // deadlockOf returns the error of a revocation with CauseDeadlock.
 func deadlockOf(text string) error {
-	list, err := wire.ParseWaitsText(text)
+	ranks, list, err := wire.ParseWaitsText(text)
 	if err != nil || len(list) == 0 {
 		return protocolError(errors.Join(errors.New("a deadlock without ranks"), err))
 	}
-	return &DeadlockError{list}
+	return &DeadlockError{ranks, list[:min(len(list), namedMax)]}
 }

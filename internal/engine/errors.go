@@ -73,9 +73,13 @@ type Waiting struct {
 }
 
 func (e *TimeoutError) Error() string {
-	ranks := make([]string, len(e.Waiting))
-	for i, w := range e.Waiting {
+	named := min(len(e.Waiting), namedMax)
+	ranks := make([]string, named, named+1)
+	for i, w := range e.Waiting[:named] {
 		ranks[i] = fmt.Sprintf("rank %d (%v)", w.Rank, w)
+	}
+	if more := len(e.Waiting) - named; more > 0 {
+		ranks = append(ranks, fmt.Sprintf("and %d others", more))
 	}
 	if len(ranks) == 0 {
 		return "timed out, in its own part of the call"

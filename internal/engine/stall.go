@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadlock"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/recorder"
@@ -29,8 +30,8 @@ const (
 	// message doubles up to warnMax.
 	warnAfter = 10 * time.Second
 	warnMax   = 10 * time.Minute
-	// namedMax limits the ranks in a log message.
-	namedMax = 8
+	// namedMax limits the ranks in a log message or an error. The number of the others follows.
+	namedMax = 10
 )
 
 // A StallConfig has the limits of calls that make no progress.
@@ -49,8 +50,8 @@ type StallConfig struct {
 type Describer interface {
 	// Describe describes a call without its rank: "recv from rank 1 (tag 7)".
 	Describe(w *wire.Wait) string
-	// Deadlock describes the calls of a deadlock.
-	Deadlock(list []wire.Wait) string
+	// Deadlock describes a deadlock.
+	Deadlock(e *DeadlockError) string
 }
 
 // WatchStalls makes the engine log calls that make no progress, limit the time of messages, and find
@@ -73,6 +74,7 @@ type stalls struct {
 	calls map[waitKey]*stalledCall
 	peers map[int]*peerWaits // by rank in the view
 	found *foundDeadlock     // or nil
+	asked uint64             // number of questions
 }
 
 // A stalledCall is a call without progress. Times are those of stalls.now.
@@ -86,15 +88,30 @@ type stalledCall struct {
 
 // peerWaits has the last answer of a rank.
 type peerWaits struct {
-	asked     time.Duration // last
-	pause     time.Duration // to the next question
-	askedSent uint64        // bytes sent to the rank before that
-	answered  bool
-	since     time.Duration // of the first question that was not answered
-	at        time.Duration
+	open  []question    // that the rank has not answered, in the order of their numbers
+	asked time.Duration // last
+	pause time.Duration // to the next question
+	at    time.Duration // when the answer arrived; 0 before the first
+	to    question      // that it answers
 	wire.Waits
 	list  []wire.Wait
 	quiet bool // the rank had received all bytes, when it answered
+}
+
+// questionsMax limits the questions to a rank without an answer that are remembered.
+const questionsMax = 32
+
+// A question is a [wire.Ask] to a rank. An answer says how things were after its question, and nothing
+// about what happened since: a later question may have been sent before it arrived.
+type question struct {
+	number uint64
+	at     time.Duration
+	sent   uint64 // bytes sent to the rank before that
+}
+
+// isSilentLocked reports whether a rank has not answered for long.
+func (s *stalls) isSilentLocked(p *peerWaits) bool {
+	return len(p.open) > 0 && s.now-p.open[0].at >= silentAfter
 }
 
 // hasMessages reports whether a message waits on a communicator of the program.
@@ -222,7 +239,7 @@ func (s *stalls) asksLocked() (fx []func()) {
 		asked[rank] = true
 		p := s.peers[rank]
 		if p == nil {
-			p = &peerWaits{answered: true}
+			p = new(peerWaits)
 			s.peers[rank] = p
 		}
 		soon := urgent[rank] && p.asked <= after && s.now > after
@@ -230,12 +247,14 @@ func (s *stalls) asksLocked() (fx []func()) {
 			return
 		}
 		p.pause = max(round, min(max(askFirst, 2*p.pause), askEvery))
-		if p.answered {
-			p.since = s.now
+		p.asked = s.now
+		s.asked++
+		if len(p.open) == questionsMax { // The first one says how long the rank has been silent.
+			p.open = slices.Delete(p.open, 1, 2)
 		}
-		p.asked, p.askedSent, p.answered = s.now, l.Traffic().Sent, false
-		epoch := s.epoch
-		fx = append(fx, func() { l.Ask(wire.Ask{Epoch: epoch}) })
+		p.open = append(p.open, question{s.asked, s.now, l.Traffic().Sent})
+		q := wire.Ask{Epoch: s.epoch, Number: s.asked}
+		fx = append(fx, func() { l.Ask(q) })
 	}
 	for _, list := range [][]wait{s.own.list, s.own.idle} {
 		for i := range list {
@@ -244,9 +263,7 @@ func (s *stalls) asksLocked() (fx []func()) {
 			if age < stallAfter {
 				continue
 			}
-			for _, p := range w.wire.Peers {
-				ask(int(p.Rank), age >= warnAfter)
-			}
+			eachPeer(&w.wire, s.own.end, func(rank int) { ask(rank, age >= warnAfter) })
 		}
 	}
 	for _, rank := range s.closureLocked() {
@@ -262,17 +279,15 @@ func (s *stalls) roundLocked() time.Duration {
 
 // closureLocked returns the ranks above that of this node that it waits for, directly or by others.
 func (s *stalls) closureLocked() (ranks []int) {
-	seen := map[int]bool{s.own.rank: true}
-	add := func(list []wire.WaitPeer) {
-		for _, p := range list {
-			if rank := int(p.Rank); rank > s.own.rank && !seen[rank] {
-				seen[rank] = true
-				ranks = append(ranks, rank)
-			}
-		}
+	unseen := deadlock.NewUnseen(s.own.end)
+	add := func(w *wire.Wait) {
+		eachRange(w, func(r deadlock.Range) {
+			r.First = max(r.First, s.own.rank+1)
+			unseen.Take(r, func(rank int) { ranks = append(ranks, rank) })
+		})
 	}
 	for i := range s.own.list {
-		add(s.own.list[i].wire.Peers)
+		add(&s.own.list[i].wire)
 	}
 	for i := 0; i < len(ranks); i++ {
 		p := s.peers[ranks[i]]
@@ -280,14 +295,24 @@ func (s *stalls) closureLocked() (ranks []int) {
 			continue
 		}
 		for k := range p.list {
-			add(p.list[k].Peers)
+			add(&p.list[k])
 		}
 	}
 	return ranks
 }
 
+// eachRange calls f with the ranks that w waits for, as ranges.
+func eachRange(w *wire.Wait, f func(deadlock.Range)) {
+	for _, p := range w.Peers {
+		f(deadlock.Range{First: int(p.Rank), Last: int(p.Rank)})
+	}
+	for _, r := range w.Ranges {
+		f(deadlock.Range{First: int(r.First), Last: int(r.Last)})
+	}
+}
+
 // Ask implements [link.Handler]. It answers with the calls of this node that wait.
-func (e *Engine) Ask(l *link.Link, _ wire.Ask) {
+func (e *Engine) Ask(l *link.Link, q wire.Ask) {
 	s := e.stalls.Load()
 	if s == nil {
 		return
@@ -306,15 +331,12 @@ func (e *Engine) Ask(l *link.Link, _ wire.Ask) {
 		if c := s.calls[w.waitKey]; c != nil && c.progress == w.progress {
 			list[i].For = uint64(s.now - c.since)
 		}
-		for k := range list[i].Peers {
-			p := &list[i].Peers[k]
-			p.State, p.Quiet = s.quietLocked(int(p.Rank), own.links)
-		}
+		s.setStatesLocked(&list[i], &own)
 	}
 	s.mu.Unlock()
 	b, complete := wire.AppendWaits(nil, list, wire.WaitsMax)
 	l.AnswerAsk(wire.Waits{
-		Epoch: own.epoch, Rank: uint32(own.rank), State: state, Busy: own.busy || !complete, Sent: t.Sent, Received: t.Received,
+		Epoch: own.epoch, Number: q.Number, Rank: uint32(own.rank), State: state, Busy: own.busy || !complete, Sent: t.Sent, Received: t.Received,
 	}, b)
 }
 
@@ -326,6 +348,24 @@ func (s *stalls) quietLocked(rank int, links map[int]*link.Link) (state uint64, 
 		return 0, false
 	}
 	return p.State, p.quiet && l.Traffic().Received >= p.Sent
+}
+
+// setStatesLocked sets what the last answers of the peers of a wait of this node say about these.
+func (s *stalls) setStatesLocked(w *wire.Wait, own *waits) {
+	for k := range w.Peers {
+		p := &w.Peers[k]
+		p.State, p.Quiet = s.quietLocked(int(p.Rank), own.links)
+	}
+	w.States, w.Quiet = 0, w.Ranges != nil
+	for _, r := range w.Ranges {
+		for rank := r.First; rank <= r.Last; rank++ {
+			if rank != w.Rank {
+				state, quiet := s.quietLocked(int(rank), own.links)
+				w.States += wire.StateDigest(rank, state)
+				w.Quiet = w.Quiet && quiet
+			}
+		}
+	}
 }
 
 // Waits implements [link.Handler].
@@ -347,14 +387,20 @@ func (e *Engine) Waits(l *link.Link, w wire.Waits, encoded []byte) {
 	}
 }
 
-// answeredLocked notes an answer, and returns the questions that follow from it.
+// answeredLocked notes an answer, and returns the questions that follow from it. It ignores an answer to no open
+// question: an answer to an earlier question than the last answered one, or of an earlier view.
 func (s *stalls) answeredLocked(l *link.Link, w wire.Waits, list []wire.Wait) (fx []func()) {
 	p := s.peers[int(w.Rank)]
 	if p == nil || w.Epoch != s.epoch || s.own.links[int(w.Rank)] != l {
 		return nil
 	}
-	p.Waits, p.list, p.at, p.answered = w, list, s.now, true
-	p.quiet = w.Received >= p.askedSent
+	i := slices.IndexFunc(p.open, func(q question) bool { return q.number == w.Number })
+	if i < 0 {
+		return nil
+	}
+	p.Waits, p.list, p.at, p.to = w, list, s.now, p.open[i]
+	p.quiet = w.Received >= p.to.sent
+	p.open = slices.Delete(p.open, 0, i+1)
 	return s.asksLocked()
 }
 
@@ -373,7 +419,7 @@ func (s *stalls) warningLocked(late []*wait) func() {
 func (s *stalls) doingLocked(w *wait) (lines []string) {
 	for i, p := range w.wire.Peers {
 		if i == namedMax {
-			return append(lines, "and others")
+			return append(lines, fmt.Sprintf("and %d others", len(w.wire.Peers)-i))
 		}
 		lines = append(lines, s.describeRankLocked(int(p.Rank)))
 	}
@@ -397,8 +443,8 @@ func (s *stalls) doingOfLocked(rank int) string {
 	switch {
 	case p == nil:
 		return "not asked"
-	case !p.answered && s.now-p.since >= silentAfter:
-		return "silent for " + roundDuration(s.now-p.since).String()
+	case s.isSilentLocked(p):
+		return "silent for " + roundDuration(s.now-p.open[0].at).String()
 	case p.at == 0:
 		return "no answer yet"
 	case len(p.list) == 0 && p.Busy:
@@ -413,7 +459,10 @@ func (s *stalls) doingOfLocked(rank int) string {
 		in = append(in, fmt.Sprintf("in %s on communicator %s for %v", s.cfg.Describe(w), recorder.CommName(w.Call.Comm), roundDuration(age)))
 	}
 	slices.Sort(in)
-	return strings.Join(in[:min(len(in), namedMax)], ", ")
+	if more := len(in) - namedMax; more > 0 {
+		in = append(in[:namedMax], fmt.Sprintf("and %d other calls", more))
+	}
+	return strings.Join(in, ", ")
 }
 
 // messageTimeoutLocked returns the error of a message that has waited for too long.

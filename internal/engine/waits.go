@@ -42,6 +42,7 @@ type waits struct {
 	begun uint64 // number of calls
 	busy  bool   // a call may end without another rank
 	links map[int]*link.Link
+	end   int // the rank after the highest of the view that a communicator has
 }
 
 // collect returns the waits of this node in the newest view. It is ok if there is a communicator.
@@ -85,6 +86,7 @@ func (c *Comm) collectLocked(w *waits) {
 	if current {
 		w.rank = c.viewRankLocked(c.rank)
 		for rank, l := range c.linkTo {
+			w.end = max(w.end, c.viewRankLocked(rank)+1)
 			if rank != c.rank && l != nil {
 				w.links[c.viewRankLocked(rank)] = l
 			}
@@ -145,10 +147,45 @@ func (c *Comm) sendersLocked() []int {
 
 func (c *Comm) addWaitLocked(w *waits, n wait, ranks []int) {
 	n.wire.Rank = uint32(c.viewRankLocked(c.rank))
+	if n.wire.Any {
+		n.wire.Ranges = c.rangesLocked(ranks)
+		w.list = append(w.list, n)
+		return
+	}
 	for _, rank := range ranks {
 		n.wire.Peers = append(n.wire.Peers, wire.WaitPeer{Rank: uint32(c.viewRankLocked(rank))})
 	}
 	w.list = append(w.list, n)
+}
+
+// rangesLocked returns the ranks in the view of ranks of the communicator.
+func (c *Comm) rangesLocked(ranks []int) []wire.RankRange {
+	list := make([]wire.RankRange, 0, 1)
+	inView := make([]uint32, len(ranks))
+	for i, rank := range ranks {
+		inView[i] = uint32(c.viewRankLocked(rank))
+	}
+	slices.Sort(inView)
+	for _, rank := range inView {
+		if last := len(list) - 1; last >= 0 && rank <= list[last].Last+1 {
+			list[last].Last = rank
+		} else {
+			list = append(list, wire.RankRange{First: rank, Last: rank})
+		}
+	}
+	return list
+}
+
+// eachPeer calls f with the ranks below end that w waits for.
+func eachPeer(w *wire.Wait, end int, f func(rank int)) {
+	for _, p := range w.Peers {
+		f(int(p.Rank))
+	}
+	for _, r := range w.Ranges {
+		for rank := int(r.First); rank <= int(r.Last) && rank < end; rank++ {
+			f(rank)
+		}
+	}
 }
 
 // viewRankLocked returns the rank in the view of a rank of the communicator.
@@ -188,6 +225,9 @@ func (w *waits) state() uint64 {
 		add(n.comm.id, uint64(n.kind), n.number, n.progress)
 		for _, p := range n.wire.Peers {
 			add(uint64(p.Rank))
+		}
+		for _, r := range n.wire.Ranges {
+			add(uint64(r.First), uint64(r.Last))
 		}
 	}
 	_, _ = h.Write(b)

@@ -263,7 +263,7 @@ func TestOnDemandRevoke(t *testing.T) {
 // so that all learn of it.
 func TestOnDemandDeadlock(t *testing.T) {
 	onDemand(t, func(w *world) {
-		text := wire.WaitsText([]wire.Wait{{Rank: 0, Kind: wire.WaitRecv, Peers: []wire.WaitPeer{{Rank: 1}}}})
+		text := wire.WaitsText(1, []wire.Wait{{Rank: 0, Kind: wire.WaitRecv, Peers: []wire.WaitPeer{{Rank: 1}}}})
 		w.linkOf(5, 4).Revoke(wire.Revoke{Comm: w.comms[4].ID(), Cause: wire.CauseDeadlock}, text)
 		time.Sleep(time.Second)
 		for _, rank := range w.ranks() {

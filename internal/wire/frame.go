@@ -63,7 +63,7 @@ var sizes = [typeEnd]int{
 	TypeCredit: 6, TypePing: 9, TypePong: 9,
 	TypeProbe: 35, TypeWhere: 52, TypeRevoke: 90, TypeFailed: 46,
 	TypeBye: 2, TypeByeAck: 2, TypeSegment: 16, TypeClosed: 17,
-	TypeReason: 22, TypeGone: 17, TypeAsk: 9, TypeWaits: 42,
+	TypeReason: 22, TypeGone: 17, TypeAsk: 17, TypeWaits: 50,
 }
 
 const (

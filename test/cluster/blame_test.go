@@ -39,9 +39,10 @@ type blameTrial struct {
 
 // A verdict is the first error of a rank.
 type verdict struct {
-	Rank  int
-	Named int // the rank that the error names as the cause, or -1
-	Text  string
+	Rank     int
+	Named    int   // the rank that the error names as the cause, or -1
+	Suspects []int // if Named is -1
+	Text     string
 }
 
 // blameEnds are the possible ends of the culprit.
@@ -81,7 +82,9 @@ func blameRank(text string) int {
 		}
 		if err := t.operate(ctx, c); err != nil {
 			// Nothing comes between the error and the end of the process.
-			json.NewEncoder(os.Stdout).Encode(verdict{Rank: c.Rank(), Named: named(err), Text: err.Error()})
+			v := verdict{Rank: c.Rank(), Text: err.Error()}
+			v.Named, v.Suspects = named(err)
+			json.NewEncoder(os.Stdout).Encode(v)
 			return 1
 		}
 	}
@@ -105,22 +108,26 @@ func (t *blameTrial) operate(ctx context.Context, c *nexar.Comm) error {
 	return err
 }
 
-// named returns the rank that an error names as its cause, or -1.
-func named(err error) int {
+// named returns the rank that an error names as its cause or, if that is unknown, -1 and the suspects.
+func named(err error) (rank int, suspects []int) {
 	if e, ok := errors.AsType[*nexar.PeerError](err); ok {
-		if e.Suspects != nil {
-			return -1
+		for _, s := range e.Suspects {
+			suspects = append(suspects, s.Rank)
 		}
-		return e.Rank
+		if e.Suspects != nil {
+			return -1, suspects
+		}
+		return e.Rank, nil
 	}
 	if e, ok := errors.AsType[*nexar.RevokedError](err); ok {
-		return e.Rank
+		return e.Rank, nil
 	}
-	return -1
+	return -1, nil
 }
 
 // A rank that ends an operation by an error tells the others why before its program gets the
-// error. So no error names a rank that has ended only because of its own error.
+// error. So no error names a rank that has ended only because of its own error. If the cause is unknown, the culprit is
+// among the suspects.
 func TestBlame(t *testing.T) {
 	count := blamesAlways
 	long := os.Getenv(blamesVariable)
@@ -204,7 +211,7 @@ func (b *blameTrial) run(t *testing.T) (verdicts []verdict) {
 }
 
 // A blameSum counts the errors over one transport.
-type blameSum struct{ trials, errors, right, unknown, innocent int }
+type blameSum struct{ trials, errors, right, unknown, unsuspected, innocent int }
 
 func (s *blameSum) add(t *testing.T, i int, trial *blameTrial, verdicts []verdict) {
 	s.trials++
@@ -215,7 +222,12 @@ func (s *blameSum) add(t *testing.T, i int, trial *blameTrial, verdicts []verdic
 			s.right++
 		case -1:
 			s.unknown++
-			t.Logf("trial %d, %+v: rank %d names nobody: %s", i, *trial, v.Rank, v.Text)
+			if slices.Contains(v.Suspects, trial.Culprit) {
+				t.Logf("trial %d, %+v: rank %d suspects %v: %s", i, *trial, v.Rank, v.Suspects, v.Text)
+				continue
+			}
+			s.unsuspected++
+			t.Errorf("trial %d, %+v: rank %d names no cause, and its suspects are %v, without the culprit: %s", i, *trial, v.Rank, v.Suspects, v.Text)
 		default:
 			s.innocent++
 			t.Errorf("trial %d, %+v: rank %d names rank %d, which is innocent: %s", i, *trial, v.Rank, v.Named, v.Text)
@@ -228,14 +240,15 @@ func blameReport(sums map[string]*blameSum) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `One of %d ranks ends early in each trial: it exits, panics, closes its node, or cancels an operation. Every
 other rank ends its process at its first error at once, without closing its node, as log.Fatal does. The table counts
-the errors by the rank that they name as the cause. Printed by "make blame".
+the errors by the rank that they name as the cause. If the cause is unknown, the error lists suspects; the last column
+counts the lists without the culprit. Printed by "make blame".
 %s
 
-transport  trials  errors  culprit  unknown  innocent
+transport  trials  errors  culprit  unknown  innocent  unsuspected
 `, blameRanks, machine())
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		s := sums[name]
-		fmt.Fprintf(&b, "%-9s  %6d  %6d  %7d  %7d  %8d\n", name, s.trials, s.errors, s.right, s.unknown, s.innocent)
+		fmt.Fprintf(&b, "%-9s  %6d  %6d  %7d  %7d  %8d  %11d\n", name, s.trials, s.errors, s.right, s.unknown, s.innocent, s.unsuspected)
 	}
 	return b.String()
 }

@@ -268,6 +268,24 @@ func TestServerInDeadlock(t *testing.T) {
 	})
 }
 
+// TestDeadlockOfManyRanks: every rank of a deadlock of 12 names the same ten of them, and the number of the others.
+func TestDeadlockOfManyRanks(t *testing.T) {
+	const n = 12
+	stalledLocal(t, n, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			_, err := nexar.Recv(t.Context(), c, make([]int32, 1), (rank+1)%n, 7)
+			deadlock, ok := errors.AsType[*nexar.DeadlockError](err)
+			if !ok || deadlock.Ranks != n || len(deadlock.Waits) != 10 || !strings.HasSuffix(err.Error(), "rank 9 waits in recv from rank 10 (tag 7); and 2 others") {
+				return fmt.Errorf("%v, want the waits of ranks 0 to 9, and 2 others", err)
+			}
+			return nil
+		})
+		if !strings.Contains(log.String(), "rank 9 waits in recv from rank 10 (tag 7); and 2 others") {
+			t.Errorf("logged:\n%s", log)
+		}
+	})
+}
+
 // TestRunningGoroutine: two ranks, each with a goroutine in a cycle, are in no deadlock as long as
 // another goroutine of one of them waits for a rank that computes.
 func TestRunningGoroutine(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/consensus"
+	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
@@ -94,7 +95,7 @@ type Server struct {
 	durable bool            // decisions are written to a replicated log, and nodes reconnect
 	ctx     context.Context // ends when Close is called
 	cancel  context.CancelFunc
-	once    sync.Once
+	once    callback.Once
 	began   time.Time
 	conns   sync.WaitGroup
 	calls   chan func()

@@ -115,7 +115,7 @@ func examineMachine() []Finding {
 // examineResources compares limits with the needs of a world.
 func examineResources(local, size int) []Finding {
 	var list []Finding
-	for _, f := range resources.Check(resources.NewWorld(local, size, os.Getenv("NEXAR_TRANSPORTS"))) {
+	for _, f := range resources.Check(resources.NewWorld(local, size, os.Getenv("NEXAR_TRANSPORTS"), os.Getenv("NEXAR_LINKS"))) {
 		status := map[resources.Level]Status{resources.Enough: OK, resources.Scarce: Warn, resources.Missing: Fail}[f.Level]
 		list = append(list, Finding{About: "resources", Status: status, Text: f.Text, Fix: f.Fix})
 	}

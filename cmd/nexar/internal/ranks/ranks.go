@@ -113,8 +113,8 @@ func Run(ctx context.Context, cfg Config) error {
 // if the world could not form.
 func (cfg Config) checkResources() error {
 	var missing []error
-	transports := environment(cfg.environment(os.Environ(), 0, nil)).get("NEXAR_TRANSPORTS")
-	for _, f := range resources.Check(resources.NewWorld(cfg.Count, cfg.World, transports)) {
+	env := environment(cfg.environment(os.Environ(), 0, nil))
+	for _, f := range resources.Check(resources.NewWorld(cfg.Count, cfg.World, env.get("NEXAR_TRANSPORTS"), env.get("NEXAR_LINKS"))) {
 		switch f.Level {
 		case resources.Scarce:
 			fmt.Fprintf(cfg.Stderr, "%s: warning: %s: %s\n", cfg.Title, f.Text, f.Fix)

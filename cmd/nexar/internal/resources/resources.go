@@ -8,6 +8,7 @@ package resources
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"runtime"
 	"slices"
 	"strconv"
@@ -23,12 +24,13 @@ type World struct {
 	Local      int      // ranks on this host
 	Size       int      // ranks on all hosts; at least Local
 	Transports []string // of NEXAR_TRANSPORTS; empty for the built-in ones
+	OnDemand   bool     // NEXAR_LINKS is "demand"
 }
 
 // NewWorld returns the world of local ranks on this host among size on all hosts, which is ignored if it
-// is smaller. transports is the value of NEXAR_TRANSPORTS.
-func NewWorld(local, size int, transports string) World {
-	w := World{Local: local, Size: max(local, size)}
+// is smaller. transports is the value of NEXAR_TRANSPORTS, links that of NEXAR_LINKS.
+func NewWorld(local, size int, transports, links string) World {
+	w := World{Local: local, Size: max(local, size), OnDemand: links == "demand"}
 	for name := range strings.SplitSeq(transports, ",") {
 		if name = strings.TrimSpace(name); name != "" {
 			w.Transports = append(w.Transports, name)
@@ -90,8 +92,53 @@ const (
 	memoryOfRemote = 512 << 10 // for each peer on another host
 )
 
-// FilesOfRank returns the number of open files of a rank that is linked to all others.
-func (w World) FilesOfRank() uint64 {
+// The links of a rank with links on demand.
+const (
+	watchesMax    = 12  // to the nodes that it watches, and from those that watch it
+	sharedHostMax = 256 // ranks of a world on one host that link themselves to each other to share memory
+)
+
+// A count of links is that of a rank, to ranks on this host and on others.
+type links struct{ near, remote int }
+
+// all returns links to all ranks.
+func (w World) all() links { return links{w.Local - 1, w.Size - w.Local} }
+
+// least returns the links that a rank has as soon as the world has formed.
+func (w World) least() links {
+	if !w.OnDemand || w.sharesHost() {
+		return w.all()
+	}
+	return w.upTo(watchesMax)
+}
+
+// usual returns the links of a rank that calls collectives: on demand, to the peers of their default algorithms.
+// Those that exchange blocks directly are left out, since they may need links to all ranks: gather, scatter,
+// all-gather, reduce-scatter and all-to-all of some lengths. TestPeersOfPlans of internal/cost has the number.
+func (w World) usual() links {
+	if !w.OnDemand || w.sharesHost() {
+		return w.all()
+	}
+	return w.upTo(watchesMax + 3*bits.Len(uint(w.Size-1)) + 2)
+}
+
+// sharesHost reports whether all ranks share memory.
+func (w World) sharesHost() bool {
+	return w.Local == w.Size && w.Size <= sharedHostMax && w.uses("shm") && runtime.GOOS == "linux"
+}
+
+// upTo returns a number of links, to other hosts first: these need the most files.
+func (w World) upTo(n int) links {
+	all := w.all()
+	remote := min(n, all.remote)
+	return links{min(n-remote, all.near), remote}
+}
+
+// FilesOfRank returns the number of open files of a rank: with links on demand of one that calls collectives, else
+// of one that is linked to all others.
+func (w World) FilesOfRank() uint64 { return w.filesOf(w.usual()) }
+
+func (w World) filesOf(l links) uint64 {
 	near := filesOfPeerQUIC
 	switch {
 	case w.uses("shm") && runtime.GOOS == "linux":
@@ -103,7 +150,7 @@ func (w World) FilesOfRank() uint64 {
 	if w.uses("tcp") {
 		remote = filesOfPeerTCP
 	}
-	return uint64(filesOfRank + near*(w.Local-1) + remote*(w.Size-w.Local))
+	return uint64(filesOfRank + near*l.near + remote*l.remote)
 }
 
 // FilesOfRun returns the number of open files of the nexar run that starts the ranks.
@@ -120,8 +167,8 @@ func (w World) FilesOfRun() uint64 {
 func ThreadsOfRank() uint64 { return uint64(runtime.GOMAXPROCS(0) + threadsSpare) }
 
 func (w World) memory() uint64 {
-	local, remote := uint64(w.Local), uint64(w.Size-w.Local)
-	return local * (memoryOfRank + local*memoryOfNear + remote*memoryOfRemote)
+	l := w.usual()
+	return uint64(w.Local) * (memoryOfRank + uint64(l.near+1)*memoryOfNear + uint64(l.remote)*memoryOfRemote)
 }
 
 func (w World) uses(transport string) bool {
@@ -133,17 +180,30 @@ func Check(w World) []Finding { return check(w, read("/")) }
 
 func check(w World, have limits) []Finding {
 	list := []Finding{
-		files("a rank", w.FilesOfRank(), have.files),
-		files("nexar run", w.FilesOfRun(), have.files),
+		w.rankFiles(have.files),
+		files(fmt.Sprintf("nexar run needs %d and some for its own files", w.FilesOfRun()), w.FilesOfRun(), w.FilesOfRun(), have.files),
 	}
 	list = append(list, w.threads(have)...)
 	return append(list, w.checkMemory(have.memory))
 }
 
-func files(process string, need, have uint64) Finding {
-	f := Finding{Text: fmt.Sprintf("open files: %s needs %d and some for its own files; the hard limit is %s", process, need, count(have))}
+// rankFiles compares the limit with the files of a rank. With links on demand the text also has the need of a rank that
+// is linked to all others, since messages and some collectives may need that.
+func (w World) rankFiles(have uint64) Finding {
+	usual, all := w.usual(), w.all()
+	what := fmt.Sprintf("a rank needs %d and some for its own files", w.filesOf(usual))
+	if usual != all {
+		what = fmt.Sprintf("a rank with links on demand needs %d and some for its own files with %s, and %d with links to all ranks, as messages, "+
+			"gather, scatter, all-gather, reduce-scatter and all-to-all may make them", w.filesOf(usual), report.Count(usual.near+usual.remote, "link"), w.filesOf(all))
+	}
+	return files(what, w.filesOf(w.least()), w.filesOf(usual), have)
+}
+
+// files compares the limit with the files that a process needs, and with the least with which a world can form.
+func files(what string, least, need, have uint64) Finding {
+	f := Finding{Text: fmt.Sprintf("open files: %s; the hard limit is %s", what, count(have))}
 	switch {
-	case have < need:
+	case have < least:
 		f.Level = Missing
 	case have < need+filesSpare:
 		f.Level = Scarce

@@ -73,3 +73,37 @@ func TestFilesOfRank(t *testing.T) {
 		}
 	}
 }
+
+// TestOnDemand: with links on demand a rank needs files for its watches and for the peers of collectives, and the text has
+// the need of links to all ranks, too. Ranks that share memory are linked in any case.
+func TestOnDemand(t *testing.T) {
+	const peers = 12 + 3*10 + 2 // of 1000 ranks
+	w := NewWorld(4, 1000, "tcp", "demand")
+	if got, want := w.FilesOfRank(), uint64(13+5*peers); got != want {
+		t.Errorf("%d files of a rank of 1000, want %d", got, want)
+	}
+	if eager := NewWorld(4, 1000, "tcp", "eager").FilesOfRank(); eager != 13+5*999 {
+		t.Errorf("%d files of a rank that is linked to all", eager)
+	}
+	if w, all := NewWorld(8, 8, "shm,tcp", "demand"), NewWorld(8, 8, "shm,tcp", ""); w.FilesOfRank() != all.FilesOfRank() {
+		t.Errorf("%d files of a rank of 8 on one host, want %d", w.FilesOfRank(), all.FilesOfRank())
+	}
+	if runtime.GOOS == "linux" {
+		w := NewWorld(30, 1000, "", "demand")
+		if got, want := w.FilesOfRank(), uint64(13+5*peers); got != want {
+			t.Errorf("%d files of a rank of 1000 with 30 on its host, want %d", got, want)
+		}
+		if got, want := NewWorld(300, 300, "shm", "demand").FilesOfRank(), uint64(13+3*(12+3*9+2)); got != want {
+			t.Errorf("%d files of a rank of 300 on one host, want %d", got, want)
+		}
+	}
+	for have, level := range map[uint64]Level{13 + 5*12 - 1: Missing, 13 + 5*12: Scarce, 13 + 5*peers + 31: Scarce, 13 + 5*peers + 32: Enough} {
+		f := check(w, limits{files: have, userThreads: unlimited, pids: unlimited, memory: unlimited})[0]
+		if f.Level != level || !strings.Contains(f.Text, "needs 233 and some for its own files with 44 links, and 5008 with links to all ranks") {
+			t.Errorf("with %d files: level %d, %q; want level %d", have, f.Level, f.Text, level)
+		}
+	}
+	if few, all := w.memory(), NewWorld(4, 1000, "tcp", "").memory(); few*4 > all {
+		t.Errorf("memory: %d with links on demand, %d with all", few, all)
+	}
+}

@@ -1,0 +1,236 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/internal/recorder"
+	"github.com/nexar-go/nexar/internal/testlog"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// plainText describes calls in the tests.
+type plainText struct{}
+
+func (plainText) Describe(w *wire.Wait) string     { return fmt.Sprint("call of rank ", w.Rank) }
+func (plainText) Deadlock(e *DeadlockError) string { return e.Error() }
+
+// A stallTest is the stalls of rank 0, which has the view of n ranks. The test sets the time and gives the answers
+// of the other ranks. All of them have the same link, without traffic.
+type stallTest struct {
+	*stalls
+	link *link.Link
+	log  testlog.Buffer
+	mine waits // of rank 0
+}
+
+func newStallTest(t *testing.T, n int, list ...wait) *stallTest {
+	w, _, _ := newFakePeers(t, 2)
+	s := &stallTest{link: w.links[0][1]}
+	s.stalls = &stalls{engine: w.engines[0], calls: make(map[waitKey]*stalledCall), peers: make(map[int]*peerWaits)}
+	s.cfg = StallConfig{DeadlockTimeout: time.Minute, Describer: plainText{}, Log: slog.New(slog.NewTextHandler(&s.log, nil))}
+	for i := range list {
+		list[i].comm = &Comm{id: commID}
+		list[i].waitKey = waitKey{commID, list[i].wire.Kind, uint64(i)}
+	}
+	s.mine = waits{epoch: 1, list: list, links: make(map[int]*link.Link), end: n}
+	for rank := 1; rank < n; rank++ {
+		s.mine.links[rank] = s.link
+	}
+	return s
+}
+
+// tick lets the time pass to the next check. It logs, and sends nothing.
+func (s *stallTest) tick() {
+	s.now += stallTick
+	for _, f := range s.checkLocked(s.mine, true) {
+		if s.found != nil && s.found.confirmed {
+			f()
+		}
+	}
+}
+
+// answer is an answer of a rank to a question, which goes through the encoding.
+func (s *stallTest) answer(t *testing.T, rank int, number, state uint64, list ...wire.Wait) {
+	t.Helper()
+	b, complete := wire.AppendWaits(nil, list, wire.WaitsMax)
+	if !complete {
+		t.Fatalf("the waits of rank %d do not fit into an answer", rank)
+	}
+	decoded, err := wire.DecodeWaits(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.answeredLocked(s.link, wire.Waits{Epoch: 1, Number: number, Rank: uint32(rank), State: state, Received: s.link.Traffic().Sent}, decoded)
+}
+
+func recvFrom(rank, from int, state uint64) wire.Wait {
+	return wire.Wait{Rank: uint32(rank), Kind: wire.WaitRecv, Peers: []wire.WaitPeer{{Rank: uint32(from), State: state, Quiet: true}}}
+}
+
+// TestStaleAnswer: an answer counts for its own question. One that arrives late says nothing about the time after a
+// later question, and neither replaces the answer to that one nor confirms a deadlock.
+func TestStaleAnswer(t *testing.T) {
+	s := newStallTest(t, 2, wait{wire: recvFrom(0, 1, 0), p2p: p2p.Wait{Peer: 1}})
+	for s.peers[1] == nil || len(s.peers[1].open) < 3 {
+		s.tick()
+	}
+	p := s.peers[1]
+	first, second, third := p.open[0].number, p.open[1].number, p.open[2].number
+	s.answer(t, 1, third+1, 6)
+	if p.at != 0 {
+		t.Error("an answer to a question that was never asked counts")
+	}
+	s.answer(t, 1, second, 7, recvFrom(1, 0, s.state))
+	for _, stale := range []uint64{first, second} {
+		if s.answer(t, 1, stale, 6); p.State != 7 || len(p.list) != 1 {
+			t.Errorf("an answer to question %d replaces one to question %d", stale, second)
+		}
+	}
+	found := s.now
+	s.answer(t, 1, third, 7, recvFrom(1, 0, s.state))
+	s.tick()
+	if s.found == nil {
+		t.Fatal("the deadlock is not found")
+	}
+	for len(p.open) == 0 {
+		s.tick()
+	}
+	if s.found.confirmed {
+		t.Errorf("found at %v, and confirmed by answers to earlier questions", found)
+	}
+	s.answer(t, 1, p.open[0].number, 7, recvFrom(1, 0, s.state))
+	if s.tick(); s.found == nil || !s.found.confirmed {
+		t.Error("an answer to a later question does not confirm the deadlock")
+	}
+	if !strings.Contains(s.log.String(), "2 ranks wait for each other") {
+		t.Errorf("logged: %s", &s.log)
+	}
+}
+
+// TestLateAnswers: answers that all arrive after the next question count, however many questions are open.
+func TestLateAnswers(t *testing.T) {
+	s := newStallTest(t, 2, wait{wire: recvFrom(0, 1, 0), p2p: p2p.Wait{Peer: 1}})
+	for range 100 * int(askEvery/stallTick) {
+		s.tick()
+	}
+	p := s.peers[1]
+	if len(p.open) != questionsMax || p.open[0].number != 1 {
+		t.Fatalf("%d open questions, the first is %d; want %d, with the first", len(p.open), p.open[0].number, questionsMax)
+	}
+	if text := s.doingOfLocked(1); text != "silent for "+roundDuration(s.now-stallTick).String() {
+		t.Errorf("rank 1 is %q, want the time since the first question", text)
+	}
+	s.answer(t, 1, p.open[questionsMax-2].number, 7)
+	if len(p.open) != 1 || p.at != s.now || s.doingOfLocked(1) != "in no call" {
+		t.Errorf("%d open questions, rank 1 is %q after an answer to the last but one", len(p.open), s.doingOfLocked(1))
+	}
+}
+
+// TestAnyRankOfMany: 1,999 ranks that receive from any of 2,000 are in the deadlock of a rank that receives
+// from one of them, unless a message is in flight to one of them.
+func TestAnyRankOfMany(t *testing.T) {
+	const n = 2000
+	for _, inFlight := range []bool{false, true} {
+		s := newStallTest(t, n, wait{wire: recvFrom(0, 1, 0), p2p: p2p.Wait{Peer: 1}})
+		state := func(rank int) uint64 {
+			if rank == 0 {
+				return s.state
+			}
+			return uint64(rank) << 32
+		}
+		waits := func(rank int) wire.Wait {
+			w := wire.Wait{Rank: uint32(rank), Kind: wire.WaitRecv, Any: true, Ranges: []wire.RankRange{{First: 0, Last: n - 1}}, Quiet: true}
+			for other := range n {
+				if other != rank {
+					w.States += wire.StateDigest(uint32(other), state(other))
+				}
+			}
+			w.Quiet = !inFlight || rank != n/2
+			return w
+		}
+		for range 20 {
+			s.tick()
+			for rank := 1; rank < n; rank++ {
+				if p := s.peers[rank]; p != nil && len(p.open) > 0 {
+					s.answer(t, rank, p.open[len(p.open)-1].number, state(rank), waits(rank))
+				}
+			}
+		}
+		if confirmed := s.found != nil && s.found.confirmed; confirmed == inFlight {
+			t.Errorf("a message in flight: %v; a deadlock: %v", inFlight, confirmed)
+		}
+		if !inFlight && !strings.Contains(s.log.String(), "2000 ranks wait for each other") {
+			t.Errorf("logged: %s", &s.log)
+		}
+	}
+}
+
+// TestRanges: the ranks of a communicator are ranges of ranks of its view.
+func TestRanges(t *testing.T) {
+	const n = 2000
+	c := &Comm{rank: 3, traced: &recorder.Comm{}}
+	var ranks []int
+	for i := range n {
+		ranks = append(ranks, (4+i)%n)
+	}
+	if got := c.rangesLocked(ranks); !slices.Equal(got, []wire.RankRange{{First: 0, Last: n - 1}}) {
+		t.Errorf("the ranges of %d ranks are %v", n, got)
+	}
+	c.traced.Ranks = []int{9, 4, 7, 8, 5}
+	if got := c.rangesLocked([]int{4, 0, 1, 2, 3}); !slices.Equal(got, []wire.RankRange{{First: 4, Last: 5}, {First: 7, Last: 9}}) {
+		t.Errorf("the ranges of %v are %v", c.traced.Ranks, got)
+	}
+	if got := c.rangesLocked(nil); got == nil || len(got) > 0 {
+		t.Errorf("the ranges of no rank are %v, want an empty list", got)
+	}
+}
+
+// TestDeadlockOfMany: the rank that finds a deadlock and the others name the same ten ranks, and the number of all.
+func TestDeadlockOfMany(t *testing.T) {
+	var list []wire.Wait
+	for rank := range 32 {
+		w := recvFrom(rank, (rank+1)%32, 0)
+		w.Any = rank%2 == 0
+		list = append(list, w)
+	}
+	here := newDeadlockError(list)
+	there, ok := deadlockOf(wire.WaitsText(len(list), list)).(*DeadlockError)
+	if !ok || here.Ranks != 32 || there.Ranks != 32 || len(here.Waits) != namedMax || len(there.Waits) != namedMax {
+		t.Fatalf("here %+v\nthere %+v", here, there)
+	}
+	for i := range here.Waits {
+		if here.Waits[i].Rank != uint32(i) || there.Waits[i].Rank != uint32(i) {
+			t.Errorf("wait %d is that of rank %d here, of rank %d there", i, here.Waits[i].Rank, there.Waits[i].Rank)
+		}
+	}
+}
+
+// TestManyWaits: a log message names ten ranks and the number of the others, and so does a timeout.
+func TestManyWaits(t *testing.T) {
+	w := wait{wire: wire.Wait{Kind: wire.WaitCollective}}
+	late := &TimeoutError{After: time.Second}
+	for rank := 1; rank < 32; rank++ {
+		w.wire.Peers = append(w.wire.Peers, wire.WaitPeer{Rank: uint32(rank)})
+		late.Waiting = append(late.Waiting, Waiting{Rank: rank})
+	}
+	s := newStallTest(t, 32, w)
+	lines := s.doingLocked(&w)
+	if want := "and 21 others"; len(lines) != namedMax+1 || lines[namedMax] != want || !strings.HasSuffix(late.Error(), "rank 10 (not heard of), "+want) {
+		t.Errorf("%q and %q, want ten ranks, %q", lines, late, want)
+	}
+	var calls []wire.Wait
+	for range 12 {
+		calls = append(calls, recvFrom(1, 0, 0))
+	}
+	s.peers[1] = &peerWaits{at: 1, list: calls}
+	if text := s.doingOfLocked(1); !strings.HasSuffix(text, ", and 2 other calls") || strings.Count(text, "call of rank 1") != namedMax {
+		t.Errorf("the calls of a rank are %q", text)
+	}
+}

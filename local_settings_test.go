@@ -1,0 +1,61 @@
+package nexar
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestLocalSettings: docs/config.md lists the settings that Local uses: those of three sections, and Links.
+func TestLocalSettings(t *testing.T) {
+	text, err := os.ReadFile("docs/config.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, about, _ := strings.Cut(string(text), "**Ranks of one process.**")
+	about, _, _ = strings.Cut(about, "\n\n")
+	var documented []string
+	row := regexp.MustCompile("(?m)^\\| `(\\w+)` \\|")
+	for _, m := range regexp.MustCompile(`\[([^\]]+)\]\(#`).FindAllStringSubmatch(about, -1) {
+		_, section, found := strings.Cut(string(text), "\n## "+strings.ReplaceAll(m[1], "\n", " ")+"\n")
+		if !found {
+			t.Errorf("docs/config.md has no section %q", m[1])
+		}
+		section, _, _ = strings.Cut(section, "\n## ")
+		for _, field := range row.FindAllStringSubmatch(section, -1) {
+			documented = append(documented, field[1])
+		}
+	}
+	for _, m := range regexp.MustCompile("`([A-Z]\\w+)`").FindAllStringSubmatch(about, -1) {
+		documented = append(documented, m[1])
+	}
+	used := append(slices.Clone(localSettings), "Buffers")
+	slices.Sort(used)
+	slices.Sort(documented)
+	if !slices.Equal(used, documented) {
+		t.Errorf("Local uses %v\ndocs/config.md has %v", used, documented)
+	}
+}
+
+// TestLocalDoesNotChange: a world of Local neither recovers nor grows. The error names what does.
+func TestLocalDoesNotChange(t *testing.T) {
+	comms := localCluster(t, 2, Config{})
+	if err := comms[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := comms[0].Barrier(t.Context()); err == nil {
+		t.Error("a barrier succeeds without rank 1")
+	}
+	const want = "it has no seed; use Join or, in tests, nexartest.New"
+	if c, err := comms[0].Exclude(t.Context(), []int{1}); c != nil || err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Exclude = %v, %v, want an error with %q", c, err, want)
+	}
+	if c, err := comms[0].Include(t.Context()); c != nil || err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Include = %v, %v, want an error with %q", c, err, want)
+	}
+	if err := comms[0].Err(); err == nil {
+		t.Error("the communicator of rank 0 has not ended")
+	}
+}
