@@ -12,6 +12,8 @@ import (
 
 const smallBuffer = 2 * forward.ChargeMax
 
+var zeros [forward.PayloadMax]byte
+
 // A pair is a source and a destination.
 type pair struct{ from, to int }
 
@@ -51,7 +53,7 @@ func (x *traffic) send(from, to, size int) {
 	p := pair{from, to}
 	x.sent[p]++
 	x.Send(from, forward.Frame{
-		Kind: forward.Data, Source: relaytest.ID(from), Destination: relaytest.ID(to), Seq: x.sent[p], Payload: make([]byte, size),
+		Kind: forward.Data, Source: relaytest.ID(from), Destination: relaytest.ID(to), Seq: x.sent[p], Payload: zeros[:size],
 	})
 }
 
@@ -169,9 +171,9 @@ func TestMemory(t *testing.T) {
 		graph := hypercube(d)
 		cfg := forward.Config{HopLimit: d, Buffer: forward.DefaultBuffer, Stall: time.Hour}
 		x := newTraffic(t, relaytest.New(uint64(d), graph, cfg))
-		for i := range graph { // to the opposite node, through node 0 or its neighbors for most
-			for range 40 {
-				x.send(i, i^(len(graph)-1), forward.PayloadMax)
+		for range 100 { // to one node, whose links are the bottleneck
+			for i := range len(graph) - 1 {
+				x.send(i+1, 0, forward.PayloadMax)
 			}
 		}
 		x.Run(time.Minute)

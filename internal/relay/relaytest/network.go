@@ -222,6 +222,7 @@ func (w *Network) Run(limit time.Duration) bool {
 	end := w.Now.Add(limit)
 	for len(w.events) > 0 {
 		if w.events[0].at.After(end) {
+			w.Now = end
 			return false
 		}
 		e := heap.Pop(&w.events).(event)
