@@ -44,14 +44,6 @@ func Random(rng *rand.Rand, n, more int) Graph {
 	return g
 }
 
-// Links returns the number of directed links.
-func (g Graph) Links() (links int) {
-	for _, peers := range g {
-		links += len(peers)
-	}
-	return links
-}
-
 // distances returns the numbers of hops from a node, -1 to nodes that cannot be reached.
 func (g Graph) distances(from int) []int {
 	d := make([]int, len(g))
@@ -68,6 +60,43 @@ func (g Graph) distances(from int) []int {
 		}
 	}
 	return d
+}
+
+// nextHops appends the neighbors of a node, nearest first, by their distances from the destination.
+func (g Graph) nextHops(from int, distance []int, hops []membership.NodeID) []membership.NodeID {
+	peers := slices.DeleteFunc(slices.Clone(g[from]), func(i int) bool { return distance[i] < 0 })
+	slices.SortStableFunc(peers, func(a, b int) int { return distance[a] - distance[b] })
+	for _, i := range peers {
+		hops = append(hops, ID(i))
+	}
+	return hops
+}
+
+// NextHops appends the next hops from a node, as [forward.Routes] does.
+func (g Graph) NextHops(from int, destination membership.NodeID, hops []membership.NodeID) []membership.NodeID {
+	return g.nextHops(from, g.distances(Index(destination)), hops)
+}
+
+// Clone returns a copy of the graph.
+func (g Graph) Clone() Graph {
+	c := make(Graph, len(g))
+	for i, peers := range g {
+		c[i] = slices.Clone(peers)
+	}
+	return c
+}
+
+// unlink removes the link between two nodes.
+func (g Graph) unlink(i, j int) {
+	g[i] = slices.DeleteFunc(g[i], func(k int) bool { return k == j })
+	g[j] = slices.DeleteFunc(g[j], func(k int) bool { return k == i })
+}
+
+// Remove removes the links of a node.
+func (g Graph) Remove(i int) {
+	for _, j := range slices.Clone(g[i]) {
+		g.unlink(i, j)
+	}
 }
 
 // Diameter returns the largest number of hops between two nodes.
@@ -131,10 +160,9 @@ type Network struct {
 func New(seed uint64, graph Graph, cfg forward.Config, prepare ...func(*forward.Node)) *Network {
 	w := &Network{
 		Now: time.Unix(1000, 0), Rand: rand.New(rand.NewPCG(seed, 1)), Latency: 50 * time.Microsecond, Bandwidth: 1000,
-		links: make(map[[2]int]int), graph: slices.Clone(graph), tick: make([]time.Time, len(graph)),
+		links: make(map[[2]int]int), graph: graph.Clone(), tick: make([]time.Time, len(graph)),
 	}
-	for i, peers := range graph {
-		w.graph[i] = slices.Clone(peers)
+	for i := range graph {
 		own := cfg
 		own.Self, own.Routes = ID(i), routes{w, i}
 		f, err := forward.New(own)
@@ -169,13 +197,7 @@ type routes struct {
 
 // NextHops implements [forward.Routes].
 func (r routes) NextHops(destination membership.NodeID, hops []membership.NodeID) []membership.NodeID {
-	d := r.network.distance[Index(destination)]
-	peers := slices.DeleteFunc(slices.Clone(r.network.graph[r.self]), func(i int) bool { return d[i] < 0 })
-	slices.SortStableFunc(peers, func(a, b int) int { return d[a] - d[b] })
-	for _, i := range peers {
-		hops = append(hops, ID(i))
-	}
-	return hops
+	return r.network.graph.nextHops(r.self, r.network.distance[Index(destination)], hops)
 }
 
 func (w *Network) measure() {
@@ -359,8 +381,7 @@ func (w *Network) Cut(i, j int) {
 func (w *Network) unlink(i, j int) {
 	delete(w.links, [2]int{i, j})
 	delete(w.links, [2]int{j, i})
-	w.graph[i] = slices.DeleteFunc(w.graph[i], func(k int) bool { return k == j })
-	w.graph[j] = slices.DeleteFunc(w.graph[j], func(k int) bool { return k == i })
+	w.graph.unlink(i, j)
 }
 
 // changed measures the routes again and tells the ends of the lost links.

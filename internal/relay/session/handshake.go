@@ -31,6 +31,8 @@ type handshake struct {
 	in    inbound
 	bytes int  // received
 	done  bool // on this side
+	// untrusted reports that TLS.VerifyConnection has rejected the peer.
+	untrusted bool
 }
 
 // begin starts the handshake.
