@@ -117,12 +117,14 @@ func (s *sender) Write(p []byte) (n int, err error) {
 			return n, err
 		}
 		now := time.Now()
-		n += c.session.Write(now, s.pipe, p[n:])
+		moved := c.session.Write(now, s.pipe, p[n:])
 		c.flushLocked(now)
-		if n == len(p) {
+		if n += moved; n == len(p) {
 			return n, nil
 		}
-		s.changed.Wait()
+		if moved == 0 {
+			s.changed.Wait()
+		}
 	}
 }
 
