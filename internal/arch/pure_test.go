@@ -12,7 +12,8 @@ import (
 // messages and deadlines. The same calls give the same results, in a simulation and on
 // every node.
 func pure() []string {
-	return []string{"internal/plan", "internal/cost", "internal/deadlock", "internal/p2p/match", "internal/membership", "internal/simulate"}
+	return []string{"internal/plan", "internal/cost", "internal/deadlock", "internal/p2p/match", "internal/membership",
+		"internal/relay/forward", "internal/relay/session", "internal/relay/relaytest", "internal/simulate"}
 }
 
 // impure returns the imports that a pure package must not have, by the first element of

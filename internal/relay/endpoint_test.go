@@ -1,0 +1,263 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/nexar-go/nexar/internal/relay/forward"
+	"github.com/nexar-go/nexar/internal/relay/relaytest"
+	"github.com/nexar-go/nexar/internal/relay/session"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/transporttest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// relayed is a cluster of n endpoints that are no neighbors: each has links to two relays only.
+func relayed(tb testing.TB, n int) transporttest.Cluster {
+	graph := make(relaytest.Graph, n+2)
+	for i := range n {
+		for _, relay := range []int{n, n + 1} {
+			graph[i] = append(graph[i], relay)
+			graph[relay] = append(graph[relay], i)
+		}
+	}
+	net := newNetwork(tb, graph, nil)
+	c := transporttest.Cluster{Kill: net.kill}
+	for _, e := range net.endpoints[:n] {
+		c.Transports = append(c.Transports, e)
+	}
+	return c
+}
+
+// Conns through relays keep the contract of transports, in fake time.
+func TestConformance(t *testing.T) { transporttest.RunInBubble(t, relayed) }
+
+// The same in real time, where the scheduler orders events.
+func TestConformanceInRealTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the suite runs in fake time")
+	}
+	transporttest.Run(t, relayed)
+}
+
+func BenchmarkRelayed(b *testing.B) { transporttest.Bench(b, relayed) }
+
+// connect returns both ends of a conn.
+func (n *network) connect(from, to int) (a, b transport.Conn) {
+	n.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	a, err := n.endpoints[from].Dial(ctx, relaytest.ID(to).String(), "")
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	if b, err = n.endpoints[to].Accept(ctx); err != nil {
+		n.tb.Fatal(err)
+	}
+	return a, b
+}
+
+// transfer sends data over a new pipe, calls during halfway, and returns the bytes that arrive.
+func (n *network) transfer(a, b transport.Conn, data []byte, during func()) []byte {
+	n.tb.Helper()
+	s, err := a.OpenPipe(context.Background())
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	r, err := b.AcceptPipe(context.Background())
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	writing.Go(func() {
+		if _, err := s.Write(data[:len(data)/2]); err != nil {
+			n.tb.Error(err)
+		}
+		during()
+		if _, err := s.Write(data[len(data)/2:]); err != nil {
+			n.tb.Error(err)
+		}
+		s.Close()
+	})
+	got, err := io.ReadAll(r)
+	if err != nil {
+		n.tb.Error(err)
+	}
+	return got
+}
+
+func payload(size int) []byte {
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = byte(i>>8) ^ byte(i*7)
+	}
+	return b
+}
+
+// A relay dies during a transfer, which continues over another path and loses or repeats nothing.
+func TestRelayDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, relaytest.Ring(6), nil)
+		a, b := n.connect(0, 2)
+		data := payload(4 << 20)
+		got := n.transfer(a, b, data, func() { n.kill(1) })
+		if !bytes.Equal(got, data) {
+			t.Errorf("got %d bytes, want %d equal ones", len(got), len(data))
+		}
+		if forwarded := n.endpoints[4].Stats().Forwarded; forwarded == 0 {
+			t.Error("no frame took the other way round the ring")
+		}
+		for i, e := range n.endpoints {
+			synctest.Wait()
+			if held := e.Stats().Held; held != 0 && i != 1 {
+				t.Errorf("node %d holds %d bytes at the end", i, held)
+			}
+		}
+	})
+}
+
+// Neighbors are dialed like other nodes, and a conn to a dead or unknown node fails with the reason.
+func TestDial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, relaytest.Ring(5), nil)
+		a, b := n.connect(0, 1)
+		if got := n.transfer(a, b, payload(100_000), func() {}); len(got) != 100_000 {
+			t.Errorf("got %d bytes from a neighbor", len(got))
+		}
+		n.kill(2)
+		for addr, want := range map[string]string{
+			relaytest.ID(0).String(): "it is this node",
+			relaytest.ID(2).String(): "no route",
+			"node 2":                 "must be 32",
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			_, err := n.endpoints[0].Dial(ctx, addr, "")
+			cancel()
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), addr) {
+				t.Errorf("dial %s: got %v, want %q", addr, err, want)
+			}
+		}
+	})
+}
+
+// Altered frames are reported with source and path, and the data arrives.
+func TestReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var reports []Report
+		n := newNetwork(t, relaytest.Graph{{1}, {0, 2}, {1}}, func(i int, cfg *Config) {
+			if i == 2 {
+				cfg.Report = func(r Report) {
+					mu.Lock()
+					defer mu.Unlock()
+					reports = append(reports, r)
+				}
+			}
+		})
+		a, b := n.connect(0, 2)
+		relay := n.endpoints[1]
+		data := payload(1 << 20)
+		got := n.transfer(a, b, data, func() {
+			// The relay forges a frame of node 0, with a free number.
+			c := a.(*conn)
+			relay.send(time.Now(), []forward.Frame{{
+				Kind: forward.Data, Source: relaytest.ID(0), Destination: relaytest.ID(2), Session: c.key.session,
+				Seq: c.session.Stats().Sent + 5, Payload: make([]byte, 100),
+			}})
+		})
+		if !bytes.Equal(got, data) {
+			t.Errorf("got %d bytes, want %d equal ones", len(got), len(data))
+		}
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		var forged []Report
+		for _, r := range reports {
+			if r.Verdict == session.Altered {
+				forged = append(forged, r)
+			}
+		}
+		if len(forged) != 1 || forged[0].Source != relaytest.ID(0) || forged[0].From != relaytest.ID(1) || n.endpoints[2].Stats().Altered != 1 {
+			t.Errorf("got reports %+v, want one of node 0 through node 1", reports)
+		}
+	})
+}
+
+// A neighbor that violates the protocol loses its link.
+func TestNeighborViolatesProtocol(t *testing.T) {
+	frame := forward.Frame{Hops: 1, Kind: forward.Data, Source: relaytest.ID(0), Destination: relaytest.ID(0)}
+	for name, b := range map[string][]byte{
+		"unknown type": {77},
+		"many hops": func() []byte {
+			f := frame
+			f.Hops = 60
+			return f.AppendHeader(nil)
+		}(),
+		"credit beyond the buffer": forward.Credit{Class: 1, Bytes: 1 << 30}.Append(nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNetwork(t, make(relaytest.Graph, 2), nil)
+				a, err := n.links[1].Dial(t.Context(), n.links[0].Addr(), "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				c, err := n.links[0].Accept(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, r := n.pipe(a, c)
+				back, drain := n.pipe(c, a)
+				if err := n.endpoints[0].Attach(relaytest.ID(1), back, r); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Write(b); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, drain); err != nil && !errors.Is(err, transport.ErrPeerClosed) {
+					t.Errorf("the link ends with %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Many handshakes that a neighbor begins and does not finish occupy a bounded number of conns.
+func TestUnfinishedHandshakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, relaytest.Graph{{1}, {0, 2}, {1}}, nil)
+		for i := range 1000 {
+			n.endpoints[1].send(time.Now(), []forward.Frame{{
+				Kind: forward.Handshake, Source: relaytest.ID(0), Destination: relaytest.ID(2), Session: uint64(i), Payload: []byte{0, 1},
+			}})
+		}
+		synctest.Wait()
+		e := n.endpoints[2]
+		e.mu.Lock()
+		conns := len(e.conns)
+		e.mu.Unlock()
+		if conns == 0 || conns > handshakesMax {
+			t.Errorf("%d conns, want 1 to %d", conns, handshakesMax)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		e.mu.Lock()
+		conns, handshakes := len(e.conns), len(e.handshakes)
+		e.mu.Unlock()
+		if conns != 0 || handshakes != 0 {
+			t.Errorf("%d conns and %d handshakes are left after a minute", conns, handshakes)
+		}
+		n.connect(0, 2)
+	})
+}
