@@ -19,8 +19,8 @@ type Algorithm struct {
 
 // Algorithms lists the algorithms for a collective of so many bytes (of the vector, or
 // of the blocks of all ranks). The first is the one that such a call uses, unless it
-// is an AllReduceFunc and the algorithm does not keep the order of the ranks; the
-// others follow, the fastest by the cost model first. With Config.Deterministic the
+// is an [AllReduceFunc] and the algorithm does not keep the order of the ranks; the
+// others follow, the fastest by the cost model first. With [Config].Deterministic the
 // list has only algorithms that combine operands in the same way. All ranks get the
 // same list. The collective is named as in errors: "all_reduce".
 func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {

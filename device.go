@@ -42,7 +42,7 @@ import (
 // A call returns when its result is in the buffer. It takes its sequence number among
 // the collectives of the communicator when its input is staged. Calls overlap, for
 // example to stage a part of a vector while another one is reduced, if each has a
-// goroutine, a stream and a communicator (Comm.Dup).
+// goroutine, a stream and a communicator ([Comm.Dup]).
 //
 // # Failure
 //
@@ -54,9 +54,9 @@ import (
 // communicator because of the device; a message that cannot be stored is lost.
 //
 // A call waits for the device without a limit until its context or the communicator
-// ends. Config.CollectiveTimeout counts after that. Work that is queued is done in any
-// case, so after a call that was cancelled the buffers are in use until a later Wait
-// of the stream returns. Staging memory is reused only when the device no longer uses
+// ends. [Config].CollectiveTimeout counts after that. Work that is queued is done in any
+// case, so after a call that was cancelled the buffers are in use until a later
+// [device.Stream].Wait returns. Staging memory is reused only when the device no longer uses
 // it.
 type DeviceComm struct {
 	comm   *Comm

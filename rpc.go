@@ -41,7 +41,7 @@ func (c *Comm) Register(fn string, h func(ctx context.Context, from int, args []
 // slots in both directions, the calls back wait until their contexts end, and their errors name the
 // limit.
 //
-// The function gets the deadline of ctx, or without one Config.CallTimeout. If ctx ends, Call returns at
+// The function gets the deadline of ctx, or without one [Config].CallTimeout. If ctx ends, Call returns at
 // once, the context of the function ends, and the communicator remains usable. Other errors are a
 // [CallError] with the rank and the reason, a [PeerError] if the rank has failed or left, and
 // [ErrInvalidRank]. When the communicator ends, its calls fail as all its operations do.

@@ -58,8 +58,8 @@ func explainJoin(err error) error {
 	return &kindError{err, []error{kind}}
 }
 
-// notFormed returns the error of a node or a seed whose world did not form, with all that it
-// knows about the nodes that had joined; nil if err is about something else.
+// notFormed returns the NotFormedError for an err of a node or seed whose world did not form, with the nodes
+// that had joined as far as they are known. It returns nil for any other err.
 func notFormed(err error) error {
 	failed, isFailed := errors.AsType[*client.FailedError](err)
 	waiting, isWaiting := errors.AsType[*client.WaitingError](err)
