@@ -15,6 +15,22 @@ type Algorithm struct {
 	Channels  int           // over links: parallel runs, each on a slice of the vector
 	Shared    bool          // in memory that all ranks share; then Channels is 1
 	Predicted time.Duration // by the cost model; 0 if unknown
+	// ChosenBy says why calls use the algorithm: "model" for the cost model, "setting" for
+	// [Config].Algorithms or [Comm.SetAlgorithms], or "hint" for [Config].LargeMessageBytes,
+	// PipelineSegmentBytes or RingMaxWorld. It is empty if calls use another algorithm.
+	ChosenBy string
+}
+
+// chosenBy has the values of Algorithm.ChosenBy.
+func chosenBy(r selector.Reason) string {
+	switch r {
+	case selector.ByPin:
+		return "setting"
+	case selector.ByHint:
+		return "hint"
+	default:
+		return "model"
+	}
 }
 
 // Algorithms lists the algorithms for a collective of so many bytes (of the vector, or
@@ -32,8 +48,15 @@ func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
 		return nil, opError("algorithms", err)
 	}
 	var list []Algorithm
-	for _, w := range c.runner.Selector.Choices(kind, bytes, c.runner.Canonical(kind)) {
-		list = append(list, Algorithm{w.Algorithm.Name, w.Channels, w.Executor == exec.Shared, time.Duration(w.Seconds * float64(time.Second))})
+	for i, w := range c.runner.Selector.Choices(kind, bytes, c.runner.Canonical(kind)) {
+		a := Algorithm{
+			Name: w.Algorithm.Name, Channels: w.Channels, Shared: w.Executor == exec.Shared,
+			Predicted: time.Duration(w.Seconds * float64(time.Second)),
+		}
+		if i == 0 {
+			a.ChosenBy = chosenBy(w.By)
+		}
+		list = append(list, a)
 	}
 	return list, nil
 }
