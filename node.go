@@ -196,7 +196,7 @@ func (cfg *Config) request() (client.Request, error) {
 		if !host.IsAddr(a, false) {
 			return r, fmt.Errorf("%w: %s=%q: add a port, since %s has none", ErrConfig, variable("Advertise"), cfg.Advertise, variable("Listen"))
 		}
-		r.Advertise, r.Probe = []string{a}, !cfg.AdvertiseUnchecked
+		r.Advertise, r.CheckAddress = []string{a}, !cfg.AdvertiseUnchecked
 	}
 	return r, nil
 }

@@ -14,7 +14,7 @@
 //
 // A peer may be ahead of this node. Its frames for collectives and communicators that this node
 // has not begun are kept, within bounds for each peer: credit bounds payloads, [link.Link.Keep]
-// offers, grants and probes, and commsAheadMax communicators. A peer that exceeds a bound loses
+// offers, grants and queries, and commsAheadMax communicators. A peer that exceeds a bound loses
 // its link, with an error that names the bound.
 package engine
 

@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// An epoch is the record of one communicator of a worker.
+// An epoch describes one communicator of a worker.
 type epoch struct {
 	At           time.Time // when the worker received it
 	Number       uint64
