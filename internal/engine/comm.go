@@ -275,7 +275,7 @@ func (c *Comm) notMember() error {
 // peer is the cause. Communicators that contain the other peer name it in their errors.
 type Blamer interface {
 	error
-	// Blames returns the slot of the other peer.
+	// Blames returns the peer slot of the other peer.
 	Blames() int
 }
 

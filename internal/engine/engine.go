@@ -102,7 +102,7 @@ func (e *Engine) Close() {
 
 // A PeerChange is a decision of the mesh about a peer.
 type PeerChange struct {
-	// Peer is the slot of the peer, and Link its last link, or nil.
+	// Peer is the peer slot, and Link its last link, or nil.
 	Peer int
 	Link *link.Link
 	// Err, if not nil, ends every communicator that contains the peer. As long as Link

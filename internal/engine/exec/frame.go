@@ -28,8 +28,8 @@ type Frame struct {
 	Payload []byte
 	// Counted says that link.Keep has counted the frame.
 	Counted bool
-	// Slot is for the executor.
-	Slot int
+	// Instance is for the executor.
+	Instance int
 
 	pool *FramePool
 	copy []byte // the memory of a payload that is held
