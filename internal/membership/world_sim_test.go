@@ -53,7 +53,7 @@ type simNode struct {
 	alive    bool // its process runs, and has not left
 	attached bool // it has a connection to the seed
 	views    []View
-	said     time.Time // arrival of its last message at the seed
+	said     time.Time // when its last message reached the seed
 	removed  bool      // the seed has told it that it is removed
 	left     bool      // it has told the seed that it leaves
 	spare    bool
