@@ -69,7 +69,7 @@ func (JoinRedirect) joinMessage() {}
 type JoinRequest struct {
 	CSR        []byte   `wire:"certificate"` // PKCS #10, DER
 	Advertised []string // configured addresses of the node; if empty, the seed uses the observed one
-	Candidates []string // further addresses at which others may reach the node
+	Alternates []string // further addresses at which others may reach the node
 	Port       uint16   // port of the node; 0: the source port of the connection
 	Host       string   `wire:"name"` // identifies the host, equal for all nodes on it
 	Name       string   `wire:"name"` // for display: hostname:pid

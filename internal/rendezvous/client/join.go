@@ -26,9 +26,9 @@ type Request struct {
 	Roots *pki.Roots
 
 	// Advertise lists the addresses at which other nodes reach this one. If it is empty, the
-	// seed uses the address at which it sees the node, and then Candidates.
+	// seed uses the address at which it sees the node, and then Alternates.
 	Advertise  []string
-	Candidates []string
+	Alternates []string
 
 	// Port is the port at which this node listens. 0 means the source port of the
 	// connection, which is always used over QUIC.
@@ -114,7 +114,7 @@ func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRe
 	return wire.JoinRequest{
 		CSR:          csr,
 		Advertised:   r.Advertise,
-		Candidates:   r.Candidates[:min(len(r.Candidates), handshake.AddrsMax)],
+		Alternates:   r.Alternates[:min(len(r.Alternates), handshake.AddrsMax)],
 		Port:         port,
 		Host:         r.Host,
 		Name:         r.Name,
