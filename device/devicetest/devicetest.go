@@ -113,8 +113,8 @@ func optional(tb testing.TB, d device.Device) (supported []subtest, missing []st
 	}
 	for _, f := range []struct {
 		supported bool
-		what    string
-		subtest subtest
+		what      string
+		subtest   subtest
 	}{
 		{holds, "the device is not a devicetest.Holder", subtest{"Held", testHeld}},
 		{fails, "the device is not a devicetest.Failer", subtest{"Failure", testFailure}},

@@ -14,7 +14,7 @@ import (
 // waiting returns the number of probes that wait.
 func waiting(c *Comm) (n int) {
 	c.messages.Traces(func(r *p2p.Trace, _ int64, isActive bool) {
-		if isActive && r.What == p2p.Probed {
+		if isActive && r.Kind == p2p.Probed {
 			n++
 		}
 	})

@@ -1,6 +1,6 @@
 package p2p
 
-// The kinds of traces.
+// The kinds of calls.
 const (
 	Sent uint8 = iota
 	Got
@@ -9,7 +9,7 @@ const (
 
 // A Trace describes a send, receive or probe that has ended or is in progress.
 type Trace struct {
-	What         uint8 // Sent, Got or Probed
+	Kind         uint8 // Sent, Got or Probed
 	Type         uint8 // kernel.Type of the elements
 	Peer         int32 // the other rank, or Any
 	Tag          int64
@@ -43,12 +43,12 @@ func (m *Messages) stampEndLocked(begun int64) int64 {
 
 // traceLocked keeps the trace of a send or receive that has ended. It writes the fields in place,
 // since a copy would take longer.
-func (m *Messages) traceLocked(what, typ uint8, peer int, tag int64, bytes int, begun, ended int64, err error) {
+func (m *Messages) traceLocked(kind, typ uint8, peer int, tag int64, bytes int, begun, ended int64, err error) {
 	if !m.tracing {
 		return
 	}
 	p := m.past.Put()
-	p.What, p.Type, p.Peer, p.Tag, p.Bytes = what, typ, int32(peer), tag, int64(bytes)
+	p.Kind, p.Type, p.Peer, p.Tag, p.Bytes = kind, typ, int32(peer), tag, int64(bytes)
 	p.Begun, p.Ended, p.Err = begun, ended, err
 }
 
@@ -67,7 +67,7 @@ func (m *Messages) Traces(f func(r *Trace, moved int64, isActive bool)) {
 	defer m.mu.Unlock()
 	m.past.Each(func(r *Trace) { f(r, r.Bytes, false) })
 	for _, s := range m.sends {
-		f(&Trace{What: Sent, Type: s.typ, Peer: int32(s.rank), Tag: s.tag, Bytes: int64(s.size), Begun: s.begun},
+		f(&Trace{Kind: Sent, Type: s.typ, Peer: int32(s.rank), Tag: s.tag, Bytes: int64(s.size), Begun: s.begun},
 			int64(m.links[s.rank].Delivering(&s.transfer)), true)
 	}
 	for _, r := range m.receiving {
@@ -76,13 +76,13 @@ func (m *Messages) Traces(f func(r *Trace, moved int64, isActive bool)) {
 				continue
 			}
 		}
-		f(&Trace{What: Got, Type: r.typ, Peer: int32(r.got.Source), Tag: r.got.Tag, Bytes: int64(r.got.Bytes), Begun: r.begun},
+		f(&Trace{Kind: Got, Type: r.typ, Peer: int32(r.got.Source), Tag: r.got.Tag, Bytes: int64(r.got.Bytes), Begun: r.begun},
 			r.movedLocked(), true)
 	}
 	m.matcher.EachReceive(func(r *Receive) {
-		f(&Trace{What: Got, Type: r.typ, Peer: int32(r.source), Tag: r.tag, Begun: r.begun}, 0, true)
+		f(&Trace{Kind: Got, Type: r.typ, Peer: int32(r.source), Tag: r.tag, Begun: r.begun}, 0, true)
 	})
 	for _, p := range m.probes {
-		f(&Trace{What: Probed, Peer: int32(p.source), Tag: p.tag, Begun: p.begun}, 0, true)
+		f(&Trace{Kind: Probed, Peer: int32(p.source), Tag: p.tag, Begun: p.begun}, 0, true)
 	}
 }
