@@ -34,7 +34,7 @@ MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testd
 # GOTEST runs tests. Continuous integration sets it to .ci/gotest, which runs failing tests a
 # second time.
 GOTEST ?= go test
-# TOOL runs a command in the version that tools/go.mod pins.
+# TOOL runs a command in the version that tools/go.mod fixes.
 TOOL := go tool -modfile=tools/go.mod
 
 # GOLANGCI runs golangci-lint. The first build from source takes minutes. With an installed binary

@@ -15,12 +15,28 @@ type Algorithm struct {
 	Channels  int           // over links: parallel runs, each on a slice of the vector
 	Shared    bool          // in memory that all ranks share; then Channels is 1
 	Predicted time.Duration // by the cost model; 0 if unknown
+	// ChosenBy says why calls use the algorithm: "model" for the cost model, "setting" for
+	// [Config].Algorithms or [Comm.SetAlgorithms], or "hint" for [Config].LargeMessageBytes,
+	// PipelineSegmentBytes or RingMaxWorld. It is empty if calls use another algorithm.
+	ChosenBy string
+}
+
+// chosenBy has the values of Algorithm.ChosenBy.
+func chosenBy(r selector.Reason) string {
+	switch r {
+	case selector.ByPin:
+		return "setting"
+	case selector.ByHint:
+		return "hint"
+	default:
+		return "model"
+	}
 }
 
 // Algorithms lists the algorithms for a collective of so many bytes (of the vector, or
 // of the blocks of all ranks). The first is the one that such a call uses, unless it
-// is an AllReduceFunc and the algorithm does not keep the order of the ranks; the
-// others follow, the fastest by the cost model first. With Config.Deterministic the
+// is an [AllReduceFunc] and the algorithm does not keep the order of the ranks; the
+// others follow, the fastest by the cost model first. With [Config].Deterministic the
 // list has only algorithms that combine operands in the same way. All ranks get the
 // same list. The collective is named as in errors: "all_reduce".
 func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
@@ -32,8 +48,15 @@ func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {
 		return nil, opError("algorithms", err)
 	}
 	var list []Algorithm
-	for _, w := range c.runner.Selector.Choices(kind, bytes, c.runner.Canonical(kind)) {
-		list = append(list, Algorithm{w.Algorithm.Name, w.Channels, w.Executor == exec.Shared, time.Duration(w.Seconds * float64(time.Second))})
+	for i, w := range c.runner.Selector.Choices(kind, bytes, c.runner.Canonical(kind)) {
+		a := Algorithm{
+			Name: w.Algorithm.Name, Channels: w.Channels, Shared: w.Executor == exec.Shared,
+			Predicted: time.Duration(w.Seconds * float64(time.Second)),
+		}
+		if i == 0 {
+			a.ChosenBy = chosenBy(w.By)
+		}
+		list = append(list, a)
 	}
 	return list, nil
 }

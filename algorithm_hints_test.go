@@ -13,8 +13,8 @@ func TestRingHints(t *testing.T) {
 		comms := localCluster(t, 3, cfg)
 		const bytes = 300 << 10
 		list, err := comms[0].Algorithms("all_reduce", bytes)
-		if err != nil || list[0].Name != "ring" {
-			t.Errorf("%s: the first algorithm is %+v, %v, want the ring", name, list[0], err)
+		if err != nil || list[0].Name != "ring" || list[0].ChosenBy != "hint" || list[1].ChosenBy != "" {
+			t.Errorf("%s: the first algorithms are %+v, %v, want the ring by a hint", name, list[:2], err)
 		}
 		onAll(t, comms, func(rank int, c *Comm) error {
 			x := make([]float32, bytes/4)
@@ -32,7 +32,18 @@ func TestRingHints(t *testing.T) {
 	}
 	t.Setenv("NEXAR_RING_MAX_WORLD", "2")
 	comms := localCluster(t, 2, Config{})
-	if list, err := comms[0].Algorithms("all_reduce", 1<<20); err != nil || list[0].Name != "ring" {
-		t.Errorf("with NEXAR_RING_MAX_WORLD the first algorithm is %+v, %v, want the ring", list[0], err)
+	if list, err := comms[0].Algorithms("all_reduce", 1<<20); err != nil || list[0].Name != "ring" || list[0].ChosenBy != "hint" {
+		t.Errorf("with NEXAR_RING_MAX_WORLD the first algorithm is %+v, %v, want the ring by a hint", list[0], err)
+	}
+	if list, err := comms[0].Algorithms("all_reduce", 8); err != nil || list[0].ChosenBy != "model" {
+		t.Errorf("for 8 bytes the first algorithm is %+v, %v, want one by the model", list[0], err)
+	}
+	for _, c := range comms {
+		if err := c.SetAlgorithms("all_reduce=recursive-doubling"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := comms[0].Algorithms("all_reduce", 1<<20); err != nil || list[0].Name != "recursive-doubling" || list[0].ChosenBy != "setting" {
+		t.Errorf("after SetAlgorithms the first algorithm is %+v, %v, want recursive-doubling by a setting", list[0], err)
 	}
 }

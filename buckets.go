@@ -25,12 +25,13 @@ func AllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op 
 	return startBuckets(ctx, c, vectors, op, true).Wait()
 }
 
-// StartAllReduceBuckets starts an [AllReduceBuckets]; see [Handle]. It returns when the last
-// bucket has been packed and started, so that its place among other collectives is fixed. If
-// the short vectors fill at most eight buckets, it waits for no other rank. Before each
-// further bucket it waits until an earlier one has been reduced, which bounds its memory: the
-// other ranks must then reach this call without waiting for later operations of this one.
-// Long vectors, which are reduced in place, do not count.
+// StartAllReduceBuckets starts an [AllReduceBuckets]; see [Handle]. It returns when all buckets have
+// been started. Collectives that the caller starts afterwards come later in the order of collectives.
+//
+// At most eight buckets are in progress at a time, which bounds the memory. If the short vectors fill
+// more, the call blocks until an earlier bucket has been reduced. The other ranks must therefore make
+// this call before they wait for any operation that this rank starts after it. Long vectors are reduced
+// in place and do not count as buckets.
 func StartAllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op) *Handle {
 	return startBuckets(ctx, c, vectors, op, false)
 }

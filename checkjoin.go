@@ -26,9 +26,10 @@ type SeedCheck struct {
 	Err       error  // nil if the seed has answered and has proved the token
 }
 
-// CheckJoin makes all steps of [Join] before the seed admits the node, and returns the error that Join
-// would return. The process does not join. If cfg.Advertise is set, the seed dials that address, as for
-// Join. CheckJoin returns within 30 seconds. With an error, the result has the checks made before.
+// CheckJoin checks whether this process could join: it takes the steps of [Join] up to the admission of the
+// node, and returns the error that Join would return. The process does not join. If cfg.Advertise is set,
+// the seed dials that address, as for Join. CheckJoin returns within 30 seconds. If it fails, the result
+// still contains the checks made until then.
 func CheckJoin(ctx context.Context, cfg Config) (JoinCheck, error) {
 	c, err := checkJoin(ctx, cfg)
 	return c, opError("join", explainJoin(err))

@@ -24,7 +24,7 @@ func Reduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) e
 	return c.run(ctx, new(task).Reduction(&c.runner, numbersOf(data), kernel.Op(op), root))
 }
 
-// ReduceFunc is Reduce with a function of the caller, as in AllReduceFunc.
+// ReduceFunc is [Reduce] with a function of the caller, as in [AllReduceFunc].
 func ReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) error {
 	return c.run(ctx, collective.ReduceFunc(new(task), &c.runner, elementsOf(data), combine, root))
 }
@@ -131,7 +131,7 @@ func MinLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) error
 	return c.run(ctx, collective.Locate(new(task), &c.runner, false, data, numbersOf(data), ranks))
 }
 
-// MaxLoc is MinLoc for the largest element. A NaN counts as larger than all
+// MaxLoc is [MinLoc] for the largest element. A NaN counts as larger than all
 // numbers.
 func MaxLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) error {
 	return c.run(ctx, collective.Locate(new(task), &c.runner, true, data, numbersOf(data), ranks))

@@ -30,31 +30,31 @@ func Shares(n, size int) (counts []int) {
 	return counts
 }
 
-// GatherV is Gather for blocks of different lengths: src of rank r has counts[r]
+// GatherV is [Gather] for blocks of different lengths: src of rank r has counts[r]
 // elements, and dst of root as many as all src together.
 func GatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) error {
 	return c.run(ctx, new(task).GatherV(&c.runner, elementsOf(dst), elementsOf(src), counts, root))
 }
 
-// AllGatherV is AllGather for blocks of different lengths: src of rank r has
+// AllGatherV is [AllGather] for blocks of different lengths: src of rank r has
 // counts[r] elements, and dst of every rank as many as all src together.
 func AllGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int) error {
 	return c.run(ctx, new(task).AllGatherV(&c.runner, elementsOf(dst), elementsOf(src), counts))
 }
 
-// ScatterV is Scatter for blocks of different lengths: dst of rank r has
+// ScatterV is [Scatter] for blocks of different lengths: dst of rank r has
 // counts[r] elements, and src of root as many as all together.
 func ScatterV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) error {
 	return c.run(ctx, new(task).ScatterV(&c.runner, elementsOf(dst), elementsOf(src), counts, root))
 }
 
-// ReduceScatterV is ReduceScatter for blocks of different lengths: dst of rank r
+// ReduceScatterV is [ReduceScatter] for blocks of different lengths: dst of rank r
 // has counts[r] elements, and src of every rank as many as all together.
 func ReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op) error {
 	return c.run(ctx, new(task).ReduceScatterV(&c.runner, numbersOf(dst), numbersOf(src), counts, kernel.Op(op)))
 }
 
-// AllToAllV is AllToAll for blocks of different lengths: this rank sends
+// AllToAllV is [AllToAll] for blocks of different lengths: this rank sends
 // srcCounts[r] elements to rank r, block r of src, and receives dstCounts[r] from
 // it, block r of dst. If the numbers of a sender and its receiver differ, all ranks
 // get the same [CountsError], and the communicator can still be used.

@@ -21,11 +21,11 @@ import (
 // so that every rank has the same bits. Compressors are in package compress; all ranks use
 // the same kind.
 //
-// Every [compress.Compressor] takes sums and averages of floating-point vectors. A
-// [compress.TypedCompressor], as all of package compress are, encodes and adds float64 vectors
-// in float64 if it allows that, and takes the other types and operations that it allows, which
-// for compress.None are all. Vectors of other types are added in float32. A type or operation
-// that the compressor does not allow is an [ErrInvalidOp].
+// Every [compress.Compressor] supports [Sum] and [Avg] of floating-point vectors, which it adds in
+// float32. A [compress.TypedCompressor] supports more: its method Allows reports the types and
+// operations. If it allows float64, float64 vectors are encoded and added in float64. All compressors of
+// package compress are typed; [compress.None] allows every type and operation. If the compressor does not
+// allow the type or operation, the error is an [ErrInvalidOp].
 //
 // On each rank the call takes memory for the encodings of all ranks, of
 // Compressor.MaxBytes each. If this exceeds [Config].CompressedMaxBytes on a rank, it is an
@@ -49,11 +49,10 @@ func AllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, op Op
 	return finish(t, data, op)
 }
 
-// StartAllReduceCompressed starts an AllReduceCompressed; see Handle. It returns when
-// all ranks have called it and compressed their vectors. Then comp may be used for
-// another vector, if its own documentation allows that. If comp panics later, so does
-// Wait; if it ends its goroutine then, as t.FailNow does, Wait returns a [CompressError]
-// that names this rank.
+// StartAllReduceCompressed starts an [AllReduceCompressed]; see [Handle]. It blocks until all ranks
+// have called it and compressed their vectors. Then comp may be used for another vector, if its own
+// documentation allows that. If comp panics later, so does [Handle.Wait]; if it ends its goroutine
+// then, as t.FailNow does, Wait returns a [CompressError] that names this rank.
 func StartAllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) *Handle {
 	release, err := c.hold(collective.CompressedName, bytesOf(data))
 	if err != nil {
@@ -223,7 +222,7 @@ func encode[T Number](t *compressed, data []T) (room int, err error) {
 	return room, err
 }
 
-// fitsAll says why an encoding of a rank may not be so long.
+// fitsAll returns an error if the encodings of all ranks, of at most room bytes each, exceed the limit.
 func (c *Comm) fitsAll(room int) error {
 	if n, limit := c.Size(), cmp.Or(c.node.compressedMax, collective.CountMax-1); room > limit/n {
 		return fmt.Errorf("%w: %d encodings of up to %d bytes, for a limit of %d bytes in all (%s)",

@@ -41,8 +41,8 @@ type Config struct {
 	// file may have access to it (mode 0600). NEXAR_CLUSTER_TOKEN_FILE.
 	TokenFile string `env:"NEXAR_CLUSTER_TOKEN_FILE"`
 
-	// CAFile is the path of a PEM file with the certificates of one or more CAs. The node accepts
-	// only a seed whose cluster has a CA that one of them has signed (SeedConfig.CACertFile).
+	// CAFile is the path of a PEM file with the certificates of one or more CAs. The node accepts a
+	// seed only if one of these CAs has signed the CA of its cluster (SeedConfig.CACertFile).
 	// Otherwise joining fails with an error that names both CAs, before the node has proved the
 	// token. The token is still required. By default the node accepts any seed that proves the
 	// token. NEXAR_CA_FILE.
@@ -77,17 +77,15 @@ type Config struct {
 	// # Transports
 
 	// Transports are the transports that this node may use: "shm", "tcp", "quic"
-	// and the names of Factories; by default all of them. Two nodes use the best
-	// that both have: shared memory between processes of one user on one host;
-	// otherwise QUIC, and beside it TCP, at the same port, for all payloads; TCP
-	// alone where one of them lacks QUIC. With "tcp" or "shm,tcp" neither joining
-	// nor anything else needs UDP. If a seed answers over TCP and not over QUIC,
-	// UDP is taken to be filtered, after less than a second on a fast network, and
-	// the node goes on without QUIC and logs so.
-	// QUIC is used in any case if nothing else in the list crosses hosts. The order
-	// means nothing. NEXAR_TRANSPORTS, separated by commas;
-	// NEXAR_ENABLE_TCP_BULK_SIDECAR, which is 1 by default, takes "tcp" out if it
-	// is 0.
+	// and the names of Factories; by default all of them. Their order has no meaning.
+	// Two nodes use the best that both have. Processes of one user on one host use
+	// shared memory. Other nodes use QUIC for control and TCP, at the same port, for
+	// payloads; if one of them lacks QUIC, they use TCP for everything. With "tcp" or
+	// "shm,tcp" nexar needs no UDP. If a seed answers over TCP but not over QUIC, the
+	// node assumes that UDP is filtered, logs this and uses no QUIC; on a fast network
+	// this takes less than a second. If no other transport in the list connects hosts,
+	// QUIC is added. NEXAR_TRANSPORTS, separated by commas; "tcp" is removed if
+	// NEXAR_ENABLE_TCP_BULK_SIDECAR, 1 by default, is 0.
 	Transports []string `env:"NEXAR_TRANSPORTS" also:"NEXAR_ENABLE_TCP_BULK_SIDECAR" default:"shm,tcp,quic"`
 
 	// Factories add transports of the program to the built-in ones. Two nodes use such a transport

@@ -59,7 +59,7 @@ func (e *DeadlockError) Error() string {
 	return text
 }
 
-// Is reports that e is an ErrDeadlock.
+// Is reports that e is an [ErrDeadlock].
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
 // deadlockError makes the error of a deadlock that the engine has found.

@@ -16,7 +16,7 @@ import (
 )
 
 // A DeviceComm is a communicator for vectors on a device, such as an accelerator:
-// see [Comm.WithStream]. Its methods are functions of this package, for regions of buffers
+// see [Comm.WithStream]. Its methods are functions of this package, for regions of device buffers
 // in place of slices, with the type of the elements in place of a type parameter. A
 // region has a whole number of elements; its rows may divide elements.
 //
@@ -39,24 +39,24 @@ import (
 // memory of the device (device.Mapper), contiguous regions need no staging memory: the
 // call uses them in place, as soon as the stream has done its work.
 //
-// A call returns when its result is in the buffer. It takes its sequence number among
+// A call returns when its result is in the device buffer. It takes its sequence number among
 // the collectives of the communicator when its input is staged. Calls overlap, for
 // example to stage a part of a vector while another one is reduced, if each has a
-// goroutine, a stream and a communicator (Comm.Dup).
+// goroutine, a stream and a communicator ([Comm.Dup]).
 //
 // # Failure
 //
 // A call with an invalid argument returns an error at once, and the communicator can still
-// be used. Errors of the device are a [DeviceError]: a freed buffer, the failure of the device,
+// be used. Errors of the device are a [DeviceError]: a freed device buffer, the failure of the device,
 // or a lack of staging memory. If the device fails or the context ends before the collective
 // has begun on this rank, the communicator ends, since the other ranks wait for this one. If
 // the result cannot be stored, only this rank gets an error. Send and Recv do not end the
 // communicator because of the device; a message that cannot be stored is lost.
 //
 // A call waits for the device without a limit until its context or the communicator
-// ends. Config.CollectiveTimeout counts after that. Work that is queued is done in any
-// case, so after a call that was cancelled the buffers are in use until a later Wait
-// of the stream returns. Staging memory is reused only when the device no longer uses
+// ends. [Config].CollectiveTimeout counts after that. Work that is queued is done in any
+// case, so after a call that was cancelled the device buffers are in use until a later
+// [device.Stream].Wait returns. Staging memory is reused only when the device no longer uses
 // it.
 type DeviceComm struct {
 	comm   *Comm

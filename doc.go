@@ -50,7 +50,7 @@
 // Nothing hangs. An operation ends when its context ends, or when it has made no progress for
 // longer than [Config] allows, 30 minutes by default; only receives and probes from [AnyRank]
 // have no such limit. After 10 seconds a warning in the log names the ranks that it waits for and
-// their calls. Ranks that wait for each other get a [DeadlockError] after Config.DeadlockTimeout.
+// their calls. Ranks that wait for each other get a [DeadlockError] after [Config].DeadlockTimeout.
 // Operations that need a rank end when that rank is known to have failed, which takes
 // milliseconds after the end of its process. The error names the rank.
 //

@@ -51,8 +51,8 @@ import (
 //     program may close the node and join again.
 //   - the reason for the end of the communicator, if the world has not changed: a [MismatchError], or a
 //     call that was cancelled or timed out on some rank. An undetected failure may be the cause, so
-//     Epochs waits for a next view for Config.HeartbeatTimeout and a second first.
-//   - the PeerError of a failed node, if Config.Recovery is [Abort] or [Manual]. With Manual,
+//     Epochs waits for a next view for [Config].HeartbeatTimeout and a second first.
+//   - the [PeerError] of a failed node, if [Config].Recovery is [Abort] or [Manual]. With Manual,
 //     [Comm.Exclude] makes a communicator of the remaining ranks.
 //
 // Only one goroutine at a time may range over the epochs of a node.
@@ -255,7 +255,7 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 //
 // The old communicator is closed, and [Node.World] returns the new one. The error is [ErrInvalidRank]
 // for a rank outside the communicator or this rank itself, [ErrClosed] if c is not the communicator of
-// Node.World, [ErrNoQuorum] if there is no new view within [Config].RecoveryTimeout, and [ErrExcluded] if
+// [Node.World], [ErrNoQuorum] if there is no new view within [Config].RecoveryTimeout, and [ErrExcluded] if
 // this rank has been excluded. A cancelled call may still exclude the ranks, since the seed has been
 // told.
 func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
@@ -277,7 +277,7 @@ func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 // Include returns the communicator of the world with all nodes that wait to join, and without nodes
 // that have failed or left meanwhile. It is for programs that do not range over [Node.Epochs]; others
 // use [Node.Reconfigure]. All ranks call it on [Node.World], and it blocks until they have. The old
-// communicator is closed, and Node.World returns the new one. If no node waits, the new one has the
+// communicator is closed, and [Node.World] returns the new one. If no node waits, the new one has the
 // same ranks. The errors are those of [Comm.Exclude]. After a cancelled call the old communicator
 // cannot be used any more: call Include again.
 func (c *Comm) Include(ctx context.Context) (*Comm, error) {

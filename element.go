@@ -26,8 +26,8 @@ type Number interface {
 	Real | ~complex64 | ~complex128
 }
 
-// View returns the same memory as a slice of another type of 16 bits. It makes a vector of
-// another package's 16-bit floats one that can be reduced:
+// View returns s as a slice of another 16-bit type, which shares the memory of s. With View a program
+// can reduce vectors of a 16-bit floating-point type of another package:
 //
 //	err := nexar.AllReduce(ctx, c, nexar.View[nexar.BFloat16](gradient), nexar.Sum)
 func View[To, From ~int16 | ~uint16](s []From) []To {

@@ -68,7 +68,7 @@ var (
 	ErrNotFormed = errors.New("the world did not form")
 	// ErrInvalidRank says that the communicator has no such rank or root.
 	ErrInvalidRank = collective.ErrRank
-	// ErrInvalidTag says that a tag is negative.
+	// ErrInvalidTag says that a tag is negative. [AnyTag] is valid for receives and probes only.
 	ErrInvalidTag = errors.New("invalid tag")
 	// ErrInvalidLength says that a vector, or a list of counts, does not have the length that the operation
 	// requires.
@@ -105,7 +105,7 @@ var (
 )
 
 // A PeerError reports a rank that has failed or left, and so caused the failure of an operation. It is
-// an ErrPeerFailed.
+// an [ErrPeerFailed].
 //
 // A rank that ends because of an error tells the cause to the other ranks first, and their errors name
 // that cause. A rank that ends without doing so is the cause itself, provided that all other ranks have
@@ -171,7 +171,7 @@ func (e *PeerError) Error() string {
 
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// Is reports that e is an ErrPeerFailed.
+// Is reports that e is an [ErrPeerFailed].
 func (e *PeerError) Is(target error) bool { return target == ErrPeerFailed }
 
 // A NotFormedError says which nodes had joined a world that did not form. It is an [ErrNotFormed].
@@ -197,7 +197,7 @@ func (e *NotFormedError) Error() string { return e.Err.Error() }
 
 func (e *NotFormedError) Unwrap() error { return e.Err }
 
-// Is reports that e is an ErrNotFormed.
+// Is reports that e is an [ErrNotFormed].
 func (e *NotFormedError) Is(target error) bool { return target == ErrNotFormed }
 
 // A Call describes the call of a collective on a rank: its sequence number in the
@@ -208,7 +208,7 @@ type Call struct {
 	Type   string // of the elements; empty if there are none
 	Length int    // elements per rank, or of all blocks together for calls with counts
 	Counts uint32 // digest of the lengths of blocks, or of the layout of structs
-	Ranks  []int  // argument of a Sub that differs from that of another rank; otherwise nil
+	Ranks  []int  // argument of a [Comm.Sub] that differs from that of another rank; otherwise nil
 	Reduce string // "sum"; empty if nothing is reduced
 	Root   int    // -1 if the operation has none
 	Plan   string // the algorithm
@@ -287,7 +287,7 @@ func (e *CountsError) Error() string {
 	return fmt.Sprintf("%v: rank %d sends %d elements to rank %d, which expects %d", ErrInvalidLength, e.From, e.Sent, e.To, e.Expected)
 }
 
-// Is reports that e is an ErrInvalidLength.
+// Is reports that e is an [ErrInvalidLength].
 func (e *CountsError) Is(target error) bool { return target == ErrInvalidLength }
 
 // A RevokedError says why a communicator can no longer be used. It is an [ErrRevoked] and wraps its
@@ -309,7 +309,7 @@ func (e *RevokedError) Error() string {
 
 func (e *RevokedError) Unwrap() error { return e.Err }
 
-// Is reports that e is an ErrRevoked.
+// Is reports that e is an [ErrRevoked].
 func (e *RevokedError) Is(target error) bool { return target == ErrRevoked }
 
 // A TimeoutError names the ranks that a collective or a message waited for until its timeout. It is
@@ -350,7 +350,7 @@ func (l LateRank) String() string {
 	if l.Doing != "" {
 		return fmt.Sprintf("rank %d (%s)", l.Rank, l.Doing)
 	}
-	where := engine.Waiting{Known: l.Answered, Active: l.Active, Mute: l.Unresponsive, For: l.For, Silent: l.Silent}
+	where := engine.Waiting{Known: l.Answered, Active: l.Active, Unresponsive: l.Unresponsive, For: l.For, Silent: l.Silent}
 	return fmt.Sprintf("rank %d (%s)", l.Rank, where.Describe(l.Call.String()))
 }
 

@@ -39,11 +39,11 @@ func noMessage() Status { return Status{Source: NoRank, Tag: AnyTag} }
 // may be changed, but the message may not have been received yet. Messages from one rank to
 // another with the same tag are received in the order of the calls.
 //
-// A message of at most 64 KiB is sent at once, unless more than 1 MiB of messages from this node to
-// the other, on all communicators and with 64 bytes of overhead for each message, would then be
-// unreceived. Otherwise Send blocks until a receive takes the message, for at most
-// [Config].MessageTimeout. If the other rank waits for this one as well, as in a Send of its own, both
-// get a [DeadlockError].
+// Send does not block for a message of at most 64 KiB, as long as at most 1 MiB of messages from this
+// node to the other one have not been received. All communicators of the two nodes share this limit, and
+// each message counts as 64 bytes more than its data. Otherwise Send blocks until a receive takes the
+// message, for at most [Config].MessageTimeout. If the other rank waits for this one as well, as in a
+// Send of its own, both get a [DeadlockError].
 //
 // If ctx ends while Send blocks, the communicator is revoked. If Send has blocked and the message
 // does not fit the buffer of the receive, both sides get an [ErrTruncated] or [ErrTypeMismatch].
@@ -188,8 +188,8 @@ func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 // another one may get it: use [RecvAlloc] or [Comm.MatchedProbe] instead. If ctx ends first, the
 // communicator remains usable.
 //
-// Status.Count is in elements of T. If the length of the message is not a multiple of the size of
-// T, Probe returns the Status, with Count rounded down, and an [ErrTypeMismatch]. It does not check
+// [Status].Count is in elements of T. If the length of the message is not a multiple of the size of
+// T, Probe returns the [Status], with Count rounded down, and an [ErrTypeMismatch]. It does not check
 // the element type otherwise; the receive does.
 func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, error) {
 	of, err := elementOf[T]()
@@ -419,13 +419,13 @@ func (c *Comm) checkSource(ctx context.Context, from int, tag Tag) error {
 func (c *Comm) checkMessage(ctx context.Context, side string, rank int, tag Tag) error {
 	switch {
 	case tag == AnyTag:
-		return fmt.Errorf("%w: %d (AnyTag): only a receive or a probe takes it", ErrInvalidTag, tag)
+		return fmt.Errorf("%w: %d (AnyTag): only a receive or a probe accepts it: use a tag of at least 0", ErrInvalidTag, tag)
 	case tag < 0:
-		return fmt.Errorf("%w: %d: must not be negative", ErrInvalidTag, tag)
+		return fmt.Errorf("%w: %d: must be at least 0", ErrInvalidTag, tag)
 	case rank == NoRank:
 		return cmp.Or(c.Err(), c.over(ctx))
 	case rank == AnyRank:
-		return fmt.Errorf("%w: %s rank %d (AnyRank) of %d ranks: only a receive or a probe takes it", ErrInvalidRank, side, rank, c.Size())
+		return fmt.Errorf("%w: %s rank %d (AnyRank) of %d ranks: only a receive or a probe accepts it", ErrInvalidRank, side, rank, c.Size())
 	case rank < 0 || rank >= c.Size():
 		return fmt.Errorf("%w: %s rank %d of %d ranks", ErrInvalidRank, side, rank, c.Size())
 	}

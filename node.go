@@ -34,7 +34,7 @@ type Node struct {
 	follower comm.Follower
 	close    func() error
 
-	leaving atomic.Bool   // at the next checkpoint
+	leaving atomic.Bool   // at the next reconfiguration
 	leaves  bool          // at the one with which the quiesced epoch has ended
 	left    chan struct{} // closed when the node has left the world
 	closed  chan struct{} // closed by Close
@@ -43,8 +43,8 @@ type Node struct {
 }
 
 // Join joins the cluster of the seeds in cfg, and blocks until its world has formed: all nodes have
-// joined and are connected to each other (if Config.Links is "demand", to the nodes that they watch). Zero fields of cfg are taken from the environment; see
-// [ConfigFromEnv].
+// joined and are connected to each other (if [Config].Links is "demand", to the nodes that they watch). Zero fields of cfg are taken from the
+// environment; see [ConfigFromEnv].
 //
 // The errors are [ErrConfig], [ErrToken], [ErrIdentity], [ErrVersion], [ErrRankTaken] and
 // [NotFormedError], which has the nodes that had joined, or names two nodes that could not reach each
@@ -52,7 +52,7 @@ type Node struct {
 //
 // Nodes do not return from Join at the same time. If a node returns and is closed at once, Join
 // succeeds on the others, and their first operation that needs the node fails with a [PeerError] with
-// Left set. If its process ends instead, the others get a PeerError from Join or from their first
+// Left set. If its process ends instead, the others get a [PeerError] from Join or from their first
 // operation.
 func Join(ctx context.Context, cfg Config) (*Node, error) {
 	cfg, err := cfg.fill()
@@ -197,7 +197,7 @@ func (cfg *Config) request() (client.Request, error) {
 		if !host.IsAddr(a, false) {
 			return r, fmt.Errorf("%w: %s=%q: add a port, since %s has none", ErrConfig, variable("Advertise"), cfg.Advertise, variable("Listen"))
 		}
-		r.Advertise, r.Probe = []string{a}, !cfg.AdvertiseUnchecked
+		r.Advertise, r.CheckAddress = []string{a}, !cfg.AdvertiseUnchecked
 	}
 	return r, nil
 }

@@ -37,11 +37,11 @@ func (c *Comm) Register(fn string, h func(ctx context.Context, from int, args []
 // most [Config].MaxConcurrentCalls calls with at most 1 GiB of arguments in total are in progress from
 // one rank to another; further calls wait. Arguments and result each have at most 1 GiB.
 //
-// A function that calls back to its caller uses one of these slots as well. If such functions use all
-// slots in both directions, the calls back wait until their contexts end, and their errors name the
+// A call back to the caller counts as well. If calls in both directions have reached the limit and all
+// their functions call back, these calls wait until their contexts end, and their errors name the
 // limit.
 //
-// The function gets the deadline of ctx, or without one Config.CallTimeout. If ctx ends, Call returns at
+// The function gets the deadline of ctx, or without one [Config].CallTimeout. If ctx ends, Call returns at
 // once, the context of the function ends, and the communicator remains usable. Other errors are a
 // [CallError] with the rank and the reason, a [PeerError] if the rank has failed or left, and
 // [ErrInvalidRank]. When the communicator ends, its calls fail as all its operations do.

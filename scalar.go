@@ -29,9 +29,9 @@ func BroadcastOne[T any](ctx context.Context, c *Comm, x T, root int) (T, error)
 	return data[0], nil
 }
 
-// AllGatherOne is [AllGather] of one element of each rank: it returns x of all ranks, by rank. It
-// tells ranks the counts of a collective with blocks of different lengths, such as
-// [AllGatherV]. After an error the result is nil.
+// AllGatherOne is [AllGather] of one element of each rank. It returns the elements of all ranks,
+// indexed by rank; after an error the result is nil. For example, it collects the counts for
+// [AllGatherV].
 func AllGatherOne[T any](ctx context.Context, c *Comm, x T) ([]T, error) {
 	all := make([]T, c.Size())
 	if err := AllGather(ctx, c, all, []T{x}); err != nil {
@@ -40,8 +40,8 @@ func AllGatherOne[T any](ctx context.Context, c *Comm, x T) ([]T, error) {
 	return all, nil
 }
 
-// Float contains the floating-point element types. [View] makes one of another package's 16-bit
-// floats.
+// Float contains the floating-point element types. For a 16-bit floating-point type of another
+// package, use [View].
 type Float interface {
 	~float32 | ~float64 | Float16 | BFloat16
 }

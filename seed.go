@@ -111,7 +111,7 @@ type Seed struct{ seed *node.Seed }
 // NewToken returns a random cluster token of 256 bits.
 func NewToken() string { return pki.NewToken().Reveal() }
 
-// ReadTokenFile returns the token in a file, as Config.TokenFile and SeedConfig.TokenFile do. It
+// ReadTokenFile returns the token in a file, as [Config].TokenFile and [SeedConfig].TokenFile do. It
 // refuses a file that other users of the host can access; errors contain the path but not the
 // token.
 func ReadTokenFile(path string) (string, error) {

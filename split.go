@@ -141,6 +141,6 @@ func (c *Comm) listsDiffer(ctx context.Context, name string, list []int, other i
 }
 
 // WorldRank returns the rank in the world of a rank of this communicator. The world
-// is Node.World, or the communicators that Local has returned. It panics if rank is
+// is [Node.World], or the communicators that [Local] has returned. It panics if rank is
 // not a rank of this communicator.
 func (c *Comm) WorldRank(rank int) int { return c.impl.Ranks[rank] }

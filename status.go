@@ -71,7 +71,7 @@ func (c *Comm) Trace() trace.Snapshot {
 	}
 }
 
-// A Diagnosis describes the sockets and transports that this machine offers to a node; see
+// A Diagnosis describes the sockets and transports that this machine has for a node; see
 // [Diagnose].
 type Diagnosis struct {
 	Listen     string   // address at which a node would listen

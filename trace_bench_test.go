@@ -9,8 +9,8 @@ import (
 	"github.com/nexar-go/nexar/internal/recorder"
 )
 
-// BenchmarkTrace measures the cost of recording an all-reduce of 8 bytes between two
-// ranks that share memory. Rounds with and without recording alternate; the medians of
+// BenchmarkTrace measures the cost of tracing an all-reduce of 8 bytes between two
+// ranks that share memory. Rounds with and without tracing alternate; the medians of
 // both are reported, in nanoseconds per operation.
 func BenchmarkTrace(b *testing.B) {
 	const perRound = 2000
@@ -18,9 +18,9 @@ func BenchmarkTrace(b *testing.B) {
 	round := func(on bool) float64 {
 		for _, c := range comms {
 			if on {
-				c.comm.Record(&recorder.Comm{Epoch: 1, Ranks: c.impl.Ranks}, nil)
+				c.comm.SetTracing(&recorder.Comm{Epoch: 1, Ranks: c.impl.Ranks}, nil)
 			} else {
-				c.comm.Record(nil, nil)
+				c.comm.SetTracing(nil, nil)
 			}
 		}
 		start := time.Now()

@@ -58,8 +58,8 @@ func explainJoin(err error) error {
 	return &kindError{err, []error{kind}}
 }
 
-// notFormed returns the error of a node or a seed whose world did not form, with all that it
-// knows about the nodes that had joined; nil if err is about something else.
+// notFormed returns the NotFormedError for an err of a node or seed whose world did not form, with the nodes
+// that had joined as far as they are known. It returns nil for any other err.
 func notFormed(err error) error {
 	failed, isFailed := errors.AsType[*client.FailedError](err)
 	waiting, isWaiting := errors.AsType[*client.WaitingError](err)
@@ -257,7 +257,7 @@ func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 	t := &TimeoutError{Op: call.Op, Call: call, After: e.After}
 	for _, w := range e.Waiting {
 		n := c.impl.Nodes[w.Rank]
-		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Answered: w.Known, Active: w.Active, Unresponsive: w.Mute, For: w.For, Silent: w.Silent}
+		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Answered: w.Known, Active: w.Active, Unresponsive: w.Unresponsive, For: w.For, Silent: w.Silent}
 		if w.Known {
 			late.Call = describe(w.Last)
 		}

@@ -43,7 +43,7 @@ type ErrorFeedback struct {
 func (e *ErrorFeedback) Append(dst []byte, src []float32) ([]byte, error) {
 	c, err := e.compressor()
 	if err == nil && e.residual64 != nil {
-		err = fmt.Errorf("compress: error feedback: %w: float32, and float64 before", ErrType)
+		err = fmt.Errorf("compress: error feedback: %w: got float32, want float64 as before: call Reset first", ErrType)
 	}
 	if err != nil {
 		return dst, err
@@ -54,7 +54,7 @@ func (e *ErrorFeedback) Append(dst []byte, src []float32) ([]byte, error) {
 func (e *ErrorFeedback) append64(dst []byte, src []float64) ([]byte, error) {
 	c, err := e.typed()
 	if err == nil && e.residual != nil {
-		err = fmt.Errorf("compress: error feedback: %w: float64, and float32 before", ErrType)
+		err = fmt.Errorf("compress: error feedback: %w: got float64, want float32 as before: call Reset first", ErrType)
 	}
 	if err != nil {
 		return dst, err
@@ -80,7 +80,7 @@ func appendFeedback[T float, C Compressor](
 	}
 	r := *residual
 	if len(src) != len(r) {
-		return dst, fmt.Errorf("compress: error feedback: %w: %d elements, and %d before", ErrLength, len(src), len(r))
+		return dst, fmt.Errorf("compress: error feedback: %w: got %d elements, want %d as before: call Reset first", ErrLength, len(src), len(r))
 	}
 	sum := kernel.Reducer(typeOf[T](), kernel.Sum)
 	sum(memory(r), memory(r), memory(src))

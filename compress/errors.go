@@ -14,10 +14,10 @@ var (
 	ErrFormat = errors.New("malformed encoding")
 	// ErrConfig: a field of a compressor has an invalid value.
 	ErrConfig = errors.New("invalid configuration")
-	// ErrLength: the length of a vector differs from the vectors before it.
-	ErrLength = errors.New("different vector length")
+	// ErrLength: the length of a vector differs from that of the earlier vectors.
+	ErrLength = errors.New("vector length has changed")
 	// ErrType: the compressor does not allow the element type, or the type of a vector
-	// differs from the vectors before it.
+	// differs from that of the earlier vectors.
 	ErrType = errors.New("invalid element type")
 )
 

@@ -4,8 +4,8 @@ import "math"
 
 // A selection finds the largest elements of vectors. It reuses its buffers.
 type selection[T float] struct {
-	values  []T   // candidates
-	indices []int // of the candidates in the vector
+	values  []T   // elements that may be among the largest
+	indices []int // of values in the vector
 }
 
 // A choice is the result of a selection: all values with a magnitude above least, and the
@@ -25,7 +25,7 @@ type choice[T float] struct {
 // among them. A wrong estimate costs time only.
 func (s *selection[T]) selectLargest(src []T, k int) choice[T] {
 	if len(src) >= sampleMin && k <= len(src)/sampleShare {
-		if c, ok := s.selectCandidates(src, k); ok {
+		if c, ok := s.selectBySample(src, k); ok {
 			return c
 		}
 	}
@@ -38,8 +38,8 @@ const (
 	sampleShare  = 8       // nor are vectors if more than one in sampleShare elements is kept
 )
 
-// selectCandidates is selectLargest by a sample. It reports false if the estimate was wrong.
-func (s *selection[T]) selectCandidates(src []T, k int) (c choice[T], ok bool) {
+// selectBySample is selectLargest with a limit that it estimates from a sample. It reports false if the estimate was wrong.
+func (s *selection[T]) selectBySample(src []T, k int) (c choice[T], ok bool) {
 	// Four standard deviations above the expected number in the sample.
 	expected := float64(k) / sampleStride
 	rank := int(expected + 4*math.Sqrt(expected) + 4)

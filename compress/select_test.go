@@ -112,14 +112,14 @@ func TestSelectionBySample(t *testing.T) {
 	}
 	var s selection[float32]
 	for _, k := range []int{1, 100, len(src) / 100, len(src) / sampleShare} {
-		c, ok := s.selectCandidates(src, k)
+		c, ok := s.selectBySample(src, k)
 		if !ok || len(c.values) > 3*k+sampleStride*20 {
-			t.Errorf("k = %d: %d candidates (ok %v), want at least k and at most %d", k, len(c.values), ok, 3*k+sampleStride*20)
+			t.Errorf("k = %d: %d elements (ok %v), want at least k and at most %d", k, len(c.values), ok, 3*k+sampleStride*20)
 		}
 	}
-	// Zeros are not candidates, even if fewer than k other elements remain.
+	// Zeros are not selected, even if fewer than k other elements remain.
 	clear(src[100:])
-	if c, ok := s.selectCandidates(src, len(src)/100); !ok || c.size != 100 {
+	if c, ok := s.selectBySample(src, len(src)/100); !ok || c.size != 100 {
 		t.Errorf("%d elements selected (ok %v), want the 100 that are not zero", c.size, ok)
 	}
 }

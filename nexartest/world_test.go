@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/nexartest"
 )
 
-// A job is the program of the nodes of a World: an all-reduce and a checkpoint each 100 ms until it is
+// A job is the program of the nodes of a World: an all-reduce and a reconfiguration each 100 ms until it is
 // stopped.
 type job struct {
 	mu       sync.Mutex

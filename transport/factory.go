@@ -6,8 +6,8 @@ import (
 	"log/slog"
 )
 
-// A Factory is a transport factory: it starts a transport for a node. A program passes factories to nexar in
-// Config.Factories.
+// A Factory is a transport factory: it starts a transport for a node. A program passes factories to
+// nexar in the field Factories of [github.com/nexar-go/nexar.Config].
 type Factory struct {
 	// Name identifies the transport in the cluster: two nodes use it if both have
 	// a factory of this name. It is short and lower case, and differs from the

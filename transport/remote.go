@@ -20,7 +20,7 @@ type RemoteKey struct {
 // A RemoteMemory is a Conn over which each side can write directly into registered memory of
 // the other, like RDMA hardware. The process that owns the memory takes no part in the writes.
 type RemoteMemory interface {
-	// Register makes memory accessible to the transport, which may pin it. It is
+	// Register makes memory accessible to the transport, which may lock it in physical memory. It is
 	// slow, and meant for memory that is used repeatedly. The memory must stay
 	// reachable until Deregister.
 	Register(memory []byte) (Registration, error)

@@ -7,7 +7,7 @@
 //
 // In every round each system runs once, so that other load of the machine affects all
 // alike. Failures are recorded. A system is skipped after two consecutive failures, or if
-// its program could not be built; then the record names the packages to install. No process
+// its program could not be built; then the result names the packages to install. No process
 // of a run outlives it: process groups are killed, and on Linux also descendants that have
 // left their group. A Campaign must not be used concurrently.
 package campaign

@@ -49,7 +49,9 @@ ALGORITHMS
   p50        median over the rounds of the median of the slowest rank; q1 and q3
              are the quartiles
   ratio      p50 divided by the least p50; compare it with cost
-  chosen     the algorithm of a call: from NEXAR_ALGORITHMS, else from the model
+  chosen     the algorithm of a call, by the model; "chosen by a setting" if by
+             NEXAR_ALGORITHMS, "chosen by a hint" if by NEXAR_LARGE_MSG_BYTES,
+             NEXAR_PIPELINE_SEGMENT_BYTES or NEXAR_RING_MAX_WORLD
   fastest    the smallest p50
 
   Algorithms with a cost of more than ` + strconv.Itoa(bench.SlowerMax) + ` are listed but not measured. At the end a
@@ -62,7 +64,7 @@ JSON is one object per line with the fields op, ranks, bytes, transport, encrypt
 iters, p50_us, p99_us, algbw_GBps, busbw_GBps, wrong. Bandwidths are 0 for a
 barrier and for one rank. With --algorithms the fields are op, ranks, bytes,
 transport, encrypted, algorithm, channels, shared, predicted_us, p50_us, q1_us,
-q3_us, chosen, fastest, wrong.
+q3_us, chosen, chosen_by ("model", "setting", "hint" or empty), fastest, wrong.
 
 EXIT STATUS
   0    everything was measured, and every result was right

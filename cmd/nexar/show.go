@@ -96,7 +96,7 @@ func (w *show) end(measured error, last func(took time.Duration) ending) error {
 		w.err = errors.Join(w.err, err)
 	}
 	if w.err == nil && e.wrong > 0 {
-		return fmt.Errorf("wrong results: %s", e.text)
+		return fmt.Errorf("verification failed: want 0 wrong elements: %s", e.text)
 	}
 	return w.err
 }

@@ -98,7 +98,7 @@ func subtests() []subtest {
 }
 
 // optional returns the subtests for capabilities of d, and descriptions of the missing ones.
-func optional(tb testing.TB, d device.Device) (offered []subtest, missing []string) {
+func optional(tb testing.TB, d device.Device) (supported []subtest, missing []string) {
 	tb.Helper()
 	s, err := d.NewStream()
 	if err != nil {
@@ -112,9 +112,9 @@ func optional(tb testing.TB, d device.Device) (offered []subtest, missing []stri
 		tb.Errorf("close a stream: %v", err)
 	}
 	for _, f := range []struct {
-		offered bool
-		what    string
-		subtest subtest
+		supported bool
+		what      string
+		subtest   subtest
 	}{
 		{holds, "the device is not a devicetest.Holder", subtest{"Held", testHeld}},
 		{fails, "the device is not a devicetest.Failer", subtest{"Failure", testFailure}},
@@ -122,26 +122,26 @@ func optional(tb testing.TB, d device.Device) (offered []subtest, missing []stri
 		{reduces, "its streams are not device.Reducers", subtest{"Reducer", testReducer}},
 		{reduces, "its streams are not device.Reducers", subtest{"ReducerMisuse", testReducerMisuse}},
 	} {
-		if f.offered {
-			offered = append(offered, f.subtest)
+		if f.supported {
+			supported = append(supported, f.subtest)
 		} else {
 			missing = append(missing, f.subtest.name+": "+f.what)
 		}
 	}
-	return offered, missing
+	return supported, missing
 }
 
 // Run checks the devices of a factory against the contract of package device.
 func Run(t *testing.T, factory Factory) {
-	var offered []subtest
+	var supported []subtest
 	t.Run("Capabilities", func(t *testing.T) {
 		var missing []string
-		offered, missing = optional(t, factory(t))
+		supported, missing = optional(t, factory(t))
 		for _, text := range missing {
 			t.Log("omitted: " + text)
 		}
 	})
-	for _, s := range append(subtests(), offered...) {
+	for _, s := range append(subtests(), supported...) {
 		t.Run(s.name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
 			t.Cleanup(func() { // runs after the cleanups of the factory

@@ -79,11 +79,11 @@ func faults() map[string]string {
 
 // lazySubtests returns the subtests for a lazy device, which are all.
 func lazySubtests(t *testing.T) []subtest {
-	offered, missing := optional(t, newLazy(""))
+	supported, missing := optional(t, newLazy(""))
 	if len(missing) > 0 {
 		t.Fatalf("omitted: %q", missing)
 	}
-	return append(subtests(), offered...)
+	return append(subtests(), supported...)
 }
 
 // TestLazy: a lazy device without a fault keeps the contract, so it passes the suite.

@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// stagger is the time between the arrivals of two consecutive ranks.
+// stagger is the time between the calls of two consecutive ranks.
 const stagger = 200 * time.Millisecond
 
 func main() {

@@ -11,11 +11,11 @@ import (
 	"github.com/nexar-go/nexar/internal/rpc"
 )
 
-// record registers the new communicator, and the one of its negotiation, with the
+// trace registers the new communicator, and the one of its negotiation, with the
 // recorder.
-func (c *Comm) record(control *engine.Comm) {
-	control.Record(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks, Purpose: "setup"}, nil)
-	c.Engine.Record(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks}, func(err error, last []engine.Trace) {
+func (c *Comm) trace(control *engine.Comm) {
+	control.SetTracing(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks, Purpose: "setup"}, nil)
+	c.Engine.SetTracing(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks}, func(err error, last []engine.Trace) {
 		c.View.errors.Report(c, err, last)
 	})
 }

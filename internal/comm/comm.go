@@ -208,7 +208,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	c.Transport, c.Encrypted = mesh.Common(paths)
 	control := e.NewComm(engine.ID(id, controlID), rank, links)
 	defer control.Close()
-	c.record(control)
+	c.trace(control)
 	trial := v.trialComm(engine.ID(id, trialID), rank, hosts, links)
 	if trial != nil {
 		defer trial.Close()

@@ -40,7 +40,7 @@ type Follower struct {
 	// view.
 	Abort bool
 
-	// quiesced is the epoch that has ended with a checkpoint, or 0.
+	// quiesced is the epoch that has ended with a reconfiguration, or 0.
 	quiesced atomic.Uint64
 	// build is Factory.next, replaced in tests.
 	build func(ctx context.Context, v membership.View, timeout time.Duration) (*Comm, error)
@@ -70,10 +70,10 @@ func (e *LostError) Unwrap() []error {
 // errOutdated cancels the build of a communicator when a newer view arrives.
 var errOutdated = errors.New("superseded by a newer view")
 
-// Quiesce records that all ranks have ended an epoch with a checkpoint.
+// Quiesce records that all ranks have ended an epoch by a reconfiguration.
 func (f *Follower) Quiesce(epoch uint64) { f.quiesced.Store(epoch) }
 
-// IsQuiesced reports whether epoch has ended with a checkpoint and has no successor yet.
+// IsQuiesced reports whether epoch has ended with a reconfiguration and has no successor yet.
 func (f *Follower) IsQuiesced(epoch uint64) bool { return f.quiesced.Load() == epoch }
 
 // Next returns the communicator of a view after that of old. It fails with a

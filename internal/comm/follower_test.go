@@ -107,7 +107,7 @@ func newFollower(v *views, build func(ctx context.Context, epoch uint64) error) 
 type course struct {
 	make  func(ctx context.Context, epoch uint64) error // nil: builds succeed
 	abort bool
-	// quiesced is set if the epoch has ended with a checkpoint.
+	// quiesced is set if the epoch has ended with a reconfiguration.
 	quiesced bool
 	first    func(old *Comm, v *views)                            // before Next
 	then     func(old *Comm, v *views, cancel context.CancelFunc) // during Next
@@ -168,7 +168,7 @@ func courses() map[string]course {
 			time.Sleep(time.Hour)
 			old.stop(errFailed)
 		}, errs: []error{errGone, errFailed}, took: time.Hour},
-		"the seed goes after a checkpoint": {quiesced: true, then: func(_ *Comm, v *views, _ context.CancelFunc) {
+		"the seed goes after a reconfiguration": {quiesced: true, then: func(_ *Comm, v *views, _ context.CancelFunc) {
 			time.Sleep(time.Second)
 			v.set(1, client.ErrSeedGone)
 		}, errs: []error{client.ErrSeedGone}, took: time.Second},

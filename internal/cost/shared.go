@@ -186,18 +186,18 @@ func (f *sharedFigures) estimate(a plan.Algorithm, n Need) {
 	}
 }
 
-// estimateGroups is estimate for the hierarchical algorithm with an index. The leaders of groups and
+// estimateGroups is estimate for the hierarchical algorithm with an index. The heads of groups and
 // the ranks of the first group may have more work than others.
 func (f *sharedFigures) estimateGroups(i int, a plan.Algorithm, n Need, groups plan.Hosts) {
 	few := groups.First(3, 3)
 	small := plan.AlgorithmsOn(n.Collective, few)[i]
 	f.depth = depth(small, small.Plans(few.Size(), 0))
-	second := groups.Heads(2)[1] // the size of the first group, whose ranks are the first ones
-	leaders := float64(groups.Count() - 1)
+	second := groups.FirstRanks(2)[1] // the size of the first group, whose ranks are the first ones
+	heads := float64(groups.Count() - 1)
 	f.add(a, n, 0, 1)
 	f.add(a, n, 1, float64(second-1))
-	f.add(a, n, second, leaders)
-	f.add(a, n, second+1, float64(n.Size-second)-leaders)
+	f.add(a, n, second, heads)
+	f.add(a, n, second+1, float64(n.Size-second)-heads)
 }
 
 // add adds the load of a rank, which represents a number of ranks.

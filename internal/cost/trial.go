@@ -81,8 +81,8 @@ func Fit(c transport.Class, ranks int, short, long float64) (l Links) {
 	case short > p*ordinary:
 		// The overhead on processors is about the same everywhere; the rest is latency of
 		// the path.
-		const probe = 1e-3
-		l.Delay = (short - p) / (predict(shortTrial, Links{Delay: probe}) - p) * probe
+		const guess = 1e-3
+		l.Delay = (short - p) / (predict(shortTrial, Links{Delay: guess}) - p) * guess
 	}
 	base := l
 	base.Byte = 1e-9 // a factor that is close to 0

@@ -61,7 +61,7 @@ func (c *Comm) arriveLocked(f *exec.Frame, fx *effects) (exec.Receiver, *effects
 	case s.Call != f.Step.Call:
 		fx = fx.orNew()
 		c.mismatchLocked(fx, s.Call, rank, f.Step.Call)
-	case s.op != nil && s.op.state == running && f.Kind != exec.Probe:
+	case s.op != nil && s.op.state == running && f.Kind != exec.Query:
 		disposition, err := exec.Discard, errNoFrames
 		if s.op.receiver != nil {
 			disposition, err = s.op.receiver.ArriveLocked(rank, f)
@@ -86,9 +86,9 @@ func (c *Comm) keepLocked(f *exec.Frame) bool {
 	if c.isRevokedByLocked(f.Link) {
 		return false
 	}
-	if f.Kind == exec.Probe {
+	if f.Kind == exec.Query {
 		for k := c.early[seq]; k != nil; k = k.Next {
-			if k.Kind == exec.Probe && k.Link == f.Link {
+			if k.Kind == exec.Query && k.Link == f.Link {
 				return false
 			}
 		}
@@ -139,14 +139,14 @@ func (c *Comm) discardEarlyLocked(l *link.Link, fx *effects) *effects {
 	return fx
 }
 
-// Probe implements [link.Handler]. The peer waits for this rank, which answers with its last
+// Query implements [link.Handler]. The peer waits for this rank, which answers with its last
 // call.
-func (e *Engine) Probe(l *link.Link, p wire.Probe) {
+func (e *Engine) Query(l *link.Link, p wire.Query) {
 	c := e.comm(l, p.Call.Comm)
 	if c == nil {
 		return
 	}
-	c.arrive(l, exec.Probe, wire.Step{Call: p.Call}, nil)
+	c.arrive(l, exec.Query, wire.Step{Call: p.Call}, nil)
 	w := wire.Where{Seq: p.Call.Seq}
 	c.mu.Lock()
 	if s := c.calls.get(c.seq); s != nil {
@@ -170,14 +170,14 @@ func (c *Comm) elapsedLocked(s *call) uint64 {
 	return uint64(max(1, c.engine.clock.Now()-at))
 }
 
-// An answer is the last answer of a rank to a probe.
+// An answer is the last answer of a rank to a query.
 type answer struct {
 	wire.Where
 	at    time.Time // zero if there is no answer
-	asked time.Time // the first probe after the answer; zero if there is none
+	asked time.Time // the first query after the answer; zero if there is none
 }
 
-// Where implements [link.Handler]. The answer to a probe replaces the earlier ones of its
+// Where implements [link.Handler]. The answer to a query replaces the earlier ones of its
 // rank, for all operations and not only for the one that has asked.
 func (e *Engine) Where(l *link.Link, w wire.Where) {
 	c := e.known(w.Last.Comm)

@@ -371,13 +371,13 @@ func TestProtocolErrorsOfSteps(t *testing.T) {
 	}
 }
 
-// TestProbe: a rank answers a probe with its last call. A probe of a call that it has not made
+// TestQuery: a rank answers a query with its last call. A query of a call that it has not made
 // becomes a mismatch when it makes another call in its place.
-func TestProbe(t *testing.T) {
+func TestQuery(t *testing.T) {
 	w, peers, _ := newFakePeers(t, 2)
 	p := peers[1]
 	call := stepOf(w.workOf(pairwise, vector(0, 10)), 2, 0).Call
-	p.link.Probe(wire.Probe{Call: call})
+	p.link.Query(wire.Query{Call: call})
 	if got := p.expect("where").where; got.Seq != 2 || got.Active || got.Last != (wire.Call{Comm: commID}) {
 		t.Errorf("before the communicator: %+v", got)
 	}
@@ -386,7 +386,7 @@ func TestProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.link.Probe(wire.Probe{Call: call})
+	p.link.Query(wire.Query{Call: call})
 	if got := p.expect("where").where; got.Seq != 2 || !got.Active || got.Last.Seq != 1 || got.Last.Kind != uint8(plan.Broadcast) {
 		t.Errorf("in the first operation: %+v", got)
 	}

@@ -32,14 +32,14 @@ type calls struct {
 	live int // under way
 }
 
-func (c *calls) slot(seq uint64) **call { return &c.ring[seq&uint64(len(c.ring)-1)] }
+func (c *calls) at(seq uint64) **call { return &c.ring[seq&uint64(len(c.ring)-1)] }
 
 // get returns the collective with a sequence number, or nil if it is forgotten.
 func (c *calls) get(seq uint64) *call {
 	if len(c.ring) == 0 {
 		return nil
 	}
-	if s := *c.slot(seq); s != nil && s.Seq == seq {
+	if s := *c.at(seq); s != nil && s.Seq == seq {
 		return s
 	}
 	return nil
@@ -48,16 +48,16 @@ func (c *calls) get(seq uint64) *call {
 // put returns the call of an operation. The caller sets its fields. It forgets an ended one once
 // there are as many as keep.
 func (c *calls) put(op *Op, seq uint64, keep int) *call {
-	for len(c.ring) == 0 || *c.slot(seq) != nil && ((*c.slot(seq)).op != nil || len(c.ring) < keep) {
+	for len(c.ring) == 0 || *c.at(seq) != nil && ((*c.at(seq)).op != nil || len(c.ring) < keep) {
 		old := c.ring
 		c.ring = make([]*call, max(8, 2*len(old)))
 		for _, s := range old {
 			if s != nil {
-				*c.slot(s.Seq) = s
+				*c.at(s.Seq) = s
 			}
 		}
 	}
-	p := c.slot(seq)
+	p := c.at(seq)
 	if *p == nil {
 		*p = new(call)
 	}

@@ -45,7 +45,7 @@ type Comm struct {
 	free       [][]*Op                // by executor: operations for later calls
 	early      map[uint64]*exec.Frame // for collectives that have not begun, by sequence number
 	frames     exec.FramePool
-	answers    map[int]answer // by rank: its answer to probes
+	answers    map[int]answer // by rank: its answer to queries
 	watchers   []Watcher
 	background map[uint64]*p2p.Waiters // by sequence number: see Op.InBackground
 	unsettled  int                     // transitions to the end; their effects are being carried out
@@ -275,7 +275,7 @@ func (c *Comm) notMember() error {
 // peer is the cause. Communicators that contain the other peer name it in their errors.
 type Blamer interface {
 	error
-	// Blames returns the slot of the other peer.
+	// Blames returns the peer slot of the other peer.
 	Blames() int
 }
 
@@ -326,14 +326,14 @@ func leftError(rank int) *PeerError {
 	return &PeerError{Rank: rank, Left: true, Err: transport.ErrPeerClosed}
 }
 
-// others returns the ranks but this one that an operation probes in a round, beginning with the
-// next. Ranks with pending links are probed only if the operation still makes no progress after
-// several rounds, since a probe needs a connection.
+// others returns the ranks but this one that an operation queries in a round, beginning with the
+// next. Ranks with pending links are queried only if the operation still makes no progress after
+// several rounds, since a query needs a connection.
 func (c *Comm) others(round int) []int {
 	ranks := make([]int, 0, len(c.linkTo))
 	for i := range len(c.linkTo) - 1 {
 		rank := (c.rank + 1 + i) % len(c.linkTo)
-		if l := c.linkTo[rank]; round >= probePendingRound || l == nil || !l.IsPending() {
+		if l := c.linkTo[rank]; round >= queryPendingRound || l == nil || !l.IsPending() {
 			ranks = append(ranks, rank)
 		}
 	}

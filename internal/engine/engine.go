@@ -14,7 +14,7 @@
 //
 // A peer may be ahead of this node. Its frames for collectives and communicators that this node
 // has not begun are kept, within bounds for each peer: credit bounds payloads, [link.Link.Keep]
-// offers, grants and probes, and commsAheadMax communicators. A peer that exceeds a bound loses
+// offers, grants and queries, and commsAheadMax communicators. A peer that exceeds a bound loses
 // its link, with an error that names the bound.
 package engine
 
@@ -102,7 +102,7 @@ func (e *Engine) Close() {
 
 // A PeerChange is a decision of the mesh about a peer.
 type PeerChange struct {
-	// Peer is the slot of the peer, and Link its last link, or nil.
+	// Peer is the peer slot, and Link its last link, or nil.
 	Peer int
 	Link *link.Link
 	// Err, if not nil, ends every communicator that contains the peer. As long as Link

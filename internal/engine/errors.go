@@ -66,7 +66,7 @@ type Waiting struct {
 	Rank          int
 	Known, Active bool
 	Last          wire.Call
-	Mute          bool // it has not answered later probes
+	Unresponsive  bool // it has not answered later queries
 	// For is how long the rank has been in Last, or if it is not Active, how long ago Last
 	// ended; 0 if that is unknown. Silent is the age of the answer.
 	For, Silent time.Duration
@@ -98,7 +98,7 @@ func (w Waiting) String() string {
 
 // silentLong is the smallest age of an answer that is reported as old: a live rank has answered
 // again by then.
-const silentLong = 3 * probeMax
+const silentLong = 3 * queryMax
 
 // Describe is String with a name for the last call.
 func (w Waiting) Describe(call string) string {
@@ -113,7 +113,7 @@ func (w Waiting) Describe(call string) string {
 	case w.For > 0:
 		text += fmt.Sprintf(", which ended %v ago", roundDuration(w.For))
 	}
-	if w.Mute || w.Silent > silentLong {
+	if w.Unresponsive || w.Silent > silentLong {
 		text += fmt.Sprintf(", and not heard of for %v", roundDuration(w.Silent))
 	}
 	return text

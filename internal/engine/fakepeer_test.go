@@ -66,8 +66,8 @@ func (p *fakePeer) StepOffer(_ *link.Link, s wire.Step) {
 func (p *fakePeer) StepGrant(_ *link.Link, s wire.Step) {
 	p.note(received{kind: "step grant", step: s})
 }
-func (p *fakePeer) Probe(_ *link.Link, q wire.Probe) {
-	p.note(received{kind: "probe", step: wire.Step{Call: q.Call}})
+func (p *fakePeer) Query(_ *link.Link, q wire.Query) {
+	p.note(received{kind: "query", step: wire.Step{Call: q.Call}})
 }
 func (p *fakePeer) Where(_ *link.Link, w wire.Where) { p.note(received{kind: "where", where: w}) }
 func (p *fakePeer) Revoke(_ *link.Link, r wire.Revoke, _ string) {

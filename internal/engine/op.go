@@ -164,7 +164,7 @@ func (op *Op) Wake() { op.ended <- struct{}{} }
 // endLocked removes the operation from its communicator.
 func (op *Op) endLocked() {
 	c := op.comm
-	op.recordLocked()
+	op.traceLocked()
 	c.calls.end(op.call)
 	op.state = ended
 	c.engine.active.Add(-1)
@@ -194,7 +194,7 @@ func (op *Op) abandon() {
 	op.Wake()
 }
 
-// Mismatched implements [exec.Op]. The other rank answers a probe with the mismatch, unless it has
+// Mismatched implements [exec.Op]. The other rank answers a query with the mismatch, unless it has
 // left.
 func (op *Op) Mismatched(rank int) {
 	c := op.comm
@@ -205,7 +205,7 @@ func (op *Op) Mismatched(rank int) {
 		if gone := c.goneLocked(op); gone != nil {
 			c.revokeLeftLocked(fx, gone)
 		} else {
-			c.probe(fx, rank, op.call.Call)
+			c.query(fx, rank, op.call.Call)
 		}
 	})
 }

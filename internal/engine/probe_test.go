@@ -13,8 +13,8 @@ import (
 
 // waiting returns the number of probes that wait.
 func waiting(c *Comm) (n int) {
-	c.messages.Records(func(r *p2p.Record, _ int64, isActive bool) {
-		if isActive && r.What == p2p.Probed {
+	c.messages.Traces(func(r *p2p.Trace, _ int64, isActive bool) {
+		if isActive && r.Kind == p2p.Probed {
 			n++
 		}
 	})

@@ -34,25 +34,25 @@ func wantLost(t *testing.T, lost chan error, text string) {
 func TestCommsAheadAreBounded(t *testing.T) {
 	w, peers, lost := newFakePeers(t, 3)
 	for id := range uint64(commsAheadMax) {
-		peers[1].link.Probe(wire.Probe{Call: wire.Call{Comm: 1000 + id, Seq: 1}})
+		peers[1].link.Query(wire.Query{Call: wire.Call{Comm: 1000 + id, Seq: 1}})
 	}
-	peers[2].link.Probe(wire.Probe{Call: wire.Call{Comm: 1, Seq: 1}})
+	peers[2].link.Query(wire.Query{Call: wire.Call{Comm: 1, Seq: 1}})
 	peers[2].expect("where")
 	for range commsAheadMax {
 		peers[1].expect("where")
 	}
 	// A communicator that is made does not count.
 	w.engines[0].NewComm(1000, 0, w.links[0])
-	peers[1].link.Probe(wire.Probe{Call: wire.Call{Comm: 5000, Seq: 1}})
+	peers[1].link.Query(wire.Query{Call: wire.Call{Comm: 5000, Seq: 1}})
 	peers[1].expect("where")
-	peers[1].link.Probe(wire.Probe{Call: wire.Call{Comm: 5001, Seq: 1}})
+	peers[1].link.Query(wire.Query{Call: wire.Call{Comm: 5001, Seq: 1}})
 	wantLost(t, lost, "communicators")
 	// Answers create no communicators.
 	before := len(w.engines[0].comms)
 	peers[2].link.Answer(wire.Where{Last: wire.Call{Comm: 7777}})
 	peers[2].link.GrantOffer(wire.OfferGrant{Comm: 7777})
 	peers[2].link.RefuseOffer(wire.OfferRefuse{Comm: 7777})
-	peers[2].link.Probe(wire.Probe{Call: wire.Call{Comm: 1, Seq: 2}})
+	peers[2].link.Query(wire.Query{Call: wire.Call{Comm: 1, Seq: 2}})
 	peers[2].expect("where")
 	if after := len(w.engines[0].comms); after != before {
 		t.Errorf("%d communicators, %d before", after, before)
@@ -65,15 +65,15 @@ func TestKeptFramesAreBounded(t *testing.T) {
 		"grants": func(l *link.Link, i uint64) {
 			l.GrantStep(wire.Step{Call: wire.Call{Comm: commID, Seq: 1 + i}, Grant: 1})
 		},
-		"probes": func(l *link.Link, i uint64) { l.Probe(wire.Probe{Call: wire.Call{Comm: commID, Seq: 1 + i}}) },
-		"offers": func(l *link.Link, i uint64) { l.OfferMessage(wire.Offer{Comm: commID, ID: i, Size: 1 << 40}) },
+		"queries": func(l *link.Link, i uint64) { l.Query(wire.Query{Call: wire.Call{Comm: commID, Seq: 1 + i}}) },
+		"offers":  func(l *link.Link, i uint64) { l.OfferMessage(wire.Offer{Comm: commID, ID: i, Size: 1 << 40}) },
 		"step offers": func(l *link.Link, i uint64) {
 			l.OfferStep(wire.Step{Call: wire.Call{Comm: commID, Seq: 1 + i}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, peers, lost := newFakePeers(t, 2)
-			if name == "offers" || name == "probes" { // The other kinds arrive before the communicator is made.
+			if name == "offers" || name == "queries" { // The other kinds arrive before the communicator is made.
 				w.comms[0] = w.engines[0].NewComm(commID, 0, w.links[0])
 			}
 			for i := range uint64(1<<18 + 1) {
@@ -94,7 +94,7 @@ func TestKeptFramesAreCountedOff(t *testing.T) {
 		c := w.engines[0].NewComm(id, 0, w.links[0])
 		for i := range uint64(46_000) {
 			p.link.GrantStep(wire.Step{Call: wire.Call{Comm: id, Seq: 2 + i}, Grant: 1})
-			p.link.Probe(wire.Probe{Call: wire.Call{Comm: id, Seq: 2 + i}})
+			p.link.Query(wire.Query{Call: wire.Call{Comm: id, Seq: 2 + i}})
 			p.link.OfferMessage(wire.Offer{Comm: id, ID: i})
 		}
 		until(t, "the last grant", func() bool {
@@ -133,7 +133,7 @@ func TestClosedCommunicators(t *testing.T) {
 		}
 	}
 	const id = closedKeepMax
-	p.link.Probe(wire.Probe{Call: wire.Call{Comm: id, Seq: 1}})
+	p.link.Query(wire.Query{Call: wire.Call{Comm: id, Seq: 1}})
 	p.link.OfferStep(wire.Step{Call: wire.Call{Comm: id, Seq: 1}})
 	p.link.GrantStep(wire.Step{Call: wire.Call{Comm: id, Seq: 1}, Grant: 1})
 	p.link.GrantOffer(wire.OfferGrant{Comm: id, ID: 1, Grant: 1})

@@ -13,24 +13,25 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// A Trace is the record of an operation. Call is the fingerprint of a collective; of a message
-// it has the type of the elements and, as Count, the bytes.
+// A Trace describes an operation. Call is the fingerprint of a collective. For a message, only Type
+// and Count of Call are set: the type of the elements and the number of bytes.
 type Trace struct {
 	trace.Operation
 	Call wire.Call
 }
 
-// Of brief operations, the start of every timedEvery-th is timed exactly.
+// timedEvery is the interval, in brief operations, at which a start time is read from the clock. The
+// other brief operations start at the time that was read last.
 const timedEvery = 64
 
-// Record traces the operations of the communicator from now on, described by about; nil ends
-// that. If ended is not nil, it is called on a goroutine of its own when the communicator ends,
+// SetTracing starts to trace the operations of the communicator, which about describes; with nil it
+// stops. If ended is not nil, it is called on a goroutine of its own when the communicator ends,
 // unless this rank closes it, with the reason and the operations as they were.
-func (c *Comm) Record(about *recorder.Comm, ended func(err error, last []Trace)) {
+func (c *Comm) SetTracing(about *recorder.Comm, ended func(err error, last []Trace)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.traced, c.onEnd = about, ended
-	c.messages.SetRecording(about != nil)
+	c.messages.SetTracing(about != nil)
 }
 
 // Traces returns the operations of all communicators that are traced: those under way
@@ -94,8 +95,8 @@ func (op *Op) stampLocked() {
 // isTimed reports whether the end of the operation is timed exactly.
 func (op *Op) isTimed() bool { return !op.work.Brief }
 
-// recordLocked notes the end of the operation in its call, if the communicator is traced.
-func (op *Op) recordLocked() {
+// traceLocked notes the end of the operation in its call, if the communicator is traced.
+func (op *Op) traceLocked() {
 	s, e := op.call, op.comm.engine
 	if !s.isTraced {
 		return
@@ -128,7 +129,7 @@ func (c *Comm) tracesLocked() (list []Trace) {
 			list = append(list, c.callTraceLocked(s, now))
 		}
 	}
-	c.messages.Records(func(r *p2p.Record, moved int64, isActive bool) {
+	c.messages.Traces(func(r *p2p.Trace, moved int64, isActive bool) {
 		list = append(list, c.messageTraceLocked(r, now, moved, isActive))
 	})
 	return list
@@ -167,7 +168,7 @@ func (c *Comm) callTraceLocked(s *call, now int64) Trace {
 }
 
 // messageTraceLocked returns the trace of a message that has moved so many bytes.
-func (c *Comm) messageTraceLocked(r *p2p.Record, now, moved int64, isActive bool) Trace {
+func (c *Comm) messageTraceLocked(r *p2p.Trace, now, moved int64, isActive bool) Trace {
 	ended, outcome := r.Ended, ""
 	if isActive {
 		ended = now
@@ -175,7 +176,7 @@ func (c *Comm) messageTraceLocked(r *p2p.Record, now, moved int64, isActive bool
 		outcome = messageOutcome(r.Err)
 	}
 	t := c.newTraceLocked(r.Begun, ended)
-	t.Op = [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[r.What]
+	t.Op = [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[r.Kind]
 	t.Call = wire.Call{Type: r.Type, Count: uint64(r.Bytes)}
 	t.Tag, t.Bytes, t.Outcome = r.Tag, moved, outcome
 	if r.Peer >= 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// BenchmarkRecord measures the cost of tracing a brief operation.
-func BenchmarkRecord(b *testing.B) {
+// BenchmarkTracing measures the cost of tracing a brief operation.
+func BenchmarkTracing(b *testing.B) {
 	for name, about := range map[string]*recorder.Comm{"recorded": {Epoch: 1}, "not": nil} {
 		b.Run(name, func(b *testing.B) {
 			e := New(Config{})
@@ -28,7 +28,7 @@ func BenchmarkRecord(b *testing.B) {
 				op.call = c.calls.put(op, c.seq, callsTraced)
 				op.call.Call = wire.Call{Comm: c.id, Seq: c.seq, Kind: 4, Channels: 1}
 				op.stampLocked()
-				op.recordLocked()
+				op.traceLocked()
 				c.calls.end(op.call)
 			}
 		})

@@ -14,11 +14,11 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// recorded returns a world with traced communicators. Their ranks have other numbers in the world.
-func recorded(t *testing.T, n int) *world {
+// tracedWorld returns a world with traced communicators. Their ranks have other numbers in the world.
+func tracedWorld(t *testing.T, n int) *world {
 	w := newWorld(t, n, overMem, Config{})
 	for _, c := range w.comms {
-		c.Record(&recorder.Comm{Epoch: 3, Ranks: ranksFrom(10, n)}, nil)
+		c.SetTracing(&recorder.Comm{Epoch: 3, Ranks: ranksFrom(10, n)}, nil)
 	}
 	return w
 }
@@ -49,7 +49,7 @@ func TestTraceCollective(t *testing.T) {
 	// gets from rank 2. A long chunk needs a grant of rank 2 first.
 	for count, in := range map[int]struct{ round, waits int }{300: {2, 10}, 300_000: {1, 12}} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {
-			w := recorded(t, 3)
+			w := tracedWorld(t, 3)
 			ops := make([]*Op, 3)
 			for rank := range 2 { // Rank 2 comes later.
 				op, err := w.comms[rank].start(w.work(rank, ring, vector(rank, count)))
@@ -89,15 +89,15 @@ func TestTraceCollective(t *testing.T) {
 }
 
 // TestTraceFailure: the trace of a failed operation has the outcome and the rank that it was
-// waiting for. Record passes on the traces from before the failure.
+// waiting for. The callback gets the traces from before the failure.
 func TestTraceFailure(t *testing.T) {
-	w := recorded(t, 2)
+	w := tracedWorld(t, 2)
 	type end struct {
 		err  error
 		last []Trace
 	}
 	ends := make(chan end, 10)
-	w.comms[0].Record(&recorder.Comm{Epoch: 3, Ranks: []int{10, 11}}, func(err error, last []Trace) { ends <- end{err, last} })
+	w.comms[0].SetTracing(&recorder.Comm{Epoch: 3, Ranks: []int{10, 11}}, func(err error, last []Trace) { ends <- end{err, last} })
 	op, err := w.comms[0].start(w.work(0, ring, vector(0, 100)))
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestTraceFailure(t *testing.T) {
 	}
 	got := onlyTrace(t, w.engines[0], func(Trace) bool { return true })
 	if got.Outcome != trace.Cancelled || !slices.Equal(got.Waiting, []int{11}) || got.Round != 1 {
-		t.Errorf("recorded %+v", got)
+		t.Errorf("traced %+v", got)
 	}
 	e := <-ends
 	if !errors.Is(e.err, context.Canceled) || len(e.last) != 1 || !e.last[0].Running() {
@@ -126,7 +126,7 @@ func TestTraceFailure(t *testing.T) {
 
 // TestTraceMessages: messages are traced on both sides.
 func TestTraceMessages(t *testing.T) {
-	w := recorded(t, 2)
+	w := tracedWorld(t, 2)
 	a, b := w.comms[0], w.comms[1]
 	ctx, cancel := context.WithCancel(t.Context())
 	r, err := b.messages.StartRecv(p2p.Bytes(make([]byte, 8)), 1, p2p.Any, 5)
@@ -211,7 +211,7 @@ func TestTraceBounds(t *testing.T) {
 		t.Errorf("%d operations are traced in a communicator that is not traced", len(list))
 	}
 	for _, c := range w.comms {
-		c.Record(&recorder.Comm{Epoch: 1, Ranks: []int{0, 1}}, nil)
+		c.SetTracing(&recorder.Comm{Epoch: 1, Ranks: []int{0, 1}}, nil)
 	}
 	run(2 * callsTraced)
 	if n := len(w.engines[0].Traces()); n != callsTraced+recorder.Length {
@@ -220,13 +220,13 @@ func TestTraceBounds(t *testing.T) {
 	w.comms[0].Close()
 	w.comms[0].Close()
 	if n := len(w.engines[0].Traces()); n != archived {
-		t.Errorf("%d operations are recorded after Close, want %d", n, archived)
+		t.Errorf("%d operations are traced after Close, want %d", n, archived)
 	}
 }
 
-// TestRecordAllocations: tracing an operation does not allocate.
-func TestRecordAllocations(t *testing.T) {
-	w := recorded(t, 1)
+// TestTraceAllocations: tracing an operation does not allocate.
+func TestTraceAllocations(t *testing.T) {
+	w := tracedWorld(t, 1)
 	c, work := w.comms[0], w.work(0, ring, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,7 +238,7 @@ func TestRecordAllocations(t *testing.T) {
 		op.call = c.calls.put(op, c.seq, callsTraced)
 		op.call.Call = wire.Call{Seq: c.seq}
 		op.stampLocked()
-		op.recordLocked()
+		op.traceLocked()
 		c.calls.end(op.call)
 	}
 	for range callsTraced {

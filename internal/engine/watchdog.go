@@ -13,40 +13,40 @@ const (
 	// watchTick is the interval at which the watchdog checks operations that run.
 	watchTick = 20 * time.Millisecond
 	// Once all operations have made no progress for dozeAfter, they are checked when one of
-	// them may time out or has to send probes, or after dozeMax, since the runtime of Go needs
+	// them may time out or has to send queries, or after dozeMax, since the runtime of Go needs
 	// a part of a millisecond for each check. An operation that has moved meanwhile may time out
 	// as much later.
 	dozeAfter = time.Second
 	dozeMax   = 250 * time.Millisecond
 	// watchIdle is the number of ticks without an operation after which the watchdog sleeps.
 	watchIdle = 50
-	// probeAfter is the time without progress after which an operation probes the ranks
-	// that it waits for. It doubles up to probeMax.
-	probeAfter = 40 * time.Millisecond
-	probeMax   = 2 * time.Second
+	// queryAfter is the time without progress after which an operation queries the ranks
+	// that it waits for. It doubles up to queryMax.
+	queryAfter = 40 * time.Millisecond
+	queryMax   = 2 * time.Second
 	// tickCreditMax caps the time that is charged between two checks. If more has
 	// passed, this process was stopped, or its machine, perhaps with all others.
 	tickCreditMax = 2 * dozeMax
-	// muteAfter is the time without an answer to a probe after which a rank counts as silent.
-	muteAfter = probeMax
-	// probesAtOnce limits the ranks that are probed at a time, with probesPause between. If
-	// all of many ranks probed all others at once, the probes would delay each other.
-	probesAtOnce = 8
-	probesPause  = 2 * probeAfter
-	// probePendingRound is the first round that probes ranks with pending links.
-	probePendingRound = 6
+	// unresponsiveAfter is the time without an answer to a query after which a rank counts as silent.
+	unresponsiveAfter = queryMax
+	// queriesAtOnce limits the ranks that are queried at a time, with queriesPause between. If
+	// all of many ranks queried all others at once, the queries would delay each other.
+	queriesAtOnce = 8
+	queriesPause  = 2 * queryAfter
+	// queryPendingRound is the first round that queries ranks with pending links.
+	queryPendingRound = 6
 )
 
-// A search is the progress of the probes of an operation that makes no progress: first the
-// ranks that it waits for are probed, and from the second round on all, since those may wait
+// A search is the progress of the queries of an operation that makes no progress: first the
+// ranks that it waits for are queried, and from the second round on all, since those may wait
 // for others.
 type search struct {
-	stalled time.Duration // since ranks were probed, or since there was progress
-	next    time.Duration // the value of stalled at which more are probed
+	stalled time.Duration // since ranks were queried, or since there was progress
+	next    time.Duration // the value of stalled at which more are queried
 	pause   time.Duration // between rounds
 	rounds  int           // begun
-	all     bool          // all ranks have been probed
-	ask     []int         // ranks to probe in this round
+	all     bool          // all ranks have been queried
+	ask     []int         // ranks to query in this round
 }
 
 // begin counts an operation in, and wakes the watchdog if it sleeps.
@@ -118,8 +118,8 @@ func (e *Engine) watch() {
 	}
 }
 
-// watch times operations out, and probes for those that make no progress. A rank
-// that has made another call answers a probe with a mismatch. It returns the time until the next
+// watch times operations out, and queries for those that make no progress. A rank
+// that has made another call answers a query with a mismatch. It returns the time until the next
 // check, if no operation begins before. The last check was so long ago.
 func (c *Comm) watch(now time.Time, ago time.Duration) (next time.Duration) {
 	c.mu.Lock()
@@ -140,7 +140,7 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 		c.postponeLocked(stopped)
 	}
 	var late *Op
-	c.calls.each(func(op *Op) { // It allocates nothing until a rank is probed.
+	c.calls.each(func(op *Op) { // It allocates nothing until a rank is queried.
 		if stopped > 0 && !op.progressAt.IsZero() {
 			op.progressAt = op.progressAt.Add(stopped)
 		}
@@ -151,7 +151,7 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 		}
 		switch {
 		case op.progressAt.IsZero() || progress != op.progress:
-			op.progressAt, op.progress, op.search = now, progress, search{next: probeAfter, pause: probeAfter}
+			op.progressAt, op.progress, op.search = now, progress, search{next: queryAfter, pause: queryAfter}
 		case op.work.Timeout > 0 && now.Sub(op.progressAt) >= op.work.Timeout:
 			if late == nil || op.call.Seq < late.call.Seq {
 				late = op // Later operations may wait only for this one.
@@ -159,7 +159,7 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 		default:
 			if op.search.stalled += ago; op.search.stalled >= op.search.next {
 				fx = fx.orNew()
-				op.probeLocked(fx, now)
+				op.queryLocked(fx, now)
 			}
 		}
 		next = min(next, op.nextCheckLocked(now))
@@ -172,7 +172,7 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 	return next, fx
 }
 
-// postponeLocked shifts the times of unanswered probes, so that d is not charged to their ranks.
+// postponeLocked shifts the times of unanswered queries, so that d is not charged to their ranks.
 func (c *Comm) postponeLocked(d time.Duration) {
 	for rank, a := range c.answers {
 		if !a.asked.IsZero() {
@@ -198,8 +198,8 @@ func (op *Op) nextCheckLocked(now time.Time) time.Duration {
 	return next
 }
 
-// probeLocked probes the next ranks.
-func (op *Op) probeLocked(fx *effects, now time.Time) {
+// queryLocked queries the next ranks.
+func (op *Op) queryLocked(fx *effects, now time.Time) {
 	c, s := op.comm, &op.search
 	if len(s.ask) == 0 {
 		s.rounds++
@@ -207,26 +207,26 @@ func (op *Op) probeLocked(fx *effects, now time.Time) {
 			s.ask = c.others(s.rounds)
 		}
 	}
-	some := min(probesAtOnce, len(s.ask))
+	some := min(queriesAtOnce, len(s.ask))
 	for _, rank := range s.ask[:some] {
 		if a := c.answers[rank]; a.asked.IsZero() {
 			a.asked = now
 			c.answers[rank] = a
 		}
-		c.probe(fx, rank, op.call.Call)
+		c.query(fx, rank, op.call.Call)
 	}
-	s.ask, s.stalled, s.next = s.ask[some:], 0, probesPause
+	s.ask, s.stalled, s.next = s.ask[some:], 0, queriesPause
 	if len(s.ask) == 0 {
 		s.all = s.rounds > 1
-		s.pause = min(2*s.pause, probeMax)
+		s.pause = min(2*s.pause, queryMax)
 		s.next = s.pause
 	}
 }
 
-// probe asks a rank for its last call, on behalf of the operation with a call.
-func (c *Comm) probe(fx *effects, rank int, call wire.Call) {
+// query asks a rank for its last call, on behalf of the operation with a call.
+func (c *Comm) query(fx *effects, rank int, call wire.Call) {
 	l := c.linkTo[rank]
-	fx.calls = append(fx.calls, func() { l.Probe(wire.Probe{Call: call}) })
+	fx.calls = append(fx.calls, func() { l.Query(wire.Query{Call: call}) })
 }
 
 // timeoutLocked returns the error of a timeout, with the ranks that delay op. These are first the
@@ -241,12 +241,12 @@ func (c *Comm) timeoutLocked(op *Op, now time.Time) *TimeoutError {
 	}
 	fewest := op.call.Seq
 	for _, w := range all {
-		if w.Known && !w.Mute && !w.Active {
+		if w.Known && !w.Unresponsive && !w.Active {
 			fewest = min(fewest, w.Last.Seq)
 		}
 	}
 	delays := func(w Waiting) bool {
-		return !w.Known || w.Mute || !w.Active && w.Last.Seq <= fewest && w.Last.Seq != op.call.Seq
+		return !w.Known || w.Unresponsive || !w.Active && w.Last.Seq <= fewest && w.Last.Seq != op.call.Seq
 	}
 	var waiting []Waiting
 	for _, w := range all {
@@ -265,8 +265,8 @@ func (c *Comm) timeoutLocked(op *Op, now time.Time) *TimeoutError {
 	return &TimeoutError{Call: op.call.Call, After: op.work.Timeout, Waiting: waiting}
 }
 
-// answersLocked returns the last answers of ranks to probes, in the order of ranks. An answer to
-// a probe of a later operation counts: op had begun by then. A rank in a later call has made the
+// answersLocked returns the last answers of ranks to queries, in the order of ranks. An answer to
+// a query of a later operation counts: op had begun by then. A rank in a later call has made the
 // call of op.
 func (c *Comm) answersLocked(op *Op, ranks []int, now time.Time) []Waiting {
 	var list []Waiting
@@ -274,7 +274,7 @@ func (c *Comm) answersLocked(op *Op, ranks []int, now time.Time) []Waiting {
 		w := Waiting{Rank: rank}
 		if a := c.answers[rank]; !a.at.IsZero() {
 			w.Silent = max(0, now.Sub(a.at))
-			w.Mute = !a.asked.IsZero() && now.Sub(a.asked) >= muteAfter
+			w.Unresponsive = !a.asked.IsZero() && now.Sub(a.asked) >= unresponsiveAfter
 			w.Known, w.Active, w.Last = a.Seq >= op.call.Seq, a.Active, a.Last
 			if a.For > 0 {
 				w.For = time.Duration(min(a.For, math.MaxInt64/2)) + w.Silent

@@ -147,7 +147,7 @@ func TestWatchDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestNextCheck: the next check of an operation is when it may time out or has to probe.
+// TestNextCheck: the next check of an operation is when it may time out or has to query.
 func TestNextCheck(t *testing.T) {
 	now := time.Now()
 	for _, test := range []struct {
@@ -158,8 +158,8 @@ func TestNextCheck(t *testing.T) {
 		{dozeAfter / 2, 0, search{}, watchTick},
 		{2 * dozeAfter, 0, search{}, dozeMax},
 		{2 * dozeAfter, 2*dozeAfter + watchTick/2, search{}, watchTick / 2},
-		{2 * dozeAfter, 0, search{ask: []int{1}, next: probesPause, stalled: probesPause / 2}, probesPause / 2},
-		{2 * dozeAfter, 0, search{next: probesPause, stalled: probesPause / 2}, dozeMax},
+		{2 * dozeAfter, 0, search{ask: []int{1}, next: queriesPause, stalled: queriesPause / 2}, queriesPause / 2},
+		{2 * dozeAfter, 0, search{next: queriesPause, stalled: queriesPause / 2}, dozeMax},
 	} {
 		op := &Op{progressAt: now.Add(-test.still), search: test.search}
 		op.work.Timeout = test.timeout
@@ -229,10 +229,10 @@ func checkTimeouts(t *testing.T, errs []error, missing []int) {
 	}
 }
 
-// TestProbesAreLimited: an operation without progress probes all of many ranks, but not all at a
-// time: if all ranks did, the probes would flood the network.
-func TestProbesAreLimited(t *testing.T) {
-	const n = 3*probesAtOnce + 2
+// TestQueriesAreLimited: an operation without progress queries all of many ranks, but not all at a
+// time: if all ranks did, the queries would flood the network.
+func TestQueriesAreLimited(t *testing.T) {
+	const n = 3*queriesAtOnce + 2
 	w, peers, _ := newFakePeers(t, n)
 	w.comms[0] = w.engines[0].NewComm(commID, 0, w.links[0])
 	began := time.Now()
@@ -240,17 +240,17 @@ func TestProbesAreLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked, total := make([]int, n), 0
-	until(t, "two probes of every rank", func() bool {
+	until(t, "two queries of every rank", func() bool {
 		for _, p := range peers[1:] {
 			for len(p.in) > 0 {
-				if h := <-p.in; h.kind == "probe" {
+				if h := <-p.in; h.kind == "query" {
 					asked[p.rank]++
 					total++
 				}
 			}
 		}
-		if most := probesAtOnce * (1 + int(time.Since(began)/probesPause)); total > most {
-			t.Fatalf("%d probes within %v, want at most %d", total, time.Since(began), most)
+		if most := queriesAtOnce * (1 + int(time.Since(began)/queriesPause)); total > most {
+			t.Fatalf("%d queries within %v, want at most %d", total, time.Since(began), most)
 		}
 		return slices.Min(asked[1:]) >= 2
 	})
@@ -285,9 +285,9 @@ func TestSilentPeerIsNamed(t *testing.T) {
 	})
 }
 
-// TestMutePeerIsNamed: the error names a rank that has stopped answering, beside the rank that all
+// TestUnresponsivePeerIsNamed: the error names a rank that has stopped answering, beside the rank that all
 // wait for.
-func TestMutePeerIsNamed(t *testing.T) {
+func TestUnresponsivePeerIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const frozen, missing, limit = 1, 3, 10 * time.Second
 		var network *sim.Network
@@ -317,8 +317,8 @@ func TestMutePeerIsNamed(t *testing.T) {
 		if !ok {
 			t.Fatalf("rank 0: %v, rank 2: %v, want a TimeoutError", errs[0], errs[2])
 		}
-		if len(e.Waiting) != 2 || e.Waiting[0].Rank != frozen || !e.Waiting[0].Mute || !e.Waiting[0].Active || e.Waiting[1].Rank != missing || e.Waiting[1].Mute {
-			t.Errorf("got %v, want that rank 1 is mute and rank 3 has not made the call", e)
+		if len(e.Waiting) != 2 || e.Waiting[0].Rank != frozen || !e.Waiting[0].Unresponsive || !e.Waiting[0].Active || e.Waiting[1].Rank != missing || e.Waiting[1].Unresponsive {
+			t.Errorf("got %v, want that rank 1 is unresponsive and rank 3 has not made the call", e)
 		}
 		t.Log(e)
 		network.Heal()
@@ -346,7 +346,7 @@ func TestProgressIsNoTimeout(t *testing.T) {
 }
 
 // TestTimeoutOfSeveralOperations: the error names only the rank that has not made the calls, even if
-// several operations wait for it and probe the others. Of operations that time out together,
+// several operations wait for it and query the others. Of operations that time out together,
 // the error has the first.
 func TestTimeoutOfSeveralOperations(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -408,7 +408,7 @@ func (w *world) several(t *testing.T, rank int, gap time.Duration, timeouts []ti
 }
 
 // TestLastAnswerCountsForAll: the answer of a rank to one operation counts for all operations that
-// have probed it, in any order of the answers.
+// have queried it, in any order of the answers.
 func TestLastAnswerCountsForAll(t *testing.T) {
 	w, peers, _ := newFakePeers(t, 3)
 	c := w.engines[0].NewComm(commID, 0, w.links[0])

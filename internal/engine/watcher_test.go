@@ -12,15 +12,15 @@ import (
 	"github.com/nexar-go/nexar/internal/p2p"
 )
 
-// recordedEvents has the calls of a Watcher.
-type recordedEvents struct {
+// watchedEvents has the calls of a Watcher.
+type watchedEvents struct {
 	messages chan struct{}
 	left     chan int
 	ended    chan error
 }
 
-func watchEvents(c *Comm) recordedEvents {
-	h := recordedEvents{make(chan struct{}, 1000), make(chan int, 10), make(chan error, 10)}
+func watchEvents(c *Comm) watchedEvents {
+	h := watchedEvents{make(chan struct{}, 1000), make(chan int, 10), make(chan error, 10)}
 	c.Watch(Watcher{
 		Message: func() { h.messages <- struct{}{} },
 		Left:    func(rank int, _ error) { h.left <- rank },
@@ -72,7 +72,7 @@ func TestWatcherEnds(t *testing.T) {
 	c := w.comms[0]
 	w.leave(3)
 	until(t, "the goodbye", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return hasLeft(c, 3) })
-	watchers := []recordedEvents{watchEvents(c), watchEvents(c)}
+	watchers := []watchedEvents{watchEvents(c), watchEvents(c)}
 	c.Watch(Watcher{}) // without functions
 	w.comms[2].Close()
 	for i, h := range watchers {
@@ -83,7 +83,7 @@ func TestWatcherEnds(t *testing.T) {
 		}
 	}
 	w.comms[1].Cancel(errors.New("enough"))
-	for i, h := range append(watchers, recordedEvents{}) {
+	for i, h := range append(watchers, watchedEvents{}) {
 		if i == len(watchers) {
 			h = watchEvents(c) // begins to watch after the end
 		}
@@ -226,7 +226,7 @@ func TestLooseCommunicator(t *testing.T) {
 		}
 		until(t, "the grant", func() bool {
 			granted := true // if it has ended
-			w.comms[from].messages.Records(func(_ *p2p.Record, moved int64, isActive bool) { granted = !isActive || moved > 0 })
+			w.comms[from].messages.Traces(func(_ *p2p.Trace, moved int64, isActive bool) { granted = !isActive || moved > 0 })
 			return granted
 		})
 		w.comms[0].Close()

@@ -23,7 +23,7 @@ type laneReader struct {
 
 	// Only the owner uses these.
 	failed    error // found while polling inline; for the reader's own goroutine
-	attended  bool  // arrivals do not wake the reader's own goroutine
+	attended  bool  // received bytes do not wake the reader's own goroutine
 	recent    bool  // polled since the last call of expire
 	scheduled bool  // known to the idle timer
 }
@@ -150,7 +150,7 @@ func (r *laneReader) next() error {
 	return r.payload()
 }
 
-// attend stops arrivals from waking the reader's own goroutine: the owner polls.
+// attend stops received bytes from waking the reader's own goroutine: the owner polls.
 func (r *laneReader) attend() {
 	if !r.attended {
 		r.attended = true

@@ -65,7 +65,7 @@ type Handler interface {
 	Step(l *Link, s wire.Step, payload []byte)
 	StepOffer(l *Link, s wire.Step)
 	StepGrant(l *Link, s wire.Step)
-	Probe(l *Link, p wire.Probe)
+	Query(l *Link, p wire.Query)
 	Where(l *Link, w wire.Where)
 	// Ask asks for the calls that wait, and Waits answers; list is valid during the call only.
 	Ask(l *Link, a wire.Ask)

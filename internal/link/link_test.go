@@ -25,7 +25,7 @@ type handler struct {
 	step       func(s wire.Step, p []byte)
 	offer      func(o wire.Offer)
 	offerGrant func(g wire.OfferGrant)
-	probe      func(p wire.Probe)
+	query      func(p wire.Query)
 	revoke     func(r wire.Revoke, text string)
 	failed     func(f wire.Failed, text string)
 	reason     func(r wire.Reason, text string)
@@ -84,7 +84,7 @@ func (h *handler) OfferGrant(_ *Link, g wire.OfferGrant) { call(h, h.offerGrant,
 func (h *handler) OfferRefuse(*Link, wire.OfferRefuse)   { h.note() }
 func (h *handler) StepOffer(*Link, wire.Step)            { h.note() }
 func (h *handler) StepGrant(*Link, wire.Step)            { h.note() }
-func (h *handler) Probe(_ *Link, p wire.Probe)           { call(h, h.probe, p) }
+func (h *handler) Query(_ *Link, p wire.Query)           { call(h, h.query, p) }
 func (h *handler) Where(*Link, wire.Where)               { h.note() }
 func (h *handler) Ask(*Link, wire.Ask)                   { h.note() }
 func (h *handler) Waits(*Link, wire.Waits, []byte)       { h.note() }

@@ -41,7 +41,7 @@ func (l *Link) Need() {
 	}
 }
 
-// Connect offers a connection that this node has made to the peer, and gives it to a pending link
+// Connect proposes a connection that this node has made to the peer, and gives it to a pending link
 // when the peer has accepted it. The fields Bulk, BulkOver and BulkPipes of cfg belong to the
 // connection; the other fields are ignored. If Connect fails, the caller keeps the connections, and
 // no frame is lost.
@@ -59,7 +59,7 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 	}
 	pre := wire.Preamble{Lane: wire.Control, Apart: cfg.Bulk != nil}
 	if err := interruptible(ctx, conn, func() error { _, err := control.Write(pre.Append(nil)); return err }); err != nil {
-		return fmt.Errorf("link: offer a connection: %w", err)
+		return fmt.Errorf("link: propose a connection: %w", err)
 	}
 	pipe, theirs, err := firstLane(ctx, conn)
 	if err != nil {
@@ -68,7 +68,7 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 	return l.bind(ctx, p, control, cfg, pipe, theirs, false)
 }
 
-// Accept waits until the peer offers a connection that it has made, and gives it to a pending link
+// Accept waits until the peer proposes a connection that it has made, and gives it to a pending link
 // if admit, which may block, returns no error. The fields Await, BulkOver and BulkPipes of cfg belong
 // to the connection. If Accept fails, the caller keeps the connection, and no frame is lost.
 func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admit func() error) error {

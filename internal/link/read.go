@@ -302,8 +302,8 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.pong(f) })
 	case wire.TypePong:
 		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.confirms.take(f.Number) })
-	case wire.TypeProbe:
-		return handle(l, b, wire.ParseProbe, Handler.Probe)
+	case wire.TypeQuery:
+		return handle(l, b, wire.ParseQuery, Handler.Query)
 	case wire.TypeWhere:
 		return handle(l, b, wire.ParseWhere, Handler.Where)
 	case wire.TypeGone:

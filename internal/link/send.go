@@ -73,7 +73,7 @@ func (l *Link) Keep() bool {
 		return true
 	}
 	l.kept.Add(-1)
-	l.Fail(fmt.Errorf("link: protocol error: more than %d unanswered offers, grants and probes", keptMax))
+	l.Fail(fmt.Errorf("link: protocol error: more than %d unanswered offers, grants and queries", keptMax))
 	return false
 }
 
@@ -124,8 +124,8 @@ func (l *Link) GrantOffer(g wire.OfferGrant) { l.replies().post(g.Append) }
 // RefuseOffer tells the peer that a message it offered cannot be received.
 func (l *Link) RefuseOffer(r wire.OfferRefuse) { l.replies().post(r.Append) }
 
-// Probe asks the peer for its progress in an operation that this node waits for.
-func (l *Link) Probe(p wire.Probe) { l.control.post(p.Append) }
+// Query asks the peer for its progress in an operation that this node waits for.
+func (l *Link) Query(p wire.Query) { l.control.post(p.Append) }
 
 // answersMax is the number of pending bytes on the control lane above which requests of the
 // peer are not answered. The peer can repeat them when it reads.
@@ -140,7 +140,7 @@ func (l *Link) answer(add func(b []byte) []byte) {
 	l.control.commit(b)
 }
 
-// Answer answers a probe. It drops the answer if the peer does not read.
+// Answer answers a query. It drops the answer if the peer does not read.
 func (l *Link) Answer(w wire.Where) { l.answer(w.Append) }
 
 // Ask asks the peer for its calls that wait for other ranks.

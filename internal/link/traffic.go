@@ -1,7 +1,7 @@
 package link
 
 // Traffic counts the bytes on the data and bulk lanes of a link. The control lane is excluded:
-// heartbeats and probes continue while the application is idle.
+// heartbeats and queries continue while the application is idle.
 type Traffic struct {
 	// Sent counts the bytes given to the transport, and those that wait for room in a pipe.
 	Sent uint64

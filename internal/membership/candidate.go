@@ -107,7 +107,7 @@ func (e *NotFormedError) Error() string { return e.Err.Error() }
 func (e *NotFormedError) Unwrap() error { return e.Err }
 
 // Progress returns the nodes that have joined, in the order of their ranks once these are
-// assigned, and before that in the order of arrival.
+// assigned, and before that in the order of joining.
 func (f *Formation) Progress() Progress { return f.progress(func(place) bool { return true }) }
 
 // progress returns the Progress with only the chosen nodes as candidates.

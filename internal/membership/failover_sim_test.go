@@ -120,7 +120,7 @@ func (w *simWorld) reconnect(i int) {
 		}
 	})
 	_, called := w.arbiter.Missed()
-	if called = called && w.fault != forgetsMissed; called || w.resting == view.Epoch {
+	if called = called && w.fault != forgetsMissed; called || w.quiescing == view.Epoch {
 		w.after(w.ms(50), func() { w.quiesce(i, view.Epoch) })
 	}
 	if w.fault == forgetsReports {

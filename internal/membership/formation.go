@@ -55,7 +55,7 @@ type Formation struct {
 	phase    Phase
 	err      error
 	ranked   bool    // each rank is given
-	places   []place // in order of arrival, and of the ranks once these are given
+	places   []place // in the order of joining, and of the ranks once these are given
 }
 
 // A place is a candidate that was admitted.
@@ -278,7 +278,7 @@ func (f *Formation) checkHosts() error {
 }
 
 // assign orders places by rank. Wanted ranks are kept, and the other candidates get the
-// free ranks in order of arrival. Ranks that no candidate gets are left out.
+// free ranks in the order of joining. Ranks that no candidate gets are left out.
 func assign(places []place, world int) []place {
 	at := make([]*place, world)
 	for i := range places {

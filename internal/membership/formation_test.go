@@ -79,7 +79,7 @@ func TestFormation(t *testing.T) {
 	}
 }
 
-// Wanted ranks are given, and the other candidates get ranks in order of arrival.
+// Wanted ranks are given, and the other candidates get ranks in the order of joining.
 func TestFormationRanks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world := rapid.IntRange(1, 20).Draw(t, "world")

@@ -59,7 +59,7 @@ func (w *simWorld) apply(i int) {
 	})
 }
 
-// leaveQuiesced lets a node of the view leave at the next checkpoint.
+// leaveQuiesced lets a node of the view leave at the next reconfiguration.
 func (w *simWorld) leaveQuiesced() {
 	i := w.rng.IntN(len(w.nodes))
 	if s := w.nodes[i]; s.alive && s.attached && len(s.views) > 0 {
@@ -88,9 +88,9 @@ func (w *simWorld) quiesce(i int, epoch uint64) {
 		w.after(10*time.Millisecond, func() { w.quiesce(i, epoch) })
 		return
 	}
-	if w.resting != epoch {
-		w.resting = epoch
-		w.quiesceAll(epoch) // All nodes reach a checkpoint together.
+	if w.quiescing != epoch {
+		w.quiescing = epoch
+		w.quiesceAll(epoch) // All nodes reach a reconfiguration together.
 	}
 	leaves := s.leaving
 	s.rested = epoch

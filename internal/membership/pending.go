@@ -45,7 +45,7 @@ type Policy struct {
 // that never succeed delay others only briefly. They are eventually dismissed and held off.
 type PendingJoins struct {
 	policy    Policy
-	list      []*candidate // in order of arrival
+	list      []*candidate // in the order of joining
 	number    uint64       // of the latest invitation
 	stall     time.Duration
 	failures  *holdoff
@@ -354,7 +354,7 @@ func (p *PendingJoins) close(out map[NodeID]string) {
 }
 
 // ready returns the candidates that would enter a world beside the nodes that stay, in
-// order of arrival. A candidate that is not linked to all of these is invited again:
+// order of joining. A candidate that is not linked to all of these is invited again:
 // some were about to enter or go when it was invited.
 func (p *PendingJoins) ready(stay View) (nodes []Node) {
 	var enter []*candidate

@@ -53,11 +53,11 @@ type simNode struct {
 	alive    bool // its process runs, and has not left
 	attached bool // it has a connection to the seed
 	views    []View
-	said     time.Time // arrival of its last message at the seed
+	said     time.Time // when its last message reached the seed
 	removed  bool      // the seed has told it that it is removed
 	left     bool      // it has told the seed that it leaves
 	spare    bool
-	leaving  bool // at the next checkpoint
+	leaving  bool // at the next reconfiguration
 	entered  bool // it has a view
 	invited  uint64
 	refused  bool
@@ -95,7 +95,7 @@ type simWorld struct {
 	victims    map[int]int          // by hostile node: number of nodes that were removed because of it
 	tried      map[string]int       // invitations of candidates that quit, by origin
 	invited    int
-	resting    uint64 // epoch of the last checkpoint
+	quiescing  uint64 // epoch of the last reconfiguration
 	term       int    // of the leading seed
 	inFlight   bool   // a proposal is to be committed
 	proposed   Decision

@@ -34,7 +34,7 @@ func (m *Mesh) accept(p *Path) {
 		case p.Bulk && !m.carries(p, m.node(slot)):
 			m.bulk.put(id, c)
 		default:
-			m.accepted.put(acceptedKey{p, slot}, c) // in order of arrival
+			m.accepted.put(acceptedKey{p, slot}, c) // in the order of acceptance
 			m.wg.Go(func() { m.acceptLink(&route{path: p, conn: c, peer: id}, slot) })
 		}
 	}

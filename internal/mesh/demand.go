@@ -24,7 +24,7 @@ const (
 	demandHeartbeats = 3
 	// lateAfter is the time after which LinkHost dials nodes that have not dialed this node.
 	lateAfter = 2 * time.Second
-	// goneMax is the longest time that an offer to a node that has left may take.
+	// goneMax is the longest time that a proposal to a node that has left may take.
 	goneMax = 5 * time.Second
 	// neededMax is the longest time that Close waits for connections of pending links with frames.
 	neededMax = 2 * time.Second
@@ -144,16 +144,16 @@ func (m *Mesh) demandTimeout() time.Duration {
 	return min(dialTimeout, cmp.Or(demandHeartbeats*max(m.cfg.HeartbeatTimeout, 0), dialTimeout))
 }
 
-// connect gives a pending link the connections of a route, or closes them. If two nodes offer each
-// other connections at the same time, both use the offer of the node with the larger NodeID.
+// connect gives a pending link the connections of a route, or closes them. If two nodes propose
+// connections to each other at the same time, both use the proposal of the node with the larger NodeID.
 func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cfg link.Config) (err error) {
 	if r.peer == (membership.NodeID{}) {
 		cfg.Bulk = r.second
-		if err = m.beginOffer(ctx, r, slot, l); err == nil {
+		if err = m.beginProposal(ctx, r, slot, l); err == nil {
 			err = l.Connect(ctx, r.conn, cfg)
 		}
 	} else {
-		err = l.Accept(ctx, r.conn, cfg, func() error { return m.beginOffer(ctx, r, slot, l) })
+		err = l.Accept(ctx, r.conn, cfg, func() error { return m.beginProposal(ctx, r, slot, l) })
 	}
 	if err == nil {
 		select {
@@ -161,7 +161,7 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cf
 		case <-l.Done():
 		}
 	}
-	m.endOffer(r, slot, l, err == nil)
+	m.endProposal(r, slot, l, err == nil)
 	if err != nil {
 		r.close()
 		return err
@@ -170,17 +170,17 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cf
 	return nil
 }
 
-// beginOffer makes a route the current offer for a pending link. It waits until there is no other
-// one, or it replaces the offer of this node by that of a peer with a larger NodeID.
-func (m *Mesh) beginOffer(ctx context.Context, r *route, slot int, l *link.Link) error {
+// beginProposal makes a route the current proposal for a pending link. It waits until there is no other
+// one, or it replaces the proposal of this node by that of a peer with a larger NodeID.
+func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Link) error {
 	for {
 		m.mu.Lock()
 		p := &m.peers[slot]
 		isCurrent, changed := p.link == l && l.IsPending(), m.changed
-		wins := p.offer != nil && p.offer.peer == (membership.NodeID{}) && r.peer == p.node.ID &&
+		wins := p.proposal != nil && p.proposal.peer == (membership.NodeID{}) && r.peer == p.node.ID &&
 			bytes.Compare(m.cfg.Self[:], p.node.ID[:]) < 0
-		if isCurrent && (p.offer == nil || wins) {
-			p.offer = r
+		if isCurrent && (p.proposal == nil || wins) {
+			p.proposal = r
 			m.mu.Unlock()
 			return nil
 		}
@@ -198,13 +198,13 @@ func (m *Mesh) beginOffer(ctx context.Context, r *route, slot int, l *link.Link)
 	}
 }
 
-// endOffer undoes beginOffer. If the link is connected, the route becomes that of the peer.
-func (m *Mesh) endOffer(r *route, slot int, l *link.Link, connected bool) {
+// endProposal undoes beginProposal. If the link is connected, the route becomes that of the peer.
+func (m *Mesh) endProposal(r *route, slot int, l *link.Link, connected bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := &m.peers[slot]
-	if p.offer == r {
-		p.offer = nil
+	if p.proposal == r {
+		p.proposal = nil
 	}
 	if connected && p.link == l {
 		p.route = r
@@ -291,7 +291,7 @@ func (m *Mesh) pendingOfHost(v membership.View) map[membership.NodeID]*link.Link
 
 // peerGone handles the report of a peer that another node has left. If this node has a link to that
 // node, the goodbye arrives there, after everything else that the node has sent. The node may have
-// accepted an offer of this node that still waits for the answer: then the offer decides.
+// accepted a proposal of this node that still waits for the answer: then the proposal decides.
 func (m *Mesh) peerGone(l *link.Link, f wire.Gone) {
 	m.mu.Lock()
 	slot, ok := m.slotOfLocked(f.Node)
@@ -302,11 +302,11 @@ func (m *Mesh) peerGone(l *link.Link, f wire.Gone) {
 	}
 }
 
-// leaveUnlinked applies the report that a node has left, unless an offer gives its link a connection.
+// leaveUnlinked applies the report that a node has left, unless a proposal gives its link a connection.
 func (m *Mesh) leaveUnlinked(slot int, e event) {
 	ctx, cancel := context.WithTimeout(m.run, goneMax)
 	defer cancel()
-	_ = m.awaitLinks(ctx, func(other int, p *peer) bool { return other == slot && p.isPending() && p.offer != nil }, nil)
+	_ = m.awaitLinks(ctx, func(other int, p *peer) bool { return other == slot && p.isPending() && p.proposal != nil }, nil)
 	m.mu.Lock()
 	p := &m.peers[slot]
 	gone, isPending := p.link, p.node.ID == e.id && p.isPending()

@@ -202,9 +202,9 @@ func TestOnDemandGone(t *testing.T) {
 	})
 }
 
-// TestOnDemandGoneDuringOffer: a node accepts an offer, sends a message and leaves. The report that it has left
-// arrives before its answer to the offer, and no message is lost.
-func TestOnDemandGoneDuringOffer(t *testing.T) {
+// TestOnDemandGoneDuringProposal: a node accepts a proposal, sends a message and leaves. The report that it has left
+// arrives before its answer to the proposal, and no message is lost.
+func TestOnDemandGoneDuringProposal(t *testing.T) {
 	onDemand(t, func(w *world) {
 		w.network.SetLink(w.host(0), w.host(4), sim.Link{Delay: 100 * time.Millisecond})
 		var both sync.WaitGroup

@@ -170,9 +170,9 @@ func TestWithoutBulk(t *testing.T) {
 		why    string
 		most   time.Duration
 	}{
-		"refused":     {func(w *multipath) { w.noBulk[0] = true }, true, "bulk: ", time.Second},
-		"no answer":   {func(w *multipath) { w.bulk.Partition(w.host(0)) }, true, "bulk: ", extrasTimeout},
-		"not offered": {func(w *multipath) { w.noBulk[2] = true; w.noBulk[1] = true }, false, "not on this host", time.Second},
+		"refused":       {func(w *multipath) { w.noBulk[0] = true }, true, "bulk: ", time.Second},
+		"no answer":     {func(w *multipath) { w.bulk.Partition(w.host(0)) }, true, "bulk: ", extrasTimeout},
+		"not available": {func(w *multipath) { w.noBulk[2] = true; w.noBulk[1] = true }, false, "not on this host", time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withPaths(t, []int{0, 1, 2}, func(w *multipath) {
@@ -209,7 +209,7 @@ func TestNearIsBroken(t *testing.T) {
 	})
 }
 
-// TestNearIsNotOffered: a node of this host without the near path is reached by another path.
+// TestNearIsMissing: a node of this host without the near path is reached by another path.
 // TestNearIsSlow: ranks of a host that is so busy that a dial takes several seconds use their near path.
 func TestNearIsSlow(t *testing.T) {
 	withPaths(t, []int{0, 0}, func(w *multipath) {
@@ -220,7 +220,7 @@ func TestNearIsSlow(t *testing.T) {
 	})
 }
 
-func TestNearIsNotOffered(t *testing.T) {
+func TestNearIsMissing(t *testing.T) {
 	withPaths(t, []int{0, 0}, func(w *multipath) {
 		made := [][]Path{w.pathsOf(0)[1:], w.pathsOf(1)}
 		w.memory[0].Kill(w.host(0))

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// reasonMax is the longest time between an error of a node and the end of the node for which
-	// the error counts as the reason.
+	// reasonMax is the maximum age of an error of a node that counts as the reason why the node has
+	// ended.
 	reasonMax = 10 * time.Second
-	// confirmMax bounds how long this node waits for a peer that neither confirms a reason or
-	// answers a ping, nor loses its link.
+	// confirmMax bounds the time that this node waits for a peer to confirm a reason or to answer a
+	// ping. The wait also ends when the link to the peer ends.
 	confirmMax = 500 * time.Millisecond
 )
 

@@ -26,7 +26,7 @@ func MeasuringRanks(h plan.Hosts) []int {
 	if h.Count() < 2 {
 		return nil
 	}
-	return h.Heads(measuringMax)
+	return h.FirstRanks(measuringMax)
 }
 
 // repeatMax is the longest time of an all-reduce that is measured more than once.

@@ -38,7 +38,7 @@ type Config struct {
 	// if it is 0, without limit if it is negative.
 	Seeds   []string
 	Timeout time.Duration
-	// Request is the request to the seed. Join sets the candidates for addresses.
+	// Request is the request to the seed. Join sets the alternate addresses.
 	Request client.Request
 	// Listen is the address at which the node listens. Packets, if not nil, replaces the
 	// UDP socket; QUIC is then the only built-in transport between hosts.
@@ -149,7 +149,7 @@ func (n *Node) register(ctx context.Context, request client.Request) (err error)
 	if err != nil {
 		return err
 	}
-	request.Candidates, request.Expect, request.Forget = host.Addrs(n.sockets.addr), n.expect, n.forget
+	request.Alternates, request.Expect, request.Forget = host.Addrs(n.sockets.addr), n.expect, n.forget
 	request.Port, request.Listen, request.Roots = portOf(n.sockets.addr), n.announce, n.cfg.Transports.Roots
 	seeds := client.Seeds{Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log, Dial: n.sockets.dialSeed}
 	if n.Session, err = seeds.Join(ctx, request); err != nil {

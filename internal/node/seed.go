@@ -87,7 +87,7 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	if err == nil {
 		s.server, err = server.Serve(server.Config{
 			Transport: s.joins, Authority: authority, Adopt: joining.Use, Quorum: quorum, Token: cfg.Token, World: cfg.World,
-			Probe: s.sockets.probe, Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max, FormTimeout: cfg.FormTimeout, Log: cfg.Log,
+			CheckAddress: s.sockets.checkAddress, Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max, FormTimeout: cfg.FormTimeout, Log: cfg.Log,
 		})
 	}
 	if err != nil {

@@ -22,9 +22,9 @@ func (a *arrival) received() Received {
 	return Received{Source: a.source, Tag: a.tag, Bytes: int(a.size)}
 }
 
-// Arrive handles a message with its payload, which is valid during the call only. It returns used
-// false if it has dropped the message: then the caller returns the credit to the sender. It
-// returns unexpected true if the peer is not a rank of the communicator.
+// Arrive handles a message that has arrived on l. The payload is valid during the call only. If used is
+// false, Arrive has dropped the message, and the caller must return the credit to the sender. If
+// unexpected is true, the peer is not a rank of the communicator.
 func (m *Messages) Arrive(l *link.Link, f wire.Message, payload []byte) (used, unexpected bool) {
 	if payload == nil {
 		payload = []byte{}

@@ -33,7 +33,7 @@ type Owner interface {
 	Spawn(f func())
 }
 
-// A Clock returns the times at which calls begin and end, for records.
+// A Clock returns the times at which calls begin and end, for traces.
 type Clock interface {
 	Stamp() int64
 	StampEnd(begun int64) int64
@@ -77,8 +77,8 @@ type Messages struct {
 	sends     map[uint64]*Send      // that wait for a grant, or have one; by Send.id
 	lastSend  uint64
 	begun     uint64 // number of calls
-	recording bool
-	past      recorder.Ring[Record]
+	tracing   bool
+	past      recorder.Ring[Trace]
 }
 
 // New returns the messages of a communicator.

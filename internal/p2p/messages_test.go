@@ -31,10 +31,10 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRecordAllocations: recording messages does not allocate.
-func TestRecordAllocations(t *testing.T) {
+// TestTraceAllocations: tracing messages does not allocate.
+func TestTraceAllocations(t *testing.T) {
 	m := New(Config{Clock: clock{}})
-	m.SetRecording(true)
+	m.SetTracing(true)
 	s := new(Send)
 	note := func() {
 		s.begun = m.stampLocked()

@@ -70,7 +70,8 @@ func (m *Messages) peekLocked(source int, tag int64) (got Received, ok bool, err
 	return a.received(), true, nil
 }
 
-// endProbesLocked ends the probes for which end returns true, after it has set their results.
+// endProbesLocked ends the probes for which end returns true. In that case end must have set the result of
+// the probe.
 func (m *Messages) endProbesLocked(fx *Effects, end func(p *probe) bool) {
 	m.probes = slices.DeleteFunc(m.probes, func(p *probe) bool {
 		if !end(p) {

@@ -96,7 +96,7 @@ func (r *Receive) Wait(ctx context.Context) (Received, error) {
 	waiting := m.matcher.Remove(r.source, r.tag, r)
 	short := r.got.Bytes <= m.cfg.EagerMax
 	if waiting {
-		m.recordReceiveLocked(r, context.Cause(ctx))
+		m.traceReceiveLocked(r, context.Cause(ctx))
 	}
 	m.mu.Unlock()
 	switch {
@@ -238,7 +238,7 @@ func (r *Receive) Filled(*link.Sink) {
 
 // endReceiveLocked ends r, and adds the effect that wakes its caller.
 func (m *Messages) endReceiveLocked(fx *Effects, r *Receive, err error) *effect {
-	m.recordReceiveLocked(r, err)
+	m.traceReceiveLocked(r, err)
 	r.err = err
 	e := fx.add()
 	e.kind, e.receive, e.done = wake, r, r.done

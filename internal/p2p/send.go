@@ -42,7 +42,7 @@ func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send
 	m.begun++
 	begun := m.stampLocked()
 	if size <= m.cfg.EagerMax && l.TakeCredit(wire.Messages, size) {
-		m.recordLocked(Sent, typ, to, tag, size, begun, begun, nil)
+		m.traceLocked(Sent, typ, to, tag, size, begun, begun, nil)
 		m.mu.Unlock()
 		l.SendMessage(wire.Message{Comm: m.cfg.Comm, Tag: tag, Type: typ}, data.First, data.More...)
 		return nil, nil
@@ -96,7 +96,7 @@ func (m *Messages) sentLocked(fx *Effects, id uint64, err error) {
 
 // endSendLocked ends s, and adds the effect that wakes its caller.
 func (m *Messages) endSendLocked(fx *Effects, s *Send, err error) {
-	m.recordLocked(Sent, s.typ, s.rank, s.tag, s.size, s.begun, m.stampEndLocked(s.begun), err)
+	m.traceLocked(Sent, s.typ, s.rank, s.tag, s.size, s.begun, m.stampEndLocked(s.begun), err)
 	s.err = err
 	e := fx.add()
 	e.kind, e.done = wake, s.done

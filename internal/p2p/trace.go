@@ -1,15 +1,15 @@
 package p2p
 
-// The kinds of records.
+// The kinds of calls.
 const (
 	Sent uint8 = iota
 	Got
 	Probed
 )
 
-// A Record describes a send, receive or probe that has ended or is in progress.
-type Record struct {
-	What         uint8 // Sent, Got or Probed
+// A Trace describes a send, receive or probe that has ended or is in progress.
+type Trace struct {
+	Kind         uint8 // Sent, Got or Probed
 	Type         uint8 // kernel.Type of the elements
 	Peer         int32 // the other rank, or Any
 	Tag          int64
@@ -18,56 +18,56 @@ type Record struct {
 	Err          error
 }
 
-// SetRecording turns the recording of messages on or off. It is off at first.
-func (m *Messages) SetRecording(on bool) {
+// SetTracing turns the tracing of messages on or off. It is off at first.
+func (m *Messages) SetTracing(on bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.recording = on
+	m.tracing = on
 }
 
-// stampLocked returns the time, for the beginning of a call, or 0 if recording is off.
+// stampLocked returns the time, for the beginning of a call, or 0 if tracing is off.
 func (m *Messages) stampLocked() int64 {
-	if !m.recording {
+	if !m.tracing {
 		return 0
 	}
 	return m.cfg.Clock.Stamp()
 }
 
-// stampEndLocked returns the time, for the end of a call, or 0 if recording is off.
+// stampEndLocked returns the time, for the end of a call, or 0 if tracing is off.
 func (m *Messages) stampEndLocked(begun int64) int64 {
-	if !m.recording {
+	if !m.tracing {
 		return 0
 	}
 	return m.cfg.Clock.StampEnd(begun)
 }
 
-// recordLocked records a send or receive that has ended. It writes the fields of the record in place,
+// traceLocked keeps the trace of a send or receive that has ended. It writes the fields in place,
 // since a copy would take longer.
-func (m *Messages) recordLocked(what, typ uint8, peer int, tag int64, bytes int, begun, ended int64, err error) {
-	if !m.recording {
+func (m *Messages) traceLocked(kind, typ uint8, peer int, tag int64, bytes int, begun, ended int64, err error) {
+	if !m.tracing {
 		return
 	}
 	p := m.past.Put()
-	p.What, p.Type, p.Peer, p.Tag, p.Bytes = what, typ, int32(peer), tag, int64(bytes)
+	p.Kind, p.Type, p.Peer, p.Tag, p.Bytes = kind, typ, int32(peer), tag, int64(bytes)
 	p.Begun, p.Ended, p.Err = begun, ended, err
 }
 
-func (m *Messages) recordReceiveLocked(r *Receive, err error) {
+func (m *Messages) traceReceiveLocked(r *Receive, err error) {
 	peer, tag := r.source, r.tag
 	if err == nil {
 		peer, tag = r.got.Source, r.got.Tag
 	}
-	m.recordLocked(Got, r.typ, peer, tag, r.got.Bytes, r.begun, m.stampEndLocked(r.begun), err)
+	m.traceLocked(Got, r.typ, peer, tag, r.got.Bytes, r.begun, m.stampEndLocked(r.begun), err)
 }
 
-// Records calls f for the latest sends and receives that have ended, and for all calls in progress.
+// Traces calls f for the latest sends and receives that have ended, and for all calls in progress.
 // moved is the number of bytes that have been sent or received. f must not call methods of m.
-func (m *Messages) Records(f func(r *Record, moved int64, isActive bool)) {
+func (m *Messages) Traces(f func(r *Trace, moved int64, isActive bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.past.Each(func(r *Record) { f(r, r.Bytes, false) })
+	m.past.Each(func(r *Trace) { f(r, r.Bytes, false) })
 	for _, s := range m.sends {
-		f(&Record{What: Sent, Type: s.typ, Peer: int32(s.rank), Tag: s.tag, Bytes: int64(s.size), Begun: s.begun},
+		f(&Trace{Kind: Sent, Type: s.typ, Peer: int32(s.rank), Tag: s.tag, Bytes: int64(s.size), Begun: s.begun},
 			int64(m.links[s.rank].Delivering(&s.transfer)), true)
 	}
 	for _, r := range m.receiving {
@@ -76,13 +76,13 @@ func (m *Messages) Records(f func(r *Record, moved int64, isActive bool)) {
 				continue
 			}
 		}
-		f(&Record{What: Got, Type: r.typ, Peer: int32(r.got.Source), Tag: r.got.Tag, Bytes: int64(r.got.Bytes), Begun: r.begun},
+		f(&Trace{Kind: Got, Type: r.typ, Peer: int32(r.got.Source), Tag: r.got.Tag, Bytes: int64(r.got.Bytes), Begun: r.begun},
 			r.movedLocked(), true)
 	}
 	m.matcher.EachReceive(func(r *Receive) {
-		f(&Record{What: Got, Type: r.typ, Peer: int32(r.source), Tag: r.tag, Begun: r.begun}, 0, true)
+		f(&Trace{Kind: Got, Type: r.typ, Peer: int32(r.source), Tag: r.tag, Begun: r.begun}, 0, true)
 	})
 	for _, p := range m.probes {
-		f(&Record{What: Probed, Peer: int32(p.source), Tag: p.tag, Begun: p.begun}, 0, true)
+		f(&Trace{Kind: Probed, Peer: int32(p.source), Tag: p.tag, Begun: p.begun}, 0, true)
 	}
 }

@@ -3,7 +3,7 @@ package plan
 // An arc is a sequence of neighboring chunks on the circle of all chunks.
 type arc struct{ first, count int }
 
-// spans returns the spans of the arc in a buffer of size chunks. The second is empty unless the
+// spans returns the spans of the arc in a plan buffer of size chunks. The second is empty unless the
 // arc runs past the last chunk.
 func (a arc) spans(b Buf, size int) [2]Span {
 	first := mod(a.first, size)
@@ -33,7 +33,7 @@ func recvArc(to Round, b Buf, a arc, size, peer int) Round {
 	return to
 }
 
-// reduceArc appends moves that reduce an arc of buffer in with that of a peer.
+// reduceArc appends moves that reduce an arc of plan buffer in with that of a peer.
 func reduceArc(to Round, dst, in Buf, a arc, size, peer int) Round {
 	for _, s := range a.spans(in, size) {
 		if s.Len() > 0 {

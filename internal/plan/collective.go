@@ -1,9 +1,9 @@
 package plan
 
 // A Collective is an operation that all ranks of a communicator call in the same order. It
-// defines the buffers before and after a plan has run; n is the number of ranks. Unless stated
-// otherwise every rank has the buffer. A plan never writes Input. "Chunk rank" means that the
-// buffer is the chunk with the number of the rank, of n, and that moves refer to it by that
+// defines the plan buffers before and after a plan has run; n is the number of ranks. Unless stated
+// otherwise every rank has the plan buffer. A plan never writes Input. "Chunk rank" means that the
+// plan buffer is the chunk with the number of the rank, of n, and that moves refer to it by that
 // number.
 type Collective uint8
 

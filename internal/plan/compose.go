@@ -10,10 +10,10 @@ type part struct {
 	at    sites
 }
 
-// A sites has the locations of the chunks of each buffer of a part.
+// A sites has the locations of the chunks of each plan buffer of a part.
 type sites = [Temp + 1]site
 
-// A site appends to runs the location of a chunk of a part's buffer in the larger plan. All
+// A site appends to runs the location of a chunk of a part's plan buffer in the larger plan. All
 // ranks of a part number chunks in the same way, so that a message has the same runs on both
 // sides.
 type site func(runs []Span, chunk int) []Span

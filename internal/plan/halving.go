@@ -39,8 +39,8 @@ func halfAt(member, members, k int) half {
 	}
 }
 
-// A halver writes the plans that begin with recursive halving. It reads the vector from buffer
-// in and leaves sums in buffer acc, which may be the same. Position i is the chunks from
+// A halver writes the plans that begin with recursive halving. It reads the vector from plan buffer
+// in and leaves sums in plan buffer acc, which may be the same. Position i is the chunks from
 // bound(i) up to bound(i+1).
 type halver struct {
 	fold

@@ -40,7 +40,7 @@ func halvingAllGather(size, _ int) Rounds {
 	}}
 }
 
-// permute appends the moves that give each chunk to the leader of the member that keeps its position
+// permute appends the moves that give each chunk to the rank of the member that keeps its position
 // after all steps of halving.
 func (h *halver) permute(to Round, steps int) Round {
 	reversed := func(member int) int { return int(bits.Reverse(uint(member)) >> (bits.UintSize - steps)) }

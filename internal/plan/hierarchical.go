@@ -1,7 +1,7 @@
 package plan
 
-// everyLeader is more leaders than a host can have.
-const everyLeader = 1 << 30
+// allHeads is more heads than a host can have.
+const allHeads = 1 << 30
 
 // Hierarchical returns further algorithms, which take the hosts of the ranks into account and
 // save traffic between hosts. Those of a collective are always the same, in the same order.
@@ -39,8 +39,8 @@ func hierarchical(c Collective, h Hosts) []Algorithm {
 	case Broadcast:
 		return []Algorithm{
 			{Name: "hosts-leader", Plan: on(hierarchicalBroadcast{1, nil, BinomialBroadcast, nil, BinomialBroadcast}.plan)},
-			{Name: "hosts-binomial", Plan: on(hierarchicalBroadcast{everyLeader, DirectScatter, BinomialBroadcast, gather, BinomialBroadcast}.plan)},
-			{Name: "hosts-chain", Plan: on(hierarchicalBroadcast{everyLeader, DirectScatter, ChainBroadcast, gather, ChainBroadcast}.plan)},
+			{Name: "hosts-binomial", Plan: on(hierarchicalBroadcast{allHeads, DirectScatter, BinomialBroadcast, gather, BinomialBroadcast}.plan)},
+			{Name: "hosts-chain", Plan: on(hierarchicalBroadcast{allHeads, DirectScatter, ChainBroadcast, gather, ChainBroadcast}.plan)},
 			{Name: "groups", Shared: true, Single: true, Plan: on(hierarchicalBroadcast{1, nil, FlatBroadcast, nil, FlatBroadcast}.plan)},
 		}
 	case Reduction:
@@ -49,9 +49,9 @@ func hierarchical(c Collective, h Hosts) []Algorithm {
 			{Name: "hosts-leader", Ordered: true, Canonical: true,
 				Plan: on(hierarchicalReduce{1, BinomialReduce, nil, BinomialReduce, nil}.plan)},
 			{Name: "hosts-binomial", Ordered: true, Canonical: true,
-				Plan: on(hierarchicalReduce{everyLeader, BinomialReduce, canonical, BinomialReduce, DirectGather}.plan)},
+				Plan: on(hierarchicalReduce{allHeads, BinomialReduce, canonical, BinomialReduce, DirectGather}.plan)},
 			{Name: "hosts-chain",
-				Plan: on(hierarchicalReduce{everyLeader, ChainReduce, rootless(DirectReduceScatter), ChainReduce, DirectGather}.plan)},
+				Plan: on(hierarchicalReduce{allHeads, ChainReduce, rootless(DirectReduceScatter), ChainReduce, DirectGather}.plan)},
 			{Name: "groups", Ordered: true, Canonical: true, Shared: true, Single: true,
 				Plan: on(hierarchicalReduce{1, FlatReduce, nil, FlatReduce, nil}.plan)},
 		}
@@ -59,7 +59,7 @@ func hierarchical(c Collective, h Hosts) []Algorithm {
 		return hierarchicalAllReduces(on, h)
 	case AllGather:
 		across := func(name string, f, spread func(rank, size int) Plan) Algorithm {
-			return Algorithm{Name: name, Plan: on(hierarchicalAllGather{everyLeader, DirectGather, rootless(f), rootless(spread), BinomialBroadcast}.plan)}
+			return Algorithm{Name: name, Plan: on(hierarchicalAllGather{allHeads, DirectGather, rootless(f), rootless(spread), BinomialBroadcast}.plan)}
 		}
 		return []Algorithm{
 			{Name: "hosts-leader", Plan: on(hierarchicalAllGather{1, BinomialGather, rootless(CirculantAllGather), nil, BinomialBroadcast}.plan)},
@@ -70,7 +70,7 @@ func hierarchical(c Collective, h Hosts) []Algorithm {
 	case ReduceScatter:
 		across := func(name string, ordered bool, reduce, f func(rank, size int) Plan) Algorithm {
 			return Algorithm{Name: name, Ordered: ordered, Canonical: ordered,
-				Plan: on(hierarchicalReduceScatter{everyLeader, BinomialReduce, rootless(reduce), rootless(f), DirectScatter}.plan)}
+				Plan: on(hierarchicalReduceScatter{allHeads, BinomialReduce, rootless(reduce), rootless(f), DirectScatter}.plan)}
 		}
 		return []Algorithm{
 			{Name: "hosts-leader", Ordered: true, Canonical: true,
@@ -95,11 +95,11 @@ func hierarchicalAllReduces(on func(func(h Hosts, rank, root int) Plan) inner, h
 	}
 	chain := func(name string, reduce, spread, across func(rank, size int) Plan) Algorithm {
 		return Algorithm{Name: name, Plan: on(hierarchicalAllReduce{
-			everyLeader, ChainReduce, ChainBroadcast, rootless(reduce), rootless(spread), rootless(across),
+			allHeads, ChainReduce, ChainBroadcast, rootless(reduce), rootless(spread), rootless(across),
 		}.plan)}
 	}
-	// In shared memory a leader uses the vectors of its group in place. One leader for each group
-	// is for short vectors, all ranks as leaders are for long ones.
+	// In shared memory a head uses the vectors of its group in place. One head for each group
+	// is for short vectors, all ranks as heads are for long ones.
 	groups := func(name string, teams int, single bool, across func(rank, size int) Plan) Algorithm {
 		return Algorithm{Name: name, Ordered: true, Canonical: true, Shared: true, Single: single, Plan: on(hierarchicalAllReduce{
 			teams, FlatReduce, FlatBroadcast, rootless(StagedReduceScatter), rootless(DirectAllGather), rootless(across),
@@ -107,12 +107,12 @@ func hierarchicalAllReduces(on func(func(h Hosts, rank, root int) Plan) inner, h
 	}
 	return []Algorithm{
 		tree("hosts-leader", 1, RecursiveDoublingAllReduce),
-		tree("hosts-recursive-doubling", everyLeader, RecursiveDoublingAllReduce),
-		tree("hosts-rabenseifner", everyLeader, RabenseifnerAllReduce),
+		tree("hosts-recursive-doubling", allHeads, RecursiveDoublingAllReduce),
+		tree("hosts-rabenseifner", allHeads, RabenseifnerAllReduce),
 		chain("hosts-direct", DirectReduceScatter, DirectAllGather, DirectAllReduce),
 		chain("hosts-circulant", CirculantReduceScatter, CirculantAllGather, CirculantAllReduce),
 		chain("hosts-ring", DirectReduceScatter, DirectAllGather, RingAllReduce),
 		groups("groups", 1, true, FlatAllReduce),
-		groups("groups-shares", everyLeader, h.even(), LeaderAllReduce),
+		groups("groups-shares", allHeads, h.even(), LeaderAllReduce),
 	}
 }

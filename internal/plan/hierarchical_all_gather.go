@@ -1,8 +1,8 @@
 package plan
 
-// A hierarchicalAllGather leaves the chunks of all ranks on every rank. The leaders of a team
-// gather its chunks; the leaders of the same number gather those of their teams from all hosts;
-// and the leaders of a host gather all.
+// A hierarchicalAllGather leaves the chunks of all ranks on every rank. The heads of a team
+// gather its chunks; the heads of the same number gather those of their teams from all hosts;
+// and the heads of a host gather all.
 //
 // Chunk i is always in Data at i, so that all parts work in place.
 type hierarchicalAllGather struct {

@@ -1,12 +1,12 @@
 package plan
 
-// A hierarchicalAllReduce leaves the reduction of all vectors on every rank. The host leaders of a
-// host reduce its vectors, so that each has a share of the sum; the leaders of a share
-// all-reduce it across hosts; and the leaders of a host gather the shares. So with h hosts no
-// leader moves more than 2(h-1)/h of a share between hosts, whereas a ring of all ranks moves
+// A hierarchicalAllReduce leaves the reduction of all vectors on every rank. The heads of a
+// host reduce its vectors, so that each has a share of the sum; the heads of a share
+// all-reduce it across hosts; and the heads of a host gather the shares. So with h hosts no
+// head moves more than 2(h-1)/h of a share between hosts, whereas a ring of all ranks moves
 // two vectors from each host to the next, through a single rank.
 //
-// The sum of a share over a host is computed once, by its leader, and an all-reduce across
+// The sum of a share over a host is computed once, by its head, and an all-reduce across
 // hosts gives all its ranks the same bits: so does the whole.
 type hierarchicalAllReduce struct {
 	teams          int   // the maximum on every host

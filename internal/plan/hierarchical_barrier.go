@@ -1,6 +1,6 @@
 package plan
 
-// A hierarchicalBarrier has one host leader on every host: the others report to it, the leaders have
+// A hierarchicalBarrier has one head on every host: the others report to it, the heads have
 // a separate barrier, and release the others.
 type hierarchicalBarrier struct {
 	report  inner // a gather on a host, without scratch
@@ -8,7 +8,7 @@ type hierarchicalBarrier struct {
 	release inner // a broadcast of one chunk on a host
 }
 
-// Sending chunks of Temp waits until they have arrived. So the leaders exchange the reports of
+// Sending chunks of Temp waits until they have arrived. So the heads exchange the reports of
 // their hosts, which take as many chunks on every host as the largest host has ranks, and
 // release the others with all received reports.
 func (s hierarchicalBarrier) plan(h Hosts, rank, _ int) Plan {
@@ -25,7 +25,7 @@ func (s hierarchicalBarrier) plan(h Hosts, rank, _ int) Plan {
 	own := func(runs []Span, _ int) []Span { return extend(runs, one(Data, 0)) }
 
 	x.inTeam(s.report, sites{Data: group(1, 0), Input: own})
-	if x.leads() {
+	if x.isHead() {
 		var fill Round
 		for i := range most {
 			if i == 0 && len(x.team()) == 1 || i >= len(x.team()) {

@@ -1,8 +1,8 @@
 package plan
 
 // A hierarchicalBroadcast leaves the vector of root on every rank. Root gives
-// each leader of its host a share, the leaders of a share broadcast it across
-// hosts, and the leaders of a host gather the shares.
+// each head of its host a share, the heads of a share broadcast it across
+// hosts, and the heads of a host gather the shares.
 type hierarchicalBroadcast struct {
 	teams  int   // the maximum on every host
 	deal   inner // a scatter on the host of root

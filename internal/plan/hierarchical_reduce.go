@@ -1,6 +1,6 @@
 package plan
 
-// A hierarchicalReduce leaves the reduction of all vectors on root. The leaders of a host
+// A hierarchicalReduce leaves the reduction of all vectors on root. The heads of a host
 // reduce its vectors, so that each has a share of the sum; those of a share reduce it across
 // hosts; and root gathers the shares of its host. It is the reverse of hierarchicalBroadcast.
 type hierarchicalReduce struct {

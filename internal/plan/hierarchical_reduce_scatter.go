@@ -1,8 +1,8 @@
 package plan
 
-// A hierarchicalReduceScatter leaves chunk r of the reduction on rank r. The leaders of a host
+// A hierarchicalReduceScatter leaves chunk r of the reduction on rank r. The heads of a host
 // reduce its vectors, so that each has the sums of the chunks of all teams of its number; these
-// leaders reduce them across hosts, so that each has those of its team; and it scatters them.
+// heads reduce them across hosts, so that each has those of its team; and it scatters them.
 // It is the reverse of hierarchicalAllGather.
 type hierarchicalReduceScatter struct {
 	teams  int   // the maximum on every host

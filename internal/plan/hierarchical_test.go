@@ -264,7 +264,7 @@ func traffic(h Hosts, plans []Plan) (most, all float64) {
 	return most, all
 }
 
-// With leaders for every share a rank sends no more than its share to other hosts, and a host
+// With heads for every share a rank sends no more than its share to other hosts, and a host
 // no more than each vector.
 func TestHierarchicalTraffic(t *testing.T) {
 	t.Parallel()

@@ -57,8 +57,8 @@ func (h Hosts) least() int {
 // even reports whether all hosts have the same number of ranks.
 func (h Hosts) even() bool { return h.least() == h.Most() }
 
-// Heads returns the first ranks of the first hosts, at most the given number.
-func (h Hosts) Heads(hosts int) (ranks []int) {
+// FirstRanks returns the first rank of each of the first hosts, at most the given number.
+func (h Hosts) FirstRanks(hosts int) (ranks []int) {
 	for _, list := range h.ranks[:min(hosts, h.Count())] {
 		ranks = append(ranks, list[0])
 	}

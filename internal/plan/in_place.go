@@ -1,6 +1,6 @@
 package plan
 
-// InPlace converts the plan of a rank for separate Input and Data to one for buffers that
+// InPlace converts the plan of a rank for separate Input and Data to one for plan buffers that
 // overlap, because one is a block of the other at its place:
 //
 //   - of a gather at root, or an all-gather, Input is chunk rank of Data;

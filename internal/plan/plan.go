@@ -51,7 +51,7 @@ func (b Buf) String() string {
 	return fmt.Sprintf("Buf(%d)", uint8(b))
 }
 
-// A Span is the chunks Lo ≤ i < Hi of a buffer.
+// A Span is the chunks Lo ≤ i < Hi of a plan buffer.
 type Span struct {
 	Buf    Buf
 	Lo, Hi int

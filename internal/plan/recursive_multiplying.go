@@ -64,7 +64,7 @@ const radixBits = 2
 type radixStep struct {
 	bit, width int
 	sum        Span // before the exchange
-	slots      int  // in Temp, the sum of number 0
+	sums       int  // in Temp, the chunk of the sum of number 0
 	own        int  // number of this member
 }
 
@@ -77,20 +77,20 @@ func radixStepsOf(members int) (list []radixStep) {
 			width = rest
 		}
 		// Received sums must not replace those that are sent.
-		slots := len(list) % 2 << radixBits
-		list = append(list, radixStep{bit: bit, width: width, sum: sum, slots: slots})
-		sum = one(Temp, slots)
+		sums := len(list) % 2 << radixBits
+		list = append(list, radixStep{bit: bit, width: width, sum: sum, sums: sums})
+		sum = one(Temp, sums)
 		bit += width
 	}
 	return list
 }
 
-// slot returns the location of the sum of a number, before the level-th combination of sums.
-func (e *radixStep) slot(number, level int) Span {
+// sumOf returns the location of the sum of a number, before the level-th combination of sums.
+func (e *radixStep) sumOf(number, level int) Span {
 	if number == e.own && level == 0 {
 		return e.sum
 	}
-	return one(Temp, e.slots+number)
+	return one(Temp, e.sums+number)
 }
 
 // messages appends the messages with the other members.
@@ -98,7 +98,7 @@ func (e *radixStep) messages(to Round, f fold, rank int) Round {
 	for k := 1; k < 1<<e.width; k++ {
 		number := e.own ^ k
 		peer := f.first(f.member(rank) ^ k<<e.bit)
-		to = append(to, send(e.sum, peer), recv(e.slot(number, 0), peer))
+		to = append(to, send(e.sum, peer), recv(e.sumOf(number, 0), peer))
 	}
 	return to
 }
@@ -107,11 +107,11 @@ func (e *radixStep) messages(to Round, f fold, rank int) Round {
 // leaves the sum in Data.
 func (e *radixStep) combine(to Round, level int, last bool) Round {
 	for number := 0; number < 1<<e.width; number += 2 << level {
-		sum := one(Temp, e.slots+number)
+		sum := one(Temp, e.sums+number)
 		if last && level == e.width-1 {
 			sum = one(Data, 0)
 		}
-		to = append(to, combine(sum, e.slot(number, level), e.slot(number+1<<level, level)))
+		to = append(to, combine(sum, e.sumOf(number, level), e.sumOf(number+1<<level, level)))
 	}
 	return to
 }

@@ -15,7 +15,7 @@ func StagedReduceScatter(rank, size int) Plan {
 	return p
 }
 
-// collect sends every other rank its chunk of a buffer, and receives their versions of this
+// collect sends every other rank its chunk of a plan buffer, and receives their versions of this
 // rank's chunk: that of rank i in Temp at staged(i).
 func (p *Plan) collect(b Buf, rank, size int) {
 	var round Round

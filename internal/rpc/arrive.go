@@ -13,7 +13,7 @@ const (
 // It does not block.
 func (s *Service) Arrived() {
 	// One goroutine polls at a time. It polls again if Arrived was called meanwhile.
-	if s.arrivals.Add(1) == 1 {
+	if s.arrived.Add(1) == 1 {
 		s.poll(true)
 	}
 }
@@ -22,10 +22,10 @@ func (s *Service) Arrived() {
 // from the end of the communicator, which a refusal would hide.
 func (s *Service) poll(prompt bool) {
 	for k := 0; !s.closed.Load(); k++ {
-		seen := s.arrivals.Load()
+		seen := s.arrived.Load()
 		m, ok := s.port.Poll()
 		switch {
-		case !ok && s.arrivals.CompareAndSwap(seen, 0):
+		case !ok && s.arrived.CompareAndSwap(seen, 0):
 			return
 		case !ok:
 		case prompt && (k == promptMessages || m.Bytes > promptBytes) && s.begin():

@@ -56,7 +56,7 @@ type packet struct {
 	from, to int
 	id       uint64
 	size     int
-	due      time.Time // time of arrival
+	due      time.Time // time of delivery
 
 	mu    sync.Mutex
 	parts [][]byte   // nil when Send has returned and they were not copied

@@ -113,9 +113,9 @@ type Service struct {
 	registering sync.Mutex
 	functions   atomic.Pointer[map[string]*function]
 
-	arrivals atomic.Uint64 // calls of Arrived that poll has not handled
-	takings  sync.Pool     // of *taking
-	calls    sync.Pool     // of *call
+	arrived atomic.Uint64 // calls of Arrived that poll has not handled
+	takings sync.Pool     // of *taking
+	calls   sync.Pool     // of *call
 
 	closing sync.Once
 	closed  atomic.Bool

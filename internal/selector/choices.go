@@ -19,13 +19,13 @@ func (s *Selector) Choices(k plan.Collective, bytes int, canonical bool) []Choic
 	var choices []Choice
 	if x := cfg.preferred; x != nil {
 		for _, c := range x.Tuner.Choices(need) {
-			if w := (Choice{c, x.ID}); s.fits(cfg, t, w) {
+			if w := (Choice{c, x.ID, ByModel}); s.fits(cfg, t, w) {
 				choices = append(choices, w)
 			}
 		}
 	}
 	for _, c := range cfg.links.Tuner.Choices(need) {
-		choices = append(choices, Choice{c, exec.Links})
+		choices = append(choices, Choice{c, exec.Links, ByModel})
 	}
 	slices.SortStableFunc(choices, func(a, b Choice) int { return cmp.Compare(a.Seconds, b.Seconds) })
 
@@ -33,7 +33,7 @@ func (s *Selector) Choices(k plan.Collective, bytes int, canonical bool) []Choic
 	i := slices.IndexFunc(choices, func(c Choice) bool { return c.Index == first.Index && c.Executor == first.Executor })
 	if i >= 0 {
 		if choices[i].Channels == first.Channels {
-			first = choices[i] // Seconds is for this length, not for its class.
+			first.Choice = choices[i].Choice // Seconds is for this length, not for its class.
 		}
 		choices = slices.Delete(choices, i, i+1)
 	}

@@ -63,9 +63,9 @@ func (s *settings) hinted(n cost.Need) (c Choice, ok bool) {
 	}
 	if x := s.preferred; x != nil {
 		if w, ok := x.Tuner.ChoiceWith(n, ring, 0); ok {
-			return Choice{w, x.ID}, true
+			return Choice{w, x.ID, ByHint}, true
 		}
 	}
 	w, ok := s.links.Tuner.ChoiceWith(n, ring, channels)
-	return Choice{w, exec.Links}, ok
+	return Choice{w, exec.Links, ByHint}, ok
 }

@@ -43,6 +43,8 @@ func TestHints(t *testing.T) {
 			}
 			if first := s.Choices(plan.AllReduce, test.bytes, false)[0]; uint8(first.Index) != w.Call.Plan || first.Channels != w.Channels {
 				t.Errorf("the first choice is %+v, want that of the schedule", first)
+			} else if want := map[bool]Reason{false: ByModel, true: ByHint}[test.ring]; first.By != want {
+				t.Errorf("the first choice is made by %d, want %d", first.By, want)
 			}
 		})
 	}
@@ -66,6 +68,9 @@ func TestHintsAndOthers(t *testing.T) {
 	pin(t, s, "all_reduce=circulant")
 	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) != index(t, plan.AllReduce, "circulant") {
 		t.Error("a hint overrides a pin")
+	}
+	if first := s.Choices(plan.AllReduce, 4000, false)[0]; first.By != ByPin {
+		t.Errorf("the first choice is made by %d, want a pin, %d", first.By, ByPin)
 	}
 	pin(t, s)
 	s.UseSharedMemory(newMemory(4), plan.Groups(4))

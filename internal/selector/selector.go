@@ -48,7 +48,18 @@ type Shape struct {
 type Choice struct {
 	cost.Choice
 	Executor exec.ID
+	By       Reason
 }
+
+// A Reason is the part of the settings that decides a [Choice].
+type Reason uint8
+
+// The reasons.
+const (
+	ByModel Reason = iota // the cost model
+	ByPin                 // see [Selector.Pin]
+	ByHint                // see [Hints]
+)
 
 // A cached schedule belongs to the last Shape of a collective: most calls have the shape of the
 // previous one.

@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-func newSelector(t *testing.T, size int) *Selector {
+func newSelector(t testing.TB, size int) *Selector {
 	t.Helper()
 	pool, err := bufpool.New(bufpool.Inference())
 	if err != nil {

@@ -102,7 +102,7 @@ func (s *settings) choose(n cost.Need) Choice {
 	}
 	if p, ok := s.pins[n.Collective]; ok && p.Channels == 0 {
 		if c, ok := x.Tuner.ChoiceWith(n, p.Index, 0); ok {
-			return Choice{c, x.ID}
+			return Choice{c, x.ID, ByPin}
 		}
 	}
 	if c, ok := s.pinnedLinks(n); ok {
@@ -114,10 +114,10 @@ func (s *settings) choose(n cost.Need) Choice {
 	c := x.Tuner.Choose(n)
 	if n.Bytes >= x.LinksFrom {
 		if links := s.links.Tuner.Choose(n); links.Seconds < c.Seconds {
-			return Choice{links, exec.Links}
+			return Choice{links, exec.Links, ByModel}
 		}
 	}
-	return Choice{c, x.ID}
+	return Choice{c, x.ID, ByModel}
 }
 
 // chooseLinks returns the choice for a collective over links.
@@ -128,7 +128,7 @@ func (s *settings) chooseLinks(n cost.Need) Choice {
 	if c, ok := s.hinted(n); ok {
 		return c
 	}
-	return Choice{s.links.Tuner.Choose(n), exec.Links}
+	return Choice{s.links.Tuner.Choose(n), exec.Links, ByModel}
 }
 
 // pinnedLinks returns the pinned choice over links, if it can carry out n.
@@ -138,7 +138,7 @@ func (s *settings) pinnedLinks(n cost.Need) (c Choice, ok bool) {
 		return Choice{}, false
 	}
 	if c, ok := s.links.Tuner.ChoiceWith(n, p.Index, p.Channels); ok {
-		return Choice{c, exec.Links}, true
+		return Choice{c, exec.Links, ByPin}, true
 	}
 	// The model may have no figures of an algorithm for hosts. The algorithm is correct without
 	// them.
@@ -146,7 +146,7 @@ func (s *settings) pinnedLinks(n cost.Need) (c Choice, ok bool) {
 	if a.Shared || !n.Allows(a) {
 		return Choice{}, false
 	}
-	c.Index, c.Algorithm, c.Channels = p.Index, a, max(1, p.Channels)
+	c.Index, c.Algorithm, c.Channels, c.By = p.Index, a, max(1, p.Channels), ByPin
 	if n.Blocks && !cost.Cuttable(a, n) {
 		c.Channels = 1
 	}

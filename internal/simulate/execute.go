@@ -219,7 +219,7 @@ func (w *world) begin(at, number int32) {
 	m.state, m.since = ready, w.now
 	switch m.kind {
 	case plan.Send:
-		w.offer(at, number)
+		w.post(at, number)
 	case plan.Recv, plan.Reduce:
 		w.match(at, m.peer)
 	default:

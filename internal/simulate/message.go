@@ -14,8 +14,8 @@ func (w *world) cost(msg *message) *pathCost {
 	return &w.wire
 }
 
-// offer makes the message of a send. A short one is sent at once.
-func (w *world) offer(at, number int32) {
+// post makes the message of a send. A short one is sent at once; any other is offered.
+func (w *world) post(at, number int32) {
 	m := w.ranks[at].move(number)
 	n := int32(len(w.messages))
 	if last := len(w.free) - 1; last >= 0 {

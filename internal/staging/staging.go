@@ -1,4 +1,4 @@
-// Package staging copies operands of calls from buffers of a device to memory of the
+// Package staging copies operands of calls from device buffers to memory of the
 // host, and results back.
 //
 // A caller makes an Operand for the input of a call and one for its result:
@@ -14,7 +14,7 @@
 // The memory is the device's own if the host can access it (device.Mapper) and the regions are
 // contiguous. Otherwise it is staging memory of the same length, which the device fills and
 // empties in the order of the stream. An Operand that is a block of another one can share its
-// staging memory. Only methods of the device access buffers.
+// staging memory. Only methods of the device access device buffers.
 //
 // # Failure
 //
@@ -142,7 +142,7 @@ func (o *Operand) mapped() (pieces [][]byte, err error) {
 }
 
 // fetch queues a copy of the input. For an Operand that is not read it copies no bytes, but the
-// device checks the regions: it reports a freed buffer, or a failed stream, before other ranks
+// device checks the regions: it reports a freed device buffer, or a failed stream, before other ranks
 // depend on the result.
 func (o *Operand) fetch(context.Context) error {
 	if o.staging == nil {
@@ -203,7 +203,7 @@ func (o *Operand) Free() {
 }
 
 // Misused reports whether an error of [Load] is an error of the arguments that only the device could
-// find: a freed buffer, a closed stream.
+// find: a freed device buffer, a closed stream.
 func Misused(err error) bool {
 	if _, broken := errors.AsType[*device.StreamError](err); broken {
 		return false

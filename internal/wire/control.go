@@ -11,19 +11,19 @@ func (p *Ping) Append(b []byte, t Type) []byte { return appendFrame(b, t, p) }
 // ParsePing decodes a [TypePing] or [TypePong] frame.
 func ParsePing(b []byte) (Ping, error) { return parseFrame[Ping](b) }
 
-// A Probe says that its sender has waited for the receiver for some time, in Call. A receiver
+// A Query says that its sender has waited for the receiver for some time, in Call. A receiver
 // that has made another call in its place detects the mismatch.
-type Probe struct {
+type Query struct {
 	Call Call
 }
 
 // Append appends p to b.
-func (p *Probe) Append(b []byte) []byte { return appendFrame(b, TypeProbe, p) }
+func (p *Query) Append(b []byte) []byte { return appendFrame(b, TypeQuery, p) }
 
-// ParseProbe decodes a [TypeProbe] frame.
-func ParseProbe(b []byte) (Probe, error) { return parseFrame[Probe](b) }
+// ParseQuery decodes a [TypeQuery] frame.
+func ParseQuery(b []byte) (Query, error) { return parseFrame[Query](b) }
 
-// A Where answers a [Probe] for the collective with sequence number Seq.
+// A Where answers a [Query] for the collective with sequence number Seq.
 type Where struct {
 	Seq    uint64
 	Active bool   // the sender is still in Last

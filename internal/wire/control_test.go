@@ -16,12 +16,12 @@ func TestPing(t *testing.T) {
 }
 
 var (
-	probeKind = kindOf(TypeProbe, (*Probe).Append, ParseProbe)
+	queryKind = kindOf(TypeQuery, (*Query).Append, ParseQuery)
 	whereKind = kindOf(TypeWhere, (*Where).Append, ParseWhere)
 )
 
-func TestProbe(t *testing.T) {
-	checkFrame(t, probeKind, &Probe{Call: aCall()}, "0b "+aCallHex)
+func TestQuery(t *testing.T) {
+	checkFrame(t, queryKind, &Query{Call: aCall()}, "0b "+aCallHex)
 }
 
 func TestWhere(t *testing.T) {

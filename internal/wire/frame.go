@@ -40,7 +40,7 @@ const (
 	TypeCredit
 	TypePing
 	TypePong
-	TypeProbe
+	TypeQuery
 	TypeWhere
 	TypeRevoke
 	TypeFailed
@@ -61,7 +61,7 @@ var sizes = [typeEnd]int{
 	TypeStep: 45, TypeStepOffer: 41, TypeStepGrant: 49,
 	TypeOfferGrant: 25, TypeOfferRefuse: 26,
 	TypeCredit: 6, TypePing: 9, TypePong: 9,
-	TypeProbe: 35, TypeWhere: 52, TypeRevoke: 90, TypeFailed: 46,
+	TypeQuery: 35, TypeWhere: 52, TypeRevoke: 90, TypeFailed: 46,
 	TypeBye: 2, TypeByeAck: 2, TypeSegment: 16, TypeClosed: 17,
 	TypeReason: 22, TypeGone: 17, TypeAsk: 17, TypeWaits: 50,
 }

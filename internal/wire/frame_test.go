@@ -31,7 +31,7 @@ func kindOf[F any](typ Type, write func(*F, []byte) []byte, parse func([]byte) (
 func kinds() []kind {
 	return []kind{
 		messageKind, offerKind, stepKind, stepOfferKind, stepGrantKind, offerGrantKind, offerRefuseKind,
-		creditKind, pingKind, pongKind, probeKind, whereKind, revokeKind, failedKind, byeKind, byeAckKind,
+		creditKind, pingKind, pongKind, queryKind, whereKind, revokeKind, failedKind, byeKind, byeAckKind,
 		segmentKind, closedKind, reasonKind, goneKind, askKind, waitsKind,
 	}
 }

@@ -69,7 +69,7 @@ func (JoinRedirect) joinMessage() {}
 type JoinRequest struct {
 	CSR        []byte   `wire:"certificate"` // PKCS #10, DER
 	Advertised []string // configured addresses of the node; if empty, the seed uses the observed one
-	Candidates []string // further addresses at which others may reach the node
+	Alternates []string // further addresses at which others may reach the node
 	Port       uint16   // port of the node; 0: the source port of the connection
 	Host       string   `wire:"name"` // identifies the host, equal for all nodes on it
 	Name       string   `wire:"name"` // for display: hostname:pid
@@ -78,9 +78,9 @@ type JoinRequest struct {
 	Rejoin     bool     // a seed has admitted the node before, and the connection to it has ended
 	Epoch      uint64   // of the newest view of a node that rejoins; 0: none
 	Endpoints  []membership.Endpoint
-	// Probe asks the seed to dial the Advertised addresses before it admits the node. The seed
+	// CheckAddress asks the seed to dial the Advertised addresses before it admits the node. The seed
 	// then sends the JoinAdmitted first, so that the node listens, and may still refuse it.
-	Probe bool
+	CheckAddress bool
 	// Trial requests the answer of a join without joining: after the JoinAdmitted the seed sends a
 	// JoinRefusal or a JoinProgress, and does not admit the node.
 	Trial bool

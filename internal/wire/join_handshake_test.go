@@ -87,9 +87,9 @@ var joinRequests = []JoinMessage{
 	JoinRequest{
 		CSR:        []byte{0x30, 1, 2, 3},
 		Advertised: []string{"node1.example:7000"},
-		Candidates: []string{"10.0.0.1:7000", "[fd00::1]:7000"},
+		Alternates: []string{"10.0.0.1:7000", "[fd00::1]:7000"},
 		Port:       7000, Host: "host", Name: "host:4711", Rank: 3, Spare: true,
-		Rejoin: true, Epoch: 1 << 40, Endpoints: []membership.Endpoint{{Transport: "tcp"}, {Transport: "unix", Addr: "@x"}}, Probe: true, Trial: true,
+		Rejoin: true, Epoch: 1 << 40, Endpoints: []membership.Endpoint{{Transport: "tcp"}, {Transport: "unix", Addr: "@x"}}, CheckAddress: true, Trial: true,
 	},
 }
 
@@ -100,11 +100,11 @@ func TestJoinRequest(t *testing.T) {
 	checkJoinRefused(t, errTooLong,
 		JoinRequest{CSR: make([]byte, certificateBytesMax+1)},
 		JoinRequest{Name: strings.Repeat("n", nameBytesMax+1)},
-		JoinRequest{Candidates: []string{strings.Repeat("a", addrBytesMax+1)}},
+		JoinRequest{Alternates: []string{strings.Repeat("a", addrBytesMax+1)}},
 		JoinRequest{Advertised: slices.Repeat([]string{"a:1"}, addrsMax+1)},
 	)
 	checkJoinRefused(t, errValue, JoinRequest{Rank: -2})
-	checkJoinRefused(t, errNotText, JoinRequest{Host: "\x1b[2J"}, JoinRequest{Candidates: []string{"\n"}})
+	checkJoinRefused(t, errNotText, JoinRequest{Host: "\x1b[2J"}, JoinRequest{Alternates: []string{"\n"}})
 }
 
 func FuzzJoinRequest(f *testing.F) { fuzzJoin(f, joinRequests...) }

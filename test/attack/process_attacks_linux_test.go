@@ -13,7 +13,7 @@ func processAttacks() []attack {
 	return []attack{
 		{"kill", "a killed rank is replaced by a newcomer", 12 * time.Second, true, attackKill},
 		{"stop", "a rank that is stopped for less than the heartbeat timeout stays, one that is stopped for longer is removed", 15 * time.Second, false, attackStop},
-		{"change", "ranks join and leave at checkpoints", 15 * time.Second, false, attackChange},
+		{"change", "ranks join and leave at reconfigurations", 15 * time.Second, false, attackChange},
 	}
 }
 

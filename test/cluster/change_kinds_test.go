@@ -148,29 +148,29 @@ func (w *changingWorld) sleepUpTo(limit time.Duration) {
 }
 
 // join has a process join and measures the time until all have made a step in its first epoch:
-// since the checkpoint that ended the previous epoch, and since the start of the process.
+// since the reconfiguration that ended the previous epoch, and since the start of the process.
 func (w *changingWorld) join() {
 	p := w.start(false)
 	before := w.newestEpoch()
 	w.settle()
-	rested, first := time.Time{}, time.Time{}
+	quiesced, first := time.Time{}, time.Time{}
 	for _, other := range w.processes {
 		for _, e := range other.epochs {
 			switch {
-			case e.Number == before && !e.Checkpointed.IsZero() && (rested.IsZero() || e.Checkpointed.Before(rested)):
-				rested = e.Checkpointed
+			case e.Number == before && !e.Reconfigured.IsZero() && (quiesced.IsZero() || e.Reconfigured.Before(quiesced)):
+				quiesced = e.Reconfigured
 			case e.Number == p.last().Number && e.First.After(first):
 				first = e.First
 			}
 		}
 	}
 	w.stats.starts = append(w.stats.starts, first.Sub(p.started))
-	if !rested.IsZero() {
-		w.stats.joins = append(w.stats.joins, first.Sub(rested))
+	if !quiesced.IsZero() {
+		w.stats.joins = append(w.stats.joins, first.Sub(quiesced))
 	}
 }
 
-// leave has a process of the world leave at the next checkpoint.
+// leave has a process of the world leave at the next reconfiguration.
 func (w *changingWorld) leave(term bool) {
 	p := w.victim()
 	for p.last().Number == 0 { // a waiting spare is not in the world and cannot call Leave

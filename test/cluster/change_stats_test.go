@@ -45,7 +45,7 @@ func spread(took []time.Duration) string {
 func (s *changeStats) summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `Worlds of processes on one host change at random while they make verified all-reduces, each with a
-checkpoint after it; printed by "make changes".
+reconfiguration after it; printed by "make changes".
 %s
 
 They form with %d processes and have between %d and %d. After each change Sync copies the state of rank 0 to all
@@ -62,7 +62,7 @@ or if a resource outlives the processes.
 	fmt.Fprintf(&b, `
 from SIGKILL until the last survivor has the next communicator
   %s
-from the checkpoint before a new node until the first all-reduce with it has returned on all ranks
+from the reconfiguration before a new node until the first all-reduce with it has returned on all ranks
   %s
 from the start of its process until the same moment
   %s

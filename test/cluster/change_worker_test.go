@@ -82,7 +82,7 @@ func changeAndRejoin(ctx context.Context, s *workerState, o command, r *result) 
 }
 
 // change joins a world and makes steps in it, until a rank stops the world or this rank has left. A
-// step is an all-reduce and a checkpoint.
+// step is an all-reduce and a reconfiguration.
 func change(ctx context.Context, s *workerState, _ command, r *result) error {
 	node, err := nexar.Join(ctx, nexar.Config{})
 	if err != nil {
@@ -134,7 +134,7 @@ func (p *progressLog) steps(ctx context.Context, c *nexar.Comm, l *replicaState)
 			return false, err
 		}
 		if changed {
-			p.withCurrent(func(e *epoch) { e.Checkpointed = time.Now() })
+			p.withCurrent(func(e *epoch) { e.Reconfigured = time.Now() })
 			return false, nil
 		}
 	}
@@ -181,7 +181,7 @@ func stop(_ context.Context, s *workerState, _ command, _ *result) error {
 	return nil
 }
 
-// leave has this rank leave the world at the next checkpoint.
+// leave has this rank leave the world at the next reconfiguration.
 func leave(ctx context.Context, s *workerState, _ command, _ *result) error {
 	s.progress.mu.Lock()
 	node := s.progress.node

@@ -106,7 +106,7 @@ func (w *changingWorld) cutOff(h *host, number int) (away []*process) {
 
 // TestRejoin cuts a host off. Its processes get an error within the recovery timeout and form no
 // world of their own. They join again as new nodes. After the network has been repaired they are
-// in the world from the next checkpoint on, with its state.
+// in the world from the next reconfiguration on, with its state.
 func TestRejoin(t *testing.T) {
 	t.Parallel()
 	const silence, recovery = 5 * time.Second, 10 * time.Second

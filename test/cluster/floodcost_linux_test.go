@@ -45,23 +45,23 @@ func TestFloodCost(t *testing.T) {
 				median(costs, func(c floodCost) time.Duration { return c.join }),
 				median(costs, func(c floodCost) time.Duration { return c.status }))
 		}
-		slots := measureWork(t, kind, 10*rounds)
+		windows := measureWork(t, kind, 10*rounds)
 		var ratios []float64
-		for _, pair := range slots {
+		for _, pair := range windows {
 			ratios = append(ratios, pair[1].reduces/pair[0].reduces)
 		}
 		slices.Sort(ratios)
 		t.Logf("%-10s all-reduces while the seed is flooded: %.3f of those beside a discarding socket (median of %d pairs; quartiles %.3f, %.3f); seed %v and %v a second",
 			kind, ratios[len(ratios)/2], len(ratios), ratios[len(ratios)/4], ratios[3*len(ratios)/4],
-			median(slots, func(p [2]floodWindow) time.Duration { return p[1].cpu }),
-			median(slots, func(p [2]floodWindow) time.Duration { return p[0].cpu }))
+			median(windows, func(p [2]floodWindow) time.Duration { return p[1].cpu }),
+			median(windows, func(p [2]floodWindow) time.Duration { return p[0].cpu }))
 	}
 }
 
 // measureWork has two ranks make all-reduces while flooders flood a discarding socket and the seed
 // in alternating time windows, and returns the work done in each pair of windows.
-func measureWork(t *testing.T, kind string, pairs int) (slots [][2]floodWindow) {
-	const slot = time.Second
+func measureWork(t *testing.T, kind string, pairs int) (windows [][2]floodWindow) {
+	const window = time.Second
 	c := &workerSet{t: t, token: nexar.NewToken()}
 	defer c.stopAll()
 	seed := c.start(nil, "seed")
@@ -69,24 +69,24 @@ func measureWork(t *testing.T, kind string, pairs int) (slots [][2]floodWindow) 
 	mustSucceed(t, []result{r})
 	workers := c.startRanksOf(2, r.Text)
 	mustSucceed(t, runAll(workers, command{Do: "join"}))
-	lasts := 6*time.Second + time.Duration(2*pairs+2)*slot
+	lasts := 6*time.Second + time.Duration(2*pairs+2)*window
 	var senders []*worker
 	var floods []<-chan result
 	for parity, target := range []string{discardAll(t), r.Text} {
 		w := c.start(nil, "flooder")
 		senders = append(senders, w)
 		floods = append(floods, w.start(command{
-			Do: "flood", Op: kind, N: floodRate, Timeout: lasts, Addr: target, From: floodFrom, Window: slot, Tag: parity,
+			Do: "flood", Op: kind, N: floodRate, Timeout: lasts, Addr: target, From: floodFrom, Window: window, Tag: parity,
 		}))
 	}
 	time.Sleep(6 * time.Second)
 	var pair [2]floodWindow
 	for range 2 * pairs {
-		next := windowOf(time.Now(), slot) + 1
-		begin := time.Unix(0, int64(next)*int64(slot)).Add(slot / 10)
+		next := windowOf(time.Now(), window) + 1
+		begin := time.Unix(0, int64(next)*int64(window)).Add(window / 10)
 		time.Sleep(time.Until(begin))
 		before, rounds, working := cpuTime(t, seed), 0, time.Duration(0)
-		for time.Since(begin) < slot*7/10 {
+		for time.Since(begin) < window*7/10 {
 			reports := runAll(workers, command{Do: "loop", Op: "all_reduce", N: 1000, Rounds: 500})
 			mustSucceed(t, reports)
 			rounds += reports[0].Rounds
@@ -95,7 +95,7 @@ func measureWork(t *testing.T, kind string, pairs int) (slots [][2]floodWindow) 
 		took := time.Since(begin).Seconds()
 		pair[next%2] = floodWindow{float64(rounds) / working.Seconds(), time.Duration(float64(cpuTime(t, seed)-before) / took)}
 		if next%2 == 1 && pair[0].reduces > 0 {
-			slots = append(slots, pair)
+			windows = append(windows, pair)
 		}
 	}
 	for _, r := range awaitAll(senders, floods) {
@@ -103,7 +103,7 @@ func measureWork(t *testing.T, kind string, pairs int) (slots [][2]floodWindow) 
 			t.Errorf("flood of %q: %v", kind, r.Failure)
 		}
 	}
-	return slots
+	return windows
 }
 
 func median[C any, T cmp.Ordered](costs []C, of func(C) T) T {

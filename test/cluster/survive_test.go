@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// An epoch is the record of one communicator of a worker.
+// An epoch describes one communicator of a worker.
 type epoch struct {
 	At           time.Time // when the worker received it
 	Number       uint64
@@ -23,7 +23,7 @@ type epoch struct {
 	Size         int
 	Rounds       int       // completed
 	First        time.Time // end of the first round
-	Checkpointed time.Time // when a checkpoint ended the epoch
+	Reconfigured time.Time // when a reconfiguration ended the epoch
 }
 
 // survive repeats an operation on the communicator of each epoch, until the world has at most

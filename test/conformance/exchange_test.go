@@ -101,11 +101,11 @@ func TestExchangeInvalid(t *testing.T) {
 		text     string
 	}{
 		{x, y, 3, 1, 4, nexar.ErrInvalidRank, "invalid rank: to rank 3 of 3 ranks"},
-		{x, y, nexar.AnyRank, 1, 4, nexar.ErrInvalidRank, "invalid rank: to rank -1 (AnyRank) of 3 ranks: only a receive or a probe takes it"},
+		{x, y, nexar.AnyRank, 1, 4, nexar.ErrInvalidRank, "invalid rank: to rank -1 (AnyRank) of 3 ranks: only a receive or a probe accepts it"},
 		{x, y, 1, 3, 4, nexar.ErrInvalidRank, "invalid rank: from rank 3 of 3 ranks"},
 		{x, y, 1, -3, 4, nexar.ErrInvalidRank, "invalid rank: from rank -3 of 3 ranks"},
-		{x, y, 1, 1, nexar.AnyTag, nexar.ErrInvalidTag, "invalid tag: -1 (AnyTag): only a receive or a probe takes it"},
-		{x, y, 1, 1, -7, nexar.ErrInvalidTag, "invalid tag: -7: must not be negative"},
+		{x, y, 1, 1, nexar.AnyTag, nexar.ErrInvalidTag, "invalid tag: -1 (AnyTag): only a receive or a probe accepts it: use a tag of at least 0"},
+		{x, y, 1, 1, -7, nexar.ErrInvalidTag, "invalid tag: -7: must be at least 0"},
 		{x, x, 1, 1, 4, nexar.ErrOverlap, "vectors overlap: dst and src share memory"},
 		{x[:5], x[4:], 1, nexar.AnyRank, 4, nexar.ErrOverlap, "vectors overlap: dst and src share memory"},
 	} {

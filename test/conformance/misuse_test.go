@@ -66,11 +66,11 @@ func TestInvalidArguments(t *testing.T) {
 		{"all_reduce_func", nexar.AllReduceFunc(ctx, c, floats, nil), nexar.ErrInvalidOp, "the function is nil"},
 
 		{"send", nexar.Send(ctx, c, ints, 3, 0), nexar.ErrInvalidRank, "to rank 3 of 3 ranks"},
-		{"send", nexar.Send(ctx, c, ints, nexar.AnyRank, 0), nexar.ErrInvalidRank, "to rank -1 (AnyRank) of 3 ranks: only a receive or a probe takes it"},
-		{"send", nexar.Send(ctx, c, ints, 1, nexar.AnyTag), nexar.ErrInvalidTag, "invalid tag: -1 (AnyTag): only a receive or a probe takes it"},
+		{"send", nexar.Send(ctx, c, ints, nexar.AnyRank, 0), nexar.ErrInvalidRank, "to rank -1 (AnyRank) of 3 ranks: only a receive or a probe accepts it"},
+		{"send", nexar.Send(ctx, c, ints, 1, nexar.AnyTag), nexar.ErrInvalidTag, "invalid tag: -1 (AnyTag): only a receive or a probe accepts it: use a tag of at least 0"},
 		{"recv", worldtest.RecvError(ctx, c, 3, 0), nexar.ErrInvalidRank, "from rank 3 of 3 ranks"},
 		{"recv", worldtest.RecvError(ctx, c, -3, 0), nexar.ErrInvalidRank, "from rank -3 of 3 ranks"},
-		{"recv", worldtest.RecvError(ctx, c, 1, -2), nexar.ErrInvalidTag, "invalid tag: -2: must not be negative"},
+		{"recv", worldtest.RecvError(ctx, c, 1, -2), nexar.ErrInvalidTag, "invalid tag: -2: must be at least 0"},
 	} {
 		if !errors.Is(test.err, test.want) || !strings.HasPrefix(test.err.Error(), "nexar: "+test.name+": ") || !strings.Contains(test.err.Error(), test.text) {
 			t.Errorf("%s: %v, want %v and the text %q", test.name, test.err, test.want, test.text)

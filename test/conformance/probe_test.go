@@ -130,7 +130,7 @@ func TestProbeInvalid(t *testing.T) {
 	}{
 		{t.Context(), 2, 0, nexar.ErrInvalidRank, "nexar: probe: invalid rank: from rank 2 of 2 ranks"},
 		{t.Context(), -3, 0, nexar.ErrInvalidRank, "nexar: probe: invalid rank: from rank -3 of 2 ranks"},
-		{t.Context(), 1, -2, nexar.ErrInvalidTag, "nexar: probe: invalid tag: -2: must not be negative"},
+		{t.Context(), 1, -2, nexar.ErrInvalidTag, "nexar: probe: invalid tag: -2: must be at least 0"},
 		{ended, 1, 0, worldtest.ErrCancelled, "nexar: probe: context canceled: cancelled by the test"},
 	} {
 		if _, err := nexar.Probe[int8](test.ctx, comms[0], test.from, test.tag); !errors.Is(err, test.want) || err.Error() != test.text {

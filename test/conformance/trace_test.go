@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// find waits until the record of a rank has an operation that satisfies is.
+// find waits until the trace of a rank has an operation that satisfies is.
 func find(t *testing.T, c *nexar.Comm, is func(o trace.Operation) bool) trace.Operation {
 	t.Helper()
 	var r trace.Snapshot
@@ -30,9 +30,9 @@ func find(t *testing.T, c *nexar.Comm, is func(o trace.Operation) bool) trace.Op
 	return trace.Operation{}
 }
 
-// An all-reduce that one rank does not call is in the record of all ranks: the rounds of the
+// An all-reduce that one rank does not call is in the trace of all ranks: the rounds of the
 // others, the ranks that they wait for, and that this one has no operation.
-func TestRecordStuck(t *testing.T) {
+func TestTraceStuck(t *testing.T) {
 	for _, over := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
 		t.Run(over.Name, func(t *testing.T) {
 			const ranks, missing = 4, 2
@@ -97,8 +97,8 @@ func TestRecordStuck(t *testing.T) {
 	}
 }
 
-// Messages and calls are in the record, too.
-func TestRecordMessages(t *testing.T) {
+// Messages and calls are in the trace, too.
+func TestTraceMessages(t *testing.T) {
 	comms := worldtest.MemLinks().Cluster(t, 2, nexar.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -148,8 +148,8 @@ func TestRecordMessages(t *testing.T) {
 	}
 }
 
-// Ranks in records are those of the world.
-func TestRecordSplit(t *testing.T) {
+// Ranks in traces are those of the world.
+func TestTraceSplit(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 4, nexar.Config{})
 	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 		half, err := c.Split(t.Context(), rank/2, -rank)
@@ -170,7 +170,7 @@ func TestRecordSplit(t *testing.T) {
 }
 
 // When operations fail, the last operations are logged, once.
-func TestRecordLogged(t *testing.T) {
+func TestTraceLogged(t *testing.T) {
 	for _, over := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks()} {
 		t.Run(over.Name, func(t *testing.T) {
 			var mu sync.Mutex
@@ -208,8 +208,8 @@ type writer func(p []byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// Records can be made while operations run, and each of them is complete.
-func TestRecordAtOnce(t *testing.T) {
+// Traces can be taken while operations run, and each of them is complete.
+func TestTraceAtOnce(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	over := make(chan struct{})
 	var looking sync.WaitGroup
@@ -227,7 +227,7 @@ func TestRecordAtOnce(t *testing.T) {
 				}
 				for _, o := range r.Operations {
 					if o.Op == "" || o.Duration < 0 || o.Seq > 0 && o.Plan == "" {
-						t.Errorf("in the record is %+v", o)
+						t.Errorf("in the trace is %+v", o)
 					}
 				}
 			}

@@ -178,7 +178,7 @@ func (w *elasticWorld) steps() int {
 	return w.sums
 }
 
-// TestGrowth: nodes join a running world and get its state, and one leaves at a checkpoint. All
+// TestGrowth: nodes join a running world and get its state, and one leaves at a reconfiguration. All
 // have the same state at the end.
 func TestGrowth(t *testing.T) {
 	for _, transports := range [][]string{nil, {"tcp"}, {"quic"}} {
@@ -238,7 +238,7 @@ func TestManyHaveLeft(t *testing.T) {
 	}
 }
 
-// TestSpare: a spare is not admitted at checkpoints, and replaces a node that leaves.
+// TestSpare: a spare is not admitted at reconfigurations, and replaces a node that leaves.
 func TestSpare(t *testing.T) {
 	waits := make(chan struct{})
 	var once sync.Once

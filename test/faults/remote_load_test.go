@@ -153,7 +153,7 @@ func TestCancelCallInTransfer(t *testing.T) {
 				timer.Stop()
 				cancel(nil)
 			}
-			// Both slots for calls are free again.
+			// Both calls have ended.
 			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 				return callTurn(t.Context(), c, 1-rank, rank, 70_000, 70_000)
 			})
@@ -388,16 +388,16 @@ func TestFunctionCloses(t *testing.T) {
 	}
 }
 
-// TestCallsBlockEachOther: if functions that call back use all slots of both ranks, the calls back
+// TestCallsBlockEachOther: if functions that call back use all concurrent calls of both ranks, the calls back
 // fail at their deadline, with an error that names the limit.
 func TestCallsBlockEachOther(t *testing.T) {
-	const slots = 2
-	w := worldtest.Mem().World(t, 2, nexar.Config{MaxConcurrentCalls: slots})
+	const most = 2
+	w := worldtest.Mem().World(t, 2, nexar.Config{MaxConcurrentCalls: most})
 	comms := w.Comms
-	var here, over sync.WaitGroup // until all slots are in use, and until all calls back have failed
-	here.Add(2 * slots)
-	over.Add(2 * slots)
-	inner := make(chan error, 2*slots)
+	var here, over sync.WaitGroup // until all calls are in progress, and until all calls back have failed
+	here.Add(2 * most)
+	over.Add(2 * most)
+	inner := make(chan error, 2*most)
 	for _, c := range comms {
 		c.Register("leaf", func(context.Context, int, []byte) ([]byte, error) { return nil, nil })
 		c.Register("bounce", func(ctx context.Context, from int, _ []byte) ([]byte, error) {
@@ -408,14 +408,14 @@ func TestCallsBlockEachOther(t *testing.T) {
 			_, err := c.Call(short, from, "leaf", nil)
 			inner <- err
 			over.Done()
-			over.Wait() // The slot is in use until the function returns.
+			over.Wait() // The call counts until the function returns.
 			return nil, err
 		})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 	defer cancel()
 	var calls sync.WaitGroup
-	for i := range 2 * slots {
+	for i := range 2 * most {
 		calls.Go(func() {
 			_, err := comms[i%2].Call(ctx, 1-i%2, "bounce", nil)
 			if err == nil || !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
@@ -424,7 +424,7 @@ func TestCallsBlockEachOther(t *testing.T) {
 		})
 	}
 	calls.Wait()
-	for range 2 * slots {
+	for range 2 * most {
 		want := "s for its turn behind 2 calls in flight to that rank (NEXAR_RPC_IN_FLIGHT=2)"
 		if err := <-inner; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), ": it had waited ") || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("got error %v, want one that ends in %q", err, want)

@@ -132,8 +132,8 @@ func (pair *connPair) end(side int, own, peer error) {
 	pair.pipes = nil
 	pair.mu.Unlock()
 
-	c.err = fmt.Errorf("mem: conn to %q: %w", c.peer, own)
-	c.other().err = fmt.Errorf("mem: conn to %q: %w", c.other().peer, peer)
+	c.err = fmt.Errorf("mem: connection to %q: %w", c.peer, own)
+	c.other().err = fmt.Errorf("mem: connection to %q: %w", c.other().peer, peer)
 	for p := range pipes {
 		p.end(p.from.err, p.from.other().err)
 	}

@@ -25,7 +25,7 @@ type initialFilter struct {
 	now        func() time.Time
 	seed       maphash.Seed
 	start      time.Time
-	records    [1024]initialEntry // by a hash of the client and its connection ID
+	entries    [1024]initialEntry // by a hash of the client and its connection ID
 	answers    [256]answerBudget  // by a hash of the source
 }
 
@@ -36,7 +36,7 @@ type initialEntry struct {
 	action initialAction
 }
 
-// holdsConnection reports whether the connection of the record may have a handshake in
+// holdsConnection reports whether the connection of the entry may have a handshake in
 // progress.
 func (r *initialEntry) holdsConnection(now time.Duration) bool {
 	return r.hash != 0 && r.action == initialAdmitted && now-r.at < handshakeMemory
@@ -88,7 +88,7 @@ func (f *initialFilter) inspect(p []byte, from netip.Addr) (action initialAction
 	source := admission.SourceOf(from)
 	now := f.now().Sub(f.start)
 	hash := maphash.Comparable(f.seed, initialKey{from, client.destID})
-	r := &f.records[hash%uint64(len(f.records))]
+	r := &f.entries[hash%uint64(len(f.entries))]
 	known := r.hash == hash && now-r.at < handshakeMemory
 	if known && r.action == initialAdmitted {
 		return initialAdmitted, client

@@ -142,13 +142,13 @@ func TestAreasOutliveConn(t *testing.T) {
 	a.Close()
 	<-b.Done()
 	if _, err := a.AcquireAreas(); !errors.Is(err, transport.ErrClosed) {
-		t.Errorf("areas of a conn that was closed: %v", err)
+		t.Errorf("areas of a connection that was closed: %v", err)
 	}
 	if _, err := b.AcquireAreas(); !errors.Is(err, transport.ErrPeerClosed) {
-		t.Errorf("areas of a conn that the peer has closed: %v", err)
+		t.Errorf("areas of a connection that the peer has closed: %v", err)
 	}
 	if a.PeerEnded()() || b.PeerEnded()() {
-		t.Error("PeerEnded reports true for a closed conn")
+		t.Error("PeerEnded reports true for a closed connection")
 	}
 	own[7] = 7
 	if peer[7] != 7 {

@@ -184,7 +184,7 @@ func (c *conn) end(reason error) {
 		return
 	}
 	c.ended = true
-	c.err = fmt.Errorf("shm: conn to %q: %w", c.peer, reason)
+	c.err = fmt.Errorf("shm: connection to %q: %w", c.peer, reason)
 	ends := slices.Clone(c.ends)
 	c.mu.Unlock()
 
@@ -280,7 +280,7 @@ func (c *conn) handle(m message) error {
 		case <-c.waiting:
 			return nil
 		default:
-			return errors.New("it accepts a pipe that is not open")
+			return errors.New("the peer accepts a pipe that has not been opened")
 		}
 	case kind == messageOpen && len(m.text) == 5 && len(m.files) == 1:
 		return c.acceptRing(int64(binary.BigEndian.Uint32(m.text[1:])), m.files[0])
@@ -291,7 +291,7 @@ func (c *conn) handle(m message) error {
 // acceptRing maps the ring of a pipe that the peer has opened.
 func (c *conn) acceptRing(size int64, fd int) error {
 	if size < ringBytesMin || size > ringBytesMax || size&(size-1) != 0 {
-		return fmt.Errorf("it opens a ring of %d bytes, want a power of two from %d to %d", size, ringBytesMin, ringBytesMax)
+		return fmt.Errorf("the peer opens a ring of %d bytes, want a power of two from %d to %d", size, ringBytesMin, ringBytesMax)
 	}
 	memory, err := mapMemory(fd, headerBytes+int(size), pipeSeals, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
@@ -305,6 +305,6 @@ func (c *conn) acceptRing(size int64, fd int) error {
 	case c.incoming <- r:
 		return nil
 	default:
-		return fmt.Errorf("it opens more than %d pipes that are not accepted yet", backlogMax)
+		return fmt.Errorf("the peer has opened more than %d pipes that are not accepted yet", backlogMax)
 	}
 }

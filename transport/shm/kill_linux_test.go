@@ -94,7 +94,7 @@ func killDuring(t *testing.T, c transport.Conn, err error, ch *child, delay time
 	select {
 	case <-c.Done():
 	case <-time.After(time.Minute):
-		t.Fatal("the conn continues a minute after the death of the peer")
+		t.Fatal("the connection continues a minute after the death of the peer")
 	}
 	took := time.Since(start)
 	ended := transport.CapabilitiesOf(c).MemorySharer.PeerEnded()

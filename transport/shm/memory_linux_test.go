@@ -77,7 +77,7 @@ func TestNoMemoryForBytes(t *testing.T) {
 				select {
 				case <-peer.Done():
 				case <-time.After(time.Minute):
-					t.Fatal("a peer does not learn that the conn has ended")
+					t.Fatal("a peer does not learn that the connection has ended")
 				}
 				if !errors.Is(peer.Err(), transport.ErrPeerGone) {
 					t.Errorf("a peer gets %v, want %v", peer.Err(), transport.ErrPeerGone)

@@ -90,7 +90,7 @@ func TestInvalidIndexes(t *testing.T) {
 func wantBroken(t *testing.T, c *conn, err error) {
 	t.Helper()
 	if !errors.Is(err, transport.ErrPeerGone) || !errors.Is(c.Err(), transport.ErrPeerGone) {
-		t.Errorf("error %v, conn ended by %v, want ErrPeerGone for both", err, c.Err())
+		t.Errorf("error %v, connection ended by %v, want ErrPeerGone for both", err, c.Err())
 	}
 	if !errors.Is(err, errHead) && !errors.Is(err, errTail) {
 		t.Errorf("error %v does not contain the cause", err)

@@ -122,7 +122,7 @@ func (c *conn) end(reason error) {
 	if c.err != nil {
 		return
 	}
-	c.err = fmt.Errorf("sim: conn to %s: %w", c.peerAddr, reason)
+	c.err = fmt.Errorf("sim: connection to %s: %w", c.peerAddr, reason)
 	for _, p := range byNumber(c.pipes) {
 		p.endWriting(c.err)
 	}

@@ -44,7 +44,7 @@ func TestPartition(t *testing.T) {
 		w.network.Partition("b")
 		w.write(s, []byte{2})
 		w.write(other, []byte{3})
-		w.wantArrival(otherReader, 1, time.Now(), time.Millisecond)
+		w.wantDelivery(otherReader, 1, time.Now(), time.Millisecond)
 		r.SetReadDeadline(time.Now().Add(time.Minute))
 		if n, err := r.Read(make([]byte, 1)); n != 0 || err == nil {
 			w.Errorf("read %d bytes across a partition, %v", n, err)
@@ -102,12 +102,12 @@ func TestOneWay(t *testing.T) {
 		start := time.Now()
 		w.write(s, []byte{1})
 		w.write(back, []byte{1})
-		w.wantArrival(backReader, 1, start, time.Millisecond)
+		w.wantDelivery(backReader, 1, start, time.Millisecond)
 		time.Sleep(time.Second)
 		w.network.SetLink("a", "b", sim.Link{Delay: time.Minute})
-		w.wantArrival(r, 1, start, time.Minute+time.Second+time.Millisecond)
+		w.wantDelivery(r, 1, start, time.Minute+time.Second+time.Millisecond)
 		w.write(back, []byte{1})
-		w.wantArrival(backReader, 1, start, 2*time.Minute+time.Second+time.Millisecond)
+		w.wantDelivery(backReader, 1, start, 2*time.Minute+time.Second+time.Millisecond)
 	})
 }
 

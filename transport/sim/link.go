@@ -94,22 +94,22 @@ type orderedFlow struct {
 	link    *link
 	rng     *rand.Rand
 	pieces  []piece // in flight, in order
-	next    *event  // the arrival of the first piece
+	next    *event  // the delivery of the first piece
 	blocked bool    // it is in link.blocked
 }
 
 // A piece is a notice or some bytes of a pipe, in flight.
 type piece struct {
 	size    int
-	arrival time.Time // zero while the link is down
+	due     time.Time // zero while the link is down
 	deliver func()
 }
 
-// send sends a piece of size bytes. deliver is called at its arrival.
+// send sends a piece of size bytes. deliver is called when it is due.
 func (f *orderedFlow) send(size int, deliver func()) {
 	p := piece{size: size, deliver: deliver}
 	if f.link.up() {
-		p.arrival = f.arrival(size)
+		p.due = f.due(size)
 	} else {
 		f.block()
 	}
@@ -117,9 +117,9 @@ func (f *orderedFlow) send(size int, deliver func()) {
 	f.schedule()
 }
 
-// arrival returns the time of arrival of a piece that is sent now. Each loss or
+// due returns the time of delivery of a piece that is sent now. Each loss or
 // corruption delays it by a retransmission.
-func (f *orderedFlow) arrival(size int) time.Time {
+func (f *orderedFlow) due(size int) time.Time {
 	k := f.link
 	t := k.transmit(size).Add(k.Delay + upTo(k.Jitter, f.rng.Float64()))
 	for f.rng.Float64() < k.Loss+(1-k.Loss)*k.Corrupt {
@@ -128,10 +128,10 @@ func (f *orderedFlow) arrival(size int) time.Time {
 	return t
 }
 
-// schedule schedules the arrival of the first piece.
+// schedule schedules the delivery of the first piece.
 func (f *orderedFlow) schedule() {
-	if f.next == nil && len(f.pieces) > 0 && !f.pieces[0].arrival.IsZero() {
-		f.next = f.link.network.clock.at(f.pieces[0].arrival, f.arrive)
+	if f.next == nil && len(f.pieces) > 0 && !f.pieces[0].due.IsZero() {
+		f.next = f.link.network.clock.at(f.pieces[0].due, f.arrive)
 	}
 }
 
@@ -139,7 +139,7 @@ func (f *orderedFlow) schedule() {
 func (f *orderedFlow) arrive() {
 	f.next = nil
 	if !f.link.up() {
-		f.pieces[0].arrival = time.Time{}
+		f.pieces[0].due = time.Time{}
 		f.block()
 		return
 	}
@@ -163,8 +163,8 @@ func (f *orderedFlow) block() {
 func (f *orderedFlow) resume() {
 	f.blocked = false
 	for i, p := range f.pieces {
-		if p.arrival.IsZero() {
-			f.pieces[i].arrival = f.arrival(p.size)
+		if p.due.IsZero() {
+			f.pieces[i].due = f.due(p.size)
 		}
 	}
 	f.schedule()

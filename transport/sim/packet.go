@@ -42,7 +42,7 @@ type datagram struct {
 // A flow is the sequence of datagrams from one address to another.
 type flow struct {
 	rng  *rand.Rand
-	last time.Time // arrival of the last datagram that was not reordered
+	last time.Time // delivery of the last datagram that was not reordered
 }
 
 func newPacketConn(h *Host, port int) *packetConn {
@@ -97,7 +97,7 @@ func (c *packetConn) send(data []byte, to netip.AddrPort) {
 	if !l.up() || l.full(len(data)) {
 		return
 	}
-	arrival := l.transmit(len(data)).Add(l.Delay + upTo(l.Jitter, jitter))
+	due := l.transmit(len(data)).Add(l.Delay + upTo(l.Jitter, jitter))
 	if loss < l.Loss {
 		return
 	}
@@ -105,14 +105,14 @@ func (c *packetConn) send(data []byte, to netip.AddrPort) {
 		data[f.rng.IntN(len(data))] ^= 1 << f.rng.IntN(8)
 	}
 	if reorder < l.Reorder {
-		arrival = arrival.Add(l.Delay + time.Millisecond)
+		due = due.Add(l.Delay + time.Millisecond)
 	} else {
-		if arrival.Before(f.last) {
-			arrival = f.last
+		if due.Before(f.last) {
+			due = f.last
 		}
-		f.last = arrival
+		f.last = due
 	}
-	c.network.clock.at(arrival, func() {
+	c.network.clock.at(due, func() {
 		if s := host.sockets[int(to.Port())]; s != nil && l.up() {
 			s.arrive(datagram{c.addr, data})
 		}

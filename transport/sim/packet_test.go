@@ -30,15 +30,15 @@ func sockets(t *testing.T, config sim.Config) (*sim.Network, net.PacketConn, net
 	return network, a, b
 }
 
-// An arrival is a datagram that was read.
-type arrival struct {
+// A delivery is a datagram that was read.
+type delivery struct {
 	number int
 	at     time.Duration
 }
 
 // exchange sends count numbered datagrams of the given size from a to b at one instant,
 // and returns those that arrive within a minute.
-func exchange(t *testing.T, a, b net.PacketConn, count, size int) (got []arrival) {
+func exchange(t *testing.T, a, b net.PacketConn, count, size int) (got []delivery) {
 	t.Helper()
 	start := time.Now()
 	for i := range count {
@@ -58,12 +58,12 @@ func exchange(t *testing.T, a, b net.PacketConn, count, size int) (got []arrival
 		if n != size || err != nil || from.String() != a.LocalAddr().String() {
 			t.Fatalf("ReadFrom: got %d bytes from %v, %v", n, from, err)
 		}
-		got = append(got, arrival{int(binary.BigEndian.Uint32(buf)), time.Since(start)})
+		got = append(got, delivery{int(binary.BigEndian.Uint32(buf)), time.Since(start)})
 	}
 }
 
-// numbers returns the numbers of the datagrams, in order of arrival.
-func numbers(got []arrival) (n []int) {
+// numbers returns the numbers of the datagrams, in the order of delivery.
+func numbers(got []delivery) (n []int) {
 	for _, a := range got {
 		n = append(n, a.number)
 	}
@@ -95,7 +95,7 @@ func TestDatagramQueueDropsItsTail(t *testing.T) {
 }
 
 func TestDatagramLossReplays(t *testing.T) {
-	run := func(seed int64) (got []arrival) {
+	run := func(seed int64) (got []delivery) {
 		synctest.Test(t, func(t *testing.T) {
 			_, a, b := sockets(t, sim.Config{Seed: seed, Delay: time.Millisecond, Jitter: time.Second, Loss: 0.2})
 			got = exchange(t, a, b, 1000, 10)
@@ -138,19 +138,19 @@ func TestDatagramReorder(t *testing.T) {
 func TestDatagramFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, a, b := sockets(t, sim.Config{Delay: time.Millisecond})
-		wantArrivals := func(when string, want int) {
+		wantDeliveries := func(when string, want int) {
 			t.Helper()
 			if got := len(exchange(t, a, b, 3, 10)); got != want {
 				t.Errorf("%s: %d of 3 datagrams arrive, want %d", when, got, want)
 			}
 		}
-		wantArrivals("at first", 3)
+		wantDeliveries("at first", 3)
 		network.Partition("a")
-		wantArrivals("in a partition", 0)
+		wantDeliveries("in a partition", 0)
 		network.Heal()
-		wantArrivals("after Heal", 3)
+		wantDeliveries("after Heal", 3)
 		network.SetLink("a", "b", sim.Link{Loss: 1})
-		wantArrivals("over a link that loses everything", 0)
+		wantDeliveries("over a link that loses everything", 0)
 		network.SetLink("a", "b", sim.Link{})
 		if _, err := a.WriteTo([]byte{1}, &net.UDPAddr{IP: net.IPv4(10, 9, 9, 9), Port: 1}); err != nil {
 			t.Errorf("WriteTo an address without a socket: %v", err)
@@ -164,7 +164,7 @@ func TestDatagramFaults(t *testing.T) {
 		if b, err = network.Host("b").PacketConn(9); err != nil {
 			t.Fatal(err)
 		}
-		wantArrivals("after a restart of the process", 3)
+		wantDeliveries("after a restart of the process", 3)
 	})
 }
 

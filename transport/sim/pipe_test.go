@@ -71,8 +71,8 @@ func (w *world) write(s transport.Sender, p []byte) {
 	}
 }
 
-// wantArrival reads n bytes and fails unless the last one arrives after exactly d.
-func (w *world) wantArrival(r transport.Receiver, n int, start time.Time, d time.Duration) {
+// wantDelivery reads n bytes and fails unless the last one arrives after exactly d.
+func (w *world) wantDelivery(r transport.Receiver, n int, start time.Time, d time.Duration) {
 	w.Helper()
 	if _, err := r.ReadFunc(n, func([]byte) {}); err != nil {
 		w.Fatal(err)
@@ -98,7 +98,7 @@ func TestDelay(t *testing.T) {
 		s, r := w.pipe(w.a, w.b)
 		start = time.Now()
 		w.write(s, make([]byte, 100_000))
-		w.wantArrival(r, 100_000, start, delay)
+		w.wantDelivery(r, 100_000, start, delay)
 	})
 }
 
@@ -111,9 +111,9 @@ func TestRateIsSharedByPipes(t *testing.T) {
 		w.write(s1, make([]byte, 100_000))
 		w.write(s2, make([]byte, 100_000))
 		w.write(s3, make([]byte, 100_000))
-		w.wantArrival(r1, 100_000, start, 101*time.Millisecond)
-		w.wantArrival(r3, 100_000, start, 101*time.Millisecond) // the other direction is another link
-		w.wantArrival(r2, 100_000, start, 201*time.Millisecond)
+		w.wantDelivery(r1, 100_000, start, 101*time.Millisecond)
+		w.wantDelivery(r3, 100_000, start, 101*time.Millisecond) // the other direction is another link
+		w.wantDelivery(r2, 100_000, start, 201*time.Millisecond)
 	})
 }
 
@@ -137,9 +137,9 @@ func TestWindow(t *testing.T) {
 	})
 }
 
-// arrivals sends 50 pieces and returns the times of their arrival. If disturbed, another
+// deliveries sends 50 pieces and returns the times of their delivery. If disturbed, another
 // pipe sends between them.
-func arrivals(t *testing.T, config sim.Config, disturbed bool) (times []time.Duration) {
+func deliveries(t *testing.T, config sim.Config, disturbed bool) (times []time.Duration) {
 	inBubble(t, config, func(w *world) {
 		s, r := w.pipe(w.a, w.b)
 		other, _ := w.pipe(w.a, w.b)
@@ -174,15 +174,15 @@ func TestReplay(t *testing.T) {
 		}
 		return len(a) == len(b)
 	}
-	first := arrivals(t, config, false)
-	if again := arrivals(t, config, false); !equal(first, again) {
+	first := deliveries(t, config, false)
+	if again := deliveries(t, config, false); !equal(first, again) {
 		t.Errorf("the same seed gives different times:\n%v\n%v", first, again)
 	}
-	if beside := arrivals(t, config, true); !equal(first, beside) {
+	if beside := deliveries(t, config, true); !equal(first, beside) {
 		t.Errorf("another pipe changes the times:\n%v\n%v", first, beside)
 	}
 	config.Seed++
-	if other := arrivals(t, config, false); equal(first, other) {
+	if other := deliveries(t, config, false); equal(first, other) {
 		t.Errorf("another seed gives the same times: %v", first)
 	}
 	if last := first[len(first)-1]; last < 30*time.Millisecond {

@@ -153,7 +153,7 @@ func (n *Network) Host(name string) *Host {
 }
 
 // SetLink changes the links between two hosts, in both directions. Traffic in flight keeps
-// its time of arrival.
+// its time of delivery.
 func (n *Network) SetLink(a, b string, l Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

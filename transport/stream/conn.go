@@ -98,7 +98,7 @@ func (c *conn) end(reason error) {
 	if c.closing {
 		reason = transport.ErrClosed
 	}
-	c.err = fmt.Errorf("%s: conn to %q: %w", c.t.cfg.Name, c.Peer(), reason)
+	c.err = fmt.Errorf("%s: connection to %q: %w", c.t.cfg.Name, c.Peer(), reason)
 	close(c.done)
 	pipes := c.pipes
 	c.pipes = nil

@@ -280,7 +280,7 @@ func (t *streams) handlePipe(s net.Conn) error {
 	c := t.byKey[string(h.id[:])]
 	t.mu.Unlock()
 	if c == nil || !hmac.Equal(h.proof[:], c.proof("dial", h.pipe)) {
-		return errors.New("the pipe belongs to an unknown conn, or its proof is wrong")
+		return errors.New("the pipe belongs to an unknown connection, or its proof is wrong")
 	}
 	if _, err := s.Write(c.proof("accept", h.pipe)); err != nil {
 		return err

@@ -138,7 +138,7 @@ func (t *Transport) acceptConn(sock socket) error {
 	select {
 	case t.backlog <- c:
 	default:
-		t.cfg.Log.Warn("tcp: closed a conn: too many wait for Accept",
+		t.cfg.Log.Warn("tcp: closed a connection: too many wait for Accept",
 			"addr", c.remote, "peer", c.peer, "waiting", backlogMax)
 		c.end(errConnClosed)
 	}

@@ -25,7 +25,7 @@ const (
 	// queueMax limits the bytes of messages that wait for the peer to read them.
 	queueMax = 64 << 10
 
-	// pipesMax limits the number of pipes that the peer can offer to accept.
+	// pipesMax limits the number of pipes that the peer can open before they are accepted.
 	pipesMax = 1 << 16
 )
 
@@ -58,7 +58,7 @@ type conn struct {
 	outgoing     map[uint32]*sender
 	incoming     map[uint32]*receiver
 	shared       map[uint32]*sharedSocket // by half the number of their pipes
-	offers       map[uint32]*pipeSocket   // half sockets that await an answer of the peer, by pipe
+	proposals    map[uint32]*pipeSocket   // half sockets that await an answer of the peer, by pipe
 	queue        []byte                   // encoded messages to be written
 	fault        error                    // why this side closed the control socket
 
@@ -117,7 +117,7 @@ func (t *Transport) newConn(m controlHandshake) *conn {
 		outgoing:  make(map[uint32]*sender),
 		incoming:  make(map[uint32]*receiver),
 		shared:    make(map[uint32]*sharedSocket),
-		offers:    make(map[uint32]*pipeSocket),
+		proposals: make(map[uint32]*pipeSocket),
 	}
 	if !c.dialed {
 		c.nextID, c.nextPairedID = 1, 1
@@ -148,8 +148,8 @@ func (c *conn) end(reason error) {
 		return
 	}
 	c.ended = true
-	senders, receivers, offers := c.outgoing, c.incoming, c.offers
-	c.outgoing, c.incoming, c.offers, c.shared = nil, nil, nil, nil
+	senders, receivers, proposals := c.outgoing, c.incoming, c.proposals
+	c.outgoing, c.incoming, c.proposals, c.shared = nil, nil, nil, nil
 	if reason == errConnClosed {
 		c.queue = message{kind: msgBye}.append(c.queue)
 		c.sock.SetDeadline(time.Now().Add(closeTimeout))
@@ -166,7 +166,7 @@ func (c *conn) end(reason error) {
 	for _, r := range receivers {
 		r.fail(reason)
 	}
-	for id, ps := range offers {
+	for id, ps := range proposals {
 		c.releaseHalf(id, ps)
 	}
 	c.cancel(reason)
@@ -437,7 +437,7 @@ func (c *conn) handle(m message) error {
 	case msgTake:
 		return c.handleTake(m.pipe)
 	case msgCannot:
-		if ps := c.takeOffer(m.pipe); ps != nil {
+		if ps := c.takeProposal(m.pipe); ps != nil {
 			c.handleDecline(m.pipe, ps)
 		} else if s := c.sender(m.pipe); s != nil && !c.dialed && s.abandon() {
 			c.removeSender(s)

@@ -188,7 +188,7 @@ func (a *attempt) fail() {
 	a.sock.Close()
 }
 
-// dialSender opens the socket of a pipe of this side, or offers to share one.
+// dialSender opens the socket of a pipe of this side, or proposes to share one.
 func (c *conn) dialSender(s *sender) {
 	select {
 	case <-c.peerReady:
@@ -204,7 +204,7 @@ func (c *conn) dialSender(s *sender) {
 		c.dialSenderAlone(s)
 		return
 	}
-	c.offer(msgShare, s.id, ps)
+	c.propose(msgShare, s.id, ps)
 }
 
 // dialSenderAlone opens a new socket for a pipe of this side.
@@ -219,12 +219,12 @@ func (c *conn) dialSenderAlone(s *sender) *pipeSocket {
 }
 
 // handleWant opens a socket for a pipe of the peer. The peer repeats the request if it could
-// not use the offered socket.
+// not use the proposed socket.
 func (c *conn) handleWant(id uint32) error {
 	if !c.dialed {
 		return errors.New("the peer requested a socket that it must dial itself")
 	}
-	if ps := c.takeOffer(id); ps != nil {
+	if ps := c.takeProposal(id); ps != nil {
 		c.releaseHalf(id, ps)
 		if r := c.receiver(id); r != nil {
 			c.spawn(func() { c.dialReceiver(r) })
@@ -240,7 +240,7 @@ func (c *conn) handleWant(id uint32) error {
 		if first {
 			b.set(c.dialReceiver(r))
 		} else if ps := c.takeHalf(b); ps != nil {
-			c.offer(msgShare, id, ps)
+			c.propose(msgShare, id, ps)
 		} else {
 			c.dialReceiver(r)
 		}

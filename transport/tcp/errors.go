@@ -24,12 +24,12 @@ var (
 	errPipeAbandoned = fmt.Errorf("tcp: pipe is no longer read: %w", transport.ErrPeerClosed)
 
 	// errNoSocket is returned by OpenPipe when the peer failed to dial.
-	errNoSocket = errors.New("tcp: open a pipe: the peer, which dials all sockets of this conn, could not dial one")
+	errNoSocket = errors.New("tcp: open a pipe: the peer, which dials all sockets of this connection, could not dial one")
 )
 
 var (
-	errUnknownConn = errors.New("it claims an unknown conn")
-	errProof       = errors.New("the peer does not prove that it has the key of the conn")
+	errUnknownConn = errors.New("the peer names an unknown connection")
+	errProof       = errors.New("the peer does not prove that it has the key of the connection")
 )
 
 // gone returns an error that wraps [transport.ErrPeerGone] with the reason as text.

@@ -31,7 +31,7 @@ const suppressBytes = 2 << 20
 // A poller lets one goroutine read a pipe without blocking while another one waits for
 // data.
 //
-// The netpoller of Go has the kernel report every arrival, which wakes a thread even for
+// The netpoller of Go has the kernel report all data that arrives, which wakes a thread even for
 // bytes that were read before it runs. That costs more than a short message. So while a
 // pipe is polled, SO_RCVLOWAT (socket(7)) suppresses the reports of its socket until much
 // data is unread. When this ends the kernel reports the data that has arrived.

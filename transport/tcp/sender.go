@@ -26,7 +26,7 @@ type sender struct {
 	flow     *subflow      // the current subflow; set before opened is closed; changed with mu held by the user of the socket
 	done     chan struct{} // closed by fail
 	brokenAt time.Time     // when the socket failed without a reason from the peer
-	offered  bool          // the peer has offered a shared socket; used by readMessages
+	proposed bool          // the peer has proposed a shared socket; used by readMessages
 
 	writeOnce func(fd uintptr) // writes tryBuf without blocking; sets tryN
 	tryBuf    []byte

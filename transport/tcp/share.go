@@ -19,7 +19,7 @@ import (
 // pairedBit is set in the numbers of paired pipes.
 const pairedBit = 1 << 31
 
-var errShare = errors.New("the peer refers to a shared socket that was not offered")
+var errShare = errors.New("the peer refers to a shared socket that was not proposed")
 
 // A sharedSocket is the future socket of two paired pipes.
 type sharedSocket struct {
@@ -115,13 +115,13 @@ func (c *conn) takeHalf(b *sharedSocket) *pipeSocket {
 	return b.ps
 }
 
-// offer offers the peer half of a socket for a pipe, by msgShare or msgTake, and keeps it
+// propose proposes the peer half of a socket for a pipe, by msgShare or msgTake, and keeps it
 // until the peer has answered.
-func (c *conn) offer(kind byte, id uint32, ps *pipeSocket) {
+func (c *conn) propose(kind byte, id uint32, ps *pipeSocket) {
 	c.mu.Lock()
 	over := c.ended
 	if !over {
-		c.offers[id] = ps
+		c.proposals[id] = ps
 	}
 	c.mu.Unlock()
 	if over {
@@ -131,12 +131,12 @@ func (c *conn) offer(kind byte, id uint32, ps *pipeSocket) {
 	c.send(message{kind: kind, pipe: id})
 }
 
-// takeOffer removes and returns the offer for a pipe, or nil.
-func (c *conn) takeOffer(id uint32) *pipeSocket {
+// takeProposal removes and returns the proposal for a pipe, or nil.
+func (c *conn) takeProposal(id uint32) *pipeSocket {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ps := c.offers[id]
-	delete(c.offers, id)
+	ps := c.proposals[id]
+	delete(c.proposals, id)
 	return ps
 }
 
@@ -152,9 +152,9 @@ func (c *conn) releaseHalf(id uint32, ps *pipeSocket) {
 // owns reports whether this side writes to the pipe with this number.
 func (c *conn) owns(id uint32) bool { return id%2 == 0 == c.dialed }
 
-// handleTake handles the acceptance of an offer.
+// handleTake handles the acceptance of a proposal.
 func (c *conn) handleTake(id uint32) error {
-	ps := c.takeOffer(id)
+	ps := c.takeProposal(id)
 	if ps == nil {
 		return errShare
 	}
@@ -174,7 +174,7 @@ func (c *conn) handleTake(id uint32) error {
 	return nil
 }
 
-// handleDecline handles the refusal of an offer: the peer cannot use the socket, or has
+// handleDecline handles the refusal of a proposal: the peer cannot use the socket, or has
 // abandoned its pipe.
 func (c *conn) handleDecline(id uint32, ps *pipeSocket) {
 	c.releaseHalf(id, ps)
@@ -186,16 +186,16 @@ func (c *conn) handleDecline(id uint32, ps *pipeSocket) {
 	}
 }
 
-// handleShare handles an offer of the side that dialed.
+// handleShare handles a proposal of the side that dialed.
 func (c *conn) handleShare(id uint32) error {
 	if c.dialed || id&pairedBit == 0 {
 		return errShare
 	}
 	if s := c.sender(id); s != nil {
-		if s.offered {
+		if s.proposed {
 			return errShare
 		}
-		s.offered = true
+		s.proposed = true
 		b := c.sharedOfPartner(id)
 		c.spawn(func() { c.shareSender(s, b) })
 		return nil
@@ -212,7 +212,7 @@ func (c *conn) handleShare(id uint32) error {
 			c.send(message{kind: msgCannot, pipe: id})
 			return
 		}
-		c.offer(msgTake, id, ps)
+		c.propose(msgTake, id, ps)
 	})
 	return nil
 }

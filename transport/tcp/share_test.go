@@ -84,8 +84,8 @@ func TestPairShares(t *testing.T) {
 			}
 		}
 		for _, c := range []*conn{a, b} {
-			if c.mu.Lock(); len(c.shared)+len(c.offers) > 0 {
-				t.Errorf("%d shared sockets and %d offers are left", len(c.shared), len(c.offers))
+			if c.mu.Lock(); len(c.shared)+len(c.proposals) > 0 {
+				t.Errorf("%d shared sockets and %d proposals are left", len(c.shared), len(c.proposals))
 			}
 			c.mu.Unlock()
 		}
@@ -284,9 +284,9 @@ func TestPairDroppedBeforeItArrives(t *testing.T) {
 	c.mu.Unlock()
 }
 
-// TestPairOfferTwice checks that an offer of a socket for a pipe that has one does not
-// remove the pipe, and that a second offer is a protocol error.
-func TestPairOfferTwice(t *testing.T) {
+// TestPairProposedTwice checks that a proposal of a socket for a pipe that has one does not
+// remove the pipe, and that a second proposal is a protocol error.
+func TestPairProposedTwice(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	dialed, c := connect(t, nodes[0], nodes[1])
 	openPaired(t, dialed, 1)
@@ -310,7 +310,7 @@ func TestPairOfferTwice(t *testing.T) {
 		t.Error("the pipe was removed")
 	}
 	if err := c.handle(share); err == nil {
-		t.Error("a socket may be offered for it again and again")
+		t.Error("a socket may be proposed for it again and again")
 	}
 }
 
@@ -357,7 +357,7 @@ func TestCancelOpenPairedStoppedPeer(t *testing.T) {
 			defer a.mu.Unlock()
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			return len(b.outgoing)+len(a.incoming)+len(a.offers)+len(b.offers) == 0
+			return len(b.outgoing)+len(a.incoming)+len(a.proposals)+len(b.proposals) == 0
 		})
 		select {
 		case <-a.backlog:

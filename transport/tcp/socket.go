@@ -26,7 +26,7 @@ func (t *Transport) setKeepAlive(sock socket) {
 		_ = sock.SetKeepAliveConfig(net.KeepAliveConfig{})
 		return
 	}
-	// on a lossy path, so many consecutive probes are not lost
+	// on a lossy path, so many consecutive keepalive probes are not lost
 	const probes = 10
 	limit = max(limit, 15*time.Second)
 	interval := (limit / 15).Truncate(time.Second)

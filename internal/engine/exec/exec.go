@@ -42,7 +42,7 @@ type Schedule struct {
 	Channels int
 	Layout   Layout
 	// Brief says that the call takes so little time that reading the clock would slow it down. Its
-	// end is recorded with the time of the engine's last tick.
+	// end is traced with the time of the engine's last tick.
 	Brief bool
 	// Pool lends the memory for Temp.
 	Pool *bufpool.Pool

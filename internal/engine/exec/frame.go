@@ -8,12 +8,12 @@ import (
 // A FrameKind is the meaning of a frame for a collective.
 type FrameKind uint8
 
-// The kinds of frames. An executor never gets a Probe.
+// The kinds of frames. An executor never gets a Query.
 const (
 	Step  FrameKind = iota // a step with its payload
 	Offer                  // the peer asks for the grant of a step
 	Grant                  // the peer grants a step
-	Probe                  // the peer waits for this rank
+	Query                  // the peer waits for this rank
 )
 
 // A Frame is a frame of a peer for a collective. The lock of the communicator guards its fields
@@ -28,8 +28,8 @@ type Frame struct {
 	Payload []byte
 	// Counted says that link.Keep has counted the frame.
 	Counted bool
-	// Slot is for the executor.
-	Slot int
+	// Instance is for the executor.
+	Instance int
 
 	pool *FramePool
 	copy []byte // the memory of a payload that is held

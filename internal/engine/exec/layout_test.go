@@ -149,7 +149,7 @@ func TestWindow(t *testing.T) {
 }
 
 // TestUnitIsTheLongestChunk: no chunk of any piece is longer than unit says,
-// so that it has room in a slot in shared memory.
+// so that it has room in a cell in shared memory.
 func TestUnitIsTheLongestChunk(t *testing.T) {
 	counts := []int{0, 1, 2, 63, 64, 65, 1000, partLong - 1, partLong, 3*partLong - 1, 3 * partLong, 100_003, 1 << 20}
 	for _, count := range counts {

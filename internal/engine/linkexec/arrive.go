@@ -6,7 +6,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine/exec"
 )
 
-// ArriveLocked implements [exec.Receiver]. It notes the frame in the slot of its move. If the move
+// ArriveLocked implements [exec.Receiver]. It notes the frame in the instance of its move. If the move
 // depends on nothing else, Receive makes it: a payload is used before the link reuses it.
 func (r *Execution) ArriveLocked(rank int, f *exec.Frame) (exec.Disposition, error) {
 	if r.stopped {
@@ -16,7 +16,7 @@ func (r *Execution) ArriveLocked(rank int, f *exec.Frame) (exec.Disposition, err
 	if err != nil {
 		return exec.Discard, err
 	}
-	s := &r.slots[i]
+	s := &r.instances[i]
 	isReady := s.state&ready != 0
 	switch f.Kind {
 	case exec.Step:
@@ -38,7 +38,7 @@ func (r *Execution) ArriveLocked(rank int, f *exec.Frame) (exec.Disposition, err
 	case f.Kind != exec.Step:
 		r.ready = append(r.ready, int32(i))
 	}
-	f.Slot = i
+	f.Instance = i
 	r.busy++
 	return exec.Receive, nil
 }
@@ -47,15 +47,15 @@ func (r *Execution) ArriveLocked(rank int, f *exec.Frame) (exec.Disposition, err
 func (r *Execution) Receive(f *exec.Frame) {
 	e := effect{kind: resume, frame: f}
 	if f.Kind == exec.Step {
-		e.kind, e.slot, e.channel, e.move = receive, int32(f.Slot), int32(f.Step.Channel), r.move(f.Slot)
+		e.kind, e.instance, e.channel, e.move = receive, int32(f.Instance), int32(f.Step.Channel), r.move(f.Instance)
 	}
 	if r.carryOut(e) {
 		r.op.Wake()
 	}
 }
 
-// findLocked returns the slot of a frame. It fails if the frame breaks the protocol.
-func (r *Execution) findLocked(rank int, f *exec.Frame) (slot int, err error) {
+// findLocked returns the instance of a frame. It fails if the frame breaks the protocol.
+func (r *Execution) findLocked(rank int, f *exec.Frame) (found int, err error) {
 	g, s := r.program, &f.Step
 	list := g.recvs[rank]
 	if f.Kind == exec.Grant {
@@ -65,16 +65,16 @@ func (r *Execution) findLocked(rank int, f *exec.Frame) (slot int, err error) {
 		return 0, fmt.Errorf("message %d of channel %d is not in the plan", s.Index, s.Channel)
 	}
 	m := int(list[s.Index])
-	slot = int(s.Channel)*len(g.moves) + m
-	if !r.expectsLocked(&r.slots[slot], &g.moves[m], f) {
+	found = int(s.Channel)*len(g.moves) + m
+	if !r.expectsLocked(&r.instances[found], &g.moves[m], f) {
 		return 0, fmt.Errorf("message %d of channel %d arrived twice, without a request, or with an unexpected length (%d bytes)",
 			s.Index, s.Channel, len(f.Payload))
 	}
-	return slot, nil
+	return found, nil
 }
 
-// expectsLocked reports whether the protocol allows a frame for a slot now.
-func (r *Execution) expectsLocked(s *slot, m *move, f *exec.Frame) bool {
+// expectsLocked reports whether the protocol allows a frame for an instance now.
+func (r *Execution) expectsLocked(s *instance, m *move, f *exec.Frame) bool {
 	ch := int(f.Step.Channel)
 	switch f.Kind {
 	case exec.Grant:

@@ -27,13 +27,13 @@ const (
 // An effect is an action that a transition of an operation leaves to be done without the
 // lock.
 type effect struct {
-	kind    uint8
-	slot    int32
-	channel int32
-	move    *move
-	link    *link.Link
-	frame   *exec.Frame // to be released, and received if kind is receive
-	grant   uint64
+	kind     uint8
+	instance int32
+	channel  int32
+	move     *move
+	link     *link.Link
+	frame    *exec.Frame // to be released, and received if kind is receive
+	grant    uint64
 }
 
 // carryOut performs an effect, and those that follow from it. It is the only place from
@@ -112,18 +112,18 @@ func (r *Execution) performedLocked(e *effect) {
 	}
 	switch e.kind {
 	case send, receive, compute:
-		r.finishLocked(int(e.slot))
+		r.finishLocked(int(e.instance))
 	}
 }
 
-// finishLocked marks a slot as done. Slots that depended on no other become ready.
+// finishLocked marks an instance as done. Instances that depended on no other become ready.
 func (r *Execution) finishLocked(i int) {
 	g := r.program
-	r.slots[i].state |= done
+	r.instances[i].state |= done
 	r.remaining--
 	base := i / len(g.moves) * len(g.moves)
 	for _, m := range g.moves[i-base].next {
-		s := &r.slots[base+int(m)]
+		s := &r.instances[base+int(m)]
 		if s.waits--; s.waits == 0 {
 			r.ready = append(r.ready, int32(base)+m)
 		}
@@ -134,8 +134,8 @@ func (r *Execution) finishLocked(i int) {
 // longer depends on its peer is marked as done before it is carried out, so that the peer
 // may leave.
 func (r *Execution) makeLocked(i int) effect {
-	s, m := &r.slots[i], r.move(i)
-	e := effect{slot: int32(i), channel: int32(i / len(r.program.moves)), move: m}
+	s, m := &r.instances[i], r.move(i)
+	e := effect{instance: int32(i), channel: int32(i / len(r.program.moves)), move: m}
 	s.state |= ready
 	switch m.Kind {
 	case plan.Send:
@@ -158,7 +158,7 @@ func (r *Execution) makeLocked(i int) effect {
 // sendLocked sends a payload that is granted, or short enough for the peer's credit. The
 // grant of a payload longer than eagerMax comes without an offer.
 func (r *Execution) sendLocked(e *effect) {
-	s := &r.slots[e.slot]
+	s := &r.instances[e.instance]
 	e.link = r.executor.links[e.move.Peer]
 	n := r.Length(e.move.A, int(e.channel))
 	switch {
@@ -176,12 +176,12 @@ func (r *Execution) sendLocked(e *effect) {
 
 // deliverLocked gives a granted payload to its link, which sends it when it is pushed.
 func (r *Execution) deliverLocked(e *effect) {
-	if len(r.transfers) < len(r.slots) {
-		r.transfers = make([]link.Transfer, len(r.slots))
+	if len(r.transfers) < len(r.instances) {
+		r.transfers = make([]link.Transfer, len(r.instances))
 	}
-	t := &r.transfers[e.slot]
-	t.Grant, t.Data, t.Owner = r.slots[e.slot].grant, r.Bytes(e.move.A, int(e.channel)), r
-	t.Move, t.Channel = int(e.slot), int(e.channel)
+	t := &r.transfers[e.instance]
+	t.Grant, t.Data, t.Owner = r.instances[e.instance].grant, r.Bytes(e.move.A, int(e.channel)), r
+	t.Move, t.Channel = int(e.instance), int(e.channel)
 	e.link.Deliver(t)
 	if !slices.Contains(r.pushes, e.link) {
 		r.pushes = append(r.pushes, e.link)
@@ -190,16 +190,16 @@ func (r *Execution) deliverLocked(e *effect) {
 
 // grantLocked lets the peer send the payload of a move.
 func (r *Execution) grantLocked(e *effect) {
-	if len(r.sinks) < len(r.slots) {
-		r.sinks = make([]link.Sink, len(r.slots))
+	if len(r.sinks) < len(r.instances) {
+		r.sinks = make([]link.Sink, len(r.instances))
 	}
 	m, ch := e.move, int(e.channel)
-	s := &r.sinks[e.slot]
-	*s = link.Sink{Dst: r.Bytes(m.Dst, ch), Elem: r.Elem, Owner: r, Move: int(e.slot), Channel: ch}
+	s := &r.sinks[e.instance]
+	*s = link.Sink{Dst: r.Bytes(m.Dst, ch), Elem: r.Elem, Owner: r, Move: int(e.instance), Channel: ch}
 	if m.Kind == plan.Reduce {
 		s.Reduce, s.A, s.Left = r.combine, r.Bytes(m.A, ch), m.Left
 	}
-	r.slots[e.slot].state |= granted
+	r.instances[e.instance].state |= granted
 	e.kind, e.link = grant, r.executor.links[m.Peer]
 	e.grant = e.link.Grant(s)
 }
@@ -211,7 +211,7 @@ func (r *Execution) Delivered(t *link.Transfer) { r.transferred(t.Move, len(t.Da
 func (r *Execution) Filled(s *link.Sink) { r.transferred(s.Move, len(s.Dst), nil, s) }
 
 // transferred ends a move after the transfer of its payload.
-func (r *Execution) transferred(slot, bytes int, t *link.Transfer, s *link.Sink) {
+func (r *Execution) transferred(instance, bytes int, t *link.Transfer, s *link.Sink) {
 	r.executor.mu.Lock()
 	if r.stopped {
 		r.executor.mu.Unlock()
@@ -224,7 +224,7 @@ func (r *Execution) transferred(slot, bytes int, t *link.Transfer, s *link.Sink)
 	}
 	r.busy++
 	r.moved += int64(bytes)
-	r.finishLocked(slot)
+	r.finishLocked(instance)
 	e := r.nextLocked(&effect{kind: resume})
 	r.executor.mu.Unlock()
 	if r.carryOut(e) {

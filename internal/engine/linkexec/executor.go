@@ -56,8 +56,8 @@ const (
 	done
 )
 
-// A slot is a move in a channel of an operation.
-type slot struct {
+// An instance is a move in a channel of an operation.
+type instance struct {
 	waits int32 // moves that it depends on and that are not done
 	state uint8
 	grant uint64      // the peer's number of the grant
@@ -74,11 +74,11 @@ type Execution struct {
 	work      *exec.Work
 	program   *Program
 	combine   func(dst, a, b []byte) // the method reduce, bound once
-	slots     []slot                 // by channel and move
-	ready     []int32                // slots that may go on
+	instances []instance             // by channel and move
+	ready     []int32                // instances that may go on
 	first     effect                 // of ReadyLocked, for Run
 	pushes    []*link.Link           // with granted payloads to deliver
-	remaining int                    // slots that are not done
+	remaining int                    // instances that are not done
 	busy      int                    // goroutines at work
 	stopped   bool
 	sinks     []link.Sink
@@ -92,16 +92,16 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 	r.call, r.work, r.program = call, w, g
 	r.Set(w, g.chunks)
 	r.TakeTemp(g.temp.Lo, g.temp.Hi, false)
-	r.slots, r.ready = r.slots[:0], r.ready[:0]
+	r.instances, r.ready = r.instances[:0], r.ready[:0]
 	for ch := range r.Channels {
 		for i := range g.moves {
-			r.slots = append(r.slots, slot{waits: g.moves[i].waits})
+			r.instances = append(r.instances, instance{waits: g.moves[i].waits})
 		}
 		for _, m := range g.first {
 			r.ready = append(r.ready, int32(ch*len(g.moves))+m)
 		}
 	}
-	r.remaining, r.busy, r.stopped, r.moved = len(r.slots), 1, false, 0
+	r.remaining, r.busy, r.stopped, r.moved = len(r.instances), 1, false, 0
 }
 
 // ReadyLocked implements [exec.Execution].
@@ -120,8 +120,8 @@ func (r *Execution) Wait(ctx context.Context, ended <-chan struct{}) exec.Outcom
 
 // NeedsLocked implements [exec.Execution].
 func (r *Execution) NeedsLocked(rank int) bool {
-	for i := range r.slots {
-		s, m := &r.slots[i], r.move(i)
+	for i := range r.instances {
+		s, m := &r.instances[i], r.move(i)
 		if !isLocal(m) && m.Peer == rank && s.state&done == 0 && s.frame == nil {
 			return true
 		}
@@ -132,8 +132,8 @@ func (r *Execution) NeedsLocked(rank int) bool {
 // WaitsForLocked implements [exec.Execution]. It returns a rank if a move needs nothing but a
 // payload or a grant of that rank.
 func (r *Execution) WaitsForLocked() (ranks []int) {
-	for i := range r.slots {
-		s, m := &r.slots[i], r.move(i)
+	for i := range r.instances {
+		s, m := &r.instances[i], r.move(i)
 		if s.state&ready != 0 && s.state&done == 0 && !isLocal(m) && !slices.Contains(ranks, m.Peer) {
 			ranks = append(ranks, m.Peer)
 		}
@@ -143,7 +143,7 @@ func (r *Execution) WaitsForLocked() (ranks []int) {
 
 // ProgressLocked implements [exec.Execution].
 func (r *Execution) ProgressLocked() (moved uint64, working bool) {
-	return uint64(len(r.slots)-r.remaining) + uint64(r.underWayLocked()), r.busy > 0
+	return uint64(len(r.instances)-r.remaining) + uint64(r.underWayLocked()), r.busy > 0
 }
 
 // underWayLocked returns the bytes that have moved of payloads in transfer.
@@ -172,7 +172,7 @@ func (r *Execution) Release() {
 		x.idle.Wait()
 	}
 	x.mu.Unlock()
-	// Only this goroutine uses the slots from here on, because ArriveLocked discards all
+	// Only this goroutine uses the instances from here on, because ArriveLocked discards all
 	// frames of a stopped operation.
 	for i := range r.sinks {
 		if s := &r.sinks[i]; s.Owner != nil {
@@ -184,8 +184,8 @@ func (r *Execution) Release() {
 			x.links[r.move(i).Peer].Recall(t)
 		}
 	}
-	for i := range r.slots {
-		if f := r.slots[i].frame; f != nil {
+	for i := range r.instances {
+		if f := r.instances[i].frame; f != nil {
 			f.ReturnCredit()
 		}
 	}
@@ -198,8 +198,8 @@ func (r *Execution) TraceLocked(completed bool) exec.Trace {
 	if completed {
 		return t
 	}
-	for i := range r.slots {
-		if r.slots[i].state&done == 0 {
+	for i := range r.instances {
+		if r.instances[i].state&done == 0 {
 			t.Round = min(t.Round, int(r.move(i).round))
 		}
 	}
@@ -207,7 +207,7 @@ func (r *Execution) TraceLocked(completed bool) exec.Trace {
 	return t
 }
 
-// move returns the move of a slot.
+// move returns the move of an instance.
 func (r *Execution) move(i int) *move { return &r.program.moves[i%len(r.program.moves)] }
 
 func isLocal(m *move) bool { return m.Kind == plan.Copy || m.Kind == plan.Combine }

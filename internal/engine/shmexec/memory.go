@@ -44,10 +44,10 @@ const (
 	callsAt  = 8            // the sequence numbers and fingerprints of its last calls
 	asleepAt = 1 * line     // the rank that it sleeps for, plus 1
 	runsAt   = asleepAt + 4 // the processor that it runs on, plus 1
-	slotsAt  = 2 * line
-	ringAt   = slotsAt + Depth*line
+	cellsAt  = 2 * line
+	ringAt   = cellsAt + Depth*line
 
-	// A slot is one line: the counter, the fingerprint, and short payloads.
+	// A cell is one line: the counter, the fingerprint, and short payloads.
 	countAt = 0
 	printAt = 4
 	shortAt = 8
@@ -133,7 +133,7 @@ type Memory struct {
 	pieces    uint32          // the number of pieces that this rank has finished
 	known     []uint32        // the number of pieces that each rank has finished, at least
 	neighbors []int           // see neighbors
-	last      [Depth]*Program // by slot, that of its last piece
+	last      [Depth]*Program // by cell, that of its last piece
 	strips    []strip
 	sleepsOn  atomic.Pointer[atomic.Uint32] // the counter that this rank sleeps on
 
@@ -243,8 +243,8 @@ func (m *Memory) words(at int) (words []*atomic.Uint32) {
 	return words
 }
 
-// slot returns the offset of the slot of a piece. It is the same in every area.
-func (m *Memory) slot(piece uint32) int { return slotsAt + int(piece%Depth)*line }
+// cell returns the offset of the cell of a piece. It is the same in every area.
+func (m *Memory) cell(piece uint32) int { return cellsAt + int(piece%Depth)*line }
 
 // allocate allocates room in the ring of every area for the payloads of a piece, apart from
 // those of the piece before, which slower ranks may still read. When the ring wraps around,
@@ -284,7 +284,7 @@ func (m *Memory) prefault() error {
 func (m *Memory) progress() uint64 {
 	p := uint64(m.taken.Load())
 	for s := range uint32(Depth) {
-		p += uint64(word(m.cfg.Areas[m.cfg.Rank], m.slot(s)+countAt).Load()) << 32
+		p += uint64(word(m.cfg.Areas[m.cfg.Rank], m.cell(s)+countAt).Load()) << 32
 	}
 	return p
 }

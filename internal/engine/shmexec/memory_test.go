@@ -406,7 +406,7 @@ func TestCountersWrap(t *testing.T) {
 		}
 		b.taken.Store(b.pieces)
 		for s := range uint32(Depth) {
-			word(b.cfg.Areas[b.cfg.Rank], b.slot(s)+countAt).Store(b.count)
+			word(b.cfg.Areas[b.cfg.Rank], b.cell(s)+countAt).Store(b.count)
 		}
 	}
 	for i := range 20 {
@@ -414,7 +414,7 @@ func TestCountersWrap(t *testing.T) {
 	}
 	for rank, b := range memories {
 		for s := range uint32(Depth) {
-			if c := word(b.cfg.Areas[rank], b.slot(s)+countAt).Load(); b.count-c > Depth {
+			if c := word(b.cfg.Areas[rank], b.cell(s)+countAt).Load(); b.count-c > Depth {
 				t.Errorf("rank %d: counter %d, want about %d", rank, c, b.count)
 			}
 		}

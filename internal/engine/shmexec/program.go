@@ -50,9 +50,9 @@ const (
 // A ref refers to chunks of a buffer or of an area.
 type ref struct {
 	plan.Span
-	slot bool // in an area
-	rank int  // the rank of the area
-	unit int  // the first chunk there
+	inArea bool
+	rank   int // the rank of the area
+	unit   int // the first chunk there
 }
 
 // A Schedule determines when each rank posts its payloads, and their positions.
@@ -262,7 +262,7 @@ func (c *compiler) post(i int, payloads []payload) []payload {
 	for len(payloads) > 0 && payloads[0].post == i {
 		x := payloads[0]
 		payloads = payloads[1:]
-		c.add(step{kind: copying, dst: ref{Span: x.Span, slot: true, rank: c.rank, unit: x.unit}, a: c.read(x.Span)})
+		c.add(step{kind: copying, dst: ref{Span: x.Span, inArea: true, rank: c.rank, unit: x.unit}, a: c.read(x.Span)})
 	}
 	c.add(step{kind: post, count: uint32(i + 1)})
 	return payloads
@@ -331,7 +331,7 @@ func (c *compiler) take(m *plan.Move) ref {
 		c.known[m.Peer] = at.post + 1
 		c.add(step{kind: await, peer: m.Peer, count: uint32(at.post + 1)})
 	}
-	return ref{Span: m.Dst, slot: true, rank: m.Peer, unit: at.unit}
+	return ref{Span: m.Dst, inArea: true, rank: m.Peer, unit: at.unit}
 }
 
 // strips finds sequences of copies and combinations of the same length, which are executed strip
@@ -374,7 +374,7 @@ func (p *Program) Load() Load {
 		case copying:
 			l.Steps++
 			l.Copied += share
-			if s.dst.slot {
+			if s.dst.inArea {
 				l.Posted += share
 			}
 		case combine:

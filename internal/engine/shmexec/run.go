@@ -76,7 +76,7 @@ func (m *Memory) run(ctx context.Context, r *Execution) error {
 				return err
 			}
 		}
-		m.closeSlot(r)
+		m.closeCell(r)
 		m.taken.Store(m.pieces)
 		m.wakeSleepers(m.taken, r.program.waiters)
 	}
@@ -97,28 +97,28 @@ func (m *Memory) compare(r *Execution) error {
 	return nil
 }
 
-// closeSlot ends a piece. A rank with fewer posts than others raises its counter as far as they
+// closeCell ends a piece. A rank with fewer posts than others raises its counter as far as they
 // do, so that all counters agree. No rank waits for this post, which has no payload.
-func (m *Memory) closeSlot(r *Execution) {
+func (m *Memory) closeCell(r *Execution) {
 	m.count += uint32(r.program.Posts)
 	if r.program.postsLess {
-		m.post(r, m.slot(m.pieces), m.count)
+		m.post(r, m.cell(m.pieces), m.count)
 	}
 	m.pieces++
 }
 
-// post raises the counter of a slot and sets the fingerprint beside it, in one store: each store
+// post raises the counter of a cell and sets the fingerprint beside it, in one store: each store
 // to a line that others read has to get the line back from them.
-func (m *Memory) post(r *Execution, slot int, count uint32) {
+func (m *Memory) post(r *Execution, cell int, count uint32) {
 	var both [8]byte
 	binary.NativeEndian.PutUint32(both[countAt:], count)
 	binary.NativeEndian.PutUint32(both[printAt:], r.print)
-	head := m.cfg.Areas[m.cfg.Rank][slot : slot+len(both)]
+	head := m.cfg.Areas[m.cfg.Rank][cell : cell+len(both)]
 	(*atomic.Uint64)(unsafe.Pointer(&head[0])).Store(binary.NativeEndian.Uint64(both[:]))
 	m.wakeSleepers((*atomic.Uint32)(unsafe.Pointer(&head[countAt])), r.program.readers)
 }
 
-// free waits until the slot of the next piece is free: all readers of its last piece have
+// free waits until the cell of the next piece is free: all readers of its last piece have
 // finished that piece. It also waits for the neighbors.
 func (m *Memory) free(ctx context.Context, r *Execution) error {
 	last := &m.last[m.pieces%Depth]
@@ -150,8 +150,8 @@ func (m *Memory) finished(ctx context.Context, r *Execution, ranks []int) error 
 
 // piece runs the plan for one piece.
 func (m *Memory) piece(ctx context.Context, r *Execution, piece int) error {
-	slot := m.slot(m.pieces)
-	if m.body = slot + shortAt; m.room > shortMax {
+	cell := m.cell(m.pieces)
+	if m.body = cell + shortAt; m.room > shortMax {
 		if err := m.allocate(m.room); err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (m *Memory) piece(ctx context.Context, r *Execution, piece int) error {
 		s := &steps[i]
 		switch s.kind {
 		case await:
-			if err := m.await(ctx, r, s, slot); err != nil {
+			if err := m.await(ctx, r, s, cell); err != nil {
 				return err
 			}
 		case post:
@@ -170,7 +170,7 @@ func (m *Memory) piece(ctx context.Context, r *Execution, piece int) error {
 			if r.stopped.Load() {
 				return errStopped
 			}
-			m.post(r, slot, m.count+s.count)
+			m.post(r, cell, m.count+s.count)
 		default:
 			n := max(1, s.strip)
 			m.local(r, steps[i:i+n], piece)
@@ -182,14 +182,14 @@ func (m *Memory) piece(ctx context.Context, r *Execution, piece int) error {
 	return nil
 }
 
-// await waits for a post. The slot is not reused before this rank has finished the piece, so that
+// await waits for a post. The cell is not reused before this rank has finished the piece, so that
 // it holds payloads of this piece, or of an earlier one.
-func (m *Memory) await(ctx context.Context, r *Execution, s *step, slot int) error {
+func (m *Memory) await(ctx context.Context, r *Execution, s *step, cell int) error {
 	area := m.cfg.Areas[s.peer]
-	if err := m.wait(ctx, r, word(area, slot+countAt), m.count+s.count, s.peer); err != nil {
+	if err := m.wait(ctx, r, word(area, cell+countAt), m.count+s.count, s.peer); err != nil {
 		return err
 	}
-	if word(area, slot+printAt).Load() != r.print {
+	if word(area, cell+printAt).Load() != r.print {
 		return &MismatchError{s.peer}
 	}
 	// A rank that posts in a piece has finished those before it.
@@ -213,7 +213,7 @@ func (m *Memory) local(r *Execution, steps []step, piece int) {
 		s := &steps[i]
 		dst, x := m.bytes(r, &s.dst, piece, n), m.bytes(r, &s.a, piece, n)
 		switch {
-		case s.kind == copying && s.dst.slot:
+		case s.kind == copying && s.dst.inArea:
 			m.stores.Write(dst, x)
 		case s.kind == copying:
 			copy(dst, x)
@@ -239,7 +239,7 @@ func (m *Memory) strip(r *Execution, steps []step, piece, n, size int) {
 		for i := range m.strips {
 			t := &m.strips[i]
 			switch {
-			case t.kind == copying && steps[i].dst.slot:
+			case t.kind == copying && steps[i].dst.inArea:
 				m.stores.Put(t.dst[lo:hi], t.a[lo:hi])
 			case t.kind == copying:
 				copy(t.dst[lo:hi], t.a[lo:hi])
@@ -253,7 +253,7 @@ func (m *Memory) strip(r *Execution, steps []step, piece, n, size int) {
 
 // bytes returns the memory of a ref of length n.
 func (m *Memory) bytes(r *Execution, at *ref, piece, n int) []byte {
-	if !at.slot {
+	if !at.inArea {
 		return r.Bytes(at.Span, piece)
 	}
 	from := m.body + at.unit*m.stride

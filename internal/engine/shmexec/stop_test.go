@@ -33,7 +33,7 @@ func TestStopped(t *testing.T) {
 	r := newShort(memories[0], Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), 1)
 	r.stopped.Store(true)
 	err := memories[0].run(t.Context(), r)
-	if count := word(memories[0].cfg.Areas[0], memories[0].slot(0)+countAt).Load(); err != errStopped || count != 0 {
+	if count := word(memories[0].cfg.Areas[0], memories[0].cell(0)+countAt).Load(); err != errStopped || count != 0 {
 		t.Errorf("got %v and %d posts, want %v and none", err, count, errStopped)
 	}
 }
@@ -115,7 +115,7 @@ func TestNoMemory(t *testing.T) {
 	memories[0].cfg.Reserve = func() error { return cause }
 	err := memories[0].run(t.Context(), newShort(memories[0], Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), 100))
 	_, isMemory := errors.AsType[*MemoryError](err)
-	if count := word(memories[0].cfg.Areas[0], memories[0].slot(0)+countAt).Load(); !isMemory || !errors.Is(err, cause) || count != 0 {
+	if count := word(memories[0].cfg.Areas[0], memories[0].cell(0)+countAt).Load(); !isMemory || !errors.Is(err, cause) || count != 0 {
 		t.Errorf("got %v and %d posts, want a *MemoryError because of %v, and none", err, count, cause)
 	}
 }

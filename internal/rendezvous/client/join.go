@@ -26,9 +26,9 @@ type Request struct {
 	Roots *pki.Roots
 
 	// Advertise lists the addresses at which other nodes reach this one. If it is empty, the
-	// seed uses the address at which it sees the node, and then Candidates.
+	// seed uses the address at which it sees the node, and then Alternates.
 	Advertise  []string
-	Candidates []string
+	Alternates []string
 
 	// Port is the port at which this node listens. 0 means the source port of the
 	// connection, which is always used over QUIC.
@@ -51,8 +51,8 @@ type Request struct {
 	// Rank is the only rank that this node accepts. Nil means any.
 	Rank *int
 
-	// Probe asks the seed to dial the addresses of Advertise before it admits the node.
-	Probe bool
+	// CheckAddress asks the seed to dial the addresses of Advertise before it admits the node.
+	CheckAddress bool
 
 	// Trial requests the answer that a join would get, for [Session.Trial]. The node does not
 	// join.
@@ -112,19 +112,19 @@ func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRe
 		}
 	}
 	return wire.JoinRequest{
-		CSR:        csr,
-		Advertised: r.Advertise,
-		Candidates: r.Candidates[:min(len(r.Candidates), handshake.AddrsMax)],
-		Port:       port,
-		Host:       r.Host,
-		Name:       r.Name,
-		Rank:       int32(rank),
-		Spare:      r.Spare,
-		Rejoin:     r.rejoin,
-		Epoch:      r.epoch,
-		Endpoints:  r.Endpoints,
-		Probe:      r.Probe,
-		Trial:      r.Trial,
+		CSR:          csr,
+		Advertised:   r.Advertise,
+		Alternates:   r.Alternates[:min(len(r.Alternates), handshake.AddrsMax)],
+		Port:         port,
+		Host:         r.Host,
+		Name:         r.Name,
+		Rank:         int32(rank),
+		Spare:        r.Spare,
+		Rejoin:       r.rejoin,
+		Epoch:        r.epoch,
+		Endpoints:    r.Endpoints,
+		CheckAddress: r.CheckAddress,
+		Trial:        r.Trial,
 	}, nil
 }
 

@@ -191,7 +191,7 @@ func (s *Session) late(cause error) error {
 	case s.hasViewLocked():
 		return fmt.Errorf("%w: all %d nodes have joined, but seed %s has not reported that they are connected to each other", cause, s.World, s.seed)
 	case s.invited.Number > 0:
-		return fmt.Errorf("%w: the world at seed %s has formed without this node, which waits for a checkpoint of the world and for room in it", cause, s.seed)
+		return fmt.Errorf("%w: the world at seed %s has formed without this node, which waits for a reconfiguration of the world and for room in it", cause, s.seed)
 	case int(s.progress.Joined) == s.World:
 		return fmt.Errorf("%w: the world at seed %s has all its %d nodes, and this one waits until there is room for it", cause, s.seed, s.World)
 	}
@@ -330,7 +330,7 @@ func (s *Session) handle(m wire.JoinMessage) error {
 		s.mu.Lock()
 		s.quiescing = m.Epoch
 		s.mu.Unlock()
-		s.log.Info("nodes want to join at the next checkpoint", "epoch", m.Epoch)
+		s.log.Info("nodes wait to join at the next reconfiguration", "epoch", m.Epoch)
 	case wire.JoinTraceRequest:
 		s.answerPoll(m.Number)
 	case wire.JoinFailed:
@@ -373,7 +373,7 @@ func (s *Session) setProgress(m wire.JoinProgress) {
 }
 
 // warnWaiting warns that the world is still forming. It does not warn a spare, or a node that waits
-// for a checkpoint: they may wait for long.
+// for a reconfiguration: they may wait for long.
 func (s *Session) warnWaiting(waited time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -150,7 +150,7 @@ func (c *Conn) Reason(err error) string {
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return "too slow"
 	case errors.Is(err, io.EOF):
-		return "ended the conn"
+		return "ended the connection"
 	default:
 		return err.Error()
 	}

@@ -123,7 +123,7 @@ func (c *contents) compare(counter counterState) (file string, err error) {
 	case c.commit > counter.commit+1:
 		return counterFile, fmt.Errorf("it holds commit %d, too old for commit %d in %s", counter.commit, c.commit, databaseFile)
 	case c.commit == counter.commit && counter.torn:
-		return counterFile, fmt.Errorf("one of its two slots is invalid, and %s does not hold the commit that was written there", databaseFile)
+		return counterFile, fmt.Errorf("one of its two copies is invalid, and %s does not hold the commit that was written there", databaseFile)
 	case c.commit == counter.commit && c.digest != counter.digest:
 		return databaseFile, fmt.Errorf("the digest of commit %d is %016x, and %016x in %s", c.commit, c.digest, counter.digest, counterFile)
 	}

@@ -11,20 +11,20 @@ import (
 )
 
 // seeds.commits holds the number of the last acknowledged transaction, in one of two
-// slots in turn, so that a torn write leaves the other slot intact. The slots are in
+// copies in turn, so that a torn write leaves the other copy intact. The copies are in
 // different sectors.
 const (
-	counterMagic     = "nexarcnt"
-	counterSlotBytes = 4096
-	counterBytes     = 2 * counterSlotBytes
-	slotBytes        = 8 + 4 + 16 + 8 + 8 + 4 // magic, version, file, commit, digest, checksum
+	counterMagic = "nexarcnt"
+	copyStride   = 4096
+	counterBytes = 2 * copyStride
+	copyBytes    = 8 + 4 + 16 + 8 + 8 + 4 // magic, version, file, commit, digest, checksum
 )
 
 // A counterState is the content of seeds.commits.
 type counterState struct {
 	file [16]byte // identity.file
 	seal          // of the last acknowledged transaction
-	// torn: the other slot is invalid. Only a crash during its write explains that,
+	// torn: the other copy is invalid. Only a crash during its write explains that,
 	// which starts when the transaction is on disk.
 	torn bool
 }
@@ -36,17 +36,17 @@ type counter struct {
 	last seal
 }
 
-func encodeSlot(file [16]byte, s seal) []byte {
-	b := append(make([]byte, 0, slotBytes), counterMagic...)
+func encodeCopy(file [16]byte, s seal) []byte {
+	b := append(make([]byte, 0, copyBytes), counterMagic...)
 	b = binary.LittleEndian.AppendUint32(b, formatVersion)
 	b = append(b, file[:]...)
 	b = append(b, s.marshal()...)
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// decodeSlot returns only the version if it is unknown.
-func decodeSlot(b []byte) (file [16]byte, s seal, version uint32, ok bool) {
-	body, sum := b[:slotBytes-4], binary.LittleEndian.Uint32(b[slotBytes-4:])
+// decodeCopy returns only the version if it is unknown.
+func decodeCopy(b []byte) (file [16]byte, s seal, version uint32, ok bool) {
+	body, sum := b[:copyBytes-4], binary.LittleEndian.Uint32(b[copyBytes-4:])
 	if !bytes.HasPrefix(b, []byte(counterMagic)) || crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)) != sum {
 		return file, s, 0, false
 	}
@@ -58,8 +58,8 @@ func decodeSlot(b []byte) (file [16]byte, s seal, version uint32, ok bool) {
 // encodeCounter encodes a file for a transaction. Its number is at least 1.
 func encodeCounter(file [16]byte, s seal) []byte {
 	b := make([]byte, counterBytes)
-	copy(b[counterSlotBytes*((s.commit-1)%2):], encodeSlot(file, seal{s.commit - 1, 0}))
-	copy(b[counterSlotBytes*(s.commit%2):], encodeSlot(file, s))
+	copy(b[copyStride*((s.commit-1)%2):], encodeCopy(file, seal{s.commit - 1, 0}))
+	copy(b[copyStride*(s.commit%2):], encodeCopy(file, s))
 	return b
 }
 
@@ -83,24 +83,24 @@ func readCounter(path string) (c counterState, err error) {
 
 func parseCounter(b []byte) (c counterState, err error) {
 	valid := 0
-	for slot := range uint64(2) {
-		file, s, version, ok := decodeSlot(b[slot*counterSlotBytes:])
+	for i := range uint64(2) {
+		file, s, version, ok := decodeCopy(b[i*copyStride:])
 		switch {
 		case !ok:
 			continue
 		case version != formatVersion:
 			return c, formatError(version)
-		case s.commit%2 != slot:
-			return c, fmt.Errorf("slot %d holds commit %d, which belongs into the other one", slot, s.commit)
+		case s.commit%2 != i:
+			return c, fmt.Errorf("copy %d holds commit %d, which belongs into the other one", i, s.commit)
 		case valid > 0 && (file != c.file || max(s.commit, c.commit)-min(s.commit, c.commit) != 1):
-			return c, fmt.Errorf("its slots do not belong together: commits %d and %d", c.commit, s.commit)
+			return c, fmt.Errorf("its copies do not belong together: commits %d and %d", c.commit, s.commit)
 		}
 		if valid++; valid == 1 || s.commit > c.commit {
 			c.file, c.seal = file, s
 		}
 	}
 	if valid == 0 {
-		return c, errors.New("neither of its two slots is valid")
+		return c, errors.New("neither of its two copies is valid")
 	}
 	c.torn = valid == 1
 	return c, nil
@@ -108,7 +108,7 @@ func parseCounter(b []byte) (c counterState, err error) {
 
 // write records that a transaction is on disk, and syncs the file.
 func (c *counter) write(s seal) error {
-	if _, err := c.f.WriteAt(encodeSlot(c.file, s), counterSlotBytes*int64(s.commit%2)); err != nil {
+	if _, err := c.f.WriteAt(encodeCopy(c.file, s), copyStride*int64(s.commit%2)); err != nil {
 		return err
 	}
 	if err := syncData(c.f); err != nil {

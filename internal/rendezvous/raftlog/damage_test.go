@@ -42,7 +42,7 @@ func damages() []damage {
 			}
 		}},
 		{"flipped bits of the counter", false, func(h *history, f files) {
-			h.flip(f[counterFile][counterSlotBytes*h.rng.IntN(2):][:slotBytes], 1+h.rng.IntN(3))
+			h.flip(f[counterFile][copyStride*h.rng.IntN(2):][:copyBytes], 1+h.rng.IntN(3))
 		}},
 		{"zeroed page", false, func(h *history, f files) { clear(h.anyPage(f)) }},
 		{"zeroed header", false, func(h *history, f files) { clear(h.pages(f, h.rng.Uint64N(2), 1)) }},
@@ -51,7 +51,7 @@ func damages() []damage {
 				clear(h.anyPage(f))
 			}
 		}},
-		{"zeroed slot", false, func(h *history, f files) { clear(f[counterFile][counterSlotBytes*h.rng.IntN(2):][:counterSlotBytes]) }},
+		{"zeroed copy", false, func(h *history, f files) { clear(f[counterFile][copyStride*h.rng.IntN(2):][:copyStride]) }},
 		{"random page", false, func(h *history, f files) { copy(h.anyPage(f), h.bytes(os.Getpagesize())) }},
 		{"swapped pages", false, func(h *history, f files) {
 			a, b := h.anyPage(f), h.anyPage(f)

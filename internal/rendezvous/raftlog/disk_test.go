@@ -85,12 +85,12 @@ func TestCrash(t *testing.T) {
 	copy(f[databaseFile][at:], newHeader)
 	check("no counter yet", f, &h.model)
 	// The counter is written when the header is on disk.
-	slot := counterSlotBytes * int(h.d.counter.last.commit%2)
-	for n := 0; n <= slotBytes; n += 4 {
+	offset := copyStride * int(h.d.counter.last.commit%2)
+	for n := 0; n <= copyBytes; n += 4 {
 		f := after.clone()
 		f[counterFile] = slices.Clone(before[counterFile])
-		copy(f[counterFile][slot:], after[counterFile][slot:][:n])
-		check("torn slot", f, &h.model)
+		copy(f[counterFile][offset:], after[counterFile][offset:][:n])
+		check("torn copy", f, &h.model)
 	}
 	check("no crash", after, &h.model)
 }
@@ -106,9 +106,9 @@ func TestRollback(t *testing.T) {
 		"no counter":     func(f files) { delete(f, counterFile) },
 		"no database":    func(f files) { delete(f, databaseFile) },
 		"empty database": func(f files) { f[databaseFile] = nil },
-		"invalid header, slot": func(f files) {
+		"invalid header, copy": func(f files) {
 			clear(f.header())
-			clear(f[counterFile][counterSlotBytes*int(h.d.counter.last.commit%2):][:slotBytes])
+			clear(f[counterFile][copyStride*int(h.d.counter.last.commit%2):][:copyBytes])
 		},
 	}
 	for name, damage := range cases {

@@ -20,7 +20,7 @@ import (
 // the source address of its packets: over QUIC a node uses one socket for all connections, so
 // it listens there, and addresses that a node determines itself are often wrong (a wildcard,
 // loopback, the address of a container). If the connection has a separate socket, as over TCP,
-// the request contains the port at which the node listens. The candidates of the node follow.
+// the request contains the port at which the node listens. The alternate addresses of the node follow.
 func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 	port := req.Port
 	seen, err := normalize(observed, 0)
@@ -53,13 +53,13 @@ func addresses(observed string, req wire.JoinRequest) ([]string, error) {
 	} else if observed != "" && !strings.Contains(observed, ":") {
 		add(observed) // a transport with addresses without ports
 	}
-	for _, a := range req.Candidates {
+	for _, a := range req.Alternates {
 		if n, err := normalize(a, port); err == nil {
 			add(n)
 		}
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("observed address %q, candidates %q: %w", observed, req.Candidates, membership.ErrAddress)
+		return nil, fmt.Errorf("observed address %q, alternate addresses %q: %w", observed, req.Alternates, membership.ErrAddress)
 	}
 	return list, nil
 }

@@ -20,21 +20,21 @@ func TestAddresses(t *testing.T) {
 		want     []string
 	}{
 		{"nothing said", "10.0.0.7:7000", wire.JoinRequest{}, []string{"10.0.0.7:7000"}},
-		{"candidates come later", "10.0.0.7:7000", wire.JoinRequest{Candidates: []string{"192.168.1.7:7000", "[fd00::7]:7000"}},
+		{"alternates come later", "10.0.0.7:7000", wire.JoinRequest{Alternates: []string{"192.168.1.7:7000", "[fd00::7]:7000"}},
 			[]string{"10.0.0.7:7000", "192.168.1.7:7000", "[fd00::7]:7000"}},
 		{"listens elsewhere", "10.0.0.7:40000", wire.JoinRequest{Port: 7000}, []string{"10.0.0.7:7000"}},
-		{"advertised, nothing else", "172.17.0.2:7000", wire.JoinRequest{Advertised: []string{"node.example:9000", "10.1.1.1:9000"}, Candidates: []string{"10.0.0.8:1"}},
+		{"advertised, nothing else", "172.17.0.2:7000", wire.JoinRequest{Advertised: []string{"node.example:9000", "10.1.1.1:9000"}, Alternates: []string{"10.0.0.8:1"}},
 			[]string{"node.example:9000", "10.1.1.1:9000"}},
 		{"advertised without port", "172.17.0.2:7000", wire.JoinRequest{Advertised: []string{"Node.Example", "10.1.1.1", "fd00::1", "[fd00::2]"}},
 			[]string{"node.example:7000", "10.1.1.1:7000", "[fd00::1]:7000", "[fd00::2]:7000"}},
 		{"advertised without port, listens elsewhere", "172.17.0.2:7000", wire.JoinRequest{Port: 7946, Advertised: []string{"10.1.1.1"}},
 			[]string{"10.1.1.1:7946"}},
-		{"candidates of no use", "10.0.0.7:7000", wire.JoinRequest{Candidates: []string{"0.0.0.0:7000", "[::]:7000", ":7000", "10.0.0.8:0", "10.0.0.9:x", "10.0.0.7:7000"}},
+		{"alternates of no use", "10.0.0.7:7000", wire.JoinRequest{Alternates: []string{"0.0.0.0:7000", "[::]:7000", ":7000", "10.0.0.8:0", "10.0.0.9:x", "10.0.0.7:7000"}},
 			[]string{"10.0.0.7:7000"}},
-		{"mapped", "[::ffff:10.0.0.7]:7000", wire.JoinRequest{Candidates: []string{"[::ffff:127.0.0.1]:7000"}}, []string{"10.0.0.7:7000", "127.0.0.1:7000"}},
+		{"mapped", "[::ffff:10.0.0.7]:7000", wire.JoinRequest{Alternates: []string{"[::ffff:127.0.0.1]:7000"}}, []string{"10.0.0.7:7000", "127.0.0.1:7000"}},
 		{"long form", "[0:0:0:0:0:0:0:1]:7000", wire.JoinRequest{}, []string{"[::1]:7000"}},
 		{"no ports", "node-3", wire.JoinRequest{}, []string{"node-3"}},
-		{"seen at nothing", "", wire.JoinRequest{Candidates: []string{"10.0.0.7:7000"}}, []string{"10.0.0.7:7000"}},
+		{"seen at nothing", "", wire.JoinRequest{Alternates: []string{"10.0.0.7:7000"}}, []string{"10.0.0.7:7000"}},
 	}
 	for _, test := range tests {
 		got, err := addresses(test.observed, test.req)
@@ -52,7 +52,7 @@ func TestAddressesRefuses(t *testing.T) {
 		text     string
 	}{
 		{"nothing at all", "", wire.JoinRequest{}, "no address"},
-		{"wildcard", "0.0.0.0:7000", wire.JoinRequest{Candidates: []string{":7000"}}, "no address"},
+		{"wildcard", "0.0.0.0:7000", wire.JoinRequest{Alternates: []string{":7000"}}, "no address"},
 		{"advertised wildcard", "10.0.0.7:7000", wire.JoinRequest{Advertised: []string{"10.0.0.7:7000", "0.0.0.0:7000"}}, `"0.0.0.0:7000": names no host`},
 		{"advertised IPv6 wildcard", "10.0.0.7:7000", wire.JoinRequest{Advertised: []string{"[::]:7000"}}, "names no host"},
 		{"advertised empty host", "10.0.0.7:7000", wire.JoinRequest{Advertised: []string{":7000"}}, "names no host"},
@@ -72,7 +72,7 @@ func TestAddressesRefuses(t *testing.T) {
 func TestAddressesAreBounded(t *testing.T) {
 	var req wire.JoinRequest
 	for i := range 100 {
-		req.Candidates = append(req.Candidates, fmt.Sprintf("10.0.0.%d:7000", i))
+		req.Alternates = append(req.Alternates, fmt.Sprintf("10.0.0.%d:7000", i))
 	}
 	if got, err := addresses("10.1.0.1:7000", req); err != nil || len(got) != handshake.AddrsMax || got[0] != "10.1.0.1:7000" {
 		t.Errorf("%d addresses (%v), want %d, the observed first", len(got), err, handshake.AddrsMax)

@@ -76,7 +76,7 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 	n := &nodeConn{
 		Conn: c, node: node, wanted: int(req.Rank), spare: req.Spare, origin: originOf(observed), out: handshake.NewOutbox(), progress: -1,
 	}
-	if req.Trial || req.Probe && len(req.Advertised) > 0 && !req.Rejoin {
+	if req.Trial || req.CheckAddress && len(req.Advertised) > 0 && !req.Rejoin {
 		if err := s.verify(n, req, admitted); err != nil {
 			return nil, err
 		}

@@ -83,7 +83,7 @@ func TestCrowdOverQUIC(t *testing.T) {
 	for i := range world {
 		wg.Go(func() {
 			req := s.request(i)
-			req.Candidates = nil
+			req.Alternates = nil
 			session, err := d.Join(t.Context(), req)
 			if err != nil {
 				t.Errorf("node %d: %v", i, err)

@@ -115,7 +115,7 @@ func serveOver(t testing.TB, tr transport.Transport, ca *pki.Authority, dial fun
 // request returns the request of the i-th node, on a separate host.
 func (s *testSeed) request(i int) client.Request {
 	return client.Request{Token: s.token, Host: fmt.Sprintf("host%d", i), Name: fmt.Sprintf("host%d:%d", i, 1000+i),
-		Candidates: []string{fmt.Sprintf("10.0.0.%d:7000", i+1)}, Limits: quick}
+		Alternates: []string{fmt.Sprintf("10.0.0.%d:7000", i+1)}, Limits: quick}
 }
 
 // join joins with a request.

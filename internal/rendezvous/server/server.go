@@ -76,10 +76,10 @@ type Config struct {
 	// CertificateLife is how long certificates are valid. Zero means 24 hours.
 	CertificateLife time.Duration
 
-	// Probe, if not nil, dials a node at an address that it advertises, and returns why the node was
+	// CheckAddress, if not nil, dials a node at an address that it advertises, and returns why the node was
 	// not reached. It returns nil if it has no transport in common with the node. It is called
 	// concurrently, and ends with ctx.
-	Probe func(ctx context.Context, addr string, node membership.Node) error
+	CheckAddress func(ctx context.Context, addr string, node membership.Node) error
 
 	// Log receives events. Nil discards them.
 	Log *slog.Logger
@@ -103,7 +103,7 @@ type Server struct {
 	stopped chan struct{} // closed when it has ended
 
 	throttle      throttle
-	probes        chan struct{} // a token for each probe in progress
+	addressChecks chan struct{} // a token for each address check in progress
 	statusClients chan struct{} // a token for each status request in progress
 	peers         *peers
 	opened        chan struct{} // closed when replica is set
@@ -172,7 +172,7 @@ func Serve(cfg Config) (*Server, error) {
 		stopped:       make(chan struct{}),
 		opened:        make(chan struct{}),
 		statusClients: make(chan struct{}, clientsMax),
-		probes:        make(chan struct{}, probesMax),
+		addressChecks: make(chan struct{}, addressChecksMax),
 		state:         state{changed: make(chan struct{}), timers: make(map[*timer]bool)},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

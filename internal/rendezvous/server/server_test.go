@@ -44,8 +44,8 @@ func TestWorldForms(t *testing.T) {
 		if session.Identity.ID() != session.ID || session.Identity.Cluster() != s.cfg.Authority.Cluster() {
 			t.Errorf("identity of node %v in cluster %s", session.Identity.ID(), session.Identity.Cluster())
 		}
-		if got := v.Nodes[rank].Addrs; got[0] != session.Observed || got[1] != s.request(i).Candidates[0] {
-			t.Errorf("addresses %v, want the observed %s, then the candidate", got, session.Observed)
+		if got := v.Nodes[rank].Addrs; got[0] != session.Observed || got[1] != s.request(i).Alternates[0] {
+			t.Errorf("addresses %v, want the observed %s, then the alternate", got, session.Observed)
 		}
 		views = append(views, v)
 	}
@@ -155,7 +155,7 @@ func TestObservedAddressOfAnotherHost(t *testing.T) {
 	tr.remote = func(addr string) string { return strings.Replace(addr, "127.0.0.1", "192.0.2.7", 1) }
 	s := serveOver(t, tr, ca, dialTLS, 1, nil)
 	req := s.request(0)
-	req.Candidates = []string{"127.0.0.1:7000", "0.0.0.0:7000", ":7000"}
+	req.Alternates = []string{"127.0.0.1:7000", "0.0.0.0:7000", ":7000"}
 	session, err := s.join(t, req)
 	if err != nil {
 		t.Fatal(err)

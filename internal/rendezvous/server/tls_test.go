@@ -271,8 +271,8 @@ func (r *tlsReceiver) SetReadDeadline(d time.Time) error {
 
 func (r *tlsReceiver) Close() error { return nil }
 
-// A node with Roots refuses a seed whose state has the CA of a cluster that none of them has signed,
-// whatever the seed has shown in the TLS handshake.
+// A node with Roots refuses a seed if none of them has signed the CA of its cluster. The certificate that
+// the seed has shown in the TLS handshake makes no difference.
 func TestRootsRefuseTheClusterCA(t *testing.T) {
 	cert, _ := testpeer.NewUserCA(t, "ours", nil)
 	roots, err := pki.ReadRoots(cert)

@@ -39,9 +39,11 @@ type Way struct {
 	P50       float64 `json:"p50_us"`       // median over the rounds of the slowest rank's median
 	Q1        float64 `json:"q1_us"`        // lower and upper quartile over the rounds
 	Q3        float64 `json:"q3_us"`
-	Chosen    bool    `json:"chosen"`  // used by calls when Compare began
-	Fastest   bool    `json:"fastest"` // the smallest median
-	Wrong     int64   `json:"wrong"`   // wrong elements, over all ranks and runs
+	Chosen    bool    `json:"chosen"` // used by calls when Compare began
+	// ChosenBy is nexar.Algorithm.ChosenBy: "model", "setting", "hint", or empty.
+	ChosenBy string `json:"chosen_by"`
+	Fastest  bool   `json:"fastest"` // the smallest median
+	Wrong    int64  `json:"wrong"`   // wrong elements, over all ranks and runs
 }
 
 // SlowerMax limits the predicted time of measured algorithms, as a multiple of the shortest
@@ -196,7 +198,7 @@ func (t *contest) combine(ctx context.Context, result *Comparison) error {
 	for i, a := range t.list {
 		w := Way{
 			Op: result.Op, Ranks: result.Ranks, Bytes: result.Bytes, Transport: result.Transport, Encrypted: result.Encrypted,
-			Algorithm: a.Name, Channels: a.Channels, Shared: a.Shared, Chosen: i == 0, Wrong: t.wrong[i],
+			Algorithm: a.Name, Channels: a.Channels, Shared: a.Shared, Chosen: i == 0, ChosenBy: a.ChosenBy, Wrong: t.wrong[i],
 			Predicted: float64(a.Predicted) / float64(time.Microsecond),
 		}
 		w.quartiles(slowest, i, len(t.list))

@@ -30,8 +30,8 @@ func (r *Result) bandwidth(bus func(n float64) float64) {
 	r.Bus = r.Alg * bus(float64(r.Ranks))
 }
 
-// quantile returns the q-quantile of times in microseconds: the smallest of them that at least
-// a part q does not exceed. It sorts times.
+// quantile returns the q-quantile of times, in microseconds: the smallest element of times that is not
+// less than a fraction q of them. It sorts times.
 func quantile(times []time.Duration, q float64) float64 {
 	if len(times) == 0 {
 		return 0

@@ -144,7 +144,7 @@ type supervisor struct {
 
 	stage     stage
 	timer     *time.Timer // ends the stage
-	failures  []*Failure  // candidates for first
+	failures  []*Failure  // one of these is first
 	survived  []*Failure  // failures after which the others continued
 	unlogged  []*Failure  // failures in survived that are not logged yet
 	logTimer  *time.Timer // logs unlogged

@@ -40,7 +40,7 @@ func (t tree) release()   { closePidfd(t.pidfd) }
 // terminateRest sends SIGTERM to the remaining processes of the group.
 func (t tree) terminateRest() { t.terminate() }
 
-// finish returns when no process of the group is left. The leader has been reaped. It
+// finish returns when no process of the group is left. The leader of the process group has been reaped. It
 // kills the group after grace, or when now is closed.
 func (t tree) finish(grace time.Duration, now <-chan struct{}) {
 	timer := time.NewTimer(grace)

@@ -89,7 +89,10 @@ func relative(t, least float64) string {
 // marks returns the marks of a way: chosen, fastest, wrong elements.
 func marks(w bench.Way) string {
 	var list []string
-	if w.Chosen {
+	switch {
+	case w.Chosen && (w.ChosenBy == "hint" || w.ChosenBy == "setting"):
+		list = append(list, "chosen by a "+w.ChosenBy)
+	case w.Chosen:
 		list = append(list, "chosen")
 	}
 	if w.Fastest {

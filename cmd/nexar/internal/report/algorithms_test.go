@@ -26,7 +26,7 @@ func comparisons() []bench.Comparison {
 			}
 		}
 		staged, ring := way("staged", 1, true, 10, 12), way("ring", 4, false, 40, 10)
-		staged.Chosen, ring.Fastest = true, true
+		staged.Chosen, staged.ChosenBy, ring.Fastest = true, "model", true
 		if c.bytes == 8 {
 			staged.Fastest, ring.Fastest, ring.P50 = true, false, 60
 		}
@@ -43,6 +43,7 @@ func TestAlgorithms(t *testing.T) {
 	tables := NewAlgorithms(&b)
 	list := comparisons()
 	list[2].Ways[1].Wrong, list[2].Ways[1].Predicted = 2, 0
+	list[0].Ways[0].ChosenBy, list[2].Ways[0].ChosenBy = "setting", "hint"
 	for _, c := range list {
 		if err := tables.Add(c); err != nil {
 			t.Fatal(err)
@@ -60,7 +61,7 @@ barrier: 5 rounds of 3 runs
 `
 	got := b.String()
 	for _, want := range []string{
-		"4 ranks, shm (not encrypted), float32; medians and quartiles", table, "   1.00  chosen, fastest\n",
+		"4 ranks, shm (not encrypted), float32; medians and quartiles", table, "   1.00  chosen by a setting, fastest\n", "  1.20  chosen by a hint\n",
 		"  ring                     4 channels           -    10.0 µs     9.0 µs    12.0 µs   1.00  fastest, 2 wrong elements\n",
 	} {
 		if strings.Count(got, want) != 1 {
@@ -98,7 +99,7 @@ func TestJSONOfWays(t *testing.T) {
 	for field, want := range map[string]any{
 		"op": "all_reduce", "ranks": 4.0, "bytes": 65536.0, "transport": "shm", "encrypted": false, "algorithm": "staged",
 		"channels": 1.0, "shared": true, "predicted_us": 10.0, "p50_us": 12.0, "q1_us": 11.0, "q3_us": 14.0,
-		"chosen": true, "fastest": false, "wrong": 0.0,
+		"chosen": true, "chosen_by": "model", "fastest": false, "wrong": 0.0,
 	} {
 		if got[field] != want {
 			t.Errorf("%s is %v, want %v", field, got[field], want)

@@ -12,31 +12,31 @@ import (
 )
 
 const (
-	// probeTimeout bounds the probe of an address that a node advertises. It is below the
+	// addressCheckTimeout bounds the check of the addresses that a node advertises. It is below the
 	// silence after which a node gives up its seed.
-	probeTimeout = 3 * time.Second
-	// probesMax bounds the probes at a time. A node that listens answers within milliseconds, so that
+	addressCheckTimeout = 3 * time.Second
+	// addressChecksMax bounds the address checks at a time. A node that listens answers within milliseconds, so that
 	// nodes with wrong addresses hardly delay others.
-	probesMax = 64
+	addressChecksMax = 64
 )
 
-// probe dials the addresses that a node advertises. The error, of an address at which the node is
+// checkAddresses dials the addresses that a node advertises. The error, of an address at which the node is
 // not reached, has both that address and the one that the seed observes.
-func (s *Server) probe(node membership.Node, observed string) error {
-	if s.cfg.Probe == nil {
+func (s *Server) checkAddresses(node membership.Node, observed string) error {
+	if s.cfg.CheckAddress == nil {
 		return nil
 	}
 	select {
-	case s.probes <- struct{}{}:
+	case s.addressChecks <- struct{}{}:
 	case <-s.ctx.Done():
 		return handshake.ErrClosed
 	}
-	defer func() { <-s.probes }()
-	ctx, cancel := context.WithTimeout(s.ctx, probeTimeout)
+	defer func() { <-s.addressChecks }()
+	ctx, cancel := context.WithTimeout(s.ctx, addressCheckTimeout)
 	defer cancel()
 	var failed []string
 	for _, addr := range node.Addrs {
-		err := s.cfg.Probe(ctx, addr, node)
+		err := s.cfg.CheckAddress(ctx, addr, node)
 		if err == nil {
 			return nil
 		}
@@ -77,7 +77,7 @@ func (s *Server) enqueues(l *leader, c *nodeConn) bool {
 }
 
 // verify makes the checks of a node that precede its registration: it refuses the node early, and
-// probes its advertised addresses. The node listens once it has been sent admitted.
+// checks its advertised addresses. The node listens once it has been sent admitted.
 func (s *Server) verify(c *nodeConn, req wire.JoinRequest, admitted wire.JoinAdmitted) (err error) {
 	if !s.call(func() { err = s.refusal(c) }) {
 		err = handshake.ErrClosed
@@ -88,10 +88,10 @@ func (s *Server) verify(c *nodeConn, req wire.JoinRequest, admitted wire.JoinAdm
 	if err := c.Write(time.Now().Add(s.lim.Write), admitted); err != nil {
 		return err
 	}
-	if len(req.Advertised) == 0 || !req.Probe {
+	if len(req.Advertised) == 0 || !req.CheckAddress {
 		return nil
 	}
-	return s.probe(c.node, admitted.Observed)
+	return s.checkAddresses(c.node, admitted.Observed)
 }
 
 // answerTrial sends a node that has passed all checks the progress of the world, and does not

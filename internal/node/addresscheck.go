@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// probePause is the pause between two attempts of a probe: the node may not listen yet.
-	probePause = 100 * time.Millisecond
-	// refusedAfter is how long a probe goes on where nothing listens.
+	// checkPause is the pause between two attempts of an address check: the node may not listen yet.
+	checkPause = 100 * time.Millisecond
+	// refusedAfter is the time after which an address check ends if the address refuses connections.
 	refusedAfter = time.Second
 )
 
-// A probe finds out whether a node listens at an address, over QUIC or TCP.
-type probe struct {
+// An addressCheck finds out whether a node listens at an address, over QUIC or TCP.
+type addressCheck struct {
 	node membership.NodeID
 	stop context.CancelFunc // ends all attempts
 
@@ -34,21 +34,21 @@ type probe struct {
 	reasons []string                     // why the attempts have failed, one for each transport
 }
 
-// probe returns nil if a node answers at an address, or if this process and the node have neither
+// checkAddress returns nil if a node answers at an address, or if this process and the node have neither
 // QUIC nor TCP in common. Otherwise it tries until ctx ends or other nodes answer, and returns
 // the reason.
-func (s *sockets) probe(ctx context.Context, addr string, node membership.Node) error {
+func (s *sockets) checkAddress(ctx context.Context, addr string, node membership.Node) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := &probe{node: node.ID, stop: cancel, wrong: make(map[string]membership.NodeID)}
+	p := &addressCheck{node: node.ID, stop: cancel, wrong: make(map[string]membership.NodeID)}
 	var dialing sync.WaitGroup
 	if _, ok := node.Endpoint(quicName); ok && s.endpoint != nil {
 		dialing.Go(func() {
-			p.dial(ctx, "UDP", func() (transport.Conn, error) { return s.endpoint.Dial(ctx, addr, p.prober("UDP").Client("")) })
+			p.dial(ctx, "UDP", func() (transport.Conn, error) { return s.endpoint.Dial(ctx, addr, p.credentials("UDP").Client("")) })
 		})
 	}
 	if _, ok := node.Endpoint(tcpName); ok && s.use.allows(tcpName) {
-		t, err := tcp.Listen(tcp.Config{DialOnly: true, Anonymous: true, MaxPipes: joinPipesMax, Log: s.log}, p.prober("TCP"))
+		t, err := tcp.Listen(tcp.Config{DialOnly: true, Anonymous: true, MaxPipes: joinPipesMax, Log: s.log}, p.credentials("TCP"))
 		if err != nil {
 			return err
 		}
@@ -64,9 +64,9 @@ func (s *sockets) probe(ctx context.Context, addr string, node membership.Node) 
 	return errors.New(strings.Join(p.reasons, ", "))
 }
 
-// prober returns the credentials for a transport. An answer of the node ends the whole probe.
-func (p *probe) prober(over string) *pki.Prober {
-	return pki.NewProber(func(id membership.NodeID) {
+// credentials returns the credentials for a transport. An answer of the node ends the whole check.
+func (p *addressCheck) credentials(over string) *pki.AddressCheck {
+	return pki.NewAddressCheck(func(id membership.NodeID) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if id == p.node {
@@ -79,7 +79,7 @@ func (p *probe) prober(over string) *pki.Prober {
 }
 
 // answered returns the other node that has answered over a transport.
-func (p *probe) answered(over string) (id membership.NodeID, ok bool) {
+func (p *addressCheck) answered(over string) (id membership.NodeID, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	id, ok = p.wrong[over]
@@ -87,18 +87,18 @@ func (p *probe) answered(over string) (id membership.NodeID, ok bool) {
 }
 
 // dial dials until ctx ends, or another node answers. Each attempt ends with an error.
-func (p *probe) dial(ctx context.Context, over string, dial func() (transport.Conn, error)) {
+func (p *addressCheck) dial(ctx context.Context, over string, dial func() (transport.Conn, error)) {
 	reason := "no answer"
 	for start := time.Now(); ; {
 		_, err := dial()
 		if ctx.Err() == nil || errors.Is(err, syscall.ECONNREFUSED) {
-			reason = probeReason(err)
+			reason = refusalReason(err)
 		}
 		if id, ok := p.answered(over); ok {
 			reason = fmt.Sprintf("node %v answers there", id)
 			break
 		}
-		if errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedAfter || !handshake.Sleep(ctx, probePause) {
+		if errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedAfter || !handshake.Sleep(ctx, checkPause) {
 			break
 		}
 	}
@@ -107,7 +107,7 @@ func (p *probe) dial(ctx context.Context, over string, dial func() (transport.Co
 	p.reasons = append(p.reasons, over+": "+reason)
 }
 
-func probeReason(err error) string {
+func refusalReason(err error) string {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return "nothing listens there"
 	}
