@@ -12,7 +12,7 @@ import (
 // messages and deadlines. The same calls give the same results, in a simulation and on
 // every node.
 func pure() []string {
-	return []string{"internal/plan", "internal/cost", "internal/deadlock", "internal/p2p/match", "internal/membership", "internal/simulate"}
+	return []string{"internal/plan", "internal/cost", "internal/deadlock", "internal/p2p/match", "internal/membership", "internal/simulate", "internal/topology"}
 }
 
 // impure returns the imports that a pure package must not have, by the first element of
