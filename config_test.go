@@ -57,8 +57,8 @@ func samples() map[string]setting {
 		"NEXAR_ADVERTISE":           {good: "fd00::1", want: "fd00::1", malformed: []string{"10.0.0.1:99999", "10.0.0.1:x", "a:b:c", "one two", "http://a.example"}},
 		"NEXAR_TRANSPORTS":          {good: "tcp,shm", want: []string{"tcp", "shm"}, malformed: []string{"shm,,tcp", "shm;tcp", "QUIC"}},
 		"NEXAR_TOPOLOGY": {
-			good: "full", want: "full",
-			malformed: []string{"ring", "Full", "k-regular", "k-regular:", "k-regular:0", "k-regular:-2", "k-regular:x", "hypercube:3", "hypercube", "k-regular:4"},
+			good: "k_regular:4", want: "k_regular:4",
+			malformed: []string{"ring", "Full", "k-regular", "k-regular:", "k-regular:0", "k-regular:1", "k-regular:-2", "k-regular:x", "hypercube:3", "full:2"},
 		},
 		"NEXAR_LINKS": {good: "demand", want: "demand", malformed: []string{"lazy", "Demand", "eager,demand"}},
 		"NEXAR_ALGORITHMS": {
