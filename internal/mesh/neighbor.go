@@ -82,13 +82,16 @@ func (m *Mesh) mayConnect(slot int, id membership.NodeID) bool {
 	return m.cfg.Topology.IsFull() || m.peer(slot).expected || m.mayAccept(id)
 }
 
-// hasRelay reports whether this node has a path to nodes that are not neighbors.
-func (m *Mesh) hasRelay() bool {
+// Topology returns the topology of the world.
+func (m *Mesh) Topology() topology.Topology { return m.cfg.Topology }
+
+// HasRelay reports whether this node has a path to nodes that are not neighbors.
+func (m *Mesh) HasRelay() bool {
 	return slices.ContainsFunc(m.cfg.Paths, func(p Path) bool { return p.Relay })
 }
 
 // canDial reports whether there is a way to connect to a node.
-func (m *Mesh) canDial(id membership.NodeID) bool { return m.isNear(id) || m.hasRelay() }
+func (m *Mesh) canDial(id membership.NodeID) bool { return m.isNear(id) || m.HasRelay() }
 
 // notNeighbor returns the error for a peer to which there is no way, or nil.
 func (m *Mesh) notNeighbor(p *peer) error {
