@@ -227,7 +227,7 @@ type Peer struct {
 	Hops int
 }
 
-// Neighbors returns the ranks of the world to which this node connects without relays, in ascending order; see
+// Neighbors returns the ranks of the world that this node connects to without relays, in ascending order; see
 // Config.Topology. In the full topology these are all others.
 func (n *Node) Neighbors() []int { return n.World().impl.Neighbors() }
 

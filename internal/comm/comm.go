@@ -99,7 +99,7 @@ func (c *Comm) Paths() []mesh.PathInfo {
 	return c.View.mesh.Paths(membership.View{Nodes: c.Nodes})
 }
 
-// Neighbors returns the ranks to which the topology of the world connects this node, in ascending order.
+// Neighbors returns the ranks that the topology of the world links to this node, in ascending order.
 func (c *Comm) Neighbors() []int { return c.View.mesh.Neighbors(membership.View{Nodes: c.Nodes}) }
 
 // Close closes the communicator on this rank. It waits up to [SettleTimeout] for

@@ -61,7 +61,7 @@ func samples(a plan.Algorithm, size, root int) (plans []plan.Plan) {
 	return plans
 }
 
-// sampled returns the ranks whose plans samples returns.
+// sampled returns the ranks of the plans that samples returns.
 func sampled(size int) []int {
 	if size > depthSizeMax {
 		return []int{0, 1, 2, size / 2, size - 1}

@@ -17,12 +17,12 @@ func inRing(size int, relays bool) Hops {
 	}
 }
 
-// TestNeighborsOnly: without relays, the algorithm whose messages all go to neighbors is chosen, for every length, and
+// TestNeighborsOnly: without relays, the algorithm with messages to neighbors alone is chosen, for every length, and
 // among many ranks as well.
 func TestNeighborsOnly(t *testing.T) {
 	for _, size := range []int{5, 8, 33, 100} {
 		tuner := New(TCP(true)).Over(inRing(size, false))
-		for c, want := range map[plan.Collective]string{plan.AllReduce: "ring", plan.AllGather: "ring", plan.ReduceScatter: "ring", plan.Broadcast: "chain", plan.Reduce: "chain"} {
+		for c, want := range map[plan.Collective]string{plan.AllReduce: "ring", plan.AllGather: "ring", plan.ReduceScatter: "ring", plan.Broadcast: "chain", plan.Reduction: "chain"} {
 			for _, bytes := range []int{0, 8, 1 << 10, 1 << 20, 64 << 20} {
 				if got := tuner.Choose(Need{Collective: c, Size: size, Bytes: bytes}); got.Algorithm.Name != want {
 					t.Errorf("%v of %d bytes on %d ranks: %s, want %s", c, bytes, size, got.Algorithm.Name, want)
@@ -48,6 +48,6 @@ func TestHopsCost(t *testing.T) {
 		}
 	}
 	if got := relayed.Choose(Need{Collective: plan.AllReduce, Size: size, Bytes: 1 << 10}).Algorithm.Name; got == "recursive-doubling" {
-		t.Errorf("%s is chosen for a short vector in a ring, whose messages go halfway round", got)
+		t.Errorf("%s is chosen for a short vector in a ring, and its messages go halfway round", got)
 	}
 }

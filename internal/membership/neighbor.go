@@ -43,9 +43,9 @@ func (g WatchGraph) Watches(v *View, self NodeID, peer string) bool {
 	return !in || !there || g.Connects(*v, a, b)
 }
 
-// LinksOfInvited returns the indices of the nodes of an invitation to which the invited node, the last one,
-// links itself: all of them in the full topology, otherwise its neighbors, if it enters the world alone or
-// together with all candidates of the invitation.
+// LinksOfInvited returns the indices of nodes of an invitation. The invited node, the last one, links itself to
+// these: all of them in the full topology, otherwise its neighbors, if it enters the world alone or together
+// with all candidates of the invitation.
 func LinksOfInvited(t topology.Topology, world, size int) (links []int) {
 	together := t.Graph(size).Neighbors(size - 1)
 	for _, rank := range t.Graph(world + 1).Neighbors(world) {
@@ -100,7 +100,7 @@ func (p *PendingJoins) neighborsConfirmed(stay View, candidates []*candidate) (e
 }
 
 // inviteAgain makes candidates eligible for another invitation if the world has changed since the last one
-// such that a candidate has other neighbors than those to which it was to link itself. A candidate is
+// such that a candidate has other neighbors than those of its invitation. A candidate is
 // invited at most once within stallTimeout.
 func (p *PendingJoins) inviteAgain(now time.Time, v View) {
 	if p.Topology.IsFull() {

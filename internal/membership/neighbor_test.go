@@ -113,7 +113,7 @@ func TestSparseCandidateIsInvitedAgain(t *testing.T) {
 	}
 }
 
-// TestSparseCandidatesEnterTogether: whatever links of several candidates are confirmed, those that enter a view
+// TestSparseCandidatesEnterTogether: with any confirmed links of several candidates, those that enter a view
 // together have confirmed links to all their neighbors in it, and the first one with all its links enters.
 func TestSparseCandidatesEnterTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -66,7 +66,7 @@ type candidate struct {
 	spare   bool
 	origin  string
 	peers   []NodeID  // nodes of the world that it was invited to link itself to; nil before the invitation
-	links   []NodeID  // in a sparse topology: nodes of the invitation to which it links itself
+	links   []NodeID  // in a sparse topology: see LinksOfInvited
 	number  uint64    // of the invitation
 	invited time.Time // time of the invitation
 	linked  bool      // according to its own report

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
@@ -44,6 +45,7 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	pass := m.adoptLocked(v)
 	m.mu.Unlock()
 	m.carryOut(pass)
+	m.logTopology(slog.LevelInfo, v.Size())
 	return nil
 }
 

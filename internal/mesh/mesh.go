@@ -160,6 +160,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	}
 	m.wanted.init()
 	m.setNear(m.neighborsAtForm())
+	m.logTopology(slog.LevelWarn, m.world())
 	if m.cfg.OnDemand {
 		m.addPending()
 	}

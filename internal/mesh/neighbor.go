@@ -1,8 +1,10 @@
 package mesh
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/nexar-go/nexar/internal/membership"
@@ -20,8 +22,8 @@ func (e *NotNeighborError) Error() string {
 	return fmt.Sprintf("rank %d (%s) is not a neighbor of this node in the topology %v, and there is no relay to it", e.Rank, e.Node, e.Topology)
 }
 
-// neighbors is the set of the nodes to which this node may connect without a relay. It is nil in the full
-// topology, which contains all nodes.
+// neighbors is the set of the nodes that this node may connect to without a relay. It is nil in the full
+// topology, and has all nodes then.
 type neighbors map[membership.NodeID]bool
 
 func (n neighbors) has(id membership.NodeID) bool { return n == nil || n[id] }
@@ -45,7 +47,7 @@ func (m *Mesh) neighborsIn(v membership.View) neighbors {
 	return near
 }
 
-// neighborsAtForm returns the neighbors in the first view, or the nodes to which a joining node links itself.
+// neighborsAtForm returns the neighbors in the first view, or the nodes that a joining node links itself to.
 func (m *Mesh) neighborsAtForm() neighbors {
 	v := m.cfg.View
 	if m.cfg.Topology.IsFull() || m.isMember(m.self) {
@@ -67,6 +69,13 @@ func (m *Mesh) world() int {
 }
 
 func (m *Mesh) setNear(near neighbors) { m.near.Store(&near) }
+
+// logTopology logs the note about the topology with n nodes, if it has one.
+func (m *Mesh) logTopology(level slog.Level, n int) {
+	if note := m.cfg.Topology.Note(n); note != "" {
+		m.log.Log(context.Background(), level, "the topology does not fit the number of nodes", "nodes", n, "topology", note)
+	}
+}
 
 // isNear reports whether this node may connect to a node without a relay, in the adopted view.
 func (m *Mesh) isNear(id membership.NodeID) bool { return (*m.near.Load()).has(id) }
@@ -93,7 +102,7 @@ func (m *Mesh) HasRelay() bool {
 // canDial reports whether there is a way to connect to a node.
 func (m *Mesh) canDial(id membership.NodeID) bool { return m.isNear(id) || m.HasRelay() }
 
-// notNeighbor returns the error for a peer to which there is no way, or nil.
+// notNeighbor returns the error for a peer that this node cannot dial, or nil.
 func (m *Mesh) notNeighbor(p *peer) error {
 	if m.canDial(p.node.ID) {
 		return nil
@@ -131,7 +140,7 @@ func (m *Mesh) relinkLocked(slot int) {
 	}
 }
 
-// Neighbors returns the ranks of a view to which this node connects without relays, in ascending order. The view
+// Neighbors returns the ranks of a view that this node connects to without relays, in ascending order. The view
 // may be a part of the adopted one.
 func (m *Mesh) Neighbors(v membership.View) (ranks []int) {
 	for rank, n := range v.Nodes {

@@ -49,6 +49,9 @@ func TestSparseForm(t *testing.T) {
 						if got := w.linked(rank); !slices.Equal(got, want) {
 							t.Errorf("rank %d is linked to %v, want %v", rank, got, want)
 						}
+						if note := w.topology.Note(n); slices.ContainsFunc(w.notes[rank].warned, func(s string) bool { return strings.Contains(s, "does not fit") }) != (note != "") {
+							t.Errorf("rank %d has logged %q, want %q", rank, w.notes[rank].warned, note)
+						}
 						if got := w.meshes[rank].Neighbors(w.view); !slices.Equal(got, want) {
 							t.Errorf("rank %d has the neighbors %v, want %v", rank, got, want)
 						}

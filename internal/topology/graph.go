@@ -64,7 +64,7 @@ func steps(n, k int) []int {
 }
 
 // appendCorners appends the neighbors of a corner of a hypercube that lacks the corners from n on. Two
-// corners whose numbers differ in one bit are linked. A missing corner leaves its neighbor below the
+// corners with numbers that differ in one bit are linked. A missing corner leaves its neighbor below the
 // highest bit, its deputy, without a neighbor, and some corners above the highest bit as well. The deputy is
 // linked to one of these, as if it were the missing corner.
 func appendCorners(to []int, rank, n int) []int {
@@ -89,7 +89,7 @@ func appendCorners(to []int, rank, n int) []int {
 	return to
 }
 
-// deputyOf returns the corner above the highest bit to which a corner below it is linked in place of a missing
+// deputyOf returns the corner above the highest bit that a corner below it is linked to in place of a missing
 // corner, or -1 if the missing corner has no neighbor there.
 func deputyOf(lower, n int) (upper int) {
 	top := 1 << (dimensions(n) - 1)

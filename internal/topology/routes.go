@@ -12,7 +12,7 @@ const (
 type Broken struct {
 	// Ranks have failed: no route passes through one or ends at one.
 	Ranks []int
-	// Links are the neighbors to which the node has lost its link. No route begins there, but routes may
+	// Links are the neighbors that the node has lost its link to. No route begins there, but routes may
 	// reach them over other neighbors.
 	Links []int
 }
@@ -31,8 +31,8 @@ type Route struct {
 	// Next is the neighbor on the shortest route, or None. Nodes that all forward to Next deliver in Hops
 	// hops: with each hop the destination is one hop nearer.
 	Next, Hops int
-	// Alternative is another neighbor, whose shortest route that avoids this node has AlternativeHops hops
-	// from this node on; or None.
+	// Alternative is another neighbor, or None. Its shortest route that avoids this node has AlternativeHops
+	// hops, with the one to the neighbor.
 	Alternative, AlternativeHops int
 }
 
@@ -40,13 +40,13 @@ type Route struct {
 // the route is not taken: the alternative neighbor is not farther from the destination than this node.
 //
 // Otherwise it reaches the destination if no node returns a frame to the node that has sent it as long as there
-// is an alternative, or if the other nodes know as well what is broken. A limit of hops bounds the rest.
+// is an alternative, or if the other nodes know the broken parts as well. A limit of hops bounds the rest.
 //
 // See Atlas and Zinin, "Basic Specification for IP Fast Reroute: Loop-Free Alternates", RFC 5286.
 func (r Route) IsLoopFree() bool { return r.Alternative != None && r.AlternativeHops <= r.Hops+1 }
 
-// Routes returns the routing table of a rank, by breadth-first search. Among equal routes, the ones whose
-// first neighbors come first in [Graph.Neighbors] are taken.
+// Routes returns the routing table of a rank, by breadth-first search. Among equal routes, those with
+// the first neighbors in the order of [Graph.Neighbors] are taken.
 func (g Graph) Routes(self int, broken Broken) *Routes {
 	r := &Routes{self: self, labels: make([]labels, g.n)}
 	for i := range r.labels {

@@ -75,7 +75,7 @@ func TestForwarding(t *testing.T) {
 	})
 }
 
-// follow returns the ranks to which a frame is forwarded by the tables of the ranks, without the first; it
+// follow returns the ranks that a frame passes by the tables of the ranks, without the first; it
 // gives up after as many hops as there are ranks.
 func follow(tables []*Routes, from, to int) (path []int) {
 	for at := from; at != to && len(path) < len(tables); {
@@ -108,7 +108,7 @@ func TestAlternatives(t *testing.T) {
 }
 
 // TestBrokenNeighbors: tables of nodes that know the same failed ranks deliver without a loop, and a node does
-// not send to a neighbor to which it has lost its link.
+// not send to a neighbor after it has lost the link to it.
 func TestBrokenNeighbors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := draw(t).Graph(rapid.IntRange(3, 30).Draw(t, "n"))

@@ -1,4 +1,4 @@
-// Package topology says which nodes of a world are linked, and by which nodes the others are reached.
+// Package topology says which nodes of a world are linked, and how frames reach the others.
 //
 // A [Topology] is a rule. [Topology.Graph] applies it to a number of ranks: the graph follows from the
 // roster of a view alone, so all nodes compute the same one and views carry nothing about it.
@@ -35,7 +35,7 @@ const (
 const Names = "full, k-regular:K, hypercube"
 
 // Parse reads a topology: "full", "full_mesh" or "", "k-regular:K" or "k_regular:K" with K of at least 2, or
-// "hypercube". The error says what is wrong with the value, and does not contain the value itself.
+// "hypercube". The error gives the reason without the value.
 func Parse(s string) (Topology, error) {
 	name, degree, hasDegree := strings.Cut(s, ":")
 	switch name {
@@ -79,8 +79,8 @@ func (t Topology) String() string {
 // IsFull reports whether the topology links all nodes, for any number of them.
 func (t Topology) IsFull() bool { return t.kind == full }
 
-// Note says what is special about the graph of n ranks: that it links all of them, or that one has a
-// neighbor less than the others. It is empty if nothing is.
+// Note says that the graph of n ranks links all of them, or that one rank has a neighbor less than the
+// others. Otherwise it is empty.
 func (t Topology) Note(n int) string {
 	switch {
 	case t.kind != kRegular || n < 2:

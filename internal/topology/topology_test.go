@@ -141,7 +141,7 @@ func TestNote(t *testing.T) {
 	}
 }
 
-// check reports what is wrong with a graph: an asymmetric link, a loop, too many or too few neighbors, or ranks that
+// check returns the first fault of a graph: an asymmetric link, a loop, too many or too few neighbors, or ranks that
 // cannot be reached.
 func check(g Graph) error {
 	least := min(2, g.Size()-1) // So that no rank is cut off by one failure.

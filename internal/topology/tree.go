@@ -48,7 +48,7 @@ func (t *Tree) Parent(rank int) int {
 	return int(t.parents[rank])
 }
 
-// Children returns the ranks to which a rank passes messages of the root on.
+// Children returns the ranks that get the messages of the root from a rank.
 func (t *Tree) Children(rank int) []int {
 	if rank < 0 || rank >= len(t.children) {
 		return nil

@@ -12,7 +12,7 @@ import (
 func (s *Server) topology() (t topology.Topology, known bool) {
 	if r := &s.state.cluster; r.Begun {
 		t, err := topology.Parse(r.Topology)
-		if err != nil { // Seeds write only what they have parsed.
+		if err != nil { // Seeds write only names that they have parsed.
 			panic("seed: topology in the state of the cluster: " + err.Error())
 		}
 		return t, true
