@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/host"
-	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/settings"
+	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -102,9 +102,14 @@ type Config struct {
 	// contradict each other, or if one of them requires encryption and the program sets PlainBulk.
 	PlainBulk bool `env:"NEXAR_PLAIN_BULK" also:"NEXAR_ENCRYPT_BULK_TRANSPORT"`
 
-	// Topology selects the pairs of nodes that are connected: "full", the default, or "full_mesh"
-	// for all pairs. Other values, such as "k-regular:K" and "hypercube", are an error.
-	// NEXAR_TOPOLOGY.
+	// Topology selects the neighbors of this node, the nodes that it connects to: "full", the default, or
+	// "full_mesh", all others; "k-regular:K" or "k_regular:K", K others, the two of a ring of all ranks among them;
+	// "hypercube", those with ranks that differ in one bit. Any number of nodes can have any of these: with K of n-1 or
+	// more all are neighbors, and if both K and n are odd, one node has a neighbor less. K is at least 2. In a
+	// sparse topology, one that is not full, a node watches its neighbors and connects to no other node. There are no
+	// relays yet: all-reduce, all-gather, reduce-scatter, broadcast and reduce work between neighbors of k-regular
+	// topologies, and an operation that needs another rank fails with a [PeerError]. Must be the same on
+	// all nodes: the seed refuses a node with another one. NEXAR_TOPOLOGY.
 	Topology string `env:"NEXAR_TOPOLOGY" default:"full"`
 
 	// Links says when this node connects to the other nodes of the world: "eager", the default, to
@@ -316,8 +321,8 @@ func (cfg *Config) check() error {
 	if _, err := selector.ParsePins(cfg.Algorithms); err != nil {
 		return bad("Algorithms", strings.Join(cfg.Algorithms, ","), err.Error())
 	}
-	if why := mesh.RefusedTopology(cfg.Topology); why != "" {
-		return bad("Topology", cfg.Topology, why)
+	if _, err := topology.Parse(cfg.Topology); err != nil {
+		return bad("Topology", cfg.Topology, err.Error())
 	}
 	switch {
 	case cfg.Listen != "" && !host.IsAddr(cfg.Listen, true):

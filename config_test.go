@@ -57,8 +57,8 @@ func samples() map[string]setting {
 		"NEXAR_ADVERTISE":           {good: "fd00::1", want: "fd00::1", malformed: []string{"10.0.0.1:99999", "10.0.0.1:x", "a:b:c", "one two", "http://a.example"}},
 		"NEXAR_TRANSPORTS":          {good: "tcp,shm", want: []string{"tcp", "shm"}, malformed: []string{"shm,,tcp", "shm;tcp", "QUIC"}},
 		"NEXAR_TOPOLOGY": {
-			good: "full", want: "full",
-			malformed: []string{"ring", "Full", "k-regular", "k-regular:", "k-regular:0", "k-regular:-2", "k-regular:x", "hypercube:3", "hypercube", "k-regular:4"},
+			good: "k_regular:4", want: "k_regular:4",
+			malformed: []string{"ring", "Full", "k-regular", "k-regular:", "k-regular:0", "k-regular:1", "k-regular:-2", "k-regular:x", "hypercube:3", "full:2"},
 		},
 		"NEXAR_LINKS": {good: "demand", want: "demand", malformed: []string{"lazy", "Demand", "eager,demand"}},
 		"NEXAR_ALGORITHMS": {
@@ -460,9 +460,9 @@ func TestConfigContradictions(t *testing.T) {
 		{Config{PipelineSegmentBytes: -1}, "NEXAR_PIPELINE_SEGMENT_BYTES=-1: not from 0 to 549755813888"},
 		{Config{Links: "lazy"}, `NEXAR_LINKS="lazy": not one of eager, demand`},
 		{Config{Recovery: "auto"}, `NEXAR_RECOVERY_POLICY="auto": not one of automatic, manual, abort`},
-		{Config{Topology: "hypercube"}, `NEXAR_TOPOLOGY="hypercube": this topology is not supported yet`},
-		{Config{Topology: "k-regular:4"}, `NEXAR_TOPOLOGY="k-regular:4": this topology is not supported yet`},
-		{Config{Topology: "k-regular:no"}, `NEXAR_TOPOLOGY="k-regular:no": not one of full, k-regular:K`},
+		{Config{Topology: "hypercube:3"}, `NEXAR_TOPOLOGY="hypercube:3": "hypercube" has no number of neighbors`},
+		{Config{Topology: "k-regular:1"}, `NEXAR_TOPOLOGY="k-regular:1": K is 1: must be at least 2`},
+		{Config{Topology: "k-regular:no"}, `NEXAR_TOPOLOGY="k-regular:no": K is not a whole number`},
 	} {
 		if _, err := test.cfg.fill(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("error %v, want %v with %q", err, ErrConfig, test.want)

@@ -22,6 +22,7 @@ import (
 	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/testhook"
+	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -189,6 +190,9 @@ func (cfg *Config) request() (client.Request, error) {
 		return client.Request{}, err
 	}
 	r := client.Request{Token: token, Host: host.ID(), Name: host.Process(), Rank: cfg.Rank, Spare: cfg.Spare, Patience: cfg.RecoveryTimeout, Log: cfg.Log}
+	if r.Topology, err = topology.Parse(cfg.Topology); err != nil {
+		return r, fmt.Errorf("%w: %s=%q: %w", ErrConfig, variable("Topology"), cfg.Topology, err)
+	}
 	if a := cfg.Advertise; a != "" {
 		_, port, _ := net.SplitHostPort(cfg.Listen)
 		if !host.IsAddr(a, false) {
@@ -219,7 +223,14 @@ type Peer struct {
 	// Reason explains the choice of the transport as text, such as "same host", or why a faster
 	// one is not in use. The node with the higher rank makes the choice.
 	Reason string
+	// Hops is the number of connections that data to the peer passes: 1, or more over relays of a sparse topology
+	// (Config.Topology).
+	Hops int
 }
+
+// Neighbors returns the ranks of the world that this node connects to without relays, in ascending order; see
+// Config.Topology. In the full topology these are all others.
+func (n *Node) Neighbors() []int { return n.World().impl.Neighbors() }
 
 // Peers returns the other nodes of the world, by rank. The result is the same until the
 // world changes; see [Node.Epochs].
@@ -227,7 +238,7 @@ func (n *Node) Peers() []Peer {
 	var peers []Peer
 	for _, i := range n.World().impl.Paths() {
 		p := Peer{
-			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Transport, BulkTransport: i.BulkTransport, Encrypted: i.Encrypted, Reason: i.Reason,
+			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Transport, BulkTransport: i.BulkTransport, Encrypted: i.Encrypted, Reason: i.Reason, Hops: i.Hops,
 		}
 		if i.Locality == transport.AnyHost && len(n.node.Unavailable) > 0 {
 			p.Reason = strings.Join(append(slices.Clone(n.node.Unavailable), p.Reason), "; ")

@@ -50,6 +50,8 @@ func explainJoin(err error) error {
 		kind = ErrToken
 	case errors.Is(err, handshake.ErrVersion) || isVersion:
 		kind = ErrVersion
+	case errors.Is(err, handshake.ErrTopology):
+		kind = ErrConfig
 	case errors.Is(err, membership.ErrRank):
 		kind = ErrRankTaken
 	default:

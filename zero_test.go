@@ -82,6 +82,7 @@ func TestZeroValues(t *testing.T) {
 		"Node.Leave":       func() { _ = new(Node).Leave(ctx) },
 		"Node.Close":       func() { _ = new(Node).Close() },
 		"Node.ID":          func() { _ = new(Node).ID() },
+		"Node.Neighbors":   func() { _ = new(Node).Neighbors() },
 		"Node.Peers":       func() { _ = new(Node).Peers() },
 		"Node.Trace":       func() { _ = new(Node).Trace() },
 		"Node.World":       func() { _ = new(Node).World() },

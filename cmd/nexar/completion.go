@@ -26,7 +26,7 @@ func addCompletions(root *cobra.Command) {
 		"min":       completeSize,
 		"op":        completeOps,
 		"seed":      completeValue(strings.Split(os.Getenv("NEXAR_SEEDS"), ",")...),
-		"topology":  completeValue(simulate.Topologies()...),
+		"topology":  completeTopology,
 		"transport": completeValue(benchTransports()...),
 	}
 	files := []string{"json", "svg", "model", "peer-token-file", "ca-cert", "ca-key", "state-dir"}
@@ -69,6 +69,14 @@ func completeSize(cmd *cobra.Command, args []string, begun string) ([]cobra.Comp
 		return cobra.NoFileCompletions(cmd, args, begun)
 	}
 	return completeValue("8", "1KiB", "64KiB", "1MiB", "64MiB", "1GiB")(cmd, args, begun)
+}
+
+// completeTopology completes --topology: the network of nexar simulate, and the neighbors of nexar run.
+func completeTopology(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if cmd.Name() == "simulate" {
+		return completeValue(simulate.Topologies()...)(cmd, args, begun)
+	}
+	return completeValue("full", "k-regular:2", "k-regular:4", "k-regular:6", "hypercube")(cmd, args, begun)
 }
 
 // completeOps completes the list of --op.

@@ -24,6 +24,7 @@ type runFlags struct {
 	world    int
 	first    int
 	env      []string
+	topology string
 	noPrefix bool
 	stacks   bool
 	elastic  bool
@@ -67,6 +68,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.IntVar(&f.first, "first-rank", 0, "rank of the first process in the larger cluster (default: chosen by the seed)")
 	f.definePeers(cmd)
 	flags.StringArrayVar(&f.env, "env", nil, "set a variable of the program, `NAME=VALUE`; may be repeated")
+	flags.StringVar(&f.topology, "topology", "", "`neighbors` of each node: full, k-regular:K, hypercube (default NEXAR_TOPOLOGY, or full)")
 	flags.BoolVar(&f.noPrefix, "no-prefix", false, "do not prefix lines of output with the rank")
 	flags.BoolVar(&f.stacks, "stacks", false, "make SIGQUIT (Ctrl-\\) print the stacks of all goroutines too")
 	flags.BoolVar(&f.elastic, "elastic", false, "continue when a process fails, and let more join")
@@ -103,7 +105,10 @@ func (f *runFlags) config(given func(string) bool, program []string) (cfg ranks.
 		return cfg, err
 	}
 	if f.stacks {
-		cfg.Env = append([]string{"NEXAR_STACKS=1"}, f.env...)
+		cfg.Env = append([]string{"NEXAR_STACKS=1"}, cfg.Env...)
+	}
+	if f.topology != "" {
+		cfg.Env = append([]string{"NEXAR_TOPOLOGY=" + f.topology}, cfg.Env...)
 	}
 	if err := f.seedFromEnv(); err != nil {
 		return cfg, err

@@ -98,6 +98,9 @@ func (c *Comm) Paths() []mesh.PathInfo {
 	return c.View.mesh.Paths(membership.View{Nodes: c.Nodes})
 }
 
+// Neighbors returns the ranks that the topology of the world links to this node, in ascending order.
+func (c *Comm) Neighbors() []int { return c.View.mesh.Neighbors(membership.View{Nodes: c.Nodes}) }
+
 // Close closes the communicator on this rank. It waits up to [SettleTimeout] for
 // functions that other ranks have called here.
 func (c *Comm) Close() {
@@ -137,6 +140,9 @@ func (c *Comm) Hosts() plan.Hosts {
 func (c *Comm) pathClasses() (w cost.PathClasses) {
 	hosts := c.Hosts()
 	for _, p := range c.Paths() {
+		if p.Hops > 1 {
+			continue // Its links have the classes of others.
+		}
 		w.Add(p.Class, hosts.Same(c.Rank, p.Rank))
 	}
 	return w
@@ -182,8 +188,9 @@ func translated(err error) error {
 
 // build is New without the translation of a buildError.
 func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
+	hops := v.hops(ranks)
 	c := &Comm{
-		View: v, Rank: rank, Ranks: ranks, Selector: selector.New(rank, len(ranks), v.Pool, cost.New(v.network)),
+		View: v, Rank: rank, Ranks: ranks, Selector: selector.New(rank, len(ranks), v.Pool, cost.New(v.network).Over(hops)),
 		reached: negotiate.Result{Part: negotiate.NoPart}, stopped: make(chan struct{}),
 	}
 	for _, r := range ranks {
@@ -209,12 +216,15 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	control := e.NewComm(engine.ID(id, controlID), rank, links)
 	defer control.Close()
 	c.trace(control)
-	trial := v.trialComm(engine.ID(id, trialID), rank, hosts, links)
+	var trial *engine.Comm
+	if hops == nil {
+		trial = v.trialComm(engine.ID(id, trialID), rank, hosts, links)
+	}
 	if trial != nil {
 		defer trial.Close()
 	}
 	c.reached, err = negotiate.Run(ctx, negotiate.Config{
-		Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Known: v.known, Selector: c.Selector,
+		Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Hops: hops, Known: v.known, Selector: c.Selector,
 		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Detached: v.mesh.Detached(), Log: v.log,
 		Pool: NewPool(""), // Its buffers are not kept.
 	})

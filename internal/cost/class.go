@@ -58,9 +58,10 @@ func CountClasses(ballot []uint8) PathClasses {
 }
 
 // Tuner returns a tuner for ranks on these hosts with these links between them, or nil
-// if the classes are unknown. It is hierarchical if the ranks of each host share memory.
-func (p PathClasses) Tuner(h plan.Hosts, l Links) *Tuner {
-	hierarchical := p.hierarchical(h)
+// if the classes are unknown. It is hierarchical if the ranks of each host share memory and all ranks are one
+// hop apart.
+func (p PathClasses) Tuner(h plan.Hosts, l Links, hops Hops) *Tuner {
+	hierarchical := p.hierarchical(h) && hops == nil
 	class := p.All
 	if hierarchical {
 		class = p.Far
@@ -72,7 +73,7 @@ func (p PathClasses) Tuner(h plan.Hosts, l Links) *Tuner {
 	case hierarchical:
 		return NewOnHosts(Pipes(), l.as(n), h)
 	}
-	t := New(l.as(n))
+	t := New(l.as(n)).Over(hops)
 	t.together = h.Count() < h.Size()
 	return t
 }

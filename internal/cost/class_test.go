@@ -57,7 +57,7 @@ func TestSlowestClassCounts(t *testing.T) {
 				ballot[i] = max(ballot[i], vote)
 			}
 		}
-		tuner := CountClasses(ballot).Tuner(test.hosts, Links{})
+		tuner := CountClasses(ballot).Tuner(test.hosts, Links{}, nil)
 		if got := tuner.hosts.Size() > 0; got != test.hierarchical || !got && tuner.net != test.net {
 			t.Errorf("%s: hierarchical %v, network %+v; want %v, %+v", name, got, tuner.net, test.hierarchical, test.net)
 		}
@@ -66,7 +66,7 @@ func TestSlowestClassCounts(t *testing.T) {
 		var p PathClasses
 		p.Add(transport.ClassTCP, false)
 		p.Add(unknown, false)
-		if got := p.Ballot(); slices.Max(got) > 0 || CountClasses(got).Tuner(crowded, Links{}) != nil {
+		if got := p.Ballot(); slices.Max(got) > 0 || CountClasses(got).Tuner(crowded, Links{}, nil) != nil {
 			t.Errorf("ballot %v with class %d, want zeros", got, unknown)
 		}
 	}
@@ -79,13 +79,13 @@ func TestAlgorithmsForRanksApart(t *testing.T) {
 	var p PathClasses
 	p.Add(transport.ClassQUIC, false)
 	short := Need{Collective: plan.AllReduce, Size: size, Bytes: 8}
-	apart := p.Tuner(alike(true, size, 1), Links{}).Choose(short)
+	apart := p.Tuner(alike(true, size, 1), Links{}, nil).Choose(short)
 	if !apart.Algorithm.Apart {
 		t.Errorf("ranks apart choose %s", apart.Algorithm.Name)
 	}
 	p.Add(transport.ClassQUIC, true)
 	for name, h := range map[string]plan.Hosts{"one host": alike(true, 1, size), "hosts of two": alike(true, size/2, 2)} {
-		tuner := p.Tuner(h, Links{})
+		tuner := p.Tuner(h, Links{}, nil)
 		if got := tuner.Choose(short); got.Algorithm.Apart {
 			t.Errorf("ranks on %s choose %s", name, got.Algorithm.Name)
 		}

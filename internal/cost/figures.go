@@ -55,10 +55,22 @@ func samples(a plan.Algorithm, size, root int) (plans []plan.Plan) {
 	if size <= depthSizeMax {
 		return a.Plans(size, root)
 	}
-	for _, rank := range [...]int{0, 1, 2, size / 2, size - 1} {
+	for _, rank := range sampled(size) {
 		plans = append(plans, a.Plan(rank, size, root))
 	}
 	return plans
+}
+
+// sampled returns the ranks of the plans that samples returns.
+func sampled(size int) []int {
+	if size > depthSizeMax {
+		return []int{0, 1, 2, size / 2, size - 1}
+	}
+	ranks := make([]int, size)
+	for rank := range ranks {
+		ranks[rank] = rank
+	}
+	return ranks
 }
 
 func depth(a plan.Algorithm, plans []plan.Plan) int {

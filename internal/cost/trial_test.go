@@ -94,7 +94,7 @@ func TestFitOfNonsense(t *testing.T) {
 func TestLinksCount(t *testing.T) {
 	classes, hosts := PathClasses{All: transport.ClassQUIC, Far: transport.ClassQUIC}, alike(true, 7, 1)
 	sent := func(l Links) (share float64) {
-		c := classes.Tuner(hosts, l).Choose(Need{Collective: plan.AllReduce, Size: 7, Bytes: 256 << 10})
+		c := classes.Tuner(hosts, l, nil).Choose(Need{Collective: plan.AllReduce, Size: 7, Bytes: 256 << 10})
 		p := c.Algorithm.Plan(0, 7, 0)
 		for _, round := range p.Rounds {
 			for _, m := range round {

@@ -104,6 +104,7 @@ type Need struct {
 type Tuner struct {
 	net   Network
 	hosts plan.Hosts
+	hops  Hops
 	// together says that some ranks share a host, so that algorithms for ranks apart are not chosen.
 	together bool
 	// best returns the best choice with an algorithm. exactly returns the choice with a given
@@ -114,6 +115,8 @@ type Tuner struct {
 	mu      sync.Mutex
 	chosen  map[Need]Choice
 	figures map[figureKey]figures
+	// distances is nil without hops.
+	distances map[figureKey]distance
 }
 
 // New returns a Tuner for ranks in one Network.
@@ -166,13 +169,13 @@ func (t *Tuner) cheapest(i int, a plan.Algorithm, n Need) (best Choice, ok bool)
 	if a.Shared {
 		return Choice{}, false
 	}
-	f := t.figuresOf(i, a, n)
-	best = Choice{Index: i, Algorithm: a, Channels: 1, Seconds: t.time(f, n, 1)}
+	f, d := t.figuresOf(i, a, n), t.distanceOf(i, a, n)
+	best = Choice{Index: i, Algorithm: a, Channels: 1, Seconds: t.time(f, d, n, 1)}
 	if n.Blocks && !f.single {
 		return best, true // Only whole blocks are contiguous.
 	}
 	for ch := 2; ch <= ChannelsMax; ch *= 2 {
-		if s := t.time(f, n, ch); s < best.Seconds {
+		if s := t.time(f, d, n, ch); s < best.Seconds {
 			best.Channels, best.Seconds = ch, s
 		}
 	}
@@ -185,13 +188,14 @@ func (t *Tuner) cheapest(i int, a plan.Algorithm, n Need) (best Choice, ok bool)
 //
 // Products are converted so that no processor fuses them with a sum: ranks on different
 // processors must compute the same numbers.
-func (t *Tuner) time(f figures, n Need, channels int) float64 {
+func (t *Tuner) time(f figures, d distance, n Need, channels int) float64 {
 	bytes, ch := float64(n.Bytes), float64(channels)
 	message := bytes * f.largest / ch
 	latency, perByte, each := t.net.Latency, t.net.Byte, t.net.Message
 	if message > float64(t.net.Eager) {
 		latency, perByte, each = t.net.Granted, t.net.Bulk, t.net.Grant
 	}
+	latency, perByte, each = float64(latency*d.message), float64(perByte*d.byte), float64(each*d.message)
 	work := bytes * (float64(f.moved*perByte) + float64(f.reduced*t.net.Reduce) + float64(f.copied*t.net.Copy))
 	share := 0.0 // reduced part of the moved bytes
 	if f.moved > 0 {

@@ -70,9 +70,10 @@ func (c *candidate) unconfirmed(world View, rank, size int) (ranks []int) {
 // confirmed by all nodes that would watch them if they entered a view alone.
 func (p *PendingJoins) confirm(now time.Time, v View) {
 	p.ticked = now
+	p.inviteAgain(now, v)
 	for _, c := range p.list {
 		c.lacks = c.lacks[:0]
-		for _, rank := range c.unconfirmed(v, v.Size(), v.Size()+1) {
+		for _, rank := range p.unconfirmedAlone(c, v) {
 			c.lacks = append(c.lacks, v.Nodes[rank].ID)
 		}
 		switch {

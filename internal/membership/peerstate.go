@@ -77,6 +77,9 @@ const (
 	// Expected: the peer may enter the next view. Until then, its link may come and go
 	// without an event.
 	Expected
+	// NoRoute: the peer is not a neighbor of this node, and no relay leads to it. That implies nothing
+	// about the peer.
+	NoRoute
 	// SelfClosing: this node closes.
 	SelfClosing
 )
@@ -214,6 +217,8 @@ func (s PeerState) alive(e PeerEvent) (PeerState, PeerEffects) {
 		}
 	case DoubtsSelf:
 		return PeerDoubting, EndComms
+	case NoRoute:
+		return s, EndComms
 	case AdoptedIn:
 		return PeerLinked, Trust
 	case AdoptedUnlinked:

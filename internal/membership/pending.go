@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/topology"
 )
 
 const (
@@ -44,6 +46,9 @@ type Policy struct {
 // link themselves at the same time is one more than the number of overtaken ones, so candidates
 // that never succeed delay others only briefly. They are eventually dismissed and held off.
 type PendingJoins struct {
+	// Topology is that of the world. Unless it is full, candidates link themselves to their neighbors only, and
+	// these confirm the links.
+	Topology  topology.Topology
 	policy    Policy
 	list      []*candidate // in the order of joining
 	number    uint64       // of the latest invitation
@@ -61,6 +66,7 @@ type candidate struct {
 	spare   bool
 	origin  string
 	peers   []NodeID  // nodes of the world that it was invited to link itself to; nil before the invitation
+	links   []NodeID  // in a sparse topology: see LinksOfInvited
 	number  uint64    // of the invitation
 	invited time.Time // time of the invitation
 	linked  bool      // according to its own report
@@ -205,7 +211,12 @@ func (p *PendingJoins) invite(now time.Time, v View) *Invitation {
 	}
 	peers = append(peers, next.node)
 	p.number++
-	next.peers, next.number, next.invited = idsOf(v.Nodes), p.number, now
+	next.peers, next.number, next.invited, next.links = idsOf(v.Nodes), p.number, now, nil
+	if !p.Topology.IsFull() {
+		for _, i := range LinksOfInvited(p.Topology, v.Size(), len(peers)) {
+			next.links = append(next.links, peers[i].ID)
+		}
+	}
 	return &Invitation{Number: p.number, Node: next.node.clone(), World: v.Size(), Circle: View{Nodes: peers}.clone().Nodes}
 }
 
@@ -301,7 +312,7 @@ func (p *PendingJoins) deadline() (due time.Time, ok bool) {
 		}
 	}
 	for _, c := range p.list {
-		if at := c.invited.Add(p.stall); waits && c.peers != nil && !c.confirmed && at.After(p.ticked) {
+		if at := c.invited.Add(p.stall); (waits || !p.Topology.IsFull()) && c.peers != nil && !c.confirmed && at.After(p.ticked) {
 			sooner(at)
 		}
 	}
@@ -358,18 +369,24 @@ func (p *PendingJoins) close(out map[NodeID]string) {
 // some were about to enter or go when it was invited.
 func (p *PendingJoins) ready(stay View) (nodes []Node) {
 	var enter []*candidate
+	isFull := p.Topology.IsFull()
 	for _, c := range p.list {
-		if c.linked && slices.ContainsFunc(stay.Nodes, func(n Node) bool { return !c.isLinkedTo(n.ID) }) {
+		if isFull && c.linked && slices.ContainsFunc(stay.Nodes, func(n Node) bool { return !c.isLinkedTo(n.ID) }) {
 			p.again(c)
 		}
 		size := stay.Size() + len(enter)
 		room := p.policy.Elastic && !c.spare && (p.policy.Max == 0 || size < p.policy.Max) || c.spare && size < p.policy.World
 		apart := func(other *candidate) bool { return !c.isPaired(other.node.ID) }
-		if c.confirmed && len(c.lost) == 0 && room && !slices.ContainsFunc(enter, apart) {
+		if c.confirmed && len(c.lost) == 0 && room && !(isFull && slices.ContainsFunc(enter, apart)) {
 			enter = append(enter, c)
 		}
 	}
-	for _, c := range confirmedOf(stay, enter) {
+	if isFull {
+		enter = confirmedOf(stay, enter)
+	} else {
+		enter = p.neighborsConfirmed(stay, enter)
+	}
+	for _, c := range enter {
 		nodes = append(nodes, c.node.clone())
 	}
 	return nodes

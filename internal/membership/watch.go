@@ -23,18 +23,6 @@ func Watched(v View, rank, k int) []int { return neighbours(v.Size(), rank, k, +
 // Watchers returns the ranks that watch the given rank.
 func Watchers(v View, rank, k int) []int { return neighbours(v.Size(), rank, k, -1) }
 
-// Watches reports whether a node watches the named peer or is watched by it, if each
-// watches k nodes. A node outside the view, or without a view, counts as watched.
-func Watches(v *View, self NodeID, peer string, k int) bool {
-	id, err := ParseNodeID(peer)
-	if v == nil || err != nil {
-		return true
-	}
-	a, in := v.Rank(self)
-	b, there := v.Rank(id)
-	return !in || !there || slices.Contains(Watched(*v, a, k), b) || slices.Contains(Watched(*v, b, k), a)
-}
-
 func neighbours(n, rank, k, sign int) []int {
 	if rank < 0 || rank >= n {
 		return nil

@@ -26,8 +26,8 @@ func (m *Mesh) accept(p *Path) {
 		}
 		id, slot, ok := m.acceptable(c)
 		switch {
-		case !ok && m.mayDial(slot, id):
-			c.Close() // Both nodes have dialed at the same time, or this node leaves.
+		case !ok && m.mayDial(slot, id), ok && !p.Relay && !m.mayConnect(slot, id):
+			c.Close() // Both nodes have dialed at the same time, or this node leaves, or the views differ.
 		case !ok:
 			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
 			c.Close()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
@@ -28,15 +29,13 @@ func (m *Mesh) adoptTimeout() time.Duration {
 // Adopt replaces the view by a later one. It blocks until all new nodes of v have a link to
 // this node, for at most SettleTimeout; nodes without one then count as lost. After that it
 // decides on every peer in one pass: doubts about nodes of v are cleared, and links to nodes
-// that are neither in v nor expected end. If ctx ends while Adopt waits for links, Adopt returns
+// that are neither in v nor expected end. In a sparse topology Adopt waits for new neighbors only. If ctx ends while Adopt waits for links, Adopt returns
 // the cause of ctx and keeps the old view.
 func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	limited, cancel := context.WithTimeout(ctx, m.adoptTimeout())
 	defer cancel()
-	err := m.awaitLinks(limited, func(_ int, p *peer) bool {
-		_, in := v.Rank(p.node.ID)
-		return in && p.expected && p.link == nil
-	}, nil)
+	near := m.neighborsIn(v)
+	err := m.awaitLinks(limited, func(_ int, p *peer) bool { return p.awaitsLink(v, near) }, nil)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -46,18 +45,21 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	pass := m.adoptLocked(v)
 	m.mu.Unlock()
 	m.carryOut(pass)
+	m.logTopology(slog.LevelInfo, v.Size())
 	return nil
 }
 
 // adoptLocked makes v the view and decides on every peer.
 func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 	m.view = v
+	m.setNear(m.neighborsIn(v))
 	for rank, n := range v.Nodes {
 		slot, ok := m.slotOfLocked(n.ID)
 		if !ok {
 			slot = m.addPeerLocked(n, rank)
 		}
 		m.peers[slot].rank, m.peers[slot].expected = rank, false
+		m.relinkLocked(slot)
 	}
 	for slot, p := range m.peers {
 		e := event{slot: slot, id: p.node.ID, kind: membership.AdoptedIn}

@@ -131,10 +131,15 @@ func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
 	if err == nil || m.run.Err() != nil {
 		return
 	}
-	if u, ok := errors.AsType[*UnreachableError](err); ok {
-		err = u.Reason()
+	var failure error
+	if u, ok := errors.AsType[*UnreachableError](err); ok && isNotNeighbor(u.Err) {
+		failure = u.Err
+	} else if ok {
+		failure = fmt.Errorf("%w: no connection %w", transport.ErrPeerGone, u.Reason())
+	} else {
+		failure = fmt.Errorf("%w: no connection %w", transport.ErrPeerGone, err)
 	}
-	if l.FailPending(fmt.Errorf("%w: no connection %w", transport.ErrPeerGone, err)) {
+	if l.FailPending(failure) {
 		m.log.Debug("no link on demand", m.note(slot), "err", err)
 	}
 }

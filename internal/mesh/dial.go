@@ -77,6 +77,10 @@ func (d *dialing) attempt(ctx context.Context, tokens chan struct{}) error {
 			return context.Cause(ctx)
 		}
 	}
+	if err := d.mesh.notNeighbor(&d.peer); err != nil {
+		d.isFinal = true
+		return err
+	}
 	r, err := d.dialPaths(ctx)
 	if err != nil {
 		return err

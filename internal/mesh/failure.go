@@ -43,6 +43,9 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 		}
 	}
 	m.mu.Unlock()
+	if isNotNeighbor(err) {
+		kind = membership.NoRoute
+	}
 	switch {
 	case !inUse:
 	case early && !goodbye:
@@ -242,7 +245,7 @@ func (m *Mesh) carryOut(pass []decision) {
 		switch {
 		case d.effects.Has(membership.DropLink):
 			m.dropLinkLocked(d.slot)
-		case d.kind == membership.ReportedClosed && d.link != nil:
+		case d.kind == membership.ReportedClosed && d.link != nil && m.canDial(d.id):
 			d.link.Need() // Its end, or a goodbye, decides whether a suspected peer has failed.
 		}
 	}

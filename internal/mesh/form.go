@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -140,7 +139,8 @@ func (m *Mesh) dialAll(ctx context.Context, include func(slot int) bool, failed 
 func (m *Mesh) dialJoining(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, joiningTimeout)
 	defer cancel()
-	m.dialAll(ctx, func(slot int) bool { return !m.isMember(slot) }, func(slot int, err error) {
+	isNear := func(slot int) bool { return !m.isMember(slot) && m.isNear(m.cfg.View.Nodes[slot].ID) }
+	m.dialAll(ctx, isNear, func(slot int, err error) {
 		m.log.Debug("no link to another joining node", m.note(slot), "err", err)
 	}).Wait()
 }
@@ -167,17 +167,18 @@ func (m *Mesh) isMember(slot int) bool {
 func (m *Mesh) isRequired(slot int) bool { return m.isMember(slot) && !m.isOnDemand(slot) }
 
 // isOnDemand reports whether the link to a node of the first view is made on demand: this node does
-// not join a formed world, and neither of the two watches the other one.
+// not join a formed world, and neither of the two watches the other one. In a sparse topology, the links to all
+// nodes but the neighbors are.
 func (m *Mesh) isOnDemand(slot int) bool {
-	if !m.cfg.OnDemand || slot == m.self || !m.isMember(slot) || !m.isMember(m.self) {
+	switch {
+	case !m.cfg.OnDemand || slot == m.self || !m.isMember(slot):
+		return false
+	case !m.cfg.Topology.IsFull():
+		return !m.isNear(m.cfg.View.Nodes[slot].ID)
+	case !m.isMember(m.self):
 		return false
 	}
-	v := membership.View{Nodes: m.cfg.View.Nodes}
-	if m.cfg.World > 0 {
-		v.Nodes = v.Nodes[:m.cfg.World]
-	}
-	return !slices.Contains(membership.Watched(v, m.self, m.watches()), slot) &&
-		!slices.Contains(membership.Watchers(v, m.self, m.watches()), slot)
+	return !m.watchGraph().Connects(membership.View{Nodes: m.cfg.View.Nodes[:m.world()]}, m.self, slot)
 }
 
 // isMissing reports whether Form waits for the link to a peer.

@@ -17,11 +17,13 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -65,6 +67,10 @@ type Config struct {
 	// Watches is the number of peers that this node watches; 0 means WatchedMax. All nodes have the
 	// same setting.
 	Watches int
+	// Topology says which nodes are neighbors. Unless it is full, OnDemand holds, this node connects to its
+	// neighbors only and watches them, and it reaches the others over the path with Relay. All nodes have
+	// the same topology.
+	Topology topology.Topology
 	// EagerMax is engine.Config.EagerMax.
 	EagerMax int
 	// Log receives events. Nil discards them.
@@ -105,6 +111,7 @@ type Mesh struct {
 	closing bool
 
 	wanted   wanted                      // peers that links on demand need
+	near     atomic.Pointer[neighbors]   // for connections without a relay
 	accepted *connSet[acceptedKey]       // connections without a link
 	bulk     *connSet[membership.NodeID] // second connections, for links to come
 
@@ -141,6 +148,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	cfg.OnDemand = cfg.OnDemand || !cfg.Topology.IsFull()
 	m := &Mesh{
 		cfg: cfg, self: self, log: cfg.Log, view: cfg.View,
 		engine:  engine.New(engine.Config{EagerMax: cfg.EagerMax, Log: cfg.Log}),
@@ -151,7 +159,9 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 		m.peers = append(m.peers, newPeer(n, rank))
 	}
 	m.wanted.init()
-	if cfg.OnDemand {
+	m.setNear(m.neighborsAtForm())
+	m.logTopology(slog.LevelWarn, m.world())
+	if m.cfg.OnDemand {
 		m.addPending()
 	}
 	m.run, m.stop = context.WithCancel(context.Background())

@@ -19,6 +19,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
@@ -37,6 +38,7 @@ type world struct {
 	testing.TB
 	interval   time.Duration // of heartbeats
 	watches    int           // if not 0, links are on demand, and each node watches so many others
+	topology   topology.Topology
 	network    *sim.Network
 	view       membership.View
 	transports []transport.Transport
@@ -106,7 +108,7 @@ func (w *world) config(rank int) Config {
 	return Config{
 		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
 		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: lost, Newest: w.newest,
-		OnDemand: w.watches > 0, Watches: w.watches,
+		OnDemand: w.watches > 0, Watches: w.watches, Topology: w.topology,
 	}
 }
 

@@ -29,6 +29,9 @@ type Path struct {
 	// Whole makes a path with Bulk carry all lanes of the links to nodes that lack a path for
 	// the control lane.
 	Whole bool
+	// Relay makes this path carry all lanes of the links to nodes that are not neighbors in the topology, and
+	// no others. Its transport passes frames on over the links to neighbors.
+	Relay bool
 	// Pipes is the number of pipes of the bulk lane on a path with Bulk; 0 means 1.
 	Pipes int
 }
@@ -58,6 +61,9 @@ func (p *Path) isOf(n membership.Node) bool {
 // carries reports whether a path carries the control lane of a link with a node. Both nodes get the same
 // result, since each knows the endpoints of the other.
 func (m *Mesh) carries(p *Path, n membership.Node) bool {
+	if p.Relay || !m.isNear(n.ID) {
+		return p.Relay && !m.isNear(n.ID)
+	}
 	if !p.Bulk || !p.isOf(n) {
 		return p.isOf(n)
 	}
@@ -124,27 +130,36 @@ type PathInfo struct {
 	// Pending reports whether there is no connection yet. The paths are those that this node would
 	// try first.
 	Pending bool
+	// Hops is the number of links that a frame to the node passes: 1 unless relays are between.
+	Hops int
 }
 
 // Paths describes the connections to the other nodes of a view, in the order of their ranks.
 func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	routes := m.routesLocked()
 	for rank, n := range v.Nodes {
 		slot, ok := m.slotOfLocked(n.ID)
 		if !ok || slot == m.self {
 			continue
 		}
+		var i PathInfo
 		switch p := &m.peers[slot]; {
 		case p.route != nil:
-			infos = append(infos, p.route.info(rank, n.ID))
+			i = p.route.info(rank, n.ID)
 		case p.onDemand && p.link != nil:
 			if r := m.expectedRoute(m.peers[m.self].node.Host, n); r != nil {
-				i := r.info(rank, n.ID)
-				i.Pending = true
-				infos = append(infos, i)
+				i = r.info(rank, n.ID)
+			} else if m.canDial(n.ID) {
+				continue
 			}
+			i.Rank, i.Node, i.Pending = rank, n.ID, true
+		default:
+			continue
 		}
+		i.addHops(routes, m.peers[slot].rank)
+		infos = append(infos, i)
 	}
 	return infos
 }

@@ -64,7 +64,7 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	watched := membership.Watched(m.view, m.peers[m.self].rank, m.watches())
+	watched := m.watchGraph().Watched(m.view, m.peers[m.self].rank)
 	for slot, p := range m.peers {
 		if p.link == nil || slot == m.self || p.state.IsGone() {
 			continue
@@ -76,7 +76,9 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 		}
 		switch {
 		case watch && p.link.IsPending():
-			p.link.Need()
+			if m.canDial(p.node.ID) {
+				p.link.Need()
+			}
 		case watch:
 			links = append(links, p.link)
 		}

@@ -58,6 +58,7 @@ type Config struct {
 	Rank           int
 	Hosts          plan.Hosts       // of the ranks
 	Classes        cost.PathClasses // of the paths to all others
+	Hops           cost.Hops        // between ranks, the same on all of them; nil: 1
 	// Known is the result of an earlier negotiation among more ranks. It is the same on all of
 	// them, and zero on ranks that took no part.
 	Known LinkModel
@@ -118,7 +119,7 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	if size == 1 {
 		return r, nil
 	}
-	n := negotiator{comm: cfg.Control, selector: selector.New(cfg.Rank, size, cfg.Pool, fixed(0)), timeout: cfg.Timeout}
+	n := negotiator{comm: cfg.Control, selector: selector.New(cfg.Rank, size, cfg.Pool, cfg.tuner()), timeout: cfg.Timeout}
 	cfg.Allocator.Forget(cfg.Detached)
 	mem, nodes := memoryOf(cfg.Comm.Links(), cfg.Rank), nodesOf(cfg.Comm.Links())
 	if mem != nil {
@@ -140,12 +141,15 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	classes, scarcity, level, parts := cost.CountClasses(values), values[3], values[4], values[5:known]
 	r.Known = decodeLinkModel(values[known:])
 	r.Links.Class = classes.Far
-	if r.Known.Class == classes.Far {
+	switch {
+	case r.Known.Class == classes.Far:
 		r.Links = r.Known
-	} else if r.Links.Costs, err = n.measureLinks(ctx, classes.Far, cfg); err != nil {
-		return r, cfg.failed(ctx, err)
+	case cfg.Hops == nil: // Ranks several hops apart would measure relays as well.
+		if r.Links.Costs, err = n.measureLinks(ctx, classes.Far, cfg); err != nil {
+			return r, cfg.failed(ctx, err)
+		}
 	}
-	if tuner := classes.Tuner(cfg.Hosts, r.Links.Costs); tuner != nil {
+	if tuner := classes.Tuner(cfg.Hosts, r.Links.Costs, cfg.Hops); tuner != nil {
 		cfg.Selector.SetTuner(tuner)
 	}
 	cfg.Selector.UseHosts(cfg.Hosts)
@@ -264,6 +268,14 @@ type negotiator struct {
 	comm     *engine.Comm
 	selector *selector.Selector
 	timeout  time.Duration
+}
+
+// tuner returns the Tuner of the negotiation. On a sparse topology it must prefer neighbors.
+func (cfg *Config) tuner() selector.Tuner {
+	if cfg.Hops != nil {
+		return cost.New(cost.TCP(true)).Over(cfg.Hops)
+	}
+	return fixed(0)
 }
 
 // fixed returns a Tuner that always chooses the algorithm of an index. The first algorithm

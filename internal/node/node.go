@@ -143,7 +143,8 @@ func (n *Node) register(ctx context.Context, request client.Request) (err error)
 		Heartbeat: -1, // The mesh sends heartbeats to the peers that it watches.
 		Watch: func(peer string) bool {
 			v := n.view.Load()
-			return v == nil || membership.Watches(v, n.ID(), peer, mesh.WatchedMax)
+			watches := membership.WatchGraph{Topology: request.Topology, Count: mesh.WatchedMax}
+			return v == nil || watches.Watches(v, n.ID(), peer)
 		},
 	})
 	if err != nil {
@@ -239,7 +240,7 @@ func (n *Node) link(ctx context.Context, v membership.View, world int) (*mesh.Me
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: n.ID(), View: v, World: world, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
-		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link, OnDemand: n.cfg.OnDemand,
+		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link, OnDemand: n.cfg.OnDemand, Topology: n.cfg.Request.Topology,
 		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.addFailure, Newest: n.Session.Newest,
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/topology"
 )
 
 // A World is the network over which nexar.Local forms a world.
@@ -19,6 +20,8 @@ type World struct {
 	Paths [][]mesh.Path   // by rank; nexar.Local closes their transports
 	Cost  cost.Network    // the model before anything is measured
 	Pools []*bufpool.Pool // by rank; nexar.Local sets them, unless the list is empty
+	// Topology is mesh.Config.Topology.
+	Topology topology.Topology
 	// Watches is mesh.Config.Watches.
 	Watches int
 }

@@ -53,6 +53,7 @@ const (
 	RefusedFull                             // the world is full
 	RefusedOver                             // the world has formed already, or has failed to
 	RefusedBusy                             // the seed serves as many requests as it can
+	RefusedTopology                         // another topology than that of the world
 )
 
 func (JoinRefusal) joinMessage() {}
@@ -84,6 +85,8 @@ type JoinRequest struct {
 	// Trial requests the answer of a join without joining: after the JoinAdmitted the seed sends a
 	// JoinRefusal or a JoinProgress, and does not admit the node.
 	Trial bool
+	// Topology is the topology of the node in the form of topology.Topology.String, or empty if it is full.
+	Topology string `wire:"name"`
 }
 
 func (JoinRequest) joinMessage() {}

@@ -89,7 +89,7 @@ var joinRequests = []JoinMessage{
 		Advertised: []string{"node1.example:7000"},
 		Alternates: []string{"10.0.0.1:7000", "[fd00::1]:7000"},
 		Port:       7000, Host: "host", Name: "host:4711", Rank: 3, Spare: true,
-		Rejoin: true, Epoch: 1 << 40, Endpoints: []membership.Endpoint{{Transport: "tcp"}, {Transport: "unix", Addr: "@x"}}, CheckAddress: true, Trial: true,
+		Rejoin: true, Epoch: 1 << 40, Endpoints: []membership.Endpoint{{Transport: "tcp"}, {Transport: "unix", Addr: "@x"}}, CheckAddress: true, Trial: true, Topology: "k-regular:4",
 	},
 }
 
@@ -100,6 +100,7 @@ func TestJoinRequest(t *testing.T) {
 	checkJoinRefused(t, errTooLong,
 		JoinRequest{CSR: make([]byte, certificateBytesMax+1)},
 		JoinRequest{Name: strings.Repeat("n", nameBytesMax+1)},
+		JoinRequest{Topology: strings.Repeat("n", nameBytesMax+1)},
 		JoinRequest{Alternates: []string{strings.Repeat("a", addrBytesMax+1)}},
 		JoinRequest{Advertised: slices.Repeat([]string{"a:1"}, addrsMax+1)},
 	)

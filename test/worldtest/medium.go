@@ -16,6 +16,7 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testhook"
+	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/transport/shm"
 )
 
@@ -28,6 +29,7 @@ type Medium struct {
 	listen func(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error)
 
 	onDemand bool
+	topology topology.Topology
 }
 
 // linksVariable makes all media have links on demand if it is "demand"; see [Medium.OnDemand].
@@ -37,6 +39,18 @@ const linksVariable = "NEXAR_TEST_LINKS"
 // most links are pending in small worlds, too.
 func (m Medium) OnDemand() Medium {
 	m.Name, m.onDemand = m.Name+", links on demand", true
+	return m
+}
+
+// Sparse returns the medium with a topology, in the form that topology.Parse reads. Without relays only neighbors
+// reach each other.
+func (m Medium) Sparse(t testing.TB, name string) Medium {
+	t.Helper()
+	links, err := topology.Parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Name, m.topology = m.Name+", "+name, links
 	return m
 }
 
@@ -141,7 +155,7 @@ func (m Medium) form(ctx context.Context, n int, cfg nexar.Config) (*World, erro
 		return nil, err
 	}
 	w := &World{Nodes: view.Nodes, end: end}
-	w.network = &testhook.World{View: view, Paths: paths, Cost: m.Cost, Pools: make([]*bufpool.Pool, n)}
+	w.network = &testhook.World{View: view, Paths: paths, Cost: m.Cost, Pools: make([]*bufpool.Pool, n), Topology: m.topology}
 	if m.onDemand || os.Getenv(linksVariable) == "demand" {
 		cfg.Links, w.network.Watches = "demand", 1
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -57,6 +58,9 @@ type Request struct {
 	// Trial requests the answer that a join would get, for [Session.Trial]. The node does not
 	// join.
 	Trial bool
+
+	// Topology is the topology of the node. The seed refuses a node with another one than the world.
+	Topology topology.Topology
 
 	// Spare makes the node wait until it can replace a node that has gone.
 	Spare bool
@@ -111,6 +115,10 @@ func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRe
 			return wire.JoinRequest{}, fmt.Errorf("%w: rank %d", handshake.ErrRequest, rank)
 		}
 	}
+	linked := ""
+	if !r.Topology.IsFull() {
+		linked = r.Topology.String()
+	}
 	return wire.JoinRequest{
 		CSR:          csr,
 		Advertised:   r.Advertise,
@@ -125,6 +133,7 @@ func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRe
 		Endpoints:    r.Endpoints,
 		CheckAddress: r.CheckAddress,
 		Trial:        r.Trial,
+		Topology:     linked,
 	}, nil
 }
 

@@ -24,6 +24,8 @@ var (
 	// ErrBusy says that a seed has too many requests at present, or that its leader or world
 	// is changing. The caller should try again after a pause.
 	ErrBusy = errors.New("busy")
+	// ErrTopology says that a node has another topology than the world.
+	ErrTopology = errors.New("another topology than that of the world")
 	// ErrClosed says that a server or session was closed.
 	ErrClosed = errors.New("closed")
 )
@@ -50,6 +52,7 @@ var causes = [...]error{
 	wire.RefusedFull:      membership.ErrFull,
 	wire.RefusedOver:      membership.ErrOver,
 	wire.RefusedBusy:      ErrBusy,
+	wire.RefusedTopology:  ErrTopology,
 }
 
 // Unwrap returns the sentinel for the code, or nil for an unknown code.

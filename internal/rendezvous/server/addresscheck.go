@@ -59,6 +59,8 @@ func (s *Server) refusal(c *nodeConn) (err error) {
 		err = fmt.Errorf("node %v: %w", id, membership.ErrReused)
 	case s.isDeserted():
 		return handshake.Refuse(wire.RefusedBusy, "it waits up to %v for the nodes of the world in its state", s.lim.Return)
+	case !s.hasTopology(c.topology):
+		err = s.otherTopology(c.topology)
 	case s.enqueues(l, c):
 		err = l.pending.Refuse(c.node, c.wanted, c.spare)
 	default:

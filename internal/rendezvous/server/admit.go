@@ -8,6 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -62,6 +63,10 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 	if req.Rejoin && !pki.Bound(req.CSR, c.Secured().ConnectionState()) {
 		return nil, handshake.Refuse(wire.RefusedMalformed, "the request of a node that rejoins was made for another connection")
 	}
+	links, err := topology.Parse(req.Topology)
+	if err != nil {
+		return nil, handshake.Refuse(wire.RefusedMalformed, "topology %q: %w", req.Topology, err)
+	}
 	node := membership.Node{ID: id, Host: req.Host, Name: req.Name, Endpoints: req.Endpoints}
 	if node.Host == "" {
 		node.Host = hostOf(observed)
@@ -74,7 +79,7 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 		World: uint32(s.cfg.World), Durable: s.durable, Seeds: s.peers.nodeAddrs(),
 	}
 	n := &nodeConn{
-		Conn: c, node: node, wanted: int(req.Rank), spare: req.Spare, origin: originOf(observed), out: handshake.NewOutbox(), progress: -1,
+		Conn: c, node: node, wanted: int(req.Rank), spare: req.Spare, topology: links, origin: originOf(observed), out: handshake.NewOutbox(), progress: -1,
 	}
 	if req.Trial || req.CheckAddress && len(req.Advertised) > 0 && !req.Rejoin {
 		if err := s.verify(n, req, admitted); err != nil {

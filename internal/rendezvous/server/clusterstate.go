@@ -22,6 +22,8 @@ type change struct {
 	Reasons  map[membership.NodeID]string `json:",omitempty"`
 	Left     map[membership.NodeID]bool   `json:",omitempty"`
 	Excluded map[membership.NodeID]bool   `json:",omitempty"`
+	// Topology is that of all nodes of the world, of the changeView with its first view.
+	Topology string `json:",omitempty"`
 	// Failure is the reason why the world did not form, of a changeOver.
 	Failure string `json:",omitempty"`
 	// Term is the term of the leader that proposes a changeOver.
@@ -55,6 +57,7 @@ type world struct {
 	Over     bool
 	OverTerm uint64                          `json:",omitempty"` // the term of the end of the world
 	Failure  string                          `json:",omitempty"` // the reason why the world did not form
+	Topology string                          `json:",omitempty"` // of all nodes; empty: full
 	Gone     map[membership.NodeID]departure `json:",omitempty"` // the latest departures
 }
 
@@ -91,6 +94,9 @@ func (r *clusterState) apply(c change) (err error) {
 		v, err := r.state.ApplyAll(c.Entries)
 		if err != nil {
 			return err
+		}
+		if !r.Begun {
+			r.Topology = c.Topology
 		}
 		r.view, r.Begun = v, true
 		if r.Gone == nil || len(r.Gone)+len(c.Reasons) > goneMax {

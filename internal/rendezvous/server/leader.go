@@ -88,6 +88,7 @@ func (s *Server) begin() {
 		pending: membership.NewPendingJoins(membership.Policy{World: s.cfg.World, Elastic: s.cfg.Elastic, Min: s.cfg.Min, Max: s.cfg.Max}, s.state.term<<32),
 	}
 	if r.Begun {
+		l.pending.Topology, _ = s.topology()
 		l.form = membership.ResumeFormation(r.view, r.Formed, s.cfg.FormTimeout, now)
 	} else {
 		l.form, _ = membership.NewFormation(s.cfg.World, s.cfg.FormTimeout, now) // checked by Serve
@@ -148,9 +149,11 @@ func (s *Server) apply(step membership.Step) {
 			s.apply(l.form.Abort(fmt.Errorf("making the first view: %w", err)))
 			return
 		}
-		s.propose(change{Kind: changeView, Entries: []membership.Entry{*step.Form}})
+		links, _ := s.topology()
+		s.propose(change{Kind: changeView, Entries: []membership.Entry{*step.Form}, Topology: links.String()})
 	}
 	if step.Formed {
+		l.pending.Topology, _ = s.topology()
 		// The arbiter counts reports from now on.
 		l.arbiter = membership.NewArbiter(s.state.cluster.view, l.pending)
 		s.propose(change{Kind: changeFormed})

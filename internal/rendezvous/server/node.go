@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -21,6 +22,7 @@ type nodeConn struct {
 	node     membership.Node
 	wanted   int // the requested rank, or [membership.AnyRank]
 	spare    bool
+	topology topology.Topology
 	origin   string // see originOf
 	out      *handshake.Outbox
 	progress int // the number of joined nodes in its latest JoinProgress

@@ -44,7 +44,7 @@ func TestEnvironment(t *testing.T) {
 		{"NEXAR_CLUSTER_TOKEN=open-sesame", Warn, "NEXAR_CLUSTER_TOKEN is set, to 11 characters: too short for an address other than loopback", "nexar token"},
 		{"NEXAR_CLUSTER_TOKEN=abc", Warn, "NEXAR_CLUSTER_TOKEN is set, to 3 characters: too short", "nexar token"},
 		{"NEXAR_CLUSTER_TOKEN=" + nexar.NewToken(), OK, "NEXAR_CLUSTER_TOKEN is set, to ", ""},
-		{"NEXAR_TOPOLOGY=hypercube", Fail, `NEXAR_TOPOLOGY="hypercube": this topology is not supported yet`, "correct it"},
+		{"NEXAR_TOPOLOGY=ring", Fail, `NEXAR_TOPOLOGY="ring": not one of full, k-regular:K, hypercube`, "correct it"},
 		{"NEXAR_ENCRYPT_BULK_TRANSPORT=perhaps", Fail, `NEXAR_ENCRYPT_BULK_TRANSPORT="perhaps": neither 0 nor 1`, "correct it"},
 		{"NEXAR_TOKEN=x", Warn, "unknown variable NEXAR_TOKEN", "did you mean NEXAR_CLUSTER_TOKEN"},
 		{"NEXAR_SEED=10.0.0.1:7000", Warn, "unknown variable NEXAR_SEED", "did you mean NEXAR_SEEDS?"},

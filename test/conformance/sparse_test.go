@@ -1,0 +1,105 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
+)
+
+// TestSparseNeighbors: in worlds where only neighbors reach each other, collectives that have an algorithm for that use
+// it, for all lengths and roots: nothing is sent to any other rank.
+func TestSparseNeighbors(t *testing.T) {
+	for _, topology := range []string{"k-regular:2", "k-regular:4", "k-regular:3"} {
+		for _, m := range []worldtest.Medium{worldtest.MemLinks(), worldtest.MemHosts(), worldtest.Sim(), worldtest.TLS()} {
+			t.Run(topology+"/"+m.Name, func(t *testing.T) {
+				const size = 7
+				comms := m.Sparse(t, topology).Cluster(t, size, nexar.Config{})
+				for _, n := range []int{1, 100, 10_000, 300_000} {
+					if err := worldtest.ForEach(size, func(rank int) error { return sparseCalls(t.Context(), comms[rank], n) }); err != nil {
+						t.Fatalf("%d elements: %v", n, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// sparseCalls makes the collectives of a rank, and messages to the next rank, and checks the results.
+func sparseCalls(ctx context.Context, c *nexar.Comm, n int) error {
+	rank, size := c.Rank(), c.Size()
+	own, sum := slices.Repeat([]int64{int64(rank)}, n), int64(size*(size-1)/2)
+	check := func(what string, got []int64, want func(i int) int64) error {
+		for i := range got {
+			if got[i] != want(i) {
+				return fmt.Errorf("%s: element %d is %d, want %d", what, i, got[i], want(i))
+			}
+		}
+		return nil
+	}
+	all := slices.Clone(own)
+	if err := cmpErr(nexar.AllReduce(ctx, c, all, nexar.Sum), func() error {
+		return check("all-reduce", all, func(int) int64 { return sum })
+	}); err != nil {
+		return err
+	}
+	gathered := make([]int64, n*size)
+	if err := cmpErr(nexar.AllGather(ctx, c, gathered, own), func() error {
+		return check("all-gather", gathered, func(i int) int64 { return int64(i / n) })
+	}); err != nil {
+		return err
+	}
+	part := make([]int64, n)
+	if err := cmpErr(nexar.ReduceScatter(ctx, c, part, gathered, nexar.Sum), func() error {
+		return check("reduce-scatter", part, func(int) int64 { return int64(rank * size) })
+	}); err != nil {
+		return err
+	}
+	for root := range size {
+		data := slices.Clone(own)
+		if err := cmpErr(nexar.Broadcast(ctx, c, data, root), func() error {
+			return check("broadcast", data, func(int) int64 { return int64(root) })
+		}); err != nil {
+			return err
+		}
+		copy(data, own)
+		if err := cmpErr(nexar.Reduce(ctx, c, data, nexar.Sum, root), func() error {
+			if rank != root {
+				return nil
+			}
+			return check("reduce", data, func(int) int64 { return sum })
+		}); err != nil {
+			return err
+		}
+	}
+	next, before := (rank+1)%size, (rank+size-1)%size
+	received := make([]int64, n)
+	h := nexar.StartRecv(ctx, c, received, before, 0)
+	if err := nexar.Send(ctx, c, own, next, 0); err != nil {
+		return err
+	}
+	return cmpErr(h.Wait(), func() error { return check("message", received, func(int) int64 { return int64(before) }) })
+}
+
+// cmpErr returns err, or the result of check.
+func cmpErr(err error, check func() error) error {
+	if err != nil {
+		return err
+	}
+	return check()
+}
+
+// TestSparseWithoutWay: a message to a rank that is not a neighbor, without a relay, ends with an error that names the rank
+// and the topology.
+func TestSparseWithoutWay(t *testing.T) {
+	comms := worldtest.MemLinks().Sparse(t, "k-regular:2").Cluster(t, 6, nexar.Config{})
+	_, err := nexar.Recv(t.Context(), comms[0], make([]byte, 1), 3, 0)
+	if e, ok := errors.AsType[*nexar.PeerError](err); !ok || e.Rank != 3 || !strings.Contains(err.Error(), "not a neighbor of this node in the topology k-regular:2") {
+		t.Errorf("got error %v, want a PeerError of rank 3 that names the topology", err)
+	}
+}
