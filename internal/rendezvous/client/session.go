@@ -448,12 +448,12 @@ func (s *Session) setView(m wire.JoinView) error {
 			s.seed, v.Epoch, v.Size(), s.view.Epoch, s.World, in)
 	}
 	s.views.Set(v)
-	s.adoptLocked(v)
+	s.adoptLocked(v, s.seed)
 	return nil
 }
 
-// adoptLocked makes v the newest view.
-func (s *Session) adoptLocked(v membership.View) {
+// adoptLocked makes v the newest view. from is the seed or the node that has sent it.
+func (s *Session) adoptLocked(v membership.View, from string) {
 	first := !s.hasViewLocked()
 	rank, _ := v.Rank(s.ID)
 	s.view, s.tooSmall, s.formed = v, nil, s.formed || s.invited.Number > 0
@@ -476,6 +476,6 @@ func (s *Session) adoptLocked(v membership.View) {
 	if first {
 		event = "world is full"
 	}
-	s.log.Info(event, "epoch", v.Epoch, "nodes", v.Size(), "rank", rank)
+	s.log.Info(event, "epoch", v.Epoch, "nodes", v.Size(), "rank", rank, "from", from)
 	s.notifyLocked()
 }

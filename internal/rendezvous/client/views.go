@@ -36,9 +36,14 @@ func (s *Session) setDifference(from membership.NodeID, m wire.JoinDifference) (
 			return
 		}
 		v, ok, forged := f.Difference(time.Now(), from, membership.Difference(m))
-		if err = forged; ok {
-			s.adoptLocked(v)
+		if err = forged; !ok {
+			return
 		}
+		sender := s.seed
+		if from != (membership.NodeID{}) {
+			sender = from.String()
+		}
+		s.adoptLocked(v, sender)
 	})
 	return err
 }

@@ -23,7 +23,8 @@ type nodeConn struct {
 	spare    bool
 	origin   string // see originOf
 	out      *handshake.Outbox
-	progress int // the number of joined nodes in its latest JoinProgress
+	progress int    // the number of joined nodes in its latest JoinProgress
+	whole    uint64 // epoch of the newest view that the node has got whole for a JoinBehind
 }
 
 // serveNode serves a node from its admission until its connection ends.
@@ -110,9 +111,7 @@ func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason stri
 			s.sendDifference(l.spread.Confirmation(id, membership.Confirmation(m)))
 		}
 	case wire.JoinBehind:
-		if reason := s.sendView(c, m.Epoch); reason != "" {
-			return reason, false
-		}
+		s.sendView(c, m.Epoch)
 	case wire.JoinTrace:
 		s.setTrace(id, m)
 	case wire.JoinLeave:

@@ -82,21 +82,18 @@ func (s *Server) reachNot(id membership.NodeID) {
 	}
 }
 
-// sendView sends the newest view to a node of it that has only that of an epoch. A reason ends the
-// connection.
-func (s *Server) sendView(c *nodeConn, epoch uint64) (reason string) {
+// sendView sends the newest view to a node of it that has only that of an epoch. It sends each view
+// once over a connection, since it is long.
+func (s *Server) sendView(c *nodeConn, epoch uint64) {
 	view := s.state.cluster.view
-	if _, in := view.Rank(c.node.ID); !in || epoch >= view.Epoch {
-		return ""
-	}
-	if n := c.out.Len(); n > backlogMax {
-		return fmt.Sprintf("it has requested a view before it has read %d messages", n)
+	if _, in := view.Rank(c.node.ID); !in || epoch >= view.Epoch || c.whole >= view.Epoch {
+		return
 	}
 	b, err := wire.AppendJoin(nil, wire.JoinView(view))
 	if err != nil {
 		s.log.Error("view cannot be sent", "epoch", view.Epoch, "err", err)
-		return ""
+		return
 	}
+	c.whole = view.Epoch
 	c.out.Post(b)
-	return ""
 }
