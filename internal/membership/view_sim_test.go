@@ -462,6 +462,9 @@ func TestTwoMissedViews(t *testing.T) {
 		}
 	}
 	w.check()
+	if w.whole > 0 {
+		t.Errorf("the seed sends %d whole views", w.whole)
+	}
 	sender := 0
 	for _, id := range w.ids() {
 		if f := w.nodes[id]; id != cut && len(f.recent) == 3 {
@@ -485,6 +488,11 @@ func TestForgedView(t *testing.T) {
 	next := v.without(func(id NodeID) bool { return id == v.Nodes[9].ID })
 	next.Epoch++
 	d, _ = Diff(v, next)
+	for _, signature := range [][]byte{nil, sign(d.Epoch+1, d.Hash), sign(d.Epoch, v.Hash())} {
+		unsigned := d
+		unsigned.Signature = signature
+		forgeries = append(forgeries, unsigned)
+	}
 	d.Signature = sign(d.Epoch, d.Hash)
 	for _, gone := range [][]uint32{{8}, {9, 10}, {30}, {9, 9}, nil} {
 		changed := d
