@@ -282,7 +282,7 @@ func (w *viewWorld) kill(ranks ...int) {
 	}
 }
 
-// TestViewsReachAll: random joins, departures and deaths, of which the seed sometimes learns only
+// TestViewsReachAll: random joins, departures and deaths; the seed sometimes learns of a death only
 // after the next view. In the end every living node has the newest view. A seed sends few messages.
 func TestViewsReachAll(t *testing.T) {
 	for seed := range uint64(300) {
@@ -476,8 +476,8 @@ func TestTwoMissedViews(t *testing.T) {
 	}
 }
 
-// TestForgedView: a node refuses a view that the seed has not signed, and one whose difference leads
-// to another view than the signed one. It forwards neither.
+// TestForgedView: a node refuses a view that the seed has not signed, and a difference that leads to
+// another view than the signed one. It forwards neither.
 func TestForgedView(t *testing.T) {
 	w := newViewWorld(t, 30)
 	v := w.state.View()

@@ -26,7 +26,7 @@ const (
 // A Confirmation says that the nodes of the subtree of its sender have the view of an epoch.
 type Confirmation struct {
 	Epoch uint64
-	// Missing are the ranks, in the view before, of nodes whose subtrees have not confirmed.
+	// Missing are the ranks, in the view before, of the topmost nodes of subtrees that have not confirmed.
 	Missing []uint32
 }
 
@@ -95,8 +95,7 @@ func (f *ViewForwarder) Set(v View) {
 	f.view, f.recent, f.round, f.lack = v, nil, forwarding{}, lack{}
 }
 
-// Messages returns the messages that have collected since the last call, in the order in which they
-// are to be sent.
+// Messages returns the messages that have collected since the last call, in the order of sending.
 func (f *ViewForwarder) Messages() (out []ViewMessage) {
 	out, f.out = f.out, nil
 	return out

@@ -6,13 +6,13 @@ import (
 )
 
 // A ViewSpread is the part of the seed in the distribution of one difference. The seed sends the
-// difference to the roots of the tree, and later to each node whose subtree has not confirmed it.
+// difference to the roots of the tree, and later to all nodes of subtrees that have not confirmed it.
 type ViewSpread struct {
 	epoch    uint64
 	base     View
 	tree     *viewTree
 	waiting  []uint32
-	direct   []bool // nodes to which the seed has sent the difference
+	direct   []bool // nodes that the seed has sent the difference
 	deadline time.Time
 }
 
@@ -57,7 +57,7 @@ func (s *ViewSpread) settle(root NodeID) bool {
 	return len(s.waiting) < before
 }
 
-// missing returns the nodes of some subtrees to which the seed has not sent the difference.
+// missing returns the nodes of some subtrees, without those that the seed has sent the difference.
 func (s *ViewSpread) missing(subtrees []uint32) (to []NodeID) {
 	for _, rank := range s.tree.subtrees(subtrees) {
 		if !s.direct[rank] {

@@ -2,7 +2,7 @@ package membership
 
 import "slices"
 
-// viewRoots is the number of nodes to which the seed sends a difference, if so many stay. A world
+// viewRoots is the number of nodes that get a difference from the seed, if so many stay. A world
 // of at most so many nodes has no other nodes in the tree.
 const viewRoots = 8
 

@@ -31,14 +31,14 @@ func TestSignView(t *testing.T) {
 		}
 		changed := bytes.Clone(signature)
 		changed[len(changed)-1] ^= 1
-		for what, err := range map[string]error{
+		for name, err := range map[string]error{
 			"for another epoch":   node.CheckView(8, h, signature),
 			"for another hash":    node.CheckView(7, membership.Hash{1, 2, 4}, signature),
 			"that was changed":    node.CheckView(7, h, changed),
 			"without a signature": node.CheckView(7, h, nil),
 		} {
 			if err == nil {
-				t.Errorf("a view %s is accepted", what)
+				t.Errorf("a view %s is accepted", name)
 			}
 		}
 	}

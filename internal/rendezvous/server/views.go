@@ -43,7 +43,7 @@ func (s *Server) distribute(before, view membership.View) {
 	if at, ok := l.spread.Deadline(); ok {
 		l.spreading = s.afterAsLeader(time.Until(at), func() {
 			if late := l.spread.Tick(time.Now()); len(late) > 0 {
-				s.log.Debug("the view is sent to nodes whose parents have not confirmed it", "epoch", view.Epoch, "nodes", len(late))
+				s.log.Debug("the view is sent to nodes in subtrees that have not confirmed it", "epoch", view.Epoch, "nodes", len(late))
 				s.sendDifference(late)
 			}
 		})

@@ -24,7 +24,7 @@ import (
 )
 
 // A viewWorld has a seed and nodes in fake time. Connections to the seed are TLS over pipes in memory,
-// whose messages are counted. A link between two nodes is a queue of messages about views.
+// and their messages are counted. A link between two nodes is a queue of messages about views.
 type viewWorld struct {
 	*testSeed
 	t        *testing.T
@@ -432,7 +432,7 @@ func wholeView(t *testing.T, v membership.View) []byte {
 	return b
 }
 
-// TestViewsWithoutLinks: nodes whose links are down get views from the seed.
+// TestViewsWithoutLinks: nodes without links get views from the seed.
 func TestViewsWithoutLinks(t *testing.T) {
 	inViewWorld(t, 40, func(w *viewWorld) {
 		for _, s := range w.sessions[10:30] {
