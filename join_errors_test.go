@@ -172,7 +172,7 @@ func joinsAlone(t *testing.T, limit func(*SeedConfig, *Config)) error {
 func TestJoinErrorVersion(t *testing.T) {
 	for _, err := range []error{
 		&handshake.RefusedError{Seed: "a:1", Code: wire.RefusedVersion, Text: "version 1"},
-		fmt.Errorf("no answer: %w", &wire.VersionError{Ours: 2, Theirs: 1}),
+		fmt.Errorf("no answer: %w", &wire.VersionError{Ours: 3, Theirs: 2}),
 	} {
 		if got := explainJoin(err); !errors.Is(got, ErrVersion) || got.Error() != err.Error() {
 			t.Errorf("%v becomes %v, want ErrVersion with the same text", err, got)

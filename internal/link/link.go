@@ -75,6 +75,8 @@ type Handler interface {
 	Failed(l *Link, f wire.Failed, text string)
 	Reason(l *Link, r wire.Reason, text string)
 	Gone(l *Link, g wire.Gone)
+	// View delivers a message about views, which is valid during the call only. It must not block.
+	View(l *Link, message []byte)
 	Closed(l *Link, c wire.Closed)
 
 	// Left is called after the peer has closed the link by a goodbye. All its frames have been

@@ -308,6 +308,13 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		return handle(l, b, wire.ParseWhere, Handler.Where)
 	case wire.TypeGone:
 		return handle(l, b, wire.ParseGone, Handler.Gone)
+	case wire.TypeView:
+		f, err := wire.ParseView(b)
+		if err != nil {
+			return err
+		}
+		r.expect(f.Length, func(p []byte) { l.handler.View(l, p) })
+		return nil
 	case wire.TypeByeAck:
 		f, err := wire.ParseBye(b)
 		if err != nil {

@@ -165,6 +165,23 @@ func (l *Link) Failed(f wire.Failed, text string) {
 // Gone tells the peer that a node has left.
 func (l *Link) Gone(g wire.Gone) { l.control.post(g.Append) }
 
+// viewsMax is the number of pending bytes on the control lane above which messages about views are
+// dropped.
+const viewsMax = 4 * wire.ViewMessageMax
+
+// View sends a message about views, of at most wire.ViewMessageMax bytes. It reports false if the
+// message was dropped, since the peer does not read.
+func (l *Link) View(message []byte) bool {
+	b := l.control.begin()
+	fits := len(b) <= viewsMax
+	if fits {
+		var f wire.View
+		b = f.Append(b, message)
+	}
+	l.control.commit(b)
+	return fits
+}
+
 // Reason tells the peer that an operation of this node has failed with text, because of r.Node. The
 // channel is closed when the peer has handled the frame, but not if the link ends first.
 func (l *Link) Reason(r wire.Reason, text string) (confirmed <-chan struct{}) {

@@ -60,6 +60,9 @@ type Config struct {
 	// Newest returns the newest view of the seed, which this node may not have adopted yet.
 	// Peers that are not in it are watched. The default is the adopted view.
 	Newest func() membership.View
+	// HandleView handles a message about views from another node. An error ends the link to that node. The
+	// message is valid during the call only.
+	HandleView func(from membership.NodeID, message []byte) error
 	// OnDemand makes Form link this node only to the nodes that it watches and to those that
 	// watch it, and to all if it is joining. The link to another node is pending until
 	// something needs it. All nodes have the same setting.
@@ -192,6 +195,8 @@ func (h handler) Left(l *link.Link) { h.mesh.linkEnded(l, membership.Goodbye, ni
 func (h handler) Reason(l *link.Link, f wire.Reason, text string) { h.mesh.peerExplained(l, f, text) }
 
 func (h handler) Gone(l *link.Link, f wire.Gone) { h.mesh.peerGone(l, f) }
+
+func (h handler) View(l *link.Link, message []byte) { h.mesh.peerSentView(l, message) }
 
 func (h handler) Failed(l *link.Link, f wire.Failed, text string) { h.mesh.peerReported(l, f, text) }
 

@@ -151,6 +151,7 @@ func (n *Node) register(ctx context.Context, request client.Request) (err error)
 		return err
 	}
 	request.Alternates, request.Expect, request.Forget = host.Addrs(n.sockets.addr), n.expect, n.forget
+	request.SendView = n.sendView
 	request.Port, request.Listen, request.Roots = portOf(n.sockets.addr), n.announce, n.cfg.Transports.Roots
 	seeds := client.Seeds{Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log, Dial: n.sockets.dialSeed}
 	if n.Session, err = seeds.Join(ctx, request); err != nil {
@@ -241,7 +242,7 @@ func (n *Node) link(ctx context.Context, v membership.View, world int) (*mesh.Me
 		Self: n.ID(), View: v, World: world, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
 		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link, OnDemand: n.cfg.OnDemand, Topology: n.cfg.Request.Topology,
-		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.addFailure, Newest: n.Session.Newest,
+		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.addFailure, Newest: n.Session.Newest, HandleView: n.Session.HandleView,
 	})
 	if err != nil {
 		return nil, err
@@ -276,6 +277,14 @@ func (n *Node) forget(id membership.NodeID) {
 	if m != nil {
 		m.Forget(id)
 	}
+}
+
+// sendView sends a message about views to another node, if there is a link to it.
+func (n *Node) sendView(to membership.NodeID, message []byte) bool {
+	n.mu.Lock()
+	m := n.mesh
+	n.mu.Unlock()
+	return m != nil && m.SendView(to, message)
 }
 
 // addFailure adds to the list of Failures.

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"crypto/ecdsa"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -20,6 +21,7 @@ import (
 type verifier struct {
 	cluster string
 	roots   *x509.CertPool
+	key     *ecdsa.PublicKey // of the CA; nil: it has a key of another type, and no view is accepted
 
 	mu   sync.Mutex
 	seen map[[sha256.Size]byte]leaf
@@ -39,7 +41,8 @@ const seenMax = 4096
 func newVerifier(ca *x509.Certificate) *verifier {
 	roots := x509.NewCertPool()
 	roots.AddCert(ca)
-	return &verifier{cluster: clusterOf(ca), roots: roots, seen: make(map[[sha256.Size]byte]leaf)}
+	key, _ := ca.PublicKey.(*ecdsa.PublicKey)
+	return &verifier{cluster: clusterOf(ca), roots: roots, key: key, seen: make(map[[sha256.Size]byte]leaf)}
 }
 
 // connection returns the authenticated identity of the peer of a TLS session.

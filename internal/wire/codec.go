@@ -23,7 +23,7 @@ import (
 )
 
 // Version is the version of the protocol. Both sides of a connection must have the same.
-const Version = 2
+const Version = 3
 
 // Limits of single fields, in bytes, for encoders and decoders.
 const (
@@ -35,6 +35,7 @@ const (
 	endpointsMax        = 16
 	transportBytesMax   = 32
 	certificateBytesMax = 8192
+	signatureBytesMax   = 128
 )
 
 var (
@@ -162,14 +163,21 @@ func (c *codec) field(v any, tag string) {
 		c.enum((*uint8)(v), 1, uint8(causeEnd-1))
 	case *int:
 		limit := uint32(TextMax)
-		if tag == "waits" {
+		switch tag {
+		case "waits":
 			limit = WaitsMax
+		case "view":
+			limit = ViewMessageMax
 		}
 		c.length(v, limit)
 	case *int32:
 		c.rank(v)
 	case *[16]byte:
 		c.id(v)
+	case *membership.Hash:
+		c.hash(v)
+	case *[]uint32:
+		c.ranks(v)
 	case *Call:
 		c.call(v)
 	case *[]string:
@@ -201,6 +209,8 @@ func bytesMax(tag string) int {
 		return proofBytes
 	case "certificate":
 		return certificateBytesMax
+	case "signature":
+		return signatureBytesMax
 	case "trace":
 		return TraceBytesMax
 	case "log":
@@ -268,6 +278,33 @@ func (c *codec) id(v *[16]byte) {
 		c.b = append(c.b, v[:]...)
 	} else {
 		copy(v[:], c.take(len(v)))
+	}
+}
+
+func (c *codec) hash(v *membership.Hash) {
+	if c.encoding {
+		c.b = append(c.b, v[:]...)
+	} else {
+		copy(v[:], c.take(len(v)))
+	}
+}
+
+// ranks encodes or decodes a list of ranks after its length (32 bits), which is checked against the
+// remaining bytes before the list is allocated.
+func (c *codec) ranks(v *[]uint32) {
+	n := uint32(len(*v))
+	c.u32(&n)
+	if !c.encoding {
+		if uint64(n)*4 > uint64(len(c.b)) {
+			c.fail(errShort)
+		}
+		if c.err != nil || n == 0 {
+			return
+		}
+		*v = make([]uint32, n)
+	}
+	for i := range *v {
+		c.u32(&(*v)[i])
 	}
 }
 

@@ -148,9 +148,9 @@ func TestDocNumbers(t *testing.T) {
 func TestDocLimits(t *testing.T) {
 	checkNames(t, rowsOf(t, "Limits", "Name"), map[string]int{
 		"Version": Version, "PreambleSize": PreambleSize, "FrameSizeMax": FrameSizeMax, "PayloadMax": PayloadMax,
-		"SegmentMax": SegmentMax, "BulkPipesMax": BulkPipesMax, "TextMax": TextMax, "WaitsMax": WaitsMax, "HelloBytesMax": HelloBytesMax, "JoinBytesMax": JoinBytesMax,
+		"SegmentMax": SegmentMax, "BulkPipesMax": BulkPipesMax, "TextMax": TextMax, "WaitsMax": WaitsMax, "ViewMessageMax": ViewMessageMax, "HelloBytesMax": HelloBytesMax, "JoinBytesMax": JoinBytesMax,
 		"proofBytes": proofBytes, "textBytesMax": textBytesMax, "nameBytesMax": nameBytesMax, "addrBytesMax": addrBytesMax,
-		"addrsMax": addrsMax, "certificateBytesMax": certificateBytesMax, "RemoteNameMax": RemoteNameMax, "TraceBytesMax": TraceBytesMax,
+		"addrsMax": addrsMax, "certificateBytesMax": certificateBytesMax, "signatureBytesMax": signatureBytesMax, "RemoteNameMax": RemoteNameMax, "TraceBytesMax": TraceBytesMax,
 	})
 }
 
@@ -263,7 +263,8 @@ func TestDocJoinMessages(t *testing.T) {
 	examples := slices.Concat(joinHellos, joinAnswers, joinRefusals, joinRequests, joinAdmitteds, joinProgresses, joinViews,
 		joinReadies, joinUnreachables, joinFormeds, joinFaileds, []JoinMessage{JoinLeave{}}, joinPings, joinRenews, joinReneweds,
 		joinInvites, joinExpects, joinLinkeds, joinQuiesces, joinQuiesceds,
-		[]JoinMessage{JoinStatusRequest{}}, joinTraceRequests, joinTraces, joinNodeStatuses, joinWorldStatuses, joinRedirects, joinSeedHellos, joinLogs, joinLinks, joinForgets, joinExcludes, joinExcludeds)
+		[]JoinMessage{JoinStatusRequest{}}, joinTraceRequests, joinTraces, joinNodeStatuses, joinWorldStatuses, joinRedirects, joinSeedHellos, joinLogs, joinLinks, joinForgets, joinExcludes, joinExcludeds,
+		joinDifferences, joinConfirms, joinBehinds)
 	seen := make(map[string]bool)
 	for _, m := range examples {
 		name := reflect.TypeOf(m).Name()
@@ -316,9 +317,15 @@ func appendForm(t *testing.T, b []byte, form string, v reflect.Value) []byte {
 		return be.AppendUint32(b, uint32(v.Int()))
 	case "u64":
 		return be.AppendUint64(b, v.Uint())
-	case "id":
+	case "id", "hash":
 		for i := range v.Len() {
 			b = append(b, byte(v.Index(i).Uint()))
+		}
+		return b
+	case "ranks":
+		b = be.AppendUint32(b, uint32(v.Len()))
+		for i := range v.Len() {
+			b = be.AppendUint32(b, uint32(v.Index(i).Uint()))
 		}
 		return b
 	case "bytes":

@@ -52,6 +52,7 @@ const (
 	TypeGone
 	TypeAsk
 	TypeWaits
+	TypeView
 	typeEnd
 )
 
@@ -64,6 +65,7 @@ var sizes = [typeEnd]int{
 	TypeQuery: 35, TypeWhere: 52, TypeRevoke: 90, TypeFailed: 46,
 	TypeBye: 2, TypeByeAck: 2, TypeSegment: 16, TypeClosed: 17,
 	TypeReason: 22, TypeGone: 17, TypeAsk: 17, TypeWaits: 50,
+	TypeView: 5,
 }
 
 const (

@@ -32,7 +32,7 @@ func kinds() []kind {
 	return []kind{
 		messageKind, offerKind, stepKind, stepOfferKind, stepGrantKind, offerGrantKind, offerRefuseKind,
 		creditKind, pingKind, pongKind, queryKind, whereKind, revokeKind, failedKind, byeKind, byeAckKind,
-		segmentKind, closedKind, reasonKind, goneKind, askKind, waitsKind,
+		segmentKind, closedKind, reasonKind, goneKind, askKind, waitsKind, viewKind,
 	}
 }
 

@@ -21,8 +21,8 @@ const (
 	HelloBytesMax = 256
 )
 
-// A JoinMessage is one of the messages between a node and a seed, or between
-// seeds: [JoinHello], [JoinAnswer], [JoinRefusal] and so on.
+// A JoinMessage is one of the messages between a node and a seed, between seeds, or about views
+// between nodes: [JoinHello], [JoinAnswer], [JoinRefusal] and so on.
 type JoinMessage interface{ joinMessage() }
 
 // joinMessages has an empty message of every type, at the index of the type.
@@ -59,6 +59,9 @@ var joinMessages = [...]JoinMessage{
 	JoinForget{},
 	JoinExclude{},
 	JoinExcluded{},
+	JoinDifference{},
+	JoinConfirm{},
+	JoinBehind{},
 }
 
 var errUnknownType = errors.New("wire: unknown type of joining message")

@@ -56,7 +56,10 @@ type JoinLeave struct{}
 func (JoinLeave) joinMessage() {}
 
 // A JoinPing is a sign of life. A node returns the pings of the seed.
-type JoinPing struct{ Seq uint64 }
+type JoinPing struct {
+	Seq   uint64
+	Epoch uint64 // of the newest view that the seed has distributed; 0: none
+}
 
 func (JoinPing) joinMessage() {}
 
@@ -133,3 +136,30 @@ type JoinExcluded struct {
 }
 
 func (JoinExcluded) joinMessage() {}
+
+// A JoinDifference distributes a view as the difference from the view before. The seed sends it to a
+// few nodes, and nodes to each other, in a [View] frame.
+type JoinDifference struct {
+	Base, Epoch uint64
+	Gone        []uint32 // ranks in the view before
+	Joined      []membership.Node
+	Hash        membership.Hash
+	Signature   []byte `wire:"signature"` // by the CA of the cluster, over Epoch and Hash
+}
+
+func (JoinDifference) joinMessage() {}
+
+// A JoinConfirm says that the nodes in the subtree of the sender have the view with Epoch, except the
+// subtrees of the nodes with the ranks Missing in the view before.
+type JoinConfirm struct {
+	Epoch   uint64
+	Missing []uint32
+}
+
+func (JoinConfirm) joinMessage() {}
+
+// A JoinBehind says that the newest view of the sender is that with Epoch, and requests those that
+// follow.
+type JoinBehind struct{ Epoch uint64 }
+
+func (JoinBehind) joinMessage() {}

@@ -121,7 +121,7 @@ func TestJoinLeave(t *testing.T) { checkJoinMessage(t, JoinLeave{}) }
 
 func FuzzJoinLeave(f *testing.F) { fuzzJoin(f, JoinLeave{}) }
 
-var joinPings = []JoinMessage{JoinPing{Seq: 1}, JoinPing{Seq: 1<<64 - 1}}
+var joinPings = []JoinMessage{JoinPing{Seq: 1, Epoch: 1 << 40}, JoinPing{Seq: 1<<64 - 1}}
 
 func TestJoinPing(t *testing.T) {
 	for _, m := range joinPings {

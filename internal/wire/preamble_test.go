@@ -13,12 +13,12 @@ func TestPreamble(t *testing.T) {
 		p      Preamble
 		golden string
 	}{
-		{Preamble{Lane: Control}, "6e6578617202 00 00 00 00"},
-		{Preamble{Lane: Control, Apart: true}, "6e6578617202 00 01 00 00"},
-		{Preamble{Lane: Data}, "6e6578617202 01 00 00 00"},
-		{Preamble{Lane: Bulk}, "6e6578617202 02 00 00 00"},
-		{Preamble{Lane: Bulk, Index: 3, Others: 6}, "6e6578617202 02 00 03 06"},
-		{Preamble{Lane: Bulk, Index: 7, Others: BulkPipesMax - 1}, "6e6578617202 02 00 07 07"},
+		{Preamble{Lane: Control}, "6e6578617203 00 00 00 00"},
+		{Preamble{Lane: Control, Apart: true}, "6e6578617203 00 01 00 00"},
+		{Preamble{Lane: Data}, "6e6578617203 01 00 00 00"},
+		{Preamble{Lane: Bulk}, "6e6578617203 02 00 00 00"},
+		{Preamble{Lane: Bulk, Index: 3, Others: 6}, "6e6578617203 02 00 03 06"},
+		{Preamble{Lane: Bulk, Index: 7, Others: BulkPipesMax - 1}, "6e6578617203 02 00 07 07"},
 	} {
 		want := unhex(t, test.golden)
 		lanes[test.p.Lane] = true
@@ -47,15 +47,15 @@ func TestPreamble(t *testing.T) {
 func TestPreambleRefused(t *testing.T) {
 	for b, want := range map[string]string{
 		"GET / HTTP":                `"GET / "`,
-		"nexar\x03\x00\x00\x00\x00": `"nexar\x03"`,
-		"nexar\x02\x03\x00\x00\x00": "unknown lane 3",
-		"nexar\x02\x00\x02\x00\x00": "forbidden value",
-		"nexar\x02\x01\x01\x00\x00": "data lane has fields of another lane",
-		"nexar\x02\x02\x01\x00\x00": "bulk lane has fields of another lane",
-		"nexar\x02\x00\x00\x01\x00": "control lane has fields of another lane",
-		"nexar\x02\x01\x00\x00\x01": "data lane has fields of another lane",
-		"nexar\x02\x02\x00\x01\x00": "pipe 1 of a bulk lane of 1 pipes",
-		"nexar\x02\x02\x00\x00\x08": "pipe 0 of a bulk lane of 9 pipes",
+		"nexar\x02\x00\x00\x00\x00": `"nexar\x02"`,
+		"nexar\x03\x03\x00\x00\x00": "unknown lane 3",
+		"nexar\x03\x00\x02\x00\x00": "forbidden value",
+		"nexar\x03\x01\x01\x00\x00": "data lane has fields of another lane",
+		"nexar\x03\x02\x01\x00\x00": "bulk lane has fields of another lane",
+		"nexar\x03\x00\x00\x01\x00": "control lane has fields of another lane",
+		"nexar\x03\x01\x00\x00\x01": "data lane has fields of another lane",
+		"nexar\x03\x02\x00\x01\x00": "pipe 1 of a bulk lane of 1 pipes",
+		"nexar\x03\x02\x00\x00\x08": "pipe 0 of a bulk lane of 9 pipes",
 	} {
 		if p, err := ParsePreamble([]byte(b)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is read as %v, error %v, want one with %s", b, p, err, want)

@@ -41,6 +41,7 @@ func (s *Session) keepConnected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end(err)
+	s.stopViewsLocked()
 	s.setAbsent()
 	s.notifyLocked()
 }

@@ -73,6 +73,10 @@ type Request struct {
 	// block, and may be nil.
 	Forget func(id membership.NodeID)
 
+	// SendView sends a message about views to another node, and reports false if there is no link to
+	// it. It must not block. If it is nil, this node has no links.
+	SendView func(to membership.NodeID, message []byte) bool
+
 	// Status returns the trace of this node, of at most wire.TraceBytesMax bytes, for status
 	// polls of the seed; it is empty if the node has not joined yet. Session calls it on a
 	// separate goroutine, and Session.Close waits for it. It may be nil.
@@ -234,6 +238,7 @@ func (s *Session) join(ctx context.Context, req Request) error {
 			got, membership.NodeID(admitted.ID), cluster, key.ID())
 	}
 	s.ID = key.ID()
+	s.views = membership.NewViewForwarder(s.ID, s.Identity.CheckView)
 	s.Observed = admitted.Observed
 	s.World = int(admitted.World)
 	s.durable, s.certificate = admitted.Durable, admitted.Certificate

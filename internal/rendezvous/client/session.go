@@ -46,6 +46,8 @@ type Session struct {
 	life    context.Context // ends with the membership; its cause is the reason
 	end     context.CancelCauseFunc
 
+	sendingViews sync.Mutex // held by withViews; locked before mu
+
 	mu        sync.Mutex
 	changed   chan struct{} // closed, and replaced, when the state that calls wait for changes
 	out       *handshake.Outbox
@@ -53,7 +55,9 @@ type Session struct {
 	away      error              // why there is no connection to a seed; nil if there is one
 	absent    context.Context    // ends when no seed was reachable within Request.Patience
 	setAbsent context.CancelFunc
-	view      membership.View     // the newest; epoch 0: none
+	view      membership.View // the newest; epoch 0: none
+	views     *membership.ViewForwarder
+	viewTimer *time.Timer         // until views has something to do; nil: nothing
 	formed    bool                // the world has formed
 	progress  membership.Progress // the latest of the formation; World is 0 until the seed has sent one
 	tooSmall  *wire.JoinProgress  // the size of a world that is too small for the next view, or nil
@@ -203,6 +207,7 @@ func (s *Session) late(cause error) error {
 // Lost reports to the seed that this node has lost its link to a peer, and why.
 func (s *Session) Lost(peer membership.NodeID, cause error) {
 	s.report(wire.JoinUnreachable{Epoch: s.Newest().Epoch, Peer: peer, Text: cause.Error()})
+	s.withViews(func(f *membership.ViewForwarder) { f.Unreachable(peer) })
 }
 
 // Exclude asks the seed to remove a peer from the world.
@@ -252,6 +257,7 @@ func (s *Session) Close() error {
 	s.close()
 	s.mu.Lock()
 	s.notifyLocked()
+	s.stopViewsLocked()
 	s.out.Close(handshake.Frame(wire.JoinLeave{}))
 	s.mu.Unlock()
 	s.wg.Wait()
@@ -314,10 +320,15 @@ func (s *Session) handle(m wire.JoinMessage) error {
 	switch m := m.(type) {
 	case wire.JoinPing:
 		s.Post(m)
+		s.withViews(func(f *membership.ViewForwarder) { f.Newer(time.Now(), m.Epoch) })
 	case wire.JoinProgress:
 		s.setProgress(m)
 	case wire.JoinView:
 		return s.setView(m)
+	case wire.JoinDifference:
+		if err := s.setDifference(membership.NodeID{}, m); err != nil {
+			return fmt.Errorf("seed %s sent a %w", s.seed, err)
+		}
 	case wire.JoinFormed:
 		return s.setFormed(m.Epoch)
 	case wire.JoinInvite:
@@ -417,22 +428,35 @@ func (s *Session) failed(m wire.JoinFailed) error {
 	return &FailedError{Seed: s.seed, Text: m.Text, Progress: membership.Progress{Joined: m.Joined, World: m.World, Candidates: m.Candidates}}
 }
 
-// setView adopts a view: the first when the world is full, the others once it has
-// formed. The first view of an invited node is of a world that has formed.
+// setView adopts a whole view: the first when the world is full, the others once it has
+// formed. The first view of an invited node is of a world that has formed. A view that has reached
+// this node from another one already is ignored.
 func (s *Session) setView(m wire.JoinView) error {
 	v := membership.View(m)
 	if err := v.Check(); err != nil {
 		return fmt.Errorf("seed %s sent a bad view: %w", s.seed, err)
 	}
-	rank, in := v.Rank(s.ID)
+	_, in := v.Rank(s.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.formed && v.Epoch <= s.view.Epoch {
+		return nil
+	}
 	first, invited := !s.hasViewLocked(), s.invited.Number > 0
 	if !in || v.Epoch <= s.view.Epoch || first == s.formed || first && !invited && v.Size() != s.World {
 		return fmt.Errorf("seed %s sent view %d of %d nodes after view %d, in a world of %d (this node in it: %v)",
 			s.seed, v.Epoch, v.Size(), s.view.Epoch, s.World, in)
 	}
-	s.view, s.tooSmall, s.formed = v, nil, s.formed || invited
+	s.views.Set(v)
+	s.adoptLocked(v, s.seed)
+	return nil
+}
+
+// adoptLocked makes v the newest view. from is the seed or the node that has sent it.
+func (s *Session) adoptLocked(v membership.View, from string) {
+	first := !s.hasViewLocked()
+	rank, _ := v.Rank(s.ID)
+	s.view, s.tooSmall, s.formed = v, nil, s.formed || s.invited.Number > 0
 	for _, n := range v.Nodes {
 		delete(s.expected, n.ID)
 		delete(s.links, n.ID)
@@ -452,7 +476,6 @@ func (s *Session) setView(m wire.JoinView) error {
 	if first {
 		event = "world is full"
 	}
-	s.log.Info(event, "epoch", v.Epoch, "nodes", v.Size(), "rank", rank)
+	s.log.Info(event, "epoch", v.Epoch, "nodes", v.Size(), "rank", rank, "from", from)
 	s.notifyLocked()
-	return nil
 }

@@ -77,7 +77,8 @@ func (s *Server) invite(i *membership.Invitation) {
 	s.sendFrame(i.Node.ID, invite)
 }
 
-// adopt sends a committed view to its nodes, and the reason of their removal to removed nodes.
+// adopt distributes a committed view to its nodes, and sends the reason of their removal to removed
+// nodes.
 func (s *Server) adopt(before membership.View, c change) {
 	view, l := s.state.cluster.view, s.state.leader
 	l.arbiter.Adopt(view)
@@ -87,11 +88,7 @@ func (s *Server) adopt(before membership.View, c change) {
 			s.dismiss(n.ID, s.state.cluster.lastMessage(n.ID))
 		}
 	}
-	b, err := wire.AppendJoin(nil, wire.JoinView(view))
-	if err != nil {
-		s.log.Error("view cannot be sent", "epoch", view.Epoch, "err", err)
-		return
-	}
+	s.distribute(before, view)
 	for rank, n := range view.Nodes {
 		if _, was := before.Rank(n.ID); !was {
 			s.log.Info("node is in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "name", n.Name)
@@ -99,6 +96,5 @@ func (s *Server) adopt(before membership.View, c change) {
 				l.arbiter.Gone(time.Now(), n.ID, false, "its connection to the seed ended when it had just entered the world")
 			}
 		}
-		s.sendFrame(n.ID, b)
 	}
 }

@@ -26,6 +26,10 @@ type leader struct {
 	// count as gone.
 	away map[membership.NodeID]*timer
 
+	spread      *membership.ViewSpread // of the newest difference; nil: none
+	spreadFrame []byte                 // that difference
+	spreading   *timer                 // until the roots have had time to confirm it
+
 	decision  *timer // until the next decision of the arbiter is due
 	returning *timer // until a world without connected nodes is over
 }

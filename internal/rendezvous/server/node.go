@@ -25,7 +25,8 @@ type nodeConn struct {
 	topology topology.Topology
 	origin   string // see originOf
 	out      *handshake.Outbox
-	progress int // the number of joined nodes in its latest JoinProgress
+	progress int    // the number of joined nodes in its latest JoinProgress
+	whole    uint64 // epoch of the newest view that the node has got whole for a JoinBehind
 }
 
 // serveNode serves a node from its admission until its connection ends.
@@ -33,8 +34,10 @@ func (s *Server) serveNode(c *nodeConn) {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		c.Run(c.out, s.lim, s.lim.Ping, func() {
-			c.out.Post(handshake.Frame(s.ping()))
-			s.post(func() { s.sendProgress(c) })
+			s.post(func() {
+				c.out.Post(handshake.Frame(s.ping()))
+				s.sendProgress(c)
+			})
 		})
 	})
 	reason, left := s.readNode(c)
@@ -105,6 +108,12 @@ func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason stri
 			s.send(id, s.ping())
 			s.send(m.Peer, s.ping())
 		}
+	case wire.JoinConfirm:
+		if l.spread != nil {
+			s.sendDifference(l.spread.Confirmation(id, membership.Confirmation(m)))
+		}
+	case wire.JoinBehind:
+		s.sendView(c, m.Epoch)
 	case wire.JoinTrace:
 		s.setTrace(id, m)
 	case wire.JoinLeave:
@@ -175,6 +184,7 @@ func (s *Server) disconnected(c *nodeConn, reason string, left bool) {
 	}
 	delete(l.nodes, id)
 	s.setAnswer(id, nil, hasGone)
+	s.reachNot(id)
 	rank, in := s.state.cluster.view.Rank(id)
 	if s.ctx.Err() == nil && l.form.Phase() != membership.Failed {
 		attrs := []any{"node", id, "addr", c.node.Addrs[0], "name", c.node.Name, "reason", reason, "phase", l.form.Phase()}
@@ -254,8 +264,10 @@ func (s *Server) broadcast(m wire.JoinMessage) {
 	}
 }
 
-// ping returns a ping with the current time as its number.
-func (s *Server) ping() wire.JoinPing { return wire.JoinPing{Seq: uint64(time.Since(s.began))} }
+// ping returns a ping with the current time as its number. The loop calls it.
+func (s *Server) ping() wire.JoinPing {
+	return wire.JoinPing{Seq: uint64(time.Since(s.began)), Epoch: s.state.cluster.view.Epoch}
+}
 
 // sentAt returns the time at which a returned ping was sent.
 func (s *Server) sentAt(m wire.JoinPing, now time.Time) time.Time {

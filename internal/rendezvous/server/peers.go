@@ -208,7 +208,7 @@ func (p *peers) dial(id uint64) error {
 	p.mu.Lock()
 	p.out[id] = out
 	p.mu.Unlock()
-	c.Run(out, p.s.lim, p.s.lim.Ping, func() { out.Post(handshake.Frame(p.s.ping())) })
+	c.Run(out, p.s.lim, p.s.lim.Ping, func() { out.Post(handshake.Frame(wire.JoinPing{})) })
 	p.mu.Lock()
 	delete(p.out, id)
 	p.mu.Unlock()

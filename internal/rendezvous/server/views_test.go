@@ -1,0 +1,200 @@
+package server
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// TestViewTraffic counts the messages of membership at the seed for a join, a departure and a death,
+// without heartbeats. For a view the seed sends and gets a number of messages that does not depend
+// on the size of the world. TRAFFIC=1024 counts them in a world of 1,024 nodes.
+func TestViewTraffic(t *testing.T) {
+	sizes := []int{16, 64, 128}
+	if text := os.Getenv("TRAFFIC"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 16 {
+			t.Fatalf("TRAFFIC=%s: must be a number of nodes, at least 16", text)
+		}
+		sizes = []int{n}
+	}
+	for _, n := range sizes {
+		inViewWorld(t, n, func(w *viewWorld) {
+			const roots = 8
+			steps := []struct {
+				name  string
+				step  func()
+				whole int // whole views
+				other int // messages besides those of views, at most
+			}{
+				{"join", w.grow, 1, 4*n + 20},
+				{"leave", func() { w.leave(n / 2) }, 0, 2},
+				{"death", func() { w.die(time.Second, n/3) }, 0, 2 * 12},
+			}
+			for _, s := range steps {
+				w.listener.take()
+				s.step()
+				got := w.listener.take()
+				view := len(wholeView(t, w.sessions[0].Newest()))
+				staying := len(w.sessions) - s.whole
+				difference, confirms, whole := got["wire.JoinDifference to nodes"], got["wire.JoinConfirm to the seed"], got["wire.JoinView to nodes"]
+				if difference.messages != roots || confirms.messages != roots || whole.messages != s.whole {
+					t.Errorf("%d nodes, %s: %d differences, %d confirmations, %d whole views; want %d, %d, %d",
+						n, s.name, difference.messages, confirms.messages, whole.messages, roots, roots, s.whole)
+				}
+				if difference.bytes > roots*512 || confirms.bytes > roots*64 || whole.bytes != s.whole*view {
+					t.Errorf("%d nodes, %s: %d bytes of differences, %d of confirmations, %d of whole views", n, s.name, difference.bytes, confirms.bytes, whole.bytes)
+				}
+				out, in := got["to nodes"], got["to the seed"]
+				if other := out.messages + in.messages - 2*roots - s.whole; other > s.other {
+					t.Errorf("%d nodes, %s: %d messages besides those of views, want at most %d: %v", n, s.name, other, s.other, got)
+				}
+				t.Logf("%d nodes, %s: %d messages with %d bytes; with whole views from the seed to all: %d with %d", n, s.name,
+					out.messages+in.messages, out.bytes+in.bytes,
+					out.messages+in.messages-2*roots+staying, out.bytes+in.bytes-difference.bytes-confirms.bytes+staying*view)
+			}
+			if strings.Contains(w.log.String(), "that have not confirmed it") {
+				t.Errorf("%d nodes: the seed has sent a difference to nodes that have parents", n)
+			}
+		})
+	}
+}
+
+func wholeView(t *testing.T, v membership.View) []byte {
+	t.Helper()
+	b, err := wire.AppendJoin(nil, wire.JoinView(v))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestViewsWithoutLinks: nodes without links get views from the seed.
+func TestViewsWithoutLinks(t *testing.T) {
+	inViewWorld(t, 40, func(w *viewWorld) {
+		for _, s := range w.sessions[10:30] {
+			w.links.end(s.ID)
+		}
+		w.die(5*time.Second, 5)
+		w.die(5*time.Second, 20)
+	})
+}
+
+// TestInnerNodeIsSilent: a node that gets differences, and neither forwards nor confirms them, delays
+// its subtree by less than a second. It stays in the world.
+func TestInnerNodeIsSilent(t *testing.T) {
+	inViewWorld(t, 60, func(w *viewWorld) {
+		for rank := range 3 {
+			silent := w.sessions[30+rank].ID
+			w.links.mu.Lock()
+			w.links.change = func(from, _ membership.NodeID, b []byte) []byte {
+				if from == silent {
+					return nil
+				}
+				return b
+			}
+			w.links.mu.Unlock()
+			w.die(time.Second, 1)
+		}
+	})
+}
+
+// TestInnerNodesDieMeanwhile: nodes die while a view travels, and are removed by the next one, which
+// arrives at nodes that lack the first.
+func TestInnerNodesDieMeanwhile(t *testing.T) {
+	inViewWorld(t, 60, func(w *viewWorld) {
+		v := w.sessions[0].Newest()
+		doomed := w.sessions[20].ID
+		w.links.mu.Lock()
+		w.links.change = func(from, to membership.NodeID, b []byte) []byte {
+			if from == doomed || to == doomed {
+				return nil
+			}
+			return b
+		}
+		w.links.mu.Unlock()
+		w.sessions[40].Break()
+		w.links.end(w.sessions[40].ID)
+		for _, peer := range membership.Watchers(v, 40, 0) {
+			w.sessions[peer].Lost(w.sessions[40].ID, errors.New("killed"))
+		}
+		time.Sleep(15 * time.Millisecond) // The view without rank 40 is on its way.
+		w.links.end(doomed)
+		w.sessions[20].Break()
+		for _, peer := range membership.Watchers(v, 20, 0) {
+			w.sessions[peer].Lost(doomed, errors.New("killed"))
+		}
+		w.sessions = slices.Delete(slices.Delete(w.sessions, 40, 41), 20, 21)
+		got := w.await(v.Epoch+1, 2*time.Second)
+		if got.Size() != 58 {
+			t.Errorf("view %d has %d nodes, want 58", got.Epoch, got.Size())
+		}
+	})
+}
+
+// TestViewIsForged: nodes refuse differences that another node has changed, name it, and get the view
+// from the seed.
+func TestViewIsForged(t *testing.T) {
+	inViewWorld(t, 40, func(w *viewWorld) {
+		forger := w.sessions[8].ID
+		forged := 0
+		w.links.change = func(from, _ membership.NodeID, b []byte) []byte {
+			m, err := wire.DecodeViewMessage(b)
+			d, ok := m.(wire.JoinDifference)
+			if from != forger || err != nil || !ok {
+				return b
+			}
+			forged++
+			d.Gone = append([]uint32{0}, d.Gone...)
+			return handshake.Frame(d)
+		}
+		for range 6 {
+			w.die(time.Second, 20)
+		}
+		w.links.mu.Lock()
+		defer w.links.mu.Unlock()
+		refused := 0
+		for id, n := range w.links.nodes {
+			for _, err := range n.errs {
+				refused++
+				if !errors.Is(err, membership.ErrForged) || !strings.Contains(err.Error(), forger.String()) {
+					t.Errorf("node %v has refused a message: %v", id, err)
+				}
+			}
+		}
+		if forged == 0 || refused != forged {
+			t.Errorf("%d of %d forged views are refused", refused, forged)
+		}
+	})
+}
+
+// TestLateNodeAsksTheSeed: a node that gets no view over its links, and not from the seed since its
+// parent confirms for it, learns of the view by a ping, and asks the seed.
+func TestLateNodeAsksTheSeed(t *testing.T) {
+	inViewWorld(t, 40, func(w *viewWorld) {
+		late := w.sessions[30]
+		w.links.change = func(from, to membership.NodeID, b []byte) []byte {
+			m, err := wire.DecodeViewMessage(b)
+			if d, ok := m.(wire.JoinDifference); err == nil && ok && to == late.ID {
+				// The confirmation of the late node, which has not got the view.
+				w.links.nodes[from].inbox <- viewMessage{late.ID, handshake.Frame(wire.JoinConfirm{Epoch: d.Epoch})}
+				return nil
+			}
+			return b
+		}
+		for range 3 {
+			w.die(5*time.Second, 10)
+		}
+		if got := w.listener.take()["wire.JoinBehind to the seed"].messages; got == 0 {
+			t.Error("the node has not asked the seed")
+		}
+	})
+}

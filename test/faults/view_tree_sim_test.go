@@ -1,0 +1,124 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
+)
+
+// viewLog is a slog.Handler that keeps the senders of the views of a node.
+type viewLog struct {
+	mu   sync.Mutex
+	from []string
+}
+
+func (l *viewLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l *viewLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *viewLog) WithGroup(string) slog.Handler            { return l }
+
+func (l *viewLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Message != "world has changed" {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "from" {
+			l.from = append(l.from, a.Value.String())
+		}
+		return true
+	})
+	return nil
+}
+
+// TestViewsFromNodes: in a world with links on demand, nodes crash one after the other and two at the same time. All
+// others get each view, most of them from another node and not from the seed, and compute with each other.
+func TestViewsFromNodes(t *testing.T) {
+	const n = 20
+	synctest.Test(t, func(t *testing.T) {
+		w := worldtest.NewSimCluster(t, 1, n)
+		defer w.Close()
+		nodes, logs := make([]*nexar.Node, n), make([]*viewLog, n)
+		err := worldtest.ForEach(n, func(rank int) (err error) {
+			logs[rank] = new(viewLog)
+			cfg := simConfig(nexar.Automatic, &rank)
+			cfg.Links, cfg.Log = "demand", slog.New(logs[rank])
+			nodes[rank], err = w.Join(simHost(rank), cfg)
+			return err
+		})
+		defer func() {
+			_ = worldtest.ForEach(n, func(rank int) error {
+				if nodes[rank] == nil {
+					return nil
+				}
+				return nodes[rank].Close()
+			})
+		}()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		crashes := [][]int{{7}, {3, 12}, {0}}
+		for i, victims := range crashes {
+			time.AfterFunc(time.Duration(i+1)*10*time.Second, func() {
+				for _, v := range victims {
+					w.Network.Crash(simHost(v))
+				}
+			})
+		}
+		crashed := slices.Concat(crashes...)
+		err = worldtest.ForEach(n, func(i int) error {
+			if slices.Contains(crashed, i) {
+				return nil
+			}
+			for c, err := range nodes[i].Epochs(ctx) {
+				if err != nil {
+					return fmt.Errorf("node %d: %w", i, err)
+				}
+				if c.Size() == n-len(crashed) {
+					x := []int64{1}
+					if err := nexar.AllReduce(ctx, c, x, nexar.Sum); err != nil {
+						return fmt.Errorf("node %d: %w", i, err)
+					}
+					if x[0] != int64(c.Size()) {
+						return fmt.Errorf("node %d: the sum is %d, want %d", i, x[0], c.Size())
+					}
+					return nil
+				}
+				_ = sumUntilFailure(ctx, c)
+			}
+			return fmt.Errorf("node %d: its epochs have ended", i)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		fromNodes, views := 0, 0
+		for i, l := range logs {
+			if slices.Contains(crashed, i) {
+				continue
+			}
+			l.mu.Lock()
+			for _, from := range l.from {
+				views++
+				if !strings.Contains(from, ":") { // The seed has an address.
+					fromNodes++
+				}
+			}
+			l.mu.Unlock()
+		}
+		// At least three views, each to 8 roots at most and 16 nodes in all at least.
+		if fromNodes < views/3 || views < 3*(n-len(crashed)) {
+			t.Errorf("%d of %d views come from nodes, want a third of 48", fromNodes, views)
+		}
+	})
+}
