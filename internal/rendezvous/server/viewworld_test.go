@@ -74,7 +74,7 @@ func (w *viewWorld) joinNode(i int) *client.Session {
 	w.t.Helper()
 	n := w.links.open()
 	req := w.request(i)
-	req.Candidates = []string{fmt.Sprintf("10.0.%d.%d:7000", i/256, i%256)}
+	req.Alternates = []string{fmt.Sprintf("10.0.%d.%d:7000", i/256, i%256)}
 	req.Limits = handshake.Limits{Silence: time.Hour}
 	req.SendView = n.send
 	req.Endpoints = []membership.Endpoint{{Transport: "shm"}, {Transport: "tcp"}, {Transport: "quic"}}
