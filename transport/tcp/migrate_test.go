@@ -35,13 +35,13 @@ func (h *blackhole) Write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := min(len(p), h.passes)
-	h.passes -= n
-	h.swallowed += len(p) - n
 	if n > 0 {
-		if _, err := h.socket.Write(p[:n]); err != nil {
-			return 0, err
+		m, err := h.socket.Write(p[:n])
+		if h.passes -= m; err != nil { // a spare subflow may interrupt the Write: the rest of p is not written
+			return m, err
 		}
 	}
+	h.swallowed += len(p) - n
 	return len(p), nil
 }
 
