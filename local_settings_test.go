@@ -39,7 +39,7 @@ func TestLocalSettings(t *testing.T) {
 	}
 }
 
-// TestLocalDoesNotChange: a world of Local neither recovers nor grows. The error names what does.
+// TestLocalDoesNotChange: a world of Local neither recovers nor grows. The error names the alternatives.
 func TestLocalDoesNotChange(t *testing.T) {
 	comms := localCluster(t, 2, Config{})
 	if err := comms[1].Close(); err != nil {

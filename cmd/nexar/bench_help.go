@@ -73,7 +73,7 @@ EXIT STATUS
   130  ended by Ctrl-C`
 }
 
-// wrapped breaks a text into lines of at most width characters, each of which begins with indent.
+// wrapped breaks a text into lines of at most width characters that begin with indent.
 func wrapped(text, indent string, width int) string {
 	lines, line := []string{}, indent
 	for _, word := range strings.Fields(text) {

@@ -27,22 +27,8 @@ func end() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }
 // quitParent sends SIGQUIT to nexar run, which passes it on to all ranks.
 func quitParent() { _ = syscall.Kill(os.Getppid(), syscall.SIGQUIT) }
 
-// testProgram returns the path of a link to this test program. TestMain runs it as the command of that
-// name.
-func testProgram(t *testing.T, name string) string {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := t.TempDir() + "/" + name
-	if err := os.Symlink(self, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// copiedProgram is testProgram with a copy in place of the link. It can start itself: its own path has its name.
+// copiedProgram returns the path of a copy of this test program. TestMain runs it as the command of that name. It can start
+// itself, which a link cannot: its own path has the name, too.
 func copiedProgram(t *testing.T, name string) string {
 	t.Helper()
 	self, err := os.Executable()

@@ -12,6 +12,21 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
+// testProgram returns the path of a link to this test program. TestMain runs it as the command of that
+// name.
+func testProgram(t *testing.T, name string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := t.TempDir() + "/" + name
+	if err := os.Symlink(self, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // TestRanksNeed compares the needs that nexar run and nexar doctor assume with those of ranks that have
 // used all connections.
 func TestRanksNeed(t *testing.T) {

@@ -101,8 +101,8 @@ type peerWaits struct {
 // questionsMax limits the questions to a rank without an answer that are remembered.
 const questionsMax = 32
 
-// A question is a [wire.Ask] to a rank. An answer says how things were after its question, and nothing
-// about what happened since: a later question may have been sent before it arrived.
+// A question is a [wire.Ask] to a rank. Its answer describes the rank at a time between the question and the
+// arrival of the answer, which may be earlier than a later question.
 type question struct {
 	number uint64
 	at     time.Duration
@@ -350,7 +350,7 @@ func (s *stalls) quietLocked(rank int, links map[int]*link.Link) (state uint64, 
 	return p.State, p.quiet && l.Traffic().Received >= p.Sent
 }
 
-// setStatesLocked sets what the last answers of the peers of a wait of this node say about these.
+// setStatesLocked sets the states of the peers of a wait of this node from their last answers.
 func (s *stalls) setStatesLocked(w *wire.Wait, own *waits) {
 	for k := range w.Peers {
 		p := &w.Peers[k]

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/recorder"
-	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -26,7 +26,7 @@ func (plainText) Deadlock(e *DeadlockError) string { return e.Error() }
 type stallTest struct {
 	*stalls
 	link *link.Link
-	log  testlog.Buffer
+	log  bytes.Buffer
 	mine waits // of rank 0
 }
 

@@ -211,7 +211,7 @@ func (d *decoder) peers(w *Wait, n int) {
 	}
 }
 
-// ranges takes the n ranges of a wait and what it says about them. Ranges are in order, and do not overlap.
+// ranges takes the states and the n ranges of a wait. Ranges are in order, and do not overlap.
 func (d *decoder) ranges(w *Wait, n int) {
 	w.States, w.Quiet = d.u64(), d.flagBit()
 	if n*rangeSize > len(d.b) {

@@ -78,7 +78,7 @@ func (c *conn) sample(now time.Time) {
 			c.migrate(s)
 		}
 	}
-	if c.lossy.Load() && now.After(c.lossyUntil) {
+	if c.lossy.Load() && now.After(c.lossyUntil) && !c.t.staysLossy {
 		c.lossy.Store(false)
 	}
 }

@@ -156,6 +156,8 @@ type Transport struct {
 	// dropMigrated, set only by tests, reports whether to lose a socket that a pipe of
 	// the peer has migrated to, before it is used.
 	dropMigrated func() bool
+	// staysLossy, set only by tests, makes a path with a loss count as lossy for ever.
+	staysLossy bool
 
 	tasks     sync.WaitGroup
 	closeOnce sync.Once
