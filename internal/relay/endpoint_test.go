@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/relay/forward"
 	"github.com/nexar-go/nexar/internal/relay/relaytest"
 	"github.com/nexar-go/nexar/internal/relay/session"
@@ -151,6 +152,30 @@ func TestDial(t *testing.T) {
 	})
 }
 
+// nowhere are the routes of a node that knows no way.
+type nowhere struct{}
+
+func (nowhere) NextHops(_ membership.NodeID, hops []membership.NodeID) []membership.NodeID {
+	return hops
+}
+
+// A relay that drops all frames does not prevent a dial.
+func TestDialAvoidsBlackHole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, relaytest.Ring(4), func(i int, cfg *Config) {
+			if i == 1 {
+				cfg.Routes = nowhere{} // It drops every frame that it would have to relay.
+			}
+		})
+		for range 3 {
+			n.connect(0, 2)
+		}
+		if s := n.endpoints[1].Stats(); s.Dropped == 0 || s.Forwarded > 0 {
+			t.Errorf("node 1 has dropped %d frames and forwarded %d", s.Dropped, s.Forwarded)
+		}
+	})
+}
+
 // Altered frames are reported with source and path, and the data arrives.
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -171,9 +196,12 @@ func TestReports(t *testing.T) {
 		got := n.transfer(a, b, data, func() {
 			// The relay forges a frame of node 0, with a free number.
 			c := a.(*conn)
+			c.mu.Lock()
+			seq := c.session.Stats().Sent + 5
+			c.mu.Unlock()
 			relay.send(time.Now(), []forward.Frame{{
 				Kind: forward.Data, Source: relaytest.ID(0), Destination: relaytest.ID(2), Session: c.key.session,
-				Seq: c.session.Stats().Sent + 5, Payload: make([]byte, 100),
+				Seq: seq, Payload: make([]byte, 100),
 			}})
 		})
 		if !bytes.Equal(got, data) {

@@ -96,7 +96,7 @@ type Drop struct {
 type Effects struct {
 	// Delivered reports that the frame of [Node.Receive] has reached its destination.
 	Delivered bool
-	// Wake are the neighbors for which Next has something to write. A neighbor may be listed twice.
+	// Wake are the neighbors with output from Next. A neighbor may be listed twice.
 	Wake []membership.NodeID
 	// Drops are the frames that were lost.
 	Drops []Drop

@@ -171,7 +171,7 @@ func TestMemory(t *testing.T) {
 		graph := hypercube(d)
 		cfg := forward.Config{HopLimit: d, Buffer: forward.DefaultBuffer, Stall: time.Hour}
 		x := newTraffic(t, relaytest.New(uint64(d), graph, cfg))
-		for range 100 { // to one node, whose links are the bottleneck
+		for range 100 { // to one node: its links are the bottleneck
 			for i := range len(graph) - 1 {
 				x.send(i+1, 0, forward.PayloadMax)
 			}
@@ -185,7 +185,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// Sources share a link equally, whatever the number and the length of the frames that wait, and the
+// Sources share a link equally. The number and the length of the frames that wait do not matter, and the
 // relay's own frames count as one more source.
 func TestFairness(t *testing.T) {
 	const sources, relay, sink = 5, 5, 6

@@ -54,7 +54,7 @@ type neighbor struct {
 	held    []int // bytes in the buffers
 	heldAll int
 	owed    []int // bytes that were freed, and the credit not returned
-	owing   []int // classes whose credit Next returns
+	owing   []int // classes with credit to be returned by Next
 }
 
 func newNeighbor(id membership.NodeID, classes int) *neighbor {
@@ -95,7 +95,7 @@ func (v *neighbor) enqueue(now time.Time, q *queued, class int) {
 	fl.queue = append(fl.queue, q)
 }
 
-// dequeue returns the frame whose turn it is, or nil if no frame has credit.
+// dequeue returns the next frame by the order of turns, or nil if no frame has credit.
 func (v *neighbor) dequeue(now time.Time) *queued {
 	for len(v.active) > 0 {
 		fl := v.active[0]

@@ -134,7 +134,7 @@ type Node struct {
 	// HeldMax is the largest number of bytes in buffers, at any time.
 	HeldMax int
 
-	writing map[int]bool // neighbors to which a write is in progress
+	writing map[int]bool // a write to the neighbor is in progress
 }
 
 // A Network is a simulated network.

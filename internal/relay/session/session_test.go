@@ -54,6 +54,27 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
+// All nodes send to all others at once, through small buffers.
+func TestAllToAll(t *testing.T) {
+	const n = 9
+	w := newWorld(t, 1, relaytest.Ring(n), n)
+	var transfers []transfer
+	for i := range n {
+		for j := range n {
+			if i != j {
+				transfers = append(transfers, w.dial(i, j).transfer(w.Rand, 2, 150_000))
+			}
+		}
+	}
+	w.Run(time.Minute)
+	resent := uint64(0)
+	for _, f := range transfers {
+		f.check()
+		resent += f.from.Stats().Resent
+	}
+	t.Logf("%d frames were sent again", resent)
+}
+
 // Relays die at random moments, and links are cut. Nothing is lost, repeated or reordered.
 func TestRelayDeaths(t *testing.T) {
 	resent := uint64(0)
@@ -176,8 +197,8 @@ func tampering(rng *rand.Rand) map[string]func(f forward.Frame, to int) []forwar
 	}
 }
 
-// All frames between two nodes pass a hostile relay. Everything arrives exactly, and what the relay
-// does is noticed.
+// All frames between two nodes pass a hostile relay. Everything arrives exactly, and the
+// tampering is noticed.
 func TestHostileRelay(t *testing.T) {
 	for name := range tampering(nil) {
 		t.Run(name, func(t *testing.T) {
@@ -321,7 +342,7 @@ func TestUnreadPipe(t *testing.T) {
 	}
 }
 
-// Close ends both sides, whatever is in flight, and every session is soon Finished.
+// Close ends both sides with data in flight, and every session is soon Finished.
 func TestClose(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		w := newWorld(t, 1, relaytest.Ring(4), 4)
