@@ -233,7 +233,7 @@ func (n *Node) Credit(now time.Time, from membership.NodeID, c Credit) (*Effects
 			from, c.Bytes, c.Class, n.classes, n.cfg.Buffer)
 	}
 	v.credit[c.Class] += int(c.Bytes)
-	v.progress[c.Class] = now
+	v.progress[c.Class], v.stalled = now, false
 	v.unpark(int(c.Class))
 	n.wake(v)
 	return &n.effects, nil
@@ -354,9 +354,12 @@ func (n *Node) Next(now time.Time, to membership.NodeID) (out Output, ok bool, e
 		return Output{}, false, &n.effects
 	}
 	n.finish(v)
-	if len(v.owing) > 0 {
+	for len(v.owing) > 0 {
 		class := v.owing[0]
 		v.owing = v.owing[:copy(v.owing, v.owing[1:])]
+		if v.owed[class] == 0 {
+			continue
+		}
 		out.Credit = Credit{Class: uint8(class), Bytes: uint32(v.owed[class])}
 		v.granted[class] += v.owed[class]
 		v.owed[class] = 0

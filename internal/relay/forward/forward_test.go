@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/relay/forward"
 	"github.com/nexar-go/nexar/internal/relay/relaytest"
 )
@@ -354,5 +355,63 @@ func TestAttempt(t *testing.T) {
 		if want := []int{1, 3}[attempt]; from != want {
 			t.Errorf("attempt %d arrives from node %d, want %d", attempt, from, want)
 		}
+	}
+}
+
+// toward are routes with one next hop for all destinations.
+type toward membership.NodeID
+
+func (id toward) NextHops(_ membership.NodeID, hops []membership.NodeID) []membership.NodeID {
+	return append(hops, membership.NodeID(id))
+}
+
+// Frames of an earlier link still occupy their buffers, so a new link to the same neighbor gets credit
+// for the rest, and for all when they have left.
+func TestLinkIsReplaced(t *testing.T) {
+	now := time.Unix(1, 0)
+	a, self, c := relaytest.ID(0), relaytest.ID(1), relaytest.ID(2)
+	n, err := forward.New(forward.Config{Self: self, Routes: toward(c), HopLimit: 2, Buffer: smallBuffer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.NeighborUp(now, a)
+	n.NeighborUp(now, c)
+	credit := func() (bytes int) {
+		for {
+			out, ok, _ := n.Next(now, a)
+			if !ok {
+				return bytes
+			}
+			if out.Credit.Bytes == 0 {
+				t.Fatalf("got %+v for a neighbor without frames", out)
+			}
+			if out.Credit.Class == 1 {
+				bytes += int(out.Credit.Bytes)
+			}
+		}
+	}
+	if got := credit(); got != smallBuffer {
+		t.Fatalf("a new link gets credit of %d bytes, want %d", got, smallBuffer)
+	}
+	f := forward.Frame{Hops: 1, Kind: forward.Data, Source: a, Destination: c, Payload: zeros[:]}
+	for range 2 {
+		if _, err := n.Receive(now, a, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.NeighborUp(now, a)
+	if got := credit(); got != 0 {
+		t.Errorf("the next link gets credit of %d bytes for a full buffer", got)
+	}
+	if _, err := n.Credit(now, c, forward.Credit{Class: 2, Bytes: smallBuffer}); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, true, false} {
+		if _, ok, _ := n.Next(now, c); ok != want {
+			t.Fatalf("output %d: %v, want %v", i, ok, want)
+		}
+	}
+	if got := credit(); got != smallBuffer || n.Held() != 0 {
+		t.Errorf("credit of %d bytes returns, want %d; %d bytes are held", got, smallBuffer, n.Held())
 	}
 }
