@@ -203,7 +203,7 @@ func (n *Node) Receive(now time.Time, from membership.NodeID, f Frame) (*Effects
 	if f.Hops < 1 || int(f.Hops) > n.cfg.HopLimit {
 		return nil, fmt.Errorf("relay: frame from %v after %d hops: must be 1 to %d", from, f.Hops, n.cfg.HopLimit)
 	}
-	class, charge := n.class(f.Hops), f.charge()
+	class, charge := n.class(f.Hops), f.Charge()
 	if v.granted[class] < charge {
 		return nil, fmt.Errorf("relay: frame from %v of %d bytes in class %d: its credit is %d", from, charge, class, v.granted[class])
 	}
@@ -302,7 +302,7 @@ func (n *Node) drop(q *queued, reason Reason) {
 
 // release frees the buffer of a frame, and owes its bytes to the neighbor that has sent it.
 func (n *Node) release(q *queued) {
-	v, charge := q.from, q.frame.charge()
+	v, charge := q.from, q.frame.Charge()
 	if v == nil {
 		return
 	}

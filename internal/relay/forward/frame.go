@@ -57,8 +57,8 @@ type Frame struct {
 	Payload      []byte
 }
 
-// charge returns the credit that the frame costs.
-func (f *Frame) charge() int { return HeaderSize + len(f.Payload) + frameCharge }
+// Charge returns the credit that the frame costs.
+func (f *Frame) Charge() int { return HeaderSize + len(f.Payload) + frameCharge }
 
 // AppendHeader appends the header of the frame to b. The payload follows it on the link.
 func (f *Frame) AppendHeader(b []byte) []byte {

@@ -99,7 +99,7 @@ func (v *neighbor) enqueue(now time.Time, q *queued, class int) {
 func (v *neighbor) dequeue(now time.Time) *queued {
 	for len(v.active) > 0 {
 		fl := v.active[0]
-		class, charge := fl.key.class, fl.queue[0].frame.charge()
+		class, charge := fl.key.class, fl.queue[0].frame.Charge()
 		// Flows that wait for credit of the class have their turn first, or short frames would
 		// use the credit that a long one waits for.
 		if v.credit[class] < charge || len(v.parked[class]) > 0 {

@@ -173,11 +173,11 @@ func tampering(rng *rand.Rand) map[string]func(f forward.Frame, to int) []forwar
 		"repeats": func(f forward.Frame, to int) []forward.Frame {
 			old = append(old, f)
 			if rng.IntN(8) == 0 {
-				spare[to] += forward.HeaderSize + len(f.Payload)
+				spare[to] = min(spare[to]+f.Charge(), relaytest.Reserve)
 				return nil
 			}
 			again := old[rng.IntN(len(old))]
-			if size := forward.HeaderSize + len(again.Payload); again.Destination == f.Destination && size <= spare[to] {
+			if size := again.Charge(); again.Destination == f.Destination && size <= spare[to] {
 				spare[to] -= size
 				return []forward.Frame{f, again}
 			}
