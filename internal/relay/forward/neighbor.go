@@ -26,7 +26,6 @@ type flow struct {
 	queue   []*queued
 	deficit int  // bytes it may still send in its turn
 	turn    bool // has got the quantum of its turn
-	parked  bool
 }
 
 type flowKey struct {
