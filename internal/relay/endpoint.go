@@ -1,6 +1,6 @@
 // Package relay connects nodes that are no neighbors, through relays. An [Endpoint] is a transport
-// whose network is the links between neighbors: it forwards the frames of others, and its conns are
-// sealed from end to end.
+// over the links between neighbors: it forwards the frames of others, and its conns are sealed from end
+// to end.
 //
 // Package forward decides where frames go, and package session has the state of a conn; both are
 // pure. This package has the goroutines: one that reads and one that writes for each neighbor. A frame for
@@ -31,11 +31,14 @@ import (
 const (
 	// backlogMax is the number of conns that wait for Accept.
 	backlogMax = 256
-	// handshakesMax is the number of handshakes in progress whose frames come from one neighbor.
+	// handshakesMax is the number of handshakes in progress with frames from one neighbor.
 	handshakesMax = 64
 	// dialAttempts is the number of handshakes of one Dial, each over another path.
 	dialAttempts = 4
-	// closeLimit is the maximum duration of Close of an Endpoint whose peers do not answer.
+	// handshakeTime is the maximum duration of the first handshake of a Dial. Each further one may
+	// take twice as long.
+	handshakeTime = 3 * time.Second
+	// closeLimit is the maximum duration of Close of an Endpoint if peers do not answer.
 	closeLimit = time.Second
 	// warningPause is the minimum time between two warnings about frames.
 	warningPause = 10 * time.Second
@@ -159,8 +162,14 @@ func (e *Endpoint) dial(ctx context.Context, addr, peer string) (c *conn, err er
 		return nil, errors.New("it is this node")
 	}
 	for attempt := range uint8(dialAttempts) {
-		if c, err = e.handshake(ctx, id, attempt); err == nil || ctx.Err() != nil || errors.Is(err, transport.ErrClosed) {
-			return c, err
+		limited, cancel := context.WithTimeout(ctx, handshakeTime<<attempt)
+		c, err = e.handshake(limited, id, attempt)
+		cancel()
+		if err == nil {
+			return c, nil
+		}
+		if ctx.Err() != nil || errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeerGone) {
+			return nil, err
 		}
 	}
 	return nil, err
@@ -188,6 +197,9 @@ func (e *Endpoint) handshake(ctx context.Context, peer membership.NodeID, attemp
 	case <-c.done:
 	case <-ctx.Done():
 		c.Close()
+		if err := c.Err(); errors.Is(err, transport.ErrPeerGone) {
+			return nil, err
+		}
 		if reason := c.dropped.Load(); reason != nil {
 			return nil, fmt.Errorf("%w: frames were lost: %v", ctx.Err(), *reason)
 		}

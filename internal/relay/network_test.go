@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport/mem"
 )
 
-// A network is a set of endpoints whose neighbors are linked in memory.
+// A network is a set of endpoints. Neighbors are linked in memory.
 type network struct {
 	tb        testing.TB
 	mem       *mem.Network

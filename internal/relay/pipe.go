@@ -13,7 +13,7 @@ import (
 
 var errReaderClosed = fmt.Errorf("relay: the reader has closed the pipe: %w", transport.ErrPeerClosed)
 
-// An end is what both ends of a pipe have: the mutex of the conn guards it.
+// An end is the common part of both ends of a pipe. The mutex of the conn guards it.
 type end struct {
 	conn    *conn
 	changed sync.Cond // of the goroutine that reads or writes

@@ -96,7 +96,7 @@ type Drop struct {
 type Effects struct {
 	// Delivered reports that the frame of [Node.Receive] has reached its destination.
 	Delivered bool
-	// Wake are the neighbors for which Next has something to write. A neighbor may be listed twice.
+	// Wake are the neighbors with output from Next. A neighbor may be listed twice.
 	Wake []membership.NodeID
 	// Drops are the frames that were lost.
 	Drops []Drop
@@ -203,7 +203,7 @@ func (n *Node) Receive(now time.Time, from membership.NodeID, f Frame) (*Effects
 	if f.Hops < 1 || int(f.Hops) > n.cfg.HopLimit {
 		return nil, fmt.Errorf("relay: frame from %v after %d hops: must be 1 to %d", from, f.Hops, n.cfg.HopLimit)
 	}
-	class, charge := n.class(f.Hops), f.charge()
+	class, charge := n.class(f.Hops), f.Charge()
 	if v.granted[class] < charge {
 		return nil, fmt.Errorf("relay: frame from %v of %d bytes in class %d: its credit is %d", from, charge, class, v.granted[class])
 	}
@@ -233,7 +233,7 @@ func (n *Node) Credit(now time.Time, from membership.NodeID, c Credit) (*Effects
 			from, c.Bytes, c.Class, n.classes, n.cfg.Buffer)
 	}
 	v.credit[c.Class] += int(c.Bytes)
-	v.progress[c.Class] = now
+	v.progress[c.Class], v.stalled = now, false
 	v.unpark(int(c.Class))
 	n.wake(v)
 	return &n.effects, nil
@@ -302,7 +302,7 @@ func (n *Node) drop(q *queued, reason Reason) {
 
 // release frees the buffer of a frame, and owes its bytes to the neighbor that has sent it.
 func (n *Node) release(q *queued) {
-	v, charge := q.from, q.frame.charge()
+	v, charge := q.from, q.frame.Charge()
 	if v == nil {
 		return
 	}
@@ -354,9 +354,12 @@ func (n *Node) Next(now time.Time, to membership.NodeID) (out Output, ok bool, e
 		return Output{}, false, &n.effects
 	}
 	n.finish(v)
-	if len(v.owing) > 0 {
+	for len(v.owing) > 0 {
 		class := v.owing[0]
 		v.owing = v.owing[:copy(v.owing, v.owing[1:])]
+		if v.owed[class] == 0 {
+			continue
+		}
 		out.Credit = Credit{Class: uint8(class), Bytes: uint32(v.owed[class])}
 		v.granted[class] += v.owed[class]
 		v.owed[class] = 0

@@ -45,8 +45,7 @@ const (
 
 // A Frame travels from its source to its destination through relays. Relays change Hops only.
 type Frame struct {
-	// Hops is the number of links that the frame has crossed, including the one on which it
-	// arrives. It is the buffer class of the frame at the node that receives it.
+	// Hops is the number of links that the frame has crossed, including the last one. It is the buffer class of the frame at the node that receives it.
 	Hops uint8
 	// Attempt selects detours: if bit h is set, the node after h hops prefers the alternative
 	// next hop. A source changes it when frames do not arrive.
@@ -58,8 +57,8 @@ type Frame struct {
 	Payload      []byte
 }
 
-// charge returns the credit that the frame costs.
-func (f *Frame) charge() int { return HeaderSize + len(f.Payload) + frameCharge }
+// Charge returns the credit that the frame costs.
+func (f *Frame) Charge() int { return HeaderSize + len(f.Payload) + frameCharge }
 
 // AppendHeader appends the header of the frame to b. The payload follows it on the link.
 func (f *Frame) AppendHeader(b []byte) []byte {
@@ -111,7 +110,7 @@ func ParseCredit(b []byte) (Credit, error) {
 }
 
 // Size returns the length in bytes of the encoding that begins with the byte b: [HeaderSize] for
-// a frame, to which its payload is added, or [CreditSize].
+// a frame without its payload, or [CreditSize].
 func Size(b byte) (int, error) {
 	switch b {
 	case typeFrame:

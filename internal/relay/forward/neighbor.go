@@ -26,7 +26,6 @@ type flow struct {
 	queue   []*queued
 	deficit int  // bytes it may still send in its turn
 	turn    bool // has got the quantum of its turn
-	parked  bool
 }
 
 type flowKey struct {
@@ -54,7 +53,7 @@ type neighbor struct {
 	held    []int // bytes in the buffers
 	heldAll int
 	owed    []int // bytes that were freed, and the credit not returned
-	owing   []int // classes whose credit Next returns
+	owing   []int // classes with credit to be returned by Next
 }
 
 func newNeighbor(id membership.NodeID, classes int) *neighbor {
@@ -95,11 +94,11 @@ func (v *neighbor) enqueue(now time.Time, q *queued, class int) {
 	fl.queue = append(fl.queue, q)
 }
 
-// dequeue returns the frame whose turn it is, or nil if no frame has credit.
+// dequeue returns the next frame by the order of turns, or nil if no frame has credit.
 func (v *neighbor) dequeue(now time.Time) *queued {
 	for len(v.active) > 0 {
 		fl := v.active[0]
-		class, charge := fl.key.class, fl.queue[0].frame.charge()
+		class, charge := fl.key.class, fl.queue[0].frame.Charge()
 		// Flows that wait for credit of the class have their turn first, or short frames would
 		// use the credit that a long one waits for.
 		if v.credit[class] < charge || len(v.parked[class]) > 0 {

@@ -15,6 +15,10 @@ import (
 	"github.com/nexar-go/nexar/internal/relay/forward"
 )
 
+// Reserve is the number of bytes that a hostile node can send to a neighbor beyond the frames that it forwards, after it has
+// dropped as many.
+const Reserve = 32 << 10
+
 // A Graph has the neighbors of each node.
 type Graph [][]int
 
@@ -124,7 +128,8 @@ type Node struct {
 	// Dropped gets the frames that were lost at this node.
 	Dropped func(d forward.Drop)
 	// Tamper, if not nil, makes the node hostile: it returns the frames that are sent to a neighbor
-	// instead of f.
+	// instead of f, all with the Hops of f. Beyond f, these may cost as much as it has dropped, and
+	// at most Reserve.
 	Tamper func(f forward.Frame, to int) []forward.Frame
 	// Silent makes the node give no credit.
 	Silent bool
@@ -134,7 +139,8 @@ type Node struct {
 	// HeldMax is the largest number of bytes in buffers, at any time.
 	HeldMax int
 
-	writing map[int]bool // neighbors to which a write is in progress
+	saved   map[int]int  // credit of a hostile node at each neighbor that its forward.Node has counted as used
+	writing map[int]bool // a write to the neighbor is in progress
 }
 
 // A Network is a simulated network.
@@ -172,7 +178,7 @@ func New(seed uint64, graph Graph, cfg forward.Config, prepare ...func(*forward.
 		for _, p := range prepare {
 			p(f)
 		}
-		w.Nodes = append(w.Nodes, &Node{Forward: f, writing: make(map[int]bool)})
+		w.Nodes = append(w.Nodes, &Node{Forward: f, writing: make(map[int]bool), saved: make(map[int]int)})
 	}
 	w.measure()
 	for i, peers := range graph {
@@ -308,6 +314,7 @@ func (w *Network) write(i, j int) {
 	frames := []forward.Frame{out.Frame}
 	if out.Credit.Bytes == 0 && n.Tamper != nil {
 		frames = n.Tamper(out.Frame, j)
+		w.balance(i, j, &out.Frame, frames)
 	}
 	size := forward.CreditSize
 	if out.Credit.Bytes == 0 {
@@ -320,6 +327,22 @@ func (w *Network) write(i, j int) {
 		w.write(i, j)
 	})
 	w.carryOut(i, effects)
+}
+
+// balance gives a hostile node the credit back that frames would have cost that it has not sent, except for
+// Reserve bytes: with these it can send others later.
+func (w *Network) balance(i, j int, f *forward.Frame, frames []forward.Frame) {
+	n := w.Nodes[i]
+	n.saved[j] += f.Charge()
+	for k := range frames {
+		n.saved[j] -= frames[k].Charge()
+	}
+	if back := n.saved[j] - Reserve; back > 0 {
+		n.saved[j] = Reserve
+		if _, err := n.Forward.Credit(w.Now, ID(j), forward.Credit{Class: f.Hops, Bytes: uint32(back)}); err != nil {
+			panic(err)
+		}
+	}
 }
 
 // arrive passes an output of node i to node j, encoded and decoded.

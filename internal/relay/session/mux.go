@@ -18,7 +18,7 @@ const (
 	PipesMax = 256
 	// sendBuffer is the number of bytes of a pipe that the sender buffers.
 	sendBuffer = 64 << 10
-	// creditStep is the number of consumed bytes for which credit is returned.
+	// creditStep is the number of consumed bytes that makes a reader return credit.
 	creditStep = PipeWindow / 4
 )
 
@@ -77,7 +77,7 @@ type Incoming struct {
 	id      uint32
 	chunks  [][]byte
 	unread  int
-	owed    int  // consumed bytes for which no credit was returned
+	owed    int  // consumed bytes without returned credit
 	ended   bool // no byte follows
 	stopped bool
 }

@@ -1,4 +1,4 @@
-// Package session is the connection between two nodes whose frames travel through relays: a
+// Package session is the connection between two nodes through relays: a
 // [Session] is one side of it. It has the properties of a conn between neighbors: independent one-way
 // pipes, which are reliable and in order, and a peer with a proved identity.
 //
@@ -41,9 +41,9 @@ import (
 const (
 	// ackDelay is the maximum delay of an acknowledgement. Every second frame is acknowledged at once.
 	ackDelay = 5 * time.Millisecond
-	// closeLimit is the time for which a closed session sends its end again.
+	// closeLimit bounds the time that a closed session takes to send its end again.
 	closeLimit = 5 * time.Second
-	// repeatLimit is the time for which a session that has ended on both sides acknowledges repetitions.
+	// repeatLimit is the time that a session acknowledges repetitions after it has ended on both sides.
 	repeatLimit = time.Second
 	// DefaultSilence is the default of Config.Silence.
 	DefaultSilence = 15 * time.Second

@@ -13,7 +13,7 @@ import (
 	"github.com/nexar-go/nexar/internal/testpeer"
 )
 
-// A world is a simulated network whose nodes have sessions.
+// A world is a simulated network of nodes with sessions.
 type world struct {
 	*relaytest.Network
 	t     *testing.T
@@ -52,7 +52,7 @@ type source struct {
 
 func newWorld(t *testing.T, seed uint64, graph relaytest.Graph, hopLimit int) *world {
 	w := &world{
-		Network: relaytest.New(seed, graph, forward.Config{HopLimit: hopLimit}), t: t,
+		Network: relaytest.New(seed, graph, forward.Config{HopLimit: hopLimit, Buffer: 80 << 10}), t: t,
 		verdicts: make(map[Verdict]int), suspects: make(map[int]int),
 	}
 	ca := testpeer.NewCA(t)
