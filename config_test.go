@@ -461,8 +461,8 @@ func TestConfigContradictions(t *testing.T) {
 		{Config{Links: "lazy"}, `NEXAR_LINKS="lazy": not one of eager, demand`},
 		{Config{Recovery: "auto"}, `NEXAR_RECOVERY_POLICY="auto": not one of automatic, manual, abort`},
 		{Config{Topology: "hypercube:3"}, `NEXAR_TOPOLOGY="hypercube:3": "hypercube" has no number of neighbors`},
-		{Config{Topology: "k-regular:1"}, `NEXAR_TOPOLOGY="k-regular:1": K is 1: must be at least 2`},
-		{Config{Topology: "k-regular:no"}, `NEXAR_TOPOLOGY="k-regular:no": K is not a whole number`},
+		{Config{Topology: "k-regular:1"}, `NEXAR_TOPOLOGY="k-regular:1": the number of neighbors is 1: must be at least 2`},
+		{Config{Topology: "k-regular:no"}, `NEXAR_TOPOLOGY="k-regular:no": the number of neighbors is not a whole number`},
 	} {
 		if _, err := test.cfg.fill(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("error %v, want %v with %q", err, ErrConfig, test.want)

@@ -108,7 +108,7 @@ func (m *Mesh) newDialing(slot int) *dialing {
 		addrs: n.AddrsFrom(here), whyNot: make(map[*Path]string),
 	}
 	for i := range m.cfg.Paths {
-		if p := &m.cfg.Paths[i]; !p.isOf(n) {
+		if p := &m.cfg.Paths[i]; !p.Relay && !p.isOf(n) {
 			d.whyNot[p] = d.absence(p)
 		}
 	}

@@ -50,7 +50,7 @@ func (p *Path) isLocal() bool { return p.capabilities().Locality != transport.An
 
 // isMain reports whether links with the control lane on this path can have a second connection
 // on a path with Bulk.
-func (p *Path) isMain() bool { return !p.Bulk && !p.Alone && !p.isLocal() }
+func (p *Path) isMain() bool { return !p.Bulk && !p.Alone && !p.Relay && !p.isLocal() }
 
 // isOf reports whether a node listens on the transport of the path.
 func (p *Path) isOf(n membership.Node) bool {
@@ -85,7 +85,7 @@ func (m *Mesh) bulkBeside(main *Path, n membership.Node) *Path {
 func (p *Path) addrs(n membership.Node, reachable []string) (list []string) {
 	e, _ := n.Endpoint(p.Transport.Name())
 	switch {
-	case e.Addr == "" && p.isLocal():
+	case p.Relay, e.Addr == "" && p.isLocal():
 		return []string{n.ID.String()}
 	case e.Addr == "":
 		return reachable
@@ -102,11 +102,19 @@ func (p *Path) addrs(n membership.Node, reachable []string) (list []string) {
 	return list
 }
 
-// checkPaths requires at least one path without Bulk, and at most one with Bulk.
+// checkPaths requires at least one path without Bulk and Relay, and at most one with Bulk.
 func checkPaths(paths []Path) error {
-	whole := slices.DeleteFunc(slices.Clone(paths), func(p Path) bool { return p.Bulk })
-	if bulk := len(paths) - len(whole); len(whole) == 0 || bulk > 1 {
-		return fmt.Errorf("mesh: %d paths without Bulk and %d with it: need at least one without and at most one with", len(whole), bulk)
+	whole, bulk := 0, 0
+	for _, p := range paths {
+		switch {
+		case p.Bulk:
+			bulk++
+		case !p.Relay:
+			whole++
+		}
+	}
+	if whole == 0 || bulk > 1 {
+		return fmt.Errorf("mesh: %d paths without Bulk and %d with it: need at least one without and at most one with", whole, bulk)
 	}
 	return nil
 }

@@ -45,9 +45,9 @@ func Parse(s string) (Topology, error) {
 		case !hasDegree || degree == "":
 			return Topology{}, fmt.Errorf("the number of neighbors is missing: write %s:4, for example", name)
 		case err != nil:
-			return Topology{}, fmt.Errorf("K is not a whole number between 2 and %d", 1<<31-1)
+			return Topology{}, fmt.Errorf("the number of neighbors is not a whole number between 2 and %d", 1<<31-1)
 		case k < 2:
-			return Topology{}, fmt.Errorf("K is %d: must be at least 2, since nodes with fewer neighbors are not all connected", k)
+			return Topology{}, fmt.Errorf("the number of neighbors is %d: must be at least 2, since nodes with fewer neighbors are not all connected", k)
 		}
 		return Topology{kRegular, int(k)}, nil
 	case "full", "full_mesh", "":

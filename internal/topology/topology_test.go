@@ -41,7 +41,7 @@ func TestParseRefuses(t *testing.T) {
 		"ring": "not one of full, k-regular:K, hypercube", "Full": "not one of", " full": "not one of", "k-regular": "number of neighbors is missing",
 		"k_regular:": "write k_regular:4", "k-regular:x": "not a whole number between 2 and 2147483647", "k-regular:-2": "not a whole number",
 		"k-regular:4.0": "not a whole number", "k-regular:99999999999999999999": "not a whole number", "k-regular:0": "must be at least 2",
-		"k-regular:1": "K is 1: must be at least 2", "full:2": `"full" has no number of neighbors`, "hypercube:3": `"hypercube" has no number`,
+		"k-regular:1": "is 1: must be at least 2", "full:2": `"full" has no number of neighbors`, "hypercube:3": `"hypercube" has no number`,
 		":": `"" has no number of neighbors`,
 	} {
 		if got, err := Parse(in); err == nil || !strings.Contains(err.Error(), want) {
