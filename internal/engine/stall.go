@@ -289,7 +289,7 @@ func (s *stalls) closureLocked() (ranks []int) {
 	for i := range s.own.list {
 		add(&s.own.list[i].wire)
 	}
-	for i := 0; i < len(ranks); i++ {
+	for i := 0; i < len(ranks); i++ { //nolint:intrange // add makes ranks longer.
 		p := s.peers[ranks[i]]
 		if p == nil || p.Busy {
 			continue

@@ -147,7 +147,8 @@ func (m *Mesh) unknownLocked(slot int, err error, others []Suspect) Cause {
 		if !m.peers[slot].reason.explains() {
 			known = m.noReasonLocked(slot)
 		}
-		c.Suspects = append(others, m.suspectLocked(slot, known))
+		others = append(others, m.suspectLocked(slot, known))
+		c.Suspects = others
 		slices.SortFunc(c.Suspects, func(a, b Suspect) int { return cmp.Compare(a.rank, b.rank) })
 	}
 	return c

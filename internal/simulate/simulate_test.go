@@ -39,7 +39,7 @@ func near(got, want, part float64) bool { return math.Abs(got-want) <= part*want
 
 // TestTimesOfModel compares times with those that follow from the model by hand.
 func TestTimesOfModel(t *testing.T) {
-	const µs = 1e-6
+	const us = 1e-6
 	slow := wire
 	slow.Network = Path{Latency: time.Microsecond, Rate: 1e9, Message: 2 * time.Microsecond}
 	copying := wire
@@ -55,16 +55,16 @@ func TestTimesOfModel(t *testing.T) {
 		bytes   int
 		want    float64
 	}{
-		"a latency for each round":              {wire, plan.AllReduce, "recursive-doubling", 1024, 8, 10 * µs},
-		"one more round for pairs":              {wire, plan.AllReduce, "recursive-doubling", 1025, 8, 11 * µs},
-		"twice the rounds":                      {wire, plan.AllReduce, "circulant", 1024, 1 << 10, 20 * µs},
-		"a chain":                               {wire, plan.Broadcast, "chain", 100, 8, 99 * µs},
-		"a ring":                                {wire, plan.AllReduce, "ring", 100, 100, 198 * µs},
-		"processors, link and latency":          {slow, plan.Broadcast, "chain", 2, 1000, (2 + 1 + 1 + 2) * µs},
-		"a grant before a long message":         {slow, plan.Broadcast, "chain", 2, 128 << 10, (2 + 1 + 2 + 131.072 + 1 + 1) * µs},
-		"copies at both ends, and a reduction":  {copying, plan.Reduction, "binomial", 2, 1000, (1 + 1 + 1 + 1) * µs},
-		"one processor for all messages":        {oneCore, plan.Barrier, "dissemination", 8, 0, 8 * 3 * 2 * µs},
-		"a processor that changes between them": {switching, plan.Broadcast, "chain", 8, 8, (7*2 + 8*3) * µs},
+		"a latency for each round":              {wire, plan.AllReduce, "recursive-doubling", 1024, 8, 10 * us},
+		"one more round for pairs":              {wire, plan.AllReduce, "recursive-doubling", 1025, 8, 11 * us},
+		"twice the rounds":                      {wire, plan.AllReduce, "circulant", 1024, 1 << 10, 20 * us},
+		"a chain":                               {wire, plan.Broadcast, "chain", 100, 8, 99 * us},
+		"a ring":                                {wire, plan.AllReduce, "ring", 100, 100, 198 * us},
+		"processors, link and latency":          {slow, plan.Broadcast, "chain", 2, 1000, (2 + 1 + 1 + 2) * us},
+		"a grant before a long message":         {slow, plan.Broadcast, "chain", 2, 128 << 10, (2 + 1 + 2 + 131.072 + 1 + 1) * us},
+		"copies at both ends, and a reduction":  {copying, plan.Reduction, "binomial", 2, 1000, (1 + 1 + 1 + 1) * us},
+		"one processor for all messages":        {oneCore, plan.Barrier, "dissemination", 8, 0, 8 * 3 * 2 * us},
+		"a processor that changes between them": {switching, plan.Broadcast, "chain", 8, 8, (7*2 + 8*3) * us},
 		"nothing":                               {slow, plan.AllReduce, "ring", 1, 1 << 20, 0},
 	} {
 		got := simulated(t, test.machine, Call{Algorithm: algorithm(t, test.c, test.name), Ranks: test.ranks, Bytes: test.bytes, FullMax: 4096})
