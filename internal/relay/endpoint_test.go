@@ -217,7 +217,7 @@ func (n *network) refuse(i int, refused *atomic.Int32) {
 	}()
 }
 
-// A dial whose handshake was refused takes another path.
+// A dial takes another path after a refused handshake.
 func TestDialAfterForgedRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		graph := relaytest.Graph{{1, 3}, {0, 2}, {1, 3}, {0, 2}}
