@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,6 +172,64 @@ func TestDialAvoidsBlackHole(t *testing.T) {
 		}
 		if s := n.endpoints[1].Stats(); s.Dropped == 0 || s.Forwarded > 0 {
 			t.Errorf("node 1 has dropped %d frames and forwarded %d", s.Dropped, s.Forwarded)
+		}
+	})
+}
+
+// refuse is a hostile relay with a link to node 0 of a network: it answers every handshake with a forged refusal.
+func (n *network) refuse(i int, refused *atomic.Int32) {
+	n.tb.Helper()
+	ctx := context.Background()
+	a, err := n.links[i].Dial(ctx, n.links[0].Addr(), "")
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	b, err := n.links[0].Accept(ctx)
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	s, reads := n.pipe(a, b)
+	writes, r := n.pipe(b, a)
+	if err := n.endpoints[0].Attach(relaytest.ID(i), writes, reads); err != nil {
+		n.tb.Fatal(err)
+	}
+	go func() {
+		s.Write(forward.Credit{Class: 1, Bytes: forward.DefaultBuffer}.Append(nil))
+		for {
+			b := make([]byte, 1, forward.HeaderSize)
+			if _, err := io.ReadFull(r, b); err != nil {
+				return
+			}
+			size, _ := forward.Size(b[0])
+			b = b[:size]
+			if _, err := io.ReadFull(r, b[1:]); err != nil {
+				return
+			}
+			f, payload, err := forward.ParseHeader(b)
+			if err != nil { // It is credit.
+				continue
+			}
+			io.CopyN(io.Discard, r, int64(payload))
+			f.Kind, f.Source, f.Destination = forward.Abort, f.Destination, f.Source
+			s.Write(f.AppendHeader(nil))
+			refused.Add(1)
+		}
+	}()
+}
+
+// A dial takes another path after a refused handshake.
+func TestDialAfterForgedRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		graph := relaytest.Graph{{1, 3}, {0, 2}, {1, 3}, {0, 2}}
+		n := newNetwork(t, relaytest.Graph{{3}, {2}, {1, 3}, {0, 2}}, nil)
+		n.mu.Lock()
+		n.graph = graph // Node 0 takes node 1, the hostile one, for a neighbor of node 2.
+		n.mu.Unlock()
+		var refused atomic.Int32
+		n.refuse(1, &refused)
+		n.connect(0, 2)
+		if refused.Load() == 0 {
+			t.Error("the handshake has not met the hostile relay")
 		}
 	})
 }

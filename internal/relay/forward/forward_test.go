@@ -280,8 +280,15 @@ func TestStall(t *testing.T) {
 	}
 	x.Run(500 * time.Millisecond)
 	before := x.got[pair{0, 2}]
-	x.Run(time.Hour)
-	if got := x.got[pair{0, 2}]; before != 0 || got != 20 {
+	x.Run(2 * time.Second)
+	for range 20 {
+		x.send(0, 2, 10_000)
+	}
+	x.Run(500 * time.Millisecond)
+	if got := x.got[pair{0, 2}]; got != 40 {
+		t.Errorf("%d of 40 frames have arrived: later ones wait for the neighbor that has stalled", got)
+	}
+	if got := x.got[pair{0, 2}]; before != 0 || got < 20 {
 		t.Errorf("%d of 20 frames arrived before the stall was noticed, want 0, and %d after it, want all", before, got)
 	}
 }
@@ -418,4 +425,33 @@ func TestLinkIsReplaced(t *testing.T) {
 	if got := credit(); got != smallBuffer || n.Held() != 0 {
 		t.Errorf("credit of %d bytes returns, want %d; %d bytes are held", got, smallBuffer, n.Held())
 	}
+}
+
+// A long frame that waits for credit gets it before the short frames of another source.
+func TestLongFrameIsNotStarved(t *testing.T) {
+	now := time.Unix(1, 0)
+	self, next := relaytest.ID(0), relaytest.ID(1)
+	n, err := forward.New(forward.Config{Self: self, Routes: toward(next), HopLimit: 2, Buffer: smallBuffer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.NeighborUp(now, next)
+	n.Send(now, forward.Frame{Kind: forward.Data, Source: relaytest.ID(2), Destination: next, Payload: zeros[:]})
+	for range 200 {
+		n.Send(now, forward.Frame{Kind: forward.Data, Source: relaytest.ID(3), Destination: next, Payload: zeros[:10]})
+	}
+	for credit := 0; credit < smallBuffer; credit += 200 {
+		if _, err := n.Credit(now, next, forward.Credit{Class: 1, Bytes: 200}); err != nil {
+			t.Fatal(err)
+		}
+		for out, ok, _ := n.Next(now, next); ok; out, ok, _ = n.Next(now, next) {
+			if len(out.Frame.Payload) == forward.PayloadMax {
+				return
+			}
+			if out.Credit.Bytes == 0 && credit > forward.ChargeMax {
+				t.Fatalf("a short frame leaves after credit of %d bytes, the long one has not left", credit)
+			}
+		}
+	}
+	t.Error("the long frame has not left")
 }

@@ -54,7 +54,9 @@ func (s *Session) begin(now time.Time) error {
 	}
 	s.handshake.conn.SetTransportParameters(nil)
 	if err := s.handshake.conn.Start(context.Background()); err != nil {
-		return s.refuse(now, fmt.Errorf("relay: start the handshake with %v: %w", s.cfg.Peer, err))
+		err = fmt.Errorf("relay: start the handshake with %v: %w", s.cfg.Peer, err)
+		s.refuse(now, err)
+		return err
 	}
 	return s.advance(now)
 }
@@ -95,7 +97,9 @@ func (s *Session) authenticated(now time.Time) error {
 		s.keys, err = s.exportKeys(&s.tls)
 	}
 	if err != nil {
-		return s.refuse(now, fmt.Errorf("relay: handshake with %v: %w", s.cfg.Peer, err))
+		err = fmt.Errorf("relay: handshake with %v: %w", s.cfg.Peer, err)
+		s.refuse(now, err)
+		return err
 	}
 	s.handshake.done = true
 	if !s.client {
@@ -116,13 +120,12 @@ func (s *Session) established(now time.Time) {
 }
 
 // refuse ends a handshake with an error and tells the peer.
-func (s *Session) refuse(now time.Time, err error) error {
+func (s *Session) refuse(now time.Time, err error) {
 	f := s.frame(forward.Abort, 0)
 	reason := err.Error()
 	f.Payload = []byte(reason[:min(len(reason), abortMax)])
 	s.emit(f)
 	s.end(now, err)
-	return err
 }
 
 // receiveHandshake handles a Handshake frame.

@@ -124,6 +124,41 @@ func TestRerouteIsPrompt(t *testing.T) {
 	}
 }
 
+// A short message that is lost in a dead relay is sent again when the routes have changed, without waiting for a
+// timeout.
+func TestLostMessageIsPrompt(t *testing.T) {
+	w := newWorld(t, 1, relaytest.Ring(6), 6)
+	a := w.dial(0, 2)
+	w.Run(time.Second)
+	a.send([]byte("message"))
+	w.At(75*time.Microsecond, func() { w.Kill(1) }) // It is on the way from node 1 to node 2.
+	w.Run(timeoutMin / 2)
+	if b := a.other(); len(b.pipes) == 0 || b.read[0].String() != "message" {
+		t.Errorf("the message has not arrived after %v", timeoutMin/2)
+	}
+}
+
+// A repeated acknowledgement is dropped.
+func TestRepeatedAck(t *testing.T) {
+	w := newWorld(t, 1, relaytest.Graph{{1}, {0}}, 2)
+	a := w.dial(0, 1)
+	deliver, repeated := w.Nodes[0].Deliver, 0
+	w.Nodes[0].Deliver = func(f forward.Frame, from int) {
+		again := f
+		again.Payload = slices.Clone(f.Payload)
+		deliver(f, from)
+		if f.Kind == forward.Ack && a.Receive(w.Now, again) == Repeated {
+			repeated++
+		}
+	}
+	w.Run(time.Second)
+	a.transfer(w.Rand, 1, 100_000)
+	w.Run(time.Second)
+	if got := int(a.Stats().Repeated); repeated == 0 || got != repeated {
+		t.Errorf("%d acknowledgements count as repeated, want %d, at least 1", got, repeated)
+	}
+}
+
 // tampering are the actions of a hostile relay. It never uses more credit than an honest one: an
 // extra frame takes the place of one that it drops.
 func tampering(rng *rand.Rand) map[string]func(f forward.Frame, to int) []forward.Frame {
