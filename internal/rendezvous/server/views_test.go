@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -77,14 +78,59 @@ func wholeView(t *testing.T, v membership.View) []byte {
 	return b
 }
 
-// TestViewsWithoutLinks: nodes without links get views from the seed.
+// soon is longer than the seed needs for a decision, and shorter than nodes wait for confirmations.
+const soon = 50 * time.Millisecond
+
+// TestViewsWithoutLinks: nodes without links get views from the seed at once.
 func TestViewsWithoutLinks(t *testing.T) {
 	inViewWorld(t, 40, func(w *viewWorld) {
 		for _, s := range w.sessions[10:30] {
 			w.links.end(s.ID)
 		}
-		w.die(5*time.Second, 5)
-		w.die(5*time.Second, 20)
+		w.die(soon, 5)
+		w.die(soon, 20)
+	})
+}
+
+// TestViewsThatAreLost: if no message about views arrives, nodes get views from the seed when their
+// parents have not confirmed, before a ping tells them of the views.
+func TestViewsThatAreLost(t *testing.T) {
+	inViewWorld(t, 40, func(w *viewWorld) {
+		w.links.change = func(_, _ membership.NodeID, _ []byte) []byte { return nil }
+		w.listener.take()
+		w.die(time.Second, 5)
+		if got := w.listener.take(); got["wire.JoinBehind to the seed"].messages > 0 || got["wire.JoinDifference to nodes"].messages != 39 {
+			t.Errorf("the messages are %v, want a difference to each of 39 nodes", got)
+		}
+	})
+}
+
+// TestRootDies: a root gets a difference, and its session ends before it has forwarded it. Its subtree gets the
+// difference from the seed at once.
+func TestRootDies(t *testing.T) {
+	inViewWorld(t, 60, func(w *viewWorld) {
+		v := w.sessions[0].Newest()
+		_, roots := membership.NewViewSpread(time.Now(), v, &membership.Difference{Epoch: v.Epoch + 1, Gone: []uint32{40}})
+		rank, _ := v.Rank(roots[0])
+		w.links.change = func(from, _ membership.NodeID, b []byte) []byte {
+			if from == roots[0] {
+				return nil
+			}
+			return b
+		}
+		root := w.sessions[rank]
+		w.sessions[40].Break()
+		w.links.end(w.sessions[40].ID)
+		for _, peer := range membership.Watchers(v, 40, 0) {
+			w.sessions[peer].Lost(w.sessions[40].ID, errors.New("killed"))
+		}
+		if _, err := root.Next(w.t.Context(), v.Epoch); err != nil {
+			t.Fatal(err)
+		}
+		w.links.end(root.ID)
+		root.Break()
+		w.sessions = slices.DeleteFunc(w.sessions, func(s *client.Session) bool { return s == root || s.ID == v.Nodes[40].ID })
+		w.await(v.Epoch, soon)
 	})
 }
 

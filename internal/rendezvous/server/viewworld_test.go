@@ -330,8 +330,8 @@ func (n *viewNode) send(to membership.NodeID, b []byte) bool {
 	n.links.mu.Lock()
 	defer n.links.mu.Unlock()
 	peer := n.links.nodes[to]
-	if peer == nil {
-		return false
+	if peer == nil || n.links.nodes[n.session.ID] != n {
+		return false // The links of one of the two have ended.
 	}
 	b = slices.Clone(b)
 	if n.links.change != nil {
