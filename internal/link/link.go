@@ -115,8 +115,8 @@ type Link struct {
 	handler Handler
 	cfg     Config
 	log     *slog.Logger
-	need    func()      // see NewPending
-	needed  atomic.Bool // need was called
+	need    func()        // see NewPending
+	purpose atomic.Uint32 // a Purpose; 0 before need was called
 
 	control outbox
 	data    outbox

@@ -67,12 +67,15 @@ func (o *outbox) post(add func(b []byte) []byte) { o.commit(add(o.begin())) }
 // commit sends the frames that were appended to the buffer of begin.
 func (o *outbox) commit(b []byte) {
 	o.pending = b
-	needs := false
+	purpose := NoPurpose
 	switch {
 	case o.closed:
 		o.pending = o.pending[:0]
 	case o.pipe == nil:
-		needs = true
+		purpose = o.link.Purpose()
+		if purpose == NoPurpose {
+			purpose = purposeOf(b)
+		}
 	case o.writing || len(b) == 0:
 	case o.try != nil && o.try.TryWrite(b):
 		o.sent += uint64(len(b))
@@ -85,8 +88,8 @@ func (o *outbox) commit(b []byte) {
 		o.wake.Signal()
 	}
 	o.mu.Unlock()
-	if needs {
-		o.link.Need()
+	if purpose != NoPurpose {
+		o.link.Need(purpose)
 	}
 }
 

@@ -31,12 +31,12 @@ func NewPending(h Handler, cfg Config, need func()) *Link {
 func (l *Link) IsPending() bool { return l.first.Load() == nil }
 
 // IsNeeded reports whether a pending link needs a connection: frames wait.
-func (l *Link) IsNeeded() bool { return l.needed.Load() }
+func (l *Link) IsNeeded() bool { return l.Purpose() != NoPurpose }
 
 // Need calls the function of [NewPending], unless it was called before or the link has a
-// connection.
-func (l *Link) Need() {
-	if l.need != nil && l.IsPending() && l.needed.CompareAndSwap(false, true) {
+// connection. p is the reason.
+func (l *Link) Need(p Purpose) {
+	if l.need != nil && l.IsPending() && l.purpose.CompareAndSwap(uint32(NoPurpose), uint32(p)) {
 		l.need()
 	}
 }

@@ -250,12 +250,12 @@ func (m *Mesh) LinkHost(ctx context.Context, v membership.View) error {
 	links := m.pendingOfHost(v)
 	for id, l := range links {
 		if bytes.Compare(m.cfg.Self[:], id[:]) > 0 {
-			l.Need()
+			l.Need(link.Memory)
 		}
 	}
 	late := time.AfterFunc(lateAfter, func() {
 		for _, l := range links {
-			l.Need()
+			l.Need(link.Memory)
 		}
 	})
 	defer late.Stop()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
@@ -64,6 +65,9 @@ func (m *Mesh) clearLinkLocked(slot int) {
 	p.link, p.route = nil, nil
 	if p.onDemand {
 		m.addPendingLocked(slot)
+		if slot < m.self && m.isDialed(slot) && !m.closing {
+			p.link.Need(link.Joining)
+		}
 		return
 	}
 	if p.expected || !m.isRequired(slot) || slot > m.self || m.closing {
@@ -154,7 +158,7 @@ type decision struct {
 	link    *link.Link // of the peer, or nil
 	others  []*link.Link
 	effects membership.PeerEffects
-	// tellGone says that the other nodes are told that the peer has left.
+	// tellGone says that the neighbors in the graph of watches are told that the peer has left.
 	tellGone bool
 }
 
@@ -200,10 +204,13 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	case membership.AdoptedIn, membership.AdoptedOut, membership.AdoptedUnlinked:
 		p.report = nil
 	}
-	d.tellGone = m.cfg.OnDemand && e.kind == membership.Goodbye && d.effects.Has(membership.ReportLeft)
+	d.tellGone = e.kind == membership.Goodbye && d.effects.Has(membership.ReportLeft)
 	if d.tellGone || d.effects&(membership.TellLost|membership.TellClosed) != 0 {
+		watches := m.watchGraphLocked()
 		for slot, other := range m.peers {
-			if other.isLinked() && slot != e.slot && slot != m.self && other.link != e.from {
+			// The graph of watches connects all nodes, and goodbyes are frequent when a world ends.
+			told := !d.tellGone || slices.Contains(watches, other.rank)
+			if told && other.isLinked() && slot != e.slot && slot != m.self && other.link != e.from {
 				d.others = append(d.others, other.link)
 			}
 		}
@@ -243,7 +250,7 @@ func (m *Mesh) carryOut(pass []decision) {
 		case d.effects.Has(membership.DropLink):
 			m.dropLinkLocked(d.slot)
 		case d.kind == membership.ReportedClosed && d.link != nil:
-			d.link.Need() // Its end, or a goodbye, decides whether a suspected peer has failed.
+			d.link.Need(link.Report) // Its end, or a goodbye, decides whether a suspected peer has failed.
 		}
 	}
 }

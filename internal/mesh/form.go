@@ -21,8 +21,8 @@ const (
 	joiningTimeout = 2 * time.Second
 )
 
-// form makes all links: it links this node to itself, dials the slots before it, and accepts
-// connections from those behind it.
+// form makes the links that this node needs at once: it links this node to itself, dials the slots
+// before it, and accepts connections from those behind it.
 func (m *Mesh) form(ctx context.Context) error {
 	if err := m.linkSelf(ctx); err != nil {
 		return err
@@ -30,12 +30,10 @@ func (m *Mesh) form(ctx context.Context) error {
 	for i := range m.cfg.Paths {
 		m.wg.Go(func() { m.accept(&m.cfg.Paths[i]) })
 	}
-	if m.cfg.OnDemand {
-		m.wg.Go(m.dialWanted)
-	}
+	m.wg.Go(m.dialWanted)
 	dialing, waiting, cancel := splitDeadline(ctx)
 	errs := make(chan error, m.self)
-	dials := m.dialAll(dialing, m.isRequired, func(_ int, err error) { errs <- err })
+	dials := m.dialAll(dialing, m.isDialed, func(_ int, err error) { errs <- err })
 	defer func() { cancel(); dials.Wait() }()
 	if err := m.awaitLinks(waiting, m.isMissing, errs); err != nil {
 		if _, ok := errors.AsType[*UnreachableError](err); !ok {
@@ -166,10 +164,15 @@ func (m *Mesh) isMember(slot int) bool {
 // isRequired reports whether Form fails without a link to a slot of the first view.
 func (m *Mesh) isRequired(slot int) bool { return m.isMember(slot) && !m.isOnDemand(slot) }
 
-// isOnDemand reports whether the link to a node of the first view is made on demand: this node does
+// isDialed reports whether Form dials a slot before this node.
+func (m *Mesh) isDialed(slot int) bool {
+	return m.isRequired(slot) || !m.cfg.OnDemand && m.isMember(slot)
+}
+
+// isOnDemand reports whether the link to a node of the first view is pending at first: this node does
 // not join a formed world, and neither of the two watches the other one.
 func (m *Mesh) isOnDemand(slot int) bool {
-	if !m.cfg.OnDemand || slot == m.self || !m.isMember(slot) || !m.isMember(m.self) {
+	if slot == m.self || !m.isMember(slot) || !m.isMember(m.self) {
 		return false
 	}
 	v := membership.View{Nodes: m.cfg.View.Nodes}
@@ -181,15 +184,28 @@ func (m *Mesh) isOnDemand(slot int) bool {
 }
 
 // isMissing reports whether Form waits for the link to a peer.
-func (m *Mesh) isMissing(slot int, p *peer) bool { return p.link == nil && m.isRequired(slot) }
+func (m *Mesh) isMissing(slot int, p *peer) bool {
+	if p.isPending() {
+		return slot < m.self && m.isDialed(slot)
+	}
+	return p.link == nil && m.isRequired(slot)
+}
 
 // Formed tells the mesh that all nodes have made their links. Before the call, a lost link is
 // made again, because its other end may not have seen it come up. Afterwards the loss of a link
-// is the failure of a node. The error names a node without a link.
+// is the failure of a node. The error names a node without a link. Without Config.OnDemand, nodes
+// behind this one that have not dialed it are dialed, on other goroutines.
 func (m *Mesh) Formed() error {
 	m.mu.Lock()
 	m.formed = m.findLocked(m.isMissing) < 0
 	formed := m.formed
+	if formed && !m.cfg.OnDemand {
+		for slot := range m.peers {
+			if m.peers[slot].isPending() {
+				m.peers[slot].link.Need(link.Joining)
+			}
+		}
+	}
 	m.mu.Unlock()
 	if !formed {
 		return m.missingLink(transport.ErrPeerGone)

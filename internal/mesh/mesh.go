@@ -60,7 +60,8 @@ type Config struct {
 	Newest func() membership.View
 	// OnDemand makes Form link this node only to the nodes that it watches and to those that
 	// watch it, and to all if it is joining. The link to another node is pending until
-	// something needs it. All nodes have the same setting.
+	// something needs it. Without OnDemand, Form also links this node to all nodes before it in the
+	// view, and Formed lets pending links to the nodes behind it connect: those nodes may have OnDemand.
 	OnDemand bool
 	// Watches is the number of peers that this node watches; 0 means WatchedMax. All nodes have the
 	// same setting.
@@ -151,9 +152,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 		m.peers = append(m.peers, newPeer(n, rank))
 	}
 	m.wanted.init()
-	if cfg.OnDemand {
-		m.addPending()
-	}
+	m.addPending()
 	m.run, m.stop = context.WithCancel(context.Background())
 	if err := m.form(ctx); err != nil {
 		m.Abort()

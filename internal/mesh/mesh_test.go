@@ -35,8 +35,9 @@ const (
 // A world has the nodes of a view on a simulated network.
 type world struct {
 	testing.TB
-	interval   time.Duration // of heartbeats
-	watches    int           // if not 0, links are on demand, and each node watches so many others
+	interval   time.Duration       // of heartbeats
+	watches    int                 // if not 0, links are on demand, and each node watches so many others
+	isEager    func(rank int) bool // excludes ranks from links on demand; nil excludes none
 	network    *sim.Network
 	view       membership.View
 	transports []transport.Transport
@@ -106,7 +107,7 @@ func (w *world) config(rank int) Config {
 	return Config{
 		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
 		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: lost, Newest: w.newest,
-		OnDemand: w.watches > 0, Watches: w.watches,
+		OnDemand: w.watches > 0 && (w.isEager == nil || !w.isEager(rank)), Watches: w.watches,
 	}
 }
 

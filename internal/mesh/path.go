@@ -124,12 +124,15 @@ type PathInfo struct {
 	// Pending reports whether there is no connection yet. The paths are those that this node would
 	// try first.
 	Pending bool
+	// Purpose is a word for the reason of the connection; see [Mesh.purposeLocked]. It is "" if Pending.
+	Purpose string
 }
 
 // Paths describes the connections to the other nodes of a view, in the order of their ranks.
 func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	watches := m.watchGraphLocked()
 	for rank, n := range v.Nodes {
 		slot, ok := m.slotOfLocked(n.ID)
 		if !ok || slot == m.self {
@@ -137,7 +140,9 @@ func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
 		}
 		switch p := &m.peers[slot]; {
 		case p.route != nil:
-			infos = append(infos, p.route.info(rank, n.ID))
+			i := p.route.info(rank, n.ID)
+			i.Purpose = m.purposeLocked(p, watches)
+			infos = append(infos, i)
 		case p.onDemand && p.link != nil:
 			if r := m.expectedRoute(m.peers[m.self].node.Host, n); r != nil {
 				i := r.info(rank, n.ID)
@@ -147,6 +152,22 @@ func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
 		}
 	}
 	return infos
+}
+
+// purposeLocked returns a word for the reason why this node is linked to a peer: "watch" if one of
+// the two watches the other one, the [link.Purpose] that this node has needed the link for, "peer" if
+// the peer has needed it, or "eager" if this node has linked itself to all nodes. watches is the result
+// of watchGraphLocked.
+func (m *Mesh) purposeLocked(p *peer, watches []int) string {
+	switch {
+	case p.rank >= 0 && slices.Contains(watches, p.rank):
+		return link.Watching.String()
+	case p.link != nil && p.link.Purpose() != link.NoPurpose:
+		return p.link.Purpose().String()
+	case p.route != nil && p.route.peer == p.node.ID:
+		return "peer"
+	}
+	return link.Joining.String()
 }
 
 // expectedRoute returns the route that a node on a host tries first to another node, without
@@ -164,10 +185,15 @@ func (m *Mesh) expectedRoute(here string, n membership.Node) *route {
 // Traffic returns the byte counts of the links to the other nodes of a view, in the order of
 // their ranks.
 func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
+	var watches []int
 	for rank, p := range m.linked(v) {
+		if watches == nil {
+			watches = m.watchGraphLocked()
+		}
 		t := p.link.Traffic()
 		list = append(list, trace.Link{
-			Rank: rank, Transport: p.route.info(rank, p.node.ID).BulkTransport, Sent: t.Sent, Received: t.Received,
+			Rank: rank, Transport: p.route.info(rank, p.node.ID).BulkTransport, Purpose: m.purposeLocked(p, watches),
+			Sent: t.Sent, Received: t.Received,
 		})
 	}
 	return list

@@ -17,6 +17,12 @@ const WatchedMax = 6
 // watches returns the number of peers that a node watches.
 func (m *Mesh) watches() int { return cmp.Or(m.cfg.Watches, WatchedMax) }
 
+// watchGraphLocked returns the ranks in the view that this node watches, and those that watch it.
+func (m *Mesh) watchGraphLocked() []int {
+	rank := m.peers[m.self].rank
+	return append(membership.Watched(m.view, rank, m.watches()), membership.Watchers(m.view, rank, m.watches())...)
+}
+
 // A heartbeat is the last sign of life on a watched link.
 type heartbeat struct {
 	heard uint64    // Link.Heard
@@ -76,7 +82,7 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 		}
 		switch {
 		case watch && p.link.IsPending():
-			p.link.Need()
+			p.link.Need(link.Watching)
 		case watch:
 			links = append(links, p.link)
 		}

@@ -207,7 +207,7 @@ func (p *Poller) isPending(peers []int) bool {
 func (p *Poller) need(peers []int) {
 	for _, rank := range peers {
 		if l := p.Links[rank]; l != nil {
-			l.Need()
+			l.Need(link.Waiting)
 		}
 	}
 }
