@@ -118,6 +118,12 @@ type Config struct {
 	// different values. NEXAR_LINKS.
 	Links string `env:"NEXAR_LINKS" default:"demand" one:"demand,eager"`
 
+	// LinkIdleTimeout is the time without traffic after which two nodes close their connection, until an
+	// operation needs it again: by default and if negative, never. Nodes that watch each other, or share the
+	// memory of one host, stay connected. Either of two nodes may close the connection.
+	// NEXAR_LINK_IDLE_TIMEOUT.
+	LinkIdleTimeout time.Duration `env:"NEXAR_LINK_IDLE_TIMEOUT"`
+
 	// # Collectives
 
 	// Algorithms fixes the algorithms of collectives, such as "all_reduce=ring", or

@@ -92,6 +92,7 @@ func samples() map[string]setting {
 		"NEXAR_BARRIER_TIMEOUT_SECS":    second(),
 		"NEXAR_MESSAGE_TIMEOUT":         second(),
 		"NEXAR_DEADLOCK_TIMEOUT":        second(),
+		"NEXAR_LINK_IDLE_TIMEOUT":       second(),
 		"NEXAR_HEARTBEAT_INTERVAL_SECS": second(),
 		"NEXAR_HEARTBEAT_TIMEOUT_SECS":  second("-3s"),
 		"NEXAR_RPC_TIMEOUT_SECS":        second("1h30"),

@@ -26,6 +26,8 @@ const (
 	Report
 	// Waiting: an operation of this node waits for the peer.
 	Waiting
+	// Again: the last connection, which the peer had needed, broke.
+	Again
 	// Joining: this node links itself to all nodes when it joins.
 	Joining
 
@@ -34,7 +36,7 @@ const (
 
 // String returns a word for the purpose; "" for NoPurpose.
 func (p Purpose) String() string {
-	words := [...]string{"", "watch", "collective", "message", "call", "memory", "report", "wait", "eager"}
+	words := [...]string{"", "watch", "collective", "message", "call", "memory", "report", "wait", "again", "eager"}
 	if int(p) < len(words) {
 		return words[p]
 	}
@@ -45,13 +47,13 @@ func (p Purpose) String() string {
 func (l *Link) Purpose() Purpose { return Purpose(l.purpose.Load()) }
 
 // purposeOf returns the purpose of frames that wait on a pending link: that of the first one that
-// needs a connection.
+// needs a connection, or NoPurpose if none does.
 func purposeOf(b []byte) Purpose {
 	for len(b) > 0 {
 		t := wire.Type(b[0])
 		n, err := wire.Size(t)
 		if err != nil || n > len(b) {
-			break
+			return Report
 		}
 		switch f := b[:n]; t {
 		case wire.TypeStep, wire.TypeStepOffer, wire.TypeProbe:
@@ -78,5 +80,5 @@ func purposeOf(b []byte) Purpose {
 		}
 		b = b[n:]
 	}
-	return Report
+	return NoPurpose
 }

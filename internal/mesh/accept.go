@@ -28,6 +28,7 @@ func (m *Mesh) accept(p *Path) {
 		switch {
 		case !ok && m.mayDial(slot, id):
 			c.Close() // Both nodes have dialed at the same time, or this node leaves.
+			m.checkLink(slot)
 		case !ok:
 			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
 			c.Close()
@@ -37,6 +38,14 @@ func (m *Mesh) accept(p *Path) {
 			m.accepted.put(acceptedKey{p, slot}, c) // in order of arrival
 			m.wg.Go(func() { m.acceptLink(&route{path: p, conn: c, peer: id}, slot) })
 		}
+	}
+}
+
+// checkLink makes this node notice the end of the connection of a link whose peer has made another one:
+// the peer may have noticed it before.
+func (m *Mesh) checkLink(slot int) {
+	if p := m.peer(slot); p.isLinked() {
+		p.link.Ping()
 	}
 }
 

@@ -32,7 +32,7 @@ const (
 
 var errNotPending = errors.New("mesh: the link is no longer pending")
 
-// addPending gives pending links to the nodes that Form does not link to this node.
+// addPending gives pending links to the nodes of the world, unless this node joins a formed world.
 func (m *Mesh) addPending() {
 	for slot := range m.cfg.View.Size() {
 		if m.isOnDemand(slot) {
@@ -44,7 +44,7 @@ func (m *Mesh) addPending() {
 
 // addPendingLocked gives a pending link to a peer.
 func (m *Mesh) addPendingLocked(slot int) {
-	cfg := link.Config{Peer: slot, Log: m.log, IdleTimer: &m.idle}
+	cfg := link.Config{Peer: slot, Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached}
 	m.peers[slot].link = link.NewPending(handler{m.engine, m}, cfg, func() { m.wanted.add(slot) })
 }
 
@@ -113,11 +113,15 @@ func (m *Mesh) dialWanted() {
 // dialOnDemand dials a peer until its link has a connection, from this node or from the peer. If
 // the peer cannot be reached for some time, its link fails with a reason that names its addresses.
 func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
-	l := m.peer(slot).link
+	p := m.peer(slot)
+	l, limit := p.link, m.demandTimeout()
 	if l == nil {
 		return
 	}
-	ctx, cancel := within(m.run, m.demandTimeout())
+	if p.broken != nil {
+		limit = m.redialTimeout()
+	}
+	ctx, cancel := within(m.run, limit)
 	defer cancel()
 	m.wg.Go(func() {
 		defer cancel()
@@ -127,14 +131,23 @@ func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
 		case <-ctx.Done():
 		}
 	})
+	if p.broken != nil && m.isRefused(ctx, p.node) {
+		l.FailPending(p.broken)
+		return
+	}
 	err := m.dial(ctx, slot, tokens)
-	if err == nil || m.run.Err() != nil {
+	if err == nil || m.run.Err() != nil || context.Cause(ctx) == context.Canceled {
 		return
 	}
 	if u, ok := errors.AsType[*UnreachableError](err); ok {
 		err = u.Reason()
 	}
-	if l.FailPending(fmt.Errorf("%w: no connection %w", transport.ErrPeerGone, err)) {
+	if p.broken != nil {
+		err = fmt.Errorf("%w, and it was not dialed again: %w", p.broken, err)
+	} else {
+		err = fmt.Errorf("%w: no connection %w", transport.ErrPeerGone, err)
+	}
+	if l.FailPending(err) {
 		m.log.Debug("no link on demand", m.note(slot), "err", err)
 	}
 }
@@ -206,8 +219,8 @@ func (m *Mesh) endOffer(r *route, slot int, l *link.Link, connected bool) {
 	if p.offer == r {
 		p.offer = nil
 	}
-	if connected && p.link == l {
-		p.route = r
+	if connected && p.link == l && !l.IsPending() {
+		p.route, p.broken, p.processEnded = r, nil, nil
 	}
 	close(m.changed)
 	m.changed = make(chan struct{})

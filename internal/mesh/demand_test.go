@@ -361,7 +361,7 @@ func TestLinkHostOfOthers(t *testing.T) {
 
 // TestPendingMemory: an unlinked peer takes little memory.
 func TestPendingMemory(t *testing.T) {
-	const links, most = 1000, 2 << 10
+	const links, most = 1000, 1 << 10
 	var before, after runtime.MemStats
 	log := slog.New(slog.DiscardHandler)
 	keep := make([]*link.Link, 0, links)

@@ -161,34 +161,43 @@ func (m *Mesh) isMember(slot int) bool {
 	return slot < m.cfg.View.Size() && (m.cfg.World == 0 || slot < m.cfg.World)
 }
 
-// isRequired reports whether Form fails without a link to a slot of the first view.
-func (m *Mesh) isRequired(slot int) bool { return m.isMember(slot) && !m.isOnDemand(slot) }
+// isRequired reports whether Form fails without a link to a slot of the first view: this node joins a
+// formed world, or one of the two nodes watches the other one.
+func (m *Mesh) isRequired(slot int) bool {
+	switch {
+	case !m.isMember(slot):
+		return false
+	case slot == m.self || !m.isMember(m.self):
+		return true
+	}
+	v := membership.View{Nodes: m.cfg.View.Nodes}
+	if m.cfg.World > 0 {
+		v.Nodes = v.Nodes[:m.cfg.World]
+	}
+	return slices.Contains(membership.Watched(v, m.self, m.watches()), slot) ||
+		slices.Contains(membership.Watchers(v, m.self, m.watches()), slot)
+}
 
 // isDialed reports whether Form dials a slot before this node.
 func (m *Mesh) isDialed(slot int) bool {
 	return m.isRequired(slot) || !m.cfg.OnDemand && m.isMember(slot)
 }
 
-// isOnDemand reports whether the link to a node of the first view is pending at first: this node does
-// not join a formed world, and neither of the two watches the other one.
+// isOnDemand reports whether the link to a node of the first view is pending at first: both nodes are in
+// the world.
 func (m *Mesh) isOnDemand(slot int) bool {
-	if slot == m.self || !m.isMember(slot) || !m.isMember(m.self) {
-		return false
-	}
-	v := membership.View{Nodes: m.cfg.View.Nodes}
-	if m.cfg.World > 0 {
-		v.Nodes = v.Nodes[:m.cfg.World]
-	}
-	return !slices.Contains(membership.Watched(v, m.self, m.watches()), slot) &&
-		!slices.Contains(membership.Watchers(v, m.self, m.watches()), slot)
+	return slot != m.self && m.isMember(slot) && m.isMember(m.self)
 }
 
 // isMissing reports whether Form waits for the link to a peer.
 func (m *Mesh) isMissing(slot int, p *peer) bool {
-	if p.isPending() {
-		return slot < m.self && m.isDialed(slot)
+	switch {
+	case p.link == nil:
+		return m.isRequired(slot)
+	case p.isPending():
+		return m.isRequired(slot) || slot < m.self && m.isDialed(slot)
 	}
-	return p.link == nil && m.isRequired(slot)
+	return false
 }
 
 // Formed tells the mesh that all nodes have made their links. Before the call, a lost link is
@@ -211,6 +220,9 @@ func (m *Mesh) Formed() error {
 		return m.missingLink(transport.ErrPeerGone)
 	}
 	m.wg.Go(m.watch)
+	if m.cfg.IdleTimeout > 0 {
+		m.wg.Go(m.closeIdle)
+	}
 	return nil
 }
 

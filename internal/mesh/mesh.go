@@ -63,6 +63,9 @@ type Config struct {
 	// something needs it. Without OnDemand, Form also links this node to all nodes before it in the
 	// view, and Formed lets pending links to the nodes behind it connect: those nodes may have OnDemand.
 	OnDemand bool
+	// IdleTimeout is the time without traffic after which an unwatched link becomes pending again; 0
+	// means that none does.
+	IdleTimeout time.Duration
 	// Watches is the number of peers that this node watches; 0 means WatchedMax. All nodes have the
 	// same setting.
 	Watches int

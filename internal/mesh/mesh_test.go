@@ -36,6 +36,7 @@ const (
 type world struct {
 	testing.TB
 	interval   time.Duration       // of heartbeats
+	idle       time.Duration       // Config.IdleTimeout
 	watches    int                 // if not 0, links are on demand, and each node watches so many others
 	isEager    func(rank int) bool // excludes ranks from links on demand; nil excludes none
 	network    *sim.Network
@@ -96,7 +97,7 @@ func (w *world) listen(rank int) {
 }
 
 func (w *world) config(rank int) Config {
-	paths := []Path{{Transport: w.transports[rank]}}
+	paths := []Path{{Transport: w.transports[rank], Refuses: true}}
 	if w.paths != nil {
 		paths = w.paths(rank)
 	}
@@ -107,7 +108,7 @@ func (w *world) config(rank int) Config {
 	return Config{
 		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
 		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: lost, Newest: w.newest,
-		OnDemand: w.watches > 0 && (w.isEager == nil || !w.isEager(rank)), Watches: w.watches,
+		OnDemand: w.watches > 0 && (w.isEager == nil || !w.isEager(rank)), Watches: w.watches, IdleTimeout: w.idle,
 	}
 }
 

@@ -29,6 +29,9 @@ type Path struct {
 	// Whole makes a path with Bulk carry all lanes of the links to nodes that lack a path for
 	// the control lane.
 	Whole bool
+	// Refuses says that a dial to a process that has ended fails at once. Broken links to nodes
+	// with such a path are dialed again.
+	Refuses bool
 	// Pipes is the number of pipes of the bulk lane on a path with Bulk; 0 means 1.
 	Pipes int
 }

@@ -17,6 +17,7 @@ type peer struct {
 	route    *route     // of link
 	expected bool       // the node is in no view yet
 	onDemand bool       // the link is, or was, pending
+	broken   error      // why the last connection of the pending link ended; nil if it has not, or is replaced
 	offer    *route     // a connection that is being negotiated for the pending link, or nil
 	state    membership.PeerState
 	report   error      // the first report of another node since the peer was linked

@@ -53,6 +53,8 @@ type Config struct {
 	PlainBulk bool
 	// OnDemand is mesh.Config.OnDemand.
 	OnDemand bool
+	// LinkIdleTimeout is mesh.Config.IdleTimeout.
+	LinkIdleTimeout time.Duration
 	// HeartbeatInterval and HeartbeatTimeout configure the mesh.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
 	// RecoveryTimeout and CollectiveTimeout are the times after which other nodes report this
@@ -239,7 +241,7 @@ func (n *Node) link(ctx context.Context, v membership.View, world int) (*mesh.Me
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: n.ID(), View: v, World: world, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
-		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link, OnDemand: n.cfg.OnDemand,
+		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link, OnDemand: n.cfg.OnDemand, IdleTimeout: n.cfg.LinkIdleTimeout,
 		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.addFailure, Newest: n.Session.Newest,
 	})
 	if err != nil {

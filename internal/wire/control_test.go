@@ -117,6 +117,7 @@ var (
 func TestBye(t *testing.T) {
 	checkFrame(t, byeKind, &Bye{Lane: Control}, "0f 00")
 	checkFrame(t, byeKind, &Bye{Lane: Bulk}, "0f 02")
+	checkFrame(t, byeKind, &Bye{Lane: Data, Idle: true}, "0f 81")
 	checkFrame(t, byeAckKind, &Bye{Lane: Data}, "10 01")
 	checkRefused(t, byeKind, errValue, "0f 03", "0f ff")
 }

@@ -14,16 +14,34 @@ type Preamble struct {
 	// Apart says, on the control lane, that the data and bulk lanes of both
 	// sides use a second connection, which the sender has made.
 	Apart bool
+	// Resumes says, on the control lane, that a [Resume] follows: the link has had a connection before.
+	Resumes bool
 	// Index is the number of a pipe in the bulk lane, from 0, and Others is
 	// the number of other pipes of the lane.
 	Index, Others uint8
 }
 
+const (
+	preambleApart = 1 << iota
+	preambleResumes
+)
+
 const preambleMagic = "nexar" + string(rune(Version))
 
 func (p *Preamble) fields(c *codec) {
 	c.u8((*uint8)(&p.Lane))
-	c.flag(&p.Apart)
+	flags := uint8(0)
+	if p.Apart {
+		flags |= preambleApart
+	}
+	if p.Resumes {
+		flags |= preambleResumes
+	}
+	c.u8(&flags)
+	if flags > preambleApart|preambleResumes {
+		c.fail(errValue)
+	}
+	p.Apart, p.Resumes = flags&preambleApart != 0, flags&preambleResumes != 0
 	c.u8(&p.Index)
 	c.u8(&p.Others)
 }
@@ -47,7 +65,7 @@ func ParsePreamble(b []byte) (p Preamble, err error) {
 		return Preamble{}, fmt.Errorf("preamble: %w", err)
 	case p.Lane >= Lanes:
 		return Preamble{}, fmt.Errorf("wire: unknown lane %d", p.Lane)
-	case p.Lane != Control && p.Apart, p.Lane != Bulk && p.Index|p.Others != 0:
+	case p.Lane != Control && (p.Apart || p.Resumes), p.Lane != Bulk && p.Index|p.Others != 0:
 		return Preamble{}, fmt.Errorf("wire: preamble of the %v lane has fields of another lane", p.Lane)
 	case p.Others >= BulkPipesMax || p.Index > p.Others:
 		return Preamble{}, fmt.Errorf("wire: pipe %d of a bulk lane of %d pipes", p.Index, int(p.Others)+1)

@@ -17,6 +17,8 @@ func TestPreamble(t *testing.T) {
 		{Preamble{Lane: Control, Apart: true}, "6e6578617202 00 01 00 00"},
 		{Preamble{Lane: Data}, "6e6578617202 01 00 00 00"},
 		{Preamble{Lane: Bulk}, "6e6578617202 02 00 00 00"},
+		{Preamble{Lane: Control, Resumes: true}, "6e6578617202 00 02 00 00"},
+		{Preamble{Lane: Control, Apart: true, Resumes: true}, "6e6578617202 00 03 00 00"},
 		{Preamble{Lane: Bulk, Index: 3, Others: 6}, "6e6578617202 02 00 03 06"},
 		{Preamble{Lane: Bulk, Index: 7, Others: BulkPipesMax - 1}, "6e6578617202 02 00 07 07"},
 	} {
@@ -49,7 +51,8 @@ func TestPreambleRefused(t *testing.T) {
 		"GET / HTTP":                `"GET / "`,
 		"nexar\x03\x00\x00\x00\x00": `"nexar\x03"`,
 		"nexar\x02\x03\x00\x00\x00": "unknown lane 3",
-		"nexar\x02\x00\x02\x00\x00": "forbidden value",
+		"nexar\x02\x00\x04\x00\x00": "forbidden value",
+		"nexar\x02\x01\x02\x00\x00": "data lane has fields of another lane",
 		"nexar\x02\x01\x01\x00\x00": "data lane has fields of another lane",
 		"nexar\x02\x02\x01\x00\x00": "bulk lane has fields of another lane",
 		"nexar\x02\x00\x00\x01\x00": "control lane has fields of another lane",
