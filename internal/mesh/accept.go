@@ -36,8 +36,23 @@ func (m *Mesh) accept(p *Path) {
 			m.bulk.put(id, c)
 		default:
 			m.accepted.put(acceptedKey{p, slot}, c) // in order of arrival
-			m.wg.Go(func() { m.acceptLink(&route{path: p, conn: c, peer: id}, slot) })
+			m.countAccepting(slot, id, 1)
+			m.wg.Go(func() {
+				m.acceptLink(&route{path: p, conn: c, peer: id}, slot)
+				m.countAccepting(slot, id, -1)
+			})
 		}
+	}
+}
+
+// countAccepting adds n to the number of accepted connections of a node.
+func (m *Mesh) countAccepting(slot int, id membership.NodeID, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := &m.peers[slot]; p.node.ID == id {
+		p.accepting += n
+		close(m.changed)
+		m.changed = make(chan struct{})
 	}
 }
 

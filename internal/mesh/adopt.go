@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -25,8 +26,8 @@ func (m *Mesh) adoptTimeout() time.Duration {
 	return cmp.Or(max(m.cfg.SettleTimeout, 0), max(m.cfg.HeartbeatTimeout, 0), settleDefault)
 }
 
-// Adopt replaces the view by a later one. It blocks until all new nodes of v have a link to
-// this node, for at most SettleTimeout; nodes without one then count as lost. After that it
+// Adopt replaces the view by a later one. It blocks until connections of new nodes of v that this node
+// has accepted are links, for at most SettleTimeout. Other new nodes get pending links. After that it
 // decides on every peer in one pass: doubts about nodes of v are cleared, and links to nodes
 // that are neither in v nor expected end. If ctx ends while Adopt waits for links, Adopt returns
 // the cause of ctx and keeps the old view.
@@ -35,7 +36,7 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	defer cancel()
 	err := m.awaitLinks(limited, func(_ int, p *peer) bool {
 		_, in := v.Rank(p.node.ID)
-		return in && p.expected && p.link == nil
+		return in && p.expected && p.link == nil && p.accepting > 0
 	}, nil)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -57,7 +58,15 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 		if !ok {
 			slot = m.addPeerLocked(n, rank)
 		}
-		m.peers[slot].rank, m.peers[slot].expected = rank, false
+		p := &m.peers[slot]
+		if p.link == nil && (p.expected || !ok) {
+			p.onDemand = true
+			m.addPendingLocked(slot)
+		}
+		p.rank, p.expected = rank, false
+		if !m.cfg.OnDemand && p.isPending() && !m.closing {
+			p.link.Need(link.Joining)
+		}
 	}
 	for slot, p := range m.peers {
 		e := event{slot: slot, id: p.node.ID, kind: membership.AdoptedIn}

@@ -161,18 +161,21 @@ func (m *Mesh) isMember(slot int) bool {
 	return slot < m.cfg.View.Size() && (m.cfg.World == 0 || slot < m.cfg.World)
 }
 
-// isRequired reports whether Form fails without a link to a slot of the first view: this node joins a
-// formed world, or one of the two nodes watches the other one.
+// isRequired reports whether Form fails without a link to a slot of the first view: one of the two
+// nodes watches the other one, or may do so when this node, which joins a formed world, has entered it.
+// Without Config.OnDemand a joining node needs links to the whole world.
 func (m *Mesh) isRequired(slot int) bool {
-	switch {
-	case !m.isMember(slot):
-		return false
-	case slot == m.self || !m.isMember(m.self):
-		return true
-	}
 	v := membership.View{Nodes: m.cfg.View.Nodes}
 	if m.cfg.World > 0 {
 		v.Nodes = v.Nodes[:m.cfg.World]
+	}
+	switch {
+	case !m.isMember(slot):
+		return false
+	case slot == m.self:
+		return true
+	case !m.isMember(m.self):
+		return !m.cfg.OnDemand || slices.Contains(membership.NewcomerLinks(v.Size(), m.watches()), slot)
 	}
 	return slices.Contains(membership.Watched(v, m.self, m.watches()), slot) ||
 		slices.Contains(membership.Watchers(v, m.self, m.watches()), slot)
@@ -184,9 +187,9 @@ func (m *Mesh) isDialed(slot int) bool {
 }
 
 // isOnDemand reports whether the link to a node of the first view is pending at first: both nodes are in
-// the world.
+// the world, or this node joins it and needs no link to the other one.
 func (m *Mesh) isOnDemand(slot int) bool {
-	return slot != m.self && m.isMember(slot) && m.isMember(m.self)
+	return slot != m.self && m.isMember(slot) && (m.isMember(m.self) || !m.isRequired(slot))
 }
 
 // isMissing reports whether Form waits for the link to a peer.

@@ -59,7 +59,7 @@ type Config struct {
 	// Peers that are not in it are watched. The default is the adopted view.
 	Newest func() membership.View
 	// OnDemand makes Form link this node only to the nodes that it watches and to those that
-	// watch it, and to all if it is joining. The link to another node is pending until
+	// watch it, or may do so if it is joining. The link to another node is pending until
 	// something needs it. Without OnDemand, Form also links this node to all nodes before it in the
 	// view, and Formed lets pending links to the nodes behind it connect: those nodes may have OnDemand.
 	OnDemand bool

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -255,4 +256,37 @@ func TestIdleRaces(t *testing.T) {
 			w.wantWhole()
 		})
 	}
+}
+
+// TestNewcomerLinksItselfToFew: a newcomer on demand links itself to the nodes that may watch it or that it may
+// watch, and is in the next view. It makes other links when they are needed.
+func TestNewcomerLinksItselfToFew(t *testing.T) {
+	const nodes, watches = 30, 2
+	inBubble(t, nodes, func(w *world) {
+		w.watches = watches
+		w.form()
+		all := w.newcomers(1)
+		time.Sleep(interval)
+		want := membership.NewcomerLinks(nodes, watches)
+		if got := w.linked(nodes); !slices.Equal(got, want) || len(got) > nodes/2 {
+			t.Errorf("the newcomer is linked to %v, want %v", got, want)
+		}
+		next := membership.View{Epoch: 2, Nodes: all.Nodes}
+		slots := make([]int, nodes+1)
+		for slot := range slots {
+			slots[slot] = slot
+		}
+		for rank, err := range w.reduceIn(2, next, slots...) {
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+		time.Sleep(3 * interval)
+		for _, rank := range append(membership.Watched(next, nodes, watches), membership.Watchers(next, nodes, watches)...) {
+			if !slices.Contains(w.linked(nodes), rank) {
+				t.Errorf("the newcomer is not linked to rank %d, which watches it or which it watches", rank)
+			}
+		}
+		w.wantNoFailures()
+	})
 }
