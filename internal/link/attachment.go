@@ -190,7 +190,7 @@ func (a *attachment) detach() bool {
 		return false
 	}
 	l.settleLocked()
-	l.settled, l.running = nil, false
+	l.settled, l.running, l.broke = nil, false, err
 	l.purpose.Store(uint32(NoPurpose))
 	l.at.Store(nil)
 	l.ending.Unlock()

@@ -157,6 +157,7 @@ type Link struct {
 	hasLeft bool               // see HasLeft
 	closing bool               // Close or Abort was called
 	failure error              // the reason of the end
+	broke   error              // why the last attachment of a pending link has ended; nil if it was closed
 	// The channels are made when they are needed first.
 	settled chan struct{} // closed when the bulk lane of this node has its pipes, or the attachment has ended
 	done    chan struct{} // closed with over

@@ -60,7 +60,7 @@ func (l *Link) renew(again Purpose) {
 }
 
 // errBytesLost is the reason for the end of a link whose last connection broke with frames in flight.
-var errBytesLost = errors.New("link: the connection broke and frames were lost")
+var errBytesLost = errors.New("link: frames were lost with a connection")
 
 // resume returns the counts of this side, or nil if nothing was counted yet.
 func (l *Link) resume() *wire.Resume {
@@ -101,7 +101,13 @@ func (l *Link) checkResume(ours, theirs *wire.Resume) error {
 		default:
 			continue
 		}
-		err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+		l.ending.Lock()
+		broke := l.broke
+		l.ending.Unlock()
+		if broke == nil {
+			broke = transport.ErrPeerGone
+		}
+		err = fmt.Errorf("%w; the connection ended because of: %w", err, broke)
 		l.FailPending(err)
 		return err
 	}
