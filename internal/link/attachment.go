@@ -122,12 +122,15 @@ func (a *attachment) startLocked(o openedLanes, announcement []byte, pipe transp
 // announcement returns the beginning of the control lane. resume is nil for a link that has had no
 // connection.
 func (a *attachment) announcement(resume *wire.Resume) []byte {
-	pre := wire.Preamble{Lane: wire.Control, Apart: a.cfg.Bulk != nil, Resumes: resume != nil}
-	b := pre.Append(nil)
-	if resume != nil {
-		b = resume.Append(b)
+	pre := wire.Preamble{Lane: wire.Control}
+	if a.cfg.Bulk != nil {
+		pre.Flags |= wire.PreambleApart
 	}
-	return b
+	if resume == nil {
+		return pre.Append(nil)
+	}
+	pre.Flags |= wire.PreambleResumes
+	return resume.Append(pre.Append(nil))
 }
 
 // run waits for the end of the attachment, closes the connections, and waits for all other

@@ -316,13 +316,6 @@ func (l *Link) locator() transport.CPULocator {
 	return k.locator
 }
 
-// closedChan is a closed channel.
-var closedChan = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
 // Settled returns a channel that is closed when both sides have agreed on the connections of
 // the lanes, or when the connection ends before that.
 func (l *Link) Settled() <-chan struct{} {
@@ -336,10 +329,10 @@ func (l *Link) Settled() <-chan struct{} {
 
 // settleLocked closes the channel of Settled.
 func (l *Link) settleLocked() {
-	switch {
-	case l.settled == nil:
-		l.settled = closedChan
-	case !isClosed(l.settled):
+	if l.settled == nil {
+		l.settled = make(chan struct{})
+	}
+	if !isClosed(l.settled) {
 		close(l.settled)
 	}
 }
@@ -357,12 +350,10 @@ func isClosed(c <-chan struct{}) bool {
 func (l *Link) Done() <-chan struct{} {
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	switch {
-	case l.done != nil:
-	case l.over:
-		return closedChan
-	default:
-		l.done = make(chan struct{})
+	if l.done == nil {
+		if l.done = make(chan struct{}); l.over {
+			close(l.done)
+		}
 	}
 	return l.done
 }

@@ -123,7 +123,7 @@ func (a *attachment) enterAs(ctx context.Context, p *path, pipe transport.Receiv
 		return err
 	}
 	if pre.Lane == wire.Control {
-		if err := a.settle(ctx, pre.Apart); err != nil {
+		if err := a.settle(ctx, pre.Flags.Has(wire.PreambleApart)); err != nil {
 			return err
 		}
 	}

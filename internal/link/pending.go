@@ -59,8 +59,9 @@ func (l *Link) renew(again Purpose) {
 	}
 }
 
-// errBytesLost is the reason for the end of a link whose last connection broke with frames in flight.
-var errBytesLost = errors.New("link: frames were lost with a connection")
+// ErrFramesLost is the reason for the end of a link whose last connection broke with frames in flight. The
+// peer can be reached.
+var ErrFramesLost = errors.New("frames were lost with a connection")
 
 // resume returns the counts of this side, or nil if nothing was counted yet.
 func (l *Link) resume() *wire.Resume {
@@ -95,19 +96,19 @@ func (l *Link) checkResume(ours, theirs *wire.Resume) error {
 		var err error
 		switch {
 		case a.Sent[lane] != b.Handled[lane]:
-			err = fmt.Errorf("%w: this node has sent %d frames on the %v lane, and the peer has received %d", errBytesLost, a.Sent[lane], lane, b.Handled[lane])
+			err = fmt.Errorf("%w: this node has sent %d frames on the %v lane, and the peer has received %d", ErrFramesLost, a.Sent[lane], lane, b.Handled[lane])
 		case b.Sent[lane] != a.Handled[lane]:
-			err = fmt.Errorf("%w: the peer has sent %d frames on the %v lane, and this node has received %d", errBytesLost, b.Sent[lane], lane, a.Handled[lane])
+			err = fmt.Errorf("%w: the peer has sent %d frames on the %v lane, and this node has received %d", ErrFramesLost, b.Sent[lane], lane, a.Handled[lane])
 		default:
 			continue
 		}
 		l.ending.Lock()
 		broke := l.broke
 		l.ending.Unlock()
-		if broke == nil {
-			broke = transport.ErrPeerGone
+		if broke != nil {
+			err = fmt.Errorf("%w; the connection ended because of: %v", err, broke)
 		}
-		err = fmt.Errorf("%w; the connection ended because of: %w", err, broke)
+		err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
 		l.FailPending(err)
 		return err
 	}
@@ -168,6 +169,11 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 	announcement := a.announcement(ours)
 	if err := l.checkResume(ours, resume); err != nil {
 		_ = interruptible(ctx, conn, func() error { _, err := control.Write(announcement); return err })
+		select { // The peer closes the connection when it has read the counts.
+		case <-conn.Done():
+		case <-ctx.Done():
+		case <-time.After(lingerTime):
+		}
 		return err
 	}
 	return a.bind(ctx, control, pipe, theirs, announcement)
@@ -180,7 +186,7 @@ func firstLane(ctx context.Context, conn transport.Conn) (pipe transport.Receive
 		return nil, pre, nil, err
 	}
 	err = interruptible(ctx, conn, func() (err error) {
-		if pre, err = acceptLane(pipe); err == nil && pre.Resumes {
+		if pre, err = acceptLane(pipe); err == nil && pre.Flags.Has(wire.PreambleResumes) {
 			resume, err = readResume(pipe)
 		}
 		return err

@@ -45,8 +45,13 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	defer m.applying.Unlock()
 	m.mu.Lock()
 	pass := m.adoptLocked(v)
+	replaced := m.replaced
+	m.replaced = nil
 	m.mu.Unlock()
 	m.carryOut(pass)
+	for _, l := range replaced {
+		m.engine.Forget(l) // No communicator of the new view refers to it.
+	}
 	return nil
 }
 

@@ -18,6 +18,9 @@ import (
 // If this side has closed it, for example by closing the transport, that implies nothing about
 // the peer.
 func lossEvent(err error) membership.PeerEvent {
+	if errors.Is(err, link.ErrFramesLost) {
+		return membership.LinkReset
+	}
 	if errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed) {
 		return membership.LinkClosed
 	}
@@ -194,6 +197,11 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 			d.err = m.explainLocked(e.slot, e.err)
 		}
 	}
+	if d.effects.Has(membership.ReportReset) {
+		m.replaced = append(m.replaced, p.link)
+		p.onDemand, p.route, p.broken = true, nil, nil
+		m.addPendingLocked(e.slot)
+	}
 	switch e.kind {
 	case membership.ReportedLost, membership.ReportedClosed, membership.DoubtsSelf:
 		p.report = cmp.Or(p.report, e.err)
@@ -261,6 +269,12 @@ func (m *Mesh) notify(d *decision) {
 	if d.effects.Has(membership.ReportLost) && m.cfg.Lost != nil {
 		m.cfg.Lost(d.node.ID, d.err)
 	}
+	if d.effects.Has(membership.ReportReset) {
+		m.log.Warn("frames of a node were lost, which ends its communicators", node, "reason", d.err)
+		if m.cfg.Reset != nil {
+			m.cfg.Reset(d.node.ID, d.err)
+		}
+	}
 	if d.effects.Has(membership.ReportLeft) && m.cfg.Left != nil {
 		m.cfg.Left(d.node.ID)
 	}
@@ -285,7 +299,7 @@ func (m *Mesh) notify(d *decision) {
 
 // change returns the consequences of a decision for communicators.
 func (d *decision) change() engine.PeerChange {
-	isLost := d.effects.Has(membership.EndComms) && (d.kind == membership.LinkLost || d.kind == membership.LinkClosed)
+	isLost := d.effects.Has(membership.EndComms) && (d.kind == membership.LinkLost || d.kind == membership.LinkClosed || d.kind == membership.LinkReset)
 	c := engine.PeerChange{
 		Peer: d.slot, Link: d.link,
 		LinkEnded:  isLost || d.effects.Has(membership.EndOperations) && d.link != nil,

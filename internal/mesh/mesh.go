@@ -49,6 +49,9 @@ type Config struct {
 	Linked func(id membership.NodeID, up bool)
 	// Lost is called when this node has lost its own link to another node.
 	Lost func(id membership.NodeID, err error)
+	// Reset is called when frames between this node and another one were lost with a connection. Their
+	// communicators have ended on all ranks, and new ones can be made.
+	Reset func(id membership.NodeID, err error)
 	// Left is called when this node has received the goodbye of another node.
 	Left func(id membership.NodeID)
 	// Failed is called with the last rank of a node that this node or another one has lost. It
@@ -107,6 +110,8 @@ type Mesh struct {
 	changed chan struct{} // closed and replaced when a link comes up
 	formed  bool
 	closing bool
+
+	replaced []*link.Link // links that have lost frames, until the next view
 
 	wanted   wanted                      // peers that links on demand need
 	accepted *connSet[acceptedKey]       // connections without a link

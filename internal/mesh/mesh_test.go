@@ -45,7 +45,8 @@ type world struct {
 	paths      func(rank int) []Path // replaces the paths over the transports
 	lost       func(id membership.NodeID, err error)
 	lostBy     func(rank int, id membership.NodeID) // replaces lost
-	newest     func() membership.View               // of the seed
+	reset      func(rank int, id membership.NodeID)
+	newest     func() membership.View // of the seed
 	meshes     []*Mesh
 	comms      []*engine.Comm
 	notes      []*notes
@@ -105,8 +106,14 @@ func (w *world) config(rank int) Config {
 	if w.lostBy != nil {
 		lost = func(id membership.NodeID, _ error) { w.lostBy(rank, id) }
 	}
+	reset := func(id membership.NodeID, _ error) {
+		if w.reset != nil {
+			w.reset(rank, id)
+		}
+	}
 	return Config{
-		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
+		Reset: reset,
+		Self:  w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
 		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: lost, Newest: w.newest,
 		OnDemand: w.watches > 0 && (w.isEager == nil || !w.isEager(rank)), Watches: w.watches, IdleTimeout: w.idle,
 	}

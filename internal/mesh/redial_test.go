@@ -104,13 +104,22 @@ func TestUnreachableNodeIsLost(t *testing.T) {
 }
 
 // TestRandomCuts: links break at random instants while ranks exchange numbered messages. Each rank receives all
-// messages in order, or an error that says that frames were lost.
+// messages in order, or an error that says that frames were lost. Then no node counts as failed, both ends of
+// a link report the loss, and the communicator of the next view works.
 func TestRandomCuts(t *testing.T) {
 	const nodes, messages, trials = 4, 40, 40
 	whole, broken := 0, 0
 	for seed := range uint64(trials) {
 		inBubble(t, nodes, func(w *world) {
 			w.watches = 1
+			w.lost = func(id membership.NodeID, err error) { t.Errorf("seed %d: %s was reported lost: %v", seed, id, err) }
+			var mu sync.Mutex
+			resets := make(map[[2]string]bool)
+			w.reset = func(rank int, id membership.NodeID) {
+				mu.Lock()
+				defer mu.Unlock()
+				resets[[2]string{w.host(rank), id.String()}] = true
+			}
 			w.form()
 			rng := rand.New(rand.NewPCG(seed, 1))
 			pause := time.Duration(1+rng.IntN(60)) * time.Millisecond
@@ -151,13 +160,27 @@ func TestRandomCuts(t *testing.T) {
 			failed := false
 			for err := range errs {
 				failed = true
-				if p, ok := errors.AsType[*engine.PeerError](err); !ok || p.Left {
+				p, isPeer := errors.AsType[*engine.PeerError](err)
+				_, revoked := errors.AsType[*engine.RevokedError](err)
+				if !revoked && (!isPeer || p.Left) || !strings.Contains(err.Error(), "frames were lost") {
 					t.Errorf("seed %d: %v", seed, err)
 				}
 			}
 			time.Sleep(interval) // Frames of an all-reduce must not get into a connection that has just been cut.
 			if failed || w.comms[0].Err() != nil {
 				broken++
+				for r := range resets {
+					if !resets[[2]string{r[1], r[0]}] {
+						t.Errorf("seed %d: %v has reported lost frames of %v alone", seed, r[0], r[1])
+					}
+				}
+				w.wantNoFailures()
+				next := membership.View{Epoch: 2, Nodes: w.view.Nodes}
+				for rank, err := range w.reduceIn(2, next, w.ranks()...) {
+					if err != nil {
+						t.Errorf("seed %d: in the next view, rank %d: %v", seed, rank, err)
+					}
+				}
 				return
 			}
 			whole++

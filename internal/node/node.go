@@ -242,7 +242,7 @@ func (n *Node) link(ctx context.Context, v membership.View, world int) (*mesh.Me
 		Self: n.ID(), View: v, World: world, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
 		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link, OnDemand: n.cfg.OnDemand, IdleTimeout: n.cfg.LinkIdleTimeout,
-		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.addFailure, Newest: n.Session.Newest,
+		Lost: n.Session.Lost, Reset: n.Session.Reset, Left: n.Session.Left, Failed: n.addFailure, Newest: n.Session.Newest,
 	})
 	if err != nil {
 		return nil, err
