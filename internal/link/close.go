@@ -37,7 +37,7 @@ func (l *Link) Close(ctx context.Context) {
 	l.Abort()
 }
 
-// beginClose returns an attachment on which no goodbye was sent, and marks it. It returns nil if the
+// beginClose returns an attachment without a goodbye of this node, and marks it. It returns nil if the
 // link is pending and needs no connection, or has ended.
 func (l *Link) beginClose(ctx context.Context) *attachment {
 	for l.awaitConnection(ctx) {

@@ -78,8 +78,8 @@ func (o *outbox) begin() []byte {
 // post sends the frame that add appends.
 func (o *outbox) post(add func(b []byte) []byte) { o.commit(add(o.begin()), 1) }
 
-// commit sends the frames that were appended to the buffer of begin. counted is the number of frames
-// of which [wire.IsCounted] is true.
+// commit sends the frames that were appended to the buffer of begin. counted is the number of those that
+// [wire.IsCounted] selects.
 func (o *outbox) commit(b []byte, counted uint32) {
 	if o.holding && !o.closed {
 		o.held = b

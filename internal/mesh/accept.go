@@ -56,8 +56,8 @@ func (m *Mesh) countAccepting(slot int, id membership.NodeID, n int) {
 	}
 }
 
-// checkLink makes this node notice the end of the connection of a link whose peer has made another one:
-// the peer may have noticed it before.
+// checkLink makes this node notice the end of the connection of a link after the peer has made another
+// connection: the peer may have noticed it before.
 func (m *Mesh) checkLink(slot int) {
 	if p := m.peer(slot); p.isLinked() {
 		p.link.Ping()

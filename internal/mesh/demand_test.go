@@ -102,8 +102,8 @@ func TestOnDemandWatches(t *testing.T) {
 	})
 }
 
-// TestEagerAmongOnDemand: a node that links itself to all others does so in a world of nodes that do not,
-// whatever their ranks are, and those are linked to each other when they need it.
+// TestEagerAmongOnDemand: nodes that link themselves to all others do so in a world of nodes that do not, with
+// any ranks. Those are linked to each other when they need it.
 func TestEagerAmongOnDemand(t *testing.T) {
 	for name, isEager := range map[string]func(rank int) bool{
 		"the first": func(rank int) bool { return rank == 0 },

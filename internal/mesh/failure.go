@@ -303,8 +303,8 @@ func (d *decision) change() engine.PeerChange {
 	c := engine.PeerChange{
 		Peer: d.slot, Link: d.link,
 		LinkEnded:  isLost || d.effects.Has(membership.EndOperations) && d.link != nil,
-		Everywhere: d.effects.Has(membership.RevokeComms),
-		Trusted:    d.effects.Has(membership.Trust) && d.link != nil,
+		Everywhere: d.effects.Has(membership.RevokeComms), Reset: d.effects.Has(membership.ReportReset),
+		Trusted: d.effects.Has(membership.Trust) && d.link != nil,
 	}
 	if c.Everywhere || d.effects.Has(membership.EndComms) && d.link != nil {
 		c.Err = d.err

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// redialMaxTime bounds the time in which a broken link is dialed again, and redialShare is its
-	// smallest ratio to HeartbeatTimeout. Operations that need the peer wait meanwhile.
+	// A broken link is dialed again for redialMaxTime, or for a share of HeartbeatTimeout if that is shorter.
+	// Operations that need the peer wait meanwhile.
 	redialMaxTime = time.Second
 	redialShare   = 4
 )
 
-// redialTimeout returns the time in which a broken link is dialed again.
+// redialTimeout returns the longest time of dialing a broken link again.
 func (m *Mesh) redialTimeout() time.Duration {
 	if d := m.cfg.HeartbeatTimeout / redialShare; d > 0 {
 		return min(d, redialMaxTime)

@@ -60,8 +60,7 @@ func TestHeartbeatsDoNotBreakLinks(t *testing.T) {
 	})
 }
 
-// TestDeadNodeIsNotDialedForLong: the loss of a node whose process has ended is reported after one
-// refused dial.
+// TestDeadNodeIsNotDialedForLong: the loss of a crashed node is reported after one refused dial.
 func TestDeadNodeIsNotDialedForLong(t *testing.T) {
 	inBubble(t, 5, func(w *world) {
 		w.form()

@@ -47,12 +47,13 @@ const (
 	CauseFailed                     // a rank's call needed a rank that has left
 	CauseClosed                     // a rank closed the communicator during a call
 	CauseDeadlock                   // ranks wait for each other
+	CauseReset                      // frames between a rank and Peer were lost, and both are in the world
 	causeEnd
 )
 
 // A Revoke ends a communicator on all its ranks, because the call of Rank has failed. With
 // CauseMismatch, Ours is the call of Rank and Theirs the different call of Peer. With
-// CauseFailed, Peer has left. Length bytes of text, the reason, follow; with CauseDeadlock they are
+// CauseFailed, Peer has left, and with CauseReset, frames between Rank and Peer were lost. Length bytes of text, the reason, follow; with CauseDeadlock they are
 // those of [WaitsText], and the sender need not be a rank of the communicator.
 type Revoke struct {
 	Comm         uint64

@@ -206,7 +206,7 @@ func (n *Network) Crash(host string) {
 }
 
 // Cut breaks the conns between two hosts, as a router that has lost its state does: both sides get
-// ErrPeerGone at once, and what is in flight is lost. The hosts can dial each other again.
+// ErrPeerGone at once, and bytes in flight are lost. The hosts can dial each other again.
 func (n *Network) Cut(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
