@@ -43,6 +43,7 @@ type bulk struct {
 	closed  bool
 	stopped bool   // the pipes are being taken away
 	holding bool   // our goodbye was sent, and the link stays: transfers wait for the next pipes
+	sent    uint64 // bytes that earlier pipes have taken
 	begun   uint64 // segments given to pipes, also in part; see wire.Resume
 
 	pushable atomic.Bool // a pipe has a PartWriter
@@ -261,6 +262,7 @@ func (b *bulk) detach() {
 		if w.current != nil {
 			w.releaseTransfer()
 		}
+		b.sent += w.sent
 		again = append(again, w.queue...)
 		w.queue = nil
 	}

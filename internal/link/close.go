@@ -143,24 +143,20 @@ func (a *attachment) bye(lane wire.Lane, y wire.Bye) error {
 	}
 	a.byes[lane] = true
 	l.control.acknowledge(lane)
-	if a.byes.all() {
+	if a.byes.all() && !y.Idle {
+		a.hasLeft = true
+		close(a.left)
 		a.linger = time.AfterFunc(lingerTime, a.expire)
-		if !y.Idle {
-			a.hasLeft = true
-			close(a.left)
-		}
 	}
 	a.endIdleLocked()
 	return nil
 }
 
-// expire ends an attachment that the peer has not closed.
+// expire ends the link after the goodbye of a peer that has not closed the connection.
 func (a *attachment) expire() {
 	a.link.ending.Lock()
 	defer a.link.ending.Unlock()
-	if !a.isIdleLocked() {
-		a.link.finishLocked()
-	}
+	a.link.finishLocked()
 	a.cancel()
 }
 
