@@ -30,8 +30,6 @@ const (
 	Again
 	// Joining: this node links itself to all nodes when it joins.
 	Joining
-
-	purposes
 )
 
 // String returns a word for the purpose; "" for NoPurpose.
