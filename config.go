@@ -112,14 +112,20 @@ type Config struct {
 	// all nodes: the seed refuses a node with another one. NEXAR_TOPOLOGY.
 	Topology string `env:"NEXAR_TOPOLOGY" default:"full"`
 
-	// Links says when this node connects to the other nodes of the world: "eager", the default, to
-	// all of them when it joins, or "demand", to another node when an operation first needs it.
+	// Links says when this node connects to the other nodes of the world: "demand", the default, to
+	// another node when an operation first needs it, or "eager", to all of them when it joins.
 	// On demand, a world of many nodes forms sooner. The first operation between two nodes takes
 	// longer by the time of a handshake, and only then a node that cannot be reached is found.
 	// Nodes that watch each other for failures, up to 12 for each node, are connected in any
-	// case, and so are up to 256 nodes of a communicator that share the memory of one host. Must be the same on all
-	// nodes. NEXAR_LINKS.
-	Links string `env:"NEXAR_LINKS" default:"eager" one:"eager,demand"`
+	// case, and so are up to 256 nodes of a communicator that share the memory of one host. Nodes of one
+	// world may have different values. NEXAR_LINKS.
+	Links string `env:"NEXAR_LINKS" default:"demand" one:"demand,eager"`
+
+	// LinkIdleTimeout is the time without traffic after which two nodes close their connection, until an
+	// operation needs it again: by default and if negative, never. Nodes that watch each other, or share the
+	// memory of one host, stay connected. Either of two nodes may close the connection.
+	// NEXAR_LINK_IDLE_TIMEOUT.
+	LinkIdleTimeout time.Duration `env:"NEXAR_LINK_IDLE_TIMEOUT"`
 
 	// # Collectives
 
@@ -270,8 +276,8 @@ type Config struct {
 // SeedPort is the port of seed addresses that name no port.
 const SeedPort = host.SeedPort
 
-// linksOnDemand is a value of Config.Links.
-const linksOnDemand = "demand"
+// linksEager is a value of Config.Links.
+const linksEager = "eager"
 
 // defaultListen is the default listen address of seeds.
 const defaultListen = ":0"

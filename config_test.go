@@ -60,7 +60,7 @@ func samples() map[string]setting {
 			good: "k_regular:4", want: "k_regular:4",
 			malformed: []string{"ring", "Full", "k-regular", "k-regular:", "k-regular:0", "k-regular:1", "k-regular:-2", "k-regular:x", "hypercube:3", "full:2"},
 		},
-		"NEXAR_LINKS": {good: "demand", want: "demand", malformed: []string{"lazy", "Demand", "eager,demand"}},
+		"NEXAR_LINKS": {good: "eager", want: "eager", malformed: []string{"lazy", "Demand", "eager,demand"}},
 		"NEXAR_ALGORITHMS": {
 			good: "all_reduce=ring/4,broadcast=chain", want: []string{"all_reduce=ring/4", "broadcast=chain"},
 			malformed: []string{"ring", "all_reduce=", "all_reduce=quick", "reduce_all=ring", "all_reduce=ring/0", "all_reduce=ring/x", "scan=flat,scan=flat"},
@@ -92,6 +92,7 @@ func samples() map[string]setting {
 		"NEXAR_BARRIER_TIMEOUT_SECS":    second(),
 		"NEXAR_MESSAGE_TIMEOUT":         second(),
 		"NEXAR_DEADLOCK_TIMEOUT":        second(),
+		"NEXAR_LINK_IDLE_TIMEOUT":       second(),
 		"NEXAR_HEARTBEAT_INTERVAL_SECS": second(),
 		"NEXAR_HEARTBEAT_TIMEOUT_SECS":  second("-3s"),
 		"NEXAR_RPC_TIMEOUT_SECS":        second("1h30"),
@@ -375,7 +376,7 @@ func TestConfigDefaults(t *testing.T) {
 	}
 	cfg.Log = nil
 	want := Config{
-		Listen: ":0", FormTimeout: 5 * time.Minute, Transports: []string{"shm", "tcp", "quic"}, Topology: "full", Links: "eager",
+		Listen: ":0", FormTimeout: 5 * time.Minute, Transports: []string{"shm", "tcp", "quic"}, Topology: "full", Links: "demand",
 		CollectiveTimeout: 30 * time.Minute, BarrierTimeout: 30 * time.Minute, MessageTimeout: 30 * time.Minute, DeadlockTimeout: time.Minute, BucketBytes: 4 << 20, CompressedMaxBytes: 4 << 30,
 		CallTimeout: 30 * time.Second, MaxConcurrentCalls: 1024,
 		HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second, Memory: "training",
@@ -458,7 +459,7 @@ func TestConfigContradictions(t *testing.T) {
 		{Config{CompressedMaxBytes: math.MaxInt}, "NEXAR_COMPRESSED_ALLREDUCE_MAX_BYTES=9223372036854775807: more than 549755813888"},
 		{Config{LargeMessageBytes: math.MaxInt}, "NEXAR_LARGE_MSG_BYTES=9223372036854775807: not from 0 to 549755813888"},
 		{Config{PipelineSegmentBytes: -1}, "NEXAR_PIPELINE_SEGMENT_BYTES=-1: not from 0 to 549755813888"},
-		{Config{Links: "lazy"}, `NEXAR_LINKS="lazy": not one of eager, demand`},
+		{Config{Links: "lazy"}, `NEXAR_LINKS="lazy": not one of demand, eager`},
 		{Config{Recovery: "auto"}, `NEXAR_RECOVERY_POLICY="auto": not one of automatic, manual, abort`},
 		{Config{Topology: "hypercube:3"}, `NEXAR_TOPOLOGY="hypercube:3": "hypercube" has no number of neighbors`},
 		{Config{Topology: "k-regular:1"}, `NEXAR_TOPOLOGY="k-regular:1": the number of neighbors is 1: must be at least 2`},

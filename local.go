@@ -110,7 +110,7 @@ func localWorld(n int) (*testhook.World, error) {
 func localRank(ctx context.Context, world *testhook.World, rank int, cfg Config) (*Comm, error) {
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: world.View.Nodes[rank].ID, View: world.View, Paths: world.Paths[rank], Loop: mem.Loop, Log: cfg.Log,
-		OnDemand: cfg.Links == linksOnDemand, Watches: world.Watches, Topology: world.Topology,
+		OnDemand: cfg.Links != linksEager, Watches: world.Watches, Topology: world.Topology,
 	})
 	if err != nil {
 		for _, p := range world.Paths[rank] {

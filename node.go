@@ -44,8 +44,8 @@ type Node struct {
 }
 
 // Join joins the cluster of the seeds in cfg, and blocks until its world has formed: all nodes have
-// joined and are connected to each other (if [Config].Links is "demand", to the nodes that they watch). Zero fields of cfg are taken from the
-// environment; see [ConfigFromEnv].
+// joined and are connected to the nodes that they watch (if Config.Links is "eager", to all nodes). Zero
+// fields of cfg are taken from the environment; see [ConfigFromEnv].
 //
 // The errors are [ErrConfig], [ErrToken], [ErrIdentity], [ErrVersion], [ErrRankTaken] and
 // [NotFormedError], which has the nodes that had joined, or names two nodes that could not reach each
@@ -177,7 +177,8 @@ func (cfg *Config) node(ctx context.Context) (c node.Config, err error) {
 	}
 	return node.Config{
 		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: testhook.PacketsFrom(ctx), Transports: use,
-		Areas: negotiate.Areas, AreaSize: negotiate.AreaSize(), PlainBulk: cfg.PlainBulk, OnDemand: cfg.Links == linksOnDemand,
+		Areas: negotiate.Areas, AreaSize: negotiate.AreaSize(), PlainBulk: cfg.PlainBulk, OnDemand: cfg.Links != linksEager,
+		LinkIdleTimeout:   max(0, cfg.LinkIdleTimeout),
 		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout, Log: cfg.Log,
 		RecoveryTimeout: cfg.RecoveryTimeout, CollectiveTimeout: cfg.CollectiveTimeout,
 	}, nil
@@ -220,6 +221,12 @@ type Peer struct {
 	// Encrypted reports whether all data between the nodes is encrypted and
 	// authenticated. Data in shared memory, which does not leave the host, is not.
 	Encrypted bool
+	// Link is the reason why the nodes are connected, or "" as long as no operation has needed it:
+	// "watch" if one of the nodes watches the other for failures, "collective", "message", "call",
+	// "memory" if they share memory, "wait" if an operation has waited for the peer, "report" for a
+	// question whether a node has failed, "peer" if the peer has needed the connection, or "eager"; see
+	// Config.Links.
+	Link string
 	// Reason explains the choice of the transport as text, such as "same host", or why a faster
 	// one is not in use. The node with the higher rank makes the choice.
 	Reason string
@@ -232,13 +239,15 @@ type Peer struct {
 // Config.Topology. In the full topology these are all others.
 func (n *Node) Neighbors() []int { return n.World().impl.Neighbors() }
 
-// Peers returns the other nodes of the world, by rank. The result is the same until the
-// world changes; see [Node.Epochs].
+// Peers returns the other nodes of the world, by rank. Without a connection, Transport and
+// BulkTransport are those that this node would try first, and Addr is "". The result is the same until the
+// world or a connection changes; see [Node.Epochs].
 func (n *Node) Peers() []Peer {
 	var peers []Peer
 	for _, i := range n.World().impl.Paths() {
 		p := Peer{
-			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Transport, BulkTransport: i.BulkTransport, Encrypted: i.Encrypted, Reason: i.Reason, Hops: i.Hops,
+			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Transport, BulkTransport: i.BulkTransport,
+			Encrypted: i.Encrypted, Link: i.Purpose, Reason: i.Reason, Hops: i.Hops,
 		}
 		if i.Locality == transport.AnyHost && len(n.node.Unavailable) > 0 {
 			p.Reason = strings.Join(append(slices.Clone(n.node.Unavailable), p.Reason), "; ")

@@ -26,7 +26,7 @@ func WriteTable(w io.Writer, snapshots []Snapshot) error {
 	} else {
 		fmt.Fprintf(&b, "epoch %d, %d of %d ranks heard of\n", a.epoch, len(a.ranks), a.size)
 		a.table(&b)
-		for _, line := range a.verdict() {
+		for _, line := range append(a.verdict(), a.linked()...) {
 			fmt.Fprintln(&b, line)
 		}
 	}
@@ -78,6 +78,30 @@ func (a *world) last(rank int) *Operation {
 		}
 	}
 	return nil
+}
+
+// linked describes how many links the ranks have, and their purposes, if some ranks are not
+// linked to all others.
+func (a *world) linked() []string {
+	least, most, purposes := a.size, 0, make(map[string]int)
+	for _, s := range a.ranks {
+		least, most = min(least, len(s.Links)), max(most, len(s.Links))
+		for _, l := range s.Links {
+			purposes[cmp.Or(l.Purpose, "unknown")]++
+		}
+	}
+	if least >= a.size-1 || most == 0 {
+		return nil
+	}
+	var parts []string
+	for _, p := range slices.Sorted(maps.Keys(purposes)) {
+		parts = append(parts, fmt.Sprintf("%s %d", p, purposes[p]))
+	}
+	of := strconv.Itoa(most)
+	if least < most {
+		of = fmt.Sprintf("%d to %d", least, most)
+	}
+	return []string{fmt.Sprintf("each rank is linked to %s of %d others: %s", of, a.size-1, strings.Join(parts, ", "))}
 }
 
 // tableLines bounds the lines of a rank.

@@ -127,37 +127,37 @@ func flightCases() map[string]flightCase {
 	return map[string]flightCase{
 		"all has arrived": {
 			[]Snapshot{
-				over(of(0, in(1)), Link{1, "tcp", 500, 700}, Link{2, "tcp", 300, 100}),
-				over(of(1, in(2)), Link{0, "tcp", 700, 500}, Link{2, "tcp", 40, 50}),
-				over(of(2, in(0)), Link{0, "tcp", 100, 300}, Link{1, "tcp", 50, 40}),
+				over(of(0, in(1)), Link{Rank: 1, Transport: "tcp", Sent: 500, Received: 700}, Link{Rank: 2, Transport: "tcp", Sent: 300, Received: 100}),
+				over(of(1, in(2)), Link{Rank: 0, Transport: "tcp", Sent: 700, Received: 500}, Link{Rank: 2, Transport: "tcp", Sent: 40, Received: 50}),
+				over(of(2, in(0)), Link{Rank: 0, Transport: "tcp", Sent: 100, Received: 300}, Link{Rank: 1, Transport: "tcp", Sent: 50, Received: 40}),
 				of(3),
 			},
 			[]string{"in a cycle: ranks 0, 1 and 2 wait for each other"}, []string{"in flight", "late"},
 		},
 		"one link holds bytes": {
 			[]Snapshot{
-				over(of(0, in(1)), Link{1, "tcp", 500, 640}),
-				over(of(1, in(2)), Link{0, "tcp", 700, 500}, Link{2, "tcp", 40, 50}),
-				over(of(2, in(0)), Link{1, "tcp", 50, 40}),
+				over(of(0, in(1)), Link{Rank: 1, Transport: "tcp", Sent: 500, Received: 640}),
+				over(of(1, in(2)), Link{Rank: 0, Transport: "tcp", Sent: 700, Received: 500}, Link{Rank: 2, Transport: "tcp", Sent: 40, Received: 50}),
+				over(of(2, in(0)), Link{Rank: 1, Transport: "tcp", Sent: 50, Received: 40}),
 				of(3),
 			},
 			[]string{"in flight on tcp: data of rank 1 for rank 0, 700 bytes sent and 640 received"}, []string{"in a cycle", "late"},
 		},
 		"bytes that nobody waits for": {
 			[]Snapshot{
-				over(of(0, in(1)), Link{1, "tcp", 500, 700}),
-				over(of(1, in(0)), Link{0, "tcp", 700, 500}, Link{2, "tcp", 40, 50}),
-				over(of(2), Link{1, "tcp", 50, 30}),
+				over(of(0, in(1)), Link{Rank: 1, Transport: "tcp", Sent: 500, Received: 700}),
+				over(of(1, in(0)), Link{Rank: 0, Transport: "tcp", Sent: 700, Received: 500}, Link{Rank: 2, Transport: "tcp", Sent: 40, Received: 50}),
+				over(of(2), Link{Rank: 1, Transport: "tcp", Sent: 50, Received: 30}),
 				of(3),
 			},
 			[]string{"in a cycle: ranks 0 and 1 wait for each other"}, []string{"in flight", "late"},
 		},
 		"a cycle beside it": {
 			[]Snapshot{
-				over(of(0, in(1)), Link{1, "quic", 0, 9}),
-				over(of(1, in(0)), Link{0, "quic", 10, 0}),
-				over(of(2, in(3)), Link{3, "quic", 5, 6}),
-				over(of(3, in(2)), Link{2, "quic", 6, 5}),
+				over(of(0, in(1)), Link{Rank: 1, Transport: "quic", Sent: 0, Received: 9}),
+				over(of(1, in(0)), Link{Rank: 0, Transport: "quic", Sent: 10, Received: 0}),
+				over(of(2, in(3)), Link{Rank: 3, Transport: "quic", Sent: 5, Received: 6}),
+				over(of(3, in(2)), Link{Rank: 2, Transport: "quic", Sent: 6, Received: 5}),
 			},
 			[]string{
 				"in flight on quic: data of rank 1 for rank 0, 10 bytes sent and 9 received",
@@ -166,8 +166,8 @@ func flightCases() map[string]flightCase {
 		},
 		"a rank is late and another link holds bytes": {
 			[]Snapshot{
-				over(of(0, in(1)), Link{1, "", 0, 9}),
-				over(of(1, in(0)), Link{0, "", 10, 0}),
+				over(of(0, in(1)), Link{Rank: 1, Transport: "", Sent: 0, Received: 9}),
+				over(of(1, in(0)), Link{Rank: 0, Transport: "", Sent: 10, Received: 0}),
 				of(2), of(3, in(2)),
 			},
 			[]string{
@@ -176,7 +176,7 @@ func flightCases() map[string]flightCase {
 			}, []string{"in a cycle"},
 		},
 		"one side does not say": {
-			[]Snapshot{over(of(0, in(1)), Link{1, "tcp", 0, 9}), of(1, in(0)), of(2), of(3)},
+			[]Snapshot{over(of(0, in(1)), Link{Rank: 1, Transport: "tcp", Sent: 0, Received: 9}), of(1, in(0)), of(2), of(3)},
 			[]string{"in a cycle: ranks 0 and 1 wait for each other"}, []string{"in flight"},
 		},
 	}
@@ -202,5 +202,31 @@ func TestTableInFlight(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTableOfLinks: the table counts the links and their purposes if ranks are not linked to each other.
+func TestTableOfLinks(t *testing.T) {
+	watch, message := Link{Rank: 1, Purpose: "watch"}, Link{Rank: 2, Purpose: "message"}
+	for name, test := range map[string]struct {
+		links [3][]Link
+		want  string
+	}{
+		"all":      {[3][]Link{{watch, message}, {watch, watch}, {watch, watch}}, ""},
+		"none":     {[3][]Link{}, ""},
+		"some":     {[3][]Link{{watch, message}, {watch}, {message}}, "each rank is linked to 1 to 2 of 2 others: message 2, watch 2\n"},
+		"the same": {[3][]Link{{watch}, {watch}, {{Rank: 0}}}, "each rank is linked to 1 of 2 others: unknown 1, watch 2\n"},
+	} {
+		var list []Snapshot
+		for rank, links := range test.links {
+			list = append(list, Snapshot{Rank: rank, Size: 3, Links: links})
+		}
+		var b strings.Builder
+		if err := WriteTable(&b, list); err != nil {
+			t.Fatal(err)
+		}
+		if _, got, _ := strings.Cut(b.String(), "each"); "each"+got != test.want && (got != "" || test.want != "") {
+			t.Errorf("%s: got\n%s\nwant the line %q", name, b.String(), test.want)
+		}
 	}
 }

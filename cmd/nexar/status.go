@@ -50,13 +50,17 @@ Lines below the table name
   in flight          a link with data that was sent and has not arrived, with the
                      bytes sent and received
 
+  linked             numbers of links, and their reasons, if not all ranks are
+                     linked to each other
+
 Nodes without a snapshot come last, with the reason, such as no answer within 2
 seconds because the process is stopped or the host is down.
 
 JSON is one object: formed, epoch (0 before the world has formed), world (number of
 nodes it forms with), joined, waiting (nodes that wait to be admitted), time, and
 nodes. Each node has rank (-1: none), node, name, addr, and either snapshot, the
-result of its Node.Trace, or missing, the reason why there is none. With --watch there
+result of its Node.Trace with the links and their reasons (purpose), or missing, the
+reason why there is none. With --watch there
 is one object per line.
 
 EXIT STATUS

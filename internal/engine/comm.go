@@ -289,7 +289,11 @@ func (c *Comm) peerChanged(p *PeerChange) {
 			c.peerLeftLocked(fx, rank, 0, true)
 		case p.Everywhere:
 			err := &PeerError{Rank: rank, Err: p.Err}
-			c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(rank)}, err.Error())
+			cause := wire.CauseFailed
+			if p.Reset {
+				cause = wire.CauseReset
+			}
+			c.revokeLocked(fx, err, wire.Revoke{Cause: cause, Peer: uint32(rank)}, err.Error())
 		default:
 			var b Blamer
 			if errors.As(p.Err, &b) {

@@ -41,6 +41,10 @@ type bulk struct {
 	pollers int         // pollings that will push
 	bye     bool        // a goodbye is due after all transfers
 	closed  bool
+	stopped bool   // the pipes are being taken away
+	holding bool   // our goodbye was sent, and the link stays: transfers wait for the next pipes
+	sent    uint64 // bytes that earlier pipes have taken
+	begun   uint64 // segments given to pipes, also in part; see wire.Resume
 
 	pushable atomic.Bool // a pipe has a PartWriter
 	busy     atomic.Bool // a writer may have something to write
@@ -60,7 +64,7 @@ const (
 func (b *bulk) open(at *path, pipes []transport.Sender) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
+	if b.closed || b.stopped {
 		return
 	}
 	for i, p := range pipes {
@@ -85,7 +89,7 @@ func (b *bulk) open(at *path, pipes []transport.Sender) {
 func (b *bulk) assign(t *Transfer) *pipeWriter {
 	w := slices.MinFunc(b.writers, func(x, y *pipeWriter) int { return x.load - y.load })
 	t.writer = w
-	w.load += t.size
+	w.load += t.size - t.sent
 	w.queue = append(w.queue, t)
 	b.busy.Store(true)
 	return w
@@ -101,7 +105,7 @@ func (l *Link) Deliver(t *Transfer) {
 	if b.closed {
 		return // The handler is notified of the end of the link.
 	}
-	if len(b.writers) == 0 {
+	if len(b.writers) == 0 || b.stopped || b.holding {
 		b.waiting = append(b.waiting, t)
 		return
 	}
@@ -133,11 +137,11 @@ func (l *Link) push() (n int) {
 // pushTo pushes the queue of a writer. If no polling does so, the goroutine of the writer
 // writes the rest. It returns the number of bytes sent.
 func (b *bulk) pushTo(w *pipeWriter) (n int) {
-	if w.parts == nil || b.closed {
+	if w.parts == nil || b.closed || b.stopped {
 		return 0
 	}
-	b.link.writers.Add(1) // Link.run waits for it.
-	defer b.link.writers.Done()
+	w.path.of.writers.Add(1) // attachment.run waits for it.
+	defer w.path.of.writers.Done()
 	if b.pollers > 0 && w.load <= polledMax || w.load <= pushMax {
 		for more := true; more && n < pushMax; {
 			var t *Transfer
@@ -153,7 +157,7 @@ func (b *bulk) pushTo(w *pipeWriter) (n int) {
 
 // startIfNeeded makes the goroutine of a writer write, unless a polling does.
 func (b *bulk) startIfNeeded(w *pipeWriter) {
-	if (b.pollers == 0 || w.load > polledMax) && !b.closed && !w.busy && !w.isIdle() {
+	if (b.pollers == 0 || w.load > polledMax) && !b.closed && !b.stopped && !w.busy && !w.isIdle() {
 		w.start()
 	}
 }
@@ -218,12 +222,13 @@ func (l *Link) Delivering(t *Transfer) int {
 	return t.sent
 }
 
-// sayBye ends the lane after the queued transfers.
-func (b *bulk) sayBye() {
+// sayBye ends the lane after the queued transfers. If the link stays, later ones wait for the next
+// connection.
+func (b *bulk) sayBye(idle bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.bye = true
-	if !b.closed {
+	b.bye, b.holding = true, idle
+	if !b.closed && !b.stopped {
 		b.startBye()
 	}
 }
@@ -234,6 +239,47 @@ func (b *bulk) startBye() {
 		w.bye = true
 		w.start()
 	}
+}
+
+// stop makes the writers stop. attachment.run waits for their goroutines.
+func (b *bulk) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stopped = true
+	for _, w := range b.writers {
+		w.wake.Broadcast()
+	}
+}
+
+// detach takes the pipes from the lane, after stop. Transfers between two segments wait for the next
+// pipes. The peer cannot have received the rest of one in the middle of a segment.
+func (b *bulk) detach() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var again []*Transfer
+	for _, w := range b.writers {
+		b.notifyOwner(w.finish())
+		if w.current != nil {
+			w.releaseTransfer()
+		}
+		b.sent += w.sent
+		again = append(again, w.queue...)
+		w.queue = nil
+	}
+	for _, t := range again {
+		t.writer = nil
+	}
+	b.waiting = append(again, b.waiting...)
+	b.writers, b.bye, b.stopped, b.holding = nil, false, false, false
+	b.pushable.Store(false)
+	b.busy.Store(false)
+}
+
+// isIdle reports whether no transfer is waiting or being written.
+func (b *bulk) isIdle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting) == 0 && !slices.ContainsFunc(b.writers, func(w *pipeWriter) bool { return !w.isIdle() || w.busy })
 }
 
 func (b *bulk) close() {

@@ -22,26 +22,61 @@ func (s *lanes) all() bool { return *s == lanes{true, true, true} }
 // has returned there are no calls of the Handler. If frames wait on a pending link, or it is about to
 // get a connection, Close waits for that as well.
 func (l *Link) Close(ctx context.Context) {
-	if !l.awaitConnection(ctx) {
+	a := l.beginClose(ctx)
+	if a == nil {
 		l.Abort()
 		return
 	}
-	l.ending.Lock()
-	l.closing, l.byeSent = true, true
-	l.ending.Unlock()
-	l.fast.Store(false)
-	y := wire.Bye{Lane: wire.Data}
-	l.data.commit(y.Append(l.data.begin(), wire.TypeBye))
-	l.bulk.sayBye()
-	y.Lane = wire.Control
-	l.control.commit(y.Append(l.control.begin(), wire.TypeBye))
+	a.sayBye(false)
 	select {
-	case <-l.acked:
-	case <-l.left:
-	case <-l.done:
+	case <-a.acked:
+	case <-a.left:
+	case <-a.done:
 	case <-ctx.Done():
 	}
 	l.Abort()
+}
+
+// beginClose returns an attachment without a goodbye of this node, and marks it. It returns nil if the
+// link is pending and needs no connection, or has ended.
+func (l *Link) beginClose(ctx context.Context) *attachment {
+	for l.awaitConnection(ctx) {
+		l.ending.Lock()
+		a := l.at.Load()
+		if a != nil && !a.byeSent {
+			l.closing, a.byeSent = true, true
+			l.ending.Unlock()
+			return a
+		}
+		l.ending.Unlock()
+		if a == nil {
+			continue
+		}
+		select { // The idle connection is being closed.
+		case <-a.ended:
+			if l.isOver() {
+				return nil
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+func (l *Link) isOver() bool {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	return l.over
+}
+
+// sayBye sends our goodbye on every lane. If idle, the link stays.
+func (a *attachment) sayBye(idle bool) {
+	l := a.link
+	l.fast.Store(false)
+	l.data.bye(idle)
+	l.bulk.sayBye(idle)
+	l.control.bye(idle)
 }
 
 // Abort closes the connection immediately. Undelivered data is lost. After Abort has returned
@@ -49,48 +84,100 @@ func (l *Link) Close(ctx context.Context) {
 func (l *Link) Abort() {
 	l.ending.Lock()
 	l.closing = true
-	l.stopPendingLocked()
+	l.stopLocked()
 	l.ending.Unlock()
-	l.cancel()
-	<-l.ended
+	l.awaitEnd()
 }
+
+// Detach lets both sides close the connection of a link that has been idle, so that it becomes pending
+// again. It does nothing, and returns false, if frames or transfers wait, if the peer may send a
+// payload for a grant, if this node waits for the peer ([Link.Wait]), or if the link has no Detached
+// function. Nothing is lost: frames that are sent meanwhile wait for the next connection. Detach does
+// not block.
+func (l *Link) Detach() bool {
+	l.ending.Lock()
+	a := l.at.Load()
+	isIdle := a != nil && l.detached != nil && !l.over && !a.byeSent && l.settled != nil && isClosed(l.settled) && l.waiters.Load() == 0 &&
+		l.grants.some.Load() == 0 && l.claims.some.Load() == 0 && l.control.isIdle() && l.data.isIdle() && l.bulk.isIdle()
+	if isIdle {
+		a.byeSent, a.idle = true, true
+	}
+	l.ending.Unlock()
+	if isIdle {
+		a.sayBye(true)
+	}
+	return isIdle
+}
+
+// Wait adds n to the number of goroutines of this node that wait for the peer. Detach keeps the
+// connection while it is positive.
+func (l *Link) Wait(n int) { l.waiters.Add(int32(n)) }
 
 // bye handles the goodbye of the peer on a pipe. It acknowledges the goodbye of a lane after
 // the last of its pipes. After the last lane the peer closes the connection, and then the
-// handler is notified.
-func (l *Link) bye(lane wire.Lane, y wire.Bye) error {
+// handler is notified. The first goodbye of a peer that closes an idle connection is answered by ours.
+func (a *attachment) bye(lane wire.Lane, y wire.Bye) error {
+	l := a.link
 	if y.Lane != lane {
 		return fmt.Errorf("goodbye for the %v lane on the %v lane", y.Lane, lane)
 	}
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	if l.byes[lane] {
+	switch {
+	case a.byes[lane]:
 		return fmt.Errorf("a second goodbye on the %v lane", lane)
+	case y.Idle && l.detached == nil:
+		return fmt.Errorf("a goodbye of an idle connection, which is not closed")
+	case (a.byes != lanes{} || a.pipes > 0) && y.Idle != a.idles:
+		return fmt.Errorf("goodbyes of an idle connection and of a peer that leaves")
+	}
+	a.idles = y.Idle
+	if y.Idle && !a.byeSent {
+		a.byeSent, a.idle = true, true
+		a.sayBye(true)
 	}
 	if lane == wire.Bulk {
-		if l.pipes++; l.pipes < l.named.bulkPipes() {
+		if a.pipes++; a.pipes < a.named.bulkPipes() {
 			return nil
 		}
 	}
-	l.byes[lane] = true
-	l.control.commit(y.Append(l.control.begin(), wire.TypeByeAck))
-	if l.byes.all() {
-		l.linger = time.AfterFunc(lingerTime, l.cancel)
-		close(l.left)
+	a.byes[lane] = true
+	l.control.acknowledge(lane)
+	if a.byes.all() && !y.Idle {
+		a.hasLeft = true
+		close(a.left)
+		a.linger = time.AfterFunc(lingerTime, a.expire)
 	}
+	a.endIdleLocked()
 	return nil
 }
 
+// expire ends the link after the goodbye of a peer that has not closed the connection.
+func (a *attachment) expire() {
+	a.link.ending.Lock()
+	defer a.link.ending.Unlock()
+	a.link.finishLocked()
+	a.cancel()
+}
+
+// endIdleLocked closes an idle connection when both sides have read everything.
+func (a *attachment) endIdleLocked() {
+	if a.isIdleLocked() && a.acks.all() {
+		a.cancel()
+	}
+}
+
 // byeAck handles the acknowledgement of our goodbye on a lane.
-func (l *Link) byeAck(y wire.Bye) error {
-	l.ending.Lock()
-	defer l.ending.Unlock()
-	if !l.byeSent || l.acks[y.Lane] {
+func (a *attachment) byeAck(y wire.Bye) error {
+	a.link.ending.Lock()
+	defer a.link.ending.Unlock()
+	if !a.byeSent || a.acks[y.Lane] {
 		return fmt.Errorf("an acknowledgement of a goodbye on the %v lane that was not sent", y.Lane)
 	}
-	l.acks[y.Lane] = true
-	if l.acks.all() {
-		close(l.acked)
+	a.acks[y.Lane] = true
+	if a.acks.all() {
+		close(a.acked)
 	}
+	a.endIdleLocked()
 	return nil
 }

@@ -185,6 +185,18 @@ func (g *grants) release(s *Sink, whole bool) bool {
 	return true
 }
 
+// detach forgets the pipes of open sinks: the rest of their payloads arrives over the next connection.
+func (g *grants) detach() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.one != nil {
+		g.one.from = nil
+	}
+	for _, s := range g.open {
+		s.from = nil
+	}
+}
+
 // find returns the sink of an open grant, or nil.
 func (g *grants) find(id uint64) *Sink {
 	if g.one != nil && g.one.id == id {

@@ -14,6 +14,7 @@ import (
 // ([Polling]) and so need not be woken.
 type laneReader struct {
 	link *Link
+	of   *attachment
 	lane wire.Lane
 	reader
 	dispatcher
@@ -22,10 +23,12 @@ type laneReader struct {
 	locator transport.CPULocator // nil if the transport does not know the processor of the peer
 
 	// Only the owner uses these.
-	failed    error // found while polling inline; for the reader's own goroutine
-	attended  bool  // received bytes do not wake the reader's own goroutine
-	recent    bool  // polled since the last call of expire
-	scheduled bool  // known to the idle timer
+	counted   bool   // wire.IsCounted of the current frame
+	handled   uint64 // counted frames that were handled completely
+	failed    error  // found while polling inline; for the reader's own goroutine
+	attended  bool   // received bytes do not wake the reader's own goroutine
+	recent    bool   // polled since the last call of expire
+	scheduled bool   // known to the idle timer
 }
 
 // errOver ends a laneReader after the goodbye of the peer.
@@ -39,22 +42,25 @@ const laneReadersMax = int(wire.Lanes) - 1 + wire.BulkPipesMax
 const emptyReadsMax = 4
 
 // readFrames handles the frames of a pipe until the peer has byeSent goodbye.
-func (l *Link) readFrames(pre wire.Preamble, p transport.Receiver, d dispatcher, f *flow) error {
+func (l *Link) readFrames(a *attachment, pre wire.Preamble, p transport.Receiver, d dispatcher, f *flow) error {
 	r := &laneReader{
-		link: l, lane: pre.Lane, dispatcher: d,
+		link: l, of: a, lane: pre.Lane, dispatcher: d,
 		reader: reader{pipe: p, flow: f, segments: pre.Lane == wire.Bulk},
 	}
 	if pre.Lane != wire.Control {
 		r.received = &l.received
 		l.received.Add(wire.PreambleSize) // acceptLane has read it.
 	}
+	l.ending.Lock()
+	a.lanes = append(a.lanes, r)
+	l.ending.Unlock()
 	can := transport.CapabilitiesOf(p)
 	r.locator = can.CPULocator
 	if can.Poller != nil {
 		r.poller = can.Poller
-		l.laneReaders[int(pre.Lane)+int(pre.Index)].Store(r)
+		a.laneReaders[int(pre.Lane)+int(pre.Index)].Store(r)
 		if pre.Lane == wire.Bulk {
-			l.bulkReaders.Add(1)
+			a.bulkReaders.Add(1)
 		}
 	}
 	if err := r.run(); err != errOver {
@@ -135,19 +141,26 @@ func (r *laneReader) next() error {
 		}
 		if t == wire.TypeBye {
 			y, err := wire.ParseBye(b)
-			if err = errors.Join(err, r.link.bye(r.lane, y)); err == nil && r.lane != wire.Control {
+			if err = errors.Join(err, r.of.bye(r.lane, y)); err == nil && r.lane != wire.Control {
 				err = errOver
 			}
 			return err // The control lane still carries acknowledgements of our goodbye.
 		}
+		r.counted = wire.IsCounted(t)
 		if err := r.dispatch(&r.reader, t, b); err != nil {
 			return err
 		}
 	}
+	err := error(nil)
 	if r.flow.flows() {
-		return r.flow.more(&r.reader)
+		err = r.flow.more(&r.reader)
+	} else {
+		err = r.payload()
 	}
-	return r.payload()
+	if err == nil && r.counted {
+		r.handled++
+	}
+	return err
 }
 
 // attend stops received bytes from waking the reader's own goroutine: the owner polls.

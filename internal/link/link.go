@@ -29,11 +29,11 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -102,30 +102,37 @@ type Config struct {
 	// connection: 1 by default, at most wire.BulkPipesMax. On the first
 	// connection it has one.
 	BulkPipes int
+	// Detached, if not nil, is called after the connection of a link of [NewPending] has ended: it broke
+	// for the reason err, or err is nil and both sides have closed it by [Link.Detach]. If Detached
+	// returns true, the link is pending again and keeps its credit, its grants and the frames that wait,
+	// and needs a connection for the reason again unless that is NoPurpose. Otherwise the link
+	// ends. Detached must not block, and is not called after Close or Abort.
+	Detached func(l *Link, err error) (again Purpose, keep bool)
 	// IdleTimer is shared by the links of a node. By default the link has its own.
 	IdleTimer *IdleTimer
 	// Log defaults to a logger that discards.
 	Log *slog.Logger
 }
 
-// A Link is the connection to one peer.
+// A Link is the connection to one peer. The connection itself and everything that only a link with
+// one needs are in an attachment, so that a pending link is small.
 type Link struct {
 	// Peer is Config.Peer.
 	Peer int
 
-	first   atomic.Pointer[path] // nil as long as the link is pending
-	handler Handler
-	cfg     Config
-	log     *slog.Logger
-	need    func()      // see NewPending
-	needed  atomic.Bool // need was called
+	at       atomic.Pointer[attachment] // nil as long as the link is pending
+	handler  Handler
+	log      *slog.Logger
+	need     func()                             // see NewPending
+	detached func(*Link, error) (Purpose, bool) // Config.Detached
+	purpose  atomic.Uint32                      // a Purpose; 0 before need was called
+	waiters  atomic.Int32                       // see Wait
 
 	control outbox
 	data    outbox
 	bulk    bulk
 	grants  grants
-	claims  grants  // for messages on the data lane
-	named   laneSet // preambles of the peer
+	claims  grants // for messages on the data lane
 
 	credit [wire.Classes]atomic.Int64 // for sending
 	unread [wire.Classes]atomic.Int64 // received, and the credit not returned
@@ -134,10 +141,8 @@ type Link struct {
 
 	received atomic.Uint64 // bytes on the data and bulk lanes
 
-	laneReaders [laneReadersMax]atomic.Pointer[laneReader] // that can be polled; the bulk lane last
-	bulkReaders atomic.Int32                               // number of those of the bulk lane
-	pollings    atomic.Int32                               // number of active pollings
-	idle        *IdleTimer
+	pollings atomic.Int32 // number of active pollings
+	idle     *IdleTimer
 
 	fast atomic.Bool // replies use the data lane
 
@@ -146,51 +151,42 @@ type Link struct {
 	kept     atomic.Int64 // frames without charge that the Handler keeps
 	buffered atomic.Int64 // bytes of granted payload that the Handler keeps; see Buffer
 
-	writers sync.WaitGroup
-	readers sync.WaitGroup
-	settled chan struct{} // closed when the bulk lane of this node has its pipes
-	life    context.Context
-	done    <-chan struct{}    // of life
-	cancel  context.CancelFunc // ends life, which makes run close the connections
-	ended   chan struct{}      // closed when all goroutines have ended
-
-	ending  sync.Mutex // guards the fields below
-	running bool       // run was started
-	paths   []*path
-	shut    bool          // no path may be added
-	failure error         // the reason of Fail
-	closing bool          // Close or Abort was called
-	byeSent bool          // our goodbye
-	byes    lanes         // with a goodbye of the peer
-	pipes   int           // of the bulk lane, with a goodbye of the peer
-	acks    lanes         // where the peer has read our goodbye
-	acked   chan struct{} // closed when acks is complete; nil as long as the link is pending, like left
-	left    chan struct{} // closed when byes is complete
-	linger  *time.Timer   // closes the connection if the peer does not
+	ending  sync.Mutex         // guards the fields below and those of the attachment
+	handled [wire.Lanes]uint64 // counted frames of earlier attachments; see wire.Resume
+	running bool               // an attachment is being made, or works
+	over    bool               // Done is closed
+	isEnded bool               // the Handler was notified
+	hasLeft bool               // see HasLeft
+	closing bool               // Close or Abort was called
+	failure error              // the reason of the end
+	broke   error              // why the last attachment of a pending link has ended; nil if it was closed
+	// The channels are made when they are needed first.
+	settled chan struct{} // closed when the bulk lane of this node has its pipes, or the attachment has ended
+	done    chan struct{} // closed with over
+	ended   chan struct{} // closed with isEnded
 }
 
 // New starts a link over one or two connections. It opens the pipe of each lane. If that
 // fails, the caller keeps the connections.
 func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link, error) {
 	l := newLink(h, cfg)
-	first := newPath(conn, int(wire.Lanes))
-	control, err := first.open(ctx, wire.Control)
+	a := newAttachment(l, newPath(conn, int(wire.Lanes)), cfg)
+	control, err := a.first.open(ctx, wire.Control)
 	if err != nil {
 		return nil, err
 	}
-	lanes, err := l.openAll(ctx, first, control)
+	lanes, err := a.openAll(ctx, control)
 	if err != nil {
 		return nil, err
 	}
-	l.startLocked(lanes, true, nil, wire.Preamble{}) // No other goroutine knows the link yet.
+	l.running = true // No other goroutine knows the link yet.
+	a.startLocked(lanes, a.announcement(nil), nil, wire.Preamble{})
 	return l, nil
 }
 
 // newLink returns a link without a connection.
 func newLink(h Handler, cfg Config) *Link {
-	l := &Link{
-		Peer: cfg.Peer, handler: h, cfg: cfg, log: cfg.Log, settled: make(chan struct{}), ended: make(chan struct{}),
-	}
+	l := &Link{Peer: cfg.Peer, handler: h, log: cfg.Log}
 	if l.idle = cfg.IdleTimer; l.idle == nil {
 		l.idle = new(IdleTimer)
 	}
@@ -200,8 +196,6 @@ func newLink(h Handler, cfg Config) *Link {
 	for c := range l.credit {
 		l.credit[c].Store(creditBytes)
 	}
-	l.life, l.cancel = context.WithCancel(context.Background())
-	l.done = l.life.Done()
 	l.control.init(l, wire.Control)
 	l.data.init(l, wire.Data)
 	l.bulk.link = l
@@ -210,134 +204,76 @@ func newLink(h Handler, cfg Config) *Link {
 	return l
 }
 
-// openedLanes are the paths of a link and the pipes that this node has opened on them.
-type openedLanes struct {
-	first, second *path // second may be nil
-	control       transport.Sender
-	rest          []transport.Sender // of the data and bulk lanes; nil if the link awaits the second path
-}
-
-// openAll opens the pipes of the data and bulk lanes according to the Config, beside the control lane.
-func (l *Link) openAll(ctx context.Context, first *path, control transport.Sender) (o openedLanes, err error) {
-	if l.cfg.Bulk != nil && l.cfg.Await != nil || l.cfg.BulkPipes > wire.BulkPipesMax {
-		panic("link: contradictory Config: both Bulk and Await, or invalid BulkPipes")
-	}
-	o = openedLanes{first: first, control: control}
-	at := first
-	if l.cfg.Bulk != nil {
-		o.second = l.secondPath(l.cfg.Bulk)
-		at = o.second
-	}
-	if l.cfg.Await == nil {
-		if o.rest, err = l.openLanes(ctx, first, at); err != nil {
-			return o, err
-		}
-	}
-	if p := transport.CapabilitiesOf(control).Prioritizer; p != nil {
-		p.Prioritize()
-	}
-	return o, nil
-}
-
-// startLocked gives the link its paths and starts its goroutines. With announce, it sends the
-// preamble of the control lane. pipe, unless it is nil, is the first pipe of the peer, as the lane
-// theirs.
-func (l *Link) startLocked(o openedLanes, announce bool, pipe transport.Receiver, theirs wire.Preamble) {
-	l.running = true
-	l.acked, l.left = make(chan struct{}), make(chan struct{})
-	l.first.Store(o.first)
-	l.paths = []*path{o.first}
-	at := o.first
-	if o.second != nil {
-		at = o.second
-		l.paths = append(l.paths, at)
-	}
-	var pre *wire.Preamble
-	if announce {
-		pre = l.announcement()
-	}
-	l.control.open(o.first, o.control, pre)
-	if o.rest != nil {
-		l.open(at, o.rest)
-	}
-	if pipe != nil {
-		l.readers.Go(func() {
-			if err := l.enterAs(l.life, o.first, pipe, theirs); err != nil {
-				l.protocolError(o.first, err)
-			}
-		})
-	}
-	for i, p := range l.paths {
-		n := 0
-		if i == 0 && pipe != nil {
-			n = 1
-		}
-		l.readers.Go(func() { l.accept(l.life, p, n) })
-	}
-	go l.run()
-}
-
-// announcement returns the preamble of the control lane.
-func (l *Link) announcement() *wire.Preamble {
-	return &wire.Preamble{Lane: wire.Control, Apart: l.cfg.Bulk != nil}
-}
-
-// run waits for the end of the link, closes the connections, and waits for all other
-// goroutines of the link.
-func (l *Link) run() {
-	defer close(l.ended)
-	<-l.done
-	l.ending.Lock()
-	l.shut = true
-	l.ending.Unlock()
-	for _, p := range l.paths {
-		p.conn.Close()
-	}
-	for _, p := range l.paths {
-		<-p.conn.Done()
-	}
+// end notifies the handler of the end of the link, unless this side has ended it. a is the last
+// attachment, or nil.
+func (l *Link) end(a *attachment) {
 	l.control.close()
 	l.data.close()
 	l.bulk.close()
-	l.writers.Wait()
-	l.readers.Wait()
-	l.end()
+	l.ending.Lock()
+	if a != nil {
+		l.failure, l.hasLeft = cmp.Or(l.failure, a.broke), a.hasLeft
+	}
+	l.finishLocked()
+	closing, left, err := l.closing, l.hasLeft, l.failure
+	l.ending.Unlock()
+	switch {
+	case closing:
+	case left:
+		l.handler.Left(l)
+	default:
+		l.handler.Lost(l, err)
+	}
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	if l.isEnded = true; l.ended != nil {
+		close(l.ended)
+	}
 }
 
-// end notifies the handler of the end of the link, unless this side has ended it.
-func (l *Link) end() {
-	l.ending.Lock()
-	closing, err := l.closing, l.failure
-	if l.linger != nil {
-		l.linger.Stop()
-	}
-	l.ending.Unlock()
-	if closing {
+// finishLocked closes Done.
+func (l *Link) finishLocked() {
+	if l.over {
 		return
 	}
-	select {
-	case <-l.left:
-		l.handler.Left(l)
-		return
-	default:
+	if l.over = true; l.done != nil {
+		close(l.done)
 	}
-	l.handler.Lost(l, err)
+}
+
+// stopLocked lets the link end: an attachment ends it, or another goroutine if there is none.
+func (l *Link) stopLocked() {
+	l.finishLocked()
+	switch a := l.at.Load(); {
+	case a != nil:
+		a.cancel()
+	case !l.running: // otherwise bind ends the link
+		l.running = true
+		go l.end(nil)
+	}
 }
 
 // Fail ends the link. Handler.Lost is called with err. Fail does not wait for it.
 func (l *Link) Fail(err error) {
 	l.ending.Lock()
-	if l.failure == nil {
+	defer l.ending.Unlock()
+	if l.failure == nil && !l.over {
 		l.failure = err
 	}
-	l.stopPendingLocked()
-	l.ending.Unlock()
-	l.cancel()
+	l.stopLocked()
+}
+
+// path returns the first path, or nil if the link is pending.
+func (l *Link) path() *path {
+	if a := l.at.Load(); a != nil {
+		return a.first
+	}
+	return nil
 }
 
 // Conn returns the connection of the link, or the first of two, and nil if the link is pending.
 func (l *Link) Conn() transport.Conn {
-	if p := l.first.Load(); p != nil {
+	if p := l.path(); p != nil {
 		return p.conn
 	}
 	return nil
@@ -346,7 +282,7 @@ func (l *Link) Conn() transport.Conn {
 // MemorySharer returns the MemorySharer of the connection, or nil if the nodes share no memory or
 // the link is pending.
 func (l *Link) MemorySharer() transport.MemorySharer {
-	if p := l.first.Load(); p != nil {
+	if p := l.path(); p != nil {
 		return p.can.MemorySharer
 	}
 	return nil
@@ -371,7 +307,11 @@ func (l *Link) Processor() int {
 }
 
 func (l *Link) locator() transport.CPULocator {
-	k := l.laneReaders[wire.Data].Load()
+	a := l.at.Load()
+	if a == nil {
+		return nil
+	}
+	k := a.laneReaders[wire.Data].Load()
 	if k == nil {
 		return nil
 	}
@@ -379,11 +319,59 @@ func (l *Link) locator() transport.CPULocator {
 }
 
 // Settled returns a channel that is closed when both sides have agreed on the connections of
-// the lanes.
-func (l *Link) Settled() <-chan struct{} { return l.settled }
+// the lanes, or when the connection ends before that.
+func (l *Link) Settled() <-chan struct{} {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	if l.settled == nil {
+		l.settled = make(chan struct{})
+	}
+	return l.settled
+}
+
+// settleLocked closes the channel of Settled.
+func (l *Link) settleLocked() {
+	if l.settled == nil {
+		l.settled = make(chan struct{})
+	}
+	if !isClosed(l.settled) {
+		close(l.settled)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
 
 // Done returns a channel that is closed when the link ends, before the Handler is notified.
-func (l *Link) Done() <-chan struct{} { return l.done }
+func (l *Link) Done() <-chan struct{} {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	if l.done == nil {
+		if l.done = make(chan struct{}); l.over {
+			close(l.done)
+		}
+	}
+	return l.done
+}
+
+// awaitEnd waits until the Handler was notified.
+func (l *Link) awaitEnd() {
+	l.ending.Lock()
+	if l.ended == nil && !l.isEnded {
+		l.ended = make(chan struct{})
+	}
+	ended := l.ended
+	l.ending.Unlock()
+	if ended != nil {
+		<-ended
+	}
+}
 
 // Err returns the reason of the end of the link. It is nil if this side has closed the link.
 func (l *Link) Err() error {
@@ -394,12 +382,10 @@ func (l *Link) Err() error {
 
 // HasLeft reports whether the peer has said goodbye, and all its frames have been read.
 func (l *Link) HasLeft() bool {
-	select {
-	case <-l.left:
-		return true
-	default:
-		return false
-	}
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	a := l.at.Load()
+	return l.hasLeft || a != nil && a.hasLeft
 }
 
 // Heard returns a number that grows with everything that arrives from the peer: each frame on

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 
@@ -20,74 +21,109 @@ const directBytesMin = 2 << 10
 // of the peer.
 type outbox struct {
 	link *Link
-	lane wire.Lane
-	at   *path
-	pipe transport.Sender          // nil before open, when frames wait in pending
-	try  transport.TryWriter       // nil without the capability
-	vec  transport.TryVectorWriter // nil without the capability
 
 	mu      sync.Mutex
-	wake    sync.Cond
+	to      *outPipe // nil without a connection, when frames wait in pending
 	pending []byte   // frames to be written
-	spare   []byte   // the other buffer
-	sent    uint64   // bytes given to the pipe
-	pieces  [][]byte // memory for commitWith
-	started bool     // the goroutine runs
-	writing bool     // the goroutine is in Write
+	held    []byte   // frames for the next connection, while holding
+	sent    uint64   // bytes given to pipes
+	written uint64   // counted frames given to pipes; see wire.Resume
+	queued  uint32   // counted frames in pending
+	waiting uint32   // counted frames in held
+	lane    wire.Lane
+	holding bool // our goodbye was sent, and the link stays
 	closed  bool
 }
 
-func (o *outbox) init(l *Link, lane wire.Lane) {
-	o.link, o.lane = l, lane
-	o.wake.L = &o.mu
+// An outPipe is the pipe of an outbox.
+type outPipe struct {
+	at   *path
+	pipe transport.Sender
+	try  transport.TryWriter       // nil without the capability
+	vec  transport.TryVectorWriter // nil without the capability
+
+	wake    sync.Cond
+	spare   []byte   // the other buffer
+	pieces  [][]byte // memory for commitWith
+	started bool     // the goroutine runs
+	writing bool     // the goroutine is in Write
 }
 
+func (o *outbox) init(l *Link, lane wire.Lane) { o.link, o.lane = l, lane }
+
 // open gives the outbox its pipe, and sends the preamble, unless it is nil, and the pending frames.
-func (o *outbox) open(at *path, p transport.Sender, pre *wire.Preamble) {
-	b := o.begin()
-	if pre != nil {
-		b = append(pre.Append(nil), b...)
-	}
-	o.at, o.pipe = at, p
+func (o *outbox) open(at *path, p transport.Sender, preamble []byte) {
 	can := transport.CapabilitiesOf(p)
-	o.try, o.vec = can.TryWriter, can.TryVectorWriter
-	o.commit(b)
+	to := &outPipe{at: at, pipe: p, try: can.TryWriter, vec: can.TryVectorWriter}
+	to.wake.L = &o.mu
+	o.mu.Lock()
+	o.to = to
+	b := o.pending
+	if len(preamble) > 0 {
+		b = append(preamble, b...)
+	}
+	o.flush(b, 0)
 }
 
 // begin locks the outbox and returns the buffer for further frames. The caller appends them
 // and calls commit, which unlocks.
 func (o *outbox) begin() []byte {
 	o.mu.Lock()
+	if o.holding {
+		return o.held
+	}
 	return o.pending
 }
 
 // post sends the frame that add appends.
-func (o *outbox) post(add func(b []byte) []byte) { o.commit(add(o.begin())) }
+func (o *outbox) post(add func(b []byte) []byte) { o.commit(add(o.begin()), 1) }
 
-// commit sends the frames that were appended to the buffer of begin.
-func (o *outbox) commit(b []byte) {
+// commit sends the frames that were appended to the buffer of begin. counted is the number of those that
+// [wire.IsCounted] selects.
+func (o *outbox) commit(b []byte, counted uint32) {
+	if o.holding && !o.closed {
+		o.held = b
+		o.waiting += counted
+		o.mu.Unlock()
+		return
+	}
+	o.flush(b, counted)
+}
+
+// flush makes b the pending frames, sends them, and unlocks the outbox.
+func (o *outbox) flush(b []byte, counted uint32) {
 	o.pending = b
-	needs := false
-	switch {
+	o.queued += counted
+	purpose := NoPurpose
+	switch p := o.to; {
 	case o.closed:
-		o.pending = o.pending[:0]
-	case o.pipe == nil:
-		needs = true
-	case o.writing || len(b) == 0:
-	case o.try != nil && o.try.TryWrite(b):
-		o.sent += uint64(len(b))
-		o.pending = keep(b)
-	default:
-		if !o.started {
-			o.started = true
-			o.link.writers.Go(o.run)
+		o.pending, o.queued = o.pending[:0], 0
+	case p == nil:
+		if purpose = o.link.Purpose(); purpose == NoPurpose {
+			purpose = cmp.Or(purposeOf(b), Report)
 		}
-		o.wake.Signal()
+	case p.writing || len(b) == 0:
+	case p.try != nil && p.try.TryWrite(b):
+		o.pending = keep(b)
+		o.wrote(len(b))
+	default:
+		if !p.started {
+			p.started = true
+			p.at.of.writers.Go(func() { o.run(p) })
+		}
+		p.wake.Signal()
 	}
 	o.mu.Unlock()
-	if needs {
-		o.link.Need()
+	if purpose != NoPurpose {
+		o.link.Need(purpose)
 	}
+}
+
+// wrote counts the pending frames of n bytes as given to a pipe.
+func (o *outbox) wrote(n int) {
+	o.sent += uint64(n)
+	o.written += uint64(o.queued)
+	o.queued = 0
 }
 
 // quietMax is the number of bytes of frames that do not need a connection which a pending link
@@ -97,23 +133,25 @@ const quietMax = 4 << 10
 // postQuiet is post for a frame that a pending link keeps until another frame needs a connection.
 func (o *outbox) postQuiet(add func(b []byte) []byte) {
 	b := add(o.begin())
-	if o.pipe != nil || o.closed || len(b) > quietMax {
-		o.commit(b)
+	if o.to != nil || o.holding || o.closed || len(b) > quietMax {
+		o.commit(b, 1)
 		return
 	}
 	o.pending = b
+	o.queued++
 	o.mu.Unlock()
 }
 
-// commitWith is commit with a payload behind b, in one or more regions. With a
+// commitWith is commit for one frame with a payload behind b, in one or more regions. With a
 // TryVectorWriter a long payload is written from its own memory.
 func (o *outbox) commitWith(b, payload []byte, more [][]byte) {
-	if len(payload) >= directBytesMin && o.vec != nil && !o.writing && !o.closed {
-		o.pieces = append(append(o.pieces[:0], b, payload), more...)
-		sent := o.vec.TryWriteVectored(o.pieces)
-		clear(o.pieces)
+	if p := o.to; len(payload) >= directBytesMin && p != nil && p.vec != nil && !p.writing && !o.closed && !o.holding {
+		p.pieces = append(append(p.pieces[:0], b, payload), more...)
+		sent := p.vec.TryWriteVectored(p.pieces)
+		clear(p.pieces)
 		if sent {
-			o.sent += uint64(len(b) + size(payload, more))
+			o.queued++
+			o.wrote(len(b) + size(payload, more))
 			o.pending = keep(b)
 			o.mu.Unlock()
 			return
@@ -123,38 +161,88 @@ func (o *outbox) commitWith(b, payload []byte, more [][]byte) {
 	for _, p := range more {
 		b = append(b, p...)
 	}
-	o.commit(b)
+	o.commit(b, 1)
 }
 
-func (o *outbox) run() {
+// run writes pending frames to a pipe until the outbox loses it.
+func (o *outbox) run(p *outPipe) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.closed {
+	for !o.closed && o.to == p {
 		if len(o.pending) == 0 {
-			o.wake.Wait()
+			p.wake.Wait()
 			continue
 		}
 		b := o.pending
-		o.pending, o.spare, o.writing = o.spare[:0], nil, true
-		o.sent += uint64(len(b))
+		o.pending, p.spare, p.writing = p.spare[:0], nil, true
+		o.wrote(len(b))
 		o.mu.Unlock()
-		_, err := o.pipe.Write(b)
+		_, err := p.pipe.Write(b)
 		o.mu.Lock()
-		o.spare, o.writing = keep(b), false
+		p.spare, p.writing = keep(b), false
 		if err != nil {
-			o.closed = true
+			o.to = nil
 			o.mu.Unlock()
-			o.link.broken(o.at, fmt.Errorf("link: write to the %v lane: %w", o.lane, err))
+			p.at.of.broken(p.at, fmt.Errorf("link: write to the %v lane: %w", o.lane, err))
 			o.mu.Lock()
 		}
 	}
 }
 
+// isIdle reports whether no frame is waiting or being written.
+func (o *outbox) isIdle() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.pending) == 0 && o.to != nil && !o.to.writing
+}
+
+// bye sends our goodbye, and keeps all later frames for the next connection if the link stays.
+func (o *outbox) bye(idle bool) {
+	y := wire.Bye{Lane: o.lane, Idle: idle}
+	o.mu.Lock()
+	b := o.pending
+	o.holding = idle
+	o.flush(y.Append(b, wire.TypeBye), 0)
+}
+
+// acknowledge sends the acknowledgement of the goodbye of the peer on a lane, also after our own.
+func (o *outbox) acknowledge(lane wire.Lane) {
+	y := wire.Bye{Lane: lane}
+	o.mu.Lock()
+	o.flush(y.Append(o.pending, wire.TypeByeAck), 0)
+}
+
+// detach takes the pipe from the outbox. The frames that it has not been given wait for the next one.
+func (o *outbox) detach() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.to != nil {
+		o.to.wake.Broadcast()
+		o.to = nil
+	}
+	if o.holding {
+		o.pending, o.held, o.holding = append(o.pending, o.held...), nil, false
+		o.queued, o.waiting = o.queued+o.waiting, 0
+	}
+}
+
+// needs returns the purpose of the frames that wait for a connection; NoPurpose if they do not need one.
+func (o *outbox) needs() Purpose {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := purposeOf(o.pending)
+	if p == NoPurpose && len(o.pending) > quietMax {
+		return Report
+	}
+	return p
+}
+
 func (o *outbox) close() {
 	o.mu.Lock()
-	o.closed = true
-	o.mu.Unlock()
-	o.wake.Broadcast()
+	defer o.mu.Unlock()
+	if o.closed = true; o.to != nil {
+		o.to.wake.Broadcast()
+	}
 }
 
 // keep returns b for reuse, emptied, or nil if it is too large to keep.

@@ -21,6 +21,7 @@ const secondTimeout = 20 * time.Second
 
 // A path is one of the connections of a link.
 type path struct {
+	of       *attachment // nil before the connection is attached
 	conn     transport.Conn
 	can      transport.Capabilities // of conn
 	over     string                 // the name in errors; "" for the first connection
@@ -56,20 +57,20 @@ func (p *path) open(ctx context.Context, lane wire.Lane) (transport.Sender, erro
 }
 
 // secondPath makes a path of the second connection.
-func (l *Link) secondPath(c transport.Conn) *path {
+func (a *attachment) secondPath(c transport.Conn) *path {
 	p := newPath(c, wire.BulkPipesMax+1)
-	p.over = "bulk"
-	if l.cfg.BulkOver != "" {
-		p.over += " over " + l.cfg.BulkOver
+	p.of, p.over = a, "bulk"
+	if a.cfg.BulkOver != "" {
+		p.over += " over " + a.cfg.BulkOver
 	}
 	return p
 }
 
-// openLanes opens the pipe of the data lane and those of the bulk lane, on the first path or on the second.
-func (l *Link) openLanes(ctx context.Context, first, p *path) (pipes []transport.Sender, err error) {
+// openLanes opens the pipe of the data lane and those of the bulk lane, on one of the paths.
+func (a *attachment) openLanes(ctx context.Context, p *path) (pipes []transport.Sender, err error) {
 	n := 1
-	if p != first {
-		n = max(n, l.cfg.BulkPipes)
+	if p != a.first {
+		n = max(n, a.cfg.BulkPipes)
 	}
 	for _, lane := range append([]wire.Lane{wire.Data}, slices.Repeat([]wire.Lane{wire.Bulk}, n)...) {
 		s, err := p.open(ctx, lane)
@@ -83,50 +84,50 @@ func (l *Link) openLanes(ctx context.Context, first, p *path) (pipes []transport
 
 // accept accepts the pipes of the peer on a path until the link or the connection ends. The
 // end of the connection ends the link. The path has n pipes of the peer already.
-func (l *Link) accept(ctx context.Context, p *path, n int) {
+func (a *attachment) accept(ctx context.Context, p *path, n int) {
 	for ; ; n++ {
 		pipe, err := p.conn.AcceptPipe(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				l.broken(p, fmt.Errorf("link: accept a lane: %w", err))
+				a.broken(p, fmt.Errorf("link: accept a lane: %w", err))
 			}
 			return
 		}
 		if n >= p.pipesMax {
-			l.protocolError(p, fmt.Errorf("more than %d pipes", p.pipesMax))
+			a.protocolError(p, fmt.Errorf("more than %d pipes", p.pipesMax))
 			return
 		}
-		l.readers.Go(func() {
-			if err := l.enter(ctx, p, pipe); err != nil {
-				l.protocolError(p, err)
+		a.readers.Go(func() {
+			if err := a.enter(ctx, p, pipe); err != nil {
+				a.protocolError(p, err)
 			}
 		})
 	}
 }
 
 // enter reads the preamble of a pipe of the peer, and then the pipe to its end.
-func (l *Link) enter(ctx context.Context, p *path, pipe transport.Receiver) error {
+func (a *attachment) enter(ctx context.Context, p *path, pipe transport.Receiver) error {
 	pre, err := acceptLane(pipe)
 	if err != nil {
 		return err
 	}
-	return l.enterAs(ctx, p, pipe, pre)
+	return a.enterAs(ctx, p, pipe, pre)
 }
 
 // enterAs is enter after the preamble.
-func (l *Link) enterAs(ctx context.Context, p *path, pipe transport.Receiver, pre wire.Preamble) error {
-	if p != l.first.Load() && pre.Lane == wire.Control {
+func (a *attachment) enterAs(ctx context.Context, p *path, pipe transport.Receiver, pre wire.Preamble) error {
+	if p != a.first && pre.Lane == wire.Control {
 		return fmt.Errorf("a %v lane on the second connection", pre.Lane)
 	}
-	if err := l.named.add(pre); err != nil {
+	if err := a.named.add(pre); err != nil {
 		return err
 	}
 	if pre.Lane == wire.Control {
-		if err := l.settle(ctx, pre.Apart); err != nil {
+		if err := a.settle(ctx, pre.Flags.Has(wire.PreambleApart)); err != nil {
 			return err
 		}
 	}
-	if err := l.read(pre, pipe); err != nil {
+	if err := a.link.read(a, pre, pipe); err != nil {
 		return fmt.Errorf("%v lane: %w", pre.Lane, err)
 	}
 	return nil
@@ -144,71 +145,78 @@ func acceptLane(p transport.Receiver) (wire.Preamble, error) {
 }
 
 // settle handles the announcement whether the peer has made a second connection.
-func (l *Link) settle(ctx context.Context, apart bool) error {
+func (a *attachment) settle(ctx context.Context, apart bool) error {
 	switch {
-	case l.cfg.Await != nil:
-		l.readers.Go(func() { l.openOn(ctx, apart) })
+	case a.cfg.Await != nil:
+		a.readers.Go(func() { a.openOn(ctx, apart) })
 		return nil
 	case apart:
 		return errors.New("it announces a second connection, which this side does not await")
 	}
-	close(l.settled)
+	a.settled()
 	return nil
+}
+
+// settled closes the channel of Link.Settled.
+func (a *attachment) settled() {
+	a.link.ending.Lock()
+	defer a.link.ending.Unlock()
+	a.link.settleLocked()
 }
 
 // openOn opens the data and bulk lanes of this node on the connection that the peer uses for
 // its own.
-func (l *Link) openOn(ctx context.Context, apart bool) {
-	first := l.first.Load()
-	p := first
+func (a *attachment) openOn(ctx context.Context, apart bool) {
+	p := a.first
 	if apart {
-		if p = l.await(ctx); p == nil {
+		if p = a.await(ctx); p == nil {
 			return
 		}
 	}
 	limited, cancel := context.WithTimeout(ctx, laneTimeout)
 	defer cancel()
-	pipes, err := l.openLanes(limited, first, p)
+	pipes, err := a.openLanes(limited, p)
 	if err != nil {
-		l.broken(p, err)
+		a.broken(p, err)
 		return
 	}
-	l.open(p, pipes)
-	close(l.settled)
+	a.open(p, pipes)
+	a.settled()
 }
 
 // open starts to send on the data and bulk lanes.
-func (l *Link) open(p *path, pipes []transport.Sender) {
-	l.data.open(p, pipes[0], &wire.Preamble{Lane: wire.Data})
+func (a *attachment) open(p *path, pipes []transport.Sender) {
+	l := a.link
+	l.data.open(p, pipes[0], wire.Preamble{Lane: wire.Data}.Append(nil))
 	l.bulk.open(p, pipes[1:])
-	l.fast.Store(p != l.first.Load())
+	l.fast.Store(p != a.first)
 }
 
 // await waits for the second connection and makes it a path of the link. If it does not
 // arrive, the link fails and await returns nil.
-func (l *Link) await(ctx context.Context) *path {
+func (a *attachment) await(ctx context.Context) *path {
 	limited, cancel := context.WithTimeout(ctx, secondTimeout)
 	defer cancel()
-	c, err := l.cfg.Await(limited)
+	c, err := a.cfg.Await(limited)
 	if err != nil {
 		if limited.Err() != nil {
 			err = fmt.Errorf("not within %v, although the peer has announced it", secondTimeout)
 		}
-		l.Fail(l.secondPath(nil).wrap(fmt.Errorf("the second connection has not arrived: %w", err)))
+		a.link.Fail(a.secondPath(nil).wrap(fmt.Errorf("the second connection has not arrived: %w", err)))
 		return nil
 	}
-	p := l.secondPath(c)
-	l.ending.Lock()
-	ended := l.shut
+	p := a.secondPath(c)
+	a.link.ending.Lock()
+	ended := a.shut
 	if !ended {
-		l.paths = append(l.paths, p)
+		a.paths = append(a.paths, p)
 	}
-	l.ending.Unlock()
+	a.link.ending.Unlock()
 	if ended {
 		c.Close()
 		return nil
 	}
-	l.readers.Go(func() { l.accept(ctx, p, 0) })
+	a.readers.Go(func() { a.accept(ctx, p, 0) })
 	return p
 }
 
@@ -248,12 +256,12 @@ func (n *laneSet) bulkPipes() int {
 }
 
 // protocolError ends the link because the peer has violated the protocol.
-func (l *Link) protocolError(p *path, err error) {
+func (a *attachment) protocolError(p *path, err error) {
 	if isEnd(err) {
-		l.broken(p, fmt.Errorf("link: %w", err))
+		a.broken(p, fmt.Errorf("link: %w", err))
 		return
 	}
-	l.Fail(p.wrap(fmt.Errorf("link: protocol error: %w", err)))
+	a.link.Fail(p.wrap(fmt.Errorf("link: protocol error: %w", err)))
 }
 
 // isEnd reports whether the error of a pipe may mean the end of its connection. The error is
@@ -265,21 +273,3 @@ func isEnd(err error) bool {
 // doneTimeout bounds the time between the report of the end of a pipe and that of its
 // connection.
 const doneTimeout = time.Second
-
-// broken ends the link because a lane has failed. If the connection has ended, its own
-// error is used.
-func (l *Link) broken(p *path, err error) {
-	wait := time.Duration(0)
-	if isEnd(err) {
-		wait = doneTimeout
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-p.conn.Done():
-		err = p.conn.Err()
-	case <-l.done:
-	case <-t.C:
-	}
-	l.Fail(p.wrap(err))
-}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -23,57 +25,133 @@ var (
 // does; Close waits for the connection if frames wait.
 func NewPending(h Handler, cfg Config, need func()) *Link {
 	l := newLink(h, cfg)
-	l.need = need
+	l.need, l.detached = need, cfg.Detached
 	return l
 }
 
-// IsPending reports whether the link has had no connection yet.
-func (l *Link) IsPending() bool { return l.first.Load() == nil }
+// IsPending reports whether the link has no connection.
+func (l *Link) IsPending() bool { return l.at.Load() == nil }
 
-// IsNeeded reports whether a pending link needs a connection: frames wait.
-func (l *Link) IsNeeded() bool { return l.needed.Load() }
+// IsNeeded reports whether a pending link needs a connection because frames or transfers wait.
+func (l *Link) IsNeeded() bool {
+	return l.data.needs() != NoPurpose || l.control.needs() != NoPurpose || !l.bulk.isIdle()
+}
 
 // Need calls the function of [NewPending], unless it was called before or the link has a
-// connection.
-func (l *Link) Need() {
-	if l.need != nil && l.IsPending() && l.needed.CompareAndSwap(false, true) {
+// connection. p is the reason.
+func (l *Link) Need(p Purpose) {
+	if l.need != nil && l.IsPending() && l.purpose.CompareAndSwap(uint32(NoPurpose), uint32(p)) {
 		l.need()
 	}
+}
+
+// renew lets a link that has become pending again connect for the reason again, or because frames or
+// goroutines of this node wait.
+func (l *Link) renew(again Purpose) {
+	for _, purpose := range []func() Purpose{func() Purpose { return again }, l.data.needs, l.control.needs} {
+		if p := purpose(); p != NoPurpose {
+			l.Need(p)
+			return
+		}
+	}
+	if l.waiters.Load() > 0 || !l.bulk.isIdle() {
+		l.Need(Waiting)
+	}
+}
+
+// ErrFramesLost is the reason for the end of a link whose last connection broke with frames in flight. The
+// peer can be reached.
+var ErrFramesLost = errors.New("frames were lost with a connection")
+
+// resume returns the counts of this side, or nil if nothing was counted yet.
+func (l *Link) resume() *wire.Resume {
+	var r wire.Resume
+	l.ending.Lock()
+	r.Handled = l.handled
+	l.ending.Unlock()
+	for _, o := range []*outbox{&l.control, &l.data} {
+		o.mu.Lock()
+		r.Sent[o.lane] = o.written
+		o.mu.Unlock()
+	}
+	l.bulk.mu.Lock()
+	r.Sent[wire.Bulk] = l.bulk.begun
+	l.bulk.mu.Unlock()
+	if r == (wire.Resume{}) {
+		return nil
+	}
+	return &r
+}
+
+// checkResume compares the counts of both sides. Each may be nil. If frames were lost, it ends the link.
+func (l *Link) checkResume(ours, theirs *wire.Resume) error {
+	var a, b wire.Resume
+	if ours != nil {
+		a = *ours
+	}
+	if theirs != nil {
+		b = *theirs
+	}
+	for lane := range wire.Lanes {
+		var err error
+		switch {
+		case a.Sent[lane] != b.Handled[lane]:
+			err = fmt.Errorf("%w: this node has sent %d frames on the %v lane, and the peer has received %d", ErrFramesLost, a.Sent[lane], lane, b.Handled[lane])
+		case b.Sent[lane] != a.Handled[lane]:
+			err = fmt.Errorf("%w: the peer has sent %d frames on the %v lane, and this node has received %d", ErrFramesLost, b.Sent[lane], lane, a.Handled[lane])
+		default:
+			continue
+		}
+		l.ending.Lock()
+		broke := l.broke
+		l.ending.Unlock()
+		if broke != nil {
+			err = fmt.Errorf("%w; the connection ended because of: %v", err, broke)
+		}
+		err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+		l.FailPending(err)
+		return err
+	}
+	return nil
 }
 
 // Connect proposes a connection that this node has made to the peer, and gives it to a pending link
 // when the peer has accepted it. The fields Bulk, BulkOver and BulkPipes of cfg belong to the
 // connection; the other fields are ignored. If Connect fails, the caller keeps the connections, and
-// no frame is lost.
+// no frame is lost. If frames were lost with an earlier connection, the link ends.
 func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) error {
 	switch {
-	case l.life.Err() != nil:
+	case l.isOver():
 		return errEnded
 	case !l.IsPending():
 		return ErrConnected
 	}
-	p := newPath(conn, int(wire.Lanes))
-	control, err := p.open(ctx, wire.Control)
+	a := newAttachment(l, newPath(conn, int(wire.Lanes)), cfg)
+	control, err := a.first.open(ctx, wire.Control)
 	if err != nil {
 		return err
 	}
-	pre := wire.Preamble{Lane: wire.Control, Apart: cfg.Bulk != nil}
-	if err := interruptible(ctx, conn, func() error { _, err := control.Write(pre.Append(nil)); return err }); err != nil {
+	ours := l.resume()
+	if err := interruptible(ctx, conn, func() error { _, err := control.Write(a.announcement(ours)); return err }); err != nil {
 		return fmt.Errorf("link: propose a connection: %w", err)
 	}
-	pipe, theirs, err := firstLane(ctx, conn)
+	pipe, theirs, resume, err := firstLane(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("link: the peer has not accepted the connection: %w", err)
 	}
-	return l.bind(ctx, p, control, cfg, pipe, theirs, false)
+	if err := l.checkResume(ours, resume); err != nil {
+		return err
+	}
+	return a.bind(ctx, control, pipe, theirs, nil)
 }
 
 // Accept waits until the peer proposes a connection that it has made, and gives it to a pending link
 // if admit, which may block, returns no error. The fields Await, BulkOver and BulkPipes of cfg belong
-// to the connection. If Accept fails, the caller keeps the connection, and no frame is lost.
+// to the connection. If Accept fails, the caller keeps the connection, and no frame is lost. If frames were
+// lost with an earlier connection, the link ends, and the peer is told.
 func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admit func() error) error {
-	p := newPath(conn, int(wire.Lanes))
-	pipe, theirs, err := firstLane(ctx, conn)
+	a := newAttachment(l, newPath(conn, int(wire.Lanes)), cfg)
+	pipe, theirs, resume, err := firstLane(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -83,21 +161,48 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 	if err := admit(); err != nil {
 		return err
 	}
-	control, err := p.open(ctx, wire.Control)
+	control, err := a.first.open(ctx, wire.Control)
 	if err != nil {
 		return err
 	}
-	return l.bind(ctx, p, control, cfg, pipe, theirs, true)
+	ours := l.resume()
+	announcement := a.announcement(ours)
+	if err := l.checkResume(ours, resume); err != nil {
+		_ = interruptible(ctx, conn, func() error { _, err := control.Write(announcement); return err })
+		select { // The peer closes the connection when it has read the counts.
+		case <-conn.Done():
+		case <-ctx.Done():
+		case <-time.After(lingerTime):
+		}
+		return err
+	}
+	return a.bind(ctx, control, pipe, theirs, announcement)
 }
 
-// firstLane accepts the first pipe of the peer and reads its preamble.
-func firstLane(ctx context.Context, conn transport.Conn) (pipe transport.Receiver, pre wire.Preamble, err error) {
+// firstLane accepts the first pipe of the peer and reads its preamble, with the Resume that may follow.
+func firstLane(ctx context.Context, conn transport.Conn) (pipe transport.Receiver, pre wire.Preamble, resume *wire.Resume, err error) {
 	pipe, err = conn.AcceptPipe(ctx)
 	if err != nil {
-		return nil, pre, err
+		return nil, pre, nil, err
 	}
-	err = interruptible(ctx, conn, func() (err error) { pre, err = acceptLane(pipe); return err })
-	return pipe, pre, err
+	err = interruptible(ctx, conn, func() (err error) {
+		if pre, err = acceptLane(pipe); err == nil && pre.Flags.Has(wire.PreambleResumes) {
+			resume, err = readResume(pipe)
+		}
+		return err
+	})
+	return pipe, pre, resume, err
+}
+
+func readResume(pipe transport.Receiver) (*wire.Resume, error) {
+	var b [wire.ResumeSize]byte
+	pipe.SetReadDeadline(time.Now().Add(laneTimeout))
+	defer pipe.SetReadDeadline(time.Time{})
+	if _, err := io.ReadFull(pipe, b[:]); err != nil {
+		return nil, fmt.Errorf("read the counts of a link: %w", err)
+	}
+	r, err := wire.ParseResume(b[:])
+	return &r, err
 }
 
 // interruptible calls f, and closes the connection if ctx ends meanwhile.
@@ -110,54 +215,46 @@ func interruptible(ctx context.Context, conn transport.Conn, f func() error) err
 	return err
 }
 
-// bind gives the link its connection. The peer has opened pipe as the lane theirs. announce says
-// that the preamble of the control lane is still to be sent.
-func (l *Link) bind(ctx context.Context, p *path, control transport.Sender, cfg Config, pipe transport.Receiver, theirs wire.Preamble, announce bool) error {
+// bind gives the link the connections of the attachment. The peer has opened pipe as the lane theirs.
+// announcement, unless it is nil, is still to be sent on the control lane.
+func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe transport.Receiver, theirs wire.Preamble, announcement []byte) error {
+	l := a.link
 	l.ending.Lock()
-	connected, ended := l.running, l.life.Err() != nil
-	l.running = true // No other connection is bound, and nobody else starts run.
+	connected, over := l.running, l.over
+	l.running = true // No other connection is bound, and nobody else ends the link.
 	l.ending.Unlock()
 	switch {
-	case ended:
+	case over:
 		return errEnded
 	case connected:
 		return ErrConnected
 	}
-	l.cfg.Bulk, l.cfg.Await, l.cfg.BulkOver, l.cfg.BulkPipes = cfg.Bulk, cfg.Await, cfg.BulkOver, cfg.BulkPipes
-	lanes, err := l.openAll(ctx, p, control)
+	lanes, err := a.openAll(ctx, control)
 	l.ending.Lock()
 	defer l.ending.Unlock()
+	if err == nil && l.over {
+		err = errEnded
+	}
 	if err != nil {
-		if l.running = false; l.life.Err() != nil {
-			l.stopPendingLocked()
+		if l.running = false; l.over {
+			l.stopLocked()
 		}
 		return err
 	}
-	l.startLocked(lanes, announce, pipe, theirs)
+	a.startLocked(lanes, announcement, pipe, theirs)
 	return nil
-}
-
-// stopPendingLocked lets a pending link end: it starts run, which no connection has started.
-func (l *Link) stopPendingLocked() {
-	if !l.running {
-		l.running = true
-		go l.run()
-	}
 }
 
 // FailPending is [Link.Fail] for a link that is still pending. It reports whether it was.
 func (l *Link) FailPending(err error) bool {
 	l.ending.Lock()
-	pending := !l.running
-	if pending {
-		l.failure = err
-		l.stopPendingLocked()
+	defer l.ending.Unlock()
+	if l.running || l.over {
+		return false
 	}
-	l.ending.Unlock()
-	if pending {
-		l.cancel()
-	}
-	return pending
+	l.failure = err
+	l.stopLocked()
+	return true
 }
 
 // awaitConnection returns whether the link has a connection. It waits for one that is needed or about
@@ -166,30 +263,32 @@ func (l *Link) awaitConnection(ctx context.Context) bool {
 	l.ending.Lock()
 	if !l.running && !l.IsNeeded() {
 		l.closing = true
-		l.stopPendingLocked()
+		l.stopLocked()
 		l.ending.Unlock()
 		return false
 	}
 	l.ending.Unlock()
+	return l.awaitPending(ctx)
+}
+
+// awaitPending waits until the link is no longer pending or has ended. It reports whether the link has a
+// connection.
+func (l *Link) awaitPending(ctx context.Context) bool {
 	if l.IsPending() {
 		select {
-		case <-l.settled:
-		case <-l.done:
+		case <-l.Settled():
+		case <-l.Done():
 		case <-ctx.Done():
 		}
 	}
-	return !l.IsPending()
+	return !l.IsPending() && !l.isOver()
 }
 
 // AwaitNeeded waits until a link that needs a connection has one or has ended. It reports whether the
 // link has one.
 func (l *Link) AwaitNeeded(ctx context.Context) bool {
 	if l.IsPending() && l.IsNeeded() {
-		select {
-		case <-l.settled:
-		case <-l.done:
-		case <-ctx.Done():
-		}
+		return l.awaitPending(ctx)
 	}
 	return !l.IsPending()
 }

@@ -236,3 +236,92 @@ func TestPendingQuiet(t *testing.T) {
 		t.Errorf("%d connections are needed after another frame, want 1", len(needs))
 	}
 }
+
+// TestDetach: both sides close an idle connection. Frames that are sent meanwhile and later wait for the next
+// connection, in order, and the byte counts of both sides stay equal.
+func TestDetach(t *testing.T) {
+	ha, hb := newHandler(), newHandler()
+	got := make(chan int64, 16)
+	var b *Link
+	hb.message = func(m wire.Message, p []byte) {
+		b.Consumed(wire.Messages, len(p))
+		got <- m.Tag
+	}
+	detached := make(chan error, 8)
+	cfg := Config{Peer: 7, Detached: func(_ *Link, err error) (Purpose, bool) { detached <- err; return NoPurpose, true }}
+	needs := make(chan struct{}, 8)
+	a := NewPending(ha, cfg, func() { needs <- struct{}{} })
+	b = NewPending(hb, cfg, func() {})
+	t.Cleanup(a.Abort)
+	t.Cleanup(b.Abort)
+	tag := int64(0)
+	send := func() {
+		tag++
+		if !a.TakeCredit(wire.Messages, 1) {
+			t.Fatal("no credit")
+		}
+		a.SendMessage(wire.Message{Tag: tag}, []byte{1})
+	}
+	want := int64(0)
+	receive := func() {
+		t.Helper()
+		want++
+		soon(t, "the message", func() {
+			if at := <-got; at != want {
+				t.Errorf("got message %d, want %d", at, want)
+			}
+		})
+	}
+	for round := range 3 {
+		send()
+		soon(t, "the need", func() { <-needs })
+		ca, cb := conns(t)
+		if atA, atB := connect(t, a, b, ca, cb, admitAll); atA != nil || atB != nil {
+			t.Fatalf("round %d: Connect: %v, Accept: %v", round, atA, atB)
+		}
+		receive()
+		a.Wait(1)
+		if a.Detach() {
+			t.Error("a link with a waiting goroutine is detached")
+		}
+		a.Wait(-1)
+		soon(t, "Settled", func() { <-a.Settled() })
+		if !a.Detach() || a.Detach() {
+			t.Fatal("an idle link is not detached, or twice")
+		}
+		if round == 1 {
+			send()
+		}
+		for range 2 {
+			soon(t, "Detached", func() {
+				if err := <-detached; err != nil {
+					t.Errorf("detached for the reason %v", err)
+				}
+			})
+		}
+		for !a.IsPending() || !b.IsPending() {
+			runtime.Gosched()
+		}
+		if sent, received := a.Traffic().Sent, b.Traffic().Received; round != 1 && sent != received {
+			t.Errorf("round %d: %d bytes were sent, and %d received", round, sent, received)
+		}
+		if round == 1 {
+			soon(t, "the need of a frame that was sent meanwhile", func() { <-needs })
+			ca, cb := conns(t)
+			if atA, atB := connect(t, a, b, ca, cb, admitAll); atA != nil || atB != nil {
+				t.Fatalf("Connect: %v, Accept: %v", atA, atB)
+			}
+			receive()
+			soon(t, "Settled", func() { <-a.Settled() })
+			if !a.Detach() {
+				t.Fatal("an idle link is not detached")
+			}
+			for range 2 {
+				<-detached
+			}
+			for !a.IsPending() || !b.IsPending() {
+				runtime.Gosched()
+			}
+		}
+	}
+}

@@ -157,7 +157,7 @@ func TestBulkPipesMustBeNamed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			control.Write(wire.Preamble{Lane: wire.Control, Apart: true}.Append(nil))
+			control.Write(wire.Preamble{Lane: wire.Control, Flags: wire.PreambleApart}.Append(nil))
 			for _, b := range test.pipes {
 				s, err := x.ba.OpenPipe(t.Context())
 				if err != nil {
@@ -182,7 +182,7 @@ func TestGoodbyeOfEveryPipe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	control.Write(wire.Preamble{Lane: wire.Control, Apart: true}.Append(nil))
+	control.Write(wire.Preamble{Lane: wire.Control, Flags: wire.PreambleApart}.Append(nil))
 	y := wire.Bye{Lane: wire.Bulk}
 	var pipes []transport.Sender
 	for i := range uint8(3) {

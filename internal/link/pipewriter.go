@@ -63,7 +63,7 @@ func newPipeWriter(b *bulk, at *path, p transport.Sender, pre wire.Preamble) *pi
 func (w *pipeWriter) start() {
 	if !w.started {
 		w.started = true
-		w.bulk.link.writers.Go(w.run)
+		w.path.of.writers.Go(w.run)
 	}
 	w.wake.Broadcast()
 }
@@ -72,7 +72,7 @@ func (w *pipeWriter) run() {
 	b := w.bulk
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for !b.closed {
+	for !b.closed && !b.stopped {
 		if w.busy || !w.begin() {
 			w.wake.Wait()
 			continue
@@ -95,11 +95,12 @@ func (w *pipeWriter) begin() bool {
 		w.queue = slices.Delete(w.queue, 0, 1)
 		w.current, w.body = t, t.next.piece(t.Data, t.More, wire.SegmentMax)
 		w.size = len(w.body)
+		w.bulk.begun++
 		s := wire.Segment{Grant: t.Grant, Length: w.size}
 		w.head = s.Append(w.room[:0])
 	case w.bye:
 		w.bye = false
-		y := wire.Bye{Lane: wire.Bulk}
+		y := wire.Bye{Lane: wire.Bulk, Idle: w.bulk.holding}
 		w.head = y.Append(w.room[:0], wire.TypeBye)
 	default:
 		return false
@@ -130,7 +131,7 @@ func (w *pipeWriter) finish() *Transfer {
 // write writes the current frame. It unlocks the lane meanwhile and may block.
 func (w *pipeWriter) write() {
 	b := w.bulk
-	for w.hasRest() && !b.closed {
+	for w.hasRest() && !b.closed && !b.stopped {
 		head, body := w.head, w.body
 		w.busy, w.writing = true, true
 		b.mu.Unlock()
@@ -143,10 +144,10 @@ func (w *pipeWriter) write() {
 			w.pipe.SetWriteDeadline(time.Time{})
 		}
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			b.closed = true
+			b.stopped = true
 			w.releaseTransfer()
 			b.mu.Unlock()
-			b.link.broken(w.path, fmt.Errorf("link: write to the bulk lane: %w", err))
+			w.path.of.broken(w.path, fmt.Errorf("link: write to the bulk lane: %w", err))
 			b.mu.Lock()
 		}
 	}
@@ -175,7 +176,7 @@ func (w *pipeWriter) writeOnce(head, body []byte) (int, error) {
 // more. It unlocks the lane meanwhile.
 func (w *pipeWriter) push() (n int, sent *Transfer, more bool) {
 	b := w.bulk
-	if w.busy || b.closed || !w.begin() {
+	if w.busy || b.closed || b.stopped || !w.begin() {
 		return 0, nil, false
 	}
 	w.busy = true

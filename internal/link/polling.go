@@ -20,6 +20,7 @@ const attendTime = time.Millisecond
 // Lanes that another goroutine polls are not polled twice.
 type Polling struct {
 	link    *Link
+	of      *attachment // nil if the link is pending
 	readers [laneReadersMax]*laneReader
 	n       int
 	bulk    int  // readers of the bulk lane
@@ -35,7 +36,7 @@ const idleBulkPolls = 16
 // StartPolling begins inline polling with p, which must be zero.
 func (l *Link) StartPolling(p *Polling) {
 	l.pollings.Add(1)
-	p.link = l
+	p.link, p.of = l, l.at.Load()
 	for i := range int(wire.Bulk) {
 		p.acquire(i)
 	}
@@ -47,7 +48,10 @@ func (l *Link) StartPolling(p *Polling) {
 
 // acquire takes a reader that no other goroutine owns.
 func (p *Polling) acquire(i int) {
-	r := p.link.laneReaders[i].Load()
+	if p.of == nil {
+		return
+	}
+	r := p.of.laneReaders[i].Load()
 	if r == nil || !r.tryAcquire() {
 		return
 	}
@@ -75,7 +79,7 @@ func (p *Polling) Cheap() bool { return p.link.memory() }
 // lane.
 func (p *Polling) Poll() (some bool) {
 	granted := p.link.grants.some.Load() > 0
-	if granted && p.bulk < int(p.link.bulkReaders.Load()) {
+	if granted && p.of != nil && p.bulk < int(p.of.bulkReaders.Load()) {
 		p.acquireBulk()
 	}
 	p.polls++
@@ -114,7 +118,7 @@ func (p *Polling) failReader(r *laneReader, err error) {
 
 func (p *Polling) acquireBulk() {
 	for i := int(wire.Bulk); i < laneReadersMax; i++ {
-		if !slices.Contains(p.readers[:p.n], p.link.laneReaders[i].Load()) {
+		if !slices.Contains(p.readers[:p.n], p.of.laneReaders[i].Load()) {
 			p.acquire(i)
 		}
 	}
@@ -159,8 +163,12 @@ func (p *Polling) Stop(soon bool) {
 
 // Unattend ends the attendance after Stop: arriving frames are handled immediately again.
 func (l *Link) Unattend() {
-	for i := range l.laneReaders {
-		if r := l.laneReaders[i].Load(); r != nil && r.tryAcquire() {
+	a := l.at.Load()
+	if a == nil {
+		return
+	}
+	for i := range a.laneReaders {
+		if r := a.laneReaders[i].Load(); r != nil && r.tryAcquire() {
 			r.unattend()
 			r.release()
 		}
@@ -181,7 +189,7 @@ func (r *laneReader) keepAttended() {
 func (r *laneReader) expire() (again bool) {
 	if !r.tryAcquire() {
 		select {
-		case <-r.link.done:
+		case <-r.of.done:
 			return false
 		default:
 			return true

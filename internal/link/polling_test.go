@@ -324,7 +324,7 @@ func TestRepliesGoWithTheData(t *testing.T) {
 func TestEndDuringBulkPolling(t *testing.T) {
 	for name, end := range map[string]func(v *polledPair){
 		"goodbye of the peer": func(v *polledPair) { v.a.Close(context.Background()) },
-		"end of the peer":     func(v *polledPair) { v.a.Abort(); <-v.b.ended },
+		"end of the peer":     func(v *polledPair) { v.a.Abort(); v.b.awaitEnd() },
 		"goodbye":             func(v *polledPair) { v.b.Close(context.Background()) },
 		"end":                 func(v *polledPair) { v.b.Abort() },
 	} {

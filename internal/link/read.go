@@ -188,16 +188,16 @@ func (r *reader) cut(err error) error {
 }
 
 // read reads a pipe to its end. An end before the goodbye is an error.
-func (l *Link) read(pre wire.Preamble, p transport.Receiver) error {
+func (l *Link) read(a *attachment, pre wire.Preamble, p transport.Receiver) error {
 	switch pre.Lane {
 	case wire.Bulk:
 		f := newFlow(l, &l.grants, p)
-		return l.readFrames(pre, p, bulkReader{f}, f)
+		return l.readFrames(a, pre, p, bulkReader{f}, f)
 	case wire.Data:
 		d := newDataReader(l, p)
-		return l.readFrames(pre, p, d, d.flow)
+		return l.readFrames(a, pre, p, d, d.flow)
 	}
-	return l.readFrames(pre, p, controlReader{l}, nil)
+	return l.readFrames(a, pre, p, controlReader{l, a}, nil)
 }
 
 // A dispatcher handles the fixed part of a frame, and makes the reader expect the
@@ -291,7 +291,10 @@ func (l *Link) readReply(t wire.Type, b []byte) error {
 }
 
 // A controlReader handles the frames of the control lane.
-type controlReader struct{ link *Link }
+type controlReader struct {
+	link *Link
+	of   *attachment
+}
 
 func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 	l := c.link
@@ -320,7 +323,7 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		if err != nil {
 			return err
 		}
-		return l.byeAck(f)
+		return c.of.byeAck(f)
 	case wire.TypeRevoke:
 		f, err := wire.ParseRevoke(b)
 		if err != nil {

@@ -125,7 +125,7 @@ func (l *Link) GrantOffer(g wire.OfferGrant) { l.replies().post(g.Append) }
 func (l *Link) RefuseOffer(r wire.OfferRefuse) { l.replies().post(r.Append) }
 
 // Query asks the peer for its progress in an operation that this node waits for.
-func (l *Link) Query(p wire.Query) { l.control.post(p.Append) }
+func (l *Link) Query(p wire.Query) { l.control.commit(p.Append(l.control.begin()), 0) }
 
 // answersMax is the number of pending bytes on the control lane above which requests of the
 // peer are not answered. The peer can repeat them when it reads.
@@ -137,14 +137,14 @@ func (l *Link) answer(add func(b []byte) []byte) {
 	if len(b) < answersMax {
 		b = add(b)
 	}
-	l.control.commit(b)
+	l.control.commit(b, 0)
 }
 
 // Answer answers a query. It drops the answer if the peer does not read.
 func (l *Link) Answer(w wire.Where) { l.answer(w.Append) }
 
 // Ask asks the peer for its calls that wait for other ranks.
-func (l *Link) Ask(a wire.Ask) { l.control.post(a.Append) }
+func (l *Link) Ask(a wire.Ask) { l.control.commit(a.Append(l.control.begin()), 0) }
 
 // AnswerAsk answers an Ask with an encoded list of waits. It drops the answer if the peer does not
 // read.
@@ -159,7 +159,7 @@ func (l *Link) Revoke(r wire.Revoke, text string) {
 
 // Failed tells the peer that a node has failed.
 func (l *Link) Failed(f wire.Failed, text string) {
-	l.control.commit(f.Append(l.control.begin(), text))
+	l.control.commit(f.Append(l.control.begin(), text), 1)
 }
 
 // Gone tells the peer that a node has left.
@@ -178,7 +178,7 @@ func (l *Link) View(message []byte) bool {
 		var f wire.View
 		b = f.Append(b, message)
 	}
-	l.control.commit(b)
+	l.control.commit(b, 0)
 	return fits
 }
 
@@ -188,7 +188,7 @@ func (l *Link) Reason(r wire.Reason, text string) (confirmed <-chan struct{}) {
 	number, confirmed := l.confirms.add()
 	b := r.Append(l.control.begin(), text)
 	p := wire.Ping{Number: number}
-	l.control.commit(p.Append(b, wire.TypePing))
+	l.control.commit(p.Append(b, wire.TypePing), 1)
 	return confirmed
 }
 
@@ -197,7 +197,7 @@ func (l *Link) Reason(r wire.Reason, text string) (confirmed <-chan struct{}) {
 func (l *Link) ConfirmedPing() (confirmed <-chan struct{}) {
 	number, confirmed := l.confirms.add()
 	p := wire.Ping{Number: number}
-	l.control.commit(p.Append(l.control.begin(), wire.TypePing))
+	l.control.commit(p.Append(l.control.begin(), wire.TypePing), 0)
 	return confirmed
 }
 
@@ -234,7 +234,7 @@ func (c *confirms) take(number uint64) {
 // Ping makes the peer send a frame, which Heard counts.
 func (l *Link) Ping() {
 	var p wire.Ping
-	l.control.commit(p.Append(l.control.begin(), wire.TypePing))
+	l.control.commit(p.Append(l.control.begin(), wire.TypePing), 0)
 }
 
 func (l *Link) pong(p wire.Ping) {

@@ -20,6 +20,7 @@ func (l *Link) Traffic() Traffic {
 	o.mu.Unlock()
 	b := &l.bulk
 	b.mu.Lock()
+	t.Sent += b.sent
 	for _, w := range b.writers {
 		t.Sent += w.sent + uint64(len(w.head)+len(w.body))
 	}

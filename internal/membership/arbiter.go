@@ -61,6 +61,8 @@ type Arbiter struct {
 
 	newcomers map[NodeID]newcomer // nodes on probation
 	strikes   map[NodeID]int      // unconfirmed accusations that have removed another node
+	resets    map[[2]NodeID]bool  // reports of lost frames that the other node has not confirmed
+	renews    bool                // a view with the same nodes is due, if there is no other one
 	quiesced  map[NodeID]bool     // quiesced nodes, and whether they leave
 	due       time.Time           // deadline for all nodes to quiesce, once one has
 	called    bool                // nodes were asked to quiesce
@@ -92,6 +94,7 @@ func NewArbiter(v View, l *PendingJoins) *Arbiter {
 	return &Arbiter{
 		view: v.clone(), pending: l, lost: make(map[[2]NodeID]loss), gone: make(map[NodeID]departure), alive: make(map[NodeID]time.Time),
 		quiesced: make(map[NodeID]bool), strikes: make(map[NodeID]int), newcomers: make(map[NodeID]newcomer),
+		resets: make(map[[2]NodeID]bool),
 	}
 }
 
@@ -108,6 +111,26 @@ func (a *Arbiter) Lost(now time.Time, by, to NodeID, reason string) (news bool) 
 	}
 	a.lost[link] = loss{at: now, reason: reason}
 	a.news, a.held = now, false
+	return true
+}
+
+// Reset reports that frames between a node and another one were lost, although it can reach the other one. If
+// both report it, a view follows, with the same nodes if there is no other reason for one. The report of one
+// alone counts as that of a lost link. Reset returns whether it is news; the caller then pings both.
+func (a *Arbiter) Reset(now time.Time, by, to NodeID, reason string) (news bool) {
+	if by == to || !a.has(by) || !a.has(to) {
+		return false
+	}
+	if link := [2]NodeID{to, by}; a.resets[link] {
+		delete(a.resets, link)
+		delete(a.lost, link)
+		a.renews, a.news, a.held = true, now, false
+		return true
+	}
+	if a.renews || !a.Lost(now, by, to, reason) {
+		return false
+	}
+	a.resets[[2]NodeID{by, to}] = true
 	return true
 }
 
@@ -229,6 +252,9 @@ func (a *Arbiter) deadline() (due time.Time, ok bool) {
 			late = settled
 		}
 		sooner(late)
+	}
+	if a.renews {
+		sooner(settled)
 	}
 	if a.isQuiesced() {
 		sooner(time.Time{})
@@ -398,6 +424,11 @@ func (a *Arbiter) Adopt(v View) {
 	a.view = v.clone()
 	a.pending.enter(v, func(id NodeID) bool { _, gone := a.gone[id]; return gone || a.quiesced[id] })
 	a.quiesced, a.due, a.called, a.held = make(map[NodeID]bool), time.Time{}, false, false
+	for link := range a.resets {
+		delete(a.lost, link) // The view replaces the communicators with lost frames.
+	}
+	clear(a.resets)
+	a.renews = false
 	maps.DeleteFunc(a.strikes, func(id NodeID, _ int) bool { return !a.has(id) })
 	maps.DeleteFunc(a.alive, func(id NodeID, _ time.Time) bool { return !a.has(id) })
 	maps.DeleteFunc(a.gone, func(id NodeID, _ departure) bool { return !a.has(id) })

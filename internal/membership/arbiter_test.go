@@ -209,3 +209,62 @@ func decideAtRandom(t *rapid.T, c *Arbiter, state *State, now time.Time, heard m
 	}
 	c.Adopt(view)
 }
+
+// TestResets: a view with the same nodes follows when both nodes of a link report lost frames. The report of one
+// alone counts as that of a lost link, and a view ends reports of earlier ones.
+func TestResets(t *testing.T) {
+	v := View{Epoch: 1, Nodes: nodes(4)}
+	id := func(rank int) NodeID { return v.Nodes[rank].ID }
+	for name, test := range map[string]struct {
+		report func(a *Arbiter, now time.Time)
+		same   bool // the next view has the same nodes
+	}{
+		"both": {func(a *Arbiter, now time.Time) { a.Reset(now, id(1), id(2), "x"); a.Reset(now, id(2), id(1), "x") }, true},
+		"both, twice": {func(a *Arbiter, now time.Time) {
+			for range 2 {
+				a.Reset(now, id(1), id(2), "x")
+				a.Reset(now, id(2), id(1), "x")
+			}
+		}, true},
+		"two pairs": {func(a *Arbiter, now time.Time) {
+			for _, pair := range [][2]int{{0, 1}, {2, 3}, {3, 2}, {1, 0}} {
+				a.Reset(now, id(pair[0]), id(pair[1]), "x")
+			}
+		}, true},
+		"one": {func(a *Arbiter, now time.Time) { a.Reset(now, id(1), id(2), "x") }, false},
+		"lost by the other": {func(a *Arbiter, now time.Time) {
+			a.Reset(now, id(1), id(2), "x")
+			a.Lost(now, id(2), id(1), "y")
+		}, false},
+		"both, and another one dies": {func(a *Arbiter, now time.Time) {
+			a.Reset(now, id(1), id(2), "x")
+			a.Reset(now, id(2), id(1), "x")
+			a.Lost(now, id(0), id(3), "y")
+			a.Gone(now, id(3), false, "dead")
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := start
+			a := NewArbiter(v, NewPendingJoins(Policy{World: 4}, 0))
+			test.report(a, now)
+			var entries []Entry
+			for range 100 {
+				for rank := range v.Nodes {
+					a.Heard(now, id(rank))
+				}
+				now = now.Add(50 * time.Millisecond)
+				if d, ok := a.Tick(now); ok && len(d.Entries) > 0 {
+					entries = d.Entries
+					break
+				}
+			}
+			if same := len(entries) == 1 && entries[0].Kind == Renew; len(entries) == 0 || same != test.same {
+				t.Fatalf("the next view has the entries %v; want the same nodes: %v", entries, test.same)
+			}
+			a.Adopt(View{Epoch: 2, Nodes: v.Nodes})
+			if due, ok := a.Deadline(); ok && test.same {
+				t.Errorf("another view is due at %v", due)
+			}
+		})
+	}
+}

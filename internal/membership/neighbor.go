@@ -23,6 +23,14 @@ func (g WatchGraph) Watched(v View, rank int) []int {
 	return Watched(v, rank, g.Count)
 }
 
+// Ranks returns the ranks that a rank of a view watches, and those that watch it.
+func (g WatchGraph) Ranks(v View, rank int) []int {
+	if !g.Topology.IsFull() {
+		return g.Watched(v, rank)
+	}
+	return append(Watched(v, rank, g.Count), Watchers(v, rank, g.Count)...)
+}
+
 // Connects reports whether one of two ranks of a view watches the other.
 func (g WatchGraph) Connects(v View, a, b int) bool {
 	if !g.Topology.IsFull() {

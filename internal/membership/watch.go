@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"maps"
 	"math"
 	"slices"
 )
@@ -22,6 +23,25 @@ func Watched(v View, rank, k int) []int { return neighbours(v.Size(), rank, k, +
 
 // Watchers returns the ranks that watch the given rank.
 func Watchers(v View, rank, k int) []int { return neighbours(v.Size(), rank, k, -1) }
+
+// NewcomerLinks returns the ranks in a world of n nodes that a newcomer links itself to: those that
+// would watch it or that it would watch if it entered as the last node, also if one node enters
+// with it or leaves meanwhile. If more change, it is invited again.
+func NewcomerLinks(n, k int) []int {
+	near := make(map[int]bool)
+	for size := max(n, 2); size <= n+2; size++ {
+		for _, step := range watchSteps(size, k) {
+			for shift := -1; shift <= 1; shift++ {
+				for _, rank := range [...]int{n + shift - step, n + shift + step} {
+					if rank = (rank + 2*size) % size; rank < n {
+						near[rank] = true
+					}
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(near))
+}
 
 func neighbours(n, rank, k, sign int) []int {
 	if rank < 0 || rank >= n {

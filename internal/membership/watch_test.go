@@ -106,3 +106,36 @@ func TestWatchedOutsideView(t *testing.T) {
 		}
 	}
 }
+
+// TestNewcomerLinks: a newcomer links itself to all nodes that it would watch or that would watch it, also
+// if another node enters with it or one leaves, and the number of these does not grow with the world.
+func TestNewcomerLinks(t *testing.T) {
+	const k, most = 6, 60
+	for _, n := range []int{1, 2, 3, 7, 20, 100, 257, 1024, 4096} {
+		links := NewcomerLinks(n, k)
+		if len(links) > min(n, most) {
+			t.Errorf("%d nodes: %d links, want at most %d", n, len(links), min(n, most))
+		}
+		// The ranks after a change: gone is a rank that leaves, n for none. The rank of the newcomer
+		// is size-2 if another one enters behind it.
+		check := func(size, rank, gone int) {
+			for _, near := range append(neighbours(size, rank, k, +1), neighbours(size, rank, k, -1)...) {
+				old := near
+				if near >= gone {
+					old++
+				}
+				if old < n && near < size-1 && !slices.Contains(links, old) {
+					t.Errorf("%d nodes, rank %d of %d, rank %d gone: no link to rank %d", n, rank, size, gone, old)
+				}
+			}
+		}
+		check(n+1, n, n)
+		check(n+2, n, n)
+		check(n+2, n+1, n)
+		for gone := range min(n, 300) {
+			if n > 1 {
+				check(n, n-1, gone*n/min(n, 300))
+			}
+		}
+	}
+}

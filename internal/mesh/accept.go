@@ -26,8 +26,11 @@ func (m *Mesh) accept(p *Path) {
 		}
 		id, slot, ok := m.acceptable(c)
 		switch {
-		case !ok && m.mayDial(slot, id), ok && !p.Relay && !m.mayConnect(slot, id):
-			c.Close() // Both nodes have dialed at the same time, or this node leaves, or the views differ.
+		case !ok && m.mayDial(slot, id):
+			c.Close() // Both nodes have dialed at the same time, or this node leaves.
+			m.checkLink(slot)
+		case ok && !p.Relay && !m.mayConnect(slot, id):
+			c.Close() // The views of both nodes differ.
 		case !ok:
 			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
 			c.Close()
@@ -35,8 +38,31 @@ func (m *Mesh) accept(p *Path) {
 			m.bulk.put(id, c)
 		default:
 			m.accepted.put(acceptedKey{p, slot}, c) // in the order of acceptance
-			m.wg.Go(func() { m.acceptLink(&route{path: p, conn: c, peer: id}, slot) })
+			m.countAccepting(slot, id, 1)
+			m.wg.Go(func() {
+				m.acceptLink(&route{path: p, conn: c, peer: id}, slot)
+				m.countAccepting(slot, id, -1)
+			})
 		}
+	}
+}
+
+// countAccepting adds n to the number of accepted connections of a node.
+func (m *Mesh) countAccepting(slot int, id membership.NodeID, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := &m.peers[slot]; p.node.ID == id {
+		p.accepting += n
+		close(m.changed)
+		m.changed = make(chan struct{})
+	}
+}
+
+// checkLink makes this node notice the end of the connection of a link after the peer has made another
+// connection: the peer may have noticed it before.
+func (m *Mesh) checkLink(slot int) {
+	if p := m.peer(slot); p.isLinked() {
+		p.link.Ping()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -26,16 +27,18 @@ func (m *Mesh) adoptTimeout() time.Duration {
 	return cmp.Or(max(m.cfg.SettleTimeout, 0), max(m.cfg.HeartbeatTimeout, 0), settleDefault)
 }
 
-// Adopt replaces the view by a later one. It blocks until all new nodes of v have a link to
-// this node, for at most SettleTimeout; nodes without one then count as lost. After that it
+// Adopt replaces the view by a later one. It blocks until connections of new nodes of v that this node
+// has accepted are links, for at most SettleTimeout. Other new nodes get pending links. After that it
 // decides on every peer in one pass: doubts about nodes of v are cleared, and links to nodes
-// that are neither in v nor expected end. In a sparse topology Adopt waits for new neighbors only. If ctx ends while Adopt waits for links, Adopt returns
+// that are neither in v nor expected end. If ctx ends while Adopt waits for links, Adopt returns
 // the cause of ctx and keeps the old view.
 func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	limited, cancel := context.WithTimeout(ctx, m.adoptTimeout())
 	defer cancel()
-	near := m.neighborsIn(v)
-	err := m.awaitLinks(limited, func(_ int, p *peer) bool { return p.awaitsLink(v, near) }, nil)
+	err := m.awaitLinks(limited, func(_ int, p *peer) bool {
+		_, in := v.Rank(p.node.ID)
+		return in && p.expected && p.link == nil && p.accepting > 0
+	}, nil)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -43,9 +46,14 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	defer m.applying.Unlock()
 	m.mu.Lock()
 	pass := m.adoptLocked(v)
+	replaced := m.replaced
+	m.replaced = nil
 	m.mu.Unlock()
 	m.carryOut(pass)
 	m.logTopology(slog.LevelInfo, v.Size())
+	for _, l := range replaced {
+		m.engine.Forget(l) // No communicator of the new view refers to it.
+	}
 	return nil
 }
 
@@ -58,8 +66,16 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 		if !ok {
 			slot = m.addPeerLocked(n, rank)
 		}
-		m.peers[slot].rank, m.peers[slot].expected = rank, false
+		p := &m.peers[slot]
+		if p.link == nil && (p.expected || !ok) {
+			p.onDemand = true
+			m.addPendingLocked(slot)
+		}
+		p.rank, p.expected = rank, false
 		m.relinkLocked(slot)
+		if !m.cfg.OnDemand && p.isPending() && !m.closing {
+			p.link.Need(link.Joining)
+		}
 	}
 	for slot, p := range m.peers {
 		e := event{slot: slot, id: p.node.ID, kind: membership.AdoptedIn}

@@ -10,6 +10,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -288,21 +289,43 @@ func TestReportOfNewcomerIsIgnored(t *testing.T) {
 	})
 }
 
+// dialWithoutLink makes a node that is in no view yet dial rank 0, without beginning a link. It returns a
+// function that ends the node.
+func (w *world) dialWithoutLink(id membership.NodeID) (end func()) {
+	w.Helper()
+	t, err := w.network.Host(id.String()).Listen(7000)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if _, err := t.Dial(w.Context(), w.host(0)+simPort, ""); err != nil {
+		w.Fatal(err)
+	}
+	time.Sleep(4 * delay)
+	return func() { t.Close() }
+}
+
+// withNode returns the next view, with another node.
+func (w *world) withNode(id membership.NodeID, addr string) membership.View {
+	return membership.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), membership.Node{ID: id, Addrs: []string{addr}, Host: id.String()})}
+}
+
 // TestAdoptEndsWithItsContext: a later view ends the wait of a node for the link of a newcomer. The
 // newcomer is not lost and is in the later view.
 func TestAdoptEndsWithItsContext(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.lost = func(id membership.NodeID, err error) { t.Errorf("%s was reported lost: %v", id, err) }
 		w.form()
-		next := membership.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), membership.Node{ID: idOf(3), Addrs: []string{idOf(3).String()}, Host: idOf(3).String()})}
+		next := w.withNode(idOf(3), idOf(3).String())
 		m := w.meshes[0]
 		m.Expect(next.Nodes[3:])
+		end := w.dialWithoutLink(idOf(3))
 		later := errors.New("a later view")
 		ctx, cancel := context.WithTimeoutCause(w.Context(), time.Second, later)
 		defer cancel()
 		if err := m.Adopt(ctx, next); err != later {
 			t.Errorf("Adopt: %v, want %v", err, later)
 		}
+		end()
 		all := w.newcomers(1)
 		for rank, err := range w.reduceIn(3, membership.View{Epoch: 3, Nodes: all.Nodes}, 0, 1, 2, 3) {
 			if err != nil {
@@ -312,54 +335,70 @@ func TestAdoptEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestAdoptReportsMissingNode: a view has a node without links. Each of the others reports it once.
-func TestAdoptReportsMissingNode(t *testing.T) {
+// TestAdoptGivesPendingLinks: a view has a node without links. It gets pending links. Only a node that
+// needs its link, and cannot reach it, reports it lost.
+func TestAdoptGivesPendingLinks(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		var mu sync.Mutex
-		lost := make(map[membership.NodeID]int)
-		w.lost = func(id membership.NodeID, _ error) {
+		lost := make(map[int]int)
+		w.watches = 1 // The last node is watched by rank 2, and watches rank 0.
+		w.lostBy = func(rank int, id membership.NodeID) {
 			mu.Lock()
 			defer mu.Unlock()
-			lost[id]++
+			if id != idOf(3) {
+				t.Errorf("rank %d reports %s lost", rank, id)
+			}
+			lost[rank]++
 		}
 		w.form()
-		next := membership.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), membership.Node{ID: idOf(3), Addrs: []string{"nowhere"}})}
+		next := w.withNode(idOf(3), "nowhere")
 		for _, m := range w.meshes {
 			m.Expect(next.Nodes[3:])
 			w.adopt(m, next)
 			w.adopt(m, next)
-			if _, err := m.Links(next); err == nil {
-				t.Error("Links has no error for a node without a link")
+			if links := linksOf(t, m, next); links[3] == nil || !links[3].IsPending() {
+				t.Error("the link to the new node is not pending")
 			}
 		}
-		if lost[idOf(3)] != 3 || len(lost) != 1 {
-			t.Errorf("reported lost: %v, want node 3 by each of three nodes", lost)
+		time.Sleep(2 * interval)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(lost) > 0 {
+			t.Errorf("reported lost by %v before it could be reached", lost)
+		}
+		mu.Unlock()
+		time.Sleep(time.Minute)
+		mu.Lock()
+		if lost[2] != 1 || lost[1] != 0 {
+			t.Errorf("reported lost by %v, want by rank 2 once and not by rank 1", lost)
 		}
 	})
 }
 
-// TestAdoptIsOnePass: a view removes one node and has another one without a link. The loss is
-// reported to the seed before a communicator ends because of the removal.
+// TestAdoptIsOnePass: a view removes one node, and has another one that an earlier view has removed. The loss
+// of the latter is reported to the seed before a communicator ends because of the removal.
 func TestAdoptIsOnePass(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
-		unlinked := membership.Node{ID: idOf(9), Addrs: []string{"nowhere"}}
+		var c *engine.Comm
 		reported := false
 		w.lost = func(id membership.NodeID, _ error) {
-			if id != unlinked.ID {
+			if id != idOf(2) {
 				return
 			}
 			reported = true
-			if err := w.comms[0].Err(); err != nil {
+			if err := c.Err(); err != nil {
 				t.Errorf("the communicator has ended before the report of the loss: %v", err)
 			}
 		}
 		w.form()
-		m := w.meshes[0]
-		m.Expect([]membership.Node{unlinked})
-		w.adopt(m, membership.View{Epoch: 2, Nodes: []membership.Node{w.view.Nodes[0], w.view.Nodes[2], unlinked}})
+		m, nodes := w.meshes[0], w.view.Nodes
+		two := membership.View{Epoch: 2, Nodes: nodes[:2]}
+		w.adopt(m, two)
+		c = m.Engine().NewComm(2, 0, linksOf(t, m, two))
+		w.adopt(m, membership.View{Epoch: 3, Nodes: []membership.Node{nodes[0], nodes[2]}})
 		if !reported {
 			t.Error("the loss of the node without a link was not reported")
 		}
-		wantPeerError(t, w.comms[0].Err(), 1, false)
+		wantPeerError(t, c.Err(), 1, false)
 	})
 }

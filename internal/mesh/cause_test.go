@@ -46,7 +46,7 @@ func TestCause(t *testing.T) {
 		}, 1, nil, 2 * delay},
 		"a rank is killed, then another one": {func(w *world) {
 			w.network.Crash(w.host(1))
-			time.AfterFunc(3*delay, func() { w.network.Crash(w.host(3)) })
+			time.AfterFunc(5*delay, func() { w.network.Crash(w.host(3)) }) // after the refused dial
 		}, 1, nil, 2 * delay},
 		"two ranks are killed at once": {func(w *world) {
 			w.network.Crash(w.host(3))

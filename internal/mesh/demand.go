@@ -32,7 +32,7 @@ const (
 
 var errNotPending = errors.New("mesh: the link is no longer pending")
 
-// addPending gives pending links to the nodes that Form does not link to this node.
+// addPending gives pending links to the nodes of the world, unless this node joins a formed world.
 func (m *Mesh) addPending() {
 	for slot := range m.cfg.View.Size() {
 		if m.isOnDemand(slot) {
@@ -44,7 +44,7 @@ func (m *Mesh) addPending() {
 
 // addPendingLocked gives a pending link to a peer.
 func (m *Mesh) addPendingLocked(slot int) {
-	cfg := link.Config{Peer: slot, Log: m.log, IdleTimer: &m.idle}
+	cfg := link.Config{Peer: slot, Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached}
 	m.peers[slot].link = link.NewPending(handler{m.engine, m}, cfg, func() { m.wanted.add(slot) })
 }
 
@@ -113,11 +113,15 @@ func (m *Mesh) dialWanted() {
 // dialOnDemand dials a peer until its link has a connection, from this node or from the peer. If
 // the peer cannot be reached for some time, its link fails with a reason that names its addresses.
 func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
-	l := m.peer(slot).link
+	p := m.peer(slot)
+	l, limit := p.link, m.demandTimeout()
 	if l == nil {
 		return
 	}
-	ctx, cancel := within(m.run, m.demandTimeout())
+	if p.broken != nil {
+		limit = m.redialTimeout()
+	}
+	ctx, cancel := within(m.run, limit)
 	defer cancel()
 	m.wg.Go(func() {
 		defer cancel()
@@ -127,16 +131,25 @@ func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
 		case <-ctx.Done():
 		}
 	})
+	if p.broken != nil && m.isRefused(ctx, p.node) {
+		l.FailPending(p.broken)
+		return
+	}
 	err := m.dial(ctx, slot, tokens)
-	if err == nil || m.run.Err() != nil {
+	if err == nil || m.run.Err() != nil || context.Cause(ctx) == context.Canceled {
 		return
 	}
 	var failure error
-	if u, ok := errors.AsType[*UnreachableError](err); ok && isNotNeighbor(u.Err) {
+	u, isUnreachable := errors.AsType[*UnreachableError](err)
+	if isUnreachable {
+		err = u.Reason()
+	}
+	switch {
+	case isUnreachable && isNotNeighbor(u.Err):
 		failure = u.Err
-	} else if ok {
-		failure = fmt.Errorf("%w: no connection %w", transport.ErrPeerGone, u.Reason())
-	} else {
+	case p.broken != nil:
+		failure = fmt.Errorf("%w, and it was not dialed again: %w", p.broken, err)
+	default:
 		failure = fmt.Errorf("%w: no connection %w", transport.ErrPeerGone, err)
 	}
 	if l.FailPending(failure) {
@@ -211,8 +224,8 @@ func (m *Mesh) endProposal(r *route, slot int, l *link.Link, connected bool) {
 	if p.proposal == r {
 		p.proposal = nil
 	}
-	if connected && p.link == l {
-		p.route = r
+	if connected && p.link == l && !l.IsPending() {
+		p.route, p.broken, p.processEnded = r, nil, nil
 	}
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -255,12 +268,12 @@ func (m *Mesh) LinkHost(ctx context.Context, v membership.View) error {
 	links := m.pendingOfHost(v)
 	for id, l := range links {
 		if bytes.Compare(m.cfg.Self[:], id[:]) > 0 {
-			l.Need()
+			l.Need(link.Memory)
 		}
 	}
 	late := time.AfterFunc(lateAfter, func() {
 		for _, l := range links {
-			l.Need()
+			l.Need(link.Memory)
 		}
 	})
 	defer late.Stop()

@@ -48,10 +48,10 @@ func (w *world) linked(rank int) (ranks []int) {
 func (w *world) exchange(from, to int) error {
 	var both sync.WaitGroup
 	var sent, received error
-	both.Go(func() { sent = sendOn(w.Context(), w.comms[from], []byte("hello"), 0, to, int64(from)) })
+	both.Go(func() { sent = sendOn(w.Context(), w.comms[from], []byte("hello"), 1, to, int64(from)) })
 	both.Go(func() {
 		buf := make([]byte, 8)
-		got, err := recvOn(w.Context(), w.comms[to], buf, 0, from, int64(from))
+		got, err := recvOn(w.Context(), w.comms[to], buf, 1, from, int64(from))
 		if received = err; err == nil && string(buf[:got.Bytes]) != "hello" {
 			received = fmt.Errorf("received %q", buf[:got.Bytes])
 		}
@@ -85,8 +85,14 @@ func TestOnDemandWatches(t *testing.T) {
 		}
 		paths := w.meshes[0].Paths(w.view)
 		for _, p := range paths {
-			if p.Pending != !slices.Contains([]int{1, 4, 7}, p.Rank) {
-				t.Errorf("the path to rank %d: pending is %v", p.Rank, p.Pending)
+			want := map[int]string{1: "watch", 4: "message", 7: "watch"}[p.Rank]
+			if p.Pending != (want == "") || p.Purpose != want {
+				t.Errorf("the path to rank %d: pending is %v, the purpose %q; want the purpose %q", p.Rank, p.Pending, p.Purpose, want)
+			}
+		}
+		for _, l := range w.meshes[4].Traffic(w.view) {
+			if want := map[int]string{0: "peer", 3: "watch", 5: "watch"}[l.Rank]; l.Purpose != want {
+				t.Errorf("the purpose of the link of rank 4 to rank %d is %q, want %q", l.Rank, l.Purpose, want)
 			}
 		}
 		if len(paths) != demandNodes-1 {
@@ -94,6 +100,38 @@ func TestOnDemandWatches(t *testing.T) {
 		}
 		w.wantWhole()
 	})
+}
+
+// TestEagerAmongOnDemand: nodes that link themselves to all others do so in a world of nodes that do not, with
+// any ranks. Those are linked to each other when they need it.
+func TestEagerAmongOnDemand(t *testing.T) {
+	for name, isEager := range map[string]func(rank int) bool{
+		"the first": func(rank int) bool { return rank == 0 },
+		"the last":  func(rank int) bool { return rank == demandNodes-1 },
+		"odd":       func(rank int) bool { return rank%2 == 1 },
+		"all":       func(int) bool { return true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, demandNodes, func(w *world) {
+				w.watches, w.isEager = 1, isEager
+				w.form()
+				time.Sleep(interval)
+				for a := range demandNodes {
+					for b := range demandNodes {
+						watch := (a+1)%demandNodes == b || (b+1)%demandNodes == a
+						want := a != b && (watch || isEager(a) || isEager(b))
+						if got := slices.Contains(w.linked(a), b); got != want {
+							t.Errorf("rank %d is linked to rank %d: %v, want %v", a, b, got, want)
+						}
+					}
+				}
+				if err := w.exchange(2, 6); err != nil {
+					t.Error(err)
+				}
+				w.wantWhole()
+			})
+		})
+	}
 }
 
 // TestOnDemandAtOnce: all nodes send to all others at once. Each pair agrees on one connection, and no
@@ -323,7 +361,7 @@ func TestLinkHostOfOthers(t *testing.T) {
 
 // TestPendingMemory: an unlinked peer takes little memory.
 func TestPendingMemory(t *testing.T) {
-	const links, most = 1000, 2 << 10
+	const links, most = 1000, 1 << 10
 	var before, after runtime.MemStats
 	log := slog.New(slog.DiscardHandler)
 	keep := make([]*link.Link, 0, links)

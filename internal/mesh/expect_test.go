@@ -186,7 +186,8 @@ func TestReusedSlot(t *testing.T) {
 	})
 }
 
-// TestAdoptWaitsForBoundedTime: a new node without a link is lost after SettleTimeout.
+// TestAdoptWaitsForBoundedTime: Adopt waits at most SettleTimeout for a new node that has dialed and begins
+// no link.
 func TestAdoptWaitsForBoundedTime(t *testing.T) {
 	for _, test := range []struct{ settle, heartbeat, want time.Duration }{
 		{2 * time.Second, timeout, 2 * time.Second},
@@ -199,16 +200,15 @@ func TestAdoptWaitsForBoundedTime(t *testing.T) {
 		}
 	}
 	inBubble(t, 3, func(w *world) {
-		var lost []membership.NodeID
-		w.lost = func(id membership.NodeID, _ error) { lost = append(lost, id) }
+		w.lost = func(id membership.NodeID, err error) { t.Errorf("%s was reported lost: %v", id, err) }
 		w.form()
-		m := w.meshes[0]
-		next := membership.View{Epoch: 2, Nodes: append(slices.Clone(w.view.Nodes), membership.Node{ID: idOf(3), Addrs: []string{"nowhere"}})}
+		m, next := w.meshes[0], w.withNode(idOf(3), idOf(3).String())
 		m.Expect(next.Nodes[3:])
+		defer w.dialWithoutLink(idOf(3))()
 		began := time.Now()
 		w.adopt(m, next)
-		if took := time.Since(began); took != timeout || !slices.Equal(lost, []membership.NodeID{idOf(3)}) {
-			t.Errorf("after %v reported lost: %v, want the newcomer after %v", took, lost, timeout)
+		if took := time.Since(began); took != timeout || !linksOf(t, m, next)[3].IsPending() {
+			t.Errorf("after %v the link of the newcomer is not pending, want that after %v", took, timeout)
 		}
 	})
 }

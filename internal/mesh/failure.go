@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
@@ -17,6 +18,9 @@ import (
 // If this side has closed it, for example by closing the transport, that implies nothing about
 // the peer.
 func lossEvent(err error) membership.PeerEvent {
+	if errors.Is(err, link.ErrFramesLost) {
+		return membership.LinkReset
+	}
 	if errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed) {
 		return membership.LinkClosed
 	}
@@ -67,6 +71,9 @@ func (m *Mesh) clearLinkLocked(slot int) {
 	p.link, p.route = nil, nil
 	if p.onDemand {
 		m.addPendingLocked(slot)
+		if slot < m.self && m.isDialed(slot) && !m.closing {
+			p.link.Need(link.Joining)
+		}
 		return
 	}
 	if p.expected || !m.isRequired(slot) || slot > m.self || m.closing {
@@ -157,7 +164,7 @@ type decision struct {
 	link    *link.Link // of the peer, or nil
 	others  []*link.Link
 	effects membership.PeerEffects
-	// tellGone says that the other nodes are told that the peer has left.
+	// tellGone says that the neighbors in the graph of watches are told that the peer has left.
 	tellGone bool
 }
 
@@ -193,6 +200,11 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 			d.err = m.explainLocked(e.slot, e.err)
 		}
 	}
+	if d.effects.Has(membership.ReportReset) {
+		m.replaced = append(m.replaced, p.link)
+		p.onDemand, p.route, p.broken = true, nil, nil
+		m.addPendingLocked(e.slot)
+	}
 	switch e.kind {
 	case membership.ReportedLost, membership.ReportedClosed, membership.DoubtsSelf:
 		p.report = cmp.Or(p.report, e.err)
@@ -203,10 +215,13 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	case membership.AdoptedIn, membership.AdoptedOut, membership.AdoptedUnlinked:
 		p.report = nil
 	}
-	d.tellGone = m.cfg.OnDemand && e.kind == membership.Goodbye && d.effects.Has(membership.ReportLeft)
+	d.tellGone = e.kind == membership.Goodbye && d.effects.Has(membership.ReportLeft)
 	if d.tellGone || d.effects&(membership.TellLost|membership.TellClosed) != 0 {
+		watches := m.watchRanksLocked()
 		for slot, other := range m.peers {
-			if other.isLinked() && slot != e.slot && slot != m.self && other.link != e.from {
+			// The graph of watches connects all nodes, and goodbyes are frequent when a world ends.
+			told := !d.tellGone || slices.Contains(watches, other.rank)
+			if told && other.isLinked() && slot != e.slot && slot != m.self && other.link != e.from {
 				d.others = append(d.others, other.link)
 			}
 		}
@@ -246,7 +261,7 @@ func (m *Mesh) carryOut(pass []decision) {
 		case d.effects.Has(membership.DropLink):
 			m.dropLinkLocked(d.slot)
 		case d.kind == membership.ReportedClosed && d.link != nil && m.canDial(d.id):
-			d.link.Need() // Its end, or a goodbye, decides whether a suspected peer has failed.
+			d.link.Need(link.Report) // Its end, or a goodbye, decides whether a suspected peer has failed.
 		}
 	}
 }
@@ -256,6 +271,12 @@ func (m *Mesh) notify(d *decision) {
 	node := describe(d.rank, d.node)
 	if d.effects.Has(membership.ReportLost) && m.cfg.Lost != nil {
 		m.cfg.Lost(d.node.ID, d.err)
+	}
+	if d.effects.Has(membership.ReportReset) {
+		m.log.Warn("frames of a node were lost, which ends its communicators", node, "reason", d.err)
+		if m.cfg.Reset != nil {
+			m.cfg.Reset(d.node.ID, d.err)
+		}
 	}
 	if d.effects.Has(membership.ReportLeft) && m.cfg.Left != nil {
 		m.cfg.Left(d.node.ID)
@@ -281,12 +302,12 @@ func (m *Mesh) notify(d *decision) {
 
 // change returns the consequences of a decision for communicators.
 func (d *decision) change() engine.PeerChange {
-	isLost := d.effects.Has(membership.EndComms) && (d.kind == membership.LinkLost || d.kind == membership.LinkClosed)
+	isLost := d.effects.Has(membership.EndComms) && (d.kind == membership.LinkLost || d.kind == membership.LinkClosed || d.kind == membership.LinkReset)
 	c := engine.PeerChange{
 		Peer: d.slot, Link: d.link,
 		LinkEnded:  isLost || d.effects.Has(membership.EndOperations) && d.link != nil,
-		Everywhere: d.effects.Has(membership.RevokeComms),
-		Trusted:    d.effects.Has(membership.Trust) && d.link != nil,
+		Everywhere: d.effects.Has(membership.RevokeComms), Reset: d.effects.Has(membership.ReportReset),
+		Trusted: d.effects.Has(membership.Trust) && d.link != nil,
 	}
 	if c.Everywhere || d.effects.Has(membership.EndComms) && d.link != nil {
 		c.Err = d.err

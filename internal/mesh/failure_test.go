@@ -40,7 +40,7 @@ func TestFailureReachesAllRanks(t *testing.T) {
 		kill func(network *sim.Network, host string)
 		most time.Duration
 	}{
-		"crash":     {(*sim.Network).Crash, delay},
+		"crash":     {(*sim.Network).Crash, 3 * delay}, // with a refused dial
 		"power off": {(*sim.Network).PowerOff, timeout + 2*interval + 2*delay},
 		"partition": {func(n *sim.Network, host string) { n.Partition(host) }, timeout + 2*interval + 2*delay},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +21,8 @@ const (
 	joiningTimeout = 2 * time.Second
 )
 
-// form makes all links: it links this node to itself, dials the slots before it, and accepts
-// connections from those behind it.
+// form makes the links that this node needs at once: it links this node to itself, dials the slots
+// before it, and accepts connections from those behind it.
 func (m *Mesh) form(ctx context.Context) error {
 	if err := m.linkSelf(ctx); err != nil {
 		return err
@@ -29,12 +30,10 @@ func (m *Mesh) form(ctx context.Context) error {
 	for i := range m.cfg.Paths {
 		m.wg.Go(func() { m.accept(&m.cfg.Paths[i]) })
 	}
-	if m.cfg.OnDemand {
-		m.wg.Go(m.dialWanted)
-	}
+	m.wg.Go(m.dialWanted)
 	dialing, waiting, cancel := splitDeadline(ctx)
 	errs := make(chan error, m.self)
-	dials := m.dialAll(dialing, m.isRequired, func(_ int, err error) { errs <- err })
+	dials := m.dialAll(dialing, m.isDialed, func(_ int, err error) { errs <- err })
 	defer func() { cancel(); dials.Wait() }()
 	if err := m.awaitLinks(waiting, m.isMissing, errs); err != nil {
 		if _, ok := errors.AsType[*UnreachableError](err); !ok {
@@ -163,39 +162,68 @@ func (m *Mesh) isMember(slot int) bool {
 	return slot < m.cfg.View.Size() && (m.cfg.World == 0 || slot < m.cfg.World)
 }
 
-// isRequired reports whether Form fails without a link to a slot of the first view.
-func (m *Mesh) isRequired(slot int) bool { return m.isMember(slot) && !m.isOnDemand(slot) }
-
-// isOnDemand reports whether the link to a node of the first view is made on demand: this node does
-// not join a formed world, and neither of the two watches the other one. In a sparse topology, the links to all
-// nodes but the neighbors are.
-func (m *Mesh) isOnDemand(slot int) bool {
+// isRequired reports whether Form fails without a link to a slot of the first view: one of the two
+// nodes watches the other one, or may do so when this node, which joins a formed world, has entered it. In a
+// sparse topology that is a neighbor. Without Config.OnDemand a joining node needs links to the whole world.
+func (m *Mesh) isRequired(slot int) bool {
 	switch {
-	case !m.cfg.OnDemand || slot == m.self || !m.isMember(slot):
+	case !m.isMember(slot):
 		return false
+	case slot == m.self:
+		return true
 	case !m.cfg.Topology.IsFull():
-		return !m.isNear(m.cfg.View.Nodes[slot].ID)
+		return m.isNear(m.cfg.View.Nodes[slot].ID)
 	case !m.isMember(m.self):
-		return false
+		return !m.cfg.OnDemand || slices.Contains(membership.NewcomerLinks(m.world(), m.watches()), slot)
 	}
-	return !m.watchGraph().Connects(membership.View{Nodes: m.cfg.View.Nodes[:m.world()]}, m.self, slot)
+	return m.watchGraph().Connects(membership.View{Nodes: m.cfg.View.Nodes[:m.world()]}, m.self, slot)
+}
+
+// isDialed reports whether Form dials a slot before this node.
+func (m *Mesh) isDialed(slot int) bool {
+	return m.isRequired(slot) || !m.cfg.OnDemand && m.isMember(slot)
+}
+
+// isOnDemand reports whether the link to a node of the first view is pending at first: both nodes are in
+// the world, or this node joins it and needs no link to the other one.
+func (m *Mesh) isOnDemand(slot int) bool {
+	return slot != m.self && m.isMember(slot) && (m.isMember(m.self) || !m.isRequired(slot))
 }
 
 // isMissing reports whether Form waits for the link to a peer.
-func (m *Mesh) isMissing(slot int, p *peer) bool { return p.link == nil && m.isRequired(slot) }
+func (m *Mesh) isMissing(slot int, p *peer) bool {
+	switch {
+	case p.link == nil:
+		return m.isRequired(slot)
+	case p.isPending():
+		return m.isRequired(slot) || slot < m.self && m.isDialed(slot)
+	}
+	return false
+}
 
 // Formed tells the mesh that all nodes have made their links. Before the call, a lost link is
 // made again, because its other end may not have seen it come up. Afterwards the loss of a link
-// is the failure of a node. The error names a node without a link.
+// is the failure of a node. The error names a node without a link. Without Config.OnDemand, nodes
+// behind this one that have not dialed it are dialed, on other goroutines.
 func (m *Mesh) Formed() error {
 	m.mu.Lock()
 	m.formed = m.findLocked(m.isMissing) < 0
 	formed := m.formed
+	if formed && !m.cfg.OnDemand {
+		for slot := range m.peers {
+			if m.peers[slot].isPending() {
+				m.peers[slot].link.Need(link.Joining)
+			}
+		}
+	}
 	m.mu.Unlock()
 	if !formed {
 		return m.missingLink(transport.ErrPeerGone)
 	}
 	m.wg.Go(m.watch)
+	if m.cfg.IdleTimeout > 0 {
+		m.wg.Go(m.closeIdle)
+	}
 	return nil
 }
 

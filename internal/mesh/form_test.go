@@ -187,8 +187,8 @@ func TestFormedWithoutALink(t *testing.T) {
 	})
 }
 
-// TestSecondConnection: a second connection of a rank replaces the first one before Formed, and is
-// refused afterwards.
+// TestSecondConnection: a second connection of a rank is refused, before and after Formed. The link
+// stays.
 func TestSecondConnection(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.link()
@@ -205,11 +205,14 @@ func TestSecondConnection(t *testing.T) {
 		}
 		old := w.linkOf(0, 2)
 		first := again()
-		if w.linkOf(0, 2) == old {
-			t.Error("the first connection is still in use")
+		select {
+		case <-first.Done():
+		default:
+			t.Error("a second connection is kept")
 		}
-		first.Close()
-		time.Sleep(time.Second)
+		if l := w.linkOf(0, 2); l != old || l.IsPending() {
+			t.Error("the first connection is not in use")
+		}
 		for rank := range w.meshes {
 			w.open(rank)
 		}

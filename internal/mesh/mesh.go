@@ -51,6 +51,9 @@ type Config struct {
 	Linked func(id membership.NodeID, up bool)
 	// Lost is called when this node has lost its own link to another node.
 	Lost func(id membership.NodeID, err error)
+	// Reset is called when frames between this node and another one were lost with a connection. Their
+	// communicators have ended on all ranks, and new ones can be made.
+	Reset func(id membership.NodeID, err error)
 	// Left is called when this node has received the goodbye of another node.
 	Left func(id membership.NodeID)
 	// Failed is called with the last rank of a node that this node or another one has lost. It
@@ -64,9 +67,13 @@ type Config struct {
 	// message is valid during the call only.
 	HandleView func(from membership.NodeID, message []byte) error
 	// OnDemand makes Form link this node only to the nodes that it watches and to those that
-	// watch it, and to all if it is joining. The link to another node is pending until
-	// something needs it. All nodes have the same setting.
+	// watch it, or may do so if it is joining. The link to another node is pending until
+	// something needs it. Without OnDemand, Form also links this node to all nodes before it in the
+	// view, and Formed lets pending links to the nodes behind it connect: those nodes may have OnDemand.
 	OnDemand bool
+	// IdleTimeout is the time without traffic after which an unwatched link becomes pending again; 0
+	// means that none does.
+	IdleTimeout time.Duration
 	// Watches is the number of peers that this node watches; 0 means WatchedMax. All nodes have the
 	// same setting.
 	Watches int
@@ -112,6 +119,8 @@ type Mesh struct {
 	changed chan struct{} // closed and replaced when a link comes up
 	formed  bool
 	closing bool
+
+	replaced []*link.Link // links that have lost frames, until the next view
 
 	wanted   wanted                      // peers that links on demand need
 	near     atomic.Pointer[neighbors]   // for connections without a relay
@@ -164,9 +173,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	m.wanted.init()
 	m.setNear(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())
-	if m.cfg.OnDemand {
-		m.addPending()
-	}
+	m.addPending()
 	m.run, m.stop = context.WithCancel(context.Background())
 	if err := m.form(ctx); err != nil {
 		m.Abort()

@@ -36,8 +36,10 @@ const (
 // A world has the nodes of a view on a simulated network.
 type world struct {
 	testing.TB
-	interval   time.Duration // of heartbeats
-	watches    int           // if not 0, links are on demand, and each node watches so many others
+	interval   time.Duration       // of heartbeats
+	idle       time.Duration       // Config.IdleTimeout
+	watches    int                 // if not 0, links are on demand, and each node watches so many others
+	isEager    func(rank int) bool // excludes ranks from links on demand; nil excludes none
 	topology   topology.Topology
 	network    *sim.Network
 	view       membership.View
@@ -45,7 +47,8 @@ type world struct {
 	paths      func(rank int) []Path // replaces the paths over the transports
 	lost       func(id membership.NodeID, err error)
 	lostBy     func(rank int, id membership.NodeID) // replaces lost
-	newest     func() membership.View               // of the seed
+	reset      func(rank int, id membership.NodeID)
+	newest     func() membership.View // of the seed
 	meshes     []*Mesh
 	comms      []*engine.Comm
 	notes      []*notes
@@ -97,7 +100,7 @@ func (w *world) listen(rank int) {
 }
 
 func (w *world) config(rank int) Config {
-	paths := []Path{{Transport: w.transports[rank]}}
+	paths := []Path{{Transport: w.transports[rank], Refuses: true}}
 	if w.paths != nil {
 		paths = w.paths(rank)
 	}
@@ -105,10 +108,17 @@ func (w *world) config(rank int) Config {
 	if w.lostBy != nil {
 		lost = func(id membership.NodeID, _ error) { w.lostBy(rank, id) }
 	}
+	reset := func(id membership.NodeID, _ error) {
+		if w.reset != nil {
+			w.reset(rank, id)
+		}
+	}
 	return Config{
-		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
+		Reset: reset,
+		Self:  w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
 		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: lost, Newest: w.newest,
-		OnDemand: w.watches > 0, Watches: w.watches, Topology: w.topology,
+		OnDemand: w.watches > 0 && (w.isEager == nil || !w.isEager(rank)), Watches: w.watches, IdleTimeout: w.idle,
+		Topology: w.topology,
 	}
 }
 

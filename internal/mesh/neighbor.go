@@ -116,12 +116,6 @@ func isNotNeighbor(err error) bool {
 	return is
 }
 
-// awaitsLink reports whether Adopt waits for the link to a peer of a view: it is new, a neighbor, and has none.
-func (p *peer) awaitsLink(v membership.View, near neighbors) bool {
-	_, in := v.Rank(p.node.ID)
-	return in && p.expected && p.link == nil && near.has(p.node.ID)
-}
-
 // relinkLocked gives a pending link to a peer that is not a neighbor and has no link, or had one that has ended since
 // there was no way to the peer.
 func (m *Mesh) relinkLocked(slot int) {

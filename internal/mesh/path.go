@@ -32,6 +32,9 @@ type Path struct {
 	// Relay makes this path carry all lanes of the links to nodes that are not neighbors in the topology, and
 	// no others. Its transport passes frames on over the links to neighbors.
 	Relay bool
+	// Refuses says that a dial to a process that has ended fails at once. Broken links to nodes
+	// with such a path are dialed again.
+	Refuses bool
 	// Pipes is the number of pipes of the bulk lane on a path with Bulk; 0 means 1.
 	Pipes int
 }
@@ -140,13 +143,15 @@ type PathInfo struct {
 	Pending bool
 	// Hops is the number of links that a frame to the node passes: 1 unless relays are between.
 	Hops int
+	// Purpose is a word for the reason of the connection; see [Mesh.purposeLocked]. It is "" if Pending.
+	Purpose string
 }
 
 // Paths describes the connections to the other nodes of a view, in the order of their ranks.
 func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	routes := m.routesLocked()
+	routes, watches := m.routesLocked(), m.watchRanksLocked()
 	for rank, n := range v.Nodes {
 		slot, ok := m.slotOfLocked(n.ID)
 		if !ok || slot == m.self {
@@ -156,6 +161,7 @@ func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
 		switch p := &m.peers[slot]; {
 		case p.route != nil:
 			i = p.route.info(rank, n.ID)
+			i.Purpose = m.purposeLocked(p, watches)
 		case p.onDemand && p.link != nil:
 			if r := m.expectedRoute(m.peers[m.self].node.Host, n); r != nil {
 				i = r.info(rank, n.ID)
@@ -170,6 +176,22 @@ func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
 		infos = append(infos, i)
 	}
 	return infos
+}
+
+// purposeLocked returns a word for the reason why this node is linked to a peer: "watch" if one of
+// the two watches the other one, the [link.Purpose] that this node has needed the link for, "peer" if
+// the peer has needed it, or "eager" if this node has linked itself to all nodes. watches is the result
+// of watchRanksLocked.
+func (m *Mesh) purposeLocked(p *peer, watches []int) string {
+	switch {
+	case p.rank >= 0 && slices.Contains(watches, p.rank):
+		return link.Watching.String()
+	case p.link != nil && p.link.Purpose() != link.NoPurpose:
+		return p.link.Purpose().String()
+	case p.route != nil && p.route.peer == p.node.ID:
+		return "peer"
+	}
+	return link.Joining.String()
 }
 
 // expectedRoute returns the route that a node on a host tries first to another node, without
@@ -187,10 +209,15 @@ func (m *Mesh) expectedRoute(here string, n membership.Node) *route {
 // Traffic returns the byte counts of the links to the other nodes of a view, in the order of
 // their ranks.
 func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
+	var watches []int
 	for rank, p := range m.linked(v) {
+		if watches == nil {
+			watches = m.watchRanksLocked()
+		}
 		t := p.link.Traffic()
 		list = append(list, trace.Link{
-			Rank: rank, Transport: p.route.info(rank, p.node.ID).BulkTransport, Sent: t.Sent, Received: t.Received,
+			Rank: rank, Transport: p.route.info(rank, p.node.ID).BulkTransport, Purpose: m.purposeLocked(p, watches),
+			Sent: t.Sent, Received: t.Received,
 		})
 	}
 	return list

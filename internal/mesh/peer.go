@@ -11,17 +11,19 @@ import (
 
 // A peer is the content of a slot. Mesh.mu guards it.
 type peer struct {
-	node     membership.Node
-	rank     int        // the latest; -1 before the first view with the node
-	link     *link.Link // nil if it is not up
-	route    *route     // of link
-	expected bool       // the node is in no view yet
-	onDemand bool       // the link is, or was, pending
-	proposal *route     // a connection that is being negotiated for the pending link, or nil
-	state    membership.PeerState
-	report   error      // the first report of another node since the peer was linked
-	reason   nodeError  // the last error that the peer has reported
-	loss     *LossError // the last loss of the peer, or nil
+	node      membership.Node
+	rank      int        // the latest; -1 before the first view with the node
+	link      *link.Link // nil if it is not up
+	route     *route     // of link
+	expected  bool       // the node is in no view yet
+	accepting int        // accepted connections that may become the link
+	onDemand  bool       // the link is, or was, pending
+	broken    error      // why the last connection of the pending link ended; nil if it has not, or is replaced
+	proposal  *route     // a connection that is being negotiated for the pending link, or nil
+	state     membership.PeerState
+	report    error      // the first report of another node since the peer was linked
+	reason    nodeError  // the last error that the peer has reported
+	loss      *LossError // the last loss of the peer, or nil
 
 	// processEnded reports whether the process of the peer has ended. It is nil until link
 	// has ended.

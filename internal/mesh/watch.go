@@ -17,6 +17,9 @@ const WatchedMax = 6
 // watches returns the number of peers that a node watches.
 func (m *Mesh) watches() int { return cmp.Or(m.cfg.Watches, WatchedMax) }
 
+// watchRanksLocked returns the ranks in the view that this node watches, and those that watch it.
+func (m *Mesh) watchRanksLocked() []int { return m.watchGraph().Ranks(m.view, m.peers[m.self].rank) }
+
 // A heartbeat is the last sign of life on a watched link.
 type heartbeat struct {
 	heard uint64    // Link.Heard
@@ -77,7 +80,7 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 		switch {
 		case watch && p.link.IsPending():
 			if m.canDial(p.node.ID) {
-				p.link.Need()
+				p.link.Need(link.Watching)
 			}
 		case watch:
 			links = append(links, p.link)

@@ -53,6 +53,8 @@ type Config struct {
 	PlainBulk bool
 	// OnDemand is mesh.Config.OnDemand.
 	OnDemand bool
+	// LinkIdleTimeout is mesh.Config.IdleTimeout.
+	LinkIdleTimeout time.Duration
 	// HeartbeatInterval and HeartbeatTimeout configure the mesh.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
 	// RecoveryTimeout and CollectiveTimeout are the times after which other nodes report this
@@ -242,7 +244,8 @@ func (n *Node) link(ctx context.Context, v membership.View, world int) (*mesh.Me
 		Self: n.ID(), View: v, World: world, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
 		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link, OnDemand: n.cfg.OnDemand, Topology: n.cfg.Request.Topology,
-		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.addFailure, Newest: n.Session.Newest, HandleView: n.Session.HandleView,
+		IdleTimeout: n.cfg.LinkIdleTimeout, Reset: n.Session.Reset, HandleView: n.Session.HandleView,
+		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.addFailure, Newest: n.Session.Newest,
 	})
 	if err != nil {
 		return nil, err

@@ -177,6 +177,8 @@ func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, pollings []lin
 func (p *Poller) sleep(ctx context.Context, ended <-chan struct{}, peers []int) bool {
 	start := time.Now()
 	defer func() { p.pace.learn(time.Since(start)) }()
+	p.wait(peers, 1)
+	defer p.wait(peers, -1)
 	if p.isPending(peers) {
 		after := needAfter
 		if len(peers) > linksMax {
@@ -190,6 +192,15 @@ func (p *Poller) sleep(ctx context.Context, ended <-chan struct{}, peers []int) 
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// wait counts this goroutine as one that waits for peers, so that their links keep their connections.
+func (p *Poller) wait(peers []int, n int) {
+	for _, rank := range peers {
+		if l := p.Links[rank]; l != nil {
+			l.Wait(n)
+		}
 	}
 }
 
@@ -207,7 +218,7 @@ func (p *Poller) isPending(peers []int) bool {
 func (p *Poller) need(peers []int) {
 	for _, rank := range peers {
 		if l := p.Links[rank]; l != nil {
-			l.Need()
+			l.Need(link.Waiting)
 		}
 	}
 }

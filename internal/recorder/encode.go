@@ -20,7 +20,7 @@ const (
 	// encodedLinks bounds the links of an encoded snapshot, to leave most of the room to
 	// operations.
 	encodedLinks = 128
-	// transportMax bounds the name of a transport, in bytes.
+	// transportMax bounds the name of a transport, and the purpose of a link, in bytes.
 	transportMax = 16
 	// nameMax bounds other texts of a snapshot, in bytes.
 	nameMax = 256
@@ -35,6 +35,7 @@ func Encode(s trace.Snapshot) []byte {
 	s.Links = slices.Clone(s.Links[:min(len(s.Links), encodedLinks)])
 	for i := range s.Links {
 		s.Links[i].Transport = printable(s.Links[i].Transport, transportMax)
+		s.Links[i].Purpose = printable(s.Links[i].Purpose, transportMax)
 	}
 	running := 0
 	for i := range s.Operations {
@@ -83,7 +84,7 @@ func check(s *trace.Snapshot) error {
 		if l.Rank < 0 {
 			return fmt.Errorf("trace: a link to rank %d", l.Rank)
 		}
-		texts = append(texts, l.Transport)
+		texts = append(texts, l.Transport, l.Purpose)
 	}
 	for i := range s.Operations {
 		o := &s.Operations[i]

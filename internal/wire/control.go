@@ -47,12 +47,13 @@ const (
 	CauseFailed                     // a rank's call needed a rank that has left
 	CauseClosed                     // a rank closed the communicator during a call
 	CauseDeadlock                   // ranks wait for each other
+	CauseReset                      // frames between a rank and Peer were lost, and both are in the world
 	causeEnd
 )
 
 // A Revoke ends a communicator on all its ranks, because the call of Rank has failed. With
 // CauseMismatch, Ours is the call of Rank and Theirs the different call of Peer. With
-// CauseFailed, Peer has left. Length bytes of text, the reason, follow; with CauseDeadlock they are
+// CauseFailed, Peer has left, and with CauseReset, frames between Rank and Peer were lost. Length bytes of text, the reason, follow; with CauseDeadlock they are
 // those of [WaitsText], and the sender need not be a rank of the communicator.
 type Revoke struct {
 	Comm         uint64
@@ -134,13 +135,35 @@ func ParseClosed(b []byte) (Closed, error) { return parseFrame[Closed](b) }
 // control lane, confirms that the receiver has read everything up to the Bye of Lane.
 type Bye struct {
 	Lane Lane
+	// Idle says that the link stays: both sides close only its idle connection. It is false in a ByeAck.
+	Idle bool
 }
 
+// byeIdle is added to the lane of a Bye if Idle is set.
+const byeIdle = 0x80
+
 // Append appends y as a frame of type t, [TypeBye] or [TypeByeAck], to b.
-func (y *Bye) Append(b []byte, t Type) []byte { return appendFrame(b, t, y) }
+func (y *Bye) Append(b []byte, t Type) []byte {
+	lane := byte(y.Lane)
+	if y.Idle {
+		lane |= byeIdle
+	}
+	return append(b, byte(t), lane)
+}
 
 // ParseBye decodes a [TypeBye] or [TypeByeAck] frame.
-func ParseBye(b []byte) (Bye, error) { return parseFrame[Bye](b) }
+func ParseBye(b []byte) (y Bye, err error) {
+	d := body(b)
+	lane := d.u8()
+	y.Lane, y.Idle = Lane(lane&^byeIdle), lane&byeIdle != 0
+	switch err := d.finish(); {
+	case err != nil:
+		return Bye{}, err
+	case y.Lane >= Lanes || y.Idle && Type(b[0]) == TypeByeAck:
+		return Bye{}, errValue
+	}
+	return y, nil
+}
 
 // A Gone reports that Node has left: its sender, or another node that has told the sender, has
 // received the goodbye of Node. Only nodes with links on demand send it, since Node says goodbye

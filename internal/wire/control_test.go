@@ -46,7 +46,7 @@ func TestRevoke(t *testing.T) {
 		"0d 0000000000000001 05 00000002 00000000"+none+none+"00000003 787878")
 	checkRefused(t, revokeKind, errValue,
 		"0d 0000000000000001 00 00000002 00000000"+none+none+"00000000",
-		"0d 0000000000000001 07 00000002 00000000"+none+none+"00000000")
+		"0d 0000000000000001 08 00000002 00000000"+none+none+"00000000")
 	checkRefused(t, revokeKind, errTooLong,
 		"0d 0000000000000001 01 00000002 00000000"+none+none+"00000401")
 }
@@ -117,6 +117,7 @@ var (
 func TestBye(t *testing.T) {
 	checkFrame(t, byeKind, &Bye{Lane: Control}, "0f 00")
 	checkFrame(t, byeKind, &Bye{Lane: Bulk}, "0f 02")
+	checkFrame(t, byeKind, &Bye{Lane: Data, Idle: true}, "0f 81")
 	checkFrame(t, byeAckKind, &Bye{Lane: Data}, "10 01")
 	checkRefused(t, byeKind, errValue, "0f 03", "0f ff")
 }

@@ -309,6 +309,8 @@ func appendForm(t *testing.T, b []byte, form string, v reflect.Value) []byte {
 			return append(b, 1)
 		}
 		return append(b, 0)
+	case "u8":
+		return append(b, byte(v.Uint()))
 	case "u16":
 		return be.AppendUint16(b, uint16(v.Uint()))
 	case "u32":

@@ -22,14 +22,27 @@ type JoinReady struct{ Epoch uint64 }
 
 func (JoinReady) joinMessage() {}
 
-// A JoinUnreachable reports that the node cannot reach Peer, and the reason.
+// A Loss is the kind of a [JoinUnreachable].
+type Loss uint8
+
+const (
+	// LossBroken: the node cannot reach the peer.
+	LossBroken Loss = iota
+	// LossLeft: the peer has said goodbye to the node. The node repeats it to a seed that
+	// replaces the one that the peer has told.
+	LossLeft
+	// LossReset: frames between the two were lost, and the node can reach the peer. If both report it, the
+	// seed makes a view with the same nodes.
+	LossReset
+	lossEnd
+)
+
+// A JoinUnreachable reports that the node has lost Peer or frames of it, and the reason.
 type JoinUnreachable struct {
 	Epoch uint64
 	Peer  [16]byte
-	// Left says that Peer has said goodbye to the node. The node repeats it to a seed that
-	// replaces the one that Peer has told.
-	Left bool
-	Text string `wire:"text"` // truncated to 2 KiB
+	Kind  Loss
+	Text  string `wire:"text"` // truncated to 2 KiB
 }
 
 func (JoinUnreachable) joinMessage() {}

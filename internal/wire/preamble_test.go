@@ -14,9 +14,11 @@ func TestPreamble(t *testing.T) {
 		golden string
 	}{
 		{Preamble{Lane: Control}, "6e6578617203 00 00 00 00"},
-		{Preamble{Lane: Control, Apart: true}, "6e6578617203 00 01 00 00"},
+		{Preamble{Lane: Control, Flags: PreambleApart}, "6e6578617203 00 01 00 00"},
 		{Preamble{Lane: Data}, "6e6578617203 01 00 00 00"},
 		{Preamble{Lane: Bulk}, "6e6578617203 02 00 00 00"},
+		{Preamble{Lane: Control, Flags: PreambleResumes}, "6e6578617203 00 02 00 00"},
+		{Preamble{Lane: Control, Flags: PreambleApart | PreambleResumes}, "6e6578617203 00 03 00 00"},
 		{Preamble{Lane: Bulk, Index: 3, Others: 6}, "6e6578617203 02 00 03 06"},
 		{Preamble{Lane: Bulk, Index: 7, Others: BulkPipesMax - 1}, "6e6578617203 02 00 07 07"},
 	} {
@@ -49,7 +51,8 @@ func TestPreambleRefused(t *testing.T) {
 		"GET / HTTP":                `"GET / "`,
 		"nexar\x02\x00\x00\x00\x00": `"nexar\x02"`,
 		"nexar\x03\x03\x00\x00\x00": "unknown lane 3",
-		"nexar\x03\x00\x02\x00\x00": "forbidden value",
+		"nexar\x03\x00\x04\x00\x00": "unknown flags 0x4",
+		"nexar\x03\x01\x02\x00\x00": "data lane has fields of another lane",
 		"nexar\x03\x01\x01\x00\x00": "data lane has fields of another lane",
 		"nexar\x03\x02\x01\x00\x00": "bulk lane has fields of another lane",
 		"nexar\x03\x00\x00\x01\x00": "control lane has fields of another lane",
@@ -65,7 +68,7 @@ func TestPreambleRefused(t *testing.T) {
 
 func FuzzPreamble(f *testing.F) {
 	f.Add(Preamble{Lane: Bulk, Index: 1, Others: 2}.Append(nil))
-	f.Add(Preamble{Lane: Control, Apart: true}.Append(nil))
+	f.Add(Preamble{Lane: Control, Flags: PreambleApart}.Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := ParsePreamble(b)
 		if err != nil {

@@ -59,8 +59,12 @@
 package sim
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/nexar-go/nexar/transport"
 )
 
 // A Config has the seed of a network and the defaults of its links. The zero value is a
@@ -199,6 +203,22 @@ func (n *Network) Crash(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.host(host).crash()
+}
+
+// Cut breaks the conns between two hosts, as a router that has lost its state does: both sides get
+// ErrPeerGone at once, and bytes in flight are lost. The hosts can dial each other again.
+func (n *Network) Cut(a, b string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ports := n.host(a).endpoints
+	for _, port := range slices.Sorted(maps.Keys(ports)) {
+		for _, c := range byNumber(ports[port].conns) {
+			if c.peer.owner.host == n.host(b) {
+				c.end(transport.ErrPeerGone)
+				c.peer.end(transport.ErrPeerGone)
+			}
+		}
+	}
 }
 
 // PowerOff is Crash without a notice to the peers. Until Restart the host cannot listen,

@@ -210,6 +210,12 @@ func (s *Session) Lost(peer membership.NodeID, cause error) {
 	s.withViews(func(f *membership.ViewForwarder) { f.Unreachable(peer) })
 }
 
+// Reset reports to the seed that frames between this node and a peer were lost, and why. If the peer reports
+// the same, a view with the same nodes follows.
+func (s *Session) Reset(peer membership.NodeID, cause error) {
+	s.report(wire.JoinUnreachable{Epoch: s.Newest().Epoch, Peer: peer, Kind: wire.LossReset, Text: cause.Error()})
+}
+
 // Exclude asks the seed to remove a peer from the world.
 func (s *Session) Exclude(peer membership.NodeID) {
 	s.report(wire.JoinExclude{Epoch: s.Newest().Epoch, Peer: peer})
@@ -221,7 +227,7 @@ func (s *Session) Left(peer membership.NodeID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.durable {
-		s.reports = append(s.reports, wire.JoinUnreachable{Epoch: s.view.Epoch, Peer: peer, Left: true, Text: "it has left"})
+		s.reports = append(s.reports, wire.JoinUnreachable{Epoch: s.view.Epoch, Peer: peer, Kind: wire.LossLeft, Text: "it has left"})
 	}
 }
 
@@ -467,6 +473,7 @@ func (s *Session) adoptLocked(v membership.View, from string) {
 		switch m := m.(type) {
 		case wire.JoinUnreachable:
 			_, in = v.Rank(m.Peer)
+			in = in && m.Kind != wire.LossReset // v replaces the communicators with lost frames.
 		case wire.JoinExclude:
 			_, in = v.Rank(m.Peer)
 		}

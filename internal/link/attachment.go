@@ -1,0 +1,234 @@
+package link
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// An attachment is the one or two connections of a link until they end, with the goroutines that
+// serve them. A link has one at a time, and may have several in turn; see Config.Detached.
+type attachment struct {
+	link  *Link
+	cfg   Config // Bulk, Await, BulkOver and BulkPipes
+	first *path
+
+	named       laneSet                                    // preambles of the peer
+	laneReaders [laneReadersMax]atomic.Pointer[laneReader] // that can be polled; the bulk lane last
+	bulkReaders atomic.Int32                               // number of those of the bulk lane
+
+	writers sync.WaitGroup
+	readers sync.WaitGroup
+	life    context.Context
+	done    <-chan struct{}    // of life
+	cancel  context.CancelFunc // ends life, which makes run close the connections
+
+	// Link.ending guards the fields below.
+	paths   []*path
+	shut    bool          // no path may be added
+	lanes   []*laneReader // all readers
+	broke   error         // why a connection has ended
+	byeSent bool          // our goodbye
+	idle    bool          // our goodbye says that the link stays
+	idles   bool          // the goodbye of the peer says that the link stays
+	byes    lanes         // with a goodbye of the peer
+	pipes   int           // of the bulk lane, with a goodbye of the peer
+	acks    lanes         // where the peer has read our goodbye
+	hasLeft bool          // byes is complete, and the peer leaves
+	acked   chan struct{} // closed when acks is complete
+	left    chan struct{} // closed when hasLeft is set
+	ended   chan struct{} // closed when the attachment has ended
+	linger  *time.Timer   // closes the connection if the peer does not
+}
+
+func newAttachment(l *Link, first *path, cfg Config) *attachment {
+	a := &attachment{
+		link: l, cfg: cfg, first: first,
+		acked: make(chan struct{}), left: make(chan struct{}), ended: make(chan struct{}),
+	}
+	first.of = a
+	a.life, a.cancel = context.WithCancel(context.Background())
+	a.done = a.life.Done()
+	return a
+}
+
+// openedLanes are the pipes that this node has opened.
+type openedLanes struct {
+	second  *path // may be nil
+	control transport.Sender
+	rest    []transport.Sender // of the data and bulk lanes; nil if the link awaits the second path
+}
+
+// openAll opens the pipes of the data and bulk lanes according to the Config, beside the control lane.
+func (a *attachment) openAll(ctx context.Context, control transport.Sender) (o openedLanes, err error) {
+	if a.cfg.Bulk != nil && a.cfg.Await != nil || a.cfg.BulkPipes > wire.BulkPipesMax {
+		panic("link: contradictory Config: both Bulk and Await, or invalid BulkPipes")
+	}
+	o = openedLanes{control: control}
+	at := a.first
+	if a.cfg.Bulk != nil {
+		o.second = a.secondPath(a.cfg.Bulk)
+		at = o.second
+	}
+	if a.cfg.Await == nil {
+		if o.rest, err = a.openLanes(ctx, at); err != nil {
+			return o, err
+		}
+	}
+	if p := transport.CapabilitiesOf(control).Prioritizer; p != nil {
+		p.Prioritize()
+	}
+	return o, nil
+}
+
+// startLocked attaches the connections to the link and starts the goroutines. announcement, unless it
+// is nil, is sent first on the control lane. pipe, unless it is nil, is the first pipe of the
+// peer, as the lane theirs.
+func (a *attachment) startLocked(o openedLanes, announcement []byte, pipe transport.Receiver, theirs wire.Preamble) {
+	l := a.link
+	a.paths = []*path{a.first}
+	at := a.first
+	if o.second != nil {
+		at = o.second
+		a.paths = append(a.paths, at)
+	}
+	l.at.Store(a)
+	l.control.open(a.first, o.control, announcement)
+	if o.rest != nil {
+		a.open(at, o.rest)
+	}
+	if pipe != nil {
+		a.readers.Go(func() {
+			if err := a.enterAs(a.life, a.first, pipe, theirs); err != nil {
+				a.protocolError(a.first, err)
+			}
+		})
+	}
+	for i, p := range a.paths {
+		n := 0
+		if i == 0 && pipe != nil {
+			n = 1
+		}
+		a.readers.Go(func() { a.accept(a.life, p, n) })
+	}
+	go a.run()
+}
+
+// announcement returns the beginning of the control lane. resume is nil for a link that has had no
+// connection.
+func (a *attachment) announcement(resume *wire.Resume) []byte {
+	pre := wire.Preamble{Lane: wire.Control}
+	if a.cfg.Bulk != nil {
+		pre.Flags |= wire.PreambleApart
+	}
+	if resume == nil {
+		return pre.Append(nil)
+	}
+	pre.Flags |= wire.PreambleResumes
+	return resume.Append(pre.Append(nil))
+}
+
+// run waits for the end of the attachment, closes the connections, and waits for all other
+// goroutines. Then the link becomes pending again or ends.
+func (a *attachment) run() {
+	defer close(a.ended)
+	l := a.link
+	<-a.done
+	l.ending.Lock()
+	a.shut = true
+	l.ending.Unlock()
+	for _, p := range a.paths {
+		p.conn.Close()
+	}
+	for _, p := range a.paths {
+		<-p.conn.Done()
+	}
+	l.control.detach()
+	l.data.detach()
+	l.bulk.stop()
+	a.writers.Wait()
+	a.readers.Wait()
+	l.data.detach() // A reader may have opened it.
+	if !a.detach() {
+		l.end(a)
+	}
+}
+
+// detach makes the link pending again. It reports false if the link must end.
+func (a *attachment) detach() bool {
+	l := a.link
+	l.ending.Lock()
+	if a.linger != nil {
+		a.linger.Stop()
+	}
+	for _, r := range a.lanes {
+		l.handled[r.lane] += r.handled
+	}
+	a.lanes = nil
+	var err error
+	if !a.isIdleLocked() {
+		err = cmp.Or(a.broke, errEnded)
+	}
+	may := l.detached != nil && !l.over && !a.hasLeft
+	l.ending.Unlock()
+	if !may {
+		return false
+	}
+	again, keep := l.detached(l, err)
+	if !keep {
+		return false
+	}
+	l.bulk.detach()
+	l.grants.detach()
+	l.claims.detach()
+	l.fast.Store(false)
+	l.ending.Lock()
+	if l.over {
+		l.ending.Unlock()
+		return false
+	}
+	l.settleLocked()
+	l.settled, l.running, l.broke = nil, false, err
+	l.purpose.Store(uint32(NoPurpose))
+	l.at.Store(nil)
+	l.ending.Unlock()
+	l.renew(again)
+	return true
+}
+
+// isIdleLocked reports whether both sides have closed the connection because it was idle.
+func (a *attachment) isIdleLocked() bool { return a.idle && a.idles && a.byes.all() }
+
+// broken ends the attachment because a connection has ended or a pipe has failed. If the connection
+// has ended, its own error is used.
+func (a *attachment) broken(p *path, err error) {
+	wait := time.Duration(0)
+	if isEnd(err) {
+		wait = doneTimeout
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-p.conn.Done():
+		err = p.conn.Err()
+	case <-a.done:
+	case <-t.C:
+	}
+	err = p.wrap(err)
+	l := a.link
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	if a.broke == nil {
+		a.broke = err
+	}
+	if l.detached == nil {
+		l.failure = cmp.Or(l.failure, err)
+		l.finishLocked()
+	}
+	a.cancel()
+}

@@ -1,0 +1,140 @@
+package mesh
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/membership"
+)
+
+const (
+	// A broken link is dialed again for redialMaxTime, or for a share of HeartbeatTimeout if that is shorter.
+	// Operations that need the peer wait meanwhile.
+	redialMaxTime = time.Second
+	redialShare   = 4
+)
+
+// redialTimeout returns the longest time of dialing a broken link again.
+func (m *Mesh) redialTimeout() time.Duration {
+	if d := m.cfg.HeartbeatTimeout / redialShare; d > 0 {
+		return min(d, redialMaxTime)
+	}
+	return redialMaxTime
+}
+
+// linkDetached decides whether a link becomes pending again after the end of its connection; see
+// [link.Config]. A link that broke does, and is dialed again at once, unless the peer shares memory with
+// this node, counts as gone, or has no path that tells whether its process has ended.
+func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := &m.peers[l.Peer]
+	switch {
+	case p.link != l || m.closing || !m.formed || p.expected:
+		return link.NoPurpose, false
+	case err == nil:
+		p.route = nil
+		return link.NoPurpose, true
+	case l.MemorySharer() != nil || p.state.IsGone() || p.state == membership.PeerDoubted || !m.refuses(p.node):
+		return link.NoPurpose, false
+	}
+	p.broken, p.route = err, nil
+	if again = l.Purpose(); again == link.NoPurpose {
+		again = link.Again
+	}
+	m.log.Info("a link to a node broke and is dialed again", describe(p.rank, p.node), "reason", err)
+	return again, true
+}
+
+// reaches reports whether a path reaches a node from this host.
+func (m *Mesh) reaches(p *Path, n membership.Node) bool {
+	here := m.cfg.host()
+	return p.isOf(n) && (!p.isLocal() || here != "" && here == n.Host)
+}
+
+// host returns the host of this node.
+func (cfg *Config) host() string {
+	rank, _ := cfg.View.Rank(cfg.Self)
+	return cfg.View.Nodes[rank].Host
+}
+
+// refuses reports whether this node has a path to another one with Path.Refuses.
+func (m *Mesh) refuses(n membership.Node) bool {
+	for i := range m.cfg.Paths {
+		if p := &m.cfg.Paths[i]; p.Refuses && m.reaches(p, n) {
+			return true
+		}
+	}
+	return false
+}
+
+// isRefused reports whether no process of a node listens any more: all its addresses on the first path
+// with Path.Refuses refuse a connection.
+func (m *Mesh) isRefused(ctx context.Context, n membership.Node) bool {
+	for i := range m.cfg.Paths {
+		p := &m.cfg.Paths[i]
+		if !p.Refuses || !m.reaches(p, n) {
+			continue
+		}
+		for _, addr := range p.addrs(n, n.AddrsFrom(m.cfg.host())) {
+			c, err := p.Transport.Dial(ctx, addr, n.ID.String())
+			if err == nil {
+				c.Close()
+				return false
+			}
+			if ctx.Err() != nil {
+				return false // It does not answer.
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// An idleLink is the traffic of a link, and the time since which it is the same.
+type idleLink struct {
+	heard, sent uint64
+	since       time.Time
+}
+
+// closeIdle lets links without traffic for Config.IdleTimeout become pending again, until the Mesh closes.
+func (m *Mesh) closeIdle() {
+	tick := time.NewTicker(max(m.cfg.IdleTimeout/4, time.Millisecond))
+	defer tick.Stop()
+	known := make(map[*link.Link]idleLink)
+	for {
+		select {
+		case <-m.run.Done():
+			return
+		case <-tick.C:
+		}
+		now, next := time.Now(), make(map[*link.Link]idleLink)
+		for _, l := range m.unwatchedLinks() {
+			x := idleLink{heard: l.Heard(), sent: l.Traffic().Sent, since: now}
+			if old, ok := known[l]; ok && old.heard == x.heard && old.sent == x.sent {
+				x.since = old.since
+			}
+			if now.Sub(x.since) < m.cfg.IdleTimeout || !l.Detach() {
+				next[l] = x
+			}
+		}
+		known = next
+	}
+}
+
+// unwatchedLinks returns the links that may be closed while they are idle: not to peers that this node
+// watches or that watch it, nor to those that share memory with it or may join.
+func (m *Mesh) unwatchedLinks() (links []*link.Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	watches := m.watchRanksLocked()
+	for slot := range m.peers {
+		p := &m.peers[slot]
+		if slot != m.self && p.isLinked() && p.route != nil && !p.expected && !p.state.IsGone() && p.onDemand && !slices.Contains(watches, p.rank) && p.link.MemorySharer() == nil {
+			links = append(links, p.link)
+		}
+	}
+	return links
+}

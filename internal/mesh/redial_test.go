@@ -1,0 +1,314 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/membership"
+)
+
+// cut breaks the link of two ranks, which both live.
+func (w *world) cut(a, b int) { w.network.Cut(w.host(a), w.host(b)) }
+
+// TestQuietLinksAreDialedAgain: links without frames in flight break, also those of watches. They are dialed
+// again, no node counts as failed, and communicators go on.
+func TestQuietLinksAreDialedAgain(t *testing.T) {
+	onDemand(t, func(w *world) {
+		if err := w.exchange(0, 4); err != nil {
+			t.Fatal(err)
+		}
+		w.wantWhole()
+		for round := range 3 {
+			time.Sleep(300 * time.Millisecond) // between two heartbeats
+			for rank := range demandNodes {
+				for _, other := range w.linked(rank) {
+					w.cut(rank, other)
+				}
+			}
+			time.Sleep(300 * time.Millisecond)
+			w.wantWhole()
+			for _, p := range w.meshes[0].Paths(w.view) {
+				if p.Rank == 4 && (p.Pending || p.Purpose != "message") {
+					t.Errorf("round %d: the path to rank 4 is pending: %v; its purpose is %q", round, p.Pending, p.Purpose)
+				}
+			}
+		}
+		if err := w.exchange(4, 0); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestHeartbeatsDoNotBreakLinks: a link that breaks with a heartbeat in flight has lost nothing.
+func TestHeartbeatsDoNotBreakLinks(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.form()
+		time.Sleep(10 * interval)
+		for range 200 {
+			time.Sleep(7 * delay / 3)
+			w.cut(0, 1)
+		}
+		time.Sleep(interval)
+		w.wantWhole()
+	})
+}
+
+// TestDeadNodeIsNotDialedForLong: the loss of a crashed node is reported after one refused dial.
+func TestDeadNodeIsNotDialedForLong(t *testing.T) {
+	inBubble(t, 5, func(w *world) {
+		w.form()
+		start := time.Now()
+		w.network.Crash(w.host(3))
+		for w.comms[0].Err() == nil {
+			time.Sleep(delay / 5)
+		}
+		if took, most := time.Since(start), 4*delay; took > most {
+			t.Errorf("it took %v, at most %v was needed", took, most)
+		}
+		wantPeerError(t, w.comms[0].Err(), 3, false)
+	})
+}
+
+// TestUnreachableNodeIsLost: a link breaks, and its nodes cannot reach each other any more. Both report the
+// loss within the time for dialing again.
+func TestUnreachableNodeIsLost(t *testing.T) {
+	var mu sync.Mutex
+	lost := make(map[string]error)
+	inBubble(t, 3, func(w *world) {
+		w.lost = func(id membership.NodeID, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			lost[id.String()] = err
+		}
+		w.form()
+		w.network.Partition(w.host(2))
+		w.cut(0, 2)
+		w.cut(1, 2)
+		time.Sleep(w.meshes[0].redialTimeout() + 4*delay)
+		mu.Lock()
+		defer mu.Unlock()
+		for rank := range 3 {
+			if err := lost[w.host(rank)]; rank != 1 && (err == nil || !strings.Contains(err.Error(), "not dialed again")) {
+				t.Errorf("the loss of rank %d is reported as %v", rank, err)
+			}
+		}
+	})
+}
+
+// TestRandomCuts: links break at random instants while ranks exchange numbered messages. Each rank receives all
+// messages in order, or an error that says that frames were lost. Then no node counts as failed, both ends of
+// a link report the loss, and the communicator of the next view works.
+func TestRandomCuts(t *testing.T) {
+	const nodes, messages, trials = 4, 40, 40
+	whole, broken := 0, 0
+	for seed := range uint64(trials) {
+		inBubble(t, nodes, func(w *world) {
+			w.watches = 1
+			w.lost = func(id membership.NodeID, err error) { t.Errorf("seed %d: %s was reported lost: %v", seed, id, err) }
+			var mu sync.Mutex
+			resets := make(map[[2]string]bool)
+			w.reset = func(rank int, id membership.NodeID) {
+				mu.Lock()
+				defer mu.Unlock()
+				resets[[2]string{w.host(rank), id.String()}] = true
+			}
+			w.form()
+			rng := rand.New(rand.NewPCG(seed, 1))
+			pause := time.Duration(1+rng.IntN(60)) * time.Millisecond
+			var all sync.WaitGroup
+			errs := make(chan error, 2*nodes*nodes)
+			for from := range nodes {
+				to := (from + 1 + rng.IntN(nodes-1)) % nodes
+				all.Go(func() {
+					for i := range byte(messages) {
+						if err := sendOn(w.Context(), w.comms[from], []byte{i}, 1, to, int64(from)); err != nil {
+							errs <- err
+							return
+						}
+						time.Sleep(pause)
+					}
+				})
+				all.Go(func() {
+					for i := range byte(messages) {
+						var buf [1]byte
+						if _, err := recvOn(w.Context(), w.comms[to], buf[:], 1, from, int64(from)); err != nil {
+							errs <- err
+							return
+						}
+						if buf[0] != i {
+							errs <- fmt.Errorf("rank %d received message %d of rank %d, want message %d", to, buf[0], from, i)
+							return
+						}
+					}
+				})
+			}
+			for range 1 + rng.IntN(4) {
+				time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+				a := rng.IntN(nodes)
+				w.cut(a, (a+1+rng.IntN(nodes-1))%nodes)
+			}
+			all.Wait()
+			close(errs)
+			failed := false
+			for err := range errs {
+				failed = true
+				p, isPeer := errors.AsType[*engine.PeerError](err)
+				_, revoked := errors.AsType[*engine.RevokedError](err)
+				if !revoked && (!isPeer || p.Left) || !strings.Contains(err.Error(), "frames were lost") {
+					t.Errorf("seed %d: %v", seed, err)
+				}
+			}
+			time.Sleep(interval) // Frames of an all-reduce must not get into a connection that has just been cut.
+			if failed || w.comms[0].Err() != nil {
+				broken++
+				for r := range resets {
+					if !resets[[2]string{r[1], r[0]}] {
+						t.Errorf("seed %d: %v has reported lost frames of %v alone", seed, r[0], r[1])
+					}
+				}
+				w.wantNoFailures()
+				next := membership.View{Epoch: 2, Nodes: w.view.Nodes}
+				for rank, err := range w.reduceIn(2, next, w.ranks()...) {
+					if err != nil {
+						t.Errorf("seed %d: in the next view, rank %d: %v", seed, rank, err)
+					}
+				}
+				return
+			}
+			whole++
+			w.wantWhole()
+		})
+	}
+	t.Logf("%d worlds went on, %d lost frames", whole, broken)
+	if whole == 0 || broken == 0 {
+		t.Error("want worlds of both kinds")
+	}
+}
+
+// TestIdleLinksAreClosed: unwatched links without traffic become pending again, and messages make them again.
+func TestIdleLinksAreClosed(t *testing.T) {
+	inBubble(t, demandNodes, func(w *world) {
+		w.watches, w.idle = 1, time.Minute
+		w.form()
+		for range 3 {
+			if err := w.exchange(0, 4); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(w.linked(0)); got != 3 {
+				t.Fatalf("rank 0 has %d links, want 3", got)
+			}
+			time.Sleep(2 * time.Minute)
+			if got := len(w.linked(0)); got != 2 {
+				t.Fatalf("after two idle minutes rank 0 has %d links, want 2", got)
+			}
+		}
+		w.wantWhole()
+	})
+}
+
+// TestIdleLinkOfAWaitingRank: a link stays as long as a rank waits for its peer.
+func TestIdleLinkOfAWaitingRank(t *testing.T) {
+	inBubble(t, demandNodes, func(w *world) {
+		w.watches, w.idle = 1, time.Minute
+		w.form()
+		if err := w.exchange(0, 4); err != nil {
+			t.Fatal(err)
+		}
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			buf := make([]byte, 8)
+			if _, err := recvOn(w.Context(), w.comms[4], buf, 1, 0, 77); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(10 * time.Minute)
+		if err := sendOn(w.Context(), w.comms[0], []byte("late"), 1, 4, 77); err != nil {
+			t.Error(err)
+		}
+		waiting.Wait()
+		w.wantWhole()
+	})
+}
+
+// TestIdleRaces: ranks send at about the time at which both nodes close their idle link. No message is lost,
+// repeated or out of order.
+func TestIdleRaces(t *testing.T) {
+	const messages = 60
+	for seed := range uint64(20) {
+		inBubble(t, demandNodes, func(w *world) {
+			w.watches, w.idle = 1, 200*time.Millisecond
+			w.form()
+			var all sync.WaitGroup
+			for k, pair := range [][2]int{{0, 4}, {4, 0}, {2, 6}, {6, 2}} {
+				all.Go(func() {
+					rng := rand.New(rand.NewPCG(seed, uint64(k)))
+					for i := range byte(messages) {
+						time.Sleep(200*time.Millisecond + time.Duration(rng.IntN(60))*time.Millisecond)
+						if err := sendOn(w.Context(), w.comms[pair[0]], []byte{i}, 1, pair[1], 5); err != nil {
+							t.Errorf("seed %d: message %d from rank %d: %v", seed, i, pair[0], err)
+							return
+						}
+					}
+				})
+				all.Go(func() {
+					// A rank that waited would keep the link.
+					for i := range byte(messages) {
+						for {
+							if _, ok, err := w.comms[pair[1]].Messages().Peek(pair[0], 5); ok || err != nil {
+								break
+							}
+							time.Sleep(3 * time.Millisecond)
+						}
+						var buf [1]byte
+						if _, err := recvOn(w.Context(), w.comms[pair[1]], buf[:], 1, pair[0], 5); err != nil || buf[0] != i {
+							t.Errorf("seed %d: rank %d received %d, %v; want message %d", seed, pair[1], buf[0], err, i)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			w.wantWhole()
+		})
+	}
+}
+
+// TestNewcomerLinksItselfToFew: a newcomer on demand links itself to the nodes that may watch it or that it may
+// watch, and is in the next view. It makes other links when they are needed.
+func TestNewcomerLinksItselfToFew(t *testing.T) {
+	const nodes, watches = 30, 2
+	inBubble(t, nodes, func(w *world) {
+		w.watches = watches
+		w.form()
+		all := w.newcomers(1)
+		time.Sleep(interval)
+		want := membership.NewcomerLinks(nodes, watches)
+		if got := w.linked(nodes); !slices.Equal(got, want) || len(got) > nodes/2 {
+			t.Errorf("the newcomer is linked to %v, want %v", got, want)
+		}
+		next := membership.View{Epoch: 2, Nodes: all.Nodes}
+		slots := make([]int, nodes+1)
+		for slot := range slots {
+			slots[slot] = slot
+		}
+		for rank, err := range w.reduceIn(2, next, slots...) {
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+		time.Sleep(3 * interval)
+		for _, rank := range append(membership.Watched(next, nodes, watches), membership.Watchers(next, nodes, watches)...) {
+			if !slices.Contains(w.linked(nodes), rank) {
+				t.Errorf("the newcomer is not linked to rank %d, which watches it or which it watches", rank)
+			}
+		}
+		w.wantNoFailures()
+	})
+}

@@ -1,0 +1,43 @@
+package wire
+
+import "encoding/binary"
+
+// ResumeSize is the length of a Resume in bytes.
+const ResumeSize = 2 * 8 * int(Lanes)
+
+// A Resume follows the preamble of the control lane if the link has had a connection before. It counts,
+// for each lane, the frames that the sender has written to all connections of the link, and those
+// that it has read and handled. Frames that may be lost, as [TypePing], are not counted. If the
+// counts of both sides agree, nothing was lost with the last connection.
+type Resume struct {
+	Sent, Handled [Lanes]uint64
+}
+
+// Append appends r to b.
+func (r *Resume) Append(b []byte) []byte {
+	for lane := range Lanes {
+		b = binary.BigEndian.AppendUint64(b, r.Sent[lane])
+		b = binary.BigEndian.AppendUint64(b, r.Handled[lane])
+	}
+	return b
+}
+
+// ParseResume decodes a Resume.
+func ParseResume(b []byte) (r Resume, err error) {
+	d := decoder{b: b}
+	for lane := range Lanes {
+		r.Sent[lane], r.Handled[lane] = d.u64(), d.u64()
+	}
+	return r, d.finish()
+}
+
+// IsCounted reports whether a [Resume] counts frames of type t. Heartbeats, questions that are
+// repeated, their answers, views, which the seed sends again, and the frames of the end of a connection are
+// not counted.
+func IsCounted(t Type) bool {
+	switch t {
+	case TypePing, TypePong, TypeQuery, TypeWhere, TypeAsk, TypeWaits, TypeView, TypeBye, TypeByeAck:
+		return false
+	}
+	return true
+}
