@@ -12,6 +12,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -69,6 +70,42 @@ func TestViewTraffic(t *testing.T) {
 	}
 }
 
+// TestSparseViewTraffic: in a sparse topology the seed sends a difference to 8 nodes as well, and the nodes
+// send each other differences and confirmations over links of neighbors only.
+func TestSparseViewTraffic(t *testing.T) {
+	const n, roots = 64, 8
+	links, err := topology.Parse("k-regular:4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inViewWorldWith(t, links, n, func(w *viewWorld) {
+		for name, step := range map[string]func(){
+			"leave": func() { w.leave(n / 2) },
+			"death": func() { w.die(time.Second, n/3) },
+		} {
+			before := w.sessions[0].Newest()
+			w.links.mu.Lock()
+			w.links.change = func(from, to membership.NodeID, b []byte) []byte {
+				i, _ := before.Rank(from)
+				j, _ := before.Rank(to)
+				if !w.graph.Connects(before, i, j) {
+					t.Errorf("%s: a message about views goes from rank %d to rank %d, which is no neighbor", name, i, j)
+				}
+				return b
+			}
+			w.links.mu.Unlock()
+			w.listener.take()
+			step()
+			got := w.listener.take()
+			difference, confirms, whole := got["wire.JoinDifference to nodes"], got["wire.JoinConfirm to the seed"], got["wire.JoinView to nodes"]
+			if difference.messages != roots || confirms.messages != roots || whole.messages != 0 {
+				t.Errorf("%s: %d differences, %d confirmations, %d whole views; want %d, %d, 0",
+					name, difference.messages, confirms.messages, whole.messages, roots, roots)
+			}
+		}
+	})
+}
+
 func wholeView(t *testing.T, v membership.View) []byte {
 	t.Helper()
 	b, err := wire.AppendJoin(nil, wire.JoinView(v))
@@ -110,7 +147,7 @@ func TestViewsThatAreLost(t *testing.T) {
 func TestRootDies(t *testing.T) {
 	inViewWorld(t, 60, func(w *viewWorld) {
 		v := w.sessions[0].Newest()
-		_, roots := membership.NewViewSpread(time.Now(), v, &membership.Difference{Epoch: v.Epoch + 1, Gone: []uint32{40}})
+		_, roots := membership.NewViewSpread(time.Now(), topology.Topology{}, v, &membership.Difference{Epoch: v.Epoch + 1, Gone: []uint32{40}})
 		rank, _ := v.Rank(roots[0])
 		w.links.change = func(from, _ membership.NodeID, b []byte) []byte {
 			if from == roots[0] {
