@@ -145,30 +145,42 @@ func TestViewsThatAreLost(t *testing.T) {
 // TestRootDies: a root gets a difference, and its session ends before it has forwarded it. Its subtree gets the
 // difference from the seed at once.
 func TestRootDies(t *testing.T) {
-	inViewWorld(t, 60, func(w *viewWorld) {
-		v := w.sessions[0].Newest()
-		_, roots := membership.NewViewSpread(time.Now(), topology.Topology{}, v, &membership.Difference{Epoch: v.Epoch + 1, Gone: []uint32{40}})
-		rank, _ := v.Rank(roots[0])
-		w.links.change = func(from, _ membership.NodeID, b []byte) []byte {
-			if from == roots[0] {
-				return nil
+	for _, name := range []string{"full", "k-regular:4"} {
+		t.Run(name, func(t *testing.T) {
+			links, err := topology.Parse(name)
+			if err != nil {
+				t.Fatal(err)
 			}
-			return b
+			inViewWorldWith(t, links, 60, (*viewWorld).rootDies)
+		})
+	}
+}
+
+func (w *viewWorld) rootDies() {
+	v := w.sessions[0].Newest()
+	_, roots := membership.NewViewSpread(time.Now(), w.graph.Topology, v, &membership.Difference{Epoch: v.Epoch + 1, Gone: []uint32{40}})
+	rank, _ := v.Rank(roots[0])
+	w.links.change = func(from, _ membership.NodeID, b []byte) []byte {
+		if from == roots[0] {
+			return nil
 		}
-		root := w.sessions[rank]
-		w.sessions[40].Break()
-		w.links.end(w.sessions[40].ID)
-		for _, peer := range membership.Watchers(v, 40, 0) {
+		return b
+	}
+	root := w.sessions[rank]
+	w.sessions[40].Break()
+	w.links.end(w.sessions[40].ID)
+	for peer := range v.Size() {
+		if w.graph.Connects(v, peer, 40) {
 			w.sessions[peer].Lost(w.sessions[40].ID, errors.New("killed"))
 		}
-		if _, err := root.Next(w.t.Context(), v.Epoch); err != nil {
-			t.Fatal(err)
-		}
-		w.links.end(root.ID)
-		root.Break()
-		w.sessions = slices.DeleteFunc(w.sessions, func(s *client.Session) bool { return s == root || s.ID == v.Nodes[40].ID })
-		w.await(v.Epoch, soon)
-	})
+	}
+	if _, err := root.Next(w.t.Context(), v.Epoch); err != nil {
+		w.t.Fatal(err)
+	}
+	w.links.end(root.ID)
+	root.Break()
+	w.sessions = slices.DeleteFunc(w.sessions, func(s *client.Session) bool { return s == root || s.ID == v.Nodes[40].ID })
+	w.await(v.Epoch, soon)
 }
 
 // TestInnerNodeIsSilent: a node that gets differences, and neither forwards nor confirms them, delays
