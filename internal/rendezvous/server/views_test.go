@@ -145,7 +145,7 @@ func TestViewsThatAreLost(t *testing.T) {
 // TestRootDies: a root gets a difference, and its session ends before it has forwarded it. Its subtree gets the
 // difference from the seed at once.
 func TestRootDies(t *testing.T) {
-	for _, name := range []string{"full", "k-regular:4"} {
+	for _, name := range []string{"full", "k-regular:4", "hypercube"} {
 		t.Run(name, func(t *testing.T) {
 			links, err := topology.Parse(name)
 			if err != nil {
