@@ -88,8 +88,8 @@ func (t *viewTree) search(next int, peers func(rank int) []int, removed []bool) 
 	return next
 }
 
-// watchPeers returns a function that returns the ranks that a rank of n watches, and those that watch
-// it. The result is valid until the next call.
+// watchPeers returns a function that returns the watches and the watchers of a rank of n. The slice is
+// valid until the next call.
 func watchPeers(links topology.Topology, n int) func(rank int) []int {
 	if !links.IsFull() {
 		return links.Graph(n).Neighbors
