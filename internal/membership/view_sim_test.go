@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/topology"
 )
 
 // sign and verify are a signature without a key, for simulations: a forger cannot make it, since no
@@ -27,6 +29,7 @@ func verify(epoch uint64, h Hash, signature []byte) error {
 type viewWorld struct {
 	testing.TB
 	now    time.Time
+	links  topology.Topology
 	state  State
 	spread *ViewSpread
 	diff   Difference
@@ -52,8 +55,10 @@ type viewDelivery struct {
 	lost     bool   // to learns that it cannot reach from
 }
 
-func newViewWorld(t testing.TB, n int) *viewWorld {
-	w := &viewWorld{TB: t, now: time.Unix(1000, 0), nodes: make(map[NodeID]*viewNode)}
+func newViewWorld(t testing.TB, n int) *viewWorld { return newViewWorldIn(t, topology.Topology{}, n) }
+
+func newViewWorldIn(t testing.TB, links topology.Topology, n int) *viewWorld {
+	w := &viewWorld{TB: t, links: links, now: time.Unix(1000, 0), nodes: make(map[NodeID]*viewNode)}
 	e := Entry{Kind: Form}
 	for i := range n {
 		e.Nodes = append(e.Nodes, node(i))
@@ -69,7 +74,7 @@ func newViewWorld(t testing.TB, n int) *viewWorld {
 }
 
 func (w *viewWorld) add(id NodeID) *viewNode {
-	w.nodes[id] = &viewNode{ViewForwarder: NewViewForwarder(id, verify)}
+	w.nodes[id] = &viewNode{ViewForwarder: NewViewForwarder(id, w.links, verify)}
 	return w.nodes[id]
 }
 
@@ -106,7 +111,7 @@ func (w *viewWorld) change(entries ...Entry) View {
 	d.Signature = sign(d.Epoch, d.Hash)
 	var roots []NodeID
 	w.diff = d
-	w.spread, roots = NewViewSpread(w.now, before, &d)
+	w.spread, roots = NewViewSpread(w.now, w.links, before, &d)
 	w.toAll(roots)
 	for _, n := range after.Nodes {
 		if !before.has(n.ID) {
@@ -295,7 +300,7 @@ func (w *viewWorld) newest() (n int) {
 // inner returns a rank with a subtree in the tree of a departure of the rank gone: a root or not.
 func (w *viewWorld) inner(gone uint32, root bool) (rank int, subtree []int) {
 	v := w.state.View()
-	tree := newViewTree(v.Size(), []uint32{gone}, v.Epoch+1)
+	tree := newViewTree(w.links, v.Size(), []uint32{gone}, v.Epoch+1)
 	for _, r := range tree.order {
 		if tree.height[r] > 0 && (tree.parent[r] == fromSeed) == root {
 			return int(r), tree.subtrees([]uint32{uint32(r)})[1:]

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/topology"
 )
 
 const (
@@ -49,6 +51,7 @@ var ErrForged = errors.New("forged view")
 // Messages to others collect until Messages returns them.
 type ViewForwarder struct {
 	self   NodeID
+	links  topology.Topology
 	verify func(epoch uint64, h Hash, signature []byte) error
 	view   View
 	recent []Difference // the latest, without a gap
@@ -84,10 +87,10 @@ const (
 	lackSeed                     // the seed was asked
 )
 
-// NewViewForwarder returns the ViewForwarder of a node. verify returns an error if the seed has not
-// signed an epoch and a hash.
-func NewViewForwarder(self NodeID, verify func(epoch uint64, h Hash, signature []byte) error) *ViewForwarder {
-	return &ViewForwarder{self: self, verify: verify}
+// NewViewForwarder returns the ViewForwarder of a node in a world with a topology, the same on all
+// nodes and the seed. verify returns an error if the seed has not signed an epoch and a hash.
+func NewViewForwarder(self NodeID, links topology.Topology, verify func(epoch uint64, h Hash, signature []byte) error) *ViewForwarder {
+	return &ViewForwarder{self: self, links: links, verify: verify}
 }
 
 // Set makes a whole view from the seed the newest one.
@@ -145,7 +148,7 @@ func (f *ViewForwarder) forward(now time.Time, d Difference, after View) {
 	if f.recent = append(f.recent, d); len(f.recent) > recentMax {
 		f.recent = slices.Delete(f.recent, 0, 1)
 	}
-	t := newViewTree(base.Size(), d.Gone, d.Epoch)
+	t := newViewTree(f.links, base.Size(), d.Gone, d.Epoch)
 	rank, _ := base.Rank(f.self)
 	f.round = forwarding{
 		epoch: d.Epoch, base: base, rank: uint32(rank), waiting: t.children(rank),

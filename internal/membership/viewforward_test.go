@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/topology"
 )
 
 // TestViewsReachAll: random joins, departures and deaths; the seed sometimes learns of a death only
@@ -13,7 +15,7 @@ func TestViewsReachAll(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		n := 2 + rng.IntN(60)
-		w := newViewWorld(t, n)
+		w := newViewWorldIn(t, mustParse(t, viewTopologies[seed%3]), n)
 		joined := n
 		for range 1 + rng.IntN(8) {
 			v := w.state.View()
@@ -85,6 +87,44 @@ func TestViewTraffic(t *testing.T) {
 	}
 }
 
+// TestSparseViews: in a sparse topology a difference travels over links of neighbors only. The seed sends it to 8
+// nodes, and all that stay get it, after a leave and after a death.
+func TestSparseViews(t *testing.T) {
+	for _, name := range viewTopologies[1:] {
+		for _, n := range []int{64, 256} {
+			w := newViewWorldIn(t, mustParse(t, name), n)
+			graph := WatchGraph{Topology: w.links}
+			for _, gone := range []struct {
+				kind Kind
+				rank int
+			}{{Leave, n / 2}, {Fail, n / 3}, {Leave, 0}, {Fail, n - 4}} {
+				before := w.state.View()
+				forwarded := 0
+				w.drop = func(from, to NodeID, body any) bool {
+					a, in := before.Rank(from)
+					b, there := before.Rank(to)
+					if in && there && !graph.Connects(before, a, b) {
+						t.Errorf("%s: a %T goes from rank %d of %d to rank %d, which is no neighbor", name, body, a, before.Size(), b)
+					}
+					if _, ok := body.(Difference); ok && in {
+						forwarded++
+					}
+					return false
+				}
+				w.kill(gone.rank)
+				w.sent, w.received = 0, 0
+				w.change(w.gone(gone.kind, gone.rank))
+				w.run(100 * time.Millisecond) // shorter than the seed waits
+				w.check()
+				if want := before.Size() - 1 - viewRoots; w.sent != viewRoots || w.received != viewRoots || forwarded != want {
+					t.Errorf("%s, rank %d of %d has gone: the seed sends %d messages and gets %d, want %d; nodes forward %d, want %d",
+						name, gone.rank, before.Size(), w.sent, w.received, viewRoots, forwarded, want)
+				}
+			}
+		}
+	}
+}
+
 // TestInnerNodeDies: a node of the tree is dead when the view reaches it. Its subtree gets the view
 // from the seed, and from nobody later than the time that parents wait.
 func TestInnerNodeDies(t *testing.T) {
@@ -145,7 +185,7 @@ func TestFalseConfirmation(t *testing.T) {
 func TestTwoMissedViews(t *testing.T) {
 	w := newViewWorld(t, 30)
 	v := w.state.View()
-	tree := newViewTree(28, []uint32{2}, 4) // of the third difference
+	tree := newViewTree(topology.Topology{}, 28, []uint32{2}, 4) // of the third difference
 	rank := slices.IndexFunc(tree.parent, func(parent int32) bool { return parent > 2 })
 	cut := v.Nodes[rank+2].ID // not a root, which would ask the seed; two nodes before it are gone by then
 	w.drop = func(_, to NodeID, body any) bool {

@@ -3,6 +3,8 @@ package membership
 import (
 	"slices"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/topology"
 )
 
 // A ViewSpread is the part of the seed in the distribution of one difference. The seed sends the
@@ -17,9 +19,9 @@ type ViewSpread struct {
 }
 
 // NewViewSpread returns the ViewSpread of a difference of the view base, and the nodes that get it
-// first.
-func NewViewSpread(now time.Time, base View, d *Difference) (s *ViewSpread, to []NodeID) {
-	s = &ViewSpread{epoch: d.Epoch, base: base, tree: newViewTree(base.Size(), d.Gone, d.Epoch), direct: make([]bool, base.Size())}
+// first. links is the topology of the world.
+func NewViewSpread(now time.Time, links topology.Topology, base View, d *Difference) (s *ViewSpread, to []NodeID) {
+	s = &ViewSpread{epoch: d.Epoch, base: base, tree: newViewTree(links, base.Size(), d.Gone, d.Epoch), direct: make([]bool, base.Size())}
 	s.waiting = s.tree.children(fromSeed)
 	height := 0
 	for _, root := range s.waiting {

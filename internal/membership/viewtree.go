@@ -1,6 +1,10 @@
 package membership
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/nexar-go/nexar/internal/topology"
+)
 
 // viewRoots is the number of nodes that get a difference from the seed, if so many stay. A world
 // of at most so many nodes has no other nodes in the tree.
@@ -13,8 +17,8 @@ const (
 
 // A viewTree is the tree down which a difference travels, by the ranks of the view before it. It
 // contains the nodes that stay. Roots get the difference from the seed. Every other node has a
-// parent that watches it or that it watches, so that the two are linked already, also with links on
-// demand.
+// parent that watches it or that it watches ([WatchGraph]), so that the two are linked already, also
+// with links on demand. In a sparse topology the two are neighbors.
 //
 // The tree is the result of a breadth-first search from all roots at once. Roots are spread
 // evenly over the ranks, from a rank that depends on the epoch: a node that does not forward
@@ -26,8 +30,8 @@ type viewTree struct {
 }
 
 // newViewTree returns the tree of the difference that removes the ranks gone from a view of n nodes
-// and leads to an epoch.
-func newViewTree(n int, gone []uint32, epoch uint64) *viewTree {
+// and leads to an epoch, in a world with a topology.
+func newViewTree(links topology.Topology, n int, gone []uint32, epoch uint64) *viewTree {
 	t := &viewTree{parent: slices.Repeat([]int32{inNoView}, n), height: make([]int, n)}
 	removed := make([]bool, n)
 	for _, rank := range gone {
@@ -47,14 +51,14 @@ func newViewTree(n int, gone []uint32, epoch uint64) *viewTree {
 	for i := range roots {
 		t.add(stay[(first+i*len(stay)/roots)%len(stay)], fromSeed)
 	}
-	steps, next := watchSteps(n, 0), 0
+	peers, next := watchPeers(links, n), 0
 	for _, rank := range stay {
-		next = t.search(next, n, steps, removed)
+		next = t.search(next, peers, removed)
 		if t.parent[rank] == inNoView { // All its neighbours are gone.
 			t.add(rank, fromSeed)
 		}
 	}
-	t.search(next, n, steps, removed)
+	t.search(next, peers, removed)
 	for _, rank := range slices.Backward(t.order) {
 		if p := t.parent[rank]; p >= 0 {
 			t.height[p] = max(t.height[p], t.height[rank]+1)
@@ -70,20 +74,35 @@ func (t *viewTree) add(rank, parent int32) {
 	}
 }
 
-// search adds the neighbours of the nodes from the index next of the order on, and those of the
+// search adds the peers of the nodes from the index next of the order on, and those of the
 // added nodes. It returns the length of the order.
-func (t *viewTree) search(next, n int, steps []int, removed []bool) int {
+func (t *viewTree) search(next int, peers func(rank int) []int, removed []bool) int {
 	for ; next < len(t.order); next++ {
 		rank := t.order[next]
-		for _, step := range steps {
-			for _, peer := range [...]int{(int(rank) + step) % n, (int(rank) - step + n) % n} {
-				if !removed[peer] {
-					t.add(int32(peer), rank)
-				}
+		for _, peer := range peers(int(rank)) {
+			if !removed[peer] {
+				t.add(int32(peer), rank)
 			}
 		}
 	}
 	return next
+}
+
+// watchPeers returns a function that returns the watches and the watchers of a rank of n. The slice is
+// valid until the next call.
+func watchPeers(links topology.Topology, n int) func(rank int) []int {
+	if !links.IsFull() {
+		return links.Graph(n).Neighbors
+	}
+	steps := watchSteps(n, 0)
+	list := make([]int, 0, 2*len(steps))
+	return func(rank int) []int {
+		list = list[:0]
+		for _, step := range steps {
+			list = append(list, (rank+step)%n, (rank-step+n)%n)
+		}
+		return list
+	}
 }
 
 // has reports whether a rank is in the tree.

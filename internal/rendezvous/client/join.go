@@ -238,7 +238,7 @@ func (s *Session) join(ctx context.Context, req Request) error {
 			got, membership.NodeID(admitted.ID), cluster, key.ID())
 	}
 	s.ID = key.ID()
-	s.views = membership.NewViewForwarder(s.ID, s.Identity.CheckView)
+	s.views = membership.NewViewForwarder(s.ID, s.req.Topology, s.Identity.CheckView)
 	s.Observed = admitted.Observed
 	s.World = int(admitted.World)
 	s.durable, s.certificate = admitted.Durable, admitted.Certificate

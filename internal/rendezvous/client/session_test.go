@@ -32,7 +32,7 @@ func TestSessionChecksTheSeed(t *testing.T) {
 	} {
 		s := newSession(nowhere{addr: "10.0.0.9:7946"}, Request{})
 		s.ID, s.World = self.ID, 2
-		s.views = membership.NewViewForwarder(s.ID, nil)
+		s.views = membership.NewViewForwarder(s.ID, s.req.Topology, nil)
 		var err error
 		for _, m := range messages {
 			if err != nil {

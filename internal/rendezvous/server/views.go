@@ -32,7 +32,8 @@ func (s *Server) distribute(before, view membership.View) {
 		return
 	}
 	var roots []membership.NodeID
-	l.spread, roots = membership.NewViewSpread(time.Now(), before, &d)
+	links, _ := s.topology()
+	l.spread, roots = membership.NewViewSpread(time.Now(), links, before, &d)
 	l.spreadFrame = frame
 	s.sendDifference(roots)
 	for _, id := range roots {

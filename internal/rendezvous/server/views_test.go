@@ -12,6 +12,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -69,6 +70,42 @@ func TestViewTraffic(t *testing.T) {
 	}
 }
 
+// TestSparseViewTraffic: in a sparse topology the seed sends a difference to 8 nodes as well, and the nodes
+// send each other differences and confirmations over links of neighbors only.
+func TestSparseViewTraffic(t *testing.T) {
+	const n, roots = 64, 8
+	links, err := topology.Parse("k-regular:4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inViewWorldWith(t, links, n, func(w *viewWorld) {
+		for name, step := range map[string]func(){
+			"leave": func() { w.leave(n / 2) },
+			"death": func() { w.die(time.Second, n/3) },
+		} {
+			before := w.sessions[0].Newest()
+			w.links.mu.Lock()
+			w.links.change = func(from, to membership.NodeID, b []byte) []byte {
+				i, _ := before.Rank(from)
+				j, _ := before.Rank(to)
+				if !w.graph.Connects(before, i, j) {
+					t.Errorf("%s: a message about views goes from rank %d to rank %d, which is no neighbor", name, i, j)
+				}
+				return b
+			}
+			w.links.mu.Unlock()
+			w.listener.take()
+			step()
+			got := w.listener.take()
+			difference, confirms, whole := got["wire.JoinDifference to nodes"], got["wire.JoinConfirm to the seed"], got["wire.JoinView to nodes"]
+			if difference.messages != roots || confirms.messages != roots || whole.messages != 0 {
+				t.Errorf("%s: %d differences, %d confirmations, %d whole views; want %d, %d, 0",
+					name, difference.messages, confirms.messages, whole.messages, roots, roots)
+			}
+		}
+	})
+}
+
 func wholeView(t *testing.T, v membership.View) []byte {
 	t.Helper()
 	b, err := wire.AppendJoin(nil, wire.JoinView(v))
@@ -108,30 +145,42 @@ func TestViewsThatAreLost(t *testing.T) {
 // TestRootDies: a root gets a difference, and its session ends before it has forwarded it. Its subtree gets the
 // difference from the seed at once.
 func TestRootDies(t *testing.T) {
-	inViewWorld(t, 60, func(w *viewWorld) {
-		v := w.sessions[0].Newest()
-		_, roots := membership.NewViewSpread(time.Now(), v, &membership.Difference{Epoch: v.Epoch + 1, Gone: []uint32{40}})
-		rank, _ := v.Rank(roots[0])
-		w.links.change = func(from, _ membership.NodeID, b []byte) []byte {
-			if from == roots[0] {
-				return nil
+	for _, name := range []string{"full", "k-regular:4", "hypercube"} {
+		t.Run(name, func(t *testing.T) {
+			links, err := topology.Parse(name)
+			if err != nil {
+				t.Fatal(err)
 			}
-			return b
+			inViewWorldWith(t, links, 60, (*viewWorld).rootDies)
+		})
+	}
+}
+
+func (w *viewWorld) rootDies() {
+	v := w.sessions[0].Newest()
+	_, roots := membership.NewViewSpread(time.Now(), w.graph.Topology, v, &membership.Difference{Epoch: v.Epoch + 1, Gone: []uint32{40}})
+	rank, _ := v.Rank(roots[0])
+	w.links.change = func(from, _ membership.NodeID, b []byte) []byte {
+		if from == roots[0] {
+			return nil
 		}
-		root := w.sessions[rank]
-		w.sessions[40].Break()
-		w.links.end(w.sessions[40].ID)
-		for _, peer := range membership.Watchers(v, 40, 0) {
+		return b
+	}
+	root := w.sessions[rank]
+	w.sessions[40].Break()
+	w.links.end(w.sessions[40].ID)
+	for peer := range v.Size() {
+		if w.graph.Connects(v, peer, 40) {
 			w.sessions[peer].Lost(w.sessions[40].ID, errors.New("killed"))
 		}
-		if _, err := root.Next(w.t.Context(), v.Epoch); err != nil {
-			t.Fatal(err)
-		}
-		w.links.end(root.ID)
-		root.Break()
-		w.sessions = slices.DeleteFunc(w.sessions, func(s *client.Session) bool { return s == root || s.ID == v.Nodes[40].ID })
-		w.await(v.Epoch, soon)
-	})
+	}
+	if _, err := root.Next(w.t.Context(), v.Epoch); err != nil {
+		w.t.Fatal(err)
+	}
+	w.links.end(root.ID)
+	root.Break()
+	w.sessions = slices.DeleteFunc(w.sessions, func(s *client.Session) bool { return s == root || s.ID == v.Nodes[40].ID })
+	w.await(v.Epoch, soon)
 }
 
 // TestInnerNodeIsSilent: a node that gets differences, and neither forwards nor confirms them, delays

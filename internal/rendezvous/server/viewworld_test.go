@@ -17,6 +17,7 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -29,10 +30,17 @@ type viewWorld struct {
 	listener *pipeListener
 	sessions []*client.Session // by rank
 	links    *viewLinks
+	graph    membership.WatchGraph
 }
 
 // inViewWorld calls f with a world of n nodes that has formed, in fake time.
 func inViewWorld(t *testing.T, n int, f func(w *viewWorld)) {
+	t.Helper()
+	inViewWorldWith(t, topology.Topology{}, n, f)
+}
+
+// inViewWorldWith is inViewWorld with a topology.
+func inViewWorldWith(t *testing.T, links topology.Topology, n int, f func(w *viewWorld)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ca := newAuthority(t)
@@ -41,7 +49,7 @@ func inViewWorld(t *testing.T, n int, f func(w *viewWorld)) {
 			t.Fatal(err)
 		}
 		l := &pipeListener{conf: joining.Server(), conns: make(chan transport.Conn), closed: make(chan struct{}), counts: make(map[string]count)}
-		w := &viewWorld{t: t, listener: l, links: &viewLinks{nodes: make(map[membership.NodeID]*viewNode)}}
+		w := &viewWorld{t: t, listener: l, links: &viewLinks{nodes: make(map[membership.NodeID]*viewNode)}, graph: membership.WatchGraph{Topology: links}}
 		w.testSeed = serveOver(t, l, ca, l.dial, n, elastic(n, func(cfg *Config) {
 			cfg.Limits = handshake.Limits{Hello: time.Minute, Step: time.Minute, Ping: time.Second, Silence: time.Hour}
 		}))
@@ -77,6 +85,7 @@ func (w *viewWorld) joinNode(i int) *client.Session {
 	req.Alternates = []string{fmt.Sprintf("10.0.%d.%d:7000", i/256, i%256)}
 	req.Limits = handshake.Limits{Silence: time.Hour}
 	req.SendView = n.send
+	req.Topology = w.graph.Topology
 	req.Endpoints = []membership.Endpoint{{Transport: "shm"}, {Transport: "tcp"}, {Transport: "quic"}}
 	s, err := w.join(w.t, req)
 	if err != nil {
@@ -152,8 +161,8 @@ func (w *viewWorld) die(within time.Duration, ranks ...int) {
 		w.sessions[rank].Break()
 	}
 	for _, rank := range ranks {
-		for _, peer := range slices.Concat(membership.Watched(v, rank, 0), membership.Watchers(v, rank, 0)) {
-			if !slices.Contains(ranks, peer) {
+		for peer := range v.Size() {
+			if w.graph.Connects(v, rank, peer) && !slices.Contains(ranks, peer) {
 				w.sessions[peer].Lost(w.sessions[rank].ID, errors.New("killed"))
 			}
 		}
