@@ -48,7 +48,7 @@ func noMessage() Status { return Status{Source: NoRank, Tag: AnyTag} }
 // If ctx ends while Send blocks, the communicator is revoked. If Send has blocked and the message
 // does not fit the buffer of the receive, both sides get an [ErrTruncated] or [ErrTypeMismatch].
 func Send[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) error {
-	s, err := startSend[T](ctx, c, "send", p2p.Bytes(bytesOf(data)), to, tag)
+	s, err := startSend[T](ctx, c, "send", &p2p.Regions{First: bytesOf(data)}, to, tag)
 	return sent(ctx, c, "send", s, err)
 }
 
@@ -59,7 +59,7 @@ func StartSend[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) *
 	if err != nil {
 		return ended(opError("send", err))
 	}
-	s, err := startSend[T](ctx, c, "send", p2p.Bytes(f.Read), to, tag)
+	s, err := startSend[T](ctx, c, "send", &p2p.Regions{First: f.Read}, to, tag)
 	if s == nil {
 		c.flights.Leave(id)
 		return ended(err)
@@ -96,7 +96,7 @@ func SendVec[T any](ctx context.Context, c *Comm, regions [][]T, to int, tag Tag
 // If ctx ends while a message of more than 64 KiB is arriving, the communicator is revoked. For a
 // shorter message, Recv first waits for half a second.
 func Recv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Status, error) {
-	r, err := startRecv[T](ctx, c, "recv", p2p.Bytes(bytesOf(data)), from, tag)
+	r, err := startRecv[T](ctx, c, "recv", &p2p.Regions{First: bytesOf(data)}, from, tag)
 	if err != nil {
 		return Status{}, err
 	}
@@ -110,7 +110,7 @@ func StartRecv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag)
 	if err != nil {
 		return ended(opError("recv", err))
 	}
-	r, err := startRecv[T](ctx, c, "recv", p2p.Bytes(bytesOf(data)), from, tag)
+	r, err := startRecv[T](ctx, c, "recv", &p2p.Regions{First: bytesOf(data)}, from, tag)
 	if err != nil {
 		c.flights.Leave(id)
 		return ended(err)
@@ -297,7 +297,7 @@ func recvMatched[T any](ctx context.Context, m *Message, name string, data []T) 
 	if m.matched == nil {
 		return noMessage(), nil
 	}
-	into := p2p.Bytes(bytesOf(data))
+	into := &p2p.Regions{First: bytesOf(data)}
 	into.Elem = int(of.Size)
 	r, ok, err := m.matched.StartRecv(into, of.Type)
 	switch {
@@ -333,13 +333,18 @@ func regionsOf[T any](regions [][]T, written bool) (r *p2p.Regions, err error) {
 // failed.
 func startSend[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions, to int, tag Tag) (*p2p.Send, error) {
 	of, err := elementOf[T]()
-	if err == nil {
-		err = c.checkMessage(ctx, "to", to, tag)
-	}
-	if err != nil || to == NoRank {
+	if err != nil {
 		return nil, opError(name, err)
 	}
-	s, err := c.comm.Messages().StartSend(r, of.Type, to, int64(tag))
+	return c.startSend(ctx, name, r, of.Type, to, tag)
+}
+
+// startSend is not generic: the compiler does not know in other packages that r does not escape.
+func (c *Comm) startSend(ctx context.Context, name string, r *p2p.Regions, typ uint8, to int, tag Tag) (*p2p.Send, error) {
+	if err := c.checkMessage(ctx, "to", to, tag); err != nil || to == NoRank {
+		return nil, opError(name, err)
+	}
+	s, err := c.comm.Messages().StartSend(r, typ, to, int64(tag))
 	return s, c.explain(ctx, name, err)
 }
 
@@ -354,14 +359,19 @@ func sent(ctx context.Context, c *Comm, name string, s *p2p.Send, err error) err
 // startRecv starts to receive elements of T into regions. It returns nil for NoRank.
 func startRecv[T any](ctx context.Context, c *Comm, name string, r *p2p.Regions, from int, tag Tag) (*p2p.Receive, error) {
 	of, err := elementOf[T]()
-	if err == nil {
-		err = c.checkSource(ctx, from, tag)
-	}
-	if err != nil || from == NoRank {
+	if err != nil {
 		return nil, opError(name, err)
 	}
 	r.Elem = int(of.Size)
-	receive, err := c.comm.Messages().StartRecv(r, of.Type, from, int64(tag))
+	return c.startRecv(ctx, name, r, of.Type, from, tag)
+}
+
+// startRecv is not generic, as [Comm.startSend].
+func (c *Comm) startRecv(ctx context.Context, name string, r *p2p.Regions, typ uint8, from int, tag Tag) (*p2p.Receive, error) {
+	if err := c.checkSource(ctx, from, tag); err != nil || from == NoRank {
+		return nil, opError(name, err)
+	}
+	receive, err := c.comm.Messages().StartRecv(r, typ, from, int64(tag))
 	return receive, c.explain(ctx, name, err)
 }
 
@@ -386,11 +396,11 @@ func startExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 	if err := c.checkSource(ctx, from, tag); err != nil {
 		return nil, nil, opError(name, err)
 	}
-	s, err := startSend[T](ctx, c, name, p2p.Bytes(bytesOf(src)), to, tag)
+	s, err := startSend[T](ctx, c, name, &p2p.Regions{First: bytesOf(src)}, to, tag)
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := startRecv[T](ctx, c, name, p2p.Bytes(bytesOf(dst)), from, tag)
+	r, err := startRecv[T](ctx, c, name, &p2p.Regions{First: bytesOf(dst)}, from, tag)
 	if err != nil && s != nil {
 		_ = s.Wait(ctx) // Until then src is in use.
 	}
