@@ -3,6 +3,7 @@ package arch
 import (
 	"fmt"
 	"go/ast"
+	"go/types"
 	"strings"
 	"testing"
 )
@@ -36,7 +37,97 @@ func checkLocked(tr *tree) (problems []string) {
 	return problems
 }
 
+// checkHandOver finds functions that release a lock which they have not taken, and functions that take
+// a lock and never release it. Their names must say so: one that ends in Unlock, or begins with unlock,
+// releases the lock of its caller, and one that begins with lock leaves it taken. Calls of such
+// functions count as taking or releasing a lock of their receiver. The order is that of the source, and
+// a function literal belongs to the function around it.
+func checkHandOver(tr *tree) (problems []string) {
+	for _, f := range tr.files {
+		for _, d := range f.ast.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Body == nil || f.test || strings.HasSuffix(fn.Name.Name, "Locked") {
+				continue
+			}
+			problems = append(problems, handOver(tr, fn)...)
+		}
+	}
+	return problems
+}
+
+// A lockEvent is a call that takes or releases a lock.
+type lockEvent struct {
+	call  *ast.CallExpr
+	lock  string // the mutex, "o.mu", or, for a call of a function that hands a lock over, its receiver, "o"
+	takes bool
+}
+
+// handOver is checkHandOver for a function.
+func handOver(tr *tree, fn *ast.FuncDecl) (problems []string) {
+	takes, releases := handOverName(fn.Name.Name)
+	events := lockEvents(fn.Body)
+	for i, e := range events {
+		if e.takes {
+			if !takes && !anyEvent(events, false, e.lock) {
+				problems = append(problems, fmt.Sprintf("%s: %s takes the lock of %s and never releases it: its name must begin with lock", tr.at(e.call), fn.Name.Name, e.lock))
+			}
+		} else if !releases && !anyEvent(events[:i], true, e.lock) {
+			problems = append(problems, fmt.Sprintf("%s: %s releases the lock of %s, which it has not taken: return the work as effects, or end the name in Unlock", tr.at(e.call), fn.Name.Name, e.lock))
+		}
+	}
+	return problems
+}
+
+// handOverName reports whether a function of this name takes a lock for its caller, or releases one.
+func handOverName(name string) (takes, releases bool) {
+	switch name {
+	case "Lock", "RLock", "TryLock", "TryRLock":
+		return true, false
+	case "Unlock", "RUnlock":
+		return false, true
+	}
+	return strings.HasPrefix(name, "lock"), strings.HasPrefix(name, "unlock") || strings.HasSuffix(name, "Unlock")
+}
+
+// lockEvents returns the calls in a body that take or release a lock, arguments before their call.
+func lockEvents(body *ast.BlockStmt) (events []lockEvent) {
+	var open []ast.Node
+	ast.Inspect(body, func(n ast.Node) bool {
+		if n != nil {
+			open = append(open, n)
+			return true
+		}
+		last := open[len(open)-1]
+		open = open[:len(open)-1]
+		call, ok := last.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		s, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if takes, releases := handOverName(s.Sel.Name); takes || releases {
+			events = append(events, lockEvent{call, types.ExprString(s.X), takes})
+		}
+		return true
+	})
+	return events
+}
+
+// anyEvent reports whether one of the events takes, or releases, the lock. A lock of "o" is that of "o.mu".
+func anyEvent(events []lockEvent, takes bool, lock string) bool {
+	for _, e := range events {
+		if e.takes == takes && (e.lock == lock || strings.HasPrefix(e.lock, lock+".") || strings.HasPrefix(lock, e.lock+".")) {
+			return true
+		}
+	}
+	return false
+}
+
 func TestLocked(t *testing.T) { report(t, checkLocked(load(t))) }
+
+func TestHandOver(t *testing.T) { report(t, checkHandOver(load(t))) }
 
 func TestLockedFinds(t *testing.T) {
 	tr := parse(t, map[string]string{"internal/x/x.go": `package x

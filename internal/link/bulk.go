@@ -69,24 +69,23 @@ func (b *bulk) open(at *path, pipes []transport.Sender) {
 	}
 	for i, p := range pipes {
 		pre := wire.Preamble{Lane: wire.Bulk, Index: uint8(i), Others: uint8(len(pipes) - 1)}
-		w := newPipeWriter(b, at, p, pre)
+		w := newPipeWriterLocked(b, at, p, pre)
 		b.writers = append(b.writers, w)
 		if w.parts != nil {
 			b.pushable.Store(true)
 		}
 	}
 	for _, t := range b.waiting {
-		b.assign(t).start()
+		b.assignLocked(t).startLocked()
 	}
 	b.waiting = nil
 	if b.bye {
-		b.startBye()
+		b.startByeLocked()
 	}
 }
 
-// assign queues a transfer at the writer with the smallest load. Methods that do not lock
-// are called with the lock held.
-func (b *bulk) assign(t *Transfer) *pipeWriter {
+// assignLocked queues a transfer at the writer with the smallest load.
+func (b *bulk) assignLocked(t *Transfer) *pipeWriter {
 	w := slices.MinFunc(b.writers, func(x, y *pipeWriter) int { return x.load - y.load })
 	t.writer = w
 	w.load += t.size - t.sent
@@ -109,8 +108,8 @@ func (l *Link) Deliver(t *Transfer) {
 		b.waiting = append(b.waiting, t)
 		return
 	}
-	if w := b.assign(t); w.parts == nil {
-		w.start()
+	if w := b.assignLocked(t); w.parts == nil {
+		w.startLocked()
 	}
 }
 
@@ -122,43 +121,46 @@ func (l *Link) Push() {
 	}
 }
 
-// push is Push. It returns the number of bytes sent.
+// push is Push. It returns the number of bytes sent. It writes, and notifies owners, without the lock.
 func (l *Link) push() (n int) {
 	b := &l.bulk
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, w := range b.writers {
-		n += b.pushTo(w)
-	}
-	b.busy.Store(slices.ContainsFunc(b.writers, func(w *pipeWriter) bool { return !w.isIdle() }))
-	return n
-}
-
-// pushTo pushes the queue of a writer. If no polling does so, the goroutine of the writer
-// writes the rest. It returns the number of bytes sent.
-func (b *bulk) pushTo(w *pipeWriter) (n int) {
-	if w.parts == nil || b.closed || b.stopped {
-		return 0
-	}
-	w.path.of.writers.Add(1) // attachment.run waits for it.
-	defer w.path.of.writers.Done()
-	if b.pollers > 0 && w.load <= polledMax || w.load <= pushMax {
-		for more := true; more && n < pushMax; {
-			var t *Transfer
-			var k int
-			k, t, more = w.push()
-			n += k
-			b.notifyOwner(t)
+		if w.parts == nil || b.closed || b.stopped {
+			continue
 		}
+		w.path.of.writers.Add(1) // attachment.run waits for it.
+		pushed := 0
+		for more := b.pushesLocked(w); more && pushed < pushMax && w.beginPushLocked(); {
+			b.mu.Unlock()
+			k := w.parts.TryWritePart(w.pieces[:])
+			b.mu.Lock()
+			pushed += k
+			var sent *Transfer
+			if sent, more = w.endPushLocked(k); sent != nil {
+				b.mu.Unlock()
+				sent.Owner.Delivered(sent)
+				b.mu.Lock()
+			}
+		}
+		n += pushed
+		b.startIfNeededLocked(w)
+		w.path.of.writers.Done()
 	}
-	b.startIfNeeded(w)
+	b.busy.Store(slices.ContainsFunc(b.writers, func(w *pipeWriter) bool { return !w.isIdleLocked() }))
 	return n
 }
 
-// startIfNeeded makes the goroutine of a writer write, unless a polling does.
-func (b *bulk) startIfNeeded(w *pipeWriter) {
-	if (b.pollers == 0 || w.load > polledMax) && !b.closed && !b.stopped && !w.busy && !w.isIdle() {
-		w.start()
+// pushesLocked reports whether push writes the queue of a writer, and not its goroutine.
+func (b *bulk) pushesLocked(w *pipeWriter) bool {
+	return b.pollers > 0 && w.load <= polledMax || w.load <= pushMax
+}
+
+// startIfNeededLocked makes the goroutine of a writer write, unless a polling does.
+func (b *bulk) startIfNeededLocked(w *pipeWriter) {
+	if (b.pollers == 0 || w.load > polledMax) && !b.closed && !b.stopped && !w.busy && !w.isIdleLocked() {
+		w.startLocked()
 	}
 }
 
@@ -169,17 +171,7 @@ func (b *bulk) addPollers(n int) {
 	defer b.mu.Unlock()
 	b.pollers += n
 	for _, w := range b.writers {
-		b.startIfNeeded(w)
-	}
-}
-
-// notifyOwner notifies the owner of t, if any, that t was sent. It unlocks the lane
-// meanwhile.
-func (b *bulk) notifyOwner(t *Transfer) {
-	if t != nil {
-		b.mu.Unlock()
-		t.Owner.Delivered(t)
-		b.mu.Lock()
+		b.startIfNeededLocked(w)
 	}
 }
 
@@ -205,7 +197,7 @@ func (l *Link) Recall(t *Transfer) {
 	for w.current == t {
 		switch {
 		case !w.busy:
-			w.copyRest()
+			w.copyRestLocked()
 			return
 		case w.writing:
 			w.cut = true
@@ -229,15 +221,16 @@ func (b *bulk) sayBye(idle bool) {
 	defer b.mu.Unlock()
 	b.bye, b.holding = true, idle
 	if !b.closed && !b.stopped {
-		b.startBye()
+		b.startByeLocked()
 	}
 }
 
-func (b *bulk) startBye() {
+// startByeLocked makes the writers say goodbye after their transfers.
+func (b *bulk) startByeLocked() {
 	b.busy.Store(true)
 	for _, w := range b.writers {
 		w.bye = true
-		w.start()
+		w.startLocked()
 	}
 }
 
@@ -255,12 +248,22 @@ func (b *bulk) stop() {
 // pipes. The peer cannot have received the rest of one in the middle of a segment.
 func (b *bulk) detach() {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	sent := b.detachLocked()
+	b.mu.Unlock()
+	for _, t := range sent {
+		t.Owner.Delivered(t)
+	}
+}
+
+// detachLocked is detach. It returns the transfers that are sent completely, for their owners.
+func (b *bulk) detachLocked() (sent []*Transfer) {
 	var again []*Transfer
 	for _, w := range b.writers {
-		b.notifyOwner(w.finish())
+		if t := w.finishLocked(); t != nil {
+			sent = append(sent, t)
+		}
 		if w.current != nil {
-			w.releaseTransfer()
+			w.releaseTransferLocked()
 		}
 		b.sent += w.sent
 		again = append(again, w.queue...)
@@ -273,13 +276,14 @@ func (b *bulk) detach() {
 	b.writers, b.bye, b.stopped, b.holding = nil, false, false, false
 	b.pushable.Store(false)
 	b.busy.Store(false)
+	return sent
 }
 
 // isIdle reports whether no transfer is waiting or being written.
 func (b *bulk) isIdle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.waiting) == 0 && !slices.ContainsFunc(b.writers, func(w *pipeWriter) bool { return !w.isIdle() || w.busy })
+	return len(b.waiting) == 0 && !slices.ContainsFunc(b.writers, func(w *pipeWriter) bool { return !w.isIdleLocked() || w.busy })
 }
 
 func (b *bulk) close() {

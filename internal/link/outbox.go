@@ -19,6 +19,9 @@ const directBytesMin = 2 << 10
 // a frame is written immediately if that does not block. Otherwise a goroutine writes it,
 // together with all later frames. The size of an outbox is bounded by credit and by the requests
 // of the peer.
+//
+// A sender encodes its frame directly into the buffer of pending frames, between lockBuffer and
+// commitUnlock, which hand the lock over: the caller holds it while it appends. ADR 60 has the reason.
 type outbox struct {
 	link *Link
 
@@ -44,7 +47,7 @@ type outPipe struct {
 
 	wake    sync.Cond
 	spare   []byte   // the other buffer
-	pieces  [][]byte // memory for commitWith
+	pieces  [][]byte // memory for commitPayloadUnlock
 	started bool     // the goroutine runs
 	writing bool     // the goroutine is in Write
 }
@@ -62,12 +65,14 @@ func (o *outbox) open(at *path, p transport.Sender, preamble []byte) {
 	if len(preamble) > 0 {
 		b = append(preamble, b...)
 	}
-	o.flush(b, 0)
+	need := o.flushLocked(b, 0)
+	o.mu.Unlock()
+	o.request(need)
 }
 
-// begin locks the outbox and returns the buffer for further frames. The caller appends them
-// and calls commit, which unlocks.
-func (o *outbox) begin() []byte {
+// lockBuffer locks the outbox and returns the buffer for further frames. The caller appends them
+// and calls commitUnlock or commitPayloadUnlock, and nothing that blocks or locks in between.
+func (o *outbox) lockBuffer() []byte {
 	o.mu.Lock()
 	if o.holding {
 		return o.held
@@ -76,36 +81,50 @@ func (o *outbox) begin() []byte {
 }
 
 // post sends the frame that add appends.
-func (o *outbox) post(add func(b []byte) []byte) { o.commit(add(o.begin()), 1) }
+func (o *outbox) post(add func(b []byte) []byte) { o.commitUnlock(add(o.lockBuffer()), 1) }
 
-// commit sends the frames that were appended to the buffer of begin. counted is the number of those that
-// [wire.IsCounted] selects.
-func (o *outbox) commit(b []byte, counted uint32) {
+// commitUnlock sends the frames that were appended to the buffer of lockBuffer, and unlocks the outbox.
+// counted is the number of those that [wire.IsCounted] selects.
+func (o *outbox) commitUnlock(b []byte, counted uint32) {
+	need := o.commitLocked(b, counted)
+	o.mu.Unlock()
+	o.request(need)
+}
+
+// request asks for the connection that the frames of a commit need. The caller does not hold the lock.
+func (o *outbox) request(need Purpose) {
+	if need != NoPurpose {
+		o.link.Need(need)
+	}
+}
+
+// commitLocked keeps the frames in b for the next connection while the outbox holds them back, and
+// otherwise sends them. It returns the purpose of the connection that they need, for request.
+func (o *outbox) commitLocked(b []byte, counted uint32) (need Purpose) {
 	if o.holding && !o.closed {
 		o.held = b
 		o.waiting += counted
-		o.mu.Unlock()
-		return
+		return NoPurpose
 	}
-	o.flush(b, counted)
+	return o.flushLocked(b, counted)
 }
 
-// flush makes b the pending frames, sends them, and unlocks the outbox.
-func (o *outbox) flush(b []byte, counted uint32) {
+// flushLocked makes b the pending frames and sends them. It returns the purpose of the connection that
+// they need, for request.
+func (o *outbox) flushLocked(b []byte, counted uint32) (need Purpose) {
 	o.pending = b
 	o.queued += counted
-	purpose := NoPurpose
 	switch p := o.to; {
 	case o.closed:
 		o.pending, o.queued = o.pending[:0], 0
 	case p == nil:
-		if purpose = o.link.Purpose(); purpose == NoPurpose {
-			purpose = cmp.Or(purposeOf(b), Report)
+		if need = o.link.Purpose(); need == NoPurpose {
+			need = cmp.Or(purposeOf(b), Report)
 		}
 	case p.writing || len(b) == 0:
 	case p.try != nil && p.try.TryWrite(b):
 		o.pending = keep(b)
-		o.wrote(len(b))
+		o.wroteLocked(len(b))
 	default:
 		if !p.started {
 			p.started = true
@@ -113,14 +132,11 @@ func (o *outbox) flush(b []byte, counted uint32) {
 		}
 		p.wake.Signal()
 	}
-	o.mu.Unlock()
-	if purpose != NoPurpose {
-		o.link.Need(purpose)
-	}
+	return need
 }
 
-// wrote counts the pending frames of n bytes as given to a pipe.
-func (o *outbox) wrote(n int) {
+// wroteLocked counts the pending frames of n bytes as given to a pipe.
+func (o *outbox) wroteLocked(n int) {
 	o.sent += uint64(n)
 	o.written += uint64(o.queued)
 	o.queued = 0
@@ -132,26 +148,27 @@ const quietMax = 4 << 10
 
 // postQuiet is post for a frame that a pending link keeps until another frame needs a connection.
 func (o *outbox) postQuiet(add func(b []byte) []byte) {
-	b := add(o.begin())
+	b, need := add(o.lockBuffer()), NoPurpose
 	if o.to != nil || o.holding || o.closed || len(b) > quietMax {
-		o.commit(b, 1)
-		return
+		need = o.commitLocked(b, 1)
+	} else {
+		o.pending = b
+		o.queued++
 	}
-	o.pending = b
-	o.queued++
 	o.mu.Unlock()
+	o.request(need)
 }
 
-// commitWith is commit for one frame with a payload behind b, in one or more regions. With a
-// TryVectorWriter a long payload is written from its own memory.
-func (o *outbox) commitWith(b, payload []byte, more [][]byte) {
+// commitPayloadUnlock is commitUnlock for one frame with a payload behind b, in one or more regions. With
+// a TryVectorWriter a long payload is written from its own memory.
+func (o *outbox) commitPayloadUnlock(b, payload []byte, more [][]byte) {
 	if p := o.to; len(payload) >= directBytesMin && p != nil && p.vec != nil && !p.writing && !o.closed && !o.holding {
 		p.pieces = append(append(p.pieces[:0], b, payload), more...)
 		sent := p.vec.TryWriteVectored(p.pieces)
 		clear(p.pieces)
 		if sent {
 			o.queued++
-			o.wrote(len(b) + size(payload, more))
+			o.wroteLocked(len(b) + size(payload, more))
 			o.pending = keep(b)
 			o.mu.Unlock()
 			return
@@ -161,7 +178,7 @@ func (o *outbox) commitWith(b, payload []byte, more [][]byte) {
 	for _, p := range more {
 		b = append(b, p...)
 	}
-	o.commit(b, 1)
+	o.commitUnlock(b, 1)
 }
 
 // run writes pending frames to a pipe until the outbox loses it.
@@ -175,7 +192,7 @@ func (o *outbox) run(p *outPipe) {
 		}
 		b := o.pending
 		o.pending, p.spare, p.writing = p.spare[:0], nil, true
-		o.wrote(len(b))
+		o.wroteLocked(len(b))
 		o.mu.Unlock()
 		_, err := p.pipe.Write(b)
 		o.mu.Lock()
@@ -202,14 +219,18 @@ func (o *outbox) bye(idle bool) {
 	o.mu.Lock()
 	b := o.pending
 	o.holding = idle
-	o.flush(y.Append(b, wire.TypeBye), 0)
+	need := o.flushLocked(y.Append(b, wire.TypeBye), 0)
+	o.mu.Unlock()
+	o.request(need)
 }
 
 // acknowledge sends the acknowledgement of the goodbye of the peer on a lane, also after our own.
 func (o *outbox) acknowledge(lane wire.Lane) {
 	y := wire.Bye{Lane: lane}
 	o.mu.Lock()
-	o.flush(y.Append(o.pending, wire.TypeByeAck), 0)
+	need := o.flushLocked(y.Append(o.pending, wire.TypeByeAck), 0)
+	o.mu.Unlock()
+	o.request(need)
 }
 
 // detach takes the pipe from the outbox. The frames that it has not been given wait for the next one.

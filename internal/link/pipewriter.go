@@ -44,7 +44,8 @@ type pipeWriter struct {
 	pieces [2][]byte
 }
 
-func newPipeWriter(b *bulk, at *path, p transport.Sender, pre wire.Preamble) *pipeWriter {
+// newPipeWriterLocked returns the writer of a pipe and sends the preamble.
+func newPipeWriterLocked(b *bulk, at *path, p transport.Sender, pre wire.Preamble) *pipeWriter {
 	w := &pipeWriter{bulk: b, path: at, pipe: p}
 	can := transport.CapabilitiesOf(p)
 	w.parts, w.vector = can.PartWriter, can.VectorWriter
@@ -55,12 +56,12 @@ func newPipeWriter(b *bulk, at *path, p transport.Sender, pre wire.Preamble) *pi
 		w.head = nil
 		return w
 	}
-	w.start()
+	w.startLocked()
 	return w
 }
 
-// start makes the goroutine write.
-func (w *pipeWriter) start() {
+// startLocked makes the goroutine write.
+func (w *pipeWriter) startLocked() {
 	if !w.started {
 		w.started = true
 		w.path.of.writers.Go(w.run)
@@ -68,28 +69,44 @@ func (w *pipeWriter) start() {
 	w.wake.Broadcast()
 }
 
+// run is the goroutine. It writes, and notifies owners, without the lock.
 func (w *pipeWriter) run() {
 	b := w.bulk
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.closed && !b.stopped {
-		if w.busy || !w.begin() {
+		if w.busy || !w.beginLocked() {
 			w.wake.Wait()
 			continue
 		}
-		w.write()
-		b.notifyOwner(w.finish())
+		head, body := w.head, w.body
+		w.busy, w.writing = true, true
+		b.mu.Unlock()
+		n, err := w.writeOnce(head, body)
+		b.mu.Lock()
+		sent, broken := w.wroteLocked(n, err)
+		if sent == nil && broken == nil {
+			continue
+		}
+		b.mu.Unlock()
+		if sent != nil {
+			sent.Owner.Delivered(sent)
+		}
+		if broken != nil {
+			w.path.of.broken(w.path, broken)
+		}
+		b.mu.Lock()
 	}
 }
 
-// hasRest reports whether the current frame is not written completely.
-func (w *pipeWriter) hasRest() bool { return len(w.head)+len(w.body) > 0 }
+// hasRestLocked reports whether the current frame is not written completely.
+func (w *pipeWriter) hasRestLocked() bool { return len(w.head)+len(w.body) > 0 }
 
-// begin begins the next frame unless the current one has a rest. It reports whether there
+// beginLocked begins the next frame unless the current one has a rest. It reports whether there
 // is anything to write.
-func (w *pipeWriter) begin() bool {
+func (w *pipeWriter) beginLocked() bool {
 	switch {
-	case w.hasRest():
+	case w.hasRestLocked():
 	case len(w.queue) > 0:
 		t := w.queue[0]
 		w.queue = slices.Delete(w.queue, 0, 1)
@@ -108,13 +125,13 @@ func (w *pipeWriter) begin() bool {
 	return true
 }
 
-func (w *pipeWriter) isIdle() bool { return !w.hasRest() && len(w.queue) == 0 && !w.bye }
+func (w *pipeWriter) isIdleLocked() bool { return !w.hasRestLocked() && len(w.queue) == 0 && !w.bye }
 
-// finish ends the current segment if it is written completely. It moves the transfer to the
+// finishLocked ends the current segment if it is written completely. It moves the transfer to the
 // end of the queue, or returns it if that was its last segment.
-func (w *pipeWriter) finish() *Transfer {
+func (w *pipeWriter) finishLocked() *Transfer {
 	t := w.current
-	if t == nil || w.hasRest() {
+	if t == nil || w.hasRestLocked() {
 		return nil
 	}
 	w.current, w.body = nil, nil
@@ -128,32 +145,26 @@ func (w *pipeWriter) finish() *Transfer {
 	return t
 }
 
-// write writes the current frame. It unlocks the lane meanwhile and may block.
-func (w *pipeWriter) write() {
+// wroteLocked handles the result of writeOnce. It returns a transfer that is now sent completely, for its
+// owner, and the error that breaks the connection. After an error, and when the lane ends, the rest of the
+// current transfer is not written.
+func (w *pipeWriter) wroteLocked(n int, err error) (sent *Transfer, broken error) {
 	b := w.bulk
-	for w.hasRest() && !b.closed && !b.stopped {
-		head, body := w.head, w.body
-		w.busy, w.writing = true, true
-		b.mu.Unlock()
-		n, err := w.writeOnce(head, body)
-		b.mu.Lock()
-		w.busy, w.writing = false, false
-		w.advance(n)
-		if w.cut {
-			w.cut = false
-			w.pipe.SetWriteDeadline(time.Time{})
-		}
-		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			b.stopped = true
-			w.releaseTransfer()
-			b.mu.Unlock()
-			w.path.of.broken(w.path, fmt.Errorf("link: write to the bulk lane: %w", err))
-			b.mu.Lock()
-		}
+	w.busy, w.writing = false, false
+	w.advanceLocked(n)
+	if w.cut {
+		w.cut = false
+		w.pipe.SetWriteDeadline(time.Time{})
 	}
-	if w.hasRest() {
-		w.releaseTransfer()
+	switch {
+	case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
+		b.stopped = true
+		w.releaseTransferLocked()
+		return nil, fmt.Errorf("link: write to the bulk lane: %w", err)
+	case (b.closed || b.stopped) && w.hasRestLocked():
+		w.releaseTransferLocked()
 	}
+	return w.finishLocked(), nil
 }
 
 // writeOnce writes head and body in one call if the pipe has a VectorWriter, and otherwise
@@ -171,45 +182,46 @@ func (w *pipeWriter) writeOnce(head, body []byte) (int, error) {
 	return n, err
 }
 
-// push writes as much as the pipe takes without blocking, up to the end of a segment. It returns the
-// number of bytes, a transfer that is now sent completely, and whether the pipe may take
-// more. It unlocks the lane meanwhile.
-func (w *pipeWriter) push() (n int, sent *Transfer, more bool) {
-	b := w.bulk
-	if w.busy || b.closed || b.stopped || !w.begin() {
-		return 0, nil, false
+// beginPushLocked sets pieces for a TryWritePart without the lock, up to the end of a segment. It reports
+// false if there is nothing to write, if another goroutine writes, or if the lane ends.
+func (w *pipeWriter) beginPushLocked() bool {
+	if w.busy || w.bulk.closed || w.bulk.stopped || !w.beginLocked() {
+		return false
 	}
 	w.busy = true
 	w.pieces = [2][]byte{w.head, w.body}
-	b.mu.Unlock()
-	n = w.parts.TryWritePart(w.pieces[:])
-	b.mu.Lock()
-	w.busy, w.pieces = false, [2][]byte{}
-	w.advance(n)
-	more = !w.hasRest()
-	return n, w.finish(), more
+	return true
 }
 
-// advance removes n written bytes from the current frame. If its transfer was recalled
+// endPushLocked handles the n bytes that TryWritePart has written. It returns a transfer that is now sent
+// completely, for its owner, and whether the pipe may take more.
+func (w *pipeWriter) endPushLocked(n int) (sent *Transfer, more bool) {
+	w.busy, w.pieces = false, [2][]byte{}
+	w.advanceLocked(n)
+	more = !w.hasRestLocked()
+	return w.finishLocked(), more
+}
+
+// advanceLocked removes n written bytes from the current frame. If its transfer was recalled
 // meanwhile, the rest is sent from a copy.
-func (w *pipeWriter) advance(n int) {
+func (w *pipeWriter) advanceLocked(n int) {
 	w.sent += uint64(n)
 	k := min(n, len(w.head))
 	w.head, w.body = w.head[k:], w.body[n-k:]
 	if w.current != nil && w.current.recalled {
-		w.copyRest()
+		w.copyRestLocked()
 	}
 }
 
-// copyRest makes the rest of the segment independent of its transfer.
-func (w *pipeWriter) copyRest() {
+// copyRestLocked makes the rest of the segment independent of its transfer.
+func (w *pipeWriter) copyRestLocked() {
 	w.body = slices.Clone(w.body)
-	w.releaseTransfer()
+	w.releaseTransferLocked()
 }
 
-// releaseTransfer ends the current transfer: its memory is no longer used, and no more of it
+// releaseTransferLocked ends the current transfer: its memory is no longer used, and no more of it
 // will be sent.
-func (w *pipeWriter) releaseTransfer() {
+func (w *pipeWriter) releaseTransferLocked() {
 	if t := w.current; t != nil {
 		w.load -= t.size - t.sent
 	}

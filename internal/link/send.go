@@ -84,13 +84,13 @@ func (l *Link) Dropped() { l.kept.Add(-1) }
 // it. The payload may be used again when SendMessage returns.
 func (l *Link) SendMessage(m wire.Message, payload []byte, more ...[]byte) {
 	m.Length = size(payload, more)
-	l.data.commitWith(m.Append(l.data.begin()), payload, more)
+	l.data.commitPayloadUnlock(m.Append(l.data.lockBuffer()), payload, more)
 }
 
 // SendStep is SendMessage for a step of a collective.
 func (l *Link) SendStep(s wire.Step, payload []byte) {
 	s.Length = len(payload)
-	l.data.commitWith(s.AppendStep(l.data.begin()), payload, nil)
+	l.data.commitPayloadUnlock(s.AppendStep(l.data.lockBuffer()), payload, nil)
 }
 
 // OfferMessage announces a message that needs a grant. The order of messages and offers is
@@ -125,7 +125,7 @@ func (l *Link) GrantOffer(g wire.OfferGrant) { l.replies().post(g.Append) }
 func (l *Link) RefuseOffer(r wire.OfferRefuse) { l.replies().post(r.Append) }
 
 // Query asks the peer for its progress in an operation that this node waits for.
-func (l *Link) Query(p wire.Query) { l.control.commit(p.Append(l.control.begin()), 0) }
+func (l *Link) Query(p wire.Query) { l.control.commitUnlock(p.Append(l.control.lockBuffer()), 0) }
 
 // answersMax is the number of pending bytes on the control lane above which requests of the
 // peer are not answered. The peer can repeat them when it reads.
@@ -133,18 +133,18 @@ const answersMax = 64 << 10
 
 // answer sends the frame that add appends, unless too much is pending.
 func (l *Link) answer(add func(b []byte) []byte) {
-	b := l.control.begin()
+	b := l.control.lockBuffer()
 	if len(b) < answersMax {
 		b = add(b)
 	}
-	l.control.commit(b, 0)
+	l.control.commitUnlock(b, 0)
 }
 
 // Answer answers a query. It drops the answer if the peer does not read.
 func (l *Link) Answer(w wire.Where) { l.answer(w.Append) }
 
 // Ask asks the peer for its calls that wait for other ranks.
-func (l *Link) Ask(a wire.Ask) { l.control.commit(a.Append(l.control.begin()), 0) }
+func (l *Link) Ask(a wire.Ask) { l.control.commitUnlock(a.Append(l.control.lockBuffer()), 0) }
 
 // AnswerAsk answers an Ask with an encoded list of waits. It drops the answer if the peer does not
 // read.
@@ -159,7 +159,7 @@ func (l *Link) Revoke(r wire.Revoke, text string) {
 
 // Failed tells the peer that a node has failed.
 func (l *Link) Failed(f wire.Failed, text string) {
-	l.control.commit(f.Append(l.control.begin(), text), 1)
+	l.control.commitUnlock(f.Append(l.control.lockBuffer(), text), 1)
 }
 
 // Gone tells the peer that a node has left.
@@ -172,13 +172,13 @@ const viewsMax = 4 * wire.ViewMessageMax
 // View sends a message about views, of at most wire.ViewMessageMax bytes. It reports false if the
 // message was dropped, since the peer does not read.
 func (l *Link) View(message []byte) bool {
-	b := l.control.begin()
+	b := l.control.lockBuffer()
 	fits := len(b) <= viewsMax
 	if fits {
 		var f wire.View
 		b = f.Append(b, message)
 	}
-	l.control.commit(b, 0)
+	l.control.commitUnlock(b, 0)
 	return fits
 }
 
@@ -186,9 +186,9 @@ func (l *Link) View(message []byte) bool {
 // channel is closed when the peer has handled the frame, but not if the link ends first.
 func (l *Link) Reason(r wire.Reason, text string) (confirmed <-chan struct{}) {
 	number, confirmed := l.confirms.add()
-	b := r.Append(l.control.begin(), text)
+	b := r.Append(l.control.lockBuffer(), text)
 	p := wire.Ping{Number: number}
-	l.control.commit(p.Append(b, wire.TypePing), 1)
+	l.control.commitUnlock(p.Append(b, wire.TypePing), 1)
 	return confirmed
 }
 
@@ -197,7 +197,7 @@ func (l *Link) Reason(r wire.Reason, text string) (confirmed <-chan struct{}) {
 func (l *Link) ConfirmedPing() (confirmed <-chan struct{}) {
 	number, confirmed := l.confirms.add()
 	p := wire.Ping{Number: number}
-	l.control.commit(p.Append(l.control.begin(), wire.TypePing), 0)
+	l.control.commitUnlock(p.Append(l.control.lockBuffer(), wire.TypePing), 0)
 	return confirmed
 }
 
@@ -234,7 +234,7 @@ func (c *confirms) take(number uint64) {
 // Ping makes the peer send a frame, which Heard counts.
 func (l *Link) Ping() {
 	var p wire.Ping
-	l.control.commit(p.Append(l.control.begin(), wire.TypePing), 0)
+	l.control.commitUnlock(p.Append(l.control.lockBuffer(), wire.TypePing), 0)
 }
 
 func (l *Link) pong(p wire.Ping) {

@@ -161,7 +161,7 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 	err := c.await(ctx, func(now time.Time) bool {
 		p := c.session.Open(now)
 		if p != nil {
-			s = newSender(c, p)
+			s = newSenderLocked(c, p)
 		}
 		return p != nil
 	})
@@ -177,7 +177,7 @@ func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 	err := c.await(ctx, func(time.Time) bool {
 		p := c.session.AcceptPipe()
 		if p != nil {
-			r = newReceiver(c, p)
+			r = newReceiverLocked(c, p)
 		}
 		return p != nil
 	})

@@ -72,8 +72,8 @@ type sender struct {
 	pipe *session.Outgoing
 }
 
-// newSender returns the sending end of a pipe. The caller holds the mutex of the conn.
-func newSender(c *conn, p *session.Outgoing) *sender {
+// newSenderLocked returns the sending end of a pipe.
+func newSenderLocked(c *conn, p *session.Outgoing) *sender {
 	s := &sender{end: end{conn: c}, pipe: p}
 	s.changed.L = &c.mu
 	p.Notify = s.changed.Broadcast
@@ -161,8 +161,8 @@ type receiver struct {
 	eof  bool // has been reported
 }
 
-// newReceiver returns the receiving end of a pipe. The caller holds the mutex of the conn.
-func newReceiver(c *conn, p *session.Incoming) *receiver {
+// newReceiverLocked returns the receiving end of a pipe.
+func newReceiverLocked(c *conn, p *session.Incoming) *receiver {
 	r := &receiver{end: end{conn: c}, pipe: p}
 	r.changed.L = &c.mu
 	p.Notify = r.changed.Broadcast
@@ -218,28 +218,33 @@ func (r *receiver) Read(p []byte) (int, error) {
 
 // ReadFunc implements [transport.Receiver]. The views are decrypted frames.
 func (r *receiver) ReadFunc(n int, view func(p []byte)) (done int, err error) {
-	r.conn.mu.Lock()
-	defer r.conn.mu.Unlock()
 	for done < n {
-		b, err := r.peekLocked(n - done)
+		b, err := r.peek(n - done)
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
 			return done, err
 		}
-		r.view(b, view)
+		view(b)
 		done += len(b)
-		r.consumeLocked(len(b))
+		r.consume(len(b))
 	}
 	return done, nil
 }
 
-// view calls view without the mutex.
-func (r *receiver) view(b []byte, view func(p []byte)) {
-	r.conn.mu.Unlock()
-	defer r.conn.mu.Lock()
-	view(b)
+// peek is peekLocked for a caller without the mutex. The bytes stay valid until they are consumed.
+func (r *receiver) peek(limit int) ([]byte, error) {
+	r.conn.mu.Lock()
+	defer r.conn.mu.Unlock()
+	return r.peekLocked(limit)
+}
+
+// consume is consumeLocked for a caller without the mutex.
+func (r *receiver) consume(n int) {
+	r.conn.mu.Lock()
+	defer r.conn.mu.Unlock()
+	r.consumeLocked(n)
 }
 
 // SetReadDeadline implements [transport.Receiver].

@@ -107,9 +107,15 @@ func (c *call) enter(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ending == nil {
-		if place := p.window.enter(int64(c.bytes)); place != nil && !c.await(ctx, place.Value.(*waiter)) {
-			p.window.quit(place)
-			return c.cancelled(false, context.Cause(ctx))
+		if place := p.window.enter(int64(c.bytes)); place != nil {
+			c.turn = Turn{InFlight: p.window.calls, Max: p.window.callsMax}
+			p.mu.Unlock()
+			came := c.await(ctx, place.Value.(*waiter))
+			p.mu.Lock()
+			if !came {
+				p.window.quit(place)
+				return c.cancelled(false, context.Cause(ctx))
+			}
 		}
 	}
 	if p.ending != nil {
@@ -125,13 +131,10 @@ func (c *call) enter(ctx context.Context) error {
 	return nil
 }
 
-// await waits for the turn of w with the lock released. It returns false if ctx has
+// await waits for the turn of w and counts the time in c.turn. It returns false if ctx has
 // ended first.
 func (c *call) await(ctx context.Context, w *waiter) bool {
-	p, began := c.peer, time.Now()
-	c.turn = Turn{InFlight: p.window.calls, Max: p.window.callsMax}
-	p.mu.Unlock()
-	defer p.mu.Lock()
+	began := time.Now()
 	defer func() { c.turn.After = time.Since(began) }()
 	select {
 	case <-w.turn:
