@@ -146,3 +146,51 @@ func (c *C) send() { c.mu.Lock(); defer c.mu.Unlock() }
 		t.Errorf("found %q, want two problems in sendLocked", problems)
 	}
 }
+
+func TestHandOverFinds(t *testing.T) {
+	tr := parse(t, map[string]string{"internal/x/x.go": `package x
+
+func (c *C) notify() {
+	c.mu.Unlock()
+	c.owner.Notify()
+	c.mu.Lock()
+}
+
+func (c *C) view(f func()) {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	f()
+}
+
+func (c *C) begin() []byte { c.mu.Lock(); return c.pending }
+
+func (c *C) other(d *D) { c.mu.Lock(); d.mu.Unlock() }
+
+func (c *C) half() { c.write(c.lockBuffer()) }
+
+func (c *C) early() { c.commitUnlock(nil); c.lockBuffer() }
+
+func (c *C) lockBuffer() []byte { c.mu.Lock(); return c.pending }
+
+func (c *C) commitUnlock(b []byte) { c.pending = b; c.mu.Unlock() }
+
+func (c *C) post() { c.x.commitUnlock(append(c.x.lockBuffer(), 1)) }
+
+func (c *C) quiet() { b := c.lockBuffer(); c.pending = b; c.mu.Unlock() }
+
+func (c *C) deferred() { c.mu.RLock(); defer func() { c.mu.RUnlock() }() }
+
+func (c *C) run() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.more {
+		c.mu.Unlock()
+		c.write(nil)
+		c.mu.Lock()
+	}
+}
+`})
+	expect(t, checkHandOver(tr), "notify releases the lock of c.mu", "view releases the lock of c.mu",
+		"begin takes the lock of c.mu", "other takes the lock of c.mu", "other releases the lock of d.mu",
+		"half takes the lock of c", "early releases the lock of c")
+}

@@ -178,9 +178,9 @@ func (c *call) send() {
 	given := c.abandoned && !c.over && err == nil
 	switch {
 	case c.over:
-		c.signal()
+		c.signalLocked()
 	case err != nil:
-		c.end(nil, c.failure(err))
+		c.endLocked(nil, c.failure(err))
 	}
 	p.mu.Unlock()
 	if given {
@@ -188,7 +188,7 @@ func (c *call) send() {
 	}
 }
 
-// failure returns the error of a call that could not be sent. The lock is held.
+// failure returns the error of a call that could not be sent.
 func (c *call) failure(err error) error {
 	p := c.peer
 	if errors.Is(err, ErrRefused) {
@@ -197,18 +197,18 @@ func (c *call) failure(err error) error {
 	return &LostError{p.rank, c.fn, err}
 }
 
-// end ends the call. The lock is held. The caller must not use c afterwards, unless it
+// endLocked ends the call. The caller must not use c afterwards, unless it
 // was abandoned.
-func (c *call) end(result []byte, err error) {
+func (c *call) endLocked(result []byte, err error) {
 	p := c.peer
 	c.over, c.result, c.err = true, result, err
 	delete(p.calls, c.id)
 	p.window.leave(int64(c.bytes))
-	c.signal()
+	c.signalLocked()
 }
 
-// signal wakes the goroutine that waits for the call, which may reuse c at once.
-func (c *call) signal() {
+// signalLocked wakes the goroutine that waits for the call, which may reuse c at once.
+func (c *call) signalLocked() {
 	if c.sent && !c.abandoned {
 		c.ended <- struct{}{}
 	}
@@ -234,8 +234,8 @@ func (c *call) abandon(expired bool) bool {
 	return true
 }
 
-// answered ends a call with its answer. The lock is held.
-func (p *peer) answered(a wire.RemoteAnswer, rest []byte) error {
+// answeredLocked ends a call with its answer.
+func (p *peer) answeredLocked(a wire.RemoteAnswer, rest []byte) error {
 	c := p.calls[a.ID]
 	if c == nil {
 		return fmt.Errorf("rank %d answers call %d, which does not wait for an answer", p.rank, a.ID)
@@ -246,7 +246,7 @@ func (p *peer) answered(a wire.RemoteAnswer, rest []byte) error {
 	case a.Status == wire.RemoteEnded && !c.limited:
 		return fmt.Errorf("rank %d reports the end of call %d, which was not cancelled and has no deadline", p.rank, a.ID)
 	}
-	c.end(c.outcome(a, rest))
+	c.endLocked(c.outcome(a, rest))
 	return nil
 }
 

@@ -31,8 +31,8 @@ type job struct {
 	result   []byte
 }
 
-// request starts or refuses a call. The lock is held.
-func (p *peer) request(c wire.RemoteCall, name, args []byte) error {
+// requestLocked starts or refuses a call.
+func (p *peer) requestLocked(c wire.RemoteCall, name, args []byte) error {
 	s := p.service
 	if p.jobs[c.ID] != nil {
 		return fmt.Errorf("rank %d makes call %d twice", p.rank, c.ID)
@@ -42,22 +42,22 @@ func (p *peer) request(c wire.RemoteCall, name, args []byte) error {
 	switch {
 	case p.early[c.ID] != nil:
 		delete(p.early, c.ID)
-		return p.reply(wire.RemoteAnswer{ID: c.ID, Status: wire.RemoteEnded})
+		return p.replyLocked(wire.RemoteAnswer{ID: c.ID, Status: wire.RemoteEnded})
 	case f == nil:
-		return p.reply(wire.RemoteAnswer{ID: c.ID, Status: wire.RemoteUnknown})
+		return p.replyLocked(wire.RemoteAnswer{ID: c.ID, Status: wire.RemoteUnknown})
 	case len(args) > s.cfg.PayloadMax:
-		return p.reply(wire.RemoteAnswer{ID: c.ID, Status: wire.RemoteArgsTooLong, Size: uint64(len(args)), Max: uint64(s.cfg.PayloadMax)})
+		return p.replyLocked(wire.RemoteAnswer{ID: c.ID, Status: wire.RemoteArgsTooLong, Size: uint64(len(args)), Max: uint64(s.cfg.PayloadMax)})
 	case p.held == s.cfg.InFlight || p.heldBytes+bytes > s.requestBytesMax():
-		return p.reply(wire.RemoteAnswer{ID: c.ID, Status: wire.RemoteBusy, Size: uint64(s.cfg.InFlightBytes), Max: uint64(s.cfg.InFlight)})
+		return p.replyLocked(wire.RemoteAnswer{ID: c.ID, Status: wire.RemoteBusy, Size: uint64(s.cfg.InFlightBytes), Max: uint64(s.cfg.InFlight)})
 	}
-	p.start(&job{peer: p, function: f, id: c.ID, args: args, bytes: bytes}, c.Remaining)
+	p.startLocked(&job{peer: p, function: f, id: c.ID, args: args, bytes: bytes}, c.Remaining)
 	return nil
 }
 
-// start runs a job, with remaining nanoseconds until its deadline, or queues it until an
+// startLocked runs a job, with remaining nanoseconds until its deadline, or queues it until an
 // earlier job has sent its answer: answers must not accumulate for a peer that does not read
-// them. The lock is held.
-func (p *peer) start(j *job, remaining uint64) {
+// them.
+func (p *peer) startLocked(j *job, remaining uint64) {
 	if p.jobs == nil {
 		p.jobs = make(map[uint64]*job)
 	}

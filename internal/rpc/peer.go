@@ -120,26 +120,26 @@ func (p *peer) handle(b []byte, lost error) error {
 		if err != nil {
 			return err
 		}
-		return p.request(c, name, args)
+		return p.requestLocked(c, name, args)
 	case wire.TypeRemoteAnswer:
 		a, rest, err := wire.ParseRemoteAnswer(b)
 		if err != nil {
 			return err
 		}
-		return p.answered(a, rest)
+		return p.answeredLocked(a, rest)
 	default:
 		c, err := wire.ParseRemoteCancel(b)
 		if err != nil {
 			return err
 		}
-		p.cancelled(c)
+		p.cancelledLocked(c)
 		return nil
 	}
 }
 
-// reply sends a short answer in the background, since the goroutine that delivers
-// messages must not wait for a Send. The lock is held.
-func (p *peer) reply(a wire.RemoteAnswer) error {
+// replyLocked sends a short answer in the background, since the goroutine that delivers
+// messages must not wait for a Send.
+func (p *peer) replyLocked(a wire.RemoteAnswer) error {
 	if len(p.replies) == repliesMax {
 		return fmt.Errorf("%d answers are not read by rank %d", len(p.replies), p.rank)
 	}
@@ -187,7 +187,7 @@ func (p *peer) end(e *ending) bool {
 	}
 	p.ending = e
 	for _, c := range p.calls {
-		c.end(nil, e.of(p.rank, c.fn))
+		c.endLocked(nil, e.of(p.rank, c.fn))
 	}
 	p.window.dismiss()
 	for _, j := range p.jobs {
@@ -213,8 +213,8 @@ func (p *peer) tell(id uint64, parts [][]byte) {
 	}
 }
 
-// cancelled ends the context of a job. The lock is held.
-func (p *peer) cancelled(c wire.RemoteCancel) {
+// cancelledLocked ends the context of a job.
+func (p *peer) cancelledLocked(c wire.RemoteCancel) {
 	why := context.Canceled
 	if c.Expired {
 		why = context.DeadlineExceeded
