@@ -244,3 +244,24 @@ func open(t testing.TB, c transport.Conn, lane wire.Lane) transport.Sender {
 	}
 	return s
 }
+
+// A discarder is a pipe that takes all frames.
+type discarder struct{ transport.Sender }
+
+func (discarder) Capabilities() transport.Capabilities {
+	return transport.Capabilities{TryWriter: discarder{}}
+}
+
+func (discarder) TryWrite([]byte) bool { return true }
+
+// BenchmarkOutbox is the cost of a message for the goroutine that sends it, without the transport.
+func BenchmarkOutbox(b *testing.B) {
+	l := &Link{}
+	l.data.init(l, wire.Data)
+	l.data.open(nil, discarder{}, nil)
+	p := make([]byte, 8)
+	b.ReportAllocs()
+	for b.Loop() {
+		l.SendStep(wire.Step{}, p)
+	}
+}
