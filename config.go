@@ -219,7 +219,7 @@ type Config struct {
 	// NEXAR_HEARTBEAT_TIMEOUT_SECS.
 	HeartbeatTimeout time.Duration `env:"NEXAR_HEARTBEAT_TIMEOUT_SECS" default:"5s" min:"0" above:"HeartbeatInterval"`
 
-	// Recovery selects the behaviour of Node.Epochs after the failure of another node: Automatic by
+	// Recovery selects the behavior of Node.Epochs after the failure of another node: Automatic by
 	// default. Operations that need the failed node end with a PeerError in any case.
 	// NEXAR_RECOVERY_POLICY, where "auto" means "automatic".
 	Recovery RecoveryPolicy `env:"NEXAR_RECOVERY_POLICY" default:"automatic" one:"automatic,manual,abort"`
@@ -282,7 +282,7 @@ const linksEager = "eager"
 // defaultListen is the default listen address of seeds.
 const defaultListen = ":0"
 
-// A RecoveryPolicy selects the behaviour of [Node.Epochs] after the failure of another node. See
+// A RecoveryPolicy selects the behavior of [Node.Epochs] after the failure of another node. See
 // [Config].Recovery.
 type RecoveryPolicy string
 

@@ -16,7 +16,7 @@ type Tag int64
 const (
 	// AnyRank makes a receive take a message from every rank.
 	AnyRank = p2p.Any
-	// NoRank stands for a rank that does not exist, such as the neighbour of the last rank in a
+	// NoRank stands for a rank that does not exist, such as the neighbor of the last rank in a
 	// line, as MPI_PROC_NULL does. A send to it and a receive or probe from it return at once. The
 	// receive leaves its buffer unchanged. The [Status] of both has the source NoRank, the tag
 	// [AnyTag] and the count 0.
