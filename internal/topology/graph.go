@@ -65,8 +65,8 @@ func steps(n, k int) []int {
 
 // appendHypercubeNeighbors appends the neighbors of a corner of a hypercube that lacks the corners from n on. Two
 // corners with numbers that differ in one bit are linked. A missing corner leaves its neighbor below the
-// highest bit, its deputy, without a neighbor, and some corners above the highest bit as well. The deputy is
-// linked to one of these, as if it were the missing corner.
+// highest bit without a neighbor, and some corners above the highest bit as well. One of these corners above
+// is its substitute: the neighbor below is linked to it in place of the missing corner.
 func appendHypercubeNeighbors(to []int, rank, n int) []int {
 	d := dimensions(n)
 	if d == 0 {
@@ -90,7 +90,7 @@ func appendHypercubeNeighbors(to []int, rank, n int) []int {
 }
 
 // substituteOf returns the corner above the highest bit that a corner below it is linked to in place of a missing
-// corner, or -1 if the missing corner has no neighbor there.
+// corner, or -1 if the missing corner has no neighbor above the highest bit.
 func substituteOf(lower, n int) (upper int) {
 	top := 1 << (dimensions(n) - 1)
 	for bit := top >> 1; bit > 0; bit >>= 1 {

@@ -36,7 +36,7 @@ const (
 	plainMax   = forward.PayloadMax - tagSize
 )
 
-// An item is one without data.
+// An item is the header of an item in a frame. Its data, if it has any, follows.
 type item struct {
 	kind  byte
 	pipe  uint32
@@ -305,7 +305,7 @@ func (m *mux) next() []byte {
 	return b
 }
 
-// handle handles the items of a frame.
+// handle processes the items of a Data frame, while the session is open. Malformed items end the session.
 func (s *Session) handle(now time.Time, b []byte) {
 	for len(b) > 0 && s.state == stateOpen {
 		if len(b) < itemSize {
