@@ -138,11 +138,11 @@ func TestCoverIsBounded(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	const n = 400
 	for name, edges := range map[string][][2]int{
-		"sparse":           randomGraph(rng, n, 0.01),
+		"sparse":          randomGraph(rng, n, 0.01),
 		"three neighbors": regular(rng, n, 3),
-		"dense":            randomGraph(rng, n, 0.3),
-		"all":              randomGraph(rng, n, 1),
-		"triangles":        triangles(n),
+		"dense":           randomGraph(rng, n, 0.3),
+		"all":             randomGraph(rng, n, 1),
+		"triangles":       triangles(n),
 	} {
 		costs := make([]cost, n)
 		for i := range costs {

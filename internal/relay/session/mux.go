@@ -33,7 +33,7 @@ const (
 	itemClose             // the end of the session
 
 	itemSize = 1 + 4 + 4
-	plainMax   = forward.PayloadMax - tagSize
+	plainMax = forward.PayloadMax - tagSize
 )
 
 // An item is the header of an item in a frame. Its data, if it has any, follows.
@@ -92,7 +92,7 @@ type mux struct {
 	accepted  uint32 // number of pipes that the peer has opened
 	incoming  map[uint32]*Incoming
 	backlog   []*Incoming // not accepted
-	items     []item    // to be sent
+	items     []item      // to be sent
 	ready     []*Outgoing // have bytes and credit, and take turns
 	closeSent bool
 }
