@@ -33,10 +33,10 @@ func chosenBy(r selector.Reason) string {
 	}
 }
 
-// Algorithms lists the algorithms for a collective of so many bytes (of the vector, or
-// of the blocks of all ranks). The first is the one that such a call uses, unless it
-// is an [AllReduceFunc] and the algorithm does not keep the order of the ranks; the
-// others follow, the fastest by the cost model first. With [Config].Deterministic the
+// Algorithms lists the algorithms for a collective. bytes is the length of the vector or, if each rank
+// has a block, of the blocks of all ranks. The first algorithm is the one that such a call uses, but an
+// [AllReduceFunc] uses the first that keeps the order of the ranks. The others are sorted by the time
+// that the cost model predicts, the shortest first. With [Config].Deterministic the
 // list has only algorithms that combine operands in the same way. All ranks get the
 // same list. The collective is named as in errors: "all_reduce".
 func (c *Comm) Algorithms(collective string, bytes int) ([]Algorithm, error) {

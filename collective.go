@@ -56,8 +56,8 @@ func AllReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(d
 
 // Gather collects src of all ranks in dst of root: block r of dst is src of
 // rank r. All src have the same length. On root dst is Size times as long; on
-// other ranks it is ignored and may be nil. On root src may be its own block of
-// dst, dst[root*len(src):(root+1)*len(src)], which then stays as it is; any
+// other ranks it is ignored and may be nil. On root src may be the block of root in
+// dst, dst[root*len(src):(root+1)*len(src)], which is then not copied; any
 // other overlap is an [ErrOverlap].
 func Gather[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
 	return c.run(ctx, new(task).Gather(&c.runner, elementsOf(dst), elementsOf(src), root))
@@ -66,16 +66,16 @@ func Gather[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
 // AllGather collects src of all ranks in dst of every rank: block r of dst is
 // src of rank r. All src have the same length, and dst is Size times as long.
 // src may be this rank's own block of dst, dst[Rank*len(src):(Rank+1)*len(src)],
-// which then stays as it is, independently of other ranks; any other overlap is
-// an [ErrOverlap].
+// which is then not copied. Each rank may choose this for itself. Any other overlap
+// is an [ErrOverlap].
 func AllGather[T any](ctx context.Context, c *Comm, dst, src []T) error {
 	return c.run(ctx, new(task).AllGather(&c.runner, elementsOf(dst), elementsOf(src)))
 }
 
 // Scatter distributes src of root: dst of rank r is block r of src. All dst have
 // the same length. On root src is Size times as long; on other ranks it is
-// ignored and may be nil. On root dst may be its own block of src,
-// src[root*len(dst):(root+1)*len(dst)], which then stays as it is; any other
+// ignored and may be nil. On root dst may be the block of root in src,
+// src[root*len(dst):(root+1)*len(dst)], which is then not copied; any other
 // overlap is an [ErrOverlap]. src is not changed.
 func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
 	return c.run(ctx, new(task).Scatter(&c.runner, elementsOf(dst), elementsOf(src), root))
@@ -84,7 +84,7 @@ func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error 
 // ReduceScatter combines src of all ranks, element by element, and stores block r
 // of the result in dst of rank r. All dst have the same length, and src is Size
 // times as long. dst may be this rank's own block of src,
-// src[Rank*len(dst):(Rank+1)*len(dst)], independently of other ranks; any other
+// src[Rank*len(dst):(Rank+1)*len(dst)]; each rank may choose this for itself. Any other
 // overlap is an [ErrOverlap]. Except for that block src is not changed.
 func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) error {
 	return c.run(ctx, new(task).ReduceScatter(&c.runner, numbersOf(dst), numbersOf(src), kernel.Op(op)))

@@ -21,8 +21,8 @@ import (
 // so that every rank has the same bits. Compressors are in package compress; all ranks use
 // the same kind.
 //
-// Every [compress.Compressor] supports [Sum] and [Avg] of floating-point vectors, which it adds in
-// float32. A [compress.TypedCompressor] supports more: its method Allows reports the types and
+// Every [compress.Compressor] supports [Sum] and [Avg] of floating-point vectors. It encodes and adds them in
+// float32, so float64 elements are rounded to float32. A [compress.TypedCompressor] supports more: its method Allows reports the types and
 // operations. If it allows float64, float64 vectors are encoded and added in float64. All compressors of
 // package compress are typed; [compress.None] allows every type and operation. If the compressor does not
 // allow the type or operation, the error is an [ErrInvalidOp].

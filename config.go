@@ -102,20 +102,22 @@ type Config struct {
 	// contradict each other, or if one of them requires encryption and the program sets PlainBulk.
 	PlainBulk bool `env:"NEXAR_PLAIN_BULK" also:"NEXAR_ENCRYPT_BULK_TRANSPORT"`
 
-	// Topology selects the neighbors of this node, the nodes that it connects to: "full", the default, or
-	// "full_mesh", all others; "k-regular:K" or "k_regular:K", K others, the two of a ring of all ranks among them;
-	// "hypercube", those with ranks that differ in one bit. Any number of nodes can have any of these: with K of n-1 or
-	// more all are neighbors, and if both K and n are odd, one node has a neighbor less. K is at least 2. In a
-	// sparse topology, one that is not full, a node watches its neighbors and connects to no other node. There are no
-	// relays yet: all-reduce, all-gather, reduce-scatter, broadcast and reduce work between neighbors of k-regular
-	// topologies, and an operation that needs another rank fails with a [PeerError]. Must be the same on
-	// all nodes: the seed refuses a node with another one. NEXAR_TOPOLOGY.
+	// Topology selects the neighbors of this node, the nodes that it connects to.
+	// "full", the default, or "full_mesh": all other nodes.
+	// "k-regular:K" or "k_regular:K": K nodes, among them the ranks before and after this one.
+	// "hypercube": the nodes with ranks that differ from this one in one bit.
+	// K is at least 2. Each topology works for any number n of nodes. If K is n-1 or more, all nodes are neighbors; if
+	// K and n are odd, one node has K-1 neighbors. A topology that is not full is sparse: a node watches its
+	// neighbors and connects to no other node. There are no relays yet. In k-regular topologies, all-reduce,
+	// all-gather, reduce-scatter, broadcast and reduce need neighbors only. An operation that needs another
+	// rank fails with a [PeerError]. Must be the same on all nodes: the seed refuses a node with another
+	// topology. NEXAR_TOPOLOGY.
 	Topology string `env:"NEXAR_TOPOLOGY" default:"full"`
 
 	// Links says when this node connects to the other nodes of the world: "demand", the default, to
 	// another node when an operation first needs it, or "eager", to all of them when it joins.
 	// On demand, a world of many nodes forms sooner. The first operation between two nodes takes
-	// longer by the time of a handshake, and only then a node that cannot be reached is found.
+	// longer by the time of a handshake, and only then does a node notice that it cannot reach the other.
 	// Nodes that watch each other for failures, up to 12 for each node, are connected in any
 	// case, and so are up to 256 nodes of a communicator that share the memory of one host. Nodes of one
 	// world may have different values. NEXAR_LINKS.
@@ -145,15 +147,14 @@ type Config struct {
 	// same on all ranks. The default is off. NEXAR_DETERMINISTIC=1.
 	Deterministic bool `env:"NEXAR_DETERMINISTIC"`
 
-	// CollectiveTimeout is the longest that a collective may make no
-	// progress, on this rank: 30 minutes by default, less than 0 for ever. A rank that
-	// has failed, left or called something else ends it at once, and a deadlock after
-	// DeadlockTimeout. After 10 seconds a warning names the ranks that delay it.
-	// NEXAR_COLLECTIVE_TIMEOUT_SECS.
+	// CollectiveTimeout limits the time that a collective makes no progress on this rank: 30 minutes
+	// by default, no limit if negative. A collective ends at once if a rank has failed, left or called
+	// another collective, and after DeadlockTimeout in a deadlock. After 10 seconds a warning names the
+	// ranks that it waits for. NEXAR_COLLECTIVE_TIMEOUT_SECS.
 	CollectiveTimeout time.Duration `env:"NEXAR_COLLECTIVE_TIMEOUT_SECS" default:"30m"`
 
-	// BarrierTimeout is the longest that a Barrier may make no progress: 30
-	// minutes by default, less than 0 for ever. NEXAR_BARRIER_TIMEOUT_SECS.
+	// BarrierTimeout limits the time that a Barrier makes no progress on this rank: 30 minutes by
+	// default, no limit if negative. NEXAR_BARRIER_TIMEOUT_SECS.
 	BarrierTimeout time.Duration `env:"NEXAR_BARRIER_TIMEOUT_SECS" default:"30m"`
 
 	// MessageTimeout limits the time that a send waits for its receive, and a receive or probe for
@@ -166,7 +167,8 @@ type Config struct {
 	// DeadlockTimeout limits the time that ranks wait for each other, with nothing in flight
 	// between them. Then their calls fail with a DeadlockError. It is 60 seconds by default, and
 	// no limit if negative. Each call that a goroutine of one of the ranks begins restarts the
-	// time. A deadlock is logged within 3 seconds. NEXAR_DEADLOCK_TIMEOUT.
+	// time. A deadlock is logged within 3 seconds in worlds of up to 100 ranks, and later in larger
+	// ones. NEXAR_DEADLOCK_TIMEOUT.
 	DeadlockTimeout time.Duration `env:"NEXAR_DEADLOCK_TIMEOUT" default:"60s"`
 
 	// BucketBytes is the size in bytes of the buckets of AllReduceBuckets: 4 MiB by default, at most
@@ -219,7 +221,7 @@ type Config struct {
 	// NEXAR_HEARTBEAT_TIMEOUT_SECS.
 	HeartbeatTimeout time.Duration `env:"NEXAR_HEARTBEAT_TIMEOUT_SECS" default:"5s" min:"0" above:"HeartbeatInterval"`
 
-	// Recovery selects the behaviour of Node.Epochs after the failure of another node: Automatic by
+	// Recovery selects the behavior of Node.Epochs after the failure of another node: Automatic by
 	// default. Operations that need the failed node end with a PeerError in any case.
 	// NEXAR_RECOVERY_POLICY, where "auto" means "automatic".
 	Recovery RecoveryPolicy `env:"NEXAR_RECOVERY_POLICY" default:"automatic" one:"automatic,manual,abort"`
@@ -273,7 +275,7 @@ type Config struct {
 	Log *slog.Logger `env:"-" also:"NEXAR_LOG" one:"debug,info,warn,error,off"`
 }
 
-// SeedPort is the port of seed addresses that name no port.
+// SeedPort, 7946, is the port of seed addresses that name no port.
 const SeedPort = host.SeedPort
 
 // linksEager is a value of Config.Links.
@@ -282,7 +284,7 @@ const linksEager = "eager"
 // defaultListen is the default listen address of seeds.
 const defaultListen = ":0"
 
-// A RecoveryPolicy selects the behaviour of [Node.Epochs] after the failure of another node. See
+// A RecoveryPolicy selects the behavior of [Node.Epochs] after the failure of another node. See
 // [Config].Recovery.
 type RecoveryPolicy string
 

@@ -16,9 +16,9 @@ import (
 )
 
 // A DeviceComm is a communicator for vectors on a device, such as an accelerator:
-// see [Comm.WithStream]. Its methods are functions of this package, for regions of device buffers
-// in place of slices, with the type of the elements in place of a type parameter. A
-// region has a whole number of elements; its rows may divide elements.
+// see [Comm.WithStream]. Each method corresponds to the function of this package with the same name. It
+// takes regions of device buffers in place of slices, and the type of the elements as an argument in
+// place of a type parameter. A region has a whole number of elements, but its rows need not have.
 //
 // The methods are Broadcast, Reduce, AllReduce, Scan, ExclusiveScan, Gather,
 // AllGather, Scatter, ReduceScatter, AllToAll, Send and Recv. Other functions, such

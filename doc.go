@@ -47,10 +47,12 @@
 //
 // # Failure
 //
-// Nothing hangs. An operation ends when its context ends, or when it has made no progress for
-// longer than [Config] allows, 30 minutes by default; only receives and probes from [AnyRank]
-// have no such limit. After 10 seconds a warning in the log names the ranks that it waits for and
-// their calls. Ranks that wait for each other get a [DeadlockError] after [Config].DeadlockTimeout.
+// A collective, send, receive or probe ends when its context ends, or when it has made no progress
+// for longer than [Config] allows, 30 minutes by default. Three waits have no such limit: receives
+// and probes from [AnyRank], the wait of [Node.Epochs] for the next communicator, and calls that a
+// device does not finish. After 10 seconds a warning in the log names the ranks that an operation
+// waits for and their calls. Ranks that wait for each other get a [DeadlockError] after
+// [Config].DeadlockTimeout.
 // Operations that need a rank end when that rank is known to have failed, which takes
 // milliseconds after the end of its process. The error names the rank.
 //

@@ -248,7 +248,10 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 // Exclude returns the communicator of the world without the given ranks, and without ranks that have
 // failed or left meanwhile. All remaining ranks call it on [Node.World] with the same ranks, after a
 // failure with the policy [Manual], or to remove live ranks, such as one on a slow host. It blocks
-// until all remaining ranks have called it. One rank alone cannot exclude several.
+// until all remaining ranks have called it.
+//
+// The seed counts each call as lost links between the caller and the given ranks, and removes the fewest nodes
+// that have lost their links to others. So if one rank alone excludes several, the seed removes that rank.
 //
 // On a live rank that is excluded, operations fail, and [Node.Epochs] ends with an [ErrExcluded] that
 // names a rank that has called Exclude. A rank that wants to leave calls [Node.Leave] instead.

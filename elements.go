@@ -58,8 +58,10 @@ func elementOf[T any]() (element, error) {
 // opaqueElement describes the elements of a type that is not reduced as a number.
 func opaqueElement(t reflect.Type) (element, error) {
 	switch {
+	case t.Size() == 0:
+		return element{}, fmt.Errorf("%w: %v has no bytes to send", ErrInvalidType, t)
 	case !kernel.Plain(t):
-		return element{}, fmt.Errorf("%w: %v has pointers, or no size", ErrInvalidType, t)
+		return element{}, fmt.Errorf("%w: %v contains pointers or uintptrs, which have no meaning in another process", ErrInvalidType, t)
 	case t.Size() > math.MaxUint32:
 		return element{}, fmt.Errorf("%w: %v has more than %d bytes", ErrInvalidType, t, uint32(math.MaxUint32))
 	}

@@ -52,7 +52,8 @@ var (
 	// ErrExcluded says that other ranks have removed this node by [Comm.Exclude]. Its text names one
 	// of them. The error is also an ErrRemoved and an ErrNoQuorum.
 	ErrExcluded = errors.New("excluded from the world")
-	// ErrToken says that this process and the seed do not have the same cluster token.
+	// ErrToken says that this process and the seed do not have the same cluster token, or that the token is
+	// missing or too weak for an address that is not a loopback address.
 	ErrToken = errors.New("cluster token")
 	// ErrIdentity says that a seed, or a node, has a certificate of another CA than the one of this
 	// cluster or of [Config].CAFile. The error names both CAs.
@@ -104,14 +105,13 @@ var (
 	ErrConfig = errors.New("invalid configuration")
 )
 
-// A PeerError reports a rank that has failed or left, and so caused the failure of an operation. It is
-// an [ErrPeerFailed].
+// A PeerError reports that an operation failed because a rank has failed or left. It is an [ErrPeerFailed].
 //
-// A rank that ends because of an error tells the cause to the other ranks first, and their errors name
-// that cause. A rank that ends without doing so is the cause itself, provided that all other ranks have
-// outlived it. Otherwise the cause is unknown, and Suspects lists the possible ones:
+// A rank that ends because of an error first sends the cause to the other ranks, and their errors name
+// that cause. A rank that ends without sending a cause is itself the cause, if all other ranks were alive
+// after its end. Otherwise the cause is unknown, and Suspects lists the ranks that may be it:
 //
-//   - Several ranks have failed at once, and have told no cause.
+//   - Several ranks have failed at once and have sent no cause.
 //   - Rank has reported another rank as the cause. This node still has a link to that rank, but gets no
 //     answer from it within 500 ms.
 type PeerError struct {

@@ -54,5 +54,5 @@ func ExampleBroadcast_pointers() {
 	}
 	defer comms[0].Close()
 	fmt.Println(nexar.Broadcast(ctx, comms[0], []string{"hello"}, 0))
-	// Output: nexar: broadcast: invalid type of elements: string has pointers, or no size
+	// Output: nexar: broadcast: invalid type of elements: string contains pointers or uintptrs, which have no meaning in another process
 }

@@ -135,7 +135,7 @@ func ExampleExchange_noRank() {
 		if right == c.Size() {
 			right = nexar.NoRank
 		}
-		x := []float64{-1, float64(c.Rank()), -1} // the element of this rank between two of its neighbours
+		x := []float64{-1, float64(c.Rank()), -1} // the element of this rank between two of its neighbors
 		if _, err := nexar.Exchange(ctx, c, x[2:], x[1:2], left, right, 0); err != nil {
 			return err
 		}

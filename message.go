@@ -14,14 +14,14 @@ import (
 type Tag int64
 
 const (
-	// AnyRank makes a receive take a message from every rank.
+	// AnyRank makes a receive or probe accept a message from any rank.
 	AnyRank = p2p.Any
-	// NoRank stands for a rank that does not exist, such as the neighbour of the last rank in a
-	// line, as MPI_PROC_NULL does. A send to it and a receive or probe from it return at once. The
+	// NoRank stands for a rank that does not exist, such as the rank after the last one in a
+	// line. It corresponds to MPI_PROC_NULL. A send to it and a receive or probe from it return at once. The
 	// receive leaves its buffer unchanged. The [Status] of both has the source NoRank, the tag
 	// [AnyTag] and the count 0.
 	NoRank = -2
-	// AnyTag makes a receive take a message with every tag.
+	// AnyTag makes a receive or probe accept a message with any tag.
 	AnyTag Tag = p2p.Any
 )
 

@@ -82,7 +82,7 @@ type Diagnosis struct {
 	ReadBuffer, WriteBuffer int  // of the UDP socket, in bytes
 	WantedBuffer            int  // recommended size of both, in bytes
 	GSO                     bool // the kernel segments large sends
-	Watched                 bool // peers detect the end of the process at once
+	Watched                 bool // peers notice the end of the process at once; otherwise by its silence
 
 	Problems []Problem
 }

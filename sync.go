@@ -13,9 +13,9 @@ import (
 	"github.com/nexar-go/nexar/internal/state"
 )
 
-// Sync copies the state of the first rank that has the current one to all ranks. The nodes
-// with which the world has formed have it, and every node after a Sync. Call Sync after each
-// change of the world, when [Node.Epochs] has yielded a communicator: then nodes that have
+// Sync copies the current state from one rank to all ranks. The source is the first rank that has the
+// current state: a node has it if the world formed with it, or after its first Sync. Call Sync after each
+// change of the world, when [Node.Epochs] has yielded a communicator. Then nodes that have
 // joined, and nodes that a failure has interrupted at different steps, continue from the
 // same state.
 //

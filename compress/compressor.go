@@ -2,7 +2,8 @@ package compress
 
 // A Compressor encodes float32 vectors and adds encoded vectors to others. A compressed
 // all-reduce calls Append once, and then AddTo once for each rank, with the encodings in the
-// order of ranks. A [TypedCompressor] takes further types and operations.
+// order of ranks. A compressed all-reduce of float64 elements rounds them to float32 for a Compressor, unless it
+// is a [TypedCompressor] that allows float64; such a compressor may take further types and operations.
 //
 // A Compressor may implement [fmt.Stringer] to name the kind of its encodings. Compressors
 // with the same text, in the first 24 bytes, can decode each other's encodings, and those with

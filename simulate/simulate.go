@@ -1,8 +1,8 @@
-// Package simulate predicts the time of collectives on machines that are not at hand: with other
-// networks, and with up to a million ranks.
+// Package simulate predicts the time of collectives on machines and networks that the caller describes,
+// with up to a million ranks.
 //
-// [Run] executes the plans of all ranks, the same that a [nexar.Comm] executes over links, in a
-// discrete-event model of a [Model]: ranks of a host share its processors, every message takes
+// [Run] executes the plans that the ranks of a [nexar.Comm] execute over links, in a discrete-event
+// simulation of a [Model]. Ranks of a host share its processors, every message takes
 // processor time at both ends, and messages between hosts occupy the links of their path. One call
 // is simulated alone, on one channel, and all ranks begin at once.
 //

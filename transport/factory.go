@@ -34,9 +34,10 @@ type Env struct {
 	// Client returns the TLS configuration for dialing a peer. The handshake fails
 	// unless the server proves that identity.
 	Client func(peer string) *tls.Config
-	// Peer returns the identity of the peer from a completed handshake. The
-	// identity is empty if Node is. A transport that authenticates peers by other
-	// means need not use the three.
+	// Peer returns the identity of the peer from a completed handshake. The identity is empty if Node is
+	// empty.
+	//
+	// A transport that authenticates peers by other means need not use Server, Client and Peer.
 	Peer func(state tls.ConnectionState) (string, error)
 
 	// Listen is the configured "host:port" of the node or seed. The built-in

@@ -233,7 +233,7 @@ func TestReducePanics(t *testing.T) {
 	if !panics(func() { Reducer(Int16, BitXor)(p[:7], p[:7], p[:7]) }) {
 		t.Error("bit_xor of an odd length did not panic")
 	}
-	Reducer(Int64, Sum)(p[:16], p[16:32], p[32:48]) // neighbours do not overlap
+	Reducer(Int64, Sum)(p[:16], p[16:32], p[32:48]) // neighbors do not overlap
 }
 
 func panics(f func()) (did bool) {

@@ -44,7 +44,7 @@ type owner func(s *Sink)
 
 func (o owner) Filled(s *Sink) { o(s) }
 
-// numbers returns n bytes, each different from its neighbours.
+// numbers returns n bytes, each different from its neighbors.
 func numbers(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

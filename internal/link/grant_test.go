@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// filler returns a pattern that is different for neighbouring bytes and transfers.
+// filler returns a pattern that is different for neighboring bytes and transfers.
 func filler(n, transfer int) []byte {
 	b := make([]byte, n)
 	for i := range b {

@@ -52,7 +52,7 @@ func (c *candidate) isLinkedTo(id NodeID) bool {
 // and have not confirmed their links to it. The candidate would have the given rank in
 // a view of the given size, after all nodes of the world.
 func (c *candidate) unconfirmed(world View, rank, size int) (ranks []int) {
-	for _, r := range neighbours(size, rank, 0, -1) {
+	for _, r := range neighbors(size, rank, 0, -1) {
 		if r >= world.Size() {
 			continue // A newcomer; isPaired applies.
 		}

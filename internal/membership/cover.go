@@ -88,10 +88,10 @@ func (s set) add(i int)      { s[i/64] |= 1 << (i % 64) }
 func (s set) remove(i int)   { s[i/64] &^= 1 << (i % 64) }
 
 // A cover is a search in one component: branch and bound on a node of the highest
-// degree, which is removed or has all its neighbours removed.
+// degree, which is removed or has all its neighbors removed.
 type cover struct {
 	costs     []cost
-	near      []set // neighbours of each node
+	near      []set // neighbors of each node
 	work      int64 // remaining
 	removed   []bool
 	best      []bool // the cheapest cover so far, or nil
@@ -190,9 +190,9 @@ func (c *cover) search(depth int, sofar cost, open set) {
 	}
 }
 
-// reduce decides the nodes that need no search: a node without neighbours stays, and
-// the only neighbour of a node is removed if it costs no more than that node. It
-// returns the node with the most neighbours, the cheapest of these, or -1 if none is
+// reduce decides the nodes that need no search: a node without neighbors stays, and
+// the only neighbor of a node is removed if it costs no more than that node. It
+// returns the node with the most neighbors, the cheapest of these, or -1 if none is
 // left.
 func (c *cover) reduce(open set, remove func(i int)) (worst int) {
 	for again := true; again; {
@@ -218,7 +218,7 @@ func (c *cover) reduce(open set, remove func(i int)) (worst int) {
 	return worst
 }
 
-// degree returns the number of neighbours of a node in a set, and the last one.
+// degree returns the number of neighbors of a node in a set, and the last one.
 func (c *cover) degree(open set, i int) (n, last int) {
 	c.work -= int64(len(open))
 	for w, x := range c.near[i] {

@@ -138,11 +138,11 @@ func TestCoverIsBounded(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	const n = 400
 	for name, edges := range map[string][][2]int{
-		"sparse":           randomGraph(rng, n, 0.01),
-		"three neighbours": regular(rng, n, 3),
-		"dense":            randomGraph(rng, n, 0.3),
-		"all":              randomGraph(rng, n, 1),
-		"triangles":        triangles(n),
+		"sparse":          randomGraph(rng, n, 0.01),
+		"three neighbors": regular(rng, n, 3),
+		"dense":           randomGraph(rng, n, 0.3),
+		"all":             randomGraph(rng, n, 1),
+		"triangles":       triangles(n),
 	} {
 		costs := make([]cost, n)
 		for i := range costs {
@@ -166,7 +166,7 @@ func TestCoverIsBounded(t *testing.T) {
 	}
 }
 
-// regular returns a graph of nodes with about the same number of neighbours.
+// regular returns a graph of nodes with about the same number of neighbors.
 func regular(rng *rand.Rand, n, degree int) (edges [][2]int) {
 	for range degree {
 		order := rng.Perm(n)

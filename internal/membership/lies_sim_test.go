@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// A lie is the behaviour of a hostile candidate that holds the token.
+// A lie is the behavior of a hostile candidate that holds the token.
 type lie int
 
 const (

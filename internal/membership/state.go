@@ -110,7 +110,7 @@ func (s *State) check(e Entry) error {
 	adds, removes := e.Kind == Form || e.Kind == Join, e.Kind == Leave || e.Kind == Fail
 	switch {
 	case !adds && !removes && e.Kind != Renew:
-		return errors.New("unknown kind of entry")
+		return fmt.Errorf("entry of unknown kind %d", e.Kind)
 	case e.Kind == Form && s.view.Size() > 0:
 		return ErrFormed
 	case e.Kind != Form && s.view.Epoch == 0:

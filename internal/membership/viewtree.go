@@ -54,7 +54,7 @@ func newViewTree(links topology.Topology, n int, gone []uint32, epoch uint64) *v
 	peers, next := watchPeers(links, n), 0
 	for _, rank := range stay {
 		next = t.search(next, peers, removed)
-		if t.parent[rank] == inNoView { // All its neighbours are gone.
+		if t.parent[rank] == inNoView { // All its neighbors are gone.
 			t.add(rank, fromSeed)
 		}
 	}

@@ -19,10 +19,10 @@ const watchersDefault = 6
 // of Bermond, Comellas and Hsu, "Distributed loop computer networks: a survey", JPDC
 // 24(1), 1995. Its diameter is about k·n^(1/k), so a report spreads in a few hops.
 // Since 1 is one of the steps, the graph is connected.
-func Watched(v View, rank, k int) []int { return neighbours(v.Size(), rank, k, +1) }
+func Watched(v View, rank, k int) []int { return neighbors(v.Size(), rank, k, +1) }
 
 // Watchers returns the ranks that watch the given rank.
-func Watchers(v View, rank, k int) []int { return neighbours(v.Size(), rank, k, -1) }
+func Watchers(v View, rank, k int) []int { return neighbors(v.Size(), rank, k, -1) }
 
 // NewcomerLinks returns the ranks in a world of n nodes that a newcomer links itself to: those that
 // would watch it or that it would watch if it entered as the last node, also if one node enters
@@ -43,7 +43,7 @@ func NewcomerLinks(n, k int) []int {
 	return slices.Sorted(maps.Keys(near))
 }
 
-func neighbours(n, rank, k, sign int) []int {
+func neighbors(n, rank, k, sign int) []int {
 	if rank < 0 || rank >= n {
 		return nil
 	}

@@ -119,7 +119,7 @@ func TestNewcomerLinks(t *testing.T) {
 		// The ranks after a change: gone is a rank that leaves, n for none. The rank of the newcomer
 		// is size-2 if another one enters behind it.
 		check := func(size, rank, gone int) {
-			for _, near := range append(neighbours(size, rank, k, +1), neighbours(size, rank, k, -1)...) {
+			for _, near := range append(neighbors(size, rank, k, +1), neighbors(size, rank, k, -1)...) {
 				old := near
 				if near >= gone {
 					old++

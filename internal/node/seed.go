@@ -28,8 +28,8 @@ type SeedConfig struct {
 	// ForgetState lets one of several seeds start with an empty or damaged StateDir: it
 	// learns from the others before it votes.
 	ForgetState bool
-	// Open opens the replicated log of the seeds. Without it there is a single seed, which writes
-	// only its CA to StateDir.
+	// Open opens the replicated log of several seeds, or of one with a StateDir. Without Open there is a
+	// single seed, which writes only its CA to StateDir.
 	Open        consensus.OpenFunc
 	PeerToken   pki.Token   // authenticates seeds to each other; default: Token
 	Issuer      *pki.Issuer // signs the CA of the cluster; nil: that signs itself

@@ -1,7 +1,7 @@
 package plan
 
 // RingAllGather leaves the chunks of all ranks on every rank, moving (n-1)/n
-// of the result per rank in n-1 rounds, and only between neighbours.
+// of the result per rank in n-1 rounds, and only between neighbors.
 //
 // Thakur, Rabenseifner and Gropp, "Optimization of collective communication
 // operations in MPICH", IJHPCA 19(1), 2005, §4.1.

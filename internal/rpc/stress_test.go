@@ -38,7 +38,7 @@ func (x *stress) duration(limit time.Duration) time.Duration {
 	return time.Duration(x.n(int(limit)))
 }
 
-// The behaviour of a handler, by the first byte of its arguments.
+// The behavior of a handler, by the first byte of its arguments.
 const (
 	answers = iota
 	isSlow

@@ -19,7 +19,7 @@ func (g Graph) appendNeighbors(to []int, rank int) []int {
 		}
 		return to
 	case g.topology.kind == hypercube:
-		to = appendCorners(to, rank, g.n)
+		to = appendHypercubeNeighbors(to, rank, g.n)
 	default:
 		for _, step := range g.steps {
 			to = append(to, (rank+step)%g.n, (rank-step+g.n)%g.n)
@@ -63,11 +63,11 @@ func steps(n, k int) []int {
 	return list
 }
 
-// appendCorners appends the neighbors of a corner of a hypercube that lacks the corners from n on. Two
+// appendHypercubeNeighbors appends the neighbors of a corner of a hypercube that lacks the corners from n on. Two
 // corners with numbers that differ in one bit are linked. A missing corner leaves its neighbor below the
-// highest bit, its deputy, without a neighbor, and some corners above the highest bit as well. The deputy is
-// linked to one of these, as if it were the missing corner.
-func appendCorners(to []int, rank, n int) []int {
+// highest bit without a neighbor, and some corners above the highest bit as well. One of these corners above
+// is its substitute: the neighbor below is linked to it in place of the missing corner.
+func appendHypercubeNeighbors(to []int, rank, n int) []int {
 	d := dimensions(n)
 	if d == 0 {
 		return to
@@ -78,10 +78,10 @@ func appendCorners(to []int, rank, n int) []int {
 		switch {
 		case other < n:
 			to = append(to, other)
-		case rank >= top && deputyOf(other^top, n) == rank:
+		case rank >= top && substituteOf(other^top, n) == rank:
 			to = append(to, other^top)
 		case bit == top:
-			if upper := deputyOf(rank, n); upper >= 0 {
+			if upper := substituteOf(rank, n); upper >= 0 {
 				to = append(to, upper)
 			}
 		}
@@ -89,9 +89,9 @@ func appendCorners(to []int, rank, n int) []int {
 	return to
 }
 
-// deputyOf returns the corner above the highest bit that a corner below it is linked to in place of a missing
-// corner, or -1 if the missing corner has no neighbor there.
-func deputyOf(lower, n int) (upper int) {
+// substituteOf returns the corner above the highest bit that a corner below it is linked to in place of a missing
+// corner, or -1 if the missing corner has no neighbor above the highest bit.
+func substituteOf(lower, n int) (upper int) {
 	top := 1 << (dimensions(n) - 1)
 	for bit := top >> 1; bit > 0; bit >>= 1 {
 		if upper = lower ^ bit | top; upper < n {

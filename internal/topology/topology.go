@@ -1,7 +1,7 @@
 // Package topology says which nodes of a world are linked, and how frames reach the others.
 //
 // A [Topology] is a rule. [Topology.Graph] applies it to a number of ranks: the graph follows from the
-// roster of a view alone, so all nodes compute the same one and views carry nothing about it.
+// number of nodes in a view alone, so all nodes compute the same one and views carry nothing about it.
 // [Graph.Routes] is the routing table of one node, and [Graph.Tree] a spanning tree.
 //
 // All functions are pure. The graph of a sparse topology with K neighbors costs O(K) for the neighbors of a

@@ -43,7 +43,7 @@ func TestCloseAtDifferentTimes(t *testing.T) {
 			return nodes[0].Close()
 		}
 		time.Sleep(time.Duration(c.Rank()) * 50 * time.Millisecond)
-		// Each rank still exchanges messages with its neighbours.
+		// Each rank still exchanges messages with its neighbors.
 		x := make([]int64, 70_000)
 		if c.Rank() > 1 {
 			if _, err := nexar.Recv(t.Context(), c, x, c.Rank()-1, 1); err != nil {

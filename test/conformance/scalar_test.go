@@ -250,7 +250,7 @@ func TestNoRank(t *testing.T) {
 		if err := nexar.Broadcast(ctx, c, data, nexar.NoRank); !errors.Is(err, nexar.ErrInvalidRank) {
 			return fmt.Errorf("root NoRank: got error %v", err)
 		}
-		// A line of ranks, where the ends have one neighbour.
+		// A line of ranks, where the ends have one neighbor.
 		prev, next := c.Rank()-1, c.Rank()+1
 		if prev < 0 {
 			prev = nexar.NoRank

@@ -55,7 +55,7 @@ func (g greeting) agree(peers greeting) error {
 	if g.plain == peers.plain {
 		return nil
 	}
-	return fmt.Errorf("configurations differ: Plain = %v on this side and Plain = %v on the peer", g.plain, peers.plain)
+	return fmt.Errorf("configurations differ: Plain = %v on this side and Plain = %v on the peer: set NEXAR_PLAIN_BULK to the same value on both", g.plain, peers.plain)
 }
 
 type connID [16]byte

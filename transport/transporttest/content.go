@@ -7,7 +7,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// sizes returns sizes for writes and reads: 0, 1, primes, and neighbours of common buffer
+// sizes returns sizes for writes and reads: 0, 1, primes, and neighbors of common buffer
 // sizes.
 func sizes() []int {
 	return []int{

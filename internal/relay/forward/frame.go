@@ -15,7 +15,7 @@ const (
 	Handshake    Kind = iota + 1 // a part of the TLS handshake of a session
 	HandshakeAck                 // acknowledges Handshake frames
 	Abort                        // the handshake has failed; the payload is the reason
-	Data                         // sealed records of a session
+	Data                         // sealed items of a session
 	Ack                          // sealed acknowledgement of Data frames
 	kindEnd
 )

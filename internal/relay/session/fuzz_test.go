@@ -9,12 +9,12 @@ import (
 )
 
 // Frames of a peer that does not keep the protocol end the session at most, and the memory is bounded.
-func FuzzRecords(f *testing.F) {
-	open := record{kind: recordOpen}.append(nil)
-	f.Add(open, append(record{recordData, 0, 3}.append(nil), 1, 2, 3))
-	f.Add(append(open, record{recordOpen, 1, 0}.append(nil)...), record{recordEnd, 0, 0}.append(nil))
-	f.Add(record{recordCredit, 0, 1 << 31}.append(nil), record{recordStop, 0, 0}.append(nil))
-	f.Add(record{recordClose, 0, 0}.append(nil), open)
+func FuzzItems(f *testing.F) {
+	open := item{kind: itemOpen}.append(nil)
+	f.Add(open, append(item{itemData, 0, 3}.append(nil), 1, 2, 3))
+	f.Add(append(open, item{itemOpen, 1, 0}.append(nil)...), item{itemEnd, 0, 0}.append(nil))
+	f.Add(item{itemCredit, 0, 1 << 31}.append(nil), item{itemStop, 0, 0}.append(nil))
+	f.Add(item{itemClose, 0, 0}.append(nil), open)
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		now := time.Unix(1, 0)
 		secret := make([]byte, secretSize)

@@ -22,28 +22,28 @@ const (
 	creditStep = PipeWindow / 4
 )
 
-// The plaintext of a Data frame is a sequence of records: a type, the number of a pipe, and a count,
-// which for recordData is the number of bytes that follow.
+// The plaintext of a Data frame is a sequence of items: a type, the number of a pipe, and a count,
+// which for itemData is the number of bytes that follow.
 const (
-	recordOpen   = iota + 1 // opens a pipe; the sides number their pipes independently
-	recordData              // bytes of a pipe
-	recordEnd               // the end of a pipe
-	recordCredit            // count more bytes of a pipe of the peer may be sent
-	recordStop              // a pipe of the peer has been read to its end, or is not read any more
-	recordClose             // the end of the session
+	itemOpen   = iota + 1 // opens a pipe; the sides number their pipes independently
+	itemData              // bytes of a pipe
+	itemEnd               // the end of a pipe
+	itemCredit            // count more bytes of a pipe of the peer may be sent
+	itemStop              // a pipe of the peer has been read to its end, or is not read any more
+	itemClose             // the end of the session
 
-	recordSize = 1 + 4 + 4
-	plainMax   = forward.PayloadMax - tagSize
+	itemSize = 1 + 4 + 4
+	plainMax = forward.PayloadMax - tagSize
 )
 
-// A record is one without data.
-type record struct {
+// An item is the header of an item in a frame. Its data, if it has any, follows.
+type item struct {
 	kind  byte
 	pipe  uint32
 	count uint32
 }
 
-func (r record) append(b []byte) []byte {
+func (r item) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(append(b, r.kind), r.pipe)
 	return binary.BigEndian.AppendUint32(b, r.count)
 }
@@ -61,7 +61,7 @@ type Outgoing struct {
 	credit  int
 	queued  bool // in mux.ready
 	ending  bool // End was called
-	ended   bool // its record is queued
+	ended   bool // its item is queued
 	stopped bool // the peer does not read it
 }
 
@@ -92,7 +92,7 @@ type mux struct {
 	accepted  uint32 // number of pipes that the peer has opened
 	incoming  map[uint32]*Incoming
 	backlog   []*Incoming // not accepted
-	records   []record    // to be sent
+	items     []item      // to be sent
 	ready     []*Outgoing // have bytes and credit, and take turns
 	closeSent bool
 }
@@ -104,7 +104,7 @@ func (m *mux) init() {
 // discard drops all bytes and wakes the users of all pipes. If the session was not closed by the
 // peer, only its end is still to be sent.
 func (m *mux) discard() {
-	m.records = append(m.records[:0], record{kind: recordClose})
+	m.items = append(m.items[:0], item{kind: itemClose})
 	m.ready, m.backlog = nil, nil
 	for _, p := range m.outgoing {
 		p.buf = nil
@@ -130,7 +130,7 @@ func (s *Session) Open(now time.Time) *Outgoing {
 	p := &Outgoing{id: s.mux.opened, credit: PipeWindow}
 	s.mux.opened++
 	s.mux.outgoing[p.id] = p
-	s.mux.records = append(s.mux.records, record{kind: recordOpen, pipe: p.id})
+	s.mux.items = append(s.mux.items, item{kind: itemOpen, pipe: p.id})
 	s.pump(now)
 	return p
 }
@@ -186,7 +186,7 @@ func (m *mux) enqueue(p *Outgoing) {
 func (m *mux) finish(p *Outgoing) {
 	if p.ending && !p.ended && !p.stopped && len(p.buf) == 0 {
 		p.ended = true
-		m.records = append(m.records, record{kind: recordEnd, pipe: p.id})
+		m.items = append(m.items, item{kind: itemEnd, pipe: p.id})
 	}
 }
 
@@ -225,7 +225,7 @@ func (s *Session) Consume(now time.Time, p *Incoming, n int) {
 	case p.Ended():
 		s.Stop(now, p)
 	case p.owed >= creditStep && !p.ended:
-		s.mux.records = append(s.mux.records, record{recordCredit, p.id, uint32(p.owed)})
+		s.mux.items = append(s.mux.items, item{itemCredit, p.id, uint32(p.owed)})
 		p.owed = 0
 		s.pump(now)
 	}
@@ -240,12 +240,12 @@ func (s *Session) Stop(now time.Time, p *Incoming) {
 	p.chunks, p.unread = nil, 0
 	delete(s.mux.incoming, p.id)
 	if s.state == stateOpen {
-		s.mux.records = append(s.mux.records, record{kind: recordStop, pipe: p.id})
+		s.mux.items = append(s.mux.items, item{kind: itemStop, pipe: p.id})
 		s.pump(now)
 	}
 }
 
-// pump sends records as long as the window permits.
+// pump sends items as long as the window permits.
 func (s *Session) pump(now time.Time) {
 	if s.state != stateOpen && s.state != stateClosing {
 		return
@@ -271,30 +271,30 @@ func (s *Session) pump(now time.Time) {
 
 // next returns the plaintext of the next frame, with room for the tag, or nil.
 func (m *mux) next() []byte {
-	size := recordSize * len(m.records)
+	size := itemSize * len(m.items)
 	for _, p := range m.ready {
-		size += recordSize + min(len(p.buf), p.credit)
+		size += itemSize + min(len(p.buf), p.credit)
 	}
 	if size == 0 {
 		return nil
 	}
 	b := make([]byte, 0, min(size, plainMax)+tagSize)
 	sent := 0
-	for _, r := range m.records {
-		if len(b)+recordSize > plainMax {
+	for _, r := range m.items {
+		if len(b)+itemSize > plainMax {
 			break
 		}
 		b = r.append(b)
-		m.closeSent = m.closeSent || r.kind == recordClose
+		m.closeSent = m.closeSent || r.kind == itemClose
 		sent++
 	}
-	m.records = slices.Delete(m.records, 0, sent)
-	for len(m.ready) > 0 && len(b)+recordSize < plainMax {
+	m.items = slices.Delete(m.items, 0, sent)
+	for len(m.ready) > 0 && len(b)+itemSize < plainMax {
 		p := m.ready[0]
 		m.ready = slices.Delete(m.ready, 0, 1)
 		p.queued = false
-		n := min(len(p.buf), p.credit, plainMax-recordSize-len(b))
-		b = record{recordData, p.id, uint32(n)}.append(b)
+		n := min(len(p.buf), p.credit, plainMax-itemSize-len(b))
+		b = item{itemData, p.id, uint32(n)}.append(b)
 		b = append(b, p.buf[:n]...)
 		p.buf = p.buf[:copy(p.buf, p.buf[n:])]
 		p.credit -= n
@@ -305,30 +305,30 @@ func (m *mux) next() []byte {
 	return b
 }
 
-// handle handles the records of a frame.
+// handle processes the items of a Data frame, while the session is open. Malformed items end the session.
 func (s *Session) handle(now time.Time, b []byte) {
 	for len(b) > 0 && s.state == stateOpen {
-		if len(b) < recordSize {
-			s.violated(now, "%d bytes after the last record of a frame", len(b))
+		if len(b) < itemSize {
+			s.violated(now, "%d bytes after the last item of a frame", len(b))
 			return
 		}
-		r := record{b[0], binary.BigEndian.Uint32(b[1:]), binary.BigEndian.Uint32(b[5:])}
-		b = b[recordSize:]
+		r := item{b[0], binary.BigEndian.Uint32(b[1:]), binary.BigEndian.Uint32(b[5:])}
+		b = b[itemSize:]
 		var data []byte
-		if r.kind == recordData {
+		if r.kind == itemData {
 			if uint64(r.count) > uint64(len(b)) || r.count == 0 {
-				s.violated(now, "a record of %d bytes of data in a frame with %d", r.count, len(b))
+				s.violated(now, "an item of %d bytes of data in a frame with %d", r.count, len(b))
 				return
 			}
 			data, b = b[:r.count], b[r.count:]
 		}
-		s.handleRecord(now, r, data)
+		s.handleItem(now, r, data)
 	}
 }
 
-func (s *Session) handleRecord(now time.Time, r record, data []byte) {
+func (s *Session) handleItem(now time.Time, r item, data []byte) {
 	switch m := &s.mux; r.kind {
-	case recordOpen:
+	case itemOpen:
 		if r.pipe != m.accepted || len(m.incoming) >= PipesMax {
 			s.violated(now, "it opens pipe %d, expected %d with at most %d open, have %d", r.pipe, m.accepted, PipesMax, len(m.incoming))
 			return
@@ -338,7 +338,7 @@ func (s *Session) handleRecord(now time.Time, r record, data []byte) {
 		m.incoming[p.id] = p
 		m.backlog = append(m.backlog, p)
 		s.notify()
-	case recordData, recordEnd:
+	case itemData, itemEnd:
 		p := m.incoming[r.pipe]
 		switch {
 		case r.pipe >= m.accepted:
@@ -346,7 +346,7 @@ func (s *Session) handleRecord(now time.Time, r record, data []byte) {
 		case p == nil: // This side has stopped reading.
 		case p.ended || p.unread+len(data) > PipeWindow-p.owed:
 			s.violated(now, "%d bytes of pipe %d, which has %d unread ones and is ended: %v", len(data), r.pipe, p.unread, p.ended)
-		case r.kind == recordEnd:
+		case r.kind == itemEnd:
 			p.ended = true
 			if p.unread == 0 {
 				s.Stop(now, p)
@@ -357,7 +357,7 @@ func (s *Session) handleRecord(now time.Time, r record, data []byte) {
 			p.unread += len(data)
 			call(p.Notify)
 		}
-	case recordCredit:
+	case itemCredit:
 		p := m.outgoing[r.pipe]
 		switch {
 		case r.pipe >= m.opened || r.count > PipeWindow || p != nil && p.credit+int(r.count) > PipeWindow:
@@ -366,7 +366,7 @@ func (s *Session) handleRecord(now time.Time, r record, data []byte) {
 			p.credit += int(r.count)
 			m.enqueue(p)
 		}
-	case recordStop:
+	case itemStop:
 		p := m.outgoing[r.pipe]
 		switch {
 		case r.pipe >= m.opened:
@@ -378,10 +378,10 @@ func (s *Session) handleRecord(now time.Time, r record, data []byte) {
 			call(p.Notify)
 			s.notify()
 		}
-	case recordClose:
+	case itemClose:
 		s.end(now, fmt.Errorf("relay: session with %v: %w", s.cfg.Peer, transport.ErrPeerClosed))
 	default:
-		s.violated(now, "a record of type %d", r.kind)
+		s.violated(now, "an item of type %d", r.kind)
 	}
 }
 

@@ -38,7 +38,7 @@ type Config struct {
 	// Transport accepts the connections of nodes. They must be transport.TLSConn, under
 	// the credentials of Authority.Joining. The caller closes it after the Server. The
 	// Transport bounds the number of connections that have not proved the token; it learns
-	// of the proof if its connections are transport.Provers.
+	// of the proof if its connections have a [transport.Authenticator].
 	Transport transport.Transport
 
 	// Authority signs the certificates of nodes. Of several seeds, the cluster uses the
