@@ -50,6 +50,8 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	m.replaced = nil
 	m.mu.Unlock()
 	m.carryOut(pass)
+	m.reroute()
+	m.linkNeighbors()
 	m.logTopology(slog.LevelInfo, v.Size())
 	for _, l := range replaced {
 		m.engine.Forget(l) // No communicator of the new view refers to it.

@@ -118,7 +118,7 @@ func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
 	if l == nil {
 		return
 	}
-	if p.broken != nil {
+	if p.broken != nil && m.isNear(p.node.ID) {
 		limit = m.redialTimeout()
 	}
 	ctx, cancel := within(m.run, limit)
@@ -131,7 +131,7 @@ func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
 		case <-ctx.Done():
 		}
 	})
-	if p.broken != nil && m.isRefused(ctx, p.node) {
+	if p.broken != nil && m.isNear(p.node.ID) && m.isRefused(ctx, p.node) {
 		l.FailPending(p.broken)
 		return
 	}

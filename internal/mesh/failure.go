@@ -47,6 +47,9 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 		}
 	}
 	m.mu.Unlock()
+	if inUse {
+		m.unrelay(l)
+	}
 	if isNotNeighbor(err) {
 		kind = membership.NoRoute
 	}
@@ -68,7 +71,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 // clearLinkLocked removes a lost link from its slot and starts to replace a required one.
 func (m *Mesh) clearLinkLocked(slot int) {
 	p := &m.peers[slot]
-	p.link, p.route = nil, nil
+	p.link, p.route, p.relaying = nil, nil, false
 	if p.onDemand {
 		m.addPendingLocked(slot)
 		if slot < m.self && m.isDialed(slot) && !m.closing {
@@ -254,6 +257,7 @@ func (m *Mesh) carryOut(pass []decision) {
 		changes = append(changes, d.change())
 	}
 	m.engine.PeerChanged(changes...)
+	m.relayPass(pass)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range pass {

@@ -48,6 +48,7 @@ func (m *Mesh) watch() {
 		case <-m.run.Done():
 			return
 		case <-tick.C:
+			m.linkNeighbors()
 			w.check(m.watchedLinks(), time.Now())
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/relay"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/shm"
 	"github.com/nexar-go/nexar/transport/tcp"
@@ -80,6 +81,20 @@ func (n *Node) listen() error {
 	if len(n.paths) == 0 {
 		return errNoTransport
 	}
+	return n.listenRelay()
+}
+
+// listenRelay makes the path over relays if the topology is sparse.
+func (n *Node) listenRelay() (err error) {
+	if n.cfg.Request.Topology.IsFull() {
+		return nil
+	}
+	i := n.Session.Identity
+	n.relay, err = mesh.NewRelay(relay.Config{Self: n.ID(), Server: i.Server(), Client: i.Client, Peer: i.Peer, Log: n.cfg.Log})
+	if err != nil {
+		return err
+	}
+	n.paths = append(n.paths, n.relay.Path())
 	return nil
 }
 

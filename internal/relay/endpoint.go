@@ -28,6 +28,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
+// HopLimitMax is the largest Config.HopLimit.
+const HopLimitMax = forward.HopLimitMax
+
 const (
 	// backlogMax is the number of conns that wait for Accept.
 	backlogMax = 256
@@ -263,6 +266,20 @@ func (e *Endpoint) all() (conns []*conn) {
 		conns = append(conns, c)
 	}
 	return conns
+}
+
+// Flush waits until the peers have acknowledged the ends of the conns that this node has closed, or ctx ends.
+func (e *Endpoint) Flush(ctx context.Context) {
+	for _, c := range e.all() {
+		if c.Err() == nil {
+			continue // It is in use.
+		}
+		select {
+		case <-c.flushed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Close implements [transport.Transport]. It also stops relaying. It waits until the peers have acknowledged

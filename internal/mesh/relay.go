@@ -1,0 +1,277 @@
+package mesh
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/relay"
+	"github.com/nexar-go/nexar/internal/topology"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// relayCloseMax is the longest time that Close waits for goodbyes over relays, while this node relays for others.
+const relayCloseMax = 2 * time.Second
+
+// A Relay connects this node to the nodes that are not its neighbors. It has the transport for a [Path] with Relay,
+// and outlives a Mesh.
+type Relay struct {
+	endpoint *relay.Endpoint
+	routes   *relayRoutes
+}
+
+// NewRelay returns a relay of a node of a topology. It sets Routes and HopLimit of cfg. The [Mesh] with
+// the relay in its Config gives it routes and links.
+func NewRelay(cfg relay.Config) (*Relay, error) {
+	r := &Relay{routes: new(relayRoutes)}
+	cfg.Routes, cfg.HopLimit = r.routes, relay.HopLimitMax
+	var err error
+	r.endpoint, err = relay.New(cfg)
+	return r, err
+}
+
+// Path returns the path over relays.
+func (r *Relay) Path() Path { return Path{Transport: r.endpoint, Relay: true, Encrypted: true} }
+
+// Stats returns the counters of the relay.
+func (r *Relay) Stats() relay.Stats { return r.endpoint.Stats() }
+
+// relayRoutes are the routes of a node by NodeID. They implement forward.Routes.
+type relayRoutes struct{ table atomic.Pointer[relayTable] }
+
+// A relayTable is immutable.
+type relayTable struct {
+	view   membership.View
+	ranks  map[membership.NodeID]int
+	routes *topology.Routes
+}
+
+// NextHops implements forward.Routes. The only next hop to a node that is not in the view is the node itself: it
+// may have a link to this node while it joins or leaves.
+func (r *relayRoutes) NextHops(destination membership.NodeID, hops []membership.NodeID) []membership.NodeID {
+	t := r.table.Load()
+	if t == nil {
+		return append(hops, destination)
+	}
+	rank, in := t.ranks[destination]
+	if !in {
+		return append(hops, destination)
+	}
+	route := t.routes.To(rank)
+	for _, next := range []int{route.Next, route.Alternative} {
+		if next != topology.None {
+			hops = append(hops, t.view.Nodes[next].ID)
+		}
+	}
+	return hops
+}
+
+// reroute computes the routes of the relay again: for a new view, after the end of a node, and when a link to a
+// neighbor comes up or ends. Frames that may be lost are sent again.
+func (m *Mesh) reroute() {
+	if m.cfg.Relay == nil {
+		return
+	}
+	m.mu.Lock()
+	routes := m.cfg.Relay.routes
+	t := &relayTable{view: m.relayViewLocked()}
+	if old := routes.table.Load(); old != nil && old.view.Epoch == t.view.Epoch && slices.EqualFunc(old.view.Nodes, t.view.Nodes, sameNode) {
+		t.ranks = old.ranks
+	} else {
+		t.ranks = make(map[membership.NodeID]int, t.view.Size())
+		for rank, n := range t.view.Nodes {
+			t.ranks[n.ID] = rank
+		}
+	}
+	if self, in := t.ranks[m.cfg.Self]; in {
+		t.routes = m.cfg.Topology.Graph(t.view.Size()).Routes(self, m.brokenLocked(t.ranks))
+		routes.table.Store(t)
+	}
+	m.mu.Unlock()
+	m.cfg.Relay.endpoint.RoutesChanged()
+}
+
+func sameNode(a, b membership.Node) bool { return a.ID == b.ID }
+
+// relayViewLocked returns the adopted view, without the nodes that join together with this one.
+func (m *Mesh) relayViewLocked() membership.View {
+	v := m.view
+	if v.Epoch == m.cfg.View.Epoch {
+		v.Nodes = v.Nodes[:min(m.world(), len(v.Nodes))]
+	}
+	return v
+}
+
+// brokenLocked returns the nodes that forward nothing any more, and the neighbors without a link that can carry relay
+// frames.
+func (m *Mesh) brokenLocked(ranks map[membership.NodeID]int) (broken topology.Broken) {
+	for slot := range m.peers {
+		p := &m.peers[slot]
+		rank, in := ranks[p.node.ID]
+		if !in || slot == m.self {
+			continue
+		}
+		if p.state.IsGone() || p.state == membership.PeerDoubted {
+			broken.Ranks = append(broken.Ranks, rank)
+		} else if m.isNear(p.node.ID) && !p.relaying {
+			broken.Links = append(broken.Links, rank)
+		}
+	}
+	return broken
+}
+
+// relayOver returns the function that gives the pipes for relay frames of a link over a path to the relay, or nil.
+func (m *Mesh) relayOver(p *Path) func(*link.Link, transport.Sender, transport.Receiver) {
+	if m.cfg.Relay == nil || p == nil || p.Relay {
+		return nil
+	}
+	return m.attach
+}
+
+// attach lets the relay use a link. It blocks until the link is that of its peer, or has ended.
+func (m *Mesh) attach(l *link.Link, s transport.Sender, r transport.Receiver) {
+	id, ok := m.awaitCurrent(l)
+	if ok {
+		ok = m.cfg.Relay.endpoint.Attach(id, s, r) == nil
+	}
+	if !ok {
+		s.Close()
+		r.Close()
+		return
+	}
+	if m.setRelaying(l, true) {
+		m.reroute()
+	}
+}
+
+// awaitCurrent waits until a link is in the slot of its peer, and returns the peer. ok is false if the link has
+// ended before, or the Mesh.
+func (m *Mesh) awaitCurrent(l *link.Link) (id membership.NodeID, ok bool) {
+	for {
+		m.mu.Lock()
+		p, changed := &m.peers[l.Peer], m.changed
+		id, ok = p.node.ID, p.link == l
+		m.mu.Unlock()
+		if ok {
+			return id, !isClosed(l.Done())
+		}
+		select {
+		case <-changed:
+		case <-l.Done():
+			return id, false
+		case <-m.run.Done():
+			return id, false
+		}
+	}
+}
+
+// setRelaying notes whether the relay can use the link of a peer, and reports whether that is news.
+func (m *Mesh) setRelaying(l *link.Link, relaying bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := &m.peers[l.Peer]
+	if p.link != l || p.relaying == relaying {
+		return false
+	}
+	p.relaying = relaying
+	close(m.changed)
+	m.changed = make(chan struct{})
+	return true
+}
+
+// unrelay notes that the connection of a link has ended. The relay itself notices it by the pipes.
+func (m *Mesh) unrelay(l *link.Link) {
+	if m.setRelaying(l, false) {
+		m.reroute()
+	}
+}
+
+// relayPass tells the relay the nodes that have failed or are no longer in the view.
+func (m *Mesh) relayPass(pass []decision) {
+	if m.cfg.Relay == nil || len(pass) == 0 {
+		return
+	}
+	for _, d := range pass {
+		if m.hasEnded(d.slot, d.id) {
+			m.cfg.Relay.endpoint.NodeGone(d.id)
+		}
+	}
+	m.reroute()
+}
+
+// hasEnded reports whether a peer has failed or is no longer in the view. A peer that has said goodbye may still
+// acknowledge frames.
+func (m *Mesh) hasEnded(slot int, id membership.NodeID) bool {
+	p := m.peer(slot)
+	return p.node.ID == id && (p.state == membership.PeerFailed || p.state == membership.PeerRemoved)
+}
+
+// linkNeighbors lets the links to the neighbors of the view connect. A neighbor that this node is linked to through relays,
+// since it was none in an earlier view, gets a connection of its own as soon as its link is idle.
+func (m *Mesh) linkNeighbors() {
+	if m.cfg.Relay == nil {
+		return
+	}
+	var relayed []*link.Link
+	m.mu.Lock()
+	for slot := range m.peers {
+		p := &m.peers[slot]
+		if slot == m.self || p.link == nil || p.expected || p.state.IsGone() || m.closing || !m.isNear(p.node.ID) {
+			continue
+		}
+		if p.link.IsPending() {
+			p.link.Need(link.Watching)
+		} else if p.isRelayed() {
+			relayed = append(relayed, p.link)
+		}
+	}
+	m.mu.Unlock()
+	for _, l := range relayed {
+		l.Detach()
+	}
+}
+
+// isRelayed reports whether the link to the peer has a connection through relays.
+func (p *peer) isRelayed() bool { return p.route != nil && p.route.path != nil && p.route.path.Relay }
+
+// endRelayed ends the links through relays, and removes them from links, while the links to neighbors still work. It waits
+// for goodbyes as long as there is a neighbor, and for relayCloseMax at most.
+func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, sayGoodbye func(context.Context, *link.Link)) {
+	if m.cfg.Relay == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, relayCloseMax)
+	defer cancel()
+	m.wg.Go(func() {
+		defer cancel()
+		_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.relaying }, nil)
+	})
+	var ends sync.WaitGroup
+	for _, l := range m.relayedLinks() {
+		effects, known := links[l]
+		delete(links, l)
+		if known && effects.Has(membership.SayGoodbye) {
+			ends.Go(func() { sayGoodbye(ctx, l) })
+		} else {
+			ends.Go(l.Abort)
+		}
+	}
+	ends.Wait()
+	m.cfg.Relay.endpoint.Flush(ctx)
+}
+
+// relayedLinks returns the links with a connection through relays.
+func (m *Mesh) relayedLinks() (links []*link.Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot := range m.peers {
+		if p := &m.peers[slot]; p.link != nil && p.isRelayed() {
+			links = append(links, p.link)
+		}
+	}
+	return links
+}
