@@ -121,7 +121,7 @@ func (w *world) config(rank int) Config {
 	}
 	return Config{
 		Reset: reset, Relay: relay,
-		Self:  w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
+		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
 		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: lost, Newest: w.newest,
 		OnDemand: w.watches > 0 && (w.isEager == nil || !w.isEager(rank)), Watches: w.watches, IdleTimeout: w.idle,
 		Topology: w.topology,

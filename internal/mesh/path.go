@@ -126,7 +126,7 @@ func checkPaths(paths []Path) error {
 type PathInfo struct {
 	Rank int
 	Node membership.NodeID
-	// Addr is the source address of packets from the node.
+	// Addr is the source address of packets from the node. It is empty if relays are between.
 	Addr string
 	// Transport is the name of the path with the control lane, and Locality the locality of that
 	// path. BulkTransport is the name of the path with the bulk lane, and Class the class of that
@@ -292,7 +292,7 @@ func (r *route) info(rank int, id membership.NodeID) PathInfo {
 		Rank: rank, Node: id, Transport: r.path.name(), BulkTransport: r.path.name(),
 		Class: r.path.capabilities().Class, Locality: r.path.capabilities().Locality, Encrypted: r.path.Encrypted, Reason: r.why,
 	}
-	if r.conn != nil {
+	if r.conn != nil && !r.path.Relay {
 		i.Addr = r.conn.RemoteAddr()
 	}
 	if r.bulk != nil {

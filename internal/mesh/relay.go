@@ -24,9 +24,11 @@ type Relay struct {
 	routes   *relayRoutes
 }
 
-// NewRelay returns a relay of a node of a topology. It sets Routes and HopLimit of cfg. The [Mesh] with
-// the relay in its Config gives it routes and links.
-func NewRelay(cfg relay.Config) (*Relay, error) {
+// A RelayConfig has the credentials of the node. NewRelay sets Routes and HopLimit.
+type RelayConfig = relay.Config
+
+// NewRelay returns a relay. The [Mesh] with the relay in its Config gives it routes and links.
+func NewRelay(cfg RelayConfig) (*Relay, error) {
 	r := &Relay{routes: new(relayRoutes)}
 	cfg.Routes, cfg.HopLimit = r.routes, relay.HopLimitMax
 	var err error

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/relay"
 	"github.com/nexar-go/nexar/internal/testpeer"
 )
 
@@ -25,7 +24,7 @@ func relayed(t *testing.T, name string, n int, f func(w *world)) {
 func (w *world) addRelay(ca *testpeer.CA, rank int) {
 	w.Helper()
 	creds := ca.Node(w, w.host(rank))
-	r, err := NewRelay(relay.Config{Self: idOf(rank), Server: creds.Server(), Client: creds.Client, Peer: creds.Peer})
+	r, err := NewRelay(RelayConfig{Self: idOf(rank), Server: creds.Server(), Client: creds.Client, Peer: creds.Peer})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/relay"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/shm"
 	"github.com/nexar-go/nexar/transport/tcp"
@@ -90,7 +89,7 @@ func (n *Node) listenRelay() (err error) {
 		return nil
 	}
 	i := n.Session.Identity
-	n.relay, err = mesh.NewRelay(relay.Config{Self: n.ID(), Server: i.Server(), Client: i.Client, Peer: i.Peer, Log: n.cfg.Log})
+	n.relay, err = mesh.NewRelay(mesh.RelayConfig{Self: n.ID(), Server: i.Server(), Client: i.Client, Peer: i.Peer, Log: n.cfg.Log})
 	if err != nil {
 		return err
 	}
