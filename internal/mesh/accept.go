@@ -28,7 +28,9 @@ func (m *Mesh) accept(p *Path) {
 		switch {
 		case !ok && m.mayDial(slot, id):
 			c.Close() // Both nodes have dialed at the same time, or this node leaves.
-			m.checkLink(slot)
+			if p.Relay || !m.isNear(id) || !m.breakRelayed(m.peer(slot).link) {
+				m.checkLink(slot)
+			}
 		case ok && !p.Relay && !m.mayConnect(slot, id):
 			c.Close() // The views of both nodes differ.
 		case !ok:

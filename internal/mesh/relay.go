@@ -240,6 +240,22 @@ func (m *Mesh) linkNeighbors() {
 // isRelayed reports whether the link to the peer has a connection through relays.
 func (p *peer) isRelayed() bool { return p.route != nil && p.route.path != nil && p.route.path.Relay }
 
+// breakRelayed ends the connection of a link to a neighbor that goes through relays, and reports whether there was one. The
+// link is dialed again, without relays. If frames are lost, it is reset.
+func (m *Mesh) breakRelayed(l *link.Link) bool {
+	m.mu.Lock()
+	var c transport.Conn
+	if p := &m.peers[l.Peer]; p.link == l && p.isRelayed() && m.isNear(p.node.ID) {
+		c = p.route.conn
+	}
+	m.mu.Unlock()
+	if c == nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
 // endRelayed ends the links through relays, and removes them from links, while the links to neighbors still work. It waits
 // for goodbyes as long as there is a neighbor, and for relayCloseMax at most.
 func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, sayGoodbye func(context.Context, *link.Link)) {

@@ -307,7 +307,7 @@ func (m *mux) next() []byte {
 
 // handle handles the records of a frame.
 func (s *Session) handle(now time.Time, b []byte) {
-	for len(b) > 0 && s.state == stateOpen {
+	for len(b) > 0 && (s.state == stateOpen || s.state == stateClosing) {
 		if len(b) < recordSize {
 			s.violated(now, "%d bytes after the last record of a frame", len(b))
 			return
@@ -322,7 +322,9 @@ func (s *Session) handle(now time.Time, b []byte) {
 			}
 			data, b = b[:r.count], b[r.count:]
 		}
-		s.handleRecord(now, r, data)
+		if s.state == stateOpen || r.kind == recordClose { // A peer that closes as well may be gone before it acknowledges.
+			s.handleRecord(now, r, data)
+		}
 	}
 }
 
