@@ -50,6 +50,9 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	if inUse {
 		m.unrelay(l)
 	}
+	if inUse && goodbye && slot != m.self {
+		m.leftWhileClosing(slot, l)
+	}
 	if isNotNeighbor(err) {
 		kind = membership.NoRoute
 	}

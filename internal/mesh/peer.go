@@ -20,6 +20,7 @@ type peer struct {
 	onDemand  bool       // the link is, or was, pending
 	broken    error      // why the last connection of the pending link ended; nil if it has not, or is replaced
 	relaying  bool       // the relay uses the link
+	left      bool       // the peer forwards nothing any more: it has left, or was gone when this node began to close
 	proposal  *route     // a connection that is being negotiated for the pending link, or nil
 	state     membership.PeerState
 	report    error      // the first report of another node since the peer was linked

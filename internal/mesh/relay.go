@@ -11,8 +11,12 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/relay"
 	"github.com/nexar-go/nexar/internal/topology"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
+
+// goodbyeMax is the longest time that a goodbye over relays may take after the report that the node has left.
+const goodbyeMax = 2 * time.Second
 
 // relayCloseMax is the longest time that Close waits for goodbyes over relays, while this node relays for others.
 const relayCloseMax = 2 * time.Second
@@ -89,15 +93,32 @@ func (m *Mesh) reroute() {
 			t.ranks[n.ID] = rank
 		}
 	}
+	var unreachable []membership.NodeID
 	if self, in := t.ranks[m.cfg.Self]; in {
 		t.routes = m.cfg.Topology.Graph(t.view.Size()).Routes(self, m.brokenLocked(t.ranks))
 		routes.table.Store(t)
+		if m.closing {
+			unreachable = t.unreachable()
+		}
 	}
 	m.mu.Unlock()
+	for _, id := range unreachable { // They cannot read a goodbye.
+		m.cfg.Relay.endpoint.NodeGone(id)
+	}
 	m.cfg.Relay.endpoint.RoutesChanged()
 }
 
 func sameNode(a, b membership.Node) bool { return a.ID == b.ID }
+
+// unreachable returns the nodes without a route.
+func (t *relayTable) unreachable() (ids []membership.NodeID) {
+	for rank, n := range t.view.Nodes {
+		if t.routes.Hops(rank) == topology.Unreachable {
+			ids = append(ids, n.ID)
+		}
+	}
+	return ids
+}
 
 // relayViewLocked returns the adopted view, without the nodes that join together with this one.
 func (m *Mesh) relayViewLocked() membership.View {
@@ -117,13 +138,59 @@ func (m *Mesh) brokenLocked(ranks map[membership.NodeID]int) (broken topology.Br
 		if !in || slot == m.self {
 			continue
 		}
-		if p.state.IsGone() || p.state == membership.PeerDoubted {
+		if p.left || p.state.IsGone() && p.state != membership.PeerClosed || p.state == membership.PeerDoubted {
 			broken.Ranks = append(broken.Ranks, rank)
 		} else if m.isNear(p.node.ID) && !p.relaying {
 			broken.Links = append(broken.Links, rank)
 		}
 	}
 	return broken
+}
+
+// leftWhileClosing notes that a node has left while this node closes, and tells the neighbors: goodbyes over
+// relays wait no longer for nodes that have no relay left. from is the link over which this node knows it.
+func (m *Mesh) leftWhileClosing(slot int, from *link.Link) {
+	m.mu.Lock()
+	p := &m.peers[slot]
+	if m.cfg.Relay == nil || !m.closing || p.left {
+		m.mu.Unlock()
+		return
+	}
+	p.left = true
+	id := p.node.ID
+	var others []*link.Link
+	for other := range m.peers {
+		if q := &m.peers[other]; q.relaying && q.link != from && other != slot {
+			others = append(others, q.link)
+		}
+	}
+	m.mu.Unlock()
+	for _, l := range others {
+		l.Gone(wire.Gone{Node: id})
+	}
+	m.cfg.Relay.endpoint.NodeGone(id)
+	m.reroute()
+}
+
+// leaveRelayed applies the report that a node has left to which this node has a link through relays. Its goodbye has
+// arrived before, unless its relays have left as well.
+func (m *Mesh) leaveRelayed(slot int, e event) {
+	m.mu.Lock()
+	p := &m.peers[slot]
+	l, isRelayed := p.link, p.node.ID == e.id && p.isRelayed()
+	m.mu.Unlock()
+	if !isRelayed {
+		return
+	}
+	late := time.NewTimer(goodbyeMax)
+	defer late.Stop()
+	select {
+	case <-l.Done():
+	case <-late.C:
+		m.apply(e)
+		m.cfg.Relay.endpoint.NodeGone(e.id)
+	case <-m.run.Done():
+	}
 }
 
 // relayOver returns the function that gives the pipes for relay frames of a link over a path to the relay, or nil.

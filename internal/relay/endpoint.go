@@ -96,6 +96,7 @@ type Endpoint struct {
 	mu         sync.Mutex
 	node       *forward.Node
 	neighbors  map[membership.NodeID]*neighbor
+	alone      chan struct{} // closed as long as there is no neighbor
 	conns      map[connKey]*conn
 	handshakes map[membership.NodeID]int // in progress, by neighbor
 	closed     bool
@@ -118,8 +119,10 @@ func New(cfg Config) (*Endpoint, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	alone := make(chan struct{})
+	close(alone)
 	return &Endpoint{
-		cfg: cfg, node: node, accepted: make(chan *conn, backlogMax), done: make(chan struct{}),
+		cfg: cfg, node: node, alone: alone, accepted: make(chan *conn, backlogMax), done: make(chan struct{}),
 		neighbors: make(map[membership.NodeID]*neighbor), conns: make(map[connKey]*conn),
 		handshakes: make(map[membership.NodeID]int),
 	}, nil
@@ -268,7 +271,15 @@ func (e *Endpoint) all() (conns []*conn) {
 	return conns
 }
 
-// Flush waits until the peers have acknowledged the ends of the conns that this node has closed, or ctx ends.
+// isolated returns a channel that is closed when there is no neighbor.
+func (e *Endpoint) isolated() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.alone
+}
+
+// Flush waits until the peers have acknowledged the ends of the conns that this node has closed, there is no
+// neighbor, or ctx ends.
 func (e *Endpoint) Flush(ctx context.Context) {
 	for _, c := range e.all() {
 		if c.Err() == nil {
@@ -276,6 +287,8 @@ func (e *Endpoint) Flush(ctx context.Context) {
 		}
 		select {
 		case <-c.flushed:
+		case <-e.isolated():
+			return
 		case <-ctx.Done():
 			return
 		}
@@ -304,6 +317,7 @@ func (e *Endpoint) Close() error {
 	for _, c := range conns {
 		select {
 		case <-c.flushed:
+		case <-e.isolated():
 		case <-limit.C:
 			limit.Reset(0)
 		}
