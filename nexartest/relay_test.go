@@ -3,6 +3,7 @@ package nexartest_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -127,4 +128,156 @@ func check(ctx context.Context, c *nexar.Comm) error {
 		return fmt.Errorf("all-reduce: %d, want %d", sum[0], want)
 	}
 	return nil
+}
+
+// without returns the communicator of all nodes but one, or nil on that node.
+func without(ctx context.Context, c *nexar.Comm, victim int) (*nexar.Comm, error) {
+	color := 0
+	if c.Rank() == victim {
+		color = -1
+	}
+	return c.Split(ctx, color, c.Rank())
+}
+
+// TestRelayDies: a relay dies while messages pass it, on a communicator without it. They arrive once and in order over the
+// alternative hop, and the communicator works on.
+func TestRelayDies(t *testing.T) {
+	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
+		for _, after := range []time.Duration{20, 50, 80, 200, 400} {
+			after *= time.Millisecond
+			t.Run(fmt.Sprintf("%s/%v", topology, after), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := nexartest.Cluster{
+						Config: nexar.Config{Topology: topology}, Link: nexartest.Link{Delay: time.Millisecond, Rate: 20_000_000},
+					}.New(t, 8)
+					victim := w.Node(0).Neighbors()[0]
+					start := make(chan struct{})
+					w.Start(func(ctx context.Context, n *nexar.Node) error {
+						part, err := without(ctx, n.World(), victim)
+						if err != nil {
+							return err
+						}
+						if part == nil {
+							close(start)
+							<-ctx.Done()
+							return ctx.Err()
+						}
+						defer part.Close()
+						if err := stream(ctx, part); err != nil {
+							return err
+						}
+						return check(ctx, part)
+					})
+					<-start
+					time.Sleep(after)
+					w.Kill(victim)
+					for i, err := range w.Wait() {
+						if err != nil && i != victim {
+							t.Errorf("node %d: %v", i, err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// stream sends messages of several lengths from rank 0 to all others, and checks their order and content.
+func stream(ctx context.Context, c *nexar.Comm) error {
+	const messages = 60
+	length := func(i int) int { return 1 + i*i*i%20_000 }
+	if c.Rank() > 0 {
+		x := make([]int64, length(messages)+20_000)
+		for i := range messages {
+			s, err := nexar.Recv(ctx, c, x, 0, 7)
+			if err != nil {
+				return fmt.Errorf("message %d: %w", i, err)
+			}
+			if s.Count != length(i) || x[0] != int64(i) || x[s.Count-1] != int64(i) {
+				return fmt.Errorf("message %d has %d elements from %d to %d, want %d", i, s.Count, x[0], x[s.Count-1], length(i))
+			}
+		}
+		return nil
+	}
+	for i := range messages {
+		for to := 1; to < c.Size(); to++ {
+			if err := nexar.Send(ctx, c, slices.Repeat([]int64{int64(i)}, length(i)), to, 7); err != nil {
+				return fmt.Errorf("message %d to rank %d: %w", i, to, err)
+			}
+		}
+	}
+	return nil
+}
+
+// TestRelayCalls: ranks that are not neighbors call each other.
+func TestRelayCalls(t *testing.T) {
+	sparse(t, "k-regular:2", 8, func(t *testing.T, w *nexartest.World) {
+		w.Start(func(ctx context.Context, n *nexar.Node) error {
+			c := n.World()
+			c.Register("double", func(_ context.Context, from int, args []byte) ([]byte, error) {
+				return append(args, args...), nil
+			})
+			if err := c.Barrier(ctx); err != nil {
+				return err
+			}
+			for to := range c.Size() {
+				got, err := c.Call(ctx, to, "double", []byte{byte(c.Rank()), byte(to)})
+				if want := []byte{byte(c.Rank()), byte(to), byte(c.Rank()), byte(to)}; err != nil || !slices.Equal(got, want) {
+					return fmt.Errorf("call of rank %d: %v, %v", to, got, err)
+				}
+			}
+			return c.Barrier(ctx)
+		})
+		wantAll(t, w)
+	})
+}
+
+// TestRelayConnections: an hour of random messages and collectives leaves each node with connections to its neighbors
+// alone, and no node counts as failed.
+func TestRelayConnections(t *testing.T) {
+	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
+		t.Run(topology, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := nexartest.Cluster{
+					Config: nexar.Config{Topology: topology}, Link: nexartest.Link{Delay: time.Millisecond}, Timeout: 2 * time.Hour,
+				}.New(t, 9)
+				seed := w.Rand.Uint64()
+				w.Start(func(ctx context.Context, n *nexar.Node) error {
+					c := n.World()
+					random := rand.New(rand.NewPCG(seed, 1)) // The same on all ranks.
+					for range 60 {
+						from, to, size := random.IntN(c.Size()), random.IntN(c.Size()), random.IntN(100_000)
+						x := slices.Repeat([]int64{int64(size)}, size)
+						switch {
+						case from == to:
+							if err := c.Barrier(ctx); err != nil {
+								return err
+							}
+						case c.Rank() == from:
+							if err := nexar.Send(ctx, c, x, to, 1); err != nil {
+								return err
+							}
+						case c.Rank() == to:
+							y := make([]int64, size)
+							if _, err := nexar.Recv(ctx, c, y, from, 1); err != nil || !slices.Equal(x, y) {
+								return fmt.Errorf("message of %d elements from rank %d to %d: %v", size, from, to, err)
+							}
+						}
+						time.Sleep(time.Minute)
+					}
+					if err := c.Barrier(ctx); err != nil {
+						return err
+					}
+					near := n.Neighbors()
+					for _, p := range n.Peers() {
+						if isNear := slices.Contains(near, p.Rank); (p.Transport != "relay") != isNear || (p.Hops == 1) != isNear {
+							return fmt.Errorf("connection %+v, neighbor: want %v", p, isNear)
+						}
+					}
+					return c.Barrier(ctx)
+				})
+				wantAll(t, w)
+			})
+		})
+	}
 }

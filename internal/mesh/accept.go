@@ -24,6 +24,7 @@ func (m *Mesh) accept(p *Path) {
 		if err != nil {
 			return
 		}
+		m.noteNewest()
 		id, slot, ok := m.acceptable(c)
 		switch {
 		case !ok && m.mayDial(slot, id):

@@ -118,8 +118,10 @@ type Mesh struct {
 	peers   []peer    // by slot
 	free    []int     // slots for reuse
 	view    membership.View
-	loop    *link.Link    // the accepting end of the link to this node
-	changed chan struct{} // closed and replaced when a link comes up
+	before  membership.View // adopted before view
+	routed  uint64          // epoch of the newest view with routes of the relay
+	loop    *link.Link      // the accepting end of the link to this node
+	changed chan struct{}   // closed and replaced when a link comes up
 	formed  bool
 	closing bool
 

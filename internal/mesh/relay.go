@@ -2,7 +2,7 @@ package mesh
 
 import (
 	"context"
-	"slices"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,8 +18,8 @@ import (
 // goodbyeMax is the longest time that a goodbye over relays may take after the report that the node has left.
 const goodbyeMax = 2 * time.Second
 
-// relayCloseMax is the longest time that Close waits for goodbyes over relays, while this node relays for others.
-const relayCloseMax = 2 * time.Second
+// relayCloseMin is the least of GoodbyeTimeout with a relay.
+const relayCloseMin = 2 * time.Second
 
 // A Relay connects this node to the nodes that are not its neighbors. It has the transport for a [Path] with Relay,
 // and outlives a Mesh.
@@ -47,26 +47,33 @@ func (r *Relay) Path() Path { return Path{Transport: r.endpoint, Relay: true, En
 func (r *Relay) Stats() relay.Stats { return r.endpoint.Stats() }
 
 // relayRoutes are the routes of a node by NodeID. They implement forward.Routes.
-type relayRoutes struct{ table atomic.Pointer[relayTable] }
+type relayRoutes struct {
+	// tables are those of the newest view, of the adopted one, and of the one before: nodes change views at different
+	// times, and need goodbyes of nodes that leave. A node has the route of the first view with it.
+	tables atomic.Pointer[[]*relayTable]
+}
 
-// A relayTable is immutable.
+// A relayTable has the routes of a view. It is immutable.
 type relayTable struct {
 	view   membership.View
 	ranks  map[membership.NodeID]int
 	routes *topology.Routes
 }
 
-// NextHops implements forward.Routes. The only next hop to a node that is not in the view is the node itself: it
-// may have a link to this node while it joins or leaves.
+// NextHops implements forward.Routes. The only next hop to a node that is in no view is the node itself: it may have a
+// link to this node while it joins.
 func (r *relayRoutes) NextHops(destination membership.NodeID, hops []membership.NodeID) []membership.NodeID {
-	t := r.table.Load()
-	if t == nil {
-		return append(hops, destination)
+	if tables := r.tables.Load(); tables != nil {
+		for _, t := range *tables {
+			if rank, in := t.ranks[destination]; in {
+				return t.appendHops(hops, rank)
+			}
+		}
 	}
-	rank, in := t.ranks[destination]
-	if !in {
-		return append(hops, destination)
-	}
+	return append(hops, destination)
+}
+
+func (t *relayTable) appendHops(hops []membership.NodeID, rank int) []membership.NodeID {
 	route := t.routes.To(rank)
 	for _, next := range []int{route.Next, route.Alternative} {
 		if next != topology.None {
@@ -82,42 +89,45 @@ func (m *Mesh) reroute() {
 	if m.cfg.Relay == nil {
 		return
 	}
+	newest := m.newest()
 	m.mu.Lock()
-	routes := m.cfg.Relay.routes
-	t := &relayTable{view: m.relayViewLocked()}
-	if old := routes.table.Load(); old != nil && old.view.Epoch == t.view.Epoch && slices.EqualFunc(old.view.Nodes, t.view.Nodes, sameNode) {
-		t.ranks = old.ranks
-	} else {
-		t.ranks = make(map[membership.NodeID]int, t.view.Size())
-		for rank, n := range t.view.Nodes {
-			t.ranks[n.ID] = rank
+	var tables []*relayTable
+	for _, v := range []membership.View{newest, m.relayViewLocked(), m.before} {
+		if _, in := v.Rank(m.cfg.Self); in && (len(tables) == 0 || v.Epoch < tables[len(tables)-1].view.Epoch) {
+			tables = append(tables, m.relayTableLocked(v))
 		}
 	}
-	var unreachable []membership.NodeID
-	if self, in := t.ranks[m.cfg.Self]; in {
-		t.routes = m.cfg.Topology.Graph(t.view.Size()).Routes(self, m.brokenLocked(t.ranks))
-		routes.table.Store(t)
-		if m.closing {
-			unreachable = t.unreachable()
-		}
-	}
+	m.cfg.Relay.routes.tables.Store(&tables)
+	closing := m.closing
 	m.mu.Unlock()
-	for _, id := range unreachable { // They cannot read a goodbye.
-		m.cfg.Relay.endpoint.NodeGone(id)
-	}
 	m.cfg.Relay.endpoint.RoutesChanged()
+	if !closing {
+		return
+	}
+	for _, t := range tables {
+		for rank, n := range t.view.Nodes {
+			if t.routes.Hops(rank) == topology.Unreachable { // It cannot read a goodbye.
+				m.cfg.Relay.endpoint.NodeGone(n.ID)
+			}
+		}
+	}
 }
 
-func sameNode(a, b membership.Node) bool { return a.ID == b.ID }
-
-// unreachable returns the nodes without a route.
-func (t *relayTable) unreachable() (ids []membership.NodeID) {
-	for rank, n := range t.view.Nodes {
-		if t.routes.Hops(rank) == topology.Unreachable {
-			ids = append(ids, n.ID)
-		}
+// newest returns the newest view of the seed if it knows one.
+func (m *Mesh) newest() (v membership.View) {
+	if m.cfg.Newest != nil {
+		v = m.cfg.Newest()
 	}
-	return ids
+	return v
+}
+
+func (m *Mesh) relayTableLocked(v membership.View) *relayTable {
+	t := &relayTable{view: v, ranks: make(map[membership.NodeID]int, v.Size())}
+	for rank, n := range v.Nodes {
+		t.ranks[n.ID] = rank
+	}
+	t.routes = m.cfg.Topology.Graph(v.Size()).Routes(t.ranks[m.cfg.Self], m.brokenLocked(t))
+	return t
 }
 
 // relayViewLocked returns the adopted view, without the nodes that join together with this one.
@@ -129,18 +139,19 @@ func (m *Mesh) relayViewLocked() membership.View {
 	return v
 }
 
-// brokenLocked returns the nodes that forward nothing any more, and the neighbors without a link that can carry relay
-// frames.
-func (m *Mesh) brokenLocked(ranks map[membership.NodeID]int) (broken topology.Broken) {
+// brokenLocked returns the nodes of a table that forward nothing any more, and the neighbors without a link that can carry
+// relay frames.
+func (m *Mesh) brokenLocked(t *relayTable) (broken topology.Broken) {
+	near := m.neighborsIn(t.view)
 	for slot := range m.peers {
 		p := &m.peers[slot]
-		rank, in := ranks[p.node.ID]
+		rank, in := t.ranks[p.node.ID]
 		if !in || slot == m.self {
 			continue
 		}
 		if p.left || p.state.IsGone() && p.state != membership.PeerClosed || p.state == membership.PeerDoubted {
 			broken.Ranks = append(broken.Ranks, rank)
-		} else if m.isNear(p.node.ID) && !p.relaying {
+		} else if near.has(p.node.ID) && !p.relaying {
 			broken.Links = append(broken.Links, rank)
 		}
 	}
@@ -285,6 +296,7 @@ func (m *Mesh) linkNeighbors() {
 	if m.cfg.Relay == nil {
 		return
 	}
+	m.updateNear()
 	var relayed []*link.Link
 	m.mu.Lock()
 	for slot := range m.peers {
@@ -301,6 +313,34 @@ func (m *Mesh) linkNeighbors() {
 	m.mu.Unlock()
 	for _, l := range relayed {
 		l.Detach()
+	}
+}
+
+// noteNewest is updateNear with a relay, when the world has formed.
+func (m *Mesh) noteNewest() {
+	m.mu.Lock()
+	formed := m.formed && !m.closing
+	m.mu.Unlock()
+	if m.cfg.Relay != nil && formed {
+		m.updateNear()
+	}
+}
+
+// updateNear adds the neighbors in the newest view to those of the adopted one, and computes the routes again if the view is
+// news: relays heal the paths of the adopted view without waiting for the program.
+func (m *Mesh) updateNear() {
+	newest := m.newest()
+	m.mu.Lock()
+	near := m.neighborsIn(m.relayViewLocked())
+	isNews := newest.Epoch > m.view.Epoch && newest.Epoch > m.routed
+	if newest.Epoch > m.view.Epoch {
+		maps.Copy(near, m.neighborsIn(newest))
+		m.setNear(near)
+	}
+	m.routed = max(m.routed, newest.Epoch)
+	m.mu.Unlock()
+	if isNews {
+		m.reroute()
 	}
 }
 
@@ -323,13 +363,22 @@ func (m *Mesh) breakRelayed(l *link.Link) bool {
 	return true
 }
 
+// GoodbyeTimeout returns the time that Close may need for goodbyes over relays, in addition to the goodbyes to neighbors: a
+// relay may have died unnoticed.
+func (m *Mesh) GoodbyeTimeout() time.Duration {
+	if m.cfg.Relay == nil {
+		return 0
+	}
+	return max(relayCloseMin, 2*m.cfg.HeartbeatTimeout)
+}
+
 // endRelayed ends the links through relays, and removes them from links, while the links to neighbors still work. It waits
-// for goodbyes as long as there is a neighbor, and for relayCloseMax at most.
+// for goodbyes as long as there is a neighbor, and for GoodbyeTimeout at most.
 func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, sayGoodbye func(context.Context, *link.Link)) {
 	if m.cfg.Relay == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, relayCloseMax)
+	ctx, cancel := context.WithTimeout(ctx, m.GoodbyeTimeout())
 	defer cancel()
 	m.wg.Go(func() {
 		defer cancel()

@@ -76,7 +76,7 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 		if p.link == nil || slot == m.self || p.state.IsGone() {
 			continue
 		}
-		watch := slices.Contains(watched, p.rank)
+		watch := slices.Contains(watched, p.rank) || p.isRelayed() && m.isNear(p.node.ID)
 		if !watch && !p.expected && newest.Epoch > m.view.Epoch {
 			_, stays := newest.Rank(p.node.ID)
 			watch = !stays

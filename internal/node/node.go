@@ -334,9 +334,9 @@ func (n *Node) Close() error {
 	return errors.Join(n.Session.Close(), CloseMesh(n.Mesh), n.sockets.close())
 }
 
-// CloseMesh ends all links with goodbyes, within closeTimeout.
+// CloseMesh ends all links with goodbyes, within closeTimeout, or longer over relays.
 func CloseMesh(m *mesh.Mesh) error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout+m.GoodbyeTimeout())
 	defer cancel()
 	return m.Close(ctx)
 }
