@@ -49,7 +49,7 @@ func (r *Relay) Stats() relay.Stats { return r.endpoint.Stats() }
 // relayRoutes are the routes of a node by NodeID. They implement forward.Routes.
 type relayRoutes struct {
 	// tables are those of the newest view, of the adopted one, and of the one before: nodes change views at different
-	// times, and need goodbyes of nodes that leave. A node has the route of the first view with it.
+	// times, and need goodbyes of nodes that leave. The first one with a route is used.
 	tables atomic.Pointer[[]*relayTable]
 }
 
@@ -63,14 +63,23 @@ type relayTable struct {
 // NextHops implements forward.Routes. The only next hop to a node that is in no view is the node itself: it may have a
 // link to this node while it joins.
 func (r *relayRoutes) NextHops(destination membership.NodeID, hops []membership.NodeID) []membership.NodeID {
-	if tables := r.tables.Load(); tables != nil {
-		for _, t := range *tables {
-			if rank, in := t.ranks[destination]; in {
-				return t.appendHops(hops, rank)
-			}
+	tables, known := r.tables.Load(), false
+	if tables == nil {
+		return append(hops, destination)
+	}
+	for _, t := range *tables {
+		rank, in := t.ranks[destination]
+		if in {
+			hops = t.appendHops(hops, rank)
+		}
+		if known = known || in; len(hops) > 0 {
+			break
 		}
 	}
-	return append(hops, destination)
+	if !known {
+		hops = append(hops, destination)
+	}
+	return hops
 }
 
 func (t *relayTable) appendHops(hops []membership.NodeID, rank int) []membership.NodeID {
@@ -105,8 +114,8 @@ func (m *Mesh) reroute() {
 		return
 	}
 	for _, t := range tables {
-		for rank, n := range t.view.Nodes {
-			if t.routes.Hops(rank) == topology.Unreachable { // It cannot read a goodbye.
+		for _, n := range t.view.Nodes {
+			if n.ID != m.cfg.Self && len(m.cfg.Relay.routes.NextHops(n.ID, nil)) == 0 { // It cannot read a goodbye.
 				m.cfg.Relay.endpoint.NodeGone(n.ID)
 			}
 		}
