@@ -70,7 +70,7 @@ func (m *Mesh) closeLinks() map[*link.Link]membership.PeerEffects {
 	for slot := range m.peers {
 		p := &m.peers[slot]
 		var effects membership.PeerEffects
-		p.left = p.left || p.state.IsGone()
+		p.left = p.left || p.state.IsGone() && p.state != membership.PeerLeft
 		p.state, effects = p.state.Next(membership.SelfClosing)
 		if p.link != nil {
 			links[p.link] = effects

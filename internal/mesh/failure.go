@@ -221,7 +221,10 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	case membership.AdoptedIn, membership.AdoptedOut, membership.AdoptedUnlinked:
 		p.report = nil
 	}
-	d.tellGone = e.kind == membership.Goodbye && d.effects.Has(membership.ReportLeft)
+	if e.kind == membership.Goodbye && !(p.isRelayed() && e.from == p.link) {
+		p.left = true // A goodbye over relays comes first, and the peer still relays.
+	}
+	d.tellGone = e.kind == membership.Goodbye && p.left && d.effects.Has(membership.ReportLeft)
 	if d.tellGone || d.effects&(membership.TellLost|membership.TellClosed) != 0 {
 		watches := m.watchRanksLocked()
 		for slot, other := range m.peers {

@@ -18,6 +18,9 @@ import (
 // goodbyeMax is the longest time that a goodbye over relays may take after the report that the node has left.
 const goodbyeMax = 2 * time.Second
 
+// relayQuiet is the time without a frame of others after which a closing node stops to relay.
+const relayQuiet = 100 * time.Millisecond
+
 // relayCloseMin is the least of GoodbyeTimeout with a relay.
 const relayCloseMin = 2 * time.Second
 
@@ -158,7 +161,7 @@ func (m *Mesh) brokenLocked(t *relayTable) (broken topology.Broken) {
 		if !in || slot == m.self {
 			continue
 		}
-		if p.left || p.state.IsGone() && p.state != membership.PeerClosed || p.state == membership.PeerDoubted {
+		if p.left || p.state.IsGone() && p.state != membership.PeerClosed && p.state != membership.PeerLeft || p.state == membership.PeerDoubted {
 			broken.Ranks = append(broken.Ranks, rank)
 		} else if near.has(p.node.ID) && !p.relaying {
 			broken.Links = append(broken.Links, rank)
@@ -207,7 +210,7 @@ func (m *Mesh) leaveRelayed(slot int, e event) {
 	select {
 	case <-l.Done():
 	case <-late.C:
-		m.apply(e)
+		m.apply(e) // a report over another link
 		m.cfg.Relay.endpoint.NodeGone(e.id)
 	case <-m.run.Done():
 	}
@@ -405,6 +408,7 @@ func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.P
 	}
 	ends.Wait()
 	m.cfg.Relay.endpoint.Flush(ctx)
+	m.cfg.Relay.endpoint.AwaitQuiet(ctx, relayQuiet)
 }
 
 // relayedLinks returns the links with a connection through relays.

@@ -295,6 +295,26 @@ func (e *Endpoint) Flush(ctx context.Context) {
 	}
 }
 
+// AwaitQuiet waits until this node has relayed no frame for some time, there is no neighbor, or ctx ends.
+func (e *Endpoint) AwaitQuiet(ctx context.Context, quiet time.Duration) {
+	tick := time.NewTicker(quiet)
+	defer tick.Stop()
+	for before := e.Stats().Forwarded; ; {
+		select {
+		case <-tick.C:
+		case <-e.isolated():
+			return
+		case <-ctx.Done():
+			return
+		}
+		now := e.Stats().Forwarded
+		if now == before {
+			return
+		}
+		before = now
+	}
+}
+
 // Close implements [transport.Transport]. It also stops relaying. It waits until the peers have acknowledged
 // the ends of the conns, for a second at most.
 func (e *Endpoint) Close() error {
