@@ -38,7 +38,12 @@ func (m *Mesh) end(ctx context.Context, sayGoodbye func(context.Context, *link.L
 	m.awaitNeeded(ctx)
 	links := m.closeLinks()
 	m.engine.Close()
-	m.endRelayed(ctx, links, sayGoodbye)
+	if m.cfg.Relay != nil {
+		m.endRelayed(ctx, links, sayGoodbye)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, nearCloseMax)
+		defer cancel()
+	}
 	var ends sync.WaitGroup
 	for l, effects := range links {
 		if effects.Has(membership.SayGoodbye) {

@@ -21,6 +21,9 @@ const goodbyeMax = 2 * time.Second
 // relayQuiet is the time without a frame of others after which a closing node stops to relay.
 const relayQuiet = 100 * time.Millisecond
 
+// nearCloseMax is the longest time for the goodbyes to neighbors after those over relays.
+const nearCloseMax = 5 * time.Second
+
 // relayCloseMin is the least of GoodbyeTimeout with a relay.
 const relayCloseMin = 2 * time.Second
 
@@ -387,9 +390,6 @@ func (m *Mesh) GoodbyeTimeout() time.Duration {
 // endRelayed ends the links through relays, and removes them from links, while the links to neighbors still work. It waits
 // for goodbyes as long as there is a neighbor, and for GoodbyeTimeout at most.
 func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, sayGoodbye func(context.Context, *link.Link)) {
-	if m.cfg.Relay == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, m.GoodbyeTimeout())
 	defer cancel()
 	m.wg.Go(func() {
