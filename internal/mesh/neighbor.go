@@ -157,12 +157,13 @@ func (m *Mesh) routesLocked() *topology.Routes {
 	return m.cfg.Topology.Graph(m.view.Size()).Routes(m.peers[m.self].rank, topology.Broken{})
 }
 
-// addHops says in the description of the path to a rank of the adopted view how many hops it has.
+// addHops says in the description of the path to a rank of the adopted view how many hops it has, and the first relay.
 func (i *PathInfo) addHops(routes *topology.Routes, rank int) {
 	if i.Hops = 1; routes == nil {
 		return
 	}
 	if i.Hops = routes.Hops(rank); i.Hops > 1 {
-		i.Reason = fmt.Sprintf("not a neighbor: %d hops, the first to rank %d", i.Hops, routes.To(rank).Next)
+		i.Relay = routes.To(rank).Next
+		i.Reason = fmt.Sprintf("not a neighbor: %d hops, the first to rank %d", i.Hops, i.Relay)
 	}
 }
