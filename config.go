@@ -106,10 +106,10 @@ type Config struct {
 	// "full_mesh", all others; "k-regular:K" or "k_regular:K", K others, the two of a ring of all ranks among them;
 	// "hypercube", those with ranks that differ in one bit. Any number of nodes can have any of these: with K of n-1 or
 	// more all are neighbors, and if both K and n are odd, one node has a neighbor less. K is at least 2. In a
-	// sparse topology, one that is not full, a node watches its neighbors and connects to no other node. There are no
-	// relays yet: all-reduce, all-gather, reduce-scatter, broadcast and reduce work between neighbors of k-regular
-	// topologies, and an operation that needs another rank fails with a [PeerError]. Must be the same on
-	// all nodes: the seed refuses a node with another one. NEXAR_TOPOLOGY.
+	// sparse topology, one that is not full, a node watches its neighbors and connects to no other node. It
+	// reaches the others through relays, other nodes that forward its sealed data: all operations work, at a distance of
+	// at most 64 links, which limits "k-regular:2" to 128 nodes. Must be the same on all nodes: the seed refuses a
+	// node with another one. NEXAR_TOPOLOGY.
 	Topology string `env:"NEXAR_TOPOLOGY" default:"full"`
 
 	// Links says when this node connects to the other nodes of the world: "demand", the default, to
