@@ -108,10 +108,9 @@ type Config struct {
 	// "hypercube": the nodes with ranks that differ from this one in one bit.
 	// K is at least 2. Each topology works for any number n of nodes. If K is n-1 or more, all nodes are neighbors; if
 	// K and n are odd, one node has K-1 neighbors. A topology that is not full is sparse: a node watches its
-	// neighbors and connects to no other node. There are no relays yet. In k-regular topologies, all-reduce,
-	// all-gather, reduce-scatter, broadcast and reduce need neighbors only. An operation that needs another
-	// rank fails with a [PeerError]. Must be the same on all nodes: the seed refuses a node with another
-	// topology. NEXAR_TOPOLOGY.
+	// neighbors and connects to no other node. It reaches the others through relays, nodes that forward its sealed
+	// data. All operations work, at a distance of at most 64 links, which limits "k-regular:2" to 128 nodes. Must be
+	// the same on all nodes: the seed refuses a node with another topology. NEXAR_TOPOLOGY.
 	Topology string `env:"NEXAR_TOPOLOGY" default:"full"`
 
 	// Links says when this node connects to the other nodes of the world: "demand", the default, to

@@ -108,9 +108,13 @@ func localWorld(n int) (*testhook.World, error) {
 // localRank makes the communicator of one rank. Closing it closes the transports of
 // the rank, as a failure does.
 func localRank(ctx context.Context, world *testhook.World, rank int, cfg Config) (*Comm, error) {
+	var relay *mesh.Relay
+	if world.Relays != nil {
+		relay = world.Relays[rank]
+	}
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: world.View.Nodes[rank].ID, View: world.View, Paths: world.Paths[rank], Loop: mem.Loop, Log: cfg.Log,
-		OnDemand: cfg.Links != linksEager, Watches: world.Watches, Topology: world.Topology,
+		OnDemand: cfg.Links != linksEager, Watches: world.Watches, Topology: world.Topology, Relay: relay,
 	})
 	if err != nil {
 		for _, p := range world.Paths[rank] {

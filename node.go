@@ -212,9 +212,9 @@ type Peer struct {
 	Rank int
 	Node NodeID
 	// Addr is the address of the peer, "host:port", or its NodeID if shared memory
-	// connects it.
+	// connects it. It is empty if relays connect it.
 	Addr string
-	// Transport is "shm", "quic", "tcp+tls", "tcp" or the name of one of
+	// Transport is "shm", "quic", "tcp+tls", "tcp", "relay" or the name of one of
 	// Config.Factories. BulkTransport carries payloads: it is the same, or TCP beside
 	// QUIC.
 	Transport, BulkTransport string
@@ -233,6 +233,11 @@ type Peer struct {
 	// Hops is the number of connections that data to the peer passes: 1, or more over relays of a sparse topology
 	// (Config.Topology).
 	Hops int
+	// Relay is the rank of the first relay if Hops is more than 1. Another one is used while that one is lost.
+	Relay int
+	// Delay is the time between a frame to the peer over relays and its acknowledgement, a smoothed mean. It is 0 before
+	// the first acknowledgement, and without relays.
+	Delay time.Duration
 }
 
 // Neighbors returns the ranks of the world that this node connects to without relays, in ascending order; see
@@ -248,6 +253,7 @@ func (n *Node) Peers() []Peer {
 		p := Peer{
 			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Transport, BulkTransport: i.BulkTransport,
 			Encrypted: i.Encrypted, Link: i.Purpose, Reason: i.Reason, Hops: i.Hops,
+			Relay: i.Relay, Delay: i.Delay,
 		}
 		if i.Locality == transport.AnyHost && len(n.node.Unavailable) > 0 {
 			p.Reason = strings.Join(append(slices.Clone(n.node.Unavailable), p.Reason), "; ")

@@ -1,7 +1,6 @@
 package nexartest_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -14,17 +13,19 @@ import (
 // TestSparse: worlds of sparse topologies lose nodes and admit others, and work on in each epoch. Each node has a
 // connection to its neighbors of that epoch.
 func TestSparse(t *testing.T) {
-	for _, topology := range []string{"k-regular:2", "k-regular:3", "k-regular:4"} {
+	for _, topology := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube"} {
 		t.Run(topology, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := nexartest.Cluster{
 					Config: nexar.Config{Topology: topology}, Link: nexartest.Link{Delay: time.Millisecond},
 				}.New(t, 8)
 				for i := range 8 {
-					ring := []int{(i + 7) % 8, (i + 1) % 8}
-					slices.Sort(ring)
+					some, count := []int{(i + 7) % 8, (i + 1) % 8}, int(topology[len(topology)-1]-'0')
+					if topology == "hypercube" {
+						some, count = []int{i ^ 1, i ^ 2, i ^ 4}, 3
+					}
 					got := w.Node(i).Neighbors()
-					if !slices.Contains(got, ring[0]) || !slices.Contains(got, ring[1]) || fmt.Sprint("k-regular:", len(got)) != topology {
+					if slices.ContainsFunc(some, func(rank int) bool { return !slices.Contains(got, rank) }) || len(got) != count {
 						t.Errorf("node %d has the neighbors %v", i, got)
 					}
 					for _, p := range w.Node(i).Peers() {

@@ -90,8 +90,9 @@ func (a *world) linked() []string {
 			purposes[cmp.Or(l.Purpose, "unknown")]++
 		}
 	}
+	relayed := a.relayed()
 	if least >= a.size-1 || most == 0 {
-		return nil
+		return relayed
 	}
 	var parts []string
 	for _, p := range slices.Sorted(maps.Keys(purposes)) {
@@ -101,7 +102,33 @@ func (a *world) linked() []string {
 	if least < most {
 		of = fmt.Sprintf("%d to %d", least, most)
 	}
-	return []string{fmt.Sprintf("each rank is linked to %s of %d others: %s", of, a.size-1, strings.Join(parts, ", "))}
+	return append([]string{fmt.Sprintf("each rank is linked to %s of %d others: %s", of, a.size-1, strings.Join(parts, ", "))}, relayed...)
+}
+
+// relayed describes the links over relays, if there are some.
+func (a *world) relayed() []string {
+	links, hops, slowest, from := 0, 0, Link{}, 0
+	for _, rank := range slices.Sorted(maps.Keys(a.ranks)) {
+		for _, l := range a.ranks[rank].Links {
+			if l.Hops == 0 {
+				continue
+			}
+			links++
+			hops = max(hops, l.Hops)
+			if l.Delay > slowest.Delay {
+				slowest, from = l, rank
+			}
+		}
+	}
+	if links == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%d links go through relays, over up to %d hops", links, hops)
+	if slowest.Delay > 0 {
+		text += fmt.Sprintf("; the slowest, from rank %d to rank %d by rank %d, takes %s there and back",
+			from, slowest.Rank, slowest.Relay, slowest.Delay.Round(10*time.Microsecond))
+	}
+	return []string{text}
 }
 
 // tableLines bounds the lines of a rank.

@@ -212,9 +212,14 @@ func TestTableOfLinks(t *testing.T) {
 		links [3][]Link
 		want  string
 	}{
-		"all":      {[3][]Link{{watch, message}, {watch, watch}, {watch, watch}}, ""},
-		"none":     {[3][]Link{}, ""},
-		"some":     {[3][]Link{{watch, message}, {watch}, {message}}, "each rank is linked to 1 to 2 of 2 others: message 2, watch 2\n"},
+		"all":  {[3][]Link{{watch, message}, {watch, watch}, {watch, watch}}, ""},
+		"none": {[3][]Link{}, ""},
+		"some": {[3][]Link{{watch, message}, {watch}, {message}}, "each rank is linked to 1 to 2 of 2 others: message 2, watch 2\n"},
+		"relays": {
+			[3][]Link{{watch}, {watch}, {{Rank: 0, Purpose: "message", Hops: 2, Relay: 1, Delay: 1_234_567}, {Rank: 1, Purpose: "call", Hops: 3}}},
+			"each rank is linked to 1 to 2 of 2 others: call 1, message 1, watch 2\n" +
+				"2 links go through relays, over up to 3 hops; the slowest, from rank 2 to rank 0 by rank 1, takes 1.23ms there and back\n",
+		},
 		"the same": {[3][]Link{{watch}, {watch}, {{Rank: 0}}}, "each rank is linked to 1 of 2 others: unknown 1, watch 2\n"},
 	} {
 		var list []Snapshot

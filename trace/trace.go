@@ -33,6 +33,12 @@ type Link struct {
 	Purpose   string `json:"purpose,omitempty"`   // reason of the connection, as in nexar.Peer.Link
 	Sent      uint64 `json:"sent"`                // bytes
 	Received  uint64 `json:"received"`            // bytes
+
+	// Hops is the number of links between the ranks if relays are between, or 0. Then Relay is the rank of the first
+	// relay, and Delay the round trip, or 0 if it is not known.
+	Hops  int           `json:"hops,omitempty"`
+	Relay int           `json:"relay,omitempty"`
+	Delay time.Duration `json:"delay,omitempty"`
 }
 
 // An Operation is a collective, a message or a call, running or completed. Times of short

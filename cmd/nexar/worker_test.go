@@ -24,6 +24,7 @@ import (
 //	line            prints the first line of its standard input
 //	chatter         prints without end
 //	forget          ends without having joined
+//	relays          joins, runs collectives and messages between all ranks, and counts the peers over relays
 //	late RANK       joins, and sums the ranks; RANK waits for a file "go" first
 //	skip RANK       joins, but not as RANK, which ends with status 0
 //	exit RANK N     joins; RANK exits with status N, the others wait for it
@@ -77,7 +78,69 @@ func work(mode string, args []string) int {
 		return 1
 	}
 	defer node.Close()
+	if mode == "relays" {
+		return relays(node)
+	}
 	return member(node.World(), mode, args)
+}
+
+// relays exchanges data with all ranks, and prints the number of peers that relays connect.
+func relays(n *nexar.Node) int {
+	ctx, c := context.Background(), n.World()
+	err := exchangeAll(ctx, c)
+	if err == nil {
+		var part *nexar.Comm
+		if part, err = c.Split(ctx, c.Rank()%2, c.Rank()); err == nil {
+			err = errors.Join(exchangeAll(ctx, part), part.Close())
+		}
+	}
+	if err == nil {
+		err = c.Barrier(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	relayed := 0
+	for _, p := range n.Peers() {
+		if p.Transport == "relay" && p.Link != "" {
+			relayed++
+		}
+	}
+	fmt.Printf("rank %d of %d has %d neighbors and has reached %d others through relays\n", c.Rank(), c.Size(), len(n.Neighbors()), relayed)
+	return 0
+}
+
+// exchangeAll makes an all-to-all and an all-reduce, and sends a message to each rank.
+func exchangeAll(ctx context.Context, c *nexar.Comm) error {
+	const m = 20_000
+	out, in := make([]int64, m*c.Size()), make([]int64, m*c.Size())
+	for i := range out {
+		out[i] = int64(c.Rank()*c.Size() + i/m)
+	}
+	if err := nexar.AllToAll(ctx, c, in, out); err != nil {
+		return err
+	}
+	for i := range in {
+		if want := int64(i/m*c.Size() + c.Rank()); in[i] != want {
+			return fmt.Errorf("all-to-all: element %d is %d, want %d", i, in[i], want)
+		}
+	}
+	x := []int64{int64(c.Rank())}
+	if err := nexar.AllReduce(ctx, c, x, nexar.Sum); err != nil || x[0] != int64(c.Size()*(c.Size()-1)/2) {
+		return fmt.Errorf("all-reduce: %d, %w", x[0], err)
+	}
+	for step := 1; step < c.Size(); step++ {
+		to, from := (c.Rank()+step)%c.Size(), (c.Rank()+c.Size()-step)%c.Size()
+		h := nexar.StartRecv(ctx, c, in[:m], from, 1)
+		if err := nexar.Send(ctx, c, out[:m], to, 1); err != nil {
+			return err
+		}
+		if err := h.Wait(); err != nil || in[m-1] != int64(from*c.Size()) {
+			return fmt.Errorf("message from rank %d: %d, %w", from, in[m-1], err)
+		}
+	}
+	return nil
 }
 
 // member is the work of a worker after joining.

@@ -15,7 +15,7 @@ import (
 // serve them. A link has one at a time, and may have several in turn; see Config.Detached.
 type attachment struct {
 	link  *Link
-	cfg   Config // Bulk, Await, BulkOver and BulkPipes
+	cfg   Config // Bulk, Await, BulkOver, BulkPipes and Relay
 	first *path
 
 	named       laneSet                                    // preambles of the peer
@@ -44,6 +44,9 @@ type attachment struct {
 	left    chan struct{} // closed when hasLeft is set
 	ended   chan struct{} // closed when the attachment has ended
 	linger  *time.Timer   // closes the connection if the peer does not
+	// The pipes for relay frames, until there are both.
+	relaySender   transport.Sender
+	relayReceiver transport.Receiver
 }
 
 func newAttachment(l *Link, first *path, cfg Config) *attachment {

@@ -108,6 +108,11 @@ type Config struct {
 	// and needs a connection for the reason again unless that is NoPurpose. Otherwise the link
 	// ends. Detached must not block, and is not called after Close or Abort.
 	Detached func(l *Link, err error) (again Purpose, keep bool)
+	// Relay, if not nil, gets the pipes for relay frames of this node and of the peer, behind their preambles,
+	// when both are open. It owns the pipes, which end with the connection, and may block until the link
+	// ends, on a goroutine of the link. Both nodes have
+	// it, or neither.
+	Relay func(l *Link, s transport.Sender, r transport.Receiver)
 	// IdleTimer is shared by the links of a node. By default the link has its own.
 	IdleTimer *IdleTimer
 	// Log defaults to a logger that discards.
@@ -170,7 +175,7 @@ type Link struct {
 // fails, the caller keeps the connections.
 func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link, error) {
 	l := newLink(h, cfg)
-	a := newAttachment(l, newPath(conn, int(wire.Lanes)), cfg)
+	a := newAttachment(l, firstPath(conn, cfg), cfg)
 	control, err := a.first.open(ctx, wire.Control)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,19 @@ func newPath(c transport.Conn, pipesMax int) *path {
 	return &path{conn: c, can: transport.CapabilitiesOf(c), pipesMax: pipesMax}
 }
 
+// firstPath makes a path of the first connection of a link with cfg.
+func firstPath(c transport.Conn, cfg Config) *path {
+	return newPath(c, int(wire.Lanes)+cfg.relayPipes())
+}
+
+// relayPipes returns the number of pipes for relay frames that each side opens.
+func (cfg *Config) relayPipes() int {
+	if cfg.Relay == nil {
+		return 0
+	}
+	return 1
+}
+
 // wrap adds the name of the path to an error.
 func (p *path) wrap(err error) error {
 	if p.over == "" {
@@ -58,7 +71,7 @@ func (p *path) open(ctx context.Context, lane wire.Lane) (transport.Sender, erro
 
 // secondPath makes a path of the second connection.
 func (a *attachment) secondPath(c transport.Conn) *path {
-	p := newPath(c, wire.BulkPipesMax+1)
+	p := newPath(c, 1+wire.BulkPipesMax+a.cfg.relayPipes())
 	p.of, p.over = a, "bulk"
 	if a.cfg.BulkOver != "" {
 		p.over += " over " + a.cfg.BulkOver
@@ -66,13 +79,16 @@ func (a *attachment) secondPath(c transport.Conn) *path {
 	return p
 }
 
-// openLanes opens the pipe of the data lane and those of the bulk lane, on one of the paths.
+// openLanes opens the pipe of the data lane, those of the bulk lane, and the one for relay frames, if there is
+// one, on one of the paths.
 func (a *attachment) openLanes(ctx context.Context, p *path) (pipes []transport.Sender, err error) {
 	n := 1
 	if p != a.first {
 		n = max(n, a.cfg.BulkPipes)
 	}
-	for _, lane := range append([]wire.Lane{wire.Data}, slices.Repeat([]wire.Lane{wire.Bulk}, n)...) {
+	list := append([]wire.Lane{wire.Data}, slices.Repeat([]wire.Lane{wire.Bulk}, n)...)
+	list = append(list, slices.Repeat([]wire.Lane{wire.Relay}, a.cfg.relayPipes())...)
+	for _, lane := range list {
 		s, err := p.open(ctx, lane)
 		if err != nil {
 			return nil, err
@@ -119,6 +135,9 @@ func (a *attachment) enterAs(ctx context.Context, p *path, pipe transport.Receiv
 	if p != a.first && pre.Lane == wire.Control {
 		return fmt.Errorf("a %v lane on the second connection", pre.Lane)
 	}
+	if pre.Lane == wire.Relay && a.cfg.Relay == nil {
+		return errors.New("a relay lane, which this side does not await")
+	}
 	if err := a.named.add(pre); err != nil {
 		return err
 	}
@@ -126,6 +145,10 @@ func (a *attachment) enterAs(ctx context.Context, p *path, pipe transport.Receiv
 		if err := a.settle(ctx, pre.Flags.Has(wire.PreambleApart)); err != nil {
 			return err
 		}
+	}
+	if pre.Lane == wire.Relay {
+		a.addRelayPipe(nil, pipe)
+		return nil
 	}
 	if err := a.link.read(a, pre, pipe); err != nil {
 		return fmt.Errorf("%v lane: %w", pre.Lane, err)
@@ -187,9 +210,39 @@ func (a *attachment) openOn(ctx context.Context, apart bool) {
 // open starts to send on the data and bulk lanes.
 func (a *attachment) open(p *path, pipes []transport.Sender) {
 	l := a.link
+	if a.cfg.Relay != nil {
+		relay := pipes[len(pipes)-1]
+		pipes = pipes[:len(pipes)-1]
+		a.readers.Go(func() { a.openRelay(p, relay) })
+	}
 	l.data.open(p, pipes[0], wire.Preamble{Lane: wire.Data}.Append(nil))
 	l.bulk.open(p, pipes[1:])
 	l.fast.Store(p != a.first)
+}
+
+// openRelay begins the pipe for relay frames of this node.
+func (a *attachment) openRelay(p *path, s transport.Sender) {
+	if _, err := s.Write(wire.Preamble{Lane: wire.Relay}.Append(nil)); err != nil {
+		a.broken(p, fmt.Errorf("link: open the %v lane: %w", wire.Relay, err))
+		return
+	}
+	a.addRelayPipe(s, nil)
+}
+
+// addRelayPipe keeps a pipe for relay frames, of this node or of the peer, until there are both.
+func (a *attachment) addRelayPipe(s transport.Sender, r transport.Receiver) {
+	a.link.ending.Lock()
+	if s == nil {
+		a.relayReceiver = r
+		s = a.relaySender
+	} else {
+		a.relaySender = s
+		r = a.relayReceiver
+	}
+	a.link.ending.Unlock()
+	if s != nil && r != nil {
+		a.cfg.Relay(a.link, s, r)
+	}
 }
 
 // await waits for the second connection and makes it a path of the link. If it does not
@@ -224,6 +277,7 @@ func (a *attachment) await(ctx context.Context) *path {
 type laneSet struct {
 	mu    sync.Mutex
 	lanes lanes
+	relay bool
 	bulk  uint8 // a bit for each pipe of the bulk lane
 	pipes int   // of the bulk lane; 0 before the first
 }
@@ -233,6 +287,11 @@ func (n *laneSet) add(p wire.Preamble) error {
 	defer n.mu.Unlock()
 	bit, pipes := uint8(1)<<p.Index, int(p.Others)+1
 	switch {
+	case p.Lane == wire.Relay && n.relay:
+		return fmt.Errorf("a second %v lane", p.Lane)
+	case p.Lane == wire.Relay:
+		n.relay = true
+		return nil
 	case p.Lane != wire.Bulk && n.lanes[p.Lane]:
 		return fmt.Errorf("a second %v lane", p.Lane)
 	case p.Lane != wire.Bulk:

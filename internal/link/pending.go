@@ -116,7 +116,7 @@ func (l *Link) checkResume(ours, theirs *wire.Resume) error {
 }
 
 // Connect proposes a connection that this node has made to the peer, and gives it to a pending link
-// when the peer has accepted it. The fields Bulk, BulkOver and BulkPipes of cfg belong to the
+// when the peer has accepted it. The fields Bulk, BulkOver, BulkPipes and Relay of cfg belong to the
 // connection; the other fields are ignored. If Connect fails, the caller keeps the connections, and
 // no frame is lost. If frames were lost with an earlier connection, the link ends.
 func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) error {
@@ -126,7 +126,7 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 	case !l.IsPending():
 		return ErrConnected
 	}
-	a := newAttachment(l, newPath(conn, int(wire.Lanes)), cfg)
+	a := newAttachment(l, firstPath(conn, cfg), cfg)
 	control, err := a.first.open(ctx, wire.Control)
 	if err != nil {
 		return err
@@ -146,11 +146,11 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 }
 
 // Accept waits until the peer proposes a connection that it has made, and gives it to a pending link
-// if admit, which may block, returns no error. The fields Await, BulkOver and BulkPipes of cfg belong
+// if admit, which may block, returns no error. The fields Await, BulkOver, BulkPipes and Relay of cfg belong
 // to the connection. If Accept fails, the caller keeps the connection, and no frame is lost. If frames were
 // lost with an earlier connection, the link ends, and the peer is told.
 func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admit func() error) error {
-	a := newAttachment(l, newPath(conn, int(wire.Lanes)), cfg)
+	a := newAttachment(l, firstPath(conn, cfg), cfg)
 	pipe, theirs, resume, err := firstLane(ctx, conn)
 	if err != nil {
 		return err

@@ -24,11 +24,14 @@ func (m *Mesh) accept(p *Path) {
 		if err != nil {
 			return
 		}
+		m.noteNewest()
 		id, slot, ok := m.acceptable(c)
 		switch {
 		case !ok && m.mayDial(slot, id):
 			c.Close() // Both nodes have dialed at the same time, or this node leaves.
-			m.checkLink(slot)
+			if p.Relay || !m.isNear(id) || !m.breakRelayed(m.peer(slot).link) {
+				m.checkLink(slot)
+			}
 		case ok && !p.Relay && !m.mayConnect(slot, id):
 			c.Close() // The views of both nodes differ.
 		case !ok:

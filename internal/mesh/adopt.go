@@ -50,6 +50,8 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	m.replaced = nil
 	m.mu.Unlock()
 	m.carryOut(pass)
+	m.reroute()
+	m.linkNeighbors()
 	m.logTopology(slog.LevelInfo, v.Size())
 	for _, l := range replaced {
 		m.engine.Forget(l) // No communicator of the new view refers to it.
@@ -59,7 +61,7 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 
 // adoptLocked makes v the view and decides on every peer.
 func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
-	m.view = v
+	m.before, m.view = m.view, v
 	m.setNear(m.neighborsIn(v))
 	for rank, n := range v.Nodes {
 		slot, ok := m.slotOfLocked(n.ID)

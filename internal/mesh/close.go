@@ -13,20 +13,20 @@ import (
 // ctx ends, and closes the transports. Concurrent calls wait for the first one and return its
 // result.
 func (m *Mesh) Close(ctx context.Context) error {
-	return m.end(ctx, func(l *link.Link) { l.Close(ctx) }, m.cfg.Paths)
+	return m.end(ctx, func(ctx context.Context, l *link.Link) { l.Close(ctx) }, m.cfg.Paths)
 }
 
 // Abort ends everything that Form has started, without goodbyes. The transports stay open.
 func (m *Mesh) Abort() {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = m.end(now, (*link.Link).Abort, nil)
+	_ = m.end(now, func(_ context.Context, l *link.Link) { l.Abort() }, nil)
 }
 
 // end prevents new links, and ends operations, links and goroutines, and closes the transports
 // of paths. sayGoodbye ends the links to peers that expect a goodbye. Before the first goodbye,
 // end waits until pending links with frames have connections or ctx ends.
-func (m *Mesh) end(ctx context.Context, sayGoodbye func(*link.Link), paths []Path) error {
+func (m *Mesh) end(ctx context.Context, sayGoodbye func(context.Context, *link.Link), paths []Path) error {
 	m.mu.Lock()
 	first := !m.closing
 	m.closing = true
@@ -38,10 +38,16 @@ func (m *Mesh) end(ctx context.Context, sayGoodbye func(*link.Link), paths []Pat
 	m.awaitNeeded(ctx)
 	links := m.closeLinks()
 	m.engine.Close()
+	if m.cfg.Relay != nil {
+		m.endRelayed(ctx, links, sayGoodbye)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, nearCloseMax)
+		defer cancel()
+	}
 	var ends sync.WaitGroup
 	for l, effects := range links {
 		if effects.Has(membership.SayGoodbye) {
-			ends.Go(func() { sayGoodbye(l) })
+			ends.Go(func() { sayGoodbye(ctx, l) })
 		} else {
 			ends.Go(l.Abort)
 		}
@@ -69,6 +75,7 @@ func (m *Mesh) closeLinks() map[*link.Link]membership.PeerEffects {
 	for slot := range m.peers {
 		p := &m.peers[slot]
 		var effects membership.PeerEffects
+		p.left = p.left || p.state.IsGone() && p.state != membership.PeerLeft
 		p.state, effects = p.state.Next(membership.SelfClosing)
 		if p.link != nil {
 			links[p.link] = effects

@@ -118,7 +118,7 @@ func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
 	if l == nil {
 		return
 	}
-	if p.broken != nil {
+	if p.broken != nil && m.isNear(p.node.ID) {
 		limit = m.redialTimeout()
 	}
 	ctx, cancel := within(m.run, limit)
@@ -131,7 +131,7 @@ func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
 		case <-ctx.Done():
 		}
 	})
-	if p.broken != nil && m.isRefused(ctx, p.node) {
+	if p.broken != nil && m.isNear(p.node.ID) && m.isRefused(ctx, p.node) {
 		l.FailPending(p.broken)
 		return
 	}
@@ -313,10 +313,17 @@ func (m *Mesh) pendingOfHost(v membership.View) map[membership.NodeID]*link.Link
 func (m *Mesh) peerGone(l *link.Link, f wire.Gone) {
 	m.mu.Lock()
 	slot, ok := m.slotOfLocked(f.Node)
-	isPending := ok && m.peers[l.Peer].link == l && m.peers[slot].isPending() && !m.peers[slot].state.IsGone()
+	isNews := ok && slot != m.self && m.peers[l.Peer].link == l && !m.peers[slot].state.IsGone()
+	isPending, isRelayed, closing := ok && m.peers[slot].isPending(), ok && m.peers[slot].isRelayed(), m.closing
 	m.mu.Unlock()
-	if isPending {
-		m.wg.Go(func() { m.leaveUnlinked(slot, event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l}) })
+	e := event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l}
+	switch {
+	case ok && closing:
+		m.leftWhileClosing(slot, l)
+	case isNews && isPending:
+		m.wg.Go(func() { m.leaveUnlinked(slot, e) })
+	case isNews && isRelayed:
+		m.wg.Go(func() { m.leaveRelayed(slot, e) })
 	}
 }
 

@@ -47,6 +47,12 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 		}
 	}
 	m.mu.Unlock()
+	if inUse {
+		m.unrelay(l)
+	}
+	if inUse && goodbye && slot != m.self {
+		m.leftWhileClosing(slot, l)
+	}
 	if isNotNeighbor(err) {
 		kind = membership.NoRoute
 	}
@@ -68,7 +74,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 // clearLinkLocked removes a lost link from its slot and starts to replace a required one.
 func (m *Mesh) clearLinkLocked(slot int) {
 	p := &m.peers[slot]
-	p.link, p.route = nil, nil
+	p.link, p.route, p.relaying = nil, nil, false
 	if p.onDemand {
 		m.addPendingLocked(slot)
 		if slot < m.self && m.isDialed(slot) && !m.closing {
@@ -215,7 +221,10 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	case membership.AdoptedIn, membership.AdoptedOut, membership.AdoptedUnlinked:
 		p.report = nil
 	}
-	d.tellGone = e.kind == membership.Goodbye && d.effects.Has(membership.ReportLeft)
+	if e.kind == membership.Goodbye && !(p.isRelayed() && e.from == p.link) {
+		p.left = true // A goodbye over relays comes first, and the peer still relays.
+	}
+	d.tellGone = e.kind == membership.Goodbye && p.left && d.effects.Has(membership.ReportLeft)
 	if d.tellGone || d.effects&(membership.TellLost|membership.TellClosed) != 0 {
 		watches := m.watchRanksLocked()
 		for slot, other := range m.peers {
@@ -254,6 +263,7 @@ func (m *Mesh) carryOut(pass []decision) {
 		changes = append(changes, d.change())
 	}
 	m.engine.PeerChanged(changes...)
+	m.relayPass(pass)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range pass {

@@ -81,6 +81,9 @@ type Config struct {
 	// neighbors only and watches them, and it reaches the others over the path with Relay. All nodes have
 	// the same topology.
 	Topology topology.Topology
+	// Relay, if not nil, relays frames over the links to neighbors. One of the Paths is its own. In a sparse topology
+	// all nodes have one, or none.
+	Relay *Relay
 	// EagerMax is engine.Config.EagerMax.
 	EagerMax int
 	// Log receives events. Nil discards them.
@@ -115,8 +118,10 @@ type Mesh struct {
 	peers   []peer    // by slot
 	free    []int     // slots for reuse
 	view    membership.View
-	loop    *link.Link    // the accepting end of the link to this node
-	changed chan struct{} // closed and replaced when a link comes up
+	before  membership.View // adopted before view
+	routed  uint64          // epoch of the newest view with routes of the relay
+	loop    *link.Link      // the accepting end of the link to this node
+	changed chan struct{}   // closed and replaced when a link comes up
 	formed  bool
 	closing bool
 
@@ -175,6 +180,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	m.logTopology(slog.LevelWarn, m.world())
 	m.addPending()
 	m.run, m.stop = context.WithCancel(context.Background())
+	m.reroute()
 	if err := m.form(ctx); err != nil {
 		m.Abort()
 		return nil, err
@@ -223,7 +229,7 @@ func (m *Mesh) newLink(ctx context.Context, r *route, slot int, cfg link.Config)
 // await waits for that connection on the accepting side. If the link is pending, establish gives
 // it the connections.
 func (m *Mesh) establish(ctx context.Context, r *route, slot int, bulk *Path, await func(context.Context) (transport.Conn, error)) error {
-	var cfg link.Config
+	cfg := link.Config{Relay: m.relayOver(r.path)}
 	if bulk != nil {
 		cfg.BulkOver, cfg.BulkPipes, cfg.Await = bulk.name(), bulk.Pipes, await
 	}

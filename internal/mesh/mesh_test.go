@@ -41,6 +41,7 @@ type world struct {
 	watches    int                 // if not 0, links are on demand, and each node watches so many others
 	isEager    func(rank int) bool // excludes ranks from links on demand; nil excludes none
 	topology   topology.Topology
+	relays     []*Relay // if not nil, of the nodes
 	network    *sim.Network
 	view       membership.View
 	transports []transport.Transport
@@ -113,9 +114,14 @@ func (w *world) config(rank int) Config {
 			w.reset(rank, id)
 		}
 	}
+	var relay *Relay
+	if w.relays != nil {
+		relay = w.relays[rank]
+		paths = append(paths, relay.Path())
+	}
 	return Config{
-		Reset: reset,
-		Self:  w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
+		Reset: reset, Relay: relay,
+		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
 		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: lost, Newest: w.newest,
 		OnDemand: w.watches > 0 && (w.isEager == nil || !w.isEager(rank)), Watches: w.watches, IdleTimeout: w.idle,
 		Topology: w.topology,

@@ -77,7 +77,8 @@ func (m *Mesh) logTopology(level slog.Level, n int) {
 	}
 }
 
-// isNear reports whether this node may connect to a node without a relay, in the adopted view.
+// isNear reports whether this node may connect to a node without a relay: in the adopted view or, if there is a relay, in
+// the newest one.
 func (m *Mesh) isNear(id membership.NodeID) bool { return (*m.near.Load()).has(id) }
 
 // mayAccept reports whether a node may connect to this one without a relay, in the adopted or in the newest view:
@@ -137,8 +138,11 @@ func (m *Mesh) relinkLocked(slot int) {
 // Neighbors returns the ranks of a view that this node connects to without relays, in ascending order. The view
 // may be a part of the adopted one.
 func (m *Mesh) Neighbors(v membership.View) (ranks []int) {
+	m.mu.Lock()
+	near := m.neighborsIn(m.view)
+	m.mu.Unlock()
 	for rank, n := range v.Nodes {
-		if n.ID != m.cfg.Self && m.isNear(n.ID) {
+		if n.ID != m.cfg.Self && near.has(n.ID) {
 			ranks = append(ranks, rank)
 		}
 	}
@@ -153,12 +157,13 @@ func (m *Mesh) routesLocked() *topology.Routes {
 	return m.cfg.Topology.Graph(m.view.Size()).Routes(m.peers[m.self].rank, topology.Broken{})
 }
 
-// addHops says in the description of the path to a rank of the adopted view how many hops it has.
+// addHops says in the description of the path to a rank of the adopted view how many hops it has, and the first relay.
 func (i *PathInfo) addHops(routes *topology.Routes, rank int) {
 	if i.Hops = 1; routes == nil {
 		return
 	}
 	if i.Hops = routes.Hops(rank); i.Hops > 1 {
-		i.Reason = fmt.Sprintf("not a neighbor: %d hops, the first to rank %d", i.Hops, routes.To(rank).Next)
+		i.Relay = routes.To(rank).Next
+		i.Reason = fmt.Sprintf("not a neighbor: %d hops, the first to rank %d", i.Hops, i.Relay)
 	}
 }

@@ -7,9 +7,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/trace"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -126,7 +128,7 @@ func checkPaths(paths []Path) error {
 type PathInfo struct {
 	Rank int
 	Node membership.NodeID
-	// Addr is the source address of packets from the node.
+	// Addr is the source address of packets from the node. It is empty if relays are between.
 	Addr string
 	// Transport is the name of the path with the control lane, and Locality the locality of that
 	// path. BulkTransport is the name of the path with the bulk lane, and Class the class of that
@@ -143,6 +145,10 @@ type PathInfo struct {
 	Pending bool
 	// Hops is the number of links that a frame to the node passes: 1 unless relays are between.
 	Hops int
+	// Relay is the rank of the first relay in the adopted view if Hops is more than 1.
+	Relay int
+	// Delay is the round trip over relays, or 0 if it is not known.
+	Delay time.Duration
 	// Purpose is a word for the reason of the connection; see [Mesh.purposeLocked]. It is "" if Pending.
 	Purpose string
 }
@@ -210,15 +216,21 @@ func (m *Mesh) expectedRoute(here string, n membership.Node) *route {
 // their ranks.
 func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 	var watches []int
+	var routes *topology.Routes
 	for rank, p := range m.linked(v) {
 		if watches == nil {
-			watches = m.watchRanksLocked()
+			watches, routes = m.watchRanksLocked(), m.routesLocked()
 		}
+		i := p.route.info(rank, p.node.ID)
+		i.addHops(routes, p.rank)
 		t := p.link.Traffic()
 		list = append(list, trace.Link{
-			Rank: rank, Transport: p.route.info(rank, p.node.ID).BulkTransport, Purpose: m.purposeLocked(p, watches),
-			Sent: t.Sent, Received: t.Received,
+			Rank: rank, Transport: i.BulkTransport, Purpose: m.purposeLocked(p, watches),
+			Sent: t.Sent, Received: t.Received, Relay: i.Relay, Delay: i.Delay,
 		})
+		if i.Hops > 1 {
+			list[len(list)-1].Hops = i.Hops
+		}
 	}
 	return list
 }
@@ -292,8 +304,11 @@ func (r *route) info(rank int, id membership.NodeID) PathInfo {
 		Rank: rank, Node: id, Transport: r.path.name(), BulkTransport: r.path.name(),
 		Class: r.path.capabilities().Class, Locality: r.path.capabilities().Locality, Encrypted: r.path.Encrypted, Reason: r.why,
 	}
-	if r.conn != nil {
+	if r.conn != nil && !r.path.Relay {
 		i.Addr = r.conn.RemoteAddr()
+	}
+	if c, ok := r.conn.(interface{ RoundTrip() time.Duration }); ok && r.path.Relay {
+		i.Delay = c.RoundTrip()
 	}
 	if r.bulk != nil {
 		i.BulkTransport, i.Class = r.bulk.name(), r.bulk.capabilities().Class

@@ -19,6 +19,8 @@ type peer struct {
 	accepting int        // accepted connections that may become the link
 	onDemand  bool       // the link is, or was, pending
 	broken    error      // why the last connection of the pending link ended; nil if it has not, or is replaced
+	relaying  bool       // the relay uses the link
+	left      bool       // the peer forwards nothing any more: it has left, or was gone when this node began to close
 	proposal  *route     // a connection that is being negotiated for the pending link, or nil
 	state     membership.PeerState
 	report    error      // the first report of another node since the peer was linked
@@ -130,7 +132,7 @@ func (m *Mesh) dropLinkLocked(slot int) {
 	if l == nil {
 		return
 	}
-	p.link, p.route = nil, nil
+	p.link, p.route, p.relaying = nil, nil, false
 	p.noteEndLocked(l)
 	if !m.closing {
 		m.wg.Go(func() { m.discard(l) })

@@ -28,16 +28,18 @@ func (m *Mesh) redialTimeout() time.Duration {
 // [link.Config]. A link that broke does, and is dialed again at once, unless the peer shares memory with
 // this node, counts as gone, or has no path that tells whether its process has ended.
 func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep bool) {
+	defer m.unrelay(l)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := &m.peers[l.Peer]
+	isRelayed := p.isRelayed()
 	switch {
 	case p.link != l || m.closing || !m.formed || p.expected:
 		return link.NoPurpose, false
 	case err == nil:
 		p.route = nil
 		return link.NoPurpose, true
-	case l.MemorySharer() != nil || p.state.IsGone() || p.state == membership.PeerDoubted || !m.refuses(p.node):
+	case l.MemorySharer() != nil || p.state.IsGone() || p.state == membership.PeerDoubted || !isRelayed && !m.refuses(p.node):
 		return link.NoPurpose, false
 	}
 	p.broken, p.route = err, nil

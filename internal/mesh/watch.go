@@ -31,6 +31,8 @@ type watcher struct {
 	interval, timeout time.Duration
 	links             map[*link.Link]heartbeat
 	last              time.Time // of the last check
+	// breaks ends the connection of a silent link if it can be replaced, and reports whether it did.
+	breaks func(l *link.Link) bool
 }
 
 // watch pings watched peers that were silent for HeartbeatInterval, and fails the link of a peer
@@ -43,11 +45,13 @@ func (m *Mesh) watch() {
 	tick := time.NewTicker(m.cfg.HeartbeatInterval)
 	defer tick.Stop()
 	w := m.newWatcher(time.Now())
+	w.breaks = m.breakRelayed
 	for {
 		select {
 		case <-m.run.Done():
 			return
 		case <-tick.C:
+			m.linkNeighbors()
 			w.check(m.watchedLinks(), time.Now())
 		}
 	}
@@ -72,7 +76,7 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 		if p.link == nil || slot == m.self || p.state.IsGone() {
 			continue
 		}
-		watch := slices.Contains(watched, p.rank)
+		watch := slices.Contains(watched, p.rank) || p.isRelayed() && m.isNear(p.node.ID)
 		if !watch && !p.expected && newest.Epoch > m.view.Epoch {
 			_, stays := newest.Rank(p.node.ID)
 			watch = !stays
@@ -102,6 +106,8 @@ func (w *watcher) check(links []*link.Link, now time.Time) {
 		switch heard, silent := l.Heard(), now.Sub(h.at); {
 		case !known || heard != h.heard:
 			h = heartbeat{heard, now}
+		case silent >= w.timeout/2 && w.breaks != nil && w.breaks(l):
+			// A neighbor that was reached through relays gets a connection of its own.
 		case silent >= w.timeout:
 			l.Fail(fmt.Errorf("%w: silent for %v", transport.ErrPeerGone, silent.Round(time.Millisecond)))
 		default:

@@ -80,6 +80,20 @@ func (n *Node) listen() error {
 	if len(n.paths) == 0 {
 		return errNoTransport
 	}
+	return n.listenRelay()
+}
+
+// listenRelay makes the path over relays if the topology is sparse.
+func (n *Node) listenRelay() (err error) {
+	if n.cfg.Request.Topology.IsFull() {
+		return nil
+	}
+	i := n.Session.Identity
+	n.relay, err = mesh.NewRelay(mesh.RelayConfig{Self: n.ID(), Server: i.Server(), Client: i.Client, Peer: i.Peer, Log: n.cfg.Log})
+	if err != nil {
+		return err
+	}
+	n.paths = append(n.paths, n.relay.Path())
 	return nil
 }
 

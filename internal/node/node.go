@@ -79,6 +79,7 @@ type Node struct {
 	creds   *pendingCredentials
 	started []transport.Transport           // by factories, until they are in paths
 	paths   []mesh.Path                     // to other nodes
+	relay   *mesh.Relay                     // nil in the full topology
 	view    atomic.Pointer[membership.View] // of the nodes that this node links itself to
 
 	mu       sync.Mutex
@@ -241,7 +242,7 @@ func (n *Node) tryToEnter(ctx context.Context, i client.Invitation) error {
 func (n *Node) link(ctx context.Context, v membership.View, world int) (*mesh.Mesh, error) {
 	n.view.Store(&v)
 	m, err := mesh.Form(ctx, mesh.Config{
-		Self: n.ID(), View: v, World: world, Paths: n.paths, Loop: mem.Loop, Log: n.cfg.Log,
+		Self: n.ID(), View: v, World: world, Paths: n.paths, Relay: n.relay, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
 		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link, OnDemand: n.cfg.OnDemand, Topology: n.cfg.Request.Topology,
 		IdleTimeout: n.cfg.LinkIdleTimeout, Reset: n.Session.Reset, HandleView: n.Session.HandleView,
@@ -333,9 +334,9 @@ func (n *Node) Close() error {
 	return errors.Join(n.Session.Close(), CloseMesh(n.Mesh), n.sockets.close())
 }
 
-// CloseMesh ends all links with goodbyes, within closeTimeout.
+// CloseMesh ends all links with goodbyes, within closeTimeout, or longer over relays.
 func CloseMesh(m *mesh.Mesh) error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout+m.GoodbyeTimeout())
 	defer cancel()
 	return m.Close(ctx)
 }

@@ -142,6 +142,14 @@ func (c *conn) ConnectionState() tls.ConnectionState {
 	return c.session.ConnectionState()
 }
 
+// RoundTrip returns the smoothed time between a frame and its acknowledgement, or 0 before the first one. It has the time
+// that frames wait in relays.
+func (c *conn) RoundTrip() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session.RoundTrip()
+}
+
 // Err implements [transport.Conn].
 func (c *conn) Err() error {
 	c.mu.Lock()

@@ -28,6 +28,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
+// HopLimitMax is the largest Config.HopLimit.
+const HopLimitMax = forward.HopLimitMax
+
 const (
 	// backlogMax is the number of conns that wait for Accept.
 	backlogMax = 256
@@ -93,6 +96,7 @@ type Endpoint struct {
 	mu         sync.Mutex
 	node       *forward.Node
 	neighbors  map[membership.NodeID]*neighbor
+	alone      chan struct{} // closed as long as there is no neighbor
 	conns      map[connKey]*conn
 	handshakes map[membership.NodeID]int // in progress, by neighbor
 	closed     bool
@@ -115,8 +119,10 @@ func New(cfg Config) (*Endpoint, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	alone := make(chan struct{})
+	close(alone)
 	return &Endpoint{
-		cfg: cfg, node: node, accepted: make(chan *conn, backlogMax), done: make(chan struct{}),
+		cfg: cfg, node: node, alone: alone, accepted: make(chan *conn, backlogMax), done: make(chan struct{}),
 		neighbors: make(map[membership.NodeID]*neighbor), conns: make(map[connKey]*conn),
 		handshakes: make(map[membership.NodeID]int),
 	}, nil
@@ -265,6 +271,50 @@ func (e *Endpoint) all() (conns []*conn) {
 	return conns
 }
 
+// isolated returns a channel that is closed when there is no neighbor.
+func (e *Endpoint) isolated() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.alone
+}
+
+// Flush waits until the peers have acknowledged the ends of the conns that this node has closed, there is no
+// neighbor, or ctx ends.
+func (e *Endpoint) Flush(ctx context.Context) {
+	for _, c := range e.all() {
+		if c.Err() == nil {
+			continue // It is in use.
+		}
+		select {
+		case <-c.flushed:
+		case <-e.isolated():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// AwaitQuiet waits until this node has relayed no frame for some time, there is no neighbor, or ctx ends.
+func (e *Endpoint) AwaitQuiet(ctx context.Context, quiet time.Duration) {
+	tick := time.NewTicker(quiet)
+	defer tick.Stop()
+	for before := e.Stats().Forwarded; ; {
+		select {
+		case <-tick.C:
+		case <-e.isolated():
+			return
+		case <-ctx.Done():
+			return
+		}
+		now := e.Stats().Forwarded
+		if now == before {
+			return
+		}
+		before = now
+	}
+}
+
 // Close implements [transport.Transport]. It also stops relaying. It waits until the peers have acknowledged
 // the ends of the conns, for a second at most.
 func (e *Endpoint) Close() error {
@@ -287,6 +337,7 @@ func (e *Endpoint) Close() error {
 	for _, c := range conns {
 		select {
 		case <-c.flushed:
+		case <-e.isolated():
 		case <-limit.C:
 			limit.Reset(0)
 		}

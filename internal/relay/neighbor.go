@@ -39,6 +39,9 @@ func (e *Endpoint) Attach(id membership.NodeID, sender transport.Sender, receive
 	if e.closed || e.neighbors[id] != nil {
 		return fmt.Errorf("relay: attach neighbor %v: %w", id, transport.ErrClosed)
 	}
+	if len(e.neighbors) == 0 {
+		e.alone = make(chan struct{})
+	}
 	e.neighbors[id] = v
 	now := time.Now()
 	e.carryOutLocked(now, e.node.NeighborUp(now, id))
@@ -54,7 +57,9 @@ func (e *Endpoint) detach(v *neighbor, reason error) {
 		e.mu.Unlock()
 		return
 	}
-	delete(e.neighbors, v.id)
+	if delete(e.neighbors, v.id); len(e.neighbors) == 0 {
+		close(e.alone)
+	}
 	now := time.Now()
 	e.carryOutLocked(now, e.node.NeighborDown(now, v.id))
 	e.mu.Unlock()

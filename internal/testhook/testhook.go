@@ -22,6 +22,8 @@ type World struct {
 	Pools []*bufpool.Pool // by rank; nexar.Local sets them, unless the list is empty
 	// Topology is mesh.Config.Topology.
 	Topology topology.Topology
+	// Relays are mesh.Config.Relay, by rank, or nil.
+	Relays []*mesh.Relay
 	// Watches is mesh.Config.Watches.
 	Watches int
 }

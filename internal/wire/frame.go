@@ -14,13 +14,17 @@ const (
 	Control Lane = iota // grants, credit, failures: never behind data
 	Data                // messages that need no grant
 	Bulk                // granted payloads
-	Lanes               // number of lanes
+	Lanes               // number of lanes with frames of a link
 )
 
-var laneNames = [Lanes]string{"control", "data", "bulk"}
+// Relay is the lane of relay frames between neighbors of a sparse topology. The link only carries it: it has no frames
+// of the link, no credit and no goodbye.
+const Relay = Lanes
+
+var laneNames = [Lanes + 1]string{"control", "data", "bulk", "relay"}
 
 func (l Lane) String() string {
-	if l < Lanes {
+	if l <= Relay {
 		return laneNames[l]
 	}
 	return fmt.Sprintf("lane(%d)", uint8(l))

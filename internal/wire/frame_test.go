@@ -63,7 +63,7 @@ func TestSize(t *testing.T) {
 }
 
 func TestLaneString(t *testing.T) {
-	for lane, want := range map[Lane]string{Control: "control", Data: "data", Bulk: "bulk", Lanes: "lane(3)"} {
+	for lane, want := range map[Lane]string{Control: "control", Data: "data", Bulk: "bulk", Relay: "relay", Relay + 1: "lane(4)"} {
 		if got := lane.String(); got != want {
 			t.Errorf("Lane(%d).String() = %q, want %q", uint8(lane), got, want)
 		}

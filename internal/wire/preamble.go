@@ -60,7 +60,7 @@ func ParsePreamble(b []byte) (p Preamble, err error) {
 	switch err := c.finish(); {
 	case err != nil:
 		return Preamble{}, fmt.Errorf("preamble: %w", err)
-	case p.Lane >= Lanes:
+	case p.Lane > Relay:
 		return Preamble{}, fmt.Errorf("wire: unknown lane %d", p.Lane)
 	case p.Lane != Control && p.Flags != 0, p.Lane != Bulk && p.Index|p.Others != 0:
 		return Preamble{}, fmt.Errorf("wire: preamble of the %v lane has fields of another lane", p.Lane)

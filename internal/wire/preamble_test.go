@@ -19,6 +19,7 @@ func TestPreamble(t *testing.T) {
 		{Preamble{Lane: Bulk}, "6e6578617203 02 00 00 00"},
 		{Preamble{Lane: Control, Flags: PreambleResumes}, "6e6578617203 00 02 00 00"},
 		{Preamble{Lane: Control, Flags: PreambleApart | PreambleResumes}, "6e6578617203 00 03 00 00"},
+		{Preamble{Lane: Relay}, "6e6578617203 03 00 00 00"},
 		{Preamble{Lane: Bulk, Index: 3, Others: 6}, "6e6578617203 02 00 03 06"},
 		{Preamble{Lane: Bulk, Index: 7, Others: BulkPipesMax - 1}, "6e6578617203 02 00 07 07"},
 	} {
@@ -40,7 +41,7 @@ func TestPreamble(t *testing.T) {
 			t.Errorf("with a byte too many: error %v, want %v", err, errTrailing)
 		}
 	}
-	if got, want := int(Lanes), len(lanes); got != want {
+	if got, want := int(Relay)+1, len(lanes); got != want {
 		t.Errorf("%d lanes, but %d are tested", got, want)
 	}
 }
@@ -50,7 +51,8 @@ func TestPreambleRefused(t *testing.T) {
 	for b, want := range map[string]string{
 		"GET / HTTP":                `"GET / "`,
 		"nexar\x02\x00\x00\x00\x00": `"nexar\x02"`,
-		"nexar\x03\x03\x00\x00\x00": "unknown lane 3",
+		"nexar\x03\x04\x00\x00\x00": "unknown lane 4",
+		"nexar\x03\x03\x01\x00\x00": "relay lane has fields of another lane",
 		"nexar\x03\x00\x04\x00\x00": "unknown flags 0x4",
 		"nexar\x03\x01\x02\x00\x00": "data lane has fields of another lane",
 		"nexar\x03\x01\x01\x00\x00": "data lane has fields of another lane",

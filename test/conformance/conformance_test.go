@@ -16,11 +16,13 @@ import (
 // model, for all types, ops and roots, and for lengths around every limit. Over mem it
 // runs all trials, and over other transports a sample that is spread over all trials.
 func TestConformance(t *testing.T) {
+	relayed, relayedSample := []int{4, 7, 8}, uint64(4)
 	mostRanks := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16}
 	manyRanks := []int{34} // in groups
 	someRanks := []int{2, 3, 4, 5, 8}
 	fewRanks := []int{2, 3, 5}
 	if worldtest.Brief() {
+		relayed, relayedSample = []int{7}, 2
 		mostRanks, manyRanks, someRanks, fewRanks = []int{1, 2, 3, 5, 8}, []int{18}, []int{2, 5}, []int{3}
 	}
 	for _, test := range []struct {
@@ -38,6 +40,12 @@ func TestConformance(t *testing.T) {
 		{worldtest.TLS(), fewRanks, 10},
 		{worldtest.TCP(), fewRanks, 10},
 		{worldtest.Mixed(), []int{3, 4, 6}, 10},
+		{worldtest.MemLinks().Relayed(t, "k-regular:2"), relayed, relayedSample},
+		{worldtest.MemLinks().Relayed(t, "k-regular:4"), relayed, relayedSample},
+		{worldtest.MemLinks().Relayed(t, "hypercube"), relayed, relayedSample},
+		{worldtest.Sim().Relayed(t, "k-regular:2"), relayed, 2 * relayedSample},
+		{worldtest.Sim().Relayed(t, "k-regular:4"), relayed, 2 * relayedSample},
+		{worldtest.Sim().Relayed(t, "hypercube"), relayed, 2 * relayedSample},
 	} {
 		test.sample = worldtest.Thin(test.sample)
 		for _, n := range test.ranks {

@@ -16,6 +16,7 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testhook"
+	"github.com/nexar-go/nexar/internal/testpeer"
 	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/transport/shm"
 )
@@ -30,6 +31,7 @@ type Medium struct {
 
 	onDemand bool
 	topology topology.Topology
+	relay    func(node string) mesh.RelayConfig // nil without relays
 }
 
 // linksVariable makes all media have links on demand if it is "demand"; see [Medium.OnDemand].
@@ -52,6 +54,37 @@ func (m Medium) Sparse(t testing.TB, name string) Medium {
 	}
 	m.Name, m.topology = m.Name+", "+name, links
 	return m
+}
+
+// Relayed is Sparse with relays: the other ranks are reached through neighbors.
+func (m Medium) Relayed(t testing.TB, name string) Medium {
+	t.Helper()
+	m = m.Sparse(t, name)
+	ca := testpeer.NewCA(t)
+	m.Name += ", relays"
+	m.relay = func(node string) mesh.RelayConfig {
+		creds := ca.Node(t, node)
+		return mesh.RelayConfig{Server: creds.Server(), Client: creds.Client, Peer: creds.Peer}
+	}
+	return m
+}
+
+// addRelays gives each rank a relay and the path over it.
+func (m Medium) addRelays(w *testhook.World) error {
+	if m.relay == nil {
+		return nil
+	}
+	for rank, n := range w.View.Nodes {
+		cfg := m.relay(n.ID.String())
+		cfg.Self = n.ID
+		r, err := mesh.NewRelay(cfg)
+		if err != nil {
+			return err
+		}
+		w.Relays = append(w.Relays, r)
+		w.Paths[rank] = append(w.Paths[rank], r.Path())
+	}
+	return nil
 }
 
 // Mem connects ranks by memory, as nexar.Local does, but with the ranks on several hosts.
@@ -156,6 +189,9 @@ func (m Medium) form(ctx context.Context, n int, cfg nexar.Config) (*World, erro
 	}
 	w := &World{Nodes: view.Nodes, end: end}
 	w.network = &testhook.World{View: view, Paths: paths, Cost: m.Cost, Pools: make([]*bufpool.Pool, n), Topology: m.topology}
+	if err := m.addRelays(w.network); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
 	if m.onDemand || os.Getenv(linksVariable) == "demand" {
 		cfg.Links, w.network.Watches = "demand", 1
 	}

@@ -305,9 +305,9 @@ func (m *mux) next() []byte {
 	return b
 }
 
-// handle processes the items of a Data frame, while the session is open. Malformed items end the session.
+// handle processes the items of a Data frame, while the session is open or closing. Malformed items end the session.
 func (s *Session) handle(now time.Time, b []byte) {
-	for len(b) > 0 && s.state == stateOpen {
+	for len(b) > 0 && (s.state == stateOpen || s.state == stateClosing) {
 		if len(b) < itemSize {
 			s.violated(now, "%d bytes after the last item of a frame", len(b))
 			return
@@ -322,7 +322,9 @@ func (s *Session) handle(now time.Time, b []byte) {
 			}
 			data, b = b[:r.count], b[r.count:]
 		}
-		s.handleItem(now, r, data)
+		if s.state == stateOpen || r.kind == itemClose { // A peer that closes as well may be gone before it acknowledges.
+			s.handleItem(now, r, data)
+		}
 	}
 }
 

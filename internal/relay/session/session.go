@@ -171,6 +171,9 @@ func (s *Session) ConnectionState() tls.ConnectionState { return s.tls }
 // Stats returns the counters.
 func (s *Session) Stats() Stats { return s.stats }
 
+// RoundTrip returns the smoothed time between a frame and its acknowledgement, or 0 before the first one.
+func (s *Session) RoundTrip() time.Duration { return s.timer.smoothed }
+
 // Take returns the frames to be sent, in order.
 func (s *Session) Take() []forward.Frame {
 	frames := s.sent

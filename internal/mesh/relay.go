@@ -1,0 +1,424 @@
+package mesh
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/relay"
+	"github.com/nexar-go/nexar/internal/topology"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// goodbyeMax is the longest time that a goodbye over relays may take after the report that the node has left.
+const goodbyeMax = 2 * time.Second
+
+// relayQuiet is the time without a frame of others after which a closing node stops to relay.
+const relayQuiet = 100 * time.Millisecond
+
+// nearCloseMax is the longest time for the goodbyes to neighbors after those over relays.
+const nearCloseMax = 5 * time.Second
+
+// relayCloseMin is the least of GoodbyeTimeout with a relay.
+const relayCloseMin = 2 * time.Second
+
+// A Relay connects this node to the nodes that are not its neighbors. It has the transport for a [Path] with Relay,
+// and outlives a Mesh.
+type Relay struct {
+	endpoint *relay.Endpoint
+	routes   *relayRoutes
+}
+
+// A RelayConfig has the credentials of the node. NewRelay sets Routes and HopLimit.
+type RelayConfig = relay.Config
+
+// NewRelay returns a relay. The [Mesh] with the relay in its Config gives it routes and links.
+func NewRelay(cfg RelayConfig) (*Relay, error) {
+	r := &Relay{routes: new(relayRoutes)}
+	cfg.Routes, cfg.HopLimit = r.routes, relay.HopLimitMax
+	var err error
+	r.endpoint, err = relay.New(cfg)
+	return r, err
+}
+
+// Path returns the path over relays.
+func (r *Relay) Path() Path { return Path{Transport: r.endpoint, Relay: true, Encrypted: true} }
+
+// Stats returns the counters of the relay.
+func (r *Relay) Stats() relay.Stats { return r.endpoint.Stats() }
+
+// relayRoutes are the routes of a node by NodeID. They implement forward.Routes.
+type relayRoutes struct {
+	// tables are those of the newest view, of the adopted one, and of the one before: nodes change views at different
+	// times, and need goodbyes of nodes that leave. The first one with a route is used.
+	tables atomic.Pointer[[]*relayTable]
+}
+
+// A relayTable has the routes of a view. It is immutable.
+type relayTable struct {
+	view   membership.View
+	ranks  map[membership.NodeID]int
+	routes *topology.Routes
+}
+
+// NextHops implements forward.Routes. The only next hop to a node that is in no view is the node itself: it may have a
+// link to this node while it joins.
+func (r *relayRoutes) NextHops(destination membership.NodeID, hops []membership.NodeID) []membership.NodeID {
+	tables, known := r.tables.Load(), false
+	if tables == nil {
+		return append(hops, destination)
+	}
+	for _, t := range *tables {
+		rank, in := t.ranks[destination]
+		if in {
+			hops = t.appendHops(hops, rank)
+		}
+		if known = known || in; len(hops) > 0 {
+			break
+		}
+	}
+	if !known {
+		hops = append(hops, destination)
+	}
+	return hops
+}
+
+func (t *relayTable) appendHops(hops []membership.NodeID, rank int) []membership.NodeID {
+	route := t.routes.To(rank)
+	for _, next := range []int{route.Next, route.Alternative} {
+		if next != topology.None {
+			hops = append(hops, t.view.Nodes[next].ID)
+		}
+	}
+	return hops
+}
+
+// reroute computes the routes of the relay again: for a new view, after the end of a node, and when a link to a
+// neighbor comes up or ends. Frames that may be lost are sent again.
+func (m *Mesh) reroute() {
+	if m.cfg.Relay == nil {
+		return
+	}
+	newest := m.newest()
+	m.mu.Lock()
+	var tables []*relayTable
+	for _, v := range []membership.View{newest, m.relayViewLocked(), m.before} {
+		if _, in := v.Rank(m.cfg.Self); in && (len(tables) == 0 || v.Epoch < tables[len(tables)-1].view.Epoch) {
+			tables = append(tables, m.relayTableLocked(v))
+		}
+	}
+	m.cfg.Relay.routes.tables.Store(&tables)
+	closing := m.closing
+	m.mu.Unlock()
+	m.cfg.Relay.endpoint.RoutesChanged()
+	if !closing {
+		return
+	}
+	for _, t := range tables {
+		for _, n := range t.view.Nodes {
+			if n.ID != m.cfg.Self && len(m.cfg.Relay.routes.NextHops(n.ID, nil)) == 0 { // It cannot read a goodbye.
+				m.cfg.Relay.endpoint.NodeGone(n.ID)
+			}
+		}
+	}
+}
+
+// newest returns the newest view of the seed if it knows one.
+func (m *Mesh) newest() (v membership.View) {
+	if m.cfg.Newest != nil {
+		v = m.cfg.Newest()
+	}
+	return v
+}
+
+func (m *Mesh) relayTableLocked(v membership.View) *relayTable {
+	t := &relayTable{view: v, ranks: make(map[membership.NodeID]int, v.Size())}
+	for rank, n := range v.Nodes {
+		t.ranks[n.ID] = rank
+	}
+	t.routes = m.cfg.Topology.Graph(v.Size()).Routes(t.ranks[m.cfg.Self], m.brokenLocked(t))
+	return t
+}
+
+// relayViewLocked returns the adopted view, without the nodes that join together with this one.
+func (m *Mesh) relayViewLocked() membership.View {
+	v := m.view
+	if v.Epoch == m.cfg.View.Epoch {
+		v.Nodes = v.Nodes[:min(m.world(), len(v.Nodes))]
+	}
+	return v
+}
+
+// brokenLocked returns the nodes of a table that forward nothing any more, and the neighbors without a link that can carry
+// relay frames.
+func (m *Mesh) brokenLocked(t *relayTable) (broken topology.Broken) {
+	near := m.neighborsIn(t.view)
+	for slot := range m.peers {
+		p := &m.peers[slot]
+		rank, in := t.ranks[p.node.ID]
+		if !in || slot == m.self {
+			continue
+		}
+		if p.left || p.state.IsGone() && p.state != membership.PeerClosed && p.state != membership.PeerLeft || p.state == membership.PeerDoubted {
+			broken.Ranks = append(broken.Ranks, rank)
+		} else if near.has(p.node.ID) && !p.relaying {
+			broken.Links = append(broken.Links, rank)
+		}
+	}
+	return broken
+}
+
+// leftWhileClosing notes that a node has left while this node closes, and tells the neighbors: goodbyes over
+// relays wait no longer for nodes that have no relay left. from is the link over which this node knows it.
+func (m *Mesh) leftWhileClosing(slot int, from *link.Link) {
+	m.mu.Lock()
+	p := &m.peers[slot]
+	if m.cfg.Relay == nil || !m.closing || p.left {
+		m.mu.Unlock()
+		return
+	}
+	p.left = true
+	id := p.node.ID
+	var others []*link.Link
+	for other := range m.peers {
+		if q := &m.peers[other]; q.relaying && q.link != from && other != slot {
+			others = append(others, q.link)
+		}
+	}
+	m.mu.Unlock()
+	for _, l := range others {
+		l.Gone(wire.Gone{Node: id})
+	}
+	m.cfg.Relay.endpoint.NodeGone(id)
+	m.reroute()
+}
+
+// leaveRelayed applies the report that a node has left to which this node has a link through relays. Its goodbye has
+// arrived before, unless its relays have left as well.
+func (m *Mesh) leaveRelayed(slot int, e event) {
+	m.mu.Lock()
+	p := &m.peers[slot]
+	l, isRelayed := p.link, p.node.ID == e.id && p.isRelayed()
+	m.mu.Unlock()
+	if !isRelayed {
+		return
+	}
+	late := time.NewTimer(goodbyeMax)
+	defer late.Stop()
+	select {
+	case <-l.Done():
+	case <-late.C:
+		m.apply(e) // a report over another link
+		m.cfg.Relay.endpoint.NodeGone(e.id)
+	case <-m.run.Done():
+	}
+}
+
+// relayOver returns the function that gives the pipes for relay frames of a link over a path to the relay, or nil.
+func (m *Mesh) relayOver(p *Path) func(*link.Link, transport.Sender, transport.Receiver) {
+	if m.cfg.Relay == nil || p == nil || p.Relay {
+		return nil
+	}
+	return m.attach
+}
+
+// attach lets the relay use a link. It blocks until the link is that of its peer, or has ended.
+func (m *Mesh) attach(l *link.Link, s transport.Sender, r transport.Receiver) {
+	id, ok := m.awaitCurrent(l)
+	if ok {
+		ok = m.cfg.Relay.endpoint.Attach(id, s, r) == nil
+	}
+	if !ok {
+		s.Close()
+		r.Close()
+		return
+	}
+	if m.setRelaying(l, true) {
+		m.reroute()
+	}
+}
+
+// awaitCurrent waits until a link is in the slot of its peer, and returns the peer. ok is false if the link has
+// ended before, or the Mesh.
+func (m *Mesh) awaitCurrent(l *link.Link) (id membership.NodeID, ok bool) {
+	for {
+		m.mu.Lock()
+		p, changed := &m.peers[l.Peer], m.changed
+		id, ok = p.node.ID, p.link == l
+		m.mu.Unlock()
+		if ok {
+			return id, !isClosed(l.Done())
+		}
+		select {
+		case <-changed:
+		case <-l.Done():
+			return id, false
+		case <-m.run.Done():
+			return id, false
+		}
+	}
+}
+
+// setRelaying notes whether the relay can use the link of a peer, and reports whether that is news.
+func (m *Mesh) setRelaying(l *link.Link, relaying bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := &m.peers[l.Peer]
+	if p.link != l || p.relaying == relaying {
+		return false
+	}
+	p.relaying = relaying
+	close(m.changed)
+	m.changed = make(chan struct{})
+	return true
+}
+
+// unrelay notes that the connection of a link has ended. The relay itself notices it by the pipes.
+func (m *Mesh) unrelay(l *link.Link) {
+	if m.setRelaying(l, false) {
+		m.reroute()
+	}
+}
+
+// relayPass tells the relay the nodes that have failed or are no longer in the view.
+func (m *Mesh) relayPass(pass []decision) {
+	if m.cfg.Relay == nil || len(pass) == 0 {
+		return
+	}
+	for _, d := range pass {
+		if m.hasEnded(d.slot, d.id) {
+			m.cfg.Relay.endpoint.NodeGone(d.id)
+		}
+	}
+	m.reroute()
+}
+
+// hasEnded reports whether a peer has failed or is no longer in the view. A peer that has said goodbye may still
+// acknowledge frames.
+func (m *Mesh) hasEnded(slot int, id membership.NodeID) bool {
+	p := m.peer(slot)
+	return p.node.ID == id && (p.state == membership.PeerFailed || p.state == membership.PeerRemoved)
+}
+
+// linkNeighbors lets the links to the neighbors of the view connect. A neighbor that this node is linked to through relays,
+// since it was none in an earlier view, gets a connection of its own as soon as its link is idle.
+func (m *Mesh) linkNeighbors() {
+	if m.cfg.Relay == nil {
+		return
+	}
+	m.updateNear()
+	var relayed []*link.Link
+	m.mu.Lock()
+	for slot := range m.peers {
+		p := &m.peers[slot]
+		if slot == m.self || p.link == nil || p.expected || p.state.IsGone() || m.closing || !m.isNear(p.node.ID) {
+			continue
+		}
+		if p.link.IsPending() {
+			p.link.Need(link.Watching)
+		} else if p.isRelayed() {
+			relayed = append(relayed, p.link)
+		}
+	}
+	m.mu.Unlock()
+	for _, l := range relayed {
+		l.Detach()
+	}
+}
+
+// noteNewest is updateNear with a relay, when the world has formed.
+func (m *Mesh) noteNewest() {
+	m.mu.Lock()
+	formed := m.formed && !m.closing
+	m.mu.Unlock()
+	if m.cfg.Relay != nil && formed {
+		m.updateNear()
+	}
+}
+
+// updateNear adds the neighbors in the newest view to those of the adopted one, and computes the routes again if the view is
+// news: relays heal the paths of the adopted view without waiting for the program.
+func (m *Mesh) updateNear() {
+	newest := m.newest()
+	m.mu.Lock()
+	near := m.neighborsIn(m.relayViewLocked())
+	isNews := newest.Epoch > m.view.Epoch && newest.Epoch > m.routed
+	if newest.Epoch > m.view.Epoch {
+		maps.Copy(near, m.neighborsIn(newest))
+		m.setNear(near)
+	}
+	m.routed = max(m.routed, newest.Epoch)
+	m.mu.Unlock()
+	if isNews {
+		m.reroute()
+	}
+}
+
+// isRelayed reports whether the link to the peer has a connection through relays.
+func (p *peer) isRelayed() bool { return p.route != nil && p.route.path != nil && p.route.path.Relay }
+
+// breakRelayed ends the connection of a link to a neighbor that goes through relays, and reports whether there was one. The
+// link is dialed again, without relays. If frames are lost, it is reset.
+func (m *Mesh) breakRelayed(l *link.Link) bool {
+	m.mu.Lock()
+	var c transport.Conn
+	if p := &m.peers[l.Peer]; p.link == l && p.isRelayed() && m.isNear(p.node.ID) {
+		c = p.route.conn
+	}
+	m.mu.Unlock()
+	if c == nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
+// GoodbyeTimeout returns the time that Close may need for goodbyes over relays, in addition to the goodbyes to neighbors: a
+// relay may have died unnoticed.
+func (m *Mesh) GoodbyeTimeout() time.Duration {
+	if m.cfg.Relay == nil {
+		return 0
+	}
+	return max(relayCloseMin, 2*m.cfg.HeartbeatTimeout)
+}
+
+// endRelayed ends the links through relays, and removes them from links, while the links to neighbors still work. It waits
+// for goodbyes as long as there is a neighbor, and for GoodbyeTimeout at most.
+func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, sayGoodbye func(context.Context, *link.Link)) {
+	ctx, cancel := context.WithTimeout(ctx, m.GoodbyeTimeout())
+	defer cancel()
+	m.wg.Go(func() {
+		defer cancel()
+		_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.relaying }, nil)
+	})
+	var ends sync.WaitGroup
+	for _, l := range m.relayedLinks() {
+		effects, known := links[l]
+		delete(links, l)
+		if known && effects.Has(membership.SayGoodbye) {
+			ends.Go(func() { sayGoodbye(ctx, l) })
+		} else {
+			ends.Go(l.Abort)
+		}
+	}
+	ends.Wait()
+	m.cfg.Relay.endpoint.Flush(ctx)
+	m.cfg.Relay.endpoint.AwaitQuiet(ctx, relayQuiet)
+}
+
+// relayedLinks returns the links with a connection through relays.
+func (m *Mesh) relayedLinks() (links []*link.Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot := range m.peers {
+		if p := &m.peers[slot]; p.link != nil && p.isRelayed() {
+			links = append(links, p.link)
+		}
+	}
+	return links
+}
