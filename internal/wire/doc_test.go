@@ -132,7 +132,9 @@ func TestDocNumbers(t *testing.T) {
 		return c
 	}
 	checkNames(t, rowsOf(t, "Frames between nodes", "Type"), without("Type", "typeEnd"))
-	checkNames(t, rowsOf(t, "The preamble", "Lane"), without("Lane", "Lanes"))
+	lanes := without("Lane", "Lanes")
+	lanes["Relay"] = int(Relay)
+	checkNames(t, rowsOf(t, "The preamble", "Lane"), lanes)
 	checkNames(t, rowsOf(t, "TypeCredit", "Class"), without("Class", "Classes"))
 	checkNames(t, rowsOf(t, "TypeRevoke", "Cause"), without("Cause", "causeEnd"))
 	checkNames(t, rowsOf(t, "JoinRefusal", "Code"), without("RefusalCode"))
