@@ -152,7 +152,7 @@ func TestDeadlockOfTwoCommunicators(t *testing.T) {
 				return fmt.Errorf("%v, want a deadlock of three ranks", err)
 			}
 			for i, w := range deadlock.Waits {
-				if w.Rank != i || w.For != (i+1)%3 {
+				if w.Rank != i || w.WaitsFor != (i+1)%3 {
 					return fmt.Errorf("wait %d is %+v, want that of rank %d for rank %d", i, w, i, (i+1)%3)
 				}
 			}
