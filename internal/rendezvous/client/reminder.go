@@ -10,6 +10,8 @@ const (
 	// warnings doubles from remindAfter to remindMax.
 	remindAfter = 3 * time.Second
 	remindMax   = time.Minute
+	// linksNamedMax is the maximum number of nodes that a warning of missing connections names.
+	linksNamedMax = 10
 )
 
 // A reminder calls a function at growing intervals until it is stopped.
