@@ -228,7 +228,8 @@ func refuses(t *testing.T, name, value string, secret bool) {
 	if fromSeed == nil {
 		seed.Close()
 	}
-	seedReads := []string{"NEXAR_TRANSPORTS", "NEXAR_ENABLE_TCP_BULK_SIDECAR", "NEXAR_CLUSTER_TOKEN", "NEXAR_CLUSTER_TOKEN_FILE", "NEXAR_LOG"}
+	seedReads := []string{"NEXAR_TRANSPORTS", "NEXAR_ENABLE_TCP_BULK_SIDECAR", "NEXAR_CLUSTER_TOKEN", "NEXAR_CLUSTER_TOKEN_FILE", "NEXAR_LOG",
+		"NEXAR_HEARTBEAT_INTERVAL_SECS", "NEXAR_HEARTBEAT_TIMEOUT_SECS"}
 	reads := map[string]bool{
 		"ConfigFromEnv": true, "Join": true, "Local": slices.Contains(localReads, name), "StartSeed": slices.Contains(seedReads, name),
 	}

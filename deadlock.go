@@ -31,12 +31,12 @@ type DeadlockError struct {
 
 // A DeadlockWait is a call that waits for a rank that waits as well.
 type DeadlockWait struct {
-	Rank int           // that waits
-	For  int           // a rank of the deadlock that the call needs
-	Op   string        // "send", "recv", "probe", or the name of a collective
-	Text string        // the call with its arguments: "send to rank 1 (8 MiB, tag 7)"
-	Comm string        // the communicator, as [Node.Trace] names it
-	Time time.Duration // without progress
+	Rank     int           // that waits
+	WaitsFor int           // a rank of the deadlock that the call needs
+	Op       string        // "send", "recv", "probe", or the name of a collective
+	Text     string        // the call with its arguments: "send to rank 1 (8 MiB, tag 7)"
+	Comm     string        // the communicator, as [Node.Trace] names it
+	Time     time.Duration // without progress
 }
 
 func (e *DeadlockError) Error() string {
@@ -44,8 +44,8 @@ func (e *DeadlockError) Error() string {
 	sends := len(e.Waits) > 0
 	for i, w := range e.Waits {
 		parts[i] = fmt.Sprintf("rank %d waits in %s", w.Rank, w.Text)
-		if named := fmt.Sprintf("rank %d ", w.For); !strings.Contains(w.Text+" ", named) {
-			parts[i] += fmt.Sprintf(" for rank %d", w.For)
+		if named := fmt.Sprintf("rank %d ", w.WaitsFor); !strings.Contains(w.Text+" ", named) {
+			parts[i] += fmt.Sprintf(" for rank %d", w.WaitsFor)
 		}
 		sends = sends && w.Op == "send"
 	}
@@ -68,11 +68,11 @@ func deadlockError(e *engine.DeadlockError) *DeadlockError {
 	for i := range e.Waits {
 		w := &e.Waits[i]
 		wait := DeadlockWait{
-			Rank: int(w.Rank), For: int(w.Rank), Op: collective.WaitName(w), Text: collective.DescribeWait(w),
+			Rank: int(w.Rank), WaitsFor: int(w.Rank), Op: collective.WaitName(w), Text: collective.DescribeWait(w),
 			Comm: recorder.CommName(w.Call.Comm), Time: time.Duration(min(w.For, 1<<62)),
 		}
 		if len(w.Peers) > 0 {
-			wait.For = int(w.Peers[0].Rank)
+			wait.WaitsFor = int(w.Peers[0].Rank)
 		}
 		d.Waits = append(d.Waits, wait)
 	}

@@ -340,9 +340,9 @@ type LateRank struct {
 	// Doing describes the calls of a rank that a message waited for: "in no call", "in recv from
 	// rank 0 (tag 7) on communicator 1 for 31s". It is empty for collectives, which have Call.
 	Doing string
-	// For is the time from the start of Call, or from its end if it has ended, to the timeout; 0 if
+	// Elapsed is the time from the start of Call, or from its end if it has ended, to the timeout; 0 if
 	// unknown. Silent is the time from the last answer of the rank to the timeout.
-	For, Silent time.Duration
+	Elapsed, Silent time.Duration
 }
 
 // String describes the rank: "rank 2 (in all_reduce #7 (…) for 31s)".
@@ -350,7 +350,7 @@ func (l LateRank) String() string {
 	if l.Doing != "" {
 		return fmt.Sprintf("rank %d (%s)", l.Rank, l.Doing)
 	}
-	where := engine.Waiting{Known: l.Answered, Active: l.Active, Unresponsive: l.Unresponsive, For: l.For, Silent: l.Silent}
+	where := engine.Waiting{Known: l.Answered, Active: l.Active, Unresponsive: l.Unresponsive, For: l.Elapsed, Silent: l.Silent}
 	return fmt.Sprintf("rank %d (%s)", l.Rank, where.Describe(l.Call.String()))
 }
 

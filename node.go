@@ -221,12 +221,19 @@ type Peer struct {
 	// Encrypted reports whether all data between the nodes is encrypted and
 	// authenticated. Data in shared memory, which does not leave the host, is not.
 	Encrypted bool
-	// Link is the reason why the nodes are connected, or "" as long as no operation has needed it:
-	// "watch" if one of the nodes watches the other for failures, "collective", "message", "call",
-	// "memory" if they share memory, "wait" if an operation has waited for the peer, "report" for a
-	// question whether a node has failed, "peer" if the peer has needed the connection, or "eager"; see
-	// Config.Links.
-	Link string
+	// LinkPurpose is the reason why the nodes are connected; see Config.Links:
+	//
+	//   - "": they are not, as long as no operation has needed a connection
+	//   - "watch": one of the nodes watches the other for failures
+	//   - "collective": a collective has needed the connection
+	//   - "message": a message has needed it
+	//   - "call": a remote call has needed it
+	//   - "memory": the nodes share memory
+	//   - "wait": an operation has waited for the peer
+	//   - "report": a node has asked whether another one has failed
+	//   - "peer": the peer has needed the connection
+	//   - "eager": Config.Links is "eager"
+	LinkPurpose string
 	// Reason explains the choice of the transport as text, such as "same host", or why a faster
 	// one is not in use. The node with the higher rank makes the choice.
 	Reason string
@@ -252,7 +259,7 @@ func (n *Node) Peers() []Peer {
 	for _, i := range n.World().impl.Paths() {
 		p := Peer{
 			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Transport, BulkTransport: i.BulkTransport,
-			Encrypted: i.Encrypted, Link: i.Purpose, Reason: i.Reason, Hops: i.Hops,
+			Encrypted: i.Encrypted, LinkPurpose: i.Purpose, Reason: i.Reason, Hops: i.Hops,
 			Relay: i.Relay, Delay: i.Delay,
 		}
 		if i.Locality == transport.AnyHost && len(n.node.Unavailable) > 0 {

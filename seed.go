@@ -27,7 +27,9 @@ type SeedConfig struct {
 	// Factories whose Conns have the capability TLSConn. The default is NEXAR_TRANSPORTS, and
 	// otherwise all.
 	Transports []string
-	Factories  []transport.Factory
+	// Factories are as in Config.Factories. The limit of a call that does not return is
+	// NEXAR_HEARTBEAT_TIMEOUT_SECS, 5 seconds by default.
+	Factories []transport.Factory
 	// World is the number of nodes with which the world forms, at least 1.
 	World int
 	// Elastic lets nodes join a world that has formed, when the others call Node.Reconfigure. ElasticMax
@@ -95,13 +97,13 @@ type SeedEvent struct {
 	Addr string // the address that other nodes dial first
 	// Rank is the rank of the node. Before the world has formed, it is the requested rank, or -1 if the
 	// seed assigns one.
-	Rank   int
-	Back   bool   // the node had joined before, and has made another connection to the seed
-	Gone   bool   // the node has left or failed
-	Left   bool   // the node has left in good order
-	Reason string // the reason, if Gone
-	Joined int    // number of nodes that have joined
-	World  int    // SeedConfig.World
+	Rank        int
+	Reconnected bool   // the node had joined before, and has made another connection to the seed
+	Gone        bool   // the node has left or failed
+	Left        bool   // the node has left in good order
+	Reason      string // the reason, if Gone
+	Joined      int    // number of nodes that have joined
+	World       int    // SeedConfig.World
 }
 
 // A Seed admits nodes to a cluster and decides which nodes are in the world. No data of the nodes goes
@@ -130,7 +132,7 @@ func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 }
 
 func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
-	env, err := parseEnv("Transports", "Token", "TokenFile", "Log")
+	env, err := parseEnv("Transports", "Token", "TokenFile", "Log", "HeartbeatInterval", "HeartbeatTimeout")
 	if err != nil {
 		return nil, err
 	}
@@ -158,10 +160,11 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if err != nil {
 		return nil, err
 	}
-	use, err := (&Config{Transports: cfg.Transports, Factories: cfg.Factories}).transports()
-	if len(cfg.Transports) == 0 {
-		use, err = (&Config{Transports: env.Transports, Factories: cfg.Factories}).transports()
+	names := cfg.Transports
+	if len(names) == 0 {
+		names = env.Transports
 	}
+	use, err := (&Config{Transports: names, Factories: cfg.Factories, HeartbeatTimeout: env.HeartbeatTimeout}).transports()
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +237,7 @@ func (cfg *SeedConfig) follow(e server.Event) {
 		return
 	}
 	cfg.Progress(SeedEvent{
-		Back: e.Back, Node: NodeID(e.Node.ID), Name: e.Node.Name, Addr: e.Node.Addr(), Rank: e.Rank,
+		Reconnected: e.Reconnected, Node: NodeID(e.Node.ID), Name: e.Node.Name, Addr: e.Node.Addr(), Rank: e.Rank,
 		Gone: e.Gone, Left: e.Left, Reason: e.Reason, Joined: e.Here, World: cfg.World,
 	})
 }

@@ -1,6 +1,7 @@
 package nexar
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/testlog"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // TestSeedEnvironment: the seed reads the settings of an elastic world from its SeedConfig, or
@@ -85,5 +87,44 @@ func TestSeedLog(t *testing.T) {
 				t.Errorf("%s: a log has the warning: %v, want %v: %q", test.name, warned, want, log.String()[n:])
 			}
 		}
+	}
+}
+
+// A silent transport does not return from Addr until the channel is closed.
+type silent struct {
+	transport.Transport
+	release chan struct{}
+}
+
+func (s silent) Addr() string {
+	<-s.release
+	return ""
+}
+
+func (silent) Close() error { return nil }
+
+// TestSeedHeartbeatTimeout: a seed abandons a call of a transport of Factories after the time in
+// NEXAR_HEARTBEAT_TIMEOUT_SECS, as nodes do.
+func TestSeedHeartbeatTimeout(t *testing.T) {
+	noEnv(t)
+	t.Setenv("NEXAR_HEARTBEAT_INTERVAL_SECS", "0.1")
+	t.Setenv("NEXAR_HEARTBEAT_TIMEOUT_SECS", "0.2")
+	var log testlog.Buffer
+	release := make(chan struct{})
+	defer close(release)
+	factory := transport.Factory{Name: "silent", Listen: func(context.Context, transport.Env) (transport.Transport, error) {
+		return silent{release: release}, nil
+	}}
+	seed, err := StartSeed(t.Context(), SeedConfig{
+		Listen: "127.0.0.1:0", World: 1, Factories: []transport.Factory{factory}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	text := ""
+	if err == nil {
+		defer seed.Close()
+	} else {
+		text = err.Error()
+	}
+	if text += log.String(); !strings.Contains(text, "Addr has not returned within 200ms") {
+		t.Errorf("error and log %q, want that Addr has not returned within 200ms", text)
 	}
 }

@@ -82,7 +82,7 @@ type Diagnosis struct {
 	ReadBuffer, WriteBuffer int  // of the UDP socket, in bytes
 	WantedBuffer            int  // recommended size of both, in bytes
 	GSO                     bool // the kernel segments large sends
-	Watched                 bool // peers notice the end of the process at once; otherwise by its silence
+	DetectsProcessExit      bool // peers notice the end of the process at once; otherwise by its silence
 
 	Problems []Problem
 }
@@ -109,7 +109,7 @@ func Diagnose(cfg Config) (Diagnosis, error) {
 	r := inspect.Machine(cfg.Listen, cfg.Advertise, use.Names)
 	d := Diagnosis{
 		Listen: r.Listen, UDP: r.UDP, Advertised: r.Advertised, Transports: r.Transports,
-		ReadBuffer: r.ReadBuffer, WriteBuffer: r.WriteBuffer, WantedBuffer: r.WantedBuffer, GSO: r.GSO, Watched: r.Watched,
+		ReadBuffer: r.ReadBuffer, WriteBuffer: r.WriteBuffer, WantedBuffer: r.WantedBuffer, GSO: r.GSO, DetectsProcessExit: r.Watched,
 	}
 	for _, p := range r.Problems {
 		d.Problems = append(d.Problems, Problem{Text: p.Text, Fix: p.Fix, Fatal: p.Fatal})

@@ -259,7 +259,7 @@ func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 	t := &TimeoutError{Op: call.Op, Call: call, After: e.After}
 	for _, w := range e.Waiting {
 		n := c.impl.Nodes[w.Rank]
-		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Answered: w.Known, Active: w.Active, Unresponsive: w.Unresponsive, For: w.For, Silent: w.Silent}
+		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Answered: w.Known, Active: w.Active, Unresponsive: w.Unresponsive, Elapsed: w.For, Silent: w.Silent}
 		if w.Known {
 			late.Call = describe(w.Last)
 		}

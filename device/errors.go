@@ -80,11 +80,11 @@ func (e *LengthError) Error() string {
 
 // A MemoryError reports an allocation that failed. It is an [ErrNoMemory].
 type MemoryError struct {
-	Device string
-	What   string // "buffer", "staging"
-	Asked  int    // bytes
-	Free   int64  // free bytes of the device, or -1 if unknown
-	Total  int64  // bytes of the device, or -1 if unknown
+	Device    string
+	What      string // "buffer", "staging"
+	Requested int    // bytes
+	Free      int64  // free bytes of the device, or -1 if unknown
+	Total     int64  // bytes of the device, or -1 if unknown
 }
 
 func (e *MemoryError) Error() string {
@@ -95,7 +95,7 @@ func (e *MemoryError) Error() string {
 			free = fmt.Sprintf(", %d of %d bytes are free", e.Free, e.Total)
 		}
 	}
-	return fmt.Sprintf("device %s: %v: cannot allocate a %s of %d bytes%s", e.Device, ErrNoMemory, e.What, e.Asked, free)
+	return fmt.Sprintf("device %s: %v: cannot allocate a %s of %d bytes%s", e.Device, ErrNoMemory, e.What, e.Requested, free)
 }
 
 // Is reports whether target is ErrNoMemory.

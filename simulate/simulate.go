@@ -91,9 +91,9 @@ type Call struct {
 	Root       int // of collectives with a root
 	Bytes      int // of the vector, or of the blocks of all ranks together
 
-	// FullMax is the largest number of ranks of rings that are simulated in full. With more ranks
+	// FullRingMax is the largest number of ranks of rings that are simulated in full. With more ranks
 	// the first rounds are simulated, and the others take as long as these. 0 is 4096.
-	FullMax int
+	FullRingMax int
 }
 
 // A Result is the outcome of a simulation.
@@ -112,8 +112,8 @@ type Result struct {
 }
 
 const (
-	defaultEager   = 64 << 10
-	defaultFullMax = 4096
+	defaultEager       = 64 << 10
+	defaultFullRingMax = 4096
 )
 
 // Collectives returns the names of all collectives.
@@ -173,9 +173,9 @@ func Run(ctx context.Context, m Model, c Call, progress func(done, all int64)) (
 		names, _ := Algorithms(c.Collective, c.Ranks)
 		return Result{}, fmt.Errorf("%w: %s of %d ranks has no algorithm %q: want one of %s", ErrInvalid, c.Collective, c.Ranks, c.Algorithm, strings.Join(names, ", "))
 	}
-	call := simulate.Call{Algorithm: list[i], Ranks: c.Ranks, Root: c.Root, Bytes: c.Bytes, FullMax: c.FullMax}
+	call := simulate.Call{Algorithm: list[i], Ranks: c.Ranks, Root: c.Root, Bytes: c.Bytes, FullMax: c.FullRingMax}
 	if call.FullMax == 0 {
-		call.FullMax = defaultFullMax
+		call.FullMax = defaultFullRingMax
 	}
 	r, err := simulate.Run(machine, call, func(done, all int64) bool {
 		if progress != nil {

@@ -30,7 +30,7 @@ type Snapshot struct {
 type Link struct {
 	Rank      int    `json:"rank"`
 	Transport string `json:"transport,omitempty"` // that carries payloads
-	Purpose   string `json:"purpose,omitempty"`   // reason of the connection, as in nexar.Peer.Link
+	Purpose   string `json:"purpose,omitempty"`   // reason of the connection, as in nexar.Peer.LinkPurpose
 	Sent      uint64 `json:"sent"`                // bytes
 	Received  uint64 `json:"received"`            // bytes
 

@@ -65,6 +65,7 @@ iters, p50_us, p99_us, algbw_GBps, busbw_GBps, wrong. Bandwidths are 0 for a
 barrier and for one rank. With --algorithms the fields are op, ranks, bytes,
 transport, encrypted, algorithm, channels, shared, predicted_us, p50_us, q1_us,
 q3_us, chosen, chosen_by ("model", "setting", "hint" or empty), fastest, wrong.
+predicted_us ranks the algorithms of one call; it is no forecast of p50_us.
 
 EXIT STATUS
   0    everything was measured, and every result was right

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -168,7 +169,8 @@ func warnOfIgnored(w io.Writer, cfg ranks.Config) {
 }
 
 // seedFromEnv makes NEXAR_SEEDS the default of --seed. Ranks that ignored it would form a world of
-// their own beside the one that the user meant.
+// their own beside the one that the user meant. The same addresses in another order, or without the
+// default port, are no contradiction.
 func (f *runFlags) seedFromEnv() error {
 	env := os.Getenv("NEXAR_SEEDS")
 	given, flag := f.seed, "--seed"
@@ -176,13 +178,25 @@ func (f *runFlags) seedFromEnv() error {
 		given, flag = strings.Join(f.peers, ","), "--peers"
 	}
 	switch {
-	case env == "" || env == given:
+	case env == "" || slices.Equal(seedSet(env), seedSet(given)):
 	case given != "":
 		return usagef("%s %s contradicts NEXAR_SEEDS=%s: unset the variable, or leave the flag out", flag, given, env)
 	default:
 		f.seed = env
 	}
 	return nil
+}
+
+// seedSet returns the addresses of a list of seeds, with ports, sorted and each once.
+func seedSet(list string) []string {
+	var set []string
+	for _, addr := range strings.Split(list, ",") {
+		if addr = strings.TrimSpace(addr); addr != "" {
+			set = append(set, withSeedPort(addr))
+		}
+	}
+	slices.Sort(set)
+	return slices.Compact(set)
 }
 
 // among checks the flags of a part of a larger cluster that runs one of its seeds.

@@ -272,7 +272,7 @@ func describe(e nexar.SeedEvent) string {
 	case e.Gone:
 		return fmt.Sprintf("%s is gone: %s (%s remain)", node, e.Reason, present)
 	}
-	if e.Back {
+	if e.Reconnected {
 		return fmt.Sprintf("%s is back (%s)", node, present)
 	}
 	return fmt.Sprintf("%s has joined (%s)", node, present)

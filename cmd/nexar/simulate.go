@@ -213,7 +213,7 @@ func (f *simulateFlags) simulate(ctx context.Context, model simulate.Model, one 
 	for range workers {
 		all.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(one.algorithms); i = int(next.Add(1)) - 1 {
-				call := simulate.Call{Collective: one.op, Algorithm: one.algorithms[i], Ranks: one.ranks, Root: f.root, Bytes: int(one.bytes), FullMax: f.fullMax}
+				call := simulate.Call{Collective: one.op, Algorithm: one.algorithms[i], Ranks: one.ranks, Root: f.root, Bytes: int(one.bytes), FullRingMax: f.fullMax}
 				results[i], errs[i] = simulate.Run(ctx, model, call, func(done, rounds int64) {
 					mu.Lock()
 					defer mu.Unlock()

@@ -164,7 +164,7 @@ func (f *Fake) reserve(ctx context.Context, p *pool, bytes int) error {
 			return nil
 		case bytes > left+p.going:
 			f.mu.Unlock()
-			return &device.MemoryError{Device: f.name, What: p.what, Asked: bytes, Free: int64(left), Total: int64(p.total)}
+			return &device.MemoryError{Device: f.name, What: p.what, Requested: bytes, Free: int64(left), Total: int64(p.total)}
 		}
 		freed := f.freed
 		f.mu.Unlock()

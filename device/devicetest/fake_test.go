@@ -293,8 +293,8 @@ func TestFakeMemoryLimits(t *testing.T) {
 		err  func() error
 		want device.MemoryError
 	}{
-		"alloc": {func() error { _, err := x.fake.Alloc(x.ctx, 401); return err }, device.MemoryError{Device: "small", What: "buffer", Asked: 401, Free: 400, Total: 1000}},
-		"stage": {func() error { _, err := x.fake.Stage(x.ctx, 201); return err }, device.MemoryError{Device: "small", What: "staging", Asked: 201, Free: 200, Total: 500}},
+		"alloc": {func() error { _, err := x.fake.Alloc(x.ctx, 401); return err }, device.MemoryError{Device: "small", What: "buffer", Requested: 401, Free: 400, Total: 1000}},
+		"stage": {func() error { _, err := x.fake.Stage(x.ctx, 201); return err }, device.MemoryError{Device: "small", What: "staging", Requested: 201, Free: 200, Total: 500}},
 	} {
 		err := test.err()
 		if e, ok := errors.AsType[*device.MemoryError](err); !ok || *e != test.want {

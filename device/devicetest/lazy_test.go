@@ -62,7 +62,7 @@ func (d *lazy) memory(ctx context.Context, what string, bytes int) ([]byte, erro
 		if d.has("MemoryError without bytes") {
 			return nil, device.ErrNoMemory
 		}
-		return nil, &device.MemoryError{Device: "lazy", What: what, Asked: bytes, Free: -1, Total: -1}
+		return nil, &device.MemoryError{Device: "lazy", What: what, Requested: bytes, Free: -1, Total: -1}
 	case d.has("shared memory of " + what + "s"):
 		if d.spare == nil {
 			d.spare = [][]byte{aligned(2 << 20)}

@@ -88,7 +88,7 @@ func testNoMemory(x *check) {
 			err := f(n)
 			x.wantError(err, device.ErrNoMemory, what)
 			e, ok := errors.AsType[*device.MemoryError](err)
-			if !ok || e.Asked != n || e.Device != x.d.Name() {
+			if !ok || e.Requested != n || e.Device != x.d.Name() {
 				x.Errorf("%s of %d bytes: got error %#v, want a MemoryError with the bytes and the device", what, n, err)
 			}
 		}

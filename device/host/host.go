@@ -169,7 +169,7 @@ func alloc(ctx context.Context, what string, bytes int) (mem []byte, err error) 
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	tooLarge := &device.MemoryError{Device: "host", What: what, Asked: bytes, Free: -1, Total: -1}
+	tooLarge := &device.MemoryError{Device: "host", What: what, Requested: bytes, Free: -1, Total: -1}
 	if bytes > math.MaxInt-device.Align {
 		return nil, tooLarge
 	}

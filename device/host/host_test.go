@@ -124,7 +124,7 @@ func TestHugeAllocations(t *testing.T) {
 			continue // on 32-bit machines make ends the process
 		}
 		_, err := host.Device{}.Alloc(t.Context(), n)
-		want := device.MemoryError{Device: "host", What: "buffer", Asked: n, Free: -1, Total: -1}
+		want := device.MemoryError{Device: "host", What: "buffer", Requested: n, Free: -1, Total: -1}
 		if e, ok := errors.AsType[*device.MemoryError](err); !ok || *e != want {
 			t.Errorf("%d bytes: %v, want %v", n, err, &want)
 		}

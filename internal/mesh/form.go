@@ -35,6 +35,9 @@ func (m *Mesh) form(ctx context.Context) error {
 	errs := make(chan error, m.self)
 	dials := m.dialAll(dialing, m.isDialed, func(_ int, err error) { errs <- err })
 	defer func() { cancel(); dials.Wait() }()
+	if m.cfg.Forming != nil {
+		defer m.cfg.Forming(m.missingRanks)()
+	}
 	if err := m.awaitLinks(waiting, m.isMissing, errs); err != nil {
 		if _, ok := errors.AsType[*UnreachableError](err); !ok {
 			err = m.missingLink(err)
@@ -225,6 +228,18 @@ func (m *Mesh) Formed() error {
 		m.wg.Go(m.closeIdle)
 	}
 	return nil
+}
+
+// missingRanks returns the ranks in Config.View of the required nodes without a link.
+func (m *Mesh) missingRanks() (ranks []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot := range m.cfg.View.Nodes { // In the first view the slots are the ranks.
+		if m.isMissing(slot, &m.peers[slot]) {
+			ranks = append(ranks, slot)
+		}
+	}
+	return ranks
 }
 
 // missingLink returns an error that names the first required node without a link.

@@ -108,6 +108,56 @@ func TestFormNamesMissingRank(t *testing.T) {
 	}
 }
 
+// TestFormingNamesMissingRanks: while Form waits, its caller gets the ranks without a link.
+func TestFormingNamesMissingRanks(t *testing.T) {
+	const n, late = 4, 2
+	inBubble(t, n, func(w *world) {
+		var all sync.WaitGroup
+		stopped := make([]bool, n)
+		for rank := range n {
+			all.Go(func() {
+				if rank == late {
+					time.Sleep(10 * time.Second)
+				}
+				cfg := w.config(rank)
+				cfg.Forming = func(missing func() []int) func() {
+					timer := time.AfterFunc(5*time.Second, func() {
+						if got := missing(); !slices.Equal(got, []int{late}) {
+							t.Errorf("rank %d misses ranks %v after 5 s, want rank %d", rank, got, late)
+						}
+					})
+					return func() {
+						if still := timer.Stop(); still != (rank == late) {
+							t.Errorf("rank %d: Form ended before 5 s: %v", rank, still)
+						}
+						if got := missing(); len(got) > 0 {
+							t.Errorf("rank %d misses ranks %v at the end, want none", rank, got)
+						}
+						stopped[rank] = true
+					}
+				}
+				m, err := Form(w.Context(), cfg)
+				if err != nil {
+					t.Errorf("rank %d: %v", rank, err)
+					return
+				}
+				w.meshes[rank] = m
+			})
+		}
+		all.Wait()
+		if !slices.Equal(stopped, []bool{true, true, true, true}) {
+			t.Errorf("stopped: %v, want all", stopped)
+		}
+		if t.Failed() {
+			w.FailNow()
+		}
+		for rank := range n {
+			w.open(rank)
+		}
+		w.wantWhole()
+	})
+}
+
 // TestFormEndsWithItsContext: a cancelled Form releases everything except for the transport, which
 // can be used again.
 func TestFormEndsWithItsContext(t *testing.T) {

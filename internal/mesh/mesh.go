@@ -46,6 +46,9 @@ type Config struct {
 	// SettleTimeout bounds the wait of Adopt for links to the new nodes of a view. The default
 	// is HeartbeatTimeout, or settleDefault without one.
 	SettleTimeout time.Duration
+	// Forming is called before Form waits for the links that it needs. missing returns the ranks in View of
+	// nodes without such a link. Form calls stop before it returns.
+	Forming func(missing func() []int) (stop func())
 	// Linked is called when the link to an expected node comes up or is lost, and by Form for
 	// each other joining node. The last call has the current state.
 	Linked func(id membership.NodeID, up bool)

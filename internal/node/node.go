@@ -247,6 +247,7 @@ func (n *Node) link(ctx context.Context, v membership.View, world int) (*mesh.Me
 		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link, OnDemand: n.cfg.OnDemand, Topology: n.cfg.Request.Topology,
 		IdleTimeout: n.cfg.LinkIdleTimeout, Reset: n.Session.Reset, HandleView: n.Session.HandleView,
 		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.addFailure, Newest: n.Session.Newest,
+		Forming: func(missing func() []int) (stop func()) { return n.Session.WarnOfLinks(v, missing) },
 	})
 	if err != nil {
 		return nil, err

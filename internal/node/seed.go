@@ -80,13 +80,13 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 		return nil, err
 	}
 	s.joins, err = s.sockets.acceptJoins(cfg.Listen, joining)
-	var quorum *server.Quorum
+	var replication *server.Replication
 	if err == nil {
-		quorum, err = s.quorum(cfg)
+		replication, err = s.replication(cfg)
 	}
 	if err == nil {
 		s.server, err = server.Serve(server.Config{
-			Transport: s.joins, Authority: authority, Adopt: joining.Use, Quorum: quorum, Token: cfg.Token, World: cfg.World,
+			Transport: s.joins, Authority: authority, Adopt: joining.Use, Replication: replication, Token: cfg.Token, World: cfg.World,
 			CheckAddress: s.sockets.checkAddress, Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max, FormTimeout: cfg.FormTimeout, Log: cfg.Log,
 		})
 	}
@@ -108,10 +108,10 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	return s, nil
 }
 
-// quorum returns the configuration of the log, for several seeds or one with a directory, and
+// replication returns the configuration of the log, for several seeds or one with a directory, and
 // nil for a seed without a replicated log.
-func (s *Seed) quorum(cfg SeedConfig) (*server.Quorum, error) {
-	q := &server.Quorum{
+func (s *Seed) replication(cfg SeedConfig) (*server.Replication, error) {
+	q := &server.Replication{
 		Self: alone, Seeds: []string{alone}, Dir: cfg.StateDir, ForgetState: cfg.ForgetState, Open: cfg.Open,
 		Dial: s.sockets.dialSeed,
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -183,7 +184,7 @@ func (b *blameTrial) run(t *testing.T) (verdicts []verdict) {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NEXAR_") })
 	env = slices.Concat(env, patientVars(), []string{
 		blameEnv + "=" + string(text), "NEXAR_CLUSTER_TOKEN=" + token, "NEXAR_SEEDS=" + seed.Addr(),
-		"NEXAR_LISTEN=127.0.0.1:0", "NEXAR_TRANSPORTS=" + b.Transport,
+		"NEXAR_LISTEN=127.0.0.1:0", "NEXAR_TRANSPORTS=" + b.Transport, "NEXAR_LINKS=" + blameLinks(),
 	})
 	var mu sync.Mutex
 	var running sync.WaitGroup
@@ -235,6 +236,9 @@ func (s *blameSum) add(t *testing.T, i int, trial *blameTrial, verdicts []verdic
 	}
 }
 
+// blameLinks returns the setting of the links of all ranks: NEXAR_LINKS, or else the default.
+func blameLinks() string { return cmp.Or(os.Getenv("NEXAR_LINKS"), "demand") }
+
 // blameReport returns the report of "make blame".
 func blameReport(sums map[string]*blameSum) string {
 	var b strings.Builder
@@ -243,12 +247,24 @@ other rank ends its process at its first error at once, without closing its node
 the errors by the rank that they name as the cause. If the cause is unknown, the error lists suspects; the last column
 counts the lists without the culprit. Printed by "make blame".
 %s
+commit %s, NEXAR_LINKS=%s
 
 transport  trials  errors  culprit  unknown  innocent  unsuspected
-`, blameRanks, machine())
+`, blameRanks, machine(), commit(), blameLinks())
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		s := sums[name]
 		fmt.Fprintf(&b, "%-9s  %6d  %6d  %7d  %7d  %8d  %11d\n", name, s.trials, s.errors, s.right, s.unknown, s.innocent, s.unsuspected)
 	}
 	return b.String()
+}
+
+// TestBlameReport: the report has the revision, the setting of the links, and a line for each transport.
+func TestBlameReport(t *testing.T) {
+	t.Setenv("NEXAR_LINKS", "eager")
+	text := blameReport(map[string]*blameSum{"tcp": {trials: 3, errors: 9, right: 8, unknown: 1}})
+	for _, want := range []string{"\ncommit " + commit() + ", NEXAR_LINKS=eager\n", "\ntcp             3       9        8        1         0            0\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report\n%s\ndoes not contain %q", text, want)
+		}
+	}
 }

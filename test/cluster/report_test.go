@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
@@ -22,6 +23,19 @@ func writeReport(t *testing.T, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Error(err)
 	}
+}
+
+// commit returns the short hash of the measured revision. It ends with "+" if files differ from the revision.
+func commit() string {
+	out, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	hash := strings.TrimSpace(string(out))
+	if err := exec.Command("git", "diff", "--quiet", "HEAD").Run(); err != nil {
+		hash += "+"
+	}
+	return hash
 }
 
 // machine describes the machine of a measurement.

@@ -103,9 +103,46 @@ func TestReceiveCycle(t *testing.T) {
 	})
 }
 
-// TestBarrierAgainstRecv: a rank in a barrier and a rank that receives from it.
+// logsWithin3s checks 3 s later that one deadlock has been logged, and that its line contains the calls.
+func logsWithin3s(t *testing.T, log *testlog.Buffer, calls string) {
+	time.AfterFunc(3*time.Second, func() {
+		var found []string
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "ranks wait for each other") {
+				found = append(found, line)
+			}
+		}
+		if len(found) != 1 || !strings.Contains(found[0], calls) {
+			t.Errorf("deadlocks logged after 3 s: %q, want one with %q; the log is\n%s", found, calls, log)
+		}
+	})
+}
+
+// TestCycleOverNetwork: two ranks that receive from each other over a network. The deadlock is logged
+// within 3 s, long before it ends the calls.
+func TestCycleOverNetwork(t *testing.T) {
+	stalled(t, 2, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {
+		const want = "rank 0 waits in recv from rank 1 (tag 5); rank 1 waits in recv from rank 0 (tag 5)"
+		logsWithin3s(t, log, want)
+		start := time.Now()
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			_, err := nexar.Recv(t.Context(), c, make([]int32, 1), 1-rank, 5)
+			if !errors.Is(err, nexar.ErrDeadlock) || !strings.Contains(err.Error(), want) {
+				return fmt.Errorf("recv: %v, want %q", err, want)
+			}
+			if took := time.Since(start); took < 60*time.Second || took > 65*time.Second {
+				return fmt.Errorf("the deadlock ended after %v, want 60 s", took)
+			}
+			return nil
+		})
+	})
+}
+
+// TestBarrierAgainstRecv: a rank in a barrier and a rank that receives from it. The deadlock is logged
+// within 3 s.
 func TestBarrierAgainstRecv(t *testing.T) {
-	stalled(t, 2, nexar.Config{DeadlockTimeout: 5 * time.Second}, func(t *testing.T, comms world, _ *testlog.Buffer) {
+	stalled(t, 2, nexar.Config{DeadlockTimeout: 5 * time.Second}, func(t *testing.T, comms world, log *testlog.Buffer) {
+		logsWithin3s(t, log, "rank 0 waits in barrier #1 for rank 1; rank 1 waits in recv from rank 0 (tag 5)")
 		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) (err error) {
 			if rank == 0 {
 				err = c.Barrier(t.Context())
@@ -152,7 +189,7 @@ func TestDeadlockOfTwoCommunicators(t *testing.T) {
 				return fmt.Errorf("%v, want a deadlock of three ranks", err)
 			}
 			for i, w := range deadlock.Waits {
-				if w.Rank != i || w.For != (i+1)%3 {
+				if w.Rank != i || w.WaitsFor != (i+1)%3 {
 					return fmt.Errorf("wait %d is %+v, want that of rank %d for rank %d", i, w, i, (i+1)%3)
 				}
 			}

@@ -26,6 +26,11 @@ type Invitation struct {
 // contains it, or another invitation that replaces the first.
 func (s *Session) Begin(ctx context.Context, after uint64) (v membership.View, i Invitation, err error) {
 	defer remind(s.warnWaiting).stop()
+	return s.begin(ctx, after)
+}
+
+// begin is Begin without warnings.
+func (s *Session) begin(ctx context.Context, after uint64) (v membership.View, i Invitation, err error) {
 	err = s.await(ctx, func() bool {
 		v, i = s.view, s.invited
 		return v.Epoch > 0 || i.Number > after
@@ -47,7 +52,7 @@ func (s *Session) WhileInvited(ctx context.Context, number uint64) (context.Cont
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if _, i, err := s.Begin(ctx, number); err == nil && i.Number > number {
+		if _, i, err := s.begin(ctx, number); err == nil && i.Number > number {
 			cancel()
 		}
 	}()

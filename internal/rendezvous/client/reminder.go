@@ -1,8 +1,12 @@
 package client
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
 )
 
 const (
@@ -10,6 +14,8 @@ const (
 	// warnings doubles from remindAfter to remindMax.
 	remindAfter = 3 * time.Second
 	remindMax   = time.Minute
+	// linksNamedMax is the maximum number of nodes that a warning of missing connections names.
+	linksNamedMax = 10
 )
 
 // A reminder calls a function at growing intervals until it is stopped.
@@ -44,4 +50,48 @@ func (r *reminder) stop() {
 	defer r.mu.Unlock()
 	r.stopped = true
 	r.timer.Stop()
+}
+
+// warnWaiting warns that the world is still forming, or has formed without this node. It does not warn a
+// spare, which may wait for long.
+func (s *Session) warnWaiting(waited time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.progress
+	switch {
+	case s.formed, s.req.Spare:
+	case s.invited.Number > 0:
+		s.log.Warn("world has formed without this node, which waits until all nodes of the world call Reconfigure or there is room in it",
+			"waited", waited, "nodes", s.invited.World, "seed", s.seed)
+	case s.hasViewLocked():
+		s.log.Warn("world is still forming: this node has its connections, other nodes wait for theirs", "waited", waited, "world", s.World, "seed", s.seed)
+	case int(p.Joined) < s.World:
+		p.World = uint32(s.World)
+		s.log.Warn("world is still forming", "waited", waited, "joined", p.Joined, "world", s.World, "missing", p.Missing(), "seed", s.seed)
+	}
+}
+
+// WarnOfLinks warns at growing intervals, until stop, of the nodes of v that have no connection to this one.
+// missing returns their ranks. The nodes are in the view that forms, or in an invitation.
+func (s *Session) WarnOfLinks(v membership.View, missing func() []int) (stop func()) {
+	return remind(func(waited time.Duration) {
+		ranks := missing()
+		if len(ranks) == 0 {
+			return
+		}
+		var names []string
+		for _, rank := range ranks[:min(len(ranks), linksNamedMax)] {
+			names = append(names, fmt.Sprintf("rank %d %v", rank, v.Nodes[rank]))
+		}
+		if more := len(ranks) - len(names); more > 0 {
+			names = append(names, fmt.Sprintf("and %d more", more))
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		text := "world is still forming: this node waits for connections"
+		if s.invited.Number > 0 {
+			text = "world has formed, and this node waits for connections to it"
+		}
+		s.log.Warn(text, "waited", waited, "missing", strings.Join(names, ", "), "seed", s.seed)
+	}).stop
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"syscall"
@@ -103,6 +104,76 @@ func TestWarnsOfFormingWorld(t *testing.T) {
 		spare.Begin(ctx, 0)
 		if now := warnings("forming"); len(now) != len(got) {
 			t.Errorf("a spare warns: %q", now[len(got):])
+		}
+	})
+}
+
+// With a complete view, a node warns of the nodes that are not connected to it, until the last is.
+func TestWarnsOfMissingLinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, warnings := lines()
+		s := newSession(nowhere{addr: "10.0.0.9:7946"}, Request{Log: log})
+		var v membership.View
+		var missing []int
+		for rank := range 14 {
+			v.Nodes = append(v.Nodes, membership.Node{ID: membership.NodeID{byte(rank)}, Name: fmt.Sprintf("h%d:1", rank), Addrs: []string{fmt.Sprintf("10.0.0.%d:1", rank)}})
+			if rank > 1 {
+				missing = append(missing, rank)
+			}
+		}
+		stop := s.WarnOfLinks(v, func() []int { return missing })
+		time.Sleep(4 * time.Second)
+		missing = missing[:1]
+		time.Sleep(6 * time.Second)
+		missing = nil
+		time.Sleep(time.Minute)
+		missing = []int{1}
+		stop()
+		time.Sleep(time.Minute)
+		got := warnings("world is still forming")
+		checkIntervals(t, got, "3s", "9s")
+		for i, want := range []string{"rank 11 10.0.0.11:1 (h11:1), and 2 more\" seed=10.0.0.9:7946", "missing=\"rank 2 10.0.0.2:1 (h2:1)\""} {
+			if !strings.Contains(got[i], want) {
+				t.Errorf("warning %q, want it to contain %s", got[i], want)
+			}
+		}
+	})
+}
+
+// A newcomer warns, after 3 s and then at growing intervals, that the world has formed without it. It is
+// silent while it makes connections, and if it is a spare.
+func TestWarnsNewcomer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, spare := range []bool{false, true} {
+			log, warnings := lines()
+			s := newSession(nowhere{addr: "10.0.0.9:7946"}, Request{Log: log, Spare: spare})
+			s.World, s.ID = 1, membership.NodeID{2}
+			nodes := []membership.Node{{ID: membership.NodeID{1}, Addrs: []string{"a:1"}}, {ID: s.ID, Addrs: []string{"b:1"}}}
+			if err := s.handle(wire.JoinInvite{Number: 1, World: 1, Epoch: 3, Nodes: nodes}); err != nil {
+				t.Fatal(err)
+			}
+			_, cancel := s.WhileInvited(t.Context(), 1)
+			time.Sleep(time.Minute)
+			cancel()
+			if got := warnings(""); len(got) > 0 {
+				t.Errorf("warnings while it makes connections: %q", got)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			if _, _, err := s.Begin(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("error %v, want that the time is over", err)
+			}
+			cancel()
+			got := warnings("world has formed without this node")
+			if spare {
+				checkIntervals(t, got)
+				continue
+			}
+			checkIntervals(t, got, "3s", "9s", "21s")
+			for _, want := range []string{"waits until all nodes of the world call Reconfigure", "nodes=1", "seed=10.0.0.9:7946"} {
+				if !strings.Contains(got[0], want) {
+					t.Errorf("warning %q, want it to contain %s", got[0], want)
+				}
+			}
 		}
 	})
 }

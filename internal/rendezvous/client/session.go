@@ -389,22 +389,6 @@ func (s *Session) setProgress(m wire.JoinProgress) {
 	s.tooSmall = &m
 }
 
-// warnWaiting warns that the world is still forming. It does not warn a spare, or a node that waits
-// for a reconfiguration: they may wait for long.
-func (s *Session) warnWaiting(waited time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.progress
-	switch {
-	case s.formed, s.req.Spare, s.invited.Number > 0:
-	case s.hasViewLocked():
-		s.log.Warn("world is still forming: not all nodes are connected to each other", "waited", waited, "world", s.World, "seed", s.seed)
-	case int(p.Joined) < s.World:
-		p.World = uint32(s.World)
-		s.log.Warn("world is still forming", "waited", waited, "joined", p.Joined, "world", s.World, "missing", p.Missing(), "seed", s.seed)
-	}
-}
-
 // setFormed records that the world has formed.
 func (s *Session) setFormed(epoch uint64) error {
 	s.mu.Lock()

@@ -183,7 +183,7 @@ func (s *Server) reconnect(c *nodeConn, epoch uint64) {
 	if r.view.Epoch > epoch {
 		c.out.Post(handshake.Frame(wire.JoinView(r.view)))
 	}
-	s.emitNode(c, Event{Back: true})
+	s.emitNode(c, Event{Reconnected: true})
 	if l.arbiter == nil {
 		return
 	}

@@ -71,7 +71,7 @@ func (c *testCluster) serve(i int) {
 	s := &testSeed{addr: c.addrs[i], token: c.token, log: &logbook{}, dial: dialTLS}
 	cfg := Config{
 		Transport: c.trs[i], Authority: newAuthority(c.t), Adopt: c.trs[i].creds.Use, Token: c.token, Log: s.log.logger(), Limits: quick,
-		Quorum: &Quorum{Self: c.addrs[i], Seeds: c.addrs, Dir: filepath.Join(c.dir, fmt.Sprint(i)), ForgetState: c.forget, Dial: dialTLS, Open: openLog},
+		Replication: &Replication{Self: c.addrs[i], Seeds: c.addrs, Dir: filepath.Join(c.dir, fmt.Sprint(i)), ForgetState: c.forget, Dial: dialTLS, Open: openLog},
 	}
 	c.change(&cfg)
 	var err error

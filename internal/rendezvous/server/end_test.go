@@ -66,7 +66,7 @@ func (c *testCluster) startMute(i int) (reach chan struct{}) {
 	change := c.change
 	c.change = func(cfg *Config) {
 		change(cfg)
-		cfg.Quorum.Dial = func(ctx context.Context, addr string) (transport.Conn, error) {
+		cfg.Replication.Dial = func(ctx context.Context, addr string) (transport.Conn, error) {
 			select {
 			case <-reach:
 				return dialTLS(ctx, addr)

@@ -13,12 +13,12 @@ type Event struct {
 	Node membership.Node
 	// Rank is the rank of the node: its actual rank once the world is full, before that the
 	// requested rank or membership.AnyRank.
-	Rank   int
-	Back   bool // the node has reconnected
-	Gone   bool
-	Left   bool   // it has left on its own
-	Reason string // why it has gone
-	Here   int    // number of nodes that have a connection to the seed after the event
+	Rank        int
+	Reconnected bool // the node has reconnected
+	Gone        bool
+	Left        bool   // it has left on its own
+	Reason      string // why it has gone
+	Here        int    // number of nodes that have a connection to the seed after the event
 }
 
 // emit queues an event for Follow. Joining and leaving nodes bound the length of the queue.

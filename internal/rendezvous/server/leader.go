@@ -129,7 +129,7 @@ func (s *Server) reportAbsent() {
 // logLeaderless logs that no seed leads, and again after each leaderlessAfter while none does.
 func (s *Server) logLeaderless() {
 	if s.state.leads == 0 && s.ctx.Err() == nil && !s.state.over {
-		s.log.Warn("no seed leads: this one does not reach half of the others, or they have ended", "for", leaderlessAfter, "seeds", s.cfg.Quorum.Seeds)
+		s.log.Warn("no seed leads: this one does not reach half of the others, or they have ended", "for", leaderlessAfter, "seeds", s.cfg.Replication.Seeds)
 		s.state.leaderless = s.after(leaderlessAfter, s.logLeaderless)
 	}
 }

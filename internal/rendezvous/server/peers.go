@@ -17,9 +17,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Quorum describes the seeds that agree on the decisions of a Server. They make progress as
+// A Replication describes the seeds that agree on the decisions of a Server. They make progress as
 // long as a majority of them reach each other, and none loses its state.
-type Quorum struct {
+type Replication struct {
 	// Self is the address at which nodes and other seeds reach this one, and Seeds
 	// are the addresses of all seeds, the same everywhere.
 	Self  string
@@ -38,8 +38,8 @@ type Quorum struct {
 	Dial func(ctx context.Context, addr string) (transport.Conn, error)
 }
 
-// check refuses an invalid Quorum.
-func (q *Quorum) check() error {
+// check refuses an invalid Replication.
+func (q *Replication) check() error {
 	switch {
 	case !slices.Contains(q.Seeds, q.Self):
 		return fmt.Errorf("%q is not among the seeds %q", q.Self, q.Seeds)
@@ -74,7 +74,7 @@ const (
 	redialMax = time.Second
 )
 
-// alone is the address of a seed without a Quorum.
+// alone is the address of a seed without a Replication.
 const alone = "alone"
 
 // peers are the connections between this seed and the others. They carry the messages of the
@@ -98,10 +98,10 @@ func idOf(addr string) uint64 {
 
 func newPeers(s *Server) *peers {
 	p := &peers{
-		s: s, self: idOf(s.cfg.Quorum.Self), addrs: make(map[uint64]string),
+		s: s, self: idOf(s.cfg.Replication.Self), addrs: make(map[uint64]string),
 		out: make(map[uint64]*handshake.Outbox), in: make(map[uint64]*handshake.Conn),
 	}
-	for _, addr := range s.cfg.Quorum.Seeds {
+	for _, addr := range s.cfg.Replication.Seeds {
 		p.addrs[idOf(addr)] = addr
 	}
 	return p
@@ -118,7 +118,7 @@ func (p *peers) nodeAddrs() []string {
 	if !p.others() {
 		return nil
 	}
-	return p.s.cfg.Quorum.Seeds
+	return p.s.cfg.Replication.Seeds
 }
 
 // reaches reports whether this seed has a connection with another one.
@@ -193,7 +193,7 @@ func (p *peers) lost(id uint64, err error) {
 func (p *peers) dial(id uint64) error {
 	ctx, cancel := context.WithTimeout(p.s.ctx, p.s.lim.Step)
 	defer cancel()
-	conn, err := p.s.cfg.Quorum.Dial(ctx, p.addrs[id])
+	conn, err := p.s.cfg.Replication.Dial(ctx, p.addrs[id])
 	if err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func (p *peers) hello(c *handshake.Conn, role pki.Role) (err error) {
 
 // token returns the secret of the seeds.
 func (p *peers) token() pki.Token {
-	if t := p.s.cfg.Quorum.Token; !t.IsZero() {
+	if t := p.s.cfg.Replication.Token; !t.IsZero() {
 		return t
 	}
 	return p.s.cfg.Token

@@ -50,9 +50,9 @@ type Config struct {
 	// them.
 	Adopt func(*pki.Authority) error
 
-	// Quorum, if not nil, gives the seed a replicated log: the seed writes its decisions to disk,
+	// Replication, if not nil, gives the seed a replicated log: the seed writes its decisions to disk,
 	// and agrees on them with the other seeds, if any.
-	Quorum *Quorum
+	Replication *Replication
 
 	// Token is the cluster token. It may be missing or weak only if Transport listens on
 	// loopback.
@@ -152,10 +152,10 @@ func Serve(cfg Config) (*Server, error) {
 	if _, err := membership.NewFormation(cfg.World, cfg.FormTimeout, time.Now()); err != nil {
 		return nil, err
 	}
-	durable := cfg.Quorum != nil
+	durable := cfg.Replication != nil
 	if !durable {
-		cfg.Quorum = &Quorum{Self: alone, Seeds: []string{alone}}
-	} else if err := cfg.Quorum.check(); err != nil {
+		cfg.Replication = &Replication{Self: alone, Seeds: []string{alone}}
+	} else if err := cfg.Replication.check(); err != nil {
 		return nil, err
 	}
 	if cfg.Log == nil {
@@ -190,7 +190,7 @@ func Serve(cfg Config) (*Server, error) {
 
 // start opens the log and begins to accept connections.
 func (s *Server) start() error {
-	if q := s.cfg.Quorum; s.durable {
+	if q := s.cfg.Replication; s.durable {
 		replica, err := q.Open(consensus.Config{
 			Self: s.peers.self, Seeds: s.peers.ids(), Dir: q.Dir, StateMachine: machine{s}, Send: s.peers.send, Logger: s.log, ForgetState: q.ForgetState,
 		})

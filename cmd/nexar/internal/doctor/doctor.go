@@ -87,7 +87,7 @@ func examineMachine() []Finding {
 	default:
 		add(OK, "a TCP port can be opened, at %s: nodes use no UDP", report.Listen)
 	}
-	if report.UDP && report.Watched {
+	if report.UDP && report.DetectsProcessExit {
 		add(OK, "a TCP socket can be opened at the same port, by which peers detect the end of this process at once")
 	}
 	if len(report.Advertised) > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,14 @@ func find(t *testing.T, list []Finding, text string) Finding {
 }
 
 func TestEnvironment(t *testing.T) {
+	file := func(name, token string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	short, long, bad := file("short", "open-sesame"), file("long", nexar.NewToken()), file("bad", "open sesame")
 	tests := []struct {
 		pair   string
 		status Status
@@ -44,6 +53,10 @@ func TestEnvironment(t *testing.T) {
 		{"NEXAR_CLUSTER_TOKEN=open-sesame", Warn, "NEXAR_CLUSTER_TOKEN is set, to 11 characters: too short for an address other than loopback", "nexar token"},
 		{"NEXAR_CLUSTER_TOKEN=abc", Warn, "NEXAR_CLUSTER_TOKEN is set, to 3 characters: too short", "nexar token"},
 		{"NEXAR_CLUSTER_TOKEN=" + nexar.NewToken(), OK, "NEXAR_CLUSTER_TOKEN is set, to ", ""},
+		{"NEXAR_CLUSTER_TOKEN_FILE=" + short, Warn, short + " has a token of 11 characters: too short for an address other than loopback", "nexar token"},
+		{"NEXAR_CLUSTER_TOKEN_FILE=" + long, OK, long + " has a token of ", ""},
+		{"NEXAR_CLUSTER_TOKEN_FILE=" + bad, Fail, "NEXAR_CLUSTER_TOKEN_FILE: ", "correct it"},
+		{"NEXAR_CLUSTER_TOKEN_FILE=" + short + ".none", Fail, "NEXAR_CLUSTER_TOKEN_FILE: ", "correct it"},
 		{"NEXAR_TOPOLOGY=ring", Fail, `NEXAR_TOPOLOGY="ring": not one of full, k-regular:K, hypercube`, "correct it"},
 		{"NEXAR_ENCRYPT_BULK_TRANSPORT=perhaps", Fail, `NEXAR_ENCRYPT_BULK_TRANSPORT="perhaps": neither 0 nor 1`, "correct it"},
 		{"NEXAR_TOKEN=x", Warn, "unknown variable NEXAR_TOKEN", "did you mean NEXAR_CLUSTER_TOKEN"},

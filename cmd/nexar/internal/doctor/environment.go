@@ -15,8 +15,12 @@ import (
 
 const prefix = "NEXAR_"
 
-// secret is the variable with the token, whose value no finding contains.
-const secret = "NEXAR_CLUSTER_TOKEN"
+// secret is the variable with the token, whose value no finding contains, and secretFile that with the
+// path of a file with the token.
+const (
+	secret     = "NEXAR_CLUSTER_TOKEN"
+	secretFile = "NEXAR_CLUSTER_TOKEN_FILE"
+)
 
 // examineEnvironment checks each NEXAR_ variable, and then all together.
 func examineEnvironment(ctx context.Context, environ []string) []Finding {
@@ -45,13 +49,25 @@ func examineVariable(ctx context.Context, name, value string) Finding {
 		return f
 	}
 	err := checkSettings(map[string]string{name: value})
-	if name == secret {
-		f.Text = fmt.Sprintf("%s is set, to %d characters", name, len(value))
-		err = checkToken(ctx, value, "127.0.0.1:0")
-		if err == nil && checkToken(ctx, value, ":0") != nil {
+	token := value
+	switch name {
+	case secret:
+		f.Text = fmt.Sprintf("%s is set, to %d characters", name, len(token))
+	case secretFile:
+		token, err = nexar.ReadTokenFile(value)
+		f.Text += fmt.Sprintf(" has a token of %d characters", len(token))
+	default:
+		token = ""
+	}
+	if token != "" {
+		err = checkToken(ctx, token, "127.0.0.1:0")
+		if err == nil && checkToken(ctx, token, ":0") != nil {
 			f.Status, f.Fix = Warn, "use a token of 'nexar token'"
 			f.Text += ": too short for an address other than loopback"
 		}
+	}
+	if err != nil && name == secretFile {
+		err = fmt.Errorf("%s: %w", name, err)
 	}
 	if err != nil {
 		f.Status, f.Text, f.Fix, f.variable = Fail, from(name, err), "correct it, or unset it", name
@@ -73,8 +89,10 @@ func from(name string, err error) string {
 	return text[max(0, strings.Index(text, name)):]
 }
 
-// checkToken returns the error of a seed that listens at an address about a token, or nil.
+// checkToken returns the error of a seed that listens at an address about a token, or nil. No other
+// variable affects it. The environment of the process is the same afterwards.
 func checkToken(ctx context.Context, token, listen string) error {
+	defer setEnvironment(nil)()
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: listen, World: 1, Token: token, Log: slog.New(slog.DiscardHandler)})
 	if err == nil {
 		err = seed.Close()
@@ -88,19 +106,29 @@ func checkToken(ctx context.Context, token, listen string) error {
 // checkSettings returns the error of Join for these variables. The environment of the process is
 // the same afterwards.
 func checkSettings(values map[string]string) error {
-	before := os.Environ()
-	for _, name := range nexarNames(before) {
-		os.Unsetenv(name)
-		defer os.Setenv(name, valueOf(before, name))
-	}
-	for name, value := range values {
-		os.Setenv(name, value)
-		if valueOf(before, name) == "" {
-			defer os.Unsetenv(name)
-		}
-	}
+	defer setEnvironment(values)()
 	_, err := nexar.ConfigFromEnv()
 	return err
+}
+
+// setEnvironment replaces the variables of nexar of this process. restore undoes that.
+func setEnvironment(values map[string]string) (restore func()) {
+	before := os.Environ()
+	unset := func() {
+		for _, name := range nexarNames(os.Environ()) {
+			os.Unsetenv(name)
+		}
+	}
+	unset()
+	for name, value := range values {
+		os.Setenv(name, value)
+	}
+	return func() {
+		unset()
+		for _, name := range nexarNames(before) {
+			os.Setenv(name, valueOf(before, name))
+		}
+	}
 }
 
 // nexarNames returns the sorted names of the variables of nexar that are set.
