@@ -326,7 +326,7 @@ func TestRelayConnections(t *testing.T) {
 						if isNear := slices.Contains(near, p.Rank); (p.Transport != "relay") != isNear || (p.Hops == 1) != isNear {
 							return fmt.Errorf("connection %+v, neighbor: want %v", p, isNear)
 						}
-						if p.Hops > 1 && (!slices.Contains(near, p.Relay) || p.Link != "" && p.Delay < time.Duration(2*p.Hops)*time.Millisecond) {
+						if p.Hops > 1 && (!slices.Contains(near, p.Relay) || p.LinkPurpose != "" && p.Delay < time.Duration(2*p.Hops)*time.Millisecond) {
 							return fmt.Errorf("connection %+v: the first relay must be one of %v, and the delay at least 2 ms for each hop", p, near)
 						}
 					}

@@ -103,7 +103,7 @@ func relays(n *nexar.Node) int {
 	}
 	relayed := 0
 	for _, p := range n.Peers() {
-		if p.Transport == "relay" && p.Link != "" {
+		if p.Transport == "relay" && p.LinkPurpose != "" {
 			relayed++
 		}
 	}

@@ -36,7 +36,7 @@ func TestSparse(t *testing.T) {
 					near := node.Neighbors()
 					for _, p := range node.Peers() {
 						isNear := p.Hops == 1
-						if (p.Transport == "relay") == isNear || isNear != slices.Contains(near, p.Rank) || p.Link == "" {
+						if (p.Transport == "relay") == isNear || isNear != slices.Contains(near, p.Rank) || p.LinkPurpose == "" {
 							t.Errorf("rank %d has the neighbors %v and the peer %+v", rank, near, p)
 						}
 					}
