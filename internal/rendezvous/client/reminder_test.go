@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -114,20 +115,30 @@ func TestWarnsOfMissingLinks(t *testing.T) {
 		log, warnings := lines()
 		s := newSession(nowhere{addr: "10.0.0.9:7946"}, Request{Log: log})
 		var v membership.View
+		var mu sync.Mutex
 		var missing []int
+		set := func(ranks []int) {
+			mu.Lock()
+			defer mu.Unlock()
+			missing = ranks
+		}
 		for rank := range 14 {
 			v.Nodes = append(v.Nodes, membership.Node{ID: membership.NodeID{byte(rank)}, Name: fmt.Sprintf("h%d:1", rank), Addrs: []string{fmt.Sprintf("10.0.0.%d:1", rank)}})
 			if rank > 1 {
 				missing = append(missing, rank)
 			}
 		}
-		stop := s.WarnOfLinks(v, func() []int { return missing })
+		stop := s.WarnOfLinks(v, func() []int {
+			mu.Lock()
+			defer mu.Unlock()
+			return missing
+		})
 		time.Sleep(4 * time.Second)
-		missing = missing[:1]
+		set(missing[:1])
 		time.Sleep(6 * time.Second)
-		missing = nil
+		set(nil)
 		time.Sleep(time.Minute)
-		missing = []int{1}
+		set([]int{1})
 		stop()
 		time.Sleep(time.Minute)
 		got := warnings("world is still forming")
