@@ -85,11 +85,11 @@ modules: ## run the tests of the other modules: bench and examples/transport_uni
 # RACELESS matches packages in which the race detector finds nothing: they read the source, or
 # start no goroutine, or, as cmd/nexar, test/cluster and test/attack, test child processes
 # ("make race-clusters" runs test/cluster). RACELESSTESTS matches tests that compile
-# programs without the race detector, copy gigabytes, count up to a limit, use many hours of fake time (the detector has
-# crashed after millions of timers in synctest), use one
-# goroutine, or repeat other tests in many orders. "TRIALS=all make race RACEBRIEF=" runs
-# these too, and all trials of the others. atexit_sleep_ms is the time that a process under the
-# race detector waits at its end for reports of other threads, a second by default.
+# programs without the race detector, copy gigabytes, count up to a limit, use one goroutine,
+# repeat other tests in many orders, or use hours of fake time: the detector has crashed after
+# millions of timers. "TRIALS=all make race RACEBRIEF=" runs these too, and all trials of the
+# others. atexit_sleep_ms is the time that a process under the race detector waits at its end
+# for reports of other threads, a second by default.
 race: ## run the tests, shuffled, under the race detector, which needs a C compiler
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(GOTEST) -race -shuffle=on -timeout=20m $(RACEBRIEF) $(TESTFLAGS) \
 	  $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -vE '/($(RACELESS))$$' | $(LONGFIRST))
