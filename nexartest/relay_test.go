@@ -196,8 +196,7 @@ func without(ctx context.Context, c *nexar.Comm, victim int) (*nexar.Comm, error
 // alternative hop, and the communicator works on.
 func TestRelayDies(t *testing.T) {
 	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
-		for _, after := range []time.Duration{50, 300} {
-			after *= time.Millisecond
+		for _, after := range []time.Duration{50 * time.Millisecond, 300 * time.Millisecond} {
 			t.Run(fmt.Sprintf("%s/%v", topology, after), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := nexartest.Cluster{

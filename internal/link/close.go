@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -127,9 +128,9 @@ func (a *attachment) bye(lane wire.Lane, y wire.Bye) error {
 	case a.byes[lane]:
 		return fmt.Errorf("a second goodbye on the %v lane", lane)
 	case y.Idle && l.detached == nil:
-		return fmt.Errorf("a goodbye of an idle connection, which is not closed")
+		return errors.New("a goodbye of an idle connection, which is not closed")
 	case (a.byes != lanes{} || a.pipes > 0) && y.Idle != a.idles:
-		return fmt.Errorf("goodbyes of an idle connection and of a peer that leaves")
+		return errors.New("goodbyes of an idle connection and of a peer that leaves")
 	}
 	a.idles = y.Idle
 	if y.Idle && !a.byeSent {

@@ -151,7 +151,7 @@ func (r *laneReader) next() error {
 			return err
 		}
 	}
-	err := error(nil)
+	var err error
 	if r.flow.flows() {
 		err = r.flow.more(&r.reader)
 	} else {

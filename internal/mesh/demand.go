@@ -136,7 +136,7 @@ func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
 		return
 	}
 	err := m.dial(ctx, slot, tokens)
-	if err == nil || m.run.Err() != nil || context.Cause(ctx) == context.Canceled {
+	if err == nil || m.run.Err() != nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return
 	}
 	var failure error

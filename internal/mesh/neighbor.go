@@ -79,7 +79,7 @@ func (m *Mesh) logTopology(level slog.Level, n int) {
 
 // isNear reports whether this node may connect to a node without a relay: in the adopted view or, if there is a relay, in
 // the newest one.
-func (m *Mesh) isNear(id membership.NodeID) bool { return (*m.near.Load()).has(id) }
+func (m *Mesh) isNear(id membership.NodeID) bool { return m.near.Load().has(id) }
 
 // mayAccept reports whether a node may connect to this one without a relay, in the adopted or in the newest view:
 // the node may have adopted a view before this one.
