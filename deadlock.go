@@ -50,7 +50,7 @@ func (e *DeadlockError) Error() string {
 		sends = sends && w.Op == "send"
 	}
 	if more := e.Ranks - len(e.Waits); more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d others", more))
+		parts = append(parts, fmt.Sprintf("and %d others", more)) //nolint:makezero // parts has a length before the loop that fills it
 	}
 	text := fmt.Sprintf("%v: %s", ErrDeadlock, strings.Join(parts, "; "))
 	if sends {
