@@ -363,8 +363,11 @@ func (m *Mesh) updateNear() {
 func (p *peer) isRelayed() bool { return p.route != nil && p.route.path != nil && p.route.path.Relay }
 
 // breakRelayed ends the connection of a link to a neighbor that goes through relays, and reports whether there was one. The
-// link is dialed again, without relays. If frames are lost, it is reset.
+// link is dialed again, without relays. If frames are lost, it is reset. l is nil if the peer has no link.
 func (m *Mesh) breakRelayed(l *link.Link) bool {
+	if m.cfg.Relay == nil || l == nil {
+		return false
+	}
 	m.mu.Lock()
 	var c transport.Conn
 	if p := &m.peers[l.Peer]; p.link == l && p.isRelayed() && m.isNear(p.node.ID) {
