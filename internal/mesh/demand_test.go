@@ -15,6 +15,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -376,4 +377,32 @@ func TestPendingMemory(t *testing.T) {
 		t.Errorf("a pending link takes %d bytes, want at most %d", got, most)
 	}
 	runtime.KeepAlive(keep)
+}
+
+// TestDialOfRemovedNode: a node that is no longer in the view of another one, and has no link to it, dials it. The
+// connection is refused, and the other node goes on.
+func TestDialOfRemovedNode(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.watches = 1
+		w.form()
+		w.reduceIn(2, membership.View{Epoch: 2, Nodes: w.view.Nodes[:2]}, 0, 1)
+		time.Sleep(time.Second)
+		if l := w.linkOf(0, 2); l != nil {
+			t.Fatal("rank 0 has a link to the removed node: the test shows nothing")
+		}
+		c, err := w.transports[2].Dial(w.Context(), w.host(0), w.host(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-c.Done():
+		case <-time.After(time.Second):
+			t.Error("rank 0 accepts a connection of a removed node")
+		}
+		for rank, err := range w.reduceIn(3, membership.View{Epoch: 3, Nodes: w.view.Nodes[:2]}, 0, 1) {
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+	})
 }
