@@ -71,14 +71,7 @@ func (n *network) connect(from, to int) (a, b transport.Conn) {
 // transfer sends data over a new pipe, calls during halfway, and returns the bytes that arrive.
 func (n *network) transfer(a, b transport.Conn, data []byte, during func()) []byte {
 	n.tb.Helper()
-	s, err := a.OpenPipe(context.Background())
-	if err != nil {
-		n.tb.Fatal(err)
-	}
-	r, err := b.AcceptPipe(context.Background())
-	if err != nil {
-		n.tb.Fatal(err)
-	}
+	s, r := n.pipe(a, b)
 	var writing sync.WaitGroup
 	defer writing.Wait()
 	writing.Go(func() {

@@ -21,12 +21,18 @@ import (
 // fake time.
 func simNodes(t *testing.T, n int, recovery nexar.RecoveryPolicy, f func(ctx context.Context, t *testing.T, w *worldtest.SimCluster, nodes []*nexar.Node)) {
 	t.Helper()
+	simNodesOf(t, n, func(rank int) nexar.Config { return simConfig(recovery, &rank) }, f)
+}
+
+// simNodesOf is simNodes with the Config of each rank.
+func simNodesOf(t *testing.T, n int, config func(rank int) nexar.Config, f func(ctx context.Context, t *testing.T, w *worldtest.SimCluster, nodes []*nexar.Node)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := worldtest.NewSimCluster(t, 1, n)
 		defer w.Close()
 		nodes := make([]*nexar.Node, n)
 		err := worldtest.ForEach(n, func(rank int) (err error) {
-			nodes[rank], err = w.Join(simHost(rank), simConfig(recovery, &rank))
+			nodes[rank], err = w.Join(simHost(rank), config(rank))
 			return err
 		})
 		defer func() {

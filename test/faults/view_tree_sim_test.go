@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nexar-go/nexar"
@@ -40,34 +39,20 @@ func (l *viewLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestViewsFromNodes: in a world with links on demand, nodes crash one after the other and two at the same time. All
+// TestViewsFromNodes: nodes crash one after the other and two at the same time. All
 // others get each view, most of them from another node and not from the seed, and compute with each other.
 func TestViewsFromNodes(t *testing.T) {
 	const n = 20
-	synctest.Test(t, func(t *testing.T) {
-		w := worldtest.NewSimCluster(t, 1, n)
-		defer w.Close()
-		nodes, logs := make([]*nexar.Node, n), make([]*viewLog, n)
-		err := worldtest.ForEach(n, func(rank int) (err error) {
-			logs[rank] = new(viewLog)
-			cfg := simConfig(nexar.Automatic, &rank)
-			cfg.Links, cfg.Log = "demand", slog.New(logs[rank])
-			nodes[rank], err = w.Join(simHost(rank), cfg)
-			return err
-		})
-		defer func() {
-			_ = worldtest.ForEach(n, func(rank int) error {
-				if nodes[rank] == nil {
-					return nil
-				}
-				return nodes[rank].Close()
-			})
-		}()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
+	logs := make([]*viewLog, n)
+	for rank := range logs {
+		logs[rank] = new(viewLog)
+	}
+	config := func(rank int) nexar.Config {
+		cfg := simConfig(nexar.Automatic, &rank)
+		cfg.Log = slog.New(logs[rank])
+		return cfg
+	}
+	simNodesOf(t, n, config, func(ctx context.Context, t *testing.T, w *worldtest.SimCluster, nodes []*nexar.Node) {
 		crashes := [][]int{{7}, {3, 12}, {0}}
 		for i, victims := range crashes {
 			time.AfterFunc(time.Duration(i+1)*10*time.Second, func() {
@@ -77,7 +62,7 @@ func TestViewsFromNodes(t *testing.T) {
 			})
 		}
 		crashed := slices.Concat(crashes...)
-		err = worldtest.ForEach(n, func(i int) error {
+		err := worldtest.ForEach(n, func(i int) error {
 			if slices.Contains(crashed, i) {
 				return nil
 			}
