@@ -297,8 +297,7 @@ func recvMatched[T any](ctx context.Context, m *Message, name string, data []T) 
 	if m.matched == nil {
 		return noMessage(), nil
 	}
-	into := &p2p.Regions{First: bytesOf(data)}
-	into.Elem = int(of.Size)
+	into := &p2p.Regions{First: bytesOf(data), Elem: int(of.Size)}
 	r, ok, err := m.matched.StartRecv(into, of.Type)
 	switch {
 	case err != nil:

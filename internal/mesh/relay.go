@@ -198,8 +198,8 @@ func (m *Mesh) leftWhileClosing(slot int, from *link.Link) {
 	m.reroute()
 }
 
-// leaveRelayed applies the report that a node has left to which this node has a link through relays. Its goodbye has
-// arrived before, unless its relays have left as well.
+// leaveRelayed applies the report that a node has left. This node has a link to it through relays. The goodbye has
+// arrived before the report, unless these relays have left as well.
 func (m *Mesh) leaveRelayed(slot int, e event) {
 	m.mu.Lock()
 	p := &m.peers[slot]

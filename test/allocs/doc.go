@@ -1,4 +1,4 @@
-// Package allocs tests that calls from a package of a user allocate no memory. It imports nothing of the
-// module but its root: what the compiler knows about functions that root calls, and may inline, depends on
-// the imports of the package that it compiles.
+// Package allocs tests that calls from a package of a user allocate no memory. It imports only the root
+// package of the module: whether the compiler inlines a function, and knows that its arguments do not
+// escape, depends on the imports of the package that it compiles.
 package allocs
