@@ -128,9 +128,9 @@ func (a *attachment) bye(lane wire.Lane, y wire.Bye) error {
 	case a.byes[lane]:
 		return fmt.Errorf("a second goodbye on the %v lane", lane)
 	case y.Idle && l.detached == nil:
-		return errors.New("a goodbye of an idle connection, which is not closed")
+		return errors.New("it closes the connection as idle, and this link cannot become pending again")
 	case (a.byes != lanes{} || a.pipes > 0) && y.Idle != a.idles:
-		return errors.New("goodbyes of an idle connection and of a peer that leaves")
+		return errors.New("some of its goodbyes close an idle connection, and others say that it leaves")
 	}
 	a.idles = y.Idle
 	if y.Idle && !a.byeSent {

@@ -136,7 +136,7 @@ func (a *attachment) enterAs(ctx context.Context, p *path, pipe transport.Receiv
 		return fmt.Errorf("a %v lane on the second connection", pre.Lane)
 	}
 	if pre.Lane == wire.Relay && a.cfg.Relay == nil {
-		return errors.New("a relay lane, which this side does not await")
+		return errors.New("a relay lane, but this node relays no frames on this link")
 	}
 	if err := a.named.add(pre); err != nil {
 		return err

@@ -121,7 +121,7 @@ func TestLanesMustBeNamed(t *testing.T) {
 		"another version":   {[][]byte{other}, "version"},
 		"two control lanes": {[][]byte{preamble(wire.Control), preamble(wire.Control)}, "a second control lane"},
 		"an unknown lane":   {[][]byte{preamble(wire.Relay + 1)}, "unknown lane"},
-		"a relay lane":      {[][]byte{preamble(wire.Relay)}, "a relay lane, which this side does not await"},
+		"a relay lane":      {[][]byte{preamble(wire.Relay)}, "a relay lane, but this node relays no frames on this link"},
 		"not nexar":         {[][]byte{[]byte("SSH-2.0-OpenSSH")}, "not a nexar pipe"},
 		"half a name":       {[][]byte{preamble(wire.Data)[:3]}, "EOF"},
 		"more than enough":  {[][]byte{nil, nil, nil, nil}, "more than 3 pipes"},

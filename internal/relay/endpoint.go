@@ -162,7 +162,7 @@ func (e *Endpoint) dial(ctx context.Context, addr, peer string) (c *conn, err er
 		return nil, err
 	}
 	if peer != "" && peer != addr {
-		return nil, fmt.Errorf("%w: it is not %q", transport.ErrIdentity, peer)
+		return nil, fmt.Errorf("%w: its address names another node than the expected %q", transport.ErrIdentity, peer)
 	}
 	if id == e.cfg.Self {
 		return nil, errors.New("it is this node")
