@@ -229,11 +229,11 @@ func lastOf(events []event) event {
 	return events[len(events)-1]
 }
 
-// lastEvent returns the last event of a kind.
-func (p *process) lastEvent(kind string) (e event, ok bool) {
+// lastEvent returns the last event of one of the kinds.
+func (p *process) lastEvent(kinds ...string) (e event, ok bool) {
 	events, _, _ := p.eventsSoFar()
 	for _, e := range slices.Backward(events) {
-		if e.Kind == kind {
+		if slices.Contains(kinds, e.Kind) {
 			return e, true
 		}
 	}

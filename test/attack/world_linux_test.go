@@ -205,9 +205,9 @@ func (w *world) waitForRemoval(p *process) {
 	})
 }
 
-// settleLink waits until the world has dealt with an attacked link, and marks the end that was removed,
-// if any, as a victim. If a rank has reported a failure, one end must be removed; if both are
-// alive, the seed decides with a delay.
+// settleLink waits until the world has dealt with an attacked link: either one end was removed, which
+// settleLink marks as a victim, or the ends have replaced the link and every rank has completed a step
+// since its last failure.
 func (w *world) settleLink(ends ...*process) {
 	w.t.Helper()
 	for _, p := range ends {
@@ -215,18 +215,18 @@ func (w *world) settleLink(ends ...*process) {
 	}
 	time.Sleep(heartbeatTimeout + 2*time.Second)
 	for deadline := time.Now().Add(bound); ; {
-		sizes := make(map[int]bool)
+		sizes, recovered := make(map[int]bool), true
 		for _, p := range w.survivors() {
 			if e, ok := p.lastEvent(evOut); ok && slices.Contains(ends, p) {
 				w.t.Logf("%s was removed from the world: %s", p.name, e.Text)
 				p.markVictim()
 				continue
 			}
-			e, _ := p.lastEvent(evStep)
+			e, _ := p.lastEvent(evStep, evPeer)
+			recovered = recovered && e.Kind == evStep
 			sizes[e.Size] = true
 		}
-		left := len(w.ranks) - len(w.survivors())
-		if len(sizes) == 1 && sizes[len(w.survivors())] && (left > 0 || !w.hasFailures()) {
+		if recovered && len(sizes) == 1 && sizes[len(w.survivors())] {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -237,12 +237,4 @@ func (w *world) settleLink(ends ...*process) {
 	if n := len(w.ranks) - len(w.survivors()); n > 1 {
 		w.t.Errorf("%d ranks were removed, want at most one end of the link", n)
 	}
-}
-
-// hasFailures reports whether a rank has reported the failure of another.
-func (w *world) hasFailures() bool {
-	return slices.ContainsFunc(w.ranks, func(p *process) bool {
-		_, ok := p.lastEvent(evPeer)
-		return ok
-	})
 }
