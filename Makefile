@@ -79,8 +79,8 @@ TESTFLAGS ?=
 unit: ## run all tests except those of whole clusters and attacks
 	$(GOTEST) $(TESTFLAGS) $$(go list ./... | grep -vE '/test/(cluster|attack)$$' | $(LONGFIRST))
 
-modules: ## run the tests of the other modules: bench and examples/transport_unix
-	@for m in bench examples/transport_unix; do (cd $$m && $(GOTEST) $(TESTFLAGS) ./...); done
+modules: ## run the tests of the other modules: bench, hw and examples/transport_unix
+	@for m in bench hw examples/transport_unix; do (cd $$m && $(GOTEST) $(TESTFLAGS) ./...); done
 
 # RACELESS matches packages in which the race detector finds nothing: they read the source, or
 # start no goroutine, or, as cmd/nexar, test/cluster and test/attack, test child processes
