@@ -22,14 +22,17 @@ ATTACK_SEED ?=
 ATTACK_ONLY ?=
 RACELESS := test/(allocs|attack|cluster)|internal/(arch|bucket|host|inspect|kernel|p2p|membership|topology|relay/(forward|relaytest|session)|overlap|ntstore|affinity|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|cmd/nexar(/internal/report)?
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
-RACELESSTESTS := ^(TestRelayKills|TestRelayConnections|TestRelayDies|TestRelayOpposite|TestRelayCollectives|TestRelayCalls|TestSparse|TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes|TestWhatIsKeptIsBounded|TestKeptFramesAreCountedOff|TestRepliesPileUp|TestDepthBeyond|TestSingle|TestChooseKeepsTheRules|TestMeasureMakesFewPlans|TestConvergence|TestSelectionOfLongVectors)$$
+RACELESSTESTS := ^(TestRelayKills|TestRelayConnections|TestRelayDies|TestRelayOpposite|TestRelayCollectives|TestRelayCalls|TestSparse|TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes|TestWhatIsKeptIsBounded|TestKeptFramesAreCountedOff|TestRepliesPileUp|TestDepthBeyond|TestSingle|TestChooseKeepsTheRules|TestMeasureMakesFewPlans|TestConvergence|TestSelectionOfLongVectors|TestSparseNeighbors|TestViewsFromNodes|TestKeptFramesAreBounded|TestAnyRankOfMany|TestSparseForm|TestWatchTraffic)$$
 RACEBRIEF ?= -short -skip='$(RACELESSTESTS)'
 # LONGFIRST sorts packages: those with the longest tests first, so that the others run beside them
 # on other processors.
-LONGFIRST := awk '/\/(test\/(conformance|faults)|transport\/tcp|internal\/engine|cmd\/nexar)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }'
+LONGFIRST := awk '/\/(test\/(cluster|conformance|faults)|transport\/tcp|internal\/engine|cmd\/nexar)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }'
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 PLATFORMS ?= darwin/arm64 windows/amd64
+# MODULES are the folders of all modules. TESTED are those that "make modules" tests: all except
+# the root, tools, and the generator of the kernels, which has no tests.
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*'))
+TESTED := $(filter-out . ./tools ./internal/kernel/_asm,$(MODULES))
 
 # GOTEST runs tests. Continuous integration sets it to .ci/gotest, which runs failing tests a
 # second time.
@@ -76,11 +79,11 @@ test: ## run all tests
 # TESTFLAGS are flags of go test for "make unit", "make modules" and "make race".
 TESTFLAGS ?=
 
-unit: ## run all tests except those of whole clusters and attacks
-	$(GOTEST) $(TESTFLAGS) $$(go list ./... | grep -vE '/test/(cluster|attack)$$' | $(LONGFIRST))
+unit: ## run all tests except attacks, those with the longest tests first
+	$(GOTEST) $(TESTFLAGS) $$(go list ./... | grep -vE '/test/attack$$' | $(LONGFIRST))
 
-modules: ## run the tests of the other modules: bench, hw and examples/transport_unix
-	@for m in bench hw examples/transport_unix; do (cd $$m && $(GOTEST) $(TESTFLAGS) ./...); done
+modules: ## run the tests of the other modules, except those of tools, which make cross runs
+	@for m in $(TESTED); do (cd $$m && $(GOTEST) $(TESTFLAGS) ./...); done
 
 # RACELESS matches packages in which the race detector finds nothing: they read the source, or
 # start no goroutine, or, as cmd/nexar, test/cluster and test/attack, test child processes
@@ -89,9 +92,11 @@ modules: ## run the tests of the other modules: bench, hw and examples/transport
 # repeat other tests in many orders, or use hours of fake time: the detector has crashed after
 # millions of timers. "TRIALS=all make race RACEBRIEF=" runs these too, and all trials of the
 # others. atexit_sleep_ms is the time that a process under the race detector waits at its end
-# for reports of other threads, a second by default.
+# for reports of other threads, a second by default. clear_shadow_mmap_threshold is the size in bytes
+# from which the detector maps its memory for an allocation anew instead of clearing it: the default
+# of 64 KiB costs a page fault for every 4 KiB, a third of the processor time in the system.
 race: ## run the tests, shuffled, under the race detector, which needs a C compiler
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 $(GOTEST) -race -shuffle=on -timeout=20m $(RACEBRIEF) $(TESTFLAGS) \
+	CGO_ENABLED=1 GORACE='atexit_sleep_ms=50 clear_shadow_mmap_threshold=16777216' $(GOTEST) -race -shuffle=on -timeout=20m $(RACEBRIEF) $(TESTFLAGS) \
 	  $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -vE '/($(RACELESS))$$' | $(LONGFIRST))
 
 race-clusters: ## run the tests of whole clusters under the race detector

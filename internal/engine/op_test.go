@@ -89,7 +89,11 @@ func TestSmallOperationsDoNotAllocate(t *testing.T) {
 // without an error, its buffers are not used; a communicator that fails on one rank fails on
 // all; and no goroutine is left, which TestMain checks.
 func TestCancelAtRandom(t *testing.T) {
-	const n, iterations, kept = 3, 1000, 40
+	const n, kept = 3, 40
+	iterations := 1000
+	if testing.Short() {
+		iterations = 200
+	}
 	w := newWorld(t, n, overMem, Config{})
 	failures := 0
 	type ended struct {

@@ -110,7 +110,11 @@ func TestForgetWhileLinkEnds(t *testing.T) {
 		candidate := w.newcomers(1).Nodes[2]
 		m := w.meshes[0]
 		slot, l := 2, w.linkOf(0, 2)
-		for range 10_000 {
+		rounds := 10_000
+		if testing.Short() {
+			rounds = 1000
+		}
+		for range rounds {
 			reading, ended := make(chan struct{}), make(chan struct{})
 			go func() { // the reader of the link
 				defer close(ended)

@@ -72,6 +72,9 @@ func dialFirst(ctx context.Context, dialers []seedDialer, addr string) (won dial
 	defer next.Stop()
 	defer grace.Stop()
 	r.startNext(dialing)
+	if r.started == 0 { // ctx has ended meanwhile
+		return dialed{}, nil, context.Cause(ctx)
+	}
 	for {
 		select {
 		case d := <-r.results:

@@ -106,3 +106,25 @@ func (d fakeDialer) dial(closed *int) func(context.Context, string, func()) (tra
 		return fakeConn{closed: closed}, nil
 	}
 }
+
+// An endingContext ends after the first call of Err.
+type endingContext struct {
+	context.Context
+	end context.CancelFunc
+}
+
+func (c endingContext) Err() error {
+	defer c.end()
+	return c.Context.Err()
+}
+
+// TestDialFirstEnds: a context that ends before the first dialer has started ends the race with its error.
+func TestDialFirstEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	closed := 0
+	dialers := []seedDialer{{dial: fakeDialer{after: time.Millisecond}.dial(&closed)}}
+	if won, _, err := dialFirst(endingContext{ctx, cancel}, dialers, "seed:1"); !errors.Is(err, context.Canceled) || won.conn != nil {
+		t.Errorf("won conn %v, error %v; want no conn and %v", won.conn, err, context.Canceled)
+	}
+}

@@ -9,7 +9,7 @@
 //
 // "go test" runs one round of the short attacks. "make attack" repeats all attacks for
 // ATTACK_TIME, with a random seed that it prints, and writes docs/results/attack.txt;
-// "make attack-ci" does so for two minutes. These variables control a run:
+// "make attack-ci" does so for about one round. These variables control a run:
 //
 //	ATTACK=2m         duration; empty: one round of the short attacks
 //	ATTACK_SEED=7     repeats a run; the default is random

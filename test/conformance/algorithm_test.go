@@ -25,7 +25,7 @@ func pinOf(collective string, a nexar.Algorithm) string {
 // links.
 func TestEveryAlgorithmCanBePinned(t *testing.T) {
 	const ranks, count = 4, 100_000
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks()) {
 		t.Run(m.Name, func(t *testing.T) {
 			comms := m.Cluster(t, ranks, nexar.Config{})
 			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {

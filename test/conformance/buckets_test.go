@@ -141,7 +141,7 @@ func reduceInBuckets[T nexar.Number](w *worldtest.World, c *nexar.Comm, l load, 
 // TestBucketsFail: an error in any bucket ends the call on all ranks, and returns all
 // buffers to the pool.
 func TestBucketsFail(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC(), worldtest.SHM()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC(), worldtest.SHM()) {
 		for _, how := range []string{"cancelled", "closed", "absent"} {
 			t.Run(m.Name+"/"+how, func(t *testing.T) {
 				t.Parallel()
@@ -412,7 +412,7 @@ func TestStartBucketsWaits(t *testing.T) {
 // is a lower bound. The three run in turn.
 func BenchmarkBuckets(b *testing.B) {
 	const ranks, tensors, count = 4, 1000, 1024
-	for _, m := range []worldtest.Medium{worldtest.QUIC(), worldtest.Mem(), worldtest.SHM()} {
+	for _, m := range worldtest.Media(worldtest.QUIC(), worldtest.Mem(), worldtest.SHM()) {
 		b.Run(m.Name, func(b *testing.B) {
 			comms := m.Cluster(b, ranks, nexar.Config{})
 			long, vectors := make([][]float32, ranks), make([][][]float32, ranks)

@@ -35,7 +35,7 @@ func TestCancelledMessage(t *testing.T) {
 // TestCancelledBefore: a rank that calls a collective with a context that has ended takes
 // no part in it, and the other ranks get an error that names it.
 func TestCancelledBefore(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, count := range []int{1, 300_000} {
 			t.Run(fmt.Sprintf("%s/%d", m.Name, count), func(t *testing.T) {
 				comms := m.Cluster(t, 3, nexar.Config{})
@@ -64,7 +64,7 @@ func TestCancelledBefore(t *testing.T) {
 // in it revokes the communicator. Its own rank gets the cause, the others an error that
 // names the rank.
 func TestCancelledDuring(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, count := range []int{1, 300_000} {
 			for name, op := range map[string]func(ctx context.Context, c *nexar.Comm) error{
 				"barrier": func(ctx context.Context, c *nexar.Comm) error { return c.Barrier(ctx) },
@@ -127,7 +127,7 @@ func cancelDuring(t *testing.T, m worldtest.Medium, op func(ctx context.Context,
 // TestCancelledRecv: a Recv that is cancelled before its message has arrived changes
 // nothing.
 func TestCancelledRecv(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, count := range []int{0, 3, 200_000} {
 			t.Run(fmt.Sprintf("%s/%d", m.Name, count), func(t *testing.T) {
 				comms := m.Cluster(t, 2, nexar.Config{})

@@ -17,7 +17,7 @@ import (
 // TestCombinePanics: a function that panics, in a caller that recovers, revokes the
 // communicator on all ranks. No rank waits for it.
 func TestCombinePanics(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()) {
 		for _, count := range []int{1, 100_000} {
 			combinePanics(t, m, count)
 		}
@@ -102,7 +102,7 @@ func TestPanicIsNoResult(t *testing.T) {
 // TestCombineChangesSource: if a function changes its second operand, no other rank sees
 // the change.
 func TestCombineChangesSource(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.SHM()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.SHM()) {
 		for _, count := range []int{1, 100_000} {
 			comms := m.Cluster(t, 3, nexar.Config{})
 			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
@@ -133,7 +133,7 @@ func TestCombineChangesSource(t *testing.T) {
 func TestSlowFunction(t *testing.T) {
 	t.Parallel()
 	const limit = 2 * time.Second
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.SHM()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.SHM()) {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			comms := m.Cluster(t, 2, nexar.Config{CollectiveTimeout: limit})
@@ -151,7 +151,7 @@ func TestSlowFunction(t *testing.T) {
 // TestMismatchAfterLeave: the error of a mismatch is right if the other rank has left and
 // cannot describe its call any more.
 func TestMismatchAfterLeave(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.SHM()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.SHM()) {
 		comms := m.Cluster(t, 2, nexar.Config{})
 		ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 		defer cancel()

@@ -105,7 +105,7 @@ func TestCompressedFails(t *testing.T) {
 		{"negative", customCall(&customCompressor{maxBytes: func(int) int { return -1 }, append: unwanted}),
 			nexar.ErrTooLarge, nil, "its encoding would exceed the limit of that rank"},
 	} {
-		for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
+		for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()) {
 			t.Run(test.name+"/"+m.Name, func(t *testing.T) {
 				t.Parallel()
 				w := m.World(t, ranks, nexar.Config{})

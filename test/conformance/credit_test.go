@@ -13,7 +13,7 @@ import (
 // count. One goroutine makes all calls, so a send that waits for its receiver would hang.
 func TestSendsWithoutReceiver(t *testing.T) {
 	const credit, charge, rounds = 1 << 20, 64, 2
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.SHM(), worldtest.TCP(), worldtest.TLS(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.SHM(), worldtest.TCP(), worldtest.TLS(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
 			for _, size := range []int{0, 1 << 10, 64 << 10} {

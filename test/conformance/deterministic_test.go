@@ -187,7 +187,7 @@ func (s *rounding[T]) tryAll(t *testing.T, comms []*nexar.Comm, deterministic bo
 // bit is ignored.
 func TestDeterministic(t *testing.T) {
 	for _, n := range []int{3, 4, 5} {
-		for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.MemHosts(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHM(), worldtest.TLS(), worldtest.Mixed()} {
+		for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.MemHosts(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHM(), worldtest.TLS(), worldtest.Mixed()) {
 			if n != 4 && (worldtest.Brief() || m.Name != "mem" && m.Name != worldtest.MemHosts().Name) {
 				continue
 			}

@@ -313,7 +313,7 @@ func TestMismatchOfElements(t *testing.T) {
 // TestMessageOfOtherElements: a receiver with another element type loses the message, and
 // nothing else.
 func TestMessageOfOtherElements(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()) {
 		comms := m.Cluster(t, 2, nexar.Config{})
 		ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 		defer cancel()
@@ -336,7 +336,7 @@ func TestMessageOfOtherElements(t *testing.T) {
 // element size, the error is a type mismatch, and no truncation.
 func TestMessageOfPartsOfElements(t *testing.T) {
 	type pair [2]uint32
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()) {
 		comms := m.Cluster(t, 2, nexar.Config{})
 		ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 		defer cancel()

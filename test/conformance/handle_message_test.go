@@ -15,7 +15,7 @@ import (
 // TestStartMessages: many short and long messages in both directions at once arrive in
 // the order of the calls. Status identifies each.
 func TestStartMessages(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			comms := m.Cluster(t, 3, nexar.Config{})
 			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
@@ -52,7 +52,7 @@ func TestStartMessages(t *testing.T) {
 
 // TestStartExchange: ranks exchange in rings of both directions at once.
 func TestStartExchange(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, n := range []int{1, 2, 5} {
 			t.Run(fmt.Sprintf("%s/ranks=%d", m.Name, n), func(t *testing.T) {
 				comms := m.Cluster(t, n, nexar.Config{})
@@ -95,7 +95,7 @@ func TestStartExchange(t *testing.T) {
 // TestStartedMessageFails: a refused message is lost on both sides. If a receive is cancelled, no
 // message is lost. The communicator goes on.
 func TestStartedMessageFails(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			comms := m.Cluster(t, 2, nexar.Config{})
 			const n = 30_000 // longer than a message without a grant

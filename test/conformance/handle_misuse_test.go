@@ -158,7 +158,7 @@ func TestStartCancelled(t *testing.T) {
 // TestCancelledHandle: a cancelled operation ends all operations of the communicator, on
 // all ranks, with errors that name its rank.
 func TestCancelledHandle(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, count := range []int{1, 30_000} {
 			t.Run(fmt.Sprintf("%s/%d", m.Name, count), func(t *testing.T) {
 				comms := m.Cluster(t, 3, nexar.Config{})
@@ -222,7 +222,7 @@ func cancelOneOf(t *testing.T, c *nexar.Comm, count int, begun *sync.WaitGroup) 
 // TestHandleOfPanic: a panic of a function is repeated by each Wait. Without a Wait it
 // still revokes the communicator.
 func TestHandleOfPanic(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()) {
 		for _, dropped := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/dropped=%v", m.Name, dropped), func(t *testing.T) {
 				comms := m.Cluster(t, 3, nexar.Config{})

@@ -61,7 +61,7 @@ func (p *party[T]) start(ctx context.Context, c *nexar.Comm) *nexar.Handle {
 
 // TestStarted: a started collective has the same result as the blocking one.
 func TestStarted(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, n := range []int{1, 2, 3, 5} {
 			if m.Name != "mem" && n != 3 {
 				continue
@@ -93,7 +93,7 @@ func TestStarted(t *testing.T) {
 // TestRandomHandles: each rank waits for the same random collectives in an order of its
 // own, on several goroutines, with blocking calls in between.
 func TestRandomHandles(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			const n = 4
 			comms := m.Cluster(t, n, nexar.Config{})
@@ -156,7 +156,7 @@ func inOrders(t *testing.T, comms []*nexar.Comm, steps []step, orders [][]int) {
 // TestManyHandles: 64 collectives run at once, some of them over links although the ranks
 // share memory, and the ranks wait for them from both ends.
 func TestManyHandles(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, n := range []int{1, 2, 5} {
 			if worldtest.Brief() && m.Name != worldtest.Mem().Name && n != 2 {
 				continue
@@ -192,7 +192,7 @@ func TestManyHandles(t *testing.T) {
 // TestDroppedHandles: operations without a Wait do not disturb others, and leave nothing
 // behind after Close.
 func TestDroppedHandles(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			comms := m.Cluster(t, 3, nexar.Config{})
 			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {

@@ -13,7 +13,7 @@ import (
 // every algorithm, over several channels, and whether or not the other ranks do it as
 // well.
 func TestInPlace(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.QUIC()) {
 		for _, n := range []int{1, 2, 3, 5} {
 			if m.Name != "mem" && n != 3 {
 				continue

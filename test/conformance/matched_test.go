@@ -16,7 +16,7 @@ import (
 // Messages of unknown length, short and long, are received whole, also by several
 // goroutines that receive from each other's sources.
 func TestRecvAlloc(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			const receivers, each = 4, 30
 			comms := m.Cluster(t, 2, nexar.Config{})
@@ -62,7 +62,7 @@ func TestRecvAlloc(t *testing.T) {
 // A message that a MatchedProbe has taken is received by RecvMatched alone, later messages
 // overtake it, and it is received once.
 func TestMatchedProbe(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()) {
 		for _, count := range []int{3, 100_000} {
 			t.Run(fmt.Sprint(m.Name, "/", count), func(t *testing.T) {
 				comms := m.Cluster(t, 2, nexar.Config{})

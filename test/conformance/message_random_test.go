@@ -75,7 +75,7 @@ func drawParcel(n int) *rapid.Generator[parcel] {
 // rules of matching: each message arrives once, and none overtakes an earlier one of its
 // sender that the same receive could have matched.
 func TestRandomMessages(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.SHM()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.SHM()) {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
 			rapid.Check(t, func(r *rapid.T) {

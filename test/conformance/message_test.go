@@ -57,7 +57,7 @@ func (s stream) check(k int, got nexar.Status, buf []int32) error {
 // TestMessages sends many messages of all lengths between all ranks, and from each to
 // itself, with several tags and all at the same time.
 func TestMessages(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, wild := range []struct {
 			name        string
 			rank, tag   bool // AnyRank, AnyTag
@@ -198,7 +198,7 @@ func (x *exchange) receiveAs(ctx context.Context, c *nexar.Comm, as stream, list
 // TestMessageRefused: a message that its receiver refuses is lost, and both sides get an
 // error if the sender still waits. The messages before and after it are not.
 func TestMessageRefused(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, count := range []int{10, 100_000} {
 			t.Run(fmt.Sprintf("%s/%d", m.Name, count), func(t *testing.T) {
 				comms := m.Cluster(t, 2, nexar.Config{})
@@ -260,7 +260,7 @@ func recvRefused(ctx context.Context, c *nexar.Comm, count int) error {
 // only these: collectives go on.
 func TestMessageCredit(t *testing.T) {
 	const messages, count = 100, 10_000 // 4 MB in all
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			comms := m.Cluster(t, 2, nexar.Config{})
 			ctx, cancel := context.WithTimeout(t.Context(), 2*worldtest.Patience)

@@ -114,7 +114,7 @@ func TestClosed(t *testing.T) {
 // all later ones. The error names it.
 func TestCloseDuringOperation(t *testing.T) {
 	x := make([]float32, 300_000)
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		for name, op := range map[string]func(ctx context.Context, c *nexar.Comm) error{
 			"barrier": func(ctx context.Context, c *nexar.Comm) error { return c.Barrier(ctx) },
 			"recv":    func(ctx context.Context, c *nexar.Comm) error { return worldtest.RecvError(ctx, c, 1, 5) },
@@ -151,7 +151,7 @@ func TestCloseDuringOperation(t *testing.T) {
 // TestCloseInMiddle: ranks in an operation with a rank that closes in the middle of it
 // get an error that says so.
 func TestCloseInMiddle(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			comms := m.Cluster(t, 4, nexar.Config{})
 			ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -203,7 +203,7 @@ func TestRecvAfterLeave(t *testing.T) {
 // TestRecvBeforeLeaving: the messages that a rank has sent before it left can still be
 // received.
 func TestRecvBeforeLeaving(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, count := range []int{0, 10, 200_000} {
 			for range 5 {
 				comms := m.Cluster(t, 2, nexar.Config{})

@@ -106,7 +106,7 @@ func isOver(ctx context.Context, c *nexar.Comm, text string) error {
 // rank, even if the rank only receives, revokes the communicator. All ranks get an error
 // that names it.
 func TestDeviceFailsBefore(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.QUIC()) {
 		for _, call := range deviceCalls(0) {
 			t.Run(m.Name+"/"+call.name, func(t *testing.T) {
 				r := newThreeRanks(t, m, devicetest.FakeConfig{})

@@ -17,7 +17,7 @@ import (
 // TestMessagesOnDevice: messages go from device to device, and between devices and
 // slices, from several regions to several others.
 func TestMessagesOnDevice(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.QUIC()) {
 		comms := m.Cluster(t, 2, nexar.Config{})
 		spots := map[string]spot{
 			"fake":   newSpot(t, newFake(t, devicetest.FakeConfig{})),

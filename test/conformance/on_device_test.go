@@ -269,7 +269,7 @@ func deviceTrials(b *trialGenerator) (list []trial) {
 // TestOnDevice: each collective has the same result on devices as with slices, for all
 // locations of the vectors, and does not change the memory around them.
 func TestOnDevice(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.QUIC()) {
 		for n := 1; n <= 5; n++ {
 			comms := m.Cluster(t, n, nexar.Config{})
 			for name, arrange := range arrangements() {

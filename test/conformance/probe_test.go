@@ -144,7 +144,7 @@ func TestProbeInvalid(t *testing.T) {
 // none of them waits.
 func TestProbeByMany(t *testing.T) {
 	const goroutines, messages = 6, 300
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.SHM()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.SHM()) {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
 			comms := m.Cluster(t, 2, nexar.Config{})

@@ -19,7 +19,7 @@ import (
 // rank, so that several run at once, with messages in between.
 func TestRandomPrograms(t *testing.T) {
 	t.Logf("-rapid.seed=%s", flag.Lookup("rapid.seed").Value)
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim()) {
 		t.Run(m.Name, func(t *testing.T) {
 			rapid.Check(t, func(r *rapid.T) {
 				n := rapid.IntRange(1, 6).Draw(r, "ranks")

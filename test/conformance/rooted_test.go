@@ -11,7 +11,7 @@ import (
 // TestLongVectorsOfEveryRoot: every root works, since trees have other messages with
 // each, and long vectors are divided into pieces.
 func TestLongVectorsOfEveryRoot(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks()) {
 		for _, n := range []int{3, 5, 6} {
 			comms := m.Cluster(t, n, nexar.Config{})
 			for root := range n {

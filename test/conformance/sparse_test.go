@@ -16,7 +16,7 @@ import (
 // it, for all lengths and roots: nothing is sent to any other rank.
 func TestSparseNeighbors(t *testing.T) {
 	for _, topology := range []string{"k-regular:2", "k-regular:4", "k-regular:3"} {
-		for _, m := range []worldtest.Medium{worldtest.MemLinks(), worldtest.MemHosts(), worldtest.Sim(), worldtest.TLS()} {
+		for _, m := range worldtest.Media(worldtest.MemLinks(), worldtest.MemHosts(), worldtest.Sim(), worldtest.TLS()) {
 			t.Run(topology+"/"+m.Name, func(t *testing.T) {
 				const size = 7
 				comms := m.Sparse(t, topology).Cluster(t, size, nexar.Config{})

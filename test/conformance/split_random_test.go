@@ -283,7 +283,7 @@ func TestRandomCommunicators(t *testing.T) {
 			}
 		})
 	})
-	for _, m := range []worldtest.Medium{worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHM(), worldtest.Mixed()} {
+	for _, m := range worldtest.Media(worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHM(), worldtest.Mixed()) {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
 			rng, examples := rand.New(rand.NewPCG(3, 4)), 10

@@ -40,7 +40,7 @@ func sumsUp(ctx context.Context, c *nexar.Comm) error {
 // TestSplit: colors determine the communicators and keys the order of their ranks; ties
 // keep the order of the parent.
 func TestSplit(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			world := m.Cluster(t, 5, nexar.Config{})
 			for _, test := range []struct {
@@ -71,7 +71,7 @@ func TestSplit(t *testing.T) {
 
 // TestSplitOfSplit: Dup and Sub work, on communicators of a Split too.
 func TestSplitOfSplit(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			world := m.Cluster(t, 5, nexar.Config{})
 			worldtest.OnAll(t, world, func(rank int, c *nexar.Comm) error {
@@ -183,7 +183,7 @@ func TestSplitMismatch(t *testing.T) {
 
 // TestCloseOfOneComm: neither Close of a communicator nor a failure in it affects others.
 func TestCloseOfOneComm(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			world := m.Cluster(t, 3, nexar.Config{})
 			worldtest.OnAll(t, world, func(rank int, c *nexar.Comm) error {

@@ -34,7 +34,7 @@ func (l *ledger) UnmarshalBinary(b []byte) error { return json.Unmarshal(b, l) }
 
 // TestSync: all ranks get the state of rank 0, over every medium.
 func TestSync(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC(), worldtest.SHMLinks()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.QUIC(), worldtest.SHMLinks()) {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
 			worldtest.OnAll(t, m.Cluster(t, 3, nexar.Config{}), func(rank int, c *nexar.Comm) error {

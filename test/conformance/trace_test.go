@@ -33,7 +33,7 @@ func find(t *testing.T, c *nexar.Comm, is func(o trace.Operation) bool) trace.Op
 // An all-reduce that one rank does not call is in the trace of all ranks: the rounds of the
 // others, the ranks that they wait for, and that this one has no operation.
 func TestTraceStuck(t *testing.T) {
-	for _, over := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
+	for _, over := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()) {
 		t.Run(over.Name, func(t *testing.T) {
 			const ranks, missing = 4, 2
 			comms := over.Cluster(t, ranks, nexar.Config{})
@@ -171,7 +171,7 @@ func TestTraceSplit(t *testing.T) {
 
 // When operations fail, the last operations are logged, once.
 func TestTraceLogged(t *testing.T) {
-	for _, over := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks()} {
+	for _, over := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks()) {
 		t.Run(over.Name, func(t *testing.T) {
 			var mu sync.Mutex
 			var b bytes.Buffer

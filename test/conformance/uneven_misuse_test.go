@@ -184,7 +184,7 @@ func TestInconsistentCounts(t *testing.T) {
 		{3, map[[2]int]int{{2, 2}: -7}, nexar.CountsError{From: 2, To: 2, Sent: 7, Expected: 0}},
 		{5, map[[2]int]int{{4, 3}: 2, {1, 4}: 100_000, {3, 0}: 1}, nexar.CountsError{From: 4, To: 1, Sent: 7, Expected: 100_007}},
 	} {
-		for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
+		for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()) {
 			t.Run(fmt.Sprintf("%s/ranks=%d", m.Name, test.ranks), func(t *testing.T) {
 				comms := m.Cluster(t, test.ranks, nexar.Config{})
 				ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
@@ -224,7 +224,7 @@ func TestInconsistentCounts(t *testing.T) {
 // TestUnevenInFlight: many operations with different counts run at once, and can be
 // waited for in any order.
 func TestUnevenInFlight(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			const ranks, rounds = 4, 12
 			comms := m.Cluster(t, ranks, nexar.Config{Deterministic: true})

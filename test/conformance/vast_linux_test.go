@@ -145,7 +145,7 @@ func TestVastMessageRefused(t *testing.T) {
 // TestVastMismatch: lengths that differ in their high 32 bits alone are a mismatch, and
 // the error has the whole lengths.
 func TestVastMismatch(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.QUIC()) {
 		for _, op := range []struct {
 			name string
 			call func(ctx context.Context, c *nexar.Comm, data []byte) error

@@ -98,7 +98,7 @@ func TestReduceScatterGivesOwnBlock(t *testing.T) {
 // TestTagMismatchLosesNothing: a message with another tag than the receive was an error,
 // and was lost.
 func TestTagMismatchLosesNothing(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, count := range []int{1, 100_000} {
 			t.Run(fmt.Sprintf("%s/%d", m.Name, count), func(t *testing.T) {
 				comms := m.Cluster(t, 2, nexar.Config{})
@@ -162,7 +162,7 @@ func TestBarrierAmongHeartbeats(t *testing.T) {
 // TestCancelledBulkKeepsStep: a cancelled bulk write left a partial frame in the stream, and the
 // next bytes were taken for the rest of it.
 func TestCancelledBulkKeepsStep(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.TCP()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.TCP()) {
 		for _, side := range []string{"sender", "receiver", "collective"} {
 			t.Run(m.Name+"/"+side, func(t *testing.T) {
 				t.Parallel()

@@ -101,7 +101,7 @@ func barriersAndCalls(ctx context.Context, c *nexar.Comm) error {
 // TestUnknownFunctionEndsNothing: a call of an unknown function ended the goroutine that
 // served calls, and the caller waited for half a minute.
 func TestUnknownFunctionEndsNothing(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC(), worldtest.TLS()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.QUIC(), worldtest.TLS()) {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
 			comms := m.Cluster(t, 2, nexar.Config{})

@@ -11,7 +11,7 @@ import (
 // TestLeaveAfterLast: a rank that closes after its last operation does not disturb ranks that
 // are still in that operation.
 func TestLeaveAfterLast(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.Mixed()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.Mixed()) {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
 			rounds := 20

@@ -41,7 +41,7 @@ func callText(w *worldtest.World, to int, fn, text string) string {
 // TestCallErrors: every failure of a call has a type, and names the rank, its node and the
 // function, also if a rank calls itself.
 func TestCallErrors(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.QUIC()) {
 		w := m.World(t, 2, nexar.Config{})
 		comms := w.Comms
 		for _, c := range comms {

@@ -102,7 +102,7 @@ func callWithDeadline(t *testing.T, w *worldtest.World, to int, began chan time.
 // TestCallContextAfterFailure: the context of a function ends when its caller leaves or
 // dies, or the communicator ends.
 func TestCallContextAfterFailure(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC(), worldtest.TCP(), worldtest.SHM()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC(), worldtest.TCP(), worldtest.SHM()) {
 		for name, test := range map[string]struct {
 			end  func(w *worldtest.World)
 			want error
@@ -165,7 +165,7 @@ func TestCancelCallInTransfer(t *testing.T) {
 // TestSlowFunctionDelaysNothing: slow functions and calls with long arguments do not delay other
 // calls, messages and collectives.
 func TestSlowFunctionDelaysNothing(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC(), worldtest.TCP(), worldtest.SHM()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.QUIC(), worldtest.TCP(), worldtest.SHM()) {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
 			w := m.World(t, 2, nexar.Config{})
@@ -238,7 +238,7 @@ func TestManyCalls(t *testing.T) {
 	if worldtest.Brief() {
 		calls /= 10
 	}
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.QUIC()) {
 		for _, inFlight := range []int{16, 1024} {
 			t.Run(fmt.Sprintf("%s/%d in flight", m.Name, inFlight), func(t *testing.T) {
 				w := m.World(t, 2, nexar.Config{MaxConcurrentCalls: inFlight})

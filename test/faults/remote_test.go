@@ -17,7 +17,7 @@ import (
 
 // callMedia returns the media for tests of calls.
 func callMedia() []worldtest.Medium {
-	return append(worldtest.MessageMedia(), worldtest.MemLinks(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.Mixed())
+	return worldtest.Media(append(worldtest.MessageMedia(), worldtest.MemLinks(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.Mixed())...)
 }
 
 // bytesFor returns n bytes for the call of a given number.
@@ -122,7 +122,7 @@ func TestCall(t *testing.T) {
 
 // TestEmptyCall: arguments and results may be empty.
 func TestEmptyCall(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.QUIC()) {
 		comms := m.Cluster(t, 2, nexar.Config{})
 		for _, c := range comms {
 			c.Register("n", func(_ context.Context, from int, args []byte) ([]byte, error) {
@@ -164,7 +164,7 @@ func TestLongCall(t *testing.T) {
 // TestCallsOfCommunicators: each communicator has its own functions, and concurrent calls on
 // several communicators do not mix.
 func TestCallsOfCommunicators(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			world := m.Cluster(t, 4, nexar.Config{})
 			worldtest.OnAll(t, world, func(rank int, c *nexar.Comm) error {
@@ -225,7 +225,7 @@ func askAll(ctx context.Context, c *nexar.Comm, index, times int) error {
 // TestHandlersCall: a function may call functions of other ranks, including itself, and a
 // collective on another communicator.
 func TestHandlersCall(t *testing.T) {
-	for _, m := range []worldtest.Medium{worldtest.Mem(), worldtest.QUIC()} {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			world := m.Cluster(t, 3, nexar.Config{})
 			worldtest.OnAll(t, world, func(rank int, c *nexar.Comm) error {
