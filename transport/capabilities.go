@@ -19,7 +19,8 @@ type Capabilities struct {
 	Class    Class
 
 	// Features of a Transport.
-	FileUser FileUser
+	FileUser   FileUser
+	HostMemory HostMemory
 
 	// Features of a Conn.
 	PairOpener    PairOpener
@@ -208,6 +209,26 @@ type MemorySharer interface {
 	// of the Conn alone does not imply that. The function does not keep the Conn
 	// reachable.
 	PeerEnded() func() bool
+}
+
+// A HostMemory is a Transport whose nodes can read areas of each other's memory without a Conn.
+type HostMemory interface {
+	// Areas returns the number of areas of this node and the length of each in bytes. Both
+	// are 0 if it has none.
+	Areas() (count, size int)
+	// AreasKey returns the number by which peers find the areas of this node. It is no
+	// secret, never changes, and is not 0.
+	AreasKey() uint64
+	// AttachAreas returns the areas of this node and of a peer with this key. It does not
+	// block, and the peer does not notice it. It fails if the areas are not those of the
+	// peer, or differ from those of this node in number or length. If the process of the
+	// peer has ended, or cannot be seen from this one, the error wraps ErrNotLocal.
+	AttachAreas(peer string, key uint64) (Areas, error)
+	// FutexWait and FutexWake are those of [MemorySharer].
+	FutexWait(word *atomic.Uint32, old uint32, d time.Duration)
+	FutexWake(word *atomic.Uint32)
+	// PeerEnded is that of [MemorySharer] for a peer.
+	PeerEnded(peer string) func() bool
 }
 
 // Areas are the shared memory of a node and of one peer. They stay valid until

@@ -202,12 +202,6 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		return nil, &buildError{c, &engine.PeerError{Rank: u.Rank, Err: u.Err}}
 	}
 	hosts := c.Hosts()
-	if hosts.Count() == 1 && c.Size() <= cost.SharedRanksMax {
-		if err := v.mesh.LinkHost(ctx, membership.View{Nodes: c.Nodes}); err != nil {
-			v.Decline(id)
-			return nil, err
-		}
-	}
 	e := v.mesh.Engine()
 	c.Engine = e.NewComm(id, rank, links)
 	c.Engine.Watch(engine.Watcher{Ended: c.stop})
@@ -223,8 +217,9 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	if trial != nil {
 		defer trial.Close()
 	}
+	shared := c.sharing(hosts)
 	c.reached, err = negotiate.Run(ctx, negotiate.Config{
-		Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Hops: hops, Known: v.known, Selector: c.Selector,
+		Host: shared.memory, Names: shared.names, LinkAll: shared.linkAll, Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Hops: hops, Known: v.known, Selector: c.Selector,
 		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Detached: v.mesh.Detached(), Log: v.log,
 		Pool: NewPool(""), // Its buffers are not kept.
 	})

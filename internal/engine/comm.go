@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -330,16 +331,32 @@ func leftError(rank int) *PeerError {
 	return &PeerError{Rank: rank, Left: true, Err: transport.ErrPeerClosed}
 }
 
-// others returns the ranks but this one that an operation queries in a round, beginning with the
-// next. Ranks with pending links are queried only if the operation still makes no progress after
-// several rounds, since a query needs a connection.
-func (c *Comm) others(round int) []int {
-	ranks := make([]int, 0, len(c.linkTo))
-	for i := range len(c.linkTo) - 1 {
-		rank := (c.rank + 1 + i) % len(c.linkTo)
-		if l := c.linkTo[rank]; round >= queryPendingRound || l == nil || !l.IsPending() {
-			ranks = append(ranks, rank)
-		}
+// queriedLocked returns the ranks that an operation queries in a round: at first those that it waits for, then all
+// but this one, beginning with the next. A query needs a connection, so ranks with pending links are queried
+// only if the operation still makes no progress after several rounds. Among few ranks, those that it waits for are
+// queried at once.
+func (c *Comm) queriedLocked(awaited []int, round int) []int {
+	size, all := len(c.linkTo), queryPendingRound
+	if size > queryFew {
+		all = queryPendingLate
+	}
+	ranks := slices.Clone(awaited)
+	if round > 1 {
+		ranks = c.others()
+	}
+	return slices.DeleteFunc(ranks, func(rank int) bool {
+		l := c.linkTo[rank]
+		isQueried := l == nil || !l.IsPending() || round >= all ||
+			(size <= queryAwaitedFew || round >= queryPendingRound) && slices.Contains(awaited, rank)
+		return !isQueried
+	})
+}
+
+// others returns the ranks but this one, beginning with the next.
+func (c *Comm) others() []int {
+	ranks := make([]int, len(c.linkTo)-1)
+	for i := range ranks {
+		ranks[i] = (c.rank + 1 + i) % len(c.linkTo)
 	}
 	return ranks
 }

@@ -139,7 +139,7 @@ func (c *Comm) collectLocked(w *waits) {
 
 // sendersLocked returns the other ranks that may send a message: those that have not left.
 func (c *Comm) sendersLocked() []int {
-	return slices.DeleteFunc(c.others(queryPendingRound), func(rank int) bool {
+	return slices.DeleteFunc(c.others(), func(rank int) bool {
 		_, hasLeft := c.left[rank]
 		return hasLeft
 	})

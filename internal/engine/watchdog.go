@@ -33,8 +33,14 @@ const (
 	// all of many ranks queried all others at once, the queries would delay each other.
 	queriesAtOnce = 8
 	queriesPause  = 2 * queryAfter
-	// queryPendingRound is the first round that queries ranks with pending links.
+	// queryPendingRound is the first round that queries ranks with pending links, and queryPendingLate that of
+	// communicators of more than queryFew ranks: to link all of them takes long.
 	queryPendingRound = 6
+	queryPendingLate  = 9
+	queryFew          = 32
+	// queryAwaitedFew is the number of ranks up to which the ranks that an operation waits for are queried in the
+	// first round, although their links are pending. With more ranks, all could wait for the same one.
+	queryAwaitedFew = 16
 )
 
 // A search is the progress of the queries of an operation that makes no progress: first the
@@ -203,9 +209,7 @@ func (op *Op) queryLocked(fx *effects, now time.Time) {
 	c, s := op.comm, &op.search
 	if len(s.ask) == 0 {
 		s.rounds++
-		if s.ask = op.exec.WaitsForLocked(); s.rounds > 1 {
-			s.ask = c.others(s.rounds)
-		}
+		s.ask = c.queriedLocked(op.exec.WaitsForLocked(), s.rounds)
 	}
 	some := min(queriesAtOnce, len(s.ask))
 	for _, rank := range s.ask[:some] {

@@ -260,8 +260,48 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 	}
 }
 
+// hostPaths returns the paths on which this node first dials the other nodes of a view, or nil if a path is
+// not for a host.
+func (m *Mesh) hostPaths(v membership.View) (paths []*Path) {
+	here := m.cfg.host()
+	for _, n := range v.Nodes {
+		if n.ID == m.cfg.Self {
+			continue
+		}
+		r := m.expectedRoute(here, n)
+		if r == nil || !r.path.isLocal() {
+			return nil
+		}
+		paths = append(paths, r.path)
+	}
+	return paths
+}
+
+// IsHost reports whether this node has a path for a host in common with all other nodes of a view.
+func (m *Mesh) IsHost(v membership.View) bool { return m.hostPaths(v) != nil }
+
+// HostMemory returns the transport that attaches the areas of the other nodes of a view without links, or nil if
+// they do not have one in common with this node.
+func (m *Mesh) HostMemory(v membership.View) transport.HostMemory {
+	paths := m.hostPaths(v)
+	for _, p := range paths {
+		if p != paths[0] {
+			return nil
+		}
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	return paths[0].capabilities().HostMemory
+}
+
+// hostMemoryOf returns the transport that attaches the areas of a node, or nil.
+func (m *Mesh) hostMemoryOf(n membership.Node) transport.HostMemory {
+	return m.HostMemory(membership.View{Nodes: []membership.Node{n}})
+}
+
 // LinkHost waits until this node is linked to all nodes of a view, which are on its host, so that
-// they can share memory. All of them call LinkHost, and of two nodes the one with the larger NodeID
+// they can share memory over the links. All of them call LinkHost, and of two nodes the one with the larger NodeID
 // dials. LinkHost does nothing if a node has no path for a host in common with this one. A link
 // that ends meanwhile is no error.
 func (m *Mesh) LinkHost(ctx context.Context, v membership.View) error {
@@ -335,6 +375,9 @@ func (m *Mesh) leaveUnlinked(slot int, e event) {
 	m.mu.Lock()
 	p := &m.peers[slot]
 	gone, isPending := p.link, p.node.ID == e.id && p.isPending()
+	if isPending {
+		m.noteEndLocked(gone)
+	}
 	m.mu.Unlock()
 	if isPending {
 		m.apply(e)

@@ -41,7 +41,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	case goodbye && slot != m.self:
 		p.processEnded = hasLeft
 	case !goodbye:
-		p.noteEndLocked(l)
+		m.noteEndLocked(l)
 		if early && p.link == l {
 			m.clearLinkLocked(slot)
 		}

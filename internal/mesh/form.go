@@ -176,10 +176,22 @@ func (m *Mesh) isRequired(slot int) bool {
 		return true
 	case !m.cfg.Topology.IsFull():
 		return m.isNear(m.cfg.View.Nodes[slot].ID)
-	case !m.isMember(m.self):
-		return !m.cfg.OnDemand || slices.Contains(membership.NewcomerLinks(m.world(), m.watches()), slot)
+	case !m.isMember(m.self) && !m.cfg.OnDemand:
+		return true
 	}
-	return m.watchGraph().Connects(membership.View{Nodes: m.cfg.View.Nodes[:m.world()]}, m.self, slot)
+	return slices.Contains(m.required, slot)
+}
+
+// requiredSlots returns the slots of the nodes that this node watches and of those that watch it, in the first
+// view of a full topology, or those that it may watch or be watched by when it enters the world.
+func (m *Mesh) requiredSlots() []int {
+	if !m.cfg.Topology.IsFull() {
+		return nil
+	}
+	if !m.isMember(m.self) {
+		return membership.NewcomerLinks(m.world(), m.watches())
+	}
+	return m.watchGraph().Ranks(membership.View{Nodes: m.cfg.View.Nodes[:m.world()]}, m.self)
 }
 
 // isDialed reports whether Form dials a slot before this node.

@@ -41,10 +41,17 @@ func (p *peer) unreachable(err error) *UnreachableError {
 	return &UnreachableError{Rank: p.rank, Node: p.node.ID, Addrs: p.node.Addrs, Err: err}
 }
 
-// noteEndLocked sets processEnded.
-func (p *peer) noteEndLocked(l *link.Link) {
-	if s := l.MemorySharer(); s != nil && p.processEnded == nil {
+// noteEndLocked sets processEnded of the peer of a link. The peer may have attached the memory of this node without a
+// connection.
+func (m *Mesh) noteEndLocked(l *link.Link) {
+	p := &m.peers[l.Peer]
+	if p.processEnded != nil {
+		return
+	}
+	if s := l.MemorySharer(); s != nil {
 		p.processEnded = s.PeerEnded()
+	} else if s := m.hostMemoryOf(p.node); s != nil {
+		p.processEnded = s.PeerEnded(p.node.ID.String())
 	}
 }
 
@@ -133,7 +140,7 @@ func (m *Mesh) dropLinkLocked(slot int) {
 		return
 	}
 	p.link, p.route, p.relaying = nil, nil, false
-	p.noteEndLocked(l)
+	m.noteEndLocked(l)
 	if !m.closing {
 		m.wg.Go(func() { m.discard(l) })
 	}

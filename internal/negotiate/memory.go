@@ -3,6 +3,8 @@ package negotiate
 import (
 	"encoding/binary"
 	"log/slog"
+	"sync/atomic"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine/shmexec"
@@ -15,24 +17,101 @@ import (
 
 // Levels of sharing areas with all other ranks; the maximum counts.
 const (
-	shared uint8 = iota
+	attachable uint8 = iota // this rank attaches areas without links
+	linkable                // this rank is, or can be, linked to all ranks, which may share areas over the links
 	notShared
 )
 
-// A memory holds the areas that this rank shares with all others, until release.
+// attachAllMax is the number of ranks up to which all areas are attached at once. With more ranks, a rank
+// attaches an area when a plan first needs it.
+const attachAllMax = 16
+
+// level returns the level of this rank.
+func (cfg *Config) level() uint8 {
+	size := cfg.Comm.Size()
+	switch {
+	case size > cost.SharedRanksMax:
+		return notShared
+	case cfg.key() != 0:
+		return attachable
+	case cfg.LinkAll != nil:
+		return linkable
+	}
+	m := memoryOf(cfg.Comm.Links(), cfg.Rank)
+	if m == nil {
+		return notShared
+	}
+	m.release()
+	return linkable
+}
+
+// key returns the key of the areas of this rank, or 0 if other ranks cannot attach them.
+func (cfg *Config) key() uint64 {
+	if cfg.Host == nil || !isUsable(cfg.Host.Areas()) {
+		return 0
+	}
+	return cfg.Host.AreasKey()
+}
+
+// isUsable reports whether communicators can use areas.
+func isUsable(count, size int) bool { return count >= Areas && shmexec.PieceBytes(size) > 0 }
+
+// A memory holds the areas that this rank shares with others, until release.
 type memory struct {
-	areas []transport.Areas      // by rank; nil for this one
-	some  transport.Areas        // any of areas
-	via   transport.MemorySharer // provides FutexWait and FutexWake
+	areas  []transport.Areas // by rank; nil for this one, and without an area
+	some   transport.Areas   // any of areas
+	futex  futex
+	attach func(rank int) (transport.Areas, error) // nil if all areas are there
 
 	isShort bool // reserveCounters has failed
 }
 
-// memoryOf returns nil unless this rank shares memory with all others.
-func memoryOf(links []*link.Link, own int) *memory {
-	if len(links) > cost.SharedRanksMax {
-		return nil
+// A futex is the common part of [transport.MemorySharer] and [transport.HostMemory].
+type futex interface {
+	FutexWait(word *atomic.Uint32, old uint32, d time.Duration)
+	FutexWake(word *atomic.Uint32)
+}
+
+// attachMemory attaches the areas of the neighbors of this rank, or of all ranks if they are few, without links. keys
+// are the keys of all ranks. It returns nil, and logs the reason, if it cannot.
+func (cfg *Config) attachMemory(keys []uint64) *memory {
+	m := &memory{areas: make([]transport.Areas, len(keys)), futex: cfg.Host}
+	m.attach = func(rank int) (transport.Areas, error) { return cfg.Host.AttachAreas(cfg.Names[rank], keys[rank]) }
+	needed := shmexec.Neighbors(cfg.Rank, len(keys))
+	if len(keys) <= attachAllMax {
+		needed = nil
+		for rank := range keys {
+			if rank != cfg.Rank {
+				needed = append(needed, rank)
+			}
+		}
 	}
+	for _, rank := range needed {
+		if _, err := m.area(rank, 0); err != nil {
+			cfg.Log.Info("the shared memory of a rank cannot be attached, so that all ranks of the communicator link themselves to each other",
+				"rank", rank, "node", cfg.Names[rank], "reason", err)
+			m.release()
+			return nil
+		}
+	}
+	return m
+}
+
+// area attaches the areas of a rank, unless they are, and returns the area of a part.
+func (m *memory) area(rank, part int) ([]byte, error) {
+	if m.areas[rank] == nil {
+		areas, err := m.attach(rank)
+		if err != nil {
+			return nil, err
+		}
+		m.areas[rank], m.some = areas, areas
+	}
+	_, area := m.areas[rank].Area(part)
+	return area, nil
+}
+
+// memoryOf returns the areas that this rank shares with all others over links, or nil.
+func memoryOf(links []*link.Link, own int) *memory {
 	m := &memory{areas: make([]transport.Areas, len(links))}
 	for rank, l := range links {
 		if rank == own {
@@ -48,14 +127,14 @@ func memoryOf(links []*link.Link, own int) *memory {
 
 // hold acquires the areas that are shared with a rank, and reports whether it has.
 func (m *memory) hold(rank int, s transport.MemorySharer) bool {
-	if count, size := s.Areas(); count < Areas || shmexec.PieceBytes(size) == 0 {
+	if !isUsable(s.Areas()) {
 		return false
 	}
 	areas, err := s.AcquireAreas()
 	if err != nil {
 		return false // The peer has gone, so the negotiation fails.
 	}
-	m.areas[rank], m.some, m.via = areas, areas, s
+	m.areas[rank], m.some, m.futex = areas, areas, s
 	return true
 }
 
@@ -85,18 +164,12 @@ func (m *memory) reserveCounters(part int, log *slog.Logger) bool {
 	return err == nil
 }
 
-func (m *memory) level() uint8 {
-	if m == nil {
-		return notShared
-	}
-	return shared
-}
-
 // config returns the configuration of the shared memory in a part. The [shmexec.Memory] releases the areas.
 func (m *memory) config(cfg Config, part, processors int) shmexec.Config {
 	c := shmexec.Config{
-		Rank: cfg.Rank, Sleep: m.via.FutexWait, Wake: m.via.FutexWake, SameProcess: cfg.SameProcess, Processors: processors,
+		Rank: cfg.Rank, Sleep: m.futex.FutexWait, Wake: m.futex.FutexWake, SameProcess: cfg.SameProcess, Processors: processors,
 		Reserve: func() error { return m.some.Reserve(part, len(m.own(part))) },
+		Attach:  func(rank int) ([]byte, error) { return m.area(rank, part) },
 		Stream:  kernel.Streamer(), Areas: make([][]byte, len(m.areas)), Release: m.release,
 	}
 	c.Areas[cfg.Rank] = m.own(part)
@@ -106,6 +179,29 @@ func (m *memory) config(cfg Config, part, processors int) shmexec.Config {
 		}
 	}
 	return c
+}
+
+// keyBytes is the length of the key of areas.
+const keyBytes = 8
+
+// keyBallot returns the contribution of a rank to the list of the keys of all ranks. It is empty for more
+// ranks than can share memory.
+func (cfg *Config) keyBallot() []uint8 {
+	size := cfg.Comm.Size()
+	if size > cost.SharedRanksMax {
+		return nil
+	}
+	b := make([]uint8, keyBytes*size)
+	binary.BigEndian.PutUint64(b[keyBytes*cfg.Rank:], cfg.key())
+	return b
+}
+
+// keysOf returns the keys of the ranks, given the maximum of all ballots.
+func keysOf(ballot []uint8) (keys []uint64) {
+	for ; len(ballot) > 0; ballot = ballot[keyBytes:] {
+		keys = append(keys, binary.BigEndian.Uint64(ballot))
+	}
+	return keys
 }
 
 // domainBytes is the length of the number of a domain.

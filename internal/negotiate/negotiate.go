@@ -2,9 +2,9 @@
 // the algorithms of collectives.
 //
 // All ranks call [Run] before the first operation of the communicator. Each rank contributes a
-// vector of numbers: the slowest classes of its paths, whether it shares memory with all ranks,
-// and the parts of that memory that are in use. The element-wise maximum of all vectors is the
-// result, the same on all ranks. If the ranks are on several hosts, a few of them measure
+// vector of numbers: the slowest classes of its paths, how it can share memory with the others, the
+// key of its areas, and the parts of them that are in use. The element-wise maximum of all vectors is
+// the result, the same on all ranks. If the ranks are on several hosts, a few of them measure
 // all-reduces to determine the deviation of the links from the model of their class.
 //
 // Run waits for all ranks, limited only by its context and Config.Timeout. It fails if the
@@ -12,6 +12,7 @@
 package negotiate
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -73,8 +74,14 @@ type Config struct {
 	Allocator   *shmexec.Allocator
 	SameProcess bool
 	Detached    []int
-	Pool        *bufpool.Pool // for the buffers of the negotiation
-	Log         *slog.Logger
+	// Host, if not nil, attaches the areas of all ranks without links to them. Names are the names of the
+	// ranks there. LinkAll, if not nil, links this rank to all others, which call it as well. It returns the
+	// classes of the paths then. It is called if the areas of some rank cannot be attached.
+	Host    transport.HostMemory
+	Names   []string
+	LinkAll func(ctx context.Context) (cost.PathClasses, error)
+	Pool    *bufpool.Pool // for the buffers of the negotiation
+	Log     *slog.Logger
 }
 
 // A LinkModel describes the links between hosts.
@@ -121,20 +128,15 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	}
 	n := negotiator{comm: cfg.Control, selector: selector.New(cfg.Rank, size, cfg.Pool, cfg.tuner()), timeout: cfg.Timeout}
 	cfg.Allocator.Forget(cfg.Detached)
-	mem, nodes := memoryOf(cfg.Comm.Links(), cfg.Rank), nodesOf(cfg.Comm.Links())
-	if mem != nil {
-		defer func() {
-			if r.Part == NoPart {
-				mem.release()
-			}
-		}()
-	}
-	values := append(cfg.Classes.Ballot(), cost.Scarcity(shmexec.Processors()), mem.level())
+	nodes := nodesOf(cfg.Comm.Links())
+	values := append(cfg.Classes.Ballot(), cost.Scarcity(shmexec.Processors()), cfg.level())
 	values = append(values, cfg.Allocator.Votes(nodes)...)
 	known := len(values)
 	values = append(values, cfg.Known.encode()...)
 	beforeDomains := len(values)
 	values = append(values, domainBallot(cfg.Rank, size)...)
+	beforeKeys := len(values)
+	values = append(values, cfg.keyBallot()...)
 	if err := n.maximum(ctx, values); err != nil {
 		return r, cfg.failed(ctx, err)
 	}
@@ -149,14 +151,41 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 			return r, cfg.failed(ctx, err)
 		}
 	}
-	if tuner := classes.Tuner(cfg.Hosts, r.Links.Costs, cfg.Hops); tuner != nil {
-		cfg.Selector.SetTuner(tuner)
+	useClasses := func(classes cost.PathClasses) {
+		if tuner := classes.Tuner(cfg.Hosts, r.Links.Costs, cfg.Hops); tuner != nil {
+			cfg.Selector.SetTuner(tuner)
+		}
 	}
+	useClasses(classes)
 	cfg.Selector.UseHosts(cfg.Hosts)
-	if level == notShared {
-		return r, nil
+	var mem *memory
+	defer func() {
+		if mem != nil && r.Part == NoPart {
+			mem.release()
+		}
+	}()
+	attached := level == attachable
+	if attached {
+		mem = cfg.attachMemory(keysOf(values[beforeKeys:]))
+		r.Part, attached, err = n.claimPart(ctx, cfg, parts, nodes, mem)
 	}
-	if r.Part, err = n.claimPart(ctx, cfg, parts, nodes, mem); err != nil {
+	if err == nil && !attached && level != notShared {
+		if mem != nil {
+			mem.release()
+		}
+		if mem, classes, err = n.linkedMemory(ctx, cfg); err != nil {
+			return r, cfg.failed(ctx, err)
+		}
+		useClasses(classes)
+		if mem == nil {
+			return r, nil
+		}
+		parts = cfg.Allocator.Votes(nodes)
+		if err = n.maximum(ctx, parts); err == nil {
+			r.Part, _, err = n.claimPart(ctx, cfg, parts, nodes, mem)
+		}
+	}
+	if err != nil {
 		return r, cfg.failed(ctx, err)
 	}
 	if r.Part == NoPart {
@@ -165,8 +194,28 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	b := shmexec.New(mem.config(cfg, r.Part, int(cost.Scarcity(int(scarcity)))))
 	cfg.Comm.UseExecutor(exec.Shared, b.Executor)
 	cfg.Comm.SetPlace(b.Place())
-	cfg.Selector.UseSharedMemory(b, groups(values[beforeDomains:]))
+	cfg.Selector.UseSharedMemory(b, groups(values[beforeDomains:beforeKeys]))
 	return r, nil
+}
+
+// linkedMemory links this rank to all others, and returns the areas that they share over the links, or nil if
+// not all ranks share them, and the classes of the paths of all ranks.
+func (n negotiator) linkedMemory(ctx context.Context, cfg Config) (mem *memory, classes cost.PathClasses, err error) {
+	own := cfg.Classes
+	if cfg.LinkAll != nil {
+		if own, err = cfg.LinkAll(ctx); err != nil {
+			return nil, classes, err
+		}
+	}
+	values := append(own.Ballot(), notShared)
+	if mem = memoryOf(cfg.Comm.Links(), cfg.Rank); mem != nil {
+		values[3] = linkable
+	}
+	if err = n.maximum(ctx, values); mem != nil && (err != nil || values[3] == notShared) {
+		mem.release()
+		mem = nil
+	}
+	return mem, cost.CountClasses(values), err
 }
 
 // claimTries bounds the attempts to claim the same part on all ranks.
@@ -175,33 +224,38 @@ const claimTries = 8
 // claimPart claims a part of the memory that is free on all ranks, and clears it. Other
 // communicators with some of these ranks may claim it concurrently, so the ranks exchange their
 // success, and otherwise try again. That exchange also ensures that all ranks have completed
-// the first one, so that none can still claim the part for another communicator.
-func (n negotiator) claimPart(ctx context.Context, cfg Config, used []uint8, nodes []int, mem *memory) (part int, err error) {
+// the first one, so that none can still claim the part for another communicator. mem is nil if
+// this rank has not attached the areas that it needs; attached reports whether all ranks have.
+func (n negotiator) claimPart(ctx context.Context, cfg Config, used []uint8, nodes []int, mem *memory) (part int, attached bool, err error) {
 	for try := range claimTries {
 		part, ok := shmexec.Choose(used, int(cfg.Comm.ID()>>(8*try)%shmexec.AreasMax)*min(1, try))
 		if !ok {
 			cfg.Log.Info(WithoutMemory+": all parts are in use, or may still be read by ranks that have gone", "parts", shmexec.AreasMax)
-			return NoPart, nil
+			return NoPart, true, nil
 		}
 		claimed, all, err := n.tryPart(ctx, cfg, part, nodes, mem)
+		isUnattached := errors.Is(err, errNotAttached)
 		switch {
 		case err == nil && all:
-			return part, nil
-		case claimed && err != nil:
+			return part, true, nil
+		case claimed && err != nil && !isUnattached:
 			cfg.Allocator.Return(part)
 		case claimed:
 			cfg.Allocator.Undo(part)
+		}
+		if isUnattached {
+			return NoPart, false, nil
 		}
 		if err == nil {
 			used = cfg.Allocator.Votes(nodes)
 			err = n.maximum(ctx, used)
 		}
 		if err != nil {
-			return NoPart, err
+			return NoPart, false, err
 		}
 	}
 	cfg.Log.Info(WithoutMemory+": other communicators have claimed the parts concurrently", "tries", claimTries)
-	return NoPart, nil
+	return NoPart, true, nil
 }
 
 // The outcomes of a rank's claim, from best to worst.
@@ -209,25 +263,37 @@ const (
 	claimedClean uint8 = iota
 	claimedDirty
 	notClaimed
+	notAttached
 )
+
+// errNotAttached says that some rank has not attached the areas that it needs.
+var errNotAttached = errors.New("the areas of some rank cannot be attached")
 
 // tryPart claims a part, and reports whether this rank has succeeded and whether all have. Only
 // in the second case it clears the part, and a further exchange confirms that. Otherwise a rank
 // may still use the part for a communicator that has ended on all other ranks.
 func (n negotiator) tryPart(ctx context.Context, cfg Config, part int, nodes []int, mem *memory) (claimed, all bool, err error) {
+	worst := []uint8{notClaimed}
+	if mem == nil {
+		worst[0] = notAttached
+		return false, false, cmp.Or(n.maximum(ctx, worst), errNotAttached)
+	}
 	isClean, claimed := cfg.Allocator.Take(part, nodes)
 	if claimed && !mem.reserveCounters(part, cfg.Log) {
 		cfg.Allocator.Undo(part)
 		claimed = false
 	}
-	worst := []uint8{notClaimed}
 	switch {
 	case claimed && isClean:
 		worst[0] = claimedClean
 	case claimed:
 		worst[0] = claimedDirty
 	}
-	if err := n.maximum(ctx, worst); err != nil || worst[0] != claimedDirty {
+	err = n.maximum(ctx, worst)
+	if err == nil && worst[0] == notAttached {
+		err = errNotAttached
+	}
+	if err != nil || worst[0] != claimedDirty {
 		return claimed, worst[0] == claimedClean, err
 	}
 	if !isClean {

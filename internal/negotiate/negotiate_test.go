@@ -37,10 +37,17 @@ type world struct {
 	hosts      []string       // of each node
 	allocators []shmexec.Allocator
 	pool       *bufpool.Pool
+	view       membership.View
+	onDemand   bool // the nodes attach areas, and are linked to few others
 }
 
 // newWorld links nodes that share areas of the given sizes.
 func newWorld(t *testing.T, sizes ...int) *world {
+	t.Helper()
+	return formWorld(t, false, sizes...)
+}
+
+func formWorld(t *testing.T, onDemand bool, sizes ...int) *world {
 	t.Helper()
 	n := len(sizes)
 	w := &world{meshes: make([]*mesh.Mesh, n), links: make([][]*link.Link, n), allocators: make([]shmexec.Allocator, n)}
@@ -63,12 +70,13 @@ func newWorld(t *testing.T, sizes ...int) *world {
 	}
 	errs := w.each(func(rank int) (err error) {
 		w.meshes[rank], err = mesh.Form(t.Context(), mesh.Config{
-			Self: view.Nodes[rank].ID, View: view, Paths: paths[rank], Loop: mem.Loop,
+			Self: view.Nodes[rank].ID, View: view, Paths: paths[rank], Loop: mem.Loop, OnDemand: onDemand,
 		})
 		return err
 	})
 	t.Cleanup(func() { w.each(func(rank int) error { return w.leave(rank) }) })
 	requireNoError(t, errs)
+	w.view, w.onDemand = view, onDemand
 	for rank, m := range w.meshes {
 		if err = m.Formed(); err == nil {
 			w.links[rank], err = m.Links(view)
@@ -171,6 +179,9 @@ func (w *world) member(id uint64, nodes []int, rank int, class transport.Class, 
 	}
 	p.Rank, p.Hosts, p.Allocator, p.Pool, p.Log = rank, plan.HostsOf(hosts), &w.allocators[p.node], w.pool, log
 	p.SameProcess = true
+	if w.onDemand {
+		w.attach(p, nodes)
+	}
 	p.Selector = selector.New(rank, len(nodes), w.pool, cost.New(cost.QUIC()))
 	return p
 }

@@ -1,6 +1,8 @@
 package mem
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,22 +80,67 @@ func (p areaPair) Release()                      {}
 
 // PeerEnded implements [transport.MemorySharer]. Both nodes are in this process, so only
 // Close of the peer's transport counts: after Kill, its goroutines may still run.
-func (c *conn) PeerEnded() func() bool {
-	left := c.other().owner.left
-	return func() bool {
-		select {
-		case <-left:
-			return true
-		default:
-			return false
-		}
+func (c *conn) PeerEnded() func() bool { return c.other().owner.hasLeft }
+
+func (e *endpoint) hasLeft() bool {
+	select {
+	case <-e.left:
+		return true
+	default:
+		return false
 	}
 }
 
 // FutexWait implements [transport.MemorySharer].
 func (c *conn) FutexWait(word *atomic.Uint32, old uint32, d time.Duration) {
-	c.owner.network.futexes.wait(word, old, d)
+	c.owner.FutexWait(word, old, d)
 }
 
 // FutexWake implements [transport.MemorySharer].
-func (c *conn) FutexWake(word *atomic.Uint32) { c.owner.network.futexes.wake(word) }
+func (c *conn) FutexWake(word *atomic.Uint32) { c.owner.FutexWake(word) }
+
+// areasKey is the key of the areas of every endpoint.
+const areasKey = 1
+
+// Areas implements [transport.HostMemory].
+func (e *endpoint) Areas() (count, size int) { return len(e.areas.list), e.areas.size }
+
+// AreasKey implements [transport.HostMemory].
+func (e *endpoint) AreasKey() uint64 { return areasKey }
+
+// AttachAreas implements [transport.HostMemory].
+func (e *endpoint) AttachAreas(peer string, key uint64) (transport.Areas, error) {
+	target := e.network.lookup(peer)
+	switch {
+	case e.isClosed():
+		return nil, transport.ErrClosed
+	case target == nil:
+		return nil, fmt.Errorf("mem: attach the areas of %q: no transport listens at this name: %w", peer, transport.ErrNotLocal)
+	case key != areasKey || len(e.areas.list) == 0 || len(e.areas.list) != len(target.areas.list) || e.areas.size != target.areas.size:
+		return nil, fmt.Errorf("mem: attach the areas of %q: %w", peer, errNoAreas)
+	}
+	return areaPair{e.areas, target.areas}, nil
+}
+
+var errNoAreas = errors.New("the two nodes have no areas, or areas that differ")
+
+// FutexWait implements [transport.HostMemory].
+func (e *endpoint) FutexWait(word *atomic.Uint32, old uint32, d time.Duration) {
+	e.network.futexes.wait(word, old, d)
+}
+
+// FutexWake implements [transport.HostMemory].
+func (e *endpoint) FutexWake(word *atomic.Uint32) { e.network.futexes.wake(word) }
+
+// PeerEnded implements [transport.HostMemory]. An endpoint that was killed ends when it is closed.
+func (e *endpoint) PeerEnded(peer string) func() bool {
+	n := e.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, known := range []*endpoint{n.endpoints[peer], n.killed[peer]} {
+		if known != nil {
+			return known.hasLeft
+		}
+	}
+	return func() bool { return true }
+}

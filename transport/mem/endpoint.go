@@ -35,7 +35,7 @@ func (e *endpoint) Addr() string { return e.name }
 
 // Capabilities implements [transport.Capable].
 func (e *endpoint) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Locality: transport.SameProcess, Class: transport.ClassMemory}
+	return transport.Capabilities{Locality: transport.SameProcess, Class: transport.ClassMemory, HostMemory: e}
 }
 
 // Dial implements [transport.Transport].
@@ -100,7 +100,10 @@ func (e *endpoint) Accept(ctx context.Context) (transport.Conn, error) {
 // Close implements [transport.Transport].
 func (e *endpoint) Close() error {
 	e.end(transport.ErrPeerClosed)
-	e.leave.Do(func() { close(e.left) })
+	e.leave.Do(func() {
+		close(e.left)
+		e.network.forgetKilled(e)
+	})
 	return nil
 }
 

@@ -46,13 +46,14 @@ type Network struct {
 
 	mu        sync.Mutex
 	endpoints map[string]*endpoint
-	areaCount int // of each endpoint that listens from now on
+	killed    map[string]*endpoint // that are not closed
+	areaCount int                  // of each endpoint that listens from now on
 	areaSize  int
 }
 
 // NewNetwork returns a network without endpoints.
 func NewNetwork() *Network {
-	return &Network{endpoints: make(map[string]*endpoint)}
+	return &Network{endpoints: make(map[string]*endpoint), killed: make(map[string]*endpoint)}
 }
 
 // Listen returns the transport that listens at addr. It fails while another transport
@@ -87,7 +88,19 @@ func (n *Network) Kill(addr string) {
 		// The conns end one after another. After the first end, the killed side must not be
 		// able to close another one regularly.
 		e.killed.Store(true)
+		n.mu.Lock()
+		n.killed[addr] = e
+		n.mu.Unlock()
 		e.end(transport.ErrPeerGone)
+	}
+}
+
+// forgetKilled notes that a transport is closed.
+func (n *Network) forgetKilled(e *endpoint) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.killed[e.name] == e {
+		delete(n.killed, e.name)
 	}
 }
 

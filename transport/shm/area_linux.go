@@ -17,8 +17,9 @@ import (
 )
 
 var (
-	_ transport.Capable = (*conn)(nil)
-	_ transport.Areas   = (*areaRef)(nil)
+	_ transport.Capable    = (*conn)(nil)
+	_ transport.Areas      = (*areaRef)(nil)
+	_ transport.HostMemory = (*endpoint)(nil)
 )
 
 // areas are the areas of a node and of its peers.
@@ -28,6 +29,7 @@ type areas struct {
 	stride int // bytes from one area to the next: whole pages
 	size   int // of all areas together
 	fd     int // the file of own, which is sent to peers
+	key    uint64
 
 	reserve func(b []byte) error // reserveMemory, unless a test replaces it
 
@@ -47,7 +49,9 @@ type mapping struct {
 // A fileID identifies a file: a peer that reconnects has the same areas.
 type fileID struct{ dev, ino uint64 }
 
-func newAreas(count, each int) (*areas, error) {
+// newAreas makes the areas of the node of a [Config], in a file with a name of its own.
+func newAreas(cfg Config) (*areas, error) {
+	count, each := cfg.Areas, cfg.AreaSize
 	page := os.Getpagesize()
 	stride := (min(each, math.MaxInt-page) + page - 1) / page * page
 	if stride < each || stride > 0 && count > math.MaxInt/stride {
@@ -61,9 +65,10 @@ func newAreas(count, each int) (*areas, error) {
 		return a, nil
 	}
 	var err error
-	if a.fd, a.own.mem, err = newMemory("nexar-area", a.size, areaSeals); err != nil {
+	if a.fd, a.own.mem, err = newMemory(areaName(cfg, cfg.Node), a.size, areaSeals); err != nil {
 		return nil, err
 	}
+	a.key = areaKey(os.Getpid(), a.fd)
 	return a, nil
 }
 
@@ -190,10 +195,13 @@ func (c *conn) AcquireAreas() (transport.Areas, error) {
 	return nil, c.err
 }
 
-// PeerEnded implements transport.MemorySharer. The name of a node is taken until its process
+// PeerEnded implements transport.MemorySharer.
+func (c *conn) PeerEnded() func() bool { return c.endpoint.PeerEnded(c.peer) }
+
+// PeerEnded implements transport.HostMemory. The name of a node is taken until its process
 // ends or closes it, also while the process is stopped. The peer does not notice the check.
-func (c *conn) PeerEnded() func() bool {
-	own, peer := socketName(c.endpoint.cfg.Cluster, c.endpoint.cfg.Node), socketName(c.endpoint.cfg.Cluster, c.peer)
+func (e *endpoint) PeerEnded(node string) func() bool {
+	own, peer := socketName(e.cfg.Cluster, e.cfg.Node), socketName(e.cfg.Cluster, node)
 	return func() bool {
 		runtime.LockOSThread() // and its network namespace, which has the names
 		defer runtime.UnlockOSThread()
@@ -211,15 +219,23 @@ func isNameTaken(name string) bool {
 	return unix.Bind(fd, &unix.SockaddrUnix{Name: name}) != nil
 }
 
-// FutexWait implements transport.MemorySharer. It blocks a thread.
+// FutexWait implements transport.MemorySharer.
 func (c *conn) FutexWait(word *atomic.Uint32, old uint32, d time.Duration) {
+	c.endpoint.FutexWait(word, old, d)
+}
+
+// FutexWake implements transport.MemorySharer.
+func (c *conn) FutexWake(word *atomic.Uint32) { c.endpoint.FutexWake(word) }
+
+// FutexWait implements transport.HostMemory. It blocks a thread.
+func (e *endpoint) FutexWait(word *atomic.Uint32, old uint32, d time.Duration) {
 	if d > 0 {
 		_ = futexWait(word, old, d)
 	}
 }
 
-// FutexWake implements transport.MemorySharer.
-func (c *conn) FutexWake(word *atomic.Uint32) { _, _ = futexWake(word) }
+// FutexWake implements transport.HostMemory.
+func (e *endpoint) FutexWake(word *atomic.Uint32) { _, _ = futexWake(word) }
 
 // Operations of futex(2), which golang.org/x/sys does not name. They are shared between
 // processes: the kernel identifies a word by its file and offset, also in a read-only mapping.

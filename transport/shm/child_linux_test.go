@@ -33,8 +33,12 @@ type orders struct {
 func childMain() {
 	var o orders
 	check(json.Unmarshal([]byte(os.Getenv(childEnv)), &o))
-	if o.Task == "otherUser" {
+	switch o.Task {
+	case "otherUser":
 		otherUser(o)
+		return
+	case "attachedArea":
+		attachedArea(o)
 		return
 	}
 	task := map[string]func(transport.Conn){"echo": echo, "flood": flood, "area": shareArea}[o.Task]

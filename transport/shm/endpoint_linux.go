@@ -84,7 +84,7 @@ func newEndpoint(cfg Config) (transport.Transport, error) {
 		return nil, fmt.Errorf("shm: listen as %q: %w", cfg.Node, err)
 	}
 	e.ln = ln
-	if e.areas, err = newAreas(cfg.Areas, cfg.AreaSize); err != nil {
+	if e.areas, err = newAreas(cfg); err != nil {
 		ln.Close()
 		return nil, fmt.Errorf("shm: make an area: %w", err)
 	}
@@ -112,7 +112,7 @@ func (e *endpoint) Addr() string { return e.cfg.Node }
 
 // Capabilities implements [transport.Capable].
 func (e *endpoint) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Locality: transport.SameHost, Class: transport.ClassMemory}
+	return transport.Capabilities{Locality: transport.SameHost, Class: transport.ClassMemory, HostMemory: e}
 }
 
 // Accept implements transport.Transport.

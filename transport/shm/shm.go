@@ -29,8 +29,9 @@
 // parked goroutine needs no thread and no processor time. At most GOMAXPROCS goroutines of a
 // node yield at a time. A conn has two goroutines and three file descriptors.
 //
-// Every conn is a transport.MemorySharer: the peers of a node read its areas, of
-// Config.AreaSize bytes each, in place.
+// Every conn is a transport.MemorySharer, and every Transport a transport.HostMemory: the peers of a
+// node read its areas, of Config.AreaSize bytes each, in place. They get them with a conn, or open them
+// in /proc without one. The kernel lets only processes of the same user, and root, open the areas.
 //
 // The package works on Linux. Elsewhere New and Supported return an error.
 package shm

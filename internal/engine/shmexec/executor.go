@@ -3,6 +3,7 @@ package shmexec
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -172,10 +173,15 @@ func (r *Execution) finish(err error) (completed bool) {
 	if failing {
 		return false
 	}
-	if _, noMemory := err.(*MemoryError); noMemory || err == errPanicked {
+	switch err.(type) {
+	case *MemoryError, *AttachError:
 		r.op.Abort(err)
-	} else if isMismatch {
+	case *MismatchError:
 		r.op.Mismatched(mismatch.Rank)
+	default:
+		if err == errPanicked {
+			r.op.Abort(err)
+		}
 	}
 	return false
 }
@@ -197,6 +203,9 @@ func (r *Execution) endLocked() {
 // and if it has finished another call in its place.
 func (r *Execution) NeedsLocked(rank int) bool {
 	m := r.executor.memory
+	if !m.has(rank) && !slices.Contains(r.program.needs, rank) {
+		return false // The ranks that read its area need it.
+	}
 	return r.mismatched == rank+1 || !m.hasFinished(rank, r.mark) || r.busy > 0 && m.isStuck(rank, r.mark)
 }
 

@@ -19,9 +19,8 @@
 package shmexec
 
 import (
-	"math"
+	"context"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,10 +86,14 @@ func PieceBytes(areaSize int) int {
 
 // Config configures a Memory.
 type Config struct {
-	// Rank is this rank. Areas has the area of each rank, aligned to cache lines, and zero
-	// or cleared. Only the area of Rank is written.
+	// Rank is this rank. Areas has the area of each rank, of equal lengths, aligned to cache
+	// lines, and zero or cleared. Only the area of Rank is written. The areas of Rank and of its
+	// [Neighbors] are required; those of other ranks may be nil.
 	Rank  int
 	Areas [][]byte
+	// Attach returns the area of a rank that is nil in Areas. It is called before the first
+	// collective with a plan that needs it, on the goroutine of that collective, and again after an error.
+	Attach func(rank int) ([]byte, error)
 	// Sleep blocks while word has the value old, until Wake, and at most for d. It may
 	// return early. Wake wakes all sleepers on word.
 	Sleep func(word *atomic.Uint32, old uint32, d time.Duration)
@@ -124,15 +127,17 @@ type Memory struct {
 	yieldTime    time.Duration
 	place        *affinity.Place // nil if all ranks are in this process
 
-	taken, asleep *atomic.Uint32   // this rank's
-	takens        []*atomic.Uint32 // of all ranks
-	asleeps       []*atomic.Uint32
+	taken, asleep *atomic.Uint32 // this rank's
+	// Of all ranks; nil without an area. A collective changes them and cfg.Areas with mu, and
+	// reads them without it.
+	takens, asleeps, runs []*atomic.Uint32
+	attached              *Program // all areas that it needs are attached
 
 	calls     uint32          // the number of calls
 	count     uint32          // the value of the counters before the next piece
 	pieces    uint32          // the number of pieces that this rank has finished
 	known     []uint32        // the number of pieces that each rank has finished, at least
-	neighbors []int           // see neighbors
+	neighbors []int           // see Neighbors
 	last      [Depth]*Program // by cell, that of its last piece
 	strips    []strip
 	sleepsOn  atomic.Pointer[atomic.Uint32] // the counter that this rank sleeps on
@@ -169,17 +174,14 @@ func New(cfg Config) *Memory {
 		m.cfg.Processors = Processors()
 	}
 	m.crowded = m.n > m.cfg.Processors
+	m.find()
 	if !cfg.SameProcess {
 		m.yield, m.yields = spin.Across(), yieldsAcross
 		m.place = m.newPlace()
 	}
-	m.neighbors = neighbors(cfg.Rank, m.n)
+	m.neighbors = Neighbors(cfg.Rank, m.n)
 	m.stores = ntstore.New(cfg.Stream)
-	m.pieceBytes = math.MaxInt
-	for _, area := range cfg.Areas {
-		m.pieceBytes = min(m.pieceBytes, PieceBytes(len(area)))
-	}
-	m.find()
+	m.pieceBytes = PieceBytes(len(cfg.Areas[cfg.Rank]))
 	if m.n > ranksMax*m.cfg.Processors {
 		m.yields, m.yieldTime = yieldsMany, 0
 	}
@@ -188,25 +190,76 @@ func New(cfg Config) *Memory {
 
 // find sets the pointers to the counters.
 func (m *Memory) find() {
-	m.takens, m.asleeps = m.words(takenAt), m.words(asleepAt)
+	m.takens, m.asleeps, m.runs = m.words(takenAt), m.words(asleepAt), m.words(runsAt)
 	m.taken, m.asleep = m.takens[m.cfg.Rank], m.asleeps[m.cfg.Rank]
 }
 
-// newPlace creates the Place of this rank. All ranks show each other their processors.
+// attach attaches an area.
+func (m *Memory) attach(rank int, area []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cfg.Areas[rank] = area
+	m.takens[rank], m.asleeps[rank], m.runs[rank] = word(area, takenAt), word(area, asleepAt), word(area, runsAt)
+}
+
+// attachFor attaches the areas that a program needs. It blocks while one of them cannot be attached, for at most
+// attachTime: if the process of its rank has ended, the operation fails meanwhile for that reason.
+func (m *Memory) attachFor(ctx context.Context, r *Execution) error {
+	if m.attached == r.program {
+		return nil
+	}
+	for _, rank := range r.program.needs {
+		var began time.Time
+		for m.cfg.Areas[rank] == nil {
+			area, err := m.cfg.Attach(rank)
+			if err == nil {
+				m.attach(rank, area)
+				break
+			}
+			if began.IsZero() {
+				began = time.Now()
+			}
+			if time.Since(began) >= attachTime {
+				return &AttachError{rank, err}
+			}
+			if err := r.poll(ctx); err != nil {
+				return err
+			}
+			time.Sleep(attachPause)
+		}
+	}
+	m.attached = r.program
+	return nil
+}
+
+const (
+	// attachTime bounds the attempts to attach an area, and attachPause is the time between two.
+	attachTime  = 2 * time.Second
+	attachPause = 10 * time.Millisecond
+)
+
+// newPlace creates the Place of this rank. All ranks show their processors to those that have their areas.
 func (m *Memory) newPlace() *affinity.Place {
-	others := m.words(runsAt)
-	own := others[m.cfg.Rank]
-	others = slices.Delete(others, m.cfg.Rank, m.cfg.Rank+1)
+	own := m.runs[m.cfg.Rank]
 	return affinity.New(affinity.Config{
-		Ranks: m.n, Processors: m.cfg.Processors, Others: len(others),
+		Ranks: m.n, Processors: m.cfg.Processors, Others: m.n - 1,
 		Show: func(cpu int) {
 			if shown := uint32(cpu + 1); own.Load() != shown {
 				own.Store(shown)
 			}
 		},
 		Where: func(on []int) {
-			for i, other := range others {
-				on[i] = int(other.Load()) - 1
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			others := on[:0]
+			for rank, runs := range m.runs {
+				switch {
+				case rank == m.cfg.Rank:
+				case runs == nil:
+					others = append(others, -1)
+				default:
+					others = append(others, int(runs.Load())-1)
+				}
 			}
 		},
 	})
@@ -235,10 +288,13 @@ func word(area []byte, at int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&area[at]))
 }
 
-// words returns the counters at an offset of all areas.
-func (m *Memory) words(at int) (words []*atomic.Uint32) {
-	for _, area := range m.cfg.Areas {
-		words = append(words, word(area, at))
+// words returns the counters at an offset of all areas; nil without an area.
+func (m *Memory) words(at int) []*atomic.Uint32 {
+	words := make([]*atomic.Uint32, len(m.cfg.Areas))
+	for rank, area := range m.cfg.Areas {
+		if area != nil {
+			words[rank] = word(area, at)
+		}
 	}
 	return words
 }
@@ -315,9 +371,19 @@ func (m *Memory) isStuck(rank int, mark uint32) bool {
 }
 
 // hasFinished reports whether a rank has finished all its work up to a mark: the number of pieces
-// of all collectives up to a point, which wraps around.
+// of all collectives up to a point, which wraps around. It is false for a rank without an area.
 func (m *Memory) hasFinished(rank int, mark uint32) bool {
-	return int32(m.takens[rank].Load()-mark) >= 0
+	m.mu.Lock()
+	taken := m.takens[rank]
+	m.mu.Unlock()
+	return taken != nil && int32(taken.Load()-mark) >= 0
+}
+
+// has reports whether the area of a rank is attached.
+func (m *Memory) has(rank int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.takens[rank] != nil
 }
 
 // remaining returns the number of pieces up to a mark that this rank has not finished.
@@ -334,13 +400,18 @@ func (m *Memory) close() {
 	m.place.Leave()
 	areas := make([][]byte, m.n)
 	for i, taken := range m.takens {
+		if taken == nil {
+			continue
+		}
 		words := make([]uint64, ringAt/8)
 		areas[i] = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), ringAt)
 		word(areas[i], takenAt).Store(taken.Load())
 	}
 	copy(areas[m.cfg.Rank], m.cfg.Areas[m.cfg.Rank])
+	m.mu.Lock()
 	m.cfg.Areas = areas
 	m.find()
+	m.mu.Unlock()
 	if m.cfg.Release != nil {
 		m.cfg.Release()
 	}

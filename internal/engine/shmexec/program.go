@@ -25,6 +25,7 @@ type Program struct {
 	distant   []int // the readers that are no neighbors
 	unread    []int // the neighbors that this rank reads nothing from
 	waiters   []int // the ranks that wait for the end of a piece: those that this rank reads, and unread
+	needs     []int // readers and waiters: the ranks whose areas this rank uses
 	postsLess bool  // this rank has fewer posts than Posts
 }
 
@@ -92,7 +93,7 @@ func (s *Schedule) Compile(rank int) *Program {
 	c := compiler{Program: p, rank: rank, posters: s.posters, taken: make([]int, len(s.plans)), lazy: lazyTemp(s.plans[rank])}
 	c.compile(s.plans[rank])
 	c.strips()
-	near := neighbors(rank, len(s.plans))
+	near := Neighbors(rank, len(s.plans))
 	for r, posts := range c.known {
 		if posts > 0 {
 			p.waiters = append(p.waiters, r)
@@ -109,14 +110,17 @@ func (s *Schedule) Compile(rank int) *Program {
 			p.unread, p.waiters = append(p.unread, r), append(p.waiters, r)
 		}
 	}
+	p.needs = slices.Concat(p.readers, p.waiters)
+	slices.Sort(p.needs)
+	p.needs = slices.Compact(p.needs)
 	return p
 }
 
-// neighbors returns the ranks before and after a rank, the first following the last.
+// Neighbors returns the ranks before and after a rank, the first following the last.
 //
 // A rank compares its calls with those of its neighbors, and is at most Depth pieces ahead of
 // them. If some ranks make another call than the others, there are two neighbors with different calls.
-func neighbors(rank, size int) []int {
+func Neighbors(rank, size int) []int {
 	before, after := (rank+size-1)%size, (rank+1)%size
 	switch {
 	case size == 1:

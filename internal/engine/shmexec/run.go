@@ -31,6 +31,18 @@ func (e *MemoryError) Error() string {
 }
 func (e *MemoryError) Unwrap() error { return e.Err }
 
+// An AttachError reports that this rank could not attach the area of another one. It has posted
+// nothing of the operation, and the other ranks wait for it.
+type AttachError struct {
+	Rank int
+	Err  error
+}
+
+func (e *AttachError) Error() string {
+	return fmt.Sprintf("cannot attach the shared memory of rank %d: %v", e.Rank, e.Err)
+}
+func (e *AttachError) Unwrap() error { return e.Err }
+
 // A strip has the operands of a step that is executed strip by strip.
 type strip struct {
 	kind      kind
@@ -55,6 +67,9 @@ func (m *Memory) run(ctx context.Context, r *Execution) error {
 	m.stride = r.program.stride(r.unit)
 	if m.room = m.stride * r.program.Units; m.room > m.pieceBytes {
 		panic(fmt.Sprintf("shmexec: a piece of %d bytes, with room for %d", m.room, m.pieceBytes))
+	}
+	if err := m.attachFor(ctx, r); err != nil {
+		return err
 	}
 	m.place.Judge()
 	m.calls++
