@@ -89,12 +89,12 @@ modules: ## run the tests of the other modules, except those of tools, which mak
 # start no goroutine, or, as cmd/nexar, test/cluster and test/attack, test child processes
 # ("make race-clusters" runs test/cluster). RACELESSTESTS matches tests that compile
 # programs without the race detector, copy gigabytes, count up to a limit, use one goroutine,
-# repeat other tests in many orders, or use hours of fake time: the detector has crashed after
-# millions of timers. "TRIALS=all make race RACEBRIEF=" runs these too, and all trials of the
+# repeat other tests in many orders or topologies, or use hours of fake time: the detector has crashed
+# after millions of timers. "TRIALS=all make race RACEBRIEF=" runs these too, and all trials of the
 # others. atexit_sleep_ms is the time that a process under the race detector waits at its end
 # for reports of other threads, a second by default. clear_shadow_mmap_threshold is the size in bytes
-# from which the detector maps its memory for an allocation anew instead of clearing it: the default
-# of 64 KiB costs a page fault for every 4 KiB, a third of the processor time in the system.
+# from which the detector maps its memory for an allocation anew instead of clearing it. The default
+# of 64 KiB costs a page fault for every 4 KiB of each vector of the tests.
 race: ## run the tests, shuffled, under the race detector, which needs a C compiler
 	CGO_ENABLED=1 GORACE='atexit_sleep_ms=50 clear_shadow_mmap_threshold=16777216' $(GOTEST) -race -shuffle=on -timeout=20m $(RACEBRIEF) $(TESTFLAGS) \
 	  $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -vE '/($(RACELESS))$$' | $(LONGFIRST))
