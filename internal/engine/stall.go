@@ -219,7 +219,7 @@ func (s *stalls) ageLocked(w *wait) *stalledCall {
 
 // asksLocked returns the questions that are due: to the ranks that calls of this node wait for, and to
 // higher ranks that these wait for, directly or by others. The lowest rank of a deadlock finds it from
-// the answers of the others. A question makes a pending link connect only for a call that is logged.
+// the answers of the others. A question makes a pending link connect only if a call of this node is logged.
 func (s *stalls) asksLocked() (fx []func()) {
 	round := s.roundLocked()
 	var after time.Duration // A rank of a deadlock that was asked later is not asked soon again.
@@ -230,7 +230,7 @@ func (s *stalls) asksLocked() (fx []func()) {
 			urgent[rank] = true
 		}
 	}
-	asked := map[int]bool{s.own.rank: true}
+	asked, logged := map[int]bool{s.own.rank: true}, false
 	ask := func(rank int, connect bool) {
 		l := s.own.links[rank]
 		if asked[rank] || l == nil || !connect && l.IsPending() {
@@ -263,11 +263,12 @@ func (s *stalls) asksLocked() (fx []func()) {
 			if age < stallAfter {
 				continue
 			}
+			logged = logged || age >= warnAfter && !w.wire.Any
 			eachPeer(&w.wire, s.own.end, func(rank int) { ask(rank, age >= warnAfter) })
 		}
 	}
 	for _, rank := range s.closureLocked() {
-		ask(rank, false)
+		ask(rank, logged)
 	}
 	return fx
 }
