@@ -82,6 +82,7 @@ func Algorithms(c Collective) []Algorithm {
 			{Name: "direct", Plan: rootless(DirectAllGather), Single: true, Fits: always, Uneven: true},
 			{Name: "ring", Plan: rootless(RingAllGather), Rounds: ringAllGather, Single: true, Fits: always, Uneven: true},
 			{Name: "halving", Plan: rootless(HalvingAllGather), Rounds: halvingAllGather, Fits: always, Uneven: true},
+			{Name: "leader", Plan: rootless(LeaderAllGather), Fits: above(8), Uneven: true, Shared: true},
 		}
 	case Scatter:
 		return []Algorithm{
@@ -129,6 +130,7 @@ func reductions(c Collective) []Algorithm {
 			{Name: "direct", Plan: rootless(DirectReduceScatter), Single: true, Fits: always, Uneven: true},
 			{Name: "ring", Plan: rootless(RingReduceScatter), Rounds: ringReduceScatter, Single: true, Fits: always, Uneven: true},
 			{Name: "staged", Plan: rootless(StagedReduceScatter), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "leader", Plan: rootless(LeaderReduceScatter), Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true},
 		}
 	case Scan:
 		return []Algorithm{
