@@ -56,8 +56,14 @@ type Model struct {
 	// Switch is the time of a processor to change from one rank to another.
 	Switch time.Duration
 
-	// ReduceRate is the rate in bytes per second at which a processor applies an op to vectors.
-	// 0 takes no time.
+	// Poll, PollFor and Wake describe ranks that wait. A rank polls for PollFor. With fewer processors
+	// than ranks, each poll occupies a processor for Poll, and a rank finds a message after all others of
+	// its processor have polled. A rank that has waited longer than PollFor sleeps, and takes the
+	// processor time Wake to continue. Poll and Wake of 0 are ranks that wait without cost.
+	Poll, PollFor, Wake time.Duration
+
+	// ReduceRate is the rate in bytes per second at which a processor applies an op to vectors, or
+	// copies within a rank. 0 takes no time.
 	ReduceRate float64
 
 	// Eager is the length in bytes of the longest message that is sent without a grant of the
@@ -216,7 +222,7 @@ func (m Model) machine() (simulate.Machine, error) {
 	}
 	machine := simulate.Machine{
 		Topology: t, RanksPerHost: m.RanksPerHost, Cores: m.Cores, Network: simulate.Path(m.Network), Memory: simulate.Path(m.Memory),
-		Hop: m.Hop, Switch: m.Switch, ReduceRate: m.ReduceRate, Eager: m.Eager,
+		Hop: m.Hop, Switch: m.Switch, Poll: m.Poll, PollFor: m.PollFor, Wake: m.Wake, ReduceRate: m.ReduceRate, Eager: m.Eager,
 	}
 	if machine.RanksPerHost == 0 {
 		machine.RanksPerHost = 1

@@ -23,6 +23,8 @@ type machineFlags struct {
 	topology       string
 	perHost, cores int
 	hop, change    time.Duration
+	poll, pollFor  time.Duration
+	wake           time.Duration
 	reduce, eager  string
 	network        pathFlags
 	memory         pathFlags
@@ -49,13 +51,16 @@ func (f *machineFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.memory.copying, "memory-copy-rate", "10GB", "`bytes` per second that a processor copies within a host; 0 is unlimited")
 	flags.DurationVar(&f.hop, "hop", 500*time.Nanosecond, "latency of each further switch or host on the path")
 	flags.DurationVar(&f.change, "switch-time", 2*time.Microsecond, "time of a processor to change to another rank")
-	flags.StringVar(&f.reduce, "reduce-rate", "10GB", "`bytes` per second that a processor reduces; 0 is unlimited")
+	flags.DurationVar(&f.poll, "poll-time", 0, "time for which a rank that polls occupies a processor before others have a turn")
+	flags.DurationVar(&f.pollFor, "poll-for", 200*time.Microsecond, "time for which a rank that waits polls, before it sleeps")
+	flags.DurationVar(&f.wake, "wake-time", 0, "processor time of a rank to continue after it has slept")
+	flags.StringVar(&f.reduce, "reduce-rate", "10GB", "`bytes` per second that a processor reduces, or copies within a rank; 0 is unlimited")
 	flags.StringVar(&f.eager, "eager", "64KiB", "`size` of the longest message without a grant")
 }
 
 // model returns the machine.
 func (f *machineFlags) model() (simulate.Model, error) {
-	m := simulate.Model{Topology: f.topology, RanksPerHost: f.perHost, Cores: f.cores, Hop: f.hop, Switch: f.change}
+	m := simulate.Model{Topology: f.topology, RanksPerHost: f.perHost, Cores: f.cores, Hop: f.hop, Switch: f.change, Poll: f.poll, PollFor: f.pollFor, Wake: f.wake}
 	m.Network.Latency, m.Network.Message = f.network.latency, f.network.message
 	m.Memory.Latency, m.Memory.Message = f.memory.latency, f.memory.message
 	for _, d := range []struct {
@@ -64,6 +69,7 @@ func (f *machineFlags) model() (simulate.Model, error) {
 	}{
 		{"--latency", f.network.latency}, {"--message-time", f.network.message}, {"--memory-latency", f.memory.latency},
 		{"--memory-message-time", f.memory.message}, {"--hop", f.hop}, {"--switch-time", f.change},
+		{"--poll-time", f.poll}, {"--poll-for", f.pollFor}, {"--wake-time", f.wake},
 	} {
 		if d.value < 0 || d.value > time.Minute {
 			return m, usagef("%s %v: must be between 0 and 1m", d.flag, d.value)

@@ -60,7 +60,7 @@ func TestChoicesAreComplete(t *testing.T) {
 		want  []string
 	}{
 		{"network", Need{Collective: plan.AllReduce, Size: 4, Bytes: 1 << 20},
-			[]string{"circulant", "direct", "flat", "ordered", "rabenseifner", "recursive-doubling", "recursive-multiplying", "ring"}},
+			[]string{"circulant", "direct", "flat", "ordered", "rabenseifner", "recursive-doubling", "recursive-multiplying", "ring", "swing-1d", "swing-2d", "swing-short-2d"}},
 		{"network", Need{Collective: plan.AllReduce, Size: 16, Bytes: 1 << 20, Ordered: true},
 			[]string{"ordered", "rabenseifner", "recursive-doubling", "recursive-multiplying"}},
 		{"shared memory", Need{Collective: plan.Broadcast, Size: 6, Bytes: 8}, []string{"binomial", "chain", "flat", "scatter-ring"}},

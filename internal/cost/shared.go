@@ -90,6 +90,7 @@ func (t *SharedTuner) figuresOf(i int, a plan.Algorithm, n Need) sharedFigures {
 	if !ok && t.tuner.isHierarchical(i, n) {
 		f.cuttable = Cuttable(a, n)
 		f.estimateGroups(i, a, n, t.tuner.hosts)
+		f.findUnits(a, n)
 		t.figures[key] = f
 	} else if !ok {
 		f = sharedFiguresOf(a, n)
@@ -155,8 +156,9 @@ const exactSizeMax = 16
 func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
 	f := sharedFigures{cuttable: Cuttable(a, n)}
 	if n.Size > exactSizeMax {
-		if f.cuttable {
+		if f.cuttable || a.Shared {
 			f.estimate(a, n)
+			f.findUnits(a, n)
 		}
 		return f
 	}
@@ -173,6 +175,16 @@ func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
 		f.units = max(f.units, shmexec.NewSchedule(a.Plans(n.Size, root)).Units())
 	}
 	return f
+}
+
+// findUnits sets the units of a plan for many ranks that cannot be cut. Plans for shared memory without a
+// root are few and short enough to be made; those of every root are not.
+func (f *sharedFigures) findUnits(a plan.Algorithm, n Need) {
+	if f.cuttable || n.Collective.Rooted() {
+		return
+	}
+	plans := a.Plans(n.Size, 0)
+	f.chunks, f.units = plans[0].Chunks, shmexec.NewSchedule(plans).Units()
 }
 
 // estimate sets the figures of an algorithm for many ranks from the plans of a few of them. The

@@ -137,7 +137,7 @@ func (t *Tuner) Choose(n Need) Choice {
 	}
 	var best Choice
 	for i, a := range plan.AlgorithmsOn(n.Collective, t.hosts) {
-		if !n.Allows(a) || a.Apart && t.together {
+		if !n.Allows(a) || a.Placed || a.Apart && t.together {
 			continue
 		}
 		c, ok := t.best(i, a, n)

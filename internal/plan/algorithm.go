@@ -32,6 +32,10 @@ type Algorithm struct {
 	// on hosts of their own: where ranks share processors, every message takes time of the others.
 	Apart bool
 
+	// Placed says that the algorithm is for ranks whose hosts are on a torus, in the order of the ranks. Ranks
+	// do not know that, so it is used only where a setting fixes it.
+	Placed bool
+
 	// Fits reports whether the algorithm is suitable for a number of ranks. It would be correct
 	// for any other number, but waste memory or messages.
 	Fits func(size int) bool
@@ -82,6 +86,7 @@ func Algorithms(c Collective) []Algorithm {
 			{Name: "direct", Plan: rootless(DirectAllGather), Single: true, Fits: always, Uneven: true},
 			{Name: "ring", Plan: rootless(RingAllGather), Rounds: ringAllGather, Single: true, Fits: always, Uneven: true},
 			{Name: "halving", Plan: rootless(HalvingAllGather), Rounds: halvingAllGather, Fits: always, Uneven: true},
+			{Name: "leader", Plan: rootless(LeaderAllGather), Fits: above(8), Uneven: true, Shared: true},
 		}
 	case Scatter:
 		return []Algorithm{
@@ -121,6 +126,11 @@ func reductions(c Collective) []Algorithm {
 			{Name: "staged", Plan: rootless(StagedAllReduce), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
 			{Name: "leader", Plan: rootless(LeaderAllReduce), Single: true, Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true},
 			{Name: "recursive-multiplying", Plan: rootless(RecursiveMultiplyingAllReduce), Rounds: recursiveMultiplyingAllReduce, Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Apart: true},
+			{Name: "swing-1d", Plan: rootless(SwingAllReduce(1)), Rounds: swingAllReduce(1), Fits: above(3), Uneven: true, Placed: true},
+			{Name: "swing-2d", Plan: rootless(SwingAllReduce(2)), Rounds: swingAllReduce(2), Fits: above(3), Uneven: true, Placed: true},
+			{Name: "swing-3d", Plan: rootless(SwingAllReduce(3)), Rounds: swingAllReduce(3), Fits: above(7), Uneven: true, Placed: true},
+			{Name: "swing-short-2d", Plan: rootless(SwingShortAllReduce(2)), Rounds: swingShortAllReduce(2), Single: true, Fits: above(3), Uneven: true, Placed: true},
+			{Name: "swing-short-3d", Plan: rootless(SwingShortAllReduce(3)), Rounds: swingShortAllReduce(3), Single: true, Fits: above(7), Uneven: true, Placed: true},
 		}
 	case ReduceScatter:
 		return []Algorithm{
@@ -129,6 +139,7 @@ func reductions(c Collective) []Algorithm {
 			{Name: "direct", Plan: rootless(DirectReduceScatter), Single: true, Fits: always, Uneven: true},
 			{Name: "ring", Plan: rootless(RingReduceScatter), Rounds: ringReduceScatter, Single: true, Fits: always, Uneven: true},
 			{Name: "staged", Plan: rootless(StagedReduceScatter), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "leader", Plan: rootless(LeaderReduceScatter), Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true},
 		}
 	case Scan:
 		return []Algorithm{

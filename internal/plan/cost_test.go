@@ -61,6 +61,12 @@ func claims(c Collective, name string, n int) (claim, bool) {
 		"all_reduce/ring":         {rounds: 2 * (n - 1), depth: 2 * (n - 1), sent: 2 * share, received: 2 * share},
 		"all_reduce/staged":       {rounds: 2, depth: 2, messages: 4 * (n - 1), sent: 2 * share, received: 2 * share},
 		"all_reduce/leader":       {depth: 2, messages: 2 * (n - 1), sent: float64(n - 1), received: float64(n - 1)},
+		"all_reduce/swing-1d":     {rounds: 2*down + odd(0, 3), sent: most(2*share, 3.5), received: most(2*share, 3.5)},
+		"all_reduce/swing-2d":     {rounds: 2*down + odd(0, 3), sent: most(2*share, 3.5), received: most(2*share, 3.5)},
+		"all_reduce/swing-3d":     {rounds: 2*down + odd(0, 3), sent: most(2*share, 3.5), received: most(2*share, 3.5)},
+
+		"all_reduce/swing-short-2d": {rounds: up + odd(0, 1), depth: up + odd(0, 1), sent: float64(up)},
+		"all_reduce/swing-short-3d": {rounds: up + odd(0, 1), depth: up + odd(0, 1), sent: float64(up)},
 
 		"gather/binomial":  {rounds: up, depth: up, messages: up, received: share},
 		"gather/direct":    {rounds: 1, depth: 1, messages: n - 1, sent: 1 / float64(n), received: share},
@@ -72,11 +78,14 @@ func claims(c Collective, name string, n int) (claim, bool) {
 		"all_gather/direct":    {rounds: 1, depth: 1, messages: 2 * (n - 1), sent: share, received: share},
 		"all_gather/ring":      {rounds: n - 1, depth: n - 1, sent: share, received: share},
 
+		"all_gather/leader": {rounds: 2, depth: 2, messages: 2 * (n - 1), sent: float64(n - 1), received: 1},
+
 		"reduce_scatter/circulant":    {rounds: up, depth: up, sent: share, received: share},
 		"reduce_scatter/rabenseifner": {rounds: odd(down+1, down+3), sent: most(1, 2.5), received: most(1, 2.5)},
 		"reduce_scatter/direct":       {rounds: n - 1, depth: 1, sent: share, received: share},
 		"reduce_scatter/ring":         {rounds: n - 1, depth: n - 1, sent: share, received: share},
 		"reduce_scatter/staged":       {rounds: 1, depth: 1, sent: share, received: share},
+		"reduce_scatter/leader":       {depth: 2, messages: 2 * (n - 1), sent: 1, received: float64(n - 1)},
 
 		"all_to_all/bruck":    {rounds: up, depth: up, sent: float64(up) / 2},
 		"all_to_all/pairwise": {rounds: n - 1, depth: 1, messages: 2 * (n - 1), sent: share, received: share},

@@ -66,6 +66,7 @@ func hierarchical(c Collective, h Hosts) []Algorithm {
 			across("hosts-circulant", CirculantAllGather, CirculantAllGather),
 			across("hosts-direct", DirectAllGather, DirectAllGather),
 			across("hosts-ring", RingAllGather, DirectAllGather),
+			{Name: "groups", Shared: true, Plan: on(hierarchicalAllGather{1, DirectGather, gather, nil, FlatBroadcast}.plan)},
 		}
 	case ReduceScatter:
 		across := func(name string, ordered bool, reduce, f func(rank, size int) Plan) Algorithm {
@@ -79,7 +80,13 @@ func hierarchical(c Collective, h Hosts) []Algorithm {
 			across("hosts-rabenseifner", true, RabenseifnerReduceScatter, RabenseifnerReduceScatter),
 			across("hosts-direct", false, DirectReduceScatter, DirectReduceScatter),
 			across("hosts-ring", false, DirectReduceScatter, RingReduceScatter),
+			{Name: "groups", Ordered: true, Canonical: true, Shared: true,
+				Plan: on(hierarchicalReduceScatter{1, FlatReduce, nil, rootless(StagedReduceScatter), DirectScatter}.plan)},
 		}
+	case Scan:
+		return []Algorithm{{Name: "groups", Ordered: true, Shared: true, Single: true, Plan: on(hierarchicalScan{}.plan)}}
+	case ExclusiveScan:
+		return []Algorithm{{Name: "groups", Ordered: true, Shared: true, Single: true, Plan: on(hierarchicalScan{exclusive: true}.plan)}}
 	}
 	return nil
 }

@@ -1,7 +1,5 @@
 package plan
 
-import "math/bits"
-
 // RecursiveDoublingAllReduce leaves the reduction of all vectors on every rank in ⌈log2 n⌉
 // rounds, and one more if n is not a power of two. Every round moves a whole vector. It is the
 // fastest for short vectors.
@@ -16,8 +14,15 @@ func RecursiveDoublingAllReduce(rank, size int) Plan {
 }
 
 func recursiveDoublingAllReduce(size, _ int) Rounds {
-	f := foldOf(size)
-	steps := bits.Len(uint(f.members)) - 1
+	return doubling(foldOf(size), func(member, k int) (peer int, upper bool) {
+		return member ^ 1<<k, member&(1<<k) != 0
+	})
+}
+
+// doubling returns the plans of members that exchange their sums in every step. exchange returns the peer of
+// a member in the k-th step, and whether the operand of the member is the right one.
+func doubling(f fold, exchange func(member, k int) (peer int, upper bool)) Rounds {
+	steps := halvingSteps(f.members)
 	data := one(Data, 0)
 	// The first round takes the vector of the other rank of a pair, the last two copy the sum
 	// from Temp and give it to the other rank.
@@ -34,9 +39,10 @@ func recursiveDoublingAllReduce(size, _ int) Rounds {
 		case k == 0 && paired:
 			return append(to, reduce(data, data, rank+1))
 		case 0 < k && k <= steps:
-			peer := f.first(f.member(rank) ^ 1<<(k-1))
+			peer, upper := exchange(f.member(rank), k-1)
+			peer = f.first(peer)
 			sum, next := stage(k-1, steps), stage(k, steps)
-			return append(to, send(sum, peer), reduceInOrder(next, sum, rank, peer))
+			return append(to, send(sum, peer), Move{Kind: Reduce, Dst: next, A: sum, Peer: peer, Left: upper})
 		case k == steps+1 && stage(steps, steps) != data:
 			return append(to, copyTo(data, stage(steps, steps)))
 		case k == steps+2 && paired:

@@ -60,6 +60,9 @@ type world struct {
 	free     []int32 // unused messages
 
 	switching    picos
+	turn         picos // until a rank that waits and polls runs again
+	pollFor      picos // how long a rank polls
+	wake         picos // of a rank that no longer polls
 	memory, wire pathCost
 	reduce       float64 // picoseconds per byte
 	result       Result
@@ -96,9 +99,10 @@ func (m *Machine) execute(c Call, plans source, progress Progress) (Result, erro
 	w := &world{
 		machine: m, plans: plans, chunks: int64(plans.chunks()), bytes: int64(c.Bytes),
 		ranks: make([]rank, c.Ranks), net: newNetwork(m, hosts),
-		switching: pico(m.Switch), memory: costOf(m.Memory), wire: costOf(m.Network), reduce: perByte(m.ReduceRate),
+		switching: pico(m.Switch), pollFor: pico(m.PollFor), wake: pico(m.Wake), memory: costOf(m.Memory), wire: costOf(m.Network), reduce: perByte(m.ReduceRate),
 	}
 	if m.Cores < m.RanksPerHost {
+		w.turn = picos(float64(pico(m.Poll)) * (float64(min(m.RanksPerHost, c.Ranks))/float64(m.Cores) - 1))
 		w.cores = make([]core, hosts*m.Cores)
 		for i := range w.cores {
 			w.cores[i].last = -1
@@ -223,11 +227,7 @@ func (w *world) begin(at, number int32) {
 	case plan.Recv, plan.Reduce:
 		w.match(at, m.peer)
 	default:
-		picosOfByte := w.memory.copying
-		if m.kind == plan.Combine {
-			picosOfByte = w.reduce
-		}
-		_, end := w.compute(at, w.now, picos(picosOfByte*float64(w.length(m.dst))))
+		_, end := w.compute(at, w.now, picos(w.reduce*float64(w.length(m.dst))))
 		if end > w.now {
 			w.queue.add(event{at: end, rank: at, arg: number, kind: computed})
 			return
@@ -268,6 +268,9 @@ func (w *world) compute(at int32, from, duration picos) (begin, end picos) {
 	begin = max(from, r.busy)
 	if duration == 0 {
 		return begin, begin
+	}
+	if w.wake > 0 && from-r.busy > w.pollFor {
+		duration += w.wake
 	}
 	if len(w.cores) > 0 {
 		host := int(at) / w.machine.RanksPerHost

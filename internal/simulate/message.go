@@ -76,15 +76,26 @@ func (w *world) inject(n int32) {
 	w.open(from)
 }
 
-// arrive lets the receiver take a message, or keeps it until a receive is ready.
+// arrive lets the receiver take a message, or keeps it until a receive is ready. A receiver that waits
+// finds all messages that have arrived when it has its next turn.
 func (w *world) arrive(n int32) {
 	msg := &w.messages[n]
+	r := &w.ranks[msg.to]
+	if w.turn > 0 && !msg.here {
+		if r.busy <= w.now && r.turn <= w.now && w.now-r.busy <= w.pollFor {
+			r.turn = w.now + w.turn
+		}
+		if r.turn > w.now {
+			msg.here = true
+			w.queue.add(event{at: r.turn, rank: msg.to, arg: n, kind: arrived})
+			return
+		}
+	}
 	msg.here = true
 	if msg.receive >= 0 {
 		w.take(n)
 		return
 	}
-	r := &w.ranks[msg.to]
 	r.early = append(r.early, early{msg.from, n})
 	w.match(msg.to, msg.from)
 }

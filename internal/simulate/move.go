@@ -53,6 +53,7 @@ type rank struct {
 	blocked int32   // open moves that wait for others
 	held    int32   // blocked moves that are no receives
 	busy    picos   // until when it uses a processor
+	turn    picos   // when it looks for messages next, if it waits
 	early   []early // messages without a receive that is ready
 }
 

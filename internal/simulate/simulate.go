@@ -37,7 +37,16 @@ type Machine struct {
 	// Switch is the time of a processor to change from one rank to another.
 	Switch time.Duration
 
-	// ReduceRate is the rate in bytes per second at which a processor applies an op. 0 takes no time.
+	// A rank that waits polls for a time of PollFor. With fewer processors than ranks, Poll is the time for
+	// which it then occupies a processor before others have a turn, so that it finds a message
+	// after all other ranks of its processor have polled.
+	Poll, PollFor time.Duration
+
+	// Wake is the processor time to continue after a wait of more than PollFor.
+	Wake time.Duration
+
+	// ReduceRate is the rate in bytes per second at which a processor applies an op, or copies within a
+	// rank. 0 takes no time.
 	ReduceRate float64
 
 	// Eager is the length in bytes of the longest message that needs no grant.

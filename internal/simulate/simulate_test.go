@@ -47,6 +47,9 @@ func TestTimesOfModel(t *testing.T) {
 	oneCore := Machine{RanksPerHost: 8, Cores: 1, Memory: Path{Message: time.Microsecond}, Eager: 64 << 10}
 	switching := oneCore
 	switching.Switch = 3 * time.Microsecond
+	polling, sleeping := oneCore, oneCore
+	polling.Poll, polling.PollFor = time.Microsecond, time.Second
+	sleeping.Poll, sleeping.Wake = time.Microsecond, 5*time.Microsecond
 	for name, test := range map[string]struct {
 		machine Machine
 		c       plan.Collective
@@ -65,6 +68,10 @@ func TestTimesOfModel(t *testing.T) {
 		"copies at both ends, and a reduction":  {copying, plan.Reduction, "binomial", 2, 1000, (1 + 1 + 1 + 1) * us},
 		"one processor for all messages":        {oneCore, plan.Barrier, "dissemination", 8, 0, 8 * 3 * 2 * us},
 		"a processor that changes between them": {switching, plan.Broadcast, "chain", 8, 8, (7*2 + 8*3) * us},
+		"polls of the other ranks":              {polling, plan.Broadcast, "chain", 8, 8, 7 * (1 + 7 + 1) * us},
+		"ranks that have slept":                 {sleeping, plan.Broadcast, "chain", 8, 8, 7 * (1 + 5 + 1) * us},
+		"no polls with a processor for each":    {slow, plan.Broadcast, "chain", 8, 0, 7 * (2 + 1 + 2) * us},
+		"a copy within a rank":                  {copying, plan.AllReduce, "recursive-doubling", 2, 1000, (1 + 1 + 1 + 1 + 1) * us},
 		"nothing":                               {slow, plan.AllReduce, "ring", 1, 1 << 20, 0},
 	} {
 		got := simulated(t, test.machine, Call{Algorithm: algorithm(t, test.c, test.name), Ranks: test.ranks, Bytes: test.bytes, FullMax: 4096})

@@ -22,14 +22,14 @@ func TestManyRanks(t *testing.T) {
 	for _, c := range plan.Collectives() {
 		for _, a := range plan.AlgorithmsOn(c, plan.Groups(n)) {
 			isForMany := slices.Contains([]string{"leader", "groups", "groups-shares", "flat", "direct"}, a.Name)
-			if !isForMany || !a.Fits(n) || !a.Single && c != plan.Barrier {
+			if !isForMany || !a.Fits(n) {
 				continue
 			}
 			for _, root := range roots(c, n) {
 				fingerprint++
 				ran++
 				pieces := 1 + int(fingerprint)%3
-				if c == plan.Barrier {
+				if c == plan.Barrier || !a.Single {
 					pieces = 1
 				}
 				trial{c, a, n, root, pieces, 5, 0}.run(t, memories, fingerprint)
