@@ -23,6 +23,7 @@ import (
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/relay"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
@@ -51,6 +52,8 @@ type Config struct {
 	Areas, AreaSize int
 	// PlainBulk turns off encryption on TCP.
 	PlainBulk bool
+	// Tamper is relay.Config.Tamper.
+	Tamper relay.Tamper
 	// OnDemand is mesh.Config.OnDemand.
 	OnDemand bool
 	// LinkIdleTimeout is mesh.Config.IdleTimeout.

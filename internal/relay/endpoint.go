@@ -60,11 +60,19 @@ type Config struct {
 	Client func(peer string) *tls.Config
 	Peer   func(state tls.ConnectionState) (string, error)
 
+	// Tamper, if not nil, makes this node a hostile relay, for tests. It is called for each frame of another node that
+	// this node passes on to a neighbor, and returns the frames that are written instead. It must not return more bytes
+	// than it was given: the credit of a frame that it dropped is spent on a frame that it adds.
+	Tamper Tamper
+
 	// Report, if not nil, is called for each frame that a session has dropped. It must not block.
 	Report func(Report)
 	// Log defaults to a logger that discards.
 	Log *slog.Logger
 }
+
+// A Tamper is the action of a hostile relay; see [Config]. Goroutines call it concurrently, one for each neighbor.
+type Tamper func(to membership.NodeID, f forward.Frame) []forward.Frame
 
 // A Report is about a frame for this node that was dropped.
 type Report struct {

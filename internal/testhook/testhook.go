@@ -11,6 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/relay"
 	"github.com/nexar-go/nexar/internal/topology"
 )
 
@@ -31,6 +32,7 @@ type World struct {
 type (
 	worldKey   struct{}
 	packetsKey struct{}
+	tamperKey  struct{}
 )
 
 // WithWorld returns a context with which nexar.Local forms w.
@@ -54,4 +56,15 @@ func WithPackets(ctx context.Context, p net.PacketConn) context.Context {
 func PacketsFrom(ctx context.Context) net.PacketConn {
 	p, _ := ctx.Value(packetsKey{}).(net.PacketConn)
 	return p
+}
+
+// WithTamper returns a context with which nexar.Join makes a node that is a hostile relay.
+func WithTamper(ctx context.Context, t relay.Tamper) context.Context {
+	return context.WithValue(ctx, tamperKey{}, t)
+}
+
+// TamperFrom returns the Tamper of ctx, or nil.
+func TamperFrom(ctx context.Context) relay.Tamper {
+	t, _ := ctx.Value(tamperKey{}).(relay.Tamper)
+	return t
 }
