@@ -156,9 +156,20 @@ func (e *Endpoint) Stats() Stats {
 func (e *Endpoint) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	c, err := e.dial(ctx, addr, peer)
 	if err != nil {
-		return nil, fmt.Errorf("relay: dial node %s: %w", addr, err)
+		return nil, fmt.Errorf("relay: dial node %s from node %v%s: %w", addr, e.cfg.Self, e.via(addr), err)
 	}
 	return c, nil
+}
+
+// via names the first relays on the paths to a node.
+func (e *Endpoint) via(addr string) string {
+	id, err := membership.ParseNodeID(addr)
+	if err != nil || id == e.cfg.Self {
+		return ""
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return fmt.Sprintf(" over the relays %v", e.cfg.Routes.NextHops(id, 0, nil))
 }
 
 func (e *Endpoint) dial(ctx context.Context, addr, peer string) (c *conn, err error) {
@@ -398,7 +409,12 @@ func (e *Endpoint) receive(v *neighbor, f forward.Frame) error {
 	switch {
 	case c != nil:
 		verdict := session.Unexpected
-		c.do(func(now time.Time) { verdict = c.session.Receive(now, f) })
+		c.do(func(now time.Time) {
+			if verdict = c.session.Receive(now, f); verdict == session.Altered {
+				c.altered++
+				c.alteredBy = v.id
+			}
+		})
 		e.report(v.id, &f, verdict)
 	case delivered:
 		e.report(v.id, &f, session.Unexpected)

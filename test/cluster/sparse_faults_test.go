@@ -7,8 +7,11 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar"
 )
 
 // TestSparseWorkers: the calls that are not in [TestSparse] work between processes, through relays.
@@ -202,4 +205,39 @@ func awaitRounds(t *testing.T, w *worker, running <-chan result, n int) {
 	}
 	w.kill(quit)
 	t.Fatalf("%s makes no progress: %s", w.name, why)
+}
+
+// TestTopologiesDiffer: nodes with another topology than the first node of a world are refused at once, with the names of
+// both topologies, while the others wait. The world forms with nodes that have its topology.
+func TestTopologiesDiffer(t *testing.T) {
+	c := newWorkerSet(t)
+	log, lines := logTo(t, "seed")
+	seed := startLocalSeed(t, 3, nexar.SeedConfig{Token: c.token, Log: log})
+	start := func(name, topology string) *worker {
+		return c.start(nil, name, "NEXAR_SEEDS="+seed.Addr(), "NEXAR_LISTEN=127.0.0.1:0", "NEXAR_TOPOLOGY="+topology)
+	}
+	first := start("first", "k_regular:2")
+	waiting := first.start(command{Do: "join"})
+	waitFor(t, func() bool { return missingTexts(lines, "node joined") == nil })
+	var others []*worker
+	for i, topology := range []string{"full_mesh", "hypercube", "k-regular:4"} {
+		others = append(others, start(fmt.Sprint("other ", i), topology))
+	}
+	for i, r := range runAll(others, command{Do: "join"}) {
+		own := []string{"full", "hypercube", "k-regular:4"}[i]
+		for _, text := range []string{fmt.Sprintf("this node has %q", own), `the world "k-regular:2"`, "set NEXAR_TOPOLOGY to the same value on all nodes"} {
+			if r.Failure == nil || !strings.Contains(r.Failure.Text, text) {
+				t.Errorf("the node with %s: %v, want %q", own, r.Failure, text)
+			}
+		}
+	}
+	select {
+	case r := <-waiting:
+		t.Fatalf("the first node has not waited: %v", r.Failure)
+	default:
+	}
+	same := []*worker{start("second", "k-regular:2"), start("third", "k-regular:2")}
+	mustSucceed(t, runAll(same, command{Do: "join"}))
+	mustSucceed(t, []result{first.await(waiting)})
+	mustSucceed(t, runAll(append(same, first), command{Do: "check"}))
 }

@@ -20,7 +20,7 @@ func checkFurther(ctx context.Context, c *nexar.Comm, round int) error {
 			}
 		}
 	}
-	if err := callAll(ctx, c); err != nil {
+	if err := callAll(ctx, c, round); err != nil {
 		return err
 	}
 	half, err := c.Split(ctx, c.Rank()%2, -c.Rank())
@@ -31,7 +31,7 @@ func checkFurther(ctx context.Context, c *nexar.Comm, round int) error {
 	if want := (c.Size() - 1 - c.Rank()) / 2; half.Rank() != want {
 		return fmt.Errorf("split: rank %d of %d has become rank %d of %d, want %d", c.Rank(), c.Size(), half.Rank(), half.Size(), want)
 	}
-	if err := callAll(ctx, half); err != nil {
+	if err := callAll(ctx, half, round); err != nil {
 		return fmt.Errorf("split: %w", err)
 	}
 	if err := checkWorld(ctx, half, round); err != nil {
@@ -179,9 +179,10 @@ func synchronize(ctx context.Context, c *nexar.Comm, n, round int) error {
 	return equal("sync", state, func(i int) int64 { return value(0, i, round) })
 }
 
-// callAll calls a function of all ranks, with arguments and results up to 300,000 bytes.
-func callAll(ctx context.Context, c *nexar.Comm) error {
-	c.Register("repeat", func(_ context.Context, from int, args []byte) ([]byte, error) {
+// callAll calls a function of all ranks, with arguments and results up to 300,000 bytes. Each round has its own function.
+func callAll(ctx context.Context, c *nexar.Comm, round int) error {
+	name := fmt.Sprint("repeat ", round)
+	c.Register(name, func(_ context.Context, from int, args []byte) ([]byte, error) {
 		for i := range args {
 			args[i] ^= byte(from + c.Rank())
 		}
@@ -196,7 +197,7 @@ func callAll(ctx context.Context, c *nexar.Comm) error {
 			for i := range args {
 				args[i] = byte(i * 7)
 			}
-			got, err := c.Call(ctx, to, "repeat", args)
+			got, err := c.Call(ctx, to, name, args)
 			if err != nil || len(got) != n {
 				return fmt.Errorf("call of rank %d: %d of %d bytes: %w", to, len(got), n, err)
 			}

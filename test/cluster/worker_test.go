@@ -113,7 +113,7 @@ func handlers() map[string]handler {
 		"send": send, "recv": recv, "memory": reportMemory, "free-memory": freeMemory, "reduce-floats": reduceFloats,
 		"peers": peers, "survive": survive, "wait-for-failure": waitForFailure, "flood": flood, "stress": stress, "status": askStatus,
 		"form-in-process": formInProcess, "change": change, "change-and-rejoin": changeAndRejoin, "progress": progress, "leave": leave, "stop": stop,
-		"check-more": checkMore, "work-in-part": workInPart, "traffic": traffic,
+		"check-more": checkMore, "work-in-part": workInPart, "traffic": traffic, "tamper": tamper,
 	}
 }
 
