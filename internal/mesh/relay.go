@@ -37,6 +37,9 @@ type Relay struct {
 // A RelayConfig has the credentials of the node. NewRelay sets Routes and HopLimit.
 type RelayConfig = relay.Config
 
+// A Tamper is RelayConfig.Tamper.
+type Tamper = relay.Tamper
+
 // NewRelay returns a relay. The [Mesh] with the relay in its Config gives it routes and links.
 func NewRelay(cfg RelayConfig) (*Relay, error) {
 	r := &Relay{routes: new(relayRoutes)}
@@ -82,7 +85,7 @@ type relayTable struct {
 //
 // While the links of a new view come up, nodes do not know which links others lack, and a frame may go around in a circle.
 // A frame that has made as many hops as there are nodes has been at a node twice. Then all nodes route it by the next older
-// view, whose links exist, and after as many hops again by the one before.
+// view, since the links of that view exist, and after as many hops again by the one before.
 func (r *relayRoutes) NextHops(destination membership.NodeID, made int, hops []membership.NodeID) []membership.NodeID {
 	tables, known := r.tables.Load(), false
 	if tables == nil {

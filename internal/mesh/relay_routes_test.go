@@ -47,7 +47,7 @@ func newChangingWorld(t *testing.T, topo topology.Topology, n int, dead []int) *
 	return w
 }
 
-// table returns the table of a rank for a view, in which some ranks are dead.
+// table returns the table of a rank for a view with some dead ranks.
 func (w *changingWorld) table(t *testing.T, topo topology.Topology, v membership.View, self int, dead []int) *relayTable {
 	t.Helper()
 	table := &relayTable{view: v, ranks: make(map[membership.NodeID]int)}

@@ -23,7 +23,6 @@ import (
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
-	"github.com/nexar-go/nexar/internal/relay"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
@@ -52,8 +51,8 @@ type Config struct {
 	Areas, AreaSize int
 	// PlainBulk turns off encryption on TCP.
 	PlainBulk bool
-	// Tamper is relay.Config.Tamper.
-	Tamper relay.Tamper
+	// Tamper is mesh.RelayConfig.Tamper.
+	Tamper mesh.Tamper
 	// OnDemand is mesh.Config.OnDemand.
 	OnDemand bool
 	// LinkIdleTimeout is mesh.Config.IdleTimeout.

@@ -100,7 +100,7 @@ func (c *conn) flushLocked(now time.Time) {
 	c.setTimerLocked(now)
 }
 
-// explainLocked adds the path to the error of a session whose peer was silent: a relay may have failed, or be hostile.
+// explainLocked adds the path to the error of a session with a silent peer: a relay may have failed, or be hostile.
 func (c *conn) explainLocked(err error) error {
 	if !errors.Is(err, session.ErrSilent) {
 		return err
@@ -111,6 +111,17 @@ func (c *conn) explainLocked(err error) error {
 		path += fmt.Sprintf("; %d frames from it were altered or forged on their path, the last came from the relay %v", c.altered, c.alteredBy)
 	}
 	return fmt.Errorf("%w: %s", err, path)
+}
+
+// via names the first relays on the paths to a node.
+func (e *Endpoint) via(addr string) string {
+	id, err := membership.ParseNodeID(addr)
+	if err != nil || id == e.cfg.Self {
+		return ""
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return fmt.Sprintf(" over the relays %v", e.cfg.Routes.NextHops(id, 0, nil))
 }
 
 // setTimerLocked lets the timer run until the deadline of the session. A timer that runs may be too early,

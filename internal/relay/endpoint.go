@@ -60,9 +60,8 @@ type Config struct {
 	Client func(peer string) *tls.Config
 	Peer   func(state tls.ConnectionState) (string, error)
 
-	// Tamper, if not nil, makes this node a hostile relay, for tests. It is called for each frame of another node that
-	// this node passes on to a neighbor, and returns the frames that are written instead. It must not return more bytes
-	// than it was given: the credit of a frame that it dropped is spent on a frame that it adds.
+	// Tamper, if not nil, makes this node a hostile relay, for tests. It is called for each frame of another node that this
+	// node passes on, and returns the frames that are written instead. An added frame needs the credit of a dropped one.
 	Tamper Tamper
 
 	// Report, if not nil, is called for each frame that a session has dropped. It must not block.
@@ -70,9 +69,6 @@ type Config struct {
 	// Log defaults to a logger that discards.
 	Log *slog.Logger
 }
-
-// A Tamper is the action of a hostile relay; see [Config]. Goroutines call it concurrently, one for each neighbor.
-type Tamper func(to membership.NodeID, f forward.Frame) []forward.Frame
 
 // A Report is about a frame for this node that was dropped.
 type Report struct {
@@ -159,17 +155,6 @@ func (e *Endpoint) Dial(ctx context.Context, addr, peer string) (transport.Conn,
 		return nil, fmt.Errorf("relay: dial node %s from node %v%s: %w", addr, e.cfg.Self, e.via(addr), err)
 	}
 	return c, nil
-}
-
-// via names the first relays on the paths to a node.
-func (e *Endpoint) via(addr string) string {
-	id, err := membership.ParseNodeID(addr)
-	if err != nil || id == e.cfg.Self {
-		return ""
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return fmt.Sprintf(" over the relays %v", e.cfg.Routes.NextHops(id, 0, nil))
 }
 
 func (e *Endpoint) dial(ctx context.Context, addr, peer string) (c *conn, err error) {

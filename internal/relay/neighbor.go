@@ -11,6 +11,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
+// A Tamper is the action of a hostile relay; see [Config]. Goroutines call it concurrently, one for each neighbor.
+type Tamper func(to membership.NodeID, f forward.Frame) []forward.Frame
+
 // A neighbor is the link to a neighbor: one pipe in each direction.
 type neighbor struct {
 	id       membership.NodeID

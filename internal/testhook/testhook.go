@@ -11,7 +11,6 @@ import (
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
-	"github.com/nexar-go/nexar/internal/relay"
 	"github.com/nexar-go/nexar/internal/topology"
 )
 
@@ -59,12 +58,12 @@ func PacketsFrom(ctx context.Context) net.PacketConn {
 }
 
 // WithTamper returns a context with which nexar.Join makes a node that is a hostile relay.
-func WithTamper(ctx context.Context, t relay.Tamper) context.Context {
+func WithTamper(ctx context.Context, t mesh.Tamper) context.Context {
 	return context.WithValue(ctx, tamperKey{}, t)
 }
 
 // TamperFrom returns the Tamper of ctx, or nil.
-func TamperFrom(ctx context.Context) relay.Tamper {
-	t, _ := ctx.Value(tamperKey{}).(relay.Tamper)
+func TamperFrom(ctx context.Context) mesh.Tamper {
+	t, _ := ctx.Value(tamperKey{}).(mesh.Tamper)
 	return t
 }

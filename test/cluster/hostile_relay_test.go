@@ -21,7 +21,7 @@ import (
 const (
 	// tamperEnv makes a worker a hostile relay. Its value is a key of tampers.
 	tamperEnv = "NEXAR_CLUSTERTEST_TAMPER"
-	// tampered is what a hostile relay writes to its log when it tampers with a frame for the first time.
+	// tampered is in the log of a hostile relay that has tampered with a frame.
 	tampered = "this relay tampers with a frame"
 )
 
@@ -184,7 +184,7 @@ func TestHostileRelays(t *testing.T) {
 			for _, r := range []result{workers[source].await(sending), workers[destination].await(receiving)} {
 				t.Logf("after %v: %v", r.Took, r.Failure)
 				if r.Failure == nil || !r.Failure.PeerFailed {
-					continue // The message may be shorter than what the sender may have in flight.
+					continue // A sender does not wait until the message has arrived.
 				}
 				relays := strings.Contains(r.Failure.Text, ids[1].Text) && strings.Contains(r.Failure.Text, ids[3].Text)
 				if relays && strings.Contains(r.Failure.Text, ids[source].Text) && strings.Contains(r.Failure.Text, ids[destination].Text) {
@@ -198,7 +198,7 @@ func TestHostileRelays(t *testing.T) {
 	}
 }
 
-// startWithHostile starts a world of the topology k-regular:2 in which some ranks are hostile relays.
+// startWithHostile starts a world of the topology k-regular:2 with some hostile relays.
 func startWithHostile(t *testing.T, ranks int, kind string, hostile ...int) (workers []*worker) {
 	t.Helper()
 	c := newWorkerSet(t)

@@ -16,6 +16,7 @@ import (
 
 // TestSparseWorkers: the calls that are not in [TestSparse] work between processes, through relays.
 func TestSparseWorkers(t *testing.T) {
+	t.Parallel()
 	for _, w := range []struct {
 		topology, transports string
 		ranks                int
@@ -59,8 +60,8 @@ func TestSurviveSparse(t *testing.T) {
 const (
 	// sparseKillRanks is the number of ranks of a world of TestKillSparse.
 	sparseKillRanks = 12
-	// killsLog is the variable with a file of TestKillSparse, to which each trial is appended. The report is about all
-	// trials in the file, so that it can be made by several runs.
+	// killsLog is the variable with a file of TestKillSparse. Each trial is appended to the file, and the report is about all
+	// trials there, so that several runs can make one report.
 	killsLog = "KILLS_LOG"
 )
 
@@ -158,6 +159,7 @@ with an error, keeps a file or a mapping, or if a file is left in /tmp or /dev/s
 
 // TestPartGoesOn: a communicator without a relay works on when the relay is killed. Its frames take another path.
 func TestPartGoesOn(t *testing.T) {
+	t.Parallel()
 	const victim = 1
 	for _, w := range []struct{ topology, transports string }{{"k-regular:2", "tcp"}, {"k-regular:4", "quic"}, {"hypercube", "shm,tcp,quic"}} {
 		t.Run(w.topology, func(t *testing.T) {
@@ -210,6 +212,7 @@ func awaitRounds(t *testing.T, w *worker, running <-chan result, n int) {
 // TestTopologiesDiffer: nodes with another topology than the first node of a world are refused at once, with the names of
 // both topologies, while the others wait. The world forms with nodes that have its topology.
 func TestTopologiesDiffer(t *testing.T) {
+	t.Parallel()
 	c := newWorkerSet(t)
 	log, lines := logTo(t, "seed")
 	seed := startLocalSeed(t, 3, nexar.SeedConfig{Token: c.token, Log: log})

@@ -17,6 +17,7 @@ const trafficVariable = "TRAFFIC"
 // TestSparseSockets: the processes of sparse topologies have TCP connections to their neighbors and to the seed, and to no
 // other process, while they send messages between random ranks and after that.
 func TestSparseSockets(t *testing.T) {
+	t.Parallel()
 	var long time.Duration
 	if text := os.Getenv(trafficVariable); text != "" {
 		var err error
