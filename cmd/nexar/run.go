@@ -15,7 +15,6 @@ import (
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/cmd/nexar/internal/launch"
 	"github.com/nexar-go/nexar/cmd/nexar/internal/ranks"
-	"github.com/nexar-go/nexar/internal/topology"
 )
 
 // runFlags are the flags of nexar run.
@@ -164,15 +163,14 @@ func (f *runFlags) checkTopology() error {
 			what, value = "--env NEXAR_TOPOLOGY", v
 		}
 	}
-	t, err := topology.Parse(value)
 	size := f.world
 	if size == 0 && f.seed == "" && len(f.peers) == 0 && os.Getenv("NEXAR_SEEDS") == "" {
 		size = f.count
 	}
-	if err == nil && size > 0 && !f.elastic {
-		err = t.CheckSize(size)
+	if f.elastic {
+		size = 0
 	}
-	if err != nil {
+	if err := nexar.CheckTopology(value, size); err != nil {
 		return usagef("%s %s: %w", what, value, err)
 	}
 	return nil

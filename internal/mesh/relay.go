@@ -27,6 +27,9 @@ const nearCloseMax = 5 * time.Second
 // relayCloseMin is the least of GoodbyeTimeout with a relay.
 const relayCloseMin = 2 * time.Second
 
+// hopLimit is the maximum number of hops of a relay frame.
+const hopLimit = relay.HopLimitMax
+
 // A Relay connects this node to the nodes that are not its neighbors. It has the transport for a [Path] with Relay,
 // and outlives a Mesh.
 type Relay struct {
@@ -43,7 +46,7 @@ type Tamper = relay.Tamper
 // NewRelay returns a relay. The [Mesh] with the relay in its Config gives it routes and links.
 func NewRelay(cfg RelayConfig) (*Relay, error) {
 	r := &Relay{routes: new(relayRoutes)}
-	cfg.Routes, cfg.HopLimit = r.routes, relay.HopLimitMax
+	cfg.Routes, cfg.HopLimit = r.routes, hopLimit
 	var err error
 	r.endpoint, err = relay.New(cfg)
 	return r, err

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/membership"
-	"github.com/nexar-go/nexar/internal/relay"
 	"github.com/nexar-go/nexar/internal/topology"
 )
 
@@ -70,7 +69,7 @@ func (w *changingWorld) walk(from, to membership.NodeID) (made int, err error) {
 	var path []membership.NodeID
 	var came membership.NodeID
 	for at := from; at != to; made++ {
-		if path = append(path, at); made == relay.HopLimitMax {
+		if path = append(path, at); made == hopLimit {
 			return made, fmt.Errorf("the frame from %d to %d is still on the way after %v", from[0], to[0], path)
 		}
 		var next membership.NodeID
