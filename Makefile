@@ -11,7 +11,9 @@ PEERS ?=
 BASE ?= HEAD
 ROUNDS ?= 10
 VERSIONS ?=
+KILLS_LOG ?=
 KILLS ?= 200
+TRAFFIC ?= 1h
 SURVIVALS ?= 100
 LOSSES ?= 5m
 CHANGES ?= 320
@@ -54,7 +56,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills blame footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills kills-sparse traffic blame footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -136,6 +138,12 @@ attack-ci: ## attack worlds for 75 seconds, about one round, without a report
 
 kills: ## measure how soon a killed process is detected, in KILLS=200 worlds, and write docs/results/kills.txt
 	@cd test/cluster && KILLS=$(KILLS) REPORT=$(CURDIR)/docs/results/kills.txt go test -count=1 -timeout 2h -run '^TestKill$$'
+
+kills-sparse: ## measure how soon a killed process is detected in a sparse topology, in KILLS=200 worlds, and write docs/results/kills-sparse.txt; KILLS_LOG=file keeps the trials, so that several runs make one report
+	@cd test/cluster && KILLS=$(KILLS) KILLS_LOG=$(KILLS_LOG) REPORT=$(CURDIR)/docs/results/kills-sparse.txt go test -count=1 -timeout 2h -run '^TestKillSparse$$'
+
+traffic: ## send messages between random ranks of sparse topologies for TRAFFIC=1h, and check their connections
+	@cd test/cluster && TRAFFIC=$(TRAFFIC) go test -count=1 -timeout 24h -v -run '^TestSparseSockets$$'
 
 blame: ## check which rank errors name after one has ended early, in BLAMES=1000 worlds, and write docs/results/blame.txt
 	@cd test/cluster && BLAMES=$(BLAMES) REPORT=$(CURDIR)/docs/results/blame.txt go test -count=1 -timeout 2h -run '^TestBlame$$'

@@ -108,6 +108,9 @@ func (f *runFlags) config(given func(string) bool, program []string) (cfg ranks.
 	if f.stacks {
 		cfg.Env = append([]string{"NEXAR_STACKS=1"}, cfg.Env...)
 	}
+	if err := f.checkTopology(); err != nil {
+		return cfg, err
+	}
 	if f.topology != "" {
 		cfg.Env = append([]string{"NEXAR_TOPOLOGY=" + f.topology}, cfg.Env...)
 	}
@@ -144,6 +147,31 @@ func checkEnv() error {
 		if err != nil && strings.Contains(err.Error(), name+"=") {
 			return usagef("%w", err)
 		}
+	}
+	return nil
+}
+
+// checkTopology checks the topology that the ranks get, so that it is refused once, before they start. In a world that is not
+// elastic, its number of neighbors must fit the number of ranks, if this command knows it.
+func (f *runFlags) checkTopology() error {
+	what, value := "NEXAR_TOPOLOGY", os.Getenv("NEXAR_TOPOLOGY")
+	if f.topology != "" {
+		what, value = "--topology", f.topology
+	}
+	for _, pair := range f.env { // The last one decides.
+		if v, ok := strings.CutPrefix(pair, "NEXAR_TOPOLOGY="); ok {
+			what, value = "--env NEXAR_TOPOLOGY", v
+		}
+	}
+	size := f.world
+	if size == 0 && f.seed == "" && len(f.peers) == 0 && os.Getenv("NEXAR_SEEDS") == "" {
+		size = f.count
+	}
+	if f.elastic {
+		size = 0
+	}
+	if err := nexar.CheckTopology(value, size); err != nil {
+		return usagef("%s %s: %w", what, value, err)
 	}
 	return nil
 }

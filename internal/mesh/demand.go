@@ -131,9 +131,15 @@ func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
 		case <-ctx.Done():
 		}
 	})
-	if p.broken != nil && m.isNear(p.node.ID) && m.isRefused(ctx, p.node) {
-		l.FailPending(p.broken)
-		return
+	if p.broken != nil && (m.isNear(p.node.ID) || p.brokenDirect) {
+		// A neighbor of an earlier view is dialed over relays, but its process may have ended.
+		brief, stop := context.WithTimeout(ctx, m.redialTimeout())
+		refused := m.isRefused(brief, p.node)
+		stop()
+		if refused {
+			l.FailPending(p.broken)
+			return
+		}
 	}
 	err := m.dial(ctx, slot, tokens)
 	if err == nil || m.run.Err() != nil || errors.Is(context.Cause(ctx), context.Canceled) {

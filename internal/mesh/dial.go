@@ -63,6 +63,7 @@ func (m *Mesh) dial(ctx context.Context, slot int, tokens chan struct{}) error {
 		if len(d.addrs) > 0 {
 			unreachable.Addrs = d.addrs
 		}
+		unreachable.Relayed = !m.isNear(d.node.ID) && m.HasRelay()
 		return unreachable
 	}
 }

@@ -145,15 +145,24 @@ type UnreachableError struct {
 	Rank  int
 	Node  membership.NodeID
 	Addrs []string
-	Err   error
+	// Relayed says that the node was dialed over relays, and not at its addresses.
+	Relayed bool
+	Err     error
 }
 
 func (e *UnreachableError) Error() string {
-	return fmt.Sprintf("cannot reach rank %d (%s) at %s: %v", e.Rank, e.Node, list(e.Addrs), e.Err)
+	return fmt.Sprintf("cannot reach rank %d (%s) %s: %v", e.Rank, e.Node, e.where(), e.Err)
 }
 
 // Reason returns the error without the rank.
-func (e *UnreachableError) Reason() error { return fmt.Errorf("at %s: %w", list(e.Addrs), e.Err) }
+func (e *UnreachableError) Reason() error { return fmt.Errorf("%s: %w", e.where(), e.Err) }
+
+func (e *UnreachableError) where() string {
+	if e.Relayed {
+		return "over relays"
+	}
+	return "at " + list(e.Addrs)
+}
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 

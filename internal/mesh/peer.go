@@ -18,14 +18,16 @@ type peer struct {
 	expected  bool       // the node is in no view yet
 	accepting int        // accepted connections that may become the link
 	onDemand  bool       // the link is, or was, pending
-	broken    error      // why the last connection of the pending link ended; nil if it has not, or is replaced
-	relaying  bool       // the relay uses the link
-	left      bool       // the peer forwards nothing any more: it has left, or was gone when this node began to close
-	proposal  *route     // a connection that is being negotiated for the pending link, or nil
-	state     membership.PeerState
-	report    error      // the first report of another node since the peer was linked
-	reason    nodeError  // the last error that the peer has reported
-	loss      *LossError // the last loss of the peer, or nil
+	// brokenDirect says that the last connection did not go through relays. It is set with broken.
+	brokenDirect bool
+	broken       error  // why the last connection of the pending link ended; nil if it has not, or is replaced
+	relaying     bool   // the relay uses the link
+	left         bool   // the peer forwards nothing any more: it has left, or was gone when this node began to close
+	proposal     *route // a connection that is being negotiated for the pending link, or nil
+	state        membership.PeerState
+	report       error      // the first report of another node since the peer was linked
+	reason       nodeError  // the last error that the peer has reported
+	loss         *LossError // the last loss of the peer, or nil
 
 	// processEnded reports whether the process of the peer has ended. It is nil until link
 	// has ended.

@@ -42,7 +42,7 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 	case l.MemorySharer() != nil || p.state.IsGone() || p.state == membership.PeerDoubted || !isRelayed && !m.refuses(p.node):
 		return link.NoPurpose, false
 	}
-	p.broken, p.route = err, nil
+	p.broken, p.brokenDirect, p.route = err, !isRelayed, nil
 	if again = l.Purpose(); again == link.NoPurpose {
 		again = link.Again
 	}

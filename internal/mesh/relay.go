@@ -27,6 +27,9 @@ const nearCloseMax = 5 * time.Second
 // relayCloseMin is the least of GoodbyeTimeout with a relay.
 const relayCloseMin = 2 * time.Second
 
+// hopLimit is the maximum number of hops of a relay frame.
+const hopLimit = relay.HopLimitMax
+
 // A Relay connects this node to the nodes that are not its neighbors. It has the transport for a [Path] with Relay,
 // and outlives a Mesh.
 type Relay struct {
@@ -37,10 +40,13 @@ type Relay struct {
 // A RelayConfig has the credentials of the node. NewRelay sets Routes and HopLimit.
 type RelayConfig = relay.Config
 
+// A Tamper is RelayConfig.Tamper.
+type Tamper = relay.Tamper
+
 // NewRelay returns a relay. The [Mesh] with the relay in its Config gives it routes and links.
 func NewRelay(cfg RelayConfig) (*Relay, error) {
 	r := &Relay{routes: new(relayRoutes)}
-	cfg.Routes, cfg.HopLimit = r.routes, relay.HopLimitMax
+	cfg.Routes, cfg.HopLimit = r.routes, hopLimit
 	var err error
 	r.endpoint, err = relay.New(cfg)
 	return r, err
@@ -52,11 +58,21 @@ func (r *Relay) Path() Path { return Path{Transport: r.endpoint, Relay: true, En
 // Stats returns the counters of the relay.
 func (r *Relay) Stats() relay.Stats { return r.endpoint.Stats() }
 
+// loopMin is the largest number of hops after which frames take the routes of another view, in a world of more nodes.
+const loopMin = 48
+
 // relayRoutes are the routes of a node by NodeID. They implement forward.Routes.
 type relayRoutes struct {
-	// tables are those of the newest view, of the adopted one, and of the one before: nodes change views at different
+	tables atomic.Pointer[relayTables]
+}
+
+// relayTables are the routes of a node at one time. They are immutable.
+type relayTables struct {
+	// direct has the nodes with a link that carries relay frames. These may be neighbors of an earlier view.
+	direct map[membership.NodeID]bool
+	// list has the tables of the newest view, of the adopted one, and of the one before: nodes change views at different
 	// times, and need goodbyes of nodes that leave. The first one with a route is used.
-	tables atomic.Pointer[[]*relayTable]
+	list []*relayTable
 }
 
 // A relayTable has the routes of a view. It is immutable.
@@ -66,26 +82,42 @@ type relayTable struct {
 	routes *topology.Routes
 }
 
-// NextHops implements forward.Routes. The only next hop to a node that is in no view is the node itself: it may have a
-// link to this node while it joins.
-func (r *relayRoutes) NextHops(destination membership.NodeID, hops []membership.NodeID) []membership.NodeID {
+// NextHops implements forward.Routes. A link to the destination itself is the first choice, also to a neighbor of an
+// earlier view. The only next hop to a node that is in no view is the node itself: it may have a link to this node while it
+// joins.
+//
+// While the links of a new view come up, nodes do not know which links others lack, and a frame may go around in a circle.
+// A frame that has made as many hops as there are nodes has been at a node twice. Then all nodes route it by the next older
+// view, since the links of that view exist, and after as many hops again by the one before.
+func (r *relayRoutes) NextHops(destination membership.NodeID, made int, hops []membership.NodeID) []membership.NodeID {
 	tables, known := r.tables.Load(), false
 	if tables == nil {
 		return append(hops, destination)
 	}
-	for _, t := range *tables {
+	isDirect := tables.direct[destination]
+	if isDirect {
+		hops = append(hops, destination)
+	}
+	for i := range tables.list {
+		t := tables.list[tables.first(made, i)]
 		rank, in := t.ranks[destination]
 		if in {
 			hops = t.appendHops(hops, rank)
 		}
-		if known = known || in; len(hops) > 0 {
+		if known = known || in; len(hops) > 0 && (!isDirect || in) {
 			break
 		}
 	}
-	if !known {
+	if !known && !isDirect {
 		hops = append(hops, destination)
 	}
 	return hops
+}
+
+// first returns the index of the i-th table to be used for a frame that has made some hops.
+func (t *relayTables) first(made, i int) int {
+	circle := max(1, min(t.list[0].view.Size(), loopMin))
+	return (made/circle + i) % len(t.list)
 }
 
 func (t *relayTable) appendHops(hops []membership.NodeID, rank int) []membership.NodeID {
@@ -112,7 +144,13 @@ func (m *Mesh) reroute() {
 			tables = append(tables, m.relayTableLocked(v))
 		}
 	}
-	m.cfg.Relay.routes.tables.Store(&tables)
+	all := &relayTables{list: tables, direct: make(map[membership.NodeID]bool)}
+	for slot := range m.peers {
+		if p := &m.peers[slot]; p.relaying && !p.hasStopped() {
+			all.direct[p.node.ID] = true
+		}
+	}
+	m.cfg.Relay.routes.tables.Store(all)
 	closing := m.closing
 	m.mu.Unlock()
 	m.cfg.Relay.endpoint.RoutesChanged()
@@ -121,7 +159,7 @@ func (m *Mesh) reroute() {
 	}
 	for _, t := range tables {
 		for _, n := range t.view.Nodes {
-			if n.ID != m.cfg.Self && len(m.cfg.Relay.routes.NextHops(n.ID, nil)) == 0 { // It cannot read a goodbye.
+			if n.ID != m.cfg.Self && len(m.cfg.Relay.routes.NextHops(n.ID, 0, nil)) == 0 { // It cannot read a goodbye.
 				m.cfg.Relay.endpoint.NodeGone(n.ID)
 			}
 		}
@@ -164,13 +202,18 @@ func (m *Mesh) brokenLocked(t *relayTable) (broken topology.Broken) {
 		if !in || slot == m.self {
 			continue
 		}
-		if p.left || p.state.IsGone() && p.state != membership.PeerClosed && p.state != membership.PeerLeft || p.state == membership.PeerDoubted {
+		if p.hasStopped() {
 			broken.Ranks = append(broken.Ranks, rank)
 		} else if near.has(p.node.ID) && !p.relaying {
 			broken.Links = append(broken.Links, rank)
 		}
 	}
 	return broken
+}
+
+// hasStopped reports whether a peer forwards nothing any more, or perhaps does not.
+func (p *peer) hasStopped() bool {
+	return p.left || p.state.IsGone() && p.state != membership.PeerClosed && p.state != membership.PeerLeft || p.state == membership.PeerDoubted
 }
 
 // leftWhileClosing notes that a node has left while this node closes, and tells the neighbors: goodbyes over

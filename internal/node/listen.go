@@ -89,7 +89,7 @@ func (n *Node) listenRelay() (err error) {
 		return nil
 	}
 	i := n.Session.Identity
-	n.relay, err = mesh.NewRelay(mesh.RelayConfig{Self: n.ID(), Server: i.Server(), Client: i.Client, Peer: i.Peer, Log: n.cfg.Log})
+	n.relay, err = mesh.NewRelay(mesh.RelayConfig{Self: n.ID(), Server: i.Server(), Client: i.Client, Peer: i.Peer, Tamper: n.cfg.Tamper, Log: n.cfg.Log})
 	if err != nil {
 		return err
 	}

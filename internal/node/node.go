@@ -51,6 +51,8 @@ type Config struct {
 	Areas, AreaSize int
 	// PlainBulk turns off encryption on TCP.
 	PlainBulk bool
+	// Tamper is mesh.RelayConfig.Tamper.
+	Tamper mesh.Tamper
 	// OnDemand is mesh.Config.OnDemand.
 	OnDemand bool
 	// LinkIdleTimeout is mesh.Config.IdleTimeout.

@@ -144,7 +144,7 @@ func TestUDPFiltered(t *testing.T) {
 				if err != nil {
 					return
 				}
-				go relay(c, addr)
+				go proxy(c, addr)
 			}
 		}()
 		return tcp.Addr().String()
@@ -158,8 +158,8 @@ func TestUDPFiltered(t *testing.T) {
 	}
 }
 
-// relay connects a socket to an address until either side ends.
-func relay(a net.Conn, addr string) {
+// proxy connects a socket to an address until either side ends.
+func proxy(a net.Conn, addr string) {
 	b, err := net.Dial("tcp", addr)
 	if err != nil {
 		a.Close()

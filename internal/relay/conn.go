@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +32,8 @@ type conn struct {
 	announced bool          // the handshake is over
 	err       error
 	unflushed bool
+	altered   uint64            // frames that the session has dropped as altered
+	alteredBy membership.NodeID // the neighbor that has sent the last of them
 	timer     *time.Timer
 	timerAt   time.Time // zero if the timer is not running
 }
@@ -83,7 +87,7 @@ func (c *conn) flushLocked(now time.Time) {
 		c.endpoint.send(now, frames)
 	}
 	if c.err == nil && s.Err() != nil {
-		c.err = s.Err()
+		c.err = c.explainLocked(s.Err())
 		close(c.done)
 	}
 	if c.unflushed && c.err != nil && !s.Closing() {
@@ -94,6 +98,30 @@ func (c *conn) flushLocked(now time.Time) {
 		c.endpoint.forget(c)
 	}
 	c.setTimerLocked(now)
+}
+
+// explainLocked adds the path to the error of a session with a silent peer: a relay may have failed, or be hostile.
+func (c *conn) explainLocked(err error) error {
+	if !errors.Is(err, session.ErrSilent) {
+		return err
+	}
+	e := c.endpoint
+	path := fmt.Sprintf("frames from node %v to it go%s", e.cfg.Self, e.via(c.Peer()))
+	if c.altered > 0 {
+		path += fmt.Sprintf("; %d frames from it were altered or forged on their path, the last came from the relay %v", c.altered, c.alteredBy)
+	}
+	return fmt.Errorf("%w: %s", err, path)
+}
+
+// via names the first relays on the paths to a node.
+func (e *Endpoint) via(addr string) string {
+	id, err := membership.ParseNodeID(addr)
+	if err != nil || id == e.cfg.Self {
+		return ""
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return fmt.Sprintf(" over the relays %v", e.cfg.Routes.NextHops(id, 0, nil))
 }
 
 // setTimerLocked lets the timer run until the deadline of the session. A timer that runs may be too early,

@@ -60,6 +60,10 @@ type Config struct {
 	Client func(peer string) *tls.Config
 	Peer   func(state tls.ConnectionState) (string, error)
 
+	// Tamper, if not nil, makes this node a hostile relay, for tests. It is called for each frame of another node that this
+	// node passes on, and returns the frames that are written instead. An added frame needs the credit of a dropped one.
+	Tamper Tamper
+
 	// Report, if not nil, is called for each frame that a session has dropped. It must not block.
 	Report func(Report)
 	// Log defaults to a logger that discards.
@@ -148,7 +152,7 @@ func (e *Endpoint) Stats() Stats {
 func (e *Endpoint) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	c, err := e.dial(ctx, addr, peer)
 	if err != nil {
-		return nil, fmt.Errorf("relay: dial node %s: %w", addr, err)
+		return nil, fmt.Errorf("relay: dial node %s from node %v%s: %w", addr, e.cfg.Self, e.via(addr), err)
 	}
 	return c, nil
 }
@@ -390,7 +394,12 @@ func (e *Endpoint) receive(v *neighbor, f forward.Frame) error {
 	switch {
 	case c != nil:
 		verdict := session.Unexpected
-		c.do(func(now time.Time) { verdict = c.session.Receive(now, f) })
+		c.do(func(now time.Time) {
+			if verdict = c.session.Receive(now, f); verdict == session.Altered {
+				c.altered++
+				c.alteredBy = v.id
+			}
+		})
 		e.report(v.id, &f, verdict)
 	case delivered:
 		e.report(v.id, &f, session.Unexpected)

@@ -148,7 +148,7 @@ func TestDial(t *testing.T) {
 // nowhere are the routes of a node that knows no way.
 type nowhere struct{}
 
-func (nowhere) NextHops(_ membership.NodeID, hops []membership.NodeID) []membership.NodeID {
+func (nowhere) NextHops(_ membership.NodeID, _ int, hops []membership.NodeID) []membership.NodeID {
 	return hops
 }
 

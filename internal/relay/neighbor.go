@@ -11,6 +11,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
+// A Tamper is the action of a hostile relay; see [Config]. Goroutines call it concurrently, one for each neighbor.
+type Tamper func(to membership.NodeID, f forward.Frame) []forward.Frame
+
 // A neighbor is the link to a neighbor: one pipe in each direction.
 type neighbor struct {
 	id       membership.NodeID
@@ -101,10 +104,19 @@ func (e *Endpoint) writeTo(v *neighbor) error {
 			}
 			continue
 		}
-		if out.Credit.Bytes > 0 {
+		switch {
+		case out.Credit.Bytes > 0:
 			buf = out.Credit.Append(buf[:0])
-		} else {
+		case e.cfg.Tamper != nil && out.Frame.Source != e.cfg.Self:
+			buf = buf[:0]
+			for _, f := range e.cfg.Tamper(v.id, out.Frame) {
+				buf = append(f.AppendHeader(buf), f.Payload...)
+			}
+		default:
 			buf = append(out.Frame.AppendHeader(buf[:0]), out.Frame.Payload...)
+		}
+		if len(buf) == 0 {
+			continue
 		}
 		if _, err := v.sender.Write(buf); err != nil {
 			return err

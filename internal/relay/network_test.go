@@ -30,7 +30,7 @@ type routes struct {
 }
 
 // NextHops implements [forward.Routes].
-func (r routes) NextHops(destination membership.NodeID, hops []membership.NodeID) []membership.NodeID {
+func (r routes) NextHops(destination membership.NodeID, _ int, hops []membership.NodeID) []membership.NodeID {
 	r.network.mu.Lock()
 	defer r.network.mu.Unlock()
 	return r.network.graph.NextHops(r.self, destination, hops)

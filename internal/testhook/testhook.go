@@ -31,6 +31,7 @@ type World struct {
 type (
 	worldKey   struct{}
 	packetsKey struct{}
+	tamperKey  struct{}
 )
 
 // WithWorld returns a context with which nexar.Local forms w.
@@ -54,4 +55,15 @@ func WithPackets(ctx context.Context, p net.PacketConn) context.Context {
 func PacketsFrom(ctx context.Context) net.PacketConn {
 	p, _ := ctx.Value(packetsKey{}).(net.PacketConn)
 	return p
+}
+
+// WithTamper returns a context with which nexar.Join makes a node that is a hostile relay.
+func WithTamper(ctx context.Context, t mesh.Tamper) context.Context {
+	return context.WithValue(ctx, tamperKey{}, t)
+}
+
+// TamperFrom returns the Tamper of ctx, or nil.
+func TamperFrom(ctx context.Context) mesh.Tamper {
+	t, _ := ctx.Value(tamperKey{}).(mesh.Tamper)
+	return t
 }

@@ -93,6 +93,20 @@ func (t Topology) Note(n int) string {
 	return ""
 }
 
+// CheckSize returns an error if no graph of n ranks has the number of neighbors of the topology at each rank. [Topology.Graph]
+// completes such a graph, as worlds change their sizes; a program that starts a world of a fixed size can refuse it.
+func (t Topology) CheckSize(n int) error {
+	switch {
+	case t.kind != kRegular:
+		return nil
+	case t.k >= n:
+		return fmt.Errorf("%d neighbors of each of %d ranks: must be less than the number of ranks: use full, or more ranks", t.k, n)
+	case t.k%2 == 1 && n%2 == 1:
+		return fmt.Errorf("%d neighbors of each of %d ranks: an odd number of ranks cannot all have an odd number of neighbors: use an even number", t.k, n)
+	}
+	return nil
+}
+
 // A Graph is a Topology for a number of ranks: undirected, connected, without loops. Its methods may be
 // called concurrently.
 type Graph struct {

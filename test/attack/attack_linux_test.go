@@ -27,7 +27,7 @@ type attack struct {
 
 // attacks returns all attacks in the order of the report.
 func attacks() []attack {
-	return slices.Concat(processAttacks(), networkAttacks(), damageAttacks(), identityAttacks(), rogueAttacks(), memoryAttacks(), natAttacks(), hostileAttacks(), joiningAttacks(), clockAttacks())
+	return slices.Concat(processAttacks(), networkAttacks(), damageAttacks(), identityAttacks(), rogueAttacks(), memoryAttacks(), natAttacks(), hostileAttacks(), joiningAttacks(), clockAttacks(), sparseAttacks())
 }
 
 // A roundStats counts the rounds of an attack.

@@ -60,7 +60,7 @@ func interceptTCP(t *testing.T, node string, id *pki.Identity) (addr string, tak
 	t.Helper()
 	var l net.Listener
 	for {
-		addr = newRelay(t, node).addr()
+		addr = newEavesdropper(t, node).addr()
 		var err error
 		if l, err = net.Listen("tcp", addr); err == nil {
 			break

@@ -54,6 +54,7 @@ func (p *process) last() epoch {
 type changingWorld struct {
 	*testing.T
 	transports    string // lists of transports, separated by spaces; each process draws one
+	topology      string // "" for full
 	rng           *rand.Rand
 	workers       *workerSet
 	seeds, listen string               // addresses
@@ -120,6 +121,9 @@ func (w *changingWorld) run(n int, protect bool) {
 	left := watchLeftovers(w.T)
 	w.workers = newWorkerSet(w.T)
 	w.vars = append(left.vars(), "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_STACKS=1")
+	if w.topology != "" {
+		w.vars = append(w.vars, "NEXAR_TOPOLOGY="+w.topology)
+	}
 	log, lines := logTo(w.T, "seed")
 	w.logs = map[string]*testlog.Buffer{"seed": lines}
 	seed := startLocalSeed(w.T, changingRanks, nexar.SeedConfig{Token: w.workers.token, Elastic: true, ElasticMax: changingMax, Log: log})

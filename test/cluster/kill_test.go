@@ -27,6 +27,8 @@ const (
 
 // A killTrial kills one process of a world that repeats a workload.
 type killTrial struct {
+	ranks      int
+	topology   string // "" for full
 	transports string
 	workload
 	noticed time.Duration // until the last survivor had noticed
@@ -71,7 +73,7 @@ func TestKill(t *testing.T) {
 	var all []killTrial
 	for i := range count {
 		// All combinations occur, as 5 is prime to 2 and to 3.
-		k := killTrial{limit: most, transports: ways[i%len(ways)], workload: workloads()[i%len(workloads())]}
+		k := killTrial{ranks: killRanks, limit: most, transports: ways[i%len(ways)], workload: workloads()[i%len(workloads())]}
 		k.passed = t.Run(fmt.Sprintf("%d/%s/%s", i+1, k.transports, k.name), k.run)
 		all = append(all, k)
 		if long != "" && len(all)%10 == 0 {
@@ -89,18 +91,22 @@ func TestKill(t *testing.T) {
 func (k *killTrial) run(t *testing.T) {
 	left := watchLeftovers(t)
 	c := newWorkerSet(t)
-	workers := c.startRanks(killRanks, append(left.vars(), "NEXAR_TRANSPORTS="+k.transports)...)
+	vars := append(left.vars(), "NEXAR_TRANSPORTS="+k.transports)
+	if k.topology != "" {
+		vars = append(vars, "NEXAR_TOPOLOGY="+k.topology)
+	}
+	workers := c.startRanks(k.ranks, vars...)
 	before := left.openResources(workers)
 	mustSucceed(t, runAll(workers, command{Do: "join"}))
 	ids := runAll(workers, command{Do: "id"})
-	running := make([]<-chan result, killRanks)
+	running := make([]<-chan result, k.ranks)
 	for rank, w := range workers {
 		running[rank] = w.start(command{Do: "loop", Op: k.op, N: k.n})
 	}
 	time.Sleep(rand.N(400 * time.Millisecond))
 	left.note(workers, k.transports == "shm")
 	time.Sleep(rand.N(20 * time.Millisecond)) // note has taken time
-	victim := rand.IntN(killRanks)
+	victim := rand.IntN(k.ranks)
 	killed := workers[victim].kill(os.Kill)
 	for rank, r := range awaitAll(workers, running) {
 		if rank == victim {
@@ -148,6 +154,13 @@ a second, gets one that names another rank, hangs, exits with an error, keeps a 
 a file is left in /tmp or /dev/shm or an abstract socket is left.
 
 `)
+	b.WriteString(killTable(all))
+	return b.String()
+}
+
+// killTable returns the outcomes by transports, and by transports and operation.
+func killTable(all []killTrial) string {
+	var b strings.Builder
 	groups := make(map[string][]killTrial)
 	for _, k := range all {
 		groups[k.transports] = append(groups[k.transports], k)

@@ -22,6 +22,9 @@ type leftovers struct {
 	exe     string // the executable of the workers
 	files   map[string]bool
 	sockets map[string]int // the listening process
+	// inherited are the files that this process has open, which workers inherit: a log or a lock of the program that runs
+	// the tests.
+	inherited map[string]bool
 }
 
 // watchLeftovers is called before newWorkerSet, so that it checks for leftovers after the workers have
@@ -32,7 +35,10 @@ func watchLeftovers(t *testing.T) *leftovers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &leftovers{t: t, dir: t.TempDir(), exe: exe, files: make(map[string]bool), sockets: make(map[string]int)}
+	l := &leftovers{t: t, dir: t.TempDir(), exe: exe, files: make(map[string]bool), sockets: make(map[string]int), inherited: make(map[string]bool)}
+	for _, link := range descriptors(t, os.Getpid()) {
+		l.inherited[link] = true
+	}
 	before := sharedFiles(t)
 	t.Cleanup(func() {
 		l.wantAllGone(func() (left []string) {
@@ -90,7 +96,7 @@ func (l *leftovers) note(workers []*worker, named bool) {
 
 // noteFile records the name of a file that a worker may have created.
 func (l *leftovers) noteFile(name string) {
-	if !filepath.IsAbs(name) || name == l.exe || strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/sys/") {
+	if !filepath.IsAbs(name) || name == l.exe || strings.HasPrefix(name, "/proc/") || strings.HasPrefix(name, "/sys/") || l.inherited[name] {
 		return
 	}
 	if info, err := os.Lstat(name); err == nil && info.Mode()&fs.ModeDevice == 0 {

@@ -16,6 +16,7 @@ func operations() map[string]operation {
 		"barrier":    func(ctx context.Context, c *nexar.Comm, _, _ int) error { return c.Barrier(ctx) },
 		"ring":       ring,
 		"reduce":     reduce,
+		"all_to_all": allToAll,
 		"send": func(ctx context.Context, c *nexar.Comm, n, _ int) error {
 			return nexar.Send(ctx, c, make([]int64, n), (c.Rank()+1)%c.Size(), 1)
 		},

@@ -75,6 +75,7 @@ func waitForFailure(ctx context.Context, s *workerState, o command, r *result) e
 
 // A survivalTrial kills ranks of a world, one after the other or several at once.
 type survivalTrial struct {
+	topology   string // "" for full
 	transports string // "" for all
 	op         string
 	n          int
@@ -83,11 +84,11 @@ type survivalTrial struct {
 
 func survivalTrials() []survivalTrial {
 	return []survivalTrial{
-		{"shm", "all_reduce", 1, []int{1, 1, 1}},
-		{"tcp", "all_reduce", 100_000, []int{2, 1}},
-		{"quic", "barrier", 0, []int{1, 2}},
-		{"shm", "ring", 100_000, []int{3}},
-		{"", "all_reduce", 1 << 20, []int{1, 1}},
+		{"", "shm", "all_reduce", 1, []int{1, 1, 1}},
+		{"", "tcp", "all_reduce", 100_000, []int{2, 1}},
+		{"", "quic", "barrier", 0, []int{1, 2}},
+		{"", "shm", "ring", 100_000, []int{3}},
+		{"", "", "all_reduce", 1 << 20, []int{1, 1}},
 	}
 }
 
@@ -131,6 +132,9 @@ func (s survivalTrial) run(t *testing.T) (took []time.Duration) {
 	vars := left.vars()
 	if s.transports != "" {
 		vars = append(vars, "NEXAR_TRANSPORTS="+s.transports)
+	}
+	if s.topology != "" {
+		vars = append(vars, "NEXAR_TOPOLOGY="+s.topology)
 	}
 	workers := c.startWorld(ranks, vars...)
 	goal := ranks

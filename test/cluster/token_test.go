@@ -33,7 +33,7 @@ func TestToken(t *testing.T) {
 			t.Parallel()
 			log, lines := logTo(t, "seed and nodes")
 			s := startLocalSeed(t, 2, nexar.SeedConfig{Token: test.seed, Log: log})
-			r := newRelay(t, s.Addr())
+			r := newEavesdropper(t, s.Addr())
 			join := func(token string) nexar.Config {
 				listen := freePort(t)
 				return nexar.Config{

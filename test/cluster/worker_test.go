@@ -17,6 +17,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/consensus/raft"
+	"github.com/nexar-go/nexar/internal/testhook"
 )
 
 // A command is a line of JSON on the standard input of a worker.
@@ -112,6 +113,7 @@ func handlers() map[string]handler {
 		"send": send, "recv": recv, "memory": reportMemory, "free-memory": freeMemory, "reduce-floats": reduceFloats,
 		"peers": peers, "survive": survive, "wait-for-failure": waitForFailure, "flood": flood, "stress": stress, "status": askStatus,
 		"form-in-process": formInProcess, "change": change, "change-and-rejoin": changeAndRejoin, "progress": progress, "leave": leave, "stop": stop,
+		"check-more": checkMore, "work-in-part": workInPart, "traffic": traffic, "tamper": tamper,
 	}
 }
 
@@ -192,6 +194,9 @@ func startSeed(ctx context.Context, s *workerState, o command, r *result) (err e
 }
 
 func join(ctx context.Context, s *workerState, _ command, r *result) (err error) {
+	if kind := os.Getenv(tamperEnv); kind != "" {
+		ctx = testhook.WithTamper(ctx, newTamper(kind))
+	}
 	node, err := nexar.Join(ctx, nexar.Config{})
 	if err != nil {
 		return err

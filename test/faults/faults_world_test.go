@@ -17,11 +17,15 @@ import (
 // calls, and a world was rebuilt only once, since the agreement ignored the epoch.
 func TestRebuiltAgainAndAgain(t *testing.T) {
 	const ranks = 5
-	nodes, _ := worldtest.JoinAll(t, ranks, nexar.SeedConfig{}, nexar.Config{})
-	ctx, cancel := context.WithTimeout(t.Context(), 4*worldtest.Patience)
-	defer cancel()
-	if err := worldtest.ForEach(ranks, func(rank int) error { return shrinkToTwo(ctx, nodes[rank]) }); err != nil {
-		t.Error(err)
+	for _, topology := range []string{"full", "k-regular:2", "hypercube"} {
+		t.Run(topology, func(t *testing.T) {
+			nodes, _ := worldtest.JoinAll(t, ranks, nexar.SeedConfig{}, nexar.Config{Topology: topology})
+			ctx, cancel := context.WithTimeout(t.Context(), 4*worldtest.Patience)
+			defer cancel()
+			if err := worldtest.ForEach(ranks, func(rank int) error { return shrinkToTwo(ctx, nodes[rank]) }); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -181,9 +181,15 @@ func (w *elasticWorld) steps() int {
 // TestGrowth: nodes join a running world and get its state, and one leaves at a reconfiguration. All
 // have the same state at the end.
 func TestGrowth(t *testing.T) {
-	for _, transports := range [][]string{nil, {"tcp"}, {"quic"}} {
-		t.Run(strings.Join(transports, ""), func(t *testing.T) {
-			w := newElasticWorld(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Transports: transports})
+	for _, kind := range []struct {
+		topology   string
+		transports []string
+	}{
+		{"full", nil}, {"full", []string{"tcp"}}, {"full", []string{"quic"}}, {"k-regular:2", []string{"tcp"}},
+		{"k-regular:4", nil}, {"hypercube", nil}, {"hypercube", []string{"quic"}},
+	} {
+		t.Run(kind.topology+strings.Join(kind.transports, ""), func(t *testing.T) {
+			w := newElasticWorld(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Transports: kind.transports, Topology: kind.topology})
 			a, b := w.join(nexar.Config{}), w.join(nexar.Config{})
 			w.waitForSizes(2)
 			d := w.join(nexar.Config{})

@@ -44,8 +44,9 @@ const (
 type Routes interface {
 	// NextHops appends neighbors of this node to hops: the next hop on a shortest path to the
 	// destination, then the alternatives, nearest to the destination first. It appends none if
-	// the destination cannot be reached.
-	NextHops(destination membership.NodeID, hops []membership.NodeID) []membership.NodeID
+	// the destination cannot be reached. made is the number of hops that the frame has made: after more
+	// of them than a path can have, the nodes do not agree about the paths, and other routes may help.
+	NextHops(destination membership.NodeID, made int, hops []membership.NodeID) []membership.NodeID
 }
 
 // Config configures a [Node].
@@ -265,7 +266,7 @@ func (n *Node) route(now time.Time, q *queued, avoid *neighbor, reason Reason) {
 // choose returns the neighbor for a frame: in order of preference one that is not stalled and not
 // avoid, one that is not avoid, or avoid. avoid is the neighbor that the frame comes from.
 func (n *Node) choose(f *Frame, avoid *neighbor) (best *neighbor) {
-	n.hops = n.cfg.Routes.NextHops(f.Destination, n.hops[:0])
+	n.hops = n.cfg.Routes.NextHops(f.Destination, int(f.Hops), n.hops[:0])
 	if len(n.hops) > 1 && f.Hops < 8 && f.Attempt>>f.Hops&1 == 1 && n.hops[0] != f.Destination {
 		n.hops[0], n.hops[1] = n.hops[1], n.hops[0]
 	}

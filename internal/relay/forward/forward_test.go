@@ -368,7 +368,7 @@ func TestAttempt(t *testing.T) {
 // toward are routes with one next hop for all destinations.
 type toward membership.NodeID
 
-func (id toward) NextHops(_ membership.NodeID, hops []membership.NodeID) []membership.NodeID {
+func (id toward) NextHops(_ membership.NodeID, _ int, hops []membership.NodeID) []membership.NodeID {
 	return append(hops, membership.NodeID(id))
 }
 

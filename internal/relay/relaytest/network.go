@@ -202,7 +202,7 @@ type routes struct {
 }
 
 // NextHops implements [forward.Routes].
-func (r routes) NextHops(destination membership.NodeID, hops []membership.NodeID) []membership.NodeID {
+func (r routes) NextHops(destination membership.NodeID, _ int, hops []membership.NodeID) []membership.NodeID {
 	return r.network.graph.nextHops(r.self, r.network.distance[Index(destination)], hops)
 }
 

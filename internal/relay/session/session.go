@@ -369,6 +369,9 @@ func (s *Session) Deadline() (at time.Time) {
 	return at
 }
 
+// ErrSilent says that a session has ended after Config.Silence.
+var ErrSilent = errors.New("has acknowledged nothing")
+
 // Tick does the work that is due.
 func (s *Session) Tick(now time.Time) {
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
@@ -380,7 +383,7 @@ func (s *Session) Tick(now time.Time) {
 		s.refuse(now, fmt.Errorf("relay: handshake with %v: %w: not finished after %v", s.cfg.Peer, transport.ErrPeerGone, handshakeLimit))
 		return
 	case !s.resendAt.IsZero() && due(s.progress.Add(s.cfg.Silence)):
-		s.end(now, fmt.Errorf("relay: %w: node %v has acknowledged nothing for %v", transport.ErrPeerGone, s.cfg.Peer, s.cfg.Silence))
+		s.end(now, fmt.Errorf("relay: %w: node %v %w for %v", transport.ErrPeerGone, s.cfg.Peer, ErrSilent, s.cfg.Silence))
 		return
 	}
 	if due(s.ackAt) {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// A relay forwards the packets between nodes and a seed and keeps copies, as an eavesdropper on the
+// An eavesdropper forwards the packets between nodes and a seed and keeps copies, as an attacker on the
 // path could.
-type relay struct {
+type eavesdropper struct {
 	t    *testing.T
 	in   *net.UDPConn
 	seed netip.AddrPort
@@ -21,21 +21,21 @@ type relay struct {
 	captured bytes.Buffer
 }
 
-func newRelay(t *testing.T, seed string) *relay {
+func newEavesdropper(t *testing.T, seed string) *eavesdropper {
 	t.Helper()
 	in, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{t: t, in: in, seed: netip.MustParseAddrPort(seed), outs: make(map[netip.AddrPort]*net.UDPConn)}
+	r := &eavesdropper{t: t, in: in, seed: netip.MustParseAddrPort(seed), outs: make(map[netip.AddrPort]*net.UDPConn)}
 	r.all.Go(r.run)
 	t.Cleanup(r.close)
 	return r
 }
 
-func (r *relay) addr() string { return r.in.LocalAddr().String() }
+func (r *eavesdropper) addr() string { return r.in.LocalAddr().String() }
 
-func (r *relay) run() {
+func (r *eavesdropper) run() {
 	for b := make([]byte, 1<<16); ; {
 		n, from, err := r.in.ReadFromUDPAddrPort(b)
 		if err != nil {
@@ -49,7 +49,7 @@ func (r *relay) run() {
 }
 
 // out returns the socket for the packets of a client, and forwards the answers.
-func (r *relay) out(client netip.AddrPort) *net.UDPConn {
+func (r *eavesdropper) out(client netip.AddrPort) *net.UDPConn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if out := r.outs[client]; out != nil {
@@ -74,20 +74,20 @@ func (r *relay) out(client netip.AddrPort) *net.UDPConn {
 	return out
 }
 
-func (r *relay) capture(p []byte) {
+func (r *eavesdropper) capture(p []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.captured.Write(p)
 }
 
 // seen returns all packets so far.
-func (r *relay) seen() []byte {
+func (r *eavesdropper) seen() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return bytes.Clone(r.captured.Bytes())
 }
 
-func (r *relay) close() {
+func (r *eavesdropper) close() {
 	r.in.Close()
 	r.mu.Lock()
 	for _, out := range r.outs {

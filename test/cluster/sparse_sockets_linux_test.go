@@ -1,0 +1,119 @@
+package cluster
+
+import (
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// trafficVariable is the duration of the traffic of TestSparseSockets, such as "1h". By default it is short.
+const trafficVariable = "TRAFFIC"
+
+// TestSparseSockets: the processes of sparse topologies have TCP connections to their neighbors and to the seed, and to no
+// other process, while they send messages between random ranks and after that.
+func TestSparseSockets(t *testing.T) {
+	t.Parallel()
+	var long time.Duration
+	if text := os.Getenv(trafficVariable); text != "" {
+		var err error
+		if long, err = time.ParseDuration(text); err != nil || long <= 0 {
+			t.Fatalf("%s=%q, want a positive duration such as 1h", trafficVariable, text)
+		}
+	}
+	for _, w := range []struct {
+		topology           string
+		ranks, connections int // connections is the largest number of neighbors
+	}{{"k-regular:2", 6, 2}, {"k-regular:4", 9, 4}, {"hypercube", 8, 3}} {
+		t.Run(w.topology, func(t *testing.T) {
+			if long > 0 {
+				t.Parallel()
+			}
+			set := newWorkerSet(t)
+			workers := set.startWorld(w.ranks, "NEXAR_TOPOLOGY="+w.topology, "NEXAR_TRANSPORTS=tcp")
+			near := make([]map[int]bool, w.ranks)
+			for rank, r := range runAll(workers, command{Do: "peers"}) {
+				near[rank] = make(map[int]bool)
+				wantPeers(t, rank, r, w.ranks-1)
+				for _, p := range r.Peers {
+					if p.Hops == 1 {
+						near[rank][p.Rank] = true
+					}
+				}
+				if len(near[rank]) > w.connections || len(near[rank]) == 0 {
+					t.Errorf("rank %d has the neighbors %v, want 1 to %d", rank, near[rank], w.connections)
+				}
+			}
+			done := make(chan []result)
+			go func() {
+				done <- runAll(workers, command{Do: "traffic", Rounds: 2000, Duration: long, Tag: 1 + len(w.topology)})
+			}()
+			for samples := 0; ; samples++ {
+				checkConnections(t, workers, near)
+				select {
+				case r := <-done:
+					mustSucceed(t, r)
+				case <-time.After(100*time.Millisecond + long/1000):
+					continue
+				}
+				t.Logf("%d messages, %d samples", 2000, samples)
+				break
+			}
+			checkConnections(t, workers, near)
+		})
+	}
+}
+
+// checkConnections checks that each worker has established TCP connections to all of its neighbors, to one listener
+// outside the world, the seed, and to no other process.
+func checkConnections(t *testing.T, workers []*worker, near []map[int]bool) {
+	t.Helper()
+	type pair struct{ local, remote netip.AddrPort }
+	owner := make(map[pair]int)
+	mine := make([][]pair, len(workers))
+	inodes := make(map[string]pair)
+	for _, fields := range table(t, "/proc/net/tcp") {
+		const established = "01"
+		if len(fields) > 9 && fields[3] == established {
+			inodes["socket:["+fields[9]+"]"] = pair{hexAddr(t, fields[1]), hexAddr(t, fields[2])}
+		}
+	}
+	for rank, w := range workers {
+		for _, link := range descriptors(t, w.cmd.Process.Pid) {
+			if p, ok := inodes[link]; ok {
+				owner[p] = rank
+				mine[rank] = append(mine[rank], p)
+			}
+		}
+	}
+	for rank := range workers {
+		linked, outside := make(map[int]bool), make(map[netip.AddrPort]bool)
+		for _, p := range mine[rank] {
+			if other, ok := owner[pair{p.remote, p.local}]; ok {
+				linked[other] = true
+			} else {
+				outside[p.remote] = true
+			}
+		}
+		if !maps.Equal(linked, near[rank]) || len(outside) != 1 {
+			t.Errorf("rank %d has connections to the ranks %v and to %v, want the neighbors %v and one seed",
+				rank, slices.Sorted(maps.Keys(linked)), slices.Collect(maps.Keys(outside)), slices.Sorted(maps.Keys(near[rank])))
+		}
+	}
+}
+
+// hexAddr decodes an IPv4 address and port of /proc/net/tcp. The address is a number in the byte order of the machine.
+func hexAddr(t *testing.T, text string) netip.AddrPort {
+	t.Helper()
+	host, port, _ := strings.Cut(text, ":")
+	a, err := strconv.ParseUint(host, 16, 32)
+	p, err2 := strconv.ParseUint(port, 16, 16)
+	if err != nil || err2 != nil {
+		t.Fatalf("/proc/net/tcp has the address %q", text)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{byte(a), byte(a >> 8), byte(a >> 16), byte(a >> 24)}), uint16(p))
+}
