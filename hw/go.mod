@@ -4,4 +4,7 @@ go 1.26.0
 
 replace github.com/nexar-go/nexar => ..
 
-require github.com/ebitengine/purego v0.11.3
+require (
+	github.com/ebitengine/purego v0.11.3
+	github.com/nexar-go/nexar v0.0.0-00010101000000-000000000000
+)
