@@ -282,7 +282,9 @@ func (q *QP) Bind(id uint64, win *Window, m *MR, addr unsafe.Pointer, n int) err
 		id: id, opcode: opBind, flags: flagSignaled, mw: win.w, mwKey: win.Key,
 		bindMR: m.m, bindAddr: uint64(uintptr(addr)), bindLength: uint64(n), bindAccess: AccessRemoteWrite,
 	}
-	return q.post("bind a memory window", w)
+	err := q.post("bind a memory window", w)
+	deref[ibvMW](win.w).rkey = win.Key // The provider passes the key of the last binding to the device.
+	return err
 }
 
 // Invalidate posts the end of the binding of a window.
