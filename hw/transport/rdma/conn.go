@@ -302,7 +302,7 @@ func (c *conn) ConnectionState() tls.ConnectionState { return c.control.Connecti
 
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {
-	can := transport.Capabilities{Class: transport.ClassTCP, TLSConn: c, LargeOpener: c}
+	can := transport.Capabilities{Class: transport.ClassTCP, Clear: true, TLSConn: c, LargeOpener: c}
 	if c.t.dev.d.Windows() {
 		can.RemoteMemory = c
 	}
@@ -608,6 +608,7 @@ func (c *conn) openedLocked(pipe, large uint32) error {
 		return fmt.Errorf("%w: it opened pipe %d, which is open or has a number of this side", transport.ErrPeerGone, pipe)
 	}
 	r := &receiver{conn: c, pipe: pipe, slots: pipeSlots, wake: make(chan struct{}, 1)}
+	r.deadline.wake = r.wake
 	if large == 1 {
 		r.slots = largeSlots
 	}

@@ -113,7 +113,7 @@ func (t *rdma) Addr() string {
 
 // Capabilities implements [transport.Capable].
 func (t *rdma) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Class: transport.ClassTCP}
+	return transport.Capabilities{Class: transport.ClassTCP, Clear: true}
 }
 
 // acceptAll accepts TCP connections until Close.
