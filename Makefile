@@ -56,7 +56,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns arm64 attack attack-ci kills kills-sparse traffic blame footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma arm64 attack attack-ci kills kills-sparse traffic blame footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -126,6 +126,12 @@ cover: ## print the test coverage of each package
 
 netns: ## run the tests of whole clusters, including those with several hosts (network namespaces), as root
 	NEXAR_REQUIRE=netns go test -count=1 -v ./test/cluster
+
+rdma: ## run the tests of RDMA in a virtual machine with software RDMA (hw/vm); needs QEMU
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; cd hw; \
+	for p in internal/verbs transport/rdma; do go test -c -o "$$dir/$$(basename $$p).test" ./$$p; done; \
+	vm/run -t 330 -f "$$dir/verbs.test" -f "$$dir/rdma.test" \
+	  'rdma link add rxe0 type rxe netdev lo; export NEXAR_REQUIRE=rdma,remote,trywrite,poller,tlsconn,kill; /verbs.test -test.run "Send|Window" && /rdma.test'
 
 arm64: ## run the tests of the kernels and of encodings on an emulated arm64 (qemu-aarch64-static)
 	GOARCH=arm64 $(GOTEST) -short -exec=qemu-aarch64-static $(ARM64)

@@ -17,6 +17,8 @@ type Capabilities struct {
 	// Locality and Class describe a Transport and its Conns.
 	Locality Locality
 	Class    Class
+	// Clear says that the bytes of pipes cross the network in the clear, without encryption or authentication.
+	Clear bool
 
 	// Features of a Transport.
 	FileUser   FileUser

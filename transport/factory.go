@@ -14,6 +14,11 @@ type Factory struct {
 	// built-in names "shm", "tcp" and "quic".
 	Name string
 
+	// Direct makes nexar call the transport without protection against its faults, and without the copies and
+	// goroutines that the protection costs. It is for transports that are as well tested as the built-in ones. A
+	// call that panics then ends the process, and one that does not return blocks its caller.
+	Direct bool
+
 	// Listen starts a transport for the process described by env. It returns early if ctx is
 	// done. The caller closes the transport.
 	Listen func(ctx context.Context, env Env) (Transport, error)

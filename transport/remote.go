@@ -33,7 +33,8 @@ type RemoteMemory interface {
 	// It fails with ErrRemoteAccess and writes nothing if the key is not valid or
 	// if offset+len(p) exceeds the grant. If the grant is revoked, the Conn ends or
 	// ctx is done during the write, it fails, and a part of p may have been
-	// written. No byte is written after Revoke has returned at the peer.
+	// written. No byte is written after Revoke has returned at the peer. A write that is
+	// refused may also end the Conn, as hardware does.
 	WriteRemote(ctx context.Context, key RemoteKey, offset int, p []byte) error
 }
 

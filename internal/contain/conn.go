@@ -99,7 +99,7 @@ func (c *conn) Err() error {
 
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {
-	can := transport.Capabilities{Locality: c.can.Locality, Class: c.can.Class}
+	can := transport.Capabilities{Locality: c.can.Locality, Class: c.can.Class, Clear: c.can.Clear}
 	if c.can.TLSConn != nil {
 		can.TLSConn = c
 	}

@@ -199,7 +199,7 @@ func (t *contained) Addr() string { return t.addr }
 
 // Capabilities implements [transport.Capable].
 func (t *contained) Capabilities() transport.Capabilities {
-	can := transport.Capabilities{Locality: t.can.Locality, Class: t.can.Class}
+	can := transport.Capabilities{Locality: t.can.Locality, Class: t.can.Class, Clear: t.can.Clear}
 	if t.can.FileUser != nil {
 		can.FileUser = t
 	}

@@ -56,8 +56,8 @@ func (n *Node) closeStarted() {
 func (n *Node) listen() error {
 	var remote []mesh.Path
 	for _, t := range n.started {
-		if transport.CapabilitiesOf(t).Locality == transport.AnyHost {
-			remote = append(remote, mesh.Path{Transport: t, Alone: true, Encrypted: true})
+		if can := transport.CapabilitiesOf(t); can.Locality == transport.AnyHost {
+			remote = append(remote, mesh.Path{Transport: t, Alone: true, Encrypted: !can.Clear})
 		} else {
 			n.paths = append(n.paths, mesh.Path{Transport: t, Alone: true})
 		}

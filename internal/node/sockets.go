@@ -161,8 +161,11 @@ func (s *sockets) env(listen, cluster, node string, c credentials) transport.Env
 	}
 }
 
-// start starts the transport of a factory and contains its faults.
+// start starts the transport of a factory and contains its faults, unless the factory is Direct.
 func (s *sockets) start(ctx context.Context, f transport.Factory, env transport.Env) (transport.Transport, error) {
+	if f.Direct {
+		return f.Listen(ctx, env)
+	}
 	return contain.Listen(ctx, f, env, contain.Config{Limit: s.use.Silence, Log: s.log})
 }
 

@@ -22,14 +22,31 @@ type remotePair struct {
 func (x *check) remotePair(size int) *remotePair {
 	x.tb.Helper()
 	p := &remotePair{check: x, memory: make([]byte, size)}
-	p.writing, p.owning = x.pair()
+	p.connect()
+	return p
+}
+
+func (p *remotePair) connect() {
+	p.tb.Helper()
+	p.writing, p.owning = p.pair()
 	p.writer = transport.CapabilitiesOf(p.writing).RemoteMemory
 	p.owner = transport.CapabilitiesOf(p.owning).RemoteMemory
 	if p.writer == nil || p.owner == nil {
-		x.skip("remote", "its conns lack the capability RemoteMemory")
+		p.skip("remote", "its conns lack the capability RemoteMemory")
 	}
 	p.register()
-	return p
+}
+
+// reconnect connects the two again if a refused write has ended their conn, and reports whether it has.
+func (p *remotePair) reconnect() bool {
+	p.tb.Helper()
+	if p.writing.Err() == nil {
+		return false
+	}
+	p.await(p.owning.Done(), "end of the owner's side after that of the writer's")
+	p.reg.Deregister()
+	p.connect()
+	return true
 }
 
 func (p *remotePair) register() {
@@ -101,25 +118,26 @@ func testRemoteWrite(x *check) {
 func testRemoteRefused(x *check) {
 	p := x.remotePair(1000)
 	key := p.grant(100, 100).Key()
-	forged := func(change func(k *transport.RemoteKey)) transport.RemoteKey {
-		k := key
-		change(&k)
-		return k
-	}
 	for _, test := range []struct {
 		what      string
-		key       transport.RemoteKey
+		forge     func(k *transport.RemoteKey)
 		offset, n int
 	}{
-		{"a write past the end", key, 99, 2},
-		{"a write before the start", key, -1, 1},
-		{"a write whose end overflows", key, int(^uint(0) >> 1), 2},
-		{"a write with an unknown key", forged(func(k *transport.RemoteKey) { k.Key += 77 }), 0, 1},
-		{"a write with a forged length", forged(func(k *transport.RemoteKey) { k.Len = 1000 }), 200, 1},
-		{"a write with the zero key", transport.RemoteKey{}, 0, 1},
+		{"a write past the end", func(*transport.RemoteKey) {}, 99, 2},
+		{"a write before the start", func(*transport.RemoteKey) {}, -1, 1},
+		{"a write whose end overflows", func(*transport.RemoteKey) {}, int(^uint(0) >> 1), 2},
+		{"a write with an unknown key", func(k *transport.RemoteKey) { k.Key += 77 }, 0, 1},
+		{"a write with a forged length", func(k *transport.RemoteKey) { k.Len = 1000 }, 200, 1},
+		{"a write before the forged start", func(k *transport.RemoteKey) { k.Addr--; k.Len++ }, 0, 1},
+		{"a write with the zero key", func(k *transport.RemoteKey) { *k = transport.RemoteKey{} }, 0, 1},
 	} {
-		x.wantError(p.write(test.key, test.offset, test.n, 0xEE), transport.ErrRemoteAccess, "%s", test.what)
+		k := key
+		test.forge(&k)
+		x.wantError(p.write(k, test.offset, test.n, 0xEE), transport.ErrRemoteAccess, "%s", test.what)
 		p.wantUnwritten(0, len(p.memory), test.what)
+		if p.reconnect() {
+			key = p.grant(100, 100).Key()
+		}
 	}
 	for _, bad := range [][2]int{{-1, 1}, {999, 2}, {0, 1001}, {0, -1}} {
 		if _, err := p.reg.Grant(bad[0], bad[1]); err == nil {
@@ -171,7 +189,15 @@ func testRemoteRevoke(x *check) {
 		over.Store(true)
 		writers.Wait()
 		p.wantUnwritten(0, size, "a write after "+revoke)
-		x.wantError(p.write(key, 0, 1, 1), transport.ErrRemoteAccess, "write after %s", revoke)
+		if err := p.write(key, 0, 1, 1); p.writing.Err() == nil {
+			x.wantError(err, transport.ErrRemoteAccess, "write after %s", revoke)
+		} else if err == nil {
+			x.fatal("write after %s succeeds although the conn has ended", revoke)
+		}
+		p.wantUnwritten(0, size, "a write with the key of an ended grant")
+		if p.reconnect() {
+			continue
+		}
 		if round%2 == 1 {
 			if _, err := p.reg.Grant(0, 1); err == nil {
 				x.fatal("a grant after Deregister succeeds")

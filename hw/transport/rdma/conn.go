@@ -1,0 +1,750 @@
+//go:build linux
+
+package rdma
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/hw/internal/verbs"
+	"github.com/nexar-go/nexar/transport"
+)
+
+const (
+	slotBytes   = 16 << 10 // of a buffer, and of the longest message
+	systemSlots = 16       // buffers for system messages
+	pipeSlots   = 8        // buffers for a pipe
+	largeSlots  = 32       // buffers for a pipe of OpenLarge
+	sendSlots   = 32       // buffers for payloads that are copied
+	recvQueue   = 2048     // bounds the buffers of a conn
+	sendQueue   = 128
+	sendSpare   = 16 // entries of the send queue that pipes leave to others
+)
+
+// A slot is a registered buffer.
+type slot struct {
+	memory []byte
+	key    uint32
+	chunk  *chunk
+}
+
+// A chunk is memory for several slots.
+type chunk struct {
+	memory verbs.Memory
+	mr     *verbs.MR
+}
+
+func newChunk(pd *verbs.PD, slots int) (*chunk, error) {
+	m, err := verbs.NewMemory(slots * slotBytes)
+	if err != nil {
+		return nil, err
+	}
+	mr, err := pd.Register(m.Addr(), len(m), verbs.AccessLocalWrite)
+	if err != nil {
+		m.Free()
+		return nil, err
+	}
+	return &chunk{m, mr}, nil
+}
+
+func (c *chunk) slots() (list []slot) {
+	for i := 0; i+slotBytes <= len(c.memory); i += slotBytes {
+		list = append(list, slot{c.memory[i : i+slotBytes : i+slotBytes], c.mr.Local, c})
+	}
+	return list
+}
+
+func (c *chunk) close() {
+	c.mr.Close()
+	c.memory.Free()
+}
+
+// An op is one or several work requests whose end a goroutine awaits.
+type op struct {
+	left   int
+	status uint32
+	wake   chan struct{} // has capacity 1
+}
+
+// A request is an entry of the send queue.
+type request struct {
+	slot int // a send slot to release, or -1
+	op   *op // may be nil
+}
+
+// A conn is a connection to one peer. The side that dialed numbers its pipes 0, 2, 4, …, the other one 1, 3, 5, ….
+type conn struct {
+	t        *rdma
+	control  *tls.Conn
+	tcp      net.Conn // below control
+	peer     string   // its identity
+	dialed   bool
+	addr     string // of the peer, if dialed
+	route    verbs.Route
+	incoming chan *receiver
+	done     chan struct{}
+	stopped  chan struct{} // closed when run has ended
+
+	mu      sync.Mutex
+	err     error // set before done is closed
+	closing bool  // Close has been called
+	cq      *verbs.CQ
+	qp      *verbs.QP // nil after the end
+	uses    int       // goroutines that access slots or registrations
+	freed   bool
+	list    []verbs.Completion // reused
+
+	recv       []slot // buffers for messages of the peer
+	chunks     []*chunk
+	spare      int // of recv, which belong to no pipe
+	send       []slot
+	freeSend   []int
+	requests   []request // by the ID of the work request
+	freeReqs   []int
+	systemLeft int // system messages that the peer has buffers for
+	systemOwed int // system messages of the peer whose buffers are free again
+	queue      []system
+	waiting    []*sender // for send slots or for the send queue
+	pollers    int
+
+	next      uint32 // number of the next pipe
+	senders   map[uint32]*sender
+	receivers map[uint32]*receiver
+
+	grants    map[*grant]struct{}
+	windows   []*verbs.Window // without a binding
+	lastGrant uint32
+}
+
+// Kinds of messages, in the upper four bits of the immediate value. The other bits are the number of a pipe.
+const (
+	msgData   = iota // the payload is data of the pipe
+	msgOpen          // a pipe; its argument is 1 for OpenLarge
+	msgEnd           // the sender has closed the pipe
+	msgCredit        // the receiver has as many more buffers as the argument says
+	msgStop          // the receiver has closed the pipe, or refuses it
+	msgReturn        // only returns buffers
+	msgKinds
+)
+
+// A system message is sent when the peer has a buffer for it. Its payload is an argument and the number of buffers for
+// system messages that are free again.
+type system struct {
+	kind, pipe, arg uint32
+	credit          *receiver // msgCredit takes the argument from here when it is sent
+}
+
+const systemBytes = 8
+
+func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, err error) {
+	c = &conn{
+		t: t, control: control, tcp: tcp, peer: peer, incoming: make(chan *receiver, maxBacklog),
+		done: make(chan struct{}), stopped: make(chan struct{}), systemLeft: systemSlots,
+		senders: make(map[uint32]*sender), receivers: make(map[uint32]*receiver), grants: make(map[*grant]struct{}),
+	}
+	defer func() {
+		if err != nil {
+			c.discard()
+			c = nil
+		}
+	}()
+	dev := t.dev
+	if c.cq, err = dev.d.NewCQ(min(recvQueue+sendQueue, dev.d.MaxCompletions())); err != nil {
+		return c, err
+	}
+	size := verbs.Queue{Send: sendQueue, Receive: min(recvQueue, dev.d.MaxQueue()), Inline: 64}
+	if c.qp, err = dev.pd.NewQP(c.cq, size); err != nil {
+		return c, err
+	}
+	if err = c.qp.Init(dev.port.Number, verbs.AccessRemoteWrite); err != nil {
+		return c, err
+	}
+	out, err := newChunk(dev.pd, sendSlots)
+	if err != nil {
+		return c, err
+	}
+	c.chunks = append(c.chunks, out)
+	c.send = out.slots()
+	for i := range c.send {
+		c.freeSend = append(c.freeSend, i)
+	}
+	c.requests = make([]request, sendQueue)
+	for i := range c.requests {
+		c.freeReqs = append(c.freeReqs, i)
+	}
+	_, err = c.addSlotsLocked(systemSlots)
+	return c, err
+}
+
+// addSlotsLocked posts buffers for further messages of the peer. It reports false if the queue has no room.
+func (c *conn) addSlotsLocked(n int) (bool, error) {
+	if len(c.recv)+n > min(recvQueue, c.t.dev.d.MaxQueue()) {
+		return false, nil
+	}
+	in, err := newChunk(c.t.dev.pd, n)
+	if err != nil {
+		return false, err
+	}
+	c.chunks = append(c.chunks, in)
+	c.recv = append(c.recv, in.slots()...)
+	for i := len(c.recv) - n; i < len(c.recv); i++ {
+		if err := c.postLocked(i); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (c *conn) postLocked(i int) error {
+	return c.qp.Receive(uint64(i), c.recv[i].memory, c.recv[i].key)
+}
+
+// discard releases a conn that was not adopted.
+func (c *conn) discard() {
+	if c.qp != nil {
+		c.qp.Close()
+		c.qp = nil
+	}
+	if c.cq != nil {
+		c.cq.Close()
+	}
+	for _, k := range c.chunks {
+		k.close()
+	}
+	c.chunks = nil
+}
+
+// params are what a peer needs to know of a QP. They are sent over the control connection.
+type params struct {
+	Version int
+	QP, PSN uint32
+	LID     uint16
+	GID     [16]byte
+	MTU     int
+	Slot    int
+}
+
+const (
+	paramsVersion = 1
+	paramsMax     = 1 << 10
+)
+
+// Bytes on the control connection after the parameters.
+const (
+	ctlReady = 'r'
+	ctlBye   = 'b' // the conn is closed
+)
+
+// exchange exchanges the parameters and connects the QP.
+func (c *conn) exchange() error {
+	dev := c.t.dev
+	var psn [4]byte
+	rand.Read(psn[:])
+	mine := params{
+		Version: paramsVersion, QP: c.qp.Number, PSN: binary.BigEndian.Uint32(psn[:]) & 0xffffff,
+		LID: dev.port.LID, GID: dev.gid.GID, MTU: dev.mtu, Slot: slotBytes,
+	}
+	b, err := json.Marshal(mine)
+	if err != nil {
+		return err
+	}
+	if _, err := c.control.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(b))), b...)); err != nil {
+		return err
+	}
+	var head [2]byte
+	if _, err := io.ReadFull(c.control, head[:]); err != nil {
+		return err
+	}
+	n := int(binary.BigEndian.Uint16(head[:]))
+	if n > paramsMax {
+		return fmt.Errorf("the parameters of the peer have %d bytes, want at most %d", n, paramsMax)
+	}
+	b = make([]byte, n)
+	if _, err := io.ReadFull(c.control, b); err != nil {
+		return err
+	}
+	var theirs params
+	if err := json.Unmarshal(b, &theirs); err != nil {
+		return fmt.Errorf("parameters of the peer: %w", err)
+	}
+	if theirs.Version != paramsVersion || theirs.Slot != slotBytes || theirs.MTU < 256 || theirs.MTU > 4096 {
+		return fmt.Errorf("the peer has version %d, buffers of %d bytes and MTU %d; want %d, %d and 256 to 4096",
+			theirs.Version, theirs.Slot, theirs.MTU, paramsVersion, slotBytes)
+	}
+	cfg := c.t.cfg
+	c.route = verbs.Route{
+		Port: dev.port.Number, GIDIndex: dev.gid.Index, GID: theirs.GID, LID: theirs.LID,
+		Global: dev.port.LinkLayer == verbs.LinkEthernet || theirs.LID == 0, HopLimit: 64,
+		ServiceLevel: cfg.ServiceLevel, TrafficClass: cfg.TrafficClass, MTU: min(dev.mtu, theirs.MTU),
+		QP: theirs.QP, PSN: theirs.PSN, OwnPSN: mine.PSN,
+		AckTimeout: 17, Retries: 6, RNRs: 6, // 0.5 s, doubled by many devices; soft RoCE takes 7 as for ever
+	}
+	return c.qp.Connect(c.route)
+}
+
+func (c *conn) Peer() string          { return cmp.Or(c.peer, c.RemoteAddr()) }
+func (c *conn) RemoteAddr() string    { return cmp.Or(c.addr, c.tcp.RemoteAddr().String()) }
+func (c *conn) Done() <-chan struct{} { return c.done }
+
+// ConnectionState implements [transport.TLSConn].
+func (c *conn) ConnectionState() tls.ConnectionState { return c.control.ConnectionState() }
+
+// Capabilities implements [transport.Capable].
+func (c *conn) Capabilities() transport.Capabilities {
+	can := transport.Capabilities{Class: transport.ClassTCP, Clear: true, TLSConn: c, LargeOpener: c}
+	if c.t.dev.d.Windows() {
+		can.RemoteMemory = c
+	}
+	return can
+}
+
+// Err implements [transport.Conn].
+func (c *conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Close implements [transport.Conn].
+func (c *conn) Close() error {
+	c.mu.Lock()
+	again := c.closing || c.err != nil
+	c.closing = true // The peer may end the conn before this side does.
+	c.mu.Unlock()
+	if !again {
+		c.tcp.SetWriteDeadline(time.Now().Add(time.Second))
+		c.control.Write([]byte{ctlBye})
+	}
+	c.end(transport.ErrClosed)
+	return nil
+}
+
+// end ends the conn. The first reason counts. After Close the reason is ErrClosed. When it returns no memory is
+// accessed by the device.
+func (c *conn) end(reason error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	if c.closing {
+		reason = transport.ErrClosed
+	}
+	c.err = fmt.Errorf("rdma: connection to %q: %w", c.Peer(), reason)
+	// A window keeps its QP and its memory from being freed, so the windows go first.
+	c.qp.Fail()
+	c.endGrantsLocked()
+	c.qp.Close()
+	c.qp = nil
+	close(c.done)
+	for _, s := range c.senders {
+		poke(s.wake)
+	}
+	for _, r := range c.receivers {
+		poke(r.wake)
+	}
+	c.mu.Unlock()
+	c.cq.Interrupt()
+	c.tcp.Close()
+	c.t.forget(c)
+}
+
+// poke wakes the goroutine that waits on a channel with capacity 1.
+func poke(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}
+
+// run handles completions until the end of the conn.
+func (c *conn) run() {
+	for {
+		c.mu.Lock()
+		err := c.err
+		if err == nil {
+			if err = c.cq.Arm(); err != nil {
+				err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+			}
+		}
+		if err == nil {
+			err = c.pollLocked() // Those that arrived before Arm cause no event.
+		}
+		paced := c.pollers > 0
+		c.mu.Unlock()
+		if err != nil {
+			c.end(err)
+			break
+		}
+		if c.cq.Wait() != nil {
+			break
+		}
+		if paced { // Another goroutine polls. It need not contend with this one.
+			time.Sleep(500 * time.Microsecond)
+		}
+	}
+	<-c.done
+	c.mu.Lock()
+	c.cq.Close()
+	c.cq = nil
+	close(c.stopped)
+	c.freeLocked()
+	c.mu.Unlock()
+}
+
+// freeLocked frees the buffers of a conn that has ended, if no goroutine accesses them.
+func (c *conn) freeLocked() {
+	if c.qp != nil || c.cq != nil || c.uses > 0 || c.freed {
+		return
+	}
+	c.freed = true
+	for _, k := range c.chunks {
+		k.close()
+	}
+	c.chunks = nil
+}
+
+// poll handles the completions that have arrived.
+func (c *conn) poll() {
+	c.mu.Lock()
+	var err error
+	if c.err == nil {
+		err = c.pollLocked()
+	}
+	c.mu.Unlock()
+	if err != nil {
+		c.end(err)
+	}
+}
+
+// pollLocked handles the completions that have arrived, and sends the messages that have become possible.
+func (c *conn) pollLocked() error {
+	for {
+		var err error
+		if c.list, err = c.cq.Poll(c.list[:0]); err != nil {
+			return fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+		}
+		if len(c.list) == 0 {
+			return nil
+		}
+		for _, d := range c.list {
+			if err := c.completedLocked(d); err != nil {
+				return err
+			}
+		}
+		if err := c.flushLocked(); err != nil {
+			return err
+		}
+	}
+}
+
+// completedLocked handles a completion.
+func (c *conn) completedLocked(d verbs.Completion) error {
+	const isSend = 1 << 32
+	if d.Status != verbs.Success {
+		if d.ID&isSend != 0 {
+			if o := c.requests[uint32(d.ID)].op; o != nil && o.status == verbs.Success {
+				o.status = d.Status // The end of the conn wakes its goroutine.
+			}
+		}
+		return fmt.Errorf("%w: %s", transport.ErrPeerGone, statusText(d))
+	}
+	if d.ID&isSend == 0 {
+		return c.receivedLocked(int(d.ID), d)
+	}
+	i := int(uint32(d.ID))
+	r := &c.requests[i]
+	if r.slot >= 0 {
+		c.freeSend = append(c.freeSend, r.slot)
+	}
+	if o := r.op; o != nil {
+		if o.left--; o.left == 0 {
+			poke(o.wake)
+		}
+	}
+	*r = request{}
+	c.freeReqs = append(c.freeReqs, i)
+	for _, s := range c.waiting {
+		poke(s.wake)
+	}
+	c.waiting = c.waiting[:0]
+	return nil
+}
+
+// statusText explains the status of a failed work request.
+func statusText(d verbs.Completion) string {
+	hint := ""
+	switch d.Status {
+	case verbs.StatusRetries:
+		hint = ": the peer does not acknowledge; its process or host has ended, or no route leads to its GID"
+	case verbs.StatusRemoteKey:
+		hint = ": the peer has not granted this write"
+	case verbs.StatusFlushed:
+		hint = ": the queue pair has failed, for instance because of a write of the peer that was not granted"
+	}
+	return fmt.Sprintf("work request: status %d (%s), vendor's code %#x%s", d.Status, verbs.StatusText(d.Status), d.Vendor, hint)
+}
+
+// requestLocked posts a request to the send queue, which must have a free entry.
+func (c *conn) requestLocked(r request, post func(id uint64) error) error {
+	n := len(c.freeReqs) - 1
+	i := c.freeReqs[n]
+	if err := post(1<<32 | uint64(i)); err != nil {
+		return fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+	}
+	c.freeReqs = c.freeReqs[:n]
+	c.requests[i] = r
+	return nil
+}
+
+// flushLocked sends system messages, as far as the peer has buffers for them. The last buffer is for a message that
+// returns buffers, so that two peers which wait for each other go on.
+func (c *conn) flushLocked() error {
+	for len(c.queue) > 0 && c.systemLeft > 1 && len(c.freeReqs) > 0 {
+		m := c.queue[0]
+		c.queue = c.queue[1:]
+		if err := c.sendSystemLocked(m); err != nil {
+			return err
+		}
+	}
+	if c.systemOwed >= systemSlots/2 && c.systemLeft > 0 && len(c.freeReqs) > 0 {
+		return c.sendSystemLocked(system{kind: msgReturn})
+	}
+	return nil
+}
+
+func (c *conn) sendSystemLocked(m system) error {
+	if r := m.credit; r != nil {
+		m.arg = uint32(r.owed)
+		r.owed, r.queued = 0, false
+	}
+	var b [systemBytes]byte
+	binary.BigEndian.PutUint32(b[:], m.arg)
+	binary.BigEndian.PutUint32(b[4:], uint32(c.systemOwed))
+	use := request{slot: -1}
+	payload, key, inline := b[:], uint32(0), c.qp.Inline >= systemBytes
+	if !inline {
+		if len(c.freeSend) == 0 {
+			c.queue = append([]system{m}, c.queue...) // Later, when a slot is free.
+			return nil
+		}
+		use.slot = c.takeSendSlotLocked()
+		s := c.send[use.slot]
+		payload, key = s.memory[:copy(s.memory, b[:])], s.key
+	}
+	c.systemLeft--
+	c.systemOwed = 0
+	return c.requestLocked(use, func(id uint64) error { return c.qp.Send(id, m.kind<<28|m.pipe, payload, key, inline) })
+}
+
+func (c *conn) takeSendSlotLocked() int {
+	n := len(c.freeSend) - 1
+	i := c.freeSend[n]
+	c.freeSend = c.freeSend[:n]
+	return i
+}
+
+// tellLocked sends a system message now or later.
+func (c *conn) tellLocked(m system) error {
+	c.queue = append(c.queue, m)
+	return c.flushLocked()
+}
+
+// receivedLocked handles a message of the peer in a slot.
+func (c *conn) receivedLocked(i int, d verbs.Completion) error {
+	kind, pipe := d.Imm>>28, d.Imm&(1<<28-1)
+	if kind == msgData {
+		return c.dataLocked(i, pipe, d.Length)
+	}
+	if kind >= msgKinds || d.Length != systemBytes {
+		return fmt.Errorf("%w: it sent a message of kind %d and %d bytes", transport.ErrPeerGone, kind, d.Length)
+	}
+	b := c.recv[i].memory
+	arg, returned := binary.BigEndian.Uint32(b), int(binary.BigEndian.Uint32(b[4:]))
+	if err := c.postLocked(i); err != nil {
+		return fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+	}
+	c.systemOwed++
+	if c.systemLeft += returned; c.systemLeft > systemSlots {
+		return fmt.Errorf("%w: it returned more buffers than there are", transport.ErrPeerGone)
+	}
+	switch kind {
+	case msgOpen:
+		return c.openedLocked(pipe, arg)
+	case msgEnd:
+		if r := c.receivers[pipe]; r != nil {
+			r.eof = true
+			c.drainedLocked(r)
+			poke(r.wake)
+		}
+	case msgCredit:
+		if s := c.senders[pipe]; s != nil {
+			s.credit += int(arg)
+			poke(s.wake)
+		}
+	case msgStop:
+		if s := c.senders[pipe]; s != nil {
+			s.stopped = true
+			poke(s.wake)
+		}
+	}
+	return nil
+}
+
+// openedLocked handles the opening of a pipe by the peer.
+func (c *conn) openedLocked(pipe, large uint32) error {
+	if c.receivers[pipe] != nil || (pipe%2 == 0) == c.dialed {
+		return fmt.Errorf("%w: it opened pipe %d, which is open or has a number of this side", transport.ErrPeerGone, pipe)
+	}
+	r := &receiver{conn: c, pipe: pipe, slots: pipeSlots, wake: make(chan struct{}, 1)}
+	r.deadline.wake = r.wake
+	if large == 1 {
+		r.slots = largeSlots
+	}
+	for c.spare < r.slots {
+		more := r.slots - c.spare
+		added, err := c.addSlotsLocked(more)
+		if err != nil {
+			return fmt.Errorf("%w: buffers for pipe %d: %w", transport.ErrPeerGone, pipe, err)
+		}
+		if !added {
+			return c.tellLocked(system{kind: msgStop, pipe: pipe})
+		}
+		c.spare += more
+	}
+	select {
+	case c.incoming <- r:
+	default:
+		return c.tellLocked(system{kind: msgStop, pipe: pipe})
+	}
+	c.spare -= r.slots
+	c.receivers[pipe] = r
+	r.owed = r.slots
+	return c.returnLocked(r)
+}
+
+// returnLocked sends the credit of a receiver to the peer.
+func (c *conn) returnLocked(r *receiver) error {
+	if r.queued {
+		return nil
+	}
+	r.queued = true
+	return c.tellLocked(system{kind: msgCredit, pipe: r.pipe, credit: r})
+}
+
+// dataLocked handles data in slot i.
+func (c *conn) dataLocked(i int, pipe uint32, n int) error {
+	r := c.receivers[pipe]
+	if r == nil || r.eof {
+		return fmt.Errorf("%w: it sent data for pipe %d, which is not open", transport.ErrPeerGone, pipe)
+	}
+	if r.closed {
+		return c.recycleLocked(r, i)
+	}
+	r.queue = append(r.queue, piece{slot: i, hi: n})
+	if len(r.queue) > r.slots {
+		return fmt.Errorf("%w: it sent more data for pipe %d than it has credit for", transport.ErrPeerGone, pipe)
+	}
+	if !r.polling {
+		poke(r.wake)
+	}
+	return nil
+}
+
+// recycleLocked posts the slot of a receiver again.
+func (c *conn) recycleLocked(r *receiver, i int) error {
+	if err := c.postLocked(i); err != nil {
+		return fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+	}
+	if r.closed || r.eof {
+		return nil
+	}
+	if r.owed++; r.owed >= r.slots/2 {
+		return c.returnLocked(r)
+	}
+	return nil
+}
+
+// drainedLocked forgets a pipe after its last byte. Its slots serve other pipes.
+func (c *conn) drainedLocked(r *receiver) {
+	if r.eof && len(r.queue) == 0 && c.receivers[r.pipe] == r {
+		delete(c.receivers, r.pipe)
+		c.spare += r.slots
+	}
+}
+
+// readControl waits for the end of the control connection.
+func (c *conn) readControl() {
+	var b [1]byte
+	_, err := io.ReadFull(c.control, b[:])
+	switch {
+	case err == nil && b[0] == ctlBye:
+		c.end(transport.ErrPeerClosed)
+	case err == nil:
+		c.end(fmt.Errorf("%w: it sent a control message of unknown kind %#x", transport.ErrPeerGone, b[0]))
+	case errors.Is(err, io.EOF):
+		c.end(fmt.Errorf("%w: the control connection has ended", transport.ErrPeerGone))
+	default:
+		c.end(fmt.Errorf("%w: control connection: %w", transport.ErrPeerGone, err))
+	}
+}
+
+// OpenPipe implements [transport.Conn].
+func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) { return c.open(ctx, 0) }
+
+// OpenLarge implements [transport.LargeOpener].
+func (c *conn) OpenLarge(ctx context.Context) (transport.Sender, error) { return c.open(ctx, 1) }
+
+func (c *conn) open(ctx context.Context, large uint32) (transport.Sender, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	if c.err != nil {
+		defer c.mu.Unlock()
+		return nil, c.err
+	}
+	if c.next == 0 && !c.dialed {
+		c.next = 1
+	}
+	s := &sender{conn: c, pipe: c.next, wake: make(chan struct{}, 1)}
+	s.deadline.wake = s.wake
+	c.next = (c.next + 2) & (1<<28 - 1)
+	c.senders[s.pipe] = s
+	err := c.tellLocked(system{kind: msgOpen, pipe: s.pipe, arg: large})
+	c.mu.Unlock()
+	if err != nil {
+		c.end(err)
+		return nil, c.Err()
+	}
+	return s, nil
+}
+
+// AcceptPipe implements [transport.Conn].
+func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
+	if err := cmp.Or(c.Err(), ctx.Err()); err != nil {
+		return nil, err
+	}
+	select {
+	case r := <-c.incoming:
+		return r, nil
+	case <-c.done:
+		return nil, c.Err()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// addr returns the address of the first byte.
+func addr(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }

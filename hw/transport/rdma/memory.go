@@ -1,0 +1,125 @@
+//go:build linux
+
+package rdma
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/nexar-go/nexar/hw/internal/verbs"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A cached is the registration of memory of [transport.Map]. It permits no remote access of its own.
+type cached struct {
+	m    *transport.Mapping
+	mr   *verbs.MR
+	uses int
+	gone bool // not in the cache: deregistered after the last use
+}
+
+// A region is registered memory, until release.
+type region struct {
+	dev    *device
+	mr     *verbs.MR
+	cached *cached // nil if mr is for this region alone
+	pinner runtime.Pinner
+}
+
+const localAccess = verbs.AccessLocalWrite | verbs.AccessWindowBind
+
+// register registers memory: from the cache if it is mapped, and else for this region alone. Memory of the Go heap
+// is pinned, since the heap may return the pages of an object that is not reachable.
+func (dev *device) register(memory []byte) (*region, error) {
+	if m := transport.MappingOf(memory); m != nil {
+		return dev.registerMapping(m)
+	}
+	r := &region{dev: dev}
+	r.pinner.Pin(&memory[0])
+	var err error
+	if r.mr, err = dev.pd.Register(unsafe.Pointer(&memory[0]), len(memory), localAccess); err != nil {
+		r.pinner.Unpin()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (dev *device) registerMapping(m *transport.Mapping) (*region, error) {
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	c := dev.cache[m]
+	if c == nil {
+		b := m.Bytes()
+		mr, err := dev.pd.Register(unsafe.Pointer(&b[0]), len(b), localAccess)
+		if err != nil {
+			return nil, err
+		}
+		c = &cached{m: m, mr: mr}
+		dev.cache[m] = c
+		dev.bytes += len(b)
+		m.OnFree(dev, func() { dev.forget(m) })
+	} else {
+		dev.removeFromOrder(c)
+	}
+	dev.order = append(dev.order, c)
+	c.uses++
+	for dev.bytes > dev.limit && len(dev.order) > 1 {
+		dev.evictLocked(dev.order[0])
+	}
+	return &region{dev: dev, mr: c.mr, cached: c}, nil
+}
+
+func (dev *device) removeFromOrder(c *cached) {
+	for i, o := range dev.order {
+		if o == c {
+			dev.order = append(dev.order[:i], dev.order[i+1:]...)
+			return
+		}
+	}
+}
+
+// evictLocked removes a registration from the cache. It ends with its last use.
+func (dev *device) evictLocked(c *cached) {
+	dev.removeFromOrder(c)
+	delete(dev.cache, c.m)
+	dev.bytes -= len(c.m.Bytes())
+	c.gone = true
+	if c.uses == 0 {
+		c.mr.Close()
+	}
+}
+
+// forget removes memory that is freed from the cache.
+func (dev *device) forget(m *transport.Mapping) {
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	if c := dev.cache[m]; c != nil {
+		dev.evictLocked(c)
+	}
+}
+
+func (dev *device) dropCache() {
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	for len(dev.order) > 0 {
+		dev.evictLocked(dev.order[0])
+	}
+}
+
+// isMapped reports whether memory needs no registration of its own.
+func isMapped(memory []byte) bool { return transport.MappingOf(memory) != nil }
+
+// release ends the use of the region.
+func (r *region) release() {
+	if r.cached == nil {
+		r.mr.Close()
+		r.pinner.Unpin()
+		return
+	}
+	r.dev.mu.Lock()
+	defer r.dev.mu.Unlock()
+	r.cached.uses--
+	if r.cached.gone && r.cached.uses == 0 {
+		r.cached.mr.Close()
+	}
+}

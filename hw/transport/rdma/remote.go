@@ -1,0 +1,309 @@
+//go:build linux
+
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nexar-go/nexar/hw/internal/verbs"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// windowUses is the number of bindings of a window. Its key has a counter of 8 bits, so that further bindings would make
+// old keys valid again.
+const windowUses = 250
+
+// A registration is memory that can be granted in parts.
+type registration struct {
+	conn   *conn
+	memory []byte
+	region *region // nil if the memory is empty
+	once   sync.Once
+	ended  bool // guarded by conn.mu
+}
+
+// A grant is valid while its window is bound.
+type grant struct {
+	of     *registration
+	key    transport.RemoteKey
+	window *verbs.Window // nil for a grant of no bytes, and after the end; guarded by conn.mu
+
+	revoking sync.Mutex
+}
+
+// Register implements [transport.RemoteMemory].
+func (c *conn) Register(memory []byte) (transport.Registration, error) {
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	r := &registration{conn: c, memory: memory}
+	if len(memory) > 0 {
+		var err error
+		if r.region, err = c.t.dev.register(memory); err != nil {
+			return nil, fmt.Errorf("rdma: register memory: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// Grant implements [transport.Registration]. It binds a window for the QP of the conn.
+func (r *registration) Grant(offset, n int) (transport.Grant, error) {
+	c := r.conn
+	if offset < 0 || n < 0 || n > len(r.memory) || offset > len(r.memory)-n {
+		return nil, fmt.Errorf("rdma: grant of %d bytes at %d: the registration has %d bytes", n, offset, len(r.memory))
+	}
+	g := &grant{of: r}
+	o := newOp()
+	c.mu.Lock()
+	err := c.err
+	if err == nil && r.ended {
+		err = fmt.Errorf("rdma: grant of remote memory: %w", transport.ErrClosed)
+	}
+	if err != nil {
+		c.mu.Unlock()
+		return nil, err
+	}
+	c.lastGrant++
+	g.key = transport.RemoteKey{Key: uint64(c.lastGrant) << 32, Len: uint64(n)}
+	var broken error
+	if n > 0 {
+		at := addr(r.memory[offset:])
+		g.key.Addr = uint64(uintptr(at))
+		if g.window, err = c.takeWindowLocked(); err == nil {
+			err = c.roomLocked()
+		}
+		if err == nil {
+			o.left++
+			broken = c.requestLocked(request{slot: -1, op: o}, func(id uint64) error { return c.qp.Bind(id, g.window, r.region.mr, at, n) })
+			g.key.Key |= uint64(g.window.Key)
+			c.grants[g] = struct{}{}
+		}
+	} else {
+		c.grants[g] = struct{}{}
+	}
+	c.mu.Unlock()
+	switch {
+	case broken != nil:
+		c.end(broken)
+		return nil, c.Err()
+	case err != nil:
+		return nil, err
+	case !c.finish(o):
+		return nil, c.Err()
+	}
+	return g, nil
+}
+
+// roomLocked reports an error if the send queue has no entry.
+func (c *conn) roomLocked() error {
+	if len(c.freeReqs) == 0 {
+		if err := c.pollLocked(); err != nil {
+			return err
+		}
+	}
+	if len(c.freeReqs) == 0 {
+		return errors.New("rdma: the send queue is full")
+	}
+	return nil
+}
+
+func (c *conn) takeWindowLocked() (*verbs.Window, error) {
+	if n := len(c.windows); n > 0 {
+		w := c.windows[n-1]
+		c.windows = c.windows[:n-1]
+		return w, nil
+	}
+	return c.t.dev.pd.NewWindow()
+}
+
+// Key implements [transport.Grant].
+func (g *grant) Key() transport.RemoteKey { return g.key }
+
+// Revoke implements [transport.Grant]. It invalidates the window.
+func (g *grant) Revoke() {
+	g.revoking.Lock()
+	defer g.revoking.Unlock()
+	c := g.of.conn
+	o := newOp()
+	c.mu.Lock()
+	_, stands := c.grants[g]
+	delete(c.grants, g)
+	w := g.window
+	g.window = nil
+	var broken error
+	if !stands || w == nil || c.err != nil {
+		c.mu.Unlock()
+		return // The end of the conn has freed the window.
+	}
+	if c.roomLocked() != nil {
+		// The window is freed at once.
+		w.Close()
+		c.mu.Unlock()
+		return
+	}
+	// The end of the conn must find the window.
+	g.window = w
+	c.grants[g] = struct{}{}
+	o.left++
+	broken = c.requestLocked(request{slot: -1, op: o}, func(id uint64) error { return c.qp.Invalidate(id, w) })
+	c.mu.Unlock()
+	if broken != nil {
+		c.end(broken)
+	}
+	if !c.finish(o) {
+		<-c.done
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	delete(c.grants, g)
+	g.window = nil
+	if w.Uses < windowUses {
+		c.windows = append(c.windows, w)
+	} else {
+		w.Close()
+	}
+}
+
+// endGrantsLocked frees all windows at the end of the conn.
+func (c *conn) endGrantsLocked() {
+	for g := range c.grants {
+		if g.window != nil {
+			g.window.Close()
+			g.window = nil
+		}
+	}
+	for _, w := range c.windows {
+		w.Close()
+	}
+	c.grants, c.windows = nil, nil
+}
+
+// Deregister implements [transport.Registration].
+func (r *registration) Deregister() {
+	c := r.conn
+	c.mu.Lock()
+	r.ended = true
+	var standing []*grant
+	for g := range c.grants {
+		if g.of == r {
+			standing = append(standing, g)
+		}
+	}
+	c.mu.Unlock()
+	for _, g := range standing {
+		g.Revoke()
+	}
+	r.once.Do(func() {
+		if r.region != nil {
+			r.region.release()
+		}
+	})
+}
+
+// writeMax is the length of the longest write, so that a context can end a longer payload.
+const writeMax = 4 << 20
+
+// WriteRemote implements [transport.RemoteMemory]. A write that the peer refuses ends the conn.
+func (c *conn) WriteRemote(ctx context.Context, key transport.RemoteKey, offset int, p []byte) error {
+	if err := errors.Join(ctx.Err(), c.Err()); err != nil {
+		return err
+	}
+	switch {
+	case key.Key == 0:
+		return fmt.Errorf("rdma: %w: the key is 0", transport.ErrRemoteAccess)
+	case offset < 0 || len(p) > int(key.Len) || offset > int(key.Len)-len(p):
+		return fmt.Errorf("rdma: %w: %d bytes at %d of a grant of %d", transport.ErrRemoteAccess, len(p), offset, key.Len)
+	case len(p) == 0:
+		return nil
+	}
+	if !c.hold() {
+		return c.Err()
+	}
+	defer c.letGo()
+	var from *region
+	step := slotBytes
+	if isMapped(p) || len(p) >= c.t.dev.pinMin {
+		var err error
+		if from, err = c.t.dev.register(p); err == nil {
+			defer from.release()
+			step = writeMax
+		}
+	}
+	o := newOp()
+	to := key.Addr + uint64(offset)
+	for len(p) > 0 {
+		k := min(len(p), step)
+		if err := c.writeOnce(ctx, o, p[:k], from, to, uint32(key.Key)); err != nil {
+			c.finish(o)
+			return c.refused(o, err)
+		}
+		p, to = p[k:], to+uint64(k)
+	}
+	if !c.finish(o) {
+		return c.refused(o, c.Err())
+	}
+	return nil
+}
+
+// refused returns the error of a write: err unless the peer has refused it.
+func (c *conn) refused(o *op, err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o.status == verbs.StatusRemoteKey {
+		return fmt.Errorf("rdma: %w by %q", transport.ErrRemoteAccess, c.Peer())
+	}
+	return err
+}
+
+// writeOnce posts one write when there is room.
+func (c *conn) writeOnce(ctx context.Context, o *op, p []byte, from *region, to uint64, key uint32) error {
+	for {
+		c.mu.Lock()
+		err := errors.Join(c.err, ctx.Err())
+		ready := err == nil && len(c.freeReqs) > sendSpare && (from != nil || len(c.freeSend) > 0)
+		if ready {
+			r := request{slot: -1, op: o}
+			var local uint32
+			if from != nil {
+				local = from.mr.Local
+			} else {
+				r.slot = c.takeSendSlotLocked()
+				s := c.send[r.slot]
+				p, local = s.memory[:copy(s.memory, p)], s.key
+			}
+			o.left++
+			err = c.requestLocked(r, func(id uint64) error { return c.qp.Write(id, p, local, to, key) })
+		}
+		wait := o.left > 0
+		c.mu.Unlock()
+		switch {
+		case ready && err != nil:
+			c.end(err)
+			return c.Err()
+		case ready || err != nil:
+			return err
+		case wait:
+			if !c.finish(o) {
+				return c.Err()
+			}
+		default:
+			w := &sender{wake: make(chan struct{}, 1)}
+			c.mu.Lock()
+			c.waiting = append(c.waiting, w)
+			c.mu.Unlock()
+			c.poll()
+			select {
+			case <-w.wake:
+			case <-c.done:
+			case <-ctx.Done():
+			}
+		}
+	}
+}
