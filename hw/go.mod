@@ -4,4 +4,9 @@ go 1.26.0
 
 replace github.com/nexar-go/nexar => ..
 
-require github.com/ebitengine/purego v0.11.3
+require (
+	github.com/ebitengine/purego v0.11.3
+	github.com/nexar-go/nexar v0.0.0
+)
+
+require golang.org/x/sys v0.49.0 // indirect
