@@ -9,4 +9,7 @@ require (
 	github.com/nexar-go/nexar v0.0.0
 )
 
-require golang.org/x/sys v0.49.0 // indirect
+require (
+	go.uber.org/goleak v1.3.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)

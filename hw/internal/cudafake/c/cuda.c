@@ -110,8 +110,8 @@ static CUresult enter(const char *name) {
 	return initialized || !strcmp(name, "cuInit") ? OK : NOT_INITIALIZED;
 }
 
-#define UNLOCK_RETURN(r) do { CUresult r_ = (r); pthread_mutex_unlock(&L); return r_; } while (0)
-#define ENTER() do { pthread_mutex_lock(&L); CUresult r_ = enter(__func__); if (r_) UNLOCK_RETURN(r_); } while (0)
+#define UNLOCK_RETURN(r) do { CUresult result = (r); pthread_mutex_unlock(&L); return result; } while (0)
+#define ENTER() do { pthread_mutex_lock(&L); CUresult failure = enter(__func__); if (failure) UNLOCK_RETURN(failure); } while (0)
 #define ENTER_CTX() do { ENTER(); if (!current || !current->retains) UNLOCK_RETURN(INVALID_CONTEXT); \
 	if (current->sticky) UNLOCK_RETURN(current->sticky); } while (0)
 
@@ -126,7 +126,12 @@ void fakecuda_hang(const char *name, int on) {
 	pthread_mutex_lock(&L); calls[slot(name)].hang = on; pthread_cond_broadcast(&C); pthread_mutex_unlock(&L);
 }
 int fakecuda_calls(const char *name) { pthread_mutex_lock(&L); int n = calls[slot(name)].count; pthread_mutex_unlock(&L); return n; }
-void fakecuda_hold(CUstream s, int on) { pthread_mutex_lock(&L); s->held = on; pthread_cond_broadcast(&C); pthread_mutex_unlock(&L); }
+void fakecuda_hold(CUstream s, int on) {
+	pthread_mutex_lock(&L);
+	for (struct stream *q = streams; q; q = q->next) if (q == s) q->held = on;
+	pthread_cond_broadcast(&C);
+	pthread_mutex_unlock(&L);
+}
 // fakecuda_fault makes the next work of a device, if it is a copy or a kernel, access memory that it may not.
 void fakecuda_fault(int device) { pthread_mutex_lock(&L); faults[device]++; pthread_mutex_unlock(&L); }
 int fakecuda_pageable(void) { pthread_mutex_lock(&L); int n = pageable; pthread_mutex_unlock(&L); return n; }
@@ -134,7 +139,7 @@ int fakecuda_live(void) {
 	pthread_mutex_lock(&L);
 	int n = live_events;
 	for (struct alloc *a = allocs; a; a = a->next) n++;
-	for (struct stream *s = streams; s; s = s->next) n++;
+	for (struct stream *s = streams; s; s = s->next) n += !s->closing;
 	for (int i = 0; i < MAX_DEVICES; i++) n += ctxs[i].retains;
 	pthread_mutex_unlock(&L);
 	return n;
