@@ -38,7 +38,12 @@ import (
 // alone: the others get a [CompressError] if the panic was before the exchange of the
 // encodings, and otherwise their result.
 func AllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) error {
-	t, err := compressedTask(ctx, c, data, op, comp)
+	return c.allReduceCompressed(ctx, numbersOf(data), bytesOf(data), op, comp)
+}
+
+// allReduceCompressed is AllReduceCompressed of a vector in memory of the host.
+func (c *Comm) allReduceCompressed(ctx context.Context, e elements, data []byte, op Op, comp compress.Compressor) error {
+	t, err := compressedTask(ctx, c, e, data, op, comp)
 	if err != nil {
 		return err
 	}
@@ -54,7 +59,12 @@ func AllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, op Op
 // documentation allows that. If comp panics later, so does [Handle.Wait]; if it ends its goroutine
 // then, as t.FailNow does, Wait returns a [CompressError] that names this rank.
 func StartAllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) *Handle {
-	release, err := c.hold(collective.CompressedName, bytesOf(data))
+	return c.startAllReduceCompressed(ctx, numbersOf(data), bytesOf(data), op, comp)
+}
+
+// startAllReduceCompressed is StartAllReduceCompressed of a vector in memory of the host.
+func (c *Comm) startAllReduceCompressed(ctx context.Context, e elements, data []byte, op Op, comp compress.Compressor) *Handle {
+	release, err := c.hold(collective.CompressedName, data)
 	if err != nil {
 		return ended(opError(collective.CompressedName, err))
 	}
@@ -64,7 +74,7 @@ func StartAllReduceCompressed[T Number](ctx context.Context, c *Comm, data []T, 
 			release()
 		}
 	}()
-	t, err := compressedTask(ctx, c, data, op, comp)
+	t, err := compressedTask(ctx, c, e, data, op, comp)
 	if err != nil {
 		return ended(err)
 	}
@@ -123,7 +133,7 @@ func (t *compressed) free() {
 
 // compressedTask compresses data, and has all ranks tell each other of their
 // encodings. Its error has the name of the call.
-func compressedTask[T Number](ctx context.Context, c *Comm, data []T, op Op, comp compress.Compressor) (t *compressed, err error) {
+func compressedTask(ctx context.Context, c *Comm, e elements, data []byte, op Op, comp compress.Compressor) (t *compressed, err error) {
 	t = &compressed{comm: c, comp: comp}
 	ready := false
 	defer func() {
@@ -134,11 +144,11 @@ func compressedTask[T Number](ctx context.Context, c *Comm, data []T, op Op, com
 	if comp == nil {
 		return t, opError(collective.CompressedName, fmt.Errorf("%w: the compressor is nil", ErrInvalidOp))
 	}
-	if err = t.choose(numbersOf(data), op); err != nil {
+	if err = t.choose(e, op); err != nil {
 		return t, opError(collective.CompressedName, err)
 	}
-	own := collective.Notice{Elements: len(data), Type: uint8(t.element), Op: uint8(op)}
-	own.Room, err = encode(t, data)
+	own := collective.Notice{Elements: e.N, Type: uint8(t.element), Op: uint8(op)}
+	own.Room, err = encode(t, e.N, data)
 	copy(own.Kind[:], t.kind)
 	own.Bytes, own.Outcome = len(t.own), collective.OutcomeOf(err)
 	t.counts, err = c.notify(ctx, own, err)
@@ -184,9 +194,9 @@ func compressorName(comp compress.Compressor) string {
 	return fmt.Sprintf("%T", comp)
 }
 
-// encode compresses data, and returns the maximum length of the encoding. An
+// encode compresses the n elements of data, and returns the maximum length of the encoding. An
 // error may be a panic.
-func encode[T Number](t *compressed, data []T) (room int, err error) {
+func encode(t *compressed, n int, data []byte) (room int, err error) {
 	returned := false
 	defer func() {
 		switch v := recover(); {
@@ -200,22 +210,22 @@ func encode[T Number](t *compressed, data []T) (room int, err error) {
 		t.kind = s.String()
 	}
 	if t.typed != nil {
-		room = t.typed.MaxTypedBytes(t.element, len(data))
+		room = t.typed.MaxTypedBytes(t.element, n)
 	} else {
-		room = t.comp.MaxBytes(len(data))
+		room = t.comp.MaxBytes(n)
 	}
 	if room < 0 {
-		err = fmt.Errorf("%w: MaxBytes of %d elements is %d", ErrTooLarge, len(data), room)
+		err = fmt.Errorf("%w: MaxBytes of %d elements is %d", ErrTooLarge, n, room)
 	} else if err = t.comm.fitsAll(room); err != nil {
 	} else if t.typed != nil {
-		t.result = t.get(len(bytesOf(data)))
+		t.result = t.get(len(data))
 		if !t.sum {
-			t.decoded = t.get(len(bytesOf(data)))
+			t.decoded = t.get(len(data))
 		}
-		t.own, err = t.typed.AppendTyped(t.get(room)[:0], t.element, bytesOf(data))
+		t.own, err = t.typed.AppendTyped(t.get(room)[:0], t.element, data)
 	} else {
-		t.values = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.get(4*len(data))))), len(data))
-		kernel.ToFloats(t.values, t.element, bytesOf(data))
+		t.values = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.get(4*n)))), n)
+		kernel.ToFloats(t.values, t.element, data)
 		t.own, err = t.comp.Append(t.get(room)[:0], t.values)
 	}
 	returned = true
@@ -259,9 +269,9 @@ func (t *compressed) finishTyped(data []byte, op Op) error {
 }
 
 // finish combines all encodings, with the same bits on every rank.
-func finish[T Number](t *compressed, data []T, op Op) error {
+func finish(t *compressed, data []byte, op Op) error {
 	if t.typed != nil {
-		return t.finishTyped(bytesOf(data), op)
+		return t.finishTyped(data, op)
 	}
 	clear(t.values)
 	all := t.all
@@ -276,7 +286,7 @@ func finish[T Number](t *compressed, data []T, op Op) error {
 			t.values[i] /= float32(t.comm.Size())
 		}
 	}
-	kernel.FromFloats(bytesOf(data), t.element, t.values)
+	kernel.FromFloats(data, t.element, t.values)
 	return nil
 }
 

@@ -20,12 +20,11 @@ import (
 // takes regions of device buffers in place of slices, and the type of the elements as an argument in
 // place of a type parameter. A region has a whole number of elements, but its rows need not have.
 //
-// The methods are Broadcast, Reduce, AllReduce, Scan, ExclusiveScan, Gather,
-// AllGather, Scatter, ReduceScatter, AllToAll, Send and Recv. Other functions, such
-// as those with a function of the caller or with blocks of different lengths, MinLoc,
-// buckets, compression and Exchange, are for slices only: use the Staging of the
-// device to copy the vector to the host and the result back. There are no Start
-// functions; use goroutines, as described below.
+// The methods are Broadcast, Reduce, AllReduce, AllReduceCompressed, AllReduceBuckets, Scan,
+// ExclusiveScan, Gather, AllGather, Scatter, ReduceScatter, AllToAll, Send and Recv. Other
+// functions, such as those with a function of the caller or with blocks of different lengths,
+// MinLoc and Exchange, are for slices only: use the Staging of the device to copy the vector
+// to the host and the result back.
 //
 // Ranks with vectors on devices and ranks with slices take part in the same
 // collectives, with the same results, and exchange messages.
@@ -40,9 +39,11 @@ import (
 // call uses them in place, as soon as the stream has done its work.
 //
 // A call returns when its result is in the device buffer. It takes its sequence number among
-// the collectives of the communicator when its input is staged. Calls overlap, for
-// example to stage a part of a vector while another one is reduced, if each has a
-// goroutine, a stream and a communicator ([Comm.Dup]).
+// the collectives of the communicator when its input is staged. Every collective has a Start
+// method, which returns a [Handle] when the input is staged, so that the next vector is
+// staged while this one is reduced. Until Wait returns, the program must not use the regions,
+// nor queue work with them: only regions that the host accesses in place are checked for
+// operations in progress that overlap.
 //
 // # Failure
 //
@@ -235,13 +236,26 @@ func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Reg
 
 // blocks runs a task on regions for the result and for the input.
 func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) error {
-	to, from := d.operand(typ, dst), d.operand(typ, src)
+	to, from, t, err := d.loadBlocks(ctx, typ, dst, src, check)
 	defer to.Free()
 	defer from.Free()
+	if err != nil {
+		return opError(t.Name(), err)
+	}
+	if err := d.comm.run(ctx, t); err != nil {
+		return err
+	}
+	return opError(t.Name(), d.failed(ctx, to.Store(ctx, to.Len())))
+}
+
+// loadBlocks makes a task of regions for the result and for the input, and loads them. The caller frees
+// both operands, also after an error.
+func (d DeviceComm) loadBlocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) (to, from operand, t *task, err error) {
+	to, from = d.operand(typ, dst), d.operand(typ, src)
 	from.Read = true
 	to.Bad = cmp.Or(to.Bad, from.Bad)
-	var t task
-	err := check(&t, to.elements, from.elements).Err
+	t = new(task)
+	err = check(t, to.elements, from.elements).Err
 	whole, part := to.Operand, from.Operand
 	if part.Len() > whole.Len() {
 		whole, part = part, whole
@@ -252,19 +266,15 @@ func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []devi
 	if err == nil && part.Clashes(whole) {
 		err = fmt.Errorf("%w: dst and src share memory of the device", ErrOverlap)
 	}
-	if err != nil {
-		return opError(t.Name(), err)
+	if err == nil {
+		err = d.load(ctx, true, whole, part)
 	}
-	if err := d.load(ctx, true, whole, part); err != nil {
-		return opError(t.Name(), err)
+	if err != nil {
+		return to, from, t, err
 	}
 	// Whether the task is carried out in place depends on where they are now.
 	to.At, from.At = unsafe.SliceData(to.Memory()), unsafe.SliceData(from.Memory())
-	t = task{}
-	if err := d.comm.run(ctx, check(&t, to.elements, from.elements)); err != nil {
-		return err
-	}
-	return opError(t.Name(), d.failed(ctx, to.Store(ctx, to.Len())))
+	return to, from, check(new(task), to.elements, from.elements), nil
 }
 
 // load loads operands, until the communicator ends. If that fails for another

@@ -6,7 +6,7 @@ replace github.com/nexar-go/nexar => ..
 
 require (
 	github.com/ebitengine/purego v0.11.3
-	github.com/nexar-go/nexar v0.0.0-00010101000000-000000000000
+	github.com/nexar-go/nexar v0.0.0
 	go.uber.org/goleak v1.3.0
 )
 

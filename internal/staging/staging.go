@@ -32,6 +32,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"unsafe"
 
 	"github.com/nexar-go/nexar/device"
 )
@@ -39,6 +40,9 @@ import (
 // An Operand is a sequence of regions of the device of a stream.
 type Operand struct {
 	Read bool // Load copies the content of the regions
+	// Joined says that Load provides one piece, aligned for elements of all types: it stages regions
+	// that are several pieces of memory of the host, or not aligned.
+	Joined bool
 
 	stream  device.Stream
 	regions []device.Region
@@ -138,7 +142,16 @@ func (o *Operand) mapped() (pieces [][]byte, err error) {
 		}
 		pieces = append(pieces, mem[r.Offset:r.Offset+r.Bytes:r.Offset+r.Bytes])
 	}
+	if o.Joined && (len(pieces) > 1 || !aligned(pieces[0])) {
+		return nil, nil
+	}
 	return pieces, nil
+}
+
+// aligned reports whether an element of any type may begin at the address of p.
+func aligned(p []byte) bool {
+	const longest = 16
+	return uintptr(unsafe.Pointer(unsafe.SliceData(p)))%longest == 0
 }
 
 // fetch queues a copy of the input. For an Operand that is not read it copies no bytes, but the
@@ -174,7 +187,7 @@ func (o *Operand) await(ctx context.Context) error {
 // Pieces returns the memory, in contiguous pieces, from Load until Store or Free.
 func (o *Operand) Pieces() [][]byte { return o.pieces }
 
-// Memory returns the memory of an Operand of one region, or nil if its length is 0.
+// Memory returns the memory of an Operand of one region, or of a Joined one, or nil if its length is 0.
 func (o *Operand) Memory() []byte {
 	if len(o.pieces) == 0 {
 		return nil

@@ -189,6 +189,9 @@ func (p *party[T]) onDevice(ctx context.Context, c *nexar.Comm, s spot, rows boo
 
 func (p *party[T]) callOnDevice(ctx context.Context, d nexar.DeviceComm, dst, src device.Region) error {
 	t := p.kind.typ
+	if (p.rank+p.count)%2 == 1 {
+		return p.startOnDevice(ctx, d, dst, src).Wait()
+	}
 	switch p.collective {
 	case plan.Broadcast:
 		return d.Broadcast(ctx, t, dst, p.root)
@@ -216,6 +219,37 @@ func (p *party[T]) callOnDevice(ctx context.Context, d nexar.DeviceComm, dst, sr
 		return d.Scan(ctx, t, dst, p.op)
 	case plan.ExclusiveScan:
 		return d.ExclusiveScan(ctx, t, dst, p.op)
+	}
+	panic("no such collective")
+}
+
+// startOnDevice is callOnDevice with Start methods.
+func (p *party[T]) startOnDevice(ctx context.Context, d nexar.DeviceComm, dst, src device.Region) *nexar.Handle {
+	t := p.kind.typ
+	switch p.collective {
+	case plan.Broadcast:
+		return d.StartBroadcast(ctx, t, dst, p.root)
+	case plan.Reduction:
+		return d.StartReduce(ctx, t, dst, p.op, p.root)
+	case plan.AllReduce:
+		return d.StartAllReduce(ctx, t, dst, p.op)
+	case plan.Gather:
+		if p.absent {
+			dst = device.Region{Offset: -1, Bytes: 7, Rows: -3} // ignored
+		}
+		return d.StartGather(ctx, t, dst, src, p.root)
+	case plan.AllGather:
+		return d.StartAllGather(ctx, t, dst, src)
+	case plan.Scatter:
+		return d.StartScatter(ctx, t, dst, src, p.root)
+	case plan.ReduceScatter:
+		return d.StartReduceScatter(ctx, t, dst, src, p.op)
+	case plan.AllToAll:
+		return d.StartAllToAll(ctx, t, dst, src)
+	case plan.Scan:
+		return d.StartScan(ctx, t, dst, p.op)
+	case plan.ExclusiveScan:
+		return d.StartExclusiveScan(ctx, t, dst, p.op)
 	}
 	panic("no such collective")
 }

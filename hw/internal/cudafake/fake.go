@@ -1,0 +1,186 @@
+// Package cudafake builds and controls a CUDA driver in C that works on memory of the host, for tests on
+// machines without a GPU. It needs a C compiler.
+//
+// A process has one such driver. Kernels are run by the interpreter of package ptx.
+package cudafake
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/nexar-go/nexar/hw/internal/cudadriver"
+	"github.com/nexar-go/nexar/hw/internal/dl"
+	"github.com/nexar-go/nexar/hw/internal/ptx"
+)
+
+//go:embed c/cuda.c
+var source []byte
+
+// PathVariable names the environment variable with the path of the library that a process has built,
+// for processes that it starts.
+const PathVariable = "FAKECUDA_LIBRARY"
+
+// A Fake controls the driver of this process.
+type Fake struct {
+	Path string // of the library
+
+	configure func(devices int32, bytes uintptr)
+	fail      func(name string, nth, code int32)
+	hang      func(name string, on int32)
+	calls     func(name string) int32
+	hold      func(stream uintptr, on int32)
+	fault     func(device int32)
+	pageable  func() int32
+	live      func() int32
+	find      func(addr uintptr, bytes *uintptr) uintptr
+}
+
+var load = sync.OnceValues(func() (*Fake, error) {
+	path := os.Getenv(PathVariable)
+	if path == "" {
+		var err error
+		if path, err = Build("cuda", source); err != nil {
+			return nil, err
+		}
+	}
+	lib, err := dl.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fake{Path: path}
+	for name, fn := range map[string]any{
+		"fakecuda_configure": &f.configure, "fakecuda_fail": &f.fail, "fakecuda_hang": &f.hang, "fakecuda_calls": &f.calls,
+		"fakecuda_hold": &f.hold, "fakecuda_fault": &f.fault, "fakecuda_pageable": &f.pageable, "fakecuda_live": &f.live,
+		"fakecuda_find": &f.find,
+	} {
+		if err := lib.Func(fn, name); err != nil {
+			return nil, err
+		}
+	}
+	var setRunner func(uintptr)
+	if err := lib.Func(&setRunner, "fakecuda_set_runner"); err != nil {
+		return nil, err
+	}
+	setRunner(purego.NewCallback(f.run))
+	return f, nil
+})
+
+// Build compiles a library from C, into a folder for temporary files, and returns its path.
+func Build(name string, source []byte, flags ...string) (path string, err error) {
+	compiler := ""
+	for _, c := range []string{os.Getenv("CC"), "cc", "gcc", "clang"} {
+		if p, err := exec.LookPath(c); err == nil {
+			compiler = p
+			break
+		}
+	}
+	if compiler == "" {
+		return "", fmt.Errorf("no C compiler: set CC, or install gcc")
+	}
+	dir, err := os.MkdirTemp("", "nexar-fake-")
+	if err != nil {
+		return "", err
+	}
+	in, path := filepath.Join(dir, name+".c"), filepath.Join(dir, "libfake"+name+".so")
+	if err := os.WriteFile(in, source, 0o600); err != nil {
+		return "", err
+	}
+	args := append([]string{"-O1", "-g", "-fPIC", "-shared", "-o", path, in, "-lpthread"}, flags...)
+	if text, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", compiler, err, text)
+	}
+	return path, nil
+}
+
+// New returns the driver of this process, which is built at the first call. Without a C compiler it
+// skips the test, or fails it if Required. NEXAR_REQUIRE names what must not be skipped.
+func New(tb testing.TB) *Fake {
+	tb.Helper()
+	f, err := load()
+	if err != nil {
+		Skip(tb, "fakes", fmt.Sprintf("the fake CUDA driver cannot be built: %v", err))
+	}
+	return f
+}
+
+// Load is New for programs that are not tests.
+func Load() (*Fake, error) { return load() }
+
+// Configure sets the number of devices and the memory of each, before the first use.
+func (f *Fake) Configure(devices int, bytes int) { f.configure(int32(devices), uintptr(bytes)) }
+
+// Fail lets the n-th call of a function from now on return a code; 1 is the next one.
+func (f *Fake) Fail(name string, n int, code int32) { f.fail(name, int32(n), code) }
+
+// Hang lets calls of a function not return until release is called.
+func (f *Fake) Hang(name string) (release func()) {
+	f.hang(name, 1)
+	return sync.OnceFunc(func() { f.hang(name, 0) })
+}
+
+// Calls returns the number of calls of a function.
+func (f *Fake) Calls(name string) int { return int(f.calls(name)) }
+
+// Hold stops a stream, or lets it continue.
+func (f *Fake) Hold(s cudadriver.Stream, on bool) {
+	var n int32
+	if on {
+		n = 1
+	}
+	f.hold(uintptr(s), n)
+}
+
+// Fault lets the next copy or kernel of a device access memory that it may not access.
+func (f *Fake) Fault(device int) { f.fault(int32(device)) }
+
+// Pageable returns the number of copies with memory of the host that the driver had not allocated.
+func (f *Fake) Pageable() int { return int(f.pageable()) }
+
+// Live returns the number of allocations, streams, events and contexts.
+func (f *Fake) Live() int { return int(f.live()) }
+
+// run runs a kernel. It returns 1 for a fault.
+func (f *Fake) run(text, entry, args *byte, gridX, gridY, block uintptr) uintptr {
+	mem := func(addr uint64) (base uint64, data []byte) {
+		var n uintptr
+		p := f.find(uintptr(addr), &n)
+		if p == 0 {
+			return 0, nil
+		}
+		return uint64(p) | deviceBit, cudadriver.Memory(p, int(n))
+	}
+	p, err := parsed(cudadriver.String(uintptr(unsafe.Pointer(text))))
+	if err == nil {
+		err = p.Run(cudadriver.String(uintptr(unsafe.Pointer(entry))), unsafe.Slice((*uint64)(unsafe.Pointer(args)), 16),
+			ptx.Grid{X: int(gridX), Y: int(gridY), Block: int(block)}, mem)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cudafake:", err)
+		return 1
+	}
+	return 0
+}
+
+// deviceBit is set in addresses of devices.
+const deviceBit = 1 << 60
+
+var programs sync.Map // of text
+
+func parsed(text string) (*ptx.Program, error) {
+	if p, ok := programs.Load(text); ok {
+		return p.(*ptx.Program), nil
+	}
+	p, err := ptx.Parse(text)
+	if err == nil {
+		programs.Store(text, p)
+	}
+	return p, err
+}
