@@ -96,6 +96,7 @@ type workerState struct {
 	node     *nexar.Node
 	nodes    []*nexar.Node // those of a world that is all in this process
 	seed     *nexar.Seed
+	views    viewLog // of nodes
 	progress progressLog
 }
 
@@ -112,6 +113,7 @@ func handlers() map[string]handler {
 		"send": send, "recv": recv, "memory": reportMemory, "free-memory": freeMemory, "reduce-floats": reduceFloats,
 		"peers": peers, "survive": survive, "wait-for-failure": waitForFailure, "flood": flood, "stress": stress, "status": askStatus,
 		"form-in-process": formInProcess, "change": change, "change-and-rejoin": changeAndRejoin, "progress": progress, "leave": leave, "stop": stop,
+		"join-many": joinMany, "loop-many": loopMany, "recover-many": recoverMany,
 	}
 }
 
