@@ -74,12 +74,12 @@ func (m *Mesh) watch() {
 	}
 }
 
-// untilMultiple returns the time until the next multiple of an interval of the clock, and at least half an
-// interval: a timer may fire a little early.
+// untilMultiple returns the time until the next multiple of an interval of the clock, and at least a quarter
+// of an interval: when the clock is slowed down, a timer fires before the multiple.
 func untilMultiple(interval time.Duration) time.Duration {
 	now := time.Now()
 	d := now.Truncate(interval).Add(interval).Sub(now)
-	if d < interval/2 {
+	if d < interval/4 {
 		d += interval
 	}
 	return d
@@ -134,6 +134,12 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 	return links
 }
 
+// pingAfter returns the silence after which a watcher pings: when a beat is late, by half an interval since
+// ticks are irregular, but early enough for an answer before the timeout.
+func (w *watcher) pingAfter() time.Duration {
+	return min(pingIntervals*w.interval-w.interval/2, w.timeout-2*w.interval)
+}
+
 // check checks the links once. A link that was not watched before gets the whole timeout.
 func (w *watcher) check(links []*link.Link, now time.Time) {
 	// After a long gap this process itself was suspended, and silence is no fault of a peer.
@@ -151,7 +157,7 @@ func (w *watcher) check(links []*link.Link, now time.Time) {
 			// A neighbor that was reached through relays gets a connection of its own.
 		case silent >= w.timeout:
 			l.Fail(fmt.Errorf("%w: silent for %v", transport.ErrPeerGone, silent.Round(time.Millisecond)))
-		case 2*silent >= (2*pingIntervals-1)*w.interval: // Ticks are late by less than half an interval.
+		case silent >= w.pingAfter():
 			l.Ping()
 		}
 		watched[l] = h

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
@@ -70,6 +71,24 @@ func TestWatchTicks(t *testing.T) {
 			time.Sleep(interval / 2)
 		}
 	})
+}
+
+// TestShortTimeout: a timeout that is hardly longer than the interval fails no link of a living peer.
+func TestShortTimeout(t *testing.T) {
+	for _, of := range []float64{1.3, 2, 2.5, 3.1, 4} {
+		inBubble(t, 4, func(w *world) {
+			w.form()
+			m := w.meshes[0]
+			v := m.newWatcher(time.Now())
+			v.timeout = time.Duration(of * float64(interval))
+			v.breaks = func(*link.Link) bool { return false }
+			for range 100 {
+				time.Sleep(interval)
+				v.check(m.watchedLinks(), time.Now())
+			}
+			w.wantWhole()
+		})
+	}
 }
 
 // TestUnknownWatcher: a watcher pings a peer that sends no beats to it, because the views of both differ.

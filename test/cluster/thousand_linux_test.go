@@ -244,8 +244,8 @@ func largeWorld(t *testing.T, n, each int) string {
   kill to the communicator     %s
   kill to an all-reduce        %s
   for a node                   %.1f MiB, %.1f files; idle %.3f %% of a processor
-`, n, len(workers), ms(formed), spent.Seconds()*1000/float64(n), ms(slowest(reduces, 0)), ms(slowest(reduces, rounds-1)),
-		ms(slowest(barriers, rounds-1)), n-1, ms(last.Adopted.Sub(killed)), ms(last.At.Sub(killed)), ms(last.First.Sub(killed)),
+`, n, len(workers), ms(formed), spent.Seconds()*1000/float64(n), ms(slowestRound(reduces, 0)), ms(slowestRound(reduces, rounds-1)),
+		ms(slowestRound(barriers, rounds-1)), n-1, ms(last.Adopted.Sub(killed)), ms(last.At.Sub(killed)), ms(last.First.Sub(killed)),
 		float64(resident)/mib/float64(n), float64(files)/float64(n), 100*share/float64(n))
 }
 
@@ -256,8 +256,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// slowest returns the longest time of a round.
-func slowest(results []result, round int) (d time.Duration) {
+// slowestRound returns the longest time of a round.
+func slowestRound(results []result, round int) (d time.Duration) {
 	for _, r := range results {
 		d = max(d, r.Times[round])
 	}
