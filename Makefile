@@ -15,6 +15,7 @@ KILLS_LOG ?=
 KILLS ?= 200
 TRAFFIC ?= 1h
 SURVIVALS ?= 100
+THOUSAND ?= 128,256,512,1024
 LOSSES ?= 5m
 CHANGES ?= 320
 BLAMES ?= 1000
@@ -56,7 +57,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma arm64 attack attack-ci kills kills-sparse traffic blame footprint conformance worlds survivals changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma arm64 attack attack-ci kills kills-sparse traffic blame footprint conformance worlds survivals thousand changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -162,6 +163,9 @@ worlds: ## simulate a million worlds in which nodes, hosts and links fail
 
 survivals: ## measure how soon survivors of a kill continue, in SURVIVALS=100 worlds, and write docs/results/survivals.txt
 	@cd test/cluster && SURVIVALS=$(SURVIVALS) REPORT=$(CURDIR)/docs/results/survivals.txt go test -count=1 -timeout 2h -run '^TestSurvive$$'
+
+thousand: ## form worlds of THOUSAND=128,256,512,1024 nodes over TCP, kill a node, and write docs/results/thousand.txt
+	@cd test/cluster && THOUSAND=$(THOUSAND) REPORT=$(CURDIR)/docs/results/thousand.txt go test -count=1 -timeout 1h -run '^TestThousand$$'
 
 changes: ## measure CHANGES=320 changes of worlds, and a quarter as many while seeds are killed, and write docs/results/changes.txt and seeds.txt
 	@cd test/cluster && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/changes.txt go test -count=1 -timeout 2h -run '^TestChanges$$'

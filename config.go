@@ -211,8 +211,9 @@ type Config struct {
 
 	// # Failures
 
-	// HeartbeatInterval is the time between pings to a silent peer: a second by default, no pings if
-	// negative. NEXAR_HEARTBEAT_INTERVAL_SECS.
+	// HeartbeatInterval is half of the time between two beats of a node to those that watch it, and the time
+	// between two checks of silence: a second by default, no beats and no checks if negative.
+	// NEXAR_HEARTBEAT_INTERVAL_SECS.
 	HeartbeatInterval time.Duration `env:"NEXAR_HEARTBEAT_INTERVAL_SECS" default:"1s"`
 
 	// HeartbeatTimeout is the silence after which a peer has failed: 5 seconds by default. It must

@@ -231,6 +231,12 @@ func (c *confirms) take(number uint64) {
 	}
 }
 
+// Beat sends a frame that needs no answer, and which Heard of the peer counts: a pong without a ping.
+func (l *Link) Beat() {
+	var p wire.Ping
+	l.control.commitUnlock(p.Append(l.control.lockBuffer(), wire.TypePong), 0)
+}
+
 // Ping makes the peer send a frame, which Heard counts.
 func (l *Link) Ping() {
 	var p wire.Ping

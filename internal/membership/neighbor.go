@@ -23,6 +23,14 @@ func (g WatchGraph) Watched(v View, rank int) []int {
 	return Watched(v, rank, g.Count)
 }
 
+// Watchers returns the ranks that watch a rank of a view.
+func (g WatchGraph) Watchers(v View, rank int) []int {
+	if !g.Topology.IsFull() {
+		return g.Watched(v, rank)
+	}
+	return Watchers(v, rank, g.Count)
+}
+
 // Ranks returns the ranks that a rank of a view watches, and those that watch it.
 func (g WatchGraph) Ranks(v View, rank int) []int {
 	if !g.Topology.IsFull() {

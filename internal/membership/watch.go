@@ -18,7 +18,9 @@ const watchersDefault = 6
 // The graph is circulant with geometrically growing steps, the multi-step loop network
 // of Bermond, Comellas and Hsu, "Distributed loop computer networks: a survey", JPDC
 // 24(1), 1995. Its diameter is about k·n^(1/k), so a report spreads in a few hops.
-// Since 1 is one of the steps, the graph is connected.
+// Since 1 is one of the steps, the graph is connected. The steps are powers of two where that is
+// possible: the short collectives of a communicator of all ranks, the first of which builds it, then
+// use mostly links that exist already.
 func Watched(v View, rank, k int) []int { return neighbors(v.Size(), rank, k, +1) }
 
 // Watchers returns the ranks that watch the given rank.
@@ -62,10 +64,11 @@ func watchSteps(n, k int) []int {
 	}
 	k = max(0, min(k, n-1))
 	steps := make([]int, k)
+	log := math.Log2(float64(n))
 	for i := range steps {
 		// Rounding may make small steps equal. The bounds above (at most n-k+i) and
 		// below (the step before) keep them apart.
-		s := int(math.Round(math.Pow(float64(n), float64(i)/float64(k))))
+		s := 1 << int(math.Round(log*float64(i)/float64(k)))
 		if i > 0 {
 			s = max(s, steps[i-1]+1)
 		}

@@ -13,13 +13,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-const (
-	// dialsMax is the maximum number of concurrent dials. When many nodes start on few
-	// processors, more concurrent handshakes would be so slow that they time out.
-	dialsMax = 4
-	// joiningTimeout bounds the time to link this node to the other joining nodes.
-	joiningTimeout = 2 * time.Second
-)
+// joiningTimeout bounds the time to link this node to the other joining nodes.
+const joiningTimeout = 2 * time.Second
 
 // form makes the links that this node needs at once: it links this node to itself, dials the slots
 // before it, and accepts connections from those behind it.
@@ -117,18 +112,16 @@ func (m *Mesh) linkSelf(ctx context.Context) error {
 	return nil
 }
 
-// dialAll links this node to the slots before it that include selects, dialsMax at a time,
-// the nearest first. failed is called for each slot that cannot be linked.
+// dialAll links this node to the slots before it that include selects, the nearest first. failed is
+// called for each slot that cannot be linked.
 func (m *Mesh) dialAll(ctx context.Context, include func(slot int) bool, failed func(slot int, err error)) *sync.WaitGroup {
-	dials, tokens := new(sync.WaitGroup), make(chan struct{}, dialsMax)
+	dials := new(sync.WaitGroup)
 	for slot := m.self - 1; slot >= 0; slot-- {
 		if !include(slot) {
 			continue
 		}
 		dials.Go(func() {
-			tokens <- struct{}{}
-			defer func() { <-tokens }()
-			if err := m.dial(ctx, slot, nil); err != nil {
+			if err := m.dial(ctx, slot); err != nil {
 				failed(slot, err)
 			}
 		})
@@ -179,11 +172,12 @@ func (m *Mesh) isRequired(slot int) bool {
 	case !m.isMember(m.self) && !m.cfg.OnDemand:
 		return true
 	}
-	return slices.Contains(m.required, slot)
+	_, ok := slices.BinarySearch(m.required, slot)
+	return ok
 }
 
-// requiredSlots returns the slots of the nodes that this node watches and of those that watch it, in the first
-// view of a full topology, or those that it may watch or be watched by when it enters the world.
+// requiredSlots returns the slots of the first view that isRequired selects in the full topology with links on
+// demand, in ascending order.
 func (m *Mesh) requiredSlots() []int {
 	if !m.cfg.Topology.IsFull() {
 		return nil
@@ -191,7 +185,9 @@ func (m *Mesh) requiredSlots() []int {
 	if !m.isMember(m.self) {
 		return membership.NewcomerLinks(m.world(), m.watches())
 	}
-	return m.watchGraph().Ranks(membership.View{Nodes: m.cfg.View.Nodes[:m.world()]}, m.self)
+	ranks := m.watchGraph().Ranks(membership.View{Nodes: m.cfg.View.Nodes[:m.world()]}, m.self)
+	slices.Sort(ranks)
+	return ranks
 }
 
 // isDialed reports whether Form dials a slot before this node.

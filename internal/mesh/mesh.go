@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,8 +41,8 @@ type Config struct {
 	Paths []Path
 	// Loop makes both ends of a connection from this node to itself. It is required.
 	Loop func(ctx context.Context) (out, in transport.Conn, err error)
-	// After a silence of HeartbeatInterval a watched peer is sent a ping, and after one of
-	// HeartbeatTimeout its link fails. If either is 0, no peer is watched.
+	// A node sends its watchers a beat in every second HeartbeatInterval. The link to a watched peer
+	// fails after a silence of HeartbeatTimeout. If either is 0, no peer is watched.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
 	// SettleTimeout bounds the wait of Adopt for links to the new nodes of a view. The default
 	// is HeartbeatTimeout, or settleDefault without one.
@@ -131,6 +132,8 @@ type Mesh struct {
 
 	replaced []*link.Link // links that have lost frames, until the next view
 
+	required []int // slots of the first view; see requiredSlots
+	dials    dialLimit
 	wanted   wanted                      // peers that links on demand need
 	near     atomic.Pointer[neighbors]   // for connections without a relay
 	accepted *connSet[acceptedKey]       // connections without a link
@@ -188,6 +191,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	for rank, n := range cfg.View.Nodes {
 		m.peers = append(m.peers, newPeer(n, rank))
 	}
+	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsOn(cfg.View, self, runtime.NumCPU()))
 	m.wanted.init()
 	m.setNear(m.neighborsAtForm())
 	m.required = m.requiredSlots()

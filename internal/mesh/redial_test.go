@@ -283,7 +283,7 @@ func TestIdleRaces(t *testing.T) {
 // TestNewcomerLinksItselfToFew: a newcomer on demand links itself to the nodes that may watch it or that it may
 // watch, and is in the next view. It makes other links when they are needed.
 func TestNewcomerLinksItselfToFew(t *testing.T) {
-	const nodes, watches = 30, 2
+	const nodes, watches = 40, 2
 	inBubble(t, nodes, func(w *world) {
 		w.watches = watches
 		w.form()

@@ -14,6 +14,13 @@ import (
 // WatchedMax is the number of peers that a node watches.
 const WatchedMax = 6
 
+const (
+	// beatIntervals is the number of intervals between two beats of a node to its watchers.
+	beatIntervals = 2
+	// pingIntervals is the number of intervals of silence after which a watcher pings: a beat is late.
+	pingIntervals = beatIntervals + 1
+)
+
 // watches returns the number of peers that a node watches.
 func (m *Mesh) watches() int { return cmp.Or(m.cfg.Watches, WatchedMax) }
 
@@ -35,26 +42,60 @@ type watcher struct {
 	breaks func(l *link.Link) bool
 }
 
-// watch pings watched peers that were silent for HeartbeatInterval, and fails the link of a peer
-// that stays silent for HeartbeatTimeout. It detects failed hosts and networks; a transport
-// reports the end of a process at once.
+// watch sends beats to the watchers of this node, and fails the link of a watched peer that is silent for
+// HeartbeatTimeout. It pings a peer without beats: the peer may not know yet that this node
+// watches it. watch detects failed hosts and networks; a transport reports the end of a process at once.
+//
+// The ticks are at multiples of the interval, so that the nodes of a process or of a host wake up
+// together.
 func (m *Mesh) watch() {
-	if m.cfg.HeartbeatInterval <= 0 || m.cfg.HeartbeatTimeout <= 0 {
+	interval := m.cfg.HeartbeatInterval
+	if interval <= 0 || m.cfg.HeartbeatTimeout <= 0 {
 		return
 	}
-	tick := time.NewTicker(m.cfg.HeartbeatInterval)
+	tick := time.NewTimer(untilMultiple(interval))
 	defer tick.Stop()
 	w := m.newWatcher(time.Now())
 	w.breaks = m.breakRelayed
-	for {
+	for count := 0; ; count++ {
 		select {
 		case <-m.run.Done():
 			return
 		case <-tick.C:
+			tick.Reset(untilMultiple(interval))
 			m.linkNeighbors()
 			w.check(m.watchedLinks(), time.Now())
+			if count%beatIntervals == 0 {
+				for _, l := range m.watcherLinks() {
+					l.Beat()
+				}
+			}
 		}
 	}
+}
+
+// untilMultiple returns the time until the next multiple of an interval of the clock, and at least a quarter
+// of an interval: when the clock is slowed down, a timer fires before the multiple.
+func untilMultiple(interval time.Duration) time.Duration {
+	now := time.Now()
+	d := now.Truncate(interval).Add(interval).Sub(now)
+	if d < interval/4 {
+		d += interval
+	}
+	return d
+}
+
+// watcherLinks returns the links to the nodes that watch this node.
+func (m *Mesh) watcherLinks() (links []*link.Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	watchers := m.watchGraph().Watchers(m.view, m.peers[m.self].rank)
+	for slot := range m.peers {
+		if p := &m.peers[slot]; slot != m.self && p.isLinked() && !p.state.IsGone() && slices.Contains(watchers, p.rank) {
+			links = append(links, p.link)
+		}
+	}
+	return links
 }
 
 func (m *Mesh) newWatcher(now time.Time) *watcher {
@@ -93,6 +134,12 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 	return links
 }
 
+// pingAfter returns the silence after which a watcher pings: when a beat is late, by half an interval since
+// ticks are irregular, but early enough for an answer before the timeout.
+func (w *watcher) pingAfter() time.Duration {
+	return min(pingIntervals*w.interval-w.interval/2, w.timeout-2*w.interval)
+}
+
 // check checks the links once. A link that was not watched before gets the whole timeout.
 func (w *watcher) check(links []*link.Link, now time.Time) {
 	// After a long gap this process itself was suspended, and silence is no fault of a peer.
@@ -110,7 +157,7 @@ func (w *watcher) check(links []*link.Link, now time.Time) {
 			// A neighbor that was reached through relays gets a connection of its own.
 		case silent >= w.timeout:
 			l.Fail(fmt.Errorf("%w: silent for %v", transport.ErrPeerGone, silent.Round(time.Millisecond)))
-		default:
+		case silent >= w.pingAfter():
 			l.Ping()
 		}
 		watched[l] = h

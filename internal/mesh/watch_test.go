@@ -1,10 +1,12 @@
 package mesh
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
@@ -15,7 +17,6 @@ func TestIdleWorldStaysUp(t *testing.T) {
 		time.Sleep(time.Hour)
 		for rank, m := range w.meshes {
 			for _, peer := range membership.Watched(w.view, rank, WatchedMax) {
-				// Each ping that is answered is a frame.
 				if heard := m.peers[peer].link.Heard(); heard < uint64(time.Hour/interval/3) {
 					t.Errorf("rank %d has heard %d frames of rank %d", rank, heard, peer)
 				}
@@ -26,8 +27,7 @@ func TestIdleWorldStaysUp(t *testing.T) {
 }
 
 // TestWatchTraffic: the traffic of a node in an idle world does not grow with the world. The node
-// exchanges pings with its watchers and the peers that it watches, with each about once in two
-// intervals.
+// hears a beat of each peer that it watches once in two intervals, and nothing else.
 func TestWatchTraffic(t *testing.T) {
 	for _, n := range []int{2, 7, 8, 16, 24} {
 		inBubble(t, n, func(w *world) {
@@ -46,13 +46,67 @@ func TestWatchTraffic(t *testing.T) {
 						peers++
 					}
 				}
-				// A ping and its answer are a frame for each side.
-				if most := uint64(2*k) * uint64(passed/interval/2+1); frames > most || peers > 2*k {
-					t.Errorf("%d nodes: rank %d has heard %d frames of %d peers, want at most %d of %d", n, rank, frames, peers, most, 2*k)
+				beats := uint64(passed / interval / beatIntervals)
+				if least, most := uint64(k)*(beats-1), uint64(k)*(beats+1); frames < least || frames > most || peers != k {
+					t.Errorf("%d nodes: rank %d has heard %d frames of %d peers, want %d to %d of %d", n, rank, frames, peers, least, most, k)
 				}
 			}
 		})
 	}
+}
+
+// TestWatchTicks: all nodes wake up at the same times, the multiples of the interval: between these no
+// frame arrives.
+func TestWatchTicks(t *testing.T) {
+	inBubble(t, 9, func(w *world) {
+		w.form()
+		time.Sleep(time.Minute)
+		time.Sleep(time.Until(time.Now().Truncate(interval).Add(interval + interval/4)))
+		for range 20 {
+			before := w.heard()
+			time.Sleep(interval / 2)
+			if now := w.heard(); !reflect.DeepEqual(now, before) {
+				t.Fatalf("frames have arrived between two ticks: %v, %v before", now, before)
+			}
+			time.Sleep(interval / 2)
+		}
+	})
+}
+
+// TestShortTimeout: a timeout that is hardly longer than the interval fails no link of a living peer.
+func TestShortTimeout(t *testing.T) {
+	for _, of := range []float64{1.3, 2, 2.5, 3.1, 4} {
+		inBubble(t, 4, func(w *world) {
+			w.form()
+			m := w.meshes[0]
+			v := m.newWatcher(time.Now())
+			v.timeout = time.Duration(of * float64(interval))
+			v.breaks = func(*link.Link) bool { return false }
+			for range 100 {
+				time.Sleep(interval)
+				v.check(m.watchedLinks(), time.Now())
+			}
+			w.wantWhole()
+		})
+	}
+}
+
+// TestUnknownWatcher: a watcher pings a peer that sends no beats to it, because the views of both differ.
+func TestUnknownWatcher(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.form()
+		m := w.meshes[1]
+		m.mu.Lock()
+		m.peers[0].rank = 5 // Rank 1 takes rank 0 for a node that does not watch it.
+		m.mu.Unlock()
+		before := w.heard()[0][1]
+		const passed = 10 * time.Minute
+		time.Sleep(passed)
+		if got := w.heard()[0][1] - before; got < uint64(passed/interval/(pingIntervals+1)) {
+			t.Errorf("rank 0 has heard %d frames of rank 1 in %v", got, passed)
+		}
+		w.wantWhole()
+	})
 }
 
 // heard returns the number of frames that each rank has received from each other rank.

@@ -18,6 +18,7 @@ import (
 // An epoch describes one communicator of a worker.
 type epoch struct {
 	At           time.Time // when the worker received it
+	Adopted      time.Time // when the last node got its view; only of recoverMany
 	Number       uint64
 	Rank         int
 	Size         int

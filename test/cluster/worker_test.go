@@ -97,6 +97,7 @@ type workerState struct {
 	node     *nexar.Node
 	nodes    []*nexar.Node // those of a world that is all in this process
 	seed     *nexar.Seed
+	views    viewLog // of nodes
 	progress progressLog
 }
 
@@ -114,6 +115,7 @@ func handlers() map[string]handler {
 		"peers": peers, "survive": survive, "wait-for-failure": waitForFailure, "flood": flood, "stress": stress, "status": askStatus,
 		"form-in-process": formInProcess, "change": change, "change-and-rejoin": changeAndRejoin, "progress": progress, "leave": leave, "stop": stop,
 		"check-more": checkMore, "work-in-part": workInPart, "traffic": traffic, "tamper": tamper,
+		"join-many": joinMany, "loop-many": loopMany, "recover-many": recoverMany,
 	}
 }
 

@@ -85,6 +85,7 @@ func (c *conn) useFlow(s *sender, f *subflow) {
 	f.sock.SetDeadline(time.Time{})
 	f.unconfirmed.Store(true)
 	s.setSpare(f)
+	c.t.monitoring.note()
 	if readYes(f.sock) != nil {
 		f.failed.Store(true)
 		return

@@ -3,6 +3,7 @@ package tcp
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,30 +41,67 @@ type pathMonitor struct {
 	advanced time.Time // last sample with progress, or with the socket idle
 	sound    time.Time // last sample without timeout recovery
 	migrated time.Time // last attempt to migrate the pipe
+	busy     bool      // the socket was in use at the last sample
 	loss     lossDetector
 }
 
-// monitor samples all senders until the Transport is closed.
-func (t *Transport) monitor() {
-	tick := time.NewTicker(monitorInterval)
-	defer tick.Stop()
-	for {
+// A monitorWake parks the monitor of a Transport while no socket is in use.
+type monitorWake struct {
+	parked atomic.Bool
+	wake   chan struct{}
+}
+
+// note wakes the monitor. It is called after a socket has come into use.
+func (w *monitorWake) note() {
+	if w.parked.Load() {
 		select {
-		case <-t.ctx.Done():
-			return
-		case now := <-tick.C:
-			t.mu.Lock()
-			conns := slices.Collect(maps.Keys(t.conns))
-			t.mu.Unlock()
-			for _, c := range conns {
-				c.sample(now)
-			}
+		case w.wake <- struct{}{}:
+		default:
 		}
 	}
 }
 
-// sample updates lossy and migrates the pipes of stalled sockets.
-func (c *conn) sample(now time.Time) {
+// monitor samples all senders until the Transport is closed. While no socket is in use it waits for note.
+func (t *Transport) monitor() {
+	tick := time.NewTicker(monitorInterval)
+	defer tick.Stop()
+	w := &t.monitoring
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-w.wake:
+			if w.parked.Swap(false) {
+				tick.Reset(monitorInterval)
+			}
+		case now := <-tick.C:
+			if t.sample(now) {
+				continue
+			}
+			// A socket that comes into use from now on wakes the monitor, so another sample is enough.
+			if w.parked.Store(true); t.sample(now) {
+				w.parked.Store(false)
+				continue
+			}
+			tick.Stop()
+		}
+	}
+}
+
+// sample samples all conns, and reports whether a socket is in use or has lost packets recently.
+func (t *Transport) sample(now time.Time) (active bool) {
+	t.mu.Lock()
+	conns := slices.Collect(maps.Keys(t.conns))
+	t.mu.Unlock()
+	for _, c := range conns {
+		active = c.sample(now) || active
+	}
+	return active
+}
+
+// sample updates lossy and migrates the pipes of stalled sockets. It reports whether a socket is in use, or
+// the path is lossy.
+func (c *conn) sample(now time.Time) (active bool) {
 	c.mu.Lock()
 	senders := slices.Collect(maps.Values(c.outgoing))
 	c.mu.Unlock()
@@ -77,10 +115,12 @@ func (c *conn) sample(now time.Time) {
 			s.path.migrated = now
 			c.migrate(s)
 		}
+		active = active || stalled || s.path.busy
 	}
 	if c.lossy.Load() && now.After(c.lossyUntil) && !c.t.staysLossy {
 		c.lossy.Store(false)
 	}
+	return active || c.lossy.Load()
 }
 
 // sample reports whether the path is lossy and whether the socket is stalled. It asks
@@ -90,7 +130,7 @@ func (s *sender) sample(now time.Time) (lossy, stalled bool) {
 	m := &s.path
 	s.mu.Lock()
 	flow := s.flow
-	busy := s.writing || s.flushDone != nil || s.closed || s.sent != m.sent || m.last.inFlight || m.loss.pending()
+	m.busy = s.writing || s.flushDone != nil || s.closed || s.sent != m.sent || m.last.inFlight || m.loss.pending()
 	m.sent = s.sent
 	s.mu.Unlock()
 	if flow == nil {
@@ -105,7 +145,7 @@ func (s *sender) sample(now time.Time) (lossy, stalled bool) {
 			m.advanced = now
 		}
 		return true, flow.failed.Load() || now.Sub(m.advanced) >= migrateRetry
-	case !busy:
+	case !m.busy:
 		m.advanced, m.sound = now, now
 		return false, false
 	}

@@ -53,6 +53,7 @@ func (s *sender) TryWritePart(pieces [][]byte) (n int) {
 		n = s.tryWritev(pieces)
 	}
 	s.sent += uint64(n)
+	s.conn.t.monitoring.note()
 	s.releaseLocked()
 	return n
 }
@@ -92,6 +93,7 @@ func (s *sender) TryWriteVectored(pieces [][]byte) bool {
 		}
 	}
 	s.sent += uint64(want)
+	s.conn.t.monitoring.note()
 	s.releaseLocked()
 	return true
 }

@@ -164,6 +164,7 @@ func (s *sender) beginWrite() error {
 		return s.failure
 	}
 	s.writing = true
+	s.conn.t.monitoring.note()
 	flusher := s.flushDone
 	if flusher == nil {
 		s.mu.Unlock()
@@ -364,6 +365,7 @@ func (s *sender) TryWrite(p []byte) bool {
 		}
 	}
 	s.sent += uint64(len(p))
+	s.conn.t.monitoring.note()
 	s.releaseLocked()
 	return true
 }
@@ -391,6 +393,7 @@ func (s *sender) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.conn.t.monitoring.note()
 	s.notifyChange()
 	switch {
 	case s.writing:

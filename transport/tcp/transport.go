@@ -159,6 +159,8 @@ type Transport struct {
 	// staysLossy, set only by tests, makes a path with a loss count as lossy for ever.
 	staysLossy bool
 
+	monitoring monitorWake
+
 	tasks     sync.WaitGroup
 	closeOnce sync.Once
 
@@ -205,6 +207,7 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 	t.records.New = func() any { b := make([]byte, 0, batchBufferBytes); return &b }
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	t.tasks.Go(t.acceptLoop)
+	t.monitoring.wake = make(chan struct{}, 1)
 	t.tasks.Go(t.monitor)
 	return t, nil
 }

@@ -1,0 +1,52 @@
+package mesh
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+)
+
+const (
+	// dialsMax is the maximum number of concurrent attempts to dial peers.
+	dialsMax = 8
+	// dialsPerProcessor is the number of handshakes in progress for each processor of a host at which no
+	// handshake waits for a processor for so long that QUIC sends its packets again. A node has at
+	// least one dial in progress.
+	dialsPerProcessor = 16
+	// dialPatience is the time after which an attempt no longer counts: its peer may not answer at all.
+	dialPatience = time.Second
+)
+
+// dialsOn returns the number of concurrent attempts of a node to dial, on a host with some processors that
+// it shares with other nodes of the view.
+func dialsOn(v membership.View, self, processors int) int {
+	near := 0
+	for _, n := range v.Nodes {
+		if n.Host == v.Nodes[self].Host {
+			near++
+		}
+	}
+	return max(1, min(dialsMax, dialsPerProcessor*processors/near))
+}
+
+// A dialLimit limits concurrent attempts to dial. When many nodes start on few processors and each
+// dials many peers at once, handshakes take longer than QUIC waits for an answer, and most of
+// the packets are repetitions.
+type dialLimit struct{ tokens chan struct{} }
+
+func newDialLimit(n int) dialLimit { return dialLimit{make(chan struct{}, n)} }
+
+// acquire waits until an attempt may begin. The caller calls release after the attempt, and acquire itself
+// lets another attempt begin after dialPatience.
+func (l dialLimit) acquire(ctx context.Context) (release func(), err error) {
+	select {
+	case l.tokens <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	once := sync.OnceFunc(func() { <-l.tokens })
+	late := time.AfterFunc(dialPatience, once)
+	return func() { late.Stop(); once() }, nil
+}
