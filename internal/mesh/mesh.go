@@ -101,12 +101,11 @@ type Config struct {
 // changes from view to view. In the first view the slots are the ranks; nodes that are expected
 // later get the next free slots.
 type Mesh struct {
-	cfg      Config
-	self     int   // the slot of this node
-	required []int // see requiredSlots
-	engine   *engine.Engine
-	idle     link.IdleTimer
-	log      *slog.Logger
+	cfg    Config
+	self   int // the slot of this node
+	engine *engine.Engine
+	idle   link.IdleTimer
+	log    *slog.Logger
 
 	run  context.Context // ends with Close and Abort
 	stop context.CancelFunc
@@ -194,7 +193,6 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsOn(cfg.View, self, runtime.NumCPU()))
 	m.wanted.init()
 	m.setNear(m.neighborsAtForm())
-	m.required = m.requiredSlots()
 	m.logTopology(slog.LevelWarn, m.world())
 	m.addPending()
 	m.run, m.stop = context.WithCancel(context.Background())
