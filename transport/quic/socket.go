@@ -29,26 +29,47 @@ func bind(cfg Config) (net.PacketConn, net.Listener, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("quic: listen at %q: %w", cfg.Addr, err)
 	}
-	// The TCP port of a free UDP port may be in use. If any port will do, bind tries
-	// others.
-	for tries := 8; ; tries-- {
-		packets, err := net.ListenPacket("udp", addr)
+	if anyPort && !cfg.NoWatch {
+		return bindAnyPort(cfg, addr)
+	}
+	packets, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		return nil, nil, fmt.Errorf("quic: %w", err)
+	}
+	if cfg.NoWatch {
+		return packets, nil, nil
+	}
+	listener, err := listenTCP(packets.LocalAddr().String())
+	if err != nil {
+		logNoWatch(cfg, err)
+	}
+	return packets, listener, nil
+}
+
+// bindAnyPort opens a UDP and a TCP port with the same number, which the kernel chooses. TCP is
+// first, since connections use up TCP ports: on a busy machine, the TCP port of a free UDP port is
+// often in use, and rarely the other way round.
+func bindAnyPort(cfg Config, addr string) (net.PacketConn, net.Listener, error) {
+	var failure error
+	for range 8 {
+		listener, err := listenTCP(addr)
 		if err != nil {
-			return nil, nil, fmt.Errorf("quic: %w", err)
+			failure = err
+			break
 		}
-		if cfg.NoWatch {
-			return packets, nil, nil
-		}
-		listener, err := listenTCP(packets.LocalAddr().String())
+		packets, err := net.ListenPacket("udp", listener.Addr().String())
 		if err == nil {
 			return packets, listener, nil
 		}
-		if !anyPort || tries == 1 {
-			logNoWatch(cfg, err)
-			return packets, nil, nil
-		}
-		packets.Close()
+		listener.Close()
+		failure = err
 	}
+	packets, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		return nil, nil, fmt.Errorf("quic: %w", err)
+	}
+	logNoWatch(cfg, failure)
+	return packets, nil, nil
 }
 
 func listenAddr(addr string) (full string, anyPort bool, err error) {

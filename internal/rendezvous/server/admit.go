@@ -10,6 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // serve serves a connection until it ends.
@@ -206,6 +207,11 @@ func (s *Server) refuse(c *handshake.Conn, err error) {
 	}
 	r, refused := errors.AsType[*handshake.Refusal](err)
 	if !refused {
+		// A node that dials a seed over several transports closes all connections but one.
+		if errors.Is(err, transport.ErrPeerClosed) || errors.Is(c.Err(), transport.ErrPeerClosed) {
+			s.log.Debug("client did not ask to join", "addr", c.RemoteAddr(), "reason", c.Reason(err))
+			return
+		}
 		s.warnLimited("client did not ask to join", c.RemoteAddr(), c.Reason(err))
 		return
 	}

@@ -51,6 +51,30 @@ func TestOverQUIC(t *testing.T) {
 	says(t, err, handshake.ErrToken, "wrong cluster token")
 }
 
+// TestUnusedConnection: a connection that its node closes before it asks to join, since another transport
+// was faster, is no warning.
+func TestUnusedConnection(t *testing.T) {
+	ca := newAuthority(t)
+	joining, err := ca.Joining()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := listenQUIC(t).Transport(joining)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serveOver(t, tr, ca, nil, 1, nil)
+	endpoint := listenQUIC(t)
+	conn, err := endpoint.Dial(t.Context(), s.addr, pki.Joining{}.Client(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.log.wait(t, "level=DEBUG", "client did not ask to join", endpoint.Addr())
+}
+
 // TestCrowdOverQUIC has 256 nodes of one address join at once: at most a tenth of their
 // attempts is refused, and all join.
 func TestCrowdOverQUIC(t *testing.T) {
