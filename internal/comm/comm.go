@@ -217,9 +217,8 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	if trial != nil {
 		defer trial.Close()
 	}
-	shared := c.sharing(hosts)
 	c.reached, err = negotiate.Run(ctx, negotiate.Config{
-		Host: shared.memory, Names: shared.names, LinkAll: shared.linkAll, Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Hops: hops, Known: v.known, Selector: c.Selector,
+		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Hops: hops, Known: v.known, Selector: c.Selector,
 		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Detached: v.mesh.Detached(), Log: v.log,
 		Pool: NewPool(""), // Its buffers are not kept.
 	})

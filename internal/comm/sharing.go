@@ -5,30 +5,24 @@ import (
 
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/transport"
 )
 
-// A sharing has the means of the ranks of a communicator to share memory; see [negotiate.Config].
-type sharing struct {
-	memory  transport.HostMemory
-	names   []string
-	linkAll func(context.Context) (cost.PathClasses, error)
-}
-
-// sharing returns the zero value unless the ranks are on one host, and few enough to share memory.
-func (c *Comm) sharing(hosts plan.Hosts) (s sharing) {
-	ranks := membership.View{Nodes: c.Nodes}
-	if hosts.Count() != 1 || c.Size() > cost.SharedRanksMax || !c.View.mesh.IsHost(ranks) {
+// sharing returns the means of the ranks to share memory: the zero value unless they are on one host, and few
+// enough.
+func (c *Comm) sharing(hosts plan.Hosts) (s negotiate.Sharing) {
+	ranks, m := membership.View{Nodes: c.Nodes}, c.View.mesh
+	if hosts.Count() != 1 || c.Size() > cost.SharedRanksMax || !m.IsHost(ranks) {
 		return s
 	}
-	s.linkAll = func(ctx context.Context) (cost.PathClasses, error) {
-		err := c.View.mesh.LinkHost(ctx, ranks)
+	s.LinkAll = func(ctx context.Context) (cost.PathClasses, error) {
+		err := m.LinkHost(ctx, ranks)
 		return c.pathClasses(), err
 	}
-	s.memory = c.View.mesh.HostMemory(ranks)
+	s.Host = m.HostMemory(ranks)
 	for _, n := range c.Nodes {
-		s.names = append(s.names, n.ID.String())
+		s.Names = append(s.Names, n.ID.String())
 	}
 	return s
 }

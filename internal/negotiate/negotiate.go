@@ -74,14 +74,21 @@ type Config struct {
 	Allocator   *shmexec.Allocator
 	SameProcess bool
 	Detached    []int
+	Sharing
+	Pool *bufpool.Pool // for the buffers of the negotiation
+	Log  *slog.Logger
+}
+
+// A Sharing has the means of the ranks of one host to share memory. The zero value has none but the links
+// that exist.
+type Sharing struct {
 	// Host, if not nil, attaches the areas of all ranks without links to them. Names are the names of the
-	// ranks there. LinkAll, if not nil, links this rank to all others, which call it as well. It returns the
+	// ranks there.
+	Host  transport.HostMemory
+	Names []string
+	// LinkAll, if not nil, links this rank to all others, which call it as well, and returns the
 	// classes of the paths then. It is called if the areas of some rank cannot be attached.
-	Host    transport.HostMemory
-	Names   []string
 	LinkAll func(ctx context.Context) (cost.PathClasses, error)
-	Pool    *bufpool.Pool // for the buffers of the negotiation
-	Log     *slog.Logger
 }
 
 // A LinkModel describes the links between hosts.
