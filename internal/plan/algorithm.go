@@ -32,8 +32,8 @@ type Algorithm struct {
 	// on hosts of their own: where ranks share processors, every message takes time of the others.
 	Apart bool
 
-	// Placed says that the algorithm is for ranks whose hosts are on a torus, in the order of the ranks. Ranks
-	// do not know that, so it is used only where a setting fixes it.
+	// Placed says that the algorithm is for hosts on a torus, in the order of their ranks. Ranks do not
+	// know their torus, so the algorithm is used only if a setting fixes it.
 	Placed bool
 
 	// Fits reports whether the algorithm is suitable for a number of ranks. It would be correct
