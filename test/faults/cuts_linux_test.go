@@ -31,7 +31,9 @@ func TestCutsOfLivingNodes(t *testing.T) {
 
 func cutLivingNodes(t *testing.T, topology string, ranks int) {
 	const cuts, between = 12, 20
-	nodes, _ := worldtest.JoinAll(t, ranks, nexar.SeedConfig{}, nexar.Config{Transports: []string{"tcp"}, Topology: topology})
+	nodes, _ := worldtest.JoinAll(t, ranks, nexar.SeedConfig{}, nexar.Config{
+		Transports: []string{"tcp"}, Topology: topology, HeartbeatTimeout: 10 * worldtest.Patience,
+	})
 	ports := make(map[int]bool) // at which nodes have been dialed
 	for rank, n := range nodes {
 		for _, p := range n.Peers()[:rank] {
