@@ -62,6 +62,7 @@ type Arbiter struct {
 	newcomers map[NodeID]newcomer // nodes on probation
 	strikes   map[NodeID]int      // unconfirmed accusations that have removed another node
 	resets    map[[2]NodeID]bool  // reports of lost frames that the other node has not confirmed
+	earlier   map[[2]NodeID]bool  // the same, in the view before
 	renews    bool                // a view with the same nodes is due, if there is no other one
 	quiesced  map[NodeID]bool     // quiesced nodes, and whether they leave
 	due       time.Time           // deadline for all nodes to quiesce, once one has
@@ -94,7 +95,7 @@ func NewArbiter(v View, l *PendingJoins) *Arbiter {
 	return &Arbiter{
 		view: v.clone(), pending: l, lost: make(map[[2]NodeID]loss), gone: make(map[NodeID]departure), alive: make(map[NodeID]time.Time),
 		quiesced: make(map[NodeID]bool), strikes: make(map[NodeID]int), newcomers: make(map[NodeID]newcomer),
-		resets: make(map[[2]NodeID]bool),
+		resets: make(map[[2]NodeID]bool), earlier: make(map[[2]NodeID]bool),
 	}
 }
 
@@ -121,16 +122,36 @@ func (a *Arbiter) Reset(now time.Time, by, to NodeID, reason string) (news bool)
 	if by == to || !a.has(by) || !a.has(to) {
 		return false
 	}
-	if link := [2]NodeID{to, by}; a.resets[link] {
-		delete(a.resets, link)
-		delete(a.lost, link)
-		a.renews, a.news, a.held = true, now, false
+	if a.confirmReset(now, to, by) {
 		return true
 	}
-	if a.renews || !a.Lost(now, by, to, reason) {
+	news = !a.renews && a.Lost(now, by, to, reason)
+	if a.renews || news {
+		a.resets[[2]NodeID{by, to}] = true
+	}
+	return news
+}
+
+// ResetBefore is Reset for a report in an earlier view. The current view has replaced the communicators with lost frames, so it
+// only confirms a report of the other node, which may have noticed the same loss in the current view.
+func (a *Arbiter) ResetBefore(now time.Time, by, to NodeID) {
+	if by != to && a.has(by) && a.has(to) && !a.confirmReset(now, to, by) {
+		a.earlier[[2]NodeID{by, to}] = true
+	}
+}
+
+// confirmReset reports whether a node has reported a loss of frames, which another one reports now. A view follows.
+func (a *Arbiter) confirmReset(now time.Time, by, to NodeID) bool {
+	link := [2]NodeID{by, to}
+	switch {
+	case a.resets[link]:
+		delete(a.lost, link)
+	case !a.earlier[link]:
 		return false
 	}
-	a.resets[[2]NodeID{by, to}] = true
+	delete(a.resets, link)
+	delete(a.earlier, link)
+	a.renews, a.news, a.held = true, now, false
 	return true
 }
 
@@ -427,8 +448,8 @@ func (a *Arbiter) Adopt(v View) {
 	for link := range a.resets {
 		delete(a.lost, link) // The view replaces the communicators with lost frames.
 	}
-	clear(a.resets)
-	a.renews = false
+	a.earlier, a.resets, a.renews = a.resets, make(map[[2]NodeID]bool), false
+	maps.DeleteFunc(a.earlier, func(link [2]NodeID, _ bool) bool { return !a.has(link[0]) || !a.has(link[1]) })
 	maps.DeleteFunc(a.strikes, func(id NodeID, _ int) bool { return !a.has(id) })
 	maps.DeleteFunc(a.alive, func(id NodeID, _ time.Time) bool { return !a.has(id) })
 	maps.DeleteFunc(a.gone, func(id NodeID, _ departure) bool { return !a.has(id) })

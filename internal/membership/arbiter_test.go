@@ -232,6 +232,26 @@ func TestResets(t *testing.T) {
 			}
 		}, true},
 		"one": {func(a *Arbiter, now time.Time) { a.Reset(now, id(1), id(2), "x") }, false},
+		"the other in the view before": {func(a *Arbiter, now time.Time) {
+			a.Reset(now, id(0), id(3), "x")
+			a.Reset(now, id(3), id(0), "x")
+			a.Reset(now, id(1), id(2), "x")
+			a.Adopt(View{Epoch: 2, Nodes: v.Nodes})
+			a.Reset(now, id(2), id(1), "x")
+		}, true},
+		"the other in the view before, late": {func(a *Arbiter, now time.Time) {
+			a.Reset(now, id(2), id(1), "x")
+			a.ResetBefore(now, id(1), id(2))
+		}, true},
+		"the other in the view before, late and first": {func(a *Arbiter, now time.Time) {
+			a.ResetBefore(now, id(1), id(2))
+			a.Reset(now, id(2), id(1), "x")
+		}, true},
+		"one twice, in two views": {func(a *Arbiter, now time.Time) {
+			a.Reset(now, id(1), id(2), "x")
+			a.Adopt(View{Epoch: 2, Nodes: v.Nodes})
+			a.Reset(now, id(1), id(2), "x")
+		}, false},
 		"lost by the other": {func(a *Arbiter, now time.Time) {
 			a.Reset(now, id(1), id(2), "x")
 			a.Lost(now, id(2), id(1), "y")

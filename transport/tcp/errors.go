@@ -59,7 +59,7 @@ func handshakeError(err error) error {
 	case op != nil && op.Op == "remote error" && certificateAlert(op.Err):
 		return fmt.Errorf("%w: the peer rejected the certificate of this node: %w", transport.ErrIdentity, err)
 	case err == io.EOF, err == io.ErrUnexpectedEOF:
-		return fmt.Errorf("%w: it closed the socket: it does not serve this transport, or has too many unauthenticated connections", transport.ErrPeerGone)
+		return &closedError{err}
 	case isTimeout(err):
 		return fmt.Errorf("%w: no answer", transport.ErrPeerGone)
 	case op != nil && op.Op != "remote error", header.Msg != "":
@@ -67,6 +67,15 @@ func handshakeError(err error) error {
 	}
 	return err
 }
+
+// A closedError says that the peer has closed the socket during the handshake. It wraps the error of the socket.
+type closedError struct{ err error }
+
+func (e *closedError) Error() string {
+	return fmt.Sprintf("%v: it closed the socket: it does not serve this transport, or has too many unauthenticated connections", transport.ErrPeerGone)
+}
+
+func (e *closedError) Unwrap() []error { return []error{transport.ErrPeerGone, e.err} }
 
 // isUntrusted reports whether crypto/tls has refused the certificate of the peer.
 func isUntrusted(err error) bool {

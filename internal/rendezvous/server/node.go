@@ -156,7 +156,7 @@ func (s *Server) reportLoss(l *leader, now time.Time, by membership.NodeID, m wi
 			l.arbiter.Gone(now, m.Peer, true, "it left")
 		}
 	case m.Kind == wire.LossReset && m.Epoch != s.state.cluster.view.Epoch:
-		// A later view has replaced the communicators with lost frames.
+		l.arbiter.ResetBefore(now, by, m.Peer)
 	case m.Kind == wire.LossReset && l.arbiter.Reset(now, by, m.Peer, m.Text), m.Kind == wire.LossBroken && l.arbiter.Lost(now, by, m.Peer, m.Text):
 		s.send(by, s.ping())
 		s.send(m.Peer, s.ping())
