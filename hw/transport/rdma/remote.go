@@ -72,8 +72,8 @@ func (r *registration) Grant(offset, n int) (transport.Grant, error) {
 	if n > 0 {
 		at := addr(r.memory[offset:])
 		g.key.Addr = uint64(uintptr(at))
-		if g.window, err = c.takeWindowLocked(); err == nil {
-			err = c.roomLocked()
+		if err = c.roomLocked(); err == nil {
+			g.window, err = c.takeWindowLocked()
 		}
 		if err == nil {
 			o.left++
