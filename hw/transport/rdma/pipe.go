@@ -69,7 +69,9 @@ type sender struct {
 }
 
 // Capabilities implements [transport.Capable].
-func (s *sender) Capabilities() transport.Capabilities { return transport.Capabilities{TryWriter: s, TryVectorWriter: s} }
+func (s *sender) Capabilities() transport.Capabilities {
+	return transport.Capabilities{TryWriter: s, TryVectorWriter: s}
+}
 
 // errLocked returns the reason why nothing can be written.
 func (s *sender) errLocked() error {
