@@ -343,6 +343,7 @@ func (c *conn) end(reason error) {
 	}
 	c.err = fmt.Errorf("rdma: connection to %q: %w", c.Peer(), reason)
 	// A window keeps its QP and its memory from being freed, so the windows go first.
+	cq := c.cq
 	c.qp.Fail()
 	c.endGrantsLocked()
 	c.qp.Close()
@@ -355,7 +356,7 @@ func (c *conn) end(reason error) {
 		poke(r.wake)
 	}
 	c.mu.Unlock()
-	c.cq.Interrupt()
+	cq.Interrupt()
 	c.tcp.Close()
 	c.t.forget(c)
 }

@@ -25,6 +25,9 @@ type device struct {
 	gid    verbs.GID
 	mtu    int
 	events *os.File
+	// loose says that the device checks writes against the registration, and not against the window, as the
+	// software RDMA of Linux does. A grant then needs a registration of exactly its bytes.
+	loose bool
 
 	mu     sync.Mutex
 	cache  map[*transport.Mapping]*cached
@@ -73,6 +76,8 @@ func openNamed(name string, cfg Config) (dev *device, err error) {
 			dev.close()
 		}
 	}()
+	_, err = os.Stat("/sys/class/infiniband/" + name + "/parent") // Only rdma_rxe has it.
+	dev.loose = err == nil
 	if err := dev.choosePort(cfg.Port); err != nil {
 		return nil, err
 	}

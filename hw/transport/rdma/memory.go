@@ -3,7 +3,6 @@
 package rdma
 
 import (
-	"runtime"
 	"unsafe"
 
 	"github.com/nexar-go/nexar/hw/internal/verbs"
@@ -23,25 +22,27 @@ type region struct {
 	dev    *device
 	mr     *verbs.MR
 	cached *cached // nil if mr is for this region alone
-	pinner runtime.Pinner
+	memory []byte  // keeps memory of the Go heap, which does not move, reachable
 }
 
 const localAccess = verbs.AccessLocalWrite | verbs.AccessWindowBind
 
 // register registers memory: from the cache if it is mapped, and else for this region alone. Memory of the Go heap
-// is pinned, since the heap may return the pages of an object that is not reachable.
+// stays reachable until release, since the heap may return the pages of other objects.
 func (dev *device) register(memory []byte) (*region, error) {
 	if m := transport.MappingOf(memory); m != nil {
 		return dev.registerMapping(m)
 	}
-	r := &region{dev: dev}
-	r.pinner.Pin(&memory[0])
-	var err error
-	if r.mr, err = dev.pd.Register(unsafe.Pointer(&memory[0]), len(memory), localAccess); err != nil {
-		r.pinner.Unpin()
+	return dev.registerExactly(memory)
+}
+
+// registerExactly registers memory for one region.
+func (dev *device) registerExactly(memory []byte) (*region, error) {
+	mr, err := dev.pd.Register(unsafe.Pointer(&memory[0]), len(memory), localAccess)
+	if err != nil {
 		return nil, err
 	}
-	return r, nil
+	return &region{dev: dev, mr: mr, memory: memory}, nil
 }
 
 func (dev *device) registerMapping(m *transport.Mapping) (*region, error) {
@@ -113,7 +114,7 @@ func isMapped(memory []byte) bool { return transport.MappingOf(memory) != nil }
 func (r *region) release() {
 	if r.cached == nil {
 		r.mr.Close()
-		r.pinner.Unpin()
+		r.memory = nil
 		return
 	}
 	r.dev.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,7 +69,9 @@ type sender struct {
 }
 
 // Capabilities implements [transport.Capable].
-func (s *sender) Capabilities() transport.Capabilities { return transport.Capabilities{TryWriter: s} }
+func (s *sender) Capabilities() transport.Capabilities {
+	return transport.Capabilities{TryWriter: s, TryVectorWriter: s}
+}
 
 // errLocked returns the reason why nothing can be written.
 func (s *sender) errLocked() error {
@@ -237,6 +240,9 @@ func (s *sender) TryWrite(p []byte) bool {
 	}
 	return ok
 }
+
+// TryWriteVectored implements [transport.TryVectorWriter].
+func (s *sender) TryWriteVectored(pieces [][]byte) bool { return s.TryWrite(slices.Concat(pieces...)) }
 
 // SetWriteDeadline implements [transport.Sender].
 func (s *sender) SetWriteDeadline(t time.Time) error {

@@ -30,6 +30,7 @@ type grant struct {
 	of     *registration
 	key    transport.RemoteKey
 	window *verbs.Window // nil for a grant of no bytes, and after the end; guarded by conn.mu
+	exact  *region       // of the bytes of the grant alone, or nil; see device.loose
 
 	revoking sync.Mutex
 }
@@ -57,6 +58,41 @@ func (r *registration) Grant(offset, n int) (transport.Grant, error) {
 	}
 	g := &grant{of: r}
 	o := newOp()
+	if n > 0 && c.t.dev.loose {
+		var err error
+		if g.exact, err = c.t.dev.registerExactly(r.memory[offset : offset+n]); err != nil {
+			return nil, fmt.Errorf("rdma: grant: %w", err)
+		}
+	}
+	if err := g.bind(offset, n, o); err != nil {
+		g.releaseExact()
+		return nil, err
+	}
+	if !c.finish(o) {
+		return nil, c.Err() // The end of the conn has freed the window.
+	}
+	return g, nil
+}
+
+// releaseExact ends the registration of the grant alone, after the end of its window.
+func (g *grant) releaseExact() {
+	if g.exact != nil {
+		g.exact.release()
+		g.exact = nil
+	}
+}
+
+// bind posts the binding of a window.
+func (g *grant) bind(offset, n int, o *op) error {
+	r := g.of
+	c := r.conn
+	mr := (*verbs.MR)(nil)
+	if n > 0 {
+		mr = r.region.mr
+		if g.exact != nil {
+			mr = g.exact.mr
+		}
+	}
 	c.mu.Lock()
 	err := c.err
 	if err == nil && r.ended {
@@ -64,7 +100,7 @@ func (r *registration) Grant(offset, n int) (transport.Grant, error) {
 	}
 	if err != nil {
 		c.mu.Unlock()
-		return nil, err
+		return err
 	}
 	c.lastGrant++
 	g.key = transport.RemoteKey{Key: uint64(c.lastGrant) << 32, Len: uint64(n)}
@@ -72,12 +108,12 @@ func (r *registration) Grant(offset, n int) (transport.Grant, error) {
 	if n > 0 {
 		at := addr(r.memory[offset:])
 		g.key.Addr = uint64(uintptr(at))
-		if g.window, err = c.takeWindowLocked(); err == nil {
-			err = c.roomLocked()
+		if err = c.roomLocked(); err == nil {
+			g.window, err = c.takeWindowLocked()
 		}
 		if err == nil {
 			o.left++
-			broken = c.requestLocked(request{slot: -1, op: o}, func(id uint64) error { return c.qp.Bind(id, g.window, r.region.mr, at, n) })
+			broken = c.requestLocked(request{slot: -1, op: o}, func(id uint64) error { return c.qp.Bind(id, g.window, mr, at, n) })
 			g.key.Key |= uint64(g.window.Key)
 			c.grants[g] = struct{}{}
 		}
@@ -85,16 +121,11 @@ func (r *registration) Grant(offset, n int) (transport.Grant, error) {
 		c.grants[g] = struct{}{}
 	}
 	c.mu.Unlock()
-	switch {
-	case broken != nil:
+	if broken != nil {
 		c.end(broken)
-		return nil, c.Err()
-	case err != nil:
-		return nil, err
-	case !c.finish(o):
-		return nil, c.Err()
+		return c.Err()
 	}
-	return g, nil
+	return err
 }
 
 // roomLocked reports an error if the send queue has no entry.
@@ -141,6 +172,7 @@ func (g *grant) Revoke() {
 	if c.roomLocked() != nil {
 		// The window is freed at once.
 		w.Close()
+		g.releaseExact()
 		c.mu.Unlock()
 		return
 	}
@@ -164,6 +196,7 @@ func (g *grant) Revoke() {
 	}
 	delete(c.grants, g)
 	g.window = nil
+	g.releaseExact()
 	if w.Uses < windowUses {
 		c.windows = append(c.windows, w)
 	} else {
@@ -178,6 +211,7 @@ func (c *conn) endGrantsLocked() {
 			g.window.Close()
 			g.window = nil
 		}
+		g.releaseExact()
 	}
 	for _, w := range c.windows {
 		w.Close()
