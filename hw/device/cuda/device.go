@@ -132,6 +132,13 @@ func (d *Device) do(ctx context.Context, what string, do func() error, undo func
 	return d.x.do(ctx, what, errClosed, do, undo)
 }
 
+// Do calls a function on the thread that has the context of the GPU, for other libraries whose calls need it.
+// No other work of the Device is done meanwhile, so the function must not wait for work of the GPU. If
+// ctx ends first, Do returns its cause, and the function still runs. What is the name of the call in errors.
+func (d *Device) Do(ctx context.Context, what string, f func() error) error {
+	return d.do(ctx, what, f, nil)
+}
+
 var errClosed = fmt.Errorf("device: %w", device.ErrClosed)
 
 // named adds the name of the device to an error.

@@ -15,6 +15,7 @@ type stream struct {
 	d       *Device
 	handle  cudadriver.Stream
 	foreign bool // it belongs to another library
+	shared  bool // another library may queue work; guarded by d.mu
 
 	// queue is changed on the thread of the executor only, with d.mu held.
 	queue []*work
@@ -82,16 +83,19 @@ func (d *Device) StreamOf(handle uintptr) (device.Stream, error) {
 	if handle == 0 {
 		return nil, d.named(errors.New("the default stream of CUDA cannot be used: create a stream"))
 	}
-	return &stream{d: d, handle: cudadriver.Stream(handle), foreign: true}, nil
+	return &stream{d: d, handle: cudadriver.Stream(handle), foreign: true, shared: true}, nil
 }
 
 // Handle returns the CUstream of a stream of a GPU, for other libraries. It is valid until the stream is
-// closed.
+// closed. From now on Wait also waits for work that they queue.
 func Handle(s device.Stream) (uintptr, error) {
 	own, ok := s.(*stream)
 	if !ok {
 		return 0, fmt.Errorf("the stream is of device %s, not of a GPU", s.Device().Name())
 	}
+	own.d.mu.Lock()
+	defer own.d.mu.Unlock()
+	own.shared = true
 	return uintptr(own.handle), nil
 }
 
@@ -390,12 +394,12 @@ func (s *stream) Wait(ctx context.Context) error {
 	if s.d.err != nil && s.err == nil {
 		s.err = &device.StreamError{Device: s.d.name, Work: "Wait", Err: s.d.err}
 	}
-	err := s.check()
+	err, shared := s.check(), s.shared
 	s.d.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	if s.foreign {
+	if shared {
 		if err := s.add(queued{name: "Wait", enqueue: func() error { return nil }}); err != nil {
 			return err
 		}

@@ -24,9 +24,45 @@ import (
 //go:embed c/cuda.c
 var source []byte
 
+//go:embed c/nccl.c
+var ncclSource []byte
+
 // PathVariable names the environment variable with the path of the library that a process has built,
 // for processes that it starts.
 const PathVariable = "FAKECUDA_LIBRARY"
+
+// NCCLVariable is PathVariable for the fake of NCCL.
+const NCCLVariable = "FAKENCCL_LIBRARY"
+
+// NCCL returns the path of a library with the interface of NCCL, which is built at the first call. It works
+// on memory of the fake driver.
+func NCCL(tb testing.TB) string {
+	tb.Helper()
+	New(tb)
+	path, err := ncclPath()
+	if err != nil {
+		Skip(tb, "fakes", fmt.Sprintf("the fake of NCCL cannot be built: %v", err))
+	}
+	return path
+}
+
+var ncclPath = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv(NCCLVariable); path != "" {
+		return path, nil
+	}
+	return Build("nccl", ncclSource)
+})
+
+// OldNCCL is NCCL for a version before 2.23, which passes ids by value.
+func OldNCCL(tb testing.TB) string {
+	tb.Helper()
+	New(tb)
+	path, err := Build("oldnccl", ncclSource, "-DNO_SCALABLE")
+	if err != nil {
+		Skip(tb, "fakes", fmt.Sprintf("the fake of NCCL cannot be built: %v", err))
+	}
+	return path
+}
 
 // A Fake controls the driver of this process.
 type Fake struct {
@@ -110,9 +146,6 @@ func New(tb testing.TB) *Fake {
 	}
 	return f
 }
-
-// Load is New for programs that are not tests.
-func Load() (*Fake, error) { return load() }
 
 // Configure sets the number of devices and the memory of each, before the first use.
 func (f *Fake) Configure(devices int, bytes int) { f.configure(int32(devices), uintptr(bytes)) }

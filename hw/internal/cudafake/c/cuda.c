@@ -62,12 +62,13 @@ struct alloc { char *base; size_t n; int kind, device, fd; struct alloc *next; }
 
 struct event { struct ctx *ctx; uint64_t recorded, done; bool dead; };
 
-enum { COPY, LAUNCH, RECORD, WAIT };
+enum { COPY, LAUNCH, RECORD, WAIT, HOST };
 struct op {
 	int kind;
 	char *dst; const char *src; size_t dst_pitch, src_pitch, width, height;
 	struct function *f; uint64_t args[16]; int gx, gy, bx;
 	struct event *event; uint64_t generation;
+	void (*host)(void *); void *data;
 	struct op *next;
 };
 struct stream {
@@ -245,6 +246,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice d) {
 }
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice d, CUdevice peer) { ENTER(); *can = d != peer; UNLOCK_RETURN(OK); }
 CUresult cuCtxSetCurrent(CUcontext c) { ENTER(); current = c; UNLOCK_RETURN(OK); }
+CUresult cuCtxGetCurrent(CUcontext *c) { ENTER(); *c = current; UNLOCK_RETURN(OK); }
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
 	ENTER_CTX();
 	if (flags || peer == current) UNLOCK_RETURN(INVALID_DEVICE);
@@ -346,6 +348,12 @@ static void perform(struct stream *s, struct op *o) {
 		return;
 	}
 	if (s->ctx->sticky) return;
+	if (o->kind == HOST) {
+		pthread_mutex_unlock(&L);
+		o->host(o->data);
+		pthread_mutex_lock(&L);
+		return;
+	}
 	if (o->kind == RECORD) { o->event->done = o->generation; return; }
 	if (fault(s->ctx)) { s->ctx->sticky = ILLEGAL_ADDRESS; return; }
 	if (o->kind == COPY) {
@@ -453,6 +461,13 @@ CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags) {
 	ENTER_CTX();
 	if (!valid(s) || e->dead || flags) UNLOCK_RETURN(INVALID_HANDLE);
 	push(s, (struct op){.kind = WAIT, .event = e, .generation = e->recorded});
+	UNLOCK_RETURN(OK);
+}
+
+CUresult cuLaunchHostFunc(CUstream s, void (*f)(void *), void *data) {
+	ENTER_CTX();
+	if (!valid(s) || !f) UNLOCK_RETURN(INVALID_HANDLE);
+	push(s, (struct op){.kind = HOST, .host = f, .data = data});
 	UNLOCK_RETURN(OK);
 }
 

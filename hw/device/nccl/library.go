@@ -1,0 +1,198 @@
+package nccl
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/nexar-go/nexar/device"
+	"github.com/nexar-go/nexar/hw/internal/cudadriver"
+	"github.com/nexar-go/nexar/hw/internal/dl"
+)
+
+// LibraryName is the file name of NCCL for the dynamic linker.
+const LibraryName = "libnccl.so.2"
+
+// oldest is the first version with communicators that do not block the thread that creates them.
+const oldest = 21400
+
+// A library is NCCL.
+type library struct {
+	lib     *dl.Library
+	version int
+	addr    map[string]uintptr
+}
+
+var required = []string{
+	"ncclGetVersion", "ncclGetUniqueId", "ncclGetErrorString", "ncclCommInitRankConfig", "ncclCommGetAsyncError",
+	"ncclCommAbort", "ncclCommDestroy", "ncclAllReduce", "ncclReduceScatter", "ncclAllGather", "ncclBroadcast", "ncclReduce",
+	"ncclGroupStart", "ncclGroupEnd",
+}
+
+var libraries struct {
+	sync.Mutex
+	open map[string]*library
+}
+
+// open opens a library once.
+func open(name string) (*library, error) {
+	libraries.Lock()
+	defer libraries.Unlock()
+	if l := libraries.open[name]; l != nil {
+		return l, nil
+	}
+	lib, err := dl.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("NCCL is not installed: %w", err)
+	}
+	l := &library{lib: lib, addr: make(map[string]uintptr)}
+	for _, f := range append([]string{"ncclCommInitRankScalable", "ncclGetLastError"}, required...) {
+		if addr, err := lib.Symbol(f); err == nil {
+			l.addr[f] = addr
+		}
+	}
+	if l.addr["ncclGetVersion"] != 0 {
+		v := new(int32)
+		if err := l.call("ncclGetVersion", 0, uintptr(unsafe.Pointer(v))); err != nil {
+			return nil, err
+		}
+		l.version = int(*v)
+	}
+	for _, f := range required {
+		if l.addr[f] == 0 || l.version < oldest {
+			return nil, fmt.Errorf("%s has the version %s, and %s: want NCCL 2.14 or later", name, versionText(l.version), missing(l.addr[f], f))
+		}
+	}
+	if libraries.open == nil {
+		libraries.open = make(map[string]*library)
+	}
+	libraries.open[name] = l
+	return l, nil
+}
+
+func missing(addr uintptr, f string) string {
+	if addr == 0 {
+		return "no " + f
+	}
+	return "is too old"
+}
+
+// versionText returns "2.23.4" for 22304.
+func versionText(v int) string {
+	if v < 10000 {
+		return fmt.Sprintf("%d.%d.%d", v/1000, v/100%10, v%100)
+	}
+	return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)
+}
+
+// An Error is the result of a call of NCCL that failed.
+type Error struct {
+	Call string // the function, such as ncclReduceScatter
+	Code int32  // ncclResult_t
+	Text string // the message of the code
+	Last string // the last message of NCCL, which may be of an earlier call
+}
+
+func (e *Error) Error() string {
+	last := ""
+	if e.Last != "" {
+		last = ": " + e.Last
+	}
+	return fmt.Sprintf("%s: %s (%d)%s", e.Call, e.Text, e.Code, last)
+}
+
+const inProgress = 7 // the call continues: see ncclCommGetAsyncError
+
+// call calls a function. comm may be 0. A call that continues is no error.
+//
+//go:uintptrescapes
+func (l *library) call(name string, comm uintptr, args ...uintptr) error {
+	r, _, _ := purego.SyscallN(l.addr[name], args...)
+	code := int32(r)
+	if code == 0 || code == inProgress {
+		return nil
+	}
+	return l.errorOf(name, code, comm)
+}
+
+func (l *library) errorOf(name string, code int32, comm uintptr) *Error {
+	e := &Error{Call: name, Code: code}
+	if f := l.addr["ncclGetErrorString"]; f != 0 {
+		p, _, _ := purego.SyscallN(f, uintptr(code))
+		e.Text = cudadriver.String(p)
+	}
+	if f := l.addr["ncclGetLastError"]; f != 0 {
+		p, _, _ := purego.SyscallN(f, comm)
+		e.Last = cudadriver.String(p)
+	}
+	return e
+}
+
+// A uniqueID names a communicator that is being created.
+type uniqueID [128]byte
+
+// newID returns the id of a new communicator.
+func (l *library) newID() (uniqueID, error) {
+	id := new(uniqueID)
+	err := l.call("ncclGetUniqueId", 0, uintptr(unsafe.Pointer(id)))
+	return *id, err
+}
+
+// A config is the beginning of ncclConfig_t, in the layout of NCCL 2.14, which later versions accept by
+// its size and version.
+type config struct {
+	size     uintptr
+	magic    uint32
+	version  uint32
+	blocking int32
+}
+
+// create begins to create a communicator. It continues until asyncError is nil.
+func (l *library) create(n, rank int, id uniqueID) (comm uintptr, err error) {
+	out, by := new(uintptr), new(uniqueID)
+	*by = id
+	cfg := &config{size: unsafe.Sizeof(config{}), magic: 0xcafebeef, version: oldest}
+	p, q := uintptr(unsafe.Pointer(out)), uintptr(unsafe.Pointer(cfg))
+	switch {
+	case l.addr["ncclCommInitRankScalable"] != 0: // from 2.23 on
+		err = l.call("ncclCommInitRankScalable", 0, p, uintptr(n), uintptr(rank), 1, uintptr(unsafe.Pointer(by)), q)
+	case runtime.GOARCH == "amd64":
+		// The id is passed by value: on the stack, behind the six registers for integers.
+		args := []uintptr{p, uintptr(n), uintptr(rank), q, 0, 0}
+		args = append(args, (*[16]uintptr)(unsafe.Pointer(by))[:]...)
+		err = l.call("ncclCommInitRankConfig", 0, args...)
+		runtime.KeepAlive(cfg)
+	default:
+		// On arm64 the caller passes the address of a copy.
+		err = l.call("ncclCommInitRankConfig", 0, p, uintptr(n), uintptr(unsafe.Pointer(by)), uintptr(rank), q)
+	}
+	runtime.KeepAlive(out)
+	return *out, err
+}
+
+// asyncError reports whether a call continues, and the error of one that has failed in the background.
+func (l *library) asyncError(comm uintptr) (busy bool, err error) {
+	state := new(int32)
+	if err := l.call("ncclCommGetAsyncError", comm, comm, uintptr(unsafe.Pointer(state))); err != nil {
+		return false, err
+	}
+	switch *state {
+	case 0:
+		return false, nil
+	case inProgress:
+		return true, nil
+	}
+	return false, l.errorOf("an operation", *state, comm)
+}
+
+// types maps types of elements to ncclDataType_t.
+var types = map[device.Type]uintptr{
+	device.Int8: 0, device.Uint8: 1, device.Int32: 2, device.Uint32: 3, device.Int64: 4, device.Uint64: 5,
+	device.Float16: 6, device.Float32: 7, device.Float64: 8, device.BFloat16: 9,
+}
+
+// ops maps operations to ncclRedOp_t.
+var ops = map[device.Op]uintptr{device.Sum: 0, device.Prod: 1, device.Max: 2, device.Min: 3}

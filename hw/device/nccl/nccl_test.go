@@ -1,0 +1,332 @@
+package nccl_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/device"
+	"github.com/nexar-go/nexar/device/host"
+	"github.com/nexar-go/nexar/hw/device/cuda"
+	"github.com/nexar-go/nexar/hw/device/nccl"
+	"github.com/nexar-go/nexar/hw/internal/cudafake"
+)
+
+const gpus = 8
+
+// A rank is one of a world in this process.
+type rank struct {
+	comm   *nexar.Comm
+	gpu    device.Device
+	stream device.Stream
+	group  *nccl.Group
+}
+
+// world returns ranks on GPUs, with the hosts of a list. A host "-" has no GPU.
+func world(t *testing.T, hosts []string, library string, cfg nccl.Config) []*rank {
+	t.Helper()
+	fake := cudafake.New(t)
+	fake.Configure(gpus, 256<<20)
+	comms, err := nexar.Local(t.Context(), len(hosts), nexar.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranks := make([]*rank, len(hosts))
+	for i, c := range comms {
+		r := &rank{comm: c, gpu: host.Device{}}
+		ranks[i] = r
+		if hosts[i] != "-" {
+			gpu, err := cuda.Open(i%gpus, cuda.Config{Library: fake.Path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { gpu.Close() })
+			r.gpu = gpu
+		}
+		if r.stream, err = r.gpu.NewStream(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.stream.Close() })
+	}
+	each(t, ranks, func(i int, r *rank) (err error) {
+		cfg := cfg
+		cfg.Library, cfg.Host = library, hosts[i]
+		r.group, err = nccl.New(t.Context(), r.comm, r.stream, cfg)
+		return err
+	})
+	t.Cleanup(func() {
+		var all sync.WaitGroup
+		for _, r := range ranks {
+			all.Go(func() { r.group.Close(); r.comm.Close() })
+		}
+		all.Wait()
+	})
+	return ranks
+}
+
+// each calls f for all ranks at the same time.
+func each(t *testing.T, ranks []*rank, f func(i int, r *rank) error) {
+	t.Helper()
+	errs := make([]error, len(ranks))
+	var all sync.WaitGroup
+	for i, r := range ranks {
+		all.Go(func() {
+			if errs[i] = f(i, r); errs[i] != nil {
+				errs[i] = fmt.Errorf("rank %d: %w", i, errs[i])
+			}
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// vector returns small numbers of a type, whose sums and products are exact.
+func vector(t device.Type, rank, n int) (p []byte) {
+	for i := range n {
+		v := (i*7+rank*3)%5 + 1
+		switch t {
+		case device.Float32:
+			p = binary.NativeEndian.AppendUint32(p, math.Float32bits(float32(v)))
+		case device.Float64:
+			p = binary.NativeEndian.AppendUint64(p, math.Float64bits(float64(v)))
+		case device.Int32, device.Uint32:
+			p = binary.NativeEndian.AppendUint32(p, uint32(v))
+		case device.Int64, device.Uint64:
+			p = binary.NativeEndian.AppendUint64(p, uint64(v))
+		case device.Int16, device.Uint16:
+			p = binary.NativeEndian.AppendUint16(p, uint16(v))
+		default:
+			p = append(p, byte(v))
+		}
+	}
+	return p
+}
+
+// add adds vectors of float32.
+func add(dst, src []byte) {
+	for i := 0; i < len(dst); i += 4 {
+		sum := math.Float32frombits(binary.NativeEndian.Uint32(dst[i:])) + math.Float32frombits(binary.NativeEndian.Uint32(src[i:]))
+		binary.NativeEndian.PutUint32(dst[i:], math.Float32bits(sum))
+	}
+}
+
+// on calls f with a buffer of data, and returns its contents afterwards.
+func (r *rank) on(ctx context.Context, data []byte, f func(b device.Buffer) error) ([]byte, error) {
+	b, err := r.gpu.Alloc(ctx, len(data))
+	if err != nil {
+		return nil, err
+	}
+	defer b.Free()
+	if err := r.gpu.CopyIn(ctx, device.Whole(b), data); err != nil {
+		return nil, err
+	}
+	if err := f(b); err != nil {
+		return nil, err
+	}
+	out := make([]byte, len(data))
+	return out, r.gpu.CopyOut(ctx, out, device.Whole(b))
+}
+
+// layouts are hosts of ranks, whether NCCL is used, and a part of the reason if not.
+var layouts = []struct {
+	hosts  []string
+	reason string
+}{
+	{[]string{"a", "a"}, ""},
+	{[]string{"a", "a", "a"}, ""},
+	{[]string{"a", "a", "b", "b"}, ""},
+	{[]string{"a", "b", "b", "a"}, ""},
+	{[]string{"b", "a", "a", "b", "a", "b"}, ""},
+	{[]string{"a", "b"}, "each host has one rank"},
+	{[]string{"a", "a", "b"}, "the host of rank 2 has 1 ranks, and that of rank 0 has 2"},
+	{[]string{"a", "a", "-", "-"}, "rank 2 has no GPU or no NCCL"},
+}
+
+// TestCollectives: for all layouts of ranks, all collectives have the results of slices, and the same bits
+// on all ranks.
+func TestCollectives(t *testing.T) {
+	library := cudafake.NCCL(t)
+	for _, l := range layouts {
+		t.Run(strings.Join(l.hosts, ""), func(t *testing.T) {
+			ranks := world(t, l.hosts, library, nccl.Config{})
+			n := len(ranks)
+			for i, r := range ranks {
+				if got := r.group.Reason(); (got == "") != (l.reason == "") || !strings.Contains(got, l.reason) {
+					t.Errorf("rank %d: reason %q, want %q", i, got, l.reason)
+				}
+			}
+			slices, err := nexar.Local(t.Context(), n, nexar.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				for _, c := range slices {
+					c.Close()
+				}
+			}()
+			for _, typ := range []device.Type{device.Float32, device.Int32, device.Uint8, device.Int64, device.Float64, device.Int16} {
+				for _, op := range []nexar.Op{nexar.Sum, nexar.Prod, nexar.Max, nexar.Min, nexar.Avg, nexar.BitXor} {
+					if op == nexar.BitXor && typ.Float() {
+						continue
+					}
+					for _, count := range []int{0, 1, n, 60, 61} {
+						compare(t, ranks, slices, typ, op, count)
+					}
+				}
+			}
+		})
+	}
+}
+
+// compare runs all collectives on the GPUs, and on memory of the host.
+func compare(t *testing.T, ranks []*rank, slices []*nexar.Comm, typ device.Type, op nexar.Op, count int) {
+	t.Helper()
+	n, size, root := len(ranks), typ.Size(), count%len(ranks)
+	stream, _ := host.Device{}.NewStream()
+	type calls interface {
+		AllReduce(context.Context, device.Type, device.Region, nexar.Op) error
+		Reduce(context.Context, device.Type, device.Region, nexar.Op, int) error
+		Broadcast(context.Context, device.Type, device.Region, int) error
+		AllGather(context.Context, device.Type, device.Region, device.Region) error
+		ReduceScatter(context.Context, device.Type, device.Region, device.Region, nexar.Op) error
+		AllToAll(context.Context, device.Type, device.Region, device.Region) error
+	}
+	// Each call gets the blocks of all ranks, and behind them one block.
+	whole := func(b device.Buffer) device.Region { return device.Region{Buffer: b, Bytes: n * count * size} }
+	block := func(b device.Buffer) device.Region {
+		return device.Region{Buffer: b, Offset: n * count * size, Bytes: count * size}
+	}
+	for name, call := range map[string]func(ctx context.Context, c calls, b device.Buffer) error{
+		"all_reduce": func(ctx context.Context, c calls, b device.Buffer) error { return c.AllReduce(ctx, typ, block(b), op) },
+		"reduce": func(ctx context.Context, c calls, b device.Buffer) error {
+			return c.Reduce(ctx, typ, block(b), op, root)
+		},
+		"broadcast": func(ctx context.Context, c calls, b device.Buffer) error {
+			return c.Broadcast(ctx, typ, block(b), root)
+		},
+		"all_gather": func(ctx context.Context, c calls, b device.Buffer) error {
+			return c.AllGather(ctx, typ, whole(b), block(b))
+		},
+		"reduce_scatter": func(ctx context.Context, c calls, b device.Buffer) error {
+			return c.ReduceScatter(ctx, typ, block(b), whole(b), op)
+		},
+		"all_to_all": func(ctx context.Context, c calls, b device.Buffer) error {
+			return c.AllToAll(ctx, typ, whole(b), device.Region{Buffer: b, Offset: n * count * size, Bytes: n * count * size})
+		},
+	} {
+		got, want := make([][]byte, n), make([][]byte, n)
+		each(t, ranks, func(i int, r *rank) (err error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			data := vector(typ, i, 2*n*count)
+			if got[i], err = r.on(ctx, data, func(b device.Buffer) error { return call(ctx, r.group, b) }); err != nil {
+				return err
+			}
+			want[i] = data
+			return call(ctx, slices[i].WithStream(stream), host.Of(data))
+		})
+		for i := range ranks {
+			if !bytes.Equal(got[i], want[i]) {
+				t.Fatalf("%s of %d elements of %v, %v: rank %d has\n%v, want\n%v", name, count, typ, op, i, got[i], want[i])
+			}
+		}
+	}
+}
+
+// TestOldLibrary: a library that takes ids by value.
+func TestOldLibrary(t *testing.T) {
+	ranks := world(t, []string{"a", "a"}, cudafake.OldNCCL(t), nccl.Config{})
+	each(t, ranks, func(i int, r *rank) error {
+		if r.group.Reason() != "" {
+			return errors.New(r.group.Reason())
+		}
+		got, err := r.on(t.Context(), vector(device.Int32, 0, 10), func(b device.Buffer) error {
+			return r.group.AllReduce(t.Context(), device.Int32, device.Whole(b), nexar.Sum)
+		})
+		if err == nil && got[0] != 2 {
+			err = fmt.Errorf("the sum is %v", got)
+		}
+		return err
+	})
+}
+
+// TestNotUsed: why NCCL is not used.
+func TestNotUsed(t *testing.T) {
+	library := cudafake.NCCL(t)
+	for _, test := range []struct {
+		library string
+		cfg     nccl.Config
+		want    string
+	}{
+		{"libnccl-none.so.2", nccl.Config{}, "rank 0 has no GPU or no NCCL: NCCL is not installed: cannot open libnccl-none.so.2"},
+		{library, nccl.Config{Deterministic: true}, "rank 0 is deterministic"},
+		{cudafake.New(t).Path, nccl.Config{}, "has the version 0.0.0, and no ncclGetVersion: want NCCL 2.14 or later"},
+	} {
+		ranks := world(t, []string{"a", "a"}, test.library, test.cfg)
+		for _, r := range ranks {
+			if !strings.Contains(r.group.Reason(), test.want) {
+				t.Errorf("reason %q, want %q", r.group.Reason(), test.want)
+			}
+		}
+	}
+}
+
+// TestLateRank: a rank that does not call does not make the others wait beyond their timeout, and the Group
+// cannot be used after that.
+func TestLateRank(t *testing.T) {
+	library := cudafake.NCCL(t)
+	ranks := world(t, []string{"a", "a", "b", "b"}, library, nccl.Config{Timeout: 2 * time.Second})
+	each(t, ranks, func(i int, r *rank) error {
+		if i == 3 {
+			return nil
+		}
+		_, err := r.on(t.Context(), vector(device.Int32, 0, 100), func(b device.Buffer) error {
+			return r.group.AllReduce(t.Context(), device.Int32, device.Whole(b), nexar.Sum)
+		})
+		if err == nil || !strings.HasPrefix(err.Error(), "nccl: all_reduce: ") {
+			return fmt.Errorf("%v, want an error", err)
+		}
+		err = r.group.Broadcast(t.Context(), device.Int32, device.Region{Buffer: must(r.gpu.Alloc(t.Context(), 4)), Bytes: 4}, 0)
+		if !errors.Is(err, nccl.ErrAborted) {
+			return fmt.Errorf("second call: %v, want ErrAborted", err)
+		}
+		return nil
+	})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// TestMisuse: wrong arguments are errors before any other rank is involved.
+func TestMisuse(t *testing.T) {
+	ranks := world(t, []string{"a", "a"}, cudafake.NCCL(t), nccl.Config{})
+	g, b := ranks[0].group, must(ranks[0].gpu.Alloc(t.Context(), 100))
+	whole := device.Whole(b)
+	rows := device.Region{Buffer: b, Bytes: 8, Rows: 3, Stride: 16}
+	for what, err := range map[string]error{
+		"type":   g.Broadcast(t.Context(), 0, whole, 0),
+		"rows":   g.AllReduce(t.Context(), device.Float32, rows, nexar.Sum),
+		"length": g.AllReduce(t.Context(), device.Float64, whole, nexar.Sum),
+		"root":   g.Broadcast(t.Context(), device.Int8, whole, 2),
+		"blocks": g.AllGather(t.Context(), device.Int8, whole, device.Region{Buffer: b, Bytes: 49}),
+		"region": g.Reduce(t.Context(), device.Int32, device.Region{Buffer: b, Bytes: 104}, nexar.Sum, 0),
+	} {
+		if err == nil || errors.Is(err, nccl.ErrAborted) {
+			t.Errorf("%s: %v, want an error of the argument", what, err)
+		}
+	}
+}

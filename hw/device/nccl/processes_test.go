@@ -1,0 +1,187 @@
+package nccl_test
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/device"
+	"github.com/nexar-go/nexar/hw/device/cuda"
+	"github.com/nexar-go/nexar/hw/device/nccl"
+	"github.com/nexar-go/nexar/hw/internal/cudafake"
+)
+
+const (
+	workerRank = "NEXAR_NCCL_TEST_RANK"
+	workerSeed = "NEXAR_NCCL_TEST_SEED"
+	workerKill = "NEXAR_NCCL_TEST_KILLED" // a rank that is killed
+)
+
+// A worker is a process with a rank.
+type worker struct {
+	cmd *exec.Cmd
+	out *bufio.Scanner
+}
+
+// line returns the rest of the next line of output that begins with a word.
+func (w *worker) line(t *testing.T, word string) string {
+	t.Helper()
+	var all []string
+	for w.out.Scan() {
+		if rest, ok := strings.CutPrefix(w.out.Text(), word+" "); ok {
+			return rest
+		}
+		all = append(all, w.out.Text())
+	}
+	t.Fatalf("worker has not printed %q:\n%s", word, strings.Join(all, "\n"))
+	return ""
+}
+
+// start starts n processes with ranks of one world. Two are of a host.
+func start(t *testing.T, n int, env ...string) []*worker {
+	t.Helper()
+	fake, library := cudafake.New(t), cudafake.NCCL(t)
+	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { seed.Close() })
+	workers := make([]*worker, n)
+	for i := range workers {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestWorker$", "-test.v")
+		cmd.Env = append(append(os.Environ(), workerRank+"="+strconv.Itoa(i), workerSeed+"="+seed.Addr(),
+			cudafake.PathVariable+"="+fake.Path, cudafake.NCCLVariable+"="+library), env...)
+		pipe, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		workers[i] = &worker{cmd, bufio.NewScanner(pipe)}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	}
+	return workers
+}
+
+// TestWorker is a rank, in a process of its own.
+func TestWorker(t *testing.T) {
+	number := os.Getenv(workerRank)
+	if number == "" {
+		t.Skip("it is run by the other tests, as a process")
+	}
+	i, err := strconv.Atoi(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	node, err := nexar.Join(ctx, nexar.Config{Seeds: []string{os.Getenv(workerSeed)}, Rank: &i})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close()
+	gpu, err := cuda.Open(i%2, cuda.Config{Library: os.Getenv(cudafake.PathVariable)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gpu.Close()
+	if cudafake.New(t).Path != os.Getenv(cudafake.PathVariable) {
+		t.Fatal("the fake of the parent is not used")
+	}
+	stream := must(gpu.NewStream())
+	defer stream.Close()
+	g, err := nccl.New(ctx, node.World(), stream, nccl.Config{Library: os.Getenv(cudafake.NCCLVariable), Host: fmt.Sprint("host ", i/2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if g.Reason() != "" {
+		t.Fatal(g.Reason())
+	}
+	const n = 100_003
+	b := must(gpu.Alloc(ctx, 4*n))
+	if err := gpu.CopyIn(ctx, device.Whole(b), vector(device.Float32, i, n)); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.AllReduce(ctx, device.Float32, device.Whole(b), nexar.Sum); err != nil {
+		t.Fatal(err)
+	}
+	out := make([]byte, 4*n)
+	if err := gpu.CopyOut(ctx, out, device.Whole(b)); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("sum %x\n", sha256.Sum256(out))
+	killed := os.Getenv(workerKill)
+	if killed == "" {
+		return
+	}
+	if killed == number {
+		time.Sleep(time.Hour) // until it is killed, while the others are in the call
+	}
+	begun := time.Now()
+	err = g.AllReduce(ctx, device.Float32, device.Whole(b), nexar.Sum)
+	fmt.Printf("error %v\n", err)
+	peer, ok := errors.AsType[*nexar.PeerError](err)
+	if !ok || strconv.Itoa(peer.Rank) != killed {
+		t.Errorf("after %v: %v, want an error that names rank %s", time.Since(begun), err, killed)
+	}
+}
+
+// TestProcesses: ranks in processes of two hosts have the same bits, which are those of the sum.
+func TestProcesses(t *testing.T) {
+	workers := start(t, 4)
+	sum := workers[0].line(t, "sum")
+	for i, w := range workers[1:] {
+		if got := w.line(t, "sum"); got != sum {
+			t.Errorf("rank %d has the sum %s, and rank 0 %s", i+1, got, sum)
+		}
+	}
+	var want []byte
+	for i := range 4 {
+		v := vector(device.Float32, i, 100_003)
+		if want == nil {
+			want = v
+			continue
+		}
+		add(want, v)
+	}
+	if hash := fmt.Sprintf("%x", sha256.Sum256(want)); hash != sum {
+		t.Errorf("the sum is %s, want %s", sum, hash)
+	}
+	for i, w := range workers {
+		for w.out.Scan() {
+		}
+		if err := w.cmd.Wait(); err != nil {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+}
+
+// TestKilledRank: when a rank is killed while the others are in a call of NCCL, they get an error that
+// names it.
+func TestKilledRank(t *testing.T) {
+	workers := start(t, 4, workerKill+"=3")
+	for _, w := range workers {
+		w.line(t, "sum")
+	}
+	if err := workers[3].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range workers[:3] {
+		t.Logf("rank %d: %s", i, w.line(t, "error"))
+		for w.out.Scan() {
+		}
+		if err := w.cmd.Wait(); err != nil {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+}

@@ -1,0 +1,211 @@
+// A library of the interface of NCCL for tests, for ranks in one or several processes of a machine. It works
+// on memory of the fake CUDA driver, in the order of its streams: a call returns before the work is done,
+// and the work ends when all ranks have called, or when the communicator is aborted. Elements are of 4 and
+// 8 bytes, or single bytes.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef int result;
+enum { SUCCESS = 0, UNHANDLED_CUDA = 1, SYSTEM = 2, INTERNAL = 3, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE = 6, IN_PROGRESS = 7 };
+typedef struct { char bytes[128]; } unique_id;
+typedef struct CUstream_st *stream;
+typedef struct { size_t size; unsigned magic, version; int blocking; } config;
+
+extern int cuLaunchHostFunc(stream s, void (*f)(void *), void *data);
+extern int cuCtxGetCurrent(void **c);
+extern void *fakecuda_find(uint64_t p, size_t *n);
+
+#define RANKS 64
+// A board is memory that all ranks of a communicator share.
+struct board { _Atomic uint64_t arrived[RANKS]; _Atomic int version[RANKS]; _Atomic int left; };
+
+struct comm {
+	struct board *board; char name[96]; int n, rank; uint64_t step;
+	_Atomic bool aborted; _Atomic int state; // of the initialization and of later errors
+	pthread_t init; int version; _Atomic int pending;
+};
+
+static __thread char last[256];
+static __thread int depth;
+
+static int own_version(void) { const char *v = getenv("FAKENCCL_VERSION"); return v ? atoi(v) : 22304; }
+result ncclGetVersion(int *v) { *v = own_version(); return SUCCESS; }
+const char *ncclGetErrorString(result r) {
+	static const char *text[] = {"no error", "unhandled cuda error", "unhandled system error", "internal error", "invalid argument", "invalid usage", "remote process exited or there was a network error", "NCCL operation in progress"};
+	return r >= 0 && r < 8 ? text[r] : "unknown result code";
+}
+const char *ncclGetLastError(struct comm *c) { (void)c; return last; }
+static result fail(result r, const char *why) { snprintf(last, sizeof last, "%s", why); return r; }
+
+result ncclGetUniqueId(unique_id *u) {
+	memset(u, 'x', sizeof *u);
+	struct timespec t;
+	clock_gettime(CLOCK_REALTIME, &t);
+	static _Atomic int count;
+	snprintf(u->bytes, 64, "/fakenccl-%d-%ld-%d", getpid(), t.tv_nsec, count++);
+	return SUCCESS;
+}
+
+static void nap(void) { struct timespec t = {0, 200000}; nanosleep(&t, NULL); }
+
+// meet waits until all ranks have arrived at a step. It returns false if the communicator is aborted.
+static bool meet(struct comm *c) {
+	c->step++;
+	c->board->arrived[c->rank] = c->step;
+	for (int r = 0; r < c->n; r++)
+		while (c->board->arrived[r] < c->step) {
+			if (c->aborted) return false;
+			nap();
+		}
+	return true;
+}
+
+static void *begin(void *p) {
+	struct comm *c = p;
+	c->board->version[c->rank] = c->version;
+	int state = meet(c) ? SUCCESS : INTERNAL;
+	for (int r = 0; r < c->n && state == SUCCESS; r++) if (c->board->version[r] != c->version) state = INVALID_USAGE;
+	c->state = state;
+	return NULL;
+}
+
+static result init(struct comm **out, int n, int rank, const unique_id *id, const config *cfg) {
+	if (!out || n < 1 || n > RANKS || rank < 0 || rank >= n) return fail(INVALID_ARGUMENT, "fake: rank or number of ranks");
+	for (int i = 64; i < 128; i++) if (id->bytes[i] != 'x') return fail(INVALID_USAGE, "fake: the id is damaged");
+	if (cfg && (cfg->magic != 0xcafebeef || cfg->size < 20)) return fail(INVALID_ARGUMENT, "fake: the config is damaged");
+	void *ctx = NULL;
+	if (cuCtxGetCurrent(&ctx) || !ctx) return fail(UNHANDLED_CUDA, "fake: no context on this thread");
+	struct comm *c = calloc(1, sizeof *c);
+	c->n = n; c->rank = rank; c->version = own_version(); c->state = IN_PROGRESS;
+	snprintf(c->name, 64, "%.63s", id->bytes);
+	int fd = shm_open(c->name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || ftruncate(fd, sizeof *c->board)) return fail(SYSTEM, "fake: shm_open");
+	c->board = mmap(NULL, sizeof *c->board, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	*out = c;
+	if (pthread_create(&c->init, NULL, begin, c)) return SYSTEM;
+	if (cfg && cfg->blocking == 0) return IN_PROGRESS;
+	pthread_join(c->init, NULL);
+	c->init = 0;
+	return c->state;
+}
+result ncclCommInitRankConfig(struct comm **out, int n, unique_id id, int rank, config *cfg) { return init(out, n, rank, &id, cfg); }
+#ifndef NO_SCALABLE
+result ncclCommInitRankScalable(struct comm **out, int n, int rank, int ids, unique_id *id, config *cfg) {
+	return ids < 1 ? INVALID_ARGUMENT : init(out, n, rank, id, cfg);
+}
+#endif
+result ncclCommGetAsyncError(struct comm *c, result *r) { *r = c->state; return SUCCESS; }
+
+static result end(struct comm *c) {
+	if (c->init) pthread_join(c->init, NULL);
+	while (c->pending) nap(); // work of streams
+	char name[128];
+	snprintf(name, sizeof name, "%s-%d", c->name, c->rank);
+	shm_unlink(name);
+	if (++c->board->left == c->n || c->aborted) shm_unlink(c->name);
+	munmap(c->board, sizeof *c->board);
+	free(c);
+	return SUCCESS;
+}
+result ncclCommAbort(struct comm *c) { c->aborted = true; return end(c); }
+result ncclCommDestroy(struct comm *c) { return end(c); }
+
+enum { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE };
+struct call { struct comm *c; int kind; char *dst; const char *src; size_t n; int type, op, root, size; };
+
+#define COMBINE(T) do { T *a = (T *)acc; const T *b = (const T *)in; for (size_t i = 0; i < n; i++) switch (op) { \
+	case 0: a[i] += b[i]; break; case 1: a[i] *= b[i]; break; \
+	case 2: a[i] = a[i] > b[i] ? a[i] : b[i]; break; case 3: a[i] = a[i] < b[i] ? a[i] : b[i]; break; } } while (0)
+static void combine(int type, int op, char *acc, const char *in, size_t n) {
+	switch (type) {
+	case 0: COMBINE(int8_t); break;
+	case 1: COMBINE(uint8_t); break;
+	case 2: COMBINE(int32_t); break;
+	case 3: COMBINE(uint32_t); break;
+	case 4: COMBINE(int64_t); break;
+	case 5: COMBINE(uint64_t); break;
+	case 7: COMBINE(float); break;
+	case 8: COMBINE(double); break;
+	}
+}
+
+// shared maps the file of a rank, for bytes of its input.
+static char *shared(struct comm *c, int rank, size_t bytes, bool write) {
+	char name[128];
+	snprintf(name, sizeof name, "%s-%d", c->name, rank);
+	int fd = shm_open(name, write ? O_RDWR | O_CREAT | O_CLOEXEC : O_RDONLY | O_CLOEXEC, 0600);
+	if (fd < 0 || (write && ftruncate(fd, bytes))) abort();
+	char *p = mmap(NULL, bytes, write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	if (p == MAP_FAILED) abort();
+	return p;
+}
+
+static void perform(void *p) {
+	struct call *k = p;
+	struct comm *c = k->c;
+	if (c->aborted) goto out;
+	size_t bytes = k->n * k->size, in = k->kind == REDUCE_SCATTER ? bytes * c->n : bytes;
+	char *mine = shared(c, c->rank, in, true);
+	if (k->src) memcpy(mine, k->src, in);
+	munmap(mine, in);
+	if (!meet(c)) goto out;
+	bool result = !((k->kind == REDUCE) && c->rank != k->root);
+	size_t from = k->kind == REDUCE_SCATTER ? bytes * c->rank : 0;
+	for (int r = 0; r < c->n && result; r++) {
+		if (k->kind == BROADCAST && r != k->root) continue;
+		char *q = shared(c, r, in, false);
+		if (k->kind == ALL_GATHER) memcpy(k->dst + r * bytes, q, bytes);
+		else if (k->kind == BROADCAST || r == 0) memcpy(k->dst, q + from, bytes);
+		else combine(k->type, k->op, k->dst, q + from, k->n);
+		munmap(q, in);
+	}
+	meet(c);
+out:
+	c->pending--;
+	free(k);
+}
+
+static char *memory(const void *p, size_t bytes) {
+	size_t n = 0;
+	char *base = fakecuda_find((uint64_t)p, &n), *q = (char *)((uint64_t)p & ~0x1000000000000000ull);
+	return base && bytes <= n && (size_t)(q - base) <= n - bytes ? q : NULL;
+}
+
+static result add(struct comm *c, int kind, const void *src, void *dst, size_t n, int type, int op, int root, stream s) {
+	static const int sizes[] = {1, 1, 4, 4, 8, 8, 0, 4, 8};
+	if (type < 0 || type > 8 || !sizes[type] || op < 0 || op > 3 || root < 0 || root >= c->n) return fail(INVALID_ARGUMENT, "fake: type, op or root");
+	if (c->state != SUCCESS) return fail(INVALID_USAGE, "fake: the communicator is not ready");
+	if (n == 0) return SUCCESS;
+	size_t bytes = n * sizes[type];
+	bool gives = kind != BROADCAST || c->rank == root, gets = kind != REDUCE || c->rank == root;
+	struct call k = {c, kind, NULL, NULL, n, type, op, root, sizes[type]};
+	if (gives && !(k.src = memory(src, kind == REDUCE_SCATTER ? bytes * c->n : bytes))) return fail(INVALID_ARGUMENT, "fake: sendbuff is not memory of a device");
+	if (gets && !(k.dst = memory(dst, kind == ALL_GATHER ? bytes * c->n : bytes))) return fail(INVALID_ARGUMENT, "fake: recvbuff is not memory of a device");
+	struct call *q = malloc(sizeof *q);
+	*q = k;
+	c->pending++;
+	if (cuLaunchHostFunc(s, perform, q)) { c->pending--; return fail(UNHANDLED_CUDA, "fake: stream"); }
+	return SUCCESS;
+}
+
+result ncclAllReduce(const void *a, void *b, size_t n, int t, int op, struct comm *c, stream s) { return add(c, ALL_REDUCE, a, b, n, t, op, 0, s); }
+result ncclReduceScatter(const void *a, void *b, size_t n, int t, int op, struct comm *c, stream s) { return add(c, REDUCE_SCATTER, a, b, n, t, op, 0, s); }
+result ncclAllGather(const void *a, void *b, size_t n, int t, struct comm *c, stream s) { return add(c, ALL_GATHER, a, b, n, t, 0, 0, s); }
+result ncclBroadcast(const void *a, void *b, size_t n, int t, int root, struct comm *c, stream s) { return add(c, BROADCAST, a, b, n, t, 0, root, s); }
+result ncclReduce(const void *a, void *b, size_t n, int t, int op, int root, struct comm *c, stream s) { return add(c, REDUCE, a, b, n, t, op, root, s); }
+// A group may be performed call by call, since ranks make its calls in the same order.
+result ncclGroupStart(void) { depth++; return SUCCESS; }
+result ncclGroupEnd(void) { return depth-- > 0 ? SUCCESS : INVALID_USAGE; }
