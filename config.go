@@ -212,7 +212,7 @@ type Config struct {
 
 	// # Failures
 
-	// HeartbeatInterval is half of the time between two beats of a node to those that watch it, and the time
+	// HeartbeatInterval is half of the time between two beats of a node to its watchers, and the time
 	// between two checks of silence: a second by default, no beats and no checks if negative.
 	// NEXAR_HEARTBEAT_INTERVAL_SECS.
 	HeartbeatInterval time.Duration `env:"NEXAR_HEARTBEAT_INTERVAL_SECS" default:"1s"`

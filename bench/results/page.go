@@ -70,7 +70,7 @@ The following files measure nexar alone; each names the command that repeats it:
 continue after ranks are killed ([survivals](results/survivals.txt)), the time of other changes of a world
 ([changes](results/changes.txt)), also while its seeds are killed ([seeds](results/seeds.txt)), the time until
 a kill is detected ([kills](results/kills.txt), [in a sparse topology](results/kills-sparse.txt)), the start and the
-recovery of worlds of up to 1,024 nodes ([thousand](results/thousand.txt)), the rank that errors name
+recovery of a world of 128 nodes ([thousand](results/thousand.txt)), the rank that errors name
 ([blame](results/blame.txt)), and the
 memory, threads and processor time of a rank ([footprint](results/footprint.txt)).
 

@@ -231,7 +231,7 @@ func (c *confirms) take(number uint64) {
 	}
 }
 
-// Beat sends a frame that needs no answer, and which Heard of the peer counts: a pong without a ping.
+// Beat sends a pong without a ping: a frame that needs no answer. Heard of the peer counts it.
 func (l *Link) Beat() {
 	var p wire.Ping
 	l.control.commitUnlock(p.Append(l.control.lockBuffer(), wire.TypePong), 0)

@@ -19,8 +19,7 @@ const watchersDefault = 6
 // of Bermond, Comellas and Hsu, "Distributed loop computer networks: a survey", JPDC
 // 24(1), 1995. Its diameter is about k·n^(1/k), so a report spreads in a few hops.
 // Since 1 is one of the steps, the graph is connected. The steps are powers of two where that is
-// possible: the short collectives of a communicator of all ranks, the first of which builds it, then
-// use mostly links that exist already.
+// possible. Short collectives of all ranks use the same distances, so they find most of their links made.
 func Watched(v View, rank, k int) []int { return neighbors(v.Size(), rank, k, +1) }
 
 // Watchers returns the ranks that watch the given rank.

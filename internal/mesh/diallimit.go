@@ -11,12 +11,12 @@ import (
 const (
 	// dialsMax is the maximum number of concurrent attempts to dial peers.
 	dialsMax = 8
-	// dialsPerProcessor is the number of handshakes in progress for each processor of a host at which no
-	// handshake waits for a processor for so long that QUIC sends its packets again. A node has at
+	// dialsPerProcessor is the number of handshakes in progress for each processor of a host. With more
+	// of them, handshakes wait for a processor for so long that QUIC repeats packets. A node may have at
 	// least one dial in progress.
 	dialsPerProcessor = 16
-	// dialPatience is the time after which an attempt no longer counts: its peer may not answer at all.
-	dialPatience = time.Second
+	// attemptMax is the time after which an attempt no longer counts: its peer may not answer at all.
+	attemptMax = time.Second
 )
 
 // dialsOn returns the number of concurrent attempts of a node to dial, on a host with some processors that
@@ -39,7 +39,7 @@ type dialLimit struct{ tokens chan struct{} }
 func newDialLimit(n int) dialLimit { return dialLimit{make(chan struct{}, n)} }
 
 // acquire waits until an attempt may begin. The caller calls release after the attempt, and acquire itself
-// lets another attempt begin after dialPatience.
+// lets another attempt begin after attemptMax.
 func (l dialLimit) acquire(ctx context.Context) (release func(), err error) {
 	select {
 	case l.tokens <- struct{}{}:
@@ -47,6 +47,6 @@ func (l dialLimit) acquire(ctx context.Context) (release func(), err error) {
 		return nil, context.Cause(ctx)
 	}
 	once := sync.OnceFunc(func() { <-l.tokens })
-	late := time.AfterFunc(dialPatience, once)
+	late := time.AfterFunc(attemptMax, once)
 	return func() { late.Stop(); once() }, nil
 }

@@ -175,7 +175,9 @@ func (s *workerState) close() (err error) {
 		err = s.node.Close()
 	}
 	for _, n := range s.nodes {
-		err = errors.Join(err, n.Close())
+		if n != nil {
+			err = errors.Join(err, n.Close())
+		}
 	}
 	if s.seed != nil {
 		err = errors.Join(err, s.seed.Close())

@@ -153,7 +153,7 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	d := net.Dialer{Deadline: limit, LocalAddr: t.local}
+	d := net.Dialer{Deadline: limit, LocalAddr: t.local, ControlContext: bindLate}
 	raw, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		t.files.Note(err)

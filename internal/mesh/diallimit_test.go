@@ -1,0 +1,61 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+)
+
+func TestDialsOn(t *testing.T) {
+	for _, c := range []struct{ near, far, processors, want int }{
+		{1, 0, 1, 8}, {4, 0, 2, 8}, {8, 0, 2, 4}, {32, 0, 2, 1}, {128, 0, 2, 1}, {4, 1000, 2, 8}, {128, 0, 64, 8},
+	} {
+		v := membership.View{Nodes: make([]membership.Node, c.near+c.far)}
+		for i := range c.near {
+			v.Nodes[i].Host = "a"
+		}
+		if got := dialsOn(v, 0, c.processors); got != c.want {
+			t.Errorf("%d nodes on %d processors, %d elsewhere: %d dials, want %d", c.near, c.processors, c.far, got, c.want)
+		}
+	}
+}
+
+// TestDialLimit: an attempt begins when another one has ended, or after attemptMax.
+func TestDialLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newDialLimit(1)
+		began := time.Now()
+		acquire := func() (release func(), waited time.Duration) {
+			release, err := l.acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return release, time.Since(began)
+		}
+		first, waited := acquire()
+		if waited != 0 {
+			t.Errorf("the first attempt waits for %v", waited)
+		}
+		second, waited := acquire()
+		if waited != attemptMax {
+			t.Errorf("an attempt beside one without an end begins after %v, want %v", waited, attemptMax)
+		}
+		first() // It does not count any more, so this lets no other attempt begin.
+		ctx, cancel := context.WithTimeout(t.Context(), attemptMax/2)
+		defer cancel()
+		if _, err := l.acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v of an attempt beyond the limit, want the end of its context", err)
+		}
+		second()
+		third, waited := acquire()
+		if want := attemptMax + attemptMax/2; waited != want {
+			t.Errorf("an attempt after the end of another one begins after %v, want %v", waited, want)
+		}
+		third()
+		third()
+	})
+}
