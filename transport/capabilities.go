@@ -213,13 +213,13 @@ type MemorySharer interface {
 	PeerEnded() func() bool
 }
 
-// A HostMemory is a Transport whose nodes can read areas of each other's memory without a Conn.
+// A HostMemory is a Transport between nodes that can read areas of each other's memory without a Conn.
 type HostMemory interface {
 	// Areas returns the number of areas of this node and the length of each in bytes. Both
 	// are 0 if it has none.
 	Areas() (count, size int)
-	// AreasKey returns the number by which peers find the areas of this node. It is no
-	// secret, never changes, and is not 0.
+	// AreasKey returns a number for [HostMemory.AttachAreas] at peers. It is no secret, never
+	// changes, and is not 0.
 	AreasKey() uint64
 	// AttachAreas returns the areas of this node and of a peer with this key. It does not
 	// block, and the peer does not notice it. It fails if the areas are not those of the

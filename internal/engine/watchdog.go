@@ -38,8 +38,8 @@ const (
 	queryPendingRound = 6
 	queryPendingLate  = 9
 	queryFew          = 32
-	// queryAwaitedFew is the number of ranks up to which the ranks that an operation waits for are queried in the
-	// first round, although their links are pending. With more ranks, all could wait for the same one.
+	// Up to queryAwaitedFew ranks query those that an operation waits for in the first round, although their links
+	// are pending. With more ranks, all could wait for the same one.
 	queryAwaitedFew = 16
 )
 

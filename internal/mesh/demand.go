@@ -263,7 +263,7 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 	}
 }
 
-// hostPaths returns the paths on which this node first dials the other nodes of a view, or nil if a path is
+// hostPaths returns the first paths that this node dials to the other nodes of a view, or nil if a path is
 // not for a host.
 func (m *Mesh) hostPaths(v membership.View) (paths []*Path) {
 	here := m.cfg.host()

@@ -78,7 +78,7 @@ func (h brokenHost) AttachAreas(peer string, key uint64) (transport.Areas, error
 }
 
 // TestAttachFails: if one rank cannot attach the areas of another, or has no areas to attach, all ranks link themselves to
-// each other and share memory over the links. The rank says what failed.
+// each other and share memory over the links. The log names the rank, the node and the reason.
 func TestAttachFails(t *testing.T) {
 	const n, victim, unseen = 20, 7, 8
 	for name, broken := range map[string]bool{"a rank is not seen": true, "a rank without HostMemory": false} {

@@ -22,8 +22,8 @@ const (
 	notShared
 )
 
-// attachAllMax is the number of ranks up to which all areas are attached at once. With more ranks, a rank
-// attaches an area when a plan first needs it.
+// Up to attachAllMax ranks attach all areas at once. With more ranks, a rank attaches an area when a plan
+// first needs it.
 const attachAllMax = 16
 
 // level returns the level of this rank.

@@ -25,7 +25,7 @@ type Program struct {
 	distant   []int // the readers that are no neighbors
 	unread    []int // the neighbors that this rank reads nothing from
 	waiters   []int // the ranks that wait for the end of a piece: those that this rank reads, and unread
-	needs     []int // readers and waiters: the ranks whose areas this rank uses
+	needs     []int // readers and waiters: this rank uses their areas
 	postsLess bool  // this rank has fewer posts than Posts
 }
 
