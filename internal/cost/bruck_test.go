@@ -1,36 +1,25 @@
 package cost
 
 import (
+	"math/bits"
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/topology"
 )
-
-// hopsOn returns the hops in a sparse topology with relays.
-func hopsOn(t *testing.T, name string, size int) Hops {
-	t.Helper()
-	shape, err := topology.Parse(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := shape.Graph(size)
-	routes := make([]*topology.Routes, size)
-	for from := range routes {
-		routes[from] = g.Routes(from, topology.Broken{})
-	}
-	return func(from, to int) int { return routes[from].Hops(to) }
-}
 
 // TestBruckForShortBlocks: an all-to-all of short blocks takes the algorithm with few messages, over links and
 // on sparse topologies, and one of long blocks the algorithm that sends each block once. Blocks of different
 // lengths can only be sent one by one.
 func TestBruckForShortBlocks(t *testing.T) {
 	const size = 32
+	hypercube := func(from, to int) int { return bits.OnesCount(uint(from ^ to)) }
+	// Neighbors are the ranks at a distance of at most 2 in a ring.
+	ring := inRing(size, true)
+	regular := func(from, to int) int { return (ring(from, to) + 1) / 2 }
 	tuners := map[string]*Tuner{
 		"tcp": New(TCP(false)), "tls": New(TCP(true)), "quic": New(QUIC()),
-		"hypercube": New(TCP(true)).Over(hopsOn(t, "hypercube", size)),
-		"k-regular": New(TCP(true)).Over(hopsOn(t, "k-regular:4", size)),
+		"hypercube": New(TCP(true)).Over(hypercube),
+		"k-regular": New(TCP(true)).Over(regular),
 	}
 	for name, tuner := range tuners {
 		for _, test := range []struct {
