@@ -16,6 +16,8 @@ import (
 )
 
 const (
+	// demandDialsMax is the maximum number of concurrent attempts to dial peers on demand.
+	demandDialsMax = 8
 	// demandHeartbeats is the number of heartbeat timeouts after which a peer that cannot be dialed
 	// on demand counts as lost, up to dialTimeout. A loaded host delays handshakes more than answers
 	// to heartbeats.
@@ -95,6 +97,7 @@ func (w *wanted) take() (slots []int) {
 
 // dialWanted dials the peers in the queue of wanted slots, until the Mesh closes.
 func (m *Mesh) dialWanted() {
+	tokens := make(chan struct{}, demandDialsMax)
 	for {
 		select {
 		case <-m.run.Done():
@@ -102,14 +105,14 @@ func (m *Mesh) dialWanted() {
 		case <-m.wanted.wake:
 		}
 		for _, slot := range m.wanted.take() {
-			m.wg.Go(func() { m.dialOnDemand(slot) })
+			m.wg.Go(func() { m.dialOnDemand(slot, tokens) })
 		}
 	}
 }
 
 // dialOnDemand dials a peer until its link has a connection, from this node or from the peer. If
 // the peer cannot be reached for some time, its link fails with a reason that names its addresses.
-func (m *Mesh) dialOnDemand(slot int) {
+func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
 	p := m.peer(slot)
 	l, limit := p.link, m.demandTimeout()
 	if l == nil {
@@ -138,7 +141,7 @@ func (m *Mesh) dialOnDemand(slot int) {
 			return
 		}
 	}
-	err := m.dial(ctx, slot)
+	err := m.dial(ctx, slot, tokens)
 	if err == nil || m.run.Err() != nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return
 	}

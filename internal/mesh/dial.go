@@ -37,14 +37,15 @@ const (
 // dial links this node to the peer in a slot, and blocks until the link is up. It tries all
 // paths and all addresses of the node in turn, repeatedly, until ctx ends or dialTimeout has
 // passed. It tries the next address if another node answers at one: several hosts may have the
-// same private address. Dials may run concurrently, and whenever [Mesh.add] accepts a link.
-func (m *Mesh) dial(ctx context.Context, slot int) error {
+// same private address. Dials may run concurrently, and whenever [Mesh.add] accepts a link. Each
+// attempt holds a token of tokens, unless that is nil.
+func (m *Mesh) dial(ctx context.Context, slot int, tokens chan struct{}) error {
 	ctx, cancel := within(ctx, dialTimeout)
 	defer cancel()
 	d := m.newDialing(slot)
 	var last error
 	for wait := redialFirst; ; wait = min(2*wait, redialMax) {
-		err := d.attempt(ctx)
+		err := d.attempt(ctx, tokens)
 		if err == nil || errors.Is(err, link.ErrConnected) {
 			return nil
 		}
@@ -68,12 +69,15 @@ func (m *Mesh) dial(ctx context.Context, slot int) error {
 }
 
 // attempt tries all paths and all addresses once, and makes a link of the first connection.
-func (d *dialing) attempt(ctx context.Context) error {
-	release, err := d.mesh.dials.acquire(ctx)
-	if err != nil {
-		return err
+func (d *dialing) attempt(ctx context.Context, tokens chan struct{}) error {
+	if tokens != nil {
+		select {
+		case tokens <- struct{}{}:
+			defer func() { <-tokens }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	defer release()
 	if err := d.mesh.notNeighbor(&d.peer); err != nil {
 		d.isFinal = true
 		return err

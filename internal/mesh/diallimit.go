@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -9,19 +10,22 @@ import (
 )
 
 const (
-	// dialsMax is the maximum number of concurrent attempts to dial peers.
-	dialsMax = 8
+	// dialsMax is the maximum number of concurrent dials of a node that joins.
+	dialsMax = 4
 	// dialsPerProcessor is the number of handshakes in progress for each processor of a host. With more
 	// of them, handshakes wait for a processor for so long that QUIC repeats packets. A node may have at
 	// least one dial in progress.
 	dialsPerProcessor = 16
-	// attemptMax is the time after which an attempt no longer counts: its peer may not answer at all.
+	// attemptMax is the time after which a dial no longer counts: its peer may not answer at all.
 	attemptMax = time.Second
 )
 
-// dialsOn returns the number of concurrent attempts of a node to dial, on a host with some processors that
-// it shares with other nodes of the view.
-func dialsOn(v membership.View, self, processors int) int {
+// dialsOn returns the number of concurrent dials of a node that joins, on a host with some processors that
+// it shares with other nodes of the view. Paths within a host need no handshake that takes a processor's time.
+func dialsOn(v membership.View, self, processors int, paths []Path) int {
+	if slices.ContainsFunc(paths, func(p Path) bool { return p.isLocal() }) {
+		return dialsMax
+	}
 	near := 0
 	for _, n := range v.Nodes {
 		if n.Host == v.Nodes[self].Host {
@@ -31,15 +35,15 @@ func dialsOn(v membership.View, self, processors int) int {
 	return max(1, min(dialsMax, dialsPerProcessor*processors/near))
 }
 
-// A dialLimit limits concurrent attempts to dial. When many nodes start on few processors and each
+// A dialLimit limits concurrent dials. When many nodes start on few processors and each
 // dials many peers at once, handshakes take longer than QUIC waits for an answer, and most of
 // the packets are repetitions.
 type dialLimit struct{ tokens chan struct{} }
 
 func newDialLimit(n int) dialLimit { return dialLimit{make(chan struct{}, n)} }
 
-// acquire waits until an attempt may begin. The caller calls release after the attempt, and acquire itself
-// lets another attempt begin after attemptMax.
+// acquire waits until a dial may begin. The caller calls release after the dial, and another dial may
+// begin after attemptMax in any case.
 func (l dialLimit) acquire(ctx context.Context) (release func(), err error) {
 	select {
 	case l.tokens <- struct{}{}:

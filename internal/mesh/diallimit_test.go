@@ -12,13 +12,13 @@ import (
 
 func TestDialsOn(t *testing.T) {
 	for _, c := range []struct{ near, far, processors, want int }{
-		{1, 0, 1, 8}, {4, 0, 2, 8}, {8, 0, 2, 4}, {32, 0, 2, 1}, {128, 0, 2, 1}, {4, 1000, 2, 8}, {128, 0, 64, 8},
+		{1, 0, 1, 4}, {4, 0, 2, 4}, {16, 0, 2, 2}, {32, 0, 2, 1}, {128, 0, 2, 1}, {4, 1000, 2, 4}, {128, 0, 64, 4},
 	} {
 		v := membership.View{Nodes: make([]membership.Node, c.near+c.far)}
 		for i := range c.near {
 			v.Nodes[i].Host = "a"
 		}
-		if got := dialsOn(v, 0, c.processors); got != c.want {
+		if got := dialsOn(v, 0, c.processors, nil); got != c.want {
 			t.Errorf("%d nodes on %d processors, %d elsewhere: %d dials, want %d", c.near, c.processors, c.far, got, c.want)
 		}
 	}

@@ -121,7 +121,12 @@ func (m *Mesh) dialAll(ctx context.Context, include func(slot int) bool, failed 
 			continue
 		}
 		dials.Go(func() {
-			if err := m.dial(ctx, slot); err != nil {
+			release, err := m.dials.acquire(ctx)
+			if err == nil {
+				err = m.dial(ctx, slot, nil)
+				release()
+			}
+			if err != nil {
 				failed(slot, err)
 			}
 		})

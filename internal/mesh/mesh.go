@@ -190,7 +190,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	for rank, n := range cfg.View.Nodes {
 		m.peers = append(m.peers, newPeer(n, rank))
 	}
-	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsOn(cfg.View, self, runtime.NumCPU()))
+	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsOn(cfg.View, self, runtime.NumCPU(), cfg.Paths))
 	m.wanted.init()
 	m.setNear(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())
