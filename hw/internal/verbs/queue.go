@@ -159,7 +159,7 @@ type QP struct {
 // A Queue is the size of the queues of a QP.
 type Queue struct{ Send, Receive, Inline int }
 
-// NewQP makes a QP whose completions go to one CQ. If the device has not as many inline bytes, the QP has none.
+// NewQP makes a QP with its completions in one CQ. QP.Inline is 0 if the device does not have as many inline bytes.
 func (p *PD) NewQP(cq *CQ, size Queue) (*QP, error) {
 	m, err := NewMemory(4096)
 	if err != nil {

@@ -125,7 +125,7 @@ var (
 	errnoLoc uintptr // __errno_location of libc
 )
 
-// Load opens libibverbs once. Its error is that of the first call, and says what is missing.
+// Load opens libibverbs once. Later calls return the result of the first one. The error names the missing library or function.
 var Load = sync.OnceValue(func() error {
 	lib, err := dl.Open("libibverbs.so.1")
 	if err != nil {
@@ -248,7 +248,7 @@ type Device struct {
 	attr ibvDeviceAttr
 }
 
-// ErrNoDevice reports that there is no RDMA device, or none of the requested name.
+// ErrNoDevice reports that there is no RDMA device, or none with the requested name.
 var ErrNoDevice = errors.New("verbs: no RDMA device")
 
 // Open opens a device by its name.

@@ -15,7 +15,7 @@ import (
 // lockedMin is the limit of locked memory below which Diagnose warns. The buffers of a link have about 2 MiB.
 const lockedMin = 64 << 20
 
-// Diagnose writes the RDMA devices of this host with their ports and addresses, and what is missing and how to mend it.
+// Diagnose writes the RDMA devices of this host with their ports and addresses, and how to add missing parts.
 // It reports whether a transport with cfg can start.
 func Diagnose(w io.Writer, cfg Config) bool {
 	names, err := verbs.Devices()

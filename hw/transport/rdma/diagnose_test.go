@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/hw/internal/verbs"
 )
 
-// TestDiagnose: with a device, Diagnose names it; without, it says what is missing.
+// TestDiagnose: with a device, Diagnose names it; without one, it gives the reason.
 func TestDiagnose(t *testing.T) {
 	var out strings.Builder
 	usable := Diagnose(&out, Config{})
