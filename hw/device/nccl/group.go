@@ -47,7 +47,7 @@ type Config struct {
 	// Timeout bounds a call. The default is 5 min.
 	Timeout time.Duration
 
-	// Deterministic says that results must not depend on which ranks are on which hosts. Then NCCL is
+	// Deterministic says that results must not depend on the placement of ranks. Then NCCL is
 	// not used. Set it as that of the node.
 	Deterministic bool
 

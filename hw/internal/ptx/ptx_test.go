@@ -257,7 +257,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestInterpreterFaults: the interpreter refuses what a GPU refuses, and what it does not know.
+// TestInterpreterFaults: the interpreter refuses invalid accesses and unknown instructions.
 func TestInterpreterFaults(t *testing.T) {
 	p := program(t, "float32")
 	mem := memory(make([]byte, 64), make([]byte, 64))
