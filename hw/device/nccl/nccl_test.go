@@ -178,13 +178,13 @@ func TestCollectives(t *testing.T) {
 					c.Close()
 				}
 			}()
-			types := []device.Type{device.Float32, device.Int32, device.Uint8, device.Int64, device.Float64, device.Int16}
-			ops := []nexar.Op{nexar.Sum, nexar.Avg, nexar.Prod, nexar.Max, nexar.Min, nexar.BitXor}
+			elements := []device.Type{device.Float32, device.Int32, device.Uint8, device.Int64, device.Float64, device.Int16}
+			operations := []nexar.Op{nexar.Sum, nexar.Avg, nexar.Prod, nexar.Max, nexar.Min, nexar.BitXor}
 			if l.reason != "" && !all {
-				types, ops = types[:2], ops[:2]
+				elements, operations = elements[:2], operations[:2]
 			}
-			for i, typ := range types {
-				for j, op := range ops {
+			for i, typ := range elements {
+				for j, op := range operations {
 					if op == nexar.BitXor && typ.Float() {
 						continue
 					}
