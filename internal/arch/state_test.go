@@ -18,6 +18,7 @@ func constants() map[string]string {
 		"hw/internal/verbs.fn":       "the functions of a C library, which is open until the process ends",
 		"hw/internal/verbs.errnoLoc": "a function of a C library, which is open until the process ends",
 		"hw/internal/verbs.Load":     "opens a C library, which is open until the process ends",
+		"hw/internal/cudafake.Load":  "opens a C library, which is open until the process ends",
 		"transport.mappings":         "the mappings of the address space of the process",
 		"internal/kernel.f16Values":  "a table of 65,536 constants, computed on first use",
 	}

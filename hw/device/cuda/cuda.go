@@ -34,7 +34,6 @@ package cuda
 import (
 	"cmp"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/hw/internal/cudadriver"
@@ -74,29 +73,16 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-var drivers struct {
-	sync.Mutex
-	open map[string]*cudadriver.Driver
-}
-
-// driverOf opens and initializes a driver once.
+// driverOf opens and initializes a driver. After the first call in a process, neither has an effect: the
+// dynamic linker returns the library that is open already, and cuInit does nothing.
 func driverOf(library string) (*cudadriver.Driver, error) {
-	drivers.Lock()
-	defer drivers.Unlock()
-	if d := drivers.open[library]; d != nil {
-		return d, nil
-	}
 	d, err := cudadriver.Open(library)
-	if err == nil {
-		err = d.Init()
-	}
 	if err != nil {
 		return nil, err
 	}
-	if drivers.open == nil {
-		drivers.open = make(map[string]*cudadriver.Driver)
+	if err := d.Init(); err != nil {
+		return nil, err
 	}
-	drivers.open[library] = d
 	return d, nil
 }
 

@@ -3,11 +3,15 @@ package cuda_test
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/device/devicetest"
 	"github.com/nexar-go/nexar/hw/device/cuda"
 	"github.com/nexar-go/nexar/hw/internal/cudafake"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // open opens a GPU of the fake driver.
 func open(tb testing.TB, number int, cfg cuda.Config) (*cuda.Device, *cudafake.Fake) {

@@ -178,7 +178,7 @@ func (d *Device) Close() error {
 		d.mu.Unlock()
 		_ = d.await(context.Background(), last)
 	}
-	err := d.do(nil, "the end of the context", d.finish, nil)
+	err := d.do(context.Background(), "the end of the context", d.finish, nil)
 	d.x.end()
 	return d.named(err)
 }
@@ -291,7 +291,7 @@ func (d *Device) await(ctx context.Context, w *work) error {
 	}
 	if ctx.Err() != nil {
 		// It may be done, and unknown here.
-		if err := d.do(nil, polling, func() error { d.poll(); return nil }, nil); err != nil {
+		if err := d.do(context.Background(), polling, func() error { d.poll(); return nil }, nil); err != nil {
 			return d.named(err)
 		}
 	}

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -21,11 +22,11 @@ type executor struct {
 	wake   chan struct{}
 	ended  chan struct{} // closed when the goroutine ends
 	failed chan struct{} // closed when a call of the driver does not return
-	err    error         // valid when failed is closed
+	err    error         // wraps errNotReturned; valid when failed is closed
 
-	since atomic.Int64 // when the running job began, in ns since start; 0 if none runs
-	what  atomic.Pointer[string]
-	start time.Time
+	since   atomic.Int64        // when the running job began, in ns since start; 0 if none runs
+	running atomic.Pointer[job] // the job that began last
+	start   time.Time
 }
 
 // A job is a function for the executor.
@@ -71,7 +72,7 @@ func newExecutor(limit time.Duration, init func() error, poll func() bool) (*exe
 func (x *executor) run(init func() error) {
 	defer close(x.ended)
 	runtime.LockOSThread()
-	x.begin(&initialization)
+	x.begin(&job{what: initialization})
 	err := init()
 	x.since.Store(0)
 	if err != nil {
@@ -80,21 +81,21 @@ func (x *executor) run(init func() error) {
 		x.mu.Unlock()
 		return
 	}
-	idle := 0
+	idle, poll := 0, &job{what: polling}
 	for {
 		x.mu.Lock()
 		jobs, ending := x.jobs, x.ending
 		x.jobs = nil
 		x.mu.Unlock()
 		for _, j := range jobs {
-			x.begin(&j.what)
+			x.begin(j)
 			j.run()
 			x.since.Store(0)
 		}
 		if ending && len(jobs) == 0 {
 			return
 		}
-		x.begin(&polling)
+		x.begin(poll)
 		awaited := x.poll()
 		x.since.Store(0)
 		if len(jobs) > 0 {
@@ -130,12 +131,18 @@ func (x *executor) rest(awaited bool, idle int) {
 }
 
 // The names of what an executor does besides jobs.
-var initialization, polling = "the initialization of the context", "cuEventQuery"
+const (
+	initialization = "the initialization of the context"
+	polling        = "cuEventQuery"
+)
 
-func (x *executor) begin(what *string) {
-	x.what.Store(what)
+// begin notes that a job begins, for watch.
+func (x *executor) begin(j *job) {
+	x.running.Store(j)
 	x.since.Store(max(1, int64(time.Since(x.start))))
 }
+
+var errNotReturned = errors.New("the CUDA driver has not returned")
 
 // watch fails the executor if a job takes longer than limit.
 func (x *executor) watch(limit time.Duration) {
@@ -149,7 +156,7 @@ func (x *executor) watch(limit time.Duration) {
 		}
 		since := x.since.Load()
 		if took := time.Since(x.start) - time.Duration(since); since != 0 && took > limit {
-			x.err = fmt.Errorf("the CUDA driver has not returned from %s for %v: the GPU or the driver hangs", *x.what.Load(), limit)
+			x.err = fmt.Errorf("%w from %s for %v: the GPU or the driver hangs", errNotReturned, x.running.Load().what, limit)
 			close(x.failed)
 			return
 		}
@@ -176,15 +183,11 @@ func (x *executor) do(ctx context.Context, what string, closed error, do func() 
 	if !x.post(j) {
 		return closed
 	}
-	var ended <-chan struct{}
-	if ctx != nil {
-		ended = ctx.Done()
-	}
 	var err error
 	select {
 	case <-j.done:
 		return j.err
-	case <-ended:
+	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-x.failed:
 		err = x.err

@@ -279,7 +279,7 @@ func (d *Device) Of(address uintptr, bytes int) (device.Buffer, error) {
 		return nil, &device.LengthError{Device: d.name, What: "buffer", Unit: "bytes", Got: bytes, Want: -1}
 	}
 	if bytes > 0 {
-		err := d.do(nil, "cuMemGetAddressRange", func() error {
+		err := d.do(context.Background(), "cuMemGetAddressRange", func() error {
 			base, n, err := d.drv.MemGetAddressRange(cudadriver.Ptr(address))
 			if behind := address - uintptr(base); err == nil && (behind > uintptr(n) || uintptr(n)-behind < uintptr(bytes)) {
 				err = fmt.Errorf("%d bytes at %#x are not inside an allocation of %d bytes at %#x", bytes, address, n, base)

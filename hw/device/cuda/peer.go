@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nexar-go/nexar/device"
@@ -110,10 +112,10 @@ func Share(b device.Buffer) (Shared, error) {
 		return Shared{}, err
 	}
 	if own.bytes == 0 {
-		return Shared{}, own.d.named(fmt.Errorf("a buffer without bytes cannot be shared"))
+		return Shared{}, own.d.named(errors.New("a buffer without bytes cannot be shared"))
 	}
 	out := Shared{Bytes: int64(own.bytes)}
-	err = own.d.do(nil, "cuIpcGetMemHandle", func() error {
+	err = own.d.do(context.Background(), "cuIpcGetMemHandle", func() error {
 		base, _, err := own.d.drv.MemGetAddressRange(cudadriver.Ptr(addr))
 		if err != nil {
 			return err
@@ -135,7 +137,7 @@ func (d *Device) Import(s Shared) (device.Buffer, error) {
 		return nil, d.named(fmt.Errorf("shared memory of %d bytes at offset %d: must be positive", s.Bytes, s.Offset))
 	}
 	b := &buffer{memory{d: d, pool: &d.memory, bytes: int(s.Bytes)}}
-	err := d.do(nil, "cuIpcOpenMemHandle", func() error {
+	err := d.do(context.Background(), "cuIpcOpenMemHandle", func() error {
 		if err := d.check(); err != nil {
 			return err
 		}
@@ -174,10 +176,10 @@ func DMABuf(b device.Buffer) (fd int, offset int64, err error) {
 		return -1, 0, err
 	}
 	if own.bytes == 0 {
-		return -1, 0, own.d.named(fmt.Errorf("a buffer without bytes has no memory"))
+		return -1, 0, own.d.named(errors.New("a buffer without bytes has no memory"))
 	}
 	const page = 1 << 16 // the longest page of the hosts that GPUs are in
-	err = own.d.do(nil, "cuMemGetHandleForAddressRange", func() error {
+	err = own.d.do(context.Background(), "cuMemGetHandleForAddressRange", func() error {
 		base, n, err := own.d.drv.MemGetAddressRange(cudadriver.Ptr(addr))
 		if err != nil {
 			return err

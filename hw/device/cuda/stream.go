@@ -53,7 +53,7 @@ func (d *Device) NewStream() (device.Stream, error) {
 
 func (d *Device) newStream() (*stream, error) {
 	s := &stream{d: d}
-	err := d.do(nil, "cuStreamCreate", func() (err error) {
+	err := d.do(context.Background(), "cuStreamCreate", func() (err error) {
 		if err = d.check(); err == nil {
 			s.handle, err = d.drv.StreamCreate()
 		}
@@ -157,11 +157,11 @@ type queued struct {
 // add queues work, after the checks of what only the device knows. An error of the driver ends the
 // stream.
 func (s *stream) add(q queued) error {
-	err := s.d.do(nil, q.name, func() error { return s.addNow(q) }, nil)
+	err := s.d.do(context.Background(), q.name, func() error { return s.addNow(q) }, nil)
 	if errors.Is(err, errClosed) {
 		return s.d.errClosed("device")
 	}
-	if err == s.d.x.err && err != nil {
+	if errors.Is(err, errNotReturned) {
 		return s.d.named(err)
 	}
 	return err

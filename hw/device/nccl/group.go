@@ -377,7 +377,7 @@ func (g *Group) Close() error {
 	g.mu.Lock()
 	comm := g.nccl
 	g.nccl = 0
-	g.err = cmp.Or(g.err, error(errClosed))
+	g.err = cmp.Or(g.err, errClosed)
 	g.mu.Unlock()
 	var errs []error
 	if comm != 0 {

@@ -3,7 +3,6 @@ package nccl
 import (
 	"fmt"
 	"runtime"
-	"sync"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -32,18 +31,8 @@ var required = []string{
 	"ncclGroupStart", "ncclGroupEnd",
 }
 
-var libraries struct {
-	sync.Mutex
-	open map[string]*library
-}
-
-// open opens a library once.
+// open opens a library. The dynamic linker loads it once for the process, in which it stays open.
 func open(name string) (*library, error) {
-	libraries.Lock()
-	defer libraries.Unlock()
-	if l := libraries.open[name]; l != nil {
-		return l, nil
-	}
 	lib, err := dl.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("NCCL is not installed: %w", err)
@@ -66,10 +55,6 @@ func open(name string) (*library, error) {
 			return nil, fmt.Errorf("%s has the version %s, and %s: want NCCL 2.14 or later", name, versionText(l.version), missing(l.addr[f], f))
 		}
 	}
-	if libraries.open == nil {
-		libraries.open = make(map[string]*library)
-	}
-	libraries.open[name] = l
 	return l, nil
 }
 

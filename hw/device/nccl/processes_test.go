@@ -2,6 +2,7 @@ package nccl_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/device"
@@ -56,7 +59,7 @@ func start(t *testing.T, n int, env ...string) []*worker {
 	t.Cleanup(func() { seed.Close() })
 	workers := make([]*worker, n)
 	for i := range workers {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestWorker$", "-test.v")
+		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(append(os.Environ(), workerRank+"="+strconv.Itoa(i), workerSeed+"="+seed.Addr(),
 			cudafake.PathVariable+"="+fake.Path, cudafake.NCCLVariable+"="+library), env...)
 		pipe, err := cmd.StdoutPipe()
@@ -73,67 +76,80 @@ func start(t *testing.T, n int, env ...string) []*worker {
 	return workers
 }
 
-// TestWorker is a rank, in a process of its own.
-func TestWorker(t *testing.T) {
-	number := os.Getenv(workerRank)
-	if number == "" {
-		t.Skip("it is run by the other tests, as a process")
+// TestMain runs the tests, or a rank in a process that a test has started.
+func TestMain(m *testing.M) {
+	if number := os.Getenv(workerRank); number != "" {
+		if err := runWorker(number); err != nil {
+			fmt.Fprintf(os.Stderr, "rank %s: %v\n", number, err)
+			os.Exit(1)
+		}
+		return
 	}
+	goleak.VerifyTestMain(m)
+}
+
+// runWorker is a rank. It prints the hash of a sum and, if a rank is to be killed, the error of the next call.
+func runWorker(number string) error {
 	i, err := strconv.Atoi(number)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	ctx := t.Context()
+	ctx := context.Background()
 	node, err := nexar.Join(ctx, nexar.Config{Seeds: []string{os.Getenv(workerSeed)}, Rank: &i})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer node.Close()
 	gpu, err := cuda.Open(i%2, cuda.Config{Library: os.Getenv(cudafake.PathVariable)})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer gpu.Close()
-	if cudafake.New(t).Path != os.Getenv(cudafake.PathVariable) {
-		t.Fatal("the fake of the parent is not used")
+	if _, err := cudafake.Load(); err != nil { // which runs the kernels of gpu
+		return err
 	}
-	stream := must(gpu.NewStream())
+	stream, err := gpu.NewStream()
+	if err != nil {
+		return err
+	}
 	defer stream.Close()
 	g, err := nccl.New(ctx, node.World(), stream, nccl.Config{Library: os.Getenv(cudafake.NCCLVariable), Host: fmt.Sprint("host ", i/2)})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer g.Close()
 	if g.Reason() != "" {
-		t.Fatal(g.Reason())
+		return fmt.Errorf("NCCL is not used: %s", g.Reason())
 	}
 	const n = 100_003
-	b := must(gpu.Alloc(ctx, 4*n))
+	b, err := gpu.Alloc(ctx, 4*n)
+	if err != nil {
+		return err
+	}
 	if err := gpu.CopyIn(ctx, device.Whole(b), vector(device.Float32, i, n)); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	if err := g.AllReduce(ctx, device.Float32, device.Whole(b), nexar.Sum); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	out := make([]byte, 4*n)
 	if err := gpu.CopyOut(ctx, out, device.Whole(b)); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	fmt.Printf("sum %x\n", sha256.Sum256(out))
 	killed := os.Getenv(workerKill)
 	if killed == "" {
-		return
+		return nil
 	}
 	if killed == number {
 		time.Sleep(time.Hour) // until it is killed, while the others are in the call
 	}
-	begun := time.Now()
 	err = g.AllReduce(ctx, device.Float32, device.Whole(b), nexar.Sum)
 	fmt.Printf("error %v\n", err)
-	peer, ok := errors.AsType[*nexar.PeerError](err)
-	if !ok || strconv.Itoa(peer.Rank) != killed {
-		t.Errorf("after %v: %v, want an error that names rank %s", time.Since(begun), err, killed)
+	if peer, ok := errors.AsType[*nexar.PeerError](err); !ok || strconv.Itoa(peer.Rank) != killed {
+		return fmt.Errorf("%w, want an error that names rank %s", err, killed)
 	}
+	return nil
 }
 
 // TestProcesses: ranks in processes of two hosts have the same bits, which are those of the sum.

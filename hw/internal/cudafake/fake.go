@@ -6,6 +6,7 @@ package cudafake
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,6 +20,7 @@ import (
 	"github.com/nexar-go/nexar/hw/internal/cudadriver"
 	"github.com/nexar-go/nexar/hw/internal/dl"
 	"github.com/nexar-go/nexar/hw/internal/ptx"
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 //go:embed c/cuda.c
@@ -38,35 +40,34 @@ const NCCLVariable = "FAKENCCL_LIBRARY"
 // on memory of the fake driver.
 func NCCL(tb testing.TB) string {
 	tb.Helper()
-	New(tb)
-	path, err := ncclPath()
-	if err != nil {
-		Skip(tb, "fakes", fmt.Sprintf("the fake of NCCL cannot be built: %v", err))
-	}
+	path, err := New(tb).nccl()
+	need(tb, "the fake of NCCL", err)
 	return path
 }
 
-var ncclPath = sync.OnceValues(func() (string, error) {
+// buildNCCL returns the path of the library for [NCCL].
+func buildNCCL() (string, error) {
 	if path := os.Getenv(NCCLVariable); path != "" {
 		return path, nil
 	}
 	return Build("nccl", ncclSource)
-})
+}
 
 // OldNCCL is NCCL for a version before 2.23, which passes ids by value.
 func OldNCCL(tb testing.TB) string {
 	tb.Helper()
 	New(tb)
 	path, err := Build("oldnccl", ncclSource, "-DNO_SCALABLE")
-	if err != nil {
-		Skip(tb, "fakes", fmt.Sprintf("the fake of NCCL cannot be built: %v", err))
-	}
+	need(tb, "the fake of NCCL", err)
 	return path
 }
 
 // A Fake controls the driver of this process.
 type Fake struct {
 	Path string // of the library
+
+	nccl     func() (path string, err error) // builds the fake of NCCL at the first call
+	programs sync.Map                        // of type *ptx.Program, by their text
 
 	configure func(devices int32, bytes uintptr)
 	fail      func(name string, nth, code int32)
@@ -79,7 +80,8 @@ type Fake struct {
 	find      func(addr uintptr, bytes *uintptr) uintptr
 }
 
-var load = sync.OnceValues(func() (*Fake, error) {
+// Load returns the driver of this process, which is built and opened at the first call: see also [New].
+var Load = sync.OnceValues(func() (*Fake, error) {
 	path := os.Getenv(PathVariable)
 	if path == "" {
 		var err error
@@ -91,7 +93,7 @@ var load = sync.OnceValues(func() (*Fake, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fake{Path: path}
+	f := &Fake{Path: path, nccl: sync.OnceValues(buildNCCL)}
 	for name, fn := range map[string]any{
 		"fakecuda_configure": &f.configure, "fakecuda_fail": &f.fail, "fakecuda_hang": &f.hang, "fakecuda_calls": &f.calls,
 		"fakecuda_hold": &f.hold, "fakecuda_fault": &f.fault, "fakecuda_pageable": &f.pageable, "fakecuda_live": &f.live,
@@ -109,6 +111,17 @@ var load = sync.OnceValues(func() (*Fake, error) {
 	return f, nil
 })
 
+var errNoCompiler = errors.New("there is no C compiler: set CC, or install gcc")
+
+// need fails a test if a fake cannot be built. Without a C compiler it skips the test.
+func need(tb testing.TB, what string, err error) {
+	tb.Helper()
+	require.Have(tb, "cc", !errors.Is(err, errNoCompiler), errNoCompiler.Error())
+	if err != nil {
+		tb.Fatalf("%s cannot be built: %v", what, err)
+	}
+}
+
 // Build compiles a library from C, into a folder for temporary files, and returns its path.
 func Build(name string, source []byte, flags ...string) (path string, err error) {
 	compiler := ""
@@ -119,7 +132,7 @@ func Build(name string, source []byte, flags ...string) (path string, err error)
 		}
 	}
 	if compiler == "" {
-		return "", fmt.Errorf("no C compiler: set CC, or install gcc")
+		return "", errNoCompiler
 	}
 	dir, err := os.MkdirTemp("", "nexar-fake-")
 	if err != nil {
@@ -137,13 +150,11 @@ func Build(name string, source []byte, flags ...string) (path string, err error)
 }
 
 // New returns the driver of this process, which is built at the first call. Without a C compiler it
-// skips the test, or fails it if Required. NEXAR_REQUIRE names what must not be skipped.
+// skips the test, or fails it if NEXAR_REQUIRE lists "cc".
 func New(tb testing.TB) *Fake {
 	tb.Helper()
-	f, err := load()
-	if err != nil {
-		Skip(tb, "fakes", fmt.Sprintf("the fake CUDA driver cannot be built: %v", err))
-	}
+	f, err := Load()
+	need(tb, "the fake CUDA driver", err)
 	return f
 }
 
@@ -190,7 +201,7 @@ func (f *Fake) run(text, entry, args *byte, gridX, gridY, block uintptr) uintptr
 		}
 		return uint64(p) | deviceBit, cudadriver.Memory(p, int(n))
 	}
-	p, err := parsed(cudadriver.String(uintptr(unsafe.Pointer(text))))
+	p, err := f.parsed(cudadriver.String(uintptr(unsafe.Pointer(text))))
 	if err == nil {
 		err = p.Run(cudadriver.String(uintptr(unsafe.Pointer(entry))), unsafe.Slice((*uint64)(unsafe.Pointer(args)), 16),
 			ptx.Grid{X: int(gridX), Y: int(gridY), Block: int(block)}, mem)
@@ -205,15 +216,14 @@ func (f *Fake) run(text, entry, args *byte, gridX, gridY, block uintptr) uintptr
 // deviceBit is set in addresses of devices.
 const deviceBit = 1 << 60
 
-var programs sync.Map // of text
-
-func parsed(text string) (*ptx.Program, error) {
-	if p, ok := programs.Load(text); ok {
+// parsed returns a program. A text is parsed once.
+func (f *Fake) parsed(text string) (*ptx.Program, error) {
+	if p, ok := f.programs.Load(text); ok {
 		return p.(*ptx.Program), nil
 	}
 	p, err := ptx.Parse(text)
 	if err == nil {
-		programs.Store(text, p)
+		f.programs.Store(text, p)
 	}
 	return p, err
 }

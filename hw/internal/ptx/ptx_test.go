@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/device"
-	"github.com/nexar-go/nexar/hw/internal/cudafake"
 	"github.com/nexar-go/nexar/hw/internal/ptx"
 	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 const folder = "../../device/cuda/ptx"
@@ -44,9 +44,7 @@ func TestFilesAreGenerated(t *testing.T) {
 // TestAssembler: the assembler of CUDA accepts all kernels, for old and new GPUs.
 func TestAssembler(t *testing.T) {
 	ptxas, err := exec.LookPath("ptxas")
-	if err != nil {
-		cudafake.Skip(t, "ptxas", "ptxas is not in PATH (it is in the wheel nvidia-cuda-nvcc-cu12)")
-	}
+	require.Have(t, "ptxas", err == nil, "ptxas, the assembler of the CUDA toolkit, is not in PATH")
 	files, err := filepath.Glob(filepath.Join(folder, "*.ptx"))
 	if err != nil || len(files) != len(types())+1 {
 		t.Fatalf("%d files, want %d: %v", len(files), len(types())+1, err)

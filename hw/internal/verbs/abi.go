@@ -6,9 +6,9 @@ import "unsafe"
 // layout of the installed header, and TestABI compares it.
 
 type ibvContext struct {
-	device    uintptr
+	_         uintptr // device
 	ops       ibvContextOps
-	cmdFD     int32
+	_         int32 // cmd_fd
 	asyncFD   int32
 	_         int32 // num_comp_vectors
 	_         [40]byte
@@ -32,34 +32,38 @@ type ibvContextOps struct {
 }
 
 type ibvPD struct {
-	context uintptr
-	handle  uint32
-	_       uint32
+	_ uintptr // context
+	_ uint32  // handle
+	_ uint32
 }
 
 type ibvMR struct {
-	context, pd, addr, length uintptr
-	handle, lkey, rkey        uint32
-	_                         uint32
+	_          [4]uintptr // context, pd, addr, length
+	_          uint32     // handle
+	lkey, rkey uint32
+	_          uint32
 }
 
 type ibvMW struct {
-	context, pd  uintptr
-	rkey, handle uint32
-	kind         uint32
-	_            uint32
+	context uintptr
+	_       uintptr // pd
+	rkey    uint32
+	_       [2]uint32 // handle, type
+	_       uint32
 }
 
 type ibvCompChannel struct {
-	context uintptr
-	fd      int32
-	refs    int32
+	_  uintptr // context
+	fd int32
+	_  int32 // refcnt
 }
 
 type ibvQP struct {
-	context, qpContext, pd, sendCQ, recvCQ, srq uintptr
-	handle, num, state, kind                    uint32
-	_                                           [96]byte
+	_   [6]uintptr // context, qp_context, pd, send_cq, recv_cq, srq
+	_   uint32     // handle
+	num uint32
+	_   [2]uint32 // state, qp_type
+	_   [96]byte
 }
 
 type ibvQPCap struct{ sendWR, recvWR, sendSGE, recvSGE, inline uint32 }
@@ -135,10 +139,10 @@ type ibvRecvWR struct {
 type ibvWC struct {
 	id                                 uint64
 	status, opcode, vendorErr, byteLen uint32
-	imm, qpNum, srcQP, flags           uint32
-	pkeyIndex, slid                    uint16
-	sl, dlidPathBits                   uint8
-	_                                  [2]byte
+	imm                                uint32
+	_                                  [2]uint32 // qp_num, src_qp
+	flags                              uint32
+	_                                  [8]byte // pkey_index, slid, sl, dlid_path_bits
 }
 
 type ibvPortAttr struct {

@@ -23,7 +23,7 @@ func NewMemory(n int) (Memory, error) {
 }
 
 // Free unmaps the memory.
-func (m Memory) Free() { syscall.Munmap(m) }
+func (m Memory) Free() { _ = syscall.Munmap(m) }
 
 // Addr returns the address of the memory.
 func (m Memory) Addr() unsafe.Pointer { return unsafe.Pointer(&m[0]) }
@@ -137,7 +137,9 @@ func (q *CQ) Close() (err error) {
 		err = call("ibv_destroy_cq", fn.destroyCQ, q.q)
 	}
 	if q.channel != 0 {
-		call("ibv_destroy_comp_channel", fn.destroyCompChannel, q.channel)
+		if failed := call("ibv_destroy_comp_channel", fn.destroyCompChannel, q.channel); err == nil {
+			err = failed
+		}
 	}
 	if q.wcs != nil {
 		q.wcs.Free()

@@ -304,7 +304,7 @@ func (c *conn) Close() error {
 	c.mu.Unlock()
 	if !again {
 		c.tcp.SetWriteDeadline(time.Now().Add(time.Second))
-		c.control.Write([]byte{ctlBye})
+		_, _ = c.control.Write([]byte{ctlBye}) // without it, the end of the TCP connection ends the peer's Conn
 	}
 	c.end(transport.ErrClosed)
 	return nil
@@ -324,7 +324,7 @@ func (c *conn) end(reason error) {
 	c.err = fmt.Errorf("rdma: connection to %q: %w", c.Peer(), reason)
 	// A window keeps its QP and its memory from being freed, so the windows go first.
 	cq := c.cq
-	c.qp.Fail()
+	_ = c.qp.Fail() // if it fails, Close below ends the transfers
 	c.endGrantsLocked()
 	c.qp.Close()
 	c.qp = nil
