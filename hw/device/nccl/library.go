@@ -1,6 +1,7 @@
 package nccl
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"unsafe"
@@ -56,6 +57,16 @@ func open(name string) (*library, error) {
 		}
 	}
 	return l, nil
+}
+
+// Version returns the version of NCCL, such as "2.23.4". Library is as in [Config]. The error says that NCCL is
+// missing or too old.
+func Version(library string) (string, error) {
+	l, err := open(cmp.Or(library, LibraryName))
+	if err != nil {
+		return "", fmt.Errorf("nccl: %w", err)
+	}
+	return versionText(l.version), nil
 }
 
 func missing(addr uintptr, f string) string {
