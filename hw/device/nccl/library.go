@@ -32,7 +32,7 @@ var required = []string{
 	"ncclGroupStart", "ncclGroupEnd",
 }
 
-// open opens a library. The dynamic linker loads it once for the process, in which it stays open.
+// open opens a library. The dynamic linker loads it once for the process, and it stays open.
 func open(name string) (*library, error) {
 	lib, err := dl.Open(name)
 	if err != nil {

@@ -91,7 +91,7 @@ func each(t *testing.T, ranks []*rank, f func(i int, r *rank) error) {
 	}
 }
 
-// vector returns small numbers of a type, whose sums and products are exact.
+// vector returns numbers of a type that are so small that their sums and products are exact.
 func vector(t device.Type, rank, n int) (p []byte) {
 	for i := range n {
 		v := (i*7+rank*3)%5 + 1
