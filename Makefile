@@ -155,8 +155,9 @@ traffic: ## send messages between random ranks of sparse topologies for TRAFFIC=
 blame: ## check which rank errors name after one has ended early, in BLAMES=1000 worlds, and write docs/results/blame.txt
 	@cd test/cluster && BLAMES=$(BLAMES) REPORT=$(CURDIR)/docs/results/blame.txt go test -count=1 -timeout 2h -run '^TestBlame$$'
 
-conformance: ## run all trials of the tests of collectives; other targets run a part of them
+conformance: ## run all trials of the tests of collectives, those of NCCL too; other targets run a part of them
 	TRIALS=all go test -count=1 -timeout 2h ./test/conformance
+	cd hw && TRIALS=all go test -count=1 -timeout 1h -run '^TestCollectives$$' ./device/nccl
 
 worlds: ## simulate a million worlds in which nodes, hosts and links fail
 	WORLDS=1000000 go test -count=1 -timeout 1h -run '^TestSimulatedWorlds$$' ./internal/membership

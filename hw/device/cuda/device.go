@@ -134,7 +134,7 @@ func (d *Device) do(ctx context.Context, what string, do func() error, undo func
 
 // Do calls a function on the thread that has the context of the GPU, for other libraries whose calls need it.
 // No other work of the Device is done meanwhile, so the function must not wait for work of the GPU. If
-// ctx ends first, Do returns its cause, and the function still runs. What is the name of the call in errors.
+// ctx ends first, Do returns its cause, and the function still runs. Errors name the call by the second argument.
 func (d *Device) Do(ctx context.Context, what string, f func() error) error {
 	return d.do(ctx, what, f, nil)
 }

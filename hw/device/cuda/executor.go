@@ -34,7 +34,7 @@ type job struct {
 	what  string
 	do    func() error
 	undo  func()       // if the caller no longer waits; may be nil
-	state atomic.Int32 // who is first: the executor that is done, or the caller that stops waiting
+	state atomic.Int32 // jobDone or jobAbandoned: the first of the executor and the caller sets it
 	done  chan struct{}
 	err   error // valid when done is closed
 }
@@ -130,7 +130,7 @@ func (x *executor) rest(awaited bool, idle int) {
 	}
 }
 
-// The names of what an executor does besides jobs.
+// Names of the work of an executor besides its jobs, for errors.
 const (
 	initialization = "the initialization of the context"
 	polling        = "cuEventQuery"

@@ -7,7 +7,7 @@ import (
 	"github.com/nexar-go/nexar/hw/internal/cudafake"
 )
 
-// A control is what the methods Hold and FailCopy of a Device, for package devicetest, work with.
+// A control is the state of the methods Hold and FailCopy of a Device, for package devicetest.
 type control struct {
 	fake *cudafake.Fake
 

@@ -251,7 +251,7 @@ func (d *Device) take(p *pool, m *memory) (wait <-chan struct{}, err error) {
 	return nil, e
 }
 
-// giveUp returns memory whose caller no longer waits. It runs on the thread of the executor.
+// giveUp returns memory after its caller has stopped waiting. It runs on the thread of the executor.
 func (d *Device) giveUp(m *memory) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

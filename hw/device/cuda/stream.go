@@ -26,7 +26,7 @@ type stream struct {
 	err    error // has ended the stream
 }
 
-// work is what a call has queued. An event marks its end.
+// work is the queued work of one call. An event marks its end.
 type work struct {
 	name    string
 	event   cudadriver.Event
@@ -154,7 +154,7 @@ type queued struct {
 	then    func()       // when the work is done, with d.mu held; or nil
 }
 
-// add queues work, after the checks of what only the device knows. An error of the driver ends the
+// add queues work, after the checks that need the state of the device. An error of the driver ends the
 // stream.
 func (s *stream) add(q queued) error {
 	err := s.d.do(context.Background(), q.name, func() error { return s.addNow(q) }, nil)
@@ -344,7 +344,7 @@ func (s *stream) transfer(host uintptr, r device.Region, in bool) error {
 	return drv.Memcpy2DAsync(&c, s.handle)
 }
 
-// dense returns a region whose rows are one row if there are no gaps.
+// dense returns a region with one row if the rows have no gaps.
 func dense(r device.Region) device.Region {
 	if r.RowCount() > 1 && r.Stride == r.Bytes {
 		r.Bytes, r.Rows = r.Total(), 1

@@ -269,7 +269,7 @@ func (g *Group) Reduce(ctx context.Context, t device.Type, data device.Region, o
 	})
 }
 
-// blocks checks the regions of a collective with blocks, of which there is one for each rank in whole.
+// blocks checks the regions of a collective with blocks: whole has one block for each rank.
 func (g *Group) blocks(t device.Type, whole, block device.Region) error {
 	if err := g.check(t, whole, block); err != nil {
 		return err

@@ -16,7 +16,7 @@
 // [Config].Deterministic is not set. Otherwise all methods are those of [nexar.DeviceComm], with the same
 // results: [Group.Reason] says why. So they are for types and operations that NCCL does not have, or
 // defines in another way: integers of 16 bits, complex numbers other than sums, bit operations, and Min
-// and Max of floats, whose NaN NCCL may drop.
+// and Max of floats, since NCCL may drop a NaN.
 //
 // # Failure
 //
@@ -52,7 +52,7 @@ type Config struct {
 	Deterministic bool
 
 	// Host names the host of this rank, if ranks of one machine are to be different hosts, as in tests.
-	// All ranks set it, or none: the default is what [nexar.Comm.LocalRanks] finds.
+	// All ranks set it, or none: the default are the hosts that [nexar.Comm.LocalRanks] finds.
 	Host string
 }
 
@@ -80,7 +80,7 @@ type Group struct {
 	err  error
 }
 
-// A report is what a rank tells the others about itself.
+// A report describes a rank to the others.
 type report struct {
 	Usable, Version int32
 	UUID            [16]byte

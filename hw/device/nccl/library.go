@@ -1,6 +1,7 @@
 package nccl
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"unsafe"
@@ -31,7 +32,7 @@ var required = []string{
 	"ncclGroupStart", "ncclGroupEnd",
 }
 
-// open opens a library. The dynamic linker loads it once for the process, in which it stays open.
+// open opens a library. The dynamic linker loads it once for the process, and it stays open.
 func open(name string) (*library, error) {
 	lib, err := dl.Open(name)
 	if err != nil {
@@ -56,6 +57,16 @@ func open(name string) (*library, error) {
 		}
 	}
 	return l, nil
+}
+
+// Version returns the version of NCCL, such as "2.23.4". Library is as in [Config]. The error says that NCCL is
+// missing or too old.
+func Version(library string) (string, error) {
+	l, err := open(cmp.Or(library, LibraryName))
+	if err != nil {
+		return "", fmt.Errorf("nccl: %w", err)
+	}
+	return versionText(l.version), nil
 }
 
 func missing(addr uintptr, f string) string {

@@ -7,7 +7,7 @@
 //
 // A Conn is a reliable connection of two queue pairs (QPs). The peers exchange the data of their QPs over a TCP
 // connection with TLS, which authenticates both and stays open: its end is the end of the Conn. Payloads on the
-// QPs are in the clear, as with all RDMA: use the transport on networks whose hosts are trusted.
+// QPs are in the clear, as with all RDMA: use the transport on networks that you trust.
 //
 // Pipes are messages to receive buffers of the peer. A sender has a credit of buffers for each pipe, so
 // that there is a buffer for each message and pipes do not delay each other. With the capability RemoteMemory, the
@@ -81,7 +81,7 @@ type rdma struct {
 	conns map[*conn]struct{} // nil after Close
 }
 
-// New starts a transport. A process that only dials seeds gets a transport whose Dial fails: links between nodes
+// New starts a transport. The transport of a process that only dials seeds cannot dial: links between nodes
 // alone use RDMA.
 func New(cfg Config, env transport.Env) (transport.Transport, error) {
 	t := &rdma{cfg: cfg, env: env, accepted: make(chan *conn, maxBacklog), conns: make(map[*conn]struct{})}
