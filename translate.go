@@ -90,7 +90,7 @@ func (c *Comm) explain(ctx context.Context, op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	public, known := c.publicError(ctx, op, err)
+	known, public := c.publicError(ctx, op, err)
 	if known {
 		c.tellCause(public)
 	}
@@ -117,18 +117,18 @@ func (c *Comm) tellCause(err error) {
 
 // publicError is explain without the other ranks. Known is false if the error is the cause of ctx, which
 // comes from the program: it may be the error of another communicator, with other ranks.
-func (c *Comm) publicError(ctx context.Context, op string, err error) (public error, known bool) {
+func (c *Comm) publicError(ctx context.Context, op string, err error) (known bool, public error) {
 	if e, ok := errors.AsType[*engine.EndedError](err); ok {
-		return opError(op, c.ended(e.Err)), true
+		return true, opError(op, c.ended(e.Err))
 	}
 	if translated := c.translate(err); translated != nil {
-		return opError(op, translated), true
+		return true, opError(op, translated)
 	}
 	// Some call was cancelled, which ends all that are under way.
 	if ctx.Err() != nil {
-		return opError(op, cancelled(ctx)), false
+		return false, opError(op, cancelled(ctx))
 	}
-	return opError(op, c.ended(err)), true
+	return true, opError(op, c.ended(err))
 }
 
 // cancelled is the error of a call with a context that has ended: the error of the
