@@ -77,6 +77,36 @@ func cancelOne(t *testing.T, comms []*Comm, end func(context.Context) (context.C
 	})
 }
 
+// TestCauseOfAnotherCommunicator: the cause of a context may be an error of another communicator, with more
+// ranks. The call returns it, and blames no rank of its own communicator.
+func TestCauseOfAnotherCommunicator(t *testing.T) {
+	cause := &PeerError{Rank: 3, Err: errEnough}
+	for name, call := range map[string]func(ctx context.Context, c *Comm) error{
+		"barrier": func(ctx context.Context, c *Comm) error { return c.Barrier(ctx) },
+		"recv":    func(ctx context.Context, c *Comm) error { return recvError(ctx, c, 1, 0) },
+		"call": func(ctx context.Context, c *Comm) error {
+			_, err := c.Call(ctx, 1, "wait", nil)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			comms := localCluster(t, 2, Config{})
+			for _, c := range comms {
+				c.Register("wait", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				})
+			}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(20*time.Millisecond, func() { cancel(cause) })
+			err := call(ctx, comms[0])
+			if peer, ok := errors.AsType[*PeerError](err); !ok || peer != cause {
+				t.Errorf("%v, want the cause of the context", err)
+			}
+		})
+	}
+}
+
 // TestRevokedAtTheSameTime: a call concurrent with a cancelled one returns a RevokedError.
 func TestRevokedAtTheSameTime(t *testing.T) {
 	comms := localCluster(t, 2, Config{})

@@ -56,9 +56,11 @@ func (c *Comm) Call(ctx context.Context, to int, fn string, args []byte) ([]byte
 	result, err := c.impl.Calls.Call(ctx, to, fn, args)
 	c.node.calls.End(place, engine.Outcome(err), len(result))
 	if err != nil {
-		err = c.callError(ctx, to, fn, err)
-		c.tellCause(err)
-		return nil, opError("call", err)
+		public := c.callError(ctx, to, fn, err)
+		if _, stopped := errors.AsType[*rpc.CancelledError](err); !stopped { // else the cause is that of ctx: see publicError
+			c.tellCause(public)
+		}
+		return nil, opError("call", public)
 	}
 	return result, nil
 }

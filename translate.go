@@ -90,9 +90,11 @@ func (c *Comm) explain(ctx context.Context, op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	err = c.publicError(ctx, op, err)
-	c.tellCause(err)
-	return err
+	known, public := c.publicError(ctx, op, err)
+	if known {
+		c.tellCause(public)
+	}
+	return public
 }
 
 // tellCause tells the other ranks the cause of an error, if that is another rank, before the program
@@ -113,19 +115,20 @@ func (c *Comm) tellCause(err error) {
 	}
 }
 
-// publicError is explain without the other ranks.
-func (c *Comm) publicError(ctx context.Context, op string, err error) error {
+// publicError is explain without the other ranks. Known is false if the error is the cause of ctx, which
+// comes from the program: it may be the error of another communicator, with other ranks.
+func (c *Comm) publicError(ctx context.Context, op string, err error) (known bool, public error) {
 	if e, ok := errors.AsType[*engine.EndedError](err); ok {
-		return opError(op, c.ended(e.Err))
+		return true, opError(op, c.ended(e.Err))
 	}
-	if known := c.translate(err); known != nil {
-		return opError(op, known)
+	if translated := c.translate(err); translated != nil {
+		return true, opError(op, translated)
 	}
 	// Some call was cancelled, which ends all that are under way.
 	if ctx.Err() != nil {
-		return opError(op, cancelled(ctx))
+		return false, opError(op, cancelled(ctx))
 	}
-	return opError(op, c.ended(err))
+	return true, opError(op, c.ended(err))
 }
 
 // cancelled is the error of a call with a context that has ended: the error of the
