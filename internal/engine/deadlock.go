@@ -263,8 +263,10 @@ func (s *stalls) isProvenLocked(rank int, p wire.WaitPeer) bool {
 }
 
 // breakLocked returns the effects that revoke the communicators of a deadlock. If this rank does not belong
-// to one, it tells a rank that does.
+// to one, it tells a rank that does. Those in which this rank waits come last: its calls return then, and the program may
+// close the others at once, which would look to their ranks as if this rank had left.
 func (s *stalls) breakLocked(list []wire.Wait) (fx []func()) {
+	var last []func()
 	own := make(map[uint64]*Comm)
 	for i := range s.own.list {
 		own[s.own.list[i].comm.id] = s.own.list[i].comm
@@ -280,6 +282,8 @@ func (s *stalls) breakLocked(list []wire.Wait) (fx []func()) {
 		}
 		switch l := s.own.links[int(w.Rank)]; {
 		case told[id]:
+		case own[id] != nil:
+			last = append(last, func() { c.breakDeadlock(list, text) })
 		case c != nil:
 			fx = append(fx, func() { c.breakDeadlock(list, text) })
 		case l != nil:
@@ -287,7 +291,7 @@ func (s *stalls) breakLocked(list []wire.Wait) (fx []func()) {
 		}
 		told[id] = true
 	}
-	return fx
+	return append(fx, last...)
 }
 
 // breakDeadlock ends the communicator on all ranks.
