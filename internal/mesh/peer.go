@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
@@ -20,10 +21,11 @@ type peer struct {
 	onDemand  bool       // the link is, or was, pending
 	// brokenDirect says that the last connection did not go through relays. It is set with broken.
 	brokenDirect bool
-	broken       error  // why the last connection of the pending link ended; nil if it has not, or is replaced
-	relaying     bool   // the relay uses the link
-	left         bool   // the peer forwards nothing any more: it has left, or was gone when this node began to close
-	proposal     *route // a connection that is being negotiated for the pending link, or nil
+	broken       error     // why the last connection of the pending link ended; nil if it has not, or is replaced
+	relaying     bool      // the relay uses the link
+	cutOff       time.Time // since then the peer is a neighbor that is linked through relays that have all ended
+	left         bool      // the peer forwards nothing any more: it has left, or was gone when this node began to close
+	proposal     *route    // a connection that is being negotiated for the pending link, or nil
 	state        membership.PeerState
 	report       error      // the first report of another node since the peer was linked
 	reason       nodeError  // the last error that the peer has reported

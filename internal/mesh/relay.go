@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -348,29 +349,54 @@ func (m *Mesh) hasEnded(slot int, id membership.NodeID) bool {
 	return p.node.ID == id && (p.state == membership.PeerFailed || p.state == membership.PeerRemoved)
 }
 
+// isReachable reports whether a link to a next hop of the destination carries relay frames.
+func (r *relayRoutes) isReachable(destination membership.NodeID) bool {
+	tables := r.tables.Load()
+	return tables == nil || slices.ContainsFunc(r.NextHops(destination, 0, nil), func(hop membership.NodeID) bool { return tables.direct[hop] })
+}
+
+// cutOffMax is the time that links of a new view have to give a neighbor a next hop again, if all relays to it have ended.
+const cutOffMax = 250 * time.Millisecond
+
 // linkNeighbors lets the links to the neighbors of the view connect. A neighbor that this node is linked to through relays,
-// since it was none in an earlier view, gets a connection of its own as soon as its link is idle.
+// since it was none in an earlier view, gets a connection of its own as soon as its link is idle. If all relays to it have
+// ended, the link will not become idle: the connection ends after cutOffMax.
 func (m *Mesh) linkNeighbors() {
 	if m.cfg.Relay == nil {
 		return
 	}
 	m.updateNear()
-	var relayed []*link.Link
+	var relayed, cutOff []*link.Link
+	isWaiting := false
 	m.mu.Lock()
 	for slot := range m.peers {
 		p := &m.peers[slot]
 		if slot == m.self || p.link == nil || p.expected || p.state.IsGone() || m.closing || !m.isNear(p.node.ID) {
 			continue
 		}
-		if p.link.IsPending() {
+		switch {
+		case p.link.IsPending():
 			p.link.Need(link.Watching)
-		} else if p.isRelayed() {
+		case !p.isRelayed():
+		case m.cfg.Relay.routes.isReachable(p.node.ID):
+			p.cutOff = time.Time{}
 			relayed = append(relayed, p.link)
+		case p.cutOff.IsZero():
+			p.cutOff, isWaiting = time.Now(), true
+		case time.Since(p.cutOff) >= cutOffMax:
+			p.cutOff = time.Time{}
+			cutOff = append(cutOff, p.link)
 		}
 	}
 	m.mu.Unlock()
 	for _, l := range relayed {
 		l.Detach()
+	}
+	for _, l := range cutOff {
+		m.breakRelayed(l)
+	}
+	if isWaiting {
+		time.AfterFunc(cutOffMax, m.linkNeighbors)
 	}
 }
 
