@@ -37,7 +37,8 @@ type heartbeat struct {
 type watcher struct {
 	interval, timeout time.Duration
 	links             map[*link.Link]heartbeat
-	last              time.Time // of the last check
+	last              time.Time     // of the last check
+	late              time.Duration // delay of recent checks, which decays
 	// breaks ends the connection of a silent link if it can be replaced, and reports whether it did.
 	breaks func(l *link.Link) bool
 }
@@ -140,10 +141,28 @@ func (w *watcher) pingAfter() time.Duration {
 	return min(pingIntervals*w.interval-w.interval/2, w.timeout-2*w.interval)
 }
 
+// lateFactor is the number of goroutines that have to run, in both processes, before a beat is heard: the ticks of
+// the sender, its writer, the reader, and the check itself.
+const lateFactor = 4
+
+// patience returns the silence after which a link fails, given the time since the last check. If the checks of this process are late, its host has
+// more work than processors, and frames of peers are handled late as well, or sent late if a peer is on
+// the same host. The timeout then grows, at most to twice its length. See Dadgar, Phillips, and Currey, "Lifeguard: Local
+// health awareness for more accurate failure detection", DSN-W 2018.
+func (w *watcher) patience(gap time.Duration) time.Duration {
+	w.late = max(gap-w.interval-w.interval/4, w.late*3/4, 0)
+	return w.timeout + min(lateFactor*w.late, w.timeout)
+}
+
 // check checks the links once. A link that was not watched before gets the whole timeout.
 func (w *watcher) check(links []*link.Link, now time.Time) {
 	// After a long gap this process itself was suspended, and silence is no fault of a peer.
-	stopped := now.Sub(w.last) > max(2*w.interval, w.timeout/2)
+	gap := now.Sub(w.last)
+	stopped := gap > max(2*w.interval, w.timeout/2)
+	if stopped {
+		gap, w.late = 0, 0
+	}
+	patience := w.patience(gap)
 	watched := make(map[*link.Link]heartbeat, len(links))
 	for _, l := range links {
 		h, known := w.links[l]
@@ -155,7 +174,7 @@ func (w *watcher) check(links []*link.Link, now time.Time) {
 			h = heartbeat{heard, now}
 		case silent >= w.timeout/2 && w.breaks != nil && w.breaks(l):
 			// A neighbor that was reached through relays gets a connection of its own.
-		case silent >= w.timeout:
+		case silent >= patience:
 			l.Fail(fmt.Errorf("%w: silent for %v", transport.ErrPeerGone, silent.Round(time.Millisecond)))
 		case silent >= w.pingAfter():
 			l.Ping()

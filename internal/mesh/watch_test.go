@@ -182,7 +182,31 @@ func TestStoppedNode(t *testing.T) {
 	})
 }
 
-// TestLateTicks: a watch with late ticks, as on a busy machine, still notices a silent peer.
+// TestPatience: with late ticks, a silent peer has up to twice the timeout; when ticks are in time again, it has
+// the timeout alone.
+func TestPatience(t *testing.T) {
+	v := watcher{interval: interval, timeout: timeout}
+	inTime := interval + interval/4
+	for _, step := range []struct{ gap, want time.Duration }{
+		{interval, timeout},
+		{inTime, timeout},
+		{inTime + interval/2, timeout + 2*interval},
+		{inTime, timeout + 3*interval/2},
+		{inTime + timeout, 2 * timeout},
+	} {
+		if got := v.patience(step.gap); got != step.want {
+			t.Errorf("%v after a check the patience is %v, want %v", step.gap, got, step.want)
+		}
+	}
+	for range 100 {
+		v.patience(interval)
+	}
+	if got := v.patience(interval); got != timeout {
+		t.Errorf("the patience is %v, want %v: no tick has been late for a long time", got, timeout)
+	}
+}
+
+// TestLateTicks: a watch with late ticks, as on a busy machine, still notices a silent peer, though later.
 func TestLateTicks(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
 		w.form()
@@ -191,7 +215,7 @@ func TestLateTicks(t *testing.T) {
 		now := time.Now()
 		v := m.newWatcher(now)
 		v.interval = timeout / 1000
-		for range 12 {
+		for range 16 {
 			now = now.Add(timeout / 10)
 			v.check(m.watchedLinks(), now)
 			time.Sleep(time.Millisecond)
