@@ -218,7 +218,8 @@ type Config struct {
 	HeartbeatInterval time.Duration `env:"NEXAR_HEARTBEAT_INTERVAL_SECS" default:"1s"`
 
 	// HeartbeatTimeout is the silence after which a peer has failed: 5 seconds by default. It must
-	// exceed HeartbeatInterval. The end of a process is detected at once.
+	// exceed HeartbeatInterval. On a host with more work than processors it grows, at most to twice
+	// its length. The end of a process is detected at once.
 	// NEXAR_HEARTBEAT_TIMEOUT_SECS.
 	HeartbeatTimeout time.Duration `env:"NEXAR_HEARTBEAT_TIMEOUT_SECS" default:"5s" min:"0" above:"HeartbeatInterval"`
 
