@@ -27,6 +27,9 @@ type Decision struct {
 	Dismissed map[NodeID]string
 	// Forgotten are announced candidates that will not enter.
 	Forgotten []NodeID
+	// Confirmed are candidates with links that the nodes of the view have confirmed since the last Tick. They enter when
+	// there is room.
+	Confirmed []NodeID
 	// Quiesce asks all nodes to quiesce, so that candidates can enter.
 	Quiesce bool
 	// TooFew, if not 0, is the number of nodes of the next view, which is below the minimum.
@@ -311,6 +314,7 @@ func (a *Arbiter) Tick(now time.Time) (r Decision, ok bool) {
 	a.pending.confirm(now, a.view.without(func(id NodeID) bool { _, gone := a.gone[id]; return gone }))
 	r.Dismissed = a.pending.dismiss(now, a.view)
 	r.Forgotten, a.pending.forgotten = a.pending.forgotten, nil
+	r.Confirmed, a.pending.newly = a.pending.newly, nil
 	if due, ok := a.deadline(); ok && !now.Before(due) {
 		a.change(now, &r)
 		if len(r.Entries) > 0 {
@@ -321,13 +325,13 @@ func (a *Arbiter) Tick(now time.Time) (r Decision, ok bool) {
 	r.Reasons, r.Left, r.Excluded = nil, nil, nil
 	if stay.Size() == 0 {
 		a.pending.close(r.Dismissed)
-		return r, len(r.Dismissed) > 0 || len(r.Forgotten) > 0
+		return r, len(r.Dismissed) > 0 || len(r.Forgotten) > 0 || len(r.Confirmed) > 0
 	}
 	if enter := a.pending.ready(stay); len(enter) > 0 && !a.called {
 		a.called, r.Quiesce = true, true
 	}
 	r.Invitation = a.pending.invite(now, stay)
-	return r, r.Invitation != nil || r.Quiesce || len(r.Dismissed) > 0 || len(r.Forgotten) > 0 || r.TooFew > 0
+	return r, r.Invitation != nil || r.Quiesce || len(r.Dismissed) > 0 || len(r.Forgotten) > 0 || len(r.Confirmed) > 0 || r.TooFew > 0
 }
 
 // change fills in the entries of the next view. If that would have too few nodes, it

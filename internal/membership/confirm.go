@@ -80,6 +80,9 @@ func (p *PendingJoins) confirm(now time.Time, v View) {
 		case !c.linked:
 			c.confirmed, c.missing = false, time.Time{}
 		case len(c.lacks) == 0:
+			if !c.confirmed {
+				p.newly = append(p.newly, c.node.ID)
+			}
 			c.confirmed, c.missing, c.proven = true, time.Time{}, true
 		case slices.ContainsFunc(c.peers, func(id NodeID) bool { _, in := v.Rank(id); return !in }):
 			p.again(c) // Without them, other nodes would watch it, and it may lack links to those.

@@ -58,6 +58,7 @@ type PendingJoins struct {
 	entered   map[NodeID]string // origins of the nodes that entered with the newest view
 	displaced map[NodeID]string // candidates removed by Admit, and why
 	forgotten []NodeID          // invited candidates that do not enter
+	newly     []NodeID          // candidates that have been confirmed since the last Tick
 }
 
 // A candidate is a node among the PendingJoins.

@@ -249,7 +249,7 @@ func TestSpare(t *testing.T) {
 	waits := make(chan struct{})
 	var once sync.Once
 	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
-		if line := string(p); strings.Contains(line, "has links to the world") && strings.Contains(line, "spare=true") {
+		if line := string(p); strings.Contains(line, "the links of a node are confirmed") && strings.Contains(line, "spare=true") {
 			once.Do(func() { close(waits) })
 		}
 		return len(p), nil

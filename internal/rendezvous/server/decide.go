@@ -40,6 +40,11 @@ func (s *Server) carryOut(l *leader, d membership.Decision) {
 			c.out.Post(handshake.Frame(wire.JoinForget{Peer: id}))
 		}
 	}
+	for _, id := range d.Confirmed {
+		if c := l.nodes[id]; c != nil {
+			s.log.Info("the links of a node are confirmed, and it enters the world when there is room", "node", id, "name", c.node.Name, "spare", c.spare)
+		}
+	}
 	if len(d.Entries) > 0 {
 		if err := s.state.cluster.try(d.Entries); err != nil {
 			panic("seed: impossible decision of the arbiter: " + err.Error())
