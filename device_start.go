@@ -129,7 +129,7 @@ func (d DeviceComm) AllReduceCompressed(ctx context.Context, t device.Type, data
 }
 
 // StartAllReduceCompressed starts a [DeviceComm.AllReduceCompressed]; see [DeviceComm] for Start methods,
-// and the function [StartAllReduceCompressed] for what it waits for.
+// and the function [StartAllReduceCompressed], which describes when it waits.
 func (d DeviceComm) StartAllReduceCompressed(ctx context.Context, t device.Type, data device.Region, op Op, comp compress.Compressor) *Handle {
 	o, err := d.loadCompressed(ctx, t, data)
 	loaded := false

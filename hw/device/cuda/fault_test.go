@@ -436,17 +436,17 @@ func TestOpenErrors(t *testing.T) {
 	old, err := cudafake.Build("old", []byte("int cuInit(unsigned f) { return f; }"))
 	must(t, err)
 	for _, test := range []struct {
-		number  int
-		library string
-		want    string
+		number int
+		path   string
+		want   string
 	}{
 		{0, "libcuda-none.so.1", "device cuda:0: the CUDA driver is not installed: cannot open libcuda-none.so.1"},
 		{7, fake.Path, "device cuda:7: no such GPU: this process may use 2, numbered from 0"},
 		{-1, fake.Path, "no such GPU"},
 		{0, old, "the CUDA driver is too old"},
 	} {
-		if _, err := cuda.Open(test.number, cuda.Config{Library: test.library}); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("GPU %d of %s: %v, want %q", test.number, test.library, err, test.want)
+		if _, err := cuda.Open(test.number, cuda.Config{Library: test.path}); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("GPU %d of %s: %v, want %q", test.number, test.path, err, test.want)
 		}
 	}
 	list, err := cuda.List(fake.Path)

@@ -77,7 +77,7 @@ func (d *Device) check() error {
 }
 
 // StreamOf returns a stream of a CUstream (which is also a cudaStream_t) of another library, which
-// remains its owner. Work of both is done in the order in which it is queued, and Wait waits for both. It
+// remains its owner. Work of both is done in queue order, and Wait waits for both. It
 // must not be 0, the default stream.
 func (d *Device) StreamOf(handle uintptr) (device.Stream, error) {
 	if handle == 0 {

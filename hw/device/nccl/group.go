@@ -88,7 +88,7 @@ type report struct {
 }
 
 // New creates a Group of the ranks of a communicator, which all call it. Stream is of the device with the
-// vectors of this rank, on which the Group queues work; it belongs to the caller. A rank without a GPU
+// vectors of this rank. The Group queues work on it; it belongs to the caller. A rank without a GPU
 // or without NCCL takes part, and then NCCL is not used.
 func New(ctx context.Context, c *nexar.Comm, stream device.Stream, cfg Config) (*Group, error) {
 	cfg.Library = cmp.Or(cfg.Library, LibraryName)

@@ -281,15 +281,15 @@ func TestOldLibrary(t *testing.T) {
 func TestNotUsed(t *testing.T) {
 	library := cudafake.NCCL(t)
 	for _, test := range []struct {
-		library string
-		cfg     nccl.Config
-		want    string
+		path string
+		cfg  nccl.Config
+		want string
 	}{
 		{"libnccl-none.so.2", nccl.Config{}, "rank 0 has no GPU or no NCCL: NCCL is not installed: cannot open libnccl-none.so.2"},
 		{library, nccl.Config{Deterministic: true}, "rank 0 is deterministic"},
 		{cudafake.New(t).Path, nccl.Config{}, "has the version 0.0.0, and no ncclGetVersion: want NCCL 2.14 or later"},
 	} {
-		ranks := world(t, []string{"a", "a"}, test.library, test.cfg)
+		ranks := world(t, []string{"a", "a"}, test.path, test.cfg)
 		for _, r := range ranks {
 			if !strings.Contains(r.group.Reason(), test.want) {
 				t.Errorf("reason %q, want %q", r.group.Reason(), test.want)

@@ -350,7 +350,7 @@ func (b *builder) canonical(typ, v, nan string) string {
 	return b.to(typ, "selp."+typ, "%s, %s, %s", literal, v, nan)
 }
 
-// product returns the product of complex numbers, in which each step is rounded.
+// product returns the product of complex numbers. It rounds after each step.
 func (b *builder) product(typ string, x, y [2]string) (z [2]string) {
 	mul := func(p, q string) string { return b.to(typ, "mul.rn."+typ, "%s, %s", p, q) }
 	re := b.to(typ, "sub.rn."+typ, "%s, %s", mul(x[0], y[0]), mul(x[1], y[1]))

@@ -46,7 +46,7 @@ type Config struct {
 	ServiceLevel, TrafficClass int
 	// Listen is the "host:port" for the TCP connections of peers. The default is a free port of all addresses.
 	Listen string
-	// PinMin is the length in bytes from which a slice of the Go heap is registered for one write; shorter ones are
+	// PinMin is the least length in bytes of a slice of the Go heap that is registered for one write; shorter ones are
 	// copied to registered buffers. The default is 256 KiB. Memory of [transport.Map] is never copied.
 	PinMin int
 	// CacheBytes bounds the memory of [transport.Map] that stays registered. The default is 1 GiB.
