@@ -17,6 +17,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -225,7 +226,7 @@ func attackSeedKill(t *testing.T, rng *mathrand.Rand) {
 // attackPeerTokens gives two seeds different peer tokens.
 func attackPeerTokens(t *testing.T, rng *mathrand.Rand) {
 	w := newWorld(t, rng)
-	dir, addrs := t.TempDir(), []string{freePort(t), freePort(t)}
+	dir, addrs := t.TempDir(), []string{testhost.FreePort(t), testhost.FreePort(t)}
 	var seeds []*process
 	for i, addr := range addrs {
 		args := arguments{World: 1, Listen: addr, Peers: addrs, PeerToken: pki.NewToken().Reveal(), StateDir: filepath.Join(dir, fmt.Sprint(i))}

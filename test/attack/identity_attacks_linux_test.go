@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
@@ -53,7 +54,7 @@ func newIdentityWorld(t *testing.T, rng *rand.Rand, ranks int, args arguments, v
 		t.Fatal(err)
 	}
 	for rank := range ranks {
-		w.listen = append(w.listen, freePort(t))
+		w.listen = append(w.listen, testhost.FreePort(t))
 		w.startRank(nil, arguments{}, "NEXAR_LISTEN="+w.listen[rank], fmt.Sprint("NEXAR_RANK=", rank))
 	}
 	w.waitForSteps(1)
@@ -62,26 +63,6 @@ func newIdentityWorld(t *testing.T, rng *rand.Rand, ranks int, args arguments, v
 		w.ids = append(w.ids, e.Node)
 	}
 	return w
-}
-
-// freePort returns an address on loopback with a port that is free for UDP and TCP.
-func freePort(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := l.Addr().String()
-		c, err := net.ListenPacket("udp", addr)
-		l.Close()
-		if err == nil {
-			c.Close()
-			return addr
-		}
-	}
-	t.Fatal("no port is free for both UDP and TCP")
-	return ""
 }
 
 // endpoint returns a QUIC socket of the test.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport/quic"
 )
@@ -43,7 +44,7 @@ type seedGroup struct {
 func newSeedGroup(t *testing.T, rng *rand.Rand, ranks int) *seedGroup {
 	g := &seedGroup{world: newWorld(t, rng), dir: t.TempDir(), peerToken: nexar.NewToken(), seeds: make([]*process, groupSeeds)}
 	for range groupSeeds {
-		g.addrs = append(g.addrs, freePort(t))
+		g.addrs = append(g.addrs, testhost.FreePort(t))
 	}
 	for i := range g.seeds {
 		g.startMember(i, ranks)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/tcp"
 )
@@ -27,7 +28,7 @@ func TestBulkImpostor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			token := nexar.NewToken()
 			s := startLocalSeed(t, 2, nexar.SeedConfig{Token: token, StateDir: dir})
-			listen := freePort(t)
+			listen := testhost.FreePort(t)
 			way, taken := interceptTCP(t, listen, newIdentity(t, authority))
 
 			log, lines := logTo(t, "the dialing node")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/consensus/raft"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/internal/testpeer"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -93,7 +94,7 @@ func TestUserCAOfSeveralSeeds(t *testing.T) {
 	token, dir := nexar.NewToken(), t.TempDir()
 	var peers []string
 	for range 3 {
-		peers = append(peers, freePort(t))
+		peers = append(peers, testhost.FreePort(t))
 	}
 	start := func(cert, key string) (seeds []*nexar.Seed) {
 		for i, addr := range peers {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/internal/testlog"
 )
 
@@ -38,7 +39,7 @@ type seedGroup struct {
 func newSeedGroup(w *changingWorld) *seedGroup {
 	g := &seedGroup{w: w, dir: w.TempDir(), seeds: make([]*worker, groupSeeds)}
 	for range groupSeeds {
-		g.addrs = append(g.addrs, freePort(w.T))
+		g.addrs = append(g.addrs, testhost.FreePort(w.T))
 	}
 	for i := range g.seeds {
 		g.start(i)
@@ -240,7 +241,7 @@ func TestSeedsInNodes(t *testing.T) {
 	w.logs = make(map[string]*testlog.Buffer)
 	var addrs []string
 	for range groupSeeds {
-		addrs = append(addrs, freePort(t))
+		addrs = append(addrs, testhost.FreePort(t))
 	}
 	w.seeds, w.listen, w.launcher = strings.Join(addrs, ","), "127.0.0.1:0", func(int) launcher { return nil }
 	dir := t.TempDir()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
 )
@@ -126,7 +127,7 @@ func TestFaultCertificateSaysLocalhost(t *testing.T) {
 	log, lines := logTo(t, "nodes")
 	s := startLocalSeed(t, 2, nexar.SeedConfig{Token: token, StateDir: dir})
 	a, b := nodeConfig(s, token), nodeConfig(s, token)
-	a.Listen, a.Log = freePort(t), log
+	a.Listen, a.Log = testhost.FreePort(t), log
 	nodes, errs := joinAll(t, []nexar.Config{a, b})
 	mustBeNil(t, errs)
 	want := nodes[0].ID().String()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/testhost"
 )
 
 const (
@@ -26,7 +27,7 @@ func TestFlood(t *testing.T) {
 	floods := []<-chan result{flooders[0].start(command{Do: "flood", Op: "handshake", N: floodRate, Timeout: lasts, Addr: addr, From: floodFrom})}
 	time.Sleep(4 * time.Second) // until the flooder has captured its packets and all places for unproved connections are taken
 
-	port := freePort(t)
+	port := testhost.FreePort(t)
 	workers := []*worker{
 		c.start(nil, "rank 0", "NEXAR_SEEDS="+addr, "NEXAR_RANK=0", "NEXAR_LISTEN="+port),
 		c.start(nil, "rank 1", "NEXAR_SEEDS="+addr, "NEXAR_RANK=1", "NEXAR_LISTEN=127.0.0.1:0"),

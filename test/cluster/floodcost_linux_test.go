@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/testhost"
 )
 
 // floodVariable is the number of rounds that TestFloodCost measures of each kind.
@@ -152,7 +153,7 @@ func measureFlood(t *testing.T, kind string, atSeed bool) (cost floodCost) {
 // the connections it accepts.
 func discardAll(t *testing.T) string {
 	t.Helper()
-	packets, err := net.ListenPacket("udp", freePort(t))
+	packets, err := net.ListenPacket("udp", testhost.FreePort(t))
 	if err != nil {
 		t.Fatal(err)
 	}

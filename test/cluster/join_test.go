@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/testhost"
 )
 
 // blackHole returns the address of a UDP socket that never answers.
@@ -88,7 +89,7 @@ func TestWorldNeverFills(t *testing.T) {
 	cfgs := []nexar.Config{nodeConfig(s, token), nodeConfig(s, token)}
 	texts := []string{"2 of 4 nodes joined", "missing 2"}
 	for i := range cfgs {
-		cfgs[i].Listen = freePort(t)
+		cfgs[i].Listen = testhost.FreePort(t)
 		texts = append(texts, cfgs[i].Listen, fmt.Sprint(":", os.Getpid()))
 	}
 	_, errs := joinAll(t, cfgs)
@@ -113,23 +114,6 @@ func TestNoNodeJoins(t *testing.T) {
 	s := startLocalSeed(t, 4, nexar.SeedConfig{Token: nexar.NewToken(), FormTimeout: 200 * time.Millisecond})
 	mustContain(t, s.Wait(t.Context()), "0 of 4 nodes joined")
 	<-s.Done()
-}
-
-// freePort returns an address on loopback with a port that is free for UDP and TCP at the moment.
-func freePort(t *testing.T) string {
-	t.Helper()
-	for {
-		c, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := net.Listen("tcp", c.LocalAddr().String())
-		c.Close()
-		if err == nil {
-			l.Close()
-			return c.LocalAddr().String()
-		}
-	}
 }
 
 // A node that requests an impossible rank gets an error, and the world forms without it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
 )
@@ -35,7 +36,7 @@ func TestToken(t *testing.T) {
 			s := startLocalSeed(t, 2, nexar.SeedConfig{Token: test.seed, Log: log})
 			r := newEavesdropper(t, s.Addr())
 			join := func(token string) nexar.Config {
-				listen := freePort(t)
+				listen := testhost.FreePort(t)
 				return nexar.Config{
 					Seeds: []string{r.addr()}, Token: token, Log: log,
 					Listen: listen, Advertise: listen, FormTimeout: 20 * time.Second,
