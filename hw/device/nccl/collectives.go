@@ -7,14 +7,193 @@ import (
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/hw/device/cuda"
+	"github.com/nexar-go/nexar/internal/kernel"
 )
 
-// plain returns the communicator without NCCL.
-func (g *Group) plain() nexar.DeviceComm { return g.comm.WithStream(g.stream) }
+// A call is a collective in steps. Steps that are nil do nothing.
+type call struct {
+	name string
+	err  error // of its arguments
 
-// reduces returns the type and the operation for NCCL, or false if it does not have them.
+	// plain performs the collective without the other steps.
+	plain func(ctx context.Context, c nexar.DeviceComm) error
+
+	bytes  int           // of temporary memory
+	temp   device.Region // temporary memory, from before on
+	before func() error  // queues copies
+	first  func() []move
+	across func(ctx context.Context) error // among hosts
+	last   func() []move
+	end    func() error // queues copies
+}
+
+// run performs calls together, and waits for the stream.
+func (g *Group) run(ctx context.Context, name string, calls ...*call) error {
+	for _, c := range calls {
+		if c.err != nil {
+			return fmt.Errorf("nccl: %s: %w", c.name, c.err)
+		}
+	}
+	if g.inside == nil {
+		for _, c := range calls {
+			if err := c.plain(ctx, g.comm.WithStream(g.stream)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(calls) == 1 && calls[0].first == nil && calls[0].last == nil {
+		return calls[0].plain(ctx, g.comm.WithStream(g.stream))
+	}
+	if err := g.guarded(ctx, func(ctx context.Context) error { return g.perform(ctx, calls) }); err != nil {
+		return fmt.Errorf("nccl: %s: %w", name, err)
+	}
+	return nil
+}
+
+// perform performs the steps of calls, each for all calls.
+func (g *Group) perform(ctx context.Context, calls []*call) error {
+	if err := g.allocate(ctx, calls); err != nil {
+		return err
+	}
+	moves := func(step func(*call) func() []move) error {
+		var list []move
+		for _, c := range calls {
+			if f := step(c); f != nil {
+				for _, m := range f() {
+					if m.src.Bytes > 0 || m.dst.Bytes > 0 {
+						list = append(list, m)
+					}
+				}
+			}
+		}
+		if len(list) == 0 {
+			return nil
+		}
+		return g.inside.run(ctx, list)
+	}
+	for _, c := range calls {
+		if c.before != nil {
+			if err := c.before(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := moves(func(c *call) func() []move { return c.first }); err != nil {
+		return err
+	}
+	for _, c := range calls {
+		f := c.across
+		if c.first == nil && c.last == nil {
+			f = func(ctx context.Context) error { return c.plain(ctx, g.comm.WithStream(g.stream)) }
+		}
+		if f != nil {
+			if err := f(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := moves(func(c *call) func() []move { return c.last }); err != nil {
+		return err
+	}
+	for _, c := range calls {
+		if c.end != nil {
+			if err := c.end(); err != nil {
+				return err
+			}
+		}
+	}
+	return g.stream.Wait(ctx)
+}
+
+// allocate provides temporary memory, which the Group keeps. The stream has no work that uses it.
+func (g *Group) allocate(ctx context.Context, calls []*call) error {
+	const align = 256
+	bytes := 0
+	for _, c := range calls {
+		bytes += (c.bytes + align - 1) &^ (align - 1)
+	}
+	if bytes == 0 {
+		return nil
+	}
+	if g.scratch == nil || g.scratch.Len() < bytes {
+		if g.scratch != nil {
+			if err := g.scratch.Free(); err != nil {
+				return err
+			}
+			g.scratch = nil
+		}
+		var err error
+		if g.scratch, err = g.stream.Device().Alloc(ctx, bytes); err != nil {
+			return err
+		}
+	}
+	at := 0
+	for _, c := range calls {
+		c.temp = device.Region{Buffer: g.scratch, Offset: at, Bytes: c.bytes}
+		at += (c.bytes + align - 1) &^ (align - 1)
+	}
+	return nil
+}
+
+// among returns the communicator of the ranks with the same local rank.
+func (g *Group) among() nexar.DeviceComm { return g.cross.WithStream(g.stream) }
+
+// copies queues copies of n bytes between two regions: block from(k) of src to block to(k) of dst.
+func (g *Group) copies(dst, src device.Region, blocks, n int, to, from func(k int) int) error {
+	if n == 0 {
+		return nil
+	}
+	for k := 0; k < blocks; {
+		// Blocks at equal distances are one copy.
+		rows, toStep, fromStep := 1, 0, 0
+		for k+rows < blocks {
+			a, b := to(k+rows)-to(k+rows-1), from(k+rows)-from(k+rows-1)
+			if rows > 1 && (a != toStep || b != fromStep) || a < 1 || b < 1 {
+				break
+			}
+			toStep, fromStep = a, b
+			rows++
+		}
+		d, s := part(dst, to(k)*n, n), part(src, from(k)*n, n)
+		d.Rows, d.Stride, s.Rows, s.Stride = rows, toStep*n, rows, fromStep*n
+		if err := g.stream.Copy(d, s); err != nil {
+			return err
+		}
+		k += rows
+	}
+	return nil
+}
+
+// byLocalRank is the position of the k-th block of a vector with the blocks of all ranks by local rank and then by host,
+// as the number of its rank.
+func (g *Group) byLocalRank(k int) int { return g.hosts[k%len(g.hosts)][k/len(g.hosts)] }
+
+// byHost is byLocalRank for blocks by host and then by local rank.
+func (g *Group) byHost(k int) int { return g.hosts[k/len(g.hosts[0])][k%len(g.hosts[0])] }
+
+// same is the position of a block that does not move.
+func same(k int) int { return k }
+
+// divide queues the division of a sum by the number of ranks.
+func (g *Group) divide(ctx context.Context, r device.Region, t device.Type) error {
+	if g.gpu != nil {
+		return cuda.Divide(g.stream, r, t, g.comm.Size())
+	}
+	if err := g.stream.Wait(ctx); err != nil || r.Total() == 0 {
+		return err
+	}
+	data := make([]byte, r.Total())
+	if err := g.stream.Device().CopyOut(ctx, data, r); err != nil {
+		return err
+	}
+	kernel.Divider(kernel.Type(t))(data, g.comm.Size())
+	return g.stream.Device().CopyIn(ctx, r, data)
+}
+
+// reduces returns the type and the operation for the steps of a reduction, or false if it has none.
 func (g *Group) reduces(t device.Type, op nexar.Op) (as device.Type, by device.Op, ok bool) {
-	if g.reason != "" {
+	if g.inside == nil {
 		return 0, 0, false
 	}
 	by = device.Op(op)
@@ -24,6 +203,9 @@ func (g *Group) reduces(t device.Type, op nexar.Op) (as device.Type, by device.O
 			return 0, 0, false // cuda.Divide does not
 		}
 	}
+	if !by.Defined(t) {
+		return 0, 0, false
+	}
 	if by == device.Sum {
 		switch t {
 		case device.Complex64:
@@ -31,6 +213,9 @@ func (g *Group) reduces(t device.Type, op nexar.Op) (as device.Type, by device.O
 		case device.Complex128:
 			t = device.Float64
 		}
+	}
+	if !g.limited {
+		return t, by, true
 	}
 	_, hasType := types[t]
 	_, hasOp := ops[by]
@@ -40,20 +225,17 @@ func (g *Group) reduces(t device.Type, op nexar.Op) (as device.Type, by device.O
 	return t, by, hasType && hasOp
 }
 
-// moves reports whether NCCL moves vectors of any type, as bytes.
-func (g *Group) moves() bool { return g.reason == "" }
-
-// check checks the regions of a call, which must be contiguous.
-func (g *Group) check(t device.Type, regions ...device.Region) error {
+// check checks the regions of a call, which must be contiguous if it is performed in steps.
+func (g *Group) check(steps bool, t device.Type, regions ...device.Region) error {
 	if t.Size() == 0 {
 		return fmt.Errorf("%w: no device.Type has the number %d", nexar.ErrInvalidType, uint8(t))
 	}
-	if _, err := device.Check(g.gpu, regions...); err != nil {
+	if _, err := device.Check(g.stream.Device(), regions...); err != nil {
 		return err
 	}
 	for _, r := range regions {
-		if r.RowCount() > 1 && r.Stride != r.Bytes {
-			return fmt.Errorf("%w: %d rows with gaps: the regions of a Group that uses NCCL are contiguous", nexar.ErrInvalidLength, r.Rows)
+		if steps && r.RowCount() > 1 && r.Stride != r.Bytes {
+			return fmt.Errorf("%w: %d rows with gaps: the regions of a Group that uses NCCL or peer access are contiguous", nexar.ErrInvalidLength, r.Rows)
 		}
 		if r.Total()%t.Size() != 0 {
 			return fmt.Errorf("%w: %d bytes are not a multiple of the size of %v", nexar.ErrInvalidLength, r.Total(), t)
@@ -62,128 +244,15 @@ func (g *Group) check(t device.Type, regions ...device.Region) error {
 	return nil
 }
 
-// part returns n bytes of a contiguous region.
-func part(r device.Region, at, n int) device.Region {
-	return device.Region{Buffer: r.Buffer, Offset: r.Offset + at, Bytes: n}
-}
-
-// address returns the address of a region.
-func address(r device.Region) uintptr {
-	p, _ := cuda.Pointer(r.Buffer)
-	return p + uintptr(r.Offset)
-}
-
-// temporary returns a region of memory of the Group, until the next call of temporary. The caller has
-// waited for the stream since the last one.
-func (g *Group) temporary(ctx context.Context, bytes int) (device.Region, error) {
-	if g.scratch == nil || g.scratch.Len() < bytes {
-		if g.scratch != nil {
-			if err := g.scratch.Free(); err != nil {
-				return device.Region{}, err
-			}
-			g.scratch = nil
-		}
-		var err error
-		if g.scratch, err = g.gpu.Alloc(ctx, bytes); err != nil {
-			return device.Region{}, err
-		}
+// blocks checks the regions of a collective with blocks: whole has one block for each rank.
+func (g *Group) blocks(steps bool, t device.Type, whole, block device.Region) error {
+	if err := g.check(steps, t, whole, block); err != nil {
+		return err
 	}
-	return device.Region{Buffer: g.scratch, Bytes: bytes}, nil
-}
-
-// run runs a collective that uses NCCL, and waits for the stream.
-func (g *Group) run(ctx context.Context, name string, f func(ctx context.Context) error) error {
-	err := g.guarded(ctx, func(ctx context.Context) error {
-		if err := f(ctx); err != nil {
-			return err
-		}
-		return g.stream.Wait(ctx)
-	})
-	if err != nil {
-		return fmt.Errorf("nccl: %s: %w", name, err)
+	if whole.Total() != g.comm.Size()*block.Total() {
+		return fmt.Errorf("%w: %d bytes for %d blocks of %d bytes", nexar.ErrInvalidLength, whole.Total(), g.comm.Size(), block.Total())
 	}
 	return nil
-}
-
-// share returns the offset and the number of the elements of a local rank, of n elements.
-func (g *Group) share(n, index int) (at, count int) {
-	local := len(g.hosts[0])
-	size := (n + local - 1) / local
-	at = min(index*size, n)
-	return at, min(size, n-at)
-}
-
-// AllReduce is like [nexar.DeviceComm.AllReduce].
-func (g *Group) AllReduce(ctx context.Context, t device.Type, data device.Region, op nexar.Op) error {
-	as, by, ok := g.reduces(t, op)
-	if !ok {
-		return g.plain().AllReduce(ctx, t, data, op)
-	}
-	if err := g.check(t, data); err != nil {
-		return fmt.Errorf("nccl: all_reduce: %w", err)
-	}
-	size := as.Size()
-	n := data.Total() / size
-	at, count := g.share(n, g.index)
-	mine := part(data, at*size, count*size)
-	return g.run(ctx, "all_reduce", func(ctx context.Context) error {
-		if err := g.scatterShares(ctx, data, n, as, by); err != nil {
-			return err
-		}
-		if len(g.hosts) > 1 {
-			if err := g.cross.WithStream(g.stream).AllReduce(ctx, as, mine, nexar.Op(by)); err != nil {
-				return err
-			}
-		}
-		if op == nexar.Avg {
-			if err := cuda.Divide(g.stream, mine, as, g.comm.Size()); err != nil {
-				return err
-			}
-		}
-		return g.gatherShares(ctx, data, n, as)
-	})
-}
-
-// scatterShares reduces the share of each local rank to that rank, in place.
-func (g *Group) scatterShares(ctx context.Context, data device.Region, n int, t device.Type, op device.Op) error {
-	base, size, local := address(data), uintptr(t.Size()), len(g.hosts[0])
-	if n%local == 0 {
-		return g.queue(ctx, "ncclReduceScatter", func(comm uintptr) error {
-			at, count := g.share(n, g.index)
-			return g.lib.call("ncclReduceScatter", comm, base, base+uintptr(at)*size, uintptr(count), types[t], ops[op], comm, g.handle)
-		})
-	}
-	return g.grouped(ctx, "ncclReduce", func(comm uintptr) error {
-		for i := range local {
-			at, count := g.share(n, i)
-			p := base + uintptr(at)*size
-			if err := g.lib.call("ncclReduce", comm, p, p, uintptr(count), types[t], ops[op], uintptr(i), comm, g.handle); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// gatherShares copies the share of each local rank to the others, in place.
-func (g *Group) gatherShares(ctx context.Context, data device.Region, n int, t device.Type) error {
-	base, size, local := address(data), uintptr(t.Size()), len(g.hosts[0])
-	if n%local == 0 {
-		return g.queue(ctx, "ncclAllGather", func(comm uintptr) error {
-			at, count := g.share(n, g.index)
-			return g.lib.call("ncclAllGather", comm, base+uintptr(at)*size, base, uintptr(count), types[t], comm, g.handle)
-		})
-	}
-	return g.grouped(ctx, "ncclBroadcast", func(comm uintptr) error {
-		for i := range local {
-			at, count := g.share(n, i)
-			p := base + uintptr(at)*size
-			if err := g.lib.call("ncclBroadcast", comm, p, p, uintptr(count), types[t], uintptr(i), comm, g.handle); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 // find returns the host and the local rank of a rank.
@@ -198,62 +267,98 @@ func (g *Group) find(rank int) (host, index int, err error) {
 	return 0, 0, fmt.Errorf("%w: root %d: want a rank from 0 to %d", nexar.ErrInvalidRank, rank, g.comm.Size()-1)
 }
 
-// broadcastBytes copies bytes of a local rank to the others, in place.
-func (g *Group) broadcastBytes(comm uintptr, r device.Region, index int) error {
-	p := address(r)
-	return g.lib.call("ncclBroadcast", comm, p, p, uintptr(r.Total()), types[device.Uint8], uintptr(index), comm, g.handle)
+// AllReduce is like [nexar.DeviceComm.AllReduce].
+func (g *Group) AllReduce(ctx context.Context, t device.Type, data device.Region, op nexar.Op) error {
+	return g.run(ctx, "all_reduce", g.allReduce(t, data, op))
 }
 
-// Broadcast is like [nexar.DeviceComm.Broadcast]: the vector goes to one rank of each host, and from there by
-// NCCL to the others.
-func (g *Group) Broadcast(ctx context.Context, t device.Type, data device.Region, root int) error {
-	if !g.moves() {
-		return g.plain().Broadcast(ctx, t, data, root)
+func (g *Group) allReduce(t device.Type, data device.Region, op nexar.Op) *call {
+	c := &call{name: "all_reduce", plain: func(ctx context.Context, c nexar.DeviceComm) error { return c.AllReduce(ctx, t, data, op) }}
+	as, by, ok := g.reduces(t, op)
+	if c.err = g.check(ok, t, data); c.err != nil || !ok || data.Total() == 0 {
+		return c
 	}
-	host, index, err := g.find(root)
-	if err == nil {
-		err = g.check(t, data)
+	// Each local rank has an equal share, and the last one the rest, which is less than an element for each rank.
+	size, local := as.Size(), len(g.hosts[0])
+	data = part(data, 0, data.Total())
+	share := data.Bytes / size / local * size
+	even, rest := part(data, 0, share*local), part(data, share*local, data.Bytes-share*local)
+	own := part(data, g.index*share, share)
+	mine := own
+	if g.index == local-1 {
+		mine.Bytes += rest.Bytes
 	}
-	if err != nil {
-		return fmt.Errorf("nccl: broadcast: %w", err)
+	c.first = func() []move {
+		return []move{
+			{kind: moveReduceScatter, dst: own, src: even, t: as, op: by},
+			{kind: moveReduce, dst: rest, src: rest, t: as, op: by, root: local - 1},
+		}
 	}
-	return g.run(ctx, "broadcast", func(ctx context.Context) error {
-		if g.index == index && len(g.hosts) > 1 {
-			if err := g.cross.WithStream(g.stream).Broadcast(ctx, t, data, host); err != nil {
+	c.across = func(ctx context.Context) error {
+		if len(g.hosts) > 1 {
+			if err := g.among().AllReduce(ctx, as, mine, nexar.Op(by)); err != nil {
 				return err
 			}
 		}
-		return g.queue(ctx, "ncclBroadcast", func(comm uintptr) error { return g.broadcastBytes(comm, data, index) })
-	})
+		if op == nexar.Avg {
+			return g.divide(ctx, mine, as)
+		}
+		return nil
+	}
+	c.last = func() []move {
+		return []move{{kind: moveAllGather, dst: even, src: own}, {kind: moveBroadcast, dst: rest, root: local - 1}}
+	}
+	return c
+}
+
+// Broadcast is like [nexar.DeviceComm.Broadcast]: the vector goes to one rank of each host, and from there
+// to the others.
+func (g *Group) Broadcast(ctx context.Context, t device.Type, data device.Region, root int) error {
+	return g.run(ctx, "broadcast", g.broadcast(t, data, root))
+}
+
+func (g *Group) broadcast(t device.Type, data device.Region, root int) *call {
+	c := &call{name: "broadcast", plain: func(ctx context.Context, c nexar.DeviceComm) error { return c.Broadcast(ctx, t, data, root) }}
+	host, index, err := g.find(root)
+	if err == nil {
+		err = g.check(g.inside != nil, t, data)
+	}
+	if c.err = err; err != nil || g.inside == nil || data.Total() == 0 {
+		return c
+	}
+	if g.index == index && len(g.hosts) > 1 {
+		c.across = func(ctx context.Context) error { return g.among().Broadcast(ctx, t, data, host) }
+	}
+	c.last = func() []move { return []move{{kind: moveBroadcast, dst: part(data, 0, data.Total()), root: index}} }
+	return c
 }
 
 // Reduce is like [nexar.DeviceComm.Reduce].
 func (g *Group) Reduce(ctx context.Context, t device.Type, data device.Region, op nexar.Op, root int) error {
+	return g.run(ctx, "reduce", g.reduce(t, data, op, root))
+}
+
+func (g *Group) reduce(t device.Type, data device.Region, op nexar.Op, root int) *call {
+	c := &call{name: "reduce", plain: func(ctx context.Context, c nexar.DeviceComm) error { return c.Reduce(ctx, t, data, op, root) }}
 	as, by, ok := g.reduces(t, op)
-	if !ok {
-		return g.plain().Reduce(ctx, t, data, op, root)
-	}
 	host, index, err := g.find(root)
 	if err == nil {
-		err = g.check(t, data)
+		err = g.check(ok, t, data)
 	}
-	if err != nil {
-		return fmt.Errorf("nccl: reduce: %w", err)
+	if c.err = err; err != nil || !ok || data.Total() == 0 {
+		return c
 	}
-	data = part(data, 0, data.Total()) // one row
-	return g.run(ctx, "reduce", func(ctx context.Context) error {
-		sum, err := g.temporary(ctx, data.Bytes)
-		if err != nil {
-			return err
-		}
-		err = g.queue(ctx, "ncclReduce", func(comm uintptr) error {
-			return g.lib.call("ncclReduce", comm, address(data), address(sum), uintptr(data.Bytes/as.Size()), types[as], ops[by], uintptr(index), comm, g.handle)
-		})
-		if err != nil || g.index != index {
-			return err
+	data = part(data, 0, data.Total())
+	c.bytes = data.Bytes
+	c.first = func() []move {
+		return []move{{kind: moveReduce, dst: c.temp, src: data, t: as, op: by, root: index}}
+	}
+	c.across = func(ctx context.Context) error {
+		if g.index != index {
+			return nil
 		}
 		if len(g.hosts) > 1 {
-			if err := g.cross.WithStream(g.stream).Reduce(ctx, as, sum, nexar.Op(by), host); err != nil {
+			if err := g.among().Reduce(ctx, as, c.temp, nexar.Op(by), host); err != nil {
 				return err
 			}
 		}
@@ -261,112 +366,127 @@ func (g *Group) Reduce(ctx context.Context, t device.Type, data device.Region, o
 			return nil
 		}
 		if op == nexar.Avg {
-			if err := cuda.Divide(g.stream, sum, as, g.comm.Size()); err != nil {
+			if err := g.divide(ctx, c.temp, as); err != nil {
 				return err
 			}
 		}
-		return g.stream.Copy(data, sum)
-	})
-}
-
-// blocks checks the regions of a collective with blocks: whole has one block for each rank.
-func (g *Group) blocks(t device.Type, whole, block device.Region) error {
-	if err := g.check(t, whole, block); err != nil {
-		return err
+		return g.stream.Copy(data, c.temp)
 	}
-	if whole.Total() != g.comm.Size()*block.Total() {
-		return fmt.Errorf("%w: %d bytes for %d blocks of %d bytes", nexar.ErrInvalidLength, whole.Total(), g.comm.Size(), block.Total())
-	}
-	return nil
+	return c
 }
 
 // AllGather is like [nexar.DeviceComm.AllGather]: each rank gathers the blocks of its counterparts on other
-// hosts, and NCCL brings them to the other ranks of the host.
+// hosts, and then the ranks of the host exchange them.
 func (g *Group) AllGather(ctx context.Context, t device.Type, dst, src device.Region) error {
-	if !g.moves() {
-		return g.plain().AllGather(ctx, t, dst, src)
-	}
-	if err := g.blocks(t, dst, src); err != nil {
-		return fmt.Errorf("nccl: all_gather: %w", err)
-	}
-	dst, src = part(dst, 0, dst.Total()), part(src, 0, src.Total())
-	return g.run(ctx, "all_gather", func(ctx context.Context) error {
-		n := src.Bytes
-		rows, err := g.temporary(ctx, n*len(g.hosts))
-		if err != nil {
-			return err
-		}
-		if len(g.hosts) > 1 {
-			err = g.cross.WithStream(g.stream).AllGather(ctx, t, rows, src)
-		} else {
-			err = g.stream.Copy(rows, src)
-		}
-		for h := 0; h < len(g.hosts) && err == nil && n > 0; h++ {
-			if to := part(dst, g.hosts[h][g.index]*n, n); to != src {
-				err = g.stream.Copy(to, part(rows, h*n, n))
-			}
-		}
-		if err != nil || n == 0 {
-			return err
-		}
-		return g.grouped(ctx, "ncclBroadcast", func(comm uintptr) error {
-			for _, ranks := range g.hosts {
-				for i, r := range ranks {
-					if err := g.broadcastBytes(comm, part(dst, r*n, n), i); err != nil {
-						return err
-					}
-				}
-			}
-			return nil
-		})
-	})
+	return g.run(ctx, "all_gather", g.allGather(t, dst, src))
 }
 
-// ReduceScatter is like [nexar.DeviceComm.ReduceScatter]: NCCL reduces the blocks of all hosts inside each,
-// and each rank reduces its blocks with its counterparts on other hosts.
+func (g *Group) allGather(t device.Type, dst, src device.Region) *call {
+	c := &call{name: "all_gather", plain: func(ctx context.Context, c nexar.DeviceComm) error { return c.AllGather(ctx, t, dst, src) }}
+	if c.err = g.blocks(g.inside != nil, t, dst, src); c.err != nil || g.inside == nil || src.Total() == 0 {
+		return c
+	}
+	dst, src = part(dst, 0, dst.Total()), part(src, 0, src.Total())
+	n, hosts := src.Bytes, len(g.hosts)
+	if hosts == 1 {
+		c.last = func() []move { return []move{{kind: moveAllGather, dst: dst, src: src}} }
+		return c
+	}
+	// The blocks of all ranks, by local rank and then by host.
+	c.bytes = dst.Bytes
+	own := func() device.Region { return part(c.temp, g.index*hosts*n, hosts*n) }
+	c.across = func(ctx context.Context) error { return g.among().AllGather(ctx, t, own(), src) }
+	c.last = func() []move { return []move{{kind: moveAllGather, dst: c.temp, src: own()}} }
+	c.end = func() error { return g.copies(dst, c.temp, g.comm.Size(), n, g.byLocalRank, same) }
+	return c
+}
+
+// ReduceScatter is like [nexar.DeviceComm.ReduceScatter]: the ranks of each host reduce the blocks of all hosts,
+// and then each rank reduces its blocks with its counterparts on other hosts.
 func (g *Group) ReduceScatter(ctx context.Context, t device.Type, dst, src device.Region, op nexar.Op) error {
-	as, by, ok := g.reduces(t, op)
-	if !ok {
-		return g.plain().ReduceScatter(ctx, t, dst, src, op)
-	}
-	if err := g.blocks(t, src, dst); err != nil {
-		return fmt.Errorf("nccl: reduce_scatter: %w", err)
-	}
-	dst, src = part(dst, 0, dst.Total()), part(src, 0, src.Total())
-	return g.run(ctx, "reduce_scatter", func(ctx context.Context) error {
-		n := dst.Bytes
-		rows, err := g.temporary(ctx, n*len(g.hosts))
-		if err != nil || n == 0 {
-			return err
-		}
-		err = g.grouped(ctx, "ncclReduce", func(comm uintptr) error {
-			for h, ranks := range g.hosts {
-				for i, r := range ranks {
-					err := g.lib.call("ncclReduce", comm, address(part(src, r*n, n)), address(part(rows, h*n, n)), uintptr(n/as.Size()),
-						types[as], ops[by], uintptr(i), comm, g.handle)
-					if err != nil {
-						return err
-					}
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		if len(g.hosts) > 1 {
-			err = g.cross.WithStream(g.stream).ReduceScatter(ctx, as, dst, rows, nexar.Op(by))
-		} else {
-			err = g.stream.Copy(dst, rows)
-		}
-		if err == nil && op == nexar.Avg {
-			err = cuda.Divide(g.stream, dst, as, g.comm.Size())
-		}
-		return err
-	})
+	return g.run(ctx, "reduce_scatter", g.reduceScatter(t, dst, src, op))
 }
 
-// AllToAll is [nexar.DeviceComm.AllToAll], without NCCL.
+func (g *Group) reduceScatter(t device.Type, dst, src device.Region, op nexar.Op) *call {
+	c := &call{name: "reduce_scatter", plain: func(ctx context.Context, c nexar.DeviceComm) error {
+		return c.ReduceScatter(ctx, t, dst, src, op)
+	}}
+	as, by, ok := g.reduces(t, op)
+	if c.err = g.blocks(ok, t, src, dst); c.err != nil || !ok || dst.Total() == 0 {
+		return c
+	}
+	dst, src = part(dst, 0, dst.Total()), part(src, 0, src.Total())
+	n, hosts := dst.Bytes, len(g.hosts)
+	to, from := dst, src
+	if hosts > 1 {
+		// The blocks of all ranks, by local rank and then by host.
+		c.bytes = src.Bytes
+		c.before = func() error { return g.copies(c.temp, src, g.comm.Size(), n, same, g.byLocalRank) }
+	}
+	c.first = func() []move {
+		if hosts > 1 {
+			to, from = part(c.temp, g.index*hosts*n, hosts*n), c.temp
+		}
+		return []move{{kind: moveReduceScatter, dst: to, src: from, t: as, op: by}}
+	}
+	c.across = func(ctx context.Context) error {
+		if hosts > 1 {
+			if err := g.among().ReduceScatter(ctx, as, dst, to, nexar.Op(by)); err != nil {
+				return err
+			}
+		}
+		if op == nexar.Avg {
+			return g.divide(ctx, dst, as)
+		}
+		return nil
+	}
+	return c
+}
+
+// AllToAll is like [nexar.DeviceComm.AllToAll]: a rank gets the blocks that the ranks of its host send to its counterparts on
+// all hosts, and exchanges them with these. So hosts exchange fewer and longer messages.
 func (g *Group) AllToAll(ctx context.Context, t device.Type, dst, src device.Region) error {
-	return g.plain().AllToAll(ctx, t, dst, src)
+	return g.run(ctx, "all_to_all", g.allToAll(t, dst, src))
+}
+
+func (g *Group) allToAll(t device.Type, dst, src device.Region) *call {
+	c := &call{name: "all_to_all", plain: func(ctx context.Context, c nexar.DeviceComm) error { return c.AllToAll(ctx, t, dst, src) }}
+	size, hosts := g.comm.Size(), len(g.hosts)
+	err := g.check(g.inside != nil, t, dst, src)
+	switch {
+	case err != nil:
+	case dst.Total() != src.Total() || src.Total()%(size*t.Size()) != 0:
+		err = fmt.Errorf("%w: dst of %d bytes and src of %d bytes for %d ranks: want a block of the same length for each rank", nexar.ErrInvalidLength, dst.Total(), src.Total(), size)
+	case dst.Overlaps(src):
+		err = fmt.Errorf("%w: dst and src share memory of the device", nexar.ErrOverlap)
+	}
+	if c.err = err; err != nil || g.inside == nil || src.Total() == 0 {
+		return c
+	}
+	dst, src = part(dst, 0, dst.Total()), part(src, 0, src.Total())
+	if hosts == 1 {
+		c.first = func() []move { return []move{{kind: moveAllToAll, dst: dst, src: src}} }
+		return c
+	}
+	n, local, all := src.Bytes/size, len(g.hosts[0]), src.Bytes
+	c.bytes = 2 * all
+	one, other := func() device.Region { return part(c.temp, 0, all) }, func() device.Region { return part(c.temp, all, all) }
+	c.before = func() error { return g.copies(one(), src, size, n, same, g.byLocalRank) }
+	c.first = func() []move { return []move{{kind: moveAllToAll, dst: other(), src: one()}} }
+	c.across = func(ctx context.Context) error {
+		// From blocks by sender and then by host of the receiver, to blocks by host of the receiver and then by sender.
+		byReceiver := func(k int) int { return k%hosts*local + k/hosts }
+		if err := g.copies(one(), other(), size, n, byReceiver, same); err != nil {
+			return err
+		}
+		got := other()
+		if g.inOrder {
+			got = dst
+		}
+		if err := g.among().AllToAll(ctx, t, got, one()); err != nil || g.inOrder {
+			return err
+		}
+		return g.copies(dst, other(), size, n, g.byHost, same)
+	}
+	return c
 }

@@ -5,18 +5,25 @@
 //	defer group.Close()
 //	err = group.AllReduce(ctx, device.Float32, device.Whole(gradient), nexar.Sum)
 //
-// A large all-reduce is a reduce-scatter inside each host by NCCL, an all-reduce of each share among the
+// A large all-reduce is a reduce-scatter inside each host, an all-reduce of each share among the
 // hosts, with all ranks of a host at the same time, and an all-gather inside each host. All ranks get
-// the same bits.
+// the same bits. A [Batch] performs several calls together.
 //
-// # When it is used
+// # Inside a host
 //
-// All ranks of the communicator call New. NCCL is used if every host has as many ranks as the others,
-// more than one, each rank has a GPU of its own (package device/cuda) and the same version of NCCL, and
-// [Config].Deterministic is not set. Otherwise all methods are those of [nexar.DeviceComm], with the same
-// results: [Group.Reason] says why. So they are for types and operations that NCCL does not have, or
-// defines in another way: integers of 16 bits, complex numbers other than sums, bit operations, and Min
-// and Max of floats, since NCCL may drop a NaN.
+// All ranks of the communicator call New, and decide alike. Each host uses the first of these that it can,
+// and [Group.Inside] says which:
+//
+//   - "nccl": each rank has a GPU of its own (package device/cuda), and all have the same version of NCCL;
+//   - "peer": each rank has a GPU, and the GPUs can access each other's memory (the CUDA driver's IPC, for
+//     ranks in several processes). Kernels reduce, in the order of the ranks, without memory of the host;
+//   - "host": nexar, through memory of the host, as for ranks without a GPU.
+//
+// [Group.Reason] says why a host does not use NCCL. A Group needs hosts with the same number of ranks, more
+// than one, and at least one host with GPUs; and [Config].Deterministic must not be set. Otherwise
+// all methods are those of [nexar.DeviceComm]. So they are, if a host uses NCCL, for types and operations that NCCL does not
+// have, or defines in another way: integers of 16 bits, complex numbers other than sums, bit
+// operations, and Min and Max of floats, since NCCL may drop a NaN.
 //
 // # Failure
 //
@@ -47,9 +54,13 @@ type Config struct {
 	// Timeout bounds a call. The default is 5 min.
 	Timeout time.Duration
 
-	// Deterministic says that results must not depend on the placement of ranks. Then NCCL is
-	// not used. Set it as that of the node.
+	// Deterministic says that results must not depend on the placement of ranks. Then all methods are those of
+	// [nexar.DeviceComm]. Set it as that of the node.
 	Deterministic bool
+
+	// PeerMemory is the memory of the GPU, in bytes, that the other ranks of the host read if the host
+	// uses peer access. The default is 32 MiB. If it is negative on one rank, its host does not use peer access.
+	PeerMemory int
 
 	// Host names the host of this rank, if ranks of one machine are to be different hosts, as in tests.
 	// All ranks set it, or none: the default are the hosts that [nexar.Comm.LocalRanks] finds.
@@ -65,14 +76,17 @@ type Group struct {
 	comm   *nexar.Comm // a duplicate
 	stream device.Stream
 	cfg    Config
-	reason string // why NCCL is not used
+	reason string // why this host does not use NCCL
 
+	inside       inside // nil if all methods are those of DeviceComm
+	limited      bool   // a host uses NCCL, which lacks types and operations
 	lib          *library
-	gpu          *cuda.Device
-	handle       uintptr // of the stream
+	gpu          *cuda.Device // nil if the stream is not of a GPU
+	handle       uintptr      // of the stream
 	local, cross *nexar.Comm
 	hosts        [][]int // ranks, by host and local rank
 	host, index  int     // of this rank
+	inOrder      bool    // rank = host · ranks of a host + local rank
 	scratch      device.Buffer
 
 	mu   sync.Mutex
@@ -80,19 +94,12 @@ type Group struct {
 	err  error
 }
 
-// A report describes a rank to the others.
-type report struct {
-	Usable, Version int32
-	UUID            [16]byte
-	Host            [64]byte
-}
-
 // New creates a Group of the ranks of a communicator, which all call it. Stream is of the device with the
-// vectors of this rank. The Group queues work on it; it belongs to the caller. A rank without a GPU
-// or without NCCL takes part, and then NCCL is not used.
+// vectors of this rank, which may be the host. The Group queues work on it; it belongs to the caller.
 func New(ctx context.Context, c *nexar.Comm, stream device.Stream, cfg Config) (*Group, error) {
 	cfg.Library = cmp.Or(cfg.Library, LibraryName)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Minute)
+	cfg.PeerMemory = cmp.Or(cfg.PeerMemory, 32<<20)
 	own, err := c.Dup(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("nccl: %w", err)
@@ -105,129 +112,17 @@ func New(ctx context.Context, c *nexar.Comm, stream device.Stream, cfg Config) (
 	return g, nil
 }
 
-// Reason returns why NCCL is not used, the same on all ranks but for errors of this one, or "".
+// Reason returns why the host of this rank does not use NCCL, or "". It is the same on all ranks of the host, but
+// for errors of this one.
 func (g *Group) Reason() string { return g.reason }
 
-// agree decides on all ranks whether NCCL is used, and creates the communicators.
-func (g *Group) agree(ctx context.Context) error {
-	own, why := g.inspect()
-	reports := make([]report, g.comm.Size())
-	if err := nexar.AllGather(ctx, g.comm, reports, []report{own}); err != nil {
-		return err
+// Inside returns how the ranks of this host exchange data: "nccl", "peer" or "host", or "" if all methods
+// are those of [nexar.DeviceComm].
+func (g *Group) Inside() string {
+	if g.inside == nil {
+		return ""
 	}
-	if g.reason = g.decide(reports); g.reason != "" {
-		if why != nil {
-			g.reason += ": " + why.Error()
-		}
-		return nil
-	}
-	var err error
-	if g.local, err = g.comm.Split(ctx, g.host, g.comm.Rank()); err != nil {
-		return err
-	}
-	if g.cross, err = g.comm.Split(ctx, g.index, g.host); err != nil {
-		return err
-	}
-	return g.connect(ctx)
-}
-
-// inspect describes this rank.
-func (g *Group) inspect() (r report, why error) {
-	host := g.cfg.Host
-	if host == "" {
-		host = fmt.Sprint("rank ", g.comm.LocalRanks()[0])
-	}
-	copy(r.Host[:], host)
-	gpu, ok := g.stream.Device().(*cuda.Device)
-	if !ok {
-		return r, fmt.Errorf("the device of rank %d is %s, not a GPU", g.comm.Rank(), g.stream.Device().Name())
-	}
-	var err error
-	if g.lib, err = open(g.cfg.Library); err != nil {
-		return r, err
-	}
-	if g.handle, err = cuda.Handle(g.stream); err != nil {
-		return r, err
-	}
-	g.gpu = gpu
-	r.Usable, r.Version, r.UUID = 1, int32(g.lib.version), gpu.Info().UUID
-	if g.cfg.Deterministic {
-		r.Usable = 2
-	}
-	return r, nil
-}
-
-// decide returns why NCCL is not used, from the same reports on all ranks.
-func (g *Group) decide(reports []report) (reason string) {
-	byHost := make(map[[64]byte]int)
-	for rank, r := range reports {
-		switch {
-		case r.Usable == 0:
-			return fmt.Sprintf("rank %d has no GPU or no NCCL", rank)
-		case r.Usable == 2:
-			return fmt.Sprintf("rank %d is deterministic", rank)
-		case r.Version != reports[0].Version:
-			return fmt.Sprintf("rank %d has NCCL %s, and rank 0 %s", rank, versionText(int(r.Version)), versionText(int(reports[0].Version)))
-		}
-		h, ok := byHost[r.Host]
-		if !ok {
-			h = len(g.hosts)
-			byHost[r.Host] = h
-			g.hosts = append(g.hosts, nil)
-		}
-		for _, other := range g.hosts[h] {
-			if reports[other].UUID == r.UUID && r.UUID != ([16]byte{}) {
-				return fmt.Sprintf("ranks %d and %d have the same GPU", other, rank)
-			}
-		}
-		if rank == g.comm.Rank() {
-			g.host, g.index = h, len(g.hosts[h])
-		}
-		g.hosts[h] = append(g.hosts[h], rank)
-	}
-	for h, ranks := range g.hosts {
-		if len(ranks) != len(g.hosts[0]) {
-			return fmt.Sprintf("the host of rank %d has %d ranks, and that of rank 0 has %d", g.hosts[h][0], len(ranks), len(g.hosts[0]))
-		}
-	}
-	if len(g.hosts[0]) == 1 {
-		return "each host has one rank"
-	}
-	return ""
-}
-
-// connect creates the NCCL communicator of the host.
-func (g *Group) connect(ctx context.Context) error {
-	ids := make([]uniqueID, 1)
-	var made error
-	if g.index == 0 {
-		made = g.gpu.Do(ctx, "ncclGetUniqueId", func() (err error) {
-			ids[0], err = g.lib.newID()
-			return err
-		})
-		if made != nil {
-			ids[0] = uniqueID{}
-		}
-	}
-	if err := nexar.Broadcast(ctx, g.local, ids, 0); err != nil {
-		return err
-	}
-	if ids[0] == (uniqueID{}) {
-		return cmp.Or(made, fmt.Errorf("rank %d has no id of a communicator", g.hosts[g.host][0]))
-	}
-	return g.guarded(ctx, func(ctx context.Context) error {
-		err := g.gpu.Do(ctx, "ncclCommInitRank", func() error {
-			comm, err := g.lib.create(len(g.hosts[0]), g.index, ids[0])
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			g.nccl = comm
-			return err
-		})
-		if err == nil {
-			err = g.settle(ctx)
-		}
-		return err
-	})
+	return g.inside.name()
 }
 
 // guarded calls f with a context that also ends when a rank of the Group fails, when NCCL reports an error,
@@ -289,6 +184,9 @@ func (g *Group) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 
 // state returns that of the NCCL communicator.
 func (g *Group) state(ctx context.Context) (busy bool, err error) {
+	if g.Inside() != "nccl" {
+		return false, nil
+	}
 	err = g.gpu.Do(ctx, "ncclCommGetAsyncError", func() (err error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -372,7 +270,9 @@ func (g *Group) abort(why error) {
 	}
 }
 
-// Close ends the use of the Group, after its last call. It does not wait for other ranks.
+// Close ends the use of the Group, after its last call. It does not wait for other ranks, except that with
+// peer access it waits up to 1 s until those of the host no longer map the memory of this one. If they still do,
+// the memory is freed with the device.
 func (g *Group) Close() error {
 	g.mu.Lock()
 	comm := g.nccl
@@ -382,6 +282,9 @@ func (g *Group) Close() error {
 	var errs []error
 	if comm != 0 {
 		errs = append(errs, g.gpu.Do(context.Background(), "ncclCommDestroy", func() error { return g.lib.call("ncclCommDestroy", comm, comm) }))
+	}
+	if p, ok := g.inside.(*peers); ok {
+		errs = append(errs, p.close())
 	}
 	if g.scratch != nil {
 		errs = append(errs, g.scratch.Free())

@@ -3,7 +3,9 @@ package nccl
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -26,11 +28,16 @@ type library struct {
 	addr    map[string]uintptr
 }
 
-var required = []string{
-	"ncclGetVersion", "ncclGetUniqueId", "ncclGetErrorString", "ncclCommInitRankConfig", "ncclCommGetAsyncError",
-	"ncclCommAbort", "ncclCommDestroy", "ncclAllReduce", "ncclReduceScatter", "ncclAllGather", "ncclBroadcast", "ncclReduce",
-	"ncclGroupStart", "ncclGroupEnd",
+// since has the first version with each function.
+var since = map[string]string{
+	"ncclGetVersion": "2.3", "ncclGetUniqueId": "2.0", "ncclGetErrorString": "2.0", "ncclGetLastError": "2.13", "ncclCommInitRankConfig": "2.14",
+	"ncclCommInitRankScalable": "2.23", "ncclCommGetAsyncError": "2.4", "ncclCommAbort": "2.4", "ncclCommDestroy": "2.0",
+	"ncclReduceScatter": "2.0", "ncclAllGather": "2.0", "ncclBroadcast": "2.2", "ncclReduce": "2.0", "ncclSend": "2.7", "ncclRecv": "2.7",
+	"ncclGroupStart": "2.0", "ncclGroupEnd": "2.0",
 }
+
+// optional reports whether callers do without the function where the library lacks it.
+func optional(f string) bool { return f == "ncclCommInitRankScalable" || f == "ncclGetLastError" }
 
 // open opens a library. The dynamic linker loads it once for the process, and it stays open.
 func open(name string) (*library, error) {
@@ -39,7 +46,7 @@ func open(name string) (*library, error) {
 		return nil, fmt.Errorf("NCCL is not installed: %w", err)
 	}
 	l := &library{lib: lib, addr: make(map[string]uintptr)}
-	for _, f := range append([]string{"ncclCommInitRankScalable", "ncclGetLastError"}, required...) {
+	for f := range since {
 		if addr, err := lib.Symbol(f); err == nil {
 			l.addr[f] = addr
 		}
@@ -51,10 +58,13 @@ func open(name string) (*library, error) {
 		}
 		l.version = int(*v)
 	}
-	for _, f := range required {
-		if l.addr[f] == 0 || l.version < oldest {
-			return nil, fmt.Errorf("%s has the version %s, and %s: want NCCL 2.14 or later", name, versionText(l.version), missing(l.addr[f], f))
+	for _, f := range slices.Sorted(maps.Keys(since)) {
+		if l.addr[f] == 0 && !optional(f) {
+			return nil, fmt.Errorf("%s of version %s has no %s: NCCL %s and later have it; install NCCL 2.14 or later", name, versionText(l.version), f, since[f])
 		}
+	}
+	if l.version < oldest {
+		return nil, fmt.Errorf("%s has the version %s: install NCCL 2.14 or later", name, versionText(l.version))
 	}
 	return l, nil
 }
@@ -69,15 +79,11 @@ func Version(library string) (string, error) {
 	return versionText(l.version), nil
 }
 
-func missing(addr uintptr, f string) string {
-	if addr == 0 {
-		return "no " + f
-	}
-	return "is too old"
-}
-
 // versionText returns "2.23.4" for 22304.
 func versionText(v int) string {
+	if v == 0 {
+		return "unknown"
+	}
 	if v < 10000 {
 		return fmt.Sprintf("%d.%d.%d", v/1000, v/100%10, v%100)
 	}

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/device"
@@ -19,9 +22,13 @@ import (
 	"github.com/nexar-go/nexar/hw/device/cuda"
 	"github.com/nexar-go/nexar/hw/device/nccl"
 	"github.com/nexar-go/nexar/hw/internal/cudafake"
+	"github.com/nexar-go/nexar/internal/kernel"
 )
 
-const gpus = 8
+const (
+	gpus      = 8
+	noLibrary = "libnccl-none.so.2"
+)
 
 // A rank is one of a world in this process.
 type rank struct {
@@ -138,49 +145,61 @@ func (r *rank) on(ctx context.Context, data []byte, f func(b device.Buffer) erro
 	return out, r.gpu.CopyOut(ctx, out, device.Whole(b))
 }
 
-// layouts are hosts of ranks, whether NCCL is used, and a part of the reason if not.
+// layouts are hosts of ranks, what each rank uses inside its host, and a part of the reason of those without NCCL.
 var layouts = []struct {
-	hosts  []string
-	reason string
+	hosts, inside []string
+	reason        string
+	without       bool // NCCL
 }{
-	{[]string{"a", "a"}, ""},
-	{[]string{"a", "a", "a"}, ""},
-	{[]string{"a", "a", "b", "b"}, ""},
-	{[]string{"a", "b", "b", "a"}, ""},
-	{[]string{"b", "a", "a", "b", "a", "b"}, ""},
-	{[]string{"a", "b"}, "each host has one rank"},
-	{[]string{"a", "a", "b"}, "the host of rank 2 has 1 ranks, and that of rank 0 has 2"},
-	{[]string{"a", "a", "-", "-"}, "rank 2 has no GPU or no NCCL"},
+	{[]string{"a", "a"}, []string{"nccl", "nccl"}, "", false},
+	{[]string{"a", "a", "a"}, []string{"nccl", "nccl", "nccl"}, "", false},
+	{[]string{"a", "a", "b", "b"}, []string{"nccl", "nccl", "nccl", "nccl"}, "", false},
+	{[]string{"a", "b", "b", "a"}, []string{"nccl", "nccl", "nccl", "nccl"}, "", false},
+	{[]string{"b", "a", "a", "b", "a", "b"}, []string{"nccl", "nccl", "nccl", "nccl", "nccl", "nccl"}, "", false},
+	{[]string{"a", "b"}, []string{"", ""}, "each host has one rank", false},
+	{[]string{"a", "a", "b"}, []string{"", "", ""}, "the host of rank 2 has 1 ranks, and that of rank 0 has 2", false},
+	{[]string{"a", "a", "-", "-"}, []string{"nccl", "nccl", "host", "host"}, "rank 2 has no GPU or no NCCL", false},
+	{[]string{"-", "-"}, []string{"", ""}, "rank 0 has no GPU or no NCCL", false},
+	{[]string{"a", "a", "a"}, []string{"peer", "peer", "peer"}, "rank 0 has no GPU or no NCCL", true},
+	{[]string{"a", "b", "b", "a"}, []string{"peer", "peer", "peer", "peer"}, " has no GPU or no NCCL", true},
+	{[]string{"-", "a", "a", "-"}, []string{"host", "peer", "peer", "host"}, " has no GPU or no NCCL", true},
 }
 
 // TestCollectives: for all layouts of ranks, all collectives have the results of slices, and the same bits
 // on all ranks. With TRIALS=all it runs all combinations, otherwise a part of them: sums of two types with all
 // numbers of elements, other operations and types with one, which differs between the layouts, and where
-// NCCL is not used only two types and operations.
+// a Group is a DeviceComm only two types and operations.
 func TestCollectives(t *testing.T) {
-	library := cudafake.NCCL(t)
+	withNCCL := cudafake.NCCL(t)
 	all := os.Getenv("TRIALS") == "all"
 	for k, l := range layouts {
-		t.Run(strings.Join(l.hosts, ""), func(t *testing.T) {
-			ranks := world(t, l.hosts, library, nccl.Config{})
+		name, library := strings.Join(l.hosts, ""), withNCCL
+		if l.without {
+			name, library = name+" without NCCL", noLibrary
+		}
+		t.Run(name, func(t *testing.T) {
+			ranks := world(t, l.hosts, library, nccl.Config{PeerMemory: 4096})
 			n := len(ranks)
 			for i, r := range ranks {
-				if got := r.group.Reason(); (got == "") != (l.reason == "") || !strings.Contains(got, l.reason) {
+				if got := r.group.Inside(); got != l.inside[i] {
+					t.Errorf("rank %d: inside %q (%s), want %q", i, got, r.group.Reason(), l.inside[i])
+				}
+				if got := r.group.Reason(); (got == "") != (l.inside[i] == "nccl") || got != "" && !strings.Contains(got, l.reason) {
 					t.Errorf("rank %d: reason %q, want %q", i, got, l.reason)
 				}
 			}
-			slices, err := nexar.Local(t.Context(), n, nexar.Config{})
+			host, err := nexar.Local(t.Context(), n, nexar.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() {
-				for _, c := range slices {
+				for _, c := range host {
 					c.Close()
 				}
 			}()
 			elements := []device.Type{device.Float32, device.Uint8, device.Int32, device.Int64, device.Float64, device.Int16}
 			operations := []nexar.Op{nexar.Sum, nexar.Avg, nexar.Prod, nexar.Max, nexar.Min, nexar.BitXor}
-			if l.reason != "" && !all {
+			if l.inside[0] == "" && !all {
 				elements, operations = elements[:2], operations[:2]
 			}
 			for i, typ := range elements {
@@ -193,7 +212,7 @@ func TestCollectives(t *testing.T) {
 						counts = counts[(i+j+k)%len(counts):][:1]
 					}
 					for _, count := range counts {
-						compare(t, ranks, slices, typ, op, count)
+						compare(t, ranks, host, typ, op, count)
 					}
 				}
 			}
@@ -277,25 +296,131 @@ func TestOldLibrary(t *testing.T) {
 	})
 }
 
-// TestNotUsed: why NCCL is not used.
+// TestNotUsed: why NCCL is not used, and what is used.
 func TestNotUsed(t *testing.T) {
 	library := cudafake.NCCL(t)
 	for _, test := range []struct {
-		path string
-		cfg  nccl.Config
-		want string
+		path         string
+		cfg          nccl.Config
+		inside, want string
 	}{
-		{"libnccl-none.so.2", nccl.Config{}, "rank 0 has no GPU or no NCCL: NCCL is not installed: cannot open libnccl-none.so.2"},
-		{library, nccl.Config{Deterministic: true}, "rank 0 is deterministic"},
-		{cudafake.New(t).Path, nccl.Config{}, "has the version 0.0.0, and no ncclGetVersion: want NCCL 2.14 or later"},
+		{noLibrary, nccl.Config{}, "peer", "rank 0 has no GPU or no NCCL: NCCL is not installed: cannot open libnccl-none.so.2"},
+		{noLibrary, nccl.Config{PeerMemory: -1}, "", "rank 0 has no GPU or no NCCL: NCCL is not installed"},
+		{noLibrary, nccl.Config{PeerMemory: 1 << 40}, "", "; peer access is not used: rank 0: device cuda:0: out of memory"},
+		{library, nccl.Config{Deterministic: true}, "", "rank 0 is deterministic"},
+		{cudafake.New(t).Path, nccl.Config{}, "peer", "of version unknown has no nccl"},
+		{cudafake.NCCLWith(t, "-DNO_SEND"), nccl.Config{}, "peer", "of version 2.23.4 has no ncclRecv: NCCL 2.7 and later have it; install NCCL 2.14 or later"},
 	} {
 		ranks := world(t, []string{"a", "a"}, test.path, test.cfg)
 		for _, r := range ranks {
-			if !strings.Contains(r.group.Reason(), test.want) {
-				t.Errorf("reason %q, want %q", r.group.Reason(), test.want)
+			if !strings.Contains(r.group.Reason(), test.want) || r.group.Inside() != test.inside {
+				t.Errorf("inside %q, reason %q, want %q and %q", r.group.Inside(), r.group.Reason(), test.inside, test.want)
 			}
 		}
 	}
+}
+
+// TestPeerBits: with peer access, results have the bits of the host's reductions in the order of the ranks.
+func TestPeerBits(t *testing.T) {
+	const n = 3001
+	ranks := world(t, []string{"a", "a", "a"}, noLibrary, nccl.Config{PeerMemory: 9000})
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, typ := range []device.Type{device.Float32, device.Float64, device.Float16, device.BFloat16, device.Complex64} {
+		for _, op := range []nexar.Op{nexar.Sum, nexar.Prod, nexar.Max} {
+			if !device.Op(op).Defined(typ) {
+				continue
+			}
+			inputs := make([][]byte, len(ranks))
+			for i := range inputs {
+				inputs[i] = make([]byte, n*typ.Size())
+				for k := range inputs[i] {
+					inputs[i][k] = byte(random.Uint32()) // also NaN, infinite and subnormal
+				}
+			}
+			want := slices.Clone(inputs[0])
+			for _, other := range inputs[1:] {
+				kernel.Reducer(typ, kernel.Op(op))(want, want, other)
+			}
+			each(t, ranks, func(i int, r *rank) error {
+				got, err := r.on(t.Context(), inputs[i], func(b device.Buffer) error {
+					return r.group.AllReduce(t.Context(), typ, device.Whole(b), op)
+				})
+				if err == nil && !bytes.Equal(got, want) {
+					err = fmt.Errorf("%v of %v: other bits than the host's", op, typ)
+				}
+				return err
+			})
+		}
+	}
+}
+
+// TestBatch: the calls of a Batch have the results of the same calls on slices, with NCCL, with peer access and without both.
+func TestBatch(t *testing.T) {
+	withNCCL := cudafake.NCCL(t)
+	for _, test := range []struct{ hosts, library string }{
+		{"aabb", withNCCL}, {"aaa", noLibrary}, {"ab", withNCCL}, {"aa--", withNCCL},
+	} {
+		ranks := world(t, strings.Split(test.hosts, ""), test.library, nccl.Config{PeerMemory: 4096})
+		n, size := len(ranks), 20
+		comms, err := nexar.Local(t.Context(), n, nexar.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		each(t, ranks, func(i int, r *rank) error {
+			ctx := t.Context()
+			defer comms[i].Close()
+			data := make([]int32, (4+2*n)*size)
+			for k := range data {
+				data[k] = int32(i*len(data) + k)
+			}
+			raw := unsafe.Slice((*byte)(unsafe.Pointer(&data[0])), 4*len(data))
+			got, err := r.on(ctx, slices.Clone(raw), func(b device.Buffer) error {
+				at := func(from, n int) device.Region {
+					return device.Region{Buffer: b, Offset: 4 * from * size, Bytes: 4 * n * size}
+				}
+				batch := r.group.Batch()
+				batch.AllReduce(device.Int32, at(0, 1), nexar.Sum)
+				batch.Broadcast(device.Int32, at(1, 1), n-1)
+				batch.AllReduce(device.Int32, at(2, 1), nexar.BitXor) // not by NCCL
+				batch.Reduce(device.Int32, at(3, 1), nexar.Max, 1)
+				batch.AllToAll(device.Int32, at(4, n), at(4+n, n))
+				return batch.Run(ctx)
+			})
+			if err != nil {
+				return err
+			}
+			at := func(from, n int) []int32 { return data[from*size:][:n*size] }
+			c := comms[i]
+			err = errors.Join(nexar.AllReduce(ctx, c, at(0, 1), nexar.Sum), nexar.Broadcast(ctx, c, at(1, 1), n-1), nexar.AllReduce(ctx, c, at(2, 1), nexar.BitXor),
+				nexar.Reduce(ctx, c, at(3, 1), nexar.Max, 1), nexar.AllToAll(ctx, c, at(4, n), at(4+n, n)))
+			if err == nil && !bytes.Equal(got, raw) {
+				err = fmt.Errorf("%s: the results differ from those of slices", test.hosts)
+			}
+			return err
+		})
+		// An invalid call is an error before anything is done.
+		batch := ranks[0].group.Batch()
+		b := must(ranks[0].gpu.Alloc(t.Context(), 6))
+		batch.AllReduce(device.Int16, device.Whole(b), nexar.Sum)
+		batch.AllReduce(device.Int32, device.Whole(b), nexar.Sum)
+		if err := batch.Run(t.Context()); !errors.Is(err, nexar.ErrInvalidLength) {
+			t.Errorf("%s: 6 bytes of int32: %v, want ErrInvalidLength", test.hosts, err)
+		}
+	}
+}
+
+// TestLastError: an error has the message of ncclGetLastError.
+func TestLastError(t *testing.T) {
+	ranks := world(t, []string{"a", "a"}, cudafake.NCCL(t), nccl.Config{})
+	each(t, ranks, func(i int, r *rank) error {
+		_, err := r.on(t.Context(), make([]byte, 64), func(b device.Buffer) error {
+			return r.group.AllReduce(t.Context(), device.BFloat16, device.Whole(b), nexar.Sum)
+		})
+		if err == nil || !strings.Contains(err.Error(), "ncclReduceScatter: invalid argument (4): fake: type, op or root") {
+			return fmt.Errorf("%v, want the last error of the fake, which has no bfloat16", err)
+		}
+		return nil
+	})
 }
 
 // TestLateRank: a rank that does not call does not make the others wait beyond their timeout, and the Group
@@ -335,12 +460,14 @@ func TestMisuse(t *testing.T) {
 	whole := device.Whole(b)
 	rows := device.Region{Buffer: b, Bytes: 8, Rows: 3, Stride: 16}
 	for what, err := range map[string]error{
-		"type":   g.Broadcast(t.Context(), 0, whole, 0),
-		"rows":   g.AllReduce(t.Context(), device.Float32, rows, nexar.Sum),
-		"length": g.AllReduce(t.Context(), device.Float64, whole, nexar.Sum),
-		"root":   g.Broadcast(t.Context(), device.Int8, whole, 2),
-		"blocks": g.AllGather(t.Context(), device.Int8, whole, device.Region{Buffer: b, Bytes: 49}),
-		"region": g.Reduce(t.Context(), device.Int32, device.Region{Buffer: b, Bytes: 104}, nexar.Sum, 0),
+		"type":                g.Broadcast(t.Context(), 0, whole, 0),
+		"rows":                g.AllReduce(t.Context(), device.Float32, rows, nexar.Sum),
+		"length":              g.AllReduce(t.Context(), device.Float64, whole, nexar.Sum),
+		"root":                g.Broadcast(t.Context(), device.Int8, whole, 2),
+		"blocks":              g.AllGather(t.Context(), device.Int8, whole, device.Region{Buffer: b, Bytes: 49}),
+		"overlap":             g.AllToAll(t.Context(), device.Int8, whole, whole),
+		"block of all_to_all": g.AllToAll(t.Context(), device.Int8, device.Region{Buffer: b, Bytes: 5}, device.Region{Buffer: b, Offset: 5, Bytes: 5}),
+		"region":              g.Reduce(t.Context(), device.Int32, device.Region{Buffer: b, Bytes: 104}, nexar.Sum, 0),
 	} {
 		if err == nil || errors.Is(err, nccl.ErrAborted) {
 			t.Errorf("%s: %v, want an error of the argument", what, err)

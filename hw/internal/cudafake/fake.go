@@ -54,10 +54,13 @@ func buildNCCL() (string, error) {
 }
 
 // OldNCCL is NCCL for a version before 2.23, which passes ids by value.
-func OldNCCL(tb testing.TB) string {
+func OldNCCL(tb testing.TB) string { return NCCLWith(tb, "-DNO_SCALABLE") }
+
+// NCCLWith is NCCL, built with flags of the compiler.
+func NCCLWith(tb testing.TB, flags ...string) string {
 	tb.Helper()
 	New(tb)
-	path, err := Build("oldnccl", ncclSource, "-DNO_SCALABLE")
+	path, err := Build("nccl", ncclSource, flags...)
 	need(tb, "the fake of NCCL", err)
 	return path
 }

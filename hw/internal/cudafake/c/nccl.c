@@ -34,10 +34,10 @@ struct comm {
 	struct board *board; char name[96]; int n, rank; uint64_t step;
 	_Atomic bool aborted; _Atomic int state; // of the initialization and of later errors
 	pthread_t init; int version; _Atomic int pending;
+	uint64_t sent[RANKS], received[RANKS]; // messages, when they are queued
 };
 
 static __thread char last[256];
-static __thread int depth;
 
 static int own_version(void) { const char *v = getenv("FAKENCCL_VERSION"); return v ? atoi(v) : 22304; }
 result ncclGetVersion(int *v) { *v = own_version(); return SUCCESS; }
@@ -108,6 +108,17 @@ result ncclCommInitRankScalable(struct comm **out, int n, int rank, int ids, uni
 #endif
 result ncclCommGetAsyncError(struct comm *c, result *r) { *r = c->state; return SUCCESS; }
 
+enum { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE, SEND, RECV };
+struct call {
+	struct comm *c; int kind; char *dst; const char *src; size_t n; int type, op, root, size; uint64_t number;
+	stream s; struct call *next; // in a group
+};
+
+// file is the name of the message with a number between two ranks.
+static void file(struct comm *c, char name[160], int from, int to, uint64_t number) {
+	snprintf(name, 160, "%s-%d-%d-%llu", c->name, from, to, (unsigned long long)number);
+}
+
 static result end(struct comm *c) {
 	if (c->init) pthread_join(c->init, NULL);
 	while (c->pending) nap(); // work of streams
@@ -115,15 +126,18 @@ static result end(struct comm *c) {
 	snprintf(name, sizeof name, "%s-%d", c->name, c->rank);
 	shm_unlink(name);
 	if (++c->board->left == c->n || c->aborted) shm_unlink(c->name);
+	for (int r = 0; r < c->n; r++)
+		for (uint64_t i = 0; i < c->sent[r]; i++) {
+			char path[160];
+			file(c, path, c->rank, r, i);
+			if (c->aborted || r == c->rank) shm_unlink(path);
+		}
 	munmap(c->board, sizeof *c->board);
 	free(c);
 	return SUCCESS;
 }
 result ncclCommAbort(struct comm *c) { c->aborted = true; return end(c); }
 result ncclCommDestroy(struct comm *c) { return end(c); }
-
-enum { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE };
-struct call { struct comm *c; int kind; char *dst; const char *src; size_t n; int type, op, root, size; };
 
 #define COMBINE(T) do { T *a = (T *)acc; const T *b = (const T *)in; for (size_t i = 0; i < n; i++) switch (op) { \
 	case 0: a[i] += b[i]; break; case 1: a[i] *= b[i]; break; \
@@ -153,10 +167,46 @@ static char *shared(struct comm *c, int rank, size_t bytes, bool write) {
 	return p;
 }
 
+// message writes or reads a message. Its file appears when it is complete.
+static void message(struct call *k) {
+	struct comm *c = k->c;
+	char name[160], part[168], from[180], to[180];
+	size_t n = k->n * k->size;
+	if (k->kind == SEND) {
+		file(c, name, c->rank, k->root, k->number);
+		snprintf(part, sizeof part, "%s-part", name);
+		int fd = shm_open(part, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		for (size_t at = 0; at < n;) {
+			ssize_t w = write(fd, k->src + at, n - at);
+			if (w < 0) abort();
+			at += w;
+		}
+		close(fd);
+		snprintf(from, sizeof from, "/dev/shm%s", part);
+		snprintf(to, sizeof to, "/dev/shm%s", name);
+		if (rename(from, to)) abort();
+		return;
+	}
+	file(c, name, k->root, c->rank, k->number);
+	int fd;
+	while ((fd = shm_open(name, O_RDONLY | O_CLOEXEC, 0)) < 0) {
+		if (c->aborted) return;
+		nap();
+	}
+	for (size_t at = 0; at < n;) {
+		ssize_t r = read(fd, k->dst + at, n - at);
+		if (r <= 0) abort(); // the sender has sent fewer bytes
+		at += r;
+	}
+	close(fd);
+	shm_unlink(name);
+}
+
 static void perform(void *p) {
 	struct call *k = p;
 	struct comm *c = k->c;
 	if (c->aborted) goto out;
+	if (k->kind == SEND || k->kind == RECV) { message(k); goto out; }
 	size_t bytes = k->n * k->size, in = k->kind == REDUCE_SCATTER ? bytes * c->n : bytes;
 	char *mine = shared(c, c->rank, in, true);
 	if (k->src) memcpy(mine, k->src, in);
@@ -184,28 +234,60 @@ static char *memory(const void *p, size_t bytes) {
 	return base && bytes <= n && (size_t)(q - base) <= n - bytes ? q : NULL;
 }
 
+// The calls of a group of this thread begin when it ends.
+static __thread int depth;
+static __thread struct call *first, **next;
+
+static result launch(struct call *q) {
+	struct comm *c = q->c;
+	c->pending++;
+	if (cuLaunchHostFunc(q->s, perform, q)) { c->pending--; free(q); return fail(UNHANDLED_CUDA, "fake: stream"); }
+	return SUCCESS;
+}
+
 static result add(struct comm *c, int kind, const void *src, void *dst, size_t n, int type, int op, int root, stream s) {
 	static const int sizes[] = {1, 1, 4, 4, 8, 8, 0, 4, 8};
 	if (type < 0 || type > 8 || !sizes[type] || op < 0 || op > 3 || root < 0 || root >= c->n) return fail(INVALID_ARGUMENT, "fake: type, op or root");
 	if (c->state != SUCCESS) return fail(INVALID_USAGE, "fake: the communicator is not ready");
 	if (n == 0) return SUCCESS;
 	size_t bytes = n * sizes[type];
-	bool gives = kind != BROADCAST || c->rank == root, gets = kind != REDUCE || c->rank == root;
-	struct call k = {c, kind, NULL, NULL, n, type, op, root, sizes[type]};
+	bool gives = kind != RECV && (kind != BROADCAST || c->rank == root), gets = kind != SEND && (kind != REDUCE || c->rank == root);
+	struct call k = {.c = c, .kind = kind, .n = n, .type = type, .op = op, .root = root, .size = sizes[type], .s = s};
 	if (gives && !(k.src = memory(src, kind == REDUCE_SCATTER ? bytes * c->n : bytes))) return fail(INVALID_ARGUMENT, "fake: sendbuff is not memory of a device");
 	if (gets && !(k.dst = memory(dst, kind == ALL_GATHER ? bytes * c->n : bytes))) return fail(INVALID_ARGUMENT, "fake: recvbuff is not memory of a device");
+	if (kind == SEND) k.number = c->sent[root]++;
+	if (kind == RECV) k.number = c->received[root]++;
 	struct call *q = malloc(sizeof *q);
 	*q = k;
-	c->pending++;
-	if (cuLaunchHostFunc(s, perform, q)) { c->pending--; return fail(UNHANDLED_CUDA, "fake: stream"); }
+	if (!depth) return launch(q);
+	*next = q;
+	next = &q->next;
 	return SUCCESS;
 }
 
-result ncclAllReduce(const void *a, void *b, size_t n, int t, int op, struct comm *c, stream s) { return add(c, ALL_REDUCE, a, b, n, t, op, 0, s); }
 result ncclReduceScatter(const void *a, void *b, size_t n, int t, int op, struct comm *c, stream s) { return add(c, REDUCE_SCATTER, a, b, n, t, op, 0, s); }
 result ncclAllGather(const void *a, void *b, size_t n, int t, struct comm *c, stream s) { return add(c, ALL_GATHER, a, b, n, t, 0, 0, s); }
 result ncclBroadcast(const void *a, void *b, size_t n, int t, int root, struct comm *c, stream s) { return add(c, BROADCAST, a, b, n, t, 0, root, s); }
 result ncclReduce(const void *a, void *b, size_t n, int t, int op, int root, struct comm *c, stream s) { return add(c, REDUCE, a, b, n, t, op, root, s); }
-// A group may be performed call by call, since ranks make its calls in the same order.
-result ncclGroupStart(void) { depth++; return SUCCESS; }
-result ncclGroupEnd(void) { return depth-- > 0 ? SUCCESS : INVALID_USAGE; }
+#ifndef NO_SEND
+result ncclSend(const void *a, size_t n, int t, int peer, struct comm *c, stream s) { return add(c, SEND, a, NULL, n, t, 0, peer, s); }
+result ncclRecv(void *b, size_t n, int t, int peer, struct comm *c, stream s) { return add(c, RECV, NULL, b, n, t, 0, peer, s); }
+#endif
+result ncclGroupStart(void) {
+	if (!depth++) { first = NULL; next = &first; }
+	return SUCCESS;
+}
+// Receives are last: they wait for sends of others, which may wait for nothing.
+result ncclGroupEnd(void) {
+	if (depth == 0) return fail(INVALID_USAGE, "fake: ncclGroupEnd without ncclGroupStart");
+	if (--depth > 0) return SUCCESS;
+	result r = SUCCESS;
+	for (int receives = 0; receives < 2; receives++)
+		for (struct call **p = &first; *p;) {
+			struct call *q = *p;
+			if ((q->kind == RECV) != receives) { p = &q->next; continue; }
+			*p = q->next;
+			if (r == SUCCESS) r = launch(q); else free(q);
+		}
+	return r;
+}
