@@ -26,6 +26,8 @@ const (
 	workerRank = "NEXAR_NCCL_TEST_RANK"
 	workerSeed = "NEXAR_NCCL_TEST_SEED"
 	workerKill = "NEXAR_NCCL_TEST_KILLED" // a rank that is killed
+	workerHost = "NEXAR_NCCL_TEST_RANKS"  // ranks of a host
+	workerWant = "NEXAR_NCCL_TEST_INSIDE" // what hosts use
 )
 
 // A worker is a process with a rank.
@@ -48,7 +50,7 @@ func (w *worker) line(t *testing.T, word string) string {
 	return ""
 }
 
-// start starts n processes with ranks of one world. Two are of a host.
+// start starts n processes with ranks of one world. Two are of a host, and use NCCL, unless env has something else.
 func start(t *testing.T, n int, env ...string) []*worker {
 	t.Helper()
 	fake, library := cudafake.New(t), cudafake.NCCL(t)
@@ -61,7 +63,12 @@ func start(t *testing.T, n int, env ...string) []*worker {
 	for i := range workers {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(append(os.Environ(), workerRank+"="+strconv.Itoa(i), workerSeed+"="+seed.Addr(),
-			cudafake.PathVariable+"="+fake.Path, cudafake.NCCLVariable+"="+library), env...)
+			cudafake.PathVariable+"="+fake.Path, cudafake.NCCLVariable+"="+library, workerHost+"=2", workerWant+"=nccl"), env...)
+		for _, e := range env { // RANK:NAME=VALUE
+			if v, ok := strings.CutPrefix(e, fmt.Sprint(i, ":")); ok {
+				cmd.Env = append(cmd.Env, v)
+			}
+		}
 		pipe, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +107,11 @@ func runWorker(number string) error {
 		return err
 	}
 	defer node.Close()
-	gpu, err := cuda.Open(i%2, cuda.Config{Library: os.Getenv(cudafake.PathVariable)})
+	ranks, err := strconv.Atoi(os.Getenv(workerHost))
+	if err != nil {
+		return err
+	}
+	gpu, err := cuda.Open(i%ranks, cuda.Config{Library: os.Getenv(cudafake.PathVariable)})
 	if err != nil {
 		return err
 	}
@@ -113,14 +124,16 @@ func runWorker(number string) error {
 		return err
 	}
 	defer stream.Close()
-	g, err := nccl.New(ctx, node.World(), stream, nccl.Config{Library: os.Getenv(cudafake.NCCLVariable), Host: fmt.Sprint("host ", i/2)})
+	cfg := nccl.Config{Library: os.Getenv(cudafake.NCCLVariable), Host: fmt.Sprint("host ", i/ranks), PeerMemory: 1 << 16}
+	g, err := nccl.New(ctx, node.World(), stream, cfg)
 	if err != nil {
 		return err
 	}
 	defer g.Close()
-	if g.Reason() != "" {
-		return fmt.Errorf("NCCL is not used: %s", g.Reason())
+	if want := os.Getenv(workerWant); g.Inside() != want {
+		return fmt.Errorf("the host uses %q (%s), want %q", g.Inside(), g.Reason(), want)
 	}
+	fmt.Printf("reason %s\n", g.Reason())
 	const n = 100_003
 	b, err := gpu.Alloc(ctx, 4*n)
 	if err != nil {
@@ -149,30 +162,43 @@ func runWorker(number string) error {
 	if peer, ok := errors.AsType[*nexar.PeerError](err); !ok || strconv.Itoa(peer.Rank) != killed {
 		return fmt.Errorf("%w, want an error that names rank %s", err, killed)
 	}
+	return again(ctx, node, gpu, stream, cfg, b)
+}
+
+// again creates a Group on the next epoch, and prints what it uses and a sum.
+func again(ctx context.Context, node *nexar.Node, gpu *cuda.Device, stream device.Stream, cfg nccl.Config, b device.Buffer) error {
+	for c, err := range node.Epochs(ctx) {
+		if err != nil {
+			return err
+		}
+		if c.Err() != nil {
+			continue
+		}
+		g, err := nccl.New(ctx, c, stream, cfg)
+		if err != nil {
+			return err
+		}
+		defer g.Close()
+		data := []byte{1, 2, 3, 4}
+		four := device.Region{Buffer: b, Bytes: 4}
+		if err := gpu.CopyIn(ctx, four, data); err != nil {
+			return err
+		}
+		if err := g.AllReduce(ctx, device.Uint8, four, nexar.Sum); err != nil {
+			return err
+		}
+		if err := gpu.CopyOut(ctx, data, four); err != nil {
+			return err
+		}
+		fmt.Printf("again %s %v\n", g.Inside(), data)
+		return nil
+	}
 	return nil
 }
 
-// TestProcesses: ranks in processes of two hosts have the same bits, which are those of the sum.
-func TestProcesses(t *testing.T) {
-	workers := start(t, 4)
-	sum := workers[0].line(t, "sum")
-	for i, w := range workers[1:] {
-		if got := w.line(t, "sum"); got != sum {
-			t.Errorf("rank %d has the sum %s, and rank 0 %s", i+1, got, sum)
-		}
-	}
-	var want []byte
-	for i := range 4 {
-		v := vector(device.Float32, i, 100_003)
-		if want == nil {
-			want = v
-			continue
-		}
-		add(want, v)
-	}
-	if hash := fmt.Sprintf("%x", sha256.Sum256(want)); hash != sum {
-		t.Errorf("the sum is %s, want %s", sum, hash)
-	}
+// ends waits until processes end without an error.
+func ends(t *testing.T, workers []*worker) {
+	t.Helper()
 	for i, w := range workers {
 		for w.out.Scan() {
 		}
@@ -182,22 +208,81 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestKilledRank: when a rank is killed while the others are in a call of NCCL, they get an error that
-// names it.
-func TestKilledRank(t *testing.T) {
-	workers := start(t, 4, workerKill+"=3")
+// withoutNCCL is the environment of ranks that use peer access.
+var withoutNCCL = []string{cudafake.NCCLVariable + "=" + noLibrary, workerWant + "=peer"}
+
+// TestProcesses: ranks in processes of two hosts have the same bits, which are those of the sum, with NCCL, with
+// peer access, and if only one host has NCCL.
+func TestProcesses(t *testing.T) {
+	for name, env := range map[string][]string{
+		"nccl": nil, "peer": withoutNCCL,
+		"mixed": {"2:" + withoutNCCL[0], "2:" + withoutNCCL[1], "3:" + withoutNCCL[0], "3:" + withoutNCCL[1]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			workers := start(t, 4, env...)
+			sum := workers[0].line(t, "sum")
+			for i, w := range workers[1:] {
+				if got := w.line(t, "sum"); got != sum {
+					t.Errorf("rank %d has the sum %s, and rank 0 %s", i+1, got, sum)
+				}
+			}
+			var want []byte
+			for i := range 4 {
+				v := vector(device.Float32, i, 100_003)
+				if want == nil {
+					want = v
+					continue
+				}
+				add(want, v)
+			}
+			if hash := fmt.Sprintf("%x", sha256.Sum256(want)); hash != sum {
+				t.Errorf("the sum is %s, want %s", sum, hash)
+			}
+			ends(t, workers)
+		})
+	}
+}
+
+// TestVersions: a host whose ranks have different versions of NCCL uses peer access, and says why.
+func TestVersions(t *testing.T) {
+	workers := start(t, 2, "1:FAKENCCL_VERSION=22702", workerWant+"=peer")
 	for _, w := range workers {
-		w.line(t, "sum")
-	}
-	if err := workers[3].cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	for i, w := range workers[:3] {
-		t.Logf("rank %d: %s", i, w.line(t, "error"))
-		for w.out.Scan() {
+		if got, want := w.line(t, "reason"), "rank 1 has NCCL 2.27.2, and rank 0 has 2.23.4"; got != want {
+			t.Errorf("reason %q, want %q", got, want)
 		}
-		if err := w.cmd.Wait(); err != nil {
-			t.Errorf("rank %d: %v", i, err)
-		}
+	}
+	ends(t, workers)
+}
+
+// TestKilledRank: when a rank is killed while the others are in a call, they get an error that
+// names it, and continue with a Group on the next epoch.
+func TestKilledRank(t *testing.T) {
+	for name, test := range map[string]struct {
+		env   []string
+		again string
+	}{
+		// The host of the killed rank has one rank left, and the other one has two.
+		"nccl, two hosts": {nil, " [3 6 9 12]"},
+		"nccl, one host":  {[]string{workerHost + "=4", "FAKECUDA_DEVICES=4"}, "nccl [3 6 9 12]"},
+		"peer, one host":  {append([]string{workerHost + "=4", "FAKECUDA_DEVICES=4"}, withoutNCCL...), "peer [3 6 9 12]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			workers := start(t, 4, append(test.env, workerKill+"=3")...)
+			for _, w := range workers {
+				w.line(t, "sum")
+			}
+			if err := workers[3].cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			for i, w := range workers[:3] {
+				t.Logf("rank %d: %s", i, w.line(t, "error"))
+			}
+			for i, w := range workers[:3] {
+				if got := w.line(t, "again"); got != test.again {
+					t.Errorf("rank %d: %q, want %q", i, got, test.again)
+				}
+			}
+			ends(t, workers[:3])
+		})
 	}
 }
