@@ -152,11 +152,13 @@ type config struct {
 	blocking int32
 }
 
+const magic = 0xcafebeef // of a config
+
 // create begins to create a communicator. It continues until asyncError is nil.
 func (l *library) create(n, rank int, id uniqueID) (comm uintptr, err error) {
 	out, by := new(uintptr), new(uniqueID)
 	*by = id
-	cfg := &config{size: unsafe.Sizeof(config{}), magic: 0xcafebeef, version: oldest}
+	cfg := &config{size: unsafe.Sizeof(config{}), magic: magic, version: oldest}
 	p, q := uintptr(unsafe.Pointer(out)), uintptr(unsafe.Pointer(cfg))
 	switch {
 	case l.addr["ncclCommInitRankScalable"] != 0: // from 2.23 on
