@@ -20,6 +20,7 @@ import (
 	"github.com/nexar-go/nexar/hw/device/cuda"
 	"github.com/nexar-go/nexar/hw/device/nccl"
 	"github.com/nexar-go/nexar/hw/internal/cudafake"
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 const (
@@ -50,10 +51,17 @@ func (w *worker) line(t *testing.T, word string) string {
 	return ""
 }
 
-// start starts n processes with ranks of one world. Two are of a host, and use NCCL, unless env has something else.
+// start starts n processes with ranks of one world over the fakes. Two are of a host, and use NCCL, unless env has
+// something else. RANK:NAME=VALUE is for one rank.
 func start(t *testing.T, n int, env ...string) []*worker {
 	t.Helper()
-	fake, library := cudafake.New(t), cudafake.NCCL(t)
+	return launch(t, n, append([]string{
+		cudafake.PathVariable + "=" + cudafake.New(t).Path, cudafake.NCCLVariable + "=" + cudafake.NCCL(t), workerHost + "=2", workerWant + "=nccl",
+	}, env...))
+}
+
+func launch(t *testing.T, n int, env []string) []*worker {
+	t.Helper()
 	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: n})
 	if err != nil {
 		t.Fatal(err)
@@ -62,9 +70,8 @@ func start(t *testing.T, n int, env ...string) []*worker {
 	workers := make([]*worker, n)
 	for i := range workers {
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(append(os.Environ(), workerRank+"="+strconv.Itoa(i), workerSeed+"="+seed.Addr(),
-			cudafake.PathVariable+"="+fake.Path, cudafake.NCCLVariable+"="+library, workerHost+"=2", workerWant+"=nccl"), env...)
-		for _, e := range env { // RANK:NAME=VALUE
+		cmd.Env = append(append(os.Environ(), workerRank+"="+strconv.Itoa(i), workerSeed+"="+seed.Addr()), env...)
+		for _, e := range env {
 			if v, ok := strings.CutPrefix(e, fmt.Sprint(i, ":")); ok {
 				cmd.Env = append(cmd.Env, v)
 			}
@@ -111,13 +118,20 @@ func runWorker(number string) error {
 	if err != nil {
 		return err
 	}
-	gpu, err := cuda.Open(i%ranks, cuda.Config{Library: os.Getenv(cudafake.PathVariable)})
+	driver := os.Getenv(cudafake.PathVariable)
+	gpus, err := cuda.List(driver)
+	if err != nil {
+		return err
+	}
+	gpu, err := cuda.Open(i%ranks%len(gpus), cuda.Config{Library: driver})
 	if err != nil {
 		return err
 	}
 	defer gpu.Close()
-	if _, err := cudafake.Load(); err != nil { // which runs the kernels of gpu
-		return err
+	if driver != "" {
+		if _, err := cudafake.Load(); err != nil { // which runs the kernels of gpu
+			return err
+		}
 	}
 	stream, err := gpu.NewStream()
 	if err != nil {
@@ -219,28 +233,44 @@ func TestProcesses(t *testing.T) {
 		"mixed": {"2:" + withoutNCCL[0], "2:" + withoutNCCL[1], "3:" + withoutNCCL[0], "3:" + withoutNCCL[1]},
 	} {
 		t.Run(name, func(t *testing.T) {
-			workers := start(t, 4, env...)
-			sum := workers[0].line(t, "sum")
-			for i, w := range workers[1:] {
-				if got := w.line(t, "sum"); got != sum {
-					t.Errorf("rank %d has the sum %s, and rank 0 %s", i+1, got, sum)
-				}
-			}
-			var want []byte
-			for i := range 4 {
-				v := vector(device.Float32, i, 100_003)
-				if want == nil {
-					want = v
-					continue
-				}
-				add(want, v)
-			}
-			if hash := fmt.Sprintf("%x", sha256.Sum256(want)); hash != sum {
-				t.Errorf("the sum is %s, want %s", sum, hash)
-			}
-			ends(t, workers)
+			checkSums(t, start(t, 4, env...))
 		})
 	}
+}
+
+// checkSums compares the sums of ranks with that of their vectors.
+func checkSums(t *testing.T, workers []*worker) {
+	t.Helper()
+	var want []byte
+	for i := range workers {
+		v := vector(device.Float32, i, 100_003)
+		if want == nil {
+			want = v
+			continue
+		}
+		add(want, v)
+	}
+	for i, w := range workers {
+		if hash, got := fmt.Sprintf("%x", sha256.Sum256(want)), w.line(t, "sum"); hash != got {
+			t.Errorf("rank %d has the sum %s, want %s", i, got, hash)
+		}
+	}
+	ends(t, workers)
+}
+
+// TestHardware: two processes with the GPUs of this host, which may be one, reduce by peer access, and, where there are
+// two GPUs and NCCL, by NCCL.
+func TestHardware(t *testing.T) {
+	gpus, err := cuda.List("")
+	require.Have(t, "cuda", err == nil && len(gpus) > 0, "there is no GPU")
+	hardware := []string{cudafake.PathVariable + "=", workerHost + "=2"}
+	t.Run("peer", func(t *testing.T) { checkSums(t, launch(t, 2, append(hardware, withoutNCCL...))) })
+	t.Run("nccl", func(t *testing.T) {
+		_, err := nccl.Version("")
+		require.Have(t, "nccl", err == nil, "there is no NCCL")
+		require.Have(t, "two GPUs", len(gpus) > 1, "NCCL needs a GPU for each rank")
+		checkSums(t, launch(t, 2, append(hardware, cudafake.NCCLVariable+"=", workerWant+"=nccl")))
+	})
 }
 
 // TestVersions: a host whose ranks have different versions of NCCL uses peer access, and says why.
