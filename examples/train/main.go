@@ -7,6 +7,8 @@
 //
 //	go run ./examples/train --local 4 --compress topk --plot loss.svg
 //
+// The command of the same name in the folder hw/examples reduces the gradients in the memory of GPUs.
+//
 // With NEXAR_DETERMINISTIC=1 all runs with the same number of ranks print the same digest of
 // the weights, over every transport.
 package main

@@ -55,6 +55,10 @@ type Config struct {
 	// Compressor returns the compressor of a layer, by its number; nil for uncompressed
 	// gradients. It is called once for each layer.
 	Compressor func(layer int) compress.Compressor
+	// Reduce, if it is not nil, sums the gradient of a layer over all ranks, in place of
+	// nexar.AllReduceBuckets: for instance in the memory of GPUs. It must give all ranks the same bits.
+	// Compressor must be nil.
+	Reduce func(ctx context.Context, layer int, gradient []float32) error
 }
 
 // A Score is the result of a network on a set.
@@ -81,6 +85,8 @@ func New(ctx context.Context, c *nexar.Comm, net *mlp.Network, cfg Config) (*Tra
 		return nil, fmt.Errorf("%w: Batch is %d, must not be negative", ErrConfig, cfg.Batch)
 	case !(cfg.Decay >= 0):
 		return nil, fmt.Errorf("%w: Decay is %v, must be finite and not negative", ErrConfig, cfg.Decay)
+	case cfg.Reduce != nil && cfg.Compressor != nil:
+		return nil, fmt.Errorf("%w: Reduce and Compressor are both set, want one of them", ErrConfig)
 	case cfg.Batch == 0:
 		cfg.Batch = defaultBatch
 	}
@@ -141,7 +147,16 @@ func (t *Trainer) step(ctx context.Context, set *digits.Set, batch []int, seen *
 	// The loss of a step is the mean over the batch. Shares of ranks differ in size and may
 	// be empty, so each rank divides by the size of the batch, and the sum is the mean.
 	for i, layer := range t.net.Backward(1 / float32(len(batch))) {
+		if t.cfg.Reduce != nil {
+			if err := t.cfg.Reduce(ctx, i, layer.Gradient); err != nil {
+				return err
+			}
+			continue
+		}
 		t.reducing[i] = t.startAllReduce(ctx, i, layer)
+	}
+	if t.cfg.Reduce != nil {
+		return nil
 	}
 	return nexar.WaitAll(t.reducing...)
 }
