@@ -9,13 +9,18 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/compress"
 	"github.com/nexar-go/nexar/examples/train/mlp"
 	"github.com/nexar-go/nexar/nexartest"
 )
 
 func TestConfig(t *testing.T) {
 	nexartest.Run(t, 1, func(t *testing.T, c *nexar.Comm) {
-		for _, cfg := range []Config{{Batch: -1}, {Decay: -1}, {Decay: math.NaN()}} {
+		both := Config{
+			Compressor: func(int) compress.Compressor { return nil },
+			Reduce:     func(context.Context, int, []float32) error { return nil },
+		}
+		for _, cfg := range []Config{{Batch: -1}, {Decay: -1}, {Decay: math.NaN()}, both} {
 			if _, err := New(t.Context(), c, mlp.New(1, 2, 2), cfg); !errors.Is(err, ErrConfig) {
 				t.Errorf("%+v: got error %v, want ErrConfig", cfg, err)
 			}

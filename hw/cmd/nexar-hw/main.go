@@ -4,15 +4,17 @@
 //
 //	nexar-hw doctor
 //
-// It lists the RDMA devices, the GPUs of NVIDIA and the version of NCCL, and says how to add missing parts. It
-// exits with status 1 if neither an RDMA device nor a GPU can be used.
+// It lists the RDMA devices, the GPUs of NVIDIA and the version of NCCL, which GPUs access the memory of each other, and how
+// the RDMA device accesses that of GPUs, and says how to add missing parts. It exits with status 1 if neither an RDMA device nor a GPU can be used.
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
 
+	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/hw/device/cuda"
 	"github.com/nexar-go/nexar/hw/device/nccl"
 	"github.com/nexar-go/nexar/hw/transport/rdma"
@@ -27,6 +29,7 @@ func main() {
 	if diagnoseGPUs(os.Stdout, "", "") {
 		usable = true
 	}
+	diagnoseDirect(os.Stdout, "")
 	if !usable {
 		os.Exit(1)
 	}
@@ -54,4 +57,49 @@ func diagnoseGPUs(w io.Writer, driver, collectives string) bool {
 		fmt.Fprintf(w, "nccl: version %s\n", version)
 	}
 	return len(gpus) > 0
+}
+
+// diagnoseDirect writes how the RDMA device accesses the memory of each GPU, and which GPUs access the memory of each other.
+// Driver is the file name of the library, or "" for the default one.
+func diagnoseDirect(w io.Writer, driver string) {
+	ctx := context.Background()
+	list, _ := cuda.List(driver)
+	gpus := make([]*cuda.Device, len(list))
+	buffers := make([]device.Buffer, len(list))
+	for i := range list {
+		const probe = 2 << 20
+		gpu, err := cuda.Open(i, cuda.Config{Library: driver})
+		if err != nil {
+			fmt.Fprintln(w, err)
+			return
+		}
+		defer gpu.Close()
+		gpus[i] = gpu
+		if buffers[i], err = gpu.Alloc(ctx, probe); err != nil {
+			fmt.Fprintln(w, err)
+			return
+		}
+		address, err := cuda.Pointer(buffers[i])
+		if err != nil {
+			fmt.Fprintln(w, err)
+			return
+		}
+		rdma.DiagnoseDevice(w, rdma.Config{}, gpu.Name(), rdma.DeviceMemory{
+			Address: address, Bytes: probe, DMABuf: func() (int, int64, error) { return cuda.DMABuf(buffers[i]) },
+		})
+	}
+	for i, gpu := range gpus {
+		for j, b := range buffers {
+			if i == j {
+				continue
+			}
+			theirs, err := gpu.Access(b)
+			if err != nil {
+				fmt.Fprintf(w, "%s does not access the memory of %s: %v\n", gpu.Name(), gpus[j].Name(), err)
+				continue
+			}
+			fmt.Fprintf(w, "%s accesses the memory of %s\n", gpu.Name(), gpus[j].Name())
+			_ = theirs.Free()
+		}
+	}
 }

@@ -33,6 +33,9 @@ func (dev *device) register(memory []byte) (*region, error) {
 	if m := transport.MappingOf(memory); m != nil {
 		return dev.registerMapping(m)
 	}
+	if e := exposures.find(dev, memory); e != nil {
+		return e.use(), nil
+	}
 	return dev.registerExactly(memory)
 }
 
@@ -108,7 +111,9 @@ func (dev *device) dropCache() {
 }
 
 // isMapped reports whether memory needs no registration of its own.
-func isMapped(memory []byte) bool { return transport.MappingOf(memory) != nil }
+func isMapped(memory []byte) bool {
+	return transport.MappingOf(memory) != nil || exposures.find(nil, memory) != nil
+}
 
 // release ends the use of the region.
 func (r *region) release() {
