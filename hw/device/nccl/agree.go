@@ -81,7 +81,7 @@ func (g *Group) inspect() (r report, why error) {
 	}
 	g.gpu = gpu
 	r.GPU, r.UUID = 1, gpu.Info().UUID
-	if g.cfg.PeerMemory > 0 {
+	if g.cfg.ExchangeBuffer > 0 {
 		r.Peer = 1
 	}
 	var err error

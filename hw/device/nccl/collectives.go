@@ -21,9 +21,9 @@ type call struct {
 	bytes  int           // of temporary memory
 	temp   device.Region // temporary memory, from before on
 	before func() error  // queues copies
-	first  func() []move
+	first  func() []transfer
 	across func(ctx context.Context) error // among hosts
-	last   func() []move
+	last   func() []transfer
 	end    func() error // queues copies
 }
 
@@ -56,8 +56,8 @@ func (g *Group) perform(ctx context.Context, calls []*call) error {
 	if err := g.allocate(ctx, calls); err != nil {
 		return err
 	}
-	moves := func(step func(*call) func() []move) error {
-		var list []move
+	transfers := func(step func(*call) func() []transfer) error {
+		var list []transfer
 		for _, c := range calls {
 			if f := step(c); f != nil {
 				for _, m := range f() {
@@ -79,7 +79,7 @@ func (g *Group) perform(ctx context.Context, calls []*call) error {
 			}
 		}
 	}
-	if err := moves(func(c *call) func() []move { return c.first }); err != nil {
+	if err := transfers(func(c *call) func() []transfer { return c.first }); err != nil {
 		return err
 	}
 	for _, c := range calls {
@@ -93,7 +93,7 @@ func (g *Group) perform(ctx context.Context, calls []*call) error {
 			}
 		}
 	}
-	if err := moves(func(c *call) func() []move { return c.last }); err != nil {
+	if err := transfers(func(c *call) func() []transfer { return c.last }); err != nil {
 		return err
 	}
 	for _, c := range calls {
@@ -288,10 +288,10 @@ func (g *Group) allReduce(t device.Type, data device.Region, op nexar.Op) *call 
 	if g.index == local-1 {
 		mine.Bytes += rest.Bytes
 	}
-	c.first = func() []move {
-		return []move{
-			{kind: moveReduceScatter, dst: own, src: even, t: as, op: by},
-			{kind: moveReduce, dst: rest, src: rest, t: as, op: by, root: local - 1},
+	c.first = func() []transfer {
+		return []transfer{
+			{kind: transferReduceScatter, dst: own, src: even, t: as, op: by},
+			{kind: transferReduce, dst: rest, src: rest, t: as, op: by, root: local - 1},
 		}
 	}
 	c.across = func(ctx context.Context) error {
@@ -305,8 +305,8 @@ func (g *Group) allReduce(t device.Type, data device.Region, op nexar.Op) *call 
 		}
 		return nil
 	}
-	c.last = func() []move {
-		return []move{{kind: moveAllGather, dst: even, src: own}, {kind: moveBroadcast, dst: rest, root: local - 1}}
+	c.last = func() []transfer {
+		return []transfer{{kind: transferAllGather, dst: even, src: own}, {kind: transferBroadcast, dst: rest, root: local - 1}}
 	}
 	return c
 }
@@ -329,7 +329,9 @@ func (g *Group) broadcast(t device.Type, data device.Region, root int) *call {
 	if g.index == index && len(g.hosts) > 1 {
 		c.across = func(ctx context.Context) error { return g.among().Broadcast(ctx, t, data, host) }
 	}
-	c.last = func() []move { return []move{{kind: moveBroadcast, dst: part(data, 0, data.Total()), root: index}} }
+	c.last = func() []transfer {
+		return []transfer{{kind: transferBroadcast, dst: part(data, 0, data.Total()), root: index}}
+	}
 	return c
 }
 
@@ -350,8 +352,8 @@ func (g *Group) reduce(t device.Type, data device.Region, op nexar.Op, root int)
 	}
 	data = part(data, 0, data.Total())
 	c.bytes = data.Bytes
-	c.first = func() []move {
-		return []move{{kind: moveReduce, dst: c.temp, src: data, t: as, op: by, root: index}}
+	c.first = func() []transfer {
+		return []transfer{{kind: transferReduce, dst: c.temp, src: data, t: as, op: by, root: index}}
 	}
 	c.across = func(ctx context.Context) error {
 		if g.index != index {
@@ -389,14 +391,14 @@ func (g *Group) allGather(t device.Type, dst, src device.Region) *call {
 	dst, src = part(dst, 0, dst.Total()), part(src, 0, src.Total())
 	n, hosts := src.Bytes, len(g.hosts)
 	if hosts == 1 {
-		c.last = func() []move { return []move{{kind: moveAllGather, dst: dst, src: src}} }
+		c.last = func() []transfer { return []transfer{{kind: transferAllGather, dst: dst, src: src}} }
 		return c
 	}
 	// The blocks of all ranks, by local rank and then by host.
 	c.bytes = dst.Bytes
 	own := func() device.Region { return part(c.temp, g.index*hosts*n, hosts*n) }
 	c.across = func(ctx context.Context) error { return g.among().AllGather(ctx, t, own(), src) }
-	c.last = func() []move { return []move{{kind: moveAllGather, dst: c.temp, src: own()}} }
+	c.last = func() []transfer { return []transfer{{kind: transferAllGather, dst: c.temp, src: own()}} }
 	c.end = func() error { return g.copies(dst, c.temp, g.comm.Size(), n, g.byLocalRank, same) }
 	return c
 }
@@ -423,11 +425,11 @@ func (g *Group) reduceScatter(t device.Type, dst, src device.Region, op nexar.Op
 		c.bytes = src.Bytes
 		c.before = func() error { return g.copies(c.temp, src, g.comm.Size(), n, same, g.byLocalRank) }
 	}
-	c.first = func() []move {
+	c.first = func() []transfer {
 		if hosts > 1 {
 			to, from = part(c.temp, g.index*hosts*n, hosts*n), c.temp
 		}
-		return []move{{kind: moveReduceScatter, dst: to, src: from, t: as, op: by}}
+		return []transfer{{kind: transferReduceScatter, dst: to, src: from, t: as, op: by}}
 	}
 	c.across = func(ctx context.Context) error {
 		if hosts > 1 {
@@ -465,14 +467,14 @@ func (g *Group) allToAll(t device.Type, dst, src device.Region) *call {
 	}
 	dst, src = part(dst, 0, dst.Total()), part(src, 0, src.Total())
 	if hosts == 1 {
-		c.first = func() []move { return []move{{kind: moveAllToAll, dst: dst, src: src}} }
+		c.first = func() []transfer { return []transfer{{kind: transferAllToAll, dst: dst, src: src}} }
 		return c
 	}
 	n, local, all := src.Bytes/size, len(g.hosts[0]), src.Bytes
 	c.bytes = 2 * all
 	one, other := func() device.Region { return part(c.temp, 0, all) }, func() device.Region { return part(c.temp, all, all) }
 	c.before = func() error { return g.copies(one(), src, size, n, same, g.byLocalRank) }
-	c.first = func() []move { return []move{{kind: moveAllToAll, dst: other(), src: one()}} }
+	c.first = func() []transfer { return []transfer{{kind: transferAllToAll, dst: other(), src: one()}} }
 	c.across = func(ctx context.Context) error {
 		// From blocks by sender and then by host of the receiver, to blocks by host of the receiver and then by sender.
 		byReceiver := func(k int) int { return k%hosts*local + k/hosts }

@@ -58,9 +58,9 @@ type Config struct {
 	// [nexar.DeviceComm]. Set it as that of the node.
 	Deterministic bool
 
-	// PeerMemory is the memory of the GPU, in bytes, that the other ranks of the host read if the host
+	// ExchangeBuffer is the memory of the GPU, in bytes, that the other ranks of the host read if the host
 	// uses peer access. The default is 32 MiB. If it is negative on one rank, its host does not use peer access.
-	PeerMemory int
+	ExchangeBuffer int
 
 	// Host names the host of this rank, if ranks of one machine are to be different hosts, as in tests.
 	// All ranks set it, or none: the default are the hosts that [nexar.Comm.LocalRanks] finds.
@@ -68,9 +68,9 @@ type Config struct {
 }
 
 // ErrAborted: an earlier call of the Group has failed.
-var ErrAborted = errors.New("the NCCL communicator is aborted")
+var ErrAborted = errors.New("the group is aborted")
 
-// A Group is a communicator that uses NCCL inside hosts. Its calls are made in the same order on all
+// A Group is a communicator that uses NCCL, or direct access between GPUs, inside hosts. Its calls are made in the same order on all
 // ranks, one at a time, in order with the collectives of its communicator.
 type Group struct {
 	comm   *nexar.Comm // a duplicate
@@ -99,7 +99,7 @@ type Group struct {
 func New(ctx context.Context, c *nexar.Comm, stream device.Stream, cfg Config) (*Group, error) {
 	cfg.Library = cmp.Or(cfg.Library, LibraryName)
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Minute)
-	cfg.PeerMemory = cmp.Or(cfg.PeerMemory, 32<<20)
+	cfg.ExchangeBuffer = cmp.Or(cfg.ExchangeBuffer, 32<<20)
 	own, err := c.Dup(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("nccl: %w", err)

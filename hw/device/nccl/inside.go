@@ -8,32 +8,32 @@ import (
 	"github.com/nexar-go/nexar/hw/device/cuda"
 )
 
-// inside moves vectors among the ranks of a host.
+// inside performs transfers among the ranks of a host.
 type inside interface {
 	name() string
 
-	// run queues moves, or performs them. All ranks of the host call it with the same list of moves, which may differ in
+	// run queues transfers, or performs them. All ranks of the host call it with the same list of transfers, which may differ in
 	// their buffers.
-	run(ctx context.Context, moves []move) error
+	run(ctx context.Context, transfers []transfer) error
 }
 
-// A move is one exchange of data among the ranks of a host. Regions are contiguous.
-type move struct {
-	kind     moveKind
+// A transfer is a collective among the ranks of a host. Regions are contiguous.
+type transfer struct {
+	kind     transferKind
 	dst, src device.Region
 	t        device.Type // of a reduction
 	op       device.Op
 	root     int // local rank
 }
 
-type moveKind int
+type transferKind int
 
 const (
-	moveReduce        moveKind = iota // src of all ranks to dst of root, which may be src
-	moveReduceScatter                 // the i-th part of src of all ranks to dst of rank i, which may be this part
-	moveBroadcast                     // dst of root to dst of the others
-	moveAllGather                     // src to a part of dst of all ranks, which src may be
-	moveAllToAll                      // the i-th part of src to rank i; they do not overlap dst
+	transferReduce        transferKind = iota // src of all ranks to dst of root, which may be src
+	transferReduceScatter                     // the i-th part of src of all ranks to dst of rank i, which may be this part
+	transferBroadcast                         // dst of root to dst of the others
+	transferAllGather                         // src to a part of dst of all ranks, which src may be
+	transferAllToAll                          // the i-th part of src to rank i; they do not overlap dst
 )
 
 // part returns n bytes of a contiguous region.
@@ -52,17 +52,17 @@ type byNCCL struct{ g *Group }
 
 func (byNCCL) name() string { return "nccl" }
 
-// run makes the calls of all moves as one group of NCCL.
-func (b byNCCL) run(ctx context.Context, moves []move) error {
+// run makes the calls of all transfers as one group of NCCL.
+func (b byNCCL) run(ctx context.Context, transfers []transfer) error {
 	what := "ncclGroupEnd"
-	if len(moves) == 1 {
-		what = map[moveKind]string{
-			moveReduce: "ncclReduce", moveReduceScatter: "ncclReduceScatter", moveBroadcast: "ncclBroadcast",
-			moveAllGather: "ncclAllGather", moveAllToAll: "ncclSend and ncclRecv",
-		}[moves[0].kind]
+	if len(transfers) == 1 {
+		what = map[transferKind]string{
+			transferReduce: "ncclReduce", transferReduceScatter: "ncclReduceScatter", transferBroadcast: "ncclBroadcast",
+			transferAllGather: "ncclAllGather", transferAllToAll: "ncclSend and ncclRecv",
+		}[transfers[0].kind]
 	}
 	return b.g.grouped(ctx, what, func(comm uintptr) error {
-		for _, m := range moves {
+		for _, m := range transfers {
 			if err := b.call(comm, m); err != nil {
 				return err
 			}
@@ -71,21 +71,21 @@ func (b byNCCL) run(ctx context.Context, moves []move) error {
 	})
 }
 
-// call makes the calls of a move.
-func (b byNCCL) call(comm uintptr, m move) error {
+// call makes the calls of a transfer.
+func (b byNCCL) call(comm uintptr, m transfer) error {
 	g, size := b.g, uintptr(max(1, m.t.Size()))
 	call := func(name string, args ...uintptr) error {
 		return g.lib.call(name, comm, append(args, comm, g.handle)...)
 	}
 	switch m.kind {
-	case moveReduce:
+	case transferReduce:
 		return call("ncclReduce", address(m.src), address(m.dst), uintptr(m.src.Bytes)/size, types[m.t], ops[m.op], uintptr(m.root))
-	case moveReduceScatter:
+	case transferReduceScatter:
 		return call("ncclReduceScatter", address(m.src), address(m.dst), uintptr(m.dst.Bytes)/size, types[m.t], ops[m.op])
-	case moveBroadcast:
+	case transferBroadcast:
 		p := address(m.dst)
 		return call("ncclBroadcast", p, p, uintptr(m.dst.Bytes), types[device.Uint8], uintptr(m.root))
-	case moveAllGather:
+	case transferAllGather:
 		return call("ncclAllGather", address(m.src), address(m.dst), uintptr(m.src.Bytes), types[device.Uint8])
 	}
 	n := uintptr(m.src.Bytes / len(g.hosts[0]))
@@ -105,20 +105,20 @@ type throughHost struct{ g *Group }
 
 func (throughHost) name() string { return "host" }
 
-func (t throughHost) run(ctx context.Context, moves []move) error {
-	for _, m := range moves {
-		if err := t.move(ctx, m); err != nil {
+func (t throughHost) run(ctx context.Context, transfers []transfer) error {
+	for _, m := range transfers {
+		if err := t.transfer(ctx, m); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t throughHost) move(ctx context.Context, m move) error {
+func (t throughHost) transfer(ctx context.Context, m transfer) error {
 	g := t.g
 	c := g.local.WithStream(g.stream)
 	switch m.kind {
-	case moveReduce:
+	case transferReduce:
 		at := m.src
 		if g.index == m.root && m.dst != m.src {
 			if at = m.dst; at.Bytes > 0 {
@@ -128,11 +128,11 @@ func (t throughHost) move(ctx context.Context, m move) error {
 			}
 		}
 		return c.Reduce(ctx, m.t, at, nexar.Op(m.op), m.root)
-	case moveReduceScatter:
+	case transferReduceScatter:
 		return c.ReduceScatter(ctx, m.t, m.dst, m.src, nexar.Op(m.op))
-	case moveBroadcast:
+	case transferBroadcast:
 		return c.Broadcast(ctx, device.Uint8, m.dst, m.root)
-	case moveAllGather:
+	case transferAllGather:
 		return c.AllGather(ctx, device.Uint8, m.dst, m.src)
 	}
 	return c.AllToAll(ctx, device.Uint8, m.dst, m.src)

@@ -178,7 +178,7 @@ func TestCollectives(t *testing.T) {
 			name, library = name+" without NCCL", noLibrary
 		}
 		t.Run(name, func(t *testing.T) {
-			ranks := world(t, l.hosts, library, nccl.Config{PeerMemory: 4096})
+			ranks := world(t, l.hosts, library, nccl.Config{ExchangeBuffer: 4096})
 			n := len(ranks)
 			for i, r := range ranks {
 				if got := r.group.Inside(); got != l.inside[i] {
@@ -305,8 +305,8 @@ func TestNotUsed(t *testing.T) {
 		inside, want string
 	}{
 		{noLibrary, nccl.Config{}, "peer", "rank 0 has no GPU or no NCCL: NCCL is not installed: cannot open libnccl-none.so.2"},
-		{noLibrary, nccl.Config{PeerMemory: -1}, "", "rank 0 has no GPU or no NCCL: NCCL is not installed"},
-		{noLibrary, nccl.Config{PeerMemory: 1 << 40}, "", "; peer access is not used: rank 0: device cuda:0: out of memory"},
+		{noLibrary, nccl.Config{ExchangeBuffer: -1}, "", "rank 0 has no GPU or no NCCL: NCCL is not installed"},
+		{noLibrary, nccl.Config{ExchangeBuffer: 1 << 40}, "", "; peer access is not used: rank 0: device cuda:0: out of memory"},
 		{library, nccl.Config{Deterministic: true}, "", "rank 0 is deterministic"},
 		{cudafake.New(t).Path, nccl.Config{}, "peer", "of version unknown has no nccl"},
 		{cudafake.NCCLWith(t, "-DNO_SEND"), nccl.Config{}, "peer", "of version 2.23.4 has no ncclRecv: NCCL 2.7 and later have it; install NCCL 2.14 or later"},
@@ -323,7 +323,7 @@ func TestNotUsed(t *testing.T) {
 // TestPeerBits: with peer access, results have the bits of the host's reductions in the order of the ranks.
 func TestPeerBits(t *testing.T) {
 	const n = 3001
-	ranks := world(t, []string{"a", "a", "a"}, noLibrary, nccl.Config{PeerMemory: 9000})
+	ranks := world(t, []string{"a", "a", "a"}, noLibrary, nccl.Config{ExchangeBuffer: 9000})
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, typ := range []device.Type{device.Float32, device.Float64, device.Float16, device.BFloat16, device.Complex64} {
 		for _, op := range []nexar.Op{nexar.Sum, nexar.Prod, nexar.Max} {
@@ -360,7 +360,7 @@ func TestBatch(t *testing.T) {
 	for _, test := range []struct{ hosts, library string }{
 		{"aabb", withNCCL}, {"aaa", noLibrary}, {"ab", withNCCL}, {"aa--", withNCCL},
 	} {
-		ranks := world(t, strings.Split(test.hosts, ""), test.library, nccl.Config{PeerMemory: 4096})
+		ranks := world(t, strings.Split(test.hosts, ""), test.library, nccl.Config{ExchangeBuffer: 4096})
 		n, size := len(ranks), 20
 		comms, err := nexar.Local(t.Context(), n, nexar.Config{})
 		if err != nil {

@@ -14,20 +14,20 @@ import (
 	"github.com/nexar-go/nexar/hw/device/cuda"
 )
 
-// peers is an inside whose GPUs read each other's memory. Each rank has a window, memory that the others map once. A
-// vector goes through it in rounds: the ranks copy parts into their windows, wait until all have done so, and then
-// copy or reduce from the windows of the others, by their own kernels. Reductions are in the order of the local ranks.
+// peers is an inside whose GPUs read each other's memory. Each rank has an exchange buffer, which the others map once. A
+// vector goes through it in passes: the ranks copy parts into their exchange buffers, wait until all have done so, and then
+// copy or reduce from those of the others, by their own kernels. Reductions are in the order of the local ranks.
 //
 // No work of a GPU waits for another process, so the death of a process cannot block a stream.
 type peers struct {
 	g       *Group
 	own     device.Buffer
-	windows []device.Buffer // by local rank
-	half    int             // bytes of a half of a window
-	second  bool            // the next round uses the second half
+	buffers []device.Buffer // by local rank
+	half    int             // bytes of a half of an exchange buffer
+	second  bool            // the next pass uses the second half
 }
 
-// process names this process among those of the host, and exported has the windows that it shares.
+// process names this process among those of the host, and exported has the buffers that it shares.
 var (
 	process  = sync.OnceValue(func() (id [16]byte) { _, _ = rand.Read(id[:]); return id })
 	exported sync.Map // of device.Buffer, by number
@@ -37,8 +37,8 @@ var (
 	}
 )
 
-// An offer names the window of a rank for the others of the host.
-type offer struct {
+// A description tells the other ranks of the host how to map the exchange buffer of a rank.
+type description struct {
 	Process [16]byte
 	Number  uint64
 	Shared  cuda.Shared
@@ -47,21 +47,21 @@ type offer struct {
 	Size    int64
 }
 
-// connectPeers creates the windows, and maps those of the other ranks. Without them, it leaves the way through
-// the host, and adds the reason.
+// connectPeers creates the buffers, and maps those of the other ranks. If that fails, the ranks of the
+// host use memory of the host, and the reason says so.
 func (g *Group) connectPeers(ctx context.Context) error {
-	p := &peers{g: g, windows: make([]device.Buffer, len(g.hosts[0]))}
-	mine, number, err := p.offer(ctx)
+	p := &peers{g: g, buffers: make([]device.Buffer, len(g.hosts[0]))}
+	mine, number, err := p.describe(ctx)
 	if number != 0 {
 		defer exported.Delete(number)
 	}
 	mine.Failed = textOf(err)
-	offers := make([]offer, len(p.windows))
-	if err := nexar.AllGather(ctx, g.local, offers, []offer{mine}); err != nil {
+	descriptions := make([]description, len(p.buffers))
+	if err := nexar.AllGather(ctx, g.local, descriptions, []description{mine}); err != nil {
 		return errors.Join(err, p.free())
 	}
-	err = p.open(offers)
-	failures := make([]text, len(offers))
+	err = p.open(descriptions)
+	failures := make([]text, len(descriptions))
 	if err := nexar.AllGather(ctx, g.local, failures, []text{textOf(err)}); err != nil {
 		return errors.Join(err, p.free())
 	}
@@ -71,9 +71,9 @@ func (g *Group) connectPeers(ctx context.Context) error {
 			return p.free()
 		}
 	}
-	// A window has an equal part for each rank, in each half.
+	// An exchange buffer has an equal part for each rank, in each half.
 	smallest := mine.Size
-	for _, o := range offers {
+	for _, o := range descriptions {
 		smallest = min(smallest, o.Size)
 	}
 	p.half = int(smallest) / 2 &^ (partAlign - 1)
@@ -81,10 +81,10 @@ func (g *Group) connectPeers(ctx context.Context) error {
 	return nil
 }
 
-// offer allocates the window of this rank.
-func (p *peers) offer(ctx context.Context) (o offer, number uint64, err error) {
+// describe allocates the exchange buffer of this rank.
+func (p *peers) describe(ctx context.Context) (o description, number uint64, err error) {
 	const most = 1 << 40
-	o = offer{Process: process(), Size: int64(min(max(p.g.cfg.PeerMemory, 2*p.step()), most))}
+	o = description{Process: process(), Size: int64(min(max(p.g.cfg.ExchangeBuffer, 2*p.step()), most))}
 	if p.own, err = p.g.gpu.Alloc(ctx, int(o.Size)); err != nil {
 		return o, 0, err
 	}
@@ -98,48 +98,49 @@ func (p *peers) offer(ctx context.Context) (o offer, number uint64, err error) {
 	return o, o.Number, nil
 }
 
-// step returns the least bytes of half a window.
-func (p *peers) step() int { return len(p.windows) * partAlign }
+// step returns the least bytes of half an exchange buffer.
+func (p *peers) step() int { return len(p.buffers) * partAlign }
 
-// partAlign is the alignment of parts in a window, a multiple of the size of all elements and of a copy of a kernel.
+// partAlign is the alignment of parts in an exchange buffer, in bytes: a multiple of the size of all elements and of
+// the longest access of a kernel.
 const partAlign = 256
 
-// open maps the windows of the other ranks.
-func (p *peers) open(offers []offer) (err error) {
-	for i, o := range offers {
+// open maps the buffers of the other ranks.
+func (p *peers) open(descriptions []description) (err error) {
+	for i, o := range descriptions {
 		switch shared, here := exported.Load(o.Number); {
 		case o.Failed != (text{}):
 			return errors.New(o.Failed.String())
 		case i == p.g.index:
-			p.windows[i] = p.own
+			p.buffers[i] = p.own
 		case o.Process == process() && here:
-			p.windows[i], err = p.g.gpu.Access(shared.(device.Buffer))
+			p.buffers[i], err = p.g.gpu.Access(shared.(device.Buffer))
 		case o.Private != (text{}):
 			return errors.New(o.Private.String())
 		default:
-			p.windows[i], err = p.g.gpu.Import(o.Shared)
+			p.buffers[i], err = p.g.gpu.Import(o.Shared)
 		}
 		if err != nil {
-			p.windows[i] = nil
+			p.buffers[i] = nil
 			return err
 		}
 	}
 	return nil
 }
 
-// unmap ends the use of the windows of the other ranks.
+// unmap ends the use of the buffers of the other ranks.
 func (p *peers) unmap() error {
 	var errs []error
-	for i, w := range p.windows {
+	for i, w := range p.buffers {
 		if w != nil && w != p.own {
 			errs = append(errs, w.Free())
 		}
-		p.windows[i] = nil
+		p.buffers[i] = nil
 	}
 	return errors.Join(errs...)
 }
 
-// free ends the use of all windows. No other rank uses that of this one.
+// free ends the use of all buffers. No other rank uses that of this one.
 func (p *peers) free() error {
 	err := p.unmap()
 	if p.own != nil {
@@ -152,7 +153,7 @@ func (p *peers) free() error {
 // closeMax bounds the wait of Close for the other ranks of the host.
 const closeMax = time.Second
 
-// close frees the window when the other ranks do not map it anymore. If they do not say so, the memory remains
+// close frees the exchange buffer when the other ranks do not map it anymore. If they do not say so, the memory remains
 // in use until the device is closed, since they may still read it.
 func (p *peers) close() error {
 	err := p.unmap()
@@ -169,21 +170,21 @@ func (p *peers) close() error {
 
 func (*peers) name() string { return "peer" }
 
-func (p *peers) run(ctx context.Context, moves []move) error {
-	for _, m := range moves {
-		if err := p.move(ctx, m); err != nil {
+func (p *peers) run(ctx context.Context, transfers []transfer) error {
+	for _, m := range transfers {
+		if err := p.transfer(ctx, m); err != nil {
 			return err
 		}
 	}
-	// When the call returns, the others have read all that it has put into the window.
+	// When the call returns, the others have read all that it has put into the exchange buffer.
 	if err := p.g.stream.Wait(ctx); err != nil {
 		return err
 	}
 	return p.g.local.Barrier(ctx)
 }
 
-// begin ends the first part of a round, in which ranks fill a half of their windows: it waits until all have done so.
-// What they read there in the round before the last one is done, since they have waited for their streams since.
+// begin ends the first part of a pass, in which ranks fill a half of their buffers: it waits until all have done so.
+// What they read there in the pass before the last one is done, since they have waited for their streams since.
 func (p *peers) begin(ctx context.Context) error {
 	if err := p.g.stream.Wait(ctx); err != nil {
 		return err
@@ -191,26 +192,26 @@ func (p *peers) begin(ctx context.Context) error {
 	return p.g.local.Barrier(ctx)
 }
 
-// at returns n bytes of the current half of the window of a local rank.
+// at returns n bytes of the current half of the exchange buffer of a local rank.
 func (p *peers) at(rank, offset, n int) device.Region {
 	if p.second {
 		offset += p.half
 	}
-	return device.Region{Buffer: p.windows[rank], Offset: offset, Bytes: n}
+	return device.Region{Buffer: p.buffers[rank], Offset: offset, Bytes: n}
 }
 
-// move performs a move, in rounds.
-func (p *peers) move(ctx context.Context, m move) error {
-	ranks := len(p.windows)
+// transfer performs a transfer, in passes.
+func (p *peers) transfer(ctx context.Context, m transfer) error {
+	ranks := len(p.buffers)
 	length, room := 0, p.half
 	switch m.kind {
-	case moveReduce:
+	case transferReduce:
 		length = m.src.Bytes
-	case moveBroadcast:
+	case transferBroadcast:
 		length = m.dst.Bytes
-	case moveAllGather:
+	case transferAllGather:
 		length = m.src.Bytes
-	case moveReduceScatter, moveAllToAll: // each rank fills a part for each other rank
+	case transferReduceScatter, transferAllToAll: // each rank fills a part for each other rank
 		length, room = m.src.Bytes/ranks, p.half/ranks&^(partAlign-1)
 	}
 	for at := 0; at < length; at += room {
@@ -229,20 +230,20 @@ func (p *peers) move(ctx context.Context, m move) error {
 	return nil
 }
 
-// put queues the copy of n bytes, or n bytes of each part, into the window.
-func (p *peers) put(m move, at, n, room int) error {
+// put queues the copy of n bytes, or n bytes of each part, into the exchange buffer.
+func (p *peers) put(m transfer, at, n, room int) error {
 	g := p.g
 	switch m.kind {
-	case moveBroadcast:
+	case transferBroadcast:
 		if g.index != m.root {
 			return nil
 		}
 		return g.stream.Copy(p.at(g.index, 0, n), part(m.dst, at, n))
-	case moveReduce, moveAllGather:
+	case transferReduce, transferAllGather:
 		return g.stream.Copy(p.at(g.index, 0, n), part(m.src, at, n))
 	}
-	length := m.src.Bytes / len(p.windows)
-	for i := range p.windows {
+	length := m.src.Bytes / len(p.buffers)
+	for i := range p.buffers {
 		if err := g.stream.Copy(p.at(g.index, i*room, n), part(m.src, i*length+at, n)); err != nil {
 			return err
 		}
@@ -250,26 +251,26 @@ func (p *peers) put(m move, at, n, room int) error {
 	return nil
 }
 
-// get queues the copies and reductions from the windows.
-func (p *peers) get(m move, at, n, room int) error {
+// get queues the copies and reductions from the buffers.
+func (p *peers) get(m transfer, at, n, room int) error {
 	g := p.g
 	switch m.kind {
-	case moveReduce:
+	case transferReduce:
 		if g.index == m.root {
 			return p.fold(m, part(m.dst, at, n), 0)
 		}
-	case moveReduceScatter:
+	case transferReduceScatter:
 		return p.fold(m, part(m.dst, at, n), g.index*room)
-	case moveBroadcast:
+	case transferBroadcast:
 		if g.index != m.root {
 			return g.stream.Copy(part(m.dst, at, n), p.at(m.root, 0, n))
 		}
-	case moveAllGather, moveAllToAll:
-		length, from := m.dst.Bytes/len(p.windows), 0
-		if m.kind == moveAllToAll {
+	case transferAllGather, transferAllToAll:
+		length, from := m.dst.Bytes/len(p.buffers), 0
+		if m.kind == transferAllToAll {
 			from = g.index * room
 		}
-		for i := range p.windows {
+		for i := range p.buffers {
 			if err := g.stream.Copy(part(m.dst, i*length+at, n), p.at(i, from, n)); err != nil {
 				return err
 			}
@@ -278,14 +279,14 @@ func (p *peers) get(m move, at, n, room int) error {
 	return nil
 }
 
-// fold queues the reduction of the bytes at an offset of all windows, in the order of the ranks.
-func (p *peers) fold(m move, dst device.Region, offset int) error {
+// fold queues the reduction of the bytes at an offset of all buffers, in the order of the ranks.
+func (p *peers) fold(m transfer, dst device.Region, offset int) error {
 	stream, ok := p.g.stream.(device.Reducer)
 	if !ok {
 		return fmt.Errorf("device %s has no reductions", p.g.gpu.Name())
 	}
 	err := stream.Copy(dst, p.at(0, offset, dst.Bytes))
-	for i := 1; i < len(p.windows) && err == nil; i++ {
+	for i := 1; i < len(p.buffers) && err == nil; i++ {
 		err = cmp.Or(err, stream.Reduce(dst, p.at(i, offset, dst.Bytes), m.t, m.op))
 	}
 	return err

@@ -138,7 +138,7 @@ func runWorker(number string) error {
 		return err
 	}
 	defer stream.Close()
-	cfg := nccl.Config{Library: os.Getenv(cudafake.NCCLVariable), Host: fmt.Sprint("host ", i/ranks), PeerMemory: 1 << 16}
+	cfg := nccl.Config{Library: os.Getenv(cudafake.NCCLVariable), Host: fmt.Sprint("host ", i/ranks), ExchangeBuffer: 1 << 16}
 	g, err := nccl.New(ctx, node.World(), stream, cfg)
 	if err != nil {
 		return err
