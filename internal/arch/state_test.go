@@ -13,14 +13,17 @@ import (
 // change, with the reason.
 func constants() map[string]string {
 	return map[string]string{
-		"internal/link.past":         "a point in time, which cannot be a Go constant",
-		"hw/transport/rdma.past":     "a point in time, which cannot be a Go constant",
-		"hw/internal/verbs.fn":       "the functions of a C library, which is open until the process ends",
-		"hw/internal/verbs.errnoLoc": "a function of a C library, which is open until the process ends",
-		"hw/internal/verbs.Load":     "opens a C library, which is open until the process ends",
-		"hw/internal/cudafake.Load":  "opens a C library, which is open until the process ends",
-		"transport.mappings":         "the mappings of the address space of the process",
-		"internal/kernel.f16Values":  "a table of 65,536 constants, computed on first use",
+		"internal/link.past":          "a point in time, which cannot be a Go constant",
+		"hw/transport/rdma.past":      "a point in time, which cannot be a Go constant",
+		"hw/internal/verbs.fn":        "the functions of a C library, which is open until the process ends",
+		"hw/internal/verbs.errnoLoc":  "a function of a C library, which is open until the process ends",
+		"hw/internal/verbs.Load":      "opens a C library, which is open until the process ends",
+		"hw/internal/verbs.regDMABuf": "a function of a C library, which is open until the process ends",
+		"hw/transport/rdma.exposures": "the memory of GPUs in the address space of the process",
+		"hw/device/nccl.shared":       "the exchange buffers in the address space of the process",
+		"hw/internal/cudafake.Load":   "opens a C library, which is open until the process ends",
+		"transport.mappings":          "the mappings of the address space of the process",
+		"internal/kernel.f16Values":   "a table of 65,536 constants, computed on first use",
 	}
 }
 

@@ -27,15 +27,42 @@ type peers struct {
 	second  bool            // the next pass uses the second half
 }
 
-// process names this process among those of the host, and exported has the buffers that it shares.
-var (
-	process  = sync.OnceValue(func() (id [16]byte) { _, _ = rand.Read(id[:]); return id })
-	exported sync.Map // of device.Buffer, by number
-	numbers  struct {
-		sync.Mutex
-		last uint64
+// A registry has the exchange buffers of the ranks of this process, which map those of each other by their addresses.
+type registry struct {
+	process func() [16]byte // names the process among those of the host
+	mu      sync.Mutex
+	last    uint64
+	buffers map[uint64]device.Buffer
+}
+
+var shared = registry{
+	process: sync.OnceValue(func() (id [16]byte) { _, _ = rand.Read(id[:]); return id }),
+	buffers: make(map[uint64]device.Buffer),
+}
+
+func (r *registry) add(b device.Buffer) (number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	r.buffers[r.last] = b
+	return r.last
+}
+
+func (r *registry) remove(number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.buffers, number)
+}
+
+// find returns the buffer of a description, or nil if it is of another process.
+func (r *registry) find(d description) device.Buffer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d.Process != r.process() {
+		return nil
 	}
-)
+	return r.buffers[d.Number]
+}
 
 // A description tells the other ranks of the host how to map the exchange buffer of a rank.
 type description struct {
@@ -52,9 +79,7 @@ type description struct {
 func (g *Group) connectPeers(ctx context.Context) error {
 	p := &peers{g: g, buffers: make([]device.Buffer, len(g.hosts[0]))}
 	mine, number, err := p.describe(ctx)
-	if number != 0 {
-		defer exported.Delete(number)
-	}
+	defer shared.remove(number)
 	mine.Failed = textOf(err)
 	descriptions := make([]description, len(p.buffers))
 	if err := nexar.AllGather(ctx, g.local, descriptions, []description{mine}); err != nil {
@@ -84,17 +109,13 @@ func (g *Group) connectPeers(ctx context.Context) error {
 // describe allocates the exchange buffer of this rank.
 func (p *peers) describe(ctx context.Context) (o description, number uint64, err error) {
 	const most = 1 << 40
-	o = description{Process: process(), Size: int64(min(max(p.g.cfg.ExchangeBuffer, 2*p.step()), most))}
+	o = description{Process: shared.process(), Size: int64(min(max(p.g.cfg.ExchangeBuffer, 2*p.step()), most))}
 	if p.own, err = p.g.gpu.Alloc(ctx, int(o.Size)); err != nil {
 		return o, 0, err
 	}
 	o.Shared, err = cuda.Share(p.own)
 	o.Private = textOf(err)
-	numbers.Lock()
-	numbers.last++
-	o.Number = numbers.last
-	numbers.Unlock()
-	exported.Store(o.Number, p.own)
+	o.Number = shared.add(p.own)
 	return o, o.Number, nil
 }
 
@@ -108,13 +129,13 @@ const partAlign = 256
 // open maps the buffers of the other ranks.
 func (p *peers) open(descriptions []description) (err error) {
 	for i, o := range descriptions {
-		switch shared, here := exported.Load(o.Number); {
+		switch here := shared.find(o); {
 		case o.Failed != (text{}):
 			return errors.New(o.Failed.String())
 		case i == p.g.index:
 			p.buffers[i] = p.own
-		case o.Process == process() && here:
-			p.buffers[i], err = p.g.gpu.Access(shared.(device.Buffer))
+		case here != nil:
+			p.buffers[i], err = p.g.gpu.Access(here)
 		case o.Private != (text{}):
 			return errors.New(o.Private.String())
 		default:
