@@ -258,18 +258,23 @@ func checkSums(t *testing.T, workers []*worker) {
 	ends(t, workers)
 }
 
-// TestHardware: two processes with the GPUs of this host, which may be one, reduce by peer access, and, where there are
-// two GPUs and NCCL, by NCCL.
+// TestHardware: processes with the GPUs of this host, which may be one, reduce by peer access, also after one is killed, and, where
+// there are two GPUs and NCCL, by NCCL.
 func TestHardware(t *testing.T) {
 	gpus, err := cuda.List("")
 	require.Have(t, "cuda", err == nil && len(gpus) > 0, "there is no GPU")
-	hardware := []string{cudafake.PathVariable + "=", workerHost + "=2"}
-	t.Run("peer", func(t *testing.T) { checkSums(t, launch(t, 2, append(hardware, withoutNCCL...))) })
+	hardware := func(env ...string) []string { return append([]string{cudafake.PathVariable + "="}, env...) }
+	t.Run("peer", func(t *testing.T) {
+		checkSums(t, launch(t, 2, append(hardware(workerHost+"=2"), withoutNCCL...)))
+	})
+	t.Run("killed rank", func(t *testing.T) {
+		checkKill(t, launch(t, 3, append(hardware(workerHost+"=3", workerKill+"=2"), withoutNCCL...)), "peer [2 4 6 8]")
+	})
 	t.Run("nccl", func(t *testing.T) {
 		_, err := nccl.Version("")
 		require.Have(t, "nccl", err == nil, "there is no NCCL")
 		require.Have(t, "two GPUs", len(gpus) > 1, "NCCL needs a GPU for each rank")
-		checkSums(t, launch(t, 2, append(hardware, cudafake.NCCLVariable+"=", workerWant+"=nccl")))
+		checkSums(t, launch(t, 2, hardware(workerHost+"=2", cudafake.NCCLVariable+"=", workerWant+"=nccl")))
 	})
 }
 
@@ -297,22 +302,29 @@ func TestKilledRank(t *testing.T) {
 		"peer, one host":  {append([]string{workerHost + "=4", "FAKECUDA_DEVICES=4"}, withoutNCCL...), "peer [3 6 9 12]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			workers := start(t, 4, append(test.env, workerKill+"=3")...)
-			for _, w := range workers {
-				w.line(t, "sum")
-			}
-			if err := workers[3].cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			for i, w := range workers[:3] {
-				t.Logf("rank %d: %s", i, w.line(t, "error"))
-			}
-			for i, w := range workers[:3] {
-				if got := w.line(t, "again"); got != test.again {
-					t.Errorf("rank %d: %q, want %q", i, got, test.again)
-				}
-			}
-			ends(t, workers[:3])
+			checkKill(t, start(t, 4, append(test.env, workerKill+"=3")...), test.again)
 		})
 	}
+}
+
+// checkKill kills the last rank, which does not call while the others do, and looks for their errors and what they print afterwards.
+func checkKill(t *testing.T, workers []*worker, again string) {
+	t.Helper()
+	for _, w := range workers {
+		w.line(t, "sum")
+	}
+	last := len(workers) - 1
+	if err := workers[last].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	workers = workers[:last]
+	for i, w := range workers {
+		t.Logf("rank %d: %s", i, w.line(t, "error"))
+	}
+	for i, w := range workers {
+		if got := w.line(t, "again"); got != again {
+			t.Errorf("rank %d: %q, want %q", i, got, again)
+		}
+	}
+	ends(t, workers)
 }
