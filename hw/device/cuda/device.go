@@ -49,7 +49,7 @@ type Device struct {
 // hooks let tests fail copies, and hold streams. They are set before the first use.
 type hooks struct {
 	copy   func() error
-	stream func(cudadriver.Stream)
+	stream func(*stream)
 }
 
 var _ device.Device = (*Device)(nil)

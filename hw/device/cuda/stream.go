@@ -46,7 +46,7 @@ func (d *Device) NewStream() (device.Stream, error) {
 		return nil, err
 	}
 	if d.hooks.stream != nil {
-		d.hooks.stream(s.handle)
+		d.hooks.stream(s)
 	}
 	return s, nil
 }

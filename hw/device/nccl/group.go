@@ -131,6 +131,9 @@ func (g *Group) agree(ctx context.Context) error {
 	return g.connect(ctx)
 }
 
+// sameGPU is set by tests: ranks of one host may have the same GPU.
+var sameGPU bool
+
 // inspect describes this rank.
 func (g *Group) inspect() (r report, why error) {
 	host := g.cfg.Host
@@ -176,7 +179,7 @@ func (g *Group) decide(reports []report) (reason string) {
 			g.hosts = append(g.hosts, nil)
 		}
 		for _, other := range g.hosts[h] {
-			if reports[other].UUID == r.UUID && r.UUID != ([16]byte{}) {
+			if reports[other].UUID == r.UUID && r.UUID != ([16]byte{}) && !sameGPU {
 				return fmt.Sprintf("ranks %d and %d have the same GPU", other, rank)
 			}
 		}
@@ -239,14 +242,17 @@ func (g *Group) guarded(ctx context.Context, f func(ctx context.Context) error) 
 	if earlier != nil {
 		return earlier
 	}
-	ctx, stop := context.WithTimeoutCause(ctx, g.cfg.Timeout, fmt.Errorf("the call takes longer than the timeout %v", g.cfg.Timeout))
+	bounded, stop := context.WithTimeoutCause(ctx, g.cfg.Timeout, fmt.Errorf("the call takes longer than the timeout %v", g.cfg.Timeout))
 	defer stop()
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(bounded)
 	var watch sync.WaitGroup
 	watch.Go(func() { g.watch(ctx, cancel) })
 	err := f(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
+	}
+	if err != nil {
+		g.awaitCause(bounded, err)
 	}
 	cancel(nil)
 	watch.Wait()
@@ -281,9 +287,29 @@ func (g *Group) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 			return
 		case <-ticks.C:
 			if _, err := g.state(ctx); err != nil && ctx.Err() == nil {
+				g.awaitCause(ctx, err)
 				cancel(err)
 			}
 		}
+	}
+}
+
+// awaitCause waits after an error of NCCL or of a part of the communicator until the whole communicator has ended, or
+// ctx. NCCL often notices first that the process of a rank has ended, but only nexar knows which one, within the
+// heartbeat timeout, and its rank has another number in a part.
+func (g *Group) awaitCause(ctx context.Context, err error) {
+	const limit = 10 * time.Second
+	e, ok := errors.AsType[*Error](err)
+	remote := ok && (e.Code == remoteError || e.Code == systemError || e.Code == internalError)
+	if !remote && g.local.Err() == nil && g.cross.Err() == nil {
+		return
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-g.comm.Done():
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }
 

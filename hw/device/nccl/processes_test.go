@@ -23,9 +23,10 @@ import (
 )
 
 const (
-	workerRank = "NEXAR_NCCL_TEST_RANK"
-	workerSeed = "NEXAR_NCCL_TEST_SEED"
-	workerKill = "NEXAR_NCCL_TEST_KILLED" // a rank that is killed
+	workerRank = "NCCLTEST_RANK"
+	workerSeed = "NCCLTEST_SEED"
+	workerKill = "NCCLTEST_KILLED" // a rank that is killed
+	workerMode = "NCCLTEST_MODE"   // "" for one sum, "all" for all collectives
 )
 
 // A worker is a process with a rank.
@@ -48,10 +49,16 @@ func (w *worker) line(t *testing.T, word string) string {
 	return ""
 }
 
-// start starts n processes with ranks of one world. Two are of a host.
+// fakes returns the environment of workers with the fakes of the driver and of NCCL.
+func fakes(t *testing.T) []string {
+	t.Helper()
+	return []string{cudafake.PathVariable + "=" + cudafake.New(t).Path, cudafake.NCCLVariable + "=" + cudafake.NCCL(t)}
+}
+
+// start starts n processes with ranks of one world. Two are of a host. Without fakes in their environment they
+// use the libraries of the machine.
 func start(t *testing.T, n int, env ...string) []*worker {
 	t.Helper()
-	fake, library := cudafake.New(t), cudafake.NCCL(t)
 	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: n})
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +67,7 @@ func start(t *testing.T, n int, env ...string) []*worker {
 	workers := make([]*worker, n)
 	for i := range workers {
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(append(os.Environ(), workerRank+"="+strconv.Itoa(i), workerSeed+"="+seed.Addr(),
-			cudafake.PathVariable+"="+fake.Path, cudafake.NCCLVariable+"="+library), env...)
+		cmd.Env = append(append(os.Environ(), workerRank+"="+strconv.Itoa(i), workerSeed+"="+seed.Addr()), env...)
 		pipe, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -89,8 +95,8 @@ func TestMain(m *testing.M) {
 }
 
 // runWorker is a rank. It prints the hash of a sum and, if a rank is to be killed, the error of the next call.
-func runWorker(number string) error {
-	i, err := strconv.Atoi(number)
+func runWorker(name string) error {
+	i, err := strconv.Atoi(name)
 	if err != nil {
 		return err
 	}
@@ -100,14 +106,20 @@ func runWorker(number string) error {
 		return err
 	}
 	defer node.Close()
-	gpu, err := cuda.Open(i%2, cuda.Config{Library: os.Getenv(cudafake.PathVariable)})
+	driver := os.Getenv(cudafake.PathVariable)
+	number := i % 2
+	if driver == "" {
+		if number, err = shareGPU(i); err != nil {
+			return err
+		}
+	} else if _, err := cudafake.Load(); err != nil { // which runs the kernels of gpu
+		return err
+	}
+	gpu, err := cuda.Open(number, cuda.Config{Library: driver})
 	if err != nil {
 		return err
 	}
 	defer gpu.Close()
-	if _, err := cudafake.Load(); err != nil { // which runs the kernels of gpu
-		return err
-	}
 	stream, err := gpu.NewStream()
 	if err != nil {
 		return err
@@ -120,6 +132,9 @@ func runWorker(number string) error {
 	defer g.Close()
 	if g.Reason() != "" {
 		return fmt.Errorf("NCCL is not used: %s", g.Reason())
+	}
+	if os.Getenv(workerMode) == "all" {
+		return everything(ctx, &rank{comm: node.World(), gpu: gpu, stream: stream, group: g})
 	}
 	const n = 100_003
 	b, err := gpu.Alloc(ctx, 4*n)
@@ -141,7 +156,7 @@ func runWorker(number string) error {
 	if killed == "" {
 		return nil
 	}
-	if killed == number {
+	if killed == name {
 		time.Sleep(time.Hour) // until it is killed, while the others are in the call
 	}
 	err = g.AllReduce(ctx, device.Float32, device.Whole(b), nexar.Sum)
@@ -154,25 +169,33 @@ func runWorker(number string) error {
 
 // TestProcesses: ranks in processes of two hosts have the same bits, which are those of the sum.
 func TestProcesses(t *testing.T) {
-	workers := start(t, 4)
-	sum := workers[0].line(t, "sum")
-	for i, w := range workers[1:] {
-		if got := w.line(t, "sum"); got != sum {
-			t.Errorf("rank %d has the sum %s, and rank 0 %s", i+1, got, sum)
+	onLibraries(t, func(t *testing.T, env []string) {
+		workers := start(t, 4, env...)
+		sum := workers[0].line(t, "sum")
+		for i, w := range workers[1:] {
+			if got := w.line(t, "sum"); got != sum {
+				t.Errorf("rank %d has the sum %s, and rank 0 %s", i+1, got, sum)
+			}
 		}
-	}
-	var want []byte
-	for i := range 4 {
-		v := vector(device.Float32, i, 100_003)
-		if want == nil {
-			want = v
-			continue
+		var want []byte
+		for i := range 4 {
+			v := vector(device.Float32, i, 100_003)
+			if want == nil {
+				want = v
+				continue
+			}
+			add(want, v)
 		}
-		add(want, v)
-	}
-	if hash := fmt.Sprintf("%x", sha256.Sum256(want)); hash != sum {
-		t.Errorf("the sum is %s, want %s", sum, hash)
-	}
+		if hash := fmt.Sprintf("%x", sha256.Sum256(want)); hash != sum {
+			t.Errorf("the sum is %s, want %s", sum, hash)
+		}
+		end(t, workers)
+	})
+}
+
+// end waits until workers end without an error.
+func end(t *testing.T, workers []*worker) {
+	t.Helper()
 	for i, w := range workers {
 		for w.out.Scan() {
 		}
@@ -185,19 +208,17 @@ func TestProcesses(t *testing.T) {
 // TestKilledRank: when a rank is killed while the others are in a call of NCCL, they get an error that
 // names it.
 func TestKilledRank(t *testing.T) {
-	workers := start(t, 4, workerKill+"=3")
-	for _, w := range workers {
-		w.line(t, "sum")
-	}
-	if err := workers[3].cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	for i, w := range workers[:3] {
-		t.Logf("rank %d: %s", i, w.line(t, "error"))
-		for w.out.Scan() {
+	onLibraries(t, func(t *testing.T, env []string) {
+		workers := start(t, 4, append(env, workerKill+"=3")...)
+		for _, w := range workers {
+			w.line(t, "sum")
 		}
-		if err := w.cmd.Wait(); err != nil {
-			t.Errorf("rank %d: %v", i, err)
+		if err := workers[3].cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
 		}
-	}
+		for i, w := range workers[:3] {
+			t.Logf("rank %d: %s", i, w.line(t, "error"))
+		}
+		end(t, workers[:3])
+	})
 }
