@@ -1,4 +1,7 @@
 package nccl
 
-// AllowSameGPU lets ranks of one host have the same GPU.
-func AllowSameGPU() { sameGPU = true }
+// WithSameGPU lets ranks of one host have the same GPU.
+func (c Config) WithSameGPU() Config {
+	c.sameGPU = true
+	return c
+}

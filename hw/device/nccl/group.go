@@ -54,6 +54,8 @@ type Config struct {
 	// Host names the host of this rank, if ranks of one machine are to be different hosts, as in tests.
 	// All ranks set it, or none: the default are the hosts that [nexar.Comm.LocalRanks] finds.
 	Host string
+
+	sameGPU bool // ranks of one host may have the same GPU, for tests
 }
 
 // ErrAborted: an earlier call of the Group has failed.
@@ -131,9 +133,6 @@ func (g *Group) agree(ctx context.Context) error {
 	return g.connect(ctx)
 }
 
-// sameGPU is set by tests: ranks of one host may have the same GPU.
-var sameGPU bool
-
 // inspect describes this rank.
 func (g *Group) inspect() (r report, why error) {
 	host := g.cfg.Host
@@ -179,7 +178,7 @@ func (g *Group) decide(reports []report) (reason string) {
 			g.hosts = append(g.hosts, nil)
 		}
 		for _, other := range g.hosts[h] {
-			if reports[other].UUID == r.UUID && r.UUID != ([16]byte{}) && !sameGPU {
+			if reports[other].UUID == r.UUID && r.UUID != ([16]byte{}) && !g.cfg.sameGPU {
 				return fmt.Sprintf("ranks %d and %d have the same GPU", other, rank)
 			}
 		}

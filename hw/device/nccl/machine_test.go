@@ -42,7 +42,6 @@ func shareGPU(rank int) (number int, err error) {
 	if len(list) > 1 {
 		return rank % len(list), nil
 	}
-	nccl.AllowSameGPU()
 	return 0, errors.Join(os.Setenv("NCCL_HOSTID", fmt.Sprint("rank ", rank)), os.Setenv("NCCL_SOCKET_IFNAME", "lo"))
 }
 

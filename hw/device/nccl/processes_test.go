@@ -125,7 +125,7 @@ func runWorker(name string) error {
 		return err
 	}
 	defer stream.Close()
-	g, err := nccl.New(ctx, node.World(), stream, nccl.Config{Library: os.Getenv(cudafake.NCCLVariable), Host: fmt.Sprint("host ", i/2)})
+	g, err := nccl.New(ctx, node.World(), stream, nccl.Config{Library: os.Getenv(cudafake.NCCLVariable), Host: fmt.Sprint("host ", i/2)}.WithSameGPU())
 	if err != nil {
 		return err
 	}
