@@ -199,9 +199,15 @@ func TestHang(t *testing.T) {
 	must(t, err)
 	b := filled(t, d, pattern(100))
 	release := fake.Hang("cuMemcpyDtoDAsync_v2")
-	err = s.Copy(device.Region{Buffer: b, Bytes: 10}, device.Region{Buffer: b, Offset: 50, Bytes: 10})
-	if err == nil || !strings.Contains(err.Error(), "device cuda:1") || !strings.Contains(err.Error(), "has not returned from Copy of 10 bytes for 200ms") {
-		t.Errorf("Copy: %v, want an error that names the call", err)
+	hangs := func() error {
+		return s.Copy(device.Region{Buffer: b, Bytes: 10}, device.Region{Buffer: b, Offset: 50, Bytes: 10})
+	}
+	must(t, hangs())
+	for _, call := range []func() error{func() error { return s.Wait(t.Context()) }, hangs} {
+		err = call()
+		if err == nil || !strings.Contains(err.Error(), "device cuda:1") || !strings.Contains(err.Error(), "has not returned from Copy of 10 bytes for 200ms") {
+			t.Errorf("%v, want an error that names the call", err)
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := d.Alloc(ctx, 10); err == nil {
@@ -226,13 +232,14 @@ func TestCallErrors(t *testing.T) {
 	must(t, err)
 	a, b := filled(t, d, pattern(64)), filled(t, d, pattern(64))
 	fake.Fail("cuLaunchKernel", 1, 1)
-	err = s.(device.Reducer).Reduce(device.Whole(a), device.Whole(b), device.Int32, device.Max)
+	must(t, s.(device.Reducer).Reduce(device.Whole(a), device.Whole(b), device.Int32, device.Max))
+	err = s.Wait(t.Context())
 	e, ok := errors.AsType[*cuda.Error](err)
 	if !ok || e.Call != "cuLaunchKernel" || e.Name != "CUDA_ERROR_INVALID_VALUE" || !strings.Contains(err.Error(), "device cuda:0") {
 		t.Errorf("Reduce: %v, want an error of cuLaunchKernel", err)
 	}
-	if again := s.Wait(t.Context()); again != err {
-		t.Errorf("Wait: %v, want the same error", again)
+	if again := s.(device.Reducer).Reduce(device.Whole(a), device.Whole(b), device.Int32, device.Max); again != err {
+		t.Errorf("next Reduce: %v, want the same error", again)
 	}
 	must(t, other.(device.Reducer).Reduce(device.Whole(a), device.Whole(b), device.Int32, device.Max))
 	must(t, other.Wait(t.Context()))
@@ -480,7 +487,8 @@ func TestOpenErrors(t *testing.T) {
 	must(t, err)
 	a, b := filled(t, d, pattern(8)), filled(t, d, pattern(8))
 	fake.Fail("cuModuleLoadDataEx", 1, 218)
-	err = s.(device.Reducer).Reduce(device.Whole(a), device.Whole(b), device.Int8, device.Sum)
+	must(t, s.(device.Reducer).Reduce(device.Whole(a), device.Whole(b), device.Int8, device.Sum))
+	err = s.Wait(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "cannot compile the kernels of int8: cuModuleLoadDataEx: CUDA_ERROR_INVALID_PTX") {
 		t.Errorf("Reduce without kernels: %v", err)
 	}
