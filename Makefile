@@ -23,7 +23,7 @@ DAMAGES ?= 1000
 ATTACK_TIME ?= 20m
 ATTACK_SEED ?=
 ATTACK_ONLY ?=
-RACELESS := test/(allocs|attack|cluster)|internal/(arch|bucket|host|inspect|kernel|p2p|membership|topology|relay/(forward|relaytest|session)|overlap|ntstore|affinity|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|cmd/nexar(/internal/report)?
+RACELESS := test/(allocs|attack|cluster)|internal/(arch|bucket|host|inspect|kernel|p2p|membership|topology|relay/(forward|relaytest|session)|overlap|ntstore|affinity|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|internal/command(/internal/report)?
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
 RACELESSTESTS := ^(TestRelayKills|TestRelayConnections|TestRelayDies|TestRelayOpposite|TestRelayCollectives|TestRelayCalls|TestSparse|TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes|TestWhatIsKeptIsBounded|TestKeptFramesAreCountedOff|TestRepliesPileUp|TestDepthBeyond|TestSingle|TestChooseKeepsTheRules|TestMeasureMakesFewPlans|TestConvergence|TestSelectionOfLongVectors|TestSparseNeighbors|TestViewsFromNodes|TestKeptFramesAreBounded|TestAnyRankOfMany|TestSparseForm|TestWatchTraffic)$$
 RACEBRIEF ?= -short -skip='$(RACELESSTESTS)'
@@ -89,7 +89,7 @@ modules: ## run the tests of the other modules, except those of tools, which mak
 	@for m in $(TESTED); do (cd $$m && $(GOTEST) $(TESTFLAGS) ./...); done
 
 # RACELESS matches packages in which the race detector finds nothing: they read the source, or
-# start no goroutine, or, as cmd/nexar, test/cluster and test/attack, test child processes
+# start no goroutine, or, as internal/command, test/cluster and test/attack, test child processes
 # ("make race-clusters" runs test/cluster). RACELESSTESTS matches tests that compile
 # programs without the race detector, copy gigabytes, count up to a limit, use one goroutine,
 # repeat other tests in many orders or topologies, or use hours of fake time: the detector has crashed
@@ -200,7 +200,7 @@ lint: ## check the import rules of .golangci.yml for all platforms
 
 vet: ## run go vet in all modules
 	@for m in $(MODULES); do (cd $$m && go vet ./...); done
-	@go vet -tags manual ./cmd/nexar
+	@go vet -tags manual ./internal/command
 
 staticcheck: ## run staticcheck, in the version of tools/go.mod
 	$(TOOL) staticcheck ./...

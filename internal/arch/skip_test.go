@@ -67,7 +67,7 @@ func checkLeaks(tr *tree) (problems []string) {
 		for _, f := range tr.in(dir) {
 			if f.test {
 				tested = tested || importName(f, "go.uber.org/goleak") != ""
-			} else if f.ast.Name.Name != "main" && !covers("cmd/...", dir) && starts == "" {
+			} else if f.ast.Name.Name != "main" && !covers("internal/command/...", dir) && starts == "" {
 				starts = tr.goroutine(f)
 			}
 		}

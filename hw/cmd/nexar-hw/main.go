@@ -1,42 +1,63 @@
-//go:build linux
-
-// Command nexar-hw examines the hardware of this host that nexar can use.
+// Command nexar-hw is the command nexar with the hardware of module hw: RDMA, GPUs and NCCL.
 //
-//	nexar-hw doctor
+//	nexar-hw doctor                 also lists RDMA devices, GPUs and NCCL, and says how to add what is missing, and
+//	                                which GPUs and RDMA devices access the memory of GPUs
+//	nexar-hw bench --transport rdma measures over RDMA
+//	nexar-hw bench --device cuda    measures vectors on GPUs
 //
-// It lists the RDMA devices, the GPUs of NVIDIA and the version of NCCL, which GPUs access the memory of each other, and how
-// the RDMA device accesses that of GPUs, and says how to add missing parts. It exits with status 1 if neither an RDMA device nor a GPU can be used.
+// All other commands are those of nexar.
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/hw/device/cuda"
 	"github.com/nexar-go/nexar/hw/device/nccl"
-	"github.com/nexar-go/nexar/hw/transport/rdma"
+	"github.com/nexar-go/nexar/internal/command"
 )
 
-func main() {
-	if len(os.Args) != 2 || os.Args[1] != "doctor" {
-		fmt.Fprintln(os.Stderr, "usage: nexar-hw doctor")
-		os.Exit(2)
+func main() { command.Main(hardware("", "")) }
+
+// hardware is that of module hw. Driver and collectives are the file names of the CUDA driver and of NCCL, or "" for
+// the default ones.
+func hardware(driver, collectives string) command.Hardware {
+	h := command.Hardware{
+		Command: "nexar-hw",
+		Devices: map[string]func(int) (device.Stream, func() error, error){
+			"cuda": func(localRank int) (device.Stream, func() error, error) { return openGPU(localRank, driver) },
+		},
+		Diagnose: []command.Diagnosis{
+			{Kind: "gpus", Examine: func(w io.Writer) bool { return diagnoseGPUs(w, driver, collectives) }},
+			{Kind: "gpu memory", Examine: func(w io.Writer) bool { return diagnoseAccess(w, driver) }},
+		},
 	}
-	usable := rdma.Diagnose(os.Stdout, rdma.Config{})
-	if diagnoseGPUs(os.Stdout, "", "") {
-		usable = true
-	}
-	diagnoseDirect(os.Stdout, "")
-	if !usable {
-		os.Exit(1)
-	}
+	addRDMA(&h)
+	return h
 }
 
-// diagnoseGPUs writes the GPUs and the version of NCCL. It reports whether there is a GPU. Driver and collectives
-// are file names of libraries, or "" for the default ones.
+// openGPU returns a stream of a GPU for a rank of this host. If there are more ranks than GPUs, they share them.
+func openGPU(localRank int, driver string) (stream device.Stream, end func() error, err error) {
+	gpus, err := cuda.List(driver)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case len(gpus) == 0:
+		return nil, nil, errors.New("cuda: no GPU: see CUDA_VISIBLE_DEVICES")
+	}
+	gpu, err := cuda.Open(localRank%len(gpus), cuda.Config{Library: driver})
+	if err != nil {
+		return nil, nil, err
+	}
+	if stream, err = gpu.NewStream(); err != nil {
+		return nil, nil, errors.Join(err, gpu.Close())
+	}
+	return stream, func() error { return errors.Join(stream.Close(), gpu.Close()) }, nil
+}
+
+// diagnoseGPUs writes the GPUs and the version of NCCL. It reports whether there is a GPU.
 func diagnoseGPUs(w io.Writer, driver, collectives string) bool {
 	gpus, err := cuda.List(driver)
 	if err != nil {
@@ -57,49 +78,4 @@ func diagnoseGPUs(w io.Writer, driver, collectives string) bool {
 		fmt.Fprintf(w, "nccl: version %s\n", version)
 	}
 	return len(gpus) > 0
-}
-
-// diagnoseDirect writes how the RDMA device accesses the memory of each GPU, and which GPUs access the memory of each other.
-// Driver is the file name of the library, or "" for the default one.
-func diagnoseDirect(w io.Writer, driver string) {
-	ctx := context.Background()
-	list, _ := cuda.List(driver)
-	gpus := make([]*cuda.Device, len(list))
-	buffers := make([]device.Buffer, len(list))
-	for i := range list {
-		const probe = 2 << 20
-		gpu, err := cuda.Open(i, cuda.Config{Library: driver})
-		if err != nil {
-			fmt.Fprintln(w, err)
-			return
-		}
-		defer gpu.Close()
-		gpus[i] = gpu
-		if buffers[i], err = gpu.Alloc(ctx, probe); err != nil {
-			fmt.Fprintln(w, err)
-			return
-		}
-		address, err := cuda.Pointer(buffers[i])
-		if err != nil {
-			fmt.Fprintln(w, err)
-			return
-		}
-		rdma.DiagnoseDevice(w, rdma.Config{}, gpu.Name(), rdma.DeviceMemory{
-			Address: address, Bytes: probe, DMABuf: func() (int, int64, error) { return cuda.DMABuf(buffers[i]) },
-		})
-	}
-	for i, gpu := range gpus {
-		for j, b := range buffers {
-			if i == j {
-				continue
-			}
-			theirs, err := gpu.Access(b)
-			if err != nil {
-				fmt.Fprintf(w, "%s does not access the memory of %s: %v\n", gpu.Name(), gpus[j].Name(), err)
-				continue
-			}
-			fmt.Fprintf(w, "%s accesses the memory of %s\n", gpu.Name(), gpus[j].Name())
-			_ = theirs.Free()
-		}
-	}
 }

@@ -35,12 +35,12 @@ func TestDiagnoseGPUs(t *testing.T) {
 	}
 }
 
-// TestDiagnoseDirect: doctor writes which GPUs access the memory of each other.
-func TestDiagnoseDirect(t *testing.T) {
+// TestDiagnoseAccess: doctor writes which GPUs access the memory of each other.
+func TestDiagnoseAccess(t *testing.T) {
 	fake := cudafake.New(t)
 	fake.Configure(2, 64<<20)
 	var out strings.Builder
-	diagnoseDirect(&out, fake.Path)
+	diagnoseAccess(&out, fake.Path)
 	for _, want := range []string{"cuda:0 accesses the memory of cuda:1\n", "cuda:1 accesses the memory of cuda:0\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("doctor writes, without %q:\n%s", want, out.String())
@@ -48,7 +48,7 @@ func TestDiagnoseDirect(t *testing.T) {
 	}
 	fake.Fail("cuDeviceCanAccessPeer", 1, 999)
 	out.Reset()
-	diagnoseDirect(&out, fake.Path)
+	diagnoseAccess(&out, fake.Path)
 	if want := "cuda:0 does not access the memory of cuda:1: device cuda:0: cuDeviceCanAccessPeer: "; !strings.Contains(out.String(), want) {
 		t.Errorf("doctor writes, without %q:\n%s", want, out.String())
 	}

@@ -49,7 +49,7 @@ type Device struct {
 // hooks let tests fail copies, and hold streams. They are set before the first use.
 type hooks struct {
 	copy   func() error
-	stream func(cudadriver.Stream)
+	stream func(*stream)
 }
 
 var _ device.Device = (*Device)(nil)
@@ -170,6 +170,10 @@ func (d *Device) Close() error {
 	d.closed = true
 	close(d.freed)
 	d.freed = make(chan struct{})
+	d.mu.Unlock()
+	// Posted work is queued now.
+	_ = d.do(context.Background(), "the end of calls", func() error { return nil }, nil)
+	d.mu.Lock()
 	queued := slices.Clone(d.streams)
 	d.mu.Unlock()
 	for _, s := range queued {
@@ -214,9 +218,9 @@ func (d *Device) finish() error {
 	return d.drv.DevicePrimaryCtxRelease(d.dev)
 }
 
-// poll finishes the work that is done. It reports whether work is awaited. It runs on the thread of the
-// executor.
-func (d *Device) poll() (awaited bool) {
+// poll finishes the work that is done. It reports whether work is awaited, and whether a call slept until now. It runs on
+// the thread of the executor.
+func (d *Device) poll() (awaited, slept bool) {
 	d.mu.Lock()
 	d.busy = append(d.busy[:0], d.streams...)
 	d.mu.Unlock()
@@ -227,7 +231,7 @@ func (d *Device) poll() (awaited bool) {
 			done, err := d.drv.EventQuery(w.event)
 			if err != nil {
 				d.fail(err)
-				return false
+				return false, true
 			}
 			if !done {
 				left = true
@@ -236,9 +240,10 @@ func (d *Device) poll() (awaited bool) {
 			d.mu.Lock()
 			s.finish(w.failure)
 			d.mu.Unlock()
+			slept = slept || w.done.parked.Load()
 		}
 	}
-	return left && d.awaited.Load() > 0
+	return left && d.awaited.Load() > 0, slept
 }
 
 // fail ends all streams, since the GPU has failed. It runs on the thread of the executor.
@@ -284,10 +289,8 @@ func (d *Device) await(ctx context.Context, w *work) error {
 	if w == nil {
 		return nil
 	}
-	select {
-	case <-w.done:
+	if w.done.raised() {
 		return w.err
-	default:
 	}
 	if ctx.Err() != nil {
 		// It may be done, and unknown here.
@@ -298,13 +301,12 @@ func (d *Device) await(ctx context.Context, w *work) error {
 	d.awaited.Add(1)
 	defer d.awaited.Add(-1)
 	d.x.nudge()
-	select {
-	case <-w.done:
+	w.done.soon()
+	if w.done.raised() {
 		return w.err
-	default:
 	}
 	select {
-	case <-w.done:
+	case <-w.done.c:
 		return w.err
 	case <-ctx.Done():
 		return context.Cause(ctx)

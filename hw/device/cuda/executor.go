@@ -8,12 +8,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/spin"
 )
 
 // An executor runs functions on one thread, one after the other, and poll in between.
 type executor struct {
-	// poll looks for work that is done, and reports whether there is work that a call waits for.
-	poll func() (awaited bool)
+	// poll looks for work that is done. It reports whether a call waits for work, and whether one slept until now.
+	poll func() (awaited, slept bool)
 
 	mu     sync.Mutex
 	jobs   []*job
@@ -35,8 +37,8 @@ type job struct {
 	do    func() error
 	undo  func()       // if the caller no longer waits; may be nil
 	state atomic.Int32 // jobDone or jobAbandoned: the first of the executor and the caller sets it
-	done  chan struct{}
-	err   error // valid when done is closed
+	done  signal
+	err   error // valid when done is raised
 }
 
 const (
@@ -45,7 +47,7 @@ const (
 )
 
 // newExecutor starts an executor. Init runs first, on its thread; if it fails, the executor ends.
-func newExecutor(limit time.Duration, init func() error, poll func() bool) (*executor, error) {
+func newExecutor(limit time.Duration, init func() error, poll func() (awaited, slept bool)) (*executor, error) {
 	x := &executor{
 		poll: poll, wake: make(chan struct{}, 1), ended: make(chan struct{}), failed: make(chan struct{}), start: time.Now(),
 	}
@@ -81,7 +83,8 @@ func (x *executor) run(init func() error) {
 		x.mu.Unlock()
 		return
 	}
-	idle, poll := 0, &job{what: polling}
+	polls := &job{what: polling}
+	var r rest
 	for {
 		x.mu.Lock()
 		jobs, ending := x.jobs, x.ending
@@ -89,43 +92,120 @@ func (x *executor) run(init func() error) {
 		x.mu.Unlock()
 		for _, j := range jobs {
 			x.begin(j)
-			j.run()
+			slept := j.run()
 			x.since.Store(0)
+			if slept {
+				runtime.Gosched()
+			}
 		}
 		if ending && len(jobs) == 0 {
 			return
 		}
-		x.begin(poll)
-		awaited := x.poll()
-		x.since.Store(0)
 		if len(jobs) > 0 {
-			idle = 0
+			r = rest{}
 			continue
 		}
-		idle++
-		x.rest(awaited, idle)
+		if r.polls() {
+			x.begin(polls)
+			var slept bool
+			r.awaited, slept = x.poll()
+			x.since.Store(0)
+			if slept {
+				runtime.Gosched()
+			}
+		}
+		x.rest(&r)
 	}
 }
 
-// rest waits for jobs, and if work is awaited, for a while at most, which grows with the number of
-// questions without an answer.
-func (x *executor) rest(awaited bool, idle int) {
+// A rest is the time without jobs.
+type rest struct {
+	began   time.Time
+	next    time.Time // when to look for work that is done
+	awaited bool      // a call waits for work
+	turns   spin.Turns
+}
+
+// spinTime is how long a thread looks for a job, or for the end of one, before it sleeps: a collective makes several calls
+// in turn, and each sleep and wakeup costs as much as a short copy.
+const spinTime = 20 * time.Microsecond
+
+// polls reports whether it is time to look for work that is done: at once, and then, if a call waits, in intervals that are
+// a quarter of the time so far. The driver has locks, which other threads need meanwhile.
+func (r *rest) polls() bool {
 	const (
-		spins    = 20
-		shortest = 20 * time.Microsecond
+		part     = 4
+		shortest = 2 * time.Microsecond
 		longest  = time.Millisecond
 	)
+	now := time.Now()
 	switch {
-	case !awaited:
+	case r.began.IsZero():
+		r.began = now
+	case !r.awaited || now.Before(r.next):
+		return false
+	}
+	r.next = now.Add(min(max(now.Sub(r.began)/part, shortest), longest))
+	return true
+}
+
+// rest waits for jobs, and if a call waits for work, until the next poll at most.
+func (x *executor) rest(r *rest) {
+	pause := time.Until(r.next)
+	switch {
+	case r.awaited && pause < spinTime:
+		r.turns.Yield()
+	case !r.awaited && time.Since(r.began) < spinTime:
+		select {
+		case <-x.wake:
+			*r = rest{}
+		default:
+			r.turns.Yield()
+		}
+	case !r.awaited:
 		<-x.wake
-	case idle < spins:
-		runtime.Gosched()
+		*r = rest{}
 	default:
-		timer := time.NewTimer(min(shortest<<min(idle-spins, 10), longest))
+		timer := time.NewTimer(pause)
 		defer timer.Stop()
 		select {
 		case <-x.wake:
 		case <-timer.C:
+		}
+	}
+}
+
+// A signal is raised once, for one or more goroutines that wait for it.
+type signal struct {
+	c      chan struct{}
+	parked atomic.Bool // a goroutine sleeps until it is raised
+}
+
+func newSignal() signal { return signal{c: make(chan struct{})} }
+
+// raise reports whether a goroutine slept. It is runnable now, but on the processor of this thread, from which others take it
+// only after some time: yield to it.
+func (s *signal) raise() (slept bool) {
+	close(s.c)
+	return s.parked.Load()
+}
+
+func (s *signal) raised() bool {
+	select {
+	case <-s.c:
+		return true
+	default:
+		return false
+	}
+}
+
+// soon waits for a short time.
+func (s *signal) soon() {
+	var turns spin.Turns
+	for start := time.Now(); !s.raised(); turns.Yield() {
+		if time.Since(start) > spinTime {
+			s.parked.Store(true)
+			return
 		}
 	}
 }
@@ -163,29 +243,37 @@ func (x *executor) watch(limit time.Duration) {
 	}
 }
 
-func (j *job) run() {
+// run reports whether the caller slept.
+func (j *job) run() (slept bool) {
 	if j.state.Load() == jobAbandoned {
-		return
+		return false
 	}
 	err := j.do()
 	if j.state.CompareAndSwap(0, jobDone) {
 		j.err = err
-		close(j.done)
+		return j.done.raise()
 	} else if err == nil && j.undo != nil {
 		j.undo()
 	}
+	return false
 }
 
 // do runs a function on the thread and returns its error. If ctx ends first, it returns the cause; the
 // function still runs, and then undo, if it succeeds. After end it returns closed.
 func (x *executor) do(ctx context.Context, what string, closed error, do func() error, undo func()) error {
-	j := &job{what: what, do: do, undo: undo, done: make(chan struct{})}
+	j := &job{what: what, do: do, undo: undo, done: newSignal()}
 	if !x.post(j) {
 		return closed
 	}
+	return x.wait(ctx, j)
+}
+
+// wait waits for a job, as do.
+func (x *executor) wait(ctx context.Context, j *job) error {
+	j.done.soon()
 	var err error
 	select {
-	case <-j.done:
+	case <-j.done.c:
 		return j.err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
@@ -195,8 +283,18 @@ func (x *executor) do(ctx context.Context, what string, closed error, do func() 
 	if j.state.CompareAndSwap(0, jobAbandoned) {
 		return err
 	}
-	<-j.done
+	<-j.done.c
 	return j.err
+}
+
+// hangs reports whether a call of the driver does not return.
+func (x *executor) hangs() bool {
+	select {
+	case <-x.failed:
+		return true
+	default:
+		return false
+	}
 }
 
 // post queues a job. It reports whether the executor still accepts jobs.
@@ -214,7 +312,7 @@ func (x *executor) post(j *job) bool {
 
 // async queues a function that no call waits for.
 func (x *executor) async(what string, do func()) {
-	x.post(&job{what: what, do: func() error { do(); return nil }, done: make(chan struct{})})
+	x.post(&job{what: what, do: func() error { do(); return nil }, done: newSignal()})
 }
 
 // nudge ends a rest.

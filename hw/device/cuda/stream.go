@@ -35,8 +35,8 @@ type work struct {
 	failure error  // of queueing a part of it
 	then    func() // when it is done, with d.mu held; or nil
 
-	done chan struct{}
-	err  error // valid when done is closed
+	done signal
+	err  error // valid when done is raised
 }
 
 // NewStream returns a stream that does not wait for the default stream of CUDA.
@@ -46,7 +46,7 @@ func (d *Device) NewStream() (device.Stream, error) {
 		return nil, err
 	}
 	if d.hooks.stream != nil {
-		d.hooks.stream(s.handle)
+		d.hooks.stream(s)
 	}
 	return s, nil
 }
@@ -141,7 +141,7 @@ func (w *work) end(err error) {
 	if w.then != nil {
 		w.then()
 	}
-	close(w.done)
+	w.done.raise()
 }
 
 // queued is a call that queues work.
@@ -151,31 +151,56 @@ type queued struct {
 	staging device.Staging
 	buffers []device.Buffer
 	enqueue func() error // on the thread of the executor
-	then    func()       // when the work is done, with d.mu held; or nil
+	then    func()       // when the work is done or refused, with d.mu held; or nil
 }
 
-// add queues work, after the checks that need the state of the device. An error of the driver ends the
-// stream.
+// add queues work, after the checks that need the state of the device. It does not wait until the driver has the work, unless
+// another library may queue work on the stream too. An error of the driver ends the stream.
 func (s *stream) add(q queued) error {
-	err := s.d.do(context.Background(), q.name, func() error { return s.addNow(q) }, nil)
-	if errors.Is(err, errClosed) {
-		return s.d.errClosed("device")
+	d := s.d
+	if d.x.hangs() {
+		return d.named(d.x.err)
 	}
-	if errors.Is(err, errNotReturned) {
-		return s.d.named(err)
+	w := &work{name: q.name, then: q.then, done: newSignal()}
+	j := &job{what: q.name, do: func() error { return s.enqueue(w, q) }, done: newSignal()}
+	shared, err := s.post(w, q, j)
+	if err != nil || !shared {
+		return err
+	}
+	if err = d.x.wait(context.Background(), j); errors.Is(err, errNotReturned) {
+		return d.named(err)
 	}
 	return err
 }
 
-// addNow is add on the thread of the executor.
-func (s *stream) addNow(q queued) error {
+// post admits work and posts its job, in the same order as other calls. It reports whether another library uses the stream.
+func (s *stream) post(w *work, q queued, j *job) (shared bool, err error) {
 	d := s.d
-	w := &work{name: q.name, then: q.then, done: make(chan struct{})}
-	if err := s.admit(w, q); err != nil {
-		return err
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err = s.admit(w, q); err == nil && !d.x.post(j) {
+		err = d.errClosed("device")
 	}
-	var err error
-	if q.copies && d.hooks.copy != nil {
+	if err != nil {
+		if q.then != nil {
+			q.then()
+		}
+		return false, err
+	}
+	s.last = w
+	return s.shared, nil
+}
+
+// enqueue gives work to the driver. It runs on the thread of the executor.
+func (s *stream) enqueue(w *work, q queued) error {
+	d := s.d
+	d.mu.Lock()
+	if d.err != nil && s.err == nil {
+		s.err = &device.StreamError{Device: d.name, Work: q.name, Err: d.err}
+	}
+	err := s.err
+	d.mu.Unlock()
+	if err == nil && q.copies && d.hooks.copy != nil {
 		err = d.hooks.copy()
 	}
 	if err == nil {
@@ -217,15 +242,12 @@ func (s *stream) addNow(q queued) error {
 		d.streams = append(d.streams, s)
 	}
 	s.queue = append(s.queue, w)
-	s.last = w
 	return w.failure
 }
 
-// admit checks the stream, the staging and the buffers of work, and marks them as used.
+// admit checks the stream, the staging and the buffers of work, and marks them as used. d.mu is held.
 func (s *stream) admit(w *work, q queued) error {
 	d := s.d
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.err != nil && s.err == nil {
 		s.err = &device.StreamError{Device: d.name, Work: q.name, Err: d.err}
 	}

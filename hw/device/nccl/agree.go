@@ -122,7 +122,7 @@ func (g *Group) decide(reports []report) (methods, reasons []string) {
 	var first string
 	used := false
 	for h, ranks := range g.hosts {
-		method, reason := methodOf(ranks, reports)
+		method, reason := g.methodOf(ranks, reports)
 		methods, reasons = append(methods, method), append(reasons, reason)
 		g.limited = g.limited || method == "nccl"
 		used = used || method != "host"
@@ -159,7 +159,7 @@ func (g *Group) place(reports []report) {
 }
 
 // methodOf returns what a host uses, and why not NCCL.
-func methodOf(ranks []int, reports []report) (method, reason string) {
+func (g *Group) methodOf(ranks []int, reports []report) (method, reason string) {
 	method = "peer"
 	owners := make(map[[16]byte]int)
 	for _, rank := range ranks {
@@ -175,7 +175,7 @@ func methodOf(ranks []int, reports []report) (method, reason string) {
 			reason = fmt.Sprintf("rank %d has no GPU or no NCCL", rank)
 		case r.Version != first.Version:
 			reason = fmt.Sprintf("rank %d has NCCL %s, and rank %d has %s", rank, versionText(int(r.Version)), ranks[0], versionText(int(first.Version)))
-		case shared && r.UUID != [16]byte{}:
+		case shared && r.UUID != [16]byte{} && !g.cfg.sameGPU:
 			reason = fmt.Sprintf("ranks %d and %d have the same GPU", other, rank)
 		}
 	}

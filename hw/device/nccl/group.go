@@ -65,6 +65,8 @@ type Config struct {
 	// Host names the host of this rank, if ranks of one machine are to be different hosts, as in tests.
 	// All ranks set it, or none: the default are the hosts that [nexar.Comm.LocalRanks] finds.
 	Host string
+
+	sameGPU bool // ranks of one host may have the same GPU, for tests
 }
 
 // ErrAborted: an earlier call of the Group has failed.
@@ -134,14 +136,17 @@ func (g *Group) guarded(ctx context.Context, f func(ctx context.Context) error) 
 	if earlier != nil {
 		return earlier
 	}
-	ctx, stop := context.WithTimeoutCause(ctx, g.cfg.Timeout, fmt.Errorf("the call takes longer than the timeout %v", g.cfg.Timeout))
+	bounded, stop := context.WithTimeoutCause(ctx, g.cfg.Timeout, fmt.Errorf("the call takes longer than the timeout %v", g.cfg.Timeout))
 	defer stop()
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(bounded)
 	var watch sync.WaitGroup
 	watch.Go(func() { g.watch(ctx, cancel) })
 	err := f(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
+	}
+	if err != nil {
+		g.awaitCause(bounded, err)
 	}
 	cancel(nil)
 	watch.Wait()
@@ -176,9 +181,29 @@ func (g *Group) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 			return
 		case <-ticks.C:
 			if _, err := g.state(ctx); err != nil && ctx.Err() == nil {
+				g.awaitCause(ctx, err)
 				cancel(err)
 			}
 		}
+	}
+}
+
+// awaitCause waits after an error of NCCL or of a part of the communicator until the whole communicator has ended, or
+// ctx. NCCL often notices first that the process of a rank has ended, but only nexar knows which one, within the
+// heartbeat timeout, and its rank has another number in a part.
+func (g *Group) awaitCause(ctx context.Context, err error) {
+	const limit = 10 * time.Second
+	e, ok := errors.AsType[*Error](err)
+	remote := ok && (e.Code == remoteError || e.Code == systemError || e.Code == internalError)
+	if !remote && g.local.Err() == nil && g.cross.Err() == nil {
+		return
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-g.comm.Done():
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }
 

@@ -106,7 +106,13 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s (%d)%s", e.Call, e.Text, e.Code, last)
 }
 
-const inProgress = 7 // the call continues: see ncclCommGetAsyncError
+// Results of NCCL (ncclResult_t).
+const (
+	systemError   = 2
+	internalError = 3
+	remoteError   = 6
+	inProgress    = 7 // the call continues: see ncclCommGetAsyncError
+)
 
 // call calls a function. comm may be 0. A call that continues is no error.
 //

@@ -220,60 +220,73 @@ func TestCollectives(t *testing.T) {
 	}
 }
 
-// compare runs all collectives on the GPUs, and on memory of the host. Those that do not reduce are run for
-// sums only.
+// calls are the collectives of a Group and of a nexar.DeviceComm.
+type calls interface {
+	AllReduce(context.Context, device.Type, device.Region, nexar.Op) error
+	Reduce(context.Context, device.Type, device.Region, nexar.Op, int) error
+	Broadcast(context.Context, device.Type, device.Region, int) error
+	AllGather(context.Context, device.Type, device.Region, device.Region) error
+	ReduceScatter(context.Context, device.Type, device.Region, device.Region, nexar.Op) error
+	AllToAll(context.Context, device.Type, device.Region, device.Region) error
+}
+
+// A collective is a call with a buffer that has the blocks of all ranks, and as many bytes behind them.
+type collective struct {
+	name string
+	call func(ctx context.Context, c calls, b device.Buffer) error
+}
+
+// collectives returns the calls of n ranks for an operation. Those that do not reduce are among them for sums only.
+func collectives(n int, typ device.Type, op nexar.Op, count int) []collective {
+	size, root := count*typ.Size(), count%n
+	whole := func(b device.Buffer) device.Region { return device.Region{Buffer: b, Bytes: n * size} }
+	block := func(b device.Buffer) device.Region {
+		return device.Region{Buffer: b, Offset: n * size, Bytes: size}
+	}
+	list := []collective{
+		{"all_reduce", func(ctx context.Context, c calls, b device.Buffer) error { return c.AllReduce(ctx, typ, block(b), op) }},
+		{"reduce", func(ctx context.Context, c calls, b device.Buffer) error {
+			return c.Reduce(ctx, typ, block(b), op, root)
+		}},
+		{"reduce_scatter", func(ctx context.Context, c calls, b device.Buffer) error {
+			return c.ReduceScatter(ctx, typ, block(b), whole(b), op)
+		}},
+	}
+	if op != nexar.Sum {
+		return list
+	}
+	return append(list,
+		collective{"broadcast", func(ctx context.Context, c calls, b device.Buffer) error {
+			return c.Broadcast(ctx, typ, block(b), root)
+		}},
+		collective{"all_gather", func(ctx context.Context, c calls, b device.Buffer) error {
+			return c.AllGather(ctx, typ, whole(b), block(b))
+		}},
+		collective{"all_to_all", func(ctx context.Context, c calls, b device.Buffer) error {
+			return c.AllToAll(ctx, typ, whole(b), device.Region{Buffer: b, Offset: n * size, Bytes: n * size})
+		}})
+}
+
+// compare runs all collectives on the GPUs, and on memory of the host.
 func compare(t *testing.T, ranks []*rank, slices []*nexar.Comm, typ device.Type, op nexar.Op, count int) {
 	t.Helper()
-	n, size, root := len(ranks), typ.Size(), count%len(ranks)
+	n := len(ranks)
 	stream, _ := host.Device{}.NewStream()
-	type calls interface {
-		AllReduce(context.Context, device.Type, device.Region, nexar.Op) error
-		Reduce(context.Context, device.Type, device.Region, nexar.Op, int) error
-		Broadcast(context.Context, device.Type, device.Region, int) error
-		AllGather(context.Context, device.Type, device.Region, device.Region) error
-		ReduceScatter(context.Context, device.Type, device.Region, device.Region, nexar.Op) error
-		AllToAll(context.Context, device.Type, device.Region, device.Region) error
-	}
-	// Each call gets the blocks of all ranks, and behind them one block.
-	whole := func(b device.Buffer) device.Region { return device.Region{Buffer: b, Bytes: n * count * size} }
-	block := func(b device.Buffer) device.Region {
-		return device.Region{Buffer: b, Offset: n * count * size, Bytes: count * size}
-	}
-	for name, call := range map[string]func(ctx context.Context, c calls, b device.Buffer) error{
-		"all_reduce": func(ctx context.Context, c calls, b device.Buffer) error { return c.AllReduce(ctx, typ, block(b), op) },
-		"reduce": func(ctx context.Context, c calls, b device.Buffer) error {
-			return c.Reduce(ctx, typ, block(b), op, root)
-		},
-		"broadcast": func(ctx context.Context, c calls, b device.Buffer) error {
-			return c.Broadcast(ctx, typ, block(b), root)
-		},
-		"all_gather": func(ctx context.Context, c calls, b device.Buffer) error {
-			return c.AllGather(ctx, typ, whole(b), block(b))
-		},
-		"reduce_scatter": func(ctx context.Context, c calls, b device.Buffer) error {
-			return c.ReduceScatter(ctx, typ, block(b), whole(b), op)
-		},
-		"all_to_all": func(ctx context.Context, c calls, b device.Buffer) error {
-			return c.AllToAll(ctx, typ, whole(b), device.Region{Buffer: b, Offset: n * count * size, Bytes: n * count * size})
-		},
-	} {
-		if op != nexar.Sum && (name == "broadcast" || name == "all_gather" || name == "all_to_all") {
-			continue
-		}
+	for _, c := range collectives(n, typ, op, count) {
 		got, want := make([][]byte, n), make([][]byte, n)
 		each(t, ranks, func(i int, r *rank) (err error) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			data := vector(typ, i, 2*n*count)
-			if got[i], err = r.on(ctx, data, func(b device.Buffer) error { return call(ctx, r.group, b) }); err != nil {
+			if got[i], err = r.on(ctx, data, func(b device.Buffer) error { return c.call(ctx, r.group, b) }); err != nil {
 				return err
 			}
 			want[i] = data
-			return call(ctx, slices[i].WithStream(stream), host.Of(data))
+			return c.call(ctx, slices[i].WithStream(stream), host.Of(data))
 		})
 		for i := range ranks {
 			if !bytes.Equal(got[i], want[i]) {
-				t.Fatalf("%s of %d elements of %v, %v: rank %d has\n%v, want\n%v", name, count, typ, op, i, got[i], want[i])
+				t.Fatalf("%s of %d elements of %v, %v: rank %d has\n%v, want\n%v", c.name, count, typ, op, i, got[i], want[i])
 			}
 		}
 	}

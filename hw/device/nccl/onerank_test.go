@@ -13,12 +13,12 @@ import (
 )
 
 // TestOneRank: a communicator of NCCL with one rank makes all calls of the library, whose results are the inputs: with the
-// fakes, and with the libraries of the host if there is a GPU.
+// fakes, and with those of the machine.
 func TestOneRank(t *testing.T) {
 	t.Run("fake", func(t *testing.T) {
 		oneRank(t, cudafake.New(t).Path, cudafake.NCCL(t), []device.Type{device.Float32, device.Int8, device.Uint64})
 	})
-	t.Run("hardware", func(t *testing.T) {
+	t.Run("machine", func(t *testing.T) {
 		gpus, err := cuda.List("")
 		require.Have(t, "cuda", err == nil && len(gpus) > 0, "there is no GPU")
 		version, err := Version("")

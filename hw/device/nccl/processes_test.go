@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,15 +21,15 @@ import (
 	"github.com/nexar-go/nexar/hw/device/cuda"
 	"github.com/nexar-go/nexar/hw/device/nccl"
 	"github.com/nexar-go/nexar/hw/internal/cudafake"
-	"github.com/nexar-go/nexar/internal/require"
 )
 
 const (
-	workerRank = "NEXAR_NCCL_TEST_RANK"
-	workerSeed = "NEXAR_NCCL_TEST_SEED"
-	workerKill = "NEXAR_NCCL_TEST_KILLED" // a rank that is killed
-	workerHost = "NEXAR_NCCL_TEST_RANKS"  // ranks of a host
-	workerWant = "NEXAR_NCCL_TEST_INSIDE" // what hosts use
+	workerRank = "NCCLTEST_RANK"
+	workerSeed = "NCCLTEST_SEED"
+	workerKill = "NCCLTEST_KILLED" // a rank that is killed
+	workerHost = "NCCLTEST_RANKS"  // ranks of a host
+	workerWant = "NCCLTEST_INSIDE" // what hosts use
+	workerMode = "NCCLTEST_MODE"   // "" for one sum, "all" for all collectives
 )
 
 // A worker is a process with a rank.
@@ -51,16 +52,15 @@ func (w *worker) line(t *testing.T, word string) string {
 	return ""
 }
 
-// start starts n processes with ranks of one world over the fakes. Two are of a host, and use NCCL, unless env has
-// something else. RANK:NAME=VALUE is for one rank.
-func start(t *testing.T, n int, env ...string) []*worker {
+// fakes returns the environment of workers with the fakes of the driver and of NCCL.
+func fakes(t *testing.T) []string {
 	t.Helper()
-	return launch(t, n, append([]string{
-		cudafake.PathVariable + "=" + cudafake.New(t).Path, cudafake.NCCLVariable + "=" + cudafake.NCCL(t), workerHost + "=2", workerWant + "=nccl",
-	}, env...))
+	return []string{cudafake.PathVariable + "=" + cudafake.New(t).Path, cudafake.NCCLVariable + "=" + cudafake.NCCL(t)}
 }
 
-func launch(t *testing.T, n int, env []string) []*worker {
+// start starts n processes with ranks of one world. Two are of a host, and use NCCL, unless env has something else.
+// RANK:NAME=VALUE is for one rank. Without fakes in their environment they use the libraries of the machine.
+func start(t *testing.T, n int, env ...string) []*worker {
 	t.Helper()
 	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: n})
 	if err != nil {
@@ -70,7 +70,7 @@ func launch(t *testing.T, n int, env []string) []*worker {
 	workers := make([]*worker, n)
 	for i := range workers {
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(append(os.Environ(), workerRank+"="+strconv.Itoa(i), workerSeed+"="+seed.Addr()), env...)
+		cmd.Env = append(append(os.Environ(), workerRank+"="+strconv.Itoa(i), workerSeed+"="+seed.Addr(), workerHost+"=2", workerWant+"=nccl"), env...)
 		for _, e := range env {
 			if v, ok := strings.CutPrefix(e, fmt.Sprint(i, ":")); ok {
 				cmd.Env = append(cmd.Env, v)
@@ -103,8 +103,8 @@ func TestMain(m *testing.M) {
 }
 
 // runWorker is a rank. It prints the hash of a sum and, if a rank is to be killed, the error of the next call.
-func runWorker(number string) error {
-	i, err := strconv.Atoi(number)
+func runWorker(name string) error {
+	i, err := strconv.Atoi(name)
 	if err != nil {
 		return err
 	}
@@ -119,26 +119,25 @@ func runWorker(number string) error {
 		return err
 	}
 	driver := os.Getenv(cudafake.PathVariable)
-	gpus, err := cuda.List(driver)
-	if err != nil {
+	number := i % ranks
+	if driver == "" {
+		if number, err = shareGPU(i); err != nil {
+			return err
+		}
+	} else if _, err := cudafake.Load(); err != nil { // which runs the kernels of gpu
 		return err
 	}
-	gpu, err := cuda.Open(i%ranks%len(gpus), cuda.Config{Library: driver})
+	gpu, err := cuda.Open(number, cuda.Config{Library: driver})
 	if err != nil {
 		return err
 	}
 	defer gpu.Close()
-	if driver != "" {
-		if _, err := cudafake.Load(); err != nil { // which runs the kernels of gpu
-			return err
-		}
-	}
 	stream, err := gpu.NewStream()
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
-	cfg := nccl.Config{Library: os.Getenv(cudafake.NCCLVariable), Host: fmt.Sprint("host ", i/ranks), ExchangeBuffer: 1 << 16}
+	cfg := nccl.Config{Library: os.Getenv(cudafake.NCCLVariable), Host: fmt.Sprint("host ", i/ranks), ExchangeBuffer: 1 << 16}.WithSameGPU()
 	g, err := nccl.New(ctx, node.World(), stream, cfg)
 	if err != nil {
 		return err
@@ -146,6 +145,9 @@ func runWorker(number string) error {
 	defer g.Close()
 	if want := os.Getenv(workerWant); g.Inside() != want {
 		return fmt.Errorf("the host uses %q (%s), want %q", g.Inside(), g.Reason(), want)
+	}
+	if os.Getenv(workerMode) == "all" {
+		return everything(ctx, &rank{comm: node.World(), gpu: gpu, stream: stream, group: g})
 	}
 	fmt.Printf("reason %s\n", g.Reason())
 	const n = 100_003
@@ -168,7 +170,7 @@ func runWorker(number string) error {
 	if killed == "" {
 		return nil
 	}
-	if killed == number {
+	if killed == name {
 		time.Sleep(time.Hour) // until it is killed, while the others are in the call
 	}
 	err = g.AllReduce(ctx, device.Float32, device.Whole(b), nexar.Sum)
@@ -210,8 +212,8 @@ func again(ctx context.Context, node *nexar.Node, gpu *cuda.Device, stream devic
 	return nil
 }
 
-// ends waits until processes end without an error.
-func ends(t *testing.T, workers []*worker) {
+// end waits until workers end without an error.
+func end(t *testing.T, workers []*worker) {
 	t.Helper()
 	for i, w := range workers {
 		for w.out.Scan() {
@@ -228,14 +230,17 @@ var withoutNCCL = []string{cudafake.NCCLVariable + "=" + noLibrary, workerWant +
 // TestProcesses: ranks in processes of two hosts have the same bits, which are those of the sum, with NCCL, with
 // peer access, and if only one host has NCCL.
 func TestProcesses(t *testing.T) {
-	for name, env := range map[string][]string{
-		"nccl": nil, "peer": withoutNCCL,
-		"mixed": {"2:" + withoutNCCL[0], "2:" + withoutNCCL[1], "3:" + withoutNCCL[0], "3:" + withoutNCCL[1]},
-	} {
-		t.Run(name, func(t *testing.T) {
-			checkSums(t, start(t, 4, env...))
-		})
-	}
+	onLibraries(t, func(t *testing.T, env []string) { checkSums(t, start(t, 4, env...)) })
+	t.Run("peer", func(t *testing.T) {
+		onDrivers(t, func(t *testing.T, env []string) { checkSums(t, start(t, 4, append(env, withoutNCCL...)...)) })
+	})
+	t.Run("mixed", func(t *testing.T) {
+		env := fakes(t)
+		for _, e := range withoutNCCL {
+			env = append(env, "2:"+e, "3:"+e)
+		}
+		checkSums(t, start(t, 4, env...))
+	})
 }
 
 // checkSums compares the sums of ranks with that of their vectors.
@@ -255,56 +260,38 @@ func checkSums(t *testing.T, workers []*worker) {
 			t.Errorf("rank %d has the sum %s, want %s", i, got, hash)
 		}
 	}
-	ends(t, workers)
-}
-
-// TestHardware: processes with the GPUs of this host, which may be one, reduce by peer access, also after one is killed, and, where
-// there are two GPUs and NCCL, by NCCL.
-func TestHardware(t *testing.T) {
-	gpus, err := cuda.List("")
-	require.Have(t, "cuda", err == nil && len(gpus) > 0, "there is no GPU")
-	hardware := func(env ...string) []string { return append([]string{cudafake.PathVariable + "="}, env...) }
-	t.Run("peer", func(t *testing.T) {
-		checkSums(t, launch(t, 2, append(hardware(workerHost+"=2"), withoutNCCL...)))
-	})
-	t.Run("killed rank", func(t *testing.T) {
-		checkKill(t, launch(t, 3, append(hardware(workerHost+"=3", workerKill+"=2"), withoutNCCL...)), "peer [2 4 6 8]")
-	})
-	t.Run("nccl", func(t *testing.T) {
-		_, err := nccl.Version("")
-		require.Have(t, "nccl", err == nil, "there is no NCCL")
-		require.Have(t, "two GPUs", len(gpus) > 1, "NCCL needs a GPU for each rank")
-		checkSums(t, launch(t, 2, hardware(workerHost+"=2", cudafake.NCCLVariable+"=", workerWant+"=nccl")))
-	})
+	end(t, workers)
 }
 
 // TestVersions: a host whose ranks have different versions of NCCL uses peer access, and says why.
 func TestVersions(t *testing.T) {
-	workers := start(t, 2, "1:FAKENCCL_VERSION=22702", workerWant+"=peer")
+	workers := start(t, 2, append(fakes(t), "1:FAKENCCL_VERSION=22702", workerWant+"=peer")...)
 	for _, w := range workers {
 		if got, want := w.line(t, "reason"), "rank 1 has NCCL 2.27.2, and rank 0 has 2.23.4"; got != want {
 			t.Errorf("reason %q, want %q", got, want)
 		}
 	}
-	ends(t, workers)
+	end(t, workers)
 }
 
 // TestKilledRank: when a rank is killed while the others are in a call, they get an error that
 // names it, and continue with a Group on the next epoch.
 func TestKilledRank(t *testing.T) {
-	for name, test := range map[string]struct {
-		env   []string
-		again string
-	}{
-		// The host of the killed rank has one rank left, and the other one has two.
-		"nccl, two hosts": {nil, " [3 6 9 12]"},
-		"nccl, one host":  {[]string{workerHost + "=4", "FAKECUDA_DEVICES=4"}, "nccl [3 6 9 12]"},
-		"peer, one host":  {append([]string{workerHost + "=4", "FAKECUDA_DEVICES=4"}, withoutNCCL...), "peer [3 6 9 12]"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			checkKill(t, start(t, 4, append(test.env, workerKill+"=3")...), test.again)
+	// The host of the killed rank has one rank left, and the other one has two.
+	onLibraries(t, func(t *testing.T, env []string) {
+		checkKill(t, start(t, 4, append(env, workerKill+"=3")...), " [3 6 9 12]")
+	})
+	oneHost := []string{workerHost + "=4", "FAKECUDA_DEVICES=4", workerKill + "=3"}
+	t.Run("one host", func(t *testing.T) {
+		onLibraries(t, func(t *testing.T, env []string) {
+			checkKill(t, start(t, 4, append(env, oneHost...)...), "nccl [3 6 9 12]")
 		})
-	}
+	})
+	t.Run("peer", func(t *testing.T) {
+		onDrivers(t, func(t *testing.T, env []string) {
+			checkKill(t, start(t, 4, slices.Concat(env, oneHost, withoutNCCL)...), "peer [3 6 9 12]")
+		})
+	})
 }
 
 // checkKill kills the last rank, which does not call while the others do, and looks for their errors and what they print afterwards.
@@ -326,5 +313,5 @@ func checkKill(t *testing.T, workers []*worker, again string) {
 			t.Errorf("rank %d: %q, want %q", i, got, again)
 		}
 	}
-	ends(t, workers)
+	end(t, workers)
 }

@@ -47,8 +47,8 @@ func TestFake(t *testing.T) {
 	check(t, "peer (not by NCCL: rank 0 has no GPU or no NCCL", "--driver", fake.Path, "--nccl", "libnccl-none.so.2")
 }
 
-// TestHardware: three ranks on the GPUs of this host, which may be one.
-func TestHardware(t *testing.T) {
+// TestMachine: three ranks on the GPUs of this host, which may be one.
+func TestMachine(t *testing.T) {
 	gpus, err := cuda.List("")
 	require.Have(t, "cuda", err == nil && len(gpus) > 0, "there is no GPU")
 	check(t, "peer", "--nccl", "libnccl-none.so.2")

@@ -41,7 +41,7 @@ func TestFake(t *testing.T) {
 	same(t, "--driver", cudafake.New(t).Path, "--nccl", "libnccl-none.so.2")
 }
 
-func TestHardware(t *testing.T) {
+func TestMachine(t *testing.T) {
 	gpus, err := cuda.List("")
 	require.Have(t, "cuda", err == nil && len(gpus) > 0, "there is no GPU")
 	same(t)

@@ -1,8 +1,0 @@
-//go:build !manual
-
-package main
-
-import "github.com/spf13/cobra"
-
-// manualCommands returns no command: see manual.go.
-func manualCommands(streams) []*cobra.Command { return nil }

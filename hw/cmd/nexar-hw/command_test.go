@@ -1,0 +1,69 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/nexar-go/nexar/hw/internal/cudafake"
+	"github.com/nexar-go/nexar/internal/command"
+)
+
+// runCommand lets the test binary be the command, with the fake driver.
+const runCommand = "NEXARHW_TEST_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runCommand) != "" {
+		if _, err := cudafake.Load(); err != nil {
+			panic(err)
+		}
+		command.Main(hardware(os.Getenv(cudafake.PathVariable), "libnccl-none.so.2"))
+	}
+	os.Exit(m.Run())
+}
+
+// runHere runs the command.
+func runHere(t *testing.T, args ...string) (text string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), runCommand+"=1", cudafake.PathVariable+"="+cudafake.New(t).Path)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// TestBenchOnGPUs: bench measures all operations with vectors on GPUs, in processes, and their results are right.
+func TestBenchOnGPUs(t *testing.T) {
+	out, err := runHere(t, "bench", "-n", "3", "--device", "cuda", "--iters", "2", "--max", "4KiB", "--factor", "64")
+	if err != nil || !strings.Contains(out, "on cuda:0; bandwidths") || !strings.Contains(out, "12 operations, ") || !strings.Contains(out, ", 0 wrong elements") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestNoSuchHardware: hardware that is missing is an error, and no other hardware is measured in its place.
+func TestNoSuchHardware(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"bench", "-n", "2", "--device", "tpu"}, `nexar-hw bench: --device "tpu": want one of cuda`},
+		{[]string{"bench", "-n", "2", "--transport", "ib"}, `nexar-hw bench: --transport "ib": want one of auto, mem, shm, tcp, quic, rdma`},
+	} {
+		out, err := runHere(t, test.args...)
+		if err == nil || !strings.Contains(out, test.want) {
+			t.Errorf("%v: %v, without %q:\n%s", test.args, err, test.want, out)
+		}
+	}
+}
+
+// TestDoctor: doctor has findings about hardware. Hardware that is missing is no failure.
+func TestDoctor(t *testing.T) {
+	out, err := runHere(t, "doctor", "--json")
+	for _, want := range []string{`"about": "gpus"`, "cuda:0: Fake device", "NCCL is not installed", `"about": "rdma"`, `"healthy": true`} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("%v, without %q:\n%s", err, want, out)
+		}
+	}
+}

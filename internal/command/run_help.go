@@ -1,0 +1,104 @@
+package command
+
+const runHelp = `Start COUNT processes of PROGRAM on this host, as ranks of a cluster, and end when
+they have ended.
+
+Without --seed and --peers the processes are a cluster of their own, with a seed
+inside nexar run that only this host can reach. With --seed or --peers they are
+part of a larger cluster.
+
+PROGRAM calls nexar.Join with an empty Config. Its settings are in its
+environment:
+
+  NEXAR_SEEDS          address of the seed
+  NEXAR_CLUSTER_TOKEN  token of the cluster; a new one if neither it nor
+                       NEXAR_CLUSTER_TOKEN_FILE is set
+  NEXAR_RANK           rank (with --seed only if --first-rank is given)
+  NEXAR_WORLD          number of ranks (with --seed only if --world is given)
+  NEXAR_LOCAL_RANK     number among the processes of this host, from 0
+  NEXAR_LISTEN         127.0.0.1:0 (unchanged with --seed)
+  NEXAR_DUMP_ON_QUIT   1 unless set: on SIGQUIT (Ctrl-\) every rank prints its
+                       operations and the ranks they wait for, and ends
+  NEXAR_STACKS         1 with --stacks: it prints the stacks of all goroutines
+                       first
+  NEXAR_LEAVE_ON_SIGTERM
+                       1 with --elastic unless set: a process that calls
+                       Node.Reconfigure leaves there after SIGTERM
+
+Other NEXAR_* variables are passed on; docs/config.md lists them.
+
+OUTPUT
+  Every line begins with the rank, "[2] ". If the seed chooses the ranks (--seed
+  or --peers without --first-rank), lines before the process has joined begin
+  with host name and pid instead, "[node7:4711] ", the name of the process in the
+  output of the seed and of "nexar status". With --elastic the prefix changes with
+  the rank. It is colored on a terminal unless NO_COLOR is set. Lines are written
+  whole. Standard input goes to the first process.
+
+SIGNALS AND FAILURES
+  SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all processes. The third
+  request to end kills them. When a process fails, operations of the others
+  return an error that names it. They have the grace time (--grace) to end; then
+  they get SIGTERM, and after the grace time again SIGKILL.
+
+SEVERAL SEEDS
+  With --peers and --world, nexar run on each of three or five hosts runs a seed
+  as well, and fewer than half of these hosts may fail (see nexar seed --help).
+  Further hosts use --seed.
+
+ELASTIC WORLDS
+  With --elastic the other ranks continue when a process fails after the world
+  has formed, and more may join: nexar run prints the command for this. A new
+  token is in a file that only this user may read; the command names the file.
+  The world has at least --min and at most --max nodes. The program loops over
+  Node.Epochs and, to admit nodes, calls Node.Reconfigure, as examples/elastic
+  does.
+
+DESCENDANTS
+  Processes that ranks start do not outlive nexar run. When a rank has ended,
+  its process group gets SIGTERM, and SIGKILL after the grace time. When all
+  ranks have ended, so do other descendants, depending on the system:
+
+  Linux    all descendants, daemons in their own sessions included. nexar run
+           is two processes: if one is killed, the other ends all ranks and
+           descendants. If both are killed at once, ranks end, but descendants
+           in other process groups do not.
+  Windows  all descendants, without a grace time, also if nexar run is killed
+  others   the process group of each rank; a process that leaves the group is
+           not ended. If nexar run is killed, its second process ends the groups.
+
+  Ranks have no controlling terminal, and Ctrl-Z does not stop them. To start a
+  process that outlives the run, use a service: systemd-run, at, a container
+  runtime. Processes of other users (sudo) cannot be killed; nexar run names
+  them.
+
+EXIT STATUS
+  0      all processes exited with 0; with --elastic, at least one did
+  N      the first process that failed exited with N
+  128+N  the first process that failed, or nexar run itself, was killed by
+         signal N
+  1      a process ended before the world had formed, while others waited
+  2      wrong usage
+  126    PROGRAM cannot be executed
+  127    PROGRAM was not found`
+
+const runExamples = `  Four ranks on this host:
+    nexar run -n 4 -- ./train --epochs 10
+    nexar run -n 4 -- go run ./examples/allreduce
+
+  Four ranks that nexar status can query:
+    export NEXAR_CLUSTER_TOKEN=$(nexar token)
+    nexar run -n 4 -- ./train
+
+  Ranks 4 to 7 of a cluster of eight, with its seed on 10.0.0.1:
+    export NEXAR_CLUSTER_TOKEN=...
+    nexar run -n 4 --seed 10.0.0.1:7946 --world 8 --first-rank 4 -- ./train
+
+  Two ranks on each of three hosts, any of which may fail; on each the same:
+    export NEXAR_CLUSTER_TOKEN=...
+    nexar run -n 2 --world 6 --elastic --state-dir /var/lib/nexar \
+      --peers 10.0.0.1:7946,10.0.0.2:7946,10.0.0.3:7946 -- ./train
+
+  Two more ranks for a running elastic cluster, and a spare:
+    nexar run -n 2 --elastic --seed 10.0.0.1:7946 -- ./train
+    nexar run --elastic --seed 10.0.0.1:7946 --env NEXAR_SPARE=1 -- ./train`

@@ -1,0 +1,301 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/consensus/raft"
+)
+
+// seedFlags are the flags of nexar seed.
+type seedFlags struct {
+	peerFlags
+	world       int
+	elastic     bool
+	min, max    int
+	formTimeout time.Duration
+	logLevel    string
+	health      string
+}
+
+func newSeed(s streams) *cobra.Command {
+	var f seedFlags
+	cmd := &cobra.Command{
+		Use:     "seed --world COUNT [flags]",
+		Short:   "Admit the nodes of a cluster",
+		Long:    seedHelp,
+		Example: seedExample,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Ctrl-C and the SIGTERM of a service manager end the seed in an orderly way.
+			signals := make(chan os.Signal, 1)
+			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+			defer signal.Stop(signals)
+			if !cmd.Flags().Changed("world") {
+				return usagef("--world is missing: give the number of nodes, as in: nexar seed --world 4")
+			}
+			return f.run(cmd.Context(), s, signals)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.listen, "listen", "", "`host:port` to listen on; host alone means port 7946, port 0 any free port (default \":0\", or the address of this seed in --peers)")
+	flags.IntVar(&f.world, "world", 0, "number of nodes of the world (required)")
+	flags.BoolVar(&f.elastic, "elastic", false, "let nodes join after the world has formed")
+	flags.IntVar(&f.min, "min", 0, "minimum `number` of nodes of an elastic world (default 1)")
+	flags.IntVar(&f.max, "max", 0, "maximum `number` of nodes of an elastic world (default: no limit)")
+	f.definePeers(cmd)
+	flags.DurationVar(&f.formTimeout, "form-timeout", 5*time.Minute, "time for the world to form; negative for no limit")
+	flags.StringVar(&f.health, "health", "", "`host:port` to answer HTTP requests for /healthz and /readyz (default: none)")
+	flags.StringVar(&f.logLevel, "log-level", "warn", "lowest `level` to log to standard error: debug, info, warn or error")
+	return cmd
+}
+
+// run serves until all nodes have gone or a signal arrives.
+func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal) error {
+	level, err := f.check()
+	if err != nil {
+		return err
+	}
+	token, made, err := f.token()
+	if err != nil {
+		return err
+	}
+	peerToken, err := f.peerToken()
+	if err != nil {
+		return err
+	}
+	if len(f.peers) > 0 {
+		if err := checkToken(); err != nil {
+			return err
+		}
+	}
+	warnOfEnv(s.err, "nexar seed")
+	// Only this goroutine writes lines, so that they stay in order.
+	ctx, stop := context.WithCancel(ctx)
+	events := make(chan nexar.SeedEvent)
+	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
+		Listen: f.listen, World: f.world, Elastic: f.elastic, ElasticMin: f.min, ElasticMax: f.max,
+		Token: token, StateDir: f.stateDir, ForgetState: f.forget, Consensus: raft.Open, Peers: f.peers, PeerToken: peerToken, CACertFile: f.caCert, CAKeyFile: f.caKey, Advertise: f.advertise, FormTimeout: f.formTimeout, Health: f.health,
+		Log: slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level})),
+		Progress: func(e nexar.SeedEvent) {
+			select {
+			case events <- e:
+			case <-ctx.Done():
+			}
+		},
+	})
+	if err != nil {
+		stop()
+		return explainListen(err)
+	}
+	defer seed.Close()
+	defer stop()
+
+	addrs := seed.Addr()
+	if len(f.peers) > 0 {
+		addrs = strings.Join(f.peers, ",")
+	}
+	printInstructions(s, seed.Addr(), addrs, f.world, token, made)
+	return follow(ctx, s.out, seed, f, events, signals)
+}
+
+func (f *seedFlags) check() (level slog.Level, err error) {
+	if f.world < 1 {
+		return level, usagef("--world %d: must be at least 1", f.world)
+	}
+	if listen := withSeedPort(f.listen); f.listen != "" && !isListenAddr(listen) {
+		return level, usagef("--listen %q: want host:port, :port, host:0, or host with the port %s", f.listen, nexar.SeedPort)
+	}
+	if f.health != "" && !isListenAddr(f.health) {
+		return level, usagef("--health %q: want host:port or :port", f.health)
+	}
+	if err := f.checkPeers(); err != nil {
+		return level, err
+	}
+	if f.stateDir != "" && strings.HasSuffix(f.listen, ":0") {
+		return level, usagef("--state-dir needs --listen with a fixed port: nodes reconnect to a restarted seed at its old address")
+	}
+	if err := checkElastic(f.elastic, true, f.min, f.max, f.world); err != nil {
+		return level, err
+	}
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return level, usagef("--log-level %q: want debug, info, warn or error", f.logLevel)
+	}
+	return level, nil
+}
+
+// isListenAddr reports whether addr has a port from 0 to 65535.
+func isListenAddr(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
+// explainListen adds a remedy to the error of a seed that cannot listen.
+func explainListen(err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%w: use an address of this host, or :port for all of them", err)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w: another program, such as an earlier seed, uses the port: end it, or choose another port", err)
+	}
+	return err
+}
+
+// token returns the token of the cluster, and whether this command made it, now or before a restart:
+// it keeps a token that it made in --state-dir.
+func (f *seedFlags) token() (token string, made bool, err error) {
+	token, err = clusterToken()
+	switch {
+	case err != nil || token != "":
+		return token, false, err
+	case f.stateDir == "":
+		return nexar.NewToken(), true, nil
+	}
+	path := filepath.Join(f.stateDir, "token")
+	if b, err := os.ReadFile(path); err == nil {
+		if token = strings.TrimSpace(string(b)); token == "" {
+			return "", false, fmt.Errorf("%s is empty: write the token of the cluster to it, or remove it to get a new token", path)
+		}
+		return token, true, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", false, err
+	}
+	token = nexar.NewToken()
+	err = os.MkdirAll(f.stateDir, 0o700)
+	if err == nil {
+		err = os.WriteFile(path+".new", []byte(token+"\n"), 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path) // atomic
+	}
+	return token, true, err
+}
+
+// printInstructions prints the variables and the command for the other hosts.
+func printInstructions(s streams, addr, addrs string, world int, token string, made bool) {
+	fmt.Fprintf(s.out, "seed for %s at %s\n\nOn the other hosts, set:\n\n  export NEXAR_SEEDS=%s\n", nodes(world), addr, addrs)
+	if made {
+		fmt.Fprintf(s.out, "  export NEXAR_CLUSTER_TOKEN=%s\n", token)
+	} else {
+		fmt.Fprintln(s.out, "  export NEXAR_CLUSTER_TOKEN=...   (the same as here)")
+	}
+	fmt.Fprintf(s.out, "\nand start the program, or several ranks of it:\n\n  nexar run -n 2 --seed %s -- PROGRAM\n\n", addrs)
+}
+
+// follow prints events until the world has ended or a signal arrives.
+func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, events <-chan nexar.SeedEvent, signals <-chan os.Signal) error {
+	waiting, stop := context.WithCancel(ctx)
+	verdict := make(chan error, 1)
+	var waiter sync.WaitGroup
+	waiter.Go(func() { verdict <- seed.Wait(waiting) })
+	defer waiter.Wait()
+	defer stop()
+
+	// A seed that is restarted after its world has formed reports no joins.
+	formed, full := false, f.stateDir != ""
+	report := func(e nexar.SeedEvent) {
+		full = full || e.Joined == f.world
+		fmt.Fprintln(out, describe(e))
+	}
+	hasFormed := func() {
+		for !full {
+			report(<-events) // The event of the last join may come after the verdict.
+		}
+		formed = true
+		fmt.Fprintf(out, "the world of %s has formed\n", nodes(f.world))
+	}
+	for {
+		select {
+		case e := <-events:
+			report(e)
+		case err := <-verdict:
+			if err != nil {
+				return err
+			}
+			hasFormed()
+		case <-seed.Done():
+			if !formed {
+				if err := <-verdict; err != nil {
+					return err
+				}
+				hasFormed()
+			}
+			if err := seed.Err(); err != nil {
+				return err
+			}
+			fmt.Fprintln(out, "all nodes have gone")
+			return nil
+		case sig := <-signals:
+			fmt.Fprintf(out, "ended by a signal: %v\n", sig)
+			return statusError(signalStatus(sig))
+		}
+	}
+}
+
+// describe returns the line for an event.
+func describe(e nexar.SeedEvent) string {
+	if e.Leader != "" {
+		return fmt.Sprintf("the seed at %s leads", e.Leader)
+	}
+	node := fmt.Sprintf("%s at %s", e.Name, e.Addr)
+	if e.Rank >= 0 {
+		node = fmt.Sprintf("rank %d, %s,", e.Rank, node)
+	}
+	present := fmt.Sprintf("%d of %s", e.Joined, nodes(e.World))
+	if e.Joined > e.World {
+		present = fmt.Sprintf("%d nodes, %d more than the world formed with", e.Joined, e.Joined-e.World)
+	}
+	switch {
+	case e.Left:
+		return fmt.Sprintf("%s has left (%s remain)", node, present)
+	case e.Gone:
+		return fmt.Sprintf("%s is gone: %s (%s remain)", node, e.Reason, present)
+	}
+	if e.Reconnected {
+		return fmt.Sprintf("%s is back (%s)", node, present)
+	}
+	return fmt.Sprintf("%s has joined (%s)", node, present)
+}
+
+// signalStatus returns the exit status that a shell reports for a program ended by sig.
+func signalStatus(sig os.Signal) int {
+	if n, ok := sig.(syscall.Signal); ok {
+		return 128 + int(n)
+	}
+	return statusFailed
+}
+
+// warnOfEnv warns of unknown NEXAR_ variables.
+func warnOfEnv(w io.Writer, title string) {
+	for _, p := range nexar.CheckEnviron(os.Environ()) {
+		fmt.Fprintf(w, "%s: note: %s: %s\n", title, p.Text, p.Fix)
+	}
+}
+
+func nodes(n int) string {
+	if n == 1 {
+		return "1 node"
+	}
+	return fmt.Sprintf("%d nodes", n)
+}

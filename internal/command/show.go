@@ -1,0 +1,175 @@
+package command
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/nexar-go/nexar/internal/command/internal/bench"
+	"github.com/nexar-go/nexar/internal/command/internal/report"
+)
+
+// A show writes the output of a benchmark: the table, the files, and a progress bar on a terminal.
+// It keeps errors until the end, since the ranks must complete the measurement together.
+type show struct {
+	out    io.Writer // for the table; nil if JSON goes to standard output
+	json   io.Writer // nil for none
+	file   *os.File  // json, if it is a file of this show
+	svg    string
+	bar    *progressbar.ProgressBar // nil without a terminal
+	errors io.Writer
+	began  time.Time
+	err    error
+}
+
+func newShow(s streams, jsonFile, svg string) (*show, error) {
+	w := &show{out: s.out, errors: s.err, svg: svg, began: time.Now()}
+	switch jsonFile {
+	case "":
+	case "-":
+		w.out, w.json = nil, s.out
+	default:
+		file, err := os.Create(jsonFile)
+		if err != nil {
+			return nil, err
+		}
+		w.file, w.json = file, file
+	}
+	return w, nil
+}
+
+// progress updates the bar.
+func (w *show) progress(done, all int, op string, size int64) {
+	if w.bar == nil {
+		if f, ok := w.errors.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+			return
+		}
+		w.bar = progressbar.NewOptions(all, progressbar.OptionSetWriter(w.errors),
+			progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionShowCount())
+	}
+	w.bar.Describe(fmt.Sprintf("%s %s", op, report.Size(size)))
+	// A bar that cannot be drawn must not stop the measurement.
+	_ = w.bar.Set(done)
+}
+
+// clear removes the bar, to make room for results.
+func (w *show) clear() {
+	if w.bar != nil {
+		_ = w.bar.Clear()
+	}
+}
+
+// An ending is the output after all measurements.
+type ending struct {
+	text  string // printed below the table
+	wrong int64  // number of wrong elements
+	draw  func(w io.Writer) error
+}
+
+// end writes the ending. It returns an error if results could not be measured or written, or if some
+// are wrong.
+func (w *show) end(measured error, last func(took time.Duration) ending) error {
+	w.clear()
+	if w.file != nil {
+		w.err = errors.Join(w.err, w.file.Close())
+	}
+	if measured != nil {
+		return measured
+	}
+	e := last(time.Since(w.began))
+	if w.svg != "" {
+		var drawing bytes.Buffer
+		err := e.draw(&drawing)
+		if err == nil {
+			err = os.WriteFile(w.svg, drawing.Bytes(), 0o666)
+		}
+		w.err = errors.Join(w.err, err)
+	}
+	if w.out != nil {
+		_, err := fmt.Fprintf(w.out, "\n%s\n", e.text)
+		w.err = errors.Join(w.err, err)
+	}
+	if w.err == nil && e.wrong > 0 {
+		return fmt.Errorf("verification failed: want 0 wrong elements: %s", e.text)
+	}
+	return w.err
+}
+
+// results shows the results of f, which calls bench.Run.
+func (w *show) results(cfg bench.Config, f func(bench.Config) error) error {
+	var list []bench.Result
+	table := report.NewTable(w.out)
+	cfg.Progress = w.progress
+	cfg.Result = func(r bench.Result) {
+		list = append(list, r)
+		w.clear()
+		if w.out != nil {
+			w.err = errors.Join(w.err, table.Add(r))
+		}
+		if w.json != nil {
+			w.err = errors.Join(w.err, report.JSON(w.json, r))
+		}
+	}
+	return w.end(f(cfg), func(took time.Duration) ending {
+		wrong := int64(0)
+		for _, r := range list {
+			wrong += r.Wrong
+		}
+		return ending{report.Summary(list, took), wrong, func(w io.Writer) error { return report.Draw(w, list) }}
+	})
+}
+
+// comparisons shows the results of f, which calls bench.Compare.
+func (w *show) comparisons(cfg bench.Config, f func(bench.Config) error) error {
+	var list []bench.Comparison
+	tables := report.NewAlgorithms(w.out)
+	cfg.Progress = w.progress
+	cfg.Compared = func(c bench.Comparison) {
+		list = append(list, c)
+		w.clear()
+		if w.out != nil {
+			w.err = errors.Join(w.err, tables.Add(c))
+		}
+		for _, way := range c.Ways {
+			if w.json != nil {
+				w.err = errors.Join(w.err, report.JSON(w.json, way))
+			}
+		}
+	}
+	return w.end(f(cfg), func(took time.Duration) ending {
+		return ending{
+			report.Verdicts(list) + report.AlgorithmsSummary(list, took), report.WrongElements(list),
+			func(w io.Writer) error { return report.DrawAlgorithms(w, list) },
+		}
+	})
+}
+
+// simulations shows the results of f, which passes them to add one after the other.
+func (w *show) simulations(all []simulation, f func(add func(report.Simulation)) error) error {
+	var list []report.Simulation
+	tables := report.NewSimulations(w.out)
+	err := f(func(s report.Simulation) {
+		list = append(list, s)
+		w.clear()
+		if w.out != nil {
+			w.err = errors.Join(w.err, tables.Add(s))
+		}
+		for _, p := range s.Predictions {
+			if w.json != nil {
+				w.err = errors.Join(w.err, report.JSON(w.json, p))
+			}
+		}
+	})
+	return w.end(err, func(took time.Duration) ending {
+		return ending{
+			text: fmt.Sprintf("%s in %.1f s", report.Count(len(all), "simulation"), took.Seconds()),
+			draw: func(w io.Writer) error { return report.DrawSimulations(w, list) },
+		}
+	})
+}

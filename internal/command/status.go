@@ -1,0 +1,178 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/trace"
+)
+
+// statusFlags are the flags of nexar status.
+type statusFlags struct {
+	seed  string
+	json  bool
+	watch time.Duration
+}
+
+const statusHelp = `Ask the seed of a cluster for the current operation of every node: how long it
+has been running, the ranks it waits for, and the ranks that are late. Use it when
+a cluster hangs or seems to. It disturbs nothing, and nodes need no preparation.
+
+The token of the cluster is in NEXAR_CLUSTER_TOKEN or in the file that
+NEXAR_CLUSTER_TOKEN_FILE names, as for its nodes. "nexar seed" prints a token that
+it has made. "nexar run" makes a token that it does not print unless
+NEXAR_CLUSTER_TOKEN is set; then it prints the command to query its ranks.
+
+The table has a line for each operation in progress:
+
+  IN         operation, its sequence number in the communicator, and its vector
+  COMM       communicator; 1 is the first world
+  FOR        time since its start
+  ROUND      first incomplete round, and number of rounds
+  WAITS FOR  ranks whose data is missing
+
+Lines below the table name
+
+  late               ranks that wait for no other rank while others wait for them
+  different calls    ranks that called different operations
+  in a cycle         ranks that wait for each other
+  in flight          a link with data that was sent and has not arrived, with the
+                     bytes sent and received
+
+  linked             numbers of links, and their reasons, if not all ranks are
+                     linked to each other
+
+Nodes without a snapshot come last, with the reason, such as no answer within 2
+seconds because the process is stopped or the host is down.
+
+JSON is one object: formed, epoch (0 before the world has formed), world (number of
+nodes it forms with), joined, waiting (nodes that wait to be admitted), time, and
+nodes. Each node has rank (-1: none), node, name, addr, and either snapshot, the
+result of its Node.Trace with the links and their reasons (purpose), or missing, the
+reason why there is none. With --watch there
+is one object per line.
+
+EXIT STATUS
+  0    the seed answered
+  1    no seed could be reached, or it refused: wrong token, the world did not
+       form
+  2    wrong usage
+  130  ended by Ctrl-C`
+
+func newStatus(s streams) *cobra.Command {
+	var f statusFlags
+	cmd := &cobra.Command{
+		Use:   "status [flags]",
+		Short: "Show the current operation of every rank, and the ranks that others wait for",
+		Long:  statusHelp,
+		Example: `  A cluster of several hosts, with the token of its seed:
+    export NEXAR_CLUSTER_TOKEN=...
+    nexar status --seed 10.0.0.1:7946
+    nexar status --seed 10.0.0.1:7946 --watch 2s
+
+  Ranks of this host:
+    export NEXAR_CLUSTER_TOKEN=$(nexar token)
+    nexar run -n 4 -- ./train
+  and, with the same token, the command that nexar run has printed:
+    nexar status --seed 127.0.0.1:40123
+
+  Ranks with an operation that has been running for more than a minute:
+    nexar status --json | jq '.nodes[]
+      | select(.snapshot.operations[]? | .outcome == null and .seconds > 60) | .rank'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			err := f.run(ctx, s.out)
+			if ctx.Err() != nil {
+				return statusError(signalStatus(os.Interrupt))
+			}
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.seed, "seed", "", "`address` of the seed, or several separated by commas (default: NEXAR_SEEDS)")
+	flags.BoolVar(&f.json, "json", false, "write JSON")
+	flags.DurationVar(&f.watch, "watch", 0, "repeat at this `interval`, until Ctrl-C")
+	return cmd
+}
+
+func (f *statusFlags) check() error {
+	switch {
+	case f.seed == "" && os.Getenv("NEXAR_SEEDS") == "":
+		return usagef("--seed is missing: give the address of the seed, or set NEXAR_SEEDS")
+	case f.watch < 0:
+		return usagef("--watch %v: must not be negative", f.watch)
+	case f.seed != "":
+		return checkAddrs(f.seed)
+	}
+	return nil
+}
+
+// checkAddrs checks the addresses of --seed.
+func checkAddrs(list string) error {
+	for addr := range strings.SplitSeq(list, ",") {
+		host, port, err := net.SplitHostPort(withSeedPort(addr))
+		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || host == "" || bad != nil || n == 0 {
+			return usagef("--seed %q: want host:port with a port from 1 to 65535, or host with the port %s", addr, nexar.SeedPort)
+		}
+	}
+	return nil
+}
+
+// run queries once, or until ctx ends.
+func (f *statusFlags) run(ctx context.Context, w io.Writer) error {
+	var cfg nexar.Config
+	if f.seed != "" {
+		cfg.Seeds = strings.Split(f.seed, ",")
+	}
+	for {
+		status, err := nexar.QueryCluster(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		if err := f.write(w, status); err != nil || f.watch == 0 {
+			return err
+		}
+		select {
+		case <-time.After(f.watch):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (f *statusFlags) write(w io.Writer, status trace.Cluster) error {
+	if f.json {
+		out := json.NewEncoder(w)
+		if f.watch == 0 {
+			out.SetIndent("", "  ")
+		}
+		return out.Encode(status)
+	}
+	if f.watch > 0 {
+		if _, err := fmt.Fprintf(w, "%s\n", status.Time.Format("15:04:05")); err != nil {
+			return err
+		}
+	}
+	_, err := status.WriteTo(w)
+	if f.watch > 0 && err == nil {
+		_, err = fmt.Fprintln(w)
+	}
+	return err
+}

@@ -1,0 +1,57 @@
+package command
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nexar-go/nexar"
+)
+
+// The variables with the token of the cluster. At most one may be set.
+const (
+	tokenVariable     = "NEXAR_CLUSTER_TOKEN"
+	tokenFileVariable = "NEXAR_CLUSTER_TOKEN_FILE"
+)
+
+// clusterToken returns the token of the environment, or "" if there is none.
+func clusterToken() (string, error) {
+	token, file := os.Getenv(tokenVariable), os.Getenv(tokenFileVariable)
+	switch {
+	case token != "" && file != "":
+		return "", usagef("both %s and %s=%q are set: unset one of them", tokenVariable, tokenFileVariable, file)
+	case file == "":
+		return token, nil
+	}
+	t, err := nexar.ReadTokenFile(file)
+	if err != nil {
+		return "", usagef("%s: %w", tokenFileVariable, err)
+	}
+	return t, nil
+}
+
+func newToken(s streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "token",
+		Short: "Print a new cluster token",
+		Long: `Print a new cluster token of 256 random bits. All nodes and seeds of a cluster have
+the same token: in NEXAR_CLUSTER_TOKEN, or in a file that NEXAR_CLUSTER_TOKEN_FILE
+names and that only its owner may access (mode 0600). nexar never sends the token
+over the network.
+
+A process with the token can join the cluster. Treat it as a password: distribute it
+as a secret of your scheduler or in a file with mode 0600, not on a command line.`,
+		Example: `  (umask 077; nexar token > ~/.nexar-token)
+  export NEXAR_CLUSTER_TOKEN_FILE=~/.nexar-token
+
+  export NEXAR_CLUSTER_TOKEN=$(nexar token)
+
+  nexar token | kubectl create secret generic cluster --from-file=token=/dev/stdin`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(s.out, nexar.NewToken())
+			return err
+		},
+	}
+}
