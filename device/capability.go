@@ -33,6 +33,26 @@ type Reducer interface {
 	Reduce(dst, src Region, t Type, op Op) error
 }
 
+// A Peer is a Device whose memory other devices of the host can access directly, also those of other processes:
+// a GPU reads the memory of another one. The ranks of a host can then exchange and reduce vectors without memory of
+// the host.
+type Peer interface {
+	Device
+
+	// Export returns a name of the memory of a buffer, for Attach of a device of the same kind. It is plain data of
+	// 1 to 256 bytes, and may be sent to another process of the host. A buffer of 0 bytes is a *LengthError.
+	//
+	// Free every buffer that is attached to the name before this one. Otherwise the contents of
+	// these are undefined.
+	Export(b Buffer) (name []byte, err error)
+
+	// Attach returns a buffer of this device with the memory of a name. Both buffers have the same
+	// bytes. The work of two devices is not ordered except by Wait. Attach fails if the name is invalid or
+	// of freed memory, or if the device cannot access the memory. Free ends the use of the
+	// buffer; the memory remains with its owner.
+	Attach(name []byte) (Buffer, error)
+}
+
 // A Type is the type of the elements of a vector, in the byte order of the host.
 type Type uint8
 

@@ -26,7 +26,8 @@
 //
 // A [Region] is a part of a buffer, contiguous or in rows; a list of regions is one sequence of
 // bytes. A device declares further capabilities by optional interfaces: with a [Mapper], the
-// host accesses buffers without a copy, and a [Reducer] reduces vectors on the device.
+// host accesses buffers without a copy, a [Reducer] reduces vectors on the device, and a [Peer]
+// shares its memory with other devices.
 //
 // # Ownership
 //

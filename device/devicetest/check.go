@@ -17,6 +17,8 @@ type check struct {
 	d   device.Device
 	ctx context.Context
 	rng *rand.Rand
+
+	another func() device.Device // returns one that the factory makes, which may be d
 }
 
 // must fails the subtest immediately if err is not nil.

@@ -12,8 +12,8 @@
 // other tests must therefore not run in parallel with [Run]. Contexts bound waiting to 30 s. The
 // suite checks the contract only: a device may do work immediately, or only when a call waits.
 //
-// Some rules need a capability. Run includes the subtests Mapper and Reducer if the device is a
-// device.Mapper and its streams are device.Reducers, and Held and Failure if the device, or a
+// Some rules need a capability. Run includes the subtests Mapper, Peer and Reducer if the device is a
+// device.Mapper or a device.Peer and its streams are device.Reducers, and Held and Failure if the device, or a
 // wrapper that the factory returns, is a [Holder] or a [Failer]. It logs the subtests that it
 // omits.
 //
@@ -107,6 +107,7 @@ func optional(tb testing.TB, d device.Device) (supported []subtest, missing []st
 	_, holds := d.(Holder)
 	_, fails := d.(Failer)
 	_, maps := d.(device.Mapper)
+	_, peers := d.(device.Peer)
 	_, reduces := s.(device.Reducer)
 	if err := s.Close(); err != nil {
 		tb.Errorf("close a stream: %v", err)
@@ -119,6 +120,7 @@ func optional(tb testing.TB, d device.Device) (supported []subtest, missing []st
 		{holds, "the device is not a devicetest.Holder", subtest{"Held", testHeld}},
 		{fails, "the device is not a devicetest.Failer", subtest{"Failure", testFailure}},
 		{maps, "the device is not a device.Mapper", subtest{"Mapper", testMapper}},
+		{peers, "the device is not a device.Peer", subtest{"Peer", testPeer}},
 		{reduces, "its streams are not device.Reducers", subtest{"Reducer", testReducer}},
 		{reduces, "its streams are not device.Reducers", subtest{"ReducerMisuse", testReducerMisuse}},
 	} {
@@ -164,7 +166,7 @@ func (s subtest) run(tb testing.TB, factory Factory) {
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	s.body(&check{
-		TB: tb, d: factory(tb), ctx: ctx,
+		TB: tb, d: factory(tb), ctx: ctx, another: func() device.Device { return factory(tb) },
 		rng: rand.New(rand.NewPCG(1, 2)),
 	})
 }

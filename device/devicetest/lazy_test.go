@@ -230,6 +230,42 @@ func (d *lazy) Map(b device.Buffer) ([]byte, error) {
 	return mem, nil
 }
 
+// lazyNames has the exported buffers, by their names.
+var lazyNames sync.Map
+
+func (d *lazy) Export(b device.Buffer) ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	own, ok := b.(*lazyBuffer)
+	switch {
+	case !ok || own.d != d:
+		return nil, &device.ForeignError{Device: "lazy", Owner: b.Device().Name(), What: "buffer"}
+	case len(own.mem) == 0:
+		return nil, &device.LengthError{Device: "lazy", What: "buffer", Unit: "bytes", Want: -1}
+	case own.freed && !d.has("exports freed memory"):
+		return nil, fmt.Errorf("device lazy: buffer: %w", device.ErrFreed)
+	}
+	name := fmt.Sprintf("%p", own)
+	lazyNames.Store(name, own)
+	return []byte(name), nil
+}
+
+func (d *lazy) Attach(name []byte) (device.Buffer, error) {
+	found, ok := lazyNames.Load(string(name))
+	if !ok {
+		return nil, fmt.Errorf("device lazy: no memory has the name %q", name)
+	}
+	other := found.(*lazyBuffer)
+	b := &lazyBuffer{d: d, mem: other.mem}
+	if d.has("attached memory is a copy") {
+		b.mem = slices.Clone(b.mem)
+	}
+	if d.has("attaches to the own device") {
+		b.d = other.d
+	}
+	return b, nil
+}
+
 type lazyBuffer struct {
 	d     *lazy
 	mem   []byte

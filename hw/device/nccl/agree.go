@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/hw/device/cuda"
 )
 
 // A report describes a rank to the others.
 type report struct {
-	GPU, Peer, Deterministic int32 // 1 for true
+	GPU, Peer, Deterministic int32 // 1 for true; Peer: the device is a device.Peer and reduces
 	Version                  int32 // of NCCL; 0 without
 	UUID                     [16]byte
 	Host                     [64]byte
@@ -75,15 +76,17 @@ func (g *Group) inspect() (r report, why error) {
 	if g.cfg.Deterministic {
 		r.Deterministic = 1
 	}
+	_, isPeer := g.stream.Device().(device.Peer)
+	_, reduces := g.stream.(device.Reducer)
+	if isPeer && reduces && g.cfg.ExchangeBuffer > 0 {
+		r.Peer = 1
+	}
 	gpu, ok := g.stream.Device().(*cuda.Device)
 	if !ok {
 		return r, fmt.Errorf("the device of rank %d is %s, not a GPU", g.comm.Rank(), g.stream.Device().Name())
 	}
 	g.gpu = gpu
 	r.GPU, r.UUID = 1, gpu.Info().UUID
-	if g.cfg.ExchangeBuffer > 0 {
-		r.Peer = 1
-	}
 	var err error
 	if g.handle, err = cuda.Handle(g.stream); err != nil {
 		return r, err
@@ -164,7 +167,7 @@ func (g *Group) methodOf(ranks []int, reports []report) (method, reason string) 
 	owners := make(map[[16]byte]int)
 	for _, rank := range ranks {
 		r, first := reports[rank], reports[ranks[0]]
-		if r.GPU == 0 || r.Peer == 0 {
+		if r.Peer == 0 {
 			method = "host"
 		}
 		other, shared := owners[r.UUID]

@@ -274,7 +274,7 @@ func (g *Group) grouped(ctx context.Context, what string, calls func(comm uintpt
 	})
 }
 
-// abort ends the NCCL communicator and its work, and tells the other ranks.
+// abort tells the other ranks why the Group has failed, and ends the NCCL communicator and its work.
 func (g *Group) abort(why error) {
 	g.mu.Lock()
 	comm := g.nccl
@@ -283,15 +283,18 @@ func (g *Group) abort(why error) {
 		g.err = fmt.Errorf("%w after: %w", ErrAborted, why)
 	}
 	g.mu.Unlock()
+	// First, since NCCL may wait for the others. A collective whose context has ended revokes the communicator on all
+	// ranks, with the cause.
+	ended, cancel := context.WithCancelCause(context.Background())
+	cancel(why)
+	for _, c := range []*nexar.Comm{g.comm, g.local, g.cross} {
+		if c.Err() == nil {
+			_ = c.Barrier(ended)
+		}
+	}
 	if comm != 0 {
 		// Not on the thread of the GPU, where a call of NCCL may wait for the others.
 		_ = g.lib.call("ncclCommAbort", comm, comm)
-	}
-	if g.comm.Err() != nil {
-		return // the other ranks know the cause, which a Close could hide
-	}
-	for _, c := range []*nexar.Comm{g.local, g.cross, g.comm} {
-		_ = c.Close()
 	}
 }
 

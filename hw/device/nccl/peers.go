@@ -3,15 +3,12 @@ package nccl
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/device"
-	"github.com/nexar-go/nexar/hw/device/cuda"
 )
 
 // peers is an inside whose GPUs read each other's memory. Each rank has an exchange buffer, which the others map once. A
@@ -21,65 +18,26 @@ import (
 // No work of a GPU waits for another process, so the death of a process cannot block a stream.
 type peers struct {
 	g       *Group
+	device  device.Peer
 	own     device.Buffer
 	buffers []device.Buffer // by local rank
 	half    int             // bytes of a half of an exchange buffer
 	second  bool            // the next pass uses the second half
 }
 
-// A registry has the exchange buffers of the ranks of this process, which map those of each other by their addresses.
-type registry struct {
-	process func() [16]byte // names the process among those of the host
-	mu      sync.Mutex
-	last    uint64
-	buffers map[uint64]device.Buffer
-}
-
-var shared = registry{
-	process: sync.OnceValue(func() (id [16]byte) { _, _ = rand.Read(id[:]); return id }),
-	buffers: make(map[uint64]device.Buffer),
-}
-
-func (r *registry) add(b device.Buffer) (number uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last++
-	r.buffers[r.last] = b
-	return r.last
-}
-
-func (r *registry) remove(number uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.buffers, number)
-}
-
-// find returns the buffer of a description, or nil if it is of another process.
-func (r *registry) find(d description) device.Buffer {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if d.Process != r.process() {
-		return nil
-	}
-	return r.buffers[d.Number]
-}
-
 // A description tells the other ranks of the host how to map the exchange buffer of a rank.
 type description struct {
-	Process [16]byte
-	Number  uint64
-	Shared  cuda.Shared
-	Failed  text // why there is none
-	Private text // why other processes cannot map it
-	Size    int64
+	Name   [256]byte // of Export
+	Length int32     // of the name
+	Failed text      // why there is none
+	Size   int64     // bytes of the buffer
 }
 
 // connectPeers creates the buffers, and maps those of the other ranks. If that fails, the ranks of the
 // host use memory of the host, and the reason says so.
 func (g *Group) connectPeers(ctx context.Context) error {
-	p := &peers{g: g, buffers: make([]device.Buffer, len(g.hosts[0]))}
-	mine, number, err := p.describe(ctx)
-	defer shared.remove(number)
+	p := &peers{g: g, device: g.stream.Device().(device.Peer), buffers: make([]device.Buffer, len(g.hosts[0]))}
+	mine, err := p.describe(ctx)
 	mine.Failed = textOf(err)
 	descriptions := make([]description, len(p.buffers))
 	if err := nexar.AllGather(ctx, g.local, descriptions, []description{mine}); err != nil {
@@ -107,16 +65,15 @@ func (g *Group) connectPeers(ctx context.Context) error {
 }
 
 // describe allocates the exchange buffer of this rank.
-func (p *peers) describe(ctx context.Context) (o description, number uint64, err error) {
+func (p *peers) describe(ctx context.Context) (d description, err error) {
 	const most = 1 << 40
-	o = description{Process: shared.process(), Size: int64(min(max(p.g.cfg.ExchangeBuffer, 2*p.step()), most))}
-	if p.own, err = p.g.gpu.Alloc(ctx, int(o.Size)); err != nil {
-		return o, 0, err
+	d.Size = int64(min(max(p.g.cfg.ExchangeBuffer, 2*p.step()), most))
+	if p.own, err = p.device.Alloc(ctx, int(d.Size)); err != nil {
+		return d, err
 	}
-	o.Shared, err = cuda.Share(p.own)
-	o.Private = textOf(err)
-	o.Number = shared.add(p.own)
-	return o, o.Number, nil
+	name, err := p.device.Export(p.own)
+	d.Length = int32(copy(d.Name[:], name))
+	return d, err
 }
 
 // step returns the least bytes of half an exchange buffer.
@@ -128,22 +85,19 @@ const partAlign = 256
 
 // open maps the buffers of the other ranks.
 func (p *peers) open(descriptions []description) (err error) {
-	for i, o := range descriptions {
-		switch here := shared.find(o); {
-		case o.Failed != (text{}):
-			return errors.New(o.Failed.String())
+	for i, d := range descriptions {
+		switch {
+		case d.Failed != (text{}):
+			return errors.New(d.Failed.String())
 		case i == p.g.index:
 			p.buffers[i] = p.own
-		case here != nil:
-			p.buffers[i], err = p.g.gpu.Access(here)
-		case o.Private != (text{}):
-			return errors.New(o.Private.String())
+		case d.Length < 0 || int(d.Length) > len(d.Name):
+			return fmt.Errorf("rank %d has a name of %d bytes: must be at most %d", p.g.hosts[p.g.host][i], d.Length, len(d.Name))
 		default:
-			p.buffers[i], err = p.g.gpu.Import(o.Shared)
-		}
-		if err != nil {
-			p.buffers[i] = nil
-			return err
+			if p.buffers[i], err = p.device.Attach(d.Name[:d.Length]); err != nil {
+				p.buffers[i] = nil
+				return err
+			}
 		}
 	}
 	return nil
@@ -302,10 +256,7 @@ func (p *peers) get(m transfer, at, n, room int) error {
 
 // fold queues the reduction of the bytes at an offset of all buffers, in the order of the ranks.
 func (p *peers) fold(m transfer, dst device.Region, offset int) error {
-	stream, ok := p.g.stream.(device.Reducer)
-	if !ok {
-		return fmt.Errorf("device %s has no reductions", p.g.gpu.Name())
-	}
+	stream := p.g.stream.(device.Reducer)
 	err := stream.Copy(dst, p.at(0, offset, dst.Bytes))
 	for i := 1; i < len(p.buffers) && err == nil; i++ {
 		err = cmp.Or(err, stream.Reduce(dst, p.at(i, offset, dst.Bytes), m.t, m.op))

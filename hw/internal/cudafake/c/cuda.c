@@ -135,6 +135,8 @@ void fakecuda_hold(CUstream s, int on) {
 }
 // fakecuda_fault makes the next work of a device, if it is a copy or a kernel, access memory that it may not.
 void fakecuda_fault(int device) { pthread_mutex_lock(&L); faults[device]++; pthread_mutex_unlock(&L); }
+// fakecuda_failed reports whether a fault has failed a context, which then does no work.
+int fakecuda_failed(CUcontext c) { pthread_mutex_lock(&L); int failed = c->sticky != OK; pthread_mutex_unlock(&L); return failed; }
 int fakecuda_pageable(void) { pthread_mutex_lock(&L); int n = pageable; pthread_mutex_unlock(&L); return n; }
 int fakecuda_live(void) {
 	pthread_mutex_lock(&L);

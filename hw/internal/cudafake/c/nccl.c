@@ -24,6 +24,7 @@ typedef struct { size_t size; unsigned magic, version; int blocking; } config;
 
 extern int cuLaunchHostFunc(stream s, void (*f)(void *), void *data);
 extern int cuCtxGetCurrent(void **c);
+extern int fakecuda_failed(void *c);
 extern void *fakecuda_find(uint64_t p, size_t *n);
 
 #define RANKS 64
@@ -34,6 +35,7 @@ struct comm {
 	struct board *board; char name[96]; int n, rank; uint64_t step;
 	_Atomic bool aborted; _Atomic int state; // of the initialization and of later errors
 	pthread_t init; int version; _Atomic int pending;
+	void *ctx;
 	uint64_t sent[RANKS], received[RANKS]; // messages, when they are queued
 };
 
@@ -87,7 +89,7 @@ static result init(struct comm **out, int n, int rank, const unique_id *id, cons
 	void *ctx = NULL;
 	if (cuCtxGetCurrent(&ctx) || !ctx) return fail(UNHANDLED_CUDA, "fake: no context on this thread");
 	struct comm *c = calloc(1, sizeof *c);
-	c->n = n; c->rank = rank; c->version = own_version(); c->state = IN_PROGRESS;
+	c->ctx = ctx; c->n = n; c->rank = rank; c->version = own_version(); c->state = IN_PROGRESS;
 	snprintf(c->name, 64, "%.63s", id->bytes);
 	int fd = shm_open(c->name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0 || ftruncate(fd, sizeof *c->board)) return fail(SYSTEM, "fake: shm_open");
@@ -121,7 +123,7 @@ static void file(struct comm *c, char name[160], int from, int to, uint64_t numb
 
 static result end(struct comm *c) {
 	if (c->init) pthread_join(c->init, NULL);
-	while (c->pending) nap(); // work of streams
+	while (c->pending && !fakecuda_failed(c->ctx)) nap(); // work of streams
 	char name[128];
 	snprintf(name, sizeof name, "%s-%d", c->name, c->rank);
 	shm_unlink(name);
