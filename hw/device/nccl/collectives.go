@@ -278,9 +278,16 @@ func (g *Group) allReduce(t device.Type, data device.Region, op nexar.Op) *call 
 	if c.err = g.check(ok, t, data); c.err != nil || !ok || data.Total() == 0 {
 		return c
 	}
+	data = part(data, 0, data.Total())
+	if _, ok := g.inside.(*peers); ok && len(g.hosts) == 1 && data.Bytes <= singlePassMax {
+		c.first = func() []transfer { return []transfer{{kind: transferAllReduce, dst: data, src: data, t: as, op: by}} }
+		if op == nexar.Avg {
+			c.across = func(ctx context.Context) error { return g.divide(ctx, data, as) }
+		}
+		return c
+	}
 	// Each local rank has an equal share, and the last one the rest, which is less than an element for each rank.
 	size, local := as.Size(), len(g.hosts[0])
-	data = part(data, 0, data.Total())
 	share := data.Bytes / size / local * size
 	even, rest := part(data, 0, share*local), part(data, share*local, data.Bytes-share*local)
 	own := part(data, g.index*share, share)

@@ -30,6 +30,7 @@ type transferKind int
 
 const (
 	transferReduce        transferKind = iota // src of all ranks to dst of root, which may be src
+	transferAllReduce                         // src of all ranks to dst of all, which may be src; by peers only
 	transferReduceScatter                     // the i-th part of src of all ranks to dst of rank i, which may be this part
 	transferBroadcast                         // dst of root to dst of the others
 	transferAllGather                         // src to a part of dst of all ranks, which src may be

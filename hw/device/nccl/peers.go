@@ -145,21 +145,22 @@ func (p *peers) close() error {
 
 func (*peers) name() string { return "peer" }
 
+// singlePassMax is the length in bytes of the longest vector that each rank reduces as a whole, in one pass, if there is one host. For
+// longer ones a second pass should cost less than to read the vectors of all ranks; this is not measured.
+const singlePassMax = 64 << 10
+
 func (p *peers) run(ctx context.Context, transfers []transfer) error {
 	for _, m := range transfers {
 		if err := p.transfer(ctx, m); err != nil {
 			return err
 		}
 	}
-	// When the call returns, the others have read all that it has put into the exchange buffer.
-	if err := p.g.stream.Wait(ctx); err != nil {
-		return err
-	}
-	return p.g.local.Barrier(ctx)
+	return nil
 }
 
 // begin ends the first part of a pass, in which ranks fill a half of their buffers: it waits until all have done so.
-// What they read there in the pass before the last one is done, since they have waited for their streams since.
+// What they read in the half in the pass before the last one, perhaps of an earlier call, is done: they have waited for their streams
+// since.
 func (p *peers) begin(ctx context.Context) error {
 	if err := p.g.stream.Wait(ctx); err != nil {
 		return err
@@ -180,7 +181,7 @@ func (p *peers) transfer(ctx context.Context, m transfer) error {
 	ranks := len(p.buffers)
 	length, room := 0, p.half
 	switch m.kind {
-	case transferReduce:
+	case transferReduce, transferAllReduce:
 		length = m.src.Bytes
 	case transferBroadcast:
 		length = m.dst.Bytes
@@ -214,7 +215,7 @@ func (p *peers) put(m transfer, at, n, room int) error {
 			return nil
 		}
 		return g.stream.Copy(p.at(g.index, 0, n), part(m.dst, at, n))
-	case transferReduce, transferAllGather:
+	case transferReduce, transferAllReduce, transferAllGather:
 		return g.stream.Copy(p.at(g.index, 0, n), part(m.src, at, n))
 	}
 	length := m.src.Bytes / len(p.buffers)
@@ -234,6 +235,8 @@ func (p *peers) get(m transfer, at, n, room int) error {
 		if g.index == m.root {
 			return p.fold(m, part(m.dst, at, n), 0)
 		}
+	case transferAllReduce:
+		return p.fold(m, part(m.dst, at, n), 0)
 	case transferReduceScatter:
 		return p.fold(m, part(m.dst, at, n), g.index*room)
 	case transferBroadcast:
