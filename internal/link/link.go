@@ -165,8 +165,8 @@ type Link struct {
 	closing bool               // Close or Abort was called
 	// answering is not nil while a connection of the peer was accepted and is not confirmed yet; see beginAnswer.
 	answering chan struct{}
-	failure error              // the reason of the end
-	broke   error              // why the last attachment of a pending link has ended; nil if it was closed
+	failure   error // the reason of the end
+	broke     error // why the last attachment of a pending link has ended; nil if it was closed
 	// The channels are made when they are needed first.
 	settled chan struct{} // closed when the bulk lane of this node has its pipes, or the attachment has ended
 	done    chan struct{} // closed with over
