@@ -96,6 +96,9 @@ func (t *SharedTuner) cheapest(i int, a plan.Algorithm, n Need) (c Choice, ok bo
 // one rank, and need no plans of many ranks.
 func (t *SharedTuner) least(i int, a plan.Algorithm, n Need, limit float64) float64 {
 	f := t.begun(i, a, n)
+	if len(f.loads)+len(f.rest) == 0 {
+		return math.Inf(1) // It is not for shared memory, or not for so many ranks.
+	}
 	for {
 		bound := t.time(f, n)
 		if bound > limit || len(f.rest) == 0 {

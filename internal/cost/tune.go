@@ -158,7 +158,8 @@ func (t *Tuner) Choose(n Need) Choice {
 	return best
 }
 
-// candidates returns the indexes of the algorithms that Choose compares, in ascending order of their lower bounds.
+// candidates returns the indexes of the algorithms that Choose compares. If there are lower bounds, they are in
+// ascending order, and the first one is exact, so that most others need no further work.
 func (t *Tuner) candidates(algorithms []plan.Algorithm, n Need) []int {
 	indexes, bounds := make([]int, 0, len(algorithms)), make([]float64, len(algorithms))
 	for i, a := range algorithms {
@@ -170,7 +171,16 @@ func (t *Tuner) candidates(algorithms []plan.Algorithm, n Need) []int {
 			bounds[i] = t.least(i, a, n, 0)
 		}
 	}
-	slices.SortStableFunc(indexes, func(i, k int) int { return cmp.Compare(bounds[i], bounds[k]) })
+	lower := func(i, k int) int { return cmp.Or(cmp.Compare(bounds[i], bounds[k]), i-k) }
+	for t.least != nil && len(indexes) > 0 {
+		i := slices.MinFunc(indexes, lower)
+		bound := t.least(i, algorithms[i], n, bounds[i])
+		if bound <= bounds[i] {
+			break // It is exact.
+		}
+		bounds[i] = bound
+	}
+	slices.SortFunc(indexes, lower)
 	return indexes
 }
 
