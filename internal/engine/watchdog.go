@@ -195,7 +195,7 @@ func (c *Comm) postponeLocked(d time.Duration) {
 // nextCheckLocked returns the time until an operation has to be checked.
 func (op *Op) nextCheckLocked(now time.Time) time.Duration {
 	still := now.Sub(op.progressAt)
-	if still < dozeAfter {
+	if still < dozeAfter>>skippedRounds(op.comm.Size()) {
 		return watchTick
 	}
 	next := dozeMax
@@ -209,7 +209,8 @@ func (op *Op) nextCheckLocked(now time.Time) time.Duration {
 }
 
 // skippedRounds returns the number of rounds of queries that operations of many ranks omit. While many ranks start on a
-// few processors, every operation waits for longer than queryAfter, and queries would take the processors' time.
+// few processors, every operation waits for longer than queryAfter, and queries and checks would take the
+// processors' time.
 func skippedRounds(size int) int {
 	return min(max(bits.Len(uint(size-1))-bits.Len(uint(queryFew-1)), 0), skippedMax)
 }
