@@ -57,7 +57,7 @@ type sharedFigures struct {
 	cuttable bool           // into pieces, for every root
 	units    int            // chunks in an area if not cuttable; 0 if unknown
 	chunks   int
-	rest     []rankSample // the ranks whose loads are not known yet
+	rest     []rankSample // ranks with loads that are not known yet
 	unitsOf  func()       // sets units and chunks; nil if they are known
 }
 

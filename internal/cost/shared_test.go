@@ -142,8 +142,7 @@ func TestManyRanksChoose(t *testing.T) {
 	}
 }
 
-// TestBoundsDoNotChangeChoices: the lower bounds of times exclude no algorithm that would be chosen, whatever was chosen
-// before.
+// TestBoundsDoNotChangeChoices: the lower bounds of times exclude no algorithm that would be chosen, in any order of calls.
 func TestBoundsDoNotChangeChoices(t *testing.T) {
 	for _, size := range []int{3, 17, 64, 100, SharedRanksMax} {
 		for _, processors := range []int{0, 2, 128} {

@@ -408,8 +408,8 @@ func TestDialOfRemovedNode(t *testing.T) {
 }
 
 // TestOnDemandDialerLeaves: a node leaves between the acceptance of its proposal by a peer and the arrival of that answer,
-// over a path that does not tell whether its process has ended, such as shared memory. Its peer does not count it as failed,
-// whichever of the two has the larger NodeID, and also if the peer has made a proposal at the same time.
+// over a path that does not tell whether its process has ended, such as shared memory. Its peer does not count it as failed, with
+// the larger or the smaller NodeID, and also if the peer has made a proposal at the same time.
 func TestOnDemandDialerLeaves(t *testing.T) {
 	const slow = 100 * time.Millisecond
 	for name, test := range map[string]struct {

@@ -206,8 +206,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestStarvedPeer: a silent peer of this host whose process gets processor time is late, and has more time than one whose
-// process has stopped, but not for ever.
+// TestStarvedPeer: a silent peer of this host is late if its process gets processor time, and has more time than a peer
+// with a stopped process, but not for ever.
 func TestStarvedPeer(t *testing.T) {
 	for name, test := range map[string]struct {
 		runs, want time.Duration // the process runs for so long, and the link fails after a silence of want
