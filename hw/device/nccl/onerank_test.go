@@ -12,11 +12,12 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// TestOneRank: a communicator of NCCL with one rank makes all calls of the library, whose results are the inputs: with the
-// fakes, and with those of the machine.
+// TestOneRank: a communicator of NCCL with one rank makes the calls of the library, whose results are the inputs: with the
+// fakes, and with those of the machine. There it makes no all-to-all: NCCL 2.28.3 fails with an undefined result code if a
+// communicator of one rank that does not block sends to itself. A Group uses NCCL for two ranks or more.
 func TestOneRank(t *testing.T) {
 	t.Run("fake", func(t *testing.T) {
-		oneRank(t, cudafake.New(t).Path, cudafake.NCCL(t), []device.Type{device.Float32, device.Int8, device.Uint64})
+		oneRank(t, cudafake.New(t).Path, cudafake.NCCL(t), true, []device.Type{device.Float32, device.Int8, device.Uint64})
 	})
 	t.Run("machine", func(t *testing.T) {
 		gpus, err := cuda.List("")
@@ -24,13 +25,13 @@ func TestOneRank(t *testing.T) {
 		version, err := Version("")
 		require.Have(t, "nccl", err == nil, "there is no NCCL")
 		t.Logf("%s, NCCL %s", gpus[0].Name, version)
-		oneRank(t, "", LibraryName, []device.Type{
+		oneRank(t, "", LibraryName, false, []device.Type{
 			device.Float32, device.Float64, device.Float16, device.BFloat16, device.Complex64, device.Int8, device.Uint8, device.Int32, device.Uint32, device.Int64, device.Uint64,
 		})
 	})
 }
 
-func oneRank(t *testing.T, driver, library string, elements []device.Type) {
+func oneRank(t *testing.T, driver, library string, sends bool, elements []device.Type) {
 	comms, err := nexar.Local(t.Context(), 1, nexar.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -80,6 +81,9 @@ func oneRank(t *testing.T, driver, library string, elements []device.Type) {
 			"reduce_scatter": func(b *Batch) { b.ReduceScatter(typ, second, first, nexar.Sum) },
 			"all_to_all":     func(b *Batch) { b.AllToAll(typ, second, first) },
 		} {
+			if name == "all_to_all" && !sends {
+				continue
+			}
 			for _, r := range []device.Region{first, second} {
 				if err := gpu.CopyIn(t.Context(), r, input); err != nil {
 					t.Fatal(err)
