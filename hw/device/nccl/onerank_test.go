@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// TestOneRank: a communicator of NCCL with one rank makes all calls of the library, whose results are the inputs: with the
+// TestOneRank: a communicator of NCCL with one rank makes all calls of the library. Their results are the inputs: with the
 // fakes, and with those of the machine.
 func TestOneRank(t *testing.T) {
 	t.Run("fake", func(t *testing.T) {
