@@ -219,7 +219,8 @@ type Config struct {
 
 	// HeartbeatTimeout is the silence after which a peer has failed: 5 seconds by default. It must
 	// exceed HeartbeatInterval. On a host with more work than processors it grows, at most to twice
-	// its length. The end of a process is detected at once.
+	// its length, and to four times that for a process that shares memory with this one, is silent, and
+	// gets processor time. The end of a process is detected at once.
 	// NEXAR_HEARTBEAT_TIMEOUT_SECS.
 	HeartbeatTimeout time.Duration `env:"NEXAR_HEARTBEAT_TIMEOUT_SECS" default:"5s" min:"0" above:"HeartbeatInterval"`
 

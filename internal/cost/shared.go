@@ -46,7 +46,7 @@ func Scarcity(processors int) uint8 { return uint8(255 - min(processors, 254)) }
 type SharedTuner struct {
 	cost    SharedCost
 	tuner   *Tuner
-	figures map[figureKey]sharedFigures
+	figures map[figureKey]*sharedFigures
 }
 
 // sharedFigures are the costs of a plan in shared memory that do not depend on the vector.
@@ -57,13 +57,21 @@ type sharedFigures struct {
 	cuttable bool           // into pieces, for every root
 	units    int            // chunks in an area if not cuttable; 0 if unknown
 	chunks   int
+	rest     []rankSample // ranks with loads that are not known yet
+	unitsOf  func()       // sets units and chunks; nil if they are known
+}
+
+// A rankSample is a rank that represents a number of ranks.
+type rankSample struct {
+	rank  int
+	ranks float64
 }
 
 // NewShared returns a SharedTuner for ranks that all share memory, in groups.
 func NewShared(c SharedCost, groups plan.Hosts) *SharedTuner {
-	t := &SharedTuner{cost: c, figures: make(map[figureKey]sharedFigures)}
+	t := &SharedTuner{cost: c, figures: make(map[figureKey]*sharedFigures)}
 	t.tuner = &Tuner{hosts: groups, together: true, chosen: make(map[Need]Choice)}
-	t.tuner.best, t.tuner.exactly = t.cheapest, t.exact
+	t.tuner.best, t.tuner.exactly, t.tuner.least = t.cheapest, t.exact, t.least
 	return t
 }
 
@@ -84,23 +92,57 @@ func (t *SharedTuner) cheapest(i int, a plan.Algorithm, n Need) (c Choice, ok bo
 	return c, ok
 }
 
-func (t *SharedTuner) figuresOf(i int, a plan.Algorithm, n Need) sharedFigures {
-	key := figureKey{n.Collective, i, n.Size}
-	f, ok := t.figures[key]
-	if !ok && t.tuner.isHierarchical(i, n) {
-		f.cuttable = Cuttable(a, n)
-		f.estimateGroups(i, a, n, t.tuner.hosts)
-		f.findUnits(a, n)
-		t.figures[key] = f
-	} else if !ok {
-		f = sharedFiguresOf(a, n)
-		t.figures[key] = f
+// least returns a lower bound of the time of an algorithm. Most algorithms have too many rounds, or too much work of
+// one rank, and need no plans of many ranks.
+func (t *SharedTuner) least(i int, a plan.Algorithm, n Need, limit float64) float64 {
+	f := t.begun(i, a, n)
+	if len(f.loads)+len(f.rest) == 0 {
+		return math.Inf(1) // It is not for shared memory, or not for so many ranks.
+	}
+	for {
+		bound := t.time(f, n)
+		if bound > limit || len(f.rest) == 0 {
+			return bound
+		}
+		f.addNext(a, n)
+	}
+}
+
+// figuresOf returns the complete figures of an algorithm.
+func (t *SharedTuner) figuresOf(i int, a plan.Algorithm, n Need) *sharedFigures {
+	f := t.begun(i, a, n)
+	for len(f.rest) > 0 {
+		f.addNext(a, n)
+	}
+	if f.unitsOf != nil {
+		f.unitsOf()
+		f.unitsOf = nil
 	}
 	return f
 }
 
+// begun returns the figures of an algorithm, possibly without the loads of some ranks.
+func (t *SharedTuner) begun(i int, a plan.Algorithm, n Need) *sharedFigures {
+	key := figureKey{n.Collective, i, n.Size}
+	f, ok := t.figures[key]
+	switch {
+	case ok:
+		return f
+	case t.tuner.isHierarchical(i, n):
+		f = &sharedFigures{cuttable: Cuttable(a, n)}
+		if a.Shared { // Others are for hosts.
+			f.estimateGroups(i, a, n, t.tuner.hosts)
+			f.unitsOf = func() { f.findUnits(a, n) }
+		}
+	default:
+		f = sharedFiguresOf(a, n)
+	}
+	t.figures[key] = f
+	return f
+}
+
 // time returns the predicted time of a plan.
-func (t *SharedTuner) time(f sharedFigures, n Need) float64 {
+func (t *SharedTuner) time(f *sharedFigures, n Need) float64 {
 	each := t.cost.Latency + float64(t.crowd(n)*t.cost.Turn)
 	return float64(float64(f.depth)*each) + t.work(f, n)
 }
@@ -117,12 +159,12 @@ func (t *SharedTuner) crowd(n Need) float64 {
 // work returns the largest work of a rank in seconds, or of a processor if processors are
 // fewer; of many ranks on fewer processors, the sum of both. Products are converted so that none
 // is fused with a sum, as in time.
-func (t *SharedTuner) work(f sharedFigures, n Need) float64 {
+func (t *SharedTuner) work(f *sharedFigures, n Need) float64 {
 	bytes := float64(n.Bytes)
 	if n.Bytes <= t.cost.CachedMax/n.Size {
 		bytes *= t.cost.Cached
 	}
-	most, sum, ranks := 0.0, 0.0, 0.0
+	most, sum := 0.0, 0.0
 	for i, l := range f.loads {
 		work := float64(float64(l.Posts)*t.cost.Post) + float64(float64(l.Awaits)*t.cost.Await)
 		if n.Size > exactSizeMax {
@@ -130,9 +172,9 @@ func (t *SharedTuner) work(f sharedFigures, n Need) float64 {
 			work = float64(f.pieces(n, t.cost.PieceBytes) * (work + float64(float64(l.Steps)*t.cost.Step)))
 		}
 		work += float64(bytes * (float64(l.Copied*t.cost.Copy) + float64(l.Combined*t.cost.Combine)))
-		most, sum, ranks = max(most, work), sum+float64(work*f.ranks[i]), ranks+f.ranks[i]
+		most, sum = max(most, work), sum+float64(work*f.ranks[i])
 	}
-	all := float64(sum / ranks * (t.crowd(n) + 1))
+	all := float64(sum / float64(n.Size) * (t.crowd(n) + 1))
 	if n.Size > exactSizeMax && n.Size > t.cost.Processors {
 		// Processors are idle while many ranks wait for the one with the most work.
 		return all + most
@@ -153,12 +195,12 @@ func (f *sharedFigures) pieces(n Need, pieceBytes int) float64 {
 // first call of a collective evaluates all its algorithms.
 const exactSizeMax = 16
 
-func sharedFiguresOf(a plan.Algorithm, n Need) sharedFigures {
-	f := sharedFigures{cuttable: Cuttable(a, n)}
+func sharedFiguresOf(a plan.Algorithm, n Need) *sharedFigures {
+	f := &sharedFigures{cuttable: Cuttable(a, n)}
 	if n.Size > exactSizeMax {
 		if f.cuttable || a.Shared {
 			f.estimate(a, n)
-			f.findUnits(a, n)
+			f.unitsOf = func() { f.findUnits(a, n) }
 		}
 		return f
 	}
@@ -187,14 +229,14 @@ func (f *sharedFigures) findUnits(a plan.Algorithm, n Need) {
 	f.chunks, f.units = plans[0].Chunks, shmexec.NewSchedule(plans).Units()
 }
 
-// estimate sets the figures of an algorithm for many ranks from the plans of a few of them. The
-// first rank may have more work than others.
+// estimate sets the figures of an algorithm for many ranks except the loads, which addNext takes from the plans of a
+// few ranks. The first rank may have more work than others.
 func (f *sharedFigures) estimate(a plan.Algorithm, n Need) {
 	f.depth = depthBeyond(a, n.Size, 4)
-	f.add(a, n, 0, 1)
+	f.rest = append(f.rest, rankSample{0, 1})
 	others := [...]int{1, 2, n.Size / 2, n.Size - 1}
 	for _, rank := range others {
-		f.add(a, n, rank, float64(n.Size-1)/float64(len(others)))
+		f.rest = append(f.rest, rankSample{rank, float64(n.Size-1) / float64(len(others))})
 	}
 }
 
@@ -206,16 +248,15 @@ func (f *sharedFigures) estimateGroups(i int, a plan.Algorithm, n Need, groups p
 	f.depth = depth(small, small.Plans(few.Size(), 0))
 	second := groups.FirstRanks(2)[1] // the size of the first group, whose ranks are the first ones
 	heads := float64(groups.Count() - 1)
-	f.add(a, n, 0, 1)
-	f.add(a, n, 1, float64(second-1))
-	f.add(a, n, second, heads)
-	f.add(a, n, second+1, float64(n.Size-second)-heads)
+	f.rest = []rankSample{{0, 1}, {1, float64(second - 1)}, {second, heads}, {second + 1, float64(n.Size-second) - heads}}
 }
 
-// add adds the load of a rank, which represents a number of ranks.
-func (f *sharedFigures) add(a plan.Algorithm, n Need, rank int, ranks float64) {
-	f.loads = append(f.loads, shmexec.LoadOf(a.Plan(rank, n.Size, 0), n.Size))
-	f.ranks = append(f.ranks, ranks)
+// addNext adds the load of the next rank of rest.
+func (f *sharedFigures) addNext(a plan.Algorithm, n Need) {
+	next := f.rest[0]
+	f.rest = f.rest[1:]
+	f.loads = append(f.loads, shmexec.LoadOf(a.Plan(next.rank, n.Size, 0)))
+	f.ranks = append(f.ranks, next.ranks)
 }
 
 // Cuttable reports whether the vector can be cut into pieces for every root. A barrier has no
@@ -250,7 +291,7 @@ func roots(n Need) int {
 const chunkSlack = 64 * 8
 
 // fits reports whether the whole vector fits into a piece.
-func (t *SharedTuner) fits(f sharedFigures, n Need) bool {
+func (t *SharedTuner) fits(f *sharedFigures, n Need) bool {
 	longest := 2 * n.Bytes // upper bound of the class
 	return f.units > 0 && (longest/f.chunks+chunkSlack)*f.units <= t.cost.PieceBytes
 }

@@ -141,3 +141,23 @@ func TestManyRanksChoose(t *testing.T) {
 		}
 	}
 }
+
+// TestBoundsDoNotChangeChoices: the lower bounds of times exclude no algorithm that would be chosen, in any order of calls.
+func TestBoundsDoNotChangeChoices(t *testing.T) {
+	for _, size := range []int{3, 17, 64, 100, SharedRanksMax} {
+		for _, processors := range []int{0, 2, 128} {
+			bounded, whole := NewShared(Host(256<<10, processors), plan.Groups(size)), NewShared(Host(256<<10, processors), plan.Groups(size))
+			whole.tuner.least = nil
+			for _, bytes := range []int{8, 64 << 20, 64 << 10, 1 << 20, 512} {
+				for _, c := range plan.Collectives() {
+					need := Need{Collective: c, Size: size, Bytes: bytes, Ordered: c.Reduces() && bytes == 512, Uneven: bytes == 1<<20}
+					got, want := bounded.Choose(need), whole.Choose(need)
+					if got.Index != want.Index || got.Seconds != want.Seconds {
+						t.Errorf("%v of %d bytes, %d ranks on %d processors: %s in %v s, want %s in %v s", c, bytes, size, processors,
+							got.Algorithm.Name, got.Seconds, want.Algorithm.Name, want.Seconds)
+					}
+				}
+			}
+		}
+	}
+}

@@ -7,6 +7,8 @@
 package cost
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 
 	"github.com/nexar-go/nexar/internal/plan"
@@ -111,6 +113,9 @@ type Tuner struct {
 	// number of channels, if several are possible, and its time for exactly n.Bytes.
 	best    func(i int, a plan.Algorithm, n Need) (c Choice, ok bool)
 	exactly func(c Choice, n Need) Choice
+	// least, if not nil, returns a lower bound of the time of an algorithm. It computes no more of the time than it
+	// takes to find that the time is above limit.
+	least func(i int, a plan.Algorithm, n Need, limit float64) float64
 
 	mu      sync.Mutex
 	chosen  map[Need]Choice
@@ -136,11 +141,12 @@ func (t *Tuner) Choose(n Need) Choice {
 		return c
 	}
 	var best Choice
-	for i, a := range plan.AlgorithmsOn(n.Collective, t.hosts) {
-		if !n.Allows(a) || a.Placed || a.Apart && t.together {
+	algorithms := plan.AlgorithmsOn(n.Collective, t.hosts)
+	for _, i := range t.candidates(algorithms, n) {
+		if best.Channels > 0 && t.least != nil && t.least(i, algorithms[i], n, best.Seconds) > best.Seconds {
 			continue
 		}
-		c, ok := t.best(i, a, n)
+		c, ok := t.best(i, algorithms[i], n)
 		if ok && (best.Channels == 0 || c.better(best)) {
 			best = c
 		}
@@ -152,16 +158,45 @@ func (t *Tuner) Choose(n Need) Choice {
 	return best
 }
 
+// candidates returns the indexes of the algorithms that Choose compares. If there are lower bounds, they are in
+// ascending order, and the first one is exact, so that most others need no further work.
+func (t *Tuner) candidates(algorithms []plan.Algorithm, n Need) []int {
+	indexes, bounds := make([]int, 0, len(algorithms)), make([]float64, len(algorithms))
+	for i, a := range algorithms {
+		if !n.Allows(a) || a.Placed || a.Apart && t.together {
+			continue
+		}
+		indexes = append(indexes, i)
+		if t.least != nil {
+			bounds[i] = t.least(i, a, n, 0)
+		}
+	}
+	lower := func(i, k int) int { return cmp.Or(cmp.Compare(bounds[i], bounds[k]), i-k) }
+	for t.least != nil && len(indexes) > 0 {
+		i := slices.MinFunc(indexes, lower)
+		bound := t.least(i, algorithms[i], n, bounds[i])
+		if bound <= bounds[i] {
+			break // It is exact.
+		}
+		bounds[i] = bound
+	}
+	slices.SortFunc(indexes, lower)
+	return indexes
+}
+
 // isHierarchical reports whether the algorithm with an index depends on the hosts or groups of ranks.
 func (t *Tuner) isHierarchical(i int, n Need) bool { return i >= len(plan.Algorithms(n.Collective)) }
 
 // better reports whether c is cheaper than other. Of two with the same cost the canonical one
-// is better.
+// is better, or else the first one.
 func (c Choice) better(other Choice) bool {
 	if c.Seconds != other.Seconds {
 		return c.Seconds < other.Seconds
 	}
-	return c.Algorithm.Canonical && !other.Algorithm.Canonical
+	if c.Algorithm.Canonical != other.Algorithm.Canonical {
+		return c.Algorithm.Canonical
+	}
+	return c.Index < other.Index
 }
 
 // cheapest finds the best number of channels for an algorithm.

@@ -198,7 +198,7 @@ type digests struct {
 // them.
 func (s *stalls) digestsLocked() *digests {
 	d := &digests{first: s.own.rank, count: []int{0}, sum: []uint64{0}}
-	for rank := s.own.rank; rank < s.own.end; rank++ {
+	for rank := s.own.rank; rank < len(s.own.links); rank++ {
 		n, sum := d.until(rank)
 		if state, known := s.stateLocked(rank); known {
 			n, sum = n+1, sum+wire.StateDigest(uint32(rank), state)
@@ -280,7 +280,7 @@ func (s *stalls) breakLocked(list []wire.Wait) (fx []func()) {
 		if c == nil {
 			c = s.engine.known(id)
 		}
-		switch l := s.own.links[int(w.Rank)]; {
+		switch l := s.own.link(int(w.Rank)); {
 		case told[id]:
 		case own[id] != nil:
 			last = append(last, func() { c.breakDeadlock(list, text) })

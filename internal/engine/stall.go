@@ -232,7 +232,7 @@ func (s *stalls) asksLocked() (fx []func()) {
 	}
 	asked, logged := map[int]bool{s.own.rank: true}, false
 	ask := func(rank int, connect bool) {
-		l := s.own.links[rank]
+		l := s.own.link(rank)
 		if asked[rank] || l == nil || !connect && l.IsPending() {
 			return
 		}
@@ -264,7 +264,7 @@ func (s *stalls) asksLocked() (fx []func()) {
 				continue
 			}
 			logged = logged || age >= warnAfter && !w.wire.Any
-			eachPeer(&w.wire, s.own.end, func(rank int) { ask(rank, age >= warnAfter) })
+			eachPeer(&w.wire, len(s.own.links), func(rank int) { ask(rank, age >= warnAfter) })
 		}
 	}
 	for _, rank := range s.closureLocked() {
@@ -275,12 +275,12 @@ func (s *stalls) asksLocked() (fx []func()) {
 
 // roundLocked returns the time in which all ranks may be asked once.
 func (s *stalls) roundLocked() time.Duration {
-	return time.Duration(len(s.own.links)) * time.Second / asksPerSecond
+	return time.Duration(s.own.peers) * time.Second / asksPerSecond
 }
 
 // closureLocked returns the ranks above that of this node that it waits for, directly or by others.
 func (s *stalls) closureLocked() (ranks []int) {
-	unseen := deadlock.NewUnseen(s.own.end)
+	unseen := deadlock.NewUnseen(len(s.own.links))
 	add := func(w *wire.Wait) {
 		eachRange(w, func(r deadlock.Range) {
 			r.First = max(r.First, s.own.rank+1)
@@ -343,8 +343,8 @@ func (e *Engine) Ask(l *link.Link, q wire.Ask) {
 
 // quietLocked returns the State of the last answer of a rank, and whether all that the rank has sent
 // before it has arrived here, and the other way round.
-func (s *stalls) quietLocked(rank int, links map[int]*link.Link) (state uint64, quiet bool) {
-	p, l := s.peers[rank], links[rank]
+func (s *stalls) quietLocked(rank int, own *waits) (state uint64, quiet bool) {
+	p, l := s.peers[rank], own.link(rank)
 	if p == nil || l == nil || p.at == 0 {
 		return 0, false
 	}
@@ -355,13 +355,13 @@ func (s *stalls) quietLocked(rank int, links map[int]*link.Link) (state uint64, 
 func (s *stalls) setStatesLocked(w *wire.Wait, own *waits) {
 	for k := range w.Peers {
 		p := &w.Peers[k]
-		p.State, p.Quiet = s.quietLocked(int(p.Rank), own.links)
+		p.State, p.Quiet = s.quietLocked(int(p.Rank), own)
 	}
 	w.States, w.Quiet = 0, w.Ranges != nil
 	for _, r := range w.Ranges {
 		for rank := r.First; rank <= r.Last; rank++ {
 			if rank != w.Rank {
-				state, quiet := s.quietLocked(int(rank), own.links)
+				state, quiet := s.quietLocked(int(rank), own)
 				w.States += wire.StateDigest(rank, state)
 				w.Quiet = w.Quiet && quiet
 			}
@@ -392,7 +392,7 @@ func (e *Engine) Waits(l *link.Link, w wire.Waits, encoded []byte) {
 // question: an answer to an earlier question than the last answered one, or of an earlier view.
 func (s *stalls) answeredLocked(l *link.Link, w wire.Waits, list []wire.Wait) (fx []func()) {
 	p := s.peers[int(w.Rank)]
-	if p == nil || w.Epoch != s.epoch || s.own.links[int(w.Rank)] != l {
+	if p == nil || w.Epoch != s.epoch || s.own.link(int(w.Rank)) != l {
 		return nil
 	}
 	i := slices.IndexFunc(p.open, func(q question) bool { return q.number == w.Number })

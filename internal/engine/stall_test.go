@@ -39,7 +39,7 @@ func newStallTest(t *testing.T, n int, list ...wait) *stallTest {
 		list[i].comm = &Comm{id: commID}
 		list[i].waitKey = waitKey{commID, list[i].wire.Kind, uint64(i)}
 	}
-	s.mine = waits{epoch: 1, list: list, links: make(map[int]*link.Link), end: n}
+	s.mine = waits{epoch: 1, list: list, links: make([]*link.Link, n), peers: n - 1}
 	for rank := 1; rank < n; rank++ {
 		s.mine.links[rank] = s.link
 	}

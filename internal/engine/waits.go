@@ -38,11 +38,19 @@ type waits struct {
 	epoch uint64 // of the view
 	rank  int    // in that view
 	list  []wait
-	idle  []wait // no goroutine waits for them, except perhaps one by a channel
-	begun uint64 // number of calls
-	busy  bool   // a call may end without another rank
-	links map[int]*link.Link
-	end   int // the rank after the highest of the view that a communicator has
+	idle  []wait       // no goroutine waits for them, except perhaps one by a channel
+	begun uint64       // number of calls
+	busy  bool         // a call may end without another rank
+	links []*link.Link // by rank in the view; nil without a link, and for this rank. The last is the highest rank of a communicator
+	peers int          // number of links
+}
+
+// link returns the link to a rank of the view, or nil.
+func (w *waits) link(rank int) *link.Link {
+	if rank < 0 || rank >= len(w.links) {
+		return nil
+	}
+	return w.links[rank]
 }
 
 // collect returns the waits of this node in the newest view. It is ok if there is a communicator.
@@ -50,7 +58,6 @@ func (e *Engine) collect(calls func() (begun uint64, busy bool)) (w waits, ok bo
 	e.mu.RLock()
 	w.begun = e.retired
 	e.mu.RUnlock()
-	w.links = make(map[int]*link.Link)
 	var comms []*Comm
 	e.each(func(c *Comm) {
 		c.mu.Lock()
@@ -85,10 +92,17 @@ func (c *Comm) collectLocked(w *waits) {
 	current := c.traced.Epoch == w.epoch && c.err == nil
 	if current {
 		w.rank = c.viewRankLocked(c.rank)
+		for rank := range c.linkTo {
+			if more := c.viewRankLocked(rank) + 1 - len(w.links); more > 0 {
+				w.links = append(slices.Grow(w.links, max(more, len(c.linkTo))), make([]*link.Link, more)...)
+			}
+		}
 		for rank, l := range c.linkTo {
-			w.end = max(w.end, c.viewRankLocked(rank)+1)
-			if rank != c.rank && l != nil {
-				w.links[c.viewRankLocked(rank)] = l
+			if at := &w.links[c.viewRankLocked(rank)]; rank != c.rank && l != nil {
+				if *at == nil {
+					w.peers++
+				}
+				*at = l
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"maps"
 	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -38,6 +39,8 @@ const (
 	queryPendingRound = 6
 	queryPendingLate  = 9
 	queryFew          = 32
+	// skippedMax is the largest number of rounds that operations of more than queryFew ranks omit: one for each doubling.
+	skippedMax = 3
 	// Up to queryAwaitedFew ranks query those that an operation waits for in the first round, although their links
 	// are pending. With more ranks, all could wait for the same one.
 	queryAwaitedFew = 16
@@ -157,7 +160,8 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 		}
 		switch {
 		case op.progressAt.IsZero() || progress != op.progress:
-			op.progressAt, op.progress, op.search = now, progress, search{next: queryAfter, pause: queryAfter}
+			pause := queryAfter << skippedRounds(len(c.linkTo))
+			op.progressAt, op.progress, op.search = now, progress, search{next: pause, pause: pause}
 		case op.work.Timeout > 0 && now.Sub(op.progressAt) >= op.work.Timeout:
 			if late == nil || op.call.Seq < late.call.Seq {
 				late = op // Later operations may wait only for this one.
@@ -191,7 +195,7 @@ func (c *Comm) postponeLocked(d time.Duration) {
 // nextCheckLocked returns the time until an operation has to be checked.
 func (op *Op) nextCheckLocked(now time.Time) time.Duration {
 	still := now.Sub(op.progressAt)
-	if still < dozeAfter {
+	if still < dozeAfter>>skippedRounds(op.comm.Size()) {
 		return watchTick
 	}
 	next := dozeMax
@@ -204,11 +208,20 @@ func (op *Op) nextCheckLocked(now time.Time) time.Duration {
 	return next
 }
 
+// skippedRounds returns the number of rounds of queries that operations of many ranks omit. While many ranks start on a
+// few processors, every operation waits for longer than queryAfter, and queries and checks would take the
+// processors' time.
+func skippedRounds(size int) int {
+	return min(max(bits.Len(uint(size-1))-bits.Len(uint(queryFew-1)), 0), skippedMax)
+}
+
 // queryLocked queries the next ranks.
 func (op *Op) queryLocked(fx *effects, now time.Time) {
 	c, s := op.comm, &op.search
 	if len(s.ask) == 0 {
-		s.rounds++
+		if s.rounds++; s.rounds == 2 {
+			s.rounds += skippedRounds(len(c.linkTo)) // From now on rounds have the same times among any number of ranks.
+		}
 		s.ask = c.queriedLocked(op.exec.WaitsForLocked(), s.rounds)
 	}
 	some := min(queriesAtOnce, len(s.ask))

@@ -2,11 +2,14 @@ package engine
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -151,20 +154,59 @@ func TestWatchDoesNotAllocate(t *testing.T) {
 func TestNextCheck(t *testing.T) {
 	now := time.Now()
 	for _, test := range []struct {
+		ranks          int
 		still, timeout time.Duration
 		search         search
 		want           time.Duration
 	}{
-		{dozeAfter / 2, 0, search{}, watchTick},
-		{2 * dozeAfter, 0, search{}, dozeMax},
-		{2 * dozeAfter, 2*dozeAfter + watchTick/2, search{}, watchTick / 2},
-		{2 * dozeAfter, 0, search{ask: []int{1}, next: queriesPause, stalled: queriesPause / 2}, queriesPause / 2},
-		{2 * dozeAfter, 0, search{next: queriesPause, stalled: queriesPause / 2}, dozeMax},
+		{2, dozeAfter / 2, 0, search{}, watchTick},
+		{2, 2 * dozeAfter, 0, search{}, dozeMax},
+		{2, 2 * dozeAfter, 2*dozeAfter + watchTick/2, search{}, watchTick / 2},
+		{2, 2 * dozeAfter, 0, search{ask: []int{1}, next: queriesPause, stalled: queriesPause / 2}, queriesPause / 2},
+		{2, 2 * dozeAfter, 0, search{next: queriesPause, stalled: queriesPause / 2}, dozeMax},
+		{queryFew, dozeAfter / 2, 0, search{}, watchTick},
+		{2 * queryFew, dozeAfter / 2, 0, search{}, dozeMax},
+		{8 * queryFew, dozeAfter/8 - 1, 0, search{}, watchTick},
+		{8 * queryFew, dozeAfter / 8, watchTick + dozeAfter/8, search{}, watchTick},
+		{1 << 20, dozeAfter / 8, 0, search{}, dozeMax},
 	} {
-		op := &Op{progressAt: now.Add(-test.still), search: test.search}
+		op := &Op{comm: &Comm{linkTo: make([]*link.Link, test.ranks)}, progressAt: now.Add(-test.still), search: test.search}
 		op.work.Timeout = test.timeout
 		if got := op.nextCheckLocked(now); got != test.want {
 			t.Errorf("%+v: %v", test, got)
+		}
+	}
+}
+
+// idleExecution waits for no rank that it could name.
+type idleExecution struct{ exec.Execution }
+
+func (idleExecution) WaitsForLocked() []int { return nil }
+
+// TestRoundsOfManyRanks: operations of many ranks omit some rounds of queries, and the later rounds begin no later than
+// those of few ranks.
+func TestRoundsOfManyRanks(t *testing.T) {
+	const ms = time.Millisecond
+	for ranks, want := range map[int]map[int]time.Duration{
+		2:             {1: 40 * ms, 2: 120 * ms, 3: 280 * ms, 4: 600 * ms, 5: 1240 * ms},
+		queryFew:      {1: 40 * ms, 2: 120 * ms, 3: 280 * ms, 4: 600 * ms, 5: 1240 * ms},
+		2 * queryFew:  {1: 80 * ms, 3: 240 * ms, 4: 560 * ms, 5: 1200 * ms},
+		8 * queryFew:  {1: 320 * ms, 5: 960 * ms},
+		64 * queryFew: {1: 320 * ms, 5: 960 * ms},
+	} {
+		pending := link.NewPending(nil, link.Config{}, func() {}) // It is not queried in these rounds.
+		c := &Comm{linkTo: slices.Repeat([]*link.Link{pending}, ranks), answers: make(map[int]answer)}
+		op := &Op{comm: c, exec: idleExecution{}}
+		op.search.next = queryAfter << skippedRounds(ranks)
+		op.search.pause = op.search.next
+		got, now := make(map[int]time.Duration), time.Duration(0)
+		for op.search.rounds < 5 {
+			now += op.search.next
+			op.queryLocked(new(effects), time.Time{}.Add(now))
+			got[op.search.rounds] = now
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%d ranks: rounds begin at %v, want %v", ranks, got, want)
 		}
 	}
 }

@@ -163,8 +163,10 @@ type Link struct {
 	isEnded bool               // the Handler was notified
 	hasLeft bool               // see HasLeft
 	closing bool               // Close or Abort was called
-	failure error              // the reason of the end
-	broke   error              // why the last attachment of a pending link has ended; nil if it was closed
+	// answering is not nil while a connection of the peer was accepted and is not confirmed yet; see beginAnswer.
+	answering chan struct{}
+	failure   error // the reason of the end
+	broke     error // why the last attachment of a pending link has ended; nil if it was closed
 	// The channels are made when they are needed first.
 	settled chan struct{} // closed when the bulk lane of this node has its pipes, or the attachment has ended
 	done    chan struct{} // closed with over
@@ -185,7 +187,7 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 		return nil, err
 	}
 	l.running = true // No other goroutine knows the link yet.
-	a.startLocked(lanes, a.announcement(nil), nil, wire.Preamble{})
+	a.startLocked(lanes, append(a.announcement(nil), confirmation()...), nil, wire.Preamble{})
 	return l, nil
 }
 

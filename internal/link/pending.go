@@ -142,12 +142,13 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 	if err := l.checkResume(ours, resume); err != nil {
 		return err
 	}
-	return a.bind(ctx, control, pipe, theirs, nil)
+	return a.bind(ctx, control, pipe, theirs, confirmation())
 }
 
-// Accept waits until the peer proposes a connection that it has made, and gives it to a pending link
-// if admit, which may block, returns no error. The fields Await, BulkOver, BulkPipes and Relay of cfg belong
-// to the connection. If Accept fails, the caller keeps the connection, and no frame is lost. If frames were
+// Accept waits until the peer proposes a connection that it has made, accepts it if admit, which may block,
+// returns no error, and gives it to a pending link when the peer has confirmed that it uses the connection. The
+// fields Await, BulkOver, BulkPipes and Relay of cfg belong to the connection. If Accept fails, the caller keeps
+// the connection, and no frame is lost: the peer may give up before it has read the acceptance. If frames were
 // lost with an earlier connection, the link ends, and the peer is told.
 func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admit func() error) error {
 	a := newAttachment(l, firstPath(conn, cfg), cfg)
@@ -161,22 +162,73 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 	if err := admit(); err != nil {
 		return err
 	}
+	answered, err := l.beginAnswer()
+	if err != nil {
+		return err
+	}
+	defer answered()
 	control, err := a.first.open(ctx, wire.Control)
 	if err != nil {
 		return err
 	}
 	ours := l.resume()
-	announcement := a.announcement(ours)
-	if err := l.checkResume(ours, resume); err != nil {
-		_ = interruptible(ctx, conn, func() error { _, err := control.Write(announcement); return err })
+	differs := l.checkResume(ours, resume)
+	err = interruptible(ctx, conn, func() error { _, err := control.Write(a.announcement(ours)); return err })
+	if differs != nil {
 		select { // The peer closes the connection when it has read the counts.
 		case <-conn.Done():
 		case <-ctx.Done():
 		case <-time.After(lingerTime):
 		}
+		return differs
+	}
+	if err == nil {
+		err = interruptible(ctx, conn, func() error { return awaitConfirmation(pipe) })
+	}
+	if err != nil {
+		return fmt.Errorf("link: the peer has not confirmed the connection: %w", err)
+	}
+	return a.bind(ctx, control, pipe, theirs, nil)
+}
+
+// confirmation returns the first frame on the control lane of the side that has made the connection, a beat: it uses
+// the connection. Without it, that side could give up while its peer takes the connection for a link, and would seem to
+// have closed a link without a goodbye.
+func confirmation() []byte {
+	var p wire.Ping
+	return p.Append(nil, wire.TypePong)
+}
+
+// awaitConfirmation reads the confirmation.
+func awaitConfirmation(pipe transport.Receiver) error {
+	b := confirmation()
+	if _, err := io.ReadFull(pipe, b); err != nil {
 		return err
 	}
-	return a.bind(ctx, control, pipe, theirs, announcement)
+	if t := wire.Type(b[0]); t != wire.TypePong {
+		return fmt.Errorf("link: protocol error: the control lane begins with a frame of type %d, want %d", t, wire.TypePong)
+	}
+	return nil
+}
+
+// beginAnswer marks the link as about to be bound: the peer may use the connection as soon as it has read the
+// acceptance, and [Link.Close] waits. The caller calls answered afterwards.
+func (l *Link) beginAnswer() (answered func(), err error) {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	switch {
+	case l.over:
+		return nil, errEnded
+	case l.running || l.answering != nil:
+		return nil, ErrConnected
+	}
+	l.answering = make(chan struct{})
+	return func() {
+		l.ending.Lock()
+		defer l.ending.Unlock()
+		close(l.answering)
+		l.answering = nil
+	}, nil
 }
 
 // firstLane accepts the first pipe of the peer and reads its preamble, with the Resume that may follow.
@@ -260,15 +312,25 @@ func (l *Link) FailPending(err error) bool {
 // awaitConnection returns whether the link has a connection. It waits for one that is needed or about
 // to be bound. Otherwise a pending link gets none any more.
 func (l *Link) awaitConnection(ctx context.Context) bool {
-	l.ending.Lock()
-	if !l.running && !l.IsNeeded() {
-		l.closing = true
-		l.stopLocked()
+	for {
+		l.ending.Lock()
+		answering := l.answering
+		if !l.running && answering == nil && !l.IsNeeded() {
+			l.closing = true
+			l.stopLocked()
+			l.ending.Unlock()
+			return false
+		}
 		l.ending.Unlock()
-		return false
+		if answering == nil {
+			return l.awaitPending(ctx)
+		}
+		select {
+		case <-answering: // bound, or given up by the peer
+		case <-ctx.Done():
+			return l.awaitPending(ctx)
+		}
 	}
-	l.ending.Unlock()
-	return l.awaitPending(ctx)
 }
 
 // awaitPending waits until the link is no longer pending or has ended. It reports whether the link has a

@@ -135,6 +135,44 @@ func TestPendingRefused(t *testing.T) {
 	ca.Close()
 }
 
+// TestPendingUnconfirmed: a node closes a connection that its peer has accepted, before it has read the acceptance: as
+// one that leaves, or that has another connection. The link of the peer stays pending, and its frames wait for the next
+// connection.
+func TestPendingUnconfirmed(t *testing.T) {
+	ha, hb := newHandler(), newHandler()
+	got := make(chan int64, 4)
+	ha.message = func(m wire.Message, _ []byte) { got <- m.Tag }
+	a, _ := pending(t, ha)
+	b, _ := pending(t, hb)
+	b.SendMessage(wire.Message{Tag: 1}, []byte("x"))
+	ca, cb := conns(t)
+	control := open(t, ca, wire.Control)
+	accepted := make(chan error, 1)
+	go func() { accepted <- b.Accept(t.Context(), cb, Config{}, admitAll) }()
+	if lane(t, ca, wire.Control) == nil || control == nil {
+		t.Fatal("no control lane")
+	}
+	ca.Close()
+	soon(t, "Accept", func() {
+		if err := <-accepted; err == nil {
+			t.Error("a link has a connection that the peer has not confirmed")
+		}
+	})
+	cb.Close()
+	if !b.IsPending() || len(hb.ends) > 0 {
+		t.Fatal("the link is not pending any more")
+	}
+	ca, cb = conns(t)
+	if atA, atB := connect(t, a, b, ca, cb, admitAll); atA != nil || atB != nil {
+		t.Fatal(atA, atB)
+	}
+	soon(t, "the message", func() {
+		if tag := <-got; tag != 1 {
+			t.Errorf("got message %d, want 1", tag)
+		}
+	})
+}
+
 // TestPendingEnds: a pending link ends like others.
 func TestPendingEnds(t *testing.T) {
 	boom := errors.New("boom")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -20,11 +21,13 @@ const segmentHead = 1 + 8 + 4
 // payloads is a pool of buffers for payloads that are longer than the buffer of a reader.
 type payloads struct{ pool sync.Pool }
 
-func (p *payloads) get() *[wire.PayloadMax]byte {
-	if b, ok := p.pool.Get().(*[wire.PayloadMax]byte); ok {
+// get returns a buffer of at least n bytes. Its length is a power of two: a link with short payloads keeps no long buffer.
+func (p *payloads) get(n int) *[]byte {
+	if b, ok := p.pool.Get().(*[]byte); ok && len(*b) >= n {
 		return b
 	}
-	return new([wire.PayloadMax]byte)
+	b := make([]byte, 1<<bits.Len(uint(n-1)))
+	return &b
 }
 
 // errLater is returned for an incomplete frame. The next call continues at the same position.
@@ -41,10 +44,10 @@ type reader struct {
 	received *atomic.Uint64 // counts bytes; nil on the control lane
 
 	// The payload of the current frame.
-	want int                    // its length
-	use  func(p []byte)         // is called with it
-	long *[wire.PayloadMax]byte // its beginning, if it is longer than buf
-	got  int                    // bytes in long
+	want int            // its length
+	use  func(p []byte) // is called with it
+	long *[]byte        // its beginning, if it is longer than buf
+	got  int            // bytes in long
 
 	flow     *flow // reads payloads into sinks; nil on lanes without sinks
 	segments bool  // all payloads go to sinks: nothing is read ahead
@@ -151,12 +154,12 @@ func (r *reader) payload() error {
 		return nil
 	}
 	if r.long == nil {
-		r.long = r.payloads.get()
-		r.got = copy(r.long[:r.want], r.buf[r.lo:r.hi])
+		r.long = r.payloads.get(r.want)
+		r.got = copy((*r.long)[:r.want], r.buf[r.lo:r.hi])
 		r.lo += r.got
 	}
 	for r.got < r.want {
-		n, err := r.read(r.long[r.got:r.want])
+		n, err := r.read((*r.long)[r.got:r.want])
 		r.got += n
 		if r.flow != nil {
 			err = r.flow.resume(err)
@@ -168,7 +171,7 @@ func (r *reader) payload() error {
 	b := r.long
 	r.long = nil
 	defer r.payloads.pool.Put(b)
-	r.handOver(b[:r.want])
+	r.handOver((*b)[:r.want])
 	return nil
 }
 

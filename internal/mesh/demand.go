@@ -30,7 +30,10 @@ const (
 	neededMax = 2 * time.Second
 )
 
-var errNotPending = errors.New("mesh: the link is no longer pending")
+var (
+	errNotPending = errors.New("mesh: the link is no longer pending")
+	errReplaced   = errors.New("mesh: the peer has made another connection since")
+)
 
 // addPending gives pending links to the nodes of the world, unless this node joins a formed world.
 func (m *Mesh) addPending() {
@@ -177,7 +180,15 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cf
 			err = l.Connect(ctx, r.conn, cfg)
 		}
 	} else {
-		err = l.Accept(ctx, r.conn, cfg, func() error { return m.beginProposal(ctx, r, slot, l) })
+		err = l.Accept(ctx, r.conn, cfg, func() error {
+			if err := m.beginProposal(ctx, r, slot, l); err != nil {
+				return err
+			}
+			if !m.accepted.remove(acceptedKey{r.path, slot}, r.conn) {
+				return errReplaced
+			}
+			return nil
+		})
 	}
 	if err == nil {
 		select {

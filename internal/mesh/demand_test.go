@@ -406,3 +406,53 @@ func TestDialOfRemovedNode(t *testing.T) {
 		}
 	})
 }
+
+// TestOnDemandDialerLeaves: a node leaves between the acceptance of its proposal by a peer and the arrival of that answer,
+// over a path that does not tell whether its process has ended, such as shared memory. Its peer does not count it as failed, with
+// the larger or the smaller NodeID, and also if the peer has made a proposal at the same time.
+func TestOnDemandDialerLeaves(t *testing.T) {
+	const slow = 100 * time.Millisecond
+	for name, test := range map[string]struct {
+		dialer, peer int
+		both         bool
+	}{
+		"the smaller dials":                {dialer: 0, peer: 4},
+		"the larger dials":                 {dialer: 4, peer: 0},
+		"both dial, and the larger leaves": {dialer: 4, peer: 0, both: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, demandNodes, func(w *world) {
+				w.watches = 1
+				w.paths = func(rank int) []Path { return []Path{{Transport: w.transports[rank]}} }
+				w.form()
+				w.network.SetLink(w.host(test.dialer), w.host(test.peer), sim.Link{Delay: slow})
+				w.linkOf(test.dialer, test.peer).Need(link.Waiting)
+				if test.both {
+					w.linkOf(test.peer, test.dialer).Need(link.Waiting)
+				}
+				accepts := func() bool {
+					m := w.meshes[test.peer]
+					m.mu.Lock()
+					defer m.mu.Unlock()
+					r := m.peers[test.dialer].proposal
+					return r != nil && r.peer == idOf(test.dialer) || m.peers[test.dialer].isLinked()
+				}
+				for !accepts() {
+					time.Sleep(time.Millisecond)
+				}
+				ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+				defer cancel()
+				w.meshes[test.dialer].Close(ctx)
+				time.Sleep(time.Minute)
+				for _, rank := range w.ranks(test.dialer) {
+					if got := w.notes[rank].all(); len(got) > 0 {
+						t.Errorf("rank %d: failed nodes %v, want none", rank, got)
+					}
+				}
+				if err := w.exchange(test.peer, 2); err != nil {
+					t.Errorf("after the departure: %v", err)
+				}
+			})
+		})
+	}
+}

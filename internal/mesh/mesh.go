@@ -120,7 +120,8 @@ type Mesh struct {
 	mu      sync.Mutex
 	told    nodeError // the last error that Explain has sent
 	peers   []peer    // by slot
-	free    []int     // slots for reuse
+	slots   map[membership.NodeID]int
+	free    []int // slots for reuse
 	view    membership.View
 	before  membership.View // adopted before view
 	routed  uint64          // epoch of the newest view with routes of the relay
@@ -187,8 +188,9 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 		changed: make(chan struct{}), closed: make(chan struct{}),
 		accepted: newConnSet[acceptedKey](), bulk: newConnSet[membership.NodeID](),
 	}
+	m.peers, m.slots = make([]peer, 0, cfg.View.Size()), make(map[membership.NodeID]int, cfg.View.Size())
 	for rank, n := range cfg.View.Nodes {
-		m.peers = append(m.peers, newPeer(n, rank))
+		m.addPeerLocked(n, rank)
 	}
 	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsOn(cfg.View, self, runtime.NumCPU(), cfg.Paths))
 	m.wanted.init()

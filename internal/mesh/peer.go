@@ -2,7 +2,6 @@ package mesh
 
 import (
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -65,21 +64,20 @@ func hasLeft() bool { return true }
 // addPeerLocked gives a node a slot.
 func (m *Mesh) addPeerLocked(n membership.Node, rank int) (slot int) {
 	if len(m.free) == 0 {
+		slot = len(m.peers)
 		m.peers = append(m.peers, newPeer(n, rank))
-		return len(m.peers) - 1
+	} else {
+		slot, m.free = m.free[0], m.free[1:]
+		m.peers[slot] = newPeer(n, rank)
 	}
-	slot, m.free = m.free[0], m.free[1:]
-	m.peers[slot] = newPeer(n, rank)
+	m.slots[n.ID] = slot
 	return slot
 }
 
 // slotOfLocked returns the slot of a node.
 func (m *Mesh) slotOfLocked(id membership.NodeID) (slot int, ok bool) {
-	if id == (membership.NodeID{}) {
-		return 0, false // Free slots have the zero ID.
-	}
-	slot = slices.IndexFunc(m.peers, func(p peer) bool { return p.node.ID == id })
-	return max(slot, 0), slot >= 0
+	slot, ok = m.slots[id]
+	return slot, ok
 }
 
 // peer returns a copy of the content of a slot.
@@ -122,6 +120,7 @@ func (m *Mesh) Forget(id membership.NodeID) {
 	}
 	l := m.peers[slot].link
 	m.peers[slot] = peer{} // From now on the end of l is ignored.
+	delete(m.slots, id)
 	switch {
 	case l == nil:
 		m.free = append(m.free, slot)

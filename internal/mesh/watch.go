@@ -31,7 +31,20 @@ func (m *Mesh) watchRanksLocked() []int { return m.watchGraph().Ranks(m.view, m.
 type heartbeat struct {
 	heard uint64    // Link.Heard
 	at    time.Time // when heard last grew
+
+	// The processor time of the process of a silent peer on this host, and when a check found that it had grown.
+	used    time.Duration
+	isKnown bool // used
+	ranAt   time.Time
 }
+
+// A processTimer is a conn to a process of this host. ProcessTime returns the processor time that the process has used.
+type processTimer interface {
+	ProcessTime() (used time.Duration, ok bool)
+}
+
+// starvedMax is the number of times that the patience with a silent peer grows if its process runs.
+const starvedMax = 4
 
 // A watcher watches the links to some peers.
 type watcher struct {
@@ -39,6 +52,8 @@ type watcher struct {
 	links             map[*link.Link]heartbeat
 	last              time.Time     // of the last check
 	late              time.Duration // delay of recent checks, which decays
+	// processTime is that of a processTimer.
+	processTime func(l *link.Link) (used time.Duration, ok bool)
 	// breaks ends the connection of a silent link if it can be replaced, and reports whether it did.
 	breaks func(l *link.Link) bool
 }
@@ -100,7 +115,29 @@ func (m *Mesh) watcherLinks() (links []*link.Link) {
 }
 
 func (m *Mesh) newWatcher(now time.Time) *watcher {
-	return &watcher{interval: m.cfg.HeartbeatInterval, timeout: m.cfg.HeartbeatTimeout, last: now}
+	return &watcher{interval: m.cfg.HeartbeatInterval, timeout: m.cfg.HeartbeatTimeout, last: now, processTime: processTime}
+}
+
+func processTime(l *link.Link) (used time.Duration, ok bool) {
+	if t, is := l.Conn().(processTimer); is {
+		return t.ProcessTime()
+	}
+	return 0, false
+}
+
+// isStarved reports whether a silent peer is late because its host has more work than processors, not because it has
+// stopped: its process exists, as its connection in shared memory does, and has got processor time recently. A process
+// that was stopped gets none.
+func (w *watcher) isStarved(l *link.Link, h *heartbeat, now time.Time) bool {
+	used, ok := w.processTime(l)
+	if !ok {
+		return false
+	}
+	if h.isKnown && used > h.used {
+		h.ranAt = now
+	}
+	h.used, h.isKnown = used, true
+	return !h.ranAt.IsZero() && now.Sub(h.ranAt) <= 2*w.interval
 }
 
 // watchedLinks returns the links to the peers that this node watches in its view, and to those
@@ -169,12 +206,16 @@ func (w *watcher) check(links []*link.Link, now time.Time) {
 		if stopped {
 			h.at = now
 		}
-		switch heard, silent := l.Heard(), now.Sub(h.at); {
+		heard, silent, limit := l.Heard(), now.Sub(h.at), patience
+		if known && heard == h.heard && silent >= w.timeout/2 && w.isStarved(l, &h, now) {
+			limit *= starvedMax
+		}
+		switch {
 		case !known || heard != h.heard:
-			h = heartbeat{heard, now}
+			h = heartbeat{heard: heard, at: now}
 		case silent >= w.timeout/2 && w.breaks != nil && w.breaks(l):
 			// A neighbor that was reached through relays gets a connection of its own.
-		case silent >= patience:
+		case silent >= limit:
 			l.Fail(fmt.Errorf("%w: silent for %v", transport.ErrPeerGone, silent.Round(time.Millisecond)))
 		case silent >= w.pingAfter():
 			l.Ping()

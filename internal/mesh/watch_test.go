@@ -206,6 +206,41 @@ func TestPatience(t *testing.T) {
 	}
 }
 
+// TestStarvedPeer: a silent peer of this host is late if its process gets processor time, and has more time than a peer
+// with a stopped process, but not for ever.
+func TestStarvedPeer(t *testing.T) {
+	for name, test := range map[string]struct {
+		runs, want time.Duration // the process runs for so long, and the link fails after a silence of want
+	}{
+		"it has stopped":      {0, timeout},
+		"it stops at once":    {2 * interval, timeout},
+		"it runs for a while": {2 * timeout, 2*timeout + 3*interval},
+		"it runs on":          {time.Hour, starvedMax * timeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 2, func(w *world) {
+				w.form()
+				m := w.meshes[0]
+				w.network.Partition(w.host(0))
+				time.Sleep(10 * delay) // Nothing is in flight.
+				began := time.Now()
+				now := began
+				v := m.newWatcher(now)
+				v.processTime = func(*link.Link) (time.Duration, bool) { return min(now.Sub(began), test.runs), true }
+				v.check(m.watchedLinks(), now)
+				for len(w.notes[0].all()) == 0 && now.Sub(began) < 2*starvedMax*timeout {
+					now = now.Add(interval)
+					v.check(m.watchedLinks(), now)
+					time.Sleep(time.Millisecond) // for the handler of the end of a link
+				}
+				if got := now.Sub(began); got != test.want {
+					t.Errorf("the link fails after %v, want %v", got, test.want)
+				}
+			})
+		})
+	}
+}
+
 // TestLateTicks: a watch with late ticks, as on a busy machine, still notices a silent peer, though later.
 func TestLateTicks(t *testing.T) {
 	inBubble(t, 2, func(w *world) {

@@ -1,5 +1,7 @@
 package plan
 
+import "slices"
+
 // Rounds are the plans of all ranks, computed round by round. Plans of a million ranks, or with
 // a million rounds, are not held in memory.
 type Rounds struct {
@@ -23,12 +25,26 @@ func (r Rounds) Append(to Round, rank, k int) Round { return r.moves(to, rank, k
 
 // Plan returns the plan of a rank.
 func (r Rounds) Plan(rank int) Plan {
-	p := Plan{Chunks: r.Chunks}
+	p := Plan{Chunks: r.Chunks, Rounds: make([]Round, 0, r.Len(rank))}
+	var room Round // for the moves of several short rounds
 	for k := range r.Len(rank) {
-		p.round(r.Append(nil, rank, k)...)
+		if cap(room) < roundRoom {
+			room = make(Round, 0, min(roundsRoom, roundRoom*r.Len(rank)))
+		}
+		moves := r.Append(room, rank, k)
+		if n := len(moves); n <= cap(room) {
+			room = room[n:n:cap(room)]
+		}
+		p.round(slices.Clip(moves)...)
 	}
 	return p
 }
+
+// The moves of short rounds share arrays of roundsRoom moves. A new one begins when less than roundRoom are left.
+const (
+	roundRoom  = 4
+	roundsRoom = 64
+)
 
 // sameLen returns the length of plans that have n rounds on every rank.
 func sameLen(n int) func(rank int) int { return func(int) int { return n } }

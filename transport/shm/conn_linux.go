@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,6 +33,7 @@ type conn struct {
 	endpoint  *endpoint
 	peer      string
 	remote    string
+	pid       int32 // of the peer, as this process sees it; 0 in another PID namespace
 	sock      *net.UnixConn
 	ownEvent  *os.File       // the peer signals it
 	peerEvent *eventFDWriter // wakes the peer
@@ -52,6 +54,7 @@ func newConn(endpoint *endpoint, m *handshake) *conn {
 		endpoint:  endpoint,
 		peer:      m.peer,
 		remote:    fmt.Sprintf("pid %d", m.pid),
+		pid:       m.pid,
 		sock:      m.sock,
 		ownEvent:  os.NewFile(uintptr(m.ownEvent), "eventfd"),
 		peerEvent: newEventFDWriter(m.peerEvent),
@@ -65,6 +68,20 @@ func newConn(endpoint *endpoint, m *handshake) *conn {
 func (c *conn) Peer() string          { return c.peer }
 func (c *conn) RemoteAddr() string    { return c.remote }
 func (c *conn) Done() <-chan struct{} { return c.done }
+
+// ProcessTime returns the processor time that the process of the peer has used. It is not ok if this process cannot see
+// that one.
+func (c *conn) ProcessTime() (used time.Duration, ok bool) {
+	if c.pid <= 0 {
+		return 0, false
+	}
+	const schedule = 2 // CPUCLOCK_SCHED: all threads, in nanoseconds; see clock_getcpuclockid(3)
+	var t unix.Timespec
+	if err := unix.ClockGettime(^c.pid<<3|schedule, &t); err != nil {
+		return 0, false
+	}
+	return time.Duration(t.Nano()), true
+}
 
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {

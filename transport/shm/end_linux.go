@@ -45,6 +45,7 @@ func (e *end) init(c *conn, r *ring, asleep, other *atomic.Uint32) {
 	e.conn, e.memory, e.asleep, e.other = c, r.memory, asleep, other
 	e.token = make(chan struct{}, 1)
 	e.limit.end = e
+	e.pace = newPace()
 	e.free = func() {
 		c.drop(e)
 		unix.Munmap(e.memory)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"os"
@@ -215,6 +216,12 @@ func (e *endpoint) acceptLoop() {
 // receive runs the handshake with a client. It sends a refusal if that fails.
 func (e *endpoint) receive(sock *net.UnixConn) {
 	m, err := e.handshake(e.life, sock, func(m *handshake) error { return m.accept(e) })
+	if hungUp(err) || errors.Is(err, io.EOF) {
+		// It gave up: a node stops dialing when its peer has dialed it, or when it leaves.
+		e.cfg.Log.Debug("shm: a client has gone away", "err", err)
+		sock.Close()
+		return
+	}
 	if err != nil {
 		e.cfg.Log.Warn("shm: refused a client", "err", err)
 		_ = trySendMessage(sock, refuse(err).append(nil))

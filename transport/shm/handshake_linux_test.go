@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -49,6 +50,50 @@ func TestNameIsTaken(t *testing.T) {
 		t.Errorf("error %v does not report that the name is taken", err)
 	}
 }
+
+// TestClientGoesAway: a client that closes the socket during the handshake is no reason for a warning: a node stops dialing
+// when its peer has dialed it.
+func TestClientGoesAway(t *testing.T) {
+	for name, greets := range map[string]bool{"before its hello": false, "after its hello": true} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var text strings.Builder
+			log := slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return text.Write(p)
+			}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+			node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a", Log: log})
+			sock := rawDial(t, node)
+			if greets {
+				fd, err := newEventFD()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer unix.Close(fd)
+				// The node cannot answer, since the socket is closed before it has accepted it, or it can, and the conn ends.
+				hello := hello{kind: kindHello, cluster: node.cfg.Cluster, from: "b", to: "a"}
+				if err := sendMessage(sock, hello.append(nil), fd); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sock.Close()
+			if _, err := newNode(t, Config{Cluster: node.cfg.Cluster, Node: "c"}).Dial(t.Context(), "a", "a"); err != nil {
+				t.Fatal(err)
+			}
+			node.Close() // It waits for the handshakes.
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.Contains(text.String(), "WARN") {
+				t.Errorf("the log has a warning: %s", &text)
+			}
+		})
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // rawDial connects to the socket of a node and sends nothing.
 func rawDial(t *testing.T, node *endpoint) *net.UnixConn {

@@ -19,11 +19,14 @@ const (
 	waitMax = 4 * spinMax
 )
 
-// A pace decides from the recent waits of one end of a pipe whether it spins. Its zero value
-// spins.
+// A pace decides from the recent waits of one end of a pipe whether it spins.
 type pace struct{ mean time.Duration }
 
 func (p *pace) learn(wait time.Duration) { p.mean += (min(wait, waitMax) - p.mean) / 4 }
+
+// newPace returns a pace that stops spinning after one long wait: a node that joins many others waits long on
+// most of its pipes, and all nodes of the host would spin on all of theirs.
+func newPace() pace { return pace{mean: spinMax} }
 
 // spin returns the duration of spinning: limit or 0.
 func (p *pace) spin(limit time.Duration) time.Duration {

@@ -72,7 +72,7 @@ type Schedule struct {
 func NewSchedule(plans []plan.Plan) *Schedule {
 	s := &Schedule{plans: plans, posters: make([]poster, len(plans)), single: true}
 	for r := range plans {
-		s.posters[r] = schedule(plans[r], len(plans))
+		s.posters[r] = schedule(plans[r])
 		s.posts = max(s.posts, len(s.posters[r].rounds))
 		s.units = max(s.units, s.posters[r].units)
 		s.single = s.single && plans[r].Single()
@@ -98,7 +98,7 @@ func (s *Schedule) Compile(rank int) *Program {
 		if posts > 0 {
 			p.waiters = append(p.waiters, r)
 		}
-		if len(s.posters[rank].sends[r]) > 0 {
+		if len(s.posters[rank].sentTo(r)) > 0 {
 			p.readers = append(p.readers, r)
 			if !slices.Contains(near, r) {
 				p.distant = append(p.distant, r)
@@ -150,10 +150,25 @@ func overlap(a, b plan.Span) bool { return a.Buf == b.Buf && a.Lo < b.Hi && b.Lo
 
 // A poster has the posts of a rank and the payloads in them.
 type poster struct {
-	rounds   []int       // by post: the round before which it is made
-	payloads []payload   // in the order of posts
-	sends    [][]payload // by receiver, in the order of its receives
+	rounds   []int     // by post: the round before which it is made
+	payloads []payload // in the order of posts
+	sends    []sent    // in the order of receivers, and of their receives
 	units    int
+}
+
+// A sent is a payload for a receiver.
+type sent struct {
+	payload
+	to int
+}
+
+// sentTo returns the payloads for a receiver.
+func (p *poster) sentTo(rank int) []sent {
+	at := func(rank int) int {
+		i, _ := slices.BinarySearchFunc(p.sends, rank, func(s sent, to int) int { return s.to - to })
+		return i
+	}
+	return p.sends[at(rank):at(rank+1)]
 }
 
 // A payload is a set of chunks that a rank posts.
@@ -165,19 +180,24 @@ type payload struct {
 
 // schedule determines the earliest round before which each payload can be posted: the round after
 // the last one that writes its chunks.
-func schedule(p plan.Plan, size int) poster {
-	type message struct {
-		plan.Span
-		ready int // round
-		peer  int
+func schedule(p plan.Plan) (s poster) {
+	n := 0
+	for _, round := range p.Rounds {
+		for i := range round {
+			if round[i].Kind == plan.Send {
+				n++
+			}
+		}
 	}
-	var messages []message
-	s := poster{sends: make([][]payload, size)}
+	if n == 0 {
+		return s
+	}
+	s.rounds, s.sends = make([]int, 0, n), make([]sent, 0, n)
 	for k, round := range p.Rounds {
 		for i := range round {
 			if m := &round[i]; m.Kind == plan.Send {
 				ready := lastWrite(p, k, m.A)
-				messages = append(messages, message{m.A, ready, m.Peer})
+				s.sends = append(s.sends, sent{payload{Span: m.A, post: ready}, m.Peer}) // post is a round until below
 				s.rounds = append(s.rounds, ready)
 			}
 		}
@@ -185,22 +205,20 @@ func schedule(p plan.Plan, size int) poster {
 	slices.Sort(s.rounds)
 	s.rounds = slices.Compact(s.rounds)
 	units := make(map[payload]int) // by payload without its unit
-	for _, m := range messages {
-		post, _ := slices.BinarySearch(s.rounds, m.ready)
-		x := payload{Span: m.Span, post: post}
-		unit, isPosted := units[x]
+	for i := range s.sends {
+		x := &s.sends[i].payload
+		x.post, _ = slices.BinarySearch(s.rounds, x.post)
+		unit, isPosted := units[*x]
 		if !isPosted {
 			unit = s.units
-			units[x] = unit
-			s.units += m.Len()
+			units[*x] = unit
+			s.units += x.Len()
+			s.payloads = append(s.payloads, payload{x.Span, x.post, unit})
 		}
 		x.unit = unit
-		if !isPosted {
-			s.payloads = append(s.payloads, x)
-		}
-		s.sends[m.peer] = append(s.sends[m.peer], x)
 	}
 	slices.SortStableFunc(s.payloads, func(a, b payload) int { return a.post - b.post })
+	slices.SortStableFunc(s.sends, func(a, b sent) int { return a.to - b.to })
 	return s
 }
 
@@ -329,7 +347,7 @@ func (c *compiler) move(m *plan.Move) {
 
 // take waits for the next message of a peer and returns its position.
 func (c *compiler) take(m *plan.Move) ref {
-	at := c.posters[m.Peer].sends[c.rank][c.taken[m.Peer]]
+	at := c.posters[m.Peer].sentTo(c.rank)[c.taken[m.Peer]]
 	c.taken[m.Peer]++
 	if at.post+1 > c.known[m.Peer] {
 		c.known[m.Peer] = at.post + 1
@@ -389,10 +407,10 @@ func (p *Program) Load() Load {
 	return l
 }
 
-// LoadOf returns the work of the plan of one of size ranks, in a piece. It estimates the number of
-// awaits, which depends on the plans of the others.
-func LoadOf(p plan.Plan, size int) Load {
-	own, lazy, chunks := schedule(p, size), lazyTemp(p), float64(p.Chunks)
+// LoadOf returns the work of the plan of one rank in a piece. It estimates the number of awaits, which
+// depends on the plans of the others.
+func LoadOf(p plan.Plan) Load {
+	own, lazy, chunks := schedule(p), lazyTemp(p), float64(p.Chunks)
 	l := Load{Posts: len(own.rounds)}
 	for _, x := range own.payloads {
 		l.Steps++

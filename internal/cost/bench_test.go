@@ -1,0 +1,22 @@
+package cost
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// BenchmarkManyRanksChoose: the first calls of two collectives, as every rank of a host makes them after it has joined.
+func BenchmarkManyRanksChoose(b *testing.B) {
+	for _, size := range []int{32, 64, 128, SharedRanksMax} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				t := NewShared(Host(256<<10, 2), plan.Groups(size))
+				t.Choose(Need{Collective: plan.AllReduce, Size: size, Bytes: 4})
+				t.Choose(Need{Collective: plan.Barrier, Size: size})
+			}
+		})
+	}
+}
