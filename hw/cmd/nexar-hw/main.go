@@ -1,6 +1,6 @@
 // Command nexar-hw is the command nexar with the hardware of module hw: RDMA, GPUs and NCCL.
 //
-//	nexar-hw doctor                 also lists RDMA devices, GPUs and NCCL, and says how to add what is missing, and
+//	nexar-hw doctor                 also lists RDMA devices, GPUs and NCCL, and says how to add missing parts, and
 //	                                which GPUs and RDMA devices access the memory of GPUs
 //	nexar-hw bench --transport rdma measures over RDMA
 //	nexar-hw bench --device cuda    measures vectors on GPUs

@@ -19,7 +19,7 @@ type report struct {
 	Host                     [64]byte
 }
 
-// agree decides on all ranks what they use, and creates the communicators.
+// agree decides how the ranks of each host exchange data, alike on all ranks, and creates the communicators.
 func (g *Group) agree(ctx context.Context) error {
 	own, why := g.inspect()
 	reports := make([]report, g.comm.Size())
@@ -98,7 +98,7 @@ func (g *Group) inspect() (r report, why error) {
 	return r, nil
 }
 
-// decide returns what each host uses, from the same reports on all ranks, and why not NCCL. Without
+// decide returns the method of each host, from the same reports on all ranks, and the reason for not using NCCL. Without
 // methods, all methods of the Group are those of DeviceComm, and all hosts have the same reason.
 func (g *Group) decide(reports []report) (methods, reasons []string) {
 	g.place(reports)
@@ -161,7 +161,7 @@ func (g *Group) place(reports []report) {
 	}
 }
 
-// methodOf returns what a host uses, and why not NCCL.
+// methodOf returns the method of a host, and the reason for not using NCCL.
 func (g *Group) methodOf(ranks []int, reports []report) (method, reason string) {
 	method = "peer"
 	owners := make(map[[16]byte]int)

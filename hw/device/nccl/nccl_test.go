@@ -141,7 +141,7 @@ func (r *rank) on(ctx context.Context, data []byte, f func(b device.Buffer) erro
 	return out, r.gpu.CopyOut(ctx, out, device.Whole(b))
 }
 
-// layouts are hosts of ranks, what each rank uses inside its host, and a part of the reason of those without NCCL.
+// layouts are hosts of ranks, the method of each rank inside its host, and a part of the reason of those without NCCL.
 var layouts = []struct {
 	hosts, inside []string
 	reason        string
@@ -305,7 +305,7 @@ func TestOldLibrary(t *testing.T) {
 	})
 }
 
-// TestNotUsed: why NCCL is not used, and what is used.
+// TestNotUsed: the reason for not using NCCL, and the method that is used.
 func TestNotUsed(t *testing.T) {
 	library := cudafake.NCCL(t)
 	for _, test := range []struct {

@@ -158,9 +158,8 @@ func (p *peers) run(ctx context.Context, transfers []transfer) error {
 	return nil
 }
 
-// begin ends the first part of a pass, in which ranks fill a half of their buffers: it waits until all have done so.
-// What they read in the half in the pass before the last one, perhaps of an earlier call, is done: they have waited for their streams
-// since.
+// begin ends the first part of a pass: it waits until all ranks have filled a half of their buffers. Their reads from this half in
+// the pass before the last one, perhaps of an earlier call, have ended: they have waited for their streams since.
 func (p *peers) begin(ctx context.Context) error {
 	if err := p.g.stream.Wait(ctx); err != nil {
 		return err

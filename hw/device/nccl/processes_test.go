@@ -28,7 +28,7 @@ const (
 	workerSeed = "NCCLTEST_SEED"
 	workerKill = "NCCLTEST_KILLED" // a rank that is killed
 	workerHost = "NCCLTEST_RANKS"  // ranks of a host
-	workerWant = "NCCLTEST_INSIDE" // what hosts use
+	workerWant = "NCCLTEST_INSIDE" // the method of hosts
 	workerMode = "NCCLTEST_MODE"   // "" for one sum, "all" for all collectives
 )
 
@@ -181,7 +181,7 @@ func runWorker(name string) error {
 	return again(ctx, node, gpu, stream, cfg, b)
 }
 
-// again creates a Group on the next epoch, and prints what it uses and a sum.
+// again creates a Group on the next epoch, and prints its method and a sum.
 func again(ctx context.Context, node *nexar.Node, gpu *cuda.Device, stream device.Stream, cfg nccl.Config, b device.Buffer) error {
 	for c, err := range node.Epochs(ctx) {
 		if err != nil {
@@ -294,7 +294,7 @@ func TestKilledRank(t *testing.T) {
 	})
 }
 
-// checkKill kills the last rank, which does not call while the others do, and looks for their errors and what they print afterwards.
+// checkKill kills the last rank, which does not call while the others do, and looks for their errors and the next sum.
 func checkKill(t *testing.T, workers []*worker, again string) {
 	t.Helper()
 	for _, w := range workers {

@@ -25,7 +25,7 @@ type DeviceMemory struct {
 	DMABuf func() (fd int, offset int64, err error)
 }
 
-// The methods by which an RDMA device accesses memory of a GPU.
+// Methods of an RDMA device for access to memory of a GPU.
 const (
 	MethodDMABuf     = "dma-buf"     // of the kernel
 	MethodPeerMemory = "peer memory" // of the driver of the GPU, by the kernel module nvidia_peermem
@@ -104,7 +104,7 @@ func registerDevice(by registrar, m DeviceMemory) (mr *verbs.MR, method string, 
 	return nil, "", fmt.Errorf("%w: %s: %w; %s: %w (the kernel module nvidia_peermem may be missing)", ErrStaging, MethodDMABuf, errDirect, MethodPeerMemory, errPeer)
 }
 
-// Close ends the registration when no Conn uses it anymore. Deregister what was made of Memory before.
+// Close ends the registration when no Conn uses it anymore. Deregister registrations of Memory before.
 func (x *Exposed) Close() error {
 	if !exposures.remove(x.e) {
 		return fmt.Errorf("rdma: exposed memory: %w", transport.ErrClosed)
