@@ -22,6 +22,7 @@ type executor struct {
 	ending bool // no jobs are accepted
 
 	wake   chan struct{}
+	nap    nap
 	ended  chan struct{} // closed when the goroutine ends
 	failed chan struct{} // closed when a call of the driver does not return
 	err    error         // wraps errNotReturned; valid when failed is closed
@@ -74,6 +75,7 @@ func newExecutor(limit time.Duration, init func() error, poll func() (awaited, s
 func (x *executor) run(init func() error) {
 	defer close(x.ended)
 	runtime.LockOSThread()
+	exact()
 	x.begin(&job{what: initialization})
 	err := init()
 	x.since.Store(0)
@@ -166,13 +168,14 @@ func (x *executor) rest(r *rest) {
 		<-x.wake
 		*r = rest{}
 	default:
-		timer := time.NewTimer(pause)
-		defer timer.Stop()
-		select {
-		case <-x.wake:
-		case <-timer.C:
-		}
+		x.nap.sleep(pause, x.hasJobs)
 	}
+}
+
+func (x *executor) hasJobs() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.jobs) > 0 || x.ending
 }
 
 // A signal is raised once, for one or more goroutines that wait for it.
@@ -321,6 +324,7 @@ func (x *executor) nudge() {
 	case x.wake <- struct{}{}:
 	default:
 	}
+	x.nap.end()
 }
 
 // end stops the executor after the jobs that are queued, and waits for that unless a call hangs.
