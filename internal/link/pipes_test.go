@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -195,6 +196,9 @@ func TestGoodbyeOfEveryPipe(t *testing.T) {
 	}
 	answers := lane(t, x.ca, wire.Control)
 	frame := make([]byte, 9)
+	if _, err := io.ReadFull(answers, frame); err != nil || !bytes.Equal(frame, confirmation()) {
+		t.Fatalf("got %x (%v), want the first beat", frame, err)
+	}
 	for i, s := range pipes {
 		s.Write(y.Append(nil, wire.TypeBye))
 		size := wire.PreambleSize*len(pipes) + 2*(i+1) // a goodbye has 2 bytes

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -223,7 +224,11 @@ func (e *endpoint) receive(sock *net.UnixConn) {
 		return
 	}
 	if err != nil {
-		e.cfg.Log.Warn("shm: refused a client", "err", err)
+		level := slog.LevelWarn
+		if e.life.Err() != nil { // This node closes.
+			level = slog.LevelDebug
+		}
+		e.cfg.Log.Log(context.Background(), level, "shm: refused a client", "err", err)
 		_ = trySendMessage(sock, refuse(err).append(nil))
 		sock.Close()
 		return

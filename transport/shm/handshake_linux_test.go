@@ -52,9 +52,11 @@ func TestNameIsTaken(t *testing.T) {
 }
 
 // TestClientGoesAway: a client that closes the socket during the handshake is no reason for a warning: a node stops dialing
-// when its peer has dialed it.
+// when its peer has dialed it. Nor is the end of the node itself.
 func TestClientGoesAway(t *testing.T) {
-	for name, greets := range map[string]bool{"before its hello": false, "after its hello": true} {
+	for name, test := range map[string]struct{ greets, stays bool }{
+		"before its hello": {}, "after its hello": {greets: true}, "the node closes": {stays: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
 			var text strings.Builder
@@ -65,7 +67,7 @@ func TestClientGoesAway(t *testing.T) {
 			}), &slog.HandlerOptions{Level: slog.LevelDebug}))
 			node := newNode(t, Config{Cluster: uniqueCluster(), Node: "a", Log: log})
 			sock := rawDial(t, node)
-			if greets {
+			if test.greets {
 				fd, err := newEventFD()
 				if err != nil {
 					t.Fatal(err)
@@ -77,7 +79,11 @@ func TestClientGoesAway(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			sock.Close()
+			if test.stays {
+				defer sock.Close()
+			} else {
+				sock.Close()
+			}
 			if _, err := newNode(t, Config{Cluster: node.cfg.Cluster, Node: "c"}).Dial(t.Context(), "a", "a"); err != nil {
 				t.Fatal(err)
 			}
