@@ -117,6 +117,8 @@ type conn struct {
 	queue      []system
 	waiting    []*sender // for send slots or for the send queue
 	pollers    int
+	sleepers   int           // see sleep
+	rouse      chan struct{} // has capacity 1; wakes run while it leaves the completions to the pollers
 
 	next      uint32 // number of the next pipe
 	senders   map[uint32]*sender
@@ -125,6 +127,8 @@ type conn struct {
 	grants    map[*grant]struct{}
 	windows   []*verbs.Window // without a binding
 	lastGrant uint32
+	recalled  []uint64       // keys of the peer that must not be used
+	writes    map[uint64]int // calls of WriteRemote in progress, by key
 }
 
 func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, err error) {
@@ -132,6 +136,7 @@ func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, er
 		t: t, control: control, tcp: tcp, peer: peer, incoming: make(chan *receiver, maxBacklog),
 		done: make(chan struct{}), stopped: make(chan struct{}), systemLeft: systemSlots,
 		senders: make(map[uint32]*sender), receivers: make(map[uint32]*receiver), grants: make(map[*grant]struct{}),
+		writes: make(map[uint64]int), rouse: make(chan struct{}, 1),
 	}
 	defer func() {
 		if err != nil {
@@ -216,7 +221,7 @@ type params struct {
 }
 
 const (
-	paramsVersion = 1
+	paramsVersion = 2
 	paramsMax     = 1 << 10
 )
 
@@ -354,25 +359,30 @@ func (c *conn) run() {
 	for {
 		c.mu.Lock()
 		err := c.err
-		if err == nil {
+		polled := err == nil && c.pollers > 0 && c.sleepers == 0 // The pollers need no events.
+		if err == nil && !polled {
+			counters.waits.Add(1)
 			if err = c.cq.Arm(); err != nil {
 				err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
 			}
 		}
-		if err == nil {
+		if err == nil && !polled {
 			err = c.pollLocked() // Those that arrived before Arm cause no event.
 		}
-		paced := c.pollers > 0
 		c.mu.Unlock()
 		if err != nil {
 			c.end(err)
 			break
 		}
+		if polled {
+			select {
+			case <-c.rouse:
+			case <-c.done:
+			}
+			continue
+		}
 		if c.cq.Wait() != nil {
 			break
-		}
-		if paced { // Another goroutine polls. It need not contend with this one.
-			time.Sleep(500 * time.Microsecond)
 		}
 	}
 	<-c.done

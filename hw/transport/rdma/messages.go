@@ -12,12 +12,14 @@ import (
 
 // Kinds of messages, in the upper four bits of the immediate value. The other bits are the number of a pipe.
 const (
-	msgData   = iota // the payload is data of the pipe
-	msgOpen          // a pipe; its argument is 1 for OpenLarge
-	msgEnd           // the sender has closed the pipe
-	msgCredit        // the receiver has as many more buffers as the argument says
-	msgStop          // the receiver has closed the pipe, or refuses it
-	msgReturn        // only returns buffers
+	msgData     = iota // the payload is data of the pipe
+	msgOpen            // a pipe; its argument is 1 for OpenLarge
+	msgEnd             // the sender has closed the pipe
+	msgCredit          // the receiver has as many more buffers as the argument says
+	msgStop            // the receiver has closed the pipe, or refuses it
+	msgReturn          // only returns buffers
+	msgRecall          // a key must not be used: its lower bits are the argument, and its upper ones the pipe
+	msgRecalled        // answers msgRecall: no write with the key is in progress
 	msgKinds
 )
 
@@ -208,6 +210,10 @@ func (c *conn) receivedLocked(i int, d verbs.Completion) error {
 			s.credit += int(arg)
 			poke(s.wake)
 		}
+	case msgRecall:
+		return c.recallLocked(uint64(c.route.QP)<<40 | uint64(pipe&0xff)<<32 | uint64(arg))
+	case msgRecalled:
+		c.recalledLocked(uint64(c.qp.Number)<<40 | uint64(pipe&0xff)<<32 | uint64(arg))
 	case msgStop:
 		if s := c.senders[pipe]; s != nil {
 			s.stopped = true

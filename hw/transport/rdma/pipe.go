@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -131,7 +132,9 @@ func (s *sender) Write(p []byte) (n int, err error) {
 		if c.poll(); s.isReady(from != nil) {
 			continue
 		}
+		c.sleep(1)
 		s.deadline.wait(c.done)
+		c.sleep(-1)
 	}
 	if o != nil && !c.finish(o) && err == nil {
 		err = c.Err()
@@ -158,11 +161,44 @@ func (c *conn) finish(o *op) bool {
 		case ended:
 			return false
 		}
+		c.await(o.wake, nil)
+	}
+}
+
+// spins is the number of polls before a goroutine sleeps until a completion.
+const spins = 100
+
+// await polls for a while, and then sleeps, until wake, done or the end of the conn. It may return early.
+func (c *conn) await(wake, done <-chan struct{}) {
+	for range spins {
+		c.poll()
 		select {
-		case <-o.wake:
+		case <-wake:
+			return
+		case <-done:
+			return
 		case <-c.done:
+			return
+		default:
+			runtime.Gosched()
 		}
 	}
+	c.sleep(1)
+	defer c.sleep(-1)
+	select {
+	case <-wake:
+	case <-done:
+	case <-c.done:
+	}
+}
+
+// sleep adds n to the number of goroutines that sleep until a completion. While it is positive, events report completions, also if
+// other goroutines poll.
+func (c *conn) sleep(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sleepers += n
+	poke(c.rouse)
 }
 
 // hold keeps the buffers of the conn until letGo. It reports false if the conn has ended.
@@ -210,6 +246,7 @@ func (s *sender) sendLocked(p []byte, from *region, o *op) error {
 		r.slot = c.takeSendSlotLocked()
 		to := c.send[r.slot]
 		p, key = to.memory[:copy(to.memory, p)], to.key
+		counters.copied.Add(uint64(len(p)))
 	}
 	s.credit--
 	return c.requestLocked(r, func(id uint64) error { return c.qp.Send(id, msgData<<28|s.pipe, p, key, inline) })
@@ -385,7 +422,7 @@ func (r *receiver) read(p []byte, block bool) (n int, err error) {
 		return 0, nil
 	}
 	for n < len(p) {
-		k, err := r.next(len(p)-n, block && n == 0, func(view []byte) { copy(p[n:], view) })
+		k, err := r.next(len(p)-n, block && n == 0, func(view []byte) { counters.copied.Add(uint64(copy(p[n:], view))) })
 		if n += k; k == 0 {
 			if n > 0 {
 				err = nil
@@ -451,6 +488,7 @@ func (r *receiver) SetPolling(on bool) {
 		return
 	}
 	c.pollers--
+	poke(c.rouse)
 	poke(r.wake)
 }
 
@@ -470,6 +508,7 @@ func (r *receiver) Close() error {
 		if r.polling {
 			r.polling = false
 			c.pollers--
+			poke(c.rouse)
 		}
 		var rest []piece
 		for i, p := range r.queue {
