@@ -154,7 +154,7 @@ func (c *conn) finish(o *op) bool {
 		c.mu.Unlock()
 		switch {
 		case status != verbs.Success:
-			<-c.done
+			<-c.fallback.settled
 			return false
 		case left == 0:
 			return true
@@ -221,7 +221,7 @@ func (c *conn) letGo() {
 
 // readyLocked reports whether a message can be sent.
 func (s *sender) readyLocked(registered bool) bool {
-	return s.credit > 0 && len(s.conn.freeReqs) > sendSpare && (registered || len(s.conn.freeSend) > 0)
+	return !s.conn.isBlockedLocked() && s.credit > 0 && len(s.conn.freeReqs) > sendSpare && (registered || len(s.conn.freeSend) > 0)
 }
 
 func (s *sender) isReady(registered bool) bool {
@@ -234,7 +234,7 @@ func (s *sender) isReady(registered bool) bool {
 func (s *sender) sendLocked(p []byte, from *region, o *op) error {
 	c := s.conn
 	r := request{slot: -1, op: o}
-	inline := len(p) <= c.qp.Inline
+	inline := len(p) <= c.inlineMax
 	var key uint32
 	switch {
 	case inline:
@@ -249,7 +249,7 @@ func (s *sender) sendLocked(p []byte, from *region, o *op) error {
 		counters.copied.Add(uint64(len(p)))
 	}
 	s.credit--
-	return c.requestLocked(r, func(id uint64) error { return c.qp.Send(id, msgData<<28|s.pipe, p, key, inline) })
+	return c.messageLocked(r, msgData<<28|s.pipe, p, key, inline)
 }
 
 // TryWrite implements [transport.TryWriter].
@@ -258,7 +258,7 @@ func (s *sender) TryWrite(p []byte) bool {
 	c.mu.Lock()
 	messages := (len(p) + slotBytes - 1) / slotBytes
 	can := func() bool {
-		return s.errLocked() == nil && s.credit >= messages && len(c.freeSend) >= messages && len(c.freeReqs) >= sendSpare+messages
+		return s.errLocked() == nil && !c.isBlockedLocked() && s.credit >= messages && len(c.freeSend) >= messages && len(c.freeReqs) >= sendSpare+messages
 	}
 	var broken error
 	if !can() && c.err == nil {

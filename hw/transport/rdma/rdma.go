@@ -305,11 +305,11 @@ func (t *rdma) Accept(ctx context.Context) (transport.Conn, error) {
 	}
 }
 
-// deviceFailed ends all conns, because the device or its port has failed.
+// deviceFailed makes all conns go on over TCP, because the device or its port has failed.
 func (t *rdma) deviceFailed(reason error) {
 	t.env.Log.Warn("the RDMA device has failed", "device", t.dev.d.Name, "port", t.dev.port.Number, "err", reason)
 	for _, c := range t.all() {
-		c.end(fmt.Errorf("%w: %w", transport.ErrPeerGone, reason))
+		c.fail(fmt.Errorf("%w: %w", transport.ErrPeerGone, reason))
 	}
 }
 

@@ -45,6 +45,12 @@ const remoteMin = 32 << 10
 
 // Suits implements [transport.RemoteMemory].
 func (c *conn) Suits(memory []byte) bool {
+	c.mu.Lock()
+	failed := c.err != nil || c.fallback.reason != nil
+	c.mu.Unlock()
+	if failed {
+		return false
+	}
 	return len(memory) >= c.t.dev.pinMin || len(memory) >= remoteMin && isMapped(memory)
 }
 
@@ -105,6 +111,9 @@ func (g *grant) bind(offset, n int) error {
 	}
 	c.mu.Lock()
 	err := c.err
+	if err == nil && c.fallback.reason != nil {
+		err = fmt.Errorf("rdma: grant of remote memory: the queue pair has failed: %w", c.fallback.reason)
+	}
 	if err == nil && r.ended {
 		err = fmt.Errorf("rdma: grant of remote memory: %w", transport.ErrClosed)
 	}
@@ -219,6 +228,8 @@ func (c *conn) beginWrite(key uint64) error {
 	switch {
 	case c.err != nil:
 		return c.err
+	case c.fallback.reason != nil:
+		return c.failedLocked()
 	case uint32(key>>40) != c.route.QP:
 		return fmt.Errorf("rdma: %w: the key is of another connection", transport.ErrRemoteAccess)
 	case slices.Contains(c.recalled, key):
@@ -227,6 +238,11 @@ func (c *conn) beginWrite(key uint64) error {
 	c.uses++
 	c.writes[key]++
 	return nil
+}
+
+// failedLocked returns the error of a remote write after the failure of the QP.
+func (c *conn) failedLocked() error {
+	return fmt.Errorf("rdma: %w: the queue pair has failed: %w", transport.ErrRemoteAccess, c.fallback.reason)
 }
 
 func (c *conn) endWrite(key uint64) {
@@ -258,7 +274,7 @@ func (g *grant) Revoke() {
 	w := g.window
 	g.window = nil
 	var broken error
-	if !stands || w == nil || c.err != nil {
+	if !stands || w == nil || c.qp == nil {
 		c.mu.Unlock()
 		return // The end of the conn has freed the window.
 	}
@@ -279,12 +295,12 @@ func (g *grant) Revoke() {
 		c.end(broken)
 	}
 	if !c.finish(o) {
-		<-c.done
+		<-c.fallback.settled
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
+	if c.qp == nil || c.grants == nil {
 		return
 	}
 	delete(c.grants, g)
@@ -382,8 +398,13 @@ func (c *conn) WriteRemote(ctx context.Context, key transport.RemoteKey, offset 
 func (c *conn) refused(o *op, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o.status == verbs.StatusRemoteKey {
+	switch {
+	case o.status == verbs.StatusRemoteKey:
 		return fmt.Errorf("rdma: %w by %q", transport.ErrRemoteAccess, c.Peer())
+	case err == nil && c.err == nil && c.fallback.reason != nil:
+		return c.failedLocked()
+	case err == nil:
+		return c.err
 	}
 	return err
 }
@@ -393,6 +414,9 @@ func (c *conn) writeOnce(ctx context.Context, o *op, p []byte, from *region, to,
 	for {
 		c.mu.Lock()
 		err := errors.Join(c.err, ctx.Err())
+		if err == nil && c.fallback.reason != nil {
+			err = c.failedLocked()
+		}
 		if err == nil && slices.Contains(c.recalled, key) {
 			err = fmt.Errorf("rdma: %w: %q has recalled the key", transport.ErrRemoteAccess, c.Peer())
 		}

@@ -16,6 +16,11 @@ import (
 // inWorld calls f on each rank of a joined world, and closes the nodes after a barrier. reach is the transports between the nodes.
 func inWorld(t *testing.T, world int, reach []string, f func(ctx context.Context, node *nexar.Node) error) {
 	t.Helper()
+	inWorldWith(t, world, reach, func() transport.Factory { return Factory(Config{Listen: "127.0.0.1:0"}) }, f)
+}
+
+func inWorldWith(t *testing.T, world int, reach []string, factory func() transport.Factory, f func(ctx context.Context, node *nexar.Node) error) {
+	t.Helper()
 	needDevice(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -30,7 +35,7 @@ func inWorld(t *testing.T, world int, reach []string, f func(ctx context.Context
 			// The processor is emulated, so silence means nothing for a while.
 			node, err := nexar.Join(ctx, nexar.Config{
 				Seeds: []string{seed.Addr()}, Listen: "127.0.0.1:0", Transports: reach,
-				Factories:         []transport.Factory{Factory(Config{Listen: "127.0.0.1:0"})},
+				Factories:         []transport.Factory{factory()},
 				HeartbeatInterval: 10 * time.Second, HeartbeatTimeout: time.Minute,
 			})
 			if err != nil {
