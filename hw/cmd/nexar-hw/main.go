@@ -3,15 +3,21 @@
 // Command nexar-hw examines the hardware of this host that nexar can use.
 //
 //	nexar-hw doctor
+//	nexar-hw bench [flags]
 //
-// It lists the RDMA devices, the GPUs of NVIDIA and the version of NCCL, and says how to add missing parts. It
+// With bench it measures and verifies all-reduces over RDMA, on ranks of this process or of several hosts; -h lists the flags. With
+// doctor it lists the RDMA devices, the GPUs of NVIDIA and the version of NCCL, and says how to add missing parts. It
 // exits with status 1 if neither an RDMA device nor a GPU can be used.
 package main
 
 import (
+	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 
 	"github.com/nexar-go/nexar/hw/device/cuda"
 	"github.com/nexar-go/nexar/hw/device/nccl"
@@ -19,8 +25,20 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "bench" {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+		err := bench(ctx, os.Args[2:], os.Stdout)
+		stop()
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+		case err != nil:
+			fmt.Fprintln(os.Stderr, "nexar-hw:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) != 2 || os.Args[1] != "doctor" {
-		fmt.Fprintln(os.Stderr, "usage: nexar-hw doctor")
+		fmt.Fprintln(os.Stderr, "usage: nexar-hw doctor | bench [flags]")
 		os.Exit(2)
 	}
 	usable := rdma.Diagnose(os.Stdout, rdma.Config{})

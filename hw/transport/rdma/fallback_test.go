@@ -219,12 +219,12 @@ func TestWorldGoesOnWithoutQP(t *testing.T) {
 	})
 }
 
-// TestWorldGoesOnWithoutPort: the port of the device goes down during a collective. NEXAR_RDMA_NETDEV names the network
+// TestWorldGoesOnWithoutPort: the port of the device goes down during a collective. RDMA_NETDEV names the network
 // interface of the device, which carries no TCP connection of the test.
 func TestWorldGoesOnWithoutPort(t *testing.T) {
-	netdev := os.Getenv("NEXAR_RDMA_NETDEV")
+	netdev := os.Getenv("RDMA_NETDEV")
 	if netdev == "" {
-		t.Skip("NEXAR_RDMA_NETDEV names no network interface of a device that the test may take down")
+		t.Skip("RDMA_NETDEV names no network interface of a device that the test may take down")
 	}
 	testWorldGoesOn(t, 2, func(*worldTransports) error { return exec.Command("ip", "link", "set", netdev, "down").Run() })
 	if out, err := exec.Command("ip", "link", "set", netdev, "up").CombinedOutput(); err != nil {
