@@ -42,7 +42,7 @@ func parseBench(args []string, out io.Writer) (f benchFlags, err error) {
 	set.StringVar(&f.seed, "seed", "", "host:port of the seed of another process; the default is a seed of this process")
 	set.StringVar(&f.serve, "serve", "127.0.0.1:0", "host:port at which the seed of this process listens")
 	set.StringVar(&f.listen, "listen", "127.0.0.1:0", "host:port at which each rank listens")
-	set.StringVar(&f.transport, "transport", rdma.Name, "transport between ranks, beside QUIC: rdma or tcp")
+	set.StringVar(&f.transport, "transport", rdma.Name, "transport between ranks: rdma or tcp")
 	set.StringVar(&f.device, "device", "", "RDMA device; the default is the first one with an active port")
 	set.StringVar(&f.gid, "gid", "", "index or address of the GID; the default is a routable address of RoCE v2")
 	set.IntVar(&f.maxBytes, "max", 8<<20, "length of the longest vector in bytes")
@@ -86,10 +86,11 @@ func bench(ctx context.Context, args []string, out io.Writer) error {
 		seed = s.Addr()
 	}
 	cfg := nexar.Config{
-		Seeds: []string{seed}, Listen: f.listen, Transports: []string{"quic", f.transport},
+		Seeds: []string{seed}, Listen: f.listen, Transports: []string{"tcp"},
 		HeartbeatInterval: f.heartbeat / 5, HeartbeatTimeout: f.heartbeat,
 	}
 	if f.transport == rdma.Name {
+		cfg.Transports = []string{"quic", "tcp", f.transport}
 		cfg.Factories = []transport.Factory{rdma.Factory(rdma.Config{Device: f.device, GID: f.gid, Listen: f.listen})}
 	}
 	var ranks sync.WaitGroup
@@ -114,8 +115,8 @@ func (f *benchFlags) runRank(ctx context.Context, cfg nexar.Config, out io.Write
 		}
 	}
 	for _, p := range node.Peers() {
-		if f.requireDirect && p.Rank != node.World().Rank() && p.Transport != f.transport && p.BulkTransport != f.transport {
-			return fmt.Errorf("rank %d is linked to rank %d over %q, want %s", node.World().Rank(), p.Rank, p.Transport, f.transport)
+		if f.requireDirect && p.Rank != node.World().Rank() && !strings.HasPrefix(p.BulkTransport, f.transport) {
+			return fmt.Errorf("payloads of rank %d for rank %d are sent over %q, want %s", node.World().Rank(), p.Rank, p.BulkTransport, f.transport)
 		}
 	}
 	return node.World().Barrier(ctx)
