@@ -141,9 +141,17 @@ func (f *benchFlags) table(ctx context.Context, node *nexar.Node, out io.Writer)
 		return nil
 	}
 	table.Flush()
-	_, err := fmt.Fprintf(out, "all-reduce over %s, %d ranks, %d of them in this process; copied and written are bytes of the transport in this process\n%s",
-		f.transport, w.Size(), f.ranks, rows.String())
+	_, err := fmt.Fprintf(out, "all-reduce over %s, %d ranks, %d of them in this process; copied and written are bytes of the transport in this process\n%s%s",
+		f.transport, w.Size(), f.ranks, rows.String(), fallbacks())
 	return err
+}
+
+// fallbacks tells how many connections have left RDMA.
+func fallbacks() string {
+	if n := rdma.ReadCounters().Fallbacks; n > 0 {
+		return fmt.Sprintf("all-reduce over RDMA: %d connections of this process went over to TCP\n", n)
+	}
+	return ""
 }
 
 // measure runs and verifies all-reduces of n bytes. The counters are those of this process.

@@ -91,7 +91,11 @@ func stream(ctx context.Context, from, to *conn, n int, progress func(i int)) er
 // TestFallback: when the QP fails in the middle of streams in both directions, every byte arrives once and in order, over the control
 // connection, and so do pipes that are opened later. Memory is no longer granted, and writes with old keys are refused.
 func TestFallback(t *testing.T) {
-	for at := range 8 {
+	moments := 8
+	if testing.Short() {
+		moments = 3
+	}
+	for at := range moments {
 		a, b := newPair(t)
 		memory, err := transport.Map(64 << 10)
 		if err != nil {

@@ -149,7 +149,7 @@ var past = time.Unix(1, 0)
 // handle makes a conn of an accepted connection. The caller closes it after an error.
 func (t *rdma) handle(s net.Conn) error {
 	control := tls.Server(s, t.env.Server)
-	peer, err := t.authenticate(control, "")
+	peer, err := t.env.Authenticate(control, "")
 	if err != nil {
 		return err
 	}
@@ -212,8 +212,8 @@ func (t *rdma) dial(ctx context.Context, addr, peer string) (c *conn, err error)
 	}()
 	s.SetDeadline(time.Now().Add(handshakeTimeout))
 	stop := context.AfterFunc(ctx, func() { s.SetDeadline(past) })
-	control := tls.Client(s, t.client(peer))
-	got, err := t.authenticate(control, peer)
+	control := tls.Client(s, t.env.ClientConfig(peer))
+	got, err := t.env.Authenticate(control, peer)
 	if err != nil {
 		return nil, err
 	}
@@ -238,36 +238,6 @@ func (t *rdma) dial(ctx context.Context, addr, peer string) (c *conn, err error)
 		return nil, err
 	}
 	return c, nil
-}
-
-// client returns the TLS configuration for dialing a peer. Its verification fails with ErrIdentity.
-func (t *rdma) client(peer string) *tls.Config {
-	conf := t.env.Client(peer).Clone()
-	if verify := conf.VerifyConnection; verify != nil {
-		conf.VerifyConnection = func(state tls.ConnectionState) error {
-			err := verify(state)
-			if err != nil {
-				err = fmt.Errorf("%w: %w", transport.ErrIdentity, err)
-			}
-			return err
-		}
-	}
-	return conf
-}
-
-// authenticate runs the TLS handshake and checks the identity of the peer.
-func (t *rdma) authenticate(control *tls.Conn, peer string) (string, error) {
-	if err := control.Handshake(); err != nil {
-		return "", err
-	}
-	got, err := t.env.Peer(control.ConnectionState())
-	if err == nil && peer != "" && got != peer {
-		err = fmt.Errorf("the peer is %q, want %q", got, peer)
-	}
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", transport.ErrIdentity, err)
-	}
-	return got, nil
 }
 
 // adopt makes t the owner of a conn and starts its goroutines.
