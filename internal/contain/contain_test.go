@@ -248,6 +248,9 @@ func writeRemote(ctx context.Context, m transport.RemoteMemory) error {
 	if err := m.WriteRemote(ctx, g.Key(), 0, []byte("abc")); err != nil {
 		return err
 	}
+	if err := g.Recall(ctx); err != nil {
+		return err
+	}
 	g.Revoke()
 	reg.Deregister()
 	return nil

@@ -222,20 +222,23 @@ func testRemoteRecall(x *check) {
 	for range 20 {
 		g := p.grant(0, size)
 		wrote, ended := make(chan struct{}), make(chan error, 1)
+		var over atomic.Bool
 		go func() {
-			for first := true; ; first = false {
-				if err := p.write(g.Key(), 0, size, 1); err != nil {
+			var once sync.Once
+			for last := false; ; {
+				last = over.Load()
+				err := p.write(g.Key(), 0, size, 1)
+				if err != nil || last {
 					ended <- err
 					return
 				}
-				if first {
-					close(wrote)
-				}
+				once.Do(func() { close(wrote) })
 			}
 		}()
 		x.await(wrote, "a write under the grant")
 		x.must(g.Recall(x.tb.Context()), "recall a grant during writes")
 		clear(p.memory) // With the race detector, this finds a write in progress.
+		over.Store(true)
 		x.wantError(<-ended, transport.ErrRemoteAccess, "write after Recall")
 		x.must(g.Recall(x.tb.Context()), "recall a grant again")
 		g.Revoke()

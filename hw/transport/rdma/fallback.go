@@ -73,10 +73,10 @@ func (c *conn) fallBack() {
 	c.qp.Close()
 	c.qp = nil
 	c.abandonWritesLocked()
-	received := f.received
+	received, cq := f.received, c.cq
 	close(f.settled)
 	c.mu.Unlock()
-	c.cq.Interrupt()
+	cq.Interrupt()
 	if err := c.writeControl(binary.BigEndian.AppendUint64([]byte{ctlCount}, received)); err != nil {
 		c.end(fmt.Errorf("%w: %w; before: %w", transport.ErrPeerGone, err, f.reason))
 		return
