@@ -85,7 +85,11 @@ func (w *pipeWriter) run() {
 			continue
 		}
 		if w.placement == placing {
-			if broken := w.placeUnlocked(); broken != nil {
+			life, key, offset, body := w.beginPlaceLocked()
+			b.mu.Unlock()
+			err := w.path.can.RemoteMemory.WriteRemote(life, key, offset, body)
+			b.mu.Lock()
+			if broken := w.placedLocked(err); broken != nil {
 				b.mu.Unlock()
 				w.path.of.broken(w.path, broken)
 				b.mu.Lock()

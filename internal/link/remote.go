@@ -76,7 +76,7 @@ func share(m transport.RemoteMemory, memory []byte) (*remoteGrant, error) {
 	return &remoteGrant{r, g}, nil
 }
 
-// beginShare returns the sink of a grant whose memory is to be registered, and keeps it busy until
+// beginShare returns the sink of a grant if its memory shall be registered, and keeps it busy until
 // endShare. It returns nil for other sinks: payloads that are reduced arrive through a pipe.
 func (g *grants) beginShare(id uint64, m transport.RemoteMemory) *Sink {
 	g.mu.Lock()
@@ -120,7 +120,7 @@ func (g *grants) endRemote() {
 // written handles a part of a payload that the peer has written into its sink.
 func (b *flow) written(f wire.Written) error {
 	g := b.of
-	if err := g.check(wire.Segment{Grant: f.Grant, Length: f.Length}, b); err != nil {
+	if err := g.check(wire.Segment(f), b); err != nil {
 		return err
 	}
 	s := g.hold(f.Grant)
@@ -196,31 +196,24 @@ func (w *pipeWriter) beginPlacedLocked() {
 	}
 }
 
-// placeUnlocked writes the payload of the current segment remotely, with the lane unlocked.
-func (w *pipeWriter) placeUnlocked() (broken error) {
-	b := w.bulk
+// beginPlaceLocked returns the arguments of the remote write of the current segment, for a call without the lock.
+func (w *pipeWriter) beginPlaceLocked() (life context.Context, key transport.RemoteKey, offset int, body []byte) {
 	if w.life == nil {
 		w.life, w.interrupt = context.WithCancel(context.Background())
 	}
-	life, t, body := w.life, w.current, w.body
-	key, at := t.key, t.sent
 	w.busy, w.writing = true, true
-	b.mu.Unlock()
-	err := w.path.can.RemoteMemory.WriteRemote(life, key, at, body)
+	return w.life, w.current.key, w.current.sent, w.body
+}
+
+// placedLocked handles the result of a remote write. If it was refused, and the connection stands, the
+// transfer goes on through the pipe. It returns the error that breaks the connection.
+func (w *pipeWriter) placedLocked(err error) (broken error) {
+	t := w.current
 	if err != nil {
 		if broken = w.path.conn.Err(); broken != nil {
 			broken = fmt.Errorf("link: remote write: %w", broken)
 		}
 	}
-	b.mu.Lock()
-	w.placedLocked(err, broken != nil)
-	return broken
-}
-
-// placedLocked handles the result of a remote write. If it was refused, and the connection stands, the
-// transfer goes on through the pipe.
-func (w *pipeWriter) placedLocked(err error, broken bool) {
-	t := w.current
 	w.busy, w.writing = false, false
 	if w.cut {
 		w.cut = false
@@ -228,7 +221,7 @@ func (w *pipeWriter) placedLocked(err error, broken bool) {
 		w.life, w.interrupt = context.WithCancel(context.Background())
 	}
 	switch {
-	case broken:
+	case broken != nil:
 		w.bulk.stopped = true
 		w.unplaceLocked()
 	case t.recalled:
@@ -240,6 +233,7 @@ func (w *pipeWriter) placedLocked(err error, broken bool) {
 		w.sent += uint64(len(w.body))
 		w.body, w.placement = nil, placed
 	}
+	return broken
 }
 
 // unplaceLocked puts the current transfer back at the front of the queue, before its current segment. The

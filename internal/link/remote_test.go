@@ -140,7 +140,7 @@ func (g *remoteGrantOf) Revoke() {
 	})
 }
 
-// A remotePair is two links over remoteConns. a sends what b grants.
+// A remotePair is two links over remoteConns. a sends to the sinks of b.
 type remotePair struct {
 	ca, cb *remoteConn
 	*remoteState

@@ -12,6 +12,8 @@ import (
 
 // remoteMemory holds the grants of one side of a conn to the other.
 type remoteMemory struct {
+	lastKey *atomic.Uint64 // of the network: no two grants have the same key, so that a key of another conn is refused
+
 	mu     sync.Mutex
 	grants map[uint64]*grant // by key; nil after the end of the conn
 }
@@ -29,9 +31,6 @@ type grant struct {
 	memory       []byte     // nil after Revoke
 	mu           sync.Mutex // held during each copy into memory
 }
-
-// lastKey is the last key of the process. No two grants have the same, so that a key of another conn is refused.
-var lastKey atomic.Uint64
 
 // Suits implements [transport.RemoteMemory]. A pipe copies a payload once, like a remote write.
 func (c *conn) Suits([]byte) bool { return false }
@@ -58,7 +57,7 @@ func (r *registration) Grant(offset, n int) (transport.Grant, error) {
 	g := &grant{
 		registration: r,
 		// The writer finds the memory by the key, so an offset serves as the address.
-		key:    transport.RemoteKey{Addr: uint64(offset), Key: lastKey.Add(1), Len: uint64(n)},
+		key:    transport.RemoteKey{Addr: uint64(offset), Key: m.lastKey.Add(1), Len: uint64(n)},
 		memory: r.memory[offset : offset+n : offset+n],
 	}
 	m.grants[g.key.Key] = g

@@ -32,9 +32,19 @@ type benchFlags struct {
 	heartbeat     time.Duration
 	registered    bool
 	requireDirect bool
+
+	counters rdma.Counters
 }
 
-func parseBench(args []string, out io.Writer) (f benchFlags, err error) {
+// counts are the values of the counters at one moment.
+type counts struct{ copied, written, waits uint64 }
+
+func (f *benchFlags) counts() counts {
+	return counts{f.counters.Copied(), f.counters.Written(), f.counters.Waits()}
+}
+
+func parseBench(args []string, out io.Writer) (f *benchFlags, err error) {
+	f = new(benchFlags)
 	set := flag.NewFlagSet("nexar-hw bench", flag.ContinueOnError)
 	set.SetOutput(out)
 	set.IntVar(&f.ranks, "n", 2, "number of ranks in this process")
@@ -91,7 +101,7 @@ func bench(ctx context.Context, args []string, out io.Writer) error {
 	}
 	if f.transport == rdma.Name {
 		cfg.Transports = []string{"quic", "tcp", f.transport}
-		cfg.Factories = []transport.Factory{rdma.Factory(rdma.Config{Device: f.device, GID: f.gid, Listen: f.listen})}
+		cfg.Factories = []transport.Factory{rdma.Factory(rdma.Config{Device: f.device, GID: f.gid, Listen: f.listen, Counters: &f.counters})}
 	}
 	var ranks sync.WaitGroup
 	errs := make([]error, f.ranks)
@@ -135,27 +145,27 @@ func (f *benchFlags) table(ctx context.Context, node *nexar.Node, out io.Writer)
 			return fmt.Errorf("all-reduce of %d bytes: %w", n, err)
 		}
 		k := uint64(iters)
-		fmt.Fprintf(table, "%d\t%v\t%d\t%d\t%.1f\t\n", n, (took / time.Duration(iters)).Round(time.Microsecond), used.Copied/k, used.Written/k, float64(used.Waits)/float64(k))
+		fmt.Fprintf(table, "%d\t%v\t%d\t%d\t%.1f\t\n", n, (took / time.Duration(iters)).Round(time.Microsecond), used.copied/k, used.written/k, float64(used.waits)/float64(k))
 	}
 	if w.Rank() > 0 {
 		return nil
 	}
 	table.Flush()
 	_, err := fmt.Fprintf(out, "all-reduce over %s, %d ranks, %d of them in this process; copied and written are bytes of the transport in this process\n%s%s",
-		f.transport, w.Size(), f.ranks, rows.String(), fallbacks())
+		f.transport, w.Size(), f.ranks, rows.String(), f.fallbacks())
 	return err
 }
 
 // fallbacks tells how many connections have left RDMA.
-func fallbacks() string {
-	if n := rdma.ReadCounters().Fallbacks; n > 0 {
+func (f *benchFlags) fallbacks() string {
+	if n := f.counters.Fallbacks(); n > 0 {
 		return fmt.Sprintf("all-reduce over RDMA: %d connections of this process went over to TCP\n", n)
 	}
 	return ""
 }
 
 // measure runs and verifies all-reduces of n bytes. The counters are those of this process.
-func (f *benchFlags) measure(ctx context.Context, w *nexar.Comm, n, iters int) (took time.Duration, used rdma.Counters, err error) {
+func (f *benchFlags) measure(ctx context.Context, w *nexar.Comm, n, iters int) (took time.Duration, used counts, err error) {
 	v := make([]float64, n/8)
 	if f.registered {
 		var free func()
@@ -164,14 +174,14 @@ func (f *benchFlags) measure(ctx context.Context, w *nexar.Comm, n, iters int) (
 		}
 		defer free()
 	}
-	var before rdma.Counters
+	var before counts
 	var began time.Time
 	for i := range iters + 1 { // The first one is not measured.
 		if i == 1 {
 			if err := w.Barrier(ctx); err != nil {
 				return 0, used, err
 			}
-			before, began = rdma.ReadCounters(), time.Now()
+			before, began = f.counts(), time.Now()
 		}
 		for k := range v {
 			v[k] = float64(w.Rank() + 1 + k%5)
@@ -190,7 +200,7 @@ func (f *benchFlags) measure(ctx context.Context, w *nexar.Comm, n, iters int) (
 	if err := w.Barrier(ctx); err != nil {
 		return 0, used, err
 	}
-	after := rdma.ReadCounters()
-	used = rdma.Counters{Copied: after.Copied - before.Copied, Written: after.Written - before.Written, Waits: after.Waits - before.Waits}
+	after := f.counts()
+	used = counts{after.copied - before.copied, after.written - before.written, after.waits - before.waits}
 	return took, used, nil
 }

@@ -18,7 +18,7 @@ import (
 // removed may never.
 const drainMax = time.Second
 
-// A fallback is the state of a conn whose QP has failed: its messages go on over the control connection. Each side counts the
+// A fallback is the state of a conn after the failure of its QP: its messages go on over the control connection. Each side counts the
 // messages that it has received from the QP, and the other sends the later ones again, which it still has: so no message is
 // lost, and none arrives twice. The mutex of the conn guards the fields.
 type fallback struct {
@@ -156,7 +156,7 @@ func (c *conn) resendLocked() error {
 	}
 	slices.SortFunc(left, func(i, j int) int { return cmp.Compare(c.requests[i].seq, c.requests[j].seq) })
 	f.over = true
-	counters.fallbacks.Add(1)
+	c.t.cfg.Counters.fallbacks.Add(1)
 	for _, i := range left {
 		r := c.requests[i]
 		if r.seq > f.theirs {
@@ -177,7 +177,7 @@ func (c *conn) outLocked(imm uint32, payload []byte) {
 	f.out = binary.BigEndian.AppendUint32(f.out, imm)
 	f.out = binary.BigEndian.AppendUint32(f.out, uint32(len(payload)))
 	f.out = append(f.out, payload...)
-	counters.copied.Add(uint64(len(payload)))
+	c.t.cfg.Counters.copied.Add(uint64(len(payload)))
 	poke(f.flush)
 }
 

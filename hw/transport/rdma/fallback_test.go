@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
@@ -147,10 +148,12 @@ func TestFallback(t *testing.T) {
 type worldTransports struct {
 	mu   sync.Mutex
 	list []*rdma
+
+	counters Counters
 }
 
 func (w *worldTransports) factory() transport.Factory {
-	f := Factory(Config{Listen: "127.0.0.1:0"})
+	f := Factory(Config{Listen: "127.0.0.1:0", Counters: &w.counters})
 	listen := f.Listen
 	f.Listen = func(ctx context.Context, env transport.Env) (transport.Transport, error) {
 		t, err := listen(ctx, env)
@@ -177,7 +180,6 @@ func (w *worldTransports) conns() (list []*conn) {
 // testWorldGoesOn reduces vectors on several ranks while fail breaks RDMA. No operation fails, and all sums are right.
 func testWorldGoesOn(t *testing.T, world int, fail func(w *worldTransports) error) {
 	var w worldTransports
-	before := counters.fallbacks.Load()
 	inWorldWith(t, world, reach, w.factory, func(ctx context.Context, node *nexar.Node) error {
 		v, free, err := nexar.AllocRegistered[float64](200_000)
 		if err != nil {
@@ -208,7 +210,7 @@ func testWorldGoesOn(t *testing.T, world int, fail func(w *worldTransports) erro
 		}
 		return nil
 	})
-	if counters.fallbacks.Load() == before {
+	if w.counters.Fallbacks() == 0 {
 		t.Error("no conn went over to TCP, so nothing was tested")
 	}
 }
@@ -227,9 +229,7 @@ func TestWorldGoesOnWithoutQP(t *testing.T) {
 // interface of the device, which carries no TCP connection of the test.
 func TestWorldGoesOnWithoutPort(t *testing.T) {
 	netdev := os.Getenv("RDMA_NETDEV")
-	if netdev == "" {
-		t.Skip("RDMA_NETDEV names no network interface of a device that the test may take down")
-	}
+	require.Have(t, "netdev", netdev != "", "RDMA_NETDEV names no network interface of a device that the test may take down")
 	testWorldGoesOn(t, 2, func(*worldTransports) error { return exec.Command("ip", "link", "set", netdev, "down").Run() })
 	if out, err := exec.Command("ip", "link", "set", netdev, "up").CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)

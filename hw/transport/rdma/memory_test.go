@@ -21,6 +21,7 @@ import (
 	"weak"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -51,7 +52,7 @@ func grantHeap(t *testing.T, c *conn, forget bool) (r *registration, key transpo
 	return r, g.Key(), uintptr(unsafe.Pointer(&memory[0])), weak.Make(&memory[0])
 }
 
-// writeHeap lets the peer write, after the heap has had the chance to return memory to the system.
+// writeHeap lets the peer write, after the heap has returned free memory to the system.
 func writeHeap(t *testing.T, from, to *conn, key transport.RemoteKey) {
 	t.Helper()
 	for range 3 {
@@ -137,16 +138,17 @@ const idle = 3 * time.Second
 
 // idleTime returns the processor time of two idle nodes, and the number of their waits for events of the device.
 func idleTime(t *testing.T, reach []string) (used time.Duration, waits uint64) {
-	inWorld(t, 2, reach, func(ctx context.Context, node *nexar.Node) error {
+	var counters Counters
+	inWorldWith(t, 2, reach, counting(&counters), func(ctx context.Context, node *nexar.Node) error {
 		if err := reduceAll(ctx, node); err != nil {
 			return err
 		}
 		runtime.GC()
 		time.Sleep(500 * time.Millisecond) // The lanes are polled for a while after an operation.
-		before, counted := processorTime(), ReadCounters().Waits
+		before, counted := processorTime(), counters.Waits()
 		time.Sleep(idle)
 		if node.World().Rank() == 0 {
-			used, waits = processorTime()-before, ReadCounters().Waits-counted
+			used, waits = processorTime()-before, counters.Waits()-counted
 		}
 		return nil
 	})
@@ -171,14 +173,14 @@ func TestPolling(t *testing.T) {
 	both.Go(func() {
 		for i := range 2 * rounds {
 			if i == rounds {
-				before = ReadCounters().Waits
+				before = a.t.cfg.Counters.Waits() + b.t.cfg.Counters.Waits()
 			}
 			if err := errors.Join(there.write(), here.read()); err != nil {
 				t.Error(err)
 				break
 			}
 		}
-		after = ReadCounters().Waits
+		after = a.t.cfg.Counters.Waits() + b.t.cfg.Counters.Waits()
 	})
 	both.Go(func() {
 		for range 2 * rounds {
@@ -195,7 +197,7 @@ func TestPolling(t *testing.T) {
 	}
 }
 
-// A polledPipe is a pipe whose reader polls.
+// A polledPipe is a pipe with a reader that polls.
 type polledPipe struct {
 	s transport.Sender
 	r transport.Poller
@@ -272,7 +274,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// sizes describes what the conns hold.
+// sizes returns the numbers of resources of the conns, as text.
 func (w *worldTransports) sizes() string {
 	chunks, grants, writes, queued := 0, 0, 0, 0
 	for _, c := range w.conns() {
@@ -304,9 +306,7 @@ func TestLockedMemory(t *testing.T) {
 		limited(t)
 		return
 	}
-	if os.Getuid() != 0 {
-		t.Skip("only root can start a process as another user; root itself has no limit of locked memory")
-	}
+	require.Have(t, "root", os.Getuid() == 0, "only root can start a process as another user; root itself has no limit of locked memory")
 	binary, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
@@ -334,7 +334,7 @@ func TestLockedMemory(t *testing.T) {
 	}
 }
 
-// limited runs in a process whose limit is too small.
+// limited is the test in a process with a limit that is too small.
 func limited(t *testing.T) {
 	limit := syscall.Rlimit{Cur: 64 << 10, Max: 64 << 10}
 	const memlock = 8 // RLIMIT_MEMLOCK of all architectures that Go supports on Linux, except MIPS

@@ -51,6 +51,8 @@ type Config struct {
 	PinMin int
 	// CacheBytes bounds the memory of [transport.Map] that stays registered. The default is 1 GiB.
 	CacheBytes int
+	// Counters, if not nil, count the work of the transport. Several transports can share them.
+	Counters *Counters
 }
 
 // Factory returns the factory of the transport.
@@ -84,6 +86,7 @@ type rdma struct {
 // New starts a transport. The transport of a process that only dials seeds cannot dial: links between nodes
 // alone use RDMA.
 func New(cfg Config, env transport.Env) (transport.Transport, error) {
+	cfg.Counters = cmp.Or(cfg.Counters, new(Counters))
 	t := &rdma{cfg: cfg, env: env, accepted: make(chan *conn, maxBacklog), conns: make(map[*conn]struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	if env.Server == nil {

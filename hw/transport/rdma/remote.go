@@ -368,7 +368,7 @@ func (c *conn) WriteRemote(ctx context.Context, key transport.RemoteKey, offset 
 		return err
 	}
 	defer c.endWrite(key.Key)
-	counters.written.Add(uint64(len(p)))
+	c.t.cfg.Counters.written.Add(uint64(len(p)))
 	var from *region
 	step := slotBytes
 	if isMapped(p) || len(p) >= c.t.dev.pinMin {
@@ -430,7 +430,7 @@ func (c *conn) writeOnce(ctx context.Context, o *op, p []byte, from *region, to,
 				r.slot = c.takeSendSlotLocked()
 				s := c.send[r.slot]
 				p, local = s.memory[:copy(s.memory, p)], s.key
-				counters.copied.Add(uint64(len(p)))
+				c.t.cfg.Counters.copied.Add(uint64(len(p)))
 			}
 			o.left++
 			err = c.requestLocked(r, func(id uint64) error { return c.qp.Write(id, p, local, to, uint32(key)) })

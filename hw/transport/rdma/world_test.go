@@ -16,7 +16,12 @@ import (
 // inWorld calls f on each rank of a joined world, and closes the nodes after a barrier. reach is the transports between the nodes.
 func inWorld(t *testing.T, world int, reach []string, f func(ctx context.Context, node *nexar.Node) error) {
 	t.Helper()
-	inWorldWith(t, world, reach, func() transport.Factory { return Factory(Config{Listen: "127.0.0.1:0"}) }, f)
+	inWorldWith(t, world, reach, counting(new(Counters)), f)
+}
+
+// counting returns a function that makes factories with counters.
+func counting(c *Counters) func() transport.Factory {
+	return func() transport.Factory { return Factory(Config{Listen: "127.0.0.1:0", Counters: c}) }
 }
 
 func inWorldWith(t *testing.T, world int, reach []string, factory func() transport.Factory, f func(ctx context.Context, node *nexar.Node) error) {
@@ -81,8 +86,10 @@ func TestWorld(t *testing.T) {
 // reduced are written into the vectors.
 func TestAllReduceCopiesNoPayload(t *testing.T) {
 	const bytes = 8 << 20
-	var before, after Counters
-	inWorld(t, 2, reach, func(ctx context.Context, node *nexar.Node) error {
+	var counters Counters
+	var before, after [3]uint64
+	read := func() [3]uint64 { return [3]uint64{counters.Copied(), counters.Written(), counters.Waits()} }
+	inWorldWith(t, 2, reach, counting(&counters), func(ctx context.Context, node *nexar.Node) error {
 		v, free, err := nexar.AllocRegistered[float64](bytes / 8)
 		if err != nil {
 			return err
@@ -107,7 +114,7 @@ func TestAllReduceCopiesNoPayload(t *testing.T) {
 			return err
 		}
 		if w.Rank() == 0 {
-			before = ReadCounters()
+			before = read()
 		}
 		if err := w.Barrier(ctx); err != nil {
 			return err
@@ -116,12 +123,12 @@ func TestAllReduceCopiesNoPayload(t *testing.T) {
 			return err
 		}
 		if w.Rank() == 0 {
-			after = ReadCounters()
+			after = read()
 		}
 		return w.Barrier(ctx)
 	})
-	copied, written := after.Copied-before.Copied, after.Written-before.Written
-	t.Logf("both ranks: %d bytes copied, %d bytes written remotely, %d waits for events", copied, written, after.Waits-before.Waits)
+	copied, written := after[0]-before[0], after[1]-before[1]
+	t.Logf("both ranks: %d bytes copied, %d bytes written remotely, %d waits for events", copied, written, after[2]-before[2])
 	if copied > 32<<10 {
 		t.Errorf("an all-reduce of %d bytes copies %d bytes, want frames alone", bytes, copied)
 	}
