@@ -147,6 +147,7 @@ type remotePair struct {
 	a, b   *Link
 	ha, hb *handler
 	grants chan uint64 // that a has received
+	number func(s *Sink) uint64
 }
 
 func newRemotePair(t *testing.T, set func(p *remotePair)) *remotePair {

@@ -319,6 +319,7 @@ func (c *conn) endGrantsLocked() {
 		if g.window != nil {
 			g.window.Close()
 			g.window = nil
+			poke(g.wake)
 		}
 		g.releaseExact()
 	}
