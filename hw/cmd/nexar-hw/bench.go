@@ -138,7 +138,7 @@ func (f *benchFlags) table(ctx context.Context, node *nexar.Node, out io.Writer)
 	var rows strings.Builder
 	table := tabwriter.NewWriter(&rows, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "bytes\ttime/op\tcopied/op\twritten/op\twaits/op\t")
-	for n := 8; n <= f.maxBytes; n *= 8 {
+	for n := 8; n <= f.maxBytes; n *= 16 {
 		iters := max(2, min(f.iters, 32<<20/n))
 		took, used, err := f.measure(ctx, w, n, iters)
 		if err != nil {

@@ -27,7 +27,7 @@ func TestRDMA(t *testing.T) {
 			all, sampled := uint64(0), 0
 			for tr := range b.trials {
 				all++
-				if tried[tr.collective] > 0 && worldtest.Mix(all)%uint64(20*n) != 0 {
+				if tried[tr.collective] > 0 && worldtest.Mix(all)%uint64(5*n) != 0 {
 					continue
 				}
 				sampled++
