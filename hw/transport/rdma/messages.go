@@ -334,7 +334,7 @@ func (c *conn) dataLocked(i int, pipe uint32, n int) error {
 	if len(r.queue) > r.slots {
 		return fmt.Errorf("%w: it sent more data for pipe %d than it has credit for", transport.ErrPeerGone, pipe)
 	}
-	if !r.polling {
+	if !r.polling || r.blocked > 0 {
 		poke(r.wake)
 	}
 	return nil

@@ -251,6 +251,7 @@ type receiver struct {
 	eof     bool // no data follows
 	closed  bool
 	busy    bool // the first piece is being read
+	blocked int  // goroutines in Read
 	polling bool
 }
 
@@ -291,7 +292,9 @@ func (r *receiver) next(n int, block bool, use func(p []byte)) (int, error) {
 		case !block:
 			return 0, nil
 		default:
+			r.block(1)
 			r.deadline.wait(c.done)
+			r.block(-1)
 		}
 	}
 	p := &r.queue[0]
@@ -303,6 +306,18 @@ func (r *receiver) next(n int, block bool, use func(p []byte)) (int, error) {
 	defer r.consume(n)
 	use(view)
 	return n, nil
+}
+
+// block adds n to the number of goroutines that wait for data in Read. These are told of it also while polling is on, so that no
+// poller is needed.
+func (r *receiver) block(n int) {
+	r.conn.mu.Lock()
+	r.blocked += n
+	if len(r.queue) > 0 {
+		poke(r.wake) // The data may have arrived just before.
+	}
+	r.conn.mu.Unlock()
+	r.conn.sleep(n)
 }
 
 // consume ends the use of n bytes of the first piece.
@@ -384,13 +399,16 @@ func (r *receiver) TryReadFunc(n int, view func(p []byte)) (int, error) {
 	return k, err
 }
 
-// WaitReadable implements [transport.Poller].
+// WaitReadable implements [transport.Poller]. It does not return early: a caller that finds nothing would count it as a fault.
 func (r *receiver) WaitReadable() {
 	c := r.conn
-	c.mu.Lock()
-	ready := r.stateLocked() != nil || len(r.queue) > 0 && !r.polling
-	c.mu.Unlock()
-	if !ready {
+	for {
+		c.mu.Lock()
+		ready := r.stateLocked() != nil || len(r.queue) > 0 && !r.polling
+		c.mu.Unlock()
+		if ready {
+			return
+		}
 		r.deadline.wait(c.done)
 	}
 }
