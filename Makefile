@@ -57,7 +57,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma gpu arm64 attack attack-ci kills kills-sparse traffic blame footprint conformance worlds survivals thousand changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame footprint conformance worlds survivals thousand changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -136,6 +136,17 @@ rdma: ## run the tests of RDMA in a virtual machine with software RDMA (hw/vm); 
 
 gpu: ## run the tests of GPUs and NCCL on the hardware of this machine (hw/gpu), and write docs/results/gpu.txt
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; hw/gpu/build "$$dir" && hw/gpu/run "$$dir" docs/results/gpu.txt
+
+rdma-full: ## run all tests of RDMA in virtual machines, in about 10 minutes, and write docs/results/rdma.txt; needs QEMU
+	hw/vm/full docs/results/rdma.txt
+
+rdma-ci: ## run some tests of RDMA in a virtual machine, in less than a minute; says so if QEMU is missing
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; cd hw; status=0; \
+	vm/image "$${NEXAR_VM_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/nexar-vm}" || status=$$?; \
+	if [ $$status = 3 ]; then echo "rdma-ci: no test of RDMA was run, since the virtual machine cannot be made"; exit; fi; \
+	for p in internal/verbs transport/rdma; do go test -c -o "$$dir/$$(basename $$p).test" ./$$p; done; \
+	vm/run -t 50 -f "$$dir/verbs.test" -f "$$dir/rdma.test" \
+	  'rdma link add rxe0 type rxe netdev lo; export NEXAR_REQUIRE=rdma,remote,trywrite,poller,tlsconn,kill; /verbs.test -test.run "Send|Window" && /rdma.test -test.short -test.run "Conformance/(Remote|Kill)|World$$|Copies|Fallback"'
 
 arm64: ## run the tests of the kernels and of encodings on an emulated arm64 (qemu-aarch64-static)
 	GOARCH=arm64 $(GOTEST) -short -exec=qemu-aarch64-static $(ARM64)

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 )
 
@@ -51,4 +52,36 @@ type Env struct {
 
 	// Log is never nil.
 	Log *slog.Logger
+}
+
+// ClientConfig is Client for a transport of its own TLS connections: if the verification of the peer fails, the error wraps
+// [ErrIdentity].
+func (e *Env) ClientConfig(peer string) *tls.Config {
+	conf := e.Client(peer).Clone()
+	if verify := conf.VerifyConnection; verify != nil {
+		conf.VerifyConnection = func(state tls.ConnectionState) error {
+			err := verify(state)
+			if err != nil {
+				err = fmt.Errorf("%w: %w", ErrIdentity, err)
+			}
+			return err
+		}
+	}
+	return conf
+}
+
+// Authenticate runs the TLS handshake on c and returns the identity of the peer. If it has no valid one, or another than
+// peer, which may be "" for any, the error wraps [ErrIdentity].
+func (e *Env) Authenticate(c *tls.Conn, peer string) (string, error) {
+	if err := c.Handshake(); err != nil {
+		return "", err
+	}
+	got, err := e.Peer(c.ConnectionState())
+	if err == nil && peer != "" && got != peer {
+		err = fmt.Errorf("the peer is %q, want %q", got, peer)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrIdentity, err)
+	}
+	return got, nil
 }

@@ -71,8 +71,8 @@ continue after ranks are killed ([survivals](results/survivals.txt)), the time o
 ([changes](results/changes.txt)), also while its seeds are killed ([seeds](results/seeds.txt)), the time until
 a kill is detected ([kills](results/kills.txt), [in a sparse topology](results/kills-sparse.txt)), the start and the
 recovery of a world of 128 nodes ([thousand](results/thousand.txt)), the rank that errors name
-([blame](results/blame.txt)), and the
-memory, threads and processor time of a rank ([footprint](results/footprint.txt)).
+([blame](results/blame.txt)), the memory, threads and processor time of a rank ([footprint](results/footprint.txt)), and what
+was tried with RDMA ([rdma](results/rdma.txt)) and on a GPU ([gpu](results/gpu.txt), also in turn with torch.distributed).
 
 `
 

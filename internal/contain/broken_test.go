@@ -145,6 +145,8 @@ func (a brokenAreas) Reserve(int, int) error {
 
 func (a brokenAreas) Release() { a.b.call("Release") }
 
+func (c brokenConn) Suits([]byte) bool { return c.b.call("Suits") }
+
 func (c brokenConn) Register([]byte) (transport.Registration, error) {
 	if c.b.call("Register") {
 		return nil, nil
@@ -178,6 +180,11 @@ func (g brokenGrant) Key() transport.RemoteKey {
 		g.n++
 	}
 	return transport.RemoteKey{Len: uint64(g.n)}
+}
+
+func (g brokenGrant) Recall(context.Context) error {
+	g.b.call("Recall")
+	return nil
 }
 
 func (g brokenGrant) Revoke() { g.b.call("Revoke") }

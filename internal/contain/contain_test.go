@@ -71,7 +71,7 @@ func faults() map[string]string {
 	for _, call := range []string{
 		"Dial", "OpenPipe", "OpenPaired", "OpenLarge", "Write", "WriteVectored", "TryWrite", "TryWriteVectored", "TryWritePart",
 		"Prioritize", "SetWriteDeadline", "Read", "ReadFunc", "TryRead", "TryReadFunc", "SetPolling", "PeerCPU",
-		"Areas", "AcquireAreas", "Area", "Reserve", "Release", "FutexWait", "FutexWake", "PeerEnded", "Register", "Grant", "Revoke", "Deregister", "WriteRemote",
+		"Areas", "AcquireAreas", "Area", "Reserve", "Release", "FutexWait", "FutexWake", "PeerEnded", "Suits", "Register", "Grant", "Recall", "Revoke", "Deregister", "WriteRemote",
 	} {
 		m[call+" panics"], m[call+" hangs"] = call, call
 	}
@@ -236,6 +236,7 @@ func share(s transport.MemorySharer) error {
 }
 
 func writeRemote(ctx context.Context, m transport.RemoteMemory) error {
+	m.Suits(make([]byte, 10))
 	reg, err := m.Register(make([]byte, 10))
 	if err != nil {
 		return err
@@ -245,6 +246,9 @@ func writeRemote(ctx context.Context, m transport.RemoteMemory) error {
 		return err
 	}
 	if err := m.WriteRemote(ctx, g.Key(), 0, []byte("abc")); err != nil {
+		return err
+	}
+	if err := g.Recall(ctx); err != nil {
 		return err
 	}
 	g.Revoke()

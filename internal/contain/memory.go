@@ -109,6 +109,12 @@ func (a *areas) Release() {
 	a.c.check(runErr(a.c.t.guard, a.c.peer, "Release", func() error { a.inner.Release(); return nil }))
 }
 
+// Suits implements [transport.RemoteMemory]. It is false after a fault.
+func (c *conn) Suits(memory []byte) bool {
+	suits, err := run(c.t.guard, c.peer, "Suits", func() (bool, error) { return c.can.RemoteMemory.Suits(memory), nil })
+	return c.check(err) == nil && suits
+}
+
 // Register implements [transport.RemoteMemory]. The transport gets the caller's memory
 // itself: its peers write there until Revoke or Deregister, which cannot be checked.
 func (c *conn) Register(memory []byte) (transport.Registration, error) {
@@ -171,6 +177,11 @@ type grant struct {
 }
 
 func (g *grant) Key() transport.RemoteKey { return g.key }
+
+func (g *grant) Recall(ctx context.Context) error {
+	_, err := untilEnd(ctx, g.c, "Recall", func(ctx context.Context) (struct{}, error) { return struct{}{}, g.inner.Recall(ctx) }, nil)
+	return g.c.check(err)
+}
 
 func (g *grant) Revoke() {
 	g.c.check(runErr(g.c.t.guard, g.c.peer, "Revoke", func() error { g.inner.Revoke(); return nil }))

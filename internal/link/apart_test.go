@@ -77,7 +77,7 @@ func (x *apart) transferBothWays(t *testing.T, workers int) {
 		if worker%2 != 0 {
 			from, to = to, from
 		}
-		all.Go(func() { transfers(t, from, to, worker) })
+		all.Go(func() { transfers(t, from, to, worker, to.Grant) })
 	}
 	soon(t, "a transfer", all.Wait)
 	x.ha.quiet(t)

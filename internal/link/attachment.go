@@ -21,6 +21,7 @@ type attachment struct {
 	named       laneSet                                    // preambles of the peer
 	laneReaders [laneReadersMax]atomic.Pointer[laneReader] // that can be polled; the bulk lane last
 	bulkReaders atomic.Int32                               // number of those of the bulk lane
+	payloads    atomic.Pointer[path]                       // the path of the data and bulk lanes of this node
 
 	writers sync.WaitGroup
 	readers sync.WaitGroup
@@ -157,6 +158,7 @@ func (a *attachment) run() {
 	a.writers.Wait()
 	a.readers.Wait()
 	l.data.detach() // A reader may have opened it.
+	l.grants.endRemote()
 	if !a.detach() {
 		l.end(a)
 	}

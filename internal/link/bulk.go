@@ -22,7 +22,8 @@ type Transfer struct {
 	// Move and Channel identify the transfer for its owner.
 	Move, Channel int
 
-	writer   *pipeWriter // nil while the transfer waits for one
+	writer   *pipeWriter         // nil while the transfer waits for one
+	key      transport.RemoteKey // of the memory of the peer; zero if the payload goes through a pipe
 	size     int
 	sent     int
 	next     cursor
@@ -38,6 +39,7 @@ type bulk struct {
 	mu      sync.Mutex // guards the writers as well
 	writers []*pipeWriter
 	waiting []*Transfer // for pipes
+	keys    []wire.Key  // of the peer, for transfers to come
 	pollers int         // pollings that will push
 	bye     bool        // a goodbye is due after all transfers
 	closed  bool
@@ -104,6 +106,7 @@ func (l *Link) Deliver(t *Transfer) {
 	if b.closed {
 		return // The handler is notified of the end of the link.
 	}
+	t.key = b.takeKeyLocked(t.Grant, t.size)
 	if len(b.writers) == 0 || b.stopped || b.holding {
 		b.waiting = append(b.waiting, t)
 		return
@@ -159,7 +162,7 @@ func (b *bulk) pushesLocked(w *pipeWriter) bool {
 
 // startIfNeededLocked makes the goroutine of a writer write, unless a polling does.
 func (b *bulk) startIfNeededLocked(w *pipeWriter) {
-	if (b.pollers == 0 || w.load > polledMax) && !b.closed && !b.stopped && !w.busy && !w.isIdleLocked() {
+	if (b.pollers == 0 || w.load > polledMax || w.nextIsRemoteLocked()) && !b.closed && !b.stopped && !w.busy && !w.isIdleLocked() {
 		w.startLocked()
 	}
 }
@@ -202,6 +205,9 @@ func (l *Link) Recall(t *Transfer) {
 		case w.writing:
 			w.cut = true
 			w.pipe.SetWriteDeadline(past)
+			if w.placement == placing {
+				w.interrupt()
+			}
 		}
 		w.wake.Wait()
 	}
@@ -259,6 +265,9 @@ func (b *bulk) detach() {
 func (b *bulk) detachLocked() (sent []*Transfer) {
 	var again []*Transfer
 	for _, w := range b.writers {
+		if w.placement != noPlacement {
+			w.unplaceLocked()
+		}
 		if t := w.finishLocked(); t != nil {
 			sent = append(sent, t)
 		}
@@ -269,10 +278,11 @@ func (b *bulk) detachLocked() (sent []*Transfer) {
 		again = append(again, w.queue...)
 		w.queue = nil
 	}
-	for _, t := range again {
-		t.writer = nil
-	}
 	b.waiting = append(again, b.waiting...)
+	for _, t := range b.waiting { // The keys were those of the connection.
+		t.writer, t.key = nil, transport.RemoteKey{}
+	}
+	b.keys = nil
 	b.writers, b.bye, b.stopped, b.holding = nil, false, false, false
 	b.pushable.Store(false)
 	b.busy.Store(false)

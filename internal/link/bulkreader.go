@@ -47,7 +47,15 @@ func (b *flow) claimed(claim uint64, n int) error {
 type bulkReader struct{ *flow }
 
 func (b bulkReader) dispatch(_ *reader, t wire.Type, p []byte) error {
-	if t != wire.TypeSegment {
+	switch t {
+	case wire.TypeSegment:
+	case wire.TypeWritten:
+		f, err := wire.ParseWritten(p)
+		if err != nil {
+			return err
+		}
+		return b.written(f)
+	default:
 		return fmt.Errorf("frame type %d on the bulk lane", t)
 	}
 	s, err := wire.ParseSegment(p)

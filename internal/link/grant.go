@@ -28,16 +28,19 @@ type Sink struct {
 	// Move and Channel identify the sink for its owner.
 	Move, Channel int
 
-	of    *grants // the set that contains it
-	id    uint64
-	size  int
-	next  cursor
-	got   int   // arrived bytes
-	seen  int   // got after the last complete segment
-	busy  bool  // a flow is using Dst
-	from  *flow // the pipe of the payload
-	split [16]byte
-	part  int // bytes of an element in split
+	of   *grants // the set that contains it
+	id   uint64
+	size int
+	next cursor
+	got  int   // arrived bytes
+	seen int   // got after the last complete segment
+	busy bool  // a flow is using Dst, or Dst is being registered or withdrawn from the peer
+	from *flow // the pipe of the payload
+	// With remote the peer can write the payload directly.
+	remote *remoteGrant
+	unsent bool // Dst is being registered: the peer does not know the grant yet
+	split  [16]byte
+	part   int // bytes of an element in split
 }
 
 // take reduces the next piece of the payload into Dst. An element may be split between
@@ -80,6 +83,8 @@ type grants struct {
 	one  *Sink            // an open sink that was added to an empty set
 	open map[uint64]*Sink // the others
 	some atomic.Int32     // how many are open
+
+	ignored atomic.Bool // the peer did not answer when remote memory was recalled
 }
 
 func (g *grants) init() {
@@ -102,7 +107,7 @@ func (g *grants) add(s *Sink) uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last++
-	s.of, s.id, s.got, s.seen, s.part, s.busy, s.from = g, g.last, 0, 0, 0, false, nil
+	s.of, s.id, s.got, s.seen, s.part, s.busy, s.from, s.remote, s.unsent = g, g.last, 0, 0, 0, false, nil, nil, false
 	s.size, s.next = size(s.Dst, s.More), cursor{}
 	switch {
 	case g.one == nil:
@@ -118,15 +123,24 @@ func (g *grants) add(s *Sink) uint64 {
 
 // Ungrant withdraws a grant or claim and returns when its memory is no longer used. Further
 // payload for it is discarded. If s was filled just before, the notification of its owner may
-// be in progress.
+// be in progress. If the peer may write the memory directly, Ungrant asks it to stop, and waits for the
+// answer of its transport for at most a second.
 func (l *Link) Ungrant(s *Sink) {
 	g := s.of
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.drop(s)
 	for s.busy {
-		s.from.pipe.SetReadDeadline(past)
+		if s.from != nil {
+			s.from.pipe.SetReadDeadline(past)
+		}
 		g.wake.Wait()
+	}
+	if r := s.remote; r != nil {
+		s.remote = nil
+		g.mu.Unlock()
+		l.withdraw(r)
+		g.mu.Lock()
 	}
 }
 
@@ -146,6 +160,8 @@ func (g *grants) check(f wire.Segment, from *flow) error {
 	case f.Grant == 0 || f.Grant > g.last:
 		return fmt.Errorf("data for grant %d, which was never made", f.Grant)
 	case s == nil: // It was withdrawn.
+	case s.unsent:
+		return fmt.Errorf("data for grant %d, which was not sent", f.Grant)
 	case s.from != nil && s.from != from:
 		return fmt.Errorf("data for grant %d through several pipes", f.Grant)
 	case f.Length > s.size-s.got:
@@ -168,21 +184,25 @@ func (g *grants) hold(id uint64) *Sink {
 }
 
 // release ends the use of s by a flow. whole is set at the end of a segment. It reports
-// whether s is full.
-func (g *grants) release(s *Sink, whole bool) bool {
+// whether s is full. The peer can then no longer write its memory.
+func (g *grants) release(s *Sink, whole bool) (isFull bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if whole {
+		s.seen = s.got
+		if isFull = g.find(s.id) == s && s.got == s.size; isFull {
+			g.drop(s)
+		}
+	}
+	if r := s.remote; isFull && r != nil {
+		s.remote = nil
+		g.mu.Unlock()
+		r.end()
+		g.mu.Lock()
+	}
 	s.busy = false
 	g.wake.Broadcast()
-	if !whole {
-		return false
-	}
-	s.seen = s.got
-	if g.find(s.id) != s || s.got < s.size {
-		return false
-	}
-	g.drop(s)
-	return true
+	return isFull
 }
 
 // detach forgets the pipes of open sinks: the rest of their payloads arrives over the next connection.

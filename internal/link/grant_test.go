@@ -242,7 +242,7 @@ func TestUngrantAndRecallAtRandom(t *testing.T) {
 			a, b := pair(t, ha, hb, wrap)
 			var all sync.WaitGroup
 			for worker := range 6 {
-				all.Go(func() { transfers(t, a, b, worker) })
+				all.Go(func() { transfers(t, a, b, worker, b.Grant) })
 			}
 			soon(t, "a transfer", all.Wait)
 			ha.quiet(t)
@@ -251,14 +251,42 @@ func TestUngrantAndRecallAtRandom(t *testing.T) {
 	}
 }
 
-func transfers(t *testing.T, a, b *Link, worker int) {
+// TestUngrantAndRecallOfRemoteWrites is TestUngrantAndRecallAtRandom with remote writes. A write that is refused would end the conn.
+func TestUngrantAndRecallOfRemoteWrites(t *testing.T) {
+	p := newRemotePair(t, func(p *remotePair) {
+		var received sync.Map // a channel for each grant that a has received
+		channel := func(grant uint64) chan struct{} {
+			c, _ := received.LoadOrStore(grant, make(chan struct{}))
+			return c.(chan struct{})
+		}
+		p.ha.offerGrant = func(g wire.OfferGrant) { close(channel(g.Grant)) }
+		p.number = func(s *Sink) uint64 {
+			id := p.b.Grant(s)
+			p.b.GrantOffer(wire.OfferGrant{Grant: id})
+			<-channel(id)
+			return id
+		}
+	})
+	var all sync.WaitGroup
+	for worker := range 6 {
+		all.Go(func() { transfers(t, p.a, p.b, worker, p.number) })
+	}
+	soon(t, "a transfer", all.Wait)
+	p.ha.quiet(t)
+	p.hb.quiet(t)
+	if written, grants := p.state(); written == 0 || grants != 0 {
+		t.Errorf("%d bytes were written remotely, and %d grants of memory stand; want some and none", written, grants)
+	}
+}
+
+func transfers(t *testing.T, a, b *Link, worker int, grant func(*Sink) uint64) {
 	rng := rand.New(rand.NewPCG(9, uint64(worker)))
 	for i := range 60 {
 		n := rng.IntN(1 << (4 + rng.IntN(18)))
 		p, filled := newPlace(n), make(signal)
 		s := &Sink{Dst: p.mem, Owner: filled}
 		data := filler(n, i)
-		tr := &Transfer{Grant: b.Grant(s), Data: data, Owner: make(signal)}
+		tr := &Transfer{Grant: grant(s), Data: data, Owner: make(signal)}
 		a.Deliver(tr)
 		a.Push()
 		what := rng.IntN(3)

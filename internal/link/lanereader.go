@@ -110,6 +110,7 @@ func (r *laneReader) release() { r.owned.Store(false) }
 // reports whether anything has arrived.
 func (r *laneReader) handle(block bool) (some bool, err error) {
 	if block {
+		r.unattend() // Read must not be called while polling is on.
 		r.poll = nil
 		return true, r.next()
 	}

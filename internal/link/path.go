@@ -217,6 +217,7 @@ func (a *attachment) open(p *path, pipes []transport.Sender) {
 	}
 	l.data.open(p, pipes[0], wire.Preamble{Lane: wire.Data}.Append(nil))
 	l.bulk.open(p, pipes[1:])
+	a.payloads.Store(p)
 	l.fast.Store(p != a.first)
 }
 

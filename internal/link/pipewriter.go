@@ -1,6 +1,7 @@
 package link
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -34,6 +35,10 @@ type pipeWriter struct {
 	busy    bool      // head and body are being written, with the lane unlocked
 	writing bool      // by the goroutine, which may block
 	cut     bool      // a write deadline is set to interrupt it
+
+	placement placement          // of the current segment
+	life      context.Context    // of remote writes; nil before the first
+	interrupt context.CancelFunc // ends life
 
 	// The unwritten rest of the current segment or other frame.
 	head, body []byte
@@ -79,6 +84,19 @@ func (w *pipeWriter) run() {
 			w.wake.Wait()
 			continue
 		}
+		if w.placement == placing {
+			life, key, offset, body := w.beginPlaceLocked()
+			b.mu.Unlock()
+			err := w.path.can.RemoteMemory.WriteRemote(life, key, offset, body)
+			b.mu.Lock()
+			if broken := w.placedLocked(err); broken != nil {
+				b.mu.Unlock()
+				w.path.of.broken(w.path, broken)
+				b.mu.Lock()
+			}
+			continue
+		}
+		w.beginPlacedLocked()
 		head, body := w.head, w.body
 		w.busy, w.writing = true, true
 		b.mu.Unlock()
@@ -112,6 +130,12 @@ func (w *pipeWriter) beginLocked() bool {
 		w.queue = slices.Delete(w.queue, 0, 1)
 		w.current, w.body = t, t.next.piece(t.Data, t.More, wire.SegmentMax)
 		w.size = len(w.body)
+		if w.isRemoteLocked(t) {
+			w.placement = placing
+			f := wire.Written{Grant: t.Grant, Length: w.size}
+			w.head = f.Append(w.room[:0])
+			break
+		}
 		w.bulk.begun++
 		s := wire.Segment{Grant: t.Grant, Length: w.size}
 		w.head = s.Append(w.room[:0])
@@ -185,9 +209,10 @@ func (w *pipeWriter) writeOnce(head, body []byte) (int, error) {
 // beginPushLocked sets pieces for a TryWritePart without the lock, up to the end of a segment. It reports
 // false if there is nothing to write, if another goroutine writes, or if the lane ends.
 func (w *pipeWriter) beginPushLocked() bool {
-	if w.busy || w.bulk.closed || w.bulk.stopped || !w.beginLocked() {
+	if w.busy || w.bulk.closed || w.bulk.stopped || w.nextIsRemoteLocked() || w.placement == placing || !w.beginLocked() {
 		return false
 	}
+	w.beginPlacedLocked()
 	w.busy = true
 	w.pieces = [2][]byte{w.head, w.body}
 	return true
@@ -215,6 +240,10 @@ func (w *pipeWriter) advanceLocked(n int) {
 
 // copyRestLocked makes the rest of the segment independent of its transfer.
 func (w *pipeWriter) copyRestLocked() {
+	if w.placement != noPlacement {
+		w.dropPlacementLocked()
+		return
+	}
 	w.body = slices.Clone(w.body)
 	w.releaseTransferLocked()
 }

@@ -38,6 +38,8 @@ type polled struct {
 	err      error
 	attended bool
 	early    bool // a deadline has passed
+	spurious int  // early returns of WaitReadable to come
+	misused  bool // Read was called while polling was on
 }
 
 func (p *polled) pump() {
@@ -81,6 +83,9 @@ func (p *polled) TryReadFunc(n int, view func(b []byte)) (int, error) {
 }
 
 func (p *polled) Read(b []byte) (int, error) {
+	p.mu.Lock()
+	p.misused = p.misused || p.attended
+	p.mu.Unlock()
 	for {
 		if n, err := p.TryRead(b); n > 0 || err != nil {
 			return n, err
@@ -109,9 +114,10 @@ func (p *polled) ReadFunc(n int, view func(b []byte)) (got int, err error) {
 func (p *polled) WaitReadable() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.err == nil && !p.early && (p.attended || len(p.b) == 0) {
+	for p.err == nil && !p.early && p.spurious == 0 && (p.attended || len(p.b) == 0) {
 		p.some.Wait()
 	}
+	p.spurious = max(0, p.spurious-1)
 }
 
 func (p *polled) SetPolling(attended bool) {
@@ -166,6 +172,39 @@ func (v *polledPair) startPolling(t *testing.T) Polling {
 	}
 	t.Fatal("no lane can be polled")
 	return Polling{}
+}
+
+// TestNoReadWhilePolling: the goroutine of a lane that stays attended after polling calls no Read while polling is on, even if
+// WaitReadable often returns early. Otherwise nothing might tell it of data.
+func TestNoReadWhilePolling(t *testing.T) {
+	v := newPolled(t, false)
+	p := v.startPolling(t)
+	p.Stop(false)
+	r := v.b.at.Load().laneReaders[wire.Data].Load()
+	for !r.tryAcquire() {
+		runtime.Gosched()
+	}
+	r.attend()
+	r.release()
+	below := r.poller.(*polled)
+	below.mu.Lock()
+	below.spurious = 3 * emptyReadsMax
+	below.some.Broadcast()
+	below.mu.Unlock()
+	for polling := true; polling; runtime.Gosched() { // until the goroutine has given polling up, to block in Read
+		below.mu.Lock()
+		polling = below.attended && !below.misused
+		below.mu.Unlock()
+	}
+	v.send(10)
+	if got := <-v.got; len(got) != 10 {
+		t.Errorf("received %d bytes, want 10", len(got))
+	}
+	below.mu.Lock()
+	defer below.mu.Unlock()
+	if below.misused {
+		t.Error("Read was called while polling was on")
+	}
 }
 
 // TestProcessor: a link returns the CPU that the receiver of its data lane reports.

@@ -257,7 +257,7 @@ func (d *dataReader) dispatch(r *reader, t wire.Type, b []byte) (err error) {
 		return handle(l, b, wire.ParseClosed, Handler.Closed)
 	case wire.TypeOffer:
 		return handle(l, b, wire.ParseOffer, Handler.Offer)
-	case wire.TypeStepGrant, wire.TypeOfferGrant, wire.TypeOfferRefuse, wire.TypeCredit:
+	case wire.TypeStepGrant, wire.TypeOfferGrant, wire.TypeOfferRefuse, wire.TypeCredit, wire.TypeKey:
 		return l.readReply(t, b)
 	}
 	return fmt.Errorf("frame type %d on the data lane", t)
@@ -285,6 +285,8 @@ func (l *Link) readReply(t wire.Type, b []byte) error {
 		return handle(l, b, wire.ParseOfferGrant, Handler.OfferGrant)
 	case wire.TypeOfferRefuse:
 		return handle(l, b, wire.ParseOfferRefuse, Handler.OfferRefuse)
+	case wire.TypeKey:
+		return handle(l, b, wire.ParseKey, func(_ Handler, l *Link, k wire.Key) { l.bulk.addKey(k) })
 	}
 	f, err := wire.ParseCredit(b)
 	if err != nil {
@@ -302,7 +304,7 @@ type controlReader struct {
 func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 	l := c.link
 	switch t {
-	case wire.TypeStepGrant, wire.TypeOfferGrant, wire.TypeOfferRefuse, wire.TypeCredit:
+	case wire.TypeStepGrant, wire.TypeOfferGrant, wire.TypeOfferRefuse, wire.TypeCredit, wire.TypeKey:
 		return l.readReply(t, b)
 	case wire.TypePing:
 		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.pong(f) })

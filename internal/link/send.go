@@ -116,10 +116,18 @@ func (l *Link) replies() *outbox {
 }
 
 // GrantStep tells the peer the number of the grant for a step.
-func (l *Link) GrantStep(s wire.Step) { l.replies().post(s.AppendGrant) }
+func (l *Link) GrantStep(s wire.Step) {
+	o := l.replies()
+	l.shareSink(o, s.Grant)
+	o.post(s.AppendGrant)
+}
 
 // GrantOffer tells the peer the number of the grant for a message it offered.
-func (l *Link) GrantOffer(g wire.OfferGrant) { l.replies().post(g.Append) }
+func (l *Link) GrantOffer(g wire.OfferGrant) {
+	o := l.replies()
+	l.shareSink(o, g.Grant)
+	o.post(g.Append)
+}
 
 // RefuseOffer tells the peer that a message it offered cannot be received.
 func (l *Link) RefuseOffer(r wire.OfferRefuse) { l.replies().post(r.Append) }

@@ -32,7 +32,7 @@ func kinds() []kind {
 	return []kind{
 		messageKind, offerKind, stepKind, stepOfferKind, stepGrantKind, offerGrantKind, offerRefuseKind,
 		creditKind, pingKind, pongKind, queryKind, whereKind, revokeKind, failedKind, byeKind, byeAckKind,
-		segmentKind, closedKind, reasonKind, goneKind, askKind, waitsKind, viewKind,
+		segmentKind, closedKind, reasonKind, goneKind, askKind, waitsKind, viewKind, keyKind, writtenKind,
 	}
 }
 
@@ -124,6 +124,7 @@ func TestFramesDoNotAllocate(t *testing.T) {
 	s := Step{Call: Call{Comm: 1, Seq: 2}, Index: 3}
 	m := Message{Comm: 1, Tag: 2, Length: 3}
 	g := Segment{Grant: 1, Length: 2}
+	k, w := Key{Grant: 1, Addr: 2, Key: 3, Length: 4}, Written{Grant: 1, Length: 2}
 	allocs := testing.AllocsPerRun(100, func() {
 		if got, err := ParseStep(s.AppendStep(b)); err != nil || got != s {
 			t.Errorf("got %+v (%v), want %+v", got, err, s)
@@ -133,6 +134,12 @@ func TestFramesDoNotAllocate(t *testing.T) {
 		}
 		if got, err := ParseSegment(g.Append(b)); err != nil || got != g {
 			t.Errorf("got %+v (%v), want %+v", got, err, g)
+		}
+		if got, err := ParseKey(k.Append(b)); err != nil || got != k {
+			t.Errorf("got %+v (%v), want %+v", got, err, k)
+		}
+		if got, err := ParseWritten(w.Append(b)); err != nil || got != w {
+			t.Errorf("got %+v (%v), want %+v", got, err, w)
 		}
 	})
 	if allocs != 0 {

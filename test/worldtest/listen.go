@@ -1,15 +1,19 @@
 package worldtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 
+	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
 	"github.com/nexar-go/nexar/transport/quic"
 	"github.com/nexar-go/nexar/transport/shm"
@@ -179,4 +183,26 @@ func certify(authority *pki.Authority, key *pki.Key) (*pki.Identity, error) {
 		return nil, err
 	}
 	return pki.NewIdentity(key, cert, authority.Certificate())
+}
+
+// Over returns a medium of the transport of a factory, beside QUIC.
+func Over(f transport.Factory, network cost.Network) Medium {
+	return Medium{Name: f.Name, Cost: network, listen: func(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
+		var addrs []string
+		view, paths, end, err = listenAt(n, func(_ int, _ *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
+			t, err := f.Listen(context.Background(), transport.Env{
+				Cluster: identity.Cluster(), Node: identity.ID().String(), Server: identity.Server(), Client: identity.Client, Peer: identity.Peer,
+				Log: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				return nil, err
+			}
+			addrs = append(addrs, t.Addr())
+			return []mesh.Path{{Transport: t, Alone: true}}, nil
+		})
+		for rank, addr := range addrs {
+			view.Nodes[rank].Endpoints = []membership.Endpoint{{Transport: f.Name, Addr: addr}, {Transport: "quic"}}
+		}
+		return view, paths, end, err
+	}}
 }

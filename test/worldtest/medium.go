@@ -128,15 +128,6 @@ func Mixed() Medium { return Medium{Name: "mixed", Cost: cost.QUIC(), listen: li
 // with small windows, QUIC, TCP and shared memory; the first and the last if [Brief].
 func MessageMedia() []Medium { return Media(Mem(), Sim(), QUIC(), TCP(), SHM()) }
 
-// Media returns the media over which a test runs: all of them, or the first and the last if
-// [Brief]. TestConformance of test/conformance runs over all media even then.
-func Media(all ...Medium) []Medium {
-	if Brief() && len(all) > 2 {
-		return []Medium{all[0], all[len(all)-1]}
-	}
-	return all
-}
-
 // Require skips the test if the machine does not support the medium, or fails it if
 // NEXAR_REQUIRE says so.
 func (m Medium) Require(t *testing.T) {

@@ -39,7 +39,7 @@ func newConnPair(a, b *endpoint) *connPair {
 			side:     side,
 			owner:    owner,
 			incoming: make(chan *pipe, maxBacklog),
-			remote:   remoteMemory{grants: make(map[uint64]*grant)},
+			remote:   remoteMemory{lastKey: &owner.network.lastKey, grants: make(map[uint64]*grant)},
 			done:     make(chan struct{}),
 		}
 	}

@@ -30,6 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/transport"
 )
@@ -43,6 +44,7 @@ var (
 // concurrently.
 type Network struct {
 	futexes futexes
+	lastKey atomic.Uint64 // of a grant of remote memory
 
 	mu        sync.Mutex
 	endpoints map[string]*endpoint

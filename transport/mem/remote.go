@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/transport"
 )
 
 // remoteMemory holds the grants of one side of a conn to the other.
 type remoteMemory struct {
-	mu      sync.Mutex
-	lastKey uint64
-	grants  map[uint64]*grant // by key; nil after the end of the conn
+	lastKey *atomic.Uint64 // of the network: no two grants have the same key, so that a key of another conn is refused
+
+	mu     sync.Mutex
+	grants map[uint64]*grant // by key; nil after the end of the conn
 }
 
 // A registration is memory that can be granted in parts.
@@ -29,6 +31,9 @@ type grant struct {
 	memory       []byte     // nil after Revoke
 	mu           sync.Mutex // held during each copy into memory
 }
+
+// Suits implements [transport.RemoteMemory]. A pipe copies a payload once, like a remote write.
+func (c *conn) Suits([]byte) bool { return false }
 
 // Register implements [transport.RemoteMemory].
 func (c *conn) Register(memory []byte) (transport.Registration, error) {
@@ -49,11 +54,10 @@ func (r *registration) Grant(offset, n int) (transport.Grant, error) {
 	if offset < 0 || n < 0 || n > len(r.memory) || offset > len(r.memory)-n {
 		return nil, fmt.Errorf("mem: grant of %d bytes at %d: the registration has %d bytes", n, offset, len(r.memory))
 	}
-	m.lastKey++
 	g := &grant{
 		registration: r,
 		// The writer finds the memory by the key, so an offset serves as the address.
-		key:    transport.RemoteKey{Addr: uint64(offset), Key: m.lastKey, Len: uint64(n)},
+		key:    transport.RemoteKey{Addr: uint64(offset), Key: m.lastKey.Add(1), Len: uint64(n)},
 		memory: r.memory[offset : offset+n : offset+n],
 	}
 	m.grants[g.key.Key] = g
@@ -79,6 +83,15 @@ func (r *registration) Deregister() {
 
 // Key implements [transport.Grant].
 func (g *grant) Key() transport.RemoteKey { return g.key }
+
+// Recall implements [transport.Grant]. Writes of the peer with a revoked key do not end the conn, so Revoke is enough.
+func (g *grant) Recall(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	g.Revoke()
+	return nil
+}
 
 // Revoke implements [transport.Grant].
 func (g *grant) Revoke() {

@@ -190,7 +190,7 @@ func (t *streams) dial(ctx context.Context, addr, peer string) (c *conn, err err
 	if _, err = s.Write([]byte{kindConn}); err != nil {
 		return nil, err
 	}
-	if c, err = t.handshake(tls.Client(s, t.client(peer)), s, peer); err != nil {
+	if c, err = t.handshake(tls.Client(s, t.env.ClientConfig(peer)), s, peer); err != nil {
 		return nil, err
 	}
 	if _, err = c.control.Write([]byte{kindConn}); err != nil {
@@ -206,37 +206,15 @@ func (t *streams) dial(ctx context.Context, addr, peer string) (c *conn, err err
 	return c, t.adopt(c)
 }
 
-// client returns the TLS configuration for dialing a peer. Its verification fails with
-// ErrIdentity.
-func (t *streams) client(peer string) *tls.Config {
-	conf := t.env.Client(peer).Clone()
-	if verify := conf.VerifyConnection; verify != nil {
-		conf.VerifyConnection = func(state tls.ConnectionState) error {
-			err := verify(state)
-			if err != nil {
-				err = fmt.Errorf("%w: %w", transport.ErrIdentity, err)
-			}
-			return err
-		}
-	}
-	return conf
-}
-
 // handshake runs the TLS handshake on a control stream and checks the identity of the peer.
 // Afterwards each side sends a byte: only that shows a TLS 1.3 client that the server has
 // accepted it.
 func (t *streams) handshake(control *tls.Conn, s net.Conn, peer string) (*conn, error) {
-	if err := control.Handshake(); err != nil {
+	got, err := t.env.Authenticate(control, peer)
+	if err != nil {
 		return nil, err
 	}
 	state := control.ConnectionState()
-	got, err := t.env.Peer(state)
-	if err == nil && peer != "" && got != peer {
-		err = fmt.Errorf("the peer is %q, want %q", got, peer)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", transport.ErrIdentity, err)
-	}
 	key, err := state.ExportKeyingMaterial(exporterLabel, nil, 32)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,8 @@ type remotePair struct {
 	writer, owner   transport.RemoteMemory
 	memory          []byte // of the owner
 	reg             transport.Registration
+	keys            transport.Sender // the owner writes a byte behind each grant, since keys are valid for a peer that reads from a pipe
+	learn           transport.Receiver
 }
 
 // remotePair connects the two, and registers size bytes.
@@ -34,6 +36,7 @@ func (p *remotePair) connect() {
 	if p.writer == nil || p.owner == nil {
 		p.skip("remote", "its conns lack the capability RemoteMemory")
 	}
+	p.keys, p.learn = p.pipe(p.owning, p.writing)
 	p.register()
 }
 
@@ -63,6 +66,9 @@ func (p *remotePair) grant(offset, n int) transport.Grant {
 	if got := g.Key().Len; got != uint64(n) {
 		p.fatal("key of a grant of %d bytes: Len is %d", n, got)
 	}
+	p.check.write(p.keys, []byte{1})
+	_, err = p.learn.Read(make([]byte, 1))
+	p.must(err, "read a byte sent after a grant")
 	return g
 }
 
@@ -146,7 +152,7 @@ func testRemoteRefused(x *check) {
 	}
 }
 
-// testRemoteOtherConn: a key is valid over the conn of its grant alone.
+// testRemoteOtherConn: a key is valid over the conn of its grant alone. Over another one it does no harm.
 func testRemoteOtherConn(x *check) {
 	p := x.remotePair(100)
 	other, _ := x.pair()
@@ -154,6 +160,7 @@ func testRemoteOtherConn(x *check) {
 	err := transport.CapabilitiesOf(other).RemoteMemory.WriteRemote(x.tb.Context(), key, 0, []byte{1})
 	x.wantError(err, transport.ErrRemoteAccess, "write over another conn")
 	p.wantUnwritten(0, 100, "a write over another conn")
+	x.must(other.Err(), "a conn after a write with a key of another one")
 }
 
 // testRemoteRevoke: after Revoke or Deregister has returned no byte is written, not even
@@ -204,6 +211,40 @@ func testRemoteRevoke(x *check) {
 			}
 			p.register()
 		}
+	}
+}
+
+// testRemoteRecall: after Recall, writes of the peer fail and change nothing, and the conn stands: also writes that are in
+// progress.
+func testRemoteRecall(x *check) {
+	const size = 256 << 10
+	p := x.remotePair(size)
+	for range 20 {
+		g := p.grant(0, size)
+		wrote, ended := make(chan struct{}), make(chan error, 1)
+		var over atomic.Bool
+		go func() {
+			var once sync.Once
+			for last := false; ; {
+				last = over.Load()
+				err := p.write(g.Key(), 0, size, 1)
+				if err != nil || last {
+					ended <- err
+					return
+				}
+				once.Do(func() { close(wrote) })
+			}
+		}()
+		x.await(wrote, "a write under the grant")
+		x.must(g.Recall(x.tb.Context()), "recall a grant during writes")
+		clear(p.memory) // With the race detector, this finds a write in progress.
+		over.Store(true)
+		x.wantError(<-ended, transport.ErrRemoteAccess, "write after Recall")
+		x.must(g.Recall(x.tb.Context()), "recall a grant again")
+		g.Revoke()
+		x.wantError(p.write(g.Key(), 0, 1, 1), transport.ErrRemoteAccess, "write after Recall and Revoke")
+		p.wantUnwritten(0, size, "a write after Recall")
+		x.must(p.writing.Err(), "the conn after Recall")
 	}
 }
 

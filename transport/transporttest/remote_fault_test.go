@@ -24,6 +24,8 @@ func remoteFaults() map[string]string {
 		"remote: key survives Deregister":        "RemoteRevoke",
 		"remote: grant after Deregister":         "RemoteRevoke",
 		"remote: write in progress after Revoke": "RemoteRevoke",
+		"remote: key survives Recall":            "RemoteRecall",
+		"remote: Recall ends the conn":           "RemoteRecall",
 		"remote: grant survives the conn":        "RemoteEnd",
 		"remote: context ignored":                "RemoteEnd",
 	}
@@ -52,6 +54,11 @@ func (m *grantedMemory) force(key transport.RemoteKey, offset int, p []byte) boo
 		copy(g.memory[at:], p)
 	}
 	return ok
+}
+
+// Suits implements [transport.RemoteMemory].
+func (f *faultyConn) Suits(memory []byte) bool {
+	return transport.CapabilitiesOf(f.Conn).RemoteMemory.Suits(memory)
 }
 
 // Register implements [transport.RemoteMemory].
@@ -140,6 +147,17 @@ func (g *faultyGrant) Key() transport.RemoteKey {
 		k.Key = 1
 	}
 	return k
+}
+
+func (g *faultyGrant) Recall(ctx context.Context) error {
+	switch g.conn.fault {
+	case "remote: key survives Recall":
+		return ctx.Err()
+	case "remote: Recall ends the conn":
+		g.conn.Conn.Close()
+		return ctx.Err()
+	}
+	return g.Grant.Recall(ctx)
 }
 
 func (g *faultyGrant) Revoke() {

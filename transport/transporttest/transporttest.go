@@ -111,6 +111,7 @@ func subtests() []subtest {
 		{"RemoteRefused", 2, testRemoteRefused},
 		{"RemoteOtherConn", 2, testRemoteOtherConn},
 		{"RemoteRevoke", 2, testRemoteRevoke},
+		{"RemoteRecall", 2, testRemoteRecall},
 		{"RemoteEnd", 2, testRemoteEnd},
 
 		{"SenderClose", 2, testSenderClose},

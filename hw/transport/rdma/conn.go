@@ -3,12 +3,10 @@
 package rdma
 
 import (
+	"bufio"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +27,7 @@ const (
 	sendSlots   = 32       // buffers for payloads that are copied
 	recvQueue   = 2048     // bounds the buffers of a conn
 	sendQueue   = 128
+	inlineBytes = 64
 	sendSpare   = 16 // entries of the send queue that pipes leave to others
 )
 
@@ -45,10 +44,14 @@ type chunk struct {
 	mr     *verbs.MR
 }
 
+// newChunk makes a chunk. Without pd it is not registered.
 func newChunk(pd *verbs.PD, slots int) (*chunk, error) {
 	m, err := verbs.NewMemory(slots * slotBytes)
 	if err != nil {
 		return nil, err
+	}
+	if pd == nil {
+		return &chunk{memory: m}, nil
 	}
 	mr, err := pd.Register(m.Addr(), len(m), verbs.AccessLocalWrite)
 	if err != nil {
@@ -59,14 +62,20 @@ func newChunk(pd *verbs.PD, slots int) (*chunk, error) {
 }
 
 func (c *chunk) slots() (list []slot) {
+	key := uint32(0)
+	if c.mr != nil {
+		key = c.mr.Local
+	}
 	for i := 0; i+slotBytes <= len(c.memory); i += slotBytes {
-		list = append(list, slot{c.memory[i : i+slotBytes : i+slotBytes], c.mr.Local, c})
+		list = append(list, slot{c.memory[i : i+slotBytes : i+slotBytes], key, c})
 	}
 	return list
 }
 
 func (c *chunk) close() {
-	c.mr.Close()
+	if c.mr != nil {
+		c.mr.Close()
+	}
 	c.memory.Free()
 }
 
@@ -79,8 +88,12 @@ type op struct {
 
 // A request is an entry of the send queue.
 type request struct {
-	slot int // a send slot to release, or -1
-	op   *op // may be nil
+	slot    int // a send slot to release, or -1
+	op      *op // may be nil
+	used    bool
+	seq     uint64 // number of the message from 1 on, or 0 for another request
+	imm     uint32 // of the message
+	payload []byte // of the message
 }
 
 // A conn is a connection to one peer. The side that dialed numbers its pipes 0, 2, 4, …, the other one 1, 3, 5, ….
@@ -117,6 +130,8 @@ type conn struct {
 	queue      []system
 	waiting    []*sender // for send slots or for the send queue
 	pollers    int
+	sleepers   int           // see sleep
+	rouse      chan struct{} // has capacity 1; wakes run while it leaves the completions to the pollers
 
 	next      uint32 // number of the next pipe
 	senders   map[uint32]*sender
@@ -125,6 +140,14 @@ type conn struct {
 	grants    map[*grant]struct{}
 	windows   []*verbs.Window // without a binding
 	lastGrant uint32
+	fallback  fallback
+	number    uint32                       // of the QP
+	inlineMax int                          // QP.Inline
+	inline    [sendQueue][inlineBytes]byte // payloads of inline messages, by the ID of the work request
+	flushed   int                          // requests that have failed with the QP, and wait for the fallback
+	writing   sync.Mutex                   // held during writes to control after the handshake
+	recalled  []uint64                     // keys of the peer that must not be used
+	writes    map[uint64]int               // calls of WriteRemote in progress, by key
 }
 
 func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, err error) {
@@ -132,6 +155,8 @@ func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, er
 		t: t, control: control, tcp: tcp, peer: peer, incoming: make(chan *receiver, maxBacklog),
 		done: make(chan struct{}), stopped: make(chan struct{}), systemLeft: systemSlots,
 		senders: make(map[uint32]*sender), receivers: make(map[uint32]*receiver), grants: make(map[*grant]struct{}),
+		writes: make(map[uint64]int), rouse: make(chan struct{}, 1),
+		fallback: fallback{settled: make(chan struct{}), counted: make(chan struct{}), flush: make(chan struct{}, 1)},
 	}
 	defer func() {
 		if err != nil {
@@ -143,7 +168,7 @@ func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, er
 	if c.cq, err = dev.d.NewCQ(min(recvQueue+sendQueue, dev.d.MaxCompletions())); err != nil {
 		return c, err
 	}
-	size := verbs.Queue{Send: sendQueue, Receive: min(recvQueue, dev.d.MaxQueue()), Inline: 64}
+	size := verbs.Queue{Send: sendQueue, Receive: min(recvQueue, dev.d.MaxQueue()), Inline: inlineBytes}
 	if c.qp, err = dev.pd.NewQP(c.cq, size); err != nil {
 		return c, err
 	}
@@ -159,6 +184,7 @@ func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, er
 	for i := range c.send {
 		c.freeSend = append(c.freeSend, i)
 	}
+	c.number, c.inlineMax = c.qp.Number, c.qp.Inline
 	c.requests = make([]request, sendQueue)
 	for i := range c.requests {
 		c.freeReqs = append(c.freeReqs, i)
@@ -172,7 +198,11 @@ func (c *conn) addSlotsLocked(n int) (bool, error) {
 	if len(c.recv)+n > min(recvQueue, c.t.dev.d.MaxQueue()) {
 		return false, nil
 	}
-	in, err := newChunk(c.t.dev.pd, n)
+	pd := c.t.dev.pd
+	if c.fallback.reason != nil { // The device may be gone.
+		pd = nil
+	}
+	in, err := newChunk(pd, n)
 	if err != nil {
 		return false, err
 	}
@@ -186,7 +216,13 @@ func (c *conn) addSlotsLocked(n int) (bool, error) {
 	return true, nil
 }
 
+// postLocked makes slot i available for a message.
 func (c *conn) postLocked(i int) error {
+	if c.fallback.reason != nil {
+		c.fallback.idle = append(c.fallback.idle, i)
+		return nil
+	}
+	c.fallback.posted++
 	return c.qp.Receive(uint64(i), c.recv[i].memory, c.recv[i].key)
 }
 
@@ -203,74 +239,6 @@ func (c *conn) discard() {
 		k.close()
 	}
 	c.chunks = nil
-}
-
-// params describe a QP for the peer. They are sent over the control connection.
-type params struct {
-	Version int
-	QP, PSN uint32
-	LID     uint16
-	GID     [16]byte
-	MTU     int
-	Slot    int
-}
-
-const (
-	paramsVersion = 1
-	paramsMax     = 1 << 10
-)
-
-// Bytes on the control connection after the parameters.
-const (
-	ctlReady = 'r'
-	ctlBye   = 'b' // the conn is closed
-)
-
-// exchange exchanges the parameters and connects the QP.
-func (c *conn) exchange() error {
-	dev := c.t.dev
-	var psn [4]byte
-	rand.Read(psn[:])
-	mine := params{
-		Version: paramsVersion, QP: c.qp.Number, PSN: binary.BigEndian.Uint32(psn[:]) & 0xffffff,
-		LID: dev.port.LID, GID: dev.gid.GID, MTU: dev.mtu, Slot: slotBytes,
-	}
-	b, err := json.Marshal(mine)
-	if err != nil {
-		return err
-	}
-	if _, err := c.control.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(b))), b...)); err != nil {
-		return err
-	}
-	var head [2]byte
-	if _, err := io.ReadFull(c.control, head[:]); err != nil {
-		return err
-	}
-	n := int(binary.BigEndian.Uint16(head[:]))
-	if n > paramsMax {
-		return fmt.Errorf("the parameters of the peer have %d bytes, want at most %d", n, paramsMax)
-	}
-	b = make([]byte, n)
-	if _, err := io.ReadFull(c.control, b); err != nil {
-		return err
-	}
-	var theirs params
-	if err := json.Unmarshal(b, &theirs); err != nil {
-		return fmt.Errorf("parameters of the peer: %w", err)
-	}
-	if theirs.Version != paramsVersion || theirs.Slot != slotBytes || theirs.MTU < 256 || theirs.MTU > 4096 {
-		return fmt.Errorf("the peer has version %d, buffers of %d bytes and MTU %d; want %d, %d and 256 to 4096",
-			theirs.Version, theirs.Slot, theirs.MTU, paramsVersion, slotBytes)
-	}
-	cfg := c.t.cfg
-	c.route = verbs.Route{
-		Port: dev.port.Number, GIDIndex: dev.gid.Index, GID: theirs.GID, LID: theirs.LID,
-		Global: dev.port.LinkLayer == verbs.LinkEthernet || theirs.LID == 0, HopLimit: 64,
-		ServiceLevel: cfg.ServiceLevel, TrafficClass: cfg.TrafficClass, MTU: min(dev.mtu, theirs.MTU),
-		QP: theirs.QP, PSN: theirs.PSN, OwnPSN: mine.PSN,
-		AckTimeout: 17, Retries: 6, RNRs: 6, // 0.5 s, doubled by many devices; soft RoCE takes 7 as for ever
-	}
-	return c.qp.Connect(c.route)
 }
 
 func (c *conn) Peer() string          { return cmp.Or(c.peer, c.RemoteAddr()) }
@@ -304,7 +272,7 @@ func (c *conn) Close() error {
 	c.mu.Unlock()
 	if !again {
 		c.tcp.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = c.control.Write([]byte{ctlBye}) // without it, the end of the TCP connection ends the peer's Conn
+		_ = c.writeControl([]byte{ctlBye}) // without it, the end of the TCP connection ends the peer's Conn
 	}
 	c.end(transport.ErrClosed)
 	return nil
@@ -324,10 +292,13 @@ func (c *conn) end(reason error) {
 	c.err = fmt.Errorf("rdma: connection to %q: %w", c.Peer(), reason)
 	// A window keeps its QP and its memory from being freed, so the windows go first.
 	cq := c.cq
-	_ = c.qp.Fail() // if it fails, Close below ends the transfers
-	c.endGrantsLocked()
-	c.qp.Close()
-	c.qp = nil
+	if c.qp != nil {
+		_ = c.qp.Fail() // if it fails, Close below ends the transfers
+		c.endGrantsLocked()
+		c.qp.Close()
+		c.qp = nil
+		close(c.fallback.settled)
+	}
 	close(c.done)
 	for _, s := range c.senders {
 		poke(s.wake)
@@ -353,26 +324,39 @@ func poke(wake chan struct{}) {
 func (c *conn) run() {
 	for {
 		c.mu.Lock()
+		if c.fallback.reason != nil && c.err == nil { // The fallback polls.
+			c.mu.Unlock()
+			break
+		}
 		err := c.err
-		if err == nil {
-			if err = c.cq.Arm(); err != nil {
-				err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+		polled := err == nil && c.pollers > 0 && c.sleepers == 0 // The pollers need no events.
+		if err == nil && !polled {
+			c.t.cfg.Counters.waits.Add(1)
+			if broken := c.cq.Arm(); broken != nil {
+				c.failLocked(fmt.Errorf("%w: %w", transport.ErrPeerGone, broken))
 			}
 		}
-		if err == nil {
+		if err == nil && !polled {
 			err = c.pollLocked() // Those that arrived before Arm cause no event.
 		}
-		paced := c.pollers > 0
+		failed := c.fallback.reason != nil
 		c.mu.Unlock()
 		if err != nil {
 			c.end(err)
 			break
 		}
+		if failed {
+			continue
+		}
+		if polled {
+			select {
+			case <-c.rouse:
+			case <-c.done:
+			}
+			continue
+		}
 		if c.cq.Wait() != nil {
 			break
-		}
-		if paced { // Another goroutine polls. It need not contend with this one.
-			time.Sleep(500 * time.Microsecond)
 		}
 	}
 	<-c.done
@@ -396,15 +380,29 @@ func (c *conn) freeLocked() {
 	c.chunks = nil
 }
 
-// readControl waits for the end of the control connection.
+// readControl reads the control connection to its end, which is that of the conn. Before a fallback, nothing else arrives.
 func (c *conn) readControl() {
-	var b [1]byte
-	_, err := io.ReadFull(c.control, b[:])
+	var err error
+	for in := bufio.NewReader(c.control); err == nil; {
+		var kind byte
+		if kind, err = in.ReadByte(); err != nil {
+			break
+		}
+		switch kind {
+		case ctlBye:
+			c.end(transport.ErrPeerClosed)
+			return
+		case ctlCount:
+			err = c.readCount(in)
+		case ctlMessage:
+			err = c.readMessage(in)
+		default:
+			err = fmt.Errorf("it sent a control message of unknown kind %#x", kind)
+		}
+	}
 	switch {
-	case err == nil && b[0] == ctlBye:
-		c.end(transport.ErrPeerClosed)
-	case err == nil:
-		c.end(fmt.Errorf("%w: it sent a control message of unknown kind %#x", transport.ErrPeerGone, b[0]))
+	case errors.Is(err, transport.ErrPeerGone):
+		c.end(err)
 	case errors.Is(err, io.EOF):
 		c.end(fmt.Errorf("%w: the control connection has ended", transport.ErrPeerGone))
 	default:

@@ -12,12 +12,14 @@ import (
 
 // Kinds of messages, in the upper four bits of the immediate value. The other bits are the number of a pipe.
 const (
-	msgData   = iota // the payload is data of the pipe
-	msgOpen          // a pipe; its argument is 1 for OpenLarge
-	msgEnd           // the sender has closed the pipe
-	msgCredit        // the receiver has as many more buffers as the argument says
-	msgStop          // the receiver has closed the pipe, or refuses it
-	msgReturn        // only returns buffers
+	msgData     = iota // the payload is data of the pipe
+	msgOpen            // a pipe; its argument is 1 for OpenLarge
+	msgEnd             // the sender has closed the pipe
+	msgCredit          // the receiver has as many more buffers as the argument says
+	msgStop            // the receiver has closed the pipe, or refuses it
+	msgReturn          // only returns buffers
+	msgRecall          // a key must not be used: its lower bits are the argument, and its upper ones the pipe
+	msgRecalled        // answers msgRecall: no write with the key is in progress
 	msgKinds
 )
 
@@ -47,8 +49,12 @@ func (c *conn) poll() {
 func (c *conn) pollLocked() error {
 	for {
 		var err error
+		if c.qp == nil {
+			return nil
+		}
 		if c.list, err = c.cq.Poll(c.list[:0]); err != nil {
-			return fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+			c.failLocked(err)
+			return nil
 		}
 		if len(c.list) == 0 {
 			return nil
@@ -67,18 +73,44 @@ func (c *conn) pollLocked() error {
 // completedLocked handles a completion.
 func (c *conn) completedLocked(d verbs.Completion) error {
 	const isSend = 1 << 32
+	f := &c.fallback
+	if d.ID&isSend == 0 {
+		f.posted--
+	}
 	if d.Status != verbs.Success {
-		if d.ID&isSend != 0 {
-			if o := c.requests[uint32(d.ID)].op; o != nil && o.status == verbs.Success {
-				o.status = d.Status // The end of the conn wakes its goroutine.
-			}
+		reason := fmt.Errorf("%w: %s", transport.ErrPeerGone, statusText(d))
+		if d.Status != verbs.StatusRemoteKey {
+			c.failLocked(reason) // It may have failed before.
+			reason = nil
 		}
-		return fmt.Errorf("%w: %s", transport.ErrPeerGone, statusText(d))
+		if d.ID&isSend == 0 {
+			f.idle = append(f.idle, int(d.ID))
+			return reason
+		}
+		c.flushed++
+		if r := c.requests[uint32(d.ID)]; r.seq == 0 && r.op != nil && r.op.status == verbs.Success {
+			r.op.status = d.Status // The end of the QP wakes its goroutine.
+		}
+		return reason
 	}
 	if d.ID&isSend == 0 {
+		f.received++
 		return c.receivedLocked(int(d.ID), d)
 	}
 	i := int(uint32(d.ID))
+	if c.requests[i].seq > 0 {
+		f.acked++
+	}
+	c.endRequestLocked(i)
+	for _, s := range c.waiting {
+		poke(s.wake)
+	}
+	c.waiting = c.waiting[:0]
+	return nil
+}
+
+// endRequestLocked ends an entry of the send queue.
+func (c *conn) endRequestLocked(i int) {
 	r := &c.requests[i]
 	if r.slot >= 0 {
 		c.freeSend = append(c.freeSend, r.slot)
@@ -90,11 +122,6 @@ func (c *conn) completedLocked(d verbs.Completion) error {
 	}
 	*r = request{}
 	c.freeReqs = append(c.freeReqs, i)
-	for _, s := range c.waiting {
-		poke(s.wake)
-	}
-	c.waiting = c.waiting[:0]
-	return nil
 }
 
 // statusText explains the status of a failed work request.
@@ -115,17 +142,49 @@ func statusText(d verbs.Completion) string {
 func (c *conn) requestLocked(r request, post func(id uint64) error) error {
 	n := len(c.freeReqs) - 1
 	i := c.freeReqs[n]
-	if err := post(1<<32 | uint64(i)); err != nil {
-		return fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
-	}
+	err := post(1<<32 | uint64(i))
 	c.freeReqs = c.freeReqs[:n]
+	r.used = true
 	c.requests[i] = r
+	if err != nil {
+		c.flushed++
+		c.failLocked(fmt.Errorf("%w: %w", transport.ErrPeerGone, err)) // The fallback ends the request.
+	}
 	return nil
 }
+
+// messageLocked sends a message: over the QP, or after its failure over the control connection.
+func (c *conn) messageLocked(r request, imm uint32, payload []byte, key uint32, inline bool) error {
+	f := &c.fallback
+	if f.over {
+		c.outLocked(imm, payload)
+		if r.slot >= 0 {
+			c.freeSend = append(c.freeSend, r.slot)
+		}
+		if o := r.op; o != nil {
+			if o.left--; o.left == 0 {
+				poke(o.wake)
+			}
+		}
+		return nil
+	}
+	f.sent++
+	r.seq, r.imm, r.payload = f.sent, imm, payload
+	if inline { // The caller may use its memory again.
+		r.payload = append(c.inline[c.freeReqs[len(c.freeReqs)-1]][:0], payload...)
+	}
+	return c.requestLocked(r, func(id uint64) error { return c.qp.Send(id, imm, payload, key, inline) })
+}
+
+// isBlockedLocked reports whether nothing can be sent, until the fallback is complete.
+func (c *conn) isBlockedLocked() bool { return c.fallback.reason != nil && !c.fallback.over }
 
 // flushLocked sends system messages, as far as the peer has buffers for them. The last buffer is for a message that
 // returns buffers, so that two peers which wait for each other go on.
 func (c *conn) flushLocked() error {
+	if c.isBlockedLocked() {
+		return nil
+	}
 	for len(c.queue) > 0 && c.systemLeft > 1 && len(c.freeReqs) > 0 {
 		m := c.queue[0]
 		c.queue = c.queue[1:]
@@ -148,7 +207,7 @@ func (c *conn) sendSystemLocked(m system) error {
 	binary.BigEndian.PutUint32(b[:], m.arg)
 	binary.BigEndian.PutUint32(b[4:], uint32(c.systemOwed))
 	use := request{slot: -1}
-	payload, key, inline := b[:], uint32(0), c.qp.Inline >= systemBytes
+	payload, key, inline := b[:], uint32(0), c.inlineMax >= systemBytes
 	if !inline {
 		if len(c.freeSend) == 0 {
 			c.queue = append([]system{m}, c.queue...) // Later, when a slot is free.
@@ -160,7 +219,7 @@ func (c *conn) sendSystemLocked(m system) error {
 	}
 	c.systemLeft--
 	c.systemOwed = 0
-	return c.requestLocked(use, func(id uint64) error { return c.qp.Send(id, m.kind<<28|m.pipe, payload, key, inline) })
+	return c.messageLocked(use, m.kind<<28|m.pipe, payload, key, inline)
 }
 
 func (c *conn) takeSendSlotLocked() int {
@@ -208,6 +267,10 @@ func (c *conn) receivedLocked(i int, d verbs.Completion) error {
 			s.credit += int(arg)
 			poke(s.wake)
 		}
+	case msgRecall:
+		return c.recallLocked(uint64(c.route.QP)<<40 | uint64(pipe&0xff)<<32 | uint64(arg))
+	case msgRecalled:
+		c.recalledLocked(uint64(c.number)<<40 | uint64(pipe&0xff)<<32 | uint64(arg))
 	case msgStop:
 		if s := c.senders[pipe]; s != nil {
 			s.stopped = true
@@ -271,7 +334,7 @@ func (c *conn) dataLocked(i int, pipe uint32, n int) error {
 	if len(r.queue) > r.slots {
 		return fmt.Errorf("%w: it sent more data for pipe %d than it has credit for", transport.ErrPeerGone, pipe)
 	}
-	if !r.polling {
+	if !r.polling || r.blocked > 0 {
 		poke(r.wake)
 	}
 	return nil

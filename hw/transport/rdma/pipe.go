@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nexar-go/nexar/hw/internal/verbs"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -131,7 +130,9 @@ func (s *sender) Write(p []byte) (n int, err error) {
 		if c.poll(); s.isReady(from != nil) {
 			continue
 		}
+		c.sleep(1)
 		s.deadline.wait(c.done)
+		c.sleep(-1)
 	}
 	if o != nil && !c.finish(o) && err == nil {
 		err = c.Err()
@@ -139,53 +140,9 @@ func (s *sender) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-func newOp() *op { return &op{wake: make(chan struct{}, 1)} }
-
-// finish waits until the requests of an op have ended, or the device has stopped to access memory because the conn has
-// ended. It reports whether all have succeeded.
-func (c *conn) finish(o *op) bool {
-	for {
-		c.poll()
-		c.mu.Lock()
-		left, status, ended := o.left, o.status, c.err != nil
-		c.mu.Unlock()
-		switch {
-		case status != verbs.Success:
-			<-c.done
-			return false
-		case left == 0:
-			return true
-		case ended:
-			return false
-		}
-		select {
-		case <-o.wake:
-		case <-c.done:
-		}
-	}
-}
-
-// hold keeps the buffers of the conn until letGo. It reports false if the conn has ended.
-func (c *conn) hold() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return false
-	}
-	c.uses++
-	return true
-}
-
-func (c *conn) letGo() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.uses--
-	c.freeLocked()
-}
-
 // readyLocked reports whether a message can be sent.
 func (s *sender) readyLocked(registered bool) bool {
-	return s.credit > 0 && len(s.conn.freeReqs) > sendSpare && (registered || len(s.conn.freeSend) > 0)
+	return !s.conn.isBlockedLocked() && s.credit > 0 && len(s.conn.freeReqs) > sendSpare && (registered || len(s.conn.freeSend) > 0)
 }
 
 func (s *sender) isReady(registered bool) bool {
@@ -198,7 +155,7 @@ func (s *sender) isReady(registered bool) bool {
 func (s *sender) sendLocked(p []byte, from *region, o *op) error {
 	c := s.conn
 	r := request{slot: -1, op: o}
-	inline := len(p) <= c.qp.Inline
+	inline := len(p) <= c.inlineMax
 	var key uint32
 	switch {
 	case inline:
@@ -210,9 +167,10 @@ func (s *sender) sendLocked(p []byte, from *region, o *op) error {
 		r.slot = c.takeSendSlotLocked()
 		to := c.send[r.slot]
 		p, key = to.memory[:copy(to.memory, p)], to.key
+		c.t.cfg.Counters.copied.Add(uint64(len(p)))
 	}
 	s.credit--
-	return c.requestLocked(r, func(id uint64) error { return c.qp.Send(id, msgData<<28|s.pipe, p, key, inline) })
+	return c.messageLocked(r, msgData<<28|s.pipe, p, key, inline)
 }
 
 // TryWrite implements [transport.TryWriter].
@@ -221,7 +179,7 @@ func (s *sender) TryWrite(p []byte) bool {
 	c.mu.Lock()
 	messages := (len(p) + slotBytes - 1) / slotBytes
 	can := func() bool {
-		return s.errLocked() == nil && s.credit >= messages && len(c.freeSend) >= messages && len(c.freeReqs) >= sendSpare+messages
+		return s.errLocked() == nil && !c.isBlockedLocked() && s.credit >= messages && len(c.freeSend) >= messages && len(c.freeReqs) >= sendSpare+messages
 	}
 	var broken error
 	if !can() && c.err == nil {
@@ -293,6 +251,7 @@ type receiver struct {
 	eof     bool // no data follows
 	closed  bool
 	busy    bool // the first piece is being read
+	blocked int  // goroutines in Read
 	polling bool
 }
 
@@ -333,7 +292,9 @@ func (r *receiver) next(n int, block bool, use func(p []byte)) (int, error) {
 		case !block:
 			return 0, nil
 		default:
+			r.block(1)
 			r.deadline.wait(c.done)
+			r.block(-1)
 		}
 	}
 	p := &r.queue[0]
@@ -345,6 +306,18 @@ func (r *receiver) next(n int, block bool, use func(p []byte)) (int, error) {
 	defer r.consume(n)
 	use(view)
 	return n, nil
+}
+
+// block adds n to the number of goroutines that wait for data in Read. These are told of it also while polling is on, so that no
+// poller is needed.
+func (r *receiver) block(n int) {
+	r.conn.mu.Lock()
+	r.blocked += n
+	if len(r.queue) > 0 {
+		poke(r.wake) // The data may have arrived just before.
+	}
+	r.conn.mu.Unlock()
+	r.conn.sleep(n)
 }
 
 // consume ends the use of n bytes of the first piece.
@@ -385,7 +358,7 @@ func (r *receiver) read(p []byte, block bool) (n int, err error) {
 		return 0, nil
 	}
 	for n < len(p) {
-		k, err := r.next(len(p)-n, block && n == 0, func(view []byte) { copy(p[n:], view) })
+		k, err := r.next(len(p)-n, block && n == 0, func(view []byte) { r.conn.t.cfg.Counters.copied.Add(uint64(copy(p[n:], view))) })
 		if n += k; k == 0 {
 			if n > 0 {
 				err = nil
@@ -426,13 +399,16 @@ func (r *receiver) TryReadFunc(n int, view func(p []byte)) (int, error) {
 	return k, err
 }
 
-// WaitReadable implements [transport.Poller].
+// WaitReadable implements [transport.Poller]. It does not return early: a caller that finds nothing would count it as a fault.
 func (r *receiver) WaitReadable() {
 	c := r.conn
-	c.mu.Lock()
-	ready := r.stateLocked() != nil || len(r.queue) > 0 && !r.polling
-	c.mu.Unlock()
-	if !ready {
+	for {
+		c.mu.Lock()
+		ready := r.stateLocked() != nil || len(r.queue) > 0 && !r.polling
+		c.mu.Unlock()
+		if ready {
+			return
+		}
 		r.deadline.wait(c.done)
 	}
 }
@@ -451,6 +427,7 @@ func (r *receiver) SetPolling(on bool) {
 		return
 	}
 	c.pollers--
+	poke(c.rouse)
 	poke(r.wake)
 }
 
@@ -470,6 +447,7 @@ func (r *receiver) Close() error {
 		if r.polling {
 			r.polling = false
 			c.pollers--
+			poke(c.rouse)
 		}
 		var rest []piece
 		for i, p := range r.queue {

@@ -51,6 +51,8 @@ type Config struct {
 	PinMin int
 	// CacheBytes bounds the memory of [transport.Map] that stays registered. The default is 1 GiB.
 	CacheBytes int
+	// Counters, if not nil, count the work of the transport. Several transports can share them.
+	Counters *Counters
 }
 
 // Factory returns the factory of the transport.
@@ -84,6 +86,7 @@ type rdma struct {
 // New starts a transport. The transport of a process that only dials seeds cannot dial: links between nodes
 // alone use RDMA.
 func New(cfg Config, env transport.Env) (transport.Transport, error) {
+	cfg.Counters = cmp.Or(cfg.Counters, new(Counters))
 	t := &rdma{cfg: cfg, env: env, accepted: make(chan *conn, maxBacklog), conns: make(map[*conn]struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	if env.Server == nil {
@@ -149,7 +152,7 @@ var past = time.Unix(1, 0)
 // handle makes a conn of an accepted connection. The caller closes it after an error.
 func (t *rdma) handle(s net.Conn) error {
 	control := tls.Server(s, t.env.Server)
-	peer, err := t.authenticate(control, "")
+	peer, err := t.env.Authenticate(control, "")
 	if err != nil {
 		return err
 	}
@@ -212,8 +215,8 @@ func (t *rdma) dial(ctx context.Context, addr, peer string) (c *conn, err error)
 	}()
 	s.SetDeadline(time.Now().Add(handshakeTimeout))
 	stop := context.AfterFunc(ctx, func() { s.SetDeadline(past) })
-	control := tls.Client(s, t.client(peer))
-	got, err := t.authenticate(control, peer)
+	control := tls.Client(s, t.env.ClientConfig(peer))
+	got, err := t.env.Authenticate(control, peer)
 	if err != nil {
 		return nil, err
 	}
@@ -238,36 +241,6 @@ func (t *rdma) dial(ctx context.Context, addr, peer string) (c *conn, err error)
 		return nil, err
 	}
 	return c, nil
-}
-
-// client returns the TLS configuration for dialing a peer. Its verification fails with ErrIdentity.
-func (t *rdma) client(peer string) *tls.Config {
-	conf := t.env.Client(peer).Clone()
-	if verify := conf.VerifyConnection; verify != nil {
-		conf.VerifyConnection = func(state tls.ConnectionState) error {
-			err := verify(state)
-			if err != nil {
-				err = fmt.Errorf("%w: %w", transport.ErrIdentity, err)
-			}
-			return err
-		}
-	}
-	return conf
-}
-
-// authenticate runs the TLS handshake and checks the identity of the peer.
-func (t *rdma) authenticate(control *tls.Conn, peer string) (string, error) {
-	if err := control.Handshake(); err != nil {
-		return "", err
-	}
-	got, err := t.env.Peer(control.ConnectionState())
-	if err == nil && peer != "" && got != peer {
-		err = fmt.Errorf("the peer is %q, want %q", got, peer)
-	}
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", transport.ErrIdentity, err)
-	}
-	return got, nil
 }
 
 // adopt makes t the owner of a conn and starts its goroutines.
@@ -305,11 +278,11 @@ func (t *rdma) Accept(ctx context.Context) (transport.Conn, error) {
 	}
 }
 
-// deviceFailed ends all conns, because the device or its port has failed.
+// deviceFailed makes all conns go on over TCP, because the device or its port has failed.
 func (t *rdma) deviceFailed(reason error) {
 	t.env.Log.Warn("the RDMA device has failed", "device", t.dev.d.Name, "port", t.dev.port.Number, "err", reason)
 	for _, c := range t.all() {
-		c.end(fmt.Errorf("%w: %w", transport.ErrPeerGone, reason))
+		c.fail(fmt.Errorf("%w: %w", transport.ErrPeerGone, reason))
 	}
 }
 

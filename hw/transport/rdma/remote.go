@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/nexar-go/nexar/hw/internal/verbs"
@@ -33,6 +34,24 @@ type grant struct {
 	exact  *region       // of the bytes of the grant alone, or nil; see device.loose
 
 	revoking sync.Mutex
+	asked    bool          // a msgRecall was sent; guarded by conn.mu
+	recalled bool          // the peer has answered it; guarded by conn.mu
+	wake     chan struct{} // has capacity 1
+}
+
+// remoteMin is the length of the shortest payload in mapped memory that is written remotely. For shorter ones, a copy should cost
+// less than a binding, its end and their messages; this is not measured.
+const remoteMin = 32 << 10
+
+// Suits implements [transport.RemoteMemory].
+func (c *conn) Suits(memory []byte) bool {
+	c.mu.Lock()
+	failed := c.err != nil || c.fallback.reason != nil
+	c.mu.Unlock()
+	if failed {
+		return false
+	}
+	return len(memory) >= c.t.dev.pinMin || len(memory) >= remoteMin && isMapped(memory)
 }
 
 // Register implements [transport.RemoteMemory].
@@ -50,26 +69,23 @@ func (c *conn) Register(memory []byte) (transport.Registration, error) {
 	return r, nil
 }
 
-// Grant implements [transport.Registration]. It binds a window for the QP of the conn.
+// Grant implements [transport.Registration]. It binds a window for the QP of the conn. The QP binds before it sends anything that
+// is posted later, so the end of the binding need not be awaited.
 func (r *registration) Grant(offset, n int) (transport.Grant, error) {
 	c := r.conn
 	if offset < 0 || n < 0 || n > len(r.memory) || offset > len(r.memory)-n {
 		return nil, fmt.Errorf("rdma: grant of %d bytes at %d: the registration has %d bytes", n, offset, len(r.memory))
 	}
-	g := &grant{of: r}
-	o := newOp()
+	g := &grant{of: r, wake: make(chan struct{}, 1)}
 	if n > 0 && c.t.dev.loose {
 		var err error
 		if g.exact, err = c.t.dev.registerExactly(r.memory[offset : offset+n]); err != nil {
 			return nil, fmt.Errorf("rdma: grant: %w", err)
 		}
 	}
-	if err := g.bind(offset, n, o); err != nil {
+	if err := g.bind(offset, n); err != nil {
 		g.releaseExact()
 		return nil, err
-	}
-	if !c.finish(o) {
-		return nil, c.Err() // The end of the conn has freed the window.
 	}
 	return g, nil
 }
@@ -83,7 +99,7 @@ func (g *grant) releaseExact() {
 }
 
 // bind posts the binding of a window.
-func (g *grant) bind(offset, n int, o *op) error {
+func (g *grant) bind(offset, n int) error {
 	r := g.of
 	c := r.conn
 	mr := (*verbs.MR)(nil)
@@ -95,6 +111,9 @@ func (g *grant) bind(offset, n int, o *op) error {
 	}
 	c.mu.Lock()
 	err := c.err
+	if err == nil && c.fallback.reason != nil {
+		err = fmt.Errorf("rdma: grant of remote memory: the queue pair has failed: %w", c.fallback.reason)
+	}
 	if err == nil && r.ended {
 		err = fmt.Errorf("rdma: grant of remote memory: %w", transport.ErrClosed)
 	}
@@ -103,7 +122,7 @@ func (g *grant) bind(offset, n int, o *op) error {
 		return err
 	}
 	c.lastGrant++
-	g.key = transport.RemoteKey{Key: uint64(c.lastGrant) << 32, Len: uint64(n)}
+	g.key = transport.RemoteKey{Key: uint64(c.qp.Number)<<40 | uint64(c.lastGrant&0xff)<<32, Len: uint64(n)}
 	var broken error
 	if n > 0 {
 		at := addr(r.memory[offset:])
@@ -112,8 +131,7 @@ func (g *grant) bind(offset, n int, o *op) error {
 			g.window, err = c.takeWindowLocked()
 		}
 		if err == nil {
-			o.left++
-			broken = c.requestLocked(request{slot: -1, op: o}, func(id uint64) error { return c.qp.Bind(id, g.window, mr, at, n) })
+			broken = c.requestLocked(request{slot: -1}, func(id uint64) error { return c.qp.Bind(id, g.window, mr, at, n) })
 			g.key.Key |= uint64(g.window.Key)
 			c.grants[g] = struct{}{}
 		}
@@ -153,6 +171,97 @@ func (c *conn) takeWindowLocked() (*verbs.Window, error) {
 // Key implements [transport.Grant].
 func (g *grant) Key() transport.RemoteKey { return g.key }
 
+// Recall implements [transport.Grant]. The answer of the peer is handled with the completions, by any goroutine.
+func (g *grant) Recall(ctx context.Context) error {
+	c := g.of.conn
+	for {
+		c.mu.Lock()
+		err := errors.Join(c.err, ctx.Err())
+		var broken error
+		if err == nil && g.window != nil && !g.asked {
+			g.asked = true
+			broken = c.tellLocked(system{kind: msgRecall, pipe: uint32(g.key.Key>>32) & 0xff, arg: uint32(g.key.Key)})
+		}
+		done := g.window == nil || g.recalled
+		c.mu.Unlock()
+		switch {
+		case broken != nil:
+			c.end(broken)
+			return c.Err()
+		case err != nil || done:
+			return err
+		}
+		c.await(g.wake, ctx.Done())
+	}
+}
+
+// recalledMax bounds the keys that a conn remembers as recalled by the peer.
+const recalledMax = 256
+
+// recallLocked handles a msgRecall of the peer: writes with this key are no longer posted. The answer follows when
+// those in progress have ended.
+func (c *conn) recallLocked(key uint64) error {
+	if len(c.recalled) == recalledMax {
+		c.recalled = append(c.recalled[:0], c.recalled[1:]...)
+	}
+	c.recalled = append(c.recalled, key)
+	if c.writes[key] > 0 {
+		return nil
+	}
+	return c.tellLocked(system{kind: msgRecalled, pipe: uint32(key>>32) & 0xff, arg: uint32(key)})
+}
+
+// recalledLocked handles the answer to a msgRecall.
+func (c *conn) recalledLocked(key uint64) {
+	for g := range c.grants {
+		if g.key.Key == key && g.asked {
+			g.recalled = true
+			poke(g.wake)
+		}
+	}
+}
+
+// beginWrite counts a call of WriteRemote. It fails if the key is recalled, or of another conn.
+func (c *conn) beginWrite(key uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		return c.err
+	case c.fallback.reason != nil:
+		return c.failedLocked()
+	case uint32(key>>40) != c.route.QP:
+		return fmt.Errorf("rdma: %w: the key is of another connection", transport.ErrRemoteAccess)
+	case slices.Contains(c.recalled, key):
+		return fmt.Errorf("rdma: %w: %q has recalled the key", transport.ErrRemoteAccess, c.Peer())
+	}
+	c.uses++
+	c.writes[key]++
+	return nil
+}
+
+// failedLocked returns the error of a remote write after the failure of the QP.
+func (c *conn) failedLocked() error {
+	return fmt.Errorf("rdma: %w: the queue pair has failed: %w", transport.ErrRemoteAccess, c.fallback.reason)
+}
+
+func (c *conn) endWrite(key uint64) {
+	c.mu.Lock()
+	var broken error
+	if c.writes[key]--; c.writes[key] == 0 {
+		delete(c.writes, key)
+		if c.err == nil && slices.Contains(c.recalled, key) {
+			broken = c.tellLocked(system{kind: msgRecalled, pipe: uint32(key>>32) & 0xff, arg: uint32(key)})
+		}
+	}
+	c.uses--
+	c.freeLocked()
+	c.mu.Unlock()
+	if broken != nil {
+		c.end(broken)
+	}
+}
+
 // Revoke implements [transport.Grant]. It invalidates the window.
 func (g *grant) Revoke() {
 	g.revoking.Lock()
@@ -165,7 +274,7 @@ func (g *grant) Revoke() {
 	w := g.window
 	g.window = nil
 	var broken error
-	if !stands || w == nil || c.err != nil {
+	if !stands || w == nil || c.qp == nil {
 		c.mu.Unlock()
 		return // The end of the conn has freed the window.
 	}
@@ -186,12 +295,12 @@ func (g *grant) Revoke() {
 		c.end(broken)
 	}
 	if !c.finish(o) {
-		<-c.done
+		<-c.fallback.settled
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err != nil {
+	if c.qp == nil || c.grants == nil {
 		return
 	}
 	delete(c.grants, g)
@@ -210,6 +319,7 @@ func (c *conn) endGrantsLocked() {
 		if g.window != nil {
 			g.window.Close()
 			g.window = nil
+			poke(g.wake)
 		}
 		g.releaseExact()
 	}
@@ -250,17 +360,16 @@ func (c *conn) WriteRemote(ctx context.Context, key transport.RemoteKey, offset 
 		return err
 	}
 	switch {
-	case key.Key == 0:
-		return fmt.Errorf("rdma: %w: the key is 0", transport.ErrRemoteAccess)
 	case offset < 0 || len(p) > int(key.Len) || offset > int(key.Len)-len(p):
 		return fmt.Errorf("rdma: %w: %d bytes at %d of a grant of %d", transport.ErrRemoteAccess, len(p), offset, key.Len)
 	case len(p) == 0:
 		return nil
 	}
-	if !c.hold() {
-		return c.Err()
+	if err := c.beginWrite(key.Key); err != nil {
+		return err
 	}
-	defer c.letGo()
+	defer c.endWrite(key.Key)
+	c.t.cfg.Counters.written.Add(uint64(len(p)))
 	var from *region
 	step := slotBytes
 	if isMapped(p) || len(p) >= c.t.dev.pinMin {
@@ -274,7 +383,7 @@ func (c *conn) WriteRemote(ctx context.Context, key transport.RemoteKey, offset 
 	to := key.Addr + uint64(offset)
 	for len(p) > 0 {
 		k := min(len(p), step)
-		if err := c.writeOnce(ctx, o, p[:k], from, to, uint32(key.Key)); err != nil {
+		if err := c.writeOnce(ctx, o, p[:k], from, to, key.Key); err != nil {
 			c.finish(o)
 			return c.refused(o, err)
 		}
@@ -290,17 +399,28 @@ func (c *conn) WriteRemote(ctx context.Context, key transport.RemoteKey, offset 
 func (c *conn) refused(o *op, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o.status == verbs.StatusRemoteKey {
+	switch {
+	case o.status == verbs.StatusRemoteKey:
 		return fmt.Errorf("rdma: %w by %q", transport.ErrRemoteAccess, c.Peer())
+	case err == nil && c.err == nil && c.fallback.reason != nil:
+		return c.failedLocked()
+	case err == nil:
+		return c.err
 	}
 	return err
 }
 
 // writeOnce posts one write when there is room.
-func (c *conn) writeOnce(ctx context.Context, o *op, p []byte, from *region, to uint64, key uint32) error {
+func (c *conn) writeOnce(ctx context.Context, o *op, p []byte, from *region, to, key uint64) error {
 	for {
 		c.mu.Lock()
 		err := errors.Join(c.err, ctx.Err())
+		if err == nil && c.fallback.reason != nil {
+			err = c.failedLocked()
+		}
+		if err == nil && slices.Contains(c.recalled, key) {
+			err = fmt.Errorf("rdma: %w: %q has recalled the key", transport.ErrRemoteAccess, c.Peer())
+		}
 		ready := err == nil && len(c.freeReqs) > sendSpare && (from != nil || len(c.freeSend) > 0)
 		if ready {
 			r := request{slot: -1, op: o}
@@ -311,9 +431,10 @@ func (c *conn) writeOnce(ctx context.Context, o *op, p []byte, from *region, to 
 				r.slot = c.takeSendSlotLocked()
 				s := c.send[r.slot]
 				p, local = s.memory[:copy(s.memory, p)], s.key
+				c.t.cfg.Counters.copied.Add(uint64(len(p)))
 			}
 			o.left++
-			err = c.requestLocked(r, func(id uint64) error { return c.qp.Write(id, p, local, to, key) })
+			err = c.requestLocked(r, func(id uint64) error { return c.qp.Write(id, p, local, to, uint32(key)) })
 		}
 		wait := o.left > 0
 		c.mu.Unlock()
@@ -332,12 +453,7 @@ func (c *conn) writeOnce(ctx context.Context, o *op, p []byte, from *region, to 
 			c.mu.Lock()
 			c.waiting = append(c.waiting, w)
 			c.mu.Unlock()
-			c.poll()
-			select {
-			case <-w.wake:
-			case <-c.done:
-			case <-ctx.Done():
-			}
+			c.await(w.wake, ctx.Done())
 		}
 	}
 }

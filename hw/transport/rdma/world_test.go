@@ -13,12 +13,21 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestWorld: a joined world reduces vectors over RDMA, short ones and long ones, in memory of the heap and in registered
-// memory.
-func TestWorld(t *testing.T) {
+// inWorld calls f on each rank of a joined world, and closes the nodes after a barrier. reach is the transports between the nodes.
+func inWorld(t *testing.T, world int, reach []string, f func(ctx context.Context, node *nexar.Node) error) {
+	t.Helper()
+	inWorldWith(t, world, reach, counting(new(Counters)), f)
+}
+
+// counting returns a function that makes factories with counters.
+func counting(c *Counters) func() transport.Factory {
+	return func() transport.Factory { return Factory(Config{Listen: "127.0.0.1:0", Counters: c}) }
+}
+
+func inWorldWith(t *testing.T, world int, reach []string, factory func() transport.Factory, f func(ctx context.Context, node *nexar.Node) error) {
+	t.Helper()
 	needDevice(t)
-	const world = 2
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: world})
 	if err != nil {
@@ -30,8 +39,8 @@ func TestWorld(t *testing.T) {
 		ranks.Go(func() {
 			// The processor is emulated, so silence means nothing for a while.
 			node, err := nexar.Join(ctx, nexar.Config{
-				Seeds: []string{seed.Addr()}, Listen: "127.0.0.1:0", Transports: []string{"quic", "tcp", Name},
-				Factories:         []transport.Factory{Factory(Config{Listen: "127.0.0.1:0"})},
+				Seeds: []string{seed.Addr()}, Listen: "127.0.0.1:0", Transports: reach,
+				Factories:         []transport.Factory{factory()},
 				HeartbeatInterval: 10 * time.Second, HeartbeatTimeout: time.Minute,
 			})
 			if err != nil {
@@ -39,20 +48,93 @@ func TestWorld(t *testing.T) {
 				return
 			}
 			defer node.Close()
-			if err := reduceAll(ctx, node); err != nil {
-				t.Error(err)
-			}
-			for _, p := range node.Peers() {
-				if p.Transport != Name || p.BulkTransport != Name {
-					t.Errorf("rank %d is linked to rank %d over %s and %s, want %s", node.World().Rank(), p.Rank, p.Transport, p.BulkTransport, Name)
-				}
+			if err := f(ctx, node); err != nil {
+				t.Errorf("rank %d: %v", node.World().Rank(), err)
 			}
 			if err := node.World().Barrier(ctx); err != nil {
-				t.Error(err)
+				t.Errorf("rank %d: barrier: %v", node.World().Rank(), err)
 			}
 		})
 	}
 	ranks.Wait()
+}
+
+// wantRDMA returns an error unless RDMA links a node to all others.
+func wantRDMA(node *nexar.Node) error {
+	for _, p := range node.Peers() {
+		if p.Transport != Name || p.BulkTransport != Name {
+			return fmt.Errorf("linked to rank %d over %s and %s, want %s", p.Rank, p.Transport, p.BulkTransport, Name)
+		}
+	}
+	return nil
+}
+
+var reach = []string{"quic", "tcp", Name}
+
+// TestWorld: a joined world reduces vectors over RDMA, short ones and long ones, in memory of the heap and in registered
+// memory.
+func TestWorld(t *testing.T) {
+	inWorld(t, 2, reach, func(ctx context.Context, node *nexar.Node) error {
+		if err := reduceAll(ctx, node); err != nil {
+			return err
+		}
+		return wantRDMA(node)
+	})
+}
+
+// TestAllReduceCopiesNoPayload: an all-reduce of 8 MiB in registered memory copies frames alone. The payloads that are not
+// reduced are written into the vectors.
+func TestAllReduceCopiesNoPayload(t *testing.T) {
+	const bytes = 8 << 20
+	var counters Counters
+	var before, after [3]uint64
+	read := func() [3]uint64 { return [3]uint64{counters.Copied(), counters.Written(), counters.Waits()} }
+	inWorldWith(t, 2, reach, counting(&counters), func(ctx context.Context, node *nexar.Node) error {
+		v, free, err := nexar.AllocRegistered[float64](bytes / 8)
+		if err != nil {
+			return err
+		}
+		defer free()
+		w := node.World()
+		reduce := func(x float64) error {
+			for i := range v {
+				v[i] = x * float64(w.Rank()+1)
+			}
+			if err := nexar.AllReduce(ctx, w, v, nexar.Sum); err != nil {
+				return err
+			}
+			for i := range v {
+				if v[i] != 3*x {
+					return fmt.Errorf("element %d: sum %v, want %v", i, v[i], 3*x)
+				}
+			}
+			return w.Barrier(ctx)
+		}
+		if err := reduce(1); err != nil {
+			return err
+		}
+		if w.Rank() == 0 {
+			before = read()
+		}
+		if err := w.Barrier(ctx); err != nil {
+			return err
+		}
+		if err := reduce(2); err != nil {
+			return err
+		}
+		if w.Rank() == 0 {
+			after = read()
+		}
+		return w.Barrier(ctx)
+	})
+	copied, written := after[0]-before[0], after[1]-before[1]
+	t.Logf("both ranks: %d bytes copied, %d bytes written remotely, %d waits for events", copied, written, after[2]-before[2])
+	if copied > 32<<10 {
+		t.Errorf("an all-reduce of %d bytes copies %d bytes, want frames alone", bytes, copied)
+	}
+	if written != bytes {
+		t.Errorf("an all-reduce of %d bytes on two ranks writes %d bytes remotely, want the half that each rank sends reduced: %d", bytes, written, bytes)
+	}
 }
 
 // reduceAll adds vectors of several lengths, and checks the sums.

@@ -1,0 +1,237 @@
+//go:build linux
+
+package rdma
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/transporttest"
+)
+
+// newPair returns both ends of a conn.
+func newPair(t *testing.T) (a, b *conn) {
+	t.Helper()
+	needDevice(t)
+	return connect(t, newCluster(t, 2))
+}
+
+func connect(t *testing.T, cluster transporttest.Cluster) (a, b *conn) {
+	t.Helper()
+	for _, x := range cluster.Transports {
+		t.Cleanup(func() { x.Close() })
+	}
+	ca, err := cluster.Transports[0].Dial(t.Context(), cluster.Transports[1].Addr(), cluster.Identities[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	cb, err := cluster.Transports[1].Accept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca.(*conn), cb.(*conn)
+}
+
+// failQP makes the QP of a conn fail, as hardware does after an error.
+func failQP(c *conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.qp != nil {
+		_ = c.qp.Fail()
+	}
+}
+
+// stream sends n numbered pieces over a pipe of its own, and checks them at the other end.
+func stream(ctx context.Context, from, to *conn, n int, progress func(i int)) error {
+	s, err := from.OpenLarge(ctx)
+	if err != nil {
+		return err
+	}
+	// The first byte lets the other side accept the pipe.
+	sent := make(chan error, 1)
+	go func() {
+		for i := range n {
+			p := bytes.Repeat([]byte{byte(i)}, 1+i*7919%50_000)
+			if _, err := s.Write(p); err != nil {
+				sent <- fmt.Errorf("write piece %d: %w", i, err)
+				return
+			}
+			progress(i)
+		}
+		sent <- s.Close()
+	}()
+	r, err := to.AcceptPipe(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		p := make([]byte, 1+i*7919%50_000)
+		if _, err := io.ReadFull(r, p); err != nil {
+			return fmt.Errorf("read piece %d: %w", i, err)
+		}
+		if !bytes.Equal(p, bytes.Repeat([]byte{byte(i)}, len(p))) {
+			return fmt.Errorf("piece %d differs", i)
+		}
+	}
+	if _, err := r.Read(make([]byte, 1)); err != io.EOF {
+		return fmt.Errorf("end of the pipe: %v, want EOF", err)
+	}
+	return <-sent
+}
+
+// TestFallback: when the QP fails in the middle of streams in both directions, every byte arrives once and in order, over the control
+// connection, and so do pipes that are opened later. Memory is no longer granted, and writes with old keys are refused.
+func TestFallback(t *testing.T) {
+	moments := 8
+	if testing.Short() {
+		moments = 3
+	}
+	for at := range moments {
+		a, b := newPair(t)
+		memory, err := transport.Map(64 << 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer memory.Free()
+		reg, err := b.Register(memory.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := reg.Grant(0, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var both sync.WaitGroup
+		for i, c := range [][2]*conn{{a, b}, {b, a}} {
+			both.Go(func() {
+				err := stream(t.Context(), c[0], c[1], 60, func(k int) {
+					if i == 0 && k == at*7 {
+						failQP([]*conn{a, b}[at%2])
+					}
+				})
+				if err != nil {
+					t.Errorf("failure of side %d at piece %d: %v", at%2, at*7, err)
+				}
+			})
+		}
+		both.Wait()
+		if err := stream(t.Context(), a, b, 5, func(int) {}); err != nil {
+			t.Errorf("a pipe opened after the failure: %v", err)
+		}
+		if a.Suits(memory.Bytes()) || b.Suits(memory.Bytes()) {
+			t.Error("remote writes are preferred after the failure of the QP")
+		}
+		if err := a.WriteRemote(t.Context(), g.Key(), 0, []byte{1}); err == nil || a.Err() != nil {
+			t.Errorf("remote write after the failure: error %v, conn %v; want an error, and a conn that stands", err, a.Err())
+		}
+		if memory.Bytes()[0] != 0 {
+			t.Error("a remote write after the failure changes memory")
+		}
+		g.Revoke()
+		reg.Deregister()
+		a.Close()
+		<-b.done
+	}
+}
+
+// worldTransports collects the transports of the nodes of a world in this process.
+type worldTransports struct {
+	mu   sync.Mutex
+	list []*rdma
+
+	counters Counters
+}
+
+func (w *worldTransports) factory() transport.Factory {
+	f := Factory(Config{Listen: "127.0.0.1:0", Counters: &w.counters})
+	listen := f.Listen
+	f.Listen = func(ctx context.Context, env transport.Env) (transport.Transport, error) {
+		t, err := listen(ctx, env)
+		if err == nil {
+			w.mu.Lock()
+			w.list = append(w.list, t.(*rdma))
+			w.mu.Unlock()
+		}
+		return t, err
+	}
+	return f
+}
+
+// conns returns the conns of all transports.
+func (w *worldTransports) conns() (list []*conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.list {
+		list = append(list, t.all()...)
+	}
+	return list
+}
+
+// testWorldGoesOn reduces vectors on several ranks while fail breaks RDMA. No operation fails, and all sums are right.
+func testWorldGoesOn(t *testing.T, world int, fail func(w *worldTransports) error) {
+	var w worldTransports
+	inWorldWith(t, world, reach, w.factory, func(ctx context.Context, node *nexar.Node) error {
+		v, free, err := nexar.AllocRegistered[float64](200_000)
+		if err != nil {
+			return err
+		}
+		defer free()
+		rank := node.World().Rank()
+		for round := range 12 {
+			if round == 4 && rank == 0 {
+				time.AfterFunc(20*time.Millisecond, func() {
+					if err := fail(&w); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			for i := range v {
+				v[i] = float64((rank + 1) * (round + i%7))
+			}
+			if err := nexar.AllReduce(ctx, node.World(), v, nexar.Sum); err != nil {
+				return fmt.Errorf("round %d: %w", round, err)
+			}
+			sum := world * (world + 1) / 2
+			for i := range v {
+				if want := float64(sum * (round + i%7)); v[i] != want {
+					return fmt.Errorf("round %d: element %d: sum %v, want %v", round, i, v[i], want)
+				}
+			}
+		}
+		return nil
+	})
+	if w.counters.Fallbacks() == 0 {
+		t.Error("no conn went over to TCP, so nothing was tested")
+	}
+}
+
+// TestWorldGoesOnWithoutQP: the QPs of a world fail during a collective, which goes on over TCP.
+func TestWorldGoesOnWithoutQP(t *testing.T) {
+	testWorldGoesOn(t, 3, func(w *worldTransports) error {
+		for _, c := range w.conns() {
+			failQP(c)
+		}
+		return nil
+	})
+}
+
+// TestWorldGoesOnWithoutPort: the port of the device goes down during a collective. RDMA_NETDEV names the network
+// interface of the device, which carries no TCP connection of the test.
+func TestWorldGoesOnWithoutPort(t *testing.T) {
+	netdev := os.Getenv("RDMA_NETDEV")
+	require.Have(t, "netdev", netdev != "", "RDMA_NETDEV names no network interface of a device that the test may take down")
+	testWorldGoesOn(t, 2, func(*worldTransports) error { return exec.Command("ip", "link", "set", netdev, "down").Run() })
+	if out, err := exec.Command("ip", "link", "set", netdev, "up").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}

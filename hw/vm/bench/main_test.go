@@ -1,0 +1,36 @@
+//go:build linux
+
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestBench: the ranks of a world measure all-reduces over TCP, which needs no device, and write the table once.
+func TestBench(t *testing.T) {
+	var out strings.Builder
+	if err := bench(t.Context(), []string{"-transport", "tcp", "-max", "512", "-iters", "3"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"all-reduce over tcp, 2 ranks", "bytes  time/op", "     8 ", "   128 "} {
+		if strings.Count(out.String(), text) != 1 {
+			t.Errorf("the output has not %q once:\n%s", text, out.String())
+		}
+	}
+}
+
+func TestBenchFlags(t *testing.T) {
+	for _, test := range []struct{ args, want string }{
+		{"x", `unexpected argument "x"`},
+		{"-n 1", "two in the world"},
+		{"-max 7", "-max 7"},
+		{"-transport shm", `-transport "shm": want rdma or tcp`},
+		{"-heartbeat-timeout 0s", "must be positive"},
+	} {
+		var out strings.Builder
+		if err := bench(t.Context(), strings.Fields(test.args), &out); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("bench %s: error %v, want %q", test.args, err, test.want)
+		}
+	}
+}

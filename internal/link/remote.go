@@ -1,0 +1,252 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A remoteGrant lets the peer write the payload of a sink directly into its memory.
+type remoteGrant struct {
+	registration transport.Registration
+	grant        transport.Grant
+}
+
+// end revokes the permission and releases the memory. It does not wait for the peer.
+func (g *remoteGrant) end() {
+	g.grant.Revoke()
+	g.registration.Deregister()
+}
+
+// recallMax bounds the time that Ungrant waits for a peer that may be writing. After it the memory is withdrawn from the peer, which
+// ends the connection if the peer is still writing.
+const recallMax = time.Second
+
+// withdraw ends the permission of a sink that is not full. The peer may be writing.
+func (l *Link) withdraw(g *remoteGrant) {
+	if !l.grants.ignored.Load() {
+		ctx, cancel := context.WithTimeout(context.Background(), recallMax)
+		if g.grant.Recall(ctx) != nil && ctx.Err() != nil {
+			l.grants.ignored.Store(true)
+		}
+		cancel()
+	}
+	g.end()
+}
+
+// shareSink lets the peer write the payload of a grant into the memory of its sink, and sends the key on the
+// lane of o, if the connection of o can do that and prefers it. The grant itself is sent later on the same lane.
+func (l *Link) shareSink(o *outbox, id uint64) {
+	a := l.at.Load()
+	if a == nil {
+		return
+	}
+	p := a.payloads.Load()
+	if p == nil || p.can.RemoteMemory == nil || o == &l.control && p != a.first {
+		return
+	}
+	s := l.grants.beginShare(id, p.can.RemoteMemory)
+	if s == nil {
+		return
+	}
+	g, err := share(p.can.RemoteMemory, s.Dst)
+	l.grants.endShare(s, g)
+	if err != nil { // The payload arrives through a pipe.
+		l.log.Debug("memory cannot be registered for remote writes", "bytes", len(s.Dst), "err", err)
+		return
+	}
+	k := g.grant.Key()
+	f := wire.Key{Grant: id, Addr: k.Addr, Key: k.Key, Length: k.Len}
+	o.post(f.Append)
+}
+
+func share(m transport.RemoteMemory, memory []byte) (*remoteGrant, error) {
+	r, err := m.Register(memory)
+	if err != nil {
+		return nil, err
+	}
+	g, err := r.Grant(0, len(memory))
+	if err != nil {
+		r.Deregister()
+		return nil, err
+	}
+	return &remoteGrant{r, g}, nil
+}
+
+// beginShare returns the sink of a grant if its memory shall be registered, and keeps it busy until
+// endShare. It returns nil for other sinks: payloads that are reduced arrive through a pipe.
+func (g *grants) beginShare(id uint64, m transport.RemoteMemory) *Sink {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.find(id)
+	if s == nil || s.busy || s.from != nil || s.remote != nil || s.Reduce != nil || len(s.More) > 0 || len(s.Dst) == 0 || !m.Suits(s.Dst) {
+		return nil
+	}
+	s.busy, s.unsent = true, true
+	return s
+}
+
+func (g *grants) endShare(s *Sink, remote *remoteGrant) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s.busy, s.unsent, s.remote = false, false, remote
+	g.wake.Broadcast()
+}
+
+// endRemote ends the permissions of all open sinks, after the end of their connection.
+func (g *grants) endRemote() {
+	var ended []*remoteGrant
+	end := func(s *Sink) {
+		if s != nil && s.remote != nil {
+			ended = append(ended, s.remote)
+			s.remote = nil
+		}
+	}
+	g.mu.Lock()
+	end(g.one)
+	for _, s := range g.open {
+		end(s)
+	}
+	g.mu.Unlock()
+	for _, r := range ended {
+		r.end()
+	}
+	g.ignored.Store(false)
+}
+
+// written handles a part of a payload that the peer has written into its sink.
+func (b *flow) written(f wire.Written) error {
+	g := b.of
+	if err := g.check(wire.Segment(f), b); err != nil {
+		return err
+	}
+	s := g.hold(f.Grant)
+	if s == nil {
+		return nil // It was withdrawn.
+	}
+	isShared := s.remote != nil
+	if isShared {
+		s.got += f.Length
+		s.next.advance(f.Length)
+		b.link.received.Add(uint64(f.Length))
+	}
+	if g.release(s, isShared) {
+		s.Owner.Filled(s)
+	}
+	if !isShared {
+		return fmt.Errorf("%d bytes were written for grant %d, which has no key", f.Length, f.Grant)
+	}
+	return nil
+}
+
+// keysMax bounds the keys of the peer that are kept. Payloads for older ones are sent through a pipe.
+const keysMax = 256
+
+// addKey keeps a key until the transfer for its grant.
+func (b *bulk) addKey(k wire.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.keys) == keysMax {
+		b.keys = append(b.keys[:0], b.keys[1:]...)
+	}
+	b.keys = append(b.keys, k)
+}
+
+// takeKeyLocked returns the key for a grant, of as many bytes as the payload, or a zero key.
+func (b *bulk) takeKeyLocked(grant uint64, bytes int) (key transport.RemoteKey) {
+	for i, k := range b.keys {
+		if k.Grant == grant {
+			b.keys = append(b.keys[:i], b.keys[i+1:]...)
+			if k.Length == uint64(bytes) {
+				key = transport.RemoteKey{Addr: k.Addr, Key: k.Key, Len: k.Length}
+			}
+			break
+		}
+	}
+	return key
+}
+
+// A placement is the state of a segment that is written remotely.
+type placement uint8
+
+const (
+	noPlacement placement = iota
+	placing               // the payload is being written
+	placed                // it is written, and no byte of the Written frame yet
+)
+
+// isRemoteLocked reports whether t is written remotely by w.
+func (w *pipeWriter) isRemoteLocked(t *Transfer) bool {
+	return t.key.Len > 0 && w.path.can.RemoteMemory != nil
+}
+
+// nextIsRemoteLocked reports whether the next frame of the writer is a remote write, which blocks.
+func (w *pipeWriter) nextIsRemoteLocked() bool {
+	return !w.hasRestLocked() && len(w.queue) > 0 && w.isRemoteLocked(w.queue[0])
+}
+
+// beginPlacedLocked notes that the frame behind a remote write is being sent.
+func (w *pipeWriter) beginPlacedLocked() {
+	if w.placement == placed {
+		w.placement = noPlacement
+		w.bulk.begun++
+	}
+}
+
+// beginPlaceLocked returns the arguments of the remote write of the current segment, for a call without the lock.
+func (w *pipeWriter) beginPlaceLocked() (life context.Context, key transport.RemoteKey, offset int, body []byte) {
+	if w.life == nil {
+		w.life, w.interrupt = context.WithCancel(context.Background())
+	}
+	w.busy, w.writing = true, true
+	return w.life, w.current.key, w.current.sent, w.body
+}
+
+// placedLocked handles the result of a remote write. If it was refused, and the connection stands, the
+// transfer goes on through the pipe. It returns the error that breaks the connection.
+func (w *pipeWriter) placedLocked(err error) (broken error) {
+	t := w.current
+	if err != nil {
+		if broken = w.path.conn.Err(); broken != nil {
+			broken = fmt.Errorf("link: remote write: %w", broken)
+		}
+	}
+	w.busy, w.writing = false, false
+	if w.cut {
+		w.cut = false
+		w.pipe.SetWriteDeadline(time.Time{})
+		w.life, w.interrupt = context.WithCancel(context.Background())
+	}
+	switch {
+	case broken != nil:
+		w.bulk.stopped = true
+		w.unplaceLocked()
+	case t.recalled:
+		w.dropPlacementLocked()
+	case err != nil:
+		t.key = transport.RemoteKey{}
+		w.unplaceLocked()
+	default:
+		w.sent += uint64(len(w.body))
+		w.body, w.placement = nil, placed
+	}
+	return broken
+}
+
+// unplaceLocked puts the current transfer back at the front of the queue, before its current segment. The
+// peer knows nothing of the segment.
+func (w *pipeWriter) unplaceLocked() {
+	t := w.current
+	w.head, w.body, w.current, w.placement = nil, nil, nil, noPlacement
+	w.queue = append([]*Transfer{t}, w.queue...)
+	w.wake.Broadcast()
+}
+
+// dropPlacementLocked ends the current transfer before its current segment.
+func (w *pipeWriter) dropPlacementLocked() {
+	w.head, w.body, w.placement = nil, nil, noPlacement
+	w.releaseTransferLocked()
+}
