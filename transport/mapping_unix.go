@@ -17,4 +17,4 @@ func mapMemory(n int) ([]byte, error) {
 	return b, nil
 }
 
-func unmapMemory(b []byte) { syscall.Munmap(b) }
+func unmapMemory(b []byte) { _ = syscall.Munmap(b) }

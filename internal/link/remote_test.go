@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -236,7 +237,7 @@ func TestSinksWithoutKeys(t *testing.T) {
 	_, delivered = p.send(p.grant(&Sink{Dst: first, More: [][]byte{second}, Owner: filled}), data)
 	filled.wait(t, "the regions")
 	delivered.wait(t, "the transfer")
-	if !bytes.Equal(sum, data) || !bytes.Equal(append(first, second...), data) {
+	if !bytes.Equal(sum, data) || !bytes.Equal(slices.Concat(first, second), data) {
 		t.Error("the payload differs")
 	}
 	if written, _ := p.state(); written != 0 {

@@ -225,8 +225,8 @@ func testRemoteRecall(x *check) {
 		var over atomic.Bool
 		go func() {
 			var once sync.Once
-			for last := false; ; {
-				last = over.Load()
+			for {
+				last := over.Load()
 				err := p.write(g.Key(), 0, size, 1)
 				if err != nil || last {
 					ended <- err

@@ -151,7 +151,7 @@ func (g *Group) divide(ctx context.Context, r device.Region, t device.Type) erro
 	if err := g.stream.Device().CopyOut(ctx, data, r); err != nil {
 		return err
 	}
-	kernel.Divider(kernel.Type(t))(data, g.comm.Size())
+	kernel.Divider(t)(data, g.comm.Size())
 	return g.stream.Device().CopyIn(ctx, r, data)
 }
 

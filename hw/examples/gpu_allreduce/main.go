@@ -103,7 +103,7 @@ func (o options) average(ctx context.Context, c *nexar.Comm, out io.Writer) erro
 	if err != nil {
 		return err
 	}
-	defer gradient.Free()
+	defer func() { _ = gradient.Free() }()
 	data := make([]byte, 0, 4*o.elements)
 	for range o.elements {
 		data = binary.NativeEndian.AppendUint32(data, math.Float32bits(float32(c.Rank())))

@@ -5,6 +5,7 @@ package rdma
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -219,7 +220,7 @@ func (c *conn) readCount(r io.Reader) error {
 	defer c.mu.Unlock()
 	f := &c.fallback
 	if f.isCounted {
-		return fmt.Errorf("a second count of received messages")
+		return errors.New("a second count of received messages")
 	}
 	f.isCounted, f.theirs = true, binary.BigEndian.Uint64(b[:])
 	close(f.counted)

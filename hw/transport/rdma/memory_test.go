@@ -311,7 +311,7 @@ func TestLockedMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("/tmp", "")
+	dir, err := os.MkdirTemp("/tmp", "") //nolint:usetesting // another user must reach it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -173,15 +173,13 @@ func (r *Execution) finish(err error) (completed bool) {
 	if failing {
 		return false
 	}
-	switch err.(type) {
-	case *MemoryError, *AttachError:
+	_, noMemory := errors.AsType[*MemoryError](err)
+	_, noArea := errors.AsType[*AttachError](err)
+	switch {
+	case noMemory, noArea, errors.Is(err, errPanicked):
 		r.op.Abort(err)
-	case *MismatchError:
+	case isMismatch:
 		r.op.Mismatched(mismatch.Rank)
-	default:
-		if err == errPanicked {
-			r.op.Abort(err)
-		}
 	}
 	return false
 }
