@@ -140,6 +140,10 @@ func (c *conn) abandonWritesLocked() {
 		*r = request{}
 		c.freeReqs = append(c.freeReqs, i)
 	}
+	for _, s := range c.waiting { // Remote writes that wait for room.
+		poke(s.wake)
+	}
+	c.waiting = c.waiting[:0]
 }
 
 // resendLocked sends the messages again that the peer has not received, and lets all others follow.
