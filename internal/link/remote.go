@@ -53,6 +53,10 @@ func (l *Link) shareSink(o *outbox, id uint64) {
 		return
 	}
 	g, err := share(p.can.RemoteMemory, s.Dst)
+	if err == nil && p.conn.Err() != nil { // The end of the connection has not seen the grant.
+		g.end()
+		g, err = nil, p.conn.Err()
+	}
 	l.grants.endShare(s, g)
 	if err != nil { // The payload arrives through a pipe.
 		l.log.Debug("memory cannot be registered for remote writes", "bytes", len(s.Dst), "err", err)
@@ -220,12 +224,14 @@ func (w *pipeWriter) placedLocked(err error) (broken error) {
 		w.pipe.SetWriteDeadline(time.Time{})
 		w.life, w.interrupt = context.WithCancel(context.Background())
 	}
-	switch {
-	case broken != nil:
+	if broken != nil {
 		w.bulk.stopped = true
-		w.unplaceLocked()
-	case t.recalled:
+	}
+	switch {
+	case t.recalled: // Also if the connection broke: the memory belongs to the caller again.
 		w.dropPlacementLocked()
+	case broken != nil:
+		w.unplaceLocked()
 	case err != nil:
 		t.key = transport.RemoteKey{}
 		w.unplaceLocked()

@@ -424,3 +424,44 @@ func TestRemoteWriteGoesOnWithTheNextConnection(t *testing.T) {
 		t.Errorf("%d grants of memory stand, want none", state.grants)
 	}
 }
+
+// TestRecallWhileConnBreaks: a transfer that is recalled during a remote write is not sent over the next connection, also if the
+// connection breaks before the write ends.
+func TestRecallWhileConnBreaks(t *testing.T) {
+	writing := make(chan struct{})
+	var once sync.Once
+	state := &remoteState{recalled: make(map[uint64]bool)}
+	ha, hb := newHandler(), newHandler()
+	grants := make(chan uint64, 1)
+	ha.offerGrant = func(g wire.OfferGrant) { grants <- g.Grant }
+	detached := make(chan struct{}, 2)
+	keep := func(*Link, error) (Purpose, bool) { detached <- struct{}{}; return NoPurpose, true }
+	links := [2]*Link{}
+	for i, h := range []*handler{ha, hb} {
+		links[i] = NewPending(h, Config{Peer: 7, Detached: keep}, func() {})
+		t.Cleanup(links[i].Abort)
+	}
+	a, b := links[0], links[1]
+	ca, cb := conns(t)
+	ra, rb := newRemoteConn(ca, state), newRemoteConn(cb, state)
+	ra.hold = func(ctx context.Context) {
+		once.Do(func() { close(writing); <-ctx.Done(); cb.Close(); <-ca.Done() })
+	}
+	if atA, atB := connect(t, a, b, ra, rb, admitAll); atA != nil || atB != nil {
+		t.Fatal(atA, atB)
+	}
+	at, filled, delivered := newPlace(3<<20), make(signal), make(signal)
+	b.GrantOffer(wire.OfferGrant{Grant: b.Grant(&Sink{Dst: at.mem, Owner: filled})})
+	x := &Transfer{Grant: <-grants, Data: filler(3<<20, 1), Owner: delivered}
+	a.Deliver(x)
+	a.Push()
+	<-writing
+	a.Recall(x)
+	<-detached
+	<-detached
+	a.bulk.mu.Lock()
+	defer a.bulk.mu.Unlock()
+	if n := len(a.bulk.waiting); n > 0 {
+		t.Errorf("%d transfers wait for the next connection, want none", n)
+	}
+}

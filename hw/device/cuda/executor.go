@@ -27,6 +27,7 @@ type executor struct {
 	failed chan struct{} // closed when a call of the driver does not return
 	err    error         // wraps errNotReturned; valid when failed is closed
 
+	polls   job                 // poll, for errors
 	since   atomic.Int64        // when the running job began, in ns since start; 0 if none runs
 	running atomic.Pointer[job] // the job that began last
 	start   time.Time
@@ -51,6 +52,7 @@ const (
 func newExecutor(limit time.Duration, init func() error, poll func() (awaited, slept bool)) (*executor, error) {
 	x := &executor{
 		poll: poll, wake: make(chan struct{}, 1), ended: make(chan struct{}), failed: make(chan struct{}), start: time.Now(),
+		polls: job{what: polling},
 	}
 	begun := make(chan error, 1)
 	go x.run(func() error {
@@ -85,7 +87,6 @@ func (x *executor) run(init func() error) {
 		x.mu.Unlock()
 		return
 	}
-	polls := &job{what: polling}
 	var r rest
 	for {
 		x.mu.Lock()
@@ -105,19 +106,25 @@ func (x *executor) run(init func() error) {
 		}
 		if len(jobs) > 0 {
 			r = rest{}
+			x.look() // Jobs may follow without a pause, and calls wait for work.
 			continue
 		}
 		if r.polls() {
-			x.begin(polls)
-			var slept bool
-			r.awaited, slept = x.poll()
-			x.since.Store(0)
-			if slept {
-				runtime.Gosched()
-			}
+			r.awaited = x.look()
 		}
 		x.rest(&r)
 	}
+}
+
+// look calls poll. It reports whether a call waits for work.
+func (x *executor) look() (awaited bool) {
+	x.begin(&x.polls)
+	awaited, slept := x.poll()
+	x.since.Store(0)
+	if slept {
+		runtime.Gosched()
+	}
+	return awaited
 }
 
 // A rest is the time without jobs.
@@ -176,6 +183,15 @@ func (x *executor) hasJobs() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.jobs) > 0 || x.ending
+}
+
+// jobsMax is the number of jobs from which on callers that need not wait do so.
+const jobsMax = 1000
+
+func (x *executor) isBehind() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.jobs) >= jobsMax
 }
 
 // A signal is raised once, for one or more goroutines that wait for it.

@@ -94,8 +94,12 @@ func Handle(s device.Stream) (uintptr, error) {
 		return 0, fmt.Errorf("the stream is of device %s, not of a GPU", s.Device().Name())
 	}
 	own.d.mu.Lock()
-	defer own.d.mu.Unlock()
 	own.shared = true
+	own.d.mu.Unlock()
+	// The driver gets all earlier work before that of the other library.
+	if err := own.d.do(context.Background(), "the end of earlier calls", func() error { return nil }, nil); err != nil {
+		return 0, own.d.named(err)
+	}
 	return uintptr(own.handle), nil
 }
 
@@ -159,12 +163,17 @@ type queued struct {
 func (s *stream) add(q queued) error {
 	d := s.d
 	if d.x.hangs() {
+		if q.then != nil {
+			d.mu.Lock()
+			q.then()
+			d.mu.Unlock()
+		}
 		return d.named(d.x.err)
 	}
 	w := &work{name: q.name, then: q.then, done: newSignal()}
 	j := &job{what: q.name, do: func() error { return s.enqueue(w, q) }, done: newSignal()}
 	shared, err := s.post(w, q, j)
-	if err != nil || !shared {
+	if err != nil || !shared && !d.x.isBehind() {
 		return err
 	}
 	if err = d.x.wait(context.Background(), j); errors.Is(err, errNotReturned) {

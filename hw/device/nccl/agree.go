@@ -3,6 +3,7 @@ package nccl
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -211,8 +212,14 @@ func (g *Group) connect(ctx context.Context) error {
 		err := g.gpu.Do(ctx, "ncclCommInitRank", func() error {
 			comm, err := g.lib.create(len(g.hosts[0]), g.index, ids[0])
 			g.mu.Lock()
-			defer g.mu.Unlock()
-			g.nccl = comm
+			ended := g.err
+			if ended == nil {
+				g.nccl = comm
+			}
+			g.mu.Unlock()
+			if ended != nil && comm != 0 { // Nothing waits for this call any more.
+				return errors.Join(ended, g.lib.call("ncclCommAbort", comm, comm))
+			}
 			return err
 		})
 		if err == nil {

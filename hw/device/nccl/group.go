@@ -51,7 +51,8 @@ type Config struct {
 	// Library is the file name of NCCL. The default is libnccl.so.2.
 	Library string
 
-	// Timeout bounds a call. The default is 5 min.
+	// Timeout bounds a call that uses NCCL or peer access. Others have the timeout of collectives of the node. The
+	// default is 5 min.
 	Timeout time.Duration
 
 	// Deterministic says that results must not depend on the placement of ranks. Then all methods are those of
@@ -293,13 +294,39 @@ func (g *Group) abort(why error) {
 		}
 	}
 	if comm != 0 {
-		// Not on the thread of the GPU, where a call of NCCL may wait for the others.
-		_ = g.lib.call("ncclCommAbort", comm, comm)
+		g.abortComm(comm)
 	}
 }
 
-// Close ends the use of the Group, after its last call. It does not wait for other ranks, except that with
-// peer access it waits up to 1 s until those of the host no longer map the memory of this one. If they still do,
+// abortComm ends an NCCL communicator and its work, not on the thread of the GPU, where a call of NCCL may wait for the others.
+// Calls there that do not wait end first, since the abort frees the communicator.
+func (g *Group) abortComm(comm uintptr) {
+	const limit = time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	_ = g.gpu.Do(ctx, "the end of calls of NCCL", func() error { return nil })
+	_ = g.lib.call("ncclCommAbort", comm, comm)
+}
+
+// destroy ends an NCCL communicator, for which NCCL may wait for the other ranks of the host, or aborts it if one of them has
+// failed or left.
+func (g *Group) destroy(comm uintptr) error {
+	for _, c := range []*nexar.Comm{g.comm, g.local, g.cross} {
+		if c.Err() != nil {
+			g.abortComm(comm)
+			return nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), destroyLimit)
+	defer cancel()
+	return g.gpu.Do(ctx, "ncclCommDestroy", func() error { return g.lib.call("ncclCommDestroy", comm, comm) })
+}
+
+// destroyLimit bounds the time that Close waits for the other ranks of the host.
+const destroyLimit = 30 * time.Second
+
+// Close ends the use of the Group, after its last call. NCCL may wait for the other ranks of the host to close theirs, for up to 30 s.
+// With peer access it waits up to 1 s until they no longer map the memory of this one. If they still do,
 // the memory is freed with the device.
 func (g *Group) Close() error {
 	g.mu.Lock()
@@ -309,7 +336,7 @@ func (g *Group) Close() error {
 	g.mu.Unlock()
 	var errs []error
 	if comm != 0 {
-		errs = append(errs, g.gpu.Do(context.Background(), "ncclCommDestroy", func() error { return g.lib.call("ncclCommDestroy", comm, comm) }))
+		errs = append(errs, g.destroy(comm))
 	}
 	if p, ok := g.inside.(*peers); ok {
 		errs = append(errs, p.close())

@@ -73,6 +73,7 @@ func (c *conn) fallBack() {
 	c.endGrantsLocked()
 	c.qp.Close()
 	c.qp = nil
+	c.reclaimLocked()
 	c.abandonWritesLocked()
 	received, cq := f.received, c.cq
 	close(f.settled)
@@ -98,6 +99,27 @@ func (c *conn) fallBack() {
 		return
 	}
 	c.writeAll()
+}
+
+// reclaimLocked makes the buffers free that the device has not returned. One that was removed may return none; without the QP
+// it accesses none.
+func (c *conn) reclaimLocked() {
+	f := &c.fallback
+	held := make([]bool, len(c.recv))
+	for _, i := range f.idle {
+		held[i] = true
+	}
+	for _, r := range c.receivers {
+		for _, p := range r.queue {
+			held[p.slot] = true
+		}
+	}
+	for i, is := range held {
+		if !is {
+			f.idle = append(f.idle, i)
+		}
+	}
+	f.posted = 0
 }
 
 // drain handles the completions of the failed QP: messages that have arrived are received, and all requests complete.

@@ -185,17 +185,23 @@ func (c *conn) flushLocked() error {
 	if c.isBlockedLocked() {
 		return nil
 	}
-	for len(c.queue) > 0 && c.systemLeft > 1 && len(c.freeReqs) > 0 {
+	for len(c.queue) > 0 && c.systemLeft > 1 && c.hasSystemRoomLocked() {
 		m := c.queue[0]
 		c.queue = c.queue[1:]
 		if err := c.sendSystemLocked(m); err != nil {
 			return err
 		}
 	}
-	if c.systemOwed >= systemSlots/2 && c.systemLeft > 0 && len(c.freeReqs) > 0 {
+	if c.systemOwed >= systemSlots/2 && c.systemLeft > 0 && c.hasSystemRoomLocked() {
 		return c.sendSystemLocked(system{kind: msgReturn})
 	}
 	return nil
+}
+
+// hasSystemRoomLocked reports whether the send queue has an entry for a message, and memory for it, which a device
+// with inline messages does not need.
+func (c *conn) hasSystemRoomLocked() bool {
+	return len(c.freeReqs) > 0 && (c.inlineMax >= systemBytes || len(c.freeSend) > 0)
 }
 
 func (c *conn) sendSystemLocked(m system) error {
@@ -209,10 +215,6 @@ func (c *conn) sendSystemLocked(m system) error {
 	use := request{slot: -1}
 	payload, key, inline := b[:], uint32(0), c.inlineMax >= systemBytes
 	if !inline {
-		if len(c.freeSend) == 0 {
-			c.queue = append([]system{m}, c.queue...) // Later, when a slot is free.
-			return nil
-		}
 		use.slot = c.takeSendSlotLocked()
 		s := c.send[use.slot]
 		payload, key = s.memory[:copy(s.memory, b[:])], s.key

@@ -127,10 +127,14 @@ func (g *grant) bind(offset, n int) error {
 	if n > 0 {
 		at := addr(r.memory[offset:])
 		g.key.Addr = uint64(uintptr(at))
-		if err = c.roomLocked(); err == nil {
+		var full error
+		if full, broken = c.roomLocked(); full == nil && broken == nil {
 			g.window, err = c.takeWindowLocked()
 		}
-		if err == nil {
+		if full != nil {
+			err = full
+		}
+		if err == nil && broken == nil {
 			broken = c.requestLocked(request{slot: -1}, func(id uint64) error { return c.qp.Bind(id, g.window, mr, at, n) })
 			g.key.Key |= uint64(g.window.Key)
 			c.grants[g] = struct{}{}
@@ -146,17 +150,17 @@ func (g *grant) bind(offset, n int) error {
 	return err
 }
 
-// roomLocked reports an error if the send queue has no entry.
-func (c *conn) roomLocked() error {
+// roomLocked returns full if the send queue has no entry. The conn ends with broken.
+func (c *conn) roomLocked() (full, broken error) {
 	if len(c.freeReqs) == 0 {
-		if err := c.pollLocked(); err != nil {
-			return err
+		if broken = c.pollLocked(); broken != nil {
+			return nil, broken
 		}
 	}
 	if len(c.freeReqs) == 0 {
-		return errors.New("rdma: the send queue is full")
+		full = errors.New("rdma: the send queue is full")
 	}
-	return nil
+	return full, nil
 }
 
 func (c *conn) takeWindowLocked() (*verbs.Window, error) {
@@ -278,11 +282,15 @@ func (g *grant) Revoke() {
 		c.mu.Unlock()
 		return // The end of the conn has freed the window.
 	}
-	if c.roomLocked() != nil {
+	full, broken := c.roomLocked()
+	if full != nil || broken != nil {
 		// The window is freed at once.
 		w.Close()
 		g.releaseExact()
 		c.mu.Unlock()
+		if broken != nil {
+			c.end(broken)
+		}
 		return
 	}
 	// The end of the conn must find the window.
