@@ -29,7 +29,7 @@ RACELESSTESTS := ^(TestRelayKills|TestRelayConnections|TestRelayDies|TestRelayOp
 RACEBRIEF ?= -short -skip='$(RACELESSTESTS)'
 # LONGFIRST sorts packages: those with the longest tests first, so that the others run beside them
 # on other processors.
-LONGFIRST := awk '/\/(test\/(cluster|conformance|faults)|transport\/tcp|internal\/engine|cmd\/nexar)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }'
+LONGFIRST := awk '/\/(test\/(cluster|conformance|faults)|transport\/tcp|internal\/engine|internal\/command)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }'
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 PLATFORMS ?= darwin/arm64 windows/amd64
 # MODULES are the folders of all modules. TESTED are those that "make modules" tests: all except
