@@ -142,7 +142,7 @@ rdma-full: ## run all tests of RDMA in virtual machines, in about 10 minutes, an
 
 rdma-ci: ## run some tests of RDMA in a virtual machine, in less than a minute; says so if QEMU is missing
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; cd hw; status=0; \
-	vm/image "$${NEXAR_VM_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/nexar-vm}" || status=$$?; \
+	vm/image "$${RDMA_VM_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/nexar-vm}" || status=$$?; \
 	if [ $$status = 3 ]; then echo "rdma-ci: no test of RDMA was run, since the virtual machine cannot be made"; exit; fi; \
 	for p in internal/verbs transport/rdma; do go test -c -o "$$dir/$$(basename $$p).test" ./$$p; done; \
 	vm/run -t 50 -f "$$dir/verbs.test" -f "$$dir/rdma.test" \
