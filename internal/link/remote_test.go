@@ -377,41 +377,68 @@ func (f *forger) Write(p []byte) (int, error) {
 	return f.Sender.Write(p)
 }
 
+// breaking is a pair of links that become pending when their connection breaks.
+type breaking struct {
+	a, b     *Link
+	ca, cb   transport.Conn
+	hold     func(ctx context.Context) // called during the first remote write
+	state    *remoteState
+	grants   chan uint64
+	writing  chan struct{}
+	detached chan struct{}
+}
+
+func newBreaking(t *testing.T) *breaking {
+	p := &breaking{
+		state:  &remoteState{recalled: make(map[uint64]bool)},
+		grants: make(chan uint64, 1), writing: make(chan struct{}), detached: make(chan struct{}, 2),
+	}
+	ha, hb := newHandler(), newHandler()
+	ha.offerGrant = func(g wire.OfferGrant) { p.grants <- g.Grant }
+	keep := func(*Link, error) (Purpose, bool) { p.detached <- struct{}{}; return NoPurpose, true }
+	for h, l := range map[*handler]**Link{ha: &p.a, hb: &p.b} {
+		*l = NewPending(h, Config{Peer: 7, Detached: keep}, func() {})
+		t.Cleanup((*l).Abort)
+	}
+	p.ca, p.cb = conns(t)
+	ra, rb := newRemoteConn(p.ca, p.state), newRemoteConn(p.cb, p.state)
+	var once sync.Once
+	ra.hold = func(ctx context.Context) { once.Do(func() { close(p.writing); p.hold(ctx) }) }
+	if atA, atB := connect(t, p.a, p.b, ra, rb, admitAll); atA != nil || atB != nil {
+		t.Fatal(atA, atB)
+	}
+	return p
+}
+
+// write begins a remote write of a transfer into a sink, which hold keeps from ending.
+func (p *breaking) write(t *testing.T, s *Sink, x *Transfer, hold func(ctx context.Context)) {
+	t.Helper()
+	p.hold = hold
+	p.b.GrantOffer(wire.OfferGrant{Grant: p.b.Grant(s)})
+	x.Grant = <-p.grants
+	p.a.Deliver(x)
+	p.a.Push()
+	<-p.writing
+}
+
+func (p *breaking) awaitDetached() {
+	<-p.detached
+	<-p.detached
+}
+
 // TestRemoteWriteGoesOnWithTheNextConnection: if the connection ends during a remote write, nothing is lost: the link becomes pending, and
 // the payload goes on over the next connection, with keys of that connection or none.
 func TestRemoteWriteGoesOnWithTheNextConnection(t *testing.T) {
-	writing := make(chan struct{})
-	var once sync.Once
-	state := &remoteState{recalled: make(map[uint64]bool)}
-	ha, hb := newHandler(), newHandler()
-	grants := make(chan uint64, 1)
-	ha.offerGrant = func(g wire.OfferGrant) { grants <- g.Grant }
-	detached := make(chan struct{}, 2)
-	keep := func(*Link, error) (Purpose, bool) { detached <- struct{}{}; return NoPurpose, true }
-	links := [2]*Link{}
-	for i, h := range []*handler{ha, hb} {
-		links[i] = NewPending(h, Config{Peer: 7, Detached: keep}, func() {})
-		t.Cleanup(links[i].Abort)
-	}
-	a, b := links[0], links[1]
-	ca, cb := conns(t)
-	ra, rb := newRemoteConn(ca, state), newRemoteConn(cb, state)
-	ra.hold = func(context.Context) { once.Do(func() { close(writing); <-ca.Done() }) }
-	if atA, atB := connect(t, a, b, ra, rb, admitAll); atA != nil || atB != nil {
-		t.Fatal(atA, atB)
-	}
+	p := newBreaking(t)
 	at, filled, delivered, data := newPlace(3<<20), make(signal), make(signal), filler(3<<20, 1)
-	b.GrantOffer(wire.OfferGrant{Grant: b.Grant(&Sink{Dst: at.mem, Owner: filled})})
-	a.Deliver(&Transfer{Grant: <-grants, Data: data, Owner: delivered})
-	a.Push()
-	<-writing
-	cb.Close()
-	<-detached
-	<-detached
+	p.write(t, &Sink{Dst: at.mem, Owner: filled}, &Transfer{Data: data, Owner: delivered}, func(context.Context) { <-p.ca.Done() })
+	p.cb.Close()
+	p.awaitDetached()
+	a, b := p.a, p.b
 	for !a.IsPending() || !b.IsPending() {
 		runtime.Gosched()
 	}
-	ca, cb = conns(t)
+	ca, cb := conns(t)
 	if atA, atB := connect(t, a, b, ca, cb, admitAll); atA != nil || atB != nil {
 		t.Fatal(atA, atB)
 	}
@@ -420,48 +447,26 @@ func TestRemoteWriteGoesOnWithTheNextConnection(t *testing.T) {
 	if at.check(t); !bytes.Equal(at.mem, data) {
 		t.Error("the payload differs")
 	}
-	if state.grants != 0 {
-		t.Errorf("%d grants of memory stand, want none", state.grants)
+	if p.state.grants != 0 {
+		t.Errorf("%d grants of memory stand, want none", p.state.grants)
 	}
 }
 
 // TestRecallWhileConnBreaks: a transfer that is recalled during a remote write is not sent over the next connection, also if the
 // connection breaks before the write ends.
 func TestRecallWhileConnBreaks(t *testing.T) {
-	writing := make(chan struct{})
-	var once sync.Once
-	state := &remoteState{recalled: make(map[uint64]bool)}
-	ha, hb := newHandler(), newHandler()
-	grants := make(chan uint64, 1)
-	ha.offerGrant = func(g wire.OfferGrant) { grants <- g.Grant }
-	detached := make(chan struct{}, 2)
-	keep := func(*Link, error) (Purpose, bool) { detached <- struct{}{}; return NoPurpose, true }
-	links := [2]*Link{}
-	for i, h := range []*handler{ha, hb} {
-		links[i] = NewPending(h, Config{Peer: 7, Detached: keep}, func() {})
-		t.Cleanup(links[i].Abort)
-	}
-	a, b := links[0], links[1]
-	ca, cb := conns(t)
-	ra, rb := newRemoteConn(ca, state), newRemoteConn(cb, state)
-	ra.hold = func(ctx context.Context) {
-		once.Do(func() { close(writing); <-ctx.Done(); cb.Close(); <-ca.Done() })
-	}
-	if atA, atB := connect(t, a, b, ra, rb, admitAll); atA != nil || atB != nil {
-		t.Fatal(atA, atB)
-	}
-	at, filled, delivered := newPlace(3<<20), make(signal), make(signal)
-	b.GrantOffer(wire.OfferGrant{Grant: b.Grant(&Sink{Dst: at.mem, Owner: filled})})
-	x := &Transfer{Grant: <-grants, Data: filler(3<<20, 1), Owner: delivered}
-	a.Deliver(x)
-	a.Push()
-	<-writing
-	a.Recall(x)
-	<-detached
-	<-detached
-	a.bulk.mu.Lock()
-	defer a.bulk.mu.Unlock()
-	if n := len(a.bulk.waiting); n > 0 {
+	p := newBreaking(t)
+	x := &Transfer{Data: filler(3<<20, 1), Owner: make(signal)}
+	p.write(t, &Sink{Dst: make([]byte, 3<<20), Owner: make(signal)}, x, func(ctx context.Context) {
+		<-ctx.Done()
+		p.cb.Close()
+		<-p.ca.Done()
+	})
+	p.a.Recall(x)
+	p.awaitDetached()
+	p.a.bulk.mu.Lock()
+	defer p.a.bulk.mu.Unlock()
+	if n := len(p.a.bulk.waiting); n > 0 {
 		t.Errorf("%d transfers wait for the next connection, want none", n)
 	}
 }

@@ -57,10 +57,10 @@ func TestPeerBits(t *testing.T) {
 // TestBatch: the calls of a Batch have the results of the same calls on slices, with NCCL, with peer access and without both.
 func TestBatch(t *testing.T) {
 	withNCCL := cudafake.NCCL(t)
-	for _, test := range []struct{ hosts, library string }{
+	for _, test := range []struct{ hosts, path string }{
 		{"aabb", withNCCL}, {"aaa", noLibrary}, {"ab", withNCCL}, {"aa--", withNCCL},
 	} {
-		ranks := world(t, strings.Split(test.hosts, ""), test.library, nccl.Config{ExchangeBuffer: 4096})
+		ranks := world(t, strings.Split(test.hosts, ""), test.path, nccl.Config{ExchangeBuffer: 4096})
 		n, size := len(ranks), 20
 		comms, err := nexar.Local(t.Context(), n, nexar.Config{})
 		if err != nil {

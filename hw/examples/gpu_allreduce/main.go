@@ -37,7 +37,7 @@ func main() {
 // options are the values of the flags.
 type options struct {
 	elements, local int
-	driver, library string
+	driver, nccl    string
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.IntVar(&o.elements, "elements", 1_000_000, "number of elements of the gradient")
 	flags.IntVar(&o.local, "local", 0, "number of ranks in this process, without a cluster")
 	flags.StringVar(&o.driver, "driver", "", "`file` of the CUDA driver (default: libcuda.so.1)")
-	flags.StringVar(&o.library, "nccl", "", "`file` of NCCL (default: libnccl.so.2)")
+	flags.StringVar(&o.nccl, "nccl", "", "`file` of NCCL (default: libnccl.so.2)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (o options) average(ctx context.Context, c *nexar.Comm, out io.Writer) erro
 		return err
 	}
 	defer stream.Close()
-	group, err := nccl.New(ctx, c, stream, nccl.Config{Library: o.library})
+	group, err := nccl.New(ctx, c, stream, nccl.Config{Library: o.nccl})
 	if err != nil {
 		return err
 	}

@@ -42,9 +42,9 @@ func main() {
 
 // options are the values of the flags, the same on all ranks.
 type options struct {
-	device          string
-	epochs, local   int
-	driver, library string
+	device        string
+	epochs, local int
+	driver, nccl  string
 }
 
 func parse(args []string) (o options, err error) {
@@ -53,7 +53,7 @@ func parse(args []string) (o options, err error) {
 	flags.IntVar(&o.epochs, "epochs", 30, "number of passes over the images")
 	flags.IntVar(&o.local, "local", 0, "number of ranks in this process, without a cluster")
 	flags.StringVar(&o.driver, "driver", "", "`file` of the CUDA driver (default: libcuda.so.1)")
-	flags.StringVar(&o.library, "nccl", "", "`file` of NCCL (default: libnccl.so.2)")
+	flags.StringVar(&o.nccl, "nccl", "", "`file` of NCCL (default: libnccl.so.2)")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -163,7 +163,7 @@ func (o options) open(ctx context.Context, c *nexar.Comm) (g *gradients, err err
 		return nil, err
 	}
 	if g.stream, err = g.gpu.NewStream(); err == nil {
-		g.group, err = nccl.New(ctx, c, g.stream, nccl.Config{Library: o.library})
+		g.group, err = nccl.New(ctx, c, g.stream, nccl.Config{Library: o.nccl})
 	}
 	if err != nil {
 		return nil, errors.Join(err, g.gpu.Close())

@@ -79,7 +79,7 @@ trap "" TERM; >"$DIR/ready"; test "$1" -gt 5000 || setsid sh "$0" $(($1 + 1)) &`
 			began := time.Now()
 			r.do(Config{Children: []Child{c}, Grace: 200 * time.Millisecond})
 			if left := marked(mark); len(left) > 0 {
-				t.Errorf("%s outlive Run", describe(left))
+				t.Errorf("%s outlive Run: %+v; this process is %d, with the children %v", describe(left), left, os.Getpid(), directChildren())
 			}
 			for _, p := range marked(mark) {
 				p.signal(syscall.SIGKILL)
