@@ -33,7 +33,7 @@ type Reducer interface {
 	Reduce(dst, src Region, t Type, op Op) error
 }
 
-// A Peer is a Device whose memory other devices of the host can access directly, also those of other processes:
+// A Peer is a Device whose memory other devices of the host can access directly, also devices of other processes:
 // a GPU reads the memory of another one. The ranks of a host can then exchange and reduce vectors without memory of
 // the host.
 type Peer interface {

@@ -72,7 +72,7 @@ DEVICES
   the device and back for the verification.`
 }
 
-// findings are those of doctor about hardware. Hardware that is missing is no failure.
+// findings returns what doctor reports about hardware. Hardware that is missing is no failure.
 func (h Hardware) findings() (list []doctor.Finding) {
 	for _, d := range h.Diagnose {
 		var text bytes.Buffer

@@ -21,7 +21,7 @@ import (
 
 func main() { command.Main(hardware("", "")) }
 
-// hardware is that of module hw. Driver and collectives are the file names of the CUDA driver and of NCCL, or "" for
+// hardware returns the hardware of module hw. Driver and collectives are the file names of the CUDA driver and of NCCL, or "" for
 // the default ones.
 func hardware(driver, collectives string) command.Hardware {
 	h := command.Hardware{

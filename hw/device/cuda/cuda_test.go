@@ -16,10 +16,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A driver is one that tests use: the fake one, or that of the machine.
+// A driver is the CUDA driver under test: the fake, or the driver of the machine.
 type driver struct {
 	path string
-	fake *cudafake.Fake // nil for that of the machine
+	fake *cudafake.Fake // nil for the driver of the machine
 }
 
 // fakeDriver returns the fake driver.
@@ -38,7 +38,7 @@ func machine(tb testing.TB) driver {
 	return driver{cudadriver.LibraryName, nil}
 }
 
-// drivers runs a test with the fake driver, and with that of the machine.
+// drivers runs a test with the fake driver, and again with the driver of the machine.
 func drivers(t *testing.T, test func(t *testing.T, dr driver)) {
 	t.Run("fake", func(t *testing.T) { test(t, fakeDriver(t)) })
 	t.Run("machine", func(t *testing.T) { test(t, machine(t)) })

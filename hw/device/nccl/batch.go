@@ -57,7 +57,7 @@ func (b *Batch) AllToAll(t device.Type, dst, src device.Region) {
 	b.calls = append(b.calls, b.g.allToAll(t, dst, src))
 }
 
-// Run performs the calls, and empties the Batch. If an argument of a call is invalid, it performs none, and the error is that of
+// Run performs the calls, and empties the Batch. If an argument of a call is invalid, it performs none, and returns the error of
 // the first such call. After another error the results of all calls are undefined.
 func (b *Batch) Run(ctx context.Context) error {
 	calls := b.calls

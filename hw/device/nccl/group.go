@@ -21,8 +21,8 @@
 //
 // [Group.Reason] says why a host does not use NCCL. A Group needs hosts with the same number of ranks, more
 // than one, and at least one host with GPUs; and [Config].Deterministic must not be set. Otherwise
-// all methods are those of [nexar.DeviceComm]. So they are, if a host uses NCCL, for types and operations that NCCL does not
-// have, or defines in another way: integers of 16 bits, complex numbers other than sums, bit
+// the Group works like [nexar.DeviceComm]. If a host uses NCCL, the Group also works like it for types and operations that NCCL does
+// not have, or defines in another way: integers of 16 bits, complex numbers other than sums, bit
 // operations, and Min and Max of floats, since NCCL may drop a NaN.
 //
 // # Failure
@@ -55,8 +55,8 @@ type Config struct {
 	// default is 5 min.
 	Timeout time.Duration
 
-	// Deterministic says that results must not depend on the placement of ranks. Then all methods are those of
-	// [nexar.DeviceComm]. Set it as that of the node.
+	// Deterministic says that results must not depend on the placement of ranks. Then the Group works like
+	// [nexar.DeviceComm]. Set it if Config.Deterministic of the node is set.
 	Deterministic bool
 
 	// ExchangeBuffer is the memory of the GPU, in bytes, that the other ranks of the host read if the host

@@ -29,7 +29,7 @@ type peers struct {
 type description struct {
 	Name   [256]byte // of Export
 	Length int32     // of the name
-	Failed text      // why there is none
+	Failed text      // why this rank has no buffer
 	Size   int64     // bytes of the buffer
 }
 
@@ -115,7 +115,7 @@ func (p *peers) unmap() error {
 	return errors.Join(errs...)
 }
 
-// free ends the use of all buffers. No other rank uses that of this one.
+// free ends the use of all buffers. No other rank uses the buffer of this rank any more.
 func (p *peers) free() error {
 	err := p.unmap()
 	if p.own != nil {

@@ -380,7 +380,7 @@ func (c *conn) freeLocked() {
 	c.chunks = nil
 }
 
-// readControl reads the control connection to its end, which is that of the conn. Before a fallback, nothing else arrives.
+// readControl reads the control connection until it ends, which ends the conn. Before a fallback, nothing else arrives.
 func (c *conn) readControl() {
 	var err error
 	for in := bufio.NewReader(c.control); err == nil; {

@@ -178,7 +178,7 @@ func (e *exposure) use() *region {
 	return &region{dev: e.dev, mr: e.c.mr, cached: e.c}
 }
 
-// DiagnoseDevice writes how the RDMA device that cfg chooses accesses memory of a GPU, which it tries. Name is that of
+// DiagnoseDevice writes how the RDMA device that cfg chooses accesses memory of a GPU, which it tries. Name is the name of
 // the GPU. Without an RDMA device it writes nothing.
 func DiagnoseDevice(w io.Writer, cfg Config, name string, m DeviceMemory) {
 	dev, err := openDevice(cfg)

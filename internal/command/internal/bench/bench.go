@@ -32,7 +32,7 @@ type Config struct {
 	Runs     int           // runs of each size or, in Compare, of each turn; 0 means as many as Duration allows
 	Duration time.Duration // total time; 90 seconds by default. Every size is measured, even if that takes longer
 
-	// Stream, if not nil, is that of a device with the vectors of this rank. Other ranks may have others, or none.
+	// Stream, if not nil, is a stream of the device that has the vectors of this rank. Other ranks may have other devices, or none.
 	Stream device.Stream
 
 	// Progress, if not nil, is called on rank 0 before each measurement, with the number
