@@ -2,6 +2,9 @@ package launch
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -18,15 +21,18 @@ import (
 // child stays reserved until this process has waited for it, so a signal to a
 // direct child cannot reach an unrelated process.
 type orphans struct {
-	kept       map[int]bool   // direct children from before adoptOrphans, which are not orphans
-	terminated map[int]uint64 // start times of the processes that were sent SIGTERM, by pid
+	// The maps hold start times, which tell a process from a later one with the same pid.
+	kept       map[int]uint64 // direct children from before adoptOrphans, which are not orphans
+	terminated map[int]uint64 // processes that were sent SIGTERM
 }
 
 // adoptOrphans makes this process a subreaper, until close.
 func adoptOrphans() *orphans {
-	o := &orphans{kept: make(map[int]bool), terminated: make(map[int]uint64)}
+	o := &orphans{kept: make(map[int]uint64), terminated: make(map[int]uint64)}
 	for _, pid := range directChildren() {
-		o.kept[pid] = true
+		if p, err := readProcess(strconv.Itoa(pid)); err == nil {
+			o.kept[pid] = p.start
+		}
 	}
 	// Available since Linux 3.4, without privileges.
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -34,6 +40,18 @@ func adoptOrphans() *orphans {
 }
 
 func (*orphans) close() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }
+
+// isKept reports whether pid, which was the pid of a direct child a moment ago, belongs to a
+// direct child from before adoptOrphans. Its owner may wait for it at any time, and the pid
+// is then free for an orphan.
+func (o *orphans) isKept(pid int) bool {
+	start, ok := o.kept[pid]
+	if !ok {
+		return false
+	}
+	p, err := readProcess(strconv.Itoa(pid))
+	return err != nil || p.start == start
+}
 
 // reap waits for direct children that have ended, except the pids in running:
 // os/exec waits for these. It does not block.
@@ -44,7 +62,7 @@ func (o *orphans) reap(running map[int]bool) {
 		return
 	}
 	for _, pid := range directChildren() {
-		if !o.kept[pid] && !running[pid] {
+		if !o.isKept(pid) && !running[pid] {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG|unix.WALL, nil)
 		}
 	}
@@ -60,7 +78,34 @@ func (o *orphans) none() bool {
 	if err == unix.ECHILD {
 		return true
 	}
-	return len(o.kept) > 0 && len(o.list()) == 0
+	return len(o.kept) > 0 && !o.hasChild()
+}
+
+// hasChild reports whether this process has a direct child that is an orphan, running or
+// ended. It also reports true if /proc cannot be read.
+//
+// /proc is no snapshot: if a process forks behind the position of the reader and ends before
+// the reader reaches it, the new process is not seen. Ended children therefore count. A
+// running orphan is a direct child or descends from one, which stays a direct child until
+// this process has waited for it. No other goroutine waits for orphans, so a child that is
+// there when the reader starts is still there, running or ended, when the reader reaches it.
+func (o *orphans) hasChild() bool {
+	all, err := processes()
+	if err != nil {
+		return true
+	}
+	for _, p := range all {
+		if p.parent == os.Getpid() && !o.keeps(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// keeps reports whether p is a direct child from before adoptOrphans.
+func (o *orphans) keeps(p process) bool {
+	start, ok := o.kept[p.pid]
+	return ok && start == p.start
 }
 
 // terminate sends SIGTERM to every orphan once and returns the running orphans. It
@@ -92,7 +137,7 @@ func (o *orphans) kill() []process {
 	end := time.Now().Add(killTimeMax)
 	for pass := 0; !o.none(); pass++ {
 		for _, pid := range directChildren() {
-			if o.kept[pid] {
+			if o.isKept(pid) {
 				continue
 			}
 			if group, err := unix.Getpgid(pid); err == nil && group == pid {
@@ -114,7 +159,10 @@ func (o *orphans) kill() []process {
 
 // killGroups kills every process group that consists of orphans only.
 func (o *orphans) killGroups() {
-	all := processes()
+	all, err := processes()
+	if err != nil {
+		return // A process that is missing in all might be a member that is no orphan.
+	}
 	members := make(map[int]int)
 	for _, p := range all {
 		members[p.group]++
@@ -130,10 +178,12 @@ func (o *orphans) killGroups() {
 	}
 }
 
-// list returns the running orphans.
+// list returns the running orphans. It may miss a process that starts or loses its parent
+// during the call; see hasChild.
 func (o *orphans) list() []process {
+	all, _ := processes()
 	var running []process
-	for _, p := range o.among(processes()) {
+	for _, p := range o.among(all) {
 		if !p.ended() {
 			running = append(running, p)
 		}
@@ -151,7 +201,7 @@ func (o *orphans) among(all []process) []process {
 	for next := byParent[os.Getpid()]; len(next) > 0; {
 		p := next[0]
 		next = next[1:]
-		if !o.kept[p.pid] {
+		if !o.keeps(p) {
 			found = append(found, p)
 			next = append(next, byParent[p.pid]...)
 		}
@@ -185,38 +235,49 @@ func (p process) signal(s os.Signal) {
 		return
 	}
 	defer unix.Close(fd)
-	if now, ok := readProcess(strconv.Itoa(p.pid)); ok && now.start == p.start {
+	if now, err := readProcess(strconv.Itoa(p.pid)); err == nil && now.start == p.start {
 		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
 	}
 }
 
-// processes returns all processes in /proc.
-func processes() []process {
+// processes returns all processes in /proc. If some cannot be read, it returns the others and
+// an error.
+func processes() ([]process, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
+	names, failure := dir.Readdirnames(-1)
 	all := make([]process, 0, len(names))
 	for _, name := range names {
-		if p, ok := readProcess(name); ok {
+		if name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		p, err := readProcess(name)
+		switch {
+		case err == nil:
 			all = append(all, p)
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH):
+			failure = err
 		}
 	}
-	return all
+	return all, failure
 }
 
-// readProcess reads /proc/PID/stat. It reports false if the process does not exist.
-func readProcess(pid string) (process, bool) {
-	if pid == "" || pid[0] < '0' || pid[0] > '9' {
-		return process{}, false
-	}
-	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+// readProcess reads /proc/PID/stat. If the process does not exist, the error is
+// fs.ErrNotExist, or ESRCH if it was reaped during the call.
+func readProcess(pid string) (process, error) {
+	name := "/proc/" + pid + "/stat"
+	stat, err := os.ReadFile(name)
 	if err != nil {
-		return process{}, false
+		return process{}, err
 	}
-	return parseStat(stat)
+	p, ok := parseStat(stat)
+	if !ok {
+		return process{}, fmt.Errorf("%s: %q has another format than proc_pid_stat(5)", name, stat)
+	}
+	return p, nil
 }
 
 // parseStat parses the contents of /proc/PID/stat, see proc_pid_stat(5). The
@@ -265,7 +326,8 @@ func directChildren() []int {
 	if known {
 		return pids
 	}
-	for _, p := range processes() {
+	all, _ := processes()
+	for _, p := range all {
 		if p.parent == os.Getpid() {
 			pids = append(pids, p.pid)
 		}

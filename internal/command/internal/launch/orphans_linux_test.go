@@ -6,11 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nexar-go/nexar/internal/require"
 )
@@ -22,7 +25,8 @@ const ceiling = time.Minute
 // so descend from a process that was started with it.
 func marked(pair string) []process {
 	var found []process
-	for _, p := range processes() {
+	all, _ := processes()
+	for _, p := range all {
 		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
 		if err == nil && !p.ended() && bytes.Contains(env, []byte(pair+"\x00")) {
 			found = append(found, p)
@@ -54,6 +58,25 @@ const until = `until test -f "$DIR/ready"; do sleep 0.01; done; `
 
 // No descendant of a child outlives Run.
 func TestNoDescendantOutlivesRun(t *testing.T) {
+	t.Run("alone", func(t *testing.T) { testNoDescendantOutlivesRun(t, false) })
+	t.Run("beside another child", func(t *testing.T) {
+		other := exec.Command("sleep", "77")
+		if err := other.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = other.Process.Kill()
+			_ = other.Wait()
+		}()
+		testNoDescendantOutlivesRun(t, true)
+		if left := directChildren(); !slices.Equal(left, []int{other.Process.Pid}) {
+			t.Errorf("the children are %v after Run, want %d alone: ended orphans must be waited for", left, other.Process.Pid)
+		}
+	})
+}
+
+// testNoDescendantOutlivesRun leaves out the tests that wait for output if brief is set.
+func testNoDescendantOutlivesRun(t *testing.T, brief bool) {
 	for _, test := range []struct{ name, text, said string }{
 		{"background", `sleep 77 >/dev/null 2>&1 &`, ""},
 		{"session", `setsid sleep 77 >/dev/null 2>&1 &`, ""},
@@ -73,6 +96,9 @@ func TestNoDescendantOutlivesRun(t *testing.T) {
 trap "" TERM; >"$DIR/ready"; test "$1" -gt 5000 || setsid sh "$0" $(($1 + 1)) &`, "",
 		},
 	} {
+		if brief && strings.HasPrefix(test.name, "session that") {
+			continue
+		}
 		t.Run(test.name, func(t *testing.T) {
 			c, mark := script(t, test.text)
 			var r run
@@ -184,6 +210,51 @@ func TestOtherChildrenGoOn(t *testing.T) {
 	}
 }
 
+// An orphan that has ended counts until it is waited for, since it may have forked unseen. A
+// child from before counts in no state, and another process with its pid does.
+func TestEndedOrphanCounts(t *testing.T) {
+	start := func() *exec.Cmd {
+		cmd := exec.Command("sleep", "77")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	kill := func(cmd *exec.Cmd) { // and leaves it as a zombie
+		_ = cmd.Process.Kill()
+		if err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := start()
+	o := adoptOrphans()
+	defer o.close()
+	want := func(has bool, when string) {
+		t.Helper()
+		if got := o.hasChild(); got != has {
+			t.Errorf("%s: hasChild is %v, want %v", when, got, has)
+		}
+	}
+	want(false, "a child from before")
+	orphan := start()
+	want(true, "a running orphan")
+	kill(orphan)
+	want(true, "an ended orphan")
+	_ = orphan.Wait()
+	want(false, "an orphan that was waited for")
+	o.kept[before.Process.Pid]--
+	want(true, "another process with the pid of a child from before")
+	o.kept[before.Process.Pid]++
+	kill(before)
+	want(false, "an ended child from before")
+	if !o.none() {
+		t.Error("none is false without orphans")
+	}
+	if err := before.Wait(); err == nil {
+		t.Error("the child from before exited with status 0, want a signal")
+	}
+}
+
 // While Run runs, orphans that have ended are waited for, so that they do not
 // stay as zombies.
 func TestOrphansAreReaped(t *testing.T) {
@@ -203,7 +274,7 @@ func TestOrphansAreReaped(t *testing.T) {
 		w.mu.Unlock()
 		pid, _, whole := strings.Cut(text, "\n")
 		if ok && whole {
-			if _, exists := readProcess(pid); !exists {
+			if _, err := readProcess(pid); err != nil {
 				break
 			}
 		}
@@ -228,8 +299,8 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("parseStat(%q) = %+v, want false", bad, p)
 		}
 	}
-	self, ok := readProcess(strconv.Itoa(os.Getpid()))
-	if !ok || self.pid != os.Getpid() || self.parent != os.Getppid() {
-		t.Errorf("this process is %+v, %v", self, ok)
+	self, err := readProcess(strconv.Itoa(os.Getpid()))
+	if err != nil || self.pid != os.Getpid() || self.parent != os.Getppid() {
+		t.Errorf("this process is %+v, %v", self, err)
 	}
 }
