@@ -145,9 +145,12 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 	return a.bind(ctx, control, pipe, theirs, confirmation())
 }
 
+// confirmTimeout bounds the time from the acceptance of a connection until the peer has confirmed it.
+const confirmTimeout = 20 * time.Second
+
 // Accept waits until the peer proposes a connection that it has made, accepts it if admit, which may block,
-// returns no error, and gives it to a pending link when the peer has confirmed that it uses the connection. The
-// fields Await, BulkOver, BulkPipes and Relay of cfg belong to the connection. If Accept fails, the caller keeps
+// returns no error, and gives it to a pending link when the peer has confirmed, within confirmTimeout, that it uses
+// the connection. The fields Await, BulkOver, BulkPipes and Relay of cfg belong to the connection. If Accept fails, the caller keeps
 // the connection, and no frame is lost: the peer may give up before it has read the acceptance. If frames were
 // lost with an earlier connection, the link ends, and the peer is told.
 func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admit func() error) error {
@@ -167,13 +170,15 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 		return err
 	}
 	defer answered()
-	control, err := a.first.open(ctx, wire.Control)
+	limited, cancel := context.WithTimeoutCause(ctx, confirmTimeout, fmt.Errorf("no answer within %v", confirmTimeout))
+	defer cancel()
+	control, err := a.first.open(limited, wire.Control)
 	if err != nil {
 		return err
 	}
 	ours := l.resume()
 	differs := l.checkResume(ours, resume)
-	err = interruptible(ctx, conn, func() error { _, err := control.Write(a.announcement(ours)); return err })
+	err = interruptible(limited, conn, func() error { _, err := control.Write(a.announcement(ours)); return err })
 	if differs != nil {
 		select { // The peer closes the connection when it has read the counts.
 		case <-conn.Done():
@@ -183,10 +188,10 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 		return differs
 	}
 	if err == nil {
-		err = interruptible(ctx, conn, func() error { return awaitConfirmation(pipe) })
+		err = interruptible(limited, conn, func() error { return awaitConfirmation(pipe) })
 	}
 	if err != nil {
-		return fmt.Errorf("link: the peer has not confirmed the connection: %w", err)
+		return fmt.Errorf("link: the peer %s at %s has not confirmed the connection: %w", conn.Peer(), conn.RemoteAddr(), err)
 	}
 	return a.bind(ctx, control, pipe, theirs, nil)
 }

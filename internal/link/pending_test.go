@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/wire"
@@ -170,6 +171,37 @@ func TestPendingUnconfirmed(t *testing.T) {
 		if tag := <-got; tag != 1 {
 			t.Errorf("got message %d, want 1", tag)
 		}
+	})
+}
+
+// TestPendingSilentDialer: a peer that stops after it has read the acceptance of its connection holds a link for confirmTimeout.
+// The error names the peer, the link stays pending, and Close does not wait longer.
+func TestPendingSilentDialer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := pending(t, newHandler())
+		ca, cb := conns(t)
+		open(t, ca, wire.Control)
+		accepted := make(chan error, 1)
+		go func() { accepted <- b.Accept(t.Context(), cb, Config{}, admitAll) }()
+		if lane(t, ca, wire.Control) == nil {
+			t.Fatal("no control lane")
+		}
+		var err error
+		if d := took(func() { err = <-accepted }); d != confirmTimeout {
+			t.Errorf("Accept took %v, want %v", d, confirmTimeout)
+		}
+		want := fmt.Sprintf("link: the peer %s at %s has not confirmed the connection: no answer within 20s", cb.Peer(), cb.RemoteAddr())
+		if err == nil || err.Error() != want {
+			t.Errorf("got error %v, want %q", err, want)
+		}
+		if !b.IsPending() {
+			t.Error("the link is not pending any more")
+		}
+		if d := took(func() { b.Close(t.Context()) }); d > 0 {
+			t.Errorf("Close took %v after Accept had failed", d)
+		}
+		ca.Close()
+		cb.Close()
 	})
 }
 
