@@ -8,6 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // A fakePeer is a peer of an engine. The test sends its frames. It records the frames of the
@@ -110,6 +111,12 @@ func (p *fakePeer) credit(class wire.Class, n int) {
 // gets the errors of the links of the engine.
 func newFakePeers(t testing.TB, n int) (w *world, peers []*fakePeer, lost chan error) {
 	t.Helper()
+	return newFakePeersOver(t, n, overMem, func(c transport.Conn) transport.Conn { return c })
+}
+
+// newFakePeersOver is newFakePeers over other transports, with wrap around the connections of the engine to the peers.
+func newFakePeersOver(t testing.TB, n int, over listeners, wrap func(transport.Conn) transport.Conn) (w *world, peers []*fakePeer, lost chan error) {
+	t.Helper()
 	pool, err := bufpool.New(bufpool.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -119,17 +126,17 @@ func newFakePeers(t testing.TB, n int) (w *world, peers []*fakePeer, lost chan e
 	w = &world{pool: pool, engines: []*Engine{e}, lost: lost, links: [][]*link.Link{make([]*link.Link, n)}, comms: make([]*Comm, 1)}
 	peers = make([]*fakePeer, n)
 	for rank := 1; rank < n; rank++ {
-		ends := overMem(t, 2)
+		ends := over(t, 2)
 		a, b := connect(t, ends[0], ends[1])
 		p := &fakePeer{t: t, rank: rank, in: make(chan received, 1<<16)}
-		w.links[0][rank] = w.link(t, 0, rank, a)
+		w.links[0][rank] = w.link(t, 0, rank, wrap(a))
 		if p.link, err = link.New(t.Context(), b, p, link.Config{}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(p.link.Abort)
 		peers[rank] = p
 	}
-	self := overMem(t, 2)
+	self := over(t, 2)
 	a, b := connect(t, self[0], self[1])
 	w.links[0][0] = w.link(t, 0, 0, a)
 	w.loops = []*link.Link{w.link(t, 0, 0, b)}

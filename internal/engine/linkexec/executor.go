@@ -174,11 +174,14 @@ func (r *Execution) Release() {
 	x.mu.Unlock()
 	// Only this goroutine uses the instances from here on, because ArriveLocked discards all
 	// frames of a stopped operation.
+	// Ungrant may wait for a peer: wait for all of them at the same time.
+	var withdrawing sync.WaitGroup
 	for i := range r.sinks {
 		if s := &r.sinks[i]; s.Owner != nil {
-			x.links[r.move(i).Peer].Ungrant(s)
+			withdrawing.Go(func() { x.links[r.move(i).Peer].Ungrant(s) })
 		}
 	}
+	withdrawing.Wait()
 	for i := range r.transfers {
 		if t := &r.transfers[i]; t.Owner != nil {
 			x.links[r.move(i).Peer].Recall(t)
