@@ -55,7 +55,7 @@ func (l *Link) beginClose(ctx context.Context) *attachment {
 		}
 		select { // The idle connection is being closed.
 		case <-a.ended:
-			if l.isOver() {
+			if l.IsOver() {
 				return nil
 			}
 		case <-ctx.Done():
@@ -65,7 +65,8 @@ func (l *Link) beginClose(ctx context.Context) *attachment {
 	return nil
 }
 
-func (l *Link) isOver() bool {
+// IsOver reports whether the channel of Done is closed.
+func (l *Link) IsOver() bool {
 	l.ending.Lock()
 	defer l.ending.Unlock()
 	return l.over

@@ -121,7 +121,7 @@ func (l *Link) checkResume(ours, theirs *wire.Resume) error {
 // no frame is lost. If frames were lost with an earlier connection, the link ends.
 func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) error {
 	switch {
-	case l.isOver():
+	case l.IsOver():
 		return errEnded
 	case !l.IsPending():
 		return ErrConnected
@@ -348,7 +348,7 @@ func (l *Link) awaitPending(ctx context.Context) bool {
 		case <-ctx.Done():
 		}
 	}
-	return !l.IsPending() && !l.isOver()
+	return !l.IsPending() && !l.IsOver()
 }
 
 // AwaitNeeded waits until a link that needs a connection has one or has ended. It reports whether the

@@ -97,7 +97,12 @@ func (m *Mesh) findCause(e *LossError, id membership.NodeID, asked map[membershi
 	}
 	answered := make(map[membership.NodeID]bool, len(asked))
 	for other, pong := range pongs {
-		answered[other] = isClosed(pong)
+		select {
+		case <-pong:
+			answered[other] = true
+		default:
+			answered[other] = false
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,7 +201,7 @@ func (m *Mesh) suspectsLocked(lost int, answered map[membership.NodeID]bool) (su
 func (m *Mesh) isBrokenLocked(slot int) bool {
 	p := &m.peers[slot]
 	return p.state == membership.PeerFailed ||
-		p.link != nil && isClosed(p.link.Done()) && p.link.Err() != nil && !p.link.HasLeft()
+		p.link != nil && p.link.IsOver() && p.link.Err() != nil && !p.link.HasLeft()
 }
 
 // fellWithLocked reports whether a peer was lost before another one, and the other one may not have
@@ -207,13 +212,4 @@ func (m *Mesh) fellWithLocked(slot, other int) bool {
 		return false
 	}
 	return !p.loss.isFinal() || slices.ContainsFunc(p.loss.cause.Suspects, func(s Suspect) bool { return s.Node.ID == m.peers[other].node.ID })
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }

@@ -125,7 +125,7 @@ func (m *Mesh) relinkLocked(slot int) {
 		return
 	}
 	old := p.link
-	if old == nil && m.isNear(p.node.ID) || old != nil && !(isClosed(old.Done()) && isNotNeighbor(old.Err())) {
+	if old == nil && m.isNear(p.node.ID) || old != nil && !(old.IsOver() && isNotNeighbor(old.Err())) {
 		return
 	}
 	p.onDemand = true

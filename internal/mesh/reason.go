@@ -88,7 +88,7 @@ func (m *Mesh) peerExplained(l *link.Link, f wire.Reason, text string) {
 // decided yet.
 func (m *Mesh) isLostLocked(slot int) bool {
 	p := &m.peers[slot]
-	return p.state.IsGone() || p.link != nil && isClosed(p.link.Done())
+	return p.state.IsGone() || p.link != nil && p.link.IsOver()
 }
 
 // explainLocked returns the error for the loss of a peer. If the peer has reported an error that a live

@@ -296,7 +296,7 @@ func (m *Mesh) awaitCurrent(l *link.Link) (id membership.NodeID, ok bool) {
 		id, ok = p.node.ID, p.link == l
 		m.mu.Unlock()
 		if ok {
-			return id, !isClosed(l.Done())
+			return id, !l.IsOver()
 		}
 		select {
 		case <-changed:
