@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -16,8 +17,6 @@ import (
 )
 
 const (
-	// demandDialsMax is the maximum number of concurrent attempts to dial peers on demand.
-	demandDialsMax = 8
 	// demandHeartbeats is the number of heartbeat timeouts after which a peer that cannot be dialed
 	// on demand counts as lost, up to dialTimeout. A loaded host delays handshakes more than answers
 	// to heartbeats.
@@ -100,7 +99,7 @@ func (w *wanted) take() (slots []int) {
 
 // dialWanted dials the peers in the queue of wanted slots, until the Mesh closes.
 func (m *Mesh) dialWanted() {
-	tokens := make(chan struct{}, demandDialsMax)
+	limit := newDialLimit(demandDialsMax, m.cfg.View, m.self, runtime.NumCPU(), m.cfg.Paths)
 	for {
 		select {
 		case <-m.run.Done():
@@ -108,23 +107,24 @@ func (m *Mesh) dialWanted() {
 		case <-m.wanted.wake:
 		}
 		for _, slot := range m.wanted.take() {
-			m.wg.Go(func() { m.dialOnDemand(slot, tokens) })
+			m.wg.Go(func() { m.dialOnDemand(slot, limit) })
 		}
 	}
 }
 
 // dialOnDemand dials a peer until its link has a connection, from this node or from the peer. If
 // the peer cannot be reached for some time, its link fails with a reason that names its addresses.
-func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
+func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	p := m.peer(slot)
-	l, limit := p.link, m.demandTimeout()
+	l, timeout := p.link, m.demandTimeout()
 	if l == nil {
 		return
 	}
+	began := time.Now()
 	if p.broken != nil && m.isNear(p.node.ID) {
-		limit = m.redialTimeout()
+		limit, timeout = nil, m.redialTimeout()
 	}
-	ctx, cancel := within(m.run, limit)
+	ctx, cancel := context.WithCancel(m.run)
 	defer cancel()
 	m.wg.Go(func() {
 		defer cancel()
@@ -144,7 +144,7 @@ func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
 			return
 		}
 	}
-	err := m.dial(ctx, slot, tokens)
+	err := m.dial(ctx, slot, limit, timeout-time.Since(began))
 	if err == nil || m.run.Err() != nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return
 	}
