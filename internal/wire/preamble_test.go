@@ -13,15 +13,15 @@ func TestPreamble(t *testing.T) {
 		p      Preamble
 		golden string
 	}{
-		{Preamble{Lane: Control}, "6e6578617204 00 00 00 00"},
-		{Preamble{Lane: Control, Flags: PreambleApart}, "6e6578617204 00 01 00 00"},
-		{Preamble{Lane: Data}, "6e6578617204 01 00 00 00"},
-		{Preamble{Lane: Bulk}, "6e6578617204 02 00 00 00"},
-		{Preamble{Lane: Control, Flags: PreambleResumes}, "6e6578617204 00 02 00 00"},
-		{Preamble{Lane: Control, Flags: PreambleApart | PreambleResumes}, "6e6578617204 00 03 00 00"},
-		{Preamble{Lane: Relay}, "6e6578617204 03 00 00 00"},
-		{Preamble{Lane: Bulk, Index: 3, Others: 6}, "6e6578617204 02 00 03 06"},
-		{Preamble{Lane: Bulk, Index: 7, Others: BulkPipesMax - 1}, "6e6578617204 02 00 07 07"},
+		{Preamble{Lane: Control}, "6e6578617205 00 00 00 00"},
+		{Preamble{Lane: Control, Flags: PreambleApart}, "6e6578617205 00 01 00 00"},
+		{Preamble{Lane: Data}, "6e6578617205 01 00 00 00"},
+		{Preamble{Lane: Bulk}, "6e6578617205 02 00 00 00"},
+		{Preamble{Lane: Control, Flags: PreambleResumes}, "6e6578617205 00 02 00 00"},
+		{Preamble{Lane: Control, Flags: PreambleApart | PreambleResumes}, "6e6578617205 00 03 00 00"},
+		{Preamble{Lane: Relay}, "6e6578617205 03 00 00 00"},
+		{Preamble{Lane: Bulk, Index: 3, Others: 6}, "6e6578617205 02 00 03 06"},
+		{Preamble{Lane: Bulk, Index: 7, Others: BulkPipesMax - 1}, "6e6578617205 02 00 07 07"},
 	} {
 		want := unhex(t, test.golden)
 		lanes[test.p.Lane] = true
