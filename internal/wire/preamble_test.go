@@ -51,16 +51,16 @@ func TestPreambleRefused(t *testing.T) {
 	for b, want := range map[string]string{
 		"GET / HTTP":                `"GET / "`,
 		"nexar\x02\x00\x00\x00\x00": `"nexar\x02"`,
-		"nexar\x04\x04\x00\x00\x00": "unknown lane 4",
-		"nexar\x04\x03\x01\x00\x00": "relay lane has fields of another lane",
-		"nexar\x04\x00\x04\x00\x00": "unknown flags 0x4",
-		"nexar\x04\x01\x02\x00\x00": "data lane has fields of another lane",
-		"nexar\x04\x01\x01\x00\x00": "data lane has fields of another lane",
-		"nexar\x04\x02\x01\x00\x00": "bulk lane has fields of another lane",
-		"nexar\x04\x00\x00\x01\x00": "control lane has fields of another lane",
-		"nexar\x04\x01\x00\x00\x01": "data lane has fields of another lane",
-		"nexar\x04\x02\x00\x01\x00": "pipe 1 of a bulk lane of 1 pipes",
-		"nexar\x04\x02\x00\x00\x08": "pipe 0 of a bulk lane of 9 pipes",
+		"nexar\x05\x04\x00\x00\x00": "unknown lane 4",
+		"nexar\x05\x03\x01\x00\x00": "relay lane has fields of another lane",
+		"nexar\x05\x00\x04\x00\x00": "unknown flags 0x4",
+		"nexar\x05\x01\x02\x00\x00": "data lane has fields of another lane",
+		"nexar\x05\x01\x01\x00\x00": "data lane has fields of another lane",
+		"nexar\x05\x02\x01\x00\x00": "bulk lane has fields of another lane",
+		"nexar\x05\x00\x00\x01\x00": "control lane has fields of another lane",
+		"nexar\x05\x01\x00\x00\x01": "data lane has fields of another lane",
+		"nexar\x05\x02\x00\x01\x00": "pipe 1 of a bulk lane of 1 pipes",
+		"nexar\x05\x02\x00\x00\x08": "pipe 0 of a bulk lane of 9 pipes",
 	} {
 		if p, err := ParsePreamble([]byte(b)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is read as %v, error %v, want one with %s", b, p, err, want)
