@@ -278,7 +278,7 @@ func (l *Link) Delivering(t *Transfer) int {
 }
 
 // sayBye ends the lane after the queued transfers. If the link stays, later ones wait for the next
-// connection. It reports whether the lane ends without pipes, which the goodbye of the control lane must say:
+// connection, except those that are delivered before the lane has its pipes. It reports whether the lane ends without pipes, which the goodbye of the control lane must say:
 // then no transfer waits, and none is sent on this connection.
 func (b *bulk) sayBye(idle bool) (unopened bool) {
 	b.mu.Lock()
