@@ -72,28 +72,11 @@ func TestSparseSockets(t *testing.T) {
 // outside the world, the seed, and to no other process.
 func checkConnections(t *testing.T, workers []*worker, near []map[int]bool) {
 	t.Helper()
-	type pair struct{ local, remote netip.AddrPort }
-	owner := make(map[pair]int)
-	mine := make([][]pair, len(workers))
-	inodes := make(map[string]pair)
-	for _, fields := range table(t, "/proc/net/tcp") {
-		const established = "01"
-		if len(fields) > 9 && fields[3] == established {
-			inodes["socket:["+fields[9]+"]"] = pair{hexAddr(t, fields[1]), hexAddr(t, fields[2])}
-		}
-	}
-	for rank, w := range workers {
-		for _, link := range descriptors(t, w.cmd.Process.Pid) {
-			if p, ok := inodes[link]; ok {
-				owner[p] = rank
-				mine[rank] = append(mine[rank], p)
-			}
-		}
-	}
+	mine, owner := connections(t, workers)
 	for rank := range workers {
 		linked, outside := make(map[int]bool), make(map[netip.AddrPort]bool)
 		for _, p := range mine[rank] {
-			if other, ok := owner[pair{p.remote, p.local}]; ok {
+			if other, ok := owner[socketAddrs{p.remote, p.local}]; ok {
 				linked[other] = true
 			} else {
 				outside[p.remote] = true
@@ -104,6 +87,31 @@ func checkConnections(t *testing.T, workers []*worker, near []map[int]bool) {
 				rank, slices.Sorted(maps.Keys(linked)), slices.Collect(maps.Keys(outside)), slices.Sorted(maps.Keys(near[rank])))
 		}
 	}
+}
+
+// socketAddrs are the addresses of a TCP socket.
+type socketAddrs struct{ local, remote netip.AddrPort }
+
+// connections returns the established TCP sockets of each worker, and the worker of each.
+func connections(t *testing.T, workers []*worker) (mine [][]socketAddrs, owner map[socketAddrs]int) {
+	t.Helper()
+	inodes := make(map[string]socketAddrs)
+	for _, fields := range table(t, "/proc/net/tcp") {
+		const established = "01"
+		if len(fields) > 9 && fields[3] == established {
+			inodes["socket:["+fields[9]+"]"] = socketAddrs{hexAddr(t, fields[1]), hexAddr(t, fields[2])}
+		}
+	}
+	mine, owner = make([][]socketAddrs, len(workers)), make(map[socketAddrs]int)
+	for rank, w := range workers {
+		for _, link := range descriptors(t, w.cmd.Process.Pid) {
+			if p, ok := inodes[link]; ok {
+				owner[p] = rank
+				mine[rank] = append(mine[rank], p)
+			}
+		}
+	}
+	return mine, owner
 }
 
 // hexAddr decodes an IPv4 address and port of /proc/net/tcp. The address is a number in the byte order of the machine.
