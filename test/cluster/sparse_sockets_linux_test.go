@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -69,24 +70,41 @@ func TestSparseSockets(t *testing.T) {
 }
 
 // checkConnections checks that each worker has established TCP connections to all of its neighbors, to one listener
-// outside the world, the seed, and to no other process.
+// outside the world, the seed, and to no other process. A connection that a worker has not accepted yet seems to lead to another
+// process, so one sample with too many does not count.
 func checkConnections(t *testing.T, workers []*worker, near []map[int]bool) {
+	t.Helper()
+	var wrong []string
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if wrong = wrongConnections(t, workers, near); len(wrong) == 0 {
+			return
+		}
+	}
+	t.Error(strings.Join(wrong, "\n"))
+}
+
+// wrongConnections describes the workers with other connections than checkConnections requires. A connection to a worker
+// that is not a neighbor fails the test at once.
+func wrongConnections(t *testing.T, workers []*worker, near []map[int]bool) (wrong []string) {
 	t.Helper()
 	mine, owner := connections(t, workers)
 	for rank := range workers {
 		linked, outside := make(map[int]bool), make(map[netip.AddrPort]bool)
 		for _, p := range mine[rank] {
 			if other, ok := owner[socketAddrs{p.remote, p.local}]; ok {
-				linked[other] = true
+				if linked[other] = true; !near[rank][other] {
+					t.Errorf("rank %d has a connection to rank %d, which is not a neighbor", rank, other)
+				}
 			} else {
 				outside[p.remote] = true
 			}
 		}
 		if !maps.Equal(linked, near[rank]) || len(outside) != 1 {
-			t.Errorf("rank %d has connections to the ranks %v and to %v, want the neighbors %v and one seed",
-				rank, slices.Sorted(maps.Keys(linked)), slices.Collect(maps.Keys(outside)), slices.Sorted(maps.Keys(near[rank])))
+			wrong = append(wrong, fmt.Sprintf("rank %d has connections to the ranks %v and to %v, want the neighbors %v and one seed",
+				rank, slices.Sorted(maps.Keys(linked)), slices.Collect(maps.Keys(outside)), slices.Sorted(maps.Keys(near[rank]))))
 		}
 	}
+	return wrong
 }
 
 // socketAddrs are the addresses of a TCP socket.
