@@ -278,8 +278,8 @@ func (l *Link) Delivering(t *Transfer) int {
 }
 
 // sayBye ends the lane after the queued transfers. If the link stays, later ones wait for the next
-// connection, except those that are delivered before the lane has its pipes. It reports whether the lane ends without pipes, which the goodbye of the control lane must say:
-// then no transfer waits, and none is sent on this connection.
+// connection, except those that are delivered before the lane has its pipes. It reports whether the lane ends without pipes. Then no
+// transfer waits, none is sent on this connection, and the caller says so on the control lane.
 func (b *bulk) sayBye(idle bool) (unopened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

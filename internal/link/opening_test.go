@@ -20,7 +20,7 @@ import (
 // A gatedConn counts the pipes that its side opens, and holds back those of the bulk lane.
 type gatedConn struct {
 	transport.Conn
-	others  int           // pipes of other lanes, which come first
+	others  int           // pipes of other lanes; they come first
 	waiting chan struct{} // has a value for each pipe that waits
 	gate    chan error    // lets a pipe go on, or fail with the error
 
@@ -256,7 +256,7 @@ func TestRecallWhileTheBulkLaneOpens(t *testing.T) {
 	}
 }
 
-// TestCloseWithAndWithoutBulkLanes: a goodbye takes a round trip, whichever bulk lanes are open.
+// TestCloseWithAndWithoutBulkLanes: a goodbye takes a round trip, with every combination of open bulk lanes.
 func TestCloseWithAndWithoutBulkLanes(t *testing.T) {
 	for _, opened := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
 		t.Run(fmt.Sprint(opened), func(t *testing.T) {

@@ -164,7 +164,7 @@ func (r *Execution) sendLocked(e *effect) {
 	switch {
 	case s.state&granted != 0:
 		r.deliverLocked(e)
-	case n > r.executor.eagerMax: // It waits for the grant, which needs no request.
+	case n > r.executor.eagerMax: // It waits for the grant. The peer sends it without a request.
 		e.link.OpenBulk()
 	case e.link.TakeCredit(wire.Collectives, n):
 		s.state |= done
