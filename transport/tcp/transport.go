@@ -196,9 +196,7 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 
 		causeTimeout: max(cfg.IdleTimeout, 5*time.Second),
 	}
-	if conf := creds.Server(); conf != nil {
-		t.server = prepare(conf)
-	}
+	t.server = creds.Server()
 	if ap := addrPort(listener.Addr()); ap.IsValid() && !ap.Addr().IsUnspecified() {
 		t.local = net.TCPAddrFromAddrPort(netip.AddrPortFrom(ap.Addr(), 0))
 	}
