@@ -176,7 +176,7 @@ func (t *Transport) acceptPipe(sock socket) error {
 		}
 	}
 	switch resumed {
-	case c: // the TLS session proves that the peer has the key
+	case c: // the TLS session proves possession of the key
 	case nil:
 		p, err := ps.prover(c.keys.proof, said)
 		if err != nil {

@@ -63,7 +63,7 @@ func identities(b *testing.B) (nodes [2]*pki.Identity) {
 // BenchmarkHandshake compares handshakes for the socket of a pipe, each on a new TCP
 // connection, for both sides together: with the certificates of both sides, with that of
 // the server only, and by the ticket of a first session; with the key exchange of nodes and
-// with the default of crypto/tls, which is a hybrid with ML-KEM.
+// with the default of crypto/tls, a hybrid with ML-KEM.
 func BenchmarkHandshake(b *testing.B) {
 	nodes := identities(b)
 	for _, exchange := range []struct {

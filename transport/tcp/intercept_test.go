@@ -14,9 +14,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestInterceptedPipe checks that a host on the path that has the certificates and keys of
-// both nodes, but not the secrets of the control socket, cannot terminate the TLS session
-// of the socket of a pipe and pass on what both sides say.
+// TestInterceptedPipe checks that a host on the path cannot terminate the TLS session of the
+// socket of a pipe and pass on all messages, even with the certificates and keys of both
+// nodes: it lacks the secrets of the control socket.
 func TestInterceptedPipe(t *testing.T) {
 	ca := newTestCA(t)
 	stolenServer, stolenClient := ca.node(t, "server"), ca.node(t, "client")

@@ -7,9 +7,9 @@ import (
 )
 
 // The socket of a pipe resumes the TLS session of the control socket (RFC 8446, section
-// 2.2): a secret of that session, which only the two ends of the conn have, takes the
-// place of certificates and proofs. The key exchange is a new one, so each socket has
-// keys of its own. ADR 73 argues why that is safe.
+// 2.2): a secret of that session, known to the two ends of the conn only, takes the place
+// of certificates and proofs. The key exchange is a new one, so each socket has its own
+// keys. ADR 73 argues why this is safe.
 //
 // The ticket is the number of the conn. The accepting side stores the session in the
 // conn, so the session ends with it, and no key decrypts tickets. The server of a pipe
@@ -20,9 +20,9 @@ import (
 // are no longer valid, the socket makes a handshake with the current certificates, and
 // proofs follow (hello.go).
 
-// configure returns a copy of a TLS configuration of [Credentials] that is also changed
-// by sessions, and so are those that its GetConfigForClient returns. Without sessions it
-// neither issues tickets nor uses them.
+// configure returns a copy of a TLS configuration of [Credentials], changed by sessions.
+// It changes the results of GetConfigForClient in the same way. If sessions is nil, the
+// copy neither issues tickets nor uses them.
 func configure(conf *tls.Config, sessions func(conf *tls.Config)) *tls.Config {
 	conf = conf.Clone()
 	// Small first records only help readers that display data as it arrives.
@@ -45,8 +45,8 @@ func configure(conf *tls.Config, sessions func(conf *tls.Config)) *tls.Config {
 	return conf
 }
 
-// A sessionStore stores the session of a control socket that this side has dialed. It
-// implements [tls.ClientSessionCache] for that socket, which resumes no session itself.
+// A sessionStore stores the session of a dialed control socket. It implements
+// [tls.ClientSessionCache] for this socket, which resumes no session itself.
 type sessionStore struct {
 	session atomic.Pointer[tls.ClientSessionState]
 }
@@ -72,8 +72,8 @@ func (t *Transport) clientOfControl(peer string, m *controlHandshake) *tls.Confi
 	return withIdentityError(configure(conf, func(conf *tls.Config) { conf.ClientSessionCache = &m.dialedSession }))
 }
 
-// serverOfControl returns the TLS configuration for a control socket that this side has
-// accepted. The session is stored in m.
+// serverOfControl returns the TLS configuration for an accepted control socket. The
+// session is stored in m.
 func (t *Transport) serverOfControl(m *controlHandshake) *tls.Config {
 	if t.cfg.Plain {
 		return configure(t.server, nil)
@@ -103,7 +103,7 @@ func (c *conn) clientOfPipe() *tls.Config {
 }
 
 // serverOfPipe returns the TLS configuration for an accepted socket of a pipe. If the
-// socket resumes a session, resumed is set to the conn that the session belongs to.
+// socket resumes a session, resumed is set to the conn of the session.
 func (t *Transport) serverOfPipe(resumed **conn) *tls.Config {
 	return configure(t.server, func(conf *tls.Config) {
 		conf.WrapSession = func(tls.ConnectionState, *tls.SessionState) ([]byte, error) { return []byte{0}, nil }
@@ -145,6 +145,6 @@ func (c *conn) stillValid(conf *tls.Config, control tls.ConnectionState) bool {
 	return err == nil
 }
 
-// errOtherConn is the reason to refuse the socket of a pipe that has resumed the session
-// of another conn than it claims.
+// errOtherConn is the reason to refuse the socket of a pipe with the session of another
+// conn than the claimed one.
 var errOtherConn = errors.New("it resumes the TLS session of another connection than the one it is for")
