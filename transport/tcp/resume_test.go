@@ -314,6 +314,25 @@ func TestVerifyPeerCertificate(t *testing.T) {
 	}
 }
 
+// TestOtherProtocol checks that a session is not resumed for another protocol (ALPN) than that
+// of the control socket.
+func TestOtherProtocol(t *testing.T) {
+	ca := newWatchedCA(t)
+	ca.adapt = func(conf *tls.Config) { conf.NextProtos = []string{"a", "b"} }
+	dialed, accepted := connect(t, ca.node(t, "client").listen(t), ca.node(t, "server").listen(t))
+	if s, r := pipeBetween(t, dialed, accepted); !resumes(t, s, r) {
+		t.Error("the session is not resumed")
+	}
+	ca.adapt = func(conf *tls.Config) { conf.NextProtos = []string{"b"} }
+	s, r := pipeBetween(t, dialed, accepted)
+	if got := r.ps.tls.ConnectionState().NegotiatedProtocol; got != "b" {
+		t.Fatalf("the protocol is %q", got)
+	}
+	if resumes(t, s, r) {
+		t.Error("a session was resumed for another protocol")
+	}
+}
+
 // TestTicketIntruder checks that the session of a conn opens pipes for that conn only, and
 // only with its secret.
 func TestTicketIntruder(t *testing.T) {

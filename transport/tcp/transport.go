@@ -206,7 +206,9 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 
 		causeTimeout: max(cfg.IdleTimeout, 5*time.Second),
 	}
-	t.server = creds.Server()
+	if t.server = creds.Server(); t.server == nil {
+		t.server = new(tls.Config) // without a certificate, handshakes fail
+	}
 	if ap := addrPort(listener.Addr()); ap.IsValid() && !ap.Addr().IsUnspecified() {
 		t.local = net.TCPAddrFromAddrPort(netip.AddrPortFrom(ap.Addr(), 0))
 	}
