@@ -123,8 +123,9 @@ type watchedNode struct {
 	resumed atomic.Int32 // calls of VerifyConnection for resumed sessions
 }
 
-// A watchedCA signs certificates for an hour of its own clock, and is valid for years.
+// A watchedCA signs certificates by its own clock, and is valid for years.
 type watchedCA struct {
+	life    time.Duration // of certificates
 	cert    *x509.Certificate
 	key     *ecdsa.PrivateKey
 	pool    *x509.CertPool
@@ -137,7 +138,7 @@ func (ca *watchedCA) now() time.Time { return time.Now().Add(time.Duration(ca.of
 
 func newWatchedCA(t *testing.T) *watchedCA {
 	t.Helper()
-	ca := &watchedCA{key: testpeer.NewKey(t), pool: x509.NewCertPool(), adapt: func(*tls.Config) {}}
+	ca := &watchedCA{life: time.Hour, key: testpeer.NewKey(t), pool: x509.NewCertPool(), adapt: func(*tls.Config) {}}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "CA"}, NotAfter: time.Now().AddDate(10, 0, 0),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
@@ -175,7 +176,7 @@ func (n *watchedNode) renew(t *testing.T) {
 		t.Fatal(err)
 	}
 	leaf := n.ca.sign(t, &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: n.name}, NotAfter: n.ca.now().Add(time.Hour),
+		SerialNumber: serial, Subject: pkix.Name{CommonName: n.name}, NotAfter: n.ca.now().Add(n.ca.life),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}, n.ca.cert, &n.key.PublicKey)
 	n.cert.Store(&tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: n.key, Leaf: leaf})
@@ -330,6 +331,37 @@ func TestOtherProtocol(t *testing.T) {
 	}
 	if resumes(t, s, r) {
 		t.Error("a session was resumed for another protocol")
+	}
+}
+
+// TestOldSession checks that a session is resumed for a week at most, and that a ticket does
+// not replace the proofs if crypto/tls does not accept it.
+func TestOldSession(t *testing.T) {
+	ca := newWatchedCA(t)
+	ca.life = 30 * 24 * time.Hour
+	client, server := ca.node(t, "client"), ca.node(t, "server").listen(t)
+	dialed, accepted := connect(t, client.listen(t), server)
+	ca.offset.Store(int64(8 * 24 * time.Hour))
+	if s, r := pipeBetween(t, dialed, accepted); resumes(t, s, r) {
+		t.Error("a session of eight days ago was resumed")
+	}
+
+	ps := newPipeSocket(newFlight(dialRaw(t, server, magicTLS), ""))
+	conf := configure(client.Client("server"), func(conf *tls.Config) {
+		conf.ClientSessionCache = sessionOffer{dialed.dialedSession}
+		conf.Time = time.Now // so that the ticket is sent
+	})
+	if err := ps.startTLS(tls.Client, conf); err != nil {
+		t.Fatal(err)
+	}
+	if ps.tls.ConnectionState().DidResume {
+		t.Fatal("the server has resumed a session of eight days ago")
+	}
+	if _, err := ps.tls.Write(claim{conn: dialed.keys.id, pipe: 2}.append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := ps.tls.Read(make([]byte, 2*challengeBytes)); n != challengeBytes || err != nil {
+		t.Errorf("the server answers the claim with %d bytes, %v, want a challenge of %d bytes", n, err, challengeBytes)
 	}
 }
 
