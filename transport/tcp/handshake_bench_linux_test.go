@@ -1,13 +1,13 @@
 package tcp
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"net"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/nexar-go/nexar/internal/pki"
 )
 
 // processorTime returns the processor time of this process in nanoseconds, of the user and
@@ -33,29 +33,44 @@ func perProcessor(b *testing.B, f func()) {
 	b.ReportMetric(float64(processorTime(b)-began)/1e3/float64(b.N), "cpu-µs")
 }
 
-// identities returns the credentials of two nodes of a cluster as nexar makes them.
-func identities(b *testing.B) (nodes [2]*pki.Identity) {
-	b.Helper()
-	authority, err := pki.NewAuthority()
-	if err != nil {
-		b.Fatal(err)
+// cachingCreds verify each certificate once, as the credentials of nodes do.
+type cachingCreds struct {
+	*testCreds
+	verified sync.Map // of SHA-256 sums
+}
+
+func (c *cachingCreds) Server() *tls.Config {
+	conf := c.base()
+	conf.ClientAuth = tls.RequireAnyClientCert
+	conf.VerifyConnection = c.verify
+	return conf
+}
+
+func (c *cachingCreds) Client(string) *tls.Config {
+	conf := c.base()
+	conf.InsecureSkipVerify = true // verify does
+	conf.VerifyConnection = c.verify
+	return conf
+}
+
+func (c *cachingCreds) verify(state tls.ConnectionState) error {
+	sum := sha256.Sum256(state.PeerCertificates[0].Raw)
+	if _, ok := c.verified.Load(sum); ok {
+		return nil
 	}
-	for i := range nodes {
-		key, err := pki.NewKey()
-		if err != nil {
-			b.Fatal(err)
-		}
-		request, err := key.Request()
-		if err != nil {
-			b.Fatal(err)
-		}
-		cert, _, err := authority.Sign(request, 0)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if nodes[i], err = pki.NewIdentity(key, cert, authority.Certificate()); err != nil {
-			b.Fatal(err)
-		}
+	err := c.testCreds.Client("").VerifyConnection(state)
+	if err == nil {
+		c.verified.Store(sum, true)
+	}
+	return err
+}
+
+// newCachingCreds returns the credentials of two nodes, n0 and n1.
+func newCachingCreds(b *testing.B) (nodes [2]*cachingCreds) {
+	b.Helper()
+	ca := newTestCA(b)
+	for i, name := range []string{"n0", "n1"} {
+		nodes[i] = &cachingCreds{testCreds: ca.node(b, name)}
 	}
 	return nodes
 }
@@ -65,7 +80,7 @@ func identities(b *testing.B) (nodes [2]*pki.Identity) {
 // the server only, and by the ticket of a first session; with the key exchange of nodes and
 // with the default of crypto/tls, a hybrid with ML-KEM.
 func BenchmarkHandshake(b *testing.B) {
-	nodes := identities(b)
+	nodes := newCachingCreds(b)
 	for _, exchange := range []struct {
 		name   string
 		curves []tls.CurveID
@@ -134,7 +149,7 @@ func BenchmarkOpenPipe(b *testing.B) {
 	for name, cfg := range variants() {
 		for _, pipes := range []int{0, 4} {
 			b.Run(name+"/"+string(rune('0'+pipes)), func(b *testing.B) {
-				nodes := identities(b)
+				nodes := newCachingCreds(b)
 				cfg.Addr = "127.0.0.1:0"
 				server, err := Listen(cfg, nodes[0])
 				if err != nil {
@@ -147,7 +162,7 @@ func BenchmarkOpenPipe(b *testing.B) {
 				}
 				defer client.Close()
 				perProcessor(b, func() {
-					dialed, accepted := connect(b, &testNode{client, ""}, &testNode{server, nodes[0].ID().String()})
+					dialed, accepted := connect(b, &testNode{client, ""}, &testNode{server, "n0"})
 					for range pipes {
 						pipeBetween(b, dialed, accepted)
 					}

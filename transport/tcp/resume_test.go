@@ -130,7 +130,8 @@ type watchedCA struct {
 	key     *ecdsa.PrivateKey
 	pool    *x509.CertPool
 	offset  atomic.Int64 // of the clock
-	revoked atomic.Pointer[big.Int]
+	revoked atomic.Pointer[big.Int] // VerifyConnection refuses this serial number
+	refused atomic.Pointer[big.Int] // Peer refuses this serial number
 	adapt   func(conf *tls.Config) // changes each configuration
 }
 
@@ -182,9 +183,6 @@ func (n *watchedNode) renew(t *testing.T) {
 	n.cert.Store(&tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: n.key, Leaf: leaf})
 }
 
-// revoke makes all nodes of the CA refuse the certificate of n.
-func (n *watchedNode) revoke() { n.ca.revoked.Store(n.cert.Load().Leaf.SerialNumber) }
-
 func (n *watchedNode) config() *tls.Config {
 	conf := &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -217,7 +215,11 @@ func (n *watchedNode) Server() *tls.Config       { return n.config() }
 func (n *watchedNode) Client(string) *tls.Config { return n.config() }
 
 func (n *watchedNode) Peer(state tls.ConnectionState) (string, error) {
-	return state.PeerCertificates[0].Subject.CommonName, nil
+	leaf := state.PeerCertificates[0]
+	if refused := n.ca.refused.Load(); refused != nil && refused.Cmp(leaf.SerialNumber) == 0 {
+		return "", errors.New("the identity is refused")
+	}
+	return leaf.Subject.CommonName, nil
 }
 
 // listen starts a transport with the credentials of n.
@@ -231,14 +233,15 @@ func (n *watchedNode) listen(t *testing.T) *testNode {
 	return &testNode{tr, n.name}
 }
 
-// TestCertificateChanges checks that a certificate that has expired or is revoked after
-// the handshake of the control socket is not used for further pipes, and that its successor
-// is.
+// TestCertificateChanges checks that a certificate is not used for further pipes if it has
+// expired, or VerifyConnection or Peer refuses it, after the handshake of the control socket,
+// and that its successor is.
 func TestCertificateChanges(t *testing.T) {
 	for _, server := range []bool{true, false} {
-		for name, end := range map[string]func(n *watchedNode, other *watchedNode){
-			"expired": func(n, other *watchedNode) { n.ca.offset.Store(int64(2 * time.Hour)) },
-			"revoked": func(n, other *watchedNode) { n.revoke() },
+		for name, end := range map[string]func(n *watchedNode){
+			"expired": func(n *watchedNode) { n.ca.offset.Store(int64(2 * time.Hour)) },
+			"revoked": func(n *watchedNode) { n.ca.revoked.Store(n.cert.Load().Leaf.SerialNumber) },
+			"refused": func(n *watchedNode) { n.ca.refused.Store(n.cert.Load().Leaf.SerialNumber) },
 		} {
 			who := "client"
 			if server {
@@ -258,7 +261,7 @@ func TestCertificateChanges(t *testing.T) {
 					t.Error("VerifyConnection was not called for a resumed session")
 				}
 				client.resumed.Store(0)
-				end(changed, client)
+				end(changed)
 				if name == "expired" {
 					client.renew(t)
 				}
