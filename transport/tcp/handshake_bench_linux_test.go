@@ -93,14 +93,34 @@ func BenchmarkHandshake(b *testing.B) {
 				case "server":
 					server.ClientAuth, server.VerifyConnection = tls.NoClientCert, nil
 				case "ticket":
-					server.SessionTicketsDisabled, client.SessionTicketsDisabled = false, false
-					client.ClientSessionCache = tls.NewLRUClientSessionCache(1)
-					client.ServerName = "server"
+					var first []byte
+					server.WrapSession = func(_ tls.ConnectionState, s *tls.SessionState) (ticket []byte, err error) {
+						if first == nil {
+							first, err = s.Bytes()
+						}
+						return []byte{0}, err
+					}
+					server.UnwrapSession = func([]byte, tls.ConnectionState) (*tls.SessionState, error) {
+						return tls.ParseSessionState(first)
+					}
+					client.ClientSessionCache = new(firstSession)
 				}
 				benchHandshake(b, server, client)
 			})
 		}
 	}
+}
+
+// A firstSession is a [tls.ClientSessionCache] with the first session of all.
+type firstSession struct{ sessionStore }
+
+func (s *firstSession) Get(string) (*tls.ClientSessionState, bool) {
+	session := s.session.Load()
+	return session, session != nil
+}
+
+func (s *firstSession) Put(_ string, session *tls.ClientSessionState) {
+	s.session.CompareAndSwap(nil, session)
 }
 
 func benchHandshake(b *testing.B, server, client *tls.Config) {

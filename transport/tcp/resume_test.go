@@ -129,10 +129,10 @@ type watchedCA struct {
 	cert    *x509.Certificate
 	key     *ecdsa.PrivateKey
 	pool    *x509.CertPool
-	offset  atomic.Int64 // of the clock
+	offset  atomic.Int64            // of the clock
 	revoked atomic.Pointer[big.Int] // VerifyConnection refuses this serial number
 	refused atomic.Pointer[big.Int] // Peer refuses this serial number
-	adapt   func(conf *tls.Config) // changes each configuration
+	adapt   func(conf *tls.Config)  // changes each configuration
 }
 
 func (ca *watchedCA) now() time.Time { return time.Now().Add(time.Duration(ca.offset.Load())) }
