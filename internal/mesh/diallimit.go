@@ -50,6 +50,9 @@ func newDialLimit(most int, v membership.View, self, processors int, paths []Pat
 	return &dialLimit{make(chan struct{}, max(1, min(most, all/near))), min(crowdedAttemptMax, crowd*attemptMax)}
 }
 
+// crowded reports whether the host has more nodes than its processors can link at once.
+func (l *dialLimit) crowded() bool { return l.counts > attemptMax }
+
 // acquire waits until a dial may begin. The caller calls release after the dial, and another dial may
 // begin after the time that a dial counts in any case. Without a limit acquire does not wait.
 func (l *dialLimit) acquire(ctx context.Context) (release func(), err error) {

@@ -33,7 +33,8 @@ func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn
 }
 
 func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) {
-	a, err := t.attempt(ctx, addr, magicControl, time.Now().Add(t.cfg.HandshakeTimeout))
+	began := time.Now()
+	a, err := t.attempt(ctx, addr, magicControl, began.Add(t.cfg.HandshakeTimeout))
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +46,7 @@ func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) 
 		a.fail()
 		return nil, err
 	}
+	t.handshakes.note(time.Since(began))
 	return c, nil
 }
 
@@ -248,7 +250,7 @@ func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 	timeout := c.t.cfg.HandshakeTimeout
 	ctx, cancel := context.WithTimeoutCause(c.ctx, timeout, os.ErrDeadlineExceeded)
 	defer cancel()
-	in, err := race(ctx, c, []time.Duration{timeout / 10, timeout / 5, timeout * 2 / 5},
+	in, err := race(ctx, c, c.t.handshakes.delays(timeout),
 		func() (*pipeHandshake, error) { return c.startHandshake(ctx, id) },
 		func(in *pipeHandshake) { in.fail() })
 	if err != nil {
@@ -279,6 +281,7 @@ func (c *conn) startHandshake(ctx context.Context, id uint32) (in *pipeHandshake
 		magic = magicPlain
 	}
 	limit, _ := ctx.Deadline()
+	began := time.Now()
 	a, err := c.t.attempt(ctx, c.remote, magic, limit)
 	if err != nil {
 		return nil, err
@@ -286,6 +289,8 @@ func (c *conn) startHandshake(ctx context.Context, id uint32) (in *pipeHandshake
 	defer func() {
 		if err != nil {
 			a.fail()
+		} else {
+			c.t.handshakes.note(time.Since(began))
 		}
 	}()
 	in = &pipeHandshake{attempt: a, ps: newPipeSocket(a.flight), claim: claim{conn: c.keys.id, pipe: id}}
