@@ -13,7 +13,7 @@ type Limits struct {
 
 	// Burst is the number of connections of a source that may fail, by ending without a proof,
 	// before the source is limited to one connection per Interval. Each proof cancels two
-	// failures, and so does the time of two Intervals. Default 256.
+	// failures, and so does the time of two Intervals. Default half of Max, and at least 256.
 	Burst int
 
 	// Interval is the time that cancels one failure. Default 100 ms.
@@ -26,9 +26,10 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
+	places := cmp.Or(l.Max, 512)
 	return Limits{
-		Max:      cmp.Or(l.Max, 512),
-		Burst:    cmp.Or(l.Burst, 256),
+		Max:      places,
+		Burst:    cmp.Or(l.Burst, max(256, places/2)),
 		Interval: cmp.Or(l.Interval, 100*time.Millisecond),
 		MinAge:   cmp.Or(l.MinAge, time.Second),
 	}

@@ -65,10 +65,10 @@ func newAttachment(l *Link, first *path, cfg Config) *attachment {
 type openedLanes struct {
 	second  *path // may be nil
 	control transport.Sender
-	rest    []transport.Sender // of the data and bulk lanes; nil if the link awaits the second path
+	rest    []transport.Sender // of openLanes; nil if the link awaits the second path
 }
 
-// openAll opens the pipes of the data and bulk lanes according to the Config, beside the control lane.
+// openAll opens the pipes of openLanes according to the Config, beside the control lane.
 func (a *attachment) openAll(ctx context.Context, control transport.Sender) (o openedLanes, err error) {
 	if a.cfg.Bulk != nil && a.cfg.Await != nil || a.cfg.BulkPipes > wire.BulkPipesMax {
 		panic("link: contradictory Config: both Bulk and Await, or invalid BulkPipes")
@@ -81,7 +81,7 @@ func (a *attachment) openAll(ctx context.Context, control transport.Sender) (o o
 	}
 	if a.cfg.Await == nil {
 		if o.rest, err = a.openLanes(ctx, at); err != nil {
-			return o, err
+			return o, at.wrap(err)
 		}
 	}
 	if p := transport.CapabilitiesOf(control).Prioritizer; p != nil {

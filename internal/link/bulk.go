@@ -30,24 +30,30 @@ type Transfer struct {
 	recalled bool
 }
 
-// A bulk is the outgoing bulk lane. Each pipe has a pipeWriter. Transfers wait until the
-// lane has its pipes. Push and pollings write payloads, and otherwise the goroutines of
-// the writers.
+// A bulk is the outgoing bulk lane. It opens its pipes when a transfer is delivered or expected, on a
+// goroutine; until then transfers wait. Each pipe has a pipeWriter. Push and pollings write payloads,
+// and otherwise the goroutines of the writers.
 type bulk struct {
 	link *Link
 
-	mu      sync.Mutex // guards the writers as well
-	writers []*pipeWriter
-	waiting []*Transfer // for pipes
-	keys    []wire.Key  // of the peer, for transfers to come
-	pollers int         // pollings that will push
-	bye     bool        // a goodbye is due after all transfers
-	closed  bool
-	stopped bool   // the pipes are being taken away
-	holding bool   // our goodbye was sent, and the link stays: transfers wait for the next pipes
-	sent    uint64 // bytes that earlier pipes have taken
-	begun   uint64 // segments given to pipes, also in part; see wire.Resume
+	mu       sync.Mutex // guards the writers as well
+	at       *path      // that carries the lane; nil without a connection, and before the data lane is open
+	writers  []*pipeWriter
+	waiting  []*Transfer // for pipes
+	expected bool        // OpenBulk was called while at was nil
+	opening  bool        // a goroutine opens the pipes
+	unopened bool        // our goodbye has said that the lane has no pipes
+	failures int         // consecutive connections on which the lane could not be opened
+	keys     []wire.Key  // of the peer, for transfers to come
+	pollers  int         // pollings that will push
+	bye      bool        // a goodbye is due after all transfers
+	closed   bool
+	stopped  bool   // the pipes are being taken away
+	holding  bool   // our goodbye was sent, and the link stays: transfers wait for the next pipes
+	sent     uint64 // bytes that earlier pipes have taken
+	begun    uint64 // segments given to pipes, also in part; see wire.Resume
 
+	begins   atomic.Bool // the lane has pipes, opens them, or has ended without: OpenBulk has no effect
 	pushable atomic.Bool // a pipe has a PartWriter
 	busy     atomic.Bool // a writer may have something to write
 }
@@ -62,6 +68,55 @@ const (
 	polledMax = 4 * wire.SegmentMax
 )
 
+// attach gives the lane the path for its pipes. It opens them now if transfers wait or are expected, or if a
+// goodbye is due.
+func (b *bulk) attach(at *path) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.stopped {
+		return
+	}
+	b.at = at
+	if b.expected || b.bye || len(b.waiting) > 0 {
+		b.openLocked()
+	}
+}
+
+// openLocked makes a goroutine open the pipes, unless the lane has them or gets them already, cannot have
+// them yet, or has ended without.
+func (b *bulk) openLocked() {
+	if b.at == nil || b.opening || b.unopened || b.closed || b.stopped || len(b.writers) > 0 {
+		return
+	}
+	b.opening = true
+	b.begins.Store(true)
+	at := b.at
+	at.of.writers.Go(func() { at.of.openBulk(at) })
+}
+
+// OpenBulk makes the link open the pipes of its bulk lane if it has not done so, since a [Link.Deliver] will
+// follow. It does not block. Without it the first Deliver opens them. A pending link opens them when it
+// has a connection.
+func (l *Link) OpenBulk() {
+	b := &l.bulk
+	if b.begins.Load() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expected = true
+	b.openLocked()
+}
+
+// addFailure counts a connection on which the lane could not be opened, and returns the number of
+// consecutive ones.
+func (b *bulk) addFailure() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.failures++
+	return b.failures
+}
+
 // open gives the lane its pipes.
 func (b *bulk) open(at *path, pipes []transport.Sender) {
 	b.mu.Lock()
@@ -69,6 +124,7 @@ func (b *bulk) open(at *path, pipes []transport.Sender) {
 	if b.closed || b.stopped {
 		return
 	}
+	b.opening, b.failures = false, 0
 	for i, p := range pipes {
 		pre := wire.Preamble{Lane: wire.Bulk, Index: uint8(i), Others: uint8(len(pipes) - 1)}
 		w := newPipeWriterLocked(b, at, p, pre)
@@ -97,7 +153,7 @@ func (b *bulk) assignLocked(t *Transfer) *pipeWriter {
 }
 
 // Deliver queues t. The caller must call Push soon, without a lock that the owner of t
-// needs. If the link ends before t was sent completely, its owner is not notified.
+// needs. The first transfer of a connection waits until the bulk lane has its pipes; see [Link.OpenBulk]. If the link ends before t was sent completely, its owner is not notified.
 func (l *Link) Deliver(t *Transfer) {
 	b := &l.bulk
 	b.mu.Lock()
@@ -109,6 +165,7 @@ func (l *Link) Deliver(t *Transfer) {
 	t.key = b.takeKeyLocked(t.Grant, t.size)
 	if len(b.writers) == 0 || b.stopped || b.holding {
 		b.waiting = append(b.waiting, t)
+		b.openLocked()
 		return
 	}
 	if w := b.assignLocked(t); w.parts == nil {
@@ -221,14 +278,21 @@ func (l *Link) Delivering(t *Transfer) int {
 }
 
 // sayBye ends the lane after the queued transfers. If the link stays, later ones wait for the next
-// connection.
-func (b *bulk) sayBye(idle bool) {
+// connection, except those that are delivered before the lane has its pipes. It reports whether the lane ends without pipes. Then no
+// transfer waits, none is sent on this connection, and the caller says so on the control lane.
+func (b *bulk) sayBye(idle bool) (unopened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.bye, b.holding = true, idle
-	if !b.closed && !b.stopped {
+	switch {
+	case b.closed || b.stopped:
+	case len(b.writers) == 0 && !b.opening && len(b.waiting) == 0:
+		b.unopened = true
+		b.begins.Store(true)
+	default:
 		b.startByeLocked()
 	}
+	return b.unopened
 }
 
 // startByeLocked makes the writers say goodbye after their transfers.
@@ -283,17 +347,19 @@ func (b *bulk) detachLocked() (sent []*Transfer) {
 		t.writer, t.key = nil, transport.RemoteKey{}
 	}
 	b.keys = nil
-	b.writers, b.bye, b.stopped, b.holding = nil, false, false, false
+	b.at, b.writers, b.bye, b.stopped, b.holding = nil, nil, false, false, false
+	b.expected, b.opening, b.unopened = false, false, false
+	b.begins.Store(false)
 	b.pushable.Store(false)
 	b.busy.Store(false)
 	return sent
 }
 
-// isIdle reports whether no transfer is waiting or being written.
+// isIdle reports whether no transfer is waiting or being written, and the pipes are not being opened.
 func (b *bulk) isIdle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.waiting) == 0 && !slices.ContainsFunc(b.writers, func(w *pipeWriter) bool { return !w.isIdleLocked() || w.busy })
+	return len(b.waiting) == 0 && !b.opening && !slices.ContainsFunc(b.writers, func(w *pipeWriter) bool { return !w.isIdleLocked() || w.busy })
 }
 
 func (b *bulk) close() {

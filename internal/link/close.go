@@ -77,7 +77,9 @@ func (a *attachment) sayBye(idle bool) {
 	l := a.link
 	l.fast.Store(false)
 	l.data.bye(idle)
-	l.bulk.sayBye(idle)
+	if l.bulk.sayBye(idle) {
+		l.control.byeUnopened(idle)
+	}
 	l.control.bye(idle)
 }
 
@@ -116,22 +118,28 @@ func (l *Link) Detach() bool {
 func (l *Link) Wait(n int) { l.waiters.Add(int32(n)) }
 
 // bye handles the goodbye of the peer on a pipe. It acknowledges the goodbye of a lane after
-// the last of its pipes. After the last lane the peer closes the connection, and then the
+// the last of its pipes; that of a bulk lane without pipes is on the control lane. After the last lane the peer closes the connection, and then the
 // handler is notified. The first goodbye of a peer that closes an idle connection is answered by ours.
 func (a *attachment) bye(lane wire.Lane, y wire.Bye) error {
 	l := a.link
-	if y.Lane != lane {
+	unopened := y.Lane == wire.Bulk && lane == wire.Control
+	if y.Lane != lane && !unopened {
 		return fmt.Errorf("goodbye for the %v lane on the %v lane", y.Lane, lane)
 	}
 	l.ending.Lock()
 	defer l.ending.Unlock()
 	switch {
-	case a.byes[lane]:
-		return fmt.Errorf("a second goodbye on the %v lane", lane)
+	case a.byes[y.Lane]:
+		return fmt.Errorf("a second goodbye of the %v lane", y.Lane)
 	case y.Idle && l.detached == nil:
 		return errors.New("it closes the connection as idle, and this link cannot become pending again")
 	case (a.byes != lanes{} || a.pipes > 0) && y.Idle != a.idles:
 		return errors.New("some of its goodbyes close an idle connection, and others say that it leaves")
+	}
+	if unopened {
+		if err := a.named.endUnopened(); err != nil {
+			return err
+		}
 	}
 	a.idles = y.Idle
 	if y.Idle && !a.byeSent {
@@ -143,8 +151,8 @@ func (a *attachment) bye(lane wire.Lane, y wire.Bye) error {
 			return nil
 		}
 	}
-	a.byes[lane] = true
-	l.control.acknowledge(lane)
+	a.byes[y.Lane] = true
+	l.control.acknowledge(y.Lane)
 	if a.byes.all() && !y.Idle {
 		a.hasLeft = true
 		close(a.left)

@@ -16,7 +16,8 @@
 //
 // With Config.Bulk or Config.Await, the data and bulk lanes have a second connection, and the
 // bulk lane may have several pipes there. A transfer uses one pipe. Both connections end
-// together.
+// together. A side opens the pipes of its bulk lane when it announces or delivers its first transfer: over
+// TCP a pipe costs a TLS handshake, and most links of a large world carry no transfer.
 //
 // The last call of the Handler reports the end of the link: Left, after the peer has called
 // Close, or Lost, with a reason: the end of the connection or a protocol error. Neither is
@@ -168,12 +169,12 @@ type Link struct {
 	failure   error // the reason of the end
 	broke     error // why the last attachment of a pending link has ended; nil if it was closed
 	// The channels are made when they are needed first.
-	settled chan struct{} // closed when the bulk lane of this node has its pipes, or the attachment has ended
+	settled chan struct{} // closed when the data lane of this node has its pipe, or the attachment has ended
 	done    chan struct{} // closed with over
 	ended   chan struct{} // closed with isEnded
 }
 
-// New starts a link over one or two connections. It opens the pipe of each lane. If that
+// New starts a link over one or two connections. It opens the pipes of the control and data lanes. If that
 // fails, the caller keeps the connections.
 func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link, error) {
 	l := newLink(h, cfg)

@@ -275,6 +275,7 @@ func TestLanesAreIndependent(t *testing.T) {
 			ca, cb := conns(t)
 			a := start(t, ca, newHandler())
 			arrived := make(chan wire.Lane, 8)
+			a.Deliver(&Transfer{Grant: 1, Data: make([]byte, 8<<20), Owner: ignore{}})
 			for range wire.Lanes {
 				p, err := cb.AcceptPipe(t.Context())
 				if err != nil {
@@ -291,7 +292,6 @@ func TestLanesAreIndependent(t *testing.T) {
 					}
 				}()
 			}
-			a.Deliver(&Transfer{Grant: 1, Data: make([]byte, 8<<20), Owner: ignore{}})
 			for range 12 {
 				if stalled != wire.Data || a.TakeCredit(wire.Messages, 64<<10) {
 					a.SendMessage(wire.Message{}, make([]byte, 64<<10))
@@ -361,6 +361,7 @@ func TestPeerStopsReadingALane(t *testing.T) {
 	ca, cb := conns(t)
 	h := newHandler()
 	a := start(t, ca, h)
+	a.OpenBulk()
 	for range wire.Lanes {
 		p, err := cb.AcceptPipe(t.Context())
 		if err != nil {

@@ -224,6 +224,15 @@ func (o *outbox) bye(idle bool) {
 	o.request(need)
 }
 
+// byeUnopened sends the goodbye of a bulk lane without pipes, on the control lane before its own.
+func (o *outbox) byeUnopened(idle bool) {
+	y := wire.Bye{Lane: wire.Bulk, Idle: idle}
+	o.mu.Lock()
+	need := o.flushLocked(y.Append(o.pending, wire.TypeBye), 0)
+	o.mu.Unlock()
+	o.request(need)
+}
+
 // acknowledge sends the acknowledgement of the goodbye of the peer on a lane, also after our own.
 func (o *outbox) acknowledge(lane wire.Lane) {
 	y := wire.Bye{Lane: lane}

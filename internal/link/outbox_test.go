@@ -128,11 +128,9 @@ func TestSendingNeverBlocks(t *testing.T) {
 	ha, hb := newHandler(), newHandler()
 	got := make(chan string, 1000)
 	hb.failed = func(_ wire.Failed, text string) { got <- text }
-	var blockers []*blocker
+	open := make(chan struct{})
 	a, b := pair(t, ha, hb, with(func(_ wire.Lane, s transport.Sender) transport.Sender {
-		g := &blocker{Sender: s, blocked: make(chan struct{}), open: make(chan struct{})}
-		blockers = append(blockers, g)
-		return g
+		return &blocker{Sender: s, blocked: make(chan struct{}), open: open}
 	}))
 	soon(t, "Failed", func() {
 		for range 1000 {
@@ -141,9 +139,7 @@ func TestSendingNeverBlocks(t *testing.T) {
 		id := b.Grant(&Sink{Dst: make([]byte, 10), Owner: ignore{}})
 		a.Deliver(&Transfer{Grant: id, Data: make([]byte, 10), Owner: ignore{}})
 	})
-	for _, g := range blockers {
-		close(g.open)
-	}
+	close(open)
 	for i := range 1000 {
 		select {
 		case <-got:

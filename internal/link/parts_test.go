@@ -206,6 +206,7 @@ func TestPush(t *testing.T) {
 // polling.
 func TestLongTransferLeavesPollings(t *testing.T) {
 	a, b := startParted(t)
+	send(a, b, 1, 0).wait(t)
 	var p Polling
 	a.StartPolling(&p)
 	defer p.Stop(false)

@@ -64,7 +64,7 @@ func (p *path) open(ctx context.Context, lane wire.Lane) (transport.Sender, erro
 	}
 	s, err := open(ctx)
 	if err != nil {
-		return nil, p.wrap(fmt.Errorf("link: open the %v lane: %w", lane, err))
+		return nil, fmt.Errorf("link: open the %v lane: %w", lane, err)
 	}
 	return s, nil
 }
@@ -79,16 +79,15 @@ func (a *attachment) secondPath(c transport.Conn) *path {
 	return p
 }
 
-// openLanes opens the pipe of the data lane, those of the bulk lane, and the one for relay frames, if there is
-// one, on one of the paths.
+// openLanes opens the pipe of the data lane, and the one for relay frames, if there is one, on one of the
+// paths.
 func (a *attachment) openLanes(ctx context.Context, p *path) (pipes []transport.Sender, err error) {
-	n := 1
-	if p != a.first {
-		n = max(n, a.cfg.BulkPipes)
-	}
-	list := append([]wire.Lane{wire.Data}, slices.Repeat([]wire.Lane{wire.Bulk}, n)...)
-	list = append(list, slices.Repeat([]wire.Lane{wire.Relay}, a.cfg.relayPipes())...)
-	for _, lane := range list {
+	return p.openEach(ctx, append([]wire.Lane{wire.Data}, slices.Repeat([]wire.Lane{wire.Relay}, a.cfg.relayPipes())...))
+}
+
+// openEach opens a pipe for each of the lanes.
+func (p *path) openEach(ctx context.Context, lanes []wire.Lane) (pipes []transport.Sender, err error) {
+	for _, lane := range lanes {
 		s, err := p.open(ctx, lane)
 		if err != nil {
 			return nil, err
@@ -96,6 +95,39 @@ func (a *attachment) openLanes(ctx context.Context, p *path) (pipes []transport.
 		pipes = append(pipes, s)
 	}
 	return pipes, nil
+}
+
+// bulkPipes returns the number of pipes of the bulk lane of this node on a path.
+func (a *attachment) bulkPipes(p *path) int {
+	if p == a.first {
+		return 1
+	}
+	return max(1, a.cfg.BulkPipes)
+}
+
+// bulkFailuresMax is the number of consecutive connections of a link whose bulk lane cannot be opened. The last
+// one ends the link.
+const bulkFailuresMax = 2
+
+// openBulk opens the pipes of the bulk lane on a path. If that fails, or takes longer than laneTimeout, the
+// connection is broken, or the link fails after bulkFailuresMax connections.
+func (a *attachment) openBulk(p *path) {
+	limited, cancel := context.WithTimeout(a.life, laneTimeout)
+	defer cancel()
+	pipes, err := p.openEach(limited, slices.Repeat([]wire.Lane{wire.Bulk}, a.bulkPipes(p)))
+	if err == nil {
+		a.link.bulk.open(p, pipes)
+		return
+	}
+	if limited.Err() != nil && a.life.Err() == nil {
+		err = fmt.Errorf("link: open the %v lane: not within %v", wire.Bulk, laneTimeout)
+	}
+	isBroken := isEnd(err) || p.conn.Err() != nil || a.life.Err() != nil
+	if !isBroken && a.link.bulk.addFailure() == bulkFailuresMax {
+		a.link.Fail(p.wrap(fmt.Errorf("%w, on %d connections in a row", err, bulkFailuresMax)))
+		return
+	}
+	a.broken(p, err)
 }
 
 // accept accepts the pipes of the peer on a path until the link or the connection ends. The
@@ -187,8 +219,7 @@ func (a *attachment) settled() {
 	a.link.settleLocked()
 }
 
-// openOn opens the data and bulk lanes of this node on the connection that the peer uses for
-// its own.
+// openOn opens the data lane of this node on the connection that the peer uses for its own.
 func (a *attachment) openOn(ctx context.Context, apart bool) {
 	p := a.first
 	if apart {
@@ -207,16 +238,15 @@ func (a *attachment) openOn(ctx context.Context, apart bool) {
 	a.settled()
 }
 
-// open starts to send on the data and bulk lanes.
+// open starts to send on the data lane. The bulk lane opens its pipes at the first transfer.
 func (a *attachment) open(p *path, pipes []transport.Sender) {
 	l := a.link
 	if a.cfg.Relay != nil {
-		relay := pipes[len(pipes)-1]
-		pipes = pipes[:len(pipes)-1]
+		relay := pipes[1]
 		a.readers.Go(func() { a.openRelay(p, relay) })
 	}
 	l.data.open(p, pipes[0], wire.Preamble{Lane: wire.Data}.Append(nil))
-	l.bulk.open(p, pipes[1:])
+	l.bulk.attach(p)
 	a.payloads.Store(p)
 	l.fast.Store(p != a.first)
 }
@@ -281,6 +311,8 @@ type laneSet struct {
 	relay bool
 	bulk  uint8 // a bit for each pipe of the bulk lane
 	pipes int   // of the bulk lane; 0 before the first
+	// unopened says that the peer has ended its bulk lane without a pipe.
+	unopened bool
 }
 
 func (n *laneSet) add(p wire.Preamble) error {
@@ -298,6 +330,8 @@ func (n *laneSet) add(p wire.Preamble) error {
 	case p.Lane != wire.Bulk:
 		n.lanes[p.Lane] = true
 		return nil
+	case n.unopened:
+		return fmt.Errorf("a %v lane, which it has ended without a pipe", p.Lane)
 	case n.pipes != 0 && n.pipes != pipes:
 		return fmt.Errorf("a bulk lane of %d pipes and of %d pipes", n.pipes, pipes)
 	case n.bulk&bit != 0:
@@ -305,6 +339,17 @@ func (n *laneSet) add(p wire.Preamble) error {
 	}
 	n.bulk |= bit
 	n.pipes = pipes
+	return nil
+}
+
+// endUnopened notes that the peer has ended its bulk lane without a pipe.
+func (n *laneSet) endUnopened() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.pipes != 0 {
+		return fmt.Errorf("goodbye of an unopened %v lane, which has %d pipes", wire.Bulk, n.pipes)
+	}
+	n.unopened = true
 	return nil
 }
 

@@ -60,6 +60,8 @@ func TestShortestQueue(t *testing.T) {
 		return v
 	}}
 	x.start(3, 1)
+	x.a.OpenBulk()
+	soon(t, "the bulk lane", func() { awaitPipes(x.a) })
 	for _, v := range valves {
 		t.Cleanup(func() { v.allow(1 << 40) })
 	}
@@ -87,6 +89,15 @@ func TestShortestQueue(t *testing.T) {
 				l.wait(t)
 			}
 		}
+	}
+}
+
+// awaitPipes waits until the bulk lane of a link has its pipes.
+func awaitPipes(l *Link) {
+	for hasPipes := false; !hasPipes; time.Sleep(time.Millisecond) {
+		l.bulk.mu.Lock()
+		hasPipes = len(l.bulk.writers) > 0
+		l.bulk.mu.Unlock()
 	}
 }
 

@@ -110,11 +110,12 @@ func withValve(t *testing.T, left int) (a *Link, v *valve, b *Link) {
 func withValves(t *testing.T, left int, calls *int) (a *Link, v *valve, b *Link) {
 	t.Helper()
 	ca, cb := conns(t)
+	v = newValve(nil, left)
 	a = start(t, &conn{Conn: ca, sender: func(lane wire.Lane, s transport.Sender) transport.Sender {
 		if lane != wire.Bulk {
 			return s
 		}
-		if v = newValve(s, left); calls != nil {
+		if v.Sender = s; calls != nil {
 			return vectorValve{v, calls}
 		}
 		return v
@@ -214,12 +215,12 @@ func TestRecallOfQueuedTransfer(t *testing.T) {
 // long transfers share the lane.
 func TestTransfersTakeTurns(t *testing.T) {
 	ca, cb := conns(t)
-	var v *valve
+	v := newValve(nil, wire.PreambleSize+1)
 	a := start(t, &conn{Conn: ca, sender: func(lane wire.Lane, s transport.Sender) transport.Sender {
 		if lane != wire.Bulk {
 			return s
 		}
-		v = newValve(s, wire.PreambleSize+1)
+		v.Sender = s
 		return v
 	}}, newHandler())
 	long := make([]byte, 4*wire.SegmentMax)

@@ -94,11 +94,17 @@ func (l *Link) SendStep(s wire.Step, payload []byte) {
 }
 
 // OfferMessage announces a message that needs a grant. The order of messages and offers is
-// kept.
-func (l *Link) OfferMessage(o wire.Offer) { l.data.post(o.Append) }
+// kept. The bulk lane opens meanwhile.
+func (l *Link) OfferMessage(o wire.Offer) {
+	l.data.post(o.Append)
+	l.OpenBulk()
+}
 
-// OfferStep asks for the grant of a step.
-func (l *Link) OfferStep(s wire.Step) { l.data.post(s.AppendOffer) }
+// OfferStep asks for the grant of a step. The bulk lane opens meanwhile.
+func (l *Link) OfferStep(s wire.Step) {
+	l.data.post(s.AppendOffer)
+	l.OpenBulk()
+}
 
 // Closed tells the peer that a communicator was closed. It arrives after all earlier messages
 // and steps.

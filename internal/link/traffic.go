@@ -1,9 +1,12 @@
 package link
 
+import "github.com/nexar-go/nexar/internal/wire"
+
 // Traffic counts the bytes on the data and bulk lanes of a link. The control lane is excluded:
 // heartbeats and queries continue while the application is idle.
 type Traffic struct {
-	// Sent counts the bytes given to the transport, and those that wait for room in a pipe.
+	// Sent counts the bytes given to the transport, and those that wait for room in a pipe or for the pipe
+	// itself: while the bulk lane opens, transfers are in flight.
 	Sent uint64
 	// Received counts the bytes read. While it is less than Sent of the peer, the difference is
 	// in flight.
@@ -21,6 +24,9 @@ func (l *Link) Traffic() Traffic {
 	b := &l.bulk
 	b.mu.Lock()
 	t.Sent += b.sent
+	if b.opening {
+		t.Sent += uint64(wire.PreambleSize * b.at.of.bulkPipes(b.at))
+	}
 	for _, w := range b.writers {
 		t.Sent += w.sent + uint64(len(w.head)+len(w.body))
 	}

@@ -25,12 +25,12 @@ func agree(t *testing.T, from, to *Link) {
 // The sender counts all bytes, and the receiver the bytes that have arrived.
 func TestTraffic(t *testing.T) {
 	x := newApart(t)
-	var bulk *valve
+	bulk := newValve(nil, wire.PreambleSize)
 	x.ba = &wrappedConn{Conn: x.ba, make: func(i int, s transport.Sender) transport.Sender {
 		if i == 0 {
 			return s // of the data lane
 		}
-		bulk = newValve(s, wire.PreambleSize)
+		bulk.Sender = s
 		return bulk
 	}}
 	x.start(1, 1)

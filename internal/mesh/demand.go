@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -16,12 +17,12 @@ import (
 )
 
 const (
-	// demandDialsMax is the maximum number of concurrent attempts to dial peers on demand.
-	demandDialsMax = 8
 	// demandHeartbeats is the number of heartbeat timeouts after which a peer that cannot be dialed
 	// on demand counts as lost, up to dialTimeout. A loaded host delays handshakes more than answers
 	// to heartbeats.
 	demandHeartbeats = 3
+	// peerDialShare divides the time that a dial counts; the quotient is the time to wait for the dial of a peer.
+	peerDialShare = 8
 	// lateAfter is the time after which LinkHost dials nodes that have not dialed this node.
 	lateAfter = 2 * time.Second
 	// goneMax is the longest time that a proposal to a node that has left may take.
@@ -100,7 +101,7 @@ func (w *wanted) take() (slots []int) {
 
 // dialWanted dials the peers in the queue of wanted slots, until the Mesh closes.
 func (m *Mesh) dialWanted() {
-	tokens := make(chan struct{}, demandDialsMax)
+	limit := newDialLimit(demandDialsMax, m.cfg.View, m.self, runtime.NumCPU(), m.cfg.Paths)
 	for {
 		select {
 		case <-m.run.Done():
@@ -108,23 +109,24 @@ func (m *Mesh) dialWanted() {
 		case <-m.wanted.wake:
 		}
 		for _, slot := range m.wanted.take() {
-			m.wg.Go(func() { m.dialOnDemand(slot, tokens) })
+			m.wg.Go(func() { m.dialOnDemand(slot, limit) })
 		}
 	}
 }
 
 // dialOnDemand dials a peer until its link has a connection, from this node or from the peer. If
 // the peer cannot be reached for some time, its link fails with a reason that names its addresses.
-func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
+func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	p := m.peer(slot)
-	l, limit := p.link, m.demandTimeout()
+	l, timeout := p.link, m.demandTimeout()
 	if l == nil {
 		return
 	}
+	ctx, cancel := context.WithCancel(m.run)
 	if p.broken != nil && m.isNear(p.node.ID) {
-		limit = m.redialTimeout()
+		limit, timeout = nil, m.redialTimeout()
+		ctx, cancel = within(m.run, timeout)
 	}
-	ctx, cancel := within(m.run, limit)
 	defer cancel()
 	m.wg.Go(func() {
 		defer cancel()
@@ -144,7 +146,10 @@ func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
 			return
 		}
 	}
-	err := m.dial(ctx, slot, tokens)
+	if limit != nil {
+		m.letPeerDial(ctx, slot, l, limit)
+	}
+	err := m.dial(ctx, slot, limit, timeout)
 	if err == nil || m.run.Err() != nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return
 	}
@@ -164,6 +169,23 @@ func (m *Mesh) dialOnDemand(slot int, tokens chan struct{}) {
 	if l.FailPending(failure) {
 		m.log.Debug("no link on demand", m.note(slot), "err", err)
 	}
+}
+
+// letPeerDial waits for a moment on a host with more nodes than its processors can link at once, if the peer probably dials
+// this node at the same time: both take part in a collective. Of two connections at the same time only that of the larger NodeID
+// is used, and the other one would cost handshakes for nothing. The wait ends when the link has a connection.
+func (m *Mesh) letPeerDial(ctx context.Context, slot int, l *link.Link, limit *dialLimit) {
+	if id := m.node(slot).ID; !limit.crowded() || bytes.Compare(m.cfg.Self[:], id[:]) > 0 {
+		return
+	}
+	first, cancel := context.WithTimeout(ctx, limit.counts/peerDialShare)
+	defer cancel()
+	_ = m.awaitLinks(first, func(other int, p *peer) bool {
+		return other == slot && p.link == l && p.isPending() && p.accepting == 0
+	}, nil)
+	whole, cancel := context.WithTimeout(ctx, limit.counts)
+	defer cancel()
+	_ = m.awaitLinks(whole, func(other int, p *peer) bool { return other == slot && p.link == l && p.isPending() && p.accepting > 0 }, nil)
 }
 
 // demandTimeout returns the time after which a peer that cannot be dialed counts as lost.

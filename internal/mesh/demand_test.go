@@ -456,3 +456,25 @@ func TestOnDemandDialerLeaves(t *testing.T) {
 		})
 	}
 }
+
+// TestDialWaitsForOthers: the time that a dial waits for other dials does not count for its timeout.
+func TestDialWaitsForOthers(t *testing.T) {
+	onDemand(t, func(w *world) {
+		limit := &dialLimit{make(chan struct{}, 1), time.Hour}
+		release, err := limit.acquire(w.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(10*time.Second, release)
+		began := time.Now()
+		if err := w.meshes[0].dial(w.Context(), 4, limit, time.Second); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took < 10*time.Second {
+			t.Errorf("the dial took %v beside another one of 10 s", took)
+		}
+		if got := w.linked(0); !slices.Contains(got, 4) {
+			t.Errorf("rank 0 has links to the ranks %v, want one to rank 4", got)
+		}
+	})
+}

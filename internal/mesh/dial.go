@@ -35,24 +35,31 @@ const (
 )
 
 // dial links this node to the peer in a slot, and blocks until the link is up. It tries all
-// paths and all addresses of the node in turn, repeatedly, until ctx ends or dialTimeout has
+// paths and all addresses of the node in turn, repeatedly, until ctx ends or timeout has
 // passed. It tries the next address if another node answers at one: several hosts may have the
 // same private address. Dials may run concurrently, and whenever [Mesh.add] accepts a link. Each
-// attempt holds a token of tokens, unless that is nil.
-func (m *Mesh) dial(ctx context.Context, slot int, tokens chan struct{}) error {
-	ctx, cancel := within(ctx, dialTimeout)
-	defer cancel()
+// attempt counts for limit, unless that is nil, and timeout does not include the time that it waits for others.
+func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout time.Duration) error {
 	d := m.newDialing(slot)
 	var last error
-	for wait := redialFirst; ; wait = min(2*wait, redialMax) {
-		err := d.attempt(ctx, tokens)
+	for wait, left := redialFirst, timeout; ; wait = min(2*wait, redialMax) {
+		release, err := limit.acquire(ctx)
+		if err == nil {
+			began := time.Now()
+			limited, cancel := context.WithTimeoutCause(ctx, left, notWithin(timeout))
+			err = d.attempt(limited)
+			if last == nil || limited.Err() == nil {
+				last = err
+			}
+			cancel()
+			release()
+			left -= time.Since(began)
+		}
 		if err == nil || errors.Is(err, link.ErrConnected) {
 			return nil
 		}
-		if last == nil || ctx.Err() == nil {
-			last = err
-		}
-		if !d.isFinal {
+		last = cmp.Or(last, err)
+		if left -= wait; !d.isFinal && left > 0 {
 			select {
 			case <-time.After(wait):
 				continue
@@ -69,15 +76,7 @@ func (m *Mesh) dial(ctx context.Context, slot int, tokens chan struct{}) error {
 }
 
 // attempt tries all paths and all addresses once, and makes a link of the first connection.
-func (d *dialing) attempt(ctx context.Context, tokens chan struct{}) error {
-	if tokens != nil {
-		select {
-		case tokens <- struct{}{}:
-			defer func() { <-tokens }()
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+func (d *dialing) attempt(ctx context.Context) error {
 	if err := d.mesh.notNeighbor(&d.peer); err != nil {
 		d.isFinal = true
 		return err

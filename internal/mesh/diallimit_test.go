@@ -10,16 +10,23 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
-func TestDialsOn(t *testing.T) {
-	for _, c := range []struct{ near, far, processors, want int }{
-		{1, 0, 1, 4}, {4, 0, 2, 4}, {16, 0, 2, 2}, {32, 0, 2, 1}, {128, 0, 2, 1}, {4, 1000, 2, 4}, {128, 0, 64, 4},
+// TestDialsOfHosts: the nodes of a host with few processors have fewer dials in progress, which count for longer.
+func TestDialsOfHosts(t *testing.T) {
+	for _, c := range []struct {
+		near, far, processors, want int
+		counts                      time.Duration
+	}{
+		{1, 0, 1, 4, time.Second}, {4, 0, 2, 4, time.Second}, {16, 0, 2, 2, time.Second}, {32, 0, 2, 1, time.Second},
+		{128, 0, 2, 1, 4 * time.Second}, {4, 1000, 2, 4, time.Second}, {128, 0, 64, 4, time.Second}, {1024, 0, 2, 1, 10 * time.Second},
 	} {
 		v := membership.View{Nodes: make([]membership.Node, c.near+c.far)}
 		for i := range c.near {
 			v.Nodes[i].Host = "a"
 		}
-		if got := dialsOn(v, 0, c.processors, nil); got != c.want {
-			t.Errorf("%d nodes on %d processors, %d elsewhere: %d dials, want %d", c.near, c.processors, c.far, got, c.want)
+		l := newDialLimit(4, v, 0, c.processors, nil)
+		if got := cap(l.tokens); got != c.want || l.counts != c.counts {
+			t.Errorf("%d nodes on %d processors, %d elsewhere: %d dials that count for %v, want %d for %v",
+				c.near, c.processors, c.far, got, l.counts, c.want, c.counts)
 		}
 	}
 }
@@ -27,7 +34,7 @@ func TestDialsOn(t *testing.T) {
 // TestDialLimit: an attempt begins when another one has ended, or after attemptMax.
 func TestDialLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newDialLimit(1)
+		l := &dialLimit{make(chan struct{}, 1), attemptMax}
 		began := time.Now()
 		acquire := func() (release func(), waited time.Duration) {
 			release, err := l.acquire(t.Context())

@@ -86,7 +86,7 @@ func (m *Mesh) clearLinkLocked(slot int) {
 		return // The peer dials again or does not join.
 	}
 	m.wg.Go(func() {
-		if err := m.dial(m.run, slot, nil); err != nil {
+		if err := m.dial(m.run, slot, nil, dialTimeout); err != nil {
 			m.log.Warn("cannot replace a lost link", m.note(slot), "err", err)
 		}
 	})

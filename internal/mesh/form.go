@@ -60,8 +60,10 @@ func splitDeadline(ctx context.Context) (dialing, waiting context.Context, cance
 }
 
 func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, d, fmt.Errorf("not within %v", d.Round(time.Millisecond)))
+	return context.WithTimeoutCause(ctx, d, notWithin(d))
 }
+
+func notWithin(d time.Duration) error { return fmt.Errorf("not within %v", d.Round(time.Millisecond)) }
 
 // awaitLinks waits until missing selects no peer. It returns the first error of failed, or
 // the cause of the end of ctx.
@@ -121,12 +123,7 @@ func (m *Mesh) dialAll(ctx context.Context, include func(slot int) bool, failed 
 			continue
 		}
 		dials.Go(func() {
-			release, err := m.dials.acquire(ctx)
-			if err == nil {
-				err = m.dial(ctx, slot, nil)
-				release()
-			}
-			if err != nil {
+			if err := m.dial(ctx, slot, m.dials, dialTimeout); err != nil {
 				failed(slot, err)
 			}
 		})
@@ -211,7 +208,7 @@ func (m *Mesh) isMissing(slot int, p *peer) bool {
 	switch {
 	case p.link == nil:
 		return m.isRequired(slot)
-	case p.isPending():
+	case p.isPending(), p.onDemand && p.route == nil: // The route follows the connection.
 		return m.isRequired(slot) || slot < m.self && m.isDialed(slot)
 	}
 	return false

@@ -132,8 +132,8 @@ type Mesh struct {
 
 	replaced []*link.Link // links that have lost frames, until the next view
 
-	required []int // slots of the first view; see requiredSlots
-	dials    dialLimit
+	required []int                       // slots of the first view; see requiredSlots
+	dials    *dialLimit                  // of the dials of Form
 	wanted   wanted                      // peers that links on demand need
 	near     atomic.Pointer[neighbors]   // for connections without a relay
 	accepted *connSet[acceptedKey]       // connections without a link
@@ -192,7 +192,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	for rank, n := range cfg.View.Nodes {
 		m.addPeerLocked(n, rank)
 	}
-	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsOn(cfg.View, self, runtime.NumCPU(), cfg.Paths))
+	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, self, runtime.NumCPU(), cfg.Paths)
 	m.wanted.init()
 	m.setNear(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())

@@ -209,7 +209,6 @@ func TestNearIsBroken(t *testing.T) {
 	})
 }
 
-// TestNearIsMissing: a node of this host without the near path is reached by another path.
 // TestNearIsSlow: ranks of a host that is so busy that a dial takes several seconds use their near path.
 func TestNearIsSlow(t *testing.T) {
 	withPaths(t, []int{0, 0}, func(w *multipath) {
@@ -220,6 +219,7 @@ func TestNearIsSlow(t *testing.T) {
 	})
 }
 
+// TestNearIsMissing: a node of this host without the near path is reached by another path.
 func TestNearIsMissing(t *testing.T) {
 	withPaths(t, []int{0, 0}, func(w *multipath) {
 		made := [][]Path{w.pathsOf(0)[1:], w.pathsOf(1)}

@@ -21,9 +21,17 @@ type multiListener struct {
 	acceptors  sync.WaitGroup
 }
 
-// acceptJoins starts to accept joining processes on all transports of a seed. If it fails, the
+// joiningMin is the smallest number of unproved connections that a seed admits at a time.
+const joiningMin = 512
+
+// joiningMax returns the number of unproved connections that a seed for a world of n nodes admits at a time. It is
+// more than n, since all nodes of a job may start at once, and some connect again before the seed has noticed that their
+// first connection has ended.
+func joiningMax(n int) int { return max(joiningMin, 2*n) }
+
+// acceptJoins starts to accept joining processes on all transports of a seed for a world of n nodes. If it fails, the
 // caller must still close the result.
-func (s *sockets) acceptJoins(listen string, joining pki.Joining) (*multiListener, error) {
+func (s *sockets) acceptJoins(listen string, n int, joining pki.Joining) (*multiListener, error) {
 	m := &multiListener{addr: s.addr, conns: make(chan transport.Conn)}
 	m.life, m.cancel = context.WithCancel(context.Background())
 	if s.endpoint != nil {
@@ -38,7 +46,7 @@ func (s *sockets) acceptJoins(listen string, joining pki.Joining) (*multiListene
 		if err != nil {
 			return m, err
 		}
-		t, err := tcp.Listen(tcp.Config{Listener: l, Anonymous: true, MaxPipes: joinPipesMax, Log: s.log}, joining)
+		t, err := tcp.Listen(tcp.Config{Listener: l, Anonymous: true, MaxPipes: joinPipesMax, MaxHandshakes: joiningMax(n), Log: s.log}, joining)
 		if err != nil {
 			return m, errors.Join(err, l.Close())
 		}

@@ -75,11 +75,11 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	}
 	cfg.Transports.Roots = cfg.Issuer.Roots() // of the other seeds
 	s := &Seed{done: make(chan struct{})}
-	s.sockets, err = openSockets(context.Background(), cfg.Listen, nil, cfg.Transports, quic.Config{Log: cfg.Log, Heartbeat: -1})
+	s.sockets, err = openSockets(context.Background(), cfg.Listen, nil, cfg.Transports, quic.Config{MaxHandshakes: joiningMax(cfg.World), Log: cfg.Log, Heartbeat: -1})
 	if err != nil {
 		return nil, err
 	}
-	s.joins, err = s.sockets.acceptJoins(cfg.Listen, joining)
+	s.joins, err = s.sockets.acceptJoins(cfg.Listen, cfg.World, joining)
 	var replication *server.Replication
 	if err == nil {
 		replication, err = s.replication(cfg)

@@ -159,7 +159,8 @@ func baseConfig(protocol string) *tls.Config {
 		// packet. It would protect against an attacker that records the traffic and breaks it
 		// decades later, which is no threat to intermediate results of a computation.
 		CurvePreferences: []tls.CurveID{tls.X25519},
-		// Nodes keep their conns and never resume a session.
+		// Nodes keep their conns and resume no session in a later one. transport/tcp replaces
+		// this setting for the sockets within a conn.
 		SessionTicketsDisabled: true,
 	}
 }

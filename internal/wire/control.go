@@ -131,7 +131,8 @@ func (x *Closed) Append(b []byte) []byte { return appendFrame(b, TypeClosed, x) 
 // ParseClosed decodes a [TypeClosed] frame.
 func ParseClosed(b []byte) (Closed, error) { return parseFrame[Closed](b) }
 
-// A Bye is the last frame of a pipe: its sender closes the link. A ByeAck, always on the
+// A Bye is the last frame of a pipe: its sender closes the link. A Bye of the bulk lane on the control
+// lane says that the sender has opened no pipe of the bulk lane and will not. A ByeAck, always on the
 // control lane, confirms that the receiver has read everything up to the Bye of Lane.
 type Bye struct {
 	Lane Lane

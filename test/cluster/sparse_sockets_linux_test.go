@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -69,19 +70,57 @@ func TestSparseSockets(t *testing.T) {
 }
 
 // checkConnections checks that each worker has established TCP connections to all of its neighbors, to one listener
-// outside the world, the seed, and to no other process.
+// outside the world, the seed, and to no other process. A connection that a worker has not accepted yet seems to lead to another
+// process, so one sample with too many does not count.
 func checkConnections(t *testing.T, workers []*worker, near []map[int]bool) {
 	t.Helper()
-	type pair struct{ local, remote netip.AddrPort }
-	owner := make(map[pair]int)
-	mine := make([][]pair, len(workers))
-	inodes := make(map[string]pair)
+	var wrong []string
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if wrong = wrongConnections(t, workers, near); len(wrong) == 0 {
+			return
+		}
+	}
+	t.Error(strings.Join(wrong, "\n"))
+}
+
+// wrongConnections describes the workers with other connections than checkConnections requires. A connection to a worker
+// that is not a neighbor fails the test at once.
+func wrongConnections(t *testing.T, workers []*worker, near []map[int]bool) (wrong []string) {
+	t.Helper()
+	mine, owner := connections(t, workers)
+	for rank := range workers {
+		linked, outside := make(map[int]bool), make(map[netip.AddrPort]bool)
+		for _, p := range mine[rank] {
+			if other, ok := owner[socketAddrs{p.remote, p.local}]; ok {
+				if linked[other] = true; !near[rank][other] {
+					t.Errorf("rank %d has a connection to rank %d, which is not a neighbor", rank, other)
+				}
+			} else {
+				outside[p.remote] = true
+			}
+		}
+		if !maps.Equal(linked, near[rank]) || len(outside) != 1 {
+			wrong = append(wrong, fmt.Sprintf("rank %d has connections to the ranks %v and to %v, want the neighbors %v and one seed",
+				rank, slices.Sorted(maps.Keys(linked)), slices.Collect(maps.Keys(outside)), slices.Sorted(maps.Keys(near[rank]))))
+		}
+	}
+	return wrong
+}
+
+// socketAddrs are the addresses of a TCP socket.
+type socketAddrs struct{ local, remote netip.AddrPort }
+
+// connections returns the established TCP sockets of each worker, and the worker of each.
+func connections(t *testing.T, workers []*worker) (mine [][]socketAddrs, owner map[socketAddrs]int) {
+	t.Helper()
+	inodes := make(map[string]socketAddrs)
 	for _, fields := range table(t, "/proc/net/tcp") {
 		const established = "01"
 		if len(fields) > 9 && fields[3] == established {
-			inodes["socket:["+fields[9]+"]"] = pair{hexAddr(t, fields[1]), hexAddr(t, fields[2])}
+			inodes["socket:["+fields[9]+"]"] = socketAddrs{hexAddr(t, fields[1]), hexAddr(t, fields[2])}
 		}
 	}
+	mine, owner = make([][]socketAddrs, len(workers)), make(map[socketAddrs]int)
 	for rank, w := range workers {
 		for _, link := range descriptors(t, w.cmd.Process.Pid) {
 			if p, ok := inodes[link]; ok {
@@ -90,20 +129,7 @@ func checkConnections(t *testing.T, workers []*worker, near []map[int]bool) {
 			}
 		}
 	}
-	for rank := range workers {
-		linked, outside := make(map[int]bool), make(map[netip.AddrPort]bool)
-		for _, p := range mine[rank] {
-			if other, ok := owner[pair{p.remote, p.local}]; ok {
-				linked[other] = true
-			} else {
-				outside[p.remote] = true
-			}
-		}
-		if !maps.Equal(linked, near[rank]) || len(outside) != 1 {
-			t.Errorf("rank %d has connections to the ranks %v and to %v, want the neighbors %v and one seed",
-				rank, slices.Sorted(maps.Keys(linked)), slices.Collect(maps.Keys(outside)), slices.Sorted(maps.Keys(near[rank])))
-		}
-	}
+	return mine, owner
 }
 
 // hexAddr decodes an IPv4 address and port of /proc/net/tcp. The address is a number in the byte order of the machine.

@@ -100,8 +100,9 @@ func (t *Transport) handshake(sock socket) error {
 
 // acceptConn completes the handshake on a control socket.
 func (t *Transport) acceptConn(sock socket) error {
-	m := controlHandshake{sock: sock, tls: tls.Server(sock, t.server)}
-	err := m.tls.Handshake()
+	m, begun := &controlHandshake{sock: sock}, newFlight(sock, "")
+	m.tls = tls.Server(begun, t.serverOfControl(m))
+	err := begun.handshake(m.tls)
 	if err != nil {
 		return err
 	}
@@ -117,6 +118,9 @@ func (t *Transport) acceptConn(sock socket) error {
 		return err
 	}
 	if m.peerGreeting, err = readGreeting(m.tls); err != nil {
+		return err
+	}
+	if err := begun.end(); err != nil {
 		return err
 	}
 	if err := mine.agree(m.peerGreeting); err != nil {
@@ -147,10 +151,14 @@ func (t *Transport) acceptConn(sock socket) error {
 
 // acceptPipe completes the handshake on the socket of a pipe.
 func (t *Transport) acceptPipe(sock socket) error {
-	ps := &pipeSocket{socket: sock}
+	ps := newPipeSocket(newFlight(sock, ""))
+	var resumed *conn
 	if !t.cfg.Plain {
-		if err := ps.startTLS(tls.Server, t.server); err != nil {
+		if err := ps.startTLS(tls.Server, t.serverOfPipe(&resumed)); err != nil {
 			return err
+		}
+		if !ps.tls.ConnectionState().DidResume {
+			resumed = nil
 		}
 	}
 	rw := ps.netConn()
@@ -167,12 +175,18 @@ func (t *Transport) acceptPipe(sock socket) error {
 			return err
 		}
 	}
-	p, err := ps.prover(c.keys.proof, said)
-	if err != nil {
-		return err
-	}
-	if err := p.challenge(rw, roleAccept, roleDial); err != nil {
-		return err
+	switch resumed {
+	case c: // the TLS session proves possession of the key
+	case nil:
+		p, err := ps.prover(c.keys.proof, said)
+		if err != nil {
+			return err
+		}
+		if err := p.challenge(rw, roleAccept, roleDial); err != nil {
+			return err
+		}
+	default:
+		return errOtherConn
 	}
 	if said.pipe%2 == 0 {
 		return c.acceptReceiver(ps, said.pipe)

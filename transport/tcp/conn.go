@@ -43,6 +43,10 @@ type conn struct {
 	sock   socket
 	tls    *tls.Conn // on sock
 
+	// The session of tls, for the sockets of pipes; nil if it cannot be resumed.
+	dialedSession   *tls.ClientSessionState
+	acceptedSession []byte
+
 	ctx       context.Context // ends with the conn; its cause is the reason
 	cancel    context.CancelCauseFunc
 	pipeQuota chan struct{}  // contains an element for each open pipe of this side
@@ -92,23 +96,29 @@ func (c *conn) ConnectionState() tls.ConnectionState { return c.tls.ConnectionSt
 
 // A controlHandshake is the result of the handshake on a control socket.
 type controlHandshake struct {
-	sock         socket
-	tls          *tls.Conn
-	keys         keys
-	peer         string
-	dialed       bool
-	peerGreeting greeting
+	sock            socket
+	tls             *tls.Conn
+	dialedSession   sessionStore // if dialed
+	acceptedSession []byte       // if not dialed: an encoded tls.SessionState
+	keys            keys
+	peer            string
+	dialed          bool
+	peerGreeting    greeting
 }
 
-func (t *Transport) newConn(m controlHandshake) *conn {
+func (t *Transport) newConn(m *controlHandshake) *conn {
 	c := &conn{
-		t:         t,
-		peer:      m.peer,
-		remote:    plainAddr(m.sock.RemoteAddr()),
-		dialed:    m.dialed,
-		keys:      m.keys,
-		sock:      m.sock,
-		tls:       m.tls,
+		t:      t,
+		peer:   m.peer,
+		remote: plainAddr(m.sock.RemoteAddr()),
+		dialed: m.dialed,
+		keys:   m.keys,
+		sock:   m.sock,
+		tls:    m.tls,
+
+		dialedSession:   m.dialedSession.session.Load(),
+		acceptedSession: m.acceptedSession,
+
 		pipeQuota: make(chan struct{}, min(m.peerGreeting.pipesMax, pipesMax)),
 		backlog:   make(chan *receiver, t.cfg.MaxPipes),
 		peerReady: make(chan struct{}),

@@ -33,7 +33,8 @@ func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn
 }
 
 func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) {
-	a, err := t.attempt(ctx, addr, magicControl, time.Now().Add(t.cfg.HandshakeTimeout))
+	began := time.Now()
+	a, err := t.attempt(ctx, addr, magicControl, began.Add(t.cfg.HandshakeTimeout))
 	if err != nil {
 		return nil, err
 	}
@@ -45,13 +46,15 @@ func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) 
 		a.fail()
 		return nil, err
 	}
+	t.handshakes.note(time.Since(began))
 	return c, nil
 }
 
 // connectControl completes the handshake on a new control socket.
 func (t *Transport) connectControl(a *attempt, peer string) (*conn, error) {
-	m := controlHandshake{sock: a.sock, tls: tls.Client(a.sock, t.client(peer)), dialed: true}
-	err := m.tls.Handshake()
+	m := &controlHandshake{sock: a.sock, dialed: true}
+	m.tls = tls.Client(a.flight, t.clientOfControl(peer, m))
+	err := a.flight.handshake(m.tls)
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +75,9 @@ func (t *Transport) connectControl(a *attempt, peer string) (*conn, error) {
 	}
 	mine := t.greeting()
 	if _, err := m.tls.Write(mine.append(nil)); err != nil {
+		return nil, err
+	}
+	if err := a.flight.end(); err != nil {
 		return nil, err
 	}
 	if err := mine.agree(m.peerGreeting); err != nil {
@@ -104,30 +110,9 @@ func (t *Transport) identify(state tls.ConnectionState, want string) (string, er
 	return got, nil
 }
 
-// prepare adapts a TLS configuration to sockets that carry much data in one direction.
-func prepare(conf *tls.Config) *tls.Config {
-	conf = conf.Clone()
-	// Small first records only help readers that display data as it arrives.
-	conf.DynamicRecordSizingDisabled = true
-	// A ticket would stay unread in sockets that this side never reads, and closing a
-	// socket with unread data resets it.
-	conf.SessionTicketsDisabled = true
-	if choose := conf.GetConfigForClient; choose != nil {
-		conf.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			chosen, err := choose(hello)
-			if chosen == nil || err != nil {
-				return nil, err
-			}
-			return prepare(chosen), nil
-		}
-	}
-	return conf
-}
-
-// client returns the TLS configuration for dialing peer. Its verification errors become
+// withIdentityError makes the verification errors of a TLS configuration for dialing
 // [transport.ErrIdentity].
-func (t *Transport) client(peer string) *tls.Config {
-	conf := prepare(t.creds.Client(peer))
+func withIdentityError(conf *tls.Config) *tls.Config {
 	if verify := conf.VerifyConnection; verify != nil {
 		conf.VerifyConnection = func(state tls.ConnectionState) error {
 			err := verify(state)
@@ -142,13 +127,14 @@ func (t *Transport) client(peer string) *tls.Config {
 
 // An attempt is a dialed socket with an incomplete handshake.
 type attempt struct {
-	sock socket
-	ctx  context.Context
-	stop func() bool
+	sock   socket
+	flight *flight // on sock
+	ctx    context.Context
+	stop   func() bool
 }
 
-// attempt dials addr and sends the magic. Until commit, limit and the end of ctx
-// interrupt all use of the socket.
+// attempt dials addr and begins a flight with the magic. Until commit, limit and the end
+// of ctx interrupt all use of the socket.
 func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.Time) (*attempt, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -166,12 +152,8 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 	}
 	t.setTimeouts(sock)
 	sock.SetDeadline(limit)
-	a := &attempt{sock: sock, ctx: ctx}
+	a := &attempt{sock: sock, flight: newFlight(sock, magic), ctx: ctx}
 	a.stop = context.AfterFunc(ctx, func() { sock.SetDeadline(past()) })
-	if _, err := io.WriteString(sock, magic); err != nil {
-		a.fail()
-		return nil, err
-	}
 	return a, nil
 }
 
@@ -268,7 +250,7 @@ func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 	timeout := c.t.cfg.HandshakeTimeout
 	ctx, cancel := context.WithTimeoutCause(c.ctx, timeout, os.ErrDeadlineExceeded)
 	defer cancel()
-	in, err := race(ctx, c, []time.Duration{timeout / 10, timeout / 5, timeout * 2 / 5},
+	in, err := race(ctx, c, c.t.handshakes.delays(timeout),
 		func() (*pipeHandshake, error) { return c.startHandshake(ctx, id) },
 		func(in *pipeHandshake) { in.fail() })
 	if err != nil {
@@ -286,16 +268,20 @@ func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 type pipeHandshake struct {
 	*attempt
 	ps     *pipeSocket
-	prover *prover
+	prover *prover // nil if the TLS session is that of the control socket
+	claim  claim
 }
 
-// startHandshake dials a socket for a pipe and waits for the proof of the peer.
+// startHandshake dials a socket for a pipe and waits for the proof of the peer: its
+// Finished message, if the TLS session is that of the control socket, and otherwise its
+// challenge.
 func (c *conn) startHandshake(ctx context.Context, id uint32) (in *pipeHandshake, err error) {
 	magic := magicTLS
 	if c.t.cfg.Plain {
 		magic = magicPlain
 	}
 	limit, _ := ctx.Deadline()
+	began := time.Now()
 	a, err := c.t.attempt(ctx, c.remote, magic, limit)
 	if err != nil {
 		return nil, err
@@ -303,18 +289,24 @@ func (c *conn) startHandshake(ctx context.Context, id uint32) (in *pipeHandshake
 	defer func() {
 		if err != nil {
 			a.fail()
+		} else {
+			c.t.handshakes.note(time.Since(began))
 		}
 	}()
-	in = &pipeHandshake{attempt: a, ps: &pipeSocket{socket: a.sock}}
+	in = &pipeHandshake{attempt: a, ps: newPipeSocket(a.flight), claim: claim{conn: c.keys.id, pipe: id}}
 	if !c.t.cfg.Plain {
-		if err := in.ps.startTLS(tls.Client, c.t.client(c.peer)); err != nil {
+		if err := in.ps.startTLS(tls.Client, c.clientOfPipe()); err != nil {
 			return nil, err
 		}
-		if _, err := c.t.identify(in.ps.tls.ConnectionState(), c.peer); err != nil {
+		state := in.ps.tls.ConnectionState()
+		if _, err := c.t.identify(state, c.peer); err != nil {
 			return nil, err
+		}
+		if state.DidResume {
+			return in, nil
 		}
 	}
-	if in.prover, err = in.ps.prover(c.keys.proof, claim{conn: c.keys.id, pipe: id}); err != nil {
+	if in.prover, err = in.ps.prover(c.keys.proof, in.claim); err != nil {
 		return nil, err
 	}
 	if err := in.prover.claimTo(in.ps.netConn(), roleAccept); err != nil {
@@ -326,10 +318,16 @@ func (c *conn) startHandshake(ctx context.Context, id uint32) (in *pipeHandshake
 	return in, nil
 }
 
-// finish sends the proof of this side, and exchanges confirmations.
-func (in *pipeHandshake) finish(wanted func() error) error {
+// finish sends the proof of this side, or the claim that needs none, and exchanges
+// confirmations.
+func (in *pipeHandshake) finish(wanted func() error) (err error) {
 	rw := in.ps.netConn()
-	if err := in.prover.prove(rw, roleDial); err != nil {
+	if in.prover != nil {
+		err = in.prover.prove(rw, roleDial)
+	} else {
+		_, err = rw.Write(in.claim.append(nil))
+	}
+	if err != nil {
 		return err
 	}
 	if err := readYes(rw); err != nil {

@@ -83,11 +83,12 @@ func deriveKeys(state tls.ConnectionState) (k keys, err error) {
 type nonce [16]byte
 
 // A claim is the first message of the dialer of a socket: the conn and the pipe that it
-// belongs to.
+// belongs to. If the TLS session is that of the conn, the peer answers with yes, and
+// otherwise with a challenge.
 type claim struct {
 	conn  connID
 	pipe  uint32
-	nonce nonce
+	nonce nonce // for the proofs
 }
 
 const claimBytes = 16 + 4 + 16

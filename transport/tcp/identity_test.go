@@ -97,7 +97,7 @@ type intruder struct {
 // try reports whether the server accepted the pipe.
 func (i intruder) try(t *testing.T, server *testNode) bool {
 	t.Helper()
-	ps := &pipeSocket{socket: dialRaw(t, server, i.magic)}
+	ps := newPipeSocket(newFlight(dialRaw(t, server, i.magic), ""))
 	if i.creds != nil {
 		if err := ps.startTLS(tls.Client, i.creds.Client("server")); err != nil {
 			t.Fatal(err)
@@ -203,7 +203,7 @@ func impersonate(l net.Listener, creds *testCreds) error {
 	if _, err := io.ReadFull(sock, make([]byte, magicBytes)); err != nil {
 		return err
 	}
-	c := tls.Server(sock, prepare(creds.Server()))
+	c := tls.Server(sock, configure(creds.Server(), nil))
 	if _, err := readClaim(c); err != nil {
 		return err
 	}

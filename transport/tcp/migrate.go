@@ -149,10 +149,13 @@ func (c *conn) dialFlow(ctx context.Context, id uint32) (f *subflow, err error) 
 	if f.raw, err = a.sock.SyscallConn(); err != nil {
 		return nil, err
 	}
-	if err := f.prover.claimTo(a.sock, roleMigrateAccept); err != nil {
+	if err := f.prover.claimTo(a.flight, roleMigrateAccept); err != nil {
 		return nil, err
 	}
-	if err := f.prover.prove(a.sock, roleMigrateDial); err != nil {
+	if err := f.prover.prove(a.flight, roleMigrateDial); err != nil {
+		return nil, err
+	}
+	if err := a.flight.end(); err != nil {
 		return nil, err
 	}
 	if !c.owns(id) {

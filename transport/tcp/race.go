@@ -2,8 +2,50 @@ package tcp
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"time"
 )
+
+// A handshakeClock knows the durations of the last handshakes.
+type handshakeClock struct {
+	mu     sync.Mutex
+	recent [8]time.Duration
+	n      int // of all handshakes
+}
+
+func (k *handshakeClock) note(d time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.recent[k.n%len(k.recent)] = d
+	k.n++
+}
+
+// median returns the median of the last handshakes; 0 before the first.
+func (k *handshakeClock) median() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	last := slices.Clone(k.recent[:min(k.n, len(k.recent))])
+	if len(last) == 0 {
+		return 0
+	}
+	slices.Sort(last)
+	return last[len(last)/2]
+}
+
+// raceMedians is the number of median durations of a handshake after which a socket counts as stalled.
+const raceMedians = 4
+
+// delays returns the times between the sockets that a race dials within timeout: the first is a tenth of timeout, or longer
+// on a host that is so busy that handshakes take long without loss.
+func (k *handshakeClock) delays(timeout time.Duration) (list []time.Duration) {
+	d := max(timeout/10, raceMedians*k.median())
+	for sum := d; sum < timeout*8/10; sum += d {
+		list = append(list, d)
+		d *= 2
+	}
+	return list
+}
 
 // race dials the socket of a pipe. It calls dial at once, and again after each of the
 // delays, since a socket that lost its first packets stalls for longer than a new one

@@ -42,8 +42,11 @@ type pipeSocket struct {
 	raw     syscall.RawConn
 	tls     *tls.Conn   // nil without TLS
 	records *recordConn // under tls
+	flight  *flight     // on socket; nil after the handshake
 	dirs    directions
 }
+
+func newPipeSocket(f *flight) *pipeSocket { return &pipeSocket{socket: f.socket, flight: f} }
 
 // A recordConn is the net.Conn under a tls.Conn. It collects written records so that they
 // can be sent in parts: a tls.Conn fails for good after a write that a deadline has
@@ -124,9 +127,9 @@ func (h *recordConn) Write(p []byte) (int, error) {
 
 // startTLS makes the TLS handshake. side is tls.Client or tls.Server.
 func (ps *pipeSocket) startTLS(side func(net.Conn, *tls.Config) *tls.Conn, conf *tls.Config) error {
-	ps.records = &recordConn{socket: ps.socket, src: ps.socket}
+	ps.records = &recordConn{socket: ps.flight, src: ps.flight}
 	ps.tls = side(ps.records, conf)
-	return ps.tls.Handshake()
+	return ps.flight.handshake(ps.tls)
 }
 
 // netConn returns the connection that carries the handshake of the pipe.
@@ -134,7 +137,7 @@ func (ps *pipeSocket) netConn() net.Conn {
 	if ps.tls != nil {
 		return ps.tls
 	}
-	return ps.socket
+	return ps.flight
 }
 
 func (ps *pipeSocket) prover(key [32]byte, said claim) (*prover, error) {
@@ -151,7 +154,13 @@ func (ps *pipeSocket) prover(key [32]byte, said claim) (*prover, error) {
 // finishHandshake prepares the socket for the data of its pipe.
 func (ps *pipeSocket) finishHandshake() (err error) {
 	ps.dirs.users = 1
+	if err := ps.flight.end(); err != nil {
+		return err
+	}
+	ps.flight = nil
 	if ps.records != nil {
+		ps.records.socket = ps.socket
+		ps.records.setSource(ps.socket)
 		ps.records.discardWrites()
 	}
 	ps.raw, err = ps.SyscallConn()

@@ -10,11 +10,14 @@
 // the conn ends at once. The side that dialed the conn dials all its sockets, so the
 // other side does not need to reach it.
 //
-// The socket of a pipe has a separate TLS session, again with certificates on both
-// sides. With Config.Plain it is not encrypted, and anyone on the path can read and
-// change the data. In both cases the two ends first prove to each other that they hold a
-// key exported from the TLS session of the control socket (RFC 8446, section 7.5), so
-// no other process can add a pipe to a conn.
+// The socket of a pipe resumes the TLS session of the control socket (RFC 8446, section
+// 2.2), with a new key exchange. Only the two ends of the conn can, so no other process
+// can add a pipe to it. Where the session cannot be resumed, because it is too old, a
+// certificate of it is no longer valid, or the peer is an older build, the socket has a
+// TLS session with certificates on both sides, and the two ends prove to each other that
+// they hold a key exported from the session of the control socket (section 7.5). With
+// Config.Plain the socket is not encrypted, and anyone on the path can read and change
+// the data, but the two ends exchange the same proofs.
 //
 // The end of a pipe states its length. A pipe that was cut short, because its process was
 // killed or its path was cut, is therefore never mistaken for one that has ended: a
@@ -45,6 +48,13 @@ import (
 
 // Credentials authenticate a node to its peers, and its peers to it. transport/quic uses
 // the same.
+//
+// A [Transport] replaces the settings of its configurations for the resumption of
+// sessions: SessionTicketsDisabled, ticket keys, ClientSessionCache, WrapSession and
+// UnwrapSession. The socket of a pipe resumes the session of its conn if VerifyConnection
+// and Peer accept the certificate of that session at that time, and VerifyConnection is
+// called again in the handshake. With VerifyPeerCertificate, which crypto/tls does not
+// call for resumed sessions, none is resumed.
 type Credentials interface {
 	// Server returns the configuration for clients. It must require and verify a
 	// certificate.
@@ -84,7 +94,8 @@ type Config struct {
 	IdleTimeout time.Duration
 
 	// HandshakeTimeout is the time that a new socket has to authenticate itself. After
-	// a tenth of it another socket is dialed for a pipe, beside the first. Default 10 s.
+	// a tenth of it, or four times as long as usual handshakes take, another socket is
+	// dialed for a pipe, beside the first. Default 10 s.
 	HandshakeTimeout time.Duration
 
 	// MaxHandshakes is the number of accepted sockets that may be unauthenticated at a
@@ -160,6 +171,7 @@ type Transport struct {
 	staysLossy bool
 
 	monitoring monitorWake
+	handshakes handshakeClock // of sockets that this side has dialed
 
 	tasks     sync.WaitGroup
 	closeOnce sync.Once
@@ -196,8 +208,8 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 
 		causeTimeout: max(cfg.IdleTimeout, 5*time.Second),
 	}
-	if conf := creds.Server(); conf != nil {
-		t.server = prepare(conf)
+	if t.server = creds.Server(); t.server == nil {
+		t.server = new(tls.Config) // without a certificate, handshakes fail
 	}
 	if ap := addrPort(listener.Addr()); ap.IsValid() && !ap.Addr().IsUnspecified() {
 		t.local = net.TCPAddrFromAddrPort(netip.AddrPortFrom(ap.Addr(), 0))

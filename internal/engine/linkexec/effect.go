@@ -164,7 +164,8 @@ func (r *Execution) sendLocked(e *effect) {
 	switch {
 	case s.state&granted != 0:
 		r.deliverLocked(e)
-	case n > r.executor.eagerMax:
+	case n > r.executor.eagerMax: // It waits for the grant. The peer sends it without a request.
+		e.link.OpenBulk()
 	case e.link.TakeCredit(wire.Collectives, n):
 		s.state |= done
 		e.kind = send

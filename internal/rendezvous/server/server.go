@@ -137,6 +137,19 @@ type state struct {
 	end      ending
 }
 
+// helloPerNode is the time that a seed has for the handshake of a node when all nodes of a world connect at once, on a host
+// with few processors that the nodes share.
+const helloPerNode = 20 * time.Millisecond
+
+// limits fills in the defaults of l for a world of n nodes.
+func limits(l handshake.Limits, durable bool, n int) handshake.Limits {
+	all := l.WithDefaults(durable)
+	if l.Hello == 0 {
+		all.Hello = max(all.Hello, time.Duration(n)*helloPerNode)
+	}
+	return all
+}
+
 // Serve starts a seed.
 func Serve(cfg Config) (*Server, error) {
 	if cfg.Transport == nil || cfg.Authority == nil {
@@ -164,7 +177,7 @@ func Serve(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg:           cfg,
 		log:           cfg.Log,
-		lim:           cfg.Limits.WithDefaults(durable),
+		lim:           limits(cfg.Limits, durable, cfg.World),
 		durable:       durable,
 		began:         time.Now(),
 		calls:         make(chan func()),
