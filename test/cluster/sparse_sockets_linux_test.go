@@ -1,12 +1,14 @@
 package cluster
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -25,6 +27,8 @@ func TestSparseSockets(t *testing.T) {
 			t.Fatalf("%s=%q, want a positive duration such as 1h", trafficVariable, text)
 		}
 	}
+	var mu sync.Mutex
+	var lines []string
 	for _, w := range []struct {
 		topology           string
 		ranks, connections int // connections is the largest number of neighbors
@@ -52,18 +56,38 @@ func TestSparseSockets(t *testing.T) {
 			go func() {
 				done <- runAll(workers, command{Do: "traffic", Rounds: 2000, Duration: long, Tag: 1 + len(w.topology)})
 			}()
-			for samples := 0; ; samples++ {
+			samples, sent := 0, 0
+			for sent == 0 {
 				checkConnections(t, workers, near)
+				samples++
 				select {
 				case r := <-done:
 					mustSucceed(t, r)
+					sent = r[0].Rounds
 				case <-time.After(100*time.Millisecond + long/1000):
-					continue
 				}
-				t.Logf("%d messages, %d samples", 2000, samples)
-				break
 			}
 			checkConnections(t, workers, near)
+			line := fmt.Sprintf("%-12s %2d ranks, at most %d neighbors: %7d messages and barriers, connections checked %d times",
+				w.topology, w.ranks, w.connections, sent, samples+1)
+			t.Log(line)
+			mu.Lock()
+			defer mu.Unlock()
+			lines = append(lines, line)
+		})
+	}
+	if long > 0 {
+		t.Cleanup(func() {
+			if t.Failed() {
+				return
+			}
+			slices.Sort(lines)
+			writeReport(t, fmt.Sprintf(`Messages of random lengths between random ranks of sparse topologies for %v, with TCP connections to the
+neighbors and to the seed only; printed by "make traffic".
+%s
+
+%s
+`, long, machine(), strings.Join(lines, "\n")))
 		})
 	}
 }
