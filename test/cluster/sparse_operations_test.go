@@ -292,7 +292,7 @@ func traffic(ctx context.Context, s *workerState, o command, r *result) error {
 			return nil
 		}
 		if o.Duration > 0 {
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(2 * time.Second)
 		}
 	}
 }

@@ -52,24 +52,18 @@ func TestSparseSockets(t *testing.T) {
 					t.Errorf("rank %d has the neighbors %v, want 1 to %d", rank, near[rank], w.connections)
 				}
 			}
-			done := make(chan []result)
-			go func() {
-				done <- runAll(workers, command{Do: "traffic", Rounds: 2000, Duration: long, Tag: 1 + len(w.topology)})
-			}()
-			samples, sent := 0, 0
-			for sent == 0 {
+			pending := startAll(workers, command{Do: "traffic", Rounds: 2000, Duration: long, Tag: 1 + len(w.topology)})
+			samples, limit := 0, time.Now().Add(long+commandTimeout)
+			for len(pending[0]) == 0 && !t.Failed() && time.Now().Before(limit) {
 				checkConnections(t, workers, near)
 				samples++
-				select {
-				case r := <-done:
-					mustSucceed(t, r)
-					sent = r[0].Rounds
-				case <-time.After(100*time.Millisecond + long/1000):
-				}
+				time.Sleep(100*time.Millisecond + long/1000)
 			}
+			reports := awaitAll(workers, pending)
+			mustSucceed(t, reports)
 			checkConnections(t, workers, near)
 			line := fmt.Sprintf("%-12s %2d ranks, at most %d neighbors: %7d messages and barriers, connections checked %d times",
-				w.topology, w.ranks, w.connections, sent, samples+1)
+				w.topology, w.ranks, w.connections, reports[0].Rounds, samples+1)
 			t.Log(line)
 			mu.Lock()
 			defer mu.Unlock()
