@@ -91,13 +91,17 @@ neighbors and to the seed only; printed by "make traffic".
 func checkConnections(t *testing.T, workers []*worker, near []map[int]bool) {
 	t.Helper()
 	type pair struct{ local, remote netip.AddrPort }
-	owner := make(map[pair]int)
+	owner, listener := make(map[pair]int), make(map[netip.AddrPort]int)
 	mine := make([][]pair, len(workers))
-	inodes := make(map[string]pair)
+	inodes, listening := make(map[string]pair), make(map[string]netip.AddrPort)
 	for _, fields := range table(t, "/proc/net/tcp") {
-		const established = "01"
-		if len(fields) > 9 && fields[3] == established {
+		const established, listen = "01", "0A"
+		switch {
+		case len(fields) <= 9:
+		case fields[3] == established:
 			inodes["socket:["+fields[9]+"]"] = pair{hexAddr(t, fields[1]), hexAddr(t, fields[2])}
+		case fields[3] == listen:
+			listening["socket:["+fields[9]+"]"] = hexAddr(t, fields[1])
 		}
 	}
 	for rank, w := range workers {
@@ -106,12 +110,19 @@ func checkConnections(t *testing.T, workers []*worker, near []map[int]bool) {
 				owner[p] = rank
 				mine[rank] = append(mine[rank], p)
 			}
+			if addr, ok := listening[link]; ok {
+				listener[addr] = rank
+			}
 		}
 	}
 	for rank := range workers {
 		linked, outside := make(map[int]bool), make(map[netip.AddrPort]bool)
 		for _, p := range mine[rank] {
-			if other, ok := owner[pair{p.remote, p.local}]; ok {
+			other, ok := owner[pair{p.remote, p.local}]
+			if !ok { // The other process may not have accepted the connection yet.
+				other, ok = listener[p.remote]
+			}
+			if ok {
 				linked[other] = true
 			} else {
 				outside[p.remote] = true
