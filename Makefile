@@ -163,8 +163,8 @@ kills: ## measure how soon a killed process is detected, in KILLS=200 worlds, an
 kills-sparse: ## measure how soon a killed process is detected in a sparse topology, in KILLS=200 worlds, and write docs/results/kills-sparse.txt; KILLS_LOG=file keeps the trials, so that several runs make one report
 	@cd test/cluster && KILLS=$(KILLS) KILLS_LOG=$(KILLS_LOG) REPORT=$(CURDIR)/docs/results/kills-sparse.txt go test -count=1 -timeout 2h -run '^TestKillSparse$$'
 
-traffic: ## send messages between random ranks of sparse topologies for TRAFFIC=1h, and check their connections
-	@cd test/cluster && TRAFFIC=$(TRAFFIC) go test -count=1 -timeout 24h -v -run '^TestSparseSockets$$'
+traffic: ## send messages between random ranks of sparse topologies for TRAFFIC=1h, check their connections, and write docs/results/traffic.txt
+	@cd test/cluster && TRAFFIC=$(TRAFFIC) REPORT=$(CURDIR)/docs/results/traffic.txt go test -count=1 -timeout 24h -v -run '^TestSparseSockets$$'
 
 blame: ## check which rank errors name after one has ended early, in BLAMES=1000 worlds, and write docs/results/blame.txt
 	@cd test/cluster && BLAMES=$(BLAMES) REPORT=$(CURDIR)/docs/results/blame.txt go test -count=1 -timeout 2h -run '^TestBlame$$'

@@ -254,7 +254,8 @@ func workInPart(ctx context.Context, s *workerState, o command, r *result) error
 }
 
 // traffic sends messages of random lengths between random ranks, with barriers in between, for at least
-// [command].Rounds messages and [command].Duration. Tag is the random seed, the same on all ranks.
+// [command].Rounds messages and [command].Duration. Tag is the random seed, the same on all ranks. With a Duration
+// the ranks pause after each hundred messages, so that connections are also idle and other work goes on.
 func traffic(ctx context.Context, s *workerState, o command, r *result) error {
 	c, random, began := s.comm(), rand.New(rand.NewPCG(uint64(o.Tag), 22)), time.Now()
 	for {
@@ -289,6 +290,9 @@ func traffic(ctx context.Context, s *workerState, o command, r *result) error {
 		}
 		if more[0] == 0 {
 			return nil
+		}
+		if o.Duration > 0 {
+			time.Sleep(2 * time.Second)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -26,6 +27,8 @@ func TestSparseSockets(t *testing.T) {
 			t.Fatalf("%s=%q, want a positive duration such as 1h", trafficVariable, text)
 		}
 	}
+	var mu sync.Mutex
+	var lines []string
 	for _, w := range []struct {
 		topology           string
 		ranks, connections int // connections is the largest number of neighbors
@@ -49,22 +52,36 @@ func TestSparseSockets(t *testing.T) {
 					t.Errorf("rank %d has the neighbors %v, want 1 to %d", rank, near[rank], w.connections)
 				}
 			}
-			done := make(chan []result)
-			go func() {
-				done <- runAll(workers, command{Do: "traffic", Rounds: 2000, Duration: long, Tag: 1 + len(w.topology)})
-			}()
-			for samples := 0; ; samples++ {
+			pending := startAll(workers, command{Do: "traffic", Rounds: 2000, Duration: long, Tag: 1 + len(w.topology)})
+			samples, limit := 0, time.Now().Add(long+commandTimeout)
+			for len(pending[0]) == 0 && !t.Failed() && time.Now().Before(limit) {
 				checkConnections(t, workers, near)
-				select {
-				case r := <-done:
-					mustSucceed(t, r)
-				case <-time.After(100*time.Millisecond + long/1000):
-					continue
-				}
-				t.Logf("%d messages, %d samples", 2000, samples)
-				break
+				samples++
+				time.Sleep(100*time.Millisecond + long/1000)
 			}
+			reports := awaitAll(workers, pending)
+			mustSucceed(t, reports)
 			checkConnections(t, workers, near)
+			line := fmt.Sprintf("%-12s %2d ranks, at most %d neighbors: %7d messages and barriers, connections checked %d times",
+				w.topology, w.ranks, w.connections, reports[0].Rounds, samples+1)
+			t.Log(line)
+			mu.Lock()
+			defer mu.Unlock()
+			lines = append(lines, line)
+		})
+	}
+	if long > 0 {
+		t.Cleanup(func() {
+			if t.Failed() {
+				return
+			}
+			slices.Sort(lines)
+			writeReport(t, fmt.Sprintf(`Messages of random lengths between random ranks of sparse topologies for %v, with TCP connections to the
+neighbors and to the seed only; printed by "make traffic".
+%s
+
+%s
+`, long, machine(), strings.Join(lines, "\n")))
 		})
 	}
 }

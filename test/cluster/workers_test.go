@@ -146,12 +146,15 @@ func (c *workerSet) startRanksOf(n int, seed string, vars ...string) (workers []
 }
 
 // runAll has several workers execute a command at the same time and returns their results.
-func runAll(workers []*worker, o command) []result {
+func runAll(workers []*worker, o command) []result { return awaitAll(workers, startAll(workers, o)) }
+
+// startAll starts a command on several workers. Each result arrives in a channel.
+func startAll(workers []*worker, o command) []<-chan result {
 	pending := make([]<-chan result, len(workers))
 	for i, w := range workers {
 		pending[i] = w.start(o)
 	}
-	return awaitAll(workers, pending)
+	return pending
 }
 
 func awaitAll(workers []*worker, pending []<-chan result) []result {
