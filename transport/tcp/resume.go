@@ -13,8 +13,8 @@ import (
 //
 // The ticket is the number of the conn. The accepting side stores the session in the
 // conn, so the session ends with it, and no key decrypts tickets. The server of a pipe
-// sends a ticket too, since crypto/tls always does; the dialer reads it before the
-// confirmation and ignores it.
+// sends a ticket too, since crypto/tls always does. The dialer reads it before the
+// confirmation, and ignores it: an unread one would reset the socket when it is closed.
 //
 // Where one side cannot resume the session, or the certificates of the control socket
 // are no longer valid, the socket makes a handshake with the current certificates, and
