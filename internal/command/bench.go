@@ -102,7 +102,11 @@ func (f *benchFlags) run(ctx context.Context, s streams, title string, given boo
 	case f.count < 1:
 		return usagef("-n %d: must be at least 1", f.count)
 	case !slices.Contains(f.hardware.transports(), f.transport):
-		return usagef("--transport %q: want one of %s", f.transport, strings.Join(f.hardware.transports(), ", "))
+		elsewhere := ""
+		if f.transport == "rdma" {
+			elsewhere = "; the command nexar-hw also has rdma (docs/guide/hardware.md)"
+		}
+		return usagef("--transport %q: want one of %s%s", f.transport, strings.Join(f.hardware.transports(), ", "), elsewhere)
 	case f.device != "" && f.hardware.Devices[f.device] == nil:
 		return usagef("--device %q: want one of %s", f.device, strings.Join(f.hardware.devices(), ", "))
 	case partOfCluster && f.transport == "mem":

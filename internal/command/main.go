@@ -182,15 +182,19 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 	if name == "np" || name == "nproc" { // the flag of other launchers
 		name = "processes"
 	}
-	// Cobra suggests only commands.
-	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
+	// Cobra suggests only commands. In a name of two or three letters, one wrong letter is the limit.
+	flags := &cobra.Command{SuggestionsMinimumDistance: min(2, len(name)/2)}
+	begins := "" // a flag with which the name begins, such as --max for --max-size
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if strings.HasPrefix(name, f.Name+"-") {
+			begins = f.Name
+		}
 		flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
 	})
 	for _, suggestion := range flags.SuggestionsFor(name) {
 		return suggestion
 	}
-	return ""
+	return begins
 }
 
 // noArgs rejects arguments.
