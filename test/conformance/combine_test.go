@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -128,18 +129,21 @@ func TestCombineChangesSource(t *testing.T) {
 	}
 }
 
-// TestSlowFunction: an operation that waits for its turn on this rank does not time out,
-// however long the function of the operation before it takes.
+// TestSlowFunction: an operation that waits for its turn on this rank, or for a goroutine that is in the function of
+// the operation before it, does not time out, however long the function takes. The functions of both ranks end at once.
 func TestSlowFunction(t *testing.T) {
 	t.Parallel()
 	const limit = 2 * time.Second
-	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.SHM()) {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.TCP(), worldtest.SHM()) {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			comms := m.Cluster(t, 2, nexar.Config{CollectiveTimeout: limit})
+			over := make(chan struct{})
+			begin := sync.OnceFunc(func() { time.AfterFunc(5*limit/2, func() { close(over) }) })
 			worldtest.OnAll(t, comms, func(_ int, c *nexar.Comm) error {
 				slow := nexar.StartAllReduceFunc(t.Context(), c, []int32{1}, func(dst, src []int32) {
-					time.Sleep(5 * limit / 2)
+					begin()
+					<-over
 					addTo(dst, src)
 				})
 				return nexar.WaitAll(slow, nexar.StartAllReduce(t.Context(), c, []int32{1}, nexar.Sum))

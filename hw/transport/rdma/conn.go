@@ -146,8 +146,9 @@ type conn struct {
 	inline    [sendQueue][inlineBytes]byte // payloads of inline messages, by the ID of the work request
 	flushed   int                          // requests that have failed with the QP, and wait for the fallback
 	writing   sync.Mutex                   // held during writes to control after the handshake
-	recalled  []uint64                     // keys of the peer that must not be used
-	writes    map[uint64]int               // calls of WriteRemote in progress, by key
+	stall     stall
+	recalled  []uint64       // keys of the peer that must not be used
+	writes    map[uint64]int // calls of WriteRemote in progress, by key
 }
 
 func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, err error) {
@@ -185,6 +186,8 @@ func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, er
 		c.freeSend = append(c.freeSend, i)
 	}
 	c.number, c.inlineMax = c.qp.Number, c.qp.Inline
+	c.stall.timer = time.AfterFunc(time.Hour, c.checkStall)
+	c.stall.timer.Stop()
 	c.requests = make([]request, sendQueue)
 	for i := range c.requests {
 		c.freeReqs = append(c.freeReqs, i)
@@ -300,6 +303,7 @@ func (c *conn) end(reason error) {
 		close(c.fallback.settled)
 	}
 	close(c.done)
+	c.stall.timer.Stop()
 	for _, s := range c.senders {
 		poke(s.wake)
 	}
