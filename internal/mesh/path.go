@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"net"
@@ -314,7 +315,21 @@ func (r *route) info(rank int, id membership.NodeID) PathInfo {
 		i.BulkTransport, i.Class = r.bulk.name(), r.bulk.capabilities().Class
 		i.Encrypted = i.Encrypted && r.bulk.Encrypted
 	}
+	if f := fallback(r.conn); f != nil {
+		i.Transport, i.Reason = f.Transport, cmp.Or(f.Reason, i.Reason)
+		if r.bulk == nil {
+			i.BulkTransport, i.Encrypted = f.Transport, f.Encrypted
+		}
+	}
 	return i
+}
+
+// fallback returns what carries the pipes of a connection in place of its transport, or nil. The connection may be nil.
+func fallback(c transport.Conn) *transport.Fallback {
+	if f := transport.CapabilitiesOf(c).FallbackConn; f != nil {
+		return f.Fallback()
+	}
+	return nil
 }
 
 func (r *route) close() {

@@ -287,7 +287,7 @@ func TestStalledQP(t *testing.T) {
 		if round == 3 {
 			fake.Stall(true)
 		}
-	})
+	}, wantFallback)
 	if w.counters.Fallbacks() == 0 {
 		t.Error("no conn went over to TCP")
 	}
@@ -317,7 +317,7 @@ func TestWorldBreaks(t *testing.T) {
 				if round == 1 {
 					fake.Break(b)
 				}
-			})
+			}, func(context.Context, *nexar.Node) error { return nil })
 			return nil
 		})
 		if fell += w.counters.Fallbacks(); err != nil || t.Failed() {
@@ -329,8 +329,9 @@ func TestWorldBreaks(t *testing.T) {
 	}
 }
 
-// testBreaksOfWorld lets two ranks reduce, broadcast and exchange messages, and calls before at the begin of each round on rank 0.
-func testBreaksOfWorld(t *testing.T, w *worldTransports, before func(round int)) {
+// testBreaksOfWorld lets two ranks reduce, broadcast and exchange messages, calls before at the begin of each round on rank 0, and after at
+// the end on both.
+func testBreaksOfWorld(t *testing.T, w *worldTransports, before func(round int), after func(context.Context, *nexar.Node) error) {
 	inWorldWith(t, 2, reach, w.factory, func(ctx context.Context, node *nexar.Node) error {
 		v, free, err := nexar.AllocRegistered[float64](60_000)
 		if err != nil {
@@ -361,6 +362,6 @@ func testBreaksOfWorld(t *testing.T, w *worldTransports, before func(round int))
 				}
 			}
 		}
-		return nil
+		return after(ctx, node)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -108,6 +109,8 @@ type conn struct {
 	incoming chan *receiver
 	done     chan struct{}
 	stopped  chan struct{} // closed when run has ended
+
+	substitute atomic.Pointer[transport.Fallback] // see Fallback
 
 	mu      sync.Mutex
 	err     error // set before done is closed
@@ -253,7 +256,7 @@ func (c *conn) ConnectionState() tls.ConnectionState { return c.control.Connecti
 
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {
-	can := transport.Capabilities{Class: transport.ClassTCP, Clear: true, TLSConn: c, LargeOpener: c}
+	can := transport.Capabilities{Class: transport.ClassTCP, Clear: true, TLSConn: c, LargeOpener: c, FallbackConn: c}
 	if c.t.dev.d.Windows() {
 		can.RemoteMemory = c
 	}

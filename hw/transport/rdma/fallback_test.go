@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -182,6 +183,29 @@ func (w *worldTransports) conns() (list []*conn) {
 	return list
 }
 
+// wantFallback waits until TLS connects a node to all others.
+func wantFallback(ctx context.Context, node *nexar.Node) error {
+	for {
+		waits := false
+		for _, p := range node.Peers() {
+			switch {
+			case p.Transport == Name && !p.Encrypted:
+				waits = true
+			case p.Transport != "tcp+tls" || p.BulkTransport != "tcp+tls" || !p.Encrypted || !strings.Contains(p.Reason, "peer is gone"):
+				return fmt.Errorf("rank %d after the failure: %+v, want tcp+tls, encrypted, with the reason", p.Rank, p)
+			}
+		}
+		if !waits {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("after the failure: %+v, want tcp+tls for all", node.Peers())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
 // testWorldGoesOn reduces vectors on several ranks while fail breaks RDMA. No operation fails, and all sums are right.
 func testWorldGoesOn(t *testing.T, world int, fail func(w *worldTransports) error) {
 	var w worldTransports
@@ -218,7 +242,7 @@ func testWorldGoesOn(t *testing.T, world int, fail func(w *worldTransports) erro
 				}
 			}
 		}
-		return nil
+		return wantFallback(ctx, node)
 	})
 	if w.counters.Fallbacks() == 0 {
 		t.Error("no conn went over to TCP, so nothing was tested")
