@@ -151,7 +151,7 @@ func (m *meeting) attend(wait, lasts time.Duration) {
 	case <-m.both:
 	case <-time.After(wait):
 		m.mu.Lock()
-		m.missed = m.here < 2
+		m.missed = m.missed || m.here < 2
 		missed := m.missed
 		m.mu.Unlock()
 		if missed {
