@@ -188,12 +188,12 @@ type TLSConn interface {
 // A FallbackConn is a Conn that goes on by other means when its device or network fails. It is used only with
 // [Factory].Direct.
 type FallbackConn interface {
-	// Fallback returns what carries the pipes of the Conn now, in place of its transport, or nil while its transport
-	// carries them. It does not block, and may be called concurrently. The caller must not change the result.
+	// Fallback returns the substitute that carries the pipes of the Conn after a failure, or nil before. It does not
+	// block, and may be called concurrently. The caller must not change the result.
 	Fallback() *Fallback
 }
 
-// A Fallback is what carries the pipes of a Conn in place of its transport.
+// A Fallback is the substitute for the transport of a Conn.
 type Fallback struct {
 	// Transport is its name, such as "tcp+tls".
 	Transport string

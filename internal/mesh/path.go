@@ -324,7 +324,7 @@ func (r *route) info(rank int, id membership.NodeID) PathInfo {
 	return i
 }
 
-// fallback returns what carries the pipes of a connection in place of its transport, or nil. The connection may be nil.
+// fallback returns the substitute for the transport of a connection after a failure, or nil. The connection may be nil.
 func fallback(c transport.Conn) *transport.Fallback {
 	if f := transport.CapabilitiesOf(c).FallbackConn; f != nil {
 		return f.Fallback()

@@ -46,7 +46,7 @@ func Load() (*Fake, error) {
 	return f, nil
 }
 
-// A Side is the side whose queue pair fails.
+// A Side is the side of the queue pair that fails.
 type Side int32
 
 // The sides of a request.

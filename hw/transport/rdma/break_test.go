@@ -31,7 +31,7 @@ func breakCluster(t *testing.T) transporttest.Cluster {
 	return cluster
 }
 
-// breaks yields the ways to break a connection, of which each request has one in turn.
+// breaks yields all ways to break a connection.
 func breaks(yield func(b verbsfake.Break) bool) {
 	for _, inFlight := range []int{0, 2, 20} {
 		for _, lost := range []bool{false, true} {
@@ -73,7 +73,7 @@ func whileBreaking(f func() error) error {
 	return err
 }
 
-// exchangeAll sends over all kinds of pipes and requests in both directions at once, and checks what arrives.
+// exchangeAll sends payloads and remote writes in both directions at once, and checks the received bytes.
 func exchangeAll(ctx context.Context, a, b *conn, mapped [2][]byte) error {
 	var both sync.WaitGroup
 	errs := make([]error, 4)
@@ -277,7 +277,7 @@ func TestBreakAtEveryRequest(t *testing.T) {
 	}
 }
 
-// TestStalledQP: a QP whose requests neither complete nor fail is given up, and its traffic goes on.
+// TestStalledQP: if the requests of a QP neither complete nor fail, its traffic goes on over TCP.
 func TestStalledQP(t *testing.T) {
 	needFake(t)
 	var w worldTransports
@@ -306,12 +306,13 @@ func TestWorldBreaks(t *testing.T) {
 		ways = append(ways, b)
 	}
 	fell := uint64(0)
+	defer fake.Break(verbsfake.Break{})
 	for i := range rounds {
 		var w worldTransports
-		w.stall = time.Minute
+		w.stall = time.Hour // The break must be noticed without it.
 		b := ways[i%len(ways)]
 		b.At = 1 + random.IntN(300)
-		defer fake.Break(verbsfake.Break{})
+		fake.Break(verbsfake.Break{})
 		err := whileBreaking(func() error {
 			testBreaksOfWorld(t, &w, func(round int) {
 				if round == 1 {

@@ -51,9 +51,9 @@ type Config struct {
 	PinMin int
 	// CacheBytes bounds the memory of [transport.Map] that stays registered. The default is 1 GiB.
 	CacheBytes int
-	// Stall is the time after which a queue pair with requests of which none completes is given up, and its traffic
-	// goes on over TCP. The default is 2 s: devices report most failures themselves, but some only after many retries,
-	// and the peer must not count as failed before; see HeartbeatTimeout of nexar.Config.
+	// Stall is the time without a completion after which a queue pair with work requests has failed: its traffic goes
+	// on over TCP. The default is 2 s, less than HeartbeatTimeout of nexar.Config, so that the peer does not
+	// count as failed before.
 	Stall time.Duration
 	// Counters, if not nil, count the work of the transport. Several transports can share them.
 	Counters *Counters

@@ -13,8 +13,8 @@ import (
 // makes only one of them, so that its pause is no failure of the queue pair.
 const stallTicks = 8
 
-// A stall detects a QP whose requests neither complete nor fail. Devices must not have such QPs; the software RDMA of Linux has them
-// when packets are lost. The mutex of the conn guards the fields.
+// A stall detects that the requests of a QP neither complete nor fail. The specification of RDMA excludes that; it happens with the
+// software RDMA of Linux when packets are lost. The mutex of the conn guards the fields.
 type stall struct {
 	timer *time.Timer // calls checkStall
 	runs  bool        // the timer

@@ -62,7 +62,7 @@ func (v *vectors) fill() {
 	}
 }
 
-// check compares a vector with what is wanted.
+// check compares a vector with the correct result.
 func check(got []float64, want func(i int) float64) error {
 	for i, x := range got {
 		if x != want(i) {

@@ -1,4 +1,4 @@
-// A libibverbs for tests, with one device whose queue pairs connect memory of one process. It follows the specification of reliable
+// A libibverbs for tests. Its one device connects queue pairs of one process. It follows the specification of reliable
 // connections where programs go wrong: requests complete in order; a queue pair that has failed flushes its requests, and messages that have
 // arrived before stay in the completion queue; a message without a receive buffer and a write without a valid key end the queue pair; a
 // write needs a memory window that is bound to the queue pair of the receiver; an event is delivered once for each request of one.
@@ -198,7 +198,7 @@ static void advance(struct qp *q) {
 	}
 }
 
-// break_now breaks the connection of a queue pair whose newest request is the one of the break.
+// break_now breaks the connection of a queue pair. The newest request of the queue pair is the one of the break.
 static void break_now(struct qp *q) {
 	hit.done = true;
 	struct qp *peer = peer_of(q);
