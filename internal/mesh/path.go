@@ -311,15 +311,12 @@ func (r *route) info(rank int, id membership.NodeID) PathInfo {
 	if c, ok := r.conn.(interface{ RoundTrip() time.Duration }); ok && r.path.Relay {
 		i.Delay = c.RoundTrip()
 	}
+	if f := fallback(r.conn); f != nil {
+		i.Transport, i.BulkTransport, i.Encrypted, i.Reason = f.Transport, f.Transport, f.Encrypted, cmp.Or(f.Reason, i.Reason)
+	}
 	if r.bulk != nil {
 		i.BulkTransport, i.Class = r.bulk.name(), r.bulk.capabilities().Class
 		i.Encrypted = i.Encrypted && r.bulk.Encrypted
-	}
-	if f := fallback(r.conn); f != nil {
-		i.Transport, i.Reason = f.Transport, cmp.Or(f.Reason, i.Reason)
-		if r.bulk == nil {
-			i.BulkTransport, i.Encrypted = f.Transport, f.Encrypted
-		}
 	}
 	return i
 }
