@@ -36,33 +36,30 @@ func (c *conn) watchLocked() {
 // checkStall gives the QP up if its requests make no progress.
 func (c *conn) checkStall() {
 	c.mu.Lock()
-	err := c.checkStallLocked()
+	c.stall.runs = false
+	var broken error
+	if c.err == nil {
+		broken = c.pollLocked() // The last completion may have had no poller.
+	}
+	if broken == nil && c.err == nil && c.fallback.reason == nil && len(c.freeReqs) < len(c.requests) {
+		c.countStallLocked()
+	}
 	c.mu.Unlock()
-	if err != nil {
-		c.end(err)
+	if broken != nil {
+		c.end(broken)
 	}
 }
 
-func (c *conn) checkStallLocked() error {
+// countStallLocked counts a check of a QP that has requests.
+func (c *conn) countStallLocked() {
 	s := &c.stall
-	s.runs = false
-	if c.err != nil {
-		return nil
-	}
-	if err := c.pollLocked(); err != nil { // The last completion may have had no poller.
-		return err
-	}
-	if len(c.freeReqs) == len(c.requests) || c.fallback.reason != nil {
-		return nil
-	}
 	if s.ticks++; s.ended != s.seen {
 		s.ticks = 0
 	}
 	if s.ticks == stallTicks {
 		c.failLocked(fmt.Errorf("%w: none of %d work requests has completed in %v", transport.ErrPeerGone, len(c.requests)-len(c.freeReqs), c.t.cfg.Stall))
-		return nil
+		return
 	}
 	s.runs, s.seen = true, s.ended
 	s.timer.Reset(c.t.cfg.Stall / stallTicks)
-	return nil
 }
