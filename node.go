@@ -216,7 +216,7 @@ type Peer struct {
 	Addr string
 	// Transport is "shm", "quic", "tcp+tls", "tcp", "relay" or the name of one of
 	// Config.Factories. BulkTransport carries payloads: it is the same, or TCP beside
-	// QUIC.
+	// QUIC. After the failure of an RDMA device both are "tcp+tls".
 	Transport, BulkTransport string
 	// Encrypted reports whether all data between the nodes is encrypted and
 	// authenticated. Data in shared memory, which does not leave the host, is not.
@@ -235,7 +235,7 @@ type Peer struct {
 	//   - "eager": Config.Links is "eager"
 	LinkPurpose string
 	// Reason explains the choice of the transport as text, such as "same host", or why a faster
-	// one is not in use. The node with the higher rank makes the choice.
+	// one is not in use. The node with the higher rank makes the choice. After the failure of an RDMA device it is the failure.
 	Reason string
 	// Hops is the number of connections that data to the peer passes: 1, or more over relays of a sparse topology
 	// (Config.Topology).

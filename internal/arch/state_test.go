@@ -15,6 +15,7 @@ func constants() map[string]string {
 	return map[string]string{
 		"internal/link.past":          "a point in time, which cannot be a Go constant",
 		"hw/transport/rdma.past":      "a point in time, which cannot be a Go constant",
+		"hw/internal/verbs.Library":   "the file name of a C library; a test with a fake sets it before the first use",
 		"hw/internal/verbs.fn":        "the functions of a C library, which is open until the process ends",
 		"hw/internal/verbs.errnoLoc":  "a function of a C library, which is open until the process ends",
 		"hw/internal/verbs.Load":      "opens a C library, which is open until the process ends",

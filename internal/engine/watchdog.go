@@ -149,12 +149,13 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 		c.postponeLocked(stopped)
 	}
 	var late *Op
+	working := c.workingLocked()
 	c.calls.each(func(op *Op) { // It allocates nothing until a rank is queried.
 		if stopped > 0 && !op.progressAt.IsZero() {
 			op.progressAt = op.progressAt.Add(stopped)
 		}
-		progress, working := op.exec.ProgressLocked()
-		if op.state != running || working {
+		progress, isWorking := op.exec.ProgressLocked()
+		if op.state != running || isWorking || op.call.Seq > working {
 			op.progressAt, next = time.Time{}, watchTick
 			return
 		}
@@ -180,6 +181,19 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 		c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseTimeout}, err.Error())
 	}
 	return next, fx
+}
+
+// workingLocked returns the sequence number of the first operation that this rank works on, or the largest number without one.
+// Later operations do not wait for other ranks meanwhile: the function of a reduction runs on the goroutine that reads a
+// link, which then reads no frame for them.
+func (c *Comm) workingLocked() uint64 {
+	first := uint64(math.MaxUint64)
+	c.calls.each(func(op *Op) {
+		if _, working := op.exec.ProgressLocked(); working && op.state == running {
+			first = min(first, op.call.Seq)
+		}
+	})
+	return first
 }
 
 // postponeLocked shifts the times of unanswered queries, so that d is not charged to their ranks.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -128,22 +129,61 @@ func TestCombineChangesSource(t *testing.T) {
 	}
 }
 
-// TestSlowFunction: an operation that waits for its turn on this rank does not time out,
-// however long the function of the operation before it takes.
+// A meeting is the functions of a reduction on two ranks that run at the same time, until a moment.
+type meeting struct {
+	mu     sync.Mutex
+	here   int
+	missed bool          // one has not waited for the other
+	both   chan struct{} // closed when both are here
+	over   chan struct{}
+}
+
+// attend returns after the meeting. If the other function does not come, since its rank needs the result of this one first, there is
+// none, and attend returns without it.
+func (m *meeting) attend(wait, lasts time.Duration) {
+	m.mu.Lock()
+	if m.here++; m.here == 2 && !m.missed {
+		close(m.both)
+		time.AfterFunc(lasts, func() { close(m.over) })
+	}
+	m.mu.Unlock()
+	select {
+	case <-m.both:
+	case <-time.After(wait):
+		m.mu.Lock()
+		m.missed = m.missed || m.here < 2
+		missed := m.missed
+		m.mu.Unlock()
+		if missed {
+			return
+		}
+	}
+	<-m.over
+}
+
+// TestSlowFunction: an operation that waits for its turn on this rank, or for a goroutine that is in the function of
+// the operation before it, does not time out, however long the function takes. The functions of both ranks run at the same time.
 func TestSlowFunction(t *testing.T) {
 	t.Parallel()
-	const limit = 2 * time.Second
-	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.SHM()) {
+	const limit, attempts = 2 * time.Second, 20
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.TCP(), worldtest.SHM()) {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			comms := m.Cluster(t, 2, nexar.Config{CollectiveTimeout: limit})
-			worldtest.OnAll(t, comms, func(_ int, c *nexar.Comm) error {
-				slow := nexar.StartAllReduceFunc(t.Context(), c, []int32{1}, func(dst, src []int32) {
-					time.Sleep(5 * limit / 2)
-					addTo(dst, src)
+			for range attempts {
+				meeting := meeting{both: make(chan struct{}), over: make(chan struct{})}
+				worldtest.OnAll(t, comms, func(_ int, c *nexar.Comm) error {
+					slow := nexar.StartAllReduceFunc(t.Context(), c, []int32{1}, func(dst, src []int32) {
+						meeting.attend(limit/4, 5*limit/2)
+						addTo(dst, src)
+					})
+					return nexar.WaitAll(slow, nexar.StartAllReduce(t.Context(), c, []int32{1}, nexar.Sum))
 				})
-				return nexar.WaitAll(slow, nexar.StartAllReduce(t.Context(), c, []int32{1}, nexar.Sum))
-			})
+				if !meeting.missed || t.Failed() {
+					return
+				}
+			}
+			t.Errorf("in %d attempts, the functions of both ranks did not run at the same time", attempts)
 		})
 	}
 }

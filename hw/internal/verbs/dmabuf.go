@@ -12,7 +12,7 @@ var regDMABuf = sync.OnceValues(func() (uintptr, error) {
 	if err := Load(); err != nil {
 		return 0, err
 	}
-	lib, err := dl.Open("libibverbs.so.1")
+	lib, err := dl.Open(Library)
 	if err != nil {
 		return 0, err
 	}

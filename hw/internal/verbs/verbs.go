@@ -125,9 +125,12 @@ var (
 	errnoLoc uintptr // __errno_location of libc
 )
 
+// Library is the file name of libibverbs. Tests with a fake set it before the first use of this package.
+var Library = "libibverbs.so.1"
+
 // Load opens libibverbs once. Later calls return the result of the first one. The error names the missing library or function.
 var Load = sync.OnceValue(func() error {
-	lib, err := dl.Open("libibverbs.so.1")
+	lib, err := dl.Open(Library)
 	if err != nil {
 		return fmt.Errorf("verbs: %w (install libibverbs1 and ibverbs-providers, or the packages of the vendor)", err)
 	}

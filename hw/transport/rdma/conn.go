@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -109,6 +110,8 @@ type conn struct {
 	done     chan struct{}
 	stopped  chan struct{} // closed when run has ended
 
+	substitute atomic.Pointer[transport.Fallback] // see Fallback
+
 	mu      sync.Mutex
 	err     error // set before done is closed
 	closing bool  // Close has been called
@@ -146,8 +149,9 @@ type conn struct {
 	inline    [sendQueue][inlineBytes]byte // payloads of inline messages, by the ID of the work request
 	flushed   int                          // requests that have failed with the QP, and wait for the fallback
 	writing   sync.Mutex                   // held during writes to control after the handshake
-	recalled  []uint64                     // keys of the peer that must not be used
-	writes    map[uint64]int               // calls of WriteRemote in progress, by key
+	stall     stall
+	recalled  []uint64       // keys of the peer that must not be used
+	writes    map[uint64]int // calls of WriteRemote in progress, by key
 }
 
 func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, err error) {
@@ -185,6 +189,8 @@ func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, er
 		c.freeSend = append(c.freeSend, i)
 	}
 	c.number, c.inlineMax = c.qp.Number, c.qp.Inline
+	c.stall.timer = time.AfterFunc(time.Hour, c.checkStall)
+	c.stall.timer.Stop()
 	c.requests = make([]request, sendQueue)
 	for i := range c.requests {
 		c.freeReqs = append(c.freeReqs, i)
@@ -250,7 +256,7 @@ func (c *conn) ConnectionState() tls.ConnectionState { return c.control.Connecti
 
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {
-	can := transport.Capabilities{Class: transport.ClassTCP, Clear: true, TLSConn: c, LargeOpener: c}
+	can := transport.Capabilities{Class: transport.ClassTCP, Clear: true, TLSConn: c, LargeOpener: c, FallbackConn: c}
 	if c.t.dev.d.Windows() {
 		can.RemoteMemory = c
 	}
@@ -300,6 +306,7 @@ func (c *conn) end(reason error) {
 		close(c.fallback.settled)
 	}
 	close(c.done)
+	c.stall.timer.Stop()
 	for _, s := range c.senders {
 		poke(s.wake)
 	}

@@ -48,11 +48,15 @@ func (c *conn) failLocked(reason error) {
 		return
 	}
 	f.reason = reason
+	c.substitute.Store(&transport.Fallback{Transport: "tcp+tls", Encrypted: true, Reason: reason.Error()})
 	c.t.env.Log.Warn("a queue pair has failed, its traffic goes on over TCP", "peer", c.Peer(), "reason", reason)
 	_ = c.qp.Fail() // If it fails, Close ends the transfers.
 	poke(c.rouse)
 	c.t.tasks.Go(c.fallBack)
 }
+
+// Fallback implements [transport.FallbackConn].
+func (c *conn) Fallback() *transport.Fallback { return c.substitute.Load() }
 
 // fail is failLocked.
 func (c *conn) fail(reason error) {

@@ -4,11 +4,13 @@ package rdma
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -144,16 +146,20 @@ func TestFallback(t *testing.T) {
 	}
 }
 
+// patience is Config.Stall on an emulated processor, which may not run for a while.
+const patience = time.Minute
+
 // worldTransports collects the transports of the nodes of a world in this process.
 type worldTransports struct {
 	mu   sync.Mutex
 	list []*rdma
 
+	stall    time.Duration // Config.Stall
 	counters Counters
 }
 
 func (w *worldTransports) factory() transport.Factory {
-	f := Factory(Config{Listen: "127.0.0.1:0", Counters: &w.counters})
+	f := Factory(Config{Listen: "127.0.0.1:0", Stall: cmp.Or(w.stall, patience), Counters: &w.counters})
 	listen := f.Listen
 	f.Listen = func(ctx context.Context, env transport.Env) (transport.Transport, error) {
 		t, err := listen(ctx, env)
@@ -177,9 +183,33 @@ func (w *worldTransports) conns() (list []*conn) {
 	return list
 }
 
+// wantFallback waits until TLS connects a node to all others.
+func wantFallback(ctx context.Context, node *nexar.Node) error {
+	for {
+		waits := false
+		for _, p := range node.Peers() {
+			switch {
+			case p.Transport == Name && !p.Encrypted:
+				waits = true
+			case p.Transport != "tcp+tls" || p.BulkTransport != "tcp+tls" || !p.Encrypted || !strings.Contains(p.Reason, "peer is gone"):
+				return fmt.Errorf("rank %d after the failure: %+v, want tcp+tls, encrypted, with the reason", p.Rank, p)
+			}
+		}
+		if !waits {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("after the failure: %+v, want tcp+tls for all", node.Peers())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
 // testWorldGoesOn reduces vectors on several ranks while fail breaks RDMA. No operation fails, and all sums are right.
 func testWorldGoesOn(t *testing.T, world int, fail func(w *worldTransports) error) {
 	var w worldTransports
+	failed := make(chan struct{})
 	inWorldWith(t, world, reach, w.factory, func(ctx context.Context, node *nexar.Node) error {
 		v, free, err := nexar.AllocRegistered[float64](200_000)
 		if err != nil {
@@ -190,10 +220,14 @@ func testWorldGoesOn(t *testing.T, world int, fail func(w *worldTransports) erro
 		for round := range 12 {
 			if round == 4 && rank == 0 {
 				time.AfterFunc(20*time.Millisecond, func() {
+					defer close(failed)
 					if err := fail(&w); err != nil {
 						t.Error(err)
 					}
 				})
+			}
+			if round == 8 && rank == 0 { // The collectives may be faster.
+				<-failed
 			}
 			for i := range v {
 				v[i] = float64((rank + 1) * (round + i%7))
@@ -208,7 +242,7 @@ func testWorldGoesOn(t *testing.T, world int, fail func(w *worldTransports) erro
 				}
 			}
 		}
-		return nil
+		return wantFallback(ctx, node)
 	})
 	if w.counters.Fallbacks() == 0 {
 		t.Error("no conn went over to TCP, so nothing was tested")

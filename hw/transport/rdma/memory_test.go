@@ -83,6 +83,7 @@ func writeHeap(t *testing.T, from, to *conn, key transport.RemoteKey) {
 // addresses with other pages, and the device still writes to the old ones, without an error. A registration of the
 // library keeps its slice reachable, so its pages stay, and only mapped memory is cached.
 func TestHeapUnderRegistration(t *testing.T) {
+	needRDMA(t)
 	a, b := newPair(t)
 	_, key, at, alive := grantHeap(t, b, true)
 	writeHeap(t, a, b, key) // The device accepts it.
@@ -111,6 +112,7 @@ func TestHeapUnderRegistration(t *testing.T) {
 
 // TestIdle: a world that waits needs no event of the device, and RDMA adds no processor time to that of other transports.
 func TestIdle(t *testing.T) {
+	needRDMA(t)
 	plain, _ := idleTime(t, reach[:2])
 	used, waits := idleTime(t, reach)
 	t.Logf("two idle nodes use %v of processor time in %v, and %v without RDMA; %d waits for events", used, idle, plain, waits)
@@ -286,7 +288,7 @@ func (w *worldTransports) sizes() string {
 
 // TestLockedMemory: without locked memory a conn fails with an error that names the limit, and a world uses other transports.
 func TestLockedMemory(t *testing.T) {
-	needDevice(t)
+	needRDMA(t)
 	if os.Getenv("RDMA_TEST_CHILD") != "" {
 		limited(t)
 		return

@@ -112,6 +112,7 @@ func (c *conn) completedLocked(d verbs.Completion) error {
 // endRequestLocked ends an entry of the send queue.
 func (c *conn) endRequestLocked(i int) {
 	r := &c.requests[i]
+	c.stall.ended++
 	if r.slot >= 0 {
 		c.freeSend = append(c.freeSend, r.slot)
 	}
@@ -150,6 +151,7 @@ func (c *conn) requestLocked(r request, post func(id uint64) error) error {
 		c.flushed++
 		c.failLocked(fmt.Errorf("%w: %w", transport.ErrPeerGone, err)) // The fallback ends the request.
 	}
+	c.watchLocked()
 	return nil
 }
 

@@ -51,6 +51,10 @@ type Config struct {
 	PinMin int
 	// CacheBytes bounds the memory of [transport.Map] that stays registered. The default is 1 GiB.
 	CacheBytes int
+	// Stall is the time without a completion after which a queue pair with work requests has failed: its traffic goes
+	// on over TCP. The default is 2 s, less than HeartbeatTimeout of nexar.Config, so that the peer does not
+	// count as failed before.
+	Stall time.Duration
 	// Counters, if not nil, count the work of the transport. Several transports can share them.
 	Counters *Counters
 }
@@ -64,7 +68,8 @@ func Factory(cfg Config) transport.Factory {
 
 const (
 	handshakeTimeout = 10 * time.Second
-	maxBacklog       = 1024 // number of Conns that wait for Accept, and of pipes that wait for AcceptPipe
+	stallDefault     = 2 * time.Second // see Config.Stall
+	maxBacklog       = 1024            // number of Conns that wait for Accept, and of pipes that wait for AcceptPipe
 )
 
 // An rdma is the transport.
@@ -87,6 +92,7 @@ type rdma struct {
 // alone use RDMA.
 func New(cfg Config, env transport.Env) (transport.Transport, error) {
 	cfg.Counters = cmp.Or(cfg.Counters, new(Counters))
+	cfg.Stall = cmp.Or(max(cfg.Stall, 0), stallDefault)
 	t := &rdma{cfg: cfg, env: env, accepted: make(chan *conn, maxBacklog), conns: make(map[*conn]struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	if env.Server == nil {

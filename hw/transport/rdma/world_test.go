@@ -21,7 +21,7 @@ func inWorld(t *testing.T, world int, reach []string, f func(ctx context.Context
 
 // counting returns a function that makes factories with counters.
 func counting(c *Counters) func() transport.Factory {
-	return func() transport.Factory { return Factory(Config{Listen: "127.0.0.1:0", Counters: c}) }
+	return func() transport.Factory { return Factory(Config{Listen: "127.0.0.1:0", Stall: patience, Counters: c}) }
 }
 
 func inWorldWith(t *testing.T, world int, reach []string, factory func() transport.Factory, f func(ctx context.Context, node *nexar.Node) error) {

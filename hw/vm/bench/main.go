@@ -49,6 +49,8 @@ type benchFlags struct {
 	heartbeat     time.Duration
 	registered    bool
 	requireDirect bool
+	suite         int
+	stall         time.Duration
 
 	counters rdma.Counters
 }
@@ -78,6 +80,8 @@ func parseBench(args []string, out io.Writer) (f *benchFlags, err error) {
 	set.DurationVar(&f.heartbeat, "heartbeat-timeout", 5*time.Second, "silence after which a peer has failed")
 	set.BoolVar(&f.registered, "registered", true, "use vectors of AllocRegistered, and not of the Go heap")
 	set.BoolVar(&f.requireDirect, "require", true, "fail unless the transport connects all ranks")
+	set.IntVar(&f.suite, "suite", 0, "run each collective once with vectors of this number of float64, instead of the table")
+	set.DurationVar(&f.stall, "stall", 0, "time without progress after which a queue pair is given up; 0 is the default of the transport")
 	if err := set.Parse(args); err != nil {
 		return f, err
 	}
@@ -91,6 +95,8 @@ func parseBench(args []string, out io.Writer) (f *benchFlags, err error) {
 		err = fmt.Errorf("-max %d, -iters %d, -rounds %d: want at least 8, 1 and 1", f.maxBytes, f.iters, f.rounds)
 	case f.transport != rdma.Name && f.transport != "tcp":
 		err = fmt.Errorf("-transport %q: want rdma or tcp", f.transport)
+	case f.suite < 0 || f.stall < 0:
+		err = fmt.Errorf("-suite %d, -stall %v: must not be negative", f.suite, f.stall)
 	case f.heartbeat <= 0:
 		err = fmt.Errorf("-heartbeat-timeout %v: must be positive", f.heartbeat)
 	}
@@ -118,7 +124,7 @@ func bench(ctx context.Context, args []string, out io.Writer) error {
 	}
 	if f.transport == rdma.Name {
 		cfg.Transports = []string{"quic", "tcp", f.transport}
-		cfg.Factories = []transport.Factory{rdma.Factory(rdma.Config{Device: f.device, GID: f.gid, Listen: f.listen, Counters: &f.counters})}
+		cfg.Factories = []transport.Factory{rdma.Factory(rdma.Config{Device: f.device, GID: f.gid, Listen: f.listen, Stall: f.stall, Counters: &f.counters})}
 	}
 	var ranks sync.WaitGroup
 	errs := make([]error, f.ranks)
@@ -137,7 +143,11 @@ func (f *benchFlags) runRank(ctx context.Context, cfg nexar.Config, out io.Write
 	}
 	defer node.Close()
 	for range f.rounds {
-		if err := f.table(ctx, node, out); err != nil {
+		run := f.table
+		if f.suite > 0 {
+			run = f.collectives
+		}
+		if err := run(ctx, node, out); err != nil {
 			return fmt.Errorf("rank %d: %w", node.World().Rank(), err)
 		}
 	}

@@ -1,0 +1,65 @@
+//go:build linux
+
+package rdma
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// stallTicks is the number of checks of a queue pair without progress before it is given up. A process that was stopped meanwhile
+// makes only one of them, so that its pause is no failure of the queue pair.
+const stallTicks = 8
+
+// A stall detects that the requests of a QP neither complete nor fail. The specification of RDMA excludes that; it happens with the
+// software RDMA of Linux when packets are lost. The mutex of the conn guards the fields.
+type stall struct {
+	timer *time.Timer // calls checkStall
+	runs  bool        // the timer
+	ended uint64      // requests that have ended
+	seen  uint64      // ended at the last check
+	ticks int         // checks without progress
+}
+
+// watchLocked starts the checks after a request was posted. They end when no request is left.
+func (c *conn) watchLocked() {
+	s := &c.stall
+	if s.runs || c.err != nil || c.fallback.reason != nil {
+		return
+	}
+	s.runs, s.seen, s.ticks = true, s.ended, 0
+	s.timer.Reset(c.t.cfg.Stall / stallTicks)
+}
+
+// checkStall gives the QP up if its requests make no progress.
+func (c *conn) checkStall() {
+	c.mu.Lock()
+	c.stall.runs = false
+	var broken error
+	if c.err == nil {
+		broken = c.pollLocked() // The last completion may have had no poller.
+	}
+	if broken == nil && c.err == nil && c.fallback.reason == nil && len(c.freeReqs) < len(c.requests) {
+		c.countStallLocked()
+	}
+	c.mu.Unlock()
+	if broken != nil {
+		c.end(broken)
+	}
+}
+
+// countStallLocked counts a check of a QP that has requests.
+func (c *conn) countStallLocked() {
+	s := &c.stall
+	if s.ticks++; s.ended != s.seen {
+		s.ticks = 0
+	}
+	if s.ticks == stallTicks {
+		c.failLocked(fmt.Errorf("%w: none of %d work requests has completed in %v", transport.ErrPeerGone, len(c.requests)-len(c.freeReqs), c.t.cfg.Stall))
+		return
+	}
+	s.runs, s.seen = true, s.ended
+	s.timer.Reset(c.t.cfg.Stall / stallTicks)
+}
