@@ -38,6 +38,11 @@ import (
 // memory of the device (device.Mapper), contiguous regions need no staging memory: the
 // call uses them in place, as soon as the stream has done its work.
 //
+// Between hosts, a network card may access the memory of the device ([device.Direct]). Send and Recv then wait for the
+// stream, and the payload needs no staging memory: a contiguous region of more than 64 KiB, to or from a named rank
+// whose connection has a transport that can do it. Peer.DeviceMemory of [Node.Peers] shows how. What arrives another way, such as
+// after a failure of the card, is copied by the processor.
+//
 // A call returns when its result is in the device buffer. It takes its sequence number among
 // the collectives of the communicator when its input is staged. Every collective has a Start
 // method, which returns a [Handle] when the input is staged, so that the next vector is
@@ -140,6 +145,10 @@ func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, re
 	o.Read = true
 	err := cmp.Or(o.Err(), d.comm.checkMessage(ctx, "to", to, tag))
 	if err == nil && to != NoRank {
+		if p := d.passage(o, to); p != nil {
+			defer p.Release()
+			return d.sendDirectly(ctx, name, p, o.Of.Type, to, tag)
+		}
 		err = d.load(ctx, false, o.Operand)
 	}
 	if err != nil || to == NoRank {
@@ -165,6 +174,12 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 	}
 	if err == nil && from == NoRank {
 		return noMessage(), nil
+	}
+	if err == nil && from != AnyRank {
+		if p := d.passage(o, from); p != nil {
+			defer p.Release()
+			return d.receiveDirectly(ctx, name, p, o.Of, from, tag)
+		}
 	}
 	if err == nil {
 		err = d.load(ctx, false, o.Operand)

@@ -31,6 +31,7 @@ type Capabilities struct {
 	Authenticator Authenticator
 	MemorySharer  MemorySharer
 	RemoteMemory  RemoteMemory
+	Exposer       Exposer
 
 	// Features of a Sender.
 	TryWriter       TryWriter
