@@ -238,6 +238,9 @@ func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Reg
 	if check(&t, o.elements); t.Err != nil {
 		return opError(t.Name(), t.Err)
 	}
+	if done, err := d.directly(ctx, typ, func(v []elements) *task { return check(new(task), v[0]) }, o); done {
+		return err
+	}
 	o.Read = t.Kind != plan.Broadcast || t.ReadOnly
 	if err := d.load(ctx, true, o.Operand); err != nil {
 		return opError(t.Name(), err)
@@ -251,10 +254,16 @@ func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Reg
 
 // blocks runs a task on regions for the result and for the input.
 func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) error {
-	to, from, t, err := d.loadBlocks(ctx, typ, dst, src, check)
+	to, from, t, err := d.checkBlocks(typ, dst, src, check)
 	defer to.Free()
 	defer from.Free()
 	if err != nil {
+		return opError(t.Name(), err)
+	}
+	if done, err := d.directly(ctx, typ, func(v []elements) *task { return check(new(task), v[0], v[1]) }, to, from); done {
+		return err
+	}
+	if t, err = d.loadBlocks(ctx, to, from, check); err != nil {
 		return opError(t.Name(), err)
 	}
 	if err := d.comm.run(ctx, t); err != nil {
@@ -263,33 +272,41 @@ func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []devi
 	return opError(t.Name(), d.failed(ctx, to.Store(ctx, to.Len())))
 }
 
-// loadBlocks makes a task of regions for the result and for the input, and loads them. The caller frees
-// both operands, also after an error.
-func (d DeviceComm) loadBlocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) (to, from operand, t *task, err error) {
+// checkBlocks makes a task of regions for the result and for the input, whose memory is not known yet. The caller frees both
+// operands, also after an error.
+func (d DeviceComm) checkBlocks(typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) (to, from operand, t *task, err error) {
 	to, from = d.operand(typ, dst), d.operand(typ, src)
 	from.Read = true
 	to.Bad = cmp.Or(to.Bad, from.Bad)
 	t = new(task)
 	err = check(t, to.elements, from.elements).Err
-	whole, part := to.Operand, from.Operand
-	if part.Len() > whole.Len() {
-		whole, part = part, whole
-	}
+	whole, part := longer(to, from)
 	if t.Kind != plan.AllToAll {
 		part.Within(whole, d.comm.impl.Rank*part.Len())
 	}
 	if err == nil && part.Clashes(whole) {
 		err = fmt.Errorf("%w: dst and src share memory of the device", ErrOverlap)
 	}
-	if err == nil {
-		err = d.load(ctx, true, whole, part)
+	return to, from, t, err
+}
+
+// longer returns the longer one of two operands first.
+func longer(to, from operand) (whole, part *staging.Operand) {
+	if from.Len() > to.Len() {
+		return from.Operand, to.Operand
 	}
-	if err != nil {
-		return to, from, t, err
+	return to.Operand, from.Operand
+}
+
+// loadBlocks loads the operands of checkBlocks, and makes the task with their memory.
+func (d DeviceComm) loadBlocks(ctx context.Context, to, from operand, check func(t *task, dst, src elements) *task) (t *task, err error) {
+	whole, part := longer(to, from)
+	if err := d.load(ctx, true, whole, part); err != nil {
+		return check(new(task), to.elements, from.elements), err
 	}
 	// Whether the task is carried out in place depends on where they are now.
 	to.At, from.At = unsafe.SliceData(to.Memory()), unsafe.SliceData(from.Memory())
-	return to, from, check(new(task), to.elements, from.elements), nil
+	return check(new(task), to.elements, from.elements), nil
 }
 
 // load loads operands, until the communicator ends. If that fails for another

@@ -2,13 +2,18 @@ package nexar
 
 import (
 	"context"
+	"errors"
+	"unsafe"
 
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/direct"
+	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/engine/linkexec"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // stagedMemory is the [Peer].DeviceMemory of a peer with which vectors of devices are copied through memory of the host.
@@ -105,6 +110,7 @@ func (d DeviceComm) receiveDirectly(ctx context.Context, name string, p *passage
 		got, err = r.Wait(ctx)
 	}
 	if err != nil {
+		_ = p.device.FlushWrites(context.WithoutCancel(ctx)) // No write is in flight when the memory is released.
 		return Status{}, d.comm.explain(ctx, name, err)
 	}
 	if err := p.land(ctx, landing); err != nil {
@@ -126,4 +132,174 @@ func (p *passage) land(ctx context.Context, landing *link.Landing) error {
 		}
 	}
 	return nil
+}
+
+// errStaged: a collective is not carried out in the memory of the device.
+var errStaged = errors.New("nexar: not in the memory of the device")
+
+// exposer returns what registers memory of devices for the links of the communicator, or nil.
+func (d DeviceComm) exposer() (by transport.Exposer) {
+	for rank := range d.comm.Size() {
+		if rank == d.comm.Rank() {
+			continue
+		}
+		l := d.comm.comm.Messages().Link(rank)
+		if x := l.Exposer(); x == nil {
+			if !l.IsPending() {
+				l.SetDeviceMemory(stagedMemory)
+			}
+		} else if by == nil {
+			by = x
+		}
+	}
+	return by
+}
+
+// directly carries a collective out in the memory of the device, so that network cards access the operands. make makes the
+// task; an element of its argument has the memory of an operand. If directly reports false, the call must be staged: no
+// operation has begun.
+func (d DeviceComm) directly(ctx context.Context, typ device.Type, make func(v []elements) *task, operands ...operand) (done bool, err error) {
+	on, ok := d.stream.Device().(device.Direct)
+	longest := 0
+	for _, o := range operands {
+		longest = max(longest, o.Len())
+	}
+	if !ok || longest < directMin || d.comm.Size() == 1 {
+		return false, nil
+	}
+	by := d.exposer()
+	if by == nil {
+		return false, nil
+	}
+	call := &directCall{DeviceComm: d, by: by, on: on, typ: typ}
+	defer call.release()
+	v, ok := call.hold(operands)
+	if !ok || d.settle(ctx) != nil { // Staging reports the error.
+		return false, nil
+	}
+	t := make(v)
+	if t.Err != nil || ctx.Err() != nil || t.Divisor > 1 {
+		return false, nil
+	}
+	until, stop := comm.Until(ctx, d.comm.Done(), d.comm.Err)
+	defer stop()
+	t.Prepare = func(w *exec.Work) error { return call.prepare(until, t, w) }
+	op, err := d.comm.runner.Begin(t)
+	switch {
+	case errors.Is(err, errStaged):
+		return false, nil
+	case err == nil:
+		err = t.End(ctx, op)
+	}
+	if err != nil {
+		_ = on.FlushWrites(context.WithoutCancel(ctx)) // No write is in flight when the memory is released.
+		return true, d.comm.explain(ctx, t.Name(), err)
+	}
+	if t.ReadOnly {
+		return true, nil
+	}
+	return true, opError(t.Name(), d.failed(ctx, call.operation.Land(ctx)))
+}
+
+// A directCall is the memory of a call of directly.
+type directCall struct {
+	DeviceComm
+	by        transport.Exposer
+	on        device.Direct
+	typ       device.Type
+	vectors   []direct.Vector // the longer one first
+	held      []*direct.Memory
+	method    string
+	work      device.Buffer // nil without
+	operation *direct.Operation
+}
+
+// hold registers the buffers of operands and returns their memory, or reports false if that is not possible.
+func (c *directCall) hold(operands []operand) (v []elements, ok bool) {
+	for _, o := range operands {
+		e := o.elements
+		if o.Len() > 0 {
+			r, ok := o.Contiguous()
+			if !ok {
+				return nil, false
+			}
+			m, err := c.comm.node.direct.Hold(c.by, r.Buffer)
+			if err != nil {
+				return nil, false
+			}
+			c.held, c.method = append(c.held, m), m.Method
+			vector := m.Vector(r)
+			e.At = unsafe.SliceData(vector.Bytes)
+			c.vectors = append(c.vectors, vector)
+		}
+		v = append(v, e)
+	}
+	if len(c.vectors) == 2 && len(c.vectors[0].Bytes) < len(c.vectors[1].Bytes) {
+		c.vectors[0], c.vectors[1] = c.vectors[1], c.vectors[0]
+	}
+	return v, true
+}
+
+// prepare makes the work of a task one on the device, or returns errStaged.
+func (c *directCall) prepare(ctx context.Context, t *task, w *exec.Work) error {
+	needs, ok := linkexec.DeviceNeeds(w, directMin-1)
+	if !ok || !c.chooses(needs.Peers) {
+		return errStaged
+	}
+	op := device.Op(0)
+	if needs.Reduces {
+		op = device.Op(t.Op)
+		if _, ok := c.stream.(device.Reducer); !ok || !op.Defined(c.typ) || !c.isAligned() {
+			return errStaged
+		}
+	}
+	o := direct.NewOperation(ctx, c.stream, c.typ, op, c.vectors...)
+	if n := o.WorkBytes(needs.Temp, needs.Reduces); n > 0 {
+		b, m, err := c.comm.node.direct.Work(ctx, c.by, c.on, n)
+		if err != nil {
+			return errStaged
+		}
+		c.work, c.held = b, append(c.held, m)
+		o.SetWork(b, m.Bytes, needs.Temp, needs.Reduces)
+	}
+	c.operation, w.Device = o, o
+	return nil
+}
+
+// isAligned reports whether the device can reduce the elements of the vectors where they lie.
+func (c *directCall) isAligned() bool {
+	for _, v := range c.vectors {
+		if v.Region.Offset%c.typ.Size() != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// chooses reports whether the network card exchanges payloads with one of the peers, and records the method for each.
+func (c *directCall) chooses(peers []int) (some bool) {
+	if len(c.vectors) == 0 {
+		return false
+	}
+	for _, rank := range peers {
+		l := c.comm.comm.Messages().Link(rank)
+		switch {
+		case l.Exposer() == c.by && l.SuitsRemote(c.vectors[0].Bytes):
+			some = true
+			l.SetDeviceMemory(c.method)
+		case !l.IsPending():
+			l.SetDeviceMemory(stagedMemory)
+		}
+	}
+	return some
+}
+
+// release ends the accesses of network cards.
+func (c *directCall) release() {
+	for _, m := range c.held {
+		m.Release()
+	}
+	if c.work != nil {
+		c.comm.node.direct.Return(c.work)
+	}
 }

@@ -118,6 +118,7 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 		n.heed()()
 		close(n.closed)
 		defer n.state.factory.Settle()
+		defer n.state.direct.Close()
 		return n.node.Close()
 	})
 	return n, nil

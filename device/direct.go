@@ -16,8 +16,8 @@ type Direct interface {
 	FlushWrites(ctx context.Context) error
 }
 
-// A DirectMemory is the memory of a buffer for other devices. They access it from Hold to release, while no work of the
-// device is queued with it, since nothing else orders the accesses.
+// A DirectMemory is the memory of a buffer for other devices, which access it from Hold to release. Nothing orders these
+// accesses with work of the device on the same bytes: the caller waits for that work before, and calls FlushWrites after.
 type DirectMemory struct {
 	Address uintptr // of the device: the processor cannot access it
 	Bytes   int

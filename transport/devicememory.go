@@ -20,7 +20,7 @@ type Exposer interface {
 
 // An Exposure is memory of a device that a network card accesses.
 type Exposure struct {
-	// Memory is for Register, Suits and WriteRemote of a [RemoteMemory] alone. The processor cannot read or write it, so
+	// Memory has the address and the length of the DeviceMemory. It is for Register, Suits and WriteRemote of a [RemoteMemory] alone. The processor cannot read or write it, so
 	// it must not be sent on a pipe.
 	Memory []byte
 	// Method says how the network card accesses the memory, such as "dma-buf".

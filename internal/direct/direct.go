@@ -19,7 +19,9 @@ type Registry struct {
 
 	mu      sync.Mutex
 	entries map[key]*entry
-	told    map[refusal]struct{} // logged
+	told    map[refusal]struct{}            // logged
+	idle    map[device.Direct]device.Buffer // of Work
+	closed  bool
 }
 
 // A key is a buffer and what registers it.
@@ -48,8 +50,13 @@ type Memory struct {
 	release func()
 }
 
-// Release ends the accesses of network cards. The caller knows that none is in progress.
+// Release ends the accesses of network cards. The caller knows that the connections have ended all of them.
 func (m *Memory) Release() { m.release() }
+
+// Vector returns a region of the buffer.
+func (m *Memory) Vector(r device.Region) Vector {
+	return Vector{r, m.Bytes[r.Offset : r.Offset+r.Bytes : r.Offset+r.Bytes]}
+}
 
 // Hold registers a buffer of a device, unless it is registered, and keeps its memory until Release. It fails if the network
 // card cannot access the memory, with the reason, which it logs once for each device.

@@ -19,6 +19,8 @@ type Transfer struct {
 	// it in memory of the host, for a pipe, or nil if that fails: the link then drops the transfer, and the owner must
 	// end it otherwise. It may block, and is called without locks.
 	Fetch func() []byte
+	// Stale says that Data has not all of the payload, so that it is not written remotely: Fetch returns it.
+	Stale bool
 	Owner interface {
 		// Delivered is called when the payload may be used again. It must not block.
 		Delivered(t *Transfer)
@@ -111,6 +113,9 @@ func (l *Link) Deliver(t *Transfer) {
 		return // The handler is notified of the end of the link.
 	}
 	t.key = b.takeKeyLocked(t.Grant, t.size)
+	if t.Stale {
+		t.key = transport.RemoteKey{}
+	}
 	if len(b.writers) == 0 || b.stopped || b.holding {
 		b.waiting = append(b.waiting, t)
 		return

@@ -96,8 +96,8 @@ func (d *Landing) arrived(at, n int) {
 	d.parts = slices.Insert(kept, i, Part{from, d.host[from:to]})
 }
 
-// written notes that the peer has written n bytes from offset at on, which replace those in memory of the host.
-func (d *Landing) written(at, n int) {
+// Drop notes that the device has n bytes from offset at on, which replace those in memory of the host.
+func (d *Landing) Drop(at, n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.parts) == 0 {

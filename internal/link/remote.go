@@ -134,7 +134,7 @@ func (b *flow) written(f wire.Written) error {
 	isShared := s.remote != nil
 	if isShared {
 		if s.Landing != nil {
-			s.Landing.written(s.At+s.got, f.Length)
+			s.Landing.Drop(s.At+s.got, f.Length)
 		}
 		s.got += f.Length
 		s.next.advance(f.Length)
