@@ -189,8 +189,14 @@ func (f *Fake) Hold(s cudadriver.Stream, on bool) {
 // Fault lets the next copy or kernel of a device access memory that it may not access.
 func (f *Fake) Fault(device int) { f.fault(int32(device)) }
 
-// Direct lets network cards access the memory of devices, before the first use.
-func (f *Fake) Direct() { f.direct(1) }
+// Direct says whether network cards access the memory of devices that are opened from now on.
+func (f *Fake) Direct(on bool) {
+	var n int32
+	if on {
+		n = 1
+	}
+	f.direct(n)
+}
 
 // Pageable returns the number of copies with memory of the host that the driver had not allocated.
 func (f *Fake) Pageable() int { return int(f.pageable()) }

@@ -35,7 +35,7 @@ func newFakes(t *testing.T) fakes {
 	t.Helper()
 	f := fakes{cudafake.New(t), verbsfake.New(t)}
 	f.cuda.Configure(4, 256<<20)
-	f.cuda.Direct()
+	f.cuda.Direct(true)
 	f.verbs.Refuse(false, false)
 	return f
 }
