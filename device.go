@@ -39,9 +39,9 @@ import (
 // call uses them in place, as soon as the stream has done its work.
 //
 // Between hosts, a network card may access the memory of the device ([device.Direct]). Send and Recv then wait for the
-// stream, and the payload needs no staging memory: a contiguous region of more than 64 KiB, to or from a named rank
-// whose connection has a transport that can do it. Peer.DeviceMemory of [Node.Peers] shows how. What arrives another way, such as
-// after a failure of the card, is copied by the processor.
+// stream, and the payload needs no staging memory. This applies to a contiguous region of more than 64 KiB, to or from a named
+// rank, if RDMA connects it. Collectives use it too, except the Start methods. Peer.DeviceMemory of [Node.Peers] shows the
+// method. After a failure of the card, the processor copies the rest.
 //
 // A call returns when its result is in the device buffer. It takes its sequence number among
 // the collectives of the communicator when its input is staged. Every collective has a Start
@@ -272,7 +272,7 @@ func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []devi
 	return opError(t.Name(), d.failed(ctx, to.Store(ctx, to.Len())))
 }
 
-// checkBlocks makes a task of regions for the result and for the input, whose memory is not known yet. The caller frees both
+// checkBlocks makes a task of regions for the result and for the input, without their memory. The caller frees both
 // operands, also after an error.
 func (d DeviceComm) checkBlocks(typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) (to, from operand, t *task, err error) {
 	to, from = d.operand(typ, dst), d.operand(typ, src)

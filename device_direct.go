@@ -23,7 +23,7 @@ const stagedMemory = "staged"
 // without a grant, so that the direct way would take a round trip more than staging. This has not been measured on hardware.
 const directMin = wire.PayloadMax + 1
 
-// A passage is a region of a device whose memory network cards may access.
+// A passage is a region of a device that network cards may access.
 type passage struct {
 	*direct.Memory
 	device device.Direct
@@ -55,8 +55,8 @@ func (d DeviceComm) passage(o operand, rank int) *passage {
 	return nil
 }
 
-// settle waits until the work of the stream is done, so that a network card reads what it has written, and does not
-// write what it still reads.
+// settle waits until the work of the stream is done, so that a network card reads its results, and does not overwrite its
+// operands.
 func (d DeviceComm) settle(ctx context.Context) error {
 	until, stop := comm.Until(ctx, d.comm.Done(), d.comm.Err)
 	defer stop()
@@ -119,8 +119,8 @@ func (d DeviceComm) receiveDirectly(ctx context.Context, name string, p *passage
 	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(of.Size)}, nil
 }
 
-// land makes what has arrived visible to work that is queued from now on, and copies what has arrived in memory of the host to
-// the device.
+// land makes a message visible to work that is queued from now on. It copies the parts that have arrived in memory of the host
+// to the device.
 func (p *passage) land(ctx context.Context, landing *link.Landing) error {
 	if err := p.device.FlushWrites(ctx); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (p *passage) land(ctx context.Context, landing *link.Landing) error {
 // errStaged: a collective is not carried out in the memory of the device.
 var errStaged = errors.New("nexar: not in the memory of the device")
 
-// exposer returns what registers memory of devices for the links of the communicator, or nil.
+// exposer returns the Exposer of the links of the communicator, or nil.
 func (d DeviceComm) exposer() (by transport.Exposer) {
 	for rank := range d.comm.Size() {
 		if rank == d.comm.Rank() {

@@ -24,13 +24,13 @@ type Registry struct {
 	closed  bool
 }
 
-// A key is a buffer and what registers it.
+// A key is a buffer and its Exposer.
 type key struct {
 	by     transport.Exposer
 	buffer device.Buffer
 }
 
-// A refusal is a device whose memory cannot be registered.
+// A refusal is a device without access for an Exposer.
 type refusal struct {
 	by transport.Exposer
 	on device.Device

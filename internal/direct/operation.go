@@ -10,7 +10,7 @@ import (
 )
 
 // An Operation has the vectors of one collective in memory of a device, and carries the moves of its plan out there: it is a
-// device of package linkexec. Vectors are slices of such memory, of which only the addresses are used.
+// device of package linkexec. Vectors are slices of such memory: only their addresses are used.
 type Operation struct {
 	ctx    context.Context // of calls of the device
 	on     device.Direct
@@ -18,7 +18,7 @@ type Operation struct {
 	typ    device.Type
 	op     device.Op
 
-	areas    []*area // in which vectors are found
+	areas    []*area // contain all vectors
 	temp     *area   // nil without
 	operands *area   // nil without
 }
@@ -63,7 +63,7 @@ func (o *Operation) WorkBytes(temp int, reduces bool) int {
 	return n + align(temp)
 }
 
-// align makes room for an aligned end, so that a copy or a reduction of what follows is aligned as its operand is.
+// align rounds a length up, so that the next area begins as aligned as its operands.
 func align(n int) int { return (n + device.Align - 1) / device.Align * device.Align }
 
 // SetWork gives the operation memory of WorkBytes bytes, for the same arguments.
@@ -172,8 +172,8 @@ func (o *Operation) region(b []byte) device.Region {
 	return a.part(at, len(b))
 }
 
-// do queues work of the stream that reads operands and writes dst, and waits until it is done. Operands are made visible to
-// it: what a network card has written, and what has arrived in memory of the host.
+// do queues work of the stream that reads operands and writes dst, and waits until it is done. Before, it makes all bytes of
+// the operands visible to the device: those that a network card has written, and those in memory of the host.
 func (o *Operation) do(dst []byte, queue func(to device.Region) error, operands ...[]byte) error {
 	if err := o.on.FlushWrites(o.ctx); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (o *Operation) do(dst []byte, queue func(to device.Region) error, operands 
 	return o.stream.Wait(o.ctx)
 }
 
-// bring copies what is in memory of the host, of n bytes of an area, to the device.
+// bring copies those of n bytes of an area that are in memory of the host to the device.
 func (o *Operation) bring(a *area, at, n int) error {
 	for _, p := range a.landing.Parts() {
 		from, to := max(p.At, at), min(p.At+len(p.Bytes), at+n)

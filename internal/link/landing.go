@@ -7,7 +7,7 @@ import (
 
 // A Landing is memory of a device that receives payloads. The peer writes them remotely where that works. Other payloads, and
 // the rest of those that cannot be written remotely any more, arrive in memory of the host, since a reader must not wait for a
-// device. Its owner copies these parts to the device when the operation has ended; they replace what the device has there.
+// device. Its owner copies these parts to the device when the operation has ended.
 type Landing struct {
 	memory []byte // of the device: only its addresses are used
 
@@ -25,7 +25,7 @@ type Part struct {
 // NewLanding returns a Landing of memory of a device, which the processor cannot access.
 func NewLanding(memory []byte) *Landing { return &Landing{memory: memory} }
 
-// Parts returns what has arrived in memory of the host, in the order of the offsets.
+// Parts returns the parts in memory of the host, in the order of the offsets.
 func (d *Landing) Parts() []Part {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,7 +45,7 @@ func (d *Landing) OnHost(at, n int) (all []byte, some bool) {
 	return nil, some
 }
 
-// Overlay copies what is in memory of the host of the len(b) bytes from offset at on to b.
+// Overlay copies those of the len(b) bytes from offset at on that are in memory of the host to b.
 func (d *Landing) Overlay(b []byte, at int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

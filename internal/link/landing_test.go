@@ -122,7 +122,7 @@ func TestDevicePayloads(t *testing.T) {
 	}
 }
 
-// TestFetchFails: a transfer whose payload cannot be fetched is dropped, and later ones are sent.
+// TestFetchFails: a transfer is dropped if its payload cannot be fetched, and later ones are sent.
 func TestFetchFails(t *testing.T) {
 	p := newRemotePair(t, func(p *remotePair) { p.cb.owner = false })
 	asked := make(signal)

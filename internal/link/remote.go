@@ -149,8 +149,8 @@ func (b *flow) written(f wire.Written) error {
 	return nil
 }
 
-// Exposer returns what registers memory of devices for remote writes to and from the peer, or nil if the current
-// connection for payloads cannot do that.
+// Exposer returns the Exposer of the current connection for payloads, which registers memory of devices for remote writes to
+// and from the peer, or nil if the connection has none.
 func (l *Link) Exposer() transport.Exposer {
 	if p := l.payloadPath(); p != nil && p.can.RemoteMemory != nil {
 		return p.can.Exposer

@@ -14,7 +14,7 @@ var _ device.Direct = (*Device)(nil)
 // direct says how a GPU lets network cards access its memory.
 type direct struct {
 	err     error // why it does not
-	flushes bool  // kernels see what network cards have written only after a flush
+	flushes bool  // kernels see writes of network cards only after a flush
 }
 
 // directOf asks the driver for the accesses of network cards to a GPU.

@@ -75,7 +75,7 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// TestDirectRefused: a GPU whose memory network cards cannot access, or whose driver fails, says why.
+// TestDirectRefused: Direct names the reason if network cards cannot access a GPU, or if its driver fails.
 func TestDirectRefused(t *testing.T) {
 	fake := cudafake.New(t)
 	for _, test := range []struct {

@@ -50,10 +50,10 @@ const (
 
 	AttributeDirectRDMA     = 116 // network cards can access the memory (GPUDirect RDMA)
 	AttributeFlushOptions   = 117 // how writes of network cards can be flushed: FlushByHost
-	AttributeWritesOrdering = 118 // for which devices such writes need no flush: OrderedForOwner, or more
+	AttributeWritesOrdering = 118 // OrderedForOwner or more: kernels see such writes without a flush
 )
 
-// Values of AttributeFlushOptions, whose bits they are, and of AttributeWritesOrdering.
+// FlushByHost is a bit of AttributeFlushOptions, and OrderedForOwner a value of AttributeWritesOrdering.
 const (
 	FlushByHost     = 1
 	OrderedForOwner = 100
@@ -337,7 +337,7 @@ func (d *Driver) DMABuf(p Ptr, bytes int) (fd int, err error) {
 	return int(*n), err
 }
 
-// FlushDirectWrites waits until kernels of the device of the current context see what network cards have written before.
+// FlushDirectWrites waits until kernels of the device of the current context see all earlier writes of network cards.
 func (d *Driver) FlushDirectWrites() error {
 	const currentContext, toOwner = 0, 100
 	return d.call(callFlushGPUDirectRDMAWrites, currentContext, toOwner)

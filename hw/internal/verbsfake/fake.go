@@ -61,7 +61,7 @@ func New(tb testing.TB) *Fake {
 	return f
 }
 
-// Hold lets remote writes, and what follows them on their queue pairs, wait until it is called with false.
+// Hold lets remote writes, and later requests of their queue pairs, wait until it is called with false.
 func (f *Fake) Hold(on bool) { f.hold(number(on)) }
 
 // Held returns the number of queue pairs with a remote write that waits.

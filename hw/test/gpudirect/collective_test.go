@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/device"
 )
 
-// block is the length of a block of the collectives below: longer than what is sent without a grant.
+// block is the length of a block of the collectives below. It is so long that it needs a grant.
 const block = 256 << 10
 
 // A call is a collective on vectors that are filled with the pattern of the rank.
@@ -117,7 +117,7 @@ func TestMovingCollectives(t *testing.T) {
 	}
 }
 
-// floats returns the vector of a rank for reductions: numbers whose sum depends on the order, and special ones.
+// floats returns the vector of a rank for reductions: numbers with sums that depend on the order, and special ones.
 func floats(n, rank int) []byte {
 	b := make([]byte, 4*n)
 	for i := range n {

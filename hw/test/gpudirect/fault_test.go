@@ -171,6 +171,7 @@ func TestQueuePairFails(t *testing.T) {
 // longer write it.
 func TestCancelledReceive(t *testing.T) {
 	f := newFakes(t)
+	f.verbs.Refuse(true, false) // With peer memory the fake notices accesses to freed memory.
 	inWorld(t, f, 2, func(ctx context.Context, r *rank) error {
 		b := r.buffer(long)
 		r.fill(b, r.me())
@@ -201,35 +202,65 @@ func TestCancelledReceive(t *testing.T) {
 	})
 }
 
-// TestPeerEnds: when a node is closed during a transfer, its peer gets an error that names it, and memory is reused only when the
-// card can no longer write it.
-func TestPeerEnds(t *testing.T) {
+// TestCancelledSend: a cancelled send returns when the network card no longer reads the memory.
+func TestCancelledSend(t *testing.T) {
 	f := newFakes(t)
+	f.verbs.Refuse(true, false) // With peer memory the fake notices accesses to freed memory.
 	inWorld(t, f, 2, func(ctx context.Context, r *rank) error {
 		b := r.buffer(long)
 		r.fill(b, r.me())
-		f.verbs.Hold(true)
-		if r.me() == 0 {
-			sending, cancel := context.WithCancel(ctx)
-			go func() {
-				_ = awaitHeld(ctx, f)
-				cancel()
-			}()
-			err := r.on().Send(sending, device.Uint8, 1, 7, device.Whole(b))
-			f.verbs.Hold(false)
-			if !errors.Is(err, context.Canceled) {
-				return fmt.Errorf("the error is %v, want that of the context", err)
+		if r.me() == 1 {
+			_, err := r.on().Recv(ctx, device.Uint8, 0, 7, device.Whole(b))
+			if _, ok := errors.AsType[*nexar.RevokedError](err); err != nil && !ok {
+				return fmt.Errorf("the error is %v, want a RevokedError or none", err)
 			}
 			return nil
 		}
-		_, err := r.on().Recv(ctx, device.Uint8, 0, 7, device.Whole(b))
-		if err == nil {
-			return errors.New("the message has arrived, although its sender has given up")
+		f.verbs.Hold(true)
+		sending, cancel := context.WithCancel(ctx)
+		returned := make(chan error, 1)
+		go func() { returned <- r.on().Send(sending, device.Uint8, 1, 7, device.Whole(b)) }()
+		if err := awaitHeld(ctx, f); err != nil {
+			return err
 		}
-		if _, ok := errors.AsType[*nexar.RevokedError](err); !ok {
-			return fmt.Errorf("the error is %v, want a RevokedError", err)
+		_ = b.Free() // takes effect after the call
+		cancel()
+		time.Sleep(50 * time.Millisecond) // A call that does not wait for the card would return, and its memory be freed.
+		f.verbs.Hold(false)
+		if err := <-returned; err != nil && !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("the error is %v, want that of the context or none", err)
 		}
-		return b.Free()
+		return nil
+	})
+}
+
+// TestPeerEnds: when a node is closed during a transfer, its peer gets an error that names it, and the network card writes no
+// more.
+func TestPeerEnds(t *testing.T) {
+	f := newFakes(t)
+	f.verbs.Refuse(true, false)
+	inWorld(t, f, 2, func(ctx context.Context, r *rank) error {
+		b := r.buffer(long)
+		r.fill(b, r.me())
+		if r.me() == 1 {
+			_, err := r.on().Recv(ctx, device.Uint8, 0, 7, device.Whole(b))
+			if peer, ok := errors.AsType[*nexar.PeerError](err); !ok || peer.Rank != 0 {
+				return fmt.Errorf("the error is %v, want a PeerError of rank 0", err)
+			}
+			return b.Free()
+		}
+		f.verbs.Hold(true)
+		returned := make(chan error, 1)
+		go func() { returned <- r.on().Send(ctx, device.Uint8, 1, 7, device.Whole(b)) }()
+		if err := awaitHeld(ctx, f); err != nil {
+			return err
+		}
+		err := r.Node.Close()
+		if <-returned == nil {
+			err = errors.Join(err, errors.New("the message is sent after the end of its node"))
+		}
+		f.verbs.Hold(false)
+		return err
 	})
 }
 

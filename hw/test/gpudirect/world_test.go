@@ -37,10 +37,11 @@ func newFakes(t *testing.T) fakes {
 	f.cuda.Configure(4, 256<<20)
 	f.cuda.Direct(true)
 	f.verbs.Refuse(false, false)
+	t.Cleanup(func() { f.verbs.Hold(false) })
 	return f
 }
 
-// traffic is what network cards and the GPU have copied.
+// traffic counts the copies of network cards and GPUs.
 type traffic struct {
 	read, written uint64 // bytes of memory of GPUs, by network cards
 	staged        int    // calls that copy between GPUs and the host
@@ -109,7 +110,7 @@ func pattern(n, seed int) []byte {
 	return b
 }
 
-// inWorld calls f on each rank of a world whose nodes are linked over the fake network card.
+// inWorld calls f on each rank of a world with links over the fake network card.
 func inWorld(t *testing.T, fk fakes, world int, f func(ctx context.Context, r *rank) error) {
 	t.Helper()
 	inWorldOf(t, fk, world, func(int) bool { return true }, f)
@@ -143,7 +144,7 @@ func inWorldOf(t *testing.T, fk fakes, world int, hasRDMA func(rank int) bool, f
 				return
 			}
 			defer r.Node.Close()
-			if r.gpu, err = cuda.Open(i, cuda.Config{Library: fk.cuda.Path}); err == nil {
+			if r.gpu, err = cuda.Open(i, cuda.Config{Library: fk.cuda.Path, Cache: -1}); err == nil {
 				defer r.gpu.Close()
 				r.stream, err = r.gpu.NewStream()
 			}

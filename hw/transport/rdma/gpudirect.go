@@ -15,8 +15,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A DeviceMemory is memory of a GPU that an RDMA device is to access directly (GPUDirect): see [Expose], and package
-// device/cuda, whose Device is a device.Direct.
+// A DeviceMemory is memory of a GPU that an RDMA device is to access directly (GPUDirect): see [Expose]. A
+// Device of package device/cuda describes it: see device.Direct.
 type DeviceMemory = transport.DeviceMemory
 
 // Methods of an RDMA device for access to memory of a GPU.

@@ -97,7 +97,7 @@ func (v *Vectors) TakeTemp(lo, hi int, once bool) {
 	v.LendTemp(v.temp.B)
 }
 
-// SizeTemp is TakeTemp without the memory, of which it returns the length. LendTemp sets it, unless it is 0.
+// SizeTemp is TakeTemp without the memory. It returns the length of the memory, which LendTemp sets unless it is 0.
 func (v *Vectors) SizeTemp(lo, hi int, once bool) (size int) {
 	v.oneTemp = once
 	if hi <= lo {

@@ -6,8 +6,8 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// A Device carries out the moves of one operation whose buffers are memory of a device: it is [exec.Work].Device. All slices
-// are such memory, which the processor cannot access, and are not empty. Methods that return an error block, and run on
+// A Device carries out the moves of one operation in memory of a device: it is [exec.Work].Device. All slices are such memory,
+// which the processor cannot access, and are not empty. Methods that return an error block, and run on
 // goroutines of the operation.
 type Device interface {
 	// Temp is the memory for Temp, of the length of [Needs].
@@ -25,15 +25,15 @@ type Device interface {
 	Reduce(dst, a []byte) error
 }
 
-// Needs are what a call needs of its Device.
+// Needs are the requirements of a call for its Device.
 type Needs struct {
 	Temp    int   // bytes
 	Reduces bool  // there are moves with Operand, or Combine
 	Peers   []int // that payloads are exchanged with
 }
 
-// DeviceNeeds returns what work, which is not in progress, would need of a Device. It reports false if the work must not be
-// given one: it is not that of this executor, or has payloads of at most shortMax bytes, which are sent without a grant.
+// DeviceNeeds returns the requirements of work, which is not in progress. It reports false if the work must not have a
+// Device: another executor carries it out, or it has payloads of at most shortMax bytes, which are sent without a grant.
 func DeviceNeeds(w *exec.Work, shortMax int) (n Needs, ok bool) {
 	g, ok := w.Plan.(*Program)
 	if !ok || w.Executor != exec.Links {

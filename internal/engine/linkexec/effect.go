@@ -97,6 +97,7 @@ func (r *Execution) nextLocked(e *effect) effect {
 	case r.busy == 0 && r.remaining == 0:
 		r.op.CompleteLocked()
 		r.Vectors.Release()
+		r.device = nil
 		return effect{kind: complete}
 	}
 	return effect{}
@@ -186,7 +187,7 @@ func (r *Execution) deliverLocked(e *effect) {
 	}
 	t := &r.transfers[e.instance]
 	t.Grant, t.Data, t.Owner = r.instances[e.instance].grant, r.Bytes(e.move.A, int(e.channel)), r
-	t.Move, t.Channel = int(e.instance), int(e.channel)
+	t.Move, t.Channel, t.Fetch, t.Stale = int(e.instance), int(e.channel), nil, false
 	if r.device != nil {
 		r.deliverDevice(t, t.Data)
 	}

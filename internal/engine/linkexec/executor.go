@@ -195,6 +195,7 @@ func (r *Execution) Release() {
 		}
 	}
 	r.Vectors.Release()
+	r.device = nil
 }
 
 // TraceLocked implements [exec.Execution].

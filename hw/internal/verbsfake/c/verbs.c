@@ -1,8 +1,8 @@
-// A libibverbs for tests, with one device whose queue pairs are all in this process. It follows the documented behaviour where
+// A libibverbs for tests, with one device. All its queue pairs are in this process. It follows the documented behaviour where
 // programs go wrong: a message needs a posted buffer, keys and windows are checked for each access, a refused access fails
 // both queue pairs, and the requests of a failed one are flushed.
 //
-// It accesses memory of devices of the fake CUDA driver, by dma-buf or by address. What it writes there is not visible before a
+// It accesses memory of devices of the fake CUDA driver, by dma-buf or by address. Its writes there are not visible before a
 // flush (cuFlushGPUDirectRDMAWrites), as on a GPU that does not order such writes. Functions fakeverbs_* control it.
 #define _GNU_SOURCE
 #include <dlfcn.h>
