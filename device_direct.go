@@ -155,10 +155,10 @@ func (d DeviceComm) exposer() (by transport.Exposer) {
 	return by
 }
 
-// directly carries a collective out in the memory of the device, so that network cards access the operands. make makes the
-// task; an element of its argument has the memory of an operand. If directly reports false, the call must be staged: no
+// directly carries a collective out in the memory of the device, so that network cards access the operands. newTask makes
+// the task; an element of its argument has the memory of an operand. If directly reports false, the call must be staged: no
 // operation has begun.
-func (d DeviceComm) directly(ctx context.Context, typ device.Type, make func(v []elements) *task, operands ...operand) (done bool, err error) {
+func (d DeviceComm) directly(ctx context.Context, typ device.Type, newTask func(v []elements) *task, operands ...operand) (done bool, err error) {
 	on, ok := d.stream.Device().(device.Direct)
 	longest := 0
 	for _, o := range operands {
@@ -177,7 +177,7 @@ func (d DeviceComm) directly(ctx context.Context, typ device.Type, make func(v [
 	if !ok || d.settle(ctx) != nil { // Staging reports the error.
 		return false, nil
 	}
-	t := make(v)
+	t := newTask(v)
 	if t.Err != nil || ctx.Err() != nil || t.Divisor > 1 {
 		return false, nil
 	}

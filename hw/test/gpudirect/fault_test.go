@@ -183,6 +183,7 @@ func TestCancelledReceive(t *testing.T) {
 			return nil
 		}
 		limited, cancel := context.WithCancel(ctx)
+		defer cancel()
 		go func() {
 			_ = awaitHeld(ctx, f)
 			_ = b.Free() // takes effect after the call
@@ -218,6 +219,7 @@ func TestCancelledSend(t *testing.T) {
 		}
 		f.verbs.Hold(true)
 		sending, cancel := context.WithCancel(ctx)
+		defer cancel()
 		returned := make(chan error, 1)
 		go func() { returned <- r.on().Send(sending, device.Uint8, 1, 7, device.Whole(b)) }()
 		if err := awaitHeld(ctx, f); err != nil {

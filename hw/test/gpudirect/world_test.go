@@ -65,7 +65,6 @@ type rank struct {
 	log    *testlog.Buffer
 }
 
-func (r *rank) comm() *nexar.Comm        { return r.World() }
 func (r *rank) on() nexar.DeviceComm     { return r.World().WithStream(r.stream) }
 func (r *rank) me() int                  { return r.World().Rank() }
 func (r *rank) wait(ctx context.Context) { _ = r.World().Barrier(ctx) }
