@@ -241,6 +241,7 @@ func TestCancelledSend(t *testing.T) {
 func TestPeerEnds(t *testing.T) {
 	f := newFakes(t)
 	f.verbs.Refuse(true, false)
+	f.silence = 8 * time.Second // The goodbye is held too.
 	inWorld(t, f, 2, func(ctx context.Context, r *rank) error {
 		b := r.buffer(long)
 		r.fill(b, r.me())

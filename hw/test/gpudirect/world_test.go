@@ -27,13 +27,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakes are the hardware of a test.
 type fakes struct {
-	cuda  *cudafake.Fake
-	verbs *verbsfake.Fake
+	cuda    *cudafake.Fake
+	verbs   *verbsfake.Fake
+	silence time.Duration // after which a node counts as failed
 }
 
 func newFakes(t *testing.T) fakes {
 	t.Helper()
-	f := fakes{cudafake.New(t), verbsfake.New(t)}
+	f := fakes{cudafake.New(t), verbsfake.New(t), time.Minute}
 	f.cuda.Configure(4, 256<<20)
 	f.cuda.Direct(true)
 	f.verbs.Refuse(false, false)
@@ -131,7 +132,7 @@ func inWorldOf(t *testing.T, fk fakes, world int, hasRDMA func(rank int) bool, f
 			r := &rank{fakes: fk, t: t, log: new(testlog.Buffer)}
 			cfg := nexar.Config{
 				Seeds: []string{seed.Addr()}, Listen: "127.0.0.1:0", Transports: []string{"quic", "tcp"}, Rank: &i, Links: "eager",
-				HeartbeatInterval: 10 * time.Second, HeartbeatTimeout: time.Minute, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+				HeartbeatInterval: fk.silence / 8, HeartbeatTimeout: fk.silence, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 			}
 			if hasRDMA(i) {
 				cfg.Transports = append(cfg.Transports, rdma.Name)
