@@ -63,6 +63,21 @@ func moving(n int) []call {
 	}
 }
 
+// summing returns an all-reduce, in a world of n ranks.
+func summing(n int) call {
+	return call{"all-reduce", block * n, 0, func(ctx context.Context, r *rank, dst, _ device.Region) error {
+		return r.on().AllReduce(ctx, device.Uint8, dst, nexar.Sum)
+	}, func(int, int) []byte {
+		sum := pattern(block*n, 0)
+		for rank := 1; rank < n; rank++ {
+			for i, v := range pattern(block*n, rank) {
+				sum[i] += v
+			}
+		}
+		return sum
+	}}
+}
+
 // perform runs a call on new vectors and checks the result.
 func perform(ctx context.Context, r *rank, c call) error {
 	var dst, src device.Region

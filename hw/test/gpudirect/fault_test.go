@@ -57,9 +57,9 @@ func TestRefused(t *testing.T) {
 // peer has the method that works for it.
 func TestMixedWorld(t *testing.T) {
 	f := newFakes(t)
-	const n = 4 // ranks 0 and 1 have RDMA, rank 3 has slices
-	inWorldOf(t, f, n, func(rank int) bool { return rank < 2 }, func(ctx context.Context, r *rank) error {
-		for _, c := range moving(n) {
+	const n = 4 // rank 2 has no RDMA, rank 3 has slices
+	inWorldOf(t, f, n, func(rank int) bool { return rank != 2 }, func(ctx context.Context, r *rank) error {
+		for _, c := range append(moving(n), summing(n)) {
 			if r.me() == 3 {
 				if err := withSlices(ctx, r, c); err != nil {
 					return err
@@ -73,7 +73,7 @@ func TestMixedWorld(t *testing.T) {
 			return nil
 		}
 		for _, p := range r.Peers() {
-			if want := map[bool]string{true: rdma.MethodDMABuf, false: "staged"}[p.Rank == 1]; p.DeviceMemory != want {
+			if want := map[bool]string{true: rdma.MethodDMABuf, false: "staged"}[p.Rank != 2]; p.DeviceMemory != want {
 				return fmt.Errorf("Peer.DeviceMemory of rank %d is %q, want %q", p.Rank, p.DeviceMemory, want)
 			}
 		}
@@ -96,10 +96,12 @@ func withSlices(ctx context.Context, r *rank, c call) error {
 		err = nexar.AllToAll(ctx, w, dst, src)
 	case "gather":
 		err = nexar.Gather(ctx, w, dst, src, root)
+	case "all-reduce":
+		err = nexar.AllReduce(ctx, w, dst, nexar.Sum)
 	case "scatter":
 		err = nexar.Scatter(ctx, w, dst, src, root)
 	}
-	if err == nil && string(dst[:len(c.want(r.me(), r.World().Size()))]) != string(c.want(r.me(), r.World().Size())) {
+	if want := c.want(r.me(), r.World().Size()); err == nil && string(dst[:len(want)]) != string(want) {
 		err = errors.New(c.name + ": wrong bytes")
 	}
 	return err
