@@ -8,6 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/direct"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
@@ -52,6 +53,8 @@ type nodeState struct {
 	collectives   collective.Settings
 	bucketBytes   int
 	compressedMax int // 0 is none
+
+	direct direct.Registry // of buffers of devices
 }
 
 // newNodeState makes the state of a node that is in no view yet.
@@ -69,6 +72,7 @@ func newNodeState(m *mesh.Mesh, net cost.Network, cfg Config) (*nodeState, error
 			ReconfigureTimeout: max(0, cfg.ReconfigureTimeout), Deterministic: cfg.Deterministic,
 		},
 		bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMaxBytes),
+		direct: direct.Registry{Log: cfg.Log},
 	}, err
 }
 

@@ -38,6 +38,11 @@ import (
 // memory of the device (device.Mapper), contiguous regions need no staging memory: the
 // call uses them in place, as soon as the stream has done its work.
 //
+// Between hosts, a network card may access the memory of the device ([device.Direct]). Send and Recv then wait for the
+// stream, and the payload needs no staging memory. This applies to a contiguous region of more than 64 KiB, to or from a named
+// rank, if RDMA connects it. Collectives use it too, except the Start methods. Peer.DeviceMemory of [Node.Peers] shows the
+// method. After a failure of the card, the processor copies the rest.
+//
 // A call returns when its result is in the device buffer. It takes its sequence number among
 // the collectives of the communicator when its input is staged. Every collective has a Start
 // method, which returns a [Handle] when the input is staged, so that the next vector is
@@ -140,6 +145,10 @@ func (d DeviceComm) Send(ctx context.Context, t device.Type, to int, tag Tag, re
 	o.Read = true
 	err := cmp.Or(o.Err(), d.comm.checkMessage(ctx, "to", to, tag))
 	if err == nil && to != NoRank {
+		if p := d.passage(o, to); p != nil {
+			defer p.Release()
+			return d.sendDirectly(ctx, name, p, o.Of.Type, to, tag)
+		}
 		err = d.load(ctx, false, o.Operand)
 	}
 	if err != nil || to == NoRank {
@@ -165,6 +174,12 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 	}
 	if err == nil && from == NoRank {
 		return noMessage(), nil
+	}
+	if err == nil && from != AnyRank {
+		if p := d.passage(o, from); p != nil {
+			defer p.Release()
+			return d.receiveDirectly(ctx, name, p, o.Of, from, tag)
+		}
 	}
 	if err == nil {
 		err = d.load(ctx, false, o.Operand)
@@ -223,6 +238,9 @@ func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Reg
 	if check(&t, o.elements); t.Err != nil {
 		return opError(t.Name(), t.Err)
 	}
+	if done, err := d.directly(ctx, typ, func(v []elements) *task { return check(new(task), v[0]) }, o); done {
+		return err
+	}
 	o.Read = t.Kind != plan.Broadcast || t.ReadOnly
 	if err := d.load(ctx, true, o.Operand); err != nil {
 		return opError(t.Name(), err)
@@ -236,10 +254,16 @@ func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Reg
 
 // blocks runs a task on regions for the result and for the input.
 func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) error {
-	to, from, t, err := d.loadBlocks(ctx, typ, dst, src, check)
+	to, from, t, err := d.checkBlocks(typ, dst, src, check)
 	defer to.Free()
 	defer from.Free()
 	if err != nil {
+		return opError(t.Name(), err)
+	}
+	if done, err := d.directly(ctx, typ, func(v []elements) *task { return check(new(task), v[0], v[1]) }, to, from); done {
+		return err
+	}
+	if t, err = d.loadBlocks(ctx, to, from, check); err != nil {
 		return opError(t.Name(), err)
 	}
 	if err := d.comm.run(ctx, t); err != nil {
@@ -248,33 +272,41 @@ func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []devi
 	return opError(t.Name(), d.failed(ctx, to.Store(ctx, to.Len())))
 }
 
-// loadBlocks makes a task of regions for the result and for the input, and loads them. The caller frees
-// both operands, also after an error.
-func (d DeviceComm) loadBlocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) (to, from operand, t *task, err error) {
+// checkBlocks makes a task of regions for the result and for the input, without their memory. The caller frees both
+// operands, also after an error.
+func (d DeviceComm) checkBlocks(typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) (to, from operand, t *task, err error) {
 	to, from = d.operand(typ, dst), d.operand(typ, src)
 	from.Read = true
 	to.Bad = cmp.Or(to.Bad, from.Bad)
 	t = new(task)
 	err = check(t, to.elements, from.elements).Err
-	whole, part := to.Operand, from.Operand
-	if part.Len() > whole.Len() {
-		whole, part = part, whole
-	}
+	whole, part := longer(to, from)
 	if t.Kind != plan.AllToAll {
 		part.Within(whole, d.comm.impl.Rank*part.Len())
 	}
 	if err == nil && part.Clashes(whole) {
 		err = fmt.Errorf("%w: dst and src share memory of the device", ErrOverlap)
 	}
-	if err == nil {
-		err = d.load(ctx, true, whole, part)
+	return to, from, t, err
+}
+
+// longer returns the longer one of two operands first.
+func longer(to, from operand) (whole, part *staging.Operand) {
+	if from.Len() > to.Len() {
+		return from.Operand, to.Operand
 	}
-	if err != nil {
-		return to, from, t, err
+	return to.Operand, from.Operand
+}
+
+// loadBlocks loads the operands of checkBlocks, and makes the task with their memory.
+func (d DeviceComm) loadBlocks(ctx context.Context, to, from operand, check func(t *task, dst, src elements) *task) (t *task, err error) {
+	whole, part := longer(to, from)
+	if err := d.load(ctx, true, whole, part); err != nil {
+		return check(new(task), to.elements, from.elements), err
 	}
 	// Whether the task is carried out in place depends on where they are now.
 	to.At, from.At = unsafe.SliceData(to.Memory()), unsafe.SliceData(from.Memory())
-	return to, from, check(new(task), to.elements, from.elements), nil
+	return check(new(task), to.elements, from.elements), nil
 }
 
 // load loads operands, until the communicator ends. If that fails for another

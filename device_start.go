@@ -91,7 +91,10 @@ func (d DeviceComm) startVector(ctx context.Context, typ device.Type, data devic
 
 // startBlocks starts a task on regions for the result and for the input.
 func (d DeviceComm) startBlocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) *Handle {
-	to, from, t, err := d.loadBlocks(ctx, typ, dst, src, check)
+	to, from, t, err := d.checkBlocks(typ, dst, src, check)
+	if err == nil {
+		t, err = d.loadBlocks(ctx, to, from, check)
+	}
 	free := func() { to.Free(); from.Free() }
 	if err != nil {
 		free()

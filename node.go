@@ -118,6 +118,7 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 		n.heed()()
 		close(n.closed)
 		defer n.state.factory.Settle()
+		defer n.state.direct.Close()
 		return n.node.Close()
 	})
 	return n, nil
@@ -218,6 +219,10 @@ type Peer struct {
 	// Config.Factories. BulkTransport carries payloads: it is the same, or TCP beside
 	// QUIC. After the failure of an RDMA device both are "tcp+tls".
 	Transport, BulkTransport string
+	// DeviceMemory says how the last vector on a device (see [DeviceComm]) of more than 64 KiB was exchanged with the peer:
+	// "staged" through memory of this host, or by the method with which the network card of this node accesses the
+	// device, "dma-buf" or "peer memory". It is "" before the first such vector. The peer may use another method.
+	DeviceMemory string
 	// Encrypted reports whether all data between the nodes is encrypted and
 	// authenticated. Data in shared memory, which does not leave the host, is not.
 	Encrypted bool
@@ -258,7 +263,7 @@ func (n *Node) Peers() []Peer {
 	var peers []Peer
 	for _, i := range n.World().impl.Paths() {
 		p := Peer{
-			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Transport, BulkTransport: i.BulkTransport,
+			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Transport, BulkTransport: i.BulkTransport, DeviceMemory: i.DeviceMemory,
 			Encrypted: i.Encrypted, LinkPurpose: i.Purpose, Reason: i.Reason, Hops: i.Hops,
 			Relay: i.Relay, Delay: i.Delay,
 		}

@@ -80,9 +80,34 @@ func (a *world) last(rank int) *Operation {
 	return nil
 }
 
-// linked describes how many links the ranks have, and their purposes, if some ranks are not
-// linked to all others.
+// linked describes the links of the ranks.
 func (a *world) linked() []string {
+	return append(a.connected(), a.devices()...)
+}
+
+// devices describes how vectors on devices are exchanged over the links, if there were some.
+func (a *world) devices() []string {
+	methods := make(map[string]int)
+	for _, s := range a.ranks {
+		for _, l := range s.Links {
+			if l.DeviceMemory != "" {
+				methods[l.DeviceMemory]++
+			}
+		}
+	}
+	if len(methods) == 0 {
+		return nil
+	}
+	var parts []string
+	for _, m := range slices.Sorted(maps.Keys(methods)) {
+		parts = append(parts, fmt.Sprintf("%s %d", m, methods[m]))
+	}
+	return []string{"memory of devices, by links: " + strings.Join(parts, ", ")}
+}
+
+// connected describes how many links the ranks have, and their purposes, if some ranks are not
+// linked to all others, and the links over relays.
+func (a *world) connected() []string {
 	least, most, purposes := a.size, 0, make(map[string]int)
 	for _, s := range a.ranks {
 		least, most = min(least, len(s.Links)), max(most, len(s.Links))

@@ -220,6 +220,10 @@ func TestTableOfLinks(t *testing.T) {
 			"each rank is linked to 1 to 2 of 2 others: call 1, message 1, watch 2\n" +
 				"2 links go through relays, over up to 3 hops; the slowest, from rank 2 to rank 0 by rank 1, takes 1.23ms there and back\n",
 		},
+		"devices": {
+			[3][]Link{{watch}, {watch}, {{Rank: 0, Purpose: "watch", DeviceMemory: "dma-buf"}}},
+			"each rank is linked to 1 of 2 others: watch 3\nmemory of devices, by links: dma-buf 1\n",
+		},
 		"the same": {[3][]Link{{watch}, {watch}, {{Rank: 0}}}, "each rank is linked to 1 of 2 others: unknown 1, watch 2\n"},
 	} {
 		var list []Snapshot

@@ -39,6 +39,8 @@ type Link struct {
 	Hops  int           `json:"hops,omitempty"`
 	Relay int           `json:"relay,omitempty"`
 	Delay time.Duration `json:"delay,omitempty"`
+
+	DeviceMemory string `json:"device_memory,omitempty"` // how vectors on devices are exchanged, as in nexar.Peer.DeviceMemory
 }
 
 // An Operation is a collective, a message or a call, running or completed. Times of short

@@ -32,6 +32,7 @@ type Capabilities struct {
 	MemorySharer  MemorySharer
 	RemoteMemory  RemoteMemory
 	FallbackConn  FallbackConn
+	Exposer       Exposer
 
 	// Features of a Sender.
 	TryWriter       TryWriter

@@ -41,6 +41,11 @@ func (r *Runner) Begin(t *Task) (*engine.Op, error) {
 		merged = t.inPlace()
 		work = &merged
 	}
+	if t.Prepare != nil {
+		if err := t.Prepare(work); err != nil {
+			return nil, err
+		}
+	}
 	return r.Engine.Start(work)
 }
 

@@ -63,7 +63,10 @@ type Task struct {
 	Guard    *callback.Guard // of a function of the caller
 	Before   func()          // called when the task begins
 	After    func()          // called when the collective has succeeded
-	Err      error           // of the parameters
+	// Prepare, if not nil, is called with the work before the task begins, and may change it. After an error the task does not
+	// begin, and the caller may do the same call in another way.
+	Prepare func(w *exec.Work) error
+	Err     error // of the parameters
 }
 
 // Elements is a vector of elements of any type. It is small enough to be passed in registers.

@@ -15,6 +15,12 @@ type Transfer struct {
 	Grant uint64
 	Data  []byte
 	More  [][]byte // further regions of the payload, behind Data
+	// Fetch, if not nil, says that Data is memory of a device that only remote writes access. It returns a copy of all of
+	// it in memory of the host, for a pipe, or nil if that fails: the link then drops the transfer, and the owner must
+	// end it otherwise. It may block, and is called without locks.
+	Fetch func() []byte
+	// Stale says that Data has not all of the payload, so that it is not written remotely: Fetch returns it.
+	Stale bool
 	Owner interface {
 		// Delivered is called when the payload may be used again. It must not block.
 		Delivered(t *Transfer)
@@ -163,6 +169,9 @@ func (l *Link) Deliver(t *Transfer) {
 		return // The handler is notified of the end of the link.
 	}
 	t.key = b.takeKeyLocked(t.Grant, t.size)
+	if t.Stale {
+		t.key = transport.RemoteKey{}
+	}
 	if len(b.writers) == 0 || b.stopped || b.holding {
 		b.waiting = append(b.waiting, t)
 		b.openLocked()
@@ -219,7 +228,7 @@ func (b *bulk) pushesLocked(w *pipeWriter) bool {
 
 // startIfNeededLocked makes the goroutine of a writer write, unless a polling does.
 func (b *bulk) startIfNeededLocked(w *pipeWriter) {
-	if (b.pollers == 0 || w.load > polledMax || w.nextIsRemoteLocked()) && !b.closed && !b.stopped && !w.busy && !w.isIdleLocked() {
+	if (b.pollers == 0 || w.load > polledMax || w.nextBlocksLocked()) && !b.closed && !b.stopped && !w.busy && !w.isIdleLocked() {
 		w.startLocked()
 	}
 }

@@ -99,9 +99,8 @@ func (b *flow) some(r *reader, s *Sink) (n int, err error) {
 	case r.hi > r.lo: // On the data lane the reader reads ahead.
 		view := r.buf[r.lo:min(r.hi, r.lo+b.left)]
 		if n = len(view); s != nil {
-			n = copy(s.next.piece(s.Dst, s.More, n), view)
-			s.got += n
-			s.next.advance(n)
+			n = copy(s.piece(n), view)
+			s.arrive(n)
 		}
 		r.lo += n
 	case s == nil:
@@ -111,9 +110,8 @@ func (b *flow) some(r *reader, s *Sink) (n int, err error) {
 		n, err = r.readFunc(b.left, b.onRun)
 		b.sink = nil
 	default:
-		n, err = r.read(s.next.piece(s.Dst, s.More, b.left))
-		s.got += n
-		s.next.advance(n)
+		n, err = r.read(s.piece(b.left))
+		s.arrive(n)
 	}
 	return n, err
 }

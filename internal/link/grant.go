@@ -15,6 +15,9 @@ type Sink struct {
 	// is for payloads that are not reduced.
 	Dst  []byte
 	More [][]byte
+	// Landing, if not nil, says that Dst is memory of a device, from byte At of Landing on. More and Reduce are then nil.
+	Landing *Landing
+	At      int
 	// Reduce, if not nil, computes Dst = A op payload, or payload op A if Left,
 	// as the payload arrives. It is called with whole elements of Elem bytes.
 	Reduce func(dst, a, b []byte)
@@ -75,6 +78,23 @@ func (s *Sink) reduce(at int, b []byte) {
 	}
 }
 
+// piece returns the memory for the next piece of a payload that arrives through a pipe, of at most n bytes.
+func (s *Sink) piece(n int) []byte {
+	if s.Landing != nil {
+		return s.Landing.room(s.At+s.got, min(n, s.size-s.got))
+	}
+	return s.next.piece(s.Dst, s.More, n)
+}
+
+// arrive notes that the first n bytes of a piece have arrived.
+func (s *Sink) arrive(n int) {
+	if s.Landing != nil {
+		s.Landing.arrived(s.At+s.got, n)
+	}
+	s.got += n
+	s.next.advance(n)
+}
+
 // grants are the open sinks of the peer.
 type grants struct {
 	mu   sync.Mutex
@@ -94,7 +114,7 @@ func (g *grants) init() {
 // Grant allows the peer to send to s and returns the number of the grant. The caller sends the
 // number to the peer.
 func (l *Link) Grant(s *Sink) uint64 {
-	if s.Reduce != nil && (s.Elem < 1 || s.Elem > len(s.split) || len(s.Dst)%s.Elem != 0 || len(s.A) != len(s.Dst) || len(s.More) > 0) {
+	if s.Reduce != nil && (s.Elem < 1 || s.Elem > len(s.split) || len(s.Dst)%s.Elem != 0 || len(s.A) != len(s.Dst) || len(s.More) > 0 || s.Landing != nil) {
 		panic("link: grant of a reduction of incomplete elements")
 	}
 	return l.grants.add(s)

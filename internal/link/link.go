@@ -150,7 +150,8 @@ type Link struct {
 	pollings atomic.Int32 // number of active pollings
 	idle     *IdleTimer
 
-	fast atomic.Bool // replies use the data lane
+	fast   atomic.Bool            // replies use the data lane
+	device atomic.Pointer[string] // see SetDeviceMemory
 
 	confirms confirms
 

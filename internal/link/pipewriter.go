@@ -96,6 +96,15 @@ func (w *pipeWriter) run() {
 			}
 			continue
 		}
+		if w.placement == fetching {
+			fetch := w.current.Fetch
+			w.busy, w.writing = true, true
+			b.mu.Unlock()
+			host := fetch()
+			b.mu.Lock()
+			w.fetchedLocked(host)
+			continue
+		}
 		w.beginPlacedLocked()
 		head, body := w.head, w.body
 		w.busy, w.writing = true, true
@@ -128,6 +137,10 @@ func (w *pipeWriter) beginLocked() bool {
 	case len(w.queue) > 0:
 		t := w.queue[0]
 		w.queue = slices.Delete(w.queue, 0, 1)
+		if w.needsFetchLocked(t) {
+			w.current, w.placement = t, fetching
+			break
+		}
 		w.current, w.body = t, t.next.piece(t.Data, t.More, wire.SegmentMax)
 		w.size = len(w.body)
 		if w.isRemoteLocked(t) {
@@ -149,7 +162,9 @@ func (w *pipeWriter) beginLocked() bool {
 	return true
 }
 
-func (w *pipeWriter) isIdleLocked() bool { return !w.hasRestLocked() && len(w.queue) == 0 && !w.bye }
+func (w *pipeWriter) isIdleLocked() bool {
+	return !w.hasRestLocked() && len(w.queue) == 0 && !w.bye && w.placement != fetching
+}
 
 // finishLocked ends the current segment if it is written completely. It moves the transfer to the
 // end of the queue, or returns it if that was its last segment.
@@ -209,7 +224,7 @@ func (w *pipeWriter) writeOnce(head, body []byte) (int, error) {
 // beginPushLocked sets pieces for a TryWritePart without the lock, up to the end of a segment. It reports
 // false if there is nothing to write, if another goroutine writes, or if the lane ends.
 func (w *pipeWriter) beginPushLocked() bool {
-	if w.busy || w.bulk.closed || w.bulk.stopped || w.nextIsRemoteLocked() || w.placement == placing || !w.beginLocked() {
+	if w.busy || w.bulk.closed || w.bulk.stopped || w.nextBlocksLocked() || w.placement == placing || w.placement == fetching || !w.beginLocked() {
 		return false
 	}
 	w.beginPlacedLocked()

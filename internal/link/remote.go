@@ -133,6 +133,9 @@ func (b *flow) written(f wire.Written) error {
 	}
 	isShared := s.remote != nil
 	if isShared {
+		if s.Landing != nil {
+			s.Landing.Drop(s.At+s.got, f.Length)
+		}
 		s.got += f.Length
 		s.next.advance(f.Length)
 		b.link.received.Add(uint64(f.Length))
@@ -144,6 +147,44 @@ func (b *flow) written(f wire.Written) error {
 		return fmt.Errorf("%d bytes were written for grant %d, which has no key", f.Length, f.Grant)
 	}
 	return nil
+}
+
+// Exposer returns the Exposer of the current connection for payloads, which registers memory of devices for remote writes to
+// and from the peer, or nil if the connection has none.
+func (l *Link) Exposer() transport.Exposer {
+	if p := l.payloadPath(); p != nil && p.can.RemoteMemory != nil {
+		return p.can.Exposer
+	}
+	return nil
+}
+
+// SuitsRemote reports whether payloads in memory should be written remotely by the current connection.
+func (l *Link) SuitsRemote(memory []byte) bool {
+	p := l.payloadPath()
+	return p != nil && p.can.RemoteMemory != nil && p.can.RemoteMemory.Suits(memory)
+}
+
+// payloadPath returns the path of the data and bulk lanes, or nil without one.
+func (l *Link) payloadPath() *path {
+	if a := l.at.Load(); a != nil {
+		return a.payloads.Load()
+	}
+	return nil
+}
+
+// SetDeviceMemory records how payloads of devices are exchanged with the peer, for [Link.DeviceMemory].
+func (l *Link) SetDeviceMemory(method string) {
+	if old := l.device.Load(); old == nil || *old != method {
+		l.device.Store(&method)
+	}
+}
+
+// DeviceMemory returns the last method of SetDeviceMemory, or "".
+func (l *Link) DeviceMemory() string {
+	if m := l.device.Load(); m != nil {
+		return *m
+	}
+	return ""
 }
 
 // keysMax bounds the keys of the peer that are kept. Payloads for older ones are sent through a pipe.
@@ -180,6 +221,7 @@ const (
 	noPlacement placement = iota
 	placing               // the payload is being written
 	placed                // it is written, and no byte of the Written frame yet
+	fetching              // the payload of the transfer is being copied from a device
 )
 
 // isRemoteLocked reports whether t is written remotely by w.
@@ -187,9 +229,10 @@ func (w *pipeWriter) isRemoteLocked(t *Transfer) bool {
 	return t.key.Len > 0 && w.path.can.RemoteMemory != nil
 }
 
-// nextIsRemoteLocked reports whether the next frame of the writer is a remote write, which blocks.
-func (w *pipeWriter) nextIsRemoteLocked() bool {
-	return !w.hasRestLocked() && len(w.queue) > 0 && w.isRemoteLocked(w.queue[0])
+// nextBlocksLocked reports whether the next frame of the writer is a remote write, or memory of a device that must be copied
+// first. Both block.
+func (w *pipeWriter) nextBlocksLocked() bool {
+	return !w.hasRestLocked() && len(w.queue) > 0 && (w.isRemoteLocked(w.queue[0]) || w.queue[0].Fetch != nil)
 }
 
 // beginPlacedLocked notes that the frame behind a remote write is being sent.
@@ -240,6 +283,27 @@ func (w *pipeWriter) placedLocked(err error) (broken error) {
 		w.body, w.placement = nil, placed
 	}
 	return broken
+}
+
+// needsFetchLocked reports whether t is memory of a device that w must send through its pipe, so that it must be copied first.
+func (w *pipeWriter) needsFetchLocked(t *Transfer) bool {
+	return t.Fetch != nil && !w.isRemoteLocked(t)
+}
+
+// fetchedLocked goes on with the current transfer from its copy, or drops it if there is none: its owner knows.
+func (w *pipeWriter) fetchedLocked(host []byte) {
+	w.busy, w.writing = false, false
+	if w.cut {
+		w.cut = false
+		w.pipe.SetWriteDeadline(time.Time{})
+	}
+	t := w.current
+	if host == nil || t.recalled {
+		w.dropPlacementLocked()
+		return
+	}
+	t.Data, t.Fetch = host, nil
+	w.unplaceLocked()
 }
 
 // unplaceLocked puts the current transfer back at the front of the queue, before its current segment. The

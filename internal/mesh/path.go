@@ -137,6 +137,8 @@ type PathInfo struct {
 	Transport, BulkTransport string
 	Class                    transport.Class
 	Locality                 transport.Locality
+	// DeviceMemory is that of the link: see [link.Link.DeviceMemory].
+	DeviceMemory string
 	// Encrypted reports whether both paths are encrypted and authenticated.
 	Encrypted bool
 	// Reason explains the choice of the paths.
@@ -178,6 +180,9 @@ func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
 			i.Rank, i.Node, i.Pending = rank, n.ID, true
 		default:
 			continue
+		}
+		if l := m.peers[slot].link; l != nil {
+			i.DeviceMemory = l.DeviceMemory()
 		}
 		i.addHops(routes, m.peers[slot].rank)
 		infos = append(infos, i)
@@ -228,6 +233,7 @@ func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 		list = append(list, trace.Link{
 			Rank: rank, Transport: i.BulkTransport, Purpose: m.purposeLocked(p, watches),
 			Sent: t.Sent, Received: t.Received, Relay: i.Relay, Delay: i.Delay,
+			DeviceMemory: p.link.DeviceMemory(),
 		})
 		if i.Hops > 1 {
 			list[len(list)-1].Hops = i.Hops

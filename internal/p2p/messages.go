@@ -128,6 +128,9 @@ func (m *Messages) Refuse(fx *Effects, l *link.Link) {
 	})
 }
 
+// Link returns the link to a rank. It must not be called before Open.
+func (m *Messages) Link(rank int) *link.Link { return m.links[rank] }
+
 // OnMessage sets the function that is called, without locks, after a message has been received or
 // kept, or an offer has arrived.
 func (m *Messages) OnMessage(f func()) { m.received.Store(&f) }

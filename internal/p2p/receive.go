@@ -161,7 +161,7 @@ func (m *Messages) newReceive(buf *Regions, typ uint8, source int, tag int64) *R
 		r = &Receive{messages: m, done: make(chan struct{}, 1)}
 	}
 	*r = Receive{messages: m, done: r.done}
-	r.buf.First, r.buf.More, r.buf.Elem = buf.First, buf.More, buf.Elem
+	r.buf.First, r.buf.More, r.buf.Elem, r.buf.Landing = buf.First, buf.More, buf.Elem, buf.Landing
 	r.typ, r.source, r.tag = typ, source, tag
 	return r
 }
@@ -205,7 +205,7 @@ func (m *Messages) transferLocked(r *Receive, a *arrival) *link.Sink {
 	r.index = len(m.receiving)
 	m.receiving = append(m.receiving, r)
 	first, more := r.buf.cut(int(a.size))
-	r.from, r.sink = a.link, link.Sink{Dst: first, More: more, Owner: r}
+	r.from, r.sink = a.link, link.Sink{Dst: first, More: more, Landing: r.buf.Landing, Owner: r}
 	return &r.sink
 }
 

@@ -1,5 +1,7 @@
 package p2p
 
+import "github.com/nexar-go/nexar/internal/link"
+
 // Regions is the memory of one payload: First, followed by More.
 type Regions struct {
 	First []byte
@@ -7,6 +9,10 @@ type Regions struct {
 	// Elem is the size of an element in bytes. The length of a received message must be a multiple of
 	// it; 0 allows every length.
 	Elem int
+	// Landing, of a receive, says that First is memory of a device, all of Landing. There is no More.
+	Landing *link.Landing
+	// Fetch, of a send, says that First is memory of a device: see [link.Transfer.Fetch]. There is no More.
+	Fetch func() []byte
 }
 
 // Bytes returns contiguous memory as Regions.
@@ -39,6 +45,10 @@ func (r *Regions) cut(n int) (first []byte, more [][]byte) {
 
 // fill copies b to the first bytes of r.
 func (r *Regions) fill(b []byte) {
+	if r.Landing != nil {
+		r.Landing.Put(b, 0)
+		return
+	}
 	b = b[copy(r.First, b):]
 	for _, m := range r.More {
 		b = b[copy(m, b):]

@@ -41,7 +41,7 @@ func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send
 	l := m.links[to]
 	m.begun++
 	begun := m.stampLocked()
-	if size <= m.cfg.EagerMax && l.TakeCredit(wire.Messages, size) {
+	if data.Fetch == nil && size <= m.cfg.EagerMax && l.TakeCredit(wire.Messages, size) {
 		m.traceLocked(Sent, typ, to, tag, size, begun, begun, nil)
 		m.mu.Unlock()
 		l.SendMessage(wire.Message{Comm: m.cfg.Comm, Tag: tag, Type: typ}, data.First, data.More...)
@@ -49,7 +49,7 @@ func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send
 	}
 	m.lastSend++
 	s := &Send{messages: m, id: m.lastSend, number: m.begun, rank: to, typ: typ, tag: tag, size: size, begun: begun, done: make(chan struct{}, 1)}
-	s.transfer = link.Transfer{Data: data.First, More: data.More, Owner: s}
+	s.transfer = link.Transfer{Data: data.First, More: data.More, Fetch: data.Fetch, Owner: s}
 	m.sends[s.id] = s
 	m.mu.Unlock()
 	l.OfferMessage(wire.Offer{Comm: m.cfg.Comm, Tag: tag, Type: typ, ID: s.id, Size: uint64(size)})

@@ -20,7 +20,7 @@ const (
 	// encodedLinks bounds the links of an encoded snapshot, to leave most of the room to
 	// operations.
 	encodedLinks = 128
-	// transportMax bounds the name of a transport, and the purpose of a link, in bytes.
+	// transportMax bounds the name of a transport, the purpose of a link and its method for memory of devices, in bytes.
 	transportMax = 16
 	// nameMax bounds other texts of a snapshot, in bytes.
 	nameMax = 256
@@ -36,6 +36,7 @@ func Encode(s trace.Snapshot) []byte {
 	for i := range s.Links {
 		s.Links[i].Transport = printable(s.Links[i].Transport, transportMax)
 		s.Links[i].Purpose = printable(s.Links[i].Purpose, transportMax)
+		s.Links[i].DeviceMemory = printable(s.Links[i].DeviceMemory, transportMax)
 	}
 	running := 0
 	for i := range s.Operations {
@@ -84,7 +85,7 @@ func check(s *trace.Snapshot) error {
 		if l.Rank < 0 {
 			return fmt.Errorf("trace: a link to rank %d", l.Rank)
 		}
-		texts = append(texts, l.Transport, l.Purpose)
+		texts = append(texts, l.Transport, l.Purpose, l.DeviceMemory)
 	}
 	for i := range s.Operations {
 		o := &s.Operations[i]

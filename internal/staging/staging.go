@@ -67,6 +67,15 @@ func New(s device.Stream, regions []device.Region) (*Operand, error) {
 // Len returns the length in bytes.
 func (o *Operand) Len() int { return o.bytes }
 
+// Contiguous returns the region of an Operand without gaps, of at least one byte, and reports whether it is one.
+func (o *Operand) Contiguous() (r device.Region, ok bool) {
+	list := cut(o.regions, 0, o.bytes)
+	if len(list) != 1 || list[0].Rows > 1 {
+		return device.Region{}, false
+	}
+	return list[0], true
+}
+
 // Within lets o share the staging memory of whole, as the block that begins at byte at. It has no
 // effect if one of them needs no staging memory. [Load] must get whole before o.
 func (o *Operand) Within(whole *Operand, at int) { o.whole, o.at = whole, at }

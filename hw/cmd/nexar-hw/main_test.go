@@ -41,7 +41,7 @@ func TestDiagnoseAccess(t *testing.T) {
 	fake.Configure(2, 64<<20)
 	var out strings.Builder
 	diagnoseAccess(&out, fake.Path)
-	for _, want := range []string{"cuda:0 accesses the memory of cuda:1\n", "cuda:1 accesses the memory of cuda:0\n"} {
+	for _, want := range []string{"vectors for other hosts are copied through memory of the host: device cuda:0: the GPU does not support GPUDirect RDMA\n", "cuda:0 accesses the memory of cuda:1\n", "cuda:1 accesses the memory of cuda:0\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("doctor writes, without %q:\n%s", want, out.String())
 		}

@@ -6,7 +6,6 @@ import (
 	"io"
 
 	"github.com/nexar-go/nexar/device"
-	"github.com/nexar-go/nexar/hw/device/cuda"
 	"github.com/nexar-go/nexar/hw/transport/rdma"
 	"github.com/nexar-go/nexar/internal/command"
 	"github.com/nexar-go/nexar/transport"
@@ -25,14 +24,13 @@ func addRDMA(h *command.Hardware) {
 	})
 }
 
-// diagnoseRDMA writes how the RDMA device accesses the memory of a GPU, if there is one.
+// diagnoseRDMA writes how the RDMA device accesses the memory of a GPU, if there is one, or why the GPU does not let it.
 func diagnoseRDMA(w io.Writer, b device.Buffer) {
-	address, err := cuda.Pointer(b)
+	gpu := b.Device().(device.Direct)
+	m, err := gpu.Direct(b)
 	if err != nil {
-		fmt.Fprintln(w, err)
+		fmt.Fprintf(w, "vectors for other hosts are copied through memory of the host: %v\n", err)
 		return
 	}
-	rdma.DiagnoseDevice(w, rdma.Config{}, b.Device().Name(), rdma.DeviceMemory{
-		Address: address, Bytes: b.Len(), DMABuf: func() (int, int64, error) { return cuda.DMABuf(b) },
-	})
+	rdma.DiagnoseDevice(w, rdma.Config{}, gpu.Name(), rdma.DeviceMemory{Address: m.Address, Bytes: m.Bytes, DMABuf: m.DMABuf})
 }

@@ -93,6 +93,8 @@ type Info struct {
 	Memory     int64    // bytes
 	Capability [2]int   // the compute capability: 9, 0
 	DMABuf     bool     // the driver can share its memory with other drivers, such as those of RDMA
+
+	direct direct
 }
 
 // List describes the GPUs that this process may use: those of the environment variable
@@ -134,5 +136,6 @@ func describe(d *cudadriver.Driver, dev cudadriver.Device) (i Info, err error) {
 	i.UUID, _ = d.DeviceGetUUID(dev)
 	dmaBuf, err := d.DeviceGetAttribute(cudadriver.AttributeDmaBuf, dev)
 	i.DMABuf = err == nil && dmaBuf != 0
+	i.direct = directOf(d, dev)
 	return i, nil
 }

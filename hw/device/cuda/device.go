@@ -44,6 +44,9 @@ type Device struct {
 	freed    chan struct{} // closed and replaced when memory becomes free
 	memory   pool
 	staging  pool
+	held     int                  // calls during which network cards access memory
+	unheld   chan struct{}        // closed and replaced when held becomes 0
+	exposed  map[*memory]struct{} // memory with functions of atFree
 }
 
 // hooks let tests fail copies, and hold streams. They are set before the first use.
@@ -60,7 +63,7 @@ func Open(number int, cfg Config) (*Device, error) {
 	cfg = cfg.withDefaults()
 	d := &Device{
 		name: fmt.Sprintf("cuda:%d", number), cfg: cfg,
-		modules: make(map[string]*module), freed: make(chan struct{}), chunks: make(chan *staging, chunkCount),
+		modules: make(map[string]*module), freed: make(chan struct{}), unheld: make(chan struct{}), chunks: make(chan *staging, chunkCount),
 	}
 	fail := func(err error) (*Device, error) { return nil, fmt.Errorf("device %s: %w", d.name, err) }
 	var err error
@@ -157,7 +160,7 @@ func (d *Device) errClosed(what string) error {
 	return fmt.Errorf("device %s: %s: %w", d.name, what, device.ErrClosed)
 }
 
-// Close waits for queued work, and releases the GPU and all buffers. Further calls fail with
+// Close waits for queued work and for calls during which network cards access memory of the GPU, and releases the GPU and all buffers. Further calls fail with
 // device.ErrClosed. Staging memory that is not freed stays valid for the caller, and the context of the
 // GPU remains for it. Streams of StreamOf and memory of Of remain with their owners. If a call of the
 // driver hangs, Close returns its error.
@@ -182,6 +185,7 @@ func (d *Device) Close() error {
 		d.mu.Unlock()
 		_ = d.await(context.Background(), last)
 	}
+	d.awaitUnheld()
 	err := d.do(context.Background(), "the end of the context", d.finish, nil)
 	d.x.end()
 	return d.named(err)
@@ -189,6 +193,7 @@ func (d *Device) Close() error {
 
 // finish returns all memory. It runs on the thread of the executor.
 func (d *Device) finish() error {
+	d.endAll()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.copies != nil && d.err == nil {

@@ -122,8 +122,9 @@ type memory struct {
 
 	// Guarded by d.mu.
 	freed   bool
-	users   int    // pieces of work that are not done
-	release func() // on the executor, in place of the pool; or nil
+	users   int      // pieces of work that are not done
+	release func()   // on the executor, in place of the pool; or nil
+	ends    []func() // of atFree
 }
 
 func (m *memory) Device() device.Device { return m.d }
@@ -157,7 +158,11 @@ func (m *memory) endIfUnused() {
 		return
 	}
 	d := m.d
+	ends := m.takeEnds()
 	d.x.async("cuMemFree", func() {
+		for _, f := range ends {
+			f()
+		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if d.finished {

@@ -47,6 +47,16 @@ const (
 	AttributeMajor           = 75 // of the compute capability
 	AttributeMinor           = 76
 	AttributeDmaBuf          = 124 // MemGetHandleForAddressRange supports dma-buf
+
+	AttributeDirectRDMA     = 116 // network cards can access the memory (GPUDirect RDMA)
+	AttributeFlushOptions   = 117 // how writes of network cards can be flushed: FlushByHost
+	AttributeWritesOrdering = 118 // OrderedForOwner or more: kernels see such writes without a flush
+)
+
+// FlushByHost is a bit of AttributeFlushOptions, and OrderedForOwner a value of AttributeWritesOrdering.
+const (
+	FlushByHost     = 1
+	OrderedForOwner = 100
 )
 
 // DeviceGetAttribute returns an attribute.
@@ -325,4 +335,10 @@ func (d *Driver) DMABuf(p Ptr, bytes int) (fd int, err error) {
 	*n = -1
 	err = d.call(callMemGetHandleForAddressRange, uintptr(unsafe.Pointer(n)), uintptr(p), uintptr(bytes), dmaBuf, 0)
 	return int(*n), err
+}
+
+// FlushDirectWrites waits until kernels of the device of the current context see all earlier writes of network cards.
+func (d *Driver) FlushDirectWrites() error {
+	const currentContext, toOwner = 0, 100
+	return d.call(callFlushGPUDirectRDMAWrites, currentContext, toOwner)
 }

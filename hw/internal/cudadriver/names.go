@@ -45,6 +45,7 @@ const (
 	callIpcCloseMemHandle
 	callMemGetAddressRange
 	callMemGetHandleForAddressRange
+	callFlushGPUDirectRDMAWrites
 	callCount
 )
 
@@ -90,7 +91,10 @@ var callNames = [callCount]string{
 	callIpcCloseMemHandle:           "cuIpcCloseMemHandle",
 	callMemGetAddressRange:          "cuMemGetAddressRange_v2",
 	callMemGetHandleForAddressRange: "cuMemGetHandleForAddressRange",
+	callFlushGPUDirectRDMAWrites:    "cuFlushGPUDirectRDMAWrites",
 }
 
 // optional reports whether callers do without the function where the driver lacks it.
-func (c call) optional() bool { return c == callDeviceGetUuid || c == callMemGetHandleForAddressRange }
+func (c call) optional() bool {
+	return c == callDeviceGetUuid || c == callMemGetHandleForAddressRange || c == callFlushGPUDirectRDMAWrites
+}

@@ -78,6 +78,7 @@ type Fake struct {
 	calls     func(name string) int32
 	hold      func(stream uintptr, on int32)
 	fault     func(device int32)
+	direct    func(on int32)
 	pageable  func() int32
 	live      func() int32
 	find      func(addr uintptr, bytes *uintptr) uintptr
@@ -100,7 +101,7 @@ var Load = sync.OnceValues(func() (*Fake, error) {
 	for name, fn := range map[string]any{
 		"fakecuda_configure": &f.configure, "fakecuda_fail": &f.fail, "fakecuda_hang": &f.hang, "fakecuda_calls": &f.calls,
 		"fakecuda_hold": &f.hold, "fakecuda_fault": &f.fault, "fakecuda_pageable": &f.pageable, "fakecuda_live": &f.live,
-		"fakecuda_find": &f.find,
+		"fakecuda_find": &f.find, "fakecuda_direct": &f.direct,
 	} {
 		if err := lib.Func(fn, name); err != nil {
 			return nil, err
@@ -187,6 +188,15 @@ func (f *Fake) Hold(s cudadriver.Stream, on bool) {
 
 // Fault lets the next copy or kernel of a device access memory that it may not access.
 func (f *Fake) Fault(device int) { f.fault(int32(device)) }
+
+// Direct says whether network cards access the memory of devices that are opened from now on.
+func (f *Fake) Direct(on bool) {
+	var n int32
+	if on {
+		n = 1
+	}
+	f.direct(n)
+}
 
 // Pageable returns the number of copies with memory of the host that the driver had not allocated.
 func (f *Fake) Pageable() int { return int(f.pageable()) }

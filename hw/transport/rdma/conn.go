@@ -259,6 +259,9 @@ func (c *conn) Capabilities() transport.Capabilities {
 	can := transport.Capabilities{Class: transport.ClassTCP, Clear: true, TLSConn: c, LargeOpener: c, FallbackConn: c}
 	if c.t.dev.d.Windows() {
 		can.RemoteMemory = c
+		if !c.t.dev.loose { // Software RDMA cannot access memory of a GPU.
+			can.Exposer = c.t
+		}
 	}
 	return can
 }

@@ -166,6 +166,7 @@ func (dev *device) interrupt() { dev.events.Close() }
 
 func (dev *device) close() {
 	dev.dropCache()
+	exposures.closeAll(dev)
 	if dev.events != nil {
 		dev.events.Close()
 	}

@@ -15,15 +15,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A DeviceMemory is memory of a GPU that an RDMA device is to access directly (GPUDirect): see [Expose].
-type DeviceMemory struct {
-	Address uintptr // of the GPU: see Pointer of package device/cuda
-	Bytes   int
-
-	// DMABuf returns a file descriptor of the memory and the offset in it: see DMABuf of package device/cuda.
-	// The file is closed after use. Nil means that the driver has none.
-	DMABuf func() (fd int, offset int64, err error)
-}
+// A DeviceMemory is memory of a GPU that an RDMA device is to access directly (GPUDirect): see [Expose]. A
+// Device of package device/cuda describes it: see device.Direct.
+type DeviceMemory = transport.DeviceMemory
 
 // Methods of an RDMA device for access to memory of a GPU.
 const (
@@ -46,7 +40,8 @@ type Exposed struct {
 }
 
 // Expose registers memory of a GPU with the RDMA device of a transport of [New]. It tries the methods in their order. If
-// all fail, the error is an ErrStaging with their reasons. The memory must not be freed before Close.
+// all fail, the error is an ErrStaging with their reasons. The memory must not be freed before Close, or the end of Close of the
+// transport. Programs that send vectors by package nexar need not call it.
 //
 // It has not been tried on hardware.
 func Expose(t transport.Transport, m DeviceMemory) (*Exposed, error) {
@@ -58,6 +53,15 @@ func Expose(t transport.Transport, m DeviceMemory) (*Exposed, error) {
 		return nil, fmt.Errorf("%w: %s is software RDMA", ErrStaging, own.dev.d.Name)
 	}
 	return expose(own.dev, own.dev.pd, m)
+}
+
+// Expose implements [transport.Exposer]: see the function [Expose].
+func (t *rdma) Expose(m transport.DeviceMemory) (transport.Exposure, error) {
+	x, err := Expose(t, m)
+	if err != nil {
+		return transport.Exposure{}, err
+	}
+	return transport.Exposure{Memory: x.Memory, Method: x.Method, Close: x.Close}, nil
 }
 
 // A registrar registers memory: a protection domain.
@@ -109,13 +113,35 @@ func (x *Exposed) Close() error {
 	if !exposures.remove(x.e) {
 		return fmt.Errorf("rdma: exposed memory: %w", transport.ErrClosed)
 	}
-	x.e.dev.mu.Lock()
-	defer x.e.dev.mu.Unlock()
-	x.e.c.gone = true
-	if x.e.c.uses == 0 {
-		return x.e.c.mr.Close()
+	return x.e.close()
+}
+
+// close ends the registration with its last use.
+func (e *exposure) close() error {
+	e.dev.mu.Lock()
+	defer e.dev.mu.Unlock()
+	e.c.gone = true
+	if e.c.uses == 0 {
+		return e.c.mr.Close()
 	}
 	return nil
+}
+
+// closeAll closes the exposures of a device.
+func (x *exposed) closeAll(dev *device) {
+	x.mu.Lock()
+	var of []*exposure
+	for _, e := range x.list {
+		if e.dev == dev {
+			of = append(of, e)
+		}
+	}
+	x.mu.Unlock()
+	for _, e := range of {
+		if x.remove(e) {
+			_ = e.close()
+		}
+	}
 }
 
 // An exposure is the registration of a range of memory of a GPU.

@@ -385,6 +385,8 @@ func (c *conn) WriteRemote(ctx context.Context, key transport.RemoteKey, offset 
 		if from, err = c.t.dev.register(p); err == nil {
 			defer from.release()
 			step = writeMax
+		} else if exposures.find(nil, p) != nil { // The processor cannot copy it.
+			return fmt.Errorf("rdma: write memory of a GPU: %w", err)
 		}
 	}
 	o := newOp()

@@ -57,6 +57,8 @@ type Work struct {
 	DataFirst, InputFirst int
 	// Reduce makes dst = a op b. It may be nil if nothing is reduced.
 	Reduce func(dst, a, b []byte)
+	// Device, if not nil, says that the buffers are memory of a device, which only the executor knows to use. Others fail.
+	Device any
 	// Timeout is the longest time without progress; 0 means no limit.
 	Timeout time.Duration
 }
@@ -64,7 +66,7 @@ type Work struct {
 // Set copies from into w word by word. The caller has just written it so, and a wider load would
 // stall until these stores have reached the cache.
 func (w *Work) Set(from *Work) {
-	w.Schedule, w.Reduce, w.Timeout = from.Schedule, from.Reduce, from.Timeout
+	w.Schedule, w.Reduce, w.Device, w.Timeout = from.Schedule, from.Reduce, from.Device, from.Timeout
 	w.Data, w.DataFirst, w.Input, w.InputFirst = from.Data, from.DataFirst, from.Input, from.InputFirst
 }
 

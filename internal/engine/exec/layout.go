@@ -89,24 +89,32 @@ func (v *Vectors) Set(w *Work, chunks int) {
 // TakeTemp gets the memory for the chunks lo ≤ i < hi of Temp: for each channel, or
 // once for all of them.
 func (v *Vectors) TakeTemp(lo, hi int, once bool) {
+	size := v.SizeTemp(lo, hi, once)
+	if size == 0 { // as in a barrier
+		return
+	}
+	v.temp = v.pool.Get(size)
+	v.LendTemp(v.temp.B)
+}
+
+// SizeTemp is TakeTemp without the memory. It returns the length of the memory, which LendTemp sets unless it is 0.
+func (v *Vectors) SizeTemp(lo, hi int, once bool) (size int) {
 	v.oneTemp = once
 	if hi <= lo {
-		return
+		return 0
 	}
 	for c := range v.Channels {
 		v.tempSize = max(v.tempSize, v.tempAt(hi, c)-v.tempAt(lo, c))
 	}
 	v.bufs[plan.Temp] = window{nil, lo}
-	if v.tempSize == 0 { // as in a barrier
-		return
+	if once {
+		return v.tempSize
 	}
-	size := v.tempSize
-	if !once {
-		size *= v.Channels
-	}
-	v.temp = v.pool.Get(size)
-	v.bufs[plan.Temp].mem = v.temp.B
+	return v.tempSize * v.Channels
 }
+
+// LendTemp sets the memory of Temp, which remains with the caller.
+func (v *Vectors) LendTemp(mem []byte) { v.bufs[plan.Temp].mem = mem }
 
 // Release gives the memory for Temp back and forgets the buffers.
 func (v *Vectors) Release() {

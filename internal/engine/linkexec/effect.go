@@ -21,6 +21,7 @@ const (
 	push           // payloads that were granted
 	receive        // the payload of a frame is used
 	compute        // a move without a peer
+	launch         // a move of a device
 	complete       // the operation has completed
 )
 
@@ -67,6 +68,8 @@ func (r *Execution) perform(e *effect) {
 		e.frame.ReturnCredit()
 	case compute:
 		r.compute(m, ch, nil)
+	case launch:
+		r.launch(int(e.instance))
 	}
 }
 
@@ -94,6 +97,7 @@ func (r *Execution) nextLocked(e *effect) effect {
 	case r.busy == 0 && r.remaining == 0:
 		r.op.CompleteLocked()
 		r.Vectors.Release()
+		r.device = nil
 		return effect{kind: complete}
 	}
 	return effect{}
@@ -137,10 +141,10 @@ func (r *Execution) makeLocked(i int) effect {
 	s, m := &r.instances[i], r.move(i)
 	e := effect{instance: int32(i), channel: int32(i / len(r.program.moves)), move: m}
 	s.state |= ready
-	switch m.Kind {
-	case plan.Send:
+	switch {
+	case m.Kind == plan.Send:
 		r.sendLocked(&e)
-	case plan.Recv, plan.Reduce:
+	case m.Kind == plan.Recv || m.Kind == plan.Reduce:
 		switch {
 		case s.frame != nil:
 			e.kind, e.frame = receive, s.frame
@@ -149,6 +153,8 @@ func (r *Execution) makeLocked(i int) effect {
 		case s.state&wanted != 0 || r.Length(m.Dst, int(e.channel)) > r.executor.eagerMax:
 			r.grantLocked(&e)
 		}
+	case r.device != nil && r.Length(m.Dst, int(e.channel)) > 0:
+		r.launchLocked(&e)
 	default:
 		e.kind = compute
 	}
@@ -182,7 +188,10 @@ func (r *Execution) deliverLocked(e *effect) {
 	}
 	t := &r.transfers[e.instance]
 	t.Grant, t.Data, t.Owner = r.instances[e.instance].grant, r.Bytes(e.move.A, int(e.channel)), r
-	t.Move, t.Channel = int(e.instance), int(e.channel)
+	t.Move, t.Channel, t.Fetch, t.Stale = int(e.instance), int(e.channel), nil, false
+	if r.device != nil {
+		r.deliverDevice(t, t.Data)
+	}
 	e.link.Deliver(t)
 	if !slices.Contains(r.pushes, e.link) {
 		r.pushes = append(r.pushes, e.link)
@@ -197,7 +206,9 @@ func (r *Execution) grantLocked(e *effect) {
 	m, ch := e.move, int(e.channel)
 	s := &r.sinks[e.instance]
 	*s = link.Sink{Dst: r.Bytes(m.Dst, ch), Elem: r.Elem, Owner: r, Move: int(e.instance), Channel: ch}
-	if m.Kind == plan.Reduce {
+	if r.device != nil {
+		r.sinkDevice(s, m)
+	} else if m.Kind == plan.Reduce {
 		s.Reduce, s.A, s.Left = r.combine, r.Bytes(m.A, ch), m.Left
 	}
 	r.instances[e.instance].state |= granted
@@ -219,12 +230,18 @@ func (r *Execution) transferred(instance, bytes int, t *link.Transfer, s *link.S
 		return
 	}
 	if t != nil {
-		t.Owner, t.Data = nil, nil
+		t.Owner, t.Data, t.Fetch = nil, nil, nil
 	} else {
 		*s = link.Sink{}
 	}
 	r.busy++
 	r.moved += int64(bytes)
+	if s != nil && r.device != nil && r.move(instance).Kind == plan.Reduce {
+		r.instances[instance].state |= done // Its peer may leave.
+		r.executor.mu.Unlock()
+		r.launch(instance)
+		return
+	}
 	r.finishLocked(instance)
 	e := r.nextLocked(&effect{kind: resume})
 	r.executor.mu.Unlock()

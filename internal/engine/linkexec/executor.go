@@ -73,6 +73,7 @@ type Execution struct {
 	call      *wire.Call
 	work      *exec.Work
 	program   *Program
+	device    Device                 // nil for memory of the host
 	combine   func(dst, a, b []byte) // the method reduce, bound once
 	instances []instance             // by channel and move
 	ready     []int32                // instances that may go on
@@ -91,7 +92,11 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 	g := w.Plan.(*Program)
 	r.call, r.work, r.program = call, w, g
 	r.Set(w, g.chunks)
-	r.TakeTemp(g.temp.Lo, g.temp.Hi, false)
+	if r.device, _ = w.Device.(Device); r.device == nil {
+		r.TakeTemp(g.temp.Lo, g.temp.Hi, false)
+	} else if r.SizeTemp(g.temp.Lo, g.temp.Hi, false) > 0 {
+		r.LendTemp(r.device.Temp())
+	}
 	r.instances, r.ready = r.instances[:0], r.ready[:0]
 	for ch := range r.Channels {
 		for i := range g.moves {
@@ -193,6 +198,7 @@ func (r *Execution) Release() {
 		}
 	}
 	r.Vectors.Release()
+	r.device = nil
 }
 
 // TraceLocked implements [exec.Execution].

@@ -6,6 +6,7 @@
 //
 // It does not compile PTX. A kernel is run by a function that the test sets (fakecuda_set_runner).
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -87,7 +88,7 @@ static size_t memory = 256 << 20, used[MAX_DEVICES];
 static struct ctx ctxs[MAX_DEVICES];
 static struct alloc *allocs;
 static struct stream *streams;
-static int live_events, pageable, faults[MAX_DEVICES];
+static int live_events, pageable, faults[MAX_DEVICES], direct;
 static runner run;
 static __thread struct ctx *current;
 
@@ -137,6 +138,8 @@ void fakecuda_hold(CUstream s, int on) {
 void fakecuda_fault(int device) { pthread_mutex_lock(&L); faults[device]++; pthread_mutex_unlock(&L); }
 // fakecuda_failed reports whether a fault has failed a context, which then does no work.
 int fakecuda_failed(CUcontext c) { pthread_mutex_lock(&L); int failed = c->sticky != OK; pthread_mutex_unlock(&L); return failed; }
+// fakecuda_direct lets network cards access the memory of devices.
+void fakecuda_direct(int on) { pthread_mutex_lock(&L); direct = on; pthread_mutex_unlock(&L); }
 int fakecuda_pageable(void) { pthread_mutex_lock(&L); int n = pageable; pthread_mutex_unlock(&L); return n; }
 int fakecuda_live(void) {
 	pthread_mutex_lock(&L);
@@ -216,6 +219,9 @@ CUresult cuDeviceGetAttribute(int *v, int attribute, CUdevice d) {
 	case 16: *v = 4; break;
 	case 75: *v = 7; break;
 	case 76: *v = 0; break;
+	case 116: case 124: *v = direct; break; // GPUDirect RDMA, dma-buf
+	case 117: *v = direct; break; // flushed by the host
+	case 118: *v = 0; break; // writes of network cards are not ordered without a flush
 	default: *v = 0;
 	}
 	UNLOCK_RETURN(d < devices ? OK : INVALID_DEVICE);
@@ -309,6 +315,27 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *n, CUdeviceptr p) {
 	if (base) *base = (uintptr_t)a->base | DEVICE_BIT;
 	if (n) *n = a->n;
 	UNLOCK_RETURN(OK);
+}
+
+// A file of a range begins at the position of the file: that of a dma-buf is the beginning of the range.
+CUresult cuMemGetHandleForAddressRange(int *out, CUdeviceptr p, size_t n, int type, unsigned long long flags) {
+	ENTER_CTX();
+	struct alloc *a = p & DEVICE_BIT ? find((char *)(uintptr_t)(p & ~DEVICE_BIT), n, false) : NULL;
+	if (!direct) UNLOCK_RETURN(NOT_SUPPORTED);
+	if (!a || type != 1 || flags || p % 4096 || (n % 4096 && n < a->n)) UNLOCK_RETURN(INVALID_VALUE);
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", a->fd);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0) UNLOCK_RETURN(INVALID_VALUE);
+	lseek(fd, (char *)(uintptr_t)(p & ~DEVICE_BIT) - a->base, SEEK_SET);
+	*out = fd;
+	UNLOCK_RETURN(OK);
+}
+CUresult cuFlushGPUDirectRDMAWrites(int target, int scope) {
+	void (*flush)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "fakeverbs_flush");
+	if (flush) flush(); // which calls functions of this file
+	ENTER_CTX();
+	UNLOCK_RETURN(target == 0 && scope == 100 ? OK : INVALID_VALUE);
 }
 
 struct ipc { char magic[8]; int pid, fd, device; size_t n; };
