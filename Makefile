@@ -57,7 +57,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame footprint conformance worlds survivals thousand changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame footprint model conformance worlds survivals thousand changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -194,6 +194,9 @@ damage: ## damage the files of a seed at random DAMAGES=1000 times and expect an
 
 proofs: ## prove all algorithms for every world size up to 130 and every root, and test more mutants, in some minutes
 	go test -count=1 -tags proofs -timeout 1h ./internal/plan
+
+model: build ## measure collectives of 2 to 128 ranks once more, and print the errors of docs/results/loopback-*.json; MODEL="-fit" fits these
+	cd bench && go run ./cmd/model -measure $(MODEL)
 
 footprint: ## compare memory, threads and processor time of ranks with their limits, and write docs/results/footprint.txt
 	@cd test/cluster && REPORT=$(CURDIR)/docs/results/footprint.txt go test -count=1 -timeout 1h -run '^TestFootprint$$'

@@ -136,8 +136,8 @@ type Config struct {
 	// does so for calls that the fixed algorithm cannot carry out: because of the number of
 	// ranks, because no host has several ranks, or because the call or Deterministic needs a
 	// fixed order of operands. "all_reduce=swing-2d" and others that begin with "swing" are for hosts on a torus in
-	// the order of the ranks; they are used only if they are fixed. Must be the same on all ranks. NEXAR_ALGORITHMS,
-	// separated by commas.
+	// the order of the ranks, "all_gather=pat" and "reduce_scatter=pat" for oversubscribed networks; they are used only
+	// if they are fixed. Must be the same on all ranks. NEXAR_ALGORITHMS, separated by commas.
 	Algorithms []string `env:"NEXAR_ALGORITHMS"`
 
 	// Deterministic makes the results of reductions depend on the vectors and the number of ranks

@@ -4,7 +4,7 @@
 // [Run] executes the plans that the ranks of a [nexar.Comm] execute over links, in a discrete-event
 // simulation of a [Model]. Ranks of a host share its processors, every message takes
 // processor time at both ends, and messages between hosts occupy the links of their path. One call
-// is simulated alone, on one channel, and all ranks begin at once.
+// is simulated alone, and all ranks begin at once.
 //
 // Simulations are deterministic, and may run in several goroutines at once.
 package simulate
@@ -97,6 +97,10 @@ type Call struct {
 	Root       int // of collectives with a root
 	Bytes      int // of the vector, or of the blocks of all ranks together
 
+	// Channels is the number of parallel runs of the algorithm, each on a slice of the vector. nexar uses up to 64
+	// between hosts, and one for blocks. 0 is 1.
+	Channels int
+
 	// FullRingMax is the largest number of ranks of rings that are simulated in full. With more ranks
 	// the first rounds are simulated, and the others take as long as these. 0 is 4096.
 	FullRingMax int
@@ -179,7 +183,7 @@ func Run(ctx context.Context, m Model, c Call, progress func(done, all int64)) (
 		names, _ := Algorithms(c.Collective, c.Ranks)
 		return Result{}, fmt.Errorf("%w: %s of %d ranks has no algorithm %q: want one of %s", ErrInvalid, c.Collective, c.Ranks, c.Algorithm, strings.Join(names, ", "))
 	}
-	call := simulate.Call{Algorithm: list[i], Ranks: c.Ranks, Root: c.Root, Bytes: c.Bytes, FullMax: c.FullRingMax}
+	call := simulate.Call{Algorithm: list[i], Ranks: c.Ranks, Root: c.Root, Bytes: c.Bytes, Channels: c.Channels, FullMax: c.FullRingMax}
 	if call.FullMax == 0 {
 		call.FullMax = defaultFullRingMax
 	}

@@ -115,7 +115,7 @@ type Mesh struct {
 	// decisions take effect one after the other.
 	applying sync.Mutex
 
-	explaining sync.Mutex // held by Explain
+	explaining chan struct{} // full while Explain runs; in tests, fake time passes for calls that wait
 
 	mu      sync.Mutex
 	told    nodeError // the last error that Explain has sent
@@ -185,7 +185,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	m := &Mesh{
 		cfg: cfg, self: self, log: cfg.Log, view: cfg.View,
 		engine:  engine.New(engine.Config{EagerMax: cfg.EagerMax, Log: cfg.Log}),
-		changed: make(chan struct{}), closed: make(chan struct{}),
+		changed: make(chan struct{}), closed: make(chan struct{}), explaining: make(chan struct{}, 1),
 		accepted: newConnSet[acceptedKey](), bulk: newConnSet[membership.NodeID](),
 	}
 	m.peers, m.slots = make([]peer, 0, cfg.View.Size()), make(map[membership.NodeID]int, cfg.View.Size())

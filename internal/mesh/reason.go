@@ -39,8 +39,8 @@ func (r *nodeError) explains() bool {
 // must know the reason before they lose this node. It does nothing if it has named the same node
 // within reasonMax/2. Concurrent calls run one after the other.
 func (m *Mesh) Explain(cause membership.NodeID, lost bool, text string) {
-	m.explaining.Lock()
-	defer m.explaining.Unlock()
+	m.explaining <- struct{}{}
+	defer func() { <-m.explaining }()
 	m.mu.Lock()
 	if slot, known := m.slotOfLocked(cause); known && m.peers[slot].reason.explains() {
 		cause, lost = m.peers[slot].reason.cause, m.peers[slot].reason.lost

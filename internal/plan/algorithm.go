@@ -32,8 +32,8 @@ type Algorithm struct {
 	// on hosts of their own: where ranks share processors, every message takes time of the others.
 	Apart bool
 
-	// Placed says that the algorithm is for hosts on a torus, in the order of their ranks. Ranks do not
-	// know their torus, so the algorithm is used only if a setting fixes it.
+	// Placed says that the algorithm is for hosts on a torus or an oversubscribed tree, in the order of their ranks.
+	// Ranks do not know their network, so the algorithm is used only if a setting fixes it.
 	Placed bool
 
 	// Fits reports whether the algorithm is suitable for a number of ranks. It would be correct
@@ -87,6 +87,7 @@ func Algorithms(c Collective) []Algorithm {
 			{Name: "ring", Plan: rootless(RingAllGather), Rounds: ringAllGather, Single: true, Fits: always, Uneven: true},
 			{Name: "halving", Plan: rootless(HalvingAllGather), Rounds: halvingAllGather, Fits: always, Uneven: true},
 			{Name: "leader", Plan: rootless(LeaderAllGather), Fits: above(8), Uneven: true, Shared: true},
+			{Name: "pat", Plan: rootless(PATAllGather), Rounds: patAllGather, Fits: always, Placed: true},
 		}
 	case Scatter:
 		return []Algorithm{
@@ -140,6 +141,7 @@ func reductions(c Collective) []Algorithm {
 			{Name: "ring", Plan: rootless(RingReduceScatter), Rounds: ringReduceScatter, Single: true, Fits: always, Uneven: true},
 			{Name: "staged", Plan: rootless(StagedReduceScatter), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
 			{Name: "leader", Plan: rootless(LeaderReduceScatter), Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "pat", Plan: rootless(PATReduceScatter), Rounds: patReduceScatter, Fits: always, Placed: true},
 		}
 	case Scan:
 		return []Algorithm{

@@ -43,9 +43,14 @@ func Ordered(c Collective, root int, plans []Plan) bool {
 
 // Uneven reports whether correct plans remain correct if chunks differ in length from rank to
 // rank, like those of an all-to-all with counts: chunk i of Input at rank r has the length of
-// chunk r of Data at rank i, and chunks of Temp have no length. Plans of all other collectives
-// do: their chunk i has the same length at every rank, and Check compares them one by one.
+// chunk r of Data at rank i, and chunks of Temp have no length. In all other collectives chunk i has the same
+// length at every rank, and Check compares them one by one; only all-gathers and reduce-scatters may rely on chunks of
+// the same length.
 func Uneven(c Collective, plans []Plan) bool {
+	if c.wholeBlocks() {
+		p, err := prove(c, 0, plans, make([]bool, len(plans)))
+		return err == nil && !p.even
+	}
 	if c != AllToAll {
 		return true
 	}
@@ -83,6 +88,7 @@ type proof struct {
 	heard      []expr // barrier: the ranks that a rank has heard from
 
 	ordered bool // all sums seen are in the order of the ranks
+	even    bool // some move needs chunks of the same length
 }
 
 func prove(c Collective, root int, plans []Plan, inPlace []bool) (*proof, error) {
@@ -210,13 +216,17 @@ func (p *proof) read(rank int, s Span, i int) (expr, error) {
 }
 
 // sameLengths returns an error unless the chunks of two spans have the same lengths one by one.
-// In an all-to-all all chunks have the same length.
+// In an all-to-all all chunks have the same length. In an all-gather and a reduce-scatter they have, if a plan
+// relies on it.
 func (p *proof) sameLengths(a, b Span) error {
 	if a.Len() != b.Len() {
 		return fmt.Errorf("%v has %d chunks, %v has %d", a, a.Len(), b, b.Len())
 	}
 	if p.collective != AllToAll && mod(a.Lo-b.Lo, p.chunks) != 0 {
-		return fmt.Errorf("the chunks of %v and %v may differ in length", a, b)
+		if !p.collective.wholeBlocks() {
+			return fmt.Errorf("the chunks of %v and %v may differ in length", a, b)
+		}
+		p.even = true
 	}
 	return nil
 }

@@ -80,3 +80,7 @@ func (c Collective) Reduces() bool {
 func (c Collective) byRank() bool {
 	return c == Gather || c == AllGather || c == Scatter || c == ReduceScatter || c == AllToAll
 }
+
+// wholeBlocks reports whether plans may rely on chunks of the same length, which are blocks of the caller. If they do,
+// [Algorithm].Uneven is false.
+func (c Collective) wholeBlocks() bool { return c == AllGather || c == ReduceScatter }

@@ -75,6 +75,7 @@ func claims(c Collective, name string, n int) (claim, bool) {
 
 		"all_gather/circulant": {rounds: up, depth: up, sent: share, received: share},
 		"all_gather/halving":   {rounds: down + 1 + odd(0, 1), depth: down + 1 + odd(0, 1), sent: most(1+1/float64(n), 3), received: most(1+1/float64(n), 2)},
+		"all_gather/pat":       {rounds: up, depth: up, messages: 4 * up, sent: share, received: share},
 		"all_gather/direct":    {rounds: 1, depth: 1, messages: 2 * (n - 1), sent: share, received: share},
 		"all_gather/ring":      {rounds: n - 1, depth: n - 1, sent: share, received: share},
 
@@ -82,6 +83,7 @@ func claims(c Collective, name string, n int) (claim, bool) {
 
 		"reduce_scatter/circulant":    {rounds: up, depth: up, sent: share, received: share},
 		"reduce_scatter/rabenseifner": {rounds: odd(down+1, down+3), sent: most(1, 2.5), received: most(1, 2.5)},
+		"reduce_scatter/pat":          {rounds: up, depth: up, messages: 4 * up, sent: share, received: share},
 		"reduce_scatter/direct":       {rounds: n - 1, depth: 1, sent: share, received: share},
 		"reduce_scatter/ring":         {rounds: n - 1, depth: n - 1, sent: share, received: share},
 		"reduce_scatter/staged":       {rounds: 1, depth: 1, sent: share, received: share},

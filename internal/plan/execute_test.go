@@ -369,7 +369,7 @@ func right(c Collective, a Algorithm, root int, plans []Plan, seed uint64) error
 		return []int{0, 1, 2, 3, 7, 20}[x>>7%6]
 	}
 	for _, length := range []func(rank, chunk int) int{func(int, int) int { return 1 }, uneven} {
-		if base.length = length; c == AllToAll && !a.Uneven {
+		if base.length = length; (c == AllToAll || c.wholeBlocks()) && !a.Uneven {
 			base.length = func(int, int) int { return 3 }
 		}
 		err := base.compare(plans)

@@ -3,6 +3,7 @@ package simulate
 import (
 	"fmt"
 	"math"
+	"sort"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/plan"
@@ -96,6 +97,9 @@ func perByte(rate float64) float64 {
 // execute runs the plans of a source.
 func (m *Machine) execute(c Call, plans source, progress Progress) (Result, error) {
 	hosts := (c.Ranks + m.RanksPerHost - 1) / m.RanksPerHost
+	if c.Channels > 1 {
+		plans = &sliced{source: plans, channels: c.Channels}
+	}
 	w := &world{
 		machine: m, plans: plans, chunks: int64(plans.chunks()), bytes: int64(c.Bytes),
 		ranks: make([]rank, c.Ranks), net: newNetwork(m, hosts),
@@ -241,9 +245,15 @@ func (w *world) finish(at, number int32) {
 	r := &w.ranks[at]
 	ended := r.move(number)
 	ended.state = done
-	for i := number + 1; r.blocked > 0 && int(i-r.first) < len(r.open); i++ {
+	if r.blocked == 0 {
+		return
+	}
+	// Moves of the same round do not wait for each other. There may be one for each rank.
+	rest := r.open[number+1-r.first:]
+	later := sort.Search(len(rest), func(i int) bool { return rest[i].round > ended.round })
+	for i := number + 1 + int32(later); r.blocked > 0 && int(i-r.first) < len(r.open); i++ {
 		m := r.move(i)
-		if m.waits == 0 || m.round == ended.round || !m.follows(ended) {
+		if m.waits == 0 || !m.follows(ended) {
 			continue
 		}
 		if m.waits--; m.waits == 0 {

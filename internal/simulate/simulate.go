@@ -78,6 +78,9 @@ type Call struct {
 	Root      int
 	Bytes     int // of the vector, or of the blocks of all ranks
 
+	// Channels is the number of parallel runs of the plans, each on a slice of the vector. 0 is 1.
+	Channels int
+
 	// FullMax limits the execution in full of plans with alike rounds, such as rings. With more
 	// ranks the first rounds of each section are executed, and the others are assumed to take as
 	// long.
@@ -115,6 +118,9 @@ const (
 	wholeMax = 1 << 26
 )
 
+// channelsMax is the largest number of channels.
+const channelsMax = 1 << 10
+
 // Run simulates a call. Progress may be nil.
 func Run(m Machine, c Call, progress Progress) (Result, error) {
 	switch {
@@ -124,6 +130,8 @@ func Run(m Machine, c Call, progress Progress) (Result, error) {
 		return Result{}, fmt.Errorf("%d bytes: must not be negative", c.Bytes)
 	case c.Root < 0 || c.Root >= c.Ranks:
 		return Result{}, fmt.Errorf("root %d: must be a rank below %d", c.Root, c.Ranks)
+	case c.Channels < 0 || c.Channels > channelsMax:
+		return Result{}, fmt.Errorf("%d channels: must be between 0 and %d", c.Channels, channelsMax)
 	}
 	if err := m.Check(c.Ranks); err != nil {
 		return Result{}, err
@@ -163,7 +171,7 @@ func (c *Call) limit(most int) error {
 	}
 	// The root may have many more moves than the others.
 	last := c.Ranks - 1
-	if all := max(of(c.Ranks/2), of(last))*last + of(c.Root); all > most {
+	if all := (max(of(c.Ranks/2), of(last))*last + of(c.Root)) * max(c.Channels, 1); all > most {
 		return fmt.Errorf("%s of %d ranks: %w: the plans have about %d moves, the limit is %d: choose fewer ranks or another algorithm",
 			c.Algorithm.Name, c.Ranks, ErrTooLarge, all, most)
 	}

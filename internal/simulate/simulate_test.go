@@ -124,6 +124,32 @@ func TestEveryAlgorithmEnds(t *testing.T) {
 	}
 }
 
+// TestChannels: on several channels all algorithms send as many messages on each, with the bytes of a slice of the vector,
+// and the overhead of a message counts for each channel.
+func TestChannels(t *testing.T) {
+	t.Parallel()
+	const us = time.Microsecond
+	m := Machine{RanksPerHost: 1, Cores: 1, Network: Path{Latency: 5 * us, Message: us}, Eager: 1 << 30}
+	for _, a := range plan.Algorithms(plan.AllReduce) {
+		for _, ranks := range []int{2, 4, 7, 16} {
+			if a.Shared || !a.Fits(ranks) {
+				continue
+			}
+			c := Call{Algorithm: a, Ranks: ranks, Bytes: 5040 * 16, FullMax: 4096}
+			one := simulated(t, m, c)
+			c.Channels = 3
+			if three := simulated(t, m, c); three.Messages != 3*one.Messages || three.Bytes != one.Bytes || three.Seconds <= one.Seconds {
+				t.Errorf("%s of %d ranks: on three channels %+v, on one %+v", a.Name, ranks, three, one)
+			}
+		}
+	}
+	// Two messages of 1 µs at the sender, the latency, and 1 µs at the receiver for each.
+	c := Call{Algorithm: algorithm(t, plan.Broadcast, "chain"), Ranks: 2, Bytes: 1000, Channels: 2, FullMax: 4096}
+	if got := simulated(t, m, c); !near(got.Seconds, 8e-6, 0.001) {
+		t.Errorf("two channels take %v s, want 8 µs", got.Seconds)
+	}
+}
+
 // TestRingBySymmetry compares rings of 1,024 ranks, or fewer in short tests, with their simulation in
 // full.
 func TestRingBySymmetry(t *testing.T) {
@@ -196,6 +222,7 @@ func TestBadCalls(t *testing.T) {
 		"no rank":           func(_ *Machine, c *Call) { c.Ranks = 0 },
 		"negative length":   func(_ *Machine, c *Call) { c.Bytes = -1 },
 		"root beyond":       func(_ *Machine, c *Call) { c.Root = 8 },
+		"negative channels": func(_ *Machine, c *Call) { c.Channels = -1 },
 		"no host":           func(m *Machine, _ *Call) { m.RanksPerHost = 0 },
 		"no core":           func(m *Machine, _ *Call) { m.Cores = 0 },
 		"small torus":       func(m *Machine, _ *Call) { m.Topology = Topology{Shape: Torus, Dimensions: []int{2, 2}} },

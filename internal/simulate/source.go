@@ -85,6 +85,33 @@ func (s *premade) round(to []move, rank, k int) []move {
 	return to
 }
 
+// A sliced source executes the plans of another one on several channels. Each channel has all chunks of a slice of the
+// vector.
+type sliced struct {
+	source
+	channels int
+	buffer   []move
+}
+
+func (s *sliced) chunks() int { return s.source.chunks() * s.channels }
+
+func (s *sliced) round(to []move, rank, k int) []move {
+	s.buffer = s.source.round(s.buffer[:0], rank, k)
+	chunks := int32(s.source.chunks())
+	for channel := range int32(s.channels) {
+		on := func(sp span) span {
+			vector := sp.lo / chunks // of Temp
+			lo := (vector*int32(s.channels)+channel)*chunks + sp.lo%chunks
+			return span{lo, lo + sp.hi - sp.lo, sp.buf}
+		}
+		for _, m := range s.buffer {
+			m.dst, m.a, m.b = on(m.dst), on(m.a), on(m.b)
+			to = append(to, m)
+		}
+	}
+	return to
+}
+
 // appendMoves appends the moves of a round.
 func appendMoves(to []move, round plan.Round) []move {
 	for i := range round {

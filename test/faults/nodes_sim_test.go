@@ -21,8 +21,9 @@ import (
 type simWorld struct {
 	*testing.T
 	*worldtest.SimCluster
-	rng *rand.Rand
-	wg  sync.WaitGroup
+	rng      *rand.Rand
+	wg       sync.WaitGroup
+	topology string // of the nodes
 
 	mu      sync.Mutex
 	nodes   []*simMember
@@ -52,15 +53,30 @@ func newSimWorld(t *testing.T, chance uint64, n int) *simWorld {
 
 // newSlowSimWorld is like newSimWorld, with a given heartbeat interval.
 func newSlowSimWorld(t *testing.T, chance uint64, n int, beat time.Duration) *simWorld {
-	w := &simWorld{
-		T: t, SimCluster: worldtest.NewSimCluster(t, chance, n), rng: rand.New(rand.NewPCG(chance, 3)),
-		ranks: make(map[[2]uint64]nexar.NodeID), sizes: make(map[uint64]int),
-	}
+	w := emptySimWorld(t, chance, n)
 	w.Beat = beat
 	for range n {
 		w.add()
 	}
 	return w
+}
+
+// newSparseSimWorld is like newSimWorld, with a topology of the nodes.
+func newSparseSimWorld(t *testing.T, chance uint64, n int, topology string) *simWorld {
+	w := emptySimWorld(t, chance, n)
+	w.topology = topology
+	for range n {
+		w.add()
+	}
+	return w
+}
+
+// emptySimWorld starts a seed for a world of n nodes.
+func emptySimWorld(t *testing.T, chance uint64, n int) *simWorld {
+	return &simWorld{
+		T: t, SimCluster: worldtest.NewSimCluster(t, chance, n), rng: rand.New(rand.NewPCG(chance, 3)),
+		ranks: make(map[[2]uint64]nexar.NodeID), sizes: make(map[uint64]int),
+	}
 }
 
 func (w *simWorld) note(format string, args ...any) {
@@ -93,7 +109,9 @@ func simConfig(recovery nexar.RecoveryPolicy, rank *int) nexar.Config {
 
 // run runs a node from Join to its end.
 func (w *simWorld) run(m *simMember) error {
-	n, err := w.Join(m.host, simConfig(nexar.Automatic, nil))
+	cfg := simConfig(nexar.Automatic, nil)
+	cfg.Topology = w.topology
+	n, err := w.Join(m.host, cfg)
 	if err != nil {
 		return err
 	}

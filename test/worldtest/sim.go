@@ -33,6 +33,23 @@ func InFakeTimeWith(t *testing.T, n int, cfg nexar.Config, f func(t *testing.T, 
 	})
 }
 
+// InFakeTimeSparse is InFakeTime with a sparse topology, relays, and transports that refuse connections of a process
+// that has ended, so that broken connections are replaced. restore has the settings of the links between hosts.
+func InFakeTimeSparse(t *testing.T, n int, topology string, f func(t *testing.T, w *World, network *sim.Network, restore sim.Link)) {
+	synctest.Test(t, func(t *testing.T) {
+		restore := sim.Link{Delay: time.Millisecond, Rate: 100_000_000}
+		network := sim.New(sim.Config{Delay: restore.Delay, Rate: restore.Rate, Window: 4 << 20})
+		slow := Medium{Name: "slow", Cost: cost.QUIC(), listen: func(n int) (membership.View, [][]mesh.Path, func() error, error) {
+			view, paths, end, err := listenOn(network, n)
+			for _, of := range paths {
+				of[0].Refuses = true
+			}
+			return view, paths, end, err
+		}}
+		f(t, slow.Relayed(t, topology).World(t, n, nexar.Config{}), network, restore)
+	})
+}
+
 // listenSim returns nodes whose pipes have small windows, delay and loss, so that tests that rely
 // on buffering or on speed fail.
 func listenSim(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {

@@ -29,13 +29,19 @@ type SimCluster struct {
 // simNodePort is the port of the nodes and of the seed on their simulated hosts.
 const simNodePort = 7000
 
+// SimClusterLink returns the settings of all links of a SimCluster.
+func SimClusterLink() sim.Link {
+	return sim.Link{Delay: 2 * time.Millisecond, Jitter: time.Millisecond, Reorder: 0.05, Corrupt: 0.02}
+}
+
 // NewSimCluster starts a seed for a world of n nodes on the host "seed". random is the seed
 // of the random numbers of the network.
 func NewSimCluster(t *testing.T, random uint64, n int) *SimCluster {
 	t.Helper()
+	l := SimClusterLink()
 	c := &SimCluster{
 		Beat: 100 * time.Millisecond, token: pki.NewToken(),
-		Network: sim.New(sim.Config{Seed: int64(random), Delay: 2 * time.Millisecond, Jitter: time.Millisecond, Reorder: 0.05, Corrupt: 0.02}),
+		Network: sim.New(sim.Config{Seed: int64(random), Delay: l.Delay, Jitter: l.Jitter, Reorder: l.Reorder, Corrupt: l.Corrupt}),
 	}
 	c.Ctx, c.stop = context.WithCancel(t.Context())
 	ca, err := pki.NewAuthority()

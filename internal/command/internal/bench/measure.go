@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar"
@@ -134,5 +135,12 @@ func (r *rank) combine(ctx context.Context, c cell, times []time.Duration, wrong
 		Iters: len(times), P50: slowest[0], P99: slowest[1], Wrong: all[0],
 	}
 	result.bandwidth(c.op.bus)
+	if on == "" && slices.Contains(Collectives(), c.op.name) {
+		list, err := r.comm.Algorithms(c.op.name, int(c.bytes))
+		if err != nil {
+			return Result{}, err
+		}
+		result.Algorithm, result.Channels = list[0].Name, list[0].Channels
+	}
 	return result, nil
 }

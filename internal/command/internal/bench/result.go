@@ -20,6 +20,11 @@ type Result struct {
 	Bus       float64 `json:"busbw_GBps"` // load of the busiest link, in the same unit
 	Wrong     int64   `json:"wrong"`      // wrong elements, over all ranks and runs
 
+	// Algorithm is the algorithm of the calls, and Channels the number of its channels over links, or 0 in shared
+	// memory. They are empty for operations that have only one, and for vectors on a device.
+	Algorithm string `json:"algorithm,omitempty"`
+	Channels  int    `json:"channels,omitempty"`
+
 	Device string `json:"device,omitempty"` // with the vectors of rank 0, if they are not in memory of the host
 }
 
