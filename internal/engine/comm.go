@@ -346,7 +346,7 @@ func (c *Comm) queriedLocked(awaited []int, round int) []int {
 	}
 	return slices.DeleteFunc(ranks, func(rank int) bool {
 		l := c.linkTo[rank]
-		isQueried := l == nil || !l.IsPending() || round >= all ||
+		isQueried := l == nil || !l.IsPending() || round >= all && size <= queryAllMax ||
 			(size <= queryAwaitedFew || round >= queryPendingRound) && slices.Contains(awaited, rank)
 		return !isQueried
 	})

@@ -39,6 +39,9 @@ const (
 	queryPendingRound = 6
 	queryPendingLate  = 9
 	queryFew          = 32
+	// queryAllMax is the size of the largest communicator whose ranks are linked for queries of an operation that does not wait
+	// for them itself. In larger ones, all ranks that wait for a late one would link themselves to all others.
+	queryAllMax = 256
 	// skippedMax is the largest number of rounds that operations of more than queryFew ranks omit: one for each doubling.
 	skippedMax = 3
 	// Up to queryAwaitedFew ranks query those that an operation waits for in the first round, although their links
