@@ -212,17 +212,8 @@ func (a *attachment) isIdleLocked() bool { return a.idle && a.idles && a.byes.al
 // broken ends the attachment because a connection has ended or a pipe has failed. If the connection
 // has ended, its own error is used.
 func (a *attachment) broken(p *path, err error) {
-	wait := time.Duration(0)
-	if isEnd(err) {
-		wait = doneTimeout
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-p.conn.Done():
+	if a.hasEnded(p, err) && p.conn.Err() != nil {
 		err = p.conn.Err()
-	case <-a.done:
-	case <-t.C:
 	}
 	err = p.wrap(err)
 	l := a.link

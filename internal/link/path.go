@@ -122,12 +122,30 @@ func (a *attachment) openBulk(p *path) {
 	if limited.Err() != nil && a.life.Err() == nil {
 		err = fmt.Errorf("link: open the %v lane: not within %v", wire.Bulk, laneTimeout)
 	}
-	isBroken := isEnd(err) || p.conn.Err() != nil || a.life.Err() != nil
-	if !isBroken && a.link.bulk.addFailure() == bulkFailuresMax {
+	if !a.hasEnded(p, err) && a.link.bulk.addFailure() == bulkFailuresMax {
 		a.link.Fail(p.wrap(fmt.Errorf("%w, on %d connections in a row", err, bulkFailuresMax)))
 		return
 	}
 	a.broken(p, err)
+}
+
+// hasEnded reports whether the connection has ended, after the error of a pipe that may mean that. A pipe that the network
+// or the peer refuses can have the same error.
+func (a *attachment) hasEnded(p *path, err error) bool {
+	wait := time.Duration(0)
+	if isEnd(err) {
+		wait = doneTimeout
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-p.conn.Done():
+		return true
+	case <-a.done:
+		return true
+	case <-t.C:
+		return false
+	}
 }
 
 // accept accepts the pipes of the peer on a path until the link or the connection ends. The

@@ -21,8 +21,12 @@ const (
 	// on demand counts as lost, up to dialTimeout. A loaded host delays handshakes more than answers
 	// to heartbeats.
 	demandHeartbeats = 3
-	// peerDialShare divides the time that a dial counts; the quotient is the time to wait for the dial of a peer.
+	// dialWaitsMax is the longest time of a dial on demand, with its waits for other dials, as a multiple of its timeout.
+	dialWaitsMax = 4
+	// peerDialShare divides the time that a dial holds a token. The quotient is the time to wait for the dial of a peer.
 	peerDialShare = 8
+	// acceptingCheck is the time between two checks whether the connection of a peer is still being accepted.
+	acceptingCheck = 100 * time.Millisecond
 	// lateAfter is the time after which LinkHost dials nodes that have not dialed this node.
 	lateAfter = 2 * time.Second
 	// goneMax is the longest time that a proposal to a node that has left may take.
@@ -101,12 +105,18 @@ func (w *wanted) take() (slots []int) {
 
 // dialWanted dials the peers in the queue of wanted slots, until the Mesh closes.
 func (m *Mesh) dialWanted() {
-	limit := newDialLimit(demandDialsMax, m.cfg.View, m.self, runtime.NumCPU(), m.cfg.Paths)
-	for {
+	var limit *dialLimit
+	for epoch := uint64(0); ; {
 		select {
 		case <-m.run.Done():
 			return
 		case <-m.wanted.wake:
+		}
+		m.mu.Lock()
+		v := m.view
+		m.mu.Unlock()
+		if limit == nil || v.Epoch != epoch {
+			limit, epoch = newDialLimit(demandDialsMax, v, m.cfg.host(), runtime.NumCPU(), m.cfg.Paths), v.Epoch
 		}
 		for _, slot := range m.wanted.take() {
 			m.wg.Go(func() { m.dialOnDemand(slot, limit) })
@@ -122,11 +132,12 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	if l == nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(m.run)
+	most := dialWaitsMax * timeout
 	if p.broken != nil && m.isNear(p.node.ID) {
 		limit, timeout = nil, m.redialTimeout()
-		ctx, cancel = within(m.run, timeout)
+		most = timeout
 	}
+	ctx, cancel := within(m.run, most)
 	defer cancel()
 	m.wg.Go(func() {
 		defer cancel()
@@ -146,7 +157,7 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 			return
 		}
 	}
-	if limit != nil {
+	if limit != nil && l.Purpose() == link.Collective {
 		m.letPeerDial(ctx, slot, l, limit)
 	}
 	err := m.dial(ctx, slot, limit, timeout)
@@ -171,21 +182,34 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	}
 }
 
-// letPeerDial waits for a moment on a host with more nodes than its processors can link at once, if the peer probably dials
-// this node at the same time: both take part in a collective. Of two connections at the same time only that of the larger NodeID
-// is used, and the other one would cost handshakes for nothing. The wait ends when the link has a connection.
+// letPeerDial waits for a connection of the peer before this node dials it for a collective, on a host with more nodes than its
+// processors can link at once. In most collectives the peer needs the link at the same time. Of two connections at the same
+// time only that of the larger NodeID is used, and the other one would cost handshakes for nothing.
 func (m *Mesh) letPeerDial(ctx context.Context, slot int, l *link.Link, limit *dialLimit) {
-	if id := m.node(slot).ID; !limit.crowded() || bytes.Compare(m.cfg.Self[:], id[:]) > 0 {
+	if id := m.node(slot).ID; !limit.isCrowded() || bytes.Compare(m.cfg.Self[:], id[:]) > 0 {
 		return
 	}
-	first, cancel := context.WithTimeout(ctx, limit.counts/peerDialShare)
-	defer cancel()
-	_ = m.awaitLinks(first, func(other int, p *peer) bool {
-		return other == slot && p.link == l && p.isPending() && p.accepting == 0
-	}, nil)
-	whole, cancel := context.WithTimeout(ctx, limit.counts)
-	defer cancel()
-	_ = m.awaitLinks(whole, func(other int, p *peer) bool { return other == slot && p.link == l && p.isPending() && p.accepting > 0 }, nil)
+	wait := time.NewTimer(limit.holds / peerDialShare)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-l.Settled():
+	case <-ctx.Done():
+	}
+	end := time.NewTimer(limit.holds)
+	defer end.Stop()
+	for m.peer(slot).accepting > 0 && l.IsPending() {
+		recheck := time.NewTimer(acceptingCheck)
+		select {
+		case <-recheck.C:
+			continue
+		case <-l.Settled():
+		case <-end.C:
+		case <-ctx.Done():
+		}
+		recheck.Stop()
+		return
+	}
 }
 
 // demandTimeout returns the time after which a peer that cannot be dialed counts as lost.

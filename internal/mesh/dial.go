@@ -38,12 +38,12 @@ const (
 // paths and all addresses of the node in turn, repeatedly, until ctx ends or timeout has
 // passed. It tries the next address if another node answers at one: several hosts may have the
 // same private address. Dials may run concurrently, and whenever [Mesh.add] accepts a link. Each
-// attempt counts for limit, unless that is nil, and timeout does not include the time that it waits for others.
+// attempt has a token of limit, unless that is nil, and timeout does not include the time that it waits for one.
 func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout time.Duration) error {
 	d := m.newDialing(slot)
 	var last error
 	for wait, left := redialFirst, timeout; ; wait = min(2*wait, redialMax) {
-		release, err := limit.acquire(ctx)
+		release, err := limit.acquire(ctx, last != nil)
 		if err == nil {
 			began := time.Now()
 			limited, cancel := context.WithTimeoutCause(ctx, left, notWithin(timeout))
@@ -55,10 +55,12 @@ func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout tim
 			release()
 			left -= time.Since(began)
 		}
-		if err == nil || errors.Is(err, link.ErrConnected) {
+		switch {
+		case err == nil, errors.Is(err, link.ErrConnected):
 			return nil
+		case last == nil: // It has waited for other dials all the time.
+			return fmt.Errorf("waiting for other dials: %w", err)
 		}
-		last = cmp.Or(last, err)
 		if left -= wait; !d.isFinal && left > 0 {
 			select {
 			case <-time.After(wait):

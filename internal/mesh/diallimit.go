@@ -18,9 +18,9 @@ const (
 	// of them, handshakes wait for a processor for so long that QUIC repeats packets. A node may have at
 	// least one dial in progress.
 	dialsPerProcessor = 16
-	// attemptMax is the time after which a dial no longer counts, on a host with processors for all dials that
+	// attemptMax is the longest time that a dial holds a token, on a host with processors for all dials that
 	// its nodes may have in progress: the peer may not answer at all. With fewer processors it is longer, up to
-	// crowdedAttemptMax.
+	// crowdedAttemptMax. A repeated dial holds a token for attemptMax.
 	attemptMax        = time.Second
 	crowdedAttemptMax = 10 * time.Second
 )
@@ -30,32 +30,33 @@ const (
 // the packets are repetitions.
 type dialLimit struct {
 	tokens chan struct{}
-	counts time.Duration // the time after which a dial no longer counts
+	holds  time.Duration // the longest time that a dial holds a token
 }
 
-// newDialLimit returns a limit of most dials, or fewer if the node shares few processors with many other nodes of
-// the view. Paths within a host need no handshake that takes a processor's time.
-func newDialLimit(most int, v membership.View, self, processors int, paths []Path) *dialLimit {
+// newDialLimit returns a limit of most dials for a node on a host, or fewer if it shares few processors with many other
+// nodes of the view. Paths within a host need no handshake that takes a processor's time.
+func newDialLimit(most int, v membership.View, host string, processors int, paths []Path) *dialLimit {
 	if slices.ContainsFunc(paths, func(p Path) bool { return p.isLocal() }) {
 		return &dialLimit{make(chan struct{}, most), attemptMax}
 	}
 	near := 0
 	for _, n := range v.Nodes {
-		if n.Host == v.Nodes[self].Host {
+		if n.Host == host {
 			near++
 		}
 	}
 	all := dialsPerProcessor * processors
-	crowd := time.Duration(max(1, near/all))
+	near = max(near, 1)
+	crowd := time.Duration((near + all - 1) / all)
 	return &dialLimit{make(chan struct{}, max(1, min(most, all/near))), min(crowdedAttemptMax, crowd*attemptMax)}
 }
 
-// crowded reports whether the host has more nodes than its processors can link at once.
-func (l *dialLimit) crowded() bool { return l.counts > attemptMax }
+// isCrowded reports whether the host has more nodes than its processors can link at once.
+func (l *dialLimit) isCrowded() bool { return l.holds > attemptMax }
 
-// acquire waits until a dial may begin. The caller calls release after the dial, and another dial may
-// begin after the time that a dial counts in any case. Without a limit acquire does not wait.
-func (l *dialLimit) acquire(ctx context.Context) (release func(), err error) {
+// acquire waits for a token, which the caller releases after the dial. A dial that takes longer than holds, or if
+// it is repeated longer than attemptMax, loses its token to another one. Without a limit acquire does not wait.
+func (l *dialLimit) acquire(ctx context.Context, repeated bool) (release func(), err error) {
 	if l == nil {
 		return func() {}, nil
 	}
@@ -65,6 +66,10 @@ func (l *dialLimit) acquire(ctx context.Context) (release func(), err error) {
 		return nil, context.Cause(ctx)
 	}
 	once := sync.OnceFunc(func() { <-l.tokens })
-	late := time.AfterFunc(l.counts, once)
+	holds := l.holds
+	if repeated {
+		holds = min(holds, attemptMax)
+	}
+	late := time.AfterFunc(holds, once)
 	return func() { late.Stop(); once() }, nil
 }

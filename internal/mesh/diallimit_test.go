@@ -14,7 +14,7 @@ import (
 func TestDialsOfHosts(t *testing.T) {
 	for _, c := range []struct {
 		near, far, processors, want int
-		counts                      time.Duration
+		holds                       time.Duration
 	}{
 		{1, 0, 1, 4, time.Second}, {4, 0, 2, 4, time.Second}, {16, 0, 2, 2, time.Second}, {32, 0, 2, 1, time.Second},
 		{128, 0, 2, 1, 4 * time.Second}, {4, 1000, 2, 4, time.Second}, {128, 0, 64, 4, time.Second}, {1024, 0, 2, 1, 10 * time.Second},
@@ -23,10 +23,10 @@ func TestDialsOfHosts(t *testing.T) {
 		for i := range c.near {
 			v.Nodes[i].Host = "a"
 		}
-		l := newDialLimit(4, v, 0, c.processors, nil)
-		if got := cap(l.tokens); got != c.want || l.counts != c.counts {
-			t.Errorf("%d nodes on %d processors, %d elsewhere: %d dials that count for %v, want %d for %v",
-				c.near, c.processors, c.far, got, l.counts, c.want, c.counts)
+		l := newDialLimit(4, v, "a", c.processors, nil)
+		if got := cap(l.tokens); got != c.want || l.holds != c.holds {
+			t.Errorf("%d nodes on %d processors, %d elsewhere: %d dials that hold tokens for %v, want %d for %v",
+				c.near, c.processors, c.far, got, l.holds, c.want, c.holds)
 		}
 	}
 }
@@ -37,7 +37,7 @@ func TestDialLimit(t *testing.T) {
 		l := &dialLimit{make(chan struct{}, 1), attemptMax}
 		began := time.Now()
 		acquire := func() (release func(), waited time.Duration) {
-			release, err := l.acquire(t.Context())
+			release, err := l.acquire(t.Context(), false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +54,7 @@ func TestDialLimit(t *testing.T) {
 		first() // It does not count any more, so this lets no other attempt begin.
 		ctx, cancel := context.WithTimeout(t.Context(), attemptMax/2)
 		defer cancel()
-		if _, err := l.acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := l.acquire(ctx, false); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v of an attempt beyond the limit, want the end of its context", err)
 		}
 		second()

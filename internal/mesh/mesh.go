@@ -192,7 +192,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	for rank, n := range cfg.View.Nodes {
 		m.addPeerLocked(n, rank)
 	}
-	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, self, runtime.NumCPU(), cfg.Paths)
+	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, cfg.host(), runtime.NumCPU(), cfg.Paths)
 	m.wanted.init()
 	m.setNear(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())

@@ -46,7 +46,7 @@ func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) 
 		a.fail()
 		return nil, err
 	}
-	t.handshakes.note(time.Since(began))
+	t.handshakes.note(began, time.Now())
 	return c, nil
 }
 
@@ -250,7 +250,7 @@ func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 	timeout := c.t.cfg.HandshakeTimeout
 	ctx, cancel := context.WithTimeoutCause(c.ctx, timeout, os.ErrDeadlineExceeded)
 	defer cancel()
-	in, err := race(ctx, c, c.t.handshakes.delays(timeout),
+	in, err := race(ctx, c, c.t.handshakes.delays(time.Now(), timeout),
 		func() (*pipeHandshake, error) { return c.startHandshake(ctx, id) },
 		func(in *pipeHandshake) { in.fail() })
 	if err != nil {
@@ -290,7 +290,7 @@ func (c *conn) startHandshake(ctx context.Context, id uint32) (in *pipeHandshake
 		if err != nil {
 			a.fail()
 		} else {
-			c.t.handshakes.note(time.Since(began))
+			c.t.handshakes.note(began, time.Now())
 		}
 	}()
 	in = &pipeHandshake{attempt: a, ps: newPipeSocket(a.flight), claim: claim{conn: c.keys.id, pipe: id}}

@@ -94,8 +94,8 @@ type Config struct {
 	IdleTimeout time.Duration
 
 	// HandshakeTimeout is the time that a new socket has to authenticate itself. After
-	// a tenth of it, or four times as long as usual handshakes take, another socket is
-	// dialed for a pipe, beside the first. Default 10 s.
+	// a tenth of it another socket is dialed for a pipe, beside the first; on a host where
+	// handshakes usually take long, after up to four tenths. Default 10 s.
 	HandshakeTimeout time.Duration
 
 	// MaxHandshakes is the number of accepted sockets that may be unauthenticated at a
