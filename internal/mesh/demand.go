@@ -132,6 +132,7 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	if l == nil {
 		return
 	}
+	timeout = limit.patience(timeout)
 	most := dialWaitsMax * timeout
 	if p.broken != nil && m.isNear(p.node.ID) {
 		limit, timeout = nil, m.redialTimeout()
@@ -157,7 +158,7 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 			return
 		}
 	}
-	if limit != nil && l.Purpose() == link.Collective {
+	if limit != nil && isMutual(l.Purpose()) {
 		m.letPeerDial(ctx, slot, l, limit)
 	}
 	err := m.dial(ctx, slot, limit, timeout)
@@ -182,8 +183,13 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	}
 }
 
-// letPeerDial waits for a connection of the peer before this node dials it for a collective, on a host with more nodes than its
-// processors can link at once. In most collectives the peer needs the link at the same time. Of two connections at the same
+// isMutual reports whether the peer of a link probably needs it for the same purpose at the same time.
+func isMutual(p link.Purpose) bool {
+	return p == link.Collective || p == link.Waiting || p == link.Watching || p == link.Again
+}
+
+// letPeerDial waits for a connection of the peer before this node dials it, on a host with more nodes than its
+// processors can link at once. Of two connections at the same
 // time only that of the larger NodeID is used, and the other one would cost handshakes for nothing.
 func (m *Mesh) letPeerDial(ctx context.Context, slot int, l *link.Link, limit *dialLimit) {
 	if id := m.node(slot).ID; !limit.isCrowded() || bytes.Compare(m.cfg.Self[:], id[:]) > 0 {

@@ -461,7 +461,7 @@ func TestOnDemandDialerLeaves(t *testing.T) {
 func TestDialWaitsForOthers(t *testing.T) {
 	onDemand(t, func(w *world) {
 		limit := &dialLimit{make(chan struct{}, 1), time.Hour}
-		release, err := limit.acquire(w.Context(), false)
+		release, err := limit.acquire(w.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

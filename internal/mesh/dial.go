@@ -43,7 +43,7 @@ func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout tim
 	d := m.newDialing(slot)
 	var last error
 	for wait, left := redialFirst, timeout; ; wait = min(2*wait, redialMax) {
-		release, err := limit.acquire(ctx, last != nil)
+		release, err := limit.acquire(ctx)
 		if err == nil {
 			began := time.Now()
 			limited, cancel := context.WithTimeoutCause(ctx, left, notWithin(timeout))

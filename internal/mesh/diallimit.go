@@ -20,9 +20,12 @@ const (
 	dialsPerProcessor = 16
 	// attemptMax is the longest time that a dial holds a token, on a host with processors for all dials that
 	// its nodes may have in progress: the peer may not answer at all. With fewer processors it is longer, up to
-	// crowdedAttemptMax. A repeated dial holds a token for attemptMax.
+	// crowdedAttemptMax.
 	attemptMax        = time.Second
 	crowdedAttemptMax = 10 * time.Second
+	// patienceShare divides the additional time of a dial on a crowded host: at 10 times as many nodes as dials in
+	// progress, a dial may take four times as long.
+	patienceShare = 3
 )
 
 // A dialLimit limits concurrent dials. When many nodes start on few processors and each
@@ -54,9 +57,18 @@ func newDialLimit(most int, v membership.View, host string, processors int, path
 // isCrowded reports whether the host has more nodes than its processors can link at once.
 func (l *dialLimit) isCrowded() bool { return l.holds > attemptMax }
 
-// acquire waits for a token, which the caller releases after the dial. A dial that takes longer than holds, or if
-// it is repeated longer than attemptMax, loses its token to another one. Without a limit acquire does not wait.
-func (l *dialLimit) acquire(ctx context.Context, repeated bool) (release func(), err error) {
+// patience returns the timeout of a dial that is d on a host with processors for all of its nodes: handshakes take longer on a
+// crowded one.
+func (l *dialLimit) patience(d time.Duration) time.Duration {
+	if l == nil {
+		return d
+	}
+	return d + d*(l.holds/attemptMax-1)/patienceShare
+}
+
+// acquire waits for a token, which the caller releases after the dial. A dial that takes longer than
+// holds loses its token to another one. Without a limit acquire does not wait.
+func (l *dialLimit) acquire(ctx context.Context) (release func(), err error) {
 	if l == nil {
 		return func() {}, nil
 	}
@@ -66,10 +78,6 @@ func (l *dialLimit) acquire(ctx context.Context, repeated bool) (release func(),
 		return nil, context.Cause(ctx)
 	}
 	once := sync.OnceFunc(func() { <-l.tokens })
-	holds := l.holds
-	if repeated {
-		holds = min(holds, attemptMax)
-	}
-	late := time.AfterFunc(holds, once)
+	late := time.AfterFunc(l.holds, once)
 	return func() { late.Stop(); once() }, nil
 }

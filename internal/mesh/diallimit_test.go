@@ -19,6 +19,12 @@ func TestDialsOfHosts(t *testing.T) {
 		{1, 0, 1, 4, time.Second}, {4, 0, 2, 4, time.Second}, {16, 0, 2, 2, time.Second}, {32, 0, 2, 1, time.Second},
 		{128, 0, 2, 1, 4 * time.Second}, {4, 1000, 2, 4, time.Second}, {128, 0, 64, 4, time.Second}, {1024, 0, 2, 1, 10 * time.Second},
 	} {
+		if c.processors == 2 && c.near == 1024 {
+			l := newDialLimit(4, membership.View{Nodes: make([]membership.Node, c.near)}, "", c.processors, nil)
+			if got := l.patience(time.Second); got != 4*time.Second {
+				t.Errorf("patience of %v for 1 s, want 4 s", got)
+			}
+		}
 		v := membership.View{Nodes: make([]membership.Node, c.near+c.far)}
 		for i := range c.near {
 			v.Nodes[i].Host = "a"
@@ -37,7 +43,7 @@ func TestDialLimit(t *testing.T) {
 		l := &dialLimit{make(chan struct{}, 1), attemptMax}
 		began := time.Now()
 		acquire := func() (release func(), waited time.Duration) {
-			release, err := l.acquire(t.Context(), false)
+			release, err := l.acquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +60,7 @@ func TestDialLimit(t *testing.T) {
 		first() // It does not count any more, so this lets no other attempt begin.
 		ctx, cancel := context.WithTimeout(t.Context(), attemptMax/2)
 		defer cancel()
-		if _, err := l.acquire(ctx, false); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := l.acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v of an attempt beyond the limit, want the end of its context", err)
 		}
 		second()

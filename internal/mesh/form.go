@@ -123,7 +123,7 @@ func (m *Mesh) dialAll(ctx context.Context, include func(slot int) bool, failed 
 			continue
 		}
 		dials.Go(func() {
-			if err := m.dial(ctx, slot, m.dials, dialTimeout); err != nil {
+			if err := m.dial(ctx, slot, m.dials, m.dials.patience(dialTimeout)); err != nil {
 				failed(slot, err)
 			}
 		})
