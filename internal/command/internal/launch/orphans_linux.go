@@ -30,7 +30,7 @@ type orphans struct {
 func adoptOrphans() *orphans {
 	o := &orphans{kept: make(map[int]uint64), terminated: make(map[int]uint64)}
 	for _, pid := range directChildren() {
-		if p, err := readProcess(strconv.Itoa(pid)); err == nil {
+		if p, err := lookUp(strconv.Itoa(pid)); err == nil {
 			o.kept[pid] = p.start
 		}
 	}
@@ -113,7 +113,7 @@ func (o *orphans) keeps(p process) bool {
 func (o *orphans) terminate(groups map[int]bool) []process {
 	running := o.list()
 	for _, p := range running {
-		if o.terminated[p.pid] == p.start {
+		if start, ok := o.terminated[p.pid]; ok && start == p.start {
 			continue
 		}
 		o.terminated[p.pid] = p.start
@@ -212,9 +212,26 @@ func (o *orphans) among(all []process) []process {
 // A process is an entry of /proc.
 type process struct {
 	pid, parent, group int
-	start              uint64 // distinguishes it from a later process with the same pid
+	start              uint64 // distinguishes it from a later process with the same pid; 0 if the process is hidden
 	state              byte
 	name               string
+}
+
+// hidden returns what the kernel tells of a process whose entry of /proc cannot be read: with the mount option hidepid=1,
+// those of other users, and of programs with privileges of their own. Its parent is this process or 0, which is the
+// parent of no other process in the list.
+func hidden(pid int) process {
+	p := process{pid: pid, state: '?', name: "(hidden)"}
+	p.group, _ = unix.Getpgid(pid) // It needs no permission.
+	var info unix.Siginfo
+	if unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil) != nil {
+		return p // not a child
+	}
+	p.parent = os.Getpid()
+	if info.Signo != 0 {
+		p.state = 'Z'
+	}
+	return p
 }
 
 // ended reports whether the process is a zombie.
@@ -240,8 +257,8 @@ func (p process) signal(s os.Signal) {
 	}
 }
 
-// processes returns all processes in /proc. If some cannot be read, it returns the others and
-// an error.
+// processes returns all processes in /proc, see hidden for those of others. If some cannot be read for another reason, it
+// returns the others and an error.
 func processes() ([]process, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -254,7 +271,7 @@ func processes() ([]process, error) {
 		if name[0] < '0' || name[0] > '9' {
 			continue
 		}
-		p, err := readProcess(name)
+		p, err := lookUp(name)
 		switch {
 		case err == nil:
 			all = append(all, p)
@@ -265,11 +282,27 @@ func processes() ([]process, error) {
 	return all, failure
 }
 
+// lookUp is readProcess, but also returns hidden processes.
+func lookUp(pid string) (process, error) {
+	p, err := readProcess(pid)
+	if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+		return p, err
+	}
+	n, failed := strconv.Atoi(pid)
+	if failed != nil {
+		return p, err
+	}
+	return hidden(n), nil
+}
+
+// readFile is os.ReadFile for entries of processes in /proc. Tests replace it.
+var readFile = os.ReadFile
+
 // readProcess reads /proc/PID/stat. If the process does not exist, the error is
 // fs.ErrNotExist, or ESRCH if it was reaped during the call.
 func readProcess(pid string) (process, error) {
 	name := "/proc/" + pid + "/stat"
-	stat, err := os.ReadFile(name)
+	stat, err := readFile(name)
 	if err != nil {
 		return process{}, err
 	}

@@ -56,6 +56,98 @@ func script(t *testing.T, text string) (c Child, mark string) {
 // until waits for a file that the script is to make.
 const until = `until test -f "$DIR/ready"; do sleep 0.01; done; `
 
+// hide makes the entries of processes unreadable until the end of the test, as the mount option hidepid=1 does for a user
+// without privileges.
+func hide(t *testing.T, isHidden func(pid int) bool) {
+	t.Helper()
+	t.Cleanup(func() { readFile = os.ReadFile })
+	readFile = func(name string) ([]byte, error) {
+		pid, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(name, "/proc/"), "/stat"))
+		if err == nil && isHidden(pid) {
+			return nil, &os.PathError{Op: "open", Path: name, Err: unix.EACCES - unix.Errno(pid%2)*(unix.EACCES-unix.EPERM)}
+		}
+		return os.ReadFile(name)
+	}
+}
+
+// start starts a process that ends with the test.
+func start(t *testing.T) *exec.Cmd {
+	t.Helper()
+	c := exec.Command("sleep", "77")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	return c
+}
+
+// TestHiddenProcessesAreNoOrphans: processes that this user may not look at do not count as orphans, unless they are children.
+func TestHiddenProcessesAreNoOrphans(t *testing.T) {
+	kept := start(t)
+	for name, isHidden := range map[string]func(pid int) bool{
+		"all but the children":   func(pid int) bool { return pid != os.Getpid() && !slices.Contains(directChildren(), pid) },
+		"all, also a kept child": func(pid int) bool { return pid != os.Getpid() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			hide(t, isHidden)
+			o := adoptOrphans()
+			defer o.close()
+			if !o.none() {
+				t.Errorf("there are orphans beside the kept child %d: %+v", kept.Process.Pid, o.list())
+			}
+			orphan := start(t)
+			if o.none() {
+				t.Error("a child that was started later is no orphan")
+			}
+			running := o.terminate(nil)
+			if len(running) != 1 || running[0].pid != orphan.Process.Pid {
+				t.Errorf("the orphans %+v were terminated, want %d", running, orphan.Process.Pid)
+			}
+			_ = orphan.Wait() // It has got SIGTERM.
+			if !o.none() {
+				t.Errorf("there are orphans after the end of the last one: %+v", o.list())
+			}
+		})
+	}
+}
+
+// TestHiddenProcess: the kernel tells whether a hidden process is a child and has ended.
+func TestHiddenProcess(t *testing.T) {
+	child := start(t)
+	pid := child.Process.Pid
+	hide(t, func(other int) bool { return other == pid || other == 1 })
+	find := func(pid int) process {
+		t.Helper()
+		all, err := processes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(all, func(p process) bool { return p.pid == pid })
+		if i < 0 {
+			t.Fatalf("process %d is missing", pid)
+		}
+		return all[i]
+	}
+	group, err := unix.Getpgid(pid)
+	if p := find(pid); err != nil || p.parent != os.Getpid() || p.group != group || p.ended() {
+		t.Errorf("a child that runs in group %d (%v) is %+v", group, err, p)
+	}
+	if p := find(1); p.parent != 0 || p.ended() {
+		t.Errorf("a process of others is %+v, want no parent", p)
+	}
+	_ = child.Process.Kill()
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if p := find(pid); !p.ended() || p.parent != os.Getpid() {
+		t.Errorf("a child that has ended is %+v", p)
+	}
+}
+
 // No descendant of a child outlives Run.
 func TestNoDescendantOutlivesRun(t *testing.T) {
 	t.Run("alone", func(t *testing.T) { testNoDescendantOutlivesRun(t, false) })
