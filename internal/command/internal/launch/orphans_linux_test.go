@@ -25,7 +25,7 @@ const ceiling = time.Minute
 // so descend from a process that was started with it.
 func marked(pair string) []process {
 	var found []process
-	all, _ := processes()
+	all, _ := processes(os.ReadFile)
 	for _, p := range all {
 		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
 		if err == nil && !p.ended() && bytes.Contains(env, []byte(pair+"\x00")) {
@@ -56,12 +56,10 @@ func script(t *testing.T, text string) (c Child, mark string) {
 // until waits for a file that the script is to make.
 const until = `until test -f "$DIR/ready"; do sleep 0.01; done; `
 
-// hide makes the entries of processes unreadable until the end of the test, as the mount option hidepid=1 does for a user
+// hide returns os.ReadFile with entries of processes that are unreadable, as the mount option hidepid=1 makes them for a user
 // without privileges.
-func hide(t *testing.T, isHidden func(pid int) bool) {
-	t.Helper()
-	t.Cleanup(func() { readFile = os.ReadFile })
-	readFile = func(name string) ([]byte, error) {
+func hide(isHidden func(pid int) bool) readFile {
+	return func(name string) ([]byte, error) {
 		pid, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(name, "/proc/"), "/stat"))
 		if err == nil && isHidden(pid) {
 			return nil, &os.PathError{Op: "open", Path: name, Err: unix.EACCES - unix.Errno(pid%2)*(unix.EACCES-unix.EPERM)}
@@ -92,8 +90,7 @@ func TestHiddenProcessesAreNoOrphans(t *testing.T) {
 		"all, also a kept child": func(pid int) bool { return pid != os.Getpid() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			hide(t, isHidden)
-			o := adoptOrphans()
+			o := adoptOrphansBy(hide(isHidden))
 			defer o.close()
 			if !o.none() {
 				t.Errorf("there are orphans beside the kept child %d: %+v", kept.Process.Pid, o.list())
@@ -118,10 +115,10 @@ func TestHiddenProcessesAreNoOrphans(t *testing.T) {
 func TestHiddenProcess(t *testing.T) {
 	child := start(t)
 	pid := child.Process.Pid
-	hide(t, func(other int) bool { return other == pid || other == 1 })
+	read := hide(func(other int) bool { return other == pid || other == 1 })
 	find := func(pid int) process {
 		t.Helper()
-		all, err := processes()
+		all, err := processes(read)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,7 +363,7 @@ func TestOrphansAreReaped(t *testing.T) {
 		w.mu.Unlock()
 		pid, _, whole := strings.Cut(text, "\n")
 		if ok && whole {
-			if _, err := readProcess(pid); err != nil {
+			if _, err := readProcess(pid, os.ReadFile); err != nil {
 				break
 			}
 		}
@@ -391,7 +388,7 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("parseStat(%q) = %+v, want false", bad, p)
 		}
 	}
-	self, err := readProcess(strconv.Itoa(os.Getpid()))
+	self, err := readProcess(strconv.Itoa(os.Getpid()), os.ReadFile)
 	if err != nil || self.pid != os.Getpid() || self.parent != os.Getppid() {
 		t.Errorf("this process is %+v, %v", self, err)
 	}
