@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"time"
 )
 
 // A Factory is a transport factory: it starts a transport for a node. A program passes factories to
@@ -49,6 +50,10 @@ type Env struct {
 	// Listen is the configured "host:port" of the node or seed. The built-in
 	// transports, if there are any, listen at this port.
 	Listen string
+
+	// PeerTimeout is the silence after which the node counts a peer as failed: HeartbeatTimeout of
+	// [github.com/nexar-go/nexar.Config]. A Conn that restores its path itself should need less. It is 0 if it is not known.
+	PeerTimeout time.Duration
 
 	// Log is never nil.
 	Log *slog.Logger

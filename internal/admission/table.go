@@ -13,7 +13,7 @@ type Limits struct {
 
 	// Burst is the number of connections of a source that may fail, by ending without a proof,
 	// before the source is limited to one connection per Interval. Each proof cancels two
-	// failures, and so does the time of two Intervals. Default half of Max, and at least 256.
+	// failures, and so does the time of two Intervals. Default half of Max, at least 256 and at most 1,024.
 	Burst int
 
 	// Interval is the time that cancels one failure. Default 100 ms.
@@ -29,7 +29,7 @@ func (l Limits) withDefaults() Limits {
 	places := cmp.Or(l.Max, 512)
 	return Limits{
 		Max:      places,
-		Burst:    cmp.Or(l.Burst, max(256, places/2)),
+		Burst:    cmp.Or(l.Burst, min(max(256, places/2), 1024)),
 		Interval: cmp.Or(l.Interval, 100*time.Millisecond),
 		MinAge:   cmp.Or(l.MinAge, time.Second),
 	}

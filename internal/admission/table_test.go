@@ -53,6 +53,17 @@ func (w *world) prove(c *Conn) {
 	}
 }
 
+// TestDefaultBurst: the default of Burst grows with Max within bounds.
+func TestDefaultBurst(t *testing.T) {
+	for _, test := range []struct{ places, burst, want int }{
+		{0, 0, 256}, {1, 0, 256}, {512, 0, 256}, {514, 0, 257}, {2000, 0, 1000}, {2048, 0, 1024}, {1 << 20, 0, 1024}, {64, 32, 32}, {64, 5000, 5000},
+	} {
+		if got := (Limits{Max: test.places, Burst: test.burst}).withDefaults().Burst; got != test.want {
+			t.Errorf("Max %d, Burst %d: Burst is %d, want %d", test.places, test.burst, got, test.want)
+		}
+	}
+}
+
 // TestFloodOfOneSource: a source that fills the table does not displace others, and
 // is limited to one connection per interval in the end.
 func TestFloodOfOneSource(t *testing.T) {

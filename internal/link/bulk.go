@@ -59,7 +59,7 @@ type bulk struct {
 	sent     uint64 // bytes that earlier pipes have taken
 	begun    uint64 // segments given to pipes, also in part; see wire.Resume
 
-	begins   atomic.Bool // the lane has pipes, opens them, or has ended without: OpenBulk has no effect
+	opened   atomic.Bool // the lane has pipes, opens them, or has ended without: OpenBulk has no effect
 	pushable atomic.Bool // a pipe has a PartWriter
 	busy     atomic.Bool // a writer may have something to write
 }
@@ -95,7 +95,7 @@ func (b *bulk) openLocked() {
 		return
 	}
 	b.opening = true
-	b.begins.Store(true)
+	b.opened.Store(true)
 	at := b.at
 	at.of.writers.Go(func() { at.of.openBulk(at) })
 }
@@ -105,7 +105,7 @@ func (b *bulk) openLocked() {
 // has a connection.
 func (l *Link) OpenBulk() {
 	b := &l.bulk
-	if b.begins.Load() {
+	if b.opened.Load() {
 		return
 	}
 	b.mu.Lock()
@@ -286,9 +286,9 @@ func (l *Link) Delivering(t *Transfer) int {
 	return t.sent
 }
 
-// sayBye ends the lane after the queued transfers. If the link stays, later ones wait for the next
-// connection, except those that are delivered before the lane has its pipes. It reports whether the lane ends without pipes. Then no
-// transfer waits, none is sent on this connection, and the caller says so on the control lane.
+// sayBye ends the lane after the queued transfers. If the link stays, transfers that are delivered after the
+// goodbye wait for the next connection. While the lane opens its pipes, they are still sent on this one. It
+// reports whether the lane ends without pipes. Then no transfer waits, none is sent on this connection, and the caller says so on the control lane.
 func (b *bulk) sayBye(idle bool) (unopened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -297,7 +297,7 @@ func (b *bulk) sayBye(idle bool) (unopened bool) {
 	case b.closed || b.stopped:
 	case len(b.writers) == 0 && !b.opening && len(b.waiting) == 0:
 		b.unopened = true
-		b.begins.Store(true)
+		b.opened.Store(true)
 	default:
 		b.startByeLocked()
 	}
@@ -358,7 +358,7 @@ func (b *bulk) detachLocked() (sent []*Transfer) {
 	b.keys = nil
 	b.at, b.writers, b.bye, b.stopped, b.holding = nil, nil, false, false, false
 	b.expected, b.opening, b.unopened = false, false, false
-	b.begins.Store(false)
+	b.opened.Store(false)
 	b.pushable.Store(false)
 	b.busy.Store(false)
 	return sent

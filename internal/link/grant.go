@@ -164,6 +164,14 @@ func (l *Link) Ungrant(s *Sink) {
 	}
 }
 
+// IsShared reports whether the peer may write the memory of a grant directly, or the permission is being made: Ungrant may then
+// wait for the peer.
+func (l *Link) IsShared(s *Sink) bool {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	return s.remote != nil || s.unsent
+}
+
 // Filling returns the bytes of s that have arrived in complete segments.
 func (l *Link) Filling(s *Sink) int {
 	s.of.mu.Lock()

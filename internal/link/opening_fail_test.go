@@ -42,14 +42,21 @@ func TestBulkLaneDoesNotOpen(t *testing.T) {
 }
 
 // TestBulkLaneDoesNotOpenAgain: the first failure breaks the connection, and one on the next connection ends the link. A
-// success in between counts.
+// success in between counts. Over TCP, the error of a pipe that cannot be opened is that of a lost peer, while the connection
+// stands.
 func TestBulkLaneDoesNotOpenAgain(t *testing.T) {
 	boom := errors.New("boom")
+	for name, reason := range map[string]error{"refused": boom, "like a lost peer": fmt.Errorf("%w: %w", transport.ErrPeerGone, boom)} {
+		t.Run(name, func(t *testing.T) { testBulkLaneDoesNotOpenAgain(t, reason, boom) })
+	}
+}
+
+func testBulkLaneDoesNotOpenAgain(t *testing.T, reason, boom error) {
 	p := newKeptPair(t)
 	fails := func() {
 		t.Helper()
 		p.ca.awaitOpening(t)
-		p.ca.gate <- boom
+		p.ca.gate <- reason
 		if reasons := p.awaitPending(t); !errors.Is(errors.Join(reasons[:]...), boom) {
 			t.Fatalf("the connection ended because of %v, want %v", reasons, boom)
 		}
@@ -67,7 +74,7 @@ func TestBulkLaneDoesNotOpenAgain(t *testing.T) {
 	p.a.Deliver(y)
 	fails()
 	p.ca.awaitOpening(t)
-	p.ca.gate <- boom
+	p.ca.gate <- reason
 	if err := p.ha.wait(t); !errors.Is(err, boom) || !strings.Contains(err.Error(), "open the bulk lane") || !strings.Contains(err.Error(), "in a row") {
 		t.Errorf("the link ends with %v, want %v", err, boom)
 	}

@@ -243,6 +243,12 @@ func TestSinksWithoutKeys(t *testing.T) {
 	if written, _ := p.state(); written != 0 {
 		t.Errorf("%d bytes were written remotely, want none", written)
 	}
+	open := &Sink{Dst: sum, A: make([]byte, 1000), Elem: 8, Reduce: addElements(8), Owner: filled}
+	p.grant(open)
+	if p.b.IsShared(open) {
+		t.Error("the sink of a reduction is shared")
+	}
+	p.b.Ungrant(open)
 	q := newRemotePair(t, func(p *remotePair) { p.cb.owner = false })
 	q.exchange(t, 100_000)
 	if written, _ := q.state(); written != 0 {
@@ -262,6 +268,9 @@ func TestUngrantDuringRemoteWrite(t *testing.T) {
 	s := &Sink{Dst: at.mem, Owner: filled}
 	_, delivered := p.send(p.grant(s), filler(3<<20, 1))
 	<-writing
+	if !p.b.IsShared(s) {
+		t.Error("a sink that the peer writes is not shared")
+	}
 	soon(t, "Ungrant", func() { p.b.Ungrant(s) })
 	clear(at.mem)
 	close(resume)

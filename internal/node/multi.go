@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
+	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/tcp"
@@ -26,8 +28,15 @@ const joiningMin = 512
 
 // joiningMax returns the number of unproved connections that a seed for a world of n nodes admits at a time. It is
 // more than n, since all nodes of a job may start at once, and some connect again before the seed has noticed that their
-// first connection has ended.
-func joiningMax(n int) int { return max(joiningMin, 2*n) }
+// first connection has ended. Each takes a file, and the proved connections need some too: above joiningMin, the number is at
+// most a quarter of files, the number of files that the process may have open. Zero files mean that it is not known.
+func joiningMax(n int, files uint64) int {
+	if files == 0 {
+		files = math.MaxInt
+	}
+	n = min(n, math.MaxInt/2)
+	return max(joiningMin, int(min(uint64(2*n), files/4)))
+}
 
 // acceptJoins starts to accept joining processes on all transports of a seed for a world of n nodes. If it fails, the
 // caller must still close the result.
@@ -46,7 +55,7 @@ func (s *sockets) acceptJoins(listen string, n int, joining pki.Joining) (*multi
 		if err != nil {
 			return m, err
 		}
-		t, err := tcp.Listen(tcp.Config{Listener: l, Anonymous: true, MaxPipes: joinPipesMax, MaxHandshakes: joiningMax(n), Log: s.log}, joining)
+		t, err := tcp.Listen(tcp.Config{Listener: l, Anonymous: true, MaxPipes: joinPipesMax, MaxHandshakes: joiningMax(n, host.MaxFiles()), Log: s.log}, joining)
 		if err != nil {
 			return m, errors.Join(err, l.Close())
 		}

@@ -75,7 +75,7 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	}
 	cfg.Transports.Roots = cfg.Issuer.Roots() // of the other seeds
 	s := &Seed{done: make(chan struct{})}
-	s.sockets, err = openSockets(context.Background(), cfg.Listen, nil, cfg.Transports, quic.Config{MaxHandshakes: joiningMax(cfg.World), Log: cfg.Log, Heartbeat: -1})
+	s.sockets, err = openSockets(context.Background(), cfg.Listen, nil, cfg.Transports, quic.Config{MaxHandshakes: joiningMax(cfg.World, host.MaxFiles()), Log: cfg.Log, Heartbeat: -1})
 	if err != nil {
 		return nil, err
 	}

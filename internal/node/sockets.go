@@ -35,7 +35,8 @@ func BuiltIn() []string { return []string{shmName, tcpName, quicName} }
 type Transports struct {
 	Names     []string            // names from BuiltIn and Factories
 	Factories []transport.Factory // in order of preference
-	// Silence bounds a call of a transport from a factory. After it the call is abandoned.
+	// Silence bounds a call of a transport from a factory. After it the call is abandoned. It is the heartbeat timeout,
+	// which factories learn as Env.PeerTimeout.
 	Silence time.Duration
 	// Roots are the CAs of the user that a seed must belong to; nil: any seed.
 	Roots *pki.Roots
@@ -158,6 +159,7 @@ type credentials interface {
 func (s *sockets) env(listen, cluster, node string, c credentials) transport.Env {
 	return transport.Env{
 		Cluster: cluster, Node: node, Listen: listen, Log: s.log, Server: c.Server(), Client: c.Client, Peer: c.Peer,
+		PeerTimeout: s.use.Silence,
 	}
 }
 

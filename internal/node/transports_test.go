@@ -18,6 +18,14 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
+// TestEnvHasPeerTimeout: a factory learns the heartbeat timeout of the node.
+func TestEnvHasPeerTimeout(t *testing.T) {
+	s := &sockets{use: Transports{Silence: 7 * time.Second}}
+	if got := s.env("", "", "", pki.Joining{}).PeerTimeout; got != 7*time.Second {
+		t.Errorf("PeerTimeout is %v, want 7s", got)
+	}
+}
+
 // form forms a world of nodes with these transports, each at the seed's address, and
 // returns the paths of rank 0 to the others, and the log.
 func form(t *testing.T, seedUse Transports, seedAddr func(string) string, uses ...Transports) (paths []string, logs string) {

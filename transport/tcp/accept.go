@@ -100,9 +100,9 @@ func (t *Transport) handshake(sock socket) error {
 
 // acceptConn completes the handshake on a control socket.
 func (t *Transport) acceptConn(sock socket) error {
-	m, begun := &controlHandshake{sock: sock}, newFlight(sock, "")
-	m.tls = tls.Server(begun, t.serverOfControl(m))
-	err := begun.handshake(m.tls)
+	m, first := &controlHandshake{sock: sock}, newFlight(sock, "")
+	m.tls = tls.Server(first, t.serverOfControl(m))
+	err := first.handshake(m.tls)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (t *Transport) acceptConn(sock socket) error {
 	if m.peerGreeting, err = readGreeting(m.tls); err != nil {
 		return err
 	}
-	if err := begun.end(); err != nil {
+	if err := first.end(); err != nil {
 		return err
 	}
 	if err := mine.agree(m.peerGreeting); err != nil {

@@ -293,6 +293,66 @@ func TestStalledQP(t *testing.T) {
 	}
 }
 
+// TestBothSidesDrain: a side learns of the failure of the queue pair while the other still waits for its last completions. After a
+// stall neither waits for long.
+func TestBothSidesDrain(t *testing.T) {
+	needFake(t)
+	for name, kind := range map[string]byte{"failure": ctlFailed, "stall": ctlStalled} {
+		t.Run(name, func(t *testing.T) {
+			cluster := newCluster(t, 2)
+			for _, x := range cluster.Transports {
+				x.(*rdma).drainMax = time.Hour
+			}
+			a, b := connect(t, cluster)
+			for _, c := range []*conn{a, b} {
+				c.mu.Lock()
+				c.fallback.posted++ // a completion that never comes
+				c.mu.Unlock()
+			}
+			a.mu.Lock()
+			a.fallback.kind = kind
+			a.failLocked(fmt.Errorf("%w: test", transport.ErrPeerGone))
+			a.mu.Unlock()
+			for b.Fallback() == nil {
+				if b.Err() != nil {
+					t.Fatal(b.Err())
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if kind == ctlStalled {
+				<-a.fallback.settled
+				<-b.fallback.settled
+				if err := stream(t.Context(), a, b, 5, func(int) {}); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			select {
+			case <-a.fallback.settled:
+				t.Error("this side no longer waits for completions")
+			default:
+			}
+		})
+	}
+}
+
+// TestDefaultStall: the default of Config.Stall leaves time for the fallback before the peer counts as failed.
+func TestDefaultStall(t *testing.T) {
+	for _, test := range []struct{ configured, timeout, want time.Duration }{
+		{0, 0, 2 * time.Second}, {0, 5 * time.Second, 1250 * time.Millisecond}, {0, 3 * time.Second, 750 * time.Millisecond},
+		{0, time.Minute, 2 * time.Second}, {-1, 4 * time.Second, time.Second}, {time.Minute, 5 * time.Second, time.Minute},
+	} {
+		x, err := New(Config{Stall: test.configured}, transport.Env{PeerTimeout: test.timeout})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := x.(*rdma).cfg.Stall; got != test.want {
+			t.Errorf("Stall %v, timeout %v: %v, want %v", test.configured, test.timeout, got, test.want)
+		}
+		x.Close()
+	}
+}
+
 // TestWorldBreaks breaks a connection at random requests of a world. No operation fails.
 func TestWorldBreaks(t *testing.T) {
 	needFake(t)

@@ -402,6 +402,8 @@ func (c *conn) readControl() {
 		case ctlBye:
 			c.end(transport.ErrPeerClosed)
 			return
+		case ctlFailed, ctlStalled:
+			c.peerFailed(kind)
 		case ctlCount:
 			err = c.readCount(in)
 		case ctlMessage:

@@ -23,7 +23,7 @@ type params struct {
 }
 
 const (
-	paramsVersion = 2
+	paramsVersion = 3
 	paramsMax     = 1 << 10
 )
 
@@ -32,7 +32,9 @@ const (
 	ctlReady = 'r'
 	ctlBye   = 'b' // the conn is closed
 
-	ctlCount   = 'f' // the QP has failed; the number of messages that were received from it follows
+	ctlFailed  = 'x' // the QP has failed: the peer fails its QP too, while this side waits for completions
+	ctlStalled = 's' // like ctlFailed; the QP made no progress, so that its requests may never complete
+	ctlCount   = 'f' // the QP is closed; the number of messages that were received from it follows
 	ctlMessage = 'm' // after the failure: a message, with its immediate value and length
 )
 

@@ -16,14 +16,20 @@ import (
 )
 
 // drainMax bounds the wait for the completions of a QP that has failed. A device that works delivers them at once; one that was
-// removed may never.
-const drainMax = time.Second
+// removed may never. A QP that made no progress may never either, and time has passed before that was noticed: stallDrainMax
+// is its bound.
+const (
+	drainMax      = time.Second
+	stallDrainMax = 100 * time.Millisecond
+)
 
 // A fallback is the state of a conn after the failure of its QP: its messages go on over the control connection. Each side counts the
 // messages that it has received from the QP, and the other sends the later ones again, which it still has: so no message is
 // lost, and none arrives twice. The mutex of the conn guards the fields.
 type fallback struct {
 	reason    error
+	kind      byte          // ctlFailed, or ctlStalled if the QP made no progress on one side
+	told      bool          // the peer knows of the failure; constant from the failure on
 	settled   chan struct{} // closed when the QP is closed: the device accesses no memory any more
 	counted   chan struct{} // closed when the count of the peer has arrived
 	over      bool          // messages go over the control connection
@@ -48,6 +54,7 @@ func (c *conn) failLocked(reason error) {
 		return
 	}
 	f.reason = reason
+	f.kind = cmp.Or(f.kind, ctlFailed)
 	c.substitute.Store(&transport.Fallback{Transport: "tcp+tls", Encrypted: true, Reason: reason.Error()})
 	c.t.env.Log.Warn("a queue pair has failed, its traffic goes on over TCP", "peer", c.Peer(), "reason", reason)
 	_ = c.qp.Fail() // If it fails, Close ends the transfers.
@@ -68,6 +75,12 @@ func (c *conn) fail(reason error) {
 // fallBack moves the conn to the control connection.
 func (c *conn) fallBack() {
 	f := &c.fallback
+	if !f.told { // Both sides wait for completions at the same time.
+		if err := c.writeControl([]byte{f.kind}); err != nil {
+			c.end(fmt.Errorf("%w: %w; before: %w", transport.ErrPeerGone, err, f.reason))
+			return
+		}
+	}
 	c.drain()
 	c.mu.Lock()
 	if c.err != nil {
@@ -128,7 +141,12 @@ func (c *conn) reclaimLocked() {
 
 // drain handles the completions of the failed QP: messages that have arrived are received, and all requests complete.
 func (c *conn) drain() {
-	for end := time.Now().Add(drainMax); time.Now().Before(end); {
+	limit := c.t.drainMax
+	if c.fallback.kind == ctlStalled {
+		limit = stallDrainMax
+	}
+	for end := time.Now().Add(limit); ; {
+		isLast := time.Now().After(end) // before the poll: a process that was stopped still polls
 		c.mu.Lock()
 		err := c.err
 		if err == nil {
@@ -140,7 +158,7 @@ func (c *conn) drain() {
 			c.end(err)
 			return
 		}
-		if isDrained {
+		if isDrained || isLast {
 			return
 		}
 		time.Sleep(100 * time.Microsecond)
@@ -240,7 +258,21 @@ func (c *conn) writeControl(b []byte) error {
 	return err
 }
 
-// readCount handles the count of the peer, which has noticed the failure first or answers this side.
+// peerFailed handles the failure of the QP of the peer.
+func (c *conn) peerFailed(kind byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.peerFailedLocked(kind)
+}
+
+func (c *conn) peerFailedLocked(kind byte) {
+	if f := &c.fallback; f.reason == nil {
+		f.told, f.kind = true, kind
+	}
+	c.failLocked(fmt.Errorf("%w: the queue pair of the peer has failed", transport.ErrPeerGone))
+}
+
+// readCount handles the count of the peer.
 func (c *conn) readCount(r io.Reader) error {
 	var b [8]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
@@ -254,7 +286,7 @@ func (c *conn) readCount(r io.Reader) error {
 	}
 	f.isCounted, f.theirs = true, binary.BigEndian.Uint64(b[:])
 	close(f.counted)
-	c.failLocked(fmt.Errorf("%w: the queue pair of the peer has failed", transport.ErrPeerGone))
+	c.peerFailedLocked(ctlFailed)
 	return nil
 }
 

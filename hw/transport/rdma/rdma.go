@@ -52,8 +52,8 @@ type Config struct {
 	// CacheBytes bounds the memory of [transport.Map] that stays registered. The default is 1 GiB.
 	CacheBytes int
 	// Stall is the time without a completion after which a queue pair with work requests has failed: its traffic goes
-	// on over TCP. The default is 2 s, less than HeartbeatTimeout of nexar.Config, so that the peer does not
-	// count as failed before.
+	// on over TCP. The default is a quarter of HeartbeatTimeout of nexar.Config, at most 2 s, so that the peer does
+	// not count as failed before. Operations fail if the sum of Stall and the time between two beats exceeds HeartbeatTimeout.
 	Stall time.Duration
 	// Counters, if not nil, count the work of the transport. Several transports can share them.
 	Counters *Counters
@@ -68,7 +68,7 @@ func Factory(cfg Config) transport.Factory {
 
 const (
 	handshakeTimeout = 10 * time.Second
-	stallDefault     = 2 * time.Second // see Config.Stall
+	stallMax         = 2 * time.Second // the longest default of Config.Stall
 	maxBacklog       = 1024            // number of Conns that wait for Accept, and of pipes that wait for AcceptPipe
 )
 
@@ -83,6 +83,7 @@ type rdma struct {
 	cancel   context.CancelFunc
 	tasks    sync.WaitGroup // goroutines of the transport
 	closing  sync.Once
+	drainMax time.Duration // see drainMax
 
 	mu    sync.Mutex
 	conns map[*conn]struct{} // nil after Close
@@ -92,8 +93,8 @@ type rdma struct {
 // alone use RDMA.
 func New(cfg Config, env transport.Env) (transport.Transport, error) {
 	cfg.Counters = cmp.Or(cfg.Counters, new(Counters))
-	cfg.Stall = cmp.Or(max(cfg.Stall, 0), stallDefault)
-	t := &rdma{cfg: cfg, env: env, accepted: make(chan *conn, maxBacklog), conns: make(map[*conn]struct{})}
+	cfg.Stall = cmp.Or(max(cfg.Stall, 0), defaultStall(env.PeerTimeout))
+	t := &rdma{cfg: cfg, env: env, accepted: make(chan *conn, maxBacklog), drainMax: drainMax, conns: make(map[*conn]struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	if env.Server == nil {
 		return t, nil

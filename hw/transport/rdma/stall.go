@@ -13,6 +13,15 @@ import (
 // makes only one of them, so that its pause is no failure of the queue pair.
 const stallTicks = 8
 
+// defaultStall returns the default of Config.Stall for a node that counts a peer as failed after timeout, which is 0 if it is
+// not known. Up to two beat intervals may pass between the last beat that has arrived and the first request that does not complete.
+func defaultStall(timeout time.Duration) time.Duration {
+	if timeout <= 0 {
+		return stallMax
+	}
+	return min(timeout/4, stallMax)
+}
+
 // A stall detects that the requests of a QP neither complete nor fail. The specification of RDMA excludes that; it happens with the
 // software RDMA of Linux when packets are lost. The mutex of the conn guards the fields.
 type stall struct {
@@ -57,6 +66,7 @@ func (c *conn) countStallLocked() {
 		s.ticks = 0
 	}
 	if s.ticks == stallTicks {
+		c.fallback.kind = ctlStalled
 		c.failLocked(fmt.Errorf("%w: none of %d work requests has completed in %v", transport.ErrPeerGone, len(c.requests)-len(c.freeReqs), c.t.cfg.Stall))
 		return
 	}

@@ -179,11 +179,17 @@ func (r *Execution) Release() {
 	x.mu.Unlock()
 	// Only this goroutine uses the instances from here on, because ArriveLocked discards all
 	// frames of a stopped operation.
-	// Ungrant may wait for a peer: wait for all of them at the same time.
+	// Ungrant waits for the peer if the grant is shared: wait for all of these at the same time.
 	var withdrawing sync.WaitGroup
 	for i := range r.sinks {
-		if s := &r.sinks[i]; s.Owner != nil {
-			withdrawing.Go(func() { x.links[r.move(i).Peer].Ungrant(s) })
+		s := &r.sinks[i]
+		if s.Owner == nil {
+			continue
+		}
+		if l := x.links[r.move(i).Peer]; l.IsShared(s) {
+			withdrawing.Go(func() { l.Ungrant(s) })
+		} else {
+			l.Ungrant(s)
 		}
 	}
 	withdrawing.Wait()

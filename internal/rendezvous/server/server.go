@@ -141,11 +141,14 @@ type state struct {
 // with few processors that the nodes share.
 const helloPerNode = 20 * time.Millisecond
 
+// helloMax bounds that time: a node gives up an attempt to join after 10 s (internal/rendezvous/client).
+const helloMax = 10 * time.Second
+
 // limits fills in the defaults of l for a world of n nodes.
 func limits(l handshake.Limits, durable bool, n int) handshake.Limits {
 	all := l.WithDefaults(durable)
 	if l.Hello == 0 {
-		all.Hello = max(all.Hello, time.Duration(n)*helloPerNode)
+		all.Hello = max(all.Hello, min(time.Duration(n)*helloPerNode, helloMax))
 	}
 	return all
 }

@@ -24,13 +24,17 @@ type orphans struct {
 	// The maps hold start times, which tell a process from a later one with the same pid.
 	kept       map[int]uint64 // direct children from before adoptOrphans, which are not orphans
 	terminated map[int]uint64 // processes that were sent SIGTERM
+	read       readFile
 }
 
 // adoptOrphans makes this process a subreaper, until close.
-func adoptOrphans() *orphans {
-	o := &orphans{kept: make(map[int]uint64), terminated: make(map[int]uint64)}
+func adoptOrphans() *orphans { return adoptOrphansBy(os.ReadFile) }
+
+// adoptOrphansBy is adoptOrphans with another function that reads the entries of processes.
+func adoptOrphansBy(read readFile) *orphans {
+	o := &orphans{kept: make(map[int]uint64), terminated: make(map[int]uint64), read: read}
 	for _, pid := range directChildren() {
-		if p, err := readProcess(strconv.Itoa(pid)); err == nil {
+		if p, err := lookUp(strconv.Itoa(pid), read); err == nil {
 			o.kept[pid] = p.start
 		}
 	}
@@ -49,7 +53,7 @@ func (o *orphans) isKept(pid int) bool {
 	if !ok {
 		return false
 	}
-	p, err := readProcess(strconv.Itoa(pid))
+	p, err := readProcess(strconv.Itoa(pid), o.read)
 	return err != nil || p.start == start
 }
 
@@ -90,7 +94,7 @@ func (o *orphans) none() bool {
 // this process has waited for it. No other goroutine waits for orphans, so a child that is
 // there when the reader starts is still there, running or ended, when the reader reaches it.
 func (o *orphans) hasChild() bool {
-	all, err := processes()
+	all, err := processes(o.read)
 	if err != nil {
 		return true
 	}
@@ -113,7 +117,7 @@ func (o *orphans) keeps(p process) bool {
 func (o *orphans) terminate(groups map[int]bool) []process {
 	running := o.list()
 	for _, p := range running {
-		if o.terminated[p.pid] == p.start {
+		if start, ok := o.terminated[p.pid]; ok && start == p.start {
 			continue
 		}
 		o.terminated[p.pid] = p.start
@@ -159,7 +163,7 @@ func (o *orphans) kill() []process {
 
 // killGroups kills every process group that consists of orphans only.
 func (o *orphans) killGroups() {
-	all, err := processes()
+	all, err := processes(o.read)
 	if err != nil {
 		return // A process that is missing in all might be a member that is no orphan.
 	}
@@ -181,7 +185,7 @@ func (o *orphans) killGroups() {
 // list returns the running orphans. It may miss a process that starts or loses its parent
 // during the call; see hasChild.
 func (o *orphans) list() []process {
-	all, _ := processes()
+	all, _ := processes(o.read)
 	var running []process
 	for _, p := range o.among(all) {
 		if !p.ended() {
@@ -212,9 +216,26 @@ func (o *orphans) among(all []process) []process {
 // A process is an entry of /proc.
 type process struct {
 	pid, parent, group int
-	start              uint64 // distinguishes it from a later process with the same pid
+	start              uint64 // distinguishes it from a later process with the same pid; 0 if the process is hidden
 	state              byte
 	name               string
+}
+
+// hidden describes a process whose entry of /proc is not readable. With the mount option hidepid=1, these are the processes of
+// other users, and of programs with privileges of their own. Its parent is this process or 0, which is the
+// parent of no other process in the list.
+func hidden(pid int) process {
+	p := process{pid: pid, state: '?', name: "(hidden)"}
+	p.group, _ = unix.Getpgid(pid) // It needs no permission.
+	var info unix.Siginfo
+	if unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil) != nil {
+		return p // not a child
+	}
+	p.parent = os.Getpid()
+	if info.Signo != 0 {
+		p.state = 'Z'
+	}
+	return p
 }
 
 // ended reports whether the process is a zombie.
@@ -235,14 +256,17 @@ func (p process) signal(s os.Signal) {
 		return
 	}
 	defer unix.Close(fd)
-	if now, err := readProcess(strconv.Itoa(p.pid)); err == nil && now.start == p.start {
+	if now, err := readProcess(strconv.Itoa(p.pid), os.ReadFile); err == nil && now.start == p.start {
 		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
 	}
 }
 
-// processes returns all processes in /proc. If some cannot be read, it returns the others and
-// an error.
-func processes() ([]process, error) {
+// A readFile is os.ReadFile, or in tests a function that fails for some processes.
+type readFile func(name string) ([]byte, error)
+
+// processes returns all processes in /proc, see hidden for those of others. If some cannot be read for another reason, it
+// returns the others and an error.
+func processes(read readFile) ([]process, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -254,7 +278,7 @@ func processes() ([]process, error) {
 		if name[0] < '0' || name[0] > '9' {
 			continue
 		}
-		p, err := readProcess(name)
+		p, err := lookUp(name, read)
 		switch {
 		case err == nil:
 			all = append(all, p)
@@ -265,11 +289,24 @@ func processes() ([]process, error) {
 	return all, failure
 }
 
+// lookUp is readProcess, but also returns hidden processes.
+func lookUp(pid string, read readFile) (process, error) {
+	p, err := readProcess(pid, read)
+	if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+		return p, err
+	}
+	n, failed := strconv.Atoi(pid)
+	if failed != nil {
+		return p, err
+	}
+	return hidden(n), nil
+}
+
 // readProcess reads /proc/PID/stat. If the process does not exist, the error is
 // fs.ErrNotExist, or ESRCH if it was reaped during the call.
-func readProcess(pid string) (process, error) {
+func readProcess(pid string, read readFile) (process, error) {
 	name := "/proc/" + pid + "/stat"
-	stat, err := os.ReadFile(name)
+	stat, err := read(name)
 	if err != nil {
 		return process{}, err
 	}
@@ -326,7 +363,7 @@ func directChildren() []int {
 	if known {
 		return pids
 	}
-	all, _ := processes()
+	all, _ := processes(os.ReadFile)
 	for _, p := range all {
 		if p.parent == os.Getpid() {
 			pids = append(pids, p.pid)
@@ -342,7 +379,7 @@ func groupLeft(group int) bool {
 		return false
 	}
 	// Another group may reuse the id by now.
-	for _, p := range (&orphans{}).list() {
+	for _, p := range (&orphans{read: os.ReadFile}).list() {
 		if p.group == group {
 			return true
 		}

@@ -25,7 +25,7 @@ const ceiling = time.Minute
 // so descend from a process that was started with it.
 func marked(pair string) []process {
 	var found []process
-	all, _ := processes()
+	all, _ := processes(os.ReadFile)
 	for _, p := range all {
 		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
 		if err == nil && !p.ended() && bytes.Contains(env, []byte(pair+"\x00")) {
@@ -55,6 +55,95 @@ func script(t *testing.T, text string) (c Child, mark string) {
 
 // until waits for a file that the script is to make.
 const until = `until test -f "$DIR/ready"; do sleep 0.01; done; `
+
+// hide returns os.ReadFile with entries of processes that are unreadable, as the mount option hidepid=1 makes them for a user
+// without privileges.
+func hide(isHidden func(pid int) bool) readFile {
+	return func(name string) ([]byte, error) {
+		pid, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(name, "/proc/"), "/stat"))
+		if err == nil && isHidden(pid) {
+			return nil, &os.PathError{Op: "open", Path: name, Err: unix.EACCES - unix.Errno(pid%2)*(unix.EACCES-unix.EPERM)}
+		}
+		return os.ReadFile(name)
+	}
+}
+
+// start starts a process that ends with the test.
+func start(t *testing.T) *exec.Cmd {
+	t.Helper()
+	c := exec.Command("sleep", "77")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	return c
+}
+
+// TestHiddenProcessesAreNoOrphans: processes that this user may not look at do not count as orphans, unless they are children.
+func TestHiddenProcessesAreNoOrphans(t *testing.T) {
+	kept := start(t)
+	for name, isHidden := range map[string]func(pid int) bool{
+		"all but the children":   func(pid int) bool { return pid != os.Getpid() && !slices.Contains(directChildren(), pid) },
+		"all, also a kept child": func(pid int) bool { return pid != os.Getpid() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := adoptOrphansBy(hide(isHidden))
+			defer o.close()
+			if !o.none() {
+				t.Errorf("there are orphans beside the kept child %d: %+v", kept.Process.Pid, o.list())
+			}
+			orphan := start(t)
+			if o.none() {
+				t.Error("a child that was started later is no orphan")
+			}
+			running := o.terminate(nil)
+			if len(running) != 1 || running[0].pid != orphan.Process.Pid {
+				t.Errorf("the orphans %+v were terminated, want %d", running, orphan.Process.Pid)
+			}
+			_ = orphan.Wait() // It has got SIGTERM.
+			if !o.none() {
+				t.Errorf("there are orphans after the end of the last one: %+v", o.list())
+			}
+		})
+	}
+}
+
+// TestHiddenProcess: the kernel tells whether a hidden process is a child and has ended.
+func TestHiddenProcess(t *testing.T) {
+	child := start(t)
+	pid := child.Process.Pid
+	read := hide(func(other int) bool { return other == pid || other == 1 })
+	find := func(pid int) process {
+		t.Helper()
+		all, err := processes(read)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(all, func(p process) bool { return p.pid == pid })
+		if i < 0 {
+			t.Fatalf("process %d is missing", pid)
+		}
+		return all[i]
+	}
+	group, err := unix.Getpgid(pid)
+	if p := find(pid); err != nil || p.parent != os.Getpid() || p.group != group || p.ended() {
+		t.Errorf("a child that runs in group %d (%v) is %+v", group, err, p)
+	}
+	if p := find(1); p.parent != 0 || p.ended() {
+		t.Errorf("a process of others is %+v, want no parent", p)
+	}
+	_ = child.Process.Kill()
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if p := find(pid); !p.ended() || p.parent != os.Getpid() {
+		t.Errorf("a child that has ended is %+v", p)
+	}
+}
 
 // No descendant of a child outlives Run.
 func TestNoDescendantOutlivesRun(t *testing.T) {
@@ -274,7 +363,7 @@ func TestOrphansAreReaped(t *testing.T) {
 		w.mu.Unlock()
 		pid, _, whole := strings.Cut(text, "\n")
 		if ok && whole {
-			if _, err := readProcess(pid); err != nil {
+			if _, err := readProcess(pid, os.ReadFile); err != nil {
 				break
 			}
 		}
@@ -299,7 +388,7 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("parseStat(%q) = %+v, want false", bad, p)
 		}
 	}
-	self, err := readProcess(strconv.Itoa(os.Getpid()))
+	self, err := readProcess(strconv.Itoa(os.Getpid()), os.ReadFile)
 	if err != nil || self.pid != os.Getpid() || self.parent != os.Getppid() {
 		t.Errorf("this process is %+v, %v", self, err)
 	}
