@@ -79,9 +79,10 @@ func (d DeviceComm) sendDirectly(ctx context.Context, name string, p *passage, t
 	sending, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var failure error // of fetch, which happens before the end of the send
-	fetch := func() []byte {
-		b := make([]byte, len(p.bytes))
-		if err := p.device.CopyOut(sending, b, p.region); err != nil {
+	fetch := func(at, n int) []byte {
+		b := make([]byte, n)
+		part := device.Region{Buffer: p.region.Buffer, Offset: p.region.Offset + at, Bytes: n}
+		if err := p.device.CopyOut(sending, b, part); err != nil {
 			failure = err
 			cancel(err)
 			return nil
@@ -193,12 +194,16 @@ func (d DeviceComm) directly(ctx context.Context, typ device.Type, newTask func(
 	}
 	if err != nil {
 		_ = on.FlushWrites(context.WithoutCancel(ctx)) // No write is in flight when the memory is released.
+		if call.operation != nil && call.operation.Err() != nil {
+			return true, opError(t.Name(), d.failed(ctx, call.operation.Err()))
+		}
 		return true, d.comm.explain(ctx, t.Name(), err)
 	}
-	if t.ReadOnly {
-		return true, nil
+	if !t.ReadOnly {
+		err = call.operation.Land(ctx)
 	}
-	return true, opError(t.Name(), d.failed(ctx, call.operation.Land(ctx)))
+	call.succeeded = err == nil
+	return true, opError(t.Name(), d.failed(ctx, err))
 }
 
 // A directCall is the memory of a call of directly.
@@ -212,6 +217,7 @@ type directCall struct {
 	method    string
 	work      device.Buffer // nil without
 	operation *direct.Operation
+	succeeded bool // no work that is queued uses the memory
 }
 
 // hold registers the buffers of operands and returns their memory, or reports false if that is not possible.
@@ -294,12 +300,17 @@ func (c *directCall) chooses(peers []int) (some bool) {
 	return some
 }
 
-// release ends the accesses of network cards.
+// release ends the accesses of network cards. Waits of a call that has failed may have ended before the work that they were
+// for: the device frees the memory after that work, while other calls would use returned memory at once.
 func (c *directCall) release() {
 	for _, m := range c.held {
 		m.Release()
 	}
-	if c.work != nil {
+	switch {
+	case c.work == nil:
+	case c.succeeded:
 		c.comm.node.direct.Return(c.work)
+	default:
+		_ = c.work.Free() // The device may be closed.
 	}
 }

@@ -3,7 +3,7 @@ package device
 import "context"
 
 // A Direct is a Device with memory that other devices of the host, such as network cards, can access without the
-// processor (GPUDirect). Messages and collectives between hosts then need no memory of the host.
+// processor (GPUDirect). Messages and collectives between hosts then may need no memory of the host.
 type Direct interface {
 	Device
 

@@ -2,7 +2,9 @@ package direct
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/nexar-go/nexar/device"
@@ -21,6 +23,9 @@ type Operation struct {
 	areas    []*area // contain all vectors
 	temp     *area   // nil without
 	operands *area   // nil without
+
+	mu  sync.Mutex
+	err error // of Err
 }
 
 // An area is a part of a buffer. Parts of areas may be in memory of the host.
@@ -127,19 +132,39 @@ func (o *Operation) Deliver(t *link.Transfer, src []byte, failed func(error)) {
 		return
 	}
 	t.Data, t.Stale = src, some
-	t.Fetch = func() []byte {
-		b := make([]byte, len(src))
+	t.Fetch = func(from, n int) []byte {
+		b := make([]byte, n)
 		err := o.on.FlushWrites(o.ctx)
 		if err == nil {
-			err = o.on.CopyOut(o.ctx, b, a.part(at, len(b)))
+			err = o.on.CopyOut(o.ctx, b, a.part(at+from, n))
 		}
 		if err != nil {
-			failed(err)
+			failed(o.failed(err))
 			return nil
 		}
-		a.landing.Overlay(b, at)
+		a.landing.Overlay(b, at+from)
 		return b
 	}
+}
+
+// failed records an error of the device, unless the call has ended before, and returns it for the other ranks.
+func (o *Operation) failed(err error) error {
+	if err == nil || o.ctx.Err() != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil {
+		o.err = err
+	}
+	return fmt.Errorf("its device failed: %w", err)
+}
+
+// Err returns the first error of the device during the operation, or nil. An operation with one does not complete.
+func (o *Operation) Err() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
 }
 
 // Copy implements linkexec.Device.
@@ -173,8 +198,13 @@ func (o *Operation) region(b []byte) device.Region {
 }
 
 // do queues work of the stream that reads operands and writes dst, and waits until it is done. Before, it makes all bytes of
-// the operands visible to the device: those that a network card has written, and those in memory of the host.
+// the operands visible to the device: those that a network card has written, and those in memory of the host. If the context
+// ends, it returns, while queued work goes on.
 func (o *Operation) do(dst []byte, queue func(to device.Region) error, operands ...[]byte) error {
+	return o.failed(o.try(dst, queue, operands...))
+}
+
+func (o *Operation) try(dst []byte, queue func(to device.Region) error, operands ...[]byte) error {
 	if err := o.on.FlushWrites(o.ctx); err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (r *Registry) Work(ctx context.Context, by transport.Exposer, on device.Dir
 	return b, m, nil
 }
 
-// Return takes memory of Work back, after its Release.
+// Return takes memory of Work back, after its Release. No queued work of the device may use it: the next operation gets it at once.
 func (r *Registry) Return(b device.Buffer) {
 	on := b.Device().(device.Direct)
 	r.mu.Lock()

@@ -15,10 +15,11 @@ type Transfer struct {
 	Grant uint64
 	Data  []byte
 	More  [][]byte // further regions of the payload, behind Data
-	// Fetch, if not nil, says that Data is memory of a device that only remote writes access. It returns a copy of all of
-	// it in memory of the host, for a pipe, or nil if that fails: the link then drops the transfer, and the owner must
-	// end it otherwise. It may block, and is called without locks.
-	Fetch func() []byte
+	// Fetch, if not nil, says that Data is memory of a device that only remote writes access. It returns a copy in memory of the
+	// host of n bytes from offset at on, for a pipe, or nil if that fails: the link then drops the transfer, and the owner must
+	// end it otherwise. It may block, and is called without locks, for one segment at a time: other transfers of
+	// the pipe wait for it.
+	Fetch func(at, n int) []byte
 	// Stale says that Data has not all of the payload, so that it is not written remotely: Fetch returns it.
 	Stale bool
 	Owner interface {
@@ -33,6 +34,7 @@ type Transfer struct {
 	size     int
 	sent     int
 	next     cursor
+	fetched  []byte // the next segment, by Fetch; nil before
 	recalled bool
 }
 
@@ -164,7 +166,7 @@ func (l *Link) Deliver(t *Transfer) {
 	b := &l.bulk
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t.recalled, t.sent, t.writer, t.size, t.next = false, 0, nil, size(t.Data, t.More), cursor{}
+	t.recalled, t.sent, t.writer, t.size, t.next, t.fetched = false, 0, nil, size(t.Data, t.More), cursor{}, nil
 	if b.closed {
 		return // The handler is notified of the end of the link.
 	}

@@ -81,7 +81,7 @@ func (s *Sink) reduce(at int, b []byte) {
 // piece returns the memory for the next piece of a payload that arrives through a pipe, of at most n bytes.
 func (s *Sink) piece(n int) []byte {
 	if s.Landing != nil {
-		return s.Landing.room(s.At+s.got, min(n, s.size-s.got))
+		return s.Landing.room(payload{s.At, s.size}, s.At+s.got, min(n, s.size-s.got))
 	}
 	return s.next.piece(s.Dst, s.More, n)
 }
@@ -89,7 +89,7 @@ func (s *Sink) piece(n int) []byte {
 // arrive notes that the first n bytes of a piece have arrived.
 func (s *Sink) arrive(n int) {
 	if s.Landing != nil {
-		s.Landing.arrived(s.At+s.got, n)
+		s.Landing.arrived(payload{s.At, s.size}, s.At+s.got, n)
 	}
 	s.got += n
 	s.next.advance(n)

@@ -11,16 +11,19 @@ import (
 type Landing struct {
 	memory []byte // of the device: only its addresses are used
 
-	mu    sync.Mutex
-	host  []byte // as long as memory; nil until it is needed
-	parts []Part // of host, in the order of their offsets, with gaps between them
+	mu     sync.Mutex
+	blocks []*block // for the payloads that have arrived in memory of the host
+	parts  []Part   // of blocks, in the order of their offsets
 }
 
 // A Part is a part of a Landing, from byte At on, that is in memory of the host.
 type Part struct {
 	At    int
 	Bytes []byte
+	of    *block
 }
+
+func (p Part) end() int { return p.At + len(p.Bytes) }
 
 // NewLanding returns a Landing of memory of a device, which the processor cannot access.
 func NewLanding(memory []byte) *Landing { return &Landing{memory: memory} }
@@ -58,59 +61,88 @@ func (d *Landing) Overlay(b []byte, at int) {
 
 // Put notes that b has arrived at offset at. It copies b.
 func (d *Landing) Put(b []byte, at int) {
-	copy(d.room(at, len(b)), b)
-	d.arrived(at, len(b))
+	p := payload{at, len(b)}
+	copy(d.room(p, at, len(b)), b)
+	d.arrived(p, at, len(b))
 }
 
-// room returns the memory of the host for n bytes from offset at on.
-func (d *Landing) room(at, n int) []byte {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.host == nil {
-		d.host = make([]byte, len(d.memory))
+// A payload is the range of a Landing that a payload is for.
+type payload struct{ at, bytes int }
+
+// A block is memory of the host for the range of a payload, and later ones for parts of the same range.
+type block struct {
+	at    int
+	bytes []byte
+}
+
+// blockLocked returns the latest block that has memory for a payload, or nil.
+func (d *Landing) blockLocked(p payload) *block {
+	for _, b := range slices.Backward(d.blocks) {
+		if b.at <= p.at && p.at+p.bytes <= b.at+len(b.bytes) {
+			return b
+		}
 	}
-	return d.host[at : at+n : at+n]
+	return nil
 }
 
-// arrived notes that n bytes from offset at on are in memory of the host.
-func (d *Landing) arrived(at, n int) {
+// room returns the memory of the host for n bytes from offset at on, which are of a payload.
+func (d *Landing) room(p payload, at, n int) []byte {
+	d.mu.Lock()
+	b := d.blockLocked(p)
+	d.mu.Unlock()
+	if b == nil {
+		more := &block{p.at, make([]byte, p.bytes)} // may take long: other readers do not wait
+		d.mu.Lock()
+		if b = d.blockLocked(p); b == nil {
+			b = more
+			d.blocks = append(d.blocks, b)
+		}
+		d.mu.Unlock()
+	}
+	return b.bytes[at-b.at : at-b.at+n : at-b.at+n]
+}
+
+// arrived notes that n bytes of a payload from offset at on are in memory of the host.
+func (d *Landing) arrived(p payload, at, n int) {
 	if n == 0 {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	b := d.blockLocked(p)
+	d.dropLocked(at, n)
 	from, to := at, at+n
-	kept := d.parts[:0]
-	i := 0
-	for _, p := range d.parts {
-		switch {
-		case p.At+len(p.Bytes) < from:
-			kept = append(kept, p)
-			i++
-		case p.At > to:
-			kept = append(kept, p)
-		default:
-			from, to = min(from, p.At), max(to, p.At+len(p.Bytes))
-		}
+	i, _ := slices.BinarySearchFunc(d.parts, at, func(p Part, at int) int { return p.At - at })
+	behind := i
+	if i > 0 && d.parts[i-1].of == b && d.parts[i-1].end() == from {
+		i--
+		from = d.parts[i].At
 	}
-	d.parts = slices.Insert(kept, i, Part{from, d.host[from:to]})
+	if behind < len(d.parts) && d.parts[behind].of == b && d.parts[behind].At == to {
+		to = d.parts[behind].end()
+		behind++
+	}
+	d.parts = slices.Replace(d.parts, i, behind, Part{from, b.bytes[from-b.at : to-b.at], b})
 }
 
 // Drop notes that the device has n bytes from offset at on, which replace those in memory of the host.
 func (d *Landing) Drop(at, n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.dropLocked(at, n)
+}
+
+func (d *Landing) dropLocked(at, n int) {
 	if len(d.parts) == 0 {
 		return
 	}
 	var kept []Part
 	for _, p := range d.parts {
-		end := p.At + len(p.Bytes)
-		if before := min(end, at); p.At < before {
-			kept = append(kept, Part{p.At, p.Bytes[:before-p.At]})
+		if before := min(p.end(), at); p.At < before {
+			kept = append(kept, Part{p.At, p.Bytes[:before-p.At], p.of})
 		}
-		if behind := max(p.At, at+n); behind < end {
-			kept = append(kept, Part{behind, p.Bytes[behind-p.At:]})
+		if behind := max(p.At, at+n); behind < p.end() {
+			kept = append(kept, Part{behind, p.Bytes[behind-p.At:], p.of})
 		}
 	}
 	d.parts = kept

@@ -74,11 +74,10 @@ func TestDevicePayloads(t *testing.T) {
 		set    func(p *remotePair)
 		stale  bool
 		remote int // bytes
-		fetch  bool
 	}{
-		{"key", nil, false, n, false},
-		{"no key", func(p *remotePair) { p.cb.owner = false }, false, 0, true},
-		{"stale", nil, true, 0, true},
+		{"key", nil, false, n},
+		{"no key", func(p *remotePair) { p.cb.owner = false }, false, 0},
+		{"stale", nil, true, 0},
 		{"refused", func(p *remotePair) {
 			writes := 0
 			p.ca.hold = func(context.Context) {
@@ -88,24 +87,31 @@ func TestDevicePayloads(t *testing.T) {
 					p.mu.Unlock()
 				}
 			}
-		}, false, 2 * wire.SegmentMax, true},
+		}, false, 2 * wire.SegmentMax},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := newRemotePair(t, test.set)
 			device, data := make([]byte, n), filler(n, n)
 			landing, filled, delivered := NewLanding(device), make(signal), make(signal)
-			fetched := make(chan struct{}, 2)
+			fetched := make(chan int, 8)
 			grant := p.grant(&Sink{Dst: device, Landing: landing, Owner: filled})
-			x := &Transfer{Grant: grant, Data: data, Owner: delivered, Stale: test.stale, Fetch: func() []byte {
-				fetched <- struct{}{}
-				return bytes.Clone(data)
+			x := &Transfer{Grant: grant, Data: data, Owner: delivered, Stale: test.stale, Fetch: func(at, n int) []byte {
+				fetched <- n
+				return bytes.Clone(data[at : at+n])
 			}}
 			p.a.Deliver(x)
 			p.a.Push()
 			filled.wait(t, "the sink")
 			delivered.wait(t, "the transfer")
-			if got := len(fetched) > 0; got != test.fetch {
-				t.Errorf("fetched: %v, want %v", got, test.fetch)
+			close(fetched)
+			bytesFetched := 0
+			for k := range fetched {
+				if bytesFetched += k; k > wire.SegmentMax {
+					t.Errorf("%d bytes are fetched at a time, want at most a segment, since other transfers wait", k)
+				}
+			}
+			if want := n - test.remote; bytesFetched != want {
+				t.Errorf("%d bytes are fetched, want %d", bytesFetched, want)
 			}
 			if !bytes.Equal(device[:test.remote], data[:test.remote]) || !bytes.Equal(device[test.remote:], make([]byte, n-test.remote)) {
 				t.Errorf("the device has not exactly the first %d bytes", test.remote)
@@ -127,7 +133,7 @@ func TestFetchFails(t *testing.T) {
 	p := newRemotePair(t, func(p *remotePair) { p.cb.owner = false })
 	asked := make(signal)
 	s := &Sink{Dst: make([]byte, 1000), Owner: make(signal)}
-	x := &Transfer{Grant: p.grant(s), Data: filler(1000, 1), Owner: make(signal), Fetch: func() []byte {
+	x := &Transfer{Grant: p.grant(s), Data: filler(1000, 1), Owner: make(signal), Fetch: func(int, int) []byte {
 		close(asked)
 		return nil
 	}}
@@ -137,4 +143,16 @@ func TestFetchFails(t *testing.T) {
 	p.exchange(t, 1000)
 	p.a.Recall(x)
 	p.b.Ungrant(s)
+}
+
+// TestLandingMemory: a payload takes memory of the host for its own range only, and later payloads for the range use it again.
+func TestLandingMemory(t *testing.T) {
+	d := NewLanding(make([]byte, 1<<20))
+	for range 3 {
+		d.Put(make([]byte, 100), 5000)
+		d.Put(make([]byte, 50), 5010)
+	}
+	if len(d.blocks) != 1 || len(d.blocks[0].bytes) != 100 {
+		t.Errorf("%d blocks, want one of 100 bytes", len(d.blocks))
+	}
 }

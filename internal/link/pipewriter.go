@@ -97,10 +97,11 @@ func (w *pipeWriter) run() {
 			continue
 		}
 		if w.placement == fetching {
-			fetch := w.current.Fetch
+			t := w.current
+			fetch, at, n := t.Fetch, t.sent, min(t.size-t.sent, wire.SegmentMax)
 			w.busy, w.writing = true, true
 			b.mu.Unlock()
-			host := fetch()
+			host := fetch(at, n)
 			b.mu.Lock()
 			w.fetchedLocked(host)
 			continue
@@ -148,6 +149,9 @@ func (w *pipeWriter) beginLocked() bool {
 			f := wire.Written{Grant: t.Grant, Length: w.size}
 			w.head = f.Append(w.room[:0])
 			break
+		}
+		if t.Fetch != nil {
+			w.body, t.fetched = t.fetched, nil
 		}
 		w.bulk.begun++
 		s := wire.Segment{Grant: t.Grant, Length: w.size}

@@ -232,7 +232,7 @@ func (w *pipeWriter) isRemoteLocked(t *Transfer) bool {
 // nextBlocksLocked reports whether the next frame of the writer is a remote write, or memory of a device that must be copied
 // first. Both block.
 func (w *pipeWriter) nextBlocksLocked() bool {
-	return !w.hasRestLocked() && len(w.queue) > 0 && (w.isRemoteLocked(w.queue[0]) || w.queue[0].Fetch != nil)
+	return !w.hasRestLocked() && len(w.queue) > 0 && (w.isRemoteLocked(w.queue[0]) || w.needsFetchLocked(w.queue[0]))
 }
 
 // beginPlacedLocked notes that the frame behind a remote write is being sent.
@@ -285,12 +285,13 @@ func (w *pipeWriter) placedLocked(err error) (broken error) {
 	return broken
 }
 
-// needsFetchLocked reports whether t is memory of a device that w must send through its pipe, so that it must be copied first.
+// needsFetchLocked reports whether t is memory of a device that w must send through its pipe, so that its next segment must be
+// copied first.
 func (w *pipeWriter) needsFetchLocked(t *Transfer) bool {
-	return t.Fetch != nil && !w.isRemoteLocked(t)
+	return t.Fetch != nil && t.fetched == nil && !w.isRemoteLocked(t)
 }
 
-// fetchedLocked goes on with the current transfer from its copy, or drops it if there is none: its owner knows.
+// fetchedLocked goes on with the current transfer from the copy of its next segment, or drops it if there is none: its owner knows.
 func (w *pipeWriter) fetchedLocked(host []byte) {
 	w.busy, w.writing = false, false
 	if w.cut {
@@ -302,7 +303,7 @@ func (w *pipeWriter) fetchedLocked(host []byte) {
 		w.dropPlacementLocked()
 		return
 	}
-	t.Data, t.Fetch = host, nil
+	t.fetched = host
 	w.unplaceLocked()
 }
 

@@ -12,7 +12,7 @@ type Regions struct {
 	// Landing, of a receive, says that First is memory of a device, all of Landing. There is no More.
 	Landing *link.Landing
 	// Fetch, of a send, says that First is memory of a device: see [link.Transfer.Fetch]. There is no More.
-	Fetch func() []byte
+	Fetch func(at, n int) []byte
 }
 
 // Bytes returns contiguous memory as Regions.

@@ -39,14 +39,16 @@ type Device struct {
 	closed bool
 	// finished says that all memory has been returned to the driver.
 	finished bool
-	err      error         // the GPU has failed
-	streams  []*stream     // with queued work
-	freed    chan struct{} // closed and replaced when memory becomes free
-	memory   pool
-	staging  pool
-	held     int                  // calls during which network cards access memory
-	unheld   chan struct{}        // closed and replaced when held becomes 0
-	exposed  map[*memory]struct{} // memory with functions of atFree
+	// ending says that endAll has taken the functions of atFree.
+	ending  bool
+	err     error         // the GPU has failed
+	streams []*stream     // with queued work
+	freed   chan struct{} // closed and replaced when memory becomes free
+	memory  pool
+	staging pool
+	held    int                  // calls during which network cards access memory
+	unheld  chan struct{}        // closed and replaced when held becomes 0
+	exposed map[*memory]struct{} // memory with functions of atFree
 }
 
 // hooks let tests fail copies, and hold streams. They are set before the first use.

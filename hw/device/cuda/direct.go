@@ -63,13 +63,13 @@ func (d *Device) Direct(b device.Buffer) (*device.DirectMemory, error) {
 
 // holdDirect is DirectMemory.Hold. Close waits for release.
 func (b *buffer) holdDirect() (release func(), err error) {
-	if err := b.hold(); err != nil {
-		return nil, err
-	}
 	d := b.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.held++
+	if err := b.holdLocked(); err != nil {
+		return nil, err
+	}
+	d.held++ // With the same lock, so that Close waits for each holder that has found the device open.
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -82,10 +82,15 @@ func (b *buffer) holdDirect() (release func(), err error) {
 	}, nil
 }
 
-// atFree is DirectMemory.AtFree.
+// atFree is DirectMemory.AtFree. It calls f at once if the end of the memory has begun.
 func (b *buffer) atFree(f func()) {
 	d := b.d
 	d.mu.Lock()
+	if d.ending || b.freed && b.users == 0 {
+		d.mu.Unlock()
+		f()
+		return
+	}
 	defer d.mu.Unlock()
 	b.ends = append(b.ends, f)
 	if d.exposed == nil {
@@ -131,6 +136,7 @@ func (d *Device) awaitUnheld() {
 // endAll calls the functions of atFree of all buffers that are left. It runs on the thread of the executor.
 func (d *Device) endAll() {
 	d.mu.Lock()
+	d.ending = true
 	var list []func()
 	for m := range d.exposed {
 		list = append(list, m.takeEnds()...)

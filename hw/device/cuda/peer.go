@@ -53,6 +53,11 @@ func CopyPeer(s device.Stream, dst, src device.Region) error {
 func (b *buffer) hold() error {
 	b.d.mu.Lock()
 	defer b.d.mu.Unlock()
+	return b.holdLocked()
+}
+
+// holdLocked is hold. d.mu is held.
+func (b *buffer) holdLocked() error {
 	switch {
 	case b.d.closed:
 		return b.d.errClosed("device")

@@ -7,11 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/device"
+	"github.com/nexar-go/nexar/hw/device/cuda"
+	"github.com/nexar-go/nexar/hw/internal/cudadriver"
 	"github.com/nexar-go/nexar/hw/transport/rdma"
 )
 
@@ -300,5 +304,137 @@ func TestNoWorkMemory(t *testing.T) {
 		}
 		r.wait(ctx)
 		return r.check("sum", device.Whole(b), want)
+	})
+}
+
+// holdStream stops the stream of a rank when a payload is on its way, so that its reduction is queued and not done. It calls
+// queued then.
+func holdStream(ctx context.Context, r *rank, queued func()) (release func(), err error) {
+	h, err := cuda.Handle(r.stream)
+	if err != nil {
+		return nil, err
+	}
+	launches := r.cuda.Calls("cuLaunchKernel")
+	r.verbs.Hold(true)
+	var held sync.WaitGroup
+	held.Go(func() {
+		if awaitHeld(ctx, r.fakes) == nil {
+			r.cuda.Hold(cudadriver.Stream(h), true)
+		}
+		r.verbs.Hold(false)
+		for r.cuda.Calls("cuLaunchKernel") == launches && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		queued()
+	})
+	return func() {
+		r.cuda.Hold(cudadriver.Stream(h), false)
+		held.Wait()
+	}, nil
+}
+
+// TestCancelledReduction: work memory of a cancelled call, which queued kernels still use, is not given to the next call.
+func TestCancelledReduction(t *testing.T) {
+	f := newFakes(t)
+	inWorld(t, f, 2, func(ctx context.Context, r *rank) error {
+		other, err := r.World().Dup(ctx)
+		if err != nil {
+			return err
+		}
+		b, second := r.buffer(long), r.buffer(long)
+		r.fill(b, r.me())
+		r.fill(second, r.me())
+		r.wait(ctx)
+		limited, cancel := context.WithCancel(ctx)
+		defer cancel()
+		if r.me() == 0 {
+			release, err := holdStream(ctx, r, cancel)
+			if err != nil {
+				return err
+			}
+			defer release()
+		}
+		err = r.on().AllReduce(limited, device.Uint8, device.Whole(b), nexar.Sum)
+		if r.me() == 0 && !errors.Is(err, context.Canceled) || r.me() == 1 && err != nil && !errors.Is(err, nexar.ErrRevoked) {
+			return fmt.Errorf("the error is %v, want that of the context on rank 0, and none or ErrRevoked on rank 1", err)
+		}
+		free, err := r.gpu.NewStream()
+		if err != nil {
+			return err
+		}
+		if err := other.Barrier(ctx); err != nil {
+			return err
+		}
+		allocations := r.cuda.Calls("cuMemAlloc_v2")
+		if err := other.Barrier(ctx); err != nil {
+			return err
+		}
+		if err := other.WithStream(free).AllReduce(ctx, device.Uint8, device.Whole(second), nexar.Sum); err != nil {
+			return err
+		}
+		if r.me() == 0 && r.cuda.Calls("cuMemAlloc_v2") == allocations {
+			return errors.New("the next call uses the work memory of the cancelled one")
+		}
+		want := pattern(long, 0)
+		for i, v := range pattern(long, 1) {
+			want[i] += v
+		}
+		if err := r.check("sum", device.Whole(second), want); err != nil {
+			return err
+		}
+		return other.Barrier(ctx)
+	})
+}
+
+// TestDeviceFails: when a GPU fails in a collective, its rank gets a DeviceError, and the other one is told.
+func TestDeviceFails(t *testing.T) {
+	f := newFakes(t)
+	var failed, told atomic.Int32
+	inWorld(t, f, 2, func(ctx context.Context, r *rank) error {
+		other, err := r.World().Dup(ctx)
+		if err != nil {
+			return err
+		}
+		b := r.buffer(long)
+		r.fill(b, r.me())
+		if r.me() == 0 {
+			f.cuda.Fail("cuLaunchKernel", 1, 1) // of either rank
+		}
+		r.wait(ctx)
+		err = r.on().AllReduce(ctx, device.Uint8, device.Whole(b), nexar.Sum)
+		if _, ok := errors.AsType[*nexar.DeviceError](err); ok {
+			failed.Add(1)
+		} else if errors.Is(err, nexar.ErrRevoked) && strings.Contains(err.Error(), "its device failed") {
+			told.Add(1)
+		} else {
+			return fmt.Errorf("the error is %v, want a DeviceError, or ErrRevoked with the failure", err)
+		}
+		return other.Barrier(ctx)
+	})
+	if failed.Load() != 1 || told.Load() != 1 {
+		t.Errorf("%d ranks have a DeviceError and %d are told, want one each", failed.Load(), told.Load())
+	}
+}
+
+// TestDeviceHangs: a GPU that does not end its work in a collective does not switch off the timeout of the call.
+func TestDeviceHangs(t *testing.T) {
+	f := newFakes(t)
+	f.timeout = 2 * time.Second
+	inWorld(t, f, 2, func(ctx context.Context, r *rank) error {
+		b := r.buffer(long)
+		r.fill(b, r.me())
+		r.wait(ctx)
+		if r.me() == 0 {
+			release, err := holdStream(ctx, r, func() {})
+			if err != nil {
+				return err
+			}
+			defer release()
+		}
+		err := r.on().AllReduce(ctx, device.Uint8, device.Whole(b), nexar.Sum)
+		if _, ok := errors.AsType[*nexar.TimeoutError](err); r.me() == 0 && !ok {
+			return fmt.Errorf("the error is %v, want a TimeoutError", err)
+		}
+		return nil
 	})
 }

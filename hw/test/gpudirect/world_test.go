@@ -30,11 +30,12 @@ type fakes struct {
 	cuda    *cudafake.Fake
 	verbs   *gdrfake.Fake
 	silence time.Duration // after which a node counts as failed
+	timeout time.Duration // of collectives on rank 0; 0 for the default
 }
 
 func newFakes(t *testing.T) fakes {
 	t.Helper()
-	f := fakes{cudafake.New(t), gdrfake.New(t), time.Minute}
+	f := fakes{cuda: cudafake.New(t), verbs: gdrfake.New(t), silence: time.Minute}
 	f.cuda.Configure(4, 256<<20)
 	f.cuda.Direct(true)
 	f.verbs.Refuse(false, false)
@@ -133,6 +134,9 @@ func inWorldOf(t *testing.T, fk fakes, world int, hasRDMA func(rank int) bool, f
 			cfg := nexar.Config{
 				Seeds: []string{seed.Addr()}, Listen: "127.0.0.1:0", Transports: []string{"quic", "tcp"}, Rank: &i, Links: "eager",
 				HeartbeatInterval: fk.silence / 8, HeartbeatTimeout: fk.silence, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+			}
+			if i == 0 {
+				cfg.CollectiveTimeout = fk.timeout
 			}
 			if hasRDMA(i) {
 				cfg.Transports = append(cfg.Transports, rdma.Name)

@@ -64,6 +64,7 @@ func DeviceNeeds(w *exec.Work, shortMax int) (n Needs, ok bool) {
 // launchLocked makes a move that the device carries out, on a goroutine.
 func (r *Execution) launchLocked(e *effect) {
 	r.busy++
+	r.launches++
 	e.kind = launch
 }
 
@@ -88,6 +89,7 @@ func (r *Execution) launch(i int) {
 // launched ends a move of launch.
 func (r *Execution) launched(i int, err error) {
 	r.executor.mu.Lock()
+	r.launches--
 	if err == nil && !r.stopped {
 		r.finishLocked(i)
 	}

@@ -238,6 +238,7 @@ func (r *Execution) transferred(instance, bytes int, t *link.Transfer, s *link.S
 	r.moved += int64(bytes)
 	if s != nil && r.device != nil && r.move(instance).Kind == plan.Reduce {
 		r.instances[instance].state |= done // Its peer may leave.
+		r.launches++
 		r.executor.mu.Unlock()
 		r.launch(instance)
 		return

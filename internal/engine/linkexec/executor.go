@@ -81,6 +81,7 @@ type Execution struct {
 	pushes    []*link.Link           // with granted payloads to deliver
 	remaining int                    // instances that are not done
 	busy      int                    // goroutines at work
+	launches  int                    // those of them that wait for a device
 	stopped   bool
 	sinks     []link.Sink
 	transfers []link.Transfer
@@ -106,7 +107,7 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 			r.ready = append(r.ready, int32(ch*len(g.moves))+m)
 		}
 	}
-	r.remaining, r.busy, r.stopped, r.moved = len(r.instances), 1, false, 0
+	r.remaining, r.busy, r.launches, r.stopped, r.moved = len(r.instances), 1, 0, false, 0
 }
 
 // ReadyLocked implements [exec.Execution].
@@ -146,9 +147,10 @@ func (r *Execution) WaitsForLocked() (ranks []int) {
 	return ranks
 }
 
-// ProgressLocked implements [exec.Execution].
+// ProgressLocked implements [exec.Execution]. Work of a device occupies no reader of a link, so that it is not exempt from the
+// timeout: a device that hangs would switch off that of all later calls too.
 func (r *Execution) ProgressLocked() (moved uint64, working bool) {
-	return uint64(len(r.instances)-r.remaining) + uint64(r.underWayLocked()), r.busy > 0
+	return uint64(len(r.instances)-r.remaining) + uint64(r.underWayLocked()), r.busy > r.launches
 }
 
 // underWayLocked returns the bytes that have moved of payloads in transfer.
