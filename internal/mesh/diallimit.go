@@ -50,8 +50,8 @@ func newDialLimit(most int, v membership.View, host string, processors int, path
 	}
 	all := dialsPerProcessor * processors
 	near = max(near, 1)
-	crowd := time.Duration((near + all - 1) / all)
-	return &dialLimit{make(chan struct{}, max(1, min(most, all/near))), min(crowdedAttemptMax, crowd*attemptMax)}
+	crowd := (near + all - 1) / all
+	return &dialLimit{make(chan struct{}, max(1, min(most, all/near))), min(crowdedAttemptMax, time.Duration(crowd)*attemptMax)}
 }
 
 // isCrowded reports whether the host has more nodes than its processors can link at once.
@@ -63,7 +63,8 @@ func (l *dialLimit) patience(d time.Duration) time.Duration {
 	if l == nil {
 		return d
 	}
-	return d + d*(l.holds/attemptMax-1)/patienceShare
+	crowd := int64(l.holds / attemptMax)
+	return d + time.Duration(int64(d)*(crowd-1)/patienceShare)
 }
 
 // acquire waits for a token, which the caller releases after the dial. A dial that takes longer than

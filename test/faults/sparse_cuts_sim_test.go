@@ -85,7 +85,6 @@ type cutWorld struct {
 	breaks  bool // connections break, too
 
 	history []string
-	cuts    int
 }
 
 // run reports whether no frame was lost.

@@ -135,10 +135,10 @@ type trial struct {
 
 // length returns the number of elements of a chunk.
 func (tr trial) length(chunk int) int {
-	switch tr.c {
-	case plan.Barrier:
+	switch {
+	case tr.c == plan.Barrier:
 		return 0
-	case plan.AllToAll: // equal lengths
+	case tr.c == plan.AllToAll, !tr.a.Uneven: // equal lengths
 		return tr.pieces * tr.max
 	}
 	return (chunk*5 + tr.max) % (tr.max + 1) * tr.pieces
