@@ -25,7 +25,7 @@ ATTACK_SEED ?=
 ATTACK_ONLY ?=
 RACELESS := test/(allocs|attack|cluster)|internal/(arch|bucket|host|inspect|kernel|p2p|membership|topology|relay/(forward|relaytest|session)|overlap|ntstore|affinity|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|internal/command(/internal/report)?
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
-RACELESSTESTS := ^(TestRelayKills|TestRelayConnections|TestRelayDies|TestRelayOpposite|TestRelayCollectives|TestRelayCalls|TestSparse|TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes|TestWhatIsKeptIsBounded|TestKeptFramesAreCountedOff|TestRepliesPileUp|TestDepthBeyond|TestSingle|TestChooseKeepsTheRules|TestMeasureMakesFewPlans|TestConvergence|TestSelectionOfLongVectors|TestSparseNeighbors|TestViewsFromNodes|TestKeptFramesAreBounded|TestAnyRankOfMany|TestSparseForm|TestWatchTraffic)$$
+RACELESSTESTS := ^(TestRelayKills|TestRandomLinkCuts|TestCutThatSeparates|TestNodesWithoutALink|TestRelayConnections|TestRelayDies|TestRelayOpposite|TestRelayCollectives|TestRelayCalls|TestSparse|TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes|TestWhatIsKeptIsBounded|TestKeptFramesAreCountedOff|TestRepliesPileUp|TestDepthBeyond|TestSingle|TestChooseKeepsTheRules|TestMeasureMakesFewPlans|TestConvergence|TestSelectionOfLongVectors|TestSparseNeighbors|TestViewsFromNodes|TestKeptFramesAreBounded|TestAnyRankOfMany|TestSparseForm|TestWatchTraffic)$$
 RACEBRIEF ?= -short -skip='$(RACELESSTESTS)'
 # LONGFIRST sorts packages: those with the longest tests first, so that the others run beside them
 # on other processors.
