@@ -184,7 +184,7 @@ func (d DeviceComm) directly(ctx context.Context, typ device.Type, newTask func(
 	}
 	until, stop := comm.Until(ctx, d.comm.Done(), d.comm.Err)
 	defer stop()
-	t.Prepare = func(w *exec.Work) error { return call.prepare(until, t, w) }
+	t.Prepare = func(w exec.Work) (any, error) { return call.prepare(until, t, w) }
 	op, err := d.comm.runner.Begin(t)
 	switch {
 	case errors.Is(err, errStaged):
@@ -247,29 +247,29 @@ func (c *directCall) hold(operands []operand) (v []elements, ok bool) {
 }
 
 // prepare makes the work of a task one on the device, or returns errStaged.
-func (c *directCall) prepare(ctx context.Context, t *task, w *exec.Work) error {
-	needs, ok := linkexec.DeviceNeeds(w, directMin-1)
+func (c *directCall) prepare(ctx context.Context, t *task, w exec.Work) (any, error) {
+	needs, ok := linkexec.DeviceNeeds(&w, directMin-1)
 	if !ok || !c.chooses(needs.Peers) {
-		return errStaged
+		return nil, errStaged
 	}
 	op := device.Op(0)
 	if needs.Reduces {
 		op = device.Op(t.Op)
 		if _, ok := c.stream.(device.Reducer); !ok || !op.Defined(c.typ) || !c.isAligned() {
-			return errStaged
+			return nil, errStaged
 		}
 	}
 	o := direct.NewOperation(ctx, c.stream, c.typ, op, c.vectors...)
 	if n := o.WorkBytes(needs.Temp, needs.Reduces); n > 0 {
 		b, m, err := c.comm.node.direct.Work(ctx, c.by, c.on, n)
 		if err != nil {
-			return errStaged
+			return nil, errStaged
 		}
 		c.work, c.held = b, append(c.held, m)
 		o.SetWork(b, m.Bytes, needs.Temp, needs.Reduces)
 	}
-	c.operation, w.Device = o, o
-	return nil
+	c.operation = o
+	return o, nil
 }
 
 // isAligned reports whether the device can reduce the elements of the vectors where they lie.

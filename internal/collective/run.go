@@ -42,9 +42,11 @@ func (r *Runner) Begin(t *Task) (*engine.Op, error) {
 		work = &merged
 	}
 	if t.Prepare != nil {
-		if err := t.Prepare(work); err != nil {
+		on, err := t.Prepare(*work)
+		if err != nil {
 			return nil, err
 		}
+		work.Device = on
 	}
 	return r.Engine.Start(work)
 }

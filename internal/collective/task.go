@@ -63,9 +63,9 @@ type Task struct {
 	Guard    *callback.Guard // of a function of the caller
 	Before   func()          // called when the task begins
 	After    func()          // called when the collective has succeeded
-	// Prepare, if not nil, is called with the work before the task begins, and may change it. After an error the task does not
-	// begin, and the caller may do the same call in another way.
-	Prepare func(w *exec.Work) error
+	// Prepare, if not nil, is called with the work before the task begins, and returns its Device. After an error the task does not
+	// begin, and the caller may do the same call in another way. A pointer to the work would move every task to the heap.
+	Prepare func(w exec.Work) (on any, err error)
 	Err     error // of the parameters
 }
 

@@ -142,23 +142,6 @@ func cut(topology string, ports map[int]bool) (n int) {
 	return n
 }
 
-// toAll sends a number from each rank to each other one.
-func toAll(ctx context.Context, c *nexar.Comm) error {
-	in, out := make([]int, c.Size()), make([]int, c.Size())
-	for i := range out {
-		out[i] = 1000*c.Rank() + i
-	}
-	if err := nexar.AllToAll(ctx, c, in, out); err != nil {
-		return err
-	}
-	for i := range in {
-		if in[i] != 1000*i+c.Rank() {
-			return fmt.Errorf("%w: rank %d has %d from rank %d", errWrong, c.Rank(), in[i], i)
-		}
-	}
-	return nil
-}
-
 // shutDown shuts down the TCP connections of this process with one of the ports, and returns their number.
 func shutDown(ports map[int]bool) (n int) {
 	files, _ := os.ReadDir("/proc/self/fd")

@@ -320,3 +320,20 @@ func (w *simWorld) cutLink(long bool) {
 	time.Sleep(took)
 	w.Network.SetLink(a.host, b.host, worldtest.SimClusterLink())
 }
+
+// toAll sends a number from each rank to each other one.
+func toAll(ctx context.Context, c *nexar.Comm) error {
+	in, out := make([]int, c.Size()), make([]int, c.Size())
+	for i := range out {
+		out[i] = 1000*c.Rank() + i
+	}
+	if err := nexar.AllToAll(ctx, c, in, out); err != nil {
+		return err
+	}
+	for i := range in {
+		if in[i] != 1000*i+c.Rank() {
+			return fmt.Errorf("%w: rank %d has %d from rank %d", errWrong, c.Rank(), in[i], i)
+		}
+	}
+	return nil
+}

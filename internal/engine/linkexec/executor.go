@@ -181,20 +181,21 @@ func (r *Execution) Release() {
 	x.mu.Unlock()
 	// Only this goroutine uses the instances from here on, because ArriveLocked discards all
 	// frames of a stopped operation.
-	// Ungrant waits for the peer if the grant is shared: wait for all of these at the same time.
-	var withdrawing sync.WaitGroup
+	shared := false
 	for i := range r.sinks {
 		s := &r.sinks[i]
 		if s.Owner == nil {
 			continue
 		}
 		if l := x.links[r.move(i).Peer]; l.IsShared(s) {
-			withdrawing.Go(func() { l.Ungrant(s) })
+			shared = true
 		} else {
 			l.Ungrant(s)
 		}
 	}
-	withdrawing.Wait()
+	if shared {
+		r.withdraw()
+	}
 	for i := range r.transfers {
 		if t := &r.transfers[i]; t.Owner != nil {
 			x.links[r.move(i).Peer].Recall(t)
@@ -207,6 +208,19 @@ func (r *Execution) Release() {
 	}
 	r.Vectors.Release()
 	r.device = nil
+}
+
+// withdraw ends the grants that peers may write. Ungrant waits for the peer then, so withdraw waits for all of them at the
+// same time.
+func (r *Execution) withdraw() {
+	var all sync.WaitGroup
+	for i := range r.sinks {
+		s := &r.sinks[i]
+		if l := r.executor.links[r.move(i).Peer]; s.Owner != nil && l.IsShared(s) {
+			all.Go(func() { l.Ungrant(s) })
+		}
+	}
+	all.Wait()
 }
 
 // TraceLocked implements [exec.Execution].
