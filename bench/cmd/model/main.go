@@ -5,7 +5,7 @@
 //	model -measure            measure once more, and add a round to the measurements
 //	model -fit                fit the models to the measurements, and write them
 //
-// The measurements are in loopback-runs.jsonl: lines of "nexar bench --json" with the number of the round. Nothing else
+// The measurements are in model/loopback-runs.jsonl: lines of "nexar bench --json" with the number of the round. Nothing else
 // should run on the machine while it measures.
 package main
 
@@ -87,7 +87,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	data := filepath.Join(f.folder, "loopback-runs.jsonl")
+	data := filepath.Join(f.folder, "model", "loopback-runs.jsonl")
 	if f.measure {
 		if err := measure(ctx, f.nexar, f.ranks, data, progress); err != nil {
 			return err
