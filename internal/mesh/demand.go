@@ -188,33 +188,27 @@ func isMutual(p link.Purpose) bool {
 	return p == link.Collective || p == link.Waiting || p == link.Watching || p == link.Again
 }
 
-// letPeerDial waits for a connection of the peer before this node dials it, on a host with more nodes than its
-// processors can link at once. Of two connections at the same
-// time only that of the larger NodeID is used, and the other one would cost handshakes for nothing.
+// letPeerDial waits for a connection of the peer before this node dials it, on a host with more nodes than its processors
+// can link at once. Of two connections at the same time only that of the larger NodeID is used, and the other one would cost
+// handshakes for nothing.
 func (m *Mesh) letPeerDial(ctx context.Context, slot int, l *link.Link, limit *dialLimit) {
 	if id := m.node(slot).ID; !limit.isCrowded() || bytes.Compare(m.cfg.Self[:], id[:]) > 0 {
 		return
 	}
-	wait := time.NewTimer(limit.holds / peerDialShare)
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-	case <-l.Settled():
-	case <-ctx.Done():
-	}
-	end := time.NewTimer(limit.holds)
-	defer end.Stop()
-	for m.peer(slot).accepting > 0 && l.IsPending() {
-		recheck := time.NewTimer(acceptingCheck)
-		select {
-		case <-recheck.C:
-			continue
-		case <-l.Settled():
-		case <-end.C:
-		case <-ctx.Done():
+	began, tick := time.Now(), time.NewTicker(acceptingCheck)
+	defer tick.Stop()
+	for {
+		waited := time.Since(began)
+		if waited >= limit.holds || waited >= limit.holds/peerDialShare && m.peer(slot).accepting == 0 {
+			return
 		}
-		recheck.Stop()
-		return
+		select {
+		case <-tick.C:
+		case <-l.Settled():
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
