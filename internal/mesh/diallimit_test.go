@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,5 +71,56 @@ func TestDialLimit(t *testing.T) {
 		}
 		third()
 		third()
+	})
+}
+
+// TestDialWaitsForOthers: the time that a dial waits for other dials does not count for its timeout.
+func TestDialWaitsForOthers(t *testing.T) {
+	onDemand(t, func(w *world) {
+		limit := &dialLimit{make(chan struct{}, 1), time.Hour}
+		release, err := limit.acquire(w.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(10*time.Second, release)
+		began := time.Now()
+		if err := w.meshes[0].dial(w.Context(), 4, limit, time.Second); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took < 10*time.Second {
+			t.Errorf("the dial took %v beside another one of 10 s", took)
+		}
+		if got := w.linked(0); !slices.Contains(got, 4) {
+			t.Errorf("rank 0 has links to the ranks %v, want one to rank 4", got)
+		}
+	})
+}
+
+// TestLetPeerDial: on a crowded host the node with the smaller NodeID waits for the dial of its peer for a while.
+func TestLetPeerDial(t *testing.T) {
+	onDemand(t, func(w *world) {
+		crowded := &dialLimit{make(chan struct{}, 1), peerDialShare * attemptMax}
+		waits := func(rank, peer int, limit *dialLimit) time.Duration {
+			m, began := w.meshes[rank], time.Now()
+			m.letPeerDial(w.Context(), peer, m.peer(peer).link, limit)
+			return time.Since(began)
+		}
+		if got := waits(0, 4, crowded); got != attemptMax {
+			t.Errorf("rank 0 waits for rank 4 for %v, want %v", got, attemptMax)
+		}
+		if got := waits(4, 0, crowded); got != 0 {
+			t.Errorf("rank 4 has the larger NodeID, and waits for rank 0 for %v", got)
+		}
+		if got := waits(0, 4, &dialLimit{make(chan struct{}, 1), attemptMax}); got != 0 {
+			t.Errorf("rank 0 waits for %v although the host is not crowded", got)
+		}
+		dialed := make(chan error, 1)
+		go func() { dialed <- w.meshes[4].dial(w.Context(), 0, nil, time.Second) }()
+		if got := waits(0, 4, crowded); got >= attemptMax {
+			t.Errorf("rank 0 waits for %v although rank 4 dials it", got)
+		}
+		if err := <-dialed; err != nil {
+			t.Error(err)
+		}
 	})
 }

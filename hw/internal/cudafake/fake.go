@@ -93,22 +93,14 @@ var Load = sync.OnceValues(func() (*Fake, error) {
 			return nil, err
 		}
 	}
-	lib, err := dl.Open(path)
-	if err != nil {
-		return nil, err
-	}
 	f := &Fake{Path: path, nccl: sync.OnceValues(buildNCCL)}
-	for name, fn := range map[string]any{
+	var setRunner func(uintptr)
+	err := open(path, map[string]any{
 		"fakecuda_configure": &f.configure, "fakecuda_fail": &f.fail, "fakecuda_hang": &f.hang, "fakecuda_calls": &f.calls,
 		"fakecuda_hold": &f.hold, "fakecuda_fault": &f.fault, "fakecuda_pageable": &f.pageable, "fakecuda_live": &f.live,
-		"fakecuda_find": &f.find, "fakecuda_direct": &f.direct,
-	} {
-		if err := lib.Func(fn, name); err != nil {
-			return nil, err
-		}
-	}
-	var setRunner func(uintptr)
-	if err := lib.Func(&setRunner, "fakecuda_set_runner"); err != nil {
+		"fakecuda_find": &f.find, "fakecuda_direct": &f.direct, "fakecuda_set_runner": &setRunner,
+	})
+	if err != nil {
 		return nil, err
 	}
 	setRunner(purego.NewCallback(f.run))
@@ -151,6 +143,29 @@ func Build(name string, source []byte, flags ...string) (path string, err error)
 		return "", fmt.Errorf("%s: %w\n%s", compiler, err, text)
 	}
 	return path, nil
+}
+
+// BuildAndOpen is Build for a library that this process opens. It sets the functions, pointers by name, to those of the
+// library.
+func BuildAndOpen(name string, source []byte, functions map[string]any, flags ...string) (path string, err error) {
+	if path, err = Build(name, source, flags...); err != nil {
+		return "", err
+	}
+	return path, open(path, functions)
+}
+
+// open opens a library, and sets functions to those of the library.
+func open(path string, functions map[string]any) error {
+	lib, err := dl.Open(path)
+	if err != nil {
+		return err
+	}
+	for name, fn := range functions {
+		if err := lib.Func(fn, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // New returns the driver of this process, which is built at the first call. Without a C compiler it

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/hw/internal/cudafake"
-	"github.com/nexar-go/nexar/hw/internal/dl"
 )
 
 //go:embed c/verbs.c
@@ -29,24 +28,13 @@ type Fake struct {
 // load builds and opens the library at the first call. Its name is that of libibverbs, so that the dynamic linker finds it
 // when package verbs opens that.
 var load = sync.OnceValues(func() (*Fake, error) {
-	path, err := cudafake.Build("verbs", source, "-Wl,-soname,libibverbs.so.1")
-	if err != nil {
-		return nil, err
-	}
-	lib, err := dl.Open(path)
-	if err != nil {
-		return nil, err
-	}
 	f := new(Fake)
-	for name, fn := range map[string]any{
-		"break": &f.fail, "hold": &f.hold, "refuse": &f.refuse, "held": &f.held, "registered": &f.registered,
-		"live": &f.live, "device_read": &f.deviceRead, "device_written": &f.written, "strays": &f.strayed,
-	} {
-		if err := lib.Func(fn, "fakeverbs_"+name); err != nil {
-			return nil, err
-		}
-	}
-	return f, nil
+	_, err := cudafake.BuildAndOpen("verbs", source, map[string]any{
+		"fakeverbs_break": &f.fail, "fakeverbs_hold": &f.hold, "fakeverbs_refuse": &f.refuse, "fakeverbs_held": &f.held,
+		"fakeverbs_registered": &f.registered, "fakeverbs_live": &f.live, "fakeverbs_device_read": &f.deviceRead,
+		"fakeverbs_device_written": &f.written, "fakeverbs_strays": &f.strayed,
+	}, "-Wl,-soname,libibverbs.so.1")
+	return f, err
 })
 
 // New returns the library of this process, which must not have opened libibverbs before. Without a C compiler it skips the

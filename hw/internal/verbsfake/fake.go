@@ -6,7 +6,6 @@ import (
 	_ "embed"
 
 	"github.com/nexar-go/nexar/hw/internal/cudafake"
-	"github.com/nexar-go/nexar/hw/internal/dl"
 	"github.com/nexar-go/nexar/hw/internal/verbs"
 )
 
@@ -25,22 +24,13 @@ type Fake struct {
 
 // Load builds the library and makes package verbs use it. Call it before the first use of package verbs, once.
 func Load() (*Fake, error) {
-	path, err := cudafake.Build("ibverbs", source)
-	if err != nil {
-		return nil, err
-	}
-	lib, err := dl.Open(path)
-	if err != nil {
-		return nil, err
-	}
 	f := new(Fake)
-	for name, fn := range map[string]any{
+	path, err := cudafake.BuildAndOpen("ibverbs", source, map[string]any{
 		"fakeverbs_break": &f.breakAt, "fakeverbs_requests": &f.requests, "fakeverbs_trigger": &f.trigger,
 		"fakeverbs_stall": &f.stall, "fakeverbs_port_down": &f.portDown, "fakeverbs_live": &f.live,
-	} {
-		if err := lib.Func(fn, name); err != nil {
-			return nil, err
-		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	verbs.Library = path
 	return f, nil
