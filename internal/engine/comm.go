@@ -333,8 +333,8 @@ func leftError(rank int) *PeerError {
 
 // queriedLocked returns the ranks that an operation queries in a round: at first those that it waits for, then all
 // but this one, beginning with the next. A query needs a connection, so ranks with pending links are queried
-// only if the operation still makes no progress after several rounds. Among few ranks, those that it waits for are
-// queried at once.
+// only if the operation still makes no progress after several rounds, and never with [Config.QueryLinkedOnly]. Among few
+// ranks, those that it waits for are queried at once.
 func (c *Comm) queriedLocked(awaited []int, round int) []int {
 	size, all := len(c.linkTo), queryPendingRound
 	if size > queryFew {
@@ -346,9 +346,12 @@ func (c *Comm) queriedLocked(awaited []int, round int) []int {
 	}
 	return slices.DeleteFunc(ranks, func(rank int) bool {
 		l := c.linkTo[rank]
-		isQueried := l == nil || !l.IsPending() || round >= all && size <= queryAllMax ||
+		if l == nil || !l.IsPending() {
+			return false
+		}
+		isQueried := round >= all && size <= queryAllMax ||
 			(size <= queryAwaitedFew || round >= queryPendingRound) && slices.Contains(awaited, rank)
-		return !isQueried
+		return !isQueried || c.engine.cfg.QueryLinkedOnly
 	})
 }
 

@@ -34,6 +34,9 @@ type Config struct {
 	// EagerMax is the longest payload, in bytes, that is sent without a
 	// grant. All nodes have the same. 0 means wire.PayloadMax, the largest value.
 	EagerMax int
+	// QueryLinkedOnly keeps the watchdog from querying ranks without a connection: in a sparse topology without relays, a
+	// query of a rank that cannot be reached would end the operation.
+	QueryLinkedOnly bool
 	// Log may be nil.
 	Log *slog.Logger
 }

@@ -184,7 +184,6 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	cfg.OnDemand = cfg.OnDemand || !cfg.Topology.IsFull()
 	m := &Mesh{
 		cfg: cfg, self: self, log: cfg.Log, view: cfg.View,
-		engine:  engine.New(engine.Config{EagerMax: cfg.EagerMax, Log: cfg.Log}),
 		changed: make(chan struct{}), closed: make(chan struct{}), explaining: make(chan struct{}, 1),
 		accepted: newConnSet[acceptedKey](), bulk: newConnSet[membership.NodeID](),
 	}
@@ -193,6 +192,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 		m.addPeerLocked(n, rank)
 	}
 	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, cfg.host(), runtime.NumCPU(), cfg.Paths)
+	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.HasRelay(), Log: cfg.Log})
 	m.wanted.init()
 	m.setNear(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/test/worldtest"
@@ -102,4 +104,21 @@ func TestSparseWithoutWay(t *testing.T) {
 	if e, ok := errors.AsType[*nexar.PeerError](err); !ok || e.Rank != 3 || !strings.Contains(err.Error(), "not a neighbor of this node in the topology k-regular:2") {
 		t.Errorf("got error %v, want a PeerError of rank 3 that names the topology", err)
 	}
+}
+
+// TestSparseLate: ranks that wait for a late one for longer than any pause between queries do not query ranks that they cannot
+// reach, since that would end the collective.
+func TestSparseLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, late = 7, 3
+		comms := worldtest.MemLinks().Sparse(t, "k-regular:2").Cluster(t, size, nexar.Config{})
+		if err := worldtest.ForEach(size, func(rank int) error {
+			if rank == late {
+				time.Sleep(10 * time.Second)
+			}
+			return sparseCalls(t.Context(), comms[rank], 10)
+		}); err != nil {
+			t.Error(err)
+		}
+	})
 }
