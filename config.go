@@ -88,8 +88,9 @@ type Config struct {
 	// NEXAR_ENABLE_TCP_BULK_SIDECAR, 1 by default, is 0.
 	Transports []string `env:"NEXAR_TRANSPORTS" also:"NEXAR_ENABLE_TCP_BULK_SIDECAR" default:"shm,tcp,quic"`
 
-	// Factories add transports of the program to the built-in ones. Two nodes use such a transport
-	// if both have a factory of its name. It is preferred to built-in transports of the same
+	// Factories add transports of the program to the built-in ones. If Transports is not the default, it has to
+	// name them; otherwise the node logs a warning and does not use them. Two nodes use such a transport if both
+	// have a factory of its name. It is preferred to built-in transports of the same
 	// locality, and earlier factories to later ones. If a transport violates its contract, only
 	// the Conn concerned ends, with an error that names the transport; a call that does not return
 	// is abandoned after HeartbeatTimeout.

@@ -176,6 +176,11 @@ func (cfg *Config) node(ctx context.Context) (c node.Config, err error) {
 	if err != nil {
 		return c, err
 	}
+	for _, f := range cfg.Factories {
+		if !use.Warned && !slices.Contains(use.Names, f.Name) {
+			cfg.Log.Warn("a transport of Factories is not used: "+variable("Transports")+" does not name it", "transport", f.Name, "transports", strings.Join(use.Names, ","))
+		}
+	}
 	return node.Config{
 		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: testhook.PacketsFrom(ctx), Tamper: testhook.TamperFrom(ctx), Transports: use,
 		Areas: negotiate.Areas, AreaSize: negotiate.AreaSize(), PlainBulk: cfg.PlainBulk, OnDemand: cfg.Links != linksEager,

@@ -236,7 +236,7 @@ func (f *benchFlags) join(ctx context.Context, s streams, cfg bench.Config, give
 			return err
 		}
 		join.Factories = []transport.Factory{factory}
-		join.Transports = []string{"tcp", "quic"} // for joining, and for nodes that it does not connect
+		join.Transports = []string{f.transport, "tcp", "quic"} // the last two for joining, and for nodes that the first does not connect
 	} else if f.transport != "auto" {
 		join.Transports = []string{f.transport}
 		if f.transport == "tcp" {

@@ -1,6 +1,9 @@
 package command
 
 import (
+	"cmp"
+	"context"
+	"crypto/rand"
 	"errors"
 	"net"
 	"os"
@@ -13,12 +16,25 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/shm"
 )
 
-// TestMain makes the commands that the scripts run: nexar itself, and worker,
-// the program that it starts.
+// TestMain makes the commands that the scripts run: nexar itself, worker, the program that it starts, and nexar-more, nexar
+// with the transport more.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"nexar": func() { Main(Hardware{}) }, "worker": worker})
+	testscript.Main(m, map[string]func(){
+		"nexar": func() { Main(Hardware{}) }, "worker": worker,
+		"nexar-more": func() {
+			more := func() (transport.Factory, error) {
+				return transport.Factory{Name: "more", Listen: func(_ context.Context, env transport.Env) (transport.Transport, error) {
+					return shm.New(shm.Config{Cluster: env.Cluster, Node: cmp.Or(env.Node, rand.Text())})
+				}}, nil
+			}
+			Main(Hardware{Command: "nexar-more", Transports: map[string]func() (transport.Factory, error){"more": more}})
+		},
+	})
 }
 
 func TestScripts(t *testing.T) { runScripts(t, "script") }
