@@ -137,7 +137,7 @@ rdma: ## run the tests of RDMA in a virtual machine with software RDMA (hw/vm); 
 gpu: ## run the tests of GPUs and NCCL on the hardware of this machine (hw/gpu), and write docs/results/gpu.txt
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; hw/gpu/build "$$dir" && hw/gpu/run "$$dir" docs/results/gpu.txt
 
-rdma-full: ## run all tests of RDMA in virtual machines, in about 10 minutes, and write docs/results/rdma.txt; needs QEMU
+rdma-full: ## run all tests of RDMA in virtual machines, in 10 to 20 minutes, and write docs/results/rdma.txt; needs QEMU
 	hw/vm/full docs/results/rdma.txt
 
 rdma-ci: ## run some tests of RDMA in a virtual machine, in less than a minute; says so if QEMU is missing
