@@ -105,7 +105,7 @@ func TestSlowFunctionOfAnotherComm(t *testing.T) {
 	})
 }
 
-// TestSlowFunctionOverAnotherLink: an operation whose links no slow function occupies times out.
+// TestSlowFunctionOverAnotherLink: an operation over links that no slow function occupies times out.
 func TestSlowFunctionOverAnotherLink(t *testing.T) {
 	eachPayload(t, 3, func(t *testing.T, w *world) {
 		const limit = slowLimit + 3*watchTick

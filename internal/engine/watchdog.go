@@ -133,8 +133,8 @@ func (e *Engine) watch() {
 	}
 }
 
-// occupy sets links to those whose frames this node may not read now, since an operation calls the function of a reduction on the
-// goroutine that reads one of them: it is at work and has not moved since the last check. An operation at work that moves
+// occupy sets links to those that this node may not read now: an operation over them is at work and has not moved since the last
+// check. It may be in the function of a reduction, on the goroutine that reads one of the links. An operation at work that moves
 // occupies no link for long.
 func (e *Engine) occupy(comms []*Comm, links map[*link.Link]bool) {
 	clear(links)

@@ -115,7 +115,7 @@ func cmpErr(err error, check func() error) error {
 	if err != nil {
 		return err
 	}
-	return sparseCheck()
+	return check()
 }
 
 // TestSparseWithoutWay: a message to a rank that is not a neighbor, without a relay, ends with an error that names the rank
