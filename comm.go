@@ -108,12 +108,19 @@ func (c *Comm) Done() <-chan struct{} { return c.impl.Stopped() }
 
 // Transport returns the name of the transports between this rank and the others: "mem" within a
 // process, "shm", "tcp", "quic", "quic+tcp" if TCP carries the payloads, or "mixed" if they are not the
-// same for all ranks; see [Node.Peers].
-func (c *Comm) Transport() string { return c.impl.Transport }
+// same for all ranks; see [Node.Peers]. It changes when a connection goes over to another transport, as after the failure
+// of an RDMA device. Once a rank is gone, it is the name at the time when the communicator was made.
+func (c *Comm) Transport() string {
+	name, _ := c.impl.Common()
+	return name
+}
 
 // Encrypted reports whether all data between the ranks is encrypted and
-// authenticated. Data in one process, or in shared memory, is not.
-func (c *Comm) Encrypted() bool { return c.impl.Encrypted }
+// authenticated. Data in one process, or in shared memory, is not. It changes with [Comm.Transport].
+func (c *Comm) Encrypted() bool {
+	_, encrypted := c.impl.Common()
+	return encrypted
+}
 
 // Close ends the communicator on this rank: operations in progress and later ones return
 // [ErrClosed]. It may be called more than once.

@@ -38,7 +38,7 @@ func (f *FileShortage) OutOfFiles() error {
 		return errors.New("this system has too many open files")
 	}
 	text := "this process has too many open files"
-	if limit, ok := maxFiles(); ok {
+	if limit := MaxFiles(); limit > 0 {
 		text += fmt.Sprintf(": its limit is %d (ulimit -n)", limit)
 	}
 	return errors.New(text)

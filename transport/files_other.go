@@ -2,4 +2,5 @@
 
 package transport
 
-func maxFiles() (uint64, bool) { return 0, false }
+// MaxFiles returns the number of files that this process may have open, or 0 if it is not known.
+func MaxFiles() uint64 { return 0 }

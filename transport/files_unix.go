@@ -4,9 +4,11 @@ package transport
 
 import "syscall"
 
-// maxFiles returns the number of files that this process may have open.
-func maxFiles() (uint64, bool) {
+// MaxFiles returns the number of files that this process may have open, or 0 if it is not known.
+func MaxFiles() uint64 {
 	var limit syscall.Rlimit
-	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)
-	return uint64(limit.Cur), err == nil
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 0
+	}
+	return uint64(limit.Cur)
 }

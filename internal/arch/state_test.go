@@ -23,7 +23,7 @@ func constants() map[string]string {
 		"hw/transport/rdma.exposures": "the memory of GPUs in the address space of the process",
 		"hw/device/cuda.exports":      "the exported memory in the address space of the process",
 		"hw/internal/cudafake.Load":   "opens a C library, which is open until the process ends",
-		"hw/internal/gdrfake.load":    "opens a C library, which is open until the process ends",
+		"hw/internal/verbsfake.Load":  "opens a C library, which is open until the process ends",
 		"transport.mappings":          "the mappings of the address space of the process",
 		"internal/kernel.f16Values":   "a table of 65,536 constants, computed on first use",
 	}

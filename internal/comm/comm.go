@@ -37,8 +37,8 @@ type Comm struct {
 	Ranks []int             // by rank, the rank in the view
 	Nodes []membership.Node // by rank
 
-	Transport string // of all links, or "mixed"
-	Encrypted bool   // all links are encrypted
+	transport string // see Common; as it was at the beginning
+	encrypted bool
 
 	reached negotiate.Result
 	carrier *engine.Comm  // carries calls as messages
@@ -96,6 +96,16 @@ func (c *Comm) Cause() error {
 // Paths returns the paths to the other ranks.
 func (c *Comm) Paths() []mesh.PathInfo {
 	return c.View.mesh.Paths(membership.View{Nodes: c.Nodes})
+}
+
+// Common returns the name of the transport of all links, or "mixed", and whether all of them are encrypted. They are those that
+// the links use now. Once a rank has no link, they are those of the beginning.
+func (c *Comm) Common() (transport string, encrypted bool) {
+	paths := c.Paths()
+	if len(paths) < c.Size()-1 {
+		return c.transport, c.encrypted
+	}
+	return mesh.Common(paths)
 }
 
 // Neighbors returns the ranks that the topology of the world links to this node, in ascending order.
@@ -206,7 +216,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	c.Engine = e.NewComm(id, rank, links)
 	c.Engine.Watch(engine.Watcher{Ended: c.stop})
 	paths := c.Paths()
-	c.Transport, c.Encrypted = mesh.Common(paths)
+	c.transport, c.encrypted = mesh.Common(paths)
 	control := e.NewComm(engine.ID(id, controlID), rank, links)
 	defer control.Close()
 	c.trace(control)

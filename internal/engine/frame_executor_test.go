@@ -77,6 +77,15 @@ func (r *frameExecution) Receive(f *exec.Frame) {
 	}
 }
 
+func (r *frameExecution) PeersLocked() (ranks []int) {
+	for rank := range r.x.links {
+		if rank != r.x.rank {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
 func (r *frameExecution) addLocked(f *exec.Frame) {
 	kernel.Reducer(kernel.Int32, kernel.Sum)(r.sum, r.sum, f.Payload)
 	f.ReleaseLocked()

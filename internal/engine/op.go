@@ -31,6 +31,9 @@ type Op struct {
 	progressAt time.Time // when the watchdog last saw progress
 	progress   uint64    // as measured then
 	search     search
+
+	working bool   // this node was at work on it at the last check of the watchdog
+	worked  uint64 // its progress then
 }
 
 // Start begins a collective. Its buffers belong to the engine until [Op.Wait] has
@@ -97,7 +100,7 @@ func (c *Comm) newOpLocked(w *exec.Work) (op *Op) {
 	op.call.Call = w.Call
 	op.call.Comm, op.call.Seq = c.id, c.seq
 	op.state, op.err = running, nil
-	op.progressAt, op.progress = time.Time{}, 0
+	op.progressAt, op.progress, op.working = time.Time{}, 0, false
 	return op
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -86,6 +87,7 @@ func (e *Engine) watch() {
 	defer timer.Stop()
 	idle, last := 0, time.Now()
 	var comms []*Comm
+	occupied := make(map[*link.Link]bool)
 	for {
 		next := dozeMax
 		e.begun.Store(false)
@@ -100,8 +102,9 @@ func (e *Engine) watch() {
 		case now := <-timer.C:
 			e.clock.Now()
 			comms = e.appendComms(comms[:0])
+			e.occupy(comms, occupied)
 			for _, c := range comms {
-				next = min(next, c.watch(now, now.Sub(last)))
+				next = min(next, c.watch(now, now.Sub(last), occupied))
 			}
 			clear(comms)
 			e.watchStalls(now.Sub(last))
@@ -130,23 +133,57 @@ func (e *Engine) watch() {
 	}
 }
 
+// occupy sets links to those that this node may not read now: an operation over them is at work and has not moved since the last
+// check. It may be in the function of a reduction, on the goroutine that reads one of the links. An operation at work that moves
+// occupies no link for long.
+func (e *Engine) occupy(comms []*Comm, links map[*link.Link]bool) {
+	clear(links)
+	if e.active.Load() == 0 {
+		return
+	}
+	for _, c := range comms {
+		c.mu.Lock()
+		c.occupyLocked(links)
+		c.mu.Unlock()
+	}
+}
+
+func (c *Comm) occupyLocked(links map[*link.Link]bool) {
+	c.calls.each(func(op *Op) {
+		if op.receiver == nil { // It reads no link.
+			return
+		}
+		moved, working := op.exec.ProgressLocked()
+		if working && op.working && moved == op.worked {
+			for _, rank := range op.receiver.PeersLocked() {
+				links[c.linkTo[rank]] = true
+			}
+		}
+		op.working, op.worked = working, moved
+	})
+}
+
 // watch times operations out, and queries for those that make no progress. A rank
 // that has made another call answers a query with a mismatch. It returns the time until the next
-// check, if no operation begins before. The last check was so long ago.
-func (c *Comm) watch(now time.Time, ago time.Duration) (next time.Duration) {
+// check, if no operation begins before. The last check was so long ago. That time does not count if the communicator has one of
+// the occupied links.
+func (c *Comm) watch(now time.Time, ago time.Duration, occupied map[*link.Link]bool) (next time.Duration) {
 	c.mu.Lock()
-	next, fx := c.watchLocked(now, ago)
+	next, fx := c.watchLocked(now, ago, occupied)
 	c.mu.Unlock()
 	c.carryOut(fx)
 	return next
 }
 
-func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration, fx *effects) {
+func (c *Comm) watchLocked(now time.Time, ago time.Duration, occupied map[*link.Link]bool) (next time.Duration, fx *effects) {
 	next = dozeMax
 	if c.calls.live == 0 {
 		return next, nil
 	}
 	stopped := max(0, ago-tickCreditMax)
+	if len(occupied) > 0 && slices.ContainsFunc(c.linkTo, func(l *link.Link) bool { return occupied[l] }) {
+		stopped = ago
+	}
 	ago -= stopped
 	if stopped > 0 {
 		c.postponeLocked(stopped)
@@ -188,7 +225,7 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration) (next time.Duration
 
 // workingLocked returns the sequence number of the first operation that this rank works on, or the largest number without one.
 // Later operations do not wait for other ranks meanwhile: the function of a reduction runs on the goroutine that reads a
-// link, which then reads no frame for them.
+// link, which then reads no frame for them. See [Engine.occupy] for those of other communicators.
 func (c *Comm) workingLocked() uint64 {
 	first := uint64(math.MaxUint64)
 	c.calls.each(func(op *Op) {

@@ -104,10 +104,10 @@ func TestStoppedProcess(t *testing.T) {
 					t.Fatal(err)
 				}
 				now := time.Now()
-				c.watch(now, watchTick)
+				c.watch(now, watchTick, nil)
 				look := func(ago time.Duration) {
 					now = now.Add(ago)
-					c.watch(now, ago)
+					c.watch(now, ago, nil)
 				}
 				look(time.Hour)
 				for range checks - 2 {
@@ -135,10 +135,12 @@ func TestWatchDoesNotAllocate(t *testing.T) {
 	}
 	now := time.Now()
 	var list []*Comm
+	occupied := make(map[*link.Link]bool)
 	check := func() {
 		list = w.engines[0].appendComms(list[:0])
+		w.engines[0].occupy(list, occupied)
 		for _, c := range list {
-			c.watch(now, 0)
+			c.watch(now, 0, occupied)
 		}
 	}
 	if n := testing.AllocsPerRun(1000, check); n > 0 {

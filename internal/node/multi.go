@@ -7,7 +7,6 @@ import (
 	"math"
 	"sync"
 
-	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/tcp"
@@ -55,7 +54,7 @@ func (s *sockets) acceptJoins(listen string, n int, joining pki.Joining) (*multi
 		if err != nil {
 			return m, err
 		}
-		t, err := tcp.Listen(tcp.Config{Listener: l, Anonymous: true, MaxPipes: joinPipesMax, MaxHandshakes: joiningMax(n, host.MaxFiles()), Log: s.log}, joining)
+		t, err := tcp.Listen(tcp.Config{Listener: l, Anonymous: true, MaxPipes: joinPipesMax, MaxHandshakes: joiningMax(n, transport.MaxFiles()), Log: s.log}, joining)
 		if err != nil {
 			return m, errors.Join(err, l.Close())
 		}

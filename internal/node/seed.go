@@ -15,6 +15,7 @@ import (
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/server"
+	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
@@ -75,7 +76,7 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	}
 	cfg.Transports.Roots = cfg.Issuer.Roots() // of the other seeds
 	s := &Seed{done: make(chan struct{})}
-	s.sockets, err = openSockets(context.Background(), cfg.Listen, nil, cfg.Transports, quic.Config{MaxHandshakes: joiningMax(cfg.World, host.MaxFiles()), Log: cfg.Log, Heartbeat: -1})
+	s.sockets, err = openSockets(context.Background(), cfg.Listen, nil, cfg.Transports, quic.Config{MaxHandshakes: joiningMax(cfg.World, transport.MaxFiles()), Log: cfg.Log, Heartbeat: -1})
 	if err != nil {
 		return nil, err
 	}

@@ -67,6 +67,8 @@ func Algorithms(c Collective) []Algorithm {
 			{Name: "two-phase", Plan: rootless(TwoPhaseBarrier), Fits: upTo(4), Uneven: true},
 			{Name: "flat", Plan: rootless(FlatBarrier), Single: true, Fits: upTo(64), Uneven: true, Shared: true},
 			{Name: "leader", Plan: rootless(TwoPhaseBarrier), Fits: above(8), Uneven: true, Shared: true},
+			{Name: "ring", Plan: rootless(RingBarrier), Rounds: ringBarrier, Single: true, Fits: always, Uneven: true},
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingBarrier), Rounds: recursiveDoublingBarrier, Fits: always, Uneven: true},
 		}
 	case Broadcast:
 		return []Algorithm{

@@ -38,6 +38,9 @@ func claims(c Collective, name string, n int) (claim, bool) {
 		"barrier/two-phase":     {rounds: 2, depth: 2, messages: 2 * (n - 1)},
 		"barrier/flat":          {rounds: 1, depth: 1, messages: 2 * (n - 1)},
 		"barrier/leader":        {rounds: 2, depth: 2, messages: 2 * (n - 1)},
+		"barrier/ring":          {rounds: n - 1, depth: n - 1, messages: 2 * (n - 1)},
+
+		"barrier/recursive-doubling": {rounds: down + odd(0, 2), depth: down + odd(0, 2), messages: 2*down + odd(0, 2)},
 
 		"broadcast/binomial":     {rounds: up, depth: up, sent: float64(up), received: 1},
 		"broadcast/chain":        {rounds: 2, depth: n - 1, sent: 1, received: 1},

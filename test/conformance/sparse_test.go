@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,13 +18,29 @@ import (
 // TestSparseNeighbors: in worlds where only neighbors reach each other, collectives that have an algorithm for that use
 // it, for all lengths and roots: nothing is sent to any other rank.
 func TestSparseNeighbors(t *testing.T) {
-	for _, topology := range []string{"k-regular:2", "k-regular:4", "k-regular:3"} {
+	for _, test := range []struct {
+		topology string
+		size     int
+		calls    func(ctx context.Context, c *nexar.Comm, n int) error
+	}{
+		{"k-regular:2", 7, sparseCalls}, {"k-regular:4", 7, sparseCalls}, {"k-regular:3", 7, sparseCalls},
+		{"hypercube", 7, sparseSum}, {"hypercube", 8, sparseSum}, // Other collectives have no algorithm for hypercubes.
+	} {
 		for _, m := range worldtest.Media(worldtest.MemLinks(), worldtest.MemHosts(), worldtest.Sim(), worldtest.TLS()) {
-			t.Run(topology+"/"+m.Name, func(t *testing.T) {
-				const size = 7
-				comms := m.Sparse(t, topology).Cluster(t, size, nexar.Config{})
+			t.Run(fmt.Sprintf("%s of %d/%s", test.topology, test.size, m.Name), func(t *testing.T) {
+				comms := m.Sparse(t, test.topology).Cluster(t, test.size, nexar.Config{})
 				for _, n := range []int{1, 100, 10_000, 300_000} {
-					if err := worldtest.ForEach(size, func(rank int) error { return sparseCalls(t.Context(), comms[rank], n) }); err != nil {
+					var begun atomic.Int64
+					if err := worldtest.ForEach(test.size, func(rank int) error {
+						begun.Add(1)
+						if err := comms[rank].Barrier(t.Context()); err != nil {
+							return err
+						}
+						if k := begun.Load(); k != int64(test.size) {
+							return fmt.Errorf("the barrier has ended when %d of %d ranks had begun it", k, test.size)
+						}
+						return test.calls(t.Context(), comms[rank], n)
+					}); err != nil {
 						t.Fatalf("%d elements: %v", n, err)
 					}
 				}
@@ -32,40 +49,47 @@ func TestSparseNeighbors(t *testing.T) {
 	}
 }
 
+// sparseSum makes an all-reduce and checks the result.
+func sparseSum(ctx context.Context, c *nexar.Comm, n int) error {
+	all := slices.Repeat([]int64{int64(c.Rank())}, n)
+	return cmpErr(nexar.AllReduce(ctx, c, all, nexar.Sum), func() error {
+		sum := int64(c.Size() * (c.Size() - 1) / 2)
+		return sparseCheck("all-reduce", all, func(int) int64 { return sum })
+	})
+}
+
+func sparseCheck(what string, got []int64, want func(i int) int64) error {
+	for i := range got {
+		if got[i] != want(i) {
+			return fmt.Errorf("%s: element %d is %d, want %d", what, i, got[i], want(i))
+		}
+	}
+	return nil
+}
+
 // sparseCalls makes the collectives of a rank, and messages to the next rank, and checks the results.
 func sparseCalls(ctx context.Context, c *nexar.Comm, n int) error {
 	rank, size := c.Rank(), c.Size()
 	own, sum := slices.Repeat([]int64{int64(rank)}, n), int64(size*(size-1)/2)
-	check := func(what string, got []int64, want func(i int) int64) error {
-		for i := range got {
-			if got[i] != want(i) {
-				return fmt.Errorf("%s: element %d is %d, want %d", what, i, got[i], want(i))
-			}
-		}
-		return nil
-	}
-	all := slices.Clone(own)
-	if err := cmpErr(nexar.AllReduce(ctx, c, all, nexar.Sum), func() error {
-		return check("all-reduce", all, func(int) int64 { return sum })
-	}); err != nil {
+	if err := sparseSum(ctx, c, n); err != nil {
 		return err
 	}
 	gathered := make([]int64, n*size)
 	if err := cmpErr(nexar.AllGather(ctx, c, gathered, own), func() error {
-		return check("all-gather", gathered, func(i int) int64 { return int64(i / n) })
+		return sparseCheck("all-gather", gathered, func(i int) int64 { return int64(i / n) })
 	}); err != nil {
 		return err
 	}
 	part := make([]int64, n)
 	if err := cmpErr(nexar.ReduceScatter(ctx, c, part, gathered, nexar.Sum), func() error {
-		return check("reduce-scatter", part, func(int) int64 { return int64(rank * size) })
+		return sparseCheck("reduce-scatter", part, func(int) int64 { return int64(rank * size) })
 	}); err != nil {
 		return err
 	}
 	for root := range size {
 		data := slices.Clone(own)
 		if err := cmpErr(nexar.Broadcast(ctx, c, data, root), func() error {
-			return check("broadcast", data, func(int) int64 { return int64(root) })
+			return sparseCheck("broadcast", data, func(int) int64 { return int64(root) })
 		}); err != nil {
 			return err
 		}
@@ -74,7 +98,7 @@ func sparseCalls(ctx context.Context, c *nexar.Comm, n int) error {
 			if rank != root {
 				return nil
 			}
-			return check("reduce", data, func(int) int64 { return sum })
+			return sparseCheck("reduce", data, func(int) int64 { return sum })
 		}); err != nil {
 			return err
 		}
@@ -85,7 +109,7 @@ func sparseCalls(ctx context.Context, c *nexar.Comm, n int) error {
 	if err := nexar.Send(ctx, c, own, next, 0); err != nil {
 		return err
 	}
-	return cmpErr(h.Wait(), func() error { return check("message", received, func(int) int64 { return int64(before) }) })
+	return cmpErr(h.Wait(), func() error { return sparseCheck("message", received, func(int) int64 { return int64(before) }) })
 }
 
 // cmpErr returns err, or the result of check.

@@ -8,9 +8,11 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"unsafe"
@@ -118,8 +120,22 @@ func need(tb testing.TB, what string, err error) {
 	}
 }
 
-// Build compiles a library from C, into a folder for temporary files, and returns its path.
+// Build compiles a library from a file of C, into a folder for temporary files, and returns its path.
 func Build(name string, source []byte, flags ...string) (path string, err error) {
+	return build(name, flags, func(dir string) error { return os.WriteFile(filepath.Join(dir, name+".c"), source, 0o600) })
+}
+
+// BuildAndOpen is Build for a library of several files, which this process opens. It sets the functions, pointers by name, to
+// those of the library.
+func BuildAndOpen(name string, source fs.FS, functions map[string]any, flags ...string) (path string, err error) {
+	if path, err = build(name, flags, func(dir string) error { return os.CopyFS(dir, source) }); err != nil {
+		return "", err
+	}
+	return path, open(path, functions)
+}
+
+// build compiles the files of C that add writes to a folder.
+func build(name string, flags []string, add func(dir string) error) (path string, err error) {
 	compiler := ""
 	for _, c := range []string{os.Getenv("CC"), "cc", "gcc", "clang"} {
 		if p, err := exec.LookPath(c); err == nil {
@@ -134,24 +150,19 @@ func Build(name string, source []byte, flags ...string) (path string, err error)
 	if err != nil {
 		return "", err
 	}
-	in, path := filepath.Join(dir, name+".c"), filepath.Join(dir, "libfake"+name+".so")
-	if err := os.WriteFile(in, source, 0o600); err != nil {
+	if err := add(dir); err != nil {
 		return "", err
 	}
-	args := append([]string{"-O1", "-g", "-fPIC", "-shared", "-o", path, in, "-lpthread"}, flags...)
+	files, err := filepath.Glob(filepath.Join(dir, "*.c"))
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, "libfake"+name+".so")
+	args := slices.Concat([]string{"-O1", "-g", "-fPIC", "-shared", "-o", path}, files, []string{"-lpthread"}, flags)
 	if text, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", compiler, err, text)
 	}
 	return path, nil
-}
-
-// BuildAndOpen is Build for a library that this process opens. It sets the functions, pointers by name, to those of the
-// library.
-func BuildAndOpen(name string, source []byte, functions map[string]any, flags ...string) (path string, err error) {
-	if path, err = Build(name, source, flags...); err != nil {
-		return "", err
-	}
-	return path, open(path, functions)
 }
 
 // open opens a library, and sets functions to those of the library.

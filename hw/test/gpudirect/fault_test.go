@@ -136,7 +136,7 @@ func TestQueuePairFails(t *testing.T) {
 					f.verbs.Hold(true)
 					go func() {
 						if awaitHeld(ctx, f) == nil {
-							f.verbs.Break()
+							f.verbs.Fail()
 							f.verbs.Hold(false)
 						}
 					}()
@@ -161,7 +161,7 @@ func TestQueuePairFails(t *testing.T) {
 					f.verbs.Hold(true)
 					go func() {
 						if awaitHeld(ctx, f) == nil {
-							f.verbs.Break()
+							f.verbs.Fail()
 							f.verbs.Hold(false)
 						}
 					}()

@@ -17,7 +17,7 @@ import (
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/hw/device/cuda"
 	"github.com/nexar-go/nexar/hw/internal/cudafake"
-	"github.com/nexar-go/nexar/hw/internal/gdrfake"
+	"github.com/nexar-go/nexar/hw/internal/verbsfake"
 	"github.com/nexar-go/nexar/hw/transport/rdma"
 	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/transport"
@@ -28,14 +28,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakes are the hardware of a test.
 type fakes struct {
 	cuda    *cudafake.Fake
-	verbs   *gdrfake.Fake
+	verbs   *verbsfake.Fake
 	silence time.Duration // after which a node counts as failed
 	timeout time.Duration // of collectives on rank 0; 0 for the default
 }
 
 func newFakes(t *testing.T) fakes {
 	t.Helper()
-	f := fakes{cuda: cudafake.New(t), verbs: gdrfake.New(t), silence: time.Minute}
+	f := fakes{cuda: cudafake.New(t), verbs: verbsfake.New(t), silence: time.Minute}
 	f.cuda.Configure(4, 256<<20)
 	f.cuda.Direct(true)
 	f.verbs.Refuse(false, false)
@@ -166,6 +166,6 @@ func inWorldOf(t *testing.T, fk fakes, world int, hasRDMA func(rank int) bool, f
 		t.Errorf("the network card has accessed freed memory of a GPU %d times", n)
 	}
 	if n := fk.verbs.Live(); n != 0 {
-		t.Errorf("%d registrations and windows are left", n)
+		t.Errorf("%d objects of libibverbs are left", n)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -290,6 +291,27 @@ func TestStalledQP(t *testing.T) {
 	}, wantFallback)
 	if w.counters.Fallbacks() == 0 {
 		t.Error("no conn went over to TCP")
+	}
+}
+
+// TestPortDown: when the port of a device goes down, its traffic goes on over TCP, for that reason.
+func TestPortDown(t *testing.T) {
+	needFake(t)
+	a, b := connect(t, newCluster(t, 2))
+	fake.PortDown()
+	for _, c := range []*conn{a, b} {
+		for c.Fallback() == nil {
+			if c.Err() != nil {
+				t.Fatal(c.Err())
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if f := c.Fallback(); !strings.Contains(f.Reason, "port 1 of device fake0 is down") {
+			t.Errorf("reason %q, want the port", f.Reason)
+		}
+	}
+	if err := stream(t.Context(), a, b, 5, func(int) {}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -196,6 +196,9 @@ func wantFallback(ctx context.Context, node *nexar.Node) error {
 			}
 		}
 		if !waits {
+			if w := node.World(); w.Transport() != "tcp" || !w.Encrypted() {
+				return fmt.Errorf("transport of the world after the failure: %s, encrypted: %t; want tcp, encrypted", w.Transport(), w.Encrypted())
+			}
 			return nil
 		}
 		select {

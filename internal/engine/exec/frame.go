@@ -112,4 +112,6 @@ type Receiver interface {
 	// Receive uses a frame after ArriveLocked has returned Receive, and makes the progress that
 	// the frame allows. It does not block.
 	Receive(f *Frame)
+	// PeersLocked returns the ranks that the operation exchanges frames with. The result must not be changed.
+	PeersLocked() []int
 }

@@ -209,7 +209,7 @@ func (r *Execution) grantLocked(e *effect) {
 	if r.device != nil {
 		r.sinkDevice(s, m)
 	} else if m.Kind == plan.Reduce {
-		s.Reduce, s.A, s.Left = r.combine, r.Bytes(m.A, ch), m.Left
+		s.Reduce, s.A, s.Left = r.fill, r.Bytes(m.A, ch), m.Left
 	}
 	r.instances[e.instance].state |= granted
 	e.kind, e.link = grant, r.executor.links[m.Peer]
@@ -275,6 +275,13 @@ func (r *Execution) compute(m *move, ch int, payload []byte) {
 		}
 		r.combine(dst, a, b)
 	}
+}
+
+// reducePiece is reduce for a piece of a granted payload, on the goroutine that reads it.
+func (r *Execution) reducePiece(dst, a, b []byte) {
+	r.filling.Add(1)
+	r.reduce(dst, a, b)
+	r.filling.Add(-1)
 }
 
 // reduce makes dst = a op b. It runs on the goroutine that has brought the last operand,

@@ -15,6 +15,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/link"
@@ -41,7 +42,7 @@ func New(mu *sync.Mutex, eagerMax int, poller *poll.Poller) *Executor {
 // NewLocked implements [exec.Executor].
 func (x *Executor) NewLocked(op exec.Op) exec.Execution {
 	r := &Execution{executor: x, op: op}
-	r.combine = r.reduce
+	r.combine, r.fill = r.reduce, r.reducePiece
 	return r
 }
 
@@ -75,6 +76,8 @@ type Execution struct {
 	program   *Program
 	device    Device                 // nil for memory of the host
 	combine   func(dst, a, b []byte) // the method reduce, bound once
+	fill      func(dst, a, b []byte) // the method reducePiece, bound once
+	filling   atomic.Int32           // goroutines in fill
 	instances []instance             // by channel and move
 	ready     []int32                // instances that may go on
 	first     effect                 // of ReadyLocked, for Run
@@ -147,10 +150,13 @@ func (r *Execution) WaitsForLocked() (ranks []int) {
 	return ranks
 }
 
+// PeersLocked implements [exec.Receiver].
+func (r *Execution) PeersLocked() []int { return r.program.peers }
+
 // ProgressLocked implements [exec.Execution]. Work of a device occupies no reader of a link, so that it is not exempt from the
 // timeout: a device that hangs would switch off that of all later calls too.
 func (r *Execution) ProgressLocked() (moved uint64, working bool) {
-	return uint64(len(r.instances)-r.remaining) + uint64(r.underWayLocked()), r.busy > r.launches
+	return uint64(len(r.instances)-r.remaining) + uint64(r.underWayLocked()), r.busy > r.launches || r.filling.Load() > 0
 }
 
 // underWayLocked returns the bytes that have moved of payloads in transfer.
