@@ -251,7 +251,27 @@ func (f *benchFlags) join(ctx context.Context, s streams, cfg bench.Config, give
 	if n := node.World().Size(); given && n != f.count {
 		return usagef("-n %d: the cluster has %s; leave -n out", f.count, report.Count(n, "rank"))
 	}
-	return f.measure(ctx, s, cfg, node.World())
+	if err := f.checkTransport(node); err != nil {
+		return err
+	}
+	if err := f.measure(ctx, s, cfg, node.World()); err != nil {
+		return err
+	}
+	return f.checkTransport(node)
+}
+
+// checkTransport returns an error if a peer is connected over another transport than that of added hardware. A device may be
+// missing on the other host, or fail while the ranks measure.
+func (f *benchFlags) checkTransport(node *nexar.Node) error {
+	if f.hardware.Transports[f.transport] == nil {
+		return nil
+	}
+	for _, p := range node.Peers() {
+		if p.Transport != f.transport || p.BulkTransport != f.transport {
+			return fmt.Errorf("--transport %s: rank %d is connected over %s, and %s for payloads, since %s", f.transport, p.Rank, p.Transport, p.BulkTransport, p.Reason)
+		}
+	}
+	return nil
 }
 
 // local measures with all ranks in this process.

@@ -22,13 +22,16 @@ import (
 )
 
 // TestMain makes the commands that the scripts run: nexar itself, worker, the program that it starts, and nexar-more, nexar
-// with the transport more.
+// with the transport more, which cannot be used if the variable MORE is "broken".
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"nexar": func() { Main(Hardware{}) }, "worker": worker,
 		"nexar-more": func() {
 			more := func() (transport.Factory, error) {
 				return transport.Factory{Name: "more", Listen: func(_ context.Context, env transport.Env) (transport.Transport, error) {
+					if os.Getenv("MORE") == "broken" {
+						return nil, errors.New("it is broken")
+					}
 					return shm.New(shm.Config{Cluster: env.Cluster, Node: cmp.Or(env.Node, rand.Text())})
 				}}, nil
 			}

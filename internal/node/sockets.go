@@ -182,8 +182,14 @@ func (s *sockets) listenTCP() (net.Listener, error) {
 }
 
 // noteUnavailable records that a transport cannot be used, and logs the transports that are
-// used instead. It warns unless the operating system has no such transport.
+// used instead. It warns unless the operating system has no such transport, once for a reason: a transport is started
+// for joining and for the node, which may try to join several times.
 func (s *sockets) noteUnavailable(name string, err error) {
+	text := fmt.Sprintf("%s: %v", name, strings.TrimPrefix(err.Error(), name+": "))
+	if slices.Contains(s.unavailable, text) {
+		return
+	}
+	s.unavailable = append(s.unavailable, text)
 	level := slog.LevelWarn
 	if errors.Is(err, errors.ErrUnsupported) {
 		level = slog.LevelInfo
@@ -191,7 +197,6 @@ func (s *sockets) noteUnavailable(name string, err error) {
 	s.missing = append(s.missing, name)
 	instead := slices.DeleteFunc(slices.Clone(s.use.Names), func(other string) bool { return slices.Contains(s.missing, other) })
 	s.log.Log(context.Background(), level, "a transport cannot be used", "transport", name, "reason", err, "instead", cmp.Or(strings.Join(instead, ", "), "none"))
-	s.unavailable = append(s.unavailable, fmt.Sprintf("%s: %v", name, strings.TrimPrefix(err.Error(), name+": ")))
 }
 
 // listensTo reports whether peers can reach this process over a built-in transport.

@@ -82,8 +82,13 @@ func TestUnavailableTransportIsLogged(t *testing.T) {
 			t.Errorf("log %q does not contain %q", log.String(), want)
 		}
 	}
-	if want := "shm: no memory"; s.unavailable[0] != want {
-		t.Errorf("unavailable %q, want %q", s.unavailable[0], want)
+	length := len(log.String())
+	s.noteUnavailable("shm", errors.New("shm: no memory"))
+	if more := log.String()[length:]; more != "" {
+		t.Errorf("the same reason was logged again: %q", more)
+	}
+	if want := "shm: no memory"; len(s.unavailable) != 2 || s.unavailable[0] != want {
+		t.Errorf("unavailable %q, want %q first of two", s.unavailable, want)
 	}
 }
 
