@@ -26,6 +26,7 @@ type check struct {
 	group   sync.WaitGroup // the goroutines of spawn
 
 	skipped, reason string // set by the body alone
+	atEnd           func() // if not nil, called at the end of the body; set by the body alone
 
 	mu     sync.Mutex
 	over   bool          // further reports are ignored
@@ -50,6 +51,13 @@ func (x *check) fatal(format string, args ...any) {
 	x.tb.Helper()
 	x.report(format, args...)
 	runtime.Goexit()
+}
+
+// end calls atEnd.
+func (x *check) end() {
+	if x.atEnd != nil {
+		x.atEnd()
+	}
 }
 
 // skip ends the subtest, because the transport lacks a feature.

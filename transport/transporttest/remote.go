@@ -25,6 +25,7 @@ func (x *check) remotePair(size int) *remotePair {
 	x.tb.Helper()
 	p := &remotePair{check: x, memory: make([]byte, size)}
 	p.connect()
+	x.atEnd = func() { p.reg.Deregister() }
 	return p
 }
 

@@ -179,6 +179,7 @@ func (s subtest) run(t *testing.T, factory Factory, data pattern) {
 	go func() {
 		defer close(finished)
 		defer x.group.Wait()
+		defer x.end()
 		s.body(x)
 	}()
 	limit := time.NewTimer(subtestLimit)

@@ -155,6 +155,9 @@ type conn struct {
 }
 
 func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, err error) {
+	if err := t.dev.retain(); err != nil {
+		return nil, err
+	}
 	c = &conn{
 		t: t, control: control, tcp: tcp, peer: peer, incoming: make(chan *receiver, maxBacklog),
 		done: make(chan struct{}), stopped: make(chan struct{}), systemLeft: systemSlots,
@@ -245,6 +248,7 @@ func (c *conn) discard() {
 		k.close()
 	}
 	c.chunks = nil
+	c.t.dev.release()
 }
 
 func (c *conn) Peer() string          { return cmp.Or(c.peer, c.RemoteAddr()) }
@@ -388,6 +392,7 @@ func (c *conn) freeLocked() {
 		k.close()
 	}
 	c.chunks = nil
+	c.t.dev.release()
 }
 
 // readControl reads the control connection until it ends, which ends the conn. Before a fallback, nothing else arrives.

@@ -30,6 +30,7 @@ type device struct {
 	loose bool
 
 	mu     sync.Mutex
+	users  int // the transport, its conns and registrations; the last one closes the device
 	cache  map[*transport.Mapping]*cached
 	order  []*cached // least recently used first
 	bytes  int       // of the cache
@@ -67,7 +68,7 @@ func openDevice(cfg Config) (dev *device, err error) {
 }
 
 func openNamed(name string, cfg Config) (dev *device, err error) {
-	dev = &device{cache: make(map[*transport.Mapping]*cached), limit: cmp.Or(cfg.CacheBytes, 1<<30), pinMin: cmp.Or(cfg.PinMin, 256<<10)}
+	dev = &device{users: 1, cache: make(map[*transport.Mapping]*cached), limit: cmp.Or(cfg.CacheBytes, 1<<30), pinMin: cmp.Or(cfg.PinMin, 256<<10)}
 	if dev.d, err = verbs.Open(name); err != nil {
 		return nil, err
 	}
@@ -159,6 +160,29 @@ func (dev *device) watch(failed func(error)) {
 		case e.Down == dev.port.Number:
 			failed(fmt.Errorf("port %d of device %s is down", e.Down, dev.d.Name))
 		}
+	}
+}
+
+// retain keeps the device open until release. It fails with transport.ErrClosed if the device is closed.
+func (dev *device) retain() error {
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	if dev.users == 0 {
+		return transport.ErrClosed
+	}
+	dev.users++
+	return nil
+}
+
+// release closes the device after its last user. The program may still use memory of a conn, or have memory registered, when Close
+// of the transport returns, and libibverbs frees no object after its device.
+func (dev *device) release() {
+	dev.mu.Lock()
+	dev.users--
+	last := dev.users == 0
+	dev.mu.Unlock()
+	if last {
+		dev.close()
 	}
 }
 

@@ -327,7 +327,7 @@ func (t *rdma) stop(end func(c *conn)) {
 		}
 		t.tasks.Wait()
 		if t.dev != nil {
-			t.dev.close()
+			t.dev.release()
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -25,12 +26,19 @@ var (
 	unbuilt error
 )
 
-// TestMain uses a fake of libibverbs on hosts without RDMA devices, if there is a C compiler.
+// TestMain uses a fake of libibverbs on hosts without RDMA devices, if there is a C compiler. After the tests no object of the fake
+// may be left.
 func TestMain(m *testing.M) {
 	if paths, _ := filepath.Glob("/sys/class/infiniband/*"); len(paths) == 0 {
 		fake, unbuilt = verbsfake.Load()
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if code == 0 && fake != nil && fake.Live() != 0 {
+			fmt.Fprintf(os.Stderr, "%d objects of libibverbs are left\n", fake.Live())
+			code = 1
+		}
+		os.Exit(code)
+	}))
 }
 
 // needDevice skips a test on hosts without RDMA and without a fake of it.

@@ -59,10 +59,14 @@ func (c *conn) Register(memory []byte) (transport.Registration, error) {
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
+	if err := c.t.dev.retain(); err != nil {
+		return nil, err
+	}
 	r := &registration{conn: c, memory: memory}
 	if len(memory) > 0 {
 		var err error
 		if r.region, err = c.t.dev.register(memory); err != nil {
+			c.t.dev.release()
 			return nil, fmt.Errorf("rdma: register memory: %w", err)
 		}
 	}
@@ -356,6 +360,7 @@ func (r *registration) Deregister() {
 		if r.region != nil {
 			r.region.release()
 		}
+		c.t.dev.release()
 	})
 }
 
