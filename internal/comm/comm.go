@@ -211,14 +211,16 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	defer control.Close()
 	c.trace(control)
 	var trial *engine.Comm
+	var distances []int
 	if hops == nil {
+		distances = v.mesh.WatchDistances(len(ranks))
 		trial = v.trialComm(engine.ID(id, trialID), rank, hosts, links)
 	}
 	if trial != nil {
 		defer trial.Close()
 	}
 	c.reached, err = negotiate.Run(ctx, negotiate.Config{
-		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Hops: hops, Known: v.known, Selector: c.Selector,
+		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Hops: hops, Distances: distances, Known: v.known, Selector: c.Selector,
 		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Detached: v.mesh.Detached(), Log: v.log,
 		Pool: NewPool(""), // Its buffers are not kept.
 	})

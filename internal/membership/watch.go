@@ -56,6 +56,11 @@ func neighbors(n, rank, k, sign int) []int {
 	return out
 }
 
+// WatchDistances returns the distances between the ranks that watch each other in a view of n nodes, in ascending
+// order: each rank watches k others, at these distances. k = 0 means 6. The first distance is 1. There is none in a world
+// of one node.
+func WatchDistances(n, k int) []int { return watchSteps(n, k) }
+
 // watchSteps returns k different steps between 1 and n-1, in ascending order.
 func watchSteps(n, k int) []int {
 	if k <= 0 {

@@ -24,6 +24,10 @@ const (
 // watches returns the number of peers that a node watches.
 func (m *Mesh) watches() int { return cmp.Or(m.cfg.Watches, WatchedMax) }
 
+// WatchDistances returns the distances between the ranks that watch each other in a view of n nodes, in the full
+// topology: see [membership.WatchDistances].
+func (m *Mesh) WatchDistances(n int) []int { return membership.WatchDistances(n, m.watches()) }
+
 // watchRanksLocked returns the ranks in the view that this node watches, and those that watch it.
 func (m *Mesh) watchRanksLocked() []int { return m.watchGraph().Ranks(m.view, m.peers[m.self].rank) }
 

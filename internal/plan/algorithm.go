@@ -67,6 +67,7 @@ func Algorithms(c Collective) []Algorithm {
 			{Name: "two-phase", Plan: rootless(TwoPhaseBarrier), Fits: upTo(4), Uneven: true},
 			{Name: "flat", Plan: rootless(FlatBarrier), Single: true, Fits: upTo(64), Uneven: true, Shared: true},
 			{Name: "leader", Plan: rootless(TwoPhaseBarrier), Fits: above(8), Uneven: true, Shared: true},
+			{Name: "binomial", Plan: rootless(BinomialBarrier), Fits: above(64), Uneven: true},
 		}
 	case Broadcast:
 		return []Algorithm{
