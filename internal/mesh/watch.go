@@ -155,14 +155,18 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	watched := m.watchGraph().Watched(m.view, m.peers[m.self].rank)
-	for slot, p := range m.peers {
+	var stays map[membership.NodeID]bool // nil if there is no newer view
+	if newest.Epoch > m.view.Epoch {
+		stays = newest.Set()
+	}
+	for slot := range m.peers {
+		p := &m.peers[slot]
 		if p.link == nil || slot == m.self || p.state.IsGone() {
 			continue
 		}
 		watch := slices.Contains(watched, p.rank) || p.isRelayed() && m.isNear(p.node.ID)
-		if !watch && !p.expected && newest.Epoch > m.view.Epoch {
-			_, stays := newest.Rank(p.node.ID)
-			watch = !stays
+		if !watch && !p.expected && stays != nil {
+			watch = !stays[p.node.ID]
 		}
 		switch {
 		case watch && p.link.IsPending():
