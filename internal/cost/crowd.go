@@ -40,6 +40,23 @@ func (t *Tuner) crowdedTime(i int, a plan.Algorithm, f figures, d distance, n Ne
 	return t.crowd * float64(work+float64(s.messages*ch*each))
 }
 
+// leastTime returns a lower bound of the time of an algorithm among many ranks, or 0 if there are few or relays. Their plans
+// are long: those of a rank in a ring have a move for each other rank. The work of a rank is a part of the time, and
+// estimated from few ranks; half of it is a safe bound.
+func (t *Tuner) leastTime(i int, a plan.Algorithm, n Need, _ float64) float64 {
+	if n.Size <= depthSizeMax || a.Shared || t.hops != nil {
+		return 0
+	}
+	bytes, s := float64(n.Bytes), t.shareOf(i, a, n)
+	perByte, each := min(t.net.Byte, t.net.Bulk), min(t.net.Message, t.net.Grant)
+	work := bytes * (float64(s.moved*perByte) + float64(s.reduced*t.net.Reduce) + float64(s.copied*t.net.Copy))
+	factor := 0.5
+	if t.crowd > 1 {
+		factor = t.crowd
+	}
+	return factor * float64(work+float64(s.messages*each))
+}
+
 func (t *Tuner) shareOf(i int, a plan.Algorithm, n Need) share {
 	key := figureKey{n.Collective, i, n.Size}
 	s, ok := t.shares[key]

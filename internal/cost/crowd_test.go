@@ -63,6 +63,37 @@ func TestFewRanksAreNotCrowded(t *testing.T) {
 	}
 }
 
+// TestLeastTime: the lower bound of the time of an algorithm among many ranks is below its time, so that the bounds change no
+// choice, and close enough that a short all-reduce is chosen without the plans of most algorithms.
+func TestLeastTime(t *testing.T) {
+	for _, crowd := range []uint8{1, 2, 50, crowdMax} {
+		for _, net := range []Network{TCP(true), QUIC(), Local()} {
+			for _, size := range []int{65, 100, 128, 250} {
+				all := New(net).Crowded(crowd)
+				bounded := New(net).Crowded(crowd)
+				all.least = nil
+				for _, n := range needs(size) {
+					for i, a := range plan.Algorithms(n.Collective) {
+						if c, ok := all.ChoiceWith(n, i, 0); ok && !a.Shared {
+							if least := bounded.leastTime(i, a, n, 0); least > c.Seconds {
+								t.Errorf("%+v by %s, %d ranks for a processor: the bound is %.3g s, the time %.3g s", n, a.Name, crowd, least, c.Seconds)
+							}
+						}
+					}
+					if got, want := bounded.Choose(n), all.Choose(n); !same(got, want) {
+						t.Errorf("%+v, %d ranks for a processor: %s with bounds, %s without", n, crowd, got.Algorithm.Name, want.Algorithm.Name)
+					}
+				}
+			}
+		}
+	}
+	tuner := New(TCP(true)).Crowded(64)
+	tuner.Choose(Need{Collective: plan.AllReduce, Size: 1024, Bytes: 8})
+	if got := len(tuner.figures); got > 2 {
+		t.Errorf("the plans of %d algorithms were evaluated", got)
+	}
+}
+
 // TestShareOfManyRanks: the estimated work of a rank among many is that of their plans, within a fifth or
 // 0.05 vectors.
 func TestShareOfManyRanks(t *testing.T) {

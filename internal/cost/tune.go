@@ -131,7 +131,7 @@ type Tuner struct {
 // New returns a Tuner for ranks in one Network.
 func New(net Network) *Tuner {
 	t := &Tuner{net: net, chosen: make(map[Need]Choice), figures: make(map[figureKey]figures)}
-	t.best, t.exactly = t.cheapest, t.exact
+	t.best, t.exactly, t.least = t.cheapest, t.exact, t.leastTime
 	return t
 }
 

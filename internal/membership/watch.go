@@ -61,6 +61,10 @@ func neighbors(n, rank, k, sign int) []int {
 // of one node.
 func WatchDistances(n, k int) []int { return watchSteps(n, k) }
 
+// constantFrom is the size of the largest world whose distances depend on its exact size. In larger ones the distances are the
+// same for all sizes between two powers of two, such that a death changes the watches of the few ranks around the dead one.
+const constantFrom = 64
+
 // watchSteps returns k different steps between 1 and n-1, in ascending order.
 func watchSteps(n, k int) []int {
 	if k <= 0 {
@@ -69,6 +73,9 @@ func watchSteps(n, k int) []int {
 	k = max(0, min(k, n-1))
 	steps := make([]int, k)
 	log := math.Log2(float64(n))
+	if n > constantFrom {
+		log = math.Ceil(log)
+	}
 	for i := range steps {
 		// Rounding may make small steps equal. The bounds above (at most n-k+i) and
 		// below (the step before) keep them apart.

@@ -23,8 +23,8 @@ const (
 	demandHeartbeats = 3
 	// dialWaitsMax is the longest time of a dial on demand, with its waits for other dials, as a multiple of its timeout.
 	dialWaitsMax = 4
-	// peerDialShare divides the time that a dial holds a token. The quotient is the time to wait for the dial of a peer.
-	peerDialShare = 8
+	// peerDialWait is the time to wait for the dial of a peer that probably needs the link as well.
+	peerDialWait = 2 * acceptingCheck
 	// acceptingCheck is the time between two checks whether the connection of a peer is still being accepted.
 	acceptingCheck = 100 * time.Millisecond
 	// lateAfter is the time after which LinkHost dials nodes that have not dialed this node.
@@ -199,7 +199,7 @@ func (m *Mesh) letPeerDial(ctx context.Context, slot int, l *link.Link, limit *d
 	defer tick.Stop()
 	for {
 		waited := time.Since(began)
-		if waited >= limit.holds || waited >= limit.holds/peerDialShare && m.peer(slot).accepting == 0 {
+		if waited >= limit.holds || waited >= peerDialWait && m.peer(slot).accepting == 0 {
 			return
 		}
 		select {
