@@ -74,7 +74,7 @@ func TestLeastTime(t *testing.T) {
 				all.least = nil
 				for _, n := range needs(size) {
 					for i, a := range plan.Algorithms(n.Collective) {
-						if c, ok := all.ChoiceWith(n, i, 0); ok && !a.Shared {
+						if c, ok := all.ChoiceWith(n, i, 0); ok && !a.Shared && !a.Placed {
 							if least := bounded.leastTime(i, a, n, 0); least > c.Seconds {
 								t.Errorf("%+v by %s, %d ranks for a processor: the bound is %.3g s, the time %.3g s", n, a.Name, crowd, least, c.Seconds)
 							}

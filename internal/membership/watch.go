@@ -3,6 +3,7 @@ package membership
 import (
 	"maps"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -61,9 +62,10 @@ func neighbors(n, rank, k, sign int) []int {
 // of one node.
 func WatchDistances(n, k int) []int { return watchSteps(n, k) }
 
-// constantFrom is the size of the largest world whose distances depend on its exact size. In larger ones the distances are the
-// same for all sizes between two powers of two, such that a death changes the watches of the few ranks around the dead one.
-const constantFrom = 64
+// constantFrom is the size of the smallest world whose distances are the same as those of other sizes between the same powers of
+// two. If one of its nodes dies, only the watches change that the dead rank was between. In smaller worlds
+// the distances depend on the exact size.
+const constantFrom = 65
 
 // watchSteps returns k different steps between 1 and n-1, in ascending order.
 func watchSteps(n, k int) []int {
@@ -72,14 +74,14 @@ func watchSteps(n, k int) []int {
 	}
 	k = max(0, min(k, n-1))
 	steps := make([]int, k)
-	log := math.Log2(float64(n))
-	if n > constantFrom {
-		log = math.Ceil(log)
-	}
+	log, digits := math.Log2(float64(n)), bits.Len(uint(n-1))
 	for i := range steps {
 		// Rounding may make small steps equal. The bounds above (at most n-k+i) and
 		// below (the step before) keep them apart.
 		s := 1 << int(math.Round(log*float64(i)/float64(k)))
+		if n >= constantFrom {
+			s = 1 << (digits * i / k)
+		}
 		if i > 0 {
 			s = max(s, steps[i-1]+1)
 		}
