@@ -136,10 +136,10 @@ func (c *Comm) Hosts() plan.Hosts {
 	return plan.HostsOf(names)
 }
 
-// pathClasses returns the classes of the links to the other ranks.
-func (c *Comm) pathClasses() (w cost.PathClasses) {
-	hosts := c.Hosts()
-	for _, p := range c.Paths() {
+// pathClasses returns the classes of paths to the other ranks.
+func (c *Comm) pathClasses(hosts plan.Hosts, paths []mesh.PathInfo) (w cost.PathClasses) {
+	for i := range paths {
+		p := &paths[i]
 		if p.Hops > 1 {
 			continue // Its links have the classes of others.
 		}
@@ -220,7 +220,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		defer trial.Close()
 	}
 	c.reached, err = negotiate.Run(ctx, negotiate.Config{
-		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Hops: hops, Distances: distances, Known: v.known, Selector: c.Selector,
+		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(hosts, paths), Hops: hops, Distances: distances, Known: v.known, Selector: c.Selector,
 		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Detached: v.mesh.Detached(), Log: v.log,
 		Pool: NewPool(""), // Its buffers are not kept.
 	})

@@ -93,9 +93,20 @@ func shareBeyond(a plan.Algorithm, size, few int) share {
 
 // shareAmong returns the share of a rank among so many.
 func shareAmong(a plan.Algorithm, size int) (s share) {
-	for _, p := range a.Plans(size, 0) {
+	var rounds plan.Rounds
+	if a.Rounds != nil {
+		rounds = a.Rounds(size, 0)
+	}
+	for rank := range size {
+		var c plan.Cost
+		var chunks float64
 		// With one byte for each chunk the counts are exact, in any order.
-		c, chunks := plan.CostOf(p, p.Chunks), float64(p.Chunks)
+		if a.Rounds != nil {
+			c, chunks = rounds.CostOf(rank, rounds.Chunks), float64(rounds.Chunks)
+		} else {
+			p := a.Plan(rank, size, 0)
+			c, chunks = plan.CostOf(p, p.Chunks), float64(p.Chunks)
+		}
 		s.messages += float64(c.Messages)
 		s.moved += c.Sent / chunks
 		s.reduced += c.Reduced / chunks

@@ -92,6 +92,9 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 			e.kind, e.err = membership.AdoptedOut, errRemoved
 		case p.link == nil:
 			e.kind, e.err = membership.AdoptedUnlinked, errUnlinked
+		case p.state == membership.PeerLinked && m.cfg.Topology.IsFull(): // Nothing changes. In a sparse topology the engine may doubt it.
+			p.report = nil
+			continue
 		}
 		pass = m.decideLocked(pass, e)
 	}
