@@ -62,9 +62,8 @@ func neighbors(n, rank, k, sign int) []int {
 // of one node.
 func WatchDistances(n, k int) []int { return watchSteps(n, k) }
 
-// constantFrom is the size of the smallest world whose distances are the same as those of other sizes between the same powers of
-// two. If one of its nodes dies, only the watches change that the dead rank was between. In smaller worlds
-// the distances depend on the exact size.
+// constantFrom is the least size from which on all sizes between two powers of two have the same distances. If a node
+// dies, only the watches across its rank change. In smaller worlds the distances depend on the exact size.
 const constantFrom = 65
 
 // watchSteps returns k different steps between 1 and n-1, in ascending order.

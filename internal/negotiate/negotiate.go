@@ -359,7 +359,7 @@ func (cfg *Config) crowd() uint8 {
 	return cost.Crowd(ranks, shmexec.Processors())
 }
 
-// treeFrom is the size of the smallest communicator whose ranks negotiate over a tree. In smaller ones the short
+// treeFrom is the size of the smallest communicator that negotiates over a tree. In smaller ones the short
 // collectives of the program need the links of the negotiation as well.
 const treeFrom = 65
 

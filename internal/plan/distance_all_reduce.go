@@ -2,7 +2,7 @@ package plan
 
 import "slices"
 
-// DistanceAllReduce returns the plans of an all-reduce along a tree whose edges join ranks at given distances:
+// DistanceAllReduce returns the plans of an all-reduce along a tree with edges between ranks at given distances:
 // a reduction to rank 0, then a broadcast. It takes 2(n-1) messages of a whole vector. The distances are in
 // ascending order, and the first one is 1. If ranks have links at these distances already, it needs no others.
 //
