@@ -62,7 +62,7 @@ func neighbors(n, rank, k, sign int) []int {
 // of one node.
 func WatchDistances(n, k int) []int { return watchSteps(n, k) }
 
-// constantFrom is the least size from which on all sizes between two powers of two have the same distances. If a node
+// constantFrom is the least size such that all larger ones between two powers of two have the same distances. If a node
 // dies, only the watches across its rank change. In smaller worlds the distances depend on the exact size.
 const constantFrom = 65
 

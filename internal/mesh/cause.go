@@ -90,7 +90,7 @@ func (m *Mesh) lossLocked(slot int, err error) *LossError {
 }
 
 const (
-	// reportsFrom is the size of the largest world in which nodes ping each other at once when one of them is lost.
+	// reportsFrom is the size of the largest world with pings to all peers as soon as a node is lost.
 	reportsFrom = 64
 	// reportsMax is the time that a node of a larger world waits for the reports of its peers before it pings the others.
 	reportsMax = confirmMax / 2

@@ -124,3 +124,25 @@ func TestLetPeerDial(t *testing.T) {
 		}
 	})
 }
+
+// TestDelayWatch: on a crowded host a link for a watch waits until a frame needs it, for some time at most.
+func TestDelayWatch(t *testing.T) {
+	onDemand(t, func(w *world) {
+		crowded := &dialLimit{make(chan struct{}, 1), 2 * attemptMax}
+		waits := func(peer int, limit *dialLimit) time.Duration {
+			m, began := w.meshes[0], time.Now()
+			m.delayWatch(w.Context(), m.peer(peer).link, limit)
+			return time.Since(began)
+		}
+		if got := waits(4, crowded); got != watchDelay {
+			t.Errorf("the link waits for %v, want %v", got, watchDelay)
+		}
+		if got := waits(4, &dialLimit{make(chan struct{}, 1), attemptMax}); got != 0 {
+			t.Errorf("the link waits for %v although the host is not crowded", got)
+		}
+		time.AfterFunc(time.Second, func() { w.meshes[0].SendView(idOf(4), []byte("a message")) })
+		if got := waits(4, crowded); got < time.Second || got > time.Second+acceptingCheck {
+			t.Errorf("the link waits for %v, want %v, until a frame needs it", got, time.Second)
+		}
+	})
+}

@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestTreeOfWatches: the tree over which many ranks of a world negotiate has no edges but those between ranks that watch
+// TestTreeOfWatches: the tree of the negotiation of many ranks has no edges but those between ranks that watch
 // each other, before and after a rank has died.
 func TestTreeOfWatches(t *testing.T) {
 	for _, n := range []int{treeFrom, 66, 100, 127, 128, 255, 256, 511, 512, 1000, 1023, 1024, 1100} {
