@@ -146,10 +146,10 @@ func (c *Comm) Hosts() plan.Hosts {
 	return plan.HostsOf(names)
 }
 
-// pathClasses returns the classes of the links to the other ranks.
-func (c *Comm) pathClasses() (w cost.PathClasses) {
-	hosts := c.Hosts()
-	for _, p := range c.Paths() {
+// pathClasses returns the classes of paths to the other ranks.
+func (c *Comm) pathClasses(hosts plan.Hosts, paths []mesh.PathInfo) (w cost.PathClasses) {
+	for i := range paths {
+		p := &paths[i]
 		if p.Hops > 1 {
 			continue // Its links have the classes of others.
 		}
@@ -221,14 +221,16 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	defer control.Close()
 	c.trace(control)
 	var trial *engine.Comm
+	var distances []int
 	if hops == nil {
+		distances = v.mesh.WatchDistances(len(ranks))
 		trial = v.trialComm(engine.ID(id, trialID), rank, hosts, links)
 	}
 	if trial != nil {
 		defer trial.Close()
 	}
 	c.reached, err = negotiate.Run(ctx, negotiate.Config{
-		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Hops: hops, Known: v.known, Selector: c.Selector,
+		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(hosts, paths), Hops: hops, Distances: distances, Known: v.known, Selector: c.Selector,
 		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Detached: v.mesh.Detached(), Log: v.log,
 		Pool: NewPool(""), // Its buffers are not kept.
 	})

@@ -80,7 +80,7 @@ func (t *Tuner) exact(c Choice, n Need) Choice {
 	if n.Blocks && !f.single {
 		c.Channels = 1
 	}
-	c.Seconds = t.time(f, t.distanceOf(c.Index, c.Algorithm, n), n, c.Channels)
+	c.Seconds = t.seconds(c.Index, c.Algorithm, f, n, c.Channels)
 	return c
 }
 

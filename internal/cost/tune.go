@@ -109,6 +109,8 @@ type Tuner struct {
 	hops  Hops
 	// together says that some ranks share a host, so that algorithms for ranks apart are not chosen.
 	together bool
+	// crowd is the number of ranks that share a processor; see Crowded.
+	crowd float64
 	// best returns the best choice with an algorithm. exactly returns the choice with a given
 	// number of channels, if several are possible, and its time for exactly n.Bytes.
 	best    func(i int, a plan.Algorithm, n Need) (c Choice, ok bool)
@@ -122,12 +124,14 @@ type Tuner struct {
 	figures map[figureKey]figures
 	// distances is nil without hops.
 	distances map[figureKey]distance
+	// shares has the work of all ranks together if processors are crowded.
+	shares map[figureKey]share
 }
 
 // New returns a Tuner for ranks in one Network.
 func New(net Network) *Tuner {
 	t := &Tuner{net: net, chosen: make(map[Need]Choice), figures: make(map[figureKey]figures)}
-	t.best, t.exactly = t.cheapest, t.exact
+	t.best, t.exactly, t.least = t.cheapest, t.exact, t.leastTime
 	return t
 }
 
@@ -204,17 +208,24 @@ func (t *Tuner) cheapest(i int, a plan.Algorithm, n Need) (best Choice, ok bool)
 	if a.Shared {
 		return Choice{}, false
 	}
-	f, d := t.figuresOf(i, a, n), t.distanceOf(i, a, n)
-	best = Choice{Index: i, Algorithm: a, Channels: 1, Seconds: t.time(f, d, n, 1)}
+	f := t.figuresOf(i, a, n)
+	best = Choice{Index: i, Algorithm: a, Channels: 1, Seconds: t.seconds(i, a, f, n, 1)}
 	if n.Blocks && !f.single {
 		return best, true // Only whole blocks are contiguous.
 	}
 	for ch := 2; ch <= ChannelsMax; ch *= 2 {
-		if s := t.time(f, d, n, ch); s < best.Seconds {
+		if s := t.seconds(i, a, f, n, ch); s < best.Seconds {
 			best.Channels, best.Seconds = ch, s
 		}
 	}
 	return best, true
+}
+
+// seconds returns the predicted time of an algorithm on a number of channels: that of its plans, or that of the work of
+// all ranks of a host on its processors, whichever is longer.
+func (t *Tuner) seconds(i int, a plan.Algorithm, f figures, n Need, channels int) float64 {
+	d := t.distanceOf(i, a, n)
+	return max(t.time(f, d, n, channels), t.crowdedTime(i, a, f, d, n, channels))
 }
 
 // time returns the predicted time of a plan on a number of channels. It is bounded by the bytes
@@ -226,11 +237,7 @@ func (t *Tuner) cheapest(i int, a plan.Algorithm, n Need) (best Choice, ok bool)
 func (t *Tuner) time(f figures, d distance, n Need, channels int) float64 {
 	bytes, ch := float64(n.Bytes), float64(channels)
 	message := bytes * f.largest / ch
-	latency, perByte, each := t.net.Latency, t.net.Byte, t.net.Message
-	if message > float64(t.net.Eager) {
-		latency, perByte, each = t.net.Granted, t.net.Bulk, t.net.Grant
-	}
-	latency, perByte, each = float64(latency*d.message), float64(perByte*d.byte), float64(each*d.message)
+	latency, perByte, each := t.tolls(message, d)
 	work := bytes * (float64(f.moved*perByte) + float64(f.reduced*t.net.Reduce) + float64(f.copied*t.net.Copy))
 	share := 0.0 // reduced part of the moved bytes
 	if f.moved > 0 {
@@ -238,6 +245,15 @@ func (t *Tuner) time(f figures, d distance, n Need, channels int) float64 {
 	}
 	row := f.depth * (latency + float64(message*(perByte+float64(share*t.net.Reduce))))
 	return max(work, row) + float64(f.messages*ch*each)
+}
+
+// tolls returns the latency, the time per byte and the overhead of messages of a length.
+func (t *Tuner) tolls(message float64, d distance) (latency, perByte, each float64) {
+	latency, perByte, each = t.net.Latency, t.net.Byte, t.net.Message
+	if message > float64(t.net.Eager) {
+		latency, perByte, each = t.net.Granted, t.net.Bulk, t.net.Grant
+	}
+	return float64(latency * d.message), float64(perByte * d.byte), float64(each * d.message)
 }
 
 func (t *Tuner) figuresOf(i int, a plan.Algorithm, n Need) figures {

@@ -52,6 +52,7 @@ type Comm struct {
 	unsettled  int                     // transitions to the end; their effects are being carried out
 
 	traced *recorder.Comm // nil if the communicator is not traced
+	inView *viewLinks     // see collectLinksLocked; nil before the first call
 	onEnd  func(err error, last []Trace)
 }
 

@@ -92,19 +92,7 @@ func (c *Comm) collectLocked(w *waits) {
 	current := c.traced.Epoch == w.epoch && c.err == nil
 	if current {
 		w.rank = c.viewRankLocked(c.rank)
-		for rank := range c.linkTo {
-			if more := c.viewRankLocked(rank) + 1 - len(w.links); more > 0 {
-				w.links = append(slices.Grow(w.links, max(more, len(c.linkTo))), make([]*link.Link, more)...)
-			}
-		}
-		for rank, l := range c.linkTo {
-			if at := &w.links[c.viewRankLocked(rank)]; rank != c.rank && l != nil {
-				if *at == nil {
-					w.peers++
-				}
-				*at = l
-			}
-		}
+		c.collectLinksLocked(w)
 	}
 	first := len(w.list)
 	c.calls.each(func(op *Op) {
@@ -149,6 +137,39 @@ func (c *Comm) collectLocked(w *waits) {
 	if !current && len(w.list) > first {
 		w.busy, w.list = true, w.list[:first]
 	}
+}
+
+// collectLinksLocked adds the links to the ranks of a communicator. It makes the list of the first one once, since nodes of
+// large worlds collect waits often.
+func (c *Comm) collectLinksLocked(w *waits) {
+	if w.links == nil && c.inView != nil {
+		w.links, w.peers = c.inView.links, c.inView.peers
+		return
+	}
+	first := w.links == nil
+	w.links = slices.Clone(w.links) // It may be that of a communicator.
+	for rank := range c.linkTo {
+		if more := c.viewRankLocked(rank) + 1 - len(w.links); more > 0 {
+			w.links = append(slices.Grow(w.links, max(more, len(c.linkTo))), make([]*link.Link, more)...)
+		}
+	}
+	for rank, l := range c.linkTo {
+		if at := &w.links[c.viewRankLocked(rank)]; rank != c.rank && l != nil {
+			if *at == nil {
+				w.peers++
+			}
+			*at = l
+		}
+	}
+	if first {
+		c.inView = &viewLinks{w.links, w.peers}
+	}
+}
+
+// viewLinks has the links to the ranks of a communicator, by their ranks in the view, and their number.
+type viewLinks struct {
+	links []*link.Link
+	peers int
 }
 
 // sendersLocked returns the other ranks that may send a message: those that have not left.

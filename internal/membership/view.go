@@ -54,12 +54,22 @@ func (v View) Check() error {
 
 // Without returns the ranks of nodes that are not in another view.
 func (v View) Without(other View) (ranks []int) {
-	for rank, n := range v.Nodes {
-		if _, in := other.Rank(n.ID); !in {
+	in := other.Set()
+	for rank := range v.Nodes {
+		if !in[v.Nodes[rank].ID] {
 			ranks = append(ranks, rank)
 		}
 	}
 	return ranks
+}
+
+// Set returns the nodes of the view.
+func (v View) Set() map[NodeID]bool {
+	in := make(map[NodeID]bool, len(v.Nodes))
+	for i := range v.Nodes {
+		in[v.Nodes[i].ID] = true
+	}
+	return in
 }
 
 // without returns v without the nodes that are gone.

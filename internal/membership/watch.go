@@ -3,6 +3,7 @@ package membership
 import (
 	"maps"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -56,6 +57,15 @@ func neighbors(n, rank, k, sign int) []int {
 	return out
 }
 
+// WatchDistances returns the distances between the ranks that watch each other in a view of n nodes, in ascending
+// order: each rank watches k others, at these distances. k = 0 means 6. The first distance is 1. There is none in a world
+// of one node.
+func WatchDistances(n, k int) []int { return watchSteps(n, k) }
+
+// constantFrom is the least size such that all larger ones between two powers of two have the same distances. If a node
+// dies, only the watches across its rank change. In smaller worlds the distances depend on the exact size.
+const constantFrom = 65
+
 // watchSteps returns k different steps between 1 and n-1, in ascending order.
 func watchSteps(n, k int) []int {
 	if k <= 0 {
@@ -63,11 +73,14 @@ func watchSteps(n, k int) []int {
 	}
 	k = max(0, min(k, n-1))
 	steps := make([]int, k)
-	log := math.Log2(float64(n))
+	log, digits := math.Log2(float64(n)), bits.Len(uint(n-1))
 	for i := range steps {
 		// Rounding may make small steps equal. The bounds above (at most n-k+i) and
 		// below (the step before) keep them apart.
 		s := 1 << int(math.Round(log*float64(i)/float64(k)))
+		if n >= constantFrom {
+			s = 1 << (digits * i / k)
+		}
 		if i > 0 {
 			s = max(s, steps[i-1]+1)
 		}

@@ -36,8 +36,11 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	limited, cancel := context.WithTimeout(ctx, m.adoptTimeout())
 	defer cancel()
 	err := m.awaitLinks(limited, func(_ int, p *peer) bool {
+		if !p.expected || p.link != nil || p.accepting == 0 {
+			return false
+		}
 		_, in := v.Rank(p.node.ID)
-		return in && p.expected && p.link == nil && p.accepting > 0
+		return in
 	}, nil)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -79,16 +82,19 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 			p.link.Need(link.Joining)
 		}
 	}
-	for slot, p := range m.peers {
+	for slot := range m.peers {
+		p := &m.peers[slot]
 		e := event{slot: slot, id: p.node.ID, kind: membership.AdoptedIn}
-		_, stays := v.Rank(p.node.ID)
 		switch {
 		case p.node.ID == (membership.NodeID{}), p.expected:
 			continue
-		case !stays:
+		case p.rank < 0 || p.rank >= v.Size() || v.Nodes[p.rank].ID != p.node.ID: // Nodes of v have their ranks in v by now.
 			e.kind, e.err = membership.AdoptedOut, errRemoved
 		case p.link == nil:
 			e.kind, e.err = membership.AdoptedUnlinked, errUnlinked
+		case p.state == membership.PeerLinked && m.cfg.Topology.IsFull(): // Nothing changes. In a sparse topology the engine may doubt it.
+			p.report = nil
+			continue
 		}
 		pass = m.decideLocked(pass, e)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -16,6 +17,12 @@ type LossError struct {
 	err   error         // as the loss was noticed
 	known chan struct{} // closed when cause is final
 	cause Cause
+
+	// In a large world, outlived has the nodes that have reported the loss to this node, so they have outlived the peer.
+	// Mesh.mu guards it. all is closed when it has the asked nodes.
+	outlived map[membership.NodeID]bool
+	asked    map[membership.NodeID]*link.Link
+	all      chan struct{}
 }
 
 func (e *LossError) Error() string { return e.err.Error() }
@@ -23,7 +30,7 @@ func (e *LossError) Error() string { return e.err.Error() }
 func (e *LossError) Unwrap() error { return e.err }
 
 // Cause returns the cause of the loss. It blocks until all other peers have answered a ping that was
-// sent after the loss, or are lost as well, for at most confirmMax after the loss.
+// sent after the loss, have reported the loss themselves, or are lost as well, for at most confirmMax after the loss.
 func (e *LossError) Cause() Cause {
 	<-e.known
 	return e.cause
@@ -75,8 +82,47 @@ func (m *Mesh) lossLocked(slot int, err error) *LossError {
 			asked[q.node.ID] = q.link
 		}
 	}
+	if m.view.Size() > reportsFrom {
+		e.outlived, e.asked, e.all = make(map[membership.NodeID]bool), asked, make(chan struct{})
+	}
 	m.wg.Go(func() { m.findCause(e, p.node.ID, asked) })
 	return e
+}
+
+const (
+	// reportsFrom is the size of the largest world with pings to all peers as soon as a node is lost.
+	reportsFrom = 64
+	// reportsMax is the time that a node of a larger world waits for the reports of its peers before it pings the others.
+	reportsMax = confirmMax / 2
+)
+
+// noteOutlivedLocked records that a peer has reported the loss of another one.
+func (e *LossError) noteOutlivedLocked(peer membership.NodeID) {
+	if e == nil || e.outlived == nil || e.asked[peer] == nil || e.outlived[peer] {
+		return
+	}
+	if e.outlived[peer] = true; len(e.outlived) == len(e.asked) {
+		close(e.all)
+	}
+}
+
+// awaitReports waits for the reports of the peers in a large world: every node tells its peers of a loss. It returns the peers
+// that have not reported it.
+func (m *Mesh) awaitReports(ctx context.Context, e *LossError, asked map[membership.NodeID]*link.Link) (silent map[membership.NodeID]*link.Link) {
+	if e.all == nil || len(asked) == 0 {
+		return asked
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportsMax)
+	defer cancel()
+	select {
+	case <-e.all:
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	silent = maps.Clone(asked)
+	maps.DeleteFunc(silent, func(id membership.NodeID, _ *link.Link) bool { return e.outlived[id] })
+	return silent
 }
 
 // findCause determines the cause of the loss of a node. A peer that answers a ping has outlived the node.
@@ -84,11 +130,12 @@ func (m *Mesh) findCause(e *LossError, id membership.NodeID, asked map[membershi
 	defer close(e.known)
 	ctx, cancel := context.WithTimeout(m.run, confirmMax)
 	defer cancel()
-	pongs := make(map[membership.NodeID]<-chan struct{}, len(asked))
-	for other, l := range asked {
+	silent := m.awaitReports(ctx, e, asked)
+	pongs := make(map[membership.NodeID]<-chan struct{}, len(silent))
+	for other, l := range silent {
 		pongs[other] = l.ConfirmedPing()
 	}
-	for other, l := range asked {
+	for other, l := range silent {
 		select {
 		case <-pongs[other]:
 		case <-l.Done():
@@ -96,6 +143,9 @@ func (m *Mesh) findCause(e *LossError, id membership.NodeID, asked map[membershi
 		}
 	}
 	answered := make(map[membership.NodeID]bool, len(asked))
+	for other := range asked {
+		answered[other] = true // by its report, or by a pong
+	}
 	for other, pong := range pongs {
 		select {
 		case <-pong:

@@ -128,3 +128,54 @@ func TestCause(t *testing.T) {
 		})
 	}
 }
+
+// TestCauseInLargeWorld: in a large world a node that has lost a peer takes the reports of its other peers for the answers to pings.
+// A peer that does not report the loss is pinged, and is a suspect if it does not answer.
+func TestCauseInLargeWorld(t *testing.T) {
+	const lost, silent = 1, 3 // watched by rank 0
+	for name, test := range map[string]struct {
+		isSilent bool
+		suspects []int
+		within   time.Duration
+	}{
+		"all peers report the loss": {false, nil, reportsMax / 2},
+		"a peer is silent":          {true, []int{lost, silent}, confirmMax},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, reportsFrom+1, func(w *world) {
+				w.interval, w.watches = 0, 3
+				w.form()
+				wait := w.pending(func(int) int { return lost }, 0)
+				time.Sleep(10 * time.Second) // The links to both are made.
+				if test.isSilent {
+					if err := w.exchange(0, silent); err != nil {
+						t.Fatal(err)
+					}
+					w.network.SetOneWay(w.host(silent), w.host(0), sim.Link{Delay: time.Minute})
+				}
+				before := w.heard()
+				w.network.Crash(w.host(lost))
+				err := wait()[0]
+				began := time.Now()
+				cause, suspects := w.causeOf(err)
+				if !slices.Equal(suspects, test.suspects) || suspects == nil && cause != lost {
+					t.Errorf("rank %d failed, suspects %v, want rank %d, suspects %v; the error: %v", cause, suspects, lost, test.suspects, err)
+				}
+				if took := time.Since(began); took > test.within {
+					t.Errorf("the cause was known after %v, want at most %v", took, test.within)
+				}
+				if test.isSilent {
+					return
+				}
+				// A node hears a report of each linked peer, a ping and a pong at most.
+				frames := uint64(0)
+				for peer, n := range w.heard()[0] {
+					frames += n - before[0][peer]
+				}
+				if links := len(w.linked(0)); frames > uint64(links)+2 {
+					t.Errorf("rank 0 has heard %d frames over %d links", frames, links)
+				}
+			})
+		})
+	}
+}

@@ -23,8 +23,10 @@ const (
 	demandHeartbeats = 3
 	// dialWaitsMax is the longest time of a dial on demand, with its waits for other dials, as a multiple of its timeout.
 	dialWaitsMax = 4
-	// peerDialShare divides the time that a dial holds a token. The quotient is the time to wait for the dial of a peer.
-	peerDialShare = 8
+	// peerDialWait is the time to wait for the dial of a peer that probably needs the link as well.
+	peerDialWait = 2 * acceptingCheck
+	// watchDelay is the longest time that a link for a watch waits on such a host for links that operations need.
+	watchDelay = 5 * time.Second
 	// acceptingCheck is the time between two checks whether the connection of a peer is still being accepted.
 	acceptingCheck = 100 * time.Millisecond
 	// lateAfter is the time after which LinkHost dials nodes that have not dialed this node.
@@ -158,6 +160,9 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 			return
 		}
 	}
+	if limit != nil && l.Purpose() == link.Watching {
+		m.delayWatch(ctx, l, limit)
+	}
 	if limit != nil && isMutual(l.Purpose()) {
 		m.letPeerDial(ctx, slot, l, limit)
 	}
@@ -188,6 +193,29 @@ func isMutual(p link.Purpose) bool {
 	return p == link.Collective || p == link.Waiting || p == link.Watching || p == link.Again
 }
 
+// delayWatch waits on a crowded host until a frame needs a link for a watch, or for watchDelay: after a change of the world few
+// operations need new links, and many watches do. A peer has other watchers meanwhile.
+func (m *Mesh) delayWatch(ctx context.Context, l *link.Link, limit *dialLimit) {
+	if !limit.isCrowded() {
+		return
+	}
+	until := time.NewTimer(watchDelay)
+	defer until.Stop()
+	tick := time.NewTicker(acceptingCheck)
+	defer tick.Stop()
+	for !l.IsNeeded() {
+		select {
+		case <-tick.C:
+		case <-until.C:
+			return
+		case <-l.Settled():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // letPeerDial waits for a connection of the peer before this node dials it, on a host with more nodes than its processors
 // can link at once. Of two connections at the same time only that of the larger NodeID is used, and the other one would cost
 // handshakes for nothing.
@@ -199,7 +227,7 @@ func (m *Mesh) letPeerDial(ctx context.Context, slot int, l *link.Link, limit *d
 	defer tick.Stop()
 	for {
 		waited := time.Since(began)
-		if waited >= limit.holds || waited >= limit.holds/peerDialShare && m.peer(slot).accepting == 0 {
+		if waited >= limit.holds || waited >= peerDialWait && m.peer(slot).accepting == 0 {
 			return
 		}
 		select {

@@ -99,14 +99,14 @@ func TestDialWaitsForOthers(t *testing.T) {
 // TestLetPeerDial: on a crowded host the node with the smaller NodeID waits for the dial of its peer for a while.
 func TestLetPeerDial(t *testing.T) {
 	onDemand(t, func(w *world) {
-		crowded := &dialLimit{make(chan struct{}, 1), peerDialShare * attemptMax}
+		crowded := &dialLimit{make(chan struct{}, 1), 8 * attemptMax}
 		waits := func(rank, peer int, limit *dialLimit) time.Duration {
 			m, began := w.meshes[rank], time.Now()
 			m.letPeerDial(w.Context(), peer, m.peer(peer).link, limit)
 			return time.Since(began)
 		}
-		if got := waits(0, 4, crowded); got != attemptMax {
-			t.Errorf("rank 0 waits for rank 4 for %v, want %v", got, attemptMax)
+		if got := waits(0, 4, crowded); got != peerDialWait {
+			t.Errorf("rank 0 waits for rank 4 for %v, want %v", got, peerDialWait)
 		}
 		if got := waits(4, 0, crowded); got != 0 {
 			t.Errorf("rank 4 has the larger NodeID, and waits for rank 0 for %v", got)
@@ -116,11 +116,33 @@ func TestLetPeerDial(t *testing.T) {
 		}
 		dialed := make(chan error, 1)
 		go func() { dialed <- w.meshes[4].dial(w.Context(), 0, nil, time.Second) }()
-		if got := waits(0, 4, crowded); got >= attemptMax {
+		if got := waits(0, 4, crowded); got >= peerDialWait {
 			t.Errorf("rank 0 waits for %v although rank 4 dials it", got)
 		}
 		if err := <-dialed; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestDelayWatch: on a crowded host a link for a watch waits until a frame needs it, for some time at most.
+func TestDelayWatch(t *testing.T) {
+	onDemand(t, func(w *world) {
+		crowded := &dialLimit{make(chan struct{}, 1), 2 * attemptMax}
+		waits := func(peer int, limit *dialLimit) time.Duration {
+			m, began := w.meshes[0], time.Now()
+			m.delayWatch(w.Context(), m.peer(peer).link, limit)
+			return time.Since(began)
+		}
+		if got := waits(4, crowded); got != watchDelay {
+			t.Errorf("the link waits for %v, want %v", got, watchDelay)
+		}
+		if got := waits(4, &dialLimit{make(chan struct{}, 1), attemptMax}); got != 0 {
+			t.Errorf("the link waits for %v although the host is not crowded", got)
+		}
+		time.AfterFunc(time.Second, func() { w.meshes[0].SendView(idOf(4), []byte("a message")) })
+		if got := waits(4, crowded); got < time.Second || got > time.Second+acceptingCheck {
+			t.Errorf("the link waits for %v, want %v, until a frame needs it", got, time.Second)
 		}
 	})
 }

@@ -101,6 +101,9 @@ func (m *Mesh) peerReported(l *link.Link, f wire.Failed, text string) {
 	if !known {
 		by, f.By = l.Peer, sender.node.ID
 	}
+	if ok && sender.link == l {
+		m.peers[slot].loss.noteOutlivedLocked(sender.node.ID) // The report may be an answer to that of this node.
+	}
 	if !ok || by == m.self || sender.expected || m.peers[slot].expected || sender.link != nil && sender.link != l {
 		m.mu.Unlock()
 		return // The node or the reporter is not in the view, or the link was replaced.
@@ -204,6 +207,9 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 		// The communicators with a doubted peer have ended already.
 		if d.effects.Has(membership.EndComms) && before != membership.PeerDoubted {
 			d.err = m.explainLocked(e.slot, e.err)
+			if e.kind == membership.ReportedLost && e.from != nil {
+				p.loss.noteOutlivedLocked(m.peers[e.from.Peer].node.ID)
+			}
 		}
 	}
 	if d.effects.Has(membership.ReportReset) {
@@ -227,10 +233,12 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	d.tellGone = e.kind == membership.Goodbye && p.left && d.effects.Has(membership.ReportLeft)
 	if d.tellGone || d.effects&(membership.TellLost|membership.TellClosed) != 0 {
 		watches := m.watchRanksLocked()
-		for slot, other := range m.peers {
+		answers := !d.tellGone && m.view.Size() > reportsFrom // See awaitReports.
+		for slot := range m.peers {
+			other := &m.peers[slot]
 			// The graph of watches connects all nodes, and goodbyes are frequent when a world ends.
 			told := !d.tellGone || slices.Contains(watches, other.rank)
-			if told && other.isLinked() && slot != e.slot && slot != m.self && other.link != e.from {
+			if told && other.isLinked() && slot != e.slot && slot != m.self && (other.link != e.from || answers) {
 				d.others = append(d.others, other.link)
 			}
 		}

@@ -161,6 +161,7 @@ func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	routes, watches := m.routesLocked(), m.watchRanksLocked()
+	infos = make([]PathInfo, 0, len(v.Nodes))
 	for rank, n := range v.Nodes {
 		slot, ok := m.slotOfLocked(n.ID)
 		if !ok || slot == m.self {

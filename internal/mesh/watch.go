@@ -24,6 +24,10 @@ const (
 // watches returns the number of peers that a node watches.
 func (m *Mesh) watches() int { return cmp.Or(m.cfg.Watches, WatchedMax) }
 
+// WatchDistances returns the distances between the ranks that watch each other in a view of n nodes, in the full
+// topology: see [membership.WatchDistances].
+func (m *Mesh) WatchDistances(n int) []int { return membership.WatchDistances(n, m.watches()) }
+
 // watchRanksLocked returns the ranks in the view that this node watches, and those that watch it.
 func (m *Mesh) watchRanksLocked() []int { return m.watchGraph().Ranks(m.view, m.peers[m.self].rank) }
 
@@ -151,14 +155,18 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	watched := m.watchGraph().Watched(m.view, m.peers[m.self].rank)
-	for slot, p := range m.peers {
+	var stays map[membership.NodeID]bool // nil if there is no newer view
+	if newest.Epoch > m.view.Epoch {
+		stays = newest.Set()
+	}
+	for slot := range m.peers {
+		p := &m.peers[slot]
 		if p.link == nil || slot == m.self || p.state.IsGone() {
 			continue
 		}
 		watch := slices.Contains(watched, p.rank) || p.isRelayed() && m.isNear(p.node.ID)
-		if !watch && !p.expected && newest.Epoch > m.view.Epoch {
-			_, stays := newest.Rank(p.node.ID)
-			watch = !stays
+		if !watch && !p.expected && stays != nil {
+			watch = !stays[p.node.ID]
 		}
 		switch {
 		case watch && p.link.IsPending():

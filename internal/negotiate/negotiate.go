@@ -18,6 +18,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
@@ -60,6 +61,9 @@ type Config struct {
 	Hosts          plan.Hosts       // of the ranks
 	Classes        cost.PathClasses // of the paths to all others
 	Hops           cost.Hops        // between ranks, the same on all of them; nil: 1
+	// Distances are those of ranks that watch each other, in ascending order and from 1 on. Ranks of a large
+	// communicator negotiate over a tree of these distances. Nil means none.
+	Distances []int
 	// Known is the result of an earlier negotiation among more ranks. It is the same on all of
 	// them, and zero on ranks that took no part.
 	Known LinkModel
@@ -136,7 +140,8 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	n := negotiator{comm: cfg.Control, selector: selector.New(cfg.Rank, size, cfg.Pool, cfg.tuner()), timeout: cfg.Timeout}
 	cfg.Allocator.Forget(cfg.Detached)
 	nodes := nodesOf(cfg.Comm.Links())
-	values := append(cfg.Classes.Ballot(), cost.Scarcity(shmexec.Processors()), cfg.level())
+	values := append(cfg.Classes.Ballot(), cost.Scarcity(shmexec.Processors()), cfg.level(), cfg.crowd())
+	beforeParts := len(values)
 	values = append(values, cfg.Allocator.Votes(nodes)...)
 	known := len(values)
 	values = append(values, cfg.Known.encode()...)
@@ -147,7 +152,7 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	if err := n.maximum(ctx, values); err != nil {
 		return r, cfg.failed(ctx, err)
 	}
-	classes, scarcity, level, parts := cost.CountClasses(values), values[3], values[4], values[5:known]
+	classes, scarcity, level, crowd, parts := cost.CountClasses(values), values[3], values[4], values[5], values[beforeParts:known]
 	r.Known = decodeLinkModel(values[known:])
 	r.Links.Class = classes.Far
 	switch {
@@ -160,7 +165,7 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	}
 	useClasses := func(classes cost.PathClasses) {
 		if tuner := classes.Tuner(cfg.Hosts, r.Links.Costs, cfg.Hops); tuner != nil {
-			cfg.Selector.SetTuner(tuner)
+			cfg.Selector.SetTuner(tuner.Crowded(crowd))
 		}
 	}
 	useClasses(classes)
@@ -343,12 +348,39 @@ type negotiator struct {
 	timeout  time.Duration
 }
 
-// tuner returns the Tuner of the negotiation. On a sparse topology it must prefer neighbors.
+// crowd returns the number of ranks that share a processor on the host of this rank.
+func (cfg *Config) crowd() uint8 {
+	ranks := 0
+	for rank := range cfg.Comm.Size() {
+		if cfg.Hosts.Same(rank, cfg.Rank) {
+			ranks++
+		}
+	}
+	return cost.Crowd(ranks, shmexec.Processors())
+}
+
+// treeFrom is the size of the smallest communicator that negotiates over a tree. In smaller ones the short
+// collectives of the program need the links of the negotiation as well.
+const treeFrom = 65
+
+// tuner returns the Tuner of the negotiation. On a sparse topology it must prefer neighbors, and among many ranks the
+// links of watches, which exist.
 func (cfg *Config) tuner() selector.Tuner {
-	if cfg.Hops != nil {
+	switch {
+	case cfg.Hops != nil:
 		return cost.New(cost.TCP(true)).Over(cfg.Hops)
+	case cfg.Comm.Size() >= treeFrom && cfg.Distances != nil:
+		return overTree(cfg.Distances)
 	}
 	return fixed(0)
+}
+
+// overTree returns a Tuner for all-reduces over the tree of some distances. A fingerprint has the index of the algorithm
+// that does the same over another tree.
+func overTree(distances []int) selector.Tuner {
+	a := plan.DistanceAlgorithm(distances)
+	index := slices.IndexFunc(plan.Algorithms(plan.AllReduce), func(b plan.Algorithm) bool { return b.Name == "ordered" })
+	return selector.Chooser(func(cost.Need) cost.Choice { return cost.Choice{Index: index, Algorithm: a, Channels: 1} })
 }
 
 // fixed returns a Tuner that always chooses the algorithm of an index. The first algorithm

@@ -39,6 +39,7 @@ type world struct {
 	pool       *bufpool.Pool
 	view       membership.View
 	onDemand   bool // the nodes attach areas, and are linked to few others
+	network    *mem.Network
 }
 
 // newWorld links nodes that share areas of the given sizes.
@@ -76,7 +77,7 @@ func formWorld(t *testing.T, onDemand bool, sizes ...int) *world {
 	})
 	t.Cleanup(func() { w.each(func(rank int) error { return w.leave(rank) }) })
 	requireNoError(t, errs)
-	w.view, w.onDemand = view, onDemand
+	w.view, w.onDemand, w.network = view, onDemand, network
 	for rank, m := range w.meshes {
 		if err = m.Formed(); err == nil {
 			w.links[rank], err = m.Links(view)
@@ -178,7 +179,7 @@ func (w *world) member(id uint64, nodes []int, rank int, class transport.Class, 
 		p.Trial = e.NewComm(id+2<<32, slices.Index(tried, rank), some)
 	}
 	p.Rank, p.Hosts, p.Allocator, p.Pool, p.Log = rank, plan.HostsOf(hosts), &w.allocators[p.node], w.pool, log
-	p.SameProcess = true
+	p.SameProcess, p.Distances = true, w.meshes[p.node].WatchDistances(len(nodes))
 	if w.onDemand {
 		w.attach(p, nodes)
 	}

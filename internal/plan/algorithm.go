@@ -69,6 +69,7 @@ func Algorithms(c Collective) []Algorithm {
 			{Name: "leader", Plan: rootless(TwoPhaseBarrier), Fits: above(8), Uneven: true, Shared: true},
 			{Name: "ring", Plan: rootless(RingBarrier), Rounds: ringBarrier, Single: true, Fits: always, Uneven: true},
 			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingBarrier), Rounds: recursiveDoublingBarrier, Fits: always, Uneven: true},
+			{Name: "binomial", Plan: rootless(BinomialBarrier), Fits: above(64), Uneven: true},
 		}
 	case Broadcast:
 		return []Algorithm{

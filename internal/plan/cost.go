@@ -20,28 +20,45 @@ func CostOf(p Plan, bytes int) Cost {
 	var c Cost
 	chunk := float64(bytes) / float64(p.Chunks)
 	for _, round := range p.Rounds {
-		before := c.Messages
-		for i := range round {
-			m := &round[i]
-			switch m.Kind {
-			case Send:
-				c.Messages++
-				c.Sent += chunk * float64(m.A.Len())
-			case Recv, Reduce:
-				c.Messages++
-				c.Received += chunk * float64(m.Dst.Len())
-			case Copy:
-				c.Copied += chunk * float64(m.Dst.Len())
-			}
-			if m.Kind == Reduce || m.Kind == Combine {
-				c.Reduced += chunk * float64(m.Dst.Len())
-			}
-		}
-		if c.Messages > before {
-			c.Rounds++
-		}
+		c.add(round, chunk)
 	}
 	return c
+}
+
+// CostOf is the function CostOf for the plan of a rank. It does not make the plan.
+func (r Rounds) CostOf(rank, bytes int) Cost {
+	var c Cost
+	var round Round
+	chunk := float64(bytes) / float64(r.Chunks)
+	for k := range r.Len(rank) {
+		round = r.Append(round[:0], rank, k)
+		c.add(round, chunk)
+	}
+	return c
+}
+
+// add adds the cost of a round, given the bytes of a chunk.
+func (c *Cost) add(round Round, chunk float64) {
+	before := c.Messages
+	for i := range round {
+		m := &round[i]
+		switch m.Kind {
+		case Send:
+			c.Messages++
+			c.Sent += chunk * float64(m.A.Len())
+		case Recv, Reduce:
+			c.Messages++
+			c.Received += chunk * float64(m.Dst.Len())
+		case Copy:
+			c.Copied += chunk * float64(m.Dst.Len())
+		}
+		if m.Kind == Reduce || m.Kind == Combine {
+			c.Reduced += chunk * float64(m.Dst.Len())
+		}
+	}
+	if c.Messages > before {
+		c.Rounds++
+	}
 }
 
 // Depth returns the number of messages on the critical path: the longest chain of dependent

@@ -95,9 +95,12 @@ func largeWorld(t *testing.T, n, each int) string {
 		recovering[i] = w.start(command{Do: "recover-many", Peer: n - 1})
 	}
 	time.Sleep(time.Second)
+	others := append([]*worker{seed}, survivors...)
+	before = cpuOf(t, others)
 	killed := victim.kill(os.Kill)
 	results := awaitAll(survivors, recovering)
 	mustSucceed(t, results)
+	recovery := cpuOf(t, others) - before
 	var last epoch
 	for _, r := range results {
 		e := r.Epochs[0]
@@ -119,11 +122,11 @@ func largeWorld(t *testing.T, n, each int) string {
   barrier                      %s
   kill to the view of %-4d     %s
   kill to the communicator     %s
-  kill to an all-reduce        %s
+  kill to an all-reduce        %s, %.1f ms of processor time for a node
   for a node                   %.1f MiB, %.1f files; idle %.3f %% of a processor
 `, n, len(workers), ms(formed), spent.Seconds()*1000/float64(n), ms(slowestRound(reduces, 0)), ms(slowestRound(reduces, rounds-1)),
 		ms(slowestRound(barriers, rounds-1)), n-1, ms(last.Adopted.Sub(killed)), ms(last.At.Sub(killed)), ms(last.First.Sub(killed)),
-		float64(resident)/mib/float64(n), float64(files)/float64(n), 100*share/float64(n))
+		recovery.Seconds()*1000/float64(n), float64(resident)/mib/float64(n), float64(files)/float64(n), 100*share/float64(n))
 }
 
 // checkFiles fails if a process of n nodes may open too few files. Go raises its limit to the hard one at the
