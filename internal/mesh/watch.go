@@ -60,7 +60,8 @@ type watcher struct {
 
 // watch sends beats to the watchers of this node, and fails the link of a watched peer that is silent for
 // HeartbeatTimeout. It pings a peer without beats: the peer may not know yet that this node
-// watches it. In shared memory a beat wakes no goroutine of the watcher, which reads it when it checks. watch detects failed hosts and networks; a transport reports the end of a process at once.
+// watches it. In shared memory a beat wakes no goroutine of the watcher, which reads it when it checks. watch
+// detects failed hosts and networks; a transport reports the end of a process at once.
 //
 // The ticks are at multiples of the interval, so that the nodes of a process or of a host wake up
 // together.
