@@ -139,7 +139,7 @@ func (c *Comm) Hosts() plan.Hosts {
 // pathClasses returns the classes of the links to the other ranks.
 func (c *Comm) pathClasses() (w cost.PathClasses) {
 	hosts := c.Hosts()
-	for _, p := range c.Paths() {
+	for p := range c.View.mesh.EachPath(membership.View{Nodes: c.Nodes}) {
 		if p.Hops > 1 {
 			continue // Its links have the classes of others.
 		}
@@ -193,6 +193,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		View: v, Rank: rank, Ranks: ranks, Selector: selector.New(rank, len(ranks), v.Pool, cost.New(v.network).Over(hops)),
 		reached: negotiate.Result{Part: negotiate.NoPart}, stopped: make(chan struct{}),
 	}
+	c.Nodes = make([]membership.Node, 0, len(ranks))
 	for _, r := range ranks {
 		c.Nodes = append(c.Nodes, v.View.Nodes[r])
 	}

@@ -232,7 +232,7 @@ func (f *sharedFigures) findUnits(a plan.Algorithm, n Need) {
 // estimate sets the figures of an algorithm for many ranks except the loads, which addNext takes from the plans of a
 // few ranks. The first rank may have more work than others.
 func (f *sharedFigures) estimate(a plan.Algorithm, n Need) {
-	f.depth = depthBeyond(a, n.Size, 4)
+	f.depth = depthBeyond(n.Collective, a, n.Size, 4)
 	f.rest = append(f.rest, rankSample{0, 1})
 	others := [...]int{1, 2, n.Size / 2, n.Size - 1}
 	for _, rank := range others {
