@@ -206,7 +206,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	e := v.mesh.Engine()
 	c.Engine = e.NewComm(id, rank, links)
 	c.Engine.Watch(engine.Watcher{Ended: c.stop})
-	paths := c.Paths()
+	paths := v.mesh.EachPath(membership.View{Nodes: c.Nodes})
 	c.Transport, c.Encrypted = mesh.Common(paths)
 	control := e.NewComm(engine.ID(id, controlID), rank, links)
 	defer control.Close()

@@ -295,24 +295,30 @@ func (m *Mesh) Links(v membership.View) ([]*link.Link, error) {
 
 // Common returns the name that all paths have, or "mixed", and whether all of them are encrypted.
 // Without paths the name is "mem", since all ranks are in this process.
-func Common(paths []PathInfo) (name string, encrypted bool) {
-	name, encrypted = "mem", len(paths) > 0
-	for k, i := range paths {
+func Common(paths iter.Seq[*PathInfo]) (name string, encrypted bool) {
+	name, encrypted = "mem", true
+	some := false
+	for i := range paths {
 		this := strings.TrimSuffix(i.Transport, "+tls")
 		if bulk := strings.TrimSuffix(i.BulkTransport, "+tls"); bulk != this {
 			this += "+" + bulk
 		}
-		if k > 0 && this != name {
+		if some && this != name {
 			this = "mixed"
 		}
-		name, encrypted = this, encrypted && i.Encrypted
+		name, encrypted, some = this, encrypted && i.Encrypted, true
 	}
-	return name, encrypted
+	return name, encrypted && some
 }
 
 // SameProcess reports whether all other nodes are in this process.
-func SameProcess(paths []PathInfo) bool {
-	return !slices.ContainsFunc(paths, func(i PathInfo) bool { return i.Locality != transport.SameProcess })
+func SameProcess(paths iter.Seq[*PathInfo]) bool {
+	for i := range paths {
+		if i.Locality != transport.SameProcess {
+			return false
+		}
+	}
+	return true
 }
 
 // A route is the connections to a node.

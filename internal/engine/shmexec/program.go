@@ -204,7 +204,14 @@ func schedule(p plan.Plan) (s poster) {
 	}
 	slices.Sort(s.rounds)
 	s.rounds = slices.Compact(s.rounds)
-	units := make(map[payload]int) // by payload without its unit
+	payloads := 1 // at most
+	for i := 1; i < n; i++ {
+		if s.sends[i].payload != s.sends[i-1].payload {
+			payloads++
+		}
+	}
+	units := make(map[payload]int, payloads) // by payload without its unit
+	s.payloads = make([]payload, 0, payloads)
 	for i := range s.sends {
 		x := &s.sends[i].payload
 		x.post, _ = slices.BinarySearch(s.rounds, x.post)
