@@ -221,7 +221,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	c.reached, err = negotiate.Run(ctx, negotiate.Config{
 		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(), Hops: hops, Known: v.known, Selector: c.Selector,
 		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Detached: v.mesh.Detached(), Log: v.log,
-		Pool: NewPool(""), // Its buffers are not kept.
+		Pool: negotiationPool(),
 	})
 	if err != nil {
 		c.abandon(id, err)
