@@ -81,7 +81,7 @@ func (m *Mesh) watch() {
 		case <-tick.C:
 			tick.Reset(untilMultiple(interval))
 			m.linkNeighbors()
-			w.check(m.watchedLinks(), time.Now())
+			w.check(m.checkedLinks(), time.Now())
 			if count%beatIntervals == 0 {
 				for _, l := range m.watcherLinks() {
 					l.Beat()
@@ -119,6 +119,32 @@ func (m *Mesh) watchSlotsLocked() *watchSlots {
 	graph, self := m.watchGraph(), m.peers[m.self].rank
 	m.watching = &watchSlots{watched: slotsOf(graph.Watched(m.view, self)), watchers: slotsOf(graph.Watchers(m.view, self))}
 	return m.watching
+}
+
+// checkedLinks returns the result of watchedLinks. It looks at all peers only if the topology is sparse or the seed has a
+// newer view. Otherwise the watched peers are those of the adopted view.
+func (m *Mesh) checkedLinks() (links []*link.Link) {
+	newest := uint64(0)
+	if m.cfg.Newest != nil {
+		newest = m.cfg.Newest().Epoch
+	}
+	m.mu.Lock()
+	if !m.cfg.Topology.IsFull() || newest > m.view.Epoch {
+		m.mu.Unlock()
+		return m.watchedLinks()
+	}
+	defer m.mu.Unlock()
+	for _, slot := range m.watchSlotsLocked().watched {
+		p := &m.peers[slot]
+		switch {
+		case p.link == nil || slot == m.self || p.state.IsGone():
+		case !p.link.IsPending():
+			links = append(links, p.link)
+		case m.canDial(p.node.ID):
+			p.link.Need(link.Watching)
+		}
+	}
+	return links
 }
 
 // watcherLinks returns the links to the nodes that watch this node.
@@ -172,36 +198,24 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	watched := m.watchSlotsLocked().watched
-	if m.cfg.Topology.IsFull() && newest.Epoch <= m.view.Epoch {
-		for _, slot := range watched {
-			links = m.appendWatchedLocked(links, slot)
+	watched := m.watchGraph().Watched(m.view, m.peers[m.self].rank)
+	for slot, p := range m.peers {
+		if p.link == nil || slot == m.self || p.state.IsGone() {
+			continue
 		}
-		return links
-	}
-	for slot := range m.peers {
-		p := &m.peers[slot]
-		watch := slices.Contains(watched, slot) || p.isRelayed() && m.isNear(p.node.ID)
-		if !watch && p.link != nil && !p.expected && newest.Epoch > m.view.Epoch {
+		watch := slices.Contains(watched, p.rank) || p.isRelayed() && m.isNear(p.node.ID)
+		if !watch && !p.expected && newest.Epoch > m.view.Epoch {
 			_, stays := newest.Rank(p.node.ID)
 			watch = !stays
 		}
-		if watch {
-			links = m.appendWatchedLocked(links, slot)
+		switch {
+		case watch && p.link.IsPending():
+			if m.canDial(p.node.ID) {
+				p.link.Need(link.Watching)
+			}
+		case watch:
+			links = append(links, p.link)
 		}
-	}
-	return links
-}
-
-// appendWatchedLocked appends the link to a watched peer to links. A pending link connects instead.
-func (m *Mesh) appendWatchedLocked(links []*link.Link, slot int) []*link.Link {
-	p := &m.peers[slot]
-	switch {
-	case p.link == nil || slot == m.self || p.state.IsGone():
-	case !p.link.IsPending():
-		links = append(links, p.link)
-	case m.canDial(p.node.ID):
-		p.link.Need(link.Watching)
 	}
 	return links
 }
