@@ -38,6 +38,7 @@ type Capabilities struct {
 	TryWriter       TryWriter
 	TryVectorWriter TryVectorWriter
 	PartWriter      PartWriter
+	LazyWriter      LazyWriter
 	VectorWriter    VectorWriter
 	Prioritizer     Prioritizer
 
@@ -114,6 +115,15 @@ type PartWriter interface {
 	// blocking, and returns the number of bytes. An error is returned by the next
 	// Write. TryWritePart may be called concurrently, but not during a Write.
 	TryWritePart(pieces [][]byte) int
+}
+
+// A LazyWriter is a Sender whose peer can poll its pipe ([Poller]) without system calls, and that can write without
+// waking a goroutine of the peer.
+type LazyWriter interface {
+	// TryWriteLazy is TryWrite for a few bytes that are not urgent. The peer reads them when it polls the pipe, or
+	// with the bytes of another write. A peer that does not poll is woken for them once a bounded
+	// number of them, far fewer than the pipe has room for, is unread.
+	TryWriteLazy(p []byte) bool
 }
 
 // A VectorWriter is a Sender for several slices at a time, like writev.

@@ -9,6 +9,7 @@ package comm
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"time"
 
@@ -101,8 +102,11 @@ func (c *Comm) Paths() []mesh.PathInfo {
 // Common returns the name of the transport of all links, or "mixed", and whether all of them are encrypted. They are those that
 // the links use now. Once a rank has no link, they are those of the beginning.
 func (c *Comm) Common() (transport string, encrypted bool) {
-	paths := c.Paths()
-	if len(paths) < c.Size()-1 {
+	paths, count := c.View.mesh.EachPath(membership.View{Nodes: c.Nodes}), 0
+	for range paths {
+		count++
+	}
+	if count < c.Size()-1 {
 		return c.transport, c.encrypted
 	}
 	return mesh.Common(paths)
@@ -147,9 +151,8 @@ func (c *Comm) Hosts() plan.Hosts {
 }
 
 // pathClasses returns the classes of paths to the other ranks.
-func (c *Comm) pathClasses(hosts plan.Hosts, paths []mesh.PathInfo) (w cost.PathClasses) {
-	for i := range paths {
-		p := &paths[i]
+func (c *Comm) pathClasses(hosts plan.Hosts, paths iter.Seq[*mesh.PathInfo]) (w cost.PathClasses) {
+	for p := range paths {
 		if p.Hops > 1 {
 			continue // Its links have the classes of others.
 		}
@@ -203,6 +206,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		View: v, Rank: rank, Ranks: ranks, Selector: selector.New(rank, len(ranks), v.Pool, cost.New(v.network).Over(hops)),
 		reached: negotiate.Result{Part: negotiate.NoPart}, stopped: make(chan struct{}),
 	}
+	c.Nodes = make([]membership.Node, 0, len(ranks))
 	for _, r := range ranks {
 		c.Nodes = append(c.Nodes, v.View.Nodes[r])
 	}
@@ -215,7 +219,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	e := v.mesh.Engine()
 	c.Engine = e.NewComm(id, rank, links)
 	c.Engine.Watch(engine.Watcher{Ended: c.stop})
-	paths := c.Paths()
+	paths := v.mesh.EachPath(membership.View{Nodes: c.Nodes})
 	c.transport, c.encrypted = mesh.Common(paths)
 	control := e.NewComm(engine.ID(id, controlID), rank, links)
 	defer control.Close()
@@ -232,7 +236,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	c.reached, err = negotiate.Run(ctx, negotiate.Config{
 		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(hosts, paths), Hops: hops, Distances: distances, Known: v.known, Selector: c.Selector,
 		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Detached: v.mesh.Detached(), Log: v.log,
-		Pool: NewPool(""), // Its buffers are not kept.
+		Pool: negotiationPool(),
 	})
 	if err != nil {
 		c.abandon(id, err)

@@ -130,6 +130,15 @@ func NewPool(profile string) *bufpool.Pool {
 	return pool
 }
 
+// negotiationPool returns a pool for the short vectors of a negotiation.
+func negotiationPool() *bufpool.Pool {
+	pool, err := bufpool.New(bufpool.Config{Tiers: []bufpool.Tier{{Size: 4 << 10, Keep: 4}}})
+	if err != nil {
+		panic("nexar: " + err.Error())
+	}
+	return pool
+}
+
 // Mesh returns the mesh of the node.
 func (f *Factory) Mesh() *mesh.Mesh { return f.mesh }
 

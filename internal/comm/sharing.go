@@ -18,7 +18,7 @@ func (c *Comm) sharing(hosts plan.Hosts) (s negotiate.Sharing) {
 	}
 	s.LinkAll = func(ctx context.Context) (cost.PathClasses, error) {
 		err := m.LinkHost(ctx, ranks)
-		return c.pathClasses(hosts, c.Paths()), err
+		return c.pathClasses(hosts, m.EachPath(ranks)), err
 	}
 	s.Host = m.HostMemory(ranks)
 	for _, n := range c.Nodes {

@@ -195,7 +195,7 @@ type brokenSender struct {
 }
 
 func (s brokenSender) Capabilities() transport.Capabilities {
-	return transport.Capabilities{TryWriter: s, TryVectorWriter: s, PartWriter: s, VectorWriter: s, Prioritizer: s}
+	return transport.Capabilities{TryWriter: s, TryVectorWriter: s, PartWriter: s, LazyWriter: s, VectorWriter: s, Prioritizer: s}
 }
 
 // count plants wrong counts in a call that has written n bytes.
@@ -225,6 +225,11 @@ func (s brokenSender) WriteVectored(pieces [][]byte) (int, error) {
 
 func (s brokenSender) TryWrite(p []byte) bool {
 	s.b.call("TryWrite")
+	return transport.CapabilitiesOf(s.Sender).TryWriter.TryWrite(p)
+}
+
+func (s brokenSender) TryWriteLazy(p []byte) bool {
+	s.b.call("TryWriteLazy")
 	return transport.CapabilitiesOf(s.Sender).TryWriter.TryWrite(p)
 }
 

@@ -52,7 +52,7 @@ func TestCapabilities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if can := transport.CapabilitiesOf(s); can.TryWriter == nil || can.TryVectorWriter == nil || can.PartWriter == nil || can.VectorWriter != nil {
+	if can := transport.CapabilitiesOf(s); can.TryWriter == nil || can.TryVectorWriter == nil || can.PartWriter == nil || can.LazyWriter == nil || can.VectorWriter != nil {
 		t.Errorf("capabilities of a sender: %+v", can)
 	}
 	if _, err := s.Write([]byte{1}); err != nil {

@@ -69,7 +69,7 @@ func faults() map[string]string {
 		"Grant returns nothing": "Grant", "long key of Grant": "Grant",
 	}
 	for _, call := range []string{
-		"Dial", "OpenPipe", "OpenPaired", "OpenLarge", "Write", "WriteVectored", "TryWrite", "TryWriteVectored", "TryWritePart",
+		"Dial", "OpenPipe", "OpenPaired", "OpenLarge", "Write", "WriteVectored", "TryWrite", "TryWriteVectored", "TryWritePart", "TryWriteLazy",
 		"Prioritize", "SetWriteDeadline", "Read", "ReadFunc", "TryRead", "TryReadFunc", "SetPolling", "PeerCPU",
 		"Areas", "AcquireAreas", "Area", "Reserve", "Release", "FutexWait", "FutexWake", "PeerEnded", "Suits", "Register", "Grant", "Recall", "Revoke", "Deregister", "WriteRemote",
 	} {
@@ -197,6 +197,7 @@ func send(s transport.Sender) error {
 	can.TryWriter.TryWrite([]byte("hello"))
 	can.TryVectorWriter.TryWriteVectored([][]byte{[]byte("hel"), []byte("lo")})
 	can.PartWriter.TryWritePart([][]byte{[]byte("hel"), []byte("lo")})
+	can.LazyWriter.TryWriteLazy([]byte("hello"))
 	return nil
 }
 

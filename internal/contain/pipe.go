@@ -134,6 +134,9 @@ func (s *sender) Capabilities() (can transport.Capabilities) {
 	if s.can.PartWriter != nil {
 		can.PartWriter = s
 	}
+	if s.can.LazyWriter != nil {
+		can.LazyWriter = s
+	}
 	if s.can.VectorWriter != nil {
 		can.VectorWriter = s
 	}
@@ -177,6 +180,11 @@ func (s *sender) write(call string, pieces [][]byte, f func([][]byte) (int, erro
 // TryWrite implements [transport.TryWriter].
 func (s *sender) TryWrite(p []byte) bool {
 	return s.tryAll("TryWrite", [][]byte{p}, func(pieces [][]byte) bool { return s.can.TryWriter.TryWrite(pieces[0]) })
+}
+
+// TryWriteLazy implements [transport.LazyWriter].
+func (s *sender) TryWriteLazy(p []byte) bool {
+	return s.tryAll("TryWriteLazy", [][]byte{p}, func(pieces [][]byte) bool { return s.can.LazyWriter.TryWriteLazy(pieces[0]) })
 }
 
 // TryWriteVectored implements [transport.TryVectorWriter].

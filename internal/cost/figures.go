@@ -28,7 +28,7 @@ func measure(c plan.Collective, a plan.Algorithm, size int) figures {
 	f := figures{single: true}
 	plans := samples(a, size, 0)
 	if size > depthSizeMax {
-		f.depth = float64(depthBeyond(a, size, 8))
+		f.depth = float64(depthBeyond(c, a, size, 8))
 	} else {
 		f.depth = float64(depth(a, plans))
 	}
@@ -85,8 +85,11 @@ func depth(a plan.Algorithm, plans []plan.Plan) int {
 // it: in a chain every rank has two messages, and the last rank waits for all others. Depths
 // are constant or grow with the number of ranks or its logarithm; their growth from few ranks to
 // four times as many distinguishes the three.
-func depthBeyond(a plan.Algorithm, size, few int) int {
-	least, most := depth(a, a.Plans(few, 0)), depth(a, a.Plans(4*few, 0))
+//
+// The depths with few ranks are constants, in fewDepths: to make the plans of all algorithms of a collective for 16 ranks
+// would be much of the work of its first call.
+func depthBeyond(c plan.Collective, a plan.Algorithm, size, few int) int {
+	least, most := fewDepth(c, a, few), fewDepth(c, a, 4*few)
 	growth, more := most-least, 3*few
 	if growth >= more/2 {
 		return most + growth*(size-4*few)/more

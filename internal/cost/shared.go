@@ -58,6 +58,7 @@ type sharedFigures struct {
 	units    int            // chunks in an area if not cuttable; 0 if unknown
 	chunks   int
 	rest     []rankSample // ranks with loads that are not known yet
+	awaits   int          // the least number of awaits of each of them
 	unitsOf  func()       // sets units and chunks; nil if they are known
 }
 
@@ -165,6 +166,12 @@ func (t *SharedTuner) work(f *sharedFigures, n Need) float64 {
 		bytes *= t.cost.Cached
 	}
 	most, sum := 0.0, 0.0
+	if len(f.rest) > 0 {
+		most = float64(float64(f.awaits) * t.cost.Await)
+		for _, r := range f.rest {
+			sum += float64(most * r.ranks)
+		}
+	}
 	for i, l := range f.loads {
 		work := float64(float64(l.Posts)*t.cost.Post) + float64(float64(l.Awaits)*t.cost.Await)
 		if n.Size > exactSizeMax {
@@ -232,7 +239,7 @@ func (f *sharedFigures) findUnits(a plan.Algorithm, n Need) {
 // estimate sets the figures of an algorithm for many ranks except the loads, which addNext takes from the plans of a
 // few ranks. The first rank may have more work than others.
 func (f *sharedFigures) estimate(a plan.Algorithm, n Need) {
-	f.depth = depthBeyond(a, n.Size, 4)
+	f.depth, f.awaits = depthBeyond(n.Collective, a, n.Size, 4), a.PerPeer*(n.Size-1)
 	f.rest = append(f.rest, rankSample{0, 1})
 	others := [...]int{1, 2, n.Size / 2, n.Size - 1}
 	for _, rank := range others {

@@ -161,3 +161,31 @@ func TestBoundsDoNotChangeChoices(t *testing.T) {
 		}
 	}
 }
+
+// TestPerPeer: every rank receives as many messages as the algorithm says, so that a bound of its time is none too high.
+func TestPerPeer(t *testing.T) {
+	for _, size := range []int{2, 3, 8, 17, 40} {
+		forEach(size, func(c plan.Collective, _ int, a plan.Algorithm) {
+			for rank, p := range a.Plans(size, 0) {
+				if got, want := shmexec.LoadOf(p).Awaits, a.PerPeer*(size-1); got < want {
+					t.Errorf("%v/%s: rank %d of %d receives %d messages, want at least %d", c, a.Name, rank, size, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestNoLongPlans: for short vectors of many ranks the choice needs no plans in which every rank exchanges messages with all
+// others.
+func TestNoLongPlans(t *testing.T) {
+	const size = 256
+	s := NewShared(Host(1<<20, 2), plan.Groups(size))
+	n := Need{Collective: plan.AllReduce, Size: size, Bytes: 8}
+	s.Choose(n)
+	for key, f := range s.figures {
+		a := plan.AlgorithmsOn(n.Collective, s.tuner.hosts)[key.index]
+		if a.PerPeer > 0 && len(f.loads) > 0 {
+			t.Errorf("%s: %d plans were made", a.Name, len(f.loads))
+		}
+	}
+}

@@ -3,7 +3,6 @@ package host
 import (
 	"fmt"
 	"io/fs"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,10 +14,13 @@ const nodeDomain = 1 << 15
 // or nodeDomain plus their NUMA node, if caches are unknown. It is 0 if they are in several domains.
 // System is the directory /sys/devices/system/cpu of Linux.
 func domainOf(system fs.FS, processors []int) uint16 {
-	domain := uint16(0)
+	domain, shared := uint16(0), "" // shared are the processors of the last cache
 	for _, processor := range processors {
-		d := cacheOf(system, processor)
-		if d == 0 {
+		if isListed(shared, processor) {
+			continue
+		}
+		var d uint16
+		if d, shared = cacheOf(system, processor); d == 0 {
 			d = nodeOf(system, processor)
 		}
 		if d == 0 || domain != 0 && d != domain {
@@ -29,23 +31,47 @@ func domainOf(system fs.FS, processors []int) uint16 {
 	return domain
 }
 
-// cacheOf returns the first processor that shares the last-level cache of a processor, plus 1.
-func cacheOf(system fs.FS, processor int) uint16 {
-	first, last := uint16(0), 0
+// cacheOf returns the first processor that shares the last-level cache of a processor, plus 1, and the list of all
+// of them. The result is 0 if the cache is unknown.
+func cacheOf(system fs.FS, processor int) (first uint16, shared string) {
+	cache, last := "", 0
 	for index := 0; ; index++ {
 		dir := fmt.Sprintf("cpu%d/cache/index%d/", processor, index)
 		level, ok := readNumber(system, dir+"level")
 		if !ok {
-			return first
+			break
 		}
-		// The list has the form 0-7,64-71.
-		if list, err := fs.ReadFile(system, dir+"shared_cpu_list"); err == nil && level > last {
-			end := slices.IndexFunc(list, func(b byte) bool { return b < '0' || b > '9' })
-			if n, err := strconv.ParseUint(string(list[:max(0, end)]), 10, 15); err == nil {
-				first, last = uint16(n)+1, level
-			}
+		if level > last {
+			cache, last = dir, level
 		}
 	}
+	list, err := fs.ReadFile(system, cache+"shared_cpu_list")
+	if err != nil {
+		return 0, ""
+	}
+	shared = strings.TrimSpace(string(list))
+	end := strings.IndexFunc(shared+",", func(r rune) bool { return r < '0' || r > '9' })
+	n, err := strconv.ParseUint(shared[:end], 10, 15)
+	if err != nil {
+		return 0, ""
+	}
+	return uint16(n) + 1, shared
+}
+
+// isListed reports whether a list of processors of the form 0-7,64-71 contains a processor.
+func isListed(list string, processor int) bool {
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
+			to = from
+		}
+		lo, err := strconv.Atoi(from)
+		hi, errTo := strconv.Atoi(to)
+		if err == nil && errTo == nil && lo <= processor && processor <= hi {
+			return true
+		}
+	}
+	return false
 }
 
 // nodeOf returns nodeDomain plus the NUMA node of a processor.

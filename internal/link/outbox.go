@@ -44,6 +44,7 @@ type outPipe struct {
 	pipe transport.Sender
 	try  transport.TryWriter       // nil without the capability
 	vec  transport.TryVectorWriter // nil without the capability
+	lazy transport.LazyWriter      // nil without the capability
 
 	wake    sync.Cond
 	spare   []byte   // the other buffer
@@ -57,7 +58,7 @@ func (o *outbox) init(l *Link, lane wire.Lane) { o.link, o.lane = l, lane }
 // open gives the outbox its pipe, and sends the preamble, unless it is nil, and the pending frames.
 func (o *outbox) open(at *path, p transport.Sender, preamble []byte) {
 	can := transport.CapabilitiesOf(p)
-	to := &outPipe{at: at, pipe: p, try: can.TryWriter, vec: can.TryVectorWriter}
+	to := &outPipe{at: at, pipe: p, try: can.TryWriter, vec: can.TryVectorWriter, lazy: can.LazyWriter}
 	to.wake.L = &o.mu
 	o.mu.Lock()
 	o.to = to
@@ -133,6 +134,18 @@ func (o *outbox) flushLocked(b []byte, counted uint32) (need Purpose) {
 		p.wake.Signal()
 	}
 	return need
+}
+
+// sendLazy sends a frame that is not counted ([wire.IsCounted]) and that the peer need not handle before it calls
+// [Link.ReadLazy]: with a LazyWriter the frame wakes no goroutine of the peer.
+func (o *outbox) sendLazy(frame []byte) {
+	b := o.lockBuffer()
+	if p := o.to; len(b) == 0 && p != nil && p.lazy != nil && !p.writing && !o.closed && !o.holding && p.lazy.TryWriteLazy(frame) {
+		o.sent += uint64(len(frame))
+		o.mu.Unlock()
+		return
+	}
+	o.commitUnlock(append(b, frame...), 0)
 }
 
 // wroteLocked counts the pending frames of n bytes as given to a pipe.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/wire"
@@ -199,10 +200,7 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 // confirmation returns the first frame on the control lane of the side that has made the connection, a beat: it uses
 // the connection. Without it, that side could give up while its peer takes the connection for a link, and would seem to
 // have closed a link without a goodbye.
-func confirmation() []byte {
-	var p wire.Ping
-	return p.Append(nil, wire.TypePong)
-}
+func confirmation() []byte { return slices.Clone(beat) }
 
 // awaitConfirmation reads the confirmation.
 func awaitConfirmation(pipe transport.Receiver) error {

@@ -175,6 +175,26 @@ func (l *Link) Unattend() {
 	}
 }
 
+// ReadLazy handles the frames on the control lane that the peer has sent without waking a goroutine of this node
+// ([Link.Beat]). It makes no system calls, and does nothing on a link that needs them.
+func (l *Link) ReadLazy() {
+	a := l.at.Load()
+	if a == nil || !l.memory() {
+		return
+	}
+	r := a.laneReaders[wire.Control].Load()
+	if r == nil || !r.tryAcquire() {
+		return // Another goroutine reads.
+	}
+	if r.failed != nil {
+		r.release()
+	} else if _, err := r.handle(false); err != nil {
+		r.fail(err)
+	} else {
+		r.release()
+	}
+}
+
 // keepAttended makes the idle timer end the attendance.
 func (r *laneReader) keepAttended() {
 	r.recent = true

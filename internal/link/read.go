@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -309,6 +310,9 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 	case wire.TypePing:
 		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.pong(f) })
 	case wire.TypePong:
+		if bytes.Equal(b, beat) {
+			return nil
+		}
 		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.confirms.take(f.Number) })
 	case wire.TypeQuery:
 		return handle(l, b, wire.ParseQuery, Handler.Query)

@@ -245,11 +245,11 @@ func (c *confirms) take(number uint64) {
 	}
 }
 
-// Beat sends a pong without a ping: a frame that needs no answer. Heard of the peer counts it.
-func (l *Link) Beat() {
-	var p wire.Ping
-	l.control.commitUnlock(p.Append(l.control.lockBuffer(), wire.TypePong), 0)
-}
+// beat is a pong without a ping: a frame that needs no answer.
+var beat = new(wire.Ping).Append(nil, wire.TypePong)
+
+// Beat sends a sign of life. Heard of the peer counts it, in shared memory after ReadLazy of the peer.
+func (l *Link) Beat() { l.control.sendLazy(beat) }
 
 // Ping makes the peer send a frame, which Heard counts.
 func (l *Link) Ping() {

@@ -1,6 +1,9 @@
 package membership
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // A View is an epoch and its nodes, ordered by rank. No two views of a cluster have the
 // same epoch. Views are immutable.
@@ -73,9 +76,16 @@ func (v View) Set() map[NodeID]bool {
 }
 
 // without returns v without the nodes that are gone.
+// It shares the memory of v if none is: the arbiter calls it for every message of a node.
 func (v View) without(gone func(id NodeID) bool) View {
-	w := View{Epoch: v.Epoch}
-	for _, n := range v.Nodes {
+	isGone := func(n Node) bool { return gone(n.ID) }
+	first := slices.IndexFunc(v.Nodes, isGone)
+	if first < 0 {
+		v.Nodes = slices.Clip(v.Nodes)
+		return v
+	}
+	w := View{Epoch: v.Epoch, Nodes: slices.Clone(v.Nodes[:first])}
+	for _, n := range v.Nodes[first:] {
 		if !gone(n.ID) {
 			w.Nodes = append(w.Nodes, n)
 		}

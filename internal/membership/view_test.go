@@ -3,6 +3,7 @@ package membership
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -58,5 +59,25 @@ func TestViewCheck(t *testing.T) {
 		if err := (View{Nodes: []Node{{Addrs: addrs}}}).Check(); !errors.Is(err, ErrAddress) {
 			t.Errorf("addresses %q: error %v, want %v", addrs, err, ErrAddress)
 		}
+	}
+}
+
+// TestViewWithout: a view without the nodes that are gone has the others in order, and shares the memory of the view only if none
+// is gone. To append to the result changes neither.
+func TestViewWithout(t *testing.T) {
+	v := View{Epoch: 3, Nodes: append(make([]Node, 0, 8), nodes(5)...)}
+	for gone := -1; gone < 5; gone++ {
+		w := v.without(func(id NodeID) bool { return id == node(gone).ID })
+		want := slices.DeleteFunc(nodes(5), func(n Node) bool { return n.ID == node(gone).ID })
+		if w.Epoch != 3 || !slices.EqualFunc(w.Nodes, want, func(a, b Node) bool { return a.ID == b.ID }) {
+			t.Errorf("without node %d: %v", gone, w)
+		}
+		w.Nodes = append(w.Nodes, node(9))
+	}
+	if extra := v.Nodes[:6][5]; extra.ID != (NodeID{}) {
+		t.Errorf("the view has got a node: %v", extra)
+	}
+	if n := testing.AllocsPerRun(10, func() { v.without(func(NodeID) bool { return false }) }); n > 0 {
+		t.Errorf("%v allocations although no node is gone", n)
 	}
 }

@@ -64,7 +64,7 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 
 // adoptLocked makes v the view and decides on every peer.
 func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
-	m.before, m.view = m.view, v
+	m.before, m.view, m.watching = m.view, v, nil
 	m.setNear(m.neighborsIn(v))
 	for rank, n := range v.Nodes {
 		slot, ok := m.slotOfLocked(n.ID)

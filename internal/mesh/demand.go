@@ -355,12 +355,15 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 // not for a host.
 func (m *Mesh) hostPaths(v membership.View) (paths []*Path) {
 	here := m.cfg.host()
+	if v.Size() > 1 {
+		paths = make([]*Path, 0, v.Size())
+	}
 	for _, n := range v.Nodes {
 		if n.ID == m.cfg.Self {
 			continue
 		}
-		r := m.expectedRoute(here, n)
-		if r == nil || !r.path.isLocal() {
+		r, ok := m.expectedRoute(here, n)
+		if !ok || !r.path.isLocal() {
 			return nil
 		}
 		paths = append(paths, r.path)
@@ -430,7 +433,7 @@ func (m *Mesh) pendingOfHost(v membership.View) map[membership.NodeID]*link.Link
 		if !ok || !m.peers[slot].isPending() {
 			continue
 		}
-		if r := m.expectedRoute(here, n); r == nil || !r.path.isLocal() {
+		if r, ok := m.expectedRoute(here, n); !ok || !r.path.isLocal() {
 			return nil
 		}
 		links[n.ID] = m.peers[slot].link

@@ -130,6 +130,7 @@ type Mesh struct {
 	formed  bool
 	closing bool
 
+	watching *watchSlots  // of view; nil until it is needed
 	replaced []*link.Link // links that have lost frames, until the next view
 
 	required []int                       // slots of the first view; see requiredSlots

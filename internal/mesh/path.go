@@ -157,38 +157,56 @@ type PathInfo struct {
 }
 
 // Paths describes the connections to the other nodes of a view, in the order of their ranks.
-func (m *Mesh) Paths(v membership.View) (infos []PathInfo) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	routes, watches := m.routesLocked(), m.watchRanksLocked()
-	infos = make([]PathInfo, 0, len(v.Nodes))
-	for rank, n := range v.Nodes {
-		slot, ok := m.slotOfLocked(n.ID)
-		if !ok || slot == m.self {
-			continue
-		}
-		var i PathInfo
-		switch p := &m.peers[slot]; {
-		case p.route != nil:
-			i = p.route.info(rank, n.ID)
-			i.Purpose = m.purposeLocked(p, watches)
-		case p.onDemand && p.link != nil:
-			if r := m.expectedRoute(m.peers[m.self].node.Host, n); r != nil {
-				i = r.info(rank, n.ID)
-			} else if m.canDial(n.ID) {
-				continue
-			}
-			i.Rank, i.Node, i.Pending = rank, n.ID, true
-		default:
-			continue
-		}
-		if l := m.peers[slot].link; l != nil {
-			i.DeviceMemory = l.DeviceMemory()
-		}
-		i.addHops(routes, m.peers[slot].rank)
-		infos = append(infos, i)
+func (m *Mesh) Paths(v membership.View) []PathInfo {
+	infos := make([]PathInfo, 0, v.Size())
+	for i := range m.EachPath(v) {
+		infos = append(infos, *i)
 	}
 	return infos
+}
+
+// EachPath yields the elements of Paths. It holds a lock of the mesh meanwhile. An element is valid until the next one.
+func (m *Mesh) EachPath(v membership.View) iter.Seq[*PathInfo] {
+	return func(yield func(*PathInfo) bool) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		routes, watches := m.routesLocked(), m.watchRanksLocked()
+		var i PathInfo
+		for rank := range v.Nodes {
+			n := &v.Nodes[rank]
+			slot, ok := m.slotOfLocked(n.ID)
+			if !ok || slot == m.self || !m.pathLocked(&i, slot, rank, n, watches) {
+				continue
+			}
+			if l := m.peers[slot].link; l != nil {
+				i.DeviceMemory = l.DeviceMemory()
+			}
+			i.addHops(routes, m.peers[slot].rank)
+			if !yield(&i) {
+				return
+			}
+		}
+	}
+}
+
+// pathLocked sets i to the description of the path to the node in a slot. It reports false if there is none.
+func (m *Mesh) pathLocked(i *PathInfo, slot, rank int, n *membership.Node, watches []int) bool {
+	switch p := &m.peers[slot]; {
+	case p.route != nil:
+		*i = p.route.info(rank, n.ID)
+		i.Purpose = m.purposeLocked(p, watches)
+	case p.onDemand && p.link != nil:
+		*i = PathInfo{}
+		if r, ok := m.expectedRoute(m.peers[m.self].node.Host, *n); ok {
+			*i = r.info(rank, n.ID)
+		} else if m.canDial(n.ID) {
+			return false
+		}
+		i.Rank, i.Node, i.Pending = rank, n.ID, true
+	default:
+		return false
+	}
+	return true
 }
 
 // purposeLocked returns a word for the reason why this node is linked to a peer: "watch" if one of
@@ -208,15 +226,15 @@ func (m *Mesh) purposeLocked(p *peer, watches []int) string {
 }
 
 // expectedRoute returns the route that a node on a host tries first to another node, without
-// connections, or nil if they have no transport in common.
-func (m *Mesh) expectedRoute(here string, n membership.Node) *route {
+// connections. It reports false if they have no transport in common.
+func (m *Mesh) expectedRoute(here string, n membership.Node) (route, bool) {
 	for i := range m.cfg.Paths {
 		p := &m.cfg.Paths[i]
 		if m.carries(p, n) && (!p.isLocal() || here != "" && here == n.Host) {
-			return &route{path: p, bulk: m.bulkBeside(p, n), why: "not linked yet"}
+			return route{path: p, bulk: m.bulkBeside(p, n), why: "not linked yet"}, true
 		}
 	}
-	return nil
+	return route{}, false
 }
 
 // Traffic returns the byte counts of the links to the other nodes of a view, in the order of
@@ -277,24 +295,30 @@ func (m *Mesh) Links(v membership.View) ([]*link.Link, error) {
 
 // Common returns the name that all paths have, or "mixed", and whether all of them are encrypted.
 // Without paths the name is "mem", since all ranks are in this process.
-func Common(paths []PathInfo) (name string, encrypted bool) {
-	name, encrypted = "mem", len(paths) > 0
-	for k, i := range paths {
+func Common(paths iter.Seq[*PathInfo]) (name string, encrypted bool) {
+	name, encrypted = "mem", true
+	some := false
+	for i := range paths {
 		this := strings.TrimSuffix(i.Transport, "+tls")
 		if bulk := strings.TrimSuffix(i.BulkTransport, "+tls"); bulk != this {
 			this += "+" + bulk
 		}
-		if k > 0 && this != name {
+		if some && this != name {
 			this = "mixed"
 		}
-		name, encrypted = this, encrypted && i.Encrypted
+		name, encrypted, some = this, encrypted && i.Encrypted, true
 	}
-	return name, encrypted
+	return name, encrypted && some
 }
 
 // SameProcess reports whether all other nodes are in this process.
-func SameProcess(paths []PathInfo) bool {
-	return !slices.ContainsFunc(paths, func(i PathInfo) bool { return i.Locality != transport.SameProcess })
+func SameProcess(paths iter.Seq[*PathInfo]) bool {
+	for i := range paths {
+		if i.Locality != transport.SameProcess {
+			return false
+		}
+	}
+	return true
 }
 
 // A route is the connections to a node.

@@ -53,9 +53,9 @@ const starvedMax = 4
 // A watcher watches the links to some peers.
 type watcher struct {
 	interval, timeout time.Duration
-	links             map[*link.Link]heartbeat
-	last              time.Time     // of the last check
-	late              time.Duration // delay of recent checks, which decays
+	links, spare      map[*link.Link]heartbeat // spare is empty
+	last              time.Time                // of the last check
+	late              time.Duration            // delay of recent checks, which decays
 	// processTime is that of a processTimer.
 	processTime func(l *link.Link) (used time.Duration, ok bool)
 	// breaks ends the connection of a silent link if it can be replaced, and reports whether it did.
@@ -64,7 +64,8 @@ type watcher struct {
 
 // watch sends beats to the watchers of this node, and fails the link of a watched peer that is silent for
 // HeartbeatTimeout. It pings a peer without beats: the peer may not know yet that this node
-// watches it. watch detects failed hosts and networks; a transport reports the end of a process at once.
+// watches it. In shared memory a beat wakes no goroutine of the watcher, which reads it when it checks. watch
+// detects failed hosts and networks; a transport reports the end of a process at once.
 //
 // The ticks are at multiples of the interval, so that the nodes of a process or of a host wake up
 // together.
@@ -84,7 +85,7 @@ func (m *Mesh) watch() {
 		case <-tick.C:
 			tick.Reset(untilMultiple(interval))
 			m.linkNeighbors()
-			w.check(m.watchedLinks(), time.Now())
+			w.check(m.checkedLinks(), time.Now())
 			if count%beatIntervals == 0 {
 				for _, l := range m.watcherLinks() {
 					l.Beat()
@@ -105,13 +106,57 @@ func untilMultiple(interval time.Duration) time.Duration {
 	return d
 }
 
+// watchSlots are the slots of the nodes that this node watches in a view, and of those that watch it.
+type watchSlots struct{ watched, watchers []int }
+
+// watchSlotsLocked returns the slots for the adopted view. They are computed once for each view.
+func (m *Mesh) watchSlotsLocked() *watchSlots {
+	if m.watching != nil {
+		return m.watching
+	}
+	slotsOf := func(ranks []int) (slots []int) {
+		for _, rank := range ranks {
+			slots = append(slots, m.slots[m.view.Nodes[rank].ID])
+		}
+		return slots
+	}
+	graph, self := m.watchGraph(), m.peers[m.self].rank
+	m.watching = &watchSlots{watched: slotsOf(graph.Watched(m.view, self)), watchers: slotsOf(graph.Watchers(m.view, self))}
+	return m.watching
+}
+
+// checkedLinks returns the result of watchedLinks. It looks at all peers only if the topology is sparse or the seed has a
+// newer view. Otherwise the watched peers are those of the adopted view.
+func (m *Mesh) checkedLinks() (links []*link.Link) {
+	newest := uint64(0)
+	if m.cfg.Newest != nil {
+		newest = m.cfg.Newest().Epoch
+	}
+	m.mu.Lock()
+	if !m.cfg.Topology.IsFull() || newest > m.view.Epoch {
+		m.mu.Unlock()
+		return m.watchedLinks()
+	}
+	defer m.mu.Unlock()
+	for _, slot := range m.watchSlotsLocked().watched {
+		p := &m.peers[slot]
+		switch {
+		case p.link == nil || slot == m.self || p.state.IsGone():
+		case !p.link.IsPending():
+			links = append(links, p.link)
+		case m.canDial(p.node.ID):
+			p.link.Need(link.Watching)
+		}
+	}
+	return links
+}
+
 // watcherLinks returns the links to the nodes that watch this node.
 func (m *Mesh) watcherLinks() (links []*link.Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	watchers := m.watchGraph().Watchers(m.view, m.peers[m.self].rank)
-	for slot := range m.peers {
-		if p := &m.peers[slot]; slot != m.self && p.isLinked() && !p.state.IsGone() && slices.Contains(watchers, p.rank) {
+	for _, slot := range m.watchSlotsLocked().watchers {
+		if p := &m.peers[slot]; slot != m.self && p.isLinked() && !p.state.IsGone() {
 			links = append(links, p.link)
 		}
 	}
@@ -119,7 +164,10 @@ func (m *Mesh) watcherLinks() (links []*link.Link) {
 }
 
 func (m *Mesh) newWatcher(now time.Time) *watcher {
-	return &watcher{interval: m.cfg.HeartbeatInterval, timeout: m.cfg.HeartbeatTimeout, last: now, processTime: processTime}
+	return &watcher{
+		interval: m.cfg.HeartbeatInterval, timeout: m.cfg.HeartbeatTimeout, last: now, processTime: processTime,
+		links: make(map[*link.Link]heartbeat), spare: make(map[*link.Link]heartbeat),
+	}
 }
 
 func processTime(l *link.Link) (used time.Duration, ok bool) {
@@ -208,12 +256,13 @@ func (w *watcher) check(links []*link.Link, now time.Time) {
 		gap, w.late = 0, 0
 	}
 	patience := w.patience(gap)
-	watched := make(map[*link.Link]heartbeat, len(links))
+	watched := w.spare
 	for _, l := range links {
 		h, known := w.links[l]
 		if stopped {
 			h.at = now
 		}
+		l.ReadLazy()
 		heard, silent, limit := l.Heard(), now.Sub(h.at), patience
 		if known && heard == h.heard && silent >= w.timeout/2 && w.isStarved(l, &h, now) {
 			limit *= starvedMax
@@ -230,5 +279,6 @@ func (w *watcher) check(links []*link.Link, now time.Time) {
 		}
 		watched[l] = h
 	}
-	w.links, w.last = watched, now
+	clear(w.links)
+	w.links, w.spare, w.last = watched, w.links, now
 }

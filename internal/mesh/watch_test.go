@@ -97,7 +97,7 @@ func TestUnknownWatcher(t *testing.T) {
 		w.form()
 		m := w.meshes[1]
 		m.mu.Lock()
-		m.peers[0].rank = 5 // Rank 1 takes rank 0 for a node that does not watch it.
+		m.watching = &watchSlots{watched: m.watchSlotsLocked().watched} // Rank 1 takes rank 0 for a node that does not watch it.
 		m.mu.Unlock()
 		before := w.heard()[0][1]
 		const passed = 10 * time.Minute

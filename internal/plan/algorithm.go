@@ -36,6 +36,11 @@ type Algorithm struct {
 	// Ranks do not know their network, so the algorithm is used only if a setting fixes it.
 	Placed bool
 
+	// PerPeer is the least number of messages that every rank receives from each other rank. If it is not 0, the
+	// work of every rank grows with the number of ranks, which rules the algorithm out for many ranks and short
+	// vectors before its long plans are made. 0 is right for every algorithm.
+	PerPeer int
+
 	// Fits reports whether the algorithm is suitable for a number of ranks. It would be correct
 	// for any other number, but waste memory or messages.
 	Fits func(size int) bool
@@ -86,7 +91,7 @@ func Algorithms(c Collective) []Algorithm {
 	case AllGather:
 		return []Algorithm{
 			{Name: "circulant", Plan: rootless(CirculantAllGather), Rounds: circulantAllGather, Fits: always, Uneven: true},
-			{Name: "direct", Plan: rootless(DirectAllGather), Single: true, Fits: always, Uneven: true},
+			{Name: "direct", Plan: rootless(DirectAllGather), Single: true, PerPeer: 1, Fits: always, Uneven: true},
 			{Name: "ring", Plan: rootless(RingAllGather), Rounds: ringAllGather, Single: true, Fits: always, Uneven: true},
 			{Name: "halving", Plan: rootless(HalvingAllGather), Rounds: halvingAllGather, Fits: always, Uneven: true},
 			{Name: "leader", Plan: rootless(LeaderAllGather), Fits: above(8), Uneven: true, Shared: true},
@@ -99,9 +104,9 @@ func Algorithms(c Collective) []Algorithm {
 		}
 	case AllToAll:
 		return []Algorithm{
-			{Name: "pairwise", Plan: rootless(PairwiseAllToAll), Single: true, Fits: always, Uneven: true},
+			{Name: "pairwise", Plan: rootless(PairwiseAllToAll), Single: true, PerPeer: 1, Fits: always, Uneven: true},
 			{Name: "bruck", Plan: rootless(BruckAllToAll), Fits: always},
-			{Name: "flat", Plan: rootless(FlatAllToAll), Single: true, Fits: always, Uneven: true, Shared: true},
+			{Name: "flat", Plan: rootless(FlatAllToAll), Single: true, PerPeer: 1, Fits: always, Uneven: true, Shared: true},
 		}
 	}
 	return reductions(c)
@@ -124,10 +129,10 @@ func reductions(c Collective) []Algorithm {
 			{Name: "flat", Plan: rootless(FlatAllReduce), Single: true, Fits: upTo(8), Uneven: true, Ordered: true, Canonical: true},
 			{Name: "ordered", Plan: rootless(OrderedAllReduce), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true},
 			{Name: "rabenseifner", Plan: rootless(RabenseifnerAllReduce), Rounds: rabenseifnerAllReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "direct", Plan: rootless(DirectAllReduce), Rounds: directAllReduce, Single: true, Fits: always, Uneven: true},
+			{Name: "direct", Plan: rootless(DirectAllReduce), Rounds: directAllReduce, Single: true, PerPeer: 2, Fits: always, Uneven: true},
 			{Name: "circulant", Plan: rootless(CirculantAllReduce), Rounds: circulantAllReduce, Fits: always, Uneven: true},
 			{Name: "ring", Plan: rootless(RingAllReduce), Rounds: ringAllReduce, Single: true, Fits: always, Uneven: true},
-			{Name: "staged", Plan: rootless(StagedAllReduce), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "staged", Plan: rootless(StagedAllReduce), Single: true, PerPeer: 2, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
 			{Name: "leader", Plan: rootless(LeaderAllReduce), Single: true, Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true},
 			{Name: "recursive-multiplying", Plan: rootless(RecursiveMultiplyingAllReduce), Rounds: recursiveMultiplyingAllReduce, Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Apart: true},
 			{Name: "swing-1d", Plan: rootless(SwingAllReduce(1)), Rounds: swingAllReduce(1), Fits: above(3), Uneven: true, Placed: true},
@@ -140,9 +145,9 @@ func reductions(c Collective) []Algorithm {
 		return []Algorithm{
 			{Name: "circulant", Plan: rootless(CirculantReduceScatter), Rounds: circulantReduceScatter, Fits: always, Uneven: true},
 			{Name: "rabenseifner", Plan: rootless(RabenseifnerReduceScatter), Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "direct", Plan: rootless(DirectReduceScatter), Single: true, Fits: always, Uneven: true},
+			{Name: "direct", Plan: rootless(DirectReduceScatter), Single: true, PerPeer: 1, Fits: always, Uneven: true},
 			{Name: "ring", Plan: rootless(RingReduceScatter), Rounds: ringReduceScatter, Single: true, Fits: always, Uneven: true},
-			{Name: "staged", Plan: rootless(StagedReduceScatter), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "staged", Plan: rootless(StagedReduceScatter), Single: true, PerPeer: 1, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
 			{Name: "leader", Plan: rootless(LeaderReduceScatter), Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true},
 			{Name: "pat", Plan: rootless(PATReduceScatter), Rounds: patReduceScatter, Fits: always, Placed: true},
 		}

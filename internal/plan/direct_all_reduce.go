@@ -1,5 +1,7 @@
 package plan
 
+import "slices"
+
 // DirectAllReduce leaves the reduction of all vectors on every rank, moving 2(n-1)/n of a
 // vector per rank, the minimum. Every rank sends each other its chunk and later the sum of its
 // own. Messages of a phase are independent, so the latency is that of two messages, but each
@@ -16,6 +18,7 @@ func directAllReduce(size, _ int) Rounds {
 			peer, from := mod(rank+k+1, size), mod(rank-k-1, size)
 			return append(to, send(one(Data, peer), peer), reduce(sum, sum, from))
 		}
+		to = slices.Grow(to, 2*(size-1))
 		for k := 1; k < size; k++ {
 			peer, from := mod(rank+k, size), mod(rank-k, size)
 			to = append(to, send(sum, peer), recv(one(Data, from), from))

@@ -13,7 +13,7 @@ func FlatAllReduce(rank, size int) Plan {
 		}
 		return one(Temp, i)
 	}
-	var exchange Round
+	exchange := make(Round, 0, 2*(size-1))
 	for k := 1; k < size; k++ {
 		to, from := mod(rank+k, size), mod(rank-k, size)
 		exchange = append(exchange, send(at(rank), to), recv(at(from), from))

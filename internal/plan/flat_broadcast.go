@@ -9,7 +9,7 @@ func FlatBroadcast(rank, size, root int) Plan {
 		p.round(recv(one(Data, 0), root))
 		return p
 	}
-	var all Round
+	all := make(Round, 0, size-1)
 	for k := 1; k < size; k++ {
 		all = append(all, send(one(Data, 0), mod(root+k, size)))
 	}

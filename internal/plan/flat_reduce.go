@@ -24,7 +24,7 @@ func (p *Plan) reduceAll(rank, size int) {
 		at[i] = one(Temp, i)
 	}
 	at[rank] = one(Data, 0)
-	var collect Round
+	collect := make(Round, 0, size-1)
 	for k := 1; k < size; k++ {
 		from := mod(rank+k, size)
 		collect = append(collect, recv(at[from], from))

@@ -14,7 +14,7 @@ func StagedAllReduce(rank, size int) Plan {
 	sum := one(Data, rank)
 	p.collect(Data, rank, size)
 	p.combineStaged(sum, sum, rank, size)
-	var gather Round
+	gather := make(Round, 0, 2*(size-1))
 	for k := 1; k < size; k++ {
 		to, from := mod(rank+k, size), mod(rank-k, size)
 		gather = append(gather, send(sum, to), recv(one(Data, from), from))

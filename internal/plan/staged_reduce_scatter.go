@@ -18,7 +18,7 @@ func StagedReduceScatter(rank, size int) Plan {
 // collect sends every other rank its chunk of a plan buffer, and receives their versions of this
 // rank's chunk: that of rank i in Temp at staged(i).
 func (p *Plan) collect(b Buf, rank, size int) {
-	var round Round
+	round := make(Round, 0, 2*(size-1))
 	for k := 1; k < size; k++ {
 		to, from := mod(rank+k, size), mod(rank-k, size)
 		round = append(round, send(one(b, to), to), recv(staged(rank, size, from), from))

@@ -1,6 +1,9 @@
 package plan
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // A fold reduces any number of ranks to a power of two of members: each of the first pairs
 // (0,1), (2,3), … is one member, and so is every other rank. Members are numbered in the order
@@ -44,8 +47,10 @@ func (f fold) first(member int) int {
 type merge struct{ lo, mid, hi int }
 
 // merges returns the merges of a rank, from its pair up to all ranks.
-func merges(rank, size int) []merge {
-	var ms []merge
+func merges(rank, size int) []merge { return appendMerges(nil, rank, size) }
+
+// appendMerges appends the merges of a rank to ms.
+func appendMerges(ms []merge, rank, size int) []merge {
 	f := foldOf(size)
 	if f.paired(rank) {
 		lo := rank &^ 1
@@ -89,9 +94,12 @@ func groupRoot(lo, hi, root int) int {
 // of the number of ranks.
 func (p *Plan) combineAll(dst Span, operands []Span, sum func(i int) Span) {
 	size, at := len(operands), slices.Clone(operands)
+	// The first call of a collective makes several plans of many rounds, so memory is allocated at once.
+	p.Rounds = slices.Grow(p.Rounds, size)
+	moves, ms := make(Round, 0, size), make([]merge, 0, bits.Len(uint(size)))
 	// From the last rank down, the right side of a merge is always ready.
 	for lo := size - 1; lo >= 0; lo-- {
-		ms := merges(lo, size)
+		ms = appendMerges(ms[:0], lo, size)
 		for i, m := range ms {
 			if m.lo != lo {
 				continue
@@ -106,7 +114,9 @@ func (p *Plan) combineAll(dst Span, operands []Span, sum func(i int) Span) {
 				}
 				to = sum(2*(above-1) + side)
 			}
-			p.round(combine(to, at[lo], at[m.mid]))
+			n := len(moves)
+			moves = append(moves, combine(to, at[lo], at[m.mid]))
+			p.round(moves[n : n+1 : n+1]...)
 			at[lo] = to
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // Limits for the part of a processor that the idle nodes of a process use in all: in general,
 // and over QUIC alone, where each heartbeat takes three packets.
 const (
-	inProcessMax     = 0.01
+	inProcessMax     = 0.008
 	inProcessQUICMax = 0.04
 )
 

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 
@@ -47,25 +48,34 @@ func newEventFDWriter(fd int) *eventFDWriter {
 // block; a process of the same user could as well stop this one.
 func (w *eventFDWriter) signal() {
 	if w.acquire() {
-		one := [8]byte{1, 1, 1, 1, 1, 1, 1} // small in either byte order
+		var one [8]byte
+		binary.NativeEndian.PutUint64(one[:], 1)
 		_, _ = unix.Write(w.fd, one[:])
 		w.unref()
 	}
 }
 
+// eventsPerRead is the number of events after which watchEvents reads the eventfd: before its counter is full, should
+// the peer add more than 1 at a time.
+const eventsPerRead = 64
+
 // watchEvents calls signaled once at the beginning, and after each signal. It returns when
 // the eventfd is closed.
+//
+// The poller of the runtime is edge-triggered: it reports the file after each write, whether it has been read or not. It
+// would also report that a read has made room in the counter. So a read costs a system call and an event, and is rare.
 func watchEvents(f *os.File, signaled func()) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
-	var count [8]byte
+	events := 0
 	return raw.Read(func(fd uintptr) bool {
-		_, _ = unix.Read(int(fd), count[:])
+		if events++; events%eventsPerRead == 0 {
+			var count [8]byte
+			_, _ = unix.Read(int(fd), count[:])
+		}
 		signaled()
-		// The poller reports the file again after each write, so it need not be read until it
-		// is empty.
 		return false
 	})
 }

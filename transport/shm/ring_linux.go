@@ -89,7 +89,10 @@ type ringWriter struct {
 }
 
 // isRead reports whether the ring is empty.
-func (w *ringWriter) isRead() bool { return w.head.Load()&^closed == w.written }
+func (w *ringWriter) isRead() bool { return w.unread() == 0 }
+
+// unread returns the number of bytes that the reader has not read, or any number if the peer has set an invalid index.
+func (w *ringWriter) unread() uint64 { return w.written - w.head.Load()&^closed }
 
 // room returns the number of bytes that can be written. It may be too small, but then it is
 // at least want. The word is the value of head, for waiting until it changes.

@@ -22,7 +22,7 @@ var (
 
 // Capabilities implements [transport.Capable].
 func (s *sender) Capabilities() transport.Capabilities {
-	return transport.Capabilities{TryWriter: s, TryVectorWriter: s, PartWriter: s}
+	return transport.Capabilities{TryWriter: s, TryVectorWriter: s, PartWriter: s, LazyWriter: s}
 }
 
 // A sender is the writing end of a pipe.
@@ -102,11 +102,26 @@ func (s *sender) TryWrite(p []byte) bool { return s.TryWriteVectored([][]byte{p}
 // TryWriteVectored implements transport.TryVectorWriter.
 func (s *sender) TryWriteVectored(pieces [][]byte) bool {
 	size := sizeOf(pieces)
-	return size <= len(s.ring.data) && s.copyAll(pieces, size, size) == size
+	return size <= len(s.ring.data) && s.copyAll(pieces, size, size, s.wakePeer) == size
+}
+
+// lazyBytesMax is the number of unread bytes of a pipe above which a lazy write wakes the peer. It is at most a quarter of
+// the smallest ring, so that lazy writes do not fill the ring of a sleeping peer.
+const lazyBytesMax = ringBytesMin / 4
+
+// TryWriteLazy implements transport.LazyWriter.
+func (s *sender) TryWriteLazy(p []byte) bool {
+	return s.copyAll([][]byte{p}, len(p), len(p), func() {
+		if s.ring.unread() > lazyBytesMax {
+			s.wakePeer()
+		}
+	}) == len(p)
 }
 
 // TryWritePart implements transport.PartWriter.
-func (s *sender) TryWritePart(pieces [][]byte) int { return s.copyAll(pieces, sizeOf(pieces), 1) }
+func (s *sender) TryWritePart(pieces [][]byte) int {
+	return s.copyAll(pieces, sizeOf(pieces), 1, s.wakePeer)
+}
 
 func sizeOf(pieces [][]byte) (size int) {
 	for _, p := range pieces {
@@ -116,8 +131,8 @@ func sizeOf(pieces [][]byte) (size int) {
 }
 
 // copyAll writes the part of pieces that the ring has room for, or nothing if that is less
-// than least. Size is their length. The reader can begin before the last byte is copied.
-func (s *sender) copyAll(pieces [][]byte, size, least int) (n int) {
+// than least. Size is their length. It calls wake when the reader has bytes, which can be before the last byte is copied.
+func (s *sender) copyAll(pieces [][]byte, size, least int, wake func()) (n int) {
 	if !s.acquire() {
 		return 0
 	}
@@ -131,7 +146,7 @@ func (s *sender) copyAll(pieces [][]byte, size, least int) (n int) {
 	if err != nil || room < least || s.reserveLocked(min(size, room)) != nil {
 		return 0 // the next Write reports the error
 	}
-	s.ring.writeAll(pieces, min(size, room), s.wakePeer)
+	s.ring.writeAll(pieces, min(size, room), wake)
 	return min(size, room)
 }
 

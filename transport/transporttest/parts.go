@@ -78,3 +78,69 @@ func testTryWritePart(x *check) {
 		x.fatal("TryWritePart has written %d bytes to a closed pipe", n)
 	}
 }
+
+// lazyWriter returns the LazyWriter of s. It skips the subtest if there is none.
+func (x *check) lazyWriter(s transport.Sender) transport.LazyWriter {
+	lazy := transport.CapabilitiesOf(s).LazyWriter
+	if lazy == nil {
+		x.skip("lazywrite", "its senders lack the capability LazyWriter")
+	}
+	return lazy
+}
+
+// testTryWriteLazy: the bytes of TryWriteLazy are there when the peer polls, and arrive before those of a later Write, which
+// wakes the peer. Many lazy writes wake it as well, before they fill the pipe.
+func testTryWriteLazy(x *check) {
+	a, b := x.pair()
+	s, r := x.pipe(a, b)
+	lazy := x.lazyWriter(s)
+	p := x.poller(r)
+	d := x.data.stream(0)
+	off := 0
+	write := func(n int) {
+		if !lazy.TryWriteLazy(d.bytes(off, n)) {
+			x.fatal("TryWriteLazy of %d bytes at %d failed", n, off)
+		}
+		off += n
+	}
+	x.send(s, d, 0, 1) // The peer learns of the pipe at the first Write.
+	p.take(d, 0, 1)
+	off = 1
+	for i := range 20 {
+		sleeps := i%2 == 0
+		var woken <-chan struct{}
+		if sleeps {
+			woken = p.wait()
+			time.Sleep(time.Millisecond)
+		}
+		start := off
+		write(1 + i)
+		write(9)
+		p.poll(d, start, 5)
+		x.send(s, d, off, 100)
+		off += 100
+		if sleeps {
+			x.await(woken, "WaitReadable after lazy writes and a Write")
+		}
+		p.take(d, start+5, off-start-5)
+		p.wantEmpty("of a pipe that has been read")
+	}
+	woken, start := p.wait(), off
+	for i := 0; ; i++ {
+		select {
+		case <-woken:
+		default:
+			if write(9); i%100 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			continue
+		}
+		break
+	}
+	p.take(d, start, off-start)
+	write(9)
+	x.rest(s, r, d, off-9, off)
+	if lazy.TryWriteLazy([]byte{1}) {
+		x.fatal("TryWriteLazy succeeds on a closed pipe")
+	}
+}

@@ -14,9 +14,9 @@
 // other tests must therefore not run in parallel with Run.
 //
 // A subtest is skipped with a message if the transport lacks a feature: "kill"
-// without Cluster.Kill, and "trywrite", "partwrite", "poller", "prioritize", "tlsconn" and
-// "remote" without the capabilities TryWriter, PartWriter, Poller, Prioritizer, TLSConn
-// and RemoteMemory. The environment variable NEXAR_REQUIRE, a comma-separated list of
+// without Cluster.Kill, and "trywrite", "partwrite", "lazywrite", "poller", "prioritize", "tlsconn"
+// and "remote" without the capabilities TryWriter, PartWriter, LazyWriter, Poller, Prioritizer,
+// TLSConn and RemoteMemory. The environment variable NEXAR_REQUIRE, a comma-separated list of
 // these names, makes the skipped subtests fail.
 //
 // The suite does not check that clients without an identity never delay Accept, since
@@ -99,6 +99,7 @@ func subtests() []subtest {
 		{"TryWriteConcurrently", 2, testTryWriteConcurrently},
 		{"TryWriteVectored", 2, testTryWriteVectored},
 		{"TryWritePart", 2, testTryWritePart},
+		{"TryWriteLazy", 2, testTryWriteLazy},
 		{"TryRead", 2, testTryRead},
 		{"WaitReadable", 2, testWaitReadable},
 		{"SetPolling", 2, testSetPolling},

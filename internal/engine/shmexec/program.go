@@ -204,14 +204,26 @@ func schedule(p plan.Plan) (s poster) {
 	}
 	slices.Sort(s.rounds)
 	s.rounds = slices.Compact(s.rounds)
-	units := make(map[payload]int) // by payload without its unit
+	payloads := 1 // at most
+	for i := 1; i < n; i++ {
+		if s.sends[i].payload != s.sends[i-1].payload {
+			payloads++
+		}
+	}
+	var units map[payload]int // by payload without its unit; a single payload has unit 0
+	if payloads > 1 {
+		units = make(map[payload]int, payloads)
+	}
+	s.payloads = make([]payload, 0, payloads)
 	for i := range s.sends {
 		x := &s.sends[i].payload
 		x.post, _ = slices.BinarySearch(s.rounds, x.post)
 		unit, isPosted := units[*x]
-		if !isPosted {
+		if !isPosted && len(s.payloads) < payloads {
 			unit = s.units
-			units[*x] = unit
+			if units != nil {
+				units[*x] = unit
+			}
 			s.units += x.Len()
 			s.payloads = append(s.payloads, payload{x.Span, x.post, unit})
 		}

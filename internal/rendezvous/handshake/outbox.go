@@ -53,12 +53,30 @@ func (o *Outbox) take() (frames [][]byte, last bool) {
 	return frames, o.closed
 }
 
+// tickUnit is the unit of the times of ticks. Ticks of several connections, and the heartbeats of nodes, fall together
+// so that an idle process wakes up once for them.
+const tickUnit = time.Second
+
+// untilTick returns the time until the next tick: interval, or up to tickUnit less such that the tick is at a multiple
+// of tickUnit of the clock.
+func untilTick(interval time.Duration) time.Duration {
+	if interval < tickUnit {
+		return interval
+	}
+	now := time.Now()
+	d := now.Add(interval).Truncate(tickUnit).Sub(now)
+	if d < interval/4 { // A timer may fire before the multiple when the clock is slowed down.
+		d += tickUnit
+	}
+	return d
+}
+
 // Run writes posted frames until the Outbox is closed or the Conn ends, and calls tick,
-// which may post, at every interval. Then it closes the Conn.
+// which may post, about every interval (untilTick). Then it closes the Conn.
 func (c *Conn) Run(o *Outbox, lim Limits, interval time.Duration, tick func()) {
 	defer c.Conn.Close()
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
+	timer := time.NewTimer(untilTick(interval))
+	defer timer.Stop()
 	for {
 		frames, last := o.take()
 		for _, f := range frames {
@@ -72,7 +90,8 @@ func (c *Conn) Run(o *Outbox, lim Limits, interval time.Duration, tick func()) {
 		}
 		select {
 		case <-o.wake:
-		case <-ticker.C:
+		case <-timer.C:
+			timer.Reset(untilTick(interval))
 			tick()
 		case <-c.Done():
 			return
