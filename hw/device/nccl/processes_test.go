@@ -54,7 +54,7 @@ func (w *worker) line(t *testing.T, word string) string {
 		}
 		all = append(all, w.out.Text())
 	}
-	t.Fatalf("worker has not printed %q:\n%s", word, strings.Join(all, "\n"))
+	t.Fatalf("worker has ended (%v) and has not printed %q:\n%s", w.cmd.Wait(), word, strings.Join(all, "\n"))
 	return ""
 }
 

@@ -204,6 +204,7 @@ static char *shared(struct comm *c, int rank, size_t bytes, bool write) {
 	char name[128];
 	snprintf(name, sizeof name, "%s-%d", c->name, rank);
 	int fd = shm_open(name, write ? O_RDWR | O_CREAT | O_CLOEXEC : O_RDONLY | O_CLOEXEC, 0600);
+	if (fd < 0 && !write) return NULL; // that rank has aborted the communicator
 	if (fd < 0 || (write && ftruncate(fd, bytes))) abort();
 	char *p = mmap(NULL, bytes, write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
 	close(fd);
@@ -262,6 +263,11 @@ static void perform(void *p) {
 	for (int r = 0; r < c->n && result; r++) {
 		if (k->kind == BROADCAST && r != k->root) continue;
 		char *q = shared(c, r, in, false);
+		if (!q) {
+			c->state = REMOTE;
+			while (!c->aborted) nap();
+			goto out;
+		}
 		if (k->kind == ALL_GATHER) memcpy(k->dst + r * bytes, q, bytes);
 		else if (k->kind == BROADCAST || r == 0) memcpy(k->dst, q + from, bytes);
 		else combine(k->type, k->op, k->dst, q + from, k->n);
