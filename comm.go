@@ -131,7 +131,7 @@ func (c *Comm) Deterministic() bool { return c.node.collectives.Deterministic }
 
 // HeartbeatTimeout returns [Config].HeartbeatTimeout of this node: the silence after which a peer has failed. Libraries
 // that learn of a failure in another way can wait this long for the error that names the rank. It is 0 for
-// communicators of [Local], whose failures are known at once.
+// communicators of [Local], since failures within a process are known at once.
 func (c *Comm) HeartbeatTimeout() time.Duration { return c.node.heartbeat }
 
 // Close ends the communicator on this rank: operations in progress and later ones return

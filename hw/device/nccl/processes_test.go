@@ -195,7 +195,7 @@ func runWorker(name string) error {
 	return again(ctx, node, gpu, stream, cfg, b)
 }
 
-// beside prepares a call in which a rank is killed. The first rank of its host waits for a line of input before it calls, so
+// beside prepares a call for the death of a rank. The first rank of its host waits for a line of input before it calls, so
 // that the others remain in calls of NCCL. They print a line when they are there.
 func beside(g *nccl.Group, rank, ranks int, killed string) error {
 	k, err := strconv.Atoi(killed)

@@ -164,8 +164,11 @@ static result end(struct comm *c) {
 	if (c->init) pthread_join(c->init, NULL);
 	while (c->pending && !fakecuda_failed(c->ctx)) nap(); // work of streams
 	char name[128];
-	snprintf(name, sizeof name, "%s-%d", c->name, c->rank);
-	shm_unlink(name);
+	for (int r = 0; r < c->n; r++)
+		if (r == c->rank || (c->aborted && gone(c, r))) {
+			snprintf(name, sizeof name, "%s-%d", c->name, r);
+			shm_unlink(name);
+		}
 	if (++c->board->left == c->n || c->aborted) shm_unlink(c->name);
 	for (int r = 0; r < c->n; r++)
 		for (uint64_t i = 0; i < c->sent[r]; i++) {
