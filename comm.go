@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/comm"
@@ -53,6 +54,7 @@ type nodeState struct {
 	collectives   collective.Settings
 	bucketBytes   int
 	compressedMax int // 0 is none
+	heartbeat     time.Duration
 
 	direct direct.Registry // of buffers of devices
 }
@@ -71,7 +73,7 @@ func newNodeState(m *mesh.Mesh, net cost.Network, cfg Config) (*nodeState, error
 			Timeout: max(0, cfg.CollectiveTimeout), BarrierTimeout: max(0, cfg.BarrierTimeout),
 			ReconfigureTimeout: max(0, cfg.ReconfigureTimeout), Deterministic: cfg.Deterministic,
 		},
-		bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMaxBytes),
+		bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMaxBytes), heartbeat: max(0, cfg.HeartbeatTimeout),
 		direct: direct.Registry{Log: cfg.Log},
 	}, err
 }
@@ -121,6 +123,16 @@ func (c *Comm) Encrypted() bool {
 	_, encrypted := c.impl.Common()
 	return encrypted
 }
+
+// Deterministic reports whether [Config].Deterministic of this node is set, also by the environment. All communicators
+// of the node have this setting. Libraries that reduce in other ways than the collectives of this package must then
+// keep its order of operands, or leave reductions to it.
+func (c *Comm) Deterministic() bool { return c.node.collectives.Deterministic }
+
+// HeartbeatTimeout returns [Config].HeartbeatTimeout of this node: the silence after which a peer has failed. Libraries
+// that learn of a failure in another way can wait this long for the error that names the rank. It is 0 for
+// communicators of [Local], since failures within a process are known at once.
+func (c *Comm) HeartbeatTimeout() time.Duration { return c.node.heartbeat }
 
 // Close ends the communicator on this rank: operations in progress and later ones return
 // [ErrClosed]. It may be called more than once.

@@ -73,13 +73,15 @@ var localSettings = []string{
 
 // forLocal returns the settings that concern ranks within one process.
 func (cfg Config) forLocal() (Config, error) {
-	return Config{
+	filled, err := Config{
 		CollectiveTimeout: cfg.CollectiveTimeout, BarrierTimeout: cfg.BarrierTimeout, MessageTimeout: cfg.MessageTimeout, DeadlockTimeout: cfg.DeadlockTimeout,
 		Memory: cfg.Memory, Buffers: cfg.Buffers, Log: cfg.Log,
 		Algorithms: cfg.Algorithms, Deterministic: cfg.Deterministic, BucketBytes: cfg.BucketBytes, CompressedMaxBytes: cfg.CompressedMaxBytes,
 		LargeMessageBytes: cfg.LargeMessageBytes, PipelineSegmentBytes: cfg.PipelineSegmentBytes, RingMaxWorld: cfg.RingMaxWorld,
 		CallTimeout: cfg.CallTimeout, MaxConcurrentCalls: cfg.MaxConcurrentCalls, Links: cfg.Links,
 	}.fill(localSettings...)
+	filled.HeartbeatTimeout = 0 // ranks of one process have no beats
+	return filled, err
 }
 
 // localWorld returns a network of n nodes in the memory of this process.

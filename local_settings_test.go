@@ -1,11 +1,14 @@
 package nexar
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestLocalSettings: docs/config.md lists the settings that Local uses: those of three sections, and Links.
@@ -57,5 +60,43 @@ func TestLocalDoesNotChange(t *testing.T) {
 	}
 	if err := comms[0].Err(); err == nil {
 		t.Error("the communicator of rank 0 has not ended")
+	}
+}
+
+// TestSettingsOfCommunicators: a communicator and those made of it report the settings of the node.
+func TestSettingsOfCommunicators(t *testing.T) {
+	check := func(c *Comm, deterministic bool, silence time.Duration) error {
+		part, err := c.Split(t.Context(), c.Rank(), 0)
+		if err != nil {
+			return err
+		}
+		dup, err := c.Dup(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, c := range []*Comm{c, part, dup} {
+			if c.Deterministic() != deterministic || c.HeartbeatTimeout() != silence {
+				return fmt.Errorf("Deterministic %v, HeartbeatTimeout %v, want %v and %v", c.Deterministic(), c.HeartbeatTimeout(), deterministic, silence)
+			}
+		}
+		return errors.Join(part.Close(), dup.Close())
+	}
+	for _, deterministic := range []bool{false, true} {
+		onAll(t, localCluster(t, 2, Config{Deterministic: deterministic}), func(_ int, c *Comm) error { return check(c, deterministic, 0) })
+	}
+	t.Setenv("NEXAR_DETERMINISTIC", "1")
+	onAll(t, localCluster(t, 2, Config{}), func(_ int, c *Comm) error { return check(c, true, 0) })
+	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seed.Close()
+	node, err := Join(t.Context(), Config{Seeds: []string{seed.Addr()}, Listen: "127.0.0.1:0", HeartbeatTimeout: 17 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close()
+	if err := check(node.World(), true, 17*time.Second); err != nil {
+		t.Error(err)
 	}
 }

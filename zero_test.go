@@ -38,6 +38,7 @@ func TestZeroValues(t *testing.T) {
 		"Comm.Call":          func() { _, _ = new(Comm).Call(ctx, 0, "f", nil) },
 		"Comm.Register":      func() { new(Comm).Register("f", nil) },
 		"Comm.Close":         func() { _ = new(Comm).Close() },
+		"Comm.Deterministic": func() { _ = new(Comm).Deterministic() },
 		"Comm.Split":         func() { _, _ = new(Comm).Split(ctx, 0, 0) },
 		"Comm.Sub":           func() { _, _ = new(Comm).Sub(ctx, []int{0}) },
 		"Comm.Dup":           func() { _, _ = new(Comm).Dup(ctx) },

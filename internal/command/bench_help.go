@@ -66,7 +66,7 @@ channels for a collective, and device if the vectors are not in memory of the
 host. Bandwidths are 0 for a barrier and for one rank. With --algorithms the
 fields are op, ranks, bytes, transport, encrypted, algorithm, channels, shared,
 predicted_us, p50_us, q1_us, q3_us, chosen, chosen_by ("model", "setting",
-"hint" or empty), fastest, wrong.
+"hint" or empty), fastest, wrong, and device as above.
 predicted_us ranks the algorithms of one call; it is no forecast of p50_us.` + devices + `
 
 EXIT STATUS

@@ -69,7 +69,9 @@ func (h Hardware) benchHelp() string {
 DEVICES
   With --device the vectors are in memory of a device. The ranks of a host take its
   devices in turn. Only the operation is measured, not the copies of its vectors to
-  the device and back for the verification.`
+  the device and back for the verification. The table, the chart and the JSON name the
+  device of rank 0. With --algorithms the cost, the choice and predicted_us are those
+  for vectors in memory of the host, as the model knows no devices.`
 }
 
 // findings returns what doctor reports about hardware. Hardware that is missing is no failure.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"strings"
@@ -39,6 +40,37 @@ func TestBenchOnGPUs(t *testing.T) {
 	out, err := runHere(t, "bench", "-n", "3", "--device", "cuda", "--iters", "2", "--max", "4KiB", "--factor", "64")
 	if err != nil || !strings.Contains(out, "on cuda:0; bandwidths") || !strings.Contains(out, "12 operations, ") || !strings.Contains(out, ", 0 wrong elements") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestBenchNamesGPU: the JSON of all measurements with vectors on GPUs names the GPU, and the tables of algorithms do so.
+func TestBenchNamesGPU(t *testing.T) {
+	args := []string{"bench", "-n", "2", "--device", "cuda", "--op", "all_reduce", "--iters", "1", "--max", "64", "--factor", "8"}
+	for _, more := range [][]string{{"--json", "-"}, {"--algorithms", "--json", "-"}} {
+		out, err := runHere(t, append(args, more...)...)
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", more, err, out)
+		}
+		lines := 0
+		for line := range strings.Lines(out) {
+			if !strings.HasPrefix(line, "{") {
+				continue // of the summary
+			}
+			var result struct{ Op, Device string }
+			if err := json.Unmarshal([]byte(line), &result); err != nil || result.Op != "all_reduce" || result.Device != "cuda:0" {
+				t.Errorf("%v: %v, result %+v, want one of cuda:0:\n%s", more, err, result, line)
+			}
+			lines++
+		}
+		if lines < 2 {
+			t.Errorf("%v: %d results, want one for each of two sizes\n%s", more, lines, out)
+		}
+	}
+	out, err := runHere(t, append(args, "--algorithms")...)
+	for _, want := range []string{", float32 on cuda:0; medians", "cost and choice are those for vectors in memory of the host\n", "all_reduce of 64 B: "} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("%v, without %q:\n%s", err, want, out)
+		}
 	}
 }
 

@@ -74,8 +74,9 @@ func (g *Group) inspect() (r report, why error) {
 		host = fmt.Sprint("rank ", g.comm.LocalRanks()[0])
 	}
 	copy(r.Host[:], host)
-	if g.cfg.Deterministic {
+	if g.comm.Deterministic() {
 		r.Deterministic = 1
+		return r, nil
 	}
 	_, isPeer := g.stream.Device().(device.Peer)
 	_, reduces := g.stream.(device.Reducer)

@@ -54,11 +54,16 @@ func TestPeerBits(t *testing.T) {
 	}
 }
 
-// TestBatch: the calls of a Batch have the results of the same calls on slices, with NCCL, with peer access and without both.
+// TestBatch: the calls of a Batch have the results of the same calls on slices, with NCCL, with peer access and without
+// both. A rank with NCCL makes two group calls for all of them: one before the exchange among hosts and one after.
 func TestBatch(t *testing.T) {
 	withNCCL := cudafake.NCCL(t)
-	for _, test := range []struct{ hosts, path string }{
-		{"aabb", withNCCL}, {"aaa", noLibrary}, {"ab", withNCCL}, {"aa--", withNCCL},
+	fake := cudafake.ControlNCCL(t, withNCCL)
+	for _, test := range []struct {
+		hosts, path string
+		groups      int
+	}{
+		{"aabb", withNCCL, 8}, {"aaa", noLibrary, 0}, {"ab", withNCCL, 0}, {"aa--", withNCCL, 4},
 	} {
 		ranks := world(t, strings.Split(test.hosts, ""), test.path, nccl.Config{ExchangeBuffer: 4096})
 		n, size := len(ranks), 20
@@ -66,6 +71,7 @@ func TestBatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		before := fake.Groups()
 		each(t, ranks, func(i int, r *rank) error {
 			ctx := t.Context()
 			defer comms[i].Close()
@@ -98,6 +104,9 @@ func TestBatch(t *testing.T) {
 			}
 			return err
 		})
+		if got := fake.Groups() - before; got != test.groups {
+			t.Errorf("%s: %d group calls of NCCL, want %d", test.hosts, got, test.groups)
+		}
 		// An invalid call is an error before anything is done.
 		batch := ranks[0].group.Batch()
 		b := must(ranks[0].gpu.Alloc(t.Context(), 6))

@@ -20,8 +20,8 @@
 //   - "host": nexar, through memory of the host, as for ranks without a GPU.
 //
 // [Group.Reason] says why a host does not use NCCL. A Group needs hosts with the same number of ranks, more
-// than one, and at least one host with GPUs; and [Config].Deterministic must not be set. Otherwise
-// the Group works like [nexar.DeviceComm]. If a host uses NCCL, the Group also works like it for types and operations that NCCL does
+// than one, and at least one host with GPUs; and nexar.Config.Deterministic must not be set
+// ([nexar.Comm.Deterministic]), since NCCL has no fixed order of operands. Otherwise the Group works like [nexar.DeviceComm]. If a host uses NCCL, the Group also works like it for types and operations that NCCL does
 // not have, or defines in another way: integers of 16 bits, complex numbers other than sums, bit
 // operations, and Min and Max of floats, since NCCL may drop a NaN.
 //
@@ -54,10 +54,6 @@ type Config struct {
 	// Timeout bounds a call that uses NCCL or peer access. Others have the timeout of collectives of the node. The
 	// default is 5 min.
 	Timeout time.Duration
-
-	// Deterministic says that results must not depend on the placement of ranks. Then the Group works like
-	// [nexar.DeviceComm]. Set it if Config.Deterministic of the node is set.
-	Deterministic bool
 
 	// ExchangeBuffer is the memory of the GPU, in bytes, that the other ranks of the host read if the host
 	// uses peer access. The default is 32 MiB. If it is negative on one rank, its host does not use peer access.
@@ -191,15 +187,15 @@ func (g *Group) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 
 // awaitCause waits after an error of NCCL or of a part of the communicator until the whole communicator has ended, or
 // ctx. NCCL often notices first that the process of a rank has ended, but only nexar knows which one, within the
-// heartbeat timeout, and its rank has another number in a part.
+// heartbeat timeout, and its rank has another number in a part. If it does not know within that and 4 s, the call ends with err.
 func (g *Group) awaitCause(ctx context.Context, err error) {
-	const limit = 10 * time.Second
+	const more = 4 * time.Second // the failure has to spread, and abort takes up to a second
 	e, ok := errors.AsType[*Error](err)
 	remote := ok && (e.Code == remoteError || e.Code == systemError || e.Code == internalError)
 	if !remote && g.local.Err() == nil && g.cross.Err() == nil {
 		return
 	}
-	timer := time.NewTimer(limit)
+	timer := time.NewTimer(g.comm.HeartbeatTimeout() + more)
 	defer timer.Stop()
 	select {
 	case <-g.comm.Done():

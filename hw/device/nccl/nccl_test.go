@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,12 +38,18 @@ type rank struct {
 // world returns ranks on GPUs, with the hosts of a list. A host "-" has no GPU.
 func world(t *testing.T, hosts []string, library string, cfg nccl.Config) []*rank {
 	t.Helper()
-	fake := cudafake.New(t)
-	fake.Configure(gpus, 256<<20)
 	comms, err := nexar.Local(t.Context(), len(hosts), nexar.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return worldOf(t, comms, hosts, library, cfg)
+}
+
+// worldOf is world for communicators, which it closes.
+func worldOf(t *testing.T, comms []*nexar.Comm, hosts []string, library string, cfg nccl.Config) []*rank {
+	t.Helper()
+	fake := cudafake.New(t)
+	fake.Configure(gpus, 256<<20)
 	ranks := make([]*rank, len(hosts))
 	for i, c := range comms {
 		r := &rank{comm: c, gpu: host.Device{}}
@@ -55,6 +62,7 @@ func world(t *testing.T, hosts []string, library string, cfg nccl.Config) []*ran
 			t.Cleanup(func() { gpu.Close() })
 			r.gpu = gpu
 		}
+		var err error
 		if r.stream, err = r.gpu.NewStream(); err != nil {
 			t.Fatal(err)
 		}
@@ -176,6 +184,8 @@ func TestCollectives(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ranks := world(t, l.hosts, library, nccl.Config{ExchangeBuffer: 4096})
 			n := len(ranks)
+			// Among GPUs of one host that access each other, no vector goes through memory of the host.
+			direct := l.inside[0] == "peer" && !slices.ContainsFunc(l.hosts, func(h string) bool { return h != l.hosts[0] })
 			for i, r := range ranks {
 				if got := r.group.Inside(); got != l.inside[i] {
 					t.Errorf("rank %d: inside %q (%s), want %q", i, got, r.group.Reason(), l.inside[i])
@@ -184,12 +194,12 @@ func TestCollectives(t *testing.T) {
 					t.Errorf("rank %d: reason %q, want %q", i, got, l.reason)
 				}
 			}
-			host, err := nexar.Local(t.Context(), n, nexar.Config{})
+			comms, err := nexar.Local(t.Context(), n, nexar.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() {
-				for _, c := range host {
+				for _, c := range comms {
 					c.Close()
 				}
 			}()
@@ -208,7 +218,9 @@ func TestCollectives(t *testing.T) {
 						counts = counts[(i+j+k)%len(counts):][:1]
 					}
 					for _, count := range counts {
-						compare(t, ranks, host, typ, op, count)
+						if n := compare(t, ranks, comms, typ, op, count); direct && n != 0 {
+							t.Errorf("%d elements of %v, %v: %d copies between GPUs and the host, want none", count, typ, op, n)
+						}
 					}
 				}
 			}
@@ -263,22 +275,35 @@ func collectives(n int, typ device.Type, op nexar.Op, count int) []collective {
 		}})
 }
 
-// compare runs all collectives on the GPUs, and on memory of the host.
-func compare(t *testing.T, ranks []*rank, slices []*nexar.Comm, typ device.Type, op nexar.Op, count int) {
+// staged returns the number of copies between GPUs and the host.
+func staged(fake *cudafake.Fake) int {
+	return fake.Calls("cuMemcpyHtoDAsync_v2") + fake.Calls("cuMemcpyDtoHAsync_v2") + fake.Calls("cuMemcpy2DAsync_v2")
+}
+
+// compare runs all collectives on the GPUs, and on memory of the host. It returns the number of copies between GPUs and the
+// host that the collectives have made.
+func compare(t *testing.T, ranks []*rank, comms []*nexar.Comm, typ device.Type, op nexar.Op, count int) (copies int) {
 	t.Helper()
-	n := len(ranks)
+	n, fake := len(ranks), cudafake.New(t)
 	stream, _ := host.Device{}.NewStream()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	for _, c := range collectives(n, typ, op, count) {
-		got, want := make([][]byte, n), make([][]byte, n)
+		buffers, got, want := make([]device.Buffer, n), make([][]byte, n), make([][]byte, n)
 		each(t, ranks, func(i int, r *rank) (err error) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			data := vector(typ, i, 2*n*count)
-			if got[i], err = r.on(ctx, data, func(b device.Buffer) error { return c.call(ctx, r.group, b) }); err != nil {
+			want[i] = vector(typ, i, 2*n*count)
+			got[i] = make([]byte, len(want[i]))
+			if buffers[i], err = r.gpu.Alloc(ctx, len(want[i])); err != nil {
 				return err
 			}
-			want[i] = data
-			return c.call(ctx, slices[i].WithStream(stream), host.Of(data))
+			return r.gpu.CopyIn(ctx, device.Whole(buffers[i]), want[i])
+		})
+		before := staged(fake)
+		each(t, ranks, func(i int, r *rank) error { return c.call(ctx, r.group, buffers[i]) })
+		copies += staged(fake) - before
+		each(t, ranks, func(i int, r *rank) error {
+			err := r.gpu.CopyOut(ctx, got[i], device.Whole(buffers[i]))
+			return errors.Join(err, buffers[i].Free(), c.call(ctx, comms[i].WithStream(stream), host.Of(want[i])))
 		})
 		for i := range ranks {
 			if !bytes.Equal(got[i], want[i]) {
@@ -286,6 +311,7 @@ func compare(t *testing.T, ranks []*rank, slices []*nexar.Comm, typ device.Type,
 			}
 		}
 	}
+	return copies
 }
 
 // TestOldLibrary: a library that takes ids by value.
@@ -307,7 +333,6 @@ func TestOldLibrary(t *testing.T) {
 
 // TestNotUsed: the reason for not using NCCL, and the method that is used.
 func TestNotUsed(t *testing.T) {
-	library := cudafake.NCCL(t)
 	for _, test := range []struct {
 		path         string
 		cfg          nccl.Config
@@ -316,7 +341,6 @@ func TestNotUsed(t *testing.T) {
 		{noLibrary, nccl.Config{}, "peer", "rank 0 has no GPU or no NCCL: NCCL is not installed: cannot open libnccl-none.so.2"},
 		{noLibrary, nccl.Config{ExchangeBuffer: -1}, "", "rank 0 has no GPU or no NCCL: NCCL is not installed"},
 		{noLibrary, nccl.Config{ExchangeBuffer: 1 << 40}, "", "; peer access is not used: rank 0: device cuda:0: out of memory"},
-		{library, nccl.Config{Deterministic: true}, "", "rank 0 is deterministic"},
 		{cudafake.New(t).Path, nccl.Config{}, "peer", "of version unknown has no nccl"},
 		{cudafake.NCCLWith(t, "-DNO_SEND"), nccl.Config{}, "peer", "of version 2.23.4 has no ncclRecv: NCCL 2.7 and later have it; install NCCL 2.14 or later"},
 	} {
@@ -329,20 +353,74 @@ func TestNotUsed(t *testing.T) {
 	}
 }
 
+// TestDeterministic: with nexar.Config.Deterministic, a Group of the world or of a part of it uses neither NCCL nor peer access.
+func TestDeterministic(t *testing.T) {
+	library := cudafake.NCCL(t)
+	fake := cudafake.ControlNCCL(t, library)
+	before := fake.Groups()
+	for _, path := range []string{library, noLibrary} {
+		comms, err := nexar.Local(t.Context(), 3, nexar.Config{Deterministic: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		each(t, worldOf(t, comms, []string{"a", "a", "a"}, path, nccl.Config{}), func(i int, r *rank) error {
+			ctx := t.Context()
+			part, err := r.comm.Split(ctx, i/2, 0)
+			if err != nil {
+				return err
+			}
+			defer part.Close()
+			ofPart, err := nccl.New(ctx, part, r.stream, nccl.Config{Library: path})
+			if err != nil {
+				return err
+			}
+			defer ofPart.Close()
+			for _, g := range []*nccl.Group{r.group, ofPart} {
+				if g.Inside() != "" || g.Reason() != "rank 0 is deterministic" {
+					return fmt.Errorf("inside %q, reason %q, want that rank 0 is deterministic", g.Inside(), g.Reason())
+				}
+			}
+			got, err := r.on(ctx, vector(device.Float32, i, 999), func(b device.Buffer) error {
+				return r.group.AllReduce(ctx, device.Float32, device.Whole(b), nexar.Sum)
+			})
+			want := vector(device.Float32, 0, 999)
+			add(want, vector(device.Float32, 1, 999))
+			add(want, vector(device.Float32, 2, 999))
+			if err == nil && !bytes.Equal(got, want) {
+				err = errors.New("the sum is wrong")
+			}
+			return err
+		})
+	}
+	if n := fake.Groups() - before; n != 0 {
+		t.Errorf("%d group calls of NCCL, want none", n)
+	}
+}
+
+// limit is a context that ends much later than a call should. Then the call has the error tooLate.
+func limit(t *testing.T, after time.Duration) context.Context {
+	ctx, cancel := context.WithTimeoutCause(t.Context(), after, errTooLate)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+var errTooLate = errors.New("too late")
+
 // TestLateRank: a rank that does not call does not make the others wait beyond their timeout, and the Group
 // cannot be used after that.
 func TestLateRank(t *testing.T) {
 	library := cudafake.NCCL(t)
 	ranks := world(t, []string{"a", "a", "b", "b"}, library, nccl.Config{Timeout: 2 * time.Second})
+	ctx := limit(t, 20*time.Second)
 	each(t, ranks, func(i int, r *rank) error {
 		if i == 3 {
 			return nil
 		}
 		_, err := r.on(t.Context(), vector(device.Int32, 0, 100), func(b device.Buffer) error {
-			return r.group.AllReduce(t.Context(), device.Int32, device.Whole(b), nexar.Sum)
+			return r.group.AllReduce(ctx, device.Int32, device.Whole(b), nexar.Sum)
 		})
-		if err == nil || !strings.HasPrefix(err.Error(), "nccl: all_reduce: ") {
-			return fmt.Errorf("%v, want an error", err)
+		if err == nil || !strings.HasPrefix(err.Error(), "nccl: all_reduce: ") || !strings.Contains(err.Error(), "the call takes longer than the timeout 2s") {
+			return fmt.Errorf("%v, want an error of the timeout", err)
 		}
 		err = r.group.Broadcast(t.Context(), device.Int32, device.Region{Buffer: must(r.gpu.Alloc(t.Context(), 4)), Bytes: 4}, 0)
 		if !errors.Is(err, nccl.ErrAborted) {
@@ -350,6 +428,109 @@ func TestLateRank(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// joined returns the communicators of n nodes in this process that detect silence after a time.
+func joined(t *testing.T, n int, silence time.Duration) []*nexar.Comm {
+	t.Helper()
+	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { seed.Close() })
+	comms := make([]*nexar.Comm, n)
+	var all sync.WaitGroup
+	for i := range comms {
+		all.Go(func() {
+			node, err := nexar.Join(t.Context(), nexar.Config{Seeds: []string{seed.Addr()}, Listen: "127.0.0.1:0", Rank: &i, HeartbeatTimeout: silence})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { node.Close() })
+			comms[i] = node.World()
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return comms
+}
+
+// TestCauseOfRemoteError: when NCCL reports a failed connection before nexar knows the rank that has failed, calls wait
+// for the error that names it.
+func TestCauseOfRemoteError(t *testing.T) {
+	library := cudafake.NCCL(t)
+	fake := cudafake.ControlNCCL(t, library)
+	ranks := worldOf(t, joined(t, 3, time.Minute), []string{"a", "a", "a"}, library, nccl.Config{})
+	groups, reports := fake.Groups(), fake.RemoteErrors()
+	ended := make(chan error, 2)
+	for i, r := range ranks[:2] {
+		go func() {
+			_, err := r.on(t.Context(), vector(device.Float32, i, 999), func(b device.Buffer) error {
+				return r.group.AllReduce(t.Context(), device.Float32, device.Whole(b), nexar.Sum)
+			})
+			ended <- err
+		}()
+	}
+	until(t, "the calls of NCCL", func() bool { return fake.Groups() == groups+4 }) // two of each rank
+	fake.Cut()
+	until(t, "the error of NCCL", func() bool { return fake.RemoteErrors() >= reports+2 })
+	select {
+	case err := <-ended:
+		t.Fatalf("a call has ended before the rank was known that has failed: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	failed, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("this rank fails"))
+	_, err := ranks[2].on(t.Context(), vector(device.Float32, 2, 999), func(b device.Buffer) error {
+		return ranks[2].group.AllReduce(failed, device.Float32, device.Whole(b), nexar.Sum)
+	})
+	if err == nil {
+		t.Error("the call of rank 2 has no error")
+	}
+	for range 2 {
+		if e, ok := errors.AsType[*nexar.RevokedError](<-ended); !ok || e.Rank != 2 {
+			t.Errorf("error %v, want one that names rank 2", e)
+		}
+	}
+}
+
+// until waits until a condition holds.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for ctx := limit(t, time.Minute); !holds(); time.Sleep(time.Millisecond) {
+		if ctx.Err() != nil {
+			t.Fatalf("%s: not within a minute", what)
+		}
+	}
+}
+
+// TestRemoteErrorWithoutCause: when NCCL reports a failed connection and all ranks live, calls end with the error of NCCL
+// within 5 s and the heartbeat timeout, which is 0 in one process.
+func TestRemoteErrorWithoutCause(t *testing.T) {
+	library := cudafake.NCCL(t)
+	fake := cudafake.ControlNCCL(t, library)
+	ranks := world(t, []string{"a", "a", "a"}, library, nccl.Config{})
+	groups := fake.Groups()
+	ctx := limit(t, 9*time.Second)
+	ended := make(chan error, 2)
+	for i, r := range ranks[:2] {
+		go func() {
+			_, err := r.on(t.Context(), vector(device.Float32, i, 999), func(b device.Buffer) error {
+				return r.group.AllReduce(ctx, device.Float32, device.Whole(b), nexar.Sum)
+			})
+			ended <- err
+		}()
+	}
+	until(t, "the calls of NCCL", func() bool { return fake.Groups() == groups+4 })
+	fake.Cut()
+	for range 2 {
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "remote process exited") {
+			t.Errorf("error %v, want that of NCCL", err)
+		}
+	}
 }
 
 func must[T any](v T, err error) T {

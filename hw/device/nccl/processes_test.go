@@ -6,11 +6,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,13 +31,17 @@ const (
 	workerKill = "NCCLTEST_KILLED" // a rank that is killed
 	workerHost = "NCCLTEST_RANKS"  // ranks of a host
 	workerWant = "NCCLTEST_INSIDE" // the method of hosts
-	workerMode = "NCCLTEST_MODE"   // "" for one sum, "all" for all collectives
+	workerMode = "NCCLTEST_MODE"   // "" for one sum, "all" for all collectives, "inside" for the end of a rank inside a call
 )
+
+// silence is the heartbeat timeout of workers: so long that they detect the end of a process otherwise.
+const silence = 30 * time.Second
 
 // A worker is a process with a rank.
 type worker struct {
 	cmd *exec.Cmd
 	out *bufio.Scanner
+	in  io.Writer
 }
 
 // line returns the rest of the next line of output that begins with a word.
@@ -48,7 +54,7 @@ func (w *worker) line(t *testing.T, word string) string {
 		}
 		all = append(all, w.out.Text())
 	}
-	t.Fatalf("worker has not printed %q:\n%s", word, strings.Join(all, "\n"))
+	t.Fatalf("worker has ended (%v) and has not printed %q:\n%s", w.cmd.Wait(), word, strings.Join(all, "\n"))
 	return ""
 }
 
@@ -80,11 +86,15 @@ func start(t *testing.T, n int, env ...string) []*worker {
 		if err != nil {
 			t.Fatal(err)
 		}
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		workers[i] = &worker{cmd, bufio.NewScanner(pipe)}
+		workers[i] = &worker{cmd, bufio.NewScanner(pipe), in}
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	}
 	return workers
@@ -109,7 +119,7 @@ func runWorker(name string) error {
 		return err
 	}
 	ctx := context.Background()
-	node, err := nexar.Join(ctx, nexar.Config{Seeds: []string{os.Getenv(workerSeed)}, Rank: &i})
+	node, err := nexar.Join(ctx, nexar.Config{Seeds: []string{os.Getenv(workerSeed)}, Rank: &i, HeartbeatTimeout: silence})
 	if err != nil {
 		return err
 	}
@@ -170,7 +180,11 @@ func runWorker(name string) error {
 	if killed == "" {
 		return nil
 	}
-	if killed == name {
+	if os.Getenv(workerMode) == "inside" {
+		if err := beside(g, i, ranks, killed); err != nil {
+			return err
+		}
+	} else if killed == name {
 		time.Sleep(time.Hour) // until it is killed, while the others are in the call
 	}
 	err = g.AllReduce(ctx, device.Float32, device.Whole(b), nexar.Sum)
@@ -179,6 +193,21 @@ func runWorker(name string) error {
 		return fmt.Errorf("%w, want an error that names rank %s", err, killed)
 	}
 	return again(ctx, node, gpu, stream, cfg, b)
+}
+
+// beside prepares a call for the death of a rank. The first rank of its host waits for a line of input before it calls, so
+// that the others remain in calls of NCCL. They print a line when they are there.
+func beside(g *nccl.Group, rank, ranks int, killed string) error {
+	k, err := strconv.Atoi(killed)
+	if err != nil {
+		return err
+	}
+	if rank == k/ranks*ranks {
+		_, err := bufio.NewReader(os.Stdin).ReadString('\n')
+		return err
+	}
+	g.OnQueued(sync.OnceFunc(func() { fmt.Println("inside NCCL") }))
+	return nil
 }
 
 // again creates a Group on the next epoch, and prints its method and a sum.
@@ -292,6 +321,57 @@ func TestKilledRank(t *testing.T) {
 			checkKill(t, start(t, 4, slices.Concat(env, oneHost, withoutNCCL)...), "peer [3 6 9 12]")
 		})
 	})
+}
+
+// TestKilledInCall: when a rank is killed inside a call of NCCL, the others get an error that names it within 5 s and the heartbeat
+// timeout, also while another rank has not called yet, and work on without it.
+func TestKilledInCall(t *testing.T) {
+	mode := []string{workerKill + "=3", workerMode + "=inside"}
+	t.Run("two hosts", func(t *testing.T) {
+		onLibraries(t, func(t *testing.T, env []string) {
+			checkKillInCall(t, start(t, 4, slices.Concat(env, mode)...), 2, " [3 6 9 12]")
+		})
+	})
+	t.Run("one host", func(t *testing.T) {
+		onLibraries(t, func(t *testing.T, env []string) {
+			oneHost := []string{workerHost + "=4", "FAKECUDA_DEVICES=4"}
+			checkKillInCall(t, start(t, 4, slices.Concat(env, mode, oneHost)...), 0, "nccl [3 6 9 12]")
+		})
+	})
+}
+
+// checkKillInCall kills the last rank when all but one are in a call of NCCL, and looks for their errors and the next sum.
+func checkKillInCall(t *testing.T, workers []*worker, late int, again string) {
+	t.Helper()
+	last := len(workers) - 1
+	for i, w := range workers {
+		if i != late {
+			w.line(t, "inside")
+		}
+	}
+	if err := workers[last].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	workers = workers[:last]
+	for i, w := range workers {
+		if i != late {
+			t.Logf("rank %d: %s", i, w.line(t, "error"))
+		}
+	}
+	if took := time.Since(killed); took > silence+5*time.Second {
+		t.Errorf("the errors have taken %v, want at most 5s more than the heartbeat timeout %v", took, silence)
+	}
+	if _, err := workers[late].in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("rank %d: %s", late, workers[late].line(t, "error"))
+	for i, w := range workers {
+		if got := w.line(t, "again"); got != again {
+			t.Errorf("rank %d: %q, want %q", i, got, again)
+		}
+	}
+	end(t, workers)
 }
 
 // checkKill kills the last rank, which does not call while the others do, and looks for their errors and the next sum.

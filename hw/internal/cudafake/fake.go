@@ -67,6 +67,31 @@ func NCCLWith(tb testing.TB, flags ...string) string {
 	return path
 }
 
+// A FakeNCCL controls a library of [NCCL] in this process.
+type FakeNCCL struct {
+	groups, remoteErrors func() int32
+	cut                  func()
+}
+
+// ControlNCCL opens a library of [NCCL], by its path.
+func ControlNCCL(tb testing.TB, path string) *FakeNCCL {
+	tb.Helper()
+	f := new(FakeNCCL)
+	if err := open(path, map[string]any{"fakenccl_groups": &f.groups, "fakenccl_remote_errors": &f.remoteErrors, "fakenccl_cut": &f.cut}); err != nil {
+		tb.Fatal(err)
+	}
+	return f
+}
+
+// Groups returns the number of group calls that have ended: of ncclGroupEnd that are not within another group.
+func (f *FakeNCCL) Groups() int { return int(f.groups()) }
+
+// Cut gives all communicators of this process the asynchronous error of a failed connection.
+func (f *FakeNCCL) Cut() { f.cut() }
+
+// RemoteErrors returns the number of calls of ncclCommGetAsyncError that have returned the error of a failed connection.
+func (f *FakeNCCL) RemoteErrors() int { return int(f.remoteErrors()) }
+
 // A Fake controls the driver of this process.
 type Fake struct {
 	Path string // of the library

@@ -1,7 +1,8 @@
 // A library of the interface of NCCL for tests, for ranks in one or several processes of a machine. It works
 // on memory of the fake CUDA driver, in the order of its streams: a call returns before the work is done,
-// and the work ends when all ranks have called, or when the communicator is aborted. Elements are of 4 and
-// 8 bytes, or single bytes.
+// and the work ends when all ranks have called, or when the communicator is aborted. When the process of a rank that
+// others wait for has ended, they have the asynchronous error REMOTE, and their work does not end before the abort.
+// Elements are of 4 and 8 bytes, or single bytes.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +30,7 @@ extern void *fakecuda_find(uint64_t p, size_t *n);
 
 #define RANKS 64
 // A board is memory that all ranks of a communicator share.
-struct board { _Atomic uint64_t arrived[RANKS]; _Atomic int version[RANKS]; _Atomic int left; };
+struct board { _Atomic uint64_t arrived[RANKS]; _Atomic int version[RANKS], pid[RANKS]; _Atomic int left; };
 
 struct comm {
 	struct board *board; char name[96]; int n, rank; uint64_t step;
@@ -37,7 +38,25 @@ struct comm {
 	pthread_t init; int version; _Atomic int pending;
 	void *ctx;
 	uint64_t sent[RANKS], received[RANKS]; // messages, when they are queued
+	struct comm *following; // in the list of communicators
 };
+
+static pthread_mutex_t L = PTHREAD_MUTEX_INITIALIZER;
+static struct comm *comms;
+static _Atomic int groups, remote_errors;
+
+// Control.
+
+// fakenccl_groups returns the number of group calls of this process that have ended.
+int fakenccl_groups(void) { return groups; }
+// fakenccl_cut gives all communicators of this process the asynchronous error REMOTE, as if a connection had failed.
+void fakenccl_cut(void) {
+	pthread_mutex_lock(&L);
+	for (struct comm *c = comms; c; c = c->following) c->state = REMOTE;
+	pthread_mutex_unlock(&L);
+}
+// fakenccl_remote_errors returns the number of calls that have returned the asynchronous error REMOTE.
+int fakenccl_remote_errors(void) { return remote_errors; }
 
 static __thread char last[256];
 
@@ -61,14 +80,29 @@ result ncclGetUniqueId(unique_id *u) {
 
 static void nap(void) { struct timespec t = {0, 200000}; nanosleep(&t, NULL); }
 
+// gone reports whether the process of a rank has ended. Until its parent has waited for it, it is in the state Z.
+static bool gone(struct comm *c, int rank) {
+	char path[32], text[256] = "";
+	int pid = c->board->pid[rank];
+	if (!pid) return false; // the rank has not begun
+	snprintf(path, sizeof path, "/proc/%d/stat", pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) return errno == ENOENT;
+	ssize_t n = read(fd, text, sizeof text - 1);
+	close(fd);
+	char *state = n > 0 ? strrchr(text, ')') : NULL;
+	return n < 0 || (state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X'));
+}
+
 // meet waits until all ranks have arrived at a step. It returns false if the communicator is aborted.
 static bool meet(struct comm *c) {
 	c->step++;
 	c->board->arrived[c->rank] = c->step;
 	for (int r = 0; r < c->n; r++)
-		while (c->board->arrived[r] < c->step) {
+		for (int i = 1; c->board->arrived[r] < c->step; i++) {
 			if (c->aborted) return false;
 			nap();
+			if (i % 10 == 0 && gone(c, r) && c->board->arrived[r] < c->step) c->state = REMOTE;
 		}
 	return true;
 }
@@ -95,6 +129,11 @@ static result init(struct comm **out, int n, int rank, const unique_id *id, cons
 	if (fd < 0 || ftruncate(fd, sizeof *c->board)) return fail(SYSTEM, "fake: shm_open");
 	c->board = mmap(NULL, sizeof *c->board, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
+	c->board->pid[rank] = getpid();
+	pthread_mutex_lock(&L);
+	c->following = comms;
+	comms = c;
+	pthread_mutex_unlock(&L);
 	*out = c;
 	if (pthread_create(&c->init, NULL, begin, c)) return SYSTEM;
 	if (cfg && cfg->blocking == 0) return IN_PROGRESS;
@@ -108,7 +147,7 @@ result ncclCommInitRankScalable(struct comm **out, int n, int rank, int ids, uni
 	return ids < 1 ? INVALID_ARGUMENT : init(out, n, rank, id, cfg);
 }
 #endif
-result ncclCommGetAsyncError(struct comm *c, result *r) { *r = c->state; return SUCCESS; }
+result ncclCommGetAsyncError(struct comm *c, result *r) { *r = c->state; remote_errors += *r == REMOTE; return SUCCESS; }
 
 enum { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE, SEND, RECV };
 struct call {
@@ -125,8 +164,11 @@ static result end(struct comm *c) {
 	if (c->init) pthread_join(c->init, NULL);
 	while (c->pending && !fakecuda_failed(c->ctx)) nap(); // work of streams
 	char name[128];
-	snprintf(name, sizeof name, "%s-%d", c->name, c->rank);
-	shm_unlink(name);
+	for (int r = 0; r < c->n; r++)
+		if (r == c->rank || (c->aborted && gone(c, r))) {
+			snprintf(name, sizeof name, "%s-%d", c->name, r);
+			shm_unlink(name);
+		}
 	if (++c->board->left == c->n || c->aborted) shm_unlink(c->name);
 	for (int r = 0; r < c->n; r++)
 		for (uint64_t i = 0; i < c->sent[r]; i++) {
@@ -135,6 +177,9 @@ static result end(struct comm *c) {
 			if (c->aborted || r == c->rank) shm_unlink(path);
 		}
 	munmap(c->board, sizeof *c->board);
+	pthread_mutex_lock(&L);
+	for (struct comm **p = &comms; *p; p = &(*p)->following) if (*p == c) { *p = c->following; break; }
+	pthread_mutex_unlock(&L);
 	free(c);
 	return SUCCESS;
 }
@@ -162,6 +207,7 @@ static char *shared(struct comm *c, int rank, size_t bytes, bool write) {
 	char name[128];
 	snprintf(name, sizeof name, "%s-%d", c->name, rank);
 	int fd = shm_open(name, write ? O_RDWR | O_CREAT | O_CLOEXEC : O_RDONLY | O_CLOEXEC, 0600);
+	if (fd < 0 && !write) return NULL; // that rank has aborted the communicator
 	if (fd < 0 || (write && ftruncate(fd, bytes))) abort();
 	char *p = mmap(NULL, bytes, write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
 	close(fd);
@@ -191,9 +237,10 @@ static void message(struct call *k) {
 	}
 	file(c, name, k->root, c->rank, k->number);
 	int fd;
-	while ((fd = shm_open(name, O_RDONLY | O_CLOEXEC, 0)) < 0) {
+	for (int i = 1; (fd = shm_open(name, O_RDONLY | O_CLOEXEC, 0)) < 0; i++) {
 		if (c->aborted) return;
 		nap();
+		if (i % 10 == 0 && gone(c, k->root)) c->state = REMOTE;
 	}
 	for (size_t at = 0; at < n;) {
 		ssize_t r = read(fd, k->dst + at, n - at);
@@ -219,6 +266,11 @@ static void perform(void *p) {
 	for (int r = 0; r < c->n && result; r++) {
 		if (k->kind == BROADCAST && r != k->root) continue;
 		char *q = shared(c, r, in, false);
+		if (!q) {
+			c->state = REMOTE;
+			while (!c->aborted) nap();
+			goto out;
+		}
 		if (k->kind == ALL_GATHER) memcpy(k->dst + r * bytes, q, bytes);
 		else if (k->kind == BROADCAST || r == 0) memcpy(k->dst, q + from, bytes);
 		else combine(k->type, k->op, k->dst, q + from, k->n);
@@ -250,6 +302,7 @@ static result launch(struct call *q) {
 static result add(struct comm *c, int kind, const void *src, void *dst, size_t n, int type, int op, int root, stream s) {
 	static const int sizes[] = {1, 1, 4, 4, 8, 8, 0, 4, 8};
 	if (type < 0 || type > 8 || !sizes[type] || op < 0 || op > 3 || root < 0 || root >= c->n) return fail(INVALID_ARGUMENT, "fake: type, op or root");
+	if (c->state == REMOTE) return fail(REMOTE, "fake: a connection has failed");
 	if (c->state != SUCCESS) return fail(INVALID_USAGE, "fake: the communicator is not ready");
 	if (n == 0) return SUCCESS;
 	size_t bytes = n * sizes[type];
@@ -283,6 +336,7 @@ result ncclGroupStart(void) {
 result ncclGroupEnd(void) {
 	if (depth == 0) return fail(INVALID_USAGE, "fake: ncclGroupEnd without ncclGroupStart");
 	if (--depth > 0) return SUCCESS;
+	groups++;
 	result r = SUCCESS;
 	for (int receives = 0; receives < 2; receives++)
 		for (struct call **p = &first; *p;) {

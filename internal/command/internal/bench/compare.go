@@ -16,8 +16,9 @@ type Comparison struct {
 	Bytes     int64
 	Transport string
 	Encrypted bool
-	Rounds    int // in each, every algorithm has one turn
-	Runs      int // in a turn; if there are several, the first is not counted
+	Device    string // with the vectors of rank 0, if they are not in memory of the host
+	Rounds    int    // in each, every algorithm has one turn
+	Runs      int    // in a turn; if there are several, the first is not counted
 	// Ways are the results: first the chosen algorithm, then the others by predicted time.
 	Ways []Way
 	// Left are the algorithms that were not measured: their predicted time is more than
@@ -44,6 +45,10 @@ type Way struct {
 	ChosenBy string `json:"chosen_by"`
 	Fastest  bool   `json:"fastest"` // the smallest median
 	Wrong    int64  `json:"wrong"`   // wrong elements, over all ranks and runs
+
+	// Device is the one with the vectors of rank 0, if they are not in memory of the host. Predicted and Chosen are for
+	// memory of the host also then.
+	Device string `json:"device,omitempty"`
 }
 
 // SlowerMax limits the predicted time of measured algorithms, as a multiple of the shortest
@@ -120,7 +125,7 @@ func (r *rank) compare(ctx context.Context, c cell, list []nexar.Algorithm, pace
 	}
 	result := Comparison{
 		Op: c.op.name, Ranks: r.comm.Size(), Bytes: c.bytes, Transport: r.comm.Transport(), Encrypted: r.comm.Encrypted(),
-		Rounds: int(decided[0]), Runs: int(decided[1]), Left: left,
+		Device: r.onDevice(), Rounds: int(decided[0]), Runs: int(decided[1]), Left: left,
 	}
 	return result, t.combine(ctx, &result)
 }
@@ -198,7 +203,7 @@ func (t *contest) combine(ctx context.Context, result *Comparison) error {
 	for i, a := range t.list {
 		w := Way{
 			Op: result.Op, Ranks: result.Ranks, Bytes: result.Bytes, Transport: result.Transport, Encrypted: result.Encrypted,
-			Algorithm: a.Name, Channels: a.Channels, Shared: a.Shared, Chosen: i == 0, ChosenBy: a.ChosenBy, Wrong: t.wrong[i],
+			Device: result.Device, Algorithm: a.Name, Channels: a.Channels, Shared: a.Shared, Chosen: i == 0, ChosenBy: a.ChosenBy, Wrong: t.wrong[i],
 			Predicted: float64(a.Predicted) / float64(time.Microsecond),
 		}
 		w.quartiles(slowest, i, len(t.list))

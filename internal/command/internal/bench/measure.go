@@ -115,6 +115,14 @@ func (r *rank) once(ctx context.Context, c cell, v vectors) (time.Duration, int,
 	return took, wrong(dst, v.want), nil
 }
 
+// onDevice returns the name of the device with the vectors, or "" for memory of the host.
+func (r *rank) onDevice() string {
+	if r.device == nil {
+		return ""
+	}
+	return r.device.stream.Device().Name()
+}
+
 // combine combines the measurements of all ranks into one result.
 func (r *rank) combine(ctx context.Context, c cell, times []time.Duration, wrong int) (Result, error) {
 	slowest := []float64{quantile(times, 0.5), quantile(times, 0.99)}
@@ -125,17 +133,13 @@ func (r *rank) combine(ctx context.Context, c cell, times []time.Duration, wrong
 	if err := nexar.AllReduce(ctx, r.comm, all, nexar.Sum); err != nil {
 		return Result{}, err
 	}
-	on := ""
-	if r.device != nil {
-		on = r.device.stream.Device().Name()
-	}
 	result := Result{
-		Device: on, Op: c.op.name, Ranks: r.comm.Size(), Bytes: c.bytes,
+		Device: r.onDevice(), Op: c.op.name, Ranks: r.comm.Size(), Bytes: c.bytes,
 		Transport: r.comm.Transport(), Encrypted: r.comm.Encrypted(),
 		Iters: len(times), P50: slowest[0], P99: slowest[1], Wrong: all[0],
 	}
 	result.bandwidth(c.op.bus)
-	if on == "" && slices.Contains(Collectives(), c.op.name) {
+	if r.device == nil && slices.Contains(Collectives(), c.op.name) {
 		list, err := r.comm.Algorithms(c.op.name, int(c.bytes))
 		if err != nil {
 			return Result{}, err

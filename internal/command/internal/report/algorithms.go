@@ -23,7 +23,10 @@ func (t *Algorithms) Add(c bench.Comparison) error {
 	var b strings.Builder
 	if !t.begun {
 		t.begun = true
-		fmt.Fprintf(&b, "%s; medians and quartiles over rounds in which all algorithms take turns\n", conditions(c.Ranks, c.Transport, c.Encrypted))
+		fmt.Fprintf(&b, "%s; medians and quartiles over rounds in which all algorithms take turns\n", conditions(c.Ranks, c.Transport, c.Encrypted, c.Device))
+		if c.Device != "" {
+			b.WriteString("cost and choice are those for vectors in memory of the host\n")
+		}
 	}
 	fmt.Fprintf(&b, "\n%s: %s of %s\n", atSize(c), Count(c.Rounds, "round"), Count(c.Runs, "run"))
 	fmt.Fprintf(&b, "  %-24s %-11s %10s %10s %10s %10s %6s\n", "algorithm", "over", "cost", "p50", "q1", "q3", "ratio")

@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -67,6 +68,26 @@ barrier: 5 rounds of 3 runs
 		if strings.Count(got, want) != 1 {
 			t.Errorf("got tables\n%s\nwant this in them once:\n%s", got, want)
 		}
+	}
+}
+
+// TestDeviceOfAlgorithms: the table and the chart name the device with the vectors, and say that the prediction is not for it.
+func TestDeviceOfAlgorithms(t *testing.T) {
+	list := comparisons()
+	for i := range list {
+		list[i].Device = "cuda:0"
+	}
+	var table, chart strings.Builder
+	if err := errors.Join(NewAlgorithms(&table).Add(list[0]), DrawAlgorithms(&chart, list)); err != nil {
+		t.Fatal(err)
+	}
+	const want = "4 ranks, shm (not encrypted), float32 on cuda:0; medians and quartiles over rounds in which all algorithms take turns\n" +
+		"cost and choice are those for vectors in memory of the host\n\nall_reduce of 8 B"
+	if got := table.String(); !strings.HasPrefix(got, want) {
+		t.Errorf("got\n%s\nwant it to begin with\n%s", got, want)
+	}
+	if got, want := texts(t, chart.String()), "float32 on cuda:0; dashed: predicted for memory of the host"; !strings.Contains(got, want) {
+		t.Errorf("got a chart with\n%s\nwant %q", got, want)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 func Draw(w io.Writer, results []bench.Result) error {
 	var c chart
 	if r := results; len(r) > 0 {
-		c.title = conditions(r[0].Ranks, r[0].Transport, r[0].Encrypted)
+		c.title = conditions(r[0].Ranks, r[0].Transport, r[0].Encrypted, r[0].Device)
 	}
 	for _, op := range opsOf(results) {
 		c.curves = append(c.curves, curve{name: op, measured: points(results, op)})

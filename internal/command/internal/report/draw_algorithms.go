@@ -16,7 +16,10 @@ func DrawAlgorithms(w io.Writer, list []bench.Comparison) error {
 		severalOps = severalOps || cmp.Op != list[0].Op
 	}
 	if len(list) > 0 {
-		c.title = conditions(list[0].Ranks, list[0].Transport, list[0].Encrypted) + "; dashed: predicted"
+		c.title = conditions(list[0].Ranks, list[0].Transport, list[0].Encrypted, list[0].Device) + "; dashed: predicted"
+		if list[0].Device != "" {
+			c.title += " for memory of the host"
+		}
 		if !severalOps {
 			c.title = list[0].Op + " of " + c.title
 		}

@@ -30,7 +30,7 @@ func NewTable(w io.Writer) *Table { return &Table{w: w} }
 func (t *Table) Add(r bench.Result) error {
 	if r.Op != t.op {
 		if t.op == "" {
-			if _, err := fmt.Fprintf(t.w, "%s%s; %s\n", conditions(r.Ranks, r.Transport, r.Encrypted), on(r.Device), bandwidths(r)); err != nil {
+			if _, err := fmt.Fprintf(t.w, "%s; %s\n", conditions(r.Ranks, r.Transport, r.Encrypted, r.Device), bandwidths(r)); err != nil {
 				return err
 			}
 		}
@@ -51,21 +51,18 @@ func (t *Table) Add(r bench.Result) error {
 	return err
 }
 
-// on formats the device with the vectors.
-func on(device string) string {
-	if device == "" {
-		return ""
-	}
-	return " on " + device
-}
-
-// conditions formats the conditions of all results: "4 ranks, shm (not encrypted), float32".
-func conditions(ranks int, transport string, encrypted bool) string {
+// conditions formats the conditions of all results: "4 ranks, shm (not encrypted), float32", and the device with the
+// vectors, if they are not in memory of the host.
+func conditions(ranks int, transport string, encrypted bool, device string) string {
 	secrecy := "not encrypted"
 	if encrypted {
 		secrecy = "encrypted"
 	}
-	return fmt.Sprintf("%s, %s (%s), float32", Count(ranks, "rank"), transport, secrecy)
+	text := fmt.Sprintf("%s, %s (%s), float32", Count(ranks, "rank"), transport, secrecy)
+	if device != "" {
+		text += " on " + device
+	}
+	return text
 }
 
 // bandwidths returns a line that explains the bandwidths.
