@@ -236,39 +236,73 @@ func TestInnerNodesDieMeanwhile(t *testing.T) {
 }
 
 // TestViewIsForged: nodes refuse differences that another node has changed, name it, and get the view
-// from the seed.
+// from the seed. The forged hash is that of the forged view, so that only the signature is wrong.
 func TestViewIsForged(t *testing.T) {
-	inViewWorld(t, 40, func(w *viewWorld) {
-		forger := w.sessions[8].ID
-		forged := 0
-		w.links.change = func(from, _ membership.NodeID, b []byte) []byte {
-			m, err := wire.DecodeViewMessage(b)
-			d, ok := m.(wire.JoinDifference)
-			if from != forger || err != nil || !ok {
-				return b
-			}
-			forged++
-			d.Gone = append([]uint32{0}, d.Gone...)
-			return handshake.Frame(d)
+	var earlier []byte // signature of the view before
+	for name, forge := range map[string]func(base membership.View, d *wire.JoinDifference){
+		"without the hash": func(membership.View, *wire.JoinDifference) {},
+		"with the hash":    forgeHash,
+		"with the hash and an earlier signature": func(base membership.View, d *wire.JoinDifference) {
+			forgeHash(base, d)
+			d.Signature = earlier
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			earlier = nil
+			inViewWorld(t, 40, func(w *viewWorld) { w.forged(&earlier, forge) })
+		})
+	}
+}
+
+// forgeHash makes the hash of a difference that of the view to which it leads.
+func forgeHash(base membership.View, d *wire.JoinDifference) {
+	difference := membership.Difference(*d)
+	after, err := difference.Apply(base)
+	if err != nil {
+		panic(err)
+	}
+	d.Hash = after.Hash()
+}
+
+// forged lets one node remove rank 0 in all differences that it forwards. earlier gets the signature of the newest view
+// of which the node has forwarded the difference.
+func (w *viewWorld) forged(earlier *[]byte, forge func(base membership.View, d *wire.JoinDifference)) {
+	t := w.t
+	forger := w.sessions[8].ID
+	forged := 0
+	base, signature := w.sessions[0].Newest(), []byte(nil)
+	w.links.change = func(from, _ membership.NodeID, b []byte) []byte {
+		m, err := wire.DecodeViewMessage(b)
+		d, ok := m.(wire.JoinDifference)
+		if from != forger || err != nil || !ok {
+			return b
 		}
-		for range 6 {
-			w.die(time.Second, 20)
-		}
+		forged++
+		signature = slices.Clone(d.Signature)
+		d.Gone = append([]uint32{0}, d.Gone...)
+		forge(base, &d)
+		return handshake.Frame(d)
+	}
+	for range 6 {
+		w.die(time.Second, 20)
 		w.links.mu.Lock()
-		defer w.links.mu.Unlock()
-		refused := 0
-		for id, n := range w.links.nodes {
-			for _, err := range n.errs {
-				refused++
-				if !errors.Is(err, membership.ErrForged) || !strings.Contains(err.Error(), forger.String()) {
-					t.Errorf("node %v has refused a message: %v", id, err)
-				}
+		base, *earlier = w.sessions[0].Newest(), signature
+		w.links.mu.Unlock()
+	}
+	w.links.mu.Lock()
+	defer w.links.mu.Unlock()
+	refused := 0
+	for id, n := range w.links.nodes {
+		for _, err := range n.errs {
+			refused++
+			if !errors.Is(err, membership.ErrForged) || !strings.Contains(err.Error(), forger.String()) {
+				t.Errorf("node %v has refused a message: %v", id, err)
 			}
 		}
-		if forged == 0 || refused != forged {
-			t.Errorf("%d of %d forged views are refused", refused, forged)
-		}
-	})
+	}
+	if forged == 0 || refused != forged {
+		t.Errorf("%d of %d forged views are refused", refused, forged)
+	}
 }
 
 // TestLateNodeAsksTheSeed: a node that gets no view over its links, and not from the seed since its
