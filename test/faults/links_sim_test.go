@@ -1,12 +1,15 @@
 package faults
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/test/worldtest"
+	"github.com/nexar-go/nexar/transport/sim"
 )
 
 // linkNodes is the number of nodes in the worlds of these tests: more than the twelve peers that a node watches or
@@ -14,7 +17,7 @@ import (
 const linkNodes = 20
 
 // inLinkWorld calls f with the nodes of a world in fake time, by rank.
-func inLinkWorld(t *testing.T, links string, idle time.Duration, f func(t *testing.T, nodes []*nexar.Node)) {
+func inLinkWorld(t *testing.T, links string, idle time.Duration, f func(t *testing.T, c *worldtest.SimCluster, nodes []*nexar.Node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := worldtest.NewSimCluster(t, 1, linkNodes)
@@ -34,13 +37,13 @@ func inLinkWorld(t *testing.T, links string, idle time.Duration, f func(t *testi
 		if err := worldtest.ForEach(linkNodes, func(rank int) (err error) {
 			cfg := simConfig(nexar.Manual, &rank)
 			cfg.Links, cfg.LinkIdleTimeout = links, idle
-			nodes[rank], err = c.Join("host"+string(rune('A'+rank)), cfg)
+			nodes[rank], err = c.Join(linkHost(rank), cfg)
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		f(t, nodes)
+		f(t, c, nodes)
 	})
 }
 
@@ -49,7 +52,7 @@ func inLinkWorld(t *testing.T, links string, idle time.Duration, f func(t *testi
 func TestLinksOfConfig(t *testing.T) {
 	for _, links := range []string{"", "eager"} {
 		t.Run("links="+links, func(t *testing.T) {
-			inLinkWorld(t, links, 0, func(t *testing.T, nodes []*nexar.Node) {
+			inLinkWorld(t, links, 0, func(t *testing.T, _ *worldtest.SimCluster, nodes []*nexar.Node) {
 				purposes := make(map[string]int)
 				for _, n := range nodes {
 					for _, p := range n.Peers() {
@@ -72,16 +75,8 @@ func TestLinkIdleTimeout(t *testing.T) {
 	const idle = 30 * time.Second
 	for name, limit := range map[string]time.Duration{"set": idle, "default": 0} {
 		t.Run(name, func(t *testing.T) {
-			inLinkWorld(t, "", limit, func(t *testing.T, nodes []*nexar.Node) {
-				peer := -1
-				for _, p := range nodes[0].Peers() {
-					if p.LinkPurpose == "" {
-						peer = p.Rank
-					}
-				}
-				if peer < 0 {
-					t.Fatal("rank 0 is connected to all others")
-				}
+			inLinkWorld(t, "", limit, func(t *testing.T, _ *worldtest.SimCluster, nodes []*nexar.Node) {
+				peer := unlinkedPeer(t, nodes[0])
 				number := int64(0)
 				send := func() {
 					t.Helper()
@@ -125,6 +120,36 @@ func TestLinkIdleTimeout(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUnreachablePeer: a message to a node that is alive, and that the network cuts off from this one, ends with an error that
+// names the rank, the node, its address and the reason, within the time that the first connection to a peer may take.
+func TestUnreachablePeer(t *testing.T) {
+	inLinkWorld(t, "", 0, func(t *testing.T, c *worldtest.SimCluster, nodes []*nexar.Node) {
+		peer := unlinkedPeer(t, nodes[0])
+		c.Network.SetLink(linkHost(0), linkHost(peer), sim.Link{Down: true})
+		began := time.Now()
+		_, err := nexar.Recv(t.Context(), nodes[0].World(), make([]int64, 1), peer, 1)
+		e, ok := errors.AsType[*nexar.PeerError](err)
+		if !ok || e.Rank != peer || e.Node != nodes[peer].ID() || e.Left {
+			t.Fatalf("got error %v, want one about rank %d", err, peer)
+		}
+		t.Log(time.Since(began), e.Addr, err)
+	})
+}
+
+func linkHost(rank int) string { return fmt.Sprint("host", rank) }
+
+// unlinkedPeer returns a rank that a node is not connected to.
+func unlinkedPeer(t *testing.T, n *nexar.Node) int {
+	t.Helper()
+	for _, p := range n.Peers() {
+		if p.LinkPurpose == "" {
+			return p.Rank
+		}
+	}
+	t.Fatal("the node is connected to all others")
+	return -1
 }
 
 // countPurpose returns the number of peers to which a node is connected for a reason.
