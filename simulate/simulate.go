@@ -160,8 +160,8 @@ func (m Model) Algorithms(collective string, ranks int) ([]string, error) {
 	return append(names, more...), nil
 }
 
-// algorithms returns the algorithms of a collective that suit a number of ranks over links, and the number of those that are
-// not hierarchical, which come first.
+// algorithms returns the algorithms of a collective that suit a number of ranks over links. The first flat of them are not
+// hierarchical.
 func (m Model) algorithms(collective string, ranks int) (list []plan.Algorithm, flat int, err error) {
 	for _, c := range plan.Collectives() {
 		if c.String() == collective {

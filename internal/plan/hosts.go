@@ -23,8 +23,8 @@ func HostsOf(names []string) Hosts {
 	return h
 }
 
-// EvenHosts returns the Hosts of a number of ranks of which each host has perHost, in the order of the ranks. The last host
-// may have fewer.
+// EvenHosts returns the Hosts of a number of ranks, in their order, with perHost ranks on each host. The last host may have
+// fewer.
 func EvenHosts(ranks, perHost int) Hosts {
 	h := Hosts{of: make([]int, ranks), ranks: make([][]int, (ranks+perHost-1)/perHost)}
 	all := make([]int, ranks)

@@ -152,7 +152,7 @@ func unlinkedPeer(t *testing.T, n *nexar.Node) int {
 	return -1
 }
 
-// countPurpose returns the number of peers to which a node is connected for a reason.
+// countPurpose returns the number of connections of a node for a reason.
 func countPurpose(n *nexar.Node, purpose string) (count int) {
 	for _, p := range n.Peers() {
 		if p.LinkPurpose == purpose {

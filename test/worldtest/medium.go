@@ -30,13 +30,13 @@ type Medium struct {
 	listen func(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error)
 
 	watches  int           // that each rank watches; 0 is the default
-	idle     time.Duration // after which links become pending again; 0 is never
+	idle     time.Duration // of links before they become pending again; 0 is never
 	eager    bool
 	topology topology.Topology
 	relay    func(node string) mesh.RelayConfig // nil without relays
 }
 
-// OnDemand returns the medium, which must be without memory, with most links pending. By default a rank watches six others
+// OnDemand returns a medium without memory with most links pending. By default a rank watches six others
 // and is watched by six, so in worlds of up to 13 ranks all are linked. Here each rank watches one other rank, and other
 // links become pending again when they have been idle for a few milliseconds; see [World.AwaitPending].
 func (m Medium) OnDemand() Medium {

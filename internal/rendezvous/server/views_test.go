@@ -262,7 +262,7 @@ func TestViewIsForged(t *testing.T) {
 	}
 }
 
-// forgeHash makes the hash of a difference that of the view to which it leads.
+// forgeHash sets the hash of a difference to the hash of the view after it.
 func forgeHash(base membership.View, d *wire.JoinDifference) {
 	difference := membership.Difference(*d)
 	after, err := difference.Apply(base)
@@ -272,8 +272,7 @@ func forgeHash(base membership.View, d *wire.JoinDifference) {
 	d.Hash = after.Hash()
 }
 
-// forged lets one node remove rank 0 in all differences that it forwards. earlier gets the signature of the newest view
-// of which the node has forwarded the difference.
+// forged lets one node remove rank 0 in all differences that it forwards. earlier gets the signature of the last of them.
 func (w *viewWorld) forged(earlier *[]byte, forge func(base membership.View, d *wire.JoinDifference)) {
 	t := w.t
 	forger := w.sessions[8].ID
