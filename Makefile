@@ -16,6 +16,10 @@ KILLS ?= 200
 TRAFFIC ?= 1h
 SURVIVALS ?= 100
 THOUSAND ?= 128
+STARTS ?= 32:3,64:3,128:3,256:10
+STARTS_QUIC ?= 32:3,128:3
+STARTS_SPARSE ?= 32
+STARTS_NODES ?= 512
 LOSSES ?= 5m
 CHANGES ?= 320
 BLAMES ?= 1000
@@ -57,7 +61,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame footprint model conformance worlds survivals thousand changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame footprint model conformance worlds survivals thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -181,6 +185,9 @@ survivals: ## measure how soon survivors of a kill continue, in SURVIVALS=100 wo
 
 thousand: ## form worlds of THOUSAND=128 nodes, or THOUSAND=128,256,512,1024, over TCP, kill a node, and write docs/results/thousand.txt
 	@cd test/cluster && THOUSAND=$(THOUSAND) REPORT=$(CURDIR)/docs/results/thousand.txt go test -count=1 -timeout 1h -run '^TestThousand$$'
+
+starts: ## start worlds by nexar run, STARTS=32:3,64:3,128:3,256:10 are ranks and starts, STARTS_QUIC those over QUIC alone, compare a sparse topology and memory, and write docs/results/starts.txt
+	@cd test/cluster && STARTS=$(STARTS) STARTS_QUIC=$(STARTS_QUIC) STARTS_SPARSE=$(STARTS_SPARSE) STARTS_NODES=$(STARTS_NODES) REPORT=$(CURDIR)/docs/results/starts.txt go test -count=1 -timeout 1h -v -run '^TestStarts$$'
 
 changes: ## measure CHANGES=320 changes of worlds, and a quarter as many while seeds are killed, and write docs/results/changes.txt and seeds.txt
 	@cd test/cluster && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/changes.txt go test -count=1 -timeout 2h -run '^TestChanges$$'

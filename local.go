@@ -116,7 +116,7 @@ func localRank(ctx context.Context, world *testhook.World, rank int, cfg Config)
 	}
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: world.View.Nodes[rank].ID, View: world.View, Paths: world.Paths[rank], Loop: mem.Loop, Log: cfg.Log,
-		OnDemand: cfg.Links != linksEager, Watches: world.Watches, Topology: world.Topology, Relay: relay,
+		OnDemand: cfg.Links != linksEager, Watches: world.Watches, IdleTimeout: world.IdleTimeout, Topology: world.Topology, Relay: relay,
 	})
 	if err != nil {
 		for _, p := range world.Paths[rank] {
@@ -135,6 +135,9 @@ func localRank(ctx context.Context, world *testhook.World, rank int, cfg Config)
 	})
 	if len(world.Pools) > 0 {
 		world.Pools[rank] = c.node.factory.Pool
+	}
+	if len(world.Linked) > 0 {
+		world.Linked[rank] = func() int { return len(m.Traffic(world.View)) }
 	}
 	return c, nil
 }

@@ -241,8 +241,9 @@ type Peer struct {
 	//   - "memory": the nodes share memory
 	//   - "wait": an operation has waited for the peer
 	//   - "report": a node has asked whether another one has failed
-	//   - "peer": the peer has needed the connection
-	//   - "eager": Config.Links is "eager"
+	//   - "peer": the peer has needed the connection, or has made it because of its Config.Links
+	//   - "again": a connection that the peer had needed broke, and was made again
+	//   - "eager": this node has made the connection because its Config.Links is "eager"; the other one shows "peer"
 	LinkPurpose string
 	// Reason explains the choice of the transport as text, such as "same host", or why a faster
 	// one is not in use. The node with the higher rank makes the choice. After the failure of an RDMA device it is the failure.

@@ -46,6 +46,40 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
+// Ranks that share hosts have the hierarchical algorithms over links too, and these send less between hosts.
+func TestHierarchical(t *testing.T) {
+	m := simulate.Model{RanksPerHost: 4, Network: simulate.Path{Latency: 10 * time.Microsecond, Rate: 1e9}, Memory: simulate.Path{Latency: time.Microsecond, Rate: 10e9}}
+	names, err := m.Algorithms("all_reduce", 32)
+	if err != nil || !slices.Contains(names, "hosts-recursive-doubling") || !slices.Contains(names, "ring") || slices.Contains(names, "groups") {
+		t.Fatalf("got %v, %v", names, err)
+	}
+	run := func(algorithm string) simulate.Result {
+		t.Helper()
+		r, err := simulate.Run(context.Background(), m, simulate.Call{Collective: "all_reduce", Algorithm: algorithm, Ranks: 32, Bytes: 1 << 20}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	hierarchical, flat := run("hosts-recursive-doubling"), run("recursive-doubling")
+	if 2*hierarchical.BusiestBytes > flat.BusiestBytes || hierarchical.Time >= flat.Time {
+		t.Errorf("hosts-recursive-doubling: %+v, recursive-doubling: %+v", hierarchical, flat)
+	}
+	for _, none := range []simulate.Model{{}, {RanksPerHost: 32}} {
+		if names, err := none.Algorithms("all_reduce", 32); err != nil || slices.Contains(names, "hosts-ring") {
+			t.Errorf("%d ranks on each host: got %v, %v", none.RanksPerHost, names, err)
+		}
+	}
+	for want, call := range map[string]simulate.Call{
+		"hosts-leader of 100000 ranks on 25000 hosts: too large: ": {Collective: "all_reduce", Algorithm: "hosts-leader", Ranks: 100_000},
+		"hosts-direct of 8192 ranks: too large: the plans have":    {Collective: "all_reduce", Algorithm: "hosts-direct", Ranks: 8192},
+	} {
+		if _, err := simulate.Run(context.Background(), m, call, nil); !errors.Is(err, simulate.ErrTooLarge) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
 // Errors name the value and the possible ones.
 func TestInvalid(t *testing.T) {
 	for want, change := range map[string]func(m *simulate.Model, c *simulate.Call){

@@ -70,7 +70,7 @@ The following files measure nexar alone; each names the command that repeats it:
 continue after ranks are killed ([survivals](results/survivals.txt)), the time of other changes of a world
 ([changes](results/changes.txt)), also while its seeds are killed ([seeds](results/seeds.txt)), the time until
 a kill is detected ([kills](results/kills.txt), [in a sparse topology](results/kills-sparse.txt)), the start and the
-recovery of a world of 128 nodes ([thousand](results/thousand.txt)), the rank that errors name
+recovery of worlds of 128 to 1,024 nodes ([thousand](results/thousand.txt)), the rank that errors name
 ([blame](results/blame.txt)), the memory, threads and processor time of a rank ([footprint](results/footprint.txt)), and what
 was tried with RDMA ([rdma](results/rdma.txt)) and on a GPU ([gpu](results/gpu.txt), also in turn with torch.distributed).
 
@@ -81,14 +81,17 @@ faster, level or slower, and the geometric mean of the ratios of the times, abov
 
 `
 
-// machines describes the machines and the software of the files, each once.
+// machines describes the machines and the software of the files, each once. Files may have different versions of a program.
 func machines(files []*File) string {
 	var b strings.Builder
 	var told []Machine
-	software := make(map[string]string)
+	software := make(map[string][]string)
 	for _, f := range files {
-		maps.Copy(software, f.Header.Software)
-		delete(software, Commit) // each section names its own
+		for name, version := range f.Header.Software {
+			if name != Commit && !slices.Contains(software[name], version) { // Each section names its own commit.
+				software[name] = append(software[name], version)
+			}
+		}
 		m := f.Header.Machine
 		if slices.Contains(told, m) {
 			continue
@@ -102,7 +105,7 @@ func machines(files []*File) string {
 	}
 	b.WriteString("| program | version |\n|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(software)) {
-		fmt.Fprintf(&b, "| %s | %s |\n", name, software[name])
+		fmt.Fprintf(&b, "| %s | %s |\n", name, strings.Join(software[name], "; "))
 	}
 	return b.String()
 }

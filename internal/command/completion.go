@@ -106,9 +106,13 @@ func completeAlgorithms(cmd *cobra.Command, _ []string, begun string) ([]cobra.C
 	if slices.Contains(ops, "all") {
 		ops = simulate.Collectives()
 	}
+	perHost, err := cmd.Flags().GetInt("ranks-per-host")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
 	var names []string
 	for _, op := range ops {
-		if list, err := simulate.Algorithms(op, slices.Min(ranks)); err == nil {
+		if list, err := (simulate.Model{RanksPerHost: perHost}).Algorithms(op, slices.Min(ranks)); err == nil {
 			names = append(names, list...)
 		}
 	}

@@ -27,6 +27,7 @@ type simulateFlags struct {
 	root       int
 	min, max   string
 	factor     int64
+	channels   int
 	fullMax    int
 	model      string
 	json, svg  string
@@ -68,6 +69,7 @@ func newSimulate(s streams) *cobra.Command {
 	flags.StringVar(&f.min, "min", "8", "smallest `size`: 8, 64KiB, 1MB")
 	flags.StringVar(&f.max, "max", "16MiB", "largest `size`")
 	flags.Int64Var(&f.factor, "factor", 8, "factor between sizes")
+	flags.IntVar(&f.channels, "channels", 1, "`number` of parallel runs of the algorithm, each on a slice of the vector")
 	flags.IntVar(&f.fullMax, "full-max", 4096, "largest number of ranks of rings that are simulated in full")
 	flags.StringVar(&f.model, "model", "", "read the machine from this `file`")
 	f.machine.add(flags)
@@ -80,6 +82,7 @@ func newSimulate(s streams) *cobra.Command {
 type simulation struct {
 	op         string
 	ranks      int
+	channels   int
 	bytes      int64
 	algorithms []string
 }
@@ -129,6 +132,8 @@ func (f *simulateFlags) plan(model simulate.Model) (list []simulation, err error
 		return nil, usagef("--max %s: must be at least --min (%s)", f.max, f.min)
 	case f.factor < 2:
 		return nil, usagef("--factor %d: must be at least 2", f.factor)
+	case f.channels < 1 || f.channels > channelsMax:
+		return nil, usagef("--channels %d: must be between 1 and %d", f.channels, channelsMax)
 	case f.fullMax < 1:
 		return nil, usagef("--full-max %d: must be at least 1", f.fullMax)
 	}
@@ -147,14 +152,14 @@ func (f *simulateFlags) plan(model simulate.Model) (list []simulation, err error
 			if err := model.Check(ranks); err != nil {
 				return nil, &usageError{withoutKind(err)}
 			}
-			algorithms, err := f.choose(op, ranks)
+			algorithms, err := f.choose(model, op, ranks)
 			if err != nil {
 				return nil, err
 			}
 			for bytes := least; ; bytes *= f.factor {
-				one := simulation{op: op, ranks: ranks, bytes: bytes, algorithms: algorithms}
+				one := simulation{op: op, ranks: ranks, channels: f.channels, bytes: bytes, algorithms: algorithms}
 				if op == "barrier" {
-					one.bytes = 0
+					one.bytes, one.channels = 0, 1
 				}
 				list = append(list, one)
 				if op == "barrier" || bytes > most/f.factor {
@@ -166,12 +171,15 @@ func (f *simulateFlags) plan(model simulate.Model) (list []simulation, err error
 	return list, nil
 }
 
-// ranksMax is the largest number of ranks of a simulation.
-const ranksMax = 1 << 24
+// ranksMax and channelsMax are the largest numbers of ranks and of channels of a simulation.
+const (
+	ranksMax    = 1 << 24
+	channelsMax = 1 << 10
+)
 
 // choose returns the algorithms of an operation that --algorithm selects.
-func (f *simulateFlags) choose(op string, ranks int) ([]string, error) {
-	all, err := simulate.Algorithms(op, ranks)
+func (f *simulateFlags) choose(model simulate.Model, op string, ranks int) ([]string, error) {
+	all, err := model.Algorithms(op, ranks)
 	if err != nil {
 		return nil, usagef("--op %q: want one of all, %s", op, strings.Join(simulate.Collectives(), ", "))
 	}
@@ -213,7 +221,7 @@ func (f *simulateFlags) simulate(ctx context.Context, model simulate.Model, one 
 	for range workers {
 		all.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(one.algorithms); i = int(next.Add(1)) - 1 {
-				call := simulate.Call{Collective: one.op, Algorithm: one.algorithms[i], Ranks: one.ranks, Root: f.root, Bytes: int(one.bytes), FullRingMax: f.fullMax}
+				call := simulate.Call{Collective: one.op, Algorithm: one.algorithms[i], Ranks: one.ranks, Root: f.root, Bytes: int(one.bytes), Channels: one.channels, FullRingMax: f.fullMax}
 				results[i], errs[i] = simulate.Run(ctx, model, call, func(done, rounds int64) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -237,7 +245,7 @@ func (f *simulateFlags) simulate(ctx context.Context, model simulate.Model, one 
 			return got, withoutKind(errs[i])
 		default:
 			got.Predictions = append(got.Predictions, report.Prediction{
-				Op: one.op, Ranks: one.ranks, Bytes: one.bytes, Topology: f.machine.topology, Algorithm: one.algorithms[i],
+				Op: one.op, Ranks: one.ranks, Bytes: one.bytes, Topology: f.machine.topology, Algorithm: one.algorithms[i], Channels: one.channels,
 				Micros: float64(r.Time) / float64(time.Microsecond), Messages: r.Messages, Sent: r.Bytes,
 				BusiestLink: r.BusiestLink, BusiestBytes: r.BusiestBytes, Symmetric: r.Symmetric,
 			})

@@ -7,8 +7,13 @@ The plans of all ranks, the same that nexar executes over links, are executed in
 discrete-event model. Ranks of a host share its processors. Every message takes
 processor time at both ends, and occupies the links of its path, so that contention
 shows. Messages longer than --eager wait for a grant of the receiver. One collective is
-simulated alone, on one channel, and all ranks begin at once. docs/scale.md compares
-predictions with measurements and with published figures.
+simulated alone, on --channels channels, and all ranks begin at once. docs/scale.md
+compares predictions with measurements and with published figures.
+
+With --ranks-per-host the hierarchical algorithms (hosts-leader, hosts-ring and others)
+are simulated as well. nexar chooses these if the ranks of each host share memory; the
+flags that begin with --memory describe the messages within a host. Algorithms that
+need vectors in shared memory instead of messages are not simulated.
 
 OUTPUT
   time          until the last rank has ended
@@ -20,8 +25,9 @@ OUTPUT
                 to take as long, since every rank sends as many bytes to the same ranks
 
 Algorithms with more moves than the simulation can execute are left out, and listed
-with the reason. Plans of a logarithmic number of rounds are executed in full for up to
-a million ranks and more, rings for up to --full-max ranks.
+with the reason, and so are hierarchical algorithms of many ranks on many hosts. Other
+plans of a logarithmic number of rounds are executed in full for up to a million ranks
+and more, rings for up to --full-max ranks.
 
 TOPOLOGIES
   flat           only the links of the hosts are ever busy
@@ -35,7 +41,7 @@ A file of --model has a JSON object with the flags from --topology to --eager as
 Flags on the command line override it.
 
 JSON is one object per line with the fields op, ranks, bytes, topology, algorithm,
-time_us, messages, sent_bytes, busiest_link, busiest_bytes, symmetric, best.
+channels, time_us, messages, sent_bytes, busiest_link, busiest_bytes, symmetric, best.
 
 EXIT STATUS
   0    everything was simulated

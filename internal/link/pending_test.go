@@ -307,6 +307,44 @@ func TestPendingQuiet(t *testing.T) {
 	}
 }
 
+// TestPendingBound: the payloads that wait for a connection are bounded by the credit of each class, with their headers, for
+// payloads of any length.
+func TestPendingBound(t *testing.T) {
+	for _, n := range []int{0, 1, 1000, wire.PayloadMax} {
+		l, needs := pending(t, newHandler())
+		sent := 0
+		for l.TakeCredit(wire.Messages, n) {
+			l.SendMessage(wire.Message{Tag: int64(sent)}, make([]byte, n))
+			sent++
+		}
+		messages := sent
+		for l.TakeCredit(wire.Collectives, n) {
+			l.SendStep(wire.Step{}, make([]byte, n))
+			sent++
+		}
+		if want := creditBytes / (n + frameCharge); messages != want || sent != 2*want {
+			t.Errorf("payloads of %d bytes: %d messages and %d steps wait, want %d each", n, messages, sent-messages, want)
+		}
+		// Each frame has a header of less than frameCharge bytes.
+		if got := waitingBytes(l); got <= sent*n || got > 2*creditBytes {
+			t.Errorf("payloads of %d bytes: %d bytes wait, want more than %d and at most %d", n, got, sent*n, 2*creditBytes)
+		}
+		if len(needs) != 1 {
+			t.Errorf("payloads of %d bytes: %d connections are needed, want 1", n, len(needs))
+		}
+	}
+}
+
+// waitingBytes returns the number of bytes that wait for the connection of a pending link.
+func waitingBytes(l *Link) (n int) {
+	for _, o := range []*outbox{&l.control, &l.data} {
+		o.mu.Lock()
+		n += len(o.pending) + len(o.held)
+		o.mu.Unlock()
+	}
+	return n
+}
+
 // TestDetach: both sides close an idle connection. Frames that are sent meanwhile and later wait for the next
 // connection, in order, and the byte counts of both sides stay equal.
 func TestDetach(t *testing.T) {

@@ -173,18 +173,26 @@ func TestOnDemandAtOnce(t *testing.T) {
 	})
 }
 
-// TestOnDemandUnreachable: a message to a node that cannot be reached ends with an error that names
-// the rank and the address, and the seed gets a report about that node alone.
+// TestOnDemandUnreachable: a message to a node that cannot be reached ends with an error that names the rank, all
+// addresses of the node and the reason, and the seed gets a report about that node alone.
 func TestOnDemandUnreachable(t *testing.T) {
-	onDemand(t, func(w *world) {
+	inBubble(t, demandNodes, func(w *world) {
+		const other = "another address"
+		w.network.Host(other)
+		w.view.Nodes[4].Addrs = append(w.view.Nodes[4].Addrs, other)
+		w.watches = 1
+		w.form()
 		w.network.SetLink(w.host(0), w.host(4), sim.Link{Down: true})
+		w.network.SetLink(w.host(0), other, sim.Link{Down: true})
 		if err := w.exchange(0, 4); err == nil {
 			t.Error("the message arrives")
 		}
 		err := w.comms[0].Err()
 		wantPeerError(t, err, 4, false)
-		if err == nil || !strings.Contains(err.Error(), w.host(4)) {
-			t.Errorf("got error %v, want one with the address %s", err, w.host(4))
+		for _, want := range []string{"rank 4 failed: ", "no connection at " + w.host(4) + ", " + other + ": ", "sim: dial ", "context deadline exceeded"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got error %v, want one with %q", err, want)
+			}
 		}
 		for rank := range demandNodes {
 			for _, failed := range w.notes[rank].all() {

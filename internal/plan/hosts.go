@@ -23,6 +23,21 @@ func HostsOf(names []string) Hosts {
 	return h
 }
 
+// EvenHosts returns the Hosts of a number of ranks, in their order, with perHost ranks on each host. The last host may have
+// fewer.
+func EvenHosts(ranks, perHost int) Hosts {
+	h := Hosts{of: make([]int, ranks), ranks: make([][]int, (ranks+perHost-1)/perHost)}
+	all := make([]int, ranks)
+	for rank := range ranks {
+		all[rank], h.of[rank] = rank, rank/perHost
+	}
+	for host := range h.ranks {
+		first, next := host*perHost, min((host+1)*perHost, ranks)
+		h.ranks[host] = all[first:next:next]
+	}
+	return h
+}
+
 // Size returns the number of ranks.
 func (h Hosts) Size() int { return len(h.of) }
 

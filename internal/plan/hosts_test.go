@@ -31,6 +31,18 @@ func TestHostsOf(t *testing.T) {
 	}
 }
 
+func TestEvenHosts(t *testing.T) {
+	for _, test := range []struct {
+		ranks, perHost int
+		of             []int
+	}{{6, 2, []int{0, 0, 1, 1, 2, 2}}, {5, 3, []int{0, 0, 0, 1, 1}}, {3, 1, []int{0, 1, 2}}, {2, 4, []int{0, 0}}, {0, 2, nil}} {
+		got, want := EvenHosts(test.ranks, test.perHost), hostsOf(test.of)
+		if !slices.Equal(got.of, want.of) || !slices.EqualFunc(got.ranks, want.ranks, slices.Equal) {
+			t.Errorf("%d ranks, %d on each host: got %+v, want %+v", test.ranks, test.perHost, got, want)
+		}
+	}
+}
+
 func TestFirstHosts(t *testing.T) {
 	h := hostsOf([]int{0, 1, 2, 0, 1, 2, 0, 0})
 	for _, test := range []struct {

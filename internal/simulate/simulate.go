@@ -1,7 +1,7 @@
 // Package simulate predicts the time of collectives on machines that are described by a few
 // numbers.
 //
-// It executes the plans of [plan.Algorithms] in a discrete-event model. Ranks of a host share its
+// It executes the plans of [plan.AlgorithmsOn] in a discrete-event model. Ranks of a host share its
 // processors, and every message takes time of the processors of both sides. Messages between
 // hosts occupy the links of their path, one after the other, so that contention shows. Long
 // messages wait for a grant of their receiver, as they do in package link.
@@ -81,6 +81,10 @@ type Call struct {
 	// Channels is the number of parallel runs of the plans, each on a slice of the vector. 0 is 1.
 	Channels int
 
+	// Hierarchical says that Algorithm is one of [plan.Hierarchical] for the hosts of the machine. The plan of a rank then
+	// takes time for each host, so fewer ranks and moves are possible.
+	Hierarchical bool
+
 	// FullMax limits the execution in full of plans with alike rounds, such as rings. With more
 	// ranks the first rounds of each section are executed, and the others are assumed to take as
 	// long.
@@ -114,9 +118,13 @@ type Progress func(done, all int64) bool
 
 // Limits of the moves of all ranks together. Plans that are only made as a whole are in memory.
 const (
-	movesMax = 1 << 28
-	wholeMax = 1 << 26
+	movesMax        = 1 << 28
+	wholeMax        = 1 << 26
+	hierarchicalMax = 1 << 23 // of hierarchical plans
 )
+
+// rankHostsMax limits the product of ranks and hosts for hierarchical plans, since the plan of a rank takes time for each host.
+const rankHostsMax = 1 << 24
 
 // channelsMax is the largest number of channels.
 const channelsMax = 1 << 10
@@ -137,7 +145,15 @@ func Run(m Machine, c Call, progress Progress) (Result, error) {
 		return Result{}, err
 	}
 	if c.Algorithm.Rounds == nil {
-		if err := c.limit(wholeMax); err != nil {
+		most := wholeMax
+		if c.Hierarchical {
+			most = hierarchicalMax
+			if hosts := m.hosts(c.Ranks); c.Ranks*hosts > rankHostsMax {
+				return Result{}, fmt.Errorf("%s of %d ranks on %d hosts: %w: the product of ranks and hosts is %d, the limit is %d: choose fewer ranks or another algorithm",
+					c.Algorithm.Name, c.Ranks, hosts, ErrTooLarge, c.Ranks*hosts, rankHostsMax)
+			}
+		}
+		if err := c.limit(most, m.RanksPerHost); err != nil {
 			return Result{}, err
 		}
 		return m.execute(c, newPremade(c), progress)
@@ -146,14 +162,14 @@ func Run(m Machine, c Call, progress Progress) (Result, error) {
 	if r.Alike > 0 && c.Ranks > c.FullMax {
 		return m.symmetric(c, r, progress)
 	}
-	if err := c.limit(movesMax); err != nil {
+	if err := c.limit(movesMax, m.RanksPerHost); err != nil {
 		return Result{}, err
 	}
 	return m.execute(c, &roundwise{rounds: r}, progress)
 }
 
-// limit returns an error if the plans of all ranks have more moves than most.
-func (c *Call) limit(most int) error {
+// limit returns an error if the plans of all ranks have more moves than most. It estimates their number from a few ranks.
+func (c *Call) limit(most, perHost int) error {
 	of := func(rank int) (moves int) {
 		if c.Algorithm.Rounds != nil {
 			r := c.Algorithm.Rounds(c.Ranks, c.Root)
@@ -169,9 +185,20 @@ func (c *Call) limit(most int) error {
 		}
 		return moves
 	}
-	// The root may have many more moves than the others.
 	last := c.Ranks - 1
-	if all := (max(of(c.Ranks/2), of(last))*last + of(c.Root)) * max(c.Channels, 1); all > most {
+	inner := of(c.Ranks / 2)
+	if c.Hierarchical {
+		// The first rank of a host may have many more moves than its others.
+		const sampled = 8
+		first, n := c.Ranks/2/perHost*perHost, min(perHost, sampled)
+		inner = 0
+		for rank := first; rank < min(first+n, c.Ranks); rank++ {
+			inner += of(rank)
+		}
+		inner = (inner + n - 1) / n
+	}
+	// The root may have many more moves than the others.
+	if all := (max(inner, of(last))*last + of(c.Root)) * max(c.Channels, 1); all > most {
 		return fmt.Errorf("%s of %d ranks: %w: the plans have about %d moves, the limit is %d: choose fewer ranks or another algorithm",
 			c.Algorithm.Name, c.Ranks, ErrTooLarge, all, most)
 	}
@@ -186,8 +213,11 @@ func (m *Machine) Check(ranks int) error {
 	case m.Cores < 1:
 		return fmt.Errorf("%d cores per host: must be at least 1", m.Cores)
 	}
-	return m.Topology.check((ranks + m.RanksPerHost - 1) / m.RanksPerHost)
+	return m.Topology.check(m.hosts(ranks))
 }
+
+// hosts returns the number of hosts of a number of ranks.
+func (m *Machine) hosts(ranks int) int { return (ranks + m.RanksPerHost - 1) / m.RanksPerHost }
 
 // sampledRounds is the number of rounds of each section that symmetric executes, if all ranks have
 // no more than sampledMoves together.

@@ -92,11 +92,12 @@ func TestEveryAlgorithmEnds(t *testing.T) {
 	tree := loaded
 	tree.Topology = Topology{Shape: FatTree, HostsPerLeaf: 2, Oversubscription: 2}
 	for _, c := range plan.Collectives() {
-		for _, a := range plan.Algorithms(c) {
-			for _, ranks := range []int{1, 2, 3, 4, 7, 8, 13} {
+		for _, ranks := range []int{1, 2, 3, 4, 7, 8, 13} {
+			for i, a := range plan.AlgorithmsOn(c, plan.EvenHosts(ranks, loaded.RanksPerHost)) {
 				if !a.Fits(ranks) {
 					continue
 				}
+				hierarchical := i >= len(plan.Algorithms(c))
 				root := ranks / 2
 				want := int64(0)
 				for _, p := range a.Plans(ranks, root) {
@@ -110,11 +111,11 @@ func TestEveryAlgorithmEnds(t *testing.T) {
 				}
 				for _, m := range []Machine{wire, loaded, tree} {
 					for _, bytes := range []int{0, 8, 100_000} {
-						got := simulated(t, m, Call{Algorithm: a, Ranks: ranks, Root: root, Bytes: bytes, FullMax: 4096})
+						got := simulated(t, m, Call{Algorithm: a, Ranks: ranks, Root: root, Bytes: bytes, FullMax: 4096, Hierarchical: hierarchical})
 						if got.Messages != want {
 							t.Errorf("%v/%s of %d ranks, %d bytes: %d messages, the plans have %d", c, a.Name, ranks, bytes, got.Messages, want)
 						}
-						if again := simulated(t, m, Call{Algorithm: a, Ranks: ranks, Root: root, Bytes: bytes, FullMax: 4096}); again != got {
+						if again := simulated(t, m, Call{Algorithm: a, Ranks: ranks, Root: root, Bytes: bytes, FullMax: 4096, Hierarchical: hierarchical}); again != got {
 							t.Errorf("%v/%s of %d ranks, %d bytes: %+v, and then %+v", c, a.Name, ranks, bytes, got, again)
 						}
 					}

@@ -6,6 +6,7 @@ package testhook
 import (
 	"context"
 	"net"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/bufpool"
 	"github.com/nexar-go/nexar/internal/cost"
@@ -24,8 +25,12 @@ type World struct {
 	Topology topology.Topology
 	// Relays are mesh.Config.Relay, by rank, or nil.
 	Relays []*mesh.Relay
-	// Watches is mesh.Config.Watches.
-	Watches int
+	// Watches and IdleTimeout are those of mesh.Config.
+	Watches     int
+	IdleTimeout time.Duration
+	// Linked has, by rank, functions that return the number of ranks that the rank is linked to; nexar.Local sets them,
+	// unless the list is empty.
+	Linked []func() int
 }
 
 type (

@@ -231,9 +231,18 @@ func procStatus(t *testing.T, w *worker, field string) (bytes int) {
 // cpuTime returns the processor time that a worker has used.
 func cpuTime(t *testing.T, w *worker) time.Duration {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.cmd.Process.Pid))
+	d, err := processorTime(w.cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return d
+}
+
+// processorTime returns the processor time, user and system, that a process has used without its children.
+func processorTime(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
 	}
 	// The name of the program, in parentheses, may contain spaces.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
@@ -242,9 +251,9 @@ func cpuTime(t *testing.T, w *worker) time.Duration {
 	for _, i := range []int{utime, stime} {
 		n, err := strconv.Atoi(fields[i])
 		if err != nil {
-			t.Fatal(err)
+			return 0, err
 		}
 		total += n
 	}
-	return time.Duration(total) * tick
+	return time.Duration(total) * tick, nil
 }

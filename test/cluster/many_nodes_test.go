@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -121,4 +122,26 @@ func recoverMany(ctx context.Context, s *workerState, o command, r *result) erro
 	last.Adopted = s.views.last
 	r.Epochs = []epoch{last}
 	return err
+}
+
+// reportHeap reports the memory of the process, the number of connections of its nodes in [result].Rounds, and in
+// [result].Size how many of them are those of watches. [memory].Heap has the bytes of objects only.
+func reportHeap(_ context.Context, s *workerState, _ command, r *result) error {
+	for _, n := range s.nodes {
+		for _, p := range n.Peers() {
+			switch p.LinkPurpose {
+			case "":
+			case "watch":
+				r.Size++
+				r.Rounds++
+			default:
+				r.Rounds++
+			}
+		}
+	}
+	r.Memory = memoryNow()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	r.Memory.Heap = int(m.HeapAlloc) // without the unused parts of its blocks
+	return nil
 }

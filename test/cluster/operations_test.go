@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nexar-go/nexar"
 )
@@ -59,6 +60,29 @@ func allReduce(ctx context.Context, c *nexar.Comm, n, round int) error {
 		return err
 	}
 	return equal("all_reduce", x, func(i int) int64 { return sum(c.Size(), i, round) })
+}
+
+// timeReduces times all-reduces of one vector. The ranks begin each after a barrier. The results are checked.
+func timeReduces(ctx context.Context, s *workerState, o command, r *result) error {
+	c := s.comm()
+	x := make([]int64, o.N)
+	for ; r.Rounds < o.Rounds; r.Rounds++ {
+		for i := range x {
+			x[i] = value(c.Rank(), i, r.Rounds)
+		}
+		if err := c.Barrier(ctx); err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := nexar.AllReduce(ctx, c, x, nexar.Sum); err != nil {
+			return err
+		}
+		r.Times = append(r.Times, time.Since(began))
+		if err := equal("all_reduce", x, func(i int) int64 { return sum(c.Size(), i, r.Rounds) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ring sends a vector to the next rank and receives the vector of the previous rank.

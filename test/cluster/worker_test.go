@@ -115,7 +115,8 @@ func handlers() map[string]handler {
 		"peers": peers, "survive": survive, "wait-for-failure": waitForFailure, "flood": flood, "stress": stress, "status": askStatus,
 		"form-in-process": formInProcess, "change": change, "change-and-rejoin": changeAndRejoin, "progress": progress, "leave": leave, "stop": stop,
 		"check-more": checkMore, "work-in-part": workInPart, "traffic": traffic, "tamper": tamper,
-		"join-many": joinMany, "loop-many": loopMany, "recover-many": recoverMany,
+		"join-many": joinMany, "loop-many": loopMany, "recover-many": recoverMany, "heap-of-nodes": reportHeap,
+		"time-reduces": timeReduces,
 	}
 }
 

@@ -17,12 +17,14 @@ import (
 // runs all trials, and over other transports a sample that is spread over all trials.
 func TestConformance(t *testing.T) {
 	relayed, relayedSample := []int{4, 7, 8}, uint64(4)
+	pendingRanks := []int{5, 8}
 	mostRanks := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16}
 	manyRanks := []int{34} // in groups
 	someRanks := []int{2, 3, 4, 5, 8}
 	fewRanks := []int{2, 3, 5}
 	if worldtest.Brief() {
 		relayed, relayedSample = []int{7}, 20
+		pendingRanks = []int{5}
 		mostRanks, manyRanks, someRanks, fewRanks = []int{1, 2, 3, 5, 8}, []int{18}, []int{2, 5}, []int{3}
 	}
 	for _, test := range []struct {
@@ -40,6 +42,11 @@ func TestConformance(t *testing.T) {
 		{worldtest.TLS(), fewRanks, 10},
 		{worldtest.TCP(), fewRanks, 10},
 		{worldtest.Mixed(), []int{3, 4, 6}, 10},
+		{worldtest.Sim().OnDemand(), pendingRanks, 10},
+		{worldtest.QUIC().OnDemand(), pendingRanks, 40},
+		{worldtest.TLS().OnDemand(), pendingRanks, 40},
+		{worldtest.MemLinks().Eager(), pendingRanks, 20},
+		{worldtest.TLS().Eager(), fewRanks, 40},
 		{worldtest.MemLinks().Relayed(t, "k-regular:2"), relayed, relayedSample},
 		{worldtest.MemLinks().Relayed(t, "k-regular:4"), relayed, relayedSample},
 		{worldtest.MemLinks().Relayed(t, "hypercube"), relayed, relayedSample},
@@ -51,10 +58,10 @@ func TestConformance(t *testing.T) {
 		for _, n := range test.ranks {
 			t.Run(fmt.Sprintf("%s/ranks=%d", test.Name, n), func(t *testing.T) {
 				test.Require(t)
-				comms := test.Cluster(t, n, nexar.Config{})
+				w := test.World(t, n, nexar.Config{})
 				b := trialGenerator{n: n, kinds: kinds(), network: test.Cost}
 				tried := make(map[plan.Collective]int)
-				all, sampled := uint64(0), 0
+				all, sampled, pending := uint64(0), 0, 0
 				for tr := range b.trials {
 					all++
 					if tried[tr.collective] > 0 && worldtest.Mix(all)%test.sample != 0 {
@@ -62,11 +69,15 @@ func TestConformance(t *testing.T) {
 					}
 					sampled++
 					tried[tr.collective]++
-					if err := tr.run(comms); err != nil {
+					if test.IsOnDemand() && sampled%4 == 1 {
+						w.AwaitPending(t, 0)
+						pending++
+					}
+					if err := tr.run(w.Comms); err != nil {
 						t.Fatal(err)
 					}
 				}
-				t.Logf("%d of %d trials, by collective %v", sampled, all, tried)
+				t.Logf("%d of %d trials, at least %d of them with pending links, by collective %v", sampled, all, pending, tried)
 			})
 		}
 	}

@@ -63,7 +63,7 @@ type worldNode struct {
 // join starts a node that makes steps until the world stops or it leaves.
 func (w *elasticWorld) join(cfg nexar.Config) *worldNode {
 	n := &worldNode{joined: make(chan struct{}), done: make(chan struct{})}
-	cfg.Seeds, cfg.Listen = w.cfg.Seeds, w.cfg.Listen
+	cfg.Seeds, cfg.Listen, cfg.Topology, cfg.Links = w.cfg.Seeds, w.cfg.Listen, w.cfg.Topology, w.cfg.Links
 	cfg.Transports, cfg.RecoveryTimeout, cfg.Log = w.cfg.Transports, w.cfg.RecoveryTimeout, w.cfg.Log
 
 	w.wg.Go(func() {
@@ -182,20 +182,25 @@ func (w *elasticWorld) steps() int {
 // have the same state at the end.
 func TestGrowth(t *testing.T) {
 	for _, kind := range []struct {
-		topology   string
-		transports []string
+		topology, links string
+		transports      []string
 	}{
-		{"full", nil}, {"full", []string{"tcp"}}, {"full", []string{"quic"}}, {"k-regular:2", []string{"tcp"}},
-		{"k-regular:4", nil}, {"hypercube", nil}, {"hypercube", []string{"quic"}},
+		{"full", "demand", nil}, {"full", "demand", []string{"tcp"}}, {"full", "demand", []string{"quic"}},
+		{"full", "eager", nil}, {"full", "eager", []string{"tcp"}}, {"k-regular:2", "demand", []string{"tcp"}},
+		{"k-regular:4", "demand", nil}, {"hypercube", "demand", nil}, {"hypercube", "demand", []string{"quic"}},
 	} {
-		t.Run(kind.topology+strings.Join(kind.transports, ""), func(t *testing.T) {
-			w := newElasticWorld(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Transports: kind.transports, Topology: kind.topology})
+		t.Run(strings.Join(append([]string{kind.topology, kind.links}, kind.transports...), " "), func(t *testing.T) {
+			w := newElasticWorld(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Transports: kind.transports, Topology: kind.topology, Links: kind.links})
 			a, b := w.join(nexar.Config{}), w.join(nexar.Config{})
 			w.waitForSizes(2)
 			d := w.join(nexar.Config{})
 			w.waitForSizes(2, 3)
 			e := w.join(nexar.Config{})
 			w.waitForSizes(2, 3, 4)
+			<-e.joined
+			if want := map[string]int{"k-regular:2": 2, "hypercube": 2}[kind.topology]; want > 0 && e.err == nil && len(e.node.Neighbors()) != want {
+				t.Errorf("a node of 4 has the neighbors %v, want %d", e.node.Neighbors(), want)
+			}
 			<-b.joined
 			if err := b.node.Leave(t.Context()); err != nil {
 				t.Error(err)

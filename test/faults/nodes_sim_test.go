@@ -24,6 +24,7 @@ type simWorld struct {
 	rng      *rand.Rand
 	wg       sync.WaitGroup
 	topology string // of the nodes
+	links    string // Config.Links of the nodes
 
 	mu      sync.Mutex
 	nodes   []*simMember
@@ -46,12 +47,7 @@ type simMember struct {
 	ended  bool
 }
 
-// newSimWorld starts a seed for a world of n nodes, and the nodes.
-func newSimWorld(t *testing.T, chance uint64, n int) *simWorld {
-	return newSlowSimWorld(t, chance, n, 100*time.Millisecond)
-}
-
-// newSlowSimWorld is like newSimWorld, with a given heartbeat interval.
+// newSlowSimWorld starts a seed for a world of n nodes, and the nodes, with a heartbeat interval.
 func newSlowSimWorld(t *testing.T, chance uint64, n int, beat time.Duration) *simWorld {
 	w := emptySimWorld(t, chance, n)
 	w.Beat = beat
@@ -61,7 +57,7 @@ func newSlowSimWorld(t *testing.T, chance uint64, n int, beat time.Duration) *si
 	return w
 }
 
-// newSparseSimWorld is like newSimWorld, with a topology of the nodes.
+// newSparseSimWorld starts a seed for a world of n nodes, and the nodes, with a topology.
 func newSparseSimWorld(t *testing.T, chance uint64, n int, topology string) *simWorld {
 	w := emptySimWorld(t, chance, n)
 	w.topology = topology
@@ -110,7 +106,7 @@ func simConfig(recovery nexar.RecoveryPolicy, rank *int) nexar.Config {
 // run runs a node from Join to its end.
 func (w *simWorld) run(m *simMember) error {
 	cfg := simConfig(nexar.Automatic, nil)
-	cfg.Topology = w.topology
+	cfg.Topology, cfg.Links = w.topology, w.links
 	n, err := w.Join(m.host, cfg)
 	if err != nil {
 		return err
@@ -267,7 +263,8 @@ func (w *simWorld) close() {
 
 // TestWorldsOfNodes: nodes crash, are cut off for long or briefly, lose links, leave and join, at
 // random. All remaining nodes end up in one world with correct results, and no node ends
-// without a fault. NODES=1000 runs that many worlds; FIRST=7 is the random seed of the first.
+// without a fault. NODES=1000 runs that many worlds; FIRST=7 is the random seed of the first. In every third world the nodes
+// have eager links.
 func TestWorldsOfNodes(t *testing.T) {
 	first, worlds := uint64(0), uint64(6)
 	if worldtest.Brief() {
@@ -282,8 +279,14 @@ func TestWorldsOfNodes(t *testing.T) {
 	for chance := first; chance < first+worlds; chance++ {
 		t.Run(fmt.Sprint(chance), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newSimWorld(t, chance, 5+int(chance)%4)
+				w := emptySimWorld(t, chance, 5+int(chance)%4)
 				defer w.close()
+				if chance%3 == 1 {
+					w.links = "eager"
+				}
+				for range 5 + int(chance)%4 {
+					w.add()
+				}
 				time.Sleep(10 * time.Second)
 				for range 1 + w.rng.IntN(6) {
 					w.applyFault()

@@ -17,7 +17,8 @@ import (
 
 // callMedia returns the media for tests of calls.
 func callMedia() []worldtest.Medium {
-	return worldtest.Media(append(worldtest.MessageMedia(), worldtest.MemLinks(), worldtest.SHMLinks(), worldtest.TLS(), worldtest.Mixed())...)
+	return worldtest.Media(append(worldtest.MessageMedia(), worldtest.MemLinks(), worldtest.Sim().OnDemand(), worldtest.TLS().OnDemand(), worldtest.SHMLinks(), worldtest.TLS(),
+		worldtest.TLS().Eager(), worldtest.Mixed())...)
 }
 
 // bytesFor returns n bytes for the call of a given number.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/bufpool"
@@ -29,18 +29,27 @@ type Medium struct {
 	// paths; end closes everything else.
 	listen func(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error)
 
-	onDemand bool
+	watches  int           // that each rank watches; 0 is the default
+	idle     time.Duration // of links before they become pending again; 0 is never
+	eager    bool
 	topology topology.Topology
 	relay    func(node string) mesh.RelayConfig // nil without relays
 }
 
-// linksVariable makes all media have links on demand if it is "demand"; see [Medium.OnDemand].
-const linksVariable = "NEXAR_TEST_LINKS"
-
-// OnDemand returns the medium with links on demand. Each rank watches one other rank, so that
-// most links are pending in small worlds, too.
+// OnDemand returns a medium without memory with most links pending. By default a rank watches six others
+// and is watched by six, so in worlds of up to 13 ranks all are linked. Here each rank watches one other rank, and other
+// links become pending again when they have been idle for a few milliseconds; see [World.AwaitPending].
 func (m Medium) OnDemand() Medium {
-	m.Name, m.onDemand = m.Name+", links on demand", true
+	m.Name, m.watches, m.idle = m.Name+", links on demand", 1, 3*time.Millisecond
+	return m
+}
+
+// IsOnDemand reports whether the medium is one of OnDemand.
+func (m Medium) IsOnDemand() bool { return m.idle > 0 }
+
+// Eager returns the medium with ranks that link themselves to all others when they join.
+func (m Medium) Eager() Medium {
+	m.Name, m.eager, m.watches = m.Name+", eager links", true, 1
 	return m
 }
 
@@ -188,12 +197,15 @@ func (m Medium) form(ctx context.Context, n int, cfg nexar.Config) (*World, erro
 		return nil, err
 	}
 	w := &World{Nodes: view.Nodes, end: end}
-	w.network = &testhook.World{View: view, Paths: paths, Cost: m.Cost, Pools: make([]*bufpool.Pool, n), Topology: m.topology}
+	w.network = &testhook.World{
+		View: view, Paths: paths, Cost: m.Cost, Pools: make([]*bufpool.Pool, n), Linked: make([]func() int, n),
+		Topology: m.topology, Watches: m.watches, IdleTimeout: m.idle,
+	}
 	if err := m.addRelays(w.network); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
-	if m.onDemand || os.Getenv(linksVariable) == "demand" {
-		cfg.Links, w.network.Watches = "demand", 1
+	if m.eager {
+		cfg.Links = "eager"
 	}
 	if w.Comms, err = nexar.Local(testhook.WithWorld(ctx, w.network), n, cfg); err != nil {
 		return nil, errors.Join(err, w.Close())
@@ -211,6 +223,7 @@ func (w *World) Close() error {
 	clear(w.Comms)
 	clear(w.network.Paths)
 	clear(w.network.Pools)
+	clear(w.network.Linked)
 	return errors.Join(err, w.end())
 }
 
@@ -231,6 +244,19 @@ func (w *World) Addr(rank int) string { return w.Nodes[rank].Addrs[0] }
 
 // Host returns the name of the host of a rank in a simulated network.
 func (w *World) Host(rank int) string { return w.Nodes[rank].ID.String() }
+
+// Linked returns the number of ranks that a rank is linked to.
+func (w *World) Linked(rank int) int { return w.network.Linked[rank]() }
+
+// AwaitPending waits until a rank of a medium of [Medium.OnDemand] has a pending link.
+func (w *World) AwaitPending(t testing.TB, rank int) {
+	t.Helper()
+	for end := time.Now().Add(Patience); w.Linked(rank) == len(w.Comms)-1; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("all links of rank %d stay connected while they are idle", rank)
+		}
+	}
+}
 
 // PoolInUse returns the number of buffers of the pool of a rank that are in use.
 func (w *World) PoolInUse(rank int) (n int) {

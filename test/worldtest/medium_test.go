@@ -1,7 +1,9 @@
 package worldtest
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -36,6 +38,53 @@ func TestMedia(t *testing.T) {
 				}
 				if c.Transport() != want || c.Encrypted() != encrypted {
 					t.Errorf("rank %d: %s, encrypted: %v; want %s, %v", c.Rank(), c.Transport(), c.Encrypted(), want, encrypted)
+				}
+			}
+		})
+	}
+}
+
+// TestLinks: on demand, most links are pending until messages need them and again when they have been idle. Eager ranks are
+// linked to all others.
+func TestLinks(t *testing.T) {
+	const n = 8
+	total := func(w *World) (links int) {
+		for rank := range n {
+			links += w.Linked(rank)
+		}
+		return links
+	}
+	for _, medium := range []Medium{Sim(), QUIC(), TLS()} {
+		t.Run(medium.OnDemand().Name, func(t *testing.T) {
+			w := medium.OnDemand().World(t, n, nexar.Config{})
+			for round := range 2 {
+				for end := time.Now().Add(Patience); total(w) != 2*n; time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatalf("round %d: %d links, want those of the two watches of each of %d ranks", round, total(w), n)
+					}
+				}
+				OnAll(t, w.Comms, func(rank int, c *nexar.Comm) error {
+					dst, src := make([]int64, n), make([]int64, n)
+					for to := range src {
+						src[to] = int64(100*rank + to)
+					}
+					if err := nexar.AllToAll(t.Context(), c, dst, src); err != nil {
+						return err
+					}
+					for from, x := range dst {
+						if x != int64(100*from+rank) {
+							return fmt.Errorf("got %d from rank %d, want %d", x, from, 100*from+rank)
+						}
+					}
+					return nil
+				})
+			}
+		})
+		t.Run(medium.Eager().Name, func(t *testing.T) {
+			w := medium.Eager().World(t, n, nexar.Config{})
+			for end := time.Now().Add(Patience); total(w) != n*(n-1); time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("%d links, want %d", total(w), n*(n-1))
 				}
 			}
 		})

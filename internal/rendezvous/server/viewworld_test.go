@@ -152,6 +152,17 @@ func (w *viewWorld) leave(rank int) {
 	synctest.Wait()
 }
 
+// reporters returns the number of nodes that report the death of the node of a rank: those that watch it or that it watches.
+func (w *viewWorld) reporters(rank int) (n int) {
+	v := w.sessions[0].Newest()
+	for peer := range v.Size() {
+		if w.graph.Connects(v, rank, peer) {
+			n++
+		}
+	}
+	return n
+}
+
 // die makes the nodes of some ranks die, in descending order. The nodes that watch them, or that they watch, report it.
 func (w *viewWorld) die(within time.Duration, ranks ...int) {
 	w.t.Helper()
@@ -174,8 +185,8 @@ func (w *viewWorld) die(within time.Duration, ranks ...int) {
 	synctest.Wait()
 }
 
-// A count is a number of messages and their bytes.
-type count struct{ messages, bytes int }
+// A count is a number of messages and their bytes. The signatures of views, of 70 to 72 bytes, are counted apart.
+type count struct{ messages, bytes, signatures int }
 
 // A pipeListener accepts TLS over pipes in memory, and counts the messages in both directions by
 // their types.
@@ -275,10 +286,14 @@ type countedSender struct {
 func (s countedSender) Write(b []byte) (int, error) {
 	if m, err := wire.ReadJoin(strings.NewReader(string(b)), wire.JoinBytesMax); err == nil {
 		if _, ping := m.(wire.JoinPing); !ping {
+			signature := 0
+			if d, ok := m.(wire.JoinDifference); ok {
+				signature = len(d.Signature)
+			}
 			s.conn.l.mu.Lock()
 			for _, name := range []string{s.conn.direction, fmt.Sprintf("%T %s", m, s.conn.direction)} {
 				c := s.conn.l.counts[name]
-				s.conn.l.counts[name] = count{c.messages + 1, c.bytes + len(b)}
+				s.conn.l.counts[name] = count{c.messages + 1, c.bytes + len(b), c.signatures + signature}
 			}
 			s.conn.l.mu.Unlock()
 		}

@@ -16,6 +16,7 @@ type Prediction struct {
 	Bytes        int64   `json:"bytes"`
 	Topology     string  `json:"topology"`
 	Algorithm    string  `json:"algorithm"`
+	Channels     int     `json:"channels"`
 	Micros       float64 `json:"time_us"`
 	Messages     int64   `json:"messages"`
 	Sent         int64   `json:"sent_bytes"`
@@ -62,7 +63,11 @@ func (t *Simulations) Add(s Simulation) error {
 	}
 	var b strings.Builder
 	p := s.Predictions[0]
-	if title := fmt.Sprintf("%s, %s, %s", p.Op, humanizedRanks(p.Ranks), p.Topology); title != t.title {
+	title := fmt.Sprintf("%s, %s, %s", p.Op, humanizedRanks(p.Ranks), p.Topology)
+	if p.Channels > 1 {
+		title += fmt.Sprintf(", %d channels", p.Channels)
+	}
+	if title != t.title {
 		if t.title != "" {
 			b.WriteString("\n")
 		}

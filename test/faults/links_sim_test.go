@@ -1,0 +1,173 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+// linkNodes is the number of nodes in the worlds of these tests: more than the twelve peers that a node watches or
+// is watched by, and the few that it negotiates with.
+const linkNodes = 20
+
+// inLinkWorld calls f with the nodes of a world in fake time, by rank.
+func inLinkWorld(t *testing.T, links string, idle time.Duration, f func(t *testing.T, c *worldtest.SimCluster, nodes []*nexar.Node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := worldtest.NewSimCluster(t, 1, linkNodes)
+		defer c.Close()
+		c.Beat = 2 * time.Second // Heartbeats of minutes take most of the time of the test.
+		nodes := make([]*nexar.Node, linkNodes)
+		defer func() {
+			if err := worldtest.ForEach(linkNodes, func(rank int) error {
+				if nodes[rank] == nil {
+					return nil
+				}
+				return nodes[rank].Close()
+			}); err != nil {
+				t.Error(err)
+			}
+		}()
+		if err := worldtest.ForEach(linkNodes, func(rank int) (err error) {
+			cfg := simConfig(nexar.Manual, &rank)
+			cfg.Links, cfg.LinkIdleTimeout = links, idle
+			nodes[rank], err = c.Join(linkHost(rank), cfg)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		f(t, c, nodes)
+	})
+}
+
+// TestLinksOfConfig: with Config.Links "eager" every node is linked to all others after it has joined, and without it
+// only to some.
+func TestLinksOfConfig(t *testing.T) {
+	for _, links := range []string{"", "eager"} {
+		t.Run("links="+links, func(t *testing.T) {
+			inLinkWorld(t, links, 0, func(t *testing.T, _ *worldtest.SimCluster, nodes []*nexar.Node) {
+				purposes := make(map[string]int)
+				for _, n := range nodes {
+					for _, p := range n.Peers() {
+						purposes[p.LinkPurpose]++
+					}
+				}
+				eager := links == "eager"
+				if eager != (purposes[""] == 0) || eager != (purposes["eager"] > 0) || purposes["watch"] == 0 {
+					t.Errorf("the purposes of the links are %v", purposes)
+				}
+			})
+		})
+	}
+}
+
+// TestLinkIdleTimeout: a connection that a message has needed stays as long as messages follow each other within
+// LinkIdleTimeout, and ends at both nodes after that. Watched peers stay connected. The next message connects the nodes
+// again. Without the setting the connection stays.
+func TestLinkIdleTimeout(t *testing.T) {
+	const idle = 30 * time.Second
+	for name, limit := range map[string]time.Duration{"set": idle, "default": 0} {
+		t.Run(name, func(t *testing.T) {
+			inLinkWorld(t, "", limit, func(t *testing.T, _ *worldtest.SimCluster, nodes []*nexar.Node) {
+				peer := unlinkedPeer(t, nodes[0])
+				number := int64(0)
+				send := func() {
+					t.Helper()
+					number++
+					got := []int64{0}
+					h := nexar.StartRecv(t.Context(), nodes[peer].World(), got, 0, 1)
+					if err := nexar.Send(t.Context(), nodes[0].World(), []int64{number}, peer, 1); err != nil {
+						t.Fatal(err)
+					}
+					if err := h.Wait(); err != nil || got[0] != number {
+						t.Fatalf("got message %d, %v, want %d", got[0], err, number)
+					}
+					time.Sleep(time.Second) // The message may arrive before both nodes have settled the connection.
+				}
+				want := func(when, at0, atPeer string) {
+					t.Helper()
+					if a, b := purposeOf(nodes[0], peer), purposeOf(nodes[peer], 0); a != at0 || b != atPeer {
+						t.Errorf("%s: the link has the purposes %q and %q, want %q and %q", when, a, b, at0, atPeer)
+					}
+				}
+				want("before the first message", "", "")
+				watched := countPurpose(nodes[0], "watch")
+				for range 6 {
+					send()
+					want("after a message", "message", "peer")
+					time.Sleep(idle / 2)
+				}
+				want("between messages", "message", "peer")
+				if limit <= 0 {
+					time.Sleep(10 * idle)
+					want("minutes after the last message", "message", "peer")
+					return
+				}
+				time.Sleep(2 * idle)
+				want("long after the last message", "", "")
+				if now := countPurpose(nodes[0], "watch"); now != watched || watched == 0 {
+					t.Errorf("rank 0 is connected to %d peers that watch it or that it watches, and was to %d", now, watched)
+				}
+				send()
+				want("after another message", "message", "peer")
+			})
+		})
+	}
+}
+
+// TestUnreachablePeer: a message to a node that is alive, and that the network cuts off from this one, ends with an error that
+// names the rank, the node, its address and the reason, within the time that the first connection to a peer may take.
+func TestUnreachablePeer(t *testing.T) {
+	inLinkWorld(t, "", 0, func(t *testing.T, c *worldtest.SimCluster, nodes []*nexar.Node) {
+		peer := unlinkedPeer(t, nodes[0])
+		c.Network.SetLink(linkHost(0), linkHost(peer), sim.Link{Down: true})
+		began := time.Now()
+		_, err := nexar.Recv(t.Context(), nodes[0].World(), make([]int64, 1), peer, 1)
+		e, ok := errors.AsType[*nexar.PeerError](err)
+		if !ok || e.Rank != peer || e.Node != nodes[peer].ID() || e.Left {
+			t.Fatalf("got error %v, want one about rank %d", err, peer)
+		}
+		t.Log(time.Since(began), e.Addr, err)
+	})
+}
+
+func linkHost(rank int) string { return fmt.Sprint("host", rank) }
+
+// unlinkedPeer returns a rank that a node is not connected to.
+func unlinkedPeer(t *testing.T, n *nexar.Node) int {
+	t.Helper()
+	for _, p := range n.Peers() {
+		if p.LinkPurpose == "" {
+			return p.Rank
+		}
+	}
+	t.Fatal("the node is connected to all others")
+	return -1
+}
+
+// countPurpose returns the number of connections of a node for a reason.
+func countPurpose(n *nexar.Node, purpose string) (count int) {
+	for _, p := range n.Peers() {
+		if p.LinkPurpose == purpose {
+			count++
+		}
+	}
+	return count
+}
+
+// purposeOf returns the reason for the connection of a node to a rank.
+func purposeOf(n *nexar.Node, rank int) string {
+	for _, p := range n.Peers() {
+		if p.Rank == rank {
+			return p.LinkPurpose
+		}
+	}
+	return "no such peer"
+}
