@@ -37,6 +37,7 @@ func claims(c Collective, name string, n int) (claim, bool) {
 		"barrier/dissemination": {rounds: up, depth: up, messages: 2 * up},
 		"barrier/two-phase":     {rounds: 2, depth: 2, messages: 2 * (n - 1)},
 		"barrier/flat":          {rounds: 1, depth: 1, messages: 2 * (n - 1)},
+		"barrier/binomial":      {rounds: 2 * up, depth: 2 * up, messages: 2 * up},
 		"barrier/leader":        {rounds: 2, depth: 2, messages: 2 * (n - 1)},
 		"barrier/ring":          {rounds: n - 1, depth: n - 1, messages: 2 * (n - 1)},
 
