@@ -15,8 +15,8 @@ type namedDepths struct {
 	depths [len(fewRanks)]uint8
 }
 
-// fewDepths are depths of algorithms, by collective. TestFewDepths compares them with the plans, and prints them. An algorithm may be
-// missing; its plans are then made.
+// fewDepths are depths of algorithms, by collective. TestFewDepths compares them with the plans, and prints the lines. The depth of
+// an algorithm without a line is computed from its plans.
 var fewDepths = [plan.CollectiveLimit][]namedDepths{
 	plan.Barrier: {
 		{"dissemination", [...]uint8{2, 3, 4, 5}},

@@ -9,7 +9,7 @@ import (
 )
 
 // TestFewDepths compares the table of depths with the plans. It prints the lines of algorithms that are wrong or missing. A missing
-// one is no error.
+// line is not an error.
 func TestFewDepths(t *testing.T) {
 	for c := plan.Barrier; c < plan.CollectiveLimit; c++ {
 		known := slices.Clone(fewDepths[c])

@@ -162,7 +162,7 @@ func TestBoundsDoNotChangeChoices(t *testing.T) {
 	}
 }
 
-// TestPerPeer: every rank receives as many messages as the algorithm says, so that a bound of its time is none too high.
+// TestPerPeer: every rank receives at least PerPeer messages from each other rank.
 func TestPerPeer(t *testing.T) {
 	for _, size := range []int{2, 3, 8, 17, 40} {
 		forEach(size, func(c plan.Collective, _ int, a plan.Algorithm) {
@@ -175,8 +175,7 @@ func TestPerPeer(t *testing.T) {
 	}
 }
 
-// TestNoLongPlans: for short vectors of many ranks the choice needs no plans in which every rank exchanges messages with all
-// others.
+// TestNoLongPlans: the choice for short vectors of many ranks makes no plans of algorithms with PerPeer.
 func TestNoLongPlans(t *testing.T) {
 	const size = 256
 	s := NewShared(Host(1<<20, 2), plan.Groups(size))

@@ -136,8 +136,8 @@ func (o *outbox) flushLocked(b []byte, counted uint32) (need Purpose) {
 	return need
 }
 
-// sendLazy sends a frame that is not counted ([wire.IsCounted]) and that the peer need not handle before it calls
-// [Link.ReadLazy]: with a LazyWriter the frame wakes no goroutine of the peer.
+// sendLazy sends an uncounted frame ([wire.IsCounted]). With a LazyWriter it wakes no goroutine of the peer, which handles it
+// with the next frame or in [Link.ReadLazy].
 func (o *outbox) sendLazy(frame []byte) {
 	b := o.lockBuffer()
 	if p := o.to; len(b) == 0 && p != nil && p.lazy != nil && !p.writing && !o.closed && !o.holding && p.lazy.TryWriteLazy(frame) {

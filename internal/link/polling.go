@@ -176,7 +176,7 @@ func (l *Link) Unattend() {
 }
 
 // ReadLazy handles the frames on the control lane that the peer has sent without waking a goroutine of this node
-// ([Link.Beat]). It makes no system calls, and does nothing on a link that needs them.
+// ([Link.Beat]). It makes no system calls. Without shared memory it does nothing.
 func (l *Link) ReadLazy() {
 	a := l.at.Load()
 	if a == nil || !l.memory() {

@@ -76,7 +76,7 @@ func (v View) Set() map[NodeID]bool {
 }
 
 // without returns v without the nodes that are gone.
-// It shares the memory of v if none is: the arbiter calls it for every message of a node.
+// It returns v itself if no node is gone: the arbiter calls it for every message of a node.
 func (v View) without(gone func(id NodeID) bool) View {
 	isGone := func(n Node) bool { return gone(n.ID) }
 	first := slices.IndexFunc(v.Nodes, isGone)

@@ -62,8 +62,8 @@ func TestViewCheck(t *testing.T) {
 	}
 }
 
-// TestViewWithout: a view without the nodes that are gone has the others in order, and shares the memory of the view only if none
-// is gone. To append to the result changes neither.
+// TestViewWithout: without removes the nodes that are gone and keeps the order. To append to the result does not change the
+// view.
 func TestViewWithout(t *testing.T) {
 	v := View{Epoch: 3, Nodes: append(make([]Node, 0, 8), nodes(5)...)}
 	for gone := -1; gone < 5; gone++ {

@@ -106,7 +106,7 @@ func untilMultiple(interval time.Duration) time.Duration {
 	return d
 }
 
-// watchSlots are the slots of the nodes that this node watches in a view, and of those that watch it.
+// watchSlots are the slots of the nodes that this node watches in a view, and of its watchers.
 type watchSlots struct{ watched, watchers []int }
 
 // watchSlotsLocked returns the slots for the adopted view. They are computed once for each view.

@@ -36,9 +36,9 @@ type Algorithm struct {
 	// Ranks do not know their network, so the algorithm is used only if a setting fixes it.
 	Placed bool
 
-	// PerPeer is the least number of messages that every rank receives from each other rank. If it is not 0, the
-	// work of every rank grows with the number of ranks, which rules the algorithm out for many ranks and short
-	// vectors before its long plans are made. 0 is right for every algorithm.
+	// PerPeer is the least number of messages that every rank receives from each other rank, or 0. If it is positive, the
+	// work of every rank grows with the number of ranks, and the algorithm can be excluded for many ranks and short
+	// vectors without its plans.
 	PerPeer int
 
 	// Fits reports whether the algorithm is suitable for a number of ranks. It would be correct

@@ -55,8 +55,8 @@ func (w *eventFDWriter) signal() {
 	}
 }
 
-// eventsPerRead is the number of events after which watchEvents reads the eventfd: before its counter is full, should
-// the peer add more than 1 at a time.
+// eventsPerRead is the number of events after which watchEvents reads the eventfd, so that the counter does not become full
+// even if the peer adds large numbers.
 const eventsPerRead = 64
 
 // watchEvents calls signaled once at the beginning, and after each signal. It returns when
