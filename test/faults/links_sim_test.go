@@ -3,6 +3,8 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,7 +38,7 @@ func inLinkWorld(t *testing.T, links string, idle time.Duration, f func(t *testi
 		}()
 		if err := worldtest.ForEach(linkNodes, func(rank int) (err error) {
 			cfg := simConfig(nexar.Manual, &rank)
-			cfg.Links, cfg.LinkIdleTimeout = links, idle
+			cfg.Links, cfg.LinkIdleTimeout, cfg.Log = links, idle, slog.New(slog.DiscardHandler)
 			nodes[rank], err = c.Join(linkHost(rank), cfg)
 			return err
 		}); err != nil {
@@ -134,7 +136,14 @@ func TestUnreachablePeer(t *testing.T) {
 		if !ok || e.Rank != peer || e.Node != nodes[peer].ID() || e.Left {
 			t.Fatalf("got error %v, want one about rank %d", err, peer)
 		}
-		t.Log(time.Since(began), e.Addr, err)
+		for _, want := range []string{fmt.Sprintf("rank %d (node %v at %s) failed: ", peer, e.Node, e.Addr), "no connection at " + e.Addr + ": ", "no answer"} {
+			if e.Addr == "" || !strings.Contains(err.Error(), want) {
+				t.Errorf("got error %v, want one with %q", err, want)
+			}
+		}
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("the error came after %v, want at most a minute", took)
+		}
 	})
 }
 
