@@ -162,13 +162,14 @@ func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, er
 		writes: make(map[uint64]int), rouse: make(chan struct{}, 1),
 		fallback: fallback{settled: make(chan struct{}), counted: make(chan struct{}), flush: make(chan struct{}, 1)},
 	}
+	dev := t.dev
+	dev.hold()
 	defer func() {
 		if err != nil {
 			c.discard()
 			c = nil
 		}
 	}()
-	dev := t.dev
 	if c.cq, err = dev.d.NewCQ(min(recvQueue+sendQueue, dev.d.MaxCompletions())); err != nil {
 		return c, err
 	}
@@ -245,6 +246,7 @@ func (c *conn) discard() {
 		k.close()
 	}
 	c.chunks = nil
+	c.t.dev.letGo()
 }
 
 func (c *conn) Peer() string          { return cmp.Or(c.peer, c.RemoteAddr()) }
@@ -388,6 +390,7 @@ func (c *conn) freeLocked() {
 		k.close()
 	}
 	c.chunks = nil
+	c.t.dev.letGo()
 }
 
 // readControl reads the control connection until it ends, which ends the conn. Before a fallback, nothing else arrives.

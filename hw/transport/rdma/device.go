@@ -35,6 +35,8 @@ type device struct {
 	bytes  int       // of the cache
 	limit  int
 	pinMin int
+	uses   int  // conns and regions that have not been released, which need pd
+	closed bool // freed after the last use
 }
 
 // openDevice opens the device and port of cfg.
@@ -164,11 +166,37 @@ func (dev *device) watch(failed func(error)) {
 
 func (dev *device) interrupt() { dev.events.Close() }
 
+// close frees the device with the last use of it: a call on a conn that has ended may still use a region.
 func (dev *device) close() {
 	dev.dropCache()
 	exposures.closeAll(dev)
 	if dev.events != nil {
 		dev.events.Close()
+	}
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	dev.closed = true
+	dev.freeLocked()
+}
+
+// hold keeps the device from being freed until letGo.
+func (dev *device) hold() {
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	dev.uses++
+}
+
+func (dev *device) letGo() {
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	dev.uses--
+	dev.freeLocked()
+}
+
+// freeLocked frees a device that is closed and not used.
+func (dev *device) freeLocked() {
+	if !dev.closed || dev.uses > 0 {
+		return
 	}
 	if dev.pd != nil {
 		dev.pd.Close()

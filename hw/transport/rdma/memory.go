@@ -45,6 +45,7 @@ func (dev *device) registerExactly(memory []byte) (*region, error) {
 	if err != nil {
 		return nil, err
 	}
+	dev.hold()
 	return &region{dev: dev, mr: mr, memory: memory}, nil
 }
 
@@ -67,6 +68,7 @@ func (dev *device) registerMapping(m *transport.Mapping) (*region, error) {
 	}
 	dev.order = append(dev.order, c)
 	c.uses++
+	dev.uses++
 	for dev.bytes > dev.limit && len(dev.order) > 1 {
 		dev.evictLocked(dev.order[0])
 	}
@@ -117,6 +119,7 @@ func isMapped(memory []byte) bool {
 
 // release ends the use of the region.
 func (r *region) release() {
+	defer r.dev.letGo()
 	if r.cached == nil {
 		r.mr.Close()
 		r.memory = nil

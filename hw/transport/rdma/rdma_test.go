@@ -59,12 +59,30 @@ func needFake(tb testing.TB) {
 	require.Have(tb, "cc", fake != nil, fmt.Sprintf("the fake of libibverbs cannot be built: %v", unbuilt))
 }
 
-func newCluster(tb testing.TB, n int) (made transporttest.Cluster) {
+// newCluster makes n transports. The test fails if one of their conns has gone over to TCP by its end.
+func newCluster(tb testing.TB, n int) transporttest.Cluster {
+	tb.Helper()
+	counters := new(Counters)
+	tb.Cleanup(func() { wantNoFallback(tb, counters) })
+	return clusterOf(tb, counters, make([]Config, n)...)
+}
+
+// newBreakable is newCluster for tests that break queue pairs.
+func newBreakable(tb testing.TB, n int) transporttest.Cluster {
+	tb.Helper()
+	return clusterOf(tb, new(Counters), make([]Config, n)...)
+}
+
+// clusterOf makes transports with the configurations. Their objects must be freed by the end of the test, which closes them.
+func clusterOf(tb testing.TB, counters *Counters, configs ...Config) (made transporttest.Cluster) {
+	tb.Helper()
+	wantNoObjects(tb)
 	ca := testpeer.NewCA(tb)
-	for i := range n {
+	for i, cfg := range configs {
 		name := fmt.Sprintf("n%d", i)
 		creds := ca.Node(tb, name)
-		t, err := New(Config{Listen: "127.0.0.1:0", Stall: patience}, transport.Env{
+		cfg.Listen, cfg.Stall, cfg.Counters = "127.0.0.1:0", patience, counters
+		t, err := New(cfg, transport.Env{
 			Node: name, Server: creds.Server(), Client: creds.Client, Peer: creds.Peer, Log: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
@@ -77,6 +95,28 @@ func newCluster(tb testing.TB, n int) (made transporttest.Cluster) {
 		made.Transports[i].(*rdma).stop(func(c *conn) { c.end(transport.ErrClosed) })
 	}
 	return made
+}
+
+// wantNoFallback fails a test whose traffic must stay on RDMA.
+func wantNoFallback(tb testing.TB, counters *Counters) {
+	tb.Helper()
+	if n := counters.Fallbacks(); n > 0 {
+		tb.Errorf("%d conns went over to TCP", n)
+	}
+}
+
+// wantNoObjects fails the test at its end if it has not freed all objects of the library, which only the fake counts.
+func wantNoObjects(tb testing.TB) {
+	tb.Helper()
+	if fake == nil {
+		return
+	}
+	before := fake.Live()
+	tb.Cleanup(func() {
+		if n := fake.Live(); n != before {
+			tb.Errorf("%d objects of the library after the test, and %d before", n, before)
+		}
+	})
 }
 
 func TestConformance(t *testing.T) {

@@ -56,9 +56,10 @@ func (c *conn) Suits(memory []byte) bool {
 
 // Register implements [transport.RemoteMemory].
 func (c *conn) Register(memory []byte) (transport.Registration, error) {
-	if err := c.Err(); err != nil {
-		return nil, err
+	if !c.hold() {
+		return nil, c.Err()
 	}
+	defer c.letGo()
 	r := &registration{conn: c, memory: memory}
 	if len(memory) > 0 {
 		var err error
