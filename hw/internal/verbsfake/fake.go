@@ -155,6 +155,9 @@ type Port struct {
 // Configure sets the devices, at most two, which are named fake0 and fake1: by default one with a port of Ethernet. It applies to those
 // that are opened later.
 func (f *Fake) Configure(devices ...Device) {
+	if len(devices) == 0 {
+		f.device(0, 0, 0, 0)
+	}
 	for i, d := range devices {
 		f.device(int32(len(devices)), int32(i), number(!d.NoWindows), int32(len(d.Ports)))
 		for k, p := range d.Ports {

@@ -73,9 +73,11 @@ func openNamed(name string, cfg Config) (dev *device, err error) {
 	if dev.d, err = verbs.Open(name); err != nil {
 		return nil, err
 	}
+	opened := dev
 	defer func() {
 		if err != nil {
-			dev.close()
+			opened.close()
+			dev = nil
 		}
 	}()
 	_, err = os.Stat("/sys/class/infiniband/" + name + "/parent") // Only rdma_rxe has it.

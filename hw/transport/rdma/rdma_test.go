@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -27,6 +28,10 @@ var (
 
 // TestMain uses a fake of libibverbs on hosts without RDMA devices, if there is a C compiler.
 func TestMain(m *testing.M) {
+	if library := os.Getenv(libraryVariable); library != "" {
+		diagnoseHere(library)
+		return
+	}
 	if paths, _ := filepath.Glob("/sys/class/infiniband/*"); len(paths) == 0 {
 		fake, unbuilt = verbsfake.Load()
 	}
