@@ -20,6 +20,15 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// TestNothingWritten: without RDMA no payload is written remotely, which fails if it is required.
+func TestNothingWritten(t *testing.T) {
+	var out strings.Builder
+	err := bench(t.Context(), []string{"-transport", "tcp", "-suite", "8", "-require-written"}, &out)
+	if err == nil || err.Error() != "no byte was written remotely" {
+		t.Errorf("error %v, want one since no byte was written remotely", err)
+	}
+}
+
 func TestBenchFlags(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"x", `unexpected argument "x"`},
