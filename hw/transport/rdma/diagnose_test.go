@@ -97,6 +97,7 @@ func TestDiagnoseLibrary(t *testing.T) {
 
 // TestDiagnoseFaults: Diagnose says what is missing, and how to add it.
 func TestDiagnoseFaults(t *testing.T) {
+	needFake(t)
 	ethernet := func(p verbsfake.Port) []verbsfake.Device { return []verbsfake.Device{{Ports: []verbsfake.Port{p}}} }
 	for name, test := range map[string]struct {
 		devices []verbsfake.Device
