@@ -131,7 +131,7 @@ func TestNoWindows(t *testing.T) {
 	}
 }
 
-// cacheOf opens a device whose cache has a limit.
+// cacheOf opens a device with a limit of its cache.
 func cacheOf(t *testing.T, limit int) *device {
 	t.Helper()
 	needFake(t)

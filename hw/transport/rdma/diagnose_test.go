@@ -42,7 +42,7 @@ const (
 	memlockVariable = "RDMA_TEST_MEMLOCK"
 )
 
-// diagnoseHere writes what Diagnose writes with a library.
+// diagnoseHere writes the output of Diagnose with a library.
 func diagnoseHere(library string) {
 	verbs.Library = library
 	if n, err := strconv.ParseUint(os.Getenv(memlockVariable), 10, 64); err == nil {
@@ -95,7 +95,7 @@ func TestDiagnoseLibrary(t *testing.T) {
 		"the limit of locked memory is 64 KiB: raise it to 65536 KiB or more (ulimit -l, LimitMEMLOCK of systemd)", "rdma: uses fake0", "usable: true")
 }
 
-// TestDiagnoseFaults: Diagnose says what is missing, and how to add it.
+// TestDiagnoseFaults: Diagnose names missing parts, and how to add them.
 func TestDiagnoseFaults(t *testing.T) {
 	needFake(t)
 	ethernet := func(p verbsfake.Port) []verbsfake.Device { return []verbsfake.Device{{Ports: []verbsfake.Port{p}}} }

@@ -102,7 +102,7 @@ func clusterOf(tb testing.TB, counters *Counters, configs ...Config) (made trans
 	return made
 }
 
-// wantNoFallback fails a test whose traffic must stay on RDMA.
+// wantNoFallback fails a test if its traffic has left RDMA.
 func wantNoFallback(tb testing.TB, counters *Counters) {
 	tb.Helper()
 	if n := counters.Fallbacks(); n > 0 {
