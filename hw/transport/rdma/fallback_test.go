@@ -195,6 +195,8 @@ const peerReason = "the queue pair of the peer has failed"
 // of the peer.
 func (w *worldTransports) wantFallback(text string, everywhere bool) func(ctx context.Context, node *nexar.Node) error {
 	return func(ctx context.Context, node *nexar.Node) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
 		for {
 			waits := false
 			for _, p := range node.Peers() {
