@@ -126,6 +126,9 @@ func TestNoWindows(t *testing.T) {
 		}
 		return wantRDMA(node)
 	})
+	if a, _ := newPair(t); a.Capabilities().RemoteMemory != nil {
+		t.Error("a conn without memory windows has the capability RemoteMemory")
+	}
 	if counters.Written() != 0 || counters.Copied() < 1<<20 {
 		t.Errorf("%d bytes written remotely and %d copied; want none, and the vectors", counters.Written(), counters.Copied())
 	}
