@@ -132,11 +132,8 @@ cover: ## print the test coverage of each package
 netns: ## run the tests of whole clusters, including those with several hosts (network namespaces), as root
 	NEXAR_REQUIRE=netns go test -count=1 -v ./test/cluster
 
-rdma: ## run the tests of RDMA in a virtual machine with software RDMA (hw/vm); needs QEMU
-	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; cd hw; \
-	for p in internal/verbs transport/rdma; do go test -c -o "$$dir/$$(basename $$p).test" ./$$p; done; \
-	vm/run -t 330 -f "$$dir/verbs.test" -f "$$dir/rdma.test" \
-	  'rdma link add rxe0 type rxe netdev lo; export NEXAR_REQUIRE=rdma,remote,trywrite,poller,tlsconn,kill; /verbs.test -test.run "Send|Window" && /rdma.test'
+rdma: ## run the tests of RDMA and each collective in a virtual machine with software RDMA (hw/vm), within 6 minutes; needs QEMU
+	hw/vm/tests
 
 gpu: ## run the tests of GPUs and NCCL on the hardware of this machine (hw/gpu), and write docs/results/gpu.txt
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; hw/gpu/build "$$dir" && hw/gpu/run "$$dir" docs/results/gpu.txt
@@ -144,13 +141,8 @@ gpu: ## run the tests of GPUs and NCCL on the hardware of this machine (hw/gpu),
 rdma-full: ## run all tests of RDMA in virtual machines, in 10 to 20 minutes, and write docs/results/rdma.txt; needs QEMU
 	hw/vm/full docs/results/rdma.txt
 
-rdma-ci: ## run some tests of RDMA in a virtual machine, in less than a minute; says so if QEMU is missing
-	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; cd hw; status=0; \
-	vm/image "$${RDMA_VM_DIR:-$${XDG_CACHE_HOME:-$$HOME/.cache}/nexar-vm}" || status=$$?; \
-	if [ $$status = 3 ]; then echo "rdma-ci: no test of RDMA was run, since the virtual machine cannot be made"; exit; fi; \
-	for p in internal/verbs transport/rdma; do go test -c -o "$$dir/$$(basename $$p).test" ./$$p; done; \
-	vm/run -t 50 -f "$$dir/verbs.test" -f "$$dir/rdma.test" \
-	  'rdma link add rxe0 type rxe netdev lo; export NEXAR_REQUIRE=rdma,remote,trywrite,poller,tlsconn,kill; /verbs.test -test.run "Send|Window" && /rdma.test -test.short -test.run "Conformance/(Remote|Kill)|World$$|Copies|Fallback"'
+rdma-ci: ## run some tests of RDMA in a virtual machine, in less than a minute; needs QEMU
+	hw/vm/tests ci
 
 arm64: ## run the tests of the kernels and of encodings on an emulated arm64 (qemu-aarch64-static)
 	GOARCH=arm64 $(GOTEST) -short -exec=qemu-aarch64-static $(ARM64)

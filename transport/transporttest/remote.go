@@ -60,6 +60,9 @@ func (p *remotePair) register() {
 	p.must(err, "register %d bytes", len(p.memory))
 }
 
+// deregister releases the current registration.
+func (p *remotePair) deregister() { p.reg.Deregister() }
+
 func (p *remotePair) grant(offset, n int) transport.Grant {
 	p.tb.Helper()
 	g, err := p.reg.Grant(offset, n)
@@ -93,6 +96,7 @@ func (p *remotePair) wantUnwritten(from, to int, what string) {
 func testRemoteWrite(x *check) {
 	const size, margin = 3 << 20, 1000
 	p := x.remotePair(size + 2*margin)
+	defer p.deregister()
 	s, r := x.pipe(p.writing, p.owning)
 	d := x.data.stream(0)
 	whole, first := p.grant(margin, size), p.grant(0, margin)
@@ -117,13 +121,13 @@ func testRemoteWrite(x *check) {
 	if p.memory[margin-1] != 7 {
 		x.fatal("the last byte of a grant is %d after its write, want 7", p.memory[margin-1])
 	}
-	p.reg.Deregister()
 }
 
 // testRemoteRefused: forged keys and writes that exceed the grant fail and change
 // nothing, as do grants that exceed the registration.
 func testRemoteRefused(x *check) {
 	p := x.remotePair(1000)
+	defer p.deregister()
 	key := p.grant(100, 100).Key()
 	for _, test := range []struct {
 		what      string
@@ -156,6 +160,7 @@ func testRemoteRefused(x *check) {
 // testRemoteOtherConn: a key is valid over the conn of its grant alone. Over another one it does no harm.
 func testRemoteOtherConn(x *check) {
 	p := x.remotePair(100)
+	defer p.deregister()
 	other, _ := x.pair()
 	key := p.grant(0, 100).Key()
 	err := transport.CapabilitiesOf(other).RemoteMemory.WriteRemote(x.tb.Context(), key, 0, []byte{1})
@@ -169,6 +174,7 @@ func testRemoteOtherConn(x *check) {
 func testRemoteRevoke(x *check) {
 	const size = 256 << 10
 	p := x.remotePair(size)
+	defer p.deregister()
 	for round := range 50 {
 		g := p.grant(0, size)
 		key := g.Key()
@@ -220,6 +226,7 @@ func testRemoteRevoke(x *check) {
 func testRemoteRecall(x *check) {
 	const size = 256 << 10
 	p := x.remotePair(size)
+	defer p.deregister()
 	for range 20 {
 		g := p.grant(0, size)
 		wrote, ended := make(chan struct{}), make(chan error, 1)
@@ -252,6 +259,7 @@ func testRemoteRecall(x *check) {
 // testRemoteEnd: the end of the conn ends its grants, and a context ends a write.
 func testRemoteEnd(x *check) {
 	p := x.remotePair(100)
+	defer p.deregister()
 	key := p.grant(0, 100).Key()
 	ctx, cancel := context.WithCancel(x.tb.Context())
 	cancel()

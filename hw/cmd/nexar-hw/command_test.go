@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -10,17 +11,24 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/hw/internal/cudafake"
+	"github.com/nexar-go/nexar/hw/internal/verbs"
+	"github.com/nexar-go/nexar/hw/internal/verbsfake"
 	"github.com/nexar-go/nexar/internal/command"
 )
 
-// runCommand lets the test binary be the command, with the fake driver.
-const runCommand = "NEXARHW_TEST_COMMAND"
+// runCommand lets the test binary be the command, with the fake driver and the libibverbs that libraryVariable names.
+const (
+	runCommand      = "NEXARHW_TEST_COMMAND"
+	libraryVariable = "NEXARHW_TEST_LIBRARY"
+	noLibrary       = "libibverbs-none.so.1"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runCommand) != "" {
 		if _, err := cudafake.Load(); err != nil {
 			panic(err)
 		}
+		verbs.Library = cmp.Or(os.Getenv(libraryVariable), noLibrary)
 		command.Main(hardware(os.Getenv(cudafake.PathVariable), "libnccl-none.so.2"))
 	}
 	os.Exit(m.Run())
@@ -90,12 +98,20 @@ func TestNoSuchHardware(t *testing.T) {
 	}
 }
 
-// TestDoctor: doctor has findings about hardware. Hardware that is missing is no failure.
+// TestDoctor: doctor has findings about hardware. Hardware that is missing is no failure, and doctor says how to add it.
 func TestDoctor(t *testing.T) {
-	out, err := runHere(t, "doctor", "--json")
-	for _, want := range []string{`"about": "gpus"`, "cuda:0: Fake device", "NCCL is not installed", `"about": "rdma"`, `"healthy": true`} {
-		if err != nil || !strings.Contains(out, want) {
-			t.Errorf("%v, without %q:\n%s", err, want, out)
+	verbsfake.New(t)
+	fake := verbs.Library // New has set it.
+	for library, want := range map[string][]string{
+		noLibrary: {"rdma: verbs: cannot open libibverbs-none.so.1", "install libibverbs1 and ibverbs-providers, or the packages of the vendor"},
+		fake:      {"rdma: uses fake0, port 1, GID 0 (10.0.0.1), MTU 4096"},
+	} {
+		t.Setenv(libraryVariable, library)
+		out, err := runHere(t, "doctor", "--json")
+		for _, want := range append(want, `"about": "gpus"`, "cuda:0: Fake device", "NCCL is not installed", `"about": "rdma"`, `"healthy": true`) {
+			if err != nil || !strings.Contains(out, want) {
+				t.Errorf("with %s: %v, without %q:\n%s", library, err, want, out)
+			}
 		}
 	}
 }

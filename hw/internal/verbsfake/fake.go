@@ -4,9 +4,13 @@
 package verbsfake
 
 import (
+	"cmp"
 	"embed"
 	"io/fs"
+	"math/bits"
+	"net/netip"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/nexar-go/nexar/hw/internal/cudafake"
@@ -22,7 +26,13 @@ type Fake struct {
 	requests                     func() int64
 	trigger, held                func() int32
 	stall, hold                  func(on int32)
-	fail, portDown               func()
+	fail                         func()
+	portDown, remove             func(int32)
+	device                       func(n, device, windows, ports int32)
+	port                         func(device, port, active, mtu, lid int32, gid *byte)
+	fails                        func(call string, code int32)
+	accesses                     func() int32
+	route                        func(qp uint32, to *route) int32
 	refuse                       func(dmaBuf, peer int32)
 	registered, live             func() int32
 	deviceRead, written, strayed func() uint64
@@ -40,6 +50,8 @@ var Load = sync.OnceValues(func() (*Fake, error) {
 		"fakeverbs_break": &f.breakAt, "fakeverbs_requests": &f.requests, "fakeverbs_trigger": &f.trigger, "fakeverbs_held": &f.held,
 		"fakeverbs_stall": &f.stall, "fakeverbs_hold": &f.hold, "fakeverbs_fail": &f.fail, "fakeverbs_port_down": &f.portDown,
 		"fakeverbs_refuse": &f.refuse, "fakeverbs_registered": &f.registered, "fakeverbs_live": &f.live,
+		"fakeverbs_remove": &f.remove, "fakeverbs_device": &f.device, "fakeverbs_port": &f.port, "fakeverbs_error": &f.fails,
+		"fakeverbs_accesses": &f.accesses, "fakeverbs_route": &f.route,
 		"fakeverbs_device_read": &f.deviceRead, "fakeverbs_device_written": &f.written, "fakeverbs_strays": &f.strayed,
 	}, "-fvisibility=hidden")
 	if err != nil {
@@ -115,8 +127,78 @@ func (f *Fake) Hold(on bool) { f.hold(number(on)) }
 // Held returns the number of queue pairs with a remote write that waits.
 func (f *Fake) Held() int { return int(f.held()) }
 
-// PortDown reports that the port of all devices is down.
-func (f *Fake) PortDown() { f.portDown() }
+// PortDown reports that a port of all devices is down. Queue pairs stay as they are.
+func (f *Fake) PortDown(port int) { f.portDown(int32(port)) }
+
+// Remove removes the devices until it is called with false: their contexts learn of it, requests neither arrive nor complete
+// any more, and objects can only be destroyed.
+func (f *Fake) Remove(on bool) { f.remove(number(on)) }
+
+// Error lets calls of a function fail with an error, or with 0 none: ibv_get_device_list, ibv_open_device, ibv_reg_mr, or ibv_modify_qp for
+// the connection to a peer.
+func (f *Fake) Error(call string, code syscall.Errno) { f.fails(call, int32(code)) }
+
+// A Device is a device with up to two ports.
+type Device struct {
+	NoWindows bool // the device has no memory windows
+	Ports     []Port
+}
+
+// A Port is a port of a device.
+type Port struct {
+	Down bool
+	MTU  int        // 4096 if 0
+	LID  uint16     // not 0 for a port of InfiniBand
+	GID  netip.Addr // 10.0.0.1 if it is not valid
+}
+
+// Configure sets the devices, at most two, which are named fake0 and fake1: by default one with a port of Ethernet. It applies to those
+// that are opened later.
+func (f *Fake) Configure(devices ...Device) {
+	if len(devices) == 0 {
+		f.device(0, 0, 0, 0)
+	}
+	for i, d := range devices {
+		f.device(int32(len(devices)), int32(i), number(!d.NoWindows), int32(len(d.Ports)))
+		for k, p := range d.Ports {
+			mtu := int32(bits.Len(uint(cmp.Or(p.MTU, 4096))) - 8)
+			if !p.GID.IsValid() {
+				p.GID = netip.AddrFrom4([4]byte{10, 0, 0, 1})
+			}
+			gid := p.GID.As16()
+			f.port(int32(i), int32(k+1), number(!p.Down), mtu, int32(p.LID), &gid[0])
+		}
+	}
+}
+
+// route is struct route of the library.
+type route struct {
+	port, pathPort, mtu, global, gidIndex, hops, trafficClass, lid, serviceLevel uint32
+	gid                                                                          [16]byte
+}
+
+// A Route is how a queue pair reaches its peer.
+type Route struct {
+	Port, MTU, TrafficClass, ServiceLevel int
+	LID                                   uint16     // of the peer
+	GID                                   netip.Addr // of the peer; not valid if the packets have no GIDs
+}
+
+// Route returns the route of a queue pair. It reports false if there is no such queue pair, or its ports differ.
+func (f *Fake) Route(qp uint32) (Route, bool) {
+	r := new(route)
+	if f.route(qp, r) == 0 || r.port != r.pathPort {
+		return Route{}, false
+	}
+	to := Route{Port: int(r.port), MTU: 128 << r.mtu, TrafficClass: int(r.trafficClass), ServiceLevel: int(r.serviceLevel), LID: uint16(r.lid)}
+	if r.global != 0 {
+		to.GID = netip.AddrFrom16(r.gid).Unmap()
+	}
+	return to, true
+}
+
+// Accesses returns the flags that any registration so far had.
+func (f *Fake) Accesses() int { return int(f.accesses()) }
 
 // Refuse lets registrations of memory of GPUs fail.
 func (f *Fake) Refuse(dmaBuf, peer bool) { f.refuse(number(dmaBuf), number(peer)) }

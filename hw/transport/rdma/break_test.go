@@ -25,7 +25,7 @@ import (
 func breakCluster(t *testing.T) transporttest.Cluster {
 	t.Helper()
 	needFake(t)
-	cluster := newCluster(t, 2)
+	cluster := newBreakable(t, 2)
 	for _, x := range cluster.Transports {
 		t.Cleanup(func() { x.Close() })
 	}
@@ -281,6 +281,7 @@ func TestBreakAtEveryRequest(t *testing.T) {
 // TestStalledQP: if the requests of a QP neither complete nor fail, its traffic goes on over TCP.
 func TestStalledQP(t *testing.T) {
 	needFake(t)
+	const stallReason = "work requests has completed in 200ms"
 	var w worldTransports
 	w.stall = 200 * time.Millisecond
 	defer fake.Stall(false)
@@ -288,26 +289,31 @@ func TestStalledQP(t *testing.T) {
 		if round == 3 {
 			fake.Stall(true)
 		}
-	}, wantFallback)
-	if w.counters.Fallbacks() == 0 {
-		t.Error("no conn went over to TCP")
-	}
+	}, w.wantFallback(stallReason, false))
+	w.checkReasons(t, stallReason)
 }
 
-// TestPortDown: when the port of a device goes down, its traffic goes on over TCP, for that reason.
+// TestPortDown: when the port of a device goes down, its traffic goes on over TCP, for that reason. Other ports do not matter.
 func TestPortDown(t *testing.T) {
 	needFake(t)
-	a, b := connect(t, newCluster(t, 2))
-	fake.PortDown()
+	a, b := connect(t, newBreakable(t, 2))
+	fake.PortDown(2)
+	if err := stream(t.Context(), a, b, 5, func(int) {}); err != nil {
+		t.Error(err)
+	}
+	if a.Fallback() != nil || b.Fallback() != nil {
+		t.Errorf("fallbacks %+v and %+v although the port is active", a.Fallback(), b.Fallback())
+	}
+	const text = "port 1 of device fake0 is down"
+	fake.PortDown(1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	for _, c := range []*conn{a, b} {
-		for c.Fallback() == nil {
-			if c.Err() != nil {
-				t.Fatal(c.Err())
+		for f := c.Fallback(); f == nil || !strings.Contains(f.Reason, text); f = c.Fallback() { // A side may hear of it from the other one first.
+			if c.Err() != nil || ctx.Err() != nil {
+				t.Fatalf("conn %v, fallback %+v; want the reason %q", c.Err(), f, text)
 			}
 			time.Sleep(time.Millisecond)
-		}
-		if f := c.Fallback(); !strings.Contains(f.Reason, "port 1 of device fake0 is down") {
-			t.Errorf("reason %q, want the port", f.Reason)
 		}
 	}
 	if err := stream(t.Context(), a, b, 5, func(int) {}); err != nil {
@@ -321,7 +327,7 @@ func TestBothSidesDrain(t *testing.T) {
 	needFake(t)
 	for name, kind := range map[string]byte{"failure": ctlFailed, "stall": ctlStalled} {
 		t.Run(name, func(t *testing.T) {
-			cluster := newCluster(t, 2)
+			cluster := newBreakable(t, 2)
 			for _, x := range cluster.Transports {
 				x.(*rdma).drainMax = time.Hour
 			}

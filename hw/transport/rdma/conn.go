@@ -155,7 +155,8 @@ type conn struct {
 }
 
 func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, err error) {
-	if err := t.dev.retain(); err != nil {
+	dev := t.dev
+	if err := dev.hold(); err != nil {
 		return nil, err
 	}
 	c = &conn{
@@ -171,7 +172,6 @@ func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, er
 			c = nil
 		}
 	}()
-	dev := t.dev
 	if c.cq, err = dev.d.NewCQ(min(recvQueue+sendQueue, dev.d.MaxCompletions())); err != nil {
 		return c, err
 	}
@@ -248,7 +248,7 @@ func (c *conn) discard() {
 		k.close()
 	}
 	c.chunks = nil
-	c.t.dev.release()
+	c.t.dev.letGo()
 }
 
 func (c *conn) Peer() string          { return cmp.Or(c.peer, c.RemoteAddr()) }
@@ -392,7 +392,7 @@ func (c *conn) freeLocked() {
 		k.close()
 	}
 	c.chunks = nil
-	c.t.dev.release()
+	c.t.dev.letGo()
 }
 
 // readControl reads the control connection until it ends, which ends the conn. Before a fallback, nothing else arrives.

@@ -30,12 +30,13 @@ type device struct {
 	loose bool
 
 	mu     sync.Mutex
-	users  int // the transport, its conns and registrations; the last one closes the device
 	cache  map[*transport.Mapping]*cached
 	order  []*cached // least recently used first
 	bytes  int       // of the cache
 	limit  int
 	pinMin int
+	uses   int  // conns and regions that have not been released, which need pd
+	closed bool // freed after the last use
 }
 
 // openDevice opens the device and port of cfg.
@@ -68,13 +69,15 @@ func openDevice(cfg Config) (dev *device, err error) {
 }
 
 func openNamed(name string, cfg Config) (dev *device, err error) {
-	dev = &device{users: 1, cache: make(map[*transport.Mapping]*cached), limit: cmp.Or(cfg.CacheBytes, 1<<30), pinMin: cmp.Or(cfg.PinMin, 256<<10)}
+	dev = &device{cache: make(map[*transport.Mapping]*cached), limit: cmp.Or(cfg.CacheBytes, 1<<30), pinMin: cmp.Or(cfg.PinMin, 256<<10)}
 	if dev.d, err = verbs.Open(name); err != nil {
 		return nil, err
 	}
+	opened := dev
 	defer func() {
 		if err != nil {
-			dev.close()
+			opened.close()
+			dev = nil
 		}
 	}()
 	_, err = os.Stat("/sys/class/infiniband/" + name + "/parent") // Only rdma_rxe has it.
@@ -163,36 +166,43 @@ func (dev *device) watch(failed func(error)) {
 	}
 }
 
-// retain keeps the device open until release. It fails with transport.ErrClosed if the device is closed.
-func (dev *device) retain() error {
-	dev.mu.Lock()
-	defer dev.mu.Unlock()
-	if dev.users == 0 {
-		return transport.ErrClosed
-	}
-	dev.users++
-	return nil
-}
-
-// release closes the device after its last user. The program may still use memory of a conn, or have memory registered, when Close
-// of the transport returns, and libibverbs frees no object after its device.
-func (dev *device) release() {
-	dev.mu.Lock()
-	dev.users--
-	last := dev.users == 0
-	dev.mu.Unlock()
-	if last {
-		dev.close()
-	}
-}
-
 func (dev *device) interrupt() { dev.events.Close() }
 
+// close frees the device with the last use of it: a call on a conn that has ended may still use a region.
 func (dev *device) close() {
 	dev.dropCache()
 	exposures.closeAll(dev)
 	if dev.events != nil {
 		dev.events.Close()
+	}
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	dev.closed = true
+	dev.freeLocked()
+}
+
+// hold keeps the device from being freed until letGo. It fails with transport.ErrClosed if the device has been freed.
+func (dev *device) hold() error {
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	if dev.closed && dev.uses == 0 {
+		return transport.ErrClosed
+	}
+	dev.uses++
+	return nil
+}
+
+func (dev *device) letGo() {
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	dev.uses--
+	dev.freeLocked()
+}
+
+// freeLocked frees a device that is closed and not used.
+func (dev *device) freeLocked() {
+	if !dev.closed || dev.uses > 0 {
+		return
 	}
 	if dev.pd != nil {
 		dev.pd.Close()

@@ -53,7 +53,11 @@ func Diagnose(w io.Writer, cfg Config) bool {
 		return false
 	}
 	k.close()
-	fmt.Fprintf(w, "rdma: uses %s, port %d, GID %d (%v), MTU %d\n", dev.d.Name, dev.port.Number, dev.gid.Index, netip.AddrFrom16(dev.gid.GID).Unmap(), dev.mtu)
+	gid := netip.AddrFrom16(dev.gid.GID).Unmap()
+	fmt.Fprintf(w, "rdma: uses %s, port %d, GID %d (%v), MTU %d\n", dev.d.Name, dev.port.Number, dev.gid.Index, gid, dev.mtu)
+	if dev.port.LinkLayer == verbs.LinkEthernet && gid.IsLinkLocalUnicast() {
+		fmt.Fprintf(w, "rdma: GID %v is a link-local address, which no router forwards: for peers of other networks give the network interface of the port another address\n", gid)
+	}
 	return true
 }
 

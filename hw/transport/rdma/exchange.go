@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 
 	"github.com/nexar-go/nexar/hw/internal/verbs"
 )
@@ -82,5 +83,9 @@ func (c *conn) exchange() error {
 		QP: theirs.QP, PSN: theirs.PSN, OwnPSN: mine.PSN,
 		AckTimeout: 17, Retries: 6, RNRs: 6, // 0.5 s, doubled by many devices; soft RoCE takes 7 as for ever
 	}
-	return c.qp.Connect(c.route)
+	if err := c.qp.Connect(c.route); err != nil {
+		return fmt.Errorf("connect the queue pair of GID %v to that of the peer, GID %v, which needs a route there: %w",
+			netip.AddrFrom16(mine.GID).Unmap(), netip.AddrFrom16(theirs.GID).Unmap(), err)
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nexar-go/nexar/hw/internal/verbs"
@@ -65,11 +66,19 @@ func (c *conn) failLocked(reason error) {
 // Fallback implements [transport.FallbackConn].
 func (c *conn) Fallback() *transport.Fallback { return c.substitute.Load() }
 
-// fail is failLocked.
-func (c *conn) fail(reason error) {
+// deviceFailed begins the fallback because the device or its port has failed. If the queue pair has failed before, as it does when
+// the device cannot send, the reason follows the one that [conn.Fallback] names.
+func (c *conn) deviceFailed(reason error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.failLocked(reason)
+	if c.fallback.reason == nil {
+		c.failLocked(fmt.Errorf("%w: %w", transport.ErrPeerGone, reason))
+		return
+	}
+	old := c.substitute.Load()
+	if !strings.Contains(old.Reason, reason.Error()) {
+		c.substitute.Store(&transport.Fallback{Transport: old.Transport, Encrypted: old.Encrypted, Reason: old.Reason + "; then " + reason.Error()})
+	}
 }
 
 // fallBack moves the conn to the control connection.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +22,7 @@ import (
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
 
-// newPair returns both ends of a conn.
+// newPair returns both ends of a conn, which must not go over to TCP.
 func newPair(t *testing.T) (a, b *conn) {
 	t.Helper()
 	needDevice(t)
@@ -94,55 +95,58 @@ func stream(ctx context.Context, from, to *conn, n int, progress func(i int)) er
 // TestFallback: when the QP fails in the middle of streams in both directions, every byte arrives once and in order, over the control
 // connection, and so do pipes that are opened later. Memory is no longer granted, and writes with old keys are refused.
 func TestFallback(t *testing.T) {
+	needDevice(t)
 	moments := 8
 	if testing.Short() {
 		moments = 3
 	}
 	for at := range moments {
-		a, b := newPair(t)
-		memory, err := transport.Map(64 << 10)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer memory.Free()
-		reg, err := b.Register(memory.Bytes())
-		if err != nil {
-			t.Fatal(err)
-		}
-		g, err := reg.Grant(0, 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var both sync.WaitGroup
-		for i, c := range [][2]*conn{{a, b}, {b, a}} {
-			both.Go(func() {
-				err := stream(t.Context(), c[0], c[1], 60, func(k int) {
-					if i == 0 && k == at*7 {
-						failQP([]*conn{a, b}[at%2])
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			a, b := connect(t, newBreakable(t, 2))
+			memory, err := transport.Map(64 << 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer memory.Free()
+			reg, err := b.Register(memory.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := reg.Grant(0, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var both sync.WaitGroup
+			for i, c := range [][2]*conn{{a, b}, {b, a}} {
+				both.Go(func() {
+					err := stream(t.Context(), c[0], c[1], 60, func(k int) {
+						if i == 0 && k == at*7 {
+							failQP([]*conn{a, b}[at%2])
+						}
+					})
+					if err != nil {
+						t.Errorf("failure of side %d at piece %d: %v", at%2, at*7, err)
 					}
 				})
-				if err != nil {
-					t.Errorf("failure of side %d at piece %d: %v", at%2, at*7, err)
-				}
-			})
-		}
-		both.Wait()
-		if err := stream(t.Context(), a, b, 5, func(int) {}); err != nil {
-			t.Errorf("a pipe opened after the failure: %v", err)
-		}
-		if a.Suits(memory.Bytes()) || b.Suits(memory.Bytes()) {
-			t.Error("remote writes are preferred after the failure of the QP")
-		}
-		if err := a.WriteRemote(t.Context(), g.Key(), 0, []byte{1}); err == nil || a.Err() != nil {
-			t.Errorf("remote write after the failure: error %v, conn %v; want an error, and a conn that stands", err, a.Err())
-		}
-		if memory.Bytes()[0] != 0 {
-			t.Error("a remote write after the failure changes memory")
-		}
-		g.Revoke()
-		reg.Deregister()
-		a.Close()
-		<-b.done
+			}
+			both.Wait()
+			if err := stream(t.Context(), a, b, 5, func(int) {}); err != nil {
+				t.Errorf("a pipe opened after the failure: %v", err)
+			}
+			if a.Suits(memory.Bytes()) || b.Suits(memory.Bytes()) {
+				t.Error("remote writes are preferred after the failure of the QP")
+			}
+			if err := a.WriteRemote(t.Context(), g.Key(), 0, []byte{1}); err == nil || a.Err() != nil {
+				t.Errorf("remote write after the failure: error %v, conn %v; want an error, and a conn that stands", err, a.Err())
+			}
+			if memory.Bytes()[0] != 0 {
+				t.Error("a remote write after the failure changes memory")
+			}
+			g.Revoke()
+			reg.Deregister()
+			a.Close()
+			<-b.done
+		})
 	}
 }
 
@@ -156,6 +160,7 @@ type worldTransports struct {
 
 	stall    time.Duration // Config.Stall
 	counters Counters
+	reasons  []string // see wantFallback
 }
 
 func (w *worldTransports) factory() transport.Factory {
@@ -183,34 +188,61 @@ func (w *worldTransports) conns() (list []*conn) {
 	return list
 }
 
-// wantFallback waits until TLS connects a node to all others.
-func wantFallback(ctx context.Context, node *nexar.Node) error {
-	for {
-		waits := false
+// peerReason is the reason of the side that learns of the failure from its peer.
+const peerReason = "the queue pair of the peer has failed"
+
+// wantFallback waits until TLS connects a node to all others, for a reason that contains text. Without everywhere, it may be the reason
+// of the peer.
+func (w *worldTransports) wantFallback(text string, everywhere bool) func(ctx context.Context, node *nexar.Node) error {
+	return func(ctx context.Context, node *nexar.Node) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		for {
+			waits := false
+			for _, p := range node.Peers() {
+				isNamed := strings.Contains(p.Reason, text) || !everywhere && strings.Contains(p.Reason, peerReason)
+				switch {
+				case p.Transport == Name && !p.Encrypted || everywhere && !isNamed: // The device may fail after the queue pair.
+					waits = true
+				case p.Transport != "tcp+tls" || p.BulkTransport != "tcp+tls" || !p.Encrypted || !strings.Contains(p.Reason, "peer is gone") || !isNamed:
+					return fmt.Errorf("rank %d after the failure: %+v, want tcp+tls, encrypted, with the reason %q", p.Rank, p, text)
+				}
+			}
+			if !waits {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("after the failure: %+v, want tcp+tls for all, with the reason %q", node.Peers(), text)
+			case <-time.After(time.Millisecond):
+			}
+		}
+		if world := node.World(); world.Transport() != "tcp" || !world.Encrypted() {
+			return fmt.Errorf("transport of the world after the failure: %s, encrypted: %t; want tcp, encrypted", world.Transport(), world.Encrypted())
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		for _, p := range node.Peers() {
-			switch {
-			case p.Transport == Name && !p.Encrypted:
-				waits = true
-			case p.Transport != "tcp+tls" || p.BulkTransport != "tcp+tls" || !p.Encrypted || !strings.Contains(p.Reason, "peer is gone"):
-				return fmt.Errorf("rank %d after the failure: %+v, want tcp+tls, encrypted, with the reason", p.Rank, p)
-			}
+			w.reasons = append(w.reasons, p.Reason)
 		}
-		if !waits {
-			if w := node.World(); w.Transport() != "tcp" || !w.Encrypted() {
-				return fmt.Errorf("transport of the world after the failure: %s, encrypted: %t; want tcp, encrypted", w.Transport(), w.Encrypted())
-			}
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("after the failure: %+v, want tcp+tls for all", node.Peers())
-		case <-time.After(time.Millisecond):
-		}
+		return nil
 	}
 }
 
-// testWorldGoesOn reduces vectors on several ranks while fail breaks RDMA. No operation fails, and all sums are right.
-func testWorldGoesOn(t *testing.T, world int, fail func(w *worldTransports) error) {
+// checkReasons fails the test unless a conn has gone over to TCP for a reason that contains text.
+func (w *worldTransports) checkReasons(t *testing.T, text string) {
+	t.Helper()
+	if w.counters.Fallbacks() == 0 {
+		t.Error("no conn went over to TCP, so nothing was tested")
+	}
+	if !slices.ContainsFunc(w.reasons, func(s string) bool { return strings.Contains(s, text) }) {
+		t.Errorf("reasons of the fallback: %q, want %q among them", w.reasons, text)
+	}
+}
+
+// testWorldGoesOn reduces vectors on several ranks while fail breaks RDMA, which must be noticed on all ranks for a reason that contains text.
+// No operation fails, and all sums are right.
+func testWorldGoesOn(t *testing.T, world int, text string, fail func(w *worldTransports) error) {
 	var w worldTransports
 	failed := make(chan struct{})
 	inWorldWith(t, world, reach, w.factory, func(ctx context.Context, node *nexar.Node) error {
@@ -222,8 +254,14 @@ func testWorldGoesOn(t *testing.T, world int, fail func(w *worldTransports) erro
 		rank := node.World().Rank()
 		for round := range 12 {
 			if round == 4 && rank == 0 {
+				if err := wantRDMA(node); err != nil {
+					return err
+				}
 				time.AfterFunc(20*time.Millisecond, func() {
 					defer close(failed)
+					if n := w.counters.Fallbacks(); n > 0 {
+						t.Errorf("%d conns went over to TCP before the failure", n)
+					}
 					if err := fail(&w); err != nil {
 						t.Error(err)
 					}
@@ -245,16 +283,14 @@ func testWorldGoesOn(t *testing.T, world int, fail func(w *worldTransports) erro
 				}
 			}
 		}
-		return wantFallback(ctx, node)
+		return w.wantFallback(text, true)(ctx, node)
 	})
-	if w.counters.Fallbacks() == 0 {
-		t.Error("no conn went over to TCP, so nothing was tested")
-	}
+	w.checkReasons(t, text)
 }
 
 // TestWorldGoesOnWithoutQP: the QPs of a world fail during a collective, which goes on over TCP.
 func TestWorldGoesOnWithoutQP(t *testing.T) {
-	testWorldGoesOn(t, 3, func(w *worldTransports) error {
+	testWorldGoesOn(t, 3, "peer is gone", func(w *worldTransports) error {
 		for _, c := range w.conns() {
 			failQP(c)
 		}
@@ -262,13 +298,39 @@ func TestWorldGoesOnWithoutQP(t *testing.T) {
 	})
 }
 
-// TestWorldGoesOnWithoutPort: the port of the device goes down during a collective. RDMA_NETDEV names the network
-// interface of the device, which carries no TCP connection of the test.
-func TestWorldGoesOnWithoutPort(t *testing.T) {
-	netdev := os.Getenv("RDMA_NETDEV")
-	require.Have(t, "netdev", netdev != "", "RDMA_NETDEV names no network interface of a device that the test may take down")
-	testWorldGoesOn(t, 2, func(*worldTransports) error { return exec.Command("ip", "link", "set", netdev, "down").Run() })
-	if out, err := exec.Command("ip", "link", "set", netdev, "up").CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
+// netdev returns the network interface of the device, which carries no TCP connection of the test, or skips the test. RDMA_NETDEV
+// names it.
+func netdev(t *testing.T) string {
+	t.Helper()
+	name := os.Getenv("RDMA_NETDEV")
+	require.Have(t, "netdev", name != "", "RDMA_NETDEV names no network interface of a device that the test may take down")
+	return name
+}
+
+// execute runs a command.
+func execute(command string, args ...string) error {
+	if out, err := exec.Command(command, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", command, strings.Join(args, " "), err, out)
 	}
+	return nil
+}
+
+// TestWorldGoesOnWithoutPort: the port of the device goes down during a collective.
+func TestWorldGoesOnWithoutPort(t *testing.T) {
+	name := netdev(t)
+	testWorldGoesOn(t, 2, "is down", func(*worldTransports) error { return execute("ip", "link", "set", name, "down") })
+	if err := execute("ip", "link", "set", name, "up"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWorldGoesOnWithoutDevice: the device is removed during a collective. The software RDMA of Linux 6.1 cannot be removed while a
+// process uses it.
+func TestWorldGoesOnWithoutDevice(t *testing.T) {
+	needFake(t)
+	defer fake.Remove(false)
+	testWorldGoesOn(t, 2, "device fake0 has failed or was removed", func(*worldTransports) error {
+		fake.Remove(true)
+		return nil
+	})
 }

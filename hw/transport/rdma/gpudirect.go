@@ -201,6 +201,7 @@ func (e *exposure) use() *region {
 	e.dev.mu.Lock()
 	defer e.dev.mu.Unlock()
 	e.c.uses++
+	e.dev.uses++
 	return &region{dev: e.dev, mr: e.c.mr, cached: e.c}
 }
 

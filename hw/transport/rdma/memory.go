@@ -41,8 +41,12 @@ func (dev *device) register(memory []byte) (*region, error) {
 
 // registerExactly registers memory for one region.
 func (dev *device) registerExactly(memory []byte) (*region, error) {
+	if err := dev.hold(); err != nil {
+		return nil, err
+	}
 	mr, err := dev.pd.Register(unsafe.Pointer(&memory[0]), len(memory), localAccess)
 	if err != nil {
+		dev.letGo()
 		return nil, err
 	}
 	return &region{dev: dev, mr: mr, memory: memory}, nil
@@ -67,6 +71,7 @@ func (dev *device) registerMapping(m *transport.Mapping) (*region, error) {
 	}
 	dev.order = append(dev.order, c)
 	c.uses++
+	dev.uses++
 	for dev.bytes > dev.limit && len(dev.order) > 1 {
 		dev.evictLocked(dev.order[0])
 	}
@@ -117,6 +122,7 @@ func isMapped(memory []byte) bool {
 
 // release ends the use of the region.
 func (r *region) release() {
+	defer r.dev.letGo()
 	if r.cached == nil {
 		r.mr.Close()
 		r.memory = nil

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -126,9 +127,14 @@ const idle = 3 * time.Second
 // idleTime returns the processor time of two idle nodes, and the number of their waits for events of the device.
 func idleTime(t *testing.T, reach []string) (used time.Duration, waits uint64) {
 	var counters Counters
-	inWorldWith(t, 2, reach, counting(&counters), func(ctx context.Context, node *nexar.Node) error {
+	inWorld(t, 2, reach, &counters, func(ctx context.Context, node *nexar.Node) error {
 		if err := reduceAll(ctx, node); err != nil {
 			return err
+		}
+		if slices.Contains(reach, Name) {
+			if err := wantRDMA(node); err != nil {
+				return err
+			}
 		}
 		runtime.GC()
 		time.Sleep(500 * time.Millisecond) // The lanes are polled for a while after an operation.
@@ -253,8 +259,9 @@ func TestGrowth(t *testing.T) {
 				return err
 			}
 		}
-		return nil
+		return wantRDMA(node)
 	})
+	wantNoFallback(t, &w.counters)
 	t.Logf("after 40 operations: %s; after 80: %s", sizes[0], sizes[1])
 	if sizes[0] != sizes[1] {
 		t.Errorf("after 40 operations: %s; after 80: %s; want the same", sizes[0], sizes[1])
@@ -337,7 +344,7 @@ func limited(t *testing.T) {
 		t.Errorf("dial: error %v, want one that names the limit of locked memory", err)
 	}
 	t.Log("dial:", err)
-	inWorld(t, 2, reach, func(ctx context.Context, node *nexar.Node) error {
+	inWorld(t, 2, reach, new(Counters), func(ctx context.Context, node *nexar.Node) error {
 		if err := reduceAll(ctx, node); err != nil {
 			return err
 		}

@@ -289,7 +289,7 @@ func (t *rdma) Accept(ctx context.Context) (transport.Conn, error) {
 func (t *rdma) deviceFailed(reason error) {
 	t.env.Log.Warn("the RDMA device has failed", "device", t.dev.d.Name, "port", t.dev.port.Number, "err", reason)
 	for _, c := range t.all() {
-		c.fail(fmt.Errorf("%w: %w", transport.ErrPeerGone, reason))
+		c.deviceFailed(reason)
 	}
 }
 
@@ -327,7 +327,7 @@ func (t *rdma) stop(end func(c *conn)) {
 		}
 		t.tasks.Wait()
 		if t.dev != nil {
-			t.dev.release()
+			t.dev.close()
 		}
 	})
 }

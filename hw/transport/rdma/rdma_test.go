@@ -29,6 +29,10 @@ var (
 // TestMain uses a fake of libibverbs on hosts without RDMA devices, if there is a C compiler. After the tests no object of the fake
 // may be left.
 func TestMain(m *testing.M) {
+	if library := os.Getenv(libraryVariable); library != "" {
+		diagnoseHere(library)
+		return
+	}
 	if paths, _ := filepath.Glob("/sys/class/infiniband/*"); len(paths) == 0 {
 		fake, unbuilt = verbsfake.Load()
 	}
@@ -67,12 +71,30 @@ func needFake(tb testing.TB) {
 	require.Have(tb, "cc", fake != nil, fmt.Sprintf("the fake of libibverbs cannot be built: %v", unbuilt))
 }
 
-func newCluster(tb testing.TB, n int) (made transporttest.Cluster) {
+// newCluster makes n transports. The test fails if one of their conns has gone over to TCP by its end.
+func newCluster(tb testing.TB, n int) transporttest.Cluster {
+	tb.Helper()
+	counters := new(Counters)
+	tb.Cleanup(func() { wantNoFallback(tb, counters) })
+	return clusterOf(tb, counters, make([]Config, n)...)
+}
+
+// newBreakable is newCluster for tests that break queue pairs.
+func newBreakable(tb testing.TB, n int) transporttest.Cluster {
+	tb.Helper()
+	return clusterOf(tb, new(Counters), make([]Config, n)...)
+}
+
+// clusterOf makes transports with the configurations. Their objects must be freed by the end of the test, which closes them.
+func clusterOf(tb testing.TB, counters *Counters, configs ...Config) (made transporttest.Cluster) {
+	tb.Helper()
+	wantNoObjects(tb)
 	ca := testpeer.NewCA(tb)
-	for i := range n {
+	for i, cfg := range configs {
 		name := fmt.Sprintf("n%d", i)
 		creds := ca.Node(tb, name)
-		t, err := New(Config{Listen: "127.0.0.1:0", Stall: patience}, transport.Env{
+		cfg.Listen, cfg.Stall, cfg.Counters = "127.0.0.1:0", patience, counters
+		t, err := New(cfg, transport.Env{
 			Node: name, Server: creds.Server(), Client: creds.Client, Peer: creds.Peer, Log: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
@@ -87,7 +109,35 @@ func newCluster(tb testing.TB, n int) (made transporttest.Cluster) {
 	return made
 }
 
+// wantNoFallback fails a test if its traffic has left RDMA.
+func wantNoFallback(tb testing.TB, counters *Counters) {
+	tb.Helper()
+	if n := counters.Fallbacks(); n > 0 {
+		tb.Errorf("%d conns went over to TCP", n)
+	}
+}
+
+// wantNoObjects fails the test at its end if it has not freed all objects of the library, which only the fake counts.
+func wantNoObjects(tb testing.TB) {
+	tb.Helper()
+	if fake == nil {
+		return
+	}
+	before := fake.Live()
+	tb.Cleanup(func() {
+		if n := fake.Live(); n != before {
+			tb.Errorf("%d objects of the library after the test, and %d before", n, before)
+		}
+	})
+}
+
 func TestConformance(t *testing.T) {
 	needDevice(t)
-	transporttest.Run(t, newCluster)
+	transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
+		switch tb.Name() {
+		case "TestConformance/RemoteRefused", "TestConformance/RemoteRevoke": // A write without a grant breaks the queue pair.
+			return newBreakable(tb, n)
+		}
+		return newCluster(tb, n)
+	})
 }

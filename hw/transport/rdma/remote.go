@@ -56,17 +56,14 @@ func (c *conn) Suits(memory []byte) bool {
 
 // Register implements [transport.RemoteMemory].
 func (c *conn) Register(memory []byte) (transport.Registration, error) {
-	if err := c.Err(); err != nil {
-		return nil, err
+	if !c.hold() {
+		return nil, c.Err()
 	}
-	if err := c.t.dev.retain(); err != nil {
-		return nil, err
-	}
+	defer c.letGo()
 	r := &registration{conn: c, memory: memory}
 	if len(memory) > 0 {
 		var err error
 		if r.region, err = c.t.dev.register(memory); err != nil {
-			c.t.dev.release()
 			return nil, fmt.Errorf("rdma: register memory: %w", err)
 		}
 	}
@@ -360,7 +357,6 @@ func (r *registration) Deregister() {
 		if r.region != nil {
 			r.region.release()
 		}
-		c.t.dev.release()
 	})
 }
 

@@ -13,10 +13,12 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// inWorld calls f on each rank of a joined world, and closes the nodes after a barrier. reach is the transports between the nodes.
-func inWorld(t *testing.T, world int, reach []string, f func(ctx context.Context, node *nexar.Node) error) {
+// inWorld calls f on each rank of a joined world, and closes the nodes after a barrier. reach is the transports between the nodes. The
+// test fails if a conn goes over to TCP.
+func inWorld(t *testing.T, world int, reach []string, counters *Counters, f func(ctx context.Context, node *nexar.Node) error) {
 	t.Helper()
-	inWorldWith(t, world, reach, counting(new(Counters)), f)
+	inWorldWith(t, world, reach, counting(counters), f)
+	wantNoFallback(t, counters)
 }
 
 // counting returns a function that makes factories with counters.
@@ -24,9 +26,11 @@ func counting(c *Counters) func() transport.Factory {
 	return func() transport.Factory { return Factory(Config{Listen: "127.0.0.1:0", Stall: patience, Counters: c}) }
 }
 
+// inWorldWith is inWorld with factories, and without a check of the counters.
 func inWorldWith(t *testing.T, world int, reach []string, factory func() transport.Factory, f func(ctx context.Context, node *nexar.Node) error) {
 	t.Helper()
 	needDevice(t)
+	wantNoObjects(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: world})
@@ -74,7 +78,7 @@ var reach = []string{"quic", "tcp", Name}
 // TestWorld: a joined world reduces vectors over RDMA, short ones and long ones, in memory of the heap and in registered
 // memory.
 func TestWorld(t *testing.T) {
-	inWorld(t, 2, reach, func(ctx context.Context, node *nexar.Node) error {
+	inWorld(t, 2, reach, new(Counters), func(ctx context.Context, node *nexar.Node) error {
 		if err := reduceAll(ctx, node); err != nil {
 			return err
 		}
@@ -89,7 +93,7 @@ func TestAllReduceCopiesNoPayload(t *testing.T) {
 	var counters Counters
 	var before, after [3]uint64
 	read := func() [3]uint64 { return [3]uint64{counters.Copied(), counters.Written(), counters.Waits()} }
-	inWorldWith(t, 2, reach, counting(&counters), func(ctx context.Context, node *nexar.Node) error {
+	inWorld(t, 2, reach, &counters, func(ctx context.Context, node *nexar.Node) error {
 		v, free, err := nexar.AllocRegistered[float64](bytes / 8)
 		if err != nil {
 			return err

@@ -49,6 +49,7 @@ type benchFlags struct {
 	heartbeat     time.Duration
 	registered    bool
 	requireDirect bool
+	mustWrite     bool
 	suite         int
 	stall         time.Duration
 
@@ -80,6 +81,7 @@ func parseBench(args []string, out io.Writer) (f *benchFlags, err error) {
 	set.DurationVar(&f.heartbeat, "heartbeat-timeout", 5*time.Second, "silence after which a peer has failed")
 	set.BoolVar(&f.registered, "registered", true, "use vectors of AllocRegistered, and not of the Go heap")
 	set.BoolVar(&f.requireDirect, "require", true, "fail unless the transport connects all ranks")
+	set.BoolVar(&f.mustWrite, "require-written", false, "fail unless the transport of this process writes payloads remotely")
 	set.IntVar(&f.suite, "suite", 0, "run each collective once with vectors of this number of float64, instead of the table")
 	set.DurationVar(&f.stall, "stall", 0, "time without progress after which a queue pair is given up; 0 is the default of the transport")
 	if err := set.Parse(args); err != nil {
@@ -132,7 +134,16 @@ func bench(ctx context.Context, args []string, out io.Writer) error {
 		ranks.Go(func() { errs[i] = f.runRank(ctx, cfg, out) })
 	}
 	ranks.Wait()
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	switch n := f.counters.Fallbacks(); {
+	case f.requireDirect && n > 0:
+		return fmt.Errorf("%d connections went over to TCP, want none", n)
+	case f.mustWrite && f.counters.Written() == 0:
+		return errors.New("no byte was written remotely")
+	}
+	return nil
 }
 
 // runRank joins the world and measures.

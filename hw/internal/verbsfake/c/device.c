@@ -25,29 +25,73 @@ EXPORT int fakeverbs_live(void) {
 	return n;
 }
 
-// fakeverbs_port_down reports to all contexts that the port is down. Queue pairs stay as they are.
-EXPORT void fakeverbs_port_down(void) {
-	struct { uint64_t element; uint32_t kind, reserved; } event = {1, EVENT_PORT_ERR, 0};
+// The devices: see fakeverbs_device.
+static struct {
+	char name[8]; bool windows; int ports;
+	struct { uint32_t state, mtu, link; uint16_t lid; uint8_t gid[16]; } port[2];
+} devices[2] = {{"fake0", true, 1, {{.state = 4, .mtu = 5, .link = 2, .gid = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = 1}}}}};
+static int devices_n = 1;
+
+// fakeverbs_device sets the number of devices, and the windows and the number of ports of one. It applies to devices that are opened later.
+EXPORT void fakeverbs_device(int n, int device, int windows, int ports) {
 	pthread_mutex_lock(&lock);
-	for (struct context *c = opened; c; c = c->next)
-		if (write(c->async_write, &event, sizeof event) != sizeof event) abort();
+	devices_n = n;
+	devices[device].windows = windows;
+	devices[device].ports = ports;
+	memcpy(devices[device].name, device ? "fake1" : "fake0", 6);
 	pthread_mutex_unlock(&lock);
 }
 
-static char device_name[] = "fake0";
+// fakeverbs_port sets a port, which is one of InfiniBand if it has a local identifier. mtu is the number of its value in the specification.
+EXPORT void fakeverbs_port(int device, int port, int active, int mtu, int lid, const uint8_t *gid) {
+	pthread_mutex_lock(&lock);
+	devices[device].port[port - 1].state = active ? 4 : 1;
+	devices[device].port[port - 1].mtu = mtu;
+	devices[device].port[port - 1].link = lid ? 1 : 2;
+	devices[device].port[port - 1].lid = lid;
+	memcpy(devices[device].port[port - 1].gid, gid, 16);
+	pthread_mutex_unlock(&lock);
+}
+
+// report sends an event to all contexts.
+static void report(uint64_t element, uint32_t kind) {
+	struct { uint64_t element; uint32_t kind, reserved; } event = {element, kind, 0};
+	for (struct context *c = opened; c; c = c->next)
+		if (write(c->async_write, &event, sizeof event) != sizeof event) abort();
+}
+
+// fakeverbs_port_down reports to all contexts that a port is down. Queue pairs stay as they are.
+EXPORT void fakeverbs_port_down(int port) {
+	pthread_mutex_lock(&lock);
+	report(port, EVENT_PORT_ERR);
+	pthread_mutex_unlock(&lock);
+}
+
+// fakeverbs_remove removes the devices: all contexts learn of it, requests neither arrive nor complete any more, and objects can only be
+// destroyed. With 0 the devices are there again, for other contexts.
+EXPORT void fakeverbs_remove(int on) {
+	pthread_mutex_lock(&lock);
+	set_removed(on);
+	if (on) report(0, EVENT_DEVICE_FATAL);
+	pthread_mutex_unlock(&lock);
+}
 
 EXPORT void **ibv_get_device_list(int *n) {
-	void **list = calloc(2, sizeof *list);
-	list[0] = device_name;
-	*n = 1;
+	if (call_fails("ibv_get_device_list")) return NULL;
+	void **list = calloc(devices_n + 1, sizeof *list);
+	for (int i = 0; i < devices_n; i++) list[i] = &devices[i];
+	*n = devices_n;
 	return list;
 }
 EXPORT void ibv_free_device_list(void **list) { free(list); }
 EXPORT const char *ibv_get_device_name(void *d) { return d; }
 
+// index_of returns the index of the device of a context.
+static int index_of(struct context *c) { return c->device == &devices[1]; }
+
 EXPORT struct context *ibv_open_device(void *d) {
 	int fds[2];
-	if (pipe2(fds, O_CLOEXEC)) return NULL;
+	if (call_fails("ibv_open_device") || pipe2(fds, O_CLOEXEC)) return NULL;
 	struct context *c = calloc(1, sizeof *c);
 	pthread_mutex_lock(&lock);
 	*c = (struct context){.device = d, .alloc_mw = alloc_mw, .dealloc_mw = dealloc_mw, .poll_cq = poll_cq, .req_notify = req_notify,
@@ -79,39 +123,37 @@ struct device_attr {
 };
 
 EXPORT int ibv_query_device(struct context *c, struct device_attr *a) {
-	(void)c;
 	memset(a, 0, sizeof *a);
 	a->max_qp = a->max_cq = a->max_mrs = a->max_pd = a->max_mw = 1 << 16;
 	a->max_wr = 8192;
 	a->max_cqe = 1 << 16;
 	a->max_sge = 1;
-	a->caps = 1 << 24; // memory windows of type 2B
-	a->ports = 1;
+	a->caps = devices[index_of(c)].windows ? 1 << 24 : 0; // memory windows of type 2B
+	a->ports = devices[index_of(c)].ports;
 	return 0;
 }
 
 struct port_attr { uint32_t state, max_mtu, mtu; int gids; uint32_t caps[4]; uint16_t pkeys, lid, sm; uint8_t rest[8], link, flags; };
 
 EXPORT int ibv_query_port(struct context *c, uint8_t n, struct port_attr *a) {
-	(void)c;
-	(void)n;
 	memset(a, 0, sizeof *a);
-	a->state = 4; // active
-	a->max_mtu = a->mtu = 5; // 4096 bytes
+	if (n < 1 || n > devices[index_of(c)].ports) return EINVAL;
+	a->state = devices[index_of(c)].port[n - 1].state;
+	a->max_mtu = a->mtu = devices[index_of(c)].port[n - 1].mtu;
 	a->gids = 1;
-	a->link = 2; // Ethernet
+	a->lid = devices[index_of(c)].port[n - 1].lid;
+	a->link = devices[index_of(c)].port[n - 1].link;
 	return 0;
 }
 
 struct gid { uint8_t raw[16]; uint32_t index, port, kind, interface; };
 
 EXPORT int _ibv_query_gid_ex(struct context *c, uint32_t port, uint32_t i, struct gid *g, uint32_t flags, size_t n) {
-	(void)c;
 	(void)flags;
 	memset(g, 0, n);
-	memcpy(g->raw, "\0\0\0\0\0\0\0\0\0\0\xff\xff\x0a\0\0\x01", 16);
+	memcpy(g->raw, devices[index_of(c)].port[port - 1].gid, 16);
 	g->index = i;
 	g->port = port;
-	g->kind = 2; // RoCE v2
+	g->kind = devices[index_of(c)].port[port - 1].lid ? 0 : 2; // InfiniBand or RoCE v2
 	return 0;
 }

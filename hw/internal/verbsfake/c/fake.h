@@ -16,8 +16,8 @@ enum { SUCCESS = 0, LOCAL_PROTECTION = 4, FLUSHED = 5, BIND_ERROR = 6, REMOTE_AC
 enum { OP_WRITE = 0, OP_SEND_IMM = 3, OP_INVALIDATE = 7, OP_BIND = 8 };
 enum { DONE_SEND = 0, DONE_WRITE = 1, DONE_BIND = 5, DONE_INVALIDATE = 6, DONE_RECEIVE = 128 };
 enum { RTR = 2, RTS = 3, ERR = 6 };
-enum { ACCESS_BIND = 16, FLAG_INLINE = 8, WITH_IMM = 2, MASK_STATE = 1, MASK_DEST = 1 << 20 };
-enum { EVENT_PORT_ERR = 10 };
+enum { ACCESS_BIND = 16, FLAG_INLINE = 8, WITH_IMM = 2, MASK_STATE = 1, MASK_PORT = 32, MASK_AV = 128, MASK_MTU = 256, MASK_DEST = 1 << 20 };
+enum { EVENT_DEVICE_FATAL = 8, EVENT_PORT_ERR = 10 };
 
 struct context {
 	void *device, *compat0[7], *alloc_mw, *bind_mw, *dealloc_mw, *compat1, *poll_cq, *req_notify, *compat2[12], *post_send, *post_recv, *compat3[5];
@@ -57,11 +57,15 @@ struct send {
 struct pending { struct send w; struct sge sge; char *inlined; bool delivered; };
 struct cap { uint32_t send, recv, send_sge, recv_sge, inlined; };
 struct init_attr { void *context; struct cq *send, *recv; void *srq; struct cap cap; uint32_t kind; int all; };
-struct attr { uint32_t state, cur, mtu, mig, qkey, rq_psn, sq_psn, dest; };
+struct ah { uint8_t gid[16]; uint32_t flow; uint8_t gid_index, hops, traffic_class, pad; uint16_t lid; uint8_t sl, bits, rate, global, port; };
+struct attr {
+	uint32_t state, cur, mtu, mig, qkey, rq_psn, sq_psn, dest, access; struct cap cap; struct ah ah, alt; uint16_t pkey, alt_pkey;
+	uint8_t sqd[2], reads, dest_reads, rnr_timer, port, timeout, retries, rnr_retries, alt_port, alt_timeout; uint32_t rate;
+};
 struct qp {
 	struct context *context; void *user; struct pd *pd; struct cq *send_cq, *recv_cq; void *srq;
 	uint32_t handle, num, state, kind; char rest[96];
-	uint32_t dest; struct cap cap;
+	uint32_t dest, mtu; struct cap cap; struct ah ah; uint8_t port;
 	struct recv *rq; struct sge *rq_sge; int rq_first, rq_n;
 	struct pending *sq; int sq_n;
 	struct qp *next;
@@ -115,6 +119,10 @@ void advance_all(void);
 
 // request_posted counts a request, the newest of a queue pair, and carries a fault out that is due. It reports whether it has.
 bool request_posted(struct qp *q);
+// set_removed lets requests neither arrive nor complete, and calls fail, while on.
+void set_removed(bool on);
+// call_fails sets errno and reports true if a call of the library is to fail. It takes the lock.
+bool call_fails(const char *call);
 // delays_delivery reports whether a request must not be executed yet, delays_completion whether requests must not complete, and
 // loses_completions whether the completions of delivered requests of a queue pair are lost.
 bool delays_delivery(struct pending *p);

@@ -3,15 +3,36 @@
 
 // The break: see fakeverbs_break.
 static struct { long at, count; int how, lag; bool undelivered, done; } hit;
-static bool stalled, writes_held;
+static bool stalled, writes_held, removed;
+static struct { char call[32]; int code; } failing;
 
-bool delays_completion(void) { return stalled || (hit.at && !hit.done && hit.count >= hit.at - hit.lag); }
+bool delays_completion(void) { return stalled || removed || (hit.at && !hit.done && hit.count >= hit.at - hit.lag); }
 
 bool delays_delivery(struct pending *p) {
-	return stalled || (delays_completion() && hit.undelivered) || (writes_held && p->w.opcode == OP_WRITE);
+	return stalled || removed || (delays_completion() && hit.undelivered) || (writes_held && p->w.opcode == OP_WRITE);
 }
 
 bool loses_completions(struct qp *q) { return hit.done && hit.how & 1 && !peer_of(q); }
+
+void set_removed(bool on) { removed = on; }
+
+bool call_fails(const char *call) {
+	pthread_mutex_lock(&lock);
+	int code = strcmp(call, failing.call) ? 0 : failing.code;
+	if (removed && strcmp(call, "ibv_get_device_list")) code = EIO;
+	pthread_mutex_unlock(&lock);
+	if (code) errno = code;
+	return code;
+}
+
+// fakeverbs_error lets calls of a function fail with an error number: ibv_get_device_list, ibv_open_device, ibv_reg_mr, or ibv_modify_qp
+// for the connection to a peer. With 0 none fails.
+EXPORT void fakeverbs_error(const char *call, int code) {
+	pthread_mutex_lock(&lock);
+	strncpy(failing.call, call, sizeof failing.call - 1);
+	failing.code = code;
+	pthread_mutex_unlock(&lock);
+}
 
 // break_now breaks the connection of a queue pair. The newest request of the queue pair is the one of the break.
 static void break_now(struct qp *q) {

@@ -14,6 +14,7 @@ static struct mr **mrs; // by the index in their keys; NULL after deregistration
 static int mrs_n;
 static struct posted *posted, **posted_last = &posted;
 static bool refuse_dmabuf, refuse_peer;
+static int accesses; // the flags of all registrations so far
 static uint64_t device_read, device_written, strays;
 
 // is_device reports whether an address is in an allocation of a GPU.
@@ -107,6 +108,14 @@ EXPORT int fakeverbs_registered(void) {
 	return n;
 }
 
+// fakeverbs_accesses returns the flags that any registration so far had.
+EXPORT int fakeverbs_accesses(void) {
+	pthread_mutex_lock(&lock);
+	int flags = accesses;
+	pthread_mutex_unlock(&lock);
+	return flags;
+}
+
 EXPORT struct pd *ibv_alloc_pd(struct context *c) {
 	struct pd *p = calloc(1, sizeof *p);
 	p->context = c;
@@ -135,12 +144,14 @@ static struct mr *add(struct mr m) {
 	m.lkey = m.rkey = (uint32_t)mrs_n << 8 | 0x5a;
 	*p = m;
 	mrs[mrs_n++] = p;
+	accesses |= m.access;
 	live++;
 	pthread_mutex_unlock(&lock);
 	return p;
 }
 
 EXPORT struct mr *ibv_reg_mr(struct pd *pd, void *addr, size_t n, int access) {
+	if (call_fails("ibv_reg_mr")) return NULL;
 	uint64_t a = (uintptr_t)addr;
 	enum kind kind = a & DEVICE_BIT ? PEER : HOST;
 	if (kind == PEER) {

@@ -250,9 +250,13 @@ EXPORT struct qp *ibv_create_qp(struct pd *pd, struct init_attr *a) {
 
 // ibv_modify_qp refuses a queue pair that has failed, unless it is to fail.
 EXPORT int ibv_modify_qp(struct qp *q, struct attr *a, int mask) {
+	if (call_fails(a->state == RTR ? "ibv_modify_qp" : "ibv_modify_qp to another state")) return errno;
 	pthread_mutex_lock(&lock);
 	int code = mask & MASK_STATE && q->state == ERR && a->state != ERR ? EINVAL : 0;
 	if (!code && mask & MASK_DEST) q->dest = a->dest;
+	if (!code && mask & MASK_MTU) q->mtu = a->mtu;
+	if (!code && mask & MASK_PORT) q->port = a->port;
+	if (!code && mask & MASK_AV) q->ah = a->ah;
 	if (!code && mask & MASK_STATE) {
 		if (a->state == ERR) broken(q, FLUSHED);
 		else q->state = a->state;
@@ -261,6 +265,22 @@ EXPORT int ibv_modify_qp(struct qp *q, struct attr *a, int mask) {
 	}
 	pthread_mutex_unlock(&lock);
 	return code;
+}
+
+// A route is how a queue pair reaches its peer.
+struct route { uint32_t port, av_port, mtu, global, gid_index, hops, traffic_class, lid, sl; uint8_t gid[16]; };
+
+// fakeverbs_route sets the route of a queue pair. It returns 0 if there is none with the number.
+EXPORT int fakeverbs_route(uint32_t num, struct route *to) {
+	pthread_mutex_lock(&lock);
+	struct qp *q = qps;
+	while (q && q->num != num) q = q->next;
+	if (q) {
+		*to = (struct route){q->port, q->ah.port, q->mtu, q->ah.global, q->ah.gid_index, q->ah.hops, q->ah.traffic_class, q->ah.lid, q->ah.sl, {0}};
+		memcpy(to->gid, q->ah.gid, 16);
+	}
+	pthread_mutex_unlock(&lock);
+	return q != NULL;
 }
 
 EXPORT int ibv_destroy_qp(struct qp *q) {
