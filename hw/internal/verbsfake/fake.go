@@ -173,8 +173,8 @@ func (f *Fake) Configure(devices ...Device) {
 
 // route is struct route of the library.
 type route struct {
-	port, pathPort, mtu, global, gidIndex, hops, trafficClass, lid, serviceLevel uint32
-	gid                                                                          [16]byte
+	port, pathPort, mtu, global, trafficClass, lid, serviceLevel uint32
+	gid                                                          [16]byte
 }
 
 // A Route is how a queue pair reaches its peer.

@@ -268,7 +268,7 @@ EXPORT int ibv_modify_qp(struct qp *q, struct attr *a, int mask) {
 }
 
 // A route is how a queue pair reaches its peer.
-struct route { uint32_t port, av_port, mtu, global, gid_index, hops, traffic_class, lid, sl; uint8_t gid[16]; };
+struct route { uint32_t port, path_port, mtu, global, traffic_class, lid, sl; uint8_t gid[16]; };
 
 // fakeverbs_route sets the route of a queue pair. It returns 0 if there is none with the number.
 EXPORT int fakeverbs_route(uint32_t num, struct route *to) {
@@ -276,7 +276,7 @@ EXPORT int fakeverbs_route(uint32_t num, struct route *to) {
 	struct qp *q = qps;
 	while (q && q->num != num) q = q->next;
 	if (q) {
-		*to = (struct route){q->port, q->ah.port, q->mtu, q->ah.global, q->ah.gid_index, q->ah.hops, q->ah.traffic_class, q->ah.lid, q->ah.sl, {0}};
+		*to = (struct route){q->port, q->ah.port, q->mtu, q->ah.global, q->ah.traffic_class, q->ah.lid, q->ah.sl, {0}};
 		memcpy(to->gid, q->ah.gid, 16);
 	}
 	pthread_mutex_unlock(&lock);
