@@ -115,6 +115,9 @@ type Mesh struct {
 	// decisions take effect one after the other.
 	applying sync.Mutex
 
+	// passing is held while a report that a node leaves is passed on, so that this node does not leave in between.
+	passing sync.Mutex
+
 	explaining chan struct{} // full while Explain runs; in tests, fake time passes for calls that wait
 
 	mu      sync.Mutex
@@ -226,6 +229,8 @@ func (h handler) Left(l *link.Link) { h.mesh.linkEnded(l, membership.Goodbye, ni
 func (h handler) Reason(l *link.Link, f wire.Reason, text string) { h.mesh.peerExplained(l, f, text) }
 
 func (h handler) Gone(l *link.Link, f wire.Gone) { h.mesh.peerGone(l, f) }
+
+func (h handler) Leaving(l *link.Link, f wire.Leaving) { h.mesh.peerLeaving(l, f) }
 
 func (h handler) View(l *link.Link, message []byte) { h.mesh.peerSentView(l, message) }
 
