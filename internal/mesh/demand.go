@@ -288,7 +288,7 @@ func (m *Mesh) endProposal(r *route, slot int, l *link.Link, connected bool) {
 		p.proposal = nil
 	}
 	if connected && p.link == l && !l.IsPending() {
-		p.route, p.broken, p.processEnded = r, nil, nil
+		p.route, p.broken, p.processEnded, p.linkedAt = r, nil, nil, time.Now()
 	}
 	close(m.changed)
 	m.changed = make(chan struct{})

@@ -7,7 +7,6 @@ import (
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
-	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -58,7 +57,17 @@ func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 	p.delivered = true
 	isEnd := p.isPending() && !p.state.IsGone() && !m.closing
 	m.wakeLocked()
+	isSoon := m.linksSoon || m.closing
+	m.linksSoon = true
 	m.mu.Unlock()
+	if !isSoon { // The seed makes a view without the node.
+		time.AfterFunc(cutOffMax, func() {
+			m.mu.Lock()
+			m.linksSoon = false
+			m.mu.Unlock()
+			m.linkNeighbors()
+		})
+	}
 	if isEnd {
 		m.wg.Go(func() {
 			m.leaveUnlinked(slot, event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l, relays: true})
@@ -130,9 +139,11 @@ func (m *Mesh) relayForOthers(ctx context.Context) {
 		m.cfg.Relay.endpoint.AwaitQuiet(ctx, m.GoodbyeTimeout()/2)
 		cancel()
 	})
-	views := m.viewsOfOthers()
+	m.mu.Lock()
+	v := m.relayViewLocked()
+	m.mu.Unlock()
 	n, isNeeded := 0, true
-	m.awaitOthers(ctx, func() bool { n, isNeeded = m.othersLocked(views); return !isNeeded })
+	m.awaitOthers(ctx, func() bool { n, isNeeded = m.othersLocked(v); return !isNeeded })
 	for !isNeeded && n > 1 && ctx.Err() == nil {
 		// Frames may be in flight, and reports that other nodes leave as well.
 		quiet, stop := context.WithCancel(ctx)
@@ -140,13 +151,13 @@ func (m *Mesh) relayForOthers(ctx context.Context) {
 			m.cfg.Relay.endpoint.AwaitQuiet(quiet, relayQuiet)
 			stop()
 		})
-		m.awaitOthers(quiet, func() bool { n, isNeeded = m.othersLocked(views); return n < 2 || isNeeded })
+		m.awaitOthers(quiet, func() bool { n, isNeeded = m.othersLocked(v); return n < 2 || isNeeded })
 		isQuiet := quiet.Err() != nil
 		stop()
 		if isQuiet && !isNeeded {
 			return
 		}
-		m.awaitOthers(ctx, func() bool { n, isNeeded = m.othersLocked(views); return !isNeeded })
+		m.awaitOthers(ctx, func() bool { n, isNeeded = m.othersLocked(v); return !isNeeded })
 	}
 }
 
@@ -179,22 +190,10 @@ func (m *Mesh) awaitOthers(ctx context.Context, isTrue func() bool) {
 // othersPause is the time between two checks of the other nodes for each node of the world.
 const othersPause = 10 * time.Microsecond
 
-// viewsOfOthers returns the views that decide whether other nodes need this one: the adopted view, with links that are up, and the newest
-// one, whose links may be coming up.
-func (m *Mesh) viewsOfOthers() (views []membership.View) {
-	newest := m.newest()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	views = append(views, m.relayViewLocked())
-	if newest.Epoch > views[0].Epoch {
-		views = append(views, newest)
-	}
-	return views
-}
-
-// othersLocked returns the number of nodes within reach that may still send or wait for data, and whether some of them may reach each
-// other only over nodes that leave, like this one. The first view has links that are up; those of the others may not be.
-func (m *Mesh) othersLocked(views []membership.View) (n int, needLeaving bool) {
+// othersLocked returns the number of other nodes that may still send or wait for data, and whether some of them may reach each
+// other only over nodes that leave, like this one. v is the adopted view, whose links are up. Nodes that this node cannot reach count
+// as well: the others may have links of later views.
+func (m *Mesh) othersLocked(v membership.View) (n int, needLeaving bool) {
 	isGone := func(id membership.NodeID) bool {
 		slot, known := m.slotOfLocked(id)
 		return known && m.peers[slot].hasStopped()
@@ -204,39 +203,26 @@ func (m *Mesh) othersLocked(views []membership.View) (n int, needLeaving bool) {
 		return known && (slot == m.self || m.peers[slot].delivered)
 	}
 	var others []membership.NodeID
-	for id := range m.reachedBy(views, m.cfg.Self, isGone) {
-		if !isLeaving(id) {
-			others = append(others, id)
+	for _, node := range v.Nodes {
+		if !isGone(node.ID) && !isLeaving(node.ID) {
+			others = append(others, node.ID)
 		}
 	}
 	if len(others) < 2 {
 		return len(others), false
 	}
-	direct := m.reachedBy(views[:1], others[0], func(id membership.NodeID) bool { return isGone(id) || isLeaving(id) })
+	direct := m.reachedBy([]membership.View{v}, others[0], func(id membership.NodeID) bool { return isGone(id) || isLeaving(id) })
 	return len(others), slices.ContainsFunc(others, func(id membership.NodeID) bool { return !direct[id] })
 }
 
 // reachedBy returns the nodes that a node reaches over links between neighbors in one of the views without passing some nodes.
 func (m *Mesh) reachedBy(views []membership.View, from membership.NodeID, without func(membership.NodeID) bool) map[membership.NodeID]bool {
-	reached := map[membership.NodeID]bool{from: true}
-	graphs, ranks := make([]topology.Graph, len(views)), make([]map[membership.NodeID]int, len(views))
-	for i, v := range views {
-		graphs[i], ranks[i] = m.cfg.Topology.Graph(v.Size()), make(map[membership.NodeID]int, v.Size())
-		for rank, node := range v.Nodes {
-			ranks[i][node.ID] = rank
-		}
-	}
+	near, reached := m.neighborsInAny(views), map[membership.NodeID]bool{from: true}
 	for queue := []membership.NodeID{from}; len(queue) > 0; queue = queue[1:] {
-		for i, v := range views {
-			rank, in := ranks[i][queue[0]]
-			if !in {
-				continue
-			}
-			for _, near := range graphs[i].Neighbors(rank) {
-				if id := v.Nodes[near].ID; !reached[id] && !without(id) {
-					reached[id] = true
-					queue = append(queue, id)
-				}
+		for _, id := range near(queue[0]) {
+			if !reached[id] && !without(id) {
+				reached[id] = true
+				queue = append(queue, id)
 			}
 		}
 	}

@@ -132,6 +132,8 @@ type Mesh struct {
 	changed chan struct{}   // closed and replaced when a link comes up
 	formed  bool
 	closing bool
+	// linksSoon says that linkNeighbors will be called soon.
+	linksSoon bool
 
 	replaced []*link.Link // links that have lost frames, until the next view
 

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"slices"
@@ -70,6 +71,9 @@ type relayTables struct {
 	// list has the tables of the newest view, of the adopted one, and of the one before: nodes change views at different
 	// times, and need goodbyes of nodes that leave. The first one with a route is used.
 	list []*relayTable
+	// all returns the routes over the links of all tables that begin with a link of this node. They are used if no table has
+	// a route: the destination leaves, so the newest view does not have it, and the relays of the others have left.
+	all func() map[membership.NodeID][]membership.NodeID
 }
 
 // A relayTable has the routes of a view. It is immutable.
@@ -108,7 +112,54 @@ func (r *relayRoutes) NextHops(destination membership.NodeID, made int, hops []m
 	if !known && !isDirect {
 		hops = append(hops, destination)
 	}
+	if len(hops) == 0 && tables.all != nil {
+		hops = append(hops, tables.all()[destination]...)
+	}
 	return hops
+}
+
+// routesOverAll returns up to two next hops to each node: the links of this node that begin the shortest paths over links between
+// neighbors in any of some views.
+func (m *Mesh) routesOverAll(views []membership.View, direct, stopped map[membership.NodeID]bool) map[membership.NodeID][]membership.NodeID {
+	near, routes := m.neighborsInAny(views), make(map[membership.NodeID][]membership.NodeID)
+	type visit struct{ id, first membership.NodeID }
+	var queue []visit
+	reach := func(id, first membership.NodeID) {
+		if to := routes[id]; id != m.cfg.Self && !stopped[id] && len(to) < 2 && !slices.Contains(to, first) {
+			routes[id] = append(to, first)
+			queue = append(queue, visit{id, first})
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(direct), func(a, b membership.NodeID) int { return bytes.Compare(a[:], b[:]) }) {
+		reach(id, id)
+	}
+	for ; len(queue) > 0; queue = queue[1:] {
+		for _, id := range near(queue[0].id) {
+			reach(id, queue[0].first)
+		}
+	}
+	return routes
+}
+
+// neighborsInAny returns a function that returns the neighbors of a node in any of some views.
+func (m *Mesh) neighborsInAny(views []membership.View) func(membership.NodeID) []membership.NodeID {
+	graphs, ranks := make([]topology.Graph, len(views)), make([]map[membership.NodeID]int, len(views))
+	for i, v := range views {
+		graphs[i], ranks[i] = m.cfg.Topology.Graph(v.Size()), make(map[membership.NodeID]int, v.Size())
+		for rank, node := range v.Nodes {
+			ranks[i][node.ID] = rank
+		}
+	}
+	return func(id membership.NodeID) (near []membership.NodeID) {
+		for i, v := range views {
+			if rank, in := ranks[i][id]; in {
+				for _, other := range graphs[i].Neighbors(rank) {
+					near = append(near, v.Nodes[other].ID)
+				}
+			}
+		}
+		return near
+	}
 }
 
 // first returns the index of the i-th table to be used for a frame that has made some hops.
@@ -142,11 +193,22 @@ func (m *Mesh) reroute() {
 		}
 	}
 	all := &relayTables{list: tables, direct: make(map[membership.NodeID]bool)}
+	stopped := make(map[membership.NodeID]bool)
 	for slot := range m.peers {
-		if p := &m.peers[slot]; p.relaying && !p.hasStopped() {
+		switch p := &m.peers[slot]; {
+		case p.hasStopped():
+			stopped[p.node.ID] = true
+		case p.relaying:
 			all.direct[p.node.ID] = true
 		}
 	}
+	all.all = sync.OnceValue(func() map[membership.NodeID][]membership.NodeID {
+		var views []membership.View
+		for _, t := range tables {
+			views = append(views, t.view)
+		}
+		return m.routesOverAll(views, all.direct, stopped)
+	})
 	m.cfg.Relay.routes.tables.Store(all)
 	closing := m.closing
 	m.mu.Unlock()
