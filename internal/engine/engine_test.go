@@ -50,6 +50,8 @@ func (e *Engine) Reason(*link.Link, wire.Reason, string) {}
 
 func (e *Engine) Gone(*link.Link, wire.Gone) {}
 
+func (e *Engine) Leaving(*link.Link, wire.Leaving) {}
+
 func (e *Engine) View(*link.Link, []byte) {}
 
 // A lossRecorder is an Engine that also sends the errors of its links to lost.

@@ -81,6 +81,7 @@ func (p *fakePeer) Waits(*link.Link, wire.Waits, []byte) {}
 
 func (p *fakePeer) Reason(*link.Link, wire.Reason, string) {}
 func (p *fakePeer) Gone(*link.Link, wire.Gone)             {}
+func (p *fakePeer) Leaving(*link.Link, wire.Leaving)       {}
 func (p *fakePeer) View(*link.Link, []byte)                {}
 func (p *fakePeer) Closed(_ *link.Link, c wire.Closed)     { p.note(received{kind: "closed", closed: c}) }
 func (p *fakePeer) Left(*link.Link)                        { p.note(received{kind: "left"}) }

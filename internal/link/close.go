@@ -21,12 +21,13 @@ func (s *lanes) all() bool { return *s == lanes{true, true, true} }
 // Close says goodbye on every lane and closes the connection when the peer has read
 // everything, has byeSent goodbye as well, or ctx ends. The Handler is not notified. After Close
 // has returned there are no calls of the Handler. If frames wait on a pending link, or it is about to
-// get a connection, Close waits for that as well.
-func (l *Link) Close(ctx context.Context) {
+// get a connection, Close waits for that as well. It returns false if ctx has ended before the peer has read everything or has
+// ended itself.
+func (l *Link) Close(ctx context.Context) (delivered bool) {
+	defer l.Abort()
 	a := l.beginClose(ctx)
 	if a == nil {
-		l.Abort()
-		return
+		return l.IsOver() || !l.IsPending() || !l.IsNeeded()
 	}
 	a.sayBye(false)
 	select {
@@ -34,8 +35,9 @@ func (l *Link) Close(ctx context.Context) {
 	case <-a.left:
 	case <-a.done:
 	case <-ctx.Done():
+		return false
 	}
-	l.Abort()
+	return true
 }
 
 // beginClose returns an attachment without a goodbye of this node, and marks it. It returns nil if the

@@ -76,6 +76,7 @@ type Handler interface {
 	Failed(l *Link, f wire.Failed, text string)
 	Reason(l *Link, r wire.Reason, text string)
 	Gone(l *Link, g wire.Gone)
+	Leaving(l *Link, f wire.Leaving)
 	// View delivers a message about views, which is valid during the call only. It must not block.
 	View(l *Link, message []byte)
 	Closed(l *Link, c wire.Closed)

@@ -100,6 +100,8 @@ func (h *handler) Closed(_ *Link, c wire.Closed) { call(h, h.closed, c) }
 
 func (h *handler) Gone(*Link, wire.Gone) { h.note() }
 
+func (h *handler) Leaving(*Link, wire.Leaving) { h.note() }
+
 func (h *handler) View(*Link, []byte) { h.note() }
 
 func (h *handler) Reason(_ *Link, r wire.Reason, text string) {

@@ -320,6 +320,8 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		return handle(l, b, wire.ParseWhere, Handler.Where)
 	case wire.TypeGone:
 		return handle(l, b, wire.ParseGone, Handler.Gone)
+	case wire.TypeLeaving:
+		return handle(l, b, wire.ParseLeaving, Handler.Leaving)
 	case wire.TypeView:
 		f, err := wire.ParseView(b)
 		if err != nil {

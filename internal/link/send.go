@@ -179,6 +179,9 @@ func (l *Link) Failed(f wire.Failed, text string) {
 // Gone tells the peer that a node has left.
 func (l *Link) Gone(g wire.Gone) { l.control.post(g.Append) }
 
+// Leaving tells the peer that a node leaves and only relays from now on.
+func (l *Link) Leaving(f wire.Leaving) { l.control.post(f.Append) }
+
 // viewsMax is the number of pending bytes on the control lane above which messages about views are
 // dropped.
 const viewsMax = 4 * wire.ViewMessageMax

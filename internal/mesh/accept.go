@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
@@ -29,7 +30,7 @@ func (m *Mesh) accept(p *Path) {
 		switch {
 		case !ok && m.mayDial(slot, id):
 			c.Close() // Both nodes have dialed at the same time, or this node leaves.
-			if p.Relay || !m.isNear(id) || !m.breakRelayed(m.peer(slot).link) {
+			if p.Relay || !m.isNear(id) || m.isNew(slot) || !m.breakRelayed(m.peer(slot).link) {
 				m.checkLink(slot)
 			}
 		case ok && !p.Relay && !m.mayConnect(slot, id):
@@ -49,6 +50,13 @@ func (m *Mesh) accept(p *Path) {
 		}
 	}
 }
+
+// newLink is the age of a connection up to which the peer may have dialed another one at the same time: one of two new neighbors over
+// relays, and the other one directly.
+const newLink = 500 * time.Millisecond
+
+// isNew reports whether the link to a peer has just got its connection.
+func (m *Mesh) isNew(slot int) bool { return time.Since(m.peer(slot).linkedAt) < newLink }
 
 // countAccepting adds n to the number of accepted connections of a node.
 func (m *Mesh) countAccepting(slot int, id membership.NodeID, n int) {

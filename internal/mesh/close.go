@@ -10,10 +10,22 @@ import (
 )
 
 // Close ends all operations, says goodbye to all peers, waits until they have read it or
-// ctx ends, and closes the transports. Concurrent calls wait for the first one and return its
+// ctx ends, and closes the transports. It logs a warning for each peer that has not read everything. Concurrent calls wait for the first one and return its
 // result.
 func (m *Mesh) Close(ctx context.Context) error {
-	return m.end(ctx, func(ctx context.Context, l *link.Link) { l.Close(ctx) }, m.cfg.Paths)
+	var mu sync.Mutex
+	var unread []int // slots
+	err := m.end(ctx, func(ctx context.Context, l *link.Link) {
+		if !l.Close(ctx) {
+			mu.Lock()
+			defer mu.Unlock()
+			unread = append(unread, l.Peer)
+		}
+	}, m.cfg.Paths)
+	for _, slot := range unread {
+		m.log.Warn("a peer has not read all data that this node sent before it left", m.note(slot))
+	}
+	return err
 }
 
 // Abort ends everything that Form has started, without goodbyes. The transports stay open.

@@ -33,7 +33,7 @@ const (
 	lateAfter = 2 * time.Second
 	// goneMax is the longest time that a proposal to a node that has left may take.
 	goneMax = 5 * time.Second
-	// neededMax is the longest time that Close waits for connections of pending links with frames.
+	// neededMax is the longest time that Close waits for connections of pending links with frames. Over relays it is GoodbyeTimeout.
 	neededMax = 2 * time.Second
 )
 
@@ -316,7 +316,7 @@ func (m *Mesh) endProposal(r *route, slot int, l *link.Link, connected bool) {
 		p.proposal = nil
 	}
 	if connected && p.link == l && !l.IsPending() {
-		p.route, p.broken, p.processEnded = r, nil, nil
+		p.route, p.broken, p.processEnded, p.linkedAt = r, nil, nil, time.Now()
 	}
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -344,7 +344,7 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 		}
 	}
 	m.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, neededMax)
+	ctx, cancel := context.WithTimeout(ctx, max(neededMax, m.GoodbyeTimeout()))
 	defer cancel()
 	for _, l := range links {
 		l.AwaitNeeded(ctx)
@@ -449,11 +449,13 @@ func (m *Mesh) peerGone(l *link.Link, f wire.Gone) {
 	slot, ok := m.slotOfLocked(f.Node)
 	isNews := ok && slot != m.self && m.peers[l.Peer].link == l && !m.peers[slot].state.IsGone()
 	isPending, isRelayed, closing := ok && m.peers[slot].isPending(), ok && m.peers[slot].isRelayed(), m.closing
+	// The goodbye over relays, or TypeLeaving, came before.
+	hasDelivered := ok && m.peers[slot].state == membership.PeerLeft
 	m.mu.Unlock()
 	e := event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l}
 	switch {
-	case ok && closing:
-		m.leftWhileClosing(slot, l)
+	case ok && (closing || hasDelivered):
+		m.noteGone(slot, l)
 	case isNews && isPending:
 		m.wg.Go(func() { m.leaveUnlinked(slot, e) })
 	case isNews && isRelayed:

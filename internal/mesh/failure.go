@@ -36,6 +36,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	p := &m.peers[slot]
 	id, inUse, early := p.node.ID, p.link == l || m.loop == l, !m.formed || p.expected
 	joining := early && m.formed && slot < m.self // Both nodes are joining, and this one has dialed.
+	isClosing, isNear := m.closing, p.link == l && p.route != nil && !p.isRelayed()
 	switch {
 	case !inUse:
 	case goodbye && slot != m.self:
@@ -50,8 +51,8 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	if inUse {
 		m.unrelay(l)
 	}
-	if inUse && goodbye && slot != m.self {
-		m.leftWhileClosing(slot, l)
+	if inUse && !early && isClosing && isNear { // A node that says goodbye over relays still relays.
+		m.noteEndOfNeighbor(slot, l, goodbye)
 	}
 	if isNotNeighbor(err) {
 		kind = membership.NoRoute
@@ -163,6 +164,7 @@ type event struct {
 	err    error       // the reason of a failure; nil if the peer left or stays
 	from   *link.Link  // the link that has ended or has delivered the report, or nil
 	report wire.Failed // the report of another node
+	relays bool        // a goodbye of a node that still relays
 }
 
 // A decision is an event and its consequences, for carryOut.
@@ -227,10 +229,10 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	case membership.AdoptedIn, membership.AdoptedOut, membership.AdoptedUnlinked:
 		p.report = nil
 	}
-	if e.kind == membership.Goodbye && !(p.isRelayed() && e.from == p.link) {
+	if e.kind == membership.Goodbye && !e.relays && !p.left && !(p.isRelayed() && e.from == p.link) {
 		p.left = true // A goodbye over relays comes first, and the peer still relays.
+		d.tellGone = d.effects.Has(membership.ReportLeft)
 	}
-	d.tellGone = e.kind == membership.Goodbye && p.left && d.effects.Has(membership.ReportLeft)
 	if d.tellGone || d.effects&(membership.TellLost|membership.TellClosed) != 0 {
 		watches := m.watchRanksLocked()
 		answers := !d.tellGone && m.view.Size() > reportsFrom // See awaitReports.

@@ -115,6 +115,9 @@ type Mesh struct {
 	// decisions take effect one after the other.
 	applying sync.Mutex
 
+	// passing is held while a report that a node leaves is passed on, so that this node does not leave in between.
+	passing sync.Mutex
+
 	explaining chan struct{} // full while Explain runs; in tests, fake time passes for calls that wait
 
 	mu      sync.Mutex
@@ -129,6 +132,8 @@ type Mesh struct {
 	changed chan struct{}   // closed and replaced when a link comes up
 	formed  bool
 	closing bool
+	// linksSoon says that linkNeighbors will be called soon.
+	linksSoon bool
 
 	watching *watchSlots  // of view; nil until it is needed
 	replaced []*link.Link // links that have lost frames, until the next view
@@ -227,6 +232,8 @@ func (h handler) Left(l *link.Link) { h.mesh.linkEnded(l, membership.Goodbye, ni
 func (h handler) Reason(l *link.Link, f wire.Reason, text string) { h.mesh.peerExplained(l, f, text) }
 
 func (h handler) Gone(l *link.Link, f wire.Gone) { h.mesh.peerGone(l, f) }
+
+func (h handler) Leaving(l *link.Link, f wire.Leaving) { h.mesh.peerLeaving(l, f) }
 
 func (h handler) View(l *link.Link, message []byte) { h.mesh.peerSentView(l, message) }
 

@@ -22,8 +22,10 @@ type peer struct {
 	brokenDirect bool
 	broken       error     // why the last connection of the pending link ended; nil if it has not, or is replaced
 	relaying     bool      // the relay uses the link
+	linkedAt     time.Time // when the link got its last connection
 	cutOff       time.Time // since then the peer is a neighbor that is linked through relays that have all ended
 	left         bool      // the peer forwards nothing any more: it has left, or was gone when this node began to close
+	delivered    bool      // the peer leaves, and its peers have read all of its data; it may still relay
 	proposal     *route    // a connection that is being negotiated for the pending link, or nil
 	state        membership.PeerState
 	report       error      // the first report of another node since the peer was linked

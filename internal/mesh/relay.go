@@ -12,15 +12,11 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/relay"
 	"github.com/nexar-go/nexar/internal/topology"
-	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
 // goodbyeMax is the longest time that a goodbye over relays may take after the report that the node has left.
 const goodbyeMax = 2 * time.Second
-
-// relayQuiet is the time without a frame of others after which a closing node stops to relay.
-const relayQuiet = 100 * time.Millisecond
 
 // nearCloseMax is the longest time for the goodbyes to neighbors after those over relays.
 const nearCloseMax = 5 * time.Second
@@ -74,6 +70,9 @@ type relayTables struct {
 	// list has the tables of the newest view, of the adopted one, and of the one before: nodes change views at different
 	// times, and need goodbyes of nodes that leave. The first one with a route is used.
 	list []*relayTable
+	// all returns the routes over the links of all tables that begin with a link of this node. They are used if no table has
+	// a route: the destination leaves, so the newest view does not have it, and the relays of the others have left.
+	all func() map[membership.NodeID][]membership.NodeID
 }
 
 // A relayTable has the routes of a view. It is immutable.
@@ -112,6 +111,9 @@ func (r *relayRoutes) NextHops(destination membership.NodeID, made int, hops []m
 	if !known && !isDirect {
 		hops = append(hops, destination)
 	}
+	if len(hops) == 0 && tables.all != nil {
+		hops = append(hops, tables.all()[destination]...)
+	}
 	return hops
 }
 
@@ -146,11 +148,22 @@ func (m *Mesh) reroute() {
 		}
 	}
 	all := &relayTables{list: tables, direct: make(map[membership.NodeID]bool)}
+	stopped := make(map[membership.NodeID]bool)
 	for slot := range m.peers {
-		if p := &m.peers[slot]; p.relaying && !p.hasStopped() {
+		switch p := &m.peers[slot]; {
+		case p.hasStopped():
+			stopped[p.node.ID] = true
+		case p.relaying:
 			all.direct[p.node.ID] = true
 		}
 	}
+	all.all = sync.OnceValue(func() map[membership.NodeID][]membership.NodeID {
+		var views []membership.View
+		for _, t := range tables {
+			views = append(views, t.view)
+		}
+		return m.routesOverAll(views, all.direct, stopped)
+	})
 	m.cfg.Relay.routes.tables.Store(all)
 	closing := m.closing
 	m.mu.Unlock()
@@ -217,31 +230,6 @@ func (p *peer) hasStopped() bool {
 	return p.left || p.state.IsGone() && p.state != membership.PeerClosed && p.state != membership.PeerLeft || p.state == membership.PeerDoubted
 }
 
-// leftWhileClosing notes that a node has left while this node closes, and tells the neighbors: goodbyes over
-// relays wait no longer for nodes that have no relay left. from is the link over which this node knows it.
-func (m *Mesh) leftWhileClosing(slot int, from *link.Link) {
-	m.mu.Lock()
-	p := &m.peers[slot]
-	if m.cfg.Relay == nil || !m.closing || p.left {
-		m.mu.Unlock()
-		return
-	}
-	p.left = true
-	id := p.node.ID
-	var others []*link.Link
-	for other := range m.peers {
-		if q := &m.peers[other]; q.relaying && q.link != from && other != slot {
-			others = append(others, q.link)
-		}
-	}
-	m.mu.Unlock()
-	for _, l := range others {
-		l.Gone(wire.Gone{Node: id})
-	}
-	m.cfg.Relay.endpoint.NodeGone(id)
-	m.reroute()
-}
-
 // leaveRelayed applies the report that a node has left. This node has a link to it through relays. The goodbye has
 // arrived before the report, unless these relays have left as well.
 func (m *Mesh) leaveRelayed(slot int, e event) {
@@ -256,6 +244,7 @@ func (m *Mesh) leaveRelayed(slot int, e event) {
 	defer late.Stop()
 	select {
 	case <-l.Done():
+		m.noteGone(slot, e.from)
 	case <-late.C:
 		m.apply(e) // a report over another link
 		m.cfg.Relay.endpoint.NodeGone(e.id)
@@ -460,7 +449,7 @@ func (m *Mesh) GoodbyeTimeout() time.Duration {
 }
 
 // endRelayed ends the links through relays, and removes them from links, while the links to neighbors still work. It waits
-// for goodbyes as long as there is a neighbor, and for GoodbyeTimeout at most.
+// for goodbyes as long as there is a neighbor, and for GoodbyeTimeout at most. Then it relays for others as long, if they need it.
 func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, sayGoodbye func(context.Context, *link.Link)) {
 	ctx, cancel := context.WithTimeout(ctx, m.GoodbyeTimeout())
 	defer cancel()
@@ -480,7 +469,8 @@ func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.P
 	}
 	ends.Wait()
 	m.cfg.Relay.endpoint.Flush(ctx)
-	m.cfg.Relay.endpoint.AwaitQuiet(ctx, relayQuiet)
+	m.announceDelivered()
+	m.relayForOthers(ctx)
 }
 
 // relayedLinks returns the links with a connection through relays.

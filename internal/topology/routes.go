@@ -130,3 +130,21 @@ func (r *Routes) Farthest() (hops int) {
 	}
 	return hops
 }
+
+// Farthest returns the number of links between a rank and the farthest one from it, by breadth-first search.
+func (g Graph) Farthest(from int) (hops int) {
+	distance := make([]int, g.n)
+	distance[from] = 1
+	var room []int
+	for queue := []int{from}; len(queue) > 0; queue = queue[1:] {
+		hops = distance[queue[0]] - 1
+		room = g.appendNeighbors(room[:0], queue[0])
+		for _, rank := range room {
+			if distance[rank] == 0 {
+				distance[rank] = distance[queue[0]] + 1
+				queue = append(queue, rank)
+			}
+		}
+	}
+	return hops
+}

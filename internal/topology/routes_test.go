@@ -130,39 +130,6 @@ func TestBrokenNeighbors(t *testing.T) {
 	})
 }
 
-func TestSpanningTree(t *testing.T) {
-	tree := mustParse(t, "hypercube").Graph(8).Tree(0, nil)
-	for rank, want := range [][]int{{1, 2, 4}, {3, 5}, {6}, {7}, nil, nil, nil, nil} {
-		if got := tree.Children(rank); !slices.Equal(got, want) {
-			t.Errorf("children of rank %d: %v, want %v", rank, got, want)
-		}
-	}
-	if tree.Depth() != 3 || tree.Parent(0) != None || tree.Parent(7) != 3 || tree.Parent(8) != None || tree.Children(-1) != nil {
-		t.Errorf("depth %d, parents %d and %d", tree.Depth(), tree.Parent(0), tree.Parent(7))
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		g := draw(t).Graph(rapid.IntRange(1, 60).Draw(t, "n"))
-		root := rapid.IntRange(0, g.Size()-1).Draw(t, "root")
-		failed := rapid.SliceOfNDistinct(rapid.IntRange(0, g.Size()-1), 0, g.Size(), rapid.ID).Draw(t, "failed")
-		failed = slices.DeleteFunc(failed, func(rank int) bool { return rank == root })
-		tree, hops := g.Tree(root, failed), reach(g, root, failed)
-		for rank := range g.Size() {
-			depth := 0
-			for at := rank; tree.Parent(at) != None; at = tree.Parent(at) {
-				if depth++; !g.IsNeighbor(at, tree.Parent(at)) || !slices.Contains(tree.Children(tree.Parent(at)), at) {
-					t.Fatalf("%d is no child of %d", at, tree.Parent(at))
-				}
-			}
-			if want := max(hops[rank], 0); depth != want {
-				t.Fatalf("rank %d is %d levels below the root, want %d", rank, depth, want)
-			}
-		}
-		if tree.Depth() != slices.Max(hops) {
-			t.Fatalf("depth %d, want %d", tree.Depth(), slices.Max(hops))
-		}
-	})
-}
-
 func BenchmarkRoutes(b *testing.B) {
 	for _, name := range []string{"k-regular:4", "hypercube"} {
 		b.Run(name, func(b *testing.B) {

@@ -2,10 +2,10 @@
 //
 // A [Topology] is a rule. [Topology.Graph] applies it to a number of ranks: the graph follows from the
 // number of nodes in a view alone, so all nodes compute the same one and views carry nothing about it.
-// [Graph.Routes] is the routing table of one node, and [Graph.Tree] a spanning tree.
+// [Graph.Routes] is the routing table of one node.
 //
 // All functions are pure. The graph of a sparse topology with K neighbors costs O(K) for the neighbors of a
-// rank and O(n·K) for a routing table or a tree.
+// rank and O(n·K) for a routing table.
 package topology
 
 import (
@@ -79,8 +79,11 @@ func (t Topology) String() string {
 // IsFull reports whether the topology links all nodes, for any number of them.
 func (t Topology) IsFull() bool { return t.kind == full }
 
-// Note says that the graph of n ranks links all of them, or that one rank has a neighbor less than the
-// others. Otherwise it is empty.
+// HopsMax is the largest distance of two ranks that relays cross.
+const HopsMax = 64
+
+// Note says that the graph of n ranks links all of them, that one rank has a neighbor less than the
+// others, or that some ranks are more than HopsMax links apart. Otherwise it is empty.
 func (t Topology) Note(n int) string {
 	switch {
 	case t.kind != kRegular || n < 2:
@@ -90,11 +93,28 @@ func (t Topology) Note(n int) string {
 	case t.k%2 == 1 && n%2 == 1:
 		return fmt.Sprintf("%v: the last of %d nodes has %d neighbors, since an odd number of nodes cannot all have %d", t, n, t.k-1, t.k)
 	}
+	if err := t.checkDistance(n); err != nil {
+		return fmt.Sprintf("%v: %v", t, err)
+	}
 	return ""
 }
 
-// CheckSize returns an error if no graph of n ranks has the number of neighbors of the topology at each rank. [Topology.Graph]
-// completes such a graph, as worlds change their sizes; a program that starts a world of a fixed size can refuse it.
+// checkDistance returns an error if two of n ranks are more than HopsMax links apart. Rings of up to twice as many ranks, and
+// hypercubes, have no such ranks.
+func (t Topology) checkDistance(n int) error {
+	if t.kind != kRegular || n <= 2*HopsMax {
+		return nil
+	}
+	g := t.Graph(n)
+	if farthest := max(g.Farthest(0), g.Farthest(n-1)); farthest > HopsMax { // Only the last rank of an odd number differs.
+		return fmt.Errorf("some of %d ranks are %d links apart: must be at most %d: use more neighbors, or a hypercube", n, farthest, HopsMax)
+	}
+	return nil
+}
+
+// CheckSize returns an error if no graph of n ranks has the number of neighbors of the topology at each rank, or if some of them are
+// more than HopsMax links apart. [Topology.Graph] completes such a graph, as worlds change their sizes; a program that starts a
+// world of a fixed size can refuse it.
 func (t Topology) CheckSize(n int) error {
 	switch {
 	case t.kind != kRegular:
@@ -104,7 +124,7 @@ func (t Topology) CheckSize(n int) error {
 	case t.k%2 == 1 && n%2 == 1:
 		return fmt.Errorf("%d neighbors of each of %d ranks: an odd number of ranks cannot all have an odd number of neighbors: use an even number", t.k, n)
 	}
-	return nil
+	return t.checkDistance(n)
 }
 
 // A Graph is a Topology for a number of ranks: undirected, connected, without loops. Its methods may be

@@ -133,6 +133,9 @@ func TestNote(t *testing.T) {
 		{"full", 5, ""}, {"hypercube", 5, ""}, {"k-regular:4", 5, ""}, {"k-regular:3", 6, ""}, {"k-regular:7", 1, ""},
 		{"k-regular:4", 4, "k-regular:4: each of 4 nodes has only 3 others"},
 		{"k-regular:3", 7, "k-regular:3: the last of 7 nodes has 2 neighbors"},
+		{"k-regular:2", 129, ""}, {"k-regular:2", 130, "k-regular:2: some of 130 ranks are 65 links apart"},
+		{"k-regular:3", 254, ""}, {"k-regular:3", 260, "k-regular:3: some of 260 ranks are 65 links apart"},
+		{"k-regular:4", 1024, ""}, {"k-regular:4", 5000, "k-regular:4: some of 5000 ranks are"}, {"hypercube", 5000, ""},
 	} {
 		got := mustParse(t, c.topology).Note(c.n)
 		if (got == "") != (c.want == "") || !strings.HasPrefix(got, c.want) {

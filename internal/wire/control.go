@@ -178,3 +178,15 @@ func (g *Gone) Append(b []byte) []byte { return appendFrame(b, TypeGone, g) }
 
 // ParseGone decodes a [TypeGone] frame.
 func ParseGone(b []byte) (Gone, error) { return parseFrame[Gone](b) }
+
+// A Leaving reports that Node leaves and that its peers have read all of its data. Node still relays frames of others, until a
+// [Gone] follows. Only nodes of sparse topologies send it.
+type Leaving struct {
+	Node [16]byte
+}
+
+// Append appends f to b.
+func (f *Leaving) Append(b []byte) []byte { return appendFrame(b, TypeLeaving, f) }
+
+// ParseLeaving decodes a [TypeLeaving] frame.
+func ParseLeaving(b []byte) (Leaving, error) { return parseFrame[Leaving](b) }

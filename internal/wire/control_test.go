@@ -102,6 +102,12 @@ func TestGone(t *testing.T) {
 	checkFrame(t, goneKind, &Gone{Node: id16(0xee)}, "14 ee0102030405060708090a0b0c0d0eee")
 }
 
+var leavingKind = kindOf(TypeLeaving, (*Leaving).Append, ParseLeaving)
+
+func TestLeaving(t *testing.T) {
+	checkFrame(t, leavingKind, &Leaving{Node: id16(0xee)}, "1a ee0102030405060708090a0b0c0d0eee")
+}
+
 var closedKind = kindOf(TypeClosed, (*Closed).Append, ParseClosed)
 
 func TestClosed(t *testing.T) {

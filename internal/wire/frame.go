@@ -59,6 +59,7 @@ const (
 	TypeView
 	TypeKey
 	TypeWritten
+	TypeLeaving
 	typeEnd
 )
 
@@ -71,7 +72,7 @@ var sizes = [typeEnd]int{
 	TypeQuery: 35, TypeWhere: 52, TypeRevoke: 90, TypeFailed: 46,
 	TypeBye: 2, TypeByeAck: 2, TypeSegment: 16, TypeClosed: 17,
 	TypeReason: 22, TypeGone: 17, TypeAsk: 17, TypeWaits: 50,
-	TypeView: 5, TypeKey: 33, TypeWritten: 13,
+	TypeView: 5, TypeKey: 33, TypeWritten: 13, TypeLeaving: 17,
 }
 
 const (

@@ -32,7 +32,7 @@ func kinds() []kind {
 	return []kind{
 		messageKind, offerKind, stepKind, stepOfferKind, stepGrantKind, offerGrantKind, offerRefuseKind,
 		creditKind, pingKind, pongKind, queryKind, whereKind, revokeKind, failedKind, byeKind, byeAckKind,
-		segmentKind, closedKind, reasonKind, goneKind, askKind, waitsKind, viewKind, keyKind, writtenKind,
+		segmentKind, closedKind, reasonKind, goneKind, askKind, waitsKind, viewKind, keyKind, writtenKind, leavingKind,
 	}
 }
 

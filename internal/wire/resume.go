@@ -36,7 +36,7 @@ func ParseResume(b []byte) (r Resume, err error) {
 // not counted.
 func IsCounted(t Type) bool {
 	switch t {
-	case TypePing, TypePong, TypeQuery, TypeWhere, TypeAsk, TypeWaits, TypeView, TypeBye, TypeByeAck:
+	case TypePing, TypePong, TypeQuery, TypeWhere, TypeAsk, TypeWaits, TypeView, TypeLeaving, TypeBye, TypeByeAck:
 		return false
 	}
 	return true

@@ -46,3 +46,36 @@ func TestSparse(t *testing.T) {
 		}
 	}
 }
+
+// TestSparseSendAndLeave: every rank sends to rank 0 and leaves, over real sockets. Their relays leave as well, and no message is lost.
+func TestSparseSendAndLeave(t *testing.T) {
+	for _, topology := range []string{"k-regular:2", "hypercube"} {
+		t.Run(topology, func(t *testing.T) {
+			nodes := form(t, 12, func(cfg *nexar.Config) {
+				patientConfig(cfg)
+				cfg.Topology, cfg.Transports = topology, []string{"tcp", "quic"}
+			})
+			mustBeNil(t, onEachNode(nodes, func(c *nexar.Comm) error {
+				data := make([]int64, 3000)
+				if c.Rank() != 0 {
+					for i := range data {
+						data[i] = value(c.Rank(), i, len(data))
+					}
+					if err := nexar.Send(t.Context(), c, data, 0, 1); err != nil {
+						return err
+					}
+					return nodes[c.Rank()].Close()
+				}
+				for from := 1; from < c.Size(); from++ {
+					if _, err := nexar.Recv(t.Context(), c, data, from, 1); err != nil {
+						return err
+					}
+					if err := equal(fmt.Sprint("from rank ", from), data, func(i int) int64 { return value(from, i, len(data)) }); err != nil {
+						return err
+					}
+				}
+				return nodes[0].Close()
+			}))
+		})
+	}
+}

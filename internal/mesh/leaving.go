@@ -1,0 +1,230 @@
+package mesh
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// relayQuiet is the time without a frame of others after which a closing node stops to relay, if the others need it no more:
+// frames in flight are not sent again.
+const relayQuiet = 100 * time.Millisecond
+
+// announceDelivered tells the neighbors that this node leaves and that its peers have read all of its data.
+func (m *Mesh) announceDelivered() {
+	m.mu.Lock()
+	m.peers[m.self].delivered = true
+	others := m.relayingLocked(nil)
+	m.mu.Unlock()
+	for _, l := range others {
+		l.Leaving(wire.Leaving{Node: m.cfg.Self})
+	}
+}
+
+// relayingLocked returns the links that the relay uses, except one.
+func (m *Mesh) relayingLocked(except *link.Link) (links []*link.Link) {
+	for slot := range m.peers {
+		if p := &m.peers[slot]; p.relaying && p.link != except {
+			links = append(links, p.link)
+		}
+	}
+	return links
+}
+
+// peerLeaving handles the report that a node leaves and only relays from now on, and passes it on. This node will get no frame of it, so
+// an operation that waits for one ends. A link that has a connection gets the goodbye of the node instead.
+func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
+	m.passing.Lock()
+	defer m.passing.Unlock()
+	m.mu.Lock()
+	slot, ok := m.slotOfLocked(f.Node)
+	isNews := m.cfg.Relay != nil && ok && slot != m.self && !m.peers[slot].delivered && m.peers[l.Peer].link == l
+	others := m.relayingLocked(l)
+	m.mu.Unlock()
+	if !isNews {
+		return
+	}
+	for _, other := range others {
+		other.Leaving(f)
+	}
+	// This node may leave as soon as it knows, and has told the others before.
+	m.mu.Lock()
+	p := &m.peers[slot]
+	p.delivered = true
+	isEnd := p.isPending() && !p.state.IsGone() && !m.closing
+	m.wakeLocked()
+	isSoon := m.linksSoon || m.closing
+	m.linksSoon = true
+	m.mu.Unlock()
+	if !isSoon { // The seed makes a view without the node.
+		time.AfterFunc(cutOffMax, func() {
+			m.mu.Lock()
+			m.linksSoon = false
+			m.mu.Unlock()
+			m.linkNeighbors()
+		})
+	}
+	if isEnd {
+		m.wg.Go(func() {
+			m.leaveUnlinked(slot, event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l, relays: true})
+		})
+	}
+}
+
+// wakeLocked wakes the goroutines that wait for a change of a peer.
+func (m *Mesh) wakeLocked() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// noteGone notes that a node has left and forwards nothing any more, and tells the neighbors. from is the link over which this
+// node knows it, or nil.
+func (m *Mesh) noteGone(slot int, from *link.Link) {
+	m.passing.Lock()
+	defer m.passing.Unlock()
+	m.mu.Lock()
+	p := &m.peers[slot]
+	id, closing := p.node.ID, m.closing
+	isNews := m.cfg.Relay != nil && !p.left && slot != m.self
+	others := m.relayingLocked(from)
+	m.mu.Unlock()
+	if !isNews {
+		return
+	}
+	for _, l := range others {
+		if l.Peer != slot {
+			l.Gone(wire.Gone{Node: id})
+		}
+	}
+	m.noteStopped(slot, id)
+	if closing { // Goodbyes over relays do not wait for it.
+		m.cfg.Relay.endpoint.NodeGone(id)
+	}
+	m.reroute()
+}
+
+// noteEndOfNeighbor notes, while this node closes, that the link to a neighbor has ended, by a goodbye or since the neighbor has failed.
+func (m *Mesh) noteEndOfNeighbor(slot int, l *link.Link, goodbye bool) {
+	if goodbye {
+		m.noteGone(slot, l)
+		return
+	}
+	if m.cfg.Relay == nil {
+		return
+	}
+	m.noteStopped(slot, m.node(slot).ID)
+	m.reroute()
+}
+
+// noteStopped notes that a node forwards nothing any more.
+func (m *Mesh) noteStopped(slot int, id membership.NodeID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := &m.peers[slot]; p.node.ID == id {
+		p.left = true
+		m.wakeLocked()
+	}
+}
+
+// relayForOthers relays frames of others until they reach each other without this node. It ends earlier if nothing was relayed for
+// HeartbeatTimeout, or if ctx ends.
+func (m *Mesh) relayForOthers(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.wg.Go(func() {
+		m.cfg.Relay.endpoint.AwaitQuiet(ctx, m.GoodbyeTimeout()/2)
+		cancel()
+	})
+	m.mu.Lock()
+	v := m.relayViewLocked()
+	m.mu.Unlock()
+	n, isNeeded := 0, true
+	m.awaitOthers(ctx, func() bool { n, isNeeded = m.othersLocked(v); return !isNeeded })
+	for !isNeeded && n > 1 && ctx.Err() == nil {
+		// Frames may be in flight, and reports that other nodes leave as well.
+		quiet, stop := context.WithCancel(ctx)
+		m.wg.Go(func() {
+			m.cfg.Relay.endpoint.AwaitQuiet(quiet, relayQuiet)
+			stop()
+		})
+		m.awaitOthers(quiet, func() bool { n, isNeeded = m.othersLocked(v); return n < 2 || isNeeded })
+		isQuiet := quiet.Err() != nil
+		stop()
+		if isQuiet && !isNeeded {
+			return
+		}
+		m.awaitOthers(ctx, func() bool { n, isNeeded = m.othersLocked(v); return !isNeeded })
+	}
+}
+
+// awaitOthers waits until a condition on the other nodes of a view holds, or ctx ends. It checks the condition after changes, but
+// not after each one in a large world.
+func (m *Mesh) awaitOthers(ctx context.Context, isTrue func() bool) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		m.mu.Lock()
+		ok, changed, n := isTrue(), m.changed, len(m.peers)
+		m.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+		pause.Reset(time.Duration(n) * othersPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// othersPause is the time between two checks of the other nodes for each node of the world.
+const othersPause = 10 * time.Microsecond
+
+// othersLocked returns the number of other nodes that may still send or wait for data, and whether some of them may reach each
+// other only over nodes that leave, like this one. v is the adopted view, whose links are up. Nodes that this node cannot reach count
+// as well: the others may have links of later views.
+func (m *Mesh) othersLocked(v membership.View) (n int, needLeaving bool) {
+	isGone := func(id membership.NodeID) bool {
+		slot, known := m.slotOfLocked(id)
+		return known && m.peers[slot].hasStopped()
+	}
+	isLeaving := func(id membership.NodeID) bool {
+		slot, known := m.slotOfLocked(id)
+		return known && (slot == m.self || m.peers[slot].delivered)
+	}
+	var others []membership.NodeID
+	for _, node := range v.Nodes {
+		if !isGone(node.ID) && !isLeaving(node.ID) {
+			others = append(others, node.ID)
+		}
+	}
+	if len(others) < 2 {
+		return len(others), false
+	}
+	direct := m.reachedBy([]membership.View{v}, others[0], func(id membership.NodeID) bool { return isGone(id) || isLeaving(id) })
+	return len(others), slices.ContainsFunc(others, func(id membership.NodeID) bool { return !direct[id] })
+}
+
+// reachedBy returns the nodes that a node reaches over links between neighbors in one of the views without passing some nodes.
+func (m *Mesh) reachedBy(views []membership.View, from membership.NodeID, without func(membership.NodeID) bool) map[membership.NodeID]bool {
+	near, reached := m.neighborsInAny(views), map[membership.NodeID]bool{from: true}
+	for queue := []membership.NodeID{from}; len(queue) > 0; queue = queue[1:] {
+		for _, id := range near(queue[0]) {
+			if !reached[id] && !without(id) {
+				reached[id] = true
+				queue = append(queue, id)
+			}
+		}
+	}
+	return reached
+}

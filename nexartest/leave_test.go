@@ -1,0 +1,81 @@
+package nexartest_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/nexartest"
+)
+
+// A leaving is an order in which the ranks send to rank 0 and leave.
+type leaving struct {
+	name string
+	// wait returns the time before a rank sends.
+	wait func(rank int, random *rand.Rand) time.Duration
+}
+
+func leavings() []leaving {
+	return []leaving{
+		{"at once", func(int, *rand.Rand) time.Duration { return 0 }},
+		{"near ranks first", func(rank int, _ *rand.Rand) time.Duration { return time.Duration(rank) * 40 * time.Millisecond }},
+		{"at random", func(_ int, random *rand.Rand) time.Duration {
+			return time.Duration(random.IntN(800)) * time.Millisecond
+		}},
+		{"far apart", func(_ int, random *rand.Rand) time.Duration { return time.Duration(random.IntN(20)) * time.Second }},
+	}
+}
+
+// TestSendAndLeave: every rank sends to rank 0 and leaves. Relays leave as well, and no message is lost.
+func TestSendAndLeave(t *testing.T) {
+	for _, topology := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube", "full"} {
+		for _, n := range []int{8, 12, 16, 24, 32} {
+			sizes := []int{8, 3000}
+			if n <= 16 {
+				sizes = append(sizes, 1<<20)
+			}
+			for i, order := range leavings() {
+				for _, size := range sizes {
+					t.Run(fmt.Sprintf("%s/%d/%s/%d", topology, n, order.name, size), func(t *testing.T) {
+						sendAndLeave(t, topology, n, size, order, uint64(i+n))
+					})
+				}
+			}
+		}
+	}
+}
+
+func sendAndLeave(t *testing.T, topology string, n, size int, order leaving, seed uint64) {
+	synctest.Test(t, func(t *testing.T) {
+		w := nexartest.Cluster{
+			Config: nexar.Config{Topology: topology}, Link: nexartest.Link{Delay: time.Millisecond}, Random: seed,
+		}.New(t, n)
+		w.Start(func(ctx context.Context, nd *nexar.Node) error {
+			c := nd.World()
+			data := make([]byte, size)
+			if c.Rank() != 0 {
+				time.Sleep(order.wait(c.Rank(), rand.New(rand.NewPCG(seed, uint64(c.Rank())))))
+				for i := range data {
+					data[i] = byte(c.Rank() + i)
+				}
+				return nexar.Send(ctx, c, data, 0, 1)
+			}
+			for from := 1; from < c.Size(); from++ {
+				if _, err := nexar.Recv(ctx, c, data, from, 1); err != nil {
+					return err
+				}
+				for i, x := range data {
+					if x != byte(from+i) {
+						return fmt.Errorf("byte %d of rank %d is %d, want %d", i, from, x, byte(from+i))
+					}
+				}
+			}
+			return nil
+		})
+		wantAll(t, w)
+	})
+}
