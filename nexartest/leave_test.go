@@ -38,7 +38,11 @@ func TestSendAndLeave(t *testing.T) {
 			if n <= 16 {
 				sizes = append(sizes, 1<<20)
 			}
-			for i, order := range leavings() {
+			orders := leavings()
+			if topology != "k-regular:2" && topology != "k-regular:3" || n != 12 {
+				orders = orders[:1]
+			}
+			for i, order := range orders {
 				for _, size := range sizes {
 					t.Run(fmt.Sprintf("%s/%d/%s/%d", topology, n, order.name, size), func(t *testing.T) {
 						sendAndLeave(t, topology, n, size, order, uint64(i+n))
