@@ -71,7 +71,6 @@ type stalls struct {
 	epoch uint64
 	own   waits
 	state uint64 // of own
-	spare []*link.Link
 	calls map[waitKey]*stalledCall
 	peers map[int]*peerWaits // by rank in the view
 	found *foundDeadlock     // or nil
@@ -145,12 +144,9 @@ func (e *Engine) watchStalls(ago time.Duration) {
 		return
 	}
 	s.since = 0
-	links := s.spare
-	s.spare = nil
 	s.mu.Unlock()
-	own, ok := e.collect(s.cfg.Calls, links) // without s.mu: collect takes the locks of communicators
+	own, ok := e.collect(s.cfg.Calls) // without s.mu: collect takes the locks of communicators
 	s.mu.Lock()
-	s.spare = s.own.links
 	fx := s.checkLocked(own, ok)
 	s.mu.Unlock()
 	for _, f := range fx {
@@ -322,7 +318,7 @@ func (e *Engine) Ask(l *link.Link, q wire.Ask) {
 	if s == nil {
 		return
 	}
-	own, ok := e.collect(s.cfg.Calls, nil)
+	own, ok := e.collect(s.cfg.Calls)
 	if !ok {
 		return
 	}

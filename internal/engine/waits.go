@@ -53,11 +53,8 @@ func (w *waits) link(rank int) *link.Link {
 	return w.links[rank]
 }
 
-// collect returns the waits of this node in the newest view. It is ok if there is a communicator. The result uses the memory of
-// links, which may be nil.
-func (e *Engine) collect(calls func() (begun uint64, busy bool), links []*link.Link) (w waits, ok bool) {
-	clear(links)
-	w.links = links[:0]
+// collect returns the waits of this node in the newest view. It is ok if there is a communicator.
+func (e *Engine) collect(calls func() (begun uint64, busy bool)) (w waits, ok bool) {
 	e.mu.RLock()
 	w.begun = e.retired
 	e.mu.RUnlock()
