@@ -10,8 +10,8 @@ import (
 )
 
 // Close ends all operations, says goodbye to all peers, waits until they have read it or
-// ctx ends, and closes the transports. It logs a warning for each peer that has not read everything. Concurrent calls wait for the first one and return its
-// result.
+// ctx ends, and closes the transports. It logs a warning for each peer that has not read everything.
+// Concurrent calls wait for the first one and return its result.
 func (m *Mesh) Close(ctx context.Context) error {
 	var mu sync.Mutex
 	var unread []int // slots
