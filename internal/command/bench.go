@@ -268,7 +268,8 @@ func (f *benchFlags) checkTransport(node *nexar.Node) error {
 	}
 	for _, p := range node.Peers() {
 		if p.Transport != f.transport || p.BulkTransport != f.transport {
-			return fmt.Errorf("--transport %s: rank %d is connected over %s, and %s for payloads, since %s", f.transport, p.Rank, p.Transport, p.BulkTransport, p.Reason)
+			return fmt.Errorf("--transport %s: rank %d is connected over %s, and over %s for payloads; want %s for both: see '%s doctor' on both hosts (%s)",
+				f.transport, p.Rank, p.Transport, p.BulkTransport, f.transport, f.hardware.Command, p.Reason)
 		}
 	}
 	return nil

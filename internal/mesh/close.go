@@ -23,7 +23,7 @@ func (m *Mesh) Close(ctx context.Context) error {
 		}
 	}, m.cfg.Paths)
 	for _, slot := range unread {
-		m.log.Warn("a peer has not read all data that this node sent before it left", m.note(slot))
+		m.log.Warn("a peer has not read all data that this node sent before leaving", m.note(slot))
 	}
 	return err
 }

@@ -21,9 +21,10 @@
 //
 // [Group.Reason] says why a host does not use NCCL. A Group needs hosts with the same number of ranks, more
 // than one, and at least one host with GPUs; and nexar.Config.Deterministic must not be set
-// ([nexar.Comm.Deterministic]), since NCCL has no fixed order of operands. Otherwise the Group works like [nexar.DeviceComm]. If a host uses NCCL, the Group also works like it for types and operations that NCCL does
-// not have, or defines in another way: integers of 16 bits, complex numbers other than sums, bit
-// operations, and Min and Max of floats, since NCCL may drop a NaN.
+// ([nexar.Comm.Deterministic]), since NCCL has no fixed order of operands. Otherwise the Group works like
+// [nexar.DeviceComm]. If a host uses NCCL, so do types and operations that NCCL lacks or defines in another
+// way: integers of 16 bits, complex numbers other than sums, bit operations, and Min and Max of floats, since
+// NCCL may drop a NaN.
 //
 // # Failure
 //

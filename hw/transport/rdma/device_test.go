@@ -301,16 +301,7 @@ func TestAccess(t *testing.T) {
 func TestKeysOfManyGrants(t *testing.T) {
 	needDevice(t)
 	a, b := connect(t, newBreakable(t, 2))
-	memory, err := transport.Map(64 << 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer memory.Free()
-	reg, err := b.Register(memory.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reg.Deregister()
+	memory, reg := registerMapped(t, b)
 	const grants = 600
 	seen := make(map[uint32]int)
 	var first transport.RemoteKey
@@ -331,7 +322,7 @@ func TestKeysOfManyGrants(t *testing.T) {
 			if err := stream(t.Context(), b, a, 1, func(int) {}); err != nil {
 				t.Fatal(err)
 			}
-			if err := a.WriteRemote(t.Context(), g.Key(), 0, []byte{1}); err != nil || memory.Bytes()[0] != 1 {
+			if err := a.WriteRemote(t.Context(), g.Key(), 0, []byte{1}); err != nil || memory[0] != 1 {
 				t.Fatalf("remote write with a valid key: %v", err)
 			}
 		}
@@ -339,7 +330,7 @@ func TestKeysOfManyGrants(t *testing.T) {
 			g.Revoke()
 		}
 	}
-	if err := a.WriteRemote(t.Context(), first, 0, []byte{2}); err == nil || memory.Bytes()[0] != 1 {
-		t.Errorf("remote write with the first key: error %v, byte %d; want an error, and no change", err, memory.Bytes()[0])
+	if err := a.WriteRemote(t.Context(), first, 0, []byte{2}); err == nil || memory[0] != 1 {
+		t.Errorf("remote write with the first key: error %v, byte %d; want an error, and no change", err, memory[0])
 	}
 }

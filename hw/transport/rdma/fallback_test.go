@@ -92,6 +92,22 @@ func stream(ctx context.Context, from, to *conn, n int, progress func(i int)) er
 	return <-sent
 }
 
+// registerMapped registers 64 KiB of mapped memory with a conn until the end of the test.
+func registerMapped(t *testing.T, c *conn) (memory []byte, reg transport.Registration) {
+	t.Helper()
+	m, err := transport.Map(64 << 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Free() })
+	reg, err = c.Register(m.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(reg.Deregister)
+	return m.Bytes(), reg
+}
+
 // TestFallback: when the QP fails in the middle of streams in both directions, every byte arrives once and in order, over the control
 // connection, and so do pipes that are opened later. Memory is no longer granted, and writes with old keys are refused.
 func TestFallback(t *testing.T) {
@@ -103,15 +119,7 @@ func TestFallback(t *testing.T) {
 	for at := range moments {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			a, b := connect(t, newBreakable(t, 2))
-			memory, err := transport.Map(64 << 10)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer memory.Free()
-			reg, err := b.Register(memory.Bytes())
-			if err != nil {
-				t.Fatal(err)
-			}
+			memory, reg := registerMapped(t, b)
 			g, err := reg.Grant(0, 1000)
 			if err != nil {
 				t.Fatal(err)
@@ -133,13 +141,13 @@ func TestFallback(t *testing.T) {
 			if err := stream(t.Context(), a, b, 5, func(int) {}); err != nil {
 				t.Errorf("a pipe opened after the failure: %v", err)
 			}
-			if a.Suits(memory.Bytes()) || b.Suits(memory.Bytes()) {
+			if a.Suits(memory) || b.Suits(memory) {
 				t.Error("remote writes are preferred after the failure of the QP")
 			}
 			if err := a.WriteRemote(t.Context(), g.Key(), 0, []byte{1}); err == nil || a.Err() != nil {
 				t.Errorf("remote write after the failure: error %v, conn %v; want an error, and a conn that stands", err, a.Err())
 			}
-			if memory.Bytes()[0] != 0 {
+			if memory[0] != 0 {
 				t.Error("a remote write after the failure changes memory")
 			}
 			g.Revoke()
