@@ -15,7 +15,7 @@ import (
 
 // exitSize is an environment variable. TestGoexit ends a goroutine in an all-reduce of so many
 // elements if it is set.
-const exitSize = "NEXAR_TEST_EXIT_SIZE"
+const exitSize = "EXIT_TEST_SIZE"
 
 // TestGoexit: a reduction function that calls runtime.Goexit on a goroutine of a link ends the
 // process, with its stack, so that no caller blocks forever.

@@ -9,7 +9,7 @@ import (
 )
 
 // workerEnv turns the test binary into a worker.
-const workerEnv = "NEXAR_CLUSTERTEST_WORKER"
+const workerEnv = "CLUSTERTEST_WORKER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(workerEnv) != "" {

@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // faultVariable is the environment variable with the fault of TestFaulty.
-const faultVariable = "NEXAR_TRANSPORTTEST_FAULT"
+const faultVariable = "TRANSPORTTEST_FAULT"
 
 // faults maps each fault to the subtest that must find it.
 func faults() map[string]string {
