@@ -27,7 +27,7 @@ const (
 	blamesAlways   = 24
 	// blameEnv turns the test binary into a rank of TestBlame. Its value is the configuration of the
 	// rank as JSON.
-	blameEnv = "NEXAR_CLUSTERTEST_BLAME"
+	blameEnv = "CLUSTERTEST_BLAME"
 )
 
 // A blameTrial forms a world and has one rank, the culprit, cause a failure. Every other rank ends

@@ -20,7 +20,7 @@ import (
 
 const (
 	// tamperEnv makes a worker a hostile relay. Its value is a key of tampers.
-	tamperEnv = "NEXAR_CLUSTERTEST_TAMPER"
+	tamperEnv = "CLUSTERTEST_TAMPER"
 	// tampered is in the log of a hostile relay that has tampered with a frame.
 	tampered = "this relay tampers with a frame"
 )
