@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// watchTick is the interval at which the watchdog checks operations that run.
+	// watchTick is the interval at which the watchdog checks operations that run. With more than queryFew ranks it is longer by
+	// skippedRounds doublings, as the time before the first queries is.
 	watchTick = 20 * time.Millisecond
 	// Once all operations have made no progress for dozeAfter, they are checked when one of
 	// them may time out or has to send queries, or after dozeMax, since the runtime of Go needs
@@ -20,8 +21,9 @@ const (
 	// as much later.
 	dozeAfter = time.Second
 	dozeMax   = 250 * time.Millisecond
-	// watchIdle is the number of ticks without an operation after which the watchdog sleeps.
-	watchIdle = 50
+	// watchIdle is the number of ticks without an operation after which the watchdog sleeps. A sleep costs the next operation a wakeup
+	// of the watchdog, and each tick wakes an idle process.
+	watchIdle = 5
 	// queryAfter is the time without progress after which an operation queries the ranks
 	// that it waits for. It doubles up to queryMax.
 	queryAfter = 40 * time.Millisecond
@@ -249,12 +251,13 @@ func (c *Comm) postponeLocked(d time.Duration) {
 // nextCheckLocked returns the time until an operation has to be checked.
 func (op *Op) nextCheckLocked(now time.Time) time.Duration {
 	still := now.Sub(op.progressAt)
-	if still < dozeAfter>>skippedRounds(op.comm.Size()) {
-		return watchTick
-	}
+	skipped := skippedRounds(op.comm.Size())
 	next := dozeMax
+	if still < dozeAfter>>skipped {
+		next = watchTick << skipped
+	}
 	if op.work.Timeout > 0 {
-		next = op.work.Timeout - still
+		next = min(next, op.work.Timeout-still)
 	}
 	if s := &op.search; len(s.ask) > 0 {
 		next = min(next, s.next-s.stalled)

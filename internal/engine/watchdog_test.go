@@ -168,7 +168,8 @@ func TestNextCheck(t *testing.T) {
 		{2, 2 * dozeAfter, 0, search{next: queriesPause, stalled: queriesPause / 2}, dozeMax},
 		{queryFew, dozeAfter / 2, 0, search{}, watchTick},
 		{2 * queryFew, dozeAfter / 2, 0, search{}, dozeMax},
-		{8 * queryFew, dozeAfter/8 - 1, 0, search{}, watchTick},
+		{8 * queryFew, dozeAfter/8 - 1, 0, search{}, 8 * watchTick},
+		{8 * queryFew, dozeAfter / 16, 2*watchTick + dozeAfter/16, search{}, 2 * watchTick},
 		{8 * queryFew, dozeAfter / 8, watchTick + dozeAfter/8, search{}, watchTick},
 		{1 << 20, dozeAfter / 8, 0, search{}, dozeMax},
 	} {
