@@ -2,8 +2,10 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
@@ -92,4 +94,59 @@ func TestTopologyInState(t *testing.T) {
 	if err := again.apply(change{Kind: changeAnew}); err != nil || again.Topology != "" {
 		t.Errorf("another world has the topology %q, %v", again.Topology, err)
 	}
+}
+
+// wantTooLarge checks that a node is refused since the world would have too many nodes for its topology, with the topology, the number
+// of nodes and the limit.
+func wantTooLarge(t testing.TB, err error, topology string, size int) {
+	t.Helper()
+	want := fmt.Sprintf("topology %s: some of %d ranks are 65 links apart: must be at most 64", topology, size)
+	if !errors.Is(err, handshake.ErrTopology) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got error %v, want a refusal with %q", err, want)
+	}
+}
+
+// TestTooManyNodes: the first node of a world with too many nodes for its topology is refused at once.
+func TestTooManyNodes(t *testing.T) {
+	s := newSeed(t, 130, nil)
+	_, err := s.join(t, s.in(t, 0, "k-regular:2"))
+	wantTooLarge(t, err, "k-regular:2", 130)
+	if !strings.Contains(s.log.String(), "65 links apart") {
+		t.Errorf("the seed has not logged the refusal: %s", s.log.String())
+	}
+	if _, err := s.join(t, s.in(t, 1, "k-regular:4")); err != nil {
+		t.Error(err)
+	}
+	s = newSeed(t, 129, nil)
+	if _, err := s.join(t, s.in(t, 0, "k-regular:2")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWorldOutgrowsTopology: a ring grows to 129 nodes. A node that would be the 130th, with those that wait, is refused at once. When a
+// node leaves, another one may join.
+func TestWorldOutgrowsTopology(t *testing.T) {
+	ring, err := topology.Parse("k-regular:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inViewWorldWith(t, ring, 128, func(w *viewWorld) {
+		refused := func() {
+			t.Helper()
+			_, err := w.join(w.t, w.in(w.t, 200, "k-regular:2"))
+			wantTooLarge(w.t, err, "k-regular:2", 130)
+		}
+		waiting := w.joinNode(128)
+		refused()
+		waiting.Close()
+		w.links.end(waiting.ID)
+		synctest.Wait()
+		w.grow()
+		refused()
+		if got := w.sessions[0].Newest().Size(); got != 129 {
+			w.t.Errorf("the world has %d nodes, want 129", got)
+		}
+		w.leave(5)
+		w.grow()
+	})
 }
