@@ -348,6 +348,7 @@ func TestRelayKills(t *testing.T) {
 						Config: nexar.Config{Topology: topology}, Link: nexartest.Link{Delay: time.Millisecond}, Random: random + 1,
 					}.New(t, 12)
 					j := newJob()
+					j.pause = 200 * time.Millisecond
 					w.Start(j.run)
 					killed := make(map[int]bool)
 					for range 5 {
@@ -359,7 +360,9 @@ func TestRelayKills(t *testing.T) {
 						killed[victim] = true
 						w.Kill(victim)
 					}
-					time.Sleep(time.Minute)
+					for end := time.Now().Add(time.Minute); !j.hasSum(int64(12-len(killed))) && time.Now().Before(end); {
+						time.Sleep(100 * time.Millisecond)
+					}
 					r := j.finish(t, w)
 					for i, err := range r.errs {
 						if err != nil && !killed[i] {

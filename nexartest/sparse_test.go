@@ -64,10 +64,12 @@ func TestSparse(t *testing.T) {
 // of the world have connections to their neighbors, and to no nodes that were never their neighbors. The connections to neighbors reach all nodes,
 // and the world works.
 func TestRandomRosterChanges(t *testing.T) {
-	for _, topology := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube"} {
+	for i, topology := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube"} {
 		t.Run(topology, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := nexartest.Cluster{Config: nexar.Config{Topology: topology}, Link: nexartest.Link{Delay: time.Millisecond}}.New(t, 8)
+				w := nexartest.Cluster{
+					Config: nexar.Config{Topology: topology}, Link: nexartest.Link{Delay: time.Millisecond}, Random: uint64(i + 1),
+				}.New(t, 8)
 				x := &roster{T: t, w: w, j: newJob(), near: make(map[nexar.NodeID]map[nexar.NodeID]bool)}
 				x.j.pause = time.Second
 				w.Start(x.j.run)
@@ -75,10 +77,12 @@ func TestRandomRosterChanges(t *testing.T) {
 					x.live = append(x.live, i)
 				}
 				x.check()
-				for range 5 {
-					x.change()
-					time.Sleep(15 * time.Second)
-					x.check()
+				for range 2 {
+					for _, kind := range w.Rand.Perm(3) {
+						x.change(kind, 1+w.Rand.IntN(2))
+						time.Sleep(15 * time.Second)
+						x.check()
+					}
 				}
 				r := x.j.finish(t, w)
 				for i, err := range r.errs {
@@ -100,12 +104,8 @@ type roster struct {
 	near map[nexar.NodeID]map[nexar.NodeID]bool // the neighbors of each node, also former ones
 }
 
-// change lets one node or two join, leave or die. At least four nodes stay.
-func (x *roster) change() {
-	kind, count := x.w.Rand.IntN(3), 1+x.w.Rand.IntN(2)
-	if len(x.live)-count < 4 {
-		kind = 0
-	}
+// change lets some nodes join (0), die (1) or leave (2).
+func (x *roster) change(kind, count int) {
 	for range count {
 		if kind == 0 {
 			x.live = append(x.live, x.w.Add())
