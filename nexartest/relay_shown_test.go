@@ -64,7 +64,7 @@ func TestRelaysAreShown(t *testing.T) {
 	})
 }
 
-// checkPath checks what Node.Peers of a rank shows for another one in a ring of n ranks with 1 ms between neighbors.
+// checkPath checks the path that Node.Peers of a rank shows for another one in a ring of n ranks with 1 ms between neighbors.
 func checkPath(t *testing.T, rank, n int, p nexar.Peer) {
 	t.Helper()
 	up := (p.Rank - rank + n) % n

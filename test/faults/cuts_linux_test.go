@@ -135,9 +135,9 @@ func cutLivingNodes(t *testing.T, topology string, ranks int) {
 // numbersOfStep is the number of messages to a rank in a step of exchangeNumbers.
 const numbersOfStep = 3
 
-// exchangeNumbers sends numbered messages to the next rank and to the one halfway round, and receives those of the ranks for which this rank
-// is such a rank. Numbers continue those of the step before. All messages of a rank are on the way at the same time, with different lengths, so that
-// a message that is lost, repeated or out of order shows in the numbers. The error is errWrong then.
+// exchangeNumbers sends numbered messages to the next rank and to the one halfway round, and receives those of the ranks before and
+// halfway round. Numbers continue those of the step before. All messages to a rank are on the way at the same time, with different lengths. The
+// error is errWrong if a message is lost, repeated or out of order.
 func exchangeNumbers(ctx context.Context, c *nexar.Comm, step int64) error {
 	n := c.Size()
 	for _, distance := range slices.Compact([]int{1, max(1, n/2)}) {
