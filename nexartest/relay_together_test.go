@@ -82,8 +82,9 @@ func TestNodeWithoutNeighborsDies(t *testing.T) {
 	}
 }
 
-// aloneMax is the time until others continue after the death of a node that no living node watches.
-const aloneMax = 30 * time.Second
+// aloneMax is the time until others continue after the death of a node that no living node watches. It is less than the silence after which conns
+// through relays end.
+const aloneMax = 15 * time.Second
 
 // hasSum reports whether the last sum of an epoch was sum.
 func (j *job) hasSum(sum int64) bool {
