@@ -64,6 +64,9 @@ func TestSparse(t *testing.T) {
 // of the world has connections to its neighbors, these reach all nodes, and the world works.
 func TestRandomRosterChanges(t *testing.T) {
 	for i, topology := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube"} {
+		if testing.Short() && topology != "hypercube" {
+			continue // The race detector needs half a minute for them.
+		}
 		t.Run(topology, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := nexartest.Cluster{
