@@ -41,7 +41,7 @@ func TestRelaysKilledTogether(t *testing.T) {
 }
 
 // TestNodeWithoutNeighborsDies: a node of a sparse world dies together with all its neighbors, or a moment after them, so that no
-// node that is linked to it lives. Its session with the seed ends, and the next view has all the others, and none of them.
+// node that watches it lives. The seed, or the neighbors that it has in the next view, notice that: the others continue.
 func TestNodeWithoutNeighborsDies(t *testing.T) {
 	const n, victim = 9, 4
 	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
@@ -85,8 +85,7 @@ func TestNodeWithoutNeighborsDies(t *testing.T) {
 	}
 }
 
-// aloneMax is the time until others continue after the death of a node that no living node watches. It is less than the silence after which conns
-// through relays end.
+// aloneMax is the time until others continue after the death of a node that no living node watches: two heartbeat timeouts, and some more.
 const aloneMax = 15 * time.Second
 
 // hasSum reports whether the last sum of an epoch was sum.

@@ -3,9 +3,11 @@ package server
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
@@ -149,4 +151,36 @@ func TestWorldOutgrowsTopology(t *testing.T) {
 		w.leave(5)
 		w.grow()
 	})
+}
+
+// TestNodeWithoutNeighborsDies: a node of a sparse world dies together with all its neighbors. No other node watches it, so none reports
+// it: the seed notices the end of its session, and removes it.
+func TestNodeWithoutNeighborsDies(t *testing.T) {
+	const n, victim = 16, 8
+	for _, name := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
+		t.Run(name, func(t *testing.T) {
+			links, err := topology.Parse(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inViewWorldWith(t, links, n, func(w *viewWorld) {
+				dead := append(links.Graph(n).Neighbors(victim), victim)
+				slices.Sort(dead)
+				slices.Reverse(dead)
+				w.die(time.Minute, dead...)
+				for v := w.sessions[0].Newest(); v.Size() > len(w.sessions); { // The neighbors may be removed first.
+					v = w.await(v.Epoch, time.Minute)
+				}
+				v := w.sessions[0].Newest()
+				if v.Size() != n-len(dead) {
+					w.t.Errorf("view %d has %d nodes, want %d", v.Epoch, v.Size(), n-len(dead))
+				}
+				for rank, s := range w.sessions {
+					if got, in := v.Rank(s.ID); !in || got != rank {
+						w.t.Errorf("a living node has rank %d, in the view: %t; want rank %d", got, in, rank)
+					}
+				}
+			})
+		})
+	}
 }
