@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/internal/membership"
-	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/test/worldtest"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -50,29 +48,6 @@ func seeds(worlds, few uint64) (list []uint64) {
 	return list
 }
 
-// links returns the pairs of neighbors of a topology or, in the full one, those that watch each other first, and then the others. watched
-// is the number of the former.
-func links(t *testing.T, name string, n int) (pairs [][2]int, watched int) {
-	t.Helper()
-	topo, err := topology.Parse(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	graph, watches := topo.Graph(n), membership.View{Nodes: make([]membership.Node, n)}
-	var others [][2]int
-	for a := range n {
-		for b := range a {
-			switch isWatch := slices.Contains(membership.Watched(watches, a, cutWatches), b) || slices.Contains(membership.Watched(watches, b, cutWatches), a); {
-			case !topo.IsFull() && graph.IsNeighbor(a, b) || topo.IsFull() && isWatch:
-				pairs = append(pairs, [2]int{a, b})
-			case topo.IsFull():
-				others = append(others, [2]int{a, b})
-			}
-		}
-	}
-	return append(pairs, others...), len(pairs)
-}
-
 // TestRandomLinkCuts: random links between living ranks are cut and repaired while all ranks send
 // numbered messages to each other and make collectives. In a sparse world the links are those of neighbors; in a full one, in turn
 // those of watches and others, which messages and collectives have needed. If links are down for a while, all messages arrive, once and in
@@ -93,8 +68,7 @@ func TestRandomLinkCuts(t *testing.T) {
 				t.Run(fmt.Sprint(seed), func(t *testing.T) {
 					form(t, func(t *testing.T, w *worldtest.World, network *sim.Network, restore sim.Link) {
 						x := cutWorld{T: t, w: w, network: network, restore: restore, rng: rand.New(rand.NewPCG(seed, 25)), breaks: seed%2 == 1}
-						pairs, watched := links(t, name, cutRanks)
-						if x.run(pairs[:watched], pairs[watched:]) {
+						if x.run(w.Links()) {
 							whole++
 						} else {
 							lost++
