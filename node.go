@@ -257,6 +257,11 @@ type Peer struct {
 	// Delay is the time between a frame to the peer over relays and its acknowledgement, a smoothed mean. It is 0 before
 	// the first acknowledgement, and without relays.
 	Delay time.Duration
+	// AlteredFrames counts the frames of the peer that have arrived over relays and were dropped, since a relay has altered or
+	// forged them. RepeatedFrames counts those that had arrived before: a relay has repeated them, or the peer has sent them
+	// again after a change of the routes. No data is lost: the peer sends dropped frames again. Both begin at 0 with each
+	// connection; [Node.Trace] has the counts of this node since it started.
+	AlteredFrames, RepeatedFrames uint64
 }
 
 // Neighbors returns the ranks of the world that this node connects to without relays, in ascending order; see
@@ -272,7 +277,7 @@ func (n *Node) Peers() []Peer {
 		p := Peer{
 			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Transport, BulkTransport: i.BulkTransport, DeviceMemory: i.DeviceMemory,
 			Encrypted: i.Encrypted, LinkPurpose: i.Purpose, Reason: i.Reason, Hops: i.Hops,
-			Relay: i.Relay, Delay: i.Delay,
+			Relay: i.Relay, Delay: i.Delay, AlteredFrames: i.Altered, RepeatedFrames: i.Repeated,
 		}
 		if i.Locality == transport.AnyHost && len(n.node.Unavailable) > 0 {
 			p.Reason = strings.Join(append(slices.Clone(n.node.Unavailable), p.Reason), "; ")

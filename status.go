@@ -67,7 +67,7 @@ func (c *Comm) Trace() trace.Snapshot {
 	list := append(collective.Operations(mesh.Engine().Traces()), c.node.calls.Operations()...)
 	return trace.Snapshot{
 		Node: self.ID.String(), Name: self.Name, Rank: rank, Size: view.Size(), Epoch: view.Epoch,
-		Time: time.Now(), Operations: recorder.Last(list, recorder.Length), Links: mesh.Traffic(view),
+		Time: time.Now(), Operations: recorder.Last(list, recorder.Length), Links: mesh.Traffic(view), Relayed: mesh.Relayed(),
 	}
 }
 

@@ -341,13 +341,14 @@ func TestRelayConnections(t *testing.T) {
 // time with the others.
 func TestRelayKills(t *testing.T) {
 	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
-		for random := range uint64(1) {
+		for random := range uint64(3) {
 			t.Run(fmt.Sprintf("%s/%d", topology, random+1), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := nexartest.Cluster{
 						Config: nexar.Config{Topology: topology}, Link: nexartest.Link{Delay: time.Millisecond}, Random: random + 1,
 					}.New(t, 12)
 					j := newJob()
+					j.pause = 200 * time.Millisecond
 					w.Start(j.run)
 					killed := make(map[int]bool)
 					for range 5 {
@@ -359,7 +360,9 @@ func TestRelayKills(t *testing.T) {
 						killed[victim] = true
 						w.Kill(victim)
 					}
-					time.Sleep(time.Minute)
+					for end := time.Now().Add(time.Minute); !j.hasSum(int64(12-len(killed))) && time.Now().Before(end); {
+						time.Sleep(100 * time.Millisecond)
+					}
 					r := j.finish(t, w)
 					for i, err := range r.errs {
 						if err != nil && !killed[i] {

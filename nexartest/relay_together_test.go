@@ -2,6 +2,7 @@ package nexartest_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,6 +39,54 @@ func TestRelaysKilledTogether(t *testing.T) {
 		})
 	}
 }
+
+// TestNodeWithoutNeighborsDies: a node of a sparse world dies together with all its neighbors, or a moment after them, so that no
+// node that watches it lives. The seed, or the neighbors that it has in the next view, notice that: the others continue.
+func TestNodeWithoutNeighborsDies(t *testing.T) {
+	const n, victim = 9, 4
+	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
+		for _, after := range []time.Duration{0, time.Second} {
+			if testing.Short() && after > 0 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%v", topology, after), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := nexartest.Cluster{Config: nexar.Config{Topology: topology}, Link: nexartest.Link{Delay: time.Millisecond}}.New(t, n)
+					near := w.Node(victim).Neighbors()
+					j := newJob()
+					w.Start(j.run)
+					time.Sleep(time.Second)
+					for _, rank := range near {
+						w.Kill(rank)
+					}
+					time.Sleep(after)
+					w.Kill(victim)
+					killed := time.Now()
+					var want []int
+					for rank := range n {
+						if rank != victim && !slices.Contains(near, rank) {
+							want = append(want, rank)
+						}
+					}
+					for !j.hasSum(int64(len(want))) && time.Since(killed) < time.Minute {
+						time.Sleep(10 * time.Millisecond)
+					}
+					t.Logf("the others continued after %v", time.Since(killed))
+					if took := time.Since(killed); took > aloneMax {
+						t.Errorf("the others continued after %v, want at most %v", took, aloneMax)
+					}
+					r := j.finish(t, w)
+					if last := r.views[len(r.views)-1]; !slices.Equal(last, want) {
+						t.Errorf("views %v, want the last one to be %v", r.views, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// aloneMax is the time until others continue after the death of a node that no living node watches: two heartbeat timeouts, and some more.
+const aloneMax = 15 * time.Second
 
 // hasSum reports whether the last sum of an epoch was sum.
 func (j *job) hasSum(sum int64) bool {

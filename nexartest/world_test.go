@@ -15,9 +15,10 @@ import (
 	"github.com/nexar-go/nexar/nexartest"
 )
 
-// A job is the program of the nodes of a World: an all-reduce and a reconfiguration each 100 ms until it is
+// A job is the program of the nodes of a World: an all-reduce and a reconfiguration after each pause until it is
 // stopped.
 type job struct {
+	pause    time.Duration
 	mu       sync.Mutex
 	stopping bool
 	sums     map[uint64]int64          // the last sum of each epoch
@@ -27,7 +28,7 @@ type job struct {
 }
 
 func newJob() *job {
-	return &job{sums: make(map[uint64]int64), views: make(map[uint64][]nexar.NodeID), errs: make(map[nexar.NodeID][]error)}
+	return &job{pause: 100 * time.Millisecond, sums: make(map[uint64]int64), views: make(map[uint64][]nexar.NodeID), errs: make(map[nexar.NodeID][]error)}
 }
 
 // run is the program of a node. Its error is that of Epochs.
@@ -71,7 +72,7 @@ func (j *job) work(ctx context.Context, n *nexar.Node, c *nexar.Comm) (done bool
 		if changed, err := n.Reconfigure(ctx); changed || err != nil {
 			return false, err
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(j.pause)
 	}
 }
 

@@ -23,6 +23,21 @@ type Snapshot struct {
 	Time       time.Time   `json:"time"`       // when the snapshot was taken, by the clock of the node
 	Operations []Operation `json:"operations"` // in the order of their Start
 	Links      []Link      `json:"links,omitempty"`
+	Relayed    *Relayed    `json:"relayed,omitempty"` // nil unless the topology is sparse
+}
+
+// Relayed counts the frames of a node that have passed relays of a sparse topology. A frame carries at most 16 KiB.
+type Relayed struct {
+	Forwarded uint64 `json:"forwarded,omitzero"` // frames between other nodes that this node has passed on
+	Lost      uint64 `json:"lost,omitzero"`      // frames without a next hop at this node; their source sends them again
+
+	// Frames with this node as their destination that it has dropped, since it started. Altered counts those that are not
+	// authentic: they were altered or forged on their path. Repeated counts those that had arrived before: a hostile relay has
+	// repeated them, or their source has sent them again after a change of the routes. Unexpected counts those that belong to no
+	// connection, such as frames that arrive after the end of theirs.
+	Altered    uint64 `json:"altered,omitzero"`
+	Repeated   uint64 `json:"repeated,omitzero"`
+	Unexpected uint64 `json:"unexpected,omitzero"`
 }
 
 // A Link is the connection to another rank, with the bytes transferred so far. Bytes that
@@ -39,6 +54,9 @@ type Link struct {
 	Hops  int           `json:"hops,omitempty"`
 	Relay int           `json:"relay,omitempty"`
 	Delay time.Duration `json:"delay,omitempty"`
+	// Altered and Repeated count the frames of the other rank over relays that this rank has dropped, as in nexar.Peer.
+	Altered  uint64 `json:"altered,omitzero"`
+	Repeated uint64 `json:"repeated,omitzero"`
 
 	DeviceMemory string `json:"device_memory,omitempty"` // how vectors on devices are exchanged, as in nexar.Peer.DeviceMemory
 }

@@ -24,7 +24,7 @@ import (
 //	line            prints the first line of its standard input
 //	chatter         prints without end
 //	forget          ends without having joined
-//	relays          joins, runs collectives and messages between all ranks, and counts the peers over relays
+//	relays [FILE]   joins, runs collectives and messages between all ranks, counts the peers over relays, and waits for FILE
 //	late RANK       joins, and sums the ranks; RANK waits for a file "go" first
 //	skip RANK       joins, but not as RANK, which ends with status 0
 //	exit RANK N     joins; RANK exits with status N, the others wait for it
@@ -79,13 +79,13 @@ func work(mode string, args []string) int {
 	}
 	defer node.Close()
 	if mode == "relays" {
-		return relays(node)
+		return relays(node, args)
 	}
 	return member(node.World(), mode, args)
 }
 
-// relays exchanges data with all ranks, and prints the number of peers that relays connect.
-func relays(n *nexar.Node) int {
+// relays exchanges data with all ranks, prints the number of peers that relays connect, and waits for files.
+func relays(n *nexar.Node, files []string) int {
 	ctx, c := context.Background(), n.World()
 	err := exchangeAll(ctx, c)
 	if err == nil {
@@ -108,6 +108,9 @@ func relays(n *nexar.Node) int {
 		}
 	}
 	fmt.Printf("rank %d of %d has %d neighbors and has reached %d others through relays\n", c.Rank(), c.Size(), len(n.Neighbors()), relayed)
+	for _, file := range files {
+		awaitFile(file)
+	}
 	return 0
 }
 
@@ -143,12 +146,17 @@ func exchangeAll(ctx context.Context, c *nexar.Comm) error {
 	return nil
 }
 
+// awaitFile waits until a file exists.
+func awaitFile(name string) {
+	for _, err := os.Stat(name); err != nil; _, err = os.Stat(name) {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 // member is the work of a worker after joining.
 func member(c *nexar.Comm, mode string, args []string) int {
 	if mode == "late" && args[0] == strconv.Itoa(c.Rank()) {
-		for _, err := os.Stat("go"); err != nil; _, err = os.Stat("go") {
-			time.Sleep(10 * time.Millisecond)
-		}
+		awaitFile("go")
 	}
 	if mode == "sum" || mode == "late" {
 		sum := []int64{int64(c.Rank())}

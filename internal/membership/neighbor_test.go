@@ -158,3 +158,29 @@ func TestSparseCandidatesEnterTogether(t *testing.T) {
 		}
 	})
 }
+
+// TestSparseWorldIsBounded: candidates enter a ring as long as relays reach from each node to all others: up to 129 nodes. The others
+// wait.
+func TestSparseWorldIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		topology    string
+		world, want int
+	}{{"k-regular:2", 127, 2}, {"k-regular:2", 128, 1}, {"k-regular:2", 129, 0}, {"k-regular:4", 129, 3}, {"hypercube", 129, 3}} {
+		l := NewPendingJoins(Policy{World: c.world, Elastic: true}, 0)
+		l.Topology = mustParse(t, c.topology)
+		all := View{Nodes: nodes(c.world + 3)}
+		for i := range 3 {
+			if err := l.Admit(node(c.world+i), AnyRank, false, ""); err != nil {
+				t.Fatal(err)
+			}
+			candidate := l.find(node(c.world + i).ID)
+			candidate.linked, candidate.confirmed = true, true
+			for _, n := range all.Nodes {
+				candidate.reports[n.ID], candidate.claims[n.ID] = struct{}{}, struct{}{}
+			}
+		}
+		if got := l.ready(View{Nodes: nodes(c.world)}); len(got) != c.want || l.Growing() != 3 {
+			t.Errorf("%s, %d nodes: %d of %d candidates enter, want %d", c.topology, c.world, len(got), l.Growing(), c.want)
+		}
+	}
+}

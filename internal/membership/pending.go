@@ -152,6 +152,16 @@ func (p *PendingJoins) displace(origin string) bool {
 // Waiting returns the number of candidates.
 func (p *PendingJoins) Waiting() int { return len(p.list) }
 
+// Growing returns the number of candidates that are not spares. The world has that many nodes more when they have entered.
+func (p *PendingJoins) Growing() (n int) {
+	for _, c := range p.list {
+		if !c.spare {
+			n++
+		}
+	}
+	return n
+}
+
 func (p *PendingJoins) find(id NodeID) *candidate {
 	if i := slices.IndexFunc(p.list, func(c *candidate) bool { return c.node.ID == id }); i >= 0 {
 		return p.list[i]
@@ -378,7 +388,8 @@ func (p *PendingJoins) ready(stay View) (nodes []Node) {
 		size := stay.Size() + len(enter)
 		room := p.policy.Elastic && !c.spare && (p.policy.Max == 0 || size < p.policy.Max) || c.spare && size < p.policy.World
 		apart := func(other *candidate) bool { return !c.isPaired(other.node.ID) }
-		if c.confirmed && len(c.lost) == 0 && room && !(isFull && slices.ContainsFunc(enter, apart)) {
+		fits := func() bool { return p.Topology.CheckDistance(size+1) == nil }
+		if c.confirmed && len(c.lost) == 0 && room && !(isFull && slices.ContainsFunc(enter, apart)) && fits() {
 			enter = append(enter, c)
 		}
 	}

@@ -88,39 +88,60 @@ func TestViewTraffic(t *testing.T) {
 }
 
 // TestSparseViews: in a sparse topology a difference travels over links of neighbors only. The seed sends it to 8
-// nodes, and all that stay get it, after a leave and after a death.
+// nodes, and all that stay get it once, after a join, a leave and a death. So n nodes forward it over n-8 links, a forest with a
+// tree below each node that gets it from the seed, and never over more than n-1.
 func TestSparseViews(t *testing.T) {
-	for _, name := range viewTopologies[1:] {
+	for _, name := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube"} {
 		for _, n := range []int{64, 256} {
 			w := newViewWorldIn(t, mustParse(t, name), n)
-			graph := WatchGraph{Topology: w.links}
-			for _, gone := range []struct {
-				kind Kind
-				rank int
-			}{{Leave, n / 2}, {Fail, n / 3}, {Leave, 0}, {Fail, n - 4}} {
-				before := w.state.View()
-				forwarded := 0
-				w.drop = func(from, to NodeID, body any) bool {
-					a, in := before.Rank(from)
-					b, there := before.Rank(to)
-					if in && there && !graph.Connects(before, a, b) {
-						t.Errorf("%s: a %T goes from rank %d of %d to rank %d, which is no neighbor", name, body, a, before.Size(), b)
-					}
-					if _, ok := body.(Difference); ok && in {
-						forwarded++
-					}
-					return false
-				}
-				w.kill(gone.rank)
-				w.sent, w.received = 0, 0
-				w.change(w.gone(gone.kind, gone.rank))
-				w.run(100 * time.Millisecond) // shorter than the seed waits
-				w.check()
-				if want := before.Size() - 1 - viewRoots; w.sent != viewRoots || w.received != viewRoots || forwarded != want {
-					t.Errorf("%s, rank %d of %d has gone: the seed sends %d messages and gets %d, want %d; nodes forward %d, want %d",
-						name, gone.rank, before.Size(), w.sent, w.received, viewRoots, forwarded, want)
-				}
+			for _, entry := range []func() Entry{
+				func() Entry { return Entry{Kind: Join, Nodes: []Node{node(n)}} },
+				func() Entry { w.kill(n / 2); return w.gone(Leave, n/2) },
+				func() Entry { w.kill(n / 3); return w.gone(Fail, n/3) },
+				func() Entry { w.kill(0); return w.gone(Leave, 0) },
+				func() Entry { return Entry{Kind: Join, Nodes: []Node{node(n + 1), node(n + 2)}} },
+				func() Entry { w.kill(n - 4); return w.gone(Fail, n-4) },
+			} {
+				w.sparseView(entry())
 			}
+		}
+	}
+}
+
+// sparseView distributes the view after an entry, and counts the messages and the links that they take.
+func (w *viewWorld) sparseView(e Entry) {
+	w.Helper()
+	before, graph := w.state.View(), WatchGraph{Topology: w.links}
+	links, copies := make(map[[2]int]bool), make(map[int]int)
+	w.drop = func(from, to NodeID, body any) bool {
+		a, in := before.Rank(from)
+		b, there := before.Rank(to)
+		if in && there && !graph.Connects(before, a, b) {
+			w.Errorf("%v: a %T goes from rank %d of %d to rank %d, which is no neighbor", w.links, body, a, before.Size(), b)
+		}
+		if _, ok := body.(Difference); ok {
+			copies[b]++
+			if in {
+				links[[2]int{min(a, b), max(a, b)}] = true
+			}
+		}
+		return false
+	}
+	w.sent, w.received = 0, 0
+	w.change(e)
+	w.run(100 * time.Millisecond) // shorter than the seed waits
+	w.check()
+	stay := before.Size() - len(e.IDs)
+	if sent := viewRoots + len(e.Nodes); w.sent != sent || w.received != viewRoots {
+		w.Errorf("%v, %v of %d: the seed sends %d messages and gets %d, want %d and %d", w.links, e.Kind, before.Size(), w.sent, w.received, sent, viewRoots)
+	}
+	if len(links) != stay-viewRoots || len(copies) != stay {
+		w.Errorf("%v, %v of %d: %d nodes get the difference, over %d links between nodes; want %d and %d",
+			w.links, e.Kind, before.Size(), len(copies), len(links), stay, stay-viewRoots)
+	}
+	for rank, n := range copies {
+		if n != 1 {
+			w.Errorf("%v, %v of %d: rank %d gets %d copies", w.links, e.Kind, before.Size(), rank, n)
 		}
 	}
 }

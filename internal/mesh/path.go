@@ -152,6 +152,9 @@ type PathInfo struct {
 	Relay int
 	// Delay is the round trip over relays, or 0 if it is not known.
 	Delay time.Duration
+	// Altered and Repeated count the frames of the peer over relays that this node has dropped: those that were altered or
+	// forged on their path, and those that had arrived before. They begin at 0 with each connection.
+	Altered, Repeated uint64
 	// Purpose is a word for the reason of the connection; see [Mesh.purposeLocked]. It is "" if Pending.
 	Purpose string
 }
@@ -252,7 +255,7 @@ func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 		list = append(list, trace.Link{
 			Rank: rank, Transport: i.BulkTransport, Purpose: m.purposeLocked(p, watches),
 			Sent: t.Sent, Received: t.Received, Relay: i.Relay, Delay: i.Delay,
-			DeviceMemory: p.link.DeviceMemory(),
+			Altered: i.Altered, Repeated: i.Repeated, DeviceMemory: p.link.DeviceMemory(),
 		})
 		if i.Hops > 1 {
 			list[len(list)-1].Hops = i.Hops
@@ -341,6 +344,11 @@ func (r *route) info(rank int, id membership.NodeID) PathInfo {
 	}
 	if c, ok := r.conn.(interface{ RoundTrip() time.Duration }); ok && r.path.Relay {
 		i.Delay = c.RoundTrip()
+	}
+	if c, ok := r.conn.(interface {
+		Rejected() (altered, repeated uint64)
+	}); ok && r.path.Relay {
+		i.Altered, i.Repeated = c.Rejected()
 	}
 	if f := fallback(r.conn); f != nil {
 		i.Transport, i.BulkTransport, i.Encrypted, i.Reason = f.Transport, f.Transport, f.Encrypted, cmp.Or(f.Reason, i.Reason)

@@ -12,6 +12,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/relay"
 	"github.com/nexar-go/nexar/internal/topology"
+	"github.com/nexar-go/nexar/trace"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -54,6 +55,15 @@ func (r *Relay) Path() Path { return Path{Transport: r.endpoint, Relay: true, En
 
 // Stats returns the counters of the relay.
 func (r *Relay) Stats() relay.Stats { return r.endpoint.Stats() }
+
+// Relayed returns the counters of the relay of this node, or nil without one.
+func (m *Mesh) Relayed() *trace.Relayed {
+	if m.cfg.Relay == nil {
+		return nil
+	}
+	s := m.cfg.Relay.Stats()
+	return &trace.Relayed{Forwarded: s.Forwarded, Lost: s.Dropped, Altered: s.Altered, Repeated: s.Repeated, Unexpected: s.Unexpected}
+}
 
 // loopMin is the largest number of hops after which frames take the routes of another view, in a world of more nodes.
 const loopMin = 48

@@ -2,30 +2,43 @@ package mesh
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/relay/forward"
 	"github.com/nexar-go/nexar/internal/testpeer"
+	"github.com/nexar-go/nexar/transport/sim"
 )
 
 // relayed calls f with a world of n nodes of a topology, each with a relay.
 func relayed(t *testing.T, name string, n int, f func(w *world)) {
 	t.Helper()
 	sparse(t, name, n, func(w *world) {
-		ca := testpeer.NewCA(t)
-		for rank := range n {
-			w.addRelay(ca, rank)
-		}
+		w.addRelays(n, nil)
 		f(w)
 	})
 }
 
+// addRelays gives n nodes relays. tamper, if not nil, returns the actions of the hostile ones among them.
+func (w *world) addRelays(n int, tamper func(rank int) Tamper) {
+	w.Helper()
+	ca := testpeer.NewCA(w)
+	for rank := range n {
+		var t Tamper
+		if tamper != nil {
+			t = tamper(rank)
+		}
+		w.addRelay(ca, rank, t)
+	}
+}
+
 // addRelay gives a node a relay.
-func (w *world) addRelay(ca *testpeer.CA, rank int) {
+func (w *world) addRelay(ca *testpeer.CA, rank int, t Tamper) {
 	w.Helper()
 	creds := ca.Node(w, w.host(rank))
-	r, err := NewRelay(RelayConfig{Self: idOf(rank), Server: creds.Server(), Client: creds.Client, Peer: creds.Peer})
+	r, err := NewRelay(RelayConfig{Self: idOf(rank), Server: creds.Server(), Client: creds.Client, Peer: creds.Peer, Tamper: t})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -138,4 +151,98 @@ func (w *world) isDirect(rank, to int) bool {
 	defer m.mu.Unlock()
 	p := &m.peers[to]
 	return p.isLinked() && p.route != nil && !p.isRelayed()
+}
+
+// TestLostFramesAreSentAgain: a relay loses a frame, and its link to the source breaks. The mesh tells the relay that the routes have
+// changed, so that the frame takes the other way before its timeout, 200 ms or more.
+func TestLostFramesAreSentAgain(t *testing.T) {
+	sparse(t, "k-regular:2", 6, func(w *world) {
+		var drops atomic.Bool
+		var dropped atomic.Int32
+		w.addRelays(6, func(rank int) Tamper {
+			return func(_ membership.NodeID, f forward.Frame) []forward.Frame {
+				if rank == 1 && drops.Load() {
+					dropped.Add(1)
+					return nil
+				}
+				return []forward.Frame{f}
+			}
+		})
+		w.form()
+		for range 5 { // The round trip becomes known.
+			if err := w.exchange(0, 2); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		drops.Store(true)
+		start := time.Now()
+		done := make(chan error, 1)
+		go func() { done <- w.exchange(0, 2) }()
+		time.Sleep(2 * delay)
+		if dropped.Load() == 0 {
+			t.Error("the relay has dropped no frame")
+		}
+		w.network.Cut(w.host(0), w.host(1))
+		w.network.SetLink(w.host(0), w.host(1), sim.Link{Down: true})
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > 150*time.Millisecond {
+			t.Errorf("the message has arrived after %v, want at most 150 ms", took)
+		}
+	})
+}
+
+// TestRejectedFramesAreShown: relays alter frames of data. The destination shows the number of dropped frames for the source, in Paths
+// and in Traffic, and that of all sources, in Relayed.
+func TestRejectedFramesAreShown(t *testing.T) {
+	sparse(t, "k-regular:2", 6, func(w *world) {
+		var alters atomic.Bool
+		var frames atomic.Int32
+		w.addRelays(6, func(rank int) Tamper {
+			return func(_ membership.NodeID, f forward.Frame) []forward.Frame {
+				if alters.Load() && f.Source == idOf(0) && f.Destination == idOf(2) && f.Kind == forward.Data && frames.Add(1)%3 == 0 {
+					f.Payload = slices.Clone(f.Payload)
+					f.Payload[0] ^= 1
+				}
+				return []forward.Frame{f}
+			}
+		})
+		w.form()
+		for range 10 {
+			if err := w.exchange(0, 2); err != nil {
+				t.Fatal(err)
+			}
+			alters.Store(true) // They have a connection now.
+		}
+		all := w.meshes[2].Relayed().Altered
+		if all == 0 {
+			t.Error("no altered frame was counted")
+		}
+		for _, p := range w.meshes[2].Paths(w.view) {
+			if want := map[int]uint64{0: all}[p.Rank]; p.Altered != want {
+				t.Errorf("%d altered frames of rank %d, want %d", p.Altered, p.Rank, want)
+			}
+		}
+		for _, l := range w.meshes[2].Traffic(w.view) {
+			if want := map[int]uint64{0: all}[l.Rank]; l.Altered != want {
+				t.Errorf("%d altered frames over the link to rank %d, want %d", l.Altered, l.Rank, want)
+			}
+		}
+		if r := w.meshes[1].Relayed(); r.Forwarded == 0 || r.Altered > 0 {
+			t.Errorf("the relay counts %+v, want some forwarded frames and no altered ones", r)
+		}
+		w.wantNoFailures()
+	})
+}
+
+// TestWithoutRelay: a node of the full topology has no counters of relayed frames.
+func TestWithoutRelay(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.form()
+		if r := w.meshes[0].Relayed(); r != nil {
+			t.Errorf("counters %+v, want none", r)
+		}
+	})
 }

@@ -178,6 +178,15 @@ func (c *conn) RoundTrip() time.Duration {
 	return c.session.RoundTrip()
 }
 
+// Rejected returns the numbers of frames of the peer that were dropped because they were altered or forged on their path, and
+// because they had arrived before. Frames that the peer has sent again after a change of the routes count as repeated as well.
+func (c *conn) Rejected() (altered, repeated uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.session.Stats()
+	return s.Altered, s.Repeated
+}
+
 // Err implements [transport.Conn].
 func (c *conn) Err() error {
 	c.mu.Lock()

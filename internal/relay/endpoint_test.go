@@ -121,6 +121,57 @@ func TestRelayDies(t *testing.T) {
 	})
 }
 
+// promptMax is less than the timeout of a frame without a change of the routes, 200 ms or more.
+const promptMax = 100 * time.Millisecond
+
+// A frame that is lost in a relay is sent again when the relay has died and the routes have changed, before its timeout.
+func TestRoutesChangedSendsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var drops atomic.Bool
+		var dropped atomic.Int32
+		n := newNetwork(t, relaytest.Ring(6), func(i int, cfg *Config) {
+			if i == 1 {
+				cfg.Tamper = func(_ membership.NodeID, f forward.Frame) []forward.Frame {
+					if drops.Load() {
+						dropped.Add(1)
+						return nil
+					}
+					return []forward.Frame{f}
+				}
+			}
+		})
+		a, b := n.connect(0, 2)
+		s, r := n.pipe(a, b)
+		want := []byte("message")
+		send := func() {
+			if _, err := s.Write(want); err != nil {
+				t.Fatal(err)
+			}
+		}
+		receive := func() {
+			got := make([]byte, len(want))
+			if _, err := io.ReadFull(r, got); err != nil || !bytes.Equal(got, want) {
+				t.Fatalf("got %q, %v, want %q", got, err, want)
+			}
+		}
+		send()
+		receive()
+		time.Sleep(time.Second)
+		drops.Store(true)
+		start := time.Now()
+		send()
+		synctest.Wait()
+		if dropped.Load() == 0 {
+			t.Fatal("the relay has dropped no frame")
+		}
+		n.kill(1)
+		receive()
+		if took := time.Since(start); took > promptMax {
+			t.Errorf("the message has arrived after %v, want at most %v", took, promptMax)
+		}
+	})
+}
+
 // Neighbors are dialed like other nodes, and a conn to a dead or unknown node fails with the reason.
 func TestDial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -93,15 +93,15 @@ func (t Topology) Note(n int) string {
 	case t.k%2 == 1 && n%2 == 1:
 		return fmt.Sprintf("%v: the last of %d nodes has %d neighbors, since an odd number of nodes cannot all have %d", t, n, t.k-1, t.k)
 	}
-	if err := t.checkDistance(n); err != nil {
+	if err := t.CheckDistance(n); err != nil {
 		return fmt.Sprintf("%v: %v", t, err)
 	}
 	return ""
 }
 
-// checkDistance returns an error if two of n ranks are more than HopsMax links apart. Rings of up to twice as many ranks, and
-// hypercubes, have no such ranks.
-func (t Topology) checkDistance(n int) error {
+// CheckDistance returns an error without the topology if two of n ranks are more than HopsMax links apart. Rings of up to twice as
+// many ranks, and hypercubes, have no such ranks. Larger graphs cost O(n·K).
+func (t Topology) CheckDistance(n int) error {
 	if t.kind != kRegular || n <= 2*HopsMax {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (t Topology) CheckSize(n int) error {
 	case t.k%2 == 1 && n%2 == 1:
 		return fmt.Errorf("%d neighbors of each of %d ranks: an odd number of ranks cannot all have an odd number of neighbors: use an even number", t.k, n)
 	}
-	return t.checkDistance(n)
+	return t.CheckDistance(n)
 }
 
 // A Graph is a Topology for a number of ranks: undirected, connected, without loops. Its methods may be

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func mustParse(t testing.TB, s string) Topology {
+func mustParse(t rapid.TB, s string) Topology {
 	t.Helper()
 	topology, err := Parse(s)
 	if err != nil {
@@ -265,28 +265,53 @@ func draw(t *rapid.T) Topology {
 
 // TestRosterChanges: after any joins and leaves, the graph of the rest is sound and connected. After failures
 // that are not in the view yet, the survivors reach each other exactly if the graph without the failed ranks
-// connects them.
+// connects them: each sends frames to a next hop that is nearer to the destination.
 func TestRosterChanges(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		topology, n := draw(t), rapid.IntRange(1, 40).Draw(t, "n")
-		for range rapid.IntRange(1, 8).Draw(t, "changes") {
-			n = max(1, n+rapid.IntRange(-5, 5).Draw(t, "change"))
-			g := topology.Graph(n)
-			if err := check(g); err != nil {
-				t.Fatalf("%v, %d ranks: %v", topology, n, err)
+	for _, name := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube", "any"} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				n := rapid.IntRange(1, 30).Draw(t, "n")
+				var topology Topology
+				if name == "any" {
+					topology = draw(t)
+				} else {
+					topology = mustParse(t, name)
+				}
+				for range rapid.IntRange(1, 4).Draw(t, "changes") {
+					n = max(1, n+rapid.IntRange(-5, 5).Draw(t, "change"))
+					checkSurvivors(t, topology.Graph(n), rapid.SliceOfNDistinct(rapid.IntRange(0, n-1), 0, n-1, rapid.ID).Draw(t, "failed"))
+				}
+			})
+		})
+	}
+}
+
+// checkSurvivors checks a graph, and the routes of the ranks that have not failed.
+func checkSurvivors(t *rapid.T, g Graph, failed []int) {
+	t.Helper()
+	if err := check(g); err != nil {
+		t.Fatalf("%v, %d ranks: %v", g.Topology(), g.Size(), err)
+	}
+	hops := make([][]int, g.Size()) // from each living rank
+	for self := range hops {
+		if !slices.Contains(failed, self) {
+			hops[self] = reach(g, self, failed)
+		}
+	}
+	for self, want := range hops {
+		if want == nil {
+			continue
+		}
+		routes := g.Routes(self, Broken{Ranks: failed})
+		for rank := range g.Size() {
+			if routes.Hops(rank) != want[rank] {
+				t.Fatalf("%v, %d ranks without %v: rank %d is %d hops from %d, want %d", g.Topology(), g.Size(), failed, rank, routes.Hops(rank), self, want[rank])
 			}
-			failed := rapid.SliceOfNDistinct(rapid.IntRange(0, n-1), 0, n-1, rapid.ID).Draw(t, "failed")
-			for self := range n {
-				if slices.Contains(failed, self) {
-					continue
-				}
-				want, got := reach(g, self, failed), g.Routes(self, Broken{Ranks: failed})
-				for rank := range n {
-					if got.Hops(rank) != want[rank] {
-						t.Fatalf("%v, %d ranks without %v: rank %d is %d hops from %d, want %d", topology, n, failed, rank, got.Hops(rank), self, want[rank])
-					}
-				}
+			isReachable := rank != self && want[rank] != Unreachable
+			next := routes.To(rank).Next
+			if isReachable != (next != None) || isReachable && (!g.IsNeighbor(self, next) || hops[next] == nil || hops[next][rank] != want[rank]-1) {
+				t.Fatalf("%v, %d ranks without %v: the next hop from %d to %d is %d, want a living neighbor nearer to it: %v", g.Topology(), g.Size(), failed, self, rank, next, isReachable)
 			}
 		}
-	})
+	}
 }

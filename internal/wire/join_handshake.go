@@ -53,7 +53,7 @@ const (
 	RefusedFull                             // the world is full
 	RefusedOver                             // the world has formed already, or has failed to
 	RefusedBusy                             // the seed serves as many requests as it can
-	RefusedTopology                         // another topology than that of the world
+	RefusedTopology                         // another topology than that of the world, or too many nodes for it
 )
 
 func (JoinRefusal) joinMessage() {}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/relay"
 	"github.com/nexar-go/nexar/internal/relay/forward"
+	"github.com/nexar-go/nexar/trace"
 )
 
 const (
@@ -137,7 +139,7 @@ func TestHostileRelay(t *testing.T) {
 	for _, kind := range []string{"drops", "delays", "repeats", "alters", "forges"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			workers := startWithHostile(t, ranks, kind, hostile)
+			workers, seed := startWithHostile(t, ranks, kind, hostile)
 			mustSucceed(t, []result{workers[hostile].do(command{Do: "tamper"})})
 			mustSucceed(t, runAll(workers, command{Do: "loop", Op: "all_to_all", N: 10_000, Rounds: 3}))
 			mustSucceed(t, runAll(workers, command{Do: "check-more"}))
@@ -158,9 +160,11 @@ func TestHostileRelay(t *testing.T) {
 					}
 				}
 			}
-			if want := kind == "alters" || kind == "forges"; (seen > 0) != want {
+			want := kind == "alters" || kind == "forges"
+			if (seen > 0) != want {
 				t.Errorf("%d lines about altered frames, want some: %t", seen, want)
 			}
+			wantCounts(t, workers, seed, want, kind == "repeats")
 		})
 	}
 }
@@ -172,7 +176,7 @@ func TestHostileRelays(t *testing.T) {
 	for _, kind := range []string{"alters all", "drops all"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			workers := startWithHostile(t, 4, kind, 1, 3)
+			workers, _ := startWithHostile(t, 4, kind, 1, 3)
 			ids := runAll(workers, command{Do: "id"})
 			const source, destination = 0, 2
 			// The other pairs reach each other, and these two have a connection.
@@ -199,12 +203,12 @@ func TestHostileRelays(t *testing.T) {
 }
 
 // startWithHostile starts a world of the topology k-regular:2 with some hostile relays.
-func startWithHostile(t *testing.T, ranks int, kind string, hostile ...int) (workers []*worker) {
+func startWithHostile(t *testing.T, ranks int, kind string, hostile ...int) (workers []*worker, seed nexar.Config) {
 	t.Helper()
 	c := newWorkerSet(t)
-	seed := startLocalSeed(t, ranks, nexar.SeedConfig{Token: c.token})
+	addr := startLocalSeed(t, ranks, nexar.SeedConfig{Token: c.token}).Addr()
 	for rank := range ranks {
-		vars := []string{"NEXAR_TOPOLOGY=k-regular:2", "NEXAR_TRANSPORTS=tcp", "NEXAR_SEEDS=" + seed.Addr(), "NEXAR_LISTEN=127.0.0.1:0", fmt.Sprint("NEXAR_RANK=", rank)}
+		vars := []string{"NEXAR_TOPOLOGY=k-regular:2", "NEXAR_TRANSPORTS=tcp", "NEXAR_SEEDS=" + addr, "NEXAR_LISTEN=127.0.0.1:0", fmt.Sprint("NEXAR_RANK=", rank)}
 		if slices.Contains(hostile, rank) {
 			vars = append(vars, tamperEnv+"="+kind)
 		}
@@ -213,5 +217,45 @@ func startWithHostile(t *testing.T, ranks int, kind string, hostile ...int) (wor
 		workers = append(workers, w)
 	}
 	mustSucceed(t, runAll(workers, command{Do: "join"}))
-	return workers
+	return workers, nexar.Config{Seeds: []string{addr}, Token: c.token}
+}
+
+// wantCounts checks that the nodes count altered frames, or repeated ones, in Node.Peers and in the answer to nexar status.
+func wantCounts(t *testing.T, workers []*worker, seed nexar.Config, altered, repeated bool) {
+	t.Helper()
+	var frames struct{ altered, repeated uint64 }
+	for rank, r := range runAll(workers, command{Do: "peers"}) {
+		wantPeers(t, rank, r, len(workers)-1)
+		for _, p := range r.Peers {
+			frames.altered += p.AlteredFrames
+			frames.repeated += p.RepeatedFrames
+		}
+	}
+	if (frames.altered > 0) != altered || repeated && frames.repeated == 0 {
+		t.Errorf("the nodes show %+v frames of their peers, want altered ones: %t, repeated ones: %t", frames, altered, repeated)
+	}
+	state, err := nexar.QueryCluster(t.Context(), seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var snapshots []trace.Snapshot
+	for _, n := range state.Nodes {
+		if n.Snapshot != nil {
+			snapshots = append(snapshots, *n.Snapshot)
+		}
+	}
+	var table strings.Builder
+	if err := trace.WriteTable(&table, snapshots); err != nil {
+		t.Fatal(err)
+	}
+	want := ""
+	switch {
+	case altered:
+		want = "(?m)^frames over relays that were dropped: [1-9][0-9]* altered or forged, "
+	case repeated:
+		want = "(?m)^frames over relays that were dropped: 0 altered or forged, [1-9][0-9]* repeated$"
+	}
+	if !regexp.MustCompile(want).MatchString(table.String()) {
+		t.Errorf("got the table\n%s\nwant a line that matches %q", table.String(), want)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,8 +19,8 @@ import (
 )
 
 // TestCutsOfLivingNodes: the connections between living nodes are shut down again and again while the nodes
-// reduce. Each step has the right result or an error. No node is removed: the epochs after lost frames have
-// the same ranks.
+// reduce numbers of the step, and send numbered messages. Each step has the right result or an error: no message is lost, repeated or
+// out of order. No node is removed: the epochs after lost frames have the same ranks.
 func TestCutsOfLivingNodes(t *testing.T) {
 	for _, w := range []struct {
 		topology string
@@ -82,16 +83,20 @@ func cutLivingNodes(t *testing.T, topology string, ranks int) {
 			if rank == 0 {
 				epochs.Add(1)
 			}
-			for {
-				x := []int64{1, 0}
+			for step := int64(0); ; step++ {
+				x := []int64{step*int64(ranks) + int64(rank), 0}
 				if done.Load() {
 					x[1] = 1
 				}
 				err := nexar.AllReduce(ctx, comm, x, nexar.Sum)
+				if err == nil {
+					err = exchangeNumbers(ctx, comm, step)
+				}
 				if err == nil && topology != "full" {
 					err = toAll(ctx, comm)
 				}
 				if errors.Is(err, errWrong) {
+					cancel() // The other ranks need not wait for this one.
 					return err
 				}
 				if err != nil {
@@ -101,8 +106,8 @@ func cutLivingNodes(t *testing.T, topology string, ranks int) {
 					}
 					break
 				}
-				if x[0] != int64(ranks) {
-					return fmt.Errorf("the sum of %d ranks is %d", ranks, x[0])
+				if n := int64(ranks); x[0] != n*n*step+n*(n-1)/2 {
+					return fmt.Errorf("rank %d, epoch %d, step %d: the sum is %d, want %d", rank, comm.Epoch(), step, x[0], n*n*step+n*(n-1)/2)
 				}
 				if x[1] == int64(ranks) {
 					return nil
@@ -126,6 +131,41 @@ func cutLivingNodes(t *testing.T, topology string, ranks int) {
 		}
 	}
 	t.Logf("%d steps in %d epochs", steps.Load(), epochs.Load())
+}
+
+// numbersOfStep is the number of messages to a rank in a step of exchangeNumbers.
+const numbersOfStep = 3
+
+// exchangeNumbers sends numbered messages to the next rank and to the one halfway round, and receives those of the ranks before and
+// halfway round. Numbers continue those of the step before. All messages to a rank are on the way at the same time, with different lengths. The
+// error is errWrong if a message is lost, repeated or out of order.
+func exchangeNumbers(ctx context.Context, c *nexar.Comm, step int64) error {
+	n := c.Size()
+	for _, distance := range slices.Compact([]int{1, max(1, n/2)}) {
+		to, from := (c.Rank()+distance)%n, (c.Rank()+n-distance)%n
+		var sends []*nexar.Handle
+		for i := range int64(numbersOfStep) {
+			number := step*numbersOfStep + i
+			sends = append(sends, nexar.StartSend(ctx, c, slices.Repeat([]int64{number}, int(1+number%3*1000)), to, nexar.Tag(distance)))
+		}
+		for i := range int64(numbersOfStep) {
+			want, got := step*numbersOfStep+i, make([]int64, 2001)
+			s, err := nexar.Recv(ctx, c, got, from, nexar.Tag(distance))
+			if err != nil {
+				return err
+			}
+			if s.Count != int(1+want%3*1000) || got[0] != want || got[s.Count-1] != want {
+				return fmt.Errorf("%w: rank %d has received %d to %d, with %d elements, from rank %d in place of message %d",
+					errWrong, c.Rank(), got[0], got[s.Count-1], s.Count, from, want)
+			}
+		}
+		for _, h := range sends {
+			if err := h.Wait(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // cut shuts down the connections with all ports in the full topology, and with one port otherwise, so that the nodes have

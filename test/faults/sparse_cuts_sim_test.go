@@ -23,6 +23,8 @@ import (
 const (
 	cutRanks    = 12
 	cutTopology = "k-regular:4"
+	// cutWatches is the number of ranks that each rank of a full world watches.
+	cutWatches = 2
 	// cutsVariable is the number of worlds of TestRandomLinkCuts, and firstVariable the random seed of the first.
 	cutsVariable, firstVariable = "CUTS", "FIRST"
 )
@@ -46,33 +48,37 @@ func seeds(worlds, few uint64) (list []uint64) {
 	return list
 }
 
-// links returns the pairs of neighbors: in the topology k-regular:4 ranks of 12 have neighbors at the distances 1 and 4.
-func links() (pairs [][2]int) {
-	for a := range cutRanks {
-		pairs = append(pairs, [2]int{a, (a + 1) % cutRanks}, [2]int{a, (a + 4) % cutRanks})
-	}
-	return pairs
-}
-
-// TestRandomLinkCuts: random links between living neighbors of a sparse world are cut and repaired while all ranks send
-// numbered messages to each other and make collectives. If links are down for a while, all messages arrive, once and in
+// TestRandomLinkCuts: random links between living ranks are cut and repaired while all ranks send
+// numbered messages to each other and make collectives. In a sparse world the links are those of neighbors; in a full one, in turn
+// those of watches and others, which messages and collectives have needed. If links are down for a while, all messages arrive, once and in
 // order, and all results are right. If connections break, the same holds, or all ranks get an error that says that frames were
 // lost; earlier messages and results are right. CUTS=1000 runs that many worlds; FIRST=7 is the random seed of the first.
 func TestRandomLinkCuts(t *testing.T) {
-	var whole, lost int
-	for _, seed := range seeds(8, 4) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			worldtest.InFakeTimeSparse(t, cutRanks, cutTopology, func(t *testing.T, w *worldtest.World, network *sim.Network, restore sim.Link) {
-				x := cutWorld{T: t, w: w, network: network, restore: restore, rng: rand.New(rand.NewPCG(seed, 25)), breaks: seed%2 == 1}
-				if x.run(links()) {
-					whole++
-				} else {
-					lost++
-				}
-			})
+	for name, form := range map[string]func(t *testing.T, f func(*testing.T, *worldtest.World, *sim.Network, sim.Link)){
+		cutTopology: func(t *testing.T, f func(*testing.T, *worldtest.World, *sim.Network, sim.Link)) {
+			worldtest.InFakeTimeSparse(t, cutRanks, cutTopology, f)
+		},
+		"full": func(t *testing.T, f func(*testing.T, *worldtest.World, *sim.Network, sim.Link)) {
+			worldtest.InFakeTimeFull(t, cutRanks, cutWatches, f)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var whole, lost int
+			for _, seed := range seeds(8, 4) {
+				t.Run(fmt.Sprint(seed), func(t *testing.T) {
+					form(t, func(t *testing.T, w *worldtest.World, network *sim.Network, restore sim.Link) {
+						x := cutWorld{T: t, w: w, network: network, restore: restore, rng: rand.New(rand.NewPCG(seed, 25)), breaks: seed%2 == 1}
+						if x.run(w.Links()) {
+							whole++
+						} else {
+							lost++
+						}
+					})
+				})
+			}
+			t.Logf("%d worlds went on, %d lost frames", whole, lost)
 		})
 	}
-	t.Logf("%d worlds went on, %d lost frames", whole, lost)
 }
 
 // A cutWorld is a world with random cuts.
@@ -87,8 +93,8 @@ type cutWorld struct {
 	history []string
 }
 
-// run reports whether no frame was lost.
-func (x *cutWorld) run(pairs [][2]int) bool {
+// run cuts links of watches, and in turn others, if there are some. It reports whether no frame was lost.
+func (x *cutWorld) run(watches, others [][2]int) bool {
 	ctx, cancel := context.WithTimeout(x.Context(), 10*time.Minute)
 	defer cancel()
 	var done atomic.Bool
@@ -109,7 +115,11 @@ func (x *cutWorld) run(pairs [][2]int) bool {
 		do(func() error { return receiveNumbers(ctx, x.w.Comms[to], rank, length) })
 	}
 	// At most two links are down at a time, so that the world is never separated.
-	for range 4 + x.rng.IntN(8) {
+	for round := range 4 + x.rng.IntN(8) {
+		pairs := watches
+		if len(others) > 0 && round%2 == 1 {
+			pairs = others
+		}
 		x.rng.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
 		some := pairs[:1+x.rng.IntN(2)]
 		for _, p := range some {
@@ -269,7 +279,7 @@ func lostRanks(err error) (ranks []int) {
 	return ranks
 }
 
-// TestNodesWithoutALink: links between living nodes of a sparse world with a seed are down for less or for longer than the
+// TestNodesWithoutALink: links between living neighbors of a sparse world with a seed are down for less or for longer than the
 // heartbeat timeout. In the first case no node is removed. In the second case one of the two may be removed, and all others
 // continue with right results.
 func TestNodesWithoutALink(t *testing.T) {
@@ -298,17 +308,23 @@ func TestNodesWithoutALink(t *testing.T) {
 	}
 }
 
-// cutLink takes the link between two random nodes down, for less or for longer than the heartbeat timeout.
+// cutLink takes the link between two random neighbors down, for less or for longer than the heartbeat timeout.
 func (w *simWorld) cutLink(long bool) {
 	w.mu.Lock()
-	var here []*simMember
-	for _, m := range w.nodes {
-		if !m.ended && m.node != nil {
-			here = append(here, m)
+	var pairs [][2]*simMember
+	for _, a := range w.nodes {
+		for _, b := range w.nodes {
+			if a != b && w.isWorking(a) && w.isWorking(b) && a.epoch == b.epoch && slices.Contains(a.node.Neighbors(), w.ranked(b)) {
+				pairs = append(pairs, [2]*simMember{a, b})
+			}
 		}
 	}
-	w.rng.Shuffle(len(here), func(i, j int) { here[i], here[j] = here[j], here[i] })
-	a, b := here[0], here[1]
+	if len(pairs) == 0 {
+		w.mu.Unlock()
+		w.Fatal("no two nodes are neighbors")
+	}
+	pair := pairs[w.rng.IntN(len(pairs))]
+	a, b := pair[0], pair[1]
 	a.faulty, b.faulty = a.faulty || long, b.faulty || long
 	w.mu.Unlock()
 	took := time.Duration(w.rng.IntN(600)) * time.Millisecond
@@ -320,6 +336,9 @@ func (w *simWorld) cutLink(long bool) {
 	time.Sleep(took)
 	w.Network.SetLink(a.host, b.host, worldtest.SimClusterLink())
 }
+
+// isWorking reports whether a node has joined and has not ended.
+func (w *simWorld) isWorking(m *simMember) bool { return !m.ended && m.node != nil && m.epoch > 0 }
 
 // toAll sends a number from each rank to each other one.
 func toAll(ctx context.Context, c *nexar.Comm) error {

@@ -245,6 +245,23 @@ func (w *World) Addr(rank int) string { return w.Nodes[rank].Addrs[0] }
 // Host returns the name of the host of a rank in a simulated network.
 func (w *World) Host(rank int) string { return w.Nodes[rank].ID.String() }
 
+// Links returns the pairs of ranks that are linked from the start: neighbors of a sparse topology or, in the full one, ranks that watch each
+// other. others are the pairs of the full topology that are linked when an operation needs it.
+func (w *World) Links() (watches, others [][2]int) {
+	graph := membership.WatchGraph{Topology: w.network.Topology, Count: w.network.Watches}
+	for a := range w.Nodes {
+		for b := range a {
+			switch {
+			case graph.Connects(w.network.View, a, b):
+				watches = append(watches, [2]int{a, b})
+			case w.network.Topology.IsFull():
+				others = append(others, [2]int{a, b})
+			}
+		}
+	}
+	return watches, others
+}
+
 // Linked returns the number of ranks that a rank is linked to.
 func (w *World) Linked(rank int) int { return w.network.Linked[rank]() }
 

@@ -36,6 +36,15 @@ func InFakeTimeWith(t *testing.T, n int, cfg nexar.Config, f func(t *testing.T, 
 // InFakeTimeSparse is InFakeTime with a sparse topology, relays, and transports that refuse connections of a process
 // that has ended, so that broken connections are replaced. restore has the settings of the links between hosts.
 func InFakeTimeSparse(t *testing.T, n int, topology string, f func(t *testing.T, w *World, network *sim.Network, restore sim.Link)) {
+	inFakeTimeOver(t, n, func(m Medium) Medium { return m.Relayed(t, topology) }, f)
+}
+
+// InFakeTimeFull is InFakeTimeSparse with the full topology and links on demand. Each rank watches some others.
+func InFakeTimeFull(t *testing.T, n, watches int, f func(t *testing.T, w *World, network *sim.Network, restore sim.Link)) {
+	inFakeTimeOver(t, n, func(m Medium) Medium { m.watches = watches; return m }, f)
+}
+
+func inFakeTimeOver(t *testing.T, n int, configure func(Medium) Medium, f func(t *testing.T, w *World, network *sim.Network, restore sim.Link)) {
 	synctest.Test(t, func(t *testing.T) {
 		restore := sim.Link{Delay: time.Millisecond, Rate: 100_000_000}
 		network := sim.New(sim.Config{Delay: restore.Delay, Rate: restore.Rate, Window: 4 << 20})
@@ -46,7 +55,7 @@ func InFakeTimeSparse(t *testing.T, n int, topology string, f func(t *testing.T,
 			}
 			return view, paths, end, err
 		}}
-		f(t, slow.Relayed(t, topology).World(t, n, nexar.Config{}), network, restore)
+		f(t, configure(slow).World(t, n, nexar.Config{}), network, restore)
 	})
 }
 

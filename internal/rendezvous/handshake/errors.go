@@ -24,7 +24,8 @@ var (
 	// ErrBusy says that a seed has too many requests at present, or that its leader or world
 	// is changing. The caller should try again after a pause.
 	ErrBusy = errors.New("busy")
-	// ErrTopology says that a node has another topology than the world.
+	// ErrTopology says that a node has another topology than the world, or that the world would have too many nodes for
+	// its topology.
 	ErrTopology = errors.New("another topology than that of the world")
 	// ErrClosed says that a server or session was closed.
 	ErrClosed = errors.New("closed")
@@ -93,8 +94,11 @@ func Refuse(code wire.RefusalCode, format string, args ...any) error {
 }
 
 // RefusalOf turns an error that wraps a sentinel of this package or of package membership
-// into a Refusal.
+// into a Refusal. It returns a Refusal as it is.
 func RefusalOf(err error) error {
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return r
+	}
 	for code, cause := range causes {
 		if cause != nil && errors.Is(err, cause) {
 			return &Refusal{wire.RefusalCode(code), err}

@@ -63,8 +63,13 @@ func (s *Server) refusal(c *nodeConn) (err error) {
 		err = s.otherTopology(c.topology)
 	case s.enqueues(l, c):
 		err = l.pending.Refuse(c.node, c.wanted, c.spare)
+		if err == nil && !c.spare { // Spares replace nodes up to the initial size.
+			err = s.tooLarge(c.topology, true)
+		}
 	default:
-		err = l.form.Refuse(c.node, c.wanted)
+		if err = l.form.Refuse(c.node, c.wanted); err == nil {
+			err = s.tooLarge(c.topology, false)
+		}
 	}
 	if err != nil {
 		err = handshake.RefusalOf(err)

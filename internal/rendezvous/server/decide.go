@@ -94,6 +94,7 @@ func (s *Server) adopt(before membership.View, c change) {
 		}
 	}
 	s.distribute(before, view)
+	s.warnOfDistance()
 	for rank, n := range view.Nodes {
 		if _, was := before.Rank(n.ID); !was {
 			s.log.Info("node is in the world", "epoch", view.Epoch, "node", n.ID, "rank", rank, "name", n.Name)

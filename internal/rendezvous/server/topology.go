@@ -5,6 +5,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/topology"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // topology returns the topology of the world: that of its first view or, while the world forms, of the
@@ -27,6 +28,37 @@ func (s *Server) topology() (t topology.Topology, known bool) {
 func (s *Server) hasTopology(t topology.Topology) bool {
 	world, known := s.topology()
 	return !known || t == world
+}
+
+// tooLarge returns the refusal of a node if the world would have too many nodes for its topology, so that relays would not reach
+// from each to all others: with the initial size or, if joins tells that the node joins a world that has its nodes, with
+// this node and those that wait.
+func (s *Server) tooLarge(t topology.Topology, joins bool) error {
+	size := s.cfg.World
+	if r := &s.state.cluster; joins {
+		if r.Formed {
+			size = r.view.Size()
+		}
+		size += s.state.leader.pending.Growing() + 1
+		if s.cfg.Max > 0 {
+			size = min(size, s.cfg.Max)
+		}
+	}
+	if err := t.CheckDistance(size); err != nil {
+		return handshake.Refuse(wire.RefusedTopology, "topology %v: %w", t, err)
+	}
+	return nil
+}
+
+// warnOfDistance warns if the newest view has nodes that relays do not connect. Nodes that leave a world of some thousand nodes can
+// cause that, since a smaller graph may have longer paths.
+func (s *Server) warnOfDistance() {
+	view := s.state.cluster.view
+	if t, known := s.topology(); known {
+		if err := t.CheckDistance(view.Size()); err != nil {
+			s.log.Warn("relays do not connect all nodes of the world", "epoch", view.Epoch, "topology", t, "reason", err)
+		}
+	}
 }
 
 // otherTopology returns the refusal of a node with another topology than the world.

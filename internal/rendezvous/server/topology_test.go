@@ -2,8 +2,12 @@ package server
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
@@ -91,5 +95,92 @@ func TestTopologyInState(t *testing.T) {
 	}
 	if err := again.apply(change{Kind: changeAnew}); err != nil || again.Topology != "" {
 		t.Errorf("another world has the topology %q, %v", again.Topology, err)
+	}
+}
+
+// wantTooLarge checks that a node is refused since the world would have too many nodes for its topology, with the topology, the number
+// of nodes and the limit.
+func wantTooLarge(t testing.TB, err error, topology string, size int) {
+	t.Helper()
+	want := fmt.Sprintf("topology %s: some of %d ranks are 65 links apart: must be at most 64", topology, size)
+	if !errors.Is(err, handshake.ErrTopology) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got error %v, want a refusal with %q", err, want)
+	}
+}
+
+// TestTooManyNodes: the first node of a world with too many nodes for its topology is refused at once.
+func TestTooManyNodes(t *testing.T) {
+	s := newSeed(t, 130, nil)
+	_, err := s.join(t, s.in(t, 0, "k-regular:2"))
+	wantTooLarge(t, err, "k-regular:2", 130)
+	if !strings.Contains(s.log.String(), "65 links apart") {
+		t.Errorf("the seed has not logged the refusal: %s", s.log.String())
+	}
+	if _, err := s.join(t, s.in(t, 1, "k-regular:4")); err != nil {
+		t.Error(err)
+	}
+	s = newSeed(t, 129, nil)
+	if _, err := s.join(t, s.in(t, 0, "k-regular:2")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWorldOutgrowsTopology: a ring grows to 129 nodes. A node that would be the 130th, with those that wait, is refused at once. When a
+// node leaves, another one may join.
+func TestWorldOutgrowsTopology(t *testing.T) {
+	ring, err := topology.Parse("k-regular:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inViewWorldWith(t, ring, 128, func(w *viewWorld) {
+		refused := func() {
+			t.Helper()
+			_, err := w.join(w.t, w.in(w.t, 200, "k-regular:2"))
+			wantTooLarge(w.t, err, "k-regular:2", 130)
+		}
+		waiting := w.joinNode(128)
+		refused()
+		waiting.Close()
+		w.links.end(waiting.ID)
+		synctest.Wait()
+		w.grow()
+		refused()
+		if got := w.sessions[0].Newest().Size(); got != 129 {
+			w.t.Errorf("the world has %d nodes, want 129", got)
+		}
+		w.leave(5)
+		w.grow()
+	})
+}
+
+// TestNodeWithoutNeighborsDies: a node of a sparse world dies together with all its neighbors. No other node watches it, so none reports
+// it: the seed notices the end of its session, and removes it.
+func TestNodeWithoutNeighborsDies(t *testing.T) {
+	const n, victim = 16, 8
+	for _, name := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
+		t.Run(name, func(t *testing.T) {
+			links, err := topology.Parse(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inViewWorldWith(t, links, n, func(w *viewWorld) {
+				dead := append(links.Graph(n).Neighbors(victim), victim)
+				slices.Sort(dead)
+				slices.Reverse(dead)
+				w.die(time.Minute, dead...)
+				for v := w.sessions[0].Newest(); v.Size() > len(w.sessions); { // The neighbors may be removed first.
+					v = w.await(v.Epoch, time.Minute)
+				}
+				v := w.sessions[0].Newest()
+				if v.Size() != n-len(dead) {
+					w.t.Errorf("view %d has %d nodes, want %d", v.Epoch, v.Size(), n-len(dead))
+				}
+				for rank, s := range w.sessions {
+					if got, in := v.Rank(s.ID); !in || got != rank {
+						w.t.Errorf("a living node has rank %d, in the view: %t; want rank %d", got, in, rank)
+					}
+				}
+			})
+		})
 	}
 }

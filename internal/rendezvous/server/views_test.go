@@ -79,39 +79,71 @@ func TestViewTraffic(t *testing.T) {
 }
 
 // TestSparseViewTraffic: in a sparse topology the seed sends a difference to 8 nodes as well, and the nodes
-// send each other differences and confirmations over links of neighbors only.
+// send each other differences and confirmations over links of neighbors only, each difference over one link. A leave costs the
+// seed as many messages in a world of 64 nodes as in one of 16, and a death one more for each neighbor of the dead node: a
+// number that grows with the logarithm of the number of nodes or not at all. A join costs three for each node: it is told to expect the newcomer,
+// is asked to quiesce, and answers. The neighbors of the newcomer confirm their links, and seven are about the newcomer itself.
 func TestSparseViewTraffic(t *testing.T) {
-	const n, roots = 64, 8
-	links, err := topology.Parse("k-regular:4")
-	if err != nil {
-		t.Fatal(err)
-	}
-	inViewWorldWith(t, links, n, func(w *viewWorld) {
-		for name, step := range map[string]func(){
-			"leave": func() { w.leave(n / 2) },
-			"death": func() { w.die(time.Second, n/3) },
-		} {
-			before := w.sessions[0].Newest()
-			w.links.mu.Lock()
-			w.links.change = func(from, to membership.NodeID, b []byte) []byte {
-				i, _ := before.Rank(from)
-				j, _ := before.Rank(to)
-				if !w.graph.Connects(before, i, j) {
-					t.Errorf("%s: a message about views goes from rank %d to rank %d, which is no neighbor", name, i, j)
-				}
-				return b
-			}
-			w.links.mu.Unlock()
-			w.listener.take()
-			step()
-			got := w.listener.take()
-			difference, confirms, whole := got["wire.JoinDifference to nodes"], got["wire.JoinConfirm to the seed"], got["wire.JoinView to nodes"]
-			if difference.messages != roots || confirms.messages != roots || whole.messages != 0 {
-				t.Errorf("%s: %d differences, %d confirmations, %d whole views; want %d, %d, 0",
-					name, difference.messages, confirms.messages, whole.messages, roots, roots)
-			}
+	for _, name := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
+		links, err := topology.Parse(name)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		for _, n := range []int{16, 64} {
+			inViewWorldWith(t, links, n, (*viewWorld).sparseTraffic)
+		}
+	}
+}
+
+func (w *viewWorld) sparseTraffic() {
+	const roots = 8
+	n, g := len(w.sessions), w.graph.Topology
+	for _, s := range []struct {
+		name        string
+		step        func()
+		gone, joins int
+		other       func() int // messages at the seed besides those of views
+	}{
+		{"join", w.grow, 0, 1, func() int { return 3*n + len(g.Graph(n+1).Neighbors(n)) + 7 }},
+		{"leave", func() { w.leave(n / 2) }, 1, 0, func() int { return 1 }},
+		{"death", func() { w.die(time.Second, n/3) }, 1, 0, func() int { return w.reporters(n / 3) }},
+	} {
+		others := s.other()
+		before := w.sessions[0].Newest()
+		used, differences := make(map[[2]int]bool), 0
+		w.links.mu.Lock()
+		w.links.change = func(from, to membership.NodeID, b []byte) []byte {
+			i, _ := before.Rank(from)
+			j, _ := before.Rank(to)
+			if !w.graph.Connects(before, i, j) {
+				w.t.Errorf("%v, %s: a message about views goes from rank %d to rank %d, which is no neighbor", g, s.name, i, j)
+			}
+			if m, err := wire.DecodeViewMessage(b); err != nil {
+				w.t.Error(err)
+			} else if _, ok := m.(wire.JoinDifference); ok {
+				differences++
+				used[[2]int{min(i, j), max(i, j)}] = true
+			}
+			return b
+		}
+		w.links.mu.Unlock()
+		w.listener.take()
+		s.step()
+		got := w.listener.take()
+		difference, confirms, whole := got["wire.JoinDifference to nodes"], got["wire.JoinConfirm to the seed"], got["wire.JoinView to nodes"]
+		if difference.messages != roots || confirms.messages != roots || whole.messages != s.joins {
+			w.t.Errorf("%v, %d nodes, %s: %d differences, %d confirmations, %d whole views; want %d, %d, %d",
+				g, n, s.name, difference.messages, confirms.messages, whole.messages, roots, roots, s.joins)
+		}
+		if other := got["to nodes"].messages + got["to the seed"].messages - 2*roots - s.joins; other != others {
+			w.t.Errorf("%v, %d nodes, %s: %d messages besides those of views, want %d: %v", g, n, s.name, other, others, got)
+		}
+		w.links.mu.Lock()
+		if want := before.Size() - s.gone - roots; differences != want || len(used) != want {
+			w.t.Errorf("%v, %d nodes, %s: %d differences over %d links between nodes, want %d each", g, n, s.name, differences, len(used), want)
+		}
+		w.links.mu.Unlock()
+	}
 }
 
 func wholeView(t *testing.T, v membership.View) []byte {

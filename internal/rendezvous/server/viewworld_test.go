@@ -129,7 +129,13 @@ func (w *viewWorld) grow() {
 	late := w.joinNode(len(w.sessions))
 	i := begin(w.t, late, 0)
 	late.Linked(i.Number)
-	confirm(late, w.sessions...)
+	n := len(w.sessions)
+	graph := w.graph.Topology.Graph(n + 1)
+	for rank, s := range w.sessions {
+		if graph.IsNeighbor(rank, n) {
+			s.Link(late.ID, true)
+		}
+	}
 	synctest.Wait()
 	for _, s := range w.sessions {
 		if !s.IsQuiescing(epoch) {
