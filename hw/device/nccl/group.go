@@ -38,6 +38,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -90,7 +91,8 @@ type Group struct {
 	scratch      device.Buffer
 
 	mu   sync.Mutex
-	nccl uintptr // the communicator; 0 after an abort
+	nccl uintptr   // the communicator; 0 after an abort
+	made *creation // of the communicator
 	err  error
 }
 
@@ -298,6 +300,7 @@ func (g *Group) abort(why error) {
 // abortComm ends an NCCL communicator and its work, not on the thread of the GPU, where a call of NCCL may wait for the others.
 // Calls there that do not wait end first, since the abort frees the communicator.
 func (g *Group) abortComm(comm uintptr) {
+	defer runtime.KeepAlive(g) // with the creation, which may not have ended
 	const limit = time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
