@@ -28,8 +28,8 @@ type Device struct {
 	events  []cudadriver.Event // that mark nothing
 	modules map[string]*module
 
-	copying sync.Mutex    // guards copyStream
-	copies  *stream       // for CopyIn and CopyOut
+	copying sync.Mutex    // guards copies
+	copies  *stream       // for CopyIn and CopyOut; may be nil
 	chunks  chan *staging // for CopyIn and CopyOut
 	awaited atomic.Int64  // calls that wait for queued work
 	hooks   hooks         // of tests
@@ -49,6 +49,9 @@ type Device struct {
 	held    int                  // calls during which network cards access memory
 	unheld  chan struct{}        // closed and replaced when held becomes 0
 	exposed map[*memory]struct{} // memory with functions of atFree
+	loans   map[*loan]struct{}   // of memory of this device to others
+	mapped  map[*memory]struct{} // memory of other devices and processes
+	open    map[*stream]struct{} // streams that are not closed, without those of other libraries
 }
 
 // hooks let tests fail copies, and hold streams. They are set before the first use.
@@ -66,6 +69,7 @@ func Open(number int, cfg Config) (*Device, error) {
 	d := &Device{
 		name: fmt.Sprintf("cuda:%d", number), cfg: cfg,
 		modules: make(map[string]*module), freed: make(chan struct{}), unheld: make(chan struct{}), chunks: make(chan *staging, chunkCount),
+		open: make(map[*stream]struct{}),
 	}
 	fail := func(err error) (*Device, error) { return nil, fmt.Errorf("device %s: %w", d.name, err) }
 	var err error
@@ -162,17 +166,31 @@ func (d *Device) errClosed(what string) error {
 	return fmt.Errorf("device %s: %s: %w", d.name, what, device.ErrClosed)
 }
 
-// Close waits for queued work and for calls during which network cards access memory of the GPU, and releases the GPU and all buffers. Further calls fail with
-// device.ErrClosed. Staging memory that is not freed stays valid for the caller, and the context of the
-// GPU remains for it. Streams of StreamOf and memory of Of remain with their owners. If a call of the
-// driver hangs, Close returns its error.
+// Close releases the GPU with all its buffers and streams. It waits for queued work, for calls during which network
+// cards access memory of the GPU, and for copies by other GPUs ([CopyPeer]). Further calls fail with device.ErrClosed.
+//
+// If another GPU of the process has a buffer of [Device.Access] to memory of this one, Close returns an error that names that
+// GPU, and the Device stays open. If a call of the driver hangs, also on another GPU that uses memory of this one, Close
+// returns its error, and the memory stays allocated.
+//
+// Staging memory that is not freed stays valid for the caller, and the context of the GPU remains for it.
+// Streams of StreamOf and memory of Of remain with their owners.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
 		return d.errClosed("device")
 	}
+	if err := d.checkLoans(); err != nil {
+		d.mu.Unlock()
+		return d.named(err)
+	}
 	d.closed = true
+	for m := range d.mapped {
+		if m.loan != nil {
+			m.loan.ended.Store(true)
+		}
+	}
 	close(d.freed)
 	d.freed = make(chan struct{})
 	d.mu.Unlock()
@@ -187,6 +205,10 @@ func (d *Device) Close() error {
 		d.mu.Unlock()
 		_ = d.await(context.Background(), last)
 	}
+	if err := d.awaitLoans(); err != nil {
+		d.x.end()
+		return d.named(err)
+	}
 	d.awaitUnheld()
 	err := d.do(context.Background(), "the end of the context", d.finish, nil)
 	d.x.end()
@@ -198,16 +220,19 @@ func (d *Device) finish() error {
 	d.endAll()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.copies != nil && d.err == nil {
-		_ = d.drv.StreamDestroy(d.copies.handle)
-	}
-	for range len(d.chunks) {
-		if c := <-d.chunks; c != nil {
-			d.staging.put(c.addr, c.size)
+	if d.err == nil {
+		for s := range d.open {
+			_ = d.drv.StreamDestroy(s.handle)
 		}
 	}
+	clear(d.open)
+	d.putChunks()
 	// Only stagings that callers have remain.
 	d.finished = true
+	for m := range d.mapped {
+		m.release()
+	}
+	clear(d.mapped)
 	d.memory.drop(true)
 	d.staging.drop(false)
 	for _, m := range d.modules {
@@ -223,6 +248,20 @@ func (d *Device) finish() error {
 		return nil // releasing the context could unmap it
 	}
 	return d.drv.DevicePrimaryCtxRelease(d.dev)
+}
+
+// putChunks returns the chunks to the pool, without those of copies that have not returned. d.mu is held.
+func (d *Device) putChunks() {
+	for {
+		select {
+		case c := <-d.chunks:
+			if c != nil {
+				d.staging.put(c.addr, c.size)
+			}
+		default:
+			return
+		}
+	}
 }
 
 // poll finishes the work that is done. It reports whether work is awaited, and whether a call slept until now. It runs on

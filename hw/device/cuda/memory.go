@@ -123,7 +123,8 @@ type memory struct {
 	// Guarded by d.mu.
 	freed   bool
 	users   int      // pieces of work that are not done
-	release func()   // on the executor, in place of the pool; or nil
+	release func()   // on the executor, in place of the pool, with d.mu held; or nil
+	loan    *loan    // of the memory by another device; or nil
 	ends    []func() // of atFree
 }
 
@@ -141,6 +142,9 @@ func (m *memory) Free() error {
 		return m.d.errFreed(m.pool.what, m.bytes)
 	}
 	m.freed = true
+	if m.loan != nil {
+		m.loan.ended.Store(true)
+	}
 	m.pool.going += int64(m.size)
 	m.endIfUnused()
 	return nil
@@ -170,6 +174,7 @@ func (m *memory) endIfUnused() {
 		}
 		m.pool.going -= int64(m.size)
 		if m.release != nil {
+			delete(d.mapped, m)
 			m.release()
 		} else if m.size > 0 {
 			m.pool.put(m.addr, m.size)

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/hw/internal/cudadriver"
@@ -37,26 +40,112 @@ func CopyPeer(s device.Stream, dst, src device.Region) error {
 	if dst.Bytes != src.Bytes || dst.RowCount() != src.RowCount() {
 		return &device.LengthError{Device: d.name, What: "src", Unit: "bytes", Got: src.Total(), Want: dst.Total()}
 	}
-	if err := from.hold(); err != nil {
+	l, err := from.lend(d, true)
+	if err != nil {
 		return err
 	}
-	err := own.add(queued{
+	return own.add(queued{
 		name: fmt.Sprintf("copy of %d bytes from %s", dst.Total(), from.d.name), buffers: []device.Buffer{dst.Buffer},
 		enqueue: func() error { return own.copyPeer(dst, src) },
 		// The other device has a lock of its own, which must not be taken with that of d.
-		then: func() { go from.letGo() },
+		then: func() { go from.takeBack(l) },
 	})
-	return err
 }
 
-// hold marks a buffer as used by another device.
-func (b *buffer) hold() error {
+// A loan is the use of a buffer by another device of the process.
+type loan struct {
+	user     *Device
+	ended    atomic.Bool   // only queued work of the user needs the buffer
+	returned chan struct{} // closed when the loan is over
+}
+
+// lend marks a buffer as used by another device, until takeBack. Ended is that of the loan: true for a copy.
+func (b *buffer) lend(user *Device, ended bool) (*loan, error) {
+	d := b.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := b.holdLocked(); err != nil {
+		return nil, err
+	}
+	l := &loan{user: user, returned: make(chan struct{})}
+	l.ended.Store(ended)
+	if d.loans == nil {
+		d.loans = make(map[*loan]struct{})
+	}
+	d.loans[l] = struct{}{}
+	return l, nil
+}
+
+// takeBack ends a loan of lend.
+func (b *buffer) takeBack(l *loan) {
 	b.d.mu.Lock()
 	defer b.d.mu.Unlock()
-	return b.holdLocked()
+	delete(b.d.loans, l)
+	close(l.returned)
+	b.unuse()
 }
 
-// holdLocked is hold. d.mu is held.
+// checkLoans returns an error that names a device with a buffer of Access to memory of this one. d.mu is held.
+func (d *Device) checkLoans() error {
+	for l := range d.loans {
+		if l.user != d && !l.ended.Load() {
+			return fmt.Errorf("close: the GPU %s uses memory of this one: first free the buffers of Device.Access there, or close it", l.user.name)
+		}
+	}
+	return nil
+}
+
+// awaitLoans waits until no other device uses memory of a device that is closed. It returns an error if one hangs.
+func (d *Device) awaitLoans() error {
+	d.mu.Lock()
+	loans := slices.Collect(maps.Keys(d.loans))
+	d.mu.Unlock()
+	for _, l := range loans {
+		if l.user == d {
+			continue // a buffer of this device, which ends with it
+		}
+		if err := l.await(); err != nil {
+			return fmt.Errorf("close: the GPU %s uses memory of this one, which stays allocated: %w", l.user.name, err)
+		}
+	}
+	return nil
+}
+
+// await waits until a loan is over: its user looks for the end of its work only while a call waits.
+func (l *loan) await() error {
+	l.user.awaited.Add(1)
+	defer l.user.awaited.Add(-1)
+	l.user.x.nudge()
+	select {
+	case <-l.returned:
+		return nil
+	case <-l.user.x.failed:
+		return l.user.x.err
+	}
+}
+
+// addMapped notes a buffer whose memory belongs to another device or process. It runs on the thread of the executor,
+// after check.
+func (d *Device) addMapped(b *buffer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mapped == nil {
+		d.mapped = make(map[*memory]struct{})
+	}
+	d.mapped[&b.memory] = struct{}{}
+	if b.loan != nil && d.closed {
+		b.loan.ended.Store(true) // Close has begun after check
+	}
+}
+
+// removeMapped reverts addMapped.
+func (d *Device) removeMapped(b *buffer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.mapped, &b.memory)
+}
+
+// holdLocked marks a buffer as used by something that is not work of a stream, until unuse. d.mu is held.
 func (b *buffer) holdLocked() error {
 	switch {
 	case b.d.closed:
@@ -66,13 +155,6 @@ func (b *buffer) holdLocked() error {
 	}
 	b.users++
 	return nil
-}
-
-// letGo reverts hold.
-func (b *buffer) letGo() {
-	b.d.mu.Lock()
-	defer b.d.mu.Unlock()
-	b.unuse()
 }
 
 func (s *stream) copyPeer(dst, src device.Region) error {
@@ -136,7 +218,8 @@ func Share(b device.Buffer) (Shared, error) {
 }
 
 // Import returns a buffer of memory that another process shares: of this GPU, or of one that this GPU can
-// access directly. Both processes access the same memory. Free unmaps it.
+// access directly. Both processes access the same memory. Free unmaps it, and so does
+// [Device.Close].
 func (d *Device) Import(s Shared) (device.Buffer, error) {
 	if s.Bytes <= 0 || s.Offset < 0 {
 		return nil, d.named(fmt.Errorf("shared memory of %d bytes at offset %d: must be positive", s.Bytes, s.Offset))
@@ -160,6 +243,7 @@ func (d *Device) Import(s Shared) (device.Buffer, error) {
 		}
 		b.addr = uintptr(base) + uintptr(s.Offset)
 		b.release = func() { _ = d.drv.IpcCloseMemHandle(base) }
+		d.addMapped(b)
 		return nil
 	}, nil)
 	if err != nil {

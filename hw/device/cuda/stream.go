@@ -57,8 +57,18 @@ func (d *Device) newStream() (*stream, error) {
 		if err = d.check(); err == nil {
 			s.handle, err = d.drv.StreamCreate()
 		}
+		if err == nil {
+			d.mu.Lock()
+			d.open[s] = struct{}{}
+			d.mu.Unlock()
+		}
 		return err
-	}, func() { _ = d.drv.StreamDestroy(s.handle) })
+	}, func() {
+		d.mu.Lock()
+		delete(d.open, s)
+		d.mu.Unlock()
+		_ = d.drv.StreamDestroy(s.handle)
+	})
 	if err != nil {
 		return nil, d.named(err)
 	}
@@ -452,6 +462,7 @@ func (s *stream) Close() error {
 	}
 	s.closed = true
 	if !s.foreign {
+		delete(s.d.open, s)
 		s.d.x.async("cuStreamDestroy", func() { _ = s.d.drv.StreamDestroy(s.handle) })
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 
 	"github.com/nexar-go/nexar"
@@ -211,15 +212,16 @@ func (g *Group) connect(ctx context.Context) error {
 	}
 	return g.guarded(ctx, func(ctx context.Context) error {
 		err := g.gpu.Do(ctx, "ncclCommInitRank", func() error {
-			comm, err := g.lib.create(len(g.hosts[0]), g.index, ids[0])
+			made, err := g.lib.create(len(g.hosts[0]), g.index, ids[0])
+			defer runtime.KeepAlive(made)
 			g.mu.Lock()
 			ended := g.err
 			if ended == nil {
-				g.nccl = comm
+				g.nccl, g.made = made.comm, made
 			}
 			g.mu.Unlock()
-			if ended != nil && comm != 0 { // Nothing waits for this call any more.
-				return errors.Join(ended, g.lib.call("ncclCommAbort", comm, comm))
+			if ended != nil && made.comm != 0 { // Nothing waits for this call any more.
+				return errors.Join(ended, g.lib.call("ncclCommAbort", made.comm, made.comm))
 			}
 			return err
 		})

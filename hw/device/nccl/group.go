@@ -38,6 +38,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -52,8 +53,8 @@ type Config struct {
 	// Library is the file name of NCCL. The default is libnccl.so.2.
 	Library string
 
-	// Timeout bounds a call that uses NCCL or peer access. Others have the timeout of collectives of the node. The
-	// default is 5 min.
+	// Timeout bounds a whole call that uses NCCL or peer access. The default is 5 min. Other calls have
+	// nexar.Config.CollectiveTimeout of the node, which bounds the time without progress.
 	Timeout time.Duration
 
 	// ExchangeBuffer is the memory of the GPU, in bytes, that the other ranks of the host read if the host
@@ -90,7 +91,8 @@ type Group struct {
 	scratch      device.Buffer
 
 	mu   sync.Mutex
-	nccl uintptr // the communicator; 0 after an abort
+	nccl uintptr   // the communicator; 0 after an abort
+	made *creation // of the communicator
 	err  error
 }
 
@@ -112,8 +114,8 @@ func New(ctx context.Context, c *nexar.Comm, stream device.Stream, cfg Config) (
 	return g, nil
 }
 
-// Reason returns why the host of this rank does not use NCCL, or "". It is the same on all ranks of the host, but
-// for errors of this one.
+// Reason returns why the host of this rank does not use NCCL, or "". It is the same on all ranks of the host, except that
+// a rank adds the error that it has met itself.
 func (g *Group) Reason() string { return g.reason }
 
 // Inside returns how the ranks of this host exchange data: "nccl", "peer" or "host", or "" if all methods
@@ -298,6 +300,7 @@ func (g *Group) abort(why error) {
 // abortComm ends an NCCL communicator and its work, not on the thread of the GPU, where a call of NCCL may wait for the others.
 // Calls there that do not wait end first, since the abort frees the communicator.
 func (g *Group) abortComm(comm uintptr) {
+	defer runtime.KeepAlive(g) // with the creation, which may not have ended
 	const limit = time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

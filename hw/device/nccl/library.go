@@ -160,27 +160,40 @@ type config struct {
 
 const magic = 0xcafebeef // of a config
 
-// create begins to create a communicator. It continues until asyncError is nil.
-func (l *library) create(n, rank int, id uniqueID) (comm uintptr, err error) {
-	out, by := new(uintptr), new(uniqueID)
-	*by = id
-	cfg := &config{size: unsafe.Sizeof(config{}), magic: magic, version: oldest}
-	p, q := uintptr(unsafe.Pointer(out)), uintptr(unsafe.Pointer(cfg))
+// A creation is the memory that NCCL uses to create a communicator. NCCL writes comm before the call returns, and once
+// more on a thread of its own when the creation ends: keep the creation until asyncError reports its end, or until
+// the communicator is aborted.
+type creation struct {
+	comm uintptr // the communicator
+	id   uniqueID
+	cfg  config
+}
+
+// create begins to create a communicator. The creation continues until asyncError is nil.
+//
+// The conversions to uintptr are in the call expressions: only there they move the memory to the heap, which C needs,
+// since Go moves stacks.
+func (l *library) create(n, rank int, id uniqueID) (*creation, error) {
+	c := &creation{id: id, cfg: config{size: unsafe.Sizeof(config{}), magic: magic, version: oldest}}
+	call := "ncclCommInitRankConfig"
+	var err error
 	switch {
 	case l.addr["ncclCommInitRankScalable"] != 0: // from 2.23 on
-		err = l.call("ncclCommInitRankScalable", 0, p, uintptr(n), uintptr(rank), 1, uintptr(unsafe.Pointer(by)), q)
+		call = "ncclCommInitRankScalable"
+		err = l.call(call, 0, uintptr(unsafe.Pointer(&c.comm)), uintptr(n), uintptr(rank), 1, uintptr(unsafe.Pointer(&c.id)), uintptr(unsafe.Pointer(&c.cfg)))
 	case runtime.GOARCH == "amd64":
 		// The id is passed by value: on the stack, behind the six registers for integers.
-		args := []uintptr{p, uintptr(n), uintptr(rank), q, 0, 0}
-		args = append(args, (*[16]uintptr)(unsafe.Pointer(by))[:]...)
-		err = l.call("ncclCommInitRankConfig", 0, args...)
-		runtime.KeepAlive(cfg)
+		w := (*[16]uintptr)(unsafe.Pointer(&c.id))
+		err = l.call(call, 0, uintptr(unsafe.Pointer(&c.comm)), uintptr(n), uintptr(rank), uintptr(unsafe.Pointer(&c.cfg)), 0, 0,
+			w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14], w[15])
 	default:
 		// On arm64 the caller passes the address of a copy.
-		err = l.call("ncclCommInitRankConfig", 0, p, uintptr(n), uintptr(unsafe.Pointer(by)), uintptr(rank), q)
+		err = l.call(call, 0, uintptr(unsafe.Pointer(&c.comm)), uintptr(n), uintptr(unsafe.Pointer(&c.id)), uintptr(rank), uintptr(unsafe.Pointer(&c.cfg)))
 	}
-	runtime.KeepAlive(out)
-	return *out, err
+	if err == nil && c.comm == 0 {
+		err = fmt.Errorf("%s reported success without a communicator: install another version of NCCL than %s", call, versionText(l.version))
+	}
+	return c, err
 }
 
 // asyncError reports whether a call continues, and the error of one that has failed in the background.

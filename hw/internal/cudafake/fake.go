@@ -190,9 +190,9 @@ func build(name string, flags []string, add func(dir string) error) (path string
 	return path, nil
 }
 
-// open opens a library, and sets functions to those of the library.
+// open opens a library, and sets functions to those of the library. The fake of NCCL uses the symbols of that of the driver.
 func open(path string, functions map[string]any) error {
-	lib, err := dl.Open(path)
+	lib, err := dl.OpenGlobal(path)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ package dl
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 
 	"github.com/ebitengine/purego"
 )
@@ -17,21 +19,32 @@ type Library struct {
 }
 
 // Open opens the first library of names that the dynamic linker finds. If it finds none, the
-// error has the reason of the dynamic linker for each name.
-func Open(names ...string) (*Library, error) {
-	var reasons []error
+// error has the reason of the dynamic linker for each name. Other libraries do not see the symbols of the library.
+func Open(names ...string) (*Library, error) { return open(purego.RTLD_LOCAL, names) }
+
+// OpenGlobal is Open for libraries whose symbols other libraries of the process use, without naming the library.
+func OpenGlobal(names ...string) (*Library, error) { return open(purego.RTLD_GLOBAL, names) }
+
+func open(scope int, names []string) (*Library, error) {
+	// The dynamic linker keeps the reason of the last failure of each thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var reasons []string
 	for _, name := range names {
-		h, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+		h, err := purego.Dlopen(name, purego.RTLD_NOW|scope)
 		if err == nil {
 			return &Library{name, h}, nil
 		}
-		reasons = append(reasons, err)
+		// Most reasons begin with the name.
+		reasons = append(reasons, name+": "+strings.TrimPrefix(err.Error(), name+": "))
 	}
-	return nil, fmt.Errorf("cannot open %s: %w", names[0], errors.Join(reasons...))
+	return nil, errors.New("cannot open " + strings.Join(reasons, "; "))
 }
 
 // Symbol returns the address of a function or variable of the library.
 func (l *Library) Symbol(name string) (uintptr, error) {
+	runtime.LockOSThread() // as in open
+	defer runtime.UnlockOSThread()
 	addr, err := purego.Dlsym(l.handle, name)
 	if err != nil {
 		return 0, fmt.Errorf("%s has no %s; a newer version may have it: %w", l.Name, name, err)
