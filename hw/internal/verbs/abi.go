@@ -186,6 +186,13 @@ type ibvGIDEntry struct {
 	kind, netIfIndex uint32
 }
 
+// ibvAsyncEvent has the number of a port as its element if the event concerns one.
+type ibvAsyncEvent struct {
+	element uintptr
+	kind    uint32
+	_       uint32
+}
+
 // layout is compared with the C header by TestABI: sizes, and "size offset" of fields.
 func layout() map[string][]uintptr {
 	var (
@@ -206,6 +213,7 @@ func layout() map[string][]uintptr {
 		sge   ibvSGE
 		pd    ibvPD
 		route ibvGlobalRoute
+		async ibvAsyncEvent
 	)
 	return map[string][]uintptr{
 		"ibv_context":                   {unsafe.Sizeof(ctx)},
@@ -316,5 +324,9 @@ func layout() map[string][]uintptr {
 		"ibv_gid_entry.gid_index":    {unsafe.Offsetof(gid.index), 4},
 		"ibv_gid_entry.gid_type":     {unsafe.Offsetof(gid.kind), 4},
 		"ibv_gid_entry.ndev_ifindex": {unsafe.Offsetof(gid.netIfIndex), 4},
+
+		"ibv_async_event":            {unsafe.Sizeof(async)},
+		"ibv_async_event.element":    {unsafe.Offsetof(async.element), 8},
+		"ibv_async_event.event_type": {unsafe.Offsetof(async.kind), 4},
 	}
 }

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -37,40 +38,75 @@ type CQ struct {
 	q       uintptr
 	channel uintptr
 	file    *os.File // a duplicate of the descriptor of the channel
-	wcs     Memory
-	acks    int
+	memory  Memory   // for the results of calls
+	acks    int      // events that Wait has got
 }
 
 // completionsMax is the number of completions that Poll returns at most.
 const completionsMax = 32
 
-// NewCQ makes a completion queue.
-func (d *Device) NewCQ(entries int) (q *CQ, err error) {
-	q = &CQ{d: d}
+// offEvent is the offset in CQ.memory of the results of ibv_get_cq_event, after the completions of Poll: the addresses of the CQ and
+// of its context.
+const offEvent = unsafe.Sizeof(ibvWC{}) * completionsMax
+
+// NewCQ makes a completion queue. After an error there is none to close.
+func (d *Device) NewCQ(entries int) (_ *CQ, err error) {
+	q := &CQ{d: d}
 	defer func() {
 		if err != nil {
 			q.Close()
 		}
 	}()
-	if q.wcs, err = NewMemory(int(unsafe.Sizeof(ibvWC{})) * completionsMax); err != nil {
+	if q.memory, err = NewMemory(int(offEvent + 2*unsafe.Sizeof(uintptr(0)))); err != nil {
 		return nil, err
 	}
 	if q.channel, err = create("ibv_create_comp_channel", fn.createCompChannel, d.c); err != nil {
 		return nil, err
 	}
 	// The descriptor is closed with the channel, and the duplicate by the os.File.
-	fd, err := syscall.Dup(int(deref[ibvCompChannel](q.channel).fd))
+	if q.file, err = duplicate(deref[ibvCompChannel](q.channel).fd, "completion channel"); err != nil {
+		return nil, err
+	}
+	if q.q, err = create("ibv_create_cq", fn.createCQ, d.c, uintptr(entries), 0, q.channel, 0); err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// duplicate returns a file with a copy of a descriptor of the library. Both become non-blocking, so that calls of the library which
+// read from the descriptor return EAGAIN, and the file waits in the poller of the runtime.
+func duplicate(descriptor int32, name string) (*os.File, error) {
+	fd, err := syscall.Dup(int(descriptor))
 	if err != nil {
-		return nil, fmt.Errorf("verbs: duplicate the descriptor of a completion channel: %w", err)
+		return nil, fmt.Errorf("verbs: duplicate the descriptor of the %s: %w", name, err)
 	}
 	syscall.CloseOnExec(fd)
 	if err := syscall.SetNonblock(fd, true); err != nil {
 		syscall.Close(fd)
-		return nil, fmt.Errorf("verbs: completion channel: %w", err)
+		return nil, fmt.Errorf("verbs: %s: %w", name, err)
 	}
-	q.file = os.NewFile(uintptr(fd), "completion channel")
-	q.q, err = create("ibv_create_cq", fn.createCQ, d.c, uintptr(entries), 0, q.channel, 0)
-	return q, err
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// nextEvent calls a function that returns an event, or -1 and sets errno, when the file is readable. It blocks until there is an event,
+// or until the file is closed.
+func nextEvent(f *os.File, get func() error) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Read(func(uintptr) bool {
+		failed = get()
+		for errors.Is(failed, syscall.EINTR) {
+			failed = get()
+		}
+		return !errors.Is(failed, syscall.EAGAIN)
+	})
+	if err != nil {
+		return err
+	}
+	return failed
 }
 
 // Arm requests an event for the next completion. Completions that have arrived before cause none.
@@ -82,17 +118,19 @@ func (q *CQ) Arm() error {
 	return nil
 }
 
-// Wait blocks until an event arrives, or returns an error after Interrupt. One goroutine calls it.
+// Wait blocks until an event arrives, or returns an error after Interrupt. One goroutine calls it, and Arm not meanwhile.
+//
+// ibv_get_cq_event tells the provider of the event, which may count it: that of Mellanox cards sends the number with the next request
+// of an event, and the card ignores a number that it has had.
 func (q *CQ) Wait() error {
-	var event [8]byte // its only field is the address of the CQ
-	n, err := q.file.Read(event[:])
-	if err != nil {
-		return err
-	}
-	if n == len(event) {
+	err := nextEvent(q.file, func() error {
+		cq, context := at[byte](q.memory, offEvent), at[byte](q.memory, offEvent+unsafe.Sizeof(uintptr(0)))
+		return call("ibv_get_cq_event", fn.getCQEvent, q.channel, uintptr(unsafe.Pointer(cq)), uintptr(unsafe.Pointer(context)))
+	})
+	if err == nil {
 		q.acks++
 	}
-	return nil
+	return err
 }
 
 // Interrupt makes Wait return an error, now and later.
@@ -110,13 +148,13 @@ type Completion struct {
 
 // Poll appends the completions that have arrived to list, up to a limit, without blocking.
 func (q *CQ) Poll(list []Completion) ([]Completion, error) {
-	r, _, _ := purego.SyscallN(q.d.ops.pollCQ, q.q, completionsMax, uintptr(q.wcs.Addr()))
+	r, _, _ := purego.SyscallN(q.d.ops.pollCQ, q.q, completionsMax, uintptr(q.memory.Addr()))
 	n := int(int32(r))
 	if n < 0 {
 		return list, fmt.Errorf("verbs: ibv_poll_cq: returned %d", n)
 	}
 	for i := range n {
-		w := at[ibvWC](q.wcs, uintptr(i)*unsafe.Sizeof(ibvWC{}))
+		w := at[ibvWC](q.memory, uintptr(i)*unsafe.Sizeof(ibvWC{}))
 		list = append(list, Completion{ID: w.id, Status: w.status, Opcode: w.opcode, Vendor: w.vendorErr, Length: int(w.byteLen), Imm: swap(w.imm)})
 	}
 	return list, nil
@@ -141,8 +179,8 @@ func (q *CQ) Close() (err error) {
 			err = failed
 		}
 	}
-	if q.wcs != nil {
-		q.wcs.Free()
+	if q.memory != nil {
+		q.memory.Free()
 	}
 	return err
 }
@@ -322,31 +360,18 @@ type Event struct {
 	Down  int  // the number of a port that is down, or 0
 }
 
-// Events duplicates the descriptor of the events of the device. Event reads from it.
+// Events returns a file for [Device.Event], which is readable when there is an event.
 func (d *Device) Events() (*os.File, error) {
-	fd, err := syscall.Dup(int(deref[ibvContext](d.c).asyncFD))
-	if err != nil {
-		return nil, fmt.Errorf("verbs: duplicate the descriptor of the events: %w", err)
-	}
-	syscall.CloseOnExec(fd)
-	if err := syscall.SetNonblock(fd, true); err != nil {
-		syscall.Close(fd)
-		return nil, fmt.Errorf("verbs: events: %w", err)
-	}
-	return os.NewFile(uintptr(fd), "events"), nil
+	return duplicate(deref[ibvContext](d.c).asyncFD, "events of the device")
 }
 
-// ibvAsyncEvent is struct ibv_async_event and the beginning of the message of the kernel.
-type ibvAsyncEvent struct {
-	element uintptr
-	kind    uint32
-	_       uint32
-}
-
-// Event waits for the next event.
+// Event blocks until the next event, or returns an error after the file of [Device.Events] is closed. One goroutine calls it.
 func (d *Device) Event(f *os.File) (Event, error) {
 	e := new(ibvAsyncEvent)
-	if _, err := f.Read(unsafe.Slice((*byte)(unsafe.Pointer(e)), unsafe.Sizeof(*e))); err != nil {
+	err := nextEvent(f, func() error {
+		return call("ibv_get_async_event", fn.getAsyncEvent, d.c, uintptr(unsafe.Pointer(e)))
+	})
+	if err != nil {
 		return Event{}, err
 	}
 	kind, element := e.kind, int(e.element)

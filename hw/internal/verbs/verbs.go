@@ -116,8 +116,8 @@ type functions struct {
 	getDeviceList, freeDeviceList, getDeviceName, openDevice, closeDevice,
 	queryDevice, queryPort, queryGIDEx,
 	allocPD, deallocPD, regMR, deregMR,
-	createCompChannel, destroyCompChannel, createCQ, destroyCQ, ackCQEvents,
-	createQP, modifyQP, destroyQP, wcStatusStr, ackAsyncEvent uintptr
+	createCompChannel, destroyCompChannel, createCQ, destroyCQ, getCQEvent, ackCQEvents,
+	createQP, modifyQP, destroyQP, wcStatusStr, getAsyncEvent, ackAsyncEvent uintptr
 }
 
 var (
@@ -139,8 +139,9 @@ var Load = sync.OnceValue(func() error {
 		"ibv_open_device": &fn.openDevice, "ibv_close_device": &fn.closeDevice, "ibv_query_device": &fn.queryDevice, "ibv_query_port": &fn.queryPort,
 		"_ibv_query_gid_ex": &fn.queryGIDEx, "ibv_alloc_pd": &fn.allocPD, "ibv_dealloc_pd": &fn.deallocPD, "ibv_reg_mr": &fn.regMR,
 		"ibv_dereg_mr": &fn.deregMR, "ibv_create_comp_channel": &fn.createCompChannel, "ibv_destroy_comp_channel": &fn.destroyCompChannel,
-		"ibv_create_cq": &fn.createCQ, "ibv_destroy_cq": &fn.destroyCQ, "ibv_ack_cq_events": &fn.ackCQEvents, "ibv_create_qp": &fn.createQP,
-		"ibv_modify_qp": &fn.modifyQP, "ibv_destroy_qp": &fn.destroyQP, "ibv_wc_status_str": &fn.wcStatusStr, "ibv_ack_async_event": &fn.ackAsyncEvent,
+		"ibv_create_cq": &fn.createCQ, "ibv_destroy_cq": &fn.destroyCQ, "ibv_get_cq_event": &fn.getCQEvent, "ibv_ack_cq_events": &fn.ackCQEvents,
+		"ibv_create_qp": &fn.createQP,
+		"ibv_modify_qp": &fn.modifyQP, "ibv_destroy_qp": &fn.destroyQP, "ibv_wc_status_str": &fn.wcStatusStr, "ibv_get_async_event": &fn.getAsyncEvent, "ibv_ack_async_event": &fn.ackAsyncEvent,
 	} {
 		if *at, err = lib.Symbol(name); err != nil {
 			return fmt.Errorf("verbs: %w (rdma-core 32 or later is needed)", err)

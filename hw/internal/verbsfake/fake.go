@@ -134,8 +134,8 @@ func (f *Fake) PortDown(port int) { f.portDown(int32(port)) }
 // any more, and objects can only be destroyed.
 func (f *Fake) Remove(on bool) { f.remove(number(on)) }
 
-// Error lets calls of a function fail with an error, or with 0 none: ibv_get_device_list, ibv_open_device, ibv_reg_mr, or ibv_modify_qp for
-// the connection to a peer.
+// Error lets calls of a function fail with an error, or with 0 none: a function that makes an object, such as ibv_create_cq,
+// ibv_get_device_list, or ibv_modify_qp for the connection to a peer.
 func (f *Fake) Error(call string, code syscall.Errno) { f.fails(call, int32(code)) }
 
 // A Device is a device with up to two ports.

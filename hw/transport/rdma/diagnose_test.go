@@ -83,7 +83,8 @@ func TestDiagnoseLibrary(t *testing.T) {
 		"install libibverbs1 and ibverbs-providers, or the packages of the vendor", "usable: false")
 	var source strings.Builder
 	for _, f := range strings.Fields(`get_device_list free_device_list get_device_name open_device close_device query_device query_port alloc_pd dealloc_pd
-		reg_mr dereg_mr create_comp_channel destroy_comp_channel create_cq destroy_cq ack_cq_events create_qp modify_qp destroy_qp wc_status_str ack_async_event`) {
+		reg_mr dereg_mr create_comp_channel destroy_comp_channel create_cq destroy_cq get_cq_event ack_cq_events create_qp modify_qp destroy_qp wc_status_str
+		get_async_event ack_async_event`) {
 		fmt.Fprintf(&source, "void *ibv_%s(void) { return 0; }\n", f)
 	}
 	old, err := cudafake.Build("ibverbs-old", []byte(source.String()))

@@ -53,9 +53,13 @@ EXPORT void fakeverbs_port(int device, int port, int active, int mtu, int lid, c
 	pthread_mutex_unlock(&lock);
 }
 
+// A message carries an event. Its layout differs from that of the event, so that programs need ibv_get_async_event.
+struct message { uint32_t kind, element; };
+struct async_event { uint64_t element; uint32_t kind; };
+
 // report sends an event to all contexts.
 static void report(uint64_t element, uint32_t kind) {
-	struct { uint64_t element; uint32_t kind, reserved; } event = {element, kind, 0};
+	struct message event = {kind, element};
 	for (struct context *c = opened; c; c = c->next)
 		if (write(c->async_write, &event, sizeof event) != sizeof event) abort();
 }
@@ -112,6 +116,13 @@ EXPORT int ibv_close_device(struct context *c) {
 	close(c->async_fd);
 	close(c->async_write);
 	free(c);
+	return 0;
+}
+
+EXPORT int ibv_get_async_event(struct context *c, struct async_event *e) {
+	struct message m;
+	if (read(c->async_fd, &m, sizeof m) != sizeof m) return -1;
+	*e = (struct async_event){m.element, m.kind};
 	return 0;
 }
 

@@ -25,8 +25,8 @@ bool call_fails(const char *call) {
 	return code;
 }
 
-// fakeverbs_error lets calls of a function fail with an error number: ibv_get_device_list, ibv_open_device, ibv_reg_mr, or ibv_modify_qp
-// for the connection to a peer. With 0 none fails.
+// fakeverbs_error lets calls of a function fail with an error number: one that makes an object, ibv_get_device_list, or ibv_modify_qp for
+// the connection to a peer. With 0 none fails.
 EXPORT void fakeverbs_error(const char *call, int code) {
 	pthread_mutex_lock(&lock);
 	strncpy(failing.call, call, sizeof failing.call - 1);

@@ -117,6 +117,7 @@ EXPORT int fakeverbs_accesses(void) {
 }
 
 EXPORT struct pd *ibv_alloc_pd(struct context *c) {
+	if (call_fails("ibv_alloc_pd")) return NULL;
 	struct pd *p = calloc(1, sizeof *p);
 	p->context = c;
 	counted(1);
@@ -168,6 +169,7 @@ EXPORT struct mr *ibv_reg_mr(struct pd *pd, void *addr, size_t n, int access) {
 
 // ibv_reg_dmabuf_mr maps the file of a range, which begins at the position of the file.
 EXPORT struct mr *ibv_reg_dmabuf_mr(struct pd *pd, uint64_t offset, size_t n, uint64_t iova, int fd, int access) {
+	if (call_fails("ibv_reg_dmabuf_mr")) return NULL;
 	pthread_mutex_lock(&lock);
 	bool refused = refuse_dmabuf;
 	pthread_mutex_unlock(&lock);
@@ -206,6 +208,7 @@ EXPORT int ibv_dereg_mr(struct mr *m) {
 }
 
 struct mw *alloc_mw(struct pd *pd, int type) {
+	if (call_fails("ibv_alloc_mw")) return NULL;
 	static uint32_t keys = 1;
 	struct mw *w = calloc(1, sizeof *w);
 	pthread_mutex_lock(&lock);

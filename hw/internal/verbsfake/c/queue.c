@@ -10,6 +10,7 @@ static void complete(struct cq *cq, struct wc w) {
 	cq->list[cq->n++] = w;
 	if (!cq->armed) return;
 	cq->armed = false;
+	cq->fired = cq->arm_number;
 	uint64_t event = (uint64_t)(uintptr_t)cq;
 	if (write(cq->channel->write, &event, sizeof event) != sizeof event) abort();
 }
@@ -156,7 +157,20 @@ int poll_cq(struct cq *cq, int n, struct wc *to) {
 int req_notify(struct cq *cq, int solicited) {
 	(void)solicited;
 	pthread_mutex_lock(&lock);
-	cq->armed = true;
+	if (cq->arm_number != cq->fired) cq->armed = true;
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+EXPORT int ibv_get_cq_event(struct channel *h, struct cq **cq, void **user) {
+	uint64_t event;
+	ssize_t n = read(h->fd, &event, sizeof event);
+	if (n != sizeof event) return -1;
+	*cq = (struct cq *)(uintptr_t)event;
+	*user = NULL;
+	pthread_mutex_lock(&lock);
+	(*cq)->arm_number = ((*cq)->arm_number + 1) % 4;
+	(*cq)->unacknowledged++;
 	pthread_mutex_unlock(&lock);
 	return 0;
 }
@@ -200,7 +214,7 @@ int post_recv(struct qp *q, struct recv *w, struct recv **bad) {
 
 EXPORT struct channel *ibv_create_comp_channel(struct context *c) {
 	int fds[2];
-	if (pipe2(fds, O_CLOEXEC)) return NULL;
+	if (call_fails("ibv_create_comp_channel") || pipe2(fds, O_CLOEXEC)) return NULL;
 	struct channel *h = calloc(1, sizeof *h);
 	*h = (struct channel){c, fds[0], 0, fds[1]};
 	counted(1);
@@ -219,13 +233,15 @@ EXPORT struct cq *ibv_create_cq(struct context *c, int entries, void *user, stru
 	(void)c;
 	(void)user;
 	(void)vector;
+	if (call_fails("ibv_create_cq")) return NULL;
 	struct cq *q = calloc(1, sizeof *q);
-	*q = (struct cq){.channel = h, .list = calloc(entries, sizeof *q->list), .cap = entries};
+	*q = (struct cq){.channel = h, .list = calloc(entries, sizeof *q->list), .cap = entries, .fired = -1};
 	counted(1);
 	return q;
 }
 
 EXPORT int ibv_destroy_cq(struct cq *q) {
+	if (q->unacknowledged) abort(); // The library would wait for ever.
 	counted(-1);
 	free(q->list);
 	free(q);
@@ -233,11 +249,13 @@ EXPORT int ibv_destroy_cq(struct cq *q) {
 }
 
 EXPORT void ibv_ack_cq_events(struct cq *q, unsigned n) {
-	(void)q;
-	(void)n;
+	pthread_mutex_lock(&lock);
+	q->unacknowledged -= n;
+	pthread_mutex_unlock(&lock);
 }
 
 EXPORT struct qp *ibv_create_qp(struct pd *pd, struct init_attr *a) {
+	if (call_fails("ibv_create_qp")) return NULL;
 	struct qp *q = calloc(1, sizeof *q);
 	pthread_mutex_lock(&lock);
 	*q = (struct qp){.context = pd->context, .pd = pd, .send_cq = a->send, .recv_cq = a->recv, .num = last_qp++, .cap = a->cap, .next = qps,
