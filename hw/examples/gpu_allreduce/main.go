@@ -53,9 +53,16 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if o.elements < 1 || o.local < 0 {
 		return fmt.Errorf("--elements %d, --local %d: must be at least 1 and 0", o.elements, o.local)
 	}
+	// Before the ranks start, so that the process reports a missing driver or GPU once.
+	gpus, err := cuda.List(o.driver)
+	if err == nil && len(gpus) == 0 {
+		err = errors.New("no GPU: see CUDA_VISIBLE_DEVICES")
+	}
+	if err != nil {
+		return fmt.Errorf("%w; see 'nexar-hw doctor'", err)
+	}
 	var comms []*nexar.Comm
 	if o.local > 0 {
-		var err error
 		if comms, err = nexar.Local(ctx, o.local, nexar.Config{}); err != nil {
 			return err
 		}
@@ -70,19 +77,15 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	errs := make([]error, len(comms))
 	var ranks sync.WaitGroup
 	for i, c := range comms {
-		ranks.Go(func() { errs[i] = errors.Join(o.average(ctx, c, out), c.Close()) })
+		ranks.Go(func() { errs[i] = errors.Join(o.average(ctx, c, len(gpus), out), c.Close()) })
 	}
 	ranks.Wait()
 	return errors.Join(errs...)
 }
 
-// average runs a rank.
-func (o options) average(ctx context.Context, c *nexar.Comm, out io.Writer) error {
-	gpus, err := cuda.List(o.driver)
-	if err != nil {
-		return err
-	}
-	gpu, err := cuda.Open(c.LocalRank()%len(gpus), cuda.Config{Library: o.driver})
+// average runs a rank, with one of the GPUs of the process.
+func (o options) average(ctx context.Context, c *nexar.Comm, gpus int, out io.Writer) error {
+	gpu, err := cuda.Open(c.LocalRank()%gpus, cuda.Config{Library: o.driver})
 	if err != nil {
 		return err
 	}

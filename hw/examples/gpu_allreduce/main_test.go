@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -45,6 +46,27 @@ func TestFake(t *testing.T) {
 	fake.Configure(3, 256<<20)
 	check(t, "nccl", "--driver", fake.Path, "--nccl", cudafake.NCCL(t))
 	check(t, "peer (not by NCCL: rank 0 has no GPU or no NCCL", "--driver", fake.Path, "--nccl", "libnccl-none.so.2")
+}
+
+// TestNoGPU: the error is printed once, not by each rank, and has a hint.
+func TestNoGPU(t *testing.T) {
+	fake := cudafake.New(t)
+	if _, err := cuda.List(fake.Path); err != nil { // A driver that has not started reports an error itself.
+		t.Fatal(err)
+	}
+	fake.Configure(0, 256<<20)
+	t.Cleanup(func() { fake.Configure(3, 256<<20) })
+	for driver, reason := range map[string]string{fake.Path: "no GPU", "libcuda-none.so.1": "the CUDA driver is not installed"} {
+		err := run(t.Context(), []string{"--local", "2", "--driver", driver}, io.Discard)
+		if err == nil {
+			t.Fatalf("%s: no error", driver)
+		}
+		for _, want := range []string{reason, "nexar-hw doctor"} {
+			if strings.Count(err.Error(), want) != 1 {
+				t.Errorf("%s: %q is not in the error once: %v", driver, want, err)
+			}
+		}
+	}
 }
 
 // TestMachine: three ranks on the GPUs of this host, which may be one.

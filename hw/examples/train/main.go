@@ -70,6 +70,14 @@ func parse(args []string) (o options, err error) {
 
 // run runs all ranks of this process.
 func (o options) run(ctx context.Context, out io.Writer) error {
+	gpus := 0
+	if o.device == "cuda" {
+		// Before the ranks start, so that the process reports a missing driver or GPU once.
+		var err error
+		if gpus, err = count(o.driver); err != nil {
+			return err
+		}
+	}
 	var comms []*nexar.Comm
 	if o.local > 0 {
 		var err error
@@ -89,15 +97,27 @@ func (o options) run(ctx context.Context, out io.Writer) error {
 	for i, c := range comms {
 		ranks.Go(func() {
 			// Close ends the wait of other ranks for a failed one.
-			errs[i] = errors.Join(o.train(ctx, c, out), c.Close())
+			errs[i] = errors.Join(o.train(ctx, c, gpus, out), c.Close())
 		})
 	}
 	ranks.Wait()
 	return errors.Join(errs...)
 }
 
-// train runs the training on one rank. Rank 0 prints.
-func (o options) train(ctx context.Context, c *nexar.Comm, out io.Writer) error {
+// count returns the number of GPUs that this process may use, at least 1, or an error with a hint.
+func count(driver string) (int, error) {
+	gpus, err := cuda.List(driver)
+	if err == nil && len(gpus) == 0 {
+		err = errors.New("no GPU: see CUDA_VISIBLE_DEVICES")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("--device cuda: %w; use --device host, or see 'nexar-hw doctor'", err)
+	}
+	return len(gpus), nil
+}
+
+// train runs the training on one rank, with one of the GPUs of the process, if there are any. Rank 0 prints.
+func (o options) train(ctx context.Context, c *nexar.Comm, gpus int, out io.Writer) error {
 	const (
 		seed, held    = 1, 0.2
 		hidden, decay = 64, 1e-3
@@ -114,7 +134,7 @@ func (o options) train(ctx context.Context, c *nexar.Comm, out io.Writer) error 
 	net := mlp.New(seed, digits.Pixels, hidden, digits.Classes)
 	cfg := sgd.Config{Decay: decay, Seed: seed}
 	if o.device == "cuda" {
-		g, err := o.open(ctx, c)
+		g, err := o.open(ctx, c, gpus)
 		if err != nil {
 			return err
 		}
@@ -152,14 +172,10 @@ type gradients struct {
 	buffer device.Buffer
 }
 
-// open opens the GPU with the number of the rank on its host. Ranks may share one.
-func (o options) open(ctx context.Context, c *nexar.Comm) (g *gradients, err error) {
-	gpus, err := cuda.List(o.driver)
-	if err != nil {
-		return nil, err
-	}
+// open opens the GPU with the number of the rank on its host. Ranks share GPUs if there are fewer than ranks.
+func (o options) open(ctx context.Context, c *nexar.Comm, gpus int) (g *gradients, err error) {
 	g = new(gradients)
-	if g.gpu, err = cuda.Open(c.LocalRank()%len(gpus), cuda.Config{Library: o.driver}); err != nil {
+	if g.gpu, err = cuda.Open(c.LocalRank()%gpus, cuda.Config{Library: o.driver}); err != nil {
 		return nil, err
 	}
 	if g.stream, err = g.gpu.NewStream(); err == nil {

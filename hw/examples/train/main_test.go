@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"regexp"
 	"strings"
 	"testing"
@@ -39,6 +40,31 @@ func same(t *testing.T, args ...string) {
 func TestFake(t *testing.T) {
 	same(t, "--driver", cudafake.New(t).Path, "--nccl", cudafake.NCCL(t))
 	same(t, "--driver", cudafake.New(t).Path, "--nccl", "libnccl-none.so.2")
+}
+
+// TestNoGPU: the error is printed once, not by each rank, and has hints.
+func TestNoGPU(t *testing.T) {
+	fake := cudafake.New(t)
+	if _, err := cuda.List(fake.Path); err != nil { // A driver that has not started reports an error itself.
+		t.Fatal(err)
+	}
+	fake.Configure(0, 256<<20)
+	t.Cleanup(func() { fake.Configure(2, 256<<20) })
+	for driver, reason := range map[string]string{fake.Path: "no GPU", "libcuda-none.so.1": "the CUDA driver is not installed"} {
+		o, err := parse([]string{"--device", "cuda", "--local", "2", "--driver", driver})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = o.run(t.Context(), io.Discard)
+		if err == nil {
+			t.Fatalf("%s: no error", driver)
+		}
+		for _, want := range []string{reason, "--device host", "nexar-hw doctor"} {
+			if strings.Count(err.Error(), want) != 1 {
+				t.Errorf("%s: %q is not in the error once: %v", driver, want, err)
+			}
+		}
+	}
 }
 
 func TestMachine(t *testing.T) {

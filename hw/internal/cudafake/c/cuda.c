@@ -197,7 +197,7 @@ CUresult cuInit(unsigned flags) {
 	if (devices < 0) devices = n ? atoi(n) : 2;
 	if (m) memory = strtoull(m, NULL, 10);
 	if (v && !*v) devices = 0;
-	if (devices == 0) UNLOCK_RETURN(NO_DEVICE);
+	if (devices == 0 && !initialized) UNLOCK_RETURN(NO_DEVICE); // later calls do nothing
 	initialized = true;
 	UNLOCK_RETURN(OK);
 }
