@@ -35,7 +35,7 @@ type device struct {
 	bytes  int       // of the cache
 	limit  int
 	pinMin int
-	uses   int  // conns and regions that have not been released, which need pd
+	uses   int  // conns, exposures and regions that have not been released, which need pd
 	closed bool // freed after the last use
 }
 
@@ -170,27 +170,30 @@ func (dev *device) interrupt() { dev.events.Close() }
 
 // close frees the device with the last use of it: a call on a conn that has ended may still use a region.
 func (dev *device) close() {
-	dev.dropCache()
+	dev.mu.Lock()
+	dev.uses++ // until all is closed here
+	dev.closed = true
+	dev.dropCacheLocked()
+	dev.mu.Unlock()
 	exposures.closeAll(dev)
 	if dev.events != nil {
 		dev.events.Close()
 	}
-	dev.mu.Lock()
-	defer dev.mu.Unlock()
-	dev.closed = true
-	dev.freeLocked()
+	dev.letGo()
 }
 
 // hold keeps the device from being freed until letGo. It fails with transport.ErrClosed if the device has been freed.
 func (dev *device) hold() error {
 	dev.mu.Lock()
 	defer dev.mu.Unlock()
-	if dev.closed && dev.uses == 0 {
+	if dev.freedLocked() {
 		return transport.ErrClosed
 	}
 	dev.uses++
 	return nil
 }
+
+func (dev *device) freedLocked() bool { return dev.closed && dev.uses == 0 }
 
 func (dev *device) letGo() {
 	dev.mu.Lock()
@@ -201,7 +204,7 @@ func (dev *device) letGo() {
 
 // freeLocked frees a device that is closed and not used.
 func (dev *device) freeLocked() {
-	if !dev.closed || dev.uses > 0 {
+	if !dev.freedLocked() {
 		return
 	}
 	if dev.pd != nil {

@@ -41,7 +41,8 @@ type Exposed struct {
 
 // Expose registers memory of a GPU with the RDMA device of a transport of [New]. It tries the methods in their order. If
 // all fail, the error is an ErrStaging with their reasons. The memory must not be freed before Close, or the end of Close of the
-// transport. Programs that send vectors by package nexar need not call it.
+// transport. Programs that send vectors by package nexar need not call it. After Close of the transport, the error is
+// [transport.ErrClosed].
 //
 // It has not been tried on hardware.
 func Expose(t transport.Transport, m DeviceMemory) (*Exposed, error) {
@@ -74,14 +75,45 @@ func expose(dev *device, by registrar, m DeviceMemory) (*Exposed, error) {
 	if m.Address == 0 || m.Bytes < 1 {
 		return nil, fmt.Errorf("rdma: memory of a GPU of %d bytes at %#x: want at least 1 byte", m.Bytes, m.Address)
 	}
+	if !dev.holdOpen() {
+		return nil, errExposeClosed
+	}
 	mr, method, err := registerDevice(by, m)
 	if err != nil {
+		dev.letGo()
 		return nil, err
 	}
 	e := &exposure{dev: dev, c: &cached{mr: mr}, from: m.Address, to: m.Address + uintptr(m.Bytes)}
-	exposures.add(e)
+	if !dev.adopt(e) {
+		_ = e.close()
+		return nil, errExposeClosed
+	}
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&m.Address)) // memory that Go does not manage
 	return &Exposed{Memory: unsafe.Slice((*byte)(p), m.Bytes), Method: method, e: e}, nil
+}
+
+var errExposeClosed = fmt.Errorf("rdma: expose memory of a GPU: %w", transport.ErrClosed)
+
+// holdOpen is hold, and fails from close on.
+func (dev *device) holdOpen() bool {
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	if dev.closed {
+		return false
+	}
+	dev.uses++
+	return true
+}
+
+// adopt adds an exposure to those of the process, which close ends. It fails from close on.
+func (dev *device) adopt(e *exposure) bool {
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	if dev.closed {
+		return false
+	}
+	exposures.add(e)
+	return true
 }
 
 // registerDevice registers memory by the first method that succeeds.
@@ -116,8 +148,9 @@ func (x *Exposed) Close() error {
 	return x.e.close()
 }
 
-// close ends the registration with its last use.
+// close ends the registration with its last use, and the use of the device by the exposure. It is called once.
 func (e *exposure) close() error {
+	defer e.dev.letGo()
 	e.dev.mu.Lock()
 	defer e.dev.mu.Unlock()
 	e.c.gone = true
@@ -144,7 +177,7 @@ func (x *exposed) closeAll(dev *device) {
 	}
 }
 
-// An exposure is the registration of a range of memory of a GPU.
+// An exposure is the registration of a range of memory of a GPU. It uses the device until close.
 type exposure struct {
 	dev      *device
 	c        *cached
@@ -196,13 +229,16 @@ func (x *exposed) find(dev *device, memory []byte) *exposure {
 	return nil
 }
 
-// use returns a region of the exposure.
-func (e *exposure) use() *region {
+// use returns a region of the exposure. It fails from close on.
+func (e *exposure) use() (*region, error) {
 	e.dev.mu.Lock()
 	defer e.dev.mu.Unlock()
+	if e.c.gone {
+		return nil, fmt.Errorf("rdma: exposed memory: %w", transport.ErrClosed)
+	}
 	e.c.uses++
 	e.dev.uses++
-	return &region{dev: e.dev, mr: e.c.mr, cached: e.c}
+	return &region{dev: e.dev, mr: e.c.mr, cached: e.c}, nil
 }
 
 // DiagnoseDevice writes how the RDMA device that cfg chooses accesses memory of a GPU, which it tries. Name is the name of

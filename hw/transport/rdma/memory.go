@@ -14,7 +14,7 @@ type cached struct {
 	m    *transport.Mapping
 	mr   *verbs.MR
 	uses int
-	gone bool // not in the cache: deregistered after the last use
+	gone bool // neither in the cache nor exposed: deregistered after the last use
 }
 
 // A region is registered memory, until release.
@@ -34,7 +34,7 @@ func (dev *device) register(memory []byte) (*region, error) {
 		return dev.registerMapping(m)
 	}
 	if e := exposures.find(dev, memory); e != nil {
-		return e.use(), nil
+		return e.use()
 	}
 	return dev.registerExactly(memory)
 }
@@ -52,9 +52,13 @@ func (dev *device) registerExactly(memory []byte) (*region, error) {
 	return &region{dev: dev, mr: mr, memory: memory}, nil
 }
 
+// registerMapping registers mapped memory. A device that is closed, but still used, has no cache anymore.
 func (dev *device) registerMapping(m *transport.Mapping) (*region, error) {
 	dev.mu.Lock()
 	defer dev.mu.Unlock()
+	if dev.freedLocked() {
+		return nil, transport.ErrClosed
+	}
 	c := dev.cache[m]
 	if c == nil {
 		b := m.Bytes()
@@ -62,16 +66,21 @@ func (dev *device) registerMapping(m *transport.Mapping) (*region, error) {
 		if err != nil {
 			return nil, err
 		}
-		c = &cached{m: m, mr: mr}
-		dev.cache[m] = c
-		dev.bytes += len(b)
-		m.OnFree(dev, func() { dev.forget(m) })
+		c = &cached{m: m, mr: mr, gone: dev.closed}
+		if !dev.closed {
+			dev.cache[m] = c
+			dev.bytes += len(b)
+			m.OnFree(dev, func() { dev.forget(m) })
+		}
 	} else {
 		dev.removeFromOrder(c)
 	}
-	dev.order = append(dev.order, c)
 	c.uses++
 	dev.uses++
+	if c.gone {
+		return &region{dev: dev, mr: c.mr, cached: c}, nil
+	}
+	dev.order = append(dev.order, c)
 	for dev.bytes > dev.limit && len(dev.order) > 1 {
 		dev.evictLocked(dev.order[0])
 	}
@@ -107,9 +116,7 @@ func (dev *device) forget(m *transport.Mapping) {
 	}
 }
 
-func (dev *device) dropCache() {
-	dev.mu.Lock()
-	defer dev.mu.Unlock()
+func (dev *device) dropCacheLocked() {
 	for len(dev.order) > 0 {
 		dev.evictLocked(dev.order[0])
 	}
