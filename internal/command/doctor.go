@@ -65,7 +65,7 @@ EXIT STATUS
 				}
 				seeds = strings.Split(seed, ",")
 			}
-			findings := append(doctor.Examine(ctx, seeds, local, world), h.findings()...)
+			findings := append(doctor.Examine(ctx, seeds, local, world, h.Locks), h.findings()...)
 			healthy := doctor.Healthy(findings)
 			if err := writeFindings(s, findings, healthy, asJSON); err != nil {
 				return err

@@ -27,6 +27,9 @@ type Hardware struct {
 	// of the host, and one that closes both.
 	Devices map[string]func(localRank int) (stream device.Stream, end func() error, err error)
 
+	// Locks says which links of Transports lock memory, and how much, for doctor. It is empty if none does.
+	Locks string
+
 	// Diagnose has a function for each kind of hardware, for doctor. It writes what this host has and lacks, and reports whether
 	// the hardware can be used.
 	Diagnose []Diagnosis

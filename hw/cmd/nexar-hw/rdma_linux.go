@@ -19,6 +19,7 @@ func addRDMA(h *command.Hardware) {
 		}
 		return rdma.Factory(rdma.Config{}), nil
 	}}
+	h.Locks = "a link over RDMA locks about 2 MiB"
 	h.Diagnose = append(h.Diagnose, command.Diagnosis{
 		Kind: "rdma", Examine: func(w io.Writer) bool { return rdma.Diagnose(w, rdma.Config{}) },
 	})

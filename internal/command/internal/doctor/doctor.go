@@ -40,8 +40,8 @@ type Finding struct {
 
 // Examine makes all checks. If seeds is empty, it uses those of NEXAR_SEEDS; without any it does
 // not check whether a node could join. It compares limits with the needs of local ranks on this host
-// in a world of size ranks.
-func Examine(ctx context.Context, seeds []string, local, size int) []Finding {
+// in a world of size ranks. Locks says which links lock memory and how much, and is empty if none does.
+func Examine(ctx context.Context, seeds []string, local, size int, locks string) []Finding {
 	list := examineEnvironment(ctx, os.Environ())
 	for _, f := range list {
 		if f.variable != "" {
@@ -49,7 +49,7 @@ func Examine(ctx context.Context, seeds []string, local, size int) []Finding {
 		}
 	}
 	list = append(list, examineMachine()...)
-	list = append(list, examineResources(local, size)...)
+	list = append(list, examineResources(local, size, locks)...)
 	if len(seeds) > 0 || os.Getenv("NEXAR_SEEDS") != "" {
 		list = append(list, examineJoin(ctx, seeds)...)
 	}
@@ -113,14 +113,18 @@ func examineMachine() []Finding {
 }
 
 // examineResources compares limits with the needs of a world.
-func examineResources(local, size int) []Finding {
+func examineResources(local, size int, locks string) []Finding {
 	var list []Finding
 	for _, f := range resources.Check(resources.NewWorld(local, size, os.Getenv("NEXAR_TRANSPORTS"), os.Getenv("NEXAR_LINKS"))) {
 		status := map[resources.Level]Status{resources.Enough: OK, resources.Scarce: Warn, resources.Missing: Fail}[f.Level]
 		list = append(list, Finding{About: "resources", Status: status, Text: f.Text, Fix: f.Fix})
 	}
+	memory := "no rank locks memory (memlock)"
+	if locks != "" {
+		memory = "locked memory (memlock): " + locks + ", and other links lock none"
+	}
 	return append(list, Finding{About: "resources", Status: OK,
-		Text: "no rank locks memory (memlock), and shared memory is anonymous: the size of /dev/shm does not matter"})
+		Text: memory + "; shared memory is anonymous: the size of /dev/shm does not matter"})
 }
 
 func works(r nexar.Diagnosis) bool {

@@ -103,7 +103,7 @@ func TestVariablesThatContradictEachOther(t *testing.T) {
 
 func TestExamine(t *testing.T) {
 	t.Setenv("NEXAR_RANK", "first")
-	list := Examine(t.Context(), nil, 2, 4)
+	list := Examine(t.Context(), nil, 2, 4, "")
 	if f := find(t, list, "NEXAR_RANK"); f.Status != Fail {
 		t.Errorf("got %+v, want a failure", f)
 	}
@@ -181,5 +181,17 @@ func TestSelfTestThatCannotForm(t *testing.T) {
 	list := selfTest(ctx, acrossHosts())
 	if f := find(t, list, "cannot form a cluster of two ranks"); f.Status != Fail || f.Fix == "" {
 		t.Errorf("got %+v, want a failure with a fix", f)
+	}
+}
+
+// TestLockedMemory: no finding denies that links lock memory if hardware has such links.
+func TestLockedMemory(t *testing.T) {
+	for locks, want := range map[string]string{
+		"":                                "no rank locks memory (memlock); shared memory is anonymous",
+		"a link over X locks about 3 MiB": "locked memory (memlock): a link over X locks about 3 MiB, and other links lock none; shared memory is anonymous",
+	} {
+		if f := find(t, examineResources(2, 4, locks), "memlock"); f.Status != OK || !strings.HasPrefix(f.Text, want) {
+			t.Errorf("with %q: %+v, want %q", locks, f, want)
+		}
 	}
 }
