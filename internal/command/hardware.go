@@ -27,6 +27,9 @@ type Hardware struct {
 	// of the host, and one that closes both.
 	Devices map[string]func(localRank int) (stream device.Stream, end func() error, err error)
 
+	// Settings is a paragraph about variables of the hardware, for the help. Its lines begin with two spaces.
+	Settings string
+
 	// Locks says which links of Transports lock memory, and how much, for doctor. It is empty if none does.
 	Locks string
 

@@ -111,7 +111,7 @@ SETTINGS
   Programs read settings from NEXAR_* variables, such as NEXAR_TRANSPORTS=tcp,quic;
   docs/config.md lists them. "nexar doctor" shows those that are set, and
   whether they are malformed or misspelt.
-
+` + h.Settings + `
 EXIT STATUS
   0  success
   1  failure; the reason is on standard error

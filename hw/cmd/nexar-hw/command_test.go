@@ -13,6 +13,7 @@ import (
 	"github.com/nexar-go/nexar/hw/internal/cudafake"
 	"github.com/nexar-go/nexar/hw/internal/verbs"
 	"github.com/nexar-go/nexar/hw/internal/verbsfake"
+	"github.com/nexar-go/nexar/hw/transport/rdma"
 	"github.com/nexar-go/nexar/internal/command"
 )
 
@@ -112,6 +113,34 @@ func TestDoctor(t *testing.T) {
 			if err != nil || !strings.Contains(out, want) {
 				t.Errorf("with %s: %v, without %q:\n%s", library, err, want, out)
 			}
+		}
+	}
+}
+
+// TestRDMADevice: doctor, bench and programs of run use the RDMA device of the variables, and the help names them.
+func TestRDMADevice(t *testing.T) {
+	verbsfake.New(t)
+	t.Setenv(libraryVariable, verbs.Library) // New has set it.
+	bench := []string{"bench", "-n", "1", "--transport", "rdma", "--op", "all_reduce", "--iters", "1", "--max", "64", "--factor", "8"}
+	for _, test := range []struct {
+		device, port string
+		args         []string
+		fails        bool
+		want         string
+	}{
+		{"fake0", "1", []string{"doctor"}, false, "rdma: uses fake0, port 1, "},
+		{"fake7", "", []string{"doctor"}, false, `rdma: no device can be used: device fake7: `},
+		{"", "1", []string{"doctor"}, false, "rdma: no device can be used: NEXARHW_RDMA_PORT needs NEXARHW_RDMA_DEVICE"},
+		{"fake7", "", []string{"run", "-n", "1", "--", os.Args[0], "doctor"}, false, `rdma: no device can be used: device fake7: `},
+		{"fake0", "1", bench, false, ", 0 wrong elements"},
+		{"fake7", "", bench, true, "rdma: no device can be used"},
+		{"", "", []string{"help"}, false, "NEXARHW_RDMA_DEVICE names the RDMA device"},
+	} {
+		t.Setenv(rdma.DeviceVariable, test.device)
+		t.Setenv(rdma.PortVariable, test.port)
+		out, err := runHere(t, test.args...)
+		if (err != nil) != test.fails || !strings.Contains(out, test.want) {
+			t.Errorf("device %q, port %q, %v: %v, without %q:\n%s", test.device, test.port, test.args, err, test.want, out)
 		}
 	}
 }

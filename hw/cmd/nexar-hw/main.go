@@ -5,7 +5,8 @@
 //	nexar-hw bench --transport rdma measures over RDMA
 //	nexar-hw bench --device cuda    measures vectors on GPUs
 //
-// All other commands are those of nexar.
+// All other commands are those of nexar. The variables NEXARHW_RDMA_DEVICE, NEXARHW_RDMA_PORT and NEXARHW_RDMA_GID choose the RDMA
+// device for all of them.
 package main
 
 import (

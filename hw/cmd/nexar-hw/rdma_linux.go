@@ -19,11 +19,19 @@ func addRDMA(h *command.Hardware) {
 		}
 		return rdma.Factory(rdma.Config{}), nil
 	}}
+	h.Settings = settings
 	h.Locks = "a link over RDMA locks about 2 MiB"
 	h.Diagnose = append(h.Diagnose, command.Diagnosis{
 		Kind: "rdma", Examine: func(w io.Writer) bool { return rdma.Diagnose(w, rdma.Config{}) },
 	})
 }
+
+const settings = `
+  ` + rdma.DeviceVariable + ` names the RDMA device, such as mlx5_0. ` + rdma.PortVariable + `
+  is its port, from 1 on, and ` + rdma.GIDVariable + ` the address of the port: an index of its
+  table, or an address such as 10.0.0.1. They apply to doctor, bench --transport rdma
+  and programs that "nexar-hw run" starts, unless the program chooses the device.
+`
 
 // diagnoseRDMA writes how the RDMA device accesses the memory of a GPU, if there is one, or why the GPU does not let it.
 func diagnoseRDMA(w io.Writer, b device.Buffer) {

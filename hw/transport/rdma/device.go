@@ -39,8 +39,11 @@ type device struct {
 	closed bool // freed after the last use
 }
 
-// openDevice opens the device and port of cfg.
+// openDevice opens the device and port of cfg, or of the variables if it has none.
 func openDevice(cfg Config) (dev *device, err error) {
+	if cfg, err = cfg.withVariables(); err != nil {
+		return nil, err
+	}
 	if cfg.MTU != 0 && (cfg.MTU < 256 || cfg.MTU > 4096 || cfg.MTU&(cfg.MTU-1) != 0) {
 		return nil, fmt.Errorf("MTU %d: must be 256, 512, 1024, 2048 or 4096", cfg.MTU)
 	}
