@@ -87,7 +87,7 @@ func (x *executor) run(init func() error) {
 		x.mu.Unlock()
 		return
 	}
-	var r rest
+	var r idleTime
 	for {
 		x.mu.Lock()
 		jobs, ending := x.jobs, x.ending
@@ -105,14 +105,14 @@ func (x *executor) run(init func() error) {
 			return
 		}
 		if len(jobs) > 0 {
-			r = rest{}
+			r = idleTime{}
 			x.look() // Jobs may follow without a pause, and calls wait for work.
 			continue
 		}
 		if r.polls() {
 			r.awaited = x.look()
 		}
-		x.rest(&r)
+		x.await(&r)
 	}
 }
 
@@ -127,8 +127,8 @@ func (x *executor) look() (awaited bool) {
 	return awaited
 }
 
-// A rest is the time without jobs.
-type rest struct {
+// An idleTime is the time without jobs.
+type idleTime struct {
 	began   time.Time
 	next    time.Time // when to look for work that is done
 	awaited bool      // a call waits for work
@@ -141,7 +141,7 @@ const spinTime = 20 * time.Microsecond
 
 // polls reports whether it is time to look for work that is done: at once, and then, if a call waits, in intervals that are
 // a quarter of the time so far. The driver has locks, which other threads need meanwhile.
-func (r *rest) polls() bool {
+func (r *idleTime) polls() bool {
 	const (
 		part     = 4
 		shortest = 2 * time.Microsecond
@@ -158,8 +158,8 @@ func (r *rest) polls() bool {
 	return true
 }
 
-// rest waits for jobs, and if a call waits for work, until the next poll at most.
-func (x *executor) rest(r *rest) {
+// await waits for jobs, and if a call waits for work, until the next poll at most.
+func (x *executor) await(r *idleTime) {
 	pause := time.Until(r.next)
 	switch {
 	case r.awaited && pause < spinTime:
@@ -167,13 +167,13 @@ func (x *executor) rest(r *rest) {
 	case !r.awaited && time.Since(r.began) < spinTime:
 		select {
 		case <-x.wake:
-			*r = rest{}
+			*r = idleTime{}
 		default:
 			r.turns.Yield()
 		}
 	case !r.awaited:
 		<-x.wake
-		*r = rest{}
+		*r = idleTime{}
 	default:
 		x.nap.sleep(pause, x.hasJobs)
 	}
@@ -334,7 +334,7 @@ func (x *executor) async(what string, do func()) {
 	x.post(&job{what: what, do: func() error { do(); return nil }, done: newSignal()})
 }
 
-// nudge ends a rest.
+// nudge ends a wait of the executor for jobs.
 func (x *executor) nudge() {
 	select {
 	case x.wake <- struct{}{}:

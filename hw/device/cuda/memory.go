@@ -18,11 +18,11 @@ type pool struct {
 	alloc             func(bytes int) (uintptr, error)
 	release           func(addr uintptr) error
 
-	used   int64             // bytes of allocated memory
-	going  int64             // the part of used that is freed, but that queued work still uses
-	cached int64             // bytes of free
-	free   map[int][]uintptr // by size
-	all    map[uintptr]int   // used memory, and its size
+	used     int64             // bytes of allocated memory
+	draining int64             // the part of used that is freed, but that queued work still uses
+	cached   int64             // bytes of free
+	free     map[int][]uintptr // by size
+	all      map[uintptr]int   // used memory, and its size
 }
 
 // get returns memory of a size, or 0 if the limit does not allow it.
@@ -91,7 +91,7 @@ func (p *pool) drop(all bool) {
 			_ = p.release(addr)
 		}
 		clear(p.all)
-		p.used, p.going = 0, 0
+		p.used, p.draining = 0, 0
 	}
 }
 
@@ -145,7 +145,7 @@ func (m *memory) Free() error {
 	if m.loan != nil {
 		m.loan.ended.Store(true)
 	}
-	m.pool.going += int64(m.size)
+	m.pool.draining += int64(m.size)
 	m.endIfUnused()
 	return nil
 }
@@ -172,7 +172,7 @@ func (m *memory) endIfUnused() {
 		if d.finished {
 			return
 		}
-		m.pool.going -= int64(m.size)
+		m.pool.draining -= int64(m.size)
 		if m.release != nil {
 			delete(d.mapped, m)
 			m.release()
@@ -250,7 +250,7 @@ func (d *Device) take(p *pool, m *memory) (wait <-chan struct{}, err error) {
 		if m.addr != 0 || err != nil {
 			return nil, err
 		}
-		if p.going > 0 {
+		if p.draining > 0 {
 			return d.freed, nil
 		}
 	}
