@@ -16,9 +16,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// drainMax bounds the wait for the completions of a QP that has failed. A device that works delivers them at once; one that was
-// removed may never. A QP that made no progress may never either, and time has passed before that was noticed: stallDrainMax
-// is its bound.
+// drainMax bounds the wait for the completions of a QP that has failed. A working device delivers them at once. A removed device may
+// deliver none. stallDrainMax is the bound for a QP that has made no progress, since time has passed before that was noticed.
 const (
 	drainMax      = time.Second
 	stallDrainMax = 100 * time.Millisecond
@@ -57,7 +56,6 @@ func (c *conn) failLocked(reason error) {
 	f.reason = reason
 	f.kind = cmp.Or(f.kind, ctlFailed)
 	c.substitute.Store(&transport.Fallback{Transport: "tcp+tls", Encrypted: true, Reason: reason.Error()})
-	c.t.env.Log.Warn("a queue pair has failed, its traffic goes on over TCP", "peer", c.Peer(), "reason", reason)
 	_ = c.qp.Fail() // If it fails, Close ends the transfers.
 	poke(c.rouse)
 	c.t.tasks.Go(c.fallBack)
@@ -84,7 +82,8 @@ func (c *conn) deviceFailed(reason error) {
 // fallBack moves the conn to the control connection.
 func (c *conn) fallBack() {
 	f := &c.fallback
-	if !f.told { // Both sides wait for completions at the same time.
+	c.t.env.Log.Warn("a queue pair has failed, its traffic goes on over TCP", "peer", c.Peer(), "reason", f.reason) // without the mutex: the handler is the user's
+	if !f.told {                                                                                                    // Both sides wait for completions at the same time.
 		if err := c.writeControl([]byte{f.kind}); err != nil {
 			c.end(fmt.Errorf("%w: %w; before: %w", transport.ErrPeerGone, err, f.reason))
 			return

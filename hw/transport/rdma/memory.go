@@ -28,7 +28,7 @@ type region struct {
 const localAccess = verbs.AccessLocalWrite | verbs.AccessWindowBind
 
 // register registers memory: from the cache if it is mapped, and else for this region alone. Memory of the Go heap
-// stays reachable until release, since the heap may return the pages of other objects.
+// stays reachable until release: the heap may return the pages of unreachable objects to the system, under the registration.
 func (dev *device) register(memory []byte) (*region, error) {
 	if m := transport.MappingOf(memory); m != nil {
 		return dev.registerMapping(m)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -174,10 +173,50 @@ func (s *sender) sendLocked(p []byte, from *region, o *op) error {
 }
 
 // TryWrite implements [transport.TryWriter].
-func (s *sender) TryWrite(p []byte) bool {
+func (s *sender) TryWrite(p []byte) bool { return s.tryWrite(len(p), p, nil) }
+
+// TryWriteVectored implements [transport.TryVectorWriter].
+func (s *sender) TryWriteVectored(pieces [][]byte) bool {
+	size := 0
+	for _, p := range pieces {
+		size += len(p)
+	}
+	return s.tryWrite(size, nil, &gather{pieces: pieces})
+}
+
+// A gather copies the bytes of several slices in order.
+type gather struct {
+	pieces [][]byte
+	copied int // of the first one
+}
+
+// fill copies the next bytes, as many as to has. There are that many left.
+func (g *gather) fill(to []byte) {
+	for len(to) > 0 {
+		k := copy(to, g.pieces[0][g.copied:])
+		to, g.copied = to[k:], g.copied+k
+		if g.copied == len(g.pieces[0]) {
+			g.pieces, g.copied = g.pieces[1:], 0
+		}
+	}
+}
+
+// gatherLocked sends a message of k bytes.
+func (s *sender) gatherLocked(from *gather, k int) error {
+	c := s.conn
+	r := request{slot: c.takeSendSlotLocked()}
+	to := c.send[r.slot]
+	from.fill(to.memory[:k])
+	c.t.cfg.Counters.copied.Add(uint64(k))
+	s.credit--
+	return c.messageLocked(r, msgData<<28|s.pipe, to.memory[:k], to.key, false)
+}
+
+// tryWrite is TryWrite for size bytes: those of p, or those of from if it is not nil.
+func (s *sender) tryWrite(size int, p []byte, from *gather) bool {
 	c := s.conn
 	c.mu.Lock()
-	messages := (len(p) + slotBytes - 1) / slotBytes
+	messages := (size + slotBytes - 1) / slotBytes
 	can := func() bool {
 		return s.errLocked() == nil && !c.isBlockedLocked() && s.credit >= messages && len(c.freeSend) >= messages && len(c.freeReqs) >= sendSpare+messages
 	}
@@ -186,10 +225,14 @@ func (s *sender) TryWrite(p []byte) bool {
 		broken = c.pollLocked()
 	}
 	ok := broken == nil && can() && !s.deadline.passed()
-	for ok && broken == nil && len(p) > 0 {
-		k := min(len(p), slotBytes)
-		broken = s.sendLocked(p[:k], nil, nil)
-		p = p[k:]
+	for ok && broken == nil && size > 0 {
+		k := min(size, slotBytes)
+		if from != nil {
+			broken = s.gatherLocked(from, k)
+		} else {
+			broken, p = s.sendLocked(p[:k], nil, nil), p[k:]
+		}
+		size -= k
 	}
 	c.mu.Unlock()
 	if broken != nil {
@@ -198,9 +241,6 @@ func (s *sender) TryWrite(p []byte) bool {
 	}
 	return ok
 }
-
-// TryWriteVectored implements [transport.TryVectorWriter].
-func (s *sender) TryWriteVectored(pieces [][]byte) bool { return s.TryWrite(slices.Concat(pieces...)) }
 
 // SetWriteDeadline implements [transport.Sender].
 func (s *sender) SetWriteDeadline(t time.Time) error {
@@ -399,7 +439,8 @@ func (r *receiver) TryReadFunc(n int, view func(p []byte)) (int, error) {
 	return k, err
 }
 
-// WaitReadable implements [transport.Poller]. It does not return early: a caller that finds nothing would count it as a fault.
+// WaitReadable implements [transport.Poller]. It returns only if there is data, or a reason why none will come: a caller that finds
+// nothing several times blocks in Read.
 func (r *receiver) WaitReadable() {
 	c := r.conn
 	for {

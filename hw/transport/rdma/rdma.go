@@ -22,9 +22,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/admission"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -44,7 +46,8 @@ type Config struct {
 	MTU int
 	// ServiceLevel, from 0 to 15, and TrafficClass, from 0 to 255, are written into the headers of packets.
 	ServiceLevel, TrafficClass int
-	// Listen is the "host:port" for the TCP connections of peers. The default is a free port of all addresses.
+	// Listen is the "host:port" for the TCP connections of peers. The default is a free port of the
+	// host of transport.Env.Listen, or of all addresses if that has no host.
 	Listen string
 	// PinMin is the least length in bytes of a slice of the Go heap that is registered for one write; shorter ones are
 	// copied to registered buffers. The default is 256 KiB. Memory of [transport.Map] is never copied.
@@ -57,6 +60,8 @@ type Config struct {
 	Stall time.Duration
 	// Counters, if not nil, count the work of the transport. Several transports can share them.
 	Counters *Counters
+
+	unproved admission.Limits // of connections without a proof of the peer; the zero value for the defaults
 }
 
 // Factory returns the factory of the transport.
@@ -76,12 +81,13 @@ const (
 type rdma struct {
 	cfg      Config
 	env      transport.Env
-	dev      *device // nil if the transport only dials seeds, which it cannot
+	dev      *device // nil in a process that only dials seeds
 	listener net.Listener
 	accepted chan *conn
 	ctx      context.Context // done after Close
 	cancel   context.CancelFunc
-	tasks    sync.WaitGroup // goroutines of the transport
+	limiter  *admission.Gate // of accepted connections without a proof of the peer
+	tasks    sync.WaitGroup  // goroutines of the transport
 	closing  sync.Once
 	drainMax time.Duration // see drainMax
 
@@ -89,13 +95,16 @@ type rdma struct {
 	conns map[*conn]struct{} // nil after Close
 }
 
-// New starts a transport. The transport of a process that only dials seeds cannot dial: links between nodes
-// alone use RDMA.
+// New starts a transport. If env has no Server, Dial fails: seeds are reached over other transports.
 func New(cfg Config, env transport.Env) (transport.Transport, error) {
+	if cfg.Port != 0 && cfg.Device == "" {
+		return nil, fmt.Errorf("rdma: port %d without a device: set Device too", cfg.Port)
+	}
 	cfg.Counters = cmp.Or(cfg.Counters, new(Counters))
 	cfg.Stall = cmp.Or(max(cfg.Stall, 0), defaultStall(env.PeerTimeout))
 	t := &rdma{cfg: cfg, env: env, accepted: make(chan *conn, maxBacklog), drainMax: drainMax, conns: make(map[*conn]struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.limiter = admission.NewGate(cfg.unproved)
 	if env.Server == nil {
 		return t, nil
 	}
@@ -103,13 +112,22 @@ func New(cfg Config, env transport.Env) (transport.Transport, error) {
 	if t.dev, err = openDevice(cfg); err != nil {
 		return nil, fmt.Errorf("rdma: %w", err)
 	}
-	if t.listener, err = net.Listen("tcp", cmp.Or(cfg.Listen, ":0")); err != nil {
+	if t.listener, err = net.Listen("tcp", cmp.Or(cfg.Listen, anyPort(env.Listen))); err != nil {
 		t.dev.close()
 		return nil, fmt.Errorf("rdma: %w", err)
 	}
 	t.tasks.Go(t.acceptAll)
 	t.tasks.Go(func() { t.dev.watch(t.deviceFailed) })
 	return t, nil
+}
+
+// anyPort returns the host of a "host:port" with port 0, which the system replaces by a free one.
+func anyPort(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = ""
+	}
+	return net.JoinHostPort(host, "0")
 }
 
 func (t *rdma) Name() string { return Name }
@@ -142,10 +160,18 @@ func (t *rdma) acceptAll() {
 				return
 			}
 		}
+		// It blocks while there is no room, so that other connections wait in the kernel.
+		ticket, err := t.limiter.Enter(t.ctx.Done(), sourceOf(s), func() { s.Close() })
+		if err != nil {
+			t.env.Log.Debug("connection refused", "transport", Name, "err", err)
+			s.Close()
+			continue
+		}
 		t.tasks.Go(func() {
+			defer ticket.Leave()
 			defer context.AfterFunc(t.ctx, func() { s.SetDeadline(past) })()
 			s.SetDeadline(time.Now().Add(handshakeTimeout))
-			if err := t.handle(s); err != nil {
+			if err := t.handle(s, ticket); err != nil {
 				t.env.Log.Debug("connection refused", "transport", Name, "err", err)
 				s.Close()
 			}
@@ -156,30 +182,56 @@ func (t *rdma) acceptAll() {
 // past is a deadline that interrupts all blocked calls.
 var past = time.Unix(1, 0)
 
+func sourceOf(s net.Conn) admission.Source {
+	addr, _ := netip.ParseAddrPort(s.RemoteAddr().String())
+	return admission.SourceOf(addr.Addr())
+}
+
+// readReady reads the byte that ends the handshake.
+func readReady(r io.Reader) error {
+	var b [1]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return err
+	}
+	if b[0] != ctlReady {
+		return fmt.Errorf("the handshake ends with %q, want %q", b[0], ctlReady)
+	}
+	return nil
+}
+
 // handle makes a conn of an accepted connection. The caller closes it after an error.
-func (t *rdma) handle(s net.Conn) error {
+func (t *rdma) handle(s net.Conn, ticket *admission.Ticket) error {
 	control := tls.Server(s, t.env.Server)
 	peer, err := t.env.Authenticate(control, "")
 	if err != nil {
 		return err
+	}
+	if !ticket.Prove() {
+		return errors.New("closed to make room for others")
 	}
 	c, err := newConn(t, control, s, peer)
 	if err != nil {
 		return err
 	}
 	if err = c.exchange(); err == nil {
-		_, err = io.ReadFull(control, make([]byte, 1)) // The peer is connected.
+		err = readReady(control) // The peer is connected.
 	}
+	c.writing.Lock() // The conn may fail at once, and ctlReady comes before the report of that.
 	if err == nil {
 		err = t.adopt(c)
 	}
+	var unwritten error
+	if err == nil {
+		_, unwritten = control.Write([]byte{ctlReady})
+	}
+	c.writing.Unlock()
 	if err != nil {
 		c.discard()
 		return err
 	}
-	if _, err := control.Write([]byte{ctlReady}); err != nil {
+	if unwritten != nil {
 		c.end(transport.ErrPeerGone)
-		return nil //nolint:nilerr // only this conn has ended
+		return nil // only this conn has ended
 	}
 	select {
 	case t.accepted <- c:
@@ -235,7 +287,7 @@ func (t *rdma) dial(ctx context.Context, addr, peer string) (c *conn, err error)
 		_, err = control.Write([]byte{ctlReady})
 	}
 	if err == nil {
-		_, err = io.ReadFull(control, make([]byte, 1)) // The peer has adopted the conn.
+		err = readReady(control) // The peer has adopted the conn.
 	}
 	if err == nil && !stop() {
 		err = context.Cause(ctx)

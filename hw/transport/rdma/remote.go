@@ -360,7 +360,7 @@ func (r *registration) Deregister() {
 	})
 }
 
-// writeMax is the length of the longest write, so that a context can end a longer payload.
+// writeMax is the length of the longest write. A call whose context ends posts no further write, and waits for those posted.
 const writeMax = 4 << 20
 
 // WriteRemote implements [transport.RemoteMemory]. A write that the peer refuses ends the conn.
@@ -378,7 +378,7 @@ func (c *conn) WriteRemote(ctx context.Context, key transport.RemoteKey, offset 
 		return err
 	}
 	defer c.endWrite(key.Key)
-	c.t.cfg.Counters.written.Add(uint64(len(p)))
+	size := len(p)
 	var from *region
 	step := slotBytes
 	if isMapped(p) || len(p) >= c.t.dev.pinMin {
@@ -403,6 +403,7 @@ func (c *conn) WriteRemote(ctx context.Context, key transport.RemoteKey, offset 
 	if !c.finish(o) {
 		return c.refused(o, c.Err())
 	}
+	c.t.cfg.Counters.written.Add(uint64(size))
 	return nil
 }
 
@@ -448,6 +449,11 @@ func (c *conn) writeOnce(ctx context.Context, o *op, p []byte, from *region, to,
 			err = c.requestLocked(r, func(id uint64) error { return c.qp.Write(id, p, local, to, uint32(key)) })
 		}
 		wait := o.left > 0
+		var w *sender
+		if !ready && err == nil && !wait { // under the same lock, so that no completion is missed
+			w = &sender{wake: make(chan struct{}, 1)}
+			c.waiting = append(c.waiting, w)
+		}
 		c.mu.Unlock()
 		switch {
 		case ready && err != nil:
@@ -460,10 +466,6 @@ func (c *conn) writeOnce(ctx context.Context, o *op, p []byte, from *region, to,
 				return c.Err()
 			}
 		default:
-			w := &sender{wake: make(chan struct{}, 1)}
-			c.mu.Lock()
-			c.waiting = append(c.waiting, w)
-			c.mu.Unlock()
 			c.await(w.wake, ctx.Done())
 		}
 	}

@@ -1,0 +1,178 @@
+//go:build linux
+
+package rdma
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/admission"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// TestUnprovedConnections: the port holds a limited number of connections without a proof of the peer, and peers still connect.
+func TestUnprovedConnections(t *testing.T) {
+	needDevice(t)
+	const places = 4
+	cfg := Config{unproved: admission.Limits{Max: places, MinAge: time.Millisecond}}
+	cluster := clusterOf(t, new(Counters), cfg, cfg)
+	addr := cluster.Transports[1].Addr()
+	ended := make(chan error, 5*places)
+	for range cap(ended) {
+		s, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		go func() {
+			_, err := io.Copy(io.Discard, s)
+			ended <- err
+		}()
+	}
+	for range cap(ended) - places {
+		<-ended
+	}
+	if n := cluster.Transports[1].(*rdma).limiter.Len(); n > places {
+		t.Errorf("%d connections without a proof, want at most %d", n, places)
+	}
+	a, b := connect(t, cluster)
+	if err := stream(t.Context(), a, b, 5, func(int) {}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestListenHost: without Config.Listen the port is one of the host of the node's own port.
+func TestListenHost(t *testing.T) {
+	for listen, want := range map[string]string{"127.0.0.1:7946": "127.0.0.1:0", "[::1]:0": "[::1]:0", ":7946": ":0", "": ":0"} {
+		if got := anyPort(listen); got != want {
+			t.Errorf("anyPort(%q) = %q, want %q", listen, got, want)
+		}
+	}
+}
+
+// TestPortWithoutDevice: a port number without a device is an error.
+func TestPortWithoutDevice(t *testing.T) {
+	if _, err := New(Config{Port: 2}, transport.Env{}); err == nil || !strings.Contains(err.Error(), "port 2 without a device") {
+		t.Errorf("error %v, want one that names the port", err)
+	}
+}
+
+// TestReadReady: only ctlReady ends a handshake.
+func TestReadReady(t *testing.T) {
+	if err := readReady(bytes.NewReader([]byte{ctlReady})); err != nil {
+		t.Error(err)
+	}
+	if err := readReady(bytes.NewReader([]byte{ctlFailed})); err == nil || !strings.Contains(err.Error(), `'x'`) {
+		t.Errorf("error %v, want one that names the byte", err)
+	}
+	if err := readReady(bytes.NewReader(nil)); !errors.Is(err, io.EOF) {
+		t.Errorf("error %v, want io.EOF", err)
+	}
+}
+
+// TestGather: all bytes of several slices, of which some are empty, arrive once and in order, over messages of one slot and more. Each is
+// copied once.
+func TestGather(t *testing.T) {
+	needDevice(t)
+	counters := new(Counters)
+	a, b := connect(t, clusterOf(t, counters, Config{}, Config{}))
+	p, err := a.OpenLarge(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := p.(*sender)
+	r, err := acceptOf(t.Context(), b, s.pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent, got []byte
+	fill := func(n int) []byte {
+		part := make([]byte, n)
+		for i := range part {
+			part[i] = byte(len(sent) + i)
+		}
+		sent = append(sent, part...)
+		return part
+	}
+	for _, sizes := range [][]int{{1, 0, 2}, {0, slotBytes}, {slotBytes - 1, 1, 1}, {100, slotBytes, 0, slotBytes + 7}} {
+		var pieces [][]byte
+		size := 0
+		for _, n := range sizes {
+			pieces, size = append(pieces, fill(n)), size+n
+		}
+		for before := counters.Copied(); ; before = counters.Copied() {
+			if s.TryWriteVectored(pieces) {
+				if n := counters.Copied() - before; n != uint64(size) {
+					t.Errorf("slices of %v bytes: %d bytes copied, want %d", sizes, n, size)
+				}
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		buf := make([]byte, size)
+		if _, err := io.ReadFull(r, buf); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, buf...)
+	}
+	if !bytes.Equal(got, sent) {
+		t.Error("wrong bytes")
+	}
+}
+
+// A lockingHandler takes the mutexes of the conns of a transport in each record.
+type lockingHandler struct {
+	slog.Handler
+	t       *rdma
+	blocked chan string
+}
+
+func (h *lockingHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *lockingHandler) Handle(_ context.Context, r slog.Record) error {
+	done := make(chan struct{})
+	go func() {
+		for _, c := range h.t.all() {
+			c.mu.Lock()
+			c.mu.Unlock() //nolint:staticcheck // only whether it can be taken counts
+		}
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		h.blocked <- r.Message
+	}
+	return nil
+}
+
+// TestLogWithoutLock: the handler of the log is called without the mutex of a conn.
+func TestLogWithoutLock(t *testing.T) {
+	needFake(t)
+	cluster := clusterOf(t, new(Counters), Config{}, Config{})
+	blocked := make(chan string, 10)
+	for _, x := range cluster.Transports {
+		x := x.(*rdma)
+		x.env.Log = slog.New(&lockingHandler{Handler: slog.DiscardHandler, t: x, blocked: blocked})
+	}
+	a, b := connect(t, cluster)
+	failQP(a)
+	if err := stream(t.Context(), a, b, 5, func(int) {}); err != nil {
+		t.Error(err)
+	}
+	for _, x := range cluster.Transports {
+		x.Close()
+	}
+	select {
+	case message := <-blocked:
+		t.Errorf("%q is logged with the mutex of a conn", message)
+	default:
+	}
+}
