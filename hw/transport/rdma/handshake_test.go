@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/admission"
-	"github.com/nexar-go/nexar/transport"
 )
 
 // TestUnprovedConnections: the port holds a limited number of connections without a proof of the peer, and peers still connect.
@@ -54,13 +53,6 @@ func TestListenHost(t *testing.T) {
 		if got := anyPort(listen); got != want {
 			t.Errorf("anyPort(%q) = %q, want %q", listen, got, want)
 		}
-	}
-}
-
-// TestPortWithoutDevice: a port number without a device is an error.
-func TestPortWithoutDevice(t *testing.T) {
-	if _, err := New(Config{Port: 2}, transport.Env{}); err == nil || !strings.Contains(err.Error(), "port 2 without a device") {
-		t.Errorf("error %v, want one that names the port", err)
 	}
 }
 

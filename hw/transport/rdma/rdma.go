@@ -33,7 +33,8 @@ import (
 // Name is the name of the transport.
 const Name = "rdma"
 
-// A Config is the configuration of a transport. The zero value chooses the first device with an active port.
+// A Config is the configuration of a transport. The zero value chooses the first device with an active port. If Device, Port and GID are
+// zero, the variables DeviceVariable, PortVariable and GIDVariable apply, if they are set.
 type Config struct {
 	// Device and Port are the device, such as "mlx5_0", and its port, from 1 on. Port needs Device.
 	Device string
@@ -97,9 +98,6 @@ type rdma struct {
 
 // New starts a transport. If env has no Server, Dial fails: seeds are reached over other transports.
 func New(cfg Config, env transport.Env) (transport.Transport, error) {
-	if cfg.Port != 0 && cfg.Device == "" {
-		return nil, fmt.Errorf("rdma: port %d without a device: set Device too", cfg.Port)
-	}
 	cfg.Counters = cmp.Or(cfg.Counters, new(Counters))
 	cfg.Stall = cmp.Or(max(cfg.Stall, 0), defaultStall(env.PeerTimeout))
 	t := &rdma{cfg: cfg, env: env, accepted: make(chan *conn, maxBacklog), drainMax: drainMax, conns: make(map[*conn]struct{})}

@@ -381,12 +381,13 @@ func (c *conn) WriteRemote(ctx context.Context, key transport.RemoteKey, offset 
 	size := len(p)
 	var from *region
 	step := slotBytes
-	if isMapped(p) || len(p) >= c.t.dev.pinMin {
+	isGPU := exposures.find(nil, p) != nil // before it is registered: it may be closed meanwhile, and the processor cannot copy it
+	if isGPU || isMapped(p) || len(p) >= c.t.dev.pinMin {
 		var err error
 		if from, err = c.t.dev.register(p); err == nil {
 			defer from.release()
 			step = writeMax
-		} else if exposures.find(nil, p) != nil { // The processor cannot copy it.
+		} else if isGPU {
 			return fmt.Errorf("rdma: write memory of a GPU: %w", err)
 		}
 	}

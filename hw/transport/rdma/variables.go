@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// Variables of the environment that choose the device, for programs and commands whose [Config] has neither Device nor Port nor GID.
+// Variables of the environment that choose the device if Device, Port and GID of [Config] are zero.
 // An empty variable is not set.
 const (
 	DeviceVariable = "NEXARHW_RDMA_DEVICE" // Config.Device
