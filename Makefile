@@ -27,13 +27,13 @@ DAMAGES ?= 1000
 ATTACK_TIME ?= 20m
 ATTACK_SEED ?=
 ATTACK_ONLY ?=
-RACELESS := test/(allocs|attack|cluster)|internal/(arch|bucket|host|inspect|kernel|p2p|membership|topology|relay/(forward|relaytest|session)|overlap|ntstore|affinity|plan|require|settings(/table)?|wire)|device(/host)?|transport|examples(/train/(curve|digits|mlp|sgd))?|internal/command(/internal/report)?
+RACELESS := test/(allocs|attack|cluster)|internal/(arch|bucket|collective|cost|deadlock|engine/exec|host|inspect|kernel|p2p(/match)?|membership|topology|relay/(forward|relaytest|session)|overlap|ntstore|affinity|plan|require|settings(/table)?|state|wire)|device(/host)?|simulate|trace|transport|examples(/train/(curve|digits|mlp|sgd))?|internal/command(/internal/(report|resources))?
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
-RACELESSTESTS := ^(TestRelayKills|TestRandomLinkCuts|TestCutThatSeparates|TestNodesWithoutALink|TestRelayConnections|TestRelayDies|TestRelayOpposite|TestRelayCollectives|TestRelayCalls|TestSparse|TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes|TestWhatIsKeptIsBounded|TestKeptFramesAreCountedOff|TestRepliesPileUp|TestDepthBeyond|TestSingle|TestChooseKeepsTheRules|TestMeasureMakesFewPlans|TestConvergence|TestSelectionOfLongVectors|TestSparseNeighbors|TestViewsFromNodes|TestKeptFramesAreBounded|TestAnyRankOfMany|TestSparseForm|TestWatchTraffic|TestSendAndLeave|TestLinks|TestLinksOfConfig|TestLinkIdleTimeout|TestUnreachablePeer)$$
+RACELESSTESTS := ^(TestRelayKills|TestRandomLinkCuts|TestCutThatSeparates|TestNodesWithoutALink|TestRelayConnections|TestRelayDies|TestRelayOpposite|TestRelayCollectives|TestRelayCalls|TestSparse|TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes|TestKeptFramesAreCountedOff|TestConvergence|TestSelectionOfLongVectors|TestSparseNeighbors|TestViewsFromNodes|TestKeptFramesAreBounded|TestAnyRankOfMany|TestSparseForm|TestWatchTraffic|TestSendAndLeave|TestLinks|TestLinksOfConfig|TestLinkIdleTimeout|TestUnreachablePeer)$$
 RACEBRIEF ?= -short -skip='$(RACELESSTESTS)'
 # LONGFIRST sorts packages: those with the longest tests first, so that the others run beside them
 # on other processors.
-LONGFIRST := awk '/\/(test\/(cluster|conformance|faults)|transport\/tcp|internal\/engine|internal\/command)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }'
+LONGFIRST := awk '/\/(test\/(cluster|conformance|faults)|transport\/tcp|internal\/engine|internal\/command|internal\/rendezvous\/server)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }'
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
 PLATFORMS ?= darwin/arm64 windows/amd64
 # MODULES are the folders of all modules. TESTED are those that "make modules" tests: all except

@@ -19,18 +19,41 @@ import (
 // runMax bounds the run of a program, which takes much less.
 const runMax = 2 * time.Minute
 
-// build builds the examples and the command nexar, and returns the directory of the executables.
-func build(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	args := []string{"build", "-o", dir + string(filepath.Separator), "../cmd/nexar"}
+// TestMain removes the executables of built.
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if executables != "" {
+		os.RemoveAll(executables)
+	}
+	os.Exit(status)
+}
+
+// executables is the directory of built.
+var executables string
+
+// built builds the examples and the command nexar once for all tests.
+var built = sync.OnceValue(func() (err error) {
+	if executables, err = os.MkdirTemp("", "examples"); err != nil {
+		return err
+	}
+	// Programs without symbols are linked in half of the time.
+	args := []string{"build", "-ldflags=-s -w", "-o", executables + string(filepath.Separator), "../cmd/nexar"}
 	for _, name := range []string{"send_recv", "allreduce", "broadcast", "barrier", "elastic", "overlap", "rpc", "seed_worker", "train"} {
 		args = append(args, "./"+name)
 	}
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
-	return dir
+	return nil
+})
+
+// build returns the directory of the executables of the examples and of the command nexar.
+func build(t *testing.T) string {
+	t.Helper()
+	if err := built(); err != nil {
+		t.Fatal(err)
+	}
+	return executables
 }
 
 // program returns the path of an executable of build.

@@ -3,7 +3,6 @@ package cost
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/plan"
@@ -186,23 +185,6 @@ func TestMoreTakesLonger(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestChooseFromSeveralGoroutines(t *testing.T) {
-	tuner := New(QUIC())
-	want := New(QUIC()).Choose(Need{Collective: plan.AllReduce, Size: 16, Bytes: 1 << 20})
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for _, n := range needs(16) {
-				tuner.Choose(n)
-			}
-			if got := tuner.Choose(Need{Collective: plan.AllReduce, Size: 16, Bytes: 1 << 20}); !same(got, want) {
-				t.Errorf("got %s on %d channels, want %s on %d", got.Algorithm.Name, got.Channels, want.Algorithm.Name, want.Channels)
-			}
-		})
-	}
-	all.Wait()
 }
 
 func TestChooseAgainDoesNotAllocate(t *testing.T) {

@@ -3,4 +3,4 @@
 package membership
 
 // worldsAlways is the number of simulated worlds without WORLDS.
-const worldsAlways = 20_000
+const worldsAlways = 10_000

@@ -41,10 +41,14 @@ func (w *world) linked(node int) (n int) {
 // TestAttachWithoutLinks: many ranks share memory, although each is linked to few others, and a communicator gets a
 // part that the one before has used.
 func TestAttachWithoutLinks(t *testing.T) {
-	const n, most = 40, 24 // twelve that watch each other, and the partners of the negotiation
+	const most = 24 // twelve that watch each other, and the partners of the negotiation
+	n, rounds := 40, uint64(3)
+	if testing.Short() {
+		n, rounds = 28, 2
+	}
 	w := formWorld(t, true, slices.Repeat([]int{AreaSize()}, n)...)
 	part := NoPart
-	for id := range uint64(3) {
+	for id := range rounds {
 		members := w.run(t, 7+id, ranks(n), transport.ClassMemory)
 		requireSame(t, members, true)
 		if part != NoPart && members[0].part != part {

@@ -13,18 +13,18 @@ import (
 )
 
 // TestConformance runs every collective with every algorithm and with the choice of the
-// model, for all types, ops and roots, and for lengths around every limit. Over mem it
-// runs all trials, and over other transports a sample that is spread over all trials.
+// model, for all types, ops and roots, and for lengths around every limit. Over mem it runs all trials, or a third of them
+// if the test is brief, and over other transports a sample that is spread over all trials.
 func TestConformance(t *testing.T) {
-	relayed, relayedSample := []int{4, 7, 8}, uint64(4)
-	pendingRanks := []int{5, 8}
+	relayed, relayedSample := []int{4, 7, 8}, uint64(8)
+	pendingRanks, memSample := []int{5, 8}, uint64(1)
 	mostRanks := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16}
 	manyRanks := []int{34} // in groups
 	someRanks := []int{2, 3, 4, 5, 8}
 	fewRanks := []int{2, 3, 5}
 	if worldtest.Brief() {
-		relayed, relayedSample = []int{7}, 20
-		pendingRanks = []int{5}
+		relayed, relayedSample = []int{7}, 40
+		pendingRanks, memSample = []int{5}, 3
 		mostRanks, manyRanks, someRanks, fewRanks = []int{1, 2, 3, 5, 8}, []int{18}, []int{2, 5}, []int{3}
 	}
 	for _, test := range []struct {
@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 		ranks  []int
 		sample uint64 // runs one of so many trials
 	}{
-		{worldtest.Mem(), mostRanks, 1},
+		{worldtest.Mem(), mostRanks, memSample},
 		{worldtest.Mem(), manyRanks, 500},
 		{worldtest.MemLinks(), mostRanks, 3},
 		{worldtest.Sim(), someRanks, 10},
@@ -42,9 +42,9 @@ func TestConformance(t *testing.T) {
 		{worldtest.TLS(), fewRanks, 10},
 		{worldtest.TCP(), fewRanks, 10},
 		{worldtest.Mixed(), []int{3, 4, 6}, 10},
-		{worldtest.Sim().OnDemand(), pendingRanks, 40},
-		{worldtest.QUIC().OnDemand(), pendingRanks, 40},
-		{worldtest.TLS().OnDemand(), pendingRanks, 40},
+		{worldtest.Sim().OnDemand(), pendingRanks, 80},
+		{worldtest.QUIC().OnDemand(), pendingRanks, 80},
+		{worldtest.TLS().OnDemand(), pendingRanks, 80},
 		{worldtest.MemLinks().Eager(), pendingRanks, 80},
 		{worldtest.TLS().Eager(), pendingRanks, 80},
 		{worldtest.MemLinks().Relayed(t, "k-regular:2"), relayed, relayedSample},

@@ -166,7 +166,11 @@ func TestManyHandles(t *testing.T) {
 				worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 					vectors, handles := make([][]int64, 64), make([]*nexar.Handle, 64)
 					for i := range handles {
-						vectors[i] = slices.Repeat([]int64{int64(rank + i)}, 1+i*i*5)
+						length := 1 + i*i*5
+						if worldtest.Brief() && i%4 != 3 {
+							length = 1 + i
+						}
+						vectors[i] = slices.Repeat([]int64{int64(rank + i)}, length)
 						handles[i] = nexar.StartAllReduce(t.Context(), c, vectors[i], nexar.Sum)
 					}
 					for k := range handles {

@@ -203,9 +203,13 @@ func TestRecvAfterLeave(t *testing.T) {
 // TestRecvBeforeLeaving: the messages that a rank has sent before it left can still be
 // received.
 func TestRecvBeforeLeaving(t *testing.T) {
+	times := 5
+	if worldtest.Brief() {
+		times = 2
+	}
 	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, count := range []int{0, 10, 200_000} {
-			for range 5 {
+			for range times {
 				comms := m.Cluster(t, 2, nexar.Config{})
 				ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
 				worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {

@@ -16,7 +16,8 @@ import (
 )
 
 // TestSparseNeighbors: in worlds where only neighbors reach each other, collectives that have an algorithm for that use
-// it, for all lengths and roots: nothing is sent to any other rank.
+// it, for all lengths and roots: nothing is sent to any other rank. The longest vectors have only some of the roots, unless all
+// trials are made.
 func TestSparseNeighbors(t *testing.T) {
 	for _, test := range []struct {
 		topology string
@@ -87,6 +88,9 @@ func sparseCalls(ctx context.Context, c *nexar.Comm, n int) error {
 		return err
 	}
 	for root := range size {
+		if n > 100_000 && root%3 != 0 && !worldtest.AllTrials() {
+			continue
+		}
 		data := slices.Clone(own)
 		if err := cmpErr(nexar.Broadcast(ctx, c, data, root), func() error {
 			return sparseCheck("broadcast", data, func(int) int64 { return int64(root) })
