@@ -30,7 +30,7 @@ type Hardware struct {
 	// Settings is a paragraph about variables of the hardware, for the help. Its lines begin with two spaces.
 	Settings string
 
-	// Locks says which links of Transports lock memory, and how much, for doctor. It is empty if none does.
+	// Locks names the links of Transports that lock memory, and how much they lock, for doctor. It is empty if none does.
 	Locks string
 
 	// Diagnose has a function for each kind of hardware, for doctor. It writes what this host has and lacks, and reports whether

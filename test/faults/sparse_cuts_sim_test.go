@@ -49,8 +49,8 @@ func seeds(worlds, few uint64) (list []uint64) {
 }
 
 // TestRandomLinkCuts: random links between living ranks are cut and repaired while all ranks send
-// numbered messages to each other and make collectives. In a sparse world the links are those of neighbors; in a full one, in turn
-// those of watches and others, which messages and collectives have needed. If links are down for a while, all messages arrive, once and in
+// numbered messages to each other and make collectives. In a sparse world the links are those of neighbors; in a full one, they
+// are in turn those of watches and those of messages and collectives. If links are down for a while, all messages arrive, once and in
 // order, and all results are right. If connections break, the same holds, or all ranks get an error that says that frames were
 // lost; earlier messages and results are right. CUTS=1000 runs that many worlds; FIRST=7 is the random seed of the first.
 func TestRandomLinkCuts(t *testing.T) {

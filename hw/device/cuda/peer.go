@@ -102,7 +102,7 @@ func (d *Device) awaitLoans() error {
 	d.mu.Unlock()
 	for _, l := range loans {
 		if l.user == d {
-			continue // a buffer of this device, which ends with it
+			continue // a buffer of this device ends with it
 		}
 		if err := l.await(); err != nil {
 			return fmt.Errorf("close: the GPU %s uses memory of this one, which stays allocated: %w", l.user.name, err)

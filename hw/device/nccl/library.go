@@ -171,8 +171,8 @@ type creation struct {
 
 // create begins to create a communicator. The creation continues until asyncError is nil.
 //
-// The conversions to uintptr are in the call expressions: only there they move the memory to the heap, which C needs,
-// since Go moves stacks.
+// The conversions to uintptr are in the call expressions: only there do they move the memory to the heap. C needs that, since Go moves
+// stacks.
 func (l *library) create(n, rank int, id uniqueID) (*creation, error) {
 	c := &creation{id: id, cfg: config{size: unsafe.Sizeof(config{}), magic: magic, version: oldest}}
 	call := "ncclCommInitRankConfig"

@@ -22,7 +22,7 @@ type Library struct {
 // error has the reason of the dynamic linker for each name. Other libraries do not see the symbols of the library.
 func Open(names ...string) (*Library, error) { return open(purego.RTLD_LOCAL, names) }
 
-// OpenGlobal is Open for libraries whose symbols other libraries of the process use, without naming the library.
+// OpenGlobal is Open for a library whose symbols other libraries of the process use although they are not linked with it.
 func OpenGlobal(names ...string) (*Library, error) { return open(purego.RTLD_GLOBAL, names) }
 
 func open(scope int, names []string) (*Library, error) {

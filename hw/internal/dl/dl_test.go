@@ -44,7 +44,7 @@ func TestOpenNamesLibraries(t *testing.T) {
 	}
 }
 
-// TestReasonsOfConcurrentCalls: each error has the reason of its own call, whatever other goroutines open and look up.
+// TestReasonsOfConcurrentCalls: each error has the reason of its own call, while other goroutines open libraries and look up symbols.
 func TestReasonsOfConcurrentCalls(t *testing.T) {
 	c, err := Open("libc.so.6")
 	if err != nil {

@@ -73,8 +73,8 @@ func (d *Device) NewCQ(entries int) (_ *CQ, err error) {
 	return q, nil
 }
 
-// duplicate returns a file with a copy of a descriptor of the library. Both become non-blocking, so that calls of the library which
-// read from the descriptor return EAGAIN, and the file waits in the poller of the runtime.
+// duplicate returns a file with a copy of a descriptor of the library. Both become non-blocking: calls of the
+// library that read from the descriptor return EAGAIN, and the file waits in the poller of the runtime.
 func duplicate(descriptor int32, name string) (*os.File, error) {
 	fd, err := syscall.Dup(int(descriptor))
 	if err != nil {
@@ -120,8 +120,8 @@ func (q *CQ) Arm() error {
 
 // Wait blocks until an event arrives, or returns an error after Interrupt. One goroutine calls it, and Arm not meanwhile.
 //
-// ibv_get_cq_event tells the provider of the event, which may count it: that of Mellanox cards sends the number with the next request
-// of an event, and the card ignores a number that it has had.
+// ibv_get_cq_event lets the provider count the event. The provider of Mellanox cards sends this number with the next request of an event,
+// and the card ignores a number that it has had.
 func (q *CQ) Wait() error {
 	err := nextEvent(q.file, func() error {
 		cq, context := at[byte](q.memory, offEvent), at[byte](q.memory, offEvent+unsafe.Sizeof(uintptr(0)))
@@ -360,7 +360,7 @@ type Event struct {
 	Down  int  // the number of a port that is down, or 0
 }
 
-// Events returns a file for [Device.Event], which is readable when there is an event.
+// Events returns a file for [Device.Event]. It is readable when there is an event.
 func (d *Device) Events() (*os.File, error) {
 	return duplicate(deref[ibvContext](d.c).asyncFD, "events of the device")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// exposable returns memory in place of that of a GPU, which the fake registers by its address.
+// exposable returns memory in place of that of a GPU. The fake registers it by its address.
 func exposable(t *testing.T) DeviceMemory {
 	t.Helper()
 	gpu, err := syscall.Mmap(-1, 0, 4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -98,19 +98,12 @@ func TestUseAfterExposedClose(t *testing.T) {
 	}
 }
 
-// TestExposedCloses: exposed memory is deregistered once, by Close of it or of the device, whichever comes first, and before the device is freed.
+// TestExposedCloses: exposed memory is deregistered once, by the first of its Close and that of the device, and before the device is freed.
 func TestExposedCloses(t *testing.T) {
 	needFake(t)
 	wantNoObjects(t)
 	for range 200 {
-		dev, err := openDevice(Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		x, err := expose(dev, dev.pd, exposable(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		dev, x := exposeOnDevice(t)
 		var all sync.WaitGroup
 		all.Go(dev.close)
 		all.Go(func() {
@@ -127,14 +120,7 @@ func TestExposedCloses(t *testing.T) {
 	}
 	// Close of the memory has begun when the device is closed.
 	before := fake.Live()
-	dev, err := openDevice(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := expose(dev, dev.pd, exposable(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dev, x := exposeOnDevice(t)
 	exposures.remove(x.e)
 	dev.close()
 	if n := fake.Live() - before; n != 3 { // the device, its protection domain and the registration
@@ -183,4 +169,18 @@ func TestRegisterAfterClose(t *testing.T) {
 			t.Errorf("region %v, error %v after the last use; want ErrClosed", r, err)
 		}
 	}
+}
+
+// exposeOnDevice opens a device and exposes memory to it.
+func exposeOnDevice(t *testing.T) (*device, *Exposed) {
+	t.Helper()
+	dev, err := openDevice(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := expose(dev, dev.pd, exposable(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev, x
 }

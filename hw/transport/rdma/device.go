@@ -35,7 +35,7 @@ type device struct {
 	bytes  int       // of the cache
 	limit  int
 	pinMin int
-	uses   int  // conns, exposures and regions that have not been released, which need pd
+	uses   int  // conns, exposures and regions that have not been released: they need pd
 	closed bool // freed after the last use
 }
 

@@ -105,7 +105,7 @@ func (dev *device) holdOpen() bool {
 	return true
 }
 
-// adopt adds an exposure to those of the process, which close ends. It fails from close on.
+// adopt adds an exposure to those of the process. close ends it, and adopt fails from then on.
 func (dev *device) adopt(e *exposure) bool {
 	dev.mu.Lock()
 	defer dev.mu.Unlock()

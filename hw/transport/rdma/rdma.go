@@ -119,7 +119,7 @@ func New(cfg Config, env transport.Env) (transport.Transport, error) {
 	return t, nil
 }
 
-// anyPort returns the host of a "host:port" with port 0, which the system replaces by a free one.
+// anyPort returns a "host:port" with port 0: the system chooses a free one.
 func anyPort(addr string) string {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // An empty variable is not set.
 const (
 	DeviceVariable = "NEXARHW_RDMA_DEVICE" // Config.Device
-	PortVariable   = "NEXARHW_RDMA_PORT"   // Config.Port, which needs DeviceVariable
+	PortVariable   = "NEXARHW_RDMA_PORT"   // Config.Port; it needs DeviceVariable
 	GIDVariable    = "NEXARHW_RDMA_GID"    // Config.GID
 )
 

@@ -44,8 +44,8 @@ struct channel { struct context *context; int fd, refs, write; };
 struct wc {
 	uint64_t id; uint32_t status, opcode, vendor, bytes, imm, qp, src; int flags; uint16_t pkey, slid; uint8_t sl, dlid;
 };
-// As with the provider of Mellanox cards, a request of an event has a number, which ibv_get_cq_event changes, and the device ignores a
-// request with the number of the last event that it has delivered.
+// As with the provider of Mellanox cards, a request of an event has a number, and ibv_get_cq_event changes it for the next request. The
+// device ignores a request with the number of the last event that it has delivered.
 struct cq { struct channel *channel; bool armed; int arm_number, fired, unacknowledged; struct wc *list; int n, cap; };
 
 struct sge { uint64_t addr; uint32_t length, lkey; };

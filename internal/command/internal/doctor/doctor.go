@@ -40,7 +40,7 @@ type Finding struct {
 
 // Examine makes all checks. If seeds is empty, it uses those of NEXAR_SEEDS; without any it does
 // not check whether a node could join. It compares limits with the needs of local ranks on this host
-// in a world of size ranks. Locks says which links lock memory and how much, and is empty if none does.
+// in a world of size ranks. Locks names the links that lock memory, and how much; it is empty if none does.
 func Examine(ctx context.Context, seeds []string, local, size int, locks string) []Finding {
 	list := examineEnvironment(ctx, os.Environ())
 	for _, f := range list {
