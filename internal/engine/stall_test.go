@@ -49,7 +49,7 @@ func newStallTest(t *testing.T, n int, list ...wait) *stallTest {
 // tick lets the time pass to the next check. It logs, and sends nothing.
 func (s *stallTest) tick() {
 	s.now += stallTick
-	for _, f := range s.checkLocked(s.mine, true) {
+	for _, f := range s.checkLocked(s.mine, true, stallTick, nil) {
 		if s.found != nil && s.found.confirmed {
 			f()
 		}

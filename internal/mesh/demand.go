@@ -54,8 +54,7 @@ func (m *Mesh) addPending() {
 
 // addPendingLocked gives a pending link to a peer.
 func (m *Mesh) addPendingLocked(slot int) {
-	cfg := link.Config{Peer: slot, Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached}
-	m.peers[slot].link = link.NewPending(handler{m.engine, m}, cfg, func() { m.wanted.add(slot) })
+	m.peers[slot].link = m.pending.NewPending(slot)
 }
 
 // isLinked reports whether the link to the peer has, or had, a connection.

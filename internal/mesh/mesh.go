@@ -101,11 +101,12 @@ type Config struct {
 // changes from view to view. In the first view the slots are the ranks; nodes that are expected
 // later get the next free slots.
 type Mesh struct {
-	cfg    Config
-	self   int // the slot of this node
-	engine *engine.Engine
-	idle   link.IdleTimer
-	log    *slog.Logger
+	cfg     Config
+	self    int // the slot of this node
+	engine  *engine.Engine
+	idle    link.IdleTimer
+	pending *link.Common // of pending links
+	log     *slog.Logger
 
 	run  context.Context // ends with Close and Abort
 	stop context.CancelFunc
@@ -199,6 +200,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	}
 	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, cfg.host(), runtime.NumCPU(), cfg.Paths)
 	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.HasRelay(), Log: cfg.Log})
+	m.pending = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached}, func(l *link.Link) { m.wanted.add(l.Peer) })
 	m.wanted.init()
 	m.setNear(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())
