@@ -115,10 +115,10 @@ type Member struct {
 
 // Find returns the deadlock that contains rank: all ranks that wait for it while it waits for them,
 // in both cases directly or by others. The first member is rank, and each of the others follows a
-// member that waits for it. proof has the members and all other blocked ranks that they wait for: if one of these were
-// not blocked, a call of a member could end. Find returns nil if rank is not part of a deadlock, even if it waits
+// member that waits for it. stuck has the members and all other blocked ranks that they wait for, directly or by others: if one of
+// these were not blocked, a call of a member could end. Find returns nil if rank is not part of a deadlock, even if it waits
 // for the ranks of one.
-func (g Graph) Find(rank int) (members []Member, proof []int) {
+func (g Graph) Find(rank int) (members []Member, stuck []int) {
 	blocked := g.blocked()
 	if !blocked[rank] {
 		return nil, nil

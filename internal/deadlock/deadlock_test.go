@@ -83,8 +83,8 @@ func TestFindSound(t *testing.T) {
 			for other := rank; other < n; other++ {
 				above[other] = restricted(g[other], rank)
 			}
-			members, proof := above.Find(rank)
-			checkProof(r, above, members, proof)
+			members, stuck := above.Find(rank)
+			checkStuck(r, above, members, stuck)
 			found = found || len(members) > 0
 			for _, m := range members {
 				if !blocked[m.Rank] || !blocked[m.For] || !slices.Contains(g[m.Rank].Calls[m.Call].ranks(), m.For) {
@@ -98,21 +98,21 @@ func TestFindSound(t *testing.T) {
 	})
 }
 
-// checkProof checks that the ranks of a proof are blocked whatever the others do, and contain the members.
-func checkProof(r *rapid.T, g Graph, members []Member, proof []int) {
+// checkStuck checks that stuck ranks are blocked by each other alone, and contain the members.
+func checkStuck(r *rapid.T, g Graph, members []Member, stuck []int) {
 	only := make(Graph)
-	for _, rank := range proof {
+	for _, rank := range stuck {
 		only[rank] = g[rank]
 	}
 	blocked := only.blocked()
 	for _, m := range members {
-		if !slices.Contains(proof, m.Rank) {
-			r.Fatalf("%v: the proof %v lacks rank %d", g, proof, m.Rank)
+		if !slices.Contains(stuck, m.Rank) {
+			r.Fatalf("%v: the stuck ranks %v lack rank %d", g, stuck, m.Rank)
 		}
 	}
-	for _, rank := range proof {
+	for _, rank := range stuck {
 		if !blocked[rank] {
-			r.Fatalf("%v: rank %d of the proof %v is not blocked by the others", g, rank, proof)
+			r.Fatalf("%v: rank %d of the stuck ranks %v is not blocked by the others", g, rank, stuck)
 		}
 	}
 }

@@ -18,7 +18,7 @@ const deadlockLasts = 5 * time.Second
 // A foundDeadlock is a deadlock with this rank as the lowest. It is confirmed once all ranks have
 // answered again, with the same states: then all these states existed at one time.
 type foundDeadlock struct {
-	states    map[int]uint64 // of the ranks of its proof
+	states    map[int]uint64 // of its ranks, and of all blocked ranks that they wait for
 	waits     []wire.Wait
 	since     time.Duration // first seen
 	seen      time.Duration // last seen
@@ -163,12 +163,12 @@ func (s *stalls) findLocked() (states map[int]uint64, list []wire.Wait) {
 		}
 		g[rank] = r
 	}
-	members, proof := g.Find(s.own.rank)
+	members, stuck := g.Find(s.own.rank)
 	if !slices.ContainsFunc(members, func(m deadlock.Member) bool { return needsNamed(lists[m.Rank]) }) {
 		return nil, nil
 	}
 	states = make(map[int]uint64)
-	for _, rank := range proof {
+	for _, rank := range stuck {
 		states[rank], _ = s.stateLocked(rank)
 	}
 	for _, m := range members {

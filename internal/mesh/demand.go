@@ -152,7 +152,7 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	if p.broken != nil && (m.isNear(p.node.ID) || p.brokenDirect) {
 		// A neighbor of an earlier view is dialed over relays, but its process may have ended.
 		brief, stop := context.WithTimeout(ctx, m.redialTimeout())
-		refused := m.isRefused(brief, p.node)
+		refused := m.isRefused(brief, *p.node)
 		stop()
 		if refused {
 			l.FailPending(p.broken)

@@ -195,8 +195,8 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 		accepted: newConnSet[acceptedKey](), bulk: newConnSet[membership.NodeID](),
 	}
 	m.peers, m.slots = make([]peer, 0, cfg.View.Size()), make(map[membership.NodeID]int, cfg.View.Size())
-	for rank, n := range cfg.View.Nodes {
-		m.addPeerLocked(n, rank)
+	for rank := range cfg.View.Nodes {
+		m.addPeerLocked(&cfg.View.Nodes[rank], rank)
 	}
 	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, cfg.host(), runtime.NumCPU(), cfg.Paths)
 	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.HasRelay(), Log: cfg.Log})
