@@ -162,9 +162,9 @@ type Config struct {
 	// MessageTimeout limits the time that a send waits for its receive, and a receive or probe for
 	// a message of a rank that it names: 30 minutes by default, no limit if negative. The time of
 	// an operation with a Handle begins with the first Handle.Wait or Handle.Done. Receives from
-	// AnyRank have no limit, since a rank that serves others may be idle for long. The time in which
-	// this rank is in the function of a reduction with the other rank does not count: nothing
-	// reads their connection then. NEXAR_MESSAGE_TIMEOUT.
+	// AnyRank have no limit, since a rank that serves others may be idle for long. Time of this
+	// rank in the function of a reduction with the other rank does not count: nothing reads
+	// their connection then. NEXAR_MESSAGE_TIMEOUT.
 	MessageTimeout time.Duration `env:"NEXAR_MESSAGE_TIMEOUT" default:"30m"`
 
 	// DeadlockTimeout limits the time that ranks wait for each other, with nothing in flight

@@ -179,8 +179,8 @@ func (s *stalls) findLocked() (states map[int]uint64, list []wire.Wait) {
 	return states, list
 }
 
-// isAny reports whether each rank that a call waits for may let it go on. A collective does not end then, but it may send what
-// another of these ranks waits for: in a dissemination, two ranks that wait for a late third one also wait for each other's messages
+// isAny reports whether each rank that a call waits for may let it go on. A collective does not end then, but it may send the message
+// that another of these ranks waits for: in a dissemination, two ranks that both wait for a late one also wait for each other's messages
 // of a later round. So a collective is blocked only if all ranks that it waits for are.
 func isAny(w *wire.Wait) bool { return w.Any || w.Kind == wire.WaitCollective }
 

@@ -278,7 +278,7 @@ func TestOtherCycleIsConfirmed(t *testing.T) {
 		for range 60 {
 			s.tick()
 			if s.found != nil && changes && !s.found.confirmed {
-				state[3] = 14 // Rank 2 still reports what it knew of the state before.
+				state[3] = 14 // Rank 2 still reports the state before.
 			}
 			s.answerAll(t, state, map[int]wire.Wait{
 				1: waitsForAny(1, wire.WaitPeer{Rank: 0, State: s.state, Quiet: true}, wire.WaitPeer{Rank: 2, State: 12, Quiet: true}),

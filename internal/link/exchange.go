@@ -7,7 +7,7 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// A Common has what the links of a node share.
+// A Common has the settings that the links of a node share.
 type Common struct {
 	handler  Handler
 	log      *slog.Logger

@@ -122,8 +122,8 @@ type Config struct {
 }
 
 // A Link is the connection to one peer. The connection itself and everything that only a link with
-// one needs are in an attachment, and what only a link that has been used needs is in an exchange, so that a pending
-// link is small: a node of a large world has one for each other node.
+// one needs are in an attachment, and the state of frames is in an exchange, so that a pending link is small: a node of a
+// large world has one for each other node.
 type Link struct {
 	// Peer is Config.Peer.
 	Peer int
@@ -162,8 +162,8 @@ type Link struct {
 // New starts a link over one or two connections. It opens the pipes of the control and data lanes. If that
 // fails, the caller keeps the connections.
 func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link, error) {
+	cfg.Detached = nil // The link ends with its connections.
 	l := &Link{Peer: cfg.Peer, common: NewCommon(h, cfg, nil)}
-	l.common.detached = nil
 	a := newAttachment(l, firstPath(conn, cfg), cfg)
 	control, err := a.first.open(ctx, wire.Control)
 	if err != nil {

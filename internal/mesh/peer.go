@@ -9,8 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
-// A peer is the content of a slot. Mesh.mu guards it. A node of a large world has one for each other node, so what most of them
-// never have is behind a pointer.
+// A peer is the content of a slot. Mesh.mu guards it. A node of a large world has one for each other node, so it is small.
 type peer struct {
 	node      *membership.Node // of the adopted view, if it is in that; not nil
 	rank      int              // the latest; -1 before the first view with the node
@@ -66,7 +65,7 @@ func (m *Mesh) noteEndLocked(l *link.Link) {
 // hasLeft is peer.processEnded after a goodbye.
 func hasLeft() bool { return true }
 
-// addPeerLocked gives a node, which does not change, a slot.
+// addPeerLocked gives a node a slot. The node must not change.
 func (m *Mesh) addPeerLocked(n *membership.Node, rank int) (slot int) {
 	if len(m.free) == 0 {
 		slot = len(m.peers)

@@ -8,10 +8,10 @@ type Ranks struct {
 	few    map[int]int // in place of bySlot if the ranks have few of the slots
 }
 
-// slotsPerRank is the number of slots for each rank up to which Ranks has a list of all slots.
+// slotsPerRank is the largest number of slots for each rank with which Ranks has a list of all slots.
 const slotsPerRank = 8
 
-// NewRanks returns the Ranks of links, which are by rank and may be nil.
+// NewRanks returns the Ranks of links, in the order of ranks. A link may be nil.
 func NewRanks(links []*link.Link) *Ranks {
 	r, end := new(Ranks), 0
 	for _, l := range links {

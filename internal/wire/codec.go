@@ -458,8 +458,8 @@ func (c *codec) nodes(v *[]membership.Node) {
 	}
 }
 
-// sharedTexts lets the decoded nodes of a message share what is the same for many of them: the names of hosts and transports, and
-// whole lists of endpoints. A node of a large world keeps all others in memory.
+// sharedTexts lets the decoded nodes of a message share equal names of hosts and transports, and equal lists of endpoints. A node of a
+// large world keeps all others in memory.
 type sharedTexts struct {
 	names map[string]string
 	last  []membership.Endpoint // of a node
