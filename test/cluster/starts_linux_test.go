@@ -36,6 +36,7 @@ const (
 	startedMax     = 40 << 20
 	sparseMax      = 2.5 // time of an all-reduce with k-regular:4, divided by that with the full topology
 	sparseLinksMax = 4
+	unlinkedMax    = 1 << 10
 )
 
 // A startReport has results beside their limits. A result beyond its limit is a miss and does not fail the test.
