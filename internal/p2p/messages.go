@@ -59,12 +59,12 @@ type Messages struct {
 	receives  sync.Pool              // of Receives for reuse
 	releasing sync.WaitGroup         // failed sends and receives that still use their buffers
 	limited   atomic.Int32           // goroutines that wait with a deadline of their own
+	all       atomic.Pointer[[]int]  // see allRanks
 
 	mu        sync.Mutex
 	opened    bool
 	links     []*link.Link
-	ranks     []int         // all ranks
-	rankOf    map[int]int   // by peer slot
+	rankOf    *Ranks
 	err       error         // of calls that begin now; nil if they may
 	left      map[int]error // of calls that need the rank, which has left
 	lastLeft  error         // the value in left of the rank that left last
@@ -88,15 +88,12 @@ func New(cfg Config) *Messages {
 
 // Open sets the link to each rank, and the rank of each peer slot. It drops the messages that have
 // arrived from peers without a rank.
-func (m *Messages) Open(links []*link.Link, rankOf map[int]int) {
+func (m *Messages) Open(links []*link.Link, rankOf *Ranks) {
 	m.update(func(fx *Effects) {
 		m.opened, m.links, m.rankOf = true, links, rankOf
-		for rank := range links {
-			m.ranks = append(m.ranks, rank)
-		}
 		for i := range m.unopened {
 			a := &m.unopened[i]
-			if rank, ok := rankOf[a.link.Peer]; ok {
+			if rank, ok := rankOf.Of(a.link.Peer); ok {
 				a.source = rank
 				m.keepLocked(fx, a)
 			} else {
@@ -261,14 +258,26 @@ func (m *Messages) update(transition func(fx *Effects)) {
 // await blocks until done has a value and returns true, or until ctx ends and returns false.
 // Meanwhile it may poll the link of rank, or all links if rank is Any.
 func (m *Messages) await(ctx context.Context, done <-chan struct{}, rank int) bool {
-	ranks := m.ranks
-	if rank != Any {
-		ranks = ranks[rank : rank+1]
-	}
 	if _, ok := ctx.Deadline(); ok {
 		m.limited.Add(1)
 		defer m.limited.Add(-1)
-		return m.cfg.Poller.Wait(ctx, done, ranks)
 	}
-	return m.cfg.Poller.Wait(ctx, done, ranks)
+	if rank == Any {
+		return m.cfg.Poller.Wait(ctx, done, m.allRanks())
+	}
+	one := [...]int{rank}
+	return m.cfg.Poller.Wait(ctx, done, one[:])
+}
+
+// allRanks returns all ranks. Most communicators never wait for any rank, and have no list of all of them.
+func (m *Messages) allRanks() []int {
+	if all := m.all.Load(); all != nil {
+		return *all
+	}
+	all := make([]int, len(m.links))
+	for rank := range all {
+		all[rank] = rank
+	}
+	m.all.Store(&all)
+	return all
 }
