@@ -59,7 +59,6 @@ type Messages struct {
 	receives  sync.Pool              // of Receives for reuse
 	releasing sync.WaitGroup         // failed sends and receives that still use their buffers
 	limited   atomic.Int32           // goroutines that wait with a deadline of their own
-	all       atomic.Pointer[[]int]  // see allRanks
 
 	mu        sync.Mutex
 	opened    bool
@@ -262,22 +261,9 @@ func (m *Messages) await(ctx context.Context, done <-chan struct{}, rank int) bo
 		m.limited.Add(1)
 		defer m.limited.Add(-1)
 	}
-	if rank == Any {
-		return m.cfg.Poller.Wait(ctx, done, m.allRanks())
+	ranks := firstRanks(len(m.links))
+	if rank != Any {
+		ranks = ranks[rank : rank+1]
 	}
-	one := [...]int{rank}
-	return m.cfg.Poller.Wait(ctx, done, one[:])
-}
-
-// allRanks returns all ranks. Most communicators never wait for any rank, and have no list of all of them.
-func (m *Messages) allRanks() []int {
-	if all := m.all.Load(); all != nil {
-		return *all
-	}
-	all := make([]int, len(m.links))
-	for rank := range all {
-		all[rank] = rank
-	}
-	m.all.Store(&all)
-	return all
+	return m.cfg.Poller.Wait(ctx, done, ranks)
 }
