@@ -64,6 +64,7 @@ type Messages struct {
 	opened    bool
 	links     []*link.Link
 	rankOf    *Ranks
+	allRanks  func() []int // made by the first call that waits: the ranks of many communicators get no message
 	err       error         // of calls that begin now; nil if they may
 	left      map[int]error // of calls that need the rank, which has left
 	lastLeft  error         // the value in left of the rank that left last
@@ -90,6 +91,7 @@ func New(cfg Config) *Messages {
 func (m *Messages) Open(links []*link.Link, rankOf *Ranks) {
 	m.update(func(fx *Effects) {
 		m.opened, m.links, m.rankOf = true, links, rankOf
+		m.allRanks = sync.OnceValue(func() []int { return upTo(len(links)) })
 		for i := range m.unopened {
 			a := &m.unopened[i]
 			if rank, ok := rankOf.Of(a.link.Peer); ok {
@@ -261,9 +263,18 @@ func (m *Messages) await(ctx context.Context, done <-chan struct{}, rank int) bo
 		m.limited.Add(1)
 		defer m.limited.Add(-1)
 	}
-	ranks := firstRanks(len(m.links))
+	ranks := m.allRanks()
 	if rank != Any {
 		ranks = ranks[rank : rank+1]
 	}
 	return m.cfg.Poller.Wait(ctx, done, ranks)
+}
+
+// upTo returns the numbers from 0 to n-1.
+func upTo(n int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = i
+	}
+	return list
 }

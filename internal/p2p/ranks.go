@@ -1,10 +1,6 @@
 package p2p
 
-import (
-	"sync/atomic"
-
-	"github.com/nexar-go/nexar/internal/link"
-)
+import "github.com/nexar-go/nexar/internal/link"
 
 // Ranks has the rank of each peer slot of a communicator.
 type Ranks struct {
@@ -53,21 +49,4 @@ func (r *Ranks) Of(slot int) (rank int, ok bool) {
 	}
 	rank = int(r.bySlot[slot]) - 1
 	return rank, rank >= 0
-}
-
-// known has the ranks from 0 on, as many as a communicator of this process has needed. All communicators share it, since a list of
-// the ranks of each would take as much memory as the rest of an unused peer.
-var known atomic.Pointer[[]int]
-
-// firstRanks returns the ranks from 0 to n-1.
-func firstRanks(n int) []int {
-	if list := known.Load(); list != nil && len(*list) >= n {
-		return (*list)[:n:n]
-	}
-	list := make([]int, n)
-	for rank := range list {
-		list[rank] = rank
-	}
-	known.Store(&list)
-	return list
 }
