@@ -180,6 +180,7 @@ thousand: ## form worlds of THOUSAND=128 nodes, or THOUSAND=128,256,512,1024, ov
 
 starts: ## start worlds by nexar run, STARTS=32:3,64:3,128:3,256:10 are ranks and starts, STARTS_QUIC those over QUIC alone, compare a sparse topology and memory, and write docs/results/starts.txt
 	@cd test/cluster && STARTS=$(STARTS) STARTS_QUIC=$(STARTS_QUIC) STARTS_SPARSE=$(STARTS_SPARSE) STARTS_NODES=$(STARTS_NODES) REPORT=$(CURDIR)/docs/results/starts.txt go test -count=1 -timeout 1h -v -run '^TestStarts$$'
+	STARTS=$(STARTS) go test -count=1 -timeout 1h -v -run '^TestPeerMemory$$' ./test/conformance
 
 changes: ## measure CHANGES=320 changes of worlds, and a quarter as many while seeds are killed, and write docs/results/changes.txt and seeds.txt
 	@cd test/cluster && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/changes.txt go test -count=1 -timeout 2h -run '^TestChanges$$'

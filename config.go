@@ -112,7 +112,7 @@ type Config struct {
 	// neighbors and connects to no other node. It reaches the others through relays, nodes that forward its sealed
 	// data. All operations work, at a distance of at most 64 links: "k-regular:2" has room for 129 nodes,
 	// "k-regular:3" for about 250, "k-regular:4" for more than 1,000. The seed
-	// refuses a node that would make paths longer.
+	// refuses a node if paths would become longer.
 	// Must be the same on all nodes: the seed refuses a node with another topology. NEXAR_TOPOLOGY.
 	Topology string `env:"NEXAR_TOPOLOGY" default:"full"`
 
@@ -163,8 +163,9 @@ type Config struct {
 	// MessageTimeout limits the time that a send waits for its receive, and a receive or probe for
 	// a message of a rank that it names: 30 minutes by default, no limit if negative. The time of
 	// an operation with a Handle begins with the first Handle.Wait or Handle.Done. Receives from
-	// AnyRank have no limit, since a rank that serves others may be idle for long.
-	// NEXAR_MESSAGE_TIMEOUT.
+	// AnyRank have no limit, since a rank that serves others may be idle for long. Time of this
+	// rank in the function of a reduction with the other rank does not count: nothing reads
+	// their connection then. NEXAR_MESSAGE_TIMEOUT.
 	MessageTimeout time.Duration `env:"NEXAR_MESSAGE_TIMEOUT" default:"30m"`
 
 	// DeadlockTimeout limits the time that ranks wait for each other, with nothing in flight

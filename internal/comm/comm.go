@@ -206,9 +206,11 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		View: v, Rank: rank, Ranks: ranks, Selector: selector.New(rank, len(ranks), v.Pool, cost.New(v.network).Over(hops)),
 		reached: negotiate.Result{Part: negotiate.NoPart}, stopped: make(chan struct{}),
 	}
-	c.Nodes = make([]membership.Node, 0, len(ranks))
-	for _, r := range ranks {
-		c.Nodes = append(c.Nodes, v.View.Nodes[r])
+	if c.Nodes = v.View.Nodes; !v.isAll(ranks) {
+		c.Nodes = make([]membership.Node, 0, len(ranks))
+		for _, r := range ranks {
+			c.Nodes = append(c.Nodes, v.View.Nodes[r])
+		}
 	}
 	links, err := v.mesh.Links(membership.View{Nodes: c.Nodes})
 	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
@@ -250,6 +252,16 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		return nil, err
 	}
 	return c, nil
+}
+
+// isAll reports whether ranks are all ranks of the view, in their order. Views are immutable, so their nodes are then not copied.
+func (v *ViewContext) isAll(ranks []int) bool {
+	for i, r := range ranks {
+		if i != r {
+			return false
+		}
+	}
+	return len(ranks) == v.View.Size()
 }
 
 // stop records the cause. The engine calls it once.

@@ -43,6 +43,10 @@ func (t *Tuner) crowdedTime(i int, a plan.Algorithm, f figures, d distance, n Ne
 // leastTime returns a lower bound of the time of an algorithm among many ranks, or 0 if there are few or relays. Their plans
 // are long: those of a rank in a ring have a move for each other rank. The work of a rank is a part of the time, and
 // estimated from few ranks; half of it is a safe bound.
+//
+// It is for links alone. [SharedTuner] needs another bound: its model takes the work of a rank from the plans of
+// five ranks, and an estimate from few ranks would make more plans than that. There [plan.Algorithm.PerPeer] excludes the algorithms
+// with the longest plans, without any plan. Over links PerPeer would exclude too little: a rank of a ring has as many messages, all to one peer.
 func (t *Tuner) leastTime(i int, a plan.Algorithm, n Need, _ float64) float64 {
 	if n.Size <= depthSizeMax || a.Shared || t.hops != nil {
 		return 0

@@ -115,16 +115,17 @@ type Member struct {
 
 // Find returns the deadlock that contains rank: all ranks that wait for it while it waits for them,
 // in both cases directly or by others. The first member is rank, and each of the others follows a
-// member that waits for it. Find returns nil if rank is not part of a deadlock, even if it waits
+// member that waits for it. stuck has the members and all other blocked ranks that they wait for, directly or by others: if one of
+// these were not blocked, a call of a member could end. Find returns nil if rank is not part of a deadlock, even if it waits
 // for the ranks of one.
-func (g Graph) Find(rank int) []Member {
+func (g Graph) Find(rank int) (members []Member, stuck []int) {
 	blocked := g.blocked()
 	if !blocked[rank] {
-		return nil
+		return nil, nil
 	}
 	reached := g.reach(rank, blocked)
 	if !slices.Contains(reached, rank) {
-		return nil
+		return nil, nil
 	}
 	end, within := g.end(), &set{of: map[int]bool{rank: true}} // the ranks that also wait for rank
 	for changed := true; changed; {
@@ -136,13 +137,13 @@ func (g Graph) Find(rank int) []Member {
 			}
 		}
 	}
-	members := []Member{g.member(rank, within)}
+	members = []Member{g.member(rank, within)}
 	for _, r := range reached {
 		if within.of[r] && r != rank {
 			members = append(members, g.member(r, within))
 		}
 	}
-	return members
+	return members, reached
 }
 
 // reach returns the blocked ranks that rank waits for, directly or by others, nearest first. It

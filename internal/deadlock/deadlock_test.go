@@ -42,7 +42,7 @@ func TestFind(t *testing.T) {
 		"any of two ranges":   {Graph{0: anyIn(Range{1, 1}, Range{3, 3}), 1: all(3), 2: {}, 3: all(0)}, 0, []Member{{0, 0, 1}, {1, 0, 3}, {3, 0, 0}}},
 		"any, one of a cycle": {Graph{0: all(1), 1: anyOf(0, 2), 2: anyOf(3)}, 0, nil},
 	} {
-		if got := test.g.Find(test.rank); !reflect.DeepEqual(got, test.want) {
+		if got, _ := test.g.Find(test.rank); !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: Find(%d) = %v, want %v", name, test.rank, got, test.want)
 		}
 	}
@@ -83,7 +83,8 @@ func TestFindSound(t *testing.T) {
 			for other := rank; other < n; other++ {
 				above[other] = restricted(g[other], rank)
 			}
-			members := above.Find(rank)
+			members, stuck := above.Find(rank)
+			checkStuck(r, above, members, stuck)
 			found = found || len(members) > 0
 			for _, m := range members {
 				if !blocked[m.Rank] || !blocked[m.For] || !slices.Contains(g[m.Rank].Calls[m.Call].ranks(), m.For) {
@@ -95,6 +96,25 @@ func TestFindSound(t *testing.T) {
 			r.Fatalf("%v: blocked %v, but a rank finds a deadlock: %v", g, blocked, found)
 		}
 	})
+}
+
+// checkStuck checks that stuck ranks are blocked by each other alone, and contain the members.
+func checkStuck(r *rapid.T, g Graph, members []Member, stuck []int) {
+	only := make(Graph)
+	for _, rank := range stuck {
+		only[rank] = g[rank]
+	}
+	blocked := only.blocked()
+	for _, m := range members {
+		if !slices.Contains(stuck, m.Rank) {
+			r.Fatalf("%v: the stuck ranks %v lack rank %d", g, stuck, m.Rank)
+		}
+	}
+	for _, rank := range stuck {
+		if !blocked[rank] {
+			r.Fatalf("%v: rank %d of the stuck ranks %v is not blocked by the others", g, rank, stuck)
+		}
+	}
 }
 
 // ranks returns the ranks that a call waits for.
@@ -157,12 +177,12 @@ func TestFindManyRanks(t *testing.T) {
 	for rank := 1; rank < n; rank++ {
 		g[rank] = anyIn(Range{0, n - 1})
 	}
-	members := g.Find(0)
+	members, _ := g.Find(0)
 	if len(members) != n || members[0] != (Member{0, 0, 1}) || members[1] != (Member{1, 0, 0}) {
 		t.Errorf("%d members, first %v; want %d", len(members), members[:min(2, len(members))], n)
 	}
 	g[n/2] = Rank{Busy: true, Calls: g[n/2].Calls}
-	if members := g.Find(0); members != nil {
+	if members, _ := g.Find(0); members != nil {
 		t.Errorf("one rank is busy, and %d are in a deadlock", len(members))
 	}
 }

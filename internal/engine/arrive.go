@@ -46,7 +46,7 @@ var errNoFrames = errors.New("a frame for a collective that needs none")
 // arriveLocked passes a frame to the operation that it is for, keeps it until that begins, or
 // discards it. If it returns a Receiver, its Receive has to be called next. It adds to fx.
 func (c *Comm) arriveLocked(f *exec.Frame, fx *effects) (exec.Receiver, *effects) {
-	rank, isMember := c.rankOf[f.Link.Peer]
+	rank, isMember := c.rankOf.Of(f.Link.Peer)
 	s := c.calls.get(f.Step.Call.Seq)
 	switch {
 	case c.err != nil:
@@ -186,7 +186,7 @@ func (e *Engine) Where(l *link.Link, w wire.Where) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if rank, ok := c.rankOf[l.Peer]; ok {
+	if rank, ok := c.rankOf.Of(l.Peer); ok {
 		w.Seq = max(w.Seq, c.answers[rank].Seq)
 		c.answers[rank] = answer{Where: w, at: time.Now()}
 	}

@@ -26,7 +26,7 @@ type Comm struct {
 	creator  *link.Link // over which a peer has begun it; nil once this node has made it; see Engine.mu
 	rank     int
 	linkTo   []*link.Link
-	rankOf   map[int]int // by peer slot
+	rankOf   *p2p.Ranks
 	poller   poll.Poller
 	messages *p2p.Messages // has a lock of its own, which is taken after mu
 	limited  atomic.Int32  // goroutines that wait for a collective with a deadline of their own
@@ -71,12 +71,7 @@ func (c *Comm) open(rank int, links []*link.Link, loose bool) {
 		panic("engine: communicator made twice")
 	}
 	c.opened, c.rank, c.linkTo, c.loose = true, rank, links, loose
-	c.rankOf = make(map[int]int, len(links))
-	for r, l := range links {
-		if l != nil {
-			c.rankOf[l.Peer] = r
-		}
-	}
+	c.rankOf = p2p.NewRanks(links)
 	c.poller.Links = links
 	c.mu.Unlock()
 	c.UseExecutor(exec.Links, func(mu *sync.Mutex) exec.Executor { return linkexec.New(mu, c.engine.cfg.EagerMax, &c.poller) })
@@ -284,7 +279,7 @@ type Blamer interface {
 // peerChanged ends the operations that need a peer which has failed or left.
 func (c *Comm) peerChanged(p *PeerChange) {
 	c.update(func(fx *effects) {
-		rank, isMember := c.rankOf[p.Peer]
+		rank, isMember := c.rankOf.Of(p.Peer)
 		switch {
 		case !isMember || c.err != nil:
 		case p.Err == nil:
@@ -299,7 +294,7 @@ func (c *Comm) peerChanged(p *PeerChange) {
 		default:
 			var b Blamer
 			if errors.As(p.Err, &b) {
-				if blamed, ok := c.rankOf[b.Blames()]; ok {
+				if blamed, ok := c.rankOf.Of(b.Blames()); ok {
 					rank = blamed
 				}
 			}

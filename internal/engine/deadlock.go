@@ -18,7 +18,7 @@ const deadlockLasts = 5 * time.Second
 // A foundDeadlock is a deadlock with this rank as the lowest. It is confirmed once all ranks have
 // answered again, with the same states: then all these states existed at one time.
 type foundDeadlock struct {
-	states    map[int]uint64
+	states    map[int]uint64 // of its ranks, and of all blocked ranks that they wait for
 	waits     []wire.Wait
 	since     time.Duration // first seen
 	seen      time.Duration // last seen
@@ -147,7 +147,7 @@ func (s *stalls) findLocked() (states map[int]uint64, list []wire.Wait) {
 		r := deadlock.Rank{Busy: busy[rank]}
 		for i := range waits {
 			w := &waits[i]
-			c := deadlock.Call{Any: w.Any}
+			c := deadlock.Call{Any: isAny(w)}
 			for _, p := range w.Peers {
 				if s.isProvenLocked(rank, p) {
 					c.For = append(c.For, int(p.Rank))
@@ -163,19 +163,26 @@ func (s *stalls) findLocked() (states map[int]uint64, list []wire.Wait) {
 		}
 		g[rank] = r
 	}
-	members := g.Find(s.own.rank)
+	members, stuck := g.Find(s.own.rank)
 	if !slices.ContainsFunc(members, func(m deadlock.Member) bool { return needsNamed(lists[m.Rank]) }) {
 		return nil, nil
 	}
 	states = make(map[int]uint64)
+	for _, rank := range stuck {
+		states[rank], _ = s.stateLocked(rank)
+	}
 	for _, m := range members {
-		states[m.Rank], _ = s.stateLocked(m.Rank)
 		w := lists[m.Rank][m.Call]
 		w.Peers, w.Ranges = []wire.WaitPeer{{Rank: uint32(m.For)}}, nil
 		list = append(list, w)
 	}
 	return states, list
 }
+
+// isAny reports whether each rank that a call waits for may let it go on. A collective does not end then, but it may send the message
+// that another of these ranks waits for: in a dissemination, two ranks that both wait for a late one also wait for each other's messages
+// of a later round. So a collective is blocked only if all ranks that it waits for are.
+func isAny(w *wire.Wait) bool { return w.Any || w.Kind == wire.WaitCollective }
 
 // isAnyNamed reports whether a call of any rank needs a certain rank.
 func isAnyNamed(lists map[int][]wire.Wait) bool {

@@ -64,7 +64,7 @@ func (c *Comm) isRevokedByLocked(l *link.Link) bool {
 
 // endedByLocked ends the communicator, or calls that need a peer, after the report of the peer.
 func (c *Comm) endedByLocked(fx *effects, h *ending) {
-	rank, isMember := c.rankOf[h.link.Peer]
+	rank, isMember := c.rankOf.Of(h.link.Peer)
 	r := h.revoke
 	switch {
 	case !isMember && r != nil && r.Cause == wire.CauseDeadlock:

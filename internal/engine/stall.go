@@ -94,8 +94,7 @@ type peerWaits struct {
 	at    time.Duration // when the answer arrived; 0 before the first
 	to    question      // that it answers
 	wire.Waits
-	list  []wire.Wait
-	quiet bool // the rank had received all bytes, when it answered
+	list []wire.Wait
 }
 
 // questionsMax limits the questions to a rank without an answer that are remembered.
@@ -106,7 +105,6 @@ const questionsMax = 32
 type question struct {
 	number uint64
 	at     time.Duration
-	sent   uint64 // bytes sent to the rank before that
 }
 
 // isSilentLocked reports whether a rank has not answered for long.
@@ -130,8 +128,9 @@ func (e *Engine) hasMessages() bool {
 	return false
 }
 
-// watchStalls checks the calls that wait. The last call was so long ago.
-func (e *Engine) watchStalls(ago time.Duration) {
+// watchStalls checks the calls that wait. The last call was so long ago. The time does not count for messages over
+// the occupied links.
+func (e *Engine) watchStalls(ago time.Duration, occupied map[*link.Link]bool) {
 	s := e.stalls.Load()
 	if s == nil {
 		return
@@ -143,19 +142,19 @@ func (e *Engine) watchStalls(ago time.Duration) {
 		s.mu.Unlock()
 		return
 	}
-	s.since = 0
+	ago, s.since = s.since, 0
 	s.mu.Unlock()
 	own, ok := e.collect(s.cfg.Calls) // without s.mu: collect takes the locks of communicators
 	s.mu.Lock()
-	fx := s.checkLocked(own, ok)
+	fx := s.checkLocked(own, ok, ago, occupied)
 	s.mu.Unlock()
 	for _, f := range fx {
 		f()
 	}
 }
 
-// checkLocked applies the waits of this node, and returns the actions that are due.
-func (s *stalls) checkLocked(own waits, ok bool) (fx []func()) {
+// checkLocked applies the waits of this node, and returns the actions that are due. The last check was so long ago.
+func (s *stalls) checkLocked(own waits, ok bool, ago time.Duration, occupied map[*link.Link]bool) (fx []func()) {
 	if own.epoch != s.epoch {
 		s.epoch, s.found = own.epoch, nil
 		clear(s.peers)
@@ -167,6 +166,10 @@ func (s *stalls) checkLocked(own waits, ok bool) (fx []func()) {
 	var late []*wait
 	check := func(w *wait) (due bool) {
 		c := s.ageLocked(w)
+		if w.timeout && occupied[own.link(int(w.wire.Peers[0].Rank))] {
+			c.since, c.warnAt = min(c.since+ago, s.now), c.warnAt+ago
+			w.wire.For = uint64(s.now - c.since)
+		}
 		switch {
 		case w.timeout && s.cfg.MessageTimeout > 0 && s.now-c.since >= s.cfg.MessageTimeout:
 			err := s.messageTimeoutLocked(w)
@@ -252,7 +255,7 @@ func (s *stalls) asksLocked() (fx []func()) {
 		if len(p.open) == questionsMax { // The first one says how long the rank has been silent.
 			p.open = slices.Delete(p.open, 1, 2)
 		}
-		p.open = append(p.open, question{s.asked, s.now, l.Traffic().Sent})
+		p.open = append(p.open, question{s.asked, s.now})
 		q := wire.Ask{Epoch: s.epoch, Number: s.asked}
 		fx = append(fx, func() { l.Ask(q) })
 	}
@@ -342,13 +345,15 @@ func (e *Engine) Ask(l *link.Link, q wire.Ask) {
 }
 
 // quietLocked returns the State of the last answer of a rank, and whether all that the rank has sent
-// before it has arrived here, and the other way round.
+// before it has arrived here, and all that this node has sent until now had arrived there before it. What this node has sent
+// after the question may be in flight.
 func (s *stalls) quietLocked(rank int, own *waits) (state uint64, quiet bool) {
 	p, l := s.peers[rank], own.link(rank)
 	if p == nil || l == nil || p.at == 0 {
 		return 0, false
 	}
-	return p.State, p.quiet && l.Traffic().Received >= p.Sent
+	t := l.Traffic()
+	return p.State, p.Received >= t.Sent && t.Received >= p.Sent
 }
 
 // setStatesLocked sets the states of the peers of a wait of this node from their last answers.
@@ -400,7 +405,6 @@ func (s *stalls) answeredLocked(l *link.Link, w wire.Waits, list []wire.Wait) (f
 		return nil
 	}
 	p.Waits, p.list, p.at, p.to = w, list, s.now, p.open[i]
-	p.quiet = w.Received >= p.to.sent
 	p.open = slices.Delete(p.open, 0, i+1)
 	return s.asksLocked()
 }

@@ -49,7 +49,7 @@ func newStallTest(t *testing.T, n int, list ...wait) *stallTest {
 // tick lets the time pass to the next check. It logs, and sends nothing.
 func (s *stallTest) tick() {
 	s.now += stallTick
-	for _, f := range s.checkLocked(s.mine, true) {
+	for _, f := range s.checkLocked(s.mine, true, stallTick, nil) {
 		if s.found != nil && s.found.confirmed {
 			f()
 		}
@@ -232,5 +232,88 @@ func TestManyWaits(t *testing.T) {
 	s.peers[1] = &peerWaits{at: 1, list: calls}
 	if text := s.doingOfLocked(1); !strings.HasSuffix(text, ", and 2 other calls") || strings.Count(text, "call of rank 1") != namedMax {
 		t.Errorf("the calls of a rank are %q", text)
+	}
+}
+
+// waitsForAny is a collective of a rank that any of two others may let go on.
+func waitsForAny(rank int, peers ...wire.WaitPeer) wire.Wait {
+	return wire.Wait{Rank: uint32(rank), Kind: wire.WaitCollective, Peers: peers}
+}
+
+// answerAll gives an answer of each rank with an open question: its state, and a wait.
+func (s *stallTest) answerAll(t *testing.T, state map[int]uint64, waits map[int]wire.Wait) {
+	t.Helper()
+	for rank := range state {
+		if p := s.peers[rank]; p != nil && len(p.open) > 0 {
+			s.answer(t, rank, p.open[len(p.open)-1].number, state[rank], waits[rank])
+		}
+	}
+}
+
+// TestCollectiveMayGoOn: a rank in a collective is not in a deadlock with one of the ranks that it waits for as long as another one
+// may still answer: it sends further messages then.
+func TestCollectiveMayGoOn(t *testing.T) {
+	for _, late := range []bool{true, false} {
+		s := newStallTest(t, 3, wait{wire: waitsForAny(0, wire.WaitPeer{Rank: 1}, wire.WaitPeer{Rank: 2})})
+		for range 40 {
+			s.tick()
+			waits := map[int]wire.Wait{1: waitsForAny(1, wire.WaitPeer{Rank: 0, State: s.state, Quiet: true}), 2: recvFrom(2, 0, s.state)}
+			if p := s.peers[2]; late && p != nil && len(p.open) > 0 {
+				s.answer(t, 2, p.open[len(p.open)-1].number, 5) // in no call
+			}
+			s.answerAll(t, map[int]uint64{1: 3, 2: 5}, waits)
+		}
+		if confirmed := s.found != nil && s.found.confirmed; confirmed == late {
+			t.Errorf("rank 2 is late: %v; a deadlock: %v", late, confirmed)
+		}
+	}
+}
+
+// TestOtherCycleIsConfirmed: a rank in a collective waits for one that it is in a cycle with, and for one in another cycle. The deadlock
+// is confirmed only when the ranks of both cycles have answered again, with the same states.
+func TestOtherCycleIsConfirmed(t *testing.T) {
+	for name, changes := range map[string]bool{"the other cycle stands": false, "a rank of the other cycle has moved": true} {
+		s := newStallTest(t, 4, wait{wire: recvFrom(0, 1, 0), p2p: p2p.Wait{Peer: 1}})
+		state := map[int]uint64{1: 11, 2: 12, 3: 13}
+		for range 60 {
+			s.tick()
+			if s.found != nil && changes && !s.found.confirmed {
+				state[3] = 14 // Rank 2 still reports the state before.
+			}
+			s.answerAll(t, state, map[int]wire.Wait{
+				1: waitsForAny(1, wire.WaitPeer{Rank: 0, State: s.state, Quiet: true}, wire.WaitPeer{Rank: 2, State: 12, Quiet: true}),
+				2: recvFrom(2, 3, 13), 3: recvFrom(3, 2, 12),
+			})
+		}
+		if confirmed := s.found != nil && s.found.confirmed; confirmed == changes {
+			t.Errorf("%s: confirmed %v", name, confirmed)
+		}
+		if warned := strings.Contains(s.log.String(), "2 ranks wait for each other"); warned == changes {
+			t.Errorf("%s: logged %s", name, &s.log)
+		}
+	}
+}
+
+// TestSentAfterQuestion: an answer does not show that nothing is in flight to its rank if this node has sent something after the
+// question.
+func TestSentAfterQuestion(t *testing.T) {
+	s := newStallTest(t, 2, wait{wire: recvFrom(0, 1, 0), p2p: p2p.Wait{Peer: 1}})
+	ask := func() uint64 {
+		for s.peers[1] == nil || len(s.peers[1].open) == 0 {
+			s.tick()
+		}
+		return s.peers[1].open[0].number
+	}
+	s.answer(t, 1, ask(), 7)
+	if _, quiet := s.quietLocked(1, &s.own); !quiet {
+		t.Error("something is in flight after an answer to the last question")
+	}
+	s.link.Closed(wire.Closed{Comm: commID + 9})
+	if _, quiet := s.quietLocked(1, &s.own); quiet {
+		t.Error("a frame that was sent after the question is not in flight")
+	}
+	s.answer(t, 1, ask(), 7)
+	if _, quiet := s.quietLocked(1, &s.own); !quiet {
+		t.Error("a frame that the rank has received is in flight")
 	}
 }

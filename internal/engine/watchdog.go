@@ -109,7 +109,7 @@ func (e *Engine) watch() {
 				next = min(next, c.watch(now, now.Sub(last), occupied))
 			}
 			clear(comms)
-			e.watchStalls(now.Sub(last))
+			e.watchStalls(now.Sub(last), occupied)
 			last = now
 		}
 		if idle++; e.active.Load() > 0 {

@@ -197,7 +197,7 @@ func TestRoundsOfManyRanks(t *testing.T) {
 		8 * queryFew:  {1: 320 * ms, 5: 960 * ms},
 		64 * queryFew: {1: 320 * ms, 5: 960 * ms},
 	} {
-		pending := link.NewPending(nil, link.Config{}, func() {}) // It is not queried in these rounds.
+		pending := link.NewCommon(nil, link.Config{}, nil).NewPending(0) // It is not queried in these rounds.
 		c := &Comm{linkTo: slices.Repeat([]*link.Link{pending}, ranks), answers: make(map[int]answer)}
 		op := &Op{comm: c, exec: idleExecution{}}
 		op.search.next = queryAfter << skippedRounds(ranks)

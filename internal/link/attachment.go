@@ -102,7 +102,7 @@ func (a *attachment) startLocked(o openedLanes, announcement []byte, pipe transp
 		a.paths = append(a.paths, at)
 	}
 	l.at.Store(a)
-	l.control.open(a.first, o.control, announcement)
+	l.exchange().control.open(a.first, o.control, announcement)
 	if o.rest != nil {
 		a.open(at, o.rest)
 	}
@@ -152,13 +152,14 @@ func (a *attachment) run() {
 	for _, p := range a.paths {
 		<-p.conn.Done()
 	}
-	l.control.detach()
-	l.data.detach()
-	l.bulk.stop()
+	x := l.exchange()
+	x.control.detach()
+	x.data.detach()
+	x.bulk.stop()
 	a.writers.Wait()
 	a.readers.Wait()
-	l.data.detach() // A reader may have opened it.
-	l.grants.endRemote()
+	x.data.detach() // A reader may have opened it.
+	x.grants.endRemote()
 	if !a.detach() {
 		l.end(a)
 	}
@@ -166,31 +167,31 @@ func (a *attachment) run() {
 
 // detach makes the link pending again. It reports false if the link must end.
 func (a *attachment) detach() bool {
-	l := a.link
+	l, x := a.link, a.link.exchange()
 	l.ending.Lock()
 	if a.linger != nil {
 		a.linger.Stop()
 	}
 	for _, r := range a.lanes {
-		l.handled[r.lane] += r.handled
+		x.handled[r.lane] += r.handled
 	}
 	a.lanes = nil
 	var err error
 	if !a.isIdleLocked() {
 		err = cmp.Or(a.broke, errEnded)
 	}
-	may := l.detached != nil && !l.over && !a.hasLeft
+	may := l.common.detached != nil && !l.over && !a.hasLeft
 	l.ending.Unlock()
 	if !may {
 		return false
 	}
-	again, keep := l.detached(l, err)
+	again, keep := l.common.detached(l, err)
 	if !keep {
 		return false
 	}
-	l.bulk.detach()
-	l.grants.detach()
-	l.claims.detach()
+	x.bulk.detach()
+	x.grants.detach()
+	x.claims.detach()
 	l.fast.Store(false)
 	l.ending.Lock()
 	if l.over {
@@ -222,7 +223,7 @@ func (a *attachment) broken(p *path, err error) {
 	if a.broke == nil {
 		a.broke = err
 	}
-	if l.detached == nil {
+	if l.common.detached == nil {
 		l.failure = cmp.Or(l.failure, err)
 		l.finishLocked()
 	}

@@ -106,7 +106,7 @@ func (b *bulk) openLocked() {
 // follow. It does not block. Without it the first Deliver opens them. A pending link opens them when it
 // has a connection.
 func (l *Link) OpenBulk() {
-	b := &l.bulk
+	b := &l.exchange().bulk
 	if b.opened.Load() {
 		return
 	}
@@ -163,7 +163,7 @@ func (b *bulk) assignLocked(t *Transfer) *pipeWriter {
 // Deliver queues t. The caller must call Push soon, without a lock that the owner of t
 // needs. The first transfer of a connection waits until the bulk lane has its pipes; see [Link.OpenBulk]. If the link ends before t was sent completely, its owner is not notified.
 func (l *Link) Deliver(t *Transfer) {
-	b := &l.bulk
+	b := &l.exchange().bulk
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t.recalled, t.sent, t.writer, t.size, t.next, t.fetched = false, 0, nil, size(t.Data, t.More), cursor{}, nil
@@ -187,14 +187,14 @@ func (l *Link) Deliver(t *Transfer) {
 // Push sends the transfers of Deliver: as much as the pipes take now, and the rest later. It does
 // not block. It notifies the owners of transfers that are sent completely.
 func (l *Link) Push() {
-	if l.bulk.pushable.Load() {
+	if l.exchange().bulk.pushable.Load() {
 		l.push()
 	}
 }
 
 // push is Push. It returns the number of bytes sent. It writes, and notifies owners, without the lock.
 func (l *Link) push() (n int) {
-	b := &l.bulk
+	b := &l.exchange().bulk
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, w := range b.writers {
@@ -250,7 +250,7 @@ func (b *bulk) addPollers(n int) {
 // part of it. It still receives the rest of the current segment, from a copy, so that the lane
 // stays in sync. If t was sent just before, the notification of its owner may be in progress.
 func (l *Link) Recall(t *Transfer) {
-	b := &l.bulk
+	b := &l.exchange().bulk
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t.recalled = true
@@ -283,8 +283,8 @@ func (l *Link) Recall(t *Transfer) {
 
 // Delivering returns the bytes of t that have been sent in complete segments.
 func (l *Link) Delivering(t *Transfer) int {
-	l.bulk.mu.Lock()
-	defer l.bulk.mu.Unlock()
+	l.exchange().bulk.mu.Lock()
+	defer l.exchange().bulk.mu.Unlock()
 	return t.sent
 }
 

@@ -76,13 +76,13 @@ func (l *Link) IsOver() bool {
 
 // sayBye sends our goodbye on every lane. If idle, the link stays.
 func (a *attachment) sayBye(idle bool) {
-	l := a.link
-	l.fast.Store(false)
-	l.data.bye(idle)
-	if l.bulk.sayBye(idle) {
-		l.control.byeUnopened(idle)
+	x := a.link.exchange()
+	a.link.fast.Store(false)
+	x.data.bye(idle)
+	if x.bulk.sayBye(idle) {
+		x.control.byeUnopened(idle)
 	}
-	l.control.bye(idle)
+	x.control.bye(idle)
 }
 
 // Abort closes the connection immediately. Undelivered data is lost. After Abort has returned
@@ -101,10 +101,11 @@ func (l *Link) Abort() {
 // function. Nothing is lost: frames that are sent meanwhile wait for the next connection. Detach does
 // not block.
 func (l *Link) Detach() bool {
+	x := l.exchange()
 	l.ending.Lock()
 	a := l.at.Load()
-	isIdle := a != nil && l.detached != nil && !l.over && !a.byeSent && l.settled != nil && isClosed(l.settled) && l.waiters.Load() == 0 &&
-		l.grants.some.Load() == 0 && l.claims.some.Load() == 0 && l.control.isIdle() && l.data.isIdle() && l.bulk.isIdle()
+	isIdle := a != nil && l.common.detached != nil && !l.over && !a.byeSent && l.settled != nil && isClosed(l.settled) && l.waiters.Load() == 0 &&
+		x.grants.some.Load() == 0 && x.claims.some.Load() == 0 && x.control.isIdle() && x.data.isIdle() && x.bulk.isIdle()
 	if isIdle {
 		a.byeSent, a.idle = true, true
 	}
@@ -133,7 +134,7 @@ func (a *attachment) bye(lane wire.Lane, y wire.Bye) error {
 	switch {
 	case a.byes[y.Lane]:
 		return fmt.Errorf("a second goodbye of the %v lane", y.Lane)
-	case y.Idle && l.detached == nil:
+	case y.Idle && l.common.detached == nil:
 		return errors.New("it closes the connection as idle, and this link cannot become pending again")
 	case (a.byes != lanes{} || a.pipes > 0) && y.Idle != a.idles:
 		return errors.New("some of its goodbyes close an idle connection, and others say that it leaves")
@@ -154,7 +155,7 @@ func (a *attachment) bye(lane wire.Lane, y wire.Bye) error {
 		}
 	}
 	a.byes[y.Lane] = true
-	l.control.acknowledge(y.Lane)
+	l.exchange().control.acknowledge(y.Lane)
 	if a.byes.all() && !y.Idle {
 		a.hasLeft = true
 		close(a.left)

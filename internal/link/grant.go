@@ -117,11 +117,11 @@ func (l *Link) Grant(s *Sink) uint64 {
 	if s.Reduce != nil && (s.Elem < 1 || s.Elem > len(s.split) || len(s.Dst)%s.Elem != 0 || len(s.A) != len(s.Dst) || len(s.More) > 0 || s.Landing != nil) {
 		panic("link: grant of a reduction of incomplete elements")
 	}
-	return l.grants.add(s)
+	return l.exchange().grants.add(s)
 }
 
 // Claim is Grant for the message of a call of Handler.Claim.
-func (l *Link) Claim(s *Sink) uint64 { return l.claims.add(s) }
+func (l *Link) Claim(s *Sink) uint64 { return l.exchange().claims.add(s) }
 
 func (g *grants) add(s *Sink) uint64 {
 	g.mu.Lock()

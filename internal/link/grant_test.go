@@ -74,10 +74,10 @@ func TestSinksAreFilledExactly(t *testing.T) {
 			t.Errorf("%d bytes: the payload differs", n)
 		}
 	}
-	b.grants.mu.Lock()
-	defer b.grants.mu.Unlock()
-	if len(b.grants.open) > 0 {
-		t.Errorf("%d grants are left", len(b.grants.open))
+	b.exchange().grants.mu.Lock()
+	defer b.exchange().grants.mu.Unlock()
+	if len(b.exchange().grants.open) > 0 {
+		t.Errorf("%d grants are left", len(b.exchange().grants.open))
 	}
 }
 

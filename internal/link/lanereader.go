@@ -48,8 +48,8 @@ func (l *Link) readFrames(a *attachment, pre wire.Preamble, p transport.Receiver
 		reader: reader{pipe: p, flow: f, segments: pre.Lane == wire.Bulk},
 	}
 	if pre.Lane != wire.Control {
-		r.received = &l.received
-		l.received.Add(wire.PreambleSize) // acceptLane has read it.
+		r.received = &l.exchange().received
+		l.exchange().received.Add(wire.PreambleSize) // acceptLane has read it.
 	}
 	l.ending.Lock()
 	a.lanes = append(a.lanes, r)
@@ -138,7 +138,7 @@ func (r *laneReader) next() error {
 			return err
 		}
 		if r.received == nil { // otherwise bytes are counted
-			r.link.heard.Add(1)
+			r.link.exchange().heard.Add(1)
 		}
 		if t == wire.TypeBye {
 			y, err := wire.ParseBye(b)

@@ -97,10 +97,10 @@ func TestBeatsAreLazy(t *testing.T) {
 	var writes atomic.Int64
 	a, b := shmPair(t, &writes)
 	const beats = 100
-	before := b.heard.Load()
+	before := b.exchange().heard.Load()
 	for i := range beats {
 		a.Beat()
-		for end := time.Now().Add(time.Minute); b.heard.Load() < before+uint64(i)+1; runtime.Gosched() {
+		for end := time.Now().Add(time.Minute); b.exchange().heard.Load() < before+uint64(i)+1; runtime.Gosched() {
 			b.ReadLazy() // Its own goroutine may be reading.
 			if time.Now().After(end) {
 				t.Fatalf("beat %d is not read", i)
@@ -110,12 +110,12 @@ func TestBeatsAreLazy(t *testing.T) {
 	if n := writes.Load(); n != beats {
 		t.Errorf("%d of %d beats were written lazily", n, beats)
 	}
-	before = b.heard.Load()
+	before = b.exchange().heard.Load()
 	for range 3 {
 		a.Beat()
 	}
 	<-a.ConfirmedPing()
-	if got := b.heard.Load() - before; got != 4 {
+	if got := b.exchange().heard.Load() - before; got != 4 {
 		t.Errorf("read %d frames before the answer to a ping, want 3 beats and the ping", got)
 	}
 }
@@ -123,13 +123,13 @@ func TestBeatsAreLazy(t *testing.T) {
 // TestBeatsWithoutWatcher: beats that no watcher reads wake the reader before they fill the pipe.
 func TestBeatsWithoutWatcher(t *testing.T) {
 	a, b := shmPair(t, new(atomic.Int64))
-	before := b.heard.Load()
+	before := b.exchange().heard.Load()
 	const beats = 20_000 // more bytes than the pipe holds
 	for range beats {
 		a.Beat()
 	}
 	<-a.ConfirmedPing()
-	if got := b.heard.Load() - before; got != beats+1 {
+	if got := b.exchange().heard.Load() - before; got != beats+1 {
 		t.Errorf("read %d frames, want %d", got, beats+1)
 	}
 }

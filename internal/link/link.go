@@ -122,50 +122,33 @@ type Config struct {
 }
 
 // A Link is the connection to one peer. The connection itself and everything that only a link with
-// one needs are in an attachment, so that a pending link is small.
+// one needs are in an attachment, and the state of frames is in an exchange, so that a pending link is small: a node of a
+// large world has one for each other node.
 type Link struct {
 	// Peer is Config.Peer.
 	Peer int
 
-	at       atomic.Pointer[attachment] // nil as long as the link is pending
-	handler  Handler
-	log      *slog.Logger
-	need     func()                             // see NewPending
-	detached func(*Link, error) (Purpose, bool) // Config.Detached
-	purpose  atomic.Uint32                      // a Purpose; 0 before need was called
-	waiters  atomic.Int32                       // see Wait
+	common *Common
+	at     atomic.Pointer[attachment] // nil as long as the link is pending
+	with   atomic.Pointer[exchange]   // nil as long as the link is unused; see Link.exchange
 
-	control outbox
-	data    outbox
-	bulk    bulk
-	grants  grants
-	claims  grants // for messages on the data lane
+	purpose  atomic.Uint32          // a Purpose; 0 before Common.need was called
+	waiters  atomic.Int32           // see Wait
+	pollings atomic.Int32           // number of active pollings
+	fast     atomic.Bool            // replies use the data lane
+	device   atomic.Pointer[string] // see SetDeviceMemory
 
-	credit [wire.Classes]atomic.Int64 // for sending
-	unread [wire.Classes]atomic.Int64 // received, and the credit not returned
-	owed   [wire.Classes]atomic.Int64 // consumed, and the credit not returned
-	heard  atomic.Uint64              // frames received on the control lane
+	making      sync.Mutex // guards the fields below
+	quiet       []byte     // frames for the data lane that need no connection, until there is an exchange
+	quietFrames uint16     // number of those
+	dropping    bool       // the link has ended: frames are dropped
 
-	received atomic.Uint64 // bytes on the data and bulk lanes
-
-	pollings atomic.Int32 // number of active pollings
-	idle     *IdleTimer
-
-	fast   atomic.Bool            // replies use the data lane
-	device atomic.Pointer[string] // see SetDeviceMemory
-
-	confirms confirms
-
-	kept     atomic.Int64 // frames without charge that the Handler keeps
-	buffered atomic.Int64 // bytes of granted payload that the Handler keeps; see Buffer
-
-	ending  sync.Mutex         // guards the fields below and those of the attachment
-	handled [wire.Lanes]uint64 // counted frames of earlier attachments; see wire.Resume
-	running bool               // an attachment is being made, or works
-	over    bool               // Done is closed
-	isEnded bool               // the Handler was notified
-	hasLeft bool               // see HasLeft
-	closing bool               // Close or Abort was called
+	ending  sync.Mutex // guards the fields below and those of the attachment
+	running bool       // an attachment is being made, or works
+	over    bool       // Done is closed
+	isEnded bool       // the Handler was notified
+	hasLeft bool       // see HasLeft
+	closing bool       // Close or Abort was called
 	// answering is not nil while a connection of the peer was accepted and is not confirmed yet; see beginAnswer.
 	answering chan struct{}
 	failure   error // the reason of the end
@@ -179,7 +162,8 @@ type Link struct {
 // New starts a link over one or two connections. It opens the pipes of the control and data lanes. If that
 // fails, the caller keeps the connections.
 func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link, error) {
-	l := newLink(h, cfg)
+	cfg.Detached = nil // The link ends with its connections.
+	l := &Link{Peer: cfg.Peer, common: NewCommon(h, cfg, nil)}
 	a := newAttachment(l, firstPath(conn, cfg), cfg)
 	control, err := a.first.open(ctx, wire.Control)
 	if err != nil {
@@ -194,32 +178,10 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 	return l, nil
 }
 
-// newLink returns a link without a connection.
-func newLink(h Handler, cfg Config) *Link {
-	l := &Link{Peer: cfg.Peer, handler: h, log: cfg.Log}
-	if l.idle = cfg.IdleTimer; l.idle == nil {
-		l.idle = new(IdleTimer)
-	}
-	if l.log == nil {
-		l.log = slog.New(slog.DiscardHandler)
-	}
-	for c := range l.credit {
-		l.credit[c].Store(creditBytes)
-	}
-	l.control.init(l, wire.Control)
-	l.data.init(l, wire.Data)
-	l.bulk.link = l
-	l.grants.init()
-	l.claims.init()
-	return l
-}
-
 // end notifies the handler of the end of the link, unless this side has ended it. a is the last
 // attachment, or nil.
 func (l *Link) end(a *attachment) {
-	l.control.close()
-	l.data.close()
-	l.bulk.close()
+	l.dropFrames()
 	l.ending.Lock()
 	if a != nil {
 		l.failure, l.hasLeft = cmp.Or(l.failure, a.broke), a.hasLeft
@@ -230,9 +192,9 @@ func (l *Link) end(a *attachment) {
 	switch {
 	case closing:
 	case left:
-		l.handler.Left(l)
+		l.common.handler.Left(l)
 	default:
-		l.handler.Lost(l, err)
+		l.common.handler.Lost(l, err)
 	}
 	l.ending.Lock()
 	defer l.ending.Unlock()
@@ -400,4 +362,10 @@ func (l *Link) HasLeft() bool {
 
 // Heard returns a number that grows with everything that arrives from the peer: each frame on
 // the control lane and each byte on the others.
-func (l *Link) Heard() uint64 { return l.heard.Load() + l.received.Load() }
+func (l *Link) Heard() uint64 {
+	x := l.with.Load()
+	if x == nil {
+		return 0
+	}
+	return x.heard.Load() + x.received.Load()
+}

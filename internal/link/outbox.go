@@ -84,6 +84,9 @@ func (o *outbox) lockBuffer() []byte {
 // post sends the frame that add appends.
 func (o *outbox) post(add func(b []byte) []byte) { o.commitUnlock(add(o.lockBuffer()), 1) }
 
+// send sends an uncounted frame ([wire.IsCounted]) that add appends.
+func (o *outbox) send(add func(b []byte) []byte) { o.commitUnlock(add(o.lockBuffer()), 0) }
+
 // commitUnlock sends the frames that were appended to the buffer of lockBuffer, and unlocks the outbox.
 // counted is the number of those that [wire.IsCounted] selects.
 func (o *outbox) commitUnlock(b []byte, counted uint32) {

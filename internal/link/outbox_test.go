@@ -175,9 +175,9 @@ func TestAnswersAreBounded(t *testing.T) {
 	for end := time.Now().Add(10 * time.Second); !heard() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	a.control.mu.Lock()
-	n := len(a.control.pending)
-	a.control.mu.Unlock()
+	a.exchange().control.mu.Lock()
+	n := len(a.exchange().control.pending)
+	a.exchange().control.mu.Unlock()
 	if n == 0 || n > answersMax+wire.FrameSizeMax {
 		t.Errorf("%d bytes of answers are pending, want more than 0 and at most %d", n, answersMax)
 	}
@@ -253,8 +253,7 @@ func (discarder) TryWrite([]byte) bool { return true }
 // BenchmarkOutbox is the cost of a message for the goroutine that sends it, without the transport.
 func BenchmarkOutbox(b *testing.B) {
 	l := &Link{}
-	l.data.init(l, wire.Data)
-	l.data.open(nil, discarder{}, nil)
+	l.exchange().data.open(nil, discarder{}, nil)
 	p := make([]byte, 8)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -116,13 +116,13 @@ func (a *attachment) openBulk(p *path) {
 	defer cancel()
 	pipes, err := p.openEach(limited, slices.Repeat([]wire.Lane{wire.Bulk}, a.bulkPipes(p)))
 	if err == nil {
-		a.link.bulk.open(p, pipes)
+		a.link.exchange().bulk.open(p, pipes)
 		return
 	}
 	if limited.Err() != nil && a.life.Err() == nil {
 		err = fmt.Errorf("link: open the %v lane: not within %v", wire.Bulk, laneTimeout)
 	}
-	if !a.hasEnded(p, err) && a.link.bulk.addFailure() == bulkFailuresMax {
+	if !a.hasEnded(p, err) && a.link.exchange().bulk.addFailure() == bulkFailuresMax {
 		a.link.Fail(p.wrap(fmt.Errorf("%w, on %d connections in a row", err, bulkFailuresMax)))
 		return
 	}
@@ -263,8 +263,8 @@ func (a *attachment) open(p *path, pipes []transport.Sender) {
 		relay := pipes[1]
 		a.readers.Go(func() { a.openRelay(p, relay) })
 	}
-	l.data.open(p, pipes[0], wire.Preamble{Lane: wire.Data}.Append(nil))
-	l.bulk.attach(p)
+	l.exchange().data.open(p, pipes[0], wire.Preamble{Lane: wire.Data}.Append(nil))
+	l.exchange().bulk.attach(p)
 	a.payloads.Store(p)
 	l.fast.Store(p != a.first)
 }

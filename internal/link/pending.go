@@ -18,44 +18,43 @@ var (
 	errEnded     = errors.New("link: it has ended")
 )
 
-// NewPending returns a link without a connection. Frames wait until [Link.Connect] or [Link.Accept]
-// gives it one. The first frame that needs a connection calls need, once; need must not block.
+// NewPending returns a link to a peer without a connection. Frames wait until [Link.Connect] or [Link.Accept]
+// gives it one. The first frame that needs a connection calls the function of [NewCommon] with the link, once; the function must
+// not block.
 // Credit bounds the waiting payloads, and the calls of this node bound the other frames.
 //
 // A pending link has no goroutine. It ends by Fail, Abort and Close, as a link with a connection
 // does; Close waits for the connection if frames wait.
-func NewPending(h Handler, cfg Config, need func()) *Link {
-	l := newLink(h, cfg)
-	l.need, l.detached = need, cfg.Detached
-	return l
-}
+func (c *Common) NewPending(peer int) *Link { return &Link{Peer: peer, common: c} }
 
 // IsPending reports whether the link has no connection.
 func (l *Link) IsPending() bool { return l.at.Load() == nil }
 
 // IsNeeded reports whether a pending link needs a connection because frames or transfers wait.
 func (l *Link) IsNeeded() bool {
-	return l.data.needs() != NoPurpose || l.control.needs() != NoPurpose || !l.bulk.isIdle()
+	x := l.with.Load()
+	return x != nil && (x.data.needs() != NoPurpose || x.control.needs() != NoPurpose || !x.bulk.isIdle())
 }
 
-// Need calls the function of [NewPending], unless it was called before or the link has a
+// Need calls the function of [NewCommon], unless it was called before or the link has a
 // connection. p is the reason.
 func (l *Link) Need(p Purpose) {
-	if l.need != nil && l.IsPending() && l.purpose.CompareAndSwap(uint32(NoPurpose), uint32(p)) {
-		l.need()
+	if l.common.need != nil && l.IsPending() && l.purpose.CompareAndSwap(uint32(NoPurpose), uint32(p)) {
+		l.common.need(l)
 	}
 }
 
 // renew lets a link that has become pending again connect for the reason again, or because frames or
 // goroutines of this node wait.
 func (l *Link) renew(again Purpose) {
-	for _, purpose := range []func() Purpose{func() Purpose { return again }, l.data.needs, l.control.needs} {
+	x := l.exchange()
+	for _, purpose := range []func() Purpose{func() Purpose { return again }, x.data.needs, x.control.needs} {
 		if p := purpose(); p != NoPurpose {
 			l.Need(p)
 			return
 		}
 	}
-	if l.waiters.Load() > 0 || !l.bulk.isIdle() {
+	if l.waiters.Load() > 0 || !x.bulk.isIdle() {
 		l.Need(Waiting)
 	}
 }
@@ -67,17 +66,18 @@ var ErrFramesLost = errors.New("frames were lost with a connection")
 // resume returns the counts of this side, or nil if nothing was counted yet.
 func (l *Link) resume() *wire.Resume {
 	var r wire.Resume
+	x := l.exchange()
 	l.ending.Lock()
-	r.Handled = l.handled
+	r.Handled = x.handled
 	l.ending.Unlock()
-	for _, o := range []*outbox{&l.control, &l.data} {
+	for _, o := range []*outbox{&x.control, &x.data} {
 		o.mu.Lock()
 		r.Sent[o.lane] = o.written
 		o.mu.Unlock()
 	}
-	l.bulk.mu.Lock()
-	r.Sent[wire.Bulk] = l.bulk.begun
-	l.bulk.mu.Unlock()
+	x.bulk.mu.Lock()
+	r.Sent[wire.Bulk] = x.bulk.begun
+	x.bulk.mu.Unlock()
 	if r == (wire.Resume{}) {
 		return nil
 	}

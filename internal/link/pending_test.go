@@ -14,11 +14,16 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
+// newPending returns a pending link with the settings of cfg.
+func newPending(h Handler, cfg Config, need func()) *Link {
+	return NewCommon(h, cfg, func(*Link) { need() }).NewPending(cfg.Peer)
+}
+
 // pending returns a pending link and a channel with a value for each call of its function need.
 func pending(t testing.TB, h Handler) (l *Link, needs chan struct{}) {
 	t.Helper()
 	needs = make(chan struct{}, 8)
-	l = NewPending(h, Config{Peer: 7}, func() { needs <- struct{}{} })
+	l = newPending(h, Config{Peer: 7}, func() { needs <- struct{}{} })
 	t.Cleanup(l.Abort)
 	return l, needs
 }
@@ -337,7 +342,7 @@ func TestPendingBound(t *testing.T) {
 
 // waitingBytes returns the number of bytes that wait for the connection of a pending link.
 func waitingBytes(l *Link) (n int) {
-	for _, o := range []*outbox{&l.control, &l.data} {
+	for _, o := range []*outbox{&l.exchange().control, &l.exchange().data} {
 		o.mu.Lock()
 		n += len(o.pending) + len(o.held)
 		o.mu.Unlock()
@@ -358,8 +363,8 @@ func TestDetach(t *testing.T) {
 	detached := make(chan error, 8)
 	cfg := Config{Peer: 7, Detached: func(_ *Link, err error) (Purpose, bool) { detached <- err; return NoPurpose, true }}
 	needs := make(chan struct{}, 8)
-	a := NewPending(ha, cfg, func() { needs <- struct{}{} })
-	b = NewPending(hb, cfg, func() {})
+	a := newPending(ha, cfg, func() { needs <- struct{}{} })
+	b = newPending(hb, cfg, func() {})
 	t.Cleanup(a.Abort)
 	t.Cleanup(b.Abort)
 	tag := int64(0)

@@ -39,13 +39,13 @@ func TestUngrantAndRecallOverPipes(t *testing.T) {
 	x.ba, x.bb = &wrappedConn{Conn: x.ba, make: chopped}, &wrappedConn{Conn: x.bb, make: chopped}
 	x.start(3, 2).transferBothWays(t, 6)
 	for _, l := range []*Link{x.a, x.b} {
-		l.bulk.mu.Lock()
-		for i, c := range l.bulk.writers {
+		l.exchange().bulk.mu.Lock()
+		for i, c := range l.exchange().bulk.writers {
 			if c.load != 0 && len(c.queue) == 0 && c.current == nil {
 				t.Errorf("writer %d is idle with a load of %d bytes", i, c.load)
 			}
 		}
-		l.bulk.mu.Unlock()
+		l.exchange().bulk.mu.Unlock()
 	}
 }
 
@@ -75,13 +75,13 @@ func TestShortestQueue(t *testing.T) {
 		at = append(at, least)
 		loads = append(loads, send(x.a, x.b, n, i))
 	}
-	x.a.bulk.mu.Lock()
-	for i, c := range x.a.bulk.writers {
+	x.a.exchange().bulk.mu.Lock()
+	for i, c := range x.a.exchange().bulk.writers {
 		if c.load != sums[i] {
 			t.Errorf("the load of pipe %d is %d bytes, want %d", i, c.load, sums[i])
 		}
 	}
-	x.a.bulk.mu.Unlock()
+	x.a.exchange().bulk.mu.Unlock()
 	for pipe := len(valves) - 1; pipe >= 0; pipe-- {
 		valves[pipe].allow(1 << 40)
 		for i, l := range loads {
@@ -95,9 +95,9 @@ func TestShortestQueue(t *testing.T) {
 // awaitPipes waits until the bulk lane of a link has its pipes.
 func awaitPipes(l *Link) {
 	for hasPipes := false; !hasPipes; time.Sleep(time.Millisecond) {
-		l.bulk.mu.Lock()
-		hasPipes = len(l.bulk.writers) > 0
-		l.bulk.mu.Unlock()
+		l.exchange().bulk.mu.Lock()
+		hasPipes = len(l.exchange().bulk.writers) > 0
+		l.exchange().bulk.mu.Unlock()
 	}
 }
 

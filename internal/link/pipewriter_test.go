@@ -306,9 +306,9 @@ func TestDeliverWhenClosed(t *testing.T) {
 		t.Fatal("the transfer had no writer")
 	}
 	other, _ := pair(t, newHandler(), newHandler(), nil)
-	other.bulk.mu.Lock()
-	other.bulk.closed = true
-	other.bulk.mu.Unlock()
+	other.exchange().bulk.mu.Lock()
+	other.exchange().bulk.closed = true
+	other.exchange().bulk.mu.Unlock()
 	other.Deliver(tr)
 	if tr.writer != nil || tr.sent != 0 {
 		t.Errorf("the transfer still has a writer, and %d bytes of it are sent", tr.sent)

@@ -40,8 +40,8 @@ func (l *Link) StartPolling(p *Polling) {
 	for i := range int(wire.Bulk) {
 		p.acquire(i)
 	}
-	if l.bulk.pushable.Load() {
-		l.bulk.addPollers(1)
+	if l.exchange().bulk.pushable.Load() {
+		l.exchange().bulk.addPollers(1)
 		p.writes = true
 	}
 }
@@ -78,7 +78,7 @@ func (p *Polling) Cheap() bool { return p.link.memory() }
 // immediately, since the caller may wait for that frame; the next call continues with the next
 // lane.
 func (p *Polling) Poll() (some bool) {
-	granted := p.link.grants.some.Load() > 0
+	granted := p.link.exchange().grants.some.Load() > 0
 	if granted && p.of != nil && p.bulk < int(p.of.bulkReaders.Load()) {
 		p.acquireBulk()
 	}
@@ -87,7 +87,7 @@ func (p *Polling) Poll() (some bool) {
 		p.at++
 		if p.at >= p.n {
 			p.at = -1
-			some = p.writes && p.link.bulk.busy.Load() && p.link.push() > 0 || some
+			some = p.writes && p.link.exchange().bulk.busy.Load() && p.link.push() > 0 || some
 			continue
 		}
 		r := p.readers[p.at]
@@ -139,7 +139,7 @@ func (p *Polling) reset() {
 	p.n, p.bulk = 0, 0
 	if p.writes {
 		p.writes = false
-		p.link.bulk.addPollers(-1)
+		p.link.exchange().bulk.addPollers(-1)
 	}
 }
 
@@ -200,7 +200,7 @@ func (r *laneReader) keepAttended() {
 	r.recent = true
 	if !r.scheduled {
 		r.scheduled = true
-		r.link.idle.add(r)
+		r.link.common.idle.add(r)
 	}
 }
 

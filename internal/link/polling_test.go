@@ -345,7 +345,7 @@ func TestRepliesGoWithTheData(t *testing.T) {
 	x.hb.offerGrant = x.ha.offerGrant
 	x.start(1, 1)
 	<-x.b.Settled()
-	if !x.a.fast.Load() || !x.b.fast.Load() || x.a.replies() != &x.a.data {
+	if !x.a.fast.Load() || !x.b.fast.Load() || x.a.replies() != &x.a.exchange().data {
 		t.Error("replies are sent on the control lane")
 	}
 	x.a.GrantOffer(wire.OfferGrant{ID: 1})

@@ -195,7 +195,7 @@ func (r *reader) cut(err error) error {
 func (l *Link) read(a *attachment, pre wire.Preamble, p transport.Receiver) error {
 	switch pre.Lane {
 	case wire.Bulk:
-		f := newFlow(l, &l.grants, p)
+		f := newFlow(l, &l.exchange().grants, p)
 		return l.readFrames(a, pre, p, bulkReader{f}, f)
 	case wire.Data:
 		d := newDataReader(l, p)
@@ -228,10 +228,10 @@ const claimBytesMin = 8 << 10
 func newDataReader(l *Link, p transport.Receiver) *dataReader {
 	d := &dataReader{link: l}
 	if l.memory() && transport.CapabilitiesOf(p).Poller != nil {
-		d.flow = newFlow(l, &l.claims, p)
+		d.flow = newFlow(l, &l.exchange().claims, p)
 	}
-	d.onStep = func(p []byte) { l.handler.Step(l, d.step, p) }
-	d.onMessage = func(p []byte) { l.handler.Message(l, d.message, p) }
+	d.onStep = func(p []byte) { l.common.handler.Step(l, d.step, p) }
+	d.onMessage = func(p []byte) { l.common.handler.Message(l, d.message, p) }
 	return d
 }
 
@@ -269,7 +269,7 @@ func (d *dataReader) dispatch(r *reader, t wire.Type, b []byte) (err error) {
 func (d *dataReader) expectMessage(r *reader) error {
 	n := d.message.Length
 	if d.flow != nil && n >= claimBytesMin {
-		if claim, ok := d.link.handler.Claim(d.link, d.message); ok {
+		if claim, ok := d.link.common.handler.Claim(d.link, d.message); ok {
 			return d.flow.claimed(claim, n)
 		}
 	}
@@ -287,7 +287,7 @@ func (l *Link) readReply(t wire.Type, b []byte) error {
 	case wire.TypeOfferRefuse:
 		return handle(l, b, wire.ParseOfferRefuse, Handler.OfferRefuse)
 	case wire.TypeKey:
-		return handle(l, b, wire.ParseKey, func(_ Handler, l *Link, k wire.Key) { l.bulk.addKey(k) })
+		return handle(l, b, wire.ParseKey, func(_ Handler, l *Link, k wire.Key) { l.exchange().bulk.addKey(k) })
 	}
 	f, err := wire.ParseCredit(b)
 	if err != nil {
@@ -313,7 +313,7 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		if bytes.Equal(b, beat) {
 			return nil
 		}
-		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.confirms.take(f.Number) })
+		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.exchange().confirms.take(f.Number) })
 	case wire.TypeQuery:
 		return handle(l, b, wire.ParseQuery, Handler.Query)
 	case wire.TypeWhere:
@@ -327,7 +327,7 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		if err != nil {
 			return err
 		}
-		r.expect(f.Length, func(p []byte) { l.handler.View(l, p) })
+		r.expect(f.Length, func(p []byte) { l.common.handler.View(l, p) })
 		return nil
 	case wire.TypeByeAck:
 		f, err := wire.ParseBye(b)
@@ -340,21 +340,21 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		if err != nil {
 			return err
 		}
-		r.expect(f.Length, func(p []byte) { l.handler.Revoke(l, f, wire.Escape(string(p))) })
+		r.expect(f.Length, func(p []byte) { l.common.handler.Revoke(l, f, wire.Escape(string(p))) })
 		return nil
 	case wire.TypeFailed:
 		f, err := wire.ParseFailed(b)
 		if err != nil {
 			return err
 		}
-		r.expect(f.Length, func(p []byte) { l.handler.Failed(l, f, wire.Escape(string(p))) })
+		r.expect(f.Length, func(p []byte) { l.common.handler.Failed(l, f, wire.Escape(string(p))) })
 		return nil
 	case wire.TypeReason:
 		f, err := wire.ParseReason(b)
 		if err != nil {
 			return err
 		}
-		r.expect(f.Length, func(p []byte) { l.handler.Reason(l, f, wire.Escape(string(p))) })
+		r.expect(f.Length, func(p []byte) { l.common.handler.Reason(l, f, wire.Escape(string(p))) })
 		return nil
 	case wire.TypeAsk:
 		return handle(l, b, wire.ParseAsk, Handler.Ask)
@@ -363,7 +363,7 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		if err != nil {
 			return err
 		}
-		r.expect(f.Length, func(p []byte) { l.handler.Waits(l, f, p) })
+		r.expect(f.Length, func(p []byte) { l.common.handler.Waits(l, f, p) })
 		return nil
 	}
 	return fmt.Errorf("frame type %d on the control lane", t)
@@ -372,7 +372,7 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 func handle[F any](l *Link, b []byte, parse func([]byte) (F, error), use func(Handler, *Link, F)) error {
 	f, err := parse(b)
 	if err == nil {
-		use(l.handler, l, f)
+		use(l.common.handler, l, f)
 	}
 	return err
 }

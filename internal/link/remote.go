@@ -27,10 +27,10 @@ const recallMax = time.Second
 
 // withdraw ends the permission of a sink that is not full. The peer may be writing.
 func (l *Link) withdraw(g *remoteGrant) {
-	if !l.grants.ignored.Load() {
+	if !l.exchange().grants.ignored.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), recallMax)
 		if g.grant.Recall(ctx) != nil && ctx.Err() != nil {
-			l.grants.ignored.Store(true)
+			l.exchange().grants.ignored.Store(true)
 		}
 		cancel()
 	}
@@ -45,10 +45,10 @@ func (l *Link) shareSink(o *outbox, id uint64) {
 		return
 	}
 	p := a.payloads.Load()
-	if p == nil || p.can.RemoteMemory == nil || o == &l.control && p != a.first {
+	if p == nil || p.can.RemoteMemory == nil || o == &l.exchange().control && p != a.first {
 		return
 	}
-	s := l.grants.beginShare(id, p.can.RemoteMemory)
+	s := l.exchange().grants.beginShare(id, p.can.RemoteMemory)
 	if s == nil {
 		return
 	}
@@ -57,9 +57,9 @@ func (l *Link) shareSink(o *outbox, id uint64) {
 		g.end()
 		g, err = nil, p.conn.Err()
 	}
-	l.grants.endShare(s, g)
+	l.exchange().grants.endShare(s, g)
 	if err != nil { // The payload arrives through a pipe.
-		l.log.Debug("memory cannot be registered for remote writes", "bytes", len(s.Dst), "err", err)
+		l.common.log.Debug("memory cannot be registered for remote writes", "bytes", len(s.Dst), "err", err)
 		return
 	}
 	k := g.grant.Key()
@@ -138,7 +138,7 @@ func (b *flow) written(f wire.Written) error {
 		}
 		s.got += f.Length
 		s.next.advance(f.Length)
-		b.link.received.Add(uint64(f.Length))
+		b.link.exchange().received.Add(uint64(f.Length))
 	}
 	if g.release(s, isShared) {
 		s.Owner.Filled(s)

@@ -406,7 +406,7 @@ func newBreaking(t *testing.T) *breaking {
 	ha.offerGrant = func(g wire.OfferGrant) { p.grants <- g.Grant }
 	keep := func(*Link, error) (Purpose, bool) { p.detached <- struct{}{}; return NoPurpose, true }
 	for h, l := range map[*handler]**Link{ha: &p.a, hb: &p.b} {
-		*l = NewPending(h, Config{Peer: 7, Detached: keep}, func() {})
+		*l = newPending(h, Config{Peer: 7, Detached: keep}, func() {})
 		t.Cleanup((*l).Abort)
 	}
 	p.ca, p.cb = conns(t)
@@ -473,9 +473,9 @@ func TestRecallWhileConnBreaks(t *testing.T) {
 	})
 	p.a.Recall(x)
 	p.awaitDetached()
-	p.a.bulk.mu.Lock()
-	defer p.a.bulk.mu.Unlock()
-	if n := len(p.a.bulk.waiting); n > 0 {
+	p.a.exchange().bulk.mu.Lock()
+	defer p.a.exchange().bulk.mu.Unlock()
+	if n := len(p.a.exchange().bulk.waiting); n > 0 {
 		t.Errorf("%d transfers wait for the next connection, want none", n)
 	}
 }

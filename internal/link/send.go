@@ -10,13 +10,13 @@ import (
 // TakeCredit takes the credit for n bytes of payload without a grant. It reports false if the
 // credit is insufficient.
 func (l *Link) TakeCredit(c wire.Class, n int) bool {
-	charge := int64(n + frameCharge)
+	charge, credit := int64(n+frameCharge), &l.exchange().credit[c]
 	for {
-		have := l.credit[c].Load()
+		have := credit.Load()
 		if have < charge {
 			return false
 		}
-		if l.credit[c].CompareAndSwap(have, have-charge) {
+		if credit.CompareAndSwap(have, have-charge) {
 			return true
 		}
 	}
@@ -25,11 +25,12 @@ func (l *Link) TakeCredit(c wire.Class, n int) bool {
 // Consumed returns the credit for n bytes of payload to the peer. Small amounts are
 // collected before a frame is sent.
 func (l *Link) Consumed(c wire.Class, n int) {
-	owed := l.owed[c].Add(int64(n + frameCharge))
-	if owed < creditBytes/4 || !l.owed[c].CompareAndSwap(owed, 0) {
+	x := l.exchange()
+	owed := x.owed[c].Add(int64(n + frameCharge))
+	if owed < creditBytes/4 || !x.owed[c].CompareAndSwap(owed, 0) {
 		return
 	}
-	l.unread[c].Add(-owed)
+	x.unread[c].Add(-owed)
 	f := wire.Credit{Class: c, Bytes: uint32(owed)}
 	l.replies().post(f.Append)
 }
@@ -37,21 +38,21 @@ func (l *Link) Consumed(c wire.Class, n int) {
 // Buffer makes room for n bytes of payload that the peer has offered and that the Handler keeps. It
 // reports false if they would exceed the credit of the class together with the unconsumed payload.
 func (l *Link) Buffer(c wire.Class, n int) bool {
-	charge := int64(n + frameCharge)
-	if l.buffered.Add(charge)+l.unread[c].Load()-l.owed[c].Load() <= creditBytes {
+	charge, x := int64(n+frameCharge), l.exchange()
+	if x.buffered.Add(charge)+x.unread[c].Load()-x.owed[c].Load() <= creditBytes {
 		return true
 	}
-	l.buffered.Add(-charge)
+	x.buffered.Add(-charge)
 	return false
 }
 
 // Unbuffer undoes Buffer.
-func (l *Link) Unbuffer(n int) { l.buffered.Add(-int64(n + frameCharge)) }
+func (l *Link) Unbuffer(n int) { l.exchange().buffered.Add(-int64(n + frameCharge)) }
 
 // charge counts n bytes of payload that the peer has sent without a grant. The count is
 // exact: Consumed reduces it before it sends the credit.
 func (l *Link) charge(c wire.Class, n int) error {
-	if l.unread[c].Add(int64(n+frameCharge)) > creditBytes {
+	if l.exchange().unread[c].Add(int64(n+frameCharge)) > creditBytes {
 		return fmt.Errorf("more data of class %d than its credit allows", c)
 	}
 	return nil
@@ -60,7 +61,7 @@ func (l *Link) charge(c wire.Class, n int) error {
 // restore adds credit that the peer has returned. More than was taken is a protocol
 // error.
 func (l *Link) restore(f wire.Credit) error {
-	if l.credit[f.Class].Add(int64(f.Bytes)) > creditBytes {
+	if l.exchange().credit[f.Class].Add(int64(f.Bytes)) > creditBytes {
 		return fmt.Errorf("more credit of class %d than was taken", f.Class)
 	}
 	return nil
@@ -69,56 +70,59 @@ func (l *Link) restore(f wire.Credit) error {
 // Keep counts a frame without charge that the Handler keeps. If the peer has sent too many,
 // Keep ends the link and reports false.
 func (l *Link) Keep() bool {
-	if l.kept.Add(1) <= keptMax {
+	kept := &l.exchange().kept
+	if kept.Add(1) <= keptMax {
 		return true
 	}
-	l.kept.Add(-1)
+	kept.Add(-1)
 	l.Fail(fmt.Errorf("link: protocol error: more than %d unanswered offers, grants and queries", keptMax))
 	return false
 }
 
 // Dropped undoes Keep: the Handler no longer keeps the frame.
-func (l *Link) Dropped() { l.kept.Add(-1) }
+func (l *Link) Dropped() { l.exchange().kept.Add(-1) }
 
 // SendMessage sends m with a payload in one or more regions. The caller has taken credit for
 // it. The payload may be used again when SendMessage returns.
 func (l *Link) SendMessage(m wire.Message, payload []byte, more ...[]byte) {
 	m.Length = size(payload, more)
-	l.data.commitPayloadUnlock(m.Append(l.data.lockBuffer()), payload, more)
+	o := &l.exchange().data
+	o.commitPayloadUnlock(m.Append(o.lockBuffer()), payload, more)
 }
 
 // SendStep is SendMessage for a step of a collective.
 func (l *Link) SendStep(s wire.Step, payload []byte) {
 	s.Length = len(payload)
-	l.data.commitPayloadUnlock(s.AppendStep(l.data.lockBuffer()), payload, nil)
+	o := &l.exchange().data
+	o.commitPayloadUnlock(s.AppendStep(o.lockBuffer()), payload, nil)
 }
 
 // OfferMessage announces a message that needs a grant. The order of messages and offers is
 // kept. The bulk lane opens meanwhile.
 func (l *Link) OfferMessage(o wire.Offer) {
-	l.data.post(o.Append)
+	l.exchange().data.post(o.Append)
 	l.OpenBulk()
 }
 
 // OfferStep asks for the grant of a step. The bulk lane opens meanwhile.
 func (l *Link) OfferStep(s wire.Step) {
-	l.data.post(s.AppendOffer)
+	l.exchange().data.post(s.AppendOffer)
 	l.OpenBulk()
 }
 
 // Closed tells the peer that a communicator was closed. It arrives after all earlier messages
 // and steps.
 // A pending link keeps the frame.
-func (l *Link) Closed(c wire.Closed) { l.data.postQuiet(c.Append) }
+func (l *Link) Closed(c wire.Closed) { l.postQuiet(c.Append) }
 
 // replies returns the lane for grants, refusals and credit: the data lane if it is on a second
 // connection, which is faster. A reply there waits only for earlier frames, which the peer
 // reads independently of its application. The goodbye must stay the last frame of the lane.
 func (l *Link) replies() *outbox {
 	if l.fast.Load() {
-		return &l.data
+		return &l.exchange().data
 	}
-	return &l.control
+	return &l.exchange().control
 }
 
 // GrantStep tells the peer the number of the grant for a step.
@@ -139,7 +143,7 @@ func (l *Link) GrantOffer(g wire.OfferGrant) {
 func (l *Link) RefuseOffer(r wire.OfferRefuse) { l.replies().post(r.Append) }
 
 // Query asks the peer for its progress in an operation that this node waits for.
-func (l *Link) Query(p wire.Query) { l.control.commitUnlock(p.Append(l.control.lockBuffer()), 0) }
+func (l *Link) Query(p wire.Query) { l.exchange().control.send(p.Append) }
 
 // answersMax is the number of pending bytes on the control lane above which requests of the
 // peer are not answered. The peer can repeat them when it reads.
@@ -147,18 +151,19 @@ const answersMax = 64 << 10
 
 // answer sends the frame that add appends, unless too much is pending.
 func (l *Link) answer(add func(b []byte) []byte) {
-	b := l.control.lockBuffer()
+	o := &l.exchange().control
+	b := o.lockBuffer()
 	if len(b) < answersMax {
 		b = add(b)
 	}
-	l.control.commitUnlock(b, 0)
+	o.commitUnlock(b, 0)
 }
 
 // Answer answers a query. It drops the answer if the peer does not read.
 func (l *Link) Answer(w wire.Where) { l.answer(w.Append) }
 
 // Ask asks the peer for its calls that wait for other ranks.
-func (l *Link) Ask(a wire.Ask) { l.control.commitUnlock(a.Append(l.control.lockBuffer()), 0) }
+func (l *Link) Ask(a wire.Ask) { l.exchange().control.send(a.Append) }
 
 // AnswerAsk answers an Ask with an encoded list of waits. It drops the answer if the peer does not
 // read.
@@ -168,19 +173,19 @@ func (l *Link) AnswerAsk(w wire.Waits, list []byte) {
 
 // Revoke tells the peer that a communicator was revoked. A pending link keeps the frame.
 func (l *Link) Revoke(r wire.Revoke, text string) {
-	l.control.postQuiet(func(b []byte) []byte { return r.Append(b, text) })
+	l.exchange().control.postQuiet(func(b []byte) []byte { return r.Append(b, text) })
 }
 
 // Failed tells the peer that a node has failed.
 func (l *Link) Failed(f wire.Failed, text string) {
-	l.control.commitUnlock(f.Append(l.control.lockBuffer(), text), 1)
+	l.exchange().control.post(func(b []byte) []byte { return f.Append(b, text) })
 }
 
 // Gone tells the peer that a node has left.
-func (l *Link) Gone(g wire.Gone) { l.control.post(g.Append) }
+func (l *Link) Gone(g wire.Gone) { l.exchange().control.post(g.Append) }
 
 // Leaving tells the peer that a node leaves and only relays from now on.
-func (l *Link) Leaving(f wire.Leaving) { l.control.post(f.Append) }
+func (l *Link) Leaving(f wire.Leaving) { l.exchange().control.post(f.Append) }
 
 // viewsMax is the number of pending bytes on the control lane above which messages about views are
 // dropped.
@@ -189,32 +194,35 @@ const viewsMax = 4 * wire.ViewMessageMax
 // View sends a message about views, of at most wire.ViewMessageMax bytes. It reports false if the
 // message was dropped, since the peer does not read.
 func (l *Link) View(message []byte) bool {
-	b := l.control.lockBuffer()
+	o := &l.exchange().control
+	b := o.lockBuffer()
 	fits := len(b) <= viewsMax
 	if fits {
 		var f wire.View
 		b = f.Append(b, message)
 	}
-	l.control.commitUnlock(b, 0)
+	o.commitUnlock(b, 0)
 	return fits
 }
 
 // Reason tells the peer that an operation of this node has failed with text, because of r.Node. The
 // channel is closed when the peer has handled the frame, but not if the link ends first.
 func (l *Link) Reason(r wire.Reason, text string) (confirmed <-chan struct{}) {
-	number, confirmed := l.confirms.add()
-	b := r.Append(l.control.lockBuffer(), text)
+	x := l.exchange()
+	number, confirmed := x.confirms.add()
+	b := r.Append(x.control.lockBuffer(), text)
 	p := wire.Ping{Number: number}
-	l.control.commitUnlock(p.Append(b, wire.TypePing), 1)
+	x.control.commitUnlock(p.Append(b, wire.TypePing), 1)
 	return confirmed
 }
 
 // ConfirmedPing sends a ping. The channel is closed when the peer has answered; if the link ends
 // before, it never is.
 func (l *Link) ConfirmedPing() (confirmed <-chan struct{}) {
-	number, confirmed := l.confirms.add()
+	x := l.exchange()
+	number, confirmed := x.confirms.add()
 	p := wire.Ping{Number: number}
-	l.control.commitUnlock(p.Append(l.control.lockBuffer(), wire.TypePing), 0)
+	x.control.send(func(b []byte) []byte { return p.Append(b, wire.TypePing) })
 	return confirmed
 }
 
@@ -252,12 +260,12 @@ func (c *confirms) take(number uint64) {
 var beat = new(wire.Ping).Append(nil, wire.TypePong)
 
 // Beat sends a sign of life. Heard of the peer counts it, in shared memory after ReadLazy of the peer.
-func (l *Link) Beat() { l.control.sendLazy(beat) }
+func (l *Link) Beat() { l.exchange().control.sendLazy(beat) }
 
 // Ping makes the peer send a frame, which Heard counts.
 func (l *Link) Ping() {
 	var p wire.Ping
-	l.control.commitUnlock(p.Append(l.control.lockBuffer(), wire.TypePing), 0)
+	l.exchange().control.send(func(b []byte) []byte { return p.Append(b, wire.TypePing) })
 }
 
 func (l *Link) pong(p wire.Ping) {

@@ -68,13 +68,13 @@ func creditRun(t *testing.T, seed uint64, largest, senders int) {
 		t.Errorf("%d bytes were outstanding, with a credit of %d", m, creditBytes)
 	}
 	end := time.Now().Add(10 * time.Second)
-	for a.credit[wire.Collectives].Load()+b.owed[wire.Collectives].Load() != creditBytes {
+	for a.exchange().credit[wire.Collectives].Load()+b.exchange().owed[wire.Collectives].Load() != creditBytes {
 		if time.Now().After(end) {
-			t.Fatalf("credit %d, owed %d: together not %d", a.credit[wire.Collectives].Load(), b.owed[wire.Collectives].Load(), creditBytes)
+			t.Fatalf("credit %d, owed %d: together not %d", a.exchange().credit[wire.Collectives].Load(), b.exchange().owed[wire.Collectives].Load(), creditBytes)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if u, o := b.unread[wire.Collectives].Load(), b.owed[wire.Collectives].Load(); u != o {
+	if u, o := b.exchange().unread[wire.Collectives].Load(), b.exchange().owed[wire.Collectives].Load(); u != o {
 		t.Errorf("%d bytes count as unread, and %d are owed", u, o)
 	}
 	a.Abort()

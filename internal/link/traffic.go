@@ -16,12 +16,18 @@ type Traffic struct {
 // Traffic returns the byte counts of the link in both directions. The two are not of the same
 // instant.
 func (l *Link) Traffic() Traffic {
-	t := Traffic{Received: l.received.Load()}
-	o := &l.data
+	x := l.with.Load()
+	if x == nil {
+		l.making.Lock()
+		defer l.making.Unlock()
+		return Traffic{Sent: uint64(len(l.quiet))}
+	}
+	t := Traffic{Received: x.received.Load()}
+	o := &x.data
 	o.mu.Lock()
 	t.Sent = o.sent + uint64(len(o.pending))
 	o.mu.Unlock()
-	b := &l.bulk
+	b := &x.bulk
 	b.mu.Lock()
 	t.Sent += b.sent
 	if b.opening {

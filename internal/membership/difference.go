@@ -58,7 +58,20 @@ func (d *Difference) Apply(before View) (after View, err error) {
 	}
 	after.Nodes = append(after.Nodes, before.Nodes[from:]...)
 	after.Nodes = append(after.Nodes, d.Joined...)
+	for i := max(after.Size()-len(d.Joined), 1); i < after.Size(); i++ {
+		after.Nodes[i].share(&after.Nodes[i-1])
+	}
 	return after, nil
+}
+
+// share makes n share the memory of equal fields of another node.
+func (n *Node) share(other *Node) {
+	if n.Host == other.Host {
+		n.Host = other.Host
+	}
+	if slices.Equal(n.Endpoints, other.Endpoints) {
+		n.Endpoints = other.Endpoints
+	}
 }
 
 // Hash returns the hash of the view. Two views have the same hash only if their epochs, and all

@@ -66,7 +66,8 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 	m.before, m.view, m.watching = m.view, v, nil
 	m.setNear(m.neighborsIn(v))
-	for rank, n := range v.Nodes {
+	for rank := range v.Nodes {
+		n := &v.Nodes[rank]
 		slot, ok := m.slotOfLocked(n.ID)
 		if !ok {
 			slot = m.addPeerLocked(n, rank)
@@ -76,7 +77,7 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 			p.onDemand = true
 			m.addPendingLocked(slot)
 		}
-		p.rank, p.expected = rank, false
+		p.node, p.rank, p.expected = n, rank, false
 		m.relinkLocked(slot)
 		if !m.cfg.OnDemand && p.isPending() && !m.closing {
 			p.link.Need(link.Joining)
@@ -90,6 +91,9 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 			continue
 		case p.rank < 0 || p.rank >= v.Size() || v.Nodes[p.rank].ID != p.node.ID: // Nodes of v have their ranks in v by now.
 			e.kind, e.err = membership.AdoptedOut, errRemoved
+			if p.rank >= 0 && p.rank < m.before.Size() && p.node == &m.before.Nodes[p.rank] {
+				p.node = new(*p.node) // A view that is no longer adopted takes no memory.
+			}
 		case p.link == nil:
 			e.kind, e.err = membership.AdoptedUnlinked, errUnlinked
 		case p.state == membership.PeerLinked && m.cfg.Topology.IsFull(): // Nothing changes. In a sparse topology the engine may doubt it.

@@ -211,7 +211,7 @@ func (m *Mesh) unknownLocked(slot int, err error, others []Suspect) Cause {
 
 func (m *Mesh) suspectLocked(slot int, err error) Suspect {
 	p := &m.peers[slot]
-	return Suspect{Node: p.node, Err: err, rank: p.rank}
+	return Suspect{Node: *p.node, Err: err, rank: p.rank}
 }
 
 // noReasonLocked returns the error of a lost peer that has reported no reason.

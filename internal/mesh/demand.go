@@ -54,8 +54,7 @@ func (m *Mesh) addPending() {
 
 // addPendingLocked gives a pending link to a peer.
 func (m *Mesh) addPendingLocked(slot int) {
-	cfg := link.Config{Peer: slot, Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached}
-	m.peers[slot].link = link.NewPending(handler{m.engine, m}, cfg, func() { m.wanted.add(slot) })
+	m.peers[slot].link = m.pending.NewPending(slot)
 }
 
 // isLinked reports whether the link to the peer has, or had, a connection.
@@ -153,7 +152,7 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	if p.broken != nil && (m.isNear(p.node.ID) || p.brokenDirect) {
 		// A neighbor of an earlier view is dialed over relays, but its process may have ended.
 		brief, stop := context.WithTimeout(ctx, m.redialTimeout())
-		refused := m.isRefused(brief, p.node)
+		refused := m.isRefused(brief, *p.node)
 		stop()
 		if refused {
 			l.FailPending(p.broken)

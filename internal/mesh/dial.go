@@ -104,7 +104,7 @@ type dialing struct {
 
 func (m *Mesh) newDialing(slot int) *dialing {
 	here, p := m.node(m.self).Host, m.peer(slot)
-	n := p.node
+	n := *p.node
 	d := &dialing{
 		mesh: m, slot: slot, peer: p, node: n, sameHost: here != "" && here == n.Host,
 		addrs: n.AddrsFrom(here), whyNot: make(map[*Path]string),

@@ -197,7 +197,7 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	if p.node.ID != e.id {
 		return pass
 	}
-	d := decision{event: e, node: p.node, rank: p.rank, link: p.link}
+	d := decision{event: e, node: *p.node, rank: p.rank, link: p.link}
 	before := p.state
 	p.state, d.effects = p.state.Next(e.kind)
 	if d.report.Node != e.id { // This node has noticed it.

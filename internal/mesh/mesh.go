@@ -101,11 +101,12 @@ type Config struct {
 // changes from view to view. In the first view the slots are the ranks; nodes that are expected
 // later get the next free slots.
 type Mesh struct {
-	cfg    Config
-	self   int // the slot of this node
-	engine *engine.Engine
-	idle   link.IdleTimer
-	log    *slog.Logger
+	cfg     Config
+	self    int // the slot of this node
+	engine  *engine.Engine
+	idle    link.IdleTimer
+	pending *link.Common // of pending links
+	log     *slog.Logger
 
 	run  context.Context // ends with Close and Abort
 	stop context.CancelFunc
@@ -194,11 +195,12 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 		accepted: newConnSet[acceptedKey](), bulk: newConnSet[membership.NodeID](),
 	}
 	m.peers, m.slots = make([]peer, 0, cfg.View.Size()), make(map[membership.NodeID]int, cfg.View.Size())
-	for rank, n := range cfg.View.Nodes {
-		m.addPeerLocked(n, rank)
+	for rank := range cfg.View.Nodes {
+		m.addPeerLocked(&cfg.View.Nodes[rank], rank)
 	}
 	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, cfg.host(), runtime.NumCPU(), cfg.Paths)
 	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.HasRelay(), Log: cfg.Log})
+	m.pending = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached}, func(l *link.Link) { m.wanted.add(l.Peer) })
 	m.wanted.init()
 	m.setNear(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())

@@ -9,35 +9,37 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
-// A peer is the content of a slot. Mesh.mu guards it.
+// A peer is the content of a slot. Mesh.mu guards it. A node of a large world has one for each other node, so it is small.
 type peer struct {
-	node      membership.Node
-	rank      int        // the latest; -1 before the first view with the node
-	link      *link.Link // nil if it is not up
-	route     *route     // of link
-	expected  bool       // the node is in no view yet
-	accepting int        // accepted connections that may become the link
-	onDemand  bool       // the link is, or was, pending
+	node      *membership.Node // of the adopted view, if it is in that; not nil
+	rank      int              // the latest; -1 before the first view with the node
+	link      *link.Link       // nil if it is not up
+	route     *route           // of link
+	accepting int              // accepted connections that may become the link
+
+	state    membership.PeerState
+	expected bool // the node is in no view yet
+	onDemand bool // the link is, or was, pending
 	// brokenDirect says that the last connection did not go through relays. It is set with broken.
 	brokenDirect bool
-	broken       error     // why the last connection of the pending link ended; nil if it has not, or is replaced
-	relaying     bool      // the relay uses the link
-	linkedAt     time.Time // when the link got its last connection
-	cutOff       time.Time // since then the peer is a neighbor that is linked through relays that have all ended
-	left         bool      // the peer forwards nothing any more: it has left, or was gone when this node began to close
-	delivered    bool      // the peer leaves, and its peers have read all of its data; it may still relay
-	proposal     *route    // a connection that is being negotiated for the pending link, or nil
-	state        membership.PeerState
-	report       error      // the first report of another node since the peer was linked
-	reason       nodeError  // the last error that the peer has reported
-	loss         *LossError // the last loss of the peer, or nil
+	relaying     bool // the relay uses the link
+	left         bool // the peer forwards nothing any more: it has left, or was gone when this node began to close
+	delivered    bool // the peer leaves, and its peers have read all of its data; it may still relay
+
+	broken   error      // why the last connection of the pending link ended; nil if it has not, or is replaced
+	linkedAt time.Time  // when the link got its last connection
+	cutOff   time.Time  // since then the peer is a neighbor that is linked through relays that have all ended
+	proposal *route     // a connection that is being negotiated for the pending link, or nil
+	report   error      // the first report of another node since the peer was linked
+	reason   *nodeError // the last error that the peer has reported, or nil
+	loss     *LossError // the last loss of the peer, or nil
 
 	// processEnded reports whether the process of the peer has ended. It is nil until link
 	// has ended.
 	processEnded func() bool
 }
 
-func newPeer(n membership.Node, rank int) peer {
+func newPeer(n *membership.Node, rank int) peer {
 	return peer{node: n, rank: rank, state: membership.PeerLinked}
 }
 
@@ -55,7 +57,7 @@ func (m *Mesh) noteEndLocked(l *link.Link) {
 	}
 	if s := l.MemorySharer(); s != nil {
 		p.processEnded = s.PeerEnded()
-	} else if s := m.hostMemoryOf(p.node); s != nil {
+	} else if s := m.hostMemoryOf(*p.node); s != nil {
 		p.processEnded = s.PeerEnded(p.node.ID.String())
 	}
 }
@@ -63,8 +65,8 @@ func (m *Mesh) noteEndLocked(l *link.Link) {
 // hasLeft is peer.processEnded after a goodbye.
 func hasLeft() bool { return true }
 
-// addPeerLocked gives a node a slot.
-func (m *Mesh) addPeerLocked(n membership.Node, rank int) (slot int) {
+// addPeerLocked gives a node a slot. The node must not change.
+func (m *Mesh) addPeerLocked(n *membership.Node, rank int) (slot int) {
 	if len(m.free) == 0 {
 		slot = len(m.peers)
 		m.peers = append(m.peers, newPeer(n, rank))
@@ -89,7 +91,7 @@ func (m *Mesh) peer(slot int) peer {
 	return m.peers[slot]
 }
 
-func (m *Mesh) node(slot int) membership.Node { return m.peer(slot).node }
+func (m *Mesh) node(slot int) membership.Node { return *m.peer(slot).node }
 
 // Expect makes the mesh accept connections from nodes that are not in the view but may be in the
 // next one. They do not count as failed if they never connect, connect again, or lose their
@@ -103,7 +105,7 @@ func (m *Mesh) Expect(nodes []membership.Node) {
 		}
 		slot, known := m.slotOfLocked(n.ID)
 		if !known {
-			slot = m.addPeerLocked(n, -1)
+			slot = m.addPeerLocked(&n, -1)
 		}
 		p := &m.peers[slot]
 		p.expected, p.report = true, nil
@@ -121,7 +123,7 @@ func (m *Mesh) Forget(id membership.NodeID) {
 		return
 	}
 	l := m.peers[slot].link
-	m.peers[slot] = peer{} // From now on the end of l is ignored.
+	m.peers[slot] = peer{node: new(membership.Node)} // From now on the end of l is ignored.
 	delete(m.slots, id)
 	switch {
 	case l == nil:
@@ -178,7 +180,7 @@ func (m *Mesh) Detached() (slots []int) {
 // note describes the node of a slot in a log line.
 func (m *Mesh) note(slot int) slog.Attr {
 	p := m.peer(slot)
-	return describe(p.rank, p.node)
+	return describe(p.rank, *p.node)
 }
 
 func describe(rank int, n membership.Node) slog.Attr {

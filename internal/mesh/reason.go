@@ -27,9 +27,9 @@ type nodeError struct {
 	at    time.Time
 }
 
-// explains reports whether the error may be the reason why its node has ended now.
+// explains reports whether the error, if it is not nil, may be the reason why its node has ended now.
 func (r *nodeError) explains() bool {
-	return r.cause != (membership.NodeID{}) && time.Since(r.at) < reasonMax
+	return r != nil && r.cause != (membership.NodeID{}) && time.Since(r.at) < reasonMax
 }
 
 // Explain tells all peers that an operation of this node has failed with the error text, and
@@ -80,7 +80,7 @@ func (m *Mesh) peerExplained(l *link.Link, f wire.Reason, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p := &m.peers[l.Peer]; p.link == l {
-		p.reason = nodeError{cause: f.Node, lost: f.Lost, text: text, at: time.Now()}
+		p.reason = &nodeError{cause: f.Node, lost: f.Lost, text: text, at: time.Now()}
 	}
 }
 
@@ -94,7 +94,7 @@ func (m *Mesh) isLostLocked(slot int) bool {
 // explainLocked returns the error for the loss of a peer. If the peer has reported an error that a live
 // node has caused, that node explains its end. Otherwise the error is a [LossError].
 func (m *Mesh) explainLocked(slot int, err error) error {
-	if r := &m.peers[slot].reason; r.explains() && !r.lost {
+	if r := m.peers[slot].reason; r.explains() && !r.lost {
 		return m.explainedLocked(slot, err)
 	}
 	return m.lossLocked(slot, err)

@@ -44,14 +44,14 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 	case err == nil:
 		p.route = nil
 		return link.NoPurpose, true
-	case l.MemorySharer() != nil || p.state.IsGone() || p.state == membership.PeerDoubted || !isRelayed && !m.refuses(p.node):
+	case l.MemorySharer() != nil || p.state.IsGone() || p.state == membership.PeerDoubted || !isRelayed && !m.refuses(*p.node):
 		return link.NoPurpose, false
 	}
 	p.broken, p.brokenDirect, p.route = err, !isRelayed, nil
 	if again = l.Purpose(); again == link.NoPurpose {
 		again = link.Again
 	}
-	m.log.Info("a link to a node broke and is dialed again", describe(p.rank, p.node), "reason", err)
+	m.log.Info("a link to a node broke and is dialed again", describe(p.rank, *p.node), "reason", err)
 	return again, true
 }
 

@@ -56,7 +56,7 @@ func (m *Messages) arrive(a *arrival) (used, unexpected bool) {
 // arriveLocked passes a message to the receive that waits for it, or keeps it. Before Open, it keeps
 // all messages, except those of links that Refuse has named.
 func (m *Messages) arriveLocked(fx *Effects, a *arrival) (used, unexpected bool) {
-	rank, isMember := m.rankOf[a.link.Peer]
+	rank, isMember := m.rankOf.Of(a.link.Peer)
 	switch {
 	case m.err != nil:
 		return false, false
@@ -112,7 +112,7 @@ func (m *Messages) Claim(l *link.Link, f wire.Message) (claim uint64, ok bool) {
 }
 
 func (m *Messages) claimLocked(fx *Effects, l *link.Link, f wire.Message) (claim uint64, ok bool) {
-	rank, isMember := m.rankOf[l.Peer]
+	rank, isMember := m.rankOf.Of(l.Peer)
 	if m.err != nil || !isMember {
 		return 0, false
 	}

@@ -38,7 +38,7 @@ func (o *owner) Spawn(f func()) { go f() }
 func newOwner() (*owner, *link.Link) {
 	l, o := new(link.Link), &owner{early: func() {}, late: func() {}}
 	o.messages = New(Config{Owner: o, Poller: &poll.Poller{Links: make([]*link.Link, 2), Active: new(atomic.Int64)}, Clock: clock{}, EagerMax: 10})
-	o.messages.Open([]*link.Link{nil, l}, map[int]int{0: 1})
+	o.messages.Open([]*link.Link{nil, l}, NewRanks([]*link.Link{nil, l}))
 	return o, l
 }
 

@@ -63,8 +63,8 @@ type Messages struct {
 	mu        sync.Mutex
 	opened    bool
 	links     []*link.Link
-	ranks     []int         // all ranks
-	rankOf    map[int]int   // by peer slot
+	rankOf    *Ranks
+	allRanks  func() []int  // made by the first call that waits: the ranks of many communicators get no message
 	err       error         // of calls that begin now; nil if they may
 	left      map[int]error // of calls that need the rank, which has left
 	lastLeft  error         // the value in left of the rank that left last
@@ -88,15 +88,13 @@ func New(cfg Config) *Messages {
 
 // Open sets the link to each rank, and the rank of each peer slot. It drops the messages that have
 // arrived from peers without a rank.
-func (m *Messages) Open(links []*link.Link, rankOf map[int]int) {
+func (m *Messages) Open(links []*link.Link, rankOf *Ranks) {
 	m.update(func(fx *Effects) {
 		m.opened, m.links, m.rankOf = true, links, rankOf
-		for rank := range links {
-			m.ranks = append(m.ranks, rank)
-		}
+		m.allRanks = sync.OnceValue(func() []int { return upTo(len(links)) })
 		for i := range m.unopened {
 			a := &m.unopened[i]
-			if rank, ok := rankOf[a.link.Peer]; ok {
+			if rank, ok := rankOf.Of(a.link.Peer); ok {
 				a.source = rank
 				m.keepLocked(fx, a)
 			} else {
@@ -261,14 +259,22 @@ func (m *Messages) update(transition func(fx *Effects)) {
 // await blocks until done has a value and returns true, or until ctx ends and returns false.
 // Meanwhile it may poll the link of rank, or all links if rank is Any.
 func (m *Messages) await(ctx context.Context, done <-chan struct{}, rank int) bool {
-	ranks := m.ranks
-	if rank != Any {
-		ranks = ranks[rank : rank+1]
-	}
 	if _, ok := ctx.Deadline(); ok {
 		m.limited.Add(1)
 		defer m.limited.Add(-1)
-		return m.cfg.Poller.Wait(ctx, done, ranks)
+	}
+	ranks := m.allRanks()
+	if rank != Any {
+		ranks = ranks[rank : rank+1]
 	}
 	return m.cfg.Poller.Wait(ctx, done, ranks)
+}
+
+// upTo returns the numbers from 0 to n-1.
+func upTo(n int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = i
+	}
+	return list
 }

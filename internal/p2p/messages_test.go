@@ -22,7 +22,7 @@ func TestRefused(t *testing.T) {
 	const long = math.MaxInt
 	l := new(link.Link)
 	m := New(Config{Poller: &poll.Poller{}, Clock: clock{}})
-	m.Open([]*link.Link{nil, l}, map[int]int{1: 1})
+	m.Open([]*link.Link{nil, l}, NewRanks([]*link.Link{nil, l}))
 	s := &Send{messages: m, id: 5, rank: 1, typ: 5, size: long, done: make(chan struct{}, 1)}
 	m.sends[5] = s
 	m.Refused(l, wire.OfferRefuse{ID: 5, Room: long - 1, Type: 5})

@@ -37,8 +37,8 @@ type Algorithm struct {
 	Placed bool
 
 	// PerPeer is the least number of messages that every rank receives from each other rank, or 0. If it is positive, the
-	// work of every rank grows with the number of ranks, and the algorithm can be excluded for many ranks and short
-	// vectors without its plans.
+	// work of every rank grows with the number of ranks, and in shared memory the algorithm can be excluded for many ranks and short
+	// vectors without its plans. Over links the cost model has a bound for all algorithms.
 	PerPeer int
 
 	// Fits reports whether the algorithm is suitable for a number of ranks. It would be correct

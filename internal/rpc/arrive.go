@@ -43,7 +43,7 @@ func (s *Service) poll(prompt bool) {
 
 // take takes or refuses a message.
 func (s *Service) take(m Message) {
-	p := &s.peers[m.Source]
+	p := s.peer(m.Source)
 	ok, err := p.accept(m.Bytes)
 	if err != nil {
 		s.broken(m.Source, err)

@@ -158,7 +158,7 @@ func TestUnreadAnswers(t *testing.T) {
 	}
 	x := &rawPeer{t: t, port: w.ports[1], came: make(chan struct{}, 1)}
 	x.arrived = x.ring
-	p := &s.peers[1]
+	p := s.peer(1)
 	for id := uint64(1); id <= 2*limit; id++ {
 		x.call(id, "f", nil)
 		until(s, func() bool { return p.held == 0 }) // No call is in flight at the peer.
@@ -331,7 +331,7 @@ func TestAnnouncedAndNotSent(t *testing.T) {
 		if err := <-broken; !strings.Contains(err.Error(), "rank 1 has announced 1064 messages and sends none") {
 			t.Errorf("broken: %v", err)
 		}
-		if most := s.peers[1].takingMax(); len(p.done) != most || p.refused != 20_000-most {
+		if most := s.peer(1).takingMax(); len(p.done) != most || p.refused != 20_000-most {
 			t.Errorf("%d messages are awaited and %d were refused, want %d awaited", len(p.done), p.refused, most)
 		}
 		for _, done := range p.done {

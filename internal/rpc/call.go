@@ -49,7 +49,7 @@ func (s *Service) Call(ctx context.Context, to int, fn string, args []byte) ([]b
 		ctx, cancel = context.WithTimeout(ctx, s.cfg.Timeout)
 		defer cancel()
 	}
-	c := s.newCall(&s.peers[to], fn, len(args))
+	c := s.newCall(s.peer(to), fn, len(args))
 	if err := c.enter(ctx); err != nil {
 		return nil, err
 	}

@@ -172,10 +172,10 @@ func TestCancelOvertakes(t *testing.T) {
 		close(sent)
 	}()
 	s := w.services[0]
-	until(s, func() bool { return s.peers[1].taking == 1 })
+	until(s, func() bool { return s.peer(1).taking == 1 })
 	x.cancel(1)
 	x.cancel(2) // No call has this ID.
-	until(s, func() bool { return len(s.peers[1].early) == 2 })
+	until(s, func() bool { return len(s.peer(1).early) == 2 })
 	close(free)
 	<-sent
 	if a, _ := x.answer(); a.ID != 1 || a.Status != wire.RemoteEnded {

@@ -360,11 +360,11 @@ func (x *rawPeer) ring() {
 func until(s *Service, is func() bool) {
 	for {
 		for i := range s.peers {
-			s.peers[i].mu.Lock()
+			s.peer(i).mu.Lock()
 		}
 		ok := is()
 		for i := range s.peers {
-			s.peers[i].mu.Unlock()
+			s.peer(i).mu.Unlock()
 		}
 		if ok {
 			return

@@ -132,7 +132,7 @@ func TestClose(t *testing.T) {
 	for range 3 {
 		<-began
 	}
-	until(s, func() bool { return s.peers[1].window.waiting.Len() == 1 })
+	until(s, func() bool { return s.peer(1).window.waiting.Len() == 1 })
 	s.Close(errTestClosed)
 	s.Close(errors.New("again")) // This changes nothing.
 	s.Lost(1, errTestLost)

@@ -44,9 +44,10 @@ type peer struct {
 // without an answer, so only one that breaks the protocol needs more.
 const repliesMax = inFlightMax
 
-func (p *peer) init(s *Service, rank int) {
-	p.service, p.rank = s, rank
+func newPeer(s *Service, rank int) *peer {
+	p := &peer{service: s, rank: rank}
 	p.window.callsMax, p.window.bytesMax = s.cfg.InFlight, int64(s.cfg.InFlightBytes)
+	return p
 }
 
 // requestBytesMax returns the maximum bytes of all calls of a peer in flight, as

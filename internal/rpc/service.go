@@ -108,7 +108,11 @@ type Service struct {
 	rank int
 	cfg  Config
 
-	peers []peer // by rank, including this one
+	// peers has the ranks, including this one, that a call, a message or a loss was about. [Service.peer] adds one: most
+	// ranks of a large world never call each other.
+	peers  []atomic.Pointer[peer]
+	adding sync.Mutex
+	ending *ending // of peers that are added from now on; guarded by adding
 
 	registering sync.Mutex
 	functions   atomic.Pointer[map[string]*function]
@@ -139,12 +143,9 @@ func New(port Port, rank, size int, cfg Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{port: port, rank: rank, cfg: cfg, peers: make([]peer, size), idle: make(chan struct{})}
+	s := &Service{port: port, rank: rank, cfg: cfg, peers: make([]atomic.Pointer[peer], size), idle: make(chan struct{})}
 	s.functions.Store(new(map[string]*function))
 	s.work.Store(1)
-	for i := range s.peers {
-		s.peers[i].init(s, i)
-	}
 	return s, nil
 }
 
@@ -180,16 +181,43 @@ func checkName(fn string) error {
 
 // Lost reports that a rank has left or failed: current and later calls to it fail with
 // a LostError with err, and handlers of its calls are cancelled.
-func (s *Service) Lost(rank int, err error) { s.peers[rank].end(&ending{err: err}) }
+func (s *Service) Lost(rank int, err error) { s.peer(rank).end(&ending{err: err}) }
+
+// peer returns the state shared with a rank.
+func (s *Service) peer(rank int) *peer {
+	if p := s.peers[rank].Load(); p != nil {
+		return p
+	}
+	s.adding.Lock()
+	defer s.adding.Unlock()
+	p := s.peers[rank].Load()
+	if p == nil {
+		p = newPeer(s, rank)
+		p.ending = s.ending
+		s.peers[rank].Store(p)
+	}
+	return p
+}
+
+// eachPeer calls f for the peers that [Service.peer] has added.
+func (s *Service) eachPeer(f func(p *peer)) {
+	for i := range s.peers {
+		if p := s.peers[i].Load(); p != nil {
+			f(p)
+		}
+	}
+}
 
 // Close ends current and later calls with a ClosedError with err, and cancels all
 // handlers. It does not wait for them; see Wait. Only the first Close counts.
 func (s *Service) Close(err error) {
 	s.closing.Do(func() {
 		s.closed.Store(true)
-		for i := range s.peers {
-			s.peers[i].end(&ending{closed: true, err: err})
-		}
+		e := &ending{closed: true, err: cmp.Or(err, errClosed)}
+		s.adding.Lock()
+		s.ending = e
+		s.adding.Unlock()
+		s.eachPeer(func(p *peer) { p.end(e) })
 		s.release()
 	})
 }
@@ -240,7 +268,7 @@ func (s *Service) send(to int, parts ...[]byte) error {
 	for _, part := range parts {
 		n += len(part)
 	}
-	p := &s.peers[to]
+	p := s.peer(to)
 	if ok, err := p.accept(n); !ok {
 		return cmp.Or(err, ErrRefused)
 	}
@@ -258,7 +286,7 @@ func (s *Service) broken(rank int, err error) {
 		panic(err)
 	}
 	err = fmt.Errorf("rpc: protocol error: %w", err)
-	if s.peers[rank].end(&ending{err: err}) && s.cfg.Broken != nil {
+	if s.peer(rank).end(&ending{err: err}) && s.cfg.Broken != nil {
 		s.cfg.Broken(rank, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -444,14 +445,45 @@ func (c *codec) nodes(v *[]membership.Node) {
 		}
 		*v = make([]membership.Node, n)
 	}
+	shared := sharedTexts{names: make(map[string]string)}
 	for i := range *v {
 		node := &(*v)[i]
 		c.id((*[16]byte)(&node.ID))
 		c.addrs(&node.Addrs)
 		c.name(&node.Host, nameBytesMax)
 		c.name(&node.Name, nameBytesMax)
-		c.endpoints(&node.Endpoints)
+		if c.endpoints(&node.Endpoints); !c.encoding {
+			shared.in(node)
+		}
 	}
+}
+
+// sharedTexts lets the decoded nodes of a message share equal names of hosts and transports, and equal lists of endpoints. A node of a
+// large world keeps all others in memory.
+type sharedTexts struct {
+	names map[string]string
+	last  []membership.Endpoint // of a node
+}
+
+// in replaces texts of a node by equal ones of earlier nodes. No other goroutine knows the node.
+func (s *sharedTexts) in(n *membership.Node) {
+	n.Host = s.name(n.Host)
+	if slices.Equal(n.Endpoints, s.last) {
+		n.Endpoints = s.last
+		return
+	}
+	for i := range n.Endpoints {
+		n.Endpoints[i].Transport = s.name(n.Endpoints[i].Transport)
+	}
+	s.last = n.Endpoints
+}
+
+func (s *sharedTexts) name(text string) string {
+	if known, ok := s.names[text]; ok {
+		return known
+	}
+	s.names[text] = text
+	return text
 }
 
 // printable reports whether a terminal or log shows all characters of s unchanged.

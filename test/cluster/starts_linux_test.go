@@ -94,7 +94,7 @@ the maximum.
 		}
 	}
 	t.Run("sparse", func(t *testing.T) { r.sparse(t, startsNumber(t, "STARTS_SPARSE", 32)) })
-	t.Run("unlinked", func(t *testing.T) { r.unlinked(t, 64, startsNumber(t, "STARTS_NODES", 512)) })
+	t.Run("unlinked", func(t *testing.T) { n := startsNumber(t, "STARTS_NODES", 512); r.unlinked(t, n/2+16, n) })
 	t.Log("\n" + r.String())
 	writeReport(t, r.String())
 }

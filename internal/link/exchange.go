@@ -1,0 +1,127 @@
+package link
+
+import (
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// A Common has the settings that the links of a node share.
+type Common struct {
+	handler  Handler
+	log      *slog.Logger
+	idle     *IdleTimer
+	detached func(*Link, error) (Purpose, bool) // Config.Detached
+	need     func(*Link)                        // see NewPending; may be nil
+}
+
+// NewCommon returns a Common with the fields IdleTimer, Detached and Log of cfg. See [Common.NewPending] for need.
+func NewCommon(h Handler, cfg Config, need func(*Link)) *Common {
+	c := &Common{handler: h, log: cfg.Log, idle: cfg.IdleTimer, detached: cfg.Detached, need: need}
+	if c.idle == nil {
+		c.idle = new(IdleTimer)
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// An exchange is the part of a link that its first frame or connection needs: the outboxes of the lanes, grants and credit.
+type exchange struct {
+	control outbox
+	data    outbox
+	bulk    bulk
+	grants  grants
+	claims  grants // for messages on the data lane
+
+	credit [wire.Classes]atomic.Int64 // for sending
+	unread [wire.Classes]atomic.Int64 // received, and the credit not returned
+	owed   [wire.Classes]atomic.Int64 // consumed, and the credit not returned
+	heard  atomic.Uint64              // frames received on the control lane
+
+	received atomic.Uint64 // bytes on the data and bulk lanes
+
+	confirms confirms
+
+	kept     atomic.Int64 // frames without charge that the Handler keeps
+	buffered atomic.Int64 // bytes of granted payload that the Handler keeps; see Buffer
+
+	handled [wire.Lanes]uint64 // counted frames of earlier attachments; see wire.Resume. Link.ending guards it
+}
+
+// exchange returns the exchange of the link, and makes it if there is none. The caller may hold any lock but Link.making.
+func (l *Link) exchange() *exchange {
+	if x := l.with.Load(); x != nil {
+		return x
+	}
+	return l.makeExchange()
+}
+
+func (l *Link) makeExchange() *exchange {
+	l.making.Lock()
+	defer l.making.Unlock()
+	if x := l.with.Load(); x != nil {
+		return x
+	}
+	x := new(exchange)
+	for c := range x.credit {
+		x.credit[c].Store(creditBytes)
+	}
+	x.control.init(l, wire.Control)
+	x.data.init(l, wire.Data)
+	x.bulk.link = l
+	x.grants.init()
+	x.claims.init()
+	x.data.pending, x.data.queued = l.quiet, uint32(l.quietFrames)
+	l.quiet, l.quietFrames = nil, 0
+	if l.dropping {
+		x.close()
+	}
+	l.with.Store(x)
+	return x
+}
+
+// close drops all frames that are sent from now on.
+func (x *exchange) close() {
+	x.control.close()
+	x.data.close()
+	x.bulk.close()
+}
+
+// dropFrames drops all frames that are sent from now on.
+func (l *Link) dropFrames() {
+	l.making.Lock()
+	l.dropping, l.quiet = true, nil
+	x := l.with.Load()
+	l.making.Unlock()
+	if x != nil {
+		x.close()
+	}
+}
+
+// postQuiet is [outbox.postQuiet] for a frame on the data lane. A link without an exchange needs none for it: a node tells all
+// others that it has closed a communicator.
+func (l *Link) postQuiet(add func(b []byte) []byte) {
+	if !l.keepQuiet(add) {
+		l.exchange().data.postQuiet(add)
+	}
+}
+
+// keepQuiet keeps a frame that needs no connection for the exchange to come. It reports false if there is an exchange, or no room.
+func (l *Link) keepQuiet(add func(b []byte) []byte) bool {
+	if l.with.Load() != nil {
+		return false
+	}
+	l.making.Lock()
+	defer l.making.Unlock()
+	switch {
+	case l.with.Load() != nil || len(l.quiet) > quietMax-wire.FrameSizeMax:
+		return false
+	case !l.dropping:
+		l.quiet = add(l.quiet)
+		l.quietFrames++
+	}
+	return true
+}

@@ -1,0 +1,52 @@
+package p2p
+
+import "github.com/nexar-go/nexar/internal/link"
+
+// Ranks has the rank of each peer slot of a communicator.
+type Ranks struct {
+	bySlot []int32     // the rank plus 1; 0: none
+	few    map[int]int // in place of bySlot if the ranks have few of the slots
+}
+
+// slotsPerRank is the largest number of slots for each rank for which Ranks has a list of all slots.
+const slotsPerRank = 8
+
+// NewRanks returns the Ranks of links, in the order of ranks. A link may be nil.
+func NewRanks(links []*link.Link) *Ranks {
+	r, end := new(Ranks), 0
+	for _, l := range links {
+		if l != nil {
+			end = max(end, l.Peer+1)
+		}
+	}
+	if end > slotsPerRank*len(links) {
+		r.few = make(map[int]int, len(links))
+	} else {
+		r.bySlot = make([]int32, end)
+	}
+	for rank, l := range links {
+		switch {
+		case l == nil:
+		case r.few != nil:
+			r.few[l.Peer] = rank
+		default:
+			r.bySlot[l.Peer] = int32(rank + 1)
+		}
+	}
+	return r
+}
+
+// Of returns the rank of a slot. A nil Ranks has none.
+func (r *Ranks) Of(slot int) (rank int, ok bool) {
+	switch {
+	case r == nil:
+		return 0, false
+	case r.few != nil:
+		rank, ok = r.few[slot]
+		return rank, ok
+	case slot < 0 || slot >= len(r.bySlot):
+		return 0, false
+	}
+	rank = int(r.bySlot[slot]) - 1
+	return rank, rank >= 0
+}
