@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
@@ -12,10 +13,18 @@ import (
 // Close ends all operations, says goodbye to all peers, waits until they have read it or
 // ctx ends, and closes the transports. It logs a warning for each peer that has not read everything.
 // Concurrent calls wait for the first one and return its result.
-func (m *Mesh) Close(ctx context.Context) error {
+func (m *Mesh) Close(ctx context.Context) error { return m.Leave(ctx, nil) }
+
+// Leave is Close for a node that tells the seed that it leaves, by the function report, unless that is nil. Leave calls it once,
+// before the first goodbye to a neighbor, so that no node takes the end of a link for a failure. Goodbyes over relays come earlier: as
+// long as this node is in the newest view, all relays have a route to it.
+func (m *Mesh) Leave(ctx context.Context, report func()) error {
+	if report == nil {
+		report = func() {}
+	}
 	var mu sync.Mutex
 	var unread []int // slots
-	err := m.end(ctx, func(ctx context.Context, l *link.Link) {
+	err := m.end(ctx, report, func(ctx context.Context, l *link.Link) {
 		if !l.Close(ctx) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -32,13 +41,13 @@ func (m *Mesh) Close(ctx context.Context) error {
 func (m *Mesh) Abort() {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = m.end(now, func(_ context.Context, l *link.Link) { l.Abort() }, nil)
+	_ = m.end(now, func() {}, func(_ context.Context, l *link.Link) { l.Abort() }, nil)
 }
 
 // end prevents new links, and ends operations, links and goroutines, and closes the transports
 // of paths. sayGoodbye ends the links to peers that expect a goodbye. Before the first goodbye,
 // end waits until pending links with frames have connections or ctx ends.
-func (m *Mesh) end(ctx context.Context, sayGoodbye func(context.Context, *link.Link), paths []Path) error {
+func (m *Mesh) end(ctx context.Context, report func(), sayGoodbye func(context.Context, *link.Link), paths []Path) error {
 	m.mu.Lock()
 	first := !m.closing
 	m.closing = true
@@ -47,11 +56,14 @@ func (m *Mesh) end(ctx context.Context, sayGoodbye func(context.Context, *link.L
 		<-m.closed
 		return m.closeErr
 	}
+	if m.cfg.Relay == nil {
+		report()
+	}
 	m.awaitNeeded(ctx)
 	links := m.closeLinks()
 	m.engine.Close()
 	if m.cfg.Relay != nil {
-		m.endRelayed(ctx, links, sayGoodbye)
+		m.endRelayed(ctx, links, report, sayGoodbye)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, nearCloseMax)
 		defer cancel()
@@ -68,12 +80,32 @@ func (m *Mesh) end(ctx context.Context, sayGoodbye func(context.Context, *link.L
 	m.stop()
 	m.accepted.close()
 	m.bulk.close()
+	m.awaitTasks()
 	for _, p := range paths {
 		m.closeErr = errors.Join(m.closeErr, p.Transport.Close())
 	}
 	m.wg.Wait()
 	close(m.closed)
 	return m.closeErr
+}
+
+// tasksMax bounds the wait for the end of dials and handshakes.
+const tasksMax = time.Second
+
+// awaitTasks waits until the goroutines of the mesh have ended, and have closed the connections that became no links: a transport that
+// is closed before tells the peers nothing, and they would wait until the connections are silent for too long.
+func (m *Mesh) awaitTasks() {
+	ended := make(chan struct{})
+	go func() {
+		m.wg.Wait()
+		close(ended)
+	}()
+	late := time.NewTimer(tasksMax)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+	}
 }
 
 // closeLinks returns the current links, each with the effects of closing. It waits until the

@@ -17,7 +17,6 @@ const relayQuiet = 100 * time.Millisecond
 // announceDelivered tells the neighbors that this node leaves and that its peers have read all of its data.
 func (m *Mesh) announceDelivered() {
 	m.mu.Lock()
-	m.peers[m.self].delivered = true
 	others := m.relayingLocked(nil)
 	m.mu.Unlock()
 	for _, l := range others {
@@ -42,6 +41,10 @@ func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 	defer m.passing.Unlock()
 	m.mu.Lock()
 	slot, ok := m.slotOfLocked(f.Node)
+	if ok && slot == m.self && m.peers[l.Peer].link == l {
+		m.peers[l.Peer].releases = true
+		m.wakeLocked()
+	}
 	isNews := m.cfg.Relay != nil && ok && slot != m.self && !m.peers[slot].delivered && m.peers[l.Peer].link == l
 	others := m.relayingLocked(l)
 	m.mu.Unlock()
@@ -55,7 +58,7 @@ func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 	m.mu.Lock()
 	p := &m.peers[slot]
 	p.delivered = true
-	isEnd := p.isPending() && !p.state.IsGone() && !m.closing
+	isEnd := p.isPending() && (!p.state.IsGone() || m.closing)
 	m.wakeLocked()
 	isSoon := m.linksSoon || m.closing
 	m.linksSoon = true
@@ -73,6 +76,55 @@ func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 			m.leaveUnlinked(slot, event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l, relays: true})
 		})
 	}
+}
+
+// releaseRelays tells the neighbors that only relay, and are not in the newest view, that this node needs them no more: it has
+// a link to each neighbor in that view, so all routes to nodes that stay are over links of that view.
+func (m *Mesh) releaseRelays() {
+	m.mu.Lock()
+	isDue := m.cfg.Relay != nil && m.findLocked(isReleasable) >= 0
+	m.mu.Unlock()
+	if !isDue {
+		return
+	}
+	newest := m.newest()
+	if _, in := newest.Rank(m.cfg.Self); !in {
+		return
+	}
+	m.mu.Lock()
+	for id := range m.neighborsIn(newest) {
+		if slot, known := m.slotOfLocked(id); !known || !m.peers[slot].relaying && !m.peers[slot].hasStopped() {
+			m.mu.Unlock()
+			return
+		}
+	}
+	stays, released := newest.Set(), []*link.Link(nil)
+	for slot := range m.peers {
+		p := &m.peers[slot]
+		if isReleasable(slot, p) && !stays[p.node.ID] {
+			p.released = true
+			released = append(released, p.link)
+		}
+	}
+	m.mu.Unlock()
+	for _, l := range released {
+		l.Leaving(wire.Leaving{Node: m.node(l.Peer).ID})
+	}
+}
+
+func isReleasable(_ int, p *peer) bool { return p.relaying && p.delivered && !p.released }
+
+// isReleasedLocked reports whether all neighbors that do not leave, one at least, need this node no more.
+func (m *Mesh) isReleasedLocked() bool {
+	is := false
+	for slot := range m.peers {
+		if p := &m.peers[slot]; p.relaying && !p.delivered && !p.hasStopped() {
+			if is = p.releases; !is {
+				return false
+			}
+		}
+	}
+	return is
 }
 
 // wakeLocked wakes the goroutines that wait for a change of a peer.
@@ -130,8 +182,8 @@ func (m *Mesh) noteStopped(slot int, id membership.NodeID) {
 	}
 }
 
-// relayForOthers relays frames of others until they reach each other without this node. It ends earlier if nothing was relayed for
-// HeartbeatTimeout, or if ctx ends.
+// relayForOthers relays frames of others until they reach each other without this node, or say that they need it no more. It
+// ends earlier if nothing was relayed for HeartbeatTimeout, or if ctx ends.
 func (m *Mesh) relayForOthers(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -139,19 +191,23 @@ func (m *Mesh) relayForOthers(ctx context.Context) {
 		m.cfg.Relay.endpoint.AwaitQuiet(ctx, m.GoodbyeTimeout()/2)
 		cancel()
 	})
+	m.wg.Go(func() {
+		m.awaitOthers(ctx, m.isReleasedLocked)
+		cancel()
+	})
 	m.mu.Lock()
 	v := m.relayViewLocked()
 	m.mu.Unlock()
 	n, isNeeded := 0, true
 	m.awaitOthers(ctx, func() bool { n, isNeeded = m.othersLocked(v); return !isNeeded })
-	for !isNeeded && n > 1 && ctx.Err() == nil {
-		// Frames may be in flight, and reports that other nodes leave as well.
+	for !isNeeded && n > 0 && ctx.Err() == nil {
+		// Frames may be in flight, also acknowledgements for one other node, and reports that other nodes leave as well.
 		quiet, stop := context.WithCancel(ctx)
 		m.wg.Go(func() {
 			m.cfg.Relay.endpoint.AwaitQuiet(quiet, relayQuiet)
 			stop()
 		})
-		m.awaitOthers(quiet, func() bool { n, isNeeded = m.othersLocked(v); return n < 2 || isNeeded })
+		m.awaitOthers(quiet, func() bool { n, isNeeded = m.othersLocked(v); return n == 0 || isNeeded })
 		isQuiet := quiet.Err() != nil
 		stop()
 		if isQuiet && !isNeeded {

@@ -273,6 +273,7 @@ func (m *Mesh) attach(l *link.Link, s transport.Sender, r transport.Receiver) {
 	}
 	if m.setRelaying(l, true) {
 		m.reroute()
+		m.releaseRelays()
 	}
 }
 
@@ -360,7 +361,8 @@ func (m *Mesh) linkNeighbors() {
 	m.mu.Lock()
 	for slot := range m.peers {
 		p := &m.peers[slot]
-		if slot == m.self || p.link == nil || p.expected || p.state.IsGone() || m.closing || !m.isNear(p.node.ID) {
+		if slot == m.self || p.link == nil || p.expected || p.state.IsGone() && p.state != membership.PeerClosed || p.delivered || p.left ||
+			m.closing && !m.isInViewsLocked() || !m.isNear(p.node.ID) {
 			continue
 		}
 		switch {
@@ -387,12 +389,13 @@ func (m *Mesh) linkNeighbors() {
 	if isWaiting {
 		time.AfterFunc(cutOffMax, m.linkNeighbors)
 	}
+	m.releaseRelays()
 }
 
 // noteNewest is updateNear with a relay, when the world has formed.
 func (m *Mesh) noteNewest() {
 	m.mu.Lock()
-	formed := m.formed && !m.closing
+	formed := m.formed && (!m.closing || m.isInViewsLocked())
 	m.mu.Unlock()
 	if m.cfg.Relay != nil && formed {
 		m.updateNear()
@@ -421,14 +424,15 @@ func (m *Mesh) updateNear() {
 func (p *peer) isRelayed() bool { return p.route != nil && p.route.path != nil && p.route.path.Relay }
 
 // breakRelayed ends the connection of a link to a neighbor that goes through relays, and reports whether there was one. The
-// link is dialed again, without relays. If frames are lost, it is reset. l is nil if the peer has no link.
+// link is dialed again, without relays. If frames are lost, it is reset. l is nil if the peer has no link. A node that closes breaks
+// none: its goodbyes may be on the way.
 func (m *Mesh) breakRelayed(l *link.Link) bool {
 	if m.cfg.Relay == nil || l == nil {
 		return false
 	}
 	m.mu.Lock()
 	var c transport.Conn
-	if p := &m.peers[l.Peer]; p.link == l && p.isRelayed() && m.isNear(p.node.ID) {
+	if p := &m.peers[l.Peer]; p.link == l && p.isRelayed() && !m.closing && m.isNear(p.node.ID) {
 		c = p.route.conn
 	}
 	m.mu.Unlock()
@@ -450,7 +454,7 @@ func (m *Mesh) GoodbyeTimeout() time.Duration {
 
 // endRelayed ends the links through relays, and removes them from links, while the links to neighbors still work. It waits
 // for goodbyes as long as there is a neighbor, and for GoodbyeTimeout at most. Then it relays for others as long, if they need it.
-func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, sayGoodbye func(context.Context, *link.Link)) {
+func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, report func(), sayGoodbye func(context.Context, *link.Link)) {
 	ctx, cancel := context.WithTimeout(ctx, m.GoodbyeTimeout())
 	defer cancel()
 	m.wg.Go(func() {
@@ -458,27 +462,36 @@ func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.P
 		_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.relaying }, nil)
 	})
 	var ends sync.WaitGroup
-	for _, l := range m.relayedLinks() {
-		effects, known := links[l]
-		delete(links, l)
-		if known && effects.Has(membership.SayGoodbye) {
-			ends.Go(func() { sayGoodbye(ctx, l) })
-		} else {
-			ends.Go(l.Abort)
+	end := func(some []*link.Link) {
+		for _, l := range some {
+			effects, known := links[l]
+			delete(links, l)
+			if known && effects.Has(membership.SayGoodbye) {
+				ends.Go(func() { sayGoodbye(ctx, l) })
+			} else {
+				ends.Go(l.Abort)
+			}
 		}
+		ends.Wait()
 	}
-	ends.Wait()
+	end(m.linksThat(func(p *peer) bool { return p.isRelayed() || p.isPending() && !m.isNear(p.node.ID) }))
 	m.cfg.Relay.endpoint.Flush(ctx)
+	m.mu.Lock()
+	m.peers[m.self].delivered = true
+	m.mu.Unlock()
+	m.awaitProposals(ctx)
+	end(m.linksThat(func(p *peer) bool { return p.isRelayed() || p.isPending() }))
+	report()
 	m.announceDelivered()
 	m.relayForOthers(ctx)
 }
 
-// relayedLinks returns the links with a connection through relays.
-func (m *Mesh) relayedLinks() (links []*link.Link) {
+// linksThat returns the links to some peers.
+func (m *Mesh) linksThat(selects func(p *peer) bool) (links []*link.Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for slot := range m.peers {
-		if p := &m.peers[slot]; p.link != nil && p.isRelayed() {
+		if p := &m.peers[slot]; slot != m.self && p.link != nil && selects(p) {
 			links = append(links, p.link)
 		}
 	}
