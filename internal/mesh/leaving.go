@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -60,6 +61,7 @@ func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 	p.delivered = true
 	isEnd := p.isPending() && (!p.state.IsGone() || m.closing)
 	m.wakeLocked()
+	isRelay := p.relaying
 	isSoon := m.linksSoon || m.closing
 	m.linksSoon = true
 	m.mu.Unlock()
@@ -70,6 +72,9 @@ func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 			m.mu.Unlock()
 			m.linkNeighbors()
 		})
+	}
+	if isRelay {
+		m.reroute()
 	}
 	if isEnd {
 		m.wg.Go(func() {
@@ -283,4 +288,59 @@ func (m *Mesh) reachedBy(views []membership.View, from membership.NodeID, withou
 		}
 	}
 	return reached
+}
+
+// GoodbyeTimeout returns the time that Close may need for goodbyes over relays, in addition to the goodbyes to neighbors: a
+// relay may have died unnoticed.
+func (m *Mesh) GoodbyeTimeout() time.Duration {
+	if m.cfg.Relay == nil {
+		return 0
+	}
+	return max(relayCloseMin, 2*m.cfg.HeartbeatTimeout)
+}
+
+// endRelayed ends the links through relays, and removes them from links, while the links to neighbors still work. It waits
+// for goodbyes as long as there is a neighbor, and for GoodbyeTimeout at most. Then it relays for others as long, if they need it.
+func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, report func(), sayGoodbye func(context.Context, *link.Link)) {
+	ctx, cancel := context.WithTimeout(ctx, m.GoodbyeTimeout())
+	defer cancel()
+	m.wg.Go(func() {
+		defer cancel()
+		_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.relaying }, nil)
+	})
+	var ends sync.WaitGroup
+	end := func(some []*link.Link) {
+		for _, l := range some {
+			effects, known := links[l]
+			delete(links, l)
+			if known && effects.Has(membership.SayGoodbye) {
+				ends.Go(func() { sayGoodbye(ctx, l) })
+			} else {
+				ends.Go(l.Abort)
+			}
+		}
+		ends.Wait()
+	}
+	end(m.linksThat(func(p *peer) bool { return p.isRelayed() || p.isPending() && !m.isNear(p.node.ID) }))
+	m.cfg.Relay.endpoint.Flush(ctx)
+	m.mu.Lock()
+	m.peers[m.self].delivered = true
+	m.mu.Unlock()
+	m.awaitProposals(ctx)
+	end(m.linksThat(func(p *peer) bool { return p.isRelayed() || p.isPending() }))
+	report()
+	m.announceDelivered()
+	m.relayForOthers(ctx)
+}
+
+// linksThat returns the links to some peers.
+func (m *Mesh) linksThat(selects func(p *peer) bool) (links []*link.Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot := range m.peers {
+		if p := &m.peers[slot]; slot != m.self && p.link != nil && selects(p) {
+			links = append(links, p.link)
+		}
+	}
+	return links
 }

@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -73,6 +72,8 @@ type relayTables struct {
 	// all returns the routes over the links of all tables that begin with a link of this node. They are used if no table has
 	// a route: the destination leaves, so the newest view does not have it, and the relays of the others have left.
 	all func() map[membership.NodeID][]membership.NodeID
+	// leaving reports whether this node or a neighbor that relays leaves.
+	leaving bool
 }
 
 // A relayTable has the routes of a view. It is immutable.
@@ -97,6 +98,9 @@ func (r *relayRoutes) NextHops(destination membership.NodeID, made int, hops []m
 	isDirect := tables.direct[destination]
 	if isDirect {
 		hops = append(hops, destination)
+	}
+	if tables.walks(made) {
+		return tables.appendWalk(hops)
 	}
 	for i := range tables.list {
 		t := tables.list[tables.first(made, i)]
@@ -155,8 +159,10 @@ func (m *Mesh) reroute() {
 			stopped[p.node.ID] = true
 		case p.relaying:
 			all.direct[p.node.ID] = true
+			all.leaving = all.leaving || p.delivered
 		}
 	}
+	all.leaving = all.leaving || m.closing
 	all.all = sync.OnceValue(func() map[membership.NodeID][]membership.NodeID {
 		var views []membership.View
 		for _, t := range tables {
@@ -441,59 +447,4 @@ func (m *Mesh) breakRelayed(l *link.Link) bool {
 	}
 	c.Close()
 	return true
-}
-
-// GoodbyeTimeout returns the time that Close may need for goodbyes over relays, in addition to the goodbyes to neighbors: a
-// relay may have died unnoticed.
-func (m *Mesh) GoodbyeTimeout() time.Duration {
-	if m.cfg.Relay == nil {
-		return 0
-	}
-	return max(relayCloseMin, 2*m.cfg.HeartbeatTimeout)
-}
-
-// endRelayed ends the links through relays, and removes them from links, while the links to neighbors still work. It waits
-// for goodbyes as long as there is a neighbor, and for GoodbyeTimeout at most. Then it relays for others as long, if they need it.
-func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, report func(), sayGoodbye func(context.Context, *link.Link)) {
-	ctx, cancel := context.WithTimeout(ctx, m.GoodbyeTimeout())
-	defer cancel()
-	m.wg.Go(func() {
-		defer cancel()
-		_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.relaying }, nil)
-	})
-	var ends sync.WaitGroup
-	end := func(some []*link.Link) {
-		for _, l := range some {
-			effects, known := links[l]
-			delete(links, l)
-			if known && effects.Has(membership.SayGoodbye) {
-				ends.Go(func() { sayGoodbye(ctx, l) })
-			} else {
-				ends.Go(l.Abort)
-			}
-		}
-		ends.Wait()
-	}
-	end(m.linksThat(func(p *peer) bool { return p.isRelayed() || p.isPending() && !m.isNear(p.node.ID) }))
-	m.cfg.Relay.endpoint.Flush(ctx)
-	m.mu.Lock()
-	m.peers[m.self].delivered = true
-	m.mu.Unlock()
-	m.awaitProposals(ctx)
-	end(m.linksThat(func(p *peer) bool { return p.isRelayed() || p.isPending() }))
-	report()
-	m.announceDelivered()
-	m.relayForOthers(ctx)
-}
-
-// linksThat returns the links to some peers.
-func (m *Mesh) linksThat(selects func(p *peer) bool) (links []*link.Link) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for slot := range m.peers {
-		if p := &m.peers[slot]; slot != m.self && p.link != nil && selects(p) {
-			links = append(links, p.link)
-		}
-	}
-	return links
 }
