@@ -89,19 +89,10 @@ func (m *Mesh) acceptable(c transport.Conn) (id membership.NodeID, slot int, ok 
 	defer m.mu.Unlock()
 	slot, ok = m.slotOfLocked(id)
 	if ok && m.peers[slot].onDemand {
-		return id, slot, m.peers[slot].isSettling() && m.acceptsLocked(&m.peers[slot])
+		return id, slot, m.peers[slot].isSettling() && (!m.closing || m.peers[slot].link.IsNeeded())
 	}
 	return id, slot, ok && !m.closing && (m.peers[slot].expected || slot > m.self && !m.formed)
 }
-
-// acceptsLocked reports whether a connection may be accepted for the pending link of a peer. While this node closes, it may be if frames
-// wait for it, or if the peer is a neighbor and this node is still in the views: all nodes have routes over its links.
-func (m *Mesh) acceptsLocked(p *peer) bool {
-	return !m.closing || p.link.IsNeeded() || m.isInViewsLocked() && m.isNear(p.node.ID)
-}
-
-// isInViewsLocked reports whether this node has a relay and has not told the seed that it leaves.
-func (m *Mesh) isInViewsLocked() bool { return m.cfg.Relay != nil && !m.peers[m.self].delivered }
 
 // acceptLink makes a link of an accepted connection as soon as the peer begins one. If the peer
 // closes the connection before that, it has not failed.

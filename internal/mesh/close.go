@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
@@ -80,32 +79,12 @@ func (m *Mesh) end(ctx context.Context, report func(), sayGoodbye func(context.C
 	m.stop()
 	m.accepted.close()
 	m.bulk.close()
-	m.awaitTasks()
 	for _, p := range paths {
 		m.closeErr = errors.Join(m.closeErr, p.Transport.Close())
 	}
 	m.wg.Wait()
 	close(m.closed)
 	return m.closeErr
-}
-
-// tasksMax bounds the wait for the end of dials and handshakes.
-const tasksMax = time.Second
-
-// awaitTasks waits until the goroutines of the mesh have ended, and have closed the connections that became no links: a transport that
-// is closed before tells the peers nothing, and they would wait until the connections are silent for too long.
-func (m *Mesh) awaitTasks() {
-	ended := make(chan struct{})
-	go func() {
-		m.wg.Wait()
-		close(ended)
-	}()
-	late := time.NewTimer(tasksMax)
-	defer late.Stop()
-	select {
-	case <-ended:
-	case <-late.C:
-	}
 }
 
 // closeLinks returns the current links, each with the effects of closing. It waits until the

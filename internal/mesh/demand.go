@@ -286,7 +286,7 @@ func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Li
 		m.mu.Lock()
 		p := &m.peers[slot]
 		isCurrent, changed := p.link == l && l.IsPending(), m.changed
-		isCurrent = isCurrent && (r.peer == membership.NodeID{} || m.acceptsLocked(p))
+		isCurrent = isCurrent && (!m.closing || r.peer == membership.NodeID{} || l.IsNeeded())
 		wins := p.proposal != nil && p.proposal.peer == (membership.NodeID{}) && r.peer == p.node.ID &&
 			bytes.Compare(m.cfg.Self[:], p.node.ID[:]) < 0
 		if isCurrent && (p.proposal == nil || wins) {
@@ -350,12 +350,8 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 	for _, l := range links {
 		l.AwaitNeeded(ctx)
 	}
-	m.awaitProposals(ctx)
-}
-
-// awaitProposals waits until no connection is being negotiated, or ctx ends: the peer of one expects a goodbye over it.
-func (m *Mesh) awaitProposals(ctx context.Context) {
-	_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.proposal != nil }, nil)
+	// The peer of a connection that is being negotiated expects a goodbye over it.
+	_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.isPending() && p.proposal != nil }, nil)
 }
 
 // hostPaths returns the first paths that this node dials to the other nodes of a view, or nil if a path is

@@ -3,7 +3,6 @@ package mesh
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -18,6 +17,7 @@ const relayQuiet = 100 * time.Millisecond
 // announceDelivered tells the neighbors that this node leaves and that its peers have read all of its data.
 func (m *Mesh) announceDelivered() {
 	m.mu.Lock()
+	m.peers[m.self].delivered = true
 	others := m.relayingLocked(nil)
 	m.mu.Unlock()
 	for _, l := range others {
@@ -42,10 +42,6 @@ func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 	defer m.passing.Unlock()
 	m.mu.Lock()
 	slot, ok := m.slotOfLocked(f.Node)
-	if ok && slot == m.self && m.peers[l.Peer].link == l {
-		m.peers[l.Peer].releases = true
-		m.wakeLocked()
-	}
 	isNews := m.cfg.Relay != nil && ok && slot != m.self && !m.peers[slot].delivered && m.peers[l.Peer].link == l
 	others := m.relayingLocked(l)
 	m.mu.Unlock()
@@ -61,7 +57,6 @@ func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 	p.delivered = true
 	isEnd := p.isPending() && (!p.state.IsGone() || m.closing)
 	m.wakeLocked()
-	isRelay := p.relaying
 	isSoon := m.linksSoon || m.closing
 	m.linksSoon = true
 	m.mu.Unlock()
@@ -73,63 +68,11 @@ func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 			m.linkNeighbors()
 		})
 	}
-	if isRelay {
-		m.reroute()
-	}
 	if isEnd {
 		m.wg.Go(func() {
 			m.leaveUnlinked(slot, event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l, relays: true})
 		})
 	}
-}
-
-// releaseRelays tells the neighbors that only relay, and are not in the newest view, that this node needs them no more: it has
-// a link to each neighbor in that view, so all routes to nodes that stay are over links of that view.
-func (m *Mesh) releaseRelays() {
-	m.mu.Lock()
-	isDue := m.cfg.Relay != nil && m.findLocked(isReleasable) >= 0
-	m.mu.Unlock()
-	if !isDue {
-		return
-	}
-	newest := m.newest()
-	if _, in := newest.Rank(m.cfg.Self); !in {
-		return
-	}
-	m.mu.Lock()
-	for id := range m.neighborsIn(newest) {
-		if slot, known := m.slotOfLocked(id); !known || !m.peers[slot].relaying && !m.peers[slot].hasStopped() {
-			m.mu.Unlock()
-			return
-		}
-	}
-	stays, released := newest.Set(), []*link.Link(nil)
-	for slot := range m.peers {
-		p := &m.peers[slot]
-		if isReleasable(slot, p) && !stays[p.node.ID] {
-			p.released = true
-			released = append(released, p.link)
-		}
-	}
-	m.mu.Unlock()
-	for _, l := range released {
-		l.Leaving(wire.Leaving{Node: m.node(l.Peer).ID})
-	}
-}
-
-func isReleasable(_ int, p *peer) bool { return p.relaying && p.delivered && !p.released }
-
-// isReleasedLocked reports whether all neighbors that do not leave, one at least, need this node no more.
-func (m *Mesh) isReleasedLocked() bool {
-	is := false
-	for slot := range m.peers {
-		if p := &m.peers[slot]; p.relaying && !p.delivered && !p.hasStopped() {
-			if is = p.releases; !is {
-				return false
-			}
-		}
-	}
-	return is
 }
 
 // wakeLocked wakes the goroutines that wait for a change of a peer.
@@ -187,8 +130,8 @@ func (m *Mesh) noteStopped(slot int, id membership.NodeID) {
 	}
 }
 
-// relayForOthers relays frames of others until they reach each other without this node, or say that they need it no more. It
-// ends earlier if nothing was relayed for HeartbeatTimeout, or if ctx ends.
+// relayForOthers relays frames of others until they reach each other without this node. It ends earlier if nothing was relayed for
+// HeartbeatTimeout, or if ctx ends.
 func (m *Mesh) relayForOthers(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -196,23 +139,19 @@ func (m *Mesh) relayForOthers(ctx context.Context) {
 		m.cfg.Relay.endpoint.AwaitQuiet(ctx, m.GoodbyeTimeout()/2)
 		cancel()
 	})
-	m.wg.Go(func() {
-		m.awaitOthers(ctx, m.isReleasedLocked)
-		cancel()
-	})
 	m.mu.Lock()
 	v := m.relayViewLocked()
 	m.mu.Unlock()
 	n, isNeeded := 0, true
 	m.awaitOthers(ctx, func() bool { n, isNeeded = m.othersLocked(v); return !isNeeded })
-	for !isNeeded && n > 0 && ctx.Err() == nil {
-		// Frames may be in flight, also acknowledgements for one other node, and reports that other nodes leave as well.
+	for !isNeeded && n > 1 && ctx.Err() == nil {
+		// Frames may be in flight, and reports that other nodes leave as well.
 		quiet, stop := context.WithCancel(ctx)
 		m.wg.Go(func() {
 			m.cfg.Relay.endpoint.AwaitQuiet(quiet, relayQuiet)
 			stop()
 		})
-		m.awaitOthers(quiet, func() bool { n, isNeeded = m.othersLocked(v); return n == 0 || isNeeded })
+		m.awaitOthers(quiet, func() bool { n, isNeeded = m.othersLocked(v); return n < 2 || isNeeded })
 		isQuiet := quiet.Err() != nil
 		stop()
 		if isQuiet && !isNeeded {
@@ -288,59 +227,4 @@ func (m *Mesh) reachedBy(views []membership.View, from membership.NodeID, withou
 		}
 	}
 	return reached
-}
-
-// GoodbyeTimeout returns the time that Close may need for goodbyes over relays, in addition to the goodbyes to neighbors: a
-// relay may have died unnoticed.
-func (m *Mesh) GoodbyeTimeout() time.Duration {
-	if m.cfg.Relay == nil {
-		return 0
-	}
-	return max(relayCloseMin, 2*m.cfg.HeartbeatTimeout)
-}
-
-// endRelayed ends the links through relays, and removes them from links, while the links to neighbors still work. It waits
-// for goodbyes as long as there is a neighbor, and for GoodbyeTimeout at most. Then it relays for others as long, if they need it.
-func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, report func(), sayGoodbye func(context.Context, *link.Link)) {
-	ctx, cancel := context.WithTimeout(ctx, m.GoodbyeTimeout())
-	defer cancel()
-	m.wg.Go(func() {
-		defer cancel()
-		_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.relaying }, nil)
-	})
-	var ends sync.WaitGroup
-	end := func(some []*link.Link) {
-		for _, l := range some {
-			effects, known := links[l]
-			delete(links, l)
-			if known && effects.Has(membership.SayGoodbye) {
-				ends.Go(func() { sayGoodbye(ctx, l) })
-			} else {
-				ends.Go(l.Abort)
-			}
-		}
-		ends.Wait()
-	}
-	end(m.linksThat(func(p *peer) bool { return p.isRelayed() || p.isPending() && !m.isNear(p.node.ID) }))
-	m.cfg.Relay.endpoint.Flush(ctx)
-	m.mu.Lock()
-	m.peers[m.self].delivered = true
-	m.mu.Unlock()
-	m.awaitProposals(ctx)
-	end(m.linksThat(func(p *peer) bool { return p.isRelayed() || p.isPending() }))
-	report()
-	m.announceDelivered()
-	m.relayForOthers(ctx)
-}
-
-// linksThat returns the links to some peers.
-func (m *Mesh) linksThat(selects func(p *peer) bool) (links []*link.Link) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for slot := range m.peers {
-		if p := &m.peers[slot]; slot != m.self && p.link != nil && selects(p) {
-			links = append(links, p.link)
-		}
-	}
-	return links
 }

@@ -26,8 +26,6 @@ type peer struct {
 	cutOff       time.Time // since then the peer is a neighbor that is linked through relays that have all ended
 	left         bool      // the peer forwards nothing any more: it has left, or was gone when this node began to close
 	delivered    bool      // the peer leaves, and its peers have read all of its data; it may still relay
-	released     bool      // the peer only relays, and this node has told it that it is not needed any more
-	releases     bool      // the peer needs this node, which only relays, no more
 	proposal     *route    // a connection that is being negotiated for the pending link, or nil
 	state        membership.PeerState
 	report       error      // the first report of another node since the peer was linked

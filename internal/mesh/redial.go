@@ -44,6 +44,8 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 	case err == nil: // Frames may have been sent meanwhile, also if this node closes.
 		p.route = nil
 		return link.NoPurpose, true
+	case m.closing:
+		return link.NoPurpose, false
 	case l.MemorySharer() != nil || p.state.IsGone() || p.state == membership.PeerDoubted || !isRelayed && !m.refuses(p.node):
 		return link.NoPurpose, false
 	}

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -72,8 +73,6 @@ type relayTables struct {
 	// all returns the routes over the links of all tables that begin with a link of this node. They are used if no table has
 	// a route: the destination leaves, so the newest view does not have it, and the relays of the others have left.
 	all func() map[membership.NodeID][]membership.NodeID
-	// leaving reports whether this node or a neighbor that relays leaves.
-	leaving bool
 }
 
 // A relayTable has the routes of a view. It is immutable.
@@ -98,9 +97,6 @@ func (r *relayRoutes) NextHops(destination membership.NodeID, made int, hops []m
 	isDirect := tables.direct[destination]
 	if isDirect {
 		hops = append(hops, destination)
-	}
-	if tables.walks(made) {
-		return tables.appendWalk(hops)
 	}
 	for i := range tables.list {
 		t := tables.list[tables.first(made, i)]
@@ -159,10 +155,8 @@ func (m *Mesh) reroute() {
 			stopped[p.node.ID] = true
 		case p.relaying:
 			all.direct[p.node.ID] = true
-			all.leaving = all.leaving || p.delivered
 		}
 	}
-	all.leaving = all.leaving || m.closing
 	all.all = sync.OnceValue(func() map[membership.NodeID][]membership.NodeID {
 		var views []membership.View
 		for _, t := range tables {
@@ -279,7 +273,6 @@ func (m *Mesh) attach(l *link.Link, s transport.Sender, r transport.Receiver) {
 	}
 	if m.setRelaying(l, true) {
 		m.reroute()
-		m.releaseRelays()
 	}
 }
 
@@ -367,8 +360,7 @@ func (m *Mesh) linkNeighbors() {
 	m.mu.Lock()
 	for slot := range m.peers {
 		p := &m.peers[slot]
-		if slot == m.self || p.link == nil || p.expected || p.state.IsGone() && p.state != membership.PeerClosed || p.delivered || p.left ||
-			m.closing && !m.isInViewsLocked() || !m.isNear(p.node.ID) {
+		if slot == m.self || p.link == nil || p.expected || p.state.IsGone() || m.closing || !m.isNear(p.node.ID) {
 			continue
 		}
 		switch {
@@ -395,13 +387,12 @@ func (m *Mesh) linkNeighbors() {
 	if isWaiting {
 		time.AfterFunc(cutOffMax, m.linkNeighbors)
 	}
-	m.releaseRelays()
 }
 
 // noteNewest is updateNear with a relay, when the world has formed.
 func (m *Mesh) noteNewest() {
 	m.mu.Lock()
-	formed := m.formed && (!m.closing || m.isInViewsLocked())
+	formed := m.formed && !m.closing
 	m.mu.Unlock()
 	if m.cfg.Relay != nil && formed {
 		m.updateNear()
@@ -430,15 +421,14 @@ func (m *Mesh) updateNear() {
 func (p *peer) isRelayed() bool { return p.route != nil && p.route.path != nil && p.route.path.Relay }
 
 // breakRelayed ends the connection of a link to a neighbor that goes through relays, and reports whether there was one. The
-// link is dialed again, without relays. If frames are lost, it is reset. l is nil if the peer has no link. A node that closes breaks
-// none: its goodbyes may be on the way.
+// link is dialed again, without relays. If frames are lost, it is reset. l is nil if the peer has no link.
 func (m *Mesh) breakRelayed(l *link.Link) bool {
 	if m.cfg.Relay == nil || l == nil {
 		return false
 	}
 	m.mu.Lock()
 	var c transport.Conn
-	if p := &m.peers[l.Peer]; p.link == l && p.isRelayed() && !m.closing && m.isNear(p.node.ID) {
+	if p := &m.peers[l.Peer]; p.link == l && p.isRelayed() && m.isNear(p.node.ID) {
 		c = p.route.conn
 	}
 	m.mu.Unlock()
@@ -447,4 +437,51 @@ func (m *Mesh) breakRelayed(l *link.Link) bool {
 	}
 	c.Close()
 	return true
+}
+
+// GoodbyeTimeout returns the time that Close may need for goodbyes over relays, in addition to the goodbyes to neighbors: a
+// relay may have died unnoticed.
+func (m *Mesh) GoodbyeTimeout() time.Duration {
+	if m.cfg.Relay == nil {
+		return 0
+	}
+	return max(relayCloseMin, 2*m.cfg.HeartbeatTimeout)
+}
+
+// endRelayed ends the links through relays, and removes them from links, while the links to neighbors still work. It waits
+// for goodbyes as long as there is a neighbor, and for GoodbyeTimeout at most. Then it relays for others as long, if they need it.
+func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, report func(), sayGoodbye func(context.Context, *link.Link)) {
+	ctx, cancel := context.WithTimeout(ctx, m.GoodbyeTimeout())
+	defer cancel()
+	m.wg.Go(func() {
+		defer cancel()
+		_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.relaying }, nil)
+	})
+	var ends sync.WaitGroup
+	for _, l := range m.relayedLinks() {
+		effects, known := links[l]
+		delete(links, l)
+		if known && effects.Has(membership.SayGoodbye) {
+			ends.Go(func() { sayGoodbye(ctx, l) })
+		} else {
+			ends.Go(l.Abort)
+		}
+	}
+	ends.Wait()
+	m.cfg.Relay.endpoint.Flush(ctx)
+	report()
+	m.announceDelivered()
+	m.relayForOthers(ctx)
+}
+
+// relayedLinks returns the links with a connection through relays, or without one: there is no other that they could still get.
+func (m *Mesh) relayedLinks() (links []*link.Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot := range m.peers {
+		if p := &m.peers[slot]; p.link != nil && (p.isRelayed() || p.isPending()) {
+			links = append(links, p.link)
+		}
+	}
+	return links
 }

@@ -3,7 +3,6 @@ package mesh
 import (
 	"bytes"
 	"maps"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/nexar-go/nexar/internal/membership"
@@ -52,24 +51,4 @@ func (m *Mesh) neighborsInAny(views []membership.View) func(membership.NodeID) [
 		}
 		return near
 	}
-}
-
-// walkMin is the largest number of hops after which frames take links at random while nodes leave.
-const walkMin = 40
-
-// walks reports whether a frame that has made some hops takes links at random: nodes that leave do not know which links of newer views
-// the others have, so that frames can go around in a circle by all tables, while there is a way over links that exist.
-func (t *relayTables) walks(made int) bool {
-	return t.leaving && len(t.list) > 0 && made >= min(len(t.list)*t.list[0].view.Size(), walkMin)
-}
-
-// appendWalk appends the neighbors in random order, behind the destination if there is a link to it.
-func (t *relayTables) appendWalk(hops []membership.NodeID) []membership.NodeID {
-	known := len(hops)
-	for id := range t.direct {
-		hops = append(hops, id)
-	}
-	walk := hops[known:]
-	rand.Shuffle(len(walk), func(i, j int) { walk[i], walk[j] = walk[j], walk[i] })
-	return hops
 }
