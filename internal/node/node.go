@@ -331,17 +331,25 @@ func (n *Node) culprit(err error) (membership.NodeID, error) {
 	return n.ID(), err
 }
 
-// Close leaves the cluster. It reports that to the seed before it ends links, so that no node
+// Close leaves the cluster. It reports that to the seed before it ends links to neighbors, so that no node
 // takes their end for a failure.
 func (n *Node) Close() error {
-	return errors.Join(n.Session.Close(), CloseMesh(n.Mesh), n.sockets.close())
+	ctx, cancel := closing(n.Mesh)
+	defer cancel()
+	left := n.Mesh.Leave(ctx, func() { n.Session.Close() })
+	return errors.Join(left, n.Session.Close(), n.sockets.close())
 }
 
 // CloseMesh ends all links with goodbyes, within closeTimeout, or longer over relays.
 func CloseMesh(m *mesh.Mesh) error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout+m.GoodbyeTimeout())
+	ctx, cancel := closing(m)
 	defer cancel()
 	return m.Close(ctx)
+}
+
+// closing returns the context of the end of a mesh.
+func closing(m *mesh.Mesh) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), closeTimeout+m.GoodbyeTimeout())
 }
 
 // abandon releases the resources of a failed join.
