@@ -96,8 +96,8 @@ func epochError(ctx context.Context, err error) error {
 
 // Reconfigure lets nodes join and leave the world. All ranks of the world call it at the same point
 // of the program, as they call a collective, for example after each step. It returns true on all
-// ranks if nodes want to join or leave. The program must then go to the next iteration of
-// [Node.Epochs], which gets the communicator of the next view:
+// ranks if nodes want to join or leave, or if the seed has removed a rank although no operation has failed. The
+// program must then go to the next iteration of [Node.Epochs], which gets the communicator of the next view:
 //
 //	for comm, err := range node.Epochs(ctx) {
 //		if err != nil {

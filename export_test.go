@@ -20,3 +20,6 @@ func NodeIDs(c *Comm) (ids []NodeID) {
 	}
 	return ids
 }
+
+// ReportLost tells the seed that a node has lost its link to another one, although the link works.
+func ReportLost(from, to *Node, err error) { from.node.Session.Lost(to.node.ID(), err) }

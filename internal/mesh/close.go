@@ -12,10 +12,18 @@ import (
 // Close ends all operations, says goodbye to all peers, waits until they have read it or
 // ctx ends, and closes the transports. It logs a warning for each peer that has not read everything.
 // Concurrent calls wait for the first one and return its result.
-func (m *Mesh) Close(ctx context.Context) error {
+func (m *Mesh) Close(ctx context.Context) error { return m.Leave(ctx, nil) }
+
+// Leave is Close for a node that tells the seed that it leaves, by the function report, unless that is nil. Leave calls it once,
+// before the first goodbye to a neighbor, so that no node takes the end of a link for a failure. Goodbyes over relays come earlier: as
+// long as this node is in the newest view, all relays have a route to it.
+func (m *Mesh) Leave(ctx context.Context, report func()) error {
+	if report == nil {
+		report = func() {}
+	}
 	var mu sync.Mutex
 	var unread []int // slots
-	err := m.end(ctx, func(ctx context.Context, l *link.Link) {
+	err := m.end(ctx, report, func(ctx context.Context, l *link.Link) {
 		if !l.Close(ctx) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -32,13 +40,13 @@ func (m *Mesh) Close(ctx context.Context) error {
 func (m *Mesh) Abort() {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = m.end(now, func(_ context.Context, l *link.Link) { l.Abort() }, nil)
+	_ = m.end(now, func() {}, func(_ context.Context, l *link.Link) { l.Abort() }, nil)
 }
 
 // end prevents new links, and ends operations, links and goroutines, and closes the transports
 // of paths. sayGoodbye ends the links to peers that expect a goodbye. Before the first goodbye,
 // end waits until pending links with frames have connections or ctx ends.
-func (m *Mesh) end(ctx context.Context, sayGoodbye func(context.Context, *link.Link), paths []Path) error {
+func (m *Mesh) end(ctx context.Context, report func(), sayGoodbye func(context.Context, *link.Link), paths []Path) error {
 	m.mu.Lock()
 	first := !m.closing
 	m.closing = true
@@ -47,11 +55,14 @@ func (m *Mesh) end(ctx context.Context, sayGoodbye func(context.Context, *link.L
 		<-m.closed
 		return m.closeErr
 	}
+	if m.cfg.Relay == nil {
+		report()
+	}
 	m.awaitNeeded(ctx)
 	links := m.closeLinks()
 	m.engine.Close()
 	if m.cfg.Relay != nil {
-		m.endRelayed(ctx, links, sayGoodbye)
+		m.endRelayed(ctx, links, report, sayGoodbye)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, nearCloseMax)
 		defer cancel()

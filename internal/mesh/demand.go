@@ -285,6 +285,7 @@ func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Li
 		m.mu.Lock()
 		p := &m.peers[slot]
 		isCurrent, changed := p.link == l && l.IsPending(), m.changed
+		isCurrent = isCurrent && (!m.closing || r.peer == membership.NodeID{} || l.IsNeeded())
 		wins := p.proposal != nil && p.proposal.peer == (membership.NodeID{}) && r.peer == p.node.ID &&
 			bytes.Compare(m.cfg.Self[:], p.node.ID[:]) < 0
 		if isCurrent && (p.proposal == nil || wins) {
@@ -333,12 +334,12 @@ func (m *Mesh) onDemand(slot int, peer membership.NodeID) (l *link.Link, ok bool
 	return p.link, true
 }
 
-// awaitNeeded waits until the pending links with frames have connections, or ctx ends.
+// awaitNeeded waits until the links with frames that wait for a connection have one, or ctx ends.
 func (m *Mesh) awaitNeeded(ctx context.Context) {
 	m.mu.Lock()
 	var links []*link.Link
 	for slot := range m.peers {
-		if p := &m.peers[slot]; p.isPending() && p.link.IsNeeded() {
+		if p := &m.peers[slot]; slot != m.self && p.link != nil && !p.state.IsGone() {
 			links = append(links, p.link)
 		}
 	}
@@ -348,6 +349,8 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 	for _, l := range links {
 		l.AwaitNeeded(ctx)
 	}
+	// The peer of a connection that is being negotiated expects a goodbye over it.
+	_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.isPending() && p.proposal != nil }, nil)
 }
 
 // hostPaths returns the first paths that this node dials to the other nodes of a view, or nil if a path is

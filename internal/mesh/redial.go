@@ -39,11 +39,13 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 	p := &m.peers[l.Peer]
 	isRelayed := p.isRelayed()
 	switch {
-	case p.link != l || m.closing || !m.formed || p.expected:
+	case p.link != l || !m.formed || p.expected:
 		return link.NoPurpose, false
-	case err == nil:
+	case err == nil: // Frames may have been sent meanwhile, also if this node closes.
 		p.route = nil
 		return link.NoPurpose, true
+	case m.closing:
+		return link.NoPurpose, false
 	case l.MemorySharer() != nil || p.state.IsGone() || p.state == membership.PeerDoubted || !isRelayed && !m.refuses(*p.node):
 		return link.NoPurpose, false
 	}

@@ -460,7 +460,7 @@ func (m *Mesh) GoodbyeTimeout() time.Duration {
 
 // endRelayed ends the links through relays, and removes them from links, while the links to neighbors still work. It waits
 // for goodbyes as long as there is a neighbor, and for GoodbyeTimeout at most. Then it relays for others as long, if they need it.
-func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, sayGoodbye func(context.Context, *link.Link)) {
+func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.PeerEffects, report func(), sayGoodbye func(context.Context, *link.Link)) {
 	ctx, cancel := context.WithTimeout(ctx, m.GoodbyeTimeout())
 	defer cancel()
 	m.wg.Go(func() {
@@ -479,16 +479,17 @@ func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.P
 	}
 	ends.Wait()
 	m.cfg.Relay.endpoint.Flush(ctx)
+	report()
 	m.announceDelivered()
 	m.relayForOthers(ctx)
 }
 
-// relayedLinks returns the links with a connection through relays.
+// relayedLinks returns the links with a connection through relays, or without one: there is no other that they could still get.
 func (m *Mesh) relayedLinks() (links []*link.Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for slot := range m.peers {
-		if p := &m.peers[slot]; p.link != nil && p.isRelayed() {
+		if p := &m.peers[slot]; p.link != nil && (p.isRelayed() || p.isPending()) {
 			links = append(links, p.link)
 		}
 	}

@@ -177,7 +177,7 @@ func (n *Node) form(ctx context.Context, v membership.View) (err error) {
 	linking, cancel := n.Session.While(ctx)
 	defer cancel()
 	n.View = v
-	n.Mesh, err = n.link(linking, v, v.Size())
+	n.Mesh, err = n.link(linking, v, v.Size(), 0)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return timedOut(ctx, v, err)
@@ -223,7 +223,7 @@ func (n *Node) enter(ctx context.Context, i client.Invitation) (err error) {
 func (n *Node) tryToEnter(ctx context.Context, i client.Invitation) error {
 	linking, cancel := n.Session.WhileInvited(ctx, i.Number)
 	defer cancel()
-	m, err := n.link(linking, i.View, i.World)
+	m, err := n.link(linking, i.View, i.World, i.Number)
 	if err == nil {
 		n.Mesh = m
 		n.Session.Linked(i.Number) // Form has reported the links to other joining nodes.
@@ -235,20 +235,21 @@ func (n *Node) tryToEnter(ctx context.Context, i client.Invitation) error {
 		return timedOut(ctx, i.View, err)
 	case err != nil && linking.Err() == nil:
 		peer, err := n.culprit(err)
-		n.Session.Lost(peer, err)
+		n.Session.LinksOf(i.Number).Lost(peer, err)
 	}
 	return nil
 }
 
-// link makes the links to the nodes of a view. The first world nodes are in the world.
-func (n *Node) link(ctx context.Context, v membership.View, world int) (*mesh.Mesh, error) {
+// link makes the links to the nodes of a view, or of the invitation with a number. The first world nodes are in the world.
+func (n *Node) link(ctx context.Context, v membership.View, world int, number uint64) (*mesh.Mesh, error) {
 	n.view.Store(&v)
+	links := n.Session.LinksOf(number)
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: n.ID(), View: v, World: world, Paths: n.paths, Relay: n.relay, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
-		SettleTimeout: n.cfg.settleTimeout(), Linked: n.Session.Link, OnDemand: n.cfg.OnDemand, Topology: n.cfg.Request.Topology,
-		IdleTimeout: n.cfg.LinkIdleTimeout, Reset: n.Session.Reset, HandleView: n.Session.HandleView,
-		Lost: n.Session.Lost, Left: n.Session.Left, Failed: n.addFailure, Newest: n.Session.Newest,
+		SettleTimeout: n.cfg.settleTimeout(), Linked: links.Link, OnDemand: n.cfg.OnDemand, Topology: n.cfg.Request.Topology,
+		IdleTimeout: n.cfg.LinkIdleTimeout, Reset: links.Reset, HandleView: n.Session.HandleView,
+		Lost: links.Lost, Left: links.Left, Failed: n.addFailure, Newest: n.Session.Newest,
 		Forming: func(missing func() []int) (stop func()) { return n.Session.WarnOfLinks(v, missing) },
 	})
 	if err != nil {
@@ -331,17 +332,25 @@ func (n *Node) culprit(err error) (membership.NodeID, error) {
 	return n.ID(), err
 }
 
-// Close leaves the cluster. It reports that to the seed before it ends links, so that no node
+// Close leaves the cluster. It reports that to the seed before it ends links to neighbors, so that no node
 // takes their end for a failure.
 func (n *Node) Close() error {
-	return errors.Join(n.Session.Close(), CloseMesh(n.Mesh), n.sockets.close())
+	ctx, cancel := closing(n.Mesh)
+	defer cancel()
+	left := n.Mesh.Leave(ctx, func() { n.Session.Close() })
+	return errors.Join(left, n.Session.Close(), n.sockets.close())
 }
 
 // CloseMesh ends all links with goodbyes, within closeTimeout, or longer over relays.
 func CloseMesh(m *mesh.Mesh) error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout+m.GoodbyeTimeout())
+	ctx, cancel := closing(m)
 	defer cancel()
 	return m.Close(ctx)
+}
+
+// closing returns the context of the end of a mesh.
+func closing(m *mesh.Mesh) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), closeTimeout+m.GoodbyeTimeout())
 }
 
 // abandon releases the resources of a failed join.

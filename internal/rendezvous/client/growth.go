@@ -69,10 +69,12 @@ func (s *Session) Linked(number uint64) { s.Post(wire.JoinLinked{Number: number}
 
 // Link reports to the seed whether this node has a link to peer, a joining node that it expects or
 // that joins at the same time. The seed admits a node only if others confirm its links.
-func (s *Session) Link(peer membership.NodeID, up bool) {
+func (s *Session) Link(peer membership.NodeID, up bool) { s.link(latest, peer, up) }
+
+func (s *Session) link(number uint64, peer membership.NodeID, up bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, in := s.view.Rank(peer); in {
+	if _, in := s.view.Rank(peer); in || s.isObsoleteLocked(number) {
 		return
 	}
 	if up {
@@ -83,12 +85,52 @@ func (s *Session) Link(peer membership.NodeID, up bool) {
 	s.out.Post(handshake.Frame(wire.JoinLink{Peer: peer, Up: up}))
 }
 
-// IsQuiescing reports whether the seed has asked the nodes of a view to quiesce, so that
-// others can join.
+// Links reports on the links that this node has made for one invitation. With the next invitation it gives up these links, and other
+// nodes may have ended them before: a seed that has just begun to lead does not know the joining nodes, and the world forgets them.
+// Such a loss says nothing about the links that the node makes next, so later reports have no effect, and the Session does not
+// repeat earlier ones to another seed.
+type Links struct {
+	session *Session
+	number  uint64
+}
+
+// LinksOf returns the reports on the links for an invitation. Number is 0 for a node that gets a view without an invitation.
+func (s *Session) LinksOf(number uint64) Links { return Links{s, number} }
+
+// latest stands for the number of the latest invitation.
+const latest = math.MaxUint64
+
+// isObsoleteLocked reports whether this node has given up the links for an invitation.
+func (s *Session) isObsoleteLocked(number uint64) bool { return number < s.invited.Number }
+
+// Link is [Session.Link] for one of these links.
+func (l Links) Link(peer membership.NodeID, up bool) { l.session.link(l.number, peer, up) }
+
+// Lost is [Session.Lost] for one of these links.
+func (l Links) Lost(peer membership.NodeID, cause error) {
+	l.session.lostLink(l.number, peer, wire.LossBroken, cause.Error())
+	l.session.withViews(func(f *membership.ViewForwarder) { f.Unreachable(peer) })
+}
+
+// Reset reports to the seed that frames between this node and a peer were lost, and why. If the peer reports
+// the same, a view with the same nodes follows.
+func (l Links) Reset(peer membership.NodeID, cause error) {
+	l.session.lostLink(l.number, peer, wire.LossReset, cause.Error())
+}
+
+// Left records that a peer has said goodbye to this node. The peer tells its seed that it leaves,
+// but that seed may fail before it has told the others. So the Session tells the next seed.
+func (l Links) Left(peer membership.NodeID) {
+	l.session.lostLink(l.number, peer, wire.LossLeft, "it has left")
+}
+
+// IsQuiescing reports whether the nodes of a view must quiesce: the seed has asked them to, so that others can join, or the view
+// is no longer the newest, or this node is no longer in the world. The seed may remove a node that lives and has links to all others, so
+// a later view does not imply that an operation fails.
 func (s *Session) IsQuiescing(epoch uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.quiescing == epoch && s.absent.Err() == nil
+	return s.isRemoved() || (s.quiescing == epoch || s.view.Epoch > epoch) && s.absent.Err() == nil
 }
 
 // Quiesced reports to the seed that this node has quiesced in a view, and whether it leaves. The
@@ -112,6 +154,7 @@ func (s *Session) setInvitation(m wire.JoinInvite) error {
 		return fmt.Errorf("seed %s sent invitation %d with %d nodes after invitation %d (this node among them: %v)", s.seed, m.Number, v.Size(), s.invited.Number, in)
 	}
 	s.invited = Invitation{Number: m.Number, World: int(m.World), View: v}
+	s.reports, s.links = nil, make(map[membership.NodeID]bool) // See Links.
 	s.log.Info("world has formed, this node connects to it", "epoch", m.Epoch, "nodes", v.Size()-1)
 	s.notifyLocked()
 	return nil

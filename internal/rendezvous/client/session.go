@@ -206,29 +206,27 @@ func (s *Session) late(cause error) error {
 
 // Lost reports to the seed that this node has lost its link to a peer, and why.
 func (s *Session) Lost(peer membership.NodeID, cause error) {
-	s.report(wire.JoinUnreachable{Epoch: s.Newest().Epoch, Peer: peer, Text: cause.Error()})
+	s.lostLink(latest, peer, wire.LossBroken, cause.Error())
 	s.withViews(func(f *membership.ViewForwarder) { f.Unreachable(peer) })
 }
 
-// Reset reports to the seed that frames between this node and a peer were lost, and why. If the peer reports
-// the same, a view with the same nodes follows.
-func (s *Session) Reset(peer membership.NodeID, cause error) {
-	s.report(wire.JoinUnreachable{Epoch: s.Newest().Epoch, Peer: peer, Kind: wire.LossReset, Text: cause.Error()})
+// lostLink reports the loss of a link that was made for an invitation.
+func (s *Session) lostLink(number uint64, peer membership.NodeID, kind wire.Loss, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := wire.JoinUnreachable{Epoch: s.view.Epoch, Peer: peer, Kind: kind, Text: text}
+	switch {
+	case s.isObsoleteLocked(number), kind == wire.LossLeft && !s.durable:
+	case kind == wire.LossLeft:
+		s.reports = append(s.reports, m)
+	default:
+		s.reportLocked(m)
+	}
 }
 
 // Exclude asks the seed to remove a peer from the world.
 func (s *Session) Exclude(peer membership.NodeID) {
 	s.report(wire.JoinExclude{Epoch: s.Newest().Epoch, Peer: peer})
-}
-
-// Left records that a peer has said goodbye to this node. The peer tells its seed that it leaves,
-// but that seed may fail before it has told the others. So the Session tells the next seed.
-func (s *Session) Left(peer membership.NodeID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.durable {
-		s.reports = append(s.reports, wire.JoinUnreachable{Epoch: s.view.Epoch, Peer: peer, Kind: wire.LossLeft, Text: "it has left"})
-	}
 }
 
 // Ready reports to the seed that this node is connected to all others of the view, and blocks until
@@ -293,6 +291,10 @@ func (s *Session) Post(m wire.JoinMessage) {
 func (s *Session) report(m wire.JoinMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.reportLocked(m)
+}
+
+func (s *Session) reportLocked(m wire.JoinMessage) {
 	s.reports = append(s.reports, m)
 	s.out.Post(handshake.Frame(m))
 }

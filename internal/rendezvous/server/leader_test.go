@@ -386,7 +386,7 @@ func TestLeftWithoutLeader(t *testing.T) {
 	c.stop(0)
 	gone := sessions[2]
 	for _, s := range sessions[:2] {
-		s.Left(gone.ID)
+		s.LinksOf(0).Left(gone.ID)
 	}
 	gone.Close()
 	c.start(0)
