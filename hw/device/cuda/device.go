@@ -2,10 +2,13 @@ package cuda
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/hw/internal/cudadriver"
@@ -73,17 +76,7 @@ func Open(number int, cfg Config) (*Device, error) {
 	}
 	fail := func(err error) (*Device, error) { return nil, fmt.Errorf("device %s: %w", d.name, err) }
 	var err error
-	if d.drv, err = driverOf(cfg.Library); err != nil {
-		return fail(err)
-	}
-	n, err := d.drv.DeviceGetCount()
-	if err != nil {
-		return fail(err)
-	}
-	if number < 0 || number >= n {
-		return fail(fmt.Errorf("no such GPU: this process may use %d, numbered from 0 (see CUDA_VISIBLE_DEVICES)", n))
-	}
-	if d.x, err = newExecutor(cfg.CallTimeout, func() error { return d.initialize(number) }, d.poll); err != nil {
+	if d.x, err = newExecutor(cfg.CallTimeout, func() error { return d.initialize(number) }, d.leave, d.poll); err != nil {
 		return fail(err)
 	}
 	for range chunkCount {
@@ -94,6 +87,16 @@ func Open(number int, cfg Config) (*Device, error) {
 
 // initialize runs on the thread of the executor.
 func (d *Device) initialize(number int) (err error) {
+	if d.drv, err = driverOf(d.cfg.Library); err != nil {
+		return err
+	}
+	n, err := d.drv.DeviceGetCount()
+	if err != nil {
+		return err
+	}
+	if number < 0 || number >= n {
+		return fmt.Errorf("no such GPU: this process may use %d, numbered from 0 (see CUDA_VISIBLE_DEVICES)", n)
+	}
 	if d.dev, err = d.drv.DeviceGet(number); err != nil {
 		return err
 	}
@@ -119,16 +122,48 @@ func (d *Device) initialize(number int) (err error) {
 	if d.cfg.Memory > 0 {
 		d.memory.limit = min(d.cfg.Memory, d.info.Memory)
 	}
-	d.staging = pool{what: "staging", limit: d.cfg.StagingMemory, cacheLimit: d.cfg.StagingMemory, alloc: d.drv.MemHostAlloc, release: d.drv.MemFreeHost}
+	d.staging = pool{what: "staging", limit: d.cfg.StagingMemory, cacheLimit: d.cfg.StagingMemory, alloc: d.allocHost, release: d.freeHost}
 	return nil
 }
 
-func (d *Device) allocDevice(n int) (uintptr, error) {
-	p, err := d.drv.MemAlloc(n)
-	return uintptr(p), err
+// unlocked calls the driver without d.mu, which is held before and after: other calls must not wait for a call of the driver
+// that waits for the work of the GPU, or hangs.
+func (d *Device) unlocked(call func() error) error {
+	d.mu.Unlock()
+	defer d.mu.Lock()
+	return call()
 }
 
-func (d *Device) freeDevice(p uintptr) error { return d.drv.MemFree(cudadriver.Ptr(p)) }
+// leave reverts initialize.
+func (d *Device) leave() {
+	_ = d.drv.CtxSetCurrent(0)
+	_ = d.drv.DevicePrimaryCtxRelease(d.dev)
+}
+
+func (d *Device) allocDevice(n int) (addr uintptr, err error) {
+	err = d.unlocked(func() error {
+		p, err := d.drv.MemAlloc(n)
+		addr = uintptr(p)
+		return err
+	})
+	return addr, err
+}
+
+func (d *Device) freeDevice(p uintptr) error {
+	return d.unlocked(func() error { return d.drv.MemFree(cudadriver.Ptr(p)) })
+}
+
+func (d *Device) allocHost(n int) (addr uintptr, err error) {
+	err = d.unlocked(func() (err error) {
+		addr, err = d.drv.MemHostAlloc(n)
+		return err
+	})
+	return addr, err
+}
+
+func (d *Device) freeHost(p uintptr) error {
+	return d.unlocked(func() error { return d.drv.MemFreeHost(p) })
+}
 
 // Name returns "cuda:0" for the first GPU.
 func (d *Device) Name() string { return d.name }
@@ -219,13 +254,16 @@ func (d *Device) Close() error {
 func (d *Device) finish() error {
 	d.endAll()
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.err == nil {
-		for s := range d.open {
+	open := slices.Collect(maps.Keys(d.open))
+	clear(d.open)
+	failed := d.err != nil
+	d.mu.Unlock()
+	for _, s := range open {
+		if !failed {
 			_ = d.drv.StreamDestroy(s.handle)
 		}
 	}
-	clear(d.open)
+	d.mu.Lock()
 	d.putChunks()
 	// Only stagings that callers have remain.
 	d.finished = true
@@ -235,6 +273,8 @@ func (d *Device) finish() error {
 	clear(d.mapped)
 	d.memory.drop(true)
 	d.staging.drop(false)
+	staged := d.staging.used
+	d.mu.Unlock()
 	for _, m := range d.modules {
 		_ = d.drv.ModuleUnload(m.handle)
 	}
@@ -244,7 +284,7 @@ func (d *Device) finish() error {
 	if err := d.drv.CtxSetCurrent(0); err != nil {
 		return err
 	}
-	if d.staging.used > 0 {
+	if staged > 0 {
 		return nil // releasing the context could unmap it
 	}
 	return d.drv.DevicePrimaryCtxRelease(d.dev)
@@ -330,6 +370,9 @@ func (d *Device) event() (cudadriver.Event, error) {
 	return d.drv.EventCreate()
 }
 
+// errBusy ends a wait for the thread of the executor.
+var errBusy = errors.New("the thread of the GPU is busy")
+
 // await waits until work is done, and returns its error.
 func (d *Device) await(ctx context.Context, w *work) error {
 	if w == nil {
@@ -339,8 +382,12 @@ func (d *Device) await(ctx context.Context, w *work) error {
 		return w.err
 	}
 	if ctx.Err() != nil {
-		// It may be done, and unknown here.
-		if err := d.do(context.Background(), polling, func() error { d.poll(); return nil }, nil); err != nil {
+		// It may be done, and unknown here. The driver may be in a call that waits for the work of the GPU.
+		const limit = time.Second
+		bounded, cancel := context.WithTimeoutCause(context.Background(), limit, errBusy)
+		err := d.do(bounded, polling, func() error { d.poll(); return nil }, nil)
+		cancel()
+		if err != nil && !errors.Is(err, errBusy) {
 			return d.named(err)
 		}
 	}

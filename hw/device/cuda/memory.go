@@ -11,7 +11,7 @@ import (
 )
 
 // A pool allocates memory of the GPU, or locked memory of the host. Its methods run on the thread of the
-// executor, with Device.mu held for the numbers.
+// executor, with Device.mu held for the numbers. They call the driver without Device.mu: see [Device.unlocked].
 type pool struct {
 	what              string
 	limit, cacheLimit int64
@@ -123,7 +123,7 @@ type memory struct {
 	// Guarded by d.mu.
 	freed   bool
 	users   int      // pieces of work that are not done
-	release func()   // on the executor, in place of the pool, with d.mu held; or nil
+	release func()   // on the executor, in place of the pool, with d.mu held, which it may unlock meanwhile; or nil
 	loan    *loan    // of the memory by another device; or nil
 	ends    []func() // of atFree
 }
@@ -255,7 +255,12 @@ func (d *Device) take(p *pool, m *memory) (wait <-chan struct{}, err error) {
 		}
 	}
 	e := &device.MemoryError{Device: d.name, What: p.what, Requested: m.bytes, Free: max(p.limit-p.used, 0), Total: p.limit}
-	if free, _, err := d.drv.MemGetInfo(); err == nil && p == &d.memory {
+	var free int64
+	err = d.unlocked(func() (err error) {
+		free, _, err = d.drv.MemGetInfo()
+		return err
+	})
+	if err == nil && p == &d.memory {
 		e.Free = min(e.Free, free)
 	}
 	return nil, e
