@@ -30,6 +30,10 @@ type Device struct {
 	// Used on the thread of the executor only.
 	events  []cudadriver.Event // that mark nothing
 	modules map[string]*module
+	memory  pool
+	staging pool
+	// finished says that all memory has been returned to the driver.
+	finished bool
 
 	copying sync.Mutex    // guards copies
 	copies  *stream       // for CopyIn and CopyOut; may be nil
@@ -40,15 +44,11 @@ type Device struct {
 
 	mu     sync.Mutex
 	closed bool
-	// finished says that all memory has been returned to the driver.
-	finished bool
 	// ending says that endAll has taken the functions of atFree.
 	ending  bool
-	err     error         // the GPU has failed
-	streams []*stream     // with queued work
-	freed   chan struct{} // closed and replaced when memory becomes free
-	memory  pool
-	staging pool
+	err     error                // the GPU has failed
+	streams []*stream            // with queued work
+	freed   chan struct{}        // closed and replaced when memory becomes free
 	held    int                  // calls during which network cards access memory
 	unheld  chan struct{}        // closed and replaced when held becomes 0
 	exposed map[*memory]struct{} // memory with functions of atFree
@@ -122,16 +122,8 @@ func (d *Device) initialize(number int) (err error) {
 	if d.cfg.Memory > 0 {
 		d.memory.limit = min(d.cfg.Memory, d.info.Memory)
 	}
-	d.staging = pool{what: "staging", limit: d.cfg.StagingMemory, cacheLimit: d.cfg.StagingMemory, alloc: d.allocHost, release: d.freeHost}
+	d.staging = pool{what: "staging", limit: d.cfg.StagingMemory, cacheLimit: d.cfg.StagingMemory, alloc: d.drv.MemHostAlloc, release: d.drv.MemFreeHost}
 	return nil
-}
-
-// unlocked calls the driver without d.mu, which is held before and after: other calls must not wait for a call of the driver
-// that waits for the work of the GPU, or hangs.
-func (d *Device) unlocked(call func() error) error {
-	d.mu.Unlock()
-	defer d.mu.Lock()
-	return call()
 }
 
 // leave reverts initialize.
@@ -140,30 +132,12 @@ func (d *Device) leave() {
 	_ = d.drv.DevicePrimaryCtxRelease(d.dev)
 }
 
-func (d *Device) allocDevice(n int) (addr uintptr, err error) {
-	err = d.unlocked(func() error {
-		p, err := d.drv.MemAlloc(n)
-		addr = uintptr(p)
-		return err
-	})
-	return addr, err
+func (d *Device) allocDevice(n int) (uintptr, error) {
+	p, err := d.drv.MemAlloc(n)
+	return uintptr(p), err
 }
 
-func (d *Device) freeDevice(p uintptr) error {
-	return d.unlocked(func() error { return d.drv.MemFree(cudadriver.Ptr(p)) })
-}
-
-func (d *Device) allocHost(n int) (addr uintptr, err error) {
-	err = d.unlocked(func() (err error) {
-		addr, err = d.drv.MemHostAlloc(n)
-		return err
-	})
-	return addr, err
-}
-
-func (d *Device) freeHost(p uintptr) error {
-	return d.unlocked(func() error { return d.drv.MemFreeHost(p) })
-}
+func (d *Device) freeDevice(p uintptr) error { return d.drv.MemFree(cudadriver.Ptr(p)) }
 
 // Name returns "cuda:0" for the first GPU.
 func (d *Device) Name() string { return d.name }
@@ -263,18 +237,17 @@ func (d *Device) finish() error {
 			_ = d.drv.StreamDestroy(s.handle)
 		}
 	}
-	d.mu.Lock()
 	d.putChunks()
 	// Only stagings that callers have remain.
 	d.finished = true
 	for m := range d.mapped {
 		m.release()
 	}
+	d.mu.Lock()
 	clear(d.mapped)
+	d.mu.Unlock()
 	d.memory.drop(true)
 	d.staging.drop(false)
-	staged := d.staging.used
-	d.mu.Unlock()
 	for _, m := range d.modules {
 		_ = d.drv.ModuleUnload(m.handle)
 	}
@@ -284,13 +257,13 @@ func (d *Device) finish() error {
 	if err := d.drv.CtxSetCurrent(0); err != nil {
 		return err
 	}
-	if staged > 0 {
+	if d.staging.used > 0 {
 		return nil // releasing the context could unmap it
 	}
 	return d.drv.DevicePrimaryCtxRelease(d.dev)
 }
 
-// putChunks returns the chunks to the pool, without those of copies that have not returned. d.mu is held.
+// putChunks returns the chunks to the pool, without those of copies that have not returned. It runs on the thread of the executor.
 func (d *Device) putChunks() {
 	for {
 		select {

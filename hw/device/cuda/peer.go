@@ -242,7 +242,7 @@ func (d *Device) Import(s Shared) (device.Buffer, error) {
 			return err
 		}
 		b.addr = uintptr(base) + uintptr(s.Offset)
-		b.release = func() { _ = d.unlocked(func() error { return d.drv.IpcCloseMemHandle(base) }) }
+		b.release = func() { _ = d.drv.IpcCloseMemHandle(base) }
 		d.addMapped(b)
 		return nil
 	}, nil)
