@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/hw/device/cuda"
