@@ -229,7 +229,7 @@ func (t *rdma) handle(s net.Conn, ticket *admission.Ticket) error {
 	}
 	if unwritten != nil {
 		c.end(transport.ErrPeerGone)
-		return nil // only this conn has ended
+		return nil //nolint:nilerr // only this conn has ended
 	}
 	select {
 	case t.accepted <- c:
