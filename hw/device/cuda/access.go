@@ -21,7 +21,7 @@ func (d *Device) Access(b device.Buffer) (device.Buffer, error) {
 		return nil, err
 	}
 	own := &buffer{memory{d: d, pool: &d.memory, addr: other.addr, bytes: other.bytes, loan: l}}
-	own.release = func() { go other.takeBack(l) } // takeBack takes the lock of the other device
+	own.release = func() { other.takeBack(l) }
 	err = d.do(context.Background(), "cuCtxEnablePeerAccess", func() error {
 		if err := d.check(); err != nil {
 			return err

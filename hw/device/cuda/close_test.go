@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/hw/device/cuda"
@@ -165,5 +167,18 @@ func TestCloseDuringFirstCopies(t *testing.T) {
 		runtime.Gosched()
 		must(t, d.Close())
 		copies.Wait()
+	}
+}
+
+// TestChunkAfterClose: a copy that needs a further chunk of staging memory after Close ends with device.ErrClosed.
+func TestChunkAfterClose(t *testing.T) {
+	d, err := cuda.Open(0, cuda.Config{Library: cudafake.New(t).Path})
+	must(t, err)
+	must(t, d.Chunk(t.Context()))
+	must(t, d.Close())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := d.Chunk(ctx); !errors.Is(err, device.ErrClosed) {
+		t.Errorf("after Close: %v, want ErrClosed", err)
 	}
 }

@@ -138,7 +138,7 @@ func (d *Device) copyStream() (*stream, error) {
 	return s, err
 }
 
-// chunk returns a chunk of at least some bytes. It waits until another call returns one.
+// chunk returns a chunk of at least some bytes. It waits until another call returns one, or until the end of the device.
 func (d *Device) chunk(ctx context.Context, bytes int) (*staging, error) {
 	select {
 	case c := <-d.chunks:
@@ -163,6 +163,8 @@ func (d *Device) chunk(ctx context.Context, bytes int) (*staging, error) {
 		return nil, context.Cause(ctx)
 	case <-d.x.failed:
 		return nil, d.named(d.x.err)
+	case <-d.x.ended: // Close has taken the chunks.
+		return nil, d.errClosed("device")
 	}
 }
 

@@ -58,7 +58,7 @@ type Config struct {
 	StagingMemory int64
 
 	// CallTimeout bounds a call of the driver. Most take microseconds; the first use of a type of
-	// elements compiles kernels. The default is 60 s.
+	// elements compiles kernels. It bounds Open, too. The default is 60 s.
 	CallTimeout time.Duration
 
 	// Library is the file name of the driver. The default is libcuda.so.1.
@@ -99,6 +99,7 @@ type Info struct {
 
 // List describes the GPUs that this process may use: those of the environment variable
 // CUDA_VISIBLE_DEVICES, or all. The index of a GPU is its number for [Open]. Library is as in Config.
+// List waits for the driver without a limit.
 func List(library string) ([]Info, error) {
 	d, err := driverOf(cmp.Or(library, cudadriver.LibraryName))
 	if err != nil {

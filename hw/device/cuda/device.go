@@ -2,10 +2,13 @@ package cuda
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/hw/internal/cudadriver"
@@ -27,6 +30,10 @@ type Device struct {
 	// Used on the thread of the executor only.
 	events  []cudadriver.Event // that mark nothing
 	modules map[string]*module
+	memory  pool
+	staging pool
+	// finished says that all memory has been returned to the driver.
+	finished bool
 
 	copying sync.Mutex    // guards copies
 	copies  *stream       // for CopyIn and CopyOut; may be nil
@@ -37,15 +44,11 @@ type Device struct {
 
 	mu     sync.Mutex
 	closed bool
-	// finished says that all memory has been returned to the driver.
-	finished bool
 	// ending says that endAll has taken the functions of atFree.
 	ending  bool
-	err     error         // the GPU has failed
-	streams []*stream     // with queued work
-	freed   chan struct{} // closed and replaced when memory becomes free
-	memory  pool
-	staging pool
+	err     error                // the GPU has failed
+	streams []*stream            // with queued work
+	freed   chan struct{}        // closed and replaced when memory becomes free
 	held    int                  // calls during which network cards access memory
 	unheld  chan struct{}        // closed and replaced when held becomes 0
 	exposed map[*memory]struct{} // memory with functions of atFree
@@ -73,17 +76,7 @@ func Open(number int, cfg Config) (*Device, error) {
 	}
 	fail := func(err error) (*Device, error) { return nil, fmt.Errorf("device %s: %w", d.name, err) }
 	var err error
-	if d.drv, err = driverOf(cfg.Library); err != nil {
-		return fail(err)
-	}
-	n, err := d.drv.DeviceGetCount()
-	if err != nil {
-		return fail(err)
-	}
-	if number < 0 || number >= n {
-		return fail(fmt.Errorf("no such GPU: this process may use %d, numbered from 0 (see CUDA_VISIBLE_DEVICES)", n))
-	}
-	if d.x, err = newExecutor(cfg.CallTimeout, func() error { return d.initialize(number) }, d.poll); err != nil {
+	if d.x, err = newExecutor(cfg.CallTimeout, func() error { return d.initialize(number) }, d.leave, d.poll); err != nil {
 		return fail(err)
 	}
 	for range chunkCount {
@@ -94,6 +87,16 @@ func Open(number int, cfg Config) (*Device, error) {
 
 // initialize runs on the thread of the executor.
 func (d *Device) initialize(number int) (err error) {
+	if d.drv, err = driverOf(d.cfg.Library); err != nil {
+		return err
+	}
+	n, err := d.drv.DeviceGetCount()
+	if err != nil {
+		return err
+	}
+	if number < 0 || number >= n {
+		return fmt.Errorf("no such GPU: this process may use %d, numbered from 0 (see CUDA_VISIBLE_DEVICES)", n)
+	}
 	if d.dev, err = d.drv.DeviceGet(number); err != nil {
 		return err
 	}
@@ -121,6 +124,12 @@ func (d *Device) initialize(number int) (err error) {
 	}
 	d.staging = pool{what: "staging", limit: d.cfg.StagingMemory, cacheLimit: d.cfg.StagingMemory, alloc: d.drv.MemHostAlloc, release: d.drv.MemFreeHost}
 	return nil
+}
+
+// leave reverts initialize.
+func (d *Device) leave() {
+	_ = d.drv.CtxSetCurrent(0)
+	_ = d.drv.DevicePrimaryCtxRelease(d.dev)
 }
 
 func (d *Device) allocDevice(n int) (uintptr, error) {
@@ -219,20 +228,24 @@ func (d *Device) Close() error {
 func (d *Device) finish() error {
 	d.endAll()
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.err == nil {
-		for s := range d.open {
+	open := slices.Collect(maps.Keys(d.open))
+	clear(d.open)
+	failed := d.err != nil
+	d.mu.Unlock()
+	for _, s := range open {
+		if !failed {
 			_ = d.drv.StreamDestroy(s.handle)
 		}
 	}
-	clear(d.open)
 	d.putChunks()
 	// Only stagings that callers have remain.
 	d.finished = true
 	for m := range d.mapped {
 		m.release()
 	}
+	d.mu.Lock()
 	clear(d.mapped)
+	d.mu.Unlock()
 	d.memory.drop(true)
 	d.staging.drop(false)
 	for _, m := range d.modules {
@@ -250,7 +263,7 @@ func (d *Device) finish() error {
 	return d.drv.DevicePrimaryCtxRelease(d.dev)
 }
 
-// putChunks returns the chunks to the pool, without those of copies that have not returned. d.mu is held.
+// putChunks returns the chunks to the pool, without those of copies that have not returned. It runs on the thread of the executor.
 func (d *Device) putChunks() {
 	for {
 		select {
@@ -330,6 +343,9 @@ func (d *Device) event() (cudadriver.Event, error) {
 	return d.drv.EventCreate()
 }
 
+// errBusy ends a wait for the thread of the executor.
+var errBusy = errors.New("the thread of the GPU is busy")
+
 // await waits until work is done, and returns its error.
 func (d *Device) await(ctx context.Context, w *work) error {
 	if w == nil {
@@ -339,8 +355,12 @@ func (d *Device) await(ctx context.Context, w *work) error {
 		return w.err
 	}
 	if ctx.Err() != nil {
-		// It may be done, and unknown here.
-		if err := d.do(context.Background(), polling, func() error { d.poll(); return nil }, nil); err != nil {
+		// It may be done, and unknown here. The driver may be in a call that waits for the work of the GPU.
+		const limit = time.Second
+		bounded, cancel := context.WithTimeoutCause(context.Background(), limit, errBusy)
+		err := d.do(bounded, polling, func() error { d.poll(); return nil }, nil)
+		cancel()
+		if err != nil && !errors.Is(err, errBusy) {
 			return d.named(err)
 		}
 	}

@@ -48,8 +48,9 @@ const (
 	jobAbandoned
 )
 
-// newExecutor starts an executor. Init runs first, on its thread; if it fails, the executor ends.
-func newExecutor(limit time.Duration, init func() error, poll func() (awaited, slept bool)) (*executor, error) {
+// newExecutor starts an executor. Init runs first, on its thread; if it fails, the executor ends. If it takes longer than limit,
+// newExecutor returns an error, and undo runs when init returns after all.
+func newExecutor(limit time.Duration, init func() error, undo func(), poll func() (awaited, slept bool)) (*executor, error) {
 	x := &executor{
 		poll: poll, wake: make(chan struct{}, 1), ended: make(chan struct{}), failed: make(chan struct{}), start: time.Now(),
 		polls: job{what: polling},
@@ -57,6 +58,10 @@ func newExecutor(limit time.Duration, init func() error, poll func() (awaited, s
 	begun := make(chan error, 1)
 	go x.run(func() error {
 		err := init()
+		if err == nil && x.hangs() {
+			undo()
+			err = x.err
+		}
 		begun <- err
 		return err
 	})
@@ -68,6 +73,9 @@ func newExecutor(limit time.Duration, init func() error, poll func() (awaited, s
 		}
 		return x, err
 	case <-x.failed:
+		x.mu.Lock()
+		x.ending = true // when init returns after all
+		x.mu.Unlock()
 		return nil, x.err
 	}
 }
@@ -231,7 +239,7 @@ func (s *signal) soon() {
 
 // Names of the work of an executor besides its jobs, for errors.
 const (
-	initialization = "the initialization of the context"
+	initialization = "the initialization of the GPU"
 	polling        = "cuEventQuery"
 )
 

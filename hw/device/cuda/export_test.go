@@ -209,3 +209,12 @@ func (d *Device) Copies(b device.Buffer, n int, in bool) (took time.Duration, er
 	}, nil)
 	return took, err
 }
+
+// Chunk takes a chunk of CopyIn and CopyOut, and returns it.
+func (d *Device) Chunk(ctx context.Context) error {
+	c, err := d.chunk(ctx, 1)
+	if err == nil {
+		d.chunks <- c
+	}
+	return err
+}

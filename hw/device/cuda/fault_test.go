@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nexar-go/nexar/device"
 	"github.com/nexar-go/nexar/hw/device/cuda"
@@ -188,39 +187,6 @@ func inChild(t *testing.T, env ...string) string {
 		t.Fatalf("child: %v\n%s", err, out)
 	}
 	return string(out)
-}
-
-// TestHang: a call of the driver that does not return fails all calls of the device, and Close returns.
-func TestHang(t *testing.T) {
-	fake := cudafake.New(t)
-	d, err := cuda.Open(1, cuda.Config{Library: fake.Path, CallTimeout: 200 * time.Millisecond})
-	must(t, err)
-	s, err := d.NewStream()
-	must(t, err)
-	b := filled(t, d, pattern(100))
-	release := fake.Hang("cuMemcpyDtoDAsync_v2")
-	hangs := func() error {
-		return s.Copy(device.Region{Buffer: b, Bytes: 10}, device.Region{Buffer: b, Offset: 50, Bytes: 10})
-	}
-	must(t, hangs())
-	for _, call := range []func() error{func() error { return s.Wait(t.Context()) }, hangs} {
-		err = call()
-		if err == nil || !strings.Contains(err.Error(), "device cuda:1") || !strings.Contains(err.Error(), "has not returned from Copy of 10 bytes for 200ms") {
-			t.Errorf("%v, want an error that names the call", err)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := d.Alloc(ctx, 10); err == nil {
-		t.Error("Alloc of a device that hangs succeeds")
-	}
-	cancel()
-	if err := d.CopyIn(t.Context(), device.Whole(b), pattern(100)); err == nil {
-		t.Error("CopyIn of a device that hangs succeeds")
-	}
-	if err := d.Close(); err == nil || !strings.Contains(err.Error(), "hangs") {
-		t.Errorf("Close: %v", err)
-	}
-	release()
 }
 
 // TestCallErrors: an error of a call ends its stream only, and names the call.

@@ -10,19 +10,21 @@ import (
 	"github.com/nexar-go/nexar/hw/internal/cudadriver"
 )
 
-// A pool allocates memory of the GPU, or locked memory of the host. Its methods run on the thread of the
-// executor, with Device.mu held for the numbers.
+// A pool allocates memory of the GPU, or locked memory of the host. Its methods run on the thread of the executor. Device.mu is not
+// held: the driver may wait for the work of the GPU, or hang, and other calls must not wait for that.
 type pool struct {
 	what              string
 	limit, cacheLimit int64
 	alloc             func(bytes int) (uintptr, error)
 	release           func(addr uintptr) error
 
-	used     int64             // bytes of allocated memory
-	draining int64             // the part of used that is freed, but that queued work still uses
-	cached   int64             // bytes of free
-	free     map[int][]uintptr // by size
-	all      map[uintptr]int   // used memory, and its size
+	used   int64             // bytes of allocated memory
+	cached int64             // bytes of free
+	free   map[int][]uintptr // by size
+	all    map[uintptr]int   // used memory, and its size
+
+	// draining is the part of used that is freed, but not returned, since queued work may use it. Device.mu guards it.
+	draining int64
 }
 
 // get returns memory of a size, or 0 if the limit does not allow it.
@@ -91,7 +93,7 @@ func (p *pool) drop(all bool) {
 			_ = p.release(addr)
 		}
 		clear(p.all)
-		p.used, p.draining = 0, 0
+		p.used = 0
 	}
 }
 
@@ -123,7 +125,7 @@ type memory struct {
 	// Guarded by d.mu.
 	freed   bool
 	users   int      // pieces of work that are not done
-	release func()   // on the executor, in place of the pool, with d.mu held; or nil
+	release func()   // on the executor, in place of the pool; or nil
 	loan    *loan    // of the memory by another device; or nil
 	ends    []func() // of atFree
 }
@@ -167,18 +169,18 @@ func (m *memory) endIfUnused() {
 		for _, f := range ends {
 			f()
 		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
 		if d.finished {
 			return
 		}
-		m.pool.draining -= int64(m.size)
 		if m.release != nil {
-			delete(d.mapped, m)
 			m.release()
 		} else if m.size > 0 {
 			m.pool.put(m.addr, m.size)
 		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.mapped, m)
+		m.pool.draining -= int64(m.size)
 		close(d.freed)
 		d.freed = make(chan struct{})
 	})
@@ -235,23 +237,16 @@ func (d *Device) awaitFree(ctx context.Context, freed <-chan struct{}) error {
 // take allocates memory, or returns a channel that is closed when there is more. It runs on the thread of
 // the executor.
 func (d *Device) take(p *pool, m *memory) (wait <-chan struct{}, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.closed:
-		return nil, errClosed
-	case d.err != nil:
-		return nil, d.err
-	case m.bytes == 0:
-		return nil, nil
+	if err := d.check(); err != nil || m.bytes == 0 {
+		return nil, err
 	}
 	if m.size > 0 {
 		m.addr, err = p.get(m.size)
 		if m.addr != 0 || err != nil {
 			return nil, err
 		}
-		if p.draining > 0 {
-			return d.freed, nil
+		if wait = d.draining(p); wait != nil {
+			return wait, nil
 		}
 	}
 	e := &device.MemoryError{Device: d.name, What: p.what, Requested: m.bytes, Free: max(p.limit-p.used, 0), Total: p.limit}
@@ -261,10 +256,18 @@ func (d *Device) take(p *pool, m *memory) (wait <-chan struct{}, err error) {
 	return nil, e
 }
 
-// giveUp returns memory after its caller has stopped waiting. It runs on the thread of the executor.
-func (d *Device) giveUp(m *memory) {
+// draining returns a channel that is closed when memory of a pool becomes free, or nil if none will.
+func (d *Device) draining(p *pool) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if p.draining == 0 {
+		return nil
+	}
+	return d.freed
+}
+
+// giveUp returns memory after its caller has stopped waiting. It runs on the thread of the executor.
+func (d *Device) giveUp(m *memory) {
 	if m.addr != 0 && !d.finished {
 		m.pool.put(m.addr, m.size)
 	}

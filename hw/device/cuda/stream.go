@@ -162,6 +162,7 @@ func (w *work) end(err error) {
 type queued struct {
 	name    string
 	copies  bool // it counts as a copy for tests
+	awaited bool // the caller waits for the work, with its context: it need not wait until the driver has it
 	staging device.Staging
 	buffers []device.Buffer
 	enqueue func() error // on the thread of the executor
@@ -183,7 +184,7 @@ func (s *stream) add(q queued) error {
 	w := &work{name: q.name, then: q.then, done: newSignal()}
 	j := &job{what: q.name, do: func() error { return s.enqueue(w, q) }, done: newSignal()}
 	shared, err := s.post(w, q, j)
-	if err != nil || !shared && !d.x.isBehind() {
+	if err != nil || q.awaited || !shared && !d.x.isBehind() {
 		return err
 	}
 	if err = d.x.wait(context.Background(), j); errors.Is(err, errNotReturned) {
@@ -441,7 +442,7 @@ func (s *stream) Wait(ctx context.Context) error {
 		return err
 	}
 	if shared {
-		if err := s.add(queued{name: "Wait", enqueue: func() error { return nil }}); err != nil {
+		if err := s.add(queued{name: "Wait", awaited: true, enqueue: func() error { return nil }}); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/device"
+	"github.com/nexar-go/nexar/hw/device/cuda"
 	"github.com/nexar-go/nexar/hw/device/nccl"
 	"github.com/nexar-go/nexar/hw/internal/cudafake"
 )
@@ -148,5 +149,49 @@ func TestRemoteErrorWithoutCause(t *testing.T) {
 		if err := <-ended; err == nil || !strings.Contains(err.Error(), "remote process exited") {
 			t.Errorf("error %v, want that of NCCL", err)
 		}
+	}
+}
+
+// TestFailureWhileGPUIsBusy: when a rank fails, the calls of the others end, also while the thread of their GPU is in a call of
+// the driver, which may wait for NCCL itself.
+func TestFailureWhileGPUIsBusy(t *testing.T) {
+	library := cudafake.NCCL(t)
+	ranks := world(t, []string{"a", "a"}, library, nccl.Config{})
+	entered, leave := make(chan struct{}), make(chan struct{})
+	busy, ended := make(chan error, 1), make(chan error, 1)
+	ranks[0].group.OnQueued(sync.OnceFunc(func() { // NCCL waits for rank 1 from now on.
+		go func() {
+			busy <- ranks[0].gpu.(*cuda.Device).Do(t.Context(), "other work", func() error { close(entered); <-leave; return nil })
+		}()
+		<-entered
+	}))
+	b, err := ranks[0].gpu.Alloc(t.Context(), 4000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { ended <- ranks[0].group.AllReduce(t.Context(), device.Float32, device.Whole(b), nexar.Sum) }()
+	<-entered
+	time.Sleep(200 * time.Millisecond) // The call asks for the state of NCCL now, on the thread of the GPU.
+	failed, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("this rank fails"))
+	_, err = ranks[1].on(t.Context(), vector(device.Float32, 1, 1000), func(b device.Buffer) error {
+		return ranks[1].group.AllReduce(failed, device.Float32, device.Whole(b), nexar.Sum)
+	})
+	if err == nil {
+		t.Error("the call of rank 1 has no error")
+	}
+	select {
+	case err := <-ended:
+		if e, ok := errors.AsType[*nexar.RevokedError](err); !ok || e.Rank != 1 {
+			t.Errorf("error %v, want one that names rank 1", err)
+		}
+		close(leave)
+	case <-time.After(30 * time.Second):
+		t.Error("the call of rank 0 waits for the thread of its GPU")
+		close(leave)
+		<-ended
+	}
+	if err := <-busy; err != nil {
+		t.Error(err)
 	}
 }

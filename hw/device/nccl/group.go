@@ -166,17 +166,28 @@ func (g *Group) guarded(ctx context.Context, f func(ctx context.Context) error) 
 
 // watch cancels a call when a communicator ends, or NCCL reports an error.
 func (g *Group) watch(ctx context.Context, cancel context.CancelCauseFunc) {
+	var states sync.WaitGroup
+	defer states.Wait()
+	states.Go(func() { g.watchState(ctx, cancel) })
+	select {
+	case <-g.comm.Done():
+		cancel(g.comm.Err())
+	case <-g.local.Done():
+		cancel(g.local.Err())
+	case <-g.cross.Done():
+		cancel(g.cross.Err())
+	case <-ctx.Done():
+	}
+}
+
+// watchState cancels a call when NCCL reports an error. It waits for the thread of the GPU, which may be in a call of the driver
+// that waits for NCCL itself.
+func (g *Group) watchState(ctx context.Context, cancel context.CancelCauseFunc) {
 	const interval = 20 * time.Millisecond
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
 	for {
 		select {
-		case <-g.comm.Done():
-			cancel(g.comm.Err())
-		case <-g.local.Done():
-			cancel(g.local.Err())
-		case <-g.cross.Done():
-			cancel(g.cross.Err())
 		case <-ctx.Done():
 			return
 		case <-ticks.C:

@@ -12,8 +12,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -145,7 +147,8 @@ func need(tb testing.TB, what string, err error) {
 	}
 }
 
-// Build compiles a library from a file of C, into a folder for temporary files, and returns its path.
+// Build compiles a library from a file of C, and returns its path, which is valid until the end of this process, also for other
+// processes. On Linux no file remains after that.
 func Build(name string, source []byte, flags ...string) (path string, err error) {
 	return build(name, flags, func(dir string) error { return os.WriteFile(filepath.Join(dir, name+".c"), source, 0o600) })
 }
@@ -159,7 +162,7 @@ func BuildAndOpen(name string, source fs.FS, functions map[string]any, flags ...
 	return path, open(path, functions)
 }
 
-// build compiles the files of C that add writes to a folder.
+// build compiles the files of C that add writes to a folder, which it removes. The path of the library is that of an open file.
 func build(name string, flags []string, add func(dir string) error) (path string, err error) {
 	compiler := ""
 	for _, c := range []string{os.Getenv("CC"), "cc", "gcc", "clang"} {
@@ -175,6 +178,10 @@ func build(name string, flags []string, add func(dir string) error) (path string
 	if err != nil {
 		return "", err
 	}
+	const byFile = runtime.GOOS == "linux" // there a path can name an open file
+	if byFile {
+		defer os.RemoveAll(dir)
+	}
 	if err := add(dir); err != nil {
 		return "", err
 	}
@@ -187,7 +194,14 @@ func build(name string, flags []string, add func(dir string) error) (path string
 	if text, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", compiler, err, text)
 	}
-	return path, nil
+	if !byFile {
+		return path, nil
+	}
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return "", &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd), nil
 }
 
 // open opens a library, and sets functions to those of the library. The fake of NCCL uses the symbols of that of the driver.

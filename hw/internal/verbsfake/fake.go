@@ -135,7 +135,7 @@ func (f *Fake) PortDown(port int) { f.portDown(int32(port)) }
 func (f *Fake) Remove(on bool) { f.remove(number(on)) }
 
 // Error lets calls of a function fail with an error, or with 0 none: a function that makes an object, such as ibv_create_cq,
-// ibv_get_device_list, or ibv_modify_qp for the connection to a peer.
+// ibv_get_device_list, ibv_get_cq_event or ibv_get_async_event, or ibv_modify_qp for the connection to a peer.
 func (f *Fake) Error(call string, code syscall.Errno) { f.fails(call, int32(code)) }
 
 // A Device is a device with up to two ports.

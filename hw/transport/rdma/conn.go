@@ -369,7 +369,10 @@ func (c *conn) run() {
 			}
 			continue
 		}
-		if c.cq.Wait() != nil {
+		if broken := c.cq.Wait(); broken != nil {
+			c.mu.Lock() // It fails after Interrupt, too: at the end, and in the fallback.
+			c.failLocked(fmt.Errorf("%w: events of completions: %w", transport.ErrPeerGone, broken))
+			c.mu.Unlock()
 			break
 		}
 	}

@@ -154,15 +154,17 @@ func preference(g verbs.GID) (p int) {
 	return p
 }
 
-// watch waits for failures of the device and its port until interrupt.
+// watch waits for failures of the device and its port, until the device has failed or until interrupt.
 func (dev *device) watch(failed func(error)) {
 	for {
 		e, err := dev.d.Event(dev.events)
 		switch {
-		case err != nil:
+		case err != nil: // after interrupt, too
+			failed(fmt.Errorf("the events of device %s: %w", dev.d.Name, err))
 			return
 		case e.Fatal:
 			failed(fmt.Errorf("device %s has failed or was removed", dev.d.Name))
+			return
 		case e.Down == dev.port.Number:
 			failed(fmt.Errorf("port %d of device %s is down", e.Down, dev.d.Name))
 		}

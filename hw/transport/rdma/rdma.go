@@ -167,8 +167,8 @@ func (t *rdma) acceptAll() {
 		}
 		t.tasks.Go(func() {
 			defer ticket.Leave()
-			defer context.AfterFunc(t.ctx, func() { s.SetDeadline(past) })()
 			s.SetDeadline(time.Now().Add(handshakeTimeout))
+			defer context.AfterFunc(t.ctx, func() { s.SetDeadline(past) })() // after the other deadline, which it replaces
 			if err := t.handle(s, ticket); err != nil {
 				t.env.Log.Debug("connection refused", "transport", Name, "err", err)
 				s.Close()
@@ -229,7 +229,7 @@ func (t *rdma) handle(s net.Conn, ticket *admission.Ticket) error {
 	}
 	if unwritten != nil {
 		c.end(transport.ErrPeerGone)
-		return nil // only this conn has ended
+		return nil //nolint:nilerr // only this conn has ended
 	}
 	select {
 	case t.accepted <- c:
@@ -337,6 +337,9 @@ func (t *rdma) Accept(ctx context.Context) (transport.Conn, error) {
 
 // deviceFailed makes all conns go on over TCP, because the device or its port has failed.
 func (t *rdma) deviceFailed(reason error) {
+	if t.ctx.Err() != nil {
+		return // Close ends the conns.
+	}
 	t.env.Log.Warn("the RDMA device has failed", "device", t.dev.d.Name, "port", t.dev.port.Number, "err", reason)
 	for _, c := range t.all() {
 		c.deviceFailed(reason)

@@ -121,6 +121,7 @@ EXPORT int ibv_close_device(struct context *c) {
 
 EXPORT int ibv_get_async_event(struct context *c, struct async_event *e) {
 	struct message m;
+	if (call_fails("ibv_get_async_event")) return -1;
 	if (read(c->async_fd, &m, sizeof m) != sizeof m) return -1;
 	*e = (struct async_event){m.element, m.kind};
 	return 0;

@@ -16,17 +16,18 @@ bool loses_completions(struct qp *q) { return hit.done && hit.how & 1 && !peer_o
 
 void set_removed(bool on) { removed = on; }
 
+// Events of a removed device, and its name in the list, are no failures.
 bool call_fails(const char *call) {
 	pthread_mutex_lock(&lock);
 	int code = strcmp(call, failing.call) ? 0 : failing.code;
-	if (removed && strcmp(call, "ibv_get_device_list")) code = EIO;
+	if (removed && strncmp(call, "ibv_get_", 8)) code = EIO;
 	pthread_mutex_unlock(&lock);
 	if (code) errno = code;
 	return code;
 }
 
-// fakeverbs_error lets calls of a function fail with an error number: one that makes an object, ibv_get_device_list, or ibv_modify_qp for
-// the connection to a peer. With 0 none fails.
+// fakeverbs_error lets calls of a function fail with an error number: one that makes an object, ibv_get_device_list, one that
+// returns an event, or ibv_modify_qp for the connection to a peer. With 0 none fails.
 EXPORT void fakeverbs_error(const char *call, int code) {
 	pthread_mutex_lock(&lock);
 	strncpy(failing.call, call, sizeof failing.call - 1);

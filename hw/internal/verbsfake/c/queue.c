@@ -164,6 +164,7 @@ int req_notify(struct cq *cq, int solicited) {
 
 EXPORT int ibv_get_cq_event(struct channel *h, struct cq **cq, void **user) {
 	uint64_t event;
+	if (call_fails("ibv_get_cq_event")) return -1;
 	ssize_t n = read(h->fd, &event, sizeof event);
 	if (n != sizeof event) return -1;
 	*cq = (struct cq *)(uintptr_t)event;
