@@ -27,7 +27,7 @@ DAMAGES ?= 1000
 ATTACK_TIME ?= 20m
 ATTACK_SEED ?=
 ATTACK_ONLY ?=
-RACELESS := test/(allocs|attack|cluster)|internal/(arch|bucket|collective|cost|deadlock|engine/exec|host|inspect|kernel|p2p(/match)?|membership|topology|relay/(forward|relaytest|session)|overlap|ntstore|affinity|plan|require|settings(/table)?|state|wire)|device(/host)?|simulate|trace|transport|examples(/train/(curve|digits|mlp|sgd))?|internal/command(/internal/(report|resources))?
+RACELESS := test/(allocs|attack|cluster)|consensus/raft|internal/(arch|bucket|collective|cost|deadlock|direct|engine/exec|host|inspect|kernel|p2p(/match)?|membership|topology|relay/(forward|relaytest|session)|overlap|ntstore|affinity|plan|rendezvous/handshake|require|settings(/table)?|simulate|staging|state|testhost|testpeer|wire)|device(/host)?|simulate|trace|transport|examples(/(overlap|rpc|train/(curve|digits|mlp|sgd)))?|internal/command(/internal/(report|resources))?
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
 RACELESSTESTS := ^(TestRelayKills|TestRandomLinkCuts|TestCutThatSeparates|TestNodesWithoutALink|TestRelayConnections|TestRelayDies|TestRelayOpposite|TestRelayCollectives|TestRelayCalls|TestSparse|TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes|TestKeptFramesAreCountedOff|TestConvergence|TestSelectionOfLongVectors|TestSparseNeighbors|TestViewsFromNodes|TestKeptFramesAreBounded|TestAnyRankOfMany|TestSparseForm|TestWatchTraffic|TestSendAndLeave|TestLinks|TestLinksOfConfig|TestLinkIdleTimeout|TestUnreachablePeer|TestPipelinedAllReduceReducesAll|TestCauseInLargeWorld|TestRandomRosterChanges|TestSparseViews|TestSparseViewTraffic)$$
 RACEBRIEF ?= -short -skip='$(RACELESSTESTS)'

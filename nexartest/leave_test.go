@@ -34,9 +34,9 @@ func leavings() []leaving {
 func TestSendAndLeave(t *testing.T) {
 	for _, topology := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube", "full"} {
 		for _, n := range []int{8, 12, 16, 24, 32} {
-			sizes := []int{8, 3000}
-			if n <= 16 {
-				sizes = append(sizes, 1<<20)
+			sizes := []int{3000}
+			if n <= 12 {
+				sizes = []int{8, 3000, 1 << 20}
 			}
 			orders := leavings()
 			if topology != "k-regular:2" && topology != "k-regular:3" || n != 12 {

@@ -51,7 +51,7 @@ func buildOtherVersion(t *testing.T) (program string, other, ours int) {
 		t.Fatal(err)
 	}
 	program = filepath.Join(dir, "otherversion.exe")
-	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", name, "-o", program, "./testdata/otherversion")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-overlay", name, "-o", program, "./testdata/otherversion")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build testdata/otherversion: %v\n%s", err, out)
 	}
