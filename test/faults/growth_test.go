@@ -234,7 +234,11 @@ func TestManyHaveLeft(t *testing.T) {
 	w := newElasticWorld(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Log: log})
 	nodes, sizes := []*worldNode{w.join(nexar.Config{}), w.join(nexar.Config{})}, []int{2}
 	w.waitForSizes(sizes...)
-	for range 40 {
+	others := 40
+	if worldtest.Brief() {
+		others = 10
+	}
+	for range others {
 		newcomer := w.join(nexar.Config{})
 		sizes = append(sizes, 3)
 		w.waitForSizes(sizes...)
