@@ -170,8 +170,8 @@ func TestHostileRelay(t *testing.T) {
 }
 
 // TestHostileRelays: all paths between two ranks pass relays that alter or drop all data. An operation between these ranks
-// ends with an error that names both and the relays, after a minute. The worlds wait for it beside the tests that are not
-// parallel: each test pauses after it has started its world.
+// ends with an error that names both and the relays. That takes half a minute or more, so the worlds wait for it beside the tests
+// that are not parallel: each test pauses after it has started its world.
 func TestHostileRelays(t *testing.T) {
 	for _, kind := range []string{"alters all", "drops all"} {
 		t.Run(kind, func(t *testing.T) {
