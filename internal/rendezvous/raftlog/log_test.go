@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -22,18 +21,7 @@ import (
 	"github.com/nexar-go/nexar/consensus"
 )
 
-// TestMain lets more tests run in parallel than there are processors, unless a flag says how many: they wait for
-// elections and the disk.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	const name = "test.parallel"
-	set := false
-	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
-	if !set {
-		flag.Set(name, "4")
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A journal is a state machine that records all changes, and the leader.
 type journal struct {
