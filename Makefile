@@ -27,9 +27,9 @@ DAMAGES ?= 1000
 ATTACK_TIME ?= 20m
 ATTACK_SEED ?=
 ATTACK_ONLY ?=
-RACELESS := test/(allocs|attack|cluster)|internal/(arch|bucket|collective|cost|deadlock|engine/exec|host|inspect|kernel|p2p(/match)?|membership|topology|relay/(forward|relaytest|session)|overlap|ntstore|affinity|plan|require|settings(/table)?|state|wire)|device(/host)?|simulate|trace|transport|examples(/train/(curve|digits|mlp|sgd))?|internal/command(/internal/(report|resources))?
+RACELESS := test/(allocs|attack|cluster)|consensus/raft|internal/(arch|bucket|collective|cost|deadlock|direct|engine/exec|host|inspect|kernel|p2p(/match)?|membership|topology|relay/(forward|relaytest|session)|overlap|ntstore|affinity|plan|rendezvous/handshake|require|settings(/table)?|simulate|staging|state|testhost|testpeer|wire)|device(/host)?|simulate|trace|transport|examples(/(overlap|rpc|train/(curve|digits|mlp|sgd)))?|internal/command(/internal/(report|resources))?
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
-RACELESSTESTS := ^(TestRelayKills|TestRandomLinkCuts|TestCutThatSeparates|TestNodesWithoutALink|TestRelayConnections|TestRelayDies|TestRelayOpposite|TestRelayCollectives|TestRelayCalls|TestSparse|TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes|TestKeptFramesAreCountedOff|TestConvergence|TestSelectionOfLongVectors|TestSparseNeighbors|TestViewsFromNodes|TestKeptFramesAreBounded|TestAnyRankOfMany|TestSparseForm|TestWatchTraffic|TestSendAndLeave|TestLinks|TestLinksOfConfig|TestLinkIdleTimeout|TestUnreachablePeer|TestPipelinedAllReduceReducesAll|TestCauseInLargeWorld|TestRandomRosterChanges|TestSparseViews|TestSparseViewTraffic)$$
+RACELESSTESTS := ^(TestRelayKills|TestRandomLinkCuts|TestCutThatSeparates|TestNodesWithoutALink|TestRelayConnections|TestRelayDies|TestRelayOpposite|TestRelayCollectives|TestRelayCalls|TestSparse|TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes|TestKeptFramesAreCountedOff|TestConvergence|TestSelectionOfLongVectors|TestSparseNeighbors|TestViewsFromNodes|TestKeptFramesAreBounded|TestAnyRankOfMany|TestSparseForm|TestWatchTraffic|TestSendAndLeave|TestLinks|TestLinksOfConfig|TestLinkIdleTimeout|TestUnreachablePeer|TestPipelinedAllReduceReducesAll|TestCauseInLargeWorld|TestRandomRosterChanges|TestSparseViews|TestSparseViewTraffic|TestNoMessageTimeout|TestLateRanksAreNoDeadlock|TestDeadlockBehindLateRanks|TestElements|TestLocate|TestMismatchOfCounts|TestHierarchicalChoice|TestLongVectorsOfEveryRoot|TestCancelledSplitsOverLinks|TestCompareEveryCollective)$$
 RACEBRIEF ?= -short -skip='$(RACELESSTESTS)'
 # LONGFIRST sorts packages: those with the longest tests first, so that the others run beside them
 # on other processors.
@@ -93,10 +93,10 @@ modules: ## run the tests of the other modules, except those of tools, which mak
 	@for m in $(TESTED); do (cd $$m && $(GOTEST) $(TESTFLAGS) ./...); done
 
 # RACELESS matches packages in which the race detector finds nothing: they read the source, or
-# start no goroutine, or, as internal/command, test/cluster and test/attack, test child processes
-# ("make race-clusters" runs test/cluster). RACELESSTESTS matches tests that compile
+# start no goroutine, or, as internal/testpeer, serve the tests of other packages, or, as internal/command, test/cluster and
+# test/attack, test child processes ("make race-clusters" runs test/cluster). RACELESSTESTS matches tests that compile
 # programs without the race detector, copy gigabytes, count up to a limit, use one goroutine,
-# repeat other tests in many orders or topologies, or use hours of fake time: the detector has crashed
+# repeat other tests in many orders, topologies or types, or use hours of fake time: the detector has crashed
 # after millions of timers. "TRIALS=all make race RACEBRIEF=" runs these too, and all trials of the
 # others. atexit_sleep_ms is the time that a process under the race detector waits at its end
 # for reports of other threads, a second by default. clear_shadow_mmap_threshold is the size in bytes

@@ -96,7 +96,7 @@ func TestSnippets(t *testing.T) {
 	// The directory docs/snippets exists in the overlay only, so vet and tests cannot run there.
 	program := filepath.Join(dir, "snippets.exe") // Windows needs the suffix.
 	for _, command := range []*exec.Cmd{
-		exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay="+overlay, "-o", program, "./docs/snippets"),
+		exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay="+overlay, "-o", program, "./docs/snippets"),
 		exec.CommandContext(t.Context(), program),
 	} {
 		if out, err := command.CombinedOutput(); err != nil {

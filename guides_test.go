@@ -97,7 +97,7 @@ func workplace(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for file, path := range map[string]string{filepath.Join(dir, "train"): "./examples/allreduce", filepath.Join(bin, "nexar"): "./cmd/nexar"} {
-		build := exec.CommandContext(t.Context(), "go", "build", "-o", file, path)
+		build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", file, path)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", build, err, out)

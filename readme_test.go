@@ -34,7 +34,7 @@ func TestReadmeQuickStart(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	command := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "./cmd/nexar")
+	command := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", dir, "./cmd/nexar")
 	if text, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", command, err, text)
 	}

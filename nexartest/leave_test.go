@@ -43,9 +43,9 @@ func TestSendAndLeave(t *testing.T) {
 	first, _ := strconv.ParseUint(os.Getenv(firstVariable), 10, 32)
 	for _, topology := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube", "full"} {
 		for _, n := range []int{8, 12, 16, 24, 32} {
-			sizes := []int{8, 3000}
-			if n <= 16 {
-				sizes = append(sizes, 1<<20)
+			sizes := []int{3000}
+			if n <= 12 {
+				sizes = []int{8, 3000, 1 << 20}
 			}
 			orders := leavings()
 			if topology != "hypercube" && (topology != "k-regular:2" && topology != "k-regular:3" || n != 12) {

@@ -341,7 +341,7 @@ func TestRelayConnections(t *testing.T) {
 // time with the others.
 func TestRelayKills(t *testing.T) {
 	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
-		for random := range uint64(3) {
+		for random := range uint64(2) {
 			t.Run(fmt.Sprintf("%s/%d", topology, random+1), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := nexartest.Cluster{

@@ -16,7 +16,7 @@ const maxCommandBytes = 20_000_000
 // packages of the core: it runs in an empty container and on any distribution. It is also small.
 func TestCommandIsStatic(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "nexar")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, "./cmd/nexar")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", bin, "./cmd/nexar")
 	build.Dir = rootDir(t)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+runtime.GOARCH)
 	if out, err := build.CombinedOutput(); err != nil {

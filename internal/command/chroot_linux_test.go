@@ -15,8 +15,8 @@ import (
 func TestBareChroot(t *testing.T) {
 	require.Root(t)
 	root := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(root, "nexar"), "../../cmd/nexar")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(root, "nexar"), "../../cmd/nexar")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -118,7 +118,11 @@ func TestMessageErrors(t *testing.T) {
 // before it has an effect has none; otherwise the communicator ends.
 func TestCancelledMessages(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
-	for i := range 300 {
+	times := 300
+	if testing.Short() {
+		times = 100
+	}
+	for i := range times {
 		rng := rand.New(rand.NewPCG(3, uint64(i)))
 		n := []int{10, 100_000, 2 << 20}[rng.IntN(3)]
 		for rank := range 2 {

@@ -239,6 +239,10 @@ func TestLeaveAfterOwnPart(t *testing.T) {
 			return nil
 		}))
 	}
+	times, seeds := 10, int64(3)
+	if testing.Short() {
+		times, seeds = 3, 1
+	}
 	for _, ch := range algorithms {
 		for _, count := range []int{1, 3000, 60_000} {
 			if ch.kind == plan.Barrier && count > 1 {
@@ -246,12 +250,12 @@ func TestLeaveAfterOwnPart(t *testing.T) {
 			}
 			name := fmt.Sprintf("%s/%d", ch.algorithm, count)
 			t.Run("mem/"+name, func(t *testing.T) {
-				for range 10 {
+				for range times {
 					run(t, overMem, ch, count)
 				}
 			})
 			t.Run("sim/"+name, func(t *testing.T) {
-				for seed := range int64(3) {
+				for seed := range seeds {
 					synctest.Test(t, func(t *testing.T) {
 						run(t, overSim(sim.Config{Seed: seed, Delay: 5 * time.Millisecond, Jitter: 10 * time.Millisecond, Rate: 50 << 20}), ch, count)
 					})

@@ -246,7 +246,11 @@ func TestCloseDuringStart(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for id := uint64(1000); id < 11_000; id++ {
+	times := uint64(10_000)
+	if testing.Short() {
+		times = 2000
+	}
+	for id := uint64(1000); id < 1000+times; id++ {
 		comms := []*Comm{w.engines[0].NewComm(id, 0, w.links[0]), w.engines[1].NewComm(id, 1, w.links[1])}
 		var all sync.WaitGroup
 		ready := make(chan struct{})

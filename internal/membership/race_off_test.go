@@ -3,4 +3,4 @@
 package membership
 
 // worldsAlways is the number of simulated worlds without WORLDS.
-const worldsAlways = 10_000
+const worldsAlways = 5_000

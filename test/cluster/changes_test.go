@@ -20,7 +20,7 @@ const (
 	// changesVariable is the number of changes that TestChanges makes. By default it makes
 	// changesAlways in a world of each kind. CHANGES_SEED repeats a run.
 	changesVariable = "CHANGES"
-	changesAlways   = 10
+	changesAlways   = 7
 	// changesPerWorld is the largest number of changes in a world.
 	changesPerWorld = 40
 	// changingRanks is the number of ranks with which a changing world forms. It has between

@@ -52,7 +52,7 @@ func TestSparseSockets(t *testing.T) {
 					t.Errorf("rank %d has the neighbors %v, want 1 to %d", rank, near[rank], w.connections)
 				}
 			}
-			pending := startAll(workers, command{Do: "traffic", Rounds: 2000, Duration: long, Tag: 1 + len(w.topology)})
+			pending := startAll(workers, command{Do: "traffic", Rounds: 1000, Duration: long, Tag: 1 + len(w.topology)})
 			samples, limit := 0, time.Now().Add(long+commandTimeout)
 			for len(pending[0]) == 0 && !t.Failed() && time.Now().Before(limit) {
 				checkConnections(t, workers, near)

@@ -73,7 +73,7 @@ var warning = regexp.MustCompile(`(?mi)WARN.*(udp|quic).*$`)
 func TestCommandsWithoutUDP(t *testing.T) {
 	t.Parallel()
 	command := filepath.Join(t.TempDir(), "nexar")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", command, "../../cmd/nexar").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", command, "../../cmd/nexar").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for name, transports := range map[string]string{"by default": "", "tcp": "tcp", "shm,tcp": "shm,tcp"} {

@@ -51,7 +51,7 @@ func buildOtherVersion(t *testing.T) (program string, other, ours int) {
 		t.Fatal(err)
 	}
 	program = filepath.Join(dir, "otherversion.exe")
-	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", name, "-o", program, "./testdata/otherversion")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-overlay", name, "-o", program, "./testdata/otherversion")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build testdata/otherversion: %v\n%s", err, out)
 	}
@@ -61,6 +61,7 @@ func buildOtherVersion(t *testing.T) (program string, other, ours int) {
 // A node and a seed of different versions refuse each other over UDP and over TCP, with an error that
 // names both versions. It does not matter which is newer.
 func TestVersionsRefuseEachOther(t *testing.T) {
+	t.Parallel()
 	program, other, ours := buildOtherVersion(t)
 	ctx := t.Context()
 	for _, transport := range []string{"quic", "tcp"} {

@@ -63,7 +63,7 @@ func (p *party[T]) start(ctx context.Context, c *nexar.Comm) *nexar.Handle {
 func TestStarted(t *testing.T) {
 	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, n := range []int{1, 2, 3, 5} {
-			if m.Name != "mem" && n != 3 {
+			if m.Name != "mem" && n != 3 || worldtest.Brief() && n < 3 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/ranks=%d", m.Name, n), func(t *testing.T) {
@@ -99,7 +99,10 @@ func TestRandomHandles(t *testing.T) {
 			comms := m.Cluster(t, n, nexar.Config{})
 			b := trialGenerator{n: n, kinds: kinds(), network: m.Cost}
 			rounds, most := 25, 64
-			if worldtest.Brief() || m.Name != "mem" {
+			switch {
+			case worldtest.Brief():
+				rounds = 2
+			case m.Name != "mem":
 				rounds = 4
 			}
 			rng := rand.New(rand.NewPCG(1, 2))

@@ -205,7 +205,7 @@ func TestRecvAfterLeave(t *testing.T) {
 func TestRecvBeforeLeaving(t *testing.T) {
 	times := 5
 	if worldtest.Brief() {
-		times = 2
+		times = 1
 	}
 	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		for _, count := range []int{0, 10, 200_000} {

@@ -210,6 +210,10 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 // Traces can be taken while operations run, and each of them is complete.
 func TestTraceAtOnce(t *testing.T) {
+	rounds := 100
+	if worldtest.Brief() {
+		rounds = 30
+	}
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
 	over := make(chan struct{})
 	var looking sync.WaitGroup
@@ -234,7 +238,7 @@ func TestTraceAtOnce(t *testing.T) {
 		})
 	}
 	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
-		for i := range 100 {
+		for i := range rounds {
 			x := make([]float32, 1+i*i)
 			h := nexar.StartAllReduce(t.Context(), c, x, nexar.Sum)
 			if _, err := nexar.Exchange(t.Context(), c, make([]float32, len(x)), make([]float32, len(x)/2), (rank+1)%3, (rank+2)%3, 1); err != nil {

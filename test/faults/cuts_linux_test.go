@@ -31,7 +31,11 @@ func TestCutsOfLivingNodes(t *testing.T) {
 }
 
 func cutLivingNodes(t *testing.T, topology string, ranks int) {
-	const cuts, between = 12, 20
+	const between = 20
+	cuts := 12
+	if worldtest.Brief() {
+		cuts = 4
+	}
 	nodes, _ := worldtest.JoinAll(t, ranks, nexar.SeedConfig{}, nexar.Config{
 		Transports: []string{"tcp"}, Topology: topology, HeartbeatTimeout: 10 * worldtest.Patience,
 	})

@@ -179,9 +179,10 @@ func (w *elasticWorld) steps() int {
 }
 
 // TestGrowth: nodes join a running world and get its state, and one leaves at a reconfiguration. All
-// have the same state at the end.
+// have the same state at the end. A brief test has every second kind of world: with
+// each transport, with eager links, and with sparse topologies.
 func TestGrowth(t *testing.T) {
-	for _, kind := range []struct {
+	for i, kind := range []struct {
 		topology, links string
 		transports      []string
 	}{
@@ -189,6 +190,9 @@ func TestGrowth(t *testing.T) {
 		{"full", "eager", nil}, {"full", "eager", []string{"tcp"}}, {"k-regular:2", "demand", []string{"tcp"}},
 		{"k-regular:4", "demand", nil}, {"hypercube", "demand", nil}, {"hypercube", "demand", []string{"quic"}},
 	} {
+		if worldtest.Brief() && i%2 == 1 {
+			continue
+		}
 		t.Run(strings.Join(append([]string{kind.topology, kind.links}, kind.transports...), " "), func(t *testing.T) {
 			w := newElasticWorld(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Transports: kind.transports, Topology: kind.topology, Links: kind.links})
 			a, b := w.join(nexar.Config{}), w.join(nexar.Config{})
@@ -230,7 +234,11 @@ func TestManyHaveLeft(t *testing.T) {
 	w := newElasticWorld(t, nexar.SeedConfig{World: 2, Elastic: true}, nexar.Config{Log: log})
 	nodes, sizes := []*worldNode{w.join(nexar.Config{}), w.join(nexar.Config{})}, []int{2}
 	w.waitForSizes(sizes...)
-	for range 40 {
+	others := 40
+	if worldtest.Brief() {
+		others = 10
+	}
+	for range others {
 		newcomer := w.join(nexar.Config{})
 		sizes = append(sizes, 3)
 		w.waitForSizes(sizes...)

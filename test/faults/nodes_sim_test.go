@@ -266,7 +266,7 @@ func (w *simWorld) close() {
 // without a fault. NODES=1000 runs that many worlds; FIRST=7 is the random seed of the first. In every third world the nodes
 // have eager links.
 func TestWorldsOfNodes(t *testing.T) {
-	first, worlds := uint64(0), uint64(6)
+	first, worlds := uint64(0), uint64(4)
 	if worldtest.Brief() {
 		first, worlds = 20, 1 // This seed covers most kinds of faults.
 	}

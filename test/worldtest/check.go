@@ -74,7 +74,7 @@ func Thin(sample uint64) uint64 {
 	case RaceDetector:
 		return 384 * sample
 	}
-	return 8 * sample
+	return 12 * sample
 }
 
 // Setup prepares the test binary of a package; call it from TestMain. It fixes the seed of

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -20,7 +21,18 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets more tests run in parallel than there are processors, unless a flag says how many: they wait for
+// elections and timeouts.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	const name = "test.parallel"
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
+	if !set {
+		flag.Set(name, "4")
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds the wait of a test for an event that must happen.
 const patience = 60 * time.Second
