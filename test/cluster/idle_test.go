@@ -10,7 +10,7 @@ import (
 // An idle world does not change. With -short or the race detector the test is shorter.
 func TestIdle(t *testing.T) {
 	t.Parallel()
-	idle := time.Minute
+	idle := 30 * time.Second
 	switch {
 	case testing.Short():
 		idle = 10 * time.Second
