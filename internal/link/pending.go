@@ -349,9 +349,15 @@ func (l *Link) awaitPending(ctx context.Context) bool {
 	return !l.IsPending() && !l.IsOver()
 }
 
-// AwaitNeeded waits until a link that needs a connection has one or has ended. It reports whether the
-// link has one.
+// AwaitNeeded waits until a link that needs a connection has one or has ended. If both sides close the connection
+// of the link, it waits for that first, since frames may wait for the next one. It reports whether the link has one.
 func (l *Link) AwaitNeeded(ctx context.Context) bool {
+	if a := l.at.Load(); a != nil && l.IsDetaching() {
+		select {
+		case <-a.ended:
+		case <-ctx.Done():
+		}
+	}
 	if l.IsPending() && l.IsNeeded() {
 		return l.awaitPending(ctx)
 	}

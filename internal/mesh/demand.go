@@ -54,7 +54,7 @@ func (m *Mesh) addPending() {
 
 // addPendingLocked gives a pending link to a peer.
 func (m *Mesh) addPendingLocked(slot int) {
-	m.peers[slot].link = m.pending.NewPending(slot)
+	m.peers[slot].link = m.common.NewPending(slot)
 }
 
 // isLinked reports whether the link to the peer has, or had, a connection.
@@ -333,12 +333,12 @@ func (m *Mesh) onDemand(slot int, peer membership.NodeID) (l *link.Link, ok bool
 	return p.link, true
 }
 
-// awaitNeeded waits until the pending links with frames have connections, or ctx ends.
+// awaitNeeded waits until the pending links with frames, and those that are about to be pending, have connections, or ctx ends.
 func (m *Mesh) awaitNeeded(ctx context.Context) {
 	m.mu.Lock()
 	var links []*link.Link
 	for slot := range m.peers {
-		if p := &m.peers[slot]; p.isPending() && p.link.IsNeeded() {
+		if p := &m.peers[slot]; p.isPending() && p.link.IsNeeded() || p.link != nil && p.link.IsDetaching() {
 			links = append(links, p.link)
 		}
 	}
