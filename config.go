@@ -112,7 +112,7 @@ type Config struct {
 	// neighbors and connects to no other node. It reaches the others through relays, nodes that forward its sealed
 	// data. All operations work, at a distance of at most 64 links: "k-regular:2" has room for 129 nodes,
 	// "k-regular:3" for about 250, "k-regular:4" for more than 1,000. The seed
-	// refuses a node with which the world would have longer paths.
+	// refuses a node if paths would become longer.
 	// Must be the same on all nodes: the seed refuses a node with another topology. NEXAR_TOPOLOGY.
 	Topology string `env:"NEXAR_TOPOLOGY" default:"full"`
 

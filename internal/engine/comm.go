@@ -52,9 +52,10 @@ type Comm struct {
 	background map[uint64]*p2p.Waiters // by sequence number: see Op.InBackground
 	unsettled  int                     // transitions to the end; their effects are being carried out
 
-	traced *recorder.Comm // nil if the communicator is not traced
-	inView *viewLinks     // see collectLinksLocked; nil before the first call
-	onEnd  func(err error, last []Trace)
+	traced  *recorder.Comm // nil if the communicator is not traced
+	inView  *viewLinks     // see collectLinksLocked; nil before the first call
+	viewEnd int            // see viewEndLocked; 0 before the first call
+	onEnd   func(err error, last []Trace)
 }
 
 func newComm(e *Engine, id uint64, creator *link.Link) *Comm {

@@ -132,6 +132,9 @@ func (s *stalls) stateLocked(rank int) (state uint64, known bool) {
 // findLocked returns the deadlock with this rank as the lowest, as the states and a wait of each
 // of its ranks, or nil.
 func (s *stalls) findLocked() (states map[int]uint64, list []wire.Wait) {
+	if !s.mayLeadLocked() {
+		return nil, nil
+	}
 	lists := map[int][]wire.Wait{s.own.rank: s.ownWaitsLocked()}
 	busy := map[int]bool{s.own.rank: s.own.busy}
 	for _, rank := range s.closureLocked() {
@@ -139,7 +142,7 @@ func (s *stalls) findLocked() (states map[int]uint64, list []wire.Wait) {
 			lists[rank], busy[rank] = p.list, p.Busy
 		}
 	}
-	if s.own.busy || !isAnyNamed(lists) {
+	if !isAnyNamed(lists) {
 		return nil, nil // Ranks that all receive from AnyRank are idle.
 	}
 	g, known := make(deadlock.Graph), s.digestsLocked()
@@ -177,6 +180,29 @@ func (s *stalls) findLocked() (states map[int]uint64, list []wire.Wait) {
 		list = append(list, w)
 	}
 	return states, list
+}
+
+// mayLeadLocked reports whether ranks above this one may block all its calls, by their last answers alone. In a large world most ranks
+// also wait for a lower rank, and need not search.
+func (s *stalls) mayLeadLocked() bool {
+	isFree := func(rank int) bool {
+		p := s.peers[rank]
+		return rank < s.own.rank || rank > s.own.rank && (p == nil || p.at == 0 || p.Busy)
+	}
+	isOpen := func(n wait) bool { // The call may end.
+		w := &n.wire
+		free := 0
+		for _, p := range w.Peers {
+			if isFree(int(p.Rank)) {
+				free++
+			}
+		}
+		if !isAny(w) {
+			return free == len(w.Peers)
+		}
+		return free > 0 || slices.ContainsFunc(w.Ranges, func(r wire.RankRange) bool { return int(r.First) < s.own.rank })
+	}
+	return !s.own.busy && len(s.own.list) > 0 && !slices.ContainsFunc(s.own.list, isOpen)
 }
 
 // isAny reports whether each rank that a call waits for may let it go on. A collective does not end then, but it may send the message

@@ -140,14 +140,17 @@ func (c *Comm) collectLocked(w *waits) {
 	}
 }
 
-// collectLinksLocked adds the links to the ranks of a communicator. It makes the list of the first one once, since nodes of
-// large worlds collect waits often.
+// collectLinksLocked adds the links to the ranks of a communicator. It makes the list of the first one once, and leaves out
+// communicators whose ranks it has, since nodes of large worlds collect waits often.
 func (c *Comm) collectLinksLocked(w *waits) {
-	if w.links == nil && c.inView != nil {
+	first := w.links == nil
+	switch {
+	case first && c.inView != nil:
 		w.links, w.peers = c.inView.links, c.inView.peers
 		return
+	case !first && w.peers == len(w.links)-1 && c.viewEndLocked() <= len(w.links):
+		return
 	}
-	first := w.links == nil
 	w.links = slices.Clone(w.links) // It may be that of a communicator.
 	for rank := range c.linkTo {
 		if more := c.viewRankLocked(rank) + 1 - len(w.links); more > 0 {
@@ -171,6 +174,16 @@ func (c *Comm) collectLinksLocked(w *waits) {
 type viewLinks struct {
 	links []*link.Link
 	peers int
+}
+
+// viewEndLocked returns the rank in the view after the highest of the communicator.
+func (c *Comm) viewEndLocked() int {
+	if c.viewEnd == 0 {
+		for rank := range c.linkTo {
+			c.viewEnd = max(c.viewEnd, c.viewRankLocked(rank)+1)
+		}
+	}
+	return c.viewEnd
 }
 
 // sendersLocked returns the other ranks that may send a message: those that have not left.

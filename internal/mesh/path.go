@@ -175,10 +175,11 @@ func (m *Mesh) EachPath(v membership.View) iter.Seq[*PathInfo] {
 		defer m.mu.Unlock()
 		routes, watches := m.routesLocked(), m.watchRanksLocked()
 		var i PathInfo
+		var last expectedPath
 		for rank := range v.Nodes {
 			n := &v.Nodes[rank]
 			slot, ok := m.slotOfLocked(n.ID)
-			if !ok || slot == m.self || !m.pathLocked(&i, slot, rank, n, watches) {
+			if !ok || slot == m.self || !m.pathLocked(&i, slot, rank, n, watches, &last) {
 				continue
 			}
 			if l := m.peers[slot].link; l != nil {
@@ -192,24 +193,47 @@ func (m *Mesh) EachPath(v membership.View) iter.Seq[*PathInfo] {
 	}
 }
 
-// pathLocked sets i to the description of the path to the node in a slot. It reports false if there is none.
-func (m *Mesh) pathLocked(i *PathInfo, slot, rank int, n *membership.Node, watches []int) bool {
+// pathLocked sets i to the description of the path to the node in a slot. It reports false if there is none. last is that of the
+// node without a link before this one.
+func (m *Mesh) pathLocked(i *PathInfo, slot, rank int, n *membership.Node, watches []int, last *expectedPath) bool {
 	switch p := &m.peers[slot]; {
 	case p.route != nil:
 		*i = p.route.info(rank, n.ID)
 		i.Purpose = m.purposeLocked(p, watches)
+		return true
 	case p.onDemand && p.link != nil:
-		*i = PathInfo{}
-		if r, ok := m.expectedRoute(m.peers[m.self].node.Host, *n); ok {
-			*i = r.info(rank, n.ID)
-		} else if m.canDial(n.ID) {
-			return false
+		if near := m.isNear(n.ID); !last.isLike(n, near) {
+			*last = m.expectedPathLocked(n, near)
 		}
+		*i = last.info
 		i.Rank, i.Node, i.Pending = rank, n.ID, true
-	default:
-		return false
+		return last.ok
 	}
-	return true
+	return false
+}
+
+// An expectedPath is the description of the path to a node without a link. It is that of all nodes on the same host with the same
+// transports that are neighbors, or of all that are not.
+type expectedPath struct {
+	node *membership.Node // nil before the first one
+	near bool
+	info PathInfo // without the fields of the node
+	ok   bool
+}
+
+func (e *expectedPath) isLike(n *membership.Node, near bool) bool {
+	sameTransport := func(a, b membership.Endpoint) bool { return a.Transport == b.Transport }
+	return e.node != nil && e.near == near && e.node.Host == n.Host && slices.EqualFunc(e.node.Endpoints, n.Endpoints, sameTransport)
+}
+
+func (m *Mesh) expectedPathLocked(n *membership.Node, near bool) expectedPath {
+	e := expectedPath{node: n, near: near, ok: true}
+	if r, ok := m.expectedRoute(m.peers[m.self].node.Host, *n); ok {
+		e.info = r.info(0, membership.NodeID{})
+	} else {
+		e.ok = !m.canDial(n.ID)
+	}
+	return e
 }
 
 // purposeLocked returns a word for the reason why this node is linked to a peer: "watch" if one of

@@ -64,7 +64,7 @@ type Messages struct {
 	opened    bool
 	links     []*link.Link
 	rankOf    *Ranks
-	allRanks  func() []int // made by the first call that waits: the ranks of many communicators get no message
+	allRanks  func() []int  // made by the first call that waits: the ranks of many communicators get no message
 	err       error         // of calls that begin now; nil if they may
 	left      map[int]error // of calls that need the rank, which has left
 	lastLeft  error         // the value in left of the rank that left last

@@ -8,7 +8,7 @@ type Ranks struct {
 	few    map[int]int // in place of bySlot if the ranks have few of the slots
 }
 
-// slotsPerRank is the largest number of slots for each rank with which Ranks has a list of all slots.
+// slotsPerRank is the largest number of slots for each rank for which Ranks has a list of all slots.
 const slotsPerRank = 8
 
 // NewRanks returns the Ranks of links, in the order of ranks. A link may be nil.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
@@ -25,9 +26,7 @@ const unlinkedMax = 1280
 // nodes of the worlds are in this process, and have as many links in each. The heap of the seed is a part of that of a world, so
 // the test bounds that as well.
 func TestPeerMemory(t *testing.T) {
-	if os.Getenv("STARTS") == "" {
-		t.Skip(`forms worlds of 392 nodes; "make starts" runs it`)
-	}
+	require.Have(t, "starts", os.Getenv("STARTS") != "", `it forms worlds of 392 nodes; "make starts" runs it`)
 	const first, few, many = 40, 128, 224 // From 128 nodes on, the longest message to a node fills the buffers of its connection.
 	// Memory that the first world alone takes is not counted. All worlds stay until the end: memory that one leaves behind would
 	// count for the next.
