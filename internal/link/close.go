@@ -107,8 +107,8 @@ func (l *Link) Detach() bool {
 	})
 }
 
-// Release is [Link.Detach] for a link that is in use: what was sent before arrives over this connection, and
-// what is sent later waits for the next one. If frames or goroutines of this node wait then, the link needs a
+// Release is [Link.Detach] for a link that is in use: earlier frames and transfers arrive over this connection, and
+// later ones wait for the next one. If frames or goroutines of this node wait then, the link needs a
 // connection at once. Release does nothing, and returns false, if the link is pending, if both sides have not agreed
 // on its connection yet or already close it, or if it has no Detached function. It does not block.
 func (l *Link) Release() bool {

@@ -9,8 +9,8 @@ import (
 // formerTick is the time between two attempts to release the connections to former neighbors.
 const formerTick = 250 * time.Millisecond
 
-// ReleaseFormer closes the connections to the nodes that are no neighbors in the adopted view, in a sparse topology with relays.
-// These may be neighbors of an earlier view, or of a view that this node has joined a later one of. No frame is lost: their links
+// ReleaseFormer closes the connections to the nodes that are no neighbors in the adopted view, in a sparse topology with relays:
+// to neighbors of an earlier view, or of the view that this node was invited to. No frame is lost: their links
 // become pending, and the next frames go over relays. The caller knows that all nodes have adopted the view: a peer that
 // still took this node for its neighbor would dial it again. ReleaseFormer does not block. Connections are released when this
 // node has connections to all neighbors of the view, unless it adopts another view before.
@@ -44,8 +44,8 @@ func (m *Mesh) releaseFormer(epoch uint64) {
 	}
 }
 
-// formerLinks returns the links with connections that this node no longer needs in the view of an epoch: none until the neighbors
-// relay for this node, since frames would have no route meanwhile. isDone says that there are none, or that the view
+// formerLinks returns the links with connections to release in the view of an epoch. It returns none until the neighbors
+// relay for this node: frames would have no route meanwhile. isDone reports whether no such connection is left, or the view
 // or the Mesh has ended.
 func (m *Mesh) formerLinks(epoch uint64) (links []*link.Link, isDone bool) {
 	m.mu.Lock()

@@ -30,7 +30,7 @@ func (m *Mesh) redialTimeout() time.Duration {
 }
 
 // linkDetached decides whether a link becomes pending again after the end of its connection; see
-// [link.Config]. A link whose connection was closed does. A link that broke does if it was pending before, and is dialed again
+// [link.Config]. It does if both sides have closed the connection. A link that broke does if it was pending before, and is dialed again
 // at once, unless the peer shares memory with this node, counts as gone, or has no path that tells whether its process has ended.
 func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep bool) {
 	defer m.unrelay(l)
