@@ -14,16 +14,23 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A slowStream is a stream with ten minutes of work.
+// A slowStream is a stream on which a wait, and a copy to the device, takes ten minutes.
 type slowStream struct{ device.Stream }
+
+const deviceTime = 10 * time.Minute
 
 func (s slowStream) Wait(ctx context.Context) error {
 	select {
-	case <-time.After(10 * time.Minute):
+	case <-time.After(deviceTime):
 		return s.Stream.Wait(ctx)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+func (s slowStream) ReceiveInto(src device.Staging, at int, dst ...device.Region) error {
+	time.Sleep(deviceTime)
+	return s.Stream.ReceiveInto(src, at, dst...)
 }
 
 func recvSixteen(ctx context.Context, c *nexar.Comm) error {
@@ -77,9 +84,13 @@ func TestDeviceIsNoDeadlock(t *testing.T) {
 					if rank == 1 {
 						return errors.Join(test.other(t.Context(), c), nexar.Send(t.Context(), c, []int32{1}, 0, 1))
 					}
-					heard := make(chan error, 1)
+					began, heard := time.Now(), make(chan error, 1)
 					go func() { heard <- recvInt(t.Context(), c, 1, 1) }()
-					return errors.Join(test.call(t.Context(), c.WithStream(slowStream{stream}), device.Whole(buffer)), <-heard)
+					err := errors.Join(test.call(t.Context(), c.WithStream(slowStream{stream}), device.Whole(buffer)), <-heard)
+					if took := time.Since(began); took < deviceTime {
+						t.Errorf("the calls took %v, want the time of the device, %v", took, deviceTime)
+					}
+					return err
 				})
 				noDeadlock(t, log)
 			})
