@@ -131,14 +131,9 @@ func (l *Link) detachIf(may func(x *exchange) bool) bool {
 	return detaches
 }
 
-// IsDetaching reports whether the link has a connection that both sides close by [Link.Detach] or [Link.Release]: frames that are
-// sent now wait for the next one.
-func (l *Link) IsDetaching() bool {
-	l.ending.Lock()
-	defer l.ending.Unlock()
-	a := l.at.Load()
-	return a != nil && a.idle
-}
+// IsDetaching reports whether both sides close the connection of the link, by [Link.Detach] or [Link.Release]: frames that are sent
+// now wait for the next one.
+func (l *Link) IsDetaching() bool { return l.detaching() != nil }
 
 // Wait adds n to the number of goroutines of this node that wait for the peer. Detach keeps the
 // connection while it is positive.

@@ -276,8 +276,12 @@ func (o *outbox) detach() {
 func (o *outbox) needs() Purpose {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	p := purposeOf(o.pending)
-	if p == NoPurpose && len(o.pending) > quietMax {
+	b := o.pending
+	if o.holding {
+		b = o.held
+	}
+	p := purposeOf(b)
+	if p == NoPurpose && len(b) > quietMax {
 		return Report
 	}
 	return p

@@ -349,17 +349,32 @@ func (l *Link) awaitPending(ctx context.Context) bool {
 	return !l.IsPending() && !l.IsOver()
 }
 
-// AwaitNeeded waits until a link that needs a connection has one or has ended. If both sides close the connection
-// of the link, it waits for that first, since frames may wait for the next one. It reports whether the link has one.
+// AwaitNeeded waits until a link that needs a connection has one or has ended. An idle connection that is being closed is waited
+// for first, since frames may have been sent meanwhile. It reports whether the link has a connection.
 func (l *Link) AwaitNeeded(ctx context.Context) bool {
-	if a := l.at.Load(); a != nil && l.IsDetaching() {
+	for {
+		a := l.detaching()
+		if a == nil {
+			break
+		}
 		select {
 		case <-a.ended:
 		case <-ctx.Done():
+			return false
 		}
 	}
 	if l.IsPending() && l.IsNeeded() {
 		return l.awaitPending(ctx)
 	}
 	return !l.IsPending()
+}
+
+// detaching returns the attachment of the link if its connection is being closed because it is idle, or nil.
+func (l *Link) detaching() *attachment {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	if a := l.at.Load(); a != nil && a.idle && !l.over {
+		return a
+	}
+	return nil
 }

@@ -33,6 +33,8 @@ const (
 	lateAfter = 2 * time.Second
 	// goneMax is the longest time that a proposal to a node that has left may take.
 	goneMax = 5 * time.Second
+	// relayedMax is the longest time that a proposal over relays delays one without.
+	relayedMax = time.Second
 	// neededMax is the longest time that Close waits for connections of pending links with frames. Over relays it is GoodbyeTimeout.
 	neededMax = 2 * time.Second
 )
@@ -279,11 +281,14 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cf
 }
 
 // beginProposal makes a route the current proposal for a pending link. It waits until there is no other
-// one, or it replaces the proposal of this node by that of a peer with a larger NodeID.
+// one, or it replaces the proposal of this node by that of a peer with a larger NodeID. A proposal over relays that stays longer
+// than relayedMax ends if the route needs no relays: they may have died.
 func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Link) error {
+	var late <-chan time.Time
 	for {
 		m.mu.Lock()
 		p := &m.peers[slot]
+		before := p.proposal
 		isCurrent, changed := p.link == l && l.IsPending(), m.changed
 		wins := p.proposal != nil && p.proposal.peer == (membership.NodeID{}) && r.peer == p.node.ID &&
 			bytes.Compare(m.cfg.Self[:], p.node.ID[:]) < 0
@@ -296,8 +301,16 @@ func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Li
 		if !isCurrent {
 			return link.ErrConnected
 		}
+		if before.isRelayed() && !r.isRelayed() && late == nil {
+			t := time.NewTimer(relayedMax)
+			defer t.Stop()
+			late = t.C
+		}
 		select {
 		case <-changed:
+		case <-late:
+			late = nil
+			before.conn.Close()
 		case <-r.conn.Done():
 			return cmp.Or(r.conn.Err(), transport.ErrPeerClosed)
 		case <-ctx.Done():
@@ -333,12 +346,13 @@ func (m *Mesh) onDemand(slot int, peer membership.NodeID) (l *link.Link, ok bool
 	return p.link, true
 }
 
-// awaitNeeded waits until the pending links with frames, and those that are about to be pending, have connections, or ctx ends.
+// awaitNeeded waits until the links with frames that wait for a connection have one, or ctx ends. It does not wait for a peer that
+// has probably died, and gets no goodbye.
 func (m *Mesh) awaitNeeded(ctx context.Context) {
 	m.mu.Lock()
 	var links []*link.Link
 	for slot := range m.peers {
-		if p := &m.peers[slot]; p.isPending() && p.link.IsNeeded() || p.link != nil && p.link.IsDetaching() {
+		if p := &m.peers[slot]; p.link != nil && !p.hasStopped() && (p.link.IsPending() && p.link.IsNeeded() || p.link.IsDetaching()) {
 			links = append(links, p.link)
 		}
 	}
@@ -346,7 +360,13 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, max(neededMax, m.GoodbyeTimeout()))
 	defer cancel()
 	for _, l := range links {
-		l.AwaitNeeded(ctx)
+		waiting, stop := context.WithCancel(ctx)
+		m.wg.Go(func() {
+			_ = m.awaitLinks(waiting, func(slot int, p *peer) bool { return slot == l.Peer && p.link == l && !p.hasStopped() }, nil)
+			stop()
+		})
+		l.AwaitNeeded(waiting)
+		stop()
 	}
 }
 

@@ -271,3 +271,31 @@ func TestLeaveOfAnUnwatchedPeer(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseDoesNotWaitForADeadPeer: frames wait for a connection to a node without one, which dies. Other nodes report that, before or
+// after this node has begun to close: it does not wait for the connection.
+func TestCloseDoesNotWaitForADeadPeer(t *testing.T) {
+	for name, early := range map[string]time.Duration{"before": 0, "after": 2 * interval} {
+		t.Run(name, func(t *testing.T) {
+			relayed(t, "k-regular:2", 8, func(w *world) {
+				w.form()
+				const dead = 4
+				w.network.PowerOff(w.host(dead))
+				w.linkOf(0, dead).SendMessage(wire.Message{Comm: 1}, []byte("x"))
+				time.Sleep(timeout + 3*interval - early)
+				if isKnown := w.stateOf(0, dead) == membership.PeerDoubted; isKnown != (early == 0) || !w.linkOf(0, dead).IsNeeded() {
+					t.Fatalf("rank 0 takes the node for dead: %t, frames wait: %t", isKnown, w.linkOf(0, dead).IsNeeded())
+				}
+				began := time.Now()
+				var all sync.WaitGroup
+				for _, rank := range w.ranks(dead) {
+					all.Go(func() { w.meshes[rank].Close(w.Context()) })
+				}
+				all.Wait()
+				if took := time.Since(began); took > early+2*interval {
+					t.Errorf("the others have left after %v, want at most %v", took, early+2*interval)
+				}
+			})
+		})
+	}
+}

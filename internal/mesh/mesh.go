@@ -202,7 +202,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.HasRelay(), Log: cfg.Log})
 	m.common = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached}, func(l *link.Link) { m.wanted.add(l.Peer) })
 	m.wanted.init()
-	m.setNear(m.neighborsAtForm())
+	m.setNearLocked(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())
 	m.addPending()
 	m.run, m.stop = context.WithCancel(context.Background())
