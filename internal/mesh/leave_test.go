@@ -272,19 +272,28 @@ func TestLeaveOfAnUnwatchedPeer(t *testing.T) {
 	})
 }
 
-// TestCloseDoesNotWaitForADeadPeer: frames wait for a connection to a node without one, which dies. Other nodes report that, before or
-// after this node has begun to close: it does not wait for the connection.
+// TestCloseDoesNotWaitForADeadPeer: a node dies that is no neighbor of rank 0. Frames of that rank wait for a connection to it, or there
+// is one over relays. Other nodes report the death, before or after they all begin to close: none of them waits for the dead one.
 func TestCloseDoesNotWaitForADeadPeer(t *testing.T) {
-	for name, early := range map[string]time.Duration{"before": 0, "after": 2 * interval} {
+	for name, test := range map[string]struct {
+		early     time.Duration
+		connected bool
+	}{"reported before": {}, "reported after": {early: 4 * interval}, "with a connection": {connected: true}} {
 		t.Run(name, func(t *testing.T) {
 			relayed(t, "k-regular:2", 8, func(w *world) {
 				w.form()
 				const dead = 4
+				if test.connected {
+					if err := w.exchange(0, dead); err != nil {
+						t.Fatal(err)
+					}
+				}
 				w.network.PowerOff(w.host(dead))
-				w.linkOf(0, dead).SendMessage(wire.Message{Comm: 1}, []byte("x"))
+				early, l := test.early, w.linkOf(0, dead)
+				l.SendMessage(wire.Message{Comm: 1}, []byte("x"))
 				time.Sleep(timeout + 3*interval - early)
-				if isKnown := w.stateOf(0, dead) == membership.PeerDoubted; isKnown != (early == 0) || !w.linkOf(0, dead).IsNeeded() {
-					t.Fatalf("rank 0 takes the node for dead: %t, frames wait: %t", isKnown, w.linkOf(0, dead).IsNeeded())
+				if isKnown := w.stateOf(0, dead) == membership.PeerDoubted; isKnown != (early == 0) || l.IsPending() == test.connected {
+					t.Fatalf("rank 0 takes the node for dead: %t, has no connection: %t", isKnown, l.IsPending())
 				}
 				began := time.Now()
 				var all sync.WaitGroup
