@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// A slowStream is a stream on which a wait, and a copy to the device, takes ten minutes.
+// A slowStream takes ten minutes for a wait, and for a copy to the device.
 type slowStream struct{ device.Stream }
 
 const deviceTime = 10 * time.Minute
