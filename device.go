@@ -199,7 +199,7 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 	if err != nil {
 		return Status{}, d.comm.explain(ctx, name, err)
 	}
-	if err := d.failed(ctx, o.Store(ctx, got.Bytes)); err != nil {
+	if err := d.store(ctx, o.Operand, got.Bytes); err != nil {
 		return Status{}, opError(name, err)
 	}
 	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(o.Of.Size)}, nil
@@ -249,7 +249,7 @@ func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Reg
 	if err := d.comm.run(ctx, &t); err != nil || t.ReadOnly {
 		return err
 	}
-	return opError(t.Name(), d.failed(ctx, o.Store(ctx, o.Len())))
+	return opError(t.Name(), d.store(ctx, o.Operand, o.Len()))
 }
 
 // blocks runs a task on regions for the result and for the input.
@@ -269,7 +269,7 @@ func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []devi
 	if err := d.comm.run(ctx, t); err != nil {
 		return err
 	}
-	return opError(t.Name(), d.failed(ctx, to.Store(ctx, to.Len())))
+	return opError(t.Name(), d.store(ctx, to.Operand, to.Len()))
 }
 
 // checkBlocks makes a task of regions for the result and for the input, without their memory. The caller frees both
@@ -317,6 +317,8 @@ func (d DeviceComm) load(ctx context.Context, awaited bool, operands ...*staging
 	}
 	until, stop := comm.Until(ctx, d.comm.Done(), d.comm.Err)
 	defer stop()
+	d.comm.runner.Engine.DeviceWork(1)
+	defer d.comm.runner.Engine.DeviceWork(-1)
 	err := staging.Load(until, operands...)
 	if err == nil {
 		return nil
@@ -328,6 +330,13 @@ func (d DeviceComm) load(ctx context.Context, awaited bool, operands ...*staging
 		d.comm.comm.Cancel(err)
 	}
 	return d.failed(ctx, err)
+}
+
+// store copies the first n bytes of an operand to the device, and waits until it has them.
+func (d DeviceComm) store(ctx context.Context, o *staging.Operand, n int) error {
+	d.comm.runner.Engine.DeviceWork(1)
+	defer d.comm.runner.Engine.DeviceWork(-1)
+	return d.failed(ctx, o.Store(ctx, n))
 }
 
 // failed makes an error of this package of one of the device.

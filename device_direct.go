@@ -60,6 +60,8 @@ func (d DeviceComm) passage(o operand, rank int) *passage {
 func (d DeviceComm) settle(ctx context.Context) error {
 	until, stop := comm.Until(ctx, d.comm.Done(), d.comm.Err)
 	defer stop()
+	d.comm.runner.Engine.DeviceWork(1)
+	defer d.comm.runner.Engine.DeviceWork(-1)
 	err := d.stream.Wait(until)
 	if err == nil {
 		return nil
@@ -114,6 +116,8 @@ func (d DeviceComm) receiveDirectly(ctx context.Context, name string, p *passage
 		_ = p.device.FlushWrites(context.WithoutCancel(ctx)) // No write is in flight when the memory is released.
 		return Status{}, d.comm.explain(ctx, name, err)
 	}
+	d.comm.runner.Engine.DeviceWork(1)
+	defer d.comm.runner.Engine.DeviceWork(-1)
 	if err := p.land(ctx, landing); err != nil {
 		return Status{}, opError(name, d.failed(ctx, err))
 	}
@@ -200,7 +204,9 @@ func (d DeviceComm) directly(ctx context.Context, typ device.Type, newTask func(
 		return true, d.comm.explain(ctx, t.Name(), err)
 	}
 	if !t.ReadOnly {
+		d.comm.runner.Engine.DeviceWork(1)
 		err = call.operation.Land(ctx)
+		d.comm.runner.Engine.DeviceWork(-1)
 	}
 	call.succeeded = err == nil
 	return true, opError(t.Name(), d.failed(ctx, err))

@@ -111,7 +111,7 @@ func (d DeviceComm) startLoaded(ctx context.Context, t *task, result operand, fr
 		if err := begun.Wait(); err != nil || t.ReadOnly {
 			return err
 		}
-		return opError(t.Name(), d.failed(ctx, result.Store(ctx, result.Len())))
+		return opError(t.Name(), d.store(ctx, result.Operand, result.Len()))
 	})
 }
 
@@ -126,7 +126,7 @@ func (d DeviceComm) AllReduceCompressed(ctx context.Context, t device.Type, data
 		if err != nil {
 			return err // has the name of the call
 		}
-		err = d.failed(ctx, o.Store(ctx, o.Len()))
+		err = d.store(ctx, o.Operand, o.Len())
 	}
 	return opError(collective.CompressedName, err)
 }
@@ -153,7 +153,7 @@ func (d DeviceComm) StartAllReduceCompressed(ctx context.Context, t device.Type,
 		if begun.err != nil || begun.guard != nil {
 			return begun.err
 		}
-		return opError(collective.CompressedName, d.failed(ctx, o.Store(ctx, o.Len())))
+		return opError(collective.CompressedName, d.store(ctx, o.Operand, o.Len()))
 	})
 }
 

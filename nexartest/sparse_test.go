@@ -61,7 +61,7 @@ func TestSparse(t *testing.T) {
 }
 
 // TestRandomRosterChanges: random nodes join, leave and die in a sparse world, one or two at a time. After each change each node
-// of the world has connections to its neighbors, these reach all nodes, and the world works.
+// of the world has connections to its neighbors and to no other node, these reach all nodes, and the world works.
 func TestRandomRosterChanges(t *testing.T) {
 	for i, topology := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube"} {
 		if testing.Short() && topology != "hypercube" {
@@ -138,6 +138,9 @@ func (x *roster) check() {
 			isNear := slices.Contains(near, p.Rank)
 			if isNear && p.Addr == "" || (p.Hops == 1) != isNear || p.Hops < 1 || p.Hops >= len(x.live) {
 				x.Errorf("node %d, rank %d of %d with the neighbors %v, shows for rank %d: %+v", i, c.Rank(), c.Size(), near, p.Rank, p)
+			}
+			if !isNear && p.Transport != "relay" {
+				x.Errorf("node %d, rank %d, has a connection to rank %d, which is not one of its neighbors %v: %+v", i, c.Rank(), p.Rank, near, p)
 			}
 		}
 		graph[c.Rank()] = near

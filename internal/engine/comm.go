@@ -30,6 +30,7 @@ type Comm struct {
 	poller   poll.Poller
 	messages *p2p.Messages // has a lock of its own, which is taken after mu
 	limited  atomic.Int32  // goroutines that wait for a collective with a deadline of their own
+	onDevice atomic.Int32  // see DeviceWork
 
 	mu         sync.Mutex
 	drained    sync.Cond // an operation has ended, or effects were carried out

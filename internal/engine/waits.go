@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"slices"
 
+	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -106,7 +107,7 @@ func (c *Comm) collectLocked(w *waits) {
 		}
 		moved, working := op.exec.ProgressLocked()
 		ranks := op.exec.WaitsForLocked()
-		if working {
+		if d, ok := op.exec.(exec.DeviceUser); working || ok && d.OnDeviceLocked() {
 			w.busy = true
 			return
 		}
@@ -133,7 +134,7 @@ func (c *Comm) collectLocked(w *waits) {
 		}
 	})
 	w.begun += begun + c.seq
-	w.busy = w.busy || moving || c.limited.Load() > 0
+	w.busy = w.busy || moving || c.limited.Load() > 0 || c.onDevice.Load() > 0
 	if !current && len(w.list) > first {
 		w.busy, w.list = true, w.list[:first]
 	}
@@ -300,6 +301,10 @@ func (c *Comm) EndBackground(number uint64) {
 	defer c.mu.Unlock()
 	delete(c.background, number)
 }
+
+// DeviceWork adds n to the number of goroutines that wait for a device of this rank, before or after an operation. While
+// it is positive, this rank counts as busy: the goroutines go on without another rank, and may make the calls that others wait for.
+func (c *Comm) DeviceWork(n int) { c.onDevice.Add(int32(n)) }
 
 // InBackground says that a goroutine in the background makes calls on behalf of the goroutines of w. As
 // long as none of these waits, this rank counts as busy: its program may go on without the calls.

@@ -101,20 +101,39 @@ func (l *Link) Abort() {
 // function. Nothing is lost: frames that are sent meanwhile wait for the next connection. Detach does
 // not block.
 func (l *Link) Detach() bool {
+	return l.detachIf(func(x *exchange) bool {
+		return l.waiters.Load() == 0 && x.grants.some.Load() == 0 && x.claims.some.Load() == 0 &&
+			x.control.isIdle() && x.data.isIdle() && x.bulk.isIdle()
+	})
+}
+
+// Release is [Link.Detach] for a link that is in use: earlier frames and transfers arrive over this connection, and
+// later ones wait for the next one. If frames or goroutines of this node wait then, the link needs a
+// connection at once. Release does nothing, and returns false, if the link is pending, if both sides have not agreed
+// on its connection yet or already close it, or if it has no Detached function. It does not block.
+func (l *Link) Release() bool {
+	return l.detachIf(func(*exchange) bool { return true })
+}
+
+// detachIf lets both sides close the connection of a link that may become pending again, if may allows it.
+func (l *Link) detachIf(may func(x *exchange) bool) bool {
 	x := l.exchange()
 	l.ending.Lock()
 	a := l.at.Load()
-	isIdle := a != nil && l.common.detached != nil && !l.over && !a.byeSent && l.settled != nil && isClosed(l.settled) && l.waiters.Load() == 0 &&
-		x.grants.some.Load() == 0 && x.claims.some.Load() == 0 && x.control.isIdle() && x.data.isIdle() && x.bulk.isIdle()
-	if isIdle {
+	detaches := a != nil && l.common.detached != nil && !l.over && !a.byeSent && l.settled != nil && isClosed(l.settled) && may(x)
+	if detaches {
 		a.byeSent, a.idle = true, true
 	}
 	l.ending.Unlock()
-	if isIdle {
+	if detaches {
 		a.sayBye(true)
 	}
-	return isIdle
+	return detaches
 }
+
+// IsDetaching reports whether both sides close the connection of the link, by [Link.Detach] or [Link.Release]: frames that are sent
+// now wait for the next one.
+func (l *Link) IsDetaching() bool { return l.detaching() != nil }
 
 // Wait adds n to the number of goroutines of this node that wait for the peer. Detach keeps the
 // connection while it is positive.

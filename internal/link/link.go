@@ -104,8 +104,8 @@ type Config struct {
 	// connection: 1 by default, at most wire.BulkPipesMax. On the first
 	// connection it has one.
 	BulkPipes int
-	// Detached, if not nil, is called after the connection of a link of [NewPending] has ended: it broke
-	// for the reason err, or err is nil and both sides have closed it by [Link.Detach]. If Detached
+	// Detached, if not nil, is called after the connection of a link of a [Common] has ended: it broke
+	// for the reason err, or err is nil and both sides have closed it by [Link.Detach] or [Link.Release]. If Detached
 	// returns true, the link is pending again and keeps its credit, its grants and the frames that wait,
 	// and needs a connection for the reason again unless that is NoPurpose. Otherwise the link
 	// ends. Detached must not block, and is not called after Close or Abort.
@@ -159,11 +159,17 @@ type Link struct {
 	ended   chan struct{} // closed with isEnded
 }
 
-// New starts a link over one or two connections. It opens the pipes of the control and data lanes. If that
-// fails, the caller keeps the connections.
+// New starts a link over one or two connections, with which it ends. It opens the pipes of the control and data lanes. If
+// that fails, the caller keeps the connections.
 func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link, error) {
 	cfg.Detached = nil // The link ends with its connections.
-	l := &Link{Peer: cfg.Peer, common: NewCommon(h, cfg, nil)}
+	return NewCommon(h, cfg, nil).New(ctx, conn, cfg)
+}
+
+// New starts a link as [New] does. It may become pending; see Config.Detached. The fields Peer, Bulk, Await, BulkOver,
+// BulkPipes and Relay of cfg belong to the link; the other fields are ignored.
+func (c *Common) New(ctx context.Context, conn transport.Conn, cfg Config) (*Link, error) {
+	l := &Link{Peer: cfg.Peer, common: c}
 	a := newAttachment(l, firstPath(conn, cfg), cfg)
 	control, err := a.first.open(ctx, wire.Control)
 	if err != nil {

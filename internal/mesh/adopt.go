@@ -65,7 +65,7 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 // adoptLocked makes v the view and decides on every peer.
 func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 	m.before, m.view, m.watching = m.view, v, nil
-	m.setNear(m.neighborsIn(v))
+	m.setNearLocked(m.neighborsIn(v))
 	for rank := range v.Nodes {
 		n := &v.Nodes[rank]
 		slot, ok := m.slotOfLocked(n.ID)

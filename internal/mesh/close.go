@@ -98,7 +98,7 @@ func (m *Mesh) closeLinks() map[*link.Link]membership.PeerEffects {
 	for slot := range m.peers {
 		p := &m.peers[slot]
 		var effects membership.PeerEffects
-		p.left = p.left || p.state.IsGone() && p.state != membership.PeerLeft
+		p.left = p.hasStopped()
 		p.state, effects = p.state.Next(membership.SelfClosing)
 		if p.link != nil {
 			links[p.link] = effects

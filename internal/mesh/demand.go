@@ -33,6 +33,8 @@ const (
 	lateAfter = 2 * time.Second
 	// goneMax is the longest time that a proposal to a node that has left may take.
 	goneMax = 5 * time.Second
+	// relayedMax is the longest time that a proposal over relays delays one without.
+	relayedMax = time.Second
 	// neededMax is the longest time that Close waits for connections of pending links with frames. Over relays it is GoodbyeTimeout.
 	neededMax = 2 * time.Second
 )
@@ -54,7 +56,7 @@ func (m *Mesh) addPending() {
 
 // addPendingLocked gives a pending link to a peer.
 func (m *Mesh) addPendingLocked(slot int) {
-	m.peers[slot].link = m.pending.NewPending(slot)
+	m.peers[slot].link = m.common.NewPending(slot)
 }
 
 // isLinked reports whether the link to the peer has, or had, a connection.
@@ -279,11 +281,14 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cf
 }
 
 // beginProposal makes a route the current proposal for a pending link. It waits until there is no other
-// one, or it replaces the proposal of this node by that of a peer with a larger NodeID.
+// one, or it replaces the proposal of this node by that of a peer with a larger NodeID. A proposal over relays that stays longer
+// than relayedMax ends if the route needs no relays: they may have died.
 func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Link) error {
+	var late <-chan time.Time
 	for {
 		m.mu.Lock()
 		p := &m.peers[slot]
+		before := p.proposal
 		isCurrent, changed := p.link == l && l.IsPending(), m.changed
 		isCurrent = isCurrent && (!m.closing || r.peer == membership.NodeID{} || l.IsNeeded())
 		wins := p.proposal != nil && p.proposal.peer == (membership.NodeID{}) && r.peer == p.node.ID &&
@@ -297,8 +302,16 @@ func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Li
 		if !isCurrent {
 			return link.ErrConnected
 		}
+		if before.isRelayed() && !r.isRelayed() && late == nil {
+			t := time.NewTimer(relayedMax)
+			defer t.Stop()
+			late = t.C
+		}
 		select {
 		case <-changed:
+		case <-late:
+			late = nil
+			before.conn.Close()
 		case <-r.conn.Done():
 			return cmp.Or(r.conn.Err(), transport.ErrPeerClosed)
 		case <-ctx.Done():
@@ -334,12 +347,13 @@ func (m *Mesh) onDemand(slot int, peer membership.NodeID) (l *link.Link, ok bool
 	return p.link, true
 }
 
-// awaitNeeded waits until the links with frames that wait for a connection have one, or ctx ends.
+// awaitNeeded waits until the links with frames that wait for a connection have one, or ctx ends. It does not wait for a peer that
+// has probably died, and gets no goodbye.
 func (m *Mesh) awaitNeeded(ctx context.Context) {
 	m.mu.Lock()
 	var links []*link.Link
 	for slot := range m.peers {
-		if p := &m.peers[slot]; slot != m.self && p.link != nil && !p.state.IsGone() {
+		if p := &m.peers[slot]; slot != m.self && p.link != nil && !p.state.IsGone() && !p.hasStopped() && (p.link.IsPending() && p.link.IsNeeded() || p.link.IsDetaching()) {
 			links = append(links, p.link)
 		}
 	}
@@ -347,7 +361,13 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, max(neededMax, m.GoodbyeTimeout()))
 	defer cancel()
 	for _, l := range links {
-		l.AwaitNeeded(ctx)
+		waiting, stop := context.WithCancel(ctx)
+		m.wg.Go(func() {
+			_ = m.awaitLinks(waiting, func(slot int, p *peer) bool { return slot == l.Peer && p.link == l && !p.hasStopped() }, nil)
+			stop()
+		})
+		l.AwaitNeeded(waiting)
+		stop()
 	}
 	// The peer of a connection that is being negotiated expects a goodbye over it.
 	_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.isPending() && p.proposal != nil }, nil)

@@ -83,6 +83,11 @@ func (d *dialing) attempt(ctx context.Context) error {
 		d.isFinal = true
 		return err
 	}
+	if !d.mesh.isNear(d.node.ID) { // Relays may wait for each other's links, and this one may be needed for them.
+		var cancel context.CancelFunc
+		ctx, cancel = d.mesh.untilNear(ctx, d.node.ID)
+		defer cancel()
+	}
 	r, err := d.dialPaths(ctx)
 	if err != nil {
 		return err

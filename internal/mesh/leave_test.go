@@ -271,3 +271,45 @@ func TestLeaveOfAnUnwatchedPeer(t *testing.T) {
 		}
 	})
 }
+
+// TestCloseDoesNotWaitForADeadPeer: a node dies that is no neighbor of rank 0. Frames of that rank wait for a connection to it, or there
+// is one over relays. Other nodes report the death before all begin to close, or after rank 0 has: none of them waits for the dead one.
+func TestCloseDoesNotWaitForADeadPeer(t *testing.T) {
+	for name, test := range map[string]struct {
+		early     time.Duration
+		connected bool
+	}{"reported before": {}, "reported after": {early: 4 * interval}, "with a connection": {connected: true}} {
+		t.Run(name, func(t *testing.T) {
+			relayed(t, "k-regular:4", 9, func(w *world) {
+				w.form()
+				dead := 1
+				for slices.Contains(w.neighbors(9, 0), dead) {
+					dead++
+				}
+				if test.connected {
+					if err := w.exchange(0, dead); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.network.PowerOff(w.host(dead))
+				early, l := test.early, w.linkOf(0, dead)
+				l.SendMessage(wire.Message{Comm: 1}, []byte("x"))
+				time.Sleep(timeout + 3*interval - early)
+				if isKnown := w.stateOf(0, dead) == membership.PeerDoubted; isKnown != (early == 0) || l.IsPending() == test.connected {
+					t.Fatalf("rank 0 takes the node for dead: %t, has no connection: %t", isKnown, l.IsPending())
+				}
+				began := time.Now()
+				var all sync.WaitGroup
+				for _, rank := range w.ranks(dead) {
+					if early == 0 || rank == 0 {
+						all.Go(func() { w.meshes[rank].Close(w.Context()) })
+					}
+				}
+				all.Wait()
+				if took := time.Since(began); took > early+2*interval {
+					t.Errorf("the nodes have left after %v, want at most %v", took, early+2*interval)
+				}
+			})
+		})
+	}
+}

@@ -101,12 +101,12 @@ type Config struct {
 // changes from view to view. In the first view the slots are the ranks; nodes that are expected
 // later get the next free slots.
 type Mesh struct {
-	cfg     Config
-	self    int // the slot of this node
-	engine  *engine.Engine
-	idle    link.IdleTimer
-	pending *link.Common // of pending links
-	log     *slog.Logger
+	cfg    Config
+	self   int // the slot of this node
+	engine *engine.Engine
+	idle   link.IdleTimer
+	common *link.Common // of the links
+	log    *slog.Logger
 
 	run  context.Context // ends with Close and Abort
 	stop context.CancelFunc
@@ -200,9 +200,9 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	}
 	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, cfg.host(), runtime.NumCPU(), cfg.Paths)
 	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.HasRelay(), Log: cfg.Log})
-	m.pending = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached}, func(l *link.Link) { m.wanted.add(l.Peer) })
+	m.common = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached}, func(l *link.Link) { m.wanted.add(l.Peer) })
 	m.wanted.init()
-	m.setNear(m.neighborsAtForm())
+	m.setNearLocked(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())
 	m.addPending()
 	m.run, m.stop = context.WithCancel(context.Background())
@@ -243,8 +243,8 @@ func (h handler) Failed(l *link.Link, f wire.Failed, text string) { h.mesh.peerR
 
 // newLink makes a link of the connections of a route, or closes them.
 func (m *Mesh) newLink(ctx context.Context, r *route, slot int, cfg link.Config) (*link.Link, error) {
-	cfg.Peer, cfg.Bulk, cfg.Log, cfg.IdleTimer = slot, r.second, m.log, &m.idle
-	l, err := link.New(ctx, r.conn, handler{m.engine, m}, cfg)
+	cfg.Peer, cfg.Bulk = slot, r.second
+	l, err := m.common.New(ctx, r.conn, cfg)
 	if err != nil {
 		r.close()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/nexar-go/nexar/internal/membership"
@@ -68,7 +69,24 @@ func (m *Mesh) world() int {
 	return m.cfg.World
 }
 
-func (m *Mesh) setNear(near neighbors) { m.near.Store(&near) }
+// setNearLocked sets the neighbors for connections without a relay, and wakes the goroutines of untilNear.
+func (m *Mesh) setNearLocked(near neighbors) {
+	if old := m.near.Swap(&near); old == nil || !maps.Equal(*old, near) {
+		m.wakeLocked()
+	}
+}
+
+var errNear = errors.New("mesh: the node has become a neighbor, and is dialed without relays")
+
+// untilNear returns a context that ends with ctx, or when a node becomes a neighbor. The caller calls cancel.
+func (m *Mesh) untilNear(ctx context.Context, id membership.NodeID) (until context.Context, cancel context.CancelFunc) {
+	until, end := context.WithCancelCause(ctx)
+	m.wg.Go(func() {
+		_ = m.awaitLinks(until, func(int, *peer) bool { return !m.isNear(id) }, nil)
+		end(errNear)
+	})
+	return until, func() { end(nil) }
+}
 
 // logTopology logs the note about the topology with n nodes, if it has one.
 func (m *Mesh) logTopology(level slog.Level, n int) {

@@ -358,6 +358,9 @@ type route struct {
 	why    string
 }
 
+// isRelayed reports whether a route goes through relays. The route may be nil.
+func (r *route) isRelayed() bool { return r != nil && r.path != nil && r.path.Relay }
+
 func (r *route) info(rank int, id membership.NodeID) PathInfo {
 	i := PathInfo{
 		Rank: rank, Node: id, Transport: r.path.name(), BulkTransport: r.path.name(),

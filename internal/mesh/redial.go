@@ -30,8 +30,8 @@ func (m *Mesh) redialTimeout() time.Duration {
 }
 
 // linkDetached decides whether a link becomes pending again after the end of its connection; see
-// [link.Config]. A link that broke does, and is dialed again at once, unless the peer shares memory with
-// this node, counts as gone, or has no path that tells whether its process has ended.
+// [link.Config]. It does if both sides have closed the connection. A link that broke does if it was pending before, and is dialed again
+// at once, unless the peer shares memory with this node, counts as gone, or has no path that tells whether its process has ended.
 func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep bool) {
 	defer m.unrelay(l)
 	m.mu.Lock()
@@ -39,12 +39,12 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 	p := &m.peers[l.Peer]
 	isRelayed := p.isRelayed()
 	switch {
-	case p.link != l || !m.formed || p.expected:
+	case p.link != l || l.Peer == m.self || !m.formed:
 		return link.NoPurpose, false
-	case err == nil: // Frames may have been sent meanwhile, also if this node closes.
-		p.route = nil
+	case err == nil: // Frames may wait on either side, also if this node leaves, or the peer has adopted a view before it.
+		p.route, p.onDemand = nil, true
 		return link.NoPurpose, true
-	case m.closing:
+	case m.closing || p.expected || !p.onDemand:
 		return link.NoPurpose, false
 	case l.MemorySharer() != nil || p.state.IsGone() || p.state == membership.PeerDoubted || !isRelayed && !m.refuses(*p.node):
 		return link.NoPurpose, false
@@ -153,7 +153,7 @@ func (m *Mesh) unwatchedLinks() (links []*link.Link) {
 	watches := m.watchRanksLocked()
 	for slot := range m.peers {
 		p := &m.peers[slot]
-		if slot != m.self && p.isLinked() && p.route != nil && !p.expected && !p.state.IsGone() && p.onDemand && !slices.Contains(watches, p.rank) && p.link.MemorySharer() == nil {
+		if slot != m.self && p.isLinked() && p.route != nil && !p.expected && !p.state.IsGone() && !slices.Contains(watches, p.rank) && p.link.MemorySharer() == nil {
 			links = append(links, p.link)
 		}
 	}

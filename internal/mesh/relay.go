@@ -418,7 +418,7 @@ func (m *Mesh) updateNear() {
 	isNews := newest.Epoch > m.view.Epoch && newest.Epoch > m.routed
 	if newest.Epoch > m.view.Epoch {
 		maps.Copy(near, m.neighborsIn(newest))
-		m.setNear(near)
+		m.setNearLocked(near)
 	}
 	m.routed = max(m.routed, newest.Epoch)
 	m.mu.Unlock()
@@ -428,7 +428,7 @@ func (m *Mesh) updateNear() {
 }
 
 // isRelayed reports whether the link to the peer has a connection through relays.
-func (p *peer) isRelayed() bool { return p.route != nil && p.route.path != nil && p.route.path.Relay }
+func (p *peer) isRelayed() bool { return p.route.isRelayed() }
 
 // breakRelayed ends the connection of a link to a neighbor that goes through relays, and reports whether there was one. The
 // link is dialed again, without relays. If frames are lost, it is reset. l is nil if the peer has no link.
@@ -471,6 +471,9 @@ func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.P
 	for _, l := range m.relayedLinks() {
 		effects, known := links[l]
 		delete(links, l)
+		if known && !effects.Has(membership.SayGoodbye) { // It would not acknowledge the end of the connection, which takes 5 s.
+			m.cfg.Relay.endpoint.NodeGone(m.node(l.Peer).ID)
+		}
 		if known && effects.Has(membership.SayGoodbye) {
 			ends.Go(func() { sayGoodbye(ctx, l) })
 		} else {

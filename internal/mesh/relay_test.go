@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -243,6 +244,44 @@ func TestWithoutRelay(t *testing.T) {
 		w.form()
 		if r := w.meshes[0].Relayed(); r != nil {
 			t.Errorf("counters %+v, want none", r)
+		}
+	})
+}
+
+// TestDialOverRelaysGivesWay: all relays to a node die while it is dialed over them. In the next view it is a neighbor: it is dialed
+// without relays at once, and not when the dial over relays has timed out.
+func TestDialOverRelaysGivesWay(t *testing.T) {
+	relayed(t, "k-regular:2", 8, func(w *world) {
+		w.form()
+		dead := []int{1, 7} // the neighbors of rank 0
+		for _, rank := range dead {
+			w.network.PowerOff(w.host(rank))
+		}
+		var dial sync.WaitGroup
+		dial.Go(func() { _ = w.exchange(0, 2) }) // fails with the dead nodes
+		time.Sleep(timeout + 3*interval)
+		dial.Wait()
+		if l := w.linkOf(0, 2); !l.IsPending() {
+			t.Fatal("rank 0 has a connection to rank 2 without relays to it")
+		}
+		rest := membership.View{Epoch: 2}
+		for _, rank := range w.ranks(dead...) {
+			rest.Nodes = append(rest.Nodes, w.view.Nodes[rank])
+		}
+		for _, rank := range w.ranks(dead...) {
+			w.adopt(w.meshes[rank], rest)
+		}
+		began := time.Now()
+		for rank, err := range w.reduceIn(2, rest, w.ranks(dead...)...) {
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+		if took := time.Since(began); took > relayedMax+time.Second {
+			t.Errorf("the next view works after %v, want at most %v", took, relayedMax+time.Second)
+		}
+		if !w.isDirect(0, 2) {
+			t.Error("rank 0 has no connection to rank 2")
 		}
 	})
 }

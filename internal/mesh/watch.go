@@ -28,6 +28,16 @@ func (m *Mesh) watches() int { return cmp.Or(m.cfg.Watches, WatchedMax) }
 // topology: see [membership.WatchDistances].
 func (m *Mesh) WatchDistances(n int) []int { return membership.WatchDistances(n, m.watches()) }
 
+// Watches reports whether this node watches the named peer or is watched by it, in the adopted or in the newest view. Each node may have
+// adopted a view before the other. A node that is not in the view counts as watched.
+func (m *Mesh) Watches(peer string) bool {
+	newest, graph := m.newest(), m.watchGraph()
+	m.mu.Lock()
+	v := m.view
+	m.mu.Unlock()
+	return graph.Watches(&v, m.cfg.Self, peer) || newest.Epoch > v.Epoch && graph.Watches(&newest, m.cfg.Self, peer)
+}
+
 // watchRanksLocked returns the ranks in the view that this node watches, and those that watch it.
 func (m *Mesh) watchRanksLocked() []int { return m.watchGraph().Ranks(m.view, m.peers[m.self].rank) }
 

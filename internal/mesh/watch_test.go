@@ -289,3 +289,26 @@ func TestNewWatchers(t *testing.T) {
 		}
 	})
 }
+
+// TestWatchesFollowTheView: a connection to a node that becomes a neighbor is one to watch from the moment that the seed has told the view.
+func TestWatchesFollowTheView(t *testing.T) {
+	sparse(t, "k-regular:2", 8, func(w *world) {
+		newest := w.view
+		w.newest = func() membership.View { return newest }
+		w.form()
+		check := func(when string, peer int, want bool) {
+			t.Helper()
+			if got := w.meshes[0].Watches(w.host(peer)); got != want {
+				t.Errorf("%s: rank 0 watches node %d: %t, want %t", when, peer, got, want)
+			}
+		}
+		check("at first", 1, true)
+		check("at first", 2, false)
+		rest := membership.View{Epoch: 2, Nodes: slices.Delete(slices.Clone(w.view.Nodes), 1, 2)}
+		newest = rest
+		check("in the newest view", 2, true)
+		w.adopt(w.meshes[0], rest)
+		check("in the adopted view", 2, true)
+		check("in the adopted view", 3, false)
+	})
+}

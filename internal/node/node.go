@@ -147,6 +147,12 @@ func (n *Node) register(ctx context.Context, request client.Request) (err error)
 		Log:       n.cfg.Log,
 		Heartbeat: -1, // The mesh sends heartbeats to the peers that it watches.
 		Watch: func(peer string) bool {
+			n.mu.Lock()
+			m := n.mesh
+			n.mu.Unlock()
+			if m != nil {
+				return m.Watches(peer)
+			}
 			v := n.view.Load()
 			watches := membership.WatchGraph{Topology: request.Topology, Count: mesh.WatchedMax}
 			return v == nil || watches.Watches(v, n.ID(), peer)

@@ -173,6 +173,14 @@ func progress(_ context.Context, s *workerState, _ command, r *result) error {
 	return nil
 }
 
+// changingPeers is peers for a worker in a changing world.
+func changingPeers(_ context.Context, s *workerState, _ command, r *result) error {
+	s.progress.mu.Lock()
+	defer s.progress.mu.Unlock()
+	r.Peers = s.progress.node.Peers()
+	return nil
+}
+
 // stop stops the world at the next step.
 func stop(_ context.Context, s *workerState, _ command, _ *result) error {
 	s.progress.mu.Lock()

@@ -197,7 +197,8 @@ func (w *changingWorld) lastLogLines(n int) (all []string) {
 	return all[max(0, len(all)-n):]
 }
 
-// settle waits until all live processes make steps in the same epoch.
+// settle waits until all live processes make steps in the same epoch and, in a sparse topology, have connections to their neighbors
+// alone.
 func (w *changingWorld) settle() {
 	w.Helper()
 	worked := make(map[*process]int)
@@ -207,6 +208,9 @@ func (w *changingWorld) settle() {
 			w.query(p)
 		}
 		if why = w.whyUnsettled(worked); why == "" {
+			why = w.whyConnected()
+		}
+		if why == "" {
 			return
 		}
 	}
@@ -261,6 +265,24 @@ func (w *changingWorld) whyUnsettled(worked map[*process]int) string {
 	}
 	if in < changingRanks && waiting > 0 {
 		return fmt.Sprintf("%d spares wait, and the world has %d ranks", waiting, in)
+	}
+	return ""
+}
+
+// whyConnected returns a connection to a node that is no neighbor, or "" if there is none.
+func (w *changingWorld) whyConnected() string {
+	if w.topology == "" {
+		return ""
+	}
+	for _, p := range w.processes {
+		if p.last().Number == 0 {
+			continue
+		}
+		for _, other := range p.do(command{Do: "changing-peers"}).Peers {
+			if other.Hops > 1 && other.Transport != "relay" {
+				return fmt.Sprintf("%s, rank %d, has a connection to rank %d, which is %d hops away: %+v", p.name, p.last().Rank, other.Rank, other.Hops, other)
+			}
+		}
 	}
 	return ""
 }

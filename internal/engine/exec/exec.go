@@ -127,6 +127,13 @@ type Execution interface {
 	TraceLocked(completed bool) Trace
 }
 
+// A DeviceUser is an Execution that may use a device of this rank.
+type DeviceUser interface {
+	// OnDeviceLocked reports whether the device has to do something for the operation that other ranks may wait for. Unlike
+	// the work of [Execution].ProgressLocked it counts for the timeout, but a rank is in no deadlock meanwhile.
+	OnDeviceLocked() bool
+}
+
 // An Outcome is the reason why Wait returned.
 type Outcome uint8
 

@@ -106,6 +106,19 @@ func (r *Execution) launched(i int, err error) {
 	}
 }
 
+// OnDeviceLocked implements [exec.DeviceUser]. The device reduces or copies, or has to provide a payload that the peer has granted.
+func (r *Execution) OnDeviceLocked() bool {
+	if r.launches > 0 || r.device == nil {
+		return r.launches > 0
+	}
+	for i := range r.transfers {
+		if r.transfers[i].Owner != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // deliverDevice sets the payload of a transfer.
 func (r *Execution) deliverDevice(t *link.Transfer, src []byte) { r.device.Deliver(t, src, r.op.Abort) }
 

@@ -1,0 +1,71 @@
+package mesh
+
+import (
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+)
+
+// formerTick is the time between two attempts to release the connections to former neighbors.
+const formerTick = 250 * time.Millisecond
+
+// ReleaseFormer closes the connections to the nodes that are no neighbors in the adopted view, in a sparse topology with relays:
+// to neighbors of an earlier view, or of the view that this node was invited to. No frame is lost: their links
+// become pending, and the next frames go over relays. The caller knows that all nodes have adopted the view: a peer that
+// still took this node for its neighbor would dial it again. ReleaseFormer does not block. Connections are released when this
+// node has connections to all neighbors of the view, unless it adopts another view before.
+func (m *Mesh) ReleaseFormer() {
+	if m.cfg.Topology.IsFull() || m.cfg.Relay == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if epoch := m.view.Epoch; !m.closing {
+		m.wg.Go(func() { m.releaseFormer(epoch) })
+	}
+}
+
+func (m *Mesh) releaseFormer(epoch uint64) {
+	tick := time.NewTicker(formerTick)
+	defer tick.Stop()
+	for {
+		links, isDone := m.formerLinks(epoch)
+		for _, l := range links {
+			l.Release()
+		}
+		if isDone {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-m.run.Done():
+			return
+		}
+	}
+}
+
+// formerLinks returns the links with connections to release in the view of an epoch. It returns none until the neighbors
+// relay for this node: frames would have no route meanwhile. isDone reports whether no such connection is left, or the view
+// or the Mesh has ended.
+func (m *Mesh) formerLinks(epoch uint64) (links []*link.Link, isDone bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closing || m.view.Epoch != epoch {
+		return nil, true
+	}
+	near, isLinked := m.neighborsIn(m.view), true
+	for slot := range m.peers {
+		p := &m.peers[slot]
+		switch {
+		case slot == m.self || p.expected || p.state.IsGone():
+		case near.has(p.node.ID):
+			isLinked = isLinked && p.relaying
+		case p.isLinked() && !p.isRelayed() && !m.isNear(p.node.ID):
+			links = append(links, p.link)
+		}
+	}
+	if len(links) > 0 && !isLinked {
+		return nil, false
+	}
+	return links, len(links) == 0
+}
