@@ -97,7 +97,7 @@ func (s *durableSeed) enter(number, epoch uint64) {
 }
 
 // TestLossBeforeNextInvitation: a joining node loses its links while the seed is restarted, since the world forgets it. It gets another
-// invitation, makes other links and enters. When the seed is restarted again, nobody repeats the losses, and nobody is removed.
+// invitation, makes other links and enters. After another restart the node does not repeat the losses, and the view stays.
 func TestLossBeforeNextInvitation(t *testing.T) {
 	inDurableWorld(t, 2, func(t *testing.T, s *durableSeed) {
 		late := s.joinAs(2)
