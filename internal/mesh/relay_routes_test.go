@@ -148,7 +148,7 @@ func TestRoutesWhileViewChanges(t *testing.T) {
 // that the existing links connect, also if neither view alone has a path: one of many attempts does, as with frames that are sent
 // again.
 func TestRoutesOverLinksOfTwoViews(t *testing.T) {
-	const attempts = 1000 // of a few pairs; one in ten or more arrives
+	const attempts = 1000
 	random := rand.New(rand.NewPCG(28, 81))
 	for _, name := range []string{"k-regular:2", "k-regular:3", "hypercube"} {
 		topo, err := topology.Parse(name)

@@ -19,7 +19,7 @@ type durableSeed struct {
 	sessions []*client.Session
 }
 
-// inDurableWorld calls f with a seed whose world of n nodes has formed, in fake time.
+// inDurableWorld calls f with a seed, in fake time. Its world of n nodes has formed.
 func inDurableWorld(t *testing.T, n int, f func(t *testing.T, s *durableSeed)) {
 	t.Helper()
 	dir := t.TempDir()
