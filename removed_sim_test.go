@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestRemovedWithoutLosses: the seed removes rank 2, whose links all work, because of a false report. No operation fails, so the
+// TestRemovedWithoutLosses: the seed removes rank 2 because of a false report. All links work. No operation fails, so the
 // ranks learn it from Reconfigure: rank 2 ends with an ErrRemoved, and the others get the next communicator. A rank that ranges over
 // the epochs does not stay in a world that the seed has replaced.
 func TestRemovedWithoutLosses(t *testing.T) {

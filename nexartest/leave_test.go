@@ -48,11 +48,11 @@ func TestSendAndLeave(t *testing.T) {
 				sizes = []int{8, 3000, 1 << 20}
 			}
 			orders := leavings()
-			if topology != "hypercube" && (topology != "k-regular:2" && topology != "k-regular:3" || n != 12) {
+			if worlds == 0 && topology != "hypercube" && (topology != "k-regular:2" && topology != "k-regular:3" || n != 12) {
 				orders = orders[:1]
 			}
 			for i, order := range orders {
-				if topology == "hypercube" && i > 0 {
+				if (worlds > 0 || topology == "hypercube") && i > 0 {
 					sizes = sizes[:1]
 				}
 				for _, size := range sizes {

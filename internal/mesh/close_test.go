@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
@@ -107,4 +108,32 @@ func TestCloseWithoutPeers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCloseAwaitsProposals: a link that has got its connection, but not yet its route, is not sorted among those to neighbors.
+func TestCloseAwaitsProposals(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.form()
+		m, r := w.meshes[0], new(route)
+		m.mu.Lock()
+		m.peers[1].proposal = r
+		m.mu.Unlock()
+		waited := make(chan struct{})
+		go func() {
+			defer close(waited)
+			m.awaitNeeded(w.Context())
+		}()
+		synctest.Wait()
+		select {
+		case <-waited:
+			t.Error("Close did not wait for the end of a proposal")
+		default:
+		}
+		began := time.Now()
+		m.endProposal(r, 1, m.peer(1).link, false)
+		<-waited
+		if took := time.Since(began); took > 0 {
+			t.Errorf("Close waited for %v after the end of the proposal", took)
+		}
+	})
 }

@@ -369,8 +369,8 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 		l.AwaitNeeded(waiting)
 		stop()
 	}
-	// The peer of a connection that is being negotiated expects a goodbye over it.
-	_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.isPending() && p.proposal != nil }, nil)
+	// The peer of a connection that is being negotiated expects a goodbye over it. At the end of the proposal the link has its route.
+	_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.proposal != nil }, nil)
 }
 
 // hostPaths returns the first paths that this node dials to the other nodes of a view, or nil if a path is

@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -98,7 +99,8 @@ type relayTable struct {
 //
 // While the links of a new view come up, nodes do not know which links others lack, and a frame may go around in a circle.
 // A frame that has made as many hops as there are nodes has been at a node twice. Then all nodes route it by the next older
-// view, since the links of that view exist, and after as many hops again by the one before.
+// view, since the links of that view exist, and after as many hops again by the one before. If relays of that view have left, a path may
+// need links of both views, and no table has it. In the end the frame walks at random over the links that exist.
 func (r *relayRoutes) NextHops(destination membership.NodeID, made int, hops []membership.NodeID) []membership.NodeID {
 	tables, known := r.tables.Load(), false
 	if tables == nil {
@@ -107,6 +109,9 @@ func (r *relayRoutes) NextHops(destination membership.NodeID, made int, hops []m
 	isDirect := tables.direct[destination]
 	if isDirect {
 		hops = append(hops, destination)
+	}
+	if !isDirect && made >= tables.walkFrom() {
+		return tables.appendRandom(hops)
 	}
 	for i := range tables.list {
 		t := tables.list[tables.first(made, i)]
@@ -128,9 +133,33 @@ func (r *relayRoutes) NextHops(destination membership.NodeID, made int, hops []m
 }
 
 // first returns the index of the i-th table to be used for a frame that has made some hops.
-func (t *relayTables) first(made, i int) int {
-	circle := max(1, min(t.list[0].view.Size(), loopMin))
-	return (made/circle + i) % len(t.list)
+func (t *relayTables) first(made, i int) int { return (made/t.circle() + i) % len(t.list) }
+
+// circle is the number of hops that a frame is routed by one table before the next one: the nodes of the largest view, since nodes that
+// are not in the newest one relay as well.
+func (t *relayTables) circle() int {
+	n := 1
+	for _, table := range t.list {
+		n = max(n, table.view.Size())
+	}
+	return min(n, loopMin)
+}
+
+// walkFrom returns the number of hops after which a frame walks at random. No path in the oldest view has more hops than half of its
+// nodes. In worlds with more than 42 nodes it is above the hop limit.
+func (t *relayTables) walkFrom() int {
+	if len(t.list) == 0 {
+		return hopLimit
+	}
+	return len(t.list)*t.circle() - (len(t.list)-1)*t.circle()/2
+}
+
+// appendRandom appends the nodes with links that carry relay frames, in random order. A relay takes the first one that has not sent it
+// the frame.
+func (t *relayTables) appendRandom(hops []membership.NodeID) []membership.NodeID {
+	hops = slices.AppendSeq(hops, maps.Keys(t.direct))
+	rand.Shuffle(len(hops), func(i, j int) { hops[i], hops[j] = hops[j], hops[i] })
+	return hops
 }
 
 func (t *relayTable) appendHops(hops []membership.NodeID, rank int) []membership.NodeID {

@@ -1,9 +1,11 @@
 package mesh
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/membership"
@@ -21,6 +23,11 @@ type changingWorld struct {
 }
 
 func newChangingWorld(t *testing.T, topo topology.Topology, n int, dead []int) *changingWorld {
+	return newChangingWorldWith(t, topo, n, dead, func(membership.NodeID, membership.NodeID) bool { return false })
+}
+
+// newChangingWorldWith is newChangingWorld with links that are new in the next view.
+func newChangingWorldWith(t *testing.T, topo topology.Topology, n int, dead []int, isNew func(a, b membership.NodeID) bool) *changingWorld {
 	w := &changingWorld{graph: topo.Graph(n), routes: make(map[membership.NodeID]*relayRoutes)}
 	w.before.Epoch, w.next.Epoch = 1, 2
 	for i := range n {
@@ -30,15 +37,34 @@ func newChangingWorld(t *testing.T, topo topology.Topology, n int, dead []int) *
 			w.next.Nodes = append(w.next.Nodes, node)
 		}
 	}
+	stopped := make(map[membership.NodeID]bool)
+	for _, i := range dead {
+		stopped[w.before.Nodes[i].ID] = true
+	}
+	linked := make(map[[2]membership.NodeID]bool)
+	next := topo.Graph(w.next.Size())
+	for rank, a := range w.next.Nodes {
+		for _, near := range next.Neighbors(rank) {
+			if b := w.next.Nodes[near]; near > rank && isNew(a.ID, b.ID) {
+				linked[[2]membership.NodeID{a.ID, b.ID}] = true
+			}
+		}
+	}
 	w.isLinked = func(a, b membership.NodeID) bool {
-		return slices.Contains(w.graph.Neighbors(int(a[0])-1), int(b[0])-1)
+		return slices.Contains(w.graph.Neighbors(int(a[0])-1), int(b[0])-1) || linked[[2]membership.NodeID{a, b}] || linked[[2]membership.NodeID{b, a}]
 	}
 	for rank, node := range w.next.Nodes {
 		tables := &relayTables{direct: make(map[membership.NodeID]bool)}
 		for _, other := range w.next.Nodes {
-			tables.direct[other.ID] = w.isLinked(node.ID, other.ID)
+			if w.isLinked(node.ID, other.ID) {
+				tables.direct[other.ID] = true
+			}
 		}
 		tables.list = []*relayTable{w.table(t, topo, w.next, rank, nil), w.table(t, topo, w.before, int(node.ID[0])-1, dead)}
+		m := &Mesh{cfg: Config{Self: node.ID, Topology: topo}}
+		tables.all = sync.OnceValue(func() map[membership.NodeID][]membership.NodeID {
+			return m.routesOverAll([]membership.View{w.next, w.before}, tables.direct, stopped)
+		})
 		r := new(relayRoutes)
 		r.tables.Store(tables)
 		w.routes[node.ID] = r
@@ -116,4 +142,57 @@ func TestRoutesWhileViewChanges(t *testing.T) {
 		}
 		t.Logf("%s: %d frames have gone around in a circle first", name, circles)
 	}
+}
+
+// TestRoutesOverLinksOfTwoViews: relays have left, and only some of the links that are new in the next view exist. Frames reach all nodes
+// that the existing links connect, also if neither view alone has a path: one of many attempts does, as with frames that are sent
+// again.
+func TestRoutesOverLinksOfTwoViews(t *testing.T) {
+	const attempts = 1000
+	random := rand.New(rand.NewPCG(28, 81))
+	for _, name := range []string{"k-regular:2", "k-regular:3", "hypercube"} {
+		topo, err := topology.Parse(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		repeated, pairs := 0, 0
+		for range 60 {
+			n := 8 + random.IntN(17)
+			dead := random.Perm(n)[:1+random.IntN(n/2)]
+			w := newChangingWorldWith(t, topo, n, dead, func(membership.NodeID, membership.NodeID) bool { return random.IntN(2) == 0 })
+			for _, from := range w.next.Nodes {
+				connected := w.connected(from.ID)
+				for _, to := range w.next.Nodes {
+					if !connected[to.ID] {
+						continue
+					}
+					pairs++
+					err := errors.New("not sent")
+					for i := 0; err != nil && i < attempts; i++ {
+						if _, err = w.walk(from.ID, to.ID); err != nil {
+							repeated++
+						}
+					}
+					if err != nil {
+						t.Fatalf("%s, %d nodes without %v: %v", name, n, dead, err)
+					}
+				}
+			}
+		}
+		t.Logf("%s: %d repetitions for %d frames", name, repeated, pairs)
+	}
+}
+
+// connected returns the nodes that a living node reaches over links that exist.
+func (w *changingWorld) connected(from membership.NodeID) map[membership.NodeID]bool {
+	reached := map[membership.NodeID]bool{from: true}
+	for queue := []membership.NodeID{from}; len(queue) > 0; queue = queue[1:] {
+		for _, other := range w.next.Nodes {
+			if !reached[other.ID] && w.isLinked(queue[0], other.ID) {
+				reached[other.ID] = true
+				queue = append(queue, other.ID)
+			}
+		}
+	}
+	return reached
 }

@@ -19,7 +19,7 @@ type durableSeed struct {
 	sessions []*client.Session
 }
 
-// inDurableWorld calls f with a seed whose world of n nodes has formed, in fake time.
+// inDurableWorld calls f with a seed, in fake time. Its world of n nodes has formed.
 func inDurableWorld(t *testing.T, n int, f func(t *testing.T, s *durableSeed)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -97,7 +97,7 @@ func (s *durableSeed) enter(number, epoch uint64) {
 }
 
 // TestLossBeforeNextInvitation: a joining node loses its links while the seed is restarted, since the world forgets it. It gets another
-// invitation, makes other links and enters. When the seed is restarted again, nobody repeats the losses, and nobody is removed.
+// invitation, makes other links and enters. After another restart the node does not repeat the losses, and the view stays.
 func TestLossBeforeNextInvitation(t *testing.T) {
 	inDurableWorld(t, 2, func(t *testing.T, s *durableSeed) {
 		late := s.joinAs(2)
