@@ -370,7 +370,7 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 		stop()
 	}
 	// The peer of a connection that is being negotiated expects a goodbye over it. At the end of the proposal the link has its route.
-	_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.proposal != nil }, nil)
+	_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.proposal != nil && !p.hasStopped() }, nil)
 }
 
 // peerGone handles the report of a peer that another node has left. If this node has a link to that
