@@ -74,15 +74,13 @@ func (l *Link) IsOver() bool {
 	return l.over
 }
 
-// sayBye sends our goodbye on every lane. If idle, the link stays.
+// sayBye sends our goodbye on every lane. If idle, the link stays, and the caller holds Link.ending and has checked shut: a later
+// connection must not begin with it.
 func (a *attachment) sayBye(idle bool) {
 	x := a.link.exchange()
 	a.link.fast.Store(false)
-	x.data.bye(idle)
-	if x.bulk.sayBye(idle) {
-		x.control.byeUnopened(idle)
-	}
-	x.control.bye(idle)
+	x.data.bye(idle, false)
+	x.control.bye(idle, x.bulk.sayBye(idle))
 }
 
 // Abort closes the connection immediately. Undelivered data is lost. After Abort has returned
@@ -119,13 +117,11 @@ func (l *Link) Release() bool {
 func (l *Link) detachIf(may func(x *exchange) bool) bool {
 	x := l.exchange()
 	l.ending.Lock()
+	defer l.ending.Unlock()
 	a := l.at.Load()
-	detaches := a != nil && l.common.detached != nil && !l.over && !a.byeSent && l.settled != nil && isClosed(l.settled) && may(x)
+	detaches := a != nil && l.common.detached != nil && !l.over && !a.byeSent && !a.shut && l.settled != nil && isClosed(l.settled) && may(x)
 	if detaches {
 		a.byeSent, a.idle = true, true
-	}
-	l.ending.Unlock()
-	if detaches {
 		a.sayBye(true)
 	}
 	return detaches
@@ -164,7 +160,7 @@ func (a *attachment) bye(lane wire.Lane, y wire.Bye) error {
 		}
 	}
 	a.idles = y.Idle
-	if y.Idle && !a.byeSent {
+	if y.Idle && !a.byeSent && !a.shut {
 		a.byeSent, a.idle = true, true
 		a.sayBye(true)
 	}
@@ -174,7 +170,9 @@ func (a *attachment) bye(lane wire.Lane, y wire.Bye) error {
 		}
 	}
 	a.byes[y.Lane] = true
-	l.exchange().control.acknowledge(y.Lane)
+	if !a.shut { // Otherwise the outbox has no pipe any more, or not that of this connection.
+		l.exchange().control.acknowledge(y.Lane)
+	}
 	if a.byes.all() && !y.Idle {
 		a.hasLeft = true
 		close(a.left)

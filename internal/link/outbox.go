@@ -3,6 +3,7 @@ package link
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/nexar-go/nexar/internal/wire"
@@ -36,6 +37,8 @@ type outbox struct {
 	lane    wire.Lane
 	holding bool // our goodbye was sent, and the link stays
 	closed  bool
+	opening int // bytes at the beginning of pending that belong to the connection: its preamble
+	ending  int // while holding, the offset in pending of our goodbye and the frames behind it
 }
 
 // An outPipe is the pipe of an outbox.
@@ -65,6 +68,7 @@ func (o *outbox) open(at *path, p transport.Sender, preamble []byte) {
 	b := o.pending
 	if len(preamble) > 0 {
 		b = append(preamble, b...)
+		o.opening, o.ending = len(preamble), o.ending+len(preamble)
 	}
 	need := o.flushLocked(b, 0)
 	o.mu.Unlock()
@@ -81,11 +85,17 @@ func (o *outbox) lockBuffer() []byte {
 	return o.pending
 }
 
-// post sends the frame that add appends.
-func (o *outbox) post(add func(b []byte) []byte) { o.commitUnlock(add(o.lockBuffer()), 1) }
-
-// send sends an uncounted frame ([wire.IsCounted]) that add appends.
-func (o *outbox) send(add func(b []byte) []byte) { o.commitUnlock(add(o.lockBuffer()), 0) }
+// post sends the frame that add appends. It is counted if [wire.IsCounted] selects it, as at the peer.
+func (o *outbox) post(add func(b []byte) []byte) {
+	b := o.lockBuffer()
+	at := len(b)
+	b = add(b)
+	counted := uint32(0)
+	if wire.IsCounted(wire.Type(b[at])) {
+		counted = 1
+	}
+	o.commitUnlock(b, counted)
+}
 
 // commitUnlock sends the frames that were appended to the buffer of lockBuffer, and unlocks the outbox.
 // counted is the number of those that [wire.IsCounted] selects.
@@ -120,7 +130,7 @@ func (o *outbox) flushLocked(b []byte, counted uint32) (need Purpose) {
 	o.queued += counted
 	switch p := o.to; {
 	case o.closed:
-		o.pending, o.queued = o.pending[:0], 0
+		o.pending, o.queued, o.opening, o.ending = o.pending[:0], 0, 0, 0
 	case p == nil:
 		if need = o.link.Purpose(); need == NoPurpose {
 			need = cmp.Or(purposeOf(b), Report)
@@ -155,7 +165,7 @@ func (o *outbox) sendLazy(frame []byte) {
 func (o *outbox) wroteLocked(n int) {
 	o.sent += uint64(n)
 	o.written += uint64(o.queued)
-	o.queued = 0
+	o.queued, o.opening, o.ending = 0, 0, 0
 }
 
 // quietMax is the number of bytes of frames that do not need a connection which a pending link
@@ -229,27 +239,23 @@ func (o *outbox) isIdle() bool {
 	return len(o.pending) == 0 && o.to != nil && !o.to.writing
 }
 
-// bye sends our goodbye, and keeps all later frames for the next connection if the link stays.
-func (o *outbox) bye(idle bool) {
-	y := wire.Bye{Lane: o.lane, Idle: idle}
+// bye sends our goodbye, and keeps all later frames for the next connection if the link stays. With unopened, the goodbye
+// of a bulk lane without pipes comes first.
+func (o *outbox) bye(idle, unopened bool) {
 	o.mu.Lock()
+	o.holding, o.ending = idle, len(o.pending)
 	b := o.pending
-	o.holding = idle
+	if unopened {
+		y := wire.Bye{Lane: wire.Bulk, Idle: idle}
+		b = y.Append(b, wire.TypeBye)
+	}
+	y := wire.Bye{Lane: o.lane, Idle: idle}
 	need := o.flushLocked(y.Append(b, wire.TypeBye), 0)
 	o.mu.Unlock()
 	o.request(need)
 }
 
-// byeUnopened sends the goodbye of a bulk lane without pipes, on the control lane before its own.
-func (o *outbox) byeUnopened(idle bool) {
-	y := wire.Bye{Lane: wire.Bulk, Idle: idle}
-	o.mu.Lock()
-	need := o.flushLocked(y.Append(o.pending, wire.TypeBye), 0)
-	o.mu.Unlock()
-	o.request(need)
-}
-
-// acknowledge sends the acknowledgement of the goodbye of the peer on a lane, also after our own.
+// acknowledge sends the acknowledgement of the goodbye of the peer on a lane. If the link stays, our own was sent before.
 func (o *outbox) acknowledge(lane wire.Lane) {
 	y := wire.Bye{Lane: lane}
 	o.mu.Lock()
@@ -258,7 +264,8 @@ func (o *outbox) acknowledge(lane wire.Lane) {
 	o.request(need)
 }
 
-// detach takes the pipe from the outbox. The frames that it has not been given wait for the next one.
+// detach takes the pipe from the outbox. The frames that it has not been given wait for the next one, except those that belong to
+// the connection: its preamble, and goodbyes with their acknowledgements.
 func (o *outbox) detach() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -267,9 +274,11 @@ func (o *outbox) detach() {
 		o.to = nil
 	}
 	if o.holding {
-		o.pending, o.held, o.holding = append(o.pending, o.held...), nil, false
+		o.pending, o.held, o.holding = append(o.pending[:o.ending], o.held...), nil, false
 		o.queued, o.waiting = o.queued+o.waiting, 0
 	}
+	o.pending = slices.Delete(o.pending, 0, o.opening)
+	o.opening, o.ending = 0, 0
 }
 
 // needs returns the purpose of the frames that wait for a connection; NoPurpose if they do not need one.

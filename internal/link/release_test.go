@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"runtime"
 	"slices"
 	"sync"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // TestRelease: a connection in use is closed, by one side or by both at once, and replaced by another one. Each message and transfer
@@ -87,5 +89,164 @@ func TestRelease(t *testing.T) {
 	defer mu.Unlock()
 	if !slices.Equal(atA, want) || !slices.Equal(atB, want) {
 		t.Errorf("%d and %d messages have arrived, want %d at each side, in order", len(atA), len(atB), len(want))
+	}
+}
+
+// TestBothSidesCountTheSameFrames sends a frame of each type, releases the connection, and makes another one, which compares the counts.
+func TestBothSidesCountTheSameFrames(t *testing.T) {
+	frames := map[wire.Type]func(l *Link){
+		wire.TypeMessage:     func(l *Link) { l.SendMessage(wire.Message{Tag: 1}, []byte("payload")) },
+		wire.TypeOffer:       func(l *Link) { l.OfferMessage(wire.Offer{}) },
+		wire.TypeStep:        func(l *Link) { l.SendStep(wire.Step{}, []byte("payload")) },
+		wire.TypeStepOffer:   func(l *Link) { l.OfferStep(wire.Step{}) },
+		wire.TypeStepGrant:   func(l *Link) { l.GrantStep(wire.Step{Grant: 1}) },
+		wire.TypeOfferGrant:  func(l *Link) { l.GrantOffer(wire.OfferGrant{Grant: 1}) },
+		wire.TypeOfferRefuse: func(l *Link) { l.RefuseOffer(wire.OfferRefuse{}) },
+		wire.TypeCredit: func(l *Link) {
+			for range creditBytes / 2 / (1<<10 + frameCharge) { // A credit is for a fourth of creditBytes.
+				if !l.TakeCredit(wire.Messages, 1<<10) {
+					panic("no credit")
+				}
+				l.SendMessage(wire.Message{}, make([]byte, 1<<10))
+			}
+		},
+		wire.TypePing:    (*Link).Ping,
+		wire.TypePong:    (*Link).Beat,
+		wire.TypeQuery:   func(l *Link) { l.Query(wire.Query{}) },
+		wire.TypeWhere:   func(l *Link) { l.Answer(wire.Where{}) },
+		wire.TypeRevoke:  func(l *Link) { l.Revoke(wire.Revoke{Cause: wire.CauseFailed}, "text") },
+		wire.TypeFailed:  func(l *Link) { l.Failed(wire.Failed{}, "text") },
+		wire.TypeSegment: func(l *Link) {}, // TestRelease sends segments, and a Bye ends each connection.
+		wire.TypeBye:     func(l *Link) {},
+		wire.TypeByeAck:  func(l *Link) {},
+		wire.TypeClosed:  func(l *Link) { l.Closed(wire.Closed{}) },
+		wire.TypeReason:  func(l *Link) { l.Reason(wire.Reason{}, "text") },
+		wire.TypeGone:    func(l *Link) { l.Gone(wire.Gone{}) },
+		wire.TypeAsk:     func(l *Link) { l.Ask(wire.Ask{}) },
+		wire.TypeWaits:   func(l *Link) { l.AnswerAsk(wire.Waits{}, nil) },
+		wire.TypeView:    func(l *Link) { l.View([]byte("view")) },
+		wire.TypeKey:     func(l *Link) { k := wire.Key{Grant: 1, Length: 1}; l.replies().post(k.Append) },
+		wire.TypeWritten: func(l *Link) {}, // Only a remote write sends it.
+		wire.TypeLeaving: func(l *Link) { l.Leaving(wire.Leaving{}) },
+	}
+	p := newKeptPair(t)
+	p.ha.message = func(m wire.Message, b []byte) { p.a.Consumed(wire.Messages, len(b)) }
+	for typ := wire.Type(1); ; typ++ {
+		if _, err := wire.Size(typ); err != nil {
+			break // after the last type
+		}
+		send, ok := frames[typ]
+		if !ok {
+			t.Errorf("no frame of type %d, want one of each type", typ)
+			continue
+		}
+		close(p.ca.gate)
+		for range 2 {
+			send(p.b)
+		}
+		if !p.a.Release() {
+			t.Fatalf("type %d: the connection is not released", typ)
+		}
+		if reasons := p.awaitPending(t); reasons != [2]error{} {
+			t.Fatalf("type %d: the connection ended because of %v, want that both sides closed it", typ, reasons)
+		}
+		p.conns(t)
+		if atA, atB := connect(t, p.a, p.b, p.ca, p.cb, admitAll); atA != nil || atB != nil {
+			t.Fatalf("type %d: no connection after the frames: %v, %v", typ, atA, atB)
+		}
+		soon(t, "Settled", func() { <-p.a.Settled(); <-p.b.Settled() })
+	}
+}
+
+// TestBreakWhileReleasing: a connection breaks before goodbyes and their acknowledgements are written. The next one does not begin with
+// them, and has the frames that were sent before and after the goodbyes.
+func TestBreakWhileReleasing(t *testing.T) {
+	p := newKeptPair(t)
+	close(p.ca.gate)
+	got := make(chan uint64, 4)
+	p.hb.revoke = func(r wire.Revoke, _ string) { got <- r.Comm }
+	if !p.a.Release() {
+		t.Fatal("the first connection is not released")
+	}
+	p.awaitPending(t)
+	p.conns(t)
+	control := newValve(nil, 1<<40)
+	p.ca.Conn = &wrappedConn{Conn: p.ca.Conn, make: func(i int, s transport.Sender) transport.Sender {
+		if i > 0 {
+			return s
+		}
+		control.Sender = s
+		return control
+	}}
+	if atA, atB := connect(t, p.a, p.b, p.ca, p.cb, admitAll); atA != nil || atB != nil {
+		t.Fatal(atA, atB)
+	}
+	close(p.ca.gate)
+	soon(t, "Settled", func() { <-p.a.Settled(); <-p.b.Settled() })
+
+	control.mu.Lock()
+	control.left = 0
+	control.mu.Unlock()
+	p.a.Ping() // It is lost with the connection, and not counted.
+	soon(t, "the write of a ping", control.waitStuck)
+	p.a.Revoke(wire.Revoke{Comm: 1, Cause: wire.CauseFailed}, "before")
+	if !p.a.Release() {
+		t.Fatal("the second connection is not released")
+	}
+	p.a.Revoke(wire.Revoke{Comm: 2, Cause: wire.CauseFailed}, "after")
+	soon(t, "the acknowledgement of a goodbye of b", func() {
+		for o := &p.a.exchange().control; ; runtime.Gosched() {
+			o.mu.Lock()
+			n := len(o.pending) - o.ending
+			o.mu.Unlock()
+			if n > 3*2 { // the goodbyes of the control and the bulk lane, and an acknowledgement
+				return
+			}
+		}
+	})
+	p.ca.Close()
+	control.allow(1 << 40)
+	p.awaitPending(t)
+
+	p.connect(t)
+	close(p.ca.gate)
+	soon(t, "the frames", func() {
+		for want := uint64(1); want <= 2; want++ {
+			if r := <-got; r != want {
+				t.Errorf("frame %d has arrived, want %d", r, want)
+			}
+		}
+	})
+	if !p.b.Release() {
+		t.Fatal("the third connection is not released")
+	}
+	if reasons := p.awaitPending(t); reasons != [2]error{} {
+		t.Fatalf("the third connection ended because of %v, want that both sides closed it", reasons)
+	}
+}
+
+// A plainSender takes all frames, and has no capabilities.
+type plainSender struct{ transport.Sender }
+
+func (plainSender) Write(p []byte) (int, error) { return len(p), nil }
+
+// TestPreambleEndsWithItsConnection: a connection ends before the preamble of a lane is written. The next one gets the frames without it.
+func TestPreambleEndsWithItsConnection(t *testing.T) {
+	l := newPending(newHandler(), Config{}, func() {})
+	t.Cleanup(l.Abort)
+	var frame wire.Closed
+	want := frame.Append(nil)
+	for range 100 { // The goroutine of the outbox may be faster.
+		var o outbox
+		o.init(l, wire.Data)
+		o.post(frame.Append)
+		a := newAttachment(l, new(path), Config{})
+		o.open(a.first, plainSender{}, wire.Preamble{Lane: wire.Data}.Append(nil))
+		o.detach()
+		a.writers.Wait()
+		a.cancel()
+		if len(o.pending) > 0 && !bytes.Equal(o.pending, want) || len(o.pending) == 0 != (o.written == 1) {
+			t.Fatalf("%x waits for the next connection, and %d frames are written; want %x, or one frame", o.pending, o.written, want)
+		}
 	}
 }

@@ -143,7 +143,7 @@ func (l *Link) GrantOffer(g wire.OfferGrant) {
 func (l *Link) RefuseOffer(r wire.OfferRefuse) { l.replies().post(r.Append) }
 
 // Query asks the peer for its progress in an operation that this node waits for.
-func (l *Link) Query(p wire.Query) { l.exchange().control.send(p.Append) }
+func (l *Link) Query(p wire.Query) { l.exchange().control.post(p.Append) }
 
 // answersMax is the number of pending bytes on the control lane above which requests of the
 // peer are not answered. The peer can repeat them when it reads.
@@ -163,7 +163,7 @@ func (l *Link) answer(add func(b []byte) []byte) {
 func (l *Link) Answer(w wire.Where) { l.answer(w.Append) }
 
 // Ask asks the peer for its calls that wait for other ranks.
-func (l *Link) Ask(a wire.Ask) { l.exchange().control.send(a.Append) }
+func (l *Link) Ask(a wire.Ask) { l.exchange().control.post(a.Append) }
 
 // AnswerAsk answers an Ask with an encoded list of waits. It drops the answer if the peer does not
 // read.
@@ -222,7 +222,7 @@ func (l *Link) ConfirmedPing() (confirmed <-chan struct{}) {
 	x := l.exchange()
 	number, confirmed := x.confirms.add()
 	p := wire.Ping{Number: number}
-	x.control.send(func(b []byte) []byte { return p.Append(b, wire.TypePing) })
+	x.control.post(func(b []byte) []byte { return p.Append(b, wire.TypePing) })
 	return confirmed
 }
 
@@ -265,7 +265,7 @@ func (l *Link) Beat() { l.exchange().control.sendLazy(beat) }
 // Ping makes the peer send a frame, which Heard counts.
 func (l *Link) Ping() {
 	var p wire.Ping
-	l.exchange().control.send(func(b []byte) []byte { return p.Append(b, wire.TypePing) })
+	l.exchange().control.post(func(b []byte) []byte { return p.Append(b, wire.TypePing) })
 }
 
 func (l *Link) pong(p wire.Ping) {
