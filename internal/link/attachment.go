@@ -200,6 +200,7 @@ func (a *attachment) detach() bool {
 	}
 	l.settleLocked()
 	l.settled, l.running, l.broke = nil, false, err
+	l.turn++
 	l.purpose.Store(uint32(NoPurpose))
 	l.at.Store(nil)
 	l.ending.Unlock()

@@ -145,6 +145,7 @@ type Link struct {
 
 	ending  sync.Mutex // guards the fields below and those of the attachment
 	running bool       // an attachment is being made, or works
+	turn    uint32     // see turns
 	over    bool       // Done is closed
 	isEnded bool       // the Handler was notified
 	hasLeft bool       // see HasLeft

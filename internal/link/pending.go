@@ -16,6 +16,7 @@ var (
 	// ErrConnected is returned by Connect and Accept if the link has a connection already.
 	ErrConnected = errors.New("link: it has a connection already")
 	errEnded     = errors.New("link: it has ended")
+	errOld       = errors.New("link: the peer has proposed the connection before it used another one")
 )
 
 // NewPending returns a link to a peer without a connection. Frames wait until [Link.Connect] or [Link.Accept]
@@ -84,8 +85,8 @@ func (l *Link) resume() *wire.Resume {
 	return &r
 }
 
-// checkResume compares the counts of both sides. Each may be nil. If frames were lost, it ends the link.
-func (l *Link) checkResume(ours, theirs *wire.Resume) error {
+// compareCounts returns [ErrFramesLost] with a lane if the counts of both sides differ. Each may be nil.
+func compareCounts(ours, theirs *wire.Resume) error {
 	var a, b wire.Resume
 	if ours != nil {
 		a = *ours
@@ -94,26 +95,38 @@ func (l *Link) checkResume(ours, theirs *wire.Resume) error {
 		b = *theirs
 	}
 	for lane := range wire.Lanes {
-		var err error
 		switch {
 		case a.Sent[lane] != b.Handled[lane]:
-			err = fmt.Errorf("%w: this node has sent %d frames on the %v lane, and the peer has received %d", ErrFramesLost, a.Sent[lane], lane, b.Handled[lane])
+			return fmt.Errorf("%w: this node has sent %d frames on the %v lane, and the peer has received %d", ErrFramesLost, a.Sent[lane], lane, b.Handled[lane])
 		case b.Sent[lane] != a.Handled[lane]:
-			err = fmt.Errorf("%w: the peer has sent %d frames on the %v lane, and this node has received %d", ErrFramesLost, b.Sent[lane], lane, a.Handled[lane])
-		default:
-			continue
+			return fmt.Errorf("%w: the peer has sent %d frames on the %v lane, and this node has received %d", ErrFramesLost, b.Sent[lane], lane, a.Handled[lane])
 		}
-		l.ending.Lock()
-		broke := l.broke
-		l.ending.Unlock()
-		if broke != nil {
-			err = fmt.Errorf("%w; the connection ended because of: %v", err, broke)
-		}
-		err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
-		l.FailPending(err)
-		return err
 	}
 	return nil
+}
+
+// checkResume compares the counts of both sides. Each may be nil. If frames were lost, it ends the link.
+func (l *Link) checkResume(ours, theirs *wire.Resume) error {
+	err := compareCounts(ours, theirs)
+	if err == nil {
+		return nil
+	}
+	l.ending.Lock()
+	broke := l.broke
+	l.ending.Unlock()
+	if broke != nil {
+		err = fmt.Errorf("%w; the connection ended because of: %v", err, broke)
+	}
+	err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+	l.FailPending(err)
+	return err
+}
+
+// turns returns the number of connections of the link that have ended.
+func (l *Link) turns() uint32 {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	return l.turn
 }
 
 // Connect proposes a connection that this node has made to the peer, and gives it to a pending link
@@ -155,7 +168,7 @@ const confirmTimeout = 20 * time.Second
 // the connection, and no frame is lost: the peer may give up before it has read the acceptance. If frames were
 // lost with an earlier connection, the link ends, and the peer is told.
 func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admit func() error) error {
-	a := newAttachment(l, firstPath(conn, cfg), cfg)
+	a, turn := newAttachment(l, firstPath(conn, cfg), cfg), l.turns()
 	pipe, theirs, resume, err := firstLane(ctx, conn)
 	if err != nil {
 		return err
@@ -178,6 +191,9 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 		return err
 	}
 	ours := l.resume()
+	if l.turns() != turn && compareCounts(ours, resume) != nil {
+		return errOld
+	}
 	differs := l.checkResume(ours, resume)
 	err = interruptible(limited, conn, func() error { _, err := control.Write(a.announcement(ours)); return err })
 	if differs != nil {

@@ -2,6 +2,7 @@ package link
 
 import (
 	"bytes"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -222,6 +223,55 @@ func TestBreakWhileReleasing(t *testing.T) {
 	}
 	if reasons := p.awaitPending(t); reasons != [2]error{} {
 		t.Fatalf("the third connection ended because of %v, want that both sides closed it", reasons)
+	}
+}
+
+// TestProposalWithOldCounts: a proposal waits while the link uses another connection and releases it. Its counts are old then, which is no
+// loss of frames.
+func TestProposalWithOldCounts(t *testing.T) {
+	p := newKeptPair(t)
+	close(p.ca.gate)
+	p.a.Release()
+	p.awaitPending(t)
+	ca, cb := conns(t)
+	waiting, admitted := make(chan struct{}), make(chan struct{})
+	results := make(chan error, 2)
+	go func() { results <- p.a.Connect(t.Context(), ca, Config{}) }()
+	go func() {
+		err := p.b.Accept(t.Context(), cb, Config{}, func() error { close(waiting); <-admitted; return nil })
+		cb.Close()
+		results <- err
+	}()
+	soon(t, "the proposal", func() { <-waiting })
+
+	got := make(chan struct{}, 2)
+	p.ha.revoke = func(wire.Revoke, string) { got <- struct{}{} }
+	p.hb.revoke = p.ha.revoke
+	for round := range 2 {
+		p.connect(t)
+		close(p.ca.gate)
+		for _, l := range []*Link{p.a, p.b} {
+			l.Revoke(wire.Revoke{Cause: wire.CauseFailed}, "text")
+			soon(t, "a frame", func() { <-got })
+		}
+		p.a.Release()
+		if reasons := p.awaitPending(t); reasons != [2]error{} {
+			t.Fatalf("the connection ended because of %v, want that both sides closed it", reasons)
+		}
+		if round == 1 {
+			return
+		}
+		close(admitted)
+		soon(t, "the end of the proposal", func() {
+			for range 2 {
+				if err := <-results; err == nil || errors.Is(err, ErrFramesLost) {
+					t.Errorf("the old proposal ended with %v, want an error, and no loss of frames", err)
+				}
+			}
+		})
+		if t.Failed() {
+			return
+		}
 	}
 }
 
