@@ -160,7 +160,7 @@ type Link struct {
 	ended   chan struct{} // closed with isEnded
 }
 
-// New starts a link over one or two connections, with which it ends. It opens the pipes of the control and data lanes. If
+// New starts a link over one or two connections. The link ends with them. New opens the pipes of the control and data lanes. If
 // that fails, the caller keeps the connections.
 func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link, error) {
 	cfg.Detached = nil // The link ends with its connections.

@@ -93,7 +93,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestBothSidesCountTheSameFrames sends a frame of each type, releases the connection, and makes another one, which compares the counts.
+// TestBothSidesCountTheSameFrames sends a frame of each type, releases the connection, and makes another one. Both sides then compare
+// their counts.
 func TestBothSidesCountTheSameFrames(t *testing.T) {
 	frames := map[wire.Type]func(l *Link){
 		wire.TypeMessage:     func(l *Link) { l.SendMessage(wire.Message{Tag: 1}, []byte("payload")) },
@@ -226,8 +227,8 @@ func TestBreakWhileReleasing(t *testing.T) {
 	}
 }
 
-// TestProposalWithOldCounts: a proposal waits while the link uses another connection and releases it. Its counts are old then, which is no
-// loss of frames.
+// TestProposalWithOldCounts: a proposal waits while the link uses another connection and releases it. Its counts are old then, but no frame
+// was lost.
 func TestProposalWithOldCounts(t *testing.T) {
 	p := newKeptPair(t)
 	close(p.ca.gate)

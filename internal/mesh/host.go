@@ -53,7 +53,7 @@ func (m *Mesh) hostMemoryOf(n membership.Node) transport.HostMemory {
 	return m.HostMemory(membership.View{Nodes: []membership.Node{n}})
 }
 
-// LinkHost waits until this node is linked to all nodes of a view, which are on its host, so that
+// LinkHost waits until this node is linked to all nodes of v, all on its host, so that
 // they can share memory over the links. All of them call LinkHost, and of two nodes the one with the larger NodeID
 // dials. LinkHost does nothing if a node has no path for a host in common with this one. A link
 // that ends meanwhile is no error.

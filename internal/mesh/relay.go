@@ -299,7 +299,7 @@ func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.P
 	for _, l := range m.relayedLinks() {
 		effects, known := links[l]
 		delete(links, l)
-		if known && !effects.Has(membership.SayGoodbye) { // It would not acknowledge the end of the connection, which takes 5 s.
+		if known && !effects.Has(membership.SayGoodbye) { // It would not acknowledge the end of the connection: 5 s are saved.
 			m.cfg.Relay.endpoint.NodeGone(m.node(l.Peer).ID)
 		}
 		if known && effects.Has(membership.SayGoodbye) {

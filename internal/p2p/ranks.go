@@ -8,7 +8,7 @@ type Ranks struct {
 	few    map[int]int // in place of bySlot if the ranks have few of the slots
 }
 
-// slotsPerRank is the largest number of slots for each rank for which Ranks has a list of all slots.
+// slotsPerRank is the largest ratio of slots to ranks for a list of all slots. With more slots Ranks has a map.
 const slotsPerRank = 8
 
 // NewRanks returns the Ranks of links, in the order of ranks. A link may be nil.

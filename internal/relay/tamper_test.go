@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +14,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/relay/forward"
 	"github.com/nexar-go/nexar/internal/relay/relaytest"
+	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -36,7 +36,7 @@ func TestRejectedFramesAreCounted(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var frames, spare atomic.Int64
-				var log lines
+				var log testlog.Buffer
 				n := newNetwork(t, relaytest.Graph{{1}, {0, 2}, {1}}, func(i int, cfg *Config) {
 					switch i {
 					case 1:
@@ -108,22 +108,4 @@ func TestErrorNamesPath(t *testing.T) {
 			t.Errorf("got error %v, want %v, with the destination and %q", err, transport.ErrPeerGone, want)
 		}
 	})
-}
-
-// lines collects a log.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -32,8 +32,8 @@ func ParseResume(b []byte) (r Resume, err error) {
 }
 
 // IsCounted reports whether a [Resume] counts frames of type t. Heartbeats, questions that are
-// repeated, their answers, views, which the seed sends again, reports of leaving nodes, which arrive over other links as well, and
-// the frames of the end of a connection are not counted.
+// repeated, their answers, views, reports of leaving nodes, and the frames of the end of a connection are not counted. The seed
+// sends views again, and reports of leaving nodes arrive over other links as well.
 func IsCounted(t Type) bool {
 	switch t {
 	case TypePing, TypePong, TypeQuery, TypeWhere, TypeAsk, TypeWaits, TypeView, TypeLeaving, TypeBye, TypeByeAck:

@@ -74,8 +74,8 @@ func TestHangOfOpen(t *testing.T) {
 	}
 }
 
-// TestSlowMemory: while the driver allocates or frees memory, which may wait for the work of the GPU, calls that do not need the
-// driver return, and others end with their contexts.
+// TestSlowMemory: the driver may wait for the work of the GPU when it allocates or frees memory. Meanwhile calls that do not
+// need the driver return, and others end with their contexts.
 func TestSlowMemory(t *testing.T) {
 	for call, begin := range map[string]func(d *cuda.Device, b device.Buffer) error{
 		"cuMemAlloc_v2": func(d *cuda.Device, _ device.Buffer) error {

@@ -45,8 +45,8 @@ func onGPU(t *testing.T, test func(t *testing.T, lib *library), libraries map[st
 	}
 }
 
-// TestCreateAtAnyDepth: the memory that NCCL writes is not on the stack of the goroutine, which Go moves when it grows. At
-// some of these depths the call is the one that makes it grow.
+// TestCreateAtAnyDepth: Go moves the stack of a goroutine when it grows, so the memory that NCCL writes is not on it. At
+// some of these depths the call itself makes the stack grow.
 func TestCreateAtAnyDepth(t *testing.T) {
 	onGPU(t, func(t *testing.T, lib *library) {
 		id, err := lib.newID()

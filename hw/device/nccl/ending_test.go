@@ -153,7 +153,7 @@ func TestRemoteErrorWithoutCause(t *testing.T) {
 }
 
 // TestFailureWhileGPUIsBusy: when a rank fails, the calls of the others end, also while the thread of their GPU is in a call of
-// the driver, which may wait for NCCL itself.
+// the driver. Such a call may wait for NCCL.
 func TestFailureWhileGPUIsBusy(t *testing.T) {
 	library := cudafake.NCCL(t)
 	ranks := world(t, []string{"a", "a"}, library, nccl.Config{})

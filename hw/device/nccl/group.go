@@ -53,8 +53,8 @@ type Config struct {
 	// Library is the file name of NCCL. The default is libnccl.so.2.
 	Library string
 
-	// Timeout bounds a whole call that uses NCCL or peer access. The default is 5 min. Other calls have
-	// nexar.Config.CollectiveTimeout of the node, which bounds the time without progress.
+	// Timeout bounds a whole call that uses NCCL or peer access. The default is 5 min. In other calls
+	// nexar.Config.CollectiveTimeout of the node bounds the time without progress.
 	Timeout time.Duration
 
 	// ExchangeBuffer is the memory of the GPU, in bytes, that the other ranks of the host read if the host
@@ -180,8 +180,8 @@ func (g *Group) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
-// watchState cancels a call when NCCL reports an error. It waits for the thread of the GPU, which may be in a call of the driver
-// that waits for NCCL itself.
+// watchState cancels a call when NCCL reports an error. It waits for the thread of the GPU. That may be in a call of the
+// driver that waits for NCCL.
 func (g *Group) watchState(ctx context.Context, cancel context.CancelCauseFunc) {
 	const interval = 20 * time.Millisecond
 	ticks := time.NewTicker(interval)
@@ -311,7 +311,7 @@ func (g *Group) abort(why error) {
 // abortComm ends an NCCL communicator and its work, not on the thread of the GPU, where a call of NCCL may wait for the others.
 // Calls there that do not wait end first, since the abort frees the communicator.
 func (g *Group) abortComm(comm uintptr) {
-	defer runtime.KeepAlive(g) // with the creation, which may not have ended
+	defer runtime.KeepAlive(g) // the creation may still use its memory
 	const limit = time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

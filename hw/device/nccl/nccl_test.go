@@ -171,8 +171,8 @@ var layouts = []struct {
 
 // TestCollectives: for all layouts of ranks, all collectives have the results of slices, and the same bits
 // on all ranks. With TRIALS=all it runs all combinations, otherwise a part of them: sums of two types with all
-// numbers of elements, other operations and types with one, which differs between the layouts, each other operation of a
-// type in every second layout, and where a Group is a DeviceComm only two types and operations.
+// numbers of elements, and other operations and types with a number that depends on the layout. It tests each other operation of a
+// type in every second layout. Where a Group is a DeviceComm, it tests only two types and operations.
 func TestCollectives(t *testing.T) {
 	withNCCL := cudafake.NCCL(t)
 	all := os.Getenv("TRIALS") == "all"

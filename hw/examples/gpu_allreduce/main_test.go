@@ -4,40 +4,28 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/nexar-go/nexar/hw/device/cuda"
 	"github.com/nexar-go/nexar/hw/internal/cudafake"
 	"github.com/nexar-go/nexar/internal/require"
+	"github.com/nexar-go/nexar/internal/testlog"
 )
-
-// A writer collects lines of several goroutines.
-type writer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (w *writer) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(p)
-}
 
 // check runs the program with three ranks, and looks for a mean and a way in each line.
 func check(t *testing.T, by string, args ...string) {
 	t.Helper()
-	var out writer
+	var out testlog.Buffer
 	if err := run(t.Context(), append(args, "--local", "3", "--elements", "10007"), &out); err != nil {
 		t.Fatal(err)
 	}
 	for rank := range 3 {
-		if prefix := fmt.Sprintf("rank %d of 3 on ", rank); !strings.Contains(out.text.String(), prefix) {
-			t.Errorf("no line %q in\n%s", prefix, out.text.String())
+		if prefix := fmt.Sprintf("rank %d of 3 on ", rank); !strings.Contains(out.String(), prefix) {
+			t.Errorf("no line %q in\n%s", prefix, out.String())
 		}
 	}
-	if want := "the mean gradient is 1, by " + by; strings.Count(out.text.String(), want) != 3 {
-		t.Errorf("%q is not in each line of\n%s", want, out.text.String())
+	if want := "the mean gradient is 1, by " + by; strings.Count(out.String(), want) != 3 {
+		t.Errorf("%q is not in each line of\n%s", want, out.String())
 	}
 }
 

@@ -147,7 +147,7 @@ func need(tb testing.TB, what string, err error) {
 	}
 }
 
-// Build compiles a library from a file of C, and returns its path, which is valid until the end of this process, also for other
+// Build compiles a library from a file of C, and returns its path. The path is valid until the end of this process, also for other
 // processes. On Linux no file remains after that.
 func Build(name string, source []byte, flags ...string) (path string, err error) {
 	return build(name, flags, func(dir string) error { return os.WriteFile(filepath.Join(dir, name+".c"), source, 0o600) })
@@ -162,7 +162,7 @@ func BuildAndOpen(name string, source fs.FS, functions map[string]any, flags ...
 	return path, open(path, functions)
 }
 
-// build compiles the files of C that add writes to a folder, which it removes. The path of the library is that of an open file.
+// build compiles the files of C that add writes to a folder. On Linux it removes the folder. The path of the library is that of an open file.
 func build(name string, flags []string, add func(dir string) error) (path string, err error) {
 	compiler := ""
 	for _, c := range []string{os.Getenv("CC"), "cc", "gcc", "clang"} {

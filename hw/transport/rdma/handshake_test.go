@@ -69,7 +69,7 @@ func TestReadReady(t *testing.T) {
 	}
 }
 
-// TestGather: all bytes of several slices, of which some are empty, arrive once and in order, over messages of one slot and more. Each is
+// TestGather: all bytes of several slices arrive once and in order, also if some slices are empty, over messages of one slot and more. Each is
 // copied once.
 func TestGather(t *testing.T) {
 	needDevice(t)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
-	"github.com/nexar-go/nexar/transport"
 )
 
 // A durableSeed is a seed with a replicated log in fake time, and its nodes. Connections are TLS over pipes in memory.
@@ -25,11 +24,7 @@ func inDurableWorld(t *testing.T, n int, f func(t *testing.T, s *durableSeed)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		ca := newAuthority(t)
-		joining, err := ca.Joining()
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := &pipeListener{conf: joining.Server(), conns: make(chan transport.Conn), closed: make(chan struct{}), counts: make(map[string]count)}
+		l := newPipeListener(t, ca)
 		s := &durableSeed{t: t}
 		s.testSeed = serveOver(t, l, ca, l.dial, n, elastic(n, func(cfg *Config) {
 			cfg.Limits = handshake.Limits{Hello: time.Minute, Step: time.Minute, Ping: time.Second, Silence: time.Hour, Away: time.Minute, Return: time.Minute}
@@ -119,7 +114,7 @@ func TestLossBeforeNextInvitation(t *testing.T) {
 	})
 }
 
-// TestLossAfterInvitation: a loss of the links with which a node has entered counts, also when the seed is restarted.
+// TestLossAfterInvitation: if a node loses links that it had when it entered, that counts, also after a restart of the seed.
 func TestLossAfterInvitation(t *testing.T) {
 	inDurableWorld(t, 3, func(t *testing.T, s *durableSeed) {
 		late := s.joinAs(3)

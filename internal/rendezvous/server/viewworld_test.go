@@ -44,11 +44,7 @@ func inViewWorldWith(t *testing.T, links topology.Topology, n int, f func(w *vie
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ca := newAuthority(t)
-		joining, err := ca.Joining()
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := &pipeListener{conf: joining.Server(), conns: make(chan transport.Conn), closed: make(chan struct{}), counts: make(map[string]count)}
+		l := newPipeListener(t, ca)
 		w := &viewWorld{t: t, listener: l, links: &viewLinks{nodes: make(map[membership.NodeID]*viewNode)}, graph: membership.WatchGraph{Topology: links}}
 		w.testSeed = serveOver(t, l, ca, l.dial, n, elastic(n, func(cfg *Config) {
 			cfg.Limits = handshake.Limits{Hello: time.Minute, Step: time.Minute, Ping: time.Second, Silence: time.Hour}
@@ -205,6 +201,15 @@ type pipeListener struct {
 	mu     sync.Mutex
 	port   int
 	counts map[string]count
+}
+
+func newPipeListener(t *testing.T, ca *pki.Authority) *pipeListener {
+	t.Helper()
+	joining, err := ca.Joining()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pipeListener{conf: joining.Server(), conns: make(chan transport.Conn), closed: make(chan struct{}), counts: make(map[string]count)}
 }
 
 func (l *pipeListener) Name() string { return "pipe" }
