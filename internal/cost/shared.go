@@ -14,8 +14,6 @@ const SharedRanksMax = 256
 type SharedCost struct {
 	Latency float64 // until another rank sees a post
 	Post    float64 // work to post
-	Await   float64 // work to check for a post and start to read it
-	Step    float64 // work to begin a copy or combination, of many ranks
 	Copy    float64 // per byte copied, to an area or from one
 	Combine float64 // per byte combined
 	// Cached is the fraction of Copy and Combine for vectors that stay in processor caches: of
@@ -24,17 +22,33 @@ type SharedCost struct {
 	CachedMax int
 	// PieceBytes is the number of bytes that a rank can post in a piece.
 	PieceBytes int
-	// Processors is the total number of processors of all ranks; 0 means enough. Turn is the
-	// time of a processor to switch from one rank to the next.
+	// Processors is the total number of processors of all ranks; 0 means enough.
 	Processors int
-	Turn       float64
+	// Few are the costs if a processor has fewer than crowdedMin ranks, and Many those with more.
+	Few, Many Sharing
 }
+
+// Sharing has the costs that depend on the number of ranks that share a processor, in seconds. The caches of a processor with
+// many ranks hold nothing of a rank that runs again.
+type Sharing struct {
+	Turn  float64 // of a processor, to switch from one rank to the next
+	Await float64 // work to check for a post and start to read it
+	Step  float64 // work to begin a copy or combination, of many ranks
+	// Disorder is the fraction of the work of all ranks that each wait adds: ranks run in an arbitrary order, so the
+	// awaited one may be the last.
+	Disorder float64
+}
+
+// crowdedMin is the number of ranks for each processor from which SharedCost.Many applies.
+const crowdedMin = 16
 
 // Host returns the SharedCost measured on a machine with two cores.
 func Host(pieceBytes, processors int) SharedCost {
 	return SharedCost{
-		Processors: processors, Turn: 1.2e-6, Cached: 0.5, CachedMax: 8 << 20, PieceBytes: pieceBytes,
-		Latency: 0.15e-6, Post: 0.05e-6, Await: 0.08e-6, Step: 0.05e-6, Copy: 0.08e-9, Combine: 0.08e-9,
+		Processors: processors, Cached: 0.5, CachedMax: 8 << 20, PieceBytes: pieceBytes,
+		Latency: 0.15e-6, Post: 0.05e-6, Copy: 0.08e-9, Combine: 0.08e-9,
+		Few:  Sharing{Turn: 1.2e-6, Await: 0.08e-6, Step: 0.05e-6},
+		Many: Sharing{Turn: 4e-6, Await: 0.12e-6, Step: 0.2e-6, Disorder: 0.15},
 	}
 }
 
@@ -144,7 +158,7 @@ func (t *SharedTuner) begun(i int, a plan.Algorithm, n Need) *sharedFigures {
 
 // time returns the predicted time of a plan.
 func (t *SharedTuner) time(f *sharedFigures, n Need) float64 {
-	each := t.cost.Latency + float64(t.crowd(n)*t.cost.Turn)
+	each := t.cost.Latency + float64(t.crowd(n)*t.sharing(n).Turn)
 	return float64(float64(f.depth)*each) + t.work(f, n)
 }
 
@@ -157,6 +171,14 @@ func (t *SharedTuner) crowd(n Need) float64 {
 	return float64(n.Size)/float64(t.cost.Processors) - 1
 }
 
+// sharing returns the costs for a number of ranks.
+func (t *SharedTuner) sharing(n Need) *Sharing {
+	if t.crowd(n) < crowdedMin-1 {
+		return &t.cost.Few
+	}
+	return &t.cost.Many
+}
+
 // work returns the largest work of a rank in seconds, or of a processor if processors are
 // fewer; of many ranks on fewer processors, the sum of both. Products are converted so that none
 // is fused with a sum, as in time.
@@ -165,18 +187,19 @@ func (t *SharedTuner) work(f *sharedFigures, n Need) float64 {
 	if n.Bytes <= t.cost.CachedMax/n.Size {
 		bytes *= t.cost.Cached
 	}
+	sharing := t.sharing(n)
 	most, sum := 0.0, 0.0
 	if len(f.rest) > 0 {
-		most = float64(float64(f.awaits) * t.cost.Await)
+		most = float64(float64(f.awaits) * sharing.Await)
 		for _, r := range f.rest {
 			sum += float64(most * r.ranks)
 		}
 	}
 	for i, l := range f.loads {
-		work := float64(float64(l.Posts)*t.cost.Post) + float64(float64(l.Awaits)*t.cost.Await)
+		work := float64(float64(l.Posts)*t.cost.Post) + float64(float64(l.Awaits)*sharing.Await)
 		if n.Size > exactSizeMax {
 			// The vector is cut into many short chunks, and each is read from another area.
-			work = float64(f.pieces(n, t.cost.PieceBytes) * (work + float64(float64(l.Steps)*t.cost.Step)))
+			work = float64(f.pieces(n, t.cost.PieceBytes) * (work + float64(float64(l.Steps)*sharing.Step)))
 		}
 		work += float64(bytes * (float64(l.Copied*t.cost.Copy) + float64(l.Combined*t.cost.Combine)))
 		most, sum = max(most, work), sum+float64(work*f.ranks[i])
@@ -184,7 +207,7 @@ func (t *SharedTuner) work(f *sharedFigures, n Need) float64 {
 	all := float64(sum / float64(n.Size) * (t.crowd(n) + 1))
 	if n.Size > exactSizeMax && n.Size > t.cost.Processors {
 		// Processors are idle while many ranks wait for the one with the most work.
-		return all + most
+		return all + most + float64(all*float64(sharing.Disorder*float64(f.depth)))
 	}
 	return max(most, all)
 }

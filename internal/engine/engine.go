@@ -69,7 +69,7 @@ type Engine struct {
 
 	active atomic.Int64 // collectives under way
 	begun  atomic.Bool  // a collective has begun since the last check of the watchdog
-	parked atomic.Bool  // the watchdog sleeps for longer than a tick, or until it is woken
+	rest   atomic.Int64 // time between the last check of the watchdog and the next; see Engine.resting
 	wake   chan struct{}
 	stop   chan struct{}
 	wg     sync.WaitGroup

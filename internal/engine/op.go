@@ -56,7 +56,7 @@ func (c *Comm) Start(w *exec.Work) (*Op, error) {
 func (c *Comm) startLocked(w *exec.Work) (op *Op, fx *effects) {
 	c.seq++
 	op = c.newOpLocked(w)
-	c.engine.begin()
+	c.engine.begin(c.watchTick())
 	op.stampLocked()
 	op.exec.StartLocked(&op.call.Call, &op.work)
 	if c.refuses != nil { // before a mismatch: other ranks may well have made another call

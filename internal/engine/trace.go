@@ -62,18 +62,21 @@ func (c *Comm) lastTraces() (list []Trace) {
 	return list[max(0, len(list)-archived):]
 }
 
-// Stamp implements [p2p.Clock]. The time is that of the last tick of the watchdog.
+// Stamp implements [p2p.Clock]. The time is that of the last tick of the watchdog, unless ticks are far apart.
 func (e *Engine) Stamp() int64 {
-	if e.parked.Load() {
-		e.wakeWatchdog()
-		return e.clock.Now()
+	rest := e.resting()
+	if rest <= watchTick {
+		return e.clock.Recent()
 	}
-	return e.clock.Recent()
+	if rest >= dozeMax {
+		e.wakeWatchdog()
+	}
+	return e.clock.Now()
 }
 
 // StampEnd implements [p2p.Clock]. It reads the clock for messages that take longer than a tick.
 func (e *Engine) StampEnd(begun int64) int64 {
-	if e.clock.Recent() == begun && !e.parked.Load() {
+	if e.clock.Recent() == begun && e.resting() <= watchTick {
 		return begun
 	}
 	return e.clock.Now()
@@ -102,7 +105,7 @@ func (op *Op) traceLocked() {
 		return
 	}
 	s.ended = s.begun
-	if op.isTimed() || e.clock.Recent() != s.begun || e.parked.Load() {
+	if op.isTimed() || e.clock.Recent() != s.begun || e.resting() > watchTick {
 		s.ended = e.clock.Now()
 	}
 	if !s.failed {

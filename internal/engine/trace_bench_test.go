@@ -15,7 +15,7 @@ func BenchmarkTracing(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			e := New(Config{})
 			defer e.Close()
-			e.begin() // keeps the watchdog awake
+			e.begin(watchTick) // keeps the watchdog awake
 			c := newComm(e, commID, nil)
 			c.traced = about
 			work := exec.Work{Schedule: &exec.Schedule{Plan: new(linkexec.Program), Channels: 1, Brief: true}, Data: make([]byte, 8)}

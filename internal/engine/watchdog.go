@@ -13,7 +13,7 @@ import (
 
 const (
 	// watchTick is the interval at which the watchdog checks operations that run. With more than queryFew ranks it is longer by
-	// skippedRounds doublings, as the time before the first queries is.
+	// skippedRounds doublings, as the time before the first queries is (Comm.watchTick).
 	watchTick = 20 * time.Millisecond
 	// Once all operations have made no progress for dozeAfter, they are checked when one of
 	// them may time out or has to send queries, or after dozeMax, since the runtime of Go needs
@@ -64,17 +64,25 @@ type search struct {
 	ask     []int         // ranks to query in this round
 }
 
-// begin counts an operation in, and wakes the watchdog if it sleeps.
-func (e *Engine) begin() {
+// untilWoken is the value of [Engine.rest] while the watchdog sleeps until it is woken.
+const untilWoken = time.Duration(math.MaxInt64)
+
+// begin counts an operation in that has to be checked within a time, and wakes the watchdog if it sleeps for longer.
+func (e *Engine) begin(within time.Duration) {
 	e.active.Add(1)
 	if !e.begun.Load() { // usually set: a load costs less than a store
 		e.begun.Store(true)
 	}
-	if e.parked.Load() {
-		e.wakeWatchdog()
+	if rest := e.resting(); rest > watchTick {
+		if rest > within {
+			e.wakeWatchdog()
+		}
 		e.clock.Now()
 	}
 }
+
+// resting returns the time between the last check of the watchdog and the next.
+func (e *Engine) resting() time.Duration { return time.Duration(e.rest.Load()) }
 
 func (e *Engine) wakeWatchdog() {
 	select {
@@ -87,21 +95,22 @@ func (e *Engine) wakeWatchdog() {
 func (e *Engine) watch() {
 	timer := time.NewTimer(watchTick)
 	defer timer.Stop()
-	idle, last := 0, time.Now()
+	idle, tick, last := 0, watchTick, time.Now()
 	var comms []*Comm
 	occupied := make(map[*link.Link]bool)
 	for {
 		next := dozeMax
-		e.begun.Store(false)
 		select {
 		case <-e.stop:
 			return
 		case <-e.wake:
-			next = watchTick
+			e.begun.Store(false)
+			next, tick = watchTick, watchTick
 			if idle >= watchIdle {
 				idle, last = 0, time.Now() // The time asleep does not count.
 			}
 		case now := <-timer.C:
+			e.begun.Store(false) // before the check, which sees the operations that have begun
 			e.clock.Now()
 			comms = e.appendComms(comms[:0])
 			e.occupy(comms, occupied)
@@ -113,25 +122,33 @@ func (e *Engine) watch() {
 			last = now
 		}
 		if idle++; e.active.Load() > 0 {
-			idle = 0
-		}
-		isIdle := idle >= watchIdle
-		if idle > 0 {
-			next = watchTick
-		}
-		e.parked.Store(isIdle || next > watchTick) // From now on an operation that begins wakes it.
-		switch {
-		case e.begun.Load(): // It may have begun since the check.
-			isIdle, next = false, watchTick
-			e.parked.Store(false)
-		case isIdle && e.hasMessages(): // A message that begins after this check wakes it.
-			isIdle, next = false, dozeMax
-		}
-		if isIdle {
-			timer.Stop()
+			idle, tick = 0, min(next, watchTick<<skippedMax)
 		} else {
-			timer.Reset(max(next, watchTick))
+			next = tick // An operation like the last one may follow soon.
 		}
+		e.sleep(timer, max(next, watchTick), idle >= watchIdle)
+	}
+}
+
+// sleep sets the timer of the watchdog. From now on an operation that has to be checked earlier wakes the watchdog. Without
+// operations the watchdog sleeps until it is woken.
+func (e *Engine) sleep(timer *time.Timer, next time.Duration, idle bool) {
+	rest := next
+	if idle {
+		rest = untilWoken
+	}
+	e.rest.Store(int64(rest))
+	switch {
+	case e.begun.Load(): // It may have begun since the check.
+		next, idle = watchTick, false
+		e.rest.Store(int64(next))
+	case idle && e.hasMessages(): // A message that begins after this check wakes it.
+		next, idle = dozeMax, false
+	}
+	if idle {
+		timer.Stop()
+	} else {
+		timer.Reset(next)
 	}
 }
 
@@ -198,7 +215,7 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration, occupied map[*link.
 		}
 		progress, isWorking := op.exec.ProgressLocked()
 		if op.state != running || isWorking || op.call.Seq > working {
-			op.progressAt, next = time.Time{}, watchTick
+			op.progressAt, next = time.Time{}, min(next, c.watchTick())
 			return
 		}
 		switch {
@@ -251,10 +268,9 @@ func (c *Comm) postponeLocked(d time.Duration) {
 // nextCheckLocked returns the time until an operation has to be checked.
 func (op *Op) nextCheckLocked(now time.Time) time.Duration {
 	still := now.Sub(op.progressAt)
-	skipped := skippedRounds(op.comm.Size())
 	next := dozeMax
-	if still < dozeAfter>>skipped {
-		next = watchTick << skipped
+	if still < dozeAfter>>skippedRounds(op.comm.Size()) {
+		next = op.comm.watchTick()
 	}
 	if op.work.Timeout > 0 {
 		next = min(next, op.work.Timeout-still)
@@ -264,6 +280,9 @@ func (op *Op) nextCheckLocked(now time.Time) time.Duration {
 	}
 	return next
 }
+
+// watchTick returns the interval at which operations that run are checked.
+func (c *Comm) watchTick() time.Duration { return watchTick << skippedRounds(c.Size()) }
 
 // skippedRounds returns the number of rounds of queries that operations of many ranks omit. While many ranks start on a
 // few processors, every operation waits for longer than queryAfter, and queries and checks would take the

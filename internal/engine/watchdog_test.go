@@ -22,7 +22,7 @@ func TestWatchSleepsWhenIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, overSim(sim.Config{}), Config{})
 		e := w.engines[0]
-		parked := func() bool { synctest.Wait(); return e.parked.Load() }
+		parked := func() bool { synctest.Wait(); return e.resting() > watchTick }
 		if parked() {
 			t.Error("the watchdog sleeps at once")
 		}
@@ -79,7 +79,7 @@ func TestWatchDozes(t *testing.T) {
 		const long = dozeAfter + 7*dozeMax + dozeMax/3
 		op, began := start(1, long)
 		time.Sleep(dozeAfter + dozeMax/2)
-		if synctest.Wait(); !e.parked.Load() {
+		if synctest.Wait(); e.resting() <= watchTick {
 			t.Error("the watchdog does not doze")
 		}
 		other, later := start(2, 10*watchTick)
