@@ -119,7 +119,10 @@ func TestManyRanksChoose(t *testing.T) {
 	}{
 		{plan.Barrier, 0, 2, "leader"},
 		{plan.AllReduce, 8, 2, "leader"},
+		{plan.AllReduce, 64 << 10, 2, "leader"},
+		{plan.AllReduce, 64 << 10, 9, "groups-shares"},
 		{plan.AllReduce, 1 << 20, 2, "groups-shares"},
+		{plan.Reduction, 4 << 20, 2, "groups"},
 		{plan.Reduction, 8, 2, "flat"},
 		{plan.Broadcast, 8, 2, "flat"},
 		{plan.AllGather, 1 << 10, 2, "leader"},
