@@ -24,11 +24,12 @@ type part struct {
 }
 
 // The votes of a node for a part, the best first. The largest vote of all nodes decides. A part
-// that was used by the same nodes is the best, since other parts suit more communicators.
+// that was used by the same nodes is the best, since other parts suit more communicators. An unused one is the worst: its memory
+// would be allocated, and kept.
 const (
-	same uint8 = iota // used by exactly these nodes
+	same  uint8 = iota // used by exactly these nodes
+	dirty              // used by some of these nodes
 	clean
-	dirty // used by some of these nodes
 	taken
 )
 
