@@ -210,7 +210,9 @@ func TestGo(t *testing.T) {
 // TestLooseCommunicator: a rank that closes a loose communicator during messages ends those. The
 // others go on.
 func TestLooseCommunicator(t *testing.T) {
-	for _, from := range []int{0, 1} { // the sender of a message between ranks 0 and 1; rank 0 closes
+	// the senders of messages between ranks 0 and 1; rank 0 closes
+	for next := []int{0, 1}; len(next) > 0; {
+		from := next[0]
 		w := newWorld(t, 3, overMem, Config{})
 		for rank, e := range w.engines {
 			w.comms[rank] = e.NewLooseComm(commID+1, rank, w.links[rank])
@@ -232,6 +234,10 @@ func TestLooseCommunicator(t *testing.T) {
 		w.comms[0].Close()
 		sent := s.Wait(t.Context())
 		_, received := r.Wait(t.Context())
+		if sent == nil && received == nil {
+			continue // The message was faster than Close, on a busy machine.
+		}
+		next = next[1:]
 		for rank, err := range map[int]error{from: sent, 1 - from: received} {
 			p, ok := errors.AsType[*PeerError](err)
 			away := rank == 1 && from == 1 && err == nil // the message had arrived before the end

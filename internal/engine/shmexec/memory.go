@@ -348,14 +348,15 @@ func (m *Memory) progress() uint64 {
 // Within reports whether all ranks are goroutines of this process.
 func (m *Memory) Within() bool { return m.cfg.SameProcess }
 
-// waiting returns the rank that this rank waits for, or -1.
+// waiting returns the rank that this rank waits for, or -1. It waits for none if the counter has the awaited value, and this rank has
+// not run since: it must not be a part of a deadlock.
 func (m *Memory) waiting() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.awaited.at == nil {
-		return -1
+	if a := m.awaited; a.at != nil && int32(a.at.Load()-a.value) < 0 {
+		return a.rank
 	}
-	return m.awaited.rank
+	return -1
 }
 
 // isStuck reports whether this rank waits for a post that another rank will never make: that rank

@@ -34,3 +34,22 @@ func TestDeepSleep(t *testing.T) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }
+
+// TestReachedCounterIsNoWait: a rank waits for another only until the counter has the awaited value, also if its goroutine has not
+// run since.
+func TestReachedCounterIsNoWait(t *testing.T) {
+	memories, _ := newMemories(2, 1<<10)
+	m, value := memories[0], ^uint32(0) // The counter wraps around.
+	var counter atomic.Uint32
+	counter.Store(value - 1)
+	m.setAwaited(awaited{rank: 1, at: &counter, value: value})
+	if rank := m.waiting(); rank != 1 {
+		t.Errorf("waits for rank %d, want 1", rank)
+	}
+	for range 2 {
+		counter.Add(1)
+		if rank := m.waiting(); rank >= 0 {
+			t.Errorf("waits for rank %d although its counter is %d, want at least %d", rank, counter.Load(), value)
+		}
+	}
+}
