@@ -210,7 +210,7 @@ func TestGo(t *testing.T) {
 // TestLooseCommunicator: a rank that closes a loose communicator during messages ends those. The
 // others go on.
 func TestLooseCommunicator(t *testing.T) {
-	// the senders of messages between ranks 0 and 1; rank 0 closes
+	// Ranks 0 and 1 send to each other in turn, and rank 0 closes.
 	for next := []int{0, 1}; len(next) > 0; {
 		from := next[0]
 		w := newWorld(t, 3, overMem, Config{})
