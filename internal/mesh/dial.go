@@ -89,10 +89,13 @@ func (d *dialing) attempt(ctx context.Context) error {
 		defer cancel()
 	}
 	r, err := d.dialPaths(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = d.mesh.establish(ctx, r, d.slot, r.bulk, nil)
 	}
-	return d.mesh.establish(ctx, r, d.slot, r.bulk, nil)
+	if err == nil {
+		d.warn()
+	}
+	return err
 }
 
 // A dialing is the search for a route to a node.
@@ -104,7 +107,15 @@ type dialing struct {
 	sameHost bool
 	addrs    []string
 	whyNot   map[*Path]string // why a path is not taken
+	failures []pathFailure    // to warn of when there is a link over another path
 	isFinal  bool             // a further attempt would fail, too
+}
+
+// A pathFailure is an unexpected reason why a path is not taken.
+type pathFailure struct {
+	path *Path
+	addr string
+	err  error
 }
 
 func (m *Mesh) newDialing(slot int) *dialing {
@@ -149,6 +160,9 @@ func (d *dialing) dialPaths(ctx context.Context) (*route, error) {
 			}
 			remoteErr = err
 		}
+	}
+	if remoteErr != nil && localErr != nil && !errors.Is(localErr, transport.ErrNotLocal) {
+		return nil, fmt.Errorf("%w; %w", remoteErr, localErr)
 	}
 	return nil, cmp.Or(remoteErr, localErr, d.noCommonPath())
 }
@@ -210,7 +224,16 @@ func (d *dialing) dialAddrs(ctx context.Context, p *Path, addrs []string, limit 
 	return nil, addr, err
 }
 
-// notTaken records why a path is not taken, and logs unexpected reasons as warnings.
+// warn logs the unexpected reasons why paths are not taken, once there is a link. Without one the node may have left, and otherwise the
+// error of the dial has the reason.
+func (d *dialing) warn() {
+	for _, f := range d.failures {
+		d.mesh.log.Warn("a path to a node is not taken", d.mesh.note(d.slot), "path", f.path.name(), "addr", f.addr, "reason", f.err)
+	}
+	d.failures = nil
+}
+
+// notTaken records why a path is not taken.
 func (d *dialing) notTaken(ctx context.Context, p *Path, addr string, err error) {
 	why, expected := d.absence(p), errors.Is(err, transport.ErrNotLocal)
 	if !expected {
@@ -221,7 +244,7 @@ func (d *dialing) notTaken(ctx context.Context, p *Path, addr string, err error)
 	}
 	d.whyNot[p] = why
 	if !expected {
-		d.mesh.log.Warn("a path to a node is not taken", d.mesh.note(d.slot), "path", p.name(), "addr", addr, "reason", err)
+		d.failures = append(d.failures, pathFailure{p, addr, err})
 	}
 }
 

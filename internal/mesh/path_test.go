@@ -209,6 +209,23 @@ func TestNearIsBroken(t *testing.T) {
 	})
 }
 
+// TestNoWarningWithoutLink: a path that fails is a part of the error of the dial if no other path leads to the node, such as one that has
+// ended. Only a link over another path is worth a warning.
+func TestNoWarningWithoutLink(t *testing.T) {
+	withPaths(t, []int{0, 0}, func(w *multipath) {
+		w.broken[1] = errors.New("no hello")
+		for _, network := range []*sim.Network{w.network, w.bulk} {
+			network.Partition(w.host(0))
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		_, err := Form(ctx, w.config(1))
+		if got := w.notes[1].warned; err == nil || !strings.Contains(err.Error(), "no hello") || strings.Contains(strings.Join(got, "\n"), "no hello") {
+			t.Errorf("%v, with warnings %q", err, got)
+		}
+	})
+}
+
 // TestNearIsSlow: ranks of a host that is so busy that a dial takes several seconds use their near path.
 func TestNearIsSlow(t *testing.T) {
 	withPaths(t, []int{0, 0}, func(w *multipath) {
