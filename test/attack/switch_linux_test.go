@@ -35,7 +35,7 @@ type faultySwitch struct {
 
 // faults are the probabilities, from 0 to 1, of the faults of a frame.
 type faults struct {
-	flip   float64 // one bit is flipped, which checksums of IP, UDP and TCP detect
+	flip   float64 // one bit is flipped, which checksums of IP, UDP and TCP detect; not in ARP, which has none
 	forge  float64 // payload is altered and the checksum repaired, as an attacker would
 	late   float64 // later frames overtake it, by up to 5 ms
 	repeat float64 // the frame arrives twice
@@ -187,6 +187,7 @@ func (s *faultySwitch) damage(from int, frame []byte) (to []int, delay time.Dura
 		s.delayed.Add(1)
 	}
 	switch chance := s.rng.Float64(); {
+	case chance < s.faults.flip && binary.BigEndian.Uint16(frame[12:]) == unix.ETH_P_ARP: // A wrong address would cut a host off for a minute.
 	case chance < s.faults.flip:
 		frame[14+s.rng.IntN(len(frame)-14)] ^= 1 << s.rng.IntN(8)
 		s.flipped.Add(1)
