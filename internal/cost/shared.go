@@ -48,7 +48,7 @@ func Host(pieceBytes, processors int) SharedCost {
 		Processors: processors, Cached: 0.5, CachedMax: 8 << 20, PieceBytes: pieceBytes,
 		Latency: 0.15e-6, Post: 0.05e-6, Copy: 0.08e-9, Combine: 0.08e-9,
 		Few:  Sharing{Turn: 1.2e-6, Await: 0.08e-6, Step: 0.05e-6},
-		Many: Sharing{Turn: 4e-6, Await: 0.12e-6, Step: 0.2e-6, Disorder: 0.15},
+		Many: Sharing{Turn: 4e-6, Await: 0.15e-6, Step: 0.2e-6, Disorder: 0.15},
 	}
 }
 

@@ -143,6 +143,12 @@ func TestManyRanksChoose(t *testing.T) {
 			t.Errorf("%v of %d bytes on %d processors: %s, want %s", test.collective, test.bytes, test.processors, got.Algorithm.Name, test.want)
 		}
 	}
+	for _, size := range []int{crowdedMin * 2, 48, 64, SharedRanksMax} {
+		tuner := NewShared(Host(256<<10, 2), plan.Groups(size))
+		if got := tuner.Choose(Need{Collective: plan.Barrier, Size: size}).Algorithm.Name; got != "leader" {
+			t.Errorf("barrier of %d ranks on 2 processors: %s, want leader, since a rank of other barriers maps many areas", size, got)
+		}
+	}
 }
 
 // TestBoundsDoNotChangeChoices: the lower bounds of times exclude no algorithm that would be chosen, in any order of calls.
