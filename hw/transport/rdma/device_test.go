@@ -314,7 +314,7 @@ func TestForgedKeyNamesPeer(t *testing.T) {
 	key.Addr -= 1000
 	err = a.WriteRemote(t.Context(), key, 0, []byte{1})
 	if want := fmt.Sprintf("by %q", cluster.Identities[1]); !errors.Is(err, transport.ErrRemoteAccess) || !strings.Contains(fmt.Sprint(err), want) {
-		t.Errorf("remote write with a forged address: %v, want %v with %q", err, transport.ErrRemoteAccess, want)
+		t.Fatalf("remote write with a forged address: %v, want %v with %q", err, transport.ErrRemoteAccess, want)
 	}
 	for i, c := range []*conn{b, a} {
 		<-c.done
