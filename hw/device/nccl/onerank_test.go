@@ -12,8 +12,8 @@ import (
 )
 
 // TestOneRank: a communicator of NCCL with one rank makes all calls of the library, whose results are the inputs. With NCCL
-// itself TestCollectivesOfProcesses makes these calls, since a Group uses it for two ranks or more: NCCL 2.28.3 fails
-// with an undefined result code in a communicator of one rank that does not block.
+// itself TestCollectivesOfProcesses makes these calls, since a Group uses it for two ranks or more. NCCL 2.28.3 failed with an
+// undefined result code in a communicator of one rank, when NCCL still wrote new communicators to the stack of a goroutine.
 func TestOneRank(t *testing.T) {
 	driver, library := cudafake.New(t).Path, cudafake.NCCL(t)
 	comms, err := nexar.Local(t.Context(), 1, nexar.Config{})

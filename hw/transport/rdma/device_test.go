@@ -4,7 +4,10 @@ package rdma
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -294,6 +297,33 @@ func TestAccess(t *testing.T) {
 	}
 	if got := fake.Accesses(); got != verbs.AccessLocalWrite|verbs.AccessWindowBind {
 		t.Errorf("registrations had the access flags %#x, want those for local writes and for windows alone: %#x", got, verbs.AccessLocalWrite|verbs.AccessWindowBind)
+	}
+}
+
+// TestForgedKeyNamesPeer: a write with a forged key changes no memory and ends the conn. The errors of both sides name the other side.
+func TestForgedKeyNamesPeer(t *testing.T) {
+	needDevice(t)
+	cluster := newBreakable(t, 2)
+	a, b := connect(t, cluster)
+	memory, reg := registerMapped(t, b)
+	g, err := reg.Grant(1000, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := g.Key()
+	key.Addr -= 1000
+	err = a.WriteRemote(t.Context(), key, 0, []byte{1})
+	if want := fmt.Sprintf("by %q", cluster.Identities[1]); !errors.Is(err, transport.ErrRemoteAccess) || !strings.Contains(fmt.Sprint(err), want) {
+		t.Fatalf("remote write with a forged address: %v, want %v with %q", err, transport.ErrRemoteAccess, want)
+	}
+	for i, c := range []*conn{b, a} {
+		<-c.done
+		if want := fmt.Sprintf("connection to %q: ", cluster.Identities[i]); !strings.Contains(c.Err().Error(), want) {
+			t.Errorf("the conn to %s ends with %v, want %q", cluster.Identities[i], c.Err(), want)
+		}
+	}
+	if i := slices.IndexFunc(memory, func(v byte) bool { return v != 0 }); i >= 0 {
+		t.Errorf("a write with a forged address changes byte %d", i)
 	}
 }
 
