@@ -256,6 +256,20 @@ func TestIdleLinksAreClosed(t *testing.T) {
 	})
 }
 
+// TestIdleWatchesStay: the links of watches stay connected, also if heartbeats are less frequent than the limit of idle links.
+func TestIdleWatchesStay(t *testing.T) {
+	inBubble(t, demandNodes, func(w *world) {
+		w.watches, w.idle = 1, interval/5
+		w.form()
+		for range 60 {
+			time.Sleep(interval / 20)
+			if got, want := w.linked(0), []int{1, demandNodes - 1}; !slices.Equal(got, want) {
+				t.Fatalf("rank 0 is linked to %v, want %v", got, want)
+			}
+		}
+	})
+}
+
 // TestIdleLinkOfAWaitingRank: a link stays as long as a rank waits for its peer.
 func TestIdleLinkOfAWaitingRank(t *testing.T) {
 	inBubble(t, demandNodes, func(w *world) {

@@ -67,6 +67,22 @@ func TestPeerViolatesProtocol(t *testing.T) {
 	}
 }
 
+// TestSenderKeepsCredit: a session sends no byte of a pipe beyond the credit of the peer, however its frames divide the bytes.
+func TestSenderKeepsCredit(t *testing.T) {
+	for _, first := range []int{1, 1000, sendBuffer} {
+		now := time.Unix(1, 0)
+		s, _ := openSession()
+		p := s.Open(now)
+		accepted := s.Write(now, p, make([]byte, first))
+		for n := 1; n > 0; accepted += n {
+			n = s.Write(now, p, make([]byte, sendBuffer))
+		}
+		if sent := accepted - len(p.buf); sent != PipeWindow || p.credit != 0 || len(p.buf) != sendBuffer {
+			t.Errorf("first write of %d bytes: %d bytes are sent, want %d; the credit is %d, and %d bytes wait", first, sent, PipeWindow, p.credit, len(p.buf))
+		}
+	}
+}
+
 // TestFramesBeyondTheWindow: frames of the peer after a missing one are kept up to the window, and no others: neither one that is
 // too far ahead, nor more bytes.
 func TestFramesBeyondTheWindow(t *testing.T) {
