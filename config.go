@@ -121,13 +121,13 @@ type Config struct {
 	// On demand, a world of many nodes forms sooner. The first operation between two nodes takes
 	// longer by the time of a handshake, and only then does a node notice that it cannot reach the other.
 	// Nodes that watch each other for failures, up to 12 for each node, are connected in any
-	// case, and so are up to 256 nodes of a communicator that share the memory of one host. Nodes of one
+	// case. Nodes that share the memory of one host need no connection for collectives. Nodes of one
 	// world may have different values. NEXAR_LINKS.
 	Links string `env:"NEXAR_LINKS" default:"demand" one:"demand,eager"`
 
 	// LinkIdleTimeout is the time without traffic after which two nodes close their connection, until an
-	// operation needs it again: by default and if negative, never. Nodes that watch each other, or share the
-	// memory of one host, stay connected. Either of two nodes may close the connection.
+	// operation needs it again: by default and if negative, never. Nodes that watch each other stay
+	// connected, and so do nodes with a connection in shared memory. Either of two nodes may close the connection.
 	// NEXAR_LINK_IDLE_TIMEOUT.
 	LinkIdleTimeout time.Duration `env:"NEXAR_LINK_IDLE_TIMEOUT"`
 

@@ -239,7 +239,7 @@ type Peer struct {
 	//   - "collective": a collective has needed the connection
 	//   - "message": a message has needed it
 	//   - "call": a remote call has needed it
-	//   - "memory": the nodes share memory
+	//   - "memory": the nodes can share memory over a connection only
 	//   - "wait": an operation has waited for the peer
 	//   - "report": a node has asked whether another one has failed
 	//   - "peer": the peer has needed the connection, or has made it because of its Config.Links

@@ -80,6 +80,16 @@ func TestHierarchical(t *testing.T) {
 	}
 }
 
+// Rings of more than 4,096 ranks are simulated by symmetry by default, and other plans in full.
+func TestFullRingMax(t *testing.T) {
+	for algorithm, want := range map[string]bool{"ring": true, "recursive-doubling": false} {
+		r, err := simulate.Run(context.Background(), simulate.Model{}, simulate.Call{Collective: "all_reduce", Algorithm: algorithm, Ranks: 4097, Bytes: 8}, nil)
+		if err != nil || r.Symmetric != want {
+			t.Errorf("%s: by symmetry: %v, %v, want %v", algorithm, r.Symmetric, err, want)
+		}
+	}
+}
+
 // Errors name the value and the possible ones.
 func TestInvalid(t *testing.T) {
 	for want, change := range map[string]func(m *simulate.Model, c *simulate.Call){

@@ -86,6 +86,9 @@ const runExamples = `  Four ranks on this host:
     nexar run -n 4 -- ./train --epochs 10
     nexar run -n 4 -- go run ./examples/allreduce
 
+  Eight ranks, each connected to four others, which relay for it:
+    nexar run -n 8 --topology k-regular:4 -- ./train
+
   Four ranks that nexar status can query:
     export NEXAR_CLUSTER_TOKEN=$(nexar token)
     nexar run -n 4 -- ./train

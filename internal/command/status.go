@@ -49,9 +49,12 @@ Lines below the table name
   in a cycle         ranks that wait for each other
   in flight          a link with data that was sent and has not arrived, with the
                      bytes sent and received
-
   linked             numbers of links, and their reasons, if not all ranks are
                      linked to each other
+  through relays     number of links over relays, the largest number of hops, and
+                     the slowest of these links, in a sparse topology
+  dropped            numbers of frames that were altered, forged or repeated by
+                     relays, and the link with most of the altered ones
 
 Nodes without a snapshot come last, with the reason, such as no answer within 2
 seconds because the process is stopped or the host is down.
@@ -59,9 +62,9 @@ seconds because the process is stopped or the host is down.
 JSON is one object: formed, epoch (0 before the world has formed), world (number of
 nodes it forms with), joined, waiting (nodes that wait to be admitted), time, and
 nodes. Each node has rank (-1: none), node, name, addr, and either snapshot, the
-result of its Node.Trace with the links and their reasons (purpose), or missing, the
-reason why there is none. With --watch there
-is one object per line.
+result of its Node.Trace, or missing, the reason why there is none. The links of a
+snapshot have their reasons (purpose) and, over relays, hops, the first relay and the
+round trip in nanoseconds (delay). With --watch there is one object per line.
 
 EXIT STATUS
   0    the seed answered

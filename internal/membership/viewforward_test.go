@@ -202,6 +202,43 @@ func TestFalseConfirmation(t *testing.T) {
 	}
 }
 
+// TestParentIsAsked: a node has missed a view, and its parent and the seed take it for confirmed. When a ping tells it of the view, it
+// asks its parent, which has it, and the seed sends no whole view.
+func TestParentIsAsked(t *testing.T) {
+	w := newViewWorld(t, 100)
+	w.kill(50)
+	w.change(w.gone(Fail, 50))
+	w.run(time.Second)
+	v := w.state.View()
+	late := slices.IndexFunc(v.Nodes, func(n Node) bool { return w.nodes[n.ID].round.parent != (NodeID{}) })
+	id := v.Nodes[late].ID
+	parent, _ := v.Rank(w.nodes[id].round.parent)
+	victim := slices.IndexFunc(v.Nodes, func(n Node) bool { return n.ID != id && n.ID != v.Nodes[parent].ID })
+	w.drop = func(_, to NodeID, body any) bool {
+		_, isDifference := body.(Difference)
+		return isDifference && to == id
+	}
+	w.kill(victim)
+	w.change(w.gone(Fail, victim))
+	w.run(time.Second)
+	if got := w.nodes[id].view.Epoch; got != v.Epoch {
+		t.Fatalf("the node has view %d, want %d", got, v.Epoch)
+	}
+	var asked []NodeID
+	w.drop = func(from, to NodeID, body any) bool {
+		if _, asks := body.(Behind); asks && from == id {
+			asked = append(asked, to)
+		}
+		return false
+	}
+	w.ping()
+	w.run(2 * time.Second)
+	w.check()
+	if want := v.Nodes[parent].ID; !slices.Equal(asked, []NodeID{want}) || w.whole > 0 {
+		t.Errorf("it asks %v, want its parent %v; the seed sends %d whole views, want none", asked, want, w.whole)
+	}
+}
+
 // TestTwoMissedViews: a node that misses two views asks the sender of the third, and gets both from it.
 func TestTwoMissedViews(t *testing.T) {
 	w := newViewWorld(t, 30)

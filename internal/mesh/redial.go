@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -80,7 +81,8 @@ func (m *Mesh) refuses(n membership.Node) bool {
 }
 
 // isRefused reports whether no process of a node listens any more: all its addresses on the first path
-// with Path.Refuses refuse a connection. A handshake that breaks, like the connection before it, is no refusal.
+// with Path.Refuses refuse a connection. A handshake that breaks, like the connection before it, is no refusal, and neither is an error
+// of this host or of the network.
 func (m *Mesh) isRefused(ctx context.Context, n membership.Node) bool {
 	for i := range m.cfg.Paths {
 		p := &m.cfg.Paths[i]
@@ -94,7 +96,7 @@ func (m *Mesh) isRefused(ctx context.Context, n membership.Node) bool {
 					c.Close()
 					return false
 				}
-				if ctx.Err() != nil {
+				if ctx.Err() != nil || isUnanswered(err) {
 					return false // It does not answer.
 				}
 				if !isBrokenHandshake(err) {
@@ -105,6 +107,21 @@ func (m *Mesh) isRefused(ctx context.Context, n membership.Node) bool {
 		return true
 	}
 	return false
+}
+
+// isUnanswered reports whether a dial has failed without an answer from the address: it cannot be reached, or this host has no files or
+// ports left.
+func isUnanswered(err error) bool {
+	const windowsReset, windowsRefused = syscall.Errno(10054), syscall.Errno(10061) // numbers of Winsock
+	number, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		return false
+	}
+	switch number {
+	case syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, windowsReset, windowsRefused:
+		return false
+	}
+	return true
 }
 
 // isBrokenHandshake reports whether a dial has failed after the address has answered: the process may end, or the network

@@ -1,17 +1,23 @@
 package mesh
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // cut breaks the link of two ranks, which both live.
@@ -74,6 +80,43 @@ func TestDeadNodeIsNotDialedForLong(t *testing.T) {
 		}
 		wantPeerError(t, w.comms[0].Err(), 3, false)
 	})
+}
+
+// A failingTransport is a transport with dials that fail as long as err is not nil.
+type failingTransport struct {
+	transport.Transport
+	err *atomic.Pointer[net.OpError]
+}
+
+func (t failingTransport) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
+	if err := t.err.Load(); err != nil {
+		return nil, err
+	}
+	return t.Transport.Dial(ctx, addr, peer)
+}
+
+// TestNetworkErrorIsNoRefusal: a link breaks while the network has no route, or this host no files, for less than the time of dialing
+// again. No node counts as failed, and communicators go on.
+func TestNetworkErrorIsNoRefusal(t *testing.T) {
+	for _, number := range []syscall.Errno{syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EMFILE} {
+		t.Run(number.Error(), func(t *testing.T) {
+			inBubble(t, demandNodes, func(w *world) {
+				var failing atomic.Pointer[net.OpError]
+				w.watches = 1
+				w.paths = func(rank int) []Path {
+					return []Path{{Transport: failingTransport{w.transports[rank], &failing}, Refuses: true}}
+				}
+				w.form()
+				time.Sleep(300 * time.Millisecond) // between two heartbeats
+				failing.Store(&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", number)})
+				w.cut(0, 1)
+				time.Sleep(300 * time.Millisecond)
+				failing.Store(nil)
+				time.Sleep(interval)
+				w.wantWhole()
+			})
+		})
+	}
 }
 
 // TestUnreachableNodeIsLost: a link breaks, and its nodes cannot reach each other any more. Both report the
@@ -210,6 +253,20 @@ func TestIdleLinksAreClosed(t *testing.T) {
 			}
 		}
 		w.wantWhole()
+	})
+}
+
+// TestIdleWatchesStay: the links of watches stay connected, also if heartbeats are less frequent than the limit of idle links.
+func TestIdleWatchesStay(t *testing.T) {
+	inBubble(t, demandNodes, func(w *world) {
+		w.watches, w.idle = 1, interval/5
+		w.form()
+		for range 60 {
+			time.Sleep(interval / 20)
+			if got, want := w.linked(0), []int{1, demandNodes - 1}; !slices.Equal(got, want) {
+				t.Fatalf("rank 0 is linked to %v, want %v", got, want)
+			}
+		}
 	})
 }
 

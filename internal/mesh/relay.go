@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -102,7 +103,7 @@ func (m *Mesh) relayOver(p *Path) func(*link.Link, transport.Sender, transport.R
 func (m *Mesh) attach(l *link.Link, s transport.Sender, r transport.Receiver) {
 	id, ok := m.awaitCurrent(l)
 	if ok {
-		ok = m.cfg.Relay.endpoint.Attach(id, s, r) == nil
+		ok = m.cfg.Relay.endpoint.Attach(id, s, r, func(err error) { m.relayViolated(l, err) }) == nil
 	}
 	if !ok {
 		s.Close()
@@ -112,6 +113,16 @@ func (m *Mesh) attach(l *link.Link, s transport.Sender, r transport.Receiver) {
 	if m.setRelaying(l, true) {
 		m.reroute()
 	}
+}
+
+// relayViolated ends the link to a neighbor that has violated the protocol of relays.
+func (m *Mesh) relayViolated(l *link.Link, err error) {
+	m.mu.Lock()
+	p := &m.peers[l.Peer]
+	from, rank := p.node.ID, p.rank
+	m.mu.Unlock()
+	m.log.Error("a neighbor has violated the protocol of relays", m.note(l.Peer), "err", err)
+	l.Fail(fmt.Errorf("mesh: rank %d (node %v): %w", rank, from, err))
 }
 
 // awaitCurrent waits until a link is in the slot of its peer, and returns the peer. ok is false if the link has

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -235,6 +236,52 @@ func TestRejectedFramesAreShown(t *testing.T) {
 			t.Errorf("the relay counts %+v, want some forwarded frames and no altered ones", r)
 		}
 		w.wantNoFailures()
+	})
+}
+
+// TestRelayViolatesProtocol: a hostile relay passes a frame on as if it had made no hop. Its neighbor ends the link, by an error that
+// names the relay and the reason, and tells the seed. Other links stay, and the frame takes another path.
+func TestRelayViolatesProtocol(t *testing.T) {
+	sparse(t, "k-regular:2", 6, func(w *world) {
+		var hostile atomic.Bool
+		w.addRelays(6, func(rank int) Tamper {
+			return func(_ membership.NodeID, f forward.Frame) []forward.Frame {
+				if rank == 1 && hostile.Load() {
+					f.Hops = 0
+				}
+				return []forward.Frame{f}
+			}
+		})
+		var mu sync.Mutex
+		reasons := make(map[membership.NodeID]error)
+		w.lost = func(id membership.NodeID, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			reasons[id] = err
+		}
+		w.form()
+		w.lost = nil
+		if err := w.exchange(0, 2); err != nil {
+			t.Fatal(err)
+		}
+		hostile.Store(true)
+		var exchange sync.WaitGroup
+		exchange.Go(func() { _ = w.exchange(0, 2) }) // ends with the communicator
+		time.Sleep(time.Second)
+		exchange.Wait()
+		for _, want := range []string{"rank 1 (node " + idOf(1).String() + "): protocol error: ", "after 0 hops"} {
+			if err := w.linkOf(2, 1).Err(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("the link to the hostile relay has ended with %v, want %q", err, want)
+			}
+		}
+		if l := w.linkOf(2, 3); l.Err() != nil {
+			t.Errorf("the link to another neighbor has ended with %v", l.Err())
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if err := reasons[idOf(1)]; err == nil || !strings.Contains(err.Error(), "protocol error") {
+			t.Errorf("the seed gets the reason %v", err)
+		}
 	})
 }
 

@@ -382,7 +382,7 @@ func (e *Endpoint) receive(v *neighbor, f forward.Frame) error {
 	effects, err := e.node.Receive(now, v.id, f)
 	if err != nil {
 		e.mu.Unlock()
-		return err
+		return violation(err)
 	}
 	delivered := effects.Delivered
 	e.carryOutLocked(now, effects)

@@ -234,7 +234,7 @@ func (n *network) refuse(i int, refused *atomic.Int32) {
 	}
 	s, reads := n.pipe(a, b)
 	writes, r := n.pipe(b, a)
-	if err := n.endpoints[0].Attach(relaytest.ID(i), writes, reads); err != nil {
+	if err := n.endpoints[0].Attach(relaytest.ID(i), writes, reads, func(error) {}); err != nil {
 		n.tb.Fatal(err)
 	}
 	go func() {
@@ -349,7 +349,8 @@ func TestNeighborViolatesProtocol(t *testing.T) {
 				}
 				s, r := n.pipe(a, c)
 				back, drain := n.pipe(c, a)
-				if err := n.endpoints[0].Attach(relaytest.ID(1), back, r); err != nil {
+				reasons := make(chan error, 1)
+				if err := n.endpoints[0].Attach(relaytest.ID(1), back, r, func(err error) { reasons <- err }); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := s.Write(b); err != nil {
@@ -357,6 +358,9 @@ func TestNeighborViolatesProtocol(t *testing.T) {
 				}
 				if _, err := io.Copy(io.Discard, drain); err != nil && !errors.Is(err, transport.ErrPeerClosed) {
 					t.Errorf("the link ends with %v", err)
+				}
+				if err := <-reasons; !errors.Is(err, errViolation) {
+					t.Errorf("the reason is %v, want %v", err, errViolation)
 				}
 			})
 		})

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -25,8 +26,8 @@ type neighbor struct {
 
 // Attach starts to relay over a link to a neighbor, which has been authenticated. It replaces an
 // earlier link to the same neighbor. The endpoint closes both pipes when the link or the endpoint
-// ends.
-func (e *Endpoint) Attach(id membership.NodeID, sender transport.Sender, receiver transport.Receiver) error {
+// ends. If the neighbor violates the protocol, it calls violated with the reason afterwards.
+func (e *Endpoint) Attach(id membership.NodeID, sender transport.Sender, receiver transport.Receiver, violated func(error)) error {
 	if id == e.cfg.Self {
 		return fmt.Errorf("relay: node %v cannot be its own neighbor", id)
 	}
@@ -48,7 +49,13 @@ func (e *Endpoint) Attach(id membership.NodeID, sender transport.Sender, receive
 	e.neighbors[id] = v
 	now := time.Now()
 	e.carryOutLocked(now, e.node.NeighborUp(now, id))
-	e.tasks.Go(func() { e.detach(v, e.readFrom(v)) })
+	e.tasks.Go(func() {
+		err := e.readFrom(v)
+		e.detach(v, err)
+		if errors.Is(err, errViolation) {
+			violated(err)
+		}
+	})
 	e.tasks.Go(func() { e.detach(v, e.writeTo(v)) })
 	return nil
 }
@@ -124,6 +131,17 @@ func (e *Endpoint) writeTo(v *neighbor) error {
 	}
 }
 
+// errViolation is wrapped by the errors of readFrom that the neighbor has caused.
+var errViolation = errors.New("protocol error")
+
+// violation returns an error that wraps errViolation, or nil.
+func violation(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errViolation, err)
+}
+
 // readFrom reads frames and credit until the link ends.
 func (e *Endpoint) readFrom(v *neighbor) error {
 	r := bufio.NewReaderSize(v.receiver, 64<<10)
@@ -135,7 +153,7 @@ func (e *Endpoint) readFrom(v *neighbor) error {
 		}
 		size, err := forward.Size(kind)
 		if err != nil {
-			return err
+			return violation(err)
 		}
 		header[0] = kind
 		if _, err := io.ReadFull(r, header[1:size]); err != nil {
@@ -156,7 +174,7 @@ func (e *Endpoint) readFrom(v *neighbor) error {
 func (e *Endpoint) readFrame(v *neighbor, r io.Reader, header []byte) error {
 	f, size, err := forward.ParseHeader(header)
 	if err != nil {
-		return err
+		return violation(err)
 	}
 	f.Payload = make([]byte, size)
 	if _, err := io.ReadFull(r, f.Payload); err != nil {
@@ -169,7 +187,7 @@ func (e *Endpoint) readFrame(v *neighbor, r io.Reader, header []byte) error {
 func (e *Endpoint) credit(v *neighbor, b []byte) error {
 	c, err := forward.ParseCredit(b)
 	if err != nil {
-		return err
+		return violation(err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -179,7 +197,7 @@ func (e *Endpoint) credit(v *neighbor, b []byte) error {
 	now := time.Now()
 	effects, err := e.node.Credit(now, v.id, c)
 	if err != nil {
-		return err
+		return violation(err)
 	}
 	e.carryOutLocked(now, effects)
 	return nil

@@ -36,6 +36,9 @@ func (r routes) NextHops(destination membership.NodeID, _ int, hops []membership
 	return r.network.graph.NextHops(r.self, destination, hops)
 }
 
+// violated reports that an honest endpoint, or a hostile one that keeps the protocol between neighbors, counts as a violator.
+func (n *network) violated(err error) { n.tb.Errorf("a neighbor has violated the protocol: %v", err) }
+
 // newNetwork returns endpoints that are linked as in the graph.
 func newNetwork(tb testing.TB, graph relaytest.Graph, configure func(i int, cfg *Config)) *network {
 	tb.Helper()
@@ -88,10 +91,10 @@ func (n *network) link(i, j int) {
 	}
 	aSends, bReads := n.pipe(a, b)
 	bSends, aReads := n.pipe(b, a)
-	if err := n.endpoints[i].Attach(relaytest.ID(j), aSends, aReads); err != nil {
+	if err := n.endpoints[i].Attach(relaytest.ID(j), aSends, aReads, n.violated); err != nil {
 		n.tb.Fatal(err)
 	}
-	if err := n.endpoints[j].Attach(relaytest.ID(i), bSends, bReads); err != nil {
+	if err := n.endpoints[j].Attach(relaytest.ID(i), bSends, bReads, n.violated); err != nil {
 		n.tb.Fatal(err)
 	}
 }

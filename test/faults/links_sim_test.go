@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -68,6 +69,45 @@ func TestLinksOfConfig(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFirstUseConnects: a message, a call and a collective connect a node to a peer that it has not been connected to, and
+// [nexar.Peer.LinkPurpose] says which of them.
+func TestFirstUseConnects(t *testing.T) {
+	inLinkWorld(t, "", 0, func(t *testing.T, _ *worldtest.SimCluster, nodes []*nexar.Node) {
+		nothing := func(context.Context, int, []byte) ([]byte, error) { return nil, nil }
+		for rank, use := range []struct {
+			purpose string
+			do      func(c *nexar.Comm, peer int) error
+		}{
+			{"message", func(c *nexar.Comm, peer int) error { return nexar.Send(t.Context(), c, []int64{1}, peer, 1) }},
+			{"call", func(c *nexar.Comm, peer int) error {
+				nodes[peer].World().Register("nothing", nothing)
+				_, err := c.Call(t.Context(), peer, "nothing", nil)
+				return err
+			}},
+			{"collective", func(c *nexar.Comm, peer int) error {
+				return worldtest.ForEach(linkNodes, func(other int) error {
+					pair, err := nodes[other].World().Sub(t.Context(), []int{c.Rank(), peer})
+					if err != nil || pair == nil {
+						return err
+					}
+					defer pair.Close()
+					return nexar.AllReduce(t.Context(), pair, []int64{1}, nexar.Sum)
+				})
+			}},
+		} {
+			peer := unlinkedPeer(t, nodes[rank])
+			if err := use.do(nodes[rank].World(), peer); err != nil {
+				t.Errorf("%s from rank %d to rank %d: %v", use.purpose, rank, peer, err)
+			}
+			time.Sleep(time.Second)
+			// In a collective either rank may need the link first.
+			if a, b := purposeOf(nodes[rank], peer), purposeOf(nodes[peer], rank); a != use.purpose && (use.purpose != "collective" || b != use.purpose) {
+				t.Errorf("after the first %s from rank %d to rank %d, the link has the purposes %q and %q", use.purpose, rank, peer, a, b)
+			}
+		}
+	})
 }
 
 // TestLinkIdleTimeout: a connection that a message has needed stays as long as messages follow each other within

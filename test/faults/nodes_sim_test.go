@@ -277,30 +277,49 @@ func TestWorldsOfNodes(t *testing.T) {
 		first = n
 	}
 	for chance := first; chance < first+worlds; chance++ {
-		t.Run(fmt.Sprint(chance), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := emptySimWorld(t, chance, 5+int(chance)%4)
-				defer w.close()
-				if chance%3 == 1 {
-					w.links = "eager"
-				}
-				for range 5 + int(chance)%4 {
-					w.add()
-				}
-				time.Sleep(10 * time.Second)
-				for range 1 + w.rng.IntN(6) {
-					w.applyFault()
-					time.Sleep(time.Duration(w.rng.IntN(3000)) * time.Millisecond)
-				}
-				w.checkSettled()
-				if t.Failed() {
-					for _, line := range slices.Clone(w.history) {
-						t.Log(line)
-					}
-				}
-			})
+		links := ""
+		if chance%3 == 1 {
+			links = "eager"
+		}
+		t.Run(fmt.Sprint(chance), func(t *testing.T) { worldOfNodes(t, chance, "", links) })
+	}
+}
+
+// TestSparseWorldsOfNodes is TestWorldsOfNodes for sparse topologies. CUTS=1000 runs that many worlds of each.
+func TestSparseWorldsOfNodes(t *testing.T) {
+	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
+		if worldtest.Brief() && topology != "k-regular:4" {
+			continue
+		}
+		t.Run(topology, func(t *testing.T) {
+			for _, chance := range seeds(2, 1) {
+				t.Run(fmt.Sprint(chance), func(t *testing.T) { worldOfNodes(t, chance, topology, "") })
+			}
 		})
 	}
+}
+
+// worldOfNodes applies random faults to a world of nodes with a topology, and checks it.
+func worldOfNodes(t *testing.T, chance uint64, topology, links string) {
+	synctest.Test(t, func(t *testing.T) {
+		w := emptySimWorld(t, chance, 5+int(chance)%4)
+		defer w.close()
+		w.topology, w.links = topology, links
+		for range 5 + int(chance)%4 {
+			w.add()
+		}
+		time.Sleep(10 * time.Second)
+		for range 1 + w.rng.IntN(6) {
+			w.applyFault()
+			time.Sleep(time.Duration(w.rng.IntN(3000)) * time.Millisecond)
+		}
+		w.checkSettled()
+		if t.Failed() {
+			for _, line := range slices.Clone(w.history) {
+				t.Log(line)
+			}
+		}
+	})
 }
 
 // TestOneWayRingOfNodes: each of six nodes stops receiving from its predecessor. They detect that
