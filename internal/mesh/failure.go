@@ -220,6 +220,7 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 		m.replaced = append(m.replaced, p.link)
 		p.onDemand, p.route, p.broken = true, nil, nil
 		m.addPendingLocked(e.slot)
+		p.link.Follow(d.link)
 	}
 	switch e.kind {
 	case membership.ReportedLost, membership.ReportedClosed, membership.DoubtsSelf:

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -57,6 +58,29 @@ func TestHeartbeatsDoNotBreakLinks(t *testing.T) {
 		}
 		time.Sleep(interval)
 		w.wantWhole()
+	})
+}
+
+// TestRevocationDuringRedial: both links of a rank break shortly before its neighbors repeat a revocation. It learns of the revocation when
+// they have been dialed again.
+func TestRevocationDuringRedial(t *testing.T) {
+	onDemand(t, func(w *world) {
+		w.comms[2].Cancel(context.Canceled)
+		time.Sleep(2*delay - delay/5) // Rank 4 learns of it after two delays.
+		w.cut(4, 5)
+		w.cut(5, 6)
+		time.Sleep(interval / 2)
+		for _, rank := range []int{4, 6} {
+			if l := w.linkOf(rank, 5); l.IsPending() {
+				t.Fatalf("the link of rank %d to rank 5 was not dialed again", rank)
+			}
+		}
+		for rank, c := range w.comms {
+			if c.Err() == nil {
+				t.Errorf("rank %d has not learned of the revocation", rank)
+			}
+		}
+		w.wantNoFailures()
 	})
 }
 
