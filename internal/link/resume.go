@@ -55,8 +55,11 @@ func (a *attachment) checkResume(ours, theirs wire.Resume) error {
 		return errOld
 	}
 	err := compareCounts(ours, theirs)
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case l.exchange().follows && ours == wire.Resume{Number: ours.Number}:
+		return errEarlier // The peer ends it when it has read the counts.
 	}
 	if l.broke != nil {
 		err = fmt.Errorf("%w; the connection ended because of: %v", err, l.broke)
@@ -67,7 +70,8 @@ func (a *attachment) checkResume(ours, theirs wire.Resume) error {
 	return err
 }
 
-// Follow makes a pending link ignore connections that the peer has proposed for an earlier link, which has lost frames.
+// Follow makes a pending link take the place of an earlier link to the same peer, which has lost frames. It ignores connections that the
+// peer has proposed for that one before. If the peer does not know of the loss yet, the next connection ends the earlier link there.
 func (l *Link) Follow(earlier *Link) {
 	earlier.ending.Lock()
 	newest := earlier.exchange().newest
@@ -75,7 +79,7 @@ func (l *Link) Follow(earlier *Link) {
 	x := l.exchange()
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	x.newest = newest
+	x.newest, x.follows = newest, true
 }
 
 // readResume reads the Resume behind a preamble. Without one all counts are 0.

@@ -130,6 +130,41 @@ func TestLateProposalOfAnEarlierLink(t *testing.T) {
 	p.use(t)
 }
 
+// TestLossThatOneSideKnows: frames are lost, and one side has replaced its link when the connection ends before the other side knows. The
+// next connection tells that side, whichever of the two proposes it, and does not end the new link.
+func TestLossThatOneSideKnows(t *testing.T) {
+	for name, knows := range map[string]int{"the side that proposes": 0, "the side that accepts": 1} {
+		t.Run(name, func(t *testing.T) {
+			p := newPendingPair(t)
+			p.use(t)
+			links := []**Link{&p.a, &p.b}
+			replace := func(l **Link) {
+				next := (*l).common.NewPending(7)
+				next.Follow(*l)
+				t.Cleanup(next.Abort)
+				*l = next
+			}
+			(*links[knows]).Abort()
+			replace(links[knows])
+			ca, cb := conns(t)
+			results := make([]error, 2)
+			accepted := make(chan error, 1)
+			go func() { accepted <- p.b.Accept(t.Context(), cb, Config{}, admitAll) }()
+			results[0] = p.a.Connect(t.Context(), ca, Config{})
+			ca.Close()
+			results[1] = <-accepted
+			if !errors.Is(results[knows], errEarlier) || !errors.Is(results[1-knows], ErrFramesLost) {
+				t.Errorf("the side that knows of the loss gets the error %v, and the other one %v", results[knows], results[1-knows])
+			}
+			if (*links[knows]).IsOver() {
+				t.Error("the new link has ended")
+			}
+			replace(links[1-knows])
+			p.use(t)
+		})
+	}
+}
+
 // TestConnectWhileAccepting: a link proposes no connection while it accepts one. The peer could not tell which counts are older.
 func TestConnectWhileAccepting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
