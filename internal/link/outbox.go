@@ -86,7 +86,7 @@ func (o *outbox) lockBuffer() []byte {
 	return o.pending
 }
 
-// post sends the frame that add appends, which is counted if [wire.IsCounted] selects it, as at the peer. Frames behind it are not
+// post sends the frame that add appends. It is counted if [wire.IsCounted] selects it, as at the peer. Frames behind it are not
 // counted.
 func (o *outbox) post(add func(b []byte) []byte) { o.postWithin(math.MaxInt, add) }
 

@@ -17,7 +17,7 @@ var (
 	ErrConnected = errors.New("link: it has a connection already")
 	errEnded     = errors.New("link: it has ended")
 	errAnswering = errors.New("link: a connection of the peer is being accepted")
-	errEarlier   = errors.New("link: the peer has not ended the earlier link yet, which has lost frames")
+	errEarlier   = errors.New("link: the peer has not ended the earlier link yet, after a loss of frames")
 	errOld       = errors.New("link: the connection was proposed before the link used another one")
 )
 

@@ -70,7 +70,7 @@ func (a *attachment) checkResume(ours, theirs wire.Resume) error {
 	return err
 }
 
-// Follow makes a pending link take the place of an earlier link to the same peer, which has lost frames. It ignores connections that the
+// Follow makes a pending link take the place of an earlier link to the same peer after a loss of frames. It ignores connections that the
 // peer has proposed for that one before. If the peer does not know of the loss yet, the next connection ends the earlier link there.
 func (l *Link) Follow(earlier *Link) {
 	earlier.ending.Lock()

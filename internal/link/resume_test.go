@@ -86,7 +86,7 @@ func TestLateProposal(t *testing.T) {
 }
 
 // TestLateAcceptance: the acceptance of a proposal arrives only after the link has used and released another connection. It belongs to old
-// counts of the link, which has sent frames since.
+// counts: the link has sent frames since.
 func TestLateAcceptance(t *testing.T) {
 	p := newPendingPair(t)
 	cb, result := p.propose(t)
@@ -131,7 +131,7 @@ func TestLateProposalOfAnEarlierLink(t *testing.T) {
 }
 
 // TestLossThatOneSideKnows: frames are lost, and one side has replaced its link when the connection ends before the other side knows. The
-// next connection tells that side, whichever of the two proposes it, and does not end the new link.
+// next connection tells that side, and does not end the new link. Each of the two sides may propose it.
 func TestLossThatOneSideKnows(t *testing.T) {
 	for name, knows := range map[string]int{"the side that proposes": 0, "the side that accepts": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestLossThatOneSideKnows(t *testing.T) {
 	}
 }
 
-// TestConnectWhileAccepting: a link proposes no connection while it accepts one. The peer could not tell which counts are older.
+// TestConnectWhileAccepting: a link proposes no connection while it accepts one. The peer could not tell new counts from old ones.
 func TestConnectWhileAccepting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := pending(t, newHandler())

@@ -68,7 +68,7 @@ func (r recorded) Accept(ctx context.Context) (transport.Conn, error) {
 	return r.record(r.Transport.Accept(ctx))
 }
 
-// A randomWorld is a world whose connections come and go at random.
+// A randomWorld is a world with connections that come and go at random.
 type randomWorld struct {
 	*world
 	seed    uint64
@@ -208,7 +208,7 @@ func (w *randomWorld) disturb() {
 	}
 }
 
-// changeView lets the nodes adopt a view in which two nodes have changed places, one after the other. Some watch others then.
+// changeView exchanges two nodes of the view, and lets the nodes adopt it one after the other. Some watch others then.
 func (w *randomWorld) changeView() {
 	next := membership.View{Epoch: w.current.Epoch + 1, Nodes: slices.Clone(w.current.Nodes)}
 	i := w.rng.IntN(randomNodes)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
@@ -79,6 +81,37 @@ func TestRevocationDuringRedial(t *testing.T) {
 			if c.Err() == nil {
 				t.Errorf("rank %d has not learned of the revocation", rank)
 			}
+		}
+		w.wantNoFailures()
+	})
+}
+
+// TestPeerLearnsOfLostFrames: one node finds that frames were lost, and the other one does not know when their link is pending again. The
+// new link connects, so that both report the loss, once.
+func TestPeerLearnsOfLostFrames(t *testing.T) {
+	inBubble(t, demandNodes, func(w *world) {
+		w.watches, w.idle = 1, time.Minute
+		var mu sync.Mutex
+		reports := make(map[int][]string)
+		w.reset = func(rank int, id membership.NodeID) {
+			mu.Lock()
+			defer mu.Unlock()
+			reports[rank] = append(reports[rank], id.String())
+		}
+		w.form()
+		if err := w.exchange(0, 4); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if !w.linkOf(0, 4).FailPending(fmt.Errorf("of the test: %w", link.ErrFramesLost)) {
+			t.Fatal("the link is not pending")
+		}
+		time.Sleep(interval)
+		mu.Lock()
+		defer mu.Unlock()
+		want := map[int][]string{0: {w.host(4)}, 4: {w.host(0)}}
+		if !reflect.DeepEqual(reports, want) {
+			t.Errorf("lost frames are reported by %v, want %v", reports, want)
 		}
 		w.wantNoFailures()
 	})

@@ -10,8 +10,8 @@ const ResumeSize = 8 + 2*8*int(Lanes)
 // that it has read and handled. Frames that may be lost, as [TypePing], are not counted. If the
 // counts of both sides agree, nothing was lost with the last connection.
 type Resume struct {
-	// Number grows with each Resume of the sender. One with a smaller number than that of a connection which was used
-	// since has old counts.
+	// Number grows with each Resume of the sender. If a connection with a larger number was used since, the
+	// counts are old.
 	Number        uint64
 	Sent, Handled [Lanes]uint64
 }
