@@ -14,7 +14,7 @@ import (
 type effects struct {
 	revoke   *wire.Revoke // to tell all other ranks, with text
 	text     string
-	linked   bool        // tell only ranks with links that are not pending
+	linked   bool        // tell only ranks with links that are used
 	messages p2p.Effects // of messages that fail
 	frames   *exec.Frame // frames to drop
 	calls    []func()    // called at once
@@ -55,7 +55,7 @@ func (c *Comm) carryOut(fx *effects) {
 	}
 	if fx.revoke != nil {
 		c.tell(func(l *link.Link) {
-			if !fx.linked || !l.IsPending() {
+			if !fx.linked || l.IsUsed() {
 				l.Revoke(*fx.revoke, fx.text)
 			}
 		})

@@ -92,7 +92,7 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 
 // repeatLocked keeps a revocation for Close, which repeats it. If links are pending, it is repeated
 // at once: the rank that has revoked the communicator may not be linked to all others, but the
-// negotiation has linked the ranks to a connected graph.
+// negotiation has linked the ranks to a connected graph. A link of the graph may be about to get another connection.
 func (c *Comm) repeatLocked(fx *effects, h *ending) {
 	c.revocation = h
 	for _, l := range c.linkTo {

@@ -30,6 +30,7 @@ type attachment struct {
 	cancel  context.CancelFunc // ends life, which makes run close the connections
 
 	// Link.ending guards the fields below.
+	turn    uint32 // Link.turn when the connection was proposed or accepted
 	paths   []*path
 	shut    bool          // no path may be added
 	lanes   []*laneReader // all readers
@@ -123,8 +124,7 @@ func (a *attachment) startLocked(o openedLanes, announcement []byte, pipe transp
 	go a.run()
 }
 
-// announcement returns the beginning of the control lane. resume is nil for a link that has had no
-// connection.
+// announcement returns the beginning of the control lane. resume is nil for a link that is not pending.
 func (a *attachment) announcement(resume *wire.Resume) []byte {
 	pre := wire.Preamble{Lane: wire.Control}
 	if a.cfg.Bulk != nil {

@@ -14,6 +14,7 @@ type Common struct {
 	idle     *IdleTimer
 	detached func(*Link, error) (Purpose, bool) // Config.Detached
 	need     func(*Link)                        // see NewPending; may be nil
+	numbers  atomic.Uint64                      // the last of wire.Resume: that of links that replace others is larger
 }
 
 // NewCommon returns a Common with the fields IdleTimer, Detached and Log of cfg. See [Common.NewPending] for need.
@@ -48,7 +49,10 @@ type exchange struct {
 	kept     atomic.Int64 // frames without charge that the Handler keeps
 	buffered atomic.Int64 // bytes of granted payload that the Handler keeps; see Buffer
 
-	handled [wire.Lanes]uint64 // counted frames of earlier attachments; see wire.Resume. Link.ending guards it
+	// Link.ending guards the fields below; see wire.Resume.
+	handled [wire.Lanes]uint64 // counted frames of earlier attachments
+	newest  uint64             // the largest number of the peer for a connection that was used
+	follows bool               // see Follow
 }
 
 // exchange returns the exchange of the link, and makes it if there is none. The caller may hold any lock but Link.making.

@@ -145,12 +145,12 @@ type Link struct {
 
 	ending  sync.Mutex // guards the fields below and those of the attachment
 	running bool       // an attachment is being made, or works
-	turn    uint32     // see turns
+	turn    uint32     // number of connections that have ended
 	over    bool       // Done is closed
 	isEnded bool       // the Handler was notified
 	hasLeft bool       // see HasLeft
 	closing bool       // Close or Abort was called
-	// answering is not nil while a connection of the peer was accepted and is not confirmed yet; see beginAnswer.
+	// answering is not nil while a connection of the peer was accepted and is not confirmed yet; see attachment.begin.
 	answering chan struct{}
 	failure   error // the reason of the end
 	broke     error // why the last attachment of a pending link has ended; nil if it was closed

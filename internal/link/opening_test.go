@@ -83,15 +83,21 @@ func (p *gatedPair) conns(t *testing.T) {
 	close(p.cb.gate)
 }
 
-// newKeptPair returns links that become pending when their connection ends.
+// newKeptPair returns links with a connection that become pending when it ends.
 func newKeptPair(t *testing.T) *gatedPair {
+	p := newPendingPair(t)
+	p.connect(t)
+	return p
+}
+
+// newPendingPair returns links of newKeptPair without a connection.
+func newPendingPair(t *testing.T) *gatedPair {
 	p := &gatedPair{ha: newHandler(), hb: newHandler(), detached: make(chan error, 8)}
 	keep := func(_ *Link, err error) (Purpose, bool) { p.detached <- err; return NoPurpose, true }
 	for h, l := range map[*handler]**Link{p.ha: &p.a, p.hb: &p.b} {
 		*l = newPending(h, Config{Peer: 7, Detached: keep}, func() {})
 		t.Cleanup((*l).Abort)
 	}
-	p.connect(t)
 	return p
 }
 

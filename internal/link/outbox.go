@@ -3,6 +3,7 @@ package link
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -85,16 +86,25 @@ func (o *outbox) lockBuffer() []byte {
 	return o.pending
 }
 
-// post sends the frame that add appends. It is counted if [wire.IsCounted] selects it, as at the peer.
-func (o *outbox) post(add func(b []byte) []byte) {
+// post sends the frame that add appends. It is counted if [wire.IsCounted] selects it, as at the peer. Frames behind it are not
+// counted.
+func (o *outbox) post(add func(b []byte) []byte) { o.postWithin(math.MaxInt, add) }
+
+// postWithin is post, unless more than most bytes wait. It reports whether it has sent the frame.
+func (o *outbox) postWithin(most int, add func(b []byte) []byte) bool {
 	b := o.lockBuffer()
 	at := len(b)
+	if at > most {
+		o.mu.Unlock()
+		return false
+	}
 	b = add(b)
 	counted := uint32(0)
 	if wire.IsCounted(wire.Type(b[at])) {
 		counted = 1
 	}
 	o.commitUnlock(b, counted)
+	return true
 }
 
 // commitUnlock sends the frames that were appended to the buffer of lockBuffer, and unlocks the outbox.

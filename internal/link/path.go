@@ -177,6 +177,14 @@ func (a *attachment) enter(ctx context.Context, p *path, pipe transport.Receiver
 	if err != nil {
 		return err
 	}
+	// If the link of the peer was pending, it has sent its counts. This one is new.
+	theirs, err := readResume(pipe, pre)
+	if err == nil {
+		err = compareCounts(wire.Resume{}, theirs)
+	}
+	if err != nil {
+		return err
+	}
 	return a.enterAs(ctx, p, pipe, pre)
 }
 

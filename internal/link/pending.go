@@ -16,7 +16,9 @@ var (
 	// ErrConnected is returned by Connect and Accept if the link has a connection already.
 	ErrConnected = errors.New("link: it has a connection already")
 	errEnded     = errors.New("link: it has ended")
-	errOld       = errors.New("link: the peer has proposed the connection before it used another one")
+	errAnswering = errors.New("link: a connection of the peer is being accepted")
+	errEarlier   = errors.New("link: the peer has not ended the earlier link yet, after a loss of frames")
+	errOld       = errors.New("link: the connection was proposed before the link used another one")
 )
 
 // NewPending returns a link to a peer without a connection. Frames wait until [Link.Connect] or [Link.Accept]
@@ -30,6 +32,9 @@ func (c *Common) NewPending(peer int) *Link { return &Link{Peer: peer, common: c
 
 // IsPending reports whether the link has no connection.
 func (l *Link) IsPending() bool { return l.at.Load() == nil }
+
+// IsUsed reports whether the link has, or had, a connection, or frames that need one. Other links are small.
+func (l *Link) IsUsed() bool { return l.with.Load() != nil }
 
 // IsNeeded reports whether a pending link needs a connection because frames or transfers wait.
 func (l *Link) IsNeeded() bool {
@@ -60,73 +65,36 @@ func (l *Link) renew(again Purpose) {
 	}
 }
 
-// ErrFramesLost is the reason for the end of a link whose last connection broke with frames in flight. The
-// peer can be reached.
-var ErrFramesLost = errors.New("frames were lost with a connection")
-
-// resume returns the counts of this side, or nil if nothing was counted yet.
-func (l *Link) resume() *wire.Resume {
-	var r wire.Resume
-	x := l.exchange()
-	l.ending.Lock()
-	r.Handled = x.handled
-	l.ending.Unlock()
-	for _, o := range []*outbox{&x.control, &x.data} {
-		o.mu.Lock()
-		r.Sent[o.lane] = o.written
-		o.mu.Unlock()
-	}
-	x.bulk.mu.Lock()
-	r.Sent[wire.Bulk] = x.bulk.begun
-	x.bulk.mu.Unlock()
-	if r == (wire.Resume{}) {
-		return nil
-	}
-	return &r
-}
-
-// compareCounts returns [ErrFramesLost] with a lane if the counts of both sides differ. Each may be nil.
-func compareCounts(ours, theirs *wire.Resume) error {
-	var a, b wire.Resume
-	if ours != nil {
-		a = *ours
-	}
-	if theirs != nil {
-		b = *theirs
-	}
-	for lane := range wire.Lanes {
-		switch {
-		case a.Sent[lane] != b.Handled[lane]:
-			return fmt.Errorf("%w: this node has sent %d frames on the %v lane, and the peer has received %d", ErrFramesLost, a.Sent[lane], lane, b.Handled[lane])
-		case b.Sent[lane] != a.Handled[lane]:
-			return fmt.Errorf("%w: the peer has sent %d frames on the %v lane, and this node has received %d", ErrFramesLost, b.Sent[lane], lane, a.Handled[lane])
-		}
-	}
-	return nil
-}
-
-// checkResume compares the counts of both sides. Each may be nil. If frames were lost, it ends the link.
-func (l *Link) checkResume(ours, theirs *wire.Resume) error {
-	err := compareCounts(ours, theirs)
-	if err == nil {
-		return nil
-	}
-	l.ending.Lock()
-	broke := l.broke
-	l.ending.Unlock()
-	if broke != nil {
-		err = fmt.Errorf("%w; the connection ended because of: %v", err, broke)
-	}
-	err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
-	l.FailPending(err)
-	return err
-}
-
-// turns returns the number of connections of the link that have ended.
-func (l *Link) turns() uint32 {
+// begin prepares a proposal of this node, or the acceptance of one of the peer, and returns the number for its counts. The caller reads
+// them afterwards: with a smaller number than that of a connection that is used meanwhile, they are old.
+func (a *attachment) begin(accepts bool) (number uint64, err error) {
+	l := a.link
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	return l.turn
+	switch {
+	case l.over:
+		return 0, errEnded
+	case l.running:
+		return 0, ErrConnected
+	case l.answering != nil && accepts:
+		return 0, ErrConnected
+	case l.answering != nil: // The number would be larger than that of the acceptance, although the counts may be older.
+		return 0, errAnswering
+	}
+	a.turn = l.turn
+	if accepts {
+		l.answering = make(chan struct{})
+	}
+	return l.common.numbers.Add(1), nil
+}
+
+// answered undoes begin for an acceptance. From begin on the peer may use the connection as soon as it has read the acceptance,
+// and [Link.Close] waits.
+func (l *Link) answered() {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	close(l.answering)
+	l.answering = nil
 }
 
 // Connect proposes a connection that this node has made to the peer, and gives it to a pending link
@@ -145,18 +113,22 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 	if err != nil {
 		return err
 	}
-	ours := l.resume()
-	if err := interruptible(ctx, conn, func() error { _, err := control.Write(a.announcement(ours)); return err }); err != nil {
+	number, err := a.begin(false)
+	if err != nil {
+		return err
+	}
+	ours := l.resume(number)
+	if err := interruptible(ctx, conn, func() error { _, err := control.Write(a.announcement(&ours)); return err }); err != nil {
 		return fmt.Errorf("link: propose a connection: %w", err)
 	}
 	pipe, theirs, resume, err := firstLane(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("link: the peer has not accepted the connection: %w", err)
 	}
-	if err := l.checkResume(ours, resume); err != nil {
+	if err := a.checkResume(ours, resume); err != nil {
 		return err
 	}
-	return a.bind(ctx, control, pipe, theirs, confirmation())
+	return a.bind(ctx, control, pipe, theirs, resume.Number, confirmation())
 }
 
 // confirmTimeout bounds the time from the acceptance of a connection until the peer has confirmed it.
@@ -168,7 +140,7 @@ const confirmTimeout = 20 * time.Second
 // the connection, and no frame is lost: the peer may give up before it has read the acceptance. If frames were
 // lost with an earlier connection, the link ends, and the peer is told.
 func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admit func() error) error {
-	a, turn := newAttachment(l, firstPath(conn, cfg), cfg), l.turns()
+	a := newAttachment(l, firstPath(conn, cfg), cfg)
 	pipe, theirs, resume, err := firstLane(ctx, conn)
 	if err != nil {
 		return err
@@ -179,23 +151,23 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 	if err := admit(); err != nil {
 		return err
 	}
-	answered, err := l.beginAnswer()
+	number, err := a.begin(true)
 	if err != nil {
 		return err
 	}
-	defer answered()
+	defer l.answered()
 	limited, cancel := context.WithTimeoutCause(ctx, confirmTimeout, fmt.Errorf("no answer within %v", confirmTimeout))
 	defer cancel()
 	control, err := a.first.open(limited, wire.Control)
 	if err != nil {
 		return err
 	}
-	ours := l.resume()
-	if l.turns() != turn && compareCounts(ours, resume) != nil {
+	ours := l.resume(number)
+	differs := a.checkResume(ours, resume)
+	if differs == errOld {
 		return errOld
 	}
-	differs := l.checkResume(ours, resume)
-	err = interruptible(limited, conn, func() error { _, err := control.Write(a.announcement(ours)); return err })
+	err = interruptible(limited, conn, func() error { _, err := control.Write(a.announcement(&ours)); return err })
 	if differs != nil {
 		select { // The peer closes the connection when it has read the counts.
 		case <-conn.Done():
@@ -210,7 +182,7 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 	if err != nil {
 		return fmt.Errorf("link: the peer %s at %s has not confirmed the connection: %w", conn.Peer(), conn.RemoteAddr(), err)
 	}
-	return a.bind(ctx, control, pipe, theirs, nil)
+	return a.bind(ctx, control, pipe, theirs, resume.Number, nil)
 }
 
 // confirmation returns the first frame on the control lane of the side that has made the connection, a beat: it uses
@@ -230,50 +202,19 @@ func awaitConfirmation(pipe transport.Receiver) error {
 	return nil
 }
 
-// beginAnswer marks the link as about to be bound: the peer may use the connection as soon as it has read the
-// acceptance, and [Link.Close] waits. The caller calls answered afterwards.
-func (l *Link) beginAnswer() (answered func(), err error) {
-	l.ending.Lock()
-	defer l.ending.Unlock()
-	switch {
-	case l.over:
-		return nil, errEnded
-	case l.running || l.answering != nil:
-		return nil, ErrConnected
-	}
-	l.answering = make(chan struct{})
-	return func() {
-		l.ending.Lock()
-		defer l.ending.Unlock()
-		close(l.answering)
-		l.answering = nil
-	}, nil
-}
-
 // firstLane accepts the first pipe of the peer and reads its preamble, with the Resume that may follow.
-func firstLane(ctx context.Context, conn transport.Conn) (pipe transport.Receiver, pre wire.Preamble, resume *wire.Resume, err error) {
+func firstLane(ctx context.Context, conn transport.Conn) (pipe transport.Receiver, pre wire.Preamble, resume wire.Resume, err error) {
 	pipe, err = conn.AcceptPipe(ctx)
 	if err != nil {
-		return nil, pre, nil, err
+		return nil, pre, resume, err
 	}
 	err = interruptible(ctx, conn, func() (err error) {
-		if pre, err = acceptLane(pipe); err == nil && pre.Flags.Has(wire.PreambleResumes) {
-			resume, err = readResume(pipe)
+		if pre, err = acceptLane(pipe); err == nil {
+			resume, err = readResume(pipe, pre)
 		}
 		return err
 	})
 	return pipe, pre, resume, err
-}
-
-func readResume(pipe transport.Receiver) (*wire.Resume, error) {
-	var b [wire.ResumeSize]byte
-	pipe.SetReadDeadline(time.Now().Add(laneTimeout))
-	defer pipe.SetReadDeadline(time.Time{})
-	if _, err := io.ReadFull(pipe, b[:]); err != nil {
-		return nil, fmt.Errorf("read the counts of a link: %w", err)
-	}
-	r, err := wire.ParseResume(b[:])
-	return &r, err
 }
 
 // interruptible calls f, and closes the connection if ctx ends meanwhile.
@@ -286,19 +227,12 @@ func interruptible(ctx context.Context, conn transport.Conn, f func() error) err
 	return err
 }
 
-// bind gives the link the connections of the attachment. The peer has opened pipe as the lane theirs.
-// announcement, unless it is nil, is still to be sent on the control lane.
-func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe transport.Receiver, theirs wire.Preamble, announcement []byte) error {
+// bind gives the link the connections of the attachment. The peer has opened pipe as the lane theirs, with the number of its
+// counts. announcement, unless it is nil, is still to be sent on the control lane.
+func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe transport.Receiver, theirs wire.Preamble, number uint64, announcement []byte) error {
 	l := a.link
-	l.ending.Lock()
-	connected, over := l.running, l.over
-	l.running = true // No other connection is bound, and nobody else ends the link.
-	l.ending.Unlock()
-	switch {
-	case over:
-		return errEnded
-	case connected:
-		return ErrConnected
+	if err := a.beginBind(); err != nil {
+		return err
 	}
 	lanes, err := a.openAll(ctx, control)
 	l.ending.Lock()
@@ -312,7 +246,26 @@ func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe tr
 		}
 		return err
 	}
+	x := l.exchange()
+	x.newest = max(x.newest, number)
 	a.startLocked(lanes, announcement, pipe, theirs)
+	return nil
+}
+
+// beginBind makes the link that of the attachment alone: no other connection is bound, and nobody else ends the link.
+func (a *attachment) beginBind() error {
+	l := a.link
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	switch {
+	case l.over:
+		return errEnded
+	case l.running:
+		return ErrConnected
+	case l.turn != a.turn:
+		return errOld
+	}
+	l.running = true
 	return nil
 }
 
@@ -320,6 +273,11 @@ func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe tr
 func (l *Link) FailPending(err error) bool {
 	l.ending.Lock()
 	defer l.ending.Unlock()
+	return l.failPendingLocked(err)
+}
+
+// failPendingLocked is FailPending.
+func (l *Link) failPendingLocked(err error) bool {
 	if l.running || l.over {
 		return false
 	}

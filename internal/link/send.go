@@ -150,14 +150,7 @@ func (l *Link) Query(p wire.Query) { l.exchange().control.post(p.Append) }
 const answersMax = 64 << 10
 
 // answer sends the frame that add appends, unless too much is pending.
-func (l *Link) answer(add func(b []byte) []byte) {
-	o := &l.exchange().control
-	b := o.lockBuffer()
-	if len(b) < answersMax {
-		b = add(b)
-	}
-	o.commitUnlock(b, 0)
-}
+func (l *Link) answer(add func(b []byte) []byte) { l.exchange().control.postWithin(answersMax, add) }
 
 // Answer answers a query. It drops the answer if the peer does not read.
 func (l *Link) Answer(w wire.Where) { l.answer(w.Append) }
@@ -194,15 +187,10 @@ const viewsMax = 4 * wire.ViewMessageMax
 // View sends a message about views, of at most wire.ViewMessageMax bytes. It reports false if the
 // message was dropped, since the peer does not read.
 func (l *Link) View(message []byte) bool {
-	o := &l.exchange().control
-	b := o.lockBuffer()
-	fits := len(b) <= viewsMax
-	if fits {
+	return l.exchange().control.postWithin(viewsMax, func(b []byte) []byte {
 		var f wire.View
-		b = f.Append(b, message)
-	}
-	o.commitUnlock(b, 0)
-	return fits
+		return f.Append(b, message)
+	})
 }
 
 // Reason tells the peer that an operation of this node has failed with text, because of r.Node. The
@@ -210,9 +198,8 @@ func (l *Link) View(message []byte) bool {
 func (l *Link) Reason(r wire.Reason, text string) (confirmed <-chan struct{}) {
 	x := l.exchange()
 	number, confirmed := x.confirms.add()
-	b := r.Append(x.control.lockBuffer(), text)
 	p := wire.Ping{Number: number}
-	x.control.commitUnlock(p.Append(b, wire.TypePing), 1)
+	x.control.post(func(b []byte) []byte { return p.Append(r.Append(b, text), wire.TypePing) })
 	return confirmed
 }
 

@@ -249,6 +249,7 @@ func (m *Mesh) demandTimeout() time.Duration {
 // connect gives a pending link the connections of a route, or closes them. If two nodes propose
 // connections to each other at the same time, both use the proposal of the node with the larger NodeID.
 func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cfg link.Config) (err error) {
+	settled := l.Settled() // A connection that ends at once closes it as well. Afterwards the link has another channel.
 	if r.peer == (membership.NodeID{}) {
 		cfg.Bulk = r.second
 		if err = m.beginProposal(ctx, r, slot, l); err == nil {
@@ -267,7 +268,7 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cf
 	}
 	if err == nil {
 		select {
-		case <-l.Settled(): // From now on the route does not change.
+		case <-settled: // From now on the route does not change.
 		case <-l.Done():
 		}
 	}

@@ -220,6 +220,10 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 		m.replaced = append(m.replaced, p.link)
 		p.onDemand, p.route, p.broken = true, nil, nil
 		m.addPendingLocked(e.slot)
+		p.link.Follow(d.link)
+		if !m.closing && m.isNear(e.id) {
+			p.link.Need(link.Again) // The peer may not know of the loss.
+		}
 	}
 	switch e.kind {
 	case membership.ReportedLost, membership.ReportedClosed, membership.DoubtsSelf:

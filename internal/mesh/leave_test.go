@@ -273,12 +273,16 @@ func TestLeaveOfAnUnwatchedPeer(t *testing.T) {
 }
 
 // TestCloseDoesNotWaitForADeadPeer: a node dies that is no neighbor of rank 0. Frames of that rank wait for a connection to it, or there
-// is one over relays. Other nodes report the death before all begin to close, or after rank 0 has: none of them waits for the dead one.
+// is one over relays. Other nodes report the death before all begin to close, or rank 0 alone, or after rank 0 has: none of them waits for
+// the dead one.
 func TestCloseDoesNotWaitForADeadPeer(t *testing.T) {
 	for name, test := range map[string]struct {
-		early     time.Duration
-		connected bool
-	}{"reported before": {}, "reported after": {early: 4 * interval}, "with a connection": {connected: true}} {
+		early            time.Duration
+		connected, alone bool
+	}{
+		"reported before": {}, "reported after": {early: 4 * interval, alone: true},
+		"with a connection": {connected: true}, "with a connection, alone": {connected: true, alone: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			relayed(t, "k-regular:4", 9, func(w *world) {
 				w.form()
@@ -301,7 +305,7 @@ func TestCloseDoesNotWaitForADeadPeer(t *testing.T) {
 				began := time.Now()
 				var all sync.WaitGroup
 				for _, rank := range w.ranks(dead) {
-					if early == 0 || rank == 0 {
+					if !test.alone || rank == 0 {
 						all.Go(func() { w.meshes[rank].Close(w.Context()) })
 					}
 				}

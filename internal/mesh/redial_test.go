@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -63,6 +65,60 @@ func TestHeartbeatsDoNotBreakLinks(t *testing.T) {
 		}
 		time.Sleep(interval)
 		w.wantWhole()
+	})
+}
+
+// TestRevocationDuringRedial: both links of a rank break shortly before its neighbors repeat a revocation. It learns of the revocation when
+// they have been dialed again.
+func TestRevocationDuringRedial(t *testing.T) {
+	onDemand(t, func(w *world) {
+		w.comms[2].Cancel(context.Canceled)
+		time.Sleep(2*delay - delay/5) // Rank 4 learns of it after two delays.
+		w.cut(4, 5)
+		w.cut(5, 6)
+		time.Sleep(interval / 2)
+		for _, rank := range []int{4, 6} {
+			if l := w.linkOf(rank, 5); l.IsPending() {
+				t.Fatalf("the link of rank %d to rank 5 was not dialed again", rank)
+			}
+		}
+		for rank, c := range w.comms {
+			if c.Err() == nil {
+				t.Errorf("rank %d has not learned of the revocation", rank)
+			}
+		}
+		w.wantNoFailures()
+	})
+}
+
+// TestPeerLearnsOfLostFrames: one node finds that frames were lost, and the other one does not know when their link is pending again. The
+// new link connects, so that both report the loss, once.
+func TestPeerLearnsOfLostFrames(t *testing.T) {
+	inBubble(t, demandNodes, func(w *world) {
+		w.watches, w.idle = 1, time.Minute
+		var mu sync.Mutex
+		reports := make(map[int][]string)
+		w.reset = func(rank int, id membership.NodeID) {
+			mu.Lock()
+			defer mu.Unlock()
+			reports[rank] = append(reports[rank], id.String())
+		}
+		w.form()
+		if err := w.exchange(0, 4); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if !w.linkOf(0, 4).FailPending(fmt.Errorf("of the test: %w", link.ErrFramesLost)) {
+			t.Fatal("the link is not pending")
+		}
+		time.Sleep(interval)
+		mu.Lock()
+		defer mu.Unlock()
+		want := map[int][]string{0: {w.host(4)}, 4: {w.host(0)}}
+		if !reflect.DeepEqual(reports, want) {
+			t.Errorf("lost frames are reported by %v, want %v", reports, want)
+		}
+		w.wantNoFailures()
 	})
 }
 

@@ -57,6 +57,17 @@ type processTimer interface {
 	ProcessTime() (used time.Duration, ok bool)
 }
 
+// A processWatcher is a conn that notices the end of the peer's process at once after Watch, as over QUIC. The transport calls
+// Watch for the new connections that [Mesh.Watches] selects. Later calls have no effect.
+type processWatcher interface{ Watch() }
+
+// watchProcess watches the process of a peer beside its link. The connection may have been made for another purpose in an earlier view.
+func watchProcess(l *link.Link) {
+	if c, is := l.Conn().(processWatcher); is {
+		c.Watch()
+	}
+}
+
 // starvedMax is the number of times that the patience with a silent peer grows if its process runs.
 const starvedMax = 4
 
@@ -273,6 +284,9 @@ func (w *watcher) check(links []*link.Link, now time.Time) {
 			h.at = now
 		}
 		l.ReadLazy()
+		if !known {
+			watchProcess(l)
+		}
 		heard, silent, limit := l.Heard(), now.Sub(h.at), patience
 		if known && heard == h.heard && silent >= w.timeout/2 && w.isStarved(l, &h, now) {
 			limit *= starvedMax

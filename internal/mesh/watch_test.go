@@ -1,13 +1,16 @@
 package mesh
 
 import (
+	"context"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // TestIdleWorldStaysUp: no link fails during an hour without operations.
@@ -310,5 +313,75 @@ func TestWatchesFollowTheView(t *testing.T) {
 		w.adopt(w.meshes[0], rest)
 		check("in the adopted view", 2, true)
 		check("in the adopted view", 3, false)
+	})
+}
+
+// A watching transport has conns that count the calls of Watch.
+type watching struct {
+	transport.Transport
+	rank  int
+	calls *watchCalls
+}
+
+// watchCalls has the numbers of calls by rank and peer.
+type watchCalls struct {
+	mu sync.Mutex
+	of map[[2]string]int
+}
+
+type watchingConn struct {
+	transport.Conn
+	count func()
+}
+
+func (c *watchingConn) Watch() { c.count() }
+
+func (w watching) conn(c transport.Conn, err error) (transport.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &watchingConn{c, func() {
+		w.calls.mu.Lock()
+		defer w.calls.mu.Unlock()
+		w.calls.of[[2]string{idOf(w.rank).String(), c.Peer()}]++
+	}}, nil
+}
+
+func (w watching) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
+	return w.conn(w.Transport.Dial(ctx, addr, peer))
+}
+
+func (w watching) Accept(ctx context.Context) (transport.Conn, error) {
+	return w.conn(w.Transport.Accept(ctx))
+}
+
+// TestConnectionBecomesWatch: a connection that was made for a message is one of a watch in a later view. The node then watches the
+// process of the peer as well.
+func TestConnectionBecomesWatch(t *testing.T) {
+	inBubble(t, demandNodes, func(w *world) {
+		calls := &watchCalls{of: make(map[[2]string]int)}
+		w.watches = 1
+		w.paths = func(rank int) []Path {
+			return []Path{{Transport: watching{w.transports[rank], rank, calls}, Refuses: true}}
+		}
+		w.form()
+		if err := w.exchange(0, 2); err != nil {
+			t.Fatal(err)
+		}
+		check := func(when string, want int) {
+			t.Helper()
+			time.Sleep(10 * interval)
+			calls.mu.Lock()
+			defer calls.mu.Unlock()
+			if got := calls.of[[2]string{w.host(0), w.host(2)}]; got != want {
+				t.Errorf("%s: rank 0 has begun to watch the process of node 2 %d times, want %d", when, got, want)
+			}
+		}
+		check("in the first view", 0)
+		rest := membership.View{Epoch: 2, Nodes: slices.Delete(slices.Clone(w.view.Nodes), 1, 2)}
+		for _, slot := range w.ranks(1) {
+			w.adopt(w.meshes[slot], rest)
+		}
+		check("in the next view", 1)
 	})
 }

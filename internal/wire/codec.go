@@ -24,7 +24,7 @@ import (
 )
 
 // Version is the version of the protocol. Both sides of a connection must have the same.
-const Version = 6
+const Version = 7
 
 // Limits of single fields, in bytes, for encoders and decoders.
 const (

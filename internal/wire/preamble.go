@@ -25,7 +25,7 @@ const (
 	// PreambleApart says that the data and bulk lanes of both sides use a second connection, which the
 	// sender has made.
 	PreambleApart PreambleFlags = 1 << iota
-	// PreambleResumes says that a [Resume] follows: the link has had a connection before.
+	// PreambleResumes says that a [Resume] follows.
 	PreambleResumes
 
 	preambleFlags = PreambleApart | PreambleResumes

@@ -3,18 +3,22 @@ package wire
 import "encoding/binary"
 
 // ResumeSize is the length of a Resume in bytes.
-const ResumeSize = 2 * 8 * int(Lanes)
+const ResumeSize = 8 + 2*8*int(Lanes)
 
-// A Resume follows the preamble of the control lane if the link has had a connection before. It counts,
+// A Resume follows the preamble of the control lane of a connection that is proposed or accepted. It counts,
 // for each lane, the frames that the sender has written to all connections of the link, and those
 // that it has read and handled. Frames that may be lost, as [TypePing], are not counted. If the
 // counts of both sides agree, nothing was lost with the last connection.
 type Resume struct {
+	// Number grows with each Resume of the sender. If a connection with a larger number was used since, the
+	// counts are old.
+	Number        uint64
 	Sent, Handled [Lanes]uint64
 }
 
 // Append appends r to b.
 func (r *Resume) Append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, r.Number)
 	for lane := range Lanes {
 		b = binary.BigEndian.AppendUint64(b, r.Sent[lane])
 		b = binary.BigEndian.AppendUint64(b, r.Handled[lane])
@@ -25,6 +29,7 @@ func (r *Resume) Append(b []byte) []byte {
 // ParseResume decodes a Resume.
 func ParseResume(b []byte) (r Resume, err error) {
 	d := decoder{b: b}
+	r.Number = d.u64()
 	for lane := range Lanes {
 		r.Sent[lane], r.Handled[lane] = d.u64(), d.u64()
 	}

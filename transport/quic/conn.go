@@ -21,6 +21,7 @@ type Conn struct {
 	qc     *quicgo.Conn
 	peer   string
 	remote string
+	dialed bool       // by this side
 	keys   *watchKeys // nil without a TCP port
 
 	// accepting admits one AcceptPipe at a time: quic-go wakes only one of several

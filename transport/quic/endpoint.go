@@ -77,8 +77,8 @@ type Config struct {
 	// NoWatch disables the TCP port, and watches in both directions.
 	NoWatch bool
 
-	// Watch reports whether to watch the peer of a connection that this side has dialed
-	// from the start. Conn.Watch can do so later. Nil: every peer is watched.
+	// Watch reports whether to watch the peer of a connection from the start. Conn.Watch can
+	// do so later. Nil: every peer is watched.
 	Watch func(peer string) bool
 
 	// HandshakeTimeout is the time that a handshake may make no progress. One that makes
@@ -243,6 +243,7 @@ func (e *Endpoint) adopt(qc *quicgo.Conn, t *Transport, peer string, dialed bool
 		qc:        qc,
 		peer:      peer,
 		remote:    plainAddr(qc.RemoteAddr()),
+		dialed:    dialed,
 		accepting: make(chan struct{}, 1),
 	}
 	if e.watch != nil {
@@ -268,7 +269,7 @@ func (e *Endpoint) adopt(qc *quicgo.Conn, t *Transport, peer string, dialed bool
 	}
 	context.AfterFunc(qc.Context(), c.cleanUp)
 	if c.keys != nil && (e.cfg.Watch == nil || e.cfg.Watch(peer)) {
-		c.beginWatch(dialed)
+		c.Watch()
 	}
 	return c, nil
 }

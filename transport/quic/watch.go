@@ -163,30 +163,37 @@ func (c *Conn) question(sock net.Conn, want byte) answer {
 }
 
 // Watch starts to watch the process of the peer, so that its end is detected at once and
-// not only by its silence. It does not block. It has no effect if one of the sides has no
-// TCP port.
+// not only by its silence. It does not block. It has no effect if the connection is watched
+// already, by either side, or if one of the sides has no TCP port.
+//
+// The side that dialed watches first: after it was asked, the other side knows an address
+// that can be asked. If that side is not asked, since the peer is dead already or cannot
+// reach its TCP port, it watches by itself.
 func (c *Conn) Watch() {
-	if c.keys != nil && c.watching.CompareAndSwap(false, true) {
-		c.spawn(c.watch)
+	switch {
+	case c.keys == nil || c.isWatched():
+	case c.dialed:
+		c.startWatch()
+	default:
+		time.AfterFunc(watchDelay, func() {
+			if !c.isWatched() {
+				c.startWatch()
+			}
+		})
 	}
 }
 
-// beginWatch lets the side that dialed watch first: after it was asked, the other side
-// knows an address that can be asked. If it is not asked, since the peer is dead already
-// or cannot reach the TCP port of this side, it watches by itself.
-func (c *Conn) beginWatch(dialed bool) {
-	if dialed {
-		c.Watch()
-		return
+// isWatched reports whether one of the sides watches the process of the other one.
+func (c *Conn) isWatched() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.sockets) > 0
+}
+
+func (c *Conn) startWatch() {
+	if c.watching.CompareAndSwap(false, true) {
+		c.spawn(c.watch)
 	}
-	time.AfterFunc(watchDelay, func() {
-		c.mu.Lock()
-		asked := len(c.sockets) > 0
-		c.mu.Unlock()
-		if !asked {
-			c.Watch()
-		}
-	})
 }
 
 func (c *Conn) watch() {

@@ -86,6 +86,28 @@ func TestWatchLater(t *testing.T) {
 	}
 }
 
+// TestWatchTwice checks that a side opens no watch beside that of the other side.
+func TestWatchTwice(t *testing.T) {
+	t.Parallel()
+	nodes := newTestNodes(t, 2, Config{Heartbeat: -1, Watch: func(string) bool { return false }})
+	for _, first := range []int{0, 1} {
+		var ends [2]*Conn
+		ends[0], ends[1] = connect(t, nodes[0], nodes[1])
+		ends[first].Watch()
+		awaitWatch(t, ends[0])
+		awaitWatch(t, ends[1])
+		for _, c := range ends {
+			c.Watch()
+		}
+		time.Sleep(2 * watchDelay)
+		for i, c := range ends {
+			if n := len(c.watchSockets()); n != 1 {
+				t.Errorf("side %d has watched first, and side 0 has dialed: side %d has %d watches, want 1", first, i, n)
+			}
+		}
+	}
+}
+
 // TestPeerReplaced checks that another process at the same address does not know the
 // connection.
 func TestPeerReplaced(t *testing.T) {
