@@ -292,7 +292,7 @@ func TestSparseWorldsOfNodes(t *testing.T) {
 			continue
 		}
 		t.Run(topology, func(t *testing.T) {
-			for _, chance := range seeds(2, 1) {
+			for _, chance := range seeds(1, 1) {
 				t.Run(fmt.Sprint(chance), func(t *testing.T) { worldOfNodes(t, chance, topology, "") })
 			}
 		})
