@@ -39,7 +39,7 @@ type Sharing struct {
 	Disorder float64
 }
 
-// crowdedMin is the number of ranks for each processor from which SharedCost.Many applies.
+// SharedCost.Many applies from crowdedMin ranks for each processor on.
 const crowdedMin = 16
 
 // Host returns the SharedCost measured on a machine with two cores.

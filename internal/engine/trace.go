@@ -62,7 +62,7 @@ func (c *Comm) lastTraces() (list []Trace) {
 	return list[max(0, len(list)-archived):]
 }
 
-// Stamp implements [p2p.Clock]. The time is that of the last tick of the watchdog, unless ticks are far apart.
+// Stamp implements [p2p.Clock]. It returns the time of the last tick of the watchdog, or reads the clock if ticks are far apart.
 func (e *Engine) Stamp() int64 {
 	rest := e.resting()
 	if rest <= watchTick {

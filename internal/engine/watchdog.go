@@ -110,7 +110,7 @@ func (e *Engine) watch() {
 				idle, last = 0, time.Now() // The time asleep does not count.
 			}
 		case now := <-timer.C:
-			e.begun.Store(false) // before the check, which sees the operations that have begun
+			e.begun.Store(false) // The check below sees all operations that have begun so far.
 			e.clock.Now()
 			comms = e.appendComms(comms[:0])
 			e.occupy(comms, occupied)

@@ -203,7 +203,7 @@ func TestFalseConfirmation(t *testing.T) {
 }
 
 // TestParentIsAsked: a node has missed a view, and its parent and the seed take it for confirmed. When a ping tells it of the view, it
-// asks its parent, which has it, and the seed sends no whole view.
+// asks its parent. The parent has it, and the seed sends no whole view.
 func TestParentIsAsked(t *testing.T) {
 	w := newViewWorld(t, 100)
 	w.kill(50)

@@ -276,17 +276,27 @@ func (w *randomWorld) closeAll() {
 	}
 }
 
+// wantNoLost makes reports of lost nodes errors.
+func (w *randomWorld) wantNoLost() {
+	w.lost = func(id membership.NodeID, err error) { w.errorf("node %v is reported lost: %v", id, err) }
+}
+
+// run forms the world, and lets its ranks exchange messages while connections come and go.
+func (w *randomWorld) run() {
+	w.form()
+	var all sync.WaitGroup
+	w.exchangeAtRandom(&all)
+	w.disturb()
+	all.Wait()
+}
+
 // TestRandomReleases: connections are released, closed when they are idle, and made again at random, while views change and ranks exchange
 // messages on a network with loss. No message is lost, repeated or out of order, no node counts as failed, and no connection is left.
 func TestRandomReleases(t *testing.T) {
 	for seed := range uint64(randomSeeds) {
 		inRandomWorld(t, seed, func(w *randomWorld) {
-			w.lost = func(id membership.NodeID, err error) { w.errorf("node %v is reported lost: %v", id, err) }
-			w.form()
-			var all sync.WaitGroup
-			w.exchangeAtRandom(&all)
-			w.disturb()
-			all.Wait()
+			w.wantNoLost()
+			w.run()
 			for _, err := range w.errs {
 				w.errorf("%v", err)
 			}
@@ -311,12 +321,8 @@ func TestRandomBreaks(t *testing.T) {
 	for seed := range uint64(randomSeeds) {
 		inRandomWorld(t, seed, func(w *randomWorld) {
 			w.cuts = true
-			w.lost = func(id membership.NodeID, err error) { w.errorf("node %v is reported lost: %v", id, err) }
-			w.form()
-			var all sync.WaitGroup
-			w.exchangeAtRandom(&all)
-			w.disturb()
-			all.Wait()
+			w.wantNoLost()
+			w.run()
 			for _, err := range w.errs {
 				p, isPeer := errors.AsType[*engine.PeerError](err)
 				_, revoked := errors.AsType[*engine.RevokedError](err)

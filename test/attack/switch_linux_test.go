@@ -35,7 +35,7 @@ type faultySwitch struct {
 
 // faults are the probabilities, from 0 to 1, of the faults of a frame.
 type faults struct {
-	flip   float64 // one bit is flipped, which checksums of IP, UDP and TCP detect; not in ARP, which has none
+	flip   float64 // one bit is flipped; checksums of IP, UDP and TCP detect it, and ARP has none, so its frames are spared
 	forge  float64 // payload is altered and the checksum repaired, as an attacker would
 	late   float64 // later frames overtake it, by up to 5 ms
 	repeat float64 // the frame arrives twice

@@ -348,8 +348,8 @@ func (m *Memory) progress() uint64 {
 // Within reports whether all ranks are goroutines of this process.
 func (m *Memory) Within() bool { return m.cfg.SameProcess }
 
-// waiting returns the rank that this rank waits for, or -1. It waits for none if the counter has the awaited value, and this rank has
-// not run since: it must not be a part of a deadlock.
+// waiting returns the awaited rank, or -1. A rank whose counter has been raised waits for none, although it may not have run since:
+// otherwise it could be taken for a part of a deadlock.
 func (m *Memory) waiting() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
