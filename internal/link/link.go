@@ -143,13 +143,14 @@ type Link struct {
 	quietFrames uint16     // number of those
 	dropping    bool       // the link has ended: frames are dropped
 
-	ending  sync.Mutex // guards the fields below and those of the attachment
-	running bool       // an attachment is being made, or works
-	turn    uint32     // number of connections that have ended
-	over    bool       // Done is closed
-	isEnded bool       // the Handler was notified
-	hasLeft bool       // see HasLeft
-	closing bool       // Close or Abort was called
+	ending    sync.Mutex // guards the fields below and those of the attachment
+	running   bool       // an attachment is being made, or works
+	turn      uint32     // number of connections that have ended
+	over      bool       // Done is closed
+	isEnded   bool       // the Handler was notified
+	hasLeft   bool       // see HasLeft
+	closing   bool       // Close or Abort was called
+	proposing bool       // Connect proposes a connection
 	// answering is not nil while a connection of the peer was accepted and is not confirmed yet; see attachment.begin.
 	answering chan struct{}
 	failure   error // the reason of the end

@@ -101,11 +101,11 @@ func newPendingPair(t *testing.T) *gatedPair {
 	return p
 }
 
-// connect gives both links a new connection.
+// connect gives both links a new connection, which b proposes.
 func (p *gatedPair) connect(t *testing.T) {
 	t.Helper()
 	p.conns(t)
-	if atA, atB := connect(t, p.a, p.b, p.ca, p.cb, admitAll); atA != nil || atB != nil {
+	if atB, atA := connect(t, p.b, p.a, p.cb, p.ca, admitAll); atA != nil || atB != nil {
 		t.Fatal(atA, atB)
 	}
 	for _, l := range []*Link{p.a, p.b} {

@@ -18,6 +18,8 @@ var (
 	errEnded     = errors.New("link: it has ended")
 	errAnswering = errors.New("link: a connection of the peer is being accepted")
 	errEarlier   = errors.New("link: the peer has not ended the earlier link yet, after a loss of frames")
+	errLost      = errors.New("link: the peer has lost the connection")
+	errProposing = errors.New("link: another connection is being proposed")
 	errOld       = errors.New("link: the connection was proposed before the link used another one")
 )
 
@@ -80,12 +82,23 @@ func (a *attachment) begin(accepts bool) (number uint64, err error) {
 		return 0, ErrConnected
 	case l.answering != nil: // The number would be larger than that of the acceptance, although the counts may be older.
 		return 0, errAnswering
+	case l.proposing && !accepts: // The peer takes a larger number for the end of earlier proposals.
+		return 0, errProposing
 	}
 	a.turn = l.turn
 	if accepts {
 		l.answering = make(chan struct{})
+	} else {
+		l.proposing = true
 	}
 	return l.common.numbers.Add(1), nil
+}
+
+// proposed undoes begin for a proposal.
+func (l *Link) proposed() {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	l.proposing = false
 }
 
 // answered undoes begin for an acceptance. From begin on the peer may use the connection as soon as it has read the acceptance,
@@ -117,6 +130,7 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 	if err != nil {
 		return err
 	}
+	defer l.proposed()
 	ours := l.resume(number)
 	if err := interruptible(ctx, conn, func() error { _, err := control.Write(a.announcement(&ours)); return err }); err != nil {
 		return fmt.Errorf("link: propose a connection: %w", err)
@@ -183,6 +197,23 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 		return fmt.Errorf("link: the peer %s at %s has not confirmed the connection: %w", conn.Peer(), conn.RemoteAddr(), err)
 	}
 	return a.bind(ctx, control, pipe, theirs, resume.Number, nil)
+}
+
+// Refuse reads the proposal of a connection that the peer has made although the link has one, and ends the connection of the link if
+// the peer has lost it: its proposal is newer. The link then becomes pending or ends, as it does when its connection breaks. Refuse
+// blocks until the peer proposes the connection, conn ends, or ctx does; the caller closes conn.
+func (l *Link) Refuse(ctx context.Context, conn transport.Conn) {
+	_, _, resume, err := firstLane(ctx, conn)
+	if err != nil {
+		return
+	}
+	l.ending.Lock()
+	a := l.at.Load()
+	isLost := a != nil && resume.Number > l.exchange().newest
+	l.ending.Unlock()
+	if isLost {
+		a.broken(a.first, errLost)
+	}
 }
 
 // confirmation returns the first frame on the control lane of the side that has made the connection, a beat: it uses

@@ -97,7 +97,13 @@ func TestRelease(t *testing.T) {
 // their counts.
 func TestBothSidesCountTheSameFrames(t *testing.T) {
 	frames := map[wire.Type]func(l *Link){
-		wire.TypeMessage:     func(l *Link) { l.SendMessage(wire.Message{Tag: 1}, []byte("payload")) },
+		wire.TypeMessage: func(l *Link) {
+			const payload = "payload"
+			if !l.TakeCredit(wire.Messages, len(payload)) {
+				panic("no credit")
+			}
+			l.SendMessage(wire.Message{Tag: 1}, []byte(payload))
+		},
 		wire.TypeOffer:       func(l *Link) { l.OfferMessage(wire.Offer{}) },
 		wire.TypeStep:        func(l *Link) { l.SendStep(wire.Step{}, []byte("payload")) },
 		wire.TypeStepOffer:   func(l *Link) { l.OfferStep(wire.Step{}) },

@@ -54,6 +54,16 @@ func (p *gatedPair) use(t *testing.T) {
 	}
 }
 
+// announce begins the control lane of a connection with counts.
+func announce(t *testing.T, c transport.Conn, r wire.Resume) {
+	t.Helper()
+	s, err := c.OpenPipe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Write(r.Append(wire.Preamble{Lane: wire.Control, Flags: wire.PreambleResumes}.Append(nil)))
+}
+
 // wantOld checks that a proposal was refused because it is old.
 func wantOld(t *testing.T, which string, err error) {
 	t.Helper()
@@ -91,12 +101,7 @@ func TestLateAcceptance(t *testing.T) {
 	p := newPendingPair(t)
 	cb, result := p.propose(t)
 	p.use(t)
-	s, err := cb.OpenPipe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := wire.Resume{Number: 1 << 40}
-	s.Write(r.Append(wire.Preamble{Lane: wire.Control, Flags: wire.PreambleResumes}.Append(nil)))
+	announce(t, cb, wire.Resume{Number: 1 << 40})
 	soon(t, "the end of the proposal", func() { wantOld(t, "the proposal", <-result) })
 	p.use(t)
 }
@@ -113,10 +118,10 @@ func TestLateProposalOfAnEarlierLink(t *testing.T) {
 	o.mu.Unlock()
 	ca, cb := conns(t)
 	accepted := make(chan error, 1)
-	go func() { accepted <- p.b.Accept(t.Context(), cb, Config{}, admitAll) }()
-	atA := p.a.Connect(t.Context(), ca, Config{})
-	ca.Close()
-	if atB := <-accepted; !errors.Is(atA, ErrFramesLost) || !errors.Is(atB, ErrFramesLost) {
+	go func() { accepted <- p.a.Accept(t.Context(), ca, Config{}, admitAll) }()
+	atB := p.b.Connect(t.Context(), cb, Config{})
+	cb.Close()
+	if atA := <-accepted; !errors.Is(atA, ErrFramesLost) || !errors.Is(atB, ErrFramesLost) {
 		t.Fatalf("got errors %v and %v, want that frames were lost", atA, atB)
 	}
 	for _, l := range []**Link{&p.a, &p.b} {
@@ -188,6 +193,37 @@ func TestConnectWhileAccepting(t *testing.T) {
 		other.Close()
 		cb.Close()
 	})
+}
+
+// TestConnectWhileProposing: a link proposes one connection at a time. The peer takes a newer proposal for the end of an earlier one.
+func TestConnectWhileProposing(t *testing.T) {
+	p := newPendingPair(t)
+	cb, result := p.propose(t)
+	other, _ := conns(t)
+	if err := p.a.Connect(t.Context(), other, Config{}); !errors.Is(err, errProposing) {
+		t.Errorf("a second proposal ends with %v, want %v", err, errProposing)
+	}
+	cb.Close()
+	soon(t, "the end of the first proposal", func() { <-result })
+	p.use(t)
+}
+
+// TestRefuse: a link with a connection refuses two proposals. One is older than the connection and changes nothing. The other one
+// is newer, so the peer has lost the connection, and the link becomes pending.
+func TestRefuse(t *testing.T) {
+	p := newPendingPair(t)
+	older, result := p.propose(t)
+	p.connect(t)
+	soon(t, "the older proposal", func() { p.b.Refuse(t.Context(), older) })
+	older.Close()
+	soon(t, "the end of the older proposal", func() { <-result })
+	if p.cb.Err() != nil || p.b.IsPending() {
+		t.Fatalf("a proposal that is older than the connection has ended the connection: %v", p.cb.Err())
+	}
+	mine, newer := conns(t)
+	announce(t, mine, wire.Resume{Number: p.b.exchange().newest + 1})
+	soon(t, "the newer proposal", func() { p.b.Refuse(t.Context(), newer) })
+	soon(t, "the end of the connection", func() { <-p.cb.Done() })
 }
 
 // closedConn returns a connection that the peer has closed.

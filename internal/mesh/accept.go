@@ -29,10 +29,7 @@ func (m *Mesh) accept(p *Path) {
 		id, slot, ok := m.acceptable(c)
 		switch {
 		case !ok && m.mayDial(slot, id):
-			c.Close() // Both nodes have dialed at the same time, or this node leaves.
-			if p.Relay || !m.isNear(id) || m.isNew(slot) || !m.breakRelayed(m.peer(slot).link) {
-				m.checkLink(slot)
-			}
+			m.refuse(&route{path: p, conn: c, peer: id}, slot)
 		case ok && !p.Relay && !m.mayConnect(slot, id):
 			c.Close() // The views of both nodes differ.
 		case !ok:
@@ -49,6 +46,29 @@ func (m *Mesh) accept(p *Path) {
 			})
 		}
 	}
+}
+
+// refuse refuses a connection of a node that may dial: both nodes have dialed at the same time, this node leaves, or the peer
+// has lost the connection of the link. This node learns of such a loss from the answer to a ping or, if that does not arrive, from the
+// proposal over the new connection. It waits for the proposal half as long as the peer dials.
+func (m *Mesh) refuse(r *route, slot int) {
+	l := m.peer(slot).link
+	if r.path.Relay || !m.isNear(r.peer) || m.isNew(slot) || !m.breakRelayed(l) {
+		m.checkLink(slot)
+	}
+	if r.path.Bulk || l == nil || l.IsPending() {
+		r.conn.Close()
+		return
+	}
+	key := acceptedKey{r.path, slot}
+	m.accepted.put(key, r.conn)
+	m.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(m.run, m.redialTimeout()/2)
+		defer cancel()
+		l.Refuse(ctx, r.conn)
+		m.accepted.remove(key, r.conn)
+		r.conn.Close()
+	})
 }
 
 // newLink is the age of a connection up to which the peer may have dialed another one at the same time: one of two new neighbors over

@@ -282,7 +282,8 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cf
 }
 
 // beginProposal makes a route the current proposal for a pending link. It waits until there is no other
-// one, or it replaces the proposal of this node by that of a peer with a larger NodeID. A proposal over relays that stays longer
+// one, or it replaces the proposal of this node by that of a peer with a larger NodeID. A proposal of the peer ends an
+// earlier one over the same path, which the peer has given up. A proposal over relays that stays longer
 // than relayedMax ends if the route needs no relays: they may have died.
 func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Link) error {
 	var late <-chan time.Time
@@ -307,6 +308,9 @@ func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Li
 			t := time.NewTimer(relayedMax)
 			defer t.Stop()
 			late = t.C
+		}
+		if r.peer != (membership.NodeID{}) && before.peer == r.peer && before.path == r.path && r.conn.Err() == nil {
+			before.conn.Close()
 		}
 		select {
 		case <-changed:

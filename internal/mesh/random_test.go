@@ -194,8 +194,10 @@ func (w *randomWorld) disturb() {
 			x.Need(link.Waiting)
 			y.Need(link.Waiting)
 		case 6:
-			if w.cuts {
+			if w.cuts && w.rng.IntN(2) == 0 {
 				w.cut(a, b)
+			} else if w.cuts {
+				time.AfterFunc(time.Duration(w.rng.IntN(2000))*time.Millisecond, w.network.CutAt(w.host(a), w.host(b)))
 			}
 		case 7:
 			if !w.dies {

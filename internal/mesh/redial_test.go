@@ -54,6 +54,51 @@ func TestQuietLinksAreDialedAgain(t *testing.T) {
 	})
 }
 
+// TestOneSideLosesItsConnection: the link of two nodes breaks, and one of them does not learn of it. It finds out when the other one dials
+// again, no node counts as failed, and communicators go on.
+func TestOneSideLosesItsConnection(t *testing.T) {
+	for at := range 2 {
+		t.Run(fmt.Sprint("rank ", at), func(t *testing.T) {
+			onDemand(t, func(w *world) {
+				for range 3 {
+					time.Sleep(300 * time.Millisecond) // between two heartbeats
+					w.network.CutAt(w.host(at), w.host(1-at))
+					time.Sleep(100 * time.Millisecond)
+					for _, rank := range []int{0, 1} {
+						if w.linkOf(rank, 1-rank).IsPending() {
+							t.Fatalf("the link of rank %d to rank %d was not dialed again", rank, 1-rank)
+						}
+					}
+					w.wantWhole()
+				}
+			})
+		})
+	}
+}
+
+// TestOneSideLosesItsProposal: the first connection of two nodes breaks while it is proposed, and one of the nodes does not learn of it.
+// The message arrives over another connection, unless it was lost with the first one, and no node counts as failed.
+func TestOneSideLosesItsProposal(t *testing.T) {
+	for at := range 2 {
+		for moment := range 30 {
+			t.Run(fmt.Sprintf("rank %d after %d ms", 4*at, moment), func(t *testing.T) {
+				onDemand(t, func(w *world) {
+					time.AfterFunc(time.Duration(moment)*time.Millisecond, func() { w.network.CutAt(w.host(4*at), w.host(4-4*at)) })
+					began := time.Now()
+					err := w.exchange(0, 4)
+					if err != nil && !strings.Contains(err.Error(), "frames were lost") {
+						t.Error(err)
+					}
+					if took := time.Since(began); took > 3*time.Second {
+						t.Errorf("it took %v, want at most 3 s", took)
+					}
+					w.wantNoFailures()
+				})
+			})
+		}
+	}
+}
+
 // TestHeartbeatsDoNotBreakLinks: a link that breaks with a heartbeat in flight has lost nothing.
 func TestHeartbeatsDoNotBreakLinks(t *testing.T) {
 	inBubble(t, 3, func(w *world) {

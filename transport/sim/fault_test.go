@@ -111,6 +111,21 @@ func TestOneWay(t *testing.T) {
 	})
 }
 
+// TestCutAt: a conn ends at one of its hosts, and at the other one when that is told. Later conns do not.
+func TestCutAt(t *testing.T) {
+	inBubble(t, sim.Config{Delay: time.Millisecond}, func(w *world) {
+		s, _ := w.pipe(w.b, w.a)
+		tell := w.network.CutAt("a", "b")
+		w.wantEndIn(w.a, 0, transport.ErrPeerGone)
+		w.write(s, []byte{1})
+		w.wantAliveAfter(w.b, time.Hour)
+		later, _ := w.connect("a", "b")
+		tell()
+		w.wantEndIn(w.b, 0, transport.ErrPeerGone)
+		w.wantAliveAfter(later, time.Hour)
+	})
+}
+
 func TestCrash(t *testing.T) {
 	inBubble(t, sim.Config{Delay: 30 * time.Millisecond}, func(w *world) {
 		w.network.Crash("b")
