@@ -78,6 +78,7 @@ type loss struct {
 	at       time.Time
 	reason   string
 	excluded bool // by the wish of the program
+	reset    bool // frames were lost, and the link works again
 }
 
 // A newcomer is a node on probation.
@@ -120,7 +121,7 @@ func (a *Arbiter) Lost(now time.Time, by, to NodeID, reason string) (news bool) 
 
 // Reset reports that frames between a node and another one were lost, although it can reach the other one. If
 // both report it, a view follows, with the same nodes if there is no other reason for one. The report of one
-// alone counts as that of a lost link. Reset returns whether it is news; the caller then pings both.
+// alone counts as that of a lost link after resetPatience. Reset returns whether it is news; the caller then pings both.
 func (a *Arbiter) Reset(now time.Time, by, to NodeID, reason string) (news bool) {
 	if by == to || !a.has(by) || !a.has(to) {
 		return false
@@ -128,9 +129,14 @@ func (a *Arbiter) Reset(now time.Time, by, to NodeID, reason string) (news bool)
 	if a.confirmReset(now, to, by) {
 		return true
 	}
+	link := [2]NodeID{by, to}
 	news = !a.renews && a.Lost(now, by, to, reason)
 	if a.renews || news {
-		a.resets[[2]NodeID{by, to}] = true
+		a.resets[link] = true
+	}
+	if l, ok := a.lost[link]; ok && news {
+		l.reset = true
+		a.lost[link] = l
 	}
 	return news
 }

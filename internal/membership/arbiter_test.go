@@ -288,3 +288,29 @@ func TestResets(t *testing.T) {
 		})
 	}
 }
+
+// TestLateReset: the second report of lost frames comes late, since its node has little processor time. No node is removed.
+func TestLateReset(t *testing.T) {
+	v := View{Epoch: 1, Nodes: nodes(4)}
+	for name, answers := range map[string]bool{"both nodes answer": true, "one node does not answer": false} {
+		t.Run(name, func(t *testing.T) {
+			a, now := NewArbiter(v, NewPendingJoins(Policy{World: 4}, 0)), start
+			a.Reset(now, v.Nodes[1].ID, v.Nodes[2].ID, "x")
+			for range 20 {
+				now = now.Add(resetPatience / 25)
+				for rank, n := range v.Nodes {
+					if answers || rank != 2 {
+						a.Heard(now, n.ID)
+					}
+				}
+				if d, ok := a.Tick(now); ok {
+					t.Fatalf("after one report, the decision is %+v", d)
+				}
+			}
+			a.Reset(now, v.Nodes[2].ID, v.Nodes[1].ID, "x")
+			if d, ok := a.Tick(now.Add(settle)); !ok || len(d.Entries) != 1 || d.Entries[0].Kind != Renew {
+				t.Errorf("after both reports, the decision is %+v, want a view with the same nodes", d)
+			}
+		})
+	}
+}

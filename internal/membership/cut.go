@@ -15,6 +15,9 @@ const (
 	// network partition is reported over a heartbeat interval, and the smallest set of removals
 	// is known only after all reports.
 	cutPatience = time.Second
+	// resetPatience replaces both for a report of lost frames. Its nodes reach each other, so that the other one reports the loss as
+	// well, or its end becomes known in another way.
+	resetPatience = 3 * time.Second
 	// probation is the minimum time that a node counts as a newcomer. It exceeds the time after
 	// which other nodes report the missing links of a newcomer.
 	probation = 15 * time.Second
@@ -135,8 +138,16 @@ func (a *Arbiter) ranks() map[NodeID]int {
 
 // matures returns when a decision about a lost link is due without further news.
 func (a *Arbiter) matures(link [2]NodeID, l loss) time.Time {
-	if a.isTied(link, l) {
+	if !l.reset && a.isTied(link, l) {
 		return l.at.Add(cutPatience)
+	}
+	return l.answered()
+}
+
+// answered returns when a node of a lost link that has not answered since the loss counts as silent.
+func (l *loss) answered() time.Time {
+	if l.reset {
+		return l.at.Add(resetPatience)
 	}
 	return l.at.Add(patience)
 }
@@ -209,12 +220,12 @@ func (a *Arbiter) costs(now time.Time, pairs []lostPair) []cost {
 }
 
 // silent returns the nodes that have answered no question since the loss of one of
-// their links, if that is longer ago than patience.
+// their links, if that is long enough ago.
 func (a *Arbiter) silent(now time.Time) map[NodeID]bool {
 	out := make(map[NodeID]bool)
 	for link, l := range a.lost {
 		for _, id := range link {
-			if !now.Before(l.at.Add(patience)) && a.alive[id].Before(l.at) {
+			if !now.Before(l.answered()) && a.alive[id].Before(l.at) {
 				out[id] = true
 			}
 		}

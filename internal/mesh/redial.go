@@ -112,23 +112,23 @@ func (m *Mesh) isRefused(ctx context.Context, n membership.Node) bool {
 // isUnanswered reports whether a dial has failed without an answer from the address: it cannot be reached, or this host has no files or
 // ports left.
 func isUnanswered(err error) bool {
-	const windowsReset, windowsRefused = syscall.Errno(10054), syscall.Errno(10061) // numbers of Winsock
+	const windowsRefused = syscall.Errno(10061) // of Winsock
 	number, ok := errors.AsType[syscall.Errno](err)
-	if !ok {
-		return false
-	}
-	switch number {
-	case syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, windowsReset, windowsRefused:
-		return false
-	}
-	return true
+	return ok && number != syscall.ECONNREFUSED && number != windowsRefused && !isReset(err)
+}
+
+// isReset reports whether the other side has ended a connection after its beginning.
+func isReset(err error) bool {
+	const windowsReset = syscall.Errno(10054) // of Winsock
+	number, _ := errors.AsType[syscall.Errno](err)
+	return number == syscall.ECONNRESET || number == syscall.EPIPE || number == windowsReset
 }
 
 // isBrokenHandshake reports whether a dial has failed after the address has answered: the process may end, or the network
 // breaks connections.
 func isBrokenHandshake(err error) bool {
 	op, _ := errors.AsType[*net.OpError](err)
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || op != nil && (op.Op == "read" || op.Op == "write")
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || op != nil && (op.Op == "read" || op.Op == "write") || isReset(err)
 }
 
 // An idleLink is the traffic of a link, and the time since which it is the same.

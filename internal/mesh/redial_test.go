@@ -183,29 +183,33 @@ func TestDeadNodeIsNotDialedForLong(t *testing.T) {
 	})
 }
 
-// A failingTransport is a transport with dials that fail as long as err is not nil.
+// A failingTransport is a transport with dials that fail as long as err is not nil, or one dial if once is set.
 type failingTransport struct {
 	transport.Transport
-	err *atomic.Pointer[net.OpError]
+	err  *atomic.Pointer[net.OpError]
+	once bool
 }
 
 func (t failingTransport) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	if err := t.err.Load(); err != nil {
+		if t.once {
+			t.err.CompareAndSwap(err, nil)
+		}
 		return nil, err
 	}
 	return t.Transport.Dial(ctx, addr, peer)
 }
 
 // TestNetworkErrorIsNoRefusal: a link breaks while the network has no route, or this host no files, for less than the time of dialing
-// again. No node counts as failed, and communicators go on.
+// again, or the first dial breaks as well. No node counts as failed, and communicators go on.
 func TestNetworkErrorIsNoRefusal(t *testing.T) {
-	for _, number := range []syscall.Errno{syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EMFILE} {
+	for _, number := range []syscall.Errno{syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EMFILE, syscall.ECONNRESET, syscall.ECONNABORTED} {
 		t.Run(number.Error(), func(t *testing.T) {
 			inBubble(t, demandNodes, func(w *world) {
 				var failing atomic.Pointer[net.OpError]
 				w.watches = 1
 				w.paths = func(rank int) []Path {
-					return []Path{{Transport: failingTransport{w.transports[rank], &failing}, Refuses: true}}
+					return []Path{{Transport: failingTransport{w.transports[rank], &failing, number == syscall.ECONNRESET}, Refuses: true}}
 				}
 				w.form()
 				time.Sleep(300 * time.Millisecond) // between two heartbeats
