@@ -145,12 +145,12 @@ type Link struct {
 
 	ending    sync.Mutex // guards the fields below and those of the attachment
 	running   bool       // an attachment is being made, or works
+	proposing bool       // Connect proposes a connection
 	turn      uint32     // number of connections that have ended
 	over      bool       // Done is closed
 	isEnded   bool       // the Handler was notified
 	hasLeft   bool       // see HasLeft
 	closing   bool       // Close or Abort was called
-	proposing bool       // Connect proposes a connection
 	// answering is not nil while a connection of the peer was accepted and is not confirmed yet; see attachment.begin.
 	answering chan struct{}
 	failure   error // the reason of the end
