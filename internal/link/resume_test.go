@@ -2,6 +2,7 @@ package link
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -214,6 +215,7 @@ func TestRefuse(t *testing.T) {
 	p := newPendingPair(t)
 	older, result := p.propose(t)
 	p.connect(t)
+	close(p.ca.gate)
 	soon(t, "the older proposal", func() { p.b.Refuse(t.Context(), older) })
 	older.Close()
 	soon(t, "the end of the older proposal", func() { <-result })
@@ -223,7 +225,9 @@ func TestRefuse(t *testing.T) {
 	mine, newer := conns(t)
 	announce(t, mine, wire.Resume{Number: p.b.exchange().newest + 1})
 	soon(t, "the newer proposal", func() { p.b.Refuse(t.Context(), newer) })
-	soon(t, "the end of the connection", func() { <-p.cb.Done() })
+	if reasons := p.awaitPending(t); !slices.Contains(reasons[:], errLost) {
+		t.Errorf("the connection ended because of %v, want %v at the side that refuses", reasons, errLost)
+	}
 }
 
 // closedConn returns a connection that the peer has closed.

@@ -141,11 +141,11 @@ func (a *Arbiter) matures(link [2]NodeID, l loss) time.Time {
 	if !l.reset && a.isTied(link, l) {
 		return l.at.Add(cutPatience)
 	}
-	return l.answered()
+	return l.silentFrom()
 }
 
-// answered returns when a node of a lost link that has not answered since the loss counts as silent.
-func (l *loss) answered() time.Time {
+// silentFrom returns when a node of a lost link that has not answered since the loss counts as silent.
+func (l *loss) silentFrom() time.Time {
 	if l.reset {
 		return l.at.Add(resetPatience)
 	}
@@ -220,12 +220,12 @@ func (a *Arbiter) costs(now time.Time, pairs []lostPair) []cost {
 }
 
 // silent returns the nodes that have answered no question since the loss of one of
-// their links, if that is long enough ago.
+// their links, after loss.silentFrom.
 func (a *Arbiter) silent(now time.Time) map[NodeID]bool {
 	out := make(map[NodeID]bool)
 	for link, l := range a.lost {
 		for _, id := range link {
-			if !now.Before(l.answered()) && a.alive[id].Before(l.at) {
+			if !now.Before(l.silentFrom()) && a.alive[id].Before(l.at) {
 				out[id] = true
 			}
 		}

@@ -207,29 +207,43 @@ func (n *Network) Crash(host string) {
 
 // Cut breaks the conns between two hosts, as a router that has lost its state does: both sides get
 // ErrPeerGone at once, and bytes in flight are lost. The hosts can dial each other again.
-func (n *Network) Cut(a, b string) { n.CutAt(a, b)() }
+func (n *Network) Cut(a, b string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	endAll(n.cut(a, b))
+}
 
 // CutAt is [Network.Cut] for one of the hosts alone, as if the packets that tell the other one were lost: that host
 // still has its side of the conns, and gets no answers. The returned function lets the packets arrive.
 func (n *Network) CutAt(host, peer string) (tell func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var cut []*conn
+	others := n.cut(host, peer)
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		endAll(others)
+	}
+}
+
+// cut breaks the conns between two hosts at the first one, and returns the other sides.
+func (n *Network) cut(host, peer string) (others []*conn) {
 	ports := n.host(host).endpoints
 	for _, port := range slices.Sorted(maps.Keys(ports)) {
 		for _, c := range byNumber(ports[port].conns) {
 			if c.peer.owner.host == n.host(peer) {
 				c.end(transport.ErrPeerGone)
-				cut = append(cut, c.peer)
+				others = append(others, c.peer)
 			}
 		}
 	}
-	return func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		for _, c := range cut {
-			c.end(transport.ErrPeerGone)
-		}
+	return others
+}
+
+// endAll ends conns with ErrPeerGone.
+func endAll(conns []*conn) {
+	for _, c := range conns {
+		c.end(transport.ErrPeerGone)
 	}
 }
 
