@@ -101,7 +101,7 @@ func newPendingPair(t *testing.T) *gatedPair {
 	return p
 }
 
-// connect gives both links a new connection, which b proposes.
+// connect gives both links a new connection. Link b proposes it.
 func (p *gatedPair) connect(t *testing.T) {
 	t.Helper()
 	p.conns(t)

@@ -144,7 +144,7 @@ func (a *Arbiter) matures(link [2]NodeID, l loss) time.Time {
 	return l.silentFrom()
 }
 
-// silentFrom returns when a node of a lost link that has not answered since the loss counts as silent.
+// silentFrom returns when the nodes of a lost link count as silent, unless they have answered since the loss.
 func (l *loss) silentFrom() time.Time {
 	if l.reset {
 		return l.at.Add(resetPatience)

@@ -50,7 +50,7 @@ func (m *Mesh) accept(p *Path) {
 
 // refuse refuses a connection of a node that may dial: both nodes have dialed at the same time, this node leaves, or the peer
 // has lost the connection of the link. This node learns of such a loss from the answer to a ping or, if that does not arrive, from the
-// proposal over the new connection. It waits for the proposal half as long as the peer dials.
+// proposal over the new connection. It waits for the proposal for half of the redialTimeout.
 func (m *Mesh) refuse(r *route, slot int) {
 	l := m.peer(slot).link
 	if r.path.Relay || !m.isNear(r.peer) || m.isNew(slot) || !m.breakRelayed(l) {

@@ -283,7 +283,7 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cf
 
 // beginProposal makes a route the current proposal for a pending link. It waits until there is no other
 // one, or it replaces the proposal of this node by that of a peer with a larger NodeID. A proposal of the peer ends an
-// earlier one over the same path, which the peer has given up. A proposal over relays that stays longer
+// earlier one over the same path: the peer makes one at a time. A proposal over relays that stays longer
 // than relayedMax ends if the route needs no relays: they may have died.
 func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Link) error {
 	var late <-chan time.Time

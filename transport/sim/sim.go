@@ -213,8 +213,8 @@ func (n *Network) Cut(a, b string) {
 	endAll(n.cut(a, b))
 }
 
-// CutAt is [Network.Cut] for one of the hosts alone, as if the packets that tell the other one were lost: that host
-// still has its side of the conns, and gets no answers. The returned function lets the packets arrive.
+// CutAt is [Network.Cut] for one of the hosts alone, as if the notice to the other one were lost: its side of the conns
+// stays open, and gets no answers. The returned function delivers the notice.
 func (n *Network) CutAt(host, peer string) (tell func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
