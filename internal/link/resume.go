@@ -1,6 +1,7 @@
 package link
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -68,6 +69,29 @@ func (a *attachment) checkResume(ours, theirs wire.Resume) error {
 	*newest = max(*newest, theirs.Number)
 	l.failPendingLocked(err)
 	return err
+}
+
+// errReplaced is the reason for the end of a connection that the peer has ended, and this side has not noticed.
+var errReplaced = errors.New("link: the peer has ended the connection, and proposes another one")
+
+// EndReplaced reads the proposal of a connection that the peer has made while the link has one. If the proposal is newer than the
+// connection of the link, the peer has ended that one, and EndReplaced ends it on this side as well: its end has got lost. The caller keeps
+// conn.
+func (l *Link) EndReplaced(ctx context.Context, conn transport.Conn) {
+	_, _, resume, err := firstLane(ctx, conn)
+	if err != nil {
+		return
+	}
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	a := l.at.Load()
+	if a == nil || l.over || resume.Number <= l.exchange().newest {
+		return
+	}
+	if a.broke == nil {
+		a.broke = errReplaced // If both sides have said goodbye, it is ignored.
+	}
+	a.cancel()
 }
 
 // Follow makes a pending link take the place of an earlier link to the same peer after a loss of frames. It ignores connections that the

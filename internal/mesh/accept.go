@@ -29,10 +29,7 @@ func (m *Mesh) accept(p *Path) {
 		id, slot, ok := m.acceptable(c)
 		switch {
 		case !ok && m.mayDial(slot, id):
-			c.Close() // Both nodes have dialed at the same time, or this node leaves.
-			if p.Relay || !m.isNear(id) || m.isNew(slot) || !m.breakRelayed(m.peer(slot).link) {
-				m.checkLink(slot)
-			}
+			m.refuse(acceptedKey{p, slot}, c)
 		case ok && !p.Relay && !m.mayConnect(slot, id):
 			c.Close() // The views of both nodes differ.
 		case !ok:
@@ -51,12 +48,28 @@ func (m *Mesh) accept(p *Path) {
 	}
 }
 
-// newLink is the age of a connection up to which the peer may have dialed another one at the same time: one of two new neighbors over
-// relays, and the other one directly.
-const newLink = 500 * time.Millisecond
+// replacedMax is the longest time that a connection waits for the proposal of the peer while the link has another one.
+const replacedMax = 5 * time.Second
 
-// isNew reports whether the link to a peer has just got its connection.
-func (m *Mesh) isNew(slot int) bool { return time.Since(m.peer(slot).linkedAt) < newLink }
+// refuse closes a connection that the peer has made while the link has another one, or while this node leaves. Either both nodes have
+// dialed at the same time, or the peer has ended the other connection. Relays have no resets, so this node may not have noticed it.
+func (m *Mesh) refuse(key acceptedKey, c transport.Conn) {
+	p := m.peer(key.slot)
+	if !p.isLinked() || !key.path.Relay && !p.isRelayed() {
+		c.Close()
+		m.checkLink(key.slot)
+		return
+	}
+	m.accepted.put(key, c)
+	m.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(m.run, replacedMax)
+		p.link.EndReplaced(ctx, c)
+		cancel()
+		m.accepted.remove(key, c)
+		c.Close()
+		m.checkLink(key.slot)
+	})
+}
 
 // countAccepting adds n to the number of accepted connections of a node.
 func (m *Mesh) countAccepting(slot int, id membership.NodeID, n int) {
