@@ -15,7 +15,7 @@ import (
 // serve them. A link has one at a time, and may have several in turn; see Config.Detached.
 type attachment struct {
 	link  *Link
-	cfg   Config // Bulk, Await, BulkOver, BulkPipes and Relay
+	cfg   Config // Bulk, Await, BulkOver, BulkPipes, Relay and Keep
 	first *path
 
 	named       laneSet                                    // preambles of the peer
@@ -46,6 +46,7 @@ type attachment struct {
 	left    chan struct{} // closed when hasLeft is set
 	ended   chan struct{} // closed when the attachment has ended
 	linger  *time.Timer   // closes the connection if the peer does not
+	keeping *time.Timer   // calls answerIdle; nil if the peer has not released the connection, or Config.Keep never was true
 	// The pipes for relay frames, until there are both.
 	relaySender   transport.Sender
 	relayReceiver transport.Receiver

@@ -13,6 +13,10 @@ import (
 // when it has our acknowledgements, but the packets of the close may be lost.
 const lingerTime = time.Second
 
+// keepMax is the longest time that Config.Keep delays the answer to the goodbye of a peer that closes an idle connection, and keepTick the
+// time between two calls.
+const keepMax, keepTick = time.Second, 20 * time.Millisecond
+
 // lanes is a set of lanes.
 type lanes [wire.Lanes]bool
 
@@ -160,9 +164,8 @@ func (a *attachment) bye(lane wire.Lane, y wire.Bye) error {
 		}
 	}
 	a.idles = y.Idle
-	if y.Idle && !a.byeSent && !a.shut {
-		a.byeSent, a.idle = true, true
-		a.sayBye(true)
+	if y.Idle && a.keeping == nil {
+		a.answerIdleLocked(time.Now().Add(keepMax))
 	}
 	if lane == wire.Bulk {
 		if a.pipes++; a.pipes < a.named.bulkPipes() {
@@ -180,6 +183,23 @@ func (a *attachment) bye(lane wire.Lane, y wire.Bye) error {
 	}
 	a.endIdleLocked()
 	return nil
+}
+
+// answerIdleLocked answers the goodbye of a peer that closes an idle connection when Config.Keep permits it, or at end.
+func (a *attachment) answerIdleLocked(end time.Time) {
+	if a.byeSent || a.shut {
+		return
+	}
+	if a.cfg.Keep != nil && time.Now().Before(end) && a.cfg.Keep() {
+		a.keeping = time.AfterFunc(keepTick, func() {
+			a.link.ending.Lock()
+			defer a.link.ending.Unlock()
+			a.answerIdleLocked(end)
+		})
+		return
+	}
+	a.byeSent, a.idle = true, true
+	a.sayBye(true)
 }
 
 // expire ends the link after the goodbye of a peer that has not closed the connection.

@@ -115,6 +115,9 @@ type Config struct {
 	// ends, on a goroutine of the link. Both nodes have
 	// it, or neither.
 	Relay func(l *Link, s transport.Sender, r transport.Receiver)
+	// Keep, if not nil, is called when the peer releases the connection. While it returns true, this side does not, for a
+	// second at most. It must not block or call the Link.
+	Keep func() bool
 	// IdleTimer is shared by the links of a node. By default the link has its own.
 	IdleTimer *IdleTimer
 	// Log defaults to a logger that discards.
@@ -169,7 +172,7 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 }
 
 // New starts a link as [New] does. It may become pending; see Config.Detached. The fields Peer, Bulk, Await, BulkOver,
-// BulkPipes and Relay of cfg belong to the link; the other fields are ignored.
+// BulkPipes, Relay and Keep of cfg belong to the link; the other fields are ignored.
 func (c *Common) New(ctx context.Context, conn transport.Conn, cfg Config) (*Link, error) {
 	l := &Link{Peer: cfg.Peer, common: c}
 	a := newAttachment(l, firstPath(conn, cfg), cfg)

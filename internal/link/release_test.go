@@ -6,7 +6,9 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/wire"
@@ -305,5 +307,49 @@ func TestPreambleEndsWithItsConnection(t *testing.T) {
 		if len(o.pending) > 0 && !bytes.Equal(o.pending, want) || len(o.pending) == 0 != (o.written == 1) {
 			t.Fatalf("%x waits for the next connection, and %d frames are written; want %x, or one frame", o.pending, o.written, want)
 		}
+	}
+}
+
+// TestKeep: the peer releases the connection. While Config.Keep returns true, this side sends frames over it, and then closes it as well; after
+// keepMax also if Keep still returns true.
+func TestKeep(t *testing.T) {
+	for name, kept := range map[string]time.Duration{"for a while": keepMax / 2, "for too long": 2 * keepMax} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPendingPair(t)
+				p.conns(t)
+				close(p.ca.gate)
+				var keeps atomic.Bool
+				keeps.Store(true)
+				accepted := make(chan error, 1)
+				go func() { accepted <- p.b.Accept(t.Context(), p.cb, Config{Keep: keeps.Load}, admitAll) }()
+				if err := p.a.Connect(t.Context(), p.ca, Config{}); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-accepted; err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				got := make(chan struct{}, 1)
+				p.ha.revoke = func(wire.Revoke, string) { got <- struct{}{} }
+				began := time.Now()
+				time.AfterFunc(kept, func() { keeps.Store(false) })
+				if !p.a.Release() {
+					t.Fatal("the connection is not released")
+				}
+				time.Sleep(keepMax / 4)
+				p.b.Revoke(wire.Revoke{Cause: wire.CauseFailed}, "text")
+				synctest.Wait()
+				if len(got) == 0 || p.a.IsPending() || p.b.IsPending() {
+					t.Error("the connection does not carry frames of the side that keeps it")
+				}
+				if reasons := p.awaitPending(t); reasons != [2]error{} {
+					t.Errorf("the connection ended because of %v, want that both sides closed it", reasons)
+				}
+				if took, least := time.Since(began), min(kept, keepMax); took < least || took > least+2*keepTick {
+					t.Errorf("the connection has ended after %v, want %v", took, least)
+				}
+			})
+		})
 	}
 }

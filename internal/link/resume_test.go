@@ -96,6 +96,26 @@ func TestLateProposal(t *testing.T) {
 	}
 }
 
+// TestLateProposalBesideAConnection: the peer has proposed a connection, and the link has got another one since. The proposal says nothing
+// about that one.
+func TestLateProposalBesideAConnection(t *testing.T) {
+	p := newPendingPair(t)
+	p.use(t)
+	cb, _ := p.propose(t)
+	p.connect(t)
+	close(p.ca.gate)
+	soon(t, "the late proposal", func() { p.b.Refuse(t.Context(), cb) })
+	cb.Close()
+	got := make(chan struct{}, 1)
+	p.hb.revoke = func(wire.Revoke, string) { got <- struct{}{} }
+	p.a.Revoke(wire.Revoke{Cause: wire.CauseFailed}, "text")
+	soon(t, "a frame", func() { <-got })
+	p.a.Release()
+	if reasons := p.awaitPending(t); reasons != [2]error{} {
+		t.Fatalf("the connection ended because of %v, want that both sides closed it", reasons)
+	}
+}
+
 // TestLateAcceptance: the acceptance of a proposal arrives only after the link has used and released another connection. It belongs to old
 // counts: the link has sent frames since.
 func TestLateAcceptance(t *testing.T) {

@@ -48,35 +48,34 @@ func (m *Mesh) accept(p *Path) {
 	}
 }
 
+// relayedProposal is the longest time that a connection through relays waits for the proposal of the peer while the link has another one.
+const relayedProposal = 5 * time.Second
+
 // refuse refuses a connection of a node that may dial: both nodes have dialed at the same time, this node leaves, or the peer
 // has lost the connection of the link. This node learns of such a loss from the answer to a ping or, if that does not arrive, from the
-// proposal over the new connection. It waits for the proposal for half of the redialTimeout.
+// proposal over the new connection. Relays have no resets, so the proposal alone says it there. It waits for the proposal for half of
+// the redialTimeout, and for relayedProposal through relays.
 func (m *Mesh) refuse(r *route, slot int) {
+	m.checkLink(slot)
 	l := m.peer(slot).link
-	if r.path.Relay || !m.isNear(r.peer) || m.isNew(slot) || !m.breakRelayed(l) {
-		m.checkLink(slot)
-	}
 	if r.path.Bulk || l == nil || l.IsPending() {
 		r.conn.Close()
 		return
 	}
+	timeout := m.redialTimeout() / 2
+	if r.path.Relay {
+		timeout = relayedProposal
+	}
 	key := acceptedKey{r.path, slot}
 	m.accepted.put(key, r.conn)
 	m.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(m.run, m.redialTimeout()/2)
+		ctx, cancel := context.WithTimeout(m.run, timeout)
 		defer cancel()
 		l.Refuse(ctx, r.conn)
 		m.accepted.remove(key, r.conn)
 		r.conn.Close()
 	})
 }
-
-// newLink is the age of a connection up to which the peer may have dialed another one at the same time: one of two new neighbors over
-// relays, and the other one directly.
-const newLink = 500 * time.Millisecond
-
-// isNew reports whether the link to a peer has just got its connection.
-func (m *Mesh) isNew(slot int) bool { return time.Since(m.peer(slot).linkedAt) < newLink }
 
 // countAccepting adds n to the number of accepted connections of a node.
 func (m *Mesh) countAccepting(slot int, id membership.NodeID, n int) {

@@ -102,5 +102,6 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 		}
 		pass = m.decideLocked(pass, e)
 	}
+	m.noteNeighborsLocked()
 	return pass
 }

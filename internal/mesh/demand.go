@@ -136,8 +136,9 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 		return
 	}
 	timeout = limit.patience(timeout)
-	most := dialWaitsMax * timeout
-	if p.broken != nil && m.isNear(p.node.ID) {
+	most, queue := dialWaitsMax*timeout, limit
+	isBrief := p.broken != nil && m.isNear(p.node.ID)
+	if isBrief {
 		limit, timeout = nil, m.redialTimeout()
 		most = timeout
 	}
@@ -169,6 +170,10 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	}
 	err := m.dial(ctx, slot, limit, timeout)
 	if err == nil || m.run.Err() != nil || errors.Is(context.Cause(ctx), context.Canceled) {
+		return
+	}
+	if isBrief && !m.isNear(p.node.ID) && m.HasRelay() && m.peer(slot).link == l { // Relays have had too little time.
+		m.dialOnDemand(slot, queue)
 		return
 	}
 	var failure error
@@ -334,7 +339,7 @@ func (m *Mesh) endProposal(r *route, slot int, l *link.Link, connected bool) {
 		p.proposal = nil
 	}
 	if connected && p.link == l && !l.IsPending() {
-		p.route, p.broken, p.processEnded, p.linkedAt = r, nil, nil, time.Now()
+		p.route, p.broken, p.processEnded = r, nil, nil
 	}
 	close(m.changed)
 	m.changed = make(chan struct{})

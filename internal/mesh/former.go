@@ -53,19 +53,27 @@ func (m *Mesh) formerLinks(epoch uint64) (links []*link.Link, isDone bool) {
 	if m.closing || m.view.Epoch != epoch {
 		return nil, true
 	}
-	near, isLinked := m.neighborsIn(m.view), true
+	near := m.neighborsIn(m.view)
 	for slot := range m.peers {
 		p := &m.peers[slot]
-		switch {
-		case slot == m.self || p.expected || p.state.IsGone():
-		case near.has(p.node.ID):
-			isLinked = isLinked && p.relaying
-		case p.isLinked() && !p.isRelayed() && !m.isNear(p.node.ID):
+		if slot != m.self && !p.expected && !p.state.IsGone() && !near.has(p.node.ID) && p.isLinked() && !p.isRelayed() && !m.isNear(p.node.ID) {
 			links = append(links, p.link)
 		}
 	}
-	if len(links) > 0 && !isLinked {
+	if len(links) > 0 && m.lacksNeighbor.Load() {
 		return nil, false
 	}
 	return links, len(links) == 0
+}
+
+// noteNeighborsLocked sets lacksNeighbor.
+func (m *Mesh) noteNeighborsLocked() {
+	if m.cfg.Topology.IsFull() || m.cfg.Relay == nil {
+		return
+	}
+	near := m.neighborsIn(m.view)
+	lacks := func(slot int, p *peer) bool {
+		return slot != m.self && near.has(p.node.ID) && !p.relaying && !p.expected && !p.state.IsGone()
+	}
+	m.lacksNeighbor.Store(!m.closing && m.findLocked(lacks) >= 0)
 }

@@ -136,6 +136,10 @@ type Mesh struct {
 	// linksSoon says that linkNeighbors will be called soon.
 	linksSoon bool
 
+	// lacksNeighbor says that no relay frames can go to some neighbor in the adopted view. This node keeps connections that it may need
+	// meanwhile.
+	lacksNeighbor atomic.Bool
+
 	watching *watchSlots  // of view; nil until it is needed
 	replaced []*link.Link // links that have lost frames, until the next view
 
@@ -258,6 +262,9 @@ func (m *Mesh) newLink(ctx context.Context, r *route, slot int, cfg link.Config)
 // it the connections.
 func (m *Mesh) establish(ctx context.Context, r *route, slot int, bulk *Path, await func(context.Context) (transport.Conn, error)) error {
 	cfg := link.Config{Relay: m.relayOver(r.path)}
+	if cfg.Relay != nil {
+		cfg.Keep = m.lacksNeighbor.Load
+	}
 	if bulk != nil {
 		cfg.BulkOver, cfg.BulkPipes, cfg.Await = bulk.name(), bulk.Pipes, await
 	}

@@ -17,14 +17,21 @@ import (
 // sparse calls f with a world of n nodes of a topology.
 func sparse(t *testing.T, name string, n int, f func(w *world)) {
 	t.Helper()
-	links, err := topology.Parse(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	links := parse(t, name)
 	inBubble(t, n, func(w *world) {
 		w.topology = links
 		f(w)
 	})
+}
+
+// parse returns the topology with a name.
+func parse(t *testing.T, name string) topology.Topology {
+	t.Helper()
+	links, err := topology.Parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return links
 }
 
 // neighbors returns the neighbors of a rank in a world of n nodes, in ascending order.

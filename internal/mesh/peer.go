@@ -27,7 +27,6 @@ type peer struct {
 	delivered    bool // the peer leaves, and its peers have read all of its data; it may still relay
 
 	broken   error      // why the last connection of the pending link ended; nil if it has not, or is replaced
-	linkedAt time.Time  // when the link got its last connection
 	cutOff   time.Time  // since then the peer is a neighbor that is linked through relays that have all ended
 	proposal *route     // a connection that is being negotiated for the pending link, or nil
 	report   error      // the first report of another node since the peer was linked

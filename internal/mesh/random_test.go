@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -86,8 +88,31 @@ type randomWorld struct {
 
 const randomNodes = 6
 
-// inRandomWorld calls f with a world in a bubble, on a network with loss. The seed determines all random numbers.
-func inRandomWorld(t *testing.T, seed uint64, f func(w *randomWorld)) {
+const (
+	// randomSeeds is the number of worlds of a test, and sparseSeeds that in a sparse topology.
+	randomSeeds, sparseSeeds = 12, 4
+	// worldsVariable replaces both, and firstVariable is the random seed of the first world.
+	worldsVariable, firstVariable = "WORLDS", "FIRST"
+	// randomMax is the longest time of a world.
+	randomMax = 5 * time.Minute
+)
+
+// inRandomWorlds calls f with several worlds of a topology, each in a bubble. WORLDS=1000 runs that many; FIRST=7 is the random seed of the
+// first.
+func inRandomWorlds(t *testing.T, name string, worlds uint64, f func(w *randomWorld)) {
+	t.Helper()
+	if n, err := strconv.ParseUint(os.Getenv(worldsVariable), 10, 64); err == nil {
+		worlds = n
+	}
+	first, _ := strconv.ParseUint(os.Getenv(firstVariable), 10, 64)
+	for seed := first; seed < first+worlds; seed++ {
+		inRandomWorld(t, name, seed, f)
+	}
+}
+
+// inRandomWorld calls f with a world of a topology in a bubble, on a network with loss. The seed determines all random numbers. The nodes of
+// a sparse topology have relays.
+func inRandomWorld(t *testing.T, name string, seed uint64, f func(w *randomWorld)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -99,12 +124,19 @@ func inRandomWorld(t *testing.T, seed uint64, f func(w *randomWorld)) {
 			w.listen(rank)
 			w.transports[rank] = recorded{w.transports[rank], rank, &w.list}
 		}
-		w.watches, w.current, w.idle = 1, w.view, time.Duration(rng.IntN(3))*100*time.Millisecond
+		w.watches, w.current, w.topology = 1, w.view, parse(t, name)
+		if w.topology.IsFull() {
+			w.idle = time.Duration(rng.IntN(3)) * 100 * time.Millisecond
+		} else {
+			w.addRelays(randomNodes, nil)
+		}
 		w.reset = func(rank int, id membership.NodeID) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.resets[[2]string{w.host(rank), id.String()}] = true
 		}
+		hangs := time.AfterFunc(randomMax, func() { panic(fmt.Sprintf("seed %d, %s: the world has not ended after %v", seed, name, randomMax)) })
+		defer hangs.Stop()
 		f(w)
 	})
 }
@@ -112,7 +144,7 @@ func inRandomWorld(t *testing.T, seed uint64, f func(w *randomWorld)) {
 // errorf reports an error with the seed.
 func (w *randomWorld) errorf(format string, args ...any) {
 	w.Helper()
-	w.Errorf("seed %d: %s", w.seed, fmt.Sprintf(format, args...))
+	w.Errorf("seed %d, %v: %s", w.seed, w.topology, fmt.Sprintf(format, args...))
 }
 
 // fail keeps the error of an operation.
@@ -180,7 +212,11 @@ func (w *randomWorld) disturb() {
 		a := w.rng.IntN(randomNodes)
 		b := (a + 1 + w.rng.IntN(randomNodes-1)) % randomNodes
 		x, y := w.linkOf(a, b), w.linkOf(b, a)
-		switch w.rng.IntN(9) {
+		op := w.rng.IntN(9)
+		if op <= 3 && w.isNear(a, b) {
+			continue // Only connections to former neighbors are released.
+		}
+		switch op {
 		case 0, 1:
 			x.Release()
 		case 2:
@@ -204,6 +240,9 @@ func (w *randomWorld) disturb() {
 				w.changeView()
 			}
 		case 8:
+			if !w.topology.IsFull() {
+				continue // A path has several connections.
+			}
 			l := sim.Link{Delay: time.Duration(1+w.rng.IntN(20)) * delay / 4, Jitter: delay, Loss: 0.3 * w.rng.Float64()}
 			w.network.SetLink(w.host(a), w.host(b), l)
 		}
@@ -219,7 +258,7 @@ func (w *randomWorld) changeView() {
 	w.adoptAll(next)
 }
 
-// adoptAll lets the nodes that live adopt a view, one after the other.
+// adoptAll lets the nodes that live adopt a view, one after the other. In a sparse topology they release former neighbors then.
 func (w *randomWorld) adoptAll(next membership.View) {
 	w.current = next
 	for _, slot := range w.rng.Perm(randomNodes) {
@@ -229,17 +268,31 @@ func (w *randomWorld) adoptAll(next membership.View) {
 		w.adopt(w.meshes[slot], next)
 		time.Sleep(time.Duration(w.rng.IntN(20)) * time.Millisecond)
 	}
+	for slot, m := range w.meshes {
+		if slot != w.dead {
+			m.ReleaseFormer()
+		}
+	}
 }
 
-// wantConnections checks that each connection is that of a link.
+// isNear reports whether two nodes are neighbors, perhaps only in the view of one of them.
+func (w *randomWorld) isNear(a, b int) bool {
+	return !w.topology.IsFull() && (w.meshes[a].isNear(idOf(b)) || w.meshes[b].isNear(idOf(a)))
+}
+
+// wantConnections checks that each connection is that of a link, and in a sparse topology one of neighbors.
 func (w *randomWorld) wantConnections() {
 	w.Helper()
 	var ends []string
-	for _, n := range w.current.Nodes {
+	for rank, n := range w.current.Nodes {
 		slot := int(n.ID[0])
 		for other := range randomNodes {
 			if slot == other || !w.isDirect(slot, other) {
 				continue
+			}
+			r, _ := w.current.Rank(idOf(other))
+			if !w.topology.IsFull() && !slices.Contains(w.neighbors(w.current.Size(), rank), r) {
+				w.errorf("node %d is connected to node %d, no neighbor", slot, other)
 			}
 			ends = append(ends, fmt.Sprintf("%d-%d", slot, other))
 		}
@@ -295,54 +348,95 @@ func (w *randomWorld) run() {
 // TestRandomReleases: connections are released, closed when they are idle, and made again at random, while views change and ranks exchange
 // messages on a network with loss. No message is lost, repeated or out of order, no node counts as failed, and no connection is left.
 func TestRandomReleases(t *testing.T) {
-	for seed := range uint64(randomSeeds) {
-		inRandomWorld(t, seed, func(w *randomWorld) {
-			w.wantNoLost()
-			w.run()
-			for _, err := range w.errs {
-				w.errorf("%v", err)
-			}
-			if len(w.resets) > 0 {
-				w.errorf("frames were lost: %v", w.resets)
-			}
-			w.adoptAll(membership.View{Epoch: w.current.Epoch + 1, Nodes: w.current.Nodes})
-			time.Sleep(timeout)
-			w.wantNoFailures()
-			w.wantConnections()
-			w.closeAll()
-		})
-	}
+	inRandomWorlds(t, "full", randomSeeds, (*randomWorld).releases)
 }
-
-// randomSeeds is the number of worlds of a test.
-const randomSeeds = 12
 
 // TestRandomBreaks: as TestRandomReleases, but connections break as well. Each operation succeeds, or its error names a rank and says that
 // frames were lost. The next view works.
-func TestRandomBreaks(t *testing.T) {
-	for seed := range uint64(randomSeeds) {
-		inRandomWorld(t, seed, func(w *randomWorld) {
-			w.cuts = true
-			w.wantNoLost()
-			w.run()
-			for _, err := range w.errs {
-				p, isPeer := errors.AsType[*engine.PeerError](err)
-				_, revoked := errors.AsType[*engine.RevokedError](err)
-				if !revoked && (!isPeer || p.Left) || !strings.Contains(err.Error(), "frames were lost") {
-					w.errorf("%v", err)
-				}
-			}
-			time.Sleep(timeout)
-			for r := range w.resets {
-				if !w.resets[[2]string{r[1], r[0]}] {
-					w.errorf("%v has reported lost frames of %v alone", r[0], r[1])
-				}
-			}
-			w.nextWorks()
-			w.wantConnections()
-			w.closeAll()
-		})
+func TestRandomBreaks(t *testing.T) { inRandomWorlds(t, "full", randomSeeds, (*randomWorld).breaks) }
+
+// TestRandomKills: as TestRandomReleases, but a node dies. The operations of all others end with errors that name it, and the next view
+// works.
+func TestRandomKills(t *testing.T) { inRandomWorlds(t, "full", randomSeeds, (*randomWorld).kills) }
+
+// releases is a world of TestRandomReleases.
+func (w *randomWorld) releases() {
+	w.wantNoLost()
+	w.run()
+	for _, err := range w.errs {
+		w.errorf("%v", err)
 	}
+	if len(w.resets) > 0 {
+		w.errorf("frames were lost: %v", w.resets)
+	}
+	w.adoptAll(membership.View{Epoch: w.current.Epoch + 1, Nodes: w.current.Nodes})
+	time.Sleep(timeout)
+	w.wantNoFailures()
+	w.wantConnections()
+	w.closeAll()
+}
+
+// breaks is a world of TestRandomBreaks.
+func (w *randomWorld) breaks() {
+	w.cuts = true
+	w.wantNoLost()
+	w.run()
+	for _, err := range w.errs {
+		p, isPeer := errors.AsType[*engine.PeerError](err)
+		_, revoked := errors.AsType[*engine.RevokedError](err)
+		if !revoked && (!isPeer || p.Left) || !strings.Contains(err.Error(), "frames were lost") {
+			w.errorf("%v", err)
+		}
+	}
+	time.Sleep(timeout)
+	for r := range w.resets {
+		if !w.resets[[2]string{r[1], r[0]}] {
+			w.errorf("%v has reported lost frames of %v alone", r[0], r[1])
+		}
+	}
+	w.nextWorks()
+	w.wantConnections()
+	w.closeAll()
+}
+
+// kills is a world of TestRandomKills.
+func (w *randomWorld) kills() {
+	dead := w.rng.IntN(randomNodes)
+	w.dies = true
+	w.form()
+	var all sync.WaitGroup
+	w.exchangeAtRandom(&all)
+	var kill sync.WaitGroup
+	kill.Go(func() {
+		time.Sleep(time.Duration(rand.New(rand.NewPCG(w.seed, 3)).IntN(2000)) * time.Millisecond)
+		if w.seed%2 == 0 {
+			w.network.Crash(w.host(dead))
+		} else {
+			w.network.PowerOff(w.host(dead))
+		}
+	})
+	w.disturb()
+	kill.Wait()
+	w.dead = dead
+	all.Wait()
+	for _, err := range w.errs {
+		if strings.Contains(err.Error(), fmt.Sprintf("from rank %d to", dead)) || strings.Contains(err.Error(), fmt.Sprintf("of rank %d from", dead)) {
+			continue // an operation of the dead node
+		}
+		p, isPeer := errors.AsType[*engine.PeerError](err)
+		if !isPeer || p.Rank != dead || p.Left {
+			w.errorf("%v", err)
+		}
+	}
+	time.Sleep(unusedTimeout) // The dead node may have begun a connection.
+	for _, slot := range w.ranks(dead) {
+		if got := w.notes[slot].all(); !slices.Equal(got, []int{dead}) {
+			w.errorf("rank %d: failed nodes %v, want %d", slot, got, dead)
+		}
+	}
+	w.nextWorks()
+	w.wantConnections()
+	w.closeAll()
 }
 
 // nextWorks checks that a collective of the next view succeeds.
@@ -363,49 +457,4 @@ func (w *randomWorld) nextWorks() {
 		}
 	}
 	time.Sleep(timeout)
-}
-
-// TestRandomKills: as TestRandomReleases, but a node dies. The operations of all others end with errors that name it, and the next view
-// works.
-func TestRandomKills(t *testing.T) {
-	for seed := range uint64(randomSeeds) {
-		inRandomWorld(t, seed, func(w *randomWorld) {
-			dead := w.rng.IntN(randomNodes)
-			w.dies = true
-			w.form()
-			var all sync.WaitGroup
-			w.exchangeAtRandom(&all)
-			var kill sync.WaitGroup
-			kill.Go(func() {
-				time.Sleep(time.Duration(rand.New(rand.NewPCG(w.seed, 3)).IntN(2000)) * time.Millisecond)
-				if w.seed%2 == 0 {
-					w.network.Crash(w.host(dead))
-				} else {
-					w.network.PowerOff(w.host(dead))
-				}
-			})
-			w.disturb()
-			kill.Wait()
-			w.dead = dead
-			all.Wait()
-			for _, err := range w.errs {
-				if strings.Contains(err.Error(), fmt.Sprintf("from rank %d to", dead)) || strings.Contains(err.Error(), fmt.Sprintf("of rank %d from", dead)) {
-					continue // an operation of the dead node
-				}
-				p, isPeer := errors.AsType[*engine.PeerError](err)
-				if !isPeer || p.Rank != dead || p.Left {
-					w.errorf("%v", err)
-				}
-			}
-			time.Sleep(unusedTimeout) // The dead node may have begun a connection.
-			for _, slot := range w.ranks(dead) {
-				if got := w.notes[slot].all(); !slices.Equal(got, []int{dead}) {
-					w.errorf("rank %d: failed nodes %v, want %d", slot, got, dead)
-				}
-			}
-			w.nextWorks()
-			w.wantConnections()
-			w.closeAll()
-		})
-	}
 }

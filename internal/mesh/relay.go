@@ -197,8 +197,8 @@ func (r *relayRoutes) isReachable(destination membership.NodeID) bool {
 const cutOffMax = 250 * time.Millisecond
 
 // linkNeighbors lets the links to the neighbors of the view connect. A neighbor that this node is linked to through relays,
-// since it was none in an earlier view, gets a connection of its own as soon as its link is idle. If all relays to it have
-// ended, the link will not become idle: the connection ends after cutOffMax.
+// since it was none in an earlier view, gets a connection of its own: the connection is released. If all relays to it have
+// ended, it carries no goodbyes, and ends after cutOffMax.
 func (m *Mesh) linkNeighbors() {
 	if m.cfg.Relay == nil {
 		return
@@ -228,7 +228,7 @@ func (m *Mesh) linkNeighbors() {
 	}
 	m.mu.Unlock()
 	for _, l := range relayed {
-		l.Detach()
+		l.Release()
 	}
 	for _, l := range cutOff {
 		m.breakRelayed(l)

@@ -149,6 +149,7 @@ func (m *Mesh) reroute() {
 		return m.routesOverAll(views, all.direct, stopped)
 	})
 	m.cfg.Relay.routes.tables.Store(all)
+	m.noteNeighborsLocked()
 	closing := m.closing
 	m.mu.Unlock()
 	m.cfg.Relay.endpoint.RoutesChanged()

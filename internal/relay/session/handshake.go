@@ -133,7 +133,7 @@ func (s *Session) receiveHandshake(now time.Time, f forward.Frame) Verdict {
 	h := &s.handshake
 	if s.state != stateHandshake {
 		if s.state == stateOpen && !s.client {
-			s.acknowledge(now) // The client may have missed the first acknowledgement.
+			s.acknowledgeAgain(now, &f) // The client may have missed the first acknowledgement.
 		}
 		return Repeated
 	}

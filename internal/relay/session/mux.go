@@ -255,17 +255,23 @@ func (s *Session) pump(now time.Time) {
 		if plain == nil {
 			return
 		}
-		f := s.frame(forward.Data, s.out.next())
-		s.keys.sealData.seal(&f, plain)
-		if len(s.out.frames) == 0 {
-			s.progress = now
-		}
-		s.out.add(now, f)
-		s.emit(f)
-		s.stats.Sent++
-		if s.resendAt.IsZero() {
-			s.restart(now)
-		}
+		s.sendData(now, plain)
+		s.probeAt = now.Add(s.cfg.Silence)
+	}
+}
+
+// sendData sends a Data frame with a plaintext that has room for the tag.
+func (s *Session) sendData(now time.Time, plain []byte) {
+	f := s.frame(forward.Data, s.out.next())
+	s.keys.sealData.seal(&f, plain)
+	if len(s.out.frames) == 0 {
+		s.progress = now
+	}
+	s.out.add(now, f)
+	s.emit(f)
+	s.stats.Sent++
+	if s.resendAt.IsZero() {
+		s.restart(now)
 	}
 }
 

@@ -123,12 +123,15 @@ type Session struct {
 
 	timer    timer
 	attempt  uint8
-	losses   int // since the last change of attempt
+	losses   int   // since the last change of attempt
+	detour   uint8 // Attempt of Ack frames
+	repeated uint8 // Attempt of the last Data frame that had arrived before
 	started  time.Time
 	progress time.Time // of the last acknowledgement, or of the first frame in flight
 	resendAt time.Time // zero if nothing is in flight
 	probing  bool      // resendAt follows a change of the routes
 	ackAt    time.Time // zero if no acknowledgement is due
+	probeAt  time.Time // when a frame without items is sent, since no other was sent or received; zero after it
 	finishAt time.Time // of a session that has ended
 
 	mux   mux
@@ -146,7 +149,7 @@ func start(now time.Time, cfg Config, client bool) (*Session, error) {
 	if cfg.Silence == 0 {
 		cfg.Silence = DefaultSilence
 	}
-	s := &Session{cfg: cfg, client: client, attempt: cfg.Attempt, started: now, progress: now}
+	s := &Session{cfg: cfg, client: client, attempt: cfg.Attempt, detour: cfg.Attempt, started: now, progress: now}
 	s.mux.init()
 	return s, s.begin(now)
 }
@@ -252,7 +255,7 @@ func (s *Session) receiveData(now time.Time, f forward.Frame) Verdict {
 	}
 	if v := s.in.wants(&f); v != Accepted {
 		if v == Repeated {
-			s.acknowledge(now) // The last acknowledgement may be lost.
+			s.acknowledgeAgain(now, &f)
 		}
 		return v
 	}
@@ -267,6 +270,9 @@ func (s *Session) receiveData(now time.Time, f forward.Frame) Verdict {
 		p, ok := s.in.take()
 		if !ok {
 			break
+		}
+		if len(p) > 0 {
+			s.probeAt = now.Add(s.cfg.Silence)
 		}
 		s.handle(now, p)
 	}
@@ -283,11 +289,22 @@ func (s *Session) receiveData(now time.Time, f forward.Frame) Verdict {
 // acknowledge sends an Ack frame.
 func (s *Session) acknowledge(now time.Time) {
 	f := s.frame(forward.Ack, s.acked)
+	f.Attempt = s.detour
 	s.acked++
 	a := s.in.acks()
 	s.keys.sealAck.seal(&f, a.append(make([]byte, 0, acksSize+tagSize)))
 	s.emit(f)
 	s.unread, s.ackAt = 0, time.Time{}
+}
+
+// acknowledgeAgain acknowledges a frame that had arrived before: the acknowledgements may be lost. When the peer tries another path, they take
+// another one as well.
+func (s *Session) acknowledgeAgain(now time.Time, f *forward.Frame) {
+	if f.Attempt != s.repeated {
+		s.repeated = f.Attempt
+		s.detour++
+	}
+	s.acknowledge(now)
 }
 
 // receiveAck handles an Ack frame. Older ones than the last contain nothing new.
@@ -363,6 +380,9 @@ func (s *Session) Deadline() (at time.Time) {
 	if s.state == stateHandshake {
 		earlier(s.started.Add(handshakeLimit))
 	}
+	if s.state == stateOpen {
+		earlier(s.probeAt)
+	}
 	if !s.resendAt.IsZero() {
 		earlier(s.progress.Add(s.cfg.Silence))
 	}
@@ -392,6 +412,9 @@ func (s *Session) Tick(now time.Time) {
 	if due(s.resendAt) {
 		s.timeOut(now)
 	}
+	if s.state == stateOpen && due(s.probeAt) {
+		s.probe(now)
+	}
 }
 
 // timeOut sends the oldest frames again, over another path unless the routes have changed.
@@ -407,6 +430,15 @@ func (s *Session) timeOut(now time.Time) {
 		s.stats.Resent++
 	}
 	s.restart(now)
+}
+
+// probe makes sure that the peer has not ended a session that is idle: its end may be lost, if no path worked for closeLimit. A session is
+// probed once after its last item.
+func (s *Session) probe(now time.Time) {
+	s.probeAt = time.Time{}
+	if len(s.out.frames) == 0 {
+		s.sendData(now, make([]byte, 0, tagSize))
+	}
 }
 
 // Close ends the session on both sides and discards the bytes in its pipes. The first end decides.

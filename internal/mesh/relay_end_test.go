@@ -1,0 +1,121 @@
+package mesh
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/relay/forward"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+// swapped returns the next view: two nodes have changed places.
+func (w *world) swapped(i, j int) membership.View {
+	next := membership.View{Epoch: w.view.Epoch + 1, Nodes: slices.Clone(w.view.Nodes)}
+	next.Nodes[i], next.Nodes[j] = next.Nodes[j], next.Nodes[i]
+	return next
+}
+
+// TestLostEndOverRelays: a node closes an idle connection through relays, and its last frames do not arrive at its peer. When the
+// node dials the peer again, the peer ends the old connection on its side.
+func TestLostEndOverRelays(t *testing.T) {
+	sparse(t, "k-regular:2", 6, func(w *world) {
+		var mu sync.Mutex
+		var session uint64 // of rank 0 and rank 2
+		drops := false
+		w.addRelays(6, func(int) Tamper {
+			return func(_ membership.NodeID, f forward.Frame) []forward.Frame {
+				mu.Lock()
+				defer mu.Unlock()
+				if f.Source != idOf(0) || f.Destination != idOf(2) || f.Kind != forward.Data {
+					return []forward.Frame{f}
+				}
+				if session == 0 {
+					session = f.Session
+				}
+				if drops && f.Session == session {
+					return nil
+				}
+				return []forward.Frame{f}
+			}
+		})
+		w.form()
+		if err := w.exchange(0, 2); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if !w.linkOf(0, 2).Detach() {
+			t.Fatal("the link is not idle")
+		}
+		time.Sleep(3 * delay) // The goodbyes have arrived at rank 2, and its own have not arrived at rank 0.
+		mu.Lock()
+		drops = true
+		mu.Unlock()
+		time.Sleep(timeout + interval)
+		if !w.linkOf(0, 2).IsPending() || w.linkOf(2, 0).IsPending() {
+			t.Fatal("rank 2 knows the end of the connection, or rank 0 does not")
+		}
+		began := time.Now()
+		if err := w.exchange(0, 2); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the next connection has been made after %v", took)
+		}
+		w.wantNoFailures()
+	})
+}
+
+// TestFormerNeighborIsDialedOverRelays: the connection of two neighbors breaks, and they cannot dial each other for the time of a dial to a
+// neighbor. Shortly before its end they become nodes that are no neighbors: they get the time of a dial over relays.
+func TestFormerNeighborIsDialedOverRelays(t *testing.T) {
+	relayed(t, "k-regular:2", 6, func(w *world) {
+		w.form()
+		w.network.SetLink(w.host(0), w.host(1), sim.Link{Down: true})
+		w.cut(0, 1)
+		time.Sleep(redialMaxTime - 4*delay)
+		for _, m := range w.meshes {
+			w.adopt(m, w.swapped(1, 2))
+		}
+		if err := w.exchange(0, 1); err != nil {
+			t.Error(err)
+		}
+		w.wantNoFailures()
+	})
+}
+
+// TestNewNeighborsThatWait: two ranks wait for messages of each other over relays. They become neighbors, and get a connection of their own
+// while they wait.
+func TestNewNeighborsThatWait(t *testing.T) {
+	relayed(t, "k-regular:2", 6, func(w *world) {
+		w.form()
+		if err := w.exchange(0, 2); err != nil {
+			t.Fatal(err)
+		}
+		var receive sync.WaitGroup
+		for from, to := range map[int]int{0: 2, 2: 0} {
+			receive.Go(func() {
+				if _, err := recvOn(w.Context(), w.comms[to], make([]byte, 8), 1, from, 9); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(interval)
+		for _, m := range w.meshes {
+			w.adopt(m, w.swapped(1, 2))
+		}
+		time.Sleep(interval)
+		if !w.isDirect(0, 2) || !w.isDirect(2, 0) {
+			t.Error("the new neighbors have no connection of their own")
+		}
+		for from, to := range map[int]int{0: 2, 2: 0} {
+			if err := sendOn(w.Context(), w.comms[from], []byte("hello"), 1, to, 9); err != nil {
+				t.Error(err)
+			}
+		}
+		receive.Wait()
+		w.wantNoFailures()
+	})
+}
