@@ -1,0 +1,70 @@
+package cost
+
+import "github.com/nexar-go/nexar/internal/plan"
+
+// firstCalls is the number of calls over which the model spreads the first use of links. Applications that measure microseconds make
+// more calls of a collective, and those that make few calls wait for other things.
+const firstCalls = 4000
+
+// firstPart is the part of the time of a call that the first use of links takes in the model, if it takes any. A smaller share is
+// within the error of the model, and must not decide between two plans that the model predicts alike. A larger one would
+// choose plans that are noticeably slower in all later calls.
+const firstPart = 0.03
+
+// Linked returns the ranks that a rank is linked to before the first call of a communicator. Duplicates do not matter. All
+// ranks must get the same result for a rank. So it depends on the communicator alone: the links that exist at the time of a call
+// depend on earlier calls and on failures, and a rank does not know those of others.
+type Linked func(rank int) []int
+
+// Linked makes the Tuner count the links that a plan needs beyond those of l, and returns it. It must be called before
+// the first choice. By default, all ranks are linked. It has no effect with [Tuner.Over]: on a sparse topology no rank makes links
+// but those to its neighbors.
+func (t *Tuner) Linked(l Linked) *Tuner {
+	t.linked = l
+	return t
+}
+
+// firstUse returns the time that the first use of links adds to a call of an algorithm, which takes the given time with links. A
+// handshake is work of processors, so those of the busiest rank follow each other.
+func (t *Tuner) firstUse(i int, a plan.Algorithm, n Need, seconds float64) float64 {
+	if t.linked == nil || t.hops != nil || t.handshake == 0 {
+		return 0
+	}
+	key := figureKey{n.Collective, i, n.Size}
+	links, ok := t.newLinks[key]
+	if !ok {
+		links = t.countNewLinks(a, n.Size)
+		if t.newLinks == nil {
+			t.newLinks = make(map[figureKey]int)
+		}
+		t.newLinks[key] = links
+	}
+	part := float64(seconds * firstPart)
+	if float64(links)*t.handshake < float64(part*firstCalls) {
+		return 0
+	}
+	return part
+}
+
+// countNewLinks returns the number of links that a plan needs beyond those of t.linked, of the busiest of a few ranks. Ranks on
+// one of t.hosts share memory, and need none.
+func (t *Tuner) countNewLinks(a plan.Algorithm, size int) (most int) {
+	linkedTo := make([]int, size) // the last of the ranks below that has or needs a link to each rank, plus 1
+	for _, rank := range few(size) {
+		for _, peer := range t.linked(rank) {
+			linkedTo[peer] = rank + 1
+		}
+		links := 0
+		for peer := range a.Plan(rank, size, 0).Peers {
+			if linkedTo[peer] == rank+1 {
+				continue
+			}
+			linkedTo[peer] = rank + 1
+			if t.hosts.Size() == 0 || !t.hosts.Same(rank, peer) {
+				links++
+			}
+		}
+		most = max(most, links)
+	}
+	return most
+}
