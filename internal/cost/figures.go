@@ -69,7 +69,7 @@ func sampled(size int) []int {
 	return everyRank(size)
 }
 
-// few returns some ranks: the first ones, which are roots and leaders and have the most work in many plans, one in the middle, and the last.
+// few returns some ranks: the first ones, since roots and leaders have the most work in many plans, one in the middle, and the last.
 func few(size int) []int {
 	if size <= 5 {
 		return everyRank(size)

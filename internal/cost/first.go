@@ -2,13 +2,13 @@ package cost
 
 import "github.com/nexar-go/nexar/internal/plan"
 
-// firstCalls is the number of calls over which the model spreads the first use of links. Applications that measure microseconds make
-// more calls of a collective, and those that make few calls wait for other things.
+// firstCalls is the number of calls over which the model spreads the first use of links. A program with fewer calls on a communicator
+// spends little time in them, and one with many more gains nothing from fewer links.
 const firstCalls = 4000
 
-// firstPart is the part of the time of a call that the first use of links takes in the model, if it takes any. A smaller share is
-// within the error of the model, and must not decide between two plans that the model predicts alike. A larger one would
-// choose plans that are noticeably slower in all later calls.
+// firstPart is the part of the time of a call that the first use of links adds in the model. A smaller share counts as nothing: it is
+// within the error of the model, and must not decide between two plans with equal predictions. A larger share counts as
+// firstPart: it would select plans that are noticeably slower in all later calls.
 const firstPart = 0.03
 
 // Linked returns the ranks that a rank is linked to before the first call of a communicator. Duplicates do not matter. All
@@ -24,7 +24,7 @@ func (t *Tuner) Linked(l Linked) *Tuner {
 	return t
 }
 
-// firstUse returns the time that the first use of links adds to a call of an algorithm, which takes the given time with links. A
+// firstUse returns the part of a call that the first use of links adds. seconds is the time of the call over existing links. A
 // handshake is work of processors, so those of the busiest rank follow each other.
 func (t *Tuner) firstUse(i int, a plan.Algorithm, n Need, seconds float64) float64 {
 	if t.linked == nil || t.hops != nil || t.handshake == 0 {

@@ -387,8 +387,8 @@ func (cfg *Config) demand() uint8 {
 	return 0
 }
 
-// linked returns the function that returns the ranks that a rank is linked to after the negotiation: those of its watches, and those
-// with which it negotiates. demand is the maximum over all ranks; if no node links itself on demand, all are linked, and linked returns nil.
+// linked returns the links of the ranks after the negotiation: those of watches, and those of the negotiation itself. demand is
+// the maximum over all ranks. If it is 0 all ranks are linked, and linked returns nil.
 func (cfg *Config) linked(demand uint8) cost.Linked {
 	if demand == 0 || cfg.Watches == nil || cfg.Hops != nil {
 		return nil
