@@ -6,10 +6,14 @@ import "github.com/nexar-go/nexar/internal/plan"
 // spends little time in them, and one with many more gains nothing from fewer links.
 const firstCalls = 4000
 
-// firstPart is the part of the time of a call that the first use of links adds in the model. A smaller share counts as nothing: it is
-// within the error of the model, and must not decide between two plans with equal predictions. A larger share counts as
-// firstPart: it would select plans that are noticeably slower in all later calls.
-const firstPart = 0.03
+const (
+	// firstLeast is the least share of a call in the first use of links that counts in the model. A smaller one must not decide
+	// between plans with equal predictions, since the model is less exact than that.
+	firstLeast = 0.03
+	// firstPart is the part of the time of a call that the first use adds if it counts. So no call is predicted to take longer
+	// than that for the sake of links that are made once.
+	firstPart = 0.01
+)
 
 // Linked returns the ranks that a rank is linked to before the first call of a communicator. Duplicates do not matter. All
 // ranks must get the same result for a rank. So it depends on the communicator alone: the links that exist at the time of a call
@@ -39,11 +43,10 @@ func (t *Tuner) firstUse(i int, a plan.Algorithm, n Need, seconds float64) float
 		}
 		t.newLinks[key] = links
 	}
-	part := float64(seconds * firstPart)
-	if float64(links)*t.handshake < float64(part*firstCalls) {
+	if float64(links)*t.handshake < float64(seconds*firstLeast)*firstCalls {
 		return 0
 	}
-	return part
+	return float64(seconds * firstPart)
 }
 
 // countNewLinks returns the number of links that a plan needs beyond those of t.linked, of the busiest of a few ranks. Ranks on

@@ -30,20 +30,20 @@ func noLinks(int) []int { return nil }
 // TestFirstUseOfLinks: a gather in which the root receives from each other rank is as fast as one over a tree. The first
 // use of the links decides, unless all ranks are linked, the topology is sparse, or links need no handshake.
 func TestFirstUseOfLinks(t *testing.T) {
-	const size = 34
-	need := Need{Collective: plan.Gather, Size: size, Bytes: 256 << 10, Blocks: true}
+	const size = 46
+	need := Need{Collective: plan.Gather, Size: size, Bytes: 32 << 10, Blocks: true}
 	near := func(int, int) int { return 1 }
-	free := TCP(false)
+	free := QUIC()
 	free.Handshake = 0
 	all := func(int) (ranks []int) { return everyRank(size) }
 	for name, test := range map[string]struct {
 		tuner *Tuner
 		want  string
 	}{
-		"watches":      {New(TCP(false)).Linked(watchLinks(size)), "binomial"},
-		"all linked":   {New(TCP(false)).Linked(all), "direct"},
-		"eager":        {New(TCP(false)).Linked(nil), "direct"},
-		"sparse":       {New(TCP(false)).Over(near).Linked(watchLinks(size)), "direct"},
+		"watches":      {New(QUIC()).Linked(watchLinks(size)), "binomial"},
+		"all linked":   {New(QUIC()).Linked(all), "direct"},
+		"eager":        {New(QUIC()).Linked(nil), "direct"},
+		"sparse":       {New(QUIC()).Over(near).Linked(watchLinks(size)), "direct"},
 		"no handshake": {New(free).Linked(watchLinks(size)), "direct"},
 	} {
 		if got := test.tuner.Choose(need).Algorithm.Name; got != test.want {
@@ -85,7 +85,7 @@ func TestFirstUseIsFree(t *testing.T) {
 func TestFirstUseIsBounded(t *testing.T) {
 	changed := 0
 	for _, net := range []Network{TCP(false), TCP(true), QUIC()} {
-		for _, size := range []int{2, 4, 8, 13, 24, 32, 41, 66, 100, 128, 192, 256} {
+		for _, size := range []int{2, 4, 8, 13, 24, 32, 46, 66, 100, 128, 192, 256} {
 			for _, crowd := range []uint8{1, Crowd(size, 2)} {
 				without, with := New(net).Crowded(crowd), New(net).Crowded(crowd).Linked(watchLinks(size))
 				for _, n := range needs(size) {
