@@ -236,7 +236,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		defer trial.Close()
 	}
 	c.reached, err = negotiate.Run(ctx, negotiate.Config{
-		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(hosts, paths), Hops: hops, Distances: distances, Known: v.known, Selector: c.Selector,
+		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(hosts, paths), Hops: hops, Distances: distances, Watches: v.mesh.WatchesAmong(v.View, ranks), OnDemand: v.mesh.LinksOnDemand(), Known: v.known, Selector: c.Selector,
 		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Detached: v.mesh.Detached(), Log: v.log,
 		Pool: negotiationPool(),
 	})

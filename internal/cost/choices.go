@@ -49,7 +49,9 @@ func (t *Tuner) ChoiceWith(n Need, index, channels int) (c Choice, ok bool) {
 	if channels > 0 {
 		c.Channels = channels
 	}
-	return t.exactly(c, n), true
+	c = t.exactly(c, n)
+	c.Seconds += t.firstUse(index, a, n, c.Seconds)
+	return c, true
 }
 
 // Allows reports whether an algorithm supports the number of ranks and the requirements of n.

@@ -64,8 +64,20 @@ func samples(a plan.Algorithm, size, root int) (plans []plan.Plan) {
 // sampled returns the ranks of the plans that samples returns.
 func sampled(size int) []int {
 	if size > depthSizeMax {
-		return []int{0, 1, 2, size / 2, size - 1}
+		return few(size)
 	}
+	return everyRank(size)
+}
+
+// few returns some ranks: the first ones, since roots and leaders have the most work in many plans, one in the middle, and the last.
+func few(size int) []int {
+	if size <= 5 {
+		return everyRank(size)
+	}
+	return []int{0, 1, 2, size / 2, size - 1}
+}
+
+func everyRank(size int) []int {
 	ranks := make([]int, size)
 	for rank := range ranks {
 		ranks[rank] = rank

@@ -24,7 +24,9 @@ type hostTuner struct {
 // them.
 func NewOnHosts(within, between Network, h plan.Hosts) *Tuner {
 	on := &hostTuner{nets: [...]Network{near: within, far: between}, hosts: h, figures: make(map[figureKey]hostFigures)}
-	return &Tuner{hosts: h, together: h.Count() < h.Size(), best: on.cheapest, exactly: on.exact, chosen: make(map[Need]Choice)}
+	return &Tuner{
+		handshake: between.Handshake, hosts: h, together: h.Count() < h.Size(), best: on.cheapest, exactly: on.exact, chosen: make(map[Need]Choice),
+	}
 }
 
 // hostFigures are the costs of the plans of all ranks, for a vector of one byte.
@@ -119,8 +121,7 @@ func (t *hostTuner) measure(c plan.Collective, i int, a plan.Algorithm) hostFigu
 	f := hostFigures{single: true}
 	spans := figures{single: true}
 	if size > depthSizeMax {
-		ranks := [...]int{0, 1, 2, size / 2, size - 1}
-		for _, rank := range ranks {
+		for _, rank := range few(size) {
 			f.add(t.hosts, rank, a.Plan(rank, size, 0), &spans)
 		}
 		f.rows = t.rowsBeyond(c, i)

@@ -22,12 +22,8 @@ func TestPeersOfPlans(t *testing.T) {
 				if a.Name == "direct" || a.Name == "pairwise" {
 					continue
 				}
-				for _, round := range a.Plan(rank, n, 0).Rounds {
-					for i := range round {
-						if peer := round[i].Peer; peer >= 0 && peer != rank {
-							peers[peer] = true
-						}
-					}
+				for peer := range a.Plan(rank, n, 0).Peers {
+					peers[peer] = true
 				}
 			}
 			if len(peers) > limit || len(peers) < limit/3 {

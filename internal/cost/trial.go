@@ -48,6 +48,7 @@ const ordinary = 5
 func (l Links) as(n Network) Network {
 	if l.Work > 0 {
 		n.Latency, n.Message, n.Granted, n.Grant = n.Latency*l.Work, n.Message*l.Work, n.Granted*l.Work, n.Grant*l.Work
+		n.Handshake *= l.Work
 	}
 	if l.Byte > 0 {
 		n.Byte, n.Bulk = n.Byte*l.Byte, n.Bulk*l.Byte

@@ -33,6 +33,8 @@ type Network struct {
 	Bulk    float64 // per byte moved in long ones
 	Granted float64 // latency of a long one, beyond that of its bytes
 	Grant   float64 // overhead of a long one
+
+	Handshake float64 // of the first use of a link, beyond that of a later one; 0 if ranks are linked in any case
 }
 
 // eager is the longest message, in bytes, that links send without a grant.
@@ -59,7 +61,7 @@ func Pipes() Network {
 func QUIC() Network {
 	return Network{
 		Latency: 35e-6, Message: 6e-6, Byte: 1.6e-9, Reduce: 0.1e-9, Copy: 0.1e-9,
-		Eager: eager, Bulk: 1.6e-9, Granted: 35e-6, Grant: 30e-6,
+		Eager: eager, Bulk: 1.6e-9, Granted: 35e-6, Grant: 30e-6, Handshake: 1.4e-3,
 	}
 }
 
@@ -67,9 +69,10 @@ func QUIC() Network {
 func TCP(encrypted bool) Network {
 	n := Network{
 		Latency: 5e-6, Message: 8e-6, Byte: 0.3e-9, Reduce: 0.1e-9, Copy: 0.1e-9,
-		Eager: eager, Bulk: 0.2e-9, Granted: 10e-6, Grant: 25e-6,
+		Eager: eager, Bulk: 0.2e-9, Granted: 10e-6, Grant: 25e-6, Handshake: 2.5e-3,
 	}
 	if encrypted {
+		n.Handshake = 2.9e-3
 		n.Latency, n.Message, n.Byte, n.Bulk = 8e-6, 15e-6, 1.1e-9, 0.9e-9
 	}
 	return n
@@ -81,7 +84,7 @@ type Choice struct {
 	Index     int
 	Algorithm plan.Algorithm
 	Channels  int
-	// Seconds is the predicted time.
+	// Seconds is the predicted time, with a share of the first use of links.
 	Seconds float64
 }
 
@@ -107,6 +110,9 @@ type Tuner struct {
 	net   Network
 	hosts plan.Hosts
 	hops  Hops
+	// linked and handshake determine the time of the first use of links.
+	linked    Linked
+	handshake float64
 	// together says that some ranks share a host, so that algorithms for ranks apart are not chosen.
 	together bool
 	// crowd is the number of ranks that share a processor; see Crowded.
@@ -126,11 +132,13 @@ type Tuner struct {
 	distances map[figureKey]distance
 	// shares has the work of all ranks together if processors are crowded.
 	shares map[figureKey]share
+	// newLinks has the number of links that an algorithm needs beyond those of linked.
+	newLinks map[figureKey]int
 }
 
 // New returns a Tuner for ranks in one Network.
 func New(net Network) *Tuner {
-	t := &Tuner{net: net, chosen: make(map[Need]Choice), figures: make(map[figureKey]figures)}
+	t := &Tuner{net: net, handshake: net.Handshake, chosen: make(map[Need]Choice), figures: make(map[figureKey]figures)}
 	t.best, t.exactly, t.least = t.cheapest, t.exact, t.leastTime
 	return t
 }
@@ -151,7 +159,11 @@ func (t *Tuner) Choose(n Need) Choice {
 			continue
 		}
 		c, ok := t.best(i, algorithms[i], n)
-		if ok && (best.Channels == 0 || c.better(best)) {
+		if !ok || best.Channels > 0 && c.Seconds > best.Seconds {
+			continue
+		}
+		c.Seconds += t.firstUse(i, algorithms[i], n, c.Seconds)
+		if best.Channels == 0 || c.better(best) {
 			best = c
 		}
 	}

@@ -39,6 +39,19 @@ func (g WatchGraph) Ranks(v View, rank int) []int {
 	return append(Watched(v, rank, g.Count), Watchers(v, rank, g.Count)...)
 }
 
+// Among returns the function that returns the ranks that a rank watches, and those that watch it, in a part of a view. The part has the given
+// ranks of the view in this order, and other ranks are left out.
+func (g WatchGraph) Among(v View, part []int) func(rank int) []int {
+	return func(rank int) (ranks []int) {
+		for _, r := range g.Ranks(v, part[rank]) {
+			if i := slices.Index(part, r); i >= 0 {
+				ranks = append(ranks, i)
+			}
+		}
+		return ranks
+	}
+}
+
 // Connects reports whether one of two ranks of a view watches the other.
 func (g WatchGraph) Connects(v View, a, b int) bool {
 	if !g.Topology.IsFull() {

@@ -44,6 +44,28 @@ func TestWatchGraph(t *testing.T) {
 	}
 }
 
+// TestWatchesAmong: in a part of a view those ranks watch each other that do so in the view.
+func TestWatchesAmong(t *testing.T) {
+	v := View{Nodes: nodes(40)}
+	for name, part := range map[string][]int{"all": everyRank(40), "some in another order": {39, 3, 7, 2, 0, 8, 20, 4}, "one": {5}} {
+		among := WatchGraph{}.Among(v, part)
+		for a := range part {
+			for b := range part {
+				if got, want := slices.Contains(among(a), b), (WatchGraph{}).Connects(v, part[a], part[b]); got != want {
+					t.Errorf("%s: ranks %d and %d: %v, want %v", name, a, b, got, want)
+				}
+			}
+		}
+	}
+}
+
+func everyRank(n int) (ranks []int) {
+	for rank := range n {
+		ranks = append(ranks, rank)
+	}
+	return ranks
+}
+
 // TestSparseCandidateNeedsNeighbors: a candidate enters when all its neighbors, and nobody else, confirm
 // their links to it.
 func TestSparseCandidateNeedsNeighbors(t *testing.T) {

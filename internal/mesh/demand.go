@@ -127,6 +127,9 @@ func (m *Mesh) dialWanted() {
 	}
 }
 
+// LinksOnDemand reports whether this node links itself to others only when something needs it, apart from watches: see Config.OnDemand.
+func (m *Mesh) LinksOnDemand() bool { return m.cfg.OnDemand }
+
 // dialOnDemand dials a peer until its link has a connection, from this node or from the peer. If
 // the peer cannot be reached for some time, its link fails with a reason that names its addresses.
 func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {

@@ -28,6 +28,11 @@ func (m *Mesh) watches() int { return cmp.Or(m.cfg.Watches, WatchedMax) }
 // topology: see [membership.WatchDistances].
 func (m *Mesh) WatchDistances(n int) []int { return membership.WatchDistances(n, m.watches()) }
 
+// WatchesAmong returns the watches among some ranks of a view: see [membership.WatchGraph.Among].
+func (m *Mesh) WatchesAmong(v membership.View, ranks []int) func(rank int) []int {
+	return m.watchGraph().Among(v, ranks)
+}
+
 // Watches reports whether this node watches the named peer or is watched by it, in the adopted or in the newest view. Each node may have
 // adopted a view before the other. A node that is not in the view counts as watched.
 func (m *Mesh) Watches(peer string) bool {

@@ -64,6 +64,10 @@ type Config struct {
 	// Distances are those of ranks that watch each other, in ascending order and from 1 on. Ranks of a large
 	// communicator negotiate over a tree of these distances. Nil means none.
 	Distances []int
+	// Watches returns the ranks that a rank watches, and those that watch it. It is the same on all ranks.
+	Watches func(rank int) []int
+	// OnDemand says that this node links itself to others only when something needs it.
+	OnDemand bool
 	// Known is the result of an earlier negotiation among more ranks. It is the same on all of
 	// them, and zero on ranks that took no part.
 	Known LinkModel
@@ -140,7 +144,7 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	n := negotiator{comm: cfg.Control, selector: selector.New(cfg.Rank, size, cfg.Pool, cfg.tuner()), timeout: cfg.Timeout}
 	cfg.Allocator.Forget(cfg.Detached)
 	nodes := nodesOf(cfg.Comm.Links())
-	values := append(cfg.Classes.Ballot(), cost.Scarcity(shmexec.Processors()), cfg.level(), cfg.crowd())
+	values := append(cfg.Classes.Ballot(), cost.Scarcity(shmexec.Processors()), cfg.level(), cfg.crowd(), cfg.demand())
 	beforeParts := len(values)
 	values = append(values, cfg.Allocator.Votes(nodes)...)
 	known := len(values)
@@ -152,7 +156,7 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	if err := n.maximum(ctx, values); err != nil {
 		return r, cfg.failed(ctx, err)
 	}
-	classes, scarcity, level, crowd, parts := cost.CountClasses(values), values[3], values[4], values[5], values[beforeParts:known]
+	classes, scarcity, level, crowd, demand, parts := cost.CountClasses(values), values[3], values[4], values[5], values[6], values[beforeParts:known]
 	r.Known = decodeLinkModel(values[known:])
 	r.Links.Class = classes.Far
 	switch {
@@ -163,12 +167,12 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 			return r, cfg.failed(ctx, err)
 		}
 	}
-	useClasses := func(classes cost.PathClasses) {
+	useClasses := func(classes cost.PathClasses, linked cost.Linked) {
 		if tuner := classes.Tuner(cfg.Hosts, r.Links.Costs, cfg.Hops); tuner != nil {
-			cfg.Selector.SetTuner(tuner.Crowded(crowd))
+			cfg.Selector.SetTuner(tuner.Crowded(crowd).Linked(linked))
 		}
 	}
-	useClasses(classes)
+	useClasses(classes, cfg.linked(demand))
 	cfg.Selector.UseHosts(cfg.Hosts)
 	var mem *memory
 	defer func() {
@@ -188,7 +192,7 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 		if mem, classes, err = n.linkedMemory(ctx, cfg); err != nil {
 			return r, cfg.failed(ctx, err)
 		}
-		useClasses(classes)
+		useClasses(classes, nil)
 		if mem == nil {
 			return r, nil
 		}
@@ -373,6 +377,27 @@ func (cfg *Config) tuner() selector.Tuner {
 		return overTree(cfg.Distances)
 	}
 	return fixed(0)
+}
+
+// demand returns 1 if this node links itself to others on demand, or else 0.
+func (cfg *Config) demand() uint8 {
+	if cfg.OnDemand {
+		return 1
+	}
+	return 0
+}
+
+// linked returns the links of the ranks after the negotiation: those of watches, and those of the negotiation itself. demand is
+// the maximum over all ranks. If it is 0 all ranks are linked, and linked returns nil.
+func (cfg *Config) linked(demand uint8) cost.Linked {
+	if demand == 0 || cfg.Watches == nil || cfg.Hops != nil {
+		return nil
+	}
+	size, watches := cfg.Comm.Size(), cfg.Watches
+	over := cfg.tuner().Choose(cost.Need{Collective: plan.AllReduce, Size: size}).Algorithm
+	return func(rank int) []int {
+		return slices.AppendSeq(watches(rank), over.Plan(rank, size, 0).Peers)
+	}
 }
 
 // overTree returns a Tuner for all-reduces over the tree of some distances. A fingerprint has the index of the algorithm

@@ -180,6 +180,7 @@ func (w *world) member(id uint64, nodes []int, rank int, class transport.Class, 
 	}
 	p.Rank, p.Hosts, p.Allocator, p.Pool, p.Log = rank, plan.HostsOf(hosts), &w.allocators[p.node], w.pool, log
 	p.SameProcess, p.Distances = true, w.meshes[p.node].WatchDistances(len(nodes))
+	p.Watches, p.OnDemand = w.meshes[p.node].WatchesAmong(w.view, nodes), w.meshes[p.node].LinksOnDemand()
 	if w.onDemand {
 		w.attach(p, nodes)
 	}

@@ -118,6 +118,17 @@ type Plan struct {
 	Rounds []Round
 }
 
+// Peers yields the peer of each message of the plan, in the order of the moves.
+func (p Plan) Peers(yield func(peer int) bool) {
+	for _, round := range p.Rounds {
+		for i := range round {
+			if m := &round[i]; m.Kind != Copy && m.Kind != Combine && !yield(m.Peer) {
+				return
+			}
+		}
+	}
+}
+
 // TempUsed returns the chunks of Temp that the plan touches: it needs no memory for those
 // before Lo. The span is empty if it needs none.
 func (p Plan) TempUsed() Span {

@@ -24,7 +24,7 @@ import (
 )
 
 // Version is the version of the protocol. Both sides of a connection must have the same.
-const Version = 7
+const Version = 8
 
 // Limits of single fields, in bytes, for encoders and decoders.
 const (
