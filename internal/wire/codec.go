@@ -11,6 +11,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -450,19 +451,44 @@ func (c *codec) nodes(v *[]membership.Node) {
 		node := &(*v)[i]
 		c.id((*[16]byte)(&node.ID))
 		c.addrs(&node.Addrs)
-		c.name(&node.Host, nameBytesMax)
+		repeated(c, &shared.host, &node.Host, func(v *string) { c.name(v, nameBytesMax) })
 		c.name(&node.Name, nameBytesMax)
-		if c.endpoints(&node.Endpoints); !c.encoding {
+		if repeated(c, &shared.endpoints, &node.Endpoints, c.endpoints); !c.encoding {
 			shared.in(node)
 		}
+	}
+}
+
+// A recent field is the last of several nodes that was decoded.
+type recent[V any] struct {
+	value   V
+	encoded []byte
+}
+
+// repeated encodes or decodes a field of a node. If its encoding is that of the last node, it shares the value: most nodes of a
+// host have equal names of the host and equal endpoints.
+func repeated[V any](c *codec, last *recent[V], v *V, field func(*V)) {
+	if c.encoding {
+		field(v)
+		return
+	}
+	if n := len(last.encoded); n > 0 && bytes.HasPrefix(c.b, last.encoded) {
+		*v, c.b = last.value, c.b[n:]
+		return
+	}
+	before := c.b
+	if field(v); c.err == nil {
+		last.value, last.encoded = *v, before[:len(before)-len(c.b)]
 	}
 }
 
 // sharedTexts lets the decoded nodes of a message share equal names of hosts and transports, and equal lists of endpoints. A node of a
 // large world keeps all others in memory.
 type sharedTexts struct {
-	names map[string]string
-	last  []membership.Endpoint // of a node
+	names     map[string]string
+	last      []membership.Endpoint // of a node
+	host      recent[string]
+	endpoints recent[[]membership.Endpoint]
 }
 
 // in replaces texts of a node by equal ones of earlier nodes. No other goroutine knows the node.
@@ -488,7 +514,20 @@ func (s *sharedTexts) name(text string) string {
 
 // printable reports whether a terminal or log shows all characters of s unchanged.
 func printable(s string) bool {
+	if isASCII(s) {
+		return true
+	}
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !isPrint(r) }) < 0
+}
+
+// isASCII reports whether all bytes of s are printable ASCII characters, as in most texts.
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 func isPrint(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }
