@@ -1,6 +1,7 @@
 package handshake
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +11,8 @@ import (
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, stuck, began := NewGate(2), make(chan struct{}), time.Now()
-		writing, most, written := 0, 0, make(chan time.Duration, 10)
+		var writing, most atomic.Int32
+		written := make(chan time.Duration, 10)
 		for range 2 {
 			go g.pass(nil, longFrame, func() error { <-stuck; return nil })
 		}
@@ -20,10 +22,11 @@ func TestGate(t *testing.T) {
 		}
 		for range cap(written) {
 			go g.pass(nil, longFrame, func() error {
-				writing++
-				most = max(most, writing)
+				if n := writing.Add(1); n > most.Load() {
+					most.Store(n)
+				}
 				time.Sleep(time.Millisecond)
-				writing--
+				writing.Add(-1)
 				written <- time.Since(began)
 				return nil
 			})
@@ -32,8 +35,8 @@ func TestGate(t *testing.T) {
 		for range cap(written) {
 			last = <-written
 		}
-		if most > 2 {
-			t.Errorf("%d connections write at the same time, want at most 2", most)
+		if n := most.Load(); n > 2 {
+			t.Errorf("%d connections write at the same time, want at most 2", n)
 		}
 		if want := passMax + 5*time.Millisecond; last != want {
 			t.Errorf("the last frame is written after %v, want %v", last, want)
