@@ -137,7 +137,9 @@ func (c *Comm) Spread(machine []int, processors int) { c.poller.Spread(c.rank, m
 // ranks.
 func (c *Comm) Close() {
 	if after, orderly := c.stop(true); orderly {
-		c.tell(func(l *link.Link) { l.Closed(wire.Closed{Comm: c.id, Seq: after}) })
+		closed := wire.Closed{Comm: c.id, Seq: after}
+		frame := closed.Append(nil)
+		c.tell(func(l *link.Link) { l.Closed(frame) })
 	}
 	c.engine.forget(c)
 }

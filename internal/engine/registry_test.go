@@ -138,7 +138,7 @@ func TestClosedCommunicators(t *testing.T) {
 	p.link.GrantStep(wire.Step{Call: wire.Call{Comm: id, Seq: 1}, Grant: 1})
 	p.link.GrantOffer(wire.OfferGrant{Comm: id, ID: 1, Grant: 1})
 	p.link.OfferMessage(wire.Offer{Comm: id, ID: 5})
-	p.link.Closed(wire.Closed{Comm: id})
+	p.link.Closed((&wire.Closed{Comm: id}).Append(nil))
 	c := e.NewComm(closedKeepMax+200, 0, w.links[0])
 	p.credit(wire.Messages, 1)
 	p.link.SendMessage(wire.Message{Comm: closedKeepMax + 200, Type: byteType}, []byte{1})

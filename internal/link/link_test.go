@@ -249,7 +249,7 @@ func TestFramesKeepTheirOrder(t *testing.T) {
 				p[k] = byte(i)
 			}
 			if i%100 == 99 {
-				a.Closed(wire.Closed{Comm: 1, Seq: uint64(i)})
+				a.Closed((&wire.Closed{Comm: 1, Seq: uint64(i)}).Append(nil))
 			} else if i%7 == 3 || !a.TakeCredit(wire.Messages, len(p)) {
 				a.OfferMessage(wire.Offer{Tag: i})
 			} else {

@@ -58,7 +58,7 @@ func TestPending(t *testing.T) {
 	ha.message = func(m wire.Message, p []byte) { got <- fmt.Sprint("back ", m.Tag) }
 	a, needs := pending(t, ha)
 	b, needsB := pending(t, hb)
-	a.Closed(wire.Closed{Comm: 1, Seq: 5})
+	a.Closed((&wire.Closed{Comm: 1, Seq: 5}).Append(nil))
 	if !a.IsPending() || a.IsNeeded() {
 		t.Error("a notice that a communicator was closed needs a connection")
 	}
@@ -301,7 +301,7 @@ func TestPendingQuiet(t *testing.T) {
 		t.Error("a revocation needs a connection")
 	}
 	for range quietMax {
-		l.Closed(wire.Closed{})
+		l.Closed((&wire.Closed{}).Append(nil))
 	}
 	if len(needs) != 1 {
 		t.Errorf("%d connections are needed, want 1", len(needs))

@@ -129,7 +129,7 @@ func TestBothSidesCountTheSameFrames(t *testing.T) {
 		wire.TypeSegment: func(l *Link) {}, // TestRelease sends segments, and a Bye ends each connection.
 		wire.TypeBye:     func(l *Link) {},
 		wire.TypeByeAck:  func(l *Link) {},
-		wire.TypeClosed:  func(l *Link) { l.Closed(wire.Closed{}) },
+		wire.TypeClosed:  func(l *Link) { l.Closed((&wire.Closed{}).Append(nil)) },
 		wire.TypeReason:  func(l *Link) { l.Reason(wire.Reason{}, "text") },
 		wire.TypeGone:    func(l *Link) { l.Gone(wire.Gone{}) },
 		wire.TypeAsk:     func(l *Link) { l.Ask(wire.Ask{}) },

@@ -112,8 +112,10 @@ func (l *Link) OfferStep(s wire.Step) {
 
 // Closed tells the peer that a communicator was closed. It arrives after all earlier messages
 // and steps.
-// A pending link keeps the frame.
-func (l *Link) Closed(c wire.Closed) { l.postQuiet(c.Append) }
+// A pending link keeps the frame. frame is an encoded [wire.Closed]: a node sends the same one over all its links.
+func (l *Link) Closed(frame []byte) {
+	l.postQuiet(func(b []byte) []byte { return append(b, frame...) })
+}
 
 // replies returns the lane for grants, refusals and credit: the data lane if it is on a second
 // connection, which is faster. A reply there waits only for earlier frames, which the peer

@@ -209,7 +209,7 @@ func (m *Mesh) isMissing(slot int, p *peer) bool {
 	case p.link == nil:
 		return m.isRequired(slot)
 	case p.isPending(), p.onDemand && p.route == nil: // The route follows the connection.
-		return m.isRequired(slot) || slot < m.self && m.isDialed(slot)
+		return m.isRequired(slot) || slot < m.self && !m.cfg.OnDemand && m.isMember(slot) // as in isDialed
 	}
 	return false
 }

@@ -17,14 +17,22 @@ func (m *Mesh) hostPaths(v membership.View) (paths []*Path) {
 	if v.Size() > 1 {
 		paths = make([]*Path, 0, v.Size())
 	}
-	for _, n := range v.Nodes {
+	var last expectedPath
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
 		if n.ID == m.cfg.Self {
 			continue
 		}
-		r, ok := m.expectedRoute(here, n)
+		near := m.isNear(n.ID)
+		if last.isLike(n, near) {
+			paths = append(paths, paths[len(paths)-1])
+			continue
+		}
+		r, ok := m.expectedRoute(here, *n)
 		if !ok || !r.path.isLocal() {
 			return nil
 		}
+		last = expectedPath{node: n, near: near}
 		paths = append(paths, r.path)
 	}
 	return paths

@@ -41,6 +41,11 @@ type Algorithm struct {
 	// vectors without its plans. Over links the cost model has a bound for all algorithms.
 	PerPeer int
 
+	// Alike says that all ranks but the root have like plans, or all but rank 0 in a collective without a root: as many moves of
+	// the same kinds and numbers of chunks in each round. So the plans of two ranks tell the greatest number of messages and chunks
+	// of any rank.
+	Alike bool
+
 	// Fits reports whether the algorithm is suitable for a number of ranks. It would be correct
 	// for any other number, but waste memory or messages.
 	Fits func(size int) bool
@@ -71,7 +76,7 @@ func Algorithms(c Collective) []Algorithm {
 			{Name: "dissemination", Plan: rootless(DisseminationBarrier), Rounds: disseminationBarrier, Fits: always, Uneven: true},
 			{Name: "two-phase", Plan: rootless(TwoPhaseBarrier), Fits: upTo(4), Uneven: true},
 			{Name: "flat", Plan: rootless(FlatBarrier), Single: true, Fits: upTo(64), Uneven: true, Shared: true},
-			{Name: "leader", Plan: rootless(TwoPhaseBarrier), Fits: above(8), Uneven: true, Shared: true},
+			{Name: "leader", Plan: rootless(TwoPhaseBarrier), Fits: above(8), Uneven: true, Shared: true, Alike: true},
 			{Name: "ring", Plan: rootless(RingBarrier), Rounds: ringBarrier, Single: true, Fits: always, Uneven: true},
 			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingBarrier), Rounds: recursiveDoublingBarrier, Fits: always, Uneven: true},
 			{Name: "binomial", Plan: rootless(BinomialBarrier), Fits: above(64), Uneven: true},
@@ -81,7 +86,7 @@ func Algorithms(c Collective) []Algorithm {
 			{Name: "binomial", Plan: BinomialBroadcast, Single: true, Fits: always, Uneven: true},
 			{Name: "chain", Plan: ChainBroadcast, Single: true, Fits: always, Uneven: true},
 			{Name: "scatter-ring", Plan: ScatterRingBroadcast, Fits: always, Uneven: true},
-			{Name: "flat", Plan: FlatBroadcast, Single: true, Fits: always, Uneven: true, Shared: true},
+			{Name: "flat", Plan: FlatBroadcast, Single: true, Fits: always, Uneven: true, Shared: true, Alike: true},
 		}
 	case Gather:
 		return []Algorithm{
@@ -94,7 +99,7 @@ func Algorithms(c Collective) []Algorithm {
 			{Name: "direct", Plan: rootless(DirectAllGather), Single: true, PerPeer: 1, Fits: always, Uneven: true},
 			{Name: "ring", Plan: rootless(RingAllGather), Rounds: ringAllGather, Single: true, Fits: always, Uneven: true},
 			{Name: "halving", Plan: rootless(HalvingAllGather), Rounds: halvingAllGather, Fits: always, Uneven: true},
-			{Name: "leader", Plan: rootless(LeaderAllGather), Fits: above(8), Uneven: true, Shared: true},
+			{Name: "leader", Plan: rootless(LeaderAllGather), Fits: above(8), Uneven: true, Shared: true, Alike: true},
 			{Name: "pat", Plan: rootless(PATAllGather), Rounds: patAllGather, Fits: always, Placed: true},
 		}
 	case Scatter:
@@ -121,7 +126,7 @@ func reductions(c Collective) []Algorithm {
 			{Name: "rabenseifner", Plan: RabenseifnerReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
 			{Name: "chain", Plan: ChainReduce, Single: true, Fits: always, Uneven: true},
 			{Name: "staged", Plan: StagedReduce, Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
-			{Name: "flat", Plan: FlatReduce, Single: true, Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "flat", Plan: FlatReduce, Single: true, Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true, Alike: true},
 		}
 	case AllReduce:
 		return []Algorithm{
@@ -133,7 +138,7 @@ func reductions(c Collective) []Algorithm {
 			{Name: "circulant", Plan: rootless(CirculantAllReduce), Rounds: circulantAllReduce, Fits: always, Uneven: true},
 			{Name: "ring", Plan: rootless(RingAllReduce), Rounds: ringAllReduce, Single: true, Fits: always, Uneven: true},
 			{Name: "staged", Plan: rootless(StagedAllReduce), Single: true, PerPeer: 2, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
-			{Name: "leader", Plan: rootless(LeaderAllReduce), Single: true, Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "leader", Plan: rootless(LeaderAllReduce), Single: true, Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true, Alike: true},
 			{Name: "recursive-multiplying", Plan: rootless(RecursiveMultiplyingAllReduce), Rounds: recursiveMultiplyingAllReduce, Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Apart: true},
 			{Name: "swing-1d", Plan: rootless(SwingAllReduce(1)), Rounds: swingAllReduce(1), Fits: above(3), Uneven: true, Placed: true},
 			{Name: "swing-2d", Plan: rootless(SwingAllReduce(2)), Rounds: swingAllReduce(2), Fits: above(3), Uneven: true, Placed: true},
@@ -148,7 +153,7 @@ func reductions(c Collective) []Algorithm {
 			{Name: "direct", Plan: rootless(DirectReduceScatter), Single: true, PerPeer: 1, Fits: always, Uneven: true},
 			{Name: "ring", Plan: rootless(RingReduceScatter), Rounds: ringReduceScatter, Single: true, Fits: always, Uneven: true},
 			{Name: "staged", Plan: rootless(StagedReduceScatter), Single: true, PerPeer: 1, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
-			{Name: "leader", Plan: rootless(LeaderReduceScatter), Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true},
+			{Name: "leader", Plan: rootless(LeaderReduceScatter), Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true, Alike: true},
 			{Name: "pat", Plan: rootless(PATReduceScatter), Rounds: patReduceScatter, Fits: always, Placed: true},
 		}
 	case Scan:

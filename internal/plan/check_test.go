@@ -80,6 +80,32 @@ func checkAlgorithm(t *testing.T, c Collective, a Algorithm, size, root int) {
 	if a.Single && !single(plans) {
 		t.Fatalf("size %d, root %d: a span has several chunks", size, root)
 	}
+	if rank := unlike(plans, root); a.Alike && rank >= 0 {
+		t.Fatalf("size %d, root %d: the plan of rank %d is not like the others", size, root, rank)
+	}
+}
+
+// unlike returns a rank other than root with a plan unlike those of the others, or -1. Root is 0 in a collective without a root.
+func unlike(plans []Plan, root int) int {
+	var like []Round
+	for rank, p := range plans {
+		if rank == root {
+			continue
+		}
+		form := make([]Round, len(p.Rounds))
+		for i, round := range p.Rounds {
+			for _, m := range round {
+				form[i] = append(form[i], Move{Kind: m.Kind, Dst: span(m.Dst.Buf, 0, m.Dst.Len()), A: span(m.A.Buf, 0, m.A.Len()), B: span(m.B.Buf, 0, m.B.Len())})
+			}
+		}
+		if like == nil {
+			like = form
+		}
+		if !slices.EqualFunc(form, like, func(a, b Round) bool { return slices.Equal(a, b) }) {
+			return rank
+		}
+	}
+	return -1
 }
 
 // canonical returns the expression that all canonical algorithms compute: pairs of ranks make

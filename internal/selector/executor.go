@@ -66,7 +66,7 @@ const (
 func inSharedMemory(rank, size int, b *shmexec.Memory, groups plan.Hosts) *Executor {
 	x := &Executor{
 		ID: exec.Shared, Tuner: cost.NewShared(cost.Host(b.PieceBytes(), b.Processors()), groups),
-		Compile:    func(a plan.Algorithm, root int, _ bool) any { return shmexec.Compile(a.Plans(size, root), rank) },
+		Compile:    func(a plan.Algorithm, root int, _ bool) any { return shmexec.CompileAlgorithm(a, size, root, rank) },
 		Channels:   func(p any, l exec.Layout, _ int) int { return p.(*shmexec.Program).Pieces(l, b.PieceBytes()) },
 		BriefBytes: sharedBriefBytes, LinksFrom: math.MaxInt,
 	}

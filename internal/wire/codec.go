@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -428,67 +427,22 @@ func (c *codec) candidates(v *[]membership.Candidate) {
 	})
 }
 
-// nodeBytesMin is the length of a node with empty fields.
-const nodeBytesMin = 16 + 1 + 2 + 2 + 1
-
-// nodes encodes or decodes a list of nodes after its length (32 bits). The length is checked
-// against the remaining bytes before the list is allocated.
-func (c *codec) nodes(v *[]membership.Node) {
-	n := uint32(len(*v))
-	c.u32(&n)
-	if !c.encoding {
-		if uint64(n)*nodeBytesMin > uint64(len(c.b)) {
-			c.fail(errShort)
-		}
-		if c.err != nil || n == 0 {
-			return
-		}
-		*v = make([]membership.Node, n)
-	}
-	shared := sharedTexts{names: make(map[string]string)}
-	for i := range *v {
-		node := &(*v)[i]
-		c.id((*[16]byte)(&node.ID))
-		c.addrs(&node.Addrs)
-		c.name(&node.Host, nameBytesMax)
-		c.name(&node.Name, nameBytesMax)
-		if c.endpoints(&node.Endpoints); !c.encoding {
-			shared.in(node)
-		}
-	}
-}
-
-// sharedTexts lets the decoded nodes of a message share equal names of hosts and transports, and equal lists of endpoints. A node of a
-// large world keeps all others in memory.
-type sharedTexts struct {
-	names map[string]string
-	last  []membership.Endpoint // of a node
-}
-
-// in replaces texts of a node by equal ones of earlier nodes. No other goroutine knows the node.
-func (s *sharedTexts) in(n *membership.Node) {
-	n.Host = s.name(n.Host)
-	if slices.Equal(n.Endpoints, s.last) {
-		n.Endpoints = s.last
-		return
-	}
-	for i := range n.Endpoints {
-		n.Endpoints[i].Transport = s.name(n.Endpoints[i].Transport)
-	}
-	s.last = n.Endpoints
-}
-
-func (s *sharedTexts) name(text string) string {
-	if known, ok := s.names[text]; ok {
-		return known
-	}
-	s.names[text] = text
-	return text
-}
-
 // printable reports whether a terminal or log shows all characters of s unchanged.
 func printable(s string) bool {
+	if isASCII(s) {
+		return true
+	}
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !isPrint(r) }) < 0
+}
+
+// isASCII reports whether all bytes of s are printable ASCII characters, as in most texts.
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 func isPrint(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -228,3 +229,29 @@ func TestJoinExcluded(t *testing.T) {
 }
 
 func FuzzJoinExcluded(f *testing.F) { fuzzJoin(f, joinExcludeds...) }
+
+// TestNodesShareFields: nodes with equal hosts and endpoints one after the other share them, and others have their own.
+func TestNodesShareFields(t *testing.T) {
+	local, remote := []membership.Endpoint{{Transport: "shm"}, {Transport: "tcp", Addr: ":7"}}, []membership.Endpoint{{Transport: "tcp", Addr: ":7"}}
+	m := JoinView{Epoch: 1, Nodes: []membership.Node{
+		{ID: id16(1), Addrs: []string{"a:1"}, Host: "one", Name: "one:1", Endpoints: local},
+		{ID: id16(2), Addrs: []string{"a:2"}, Host: "one", Name: "one:2", Endpoints: local},
+		{ID: id16(3), Addrs: []string{"b:1"}, Host: "two", Name: "two:3", Endpoints: remote},
+		{ID: id16(4), Addrs: []string{"b:2"}, Host: "two"},
+		{ID: id16(5), Addrs: []string{"b:3"}, Host: "two"},
+		{ID: id16(6), Addrs: []string{"a:3"}, Host: "one", Name: "one:6", Endpoints: local},
+	}}
+	checkJoinMessage(t, m)
+	b := encodeJoin(t, m)
+	got, err := ReadJoin(bytes.NewReader(b), JoinBytesMax)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := got.(JoinView).Nodes; &n[0].Endpoints[0] != &n[1].Endpoints[0] {
+		t.Error("nodes with equal endpoints do not share them")
+	}
+	checkJoinRefused(t, errNotText, JoinView{Epoch: 1, Nodes: []membership.Node{
+		{ID: id16(1), Addrs: []string{"a:1"}, Host: "\x7f"},
+		{ID: id16(2), Addrs: []string{"a:1"}, Host: "\x7f"},
+	}})
+}

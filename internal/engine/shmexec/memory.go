@@ -125,6 +125,7 @@ type Memory struct {
 	hasProcessor bool   // this rank seems to have a processor of its own
 	waits        int    // the number of waits that took more than a few reads
 	yieldTime    time.Duration
+	sleepFirst   time.Duration   // the time until the first check of a sleeping rank
 	place        *affinity.Place // nil if all ranks are in this process
 
 	taken, asleep *atomic.Uint32 // this rank's
@@ -169,7 +170,7 @@ func (m *Memory) setAwaited(a awaited) {
 
 // New creates the Memory of a rank. All ranks create theirs with the same areas.
 func New(cfg Config) *Memory {
-	m := &Memory{cfg: cfg, n: len(cfg.Areas), known: make([]uint32, len(cfg.Areas)), yield: spin.Within, yields: yieldsWithin, yieldTime: yieldTime}
+	m := &Memory{cfg: cfg, n: len(cfg.Areas), known: make([]uint32, len(cfg.Areas)), yield: spin.Within, yields: yieldsWithin, yieldTime: yieldTime, sleepFirst: sleepFirst}
 	if m.cfg.Processors == 0 {
 		m.cfg.Processors = Processors()
 	}
@@ -182,8 +183,9 @@ func New(cfg Config) *Memory {
 	m.neighbors = Neighbors(cfg.Rank, m.n)
 	m.stores = ntstore.New(cfg.Stream)
 	m.pieceBytes = PieceBytes(len(cfg.Areas[cfg.Rank]))
-	if m.n > ranksMax*m.cfg.Processors {
+	if many := ranksMax * m.cfg.Processors; m.n > many {
 		m.yields, m.yieldTime = yieldsMany, 0
+		m.sleepFirst = min(sleepFirst*time.Duration(m.n)/time.Duration(many), sleepMax)
 	}
 	return m
 }

@@ -56,13 +56,20 @@ type ref struct {
 	unit   int // the first chunk there
 }
 
-// A Schedule determines when each rank posts its payloads, and their positions.
+// A Schedule determines when each rank posts its payloads, and their positions. It makes the plan of a rank
+// when it needs it.
 type Schedule struct {
-	plans   []plan.Plan
-	posters []poster
-	posts   int // the largest number of posts of a rank
-	units   int // the largest number of chunks that a rank posts
-	single  bool
+	plan   func(rank int) plan.Plan
+	ranks  []*scheduled
+	posts  int // the largest number of posts of a rank
+	units  int // the largest number of chunks that a rank posts
+	single bool
+}
+
+// scheduled has the plan of a rank, and its posts.
+type scheduled struct {
+	plan.Plan
+	poster
 }
 
 // NewSchedule returns the Schedule of the plans of all ranks.
@@ -70,14 +77,46 @@ type Schedule struct {
 // A payload is posted as soon as it is complete, even if the plan sends it in a later round, and
 // once for all its readers.
 func NewSchedule(plans []plan.Plan) *Schedule {
-	s := &Schedule{plans: plans, posters: make([]poster, len(plans)), single: true}
-	for r := range plans {
-		s.posters[r] = schedule(plans[r])
-		s.posts = max(s.posts, len(s.posters[r].rounds))
-		s.units = max(s.units, s.posters[r].units)
-		s.single = s.single && plans[r].Single()
+	return newSchedule(func(rank int) plan.Plan { return plans[rank] }, len(plans), len(plans))
+}
+
+// ScheduleOf returns the Schedule of an algorithm.
+func ScheduleOf(a plan.Algorithm, size, root int) *Schedule {
+	first := size
+	if a.Alike {
+		first = min(size, alikeRanks)
+	}
+	return newSchedule(func(rank int) plan.Plan { return a.Plan(rank, size, root) }, size, first, root)
+}
+
+// alikeRanks is the number of first ranks that include a rank beside rank 0 and the root.
+const alikeRanks = 3
+
+// newSchedule returns the Schedule of some ranks. The first ones, and some more, post as often and as many chunks as any rank.
+func newSchedule(of func(rank int) plan.Plan, size, first int, more ...int) *Schedule {
+	s := &Schedule{plan: of, ranks: make([]*scheduled, size), single: true}
+	check := func(rank int) {
+		r := s.of(rank)
+		s.posts = max(s.posts, len(r.rounds))
+		s.units = max(s.units, r.units)
+		s.single = s.single && r.Single()
+	}
+	for rank := range first {
+		check(rank)
+	}
+	for _, rank := range more {
+		check(rank)
 	}
 	return s
+}
+
+// of returns the plan and the posts of a rank.
+func (s *Schedule) of(rank int) *scheduled {
+	if s.ranks[rank] == nil {
+		p := s.plan(rank)
+		s.ranks[rank] = &scheduled{p, schedule(p)}
+	}
+	return s.ranks[rank]
 }
 
 // Units returns the largest number of chunks that a rank posts.
@@ -86,19 +125,20 @@ func (s *Schedule) Units() int { return s.units }
 // Compile compiles the plan of a rank. Payloads that the plan receives into Temp are used in the
 // area of their sender, if the plan only reads them.
 func (s *Schedule) Compile(rank int) *Program {
+	own := s.of(rank)
 	p := &Program{
-		Chunks: s.plans[rank].Chunks, Posts: s.posts, Units: s.units, Single: s.single,
-		postsLess: len(s.posters[rank].rounds) < s.posts,
+		Chunks: own.Chunks, Posts: s.posts, Units: s.units, Single: s.single,
+		postsLess: len(own.rounds) < s.posts,
 	}
-	c := compiler{Program: p, rank: rank, posters: s.posters, taken: make([]int, len(s.plans)), lazy: lazyTemp(s.plans[rank])}
-	c.compile(s.plans[rank])
+	c := compiler{Program: p, rank: rank, schedule: s, taken: make([]int, len(s.ranks)), lazy: lazyTemp(own.Plan)}
+	c.compile(own.Plan)
 	c.strips()
-	near := Neighbors(rank, len(s.plans))
+	near := Neighbors(rank, len(s.ranks))
 	for r, posts := range c.known {
 		if posts > 0 {
 			p.waiters = append(p.waiters, r)
 		}
-		if len(s.posters[rank].sentTo(r)) > 0 {
+		if len(own.sentTo(r)) > 0 {
 			p.readers = append(p.readers, r)
 			if !slices.Contains(near, r) {
 				p.distant = append(p.distant, r)
@@ -133,6 +173,11 @@ func Neighbors(rank, size int) []int {
 
 // Compile compiles the plan of one rank, given the plans of all.
 func Compile(plans []plan.Plan, rank int) *Program { return NewSchedule(plans).Compile(rank) }
+
+// CompileAlgorithm compiles the plan of one rank.
+func CompileAlgorithm(a plan.Algorithm, size, root, rank int) *Program {
+	return ScheduleOf(a, size, root).Compile(rank)
+}
 
 // Pieces returns the smallest number of pieces that makes the payloads of each fit into room bytes.
 func (p *Program) Pieces(l exec.Layout, room int) int {
@@ -265,18 +310,18 @@ func lazyTemp(p plan.Plan) bool {
 // A compiler produces the steps of one rank.
 type compiler struct {
 	*Program
-	rank    int
-	posters []poster
-	taken   []int // the number of messages received from each rank
-	lazy    bool
-	inPlace map[int]ref // chunks of Temp that stay in the area of their sender
-	known   []int       // the number of posts of each rank that were awaited
+	rank     int
+	schedule *Schedule
+	taken    []int // the number of messages received from each rank
+	lazy     bool
+	inPlace  map[int]ref // chunks of Temp that stay in the area of their sender
+	known    []int       // the number of posts of each rank that were awaited
 }
 
 func (c *compiler) compile(p plan.Plan) {
 	c.inPlace = make(map[int]ref)
-	c.known = make([]int, len(c.posters))
-	own := c.posters[c.rank]
+	c.known = make([]int, len(c.schedule.ranks))
+	own := c.schedule.of(c.rank).poster
 	for k := 0; k <= len(p.Rounds); k++ {
 		for post, round := range own.rounds {
 			if round == k {
@@ -359,7 +404,7 @@ func (c *compiler) move(m *plan.Move) {
 
 // take waits for the next message of a peer and returns its position.
 func (c *compiler) take(m *plan.Move) ref {
-	at := c.posters[m.Peer].sentTo(c.rank)[c.taken[m.Peer]]
+	at := c.schedule.of(m.Peer).sentTo(c.rank)[c.taken[m.Peer]]
 	c.taken[m.Peer]++
 	if at.post+1 > c.known[m.Peer] {
 		c.known[m.Peer] = at.post + 1
@@ -384,74 +429,4 @@ func (c *compiler) strips() {
 // sameChunk reports whether two steps work on spans of equal length, for all lengths of chunks.
 func sameChunk(a, b *step, chunks int) bool {
 	return a.dst.Len() == 1 && b.dst.Len() == 1 && a.dst.Lo%chunks == b.dst.Lo%chunks
-}
-
-// A Load is the work of a Program in a piece. Lengths are fractions of the vector.
-type Load struct {
-	Posts, Awaits    int
-	Steps            int     // copies and combinations
-	Posted           float64 // payloads of the rank
-	Copied, Combined float64
-}
-
-// Load returns the work of the program in a piece.
-func (p *Program) Load() Load {
-	var l Load
-	for i := range p.steps {
-		s := &p.steps[i]
-		share := float64(s.dst.Len()) / float64(p.Chunks)
-		switch s.kind {
-		case await:
-			l.Awaits++
-		case post:
-			l.Posts++
-		case copying:
-			l.Steps++
-			l.Copied += share
-			if s.dst.inArea {
-				l.Posted += share
-			}
-		case combine:
-			l.Steps++
-			l.Combined += share
-		}
-	}
-	return l
-}
-
-// LoadOf returns the work of the plan of one rank in a piece. It estimates the number of awaits, which
-// depends on the plans of the others.
-func LoadOf(p plan.Plan) Load {
-	own, lazy, chunks := schedule(p), lazyTemp(p), float64(p.Chunks)
-	l := Load{Posts: len(own.rounds)}
-	for _, x := range own.payloads {
-		l.Steps++
-		l.Posted += float64(x.Len()) / chunks
-	}
-	l.Copied = l.Posted
-	for _, round := range p.Rounds {
-		for i := range round {
-			m := &round[i]
-			share := float64(m.Dst.Len()) / chunks
-			switch m.Kind {
-			case plan.Recv:
-				l.Awaits++
-				if !lazy || m.Dst.Buf != plan.Temp {
-					l.Steps++
-					l.Copied += share
-				}
-			case plan.Reduce:
-				l.Awaits++
-				l.Steps++
-				l.Combined += share
-			case plan.Copy:
-				l.Steps++
-				l.Copied += share
-			case plan.Combine:
-				l.Steps++
-				l.Combined += share
-			}
-		}
-	}
-	return l
 }

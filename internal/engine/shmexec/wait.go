@@ -32,7 +32,8 @@ const (
 	// takes longer than to wake them.
 	wakeLooks = 16
 	// A sleeping rank checks its counter after sleepFirst, and then after twice the time,
-	// up to sleepMax. Each check costs some hundred microseconds of the Go runtime. From
+	// up to sleepMax. Each check costs some hundred microseconds of the Go runtime, so with more than
+	// ranksMax ranks for each processor the first one is later, in proportion. From
 	// sleepDeep on, the end of the context wakes the rank.
 	sleepFirst = 2 * time.Millisecond
 	sleepDeep  = 16 * time.Millisecond
@@ -96,8 +97,10 @@ func (m *Memory) sleep(ctx context.Context, r *Execution, at *atomic.Uint32, val
 	defer m.sleepsOn.Store(nil)
 	m.asleep.Store(uint32(rank) + 1)
 	defer m.asleep.Store(0)
-	for d := sleepFirst; ; d = min(2*d, sleepMax) {
-		if d == sleepDeep {
+	isDeep := false
+	for d := m.sleepFirst; ; d = min(2*d, sleepMax) {
+		if d >= sleepDeep && !isDeep {
+			isDeep = true
 			defer context.AfterFunc(ctx, m.interrupt)()
 		}
 		if err := r.poll(ctx); err != nil {

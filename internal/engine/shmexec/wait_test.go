@@ -53,3 +53,28 @@ func TestReachedCounterIsNoWait(t *testing.T) {
 		}
 	}
 }
+
+// TestCrowdedSleep: with many ranks for each processor a rank sleeps for long at once, and the end of its context wakes it.
+func TestCrowdedSleep(t *testing.T) {
+	const n, processors = 64, 2
+	memories, _ := newMemories(n, 1<<10)
+	m := New(Config{Rank: 0, Areas: memories[0].cfg.Areas, Processors: processors, SameProcess: true})
+	woken := make(chan struct{}, 1)
+	slept := make(chan time.Duration, 1)
+	m.cfg.Sleep = func(_ *atomic.Uint32, _ uint32, d time.Duration) {
+		slept <- d
+		<-woken
+	}
+	m.cfg.Wake = func(*atomic.Uint32) { woken <- struct{}{} }
+	plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(n, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- m.run(ctx, newShort(m, Compile(plans, 0), 0)) }()
+	if d, want := <-slept, sleepFirst*n/(ranksMax*processors); d != want {
+		t.Errorf("sleeps for %v at first, want %v", d, want)
+	}
+	cancel()
+	if err := <-ended; err != context.Canceled {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+}

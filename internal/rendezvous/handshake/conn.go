@@ -25,10 +25,15 @@ type Conn struct {
 	transport.Conn
 	in  transport.Receiver // nil until the peer has opened it
 	out transport.Sender   // nil until this side has opened it
+
+	gate *Gate // of the frames of an Outbox
 }
 
 // New returns a Conn that owns the given connection.
 func New(conn transport.Conn) *Conn { return &Conn{Conn: conn} }
+
+// LimitBy makes Run pass a Gate with long frames. It is called before Run.
+func (c *Conn) LimitBy(g *Gate) { c.gate = g }
 
 // Secured returns the TLS session of the connection, nil if there is none.
 func (c *Conn) Secured() transport.TLSConn { return transport.CapabilitiesOf(c.Conn).TLSConn }

@@ -80,7 +80,7 @@ func (c *Conn) Run(o *Outbox, lim Limits, interval time.Duration, tick func()) {
 	for {
 		frames, last := o.take()
 		for _, f := range frames {
-			if err := c.writeFrame(time.Now().Add(lim.Write), f); err != nil {
+			if err := c.gate.pass(c.Done(), len(f), func() error { return c.writeFrame(time.Now().Add(lim.Write), f) }); err != nil {
 				return
 			}
 		}

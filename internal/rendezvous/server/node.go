@@ -32,6 +32,7 @@ type nodeConn struct {
 // serveNode serves a node from its admission until its connection ends.
 func (s *Server) serveNode(c *nodeConn) {
 	var writer sync.WaitGroup
+	c.LimitBy(s.gate)
 	writer.Go(func() {
 		c.Run(c.out, s.lim, s.lim.Ping, func() {
 			s.post(func() {

@@ -103,8 +103,9 @@ type Server struct {
 	stopped chan struct{} // closed when it has ended
 
 	throttle      throttle
-	addressChecks chan struct{} // a token for each address check in progress
-	statusClients chan struct{} // a token for each status request in progress
+	gate          *handshake.Gate // of views to nodes
+	addressChecks chan struct{}   // a token for each address check in progress
+	statusClients chan struct{}   // a token for each status request in progress
 	peers         *peers
 	opened        chan struct{} // closed when replica is set
 	replica       consensus.Log // the replicated log; nil without one
@@ -143,6 +144,12 @@ const helloPerNode = 20 * time.Millisecond
 
 // helloMax bounds that time: a node gives up an attempt to join after 10 s (internal/rendezvous/client).
 const helloMax = 10 * time.Second
+
+// A seed writes views to gateMin nodes at a time, or to one of gateShare nodes of its world.
+const (
+	gateMin   = 2
+	gateShare = 64
+)
 
 // limits fills in the defaults of l for a world of n nodes.
 func limits(l handshake.Limits, durable bool, n int) handshake.Limits {
@@ -187,6 +194,7 @@ func Serve(cfg Config) (*Server, error) {
 		quit:          make(chan struct{}),
 		stopped:       make(chan struct{}),
 		opened:        make(chan struct{}),
+		gate:          handshake.NewGate(max(gateMin, cfg.World/gateShare)),
 		statusClients: make(chan struct{}, clientsMax),
 		addressChecks: make(chan struct{}, addressChecksMax),
 		state:         state{changed: make(chan struct{}), timers: make(map[*timer]bool)},

@@ -1,0 +1,55 @@
+package shmexec
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/plan"
+)
+
+// TestAlike: the program of a rank is the same if only the plans are made that it needs.
+func TestAlike(t *testing.T) {
+	alike := 0
+	for _, c := range plan.Collectives() {
+		for _, a := range plan.Algorithms(c) {
+			if !a.Alike {
+				continue
+			}
+			alike++
+			for _, size := range []int{2, 3, 4, 9, 33} {
+				for root := range size {
+					if root > 0 && !c.Rooted() {
+						break
+					}
+					plans := a.Plans(size, root)
+					for rank := range size {
+						if got, want := CompileAlgorithm(a, size, root, rank), Compile(plans, rank); !reflect.DeepEqual(got, want) {
+							t.Fatalf("%v %s, rank %d of %d, root %d: got %+v, want %+v", c, a.Name, rank, size, root, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+	if alike == 0 {
+		t.Error("no algorithm has plans that are alike")
+	}
+}
+
+// TestAlikeMakesFewPlans: the program of a rank that waits for the root alone needs the plans of few ranks.
+func TestAlikeMakesFewPlans(t *testing.T) {
+	const size = 256
+	for _, a := range plan.Algorithms(plan.AllReduce) {
+		if !a.Alike {
+			continue
+		}
+		made, of := 0, a.Plan
+		a.Plan = func(rank, size, root int) plan.Plan {
+			made++
+			return of(rank, size, root)
+		}
+		if CompileAlgorithm(a, size, 0, size-1); made > alikeRanks+1 {
+			t.Errorf("%s: %d plans, want at most %d", a.Name, made, alikeRanks+1)
+		}
+	}
+}
