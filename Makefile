@@ -22,6 +22,7 @@ STARTS_SPARSE ?= 32
 STARTS_NODES ?= 512
 LOSSES ?= 5m
 CHANGES ?= 320
+CUTS ?= 200
 BLAMES ?= 1000
 DAMAGES ?= 1000
 ATTACK_TIME ?= 20m
@@ -61,7 +62,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame footprint model conformance worlds survivals thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame footprint model conformance worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -174,6 +175,9 @@ worlds: ## simulate a million worlds in which nodes, hosts and links fail
 
 survivals: ## measure how soon survivors of a kill continue, in SURVIVALS=100 worlds, and write docs/results/survivals.txt
 	@cd test/cluster && SURVIVALS=$(SURVIVALS) REPORT=$(CURDIR)/docs/results/survivals.txt go test -count=1 -timeout 2h -run '^TestSurvive$$'
+
+cuts: ## cut connections between living hosts in CUTS=200 worlds, as root, and write docs/results/cuts.txt
+	@cd test/cluster && CUTS=$(CUTS) REPORT=$(CURDIR)/docs/results/cuts.txt NEXAR_REQUIRE=netns,root go test -count=1 -timeout 2h -run '^TestCuts$$'
 
 thousand: ## form worlds of THOUSAND=128 nodes, or THOUSAND=128,256,512,1024, over TCP, kill a node, and write docs/results/thousand.txt
 	@cd test/cluster && THOUSAND=$(THOUSAND) REPORT=$(CURDIR)/docs/results/thousand.txt go test -count=1 -timeout 1h -run '^TestThousand$$'

@@ -60,6 +60,16 @@ func (p *progressLog) withCurrent(f func(e *epoch)) {
 	f(&p.epochs[len(p.epochs)-1])
 }
 
+// stopping returns 1 if this worker has been told to stop the world, or else 0.
+func (p *progressLog) stopping() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop {
+		return 1
+	}
+	return 0
+}
+
 // leftWorld records that this worker is not in a world any more.
 func (p *progressLog) leftWorld() {
 	p.mu.Lock()

@@ -237,12 +237,7 @@ func workInPart(ctx context.Context, s *workerState, o command, r *result) error
 		if err := op(ctx, part, o.N, r.Rounds); err != nil {
 			return err
 		}
-		stopped := []int64{0}
-		p.mu.Lock()
-		if p.stop {
-			stopped[0] = 1
-		}
-		p.mu.Unlock()
+		stopped := []int64{p.stopping()}
 		if err := nexar.AllReduce(ctx, part, stopped, nexar.Sum); err != nil {
 			return err
 		}

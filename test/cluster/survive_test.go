@@ -52,6 +52,31 @@ func survive(ctx context.Context, s *workerState, o command, r *result) error {
 	return fmt.Errorf("Epochs has ended")
 }
 
+// outlast repeats an operation and an all-reduce on the communicator of each epoch, until the command "stop".
+func outlast(ctx context.Context, s *workerState, o command, r *result) error {
+	op := operations()[o.Op]
+	for comm, err := range s.node.Epochs(ctx) {
+		if err != nil {
+			return err
+		}
+		s.progress.begin(comm)
+		r.Epochs = append(r.Epochs, epoch{At: time.Now(), Number: comm.Epoch(), Rank: comm.Rank(), Size: comm.Size()})
+		stopped := []int64{0}
+		for round := 0; err == nil && stopped[0] == 0; round++ {
+			if err = op(ctx, comm, o.N, round); err != nil {
+				break
+			}
+			stopped[0] = s.progress.stopping()
+			err = nexar.AllReduce(ctx, comm, stopped, nexar.Max)
+			s.progress.withCurrent(func(e *epoch) { e.Rounds++ })
+		}
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("Epochs has ended")
+}
+
 // waitForFailure waits for a message that is never sent, and after its failure for the next epoch.
 func waitForFailure(ctx context.Context, s *workerState, o command, r *result) error {
 	for comm, err := range s.node.Epochs(ctx) {

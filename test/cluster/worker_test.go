@@ -112,7 +112,7 @@ func handlers() map[string]handler {
 		"seed": startSeed, "join": join, "close": closeNode,
 		"id": identify, "check": check, "loop": loop, "call-after-failure": callAfterFailure,
 		"send": send, "recv": recv, "memory": reportMemory, "free-memory": freeMemory, "reduce-floats": reduceFloats,
-		"peers": peers, "survive": survive, "wait-for-failure": waitForFailure, "flood": flood, "stress": stress, "status": askStatus,
+		"peers": peers, "survive": survive, "outlast": outlast, "wait-for-failure": waitForFailure, "flood": flood, "stress": stress, "status": askStatus,
 		"form-in-process": formInProcess, "change": change, "change-and-rejoin": changeAndRejoin, "progress": progress, "changing-peers": changingPeers, "leave": leave, "stop": stop,
 		"check-more": checkMore, "work-in-part": workInPart, "traffic": traffic, "tamper": tamper,
 		"join-many": joinMany, "loop-many": loopMany, "recover-many": recoverMany, "heap-of-nodes": reportHeap,

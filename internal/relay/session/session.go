@@ -124,7 +124,6 @@ type Session struct {
 	timer    timer
 	attempt  uint8
 	losses   int   // since the last change of attempt
-	detour   uint8 // Attempt of Ack frames
 	repeated uint8 // Attempt of the last Data frame that had arrived before
 	started  time.Time
 	progress time.Time // of the last acknowledgement, or of the first frame in flight
@@ -149,7 +148,7 @@ func start(now time.Time, cfg Config, client bool) (*Session, error) {
 	if cfg.Silence == 0 {
 		cfg.Silence = DefaultSilence
 	}
-	s := &Session{cfg: cfg, client: client, attempt: cfg.Attempt, detour: cfg.Attempt, started: now, progress: now}
+	s := &Session{cfg: cfg, client: client, attempt: cfg.Attempt, started: now, progress: now}
 	s.mux.init()
 	return s, s.begin(now)
 }
@@ -289,7 +288,6 @@ func (s *Session) receiveData(now time.Time, f forward.Frame) Verdict {
 // acknowledge sends an Ack frame.
 func (s *Session) acknowledge(now time.Time) {
 	f := s.frame(forward.Ack, s.acked)
-	f.Attempt = s.detour
 	s.acked++
 	a := s.in.acks()
 	s.keys.sealAck.seal(&f, a.append(make([]byte, 0, acksSize+tagSize)))
@@ -297,12 +295,14 @@ func (s *Session) acknowledge(now time.Time) {
 	s.unread, s.ackAt = 0, time.Time{}
 }
 
-// acknowledgeAgain acknowledges a frame that had arrived before: the acknowledgements may be lost. When the peer tries another path, they take
-// another one as well.
+// acknowledgeAgain acknowledges a frame that had arrived before: the acknowledgements may be lost. A side with frames in flight learns from
+// their acknowledgements whether its path works. One without takes another path when the peer does.
 func (s *Session) acknowledgeAgain(now time.Time, f *forward.Frame) {
 	if f.Attempt != s.repeated {
 		s.repeated = f.Attempt
-		s.detour++
+		if len(s.inFlight().frames) == 0 {
+			s.attempt++
+		}
 	}
 	s.acknowledge(now)
 }

@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/require"
+)
+
+// cutsVariable is the number of worlds of TestCuts, by default one of each topology.
+const cutsVariable = "CUTS"
+
+// A cutTrial is a world of hosts whose connections are cut.
+type cutTrial struct {
+	topology      string
+	breaks, drops int // cuts of each kind
+	communicators int // that have ended
+	passed        bool
+}
+
+const (
+	cutHosts = 5
+	// cutsEach is the number of cuts of a world.
+	cutsEach = 20
+	// cutQuiet is the number of rounds of all ranks after the last cut.
+	cutQuiet = 100
+)
+
+// TestCuts: the connections of random pairs of living hosts break, or one of the two sends nothing to the other for a
+// while. All results are right, no node is removed, and a communicator ends only to be followed by one of the same ranks.
+func TestCuts(t *testing.T) {
+	t.Parallel()
+	_, err := exec.LookPath("ss")
+	require.Have(t, "netns", err == nil, "the command ss of iproute2 is not installed")
+	topologies := cutTopologies()
+	count, long := len(topologies), os.Getenv(cutsVariable)
+	if long != "" {
+		if count, err = strconv.Atoi(long); err != nil || count < 1 {
+			t.Fatalf("%s=%q, want a number", cutsVariable, long)
+		}
+	}
+	var all []cutTrial
+	for i := range count {
+		k := cutTrial{topology: topologies[i%len(topologies)]}
+		k.passed = t.Run(fmt.Sprintf("%d/%s", i+1, k.topology), k.run)
+		all = append(all, k)
+		if long != "" && len(all)%10 == 0 {
+			fmt.Fprintf(os.Stderr, "%d of %d worlds\n", len(all), count)
+		}
+	}
+	if long != "" {
+		report := cutsReport(all)
+		t.Log("\n" + report)
+		writeReport(t, report)
+	}
+}
+
+func cutTopologies() []string { return []string{"full", "k-regular:2"} }
+
+func (k *cutTrial) run(t *testing.T) {
+	c := newCluster(t, cutHosts, ipv4, func(*network, int) []string {
+		return []string{"NEXAR_TOPOLOGY=" + k.topology, "NEXAR_TRANSPORTS=tcp"}
+	})
+	c.join()
+	running := make([]<-chan result, cutHosts)
+	for rank, w := range c.ranks {
+		running[rank] = w.start(command{Do: "outlast", Op: "all_to_all", N: 1000})
+	}
+	for range cutsEach {
+		time.Sleep(time.Duration(50+rand.IntN(150)) * time.Millisecond)
+		a := rand.IntN(cutHosts)
+		b := (a + 1 + rand.IntN(cutHosts-1)) % cutHosts
+		if rand.IntN(2) == 0 {
+			k.breaks++
+			c.breakConnections(a, b)
+		} else {
+			k.drops++
+			c.dropPackets(a, b)
+		}
+	}
+	for rank, w := range c.ranks {
+		awaitRounds(t, w, running[rank], cutQuiet)
+	}
+	mustSucceed(t, []result{c.ranks[0].do(command{Do: "stop"})})
+	for rank, r := range awaitAll(c.ranks, running) {
+		if r.Failure != nil {
+			t.Errorf("rank %d: %v", rank, r.Failure)
+		}
+		for _, e := range r.Epochs {
+			if e.Rank != rank || e.Size != cutHosts {
+				t.Errorf("rank %d of %d has become rank %d of %d", rank, cutHosts, e.Rank, e.Size)
+			}
+		}
+		k.communicators = max(k.communicators, len(r.Epochs)-1)
+	}
+	t.Logf("after %d cuts, %d communicators have ended", cutsEach, k.communicators)
+}
+
+// breakConnections breaks the connections between two hosts. Those to the seed stay.
+func (c *cluster) breakConnections(a, b int) {
+	c.t.Helper()
+	c.hosts[a].run("ss", "-K", "-t", fmt.Sprintf("dst %v and not ( sport = :%s or dport = :%s )", c.hosts[b].addr(), seedPort, seedPort))
+}
+
+// dropPackets has a host send nothing to another one for a while.
+func (c *cluster) dropPackets(a, b int) {
+	c.t.Helper()
+	other := c.hosts[b].addr().String()
+	c.hosts[a].run("ip", "route", "add", "blackhole", other)
+	time.Sleep(300 * time.Millisecond)
+	c.hosts[a].run("ip", "route", "del", "blackhole", other)
+}
+
+// cutsReport returns the report of "make cuts".
+func cutsReport(all []cutTrial) string {
+	text := fmt.Sprintf(`Connections between random pairs of %d living hosts are cut %d times in each world, in the middle of verified
+all-to-alls of 8 kB over TCP/TLS: all connections of a pair break (ss -K), or one host sends nothing to the other for 300 ms (a black
+hole in its routes); printed by "make cuts".
+%s
+
+A world has failed if an element is wrong, a rank hangs, fails or is removed, or a communicator is followed by one of other ranks.
+A communicator ends, and is followed by one of the same ranks, if bytes were lost with a connection.
+
+`, cutHosts, cutsEach, machine())
+	for _, topology := range cutTopologies() {
+		var sum cutTrial
+		worlds, failed := 0, 0
+		for _, k := range all {
+			if k.topology != topology {
+				continue
+			}
+			worlds++
+			if !k.passed {
+				failed++
+			}
+			sum.breaks += k.breaks
+			sum.drops += k.drops
+			sum.communicators += k.communicators
+		}
+		text += fmt.Sprintf("%-12s %d worlds, %d failed; %d times broken, %d times without packets; %d communicators ended\n",
+			topology, worlds, failed, sum.breaks, sum.drops, sum.communicators)
+	}
+	return text
+}
