@@ -52,7 +52,7 @@ type exchange struct {
 	// Link.ending guards the fields below; see wire.Resume.
 	handled [wire.Lanes]uint64 // counted frames of earlier attachments
 	newest  uint64             // the largest number of the peer for a connection that was used
-	follows bool               // see Follow
+	losses  uint64             // of earlier links; see Follow
 }
 
 // exchange returns the exchange of the link, and makes it if there is none. The caller may hold any lock but Link.making.

@@ -18,7 +18,7 @@ var ErrFramesLost = errors.New("frames were lost with a connection")
 func (l *Link) resume(number uint64) wire.Resume {
 	r, x := wire.Resume{Number: number}, l.exchange()
 	l.ending.Lock()
-	r.Handled = x.handled
+	r.Handled, r.Losses = x.handled, x.losses
 	l.ending.Unlock()
 	for _, o := range []*outbox{&x.control, &x.data} {
 		o.mu.Lock()
@@ -54,12 +54,15 @@ func (a *attachment) checkResume(ours, theirs wire.Resume) error {
 	if l.running || l.turn != a.turn || theirs.Number != 0 && theirs.Number < *newest {
 		return errOld
 	}
-	err := compareCounts(ours, theirs)
-	switch {
-	case err == nil:
-		return nil
-	case l.exchange().follows && ours == wire.Resume{Number: ours.Number}:
+	if ours.Losses > theirs.Losses {
 		return errEarlier // The peer ends it when it has read the counts.
+	}
+	err := compareCounts(ours, theirs)
+	if ours.Losses < theirs.Losses {
+		err = fmt.Errorf("%w: the peer has ended %d links because of losses, and this node %d", ErrFramesLost, theirs.Losses, ours.Losses)
+	}
+	if err == nil {
+		return nil
 	}
 	if l.broke != nil {
 		err = fmt.Errorf("%w; the connection ended because of: %v", err, l.broke)
@@ -74,12 +77,12 @@ func (a *attachment) checkResume(ours, theirs wire.Resume) error {
 // peer has proposed for that one before. If the peer does not know of the loss yet, the next connection ends the earlier link there.
 func (l *Link) Follow(earlier *Link) {
 	earlier.ending.Lock()
-	newest := earlier.exchange().newest
+	newest, losses := earlier.exchange().newest, earlier.exchange().losses+1
 	earlier.ending.Unlock()
 	x := l.exchange()
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	x.newest, x.follows = newest, true
+	x.newest, x.losses = newest, losses
 }
 
 // readResume reads the Resume behind a preamble. Without one all counts are 0.

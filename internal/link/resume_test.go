@@ -157,12 +157,21 @@ func TestLateProposalOfAnEarlierLink(t *testing.T) {
 }
 
 // TestLossThatOneSideKnows: frames are lost, and one side has replaced its link when the connection ends before the other side knows. The
-// next connection tells that side, and does not end the new link. Each of the two sides may propose it.
+// next connection tells that side, and does not end the new link. Each of the two sides may propose it. A side that has neither sent nor
+// received a frame learns of the loss as well.
 func TestLossThatOneSideKnows(t *testing.T) {
-	for name, knows := range map[string]int{"the side that proposes": 0, "the side that accepts": 1} {
+	for name, trial := range map[string]struct {
+		knows int
+		used  bool
+	}{
+		"the side that proposes": {0, true}, "the side that accepts": {1, true},
+		"the side that proposes, first frame": {0, false}, "the side that accepts, first frame": {1, false},
+	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPendingPair(t)
-			p.use(t)
+			p, knows := newPendingPair(t), trial.knows
+			if trial.used {
+				p.use(t)
+			}
 			links := []**Link{&p.a, &p.b}
 			replace := func(l **Link) {
 				next := (*l).common.NewPending(7)

@@ -3,7 +3,7 @@ package wire
 import "encoding/binary"
 
 // ResumeSize is the length of a Resume in bytes.
-const ResumeSize = 8 + 2*8*int(Lanes)
+const ResumeSize = 8 + 8 + 2*8*int(Lanes)
 
 // A Resume follows the preamble of the control lane of a connection that is proposed or accepted. It counts,
 // for each lane, the frames that the sender has written to all connections of the link, and those
@@ -12,13 +12,16 @@ const ResumeSize = 8 + 2*8*int(Lanes)
 type Resume struct {
 	// Number grows with each Resume of the sender. If a connection with a larger number was used since, the
 	// counts are old.
-	Number        uint64
+	Number uint64
+	// Losses is the number of earlier links to the peer that have ended since frames were lost.
+	Losses        uint64
 	Sent, Handled [Lanes]uint64
 }
 
 // Append appends r to b.
 func (r *Resume) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, r.Number)
+	b = binary.BigEndian.AppendUint64(b, r.Losses)
 	for lane := range Lanes {
 		b = binary.BigEndian.AppendUint64(b, r.Sent[lane])
 		b = binary.BigEndian.AppendUint64(b, r.Handled[lane])
@@ -29,7 +32,7 @@ func (r *Resume) Append(b []byte) []byte {
 // ParseResume decodes a Resume.
 func ParseResume(b []byte) (r Resume, err error) {
 	d := decoder{b: b}
-	r.Number = d.u64()
+	r.Number, r.Losses = d.u64(), d.u64()
 	for lane := range Lanes {
 		r.Sent[lane], r.Handled[lane] = d.u64(), d.u64()
 	}
