@@ -101,7 +101,7 @@ func unlike(plans []Plan, root int) int {
 		if like == nil {
 			like = form
 		}
-		if !slices.EqualFunc(form, like, func(a, b Round) bool { return slices.Equal(a, b) }) {
+		if !slices.EqualFunc(form, like, slices.Equal) {
 			return rank
 		}
 	}
