@@ -67,7 +67,8 @@ torch.distributed and the Rust crate nexar, in turn, on one machine.
 - Every rank checks its results once for each size, in every run.
 
 The following files measure nexar alone; each names the command that repeats it: the time until survivors
-continue after ranks are killed ([survivals](results/survivals.txt)), the time of other changes of a world
+continue after ranks are killed ([survivals](results/survivals.txt)), cuts between living hosts
+([cuts](results/cuts.txt)), the time of other changes of a world
 ([changes](results/changes.txt)), also while its seeds are killed ([seeds](results/seeds.txt)), the time until
 a kill is detected ([kills](results/kills.txt), [in a sparse topology](results/kills-sparse.txt)), the start and the
 recovery of worlds of 128 to 1,024 nodes ([thousand](results/thousand.txt)), the rank that errors name
