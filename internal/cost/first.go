@@ -2,7 +2,7 @@ package cost
 
 import "github.com/nexar-go/nexar/internal/plan"
 
-// firstCalls is the number of calls over which the model spreads the first use of links. A program with fewer calls on a communicator
+// firstCalls is a number of calls. The model spreads the first use of links over them. A program with fewer calls on a communicator
 // spends little time in them, and one with many more gains nothing from fewer links.
 const firstCalls = 4000
 

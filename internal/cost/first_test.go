@@ -27,7 +27,7 @@ func watchLinks(size int) Linked {
 
 func noLinks(int) []int { return nil }
 
-// TestFirstUseOfLinks: a gather in which the root receives from each other rank is as fast as one over a tree. The first
+// TestFirstUseOfLinks: a gather by direct messages to the root is as fast as one over a tree. The first
 // use of the links decides, unless all ranks are linked, the topology is sparse, or links need no handshake.
 func TestFirstUseOfLinks(t *testing.T) {
 	const size = 46

@@ -15,7 +15,7 @@ import (
 // cutsVariable is the number of worlds of TestCuts, by default one of each topology.
 const cutsVariable = "CUTS"
 
-// A cutTrial is a world of hosts whose connections are cut.
+// A cutTrial is a world of hosts with cut connections.
 type cutTrial struct {
 	topology      string
 	breaks, drops int // cuts of each kind

@@ -16,7 +16,7 @@ type Gate struct{ tokens chan struct{} }
 // NewGate returns a Gate for n connections at a time.
 func NewGate(n int) *Gate { return &Gate{tokens: make(chan struct{}, n)} }
 
-// pass calls write with a token, which others get when write returns, or after passMax. If done is closed first, it does not wait.
+// pass calls write with a token. Others get the token when write returns, or after passMax. If done is closed first, it does not wait.
 func (g *Gate) pass(done <-chan struct{}, length int, write func() error) error {
 	if g == nil || length < longFrame {
 		return write()
