@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -24,6 +25,7 @@ const (
 
 // A sample is the state of a socket, as the kernel reports it (struct tcp_info).
 type sample struct {
+	ended    bool   // the kernel has given up the socket, or the peer has reset it
 	inFlight bool   // some segments are unacknowledged
 	timedOut bool   // in timeout recovery: TCP_CA_Loss
 	acked    uint64 // bytes
@@ -42,6 +44,7 @@ type pathMonitor struct {
 	sound    time.Time // last sample without timeout recovery
 	migrated time.Time // last attempt to migrate the pipe
 	busy     bool      // the socket was in use at the last sample
+	ended    time.Time // first sample of an ended socket that was in use
 	loss     lossDetector
 }
 
@@ -99,8 +102,9 @@ func (t *Transport) sample(now time.Time) (active bool) {
 	return active
 }
 
-// sample updates lossy and migrates the pipes of stalled sockets. It reports whether a socket is in use, or
-// the path is lossy.
+// sample updates lossy and migrates the pipes of stalled sockets. It ends the conn if a socket in use has ended and
+// the control socket does not explain that: the bytes in it are lost, and the peer may wait for them for ever. It
+// reports whether a socket is in use, or the path is lossy.
 func (c *conn) sample(now time.Time) (active bool) {
 	c.mu.Lock()
 	senders := slices.Collect(maps.Values(c.outgoing))
@@ -116,6 +120,9 @@ func (c *conn) sample(now time.Time) (active bool) {
 			c.migrate(s)
 		}
 		active = active || stalled || s.path.busy
+		if ended := s.path.ended; !ended.IsZero() && now.Sub(ended) > c.t.causeTimeout {
+			c.end(gone(fmt.Errorf("the socket of pipe %d has ended, and the bytes in it are lost", s.id)))
+		}
 	}
 	if c.lossy.Load() && now.After(c.lossyUntil) && !c.t.staysLossy {
 		c.lossy.Store(false)
@@ -130,8 +137,9 @@ func (s *sender) sample(now time.Time) (lossy, stalled bool) {
 	m := &s.path
 	s.mu.Lock()
 	flow := s.flow
-	m.busy = s.writing || s.flushDone != nil || s.closed || s.sent != m.sent || m.last.inFlight || m.loss.pending()
+	m.busy = s.writing || s.flushDone != nil || s.closed || s.sent != m.sent || m.last.inFlight || m.loss.pending() || !m.ended.IsZero()
 	m.sent = s.sent
+	failed := s.flushFailed
 	s.mu.Unlock()
 	if flow == nil {
 		return false, false
@@ -150,7 +158,7 @@ func (s *sender) sample(now time.Time) (lossy, stalled bool) {
 		return false, false
 	}
 	p, ok := flow.sample()
-	if !ok {
+	if m.observeEnd(failed || p.ended, now); !ok {
 		return false, false
 	}
 	return m.observe(p, now)
@@ -159,7 +167,17 @@ func (s *sender) sample(now time.Time) (lossy, stalled bool) {
 // reset begins to monitor another subflow. It does not touch sent, which the lock of the sender guards.
 func (m *pathMonitor) reset(flow *subflow) {
 	m.flow, m.last, m.loss = flow, sample{}, lossDetector{}
-	m.advanced, m.sound = time.Time{}, time.Time{}
+	m.advanced, m.sound, m.ended = time.Time{}, time.Time{}, time.Time{}
+}
+
+// observeEnd records whether the socket has ended.
+func (m *pathMonitor) observeEnd(ended bool, now time.Time) {
+	switch {
+	case !ended:
+		m.ended = time.Time{}
+	case m.ended.IsZero():
+		m.ended = now
+	}
 }
 
 // observe records a sample and returns the results of sender.sample.

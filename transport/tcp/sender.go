@@ -45,6 +45,8 @@ type sender struct {
 	buf       *[]byte       // from Transport.records, while unsent is not empty
 	unsent    []byte        // accepted but not sent; in buf
 	flushDone chan struct{} // closed when the flusher has returned; nil without one
+	// flushFailed: the flusher cannot write to the socket. It waits for another one, or a Write.
+	flushFailed bool
 	senderMigration
 	path pathMonitor
 }
@@ -247,11 +249,12 @@ func (s *sender) flush(done chan struct{}) {
 		s.recordWritten(s.unsent[:n])
 		s.mu.Lock()
 		s.unsent = s.unsent[n:]
-		if err != nil && !isTimeout(err) && s.flow.unconfirmed.Load() {
+		if err != nil && !isTimeout(err) {
+			s.flushFailed = !s.flow.unconfirmed.Load()
 			s.mu.Unlock()
 			moved := s.waitSpare(true)
 			s.mu.Lock()
-			if moved {
+			if s.flushFailed = false; moved {
 				err = os.ErrDeadlineExceeded
 			}
 		}
@@ -269,7 +272,7 @@ func (s *sender) flush(done chan struct{}) {
 // endFlushLocked ends the flusher.
 func (s *sender) endFlushLocked(err error) {
 	if err != nil {
-		return // the next Write retries, or returns the same error
+		return // a Write has begun: it retries, or returns the same error
 	}
 	s.flushDone = nil
 	s.flow.setWriteDeadline(s.deadline)

@@ -20,8 +20,10 @@ func queuedBytes(raw syscall.RawConn) (n int, ok bool) {
 	return n, ok && err == nil
 }
 
-// stateLoss is TCP_CA_Loss of linux/tcp.h.
-const stateLoss = 4
+const (
+	stateLoss  = 4 // TCP_CA_Loss of linux/tcp.h
+	stateClose = 7 // TCP_CLOSE of linux/tcp_states.h
+)
 
 // sampleSocket asks the kernel for the state of a socket.
 func sampleSocket(raw syscall.RawConn) (p sample, ok bool) {
@@ -29,6 +31,7 @@ func sampleSocket(raw syscall.RawConn) (p sample, ok bool) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		if ok = err == nil; ok {
 			p = sample{
+				ended:    info.State == stateClose,
 				inFlight: info.Unacked > 0, timedOut: info.Ca_state == stateLoss, acked: info.Bytes_acked,
 				minRTT: time.Duration(info.Min_rtt) * time.Microsecond, rtt: time.Duration(info.Rtt) * time.Microsecond,
 				segments: segmentCounts{info.Data_segs_out, info.Total_retrans, info.Dsack_dups},

@@ -1,0 +1,130 @@
+package tcp
+
+import (
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// A mortal is a socket that can end without the knowledge of the peer, as after too many retransmissions: its writes
+// fail then, and nothing more arrives.
+type mortal struct {
+	socket
+	dead atomic.Bool
+}
+
+func (m *mortal) Write(p []byte) (int, error) {
+	if m.dead.Load() {
+		return 0, syscall.EHOSTUNREACH
+	}
+	return m.socket.Write(p)
+}
+
+func (m *mortal) unacked() int { return 1 }
+
+func (m *mortal) sample() sample { return sample{ended: m.dead.Load(), inFlight: !m.dead.Load()} }
+
+// mortalSocket replaces the socket of an idle pipe.
+func (s *sender) mortalSocket() *mortal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := &mortal{socket: s.flow.sock}
+	s.flow = &subflow{sock: m, raw: noRaw{}, ps: s.flow.ps}
+	return m
+}
+
+// TestSocketEndsInUse checks that the conn ends with its socket, though neither side writes or hears of that end: with
+// bytes that only the kernel had, and with bytes that the flusher still had to send.
+func TestSocketEndsInUse(t *testing.T) {
+	for name, flushes := range map[string]bool{"bytes in the kernel": false, "bytes of the flusher": true} {
+		t.Run(name, func(t *testing.T) {
+			nodes := newTestNodes(t, 2, Config{})
+			nodes[0].causeTimeout = 100 * time.Millisecond
+			from, to := connect(t, nodes[0], nodes[1])
+			s, _ := pipeBetween(t, from, to)
+			m := s.mortalSocket()
+			if flushes {
+				m.dead.Store(true)
+				if !s.TryWrite([]byte("data")) { // leaves it to the flusher, since there is no file descriptor
+					t.Fatal("TryWrite has not taken the data")
+				}
+			} else {
+				if _, err := s.Write([]byte("data")); err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, "a sample of the socket in use", func() bool {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return s.path.sent == s.sent
+				})
+				m.dead.Store(true)
+			}
+			awaitEnd(t, from, transport.ErrPeerGone)
+			awaitEnd(t, to, transport.ErrPeerGone)
+			if err := from.Err(); !strings.Contains(err.Error(), "the socket of pipe 0 has ended") {
+				t.Errorf("the conn has ended: %v, want the socket of pipe 0 as the reason", err)
+			}
+		})
+	}
+}
+
+// TestFlusherAfterFailedWrite checks that a Write sends the bytes of a flusher whose write has failed, once and in order.
+func TestFlusherAfterFailedWrite(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{})
+	from, to := connect(t, nodes[0], nodes[1])
+	s, r := pipeBetween(t, from, to)
+	m := s.mortalSocket()
+	m.dead.Store(true)
+	if !s.TryWrite([]byte("first ")) {
+		t.Fatal("TryWrite has not taken the data")
+	}
+	eventually(t, "the failure of the flusher", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.flushFailed
+	})
+	m.dead.Store(false)
+	if _, err := s.Write([]byte("second")); err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	if _, err := r.ReadFunc(12, func(p []byte) { got = append(got, p...) }); err != nil || string(got) != "first second" {
+		t.Errorf("read %q, %v, want %q", got, err, "first second")
+	}
+}
+
+// TestSampleOfResetSocket checks that the kernel reports the end of a socket.
+func TestSampleOfResetSocket(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	here, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	there, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := here.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, ok := sampleSocket(raw); !ok || p.ended {
+		t.Errorf("a connected socket: %+v, %t, want a sample that has not ended", p, ok)
+	}
+	there.(*net.TCPConn).SetLinger(0)
+	there.Close()
+	eventually(t, "a sample that has ended", func() bool {
+		p, ok := sampleSocket(raw)
+		return ok && p.ended
+	})
+}
