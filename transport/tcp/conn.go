@@ -66,6 +66,7 @@ type conn struct {
 	queue        []byte                   // encoded messages to be written
 	fault        error                    // why this side closed the control socket
 
+	control    controlMonitor
 	lossy      atomic.Bool // senders copy unacknowledged bytes
 	lossyUntil time.Time   // used by [Transport.monitor]
 }
@@ -379,7 +380,12 @@ func (c *conn) writeMessages() {
 		c.mu.Unlock()
 		spare = b
 		if len(b) > 0 {
-			if _, err := c.tls.Write(b); err != nil {
+			c.control.writing.Store(true)
+			c.t.monitoring.note()
+			_, err := c.tls.Write(b)
+			c.control.used.Store(true)
+			c.control.writing.Store(false)
+			if err != nil {
 				c.end(c.controlError(err))
 				return
 			}

@@ -27,10 +27,12 @@ const (
 type sample struct {
 	ended    bool   // the kernel has given up the socket, or the peer has reset it
 	inFlight bool   // some segments are unacknowledged
+	unsent   bool   // some bytes wait to be sent
 	timedOut bool   // in timeout recovery: TCP_CA_Loss
 	acked    uint64 // bytes
 	minRTT   time.Duration
 	rtt      time.Duration // smoothed
+	silent   time.Duration // since the last acknowledgement
 	segments segmentCounts
 }
 
@@ -106,6 +108,7 @@ func (t *Transport) sample(now time.Time) (active bool) {
 // the control socket does not explain that: the bytes in it are lost, and the peer may wait for them for ever. It
 // reports whether a socket is in use, or the path is lossy.
 func (c *conn) sample(now time.Time) (active bool) {
+	active = c.sampleControl(now)
 	c.mu.Lock()
 	senders := slices.Collect(maps.Values(c.outgoing))
 	c.mu.Unlock()

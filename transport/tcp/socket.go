@@ -21,19 +21,17 @@ type socket interface {
 // setKeepAlive makes the kernel detect that the host of the peer is gone. It is only for
 // control sockets: on a pipe, a paused reader would look like a dead host.
 func (t *Transport) setKeepAlive(sock socket) {
-	limit := t.cfg.IdleTimeout
-	if limit < 0 {
+	limit, ok := t.hostTimeout()
+	if !ok {
 		_ = sock.SetKeepAliveConfig(net.KeepAliveConfig{})
 		return
 	}
 	// on a lossy path, so many consecutive keepalive probes are not lost
 	const probes = 10
-	limit = max(limit, 15*time.Second)
 	interval := (limit / 15).Truncate(time.Second)
 	_ = sock.SetKeepAliveConfig(net.KeepAliveConfig{
 		Enable: true, Idle: limit - probes*interval, Interval: interval, Count: probes,
 	})
-	setUserTimeout(sock, limit)
 }
 
 // A pipeSocket is the socket of one pipe, or of two paired ones.

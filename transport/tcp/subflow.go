@@ -72,11 +72,20 @@ type unacker interface {
 }
 
 // sample returns the state of the socket, if the system reports it.
-func (f *subflow) sample() (sample, bool) {
-	if u, ok := f.sock.(unacker); ok {
+func (f *subflow) sample() (sample, bool) { return sampleOf(f.sock, f.raw) }
+
+// sampleOf returns the state of a socket, if the system reports it. raw may be nil.
+func sampleOf(sock socket, raw syscall.RawConn) (sample, bool) {
+	if u, ok := sock.(unacker); ok {
 		return u.sample(), true
 	}
-	return sampleSocket(f.raw)
+	if raw == nil {
+		var err error
+		if raw, err = sock.SyscallConn(); err != nil {
+			return sample{}, false
+		}
+	}
+	return sampleSocket(raw)
 }
 
 // unacked returns the number of last written bytes that the kernel of the peer may lack, at

@@ -32,8 +32,9 @@ func sampleSocket(raw syscall.RawConn) (p sample, ok bool) {
 		if ok = err == nil; ok {
 			p = sample{
 				ended:    info.State == stateClose,
-				inFlight: info.Unacked > 0, timedOut: info.Ca_state == stateLoss, acked: info.Bytes_acked,
+				inFlight: info.Unacked > 0, unsent: info.Notsent_bytes > 0, timedOut: info.Ca_state == stateLoss, acked: info.Bytes_acked,
 				minRTT: time.Duration(info.Min_rtt) * time.Microsecond, rtt: time.Duration(info.Rtt) * time.Microsecond,
+				silent:   time.Duration(info.Last_ack_recv) * time.Millisecond,
 				segments: segmentCounts{info.Data_segs_out, info.Total_retrans, info.Dsack_dups},
 			}
 		}
