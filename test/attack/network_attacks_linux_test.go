@@ -38,6 +38,7 @@ func networkTransports(rng *rand.Rand) string {
 // i, and waits until they make steps.
 func (w *world) startOnHosts(n *testhost.Network, args arguments) {
 	w.t.Helper()
+	w.hosts = n.Hosts
 	args.World, args.Listen = len(n.Hosts), ":"+seedPort
 	w.startSeed(n.Hosts[0], args)
 	w.addrs = []string{net.JoinHostPort(n.Hosts[0].Addr().String(), seedPort)}

@@ -80,6 +80,7 @@ type process struct {
 	in          io.WriteCloser
 	log         *testlog.Buffer
 	outputEnded chan struct{}
+	diagnose    func() string // called before the test fails because this process makes no progress; nil if it is not a rank
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next event
@@ -215,9 +216,13 @@ func (p *process) await(limit time.Duration, what string, accept func(e event) b
 		select {
 		case <-changed:
 		case <-timeout.C:
+			state := ""
+			if p.diagnose != nil {
+				state = p.diagnose()
+			}
 			p.markVictim()
 			p.cmd.Process.Signal(syscall.SIGQUIT) // prints its goroutines
-			p.t.Fatalf("%s: no %s within %v; its last event was %+v\n%s", p.name, what, limit, lastOf(events), p.log.Tail(4000))
+			p.t.Fatalf("%s: no %s within %v; its last event was %+v\n%s\n%s", p.name, what, limit, lastOf(events), p.log.Tail(4000), state)
 		}
 	}
 }
@@ -271,7 +276,7 @@ func (p *process) reap() {
 		p.t.Errorf("%s has not ended within %v", p.name, exitLimit)
 	}
 	if p.t.Failed() {
-		p.t.Logf("log of %s:\n%s", p.name, p.log.Tail(6000))
+		p.t.Logf("log of %s:\n%s", p.name, p.log.Tail(200_000))
 	}
 }
 

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/testhost"
 )
 
 // heartbeatTimeout is the timeout of attacked worlds: short, so that rounds are short, and long enough
@@ -24,7 +26,8 @@ type world struct {
 	token string
 	addrs []string // of the seeds
 	ranks []*process
-	vars  []string // of all ranks
+	hosts []*testhost.Host // nil on this host
+	vars  []string         // of all ranks
 }
 
 // newWorld returns a world without processes. vars are additional variables of its ranks.
@@ -68,8 +71,22 @@ func (w *world) startRank(on launcher, args arguments, vars ...string) *process 
 	w.t.Helper()
 	all := append([]string{"NEXAR_CLUSTER_TOKEN=" + w.token, "NEXAR_SEEDS=" + strings.Join(w.addrs, ",")}, w.vars...)
 	p := start(w.t, on, "rank", fmt.Sprint("rank ", len(w.ranks)), args, append(all, vars...)...)
+	p.diagnose = w.diagnose
 	w.ranks = append(w.ranks, p)
 	return p
+}
+
+// diagnose returns the TCP sockets of all hosts. It makes all ranks print their goroutines and end.
+func (w *world) diagnose() string {
+	var b strings.Builder
+	for i, h := range w.hosts {
+		text, _ := h.Try("", "ss", "-tinoem")
+		fmt.Fprintf(&b, "sockets of host %d:\n%s", i, text)
+	}
+	for _, p := range w.survivors() {
+		p.signal(syscall.SIGQUIT)
+	}
+	return b.String()
 }
 
 // survivors returns the ranks that are not victims.
