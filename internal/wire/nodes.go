@@ -37,7 +37,7 @@ func (c *codec) nodes(v *[]membership.Node) {
 	}
 }
 
-// A recent field is the last of several nodes that was decoded.
+// recent is the last decoded value of a field, with its encoding.
 type recent[V any] struct {
 	value   V
 	encoded []byte
