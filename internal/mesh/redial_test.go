@@ -76,49 +76,6 @@ func TestOneSideLosesItsConnection(t *testing.T) {
 	}
 }
 
-// TestOneSideLosesItsProposal: the first connection of two nodes breaks while it is proposed, and one of the nodes does not learn of it.
-// The message arrives over another connection, unless it was lost with the first one, and no node counts as failed.
-func TestOneSideLosesItsProposal(t *testing.T) {
-	for from, to := range map[int]int{0: 4, 4: 0} {
-		for at, other := range map[int]int{0: 4, 4: 0} {
-			for moment := range 30 {
-				t.Run(fmt.Sprintf("rank %d dials, rank %d after %d ms", from, at, moment), func(t *testing.T) {
-					onDemand(t, func(w *world) {
-						time.AfterFunc(time.Duration(moment)*time.Millisecond, func() { w.network.CutAt(w.host(at), w.host(other)) })
-						began := time.Now()
-						err := w.exchange(from, to)
-						if err != nil && !strings.Contains(err.Error(), "frames were lost") {
-							t.Error(err)
-						}
-						if took := time.Since(began); took > 3*time.Second {
-							t.Errorf("it took %v, want at most 3 s", took)
-						}
-						w.wantNoFailures()
-					})
-				})
-			}
-		}
-	}
-}
-
-// TestOneSideLosesItsProposalAgain: the connection of two nodes breaks, and the next one while it is proposed. One of the nodes does not learn
-// of the second break. The other one dials again, and no node counts as failed.
-func TestOneSideLosesItsProposalAgain(t *testing.T) {
-	for at := range 2 {
-		for moment := range 30 {
-			t.Run(fmt.Sprintf("rank %d after %d ms", at, moment), func(t *testing.T) {
-				onDemand(t, func(w *world) {
-					w.cut(0, 1)
-					time.Sleep(time.Duration(moment) * time.Millisecond)
-					w.network.CutAt(w.host(at), w.host(1-at))
-					time.Sleep(2 * redialMaxTime)
-					w.wantNoFailures()
-				})
-			})
-		}
-	}
-}
-
 // TestHeartbeatsDoNotBreakLinks: a link that breaks with a heartbeat in flight has lost nothing.
 func TestHeartbeatsDoNotBreakLinks(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
