@@ -255,8 +255,7 @@ func (f *sharedFigures) findUnits(a plan.Algorithm, n Need) {
 	if f.cuttable || n.Collective.Rooted() {
 		return
 	}
-	plans := a.Plans(n.Size, 0)
-	f.chunks, f.units = plans[0].Chunks, shmexec.NewSchedule(plans).Units()
+	f.chunks, f.units = a.Plan(0, n.Size, 0).Chunks, shmexec.ScheduleOf(a, n.Size, 0).Units()
 }
 
 // estimate sets the figures of an algorithm for many ranks except the loads, which addNext takes from the plans of a

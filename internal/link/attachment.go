@@ -39,6 +39,7 @@ type attachment struct {
 	idle    bool          // our goodbye says that the link stays
 	idles   bool          // the goodbye of the peer says that the link stays
 	byes    lanes         // with a goodbye of the peer
+	replied lanes         // those of byes with our acknowledgement
 	pipes   int           // of the bulk lane, with a goodbye of the peer
 	acks    lanes         // where the peer has read our goodbye
 	hasLeft bool          // byes is complete, and the peer leaves
@@ -46,7 +47,7 @@ type attachment struct {
 	left    chan struct{} // closed when hasLeft is set
 	ended   chan struct{} // closed when the attachment has ended
 	linger  *time.Timer   // closes the connection if the peer does not
-	keeping *time.Timer   // calls answerIdle; nil if the peer has not released the connection, or Config.Keep never was true
+	keeping *time.Timer   // calls answerIdleLocked; nil unless Config.Keep has delayed the answer to a goodbye
 	// The pipes for relay frames, until there are both.
 	relaySender   transport.Sender
 	relayReceiver transport.Receiver

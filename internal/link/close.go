@@ -52,6 +52,7 @@ func (l *Link) beginClose(ctx context.Context) *attachment {
 		a := l.at.Load()
 		if a != nil && !a.byeSent {
 			l.closing, a.byeSent = true, true
+			a.acknowledgeLocked()
 			l.ending.Unlock()
 			return a
 		}
@@ -125,8 +126,7 @@ func (l *Link) detachIf(may func(x *exchange) bool) bool {
 	a := l.at.Load()
 	detaches := a != nil && l.common.detached != nil && !l.over && !a.byeSent && !a.shut && l.settled != nil && isClosed(l.settled) && may(x)
 	if detaches {
-		a.byeSent, a.idle = true, true
-		a.sayBye(true)
+		a.sayIdleLocked()
 	}
 	return detaches
 }
@@ -173,9 +173,7 @@ func (a *attachment) bye(lane wire.Lane, y wire.Bye) error {
 		}
 	}
 	a.byes[y.Lane] = true
-	if !a.shut { // Otherwise the outbox has no pipe any more, or not that of this connection.
-		l.exchange().control.acknowledge(y.Lane)
-	}
+	a.acknowledgeLocked()
 	if a.byes.all() && !y.Idle {
 		a.hasLeft = true
 		close(a.left)
@@ -198,8 +196,28 @@ func (a *attachment) answerIdleLocked(end time.Time) {
 		})
 		return
 	}
+	a.sayIdleLocked()
+}
+
+// sayIdleLocked says goodbye, and that the link stays.
+func (a *attachment) sayIdleLocked() {
 	a.byeSent, a.idle = true, true
 	a.sayBye(true)
+	a.acknowledgeLocked()
+}
+
+// acknowledgeLocked acknowledges the goodbyes of the peer. If the link stays, our goodbye is sent before: it marks the frames that end with
+// the connection, as acknowledgements do.
+func (a *attachment) acknowledgeLocked() {
+	if a.shut || a.idles && !a.byeSent { // If shut, the outbox has no pipe any more, or not that of this connection.
+		return
+	}
+	for lane, said := range a.byes {
+		if said && !a.replied[lane] {
+			a.replied[lane] = true
+			a.link.exchange().control.acknowledge(wire.Lane(lane))
+		}
+	}
 }
 
 // expire ends the link after the goodbye of a peer that has not closed the connection.

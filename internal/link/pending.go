@@ -111,7 +111,7 @@ func (l *Link) answered() {
 }
 
 // Connect proposes a connection that this node has made to the peer, and gives it to a pending link
-// when the peer has accepted it. The fields Bulk, BulkOver, BulkPipes and Relay of cfg belong to the
+// when the peer has accepted it. The fields Bulk, BulkOver, BulkPipes, Relay and Keep of cfg belong to the
 // connection; the other fields are ignored. If Connect fails, the caller keeps the connections, and
 // no frame is lost. If frames were lost with an earlier connection, the link ends.
 func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) error {
@@ -150,7 +150,7 @@ const confirmTimeout = 20 * time.Second
 
 // Accept waits until the peer proposes a connection that it has made, accepts it if admit, which may block,
 // returns no error, and gives it to a pending link when the peer has confirmed, within confirmTimeout, that it uses
-// the connection. The fields Await, BulkOver, BulkPipes and Relay of cfg belong to the connection. If Accept fails, the caller keeps
+// the connection. The fields Await, BulkOver, BulkPipes, Relay and Keep of cfg belong to the connection. If Accept fails, the caller keeps
 // the connection, and no frame is lost: the peer may give up before it has read the acceptance. If frames were
 // lost with an earlier connection, the link ends, and the peer is told.
 func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admit func() error) error {

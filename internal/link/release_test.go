@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"errors"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -352,4 +353,56 @@ func TestKeep(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestKeptGoodbyeEndsWithItsConnection: the peer releases the connection, and this side keeps it. The connection breaks while a frame waits to be
+// written. The next connection does not begin with the acknowledgements of the goodbyes of the peer.
+func TestKeptGoodbyeEndsWithItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPendingPair(t)
+		p.conns(t)
+		close(p.ca.gate)
+		var control *valve
+		cb := &conn{Conn: p.cb, sender: func(lane wire.Lane, s transport.Sender) transport.Sender {
+			if lane != wire.Control {
+				return s
+			}
+			control = newValve(s, math.MaxInt)
+			return control
+		}}
+		accepted := make(chan error, 1)
+		go func() { accepted <- p.b.Accept(t.Context(), cb, Config{Keep: func() bool { return true }}, admitAll) }()
+		if err := p.a.Connect(t.Context(), p.ca, Config{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-accepted; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		control.mu.Lock()
+		control.left = 0
+		control.mu.Unlock()
+		p.b.Beat() // It is not counted, so its loss does no harm.
+		synctest.Wait()
+		if !p.a.Release() {
+			t.Fatal("the connection is not released")
+		}
+		synctest.Wait()
+		p.cb.Close()
+		control.SetWriteDeadline(time.Now())
+		p.awaitPending(t)
+
+		p.connect(t)
+		close(p.ca.gate)
+		got := make(chan struct{}, 1)
+		p.ha.revoke = func(wire.Revoke, string) { got <- struct{}{} }
+		p.b.Revoke(wire.Revoke{Cause: wire.CauseFailed}, "text")
+		synctest.Wait()
+		if len(got) == 0 || p.a.IsPending() || p.b.IsPending() {
+			t.Error("the next connection does not work")
+		}
+		for len(p.detached) > 0 {
+			t.Errorf("it ended because of: %v", <-p.detached)
+		}
+	})
 }

@@ -68,9 +68,11 @@ func (w *world) join(all membership.View, rank int) {
 	w.meshes[rank] = m
 }
 
-// reduceIn carries out an all-reduce of some nodes in a view, and returns their errors.
+// reduceIn carries out an all-reduce of some nodes in a view, and returns their errors. If one of them takes no part, the others wait for a minute.
 func (w *world) reduceIn(id uint64, v membership.View, slots ...int) []error {
 	errs := make([]error, len(slots))
+	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	defer cancel()
 	var all sync.WaitGroup
 	for rank, slot := range slots {
 		m := w.meshes[slot]
@@ -81,7 +83,7 @@ func (w *world) reduceIn(id uint64, v membership.View, slots ...int) []error {
 			continue
 		}
 		c := m.Engine().NewComm(id, rank, links)
-		all.Go(func() { errs[rank] = reduce(w.Context(), c, rank, len(slots)) })
+		all.Go(func() { errs[rank] = reduce(ctx, c, rank, len(slots)) })
 	}
 	all.Wait()
 	return errs

@@ -35,6 +35,9 @@ const (
 	goneMax = 5 * time.Second
 	// relayedMax is the longest time that a proposal over relays delays one without.
 	relayedMax = time.Second
+	// unansweredMax is the longest time that a proposal of this node without an answer delays one of the peer. After a broken connection it is a
+	// share of the time of dialing again.
+	unansweredMax, unansweredShare = 2 * time.Second, 4
 	// neededMax is the longest time that Close waits for connections of pending links with frames. Over relays it is GoodbyeTimeout.
 	neededMax = 2 * time.Second
 )
@@ -291,15 +294,16 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cf
 
 // beginProposal makes a route the current proposal for a pending link. It waits until there is no other
 // one, or it replaces the proposal of this node by that of a peer with a larger NodeID. A proposal of the peer ends an
-// earlier one over the same path: the peer makes one at a time. A proposal over relays that stays longer
-// than relayedMax ends if the route needs no relays: they may have died.
+// earlier one over the same path: the peer makes one at a time. A proposal that stays longer than delayOf ends: its connection may
+// have ended on the other side alone.
 func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Link) error {
+	var delayedBy *route
 	var late <-chan time.Time
 	for {
 		m.mu.Lock()
 		p := &m.peers[slot]
 		before := p.proposal
-		isCurrent, changed := p.link == l && l.IsPending(), m.changed
+		isCurrent, isBroken, changed := p.link == l && l.IsPending(), p.broken != nil, m.changed
 		isCurrent = isCurrent && (!m.closing || r.peer == membership.NodeID{} || l.IsNeeded())
 		wins := p.proposal != nil && p.proposal.peer == (membership.NodeID{}) && r.peer == p.node.ID &&
 			bytes.Compare(m.cfg.Self[:], p.node.ID[:]) < 0
@@ -312,10 +316,11 @@ func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Li
 		if !isCurrent {
 			return link.ErrConnected
 		}
-		if before.isRelayed() && !r.isRelayed() && late == nil {
-			t := time.NewTimer(relayedMax)
-			defer t.Stop()
-			late = t.C
+		if before != delayedBy {
+			delayedBy, late = before, nil
+			if d := m.delayOf(r, before, isBroken); d > 0 {
+				late = time.After(d)
+			}
 		}
 		if r.peer != (membership.NodeID{}) && before.peer == r.peer && before.path == r.path && r.conn.Err() == nil {
 			before.conn.Close()
@@ -323,14 +328,30 @@ func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Li
 		select {
 		case <-changed:
 		case <-late:
-			late = nil
-			before.conn.Close()
+			if late = nil; l.IsPending() {
+				before.conn.Close()
+			}
 		case <-r.conn.Done():
 			return cmp.Or(r.conn.Err(), transport.ErrPeerClosed)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// delayOf returns the longest time that an earlier proposal delays a route, or 0 if it delays the route until its end. Proposals over relays have a
+// limit, since relays may have died. So do those of this node: if the peer dials, it may have lost the connection of the proposal.
+func (m *Mesh) delayOf(r, before *route, isBroken bool) time.Duration {
+	isUnanswered := before.peer == (membership.NodeID{}) && r.peer != (membership.NodeID{})
+	switch {
+	case before.isRelayed() && !r.isRelayed():
+		return relayedMax
+	case !isUnanswered || r.isRelayed() && !before.isRelayed():
+		return 0
+	case isBroken:
+		return m.redialTimeout() / unansweredShare
+	}
+	return unansweredMax
 }
 
 // endProposal undoes beginProposal. If the link is connected, the route becomes that of the peer.

@@ -48,7 +48,9 @@ func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout tim
 			began := time.Now()
 			limited, cancel := context.WithTimeoutCause(ctx, left, notWithin(timeout))
 			err = d.attempt(limited)
-			if last == nil || limited.Err() == nil {
+			// A node that has closed a connection, and has not answered since, may have failed.
+			isSilent := lossEvent(last) == membership.LinkClosed && time.Since(began) >= m.redialTimeout()
+			if last == nil || limited.Err() == nil || isSilent {
 				last = err
 			}
 			cancel()

@@ -76,29 +76,6 @@ func TestOneSideLosesItsConnection(t *testing.T) {
 	}
 }
 
-// TestOneSideLosesItsProposal: the first connection of two nodes breaks while it is proposed, and one of the nodes does not learn of it.
-// The message arrives over another connection, unless it was lost with the first one, and no node counts as failed.
-func TestOneSideLosesItsProposal(t *testing.T) {
-	for at := range 2 {
-		for moment := range 30 {
-			t.Run(fmt.Sprintf("rank %d after %d ms", 4*at, moment), func(t *testing.T) {
-				onDemand(t, func(w *world) {
-					time.AfterFunc(time.Duration(moment)*time.Millisecond, func() { w.network.CutAt(w.host(4*at), w.host(4-4*at)) })
-					began := time.Now()
-					err := w.exchange(0, 4)
-					if err != nil && !strings.Contains(err.Error(), "frames were lost") {
-						t.Error(err)
-					}
-					if took := time.Since(began); took > 3*time.Second {
-						t.Errorf("it took %v, want at most 3 s", took)
-					}
-					w.wantNoFailures()
-				})
-			})
-		}
-	}
-}
-
 // TestHeartbeatsDoNotBreakLinks: a link that breaks with a heartbeat in flight has lost nothing.
 func TestHeartbeatsDoNotBreakLinks(t *testing.T) {
 	inBubble(t, 3, func(w *world) {

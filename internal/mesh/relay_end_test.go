@@ -119,3 +119,32 @@ func TestNewNeighborsThatWait(t *testing.T) {
 		w.wantNoFailures()
 	})
 }
+
+// TestKeepsReleasedConnection: a former neighbor releases its connection to a node that has no connection to a new neighbor yet. The node keeps the
+// released connection, for a second at most.
+func TestKeepsReleasedConnection(t *testing.T) {
+	relayed(t, "k-regular:2", 6, func(w *world) {
+		w.form()
+		w.network.SetLink(w.host(0), w.host(2), sim.Link{Down: true}) // the new neighbor of rank 0
+		for _, m := range w.meshes {
+			w.adopt(m, w.swapped(1, 2))
+		}
+		time.Sleep(interval / 2)
+		w.meshes[1].ReleaseFormer()
+		time.Sleep(10 * delay)
+		if !w.linkOf(1, 0).IsDetaching() {
+			t.Fatal("rank 1 has not released the connection")
+		}
+		time.Sleep(time.Second / 2)
+		if w.linkOf(0, 1).IsDetaching() || w.linkOf(0, 1).IsPending() {
+			t.Error("rank 0 has not kept the connection")
+		}
+		time.Sleep(time.Second)
+		if !w.linkOf(0, 1).IsPending() || !w.linkOf(1, 0).IsPending() {
+			t.Error("the connection is kept for more than a second")
+		}
+		w.network.SetLink(w.host(0), w.host(2), sim.Link{Delay: delay})
+		time.Sleep(timeout)
+		w.wantNoFailures()
+	})
+}

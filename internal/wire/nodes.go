@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"slices"
 
 	"github.com/nexar-go/nexar/internal/membership"
 )
@@ -24,20 +23,49 @@ func (c *codec) nodes(v *[]membership.Node) {
 		}
 		*v = make([]membership.Node, n)
 	}
-	shared := sharedTexts{names: make(map[string]string)}
+	shared := sharedFields{names: make(map[string]string)}
+	host := func(v *string) {
+		c.name(v, nameBytesMax)
+		shared.name(c, v)
+	}
+	endpoints := func(v *[]membership.Endpoint) {
+		c.endpoints(v)
+		for i := range *v {
+			shared.name(c, &(*v)[i].Transport)
+		}
+	}
 	for i := range *v {
 		node := &(*v)[i]
 		c.id((*[16]byte)(&node.ID))
 		c.addrs(&node.Addrs)
-		repeated(c, &shared.host, &node.Host, func(v *string) { c.name(v, nameBytesMax) })
+		repeated(c, &shared.host, &node.Host, host)
 		c.name(&node.Name, nameBytesMax)
-		if repeated(c, &shared.endpoints, &node.Endpoints, c.endpoints); !c.encoding {
-			shared.in(node)
-		}
+		repeated(c, &shared.endpoints, &node.Endpoints, endpoints)
 	}
 }
 
-// A recent field is the last of several nodes that was decoded.
+// sharedFields lets the decoded nodes of a message share equal names of hosts and transports, and equal lists of endpoints. A node of a
+// large world keeps all others in memory.
+type sharedFields struct {
+	names     map[string]string
+	host      recent[string]
+	endpoints recent[[]membership.Endpoint]
+}
+
+// name replaces a decoded name by an equal one of an earlier node.
+func (s *sharedFields) name(c *codec, name *string) {
+	if c.encoding {
+		return
+	}
+	known, ok := s.names[*name]
+	if !ok {
+		known = *name
+		s.names[known] = known
+	}
+	*name = known
+}
+
+// recent is the last decoded value of a field, with its encoding.
 type recent[V any] struct {
 	value   V
 	encoded []byte
@@ -58,34 +86,4 @@ func repeated[V any](c *codec, last *recent[V], v *V, field func(*V)) {
 	if field(v); c.err == nil {
 		last.value, last.encoded = *v, before[:len(before)-len(c.b)]
 	}
-}
-
-// sharedTexts lets the decoded nodes of a message share equal names of hosts and transports, and equal lists of endpoints. A node of a
-// large world keeps all others in memory.
-type sharedTexts struct {
-	names     map[string]string
-	last      []membership.Endpoint // of a node
-	host      recent[string]
-	endpoints recent[[]membership.Endpoint]
-}
-
-// in replaces texts of a node by equal ones of earlier nodes. No other goroutine knows the node.
-func (s *sharedTexts) in(n *membership.Node) {
-	n.Host = s.name(n.Host)
-	if slices.Equal(n.Endpoints, s.last) {
-		n.Endpoints = s.last
-		return
-	}
-	for i := range n.Endpoints {
-		n.Endpoints[i].Transport = s.name(n.Endpoints[i].Transport)
-	}
-	s.last = n.Endpoints
-}
-
-func (s *sharedTexts) name(text string) string {
-	if known, ok := s.names[text]; ok {
-		return known
-	}
-	s.names[text] = text
-	return text
 }

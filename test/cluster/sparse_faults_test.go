@@ -182,10 +182,10 @@ func TestPartGoesOn(t *testing.T) {
 	}
 }
 
-// awaitRounds waits until a worker has completed n more rounds of "work-in-part".
+// awaitRounds waits until a worker has completed n more rounds in an epoch.
 func awaitRounds(t *testing.T, w *worker, running <-chan result, n int) {
 	t.Helper()
-	goal, why := -1, "it has not begun"
+	goal, epoch, why := -1, uint64(0), "it has not begun"
 	for end := time.Now().Add(commandTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		select {
 		case r := <-running:
@@ -197,8 +197,8 @@ func awaitRounds(t *testing.T, w *worker, running <-chan result, n int) {
 			continue
 		}
 		rounds := e[len(e)-1].Rounds
-		if goal < 0 {
-			goal = rounds + n
+		if number := e[len(e)-1].Number; goal < 0 || number != epoch { // The rounds of an epoch are counted from 0.
+			goal, epoch = rounds+n, number
 		}
 		if rounds >= goal {
 			return

@@ -36,6 +36,41 @@ func TestAlike(t *testing.T) {
 	}
 }
 
+// TestAlikeSchedules: for every size and root, all ranks but the root post as often and as many chunks. So a schedule of few ranks has the limits of
+// one of all.
+func TestAlikeSchedules(t *testing.T) {
+	type limits struct {
+		posts, units int
+		single       bool
+	}
+	for _, c := range plan.Collectives() {
+		for _, a := range plan.Algorithms(c) {
+			for size := 1; a.Alike && size <= 130; size++ {
+				for root := 0; root == 0 || root < size && c.Rooted(); root++ {
+					all := NewSchedule(a.Plans(size, root))
+					few := ScheduleOf(a, size, root)
+					if got, want := (limits{few.posts, few.units, few.single}), (limits{all.posts, all.units, all.single}); got != want {
+						t.Fatalf("%v %s, size %d, root %d: a schedule of few ranks has limits %+v, want %+v", c, a.Name, size, root, got, want)
+					}
+					var like limits
+					for rank, r := range all.ranks {
+						l := limits{len(r.rounds), r.units, r.Single()}
+						if rank == root {
+							continue
+						}
+						if like == (limits{}) {
+							like = l
+						}
+						if l != like {
+							t.Fatalf("%v %s, size %d, root %d: rank %d has %+v, others have %+v", c, a.Name, size, root, rank, l, like)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestAlikeMakesFewPlans: the program of a rank that waits for the root alone needs the plans of few ranks.
 func TestAlikeMakesFewPlans(t *testing.T) {
 	const size = 256

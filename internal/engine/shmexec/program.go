@@ -57,7 +57,7 @@ type ref struct {
 }
 
 // A Schedule determines when each rank posts its payloads, and their positions. It makes the plan of a rank
-// when it needs it.
+// when it needs it, so one goroutine at a time may use it.
 type Schedule struct {
 	plan   func(rank int) plan.Plan
 	ranks  []*scheduled

@@ -115,6 +115,7 @@ func (s *Session) established(now time.Time) {
 	s.handshake.out = outbound{}
 	s.handshake.conn.Close()
 	s.timer.backoff = 0
+	s.probeAt = now.Add(s.cfg.Silence)
 	s.restart(now)
 	s.notify()
 }

@@ -32,11 +32,18 @@ func TestAcknowledgementsLeavePath(t *testing.T) {
 	}
 }
 
-// No path works while one side ends an idle session. The other side notices it later.
+// No path works while one side ends an idle session. The other side notices it later, also if the session was never used.
 func TestLostEnd(t *testing.T) {
+	for name, use := range map[string]func(a *side){"used": func(a *side) { a.send([]byte("hello")) }, "unused": func(*side) {}} {
+		t.Run(name, func(t *testing.T) { testLostEnd(t, use) })
+	}
+}
+
+func testLostEnd(t *testing.T, use func(a *side)) {
 	w := newWorld(t, 1, relaytest.Ring(4), 4)
 	a := w.dial(0, 2)
-	a.send([]byte("hello"))
+	w.Run(time.Second)
+	use(a)
 	w.Run(time.Second)
 	for _, n := range w.Nodes {
 		n.Tamper = func(forward.Frame, int) []forward.Frame { return nil }

@@ -124,13 +124,13 @@ type Session struct {
 	timer    timer
 	attempt  uint8
 	losses   int   // since the last change of attempt
-	repeated uint8 // Attempt of the last Data frame that had arrived before
+	repeated uint8 // Attempt of the last Data or Handshake frame that had arrived before
 	started  time.Time
 	progress time.Time // of the last acknowledgement, or of the first frame in flight
 	resendAt time.Time // zero if nothing is in flight
 	probing  bool      // resendAt follows a change of the routes
 	ackAt    time.Time // zero if no acknowledgement is due
-	probeAt  time.Time // when a frame without items is sent, since no other was sent or received; zero after it
+	probeAt  time.Time // when a frame without items is sent, unless one with items is sent or received before; zero after it
 	finishAt time.Time // of a session that has ended
 
 	mux   mux
@@ -433,7 +433,7 @@ func (s *Session) timeOut(now time.Time) {
 }
 
 // probe makes sure that the peer has not ended a session that is idle: its end may be lost, if no path worked for closeLimit. A session is
-// probed once after its last item.
+// probed once after its last item, or after its handshake.
 func (s *Session) probe(now time.Time) {
 	s.probeAt = time.Time{}
 	if len(s.out.frames) == 0 {

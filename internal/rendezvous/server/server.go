@@ -145,7 +145,7 @@ const helloPerNode = 20 * time.Millisecond
 // helloMax bounds that time: a node gives up an attempt to join after 10 s (internal/rendezvous/client).
 const helloMax = 10 * time.Second
 
-// A seed writes views to gateMin nodes at a time, or to one of gateShare nodes of its world.
+// A seed writes long frames to one in gateShare nodes of its world at a time, and to gateMin at least.
 const (
 	gateMin   = 2
 	gateShare = 64

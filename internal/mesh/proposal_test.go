@@ -1,0 +1,94 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/transport"
+)
+
+// TestOneSideLosesItsProposal: the first connection of two nodes breaks while it is proposed, and one of the nodes does not learn of it.
+// The message arrives over another connection, unless it was lost with the first one, and no node counts as failed.
+func TestOneSideLosesItsProposal(t *testing.T) {
+	for from, to := range map[int]int{0: 4, 4: 0} {
+		for at, other := range map[int]int{0: 4, 4: 0} {
+			for moment := range 30 {
+				t.Run(fmt.Sprintf("rank %d dials, rank %d after %d ms", from, at, moment), func(t *testing.T) {
+					onDemand(t, func(w *world) {
+						time.AfterFunc(time.Duration(moment)*time.Millisecond, func() { w.network.CutAt(w.host(at), w.host(other)) })
+						began := time.Now()
+						err := w.exchange(from, to)
+						if err != nil && !strings.Contains(err.Error(), "frames were lost") {
+							t.Error(err)
+						}
+						if took := time.Since(began); took > 3*time.Second {
+							t.Errorf("it took %v, want at most 3 s", took)
+						}
+						w.wantNoFailures()
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestOneSideLosesItsProposalAgain: the connection of two nodes breaks, and the next one while it is proposed. One of the nodes does not learn
+// of the second break. The other one dials again, and no node counts as failed.
+func TestOneSideLosesItsProposalAgain(t *testing.T) {
+	for at := range 2 {
+		for moment := range 30 {
+			t.Run(fmt.Sprintf("rank %d after %d ms", at, moment), func(t *testing.T) {
+				onDemand(t, func(w *world) {
+					w.cut(0, 1)
+					time.Sleep(time.Duration(moment) * time.Millisecond)
+					w.network.CutAt(w.host(at), w.host(1-at))
+					time.Sleep(2 * redialMaxTime)
+					w.wantNoFailures()
+				})
+			})
+		}
+	}
+}
+
+// closingTransport is a transport to peers that close the first connections.
+type closingTransport struct {
+	transport.Transport
+	closes int
+}
+
+func (c *closingTransport) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
+	if c.closes > 0 {
+		c.closes--
+		return nil, fmt.Errorf("dial %s: %w", addr, transport.ErrPeerClosed)
+	}
+	return c.Transport.Dial(ctx, addr, peer)
+}
+
+// TestSilenceAfterClosedDials: a peer that closes all connections is alive. One that has closed some, and then does not answer, has failed.
+func TestSilenceAfterClosedDials(t *testing.T) {
+	for closes, want := range map[int]membership.PeerEvent{0: membership.LinkLost, 3: membership.LinkLost, math.MaxInt: membership.LinkClosed} {
+		t.Run(fmt.Sprint(closes), func(t *testing.T) {
+			inBubble(t, demandNodes, func(w *world) {
+				w.watches = 1
+				c := &closingTransport{Transport: w.transports[0]}
+				w.transports[0] = c
+				w.form()
+				c.closes = closes
+				w.network.PowerOff(w.host(4))
+				u, ok := errors.AsType[*UnreachableError](w.meshes[0].dial(w.Context(), 4, nil, dialTimeout))
+				if !ok {
+					t.Fatal("the dial has not failed")
+				}
+				if got := lossEvent(u.Reason()); got != want {
+					t.Errorf("the error %v is event %v, want %v", u.Reason(), got, want)
+				}
+			})
+		})
+	}
+}
