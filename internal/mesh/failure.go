@@ -37,6 +37,8 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	id, inUse, early := p.node.ID, p.link == l || m.loop == l, !m.formed || p.expected
 	joining := early && m.formed && slot < m.self // Both nodes are joining, and this one has dialed.
 	isClosing, isNear := m.closing, p.link == l && p.route != nil && !p.isRelayed()
+	// The relays may have ended, not the peer. Its neighbors watch it.
+	isCutOff := isClosing && !isNear && m.cfg.Relay != nil && (kind == membership.LinkLost || kind == membership.LinkClosed)
 	switch {
 	case !inUse:
 	case goodbye && slot != m.self:
@@ -54,7 +56,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	if inUse && !early && isClosing && isNear { // A node that says goodbye over relays still relays.
 		m.noteEndOfNeighbor(slot, l, goodbye)
 	}
-	if isNotNeighbor(err) {
+	if isNotNeighbor(err) || isCutOff {
 		kind = membership.NoRoute
 	}
 	switch {
