@@ -13,6 +13,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // Views is the part of the session with the seed that a Follower uses.
@@ -36,6 +37,8 @@ type Follower struct {
 	// reason, for example a timeout of a call. So Grace should be the detection time plus the
 	// time for a view to arrive. If no view arrives, Next returns the reason.
 	Grace time.Duration
+	// LeaveGrace is added to Grace if a node has left. It is the longest time from the goodbyes of a node to its report to the seed.
+	LeaveGrace time.Duration
 	// Abort makes Next return the error of a failed communicator instead of waiting for another
 	// view.
 	Abort bool
@@ -171,6 +174,13 @@ func isFailure(cause error) bool {
 	return ok && !p.Left
 }
 
+// hasLeft reports whether a node that has left has ended a communicator.
+func hasLeft(cause error) bool {
+	p, ok := errors.AsType[*engine.PeerError](cause)
+	r, revoked := errors.AsType[*engine.RevokedError](cause)
+	return ok && p.Left || revoked && r.Cause == wire.CauseFailed
+}
+
 // isRecoverable reports whether a later view may help after an error of build.
 func isRecoverable(err error) bool {
 	_, late := errors.AsType[*engine.TimeoutError](err)
@@ -221,6 +231,9 @@ func (f *Follower) failure(ctx context.Context, old *Comm) error {
 // failure of a node.
 func (f *Follower) awaitUnlikely(ctx context.Context, old *Comm) (membership.View, error) {
 	grace := f.Grace
+	if hasLeft(old.Cause()) {
+		grace += f.LeaveGrace
+	}
 	if f.Timeout > 0 {
 		grace = min(grace, f.Timeout)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -87,13 +88,15 @@ var (
 	errRemoved = &client.RemovedError{}
 	errBroken  = errors.New("cannot be built")
 	errMistake = errors.New("calls do not match")
+	errLeft    = &engine.PeerError{Rank: 2, Left: true}
+	errRevoked = &engine.RevokedError{Rank: 1, Cause: wire.CauseFailed, Peer: 2}
 )
 
 // newFollower returns a Follower that builds communicators by build, or without errors
 // if build is nil.
 func newFollower(v *views, build func(ctx context.Context, epoch uint64) error) *Follower {
 	return &Follower{
-		Views: v, Timeout: 30 * time.Second, Grace: 2 * time.Second,
+		Views: v, Timeout: 30 * time.Second, Grace: 2 * time.Second, LeaveGrace: 10 * time.Second,
 		build: func(ctx context.Context, view membership.View, _ time.Duration) (*Comm, error) {
 			if build == nil {
 				return newComm(view.Epoch), nil
@@ -129,6 +132,13 @@ func callErrors() map[string]course {
 			time.Sleep(time.Second)
 			v.set(3, nil)
 		}, epoch: 3, took: time.Second},
+		"a node has left": {then: func(old *Comm, _ *views, _ context.CancelFunc) { old.stop(errLeft) },
+			errs: []error{errLeft}, alone: true, took: 12 * time.Second},
+		"a node has left, as another rank tells, and the view arrives late": {then: func(old *Comm, v *views, _ context.CancelFunc) {
+			old.stop(errRevoked)
+			time.Sleep(11 * time.Second)
+			v.set(3, nil)
+		}, epoch: 3, took: 11 * time.Second},
 		"call error, without a seed": {then: func(old *Comm, v *views, _ context.CancelFunc) {
 			v.set(1, errGone)
 			time.Sleep(time.Hour)
