@@ -21,6 +21,12 @@ func (m *Mesh) Leave(ctx context.Context, report func()) error {
 	if report == nil {
 		report = func() {}
 	}
+	report = sync.OnceFunc(report)
+	m.mu.Lock()
+	if m.reportLeaving == nil {
+		m.reportLeaving = report
+	}
+	m.mu.Unlock()
 	var mu sync.Mutex
 	var unread []int // slots
 	err := m.end(ctx, report, func(ctx context.Context, l *link.Link) {
