@@ -46,7 +46,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	case !goodbye:
 		m.noteEndLocked(l)
 		if early && p.link == l {
-			m.clearLinkLocked(slot)
+			m.clearLinkLocked(slot, kind == membership.LinkReset)
 		}
 	}
 	m.mu.Unlock()
@@ -74,12 +74,17 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	}
 }
 
-// clearLinkLocked removes a lost link from its slot and starts to replace a required one.
-func (m *Mesh) clearLinkLocked(slot int) {
+// clearLinkLocked removes a lost link from its slot and starts to replace a required one. The peer counts lost frames, and so does the next
+// link.
+func (m *Mesh) clearLinkLocked(slot int, framesLost bool) {
 	p := &m.peers[slot]
+	earlier := p.link
 	p.link, p.route, p.relaying = nil, nil, false
 	if p.onDemand {
 		m.addPendingLocked(slot)
+		if framesLost {
+			p.link.Follow(earlier)
+		}
 		if slot < m.self && m.isDialed(slot) && !m.closing {
 			p.link.Need(link.Joining)
 		}
