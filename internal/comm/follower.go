@@ -13,7 +13,6 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
-	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // Views is the part of the session with the seed that a Follower uses.
@@ -174,13 +173,6 @@ func isFailure(cause error) bool {
 	return ok && !p.Left
 }
 
-// hasLeft reports whether a node that has left has ended a communicator.
-func hasLeft(cause error) bool {
-	p, ok := errors.AsType[*engine.PeerError](cause)
-	r, revoked := errors.AsType[*engine.RevokedError](cause)
-	return ok && p.Left || revoked && r.Cause == wire.CauseFailed
-}
-
 // isRecoverable reports whether a later view may help after an error of build.
 func isRecoverable(err error) bool {
 	_, late := errors.AsType[*engine.TimeoutError](err)
@@ -231,7 +223,7 @@ func (f *Follower) failure(ctx context.Context, old *Comm) error {
 // failure of a node.
 func (f *Follower) awaitUnlikely(ctx context.Context, old *Comm) (membership.View, error) {
 	grace := f.Grace
-	if hasLeft(old.Cause()) {
+	if engine.IsLeave(old.Cause()) {
 		grace += f.LeaveGrace
 	}
 	if f.Timeout > 0 {

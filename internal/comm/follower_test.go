@@ -15,7 +15,6 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
-	"github.com/nexar-go/nexar/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -89,7 +88,6 @@ var (
 	errBroken  = errors.New("cannot be built")
 	errMistake = errors.New("calls do not match")
 	errLeft    = &engine.PeerError{Rank: 2, Left: true}
-	errRevoked = &engine.RevokedError{Rank: 1, Cause: wire.CauseFailed, Peer: 2}
 )
 
 // newFollower returns a Follower that builds communicators by build, or without errors
@@ -134,8 +132,8 @@ func callErrors() map[string]course {
 		}, epoch: 3, took: time.Second},
 		"a node has left": {then: func(old *Comm, _ *views, _ context.CancelFunc) { old.stop(errLeft) },
 			errs: []error{errLeft}, alone: true, took: 12 * time.Second},
-		"a node has left, as another rank tells, and the view arrives late": {then: func(old *Comm, v *views, _ context.CancelFunc) {
-			old.stop(errRevoked)
+		"a node has left, and the view arrives late": {then: func(old *Comm, v *views, _ context.CancelFunc) {
+			old.stop(errLeft)
 			time.Sleep(11 * time.Second)
 			v.set(3, nil)
 		}, epoch: 3, took: 11 * time.Second},
