@@ -36,6 +36,8 @@ type Follower struct {
 	// reason, for example a timeout of a call. So Grace should be the detection time plus the
 	// time for a view to arrive. If no view arrives, Next returns the reason.
 	Grace time.Duration
+	// LeaveGrace is added to Grace if a node has left. It is the longest time from the goodbyes of a node to its report to the seed.
+	LeaveGrace time.Duration
 	// Abort makes Next return the error of a failed communicator instead of waiting for another
 	// view.
 	Abort bool
@@ -221,6 +223,9 @@ func (f *Follower) failure(ctx context.Context, old *Comm) error {
 // failure of a node.
 func (f *Follower) awaitUnlikely(ctx context.Context, old *Comm) (membership.View, error) {
 	grace := f.Grace
+	if engine.IsLeave(old.Cause()) {
+		grace += f.LeaveGrace
+	}
 	if f.Timeout > 0 {
 		grace = min(grace, f.Timeout)
 	}

@@ -87,13 +87,14 @@ var (
 	errRemoved = &client.RemovedError{}
 	errBroken  = errors.New("cannot be built")
 	errMistake = errors.New("calls do not match")
+	errLeft    = &engine.PeerError{Rank: 2, Left: true}
 )
 
 // newFollower returns a Follower that builds communicators by build, or without errors
 // if build is nil.
 func newFollower(v *views, build func(ctx context.Context, epoch uint64) error) *Follower {
 	return &Follower{
-		Views: v, Timeout: 30 * time.Second, Grace: 2 * time.Second,
+		Views: v, Timeout: 30 * time.Second, Grace: 2 * time.Second, LeaveGrace: 10 * time.Second,
 		build: func(ctx context.Context, view membership.View, _ time.Duration) (*Comm, error) {
 			if build == nil {
 				return newComm(view.Epoch), nil
@@ -129,6 +130,13 @@ func callErrors() map[string]course {
 			time.Sleep(time.Second)
 			v.set(3, nil)
 		}, epoch: 3, took: time.Second},
+		"a node has left": {then: func(old *Comm, _ *views, _ context.CancelFunc) { old.stop(errLeft) },
+			errs: []error{errLeft}, alone: true, took: 12 * time.Second},
+		"a node has left, and the view arrives late": {then: func(old *Comm, v *views, _ context.CancelFunc) {
+			old.stop(errLeft)
+			time.Sleep(11 * time.Second)
+			v.set(3, nil)
+		}, epoch: 3, took: 11 * time.Second},
 		"call error, without a seed": {then: func(old *Comm, v *views, _ context.CancelFunc) {
 			v.set(1, errGone)
 			time.Sleep(time.Hour)

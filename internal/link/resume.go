@@ -54,7 +54,8 @@ func (a *attachment) checkResume(ours, theirs wire.Resume) error {
 	if l.running || l.turn != a.turn || theirs.Number != 0 && theirs.Number < *newest {
 		return errOld
 	}
-	if ours.Losses > theirs.Losses {
+	isNew := theirs.Number == 0 // The peer has no earlier link: this node has just joined, and the peer waits for its next link.
+	if ours.Losses > theirs.Losses && !isNew {
 		return errEarlier // The peer ends it when it has read the counts.
 	}
 	err := compareCounts(ours, theirs)
@@ -62,6 +63,9 @@ func (a *attachment) checkResume(ours, theirs wire.Resume) error {
 		err = fmt.Errorf("%w: the peer has ended %d links because of losses, and this node %d", ErrFramesLost, theirs.Losses, ours.Losses)
 	}
 	if err == nil {
+		if isNew { // Both count from now on.
+			l.exchange().losses = 0
+		}
 		return nil
 	}
 	if l.broke != nil {

@@ -57,6 +57,7 @@ const relayedProposal = 5 * time.Second
 // the redialTimeout, and for relayedProposal through relays.
 func (m *Mesh) refuse(r *route, slot int) {
 	m.checkLink(slot)
+	m.reportRefusal(r)
 	l := m.peer(slot).link
 	if r.path.Bulk || l == nil || l.IsPending() {
 		r.conn.Close()
@@ -75,6 +76,18 @@ func (m *Mesh) refuse(r *route, slot int) {
 		m.accepted.remove(key, r.conn)
 		r.conn.Close()
 	})
+}
+
+// reportRefusal tells the seed that this node leaves, if it refuses a new neighbor: no relay has carried its goodbye there, and the neighbor
+// will report it as lost. The seed would have to remove one of two living nodes.
+func (m *Mesh) reportRefusal(r *route) {
+	m.mu.Lock()
+	isRefused := m.closing && m.cfg.Relay != nil && !r.path.Relay && !r.path.Bulk
+	report := m.reportLeaving
+	m.mu.Unlock()
+	if isRefused && report != nil {
+		m.wg.Go(report)
+	}
 }
 
 // countAccepting adds n to the number of accepted connections of a node.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
@@ -21,6 +22,12 @@ func (m *Mesh) Leave(ctx context.Context, report func()) error {
 	if report == nil {
 		report = func() {}
 	}
+	report = onceFunc(report)
+	m.mu.Lock()
+	if m.reportLeaving == nil {
+		m.reportLeaving = report
+	}
+	m.mu.Unlock()
 	var mu sync.Mutex
 	var unread []int // slots
 	err := m.end(ctx, report, func(ctx context.Context, l *link.Link) {
@@ -34,6 +41,19 @@ func (m *Mesh) Leave(ctx context.Context, report func()) error {
 		m.log.Warn("a peer has not read all data that this node sent before leaving", m.note(slot))
 	}
 	return err
+}
+
+// onceFunc is sync.OnceFunc, but calls wait at a channel, so that fake time passes in tests.
+func onceFunc(f func()) func() {
+	var begun atomic.Bool
+	done := make(chan struct{})
+	return func() {
+		if begun.CompareAndSwap(false, true) {
+			f()
+			close(done)
+		}
+		<-done
+	}
 }
 
 // Abort ends everything that Form has started, without goodbyes. The transports stay open.

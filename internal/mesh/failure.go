@@ -37,6 +37,8 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	id, inUse, early := p.node.ID, p.link == l || m.loop == l, !m.formed || p.expected
 	joining := early && m.formed && slot < m.self // Both nodes are joining, and this one has dialed.
 	isClosing, isNear := m.closing, p.link == l && p.route != nil && !p.isRelayed()
+	// The relays may have ended, not the peer. Its neighbors watch it.
+	isCutOff := isClosing && !isNear && m.cfg.Relay != nil && (kind == membership.LinkLost || kind == membership.LinkClosed)
 	switch {
 	case !inUse:
 	case goodbye && slot != m.self:
@@ -44,7 +46,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	case !goodbye:
 		m.noteEndLocked(l)
 		if early && p.link == l {
-			m.clearLinkLocked(slot)
+			m.clearLinkLocked(slot, kind == membership.LinkReset)
 		}
 	}
 	m.mu.Unlock()
@@ -54,7 +56,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	if inUse && !early && isClosing && isNear { // A node that says goodbye over relays still relays.
 		m.noteEndOfNeighbor(slot, l, goodbye)
 	}
-	if isNotNeighbor(err) {
+	if isNotNeighbor(err) || isCutOff {
 		kind = membership.NoRoute
 	}
 	switch {
@@ -72,12 +74,17 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	}
 }
 
-// clearLinkLocked removes a lost link from its slot and starts to replace a required one.
-func (m *Mesh) clearLinkLocked(slot int) {
+// clearLinkLocked removes a lost link from its slot and starts to replace a required one. The peer counts lost frames, and so does the next
+// link.
+func (m *Mesh) clearLinkLocked(slot int, framesLost bool) {
 	p := &m.peers[slot]
+	earlier := p.link
 	p.link, p.route, p.relaying = nil, nil, false
 	if p.onDemand {
 		m.addPendingLocked(slot)
+		if framesLost {
+			p.link.Follow(earlier)
+		}
 		if slot < m.self && m.isDialed(slot) && !m.closing {
 			p.link.Need(link.Joining)
 		}

@@ -133,6 +133,8 @@ type Mesh struct {
 	changed chan struct{}   // closed and replaced when a link comes up
 	formed  bool
 	closing bool
+	// reportLeaving tells the seed that this node leaves, unless it has; nil before Leave.
+	reportLeaving func()
 	// linksSoon says that linkNeighbors will be called soon.
 	linksSoon bool
 

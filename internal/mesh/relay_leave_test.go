@@ -1,0 +1,49 @@
+package mesh
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/membership"
+)
+
+// TestLeavesAfterItsRelays: both neighbors of a node die, and the node closes before it notices that: it waits for the connection of a link
+// with a frame. When it notices the deaths, it has no route to the others, and its links to them end. It reports its neighbors as lost,
+// and not the others, which live.
+func TestLeavesAfterItsRelays(t *testing.T) {
+	relayed(t, "k-regular:2", 6, func(w *world) {
+		var mu sync.Mutex
+		var lost []membership.NodeID
+		w.lostBy = func(rank int, id membership.NodeID) {
+			mu.Lock()
+			defer mu.Unlock()
+			if rank == 0 {
+				lost = append(lost, id)
+			}
+		}
+		w.form()
+		if err := w.exchange(0, 3); err != nil {
+			t.Fatal(err)
+		}
+		dead := w.neighbors(6, 0)
+		for _, rank := range dead {
+			w.network.Crash(w.host(rank))
+		}
+		if err := sendOn(w.Context(), w.comms[0], []byte("hello"), 1, 2, 9); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		w.meshes[0].Close(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		want := []membership.NodeID{idOf(dead[0]), idOf(dead[1])}
+		slices.SortFunc(lost, func(a, b membership.NodeID) int { return slices.Compare(a[:], b[:]) })
+		if !slices.Equal(lost, want) {
+			t.Errorf("rank 0 reports these as lost: %v, want its neighbors %v", lost, want)
+		}
+	})
+}
