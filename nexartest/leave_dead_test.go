@@ -2,7 +2,11 @@ package nexartest_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,6 +71,83 @@ func TestLeavesWithoutRelays(t *testing.T) {
 		}
 		if err := j.finish(t, w).errs[0]; err != nil {
 			t.Errorf("node 0 has ended with %v", err)
+		}
+	})
+}
+
+// TestRandomLeaves: one or two nodes of a sparse world die, and some others leave before or after this is noticed; half of them send
+// messages first. The rest stay in the world and go on. WORLDS is the number of worlds, FIRST the number of the first one.
+func TestRandomLeaves(t *testing.T) {
+	worlds, first := number(t, "WORLDS", 8), number(t, "FIRST", 0)
+	for k := first; k < first+worlds; k++ {
+		t.Run(fmt.Sprint(k), func(t *testing.T) { leaveAtRandom(t, k) })
+	}
+}
+
+// number returns the number in an environment variable.
+func number(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		t.Fatalf("%s=%q: want a number", name, text)
+	}
+	return n
+}
+
+func leaveAtRandom(t *testing.T, world uint64) {
+	random := rand.New(rand.NewPCG(world, 99))
+	topologies := []string{"k-regular:2", "k-regular:2", "k-regular:4", "hypercube"}
+	topology, n, kills := topologies[random.IntN(len(topologies))], 5+random.IntN(8), 1+random.IntN(2)
+	order := random.Perm(n)
+	stay := order[kills+1+random.IntN(n-kills-1):]
+	leavesAt := make(map[int]time.Duration)
+	for _, rank := range order[kills : n-len(stay)] {
+		leavesAt[rank] = time.Duration(random.IntN(5500)) * time.Millisecond
+		if random.IntN(2) == 0 {
+			leavesAt[rank] = time.Duration(random.IntN(50)) * time.Millisecond
+		}
+	}
+	sends := random.IntN(2) == 0
+	synctest.Test(t, func(t *testing.T) {
+		w := nexartest.Cluster{
+			Config: nexar.Config{Topology: topology}, Link: nexartest.Link{Delay: time.Millisecond}, Random: world + 1,
+		}.New(t, n)
+		j := newJob()
+		w.Start(func(ctx context.Context, nd *nexar.Node) error {
+			c := nd.World()
+			after, leaves := leavesAt[c.Rank()]
+			if !leaves {
+				return j.run(ctx, nd)
+			}
+			time.Sleep(time.Second + after)
+			for _, rank := range stay {
+				if sends {
+					// The communicator may have ended because of a death.
+					_ = nexar.Send(ctx, c, []int64{1}, rank, 5)
+				}
+			}
+			return nil
+		})
+		time.Sleep(time.Second)
+		for _, rank := range order[:kills] {
+			w.Kill(rank)
+		}
+		time.Sleep(30 * time.Second) // A node that goes on may be removed later.
+		for end := time.Now().Add(time.Minute); !j.hasSum(int64(len(stay))) && time.Now().Before(end); {
+			time.Sleep(100 * time.Millisecond)
+		}
+		r := j.finish(t, w)
+		for _, rank := range stay {
+			if err := r.errs[rank]; err != nil {
+				t.Errorf("%s of %d, %v die, %v leave: node %d has ended with %v", topology, n, order[:kills], leavesAt, rank, err)
+			}
+		}
+		if last := r.views[len(r.views)-1]; len(last) != len(stay) {
+			t.Errorf("%s of %d, %v die, %v leave: the last view is %v, want ranks %v of the first", topology, n, order[:kills], leavesAt, last, stay)
 		}
 	})
 }

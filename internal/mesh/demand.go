@@ -33,11 +33,10 @@ const (
 	lateAfter = 2 * time.Second
 	// goneMax is the longest time that a proposal to a node that has left may take.
 	goneMax = 5 * time.Second
-	// relayedMax is the longest time that a proposal over relays delays one without.
-	relayedMax = time.Second
-	// unansweredMax is the longest time that a proposal of this node without an answer delays one of the peer. After a broken connection it is a
-	// share of the time of dialing again.
-	unansweredMax, unansweredShare = 2 * time.Second, 4
+	// unansweredMax is the longest time that a proposal of this node without an answer delays one of the peer.
+	unansweredMax = 2 * time.Second
+	// delayShare is the share of redialTimeout that an earlier proposal may delay one of a peer that dials again, so that both fit into this time.
+	delayShare = 4
 	// neededMax is the longest time that Close waits for connections of pending links with frames. Over relays it is GoodbyeTimeout.
 	neededMax = 2 * time.Second
 )
@@ -344,12 +343,12 @@ func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Li
 func (m *Mesh) delayOf(r, before *route, isBroken bool) time.Duration {
 	isUnanswered := before.peer == (membership.NodeID{}) && r.peer != (membership.NodeID{})
 	switch {
-	case before.isRelayed() && !r.isRelayed():
-		return relayedMax
+	case before.isRelayed() && !r.isRelayed(): // The peer may dial again, although the link of this node has not broken.
+		return m.redialTimeout() / delayShare
 	case !isUnanswered || r.isRelayed() && !before.isRelayed():
 		return 0
 	case isBroken:
-		return m.redialTimeout() / unansweredShare
+		return m.redialTimeout() / delayShare
 	}
 	return unansweredMax
 }
