@@ -20,7 +20,7 @@ type controlMonitor struct {
 	waits time.Time // first sample with the present bytes in flight; zero without any
 }
 
-// hostTimeout is the time after which a host that does not acknowledge counts as gone. It reports false if none does.
+// hostTimeout is the time after which a host that does not acknowledge counts as gone. It reports false if Config.IdleTimeout disables it.
 func (t *Transport) hostTimeout() (limit time.Duration, ok bool) {
 	return max(t.cfg.IdleTimeout, 15*time.Second), t.cfg.IdleTimeout >= 0
 }
