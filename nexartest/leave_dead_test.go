@@ -31,9 +31,7 @@ func TestLeavesAfterADeath(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		w.Kill(victim)
-		for end := time.Now().Add(time.Minute); !j.hasSum(n-2) && time.Now().Before(end); {
-			time.Sleep(100 * time.Millisecond)
-		}
+		j.awaitSum(n - 2)
 		for i, err := range j.finish(t, w).errs {
 			if err != nil && i != victim {
 				t.Errorf("node %d has ended with %v", i, err)
@@ -66,9 +64,7 @@ func TestLeavesWithoutRelays(t *testing.T) {
 		for _, rank := range dead {
 			w.Kill(rank)
 		}
-		for end := time.Now().Add(time.Minute); !j.hasSum(1) && time.Now().Before(end); {
-			time.Sleep(100 * time.Millisecond)
-		}
+		j.awaitSum(1)
 		if err := j.finish(t, w).errs[0]; err != nil {
 			t.Errorf("node 0 has ended with %v", err)
 		}
@@ -137,9 +133,7 @@ func leaveAtRandom(t *testing.T, world uint64) {
 			w.Kill(rank)
 		}
 		time.Sleep(30 * time.Second) // A node that goes on may be removed later.
-		for end := time.Now().Add(time.Minute); !j.hasSum(int64(len(stay))) && time.Now().Before(end); {
-			time.Sleep(100 * time.Millisecond)
-		}
+		j.awaitSum(int64(len(stay)))
 		r := j.finish(t, w)
 		for _, rank := range stay {
 			if err := r.errs[rank]; err != nil {

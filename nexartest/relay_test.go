@@ -360,9 +360,7 @@ func TestRelayKills(t *testing.T) {
 						killed[victim] = true
 						w.Kill(victim)
 					}
-					for end := time.Now().Add(time.Minute); !j.hasSum(int64(12-len(killed))) && time.Now().Before(end); {
-						time.Sleep(100 * time.Millisecond)
-					}
+					j.awaitSum(int64(12 - len(killed)))
 					r := j.finish(t, w)
 					for i, err := range r.errs {
 						if err != nil && !killed[i] {

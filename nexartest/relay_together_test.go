@@ -92,6 +92,13 @@ func TestNodeWithoutNeighborsDies(t *testing.T) {
 // aloneMax is the time until others continue after the death of a node that no living node watches: two heartbeat timeouts, and some more.
 const aloneMax = 15 * time.Second
 
+// awaitSum waits until the last sum of an epoch was sum, for a minute at most.
+func (j *job) awaitSum(sum int64) {
+	for end := time.Now().Add(time.Minute); !j.hasSum(sum) && time.Now().Before(end); {
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
 // hasSum reports whether the last sum of an epoch was sum.
 func (j *job) hasSum(sum int64) bool {
 	j.mu.Lock()

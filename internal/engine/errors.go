@@ -31,9 +31,7 @@ func (e *PeerError) Unwrap() error { return e.Err }
 
 // IsLeave reports whether a communicator has ended because a rank has left, as this rank or another one has noticed.
 func IsLeave(cause error) bool {
-	p, ok := errors.AsType[*PeerError](cause)
-	r, revoked := errors.AsType[*RevokedError](cause)
-	return ok && p.Left || revoked && r.Cause == wire.CauseFailed
+	return departed(cause) != nil
 }
 
 // A MismatchError says that two ranks made different calls in the same place.

@@ -13,6 +13,7 @@ func TestIsLeave(t *testing.T) {
 		&PeerError{Rank: 1, Left: true}:                          true,
 		&PeerError{Rank: 1, Err: errors.New("silent")}:           false,
 		&RevokedError{Rank: 2, Peer: 1, Cause: wire.CauseFailed}: true,
+		&RevokedError{Rank: 2, Cause: wire.CauseClosed}:          true,
 		&RevokedError{Rank: 2, Peer: 1, Cause: wire.CauseReset}:  false,
 		&RevokedError{Rank: 2, Cause: wire.CauseTimeout}:         false,
 	} {

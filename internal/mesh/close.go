@@ -43,7 +43,7 @@ func (m *Mesh) Leave(ctx context.Context, report func()) error {
 	return err
 }
 
-// onceFunc is sync.OnceFunc, but calls wait at a channel, so that fake time passes in tests.
+// onceFunc is like sync.OnceFunc, but calls wait at a channel. Calls that wait for a mutex stop the fake time of tests.
 func onceFunc(f func()) func() {
 	var begun atomic.Bool
 	done := make(chan struct{})

@@ -11,8 +11,8 @@ import (
 )
 
 // TestLeavesAfterItsRelays: both neighbors of a node die, and the node closes before it notices that: it waits for the connection of a link
-// with a frame. When it notices the deaths, it has no route to the others, and its links to them end. It reports its neighbors as lost,
-// and not the others, which live.
+// with a frame. When it notices the deaths, it has no route to the others, and its links to them end. It reports only its neighbors as lost: the
+// others live.
 func TestLeavesAfterItsRelays(t *testing.T) {
 	relayed(t, "k-regular:2", 6, func(w *world) {
 		var mu sync.Mutex

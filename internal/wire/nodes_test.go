@@ -47,7 +47,7 @@ func checkNodes(t *testing.T, b []byte) {
 	}
 }
 
-// FuzzNodes: nodes with equal fields have the values that they would have without sharing.
+// FuzzNodes: nodes with equal fields are decoded as without sharing.
 func FuzzNodes(f *testing.F) {
 	f.Add([]byte(nil))
 	for _, m := range joinViews {

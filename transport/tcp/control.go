@@ -9,9 +9,9 @@ import (
 // A controlMonitor ends a conn if the host of the peer does not acknowledge bytes on the control socket. Without
 // bytes in flight, keepalive probes of the kernel do so.
 //
-// The kernel could do both (TCP_USER_TIMEOUT). But Linux (seen in 6.18) does not always clear the time of the first
-// probe (icsk_probes_tstamp) when a segment that could not be sent, since the network interface was down, is sent after
-// all. With that option, the next time that the interface is down, the kernel then ends the socket within 200 ms.
+// The kernel could do both (TCP_USER_TIMEOUT). But Linux (seen in 6.18) can keep the time of the first probe
+// (icsk_probes_tstamp) of a segment after an outage of the network interface. With that option it then ends the socket
+// within 200 ms of the next outage.
 type controlMonitor struct {
 	writing atomic.Bool // bytes are being written
 	used    atomic.Bool // bytes were written since the last sample without bytes in flight; set before writing ends

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"net"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -100,28 +99,15 @@ func TestFlusherAfterFailedWrite(t *testing.T) {
 
 // TestSampleOfResetSocket checks that the kernel reports the end of a socket.
 func TestSampleOfResetSocket(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	here, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer here.Close()
-	there, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := here.(*net.TCPConn).SyscallConn()
+	here, there := connectTCP(t)
+	raw, err := here.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p, ok := sampleSocket(raw); !ok || p.ended {
 		t.Errorf("a connected socket: %+v, %t, want a sample that has not ended", p, ok)
 	}
-	there.(*net.TCPConn).SetLinger(0)
+	there.SetLinger(0)
 	there.Close()
 	eventually(t, "a sample that has ended", func() bool {
 		p, ok := sampleSocket(raw)

@@ -371,27 +371,36 @@ func TestMonitorIdle(t *testing.T) {
 	}
 }
 
+// connectTCP returns both ends of a TCP connection.
+func connectTCP(t *testing.T) (dialed, accepted *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	here, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { here.Close() })
+	there, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { there.Close() })
+	return here.(*net.TCPConn), there.(*net.TCPConn)
+}
+
 // TestDeadlineDuringMigration checks that a deadline set before a read has noticed the
 // next socket does not keep it on the current one.
 func TestDeadlineDuringMigration(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	from, to := connect(t, nodes[0], nodes[1])
 	_, r := pipeBetween(t, from, to)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	other, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	sock, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &subflow{sock: sock.(socket), serial: 1, start: 1} // after the byte of pipeBetween
+	other, sock := connectTCP(t)
+	f := &subflow{sock: sock, serial: 1, start: 1} // after the byte of pipeBetween
+	var err error
 	if f.raw, err = f.sock.SyscallConn(); err != nil {
 		t.Fatal(err)
 	}
