@@ -360,21 +360,36 @@ func TestLost(t *testing.T) {
 // TestPeerStopsReadingALane: the write fails, and the link ends with that error, not with the end
 // of the connection that follows.
 func TestPeerStopsReadingALane(t *testing.T) {
-	ca, cb := conns(t)
-	h := newHandler()
-	a := start(t, ca, h)
-	a.OpenBulk()
-	for range wire.Lanes {
-		p, err := cb.AcceptPipe(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.Close()
-	}
-	a.Ping()
-	err := h.wait(t)
-	if !strings.Contains(err.Error(), "write to the control lane") {
-		t.Errorf("got %q, which does not name the lane", err)
+	for lane, write := range [wire.Lanes]func(a *Link){
+		wire.Control: func(a *Link) { a.Ping() },
+		wire.Data:    func(a *Link) { a.SendStep(wire.Step{}, make([]byte, 1000)) },
+		wire.Bulk: func(a *Link) {
+			a.Deliver(&Transfer{Data: make([]byte, 1000), Owner: ignore{}})
+			a.Push()
+		},
+	} {
+		lane := wire.Lane(lane)
+		t.Run(lane.String(), func(t *testing.T) {
+			t.Parallel()
+			ca, cb := conns(t)
+			h := newHandler()
+			a := start(t, ca, h)
+			if lane == wire.Bulk {
+				a.OpenBulk()
+			}
+			var stopped transport.Receiver
+			for range lane + 1 { // The pipes come in the order of the lanes.
+				var err error
+				if stopped, err = cb.AcceptPipe(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stopped.Close()
+			write(a)
+			if err := h.wait(t); !strings.Contains(err.Error(), fmt.Sprintf("write to the %v lane", lane)) {
+				t.Errorf("got %q, which does not name the lane", err)
+			}
+		})
 	}
 }
 

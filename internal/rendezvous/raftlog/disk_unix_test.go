@@ -9,33 +9,47 @@ import (
 	"testing"
 )
 
+// A truncatingJournal truncates a file when it applies its first change. The log calls it between two
+// transactions: a transaction that runs while the file is truncated may write all pages that are in use again,
+// and then the file is whole.
+type truncatingJournal struct {
+	journal
+	path string
+	err  error // of the truncation
+}
+
+func (j *truncatingJournal) Apply(change []byte) {
+	if len(j.lines) == 0 {
+		j.err = os.Truncate(j.path, 0)
+	}
+	j.journal.Apply(change)
+}
+
 // The truncation of the file during use ends the log with an error: bbolt faults when
 // it reads the missing pages.
 func TestFaultWhileRunning(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t.TempDir(), 1)
-	cfg.StateMachine, cfg.Send = new(journal), func(uint64, []byte) {}
+	j := &truncatingJournal{path: filepath.Join(cfg.Dir, databaseFile)}
+	cfg.StateMachine, cfg.Send = j, func(uint64, []byte) {}
 	l, err := Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	path := filepath.Join(cfg.Dir, databaseFile)
-	if err := os.Truncate(path, 0); err != nil {
-		t.Fatal(err)
-	}
-	b := cfg.StateMachine.(*journal)
-	for {
-		_, _, term := b.state()
+	for isDone := false; !isDone; {
+		_, _, term := j.state()
 		l.Propose(term, []byte("change"))
 		select {
 		case <-l.Done():
+			isDone = true
 		default:
-			continue
 		}
-		break
 	}
-	if e := new(FileError); !errors.As(l.Err(), &e) || e.Path != path {
+	if j.err != nil {
+		t.Fatal(j.err)
+	}
+	if e := new(FileError); !errors.As(l.Err(), &e) || e.Path != j.path {
 		t.Errorf("error %v", l.Err())
 	}
 	t.Log(l.Err())
