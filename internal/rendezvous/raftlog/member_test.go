@@ -20,10 +20,11 @@ import (
 	"github.com/nexar-go/nexar/consensus"
 )
 
-// A watch is a log handler that notices when a seed votes.
+// A watch is a log handler that notices when a seed votes, and when it refuses entries that contradict
+// its own ones.
 type watch struct {
 	slog.Handler
-	votes atomic.Bool
+	votes, refuses atomic.Bool
 }
 
 func (w *watch) Enabled(context.Context, slog.Level) bool { return true }
@@ -32,6 +33,12 @@ func (w *watch) Handle(_ context.Context, r slog.Record) error {
 	if strings.Contains(r.Message, "has caught up, and votes") {
 		w.votes.Store(true)
 	}
+	r.Attrs(func(a slog.Attr) bool {
+		if strings.Contains(a.Value.String(), "contradicts the committed one") {
+			w.refuses.Store(true)
+		}
+		return true
+	})
 	return nil
 }
 

@@ -1,7 +1,9 @@
 package raftlog
 
 import (
+	"bytes"
 	"fmt"
+	"math"
 	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -62,8 +64,16 @@ func (l *Log) refuseEntries(m *raftpb.Message, commit uint64) error {
 		if e.GetIndex() > commit {
 			continue
 		}
-		if ours, err := l.memory.Term(e.GetIndex()); err == nil && ours != term {
-			return fmt.Errorf("entry %d of term %d contradicts the committed one of term %d", e.GetIndex(), term, ours)
+		ours, err := l.memory.Entries(e.GetIndex(), e.GetIndex()+1, math.MaxUint64)
+		if err != nil {
+			continue // It is part of the snapshot.
+		}
+		if ours[0].GetTerm() != term {
+			return fmt.Errorf("entry %d of term %d contradicts the committed one of term %d", e.GetIndex(), term, ours[0].GetTerm())
+		}
+		// Logs of two worlds may have the same terms.
+		if ours[0].GetType() != e.GetType() || !bytes.Equal(ours[0].GetData(), e.GetData()) {
+			return fmt.Errorf("entry %d of term %d contradicts the committed one of the same term: a state directory was lost or exchanged", e.GetIndex(), term)
 		}
 	}
 	return nil
