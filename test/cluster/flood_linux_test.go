@@ -24,7 +24,7 @@ func TestFlood(t *testing.T) {
 	mustSucceed(t, []result{r})
 	addr := r.Text
 	const lasts = 12 * time.Second
-	floods := []<-chan result{flooders[0].start(command{Do: "flood", Op: "handshake", N: floodRate, Timeout: lasts, Addr: addr, From: floodFrom})}
+	floods := []<-chan result{flooders[0].start(command{Do: "flood", Op: "handshake", N: floodRate, Duration: lasts, Addr: addr, From: floodFrom})}
 	time.Sleep(4 * time.Second) // until the flooder has captured its packets and all places for unproved connections are taken
 
 	port := testhost.FreePort(t)
@@ -33,7 +33,7 @@ func TestFlood(t *testing.T) {
 		c.start(nil, "rank 1", "NEXAR_SEEDS="+addr, "NEXAR_RANK=1", "NEXAR_LISTEN=127.0.0.1:0"),
 	}
 	mustSucceed(t, runAll(workers, command{Do: "join"}))
-	floods = append(floods, flooders[1].start(command{Do: "flood", Op: "all", N: floodRate, Timeout: lasts - 6*time.Second, Addr: port, From: floodFrom}))
+	floods = append(floods, flooders[1].start(command{Do: "flood", Op: "all", N: floodRate, Duration: lasts - 6*time.Second, Addr: port, From: floodFrom}))
 	loops := make([]<-chan result, len(workers))
 	for i, w := range workers {
 		loops[i] = w.start(command{Do: "loop", Op: "all_reduce", N: 1000, Rounds: 3000})

@@ -32,7 +32,8 @@ type flooder struct {
 func floodKinds() []string { return []string{"initial", "handshake", "connect", "hello"} }
 
 // flood makes N silent handshakes a second, of one kind or of all kinds in turn, from its own
-// address until ctx ends, and reports their number. With a window length, it does so only in
+// address for the given duration, and reports their number. The duration begins when the packets to be sent are
+// captured. With a window length, it does so only in
 // those windows of the clock with a number of the parity of the tag.
 func flood(ctx context.Context, _ *workerState, o command, r *result) error {
 	f := &flooder{from: net.ParseIP(o.From), addr: o.Addr}
@@ -49,6 +50,8 @@ func flood(ctx context.Context, _ *workerState, o command, r *result) error {
 		}
 		sends = append(sends, send)
 	}
+	ctx, cancel := context.WithTimeout(ctx, o.Duration)
+	defer cancel()
 	const tick = 5 * time.Millisecond
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()

@@ -77,7 +77,7 @@ func measureWork(t *testing.T, kind string, pairs int) (windows [][2]floodWindow
 		w := c.start(nil, "flooder")
 		senders = append(senders, w)
 		floods = append(floods, w.start(command{
-			Do: "flood", Op: kind, N: floodRate, Timeout: lasts, Addr: target, From: floodFrom, Window: window, Tag: parity,
+			Do: "flood", Op: kind, N: floodRate, Duration: lasts, Addr: target, From: floodFrom, Window: window, Tag: parity,
 		}))
 	}
 	time.Sleep(6 * time.Second)
@@ -128,7 +128,7 @@ func measureFlood(t *testing.T, kind string, atSeed bool) (cost floodCost) {
 		target = discardAll(t)
 	}
 	const lasts = 12 * time.Second
-	sending := sender.start(command{Do: "flood", Op: kind, N: floodRate, Timeout: lasts, Addr: target, From: floodFrom})
+	sending := sender.start(command{Do: "flood", Op: kind, N: floodRate, Duration: lasts, Addr: target, From: floodFrom})
 	time.Sleep(6 * time.Second)
 	workers := c.startRanksOf(2, addr)
 	for _, r := range runAll(workers, command{Do: "join"}) {
