@@ -190,19 +190,8 @@ func newEnd[P interface {
 // untilEnd runs a call that has to return within the limit after ctx or the conn ends.
 // late, if not nil, gets the result of an abandoned call.
 func untilEnd[T any](ctx context.Context, c *conn, call string, f func(context.Context) (T, error), late func(T)) (T, error) {
-	stop, cancel := context.WithCancel(ctx)
-	defer cancel()
-	released := make(chan struct{})
-	defer close(released)
-	go func() {
-		select {
-		case <-c.done:
-			cancel()
-		case <-released:
-		}
-	}()
 	done := begin(c.t.guard, c.peer, call, func() (T, error) { return f(ctx) })
-	return await(c.t.guard, c.peer, call, done, stop.Done(), late)
+	return await(c.t.guard, c.peer, call, done, ctx.Done(), c.done, late)
 }
 
 // check ends the conn if err is a fault.

@@ -97,12 +97,13 @@ func begin[T any](g *guard, peer, call string, f func() (T, error)) <-chan outco
 }
 
 // await waits for the outcome of a call. If the call has not returned within the limit
-// after stop is closed, it is abandoned. late, if not nil, then receives its value.
-func await[T any](g *guard, peer, call string, done <-chan outcome[T], stop <-chan struct{}, late func(T)) (T, error) {
+// after stop or end is closed, it is abandoned. late, if not nil, then receives its value. end may be nil.
+func await[T any](g *guard, peer, call string, done <-chan outcome[T], stop, end <-chan struct{}, late func(T)) (T, error) {
 	select {
 	case o := <-done:
 		return o.value, o.err
 	case <-stop:
+	case <-end:
 	}
 	timer := time.NewTimer(g.limit)
 	defer timer.Stop()
@@ -135,7 +136,7 @@ func now() <-chan struct{} {
 
 // run runs a call that must return within the limit.
 func run[T any](g *guard, peer, call string, f func() (T, error)) (T, error) {
-	return await(g, peer, call, begin(g, peer, call, f), now(), nil)
+	return await(g, peer, call, begin(g, peer, call, f), now(), nil, nil)
 }
 
 // runErr is run for a call that returns only an error.
@@ -154,7 +155,7 @@ func Listen(ctx context.Context, f transport.Factory, env transport.Env, cfg Con
 		g.log = slog.New(slog.DiscardHandler)
 	}
 	done := begin(g, "", "Listen", func() (transport.Transport, error) { return f.Listen(ctx, env) })
-	inner, err := await(g, "", "Listen", done, ctx.Done(), func(t transport.Transport) { closeLate(t) })
+	inner, err := await(g, "", "Listen", done, ctx.Done(), nil, func(t transport.Transport) { closeLate(t) })
 	if err != nil {
 		return nil, err
 	}
@@ -246,18 +247,7 @@ func (t *contained) Accept(ctx context.Context) (transport.Conn, error) {
 // connect runs a call that returns a Conn, and that has to return when ctx ends or the
 // transport is closed.
 func (t *contained) connect(ctx context.Context, peer, call string, f func() (transport.Conn, error)) (transport.Conn, error) {
-	stop, cancel := context.WithCancel(ctx)
-	defer cancel()
-	released := make(chan struct{})
-	defer close(released)
-	go func() {
-		select {
-		case <-t.closed:
-			cancel()
-		case <-released:
-		}
-	}()
-	c, err := await(t.guard, peer, call, begin(t.guard, peer, call, f), stop.Done(), func(c transport.Conn) { closeLate(c) })
+	c, err := await(t.guard, peer, call, begin(t.guard, peer, call, f), ctx.Done(), t.closed, func(c transport.Conn) { closeLate(c) })
 	if err == nil && c == nil {
 		err = t.fault(peer, call, "returned no Conn and no error")
 	}

@@ -65,7 +65,7 @@ func (c *conn) FutexWait(word *atomic.Uint32, old uint32, d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	done := begin(c.t.guard, c.peer, "FutexWait", func() (struct{}, error) { c.can.MemorySharer.FutexWait(word, old, d); return struct{}{}, nil })
-	_, err := await(c.t.guard, c.peer, "FutexWait", done, ctx.Done(), nil)
+	_, err := await(c.t.guard, c.peer, "FutexWait", done, ctx.Done(), nil, nil)
 	c.check(err)
 }
 

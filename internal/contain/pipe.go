@@ -80,9 +80,9 @@ func (p *pipe) blocking(call string, isTimed bool, f func() (int, error)) (int, 
 		case <-due:
 			n, err = abandon(g, peer, call, done, nil)
 		case <-p.closed:
-			n, err = await(g, peer, call, done, p.closed, nil)
+			n, err = await(g, peer, call, done, p.closed, nil, nil)
 		case <-p.conn.done:
-			n, err = await(g, peer, call, done, p.conn.done, nil)
+			n, err = await(g, peer, call, done, p.conn.done, nil, nil)
 		}
 		if timer != nil {
 			timer.Stop()
