@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/nexar-go/nexar/transport"
 )
@@ -43,7 +42,7 @@ func TestSocketEndsInUse(t *testing.T) {
 	for name, flushes := range map[string]bool{"bytes in the kernel": false, "bytes of the flusher": true} {
 		t.Run(name, func(t *testing.T) {
 			nodes := newTestNodes(t, 2, Config{})
-			nodes[0].causeTimeout = 100 * time.Millisecond
+			nodes[0].causeTimeout = 2 * monitorInterval // The monitor stays awake meanwhile.
 			from, to := connect(t, nodes[0], nodes[1])
 			s, _ := pipeBetween(t, from, to)
 			m := s.replaceSocket()
