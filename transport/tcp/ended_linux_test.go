@@ -25,7 +25,9 @@ func (m *failingSocket) Write(p []byte) (int, error) {
 
 func (m *failingSocket) unacked() int { return 1 }
 
-func (m *failingSocket) sample() sample { return sample{ended: m.dead.Load(), inFlight: !m.dead.Load()} }
+func (m *failingSocket) sample() sample {
+	return sample{ended: m.dead.Load(), inFlight: !m.dead.Load()}
+}
 
 // replaceSocket replaces the socket of an idle pipe.
 func (s *sender) replaceSocket() *failingSocket {
