@@ -74,7 +74,7 @@ func TestLeavesWithoutRelays(t *testing.T) {
 // TestRandomLeaves: one or two nodes of a sparse world die, and some others leave before or after this is noticed; half of them send
 // messages first. The rest stay in the world and go on. WORLDS is the number of worlds, FIRST the number of the first one.
 func TestRandomLeaves(t *testing.T) {
-	worlds, first := number(t, "WORLDS", 8), number(t, "FIRST", 0)
+	worlds, first := number(t, "WORLDS", 8), number(t, firstVariable, 0)
 	for k := first; k < first+worlds; k++ {
 		t.Run(fmt.Sprint(k), func(t *testing.T) { leaveAtRandom(t, k) })
 	}

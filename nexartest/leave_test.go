@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,8 +37,7 @@ const leavesVariable, firstVariable = "LEAVES", "FIRST"
 // TestSendAndLeave: every rank sends to rank 0 and leaves. Relays leave as well, and no message is lost. LEAVES=200 runs that many
 // worlds of each kind, and FIRST=7 is the random seed of the first.
 func TestSendAndLeave(t *testing.T) {
-	worlds, _ := strconv.ParseUint(os.Getenv(leavesVariable), 10, 32)
-	first, _ := strconv.ParseUint(os.Getenv(firstVariable), 10, 32)
+	worlds, first := number(t, leavesVariable, 0), number(t, firstVariable, 0)
 	for _, topology := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube", "full"} {
 		for _, n := range []int{8, 12, 24, 32} {
 			sizes := []int{3000}

@@ -355,8 +355,14 @@ func (l *Link) awaitPending(ctx context.Context) bool {
 }
 
 // AwaitNeeded waits until a link that needs a connection has one or has ended. An idle connection that is being closed is waited
-// for first, since frames may have been sent meanwhile. It reports whether the link has a connection.
+// for first, since frames may have been sent meanwhile. If the link has ended, the Handler was notified. It reports whether the link has a
+// connection.
 func (l *Link) AwaitNeeded(ctx context.Context) bool {
+	defer func() {
+		if l.IsOver() {
+			l.awaitEnd()
+		}
+	}()
 	for {
 		a := l.detaching()
 		if a == nil {

@@ -43,7 +43,7 @@ const (
 
 var (
 	errNotPending = errors.New("mesh: the link is no longer pending")
-	errReplaced   = errors.New("mesh: the peer has made another connection since")
+	errReplaced   = errors.New("mesh: another connection was made since")
 )
 
 // addPending gives pending links to the nodes of the world, unless this node joins a formed world.
@@ -260,6 +260,8 @@ func (m *Mesh) demandTimeout() time.Duration {
 // connections to each other at the same time, both use the proposal of the node with the larger NodeID.
 func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cfg link.Config) (err error) {
 	settled := l.Settled() // A connection that ends at once closes it as well. Afterwards the link has another channel.
+	ctx, r.giveUp = context.WithCancelCause(ctx)
+	defer r.giveUp(nil)
 	if r.peer == (membership.NodeID{}) {
 		cfg.Bulk = r.second
 		if err = m.beginProposal(ctx, r, slot, l); err == nil {
@@ -327,9 +329,8 @@ func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Li
 		select {
 		case <-changed:
 		case <-late:
-			if late = nil; l.IsPending() {
-				before.conn.Close()
-			}
+			late = nil
+			before.giveUp(errReplaced) // Its connection may be in use from now on.
 		case <-r.conn.Done():
 			return cmp.Or(r.conn.Err(), transport.ErrPeerClosed)
 		case <-ctx.Done():

@@ -35,8 +35,9 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	m.mu.Lock()
 	p := &m.peers[slot]
 	id, inUse, early := p.node.ID, p.link == l || m.loop == l, !m.formed || p.expected
-	joining := early && m.formed && slot < m.self // Both nodes are joining, and this one has dialed.
-	isClosing, isNear := m.closing, p.link == l && p.route != nil && !p.isRelayed()
+	joining := early && m.formed && slot < m.self                   // Both nodes are joining, and this one has dialed.
+	isRedialed := p.broken != nil && p.brokenDirect && m.isNear(id) // without relays
+	isClosing, isNear := m.closing, p.link == l && !p.isRelayed() && (p.route != nil || isRedialed)
 	// The relays may have ended, not the peer. Its neighbors watch it.
 	isCutOff := isClosing && !isNear && m.cfg.Relay != nil && (kind == membership.LinkLost || kind == membership.LinkClosed)
 	switch {

@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"iter"
 	"net"
@@ -356,6 +357,8 @@ type route struct {
 	bulk   *Path          // nil if the bulk lane has no separate connection
 	second transport.Conn // the separate connection, if this node has dialed
 	why    string
+	// giveUp ends the proposal of the route, unless the link uses the connection already. It is set before the proposal begins.
+	giveUp context.CancelCauseFunc
 }
 
 // isRelayed reports whether a route goes through relays. The route may be nil.

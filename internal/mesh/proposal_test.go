@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/sim"
 )
 
 // TestOneSideLosesItsProposal: the first connection of two nodes breaks while it is proposed, and one of the nodes does not learn of it.
@@ -88,6 +90,50 @@ func TestSilenceAfterClosedDials(t *testing.T) {
 				if got := lossEvent(u.Reason()); got != want {
 					t.Errorf("the error %v is event %v, want %v", u.Reason(), got, want)
 				}
+			})
+		})
+	}
+}
+
+// slowlyClosing is a transport with connections that end some time after they are closed.
+type slowlyClosing struct{ transport.Transport }
+
+type slowlyClosingConn struct{ transport.Conn }
+
+func (c slowlyClosingConn) Close() error {
+	time.Sleep(20 * time.Millisecond)
+	return c.Conn.Close()
+}
+
+func (s slowlyClosing) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
+	c, err := s.Transport.Dial(ctx, addr, peer)
+	if err != nil {
+		return nil, err
+	}
+	return slowlyClosingConn{c}, nil
+}
+
+// TestAnswerToALateProposal: a proposal gives way to that of the peer, and is answered at this moment, before its connection has ended. The nodes use
+// one of both connections, and it does not break.
+func TestAnswerToALateProposal(t *testing.T) {
+	for moment := -50; moment <= 50; moment += 5 {
+		t.Run(fmt.Sprint(moment), func(t *testing.T) {
+			inBubble(t, demandNodes, func(w *world) {
+				w.watches = 1
+				w.transports[4] = slowlyClosing{w.transports[4]}
+				w.form()
+				// Rank 4 has the larger NodeID. Its proposal arrives late.
+				w.network.SetOneWay(w.host(4), w.host(0), sim.Link{Delay: unansweredMax + time.Duration(moment)*time.Millisecond})
+				var both sync.WaitGroup
+				for _, from := range []int{0, 4} {
+					both.Go(func() {
+						if err := w.exchange(from, 4-from); err != nil {
+							t.Errorf("from rank %d: %v", from, err)
+						}
+					})
+				}
+				both.Wait()
+				w.wantNoFailures()
 			})
 		})
 	}

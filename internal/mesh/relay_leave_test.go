@@ -47,3 +47,38 @@ func TestLeavesAfterItsRelays(t *testing.T) {
 		}
 	})
 }
+
+// TestLeavesWhileANeighborIsDialed: the link to a neighbor breaks, since the neighbor has died, and the node closes while it dials the neighbor
+// again. It reports the neighbor as lost.
+func TestLeavesWhileANeighborIsDialed(t *testing.T) {
+	relayed(t, "k-regular:2", 6, func(w *world) {
+		var mu sync.Mutex
+		var lost []membership.NodeID
+		w.lostBy = func(rank int, id membership.NodeID) {
+			mu.Lock()
+			defer mu.Unlock()
+			if rank == 0 {
+				lost = append(lost, id)
+			}
+		}
+		w.form()
+		dead := w.neighbors(6, 0)[0]
+		w.cut(0, dead)
+		w.network.PowerOff(w.host(dead))
+		time.Sleep(interval / 10)
+		if !w.linkOf(0, dead).IsPending() {
+			t.Fatal("the link has not broken")
+		}
+		if err := sendOn(w.Context(), w.comms[0], []byte("hello"), 1, dead, 9); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		w.meshes[0].Close(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []membership.NodeID{idOf(dead)}; !slices.Equal(lost, want) {
+			t.Errorf("rank 0 reports these as lost: %v, want its neighbor %v", lost, want)
+		}
+	})
+}

@@ -17,7 +17,7 @@ type controlMonitor struct {
 	used    atomic.Bool // bytes were written since the last sample without bytes in flight; set before writing ends
 
 	// Used only by Transport.monitor:
-	waits time.Time // first sample with the present bytes in flight; zero without any
+	waits time.Time // first sample of the last ones in a row with bytes in flight; zero without any
 }
 
 // hostTimeout is the time after which a host that does not acknowledge counts as gone. It reports false if Config.IdleTimeout disables it.

@@ -65,10 +65,14 @@ func TestControlSocketIsSampled(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
 	_, from := connect(t, nodes[0], nodes[1])
 	eventually(t, "the end of samples", from.t.monitoring.parked.Load)
-	from.t.mu.Lock()                              // stops the monitor
-	from.send(message{kind: msgMigrate, pipe: 1}) // the peer ignores it, as it has no such pipe
-	eventually(t, "the message to be written", func() bool { return from.control.used.Load() && !from.control.writing.Load() })
-	from.t.mu.Unlock()
+	func() {
+		from.t.mu.Lock() // stops the monitor
+		defer from.t.mu.Unlock()
+		from.t.monitoring.note()
+		eventually(t, "the end of a sample that has begun", func() bool { return !from.t.monitoring.parked.Load() })
+		from.send(message{kind: msgMigrate, pipe: 1}) // the peer ignores it, as it has no such pipe
+		eventually(t, "the message to be written", func() bool { return from.control.used.Load() && !from.control.writing.Load() })
+	}()
 	eventually(t, "a sample without bytes in flight", func() bool {
 		return !from.control.used.Load() && from.t.monitoring.parked.Load()
 	})

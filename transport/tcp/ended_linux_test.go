@@ -5,34 +5,35 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A mortal is a socket that can end without the knowledge of the peer, as after too many retransmissions: its writes
+// A failingSocket can end without the knowledge of the peer, as after too many retransmissions: its writes
 // fail then, and nothing more arrives.
-type mortal struct {
+type failingSocket struct {
 	socket
 	dead atomic.Bool
 }
 
-func (m *mortal) Write(p []byte) (int, error) {
+func (m *failingSocket) Write(p []byte) (int, error) {
 	if m.dead.Load() {
 		return 0, syscall.EHOSTUNREACH
 	}
 	return m.socket.Write(p)
 }
 
-func (m *mortal) unacked() int { return 1 }
+func (m *failingSocket) unacked() int { return 1 }
 
-func (m *mortal) sample() sample { return sample{ended: m.dead.Load(), inFlight: !m.dead.Load()} }
+func (m *failingSocket) sample() sample {
+	return sample{ended: m.dead.Load(), inFlight: !m.dead.Load()}
+}
 
-// mortalSocket replaces the socket of an idle pipe.
-func (s *sender) mortalSocket() *mortal {
+// replaceSocket replaces the socket of an idle pipe.
+func (s *sender) replaceSocket() *failingSocket {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := &mortal{socket: s.flow.sock}
+	m := &failingSocket{socket: s.flow.sock}
 	s.flow = &subflow{sock: m, raw: noRaw{}, ps: s.flow.ps}
 	return m
 }
@@ -43,10 +44,10 @@ func TestSocketEndsInUse(t *testing.T) {
 	for name, flushes := range map[string]bool{"bytes in the kernel": false, "bytes of the flusher": true} {
 		t.Run(name, func(t *testing.T) {
 			nodes := newTestNodes(t, 2, Config{})
-			nodes[0].causeTimeout = 100 * time.Millisecond
+			nodes[0].causeTimeout = 2 * monitorInterval // The monitor stays awake meanwhile.
 			from, to := connect(t, nodes[0], nodes[1])
 			s, _ := pipeBetween(t, from, to)
-			m := s.mortalSocket()
+			m := s.replaceSocket()
 			if flushes {
 				m.dead.Store(true)
 				if !s.TryWrite([]byte("data")) { // leaves it to the flusher, since there is no file descriptor
@@ -77,7 +78,7 @@ func TestFlusherAfterFailedWrite(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{})
 	from, to := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, from, to)
-	m := s.mortalSocket()
+	m := s.replaceSocket()
 	m.dead.Store(true)
 	if !s.TryWrite([]byte("first ")) {
 		t.Fatal("TryWrite has not taken the data")
