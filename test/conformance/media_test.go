@@ -22,7 +22,7 @@ func TestHierarchicalChoice(t *testing.T) {
 		{worldtest.Mixed(), 2, false}, // each on a host of its own
 		{worldtest.TLS(), 4, false},
 		{worldtest.Mem(), 2, false},
-		{worldtest.Mem(), 4, runtime.GOMAXPROCS(0) == 1}, // Ranks that share one processor form groups, for which these plans serve as well.
+		{worldtest.Mem(), 4, runtime.GOMAXPROCS(0) == 1}, // On one processor, the plans of hosts win for groups of ranks as well.
 	} {
 		t.Run(fmt.Sprintf("%s/ranks=%d", test.Name, test.ranks), func(t *testing.T) {
 			test.Require(t)
