@@ -49,7 +49,7 @@ func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout tim
 			limited, cancel := context.WithTimeoutCause(ctx, left, notWithin(timeout))
 			err = d.attempt(limited)
 			// A node that has closed a connection, and has not answered since, may have failed.
-			isSilent := lossEvent(last) == membership.LinkClosed && time.Since(began) >= m.redialTimeout()
+			isSilent := lossEvent(last) == membership.LinkClosed && time.Since(began) >= m.redialTimeout()/2
 			if last == nil || limited.Err() == nil || isSilent {
 				last = err
 			}

@@ -75,23 +75,29 @@ func (c *closingTransport) Dial(ctx context.Context, addr, peer string) (transpo
 // TestSilenceAfterClosedDials: a peer that closes all connections is alive. One that has closed some, and then does not answer, has failed.
 func TestSilenceAfterClosedDials(t *testing.T) {
 	for closes, want := range map[int]membership.PeerEvent{0: membership.LinkLost, 3: membership.LinkLost, math.MaxInt: membership.LinkClosed} {
-		t.Run(fmt.Sprint(closes), func(t *testing.T) {
-			inBubble(t, demandNodes, func(w *world) {
-				w.watches = 1
-				c := &closingTransport{Transport: w.transports[0]}
-				w.transports[0] = c
-				w.form()
-				c.closes = closes
-				w.network.PowerOff(w.host(4))
-				u, ok := errors.AsType[*UnreachableError](w.meshes[0].dial(w.Context(), 4, nil, dialTimeout))
-				if !ok {
-					t.Fatal("the dial has not failed")
-				}
-				if got := lossEvent(u.Reason()); got != want {
-					t.Errorf("the error %v is event %v, want %v", u.Reason(), got, want)
-				}
+		for _, isBrief := range []bool{false, true} {
+			t.Run(fmt.Sprintf("closes=%d/brief=%v", closes, isBrief), func(t *testing.T) {
+				inBubble(t, demandNodes, func(w *world) {
+					w.watches = 1
+					c := &closingTransport{Transport: w.transports[0]}
+					w.transports[0] = c
+					w.form()
+					c.closes = closes
+					timeout := dialTimeout
+					if isBrief {
+						timeout = w.meshes[0].redialTimeout()
+					}
+					w.network.PowerOff(w.host(4))
+					u, ok := errors.AsType[*UnreachableError](w.meshes[0].dial(w.Context(), 4, nil, timeout))
+					if !ok {
+						t.Fatal("the dial has not failed")
+					}
+					if got := lossEvent(u.Reason()); got != want {
+						t.Errorf("the error %v is event %v, want %v", u.Reason(), got, want)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
