@@ -163,9 +163,9 @@ func (n *Node) ID() NodeID { return NodeID(n.node.ID()) }
 
 // Close leaves the cluster. Operations in progress end with [ErrClosed]. Close waits for at most a few
 // seconds until the peers have read all sent data, and logs a warning that names each rank that has not. It waits for at most a
-// second for functions that they have called here. In a sparse topology it also relays data of other nodes, for at most two
-// HeartbeatTimeouts, until they reach each other without this node. The contexts of these functions end. Peers that wait for this node in an operation get a
-// [PeerError] with Left set. Close may be called more than once.
+// second for functions that they have called here. In a sparse topology it also relays data of other nodes until they reach each
+// other without this node, for at most two HeartbeatTimeouts, or 2 s if that is longer. The contexts of these functions end. Peers
+// that wait for this node in an operation get a [PeerError] with Left set. Close may be called more than once.
 func (n *Node) Close() error { return n.close() }
 
 // node returns the configuration of the node.

@@ -52,7 +52,6 @@ func (l *Link) beginClose(ctx context.Context) *attachment {
 		a := l.at.Load()
 		if a != nil && !a.byeSent {
 			l.closing, a.byeSent = true, true
-			a.acknowledgeLocked()
 			l.ending.Unlock()
 			return a
 		}
@@ -207,7 +206,7 @@ func (a *attachment) sayIdleLocked() {
 }
 
 // acknowledgeLocked acknowledges the goodbyes of the peer. If the link stays, our goodbye is sent before: it marks the frames that end with
-// the connection, as acknowledgements do.
+// the connection, as acknowledgements do. A peer that closes an idle connection needs no acknowledgements if this node leaves.
 func (a *attachment) acknowledgeLocked() {
 	if a.shut || a.idles && !a.byeSent { // If shut, the outbox has no pipe any more, or not that of this connection.
 		return

@@ -311,6 +311,22 @@ func TestPreambleEndsWithItsConnection(t *testing.T) {
 	}
 }
 
+// connectKept gives both links of a pair the connection ca, which link b accepts as cb and keeps while keep returns true. It must be called in a
+// synctest bubble.
+func (p *gatedPair) connectKept(t *testing.T, cb transport.Conn, keep func() bool) {
+	t.Helper()
+	close(p.ca.gate)
+	accepted := make(chan error, 1)
+	go func() { accepted <- p.b.Accept(t.Context(), cb, Config{Keep: keep}, admitAll) }()
+	if err := p.a.Connect(t.Context(), p.ca, Config{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-accepted; err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
 // TestKeep: the peer releases the connection. While Config.Keep returns true, this side sends frames over it, and then closes it as well; after
 // keepMax also if Keep still returns true.
 func TestKeep(t *testing.T) {
@@ -319,18 +335,9 @@ func TestKeep(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPendingPair(t)
 				p.conns(t)
-				close(p.ca.gate)
 				var keeps atomic.Bool
 				keeps.Store(true)
-				accepted := make(chan error, 1)
-				go func() { accepted <- p.b.Accept(t.Context(), p.cb, Config{Keep: keeps.Load}, admitAll) }()
-				if err := p.a.Connect(t.Context(), p.ca, Config{}); err != nil {
-					t.Fatal(err)
-				}
-				if err := <-accepted; err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
+				p.connectKept(t, p.cb, keeps.Load)
 				got := make(chan struct{}, 1)
 				p.ha.revoke = func(wire.Revoke, string) { got <- struct{}{} }
 				began := time.Now()
@@ -361,7 +368,6 @@ func TestKeptGoodbyeEndsWithItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPendingPair(t)
 		p.conns(t)
-		close(p.ca.gate)
 		var control *valve
 		cb := &conn{Conn: p.cb, sender: func(lane wire.Lane, s transport.Sender) transport.Sender {
 			if lane != wire.Control {
@@ -370,15 +376,7 @@ func TestKeptGoodbyeEndsWithItsConnection(t *testing.T) {
 			control = newValve(s, math.MaxInt)
 			return control
 		}}
-		accepted := make(chan error, 1)
-		go func() { accepted <- p.b.Accept(t.Context(), cb, Config{Keep: func() bool { return true }}, admitAll) }()
-		if err := p.a.Connect(t.Context(), p.ca, Config{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-accepted; err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
+		p.connectKept(t, cb, func() bool { return true })
 		control.mu.Lock()
 		control.left = 0
 		control.mu.Unlock()
@@ -404,5 +402,33 @@ func TestKeptGoodbyeEndsWithItsConnection(t *testing.T) {
 		for len(p.detached) > 0 {
 			t.Errorf("it ended because of: %v", <-p.detached)
 		}
+	})
+}
+
+// TestCloseOfAKeptConnection: the peer releases the connection, and this side keeps it and closes the link. The peer gets all frames, and
+// neither side waits.
+func TestCloseOfAKeptConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPendingPair(t)
+		p.conns(t)
+		p.connectKept(t, p.cb, func() bool { return true })
+		got := make(chan struct{}, 1)
+		p.ha.revoke = func(wire.Revoke, string) { got <- struct{}{} }
+		began := time.Now()
+		if !p.a.Release() {
+			t.Fatal("the connection is not released")
+		}
+		synctest.Wait()
+		p.b.Revoke(wire.Revoke{Cause: wire.CauseFailed}, "text")
+		if !p.b.Close(t.Context()) {
+			t.Error("the peer has not read everything")
+		}
+		if err := p.ha.wait(t); err != errLeft || len(got) == 0 {
+			t.Errorf("the link of the peer ended with %v, and %d frames have arrived; want %v and one frame", err, len(got), errLeft)
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+		p.hb.quiet(t)
 	})
 }

@@ -78,8 +78,9 @@ func (m *Mesh) refuse(r *route, slot int) {
 	})
 }
 
-// reportRefusal tells the seed that this node leaves, if it refuses a new neighbor: no relay has carried its goodbye there, and the neighbor
-// will report it as lost. The seed would have to remove one of two living nodes.
+// reportRefusal tells the seed that this node leaves, if it closes and refuses a direct connection of a peer, of a neighbor that dials again as
+// well. No relay has carried its goodbye to a new neighbor, which will report this node as lost: the seed would have to remove one of two living
+// nodes. A connection that this node accepted before it closed, and that beginProposal refuses, causes no report: the peer dials again.
 func (m *Mesh) reportRefusal(r *route) {
 	m.mu.Lock()
 	isRefused := m.closing && m.cfg.Relay != nil && !r.path.Relay && !r.path.Bulk

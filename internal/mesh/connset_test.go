@@ -13,7 +13,7 @@ import (
 )
 
 // testConns makes n connections.
-func testConns(t *testing.T, n int) (conns []transport.Conn) {
+func testConns(t testing.TB, n int) (conns []transport.Conn) {
 	t.Helper()
 	for range n {
 		out, in, err := mem.Loop(t.Context())

@@ -144,3 +144,49 @@ func TestAnswerToALateProposal(t *testing.T) {
 		})
 	}
 }
+
+// TestDelayOfTwoProposals: a proposal of the peer waits for two others, one after the other. The second one has its own time if this node has
+// made it, whether the first one ends early or gives way, and no limit if the peer has made it.
+func TestDelayOfTwoProposals(t *testing.T) {
+	const slot, longest = 0, 3 * unansweredMax
+	for name, test := range map[string]struct {
+		first  time.Duration // of the first proposal, which has unansweredMax
+		second route
+		want   time.Duration
+	}{
+		"the first one ends early":      {unansweredMax / 2, route{}, unansweredMax + unansweredMax/2},
+		"the first one gives way":       {unansweredMax, route{}, 2 * unansweredMax},
+		"the second one is of the peer": {unansweredMax / 2, route{peer: idOf(slot), path: new(Path)}, longest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onDemand(t, func(w *world) {
+				m, l, second := w.meshes[4], w.linkOf(4, slot), test.second
+				end := func() { m.endProposal(&second, slot, l, false) }
+				second.giveUp = func(error) { end() }
+				replace := func() {
+					m.mu.Lock()
+					defer m.mu.Unlock()
+					m.peers[slot].proposal = &second
+					m.wakeLocked()
+				}
+				m.mu.Lock()
+				m.peers[slot].proposal = &route{giveUp: func(error) { replace() }}
+				m.mu.Unlock()
+				if test.first < unansweredMax {
+					time.AfterFunc(test.first, replace)
+				}
+				time.AfterFunc(longest, end)
+				ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+				defer cancel()
+				began, r := time.Now(), &route{peer: idOf(slot), conn: testConns(w, 1)[0]}
+				if err := m.beginProposal(ctx, r, slot, l); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took != test.want {
+					t.Errorf("the proposal has waited for %v, want %v", took, test.want)
+				}
+				m.endProposal(r, slot, l, false)
+			})
+		})
+	}
+}

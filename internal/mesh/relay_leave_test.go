@@ -2,12 +2,16 @@ package mesh
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // TestLeavesAfterItsRelays: both neighbors of a node die, and the node closes before it notices that: it waits for the connection of a link
@@ -81,4 +85,44 @@ func TestLeavesWhileANeighborIsDialed(t *testing.T) {
 			t.Errorf("rank 0 reports these as lost: %v, want its neighbor %v", lost, want)
 		}
 	})
+}
+
+// TestReportsARefusal: a node closes, and waits for the connection of a link with a frame. Meanwhile it refuses a connection. It tells the seed
+// at once if the connection is direct, and after its goodbyes if the connection goes over relays.
+func TestReportsARefusal(t *testing.T) {
+	for name, test := range map[string]struct {
+		path  int // of the node that dials
+		wants int32
+	}{"direct": {0, 1}, "over relays": {1, 0}} {
+		t.Run(name, func(t *testing.T) {
+			relayed(t, "k-regular:2", 8, func(w *world) {
+				w.form()
+				w.network.PowerOff(w.host(4))
+				w.linkOf(0, 4).SendMessage(wire.Message{Comm: 1}, []byte("x"))
+				var reports atomic.Int32
+				left := make(chan error, 1)
+				go func() { left <- w.meshes[0].Leave(w.Context(), func() { reports.Add(1) }) }()
+				time.Sleep(interval / 10)
+				ctx, cancel := context.WithTimeout(w.Context(), 2*interval)
+				defer cancel()
+				c, err := w.meshes[2].cfg.Paths[test.path].Transport.Dial(ctx, w.host(0), w.host(0))
+				if err == nil {
+					select {
+					case <-c.Done():
+					case <-ctx.Done():
+					}
+					err = c.Err()
+				}
+				if !errors.Is(err, transport.ErrPeerClosed) {
+					t.Errorf("the connection ended with %v, want that the node refuses it", err)
+				}
+				if got := reports.Load(); got != test.wants {
+					t.Errorf("after the refusal the seed has got %d reports, want %d", got, test.wants)
+				}
+				if err := <-left; err != nil || reports.Load() != 1 {
+					t.Errorf("the node has left with error %v and %d reports, want 1", err, reports.Load())
+				}
+			})
+		})
+	}
 }

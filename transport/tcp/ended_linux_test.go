@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nexar-go/nexar/transport"
 )
@@ -114,4 +115,21 @@ func TestSampleOfResetSocket(t *testing.T) {
 		p, ok := sampleSocket(raw)
 		return ok && p.ended
 	})
+}
+
+// TestEndOfEarlierSocket checks that the end of a socket does not count for the next one of the pipe, which the peer has not confirmed yet: the
+// conn would end with it after causeTimeout.
+func TestEndOfEarlierSocket(t *testing.T) {
+	m := new(failingSocket)
+	m.dead.Store(true)
+	s := &sender{flow: &subflow{sock: m}, sent: 1}
+	began := time.Now()
+	if s.sample(began); !s.path.ended.Equal(began) {
+		t.Fatalf("the first socket has ended at %v, want %v", s.path.ended, began)
+	}
+	s.flow = new(subflow)
+	s.flow.unconfirmed.Store(true)
+	if s.sample(began.Add(monitorInterval)); !s.path.ended.IsZero() {
+		t.Errorf("the next socket has ended at %v, want that it has not ended", s.path.ended)
+	}
 }
