@@ -83,6 +83,7 @@ func (k *cutTrial) run(t *testing.T) {
 			c.dropPackets(a, b)
 		}
 	}
+	defer c.diagnose()
 	for rank, w := range c.ranks {
 		awaitRounds(t, w, running[rank], cutQuiet)
 	}
@@ -99,6 +100,16 @@ func (k *cutTrial) run(t *testing.T) {
 		k.communicators = max(k.communicators, len(r.Epochs)-1)
 	}
 	t.Logf("after %d cuts, %d communicators have ended", cutsEach, k.communicators)
+}
+
+// diagnose prints the sockets of all hosts and the goroutines of all ranks, if the test has failed.
+func (c *cluster) diagnose() {
+	if c.t.Failed() {
+		for _, h := range c.hosts {
+			c.t.Logf("sockets of %v:\n%s", h.addr(), h.run("ss", "-tinoem"))
+		}
+	}
+	printGoroutines(c.t, c.ranks)
 }
 
 // breakConnections breaks the connections between two hosts. Those to the seed stay.

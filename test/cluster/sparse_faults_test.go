@@ -169,6 +169,7 @@ func TestPartGoesOn(t *testing.T) {
 			for rank, worker := range workers {
 				running[rank] = worker.start(command{Do: "work-in-part", Op: "all_to_all", N: 2000, Peer: victim})
 			}
+			defer printGoroutines(t, workers)
 			awaitRounds(t, workers[0], running[0], 5)
 			workers[victim].kill(os.Kill)
 			awaitRounds(t, workers[0], running[0], 20)
@@ -205,8 +206,24 @@ func awaitRounds(t *testing.T, w *worker, running <-chan result, n int) {
 		}
 		why = fmt.Sprintf("it has completed %d rounds, want %d", rounds, goal)
 	}
-	w.kill(quit)
 	t.Fatalf("%s makes no progress: %s", w.name, why)
+}
+
+// printGoroutines ends workers and prints their goroutines, if the test has failed.
+func printGoroutines(t *testing.T, workers []*worker) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	for _, w := range workers {
+		if !w.killed {
+			w.kill(quit)
+		}
+	}
+	time.Sleep(time.Second) // until they have printed their goroutines
+	for _, w := range workers {
+		t.Logf("%s:\n%s", w.name, w.log.Tail(60_000))
+	}
 }
 
 // TestTopologiesDiffer: nodes with another topology than the first node of a world are refused at once, with the names of
