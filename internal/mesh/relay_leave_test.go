@@ -14,20 +14,30 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
+// recordLost records the nodes that a rank reports as lost, from now on. The returned function returns them in the order of their NodeIDs.
+func (w *world) recordLost(by int) func() []membership.NodeID {
+	var mu sync.Mutex
+	var lost []membership.NodeID
+	w.lostBy = func(rank int, id membership.NodeID) {
+		mu.Lock()
+		defer mu.Unlock()
+		if rank == by {
+			lost = append(lost, id)
+		}
+	}
+	return func() []membership.NodeID {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.SortedFunc(slices.Values(lost), func(a, b membership.NodeID) int { return slices.Compare(a[:], b[:]) })
+	}
+}
+
 // TestLeavesAfterItsRelays: both neighbors of a node die, and the node closes before it notices that: it waits for the connection of a link
 // with a frame. When it notices the deaths, it has no route to the others, and its links to them end. It reports only its neighbors as lost: the
 // others live.
 func TestLeavesAfterItsRelays(t *testing.T) {
 	relayed(t, "k-regular:2", 6, func(w *world) {
-		var mu sync.Mutex
-		var lost []membership.NodeID
-		w.lostBy = func(rank int, id membership.NodeID) {
-			mu.Lock()
-			defer mu.Unlock()
-			if rank == 0 {
-				lost = append(lost, id)
-			}
-		}
+		lost := w.recordLost(0)
 		w.form()
 		if err := w.exchange(0, 3); err != nil {
 			t.Fatal(err)
@@ -42,12 +52,8 @@ func TestLeavesAfterItsRelays(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 		defer cancel()
 		w.meshes[0].Close(ctx)
-		mu.Lock()
-		defer mu.Unlock()
-		want := []membership.NodeID{idOf(dead[0]), idOf(dead[1])}
-		slices.SortFunc(lost, func(a, b membership.NodeID) int { return slices.Compare(a[:], b[:]) })
-		if !slices.Equal(lost, want) {
-			t.Errorf("rank 0 reports these as lost: %v, want its neighbors %v", lost, want)
+		if got, want := lost(), []membership.NodeID{idOf(dead[0]), idOf(dead[1])}; !slices.Equal(got, want) {
+			t.Errorf("rank 0 reports these as lost: %v, want its neighbors %v", got, want)
 		}
 	})
 }
@@ -56,15 +62,7 @@ func TestLeavesAfterItsRelays(t *testing.T) {
 // again. It reports the neighbor as lost.
 func TestLeavesWhileANeighborIsDialed(t *testing.T) {
 	relayed(t, "k-regular:2", 6, func(w *world) {
-		var mu sync.Mutex
-		var lost []membership.NodeID
-		w.lostBy = func(rank int, id membership.NodeID) {
-			mu.Lock()
-			defer mu.Unlock()
-			if rank == 0 {
-				lost = append(lost, id)
-			}
-		}
+		lost := w.recordLost(0)
 		w.form()
 		dead := w.neighbors(6, 0)[0]
 		w.cut(0, dead)
@@ -79,10 +77,8 @@ func TestLeavesWhileANeighborIsDialed(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 		defer cancel()
 		w.meshes[0].Close(ctx)
-		mu.Lock()
-		defer mu.Unlock()
-		if want := []membership.NodeID{idOf(dead)}; !slices.Equal(lost, want) {
-			t.Errorf("rank 0 reports these as lost: %v, want its neighbor %v", lost, want)
+		if got, want := lost(), []membership.NodeID{idOf(dead)}; !slices.Equal(got, want) {
+			t.Errorf("rank 0 reports these as lost: %v, want its neighbor %v", got, want)
 		}
 	})
 }
