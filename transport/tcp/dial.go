@@ -139,10 +139,8 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	d := net.Dialer{Deadline: limit, LocalAddr: t.local, ControlContext: bindLate}
-	raw, err := d.DialContext(ctx, "tcp", addr)
+	raw, err := t.connect(ctx, addr, limit)
 	if err != nil {
-		t.files.Note(err)
 		return nil, err
 	}
 	sock, ok := raw.(socket)
@@ -155,6 +153,22 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 	a := &attempt{sock: sock, flight: newFlight(sock, magic), ctx: ctx}
 	a.stop = context.AfterFunc(ctx, func() { sock.SetDeadline(past()) })
 	return a, nil
+}
+
+// connectDelay is the time after which another socket is connected beside one without an answer. The kernel repeats a lost SYN
+// only after a second (RFC 6298, section 2.1), which is all the time that a node may have to dial a broken link again.
+const connectDelay = 300 * time.Millisecond
+
+// connect makes a TCP connection to addr. It tries up to three sockets in the first second.
+func (t *Transport) connect(ctx context.Context, addr string, limit time.Time) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d := net.Dialer{Deadline: limit, LocalAddr: t.local, ControlContext: bindLate}
+	return race(ctx, t.spawn, []time.Duration{connectDelay, connectDelay}, func() (net.Conn, error) {
+		sock, err := d.DialContext(ctx, "tcp", addr)
+		t.files.Note(err)
+		return sock, err
+	}, func(sock net.Conn) { sock.Close() })
 }
 
 // commit detaches the attempt from its context. It fails if the context has ended.
@@ -250,7 +264,7 @@ func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 	timeout := c.t.cfg.HandshakeTimeout
 	ctx, cancel := context.WithTimeoutCause(c.ctx, timeout, os.ErrDeadlineExceeded)
 	defer cancel()
-	in, err := race(ctx, c, c.t.handshakes.delays(time.Now(), timeout),
+	in, err := race(ctx, c.spawn, c.t.handshakes.delays(time.Now(), timeout),
 		func() (*pipeHandshake, error) { return c.startHandshake(ctx, id) },
 		func(in *pipeHandshake) { in.fail() })
 	if err != nil {

@@ -128,7 +128,7 @@ func (c *conn) attachFlow(r *receiver, f *subflow) {
 func (c *conn) redial(id uint32) (*subflow, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, migrateTimeout)
 	defer cancel()
-	return race(ctx, c, []time.Duration{migrateDelay, migrateDelay, migrateDelay},
+	return race(ctx, c.spawn, []time.Duration{migrateDelay, migrateDelay, migrateDelay},
 		func() (*subflow, error) { return c.dialFlow(ctx, id) },
 		func(f *subflow) { f.sock.Close() })
 }

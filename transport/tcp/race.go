@@ -61,12 +61,12 @@ func (k *handshakeClock) delays(now time.Time, timeout time.Duration) (list []ti
 	return list
 }
 
-// race dials the socket of a pipe. It calls dial at once, and again after each of the
-// delays, since a socket that lost its first packets stalls for longer than a new one
-// takes. It returns the first result and passes later ones to discard. An error ends it
-// unless another call is running. dial must return when ctx ends, which the caller
-// cancels when it has used the result.
-func race[T any](ctx context.Context, c *conn, delays []time.Duration, dial func() (T, error), discard func(T)) (T, error) {
+// race dials a socket. It calls dial at once, and again after each of the delays, since a
+// socket that lost its first packets stalls for longer than a new one takes. It returns the
+// first result and passes later ones to discard. An error ends it unless another call is
+// running. dial must return when ctx ends, which the caller cancels when it has used the
+// result. race fails if spawn does not start a goroutine.
+func race[T any](ctx context.Context, spawn func(f func()) bool, delays []time.Duration, dial func() (T, error), discard func(T)) (T, error) {
 	type outcome struct {
 		result T
 		err    error
@@ -90,7 +90,7 @@ func race[T any](ctx context.Context, c *conn, delays []time.Duration, dial func
 	for running := 0; ; {
 		select {
 		case <-timer.C:
-			if !c.spawn(call) {
+			if !spawn(call) {
 				return none, errConnClosed
 			}
 			running++

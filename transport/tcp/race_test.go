@@ -38,7 +38,7 @@ func TestRace(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				var next, discarded atomic.Int64
 				began := time.Now()
-				got, err := race(ctx, c, []time.Duration{time.Second, 2 * time.Second}, func() (int, error) {
+				got, err := race(ctx, c.spawn, []time.Duration{time.Second, 2 * time.Second}, func() (int, error) {
 					i := int(next.Add(1)) - 1
 					select {
 					case <-time.After(test.calls[i].takes):
