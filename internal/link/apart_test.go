@@ -426,3 +426,45 @@ func farBulk(t *testing.T, ha, hb *handler) (a, b *Link) {
 	})
 	return a, b
 }
+
+// A lateConn calls a function when a pipe is opened.
+type lateConn struct {
+	transport.Conn
+	onOpen func()
+}
+
+func (c *lateConn) OpenPipe(context.Context) (transport.Sender, error) {
+	c.onOpen()
+	return nil, transport.ErrClosed
+}
+
+// TestLateWriter: if the connections of a link end while a reader starts a writer, as it does when it opens the data lane on the second one, the
+// link becomes pending only after the end of that writer. A later error of its pipe would take the pipe of the next connection from the lane.
+func TestLateWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPendingPair(t)
+		ca, cb := conns(t)
+		sa, sb := conns(t)
+		opening, open, written := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		second := &lateConn{Conn: sa, onOpen: func() {
+			close(opening)
+			<-open
+			p.a.at.Load().writers.Go(func() { <-written })
+		}}
+		go p.a.Accept(t.Context(), ca, Config{Await: func(context.Context) (transport.Conn, error) { return second, nil }}, admitAll)
+		go p.b.Connect(t.Context(), cb, Config{Bulk: sb})
+		<-opening
+		cb.Close()
+		synctest.Wait()
+		close(open)
+		synctest.Wait()
+		if p.a.IsPending() {
+			t.Error("the link is pending before the end of the writer")
+		}
+		close(written)
+		synctest.Wait()
+		if !p.a.IsPending() {
+			t.Error("the link is not pending after the end of the writer")
+		}
+	})
+}

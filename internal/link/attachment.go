@@ -158,9 +158,9 @@ func (a *attachment) run() {
 	x.control.detach()
 	x.data.detach()
 	x.bulk.stop()
-	a.writers.Wait()
 	a.readers.Wait()
 	x.data.detach() // A reader may have opened it.
+	a.writers.Wait()
 	x.grants.endRemote()
 	if !a.detach() {
 		l.end(a)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,10 +19,18 @@ const cutsVariable = "CUTS"
 // A cutTrial is a world of hosts with cut connections.
 type cutTrial struct {
 	topology      string
-	breaks, drops int // cuts of each kind
-	communicators int // that have ended
+	cuts          [cutKinds]int // of each kind
+	communicators int           // that have ended
 	passed        bool
 }
+
+// Kinds of cuts.
+const (
+	breakAll = iota // all connections of a pair
+	breakOne        // one socket of a pair
+	drop            // one of a pair sends nothing to the other
+	cutKinds
+)
 
 const (
 	cutHosts = 5
@@ -31,8 +40,8 @@ const (
 	cutQuiet = 100
 )
 
-// TestCuts: the connections of random pairs of living hosts break, or one of the two sends nothing to the other for a
-// while. All results are right, no node is removed, and a communicator ends only to be followed by one of the same ranks.
+// TestCuts: the connections of random pairs of living hosts break, or a single socket of them does, or one of the two sends nothing to the other
+// for a while. All results are right, no node is removed, and a communicator ends only to be followed by one of the same ranks.
 func TestCuts(t *testing.T) {
 	t.Parallel()
 	_, err := exec.LookPath("ss")
@@ -75,11 +84,14 @@ func (k *cutTrial) run(t *testing.T) {
 		time.Sleep(time.Duration(50+rand.IntN(150)) * time.Millisecond)
 		a := rand.IntN(cutHosts)
 		b := (a + 1 + rand.IntN(cutHosts-1)) % cutHosts
-		if rand.IntN(2) == 0 {
-			k.breaks++
-			c.breakConnections(a, b)
-		} else {
-			k.drops++
+		kind := rand.IntN(cutKinds)
+		k.cuts[kind]++
+		switch kind {
+		case breakAll:
+			c.breakSockets(a, b, "")
+		case breakOne:
+			c.breakSockets(a, b, c.anySocket(a, b))
+		case drop:
 			c.dropPackets(a, b)
 		}
 	}
@@ -112,10 +124,28 @@ func (c *cluster) diagnose() {
 	printGoroutines(c.t, c.ranks)
 }
 
-// breakConnections breaks the connections between two hosts. Those to the seed stay.
-func (c *cluster) breakConnections(a, b int) {
+// breakSockets breaks the sockets between two hosts that a filter of ss selects. Those to the seed stay.
+func (c *cluster) breakSockets(a, b int, filter string) {
 	c.t.Helper()
-	c.hosts[a].run("ss", "-K", "-t", fmt.Sprintf("dst %v and not ( sport = :%s or dport = :%s )", c.hosts[b].addr(), seedPort, seedPort))
+	c.hosts[a].run("ss", "-K", "-t", c.between(b)+filter)
+}
+
+// between returns a filter of ss for the sockets to a host. Those to the seed are excluded.
+func (c *cluster) between(b int) string {
+	return fmt.Sprintf("dst %v and not ( sport = :%s or dport = :%s )", c.hosts[b].addr(), seedPort, seedPort)
+}
+
+// anySocket returns a filter of ss for one of the sockets between two hosts: of the control socket of a connection, of a lane, or one that is
+// being opened.
+func (c *cluster) anySocket(a, b int) string {
+	c.t.Helper()
+	lines := strings.Split(strings.TrimSpace(c.hosts[a].run("ss", "-tnH", c.between(b))), "\n")
+	f := strings.Fields(lines[rand.IntN(len(lines))])
+	if len(f) < 5 {
+		return "" // no socket
+	}
+	port := func(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
+	return fmt.Sprintf(" and sport = :%s and dport = :%s", port(f[3]), port(f[4]))
 }
 
 // dropPackets has a host send nothing to another one for a while.
@@ -130,8 +160,8 @@ func (c *cluster) dropPackets(a, b int) {
 // cutsReport returns the report of "make cuts".
 func cutsReport(all []cutTrial) string {
 	text := fmt.Sprintf(`Connections between random pairs of %d living hosts are cut %d times in each world, in the middle of verified
-all-to-alls of 8 kB over TCP/TLS: all connections of a pair break (ss -K), or one host sends nothing to the other for 300 ms (a black
-hole in its routes); printed by "make cuts".
+all-to-alls of 8 kB over TCP/TLS: all connections of a pair break, or one socket of them (ss -K), or one host sends nothing to the other for
+300 ms (a black hole in its routes); printed by "make cuts".
 %s
 
 A world has failed if an element is wrong, a rank hangs, fails or is removed, or a communicator is followed by one of other ranks.
@@ -149,12 +179,13 @@ A communicator ends, and is followed by one of the same ranks, if bytes were los
 			if !k.passed {
 				failed++
 			}
-			sum.breaks += k.breaks
-			sum.drops += k.drops
+			for kind, n := range k.cuts {
+				sum.cuts[kind] += n
+			}
 			sum.communicators += k.communicators
 		}
-		text += fmt.Sprintf("%-12s %d worlds, %d failed; %d times broken, %d times without packets; %d communicators ended\n",
-			topology, worlds, failed, sum.breaks, sum.drops, sum.communicators)
+		text += fmt.Sprintf("%-12s %d worlds, %d failed; %d times broken, %d sockets broken, %d times without packets; %d communicators ended\n",
+			topology, worlds, failed, sum.cuts[breakAll], sum.cuts[breakOne], sum.cuts[drop], sum.communicators)
 	}
 	return text
 }

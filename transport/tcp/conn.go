@@ -65,6 +65,9 @@ type conn struct {
 	proposals    map[uint32]*pipeSocket   // half sockets that await an answer of the peer, by pipe
 	queue        []byte                   // encoded messages to be written
 	fault        error                    // why this side closed the control socket
+	asked        uint64                   // number of questions of [conn.ask]
+
+	answered atomic.Uint64 // number of those that the peer has answered
 
 	control    controlMonitor
 	lossy      atomic.Bool // senders copy unacknowledged bytes
@@ -350,6 +353,13 @@ func (c *conn) receiver(id uint32) *receiver {
 // of a pipe held.
 func (c *conn) send(m message) {
 	c.mu.Lock()
+	c.sendLocked(m)
+	c.mu.Unlock()
+	c.wakeWriter()
+}
+
+// sendLocked is send with c.mu held. The caller calls wakeWriter.
+func (c *conn) sendLocked(m message) {
 	switch {
 	case c.ended:
 	case len(c.queue) > queueMax:
@@ -358,8 +368,6 @@ func (c *conn) send(m message) {
 	default:
 		c.queue = m.append(c.queue)
 	}
-	c.mu.Unlock()
-	c.wakeWriter()
 }
 
 func (c *conn) wakeWriter() {
@@ -470,6 +478,10 @@ func (c *conn) handle(m message) error {
 			c.removeSender(s)
 			s.fail(errPipeAbandoned)
 		}
+	case msgAsk:
+		c.answer(m)
+	case msgAnswer:
+		return c.handleAnswer(m)
 	default:
 		return fmt.Errorf("the peer sent unknown message %q on the control socket", m.kind)
 	}

@@ -226,6 +226,8 @@ const (
 	msgEnd     = 'e' // my pipe has ended after n bytes
 	msgMigrate = 'm' // dial another socket for my pipe, since its own stalls
 	msgDrop    = 'd' // your pipe was read to its end, or will not be read further
+	msgAsk     = 'q' // the socket of the pipe has failed here, where n is the number of the subflow
+	msgAnswer  = 'a' // answers msgAsk: n is the number of the current subflow if the pipe is mine
 	msgBye     = 'b' // the conn is closed
 )
 

@@ -66,7 +66,7 @@ func TestNeedlessMigration(t *testing.T) {
 }
 
 // TestSocketAfterTheEnd checks that a read continues on a later socket when the current
-// one has ended.
+// one has ended while the pipe migrates.
 func TestSocketAfterTheEnd(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
@@ -80,8 +80,10 @@ func TestSocketAfterTheEnd(t *testing.T) {
 			read <- err
 		}()
 		old := s.currentFlow()
-		old.sock.CloseWrite()              // like a middlebox
-		time.Sleep(100 * time.Millisecond) // most likely until the reader notices it
+		s.requestSpare()
+		old.sock.CloseWrite() // like a middlebox
+		eventually(t, "an answer", func() bool { return to.answered.Load() > 0 })
+		s.cancelSpareRequest()
 		eventually(t, "a migration", func() bool {
 			from.migrate(s)
 			return s.currentFlow() != old

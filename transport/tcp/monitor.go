@@ -46,7 +46,7 @@ type pathMonitor struct {
 	sound    time.Time // last sample without timeout recovery
 	migrated time.Time // last attempt to migrate the pipe
 	busy     bool      // the socket was in use at the last sample
-	ended    time.Time // first sample of an ended socket that was in use
+	ended    breakage  // of a socket that was in use
 	loss     lossDetector
 }
 
@@ -123,7 +123,7 @@ func (c *conn) sample(now time.Time) (active bool) {
 			c.migrate(s)
 		}
 		active = active || stalled || s.path.busy
-		if ended := s.path.ended; !ended.IsZero() && now.Sub(ended) > c.t.causeTimeout {
+		if s.path.ended.isUnexplained(c, s.migrates()) && c.sender(s.id) == s {
 			c.end(gone(fmt.Errorf("the socket of pipe %d has ended, and the bytes in it are lost", s.id)))
 		}
 	}
@@ -140,7 +140,7 @@ func (s *sender) sample(now time.Time) (lossy, stalled bool) {
 	m := &s.path
 	s.mu.Lock()
 	flow := s.flow
-	m.busy = s.writing || s.flushDone != nil || s.closed || s.sent != m.sent || m.last.inFlight || m.loss.pending() || !m.ended.IsZero()
+	m.busy = s.writing || s.flushDone != nil || s.closed || s.sent != m.sent || m.last.inFlight || m.last.unsent || m.loss.pending() || m.ended.hasBegun()
 	m.sent = s.sent
 	failed := s.flushFailed
 	s.mu.Unlock()
@@ -161,7 +161,12 @@ func (s *sender) sample(now time.Time) (lossy, stalled bool) {
 		return false, false
 	}
 	p, ok := flow.sample()
-	if m.observeEnd(failed || p.ended, now); !ok {
+	if failed || p.ended {
+		m.ended.begin(s.conn, s.id, 0)
+	} else {
+		m.ended = breakage{}
+	}
+	if !ok {
 		return false, false
 	}
 	return m.observe(p, now)
@@ -170,17 +175,7 @@ func (s *sender) sample(now time.Time) (lossy, stalled bool) {
 // reset begins to monitor another subflow. It does not touch sent, which the lock of the sender guards.
 func (m *pathMonitor) reset(flow *subflow) {
 	m.flow, m.last, m.loss = flow, sample{}, lossDetector{}
-	m.advanced, m.sound, m.ended = time.Time{}, time.Time{}, time.Time{}
-}
-
-// observeEnd records whether the socket has ended.
-func (m *pathMonitor) observeEnd(ended bool, now time.Time) {
-	switch {
-	case !ended:
-		m.ended = time.Time{}
-	case m.ended.IsZero():
-		m.ended = now
-	}
+	m.advanced, m.sound, m.ended = time.Time{}, time.Time{}, breakage{}
 }
 
 // observe records a sample and returns the results of sender.sample.

@@ -124,7 +124,7 @@ func TestCutShort(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				nodes := newTestNodes(t, 2, cfg)
-				nodes[1].causeTimeout = 100 * time.Millisecond
+				nodes[0].causeTimeout, nodes[1].causeTimeout = time.Hour, time.Hour // The answer of the peer ends the wait.
 				dialed, accepted := connect(t, nodes[0], nodes[1])
 				s, r := pipeBetween(t, dialed, accepted)
 				s.Write([]byte("data"))
@@ -146,7 +146,8 @@ func TestBrokenWrite(t *testing.T) {
 	nodes := newTestNodes(t, 2, Config{Plain: true})
 	dialed, accepted := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, dialed, accepted)
-	r.ps.Close() // like a middlebox
+	accepted.mu.Lock() // It does not answer.
+	r.ps.Close()       // like a middlebox
 	s.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	for {
 		_, err := s.Write(make([]byte, 1000))
@@ -157,7 +158,7 @@ func TestBrokenWrite(t *testing.T) {
 			t.Fatalf("Write: %v, want the deadline", err)
 		}
 	}
-	nodes[0].causeTimeout = 0
+	accepted.mu.Unlock()
 	s.SetWriteDeadline(time.Time{})
 	if _, err := s.Write([]byte{1}); !errors.Is(err, transport.ErrPeerGone) {
 		t.Errorf("Write: %v, want ErrPeerGone", err)

@@ -29,14 +29,15 @@ type receiver struct {
 	ended chan struct{} // closed when the sender has announced the end of the pipe
 	size  uint64        // length of the pipe in bytes; set before ended is closed
 
-	stopped  atomic.Bool  // failure is set
-	deadline atomic.Int64 // Unix time in nanoseconds; 0 is none
+	stopped  atomic.Bool   // failure is set
+	newest   atomic.Uint64 // number of the newest subflow according to msgAnswer
+	deadline atomic.Int64  // Unix time in nanoseconds; 0 is none
 
 	// Used only by the reading goroutine:
-	received uint64    // bytes of the pipe
-	eof      bool      // all bytes were received
-	brokenAt time.Time // when the socket ended without an announced end of the pipe
-	tlsBuf   []byte    // buffer in place of view, with TLS
+	received uint64   // bytes of the pipe
+	eof      bool     // all bytes were received
+	broken   breakage // of the socket, without an announced end of the pipe
+	tlsBuf   []byte   // buffer in place of view, with TLS
 	view     *[viewBytes]byte
 	unread   []byte // part of view or tlsBuf
 	readOnce func(fd uintptr) bool
@@ -110,11 +111,13 @@ func (r *receiver) err() error {
 	return r.failure
 }
 
-// stop ends the pipe and reports to the peer that it will not be read further.
+// stop ends the pipe and reports to the peer that it will not be read further, before it closes the
+// socket; see [conn.ask].
 func (r *receiver) stop() {
-	if r.fail(errPipeClosed) && r.conn.removeReceiver(r) {
+	if r.conn.removeReceiver(r) {
 		r.conn.send(message{kind: msgDrop, pipe: r.id})
 	}
+	r.fail(errPipeClosed)
 }
 
 func (r *receiver) Close() error {
@@ -284,9 +287,11 @@ func (r *receiver) cause(err error) error {
 	if r.eof {
 		return io.EOF
 	}
-	if r.brokenAt.IsZero() {
-		r.brokenAt = time.Now()
-	}
+	current := r.flow.Load().serial
+	r.broken.begin(r.conn, r.id, current)
+	// The bytes up to the start of the next subflow are on this socket only.
+	follows := !r.bounded && r.newest.Load() > uint64(current)
+	lost := r.broken.isUnexplained(r.conn, follows)
 	select {
 	case <-r.done:
 		return r.err()
@@ -302,7 +307,7 @@ func (r *receiver) cause(err error) error {
 		// The pipe was cut short: wait for the end of the conn.
 	default:
 	}
-	if time.Since(r.brokenAt) > r.conn.t.causeTimeout {
+	if lost {
 		r.conn.end(gone(fmt.Errorf("the socket of pipe %d failed: %w", r.id, err)))
 		return r.err()
 	}

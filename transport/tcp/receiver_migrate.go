@@ -5,7 +5,6 @@ import (
 	"os"
 	"slices"
 	"sync/atomic"
-	"time"
 )
 
 // A receiverMigration is the state of a receiver for the migration of its pipe. Offsets
@@ -108,7 +107,7 @@ func (r *receiver) nextFlow() (most int) {
 		r.next = r.next[1:]
 		old := r.flow.Load()
 		r.skip = r.offset - f.start
-		r.brokenAt = time.Time{}
+		r.broken = breakage{}
 		r.poll.setFlow(f)
 		old.endRead()
 		_, _ = f.sock.Write([]byte{yes})

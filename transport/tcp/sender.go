@@ -25,7 +25,7 @@ type sender struct {
 	ps       *pipeSocket   // set before opened is closed
 	flow     *subflow      // the current subflow; set before opened is closed; changed with mu held by the user of the socket
 	done     chan struct{} // closed by fail
-	brokenAt time.Time     // when the socket failed without a reason from the peer
+	broken   breakage      // of the socket, without a reason from the peer
 	proposed bool          // the peer has proposed a shared socket; used by readMessages
 
 	writeOnce func(fd uintptr) // writes tryBuf without blocking; sets tryN
@@ -299,7 +299,7 @@ func (s *sender) endWrite(n, want int, err error) error {
 	s.mu.Unlock()
 	switch {
 	case err == nil:
-		s.brokenAt = time.Time{} // the pipe may have migrated from a broken socket
+		s.broken = breakage{} // the pipe may have migrated from a broken socket
 		return nil
 	case closed:
 		return errPipeClosed
@@ -313,23 +313,27 @@ func (s *sender) endWrite(n, want int, err error) error {
 
 // waitCause waits until the control socket explains the failure of the socket.
 func (s *sender) waitCause(err error) error {
-	if s.brokenAt.IsZero() {
-		s.brokenAt = time.Now()
-	}
+	s.broken.begin(s.conn, s.id, 0)
 	tick := time.NewTicker(causeInterval)
 	defer tick.Stop()
 	for {
+		isLost := s.broken.isUnexplained(s.conn, s.migrates())
 		select {
 		case <-s.done:
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return s.failure
+		default:
+		}
+		switch {
+		case isLost:
+			s.conn.end(gone(fmt.Errorf("the socket of pipe %d failed: %w", s.id, err)))
+		case s.deadlinePassed():
+			return s.interruptError()
+		}
+		select {
+		case <-s.done:
 		case <-tick.C:
-			if time.Since(s.brokenAt) > s.conn.t.causeTimeout {
-				s.conn.end(gone(fmt.Errorf("the socket of pipe %d failed: %w", s.id, err)))
-			} else if s.deadlinePassed() {
-				return s.interruptError()
-			}
 		}
 	}
 }

@@ -20,6 +20,7 @@ type senderMigration struct {
 	copying bool     // all bytes written since it was set are acknowledged or in copies
 
 	wantsSpare   bool          // setSpare accepts a subflow
+	requested    time.Time     // when it was requested last
 	changed      chan struct{} // signals a change that waitSpare waits for
 	spare        *subflow      // the next subflow, or nil
 	oldFlows     []*subflow    // previous subflows that the peer may not have read yet
@@ -161,8 +162,32 @@ func (s *sender) requestSpare() (wanted, begun bool) {
 		}
 		return failed
 	})
-	s.wantsSpare = s.spare == nil && s.flow != nil && len(s.oldFlows) < oldFlowsMax
+	if s.wantsSpare = s.spare == nil && s.flow != nil && len(s.oldFlows) < oldFlowsMax; s.wantsSpare {
+		s.requested = time.Now()
+	}
 	return s.wantsSpare, s.wantsSpare && !was
+}
+
+// newestSerial returns the number of the current subflow, or of the next one.
+func (s *sender) newestSerial() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.migratesLocked() {
+		return uint64(s.serial) + 1
+	}
+	return uint64(s.serial)
+}
+
+// migrates reports whether the pipe is about to migrate.
+func (s *sender) migrates() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.migratesLocked()
+}
+
+// migratesLocked is migrates. The peer may have failed to dial, so a request counts for migrateTimeout.
+func (s *sender) migratesLocked() bool {
+	return s.spare != nil || s.wantsSpare && time.Since(s.requested) < migrateTimeout
 }
 
 // cancelSpareRequest undoes requestSpare.

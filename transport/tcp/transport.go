@@ -21,7 +21,8 @@
 //
 // The end of a pipe states its length. A pipe that was cut short, because its process was
 // killed or its path was cut, is therefore never mistaken for one that has ended: a
-// socket that breaks without an announced end ends the conn with [transport.ErrPeerGone].
+// socket that breaks without an announced end ends the conn with [transport.ErrPeerGone]
+// as soon as the peer has answered that it knows of no end.
 //
 // The host of the peer counts as gone when its kernel has not answered for
 // Config.IdleTimeout. A stopped process is alive.
@@ -157,8 +158,8 @@ type Transport struct {
 	ctx        context.Context
 	cancel     context.CancelCauseFunc
 
-	// causeTimeout is the time that the control socket has to explain the end of the
-	// socket of a pipe: long enough to detect that the control socket is dead too.
+	// causeTimeout is the longest wait for a message that explains the end of the socket of a
+	// pipe: long enough to detect that the control socket is dead too. See [breakage].
 	causeTimeout time.Duration
 
 	// overstateUnacked, set only by tests, makes senders resend bytes that the peer has
