@@ -58,7 +58,7 @@ type bulk struct {
 	closed   bool
 	stopped  bool   // the pipes are being taken away
 	holding  bool   // our goodbye was sent, and the link stays: transfers wait for the next pipes
-	sent     uint64 // bytes that earlier pipes have taken
+	sent     uint64 // bytes that earlier pipes have taken, without preambles and goodbyes
 	begun    uint64 // segments given to pipes, also in part; see wire.Resume
 
 	opened   atomic.Bool // the lane has pipes, opens them, or has ended without: OpenBulk has no effect
@@ -349,7 +349,7 @@ func (b *bulk) detachLocked() (sent []*Transfer) {
 		if w.current != nil {
 			w.releaseTransferLocked()
 		}
-		b.sent += w.sent
+		b.sent += w.sent - uint64(w.own-len(w.head)) // Only a preamble or a goodbye can have a rest: frames were lost with one of a segment.
 		again = append(again, w.queue...)
 		w.queue = nil
 	}

@@ -49,7 +49,7 @@ func (l *Link) readFrames(a *attachment, pre wire.Preamble, p transport.Receiver
 	}
 	if pre.Lane != wire.Control {
 		r.received = &l.exchange().received
-		l.exchange().received.Add(wire.PreambleSize) // acceptLane has read it.
+		l.exchange().heard.Add(1) // acceptLane has read the preamble, which is not counted as received.
 	}
 	l.ending.Lock()
 	a.lanes = append(a.lanes, r)
@@ -141,6 +141,7 @@ func (r *laneReader) next() error {
 			r.link.exchange().heard.Add(1)
 		}
 		if t == wire.TypeBye {
+			r.countGoodbye(len(b))
 			y, err := wire.ParseBye(b)
 			if err = errors.Join(err, r.of.bye(r.lane, y)); err == nil && r.lane != wire.Control {
 				err = errOver
@@ -162,6 +163,14 @@ func (r *laneReader) next() error {
 		r.handled++
 	}
 	return err
+}
+
+// countGoodbye excludes a goodbye of n bytes from [Traffic], but not from [Link.Heard].
+func (r *laneReader) countGoodbye(n int) {
+	if r.received != nil {
+		r.link.exchange().heard.Add(uint64(n))
+		r.received.Add(-uint64(n))
+	}
 }
 
 // attend stops received bytes from waking the reader's own goroutine: the owner polls.

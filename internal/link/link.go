@@ -371,7 +371,7 @@ func (l *Link) HasLeft() bool {
 	return l.hasLeft || a != nil && a.hasLeft
 }
 
-// Heard returns a number that grows with everything that arrives from the peer: each frame on
+// Heard returns a number that grows with everything that arrives from the peer: each lane, each frame on
 // the control lane and each byte on the others.
 func (l *Link) Heard() uint64 {
 	x := l.with.Load()

@@ -31,7 +31,7 @@ type outbox struct {
 	to      *outPipe // nil without a connection, when frames wait in pending
 	pending []byte   // frames to be written
 	held    []byte   // frames for the next connection, while holding
-	sent    uint64   // bytes given to pipes
+	sent    uint64   // bytes given to pipes, without those of opening and goodbye
 	written uint64   // counted frames given to pipes; see wire.Resume
 	queued  uint32   // counted frames in pending
 	waiting uint32   // counted frames in held
@@ -40,6 +40,7 @@ type outbox struct {
 	closed  bool
 	opening int // bytes at the beginning of pending that belong to the connection: its preamble
 	ending  int // while holding, the offset in pending of our goodbye and the frames behind it
+	goodbye int // bytes of our goodbye in pending
 }
 
 // An outPipe is the pipe of an outbox.
@@ -140,7 +141,7 @@ func (o *outbox) flushLocked(b []byte, counted uint32) (need Purpose) {
 	o.queued += counted
 	switch p := o.to; {
 	case o.closed:
-		o.pending, o.queued, o.opening, o.ending = o.pending[:0], 0, 0, 0
+		o.pending, o.queued, o.opening, o.ending, o.goodbye = o.pending[:0], 0, 0, 0, 0
 	case p == nil:
 		if need = o.link.Purpose(); need == NoPurpose {
 			need = cmp.Or(purposeOf(b), Report)
@@ -173,9 +174,9 @@ func (o *outbox) sendLazy(frame []byte) {
 
 // wroteLocked counts the pending frames of n bytes as given to a pipe.
 func (o *outbox) wroteLocked(n int) {
-	o.sent += uint64(n)
+	o.sent += uint64(n - o.opening - o.goodbye)
 	o.written += uint64(o.queued)
-	o.queued, o.opening, o.ending = 0, 0, 0
+	o.queued, o.opening, o.ending, o.goodbye = 0, 0, 0, 0
 }
 
 // quietMax is the number of bytes of frames that do not need a connection which a pending link
@@ -260,7 +261,9 @@ func (o *outbox) bye(idle, unopened bool) {
 		b = y.Append(b, wire.TypeBye)
 	}
 	y := wire.Bye{Lane: o.lane, Idle: idle}
-	need := o.flushLocked(y.Append(b, wire.TypeBye), 0)
+	b = y.Append(b, wire.TypeBye)
+	o.goodbye = len(b) - o.ending
+	need := o.flushLocked(b, 0)
 	o.mu.Unlock()
 	o.request(need)
 }
@@ -284,7 +287,7 @@ func (o *outbox) detach() {
 		o.to = nil
 	}
 	if o.holding {
-		o.pending, o.held, o.holding = append(o.pending[:o.ending], o.held...), nil, false
+		o.pending, o.held, o.holding, o.goodbye = append(o.pending[:o.ending], o.held...), nil, false, 0
 		o.queued, o.waiting = o.queued+o.waiting, 0
 	}
 	o.pending = slices.Delete(o.pending, 0, o.opening)

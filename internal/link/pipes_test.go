@@ -212,10 +212,11 @@ func TestGoodbyeOfEveryPipe(t *testing.T) {
 	}
 	for i, s := range pipes {
 		s.Write(y.Append(nil, wire.TypeBye))
-		size := wire.PreambleSize*len(pipes) + 2*(i+1) // a goodbye has 2 bytes
-		heard := func() bool { return x.b.Traffic().Received >= uint64(size) }
-		for end := time.Now().Add(10 * time.Second); !heard() && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
+		want := uint64(len(pipes) + 2*(i+1) + i) // lanes, goodbyes of 2 bytes, and pings
+		for end := time.Now().Add(time.Minute); x.b.Heard() < want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("heard %d lanes, bytes and frames, want %d", x.b.Heard(), want)
+			}
 		}
 		var p wire.Ping
 		control.Write(p.Append(nil, wire.TypePing))

@@ -44,6 +44,7 @@ type pipeWriter struct {
 	head, body []byte
 	size       int    // length of body at the beginning
 	sent       uint64 // bytes that the pipe has taken
+	own        int    // bytes of the preamble and the goodbye among sent and head
 
 	room   [wire.FrameSizeMax]byte // for head
 	pieces [2][]byte
@@ -56,6 +57,7 @@ func newPipeWriterLocked(b *bulk, at *path, p transport.Sender, pre wire.Preambl
 	w.parts, w.vector = can.PartWriter, can.VectorWriter
 	w.wake.L = &b.mu
 	w.head = pre.Append(w.room[:0])
+	w.own = len(w.head)
 	if can.TryWriter != nil && can.TryWriter.TryWrite(w.head) {
 		w.sent = uint64(len(w.head))
 		w.head = nil
@@ -160,6 +162,7 @@ func (w *pipeWriter) beginLocked() bool {
 		w.bye = false
 		y := wire.Bye{Lane: wire.Bulk, Idle: w.bulk.holding}
 		w.head = y.Append(w.room[:0], wire.TypeBye)
+		w.own += len(w.head)
 	default:
 		return false
 	}

@@ -1,12 +1,11 @@
 package link
 
-import "github.com/nexar-go/nexar/internal/wire"
-
-// Traffic counts the bytes on the data and bulk lanes of a link. The control lane is excluded:
-// heartbeats and queries continue while the application is idle.
+// Traffic counts the bytes on the data and bulk lanes of a link, over all its connections. The control lane is excluded:
+// heartbeats and queries continue while the application is idle. So are preambles and goodbyes, which can be lost with a
+// connection although the link goes on.
 type Traffic struct {
-	// Sent counts the bytes given to the transport, and those that wait for room in a pipe or for the pipe
-	// itself: while the bulk lane opens, transfers are in flight.
+	// Sent counts the bytes given to the transport, and those that wait for room in a pipe. While the bulk lane opens, a byte
+	// stands for the transfers that wait for it.
 	Sent uint64
 	// Received counts the bytes read. While it is less than Sent of the peer, the difference is
 	// in flight.
@@ -25,16 +24,16 @@ func (l *Link) Traffic() Traffic {
 	t := Traffic{Received: x.received.Load()}
 	o := &x.data
 	o.mu.Lock()
-	t.Sent = o.sent + uint64(len(o.pending))
+	t.Sent = o.sent + uint64(len(o.pending)-o.opening-o.goodbye)
 	o.mu.Unlock()
 	b := &x.bulk
 	b.mu.Lock()
 	t.Sent += b.sent
 	if b.opening {
-		t.Sent += uint64(wire.PreambleSize * b.at.of.bulkPipes(b.at))
+		t.Sent++
 	}
 	for _, w := range b.writers {
-		t.Sent += w.sent + uint64(len(w.head)+len(w.body))
+		t.Sent += w.sent + uint64(len(w.head)+len(w.body)-w.own)
 	}
 	b.mu.Unlock()
 	return t

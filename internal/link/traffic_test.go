@@ -1,7 +1,9 @@
 package link
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/wire"
@@ -62,4 +64,58 @@ func TestTraffic(t *testing.T) {
 	bulk.allow(1 << 40)
 	load.wait(t)
 	agree(t, x.a, x.b)
+}
+
+// A deafConn accepts only the first pipe of the peer.
+type deafConn struct {
+	transport.Conn
+	accepted bool
+}
+
+func (c *deafConn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
+	if !c.accepted {
+		c.accepted = true
+		return c.Conn.AcceptPipe(ctx)
+	}
+	select {
+	case <-c.Done():
+		return nil, c.Err()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// TestTrafficAfterBreak: the counts of both sides agree after a connection has broken with a preamble or a goodbye that the peer has not read.
+func TestTrafficAfterBreak(t *testing.T) {
+	for name, before := range map[string]func(l *Link){
+		"preamble":                       func(*Link) {},
+		"preamble and goodbye":           func(l *Link) { l.Release() },
+		"preambles of two lanes":         func(l *Link) { l.OpenBulk() },
+		"preambles and goodbyes of both": func(l *Link) { l.OpenBulk(); synctest.Wait(); l.Release() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPendingPair(t)
+				ca, cb := conns(t)
+				if atB, atA := connect(t, p.b, p.a, &deafConn{Conn: cb}, ca, admitAll); atA != nil || atB != nil {
+					t.Fatal(atA, atB)
+				}
+				synctest.Wait()
+				before(p.a)
+				synctest.Wait()
+				ca.Close()
+				p.awaitPending(t)
+				p.connect(t)
+				close(p.ca.gate)
+				for _, l := range []*Link{p.a, p.b} {
+					l.TakeCredit(wire.Messages, 1000)
+					l.SendMessage(wire.Message{}, make([]byte, 1000))
+				}
+				synctest.Wait()
+				if a, b := p.a.Traffic(), p.b.Traffic(); a.Sent != b.Received || b.Sent != a.Received || a.Sent < 1000 || b.Sent < 1000 {
+					t.Errorf("one side has counted %+v, the other %+v, want the same", a, b)
+				}
+			})
+		})
+	}
 }
