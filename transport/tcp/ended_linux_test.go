@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"io"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -138,4 +139,28 @@ func TestEndOfEarlierSocket(t *testing.T) {
 	if s.sample(began.Add(monitorInterval)); s.path.ended.hasBegun() {
 		t.Error("the next socket counts as ended")
 	}
+}
+
+// TestBothSidesClose checks that the end of a socket that both sides have closed is no loss, though the peer has not read its pipe to the end.
+func TestBothSidesClose(t *testing.T) {
+	eachOrder(t, func(t *testing.T, a, b *conn) {
+		ab, fromA, ba, fromB := openPair(t, a, b)
+		ab.Write(make([]byte, 1000))
+		ab.Close()
+		ba.Close()
+		if n, err := fromB.ReadFunc(1, func([]byte) {}); n != 0 || err != io.ErrUnexpectedEOF {
+			t.Fatalf("at the end of the other pipe: read %d bytes, %v", n, err)
+		}
+		eventually(t, "the end of the socket", func() bool {
+			p, ok := ab.flow.sample()
+			return ok && p.ended
+		})
+		time.Sleep(3 * monitorInterval)
+		if err := a.Err(); err != nil {
+			t.Fatalf("the conn has ended: %v", err)
+		}
+		if n, err := fromA.ReadFunc(2000, func([]byte) {}); n != 1000 || err != io.ErrUnexpectedEOF {
+			t.Errorf("read %d bytes, %v, want 1000", n, err)
+		}
+	})
 }

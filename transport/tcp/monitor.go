@@ -161,7 +161,7 @@ func (s *sender) sample(now time.Time) (lossy, stalled bool) {
 		return false, false
 	}
 	p, ok := flow.sample()
-	if failed || p.ended {
+	if failed || p.ended && flow.holdsBytes() {
 		m.ended.begin(s.conn, s.id, 0)
 	} else {
 		m.ended = breakage{}

@@ -103,3 +103,13 @@ func (f *subflow) unacked(most int) int {
 	}
 	return min(n, most)
 }
+
+// holdsBytes reports whether the socket has written bytes, or a FIN, that the kernel of the peer may lack. A socket that both sides have
+// closed holds none, although the peer may not have read it to its end yet.
+func (f *subflow) holdsBytes() bool {
+	if u, ok := f.sock.(unacker); ok {
+		return u.unacked() > 0
+	}
+	n, ok := queuedBytes(f.raw)
+	return !ok || n > 0
+}
