@@ -90,7 +90,9 @@ func (k *cutTrial) run(t *testing.T) {
 		case breakAll:
 			c.breakSockets(a, b, "")
 		case breakOne:
-			c.breakSockets(a, b, c.anySocket(a, b))
+			if one := c.anySocket(a, b); one != "" {
+				c.breakSockets(a, b, one)
+			}
 		case drop:
 			c.dropPackets(a, b)
 		}
@@ -136,13 +138,13 @@ func (c *cluster) between(b int) string {
 }
 
 // anySocket returns a filter of ss for one of the sockets between two hosts: of the control socket of a connection, of a lane, or one that is
-// being opened.
+// being opened. It returns "" if there is none.
 func (c *cluster) anySocket(a, b int) string {
 	c.t.Helper()
 	lines := strings.Split(strings.TrimSpace(c.hosts[a].run("ss", "-tnH", c.between(b))), "\n")
 	f := strings.Fields(lines[rand.IntN(len(lines))])
 	if len(f) < 5 {
-		return "" // no socket
+		return ""
 	}
 	port := func(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
 	return fmt.Sprintf(" and sport = :%s and dport = :%s", port(f[3]), port(f[4]))

@@ -30,16 +30,21 @@ func (b *breakage) begin(c *conn, pipe, serial uint32) {
 func (b *breakage) ask(c *conn) { b.question, b.asked = c.ask(b.pipe, b.serial), time.Now() }
 
 // isUnexplained reports whether a socket has failed and all messages that may explain that were handled. The caller looks for such a
-// message only afterwards. If another subflow follows, or the control socket is dead as well, the wait takes up to causeTimeout.
-func (b *breakage) isUnexplained(c *conn, follows bool) bool {
+// message only afterwards. If another subflow follows, or the control socket is dead as well, the wait takes up to causeTimeout. follows
+// is called only after an answer, since that may change its result.
+func (b *breakage) isUnexplained(c *conn, follows func() bool) bool {
 	if !b.hasBegun() {
 		return false
 	}
-	isAnswered := c.answered.Load() >= b.question
-	if isAnswered && follows && time.Since(b.asked) >= migrateRetry {
-		b.ask(c) // The pipe may have failed to migrate.
+	if c.answered.Load() >= b.question {
+		if !follows() {
+			return true
+		}
+		if time.Since(b.asked) >= migrateRetry {
+			b.ask(c) // The pipe may have failed to migrate.
+		}
 	}
-	return isAnswered && !follows || time.Since(b.at) > c.t.causeTimeout
+	return time.Since(b.at) > c.t.causeTimeout
 }
 
 // ask asks the peer about a pipe with a socket that has failed here, and returns the number of the

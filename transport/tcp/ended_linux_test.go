@@ -15,8 +15,9 @@ import (
 // fail then, and nothing more arrives.
 type failingSocket struct {
 	socket
-	dead   atomic.Bool
-	unsent bool // the bytes wait to be sent; otherwise they are in flight
+	dead    atomic.Bool
+	unsent  bool         // the bytes wait to be sent; otherwise they are in flight
+	samples atomic.Int32 // number of calls of sample
 }
 
 func (m *failingSocket) Write(p []byte) (int, error) {
@@ -29,6 +30,7 @@ func (m *failingSocket) Write(p []byte) (int, error) {
 func (m *failingSocket) unacked() int { return 1 }
 
 func (m *failingSocket) sample() sample {
+	m.samples.Add(1)
 	isAlive := !m.dead.Load()
 	return sample{ended: !isAlive, inFlight: isAlive && !m.unsent, unsent: isAlive && m.unsent}
 }
@@ -64,12 +66,13 @@ func TestSocketEndsInUse(t *testing.T) {
 				if _, err := s.Write([]byte("data")); err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, "a sample of the socket in use", func() bool {
+				eventually(t, "a sample after the write", func() bool {
 					s.mu.Lock()
 					defer s.mu.Unlock()
-					return s.path.sent == s.sent && (s.path.last.inFlight || s.path.last.unsent)
+					return s.path.sent == s.sent
 				})
-				time.Sleep(2 * monitorInterval) // The socket stays in use.
+				earlier := m.samples.Load()
+				eventually(t, "more samples, since the socket stays in use", func() bool { return m.samples.Load() >= earlier+3 })
 				m.dead.Store(true)
 			}
 			awaitEnd(t, from, transport.ErrPeerGone)

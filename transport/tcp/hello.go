@@ -227,7 +227,7 @@ const (
 	msgMigrate = 'm' // dial another socket for my pipe, since its own stalls
 	msgDrop    = 'd' // your pipe was read to its end, or will not be read further
 	msgAsk     = 'q' // the socket of the pipe has failed here, where n is the number of the subflow
-	msgAnswer  = 'a' // answers msgAsk: n is the number of the current subflow if the pipe is mine
+	msgAnswer  = 'a' // answers msgAsk: if the pipe is mine, n is the number of the current subflow, or of the next one if it is about to migrate
 	msgBye     = 'b' // the conn is closed
 )
 

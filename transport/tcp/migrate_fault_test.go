@@ -83,11 +83,13 @@ func TestSocketAfterTheEnd(t *testing.T) {
 		s.requestSpare()
 		old.sock.CloseWrite() // like a middlebox
 		eventually(t, "an answer", func() bool { return to.answered.Load() > 0 })
-		s.cancelSpareRequest()
-		eventually(t, "a migration", func() bool {
-			from.migrate(s)
-			return s.currentFlow() != old
-		})
+		eventually(t, "the acknowledgement of the FIN", func() bool { return old.unacked(1) == 0 }) // It has no copy.
+		f, err := from.redial(s.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from.spawn(func() { from.useFlow(s, f) })
+		eventually(t, "a migration", func() bool { return s.currentFlow() != old })
 		if _, err := s.Write([]byte("hello")); err != nil {
 			t.Fatal(err)
 		}

@@ -123,7 +123,7 @@ func (c *conn) sample(now time.Time) (active bool) {
 			c.migrate(s)
 		}
 		active = active || stalled || s.path.busy
-		if s.path.ended.isUnexplained(c, s.migrates()) && c.sender(s.id) == s {
+		if s.path.ended.isUnexplained(c, s.migrates) && c.sender(s.id) == s {
 			c.end(gone(fmt.Errorf("the socket of pipe %d has ended, and the bytes in it are lost", s.id)))
 		}
 	}

@@ -106,7 +106,7 @@ func (r *receiver) TryRead(p []byte) (n int, err error) {
 	case err == nil:
 		return 0, nil
 	}
-	return 0, r.cause(err)
+	return 0, r.cause(err, false)
 }
 
 // TryReadFunc implements [transport.Poller].
@@ -164,7 +164,7 @@ func (k *poller) tryRead(p []byte) (int, error) {
 	if n > 0 || err == nil || k.r.flowEnded(err) {
 		return n, nil // the next call may read from the next subflow
 	}
-	return 0, k.r.cause(err)
+	return 0, k.r.cause(err, true)
 }
 
 func (k *poller) newReadOnce() func(fd uintptr) {

@@ -263,7 +263,7 @@ func (r *receiver) waitCause(err error, attached <-chan struct{}) error {
 	defer tick.Stop()
 	announced := r.ended
 	for {
-		if reason := r.cause(err); reason != nil {
+		if reason := r.cause(err, attached != nil); reason != nil {
 			return reason
 		}
 		select {
@@ -282,16 +282,13 @@ func (r *receiver) waitCause(err error, attached <-chan struct{}) error {
 	}
 }
 
-// cause returns the error of a failed read, or nil as long as it is unknown.
-func (r *receiver) cause(err error) error {
+// cause returns the error of a failed read, or nil as long as it is unknown. After an error of the socket another subflow
+// may follow, but not after an error of the tls.Conn. If no message explains the error yet, it asks the peer.
+func (r *receiver) cause(err error, ofSocket bool) error {
 	if r.eof {
 		return io.EOF
 	}
-	current := r.flow.Load().serial
-	r.broken.begin(r.conn, r.id, current)
-	// The bytes up to the start of the next subflow are on this socket only.
-	follows := !r.bounded && r.newest.Load() > uint64(current)
-	lost := r.broken.isUnexplained(r.conn, follows)
+	lost := r.broken.isUnexplained(r.conn, func() bool { return ofSocket && r.follows() })
 	select {
 	case <-r.done:
 		return r.err()
@@ -311,5 +308,6 @@ func (r *receiver) cause(err error) error {
 		r.conn.end(gone(fmt.Errorf("the socket of pipe %d failed: %w", r.id, err)))
 		return r.err()
 	}
+	r.broken.begin(r.conn, r.id, r.flow.Load().serial)
 	return nil
 }

@@ -77,6 +77,12 @@ func (r *receiver) flowEnded(err error) bool {
 	return !r.bounded
 }
 
+// follows reports whether the stream may continue on another subflow after the end of the current one. If the last
+// read was limited, it may not: the bytes up to the start of the next subflow are on the current one only.
+func (r *receiver) follows() bool {
+	return !r.bounded && (r.hasNext.Load() || r.newest.Load() > uint64(r.flow.Load().serial))
+}
+
 // countRead records that p was read, and moves the new bytes to its front. It returns
 // their number.
 func (r *receiver) countRead(p []byte) int {

@@ -317,7 +317,7 @@ func (s *sender) waitCause(err error) error {
 	tick := time.NewTicker(causeInterval)
 	defer tick.Stop()
 	for {
-		isLost := s.broken.isUnexplained(s.conn, s.migrates())
+		isLost := s.broken.isUnexplained(s.conn, s.migrates)
 		select {
 		case <-s.done:
 			s.mu.Lock()

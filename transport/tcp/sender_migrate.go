@@ -87,12 +87,12 @@ func (s *sender) writePlain(p []byte) (n int, err error) {
 }
 
 // continueAfter reports whether a write can continue after err, because the pipe has
-// migrated: a spare subflow has interrupted the write, or the peer has dropped the
-// current subflow and a spare one has come. The bytes to be sent again are in unsent
-// then.
+// migrated: a spare subflow has interrupted the write, or the current subflow has failed
+// and a spare one has come. It waits for the spare one if the pipe is about to migrate.
+// The bytes to be sent again are in unsent then.
 func (s *sender) continueAfter(err error) bool {
 	if !isTimeout(err) {
-		return s.flow.unconfirmed.Load() && s.waitSpare(false)
+		return s.migrates() && s.waitSpare(false)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,9 +185,10 @@ func (s *sender) migrates() bool {
 	return s.migratesLocked()
 }
 
-// migratesLocked is migrates. The peer may have failed to dial, so a request counts for migrateTimeout.
+// migratesLocked is migrates. The peer may have failed to dial, so a request counts for migrateTimeout. If the current subflow fails before
+// the peer has confirmed it, the monitor requests another one.
 func (s *sender) migratesLocked() bool {
-	return s.spare != nil || s.wantsSpare && time.Since(s.requested) < migrateTimeout
+	return s.spare != nil || s.flow != nil && s.flow.unconfirmed.Load() || s.wantsSpare && time.Since(s.requested) < migrateTimeout
 }
 
 // cancelSpareRequest undoes requestSpare.

@@ -38,8 +38,10 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -278,16 +280,18 @@ func (t *Transport) Close() error {
 	t.closeOnce.Do(func() {
 		t.mu.Lock()
 		t.closed = true
-		var closing sync.WaitGroup
-		for c := range t.conns {
-			closing.Go(func() { c.Close() })
-		}
+		conns := slices.Collect(maps.Keys(t.conns))
 		t.mu.Unlock()
 
+		for _, c := range conns {
+			c.end(errConnClosed) // before pending closes sockets of its pipes
+		}
 		t.cancel(errTransportClosed)
 		t.listener.Close()
 		t.pending.close()
-		closing.Wait()
+		for _, c := range conns {
+			<-c.writeDone
+		}
 	})
 	t.tasks.Wait()
 	return nil
