@@ -265,7 +265,7 @@ func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, timeout, os.ErrDeadlineExceeded)
 	defer cancel()
 	in, err := race(ctx, c.spawn, c.t.handshakes.delays(time.Now(), timeout),
-		func() (*pipeHandshake, error) { return c.startHandshake(ctx, id) },
+		func() (*pipeHandshake, error) { return c.startHandshakeAgain(ctx, id) },
 		func(in *pipeHandshake) { in.fail() })
 	if err != nil {
 		return nil, err
@@ -284,6 +284,21 @@ type pipeHandshake struct {
 	ps     *pipeSocket
 	prover *prover // nil if the TLS session is that of the control socket
 	claim  claim
+}
+
+// handshakesMax is the number of sockets that are dialed one after the other for a pipe if handshakes break.
+const handshakesMax = 3
+
+// startHandshakeAgain is startHandshake, repeated if the network breaks the socket: the conn has not ended, so the process of
+// the peer is alive.
+func (c *conn) startHandshakeAgain(ctx context.Context, id uint32) (in *pipeHandshake, err error) {
+	for range handshakesMax {
+		in, err = c.startHandshake(ctx, id)
+		if err == nil || ctx.Err() != nil || !isBroken(err) {
+			break
+		}
+	}
+	return in, err
 }
 
 // startHandshake dials a socket for a pipe and waits for the proof of the peer: its

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 
 	"github.com/nexar-go/nexar/transport"
 )
@@ -66,6 +67,14 @@ func handshakeError(err error) error {
 		return fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
 	}
 	return err
+}
+
+// isBroken reports whether a handshake has failed because its socket has ended. A socket that is being connected can end as well.
+func isBroken(err error) bool {
+	op, _ := errors.AsType[*net.OpError](err)
+	hasEnded := err == io.EOF || err == io.ErrUnexpectedEOF || op != nil && (op.Op == "read" || op.Op == "write") ||
+		errors.Is(err, syscall.ECONNABORTED) || errors.Is(err, syscall.ECONNRESET)
+	return hasEnded && !isTimeout(err) && !errors.Is(err, transport.ErrIdentity)
 }
 
 // A closedError says that the peer has closed the socket during the handshake. It wraps the error of the socket.
