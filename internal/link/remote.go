@@ -311,13 +311,22 @@ func (w *pipeWriter) fetchedLocked(host []byte) {
 // peer knows nothing of the segment.
 func (w *pipeWriter) unplaceLocked() {
 	t := w.current
-	w.head, w.body, w.current, w.placement = nil, nil, nil, noPlacement
+	w.clearPlacementLocked()
+	w.current = nil
 	w.queue = append([]*Transfer{t}, w.queue...)
 	w.wake.Broadcast()
 }
 
 // dropPlacementLocked ends the current transfer before its current segment.
 func (w *pipeWriter) dropPlacementLocked() {
-	w.head, w.body, w.placement = nil, nil, noPlacement
+	w.clearPlacementLocked()
 	w.releaseTransferLocked()
+}
+
+// clearPlacementLocked forgets the current segment. The peer counts its bytes only with the Written frame.
+func (w *pipeWriter) clearPlacementLocked() {
+	if w.placement == placed {
+		w.sent -= uint64(w.size)
+	}
+	w.head, w.body, w.placement = nil, nil, noPlacement
 }

@@ -119,3 +119,19 @@ func TestTrafficAfterBreak(t *testing.T) {
 		})
 	}
 }
+
+// TestTrafficOfPlacement: a segment that was written remotely does not count if the peer does not learn of it.
+func TestTrafficOfPlacement(t *testing.T) {
+	for name, end := range map[string]func(w *pipeWriter){
+		"the connection ends":      (*pipeWriter).unplaceLocked,
+		"the transfer is recalled": (*pipeWriter).dropPlacementLocked,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &pipeWriter{placement: placed, current: &Transfer{size: 100}, size: 100, sent: 100 + wire.PreambleSize, own: wire.PreambleSize}
+			end(w)
+			if got := w.sent - uint64(w.own); got != 0 {
+				t.Errorf("%d bytes count as sent, want 0", got)
+			}
+		})
+	}
+}
