@@ -84,17 +84,20 @@ func (k *cutTrial) run(t *testing.T) {
 		time.Sleep(time.Duration(50+rand.IntN(150)) * time.Millisecond)
 		a := rand.IntN(cutHosts)
 		b := (a + 1 + rand.IntN(cutHosts-1)) % cutHosts
-		kind := rand.IntN(cutKinds)
-		k.cuts[kind]++
+		kind, isCut := rand.IntN(cutKinds), true
 		switch kind {
 		case breakAll:
 			c.breakSockets(a, b, "")
 		case breakOne:
-			if one := c.anySocket(a, b); one != "" {
+			one := c.anySocket(a, b)
+			if isCut = one != ""; isCut {
 				c.breakSockets(a, b, one)
 			}
 		case drop:
 			c.dropPackets(a, b)
+		}
+		if isCut {
+			k.cuts[kind]++
 		}
 	}
 	defer c.diagnose()

@@ -34,7 +34,7 @@ func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn
 
 func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) {
 	began := time.Now()
-	a, err := t.attempt(ctx, addr, magicControl, began.Add(t.cfg.HandshakeTimeout))
+	a, err := t.attempt(ctx, addr, magicControl, began.Add(t.cfg.HandshakeTimeout), connectDelay, connectDelay)
 	if err != nil {
 		return nil, err
 	}
@@ -133,13 +133,13 @@ type attempt struct {
 	stop   func() bool
 }
 
-// attempt dials addr and begins a flight with the magic. Until commit, limit and the end
+// attempt dials addr, with delays between the sockets of connect, and begins a flight with the magic. Until commit, limit and the end
 // of ctx interrupt all use of the socket.
-func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.Time) (*attempt, error) {
+func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.Time, delays ...time.Duration) (*attempt, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	raw, err := t.connect(ctx, addr, limit)
+	raw, err := t.connect(ctx, addr, limit, delays)
 	if err != nil {
 		return nil, err
 	}
@@ -159,12 +159,12 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 // only after a second (RFC 6298, section 2.1), which is all the time that a node may have to dial a broken link again.
 const connectDelay = 300 * time.Millisecond
 
-// connect makes a TCP connection to addr. It tries up to three sockets in the first second.
-func (t *Transport) connect(ctx context.Context, addr string, limit time.Time) (net.Conn, error) {
+// connect makes a TCP connection to addr. After each of the delays it tries another socket.
+func (t *Transport) connect(ctx context.Context, addr string, limit time.Time, delays []time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d := net.Dialer{Deadline: limit, LocalAddr: t.local, ControlContext: bindLate}
-	return race(ctx, t.spawn, []time.Duration{connectDelay, connectDelay}, func() (net.Conn, error) {
+	return race(ctx, t.spawn, delays, func() (net.Conn, error) {
 		sock, err := d.DialContext(ctx, "tcp", addr)
 		t.files.Note(err)
 		return sock, err
@@ -311,7 +311,7 @@ func (c *conn) startHandshake(ctx context.Context, id uint32) (in *pipeHandshake
 	}
 	limit, _ := ctx.Deadline()
 	began := time.Now()
-	a, err := c.t.attempt(ctx, c.remote, magic, limit)
+	a, err := c.t.attempt(ctx, c.remote, magic, limit, connectDelay, connectDelay)
 	if err != nil {
 		return nil, err
 	}
