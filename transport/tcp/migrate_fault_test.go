@@ -112,6 +112,16 @@ func TestWaitSpare(t *testing.T) {
 		"Close":           {func(s *sender, _ *subflow) { s.Close() }, false, 0},
 		"a past deadline": {func(s *sender, _ *subflow) { s.SetWriteDeadline(past()) }, false, 0},
 		"a deadline":      {func(s *sender, _ *subflow) { s.SetWriteDeadline(time.Now().Add(time.Second)) }, false, time.Second},
+		"a migration given up": {func(s *sender, _ *subflow) {
+			s.flow.unconfirmed.Store(false)
+			s.cancelSpareRequest()
+		}, false, 0},
+		"a request without an answer": {func(s *sender, _ *subflow) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.wantsSpare, s.requested = true, time.Now()
+			s.flow.unconfirmed.Store(false)
+		}, false, requestTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -9,6 +9,10 @@ import (
 // each can hold as much data as its kernel buffers.
 const oldFlowsMax = 8
 
+// requestTimeout is the time for which the last request for another socket delays the end of a conn with a broken
+// one. While a socket stalls, the monitor repeats the request every second.
+const requestTimeout = 5 * time.Second
+
 // A senderMigration is the state of a sender for its migration to other sockets. Offsets
 // count the bytes that the pipe has written to sockets, TLS records included.
 //
@@ -104,15 +108,19 @@ func (s *sender) continueAfter(err error) bool {
 }
 
 // waitSpare waits for a spare subflow and migrates the pipe to it. It returns false if
-// the pipe ends first, or its deadline passes. With flushing it ignores the deadline and
-// returns false when a Write begins. Only the user of the socket calls it.
+// the pipe ends first, its deadline passes, or it is no longer about to migrate. With flushing
+// it ignores these, except for the end, and returns false when a Write begins. Only the user of
+// the socket calls it.
 func (s *sender) waitSpare(flushing bool) bool {
 	for {
 		s.mu.Lock()
-		deadline := s.deadline
-		over := s.failure != nil || s.closed || !deadline.IsZero() && !time.Now().Before(deadline)
+		until := time.Now().Add(migrateRetry) // A request can expire.
+		if !s.deadline.IsZero() && s.deadline.Before(until) {
+			until = s.deadline
+		}
+		over := s.failure != nil || s.closed || !s.migratesLocked() || !until.After(time.Now())
 		if flushing {
-			deadline, over = time.Time{}, s.failure != nil || s.writing
+			until, over = time.Time{}, s.failure != nil || s.writing
 		}
 		spare := s.spare != nil && !over
 		if spare {
@@ -122,7 +130,7 @@ func (s *sender) waitSpare(flushing bool) bool {
 		if over || spare {
 			return spare
 		}
-		s.waitChange(deadline)
+		s.waitChange(until)
 	}
 }
 
@@ -185,10 +193,10 @@ func (s *sender) migrates() bool {
 	return s.migratesLocked()
 }
 
-// migratesLocked is migrates. The peer may have failed to dial, so a request counts for migrateTimeout. If the current subflow fails before
+// migratesLocked is migrates. The peer may have failed to dial, so a request counts for requestTimeout. If the current subflow fails before
 // the peer has confirmed it, the monitor requests another one.
 func (s *sender) migratesLocked() bool {
-	return s.spare != nil || s.flow != nil && s.flow.unconfirmed.Load() || s.wantsSpare && time.Since(s.requested) < migrateTimeout
+	return s.spare != nil || s.flow != nil && s.flow.unconfirmed.Load() || s.wantsSpare && time.Since(s.requested) < requestTimeout
 }
 
 // cancelSpareRequest undoes requestSpare.
@@ -196,6 +204,7 @@ func (s *sender) cancelSpareRequest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wantsSpare = false
+	s.notifyChange()
 }
 
 // setSpare gives the pipe another subflow. The caller waits until the peer reads from it
