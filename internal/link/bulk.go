@@ -349,7 +349,7 @@ func (b *bulk) detachLocked() (sent []*Transfer) {
 		if w.current != nil {
 			w.releaseTransferLocked()
 		}
-		b.sent += w.sent - uint64(w.own-len(w.head)) // Only a preamble or a goodbye can have a rest: frames were lost with one of a segment.
+		b.sent += w.sent - uint64(w.own-len(w.head)) // If head belongs to a segment, a frame was lost, and the link ends.
 		again = append(again, w.queue...)
 		w.queue = nil
 	}

@@ -49,7 +49,7 @@ func (l *Link) readFrames(a *attachment, pre wire.Preamble, p transport.Receiver
 	}
 	if pre.Lane != wire.Control {
 		r.received = &l.exchange().received
-		l.exchange().heard.Add(1) // acceptLane has read the preamble, which is not counted as received.
+		l.exchange().heard.Add(1) // acceptLane has read the preamble. It does not count as received.
 	}
 	l.ending.Lock()
 	a.lanes = append(a.lanes, r)

@@ -1,7 +1,7 @@
 package link
 
 // Traffic counts the bytes on the data and bulk lanes of a link, over all its connections. The control lane is excluded:
-// heartbeats and queries continue while the application is idle. So are preambles and goodbyes, which can be lost with a
+// heartbeats and queries continue while the application is idle. So are preambles and goodbyes: they can be lost with a
 // connection although the link goes on.
 type Traffic struct {
 	// Sent counts the bytes given to the transport, and those that wait for room in a pipe. While the bulk lane opens, a byte

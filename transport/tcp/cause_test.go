@@ -214,7 +214,7 @@ func TestWriteAfterBreak(t *testing.T) {
 		from, to := connect(t, nodes[0], nodes[1])
 		from.lossy.Store(true)
 		s, r := pipeBetween(t, from, to)
-		s.requestSpare()
+		s.requestSpareForLong()
 		r.ps.socket.(interface{ SetLinger(seconds int) error }).SetLinger(0)
 		r.ps.socket.Close() // resets it
 		write := inBackground(t, "Write", func() {
@@ -243,7 +243,7 @@ func TestMigrationGivenUp(t *testing.T) {
 	nodes[1].causeTimeout = time.Hour // The answer of the peer ends the wait.
 	from, to := connect(t, nodes[0], nodes[1])
 	s, r := pipeBetween(t, from, to)
-	s.requestSpare()
+	s.requestSpareForLong()
 	s.currentFlow().sock.CloseWrite() // like a middlebox
 	read := inBackground(t, "Read", func() {
 		if _, err := r.Read(make([]byte, 1)); !errors.Is(err, transport.ErrPeerGone) {

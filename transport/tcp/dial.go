@@ -156,7 +156,7 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 }
 
 // connectDelay is the time after which another socket is connected beside one without an answer. The kernel repeats a lost SYN
-// only after a second (RFC 6298, section 2.1), which is all the time that a node may have to dial a broken link again.
+// only after a second (RFC 6298, section 2.1), and a node may have no more time to dial a broken link again.
 const connectDelay = 300 * time.Millisecond
 
 // connect makes a TCP connection to addr. After each of the delays it tries another socket.

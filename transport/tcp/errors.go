@@ -69,7 +69,7 @@ func handshakeError(err error) error {
 	return err
 }
 
-// isBroken reports whether a handshake has failed because its socket has ended. A socket that is being connected can end as well.
+// isBroken reports whether a handshake has failed because its socket has ended, possibly before it was connected.
 func isBroken(err error) bool {
 	op, _ := errors.AsType[*net.OpError](err)
 	hasEnded := err == io.EOF || err == io.ErrUnexpectedEOF || op != nil && (op.Op == "read" || op.Op == "write") ||

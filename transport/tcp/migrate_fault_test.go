@@ -80,7 +80,7 @@ func TestSocketAfterTheEnd(t *testing.T) {
 			read <- err
 		}()
 		old := s.currentFlow()
-		s.requestSpare()
+		s.requestSpareForLong()
 		old.sock.CloseWrite() // like a middlebox
 		eventually(t, "an answer", func() bool { return to.answered.Load() > 0 })
 		eventually(t, "the acknowledgement of the FIN", func() bool { return old.unacked(1) == 0 }) // It has no copy.
@@ -97,6 +97,14 @@ func TestSocketAfterTheEnd(t *testing.T) {
 			t.Errorf("the bytes of the new socket: %v", err)
 		}
 	})
+}
+
+// requestSpareForLong is requestSpare, and the request does not expire during a test.
+func (s *sender) requestSpareForLong() {
+	s.requestSpare()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requested = s.requested.Add(time.Hour)
 }
 
 // TestWaitSpare checks that a write that waits for a spare subflow returns when there is
