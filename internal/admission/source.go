@@ -1,6 +1,9 @@
 package admission
 
-import "net/netip"
+import (
+	"net"
+	"net/netip"
+)
 
 // A Source is the address under which connections are counted: an IPv4 address, or the /64 of
 // an IPv6 address, since a host can use any address of its /64. All peers without an IP address
@@ -20,6 +23,23 @@ func SourceOf(addr netip.Addr) Source {
 		return Source{} // addr is the zero Addr
 	}
 	return Source{prefix}
+}
+
+// SourceOfPeer returns the source of the other side of a TCP connection.
+func SourceOfPeer(c net.Conn) Source {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return Source{}
+	}
+	return SourceOf(tcp.AddrPort().Addr())
+}
+
+// Reset closes a TCP connection and discards its unsent data.
+func Reset(c net.Conn) {
+	if s, ok := c.(interface{ SetLinger(seconds int) error }); ok {
+		_ = s.SetLinger(0)
+	}
+	c.Close()
 }
 
 func (s Source) String() string {

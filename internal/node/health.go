@@ -9,24 +9,28 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/admission"
 )
 
 const (
-	// healthTimeout bounds a request for the health of a seed.
-	healthTimeout = 5 * time.Second
-	// healthConnsMax and healthBytesMax bound the requests in progress, and the length of one.
-	healthConnsMax = 16
+	// healthTimeout is the time in which a request arrives, and the time in which its answer is written.
+	healthTimeout = time.Second
+	// healthBytesMax is the maximum length of a request.
 	healthBytesMax = 8 << 10
 )
 
 // A healthServer answers HTTP/1.1 requests of GET and HEAD for the state of a seed:
 // 200 if all is well, and 503 with the reason if not. It closes the connection after each answer.
 // It uses no net/http, which would be linked into every program that can join a cluster.
+//
+// Anyone may connect. The admission divides the connections among their sources, so that one source
+// does not keep the probes of others out. An answered request is the proof of a connection.
 type healthServer struct {
-	listener net.Listener
-	checks   map[string]func() error // by path
-	conns    chan struct{}           // a token for each request in progress
-	wg       sync.WaitGroup
+	listener  net.Listener
+	checks    map[string]func() error // by path
+	admission *admission.Gate
+	wg        sync.WaitGroup
 }
 
 func serveHealth(addr string, checks map[string]func() error) (*healthServer, error) {
@@ -34,32 +38,39 @@ func serveHealth(addr string, checks map[string]func() error) (*healthServer, er
 	if err != nil {
 		return nil, fmt.Errorf("health address %q: %w", addr, err)
 	}
-	h := &healthServer{listener: l, checks: checks, conns: make(chan struct{}, healthConnsMax)}
+	h := &healthServer{listener: l, checks: checks, admission: admission.NewGate(admission.Limits{})}
 	h.wg.Go(h.acceptAll)
 	return h, nil
 }
 
 func (h *healthServer) acceptAll() {
 	for {
-		h.conns <- struct{}{}
 		c, err := h.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
 		if err != nil {
-			<-h.conns
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
 			time.Sleep(100 * time.Millisecond) // as when the process has no more file descriptors
 			continue
 		}
+		// A wait for room would let other sources wait in the kernel, behind those of a source that floods.
+		ticket, err := h.admission.TryEnter(admission.SourceOfPeer(c), true, func() { admission.Reset(c) })
+		if err != nil {
+			admission.Reset(c)
+			continue
+		}
 		h.wg.Go(func() {
-			h.answer(c)
-			<-h.conns
+			defer ticket.Leave()
+			defer c.Close()
+			if h.answer(c) == nil {
+				ticket.Prove()
+			}
 		})
 	}
 }
 
-func (h *healthServer) answer(c net.Conn) {
-	defer c.Close()
+// answer reads a request and answers it. The error is that of the connection.
+func (h *healthServer) answer(c net.Conn) error {
 	c.SetDeadline(time.Now().Add(healthTimeout))
 	r := bufio.NewReader(io.LimitReader(c, healthBytesMax))
 	request, err := r.ReadString('\n')
@@ -67,7 +78,7 @@ func (h *healthServer) answer(c net.Conn) {
 		line, err = r.ReadString('\n')
 	}
 	if err != nil {
-		return
+		return err
 	}
 	method, rest, _ := strings.Cut(request, " ")
 	path, _, _ := strings.Cut(rest, " ")
@@ -84,15 +95,18 @@ func (h *healthServer) answer(c net.Conn) {
 			status, text = "503 Service Unavailable", err.Error()+"\n"
 		}
 	}
-	fmt.Fprintf(c, "HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", status, len(text))
-	if method != "HEAD" {
-		_, _ = io.WriteString(c, text)
+	body := text
+	if method == "HEAD" {
+		body = ""
 	}
+	c.SetDeadline(time.Now().Add(healthTimeout))
+	_, err = fmt.Fprintf(c, "HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, len(text), body)
+	return err
 }
 
 func (h *healthServer) addr() string { return h.listener.Addr().String() }
 
-// close ends the server. It waits for requests in progress, for at most healthTimeout.
+// close ends the server. It waits for requests in progress, for at most two healthTimeouts.
 func (h *healthServer) close() error {
 	err := h.listener.Close()
 	h.wg.Wait()

@@ -1,15 +1,19 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 func get(t *testing.T, method, url string) (status int, body string) {
@@ -65,6 +69,76 @@ func TestHealthServer(t *testing.T) {
 	go io.WriteString(c, "GET /"+strings.Repeat("x", 2*healthBytesMax))
 	if b, _ := io.ReadAll(c); len(b) > 0 {
 		t.Errorf("a long request is answered with %q", b)
+	}
+}
+
+// A client that opens 1,000 connections a second and sends no request does not keep the probes of another
+// address waiting.
+func TestHealthFlood(t *testing.T) {
+	require.Have(t, "loopback", runtime.GOOS == "linux", "only Linux has several addresses of loopback")
+	h, err := serveHealth("127.0.0.1:0", map[string]func() error{"/healthz": func() error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.close()
+	flood, end := context.WithCancel(t.Context())
+	var attacker sync.WaitGroup
+	defer attacker.Wait()
+	defer end()
+	full := make(chan struct{}) // closed when the attacker has opened 1,000 connections
+	attacker.Go(func() { openIdle(flood, h.addr(), full) })
+	select {
+	case <-full:
+	case <-time.After(time.Minute):
+		t.Fatal("the attacker has not opened 1,000 connections in a minute")
+	}
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 3)}}).DialContext,
+	}}
+	// A busy machine makes a probe slow. The fault makes all of them slow.
+	var slow error
+	for range 5 {
+		slow = nil
+		for range 5 {
+			r, err := client.Get("http://" + h.addr() + "/healthz")
+			if err != nil {
+				slow = err
+				continue
+			}
+			r.Body.Close()
+		}
+		if slow == nil {
+			return
+		}
+	}
+	t.Errorf("in 5 attempts at least one of 5 probes had no answer within a second: %v", slow)
+}
+
+// openIdle opens 1,000 connections a second from another address of loopback. It holds the last 2,000.
+func openIdle(ctx context.Context, addr string, full chan<- struct{}) {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	var held []net.Conn
+	defer func() {
+		for _, c := range held {
+			c.Close()
+		}
+	}()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for opened := 0; ctx.Err() == nil; opened++ {
+		if opened == 1000 {
+			close(full)
+		}
+		<-tick.C
+		c, err := dialer.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			continue
+		}
+		if held = append(held, c); len(held) > 2000 {
+			held[0].Close()
+			held = held[1:]
+		}
 	}
 }
 

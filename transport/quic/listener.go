@@ -70,7 +70,7 @@ func (s *watchServer) handOver(sock net.Conn, first byte, ticket *admission.Tick
 		}
 	}
 	ticket.Leave()
-	reset(sock)
+	admission.Reset(sock)
 }
 
 func (l *listener) Accept() (net.Conn, error) {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -96,31 +95,16 @@ func (s *watchServer) acceptLoop() {
 		failing = false
 		// While the admission has no room for a source that is within its own limit,
 		// connections wait in the kernel, so that none is lost when many peers dial at once.
-		ticket, err := s.admission.Enter(s.ending, admission.SourceOf(tcpAddr(sock)), func() { reset(sock) })
+		ticket, err := s.admission.Enter(s.ending, admission.SourceOfPeer(sock), func() { admission.Reset(sock) })
 		if err != nil {
 			s.refusals.note(err)
 		}
 		if err != nil || !s.enter(sock) {
-			reset(sock)
+			admission.Reset(sock)
 			continue
 		}
 		s.tasks.Go(func() { s.serve(sock, ticket) })
 	}
-}
-
-// reset closes a connection and discards its unsent data.
-func reset(sock net.Conn) {
-	if tcp, ok := sock.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	sock.Close()
-}
-
-func tcpAddr(sock net.Conn) netip.Addr {
-	if a, ok := sock.RemoteAddr().(*net.TCPAddr); ok {
-		return a.AddrPort().Addr()
-	}
-	return netip.Addr{}
 }
 
 func (s *watchServer) enter(sock net.Conn) bool {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/admission"
 )
 
 // acceptLoop accepts sockets until the listener is closed.
@@ -38,7 +40,7 @@ func (t *Transport) acceptLoop() {
 		}
 		if err := t.pending.admit(sock, t.ctx.Done()); err != nil {
 			t.cfg.Log.Debug("tcp: refused a socket", "addr", plainAddr(sock.RemoteAddr()), "err", err)
-			reset(sock)
+			admission.Reset(sock)
 			continue
 		}
 		t.setTimeouts(sock)

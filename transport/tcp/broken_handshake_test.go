@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nexar-go/nexar/internal/admission"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -22,7 +23,7 @@ func (l breakingListener) Accept() (net.Conn, error) {
 		if err != nil || l.breaks.Add(-1) < 0 {
 			return sock, err
 		}
-		reset(sock)
+		admission.Reset(sock)
 	}
 }
 

@@ -49,15 +49,7 @@ func (p *pendingSockets) newTicket(sock net.Conn, over <-chan struct{}) (*admiss
 	if t, ok := sock.(ticketed); ok {
 		return t.Ticket(), nil
 	}
-	return p.limiter.Enter(over, admission.SourceOf(addrPort(sock.RemoteAddr()).Addr()), func() { reset(sock) })
-}
-
-// reset closes a socket and discards its unsent data.
-func reset(sock net.Conn) {
-	if s, ok := sock.(interface{ SetLinger(seconds int) error }); ok {
-		_ = s.SetLinger(0)
-	}
-	sock.Close()
+	return p.limiter.Enter(over, admission.SourceOfPeer(sock), func() { admission.Reset(sock) })
 }
 
 // authenticate marks a socket as authenticated, so that it does not count towards the

@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -159,7 +158,7 @@ func (t *rdma) acceptAll() {
 			}
 		}
 		// It blocks while there is no room, so that other connections wait in the kernel.
-		ticket, err := t.limiter.Enter(t.ctx.Done(), sourceOf(s), func() { s.Close() })
+		ticket, err := t.limiter.Enter(t.ctx.Done(), admission.SourceOfPeer(s), func() { s.Close() })
 		if err != nil {
 			t.env.Log.Debug("connection refused", "transport", Name, "err", err)
 			s.Close()
@@ -179,11 +178,6 @@ func (t *rdma) acceptAll() {
 
 // past is a deadline that interrupts all blocked calls.
 var past = time.Unix(1, 0)
-
-func sourceOf(s net.Conn) admission.Source {
-	addr, _ := netip.ParseAddrPort(s.RemoteAddr().String())
-	return admission.SourceOf(addr.Addr())
-}
 
 // readReady reads the byte that ends the handshake.
 func readReady(r io.Reader) error {
