@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -55,7 +54,7 @@ func newBench(s streams, h Hardware) *cobra.Command {
   nexar run -n 2 --seed 10.0.0.1:7946 -- nexar bench --op all_reduce`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			ctx, stop := launch.Interruptible(cmd.Context())
 			defer stop()
 			// nexar run, or the guard of this process, has warned already.
 			if os.Getenv("NEXAR_LOCAL_RANK") == "" && !launch.IsGuarded() {

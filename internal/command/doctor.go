@@ -3,14 +3,13 @@ package command
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/signal"
 	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nexar-go/nexar/internal/command/internal/doctor"
+	"github.com/nexar-go/nexar/internal/command/internal/launch"
 )
 
 func newDoctor(s streams, h Hardware) *cobra.Command {
@@ -56,7 +55,7 @@ EXIT STATUS
 			case world > 0 && world < local:
 				return usagef("--world %d: must be at least the number of processes on this host (%d)", world, local)
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			ctx, stop := launch.Interruptible(cmd.Context())
 			defer stop()
 			var seeds []string
 			if seed != "" {

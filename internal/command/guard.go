@@ -22,7 +22,7 @@ func guarded(s streams, title string, grace time.Duration, f func(abandoned <-ch
 		return f(nil)
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, launch.Forwarded()...)
+	launch.Notify(signals, launch.Forwarded()...)
 	defer signal.Stop(signals)
 	status, err := launch.Guard(launch.GuardConfig{
 		Stdin: s.in, Stdout: stdout, Stderr: stderr, Signals: signals, Grace: grace, Title: title,

@@ -37,9 +37,11 @@ OUTPUT
 
 SIGNALS AND FAILURES
   SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all processes. The third
-  request to end kills them. When a process fails, operations of the others
-  return an error that names it. They have the grace time (--grace) to end; then
-  they get SIGTERM, and after the grace time again SIGKILL.
+  request to end kills them. SIGHUP and SIGINT stay ignored if they were ignored at
+  the start, as by nohup or in the background of a script.
+  When a process fails, operations of the others return an error that names it. They
+  have the grace time (--grace) to end; then they get SIGTERM, and after the grace
+  time again SIGKILL.
 
 SEVERAL SEEDS
   With --peers and --world, nexar run on each of three or five hosts runs a seed

@@ -21,6 +21,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/consensus/raft"
+	"github.com/nexar-go/nexar/internal/command/internal/launch"
 )
 
 // seedFlags are the flags of nexar seed.
@@ -45,7 +46,7 @@ func newSeed(s streams) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Ctrl-C and the SIGTERM of a service manager end the seed in an orderly way.
 			signals := make(chan os.Signal, 1)
-			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+			launch.Notify(signals, os.Interrupt, syscall.SIGTERM)
 			defer signal.Stop(signals)
 			if !cmd.Flags().Changed("world") {
 				return usagef("--world is missing: give the number of nodes, as in: nexar seed --world 4")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nexar-go/nexar/internal/command/internal/launch"
 	"github.com/nexar-go/nexar/internal/command/internal/report"
 	"github.com/nexar-go/nexar/simulate"
 )
@@ -48,7 +48,7 @@ func newSimulate(s streams) *cobra.Command {
   nexar simulate -n 128 --model machine.json --json -`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			ctx, stop := launch.Interruptible(cmd.Context())
 			defer stop()
 			if err := readModel(cmd.Flags(), f.model); err != nil {
 				return err

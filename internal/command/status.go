@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/command/internal/launch"
 	"github.com/nexar-go/nexar/trace"
 )
 
@@ -98,7 +98,7 @@ func newStatus(s streams) *cobra.Command {
 			if err := f.check(); err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			ctx, stop := launch.Interruptible(cmd.Context())
 			defer stop()
 			err := f.run(ctx, s.out)
 			if ctx.Err() != nil {

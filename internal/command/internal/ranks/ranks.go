@@ -80,7 +80,7 @@ func Run(ctx context.Context, cfg Config) error {
 		defer own.close()
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, launch.Forwarded()...)
+	launch.Notify(signals, launch.Forwarded()...)
 	defer signal.Stop(signals)
 	// Without a reader of the output, writes fail, and launch.Run ends the children in
 	// order. SIGPIPE would end this process at once.
