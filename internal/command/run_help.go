@@ -33,7 +33,8 @@ OUTPUT
   with host name and pid instead, "[node7:4711] ", the name of the process in the
   output of the seed and of "nexar status". With --elastic the prefix changes with
   the rank. It is colored on a terminal unless NO_COLOR is set. Lines are written
-  whole. Standard input goes to the first process.
+  whole; a part of a line, such as a prompt or a progress bar, appears after 0.1 s.
+  Standard input goes to the first process.
 
 SIGNALS AND FAILURES
   SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all processes. The third

@@ -74,11 +74,11 @@ func startChild(index int, spec Child, stdin *os.File, out *printer) (*child, er
 		o := &pipe{file: r}
 		c.outputs = append(c.outputs, o)
 		read = append(read, func() {
-			before := func() string { return "" }
+			from := &source{to: to, prefix: noPrefix}
 			if prefix != nil {
-				before = func() string { return prefix(c.cmd.Process.Pid) }
+				from.prefix = func() string { return prefix(c.cmd.Process.Pid) }
 			}
-			copyLines(o, before, func(text []byte) { out.print(to, text) })
+			out.copy(from, o)
 		})
 		return w, nil
 	}

@@ -1,5 +1,5 @@
 // Package launch runs several processes of this host as one: their output is
-// one stream of whole lines, they get the same signals, and when one fails the
+// one stream of lines, they get the same signals, and when one fails the
 // others do not go on without it.
 //
 // [Run] starts the children and returns when all of them have ended: nil if every
@@ -30,7 +30,8 @@ type Config struct {
 	// Stdin is read by the first child, and by no other. Nil is an empty one.
 	Stdin *os.File
 
-	// Stdout and Stderr take the output of the children, in whole lines.
+	// Stdout and Stderr take the output of the children, in whole lines unless a child
+	// pauses within a line.
 	Stdout, Stderr io.Writer
 
 	// Signals are forwarded to all children. The third request to end kills
@@ -430,5 +431,5 @@ func (s *supervisor) names() string {
 }
 
 func (s *supervisor) say(text string) {
-	s.out.print(stderr, []byte(s.cfg.Title+": "+text+"\n"))
+	s.out.print(&source{to: stderr, prefix: noPrefix}, []byte(s.cfg.Title+": "+text+"\n"))
 }
