@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -51,7 +52,7 @@ type streams struct {
 // execute runs the command and returns its exit status.
 func execute(h Hardware, args []string, in *os.File, out, err io.Writer) int {
 	root := newRoot(streams{in, out, err}, h)
-	root.SetArgs(args)
+	root.SetArgs(withoutNP(root, args))
 	called, failure := root.ExecuteContextC(context.Background())
 	return conclude(err, called, failure)
 }
@@ -177,9 +178,32 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%s %q: %s", name, invalid.GetValue(), want)
 }
 
+// withoutNP replaces -np and --np, the number of processes in mpirun, by -n. Arguments of the program of nexar run stay.
+func withoutNP(root *cobra.Command, args []string) []string {
+	args = slices.Clone(args)
+	cmd, _, err := root.Find(args[:min(1, len(args))])
+	if err != nil || cmd.Flags().ShorthandLookup("n") == nil {
+		return args
+	}
+	for i := 1; i < len(args) && strings.HasPrefix(args[i], "-") && args[i] != "--"; i++ {
+		if args[i] == "-np" || args[i] == "--np" {
+			args[i] = "-n"
+		}
+		name := strings.TrimLeft(args[i], "-")
+		flag := cmd.Flags().Lookup(name)
+		if len(name) == 1 {
+			flag = cmd.Flags().ShorthandLookup(name)
+		}
+		if flag != nil && flag.NoOptDefVal == "" {
+			i++ // the value
+		}
+	}
+	return args
+}
+
 // nearestFlag returns the flag of a command that is most likely meant by an unknown name, or "".
 func nearestFlag(cmd *cobra.Command, name string) string {
-	if name == "np" || name == "nproc" { // the flag of other launchers
+	if name == "nproc" { // the flag of other launchers
 		name = "processes"
 	}
 	// Cobra suggests only commands. In a name of two or three letters, one wrong letter is the limit.

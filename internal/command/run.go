@@ -63,7 +63,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
 	flags.SortFlags = false
-	flags.IntVarP(&f.count, "processes", "n", 1, "number of processes on this host")
+	flags.IntVarP(&f.count, "processes", "n", 1, "number of processes on this host; also -np")
 	flags.StringVar(&f.seed, "seed", "", "`address` of the seed of a larger cluster, or several separated by commas; its token is in NEXAR_CLUSTER_TOKEN or NEXAR_CLUSTER_TOKEN_FILE (default NEXAR_SEEDS)")
 	flags.IntVar(&f.world, "world", 0, "number of ranks of the larger cluster")
 	flags.IntVar(&f.first, "first-rank", 0, "rank of the first process in the larger cluster (default: chosen by the seed)")
