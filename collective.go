@@ -105,8 +105,9 @@ func Scan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
 }
 
 // ExclusiveScan combines data of the ranks before this one, element by element
-// and in their order, and stores the result in data. On rank 0 data is
-// unchanged. All have the same length.
+// and in their order, and stores the result in data. There are none before rank 0, which gets the
+// identity of op: 0 for [Sum], [Avg], [BitOr] and [BitXor], 1 for [Prod], all bits for [BitAnd], the highest
+// value of T or +Inf for [Min], and the lowest or -Inf for [Max]. All have the same length.
 func ExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
 	return c.run(ctx, new(task).ExclusiveScan(&c.runner, numbersOf(data), kernel.Op(op)))
 }
@@ -117,7 +118,7 @@ func ScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, s
 }
 
 // ExclusiveScanFunc is [ExclusiveScan] with a function of the caller, as in
-// [AllReduceFunc].
+// [AllReduceFunc]. The identity of a function is not known: on rank 0 data is unchanged.
 func ExclusiveScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
 	return c.run(ctx, collective.ExclusiveScanFunc(new(task), &c.runner, elementsOf(data), combine))
 }

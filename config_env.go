@@ -3,6 +3,7 @@ package nexar
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/nexar-go/nexar/internal/settings"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -33,7 +34,7 @@ func readEnv(fields []string) (cfg Config, vars map[string]string, err error) {
 	if vars[variable("CompressedMaxBytes")] != "" && cfg.CompressedMaxBytes == 0 {
 		cfg.CompressedMaxBytes = -1
 	}
-	if cfg.Recovery == "auto" {
+	if strings.EqualFold(string(cfg.Recovery), "auto") {
 		cfg.Recovery = Automatic
 	}
 	if cfg.Log, err = settings.Log(logVariable, vars[logVariable]); err != nil {
@@ -45,6 +46,11 @@ func readEnv(fields []string) (cfg Config, vars map[string]string, err error) {
 	}
 	if err != nil {
 		return Config{}, nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if len(fields) == 0 { // A node has no use for the variables of seeds; a mistake in them is an error in any case.
+		if _, err := new(SeedConfig).elastic(); err != nil {
+			return Config{}, nil, err
+		}
 	}
 	return cfg, vars, cfg.check()
 }
@@ -67,9 +73,20 @@ const logVariable = envPrefix + "LOG"
 func CheckEnviron(environ []string) []Problem {
 	var list []Problem
 	for _, u := range settings.Unknown(environ, envPrefix, knownEnv()) {
-		list = append(list, Problem{Text: "unknown variable " + wire.Escape(u.Name), Fix: u.Fix})
+		p := Problem{Text: "unknown variable " + wire.Escape(u.Name), Fix: u.Fix}
+		if why, foreign := rustVariables[u.Name]; foreign {
+			p = Problem{Text: u.Name + " has no effect: " + why, Fix: "unset it"}
+		}
+		list = append(list, p)
 	}
 	return list
+}
+
+// rustVariables are variables of the Rust crate nexar for which this package has no setting, and the reasons.
+var rustVariables = map[string]string{
+	"NEXAR_MAX_FRAME_BYTES":     "a receive bounds the memory of its message, and frames of messages without a receive have at most 64 KiB",
+	"NEXAR_RECV_QUEUE_DEPTH":    "messages without a receive are bounded by their bytes, 1 MiB from each peer, in place of their number",
+	"NEXAR_RECV_INFLIGHT_BYTES": "a node keeps at most 1 MiB of messages of each peer without a receive, and reads longer ones into the buffer of the receive",
 }
 
 // knownEnv returns the known variables: those of Config and of seeds, and those that nexar run sets.

@@ -58,9 +58,9 @@ func samples() map[string]setting {
 		"NEXAR_TRANSPORTS":          {good: "tcp,shm", want: []string{"tcp", "shm"}, malformed: []string{"shm,,tcp", "shm;tcp", "QUIC"}},
 		"NEXAR_TOPOLOGY": {
 			good: "k_regular:4", want: "k_regular:4",
-			malformed: []string{"ring", "Full", "k-regular", "k-regular:", "k-regular:0", "k-regular:1", "k-regular:-2", "k-regular:x", "hypercube:3", "full:2"},
+			malformed: []string{"ring", "fully", "k-regular", "k-regular:", "k-regular:0", "k-regular:1", "k-regular:-2", "k-regular:x", "hypercube:3", "full:2"},
 		},
-		"NEXAR_LINKS": {good: "eager", want: "eager", malformed: []string{"lazy", "Demand", "eager,demand"}},
+		"NEXAR_LINKS": {good: "eager", want: "eager", malformed: []string{"lazy", "demanding", "eager,demand"}},
 		"NEXAR_ALGORITHMS": {
 			good: "all_reduce=ring/4,broadcast=chain", want: []string{"all_reduce=ring/4", "broadcast=chain"},
 			malformed: []string{"ring", "all_reduce=", "all_reduce=quick", "reduce_all=ring", "all_reduce=ring/0", "all_reduce=ring/x", "scan=flat,scan=flat"},
@@ -79,13 +79,13 @@ func samples() map[string]setting {
 		"NEXAR_PIPELINE_SEGMENT_BYTES":         number(1<<16, "64KiB", vast),
 		"NEXAR_RING_MAX_WORLD":                 number(16),
 
-		"NEXAR_RECOVERY_POLICY": {good: "manual", want: Manual, malformed: []string{"never", "Manual", "auto,manual", "1"}},
+		"NEXAR_RECOVERY_POLICY": {good: "manual", want: Manual, malformed: []string{"never", "manually", "auto,manual", "1"}},
 
 		"NEXAR_RANK":         {good: "3", want: &rank, malformed: []string{"-1", "one", "1.5", "0x10", "99999999999999999999"}},
 		"NEXAR_DUMP_ON_QUIT": onOff,
 		"NEXAR_STACKS":       onOff,
 
-		"NEXAR_MEMORY": {good: "inference", want: "inference", malformed: []string{"lots", "Training"}},
+		"NEXAR_MEMORY": {good: "inference", want: "inference", malformed: []string{"lots", "train"}},
 
 		"NEXAR_FORM_TIMEOUT_SECS":       second(),
 		"NEXAR_COLLECTIVE_TIMEOUT_SECS": second(),

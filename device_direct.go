@@ -183,7 +183,7 @@ func (d DeviceComm) directly(ctx context.Context, typ device.Type, newTask func(
 		return false, nil
 	}
 	t := newTask(v)
-	if t.Err != nil || ctx.Err() != nil || t.Divisor > 1 {
+	if t.Err != nil || ctx.Err() != nil || t.Divisor > 1 || t.Empty {
 		return false, nil
 	}
 	until, stop := comm.Until(ctx, d.comm.Done(), d.comm.Err)

@@ -1,6 +1,7 @@
 package nexar
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"strings"
@@ -32,6 +33,49 @@ func TestUnknownEnv(t *testing.T) {
 		case want != "" && (len(got) != 1 || got[0].Text != "unknown variable "+name || got[0].Fix != want || got[0].Fatal):
 			t.Errorf("%s: %v, want %q", name, got, want)
 		}
+	}
+}
+
+// TestRustVariables: variables of the Rust crate nexar without a setting here are explained.
+func TestRustVariables(t *testing.T) {
+	for _, name := range []string{"NEXAR_MAX_FRAME_BYTES", "NEXAR_RECV_QUEUE_DEPTH", "NEXAR_RECV_INFLIGHT_BYTES"} {
+		got := CheckEnviron([]string{name + "=4096"})
+		if len(got) != 1 || !strings.HasPrefix(got[0].Text, name+" has no effect: ") || got[0].Fix != "unset it" || got[0].Fatal {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestCaseOfVariables: the case of values has no meaning, as in the Rust crate nexar.
+func TestCaseOfVariables(t *testing.T) {
+	noEnv(t)
+	for name, value := range map[string]string{
+		"NEXAR_TOPOLOGY": "K_Regular:4", "NEXAR_RECOVERY_POLICY": "AUTO", "NEXAR_LINKS": "Eager", "NEXAR_MEMORY": "INFERENCE",
+		"NEXAR_LOG": "OFF", "NEXAR_SPARE": "Yes", "NEXAR_ENCRYPT_BULK_TRANSPORT": "False",
+	} {
+		t.Setenv(name, value)
+	}
+	cfg, err := ConfigFromEnv()
+	if err != nil || cfg.Recovery != Automatic || cfg.Links != "eager" || cfg.Memory != "inference" || !cfg.Spare || !cfg.PlainBulk || cfg.Log == nil {
+		t.Errorf("got %+v, error %v", cfg, err)
+	}
+}
+
+// TestNodesCheckElasticVariables: a node refuses the values of the variables of elastic worlds that a seed refuses.
+func TestNodesCheckElasticVariables(t *testing.T) {
+	for pair, want := range map[string]string{
+		"NEXAR_ELASTIC_MIN_WORLD_SIZE=-1":   "NEXAR_ELASTIC_MIN_WORLD_SIZE=-1: negative",
+		"NEXAR_ELASTIC_MAX_WORLD_SIZE=many": `NEXAR_ELASTIC_MAX_WORLD_SIZE="many": not a whole number`,
+		"NEXAR_ELASTIC_ENABLED=off":         `NEXAR_ELASTIC_ENABLED="off": write 0 or 1`,
+	} {
+		t.Run(pair, func(t *testing.T) {
+			noEnv(t)
+			name, value, _ := strings.Cut(pair, "=")
+			t.Setenv(name, value)
+			if _, err := Join(t.Context(), Config{Seeds: []string{"127.0.0.1:1"}, FormTimeout: time.Millisecond}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %s", err, want)
+			}
+		})
 	}
 }
 

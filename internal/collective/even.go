@@ -124,7 +124,7 @@ func (t *Task) Scan(r *Runner, data Elements, op kernel.Op) *Task {
 
 // ExclusiveScan prepares an exclusive scan.
 func (t *Task) ExclusiveScan(r *Runner, data Elements, op kernel.Op) *Task {
-	t.Ordered = true
+	t.Ordered, t.Empty = true, r.Rank == 0
 	return t.vector(plan.ExclusiveScan, data).setOp(op, r.Rank)
 }
 

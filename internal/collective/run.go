@@ -56,6 +56,9 @@ func (t *Task) End(ctx context.Context, op *engine.Op) error {
 	if err := op.Wait(ctx); err != nil {
 		return err
 	}
+	if t.Empty {
+		kernel.Identity(kernel.Type(t.Type), kernel.Op(t.Op), t.Data)
+	}
 	if t.Divisor > 1 {
 		kernel.Divider(kernel.Type(t.Type))(t.Data, t.Divisor)
 	}

@@ -60,6 +60,7 @@ type Task struct {
 	Label    string          // name of the call, if it is not that of Kind
 	ReadOnly bool            // Data is not written
 	Divisor  int             // by which the result is divided, for an average; 0 or 1: not divided
+	Empty    bool            // the result combines no vectors, and is the identity of Op
 	Guard    *callback.Guard // of a function of the caller
 	Before   func()          // called when the task begins
 	After    func()          // called when the collective has succeeded

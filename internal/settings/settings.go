@@ -11,10 +11,10 @@
 //
 // Most callers [Read] a struct from the environment, [Complete] the fields that the
 // program has set with it, then Complete the result with the [Defaults], and [Check] it.
-// Numbers are integers. Booleans are 0 or 1, or another value that strconv.ParseBool
-// accepts. Lists are separated by commas. Times are numbers of seconds or values for
+// Numbers are integers. Booleans are 0 or 1, or another value that [Truth] accepts. Lists are
+// separated by commas. Times are numbers of seconds or values for
 // time.ParseDuration ("250ms"), and not so short that they become 0. An empty variable is
-// not set.
+// not set. The case of a text with the tag "one" has no meaning.
 //
 // Errors name the variable and its value. A tag that does not fit the type of its field panics.
 // All functions may be called concurrently; none keeps state.
@@ -92,7 +92,7 @@ func Read[T any](environ []string, fields ...string) (s T, set map[string]string
 		}
 		for _, name := range f.Variables() {
 			if value := all[name]; value != "" {
-				set[name] = value
+				set[name] = f.allowed(value)
 			}
 		}
 	}
@@ -103,6 +103,14 @@ func Read[T any](environ []string, fields ...string) (s T, set map[string]string
 		err = fmt.Errorf("%s=%q: %w", name, set[name], p.Err)
 	}
 	return s, set, err
+}
+
+// allowed returns the allowed value that equals value without regard to case, or value if there is none.
+func (f Field) allowed(value string) string {
+	if i := slices.IndexFunc(f.One, func(one string) bool { return strings.EqualFold(one, value) }); i >= 0 {
+		return f.One[i]
+	}
+	return value
 }
 
 // Defaults returns a struct with the defaults of all fields.

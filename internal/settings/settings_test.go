@@ -53,6 +53,21 @@ func TestRead(t *testing.T) {
 	}
 }
 
+func TestCaseHasNoMeaning(t *testing.T) {
+	for value, want := range map[string]bool{"YES": true, "On": true, "TrUe": true, "T": true, "FALSE": false, "f": false, "0": false, "1": true} {
+		if got, err := Truth(value); err != nil || got != want {
+			t.Errorf("Truth(%q): %v, %v", value, got, err)
+		}
+	}
+	got, _, err := Read[sample]([]string{"S_COLOUR=Green", "S_NAME=Nobody", "S_QUIET=On"})
+	if want := (sample{Name: "Nobody", Colour: "green", Quiet: true}); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	if _, set, err := Read[sample]([]string{"S_OUTSIDE=B"}); err != nil || set["S_OUTSIDE"] != "b" {
+		t.Errorf("S_OUTSIDE is %q, error %v", set["S_OUTSIDE"], err)
+	}
+}
+
 // Read ignores the variables of fields that it does not read, even if they are malformed.
 func TestReadSomeFields(t *testing.T) {
 	got, set, err := Read[sample]([]string{"S_COUNT=many", "S_NAME=n", "S_NO_ROADS=1", "S_PLACE=x"}, "Name", "Roads")
@@ -71,6 +86,8 @@ func TestReadMalformed(t *testing.T) {
 		"S_COUNT=99999999999999999999": `S_COUNT="99999999999999999999": out of range`,
 		"S_PLACE=0x10":                 `S_PLACE="0x10": not a whole number`,
 		"S_QUIET=maybe":                `S_QUIET="maybe": neither 0 nor 1`,
+		"S_QUIET=No":                   `S_QUIET="No": write 0 or 1: the Rust crate nexar takes this word for true`,
+		"S_QUIET=off":                  `S_QUIET="off": write 0 or 1: the Rust crate nexar takes this word for true`,
 		"S_WAIT_SECS=1e-12":            `S_WAIT_SECS="1e-12": shorter than a nanosecond`,
 		"S_WAIT_SECS=soon":             `S_WAIT_SECS="soon": neither a number of seconds nor a duration such as 250ms`,
 		"S_HOPE_SECS=1e300":            `S_HOPE_SECS="1e300": out of range`,

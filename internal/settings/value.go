@@ -51,13 +51,18 @@ func atLeast(d time.Duration, value string) (time.Duration, error) {
 	return d, nil
 }
 
-// Truth parses 0 or 1, or another value that strconv.ParseBool accepts.
+// Truth parses 0 or 1, or true, t, yes, on, false or f, in any case. It refuses no and off: the Rust crate
+// nexar, which has the same variables, takes them for true.
 func Truth(value string) (bool, error) {
-	b, err := strconv.ParseBool(value)
-	if err != nil {
-		return false, errors.New("neither 0 nor 1")
+	switch strings.ToLower(value) {
+	case "1", "true", "t", "yes", "on":
+		return true, nil
+	case "0", "false", "f":
+		return false, nil
+	case "no", "off":
+		return false, errors.New("write 0 or 1: the Rust crate nexar takes this word for true")
 	}
-	return b, nil
+	return false, errors.New("neither 0 nor 1")
 }
 
 // whole parses a whole number.

@@ -38,7 +38,7 @@ const Names = "full, k-regular:K, hypercube"
 // "hypercube". The error gives the reason without the value.
 func Parse(s string) (Topology, error) {
 	name, degree, hasDegree := strings.Cut(s, ":")
-	switch name {
+	switch strings.ToLower(name) {
 	case "k-regular", "k_regular":
 		k, err := strconv.ParseUint(degree, 10, 31)
 		switch {

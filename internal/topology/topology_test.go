@@ -21,7 +21,7 @@ func mustParse(t rapid.TB, s string) Topology {
 func TestParse(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "full", "full": "full", "full_mesh": "full", "hypercube": "hypercube", "k-regular:4": "k-regular:4",
-		"k_regular:3": "k-regular:3", "k-regular:2147483647": "k-regular:2147483647",
+		"k_regular:3": "k-regular:3", "K_Regular:4": "k-regular:4", "FULL_MESH": "full", "HyperCube": "hypercube", "k-regular:2147483647": "k-regular:2147483647",
 	} {
 		got, err := Parse(in)
 		if err != nil || got.String() != want {
@@ -38,7 +38,7 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for in, want := range map[string]string{
-		"ring": "not one of full, k-regular:K, hypercube", "Full": "not one of", "k-regular": "number of neighbors is missing",
+		"ring": "not one of full, k-regular:K, hypercube", "fully": "not one of", "k-regular": "number of neighbors is missing",
 		"k_regular:": "write k_regular:4", "k-regular:x": "not a whole number between 2 and 2147483647", "k-regular:-2": "not a whole number",
 		"k-regular:4.0": "not a whole number", "k-regular:99999999999999999999": "not a whole number", "k-regular:0": "must be at least 2",
 		"k-regular:1": "is 1: must be at least 2", "full:2": `"full" has no number of neighbors`, "hypercube:3": `"hypercube" has no number`,

@@ -42,6 +42,9 @@ func newOracle(tr trial) *oracle {
 //
 //go:norace
 func (o *oracle) right(got uint64, s segment, i int) bool {
+	if s.lo == s.hi {
+		return got == o.identity()
+	}
 	first := o.values[pick(s.lo, i)]
 	switch {
 	case s.hi-s.lo == 1:
@@ -64,6 +67,29 @@ func (o *oracle) right(got uint64, s segment, i int) bool {
 		return got == o.fromFloat(want)
 	}
 	return math.Abs(g-want) <= tolerance
+}
+
+// identity returns the element that changes no other when it is combined with it.
+func (o *oracle) identity() uint64 {
+	switch op := o.tr.op; {
+	case op == nexar.Prod && o.isFloat():
+		return o.fromFloat(1)
+	case op == nexar.Prod:
+		return 1
+	case op == nexar.BitAnd:
+		return o.bitsMask
+	case op == nexar.Min && o.isFloat():
+		return o.fromFloat(math.Inf(1))
+	case op == nexar.Max && o.isFloat():
+		return o.fromFloat(math.Inf(-1))
+	case op == nexar.Min && o.signed:
+		return o.bitsMask >> 1
+	case op == nexar.Min:
+		return o.bitsMask
+	case op == nexar.Max && o.signed:
+		return o.bitsMask>>1 + 1
+	}
+	return 0
 }
 
 // integer combines integers with 64 bits. The lowest of these are the result.

@@ -278,7 +278,7 @@ func (p *party[T]) expected() []segment {
 	case plan.Scan:
 		return []segment{{0, p.rank + 1, 0, p.count}}
 	case plan.ExclusiveScan:
-		if p.rank == 0 {
+		if p.rank == 0 && p.custom {
 			return []segment{own}
 		}
 		return []segment{{0, p.rank, 0, p.count}}

@@ -197,14 +197,8 @@ func runScan(ctx context.Context, c *nexar.Comm, dst, _ []float32) error {
 	return nexar.Scan(ctx, c, dst, nexar.Sum)
 }
 
-// exclusiveScanVectors: the vector of rank 0 does not change.
 func exclusiveScanVectors(p place) vectors {
-	v := vectors{dst: p.own(0, p.count)}
-	v.want = v.dst
-	if p.rank > 0 {
-		v.want = []piece{p.oracle.sum(0, p.rank, 0, p.count)}
-	}
-	return v
+	return vectors{dst: p.own(0, p.count), want: []piece{p.oracle.sum(0, p.rank, 0, p.count)}}
 }
 
 func runExclusiveScan(ctx context.Context, c *nexar.Comm, dst, _ []float32) error {
