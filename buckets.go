@@ -109,7 +109,7 @@ func newPacker[T any](ctx context.Context, c *Comm, vectors [][]T, taskOf func(v
 		lengths[i] = len(v)
 	}
 	digest := engine.Digest(lengths)
-	p := &bucket.Packer[T]{Room: max(1, c.node.bucketBytes/int(unsafe.Sizeof(*new(T)))), Pool: c.node.factory.Pool}
+	p := &bucket.Packer[T]{Room: max(1, c.node.config.BucketBytes/int(unsafe.Sizeof(*new(T)))), Pool: c.node.factory.Pool}
 	p.Begin = func(number int, v []T) bucket.Waiter {
 		t := taskOf(v)
 		t.Digest = digest + uint32(number)

@@ -8,7 +8,7 @@ import (
 
 // A BufferPool keeps the buffers of collectives for reuse. Several nodes of a process, and
 // worlds made by [Local], can share one: it then keeps as many idle buffers as one node
-// would. It may be used by several goroutines.
+// would. Programs can use it as well, by [BufferPool.Get] and [BufferPool.Put]. It may be used by several goroutines.
 type BufferPool struct{ pool *bufpool.Pool }
 
 // A BufferTier is a size of buffers in a [BufferPool].
@@ -33,6 +33,32 @@ func NewBufferPool(tiers ...BufferTier) (*BufferPool, error) {
 		return nil, opError("buffer pool", fmt.Errorf("%w: %w", ErrConfig, err))
 	}
 	return &BufferPool{pool}, nil
+}
+
+// A Buffer is memory of a [BufferPool].
+type Buffer struct {
+	// B has the length that [BufferPool.Get] was called with, and at least the capacity of its tier. It may be
+	// resliced and appended to, and must not be set to other memory.
+	B  []byte
+	of *bufpool.Buffer
+}
+
+// Get returns a buffer of n bytes with arbitrary content, from the smallest tier that fits; it allocates one
+// if the tier has no idle buffer or if n exceeds the last tier. The memory begins at a multiple of 64 bytes. Get
+// panics if n is negative. A buffer that is not put back is left to the garbage collector.
+func (p *BufferPool) Get(n int) Buffer {
+	b := p.pool.Get(n)
+	return Buffer{b.B, b}
+}
+
+// Put returns a buffer of [BufferPool.Get] to the pool. Neither the buffer nor its memory may be used
+// afterwards. Put panics if b belongs to another pool, or has been put back before and not lent again.
+func (p *BufferPool) Put(b Buffer) {
+	if b.of == nil {
+		panic("nexar: BufferPool.Put of a Buffer that Get has not returned")
+	}
+	b.of.B = b.B
+	p.pool.Put(b.of)
 }
 
 // Idle returns the number of bytes in idle buffers.

@@ -3,6 +3,7 @@ package nexar
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -51,10 +52,8 @@ type nodeState struct {
 	calls    recorder.Log  // the calls of functions
 	factory  *comm.Factory // builds communicators
 
-	collectives   collective.Settings
-	bucketBytes   int
-	compressedMax int // 0 is none
-	heartbeat     time.Duration
+	config      Config // without zero fields that have defaults
+	collectives collective.Settings
 
 	direct direct.Registry // of buffers of devices
 }
@@ -68,12 +67,11 @@ func newNodeState(m *mesh.Mesh, net cost.Network, cfg Config) (*nodeState, error
 		Errors: translator{cfg.Log}, Log: cfg.Log,
 	})
 	return &nodeState{
-		factory: f,
+		factory: f, config: cfg,
 		collectives: collective.Settings{
 			Timeout: max(0, cfg.CollectiveTimeout), BarrierTimeout: max(0, cfg.BarrierTimeout),
 			ReconfigureTimeout: max(0, cfg.ReconfigureTimeout), Deterministic: cfg.Deterministic,
 		},
-		bucketBytes: cfg.BucketBytes, compressedMax: max(0, cfg.CompressedMaxBytes), heartbeat: max(0, cfg.HeartbeatTimeout),
 		direct: direct.Registry{Log: cfg.Log},
 	}, err
 }
@@ -100,6 +98,24 @@ func (c *Comm) Rank() int { return c.impl.Rank }
 
 // Size returns the number of ranks.
 func (c *Comm) Size() int { return c.impl.Size() }
+
+// ID identifies the communicator: it is the same on all its ranks. Two communicators of a cluster have the
+// same ID only with the probability of two equal random numbers of 64 bits.
+func (c *Comm) ID() uint64 { return c.comm.ID() }
+
+// Config returns a copy of the configuration of this node, the same for all its communicators, with the
+// values that the environment and the defaults have given to zero fields. Token is empty. For [Local] it has the
+// fields that Local uses.
+func (c *Comm) Config() Config {
+	cfg := c.node.config
+	cfg.Token = ""
+	cfg.Seeds, cfg.Transports, cfg.Algorithms = slices.Clone(cfg.Seeds), slices.Clone(cfg.Transports), slices.Clone(cfg.Algorithms)
+	cfg.Factories = slices.Clone(cfg.Factories)
+	if cfg.Rank != nil {
+		cfg.Rank = new(*cfg.Rank)
+	}
+	return cfg
+}
 
 // Epoch returns the number of the view of the communicator. Later views have higher numbers.
 func (c *Comm) Epoch() uint64 { return c.impl.Epoch() }
@@ -132,7 +148,7 @@ func (c *Comm) Deterministic() bool { return c.node.collectives.Deterministic }
 // HeartbeatTimeout returns [Config].HeartbeatTimeout of this node: the silence after which a peer has failed. Libraries
 // that learn of a failure in another way can wait this long for the error that names the rank. It is 0 for
 // communicators of [Local], since failures within a process are known at once.
-func (c *Comm) HeartbeatTimeout() time.Duration { return c.node.heartbeat }
+func (c *Comm) HeartbeatTimeout() time.Duration { return max(0, c.node.config.HeartbeatTimeout) }
 
 // Close ends the communicator on this rank: operations in progress and later ones return
 // [ErrClosed]. It may be called more than once.

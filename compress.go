@@ -234,7 +234,7 @@ func encode(t *compressed, n int, data []byte) (room int, err error) {
 
 // fitsAll returns an error if the encodings of all ranks, of at most room bytes each, exceed the limit.
 func (c *Comm) fitsAll(room int) error {
-	if n, limit := c.Size(), cmp.Or(c.node.compressedMax, collective.CountMax-1); room > limit/n {
+	if n, limit := c.Size(), cmp.Or(max(0, c.node.config.CompressedMaxBytes), collective.CountMax-1); room > limit/n {
 		return fmt.Errorf("%w: %d encodings of up to %d bytes, for a limit of %d bytes in all (%s)",
 			ErrTooLarge, n, room, limit, variable("CompressedMaxBytes"))
 	}

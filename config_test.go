@@ -53,7 +53,7 @@ func samples() map[string]setting {
 		"NEXAR_CA_FILE":            {malformed: []string{"/no/such/directory/ca.pem", ".", "config_test.go"}},
 
 		"NEXAR_LISTEN":              {good: "10.0.0.1:7946", want: "10.0.0.1:7946", malformed: []string{"7946", "10.0.0.1", ":99999", ":x", "a:b:1", "one two:1"}},
-		"NEXAR_ADVERTISE_UNCHECKED": {good: "1", want: true, malformed: []string{"yes", "2"}},
+		"NEXAR_ADVERTISE_UNCHECKED": {good: "1", want: true, malformed: []string{"no", "2"}},
 		"NEXAR_ADVERTISE":           {good: "fd00::1", want: "fd00::1", malformed: []string{"10.0.0.1:99999", "10.0.0.1:x", "a:b:c", "one two", "http://a.example"}},
 		"NEXAR_TRANSPORTS":          {good: "tcp,shm", want: []string{"tcp", "shm"}, malformed: []string{"shm,,tcp", "shm;tcp", "QUIC"}},
 		"NEXAR_TOPOLOGY": {

@@ -193,7 +193,7 @@ func (d DeviceComm) StartAllReduceBuckets(ctx context.Context, t device.Type, ve
 			inFlight = inFlight[1:]
 		}
 	}
-	for number, list := range bucket.Split(lengths, max(1, d.comm.node.bucketBytes/t.Size())) {
+	for number, list := range bucket.Split(lengths, max(1, d.comm.node.config.BucketBytes/t.Size())) {
 		wait(bucket.Most - 1)
 		if first != nil {
 			break // the communicator has ended, or the device has failed and ended it

@@ -13,7 +13,7 @@ import (
 )
 
 // TestSeedEnvironment: the seed reads the settings of an elastic world from its SeedConfig, or
-// else from the environment. Nodes ignore them.
+// else from the environment. Nodes report the mistakes in variables that a seed reports.
 func TestSeedEnvironment(t *testing.T) {
 	for name, test := range map[string]struct {
 		env  map[string]string
@@ -41,11 +41,12 @@ func TestSeedEnvironment(t *testing.T) {
 			if test.want == "" && err != nil || test.want != "" && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
-			if _, err := ConfigFromEnv(); err != nil {
-				t.Errorf("ConfigFromEnv: %v", err)
+			malformed := test.want != "" && test.cfg.ElasticMin == 0
+			if _, err := ConfigFromEnv(); malformed != (err != nil) {
+				t.Errorf("ConfigFromEnv: error %v; expected one: %t", err, malformed)
 			}
-			if _, err := Join(t.Context(), Config{Seeds: []string{"127.0.0.1:1"}, FormTimeout: time.Millisecond}); errors.Is(err, ErrConfig) {
-				t.Errorf("Join: %v", err)
+			if _, err := Join(t.Context(), Config{Seeds: []string{"127.0.0.1:1"}, FormTimeout: time.Millisecond}); malformed != errors.Is(err, ErrConfig) {
+				t.Errorf("Join: error %v; expected ErrConfig: %t", err, malformed)
 			}
 		})
 	}
