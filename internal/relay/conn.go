@@ -219,8 +219,8 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 // AcceptPipe implements [transport.Conn].
 func (c *conn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 	var r *receiver
-	err := c.await(ctx, func(time.Time) bool {
-		p := c.session.AcceptPipe()
+	err := c.await(ctx, func(now time.Time) bool {
+		p := c.session.AcceptPipe(now)
 		if p != nil {
 			r = newReceiverLocked(c, p)
 		}

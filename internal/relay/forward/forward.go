@@ -115,6 +115,7 @@ type Node struct {
 	classes   int // HopLimit; tests set it to 1 to show that it must not be less
 	neighbors map[membership.NodeID]*neighbor
 	waiting   int // frames in queues
+	answers   int // those of them that are answers of this node
 	stats     Stats
 	effects   Effects
 	hops      []membership.NodeID
@@ -183,8 +184,8 @@ func (n *Node) forget(v *neighbor) {
 	}
 }
 
-// Send sends a frame of this node. The caller bounds the frames that wait, and does not change the
-// payload.
+// Send sends a frame of this node. The caller bounds the frames that wait, except for answers: further ones are dropped while
+// answersMax wait. The caller does not change the payload.
 func (n *Node) Send(now time.Time, f Frame) *Effects {
 	n.begin()
 	n.stats.Sent++
@@ -258,9 +259,21 @@ func (n *Node) route(now time.Time, q *queued, avoid *neighbor, reason Reason) {
 		n.drop(q, reason)
 		return
 	}
-	n.waiting++
+	if q.isAnswer() && n.answers >= answersMax {
+		n.drop(q, Stalled)
+		return
+	}
+	n.count(q, 1)
 	v.enqueue(now, q, n.class(q.frame.Hops+1))
 	n.wake(v)
+}
+
+// count counts a frame that enters a queue, or leaves it.
+func (n *Node) count(q *queued, frames int) {
+	n.waiting += frames
+	if q.isAnswer() {
+		n.answers += frames
+	}
 }
 
 // choose returns the neighbor for a frame: in order of preference one that is not stalled and not
@@ -326,7 +339,7 @@ func (n *Node) release(q *queued) {
 // drain takes the frames of a class from a neighbor, or all if class is 0, and routes them again.
 func (n *Node) drain(now time.Time, v *neighbor, class int, reason Reason) {
 	for _, q := range v.takeAll(class) {
-		n.waiting--
+		n.count(q, -1)
 		n.stats.Rerouted++
 		avoid := q.from
 		if v.up {
@@ -370,7 +383,7 @@ func (n *Node) Next(now time.Time, to membership.NodeID) (out Output, ok bool, e
 	if q == nil {
 		return Output{}, false, &n.effects
 	}
-	n.waiting--
+	n.count(q, -1)
 	if q.from != nil {
 		n.stats.Forwarded++
 	}

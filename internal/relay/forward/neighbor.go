@@ -20,6 +20,14 @@ type queued struct {
 	class int       // of that buffer
 }
 
+// answersMax is the number of answers of this node that wait for neighbors. A neighbor that gives no credit could make it queue any number of them.
+const answersMax = 4096
+
+// isAnswer reports whether the frame is one that this node sends for each frame that it gets. The next one replaces it.
+func (q *queued) isAnswer() bool {
+	return q.from == nil && (q.frame.Kind == Ack || q.frame.Kind == HandshakeAck || q.frame.Kind == Abort)
+}
+
 // A flow is the queue of the frames of one source in one class of the next node.
 type flow struct {
 	key     flowKey

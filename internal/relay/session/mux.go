@@ -14,12 +14,14 @@ const (
 	// PipeWindow is the number of bytes of a pipe that the receiver buffers.
 	PipeWindow = 256 << 10
 	// PipesMax is the maximum number of pipes that a side has opened and the peer has not
-	// finished reading.
-	PipesMax = 256
+	// finished reading. A link has three.
+	PipesMax = 16
 	// sendBuffer is the number of bytes of a pipe that the sender buffers.
 	sendBuffer = 64 << 10
 	// creditStep is the number of consumed bytes that makes a reader return credit.
 	creditStep = PipeWindow / 4
+	// chunkMin is the least capacity of a chunk of unread bytes.
+	chunkMin = 512
 )
 
 // The plaintext of a Data frame is a sequence of items: a type, the number of a pipe, and a count,
@@ -74,16 +76,28 @@ type Incoming struct {
 	// call the Session.
 	Notify func()
 
-	id      uint32
-	chunks  [][]byte
-	unread  int
-	owed    int  // consumed bytes without returned credit
-	ended   bool // no byte follows
-	stopped bool
+	id       uint32
+	chunks   [][]byte
+	unread   int
+	owed     int  // consumed bytes without returned credit
+	accepted bool // AcceptPipe has returned it
+	ended    bool // no byte follows
+	stopped  bool
 }
 
 // Ended reports whether all bytes of the pipe have been consumed.
 func (p *Incoming) Ended() bool { return p.ended && p.unread == 0 }
+
+// add copies bytes of a frame: a slice of it would keep the whole frame in memory. They go into the last chunk if they fit there, so the
+// capacity of all chunks is at most twice the number of unread bytes, and that of the first and the last.
+func (p *Incoming) add(data []byte) {
+	p.unread += len(data)
+	if last := len(p.chunks) - 1; last >= 0 && len(data) <= cap(p.chunks[last])-len(p.chunks[last]) {
+		p.chunks[last] = append(p.chunks[last], data...)
+		return
+	}
+	p.chunks = append(p.chunks, append(make([]byte, 0, max(len(data), chunkMin)), data...))
+}
 
 // mux has the pipes of a session.
 type mux struct {
@@ -190,13 +204,17 @@ func (m *mux) finish(p *Outgoing) {
 	}
 }
 
-// AcceptPipe returns the next pipe that the peer has opened, or nil.
-func (s *Session) AcceptPipe() *Incoming {
+// AcceptPipe returns the next pipe that the peer has opened, or nil. A pipe that nobody accepts counts as open, although it has ended.
+func (s *Session) AcceptPipe(now time.Time) *Incoming {
 	if len(s.mux.backlog) == 0 || s.state != stateOpen {
 		return nil
 	}
 	p := s.mux.backlog[0]
 	s.mux.backlog = s.mux.backlog[1:]
+	p.accepted = true
+	if p.Ended() {
+		s.Stop(now, p)
+	}
 	return p
 }
 
@@ -238,7 +256,6 @@ func (s *Session) Stop(now time.Time, p *Incoming) {
 	}
 	p.stopped = true
 	p.chunks, p.unread = nil, 0
-	delete(s.mux.incoming, p.id)
 	if s.state == stateOpen {
 		s.mux.items = append(s.mux.items, item{kind: itemStop, pipe: p.id})
 		s.pump(now)
@@ -291,7 +308,12 @@ func (m *mux) next() []byte {
 			break
 		}
 		b = r.append(b)
-		m.closeSent = m.closeSent || r.kind == itemClose
+		switch r.kind {
+		case itemStop:
+			delete(m.incoming, r.pipe)
+		case itemClose:
+			m.closeSent = true
+		}
 		sent++
 	}
 	m.items = slices.Delete(m.items, 0, sent)
@@ -351,18 +373,17 @@ func (s *Session) handleItem(now time.Time, r item, data []byte) {
 		switch {
 		case r.pipe >= m.accepted:
 			s.violated(now, "data of pipe %d, which is not open", r.pipe)
-		case p == nil: // This side has stopped reading.
+		case p == nil || p.stopped: // This side does not read it.
 		case p.ended || p.unread+len(data) > PipeWindow-p.owed:
 			s.violated(now, "%d bytes of pipe %d, which has %d unread ones and is ended: %v", len(data), r.pipe, p.unread, p.ended)
 		case r.kind == itemEnd:
 			p.ended = true
-			if p.unread == 0 {
+			if p.unread == 0 && p.accepted {
 				s.Stop(now, p)
 			}
 			call(p.Notify)
 		default:
-			p.chunks = append(p.chunks, data)
-			p.unread += len(data)
+			p.add(data)
 			call(p.Notify)
 		}
 	case itemCredit:

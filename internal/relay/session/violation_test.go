@@ -43,8 +43,8 @@ func TestPeerViolatesProtocol(t *testing.T) {
 		pipes = item{kind: itemOpen, pipe: i}.append(pipes)
 	}
 	for want, items := range map[string][]byte{
-		"it opens pipe 1, expected 0 with at most 256 open":       item{kind: itemOpen, pipe: 1}.append(nil),
-		"it opens pipe 256, expected 256 with at most 256":        pipes,
+		"it opens pipe 1, expected 0 with at most 16 open":        item{kind: itemOpen, pipe: 1}.append(nil),
+		"it opens pipe 16, expected 16 with at most 16":           pipes,
 		"data of pipe 0, which is not open":                       one,
 		"1 bytes of pipe 0, which has 262144 unread ones":         slices.Concat(open, slices.Repeat(piece, 16), one),
 		"1 bytes of pipe 0, which has 2 unread ones and is ended": slices.Concat(open, item{itemData, 0, 2}.append(nil), []byte{1, 2}, end, one),

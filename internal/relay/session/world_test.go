@@ -142,7 +142,7 @@ func (x *side) flush() {
 
 // pump reads and writes as much as possible, and reports whether anything was.
 func (x *side) pump() (more bool) {
-	for p := x.AcceptPipe(); p != nil; p = x.AcceptPipe() {
+	for p := x.AcceptPipe(x.world.Now); p != nil; p = x.AcceptPipe(x.world.Now) {
 		x.pipes = append(x.pipes, p)
 		x.read[p.id] = new(bytes.Buffer)
 	}
