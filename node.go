@@ -235,7 +235,7 @@ type Peer struct {
 	Encrypted bool
 	// LinkPurpose is the reason why the nodes are connected; see Config.Links:
 	//
-	//   - "": they are not, as long as no operation has needed a connection
+	//   - "": they are not, as long as no operation has needed a connection, or it is just being made
 	//   - "watch": one of the nodes watches the other for failures
 	//   - "collective": a collective has needed the connection
 	//   - "message": a message has needed it

@@ -144,8 +144,8 @@ type PathInfo struct {
 	Encrypted bool
 	// Reason explains the choice of the paths.
 	Reason string
-	// Pending reports whether there is no connection yet. The paths are those that this node would
-	// try first.
+	// Pending reports whether there is no connection yet, or one that is so new that the mesh has not noted it, although it may have carried
+	// frames. The paths are those that this node would try first.
 	Pending bool
 	// Hops is the number of links that a frame to the node passes: 1 unless relays are between.
 	Hops int

@@ -28,10 +28,11 @@ func (w *world) attach(p *member, nodes []int) {
 	}
 }
 
-// linked returns the number of nodes that a node is linked to.
+// linked returns the number of nodes that a node is linked to. Over a link that has carried a frame both nodes are; the mesh describes the
+// connection in Paths later, when the goroutine that has made it goes on.
 func (w *world) linked(node int) (n int) {
-	for _, i := range w.meshes[node].Paths(w.view) {
-		if !i.Pending {
+	for peer, l := range w.links[node] {
+		if peer != node && !l.IsPending() {
 			n++
 		}
 	}
