@@ -128,7 +128,7 @@ type Node struct {
 	// Dropped gets the frames that were lost at this node.
 	Dropped func(d forward.Drop)
 	// Tamper, if not nil, makes the node hostile: it returns the frames that are sent to a neighbor
-	// instead of f, all with the Hops of f. Beyond f, these may cost as much as it has dropped, and
+	// instead of f, all with the Hops of f. Beyond f, these may cost as much as it has dropped of frames with these Hops, and
 	// at most Reserve.
 	Tamper func(f forward.Frame, to int) []forward.Frame
 	// Silent makes the node give no credit.
@@ -139,8 +139,8 @@ type Node struct {
 	// HeldMax is the largest number of bytes in buffers, at any time.
 	HeldMax int
 
-	saved   map[int]int  // credit of a hostile node at each neighbor that its forward.Node has counted as used
-	writing map[int]bool // a write to the neighbor is in progress
+	saved   map[[2]int]int // credit of a hostile node at each neighbor, for each class, that its forward.Node has counted as used
+	writing map[int]bool   // a write to the neighbor is in progress
 }
 
 // A Network is a simulated network.
@@ -178,7 +178,7 @@ func New(seed uint64, graph Graph, cfg forward.Config, prepare ...func(*forward.
 		for _, p := range prepare {
 			p(f)
 		}
-		w.Nodes = append(w.Nodes, &Node{Forward: f, writing: make(map[int]bool), saved: make(map[int]int)})
+		w.Nodes = append(w.Nodes, &Node{Forward: f, writing: make(map[int]bool), saved: make(map[[2]int]int)})
 	}
 	w.measure()
 	for i, peers := range graph {
@@ -332,13 +332,13 @@ func (w *Network) write(i, j int) {
 // balance gives a hostile node the credit back that frames would have cost that it has not sent, except for
 // Reserve bytes: with these it can send others later.
 func (w *Network) balance(i, j int, f *forward.Frame, frames []forward.Frame) {
-	n := w.Nodes[i]
-	n.saved[j] += f.Charge()
+	n, at := w.Nodes[i], [2]int{j, int(f.Hops)}
+	n.saved[at] += f.Charge()
 	for k := range frames {
-		n.saved[j] -= frames[k].Charge()
+		n.saved[at] -= frames[k].Charge()
 	}
-	if back := n.saved[j] - Reserve; back > 0 {
-		n.saved[j] = Reserve
+	if back := n.saved[at] - Reserve; back > 0 {
+		n.saved[at] = Reserve
 		if _, err := n.Forward.Credit(w.Now, ID(j), forward.Credit{Class: f.Hops, Bytes: uint32(back)}); err != nil {
 			panic(err)
 		}

@@ -23,8 +23,8 @@
 // # Flow control
 //
 // At most windowBytes are in flight. Each pipe has end-to-end credit of PipeWindow bytes, so a pipe
-// that is not read does not delay the others, and a peer has to buffer at most windowBytes and
-// PipesMax × PipeWindow.
+// that is not read does not delay the others. A peer buffers at most windowBytes and PipesMax × PipeWindow, in at most twice as much
+// memory.
 package session
 
 import (
