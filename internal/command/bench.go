@@ -28,15 +28,15 @@ import (
 type benchFlags struct {
 	count     int
 	ops       []string
-	min, max  string
-	factor    int64
+	min, max  string // max is empty for its default
+	factor    int64  // 0 for its default
 	transport string
 	device    string
 	json, svg string
 	iters     int
-	duration  time.Duration
+	duration  time.Duration // 0 for its default
 
-	algorithms bool
+	full, algorithms bool
 
 	hardware Hardware
 }
@@ -48,6 +48,7 @@ func newBench(s streams, h Hardware) *cobra.Command {
 		Short: "Measure operations, and verify their results",
 		Long:  benchLong(h.benchHelp()),
 		Example: `  nexar bench -n 4
+  nexar bench -n 4 --full
   nexar bench -n 8 --op all_reduce,broadcast --min 64KiB --max 256MiB
   nexar bench --transport mem --json results.jsonl --svg results.svg
   nexar bench -n 8 --op all_reduce --algorithms --svg algorithms.svg
@@ -67,14 +68,15 @@ func newBench(s streams, h Hardware) *cobra.Command {
 			return err
 		},
 	}
-	flags := cmd.Flags()
+	flags, brief, whole := cmd.Flags(), extentOf(false, false), extentOf(true, false)
 	flags.SortFlags = false
 	flags.IntVarP(&f.count, "processes", "n", 4, "number of ranks")
 	flags.StringSliceVar(&f.ops, "op", []string{"all"}, "`operations` to measure, separated by commas, or all")
 	flags.StringVar(&f.min, "min", "8", "smallest `size`: 8, 64KiB, 1MB")
-	flags.StringVar(&f.max, "max", "64MiB", "largest `size`")
+	flags.StringVar(&f.max, "max", "", "largest `size` (default "+brief.max+"; "+whole.max+" with --full or --algorithms)")
+	flags.BoolVar(&f.full, "full", false, "measure more and larger sizes, for longer")
 	flags.BoolVar(&f.algorithms, "algorithms", false, "compare all algorithms of each operation: predicted and measured times")
-	flags.Int64Var(&f.factor, "factor", 0, "factor between sizes (default 2, or 8 with --algorithms)")
+	flags.Int64Var(&f.factor, "factor", 0, fmt.Sprintf("factor between sizes (default %d; %d with --full)", brief.factor, whole.factor))
 	flags.StringVar(&f.transport, "transport", "auto", strings.Join(h.transports(), ", "))
 	if len(h.Devices) > 0 {
 		flags.StringVar(&f.device, "device", "", "the `kind` of device with the vectors: "+strings.Join(h.devices(), ", ")+" (default: memory of the host)")
@@ -82,12 +84,28 @@ func newBench(s streams, h Hardware) *cobra.Command {
 	flags.StringVar(&f.json, "json", "", "write results to this `file`; - for standard output, in place of the table")
 	flags.StringVar(&f.svg, "svg", "", "write a chart of time over size to this `file`")
 	flags.IntVar(&f.iters, "iters", 0, "runs of each size, or with --algorithms of each turn (default: as many as --duration allows)")
-	flags.DurationVar(&f.duration, "duration", bench.DefaultDuration, "total time; every size is run at least three times, every algorithm at least seven times")
+	flags.DurationVar(&f.duration, "duration", 0, fmt.Sprintf("total time; every size is run at least three times, every algorithm at least seven times (default %v; %v with --full or --algorithms)", brief.duration, whole.duration))
 	return cmd
 }
 
-// compareFactor is the default of --factor with --algorithms. It is larger, since each size takes long.
-const compareFactor = 8
+// An extent has the defaults of the flags that determine how long the measurement takes.
+type extent struct {
+	max      string
+	factor   int64
+	duration time.Duration
+}
+
+// extentOf returns the defaults with the flags --full and --algorithms. A comparison of algorithms has few sizes, since each
+// takes long.
+func extentOf(full, algorithms bool) extent {
+	switch {
+	case full:
+		return extent{"64MiB", 2, bench.DefaultDuration}
+	case algorithms:
+		return extent{"64MiB", 8, bench.DefaultDuration}
+	}
+	return extent{"8MiB", 8, 20 * time.Second}
+}
 
 // run measures in one of three ways: as a rank of the cluster of NEXAR_SEEDS, with all ranks in this
 // process, or with new processes. given reports whether -n was given.
@@ -133,10 +151,12 @@ func (f *benchFlags) run(ctx context.Context, s streams, title string, given boo
 
 // config returns the measurements to make.
 func (f *benchFlags) config() (bench.Config, error) {
-	cfg := bench.Config{Factor: f.factor, Runs: f.iters, Duration: f.duration}
+	e := extentOf(f.full, f.algorithms)
+	largest := cmp.Or(f.max, e.max)
+	cfg := bench.Config{Factor: cmp.Or(f.factor, e.factor), Runs: f.iters, Duration: cmp.Or(f.duration, e.duration)}
 	all := bench.Ops()
 	if f.algorithms {
-		all, cfg.Factor = bench.Collectives(), cmp.Or(f.factor, compareFactor)
+		all = bench.Collectives()
 	}
 	for _, name := range f.ops {
 		switch {
@@ -154,17 +174,17 @@ func (f *benchFlags) config() (bench.Config, error) {
 	if cfg.MinBytes, err = parseSize("--min", f.min); err != nil {
 		return cfg, err
 	}
-	if cfg.MaxBytes, err = parseSize("--max", f.max); err != nil {
+	if cfg.MaxBytes, err = parseSize("--max", largest); err != nil {
 		return cfg, err
 	}
 	switch {
 	case cfg.MaxBytes < cfg.MinBytes:
-		return cfg, usagef("--max %s: must be at least --min (%s)", f.max, f.min)
+		return cfg, usagef("--max %s: must be at least --min (%s)", largest, f.min)
 	case f.factor != 0 && f.factor < 2:
 		return cfg, usagef("--factor %d: must be at least 2", f.factor)
 	case f.iters < 0:
 		return cfg, usagef("--iters %d: must not be negative", f.iters)
-	case f.duration <= 0:
+	case f.duration < 0:
 		return cfg, usagef("--duration %v: must be positive", f.duration)
 	}
 	return cfg, nil
@@ -311,6 +331,13 @@ func (f *benchFlags) measure(ctx context.Context, s streams, cfg bench.Config, c
 	w, err := newShow(s, f.json, f.svg)
 	if err != nil {
 		return err
+	}
+	if f.iters == 0 && w.out != nil {
+		more := ""
+		if !f.full && !f.algorithms {
+			more = fmt.Sprintf("; more and larger sizes with --full, in about %v", extentOf(true, false).duration)
+		}
+		fmt.Fprintf(w.out, "measuring for about %v%s\n", cfg.Duration, more)
 	}
 	return written(w, cfg, func(cfg bench.Config) error { return run(ctx, c, cfg) })
 }
