@@ -3,7 +3,6 @@
 package nexar_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -62,60 +61,43 @@ var (
 )
 `
 
-// TestSnippets compiles the Go code of the README and the guides, and runs the tests in it.
+// TestSnippets runs the tests in the Go code of the README and the guides, all of which buildPrograms has compiled.
 func TestSnippets(t *testing.T) {
+	command := exec.CommandContext(t.Context(), filepath.Join(programs.Dir(t), "snippets.exe"))
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", command, err, out)
+	}
+}
+
+// addSnippets passes the sources of the Go code of the README and the guides to add.
+func addSnippets(add func(path, source string) error) error {
 	documents, err := filepath.Glob("docs/guide/*.md")
 	if err != nil || len(documents) == 0 {
-		t.Fatalf("guides: %v, error %v", documents, err)
+		return fmt.Errorf("guides: %v, error %w", documents, err)
 	}
-	dir := t.TempDir()
-	replace := make(map[string]string)
 	for _, document := range append(documents, "README.md") {
-		source := snippets(t, document)
-		if source == "" {
-			continue
+		source, err := snippets(document)
+		if err == nil && source != "" {
+			name := strings.NewReplacer("/", "_", "-", "_").Replace(strings.TrimSuffix(filepath.ToSlash(document), ".md")) + "_test.go"
+			err = add("docs/snippets/"+name, source)
 		}
-		name := strings.NewReplacer("/", "_", "-", "_").Replace(strings.TrimSuffix(document, ".md")) + "_test.go"
-		here, err := filepath.Abs(filepath.Join("docs", "snippets", name))
 		if err != nil {
-			t.Fatal(err)
-		}
-		replace[here] = filepath.Join(dir, name)
-		if err := os.WriteFile(replace[here], []byte(source), 0o600); err != nil {
-			t.Fatal(err)
+			return err
 		}
 	}
-	overlay := filepath.Join(dir, "overlay.json")
-	text, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(overlay, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	// The directory docs/snippets exists in the overlay only, so vet and tests cannot run there.
-	program := filepath.Join(dir, "snippets.exe") // Windows needs the suffix.
-	for _, command := range []*exec.Cmd{
-		exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay="+overlay, "-o", program, "./docs/snippets"),
-		exec.CommandContext(t.Context(), program),
-	} {
-		if out, err := command.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", command, err, out)
-		}
-	}
+	return nil
 }
 
 // snippets returns the source of a test file with the Go code of a document, or "" if it has none.
 // Line directives refer the compiler's messages to the document.
-func snippets(t *testing.T, document string) string {
-	t.Helper()
+func snippets(document string) (string, error) {
 	text, err := os.ReadFile(document)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	path, err := filepath.Abs(document)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	var b strings.Builder
 	for _, m := range snippetMark.FindAllSubmatchIndex(text, -1) {
@@ -124,7 +106,7 @@ func snippets(t *testing.T, document string) string {
 		switch {
 		case strings.HasPrefix(code, "package main\n"): // run by TestReadmeQuickStart
 		case m[2] < 0:
-			t.Errorf("%s:%d: Go code needs a line <!-- test --> or <!-- test: PARAMETERS --> before it", document, strings.Count(string(text[:m[6]]), "\n"))
+			return "", fmt.Errorf("%s:%d: Go code needs a line <!-- test --> or <!-- test: PARAMETERS --> before it", document, strings.Count(string(text[:m[6]]), "\n"))
 		case m[4] == m[5]:
 			b.WriteString(line + code)
 		default:
@@ -132,7 +114,7 @@ func snippets(t *testing.T, document string) string {
 		}
 	}
 	if b.Len() == 0 {
-		return ""
+		return "", nil
 	}
-	return snippetHeader + b.String()
+	return snippetHeader + b.String(), nil
 }

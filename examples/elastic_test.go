@@ -16,7 +16,7 @@ import (
 // TestElastic kills one of four ranks, adds one, and lets one leave. The training is as accurate as
 // with four ranks.
 func TestElastic(t *testing.T) {
-	dir := build(t)
+	dir := programs.Dir(t)
 	ctx, cancel := context.WithTimeout(t.Context(), runMax)
 	defer cancel()
 	train := []string{program(dir, "elastic"), "--epochs", "12", "--pause", "2ms"}

@@ -14,47 +14,24 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/testbuild"
 )
 
 // runMax bounds the run of a program, which takes much less.
 const runMax = 2 * time.Minute
 
-// TestMain removes the executables of built.
-func TestMain(m *testing.M) {
-	status := m.Run()
-	if executables != "" {
-		os.RemoveAll(executables)
-	}
-	os.Exit(status)
-}
-
-// executables is the directory of built.
-var executables string
-
-// built builds the examples and the command nexar once for all tests.
-var built = sync.OnceValue(func() (err error) {
-	if executables, err = os.MkdirTemp("", "examples"); err != nil {
-		return err
-	}
+// programs are the command nexar and the examples.
+var programs = testbuild.Set{Build: func(dir string) error {
 	// Programs without symbols are linked in half of the time.
-	args := []string{"build", "-ldflags=-s -w", "-o", executables + string(filepath.Separator), "../cmd/nexar"}
+	args := []string{"build", "-ldflags=-s -w", "-o", dir + string(filepath.Separator), "../cmd/nexar"}
 	for _, name := range []string{"send_recv", "allreduce", "broadcast", "barrier", "elastic", "overlap", "rpc", "seed_worker", "train"} {
 		args = append(args, "./"+name)
 	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return nil
-})
+	return testbuild.Go(args...)
+}}
 
-// build returns the directory of the executables of the examples and of the command nexar.
-func build(t *testing.T) string {
-	t.Helper()
-	if err := built(); err != nil {
-		t.Fatal(err)
-	}
-	return executables
-}
+func TestMain(m *testing.M) { os.Exit(programs.Around(m).Run()) }
 
 // program returns the path of an executable of build.
 func program(dir, name string) string {
@@ -73,7 +50,7 @@ func lines(text string) []string {
 const times = " +[0-9.]+ ms +[0-9.]+ ms"
 
 func TestExamples(t *testing.T) {
-	dir := build(t)
+	dir := programs.Dir(t)
 	tests := []struct {
 		name string
 		want []string // the output of all ranks, sorted

@@ -2,7 +2,6 @@ package arch
 
 import (
 	"go/ast"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -12,26 +11,9 @@ import (
 )
 
 // documents returns the Markdown files of the repository, relative to its root.
-func documents(t *testing.T) (names []string) {
+func documents(t *testing.T) []string {
 	t.Helper()
-	root := rootDir(t)
-	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && p != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
-			return filepath.SkipDir
-		case strings.HasSuffix(p, ".md"):
-			rel, err := filepath.Rel(root, p)
-			names = append(names, filepath.ToSlash(rel))
-			return err
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return names
+	return sourceFiles(t, rootDir(t), ".md")
 }
 
 // The targets of links to other documents and to code exist.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"github.com/nexar-go/nexar/internal/testbuild"
 )
 
 // maxCommandBytes bounds the command of a release.
@@ -15,6 +17,7 @@ const maxCommandBytes = 20_000_000
 // The command of a release is linked statically, and so is every program that imports only the
 // packages of the core: it runs in an empty container and on any distribution. It is also small.
 func TestCommandIsStatic(t *testing.T) {
+	testbuild.Static(t)
 	bin := filepath.Join(t.TempDir(), "nexar")
 	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", bin, "./cmd/nexar")
 	build.Dir = rootDir(t)

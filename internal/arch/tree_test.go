@@ -2,6 +2,7 @@ package arch
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -9,12 +10,15 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 // module is the import path of the repository.
@@ -42,37 +46,66 @@ func load(t *testing.T) *tree {
 	t.Helper()
 	root := rootDir(t)
 	tr := &tree{fset: token.NewFileSet()}
-	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+	for _, name := range sourceFiles(t, root, ".go") {
+		src, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+		if err == nil {
+			err = tr.add(name, src)
+		}
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		name := d.Name()
-		if d.IsDir() {
-			if p != root && (strings.HasPrefix(name, ".") || name == "testdata") {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		if !strings.HasSuffix(name, ".go") {
-			return nil
-		}
-		src, err := os.ReadFile(p)
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(root, p)
-		if err != nil {
-			return err
-		}
-		return tr.add(filepath.ToSlash(rel), src)
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	if len(tr.files) < 500 {
 		t.Fatalf("found %d Go files below %s, want at least 500: checks of a part of the repository prove nothing", len(tr.files), root)
 	}
 	return tr
+}
+
+// sourceFiles returns the files of the repository at root with this extension, relative to root: those that git tracks, so
+// that programs which a user has written in a clone do not matter. Without git or its directory it returns all files. It
+// leaves out testdata and what begins with a dot.
+func sourceFiles(t *testing.T, root, extension string) (names []string) {
+	t.Helper()
+	list := exec.Command("git", "-C", root, "ls-files", "-z")
+	if tracked, err := list.Output(); err == nil && len(tracked) > 0 {
+		names = strings.Split(strings.TrimSuffix(string(tracked), "\x00"), "\x00")
+	} else if err := fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			names = append(names, name)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		hidden := strings.HasPrefix(name, ".") || strings.Contains(name, "/.") || slices.Contains(strings.Split(name, "/"), "testdata")
+		_, err := os.Stat(filepath.Join(root, filepath.FromSlash(name)))
+		return hidden || !strings.HasSuffix(name, extension) || errors.Is(err, fs.ErrNotExist) // removed, and still tracked
+	})
+}
+
+// TestSourceFiles: a file that git does not track is left out, and one that it tracks is not.
+func TestSourceFiles(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a.go", "b.go", "c.md", "testdata/d.go", ".hidden/e.go"} {
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := sourceFiles(t, dir, ".go"), []string{"a.go", "b.go"}; !slices.Equal(got, want) {
+		t.Errorf("without git: %q, want %q", got, want)
+	}
+	_, err := exec.LookPath("git")
+	require.Have(t, "git", err == nil, "git is not installed")
+	for _, args := range [][]string{{"init", "-q"}, {"add", "a.go", "c.md", "testdata/d.go"}} {
+		if out, err := exec.Command("git", append([]string{"-C", dir}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+	}
+	if got, want := sourceFiles(t, dir, ".go"), []string{"a.go"}; !slices.Equal(got, want) {
+		t.Errorf("with git: %q, want %q", got, want)
+	}
 }
 
 // parse returns a tree of sources by path, for tests of the checks.

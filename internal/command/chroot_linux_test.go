@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/require"
+	"github.com/nexar-go/nexar/internal/testbuild"
 )
 
 // In a bare chroot, without /proc and /dev, the command works, and its errors name the missing file.
 func TestBareChroot(t *testing.T) {
 	require.Root(t)
+	testbuild.Static(t)
 	root := t.TempDir()
 	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(root, "nexar"), "../../cmd/nexar")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false")

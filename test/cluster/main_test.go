@@ -3,13 +3,21 @@ package cluster
 import (
 	"flag"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/nexar-go/nexar/internal/testbuild"
 )
 
 // workerEnv turns the test binary into a worker.
 const workerEnv = "CLUSTERTEST_WORKER"
+
+// programs are the command nexar.
+var programs = testbuild.Set{Build: func(dir string) error {
+	return testbuild.Go("build", "-ldflags=-s -w", "-o", dir+string(filepath.Separator), "../../cmd/nexar")
+}}
 
 func TestMain(m *testing.M) {
 	if os.Getenv(workerEnv) != "" {
@@ -20,7 +28,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	raiseParallel("6")
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(programs.Around(m))
 }
 
 // raiseParallel sets -test.parallel to n unless the command line sets it. Most tests here

@@ -72,10 +72,7 @@ var warning = regexp.MustCompile(`(?mi)WARN.*(udp|quic).*$`)
 // them says once that it uses TCP; with NEXAR_TRANSPORTS=tcp they send no UDP packet and say nothing.
 func TestCommandsWithoutUDP(t *testing.T) {
 	t.Parallel()
-	command := filepath.Join(t.TempDir(), "nexar")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", command, "../../cmd/nexar").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	command := filepath.Join(programs.Dir(t), "nexar")
 	for name, transports := range map[string]string{"by default": "", "tcp": "tcp", "shm,tcp": "shm,tcp"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

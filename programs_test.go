@@ -1,0 +1,68 @@
+//go:build !race
+
+package nexar_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/nexar-go/nexar/internal/testbuild"
+)
+
+// programs are the command nexar, the program allreduce of the examples, the program hello of the README, and the tests in the
+// documents, snippets.exe.
+var programs = testbuild.Set{Build: buildPrograms}
+
+func around(m *testing.M) *testbuild.Tests { return programs.Around(m) }
+
+// buildPrograms builds the programs into dir. The files of hello and of the snippets exist in an overlay only.
+func buildPrograms(dir string) error {
+	replace := make(map[string]string)
+	add := func(path, source string) error {
+		here, err := filepath.Abs(filepath.FromSlash(path))
+		if err != nil {
+			return err
+		}
+		replace[here] = filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
+		return os.WriteFile(replace[here], []byte(source), 0o600)
+	}
+	hello, err := readmeProgram()
+	if err == nil {
+		err = errors.Join(add("hello/main.go", hello), addSnippets(add))
+	}
+	if err != nil {
+		return err
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err == nil {
+		err = os.WriteFile(overlay, text, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	const small = "-ldflags=-s -w" // linked in half of the time
+	return errors.Join(
+		testbuild.Go("build", small, "-overlay="+overlay, "-o", dir+string(filepath.Separator), "./cmd/nexar", "./examples/allreduce", "./hello"),
+		// The directory docs/snippets exists in the overlay only, so vet and tests cannot run there.
+		testbuild.Go("test", "-c", "-vet=off", small, "-overlay="+overlay, "-o", filepath.Join(dir, "snippets.exe"), "./docs/snippets"), // Windows needs the suffix.
+	)
+}
+
+// readmeProgram returns the Go program of the README.
+func readmeProgram() (string, error) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		return "", err
+	}
+	blocks := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(readme, -1)
+	if len(blocks) != 1 {
+		return "", fmt.Errorf("the README has %d Go programs, want 1", len(blocks))
+	}
+	return string(blocks[0][1]), nil
+}
