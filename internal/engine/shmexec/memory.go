@@ -136,8 +136,8 @@ type Memory struct {
 
 	calls     uint32          // the number of calls
 	count     uint32          // the value of the counters before the next piece
-	pieces    uint32          // the number of pieces that this rank has finished
-	known     []uint32        // the number of pieces that each rank has finished, at least
+	pieces    int64           // the number of pieces that this rank has finished; areas show its lower 32 bits
+	known     []int64         // the number of pieces that each rank has finished, at least; never refreshed for some
 	neighbors []int           // see Neighbors
 	last      [Depth]*Program // by cell, that of its last piece
 	strips    []strip
@@ -170,7 +170,7 @@ func (m *Memory) setAwaited(a awaited) {
 
 // New creates the Memory of a rank. All ranks create theirs with the same areas.
 func New(cfg Config) *Memory {
-	m := &Memory{cfg: cfg, n: len(cfg.Areas), known: make([]uint32, len(cfg.Areas)), yield: spin.Within, yields: yieldsWithin, yieldTime: yieldTime, sleepFirst: sleepFirst}
+	m := &Memory{cfg: cfg, n: len(cfg.Areas), known: make([]int64, len(cfg.Areas)), yield: spin.Within, yields: yieldsWithin, yieldTime: yieldTime, sleepFirst: sleepFirst}
 	if m.cfg.Processors == 0 {
 		m.cfg.Processors = Processors()
 	}
@@ -302,7 +302,7 @@ func (m *Memory) words(at int) []*atomic.Uint32 {
 }
 
 // cell returns the offset of the cell of a piece. It is the same in every area.
-func (m *Memory) cell(piece uint32) int { return cellsAt + int(piece%Depth)*line }
+func (m *Memory) cell(piece int64) int { return cellsAt + int(piece%Depth)*line }
 
 // allocate allocates room in the ring of every area for the payloads of a piece, apart from
 // those of the piece before, which slower ranks may still read. When the ring wraps around,
@@ -341,7 +341,7 @@ func (m *Memory) prefault() error {
 // progress returns a number that changes as the collective makes progress.
 func (m *Memory) progress() uint64 {
 	p := uint64(m.taken.Load())
-	for s := range uint32(Depth) {
+	for s := range int64(Depth) {
 		p += uint64(word(m.cfg.Areas[m.cfg.Rank], m.cell(s)+countAt).Load()) << 32
 	}
 	return p

@@ -1,6 +1,7 @@
 package shmexec
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -404,8 +405,8 @@ func TestCountersWrap(t *testing.T) {
 		for i := range b.known {
 			b.known[i] = b.pieces
 		}
-		b.taken.Store(b.pieces)
-		for s := range uint32(Depth) {
+		b.taken.Store(uint32(b.pieces))
+		for s := range int64(Depth) {
 			word(b.cfg.Areas[b.cfg.Rank], b.cell(s)+countAt).Store(b.count)
 		}
 	}
@@ -413,9 +414,37 @@ func TestCountersWrap(t *testing.T) {
 		trial{plan.Broadcast, plan.Algorithm{Plan: plan.FlatBroadcast}, n, i % 2, 1, 5, 0}.run(t, memories, uint32(i))
 	}
 	for rank, b := range memories {
-		for s := range uint32(Depth) {
+		for s := range int64(Depth) {
 			if c := word(b.cfg.Areas[rank], b.cell(s)+countAt).Load(); b.count-c > Depth {
 				t.Errorf("rank %d: counter %d, want about %d", rank, c, b.count)
+			}
+		}
+	}
+}
+
+// TestStaleKnowledge: a rank waits for a reader of an earlier piece, however many pieces it has made since it last looked at the
+// counter of that reader.
+func TestStaleKnowledge(t *testing.T) {
+	const n, reader = 8, 3 // no neighbor of rank 0
+	for _, since := range []int64{0, 1 << 30, 1<<31 - 1, 1 << 31, 1<<31 + 64, 1 << 32, 1<<32 + 64, 1 << 33} {
+		memories, _ := newMemories(n, 1<<10)
+		m := memories[0]
+		m.known[reader] = 5
+		m.pieces = m.known[reader] + since + Depth
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		r := newShort(m, Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(n, 0), 0), 1)
+		finished := m.pieces - Depth + 1
+		m.takens[reader].Store(uint32(finished - 1))
+		if err := m.finished(ended, r, []int{reader}); err != context.Canceled {
+			t.Errorf("%d pieces after the last look: got %v, want to wait for the reader", since, err)
+		}
+		for _, ahead := range []int64{0, 1} {
+			m.takens[reader].Store(uint32(finished + ahead))
+			m.known[reader] = 5
+			if err := m.finished(ended, r, []int{reader}); err != nil || m.known[reader] != finished+ahead {
+				t.Errorf("%d pieces after the last look: error %v, reader known to have finished %d pieces, want %d",
+					since, err, m.known[reader], finished+ahead)
 			}
 		}
 	}

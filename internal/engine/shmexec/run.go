@@ -92,7 +92,7 @@ func (m *Memory) run(ctx context.Context, r *Execution) error {
 			}
 		}
 		m.closeCell(r)
-		m.taken.Store(m.pieces)
+		m.taken.Store(uint32(m.pieces))
 		m.wakeSleepers(m.taken, r.program.waiters)
 	}
 	return nil
@@ -152,13 +152,13 @@ func (m *Memory) free(ctx context.Context, r *Execution) error {
 func (m *Memory) finished(ctx context.Context, r *Execution, ranks []int) error {
 	pieces := m.pieces - Depth + 1
 	for _, rank := range ranks {
-		if int32(m.known[rank]-pieces) >= 0 {
+		if m.known[rank] >= pieces {
 			continue
 		}
-		if err := m.wait(ctx, r, m.takens[rank], pieces, rank); err != nil {
+		if err := m.wait(ctx, r, m.takens[rank], uint32(pieces), rank); err != nil {
 			return err
 		}
-		m.known[rank] = m.takens[rank].Load()
+		m.known[rank] = pieces + int64(int32(m.takens[rank].Load()-uint32(pieces)))
 	}
 	return nil
 }
@@ -208,9 +208,7 @@ func (m *Memory) await(ctx context.Context, r *Execution, s *step, cell int) err
 		return &MismatchError{s.peer}
 	}
 	// A rank that posts in a piece has finished those before it.
-	if int32(m.pieces-m.known[s.peer]) > 0 {
-		m.known[s.peer] = m.pieces
-	}
+	m.known[s.peer] = max(m.known[s.peer], m.pieces)
 	return nil
 }
 
