@@ -13,13 +13,13 @@ import (
 // communicator is revoked on all ranks.
 func (c *Comm) Barrier(ctx context.Context) error { return c.run(ctx, new(task).Barrier()) }
 
-// Broadcast copies data of root to data of all ranks. All have the same length.
+// Broadcast copies data of root to data of all ranks. All have the same length. Root only reads its data.
 func Broadcast[T any](ctx context.Context, c *Comm, data []T, root int) error {
 	return c.run(ctx, new(task).Broadcast(&c.runner, elementsOf(data), root))
 }
 
 // Reduce combines data of all ranks, element by element, and stores the result
-// in data of root. On other ranks data is unchanged. All have the same length.
+// in data of root. Other ranks only read their data. All have the same length.
 func Reduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) error {
 	return c.run(ctx, new(task).Reduction(&c.runner, numbersOf(data), kernel.Op(op), root))
 }

@@ -27,7 +27,7 @@ var fewDepths = [plan.CollectiveLimit][]namedDepths{
 	plan.Broadcast: {
 		{"binomial", [...]uint8{2, 3, 4, 5}},
 		{"chain", [...]uint8{3, 7, 15, 31}},
-		{"scatter-ring", [...]uint8{5, 10, 19, 36}},
+		{"scatter-ring", [...]uint8{3, 7, 15, 31}},
 		{"flat", [...]uint8{1, 1, 1, 1}},
 	},
 	plan.Reduction: {

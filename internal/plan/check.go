@@ -11,7 +11,7 @@ import (
 //   - every rank ends with exactly the required result: each required input once, of the right
 //     chunk, in the right order in scans; after an all-reduce, the same expression on every
 //     rank;
-//   - Input is never written, nor Data where it must keep its value; no chunk is read before it
+//   - Input is never written, nor Data of a rank that only gives it, such as root of a broadcast; no chunk is read before it
 //     was written; chunks are in range;
 //   - within a round no chunk is written by one move and touched by another;
 //   - the messages from one rank to another match one by one, with equal lengths even if all

@@ -11,7 +11,7 @@ const (
 	// Barrier: Data is one chunk without bytes. No rank ends before every
 	// rank has begun. Its plans neither reduce nor combine.
 	Barrier Collective = iota + 1
-	// Broadcast: Data of root becomes Data of all.
+	// Broadcast: Data of root becomes Data of all. Root does not write its Data.
 	Broadcast
 	// Reduction: Data of root becomes the reduction of Data of all ranks. No
 	// other rank writes its Data.

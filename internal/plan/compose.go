@@ -1,5 +1,7 @@
 package plan
 
+import "slices"
+
 // An inner algorithm makes plans that are parts of others.
 type inner = func(rank, size, root int) Plan
 
@@ -123,6 +125,24 @@ func (p *Plan) pick(v version, lists [][]int) site {
 			runs = extend(runs, (v+version(i/len(lists))).at(c, chunks))
 		}
 		return runs
+	}
+}
+
+// sparing converts an all-gather for the case that one rank, the owner, has all chunks already: the owner sends as before, and
+// nobody sends to it.
+func sparing(f inner, owner int) inner {
+	return func(rank, size, root int) Plan {
+		p := f(rank, size, root)
+		q := Plan{Chunks: p.Chunks, Temps: p.Temps}
+		for _, round := range p.Rounds {
+			q.round(slices.DeleteFunc(slices.Clone(round), func(m Move) bool {
+				if rank == owner {
+					return m.Kind != Send
+				}
+				return m.Kind == Send && m.Peer == owner
+			})...)
+		}
+		return q
 	}
 }
 

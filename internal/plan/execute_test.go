@@ -200,8 +200,24 @@ func (w *world) advance(rank int) bool {
 
 func (w *world) get(rank int, s Span) []int64 { return w.vectors[rank][s.Buf].slice(s.Lo, s.Hi) }
 
+// givesOnly reports whether a rank gives a buffer to the collective without a result in it.
+func (j *job) givesOnly(rank int, b Buf) bool {
+	switch {
+	case b != Data:
+		return b == Input
+	case j.c == Broadcast:
+		return rank == j.root
+	case j.c == Reduction:
+		return rank != j.root
+	}
+	return j.c == ExclusiveScan && rank == 0
+}
+
 // do executes a move, unless its message is missing.
 func (w *world) do(rank int, m Move) bool {
+	if m.Dst.Len() > 0 && w.givesOnly(rank, m.Dst.Buf) {
+		panic(fmt.Sprintf("rank %d writes to %v, which it only gives", rank, m.Dst))
+	}
 	dst := w.get(rank, m.Dst)
 	a, b := dst, dst
 	if m.Kind == Recv || m.Kind == Reduce {

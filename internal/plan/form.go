@@ -25,9 +25,10 @@ func (p *proof) extent(rank int) extent {
 	}
 	switch p.collective {
 	case Broadcast:
-		if !atRoot {
-			return extent{all, noInput, none, all}
+		if atRoot {
+			return extent{all, noInput, all, none}
 		}
+		return extent{all, noInput, none, all}
 	case Reduction:
 		if !atRoot {
 			return extent{all, noInput, all, none}

@@ -2,7 +2,7 @@ package plan
 
 // A hierarchicalBroadcast leaves the vector of root on every rank. Root gives
 // each head of its host a share, the heads of a share broadcast it across
-// hosts, and the heads of a host gather the shares.
+// hosts, and the heads of a host gather the shares, which root only gives.
 type hierarchicalBroadcast struct {
 	teams  int   // the maximum on every host
 	deal   inner // a scatter on the host of root
@@ -18,11 +18,13 @@ func (s hierarchicalBroadcast) plan(h Hosts, rank, root int) Plan {
 	lo, hi := x.share()
 	host, number := x.rootAt()
 
+	spread := s.spread
 	if x.host == host {
 		x.onHost(number, s.deal, shares)
+		spread = sparing(spread, number)
 	}
 	x.inColumn(host, s.across, x.inPlace(lo, hi, 1))
-	x.onHost(0, s.spread, shares)
+	x.onHost(0, spread, shares)
 	x.inTeam(s.down, whole)
 	return x.Plan
 }

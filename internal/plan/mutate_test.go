@@ -93,6 +93,49 @@ func mutateMove(p Plan, r, i, size int, change func(kind string, edit func(p *Pl
 	}
 }
 
+// TestCheckCatchesWritesToInputs: a rank that gives a buffer without a result in it sends one chunk of it to another rank, which returns
+// it: the values stay right, and Check still finds the write. The same detour through Temp is allowed.
+func TestCheckCatchesWritesToInputs(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, c Collective, a Algorithm) {
+		const size = 4
+		if !a.Fits(size) {
+			return
+		}
+		for _, root := range roots(c, a, size) {
+			plans := a.Plans(size, root)
+			for rank := range plans {
+				j := job{c: c, root: root, chunks: plans[rank].Chunks}
+				for _, b := range [...]Buf{Data, Input} {
+					lo, hi := j.present(rank, b)
+					if lo == hi || c == Barrier {
+						continue
+					}
+					detour := slices.Clone(plans)
+					other, chunk, temp := mod(rank+1, size), one(b, lo), one(Temp, plans[rank].Chunks+lo)
+					back := func(dst Span) error {
+						detour[rank], detour[other] = clone(plans[rank]), clone(plans[other])
+						detour[rank].Rounds = append([]Round{{send(chunk, other)}, {recv(dst, other)}}, detour[rank].Rounds...)
+						detour[rank].Temps = max(detour[rank].Temps, temp.Hi)
+						detour[other].Temps = max(detour[other].Temps, temp.Hi)
+						detour[other].Rounds = append([]Round{{recv(temp, rank)}, {send(temp, rank)}}, detour[other].Rounds...)
+						return Check(c, root, detour)
+					}
+					if !j.givesOnly(rank, b) {
+						continue
+					}
+					if err := back(temp); err != nil {
+						t.Fatalf("rank %d, root %d: the detour of %v to Temp: %v", rank, root, chunk, err)
+					}
+					if err := back(chunk); err == nil || !strings.Contains(err.Error(), "may not be written") {
+						t.Errorf("rank %d, root %d: the detour of %v: error %v, want that it may not be written", rank, root, chunk, err)
+					}
+				}
+			}
+		}
+	})
+}
+
 // A tally counts mutants by their outcome.
 type tally struct{ made, identical, caught, equivalent int }
 

@@ -3,8 +3,8 @@ package plan
 import "slices"
 
 // ScatterRingBroadcast leaves root's vector on every rank: a binomial scatter
-// of its chunks, then a ring all-gather. Root sends less than two vectors, and
-// so does every other rank, in ⌈log2 n⌉ + n - 1 rounds.
+// of its chunks, then a ring all-gather, in which root only sends. Each rank
+// sends less than two vectors, in ⌈log2 n⌉ + n - 1 rounds.
 //
 // Barnett, Gupta, Payne, Shuler, van de Geijn and Watts, "Interprocessor
 // collective communication library (InterCom)", SHPCC 1994; Thakur,
@@ -21,9 +21,6 @@ func ScatterRingBroadcast(rank, size, root int) Plan {
 			p.round(recv(span(Data, lo, hi), near))
 		}
 	}
-	at := func(i int) Span { return one(Data, mod(i, size)) }
-	for k := range size - 1 {
-		p.round(send(at(rank-k), mod(rank+1, size)), recv(at(rank-k-1), mod(rank-1, size)))
-	}
+	p.Rounds = append(p.Rounds, InPlace(sparing(rootless(RingAllGather), root)(rank, size, 0)).Rounds...)
 	return p
 }
