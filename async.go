@@ -43,9 +43,7 @@ type Handle struct {
 
 // await waits until the operation has ended.
 func (h *Handle) await() {
-	h.waiters.Enter()
-	defer h.waiters.Leave()
-	<-h.ended()
+	h.waiters.Await(h.ended())
 }
 
 // Wait waits until the operation has ended and returns its error. It may be called more than once

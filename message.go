@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/overlap"
@@ -64,12 +65,13 @@ func StartSend[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) *
 		c.flights.Leave(id)
 		return ended(err)
 	}
-	h := new(Handle)
-	s.InBackground(&h.waiters)
-	return c.background(h, func() error {
-		defer c.flights.Leave(id)
-		return c.explain(ctx, "send", s.Wait(ctx))
+	h := &Handle{done: make(chan struct{})}
+	s.Follow(ctx, &h.waiters, func(err error) {
+		h.err = c.explain(ctx, "send", err)
+		c.flights.Leave(id)
+		close(h.done)
 	})
+	return h
 }
 
 // SendVec sends the concatenation of regions as one message, as [Send] does. It does not copy long
@@ -111,19 +113,21 @@ func StartRecv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag)
 		return ended(opError("recv", err))
 	}
 	r, err := startRecv[T](ctx, c, "recv", &p2p.Regions{First: bytesOf(data)}, from, tag)
-	if err != nil {
+	if r == nil {
 		c.flights.Leave(id)
-		return ended(err)
+		h := ended(err)
+		if err == nil {
+			h.status = noMessage()
+		}
+		return h
 	}
-	h := new(Handle)
-	if r != nil {
-		r.InBackground(&h.waiters)
-	}
-	return c.background(h, func() (err error) {
-		defer c.flights.Leave(id)
-		h.status, err = received[T](ctx, c, "recv", r)
-		return err
+	h := &Handle{done: make(chan struct{})}
+	r.Follow(ctx, &h.waiters, func(got p2p.Received, err error) {
+		h.status, h.err = statusOf[T](ctx, c, "recv", got, err)
+		c.flights.Leave(id)
+		close(h.done)
 	})
+	return h
 }
 
 // RecvVec receives one message into regions, which it fills one after the other, as [Recv] does.
@@ -168,18 +172,35 @@ func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 		c.flights.Leave(id)
 		return ended(err)
 	}
-	h := new(Handle)
-	if s != nil {
-		s.InBackground(&h.waiters)
+	h := &Handle{done: make(chan struct{}), status: noMessage()}
+	var left atomic.Int32 // of both messages
+	left.Store(2)
+	var sendErr error
+	end := func() {
+		if left.Add(-1) > 0 {
+			return
+		}
+		h.err = cmp.Or(h.err, sendErr)
+		c.flights.Leave(id)
+		close(h.done)
 	}
-	if r != nil {
-		r.InBackground(&h.waiters)
+	if r == nil {
+		left.Add(-1)
+	} else {
+		r.Follow(ctx, &h.waiters, func(got p2p.Received, err error) {
+			h.status, h.err = statusOf[T](ctx, c, "exchange", got, err)
+			end()
+		})
 	}
-	return c.background(h, func() (err error) {
-		defer c.flights.Leave(id)
-		h.status, err = exchanged[T](ctx, c, s, r)
-		return err
-	})
+	if s == nil {
+		end()
+	} else {
+		s.Follow(ctx, &h.waiters, func(err error) {
+			sendErr = c.explain(ctx, "exchange", err)
+			end()
+		})
+	}
+	return h
 }
 
 // Probe waits for a message with a tag from rank from and describes it, so that the caller can
@@ -380,6 +401,11 @@ func received[T any](ctx context.Context, c *Comm, name string, r *p2p.Receive) 
 		return noMessage(), nil
 	}
 	got, err := r.Wait(ctx)
+	return statusOf[T](ctx, c, name, got, err)
+}
+
+// statusOf describes the results of a receive that has ended.
+func statusOf[T any](ctx context.Context, c *Comm, name string, got p2p.Received, err error) (Status, error) {
 	if err != nil {
 		return Status{}, c.explain(ctx, name, err)
 	}

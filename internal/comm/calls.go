@@ -79,5 +79,5 @@ func (p port) Take(m rpc.Message, buf []byte, done func(error)) {
 		done(err)
 		return
 	}
-	r.Then(func(_ p2p.Received, err error) { done(err) })
+	r.Follow(context.Background(), nil, func(_ p2p.Received, err error) { done(err) })
 }

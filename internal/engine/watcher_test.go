@@ -127,8 +127,8 @@ func TestCloseWaitsForWatchers(t *testing.T) {
 	})
 }
 
-// TestThen: Then calls its function when the message has arrived, at once if it has arrived.
-func TestThen(t *testing.T) {
+// TestFollow: Follow calls its function when the message has arrived, at once if it has arrived.
+func TestFollow(t *testing.T) {
 	w := newWorld(t, 2, overMem, Config{})
 	c := w.comms[0]
 	buf := make([]byte, 300_000)
@@ -137,18 +137,18 @@ func TestThen(t *testing.T) {
 		err error
 	}
 	results := make(chan result, 1)
-	then := func(tag int64) {
+	follow := func(tag int64) {
 		r, err := c.messages.StartRecv(p2p.Bytes(buf), byteType, 1, tag)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Then(func(got p2p.Received, err error) { results <- result{got, err} })
+		r.Follow(context.Background(), nil, func(got p2p.Received, err error) { results <- result{got, err} })
 	}
 	for _, size := range []int{0, 10, len(buf)} {
 		for _, early := range []bool{true, false} {
 			clear(buf)
 			if !early {
-				then(4)
+				follow(4)
 			}
 			s, err := w.comms[1].messages.StartSend(p2p.Bytes(payload(size, 3)), byteType, 0, 4)
 			if err != nil {
@@ -156,9 +156,9 @@ func TestThen(t *testing.T) {
 			}
 			if early {
 				until(t, "the message", func() bool { _, ok, _ := c.messages.Peek(1, 4); return ok })
-				then(4)
+				follow(4)
 				if s == nil && len(results) == 0 {
-					t.Errorf("%d bytes: Then does not call its function at once", size)
+					t.Errorf("%d bytes: Follow does not call its function at once", size)
 				}
 			}
 			if got := <-results; got.err != nil || got.got != (p2p.Received{Source: 1, Tag: 4, Bytes: size}) || !bytes.Equal(buf[:size], payload(size, 3)) {
@@ -171,7 +171,7 @@ func TestThen(t *testing.T) {
 			}
 		}
 	}
-	then(9)
+	follow(9)
 	c.Close()
 	if got := <-results; got.err != ErrClosed {
 		t.Errorf("after Close: %v, want %v", got.err, ErrClosed)

@@ -63,7 +63,7 @@ func TestCancelIsAtomic(t *testing.T) {
 		o.messages.mu.Lock()
 		o.messages.takeLocked(&grant, r, &arrival{link: l, source: 1, size: 20})
 		o.messages.mu.Unlock()
-		return func() error { _, err := r.Wait(ended); return err }, func() { r.Filled(&r.sink) }
+		return func() error { _, err := r.Wait(ended); return err }, func() { r.Filled(r.sink) }
 	}
 	for name, begin := range map[string]func(o *owner, l *link.Link) (wait func() error, done func()){
 		"send": send, "refused send": refused, "receive": receive,

@@ -24,14 +24,16 @@ const (
 
 // An effect is an action of one kind, with the fields that the kind needs.
 type effect struct {
-	kind    uint8
-	done    chan struct{} // of the call that has ended
-	receive *Receive
-	link    *link.Link
-	payload []byte
-	offer   uint64
-	grant   uint64
-	release func()
+	kind     uint8
+	done     chan struct{} // of the call that has ended
+	follower *follower     // of that call, or nil
+	failed   bool          // the call has
+	receive  *Receive
+	link     *link.Link
+	payload  []byte
+	offer    uint64
+	grant    uint64
+	release  func()
 	// prefetch is the prefetch of the message, or nil. Its payload no longer counts as buffered by
 	// the link after the effect.
 	prefetch *prefetch
@@ -95,5 +97,12 @@ func (m *Messages) perform(e *effect) {
 	}
 	if e.done != nil {
 		e.done <- struct{}{}
+	}
+	switch {
+	case e.follower == nil:
+	case e.failed: // To name the cause of an error may take a while.
+		m.cfg.Owner.Spawn(e.follower.ended)
+	default:
+		e.follower.ended()
 	}
 }

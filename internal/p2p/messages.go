@@ -58,7 +58,7 @@ type Messages struct {
 	received  atomic.Pointer[func()] // see OnMessage
 	receives  sync.Pool              // of Receives for reuse
 	releasing sync.WaitGroup         // failed sends and receives that still use their buffers
-	limited   atomic.Int32           // goroutines that wait with a deadline of their own
+	limited   atomic.Int32           // calls that wait with a deadline of their own
 
 	mu        sync.Mutex
 	opened    bool
@@ -223,7 +223,7 @@ func (m *Messages) failLocked(fx *Effects, err error, sources func(source int) b
 	for _, r := range slices.Clone(m.receiving) {
 		if receives(r) {
 			m.stopReceivingLocked(r)
-			m.releaseLocked(fx, func() { r.from.Ungrant(&r.sink) }, func(fx *Effects) { m.failReceiveLocked(fx, r, err) })
+			m.releaseLocked(fx, func() { r.from.Ungrant(r.sink) }, func(fx *Effects) { m.failReceiveLocked(fx, r, err) })
 		}
 	}
 	for id, s := range m.sends {
@@ -259,15 +259,30 @@ func (m *Messages) update(transition func(fx *Effects)) {
 // await blocks until done has a value and returns true, or until ctx ends and returns false.
 // Meanwhile it may poll the link of rank, or all links if rank is Any.
 func (m *Messages) await(ctx context.Context, done <-chan struct{}, rank int) bool {
-	if _, ok := ctx.Deadline(); ok {
+	defer m.leave(m.enter(ctx))
+	return m.cfg.Poller.Wait(ctx, done, m.peers(rank))
+}
+
+// enter counts a call that waits until the end of ctx in limited, if that has a deadline. The caller passes the result to leave.
+func (m *Messages) enter(ctx context.Context) (limited bool) {
+	if _, limited = ctx.Deadline(); limited {
 		m.limited.Add(1)
-		defer m.limited.Add(-1)
 	}
-	ranks := m.allRanks()
-	if rank != Any {
-		ranks = ranks[rank : rank+1]
+	return limited
+}
+
+func (m *Messages) leave(limited bool) {
+	if limited {
+		m.limited.Add(-1)
 	}
-	return m.cfg.Poller.Wait(ctx, done, ranks)
+}
+
+// peers returns the ranks that a call with rank, which may be Any, waits for.
+func (m *Messages) peers(rank int) []int {
+	if ranks := m.allRanks(); rank != Any {
+		return ranks[rank : rank+1 : rank+1]
+	}
+	return m.allRanks()
 }
 
 // upTo returns the numbers from 0 to n-1.

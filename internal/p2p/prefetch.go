@@ -88,5 +88,5 @@ func (r *Receive) movedLocked() int64 {
 	if r.prefetch != nil {
 		r = &r.prefetch.receive
 	}
-	return int64(r.from.Filling(&r.sink))
+	return int64(r.from.Filling(r.sink))
 }

@@ -62,7 +62,7 @@ func TestPrefetch(t *testing.T) {
 				r = o.receive(t, buf, typ)
 			}
 			copy(p.payload, "hello")
-			p.Filled(&p.receive.sink)
+			p.Filled(p.receive.sink)
 			if !early {
 				r = o.receive(t, buf, typ)
 			}
@@ -108,7 +108,7 @@ func TestPrefetchOfLostRank(t *testing.T) {
 		case "taken":
 			r = o.receive(t, make([]byte, 5), 7)
 		case "arrived":
-			p.Filled(&p.receive.sink)
+			p.Filled(p.receive.sink)
 		}
 		var fx Effects
 		o.messages.Leave(&fx, 1, left, true)
@@ -133,7 +133,7 @@ func TestCancelDuringPrefetch(t *testing.T) {
 			o, l := newOwner()
 			p := o.offer(t, l, 5)
 			if late { // The payload arrives between the cancellation and Fail.
-				o.late = func() { p.Filled(&p.receive.sink) }
+				o.late = func() { p.Filled(p.receive.sink) }
 			}
 			r := o.receive(t, make([]byte, 5), 7)
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -153,7 +153,7 @@ func TestFailWithPrefetched(t *testing.T) {
 	for _, arrived := range []bool{false, true} {
 		o, l := newOwner()
 		if p := o.offer(t, l, 5); arrived {
-			p.Filled(&p.receive.sink)
+			p.Filled(p.receive.sink)
 		}
 		var fx Effects
 		o.messages.Fail(&fx, errors.New("over"), errors.New("over"))

@@ -15,11 +15,11 @@ type Receive struct {
 	source   int
 	tag      int64
 
-	begun   int64    // by Config.Clock
-	number  uint64   // see Wait.Number
-	waiters *Waiters // nil if the goroutine in Wait is that of the program
-	sink    link.Sink
-	from    *link.Link // the link of a payload in transfer
+	begun  int64  // by Config.Clock
+	number uint64 // see Wait.Number
+	background
+	sink *link.Sink // of the last transfer; kept for reuse
+	from *link.Link // the link of a payload in transfer
 	// prefetch is set in the Receive of a prefetch, and in a Receive that has taken the message
 	// of one during the transfer.
 	prefetch *prefetch
@@ -139,28 +139,13 @@ func (r *Receive) arrivesSoon() bool {
 	}
 }
 
-// Then calls f with the results of Wait: before it returns if the receive has ended, otherwise on
-// another goroutine.
-func (r *Receive) Then(f func(Received, error)) {
-	if r.ended {
-		f(r.got, r.err)
-		return
-	}
-	select {
-	case <-r.done:
-		f(r.got, r.err)
-	default:
-		r.messages.cfg.Owner.Go(func() { f(r.Wait(context.Background())) })
-	}
-}
-
 // newReceive returns a Receive, possibly a reused one.
 func (m *Messages) newReceive(buf *Regions, typ uint8, source int, tag int64) *Receive {
 	r, ok := m.receives.Get().(*Receive)
 	if !ok {
 		r = &Receive{messages: m, done: make(chan struct{}, 1)}
 	}
-	*r = Receive{messages: m, done: r.done}
+	*r = Receive{messages: m, done: r.done, sink: r.sink}
 	r.buf.First, r.buf.More, r.buf.Elem, r.buf.Landing = buf.First, buf.More, buf.Elem, buf.Landing
 	r.typ, r.source, r.tag = typ, source, tag
 	return r
@@ -205,8 +190,11 @@ func (m *Messages) transferLocked(r *Receive, a *arrival) *link.Sink {
 	r.index = len(m.receiving)
 	m.receiving = append(m.receiving, r)
 	first, more := r.buf.cut(int(a.size))
-	r.from, r.sink = a.link, link.Sink{Dst: first, More: more, Landing: r.buf.Landing, Owner: r}
-	return &r.sink
+	if r.sink == nil {
+		r.sink = new(link.Sink)
+	}
+	r.from, *r.sink = a.link, link.Sink{Dst: first, More: more, Landing: r.buf.Landing, Owner: r}
+	return r.sink
 }
 
 // isReceivingLocked reports whether the payload of r is in transfer.
@@ -239,8 +227,8 @@ func (r *Receive) Filled(*link.Sink) {
 // endReceiveLocked ends r, and adds the effect that wakes its caller.
 func (m *Messages) endReceiveLocked(fx *Effects, r *Receive, err error) *effect {
 	m.traceReceiveLocked(r, err)
-	r.err = err
+	r.err, r.over = err, true
 	e := fx.add()
-	e.kind, e.receive, e.done = wake, r, r.done
+	e.kind, e.receive, e.done, e.follower, e.failed = wake, r, r.done, r.follower, err != nil
 	return e
 }

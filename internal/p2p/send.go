@@ -13,8 +13,8 @@ import (
 type Send struct {
 	messages *Messages
 	id       uint64
-	number   uint64   // see Wait.Number
-	waiters  *Waiters // nil if the goroutine in Wait is that of the program
+	number   uint64 // see Wait.Number
+	background
 	rank     int
 	typ      uint8
 	tag      int64
@@ -97,9 +97,9 @@ func (m *Messages) sentLocked(fx *Effects, id uint64, err error) {
 // endSendLocked ends s, and adds the effect that wakes its caller.
 func (m *Messages) endSendLocked(fx *Effects, s *Send, err error) {
 	m.traceLocked(Sent, s.typ, s.rank, s.tag, s.size, s.begun, m.stampEndLocked(s.begun), err)
-	s.err = err
+	s.err, s.over = err, true
 	e := fx.add()
-	e.kind, e.done = wake, s.done
+	e.kind, e.done, e.follower, e.failed = wake, s.done, s.follower, err != nil
 }
 
 // Granted sends the payload of an offer that a peer has granted.

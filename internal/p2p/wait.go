@@ -1,12 +1,40 @@
 package p2p
 
-import "sync/atomic"
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+)
 
 // Waiters counts the goroutines that wait for an operation in the background. A nil Waiters belongs
 // to a call that blocks its goroutine.
 type Waiters struct {
 	n       atomic.Int32
 	watched atomic.Bool
+
+	// Of the messages that are followed: the ranks that they wait for. Set before the first goroutine enters.
+	messages *Messages
+	peers    []int
+}
+
+// follow adds ranks that the goroutines of w wait for.
+func (w *Waiters) follow(m *Messages, peers []int) {
+	if w.messages == nil {
+		w.messages, w.peers = m, peers
+		return
+	}
+	w.peers = append(slices.Clip(w.peers), peers...)
+}
+
+// Await blocks until ended is closed. Meanwhile it may poll the links of the messages that are followed.
+func (w *Waiters) Await(ended <-chan struct{}) {
+	w.Enter()
+	defer w.Leave()
+	if w.messages == nil {
+		<-ended
+		return
+	}
+	w.messages.cfg.Poller.Wait(context.Background(), ended, w.peers)
 }
 
 // Enter counts a goroutine in.
@@ -37,22 +65,6 @@ type Wait struct {
 	// Idle says that no goroutine waits for the operation. One may wait for the channel of
 	// [Waiters.Watch].
 	Idle bool
-}
-
-// InBackground says that the caller of [Send.Wait] is a goroutine in the background, on behalf of the
-// goroutines of w.
-func (s *Send) InBackground(w *Waiters) {
-	s.messages.mu.Lock()
-	defer s.messages.mu.Unlock()
-	s.waiters = w
-}
-
-// InBackground says that the caller of [Receive.Wait] is a goroutine in the background, on behalf of
-// the goroutines of w.
-func (r *Receive) InBackground(w *Waiters) {
-	r.messages.mu.Lock()
-	defer r.messages.mu.Unlock()
-	r.waiters = w
 }
 
 // Waits calls f for each Wait, in no particular order. It returns the number of calls that have

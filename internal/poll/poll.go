@@ -171,28 +171,40 @@ func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, pollings []lin
 	}
 }
 
-// sleep blocks until ended has a value or ctx ends. It reports whether ended had a value. Links to
-// peers that are still pending after a while get a connection: a peer may have nothing to send, and
-// only its link shows that it has gone or has closed the communicator.
+// sleep blocks until ended has a value or ctx ends. It reports whether ended had a value.
 func (p *Poller) sleep(ctx context.Context, ended <-chan struct{}, peers []int) bool {
 	start := time.Now()
 	defer func() { p.pace.learn(time.Since(start)) }()
-	p.wait(peers, 1)
-	defer p.wait(peers, -1)
-	if p.isPending(peers) {
-		after := needAfter
-		if len(peers) > linksMax {
-			after = needAllAfter
-		}
-		t := time.AfterFunc(after, func() { p.need(peers) })
-		defer t.Stop()
-	}
+	defer p.Release(peers, p.Hold(peers))
 	select {
 	case <-ended:
 		return true
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// Hold says that a call waits for peers until Release is called with the result. Meanwhile their links keep their connections. Links that are still
+// pending after a while get a connection: a peer may have nothing to send, and only its link shows that it has gone or has
+// closed the communicator.
+func (p *Poller) Hold(peers []int) (pending *time.Timer) {
+	p.wait(peers, 1)
+	if !p.isPending(peers) {
+		return nil
+	}
+	after := needAfter
+	if len(peers) > linksMax {
+		after = needAllAfter
+	}
+	return time.AfterFunc(after, func() { p.need(peers) })
+}
+
+// Release ends a Hold.
+func (p *Poller) Release(peers []int, pending *time.Timer) {
+	if pending != nil {
+		pending.Stop()
+	}
+	p.wait(peers, -1)
 }
 
 // wait counts this goroutine as one that waits for peers, so that their links keep their connections.
