@@ -24,9 +24,10 @@ const (
 	hopSoon     = 10 * time.Millisecond
 	// A hop is on trial for trialTime. If the rank had to wait for another program for a
 	// quarter of that time, it returns to its old processor, and stays there for
-	// returnPause, which doubles each time this happens, up to returnPauseMax.
+	// returnPause, which doubles each time this happens, up to returnPauseMax. The first pause is short: the other
+	// program may have been one that starts the ranks.
 	trialTime      = 20 * time.Millisecond
-	returnPause    = time.Second
+	returnPause    = 50 * time.Millisecond
 	returnPauseMax = time.Minute
 )
 
@@ -37,16 +38,17 @@ type Config struct {
 	// Show, if not nil, shows the processor of this rank to others; -1 if it sleeps.
 	Show func(cpu int)
 	// Others is the number of ranks that this rank avoids. Where sets the processor of each
-	// of them; -1 if it is unknown.
-	Others int
-	Where  func(on []int)
+	// of them; -1 if it is unknown. This rank moves only to make room for the first Before of them. So of two ranks
+	// that meet on a processor one moves: both would meet again on the next one.
+	Others, Before int
+	Where          func(on []int)
 	// Sightings is the number of checks in a row that must find the processor crowded before
 	// the rank moves; 0 counts as 1.
 	Sightings int
 }
 
-// A Place is the processor of a rank. A rank that finds too many others on its processor moves to
-// another one.
+// A Place is the processor of a rank. A rank that finds too many others before it on its processor moves
+// to another one.
 type Place struct {
 	cfg   Config
 	share int // ranks on a processor, if all processors have equally many
@@ -78,7 +80,7 @@ func New(cfg Config) *Place {
 	}
 }
 
-// Settle moves this rank if it shares its processor with more others than necessary.
+// Settle moves this rank if it shares its processor with more ranks before it than necessary.
 func (p *Place) Settle() {
 	if p == nil || !p.mu.TryLock() {
 		return
@@ -94,7 +96,7 @@ func (p *Place) check(cpu int) {
 	p.show(cpu)
 	p.cfg.Where(p.on)
 	here := 1
-	for _, other := range p.on {
+	for _, other := range p.on[:p.cfg.Before] {
 		if other == cpu {
 			here++
 		}

@@ -13,7 +13,7 @@ import (
 func newPlace(shown []*atomic.Uint32, rank, processors int) *Place {
 	others := slices.Delete(slices.Clone(shown), rank, rank+1)
 	return New(Config{
-		Ranks: len(shown), Processors: processors, Others: len(others),
+		Ranks: len(shown), Processors: processors, Others: len(others), Before: rank,
 		Show: func(cpu int) { shown[rank].Store(uint32(cpu + 1)) },
 		Where: func(on []int) {
 			for i, other := range others {
@@ -56,6 +56,42 @@ func TestPlaces(t *testing.T) {
 			if most := (test.ranks + test.processors - 1) / test.processors; n > most {
 				t.Errorf("%d ranks, %d processors: %d are on number %d, want %d at most", test.ranks, test.processors, n, cpu, most)
 			}
+		}
+	}
+}
+
+// TestPlacesAtOnce: ranks on one processor that all check it at the same time spread over all processors, and then stay.
+func TestPlacesAtOnce(t *testing.T) {
+	for _, test := range []struct{ ranks, processors, rounds int }{{2, 2, 1}, {3, 2, 2}, {4, 2, 2}, {5, 2, 3}, {8, 3, 4}, {4, 8, 3}} {
+		shown, next := make([]*atomic.Uint32, test.ranks), make([]uint32, test.ranks)
+		for i := range shown {
+			shown[i], next[i] = new(atomic.Uint32), 1
+		}
+		hops := 0
+		for round := range 2 * test.rounds {
+			for i, cpu := range next {
+				shown[i].Store(cpu)
+			}
+			for i := range shown {
+				p, cpu := newPlace(shown, i, test.processors), int(shown[i].Load())-1
+				p.cfg.Show = func(cpu int) { next[i] = uint32(cpu + 1) }
+				p.delays = func() (time.Duration, int) { return 0, 0 }
+				p.hop = func(others []int) (to int, hopped bool) {
+					hops++
+					if round >= test.rounds {
+						t.Errorf("%d ranks, %d processors: rank %d moves in round %d", test.ranks, test.processors, i, round)
+					}
+					return fewest(others, cpu, test.processors), true
+				}
+				p.check(cpu)
+			}
+		}
+		on := make([]int, test.processors)
+		for _, cpu := range next {
+			on[cpu-1]++
+		}
+		if most := (test.ranks + test.processors - 1) / test.processors; slices.Max(on) > most || hops == 0 {
+			t.Errorf("%d ranks, %d processors: %d on each after %d moves, want %d at most", test.ranks, test.processors, on, hops, most)
 		}
 	}
 }
@@ -162,8 +198,8 @@ func TestHopOnTrial(t *testing.T) {
 		p.move(0, now)
 		p.judge(now)
 	}
-	if backs < 4 || backs > 10 {
-		t.Errorf("hopped back %d times in 100 s, want half a dozen", backs)
+	if backs < 8 || backs > 14 {
+		t.Errorf("hopped back %d times in 100 s, want a dozen", backs)
 	}
 }
 
@@ -171,7 +207,7 @@ func TestHopOnTrial(t *testing.T) {
 // ranks before it.
 func TestSightings(t *testing.T) {
 	other, hops := 0, 0
-	p := New(Config{Ranks: 3, Processors: 3, Others: 1, Sightings: 3, Where: func(on []int) { on[0] = other }})
+	p := New(Config{Ranks: 3, Processors: 3, Others: 1, Before: 1, Sightings: 3, Where: func(on []int) { on[0] = other }})
 	p.hop = func([]int) (int, bool) { hops++; return 1, true }
 	p.delays = func() (time.Duration, int) { return 0, 0 }
 	for _, step := range []struct{ cpu, other, hops int }{

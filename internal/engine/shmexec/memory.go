@@ -244,7 +244,7 @@ const (
 func (m *Memory) newPlace() *affinity.Place {
 	own := m.runs[m.cfg.Rank]
 	return affinity.New(affinity.Config{
-		Ranks: m.n, Processors: m.cfg.Processors, Others: m.n - 1,
+		Ranks: m.n, Processors: m.cfg.Processors, Others: m.n - 1, Before: m.cfg.Rank,
 		Show: func(cpu int) {
 			if shown := uint32(cpu + 1); own.Load() != shown {
 				own.Store(shown)
