@@ -49,7 +49,7 @@ func (c *Comm) arriveLocked(f *exec.Frame, fx *effects) (exec.Receiver, *effects
 	rank, isMember := c.rankOf.Of(f.Link.Peer)
 	s := c.calls.get(f.Step.Call.Seq)
 	switch {
-	case c.err != nil:
+	case c.hasEndedLocked(), c.draining && f.Step.Call.Seq > c.seq:
 	case c.opened && !isMember:
 		fx = fx.orNew()
 		fx.breaksProtocol(f.Link, c.notMember())

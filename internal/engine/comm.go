@@ -36,12 +36,15 @@ type Comm struct {
 	drained    sync.Cond // an operation has ended, or effects were carried out
 	opened     bool      // this node has made it
 	loose      bool
-	err        error          // why no operation may begin
-	revocation *ending        // the one that has ended it
-	left       map[int]uint64 // by rank that has left: the last collective that it took part in
-	refuses    *PeerError     // why no collective may begin; see RefuseCollectives
-	endings    []ending       // reports of peers before this node has made it
-	seq        uint64         // of the last collective
+	err        error              // why no operation may begin
+	draining   bool               // err is set, and collectives that do not need a failed rank go on
+	failed     map[int]*PeerError // by rank that has failed
+	refused    bool               // refuseLocked has told the other ranks
+	revocation *ending            // the one that has ended it
+	left       map[int]uint64     // by rank that has left: the last collective that it took part in
+	refuses    *PeerError         // why no collective may begin; see RefuseCollectives
+	endings    []ending           // reports of peers before this node has made it
+	seq        uint64             // of the last collective
 	executors  []exec.Executor
 	calls      calls
 	free       [][]*Op                // by executor: operations for later calls
@@ -158,7 +161,7 @@ func (c *Comm) stop(sends bool) (after uint64, orderly bool) {
 		case c.revocation != nil:
 			fx.revoke, fx.text, fx.linked = c.revocation.revoke, c.revocation.text, true
 			c.revocation = nil
-		case c.err != nil:
+		case c.hasEndedLocked():
 		case c.calls.live == 0 && c.messages.CloseIdle(sends, &EndedError{ErrClosed}):
 			orderly = true
 			c.setErrLocked(fx, ErrClosed)
@@ -194,12 +197,16 @@ func (c *Comm) end(err error) {
 
 // failLocked ends the communicator on this rank.
 func (c *Comm) failLocked(fx *effects, err error) {
-	c.setErrLocked(fx, err)
+	c.reportLocked(fx, err)
+	if c.err == nil {
+		c.setErrLocked(fx, err)
+	}
 	c.failAllLocked(fx, err)
 }
 
 // failAllLocked fails all operations under way, and drops frames that no operation uses.
 func (c *Comm) failAllLocked(fx *effects, err error) {
+	c.draining = false
 	c.calls.each(func(op *Op) {
 		if op.failLocked(err) {
 			fx.spawn = append(fx.spawn, op.abandon)
@@ -218,14 +225,18 @@ func (c *Comm) awaitLocked(fx *effects) {
 	}
 }
 
+// reportLocked reports the end of the communicator, before any operation fails.
+func (c *Comm) reportLocked(fx *effects, err error) {
+	if f := c.onEnd; f != nil && !errors.Is(err, ErrClosed) {
+		last := c.tracesLocked()
+		fx.spawn = append(fx.spawn, func() { f(err, last) })
+	}
+}
+
 // setErrLocked sets the error of later operations. Watchers are notified by fx, which
 // Close waits for.
 func (c *Comm) setErrLocked(fx *effects, err error) {
 	c.awaitLocked(fx)
-	if f := c.onEnd; f != nil && !errors.Is(err, ErrClosed) {
-		last := c.tracesLocked() // before any operation fails
-		fx.spawn = append(fx.spawn, func() { f(err, last) })
-	}
 	c.err = err
 	for _, w := range c.watchers {
 		if w.Ended != nil {
@@ -285,7 +296,7 @@ func (c *Comm) peerChanged(p *PeerChange) {
 	c.update(func(fx *effects) {
 		rank, isMember := c.rankOf.Of(p.Peer)
 		switch {
-		case !isMember || c.err != nil:
+		case !isMember || c.hasEndedLocked():
 		case p.Err == nil:
 			c.peerLeftLocked(fx, rank, 0, true)
 		case p.Everywhere:
@@ -296,13 +307,16 @@ func (c *Comm) peerChanged(p *PeerChange) {
 			}
 			c.revokeLocked(fx, err, wire.Revoke{Cause: cause, Peer: uint32(rank)}, err.Error())
 		default:
+			cause := rank
 			var b Blamer
 			if errors.As(p.Err, &b) {
 				if blamed, ok := c.rankOf.Of(b.Blames()); ok {
-					rank = blamed
+					cause = blamed
 				}
 			}
-			c.failLocked(fx, &PeerError{Rank: rank, Err: p.Err})
+			l := c.linkTo[rank]
+			linkEnded := p.LinkEnded || l == nil || l.IsPending() || l.IsOver()
+			c.peerFailedLocked(fx, rank, &PeerError{Rank: cause, Err: p.Err}, linkEnded)
 		}
 	})
 }
@@ -313,11 +327,15 @@ func (c *Comm) peerChanged(p *PeerChange) {
 func (c *Comm) peerLeftLocked(fx *effects, rank int, after uint64, linkEnded bool) {
 	err := leftError(rank)
 	c.left[rank] = after
-	needed := false
-	c.calls.each(func(op *Op) { needed = needed || op.call.Seq > after && op.exec.NeedsLocked(rank) })
-	if needed {
+	switch needed := c.needsLocked(rank, after); {
+	case needed && c.draining: // It has left because of the failure.
+		c.revokeFailedLocked(fx, c.failureLocked())
+		return
+	case needed:
 		c.revokeLeftLocked(fx, err)
 		return
+	case c.draining:
+		return // Messages have ended.
 	}
 	c.messages.Leave(&fx.messages, rank, err, linkEnded)
 	for _, w := range c.watchers {

@@ -41,8 +41,10 @@ type Op struct {
 func (c *Comm) Start(w *exec.Work) (*Op, error) {
 	c.mu.Lock()
 	if c.err != nil {
-		defer c.mu.Unlock()
-		return nil, &EndedError{c.err}
+		fx, err := c.refuseLocked()
+		c.mu.Unlock()
+		c.carryOut(fx)
+		return nil, err
 	}
 	op, fx := c.startLocked(w)
 	c.mu.Unlock()
@@ -172,6 +174,7 @@ func (op *Op) endLocked() {
 	op.state = ended
 	c.engine.active.Add(-1)
 	if c.err != nil {
+		c.draining = c.draining && c.calls.live > 0
 		c.drained.Broadcast()
 	}
 }

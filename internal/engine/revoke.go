@@ -71,9 +71,11 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 		c.revokeLocked(fx, deadlockOf(h.text), wire.Revoke{Cause: wire.CauseDeadlock}, h.text)
 	case !isMember:
 		fx.breaksProtocol(h.link, c.notMember())
-	case c.err != nil:
+	case c.hasEndedLocked():
 	case r == nil:
 		c.peerLeftLocked(fx, rank, h.after, false)
+	case c.draining: // The failure that this rank knows is the cause.
+		c.drainedLocked(fx)
 	case c.loose && r.Cause == wire.CauseClosed && int(r.Rank) == rank:
 		c.peerLeftLocked(fx, rank, 0, true)
 	case max(r.Rank, r.Peer) >= uint32(len(c.linkTo)):
@@ -106,7 +108,7 @@ func (c *Comm) repeatLocked(fx *effects, h *ending) {
 // revokeLocked ends the communicator on all ranks, unless it has ended, because an operation on
 // this rank has failed with err.
 func (c *Comm) revokeLocked(fx *effects, err error, r wire.Revoke, text string) {
-	if c.err != nil {
+	if c.hasEndedLocked() {
 		return
 	}
 	r.Comm = c.id
@@ -187,7 +189,7 @@ func (c *Comm) Cancel(cause error) {
 // the communicator under the same lock.
 func (c *Comm) CancelIf(cancel func() bool, cause error) {
 	c.update(func(fx *effects) {
-		if c.err == nil && (cancel == nil || cancel()) {
+		if !c.hasEndedLocked() && (cancel == nil || cancel()) {
 			c.cancelLocked(fx, cause)
 		}
 	})

@@ -359,7 +359,7 @@ func (c *Conn) declareGone(got answer) {
 	if !c.sleep(10 * time.Millisecond) {
 		return
 	}
-	why := "its process has ended"
+	why := "its process ended without Close"
 	if got == answerUnknown {
 		why = "the process there does not know the connection"
 	}

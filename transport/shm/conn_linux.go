@@ -273,7 +273,8 @@ func (c *conn) readMessages(in *messageReader) {
 			c.protocolError(err)
 			return
 		case err != nil:
-			c.end(transport.ErrPeerGone)
+			c.drain()
+			c.end(fmt.Errorf("%w: its process ended without Close", transport.ErrPeerGone))
 			return
 		case string(m.text) == string(messageBye):
 			m.close()

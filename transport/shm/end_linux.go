@@ -38,6 +38,8 @@ type end struct {
 	// reclaim returns unused memory to the system, and reports whether a later call may return
 	// more. It is nil at the reading end.
 	reclaim func() bool
+	// unread reports whether the ring has unread bytes. It is nil at the writing end.
+	unread func() bool
 }
 
 // init initializes the end of a ring. The conn knows the end only after conn.add.

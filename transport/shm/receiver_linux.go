@@ -21,6 +21,7 @@ type receiver struct {
 func newReceiver(c *conn, memory []byte) *receiver {
 	r := &receiver{ring: ringReader{ring: newRing(memory)}}
 	r.init(c, &r.ring.ring, r.ring.readerAsleep, r.ring.writerAsleep)
+	r.unread = r.hasUnread
 	return r
 }
 
@@ -118,6 +119,11 @@ func (r *receiver) next(limit int, block bool) ([]byte, error) {
 // readable reports whether a read returns immediately. It may run concurrently with reads.
 func (r *receiver) readable() bool {
 	return r.ring.tail.Load() != r.ring.head.Load() || r.stopped.Load() != 0
+}
+
+// hasUnread may run concurrently with reads.
+func (r *receiver) hasUnread() bool {
+	return r.stopped.Load()&^deadlinePassed == 0 && r.ring.tail.Load()&^closed != r.ring.head.Load()
 }
 
 // WaitReadable implements transport.Poller.

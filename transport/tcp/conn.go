@@ -54,6 +54,7 @@ type conn struct {
 	peerReady chan struct{}  // closed when the peer can find the conn by its keys
 	queued    chan struct{}  // signals a change of queue
 	writeDone chan struct{}  // closed when no more messages will be written
+	drained   chan struct{}  // signals that the socket of a pipe of the peer has ended
 
 	mu           sync.Mutex
 	ended        bool
@@ -128,6 +129,7 @@ func (t *Transport) newConn(m *controlHandshake) *conn {
 		peerReady: make(chan struct{}),
 		queued:    make(chan struct{}, 1),
 		writeDone: make(chan struct{}),
+		drained:   make(chan struct{}, 1),
 		outgoing:  make(map[uint32]*sender),
 		incoming:  make(map[uint32]*receiver),
 		shared:    make(map[uint32]*sharedSocket),
@@ -394,7 +396,7 @@ func (c *conn) writeMessages() {
 			c.control.used.Store(true)
 			c.control.writing.Store(false)
 			if err != nil {
-				c.end(c.controlError(err))
+				c.endDrained(c.controlError(err))
 				return
 			}
 			continue
@@ -409,7 +411,7 @@ func (c *conn) writeMessages() {
 
 // readMessages reads the control socket until it ends, and then ends the conn.
 func (c *conn) readMessages() {
-	c.end(c.receive())
+	c.endDrained(c.receive())
 	<-c.writeDone
 	c.sock.Close()
 }

@@ -35,8 +35,8 @@ var (
 
 // gone returns an error that wraps [transport.ErrPeerGone] with the reason as text.
 func gone(why error) error {
-	if why == io.EOF || why == io.ErrUnexpectedEOF {
-		why = errors.New("its control socket ended without a close message")
+	if why == io.EOF || why == io.ErrUnexpectedEOF || errors.Is(why, syscall.ECONNRESET) {
+		why = errors.New("its process ended without Close: no close message on the control socket")
 	}
 	// why is not wrapped, as it may contain an error of a close on this side.
 	return fmt.Errorf("tcp: %w: %s", transport.ErrPeerGone, why)

@@ -30,6 +30,7 @@ type receiver struct {
 	size  uint64        // length of the pipe in bytes; set before ended is closed
 
 	stopped  atomic.Bool   // failure is set
+	drained  atomic.Bool   // the socket has ended, and all its bytes were read
 	newest   atomic.Uint64 // number of the newest subflow according to msgAnswer
 	deadline atomic.Int64  // Unix time in nanoseconds; 0 is none
 
@@ -309,5 +310,6 @@ func (r *receiver) cause(err error, ofSocket bool) error {
 		return r.err()
 	}
 	r.broken.begin(r.conn, r.id, r.flow.Load().serial)
+	r.noteDrained()
 	return nil
 }

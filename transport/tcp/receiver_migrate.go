@@ -114,6 +114,7 @@ func (r *receiver) nextFlow() (most int) {
 		old := r.flow.Load()
 		r.skip = r.offset - f.start
 		r.broken = breakage{}
+		r.drained.Store(false)
 		r.poll.setFlow(f)
 		old.endRead()
 		_, _ = f.sock.Write([]byte{yes})

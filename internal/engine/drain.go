@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+)
+
+// drainMax bounds how long collectives go on after the failure of a rank that they do not need. They may wait for
+// a living rank that has learned of the failure and begins no collective any more.
+const drainMax = time.Second
+
+// peerFailedLocked handles the failure of a rank with err, which may name another rank as the cause. No call may
+// begin, and messages end. A collective goes on until it needs the rank: a process may end as soon as
+// its own part is done, and the rest may have arrived, or may come from other ranks. If the link still works, more of the rank
+// may arrive.
+func (c *Comm) peerFailedLocked(fx *effects, rank int, err *PeerError, linkEnded bool) {
+	if c.failed == nil {
+		c.failed = make(map[int]*PeerError)
+	}
+	if c.failed[rank] == nil {
+		c.failed[rank] = err
+	}
+	switch {
+	case c.calls.live == 0:
+		if c.err == nil {
+			c.failLocked(fx, err)
+		}
+		return
+	case c.err == nil:
+		c.draining = true
+		c.setErrLocked(fx, err)
+		c.messages.Fail(&fx.messages, err, &EndedError{err})
+		c.discardEarlyLocked(nil, fx)
+		time.AfterFunc(drainMax, func() { c.update(c.drainedLocked) })
+	}
+	if linkEnded && c.needsLocked(rank, 0) {
+		c.revokeFailedLocked(fx, c.failed[rank])
+	}
+}
+
+// drainedLocked ends the collectives that still run drainMax after the failure of a rank.
+func (c *Comm) drainedLocked(fx *effects) {
+	if c.draining {
+		c.failLocked(fx, c.failureLocked())
+	}
+}
+
+// failureLocked returns the failure of a rank that a collective under way needs, or the first failure.
+func (c *Comm) failureLocked() *PeerError {
+	err, _ := errors.AsType[*PeerError](c.err)
+	for rank, failed := range c.failed {
+		if c.needsLocked(rank, 0) {
+			err = failed
+		}
+	}
+	return err
+}
+
+// revokeFailedLocked ends the collectives under way on this rank, one of which needs a failed rank, and on all others.
+func (c *Comm) revokeFailedLocked(fx *effects, err *PeerError) {
+	c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(err.Rank)}, err.Error())
+	fx.linked = true // The others learn of the failure without this node, too.
+}
+
+// refuseLocked returns the error of a collective that cannot begin. Other ranks may wait for it in collectives that go on after a failure,
+// and are told once.
+func (c *Comm) refuseLocked() (fx *effects, err error) {
+
+	if p, ok := errors.AsType[*PeerError](c.err); ok && c.failed != nil && !c.refused {
+		c.refused, fx = true, &effects{linked: true, text: p.Error()}
+		fx.revoke = &wire.Revoke{Comm: c.id, Cause: wire.CauseFailed, Rank: uint32(c.rank), Peer: uint32(p.Rank)}
+	}
+	return fx, &EndedError{c.err}
+}
+
+// needsLocked reports whether a collective under way, later than after, cannot end without more from a rank.
+func (c *Comm) needsLocked(rank int, after uint64) (needed bool) {
+	c.calls.each(func(op *Op) { needed = needed || op.call.Seq > after && op.exec.NeedsLocked(rank) })
+	return needed
+}
+
+// hasEndedLocked reports whether the communicator has ended, and no collective goes on.
+func (c *Comm) hasEndedLocked() bool { return c.err != nil && !c.draining }

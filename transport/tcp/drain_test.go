@@ -1,0 +1,43 @@
+package tcp
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/transport"
+)
+
+// TestReadAfterTheEndOfThePeer: a process writes and ends at once. What has arrived from it is read before the conn ends,
+// however slow the reader is.
+func TestReadAfterTheEndOfThePeer(t *testing.T) {
+	for name, plain := range map[string]bool{"tls": false, "plain": true} {
+		t.Run(name, func(t *testing.T) {
+			nodes := newTestNodes(t, 2, Config{Plain: plain})
+			a, b := connect(t, nodes[0], nodes[1])
+			s, r := pipeBetween(t, b, a)
+			want := bytes.Repeat([]byte("0123456789abcdef"), 1<<10)
+			if _, err := s.Write(want); err != nil {
+				t.Fatal(err)
+			}
+			nodes[1].kill()
+			var got []byte
+			var err error
+			for err == nil {
+				_, err = r.ReadFunc(16, func(p []byte) { got = append(got, p...) })
+				if len(got) < 320 {
+					time.Sleep(time.Millisecond) // The end of the peer is noticed meanwhile.
+				}
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("read %d bytes of %d before %v", len(got), len(want), err)
+			}
+			if !errors.Is(err, transport.ErrPeerGone) || errors.Is(err, io.EOF) {
+				t.Errorf("got error %v, want %v", err, transport.ErrPeerGone)
+			}
+			<-a.Done()
+		})
+	}
+}
