@@ -34,14 +34,20 @@ type Config struct {
 	Seeds []string `env:"NEXAR_SEEDS"`
 
 	// Token is the secret that admits nodes, the same for the whole cluster. It is never sent over
-	// the network. NEXAR_CLUSTER_TOKEN.
+	// the network. Make one with "nexar token" or NewToken. NEXAR_CLUSTER_TOKEN.
 	Token string `env:"NEXAR_CLUSTER_TOKEN"`
 
-	// TokenFile is the path of a file with the token, in place of Token. Only the owner of the
-	// file may have access to it (mode 0600). NEXAR_CLUSTER_TOKEN_FILE.
+	// TokenFile is the path of a file with the token, in place of Token. Its owner is this user or
+	// root, and no other user may have access to it (mode 0600). If root owns it, a group of this
+	// process may read it (mode 0440 or 0640). NEXAR_CLUSTER_TOKEN_FILE.
 	TokenFile string `env:"NEXAR_CLUSTER_TOKEN_FILE"`
 
-	// CAFile is the path of a PEM file with the certificates of one or more CAs. The node accepts a
+	// AllowWeakToken accepts a token that "nexar token" and NewToken did not make. Others may guess
+	// it: an attacker that poses as a seed can test millions of guesses a second. The default is
+	// off. NEXAR_ALLOW_WEAK_TOKEN=1.
+	AllowWeakToken bool `env:"NEXAR_ALLOW_WEAK_TOKEN"`
+
+	// CAFile is the path of a PEM file of this user or root with the certificates of one or more CAs. The node accepts a
 	// seed only if one of these CAs has signed the CA of its cluster (SeedConfig.CACertFile).
 	// Otherwise joining fails with an error that names both CAs, before the node has proved the
 	// token. The token is still required. By default the node accepts any seed that proves the
@@ -405,23 +411,25 @@ func (cfg *Config) roots() (*pki.Roots, error) {
 	return roots, nil
 }
 
-// token returns the token of Token or TokenFile. No error contains the token.
-func (cfg *Config) token() (pki.Token, error) {
+// token returns the token of Token or TokenFile, zero if there is none. No error contains the token.
+func (cfg *Config) token() (t pki.Token, err error) {
+	name := "Token"
 	switch {
 	case cfg.Token != "" && cfg.TokenFile != "":
-		return pki.Token{}, fmt.Errorf("%w: both %s and %s=%q are set: unset one of them", ErrConfig, variable("Token"), variable("TokenFile"), cfg.TokenFile)
+		return t, fmt.Errorf("%w: both %s and %s=%q are set: unset one of them", ErrConfig, variable("Token"), variable("TokenFile"), cfg.TokenFile)
 	case cfg.TokenFile != "":
-		t, err := pki.ReadTokenFile(cfg.TokenFile)
-		if err != nil {
-			err = fmt.Errorf("%w: %s: %w", ErrConfig, variable("TokenFile"), err)
-		}
-		return t, err
-	case cfg.Token == "":
-		return pki.Token{}, nil
+		name = "TokenFile"
+		t, err = pki.ReadTokenFile(cfg.TokenFile)
+	case cfg.Token != "":
+		t, err = pki.ParseToken(cfg.Token)
+	default:
+		return t, nil
 	}
-	t, err := pki.ParseToken(cfg.Token)
+	if err == nil && !cfg.AllowWeakToken {
+		err = t.CheckStrength()
+	}
 	if err != nil {
-		return t, fmt.Errorf("%w: %s: %w", ErrConfig, variable("Token"), err)
+		return t, fmt.Errorf("%w: %s: %w", ErrConfig, variable(name), err)
 	}
 	return t, nil
 }

@@ -46,10 +46,11 @@ func samples() map[string]setting {
 			malformed: []string{"localhost:", "10.0.0.1:", "10.0.0.1:0", ":7946", "10.0.0.1:99999", "10.0.0.1:x", "fd00::1:7946", "http://a.example:7946", "one two:7946"},
 		},
 		"NEXAR_CLUSTER_TOKEN": {
-			good: "abcd-efgh", want: "abcd-efgh", secret: true,
+			good: sampleToken, want: sampleToken, secret: true,
 			malformed: []string{"two words", "a\nline", "bell\a", strings.Repeat("x", 2000), "\xff\xfe"},
 		},
 		"NEXAR_CLUSTER_TOKEN_FILE": {malformed: []string{"/no/such/directory/token", "."}},
+		"NEXAR_ALLOW_WEAK_TOKEN":   {good: "1", want: true, malformed: []string{"no", "2"}},
 		"NEXAR_CA_FILE":            {malformed: []string{"/no/such/directory/ca.pem", ".", "config_test.go"}},
 
 		"NEXAR_LISTEN":              {good: "10.0.0.1:7946", want: "10.0.0.1:7946", malformed: []string{"7946", "10.0.0.1", ":99999", ":x", "a:b:1", "one two:1"}},
@@ -224,11 +225,11 @@ func refuses(t *testing.T, name, value string, secret bool) {
 	for _, c := range comms {
 		c.Close()
 	}
-	seed, fromSeed := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 1})
+	seed, fromSeed := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 1, AllowWeakToken: true})
 	if fromSeed == nil {
 		seed.Close()
 	}
-	seedReads := []string{"NEXAR_TRANSPORTS", "NEXAR_ENABLE_TCP_BULK_SIDECAR", "NEXAR_CLUSTER_TOKEN", "NEXAR_CLUSTER_TOKEN_FILE", "NEXAR_LOG",
+	seedReads := []string{"NEXAR_TRANSPORTS", "NEXAR_ENABLE_TCP_BULK_SIDECAR", "NEXAR_CLUSTER_TOKEN", "NEXAR_CLUSTER_TOKEN_FILE", "NEXAR_ALLOW_WEAK_TOKEN", "NEXAR_LOG",
 		"NEXAR_HEARTBEAT_INTERVAL_SECS", "NEXAR_HEARTBEAT_TIMEOUT_SECS"}
 	reads := map[string]bool{
 		"ConfigFromEnv": true, "Join": true, "Local": slices.Contains(localReads, name), "StartSeed": slices.Contains(seedReads, name),
@@ -394,6 +395,9 @@ func TestConfigDefaults(t *testing.T) {
 	}
 }
 
+// sampleToken is a token of NewToken.
+const sampleToken = "hzl2-2hyn-oph4-hers-r7qt-szch-goto-bef7-fal7-bhc6-q2dj-5lq2-67na"
+
 // TestConfigPrecedence: for each field, the value of the program takes precedence over the
 // environment, and the environment over the default.
 func TestConfigPrecedence(t *testing.T) {
@@ -424,7 +428,7 @@ func TestConfigPrecedence(t *testing.T) {
 func settle(cfg *Config, field string) bool {
 	seven := 7
 	values := map[string]any{
-		"Seeds": []string{"own.example:1"}, "Token": "own-token", "Listen": "10.0.0.7:7", "Advertise": "own.example", "Rank": &seven,
+		"Seeds": []string{"own.example:1"}, "Token": NewToken(), "Listen": "10.0.0.7:7", "Advertise": "own.example", "Rank": &seven,
 		"Transports": []string{"quic"}, "Algorithms": []string{"all_reduce=ring"}, "Memory": "training", "Recovery": Abort,
 	}
 	v := reflect.ValueOf(cfg).Elem().FieldByName(field)
@@ -490,6 +494,57 @@ func TestJoinNeeds(t *testing.T) {
 		_, err := Join(context.Background(), test.cfg)
 		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error %v, want one that names %s", name, err, test.want)
+		}
+	}
+}
+
+// Only a token of NewToken is accepted, and a seed without one only if the program says so.
+func TestWeakTokens(t *testing.T) {
+	seed := func(cfg SeedConfig) error {
+		cfg.Listen, cfg.World = "127.0.0.1:0", 1
+		s, err := StartSeed(t.Context(), cfg)
+		if err == nil {
+			err = s.Close()
+		}
+		return err
+	}
+	join := func(cfg Config) error {
+		cfg.Seeds, cfg.FormTimeout = []string{"127.0.0.1:1"}, time.Millisecond
+		_, err := Join(t.Context(), cfg)
+		return err
+	}
+	const weak = "changemechangemechangeme123"
+	peers := []string{"127.0.0.1:7001", "127.0.0.1:7002", "127.0.0.1:7003"}
+	refused := map[string]func() error{
+		"a seed without a token":        func() error { return seed(SeedConfig{}) },
+		"a seed with a weak token":      func() error { return seed(SeedConfig{Token: weak}) },
+		"a seed with a weak peer token": func() error { return seed(SeedConfig{Token: sampleToken, PeerToken: weak}) },
+		"a node with a weak token":      func() error { return join(Config{Token: weak}) },
+		"a query with a weak token": func() error {
+			_, err := QueryCluster(t.Context(), Config{Seeds: peers, Token: weak})
+			return err
+		},
+	}
+	allowed := map[string]func() error{
+		"a seed without a token":   func() error { return seed(SeedConfig{AllowWeakToken: true}) },
+		"a seed with a weak token": func() error { return seed(SeedConfig{Token: weak, AllowWeakToken: true}) },
+		"a node with a weak token": func() error { return join(Config{Token: weak, AllowWeakToken: true}) },
+	}
+	noEnv(t)
+	for name, f := range refused {
+		if err := f(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "nexar token") || strings.Contains(err.Error(), weak) {
+			t.Errorf("%s: error %v, want ErrConfig with the remedy and without the token", name, err)
+		}
+	}
+	for name, f := range allowed {
+		if err := f(); errors.Is(err, ErrConfig) {
+			t.Errorf("%s: error %v with AllowWeakToken", name, err)
+		}
+	}
+	t.Setenv("NEXAR_ALLOW_WEAK_TOKEN", "1")
+	for name, f := range refused {
+		if err := f(); errors.Is(err, ErrConfig) {
+			t.Errorf("%s: error %v with NEXAR_ALLOW_WEAK_TOKEN=1", name, err)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func TestSettingsOfCommunicators(t *testing.T) {
 	}
 	t.Setenv("NEXAR_DETERMINISTIC", "1")
 	onAll(t, localCluster(t, 2, Config{}), func(_ int, c *Comm) error { return check(c, true, 0) })
-	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 1})
+	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 1, AllowWeakToken: true})
 	if err != nil {
 		t.Fatal(err)
 	}

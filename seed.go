@@ -38,10 +38,14 @@ type SeedConfig struct {
 	// NEXAR_ELASTIC_MAX_WORLD_SIZE and NEXAR_ELASTIC_MIN_WORLD_SIZE, or else off, 0 and 1.
 	Elastic                bool
 	ElasticMin, ElasticMax int
-	// Token is the secret that admits nodes. It needs at least 128 bits, unless Listen is a loopback
-	// address; NewToken makes one. TokenFile is the path of a file with the token, in place of Token, as
-	// in Config. The defaults are NEXAR_CLUSTER_TOKEN and NEXAR_CLUSTER_TOKEN_FILE.
+	// Token is the secret that admits nodes; NewToken makes one. TokenFile is the path of a file with the
+	// token, in place of Token, as in Config. The defaults are NEXAR_CLUSTER_TOKEN and
+	// NEXAR_CLUSTER_TOKEN_FILE.
 	Token, TokenFile string
+	// AllowWeakToken accepts a token that NewToken did not make, as in Config, also as PeerToken. If Listen
+	// is a loopback address it also accepts that there is none. Then every user of this host can join. The default
+	// is NEXAR_ALLOW_WEAK_TOKEN, or else off.
+	AllowWeakToken bool
 	// CACertFile and CAKeyFile are the paths of files with the certificate and the private key of a CA
 	// (PEM, in one file or two). That CA signs the CA of the cluster, so its path length must be at
 	// least 1. Nodes with the certificate in Config.CAFile accept no other seeds. The seed reads the key
@@ -114,7 +118,7 @@ type Seed struct{ seed *node.Seed }
 func NewToken() string { return pki.NewToken().Reveal() }
 
 // ReadTokenFile returns the token in a file, as [Config].TokenFile and [SeedConfig].TokenFile do. It
-// refuses a file that other users of the host can access; errors contain the path but not the
+// refuses a file that other users of the host own or can access, and accepts any token; errors contain the path but not the
 // token.
 func ReadTokenFile(path string) (string, error) {
 	t, err := pki.ReadTokenFile(path)
@@ -132,7 +136,7 @@ func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 }
 
 func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
-	env, err := parseEnv("Transports", "Token", "TokenFile", "Log", "HeartbeatInterval", "HeartbeatTimeout")
+	env, err := parseEnv("Transports", "Token", "TokenFile", "AllowWeakToken", "Log", "HeartbeatInterval", "HeartbeatTimeout")
 	if err != nil {
 		return nil, err
 	}
@@ -156,9 +160,13 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if cfg.Token == "" && cfg.TokenFile == "" {
 		secret = &env
 	}
+	secret.AllowWeakToken = cfg.AllowWeakToken || env.AllowWeakToken
 	token, err := secret.token()
 	if err != nil {
 		return nil, err
+	}
+	if token.IsZero() && !secret.AllowWeakToken {
+		return nil, fmt.Errorf("%w: %s is not set: a seed needs a token, \"nexar token\" or NewToken makes one; on loopback, AllowWeakToken or NEXAR_ALLOW_WEAK_TOKEN=1 lets every user of this host join without one", ErrConfig, variable("Token"))
 	}
 	names := cfg.Transports
 	if len(names) == 0 {
@@ -169,6 +177,9 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		return nil, err
 	}
 	peerToken, err := pki.ParsePeerToken(cfg.PeerToken, token)
+	if err == nil && !peerToken.IsZero() && !secret.AllowWeakToken {
+		err = peerToken.CheckStrength()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}

@@ -33,7 +33,7 @@ func TestSeedEnvironment(t *testing.T) {
 			for variable, value := range test.env {
 				t.Setenv(variable, value)
 			}
-			test.cfg.Listen, test.cfg.World = "127.0.0.1:0", 1
+			test.cfg.Listen, test.cfg.World, test.cfg.AllowWeakToken = "127.0.0.1:0", 1, true
 			seed, err := StartSeed(t.Context(), test.cfg)
 			if err == nil {
 				defer seed.Close()
@@ -117,7 +117,7 @@ func TestSeedHeartbeatTimeout(t *testing.T) {
 		return silent{release: release}, nil
 	}}
 	seed, err := StartSeed(t.Context(), SeedConfig{
-		Listen: "127.0.0.1:0", World: 1, Factories: []transport.Factory{factory}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Listen: "127.0.0.1:0", World: 1, AllowWeakToken: true, Factories: []transport.Factory{factory}, Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	text := ""
 	if err == nil {

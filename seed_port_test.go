@@ -13,7 +13,7 @@ func TestDefaultSeedPort(t *testing.T) {
 	for _, network := range []string{"udp", "tcp"} {
 		require.Have(t, "port7946", free(network, "127.0.0.1:"+SeedPort), "another process uses the port "+SeedPort)
 	}
-	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1", World: 1, Health: "127.0.0.1:0"})
+	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1", World: 1, AllowWeakToken: true, Health: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 func TestSeedProgress(t *testing.T) {
 	noEnv(t)
 	events := make(chan SeedEvent, 10)
-	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 2, Progress: func(e SeedEvent) { events <- e }})
+	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 2, AllowWeakToken: true, Progress: func(e SeedEvent) { events <- e }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func joinBoth(t *testing.T, seed *Seed, nodes []*Node, change func(i int, cfg *C
 func TestPeerClosesAtOnce(t *testing.T) {
 	noEnv(t)
 	for range 10 {
-		seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 2})
+		seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 2, AllowWeakToken: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestPeerClosesAtOnce(t *testing.T) {
 // TestFormForEver: with a negative FormTimeout of a node or a seed, only the context ends Join.
 func TestFormForEver(t *testing.T) {
 	noEnv(t)
-	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 2, FormTimeout: -1})
+	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 2, AllowWeakToken: true, FormTimeout: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

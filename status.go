@@ -14,7 +14,7 @@ import (
 
 // QueryCluster asks a seed of cfg for the state of all nodes of its cluster, with a
 // snapshot of the recent operations of each. This process needs the token of the cluster
-// but does not join. QueryCluster uses Seeds, Token, TokenFile, CAFile, Transports, Factories and
+// but does not join. QueryCluster uses Seeds, Token, TokenFile, AllowWeakToken, CAFile, Transports, Factories and
 // Log of cfg; all but Factories default to the environment.
 //
 // A node that does not answer the seed within 2 seconds has no snapshot. QueryCluster
@@ -26,8 +26,8 @@ func QueryCluster(ctx context.Context, cfg Config) (trace.Cluster, error) {
 
 func queryCluster(ctx context.Context, cfg Config) (s trace.Cluster, err error) {
 	cfg, err = Config{
-		Seeds: cfg.Seeds, Token: cfg.Token, TokenFile: cfg.TokenFile, CAFile: cfg.CAFile, Log: cfg.Log, Transports: cfg.Transports, Factories: cfg.Factories,
-	}.fill("Seeds", "Token", "TokenFile", "CAFile", "Transports", "Log")
+		Seeds: cfg.Seeds, Token: cfg.Token, TokenFile: cfg.TokenFile, AllowWeakToken: cfg.AllowWeakToken, CAFile: cfg.CAFile, Log: cfg.Log, Transports: cfg.Transports, Factories: cfg.Factories,
+	}.fill("Seeds", "Token", "TokenFile", "AllowWeakToken", "CAFile", "Transports", "Log")
 	if err != nil {
 		return s, err
 	}

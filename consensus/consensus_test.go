@@ -39,7 +39,7 @@ func TestOwnLog(t *testing.T) {
 		}()
 		return l, nil
 	}
-	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, StateDir: t.TempDir(), Consensus: open})
+	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, AllowWeakToken: true, StateDir: t.TempDir(), Consensus: open})
 	if err != nil {
 		t.Fatal(err)
 	}

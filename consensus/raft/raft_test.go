@@ -12,7 +12,7 @@ import (
 
 // A seed can be restarted, and stores its state in StateDir.
 func TestOpen(t *testing.T) {
-	cfg := nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, StateDir: t.TempDir(), Consensus: raft.Open}
+	cfg := nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, AllowWeakToken: true, StateDir: t.TempDir(), Consensus: raft.Open}
 	for range 2 {
 		seed, err := nexar.StartSeed(t.Context(), cfg)
 		if err != nil {

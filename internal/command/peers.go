@@ -106,10 +106,9 @@ func withSeedPort(addr string) string {
 }
 
 // checkToken requires a token that the other seeds can have as well.
-func checkToken() error {
-	token, err := clusterToken()
-	if err == nil && token == "" {
-		err = usagef("NEXAR_CLUSTER_TOKEN is not set: several seeds need the same token; 'nexar token' makes one")
+func checkToken(token string) error {
+	if token == "" {
+		return usagef("NEXAR_CLUSTER_TOKEN is not set: several seeds need the same token; 'nexar token' makes one")
 	}
-	return err
+	return nil
 }

@@ -118,6 +118,9 @@ func (f *runFlags) config(given func(string) bool, program []string) (cfg ranks.
 		return cfg, err
 	}
 	cfg.Seeds = f.seed
+	if cfg.Token, err = clusterToken(); err != nil {
+		return cfg, err
+	}
 	if len(f.peers) > 0 {
 		return f.among(cfg, given)
 	}
@@ -128,15 +131,12 @@ func (f *runFlags) config(given func(string) bool, program []string) (cfg ranks.
 		return cfg, err
 	}
 	if f.seed == "" {
-		if cfg.Token, err = clusterToken(); err != nil {
-			return cfg, err
-		}
 		return cfg, f.checkWhole(given)
 	}
 	if given("first-rank") {
 		cfg.First = &f.first
 	}
-	return cfg, f.checkPart(given)
+	return cfg, f.checkPart(cfg.Token, given)
 }
 
 // checkEnv reports malformed variables that nexar run sets for the ranks, which do not see them. All
@@ -238,7 +238,7 @@ func (f *runFlags) among(cfg ranks.Config, given func(string) bool) (ranks.Confi
 	if err := f.checkPeers(); err != nil {
 		return cfg, err
 	}
-	if err := checkToken(); err != nil {
+	if err := checkToken(cfg.Token); err != nil {
 		return cfg, err
 	}
 	if err := checkElastic(f.elastic, true, f.min, f.max, f.world); err != nil {
@@ -248,16 +248,13 @@ func (f *runFlags) among(cfg ranks.Config, given func(string) bool) (ranks.Confi
 	if err != nil {
 		return cfg, err
 	}
-	if cfg.Token, err = clusterToken(); err != nil {
-		return cfg, err
-	}
 	f.seed = strings.Join(f.peers, ",")
 	cfg.Seeds = f.seed
 	cfg.Own = &ranks.Seed{Listen: f.listen, Peers: f.peers, Advertise: f.advertise, StateDir: f.stateDir, Forget: f.forget, Token: peerToken, CACert: f.caCert, CAKey: f.caKey}
 	if given("first-rank") {
 		cfg.First = &f.first
 	}
-	return cfg, f.checkPart(given)
+	return cfg, f.checkPart(cfg.Token, given)
 }
 
 // checkElastic checks the flags of an elastic world that forms with size nodes. ownSeed says that
@@ -291,14 +288,11 @@ func (f *runFlags) checkWhole(given func(string) bool) error {
 }
 
 // checkPart checks the flags of a part of a larger cluster.
-func (f *runFlags) checkPart(given func(string) bool) error {
+func (f *runFlags) checkPart(token string, given func(string) bool) error {
 	if err := checkAddrs(f.seed); err != nil {
 		return err
 	}
-	token, err := clusterToken()
 	switch {
-	case err != nil:
-		return err
 	case token == "":
 		return usagef("NEXAR_CLUSTER_TOKEN and NEXAR_CLUSTER_TOKEN_FILE are not set: the seed (--seed, NEXAR_SEEDS) needs the token that 'nexar seed' was started with or printed")
 	case f.first < 0:

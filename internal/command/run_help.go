@@ -11,8 +11,10 @@ PROGRAM calls nexar.Join with an empty Config. Its settings are in its
 environment:
 
   NEXAR_SEEDS          address of the seed
-  NEXAR_CLUSTER_TOKEN  token of the cluster; a new one if neither it nor
-                       NEXAR_CLUSTER_TOKEN_FILE is set
+  NEXAR_CLUSTER_TOKEN_FILE
+                       file with the token of the cluster, which only this user
+                       may read: the token of NEXAR_CLUSTER_TOKEN or of this
+                       variable, or else a new one
   NEXAR_RANK           rank (with --seed only if --first-rank is given)
   NEXAR_WORLD          number of ranks (with --seed only if --world is given)
   NEXAR_LOCAL_RANK     number among the processes of this host, from 0

@@ -74,18 +74,13 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 	if err != nil {
 		return err
 	}
-	token, made, err := f.token()
+	token, printed, err := f.token()
 	if err != nil {
 		return err
 	}
 	peerToken, err := f.peerToken()
 	if err != nil {
 		return err
-	}
-	if len(f.peers) > 0 {
-		if err := checkToken(); err != nil {
-			return err
-		}
 	}
 	warnOfEnv(s.err, "nexar seed")
 	// Only this goroutine writes lines, so that they stay in order.
@@ -113,7 +108,7 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 	if len(f.peers) > 0 {
 		addrs = strings.Join(f.peers, ",")
 	}
-	printInstructions(s, seed.Addr(), addrs, f.world, token, made)
+	printInstructions(s, seed.Addr(), addrs, f.world, printed)
 	return follow(ctx, s.out, seed, f, events, signals)
 }
 
@@ -163,24 +158,26 @@ func explainListen(err error) error {
 	return err
 }
 
-// token returns the token of the cluster, and whether this command made it, now or before a restart:
-// it keeps a token that it made in --state-dir.
-func (f *seedFlags) token() (token string, made bool, err error) {
+// token returns the token of the cluster, and the value of NEXAR_CLUSTER_TOKEN to print for the other hosts.
+// That is the token only if this call has made it. A token that it makes is kept in --state-dir.
+func (f *seedFlags) token() (token, printed string, err error) {
 	token, err = clusterToken()
 	switch {
 	case err != nil || token != "":
-		return token, false, err
+		return token, "...   (the same as here)", err
+	case len(f.peers) > 0:
+		return "", "", checkToken(token)
 	case f.stateDir == "":
-		return nexar.NewToken(), true, nil
+		token = nexar.NewToken()
+		return token, token, nil
 	}
 	path := filepath.Join(f.stateDir, "token")
-	if b, err := os.ReadFile(path); err == nil {
-		if token = strings.TrimSpace(string(b)); token == "" {
-			return "", false, fmt.Errorf("%s is empty: write the token of the cluster to it, or remove it to get a new token", path)
-		}
-		return token, true, nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return "", false, err
+	token, err = nexar.ReadTokenFile(path)
+	if err == nil {
+		return token, fmt.Sprintf("...   (the token in %s)", path), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", "", fmt.Errorf("token of the cluster: %w", err)
 	}
 	token = nexar.NewToken()
 	err = os.MkdirAll(f.stateDir, 0o700)
@@ -190,17 +187,13 @@ func (f *seedFlags) token() (token string, made bool, err error) {
 	if err == nil {
 		err = os.Rename(path+".new", path) // atomic
 	}
-	return token, true, err
+	return token, token, err
 }
 
 // printInstructions prints the variables and the command for the other hosts.
-func printInstructions(s streams, addr, addrs string, world int, token string, made bool) {
+func printInstructions(s streams, addr, addrs string, world int, token string) {
 	fmt.Fprintf(s.out, "seed for %s at %s\n\nOn the other hosts, set:\n\n  export NEXAR_SEEDS=%s\n", nodes(world), addr, addrs)
-	if made {
-		fmt.Fprintf(s.out, "  export NEXAR_CLUSTER_TOKEN=%s\n", token)
-	} else {
-		fmt.Fprintln(s.out, "  export NEXAR_CLUSTER_TOKEN=...   (the same as here)")
-	}
+	fmt.Fprintf(s.out, "  export NEXAR_CLUSTER_TOKEN=%s\n", token)
 	fmt.Fprintf(s.out, "\nand start the program, or several ranks of it:\n\n  nexar run -n 2 --seed %s -- PROGRAM\n\n", addrs)
 }
 

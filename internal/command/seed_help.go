@@ -6,8 +6,8 @@ then a line for each node that joins or leaves, and ends when all nodes have gon
 
 The token is in NEXAR_CLUSTER_TOKEN, or in the file of mode 0600 that
 NEXAR_CLUSTER_TOKEN_FILE names. If neither is set, nexar seed makes a token and
-prints it. Tokens need at least 128 bits, except on a loopback address; "nexar
-token" makes one.
+prints it; with --state-dir, only at the first start. A token that "nexar token"
+did not make is refused without NEXAR_ALLOW_WEAK_TOKEN=1.
 
 Nodes use the UDP and the TCP port of --listen: open both in your firewall.
 

@@ -66,6 +66,11 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	if len(cfg.Peers) > 0 {
 		dir = "" // The log contains the authority.
 	}
+	if cfg.StateDir != "" {
+		if err := pki.CheckState(cfg.StateDir); err != nil {
+			return nil, err
+		}
+	}
 	authority, err := cfg.Issuer.Authority(dir)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/x509"
@@ -12,7 +13,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 )
 
@@ -69,21 +69,18 @@ func loadAuthority(path string) (*Authority, error) {
 
 // readPrivate reads a file with a private key, which other users must not be able to read or change.
 func readPrivate(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	return readChecked(path, true)
+}
+
+// readChecked reads a file with a key or certificates after [access.check].
+func readChecked(path string, secret bool) ([]byte, error) {
+	f, err := openChecked(path, secret)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("not a file")
-	}
-	// On Windows the mode does not show the permissions.
-	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o027 != 0 {
-		return nil, fmt.Errorf("other users can read or change it (mode %04o): chmod 600 makes it safe", mode)
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, cmp.Or(err, errors.New("not a file"))
 	}
 	text, err := io.ReadAll(io.LimitReader(f, authorityBytesMax+1))
 	if err != nil {

@@ -20,10 +20,10 @@ type Issuer struct {
 }
 
 // ReadIssuer reads the certificate of a CA and its private key (PEM), which may be in the same
-// file. Other users must have no access to the file of the key, except that its group may
-// read it. An error says why the CA cannot sign the certificate of a cluster CA.
+// file. Other users must have no access to the file of the key, as to that of a token,
+// and must not be able to change that of the certificate. An error says why the CA cannot sign the certificate of a cluster CA.
 func ReadIssuer(certFile, keyFile string) (*Issuer, error) {
-	certs, err := os.ReadFile(certFile)
+	certs, err := readChecked(certFile, false)
 	if err != nil {
 		return nil, fmt.Errorf("certificate of the CA %q: %w", certFile, withoutPath(err))
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -31,11 +30,12 @@ func newRoots(certs ...*x509.Certificate) *Roots {
 	return r
 }
 
-// ReadRoots reads certificates of CAs from a PEM file, which may contain other blocks.
+// ReadRoots reads certificates of CAs from a PEM file, which may contain other blocks. The file must belong
+// to this user or root.
 func ReadRoots(file string) (*Roots, error) {
-	text, err := os.ReadFile(file)
+	text, err := readChecked(file, false)
 	if err != nil {
-		return nil, withoutPath(err)
+		return nil, err
 	}
 	var certs []*x509.Certificate
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {

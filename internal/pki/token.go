@@ -24,19 +24,21 @@ const (
 	tokenGroup    = 4 // characters between hyphens in a new token
 	tokenBytesMax = 1024
 
-	// tokenBitsMin is the minimum strength of the token of a cluster beyond loopback. An
-	// attacker that impersonates a seed gets a proof, and can test guesses against it at the
-	// speed of SHA-256.
-	tokenBitsMin = 128
-
-	alphanumeric = "0123456789abcdefghijklmnopqrstuvwxyz"
+	// tokenDistinctMin is the minimum number of different bytes in a token. Of 10^15 random tokens, one has fewer.
+	tokenDistinctMin = 16
 )
 
 // NewToken makes a token of 256 random bits.
 func NewToken() Token {
 	b := make([]byte, tokenBytes)
 	rand.Read(b) // never fails
-	text := strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b))
+	return encodeToken(b)
+}
+
+func tokenEncoding() *base32.Encoding { return base32.StdEncoding.WithPadding(base32.NoPadding) }
+
+func encodeToken(b []byte) Token {
+	text := strings.ToLower(tokenEncoding().EncodeToString(b))
 	var groups []string
 	for len(text) > 0 {
 		n := min(tokenGroup, len(text))
@@ -47,7 +49,7 @@ func NewToken() Token {
 }
 
 // ParseToken parses the content of a flag, a variable or a file. It ignores surrounding white
-// space.
+// space, and does not check the strength of the token.
 func ParseToken(text string) (Token, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -97,54 +99,37 @@ func (t Token) String() string {
 // GoString keeps the token out of %#v.
 func (t Token) GoString() string { return t.String() }
 
-// Check returns an error if t is too weak for a cluster at addrs. On loopback, which only this
-// host reaches, any token or none is sufficient.
+// Check returns an error if there is no token for a cluster at addrs. On loopback, which only this host
+// reaches, a cluster can do without one.
 func (t Token) Check(addrs ...string) error {
-	far := ""
+	if !t.IsZero() {
+		return nil
+	}
 	for _, a := range addrs {
 		if !isLoopback(a) {
-			far = a
+			return fmt.Errorf("%s is not a loopback address, so the cluster needs a token: \"nexar token\" makes one", a)
 		}
 	}
-	switch bits := t.bits(); {
-	case far == "" && len(addrs) > 0, bits >= tokenBitsMin:
-		return nil
-	case t.IsZero():
-		return fmt.Errorf("%s is not a loopback address, so the cluster needs a token of at least %d bits: \"nexar token\" makes one", far, tokenBitsMin)
-	default:
-		return fmt.Errorf("%s is not a loopback address, and the cluster token has at most %d bits, not %d: \"nexar token\" makes a better one", far, bits, tokenBitsMin)
+	if len(addrs) == 0 {
+		return errors.New("the cluster needs a token: \"nexar token\" makes one")
 	}
+	return nil
 }
 
-// bits returns an upper bound of the entropy of a token of this length and alphabet.
-func (t Token) bits() int {
-	distinct := make(map[rune]bool)
-	var count int
-	var lower, upper, beyondDigits, beyondHex, other bool
-	for _, r := range t.text {
-		if r == '-' {
-			continue
-		}
-		distinct[r] = true
-		count++
-		lower = lower || unicode.IsLower(r)
-		upper = upper || unicode.IsUpper(r)
-		beyondDigits = beyondDigits || r < '0' || r > '9'
-		beyondHex = beyondHex || !strings.ContainsRune("0123456789abcdefABCDEF", r)
-		other = other || !strings.ContainsRune(alphanumeric, unicode.ToLower(r))
+// CheckStrength returns an error unless the token has the form of [NewToken]. The entropy of another text
+// cannot be known from the text, and an attacker that impersonates a seed gets a proof, and can test
+// guesses against it at the speed of SHA-256.
+func (t Token) CheckStrength() error {
+	b, err := tokenEncoding().DecodeString(strings.ToUpper(strings.ReplaceAll(t.text, "-", "")))
+	distinct := make(map[byte]bool)
+	for _, c := range b {
+		distinct[c] = true
 	}
-	switch {
-	case len(distinct) < 8:
-		return len(distinct) // "aaaa…" and "1212…" are not secret at any length
-	case !beyondDigits:
-		return count * 3
-	case other || lower && upper:
-		return count * 6
-	case beyondHex:
-		return count * 5
-	default:
-		return count * 4
+	if err != nil || len(b) != tokenBytes || encodeToken(b) != t ||
+		len(distinct) < tokenDistinctMin { // Someone has typed it.
+		return errors.New("the cluster token is not one that \"nexar token\" makes, so it may be guessed: \"nexar token\" makes one; NEXAR_ALLOW_WEAK_TOKEN=1 accepts any")
 	}
+	return nil
 }
 
 // isLoopback reports whether addr, a host:port, is a loopback address.

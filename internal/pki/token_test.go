@@ -42,41 +42,52 @@ func TestTokenIsNotPrinted(t *testing.T) {
 }
 
 func TestTokenCheck(t *testing.T) {
-	hex := "0123456789abcdef0123456789abcdef"
 	far, near := []string{"10.0.0.1:7946"}, []string{"127.0.0.1:7946", "[::1]:7946", "localhost:7946", "[::ffff:127.0.0.1]:1"}
-	mixed := append([]string{}, append(near, far...)...)
-	tests := []struct {
-		token string
+	for _, test := range []struct {
+		token Token
 		addrs []string
 		ok    bool
 	}{
-		{hex, far, true},                                    // 128 bits
-		{strings.ToUpper(hex), far, true},                   //
-		{hex[:31], far, false},                              // 124 bits
-		{"f81d4fae-7dec-11d0-a765-00a0c91e6bf6", far, true}, // hyphens do not count
-		{"abcdefghijklmnopqrstuvwxyz", far, true},           // 130 bits
-		{"abcdefghijklmnopqrstuvwxy", far, false},           // 125 bits
-		{"Abcdefghijklmnopqrstuv", far, true},               // 132 bits
-		{"012345678901234567890123456789012345678901", far, false},
-		{strings.Repeat("a", 100), far, false},
-		{strings.Repeat("ab", 100), far, false},
-		{"secret", far, false},
-		{"secret", near, true},
-		{"secret", mixed, false},
-		{"secret", []string{"0.0.0.0:7946"}, false},
-		{"secret", []string{":7946"}, false},
-		{"secret", nil, false},
-		{"", far, false},
-		{"", near, true},
-		{"", nil, false},
-	}
-	for _, test := range tests {
-		err := Token{test.token}.Check(test.addrs...)
-		if (err == nil) != test.ok {
-			t.Errorf("%q at %v: error %v, want none: %v", test.token, test.addrs, err, test.ok)
+		{NewToken(), far, true},
+		{NewToken(), nil, true},
+		{Token{}, near, true},
+		{Token{}, far, false},
+		{Token{}, append(append([]string{}, near...), far...), false},
+		{Token{}, []string{"0.0.0.0:7946"}, false},
+		{Token{}, []string{":7946"}, false},
+		{Token{}, nil, false},
+	} {
+		if err := test.token.Check(test.addrs...); (err == nil) != test.ok {
+			t.Errorf("%v at %v: error %v, want none: %v", test.token, test.addrs, err, test.ok)
 		}
-		if err != nil && len(test.token) > 2 && strings.Contains(err.Error(), test.token) {
-			t.Errorf("error %q shows the token", err)
+	}
+}
+
+// Only the form of NewToken is strong: the entropy of another text is unknown.
+func TestCheckStrength(t *testing.T) {
+	for range 1000 {
+		if err := NewToken().CheckStrength(); err != nil {
+			t.Fatalf("a new token: %v", err)
+		}
+	}
+	good := NewToken().Reveal()
+	for name, text := range map[string]string{
+		"none":                   "",
+		"a word":                 "secret",
+		"a repeated word":        "changemechangemechangeme123",
+		"128 bits of hex":        "0123456789abcdef0123456789abcdef",
+		"a UUID":                 "f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+		"no hyphens":             strings.ReplaceAll(good, "-", ""),
+		"upper case":             strings.ToUpper(good),
+		"shorter":                good[:len(good)-5],
+		"longer":                 good + "-aaaa",
+		"one letter in the form": strings.Repeat("aaaa-", 12) + "aaaa",
+		"a word in the form":     strings.Repeat("chan-geme-", 6) + "chan",
+		"bits beyond the last":   good[:len(good)-1] + "b",
+	} {
+		err := Token{text}.CheckStrength()
+		if err == nil || !strings.Contains(err.Error(), "nexar token") || text != "" && strings.Contains(err.Error(), text) {
+			t.Errorf("%s: error %v, want one with the remedy and without the token", name, err)
 		}
 	}
 }

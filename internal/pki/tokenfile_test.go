@@ -18,8 +18,7 @@ func TestReadTokenFile(t *testing.T) {
 	}{
 		{"good", token + "\n", 0o600, ""},
 		{"read-only", token, 0o400, ""},
-		{"group", token, 0o640, "has mode 0640, so that other users can read or change it: run chmod 600 on it"},
-		{"all", token, 0o644, "has mode 0644, so that other users can read or change it: run chmod 600 on it"},
+		{"all", token, 0o644, "it has mode 0644, so that other users can read or change it: run chmod 600 on it"},
 		{"empty", " \n", 0o600, "is empty; 'nexar token' makes a token"},
 		{"words", token + " " + token, 0o600, "contains white space"},
 		{"long", strings.Repeat("x", 1<<20), 0o600, "bytes, at most 1024"},

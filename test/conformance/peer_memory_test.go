@@ -47,7 +47,7 @@ func TestPeerMemory(t *testing.T) {
 func heapOfWorld(t *testing.T, n int) (heap, links float64) {
 	t.Helper()
 	before := usedHeap()
-	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: n})
+	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: n, AllowWeakToken: true})
 	if err != nil {
 		t.Fatal(err)
 	}

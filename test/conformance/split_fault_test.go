@@ -81,7 +81,7 @@ func TestCloseDuringSplits(t *testing.T) {
 	worldtest.SHM().Require(t)
 	const ranks = 3
 	for range 10 {
-		seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{World: ranks, Listen: "127.0.0.1:0"})
+		seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{World: ranks, AllowWeakToken: true, Listen: "127.0.0.1:0"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 // TestFactoryWithCapabilities: a transport of the program is used with all its capabilities:
 // polling, non-blocking writes, and shared areas.
 func TestFactoryWithCapabilities(t *testing.T) {
-	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: 2})
+	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: 2, AllowWeakToken: true})
 	if err != nil {
 		t.Fatal(err)
 	}

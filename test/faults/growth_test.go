@@ -36,7 +36,7 @@ type stepState struct{ Step, Sum int64 }
 
 func newElasticWorld(t *testing.T, cfg nexar.SeedConfig, node nexar.Config) *elasticWorld {
 	t.Helper()
-	cfg.Listen = "127.0.0.1:0"
+	cfg.Listen, cfg.AllowWeakToken = "127.0.0.1:0", true
 	seed, err := nexar.StartSeed(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -284,7 +284,7 @@ func TestCallBusy(t *testing.T) {
 // joinDifferent joins nodes with different settings.
 func joinDifferent(t *testing.T, cfgs ...nexar.Config) []*nexar.Node {
 	t.Helper()
-	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: len(cfgs)})
+	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: len(cfgs), AllowWeakToken: true})
 	if err != nil {
 		t.Fatal(err)
 	}

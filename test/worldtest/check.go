@@ -115,7 +115,7 @@ func clearEnv() {
 // are closed at the end of the test.
 func JoinAll(t testing.TB, n int, sc nexar.SeedConfig, cfg nexar.Config) (nodes []*nexar.Node, addr string) {
 	t.Helper()
-	sc.Listen, sc.World = "127.0.0.1:0", n
+	sc.Listen, sc.World, sc.AllowWeakToken = "127.0.0.1:0", n, true
 	seed, err := nexar.StartSeed(t.Context(), sc)
 	if err != nil {
 		t.Fatal(err)

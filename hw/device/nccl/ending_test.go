@@ -52,7 +52,7 @@ func TestLateRank(t *testing.T) {
 // joined returns the communicators of n nodes in this process that detect silence after a time.
 func joined(t *testing.T, n int, silence time.Duration) []*nexar.Comm {
 	t.Helper()
-	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: n})
+	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: n, AllowWeakToken: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func fakes(t *testing.T) []string {
 // RANK:NAME=VALUE is for one rank. Without fakes in their environment they use the libraries of the machine.
 func start(t *testing.T, n int, env ...string) []*worker {
 	t.Helper()
-	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: n})
+	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: n, AllowWeakToken: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func inWorldOf(t *testing.T, fk fakes, world int, hasRDMA func(rank int) bool, f
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: world})
+	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: world, AllowWeakToken: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func TestJoinAfterRemoval(t *testing.T) {
 	defer fake.Remove(false)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: 2, Elastic: true, ElasticMax: 3})
+	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: 2, AllowWeakToken: true, Elastic: true, ElasticMax: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

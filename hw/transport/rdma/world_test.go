@@ -33,7 +33,7 @@ func inWorldWith(t *testing.T, world int, reach []string, factory func() transpo
 	wantNoObjects(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: world})
+	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: world, AllowWeakToken: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func TestSeedsWithoutToken(t *testing.T) {
 		return nil, errors.New("no")
 	}}
 	_, err := d.Join(t.Context(), client.Request{})
-	says(t, err, handshake.ErrToken, "NEXAR_CLUSTER_TOKEN is not set", "192.0.2.1:7000", "128 bits")
+	says(t, err, handshake.ErrToken, "NEXAR_CLUSTER_TOKEN is not set", "192.0.2.1:7000", "nexar token")
 }
 
 // The errors for a seed that does not answer say so.

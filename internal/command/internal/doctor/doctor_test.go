@@ -50,10 +50,10 @@ func TestEnvironment(t *testing.T) {
 		{"NEXAR_LOG=loud", Fail, `NEXAR_LOG="loud": not one of debug`, "correct it"},
 		{"NEXAR_BARRIER_TIMEOUT_SECS=soon", Fail, `NEXAR_BARRIER_TIMEOUT_SECS="soon"`, "correct it"},
 		{"NEXAR_CLUSTER_TOKEN=open sesame", Fail, "NEXAR_CLUSTER_TOKEN: ", "correct it"},
-		{"NEXAR_CLUSTER_TOKEN=open-sesame", Warn, "NEXAR_CLUSTER_TOKEN is set, to 11 characters: too short for an address other than loopback", "nexar token"},
-		{"NEXAR_CLUSTER_TOKEN=abc", Warn, "NEXAR_CLUSTER_TOKEN is set, to 3 characters: too short", "nexar token"},
+		{"NEXAR_CLUSTER_TOKEN=open-sesame", Fail, "NEXAR_CLUSTER_TOKEN: the cluster token is not one that", "correct it"},
+		{"NEXAR_CLUSTER_TOKEN=abc", Fail, "NEXAR_CLUSTER_TOKEN: the cluster token is not one that", "correct it"},
 		{"NEXAR_CLUSTER_TOKEN=" + nexar.NewToken(), OK, "NEXAR_CLUSTER_TOKEN is set, to ", ""},
-		{"NEXAR_CLUSTER_TOKEN_FILE=" + short, Warn, short + " has a token of 11 characters: too short for an address other than loopback", "nexar token"},
+		{"NEXAR_CLUSTER_TOKEN_FILE=" + short, Fail, "the cluster token is not one that", "correct it"},
 		{"NEXAR_CLUSTER_TOKEN_FILE=" + long, OK, long + " has a token of ", ""},
 		{"NEXAR_CLUSTER_TOKEN_FILE=" + bad, Fail, "NEXAR_CLUSTER_TOKEN_FILE: ", "correct it"},
 		{"NEXAR_CLUSTER_TOKEN_FILE=" + short + ".none", Fail, "NEXAR_CLUSTER_TOKEN_FILE: ", "correct it"},
@@ -143,7 +143,7 @@ func TestJoining(t *testing.T) {
 			none + " does not answer over UDP": Warn, none + " does not answer over TCP": Warn, "Join would be admitted": OK}},
 		{"no seed", token, "", []string{none}, false, map[string]Status{"Join would fail: nexar: join: no seed could be reached": Fail}},
 		{"another token", nexar.NewToken(), "", []string{seed.Addr()}, false, map[string]Status{"wrong cluster token": Fail, "Join would fail": Fail}},
-		{"a weak token", "abc", "", []string{"192.0.2.1:1"}, false, map[string]Status{"Join would fail: nexar: join: cluster token": Fail}},
+		{"a weak token", "abc", "", []string{"192.0.2.1:1"}, false, map[string]Status{"Join would fail: nexar: join: invalid configuration: NEXAR_CLUSTER_TOKEN": Fail}},
 		{"a wrong address", token, none, []string{seed.Addr()}, false, map[string]Status{"advertised address " + none: Fail}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -23,8 +23,6 @@ func (cfg Config) environment(base []string, i int, w *world) []string {
 	}
 	if w != nil {
 		e.set("NEXAR_SEEDS", w.addr)
-		e.set("NEXAR_CLUSTER_TOKEN", w.token)
-		e.unset("NEXAR_CLUSTER_TOKEN_FILE")
 		e.unset("NEXAR_CA_FILE")
 		e.set("NEXAR_WORLD", strconv.Itoa(cfg.Count))
 		// Other hosts must not reach it.
@@ -37,8 +35,15 @@ func (cfg Config) environment(base []string, i int, w *world) []string {
 			e.set("NEXAR_WORLD", strconv.Itoa(cfg.World))
 		}
 	}
+	if cfg.Token != "" {
+		cfg.tokenFile.pass(&e, cfg.Token)
+	}
 	for _, pair := range cfg.Env {
 		name, value, _ := strings.Cut(pair, "=")
+		if name == tokenVariable || name == tokenFileVariable {
+			e.unset(tokenVariable)
+			e.unset(tokenFileVariable)
+		}
 		e.set(name, value)
 	}
 	return e

@@ -35,8 +35,10 @@ type Config struct {
 	First *int  // rank of the first process in it; nil lets the seed choose
 	Own   *Seed // a seed of the larger cluster to run here; nil: none
 
-	// Token is the token of the cluster. If it is empty, a world of its own gets a new one.
-	Token string
+	// Token is the token of the cluster. If it is empty, a world of its own gets a new one. The processes get
+	// it in a file.
+	Token     string
+	tokenFile *tokenFile // has Token; nil: there is no place for the file
 
 	Env       []string // "name=value"; overrides everything else
 	NoPrefix  bool     // lines of output do not begin with the rank
@@ -68,6 +70,13 @@ func Run(ctx context.Context, cfg Config) error {
 			return err
 		}
 		defer w.close()
+		cfg.Token = w.token
+	}
+	if cfg.Token != "" {
+		cfg.tokenFile, _ = newTokenFile(cfg.Token)
+		defer cfg.tokenFile.close()
+	}
+	if w != nil {
 		if err := w.printCommands(cfg); err != nil {
 			return err
 		}

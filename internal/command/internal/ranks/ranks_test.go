@@ -16,7 +16,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEnvironment(t *testing.T) {
 	base := []string{"PATH=/bin", "NEXAR_RANK=9", "NEXAR_WORLD=9", "NEXAR_ADVERTISE=10.0.0.9", "NEXAR_LISTEN=:7000", "NEXAR_CLUSTER_TOKEN=outer"}
-	w := &world{addr: "127.0.0.1:5000", token: "inner"}
+	w := &world{addr: "127.0.0.1:5000"}
+	inner := &tokenFile{path: "/proc/1/fd/5"}
 	first := 4
 	tests := []struct {
 		name  string
@@ -24,21 +25,29 @@ func TestEnvironment(t *testing.T) {
 		world *world
 		want  []string
 	}{
-		{"a whole world", Config{Count: 3}, w, []string{
-			"PATH=/bin", "NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_RANK=1", "NEXAR_SEEDS=127.0.0.1:5000", "NEXAR_CLUSTER_TOKEN=inner",
-			"NEXAR_WORLD=3", "NEXAR_LISTEN=127.0.0.1:0",
+		{"a whole world", Config{Count: 3, Token: "inner", tokenFile: inner}, w, []string{
+			"PATH=/bin", "NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_RANK=1", "NEXAR_SEEDS=127.0.0.1:5000",
+			"NEXAR_WORLD=3", "NEXAR_LISTEN=127.0.0.1:0", "NEXAR_CLUSTER_TOKEN_FILE=/proc/1/fd/5",
 		}},
 		{"a part whose ranks the seed chooses", Config{Count: 3, Seeds: "10.0.0.1:7000"}, nil, []string{
 			"PATH=/bin", "NEXAR_ADVERTISE=10.0.0.9", "NEXAR_LISTEN=:7000", "NEXAR_CLUSTER_TOKEN=outer",
 			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_SEEDS=10.0.0.1:7000",
 		}},
+		{"a part without a place for the file", Config{Count: 3, Seeds: "10.0.0.1:7000", Token: "outer"}, nil, []string{
+			"PATH=/bin", "NEXAR_ADVERTISE=10.0.0.9", "NEXAR_LISTEN=:7000",
+			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_SEEDS=10.0.0.1:7000", "NEXAR_CLUSTER_TOKEN=outer",
+		}},
+		{"a token of the user", Config{Count: 3, Seeds: "10.0.0.1:7000", Token: "outer", tokenFile: inner, Env: []string{"NEXAR_CLUSTER_TOKEN=user"}}, nil, []string{
+			"PATH=/bin", "NEXAR_ADVERTISE=10.0.0.9", "NEXAR_LISTEN=:7000",
+			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_SEEDS=10.0.0.1:7000", "NEXAR_CLUSTER_TOKEN=user",
+		}},
 		{"a part with ranks", Config{Count: 3, Seeds: "10.0.0.1:7000", World: 8, First: &first}, nil, []string{
 			"PATH=/bin", "NEXAR_ADVERTISE=10.0.0.9", "NEXAR_LISTEN=:7000", "NEXAR_CLUSTER_TOKEN=outer",
 			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_RANK=5", "NEXAR_SEEDS=10.0.0.1:7000", "NEXAR_WORLD=8",
 		}},
-		{"the user has the last word", Config{Count: 1, Env: []string{"NEXAR_LISTEN=127.0.0.1:7001", "A=b=c", "PATH="}}, w, []string{
-			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_RANK=1", "NEXAR_SEEDS=127.0.0.1:5000", "NEXAR_CLUSTER_TOKEN=inner",
-			"NEXAR_WORLD=1", "NEXAR_LISTEN=127.0.0.1:7001", "A=b=c", "PATH=",
+		{"the user has the last word", Config{Count: 1, Token: "inner", tokenFile: inner, Env: []string{"NEXAR_LISTEN=127.0.0.1:7001", "A=b=c", "PATH="}}, w, []string{
+			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_RANK=1", "NEXAR_SEEDS=127.0.0.1:5000",
+			"NEXAR_WORLD=1", "NEXAR_CLUSTER_TOKEN_FILE=/proc/1/fd/5", "NEXAR_LISTEN=127.0.0.1:7001", "A=b=c", "PATH=",
 		}},
 	}
 	for _, test := range tests {

@@ -3,8 +3,6 @@ package ranks
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,8 +16,7 @@ type world struct {
 	seed   *nexar.Seed
 	addr   string
 	token  string
-	made   bool   // the token is a new one
-	dir    string // of tokenFile; empty if there is none
+	made   bool // the token is a new one
 	size   int
 	joined atomic.Int32 // nodes that have joined and not gone
 	most   atomic.Int32 // the largest value of joined so far
@@ -48,15 +45,13 @@ func startWorld(ctx context.Context, cfg Config) (*world, error) {
 }
 
 // printCommands prints the commands to add ranks and to query the cluster, if it is elastic or
-// its token was given. It prints no token: other users of the host can see command lines. A new token
-// is in a file that only this user may read, until close.
-func (w *world) printCommands(cfg Config) error {
+// its token was given. It prints no token: other users of the host can see command lines.
+func (w *world) printCommands(cfg Config) (err error) {
 	token := ""
 	if w.made && cfg.Elastic {
-		if err := w.writeToken(); err != nil {
+		if token, err = cfg.tokenFile.option(); err != nil {
 			return err
 		}
-		token = "NEXAR_CLUSTER_TOKEN_FILE=" + shellQuote(w.tokenFile()) + " "
 	}
 	if cfg.Elastic {
 		fmt.Fprintf(cfg.Stderr, "%s: to add a rank: %snexar run --elastic --seed %s -- PROGRAM\n", cfg.Title, token, w.addr)
@@ -66,19 +61,6 @@ func (w *world) printCommands(cfg Config) error {
 	}
 	return nil
 }
-
-// writeToken writes the token to tokenFile.
-func (w *world) writeToken() (err error) {
-	if w.dir, err = makeDir(); err == nil {
-		err = os.WriteFile(w.tokenFile(), []byte(w.token+"\n"), 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("the token of the cluster cannot be written to a file: %w; set TMPDIR, or NEXAR_CLUSTER_TOKEN", err)
-	}
-	return nil
-}
-
-func (w *world) tokenFile() string { return filepath.Join(w.dir, "token") }
 
 // shellQuote returns a word for a shell that means text.
 func shellQuote(text string) string {
@@ -91,9 +73,6 @@ func shellQuote(text string) string {
 func (w *world) close() {
 	w.abandoning.Wait()
 	w.seed.Close()
-	if w.dir != "" {
-		_ = os.RemoveAll(w.dir) // The token is invalid without the seed.
-	}
 }
 
 // formed reports whether the world has formed. The seed knows it before any node.
