@@ -44,7 +44,8 @@ SIGNALS AND FAILURES
   the start, as by nohup or in the background of a script.
   When a process fails, operations of the others return an error that names it. They
   have the grace time (--grace) to end; then they get SIGTERM, and after the grace
-  time again SIGKILL.
+  time again SIGKILL. nexar run prints first how the process has ended that the others
+  depend on, with its last line of standard error, and in a second line the others.
 
 SEVERAL SEEDS
   With --peers and --world, nexar run on each of three or five hosts runs a seed

@@ -29,6 +29,8 @@ import (
 //	skip RANK       joins, but not as RANK, which ends with status 0
 //	exit RANK N     joins; RANK exits with status N, the others wait for it
 //	die RANK        joins; RANK is killed, the others wait for it
+//	panic RANK      joins; RANK panics, the others wait for it
+//	fail RANK       joins; RANK closes its node and exits with status 1 after the others, which wait for it
 //	stubborn RANK N joins; RANK exits with status N, the others ignore that
 //	hang RANK       joins; RANK sends nexar run SIGQUIT, the others wait for it
 //	resources       joins, sends to all ranks, and prints its open files and threads, and
@@ -78,10 +80,27 @@ func work(mode string, args []string) int {
 		return 1
 	}
 	defer node.Close()
+	if mode == "fail" {
+		return fail(node, args[0])
+	}
 	if mode == "relays" {
 		return relays(node, args)
 	}
 	return member(node.World(), mode, args)
+}
+
+// fail makes a rank exit with an error after it has closed its node, later than the others, which fail because of that.
+func fail(n *nexar.Node, rank string) int {
+	ctx, c := context.Background(), n.World()
+	err := c.Barrier(ctx)
+	if err == nil && rank == strconv.Itoa(c.Rank()) {
+		err = errors.Join(n.Close(), errors.New("no such file"))
+		time.Sleep(300 * time.Millisecond)
+	} else if err == nil {
+		err = c.Barrier(ctx)
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 1
 }
 
 // relays exchanges data with all ranks, prints the number of peers that relays connect, and waits for files.
@@ -197,6 +216,9 @@ func member(c *nexar.Comm, mode string, args []string) int {
 		time.Sleep(time.Hour)
 	case chosen && mode == "die":
 		end()
+	case chosen && mode == "panic":
+		go panic("out of patience") // past the deferred Close
+		select {}
 	case chosen:
 		status, _ := strconv.Atoi(args[1])
 		os.Exit(status)

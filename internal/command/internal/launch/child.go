@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -16,6 +17,7 @@ type child struct {
 	outputs []*pipe
 	readers sync.WaitGroup
 	stdin   *feeder
+	words   lastWords
 	drained chan struct{}    // closed when all output has been read, after wait
 	watcher sync.WaitGroup   // the goroutine that closes drained
 	died    <-chan time.Time // receives the time of the end; nil if the system cannot report it
@@ -30,6 +32,7 @@ type exit struct {
 	child int
 	state *os.ProcessState
 	err   error // if state is nil
+	words string
 	when  time.Time
 }
 
@@ -42,7 +45,7 @@ func (e exit) failure() *Failure {
 	f.Pid = e.state.Pid()
 	f.Signal, f.SignalName = signalOf(e.state)
 	if f.Signal == 0 {
-		f.Status = e.state.ExitCode()
+		f.Status, f.LastWords = e.state.ExitCode(), e.words
 	}
 	if f.Signal == 0 && f.Status == 0 {
 		return nil
@@ -78,7 +81,11 @@ func startChild(index int, spec Child, stdin *os.File, out *printer) (*child, er
 			if prefix != nil {
 				from.prefix = func() string { return prefix(c.cmd.Process.Pid) }
 			}
-			out.copy(from, o)
+			var r io.Reader = o
+			if to == stderr {
+				r = io.TeeReader(o, &c.words)
+			}
+			out.copy(from, r)
 		})
 		return w, nil
 	}
@@ -158,7 +165,7 @@ func (c *child) wait() exit {
 		// The pid, which is also the id of the group, was reserved until now.
 		err = c.cmd.Wait()
 	}
-	return exit{child: c.index, state: c.cmd.ProcessState, err: err, when: when}
+	return exit{child: c.index, state: c.cmd.ProcessState, err: err, words: c.words.get(), when: when}
 }
 
 // finish is called after wait. It returns when the process group is empty and the

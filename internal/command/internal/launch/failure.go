@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -27,21 +29,96 @@ type Failure struct {
 	Signal     int    // the signal that killed the child; 0 if it exited
 	SignalName string // "killed"
 	Err        error  // the reason if Status and Signal are 0
+	LastWords  string // its message on standard error, if it exited
 
-	when time.Time
+	when  time.Time
+	byRun bool // after a signal that Run has sent
 }
 
 func (f *Failure) Error() string {
-	switch {
-	case f.Child < 0:
+	if f.Child < 0 {
 		return "the output could not be written"
-	case f.Err != nil:
-		return fmt.Sprintf("%s (pid %d) %v", f.Name, f.Pid, f.Err)
-	case f.Signal != 0:
-		return fmt.Sprintf("%s (pid %d) was killed by signal %d (%s)", f.Name, f.Pid, f.Signal, f.SignalName)
-	default:
-		return fmt.Sprintf("%s (pid %d) exited with status %d", f.Name, f.Pid, f.Status)
 	}
+	text := fmt.Sprintf("%s (pid %d) %s", f.Name, f.Pid, f.end())
+	if f.LastWords != "" {
+		text += fmt.Sprintf(", after %q", f.LastWords)
+	}
+	return text
+}
+
+// end describes the end of the child, as in "exited with status 3".
+func (f *Failure) end() string {
+	switch {
+	case f.Err != nil:
+		return f.Err.Error()
+	case f.Signal != 0:
+		return fmt.Sprintf("was killed by signal %d (%s)", f.Signal, f.SignalName)
+	default:
+		return fmt.Sprintf("exited with status %d", f.Status)
+	}
+}
+
+// describeEnds describes the ends of children after another failure, equal ends together: "ranks 0, 1 exited with status 1".
+func describeEnds(failures []*Failure) string {
+	names, order := make(map[string][]string), []string(nil)
+	for _, f := range failures {
+		end := f.end()
+		if names[end] == nil {
+			order = append(order, end)
+		}
+		names[end] = append(names[end], f.Name)
+	}
+	var parts []string
+	for _, end := range order {
+		if len(names[end]) > 1 {
+			parts = append(parts, list(names[end])+" "+strings.Replace(end, "was", "were", 1))
+		} else {
+			parts = append(parts, names[end][0]+" "+end)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// list lists the names of children: "ranks 0, 2, 4 to 9, process 3".
+func list(names []string) string {
+	numbers, order := make(map[string][]int), []string(nil)
+	for _, name := range names {
+		kind, number, _ := strings.Cut(name, " ")
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			return strings.Join(names, ", ")
+		}
+		if numbers[kind] == nil {
+			order = append(order, kind)
+		}
+		numbers[kind] = append(numbers[kind], n)
+	}
+	var parts []string
+	for _, kind := range order {
+		of := numbers[kind]
+		slices.Sort(of)
+		if len(of) > 1 {
+			kind = map[string]string{"rank": "ranks", "process": "processes"}[kind]
+		}
+		for i := 0; i < len(of); {
+			last := i
+			for last+1 < len(of) && of[last+1] == of[last]+1 {
+				last++
+			}
+			part := strconv.Itoa(of[i])
+			if last > i+1 {
+				part += " to " + strconv.Itoa(of[last])
+			} else {
+				last = i
+			}
+			if i == 0 {
+				part = kind + " " + part
+			}
+			parts = append(parts, part)
+			i = last + 1
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Unwrap returns Err.

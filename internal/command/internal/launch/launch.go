@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -51,6 +52,10 @@ type Config struct {
 	// yet, although its status was 0. Run's goroutine calls it when the child
 	// exits, and every second after that while other children run.
 	ExitError func(child int) error
+
+	// Cause, if not nil, returns the child whose end the last words of another
+	// child give as the reason of its failure.
+	Cause func(lastWords string) (child int, ok bool)
 
 	// OnFailure, if not nil, is called by Run's goroutine after the first
 	// failure.
@@ -145,7 +150,8 @@ type supervisor struct {
 
 	stage     stage
 	timer     *time.Timer // ends the stage
-	failures  []*Failure  // one of these is first
+	settled   int         // how often settleTime has passed
+	failures  []*Failure  // one of these is first, and the others follow from it
 	survived  []*Failure  // failures after which the others continued
 	unlogged  []*Failure  // failures in survived that are not logged yet
 	logTimer  *time.Timer // logs unlogged
@@ -171,6 +177,10 @@ const (
 // A rank that dies makes others fail within milliseconds, and the parent may learn of
 // the others first.
 const settleTime = 100 * time.Millisecond
+
+// settlesMax is how often Run waits for settleTime if the last words of all failures so far name another child: one that
+// closes its node before it exits may end last.
+const settlesMax = 10
 
 // requestsMax is the number of requests to end after which the children are
 // killed.
@@ -273,6 +283,7 @@ func (s *supervisor) supervise() {
 	if s.first == nil && len(s.failures) > 0 {
 		s.choose()
 	}
+	s.logRest()
 }
 
 // reaped notes that a child has been waited for.
@@ -311,6 +322,14 @@ func (s *supervisor) logSurvived() {
 	s.unlogged = nil
 }
 
+// logRest logs the failures after the first one, unless somebody or Run itself has asked for the end of the children.
+func (s *supervisor) logRest() {
+	rest := slices.DeleteFunc(s.failures, func(f *Failure) bool { return f == s.first || f.Child < 0 || f.byRun })
+	if len(rest) > 0 && s.requested == 0 && s.first.Child >= 0 {
+		s.say("after that " + describeEnds(rest))
+	}
+}
+
 // checkExit fails a child that exited with status 0 too early.
 func (s *supervisor) checkExit(e exit) {
 	if s.stage != healthy || s.cfg.ExitError == nil {
@@ -326,9 +345,8 @@ func (s *supervisor) fail(f *Failure) {
 	if f.Child >= 0 {
 		f.Name = s.cfg.Children[f.Child].Name()
 	}
-	if s.first == nil {
-		s.failures = append(s.failures, f)
-	}
+	f.byRun = s.stage >= terminated
+	s.failures = append(s.failures, f)
 	if s.stage == healthy {
 		s.stage = settling
 		s.timer.Reset(s.cfg.settle)
@@ -339,6 +357,10 @@ func (s *supervisor) fail(f *Failure) {
 func (s *supervisor) escalate() {
 	switch s.stage {
 	case settling:
+		if s.settled++; s.settled < settlesMax && len(s.causes()) == 0 {
+			s.timer.Reset(s.cfg.settle)
+			return
+		}
 		s.choose()
 		s.stage = grace
 		s.timer.Reset(s.cfg.Grace)
@@ -363,9 +385,24 @@ func (s *supervisor) outputBroke() {
 	s.terminateAll()
 }
 
+// causes returns the failures whose last words do not name another child as their cause.
+func (s *supervisor) causes() []*Failure {
+	if s.cfg.Cause == nil {
+		return s.failures
+	}
+	return slices.DeleteFunc(slices.Clone(s.failures), func(f *Failure) bool {
+		child, ok := s.cfg.Cause(f.LastWords)
+		return ok && child != f.Child
+	})
+}
+
 // choose sets the first failure and logs it.
 func (s *supervisor) choose() {
-	s.first = earliest(s.failures)
+	candidates := s.causes()
+	if len(candidates) == 0 {
+		candidates = s.failures
+	}
+	s.first = earliest(candidates)
 	s.say(s.first.Error())
 	if s.cfg.OnFailure != nil {
 		s.cfg.OnFailure()
@@ -415,19 +452,15 @@ func (s *supervisor) killAll() {
 	}
 }
 
-// names lists the children that have not ended: "rank 0, rank 3".
+// names lists the children that have not ended: "ranks 0, 3".
 func (s *supervisor) names() string {
-	text := ""
+	var names []string
 	for i, c := range s.running {
-		if c.ended {
-			continue
+		if !c.ended {
+			names = append(names, s.cfg.Children[i].Name())
 		}
-		if text != "" {
-			text += ", "
-		}
-		text += s.cfg.Children[i].Name()
 	}
-	return text
+	return list(names)
 }
 
 func (s *supervisor) say(text string) {

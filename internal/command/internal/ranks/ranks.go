@@ -109,7 +109,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	err = launch.Run(launch.Config{
 		Children: cfg.children(path, w, reports), Stdin: cfg.Stdin, Stdout: cfg.Stdout, Stderr: cfg.Stderr,
-		Signals: signals, Grace: cfg.Grace, Title: cfg.Title, ExitError: w.endedEarly, OnFailure: w.abandon, Survives: survives, Abandoned: cfg.Abandoned,
+		Signals: signals, Grace: cfg.Grace, Title: cfg.Title, ExitError: w.endedEarly, Cause: w.cause, OnFailure: w.abandon, Survives: survives, Abandoned: cfg.Abandoned,
 	})
 	// An error is more precise than this note.
 	if missing := w.missing(); missing != "" && err == nil {

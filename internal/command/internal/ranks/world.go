@@ -3,6 +3,8 @@ package ranks
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +22,7 @@ type world struct {
 	size   int
 	joined atomic.Int32 // nodes that have joined and not gone
 	most   atomic.Int32 // the largest value of joined so far
+	nodes  sync.Map     // from the text of the nexar.NodeID to the number of the process that it was
 
 	abandoning sync.WaitGroup
 }
@@ -29,12 +32,18 @@ func startWorld(ctx context.Context, cfg Config) (*world, error) {
 	if w.token == "" {
 		w.token, w.made = nexar.NewToken(), true
 	}
+	var log *slog.Logger // nil: warnings, or as NEXAR_LOG says
+	if !cfg.Elastic && os.Getenv("NEXAR_LOG") == "" {
+		// All nodes are processes whose ends launch.Run reports, with the reason.
+		log = slog.New(slog.NewTextHandler(cfg.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	}
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
-		Listen: "127.0.0.1:0", World: w.size, Token: w.token,
+		Listen: "127.0.0.1:0", World: w.size, Token: w.token, Log: log,
 		Elastic: cfg.Elastic, ElasticMin: cfg.Min, ElasticMax: cfg.Max,
 		Progress: func(e nexar.SeedEvent) {
 			w.joined.Store(int32(e.Joined))
 			w.most.Store(max(w.most.Load(), int32(e.Joined)))
+			w.nodes.LoadOrStore(e.Node.String(), e.Rank) // At first they have the ranks of their processes.
 		},
 	})
 	if err != nil {
@@ -89,6 +98,19 @@ func (w *world) endedEarly(int) error {
 		return nil
 	}
 	return fmt.Errorf("exited with status 0 before the world had formed: %d of %d processes had joined, and wait in vain", w.joined.Load(), w.size)
+}
+
+// cause returns the process that an error of package nexar names, as in "rank 2 (node 6e1bb89bc7b87348c5ee8fadc8255e5b at
+// 127.0.0.1:38021)". The number of the rank may be one of a smaller communicator.
+func (w *world) cause(text string) (process int, ok bool) {
+	if w == nil {
+		return 0, false
+	}
+	_, text, _ = strings.Cut(text, "(node ")
+	id, _, _ := strings.Cut(text, " ")
+	n, _ := w.nodes.Load(id)
+	process, ok = n.(int)
+	return process, ok && process >= 0 && process < w.size
 }
 
 // abandon tells processes that wait for the world that it will not form.
