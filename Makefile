@@ -52,6 +52,7 @@ TOOL := go tool -modfile=tools/go.mod
 # of this version, use "make check GOLANGCI=golangci-lint".
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI ?= go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 ACTIONLINT := go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 # The steps of "make check", the fastest first. "make check WITHOUT=race" skips a step,
@@ -62,7 +63,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame footprint model conformance worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame footprint model conformance worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -231,6 +232,14 @@ golangci: ## run golangci-lint in all modules, for this platform
 
 workflows: ## check .github/workflows with actionlint
 	$(ACTIONLINT)
+
+vulnerabilities: ## look for known vulnerabilities in the dependencies; without access to their database it says so and succeeds
+	@for m in $(MODULES); do \
+	  echo "== $$m"; \
+	  if out=$$(cd $$m && $(GOVULNCHECK) ./... 2>&1); then echo "$$out"; \
+	  elif grep -q 'fetching vulnerabilities' <<<"$$out"; then echo "not checked: the database of vulnerabilities cannot be reached: $$out"; exit 0; \
+	  else echo "$$out"; exit 1; fi; \
+	done
 
 cross: ## type-check for other platforms; PLATFORMS="$(EVERYWHERE)" checks all
 	@cd tools && go test ./... && go run ./crosscheck -C .. -platforms='$(PLATFORMS)' ./...
