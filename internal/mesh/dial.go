@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
@@ -125,7 +126,7 @@ func (m *Mesh) newDialing(slot int) *dialing {
 	n := *p.node
 	d := &dialing{
 		mesh: m, slot: slot, peer: p, node: n, sameHost: here != "" && here == n.Host,
-		addrs: n.AddrsFrom(here), whyNot: make(map[*Path]string),
+		addrs: m.reachable(n), whyNot: make(map[*Path]string),
 	}
 	for i := range m.cfg.Paths {
 		if p := &m.cfg.Paths[i]; !p.Relay && !p.isOf(n) {
@@ -184,7 +185,7 @@ func (d *dialing) noCommonPath() error {
 
 // dialLocal dials a path of this host.
 func (d *dialing) dialLocal(ctx context.Context, p *Path) (*route, error) {
-	c, addr, err := d.dialAddrs(ctx, p, p.addrs(d.node, nil), localTimeout)
+	c, addr, err := d.dialAddrs(ctx, p, d.mesh.addrs(p, d.node), localTimeout)
 	if err != nil {
 		d.notTaken(ctx, p, addr, err)
 		return nil, err
@@ -199,7 +200,7 @@ func (d *dialing) dialRemote(ctx context.Context, p *Path) (c transport.Conn, ad
 	if len(d.addrs) > 1 {
 		limit = addrTimeout
 	}
-	addrs := p.addrs(d.node, d.addrs)
+	addrs := d.mesh.addrs(p, d.node)
 	c, addr, err = d.dialAddrs(ctx, p, addrs, limit)
 	if len(addrs) == 0 {
 		err = errors.New("it has no address that another host can reach")
@@ -208,22 +209,39 @@ func (d *dialing) dialRemote(ctx context.Context, p *Path) (c transport.Conn, ad
 	return c, addr, err
 }
 
-// dialAddrs dials addresses of the node in turn, each for at most limit, until the node
-// answers. It returns the address. The error is that of the last address. It is ErrIdentity
-// only if every address belongs to another node.
+// dialAddrs dials addresses of the node, each for at most limit, until the node answers at one. The next one is dialed beside an
+// address without an answer. dialAddrs returns the address. The error is the last of the most significant ones: it is ErrIdentity only if
+// every address belongs to another node.
 func (d *dialing) dialAddrs(ctx context.Context, p *Path, addrs []string, limit time.Duration) (c transport.Conn, addr string, err error) {
-	for _, addr = range addrs {
-		limited, cancel := context.WithTimeout(ctx, limit)
-		c, failure := p.Transport.Dial(limited, addr, d.node.ID.String())
-		cancel()
-		switch {
-		case failure == nil:
-			return c, addr, nil
-		case err == nil, errors.Is(err, transport.ErrIdentity), ctx.Err() == nil && !errors.Is(failure, transport.ErrIdentity):
-			err = failure
+	if len(addrs) == 0 {
+		return nil, "", nil
+	}
+	r := eyeballs.Race[transport.Conn]{Discard: func(c transport.Conn) { c.Close() }}
+	for _, addr := range addrs {
+		r.Attempts = append(r.Attempts, func(ctx context.Context, _ func()) (transport.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, limit)
+			defer cancel()
+			return p.Transport.Dial(ctx, addr, d.node.ID.String())
+		})
+	}
+	winner, c, errs := r.Run(ctx)
+	for i, err := range errs {
+		if err != nil && c == nil && (winner < 0 || significance(err) >= significance(errs[winner])) {
+			winner = i
 		}
 	}
-	return nil, addr, err
+	return c, addrs[winner], errs[winner]
+}
+
+// significance compares the errors of dials to addresses of one node: an answer says more than none, and that of another node says nothing.
+func significance(err error) int {
+	switch {
+	case errors.Is(err, transport.ErrIdentity):
+		return 0
+	case errors.Is(err, context.DeadlineExceeded):
+		return 1
+	}
+	return 2
 }
 
 // warn logs the unexpected reasons why paths are not taken, once there is a link. Without one the node may have left, and otherwise the
@@ -278,7 +296,7 @@ func (d *dialing) complete(ctx context.Context, i int, c transport.Conn, addr st
 func (d *dialing) dialBulk(ctx context.Context, p *Path, first string) transport.Conn {
 	limited, cancel := context.WithTimeout(ctx, extrasTimeout)
 	defer cancel()
-	addrs := slices.Clone(p.addrs(d.node, d.addrs))
+	addrs := slices.Clone(d.mesh.addrs(p, d.node))
 	if i := slices.Index(addrs, first); i > 0 {
 		addrs[0], addrs[i] = addrs[i], addrs[0]
 	}

@@ -37,6 +37,8 @@ type Config struct {
 	Self  membership.NodeID
 	View  membership.View
 	World int
+	// Seed is the address at which this node has reached the seed. The interface to it is that to link-local addresses in View.
+	Seed string
 	// Paths are tried in order of preference. Close closes their transports.
 	Paths []Path
 	// Loop makes both ends of a connection from this node to itself. It is required.

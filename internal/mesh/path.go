@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/topology"
@@ -105,6 +106,23 @@ func (p *Path) addrs(n membership.Node, reachable []string) (list []string) {
 		if host, _, err := net.SplitHostPort(a); err == nil && !slices.Contains(list, net.JoinHostPort(host, port)) {
 			list = append(list, net.JoinHostPort(host, port))
 		}
+	}
+	return list
+}
+
+// addrs returns the addresses at which this node dials a path to another one.
+func (m *Mesh) addrs(p *Path, n membership.Node) []string {
+	return m.zoned(p.addrs(n, n.AddrsFrom(m.cfg.host())))
+}
+
+// reachable returns the addresses of a node that lead to it from this host.
+func (m *Mesh) reachable(n membership.Node) []string { return m.zoned(n.AddrsFrom(m.cfg.host())) }
+
+// zoned returns addresses with the zones of this host.
+func (m *Mesh) zoned(addrs []string) []string {
+	list := slices.Clone(addrs)
+	for i, a := range list {
+		list[i] = eyeballs.WithZone(a, m.cfg.Seed)
 	}
 	return list
 }

@@ -89,7 +89,7 @@ func (m *Mesh) isRefused(ctx context.Context, n membership.Node) bool {
 		if !p.Refuses || !m.reaches(p, n) {
 			continue
 		}
-		for _, addr := range p.addrs(n, n.AddrsFrom(m.cfg.host())) {
+		for _, addr := range m.addrs(p, n) {
 			for range handshakes {
 				c, err := p.Transport.Dial(ctx, addr, n.ID.String())
 				if err == nil {

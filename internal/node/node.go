@@ -251,7 +251,7 @@ func (n *Node) link(ctx context.Context, v membership.View, world int, number ui
 	n.view.Store(&v)
 	links := n.Session.LinksOf(number)
 	m, err := mesh.Form(ctx, mesh.Config{
-		Self: n.ID(), View: v, World: world, Paths: n.paths, Relay: n.relay, Loop: mem.Loop, Log: n.cfg.Log,
+		Self: n.ID(), View: v, World: world, Seed: n.Session.Seed(), Paths: n.paths, Relay: n.relay, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
 		SettleTimeout: n.cfg.settleTimeout(), Linked: links.Link, OnDemand: n.cfg.OnDemand, Topology: n.cfg.Request.Topology,
 		IdleTimeout: n.cfg.LinkIdleTimeout, Reset: links.Reset, HandleView: n.Session.HandleView,

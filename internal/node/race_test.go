@@ -71,12 +71,12 @@ func TestDialFirst(t *testing.T) {
 					defer cancel()
 				}
 				began := time.Now()
-				won, _, err := dialFirst(ctx, dialers, "seed:1")
+				winner, c, _, err := dialFirst(ctx, dialers, "seed:1")
 				if took := time.Since(began); took != test.took {
 					t.Errorf("took %v, want %v", took, test.took)
 				}
-				if !errors.Is(err, test.err) || err == nil && (won.index != test.index || won.conn == nil) {
-					t.Errorf("won by dialer %d (conn %v), error %v; want dialer %d, error %v", won.index, won.conn, err, test.index, test.err)
+				if !errors.Is(err, test.err) || err == nil && (winner != test.index || c == nil) {
+					t.Errorf("won by dialer %d (conn %v), error %v; want dialer %d, error %v", winner, c, err, test.index, test.err)
 				}
 				if closed != test.closed {
 					t.Errorf("%d conns are closed, want %d", closed, test.closed)
@@ -124,7 +124,7 @@ func TestDialFirstEnds(t *testing.T) {
 	defer cancel()
 	closed := 0
 	dialers := []seedDialer{{dial: fakeDialer{after: time.Millisecond}.dial(&closed)}}
-	if won, _, err := dialFirst(endingContext{ctx, cancel}, dialers, "seed:1"); !errors.Is(err, context.Canceled) || won.conn != nil {
-		t.Errorf("won conn %v, error %v; want no conn and %v", won.conn, err, context.Canceled)
+	if _, c, _, err := dialFirst(endingContext{ctx, cancel}, dialers, "seed:1"); !errors.Is(err, context.Canceled) || c != nil {
+		t.Errorf("conn %v, error %v; want no conn and %v", c, err, context.Canceled)
 	}
 }

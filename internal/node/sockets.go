@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/contain"
+	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
@@ -225,6 +226,39 @@ func (s *sockets) close() (err error) {
 	return err
 }
 
+// A seedDialer dials seeds with one transport.
+type seedDialer struct {
+	name string
+	// dial may call answered when the seed has answered, before the conn is complete.
+	dial  func(ctx context.Context, addr string, answered func()) (transport.Conn, error)
+	close func() error
+}
+
+// graceMin is the least time for a seed to answer over a preferred transport after it has answered over another one.
+const graceMin = 500 * time.Millisecond
+
+// isRefusal reports whether only the peer can have caused an error.
+func isRefusal(err error) bool {
+	return errors.Is(err, transport.ErrBusy) || errors.Is(err, transport.ErrIdentity)
+}
+
+// dialFirst dials an address of a seed with several transports, and returns the index of the one that has won. errs has the errors by
+// transport. err is that of the first one, unless the seed has refused this process over another one.
+func dialFirst(ctx context.Context, dialers []seedDialer, addr string) (winner int, c transport.Conn, errs []error, err error) {
+	r := eyeballs.Race[transport.Conn]{
+		Discard:   func(c transport.Conn) { c.Close() },
+		Grace:     func(took time.Duration) time.Duration { return max(graceMin, 2*took) },
+		IsRefusal: isRefusal,
+	}
+	for _, d := range dialers {
+		r.Attempts = append(r.Attempts, func(ctx context.Context, answered func()) (transport.Conn, error) { return d.dial(ctx, addr, answered) })
+	}
+	if winner, c, errs = r.Run(ctx); winner < 0 {
+		return winner, nil, errs, errs[max(0, slices.IndexFunc(errs, isRefusal))]
+	}
+	return winner, c, errs, nil
+}
+
 // dialSeed connects to a seed by the first transport that reaches it. An address
 // may name its transport, as in "unix=ADDR".
 func (s *sockets) dialSeed(ctx context.Context, addr string) (transport.Conn, error) {
@@ -232,11 +266,11 @@ func (s *sockets) dialSeed(ctx context.Context, addr string) (transport.Conn, er
 	if len(dialers) == 0 {
 		return nil, fmt.Errorf("no transport for the seed %q: this process has %s", addr, strings.Join(s.use.Names, ", "))
 	}
-	won, failed, err := dialFirst(ctx, dialers, addr)
-	if err == nil && dialers[0].name == quicName && won.index > 0 {
-		return s.checkFiltered(ctx, dialers[0], addr, failed, dialers[won.index].name, won.conn)
+	winner, c, errs, err := dialFirst(ctx, dialers, addr)
+	if err == nil && dialers[0].name == quicName && winner > 0 {
+		return s.checkFiltered(ctx, dialers[0], addr, errs[0], dialers[winner].name, c)
 	}
-	return won.conn, err
+	return c, err
 }
 
 // dialersOf returns the dialers for the address of a seed, and that address without the name of a

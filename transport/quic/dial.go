@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,18 +15,32 @@ import (
 
 	quicgo "github.com/quic-go/quic-go"
 
+	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/transport"
 )
 
-// dial connects to addr and waits until the peer has accepted.
+// dial connects to one of the addresses of addr and waits until the peer has accepted.
 func (e *Endpoint) dial(ctx context.Context, addr string, conf *tls.Config) (*quicgo.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, dialError(addr, context.Cause(ctx))
 	}
-	remote, err := e.resolve(ctx, addr)
+	addrs, err := e.resolve(ctx, addr)
 	if err != nil {
 		return nil, dialError(addr, err)
 	}
+	r := eyeballs.Race[*quicgo.Conn]{Discard: func(qc *quicgo.Conn) { qc.CloseWithError(codeClosed, "another address has answered") }}
+	for _, remote := range addrs {
+		r.Attempts = append(r.Attempts, func(ctx context.Context, _ func()) (*quicgo.Conn, error) { return e.dialRemote(ctx, remote, conf) })
+	}
+	winner, qc, errs := r.Run(ctx)
+	if winner < 0 {
+		return nil, dialError(addr, errs[0])
+	}
+	return qc, nil
+}
+
+// dialRemote connects to an address and waits until the peer has accepted.
+func (e *Endpoint) dialRemote(ctx context.Context, remote netip.AddrPort, conf *tls.Config) (*quicgo.Conn, error) {
 	a := e.dials.start(e.ctx, remote)
 	defer e.dials.end(a)
 	if _, ok := e.packets.(*socket); ok {
@@ -51,7 +66,7 @@ func (e *Endpoint) dial(ctx context.Context, addr string, conf *tls.Config) (*qu
 	case a.ctx.Err() != nil && errors.Is(err, context.Cause(a.ctx)):
 		err = context.Cause(a.ctx)
 	}
-	return nil, dialError(addr, err)
+	return nil, err
 }
 
 // awaitAccepted waits until the server has verified the certificate of this side. In TLS
@@ -171,43 +186,18 @@ func (a *attempt) commitIn(conf *tls.Config) *tls.Config {
 	return conf
 }
 
-// resolve returns an address of addr that the socket can reach, IPv4 before IPv6.
-func (e *Endpoint) resolve(ctx context.Context, addr string) (netip.AddrPort, error) {
-	host, service, err := net.SplitHostPort(addr)
+// resolve returns the addresses of addr that the socket can reach, at least one.
+func (e *Endpoint) resolve(ctx context.Context, addr string) ([]netip.AddrPort, error) {
+	all, err := eyeballs.Resolve(ctx, "udp", addr)
 	if err != nil {
-		if e, ok := errors.AsType[*net.AddrError](err); ok {
-			err = errors.New(e.Err)
-		}
-		return netip.AddrPort{}, err
-	}
-	port, err := net.DefaultResolver.LookupPort(ctx, "udp", service)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	var ips []netip.Addr
-	if host == "" {
-		// As in package net, an empty host is this one.
-		ips = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
-	} else if ip, err := netip.ParseAddr(host); err == nil {
-		ips = []netip.Addr{ip}
-	} else if ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
-		return netip.AddrPort{}, err
+		return nil, err
 	}
 	v4, v6 := families(e.packets.LocalAddr())
-	var found netip.Addr
-	for _, ip := range ips {
-		ip = ip.Unmap()
-		switch {
-		case ip.Is4() && v4:
-			return netip.AddrPortFrom(ip, uint16(port)), nil
-		case ip.Is6() && v6 && !found.IsValid():
-			found = ip
-		}
+	reachable := slices.DeleteFunc(slices.Clone(all), func(ap netip.AddrPort) bool { return ap.Addr().Is4() && !v4 || ap.Addr().Is6() && !v6 })
+	if len(reachable) == 0 {
+		return nil, fmt.Errorf("the socket at %s cannot reach %v", e.addr, all)
 	}
-	if !found.IsValid() {
-		return netip.AddrPort{}, fmt.Errorf("the socket at %s cannot reach %v", e.addr, ips)
-	}
-	return netip.AddrPortFrom(found, uint16(port)), nil
+	return reachable, nil
 }
 
 // families reports the kinds of addresses that a socket can send to.

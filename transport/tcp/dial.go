@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -34,7 +35,7 @@ func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn
 
 func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) {
 	began := time.Now()
-	a, err := t.attempt(ctx, addr, magicControl, began.Add(t.cfg.HandshakeTimeout), connectDelay, connectDelay)
+	a, err := t.attempt(ctx, addr, magicControl, began.Add(t.cfg.HandshakeTimeout), connectSockets)
 	if err != nil {
 		return nil, err
 	}
@@ -133,13 +134,13 @@ type attempt struct {
 	stop   func() bool
 }
 
-// attempt dials addr, with delays between the sockets of connect, and begins a flight with the magic. Until commit, limit and the end
+// attempt dials addr, with so many sockets for each of its addresses, and begins a flight with the magic. Until commit, limit and the end
 // of ctx interrupt all use of the socket.
-func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.Time, delays ...time.Duration) (*attempt, error) {
+func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.Time, sockets int) (*attempt, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	raw, err := t.connect(ctx, addr, limit, delays)
+	raw, err := t.connect(ctx, addr, limit, sockets)
 	if err != nil {
 		return nil, err
 	}
@@ -155,20 +156,35 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 	return a, nil
 }
 
-// connectDelay is the time after which another socket is connected beside one without an answer. The kernel repeats a lost SYN
+// connectSockets is the number of sockets that are connected to an address without an answer. The kernel repeats a lost SYN
 // only after a second (RFC 6298, section 2.1), and a node may have no more time to dial a broken link again.
-const connectDelay = 300 * time.Millisecond
+const connectSockets = 3
 
-// connect makes a TCP connection to addr. After each of the delays it tries another socket.
-func (t *Transport) connect(ctx context.Context, addr string, limit time.Time, delays []time.Duration) (net.Conn, error) {
+// connect makes a TCP connection to one of the addresses of addr, with so many sockets for each.
+func (t *Transport) connect(ctx context.Context, addr string, limit time.Time, sockets int) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	addrs, err := eyeballs.Resolve(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
 	d := net.Dialer{Deadline: limit, LocalAddr: t.local, ControlContext: bindLate}
-	return race(ctx, t.spawn, delays, func() (net.Conn, error) {
-		sock, err := d.DialContext(ctx, "tcp", addr)
-		t.files.Note(err)
-		return sock, err
-	}, func(sock net.Conn) { sock.Close() })
+	attempts := make([]eyeballs.Attempt[net.Conn], sockets*len(addrs))
+	for i, addr := range addrs {
+		for k, a := range eyeballs.Repeat(sockets, func(ctx context.Context, _ func()) (net.Conn, error) {
+			sock, err := d.DialContext(ctx, "tcp", addr.String())
+			t.files.Note(err)
+			return sock, err
+		}) {
+			attempts[k*len(addrs)+i] = a
+		}
+	}
+	r := eyeballs.Race[net.Conn]{Attempts: attempts, Discard: func(sock net.Conn) { sock.Close() }}
+	winner, sock, errs := r.Run(ctx)
+	if winner < 0 {
+		return nil, errs[0]
+	}
+	return sock, nil
 }
 
 // commit detaches the attempt from its context. It fails if the context has ended.
@@ -264,11 +280,14 @@ func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 	timeout := c.t.cfg.HandshakeTimeout
 	ctx, cancel := context.WithTimeoutCause(c.ctx, timeout, os.ErrDeadlineExceeded)
 	defer cancel()
-	in, err := race(ctx, c.spawn, c.t.handshakes.delays(time.Now(), timeout),
-		func() (*pipeHandshake, error) { return c.startHandshakeAgain(ctx, id) },
-		func(in *pipeHandshake) { in.fail() })
-	if err != nil {
-		return nil, err
+	delays := c.t.handshakes.delays(time.Now(), timeout)
+	winner, in, errs := eyeballs.Race[*pipeHandshake]{
+		Attempts: eyeballs.Repeat(1+len(delays), func(ctx context.Context, _ func()) (*pipeHandshake, error) { return c.startHandshakeAgain(ctx, id) }),
+		Delays:   delays,
+		Discard:  func(in *pipeHandshake) { in.fail() },
+	}.Run(ctx)
+	if winner < 0 {
+		return nil, errs[0]
 	}
 	if err := in.finish(wanted); err != nil {
 		in.fail()
@@ -311,7 +330,7 @@ func (c *conn) startHandshake(ctx context.Context, id uint32) (in *pipeHandshake
 	}
 	limit, _ := ctx.Deadline()
 	began := time.Now()
-	a, err := c.t.attempt(ctx, c.remote, magic, limit, connectDelay, connectDelay)
+	a, err := c.t.attempt(ctx, c.remote, magic, limit, connectSockets)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/eyeballs"
 )
 
 // When retransmissions are lost too, a socket stalls for longer and longer. A new one
@@ -23,9 +25,8 @@ import (
 // tried at once.
 
 const (
-	// migrateDelay is the time after which another socket is dialed beside one that is
-	// not connected yet.
-	migrateDelay = 300 * time.Millisecond
+	// migrateSockets is the number of sockets that a migration dials, each beside those that are not connected yet.
+	migrateSockets = 4
 	// migrateTimeout limits the time for one migration.
 	migrateTimeout = 30 * time.Second
 
@@ -128,15 +129,20 @@ func (c *conn) attachFlow(r *receiver, f *subflow) {
 func (c *conn) redial(id uint32) (*subflow, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, migrateTimeout)
 	defer cancel()
-	return race(ctx, c.spawn, []time.Duration{migrateDelay, migrateDelay, migrateDelay},
-		func() (*subflow, error) { return c.dialFlow(ctx, id) },
-		func(f *subflow) { f.sock.Close() })
+	winner, f, errs := eyeballs.Race[*subflow]{
+		Attempts: eyeballs.Repeat(migrateSockets, func(ctx context.Context, _ func()) (*subflow, error) { return c.dialFlow(ctx, id) }),
+		Discard:  func(f *subflow) { f.sock.Close() },
+	}.Run(ctx)
+	if winner < 0 {
+		return nil, errs[0]
+	}
+	return f, nil
 }
 
 // dialFlow makes one attempt for redial.
 func (c *conn) dialFlow(ctx context.Context, id uint32) (f *subflow, err error) {
 	limit, _ := ctx.Deadline()
-	a, err := c.t.attempt(ctx, c.remote, magicMigrate, limit)
+	a, err := c.t.attempt(ctx, c.remote, magicMigrate, limit, 1)
 	if err != nil {
 		return nil, err
 	}

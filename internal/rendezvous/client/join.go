@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
@@ -246,6 +247,7 @@ func (s *Session) join(ctx context.Context, req Request) error {
 		s.req.identity = s.Identity
 	}
 	for _, addr := range admitted.Seeds {
+		addr = eyeballs.WithZone(addr, s.seed)
 		if !slices.Contains(s.req.seeds.Addrs, addr) {
 			s.req.seeds.Addrs = append(slices.Clone(s.req.seeds.Addrs), addr)
 		}

@@ -51,7 +51,7 @@ func checkIntervals(t *testing.T, lines []string, waited ...string) {
 }
 
 // A node that reaches no seed warns after 3 s, and then at growing intervals. Each warning
-// contains the attempts and the time of the next one.
+// contains the attempts, and the reason for each seed.
 func TestWarnsOfUnreachableSeed(t *testing.T) {
 	for name, dial := range map[string]func(ctx context.Context, addr string) error{
 		"refused": func(context.Context, string) error { return syscall.ECONNREFUSED },
@@ -71,8 +71,8 @@ func TestWarnsOfUnreachableSeed(t *testing.T) {
 				checkIntervals(t, got, "3s", "9s", "21s", "45s", "1m33s", "2m33s", "3m33s")
 				reason := map[string]string{"refused": "nothing listens there", "silent": "no answer"}[name]
 				last := got[len(got)-1]
-				if strings.Count(last, reason) != 2 || !strings.Contains(last, "127.0.0.1:7946 (") || !strings.Contains(last, "127.0.0.2:7946 (") || !strings.Contains(last, " next=127.0.0.") {
-					t.Errorf("%q: want each seed with %q, and the next attempt", last, reason)
+				if strings.Count(last, reason) != 2 || !strings.Contains(last, "127.0.0.1:7946 (") || !strings.Contains(last, "127.0.0.2:7946 (") {
+					t.Errorf("%q: want each seed with %q", last, reason)
 				}
 			})
 		})

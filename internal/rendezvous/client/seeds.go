@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/transport"
@@ -21,7 +22,7 @@ import (
 // Seeds finds a seed of the cluster. A node may start before the seeds do, and some of them may
 // be down.
 type Seeds struct {
-	// Addrs are tried in turn.
+	// Addrs are dialed in this order, each one [eyeballs.Delay] after the one before, or when that has failed.
 	Addrs []string
 
 	// Dial connects to one of them, with the credentials pki.Joining.
@@ -30,7 +31,7 @@ type Seeds struct {
 	// Timeout bounds the search. Zero means one minute, a negative value no limit.
 	Timeout time.Duration
 
-	// Attempt bounds one attempt at one address. Zero means 10 seconds.
+	// Attempt bounds a dial, and the answer of a seed after it. Zero means 10 seconds.
 	Attempt time.Duration
 
 	// Log receives events. Nil discards them.
@@ -76,80 +77,135 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	last := make([]error, len(d.Addrs))
-	var mu sync.Mutex // protects last, next and attempts from the reminder
-	attempts, next := 0, ""
+	r := &search{Seeds: d, f: f, last: make([]error, len(d.Addrs))}
 	if !d.once {
 		reminder := remind(func(waited time.Duration) {
-			mu.Lock()
-			defer mu.Unlock()
-			d.Log.Warn("no seed reached yet", "waited", waited, "tried", strings.Join(d.tried(ctx, last), ", "), "attempts", attempts, "next", next)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			d.Log.Warn("no seed reached yet", "waited", waited, "tried", strings.Join(d.tried(ctx, r.last), ", "), "attempts", r.attempts)
 		})
 		defer reminder.stop()
 	}
 	pause := cmp.Or(d.MinPause, 50*time.Millisecond)
 	for {
-		again := !d.once
-		mu.Lock()
-		attempts++
-		mu.Unlock()
-		for i, addr := range d.Addrs {
-			mu.Lock()
-			next = addr
-			mu.Unlock()
-			err := d.follow(ctx, addr, f)
-			if err == nil || IsFinal(err) {
-				return err
-			}
-			again = again || answered(err)
-			// A timeout, of this attempt or of the search, says less than an answer.
-			mu.Lock()
-			if last[i] == nil || !isTimeout(err) {
-				last[i] = err
-			}
-			next = d.Addrs[(i+1)%len(d.Addrs)]
-			mu.Unlock()
-			d.Log.Debug("seed not reached", "addr", addr, "attempt", attempts, "err", err)
-			if ctx.Err() != nil {
-				return d.failed(ctx, attempts, last)
-			}
+		if over, err := r.round(ctx); over {
+			return err
 		}
 		// The pause is random, so that nodes that started together do not try again together.
-		if !again || !handshake.Sleep(ctx, pause/2+rand.N(pause/2+1)) {
-			return d.failed(ctx, attempts, last)
+		if d.once && !r.answered || ctx.Err() != nil || !handshake.Sleep(ctx, pause/2+rand.N(pause/2+1)) {
+			return d.failed(ctx, r.attempts, r.last)
 		}
 		pause = min(2*pause, cmp.Or(d.MaxPause, 2*time.Second))
 	}
+}
+
+// A search is a call of Seeds.search.
+type search struct {
+	Seeds
+	f        func(context.Context, transport.Conn) error
+	answered bool // a seed has answered in this round
+
+	mu       sync.Mutex // protects the fields below from the reminder
+	attempts int        // rounds
+	last     []error    // by address
+}
+
+// round tries each seed once, in the order in which they answer. It reports whether the search is over: f has succeeded, or err is final.
+func (r *search) round(ctx context.Context) (over bool, err error) {
+	r.mu.Lock()
+	r.attempts++
+	r.mu.Unlock()
+	r.answered = false
+	left := make([]int, len(r.Addrs))
+	for i := range left {
+		left[i] = i
+	}
+	for len(left) > 0 && ctx.Err() == nil {
+		race := eyeballs.Race[transport.Conn]{Discard: func(c transport.Conn) { c.Close() }, IsRefusal: IsFinal}
+		for _, i := range left {
+			race.Attempts = append(race.Attempts, func(ctx context.Context, _ func()) (transport.Conn, error) { return r.dial(ctx, r.Addrs[i]) })
+		}
+		winner, conn, errs := race.Run(ctx)
+		if winner >= 0 {
+			errs[winner] = r.follow(ctx, r.Addrs[left[winner]], conn)
+			if err := errs[winner]; err == nil || IsFinal(err) {
+				return true, err
+			}
+		} else if i := slices.IndexFunc(errs, IsFinal); i >= 0 {
+			return true, errs[i]
+		}
+		left = r.note(ctx, left, errs)
+	}
+	return false, nil
+}
+
+// note records the errors of seeds, given by their indices in Addrs, and returns the seeds without one.
+func (r *search) note(ctx context.Context, tried []int, errs []error) (left []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, i := range tried {
+		err := errs[k]
+		if err == nil {
+			left = append(left, i)
+			continue
+		}
+		r.answered = r.answered || answered(err)
+		// A timeout, of this attempt or of the search, says less than an answer.
+		if r.last[i] == nil || !isTimeout(err) {
+			r.last[i] = err
+		}
+		r.Log.Log(ctx, slog.LevelDebug, "seed not reached", "addr", r.Addrs[i], "attempt", r.attempts, "err", err)
+	}
+	return left
 }
 
 // followMax is how often one attempt follows a redirect: two seeds that disagree must not
 // redirect a node for ever.
 const followMax = 3
 
-// follow tries a seed, and the leader if the seed redirects.
-func (d Seeds) follow(ctx context.Context, addr string, f func(context.Context, transport.Conn) error) error {
-	err := d.try(ctx, addr, f)
+// follow tries a seed that has answered, and the leader if the seed redirects.
+func (r *search) follow(ctx context.Context, addr string, conn transport.Conn) error {
+	err := r.ask(ctx, addr, conn)
 	for range followMax {
-		r, ok := errors.AsType[*handshake.RedirectError](err)
-		if !ok || r.Leader == "" {
+		redirect, ok := errors.AsType[*handshake.RedirectError](err)
+		if !ok || redirect.Leader == "" {
 			return err
 		}
-		if err = d.try(ctx, r.Leader, f); err != nil && !IsFinal(err) {
-			err = fmt.Errorf("%w, but it cannot be reached: %w", r, err)
+		leader := eyeballs.WithZone(redirect.Leader, conn.RemoteAddr())
+		if next, failure := r.dial(ctx, leader); failure != nil {
+			err = failure
+		} else {
+			conn, err = next, r.ask(ctx, leader, next)
+		}
+		if err != nil && !IsFinal(err) {
+			err = fmt.Errorf("%w, but it cannot be reached: %w", redirect, err)
 		}
 	}
 	return err
 }
 
-func (d Seeds) try(ctx context.Context, addr string, f func(context.Context, transport.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(d.Attempt, 10*time.Second))
+// dial connects to a seed.
+func (r *search) dial(ctx context.Context, addr string) (transport.Conn, error) {
+	ctx, cancel := r.attempt(ctx)
 	defer cancel()
-	conn, err := d.Dial(ctx, addr)
-	if err == nil {
-		err = f(ctx, conn)
-	}
+	conn, err := r.Dial(ctx, addr)
+	return conn, busy(addr, err)
+}
+
+// ask calls f with the connection to a seed.
+func (r *search) ask(ctx context.Context, addr string, conn transport.Conn) error {
+	ctx, cancel := r.attempt(ctx)
+	defer cancel()
+	return busy(addr, r.f(ctx, conn))
+}
+
+func (d *Seeds) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, cmp.Or(d.Attempt, 10*time.Second))
+}
+
+// busy names a seed that has too many unauthenticated connections: it has refused or evicted this one.
+func busy(addr string, err error) error {
 	if errors.Is(err, transport.ErrBusy) {
-		// The seed has too many unauthenticated connections: it has refused or evicted this one.
 		return fmt.Errorf("seed %s is %w: %w", addr, handshake.ErrBusy, err)
 	}
 	return err

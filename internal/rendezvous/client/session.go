@@ -91,6 +91,13 @@ func newSession(conn transport.Conn, req Request) *Session {
 	return s
 }
 
+// Seed returns the address of the seed.
+func (s *Session) Seed() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seed
+}
+
 // notifyLocked wakes all calls of await.
 func (s *Session) notifyLocked() {
 	close(s.changed)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -36,7 +37,7 @@ func (s *Server) checkAddresses(node membership.Node, observed string) error {
 	defer cancel()
 	var failed []string
 	for _, addr := range node.Addrs {
-		err := s.cfg.CheckAddress(ctx, addr, node)
+		err := s.cfg.CheckAddress(ctx, eyeballs.WithZone(addr, observed), node)
 		if err == nil {
 			return nil
 		}

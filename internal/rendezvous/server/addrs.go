@@ -82,7 +82,7 @@ func normalize(addr string, port uint16) (string, error) {
 	case err == nil && ip.Unmap().IsUnspecified(), host == "":
 		return "", errors.New("names no host")
 	case err == nil:
-		host = ip.Unmap().String()
+		host = ip.Unmap().WithZone("").String() // Its zone means nothing on other hosts, see eyeballs.WithZone.
 	case strings.ContainsAny(host, ":/ \t"):
 		return "", fmt.Errorf("%q is neither a name nor an address", host)
 	default:
@@ -97,6 +97,7 @@ func hostOf(observed string) string {
 	if err != nil {
 		return observed
 	}
+	host, _, _ = strings.Cut(host, "%") // The zone is of this host.
 	return host
 }
 
@@ -111,7 +112,7 @@ func originOf(observed string) string {
 	if err != nil {
 		return host
 	}
-	if a = a.Unmap().WithZone(""); a.Is6() {
+	if a = a.Unmap(); a.Is6() {
 		if p, err := a.Prefix(128 - ipv6HostBits); err == nil {
 			return p.String()
 		}

@@ -33,6 +33,7 @@ func TestAddresses(t *testing.T) {
 			[]string{"10.0.0.7:7000"}},
 		{"mapped", "[::ffff:10.0.0.7]:7000", wire.JoinRequest{Alternates: []string{"[::ffff:127.0.0.1]:7000"}}, []string{"10.0.0.7:7000", "127.0.0.1:7000"}},
 		{"long form", "[0:0:0:0:0:0:0:1]:7000", wire.JoinRequest{}, []string{"[::1]:7000"}},
+		{"link-local", "[fe80::1%eth0]:7000", wire.JoinRequest{Alternates: []string{"[fe80::1%ib0]:7000", "[fe80::2%ib0]:7000"}}, []string{"[fe80::1]:7000", "[fe80::2]:7000"}},
 		{"no ports", "node-3", wire.JoinRequest{}, []string{"node-3"}},
 		{"seen at nothing", "", wire.JoinRequest{Alternates: []string{"10.0.0.7:7000"}}, []string{"10.0.0.7:7000"}},
 	}
@@ -80,7 +81,7 @@ func TestAddressesAreBounded(t *testing.T) {
 }
 
 func TestHostOf(t *testing.T) {
-	for observed, want := range map[string]string{"10.0.0.1:7000": "10.0.0.1", "[fd00::1]:7000": "fd00::1", "node-3": "node-3"} {
+	for observed, want := range map[string]string{"10.0.0.1:7000": "10.0.0.1", "[fd00::1]:7000": "fd00::1", "[fe80::1%eth0]:7000": "fe80::1", "node-3": "node-3"} {
 		if got := hostOf(observed); got != want {
 			t.Errorf("host of %s is %s, want %s", observed, got, want)
 		}

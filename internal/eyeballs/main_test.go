@@ -1,0 +1,9 @@
+package eyeballs
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/signal.loop")) }
