@@ -190,3 +190,33 @@ func TestDelayOfTwoProposals(t *testing.T) {
 		})
 	}
 }
+
+// A partlyDead is a transport to peers some of whose addresses drop all packets.
+type partlyDead struct{ transport.Transport }
+
+func (d partlyDead) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
+	if strings.HasPrefix(addr, "dead") {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return d.Transport.Dial(ctx, addr, peer)
+}
+
+// TestDeadAddresses: three dead addresses before the right one delay a dial by less than a second.
+func TestDeadAddresses(t *testing.T) {
+	inBubble(t, demandNodes, func(w *world) {
+		w.watches = 1
+		w.view.Nodes[4].Addrs = []string{"dead-1:7000", "dead-2:7000", "dead-3:7000", w.host(4)}
+		for rank, transport := range w.transports {
+			w.transports[rank] = partlyDead{transport}
+		}
+		w.form()
+		began := time.Now()
+		if err := w.meshes[0].dial(w.Context(), 4, nil, dialTimeout); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the dial took %v, want at most a second", took)
+		}
+	})
+}
