@@ -9,6 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/recorder"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // ErrDeadlock says that ranks wait for each other; see [DeadlockError].
@@ -16,9 +17,10 @@ var ErrDeadlock = errors.New("deadlock")
 
 // A DeadlockError says that ranks wait for each other: none of their calls can end, nothing is in
 // flight between them, and no goroutine of their programs has begun another call for
-// [Config].DeadlockTimeout. It is an [ErrDeadlock].
+// [Config].DeadlockTimeout. It is an [ErrDeadlock]. A blocking [Send] of a rank to itself that no receive takes gets it
+// after a second, and the communicator goes on.
 //
-// Every call in progress on a communicator of the deadlock gets the error, on all its ranks; the
+// Otherwise, every call in progress on a communicator of the deadlock gets the error, on all its ranks; the
 // communicators have ended. Ranks are those of the world, since a deadlock may run through several
 // communicators.
 type DeadlockError struct {
@@ -53,7 +55,10 @@ func (e *DeadlockError) Error() string {
 		parts = append(parts, fmt.Sprintf("and %d others", more)) //nolint:makezero // parts has a length before the loop that fills it
 	}
 	text := fmt.Sprintf("%v: %s", ErrDeadlock, strings.Join(parts, "; "))
-	if sends {
+	switch {
+	case sends && e.Ranks == 1:
+		text += ", and has begun no receive for it: begin the receive before, or make the send a StartSend"
+	case sends:
 		text += ": make one of them a StartSend, or use Exchange"
 	}
 	return text
@@ -61,6 +66,15 @@ func (e *DeadlockError) Error() string {
 
 // Is reports that e is an [ErrDeadlock].
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
+
+// noReceive is the error of a blocking send of this rank to itself, for which no receive has begun.
+func (c *Comm) noReceive(size int, typ uint8, tag Tag) error {
+	rank, _ := c.impl.View.View.Rank(c.impl.Nodes[c.impl.Rank].ID)
+	return deadlockError(&engine.DeadlockError{Ranks: 1, Waits: []wire.Wait{{
+		Rank: uint32(rank), Kind: wire.WaitSend, Tag: int64(tag), Peers: []wire.WaitPeer{{Rank: uint32(rank)}},
+		Call: wire.Call{Comm: c.comm.ID(), Type: typ, Count: uint64(size)},
+	}}})
+}
 
 // deadlockError makes the error of a deadlock that the engine has found.
 func deadlockError(e *engine.DeadlockError) *DeadlockError {

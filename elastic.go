@@ -84,7 +84,7 @@ func epochError(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return cancelled(ctx)
 	case errors.Is(err, handshake.ErrClosed):
-		return ErrClosed
+		return errClosedHere
 	case isRemoved && removed.Excluded:
 		return &kindError{err, []error{ErrExcluded, ErrRemoved, ErrNoQuorum}}
 	case isRemoved:
@@ -166,7 +166,7 @@ func (n *Node) Leave(ctx context.Context) error {
 		select {
 		case <-n.left:
 		case <-n.closed:
-			err = ErrClosed
+			err = errClosedHere
 		case <-time.After(leftTimeout):
 			err = fmt.Errorf("%w: this node is not in the world any more, or its seed is gone; call Close to leave at once", ErrNoQuorum)
 		}

@@ -54,5 +54,5 @@ func ExampleBroadcast_pointers() {
 	}
 	defer comms[0].Close()
 	fmt.Println(nexar.Broadcast(ctx, comms[0], []string{"hello"}, 0))
-	// Output: nexar: broadcast: invalid type of elements: string contains pointers or uintptrs, which have no meaning in another process
+	// Output: nexar: broadcast: invalid type of elements: string contains pointers or uintptrs, which have no meaning in another process: encode the values, such as by encoding/gob, and use the []byte
 }

@@ -3,8 +3,10 @@ package nexar
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/overlap"
@@ -44,12 +46,14 @@ func noMessage() Status { return Status{Source: NoRank, Tag: AnyTag} }
 // node to the other one have not been received. All communicators of the two nodes share this limit, and
 // each message counts as 64 bytes more than its data. Otherwise Send blocks until a receive takes the
 // message, for at most [Config].MessageTimeout. If the other rank waits for this one as well, as in a
-// Send of its own, both get a [DeadlockError].
+// Send of its own, both get a [DeadlockError]. A Send to this rank that would block fails with a
+// DeadlockError unless a receive that takes the message begins within a second; nothing is sent, and the
+// communicator remains usable.
 //
 // If ctx ends while Send blocks, the communicator is revoked. If Send has blocked and the message
 // does not fit the buffer of the receive, both sides get an [ErrTruncated] or [ErrTypeMismatch].
 func Send[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) error {
-	s, err := startSend[T](ctx, c, "send", &p2p.Regions{First: bytesOf(data)}, to, tag)
+	s, err := startSend[T](ctx, c, "send", &p2p.Regions{First: bytesOf(data), Received: to == c.impl.Rank}, to, tag)
 	return sent(ctx, c, "send", s, err)
 }
 
@@ -78,6 +82,7 @@ func StartSend[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) *
 // regions.
 func SendVec[T any](ctx context.Context, c *Comm, regions [][]T, to int, tag Tag) error {
 	r, _ := regionsOf(regions, false)
+	r.Received = to == c.impl.Rank
 	s, err := startSend[T](ctx, c, "send_vec", r, to, tag)
 	return sent(ctx, c, "send_vec", s, err)
 }
@@ -365,8 +370,25 @@ func (c *Comm) startSend(ctx context.Context, name string, r *p2p.Regions, typ u
 		return nil, opError(name, err)
 	}
 	s, err := c.comm.Messages().StartSend(r, typ, to, int64(tag))
+	for tries := 0; errors.Is(err, p2p.ErrNoReceive); tries++ {
+		if tries == receiveTries {
+			return nil, opError(name, c.noReceive(r.Len(), typ, tag))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, opError(name, cancelled(ctx))
+		case <-time.After(receivePause): // Another goroutine may be about to receive.
+		}
+		s, err = c.comm.Messages().StartSend(r, typ, to, int64(tag))
+	}
 	return s, c.explain(ctx, name, err)
 }
+
+// A blocking send to this rank looks for a receive so often, and so long apart.
+const (
+	receiveTries = 100
+	receivePause = 10 * time.Millisecond
+)
 
 // sent waits for a send that startSend has returned.
 func sent(ctx context.Context, c *Comm, name string, s *p2p.Send, err error) error {

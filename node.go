@@ -34,6 +34,7 @@ type Node struct {
 	world    atomic.Pointer[Comm]
 	follower comm.Follower
 	close    func() error
+	failure  atomic.Pointer[string] // why Close is a failure of this rank
 
 	leaving atomic.Bool   // at the next reconfiguration
 	leaves  bool          // at the one with which the quiesced epoch has ended
@@ -119,6 +120,9 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 		close(n.closed)
 		defer n.state.factory.Settle()
 		defer n.state.direct.Close()
+		if reason := n.failure.Load(); reason != nil {
+			return n.node.Fail(*reason)
+		}
 		return n.node.Close()
 	})
 	return n, nil
@@ -166,7 +170,25 @@ func (n *Node) ID() NodeID { return NodeID(n.node.ID()) }
 // second for functions that they have called here. In a sparse topology it also relays data of other nodes until they reach each
 // other without this node, for at most two HeartbeatTimeouts, or 2 s if that is longer. The contexts of these functions end. Peers
 // that wait for this node in an operation get a [PeerError] with Left set. Close may be called more than once.
-func (n *Node) Close() error { return n.close() }
+//
+// A Close in a deferred call while the goroutine panics is a failure of this rank: the others get a [PeerError] without Left, and in its
+// text the value of the panic, if Close itself is the deferred call. The panic goes on.
+func (n *Node) Close() error {
+	if v := recover(); v != nil {
+		n.fail(fmt.Sprintf("it panicked: %v", v))
+		panic(v) // The trace still has the frames of the first panic, which are below this one.
+	}
+	if callback.Panicking() {
+		n.fail("it panicked")
+	}
+	return n.close()
+}
+
+// fail closes the node because of a failure of this rank.
+func (n *Node) fail(reason string) {
+	n.failure.CompareAndSwap(nil, &reason)
+	_ = n.close()
+}
 
 // node returns the configuration of the node.
 func (cfg *Config) node(ctx context.Context) (c node.Config, err error) {

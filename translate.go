@@ -29,6 +29,10 @@ func opError(op string, err error) error {
 	return fmt.Errorf("nexar: %s: %w", op, err)
 }
 
+// errClosedHere is the error of calls after this rank has closed the communicator or its node. The close of another rank is a
+// [PeerError] or a [RevokedError].
+var errClosedHere = fmt.Errorf("%w by this rank", ErrClosed)
+
 // A kindError is an error that is also some sentinels of this package, which its text need not
 // name.
 type kindError struct {
@@ -168,7 +172,7 @@ func (c *Comm) ended(cause error) error {
 // nil for one that is not the engine's.
 func (c *Comm) translate(err error) error {
 	if errors.Is(err, engine.ErrClosed) {
-		return ErrClosed
+		return errClosedHere
 	}
 	switch e := err.(type) { //nolint:errorlint // the engine returns its errors unwrapped
 	case *engine.PeerError:

@@ -145,12 +145,12 @@ var failures = map[string]failure{
 				t.Fatal("something is wrong")
 			}
 		},
-		want: []string{"something is wrong", "rank 0 has not returned", "nexartest_test.receive", "nexar: recv: closed"},
+		want: []string{"something is wrong", "rank 0 has not returned", "nexartest_test.receive", "nexar: recv: closed by this rank"},
 	},
 	"limit": {
 		ranks: 2,
 		f:     func(t *testing.T, c *nexar.Comm) { receive(t, c, c.Rank()) },
-		want:  []string{"ranks 0, 1 have not returned", "nexartest_test.receive", "nexar: recv: closed"},
+		want:  []string{"ranks 0, 1 have not returned", "nexartest_test.receive", "nexar: recv: closed by this rank"},
 	},
 	"stuck": {
 		ranks: 2,

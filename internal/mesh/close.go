@@ -63,6 +63,26 @@ func (m *Mesh) Abort() {
 	_ = m.end(now, func() {}, func(_ context.Context, l *link.Link) { l.Abort() }, nil)
 }
 
+// Fail ends everything, as the end of the process does, and closes the transports. It tells the peers the reason before, for at most
+// confirmMax.
+func (m *Mesh) Fail(reason string) error {
+	m.Explain(m.cfg.Self, false, reason)
+	m.mu.Lock()
+	var links []*link.Link
+	for slot := range m.peers {
+		if p := &m.peers[slot]; p.link != nil {
+			links = append(links, p.link)
+		}
+	}
+	m.mu.Unlock()
+	for _, l := range links { // before the engine ends operations, which peers would take for a leave
+		l.Abort()
+	}
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	return m.end(now, func() {}, func(_ context.Context, l *link.Link) { l.Abort() }, m.cfg.Paths)
+}
+
 // end prevents new links, and ends operations, links and goroutines, and closes the transports
 // of paths. sayGoodbye ends the links to peers that expect a goodbye. Before the first goodbye,
 // end waits until pending links with frames have connections or ctx ends.

@@ -107,18 +107,22 @@ func (m *Mesh) explainedLocked(slot int, err error) *explainedError {
 	if !known || cause == m.self {
 		cause = -1
 	}
-	return &explainedError{rank: p.rank, text: p.reason.text, cause: cause, err: err}
+	return &explainedError{rank: p.rank, text: p.reason.text, cause: cause, own: cause == slot, err: err}
 }
 
 // An explainedError is the loss of a peer that has reported an error caused by another node.
 type explainedError struct {
 	rank  int
 	text  string
-	cause int // slot, or -1
+	cause int  // slot, or -1
+	own   bool // the peer is the cause; see Mesh.Fail
 	err   error
 }
 
 func (e *explainedError) Error() string {
+	if e.own {
+		return e.text
+	}
 	return fmt.Sprintf("rank %d has ended after its error %q (%v)", e.rank, e.text, e.err)
 }
 

@@ -347,6 +347,11 @@ func (n *Node) Close() error {
 	return errors.Join(left, n.Session.Close(), n.sockets.close())
 }
 
+// Fail ends the node for a reason of its program, which the peers learn. They count it as failed.
+func (n *Node) Fail(reason string) error {
+	return errors.Join(n.Mesh.Fail(reason), n.Session.Fail(), n.sockets.close())
+}
+
 // CloseMesh ends all links with goodbyes, within closeTimeout, or longer over relays.
 func CloseMesh(m *mesh.Mesh) error {
 	ctx, cancel := closing(m)

@@ -1,6 +1,12 @@
 package p2p
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNoReceive says that no receive has begun for a message that is not sent without one; see Regions.Received.
+var ErrNoReceive = errors.New("no receive that takes the message has begun")
 
 // A SizeError says that a message is longer than the buffer of its receive.
 type SizeError struct {

@@ -13,6 +13,8 @@ type Regions struct {
 	Landing *link.Landing
 	// Fetch, of a send, says that First is memory of a device: see [link.Transfer.Fetch]. There is no More.
 	Fetch func(at, n int) []byte
+	// Received, of a send, makes StartSend fail with ErrNoReceive if the message must wait for a receive and none that takes it has begun.
+	Received bool
 }
 
 // Bytes returns contiguous memory as Regions.

@@ -3,8 +3,10 @@ package p2p
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/p2p/match"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -47,6 +49,10 @@ func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send
 		l.SendMessage(wire.Message{Comm: m.cfg.Comm, Tag: tag, Type: typ}, data.First, data.More...)
 		return nil, nil
 	}
+	if data.Received && !m.isAwaitedLocked(to, tag) {
+		m.mu.Unlock()
+		return nil, ErrNoReceive
+	}
 	m.lastSend++
 	s := &Send{messages: m, id: m.lastSend, number: m.begun, rank: to, typ: typ, tag: tag, size: size, begun: begun, done: make(chan struct{}, 1)}
 	s.transfer = link.Transfer{Data: data.First, More: data.More, Fetch: data.Fetch, Owner: s}
@@ -54,6 +60,12 @@ func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send
 	m.mu.Unlock()
 	l.OfferMessage(wire.Offer{Comm: m.cfg.Comm, Tag: tag, Type: typ, ID: s.id, Size: uint64(size)})
 	return s, nil
+}
+
+// isAwaitedLocked reports whether a receive or a probe of this rank waits for a message.
+func (m *Messages) isAwaitedLocked(source int, tag int64) (found bool) {
+	m.matcher.EachReceive(func(r *Receive) { found = found || match.Takes(r.source, r.tag, source, tag) })
+	return found || slices.ContainsFunc(m.probes, func(p *probe) bool { return match.Takes(p.source, p.tag, source, tag) })
 }
 
 // Wait blocks until the data may be changed. If ctx ends first, the communicator is revoked.

@@ -104,7 +104,7 @@ func TestClosed(t *testing.T) {
 		"send":       nexar.Send(ctx, c, x, 1, 0),
 		"recv":       worldtest.RecvError(ctx, c, nexar.AnyRank, nexar.AnyTag),
 	} {
-		if !errors.Is(err, nexar.ErrClosed) || err.Error() != "nexar: "+name+": closed" {
+		if !errors.Is(err, nexar.ErrClosed) || err.Error() != "nexar: "+name+": closed by this rank" {
 			t.Errorf("%s of a closed communicator: %v", name, err)
 		}
 	}

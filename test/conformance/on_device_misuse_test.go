@@ -194,7 +194,7 @@ func TestEndedCommOnDevice(t *testing.T) {
 			return d.AllGather(ctx, i32, r, src)
 		},
 	} {
-		if err := f(device.Whole(buffer)); !errors.Is(err, nexar.ErrClosed) || err.Error() != "nexar: "+name+": closed" {
+		if err := f(device.Whole(buffer)); !errors.Is(err, nexar.ErrClosed) || err.Error() != "nexar: "+name+": closed by this rank" {
 			t.Errorf("%s of a closed communicator: %v", name, err)
 		}
 	}

@@ -233,7 +233,7 @@ func TestProbeInProgress(t *testing.T) {
 		}{
 			"cancelled": {func(_ *worldtest.World, cancel context.CancelCauseFunc) { cancel(worldtest.ErrCancelled) }, worldtest.ErrCancelled,
 				"nexar: probe: context canceled: cancelled by the test"},
-			"closed": {func(w *worldtest.World, _ context.CancelCauseFunc) { w.Comms[0].Close() }, nexar.ErrClosed, "nexar: probe: closed"},
+			"closed": {func(w *worldtest.World, _ context.CancelCauseFunc) { w.Comms[0].Close() }, nexar.ErrClosed, "nexar: probe: closed by this rank"},
 			"left":   {func(w *worldtest.World, _ context.CancelCauseFunc) { w.Comms[1].Close() }, nexar.ErrPeerFailed, "nexar: probe: rank 1 "},
 			"revoked": {func(w *worldtest.World, _ context.CancelCauseFunc) {
 				worldtest.Revoke(w.Comms[2], worldtest.ErrCancelled)

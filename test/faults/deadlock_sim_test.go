@@ -440,3 +440,33 @@ func TestNoMessageTimeout(t *testing.T) {
 		})
 	})
 }
+
+// TestSendToItself: a blocking send of a rank to itself that nothing receives fails within a few seconds, names this rank alone, and the
+// communicator goes on. It succeeds if another goroutine receives soon.
+func TestSendToItself(t *testing.T) {
+	stalled(t, 2, nexar.Config{}, func(t *testing.T, comms world, _ *testlog.Buffer) {
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			if rank == 1 {
+				return c.Barrier(t.Context())
+			}
+			start := time.Now()
+			err := nexar.Send(t.Context(), c, make([]byte, large), 0, 7)
+			d, ok := errors.AsType[*nexar.DeadlockError](err)
+			if !ok || d.Ranks != 1 || len(d.Waits) != 1 || d.Waits[0].Rank != 0 || d.Waits[0].WaitsFor != 0 {
+				t.Errorf("got error %v, want a deadlock of rank 0 alone", err)
+			}
+			const want = "rank 0 waits in send to rank 0 (8 MiB, tag 7), and has begun no receive for it"
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got error %v, want one with %q", err, want)
+			}
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("took %v", took)
+			}
+			sent := make(chan error, 1)
+			go func() { sent <- nexar.Send(t.Context(), c, make([]byte, large), 0, 8) }()
+			time.Sleep(100 * time.Millisecond)
+			_, err = nexar.Recv(t.Context(), c, make([]byte, large), 0, 8)
+			return errors.Join(err, <-sent, c.Barrier(t.Context()))
+		})
+	})
+}

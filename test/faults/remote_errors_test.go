@@ -208,7 +208,7 @@ func TestCallEnded(t *testing.T) {
 		}{
 			"left":    {func(w *worldtest.World) { w.Comms[1].Close() }, nexar.ErrPeerFailed, ""},
 			"died":    {func(w *worldtest.World) { w.Kill(1) }, nexar.ErrPeerFailed, "nexar: call: rank 1 (node "},
-			"closed":  {func(w *worldtest.World) { w.Comms[0].Close() }, nexar.ErrClosed, "nexar: call: closed"},
+			"closed":  {func(w *worldtest.World) { w.Comms[0].Close() }, nexar.ErrClosed, "nexar: call: closed by this rank"},
 			"revoked": {func(w *worldtest.World) { worldtest.Revoke(w.Comms[2], worldtest.ErrCancelled) }, nexar.ErrRevoked, "nexar: call: communicator revoked by rank 2: its call was cancelled: cancelled by the test"},
 			"here":    {func(w *worldtest.World) { worldtest.Revoke(w.Comms[0], worldtest.ErrCancelled) }, nexar.ErrRevoked, "nexar: call: communicator revoked by rank 0: its call was cancelled: cancelled by the test"},
 		} {

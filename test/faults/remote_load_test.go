@@ -110,7 +110,7 @@ func TestCallContextAfterFailure(t *testing.T) {
 		}{
 			"left":    {func(w *worldtest.World) { w.Comms[0].Close() }, nexar.ErrPeerFailed, `rank 0, which has called "wait", is gone: rank 0 (node `},
 			"died":    {func(w *worldtest.World) { w.Kill(0) }, nexar.ErrPeerFailed, `call of "wait" by rank 0: rank 0 (node `},
-			"closed":  {func(w *worldtest.World) { w.Comms[1].Close() }, nexar.ErrClosed, `call of "wait" by rank 0: closed`},
+			"closed":  {func(w *worldtest.World) { w.Comms[1].Close() }, nexar.ErrClosed, `call of "wait" by rank 0: closed by this rank`},
 			"revoked": {func(w *worldtest.World) { worldtest.Revoke(w.Comms[2], worldtest.ErrCancelled) }, nexar.ErrRevoked, `call of "wait" by rank 0: communicator revoked by rank 2: `},
 		} {
 			t.Run(m.Name+"/"+name, func(t *testing.T) {

@@ -206,7 +206,7 @@ func (s *Session) take(next *Session) error {
 		s.out.Post(handshake.Frame(wire.JoinLink{Peer: peer, Up: true}))
 	}
 	if s.closing.Err() != nil {
-		s.out.Close(handshake.Frame(wire.JoinLeave{}))
+		s.out.Close(s.lastLocked())
 	}
 	s.log.Info("connected to a seed again", "seed", s.seed)
 	return nil

@@ -39,12 +39,13 @@ type Session struct {
 	certificate []byte // with which the node was admitted
 	lim         handshake.Limits
 
-	log     *slog.Logger
-	wg      sync.WaitGroup
-	closing context.Context // ends with Close
-	close   context.CancelFunc
-	life    context.Context // ends with the membership; its cause is the reason
-	end     context.CancelCauseFunc
+	log       *slog.Logger
+	wg        sync.WaitGroup
+	closing   context.Context // ends with Close
+	close     context.CancelFunc
+	hasFailed bool            // guarded by mu; see Fail
+	life      context.Context // ends with the membership; its cause is the reason
+	end       context.CancelCauseFunc
 
 	sendingViews sync.Mutex // held by withViews; locked before mu
 
@@ -269,10 +270,26 @@ func (s *Session) Close() error {
 	s.mu.Lock()
 	s.notifyLocked()
 	s.stopViewsLocked()
-	s.out.Close(handshake.Frame(wire.JoinLeave{}))
+	s.out.Close(s.lastLocked())
 	s.mu.Unlock()
 	s.wg.Wait()
 	return nil
+}
+
+// Fail is Close for a node that has failed: it does not tell the seed that it leaves.
+func (s *Session) Fail() error {
+	s.mu.Lock()
+	s.hasFailed = true
+	s.mu.Unlock()
+	return s.Close()
+}
+
+// lastLocked returns the last message of the node.
+func (s *Session) lastLocked() []byte {
+	if s.hasFailed {
+		return nil
+	}
+	return handshake.Frame(wire.JoinLeave{})
 }
 
 // While returns a context that ends with ctx or with the membership, for example when the seed
