@@ -93,11 +93,12 @@ func (c *Comm) keepLocked(f *exec.Frame) bool {
 			}
 		}
 	}
-	if f.Kind == exec.Step {
-		f.HoldLocked()
-	} else if f.Counted = f.Link.Keep(); !f.Counted {
-		return false
+	if f.Kind != exec.Step {
+		if f.Counted = f.Link.Keep(); !f.Counted {
+			return false
+		}
 	}
+	f.HoldLocked()
 	if c.early == nil {
 		c.early = make(map[uint64]*exec.Frame)
 	}

@@ -35,8 +35,12 @@ type Frame struct {
 	copy []byte // the memory of a payload that is held
 }
 
-// HoldLocked copies the payload, which the link reuses.
+// HoldLocked copies the payload, if there is one: the link reuses it. The frame does not keep the memory of a much longer payload that it had
+// before, since the credit of the peer counts the bytes of this one.
 func (f *Frame) HoldLocked() {
+	if cap(f.copy) > 2*(len(f.Payload)+frameBytes) {
+		f.copy = nil
+	}
 	f.copy = append(f.copy[:0], f.Payload...)
 	f.Payload = f.copy
 }

@@ -45,11 +45,18 @@ func (f *flood) frame(script []byte) (b []byte) {
 	return b
 }
 
-// A session holds at most two bytes for each unread byte of its pipes, whatever the frames of its peer contain. The first frame
-// follows one script, and the others another one. reads lets this side accept the pipes and read what has arrived after each frame. lost
-// is the number of a frame that does not arrive; 0 means none.
+// What this side does with the pipes of a flood before each frame.
+const (
+	ignores  = iota // accepts none
+	hoards          // accepts them, reads none, and closes those with odd numbers
+	readsAll        // accepts and reads them
+	habits
+)
+
+// A session holds at most two bytes for each unread byte of its pipes, whatever the frames of its peer contain. The first frame follows one
+// script, and the others another one. lost is the number of a frame that does not arrive; 0 means none.
 func FuzzHeap(f *testing.F) {
-	const pipe0, pipe1, newest = 0, 1, 128
+	const pipe0, pipe1, newest, whole = 0, 1, 128, 255
 	script := func(items ...[3]byte) (b []byte) {
 		for _, i := range items {
 			b = append(b, i[0]-1, i[1], i[2])
@@ -59,15 +66,16 @@ func FuzzHeap(f *testing.F) {
 	full := func(items ...[3]byte) []byte {
 		return script(slices.Repeat(items, plainMax/itemSize/len(items))...)
 	}
-	one, two := script([3]byte{itemOpen}), script([3]byte{itemOpen}, [3]byte{itemOpen}, [3]byte{itemEnd, pipe1})
-	hoard := script([3]byte{itemData, pipe0, 0}, [3]byte{itemData, pipe1, 255})
-	for _, reads := range []bool{false, true} {
-		f.Add(two, hoard, reads, uint16(floodMax), uint16(0))
-		f.Add(one, script([3]byte{itemData, pipe0, 25}, [3]byte{itemData, pipe0, 0}), reads, uint16(floodMax), uint16(20))
-		f.Add(one, full([3]byte{itemData, pipe0, 0}), reads, uint16(PipeWindow/(plainMax/(itemSize+1))), uint16(0))
-		f.Add(one, full([3]byte{itemOpen}, [3]byte{itemEnd, newest}), reads, uint16(floodMax), uint16(0))
+	one, two := script([3]byte{itemOpen}), script([3]byte{itemOpen}, [3]byte{itemOpen})
+	single := [3]byte{itemData, pipe0, 0}
+	for habit := range uint8(habits) {
+		f.Add(two, script(single, [3]byte{itemData, pipe1, whole}), habit, uint16(floodMax), uint16(0))
+		f.Add(one, append(script(single), full([3]byte{itemCredit})...), habit, uint16(floodMax), uint16(0))
+		f.Add(one, script([3]byte{itemData, pipe0, 25}, single), habit, uint16(floodMax), uint16(20))
+		f.Add(one, full(single), habit, uint16(PipeWindow/(plainMax/(itemSize+1))), uint16(0))
+		f.Add(one, full([3]byte{itemOpen}, [3]byte{itemEnd, newest}), habit, uint16(floodMax), uint16(0))
 	}
-	f.Fuzz(func(t *testing.T, once, again []byte, reads bool, frames, lost uint16) {
+	f.Fuzz(func(t *testing.T, once, again []byte, habit uint8, frames, lost uint16) {
 		heapOf := func() int64 {
 			runtime.GC()
 			var m runtime.MemStats
@@ -76,7 +84,14 @@ func FuzzHeap(f *testing.F) {
 		}
 		now := time.Unix(1, 0)
 		s, peer := openSession()
+		s.Open(now) // The peer can give credit for a pipe.
 		var accepted []*Incoming
+		accept := func() *Incoming {
+			if habit%habits == ignores {
+				return nil
+			}
+			return s.AcceptPipe(now)
+		}
 		var from flood
 		before := heapOf()
 		for seq := range min(uint64(frames), floodMax) {
@@ -89,14 +104,16 @@ func FuzzHeap(f *testing.F) {
 				s.Receive(now, sealed(peer, seq, plain))
 			}
 			s.Take()
-			if !reads {
-				continue
-			}
-			for p := s.AcceptPipe(now); p != nil; p = s.AcceptPipe(now) {
+			for p := accept(); p != nil; p = accept() {
 				accepted = append(accepted, p)
 			}
 			for _, p := range accepted {
-				s.Consume(now, p, len(s.Peek(p, forward.PayloadMax)))
+				switch {
+				case habit%habits == readsAll:
+					s.Consume(now, p, len(s.Peek(p, forward.PayloadMax)))
+				case p.id%2 == 1:
+					s.Stop(now, p)
+				}
 			}
 		}
 		grown := heapOf() - before
