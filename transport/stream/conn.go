@@ -28,6 +28,7 @@ type conn struct {
 	dialed   bool
 	addr     string // of the peer, if dialed
 	incoming chan *receiver
+	dials    chan struct{} // has an element for each stream that is dialed for the peer
 	done     chan struct{}
 
 	sending sync.Mutex // held while a message is written
@@ -44,7 +45,7 @@ type conn struct {
 func newConn(t *streams, control *tls.Conn, s net.Conn, peer string, key []byte) *conn {
 	return &conn{
 		t: t, control: control, stream: s, peer: peer, key: key,
-		incoming: make(chan *receiver, maxBacklog), done: make(chan struct{}),
+		incoming: make(chan *receiver, maxBacklog), dials: make(chan struct{}, maxBacklog), done: make(chan struct{}),
 		pipes: make(map[net.Conn]struct{}), opening: make(map[uint32]chan opened), receivers: make(map[uint32]*receiver),
 	}
 }
@@ -150,11 +151,25 @@ func (c *conn) readControl() {
 		pipe := binary.BigEndian.Uint32(b[1:])
 		switch b[0] {
 		case msgDial:
-			c.t.tasks.Go(func() { c.dialForPeer(pipe) })
+			select {
+			case c.dials <- struct{}{}:
+				c.t.tasks.Go(func() {
+					c.dialForPeer(pipe)
+					<-c.dials
+				})
+			default:
+				c.end(fmt.Errorf("%w: it asks for more than %d streams at once", transport.ErrPeerGone, maxBacklog))
+				return
+			}
 		case msgFailed:
 			c.answer(pipe, opened{err: errors.New("stream: the peer failed to dial a stream for the pipe")})
 		case msgEnd:
-			c.receiver(pipe).finish(binary.BigEndian.Uint64(b[5:]))
+			r := c.receiver(pipe)
+			if r == nil {
+				c.end(fmt.Errorf("%w: more than %d of its pipes have no stream or no end", transport.ErrPeerGone, maxBacklog))
+				return
+			}
+			r.finish(binary.BigEndian.Uint64(b[5:]))
 		case msgBye:
 			c.end(transport.ErrPeerClosed)
 			return
@@ -245,12 +260,13 @@ func (c *conn) addStream(s net.Conn, pipe uint32) error {
 			return nil
 		}
 	} else {
-		r := c.receiver(pipe)
-		r.stream = s
-		select {
-		case c.incoming <- r:
-			return nil
-		default:
+		if r := c.receiver(pipe); r != nil {
+			r.stream = s
+			select {
+			case c.incoming <- r:
+				return nil
+			default:
+			}
 		}
 	}
 	c.drop(s)
@@ -271,12 +287,13 @@ func (c *conn) answer(pipe uint32, o opened) bool {
 }
 
 // receiver returns the reading end of a pipe of the peer. It is called twice for each pipe:
-// for its stream and for its end, in either order.
+// for its stream and for its end, in either order. It returns nil if too many of them lack one of these.
 func (c *conn) receiver(pipe uint32) *receiver {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.receivers[pipe]
 	switch {
+	case r == nil && len(c.receivers) >= maxBacklog:
 	case r == nil:
 		r = &receiver{conn: c, ended: make(chan struct{})}
 		c.receivers[pipe] = r

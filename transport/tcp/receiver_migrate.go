@@ -124,11 +124,14 @@ func (r *receiver) nextFlow() (most int) {
 	return math.MaxInt32
 }
 
+// flowsMax is the number of subflows of a pipe that wait for their turn. The peer makes them.
+const flowsMax = 16
+
 // attach adds a subflow to the pipe. It reports false if the pipe cannot use it.
 func (r *receiver) attach(f *subflow) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.failure != nil {
+	if r.failure != nil || len(r.next)+len(r.parked) >= flowsMax {
 		return false
 	}
 	for _, other := range r.parked {
