@@ -4,99 +4,103 @@
 // The readers of shared memory hold its lines in their caches. If these are far away, for
 // example on another socket, an ordinary store waits long for its line. Non-temporal stores,
 // which bypass the caches, are several times as fast then, and slower otherwise. A [Writer]
-// decides by measuring its own copies, repeatedly, since the system may move the process.
+// compares both kinds, for copies of similar length, and again and again, since the system may move the
+// process or the virtual processors below it.
 //
-// Keep one Writer for each ring in shared memory, call Turn before each part, and then Write. A
-// Writer is for one goroutine at a time.
+// Keep one Writer for each ring in shared memory. A Writer is for one goroutine at a time.
 package ntstore
 
-import "time"
+import (
+	"math"
+	"math/bits"
+	"time"
+)
 
 const (
-	// longBytes is the minimum length of copies that depend on the kind of stores.
-	longBytes = 16 << 10
-	// slowKiB is the maximum time of a fast copy per KiB (4 GB/s). Ordinary stores are at least
-	// twice as fast if the processor shares a cache with the readers, and half as fast
-	// otherwise.
-	slowKiB = 256 * time.Nanosecond
-	// One copy in trialEvery is measured. After trials slow ones in a row, the Writer
-	// switches to non-temporal stores.
-	trialEvery = 4
-	trials     = 3
-	// turnsFirst and turnsMax are the numbers of turns with non-temporal stores, at first and
-	// at most.
-	turnsFirst = 64
-	turnsMax   = 4096
+	// shortest is the minimum length of copies that depend on the kind of stores.
+	shortest = 4 << 10
+	// A class has copies of shortest to 4·shortest bytes, of up to 16·shortest, and so on. The last one has all longer copies.
+	classes = 4
+	// A trial copies trialCopies times, with both kinds in turn, and compares the shortest times of both. The number of copies between two
+	// trials is pauseMin, and twice as many after each trial with the same result, up to pauseMax.
+	trialCopies = 6
+	pauseMin    = 64
+	pauseMax    = 1024
 )
 
 // A Writer copies data to shared memory.
 type Writer struct {
-	stream func(dst, src []byte) // copies with non-temporal stores; nil if not available
-	writes int                   // long ones
-	slow   int                   // measured slow copies in a row
-	turns  int                   // remaining turns with non-temporal stores
-	next   int                   // the number of turns the next time
+	stream  func(dst, src []byte) // copies with non-temporal stores; nil if not available
+	classes [classes]class
+}
+
+// A class has the results for copies of similar length.
+type class struct {
+	streams bool             // non-temporal stores are faster
+	left    int              // copies before the next trial
+	pause   int              // the number of copies between two trials
+	tried   int              // copies of the current trial
+	best    [2]time.Duration // the shortest time of a MiB in this trial, with ordinary stores and with non-temporal ones
 }
 
 // New returns a Writer. Stream copies with non-temporal stores that become visible before later
 // stores; it is nil if that is not possible.
 func New(stream func(dst, src []byte)) Writer { return Writer{stream: stream} }
 
-// Turn begins the next part.
-func (w *Writer) Turn() {
-	if w.turns > 0 {
-		w.turns--
+// Always returns a Writer that uses non-temporal stores for all but short copies.
+func Always(stream func(dst, src []byte)) Writer {
+	w := New(stream)
+	for i := range w.classes {
+		w.classes[i] = class{streams: true, left: math.MaxInt}
 	}
+	return w
 }
 
 // Write copies src to dst, which has the same length.
 func (w *Writer) Write(dst, src []byte) {
-	switch {
-	case len(src) < longBytes:
-		copy(dst, src)
-	case w.turns > 0:
-		w.stream(dst, src)
-	default:
-		w.try(dst, src)
-	}
-}
-
-// Put is Write for a short piece of long data.
-func (w *Writer) Put(dst, src []byte) {
-	if w.turns > 0 {
-		w.stream(dst, src)
-		return
-	}
-	copy(dst, src)
-}
-
-// Pass makes the Writer use non-temporal stores for a number of turns, if available.
-func (w *Writer) Pass(turns int) {
-	if w.stream != nil {
-		w.turns = turns
-	}
-}
-
-// try copies with ordinary stores, and measures some of the copies.
-func (w *Writer) try(dst, src []byte) {
-	if w.writes++; w.writes%trialEvery != 0 {
+	if len(src) < shortest || w.stream == nil {
 		copy(dst, src)
 		return
 	}
-	began := time.Now()
-	copy(dst, src)
-	w.learn(len(src), time.Since(began))
-}
-
-func (w *Writer) learn(bytes int, took time.Duration) {
-	if took <= time.Duration(bytes>>10)*slowKiB {
-		w.slow, w.next = 0, 0
+	c := &w.classes[classOf(len(src))]
+	if c.left > 0 {
+		c.left--
+		w.copy(dst, src, c.streams)
 		return
 	}
-	if w.slow++; w.slow == trials {
-		w.slow = 0
-		turns := max(w.next, turnsFirst)
-		w.Pass(turns)
-		w.next = min(2*turns, turnsMax)
+	streams, began := c.tried%2 == 1, time.Now()
+	w.copy(dst, src, streams)
+	c.learn(streams, len(src), time.Since(began))
+}
+
+func (w *Writer) copy(dst, src []byte, streams bool) {
+	if streams {
+		w.stream(dst, src)
+	} else {
+		copy(dst, src)
 	}
+}
+
+func classOf(bytes int) int { return min((bits.Len(uint(bytes/shortest))-1)/2, classes-1) }
+
+// learn records a copy of a trial. A reader fetches from memory what was stored past the caches, so non-temporal stores are faster for both
+// only if they save the writer a third of its time.
+func (c *class) learn(streams bool, bytes int, took time.Duration) {
+	kind := 0
+	if streams {
+		kind = 1
+	}
+	perMiB := took << 20 / time.Duration(bytes)
+	if c.tried < 2 || perMiB < c.best[kind] {
+		c.best[kind] = perMiB
+	}
+	if c.tried++; c.tried < trialCopies {
+		return
+	}
+	if streams = 3*c.best[1] < 2*c.best[0]; streams == c.streams {
+		c.pause = min(max(2*c.pause, pauseMin), pauseMax)
+	} else {
+		c.pause = pauseMin
+	}
+	c.streams, c.left, c.tried = streams, c.pause, 0
 }

@@ -139,9 +139,6 @@ func (w *ringWriter) writeAll(pieces [][]byte, n int, updated func()) {
 
 // put copies p to the ring without an update of tail.
 func (w *ringWriter) put(p []byte) {
-	if len(p) >= stepBytes {
-		w.copier.Turn()
-	}
 	k := int(min(uint64(len(p)), uint64(len(w.data))-w.at(w.written)))
 	w.copier.Write(w.data[w.at(w.written):][:k], p[:k])
 	if k < len(p) {

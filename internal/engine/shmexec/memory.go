@@ -308,7 +308,6 @@ func (m *Memory) cell(piece int64) int { return cellsAt + int(piece%Depth)*line 
 // those of the piece before, which slower ranks may still read. When the ring wraps around,
 // these lie in its second half.
 func (m *Memory) allocate(room int) error {
-	m.stores.Turn()
 	if !m.touched {
 		if err := m.prefault(); err != nil {
 			return &MemoryError{err}

@@ -253,7 +253,7 @@ func (m *Memory) strip(r *Execution, steps []step, piece, n, size int) {
 			t := &m.strips[i]
 			switch {
 			case t.kind == copying && steps[i].dst.inArea:
-				m.stores.Put(t.dst[lo:hi], t.a[lo:hi])
+				m.stores.Write(t.dst[lo:hi], t.a[lo:hi])
 			case t.kind == copying:
 				copy(t.dst[lo:hi], t.a[lo:hi])
 			default:
