@@ -52,10 +52,6 @@ func Host(pieceBytes, processors int) SharedCost {
 	}
 }
 
-// Scarcity maps a number of processors to a value that grows as the number shrinks, and back,
-// for up to 254. So the maximum over all ranks is the Scarcity of the smallest number.
-func Scarcity(processors int) uint8 { return uint8(255 - min(processors, 254)) }
-
 // A SharedTuner is a Tuner for ranks that share memory.
 type SharedTuner struct {
 	cost    SharedCost

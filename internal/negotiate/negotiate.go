@@ -144,19 +144,21 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	n := negotiator{comm: cfg.Control, selector: selector.New(cfg.Rank, size, cfg.Pool, cfg.tuner()), timeout: cfg.Timeout}
 	cfg.Allocator.Forget(cfg.Detached)
 	nodes := nodesOf(cfg.Comm.Links())
-	values := append(cfg.Classes.Ballot(), cost.Scarcity(shmexec.Processors()), cfg.level(), cfg.crowd(), cfg.demand())
+	values := append(cfg.Classes.Ballot(), cfg.level(), cfg.crowd(), cfg.demand())
 	beforeParts := len(values)
 	values = append(values, cfg.Allocator.Votes(nodes)...)
 	known := len(values)
 	values = append(values, cfg.Known.encode()...)
 	beforeDomains := len(values)
 	values = append(values, domainBallot(cfg.Rank, size)...)
+	beforeProcessors := len(values)
+	values = append(values, processorBallot(cfg.Rank, size)...)
 	beforeKeys := len(values)
 	values = append(values, cfg.keyBallot()...)
 	if err := n.maximum(ctx, values); err != nil {
 		return r, cfg.failed(ctx, err)
 	}
-	classes, scarcity, level, crowd, demand, parts := cost.CountClasses(values), values[3], values[4], values[5], values[6], values[beforeParts:known]
+	classes, level, crowd, demand, parts := cost.CountClasses(values), values[3], values[4], values[5], values[beforeParts:known]
 	r.Known = decodeLinkModel(values[known:])
 	r.Links.Class = classes.Far
 	switch {
@@ -207,10 +209,10 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	if r.Part == NoPart {
 		return r, nil
 	}
-	b := shmexec.New(mem.config(cfg, r.Part, int(cost.Scarcity(int(scarcity)))))
+	b := shmexec.New(mem.config(cfg, r.Part, processors(values[beforeProcessors:beforeKeys])))
 	cfg.Comm.UseExecutor(exec.Shared, b.Executor)
 	cfg.Comm.SetPlace(b.Place())
-	cfg.Selector.UseSharedMemory(b, groups(values[beforeDomains:beforeKeys]))
+	cfg.Selector.UseSharedMemory(b, groups(values[beforeDomains:beforeProcessors]))
 	return r, nil
 }
 

@@ -36,6 +36,20 @@ func Hop(others []int) (to int, hopped bool) {
 	return to, move(to, &allowed) == nil
 }
 
+// First returns the first processor that this process may use.
+func First() int {
+	var allowed unix.CPUSet
+	if unix.SchedGetaffinity(0, &allowed) != nil {
+		return 0
+	}
+	for cpu := range len(allowed) * 64 {
+		if allowed.IsSet(cpu) {
+			return cpu
+		}
+	}
+	return 0
+}
+
 // Return moves this thread back to a processor, if that is allowed.
 func Return(to int) {
 	runtime.LockOSThread()

@@ -107,7 +107,7 @@ type Config struct {
 	// Stream, if not nil, copies with non-temporal stores. Later stores become visible
 	// after them.
 	Stream func(dst, src []byte)
-	// Processors is the number of processors that every rank may use, the same for
+	// Processors is the number of processors that the ranks share, the same for
 	// all ranks; by default those of this process.
 	Processors int
 	// SameProcess says that all ranks are goroutines of this process.
@@ -279,7 +279,7 @@ func (m *Memory) call(rank int, number uint32) *atomic.Uint64 {
 // Processors returns the number of processors that this process may use.
 func Processors() int { return min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) }
 
-// Processors returns the number of processors that every rank may use.
+// Processors returns the number of processors that the ranks share.
 func (m *Memory) Processors() int { return m.cfg.Processors }
 
 // PieceBytes returns the number of bytes of payload that a rank may post in a piece.
