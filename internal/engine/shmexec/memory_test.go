@@ -398,10 +398,17 @@ func TestInterrupt(t *testing.T) {
 // TestCountersWrap: counters of ranks that never post keep up with those of ranks that do, and all
 // wrap around to zero.
 func TestCountersWrap(t *testing.T) {
+	for _, start := range []int64{1 << 31, 1 << 32, 1 << 33, 1 << 62} {
+		wrap(t, start)
+	}
+}
+
+// wrap runs collectives whose counters reach a number.
+func wrap(t *testing.T, number int64) {
 	const n = 3
 	memories, _ := newMemories(n, 1<<10)
 	for _, b := range memories {
-		b.count, b.pieces = 1<<32-5, 1<<32-4
+		b.count, b.pieces, b.calls = uint32(number-5), number-4, uint32(number-6)
 		for i := range b.known {
 			b.known[i] = b.pieces
 		}
