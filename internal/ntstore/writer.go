@@ -84,7 +84,8 @@ func (w *Writer) copy(dst, src []byte, streams bool) {
 func classOf(bytes int) int { return min((bits.Len(uint(bytes/shortest))-1)/2, classes-1) }
 
 // learn records a copy of a trial. A reader fetches from memory what was stored past the caches, so non-temporal stores are faster for both
-// only if they save the writer a third of its time.
+// only if they save the writer two thirds of its time. Messages of 1 MiB took 250 µs with ordinary stores of 116 ns a KiB, and 360 µs
+// with non-temporal ones of 54.
 func (c *class) learn(streams bool, bytes int, took time.Duration) {
 	kind := 0
 	if streams {
@@ -97,7 +98,7 @@ func (c *class) learn(streams bool, bytes int, took time.Duration) {
 	if c.tried++; c.tried < trialCopies {
 		return
 	}
-	if streams = 3*c.best[1] < 2*c.best[0]; streams == c.streams {
+	if streams = 3*c.best[1] < c.best[0]; streams == c.streams {
 		c.pause = min(max(2*c.pause, pauseMin), pauseMax)
 	} else {
 		c.pause = pauseMin

@@ -48,7 +48,7 @@ func TestWriter(t *testing.T) {
 	}{
 		{60 * ns, 90 * ns, false},     // the processors share a cache
 		{250 * ns, 52 * ns, true},     // they are far from each other
-		{119 * ns, 90 * ns, false},    // readers would lose more than the writer gains
+		{116 * ns, 54 * ns, false},    // readers would lose more than the writer gains
 		{255 * ns, 54 * ns, true},     // far, as fast as many machines are near
 		{2000 * ns, 1990 * ns, false}, // a slow machine
 		{2000 * ns, 400 * ns, true},
