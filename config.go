@@ -54,6 +54,12 @@ type Config struct {
 	// token. NEXAR_CA_FILE.
 	CAFile string `env:"NEXAR_CA_FILE"`
 
+	// CertificateGrace is the time for which members of the world accept each other's expired
+	// certificates while no seed answers, so that a connection that breaks is made again: 24 hours by
+	// default, none if negative. A certificate is valid for 24 hours, and a seed renews it.
+	// NEXAR_CERTIFICATE_GRACE_SECS.
+	CertificateGrace time.Duration `env:"NEXAR_CERTIFICATE_GRACE_SECS" default:"24h"`
+
 	// Listen is the address ("host:port") at which other nodes reach this one, over UDP and TCP.
 	// An empty host means all addresses, port 0 any free port. The default is ":0".
 	// NEXAR_LISTEN.

@@ -49,9 +49,10 @@ func samples() map[string]setting {
 			good: sampleToken, want: sampleToken, secret: true,
 			malformed: []string{"two words", "a\nline", "bell\a", strings.Repeat("x", 2000), "\xff\xfe"},
 		},
-		"NEXAR_CLUSTER_TOKEN_FILE": {malformed: []string{"/no/such/directory/token", "."}},
-		"NEXAR_ALLOW_WEAK_TOKEN":   {good: "1", want: true, malformed: []string{"no", "2"}},
-		"NEXAR_CA_FILE":            {malformed: []string{"/no/such/directory/ca.pem", ".", "config_test.go"}},
+		"NEXAR_CLUSTER_TOKEN_FILE":     {malformed: []string{"/no/such/directory/token", "."}},
+		"NEXAR_CERTIFICATE_GRACE_SECS": second(),
+		"NEXAR_ALLOW_WEAK_TOKEN":       {good: "1", want: true, malformed: []string{"no", "2"}},
+		"NEXAR_CA_FILE":                {malformed: []string{"/no/such/directory/ca.pem", ".", "config_test.go"}},
 
 		"NEXAR_LISTEN":              {good: "10.0.0.1:7946", want: "10.0.0.1:7946", malformed: []string{"7946", "10.0.0.1", ":99999", ":x", "a:b:1", "one two:1"}},
 		"NEXAR_ADVERTISE_UNCHECKED": {good: "1", want: true, malformed: []string{"no", "2"}},
@@ -382,7 +383,7 @@ func TestConfigDefaults(t *testing.T) {
 		CollectiveTimeout: 30 * time.Minute, BarrierTimeout: 30 * time.Minute, MessageTimeout: 30 * time.Minute, DeadlockTimeout: time.Minute, BucketBytes: 4 << 20, CompressedMaxBytes: 4 << 30,
 		CallTimeout: 30 * time.Second, MaxConcurrentCalls: 1024,
 		HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second, Memory: "training",
-		Recovery: Automatic, RecoveryTimeout: 30 * time.Second, ReconfigureTimeout: 30 * time.Minute,
+		CertificateGrace: 24 * time.Hour, Recovery: Automatic, RecoveryTimeout: 30 * time.Second, ReconfigureTimeout: 30 * time.Minute,
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got %+v, want %+v", cfg, want)

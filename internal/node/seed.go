@@ -31,18 +31,19 @@ type SeedConfig struct {
 	ForgetState bool
 	// Open opens the replicated log of several seeds, or of one with a StateDir. Without Open there is a
 	// single seed, which writes only its CA to StateDir.
-	Open        consensus.OpenFunc
-	PeerToken   pki.Token   // authenticates seeds to each other; default: Token
-	Issuer      *pki.Issuer // signs the CA of the cluster; nil: that signs itself
-	Advertise   string      // the address of this seed in Peers; empty: derived from Listen
-	Token       pki.Token
-	World       int
-	Elastic     bool
-	Min, Max    int
-	FormTimeout time.Duration
-	Health      string             // the TCP address for /healthz and /readyz; empty: none
-	Progress    func(server.Event) // called when a node joins or leaves; may be nil
-	Log         *slog.Logger
+	Open            consensus.OpenFunc
+	PeerToken       pki.Token   // authenticates seeds to each other; default: Token
+	Issuer          *pki.Issuer // signs the CA of the cluster; nil: that signs itself
+	Advertise       string      // the address of this seed in Peers; empty: derived from Listen
+	Token           pki.Token
+	World           int
+	Elastic         bool
+	Min, Max        int
+	FormTimeout     time.Duration
+	CertificateLife time.Duration
+	Health          string             // the TCP address for /healthz and /readyz; empty: none
+	Progress        func(server.Event) // called when a node joins or leaves; may be nil
+	Log             *slog.Logger
 }
 
 // A Seed is a running seed. Nodes reach it over each of its transports.
@@ -93,7 +94,7 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	if err == nil {
 		s.server, err = server.Serve(server.Config{
 			Transport: s.joins, Authority: authority, Adopt: joining.Use, Replication: replication, Token: cfg.Token, World: cfg.World,
-			CheckAddress: s.sockets.checkAddress, Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max, FormTimeout: cfg.FormTimeout, Log: cfg.Log,
+			CheckAddress: s.sockets.checkAddress, Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max, FormTimeout: cfg.FormTimeout, CertificateLife: cfg.CertificateLife, Log: cfg.Log,
 		})
 	}
 	if err != nil {

@@ -18,8 +18,9 @@ const NodeProtocol = "nexar/1"
 // It is the credentials of every transport over TLS.
 //
 // Both sides of a conn present a certificate. Each side checks that the CA of its cluster has
-// signed the certificate of the other side, and that the certificate is currently valid and
-// contains the cluster and the node of its key. The side that dials also checks that the node
+// signed the certificate of the other side, and that the certificate contains the cluster and the
+// node of its key and is currently valid. While no seed answers, an expired certificate of a member
+// is accepted for a while ([Identity.SeedSilent]). The side that dials also checks that the node
 // is the requested one. Names and addresses of hosts are not checked. Errors wrap
 // transport.ErrIdentity.
 type Identity struct {

@@ -34,7 +34,9 @@ const (
 func (s *Session) keepConnected() {
 	var err error
 	for rejoin := true; rejoin; {
-		if rejoin, err = s.serveConnection(); rejoin {
+		rejoin, err = s.serveConnection()
+		s.seedSilent()
+		if rejoin {
 			rejoin, err = s.rejoin(err)
 		}
 	}
@@ -196,6 +198,7 @@ func (s *Session) take(next *Session) error {
 	s.conn, s.seed, s.out = next.conn, next.seed, next.out
 	s.World = next.World
 	s.away = nil
+	s.seedAnswersLocked()
 	if s.absent.Err() != nil {
 		s.absent, s.setAbsent = context.WithCancel(context.Background())
 	}

@@ -19,8 +19,7 @@ import (
 
 // A Request describes a node that joins.
 type Request struct {
-	// Token is the cluster token. It may be zero or weak only if the seed has a loopback
-	// address.
+	// Token is the cluster token. It may be zero only if the seed has a loopback address.
 	Token pki.Token
 
 	// Roots are the CAs of the user, of which one must have signed the CA of the cluster. Nil
@@ -55,6 +54,10 @@ type Request struct {
 
 	// CheckAddress asks the seed to dial the addresses of Advertise before it admits the node.
 	CheckAddress bool
+
+	// CertificateGrace is the time after the expiry of a certificate for which this node accepts it from a
+	// member of the newest view while no seed answers. Zero or a negative time is none.
+	CertificateGrace time.Duration
 
 	// Trial requests the answer that a join would get, for [Session.Trial]. The node does not
 	// join.
@@ -231,6 +234,7 @@ func (s *Session) join(ctx context.Context, req Request) error {
 	if err != nil {
 		return err
 	}
+	s.Identity.SetGrace(req.CertificateGrace)
 	if err := req.Roots.Check(admitted.Certificate, admitted.CA); err != nil {
 		return err
 	}

@@ -58,6 +58,7 @@ type Session struct {
 	setAbsent context.CancelFunc
 	view      membership.View // the newest; epoch 0: none
 	views     *membership.ViewForwarder
+	expiry    []*time.Timer       // warn of the expiry of the certificate, while no seed answers
 	viewTimer *time.Timer         // until views has something to do; nil: nothing
 	formed    bool                // the world has formed
 	progress  membership.Progress // the latest of the formation; World is 0 until the seed has sent one
@@ -270,6 +271,7 @@ func (s *Session) Close() error {
 	s.mu.Lock()
 	s.notifyLocked()
 	s.stopViewsLocked()
+	s.stopExpiryLocked()
 	s.out.Close(s.lastLocked())
 	s.mu.Unlock()
 	s.wg.Wait()
@@ -472,6 +474,7 @@ func (s *Session) setView(m wire.JoinView) error {
 func (s *Session) adoptLocked(v membership.View, from string) {
 	first := !s.hasViewLocked()
 	rank, _ := v.Rank(s.ID)
+	s.Identity.SetMembers(v)
 	s.view, s.tooSmall, s.formed = v, nil, s.formed || s.invited.Number > 0
 	for _, n := range v.Nodes {
 		delete(s.expected, n.ID)

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -16,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A Session refuses invalid messages of a seed that has proved the token.
 func TestSessionChecksTheSeed(t *testing.T) {
 	node := func(b byte) membership.Node { return membership.Node{ID: [16]byte{b}, Addrs: []string{"10.0.0.1:1"}} }
-	self := node(1)
+	self, identity := node(1), newIdentity(t)
 	view := wire.JoinView{Epoch: 1, Nodes: []membership.Node{self, node(2)}}
 	for name, messages := range map[string][]wire.JoinMessage{
 		"a view without this node": {wire.JoinView{Epoch: 1, Nodes: []membership.Node{node(2), node(3)}}},
@@ -31,7 +32,7 @@ func TestSessionChecksTheSeed(t *testing.T) {
 		"a message of nodes":       {wire.JoinReady{}},
 	} {
 		s := newSession(nowhere{addr: "10.0.0.9:7946"}, Request{})
-		s.ID, s.World = self.ID, 2
+		s.ID, s.World, s.Identity = self.ID, 2, identity
 		s.views = membership.NewViewForwarder(s.ID, s.req.Topology, nil)
 		var err error
 		for _, m := range messages {
@@ -44,6 +45,32 @@ func TestSessionChecksTheSeed(t *testing.T) {
 			t.Errorf("%s: error %v, want one that names the seed", name, err)
 		}
 	}
+}
+
+// newIdentity returns the identity of a node of a new cluster.
+func newIdentity(t *testing.T) *pki.Identity {
+	t.Helper()
+	authority, err := pki.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := key.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, _, err := authority.Sign(request, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := pki.NewIdentity(key, cert, authority.Certificate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return identity
 }
 
 // expected are the nodes that a node expects.
