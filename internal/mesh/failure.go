@@ -2,8 +2,10 @@ package mesh
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/nexar-go/nexar/internal/engine"
@@ -323,7 +325,7 @@ func (m *Mesh) notify(d *decision) {
 	}
 	switch {
 	case d.effects.Has(membership.NotifyFailed):
-		m.log.Error("a node has failed", node, "reason", d.err)
+		m.log.Log(context.Background(), m.failureLevel(), "a node has failed", node, "reason", d.err)
 	case d.effects.Has(membership.NotifyLost):
 		m.log.Warn("a node that has left counts as failed", node, "reason", d.err)
 	default:
@@ -332,6 +334,17 @@ func (m *Mesh) notify(d *decision) {
 	if m.cfg.Failed != nil {
 		m.cfg.Failed(d.rank, d.node, d.err)
 	}
+}
+
+// failureLevel is Error once in a view: other nodes often fail with the first one, and errors name all suspects. The caller holds m.applying.
+func (m *Mesh) failureLevel() slog.Level {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failedIn == m.view.Epoch+1 {
+		return slog.LevelInfo
+	}
+	m.failedIn = m.view.Epoch + 1
+	return slog.LevelError
 }
 
 // change returns the consequences of a decision for communicators.

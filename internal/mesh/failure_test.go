@@ -32,6 +32,24 @@ func (w *world) pending(from func(rank int) int, ranks ...int) func() []error {
 	}
 }
 
+// TestOneErrorForFailures: several nodes fail at the same time. The others log one error each, for the first of them.
+func TestOneErrorForFailures(t *testing.T) {
+	inBubble(t, 4, func(w *world) {
+		w.form()
+		w.network.Crash(w.host(1))
+		w.network.Crash(w.host(2))
+		time.Sleep(time.Minute)
+		for _, rank := range []int{0, 3} {
+			if got := w.notes[rank].all(); !slices.Equal(got, []int{1, 2}) {
+				t.Errorf("rank %d: failed nodes %v, want 1 and 2", rank, got)
+			}
+			if got := w.notes[rank].errors; got != 1 {
+				t.Errorf("rank %d: %d lines with errors, want 1", rank, got)
+			}
+		}
+	})
+}
+
 // TestFailureReachesAllRanks kills a node that some nodes do not watch. Waiting operations end on all
 // ranks with errors that name the node.
 func TestFailureReachesAllRanks(t *testing.T) {

@@ -135,6 +135,8 @@ type Mesh struct {
 	changed chan struct{}   // closed and replaced when a link comes up
 	formed  bool
 	closing bool
+	// failedIn is 1 more than the epoch of the view in which the last failure was logged as an error; 0 before.
+	failedIn uint64
 	// reportLeaving tells the seed that this node leaves, unless it has; nil before Leave.
 	reportLeaving func()
 	// linksSoon says that linkNeighbors will be called soon.

@@ -296,6 +296,7 @@ func wantPeerError(t testing.TB, err error, rank int, left bool) {
 type notes struct {
 	mu     sync.Mutex
 	failed map[int]int // number of failures, by rank
+	errors int         // number of lines with slog.LevelError
 	warned []string
 }
 
@@ -306,6 +307,9 @@ func (n *notes) WithGroup(string) slog.Handler            { return n }
 func (n *notes) Handle(_ context.Context, r slog.Record) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if r.Level == slog.LevelError {
+		n.errors++
+	}
 	if r.Level == slog.LevelWarn {
 		text := r.Message
 		r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
