@@ -35,6 +35,7 @@ type Node struct {
 	follower comm.Follower
 	close    func() error
 	failure  atomic.Pointer[string] // why Close is a failure of this rank
+	rankFile *os.File               // see rankFileVariable; may be nil
 
 	leaving atomic.Bool   // at the next reconfiguration
 	leaves  bool          // at the one with which the quiesced epoch has ended
@@ -57,6 +58,7 @@ type Node struct {
 // Left set. If its process ends instead, the others get a [PeerError] from Join or from their first
 // operation.
 func Join(ctx context.Context, cfg Config) (*Node, error) {
+	inherited := len(cfg.Seeds) == 0
 	cfg, err := cfg.fill()
 	hints := ""
 	localRank, _ := strconv.Atoi(os.Getenv("NEXAR_LOCAL_RANK"))
@@ -77,12 +79,19 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, cfg.FormTimeout, fmt.Errorf("%w within %v", ErrNotFormed, cfg.FormTimeout))
 		defer cancel()
 	}
-	n, err := join(ctx, cfg)
+	rankFile, err := openRankFile(inherited)
+	if err != nil {
+		return nil, opError("join", err)
+	}
+	n, err := join(ctx, cfg, rankFile)
+	if err != nil {
+		rankFile.Close()
+	}
 	return n, opError("join", explainJoin(err))
 }
 
 // join does the work of Join.
-func join(ctx context.Context, cfg Config) (*Node, error) {
+func join(ctx context.Context, cfg Config, rankFile *os.File) (*Node, error) {
 	nodeConfig, err := cfg.node(ctx)
 	if err != nil {
 		return nil, err
@@ -90,7 +99,7 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 	if cfg.PlainBulk && slices.Contains(cfg.Transports, "tcp") {
 		cfg.Log.Warn("payloads between hosts are not protected", "because", variable("PlainBulk"))
 	}
-	n := &Node{left: make(chan struct{}), closed: make(chan struct{})}
+	n := &Node{rankFile: rankFile, left: make(chan struct{}), closed: make(chan struct{})}
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	nodeConfig.Request.Status = n.status
 	n.node, err = node.Join(ctx, nodeConfig)
@@ -116,6 +125,7 @@ func join(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n.close = callback.OnceValue(func() error {
 		defer quit()
+		defer rankFile.Close()
 		n.heed()()
 		close(n.closed)
 		defer n.state.factory.Settle()

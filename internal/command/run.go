@@ -41,6 +41,7 @@ func newRun(s streams) *cobra.Command {
 		Long:  runHelp, Example: runExamples,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			f.detach(s.err, cmd.CommandPath())
 			cfg, err := f.config(cmd.Flags().Changed, args)
 			if err != nil {
 				return err
@@ -76,6 +77,20 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.IntVar(&f.min, "min", 0, "minimum `number` of nodes of an elastic world (default 1)")
 	flags.IntVar(&f.max, "max", 0, "maximum `number` of nodes of an elastic world (default: no limit)")
 	flags.DurationVar(&f.grace, "grace", launch.DefaultGrace, "time for the other processes to end after the first failure, and for descendants after SIGTERM")
+}
+
+// detach makes a nexar run within a rank of another one independent of that. Without it, its processes would join the outer
+// world in the place of other ranks, or be refused.
+func (f *runFlags) detach(w io.Writer, title string) {
+	outer := ranks.Nested()
+	if outer == "" {
+		return
+	}
+	own := f.seed == "" && len(f.peers) == 0
+	if own {
+		fmt.Fprintf(w, "%s: note: this is a process of a rank of another nexar run: the ranks are a world of their own (--seed %s would join that one)\n", title, outer)
+	}
+	ranks.Unset(own)
 }
 
 // processesMax is far more than a host has processors, and fewer than its process IDs.

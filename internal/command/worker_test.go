@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strconv"
 	"syscall"
@@ -30,6 +31,7 @@ import (
 //	exit RANK N     joins; RANK exits with status N, the others wait for it
 //	die RANK        joins; RANK is killed, the others wait for it
 //	panic RANK      joins; RANK panics, the others wait for it
+//	child           joins, and starts a child that joins
 //	fail RANK       joins; RANK closes its node and exits with status 1 after the others, which wait for it
 //	stubborn RANK N joins; RANK exits with status N, the others ignore that
 //	hang RANK       joins; RANK sends nexar run SIGQUIT, the others wait for it
@@ -80,6 +82,14 @@ func work(mode string, args []string) int {
 		return 1
 	}
 	defer node.Close()
+	if mode == "child" {
+		text, err := exec.Command(os.Args[0], "sum").CombinedOutput()
+		fmt.Printf("%s", text)
+		if err == nil || node.World().Barrier(context.Background()) != nil {
+			return 1
+		}
+		return 0
+	}
 	if mode == "fail" {
 		return fail(node, args[0])
 	}

@@ -1,6 +1,7 @@
 package ranks
 
 import (
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,6 +36,7 @@ func (cfg Config) environment(base []string, i int, w *world) []string {
 			e.set("NEXAR_WORLD", strconv.Itoa(cfg.World))
 		}
 	}
+	e.set(runVariable, e.get(seedsVariable))
 	if cfg.Token != "" {
 		cfg.tokenFile.pass(&e, cfg.Token)
 	}
@@ -47,6 +49,33 @@ func (cfg Config) environment(base []string, i int, w *world) []string {
 		e.set(name, value)
 	}
 	return e
+}
+
+// seedsVariable has the addresses of the seeds, and runVariable has them again: see Nested.
+const (
+	seedsVariable = "NEXAR_SEEDS"
+	runVariable   = "_NEXAR_RUN"
+)
+
+// Nested returns NEXAR_SEEDS if it is that of another nexar run, which has started this process or its parents: nobody
+// has chosen it for this one. It is "" otherwise.
+func Nested() (seeds string) {
+	if seeds = os.Getenv(seedsVariable); seeds != os.Getenv(runVariable) {
+		return ""
+	}
+	return seeds
+}
+
+// Unset removes the variables of the outer nexar run from the environment of this process: those of the rank and, with world, those
+// of its world.
+func Unset(world bool) {
+	names := []string{runVariable, seedsVariable, "NEXAR_RANK", "NEXAR_WORLD", "NEXAR_LOCAL_RANK", leaveVariable}
+	if world {
+		names = append(names, tokenVariable, tokenFileVariable, "NEXAR_CA_FILE", "NEXAR_LISTEN", "NEXAR_ADVERTISE", "NEXAR_TOPOLOGY")
+	}
+	for _, name := range names {
+		os.Unsetenv(name)
+	}
 }
 
 // dumpVariable makes a process print its operations before it ends by SIGQUIT.

@@ -97,12 +97,10 @@ func Run(ctx context.Context, cfg Config) error {
 	signal.Notify(pipes, syscall.SIGPIPE)
 	defer signal.Stop(pipes)
 
-	var reports *reports
-	if cfg.reportsRanks() {
-		// Without the files, for example because there is no directory for them, lines keep the name of their process.
-		reports, _ = newReports(cfg.Count)
-		defer reports.close()
-	}
+	// Without the files, for example because there is no directory for them, lines keep the name of their process, and children
+	// of ranks can join.
+	reports, _ := newReports(cfg.Count)
+	defer reports.close()
 	var survives func() bool
 	if cfg.Elastic {
 		survives = func() bool { return w == nil || w.formed() }
@@ -169,10 +167,6 @@ func (cfg Config) name(i int, w *world, reports *reports) string {
 
 // ranked reports whether the ranks of the processes are known beforehand.
 func (cfg Config) ranked() bool { return cfg.Seeds == "" || cfg.First != nil }
-
-// reportsRanks reports whether the processes report their ranks: if the seed chooses them, or if they change
-// when the world does.
-func (cfg Config) reportsRanks() bool { return !cfg.ranked() || cfg.Elastic }
 
 // prefix identifies process i in its lines of output: by its newest rank or, while the seed has not chosen
 // one, by the name under which the seed and nexar status show it.

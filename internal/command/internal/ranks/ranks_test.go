@@ -27,27 +27,27 @@ func TestEnvironment(t *testing.T) {
 	}{
 		{"a whole world", Config{Count: 3, Token: "inner", tokenFile: inner}, w, []string{
 			"PATH=/bin", "NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_RANK=1", "NEXAR_SEEDS=127.0.0.1:5000",
-			"NEXAR_WORLD=3", "NEXAR_LISTEN=127.0.0.1:0", "NEXAR_CLUSTER_TOKEN_FILE=/proc/1/fd/5",
+			"NEXAR_WORLD=3", "NEXAR_LISTEN=127.0.0.1:0", "_NEXAR_RUN=127.0.0.1:5000", "NEXAR_CLUSTER_TOKEN_FILE=/proc/1/fd/5",
 		}},
 		{"a part whose ranks the seed chooses", Config{Count: 3, Seeds: "10.0.0.1:7000"}, nil, []string{
 			"PATH=/bin", "NEXAR_ADVERTISE=10.0.0.9", "NEXAR_LISTEN=:7000", "NEXAR_CLUSTER_TOKEN=outer",
-			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_SEEDS=10.0.0.1:7000",
+			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_SEEDS=10.0.0.1:7000", "_NEXAR_RUN=10.0.0.1:7000",
 		}},
 		{"a part without a place for the file", Config{Count: 3, Seeds: "10.0.0.1:7000", Token: "outer"}, nil, []string{
 			"PATH=/bin", "NEXAR_ADVERTISE=10.0.0.9", "NEXAR_LISTEN=:7000",
-			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_SEEDS=10.0.0.1:7000", "NEXAR_CLUSTER_TOKEN=outer",
+			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_SEEDS=10.0.0.1:7000", "_NEXAR_RUN=10.0.0.1:7000", "NEXAR_CLUSTER_TOKEN=outer",
 		}},
 		{"a token of the user", Config{Count: 3, Seeds: "10.0.0.1:7000", Token: "outer", tokenFile: inner, Env: []string{"NEXAR_CLUSTER_TOKEN=user"}}, nil, []string{
 			"PATH=/bin", "NEXAR_ADVERTISE=10.0.0.9", "NEXAR_LISTEN=:7000",
-			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_SEEDS=10.0.0.1:7000", "NEXAR_CLUSTER_TOKEN=user",
+			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_SEEDS=10.0.0.1:7000", "_NEXAR_RUN=10.0.0.1:7000", "NEXAR_CLUSTER_TOKEN=user",
 		}},
 		{"a part with ranks", Config{Count: 3, Seeds: "10.0.0.1:7000", World: 8, First: &first}, nil, []string{
 			"PATH=/bin", "NEXAR_ADVERTISE=10.0.0.9", "NEXAR_LISTEN=:7000", "NEXAR_CLUSTER_TOKEN=outer",
-			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_RANK=5", "NEXAR_SEEDS=10.0.0.1:7000", "NEXAR_WORLD=8",
+			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_RANK=5", "NEXAR_SEEDS=10.0.0.1:7000", "NEXAR_WORLD=8", "_NEXAR_RUN=10.0.0.1:7000",
 		}},
 		{"the user has the last word", Config{Count: 1, Token: "inner", tokenFile: inner, Env: []string{"NEXAR_LISTEN=127.0.0.1:7001", "A=b=c", "PATH="}}, w, []string{
 			"NEXAR_LOCAL_RANK=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_RANK=1", "NEXAR_SEEDS=127.0.0.1:5000",
-			"NEXAR_WORLD=1", "NEXAR_CLUSTER_TOKEN_FILE=/proc/1/fd/5", "NEXAR_LISTEN=127.0.0.1:7001", "A=b=c", "PATH=",
+			"NEXAR_WORLD=1", "_NEXAR_RUN=127.0.0.1:5000", "NEXAR_CLUSTER_TOKEN_FILE=/proc/1/fd/5", "NEXAR_LISTEN=127.0.0.1:7001", "A=b=c", "PATH=",
 		}},
 	}
 	for _, test := range tests {

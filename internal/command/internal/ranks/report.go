@@ -7,18 +7,15 @@ import (
 	"strings"
 )
 
-// rankFileVariable has the path of the file to which a node writes its rank. The variable and the file are
-// private to package nexar and this one.
+// rankFileVariable has the path of the file to which a node writes its rank, and which it locks. The variable and the
+// file are private to package nexar and this one.
 const rankFileVariable = "_NEXAR_RANK_FILE"
 
 // unknownRank is the content of such a file at first. A node changes only a file of this length.
 const unknownRank = "           \n"
 
 // reports are the files to which the processes write their ranks.
-type reports struct {
-	dir   string
-	files []*os.File // by process
-}
+type reports struct{ dir string }
 
 // newReports makes the files.
 func newReports(processes int) (r *reports, err error) {
@@ -32,12 +29,7 @@ func newReports(processes int) (r *reports, err error) {
 		return nil, err
 	}
 	for i := range processes {
-		f, err := os.OpenFile(r.path(i), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		r.files = append(r.files, f)
-		if _, err := f.WriteString(unknownRank); err != nil {
+		if err := os.WriteFile(r.path(i), []byte(unknownRank), 0o600); err != nil {
 			return nil, err
 		}
 	}
@@ -51,8 +43,8 @@ func (r *reports) rank(process int) (rank string, ok bool) {
 	if r == nil {
 		return "", false
 	}
-	b := make([]byte, len(unknownRank))
-	if _, err := r.files[process].ReadAt(b, 0); err != nil {
+	b, err := os.ReadFile(r.path(process))
+	if err != nil || len(b) != len(unknownRank) {
 		return "", false
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 31)
@@ -64,13 +56,7 @@ func (r *reports) rank(process int) (rank string, ok bool) {
 
 // close removes the files.
 func (r *reports) close() {
-	if r == nil {
-		return
-	}
-	for _, f := range r.files {
-		f.Close()
-	}
-	if r.dir != "" {
+	if r != nil && r.dir != "" {
 		_ = os.RemoveAll(r.dir) // Nothing depends on the files any more.
 	}
 }
