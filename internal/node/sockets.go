@@ -16,6 +16,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/contain"
 	"github.com/nexar-go/nexar/internal/eyeballs"
+	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
@@ -87,6 +88,11 @@ func openSockets(ctx context.Context, listen string, packets net.PacketConn, use
 	}()
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
+	}
+	if packets == nil {
+		if err := host.CheckLoopback(listen); err != nil {
+			return s, err
+		}
 	}
 	if use.quic() {
 		conf.Addr, conf.PacketConn = listen, packets

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
+	"github.com/nexar-go/nexar/internal/testhost"
 )
 
 // TestDeadAddressesOfSeed: addresses that drop all packets, before or beside the one at which the seed answers, are no evidence that UDP
@@ -42,5 +44,15 @@ func TestDeadAddressesOfSeed(t *testing.T) {
 			}
 			serving.end(t)
 		})
+	}
+}
+
+// TestLoopbackDown: where the loopback interface is down, nexar run says so instead of waiting for its ranks.
+func TestLoopbackDown(t *testing.T) {
+	t.Parallel()
+	h, err := testhost.NewHost(t)
+	require.Have(t, "netns", err == nil, fmt.Sprintf("cannot create a network namespace: %v", err))
+	if out, err := h.Try("", filepath.Join(programs.Dir(t), "nexar"), "run", "-n", "2", "--", "true"); err == nil || !strings.Contains(err.Error(), "the loopback interface is down") {
+		t.Errorf("nexar run ends with %v, output %q, want an error that names the loopback interface", err, out)
 	}
 }

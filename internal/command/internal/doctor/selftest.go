@@ -43,7 +43,7 @@ func selfTest(ctx context.Context, transports []string) []Finding {
 	nodes, closeAll, err := formLoopback(ctx, transports)
 	if err != nil {
 		return []Finding{{About: "self-test", Status: Fail, Text: "cannot form a cluster of two ranks on the loopback interface: " + err.Error(),
-			Fix: "check whether a firewall or the container blocks UDP on the loopback interface"}}
+			Fix: "bring the loopback interface up (ip link set lo up), and check whether a firewall or the container blocks UDP on it"}}
 	}
 	defer closeAll()
 	list := []Finding{{About: "self-test", Status: OK, Text: fmt.Sprintf("two ranks formed a cluster over %s on the loopback interface in %s",
