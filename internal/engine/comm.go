@@ -162,6 +162,8 @@ func (c *Comm) stop(sends bool) (after uint64, orderly bool) {
 			fx.revoke, fx.text, fx.linked = c.revocation.revoke, c.revocation.text, true
 			c.revocation = nil
 		case c.hasEndedLocked():
+		case c.draining:
+			c.revokeFailedLocked(fx, c.failureLocked())
 		case c.calls.live == 0 && c.messages.CloseIdle(sends, &EndedError{ErrClosed}):
 			orderly = true
 			c.setErrLocked(fx, ErrClosed)

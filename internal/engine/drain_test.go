@@ -111,6 +111,23 @@ func TestDrainEnds(t *testing.T) {
 	}
 }
 
+// TestCloseWhileDraining: a communicator is closed while a collective goes on after the failure of a rank, as for the next epoch. The
+// collective ends with the failure.
+func TestCloseWhileDraining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3, overSim(sim.Config{}), Config{})
+		op, err := w.comms[0].start(w.work(0, choice{plan.Broadcast, "flat", 1, 2}, vector(0, 10)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.linkLost(0, 1)
+		w.comms[0].Close()
+		if err := op.Wait(t.Context()); !names(err, 1) {
+			t.Errorf("got error %v, want the failure of rank 1", err)
+		}
+	})
+}
+
 // TestReportedFailure: another rank reports the failure of a rank whose link works. What that rank has sent before may still arrive.
 func TestReportedFailure(t *testing.T) {
 	w, peers, _ := newFakePeers(t, 3)
