@@ -224,12 +224,7 @@ func exclusiveScan(ctx context.Context, c *nexar.Comm, n, round int) error {
 	if err := nexar.ExclusiveScan(ctx, c, x, nexar.Sum); err != nil {
 		return err
 	}
-	return equal("exclusive_scan", x, func(i int) int64 {
-		if c.Rank() == 0 {
-			return value(0, i, round)
-		}
-		return sum(c.Rank(), i, round)
-	})
+	return equal("exclusive_scan", x, func(i int) int64 { return sum(c.Rank(), i, round) }) // 0 on rank 0
 }
 
 // pingPong sends a vector from the first to the second rank of every pair and back. All ranks go
