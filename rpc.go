@@ -201,5 +201,5 @@ func (c *Comm) lost(rank int, err error) error {
 	case c.translate(err) != nil:
 		return c.impl.Gone(err)
 	}
-	return c.peerError(&engine.PeerError{Rank: rank, Err: err}) // It has broken the protocol.
+	return c.peerError(rank, false, err) // It has broken the protocol.
 }

@@ -3,7 +3,6 @@ package nexar
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -97,18 +96,26 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 	}
 	rank := slices.Index(ranks, c.impl.Ranks[c.impl.Rank])
 	// If this communicator ends meanwhile, some rank may not build the new one.
-	making, stop := comm.Until(ctx, c.Done(), c.Err)
+	making, stop := comm.Until(ctx, c.Done(), c.endOfParent)
 	defer stop()
 	child, err := c.impl.View.New(making, id, ranks, rank)
-	if p, ok := errors.AsType[*PeerError](err); ok {
-		p.Rank = int(requests[p.Rank].rank) // here, as there is no other communicator
-	} else if err != nil && ctx.Err() != nil {
-		err = cancelled(ctx)
+	switch cause := c.impl.Cause(); {
+	case err == nil && (cause == nil || child.Cause() == nil):
+		return c.node.wrap(child), nil
+	case err == nil: // Another rank has given up the new one.
+		child.Close()
+		fallthrough
+	case cause != nil:
+		err = &engine.EndedError{Err: cause}
 	}
-	if err != nil {
-		return nil, opError(name, err)
-	}
-	return c.node.wrap(child), nil
+	return nil, c.explain(ctx, name, err)
+}
+
+// endOfParent is why the communicators that are made of this one are given up. It is also the error of the engine, which
+// may be the failure of one of their ranks. The text is for ranks that have other numbers there, so it has none.
+func (c *Comm) endOfParent() error {
+	cause := c.impl.Cause()
+	return &kindError{fmt.Errorf("the communicator that it is made of has ended: %s", engine.Outcome(cause)), []error{cause}}
 }
 
 // listsDiffer exchanges the lists after all ranks have found that those of rank 0

@@ -11,6 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
@@ -168,17 +169,27 @@ func (c *Comm) ended(cause error) error {
 	return why
 }
 
-// translate turns an error of the engine into one of this package. It returns
-// nil for one that is not the engine's.
+// translate turns an error of the engine into one of this package, with ranks of this communicator. It returns nil for
+// one that is not the engine's, or that names a rank which is not in this communicator.
 func (c *Comm) translate(err error) error {
 	if errors.Is(err, engine.ErrClosed) {
 		return errClosedHere
 	}
 	switch e := err.(type) { //nolint:errorlint // the engine returns its errors unwrapped
 	case *engine.PeerError:
-		return c.peerError(e)
+		if rank, ok := c.impl.Engine.RankOf(e.Rank); ok {
+			return c.peerError(rank, e.Left, e.Err)
+		}
+	case *mesh.UnreachableError:
+		if rank := c.impl.RankOf(e.Node); rank >= 0 {
+			return c.peerError(rank, false, e.Err)
+		}
 	case *engine.MismatchError:
-		return &MismatchError{Rank: e.Rank, Peer: e.Peer, Call: describe(e.Ours), PeerCall: describe(e.Theirs)}
+		rank, isOurs := c.impl.Engine.RankOf(e.Rank)
+		peer, isTheirs := c.impl.Engine.RankOf(e.Peer)
+		if isOurs && isTheirs {
+			return &MismatchError{Rank: rank, Peer: peer, Call: describe(e.Ours), PeerCall: describe(e.Theirs)}
+		}
 	case *engine.RevokedError:
 		return c.revokedError(e)
 	case *engine.TimeoutError:
@@ -229,19 +240,23 @@ func (t translator) Report(c *comm.Comm, err error, last []engine.Trace) {
 
 // peerError is the error for the failure of a rank. If the rank was lost, peerError blocks until the
 // cause is known or cannot be known, for at most 500 ms after the loss.
-func (c *Comm) peerError(e *engine.PeerError) *PeerError {
-	rank, suspects, err := c.impl.LossOf(e)
+func (c *Comm) peerError(failed int, left bool, failure error) *PeerError {
+	rank, suspects, err := c.impl.LossOf(failed, failure)
 	n := c.impl.Nodes[rank]
-	p := &PeerError{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Left: e.Left, Err: err}
+	p := &PeerError{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Left: left, Err: err}
 	for _, s := range suspects {
 		p.Suspects = append(p.Suspects, Suspect{Rank: c.impl.RankOf(s.Node.ID), Node: NodeID(s.Node.ID), Addr: s.Node.Addr(), Err: s.Err})
 	}
 	return p
 }
 
-// revokedError is the error for a revocation by another rank.
-func (c *Comm) revokedError(e *engine.RevokedError) *RevokedError {
-	var cause error
+// revokedError is the error for a revocation by another rank, or nil if the communicator does not contain that.
+func (c *Comm) revokedError(e *engine.RevokedError) error {
+	by, ok := c.impl.Engine.RankOf(e.Rank)
+	if !ok {
+		return nil
+	}
+	cause := errors.New(e.Text)
 	switch e.Cause {
 	case wire.CauseCancelled:
 		cause = fmt.Errorf("its call was cancelled: %s", e.Text)
@@ -250,36 +265,43 @@ func (c *Comm) revokedError(e *engine.RevokedError) *RevokedError {
 	case wire.CauseClosed:
 		cause = fmt.Errorf("it has closed the communicator: %s", e.Text)
 	case wire.CauseFailed:
-		cause = errors.New(e.Text)
-		if e.Peer < c.Size() {
-			left := c.peerError(&engine.PeerError{Rank: e.Peer, Left: true, Err: transport.ErrPeerClosed})
-			return &RevokedError{Rank: left.Rank, Err: left}
+		if left, ok := c.impl.Engine.RankOf(e.Peer); ok {
+			return &RevokedError{Rank: left, Err: c.peerError(left, true, transport.ErrPeerClosed)}
 		}
 	default:
-		cause = errors.New(e.Text)
 	}
-	return &RevokedError{Rank: e.Rank, Err: cause}
+	return &RevokedError{Rank: by, Err: cause}
 }
 
+// timeoutError is the error of a call that has waited for ranks of this communicator.
 func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 	call := describe(e.Call)
 	t := &TimeoutError{Op: call.Op, Call: call, After: e.After}
 	for _, w := range e.Waiting {
-		n := c.impl.Nodes[w.Rank]
-		late := LateRank{Rank: w.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Answered: w.Known, Active: w.Active, Unresponsive: w.Unresponsive, Elapsed: w.For, Silent: w.Silent}
+		rank, ok := c.impl.Engine.RankOf(w.Rank)
+		if !ok {
+			continue
+		}
+		n := c.impl.Nodes[rank]
+		late := LateRank{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Answered: w.Known, Active: w.Active, Unresponsive: w.Unresponsive, Elapsed: w.For, Silent: w.Silent}
 		if w.Known {
 			late.Call = describe(w.Last)
 		}
-		t.Waiting = append(t.Waiting, w.Rank)
+		t.Waiting = append(t.Waiting, rank)
 		t.Late = append(t.Late, late)
 	}
 	return t
 }
 
-func (c *Comm) messageTimeout(e *engine.MessageTimeoutError) *TimeoutError {
-	n := c.impl.Nodes[e.Rank]
-	late := LateRank{Rank: e.Rank, Node: NodeID(n.ID), Addr: n.Addr(), Doing: e.Doing}
-	return &TimeoutError{Op: e.Op, After: e.After, Waiting: []int{e.Rank}, Late: []LateRank{late}}
+// messageTimeout is the error of a message that has waited for a rank, or nil if that is not in this communicator.
+func (c *Comm) messageTimeout(e *engine.MessageTimeoutError) error {
+	rank, ok := c.impl.Engine.RankOf(e.Rank)
+	if !ok {
+		return nil
+	}
+	n := c.impl.Nodes[rank]
+	late := LateRank{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Doing: e.Doing}
+	return &TimeoutError{Op: e.Op, After: e.After, Waiting: []int{rank}, Late: []LateRank{late}}
 }
 
 // describe makes a fingerprint readable.

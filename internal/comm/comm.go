@@ -60,16 +60,16 @@ func (c *Comm) Explain(rank int, lost bool, text string) {
 	c.View.mesh.Explain(c.Nodes[rank].ID, lost, text)
 }
 
-// LossOf returns the cause of the failure of a peer: its rank, the suspects if one of several nodes is
+// LossOf returns the cause of the failure of a rank: its rank, the suspects if one of several nodes is
 // the cause, and the error that names it. It blocks as [mesh.LossError.Cause] does. A cause outside
 // the communicator is in the error alone.
-func (c *Comm) LossOf(e *engine.PeerError) (rank int, suspects []mesh.Suspect, err error) {
-	loss, ok := errors.AsType[*mesh.LossError](e.Err)
+func (c *Comm) LossOf(failed int, failure error) (rank int, suspects []mesh.Suspect, err error) {
+	loss, ok := errors.AsType[*mesh.LossError](failure)
 	if !ok {
-		return e.Rank, nil, e.Err
+		return failed, nil, failure
 	}
 	cause := loss.Cause()
-	rank = e.Rank
+	rank = failed
 	if named := c.RankOf(cause.Node); named >= 0 {
 		rank = named
 	}
@@ -176,13 +176,17 @@ func (c *Comm) ChildID(split, color uint64) uint64 {
 }
 
 // New builds a communicator of ranks, which are ranks of the view. This node is ranks[rank].
-// All of them call New concurrently with the same id. Config.Errors translates the error.
+// All of them call New concurrently with the same id. The error is one of the engine, a [mesh.UnreachableError], or the
+// cause of ctx. Each communicator translates it into ranks of its own.
 func (v *ViewContext) New(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
 	c, err := v.build(ctx, id, ranks, rank)
-	return c, translated(err)
+	if b, ok := errors.AsType[*buildError](err); ok {
+		err = b.err
+	}
+	return c, err
 }
 
-// A buildError is an error of the engine while a communicator is built.
+// A buildError is an error of New while comm is built.
 type buildError struct {
 	comm *Comm
 	err  error
@@ -213,9 +217,9 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 		}
 	}
 	links, err := v.mesh.Links(membership.View{Nodes: c.Nodes})
-	if u, ok := errors.AsType[*mesh.UnreachableError](err); ok {
+	if err != nil {
 		v.Decline(id)
-		return nil, &buildError{c, &engine.PeerError{Rank: u.Rank, Err: u.Err}}
+		return nil, &buildError{c, err}
 	}
 	hosts := c.Hosts()
 	e := v.mesh.Engine()

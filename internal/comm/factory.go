@@ -197,7 +197,9 @@ func (v *ViewContext) trialComm(id uint64, rank int, hosts plan.Hosts, links []*
 	for i, r := range ranks {
 		some[i] = links[r]
 	}
-	return v.mesh.Engine().NewComm(id, i, some)
+	trial := v.mesh.Engine().NewComm(id, i, some)
+	trial.NameRanks(ranks)
+	return trial
 }
 
 // Decline drops all frames for a communicator that this node does not build. It does not notify

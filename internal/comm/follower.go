@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 )
@@ -178,7 +179,8 @@ func isRecoverable(err error) bool {
 	_, late := errors.AsType[*engine.TimeoutError](err)
 	_, failed := errors.AsType[*engine.PeerError](err)
 	_, revoked := errors.AsType[*engine.RevokedError](err)
-	return late || failed || revoked
+	_, unlinked := errors.AsType[*mesh.UnreachableError](err)
+	return late || failed || revoked || unlinked
 }
 
 // isOver reports whether an error of Views ends the world although its communicator
@@ -276,10 +278,23 @@ func (f *Follower) replace(ctx context.Context, old *Comm, v membership.View) (*
 		build = f.Factory.next
 	}
 	c, err := build(ctx, v, f.Timeout)
-	if late, ok := errors.AsType[*engine.TimeoutError](err); ok {
-		for _, w := range late.Waiting {
-			f.Views.Lost(v.Nodes[w.Rank].ID, translated(err))
-		}
+	for _, id := range missing(err) {
+		f.Views.Lost(id, translated(err))
 	}
 	return c, err
+}
+
+// missing returns the nodes that a communicator has waited for until its timeout while it was built.
+func missing(err error) (nodes []membership.NodeID) {
+	b, isBuild := errors.AsType[*buildError](err)
+	late, isLate := errors.AsType[*engine.TimeoutError](err)
+	if !isBuild || !isLate {
+		return nil
+	}
+	for _, w := range late.Waiting {
+		if rank, ok := b.comm.Engine.RankOf(w.Rank); ok {
+			nodes = append(nodes, b.comm.Nodes[rank].ID)
+		}
+	}
+	return nodes
 }

@@ -81,13 +81,13 @@ func newComm(epoch uint64) *Comm {
 }
 
 var (
-	errFailed  = &engine.PeerError{Rank: 2, Err: errors.New("node failed")}
+	errFailed  = &engine.PeerError{Err: errors.New("node failed")}
 	errClosed  = engine.ErrClosed
 	errGone    = errors.New("seed gone")
 	errRemoved = &client.RemovedError{}
 	errBroken  = errors.New("cannot be built")
 	errMistake = errors.New("calls do not match")
-	errLeft    = &engine.PeerError{Rank: 2, Left: true}
+	errLeft    = &engine.PeerError{Left: true}
 )
 
 // newFollower returns a Follower that builds communicators by build, or without errors

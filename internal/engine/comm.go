@@ -27,6 +27,7 @@ type Comm struct {
 	rank     int
 	linkTo   []*link.Link
 	rankOf   *p2p.Ranks
+	named    []int // see NameRanks; nil: by their ranks here
 	poller   poll.Poller
 	messages *p2p.Messages // has a lock of its own, which is taken after mu
 	limited  atomic.Int32  // goroutines that wait for a collective with a deadline of their own
@@ -42,7 +43,7 @@ type Comm struct {
 	refused    bool               // refuseLocked has told the other ranks
 	revocation *ending            // the one that has ended it
 	left       map[int]uint64     // by rank that has left: the last collective that it took part in
-	refuses    *PeerError         // why no collective may begin; see RefuseCollectives
+	refuses    *int               // a rank that has left, so that no collective may begin; see RefuseCollectives
 	endings    []ending           // reports of peers before this node has made it
 	seq        uint64             // of the last collective
 	executors  []exec.Executor
@@ -94,6 +95,22 @@ func (c *Comm) Size() int { return len(c.linkTo) }
 
 // Links returns the link to each rank. It must not be changed.
 func (c *Comm) Links() []*link.Link { return c.linkTo }
+
+// NameRanks lets errors name each rank by a number of its own: that of another communicator, which this one serves. It
+// is called before the first operation.
+func (c *Comm) NameRanks(numbers []int) { c.named = numbers }
+
+// member returns a rank as errors name it.
+func (c *Comm) member(rank int) p2p.Member {
+	named := rank
+	if c.named != nil {
+		named = c.named[rank]
+	}
+	return p2p.NewMember(c.linkTo[rank], named)
+}
+
+// RankOf returns the rank here of a member of any communicator.
+func (c *Comm) RankOf(m p2p.Member) (rank int, ok bool) { return c.rankOf.Rank(m) }
 
 // ID returns the ID of the communicator, which all ranks share.
 func (c *Comm) ID() uint64 { return c.id }
@@ -271,7 +288,7 @@ func (c *Comm) Watch(w Watcher) {
 	}
 	if w.Left != nil && err == nil {
 		for rank := range left {
-			w.Left(rank, leftError(rank))
+			w.Left(rank, c.leftError(rank))
 		}
 	}
 	if w.Message != nil {
@@ -302,7 +319,7 @@ func (c *Comm) peerChanged(p *PeerChange) {
 		case p.Err == nil:
 			c.peerLeftLocked(fx, rank, 0, true)
 		case p.Everywhere:
-			err := &PeerError{Rank: rank, Err: p.Err}
+			err := &PeerError{Rank: c.member(rank), Err: p.Err}
 			cause := wire.CauseFailed
 			if p.Reset {
 				cause = wire.CauseReset
@@ -318,7 +335,7 @@ func (c *Comm) peerChanged(p *PeerChange) {
 			}
 			l := c.linkTo[rank]
 			linkEnded := p.LinkEnded || l == nil || l.IsPending() || l.IsOver()
-			c.peerFailedLocked(fx, rank, &PeerError{Rank: cause, Err: p.Err}, linkEnded)
+			c.peerFailedLocked(fx, rank, &PeerError{Rank: c.member(cause), Err: p.Err}, linkEnded)
 		}
 	})
 }
@@ -327,14 +344,14 @@ func (c *Comm) peerChanged(p *PeerChange) {
 // have arrived. If a later collective needs the rank, the communicator is revoked. Unless its
 // link has ended, granted payloads are still carried out, in both directions.
 func (c *Comm) peerLeftLocked(fx *effects, rank int, after uint64, linkEnded bool) {
-	err := leftError(rank)
+	err := c.leftError(rank)
 	c.left[rank] = after
 	switch needed := c.needsLocked(rank, after); {
 	case needed && c.draining: // It has left because of the failure.
 		c.revokeFailedLocked(fx, c.failureLocked())
 		return
 	case needed:
-		c.revokeLeftLocked(fx, err)
+		c.revokeLeftLocked(fx, rank)
 		return
 	case c.draining:
 		return // Messages have ended.
@@ -347,8 +364,8 @@ func (c *Comm) peerLeftLocked(fx *effects, rank int, after uint64, linkEnded boo
 	}
 }
 
-func leftError(rank int) *PeerError {
-	return &PeerError{Rank: rank, Left: true, Err: transport.ErrPeerClosed}
+func (c *Comm) leftError(rank int) *PeerError {
+	return &PeerError{Rank: c.member(rank), Left: true, Err: transport.ErrPeerClosed}
 }
 
 // queriedLocked returns the ranks that an operation queries in a round: at first those that it waits for, then all

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/deadlock"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -48,7 +49,7 @@ type MessageTimeoutError struct {
 	Op    string // "send", "recv" or "probe"
 	Call  string // with the other rank, of the view
 	After time.Duration
-	Rank  int    // of the communicator
+	Rank  p2p.Member
 	Doing string // the calls of the rank
 }
 

@@ -60,19 +60,24 @@ func (c *Comm) failureLocked() *PeerError {
 
 // revokeFailedLocked ends the collectives under way on this rank, one of which needs a failed rank, and on all others.
 func (c *Comm) revokeFailedLocked(fx *effects, err *PeerError) {
-	c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(err.Rank)}, err.Error())
+	c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: c.numberOf(err)}, err.Error())
 	fx.linked = true // The others learn of the failure without this node, too.
 }
 
 // refuseLocked returns the error of a collective that cannot begin. Other ranks may wait for it in collectives that go on after a failure,
 // and are told once.
 func (c *Comm) refuseLocked() (fx *effects, err error) {
-
 	if p, ok := errors.AsType[*PeerError](c.err); ok && c.failed != nil && !c.refused {
 		c.refused, fx = true, &effects{linked: true, text: p.Error()}
-		fx.revoke = &wire.Revoke{Comm: c.id, Cause: wire.CauseFailed, Rank: uint32(c.rank), Peer: uint32(p.Rank)}
+		fx.revoke = &wire.Revoke{Comm: c.id, Cause: wire.CauseFailed, Rank: uint32(c.rank), Peer: c.numberOf(p)}
 	}
 	return fx, &EndedError{c.err}
+}
+
+// numberOf returns the rank of an error of this communicator.
+func (c *Comm) numberOf(err *PeerError) uint32 {
+	rank, _ := c.RankOf(err.Rank)
+	return uint32(rank)
 }
 
 // needsLocked reports whether a collective under way, later than after, cannot end without more from a rank.

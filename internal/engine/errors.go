@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -15,46 +16,47 @@ var ErrClosed = errors.New("closed")
 
 // A PeerError says that a rank has failed or left.
 type PeerError struct {
-	Rank int
+	Rank p2p.Member
 	Left bool // it has closed in good order
 	Err  error
 }
 
 func (e *PeerError) Error() string {
 	if e.Left {
-		return fmt.Sprintf("rank %d has left", e.Rank)
+		return fmt.Sprintf("%v has left", e.Rank)
 	}
-	return fmt.Sprintf("rank %d failed: %v", e.Rank, e.Err)
+	return fmt.Sprintf("%v failed: %v", e.Rank, e.Err)
 }
 
 func (e *PeerError) Unwrap() error { return e.Err }
 
 // IsLeave reports whether a communicator has ended because a rank has left, as this rank or another one has noticed.
 func IsLeave(cause error) bool {
-	return departed(cause) != nil
+	_, has := departed(cause)
+	return has
 }
 
 // A MismatchError says that two ranks made different calls in the same place.
 type MismatchError struct {
-	Rank, Peer   int
+	Rank, Peer   p2p.Member
 	Ours, Theirs wire.Call // of Rank, and of Peer
 }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("ranks %d and %d made different calls", e.Rank, e.Peer)
+	return fmt.Sprintf("%v and %v made different calls", e.Rank, e.Peer)
 }
 
 // A RevokedError says that a call failed on a rank, which ended the
 // communicator for all.
 type RevokedError struct {
-	Rank  int
+	Rank  p2p.Member
 	Cause wire.Cause
-	Peer  int // the rank that has left, if Cause is CauseFailed
+	Peer  p2p.Member // the rank that has left, if Cause is CauseFailed
 	Text  string
 }
 
 func (e *RevokedError) Error() string {
-	return fmt.Sprintf("revoked by rank %d: %s", e.Rank, e.Text)
+	return fmt.Sprintf("revoked by %v: %s", e.Rank, e.Text)
 }
 
 // A TimeoutError names the ranks that a call was waiting for, directly or since others waited
@@ -68,7 +70,7 @@ type TimeoutError struct {
 // Waiting is a rank that a call was waiting for. If Known, the rank has answered that its last
 // call is Last, and Active tells whether it was still in that call.
 type Waiting struct {
-	Rank          int
+	Rank          p2p.Member
 	Known, Active bool
 	Last          wire.Call
 	Unresponsive  bool // it has not answered later queries
@@ -81,7 +83,7 @@ func (e *TimeoutError) Error() string {
 	named := min(len(e.Waiting), namedMax)
 	ranks := make([]string, named, named+1)
 	for i, w := range e.Waiting[:named] {
-		ranks[i] = fmt.Sprintf("rank %d (%v)", w.Rank, w)
+		ranks[i] = fmt.Sprintf("%v (%v)", w.Rank, w)
 	}
 	if more := len(e.Waiting) - named; more > 0 {
 		ranks = append(ranks, fmt.Sprintf("and %d others", more))

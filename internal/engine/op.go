@@ -63,7 +63,7 @@ func (c *Comm) startLocked(w *exec.Work) (op *Op, fx *effects) {
 	op.exec.StartLocked(&op.call.Call, &op.work)
 	if c.refuses != nil { // before a mismatch: other ranks may well have made another call
 		fx = new(effects)
-		c.revokeLeftLocked(fx, c.refuses)
+		c.revokeLeftLocked(fx, *c.refuses)
 	}
 	if f := c.early[c.seq]; f != nil {
 		delete(c.early, c.seq)
@@ -74,7 +74,7 @@ func (c *Comm) startLocked(w *exec.Work) (op *Op, fx *effects) {
 		}
 	}
 	if len(c.left) > 0 && c.err == nil {
-		if gone := c.goneLocked(op); gone != nil {
+		if gone, has := c.goneLocked(op); has {
 			fx = fx.orNew()
 			c.revokeLeftLocked(fx, gone)
 		}
@@ -109,15 +109,15 @@ func (c *Comm) newOpLocked(w *exec.Work) (op *Op) {
 // Number returns the sequence number of the operation. It must be called before Wait.
 func (op *Op) Number() uint64 { return op.call.Seq }
 
-// goneLocked returns the error of an operation that needs a rank which has left, or nil. The
-// operation does not need the rank if all its frames for it have arrived.
-func (c *Comm) goneLocked(op *Op) *PeerError {
+// goneLocked returns a rank that has left and that an operation needs. The operation does not need the rank if all
+// its frames for it have arrived.
+func (c *Comm) goneLocked(op *Op) (gone int, has bool) {
 	for rank, after := range c.left {
 		if op.call.Seq > after && op.exec.NeedsLocked(rank) {
-			return leftError(rank)
+			return rank, true
 		}
 	}
-	return nil
+	return 0, false
 }
 
 // Wait blocks until the operation has ended, and returns its error. If ctx ends first, the
@@ -208,7 +208,7 @@ func (op *Op) Mismatched(rank int) {
 		if op.state != running {
 			return
 		}
-		if gone := c.goneLocked(op); gone != nil {
+		if gone, has := c.goneLocked(op); has {
 			c.revokeLeftLocked(fx, gone)
 		} else {
 			c.query(fx, rank, op.call.Call)

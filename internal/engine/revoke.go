@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -82,13 +83,13 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 		fx.breaksProtocol(h.link, fmt.Errorf("a revocation of communicator %d names the unknown rank %d", c.id, max(r.Rank, r.Peer)))
 	case r.Cause == wire.CauseMismatch:
 		c.repeatLocked(fx, h)
-		c.failLocked(fx, &MismatchError{Rank: int(r.Rank), Peer: int(r.Peer), Ours: r.Ours, Theirs: r.Theirs})
+		c.failLocked(fx, &MismatchError{Rank: c.member(int(r.Rank)), Peer: c.member(int(r.Peer)), Ours: r.Ours, Theirs: r.Theirs})
 	case r.Cause == wire.CauseDeadlock:
 		c.repeatLocked(fx, h)
 		c.failLocked(fx, deadlockOf(h.text))
 	default:
 		c.repeatLocked(fx, h)
-		c.failLocked(fx, &RevokedError{Rank: int(r.Rank), Cause: r.Cause, Peer: int(r.Peer), Text: h.text})
+		c.failLocked(fx, &RevokedError{Rank: c.member(int(r.Rank)), Cause: r.Cause, Peer: c.member(int(r.Peer)), Text: h.text})
 	}
 }
 
@@ -120,13 +121,14 @@ func (c *Comm) revokeLocked(fx *effects, err error, r wire.Revoke, text string) 
 }
 
 // revokeLeftLocked ends the communicator because it needs a rank that has left.
-func (c *Comm) revokeLeftLocked(fx *effects, err *PeerError) {
-	c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(err.Rank)}, err.Error())
+func (c *Comm) revokeLeftLocked(fx *effects, rank int) {
+	err := c.leftError(rank)
+	c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(rank)}, err.Error())
 }
 
 // mismatchLocked ends the communicator because the call of another rank differs from ours.
 func (c *Comm) mismatchLocked(fx *effects, ours wire.Call, peer int, theirs wire.Call) {
-	err := &MismatchError{Rank: c.rank, Peer: peer, Ours: ours, Theirs: theirs}
+	err := &MismatchError{Rank: c.member(c.rank), Peer: c.member(peer), Ours: ours, Theirs: theirs}
 	c.revokeLocked(fx, err, wire.Revoke{
 		Cause: wire.CauseMismatch, Rank: uint32(c.rank), Peer: uint32(peer), Ours: ours, Theirs: theirs,
 	}, "")
@@ -142,23 +144,42 @@ func (c *Comm) RefuseCollectives(err error) {
 		err = ended.Err
 	}
 	c.update(func(fx *effects) {
-		if p := departed(err); p != nil {
-			c.refuses = p
+		if rank, has := c.departedRank(err); has {
+			c.refuses = &rank
 		} else if c.err == nil {
 			c.failLocked(fx, err)
 		}
 	})
 }
 
-// departed returns the error of a rank that has left, if that is the reason for err.
-func departed(err error) *PeerError {
+// departed returns a rank that has left, if that is the reason for err.
+func departed(err error) (m p2p.Member, has bool) {
 	if p, ok := errors.AsType[*PeerError](err); ok && p.Left {
-		return leftError(p.Rank)
+		return p.Rank, true
 	}
 	if r, ok := errors.AsType[*RevokedError](err); ok && r.Cause == wire.CauseFailed {
-		return leftError(r.Peer)
+		return r.Peer, true
 	} else if ok && r.Cause == wire.CauseClosed {
-		return leftError(r.Rank)
+		return r.Rank, true
+	}
+	return m, false
+}
+
+// departedRank is departed for a rank of the communicator. The error may be that of another one.
+func (c *Comm) departedRank(err error) (rank int, has bool) {
+	m, has := departed(err)
+	if !has {
+		return 0, false
+	}
+	return c.RankOf(m)
+}
+
+// failedMember returns the failure of a rank of the communicator, if that is the reason for err.
+func (c *Comm) failedMember(err error) *PeerError {
+	if p, ok := errors.AsType[*PeerError](err); ok && !p.Left {
+		if _, isMember := c.RankOf(p.Rank); isMember {
+			return p
+		}
 	}
 	return nil
 }
@@ -166,27 +187,10 @@ func departed(err error) *PeerError {
 // Cancel ends the communicator because a collective of this rank, which the others wait for, was
 // cancelled before it began. If the cause is that a rank has failed, the communicator ends on
 // this rank only: the others detect the failure themselves, and a revocation would blame this
-// rank.
-func (c *Comm) Cancel(cause error) {
-	c.update(func(fx *effects) {
-		left := departed(cause)
-		failed, isFailed := errors.AsType[*PeerError](cause)
-		switch {
-		case c.err != nil:
-		case isFailed && left == nil:
-			c.failLocked(fx, failed)
-		case errors.Is(cause, ErrClosed):
-			c.revokeLocked(fx, ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, closedDuringOperation)
-		case left != nil:
-			c.revokeLeftLocked(fx, left)
-		default:
-			c.cancelLocked(fx, cause)
-		}
-	})
-}
+// rank. The cause may be an error of another communicator, also with other ranks.
+func (c *Comm) Cancel(cause error) { c.CancelIf(nil, cause) }
 
-// CancelIf implements [p2p.Owner]. It calls cancel, if not nil, with the lock held and ends
-// the communicator under the same lock.
+// CancelIf implements [p2p.Owner]. It is Cancel if cancel, which it calls with the lock held, is nil or returns true.
 func (c *Comm) CancelIf(cancel func() bool, cause error) {
 	c.update(func(fx *effects) {
 		if !c.hasEndedLocked() && (cancel == nil || cancel()) {
@@ -196,9 +200,18 @@ func (c *Comm) CancelIf(cancel func() bool, cause error) {
 }
 
 func (c *Comm) cancelLocked(fx *effects, cause error) {
-	r := wire.Revoke{Cause: wire.CauseCancelled}
-	if errors.Is(cause, context.DeadlineExceeded) {
-		r.Cause = wire.CauseTimeout
+	failed := c.failedMember(cause)
+	left, isLeft := c.departedRank(cause)
+	switch {
+	case failed != nil:
+		c.failLocked(fx, failed)
+	case errors.Is(cause, ErrClosed):
+		c.revokeLocked(fx, ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, closedDuringOperation)
+	case isLeft:
+		c.revokeLeftLocked(fx, left)
+	case errors.Is(cause, context.DeadlineExceeded):
+		c.revokeLocked(fx, cause, wire.Revoke{Cause: wire.CauseTimeout}, cause.Error())
+	default:
+		c.revokeLocked(fx, cause, wire.Revoke{Cause: wire.CauseCancelled}, cause.Error())
 	}
-	c.revokeLocked(fx, cause, r, cause.Error())
 }

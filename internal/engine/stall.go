@@ -473,7 +473,7 @@ func (s *stalls) doingOfLocked(rank int) string {
 // messageTimeoutLocked returns the error of a message that has waited for too long.
 func (s *stalls) messageTimeoutLocked(w *wait) *MessageTimeoutError {
 	return &MessageTimeoutError{
-		Op: [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[w.p2p.Kind], Call: s.cfg.Describe(&w.wire), After: s.cfg.MessageTimeout, Rank: w.p2p.Peer, Doing: s.doingOfLocked(int(w.wire.Peers[0].Rank)),
+		Op: [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[w.p2p.Kind], Call: s.cfg.Describe(&w.wire), After: s.cfg.MessageTimeout, Rank: w.comm.member(w.p2p.Peer), Doing: s.doingOfLocked(int(w.wire.Peers[0].Rank)),
 	}
 }
 

@@ -218,7 +218,7 @@ func TestManyWaits(t *testing.T) {
 	late := &TimeoutError{After: time.Second}
 	for rank := 1; rank < 32; rank++ {
 		w.wire.Peers = append(w.wire.Peers, wire.WaitPeer{Rank: uint32(rank)})
-		late.Waiting = append(late.Waiting, Waiting{Rank: rank})
+		late.Waiting = append(late.Waiting, Waiting{Rank: p2p.NewMember(nil, rank)})
 	}
 	s := newStallTest(t, 32, w)
 	lines := s.doingLocked(&w)

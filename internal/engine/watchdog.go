@@ -363,8 +363,8 @@ func (c *Comm) timeoutLocked(op *Op, now time.Time) *TimeoutError {
 // call of op.
 func (c *Comm) answersLocked(op *Op, ranks []int, now time.Time) []Waiting {
 	var list []Waiting
-	for _, rank := range ranks {
-		w := Waiting{Rank: rank}
+	for _, rank := range slices.Sorted(slices.Values(ranks)) {
+		w := Waiting{Rank: c.member(rank)}
 		if a := c.answers[rank]; !a.at.IsZero() {
 			w.Silent = max(0, now.Sub(a.at))
 			w.Unresponsive = !a.asked.IsZero() && now.Sub(a.asked) >= unresponsiveAfter
@@ -375,6 +375,5 @@ func (c *Comm) answersLocked(op *Op, ranks []int, now time.Time) []Waiting {
 		}
 		list = append(list, w)
 	}
-	slices.SortFunc(list, func(a, b Waiting) int { return a.Rank - b.Rank })
 	return list
 }

@@ -19,7 +19,8 @@ func (w *world) causeOf(err error) (rank int, suspects []int) {
 	}
 	loss, ok := errors.AsType[*LossError](err)
 	if !ok {
-		return e.Rank, nil
+		rank, _ = w.comms[0].RankOf(e.Rank)
+		return rank, nil
 	}
 	cause := loss.Cause()
 	rank, _ = w.view.Rank(cause.Node)

@@ -424,7 +424,7 @@ func (w *randomWorld) kills() {
 			continue // an operation of the dead node
 		}
 		p, isPeer := errors.AsType[*engine.PeerError](err)
-		if !isPeer || p.Rank != dead || p.Left {
+		if !isPeer || !isRank(p.Rank, dead) || p.Left {
 			w.errorf("%v", err)
 		}
 	}

@@ -3,13 +3,11 @@ package negotiate
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/cost"
-	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
@@ -42,7 +40,6 @@ func (n negotiator) measureLinks(ctx context.Context, class transport.Class, cfg
 	if cfg.Trial != nil {
 		t := negotiator{comm: cfg.Trial, selector: selector.New(slices.Index(ranks, cfg.Rank), len(ranks), cfg.Pool, fixed(0)), timeout: cfg.Timeout}
 		if least, err = t.measure(ctx); err != nil {
-			err = inComm(err, ranks)
 			n.comm.Cancel(err) // The other ranks wait in slowest.
 			return l, err
 		}
@@ -53,25 +50,6 @@ func (n negotiator) measureLinks(ctx context.Context, class transport.Class, cfg
 	l = cost.Fit(class, len(ranks), least[0], least[1])
 	cfg.Log.Debug("links measured", "short", least[0], "long", least[1], "links", l)
 	return l, nil
-}
-
-// inComm translates the ranks in an error of Config.Trial to ranks of the communicator.
-func inComm(err error, ranks []int) error {
-	if p, ok := errors.AsType[*engine.PeerError](err); ok {
-		return &engine.PeerError{Rank: ranks[p.Rank], Left: p.Left, Err: p.Err}
-	}
-	if r, ok := errors.AsType[*engine.RevokedError](err); ok && r.Rank >= 0 {
-		return &engine.RevokedError{Rank: ranks[r.Rank], Cause: r.Cause, Peer: ranks[r.Peer], Text: r.Text}
-	}
-	if late, ok := errors.AsType[*engine.TimeoutError](err); ok {
-		all := *late
-		all.Waiting = slices.Clone(late.Waiting)
-		for i := range all.Waiting {
-			all.Waiting[i].Rank = ranks[all.Waiting[i].Rank]
-		}
-		return &all
-	}
-	return err
 }
 
 // measure returns the times of a short and of a long all-reduce in seconds.

@@ -195,7 +195,8 @@ func (n *Node) form(ctx context.Context, v membership.View) (err error) {
 		return err
 	}
 	if u, ok := errors.AsType[*mesh.UnreachableError](n.Mesh.Formed()); ok {
-		return &PeerError{Rank: u.Rank, Node: v.Nodes[u.Rank], Err: u.Reason()}
+		rank, _ := v.Rank(u.Node)
+		return &PeerError{Rank: rank, Node: v.Nodes[rank], Err: u.Reason()}
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package p2p
 
-import "github.com/nexar-go/nexar/internal/link"
+import (
+	"fmt"
+
+	"github.com/nexar-go/nexar/internal/link"
+)
 
 // Ranks has the rank of each peer slot of a communicator.
 type Ranks struct {
@@ -50,3 +54,24 @@ func (r *Ranks) Of(slot int) (rank int, ok bool) {
 	rank = int(r.bySlot[slot]) - 1
 	return rank, rank >= 0
 }
+
+// A Member is a rank of a communicator, as errors name it. An error can reach the users of another communicator, in
+// which the node has another rank, so the number is read by [Ranks.Rank] alone.
+type Member struct {
+	slot  int // peer slot of the node; -1 for a rank without a link
+	named int // the rank in texts
+}
+
+// NewMember returns the member with a link, which texts call by the number of a rank.
+func NewMember(l *link.Link, named int) Member {
+	if l == nil {
+		return Member{-1, named}
+	}
+	return Member{l.Peer, named}
+}
+
+// Rank returns the rank of a member of any communicator. It is not ok if the node has none.
+func (r *Ranks) Rank(m Member) (rank int, ok bool) { return r.Of(m.slot) }
+
+// String names the member in the communicator that the error is from: "rank 3".
+func (m Member) String() string { return fmt.Sprintf("rank %d", m.named) }

@@ -50,7 +50,7 @@ type verdict struct {
 var blameEnds = []string{"exit", "return", "cancel", "panic"}
 
 // blameOperations are the operations that all ranks repeat.
-var blameOperations = []string{"barrier", "all_reduce 8 B", "all_reduce 1 MiB", "ring"}
+var blameOperations = []string{"barrier", "all_reduce 8 B", "all_reduce 1 MiB", "ring", "split"}
 
 // blameRank is the main function of a rank. It returns the exit status.
 func blameRank(text string) int {
@@ -100,6 +100,12 @@ func (t *blameTrial) operate(ctx context.Context, c *nexar.Comm) error {
 		return nexar.AllReduce(ctx, c, make([]int64, 1), nexar.Sum)
 	case "all_reduce 1 MiB":
 		return nexar.AllReduce(ctx, c, make([]int64, 1<<17), nexar.Sum)
+	case "split":
+		half, err := c.Split(ctx, c.Rank()%2, 0)
+		if err == nil {
+			half.Close()
+		}
+		return err
 	}
 	next, previous := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
 	if err := nexar.Send(ctx, c, make([]int64, 100), next, 1); err != nil {
@@ -140,10 +146,10 @@ func TestBlame(t *testing.T) {
 	}
 	sums := make(map[string]*blameSum)
 	for i := range count {
-		// Twelve trials have every transport with every end, and forty-eight every operation with them.
+		// Twelve trials have every transport with every end, and sixty every operation with them.
 		trial := blameTrial{
 			Transport: []string{"shm", "tcp", "quic"}[i%3], End: blameEnds[i%4],
-			Operation: blameOperations[(i/3+i/12)%4], Culprit: i / 5 % blameRanks, Round: 20 + 7*(i%5),
+			Operation: blameOperations[(i/3+2*(i/12))%len(blameOperations)], Culprit: i / 5 % blameRanks, Round: 20 + 7*(i%5),
 		}
 		verdicts := trial.run(t)
 		sum := sums[trial.Transport]

@@ -180,6 +180,69 @@ func TestDeathInSplit(t *testing.T) {
 	}
 }
 
+// TestDeathWhileSplitting: a rank dies while the others negotiate their new communicators, with and without it. The
+// errors of all of them name it by its rank in the parent.
+func TestDeathWhileSplitting(t *testing.T) {
+	const ranks = 8
+	for name, test := range map[string]struct {
+		split func(ctx context.Context, c *nexar.Comm) (*nexar.Comm, error)
+		group func(rank int) string // ranks of a new communicator
+	}{
+		"split": {
+			func(ctx context.Context, c *nexar.Comm) (*nexar.Comm, error) { return c.Split(ctx, c.Rank()%2, 0) },
+			func(rank int) string { return fmt.Sprint(rank % 2) },
+		},
+		"split_host": {
+			func(ctx context.Context, c *nexar.Comm) (*nexar.Comm, error) { return c.SplitHost(ctx) },
+			worldtest.HostOf,
+		},
+		"sub": {
+			func(ctx context.Context, c *nexar.Comm) (*nexar.Comm, error) { return c.Sub(ctx, []int{6, 4, 2, 0}) },
+			func(rank int) string { return fmt.Sprint(rank % 2) },
+		},
+		"dup": {
+			func(ctx context.Context, c *nexar.Comm) (*nexar.Comm, error) { return c.Dup(ctx) },
+			func(int) string { return "" },
+		},
+	} {
+		for victim := range ranks {
+			worldtest.InFakeTime(t, ranks, func(t *testing.T, w *worldtest.World, network *sim.Network) {
+				// The requests of a group arrive at its first rank after a second. Meanwhile the others negotiate.
+				first := make(map[string]int)
+				for rank := range ranks {
+					if to, has := first[test.group(rank)]; has {
+						network.SetOneWay(w.Host(rank), w.Host(to), sim.Link{Delay: time.Second})
+					} else {
+						first[test.group(rank)] = rank
+					}
+				}
+				worldtest.OnAll(t, w.Comms, func(rank int, c *nexar.Comm) error {
+					if err := c.SetAlgorithms("all_gather=direct"); err != nil {
+						return err
+					}
+					if rank == victim {
+						time.AfterFunc(200*time.Millisecond, func() { network.Crash(w.Host(rank)) })
+					}
+					child, err := test.split(t.Context(), c)
+					if err == nil { // It is not in the list of Sub, or alone on its host.
+						_, err = nexar.Recv(t.Context(), c, make([]int64, 1), victim, 0)
+					}
+					for _, err := range []error{err, c.Err()} {
+						p, ok := errors.AsType[*nexar.PeerError](err)
+						if rank != victim && (!ok || p.Rank != victim || p.Node != w.ID(victim) || p.Left) {
+							return fmt.Errorf("%s: %w, want the failure of rank %d", name, err, victim)
+						}
+					}
+					if child != nil && child.Size() > 1 && rank != first[test.group(rank)] {
+						return fmt.Errorf("%s: it succeeded while rank %d died", name, victim)
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
 // TestCancelledSplit: if a rank cancels a Split at any moment, the Split or the new communicator
 // ends on the other ranks, at once and with an error that names the rank.
 func TestCancelledSplit(t *testing.T) {
