@@ -89,7 +89,7 @@ test: ## run all tests
 TESTFLAGS ?=
 
 unit: ## run all tests except attacks, those with the longest tests first
-	$(GOTEST) $(TESTFLAGS) $$(go list ./... | grep -vE '/test/attack$$' | $(LONGFIRST))
+	TRIALS=$${TRIALS:-most} $(GOTEST) $(TESTFLAGS) $$(go list ./... | grep -vE '/test/attack$$' | $(LONGFIRST))
 
 modules: ## run the tests of the other modules, except those of tools, which make cross runs
 	@for m in $(TESTED); do (cd $$m && $(GOTEST) $(TESTFLAGS) ./...); done

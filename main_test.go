@@ -10,5 +10,5 @@ import (
 
 func TestMain(m *testing.M) {
 	worldtest.Setup()
-	goleak.VerifyTestMain(around(m))
+	goleak.VerifyTestMain(m)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/nexartest"
 )
 
@@ -341,7 +342,11 @@ func TestRelayConnections(t *testing.T) {
 // time with the others.
 func TestRelayKills(t *testing.T) {
 	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
-		for random := range uint64(2) {
+		worlds := uint64(2)
+		if require.Trials() == require.Few {
+			worlds = 1
+		}
+		for random := range worlds {
 			t.Run(fmt.Sprintf("%s/%d", topology, random+1), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := nexartest.Cluster{

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 // Patience is the timeout for events that take milliseconds on an idle machine.
@@ -55,15 +56,12 @@ func Mix(x uint64) uint64 {
 // HasText reports whether err is not nil and its text contains text.
 func HasText(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
 
-// trialsVariable, set to "all", runs every combination, as "make conformance" does.
-const trialsVariable = "TRIALS"
+// AllTrials reports whether tests of combinations run all of them, as "make conformance" does; see [require.Trials].
+func AllTrials() bool { return require.Trials() == require.All }
 
-// AllTrials reports whether tests of combinations run all of them.
-func AllTrials() bool { return os.Getenv(trialsVariable) == "all" }
-
-// Brief reports whether long tests run only some of their trials, because the race detector is
-// on. All trials have the same goroutines, so some are enough to find races.
-func Brief() bool { return RaceDetector && !AllTrials() }
+// Brief reports whether long tests run only some of their trials: by default, and if the race detector is on. All trials have the
+// same goroutines, so some are enough to find races.
+func Brief() bool { return !AllTrials() && (RaceDetector || require.Trials() == require.Few) }
 
 // Thin returns the number n for tests that run one of n combinations: sample with AllTrials, and
 // a multiple of it otherwise.
@@ -73,6 +71,8 @@ func Thin(sample uint64) uint64 {
 		return sample
 	case RaceDetector:
 		return 384 * sample
+	case Brief():
+		return 48 * sample
 	}
 	return 12 * sample
 }
@@ -88,6 +88,8 @@ func Setup() {
 	case AllTrials():
 	case RaceDetector:
 		flags["rapid.checks"] = "8"
+	case Brief():
+		flags["rapid.checks"] = "25"
 	default:
 		flags["rapid.checks"] = "50"
 	}

@@ -1,6 +1,6 @@
 //go:build !race && unix
 
-package nexar_test
+package docs
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
 //go:build !race
 
-package nexar_test
+package docs
 
 import (
 	"fmt"

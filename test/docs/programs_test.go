@@ -1,6 +1,6 @@
 //go:build !race
 
-package nexar_test
+package docs
 
 import (
 	"encoding/json"
@@ -18,7 +18,13 @@ import (
 // documents, snippets.exe.
 var programs = testbuild.Set{Build: buildPrograms}
 
-func around(m *testing.M) *testbuild.Tests { return programs.Around(m) }
+// TestMain changes to the root of the repository.
+func TestMain(m *testing.M) {
+	if err := os.Chdir(filepath.Join("..", "..")); err != nil {
+		panic(err)
+	}
+	os.Exit(programs.Around(m).Run())
+}
 
 // buildPrograms builds the programs into dir. The files of hello and of the snippets exist in an overlay only.
 func buildPrograms(dir string) error {

@@ -2,7 +2,7 @@
 
 // This test runs programs in processes without the race detector.
 
-package nexar_test
+package docs
 
 import (
 	"os"
