@@ -160,10 +160,14 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	if p.broken != nil && (m.isNear(p.node.ID) || p.brokenDirect) {
 		// A neighbor of an earlier view is dialed over relays, but its process may have ended.
 		brief, stop := context.WithTimeout(ctx, m.redialTimeout())
-		refused := m.isRefused(brief, *p.node)
+		refusal := m.refusal(brief, *p.node)
 		stop()
-		if refused {
-			l.FailPending(p.broken)
+		if refusal != nil {
+			failure := p.broken
+			if errors.Is(refusal, transport.ErrIdentity) { // such as an expired certificate
+				failure = fmt.Errorf("%w, and it was not dialed again: %w", failure, refusal)
+			}
+			l.FailPending(failure)
 			return
 		}
 	}

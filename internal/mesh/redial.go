@@ -80,33 +80,34 @@ func (m *Mesh) refuses(n membership.Node) bool {
 	return false
 }
 
-// isRefused reports whether no process of a node listens any more: all its addresses on the first path
-// with Path.Refuses refuse a connection. A handshake that breaks, like the connection before it, is no refusal, and neither is an error
+// refusal returns an error if no process of a node listens any more, or the process refuses this node: all its addresses on the
+// first path with Path.Refuses refuse a connection. A handshake that breaks, like the connection before it, is no refusal, and neither is an error
 // of this host or of the network.
-func (m *Mesh) isRefused(ctx context.Context, n membership.Node) bool {
+func (m *Mesh) refusal(ctx context.Context, n membership.Node) (reason error) {
 	for i := range m.cfg.Paths {
 		p := &m.cfg.Paths[i]
 		if !p.Refuses || !m.reaches(p, n) {
 			continue
 		}
+		reason = errors.New("it has no address")
 		for _, addr := range m.addrs(p, n) {
 			for range handshakes {
 				c, err := p.Transport.Dial(ctx, addr, n.ID.String())
 				if err == nil {
 					c.Close()
-					return false
+					return nil
 				}
 				if ctx.Err() != nil || isUnanswered(err) {
-					return false // It does not answer.
+					return nil // It does not answer.
 				}
-				if !isBrokenHandshake(err) {
+				if reason = err; !isBrokenHandshake(err) {
 					break
 				}
 			}
 		}
-		return true
+		return reason
 	}
-	return false
+	return nil
 }
 
 // isUnanswered reports whether a dial has failed without an answer from the address: it cannot be reached, or this host has no files or

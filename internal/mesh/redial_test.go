@@ -201,6 +201,39 @@ func TestNetworkErrorIsNoRefusal(t *testing.T) {
 	}
 }
 
+// TestRefusedIdentityIsNamed: a link breaks, and the peer's certificate is refused. The loss is reported with both reasons.
+func TestRefusedIdentityIsNamed(t *testing.T) {
+	var mu sync.Mutex
+	var losses []string
+	inBubble(t, demandNodes, func(w *world) {
+		var failing atomic.Pointer[net.OpError]
+		w.watches = 1
+		w.paths = func(rank int) []Path {
+			return []Path{{Transport: failingTransport{w.transports[rank], &failing, false}, Refuses: true}}
+		}
+		w.lost = func(_ membership.NodeID, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			losses = append(losses, err.Error())
+		}
+		w.form()
+		time.Sleep(300 * time.Millisecond) // between two heartbeats
+		failing.Store(&net.OpError{Op: "remote error", Net: "tcp", Err: fmt.Errorf("%w: the certificate expired", transport.ErrIdentity)})
+		w.cut(0, 1)
+		time.Sleep(w.meshes[0].redialTimeout() + 4*delay)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, text := range losses {
+			if !strings.Contains(text, "not dialed again") || !strings.Contains(text, "the certificate expired") {
+				t.Errorf("the loss is reported as %q, want that the certificate expired", text)
+			}
+		}
+		if len(losses) == 0 {
+			t.Error("no loss is reported")
+		}
+	})
+}
+
 // TestUnreachableNodeIsLost: a link breaks, and its nodes cannot reach each other any more. Both report the
 // loss within the time for dialing again.
 func TestUnreachableNodeIsLost(t *testing.T) {

@@ -446,9 +446,8 @@ func (s *Session) failed(m wire.JoinFailed) error {
 	return &FailedError{Seed: s.seed, Text: m.Text, Progress: membership.Progress{Joined: m.Joined, World: m.World, Candidates: m.Candidates}}
 }
 
-// setView adopts a whole view: the first when the world is full, the others once it has
-// formed. The first view of an invited node is of a world that has formed. A view that has reached
-// this node from another one already is ignored.
+// setView adopts a whole view: the first when the world is full, the others once it has formed. The first view of an
+// invited node is of a world that has formed. A view that has reached this node from another one already is ignored.
 func (s *Session) setView(m wire.JoinView) error {
 	v := membership.View(m)
 	if err := v.Check(); err != nil {
