@@ -13,12 +13,15 @@ import (
 // Close ends all operations, says goodbye to all peers, waits until they have read it or
 // ctx ends, and closes the transports. It logs a warning for each peer that has not read everything.
 // Concurrent calls wait for the first one and return its result.
-func (m *Mesh) Close(ctx context.Context) error { return m.Leave(ctx, nil) }
+func (m *Mesh) Close(ctx context.Context) error {
+	_, err := m.Leave(ctx, nil)
+	return err
+}
 
 // Leave is Close for a node that tells the seed that it leaves, by the function report, unless that is nil. Leave calls it once,
 // before the first goodbye to a neighbor, so that no node takes the end of a link for a failure. Goodbyes over relays come earlier: as
-// long as this node is in the newest view, all relays have a route to it.
-func (m *Mesh) Leave(ctx context.Context, report func()) error {
+// long as this node is in the newest view, all relays have a route to it. Leave returns the peers that have not read everything.
+func (m *Mesh) Leave(ctx context.Context, report func()) (unread []Unread, err error) {
 	if report == nil {
 		report = func() {}
 	}
@@ -29,18 +32,26 @@ func (m *Mesh) Leave(ctx context.Context, report func()) error {
 	}
 	m.mu.Unlock()
 	var mu sync.Mutex
-	var unread []int // slots
-	err := m.end(ctx, report, func(ctx context.Context, l *link.Link) {
+	var slots []int
+	err = m.end(ctx, report, func(ctx context.Context, l *link.Link) {
 		if !l.Close(ctx) {
 			mu.Lock()
 			defer mu.Unlock()
-			unread = append(unread, l.Peer)
+			slots = append(slots, l.Peer)
 		}
 	}, m.cfg.Paths)
-	for _, slot := range unread {
+	for _, slot := range slots {
+		p := m.peer(slot)
+		unread = append(unread, Unread{p.rank, *p.node})
 		m.log.Warn("a peer has not read all data that this node sent before leaving", m.note(slot))
 	}
-	return err
+	return unread, err
+}
+
+// Unread is a peer that has not read all data that this node sent before it left.
+type Unread struct {
+	Rank int
+	Node membership.Node
 }
 
 // onceFunc is like sync.OnceFunc, but calls wait at a channel. Calls that wait for a mutex stop the fake time of tests.

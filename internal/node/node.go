@@ -339,13 +339,22 @@ func (n *Node) culprit(err error) (membership.NodeID, error) {
 	return n.ID(), err
 }
 
-// Close leaves the cluster. It reports that to the seed before it ends links to neighbors, so that no node
-// takes their end for a failure.
+// Leave leaves the cluster, and returns the peers that have not read all data before ctx ends. It reports to the seed before it ends
+// links to neighbors, so that no node takes their end for a failure.
+func (n *Node) Leave(ctx context.Context) ([]mesh.Unread, error) {
+	unread, err := n.Mesh.Leave(ctx, func() { n.Session.Close() })
+	return unread, errors.Join(err, n.Session.Close(), n.sockets.close())
+}
+
+// CloseTimeout is the time after which Close leaves without waiting for peers.
+func (n *Node) CloseTimeout() time.Duration { return closeTimeout + n.Mesh.GoodbyeTimeout() }
+
+// Close is Leave within CloseTimeout.
 func (n *Node) Close() error {
 	ctx, cancel := closing(n.Mesh)
 	defer cancel()
-	left := n.Mesh.Leave(ctx, func() { n.Session.Close() })
-	return errors.Join(left, n.Session.Close(), n.sockets.close())
+	_, err := n.Leave(ctx)
+	return err
 }
 
 // Fail ends the node for a reason of its program, which the peers learn. They count it as failed.
