@@ -7,7 +7,7 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/nexar-go/nexar/internal/callback"
+	"github.com/nexar-go/nexar/internal/mesh"
 )
 
 // JoinOrLocal calls [Join] if cfg or the environment names a seed. Otherwise it returns the node of a
@@ -50,8 +50,11 @@ func joinAlone(ctx context.Context, cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, seed.Close())
 	}
-	leave := n.close
-	n.close = callback.OnceValue(func() error { return errors.Join(leave(), seed.Close()) })
+	leave := n.departure.leave
+	n.departure.leave = func(ctx context.Context) ([]mesh.Unread, error) {
+		unread, err := leave(ctx)
+		return unread, errors.Join(err, seed.Close())
+	}
 	return n, nil
 }
 

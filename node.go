@@ -17,6 +17,7 @@ import (
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/host"
+	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/recorder"
@@ -33,9 +34,10 @@ type Node struct {
 	state    *nodeState
 	world    atomic.Pointer[Comm]
 	follower comm.Follower
-	close    func() error
-	failure  atomic.Pointer[string] // why Close is a failure of this rank
-	rankFile *os.File               // see rankFileVariable; may be nil
+	rankFile *os.File // see rankFileVariable; may be nil
+
+	departure departure
+	failure   atomic.Pointer[string] // why Close is a failure of this rank
 
 	leaving atomic.Bool   // at the next reconfiguration
 	leaves  bool          // at the one with which the quiesced epoch has ended
@@ -99,7 +101,7 @@ func join(ctx context.Context, cfg Config, rankFile *os.File) (*Node, error) {
 	if cfg.PlainBulk && slices.Contains(cfg.Transports, "tcp") {
 		cfg.Log.Warn("payloads between hosts are not protected", "because", variable("PlainBulk"))
 	}
-	n := &Node{rankFile: rankFile, left: make(chan struct{}), closed: make(chan struct{})}
+	n := &Node{rankFile: rankFile, left: make(chan struct{}), closed: make(chan struct{}), departure: newDeparture()}
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	nodeConfig.Request.Status = n.status
 	n.node, err = node.Join(ctx, nodeConfig)
@@ -123,7 +125,7 @@ func join(ctx context.Context, cfg Config, rankFile *os.File) (*Node, error) {
 	if cfg.DumpOnQuit {
 		quit = recorder.OnQuit(cfg.DumpStacks, func() { _, _ = n.Trace().WriteTo(os.Stderr) })
 	}
-	n.close = callback.OnceValue(func() error {
+	n.departure.leave = func(ctx context.Context) (unread []mesh.Unread, err error) {
 		defer quit()
 		defer rankFile.Close()
 		n.heed()()
@@ -131,10 +133,10 @@ func join(ctx context.Context, cfg Config, rankFile *os.File) (*Node, error) {
 		defer n.state.factory.Settle()
 		defer n.state.direct.Close()
 		if reason := n.failure.Load(); reason != nil {
-			return n.node.Fail(*reason)
+			return nil, n.node.Fail(*reason)
 		}
-		return n.node.Close()
-	})
+		return n.node.Leave(ctx)
+	}
 	return n, nil
 }
 
@@ -179,7 +181,8 @@ func (n *Node) ID() NodeID { return NodeID(n.node.ID()) }
 // seconds until the peers have read all sent data, and logs a warning that names each rank that has not. It waits for at most a
 // second for functions that they have called here. In a sparse topology it also relays data of other nodes until they reach each
 // other without this node, for at most two HeartbeatTimeouts, or 2 s if that is longer. The contexts of these functions end. Peers
-// that wait for this node in an operation get a [PeerError] with Left set. Close may be called more than once.
+// that wait for this node in an operation get a [PeerError] with Left set. Close may be called more than once. To wait for longer,
+// and to know the peers that have not finished, call [Node.Shutdown] first.
 //
 // A Close in a deferred call while the goroutine panics is a failure of this rank: the others get a [PeerError] without Left, and in its
 // text the value of the panic, if Close itself is the deferred call. The panic goes on.
@@ -191,13 +194,13 @@ func (n *Node) Close() error {
 	if callback.Panicking() {
 		n.fail("it panicked")
 	}
-	return n.close()
+	return n.departure.within(n.node.CloseTimeout())
 }
 
 // fail closes the node because of a failure of this rank.
 func (n *Node) fail(reason string) {
 	n.failure.CompareAndSwap(nil, &reason)
-	_ = n.close()
+	_ = n.departure.within(n.node.CloseTimeout())
 }
 
 // node returns the configuration of the node.

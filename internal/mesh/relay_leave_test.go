@@ -97,7 +97,10 @@ func TestReportsARefusal(t *testing.T) {
 				w.linkOf(0, 4).SendMessage(wire.Message{Comm: 1}, []byte("x"))
 				var reports atomic.Int32
 				left := make(chan error, 1)
-				go func() { left <- w.meshes[0].Leave(w.Context(), func() { reports.Add(1) }) }()
+				go func() {
+					_, err := w.meshes[0].Leave(w.Context(), func() { reports.Add(1) })
+					left <- err
+				}()
 				time.Sleep(interval / 10)
 				ctx, cancel := context.WithTimeout(w.Context(), 2*interval)
 				defer cancel()
