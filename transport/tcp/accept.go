@@ -100,9 +100,16 @@ func (t *Transport) handshake(sock socket) error {
 	}
 }
 
+// acceptedFlight returns the flight of an accepted socket.
+func (t *Transport) acceptedFlight(sock socket) *flight {
+	f := newFlight(sock, "")
+	f.limit = t.cfg.HandshakeTimeout
+	return f
+}
+
 // acceptConn completes the handshake on a control socket.
 func (t *Transport) acceptConn(sock socket) error {
-	m, first := &controlHandshake{sock: sock}, newFlight(sock, "")
+	m, first := &controlHandshake{sock: sock}, t.acceptedFlight(sock)
 	m.tls = tls.Server(first, t.serverOfControl(m))
 	err := first.handshake(m.tls)
 	if err != nil {
@@ -153,7 +160,7 @@ func (t *Transport) acceptConn(sock socket) error {
 
 // acceptPipe completes the handshake on the socket of a pipe.
 func (t *Transport) acceptPipe(sock socket) error {
-	ps := newPipeSocket(newFlight(sock, ""))
+	ps := newPipeSocket(t.acceptedFlight(sock))
 	var resumed *conn
 	if !t.cfg.Plain {
 		if err := ps.startTLS(tls.Server, t.serverOfPipe(&resumed)); err != nil {

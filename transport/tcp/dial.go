@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/eyeballs"
@@ -132,6 +131,8 @@ type attempt struct {
 	flight *flight // on sock
 	ctx    context.Context
 	stop   func() bool
+
+	committed bool // ctx no longer matters
 }
 
 // attempt dials addr, with so many sockets for each of its addresses, and begins a flight with the magic. Until commit, limit and the end
@@ -152,6 +153,9 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 	t.setTimeouts(sock)
 	sock.SetDeadline(limit)
 	a := &attempt{sock: sock, flight: newFlight(sock, magic), ctx: ctx}
+	if magic != magicMigrate { // A migration has a limit as a whole.
+		a.flight.limit, a.flight.over = t.cfg.HandshakeTimeout, func() bool { return !a.committed && ctx.Err() != nil }
+	}
 	a.stop = context.AfterFunc(ctx, func() { sock.SetDeadline(past()) })
 	return a, nil
 }
@@ -192,6 +196,7 @@ func (a *attempt) commit() error {
 	if !a.stop() {
 		return context.Cause(a.ctx)
 	}
+	a.committed = true
 	return nil
 }
 
@@ -278,7 +283,7 @@ func (c *conn) dialReceiver(r *receiver) *pipeSocket {
 // for those that it does not use.
 func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 	timeout := c.t.cfg.HandshakeTimeout
-	ctx, cancel := context.WithTimeoutCause(c.ctx, timeout, os.ErrDeadlineExceeded)
+	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	delays := c.t.handshakes.delays(time.Now(), timeout)
 	winner, in, errs := eyeballs.Race[*pipeHandshake]{
@@ -328,9 +333,8 @@ func (c *conn) startHandshake(ctx context.Context, id uint32) (in *pipeHandshake
 	if c.t.cfg.Plain {
 		magic = magicPlain
 	}
-	limit, _ := ctx.Deadline()
 	began := time.Now()
-	a, err := c.t.attempt(ctx, c.remote, magic, limit, connectSockets)
+	a, err := c.t.attempt(ctx, c.remote, magic, began.Add(c.t.cfg.HandshakeTimeout), connectSockets)
 	if err != nil {
 		return nil, err
 	}

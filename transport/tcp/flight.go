@@ -1,6 +1,9 @@
 package tcp
 
-import "crypto/tls"
+import (
+	"crypto/tls"
+	"time"
+)
 
 // A flight is a socket during its handshake. It collects writes and sends them before it
 // reads, so that all messages up to the next one of the peer take one packet and wake
@@ -9,6 +12,8 @@ type flight struct {
 	socket
 	unsent []byte
 	ended  bool
+	limit  time.Duration // from the last flight that this side has sent; 0: that of the socket
+	over   func() bool   // the handshake was abandoned; may be nil
 }
 
 // newFlight returns a flight that begins with the given bytes.
@@ -37,7 +42,19 @@ func (f *flight) flush() error {
 	}
 	_, err := f.socket.Write(f.unsent)
 	f.unsent = nil
+	if err == nil && f.limit > 0 {
+		f.extend()
+	}
 	return err
+}
+
+// extend sets the deadline of the socket after progress: this side has got a flight of the peer and answered it. So the limit does not
+// count the handshake as a whole, which takes long on hosts without a free processor. A handshake has few flights.
+func (f *flight) extend() {
+	f.SetDeadline(time.Now().Add(f.limit))
+	if f.over != nil && f.over() { // It may have set the deadline just before.
+		f.SetDeadline(past())
+	}
 }
 
 // end sends what is left. Later writes are sent at once.

@@ -5,6 +5,8 @@ import (
 	"net"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // A recordedSock records its writes.
@@ -57,4 +59,39 @@ func TestFlight(t *testing.T) {
 	if _, err := failing.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Read after a failed write: %v", err)
 	}
+}
+
+// A deadlineSocket is a socket that records its deadline.
+type deadlineSocket struct {
+	socket
+	deadline time.Time
+}
+
+func (s *deadlineSocket) Write(p []byte) (int, error)   { return len(p), nil }
+func (s *deadlineSocket) SetDeadline(t time.Time) error { s.deadline = t; return nil }
+
+// TestHandshakeProgress: the limit of a handshake counts from the last flight, unless the handshake was abandoned.
+func TestHandshakeProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 10 * time.Second
+		s, abandoned := &deadlineSocket{}, false
+		f := newFlight(s, "first")
+		f.limit, f.over = limit, func() bool { return abandoned }
+		for range 4 {
+			time.Sleep(limit - time.Second)
+			f.Write([]byte("flight"))
+			if err := f.flush(); err != nil || time.Until(s.deadline) != limit {
+				t.Fatalf("after a flight %v are left (error %v), want %v", time.Until(s.deadline), err, limit)
+			}
+		}
+		time.Sleep(time.Second)
+		if f.flush(); time.Until(s.deadline) != limit-time.Second {
+			t.Errorf("%v are left without another flight, want %v", time.Until(s.deadline), limit-time.Second)
+		}
+		abandoned = true
+		f.Write([]byte("flight"))
+		if f.flush(); !s.deadline.Equal(past()) {
+			t.Errorf("the deadline of an abandoned handshake is %v, want %v", s.deadline, past())
+		}
+	})
 }

@@ -96,8 +96,8 @@ type Config struct {
 	// timeout.
 	IdleTimeout time.Duration
 
-	// HandshakeTimeout is the time that a new socket has to authenticate itself. After
-	// a tenth of it another socket is dialed for a pipe, beside the first; on a host where
+	// HandshakeTimeout is the time that the handshake of a new socket may make no progress: from its
+	// start, or from the last messages of this side, to the answer of the peer. After a tenth of it another socket is dialed for a pipe, beside the first; on a host where
 	// handshakes usually take long, after up to four tenths. Default 10 s.
 	HandshakeTimeout time.Duration
 
