@@ -282,10 +282,23 @@ func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 // that have failed or left meanwhile. It is for programs that do not range over [Node.Epochs]; others
 // use [Node.Reconfigure]. All ranks call it on [Node.World], and it blocks until they have. The old
 // communicator is closed, and [Node.World] returns the new one. If no node waits, the new one has the
-// same ranks. The errors are those of [Comm.Exclude]. After a cancelled call the old communicator
+// same ranks. The errors are those of [Comm.Exclude], a [MismatchError] if a rank calls another collective, and after
+// [Config].ReconfigureTimeout a [TimeoutError] that names the late ranks. After such an error or a cancelled call the old communicator
 // cannot be used any more: call Include again.
 func (c *Comm) Include(ctx context.Context) (*Comm, error) {
-	return c.rebuild(ctx, "include", func(n *Node) (*comm.Comm, error) {
+	if err := c.isWorld(collective.IncludeName); err != nil {
+		return nil, err
+	}
+	// All ranks begin together, unless the communicator ends by the failure of one: then the seed makes a view without it.
+	if c.Err() == nil {
+		t := new(task).AllReduce(&c.runner, elementsOf([]uint8{0}), kernel.Max)
+		t.Label, t.Op = collective.IncludeName, collective.IncludeOp
+		err := c.run(ctx, t)
+		if _, isGone := errors.AsType[*PeerError](err); err != nil && !isGone {
+			return nil, err
+		}
+	}
+	return c.rebuild(ctx, collective.IncludeName, func(n *Node) (*comm.Comm, error) {
 		n.leaves = false
 		n.follower.Quiesce(c.Epoch())
 		n.reportQuiesced(c)
@@ -295,17 +308,25 @@ func (c *Comm) Include(ctx context.Context) (*Comm, error) {
 
 // rebuild replaces the communicator of the world by the one that next returns.
 func (c *Comm) rebuild(ctx context.Context, op string, next func(n *Node) (*comm.Comm, error)) (*Comm, error) {
-	n := c.node.node
-	switch {
-	case n == nil:
-		return nil, opError(op, errors.New("the world of Local cannot change: it has no seed; use Join or, in tests, nexartest.New"))
-	case n.World() != c:
-		return nil, opError(op, fmt.Errorf("%w: this communicator is not the current one of the world: call the method on Node.World()", ErrClosed))
+	if err := c.isWorld(op); err != nil {
+		return nil, err
 	}
+	n := c.node.node
 	world, err := next(n)
 	if err != nil {
 		return nil, opError(op, epochError(ctx, err))
 	}
 	n.setWorld(c.node.wrap(world))
 	return n.World(), nil
+}
+
+// isWorld returns an error unless this is the communicator of the world that the seed can change.
+func (c *Comm) isWorld(op string) error {
+	switch n := c.node.node; {
+	case n == nil:
+		return opError(op, errors.New("the world of Local cannot change: it has no seed; use Join or, in tests, nexartest.New"))
+	case n.World() != c:
+		return opError(op, fmt.Errorf("%w: this communicator is not the current one of the world: call the method on Node.World()", ErrClosed))
+	}
+	return nil
 }

@@ -52,6 +52,8 @@ func Describe(c wire.Call) trace.Operation {
 		d.Op, d.Type, d.Length = ValuesName, "", 0
 	case ReconfigureOp:
 		d.Op, d.Type, d.Length = ReconfigureName, "", 0
+	case IncludeOp:
+		d.Op, d.Type, d.Length = IncludeName, "", 0
 	case MeanOp:
 		d.Op = MeanName
 	case CompressedOp:
@@ -72,6 +74,7 @@ const (
 	BroadcastBucketsName = "broadcast_buckets"
 	BucketsName          = "all_reduce_buckets"
 	CompressedName       = "all_reduce_compressed"
+	IncludeName          = "include"
 	MaxLocName           = "max_loc"
 	MeanName             = "all_reduce_mean"
 	MinLocName           = "min_loc"

@@ -76,7 +76,7 @@ func (r *Runner) timeout(t *Task) time.Duration {
 	switch {
 	case t.Kind == plan.Barrier:
 		return r.BarrierTimeout
-	case t.Op == ReconfigureOp:
+	case t.Op == ReconfigureOp, t.Op == IncludeOp:
 		return r.ReconfigureTimeout
 	}
 	return r.Settings.Timeout

@@ -45,6 +45,7 @@ const (
 	SyncOp                     // nothing is reduced: part of a Sync
 	MeanOp                     // a sum: part of an AllReduceMean
 	ValuesOp                   // nothing is reduced: part of a BroadcastValues
+	IncludeOp                  // nothing is reduced: part of an Include
 )
 
 // Opaque is the type, in a fingerprint, of elements that are only moved. Their length is counted in
