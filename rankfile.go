@@ -29,7 +29,7 @@ func openRankFile(lock bool) (*os.File, error) {
 	}
 	holder := 0
 	if lock {
-		holder = node.Lock(f)
+		holder = node.Claim(f)
 	}
 	if holder == 0 {
 		return f, nil

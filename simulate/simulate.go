@@ -104,6 +104,10 @@ type Call struct {
 	// FullRingMax is the largest number of ranks of rings that are simulated in full. With more ranks
 	// the first rounds are simulated, and the others take as long as these. 0 is 4096.
 	FullRingMax int
+
+	// MovesMax is the largest number of moves of all ranks together. An algorithm that has more fails with
+	// [ErrTooLarge]. 0 is the largest that can be simulated.
+	MovesMax int
 }
 
 // A Result is the outcome of a simulation.
@@ -197,7 +201,7 @@ func Run(ctx context.Context, m Model, c Call, progress func(done, all int64)) (
 		names, _ := m.Algorithms(c.Collective, c.Ranks)
 		return Result{}, fmt.Errorf("%w: %s of %d ranks has no algorithm %q: want one of %s", ErrInvalid, c.Collective, c.Ranks, c.Algorithm, strings.Join(names, ", "))
 	}
-	call := simulate.Call{Algorithm: list[i], Ranks: c.Ranks, Root: c.Root, Bytes: c.Bytes, Channels: c.Channels, FullMax: c.FullRingMax, Hierarchical: i >= flat}
+	call := simulate.Call{Algorithm: list[i], Ranks: c.Ranks, Root: c.Root, Bytes: c.Bytes, Channels: c.Channels, FullMax: c.FullRingMax, MovesMax: c.MovesMax, Hierarchical: i >= flat}
 	if call.FullMax == 0 {
 		call.FullMax = defaultFullRingMax
 	}

@@ -2,6 +2,8 @@ package command
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +28,22 @@ type show struct {
 	errors io.Writer
 	began  time.Time
 	err    error
+
+	title string // begins lines of progress without a terminal; empty: none
+	told  time.Time
+}
+
+// tellAfter is the interval of lines of progress without a terminal.
+const tellAfter = 10 * time.Second
+
+// tell writes a line of progress now and then, with the time that is left at the present rate.
+func (w *show) tell(done, all int) {
+	if now := time.Now(); w.title != "" && done > 0 && now.Sub(w.told) >= tellAfter {
+		took := now.Sub(w.began)
+		left := time.Duration(float64(took) * float64(all-done) / float64(done))
+		fmt.Fprintf(w.errors, "%s: %d %% after %v, about %v left\n", w.title, 100*done/all, took.Round(time.Second), left.Round(time.Second))
+		w.told = now
+	}
 }
 
 func newShow(s streams, jsonFile, svg string) (*show, error) {
@@ -48,6 +66,7 @@ func newShow(s streams, jsonFile, svg string) (*show, error) {
 func (w *show) progress(done, all int, op string, size int64) {
 	if w.bar == nil {
 		if f, ok := w.errors.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+			w.tell(done, all)
 			return
 		}
 		w.bar = progressbar.NewOptions(all, progressbar.OptionSetWriter(w.errors),
@@ -166,10 +185,17 @@ func (w *show) simulations(all []simulation, f func(add func(report.Simulation))
 			}
 		}
 	})
-	return w.end(err, func(took time.Duration) ending {
+	count := report.Count(len(all), "simulation")
+	var failed error
+	if err != nil && (len(list) == 0 || !errors.Is(err, context.Canceled)) {
+		failed = err
+	} else if err != nil { // Ctrl-C, which keeps what is complete
+		count = fmt.Sprintf("%d of %s, interrupted,", len(list), count)
+	}
+	return cmp.Or(w.end(failed, func(took time.Duration) ending {
 		return ending{
-			text: fmt.Sprintf("%s in %.1f s", report.Count(len(all), "simulation"), took.Seconds()),
+			text: fmt.Sprintf("%s in %.1f s", count, took.Seconds()),
 			draw: func(w io.Writer) error { return report.DrawSimulations(w, list) },
 		}
-	})
+	}), err)
 }

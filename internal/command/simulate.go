@@ -53,7 +53,7 @@ func newSimulate(s streams) *cobra.Command {
 			if err := readModel(cmd.Flags(), f.model); err != nil {
 				return err
 			}
-			err := f.run(ctx, s)
+			err := f.run(ctx, s, cmd.CommandPath())
 			if err != nil && ctx.Err() != nil {
 				return statusError(signalStatus(os.Interrupt))
 			}
@@ -70,7 +70,7 @@ func newSimulate(s streams) *cobra.Command {
 	flags.StringVar(&f.max, "max", "16MiB", "largest `size`")
 	flags.Int64Var(&f.factor, "factor", 8, "factor between sizes")
 	flags.IntVar(&f.channels, "channels", 1, "`number` of parallel runs of the algorithm, each on a slice of the vector")
-	flags.IntVar(&f.fullMax, "full-max", 4096, "largest number of ranks of rings that are simulated in full")
+	flags.IntVar(&f.fullMax, "full-max", 256, "largest number of ranks of rings that are simulated in full")
 	flags.StringVar(&f.model, "model", "", "read the machine from this `file`")
 	f.machine.add(flags)
 	flags.StringVar(&f.json, "json", "", "write results to this `file`; - for standard output, in place of the table")
@@ -88,7 +88,7 @@ type simulation struct {
 }
 
 // run simulates all operations and sizes.
-func (f *simulateFlags) run(ctx context.Context, s streams) error {
+func (f *simulateFlags) run(ctx context.Context, s streams, title string) error {
 	model, err := f.machine.model()
 	if err != nil {
 		return err
@@ -104,11 +104,15 @@ func (f *simulateFlags) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return err
 	}
+	w.title, w.told = title, w.began
 	return w.simulations(list, func(add func(report.Simulation)) error {
 		for i, one := range list {
 			got, err := f.simulate(ctx, model, one, func(part float64) {
 				w.progress(int(1000*(float64(i)+part)), 1000*len(list), one.op, one.bytes)
 			})
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			if err != nil {
 				return err
 			}
@@ -203,6 +207,13 @@ func withoutKind(err error) error {
 // algorithms at once.
 const parallelMax = 1 << 18
 
+// Unless they were named, algorithms with more moves of all ranks are left out: a simulation of all algorithms takes seconds for up to
+// thousands of ranks, and direct exchanges between all of them would take minutes.
+const (
+	movesMax    = 1 << 20
+	movesOfRank = 64
+)
+
 // simulate runs all algorithms of one simulation. Unless they were named, algorithms with too many
 // moves are left out. progress gets the part that is done, from 0 to 1.
 func (f *simulateFlags) simulate(ctx context.Context, model simulate.Model, one simulation, progress func(part float64)) (report.Simulation, error) {
@@ -222,6 +233,9 @@ func (f *simulateFlags) simulate(ctx context.Context, model simulate.Model, one 
 		all.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(one.algorithms); i = int(next.Add(1)) - 1 {
 				call := simulate.Call{Collective: one.op, Algorithm: one.algorithms[i], Ranks: one.ranks, Root: f.root, Bytes: int(one.bytes), Channels: one.channels, FullRingMax: f.fullMax}
+				if slices.Contains(f.algorithms, "all") {
+					call.MovesMax = max(movesMax, movesOfRank*one.ranks)
+				}
 				results[i], errs[i] = simulate.Run(ctx, model, call, func(done, rounds int64) {
 					mu.Lock()
 					defer mu.Unlock()

@@ -24,10 +24,11 @@ OUTPUT
   by symmetry   only the first rounds of a ring were simulated; the others are assumed
                 to take as long, since every rank sends as many bytes to the same ranks
 
-Algorithms with more moves than the simulation can execute are left out, and listed
-with the reason, and so are hierarchical algorithms of many ranks on many hosts. Other
-plans of a logarithmic number of rounds are executed in full for up to a million ranks
-and more, rings for up to --full-max ranks.
+Algorithms with so many moves that they would take minutes are left out unless
+--algorithm names them, and listed with the reason, and so are hierarchical
+algorithms of many ranks on many hosts. Other plans of a logarithmic number of rounds
+are executed in full for up to a million ranks and more, rings for up to --full-max
+ranks.
 
 TOPOLOGIES
   flat           only the links of the hosts are ever busy
@@ -39,6 +40,10 @@ TOPOLOGIES
 A file of --model has a JSON object with the flags from --topology to --eager as names:
   {"topology": "fat-tree:32:4", "ranks-per-host": 8, "latency": "2us", "bandwidth": "25GB"}
 Flags on the command line override it.
+
+Charts of --svg have the six algorithms that come closest to the best, which is circled
+at each size. Ctrl-C keeps the sizes that are complete, in the chart as well. Without a
+terminal, a line on standard error every 10 s shows the progress and the time left.
 
 JSON is one object per line with the fields op, ranks, bytes, topology, algorithm,
 channels, time_us, messages, sent_bytes, busiest_link, busiest_bytes, symmetric, best.

@@ -89,6 +89,8 @@ type Call struct {
 	// ranks the first rounds of each section are executed, and the others are assumed to take as
 	// long.
 	FullMax int
+
+	MovesMax int // the largest number of moves of all ranks, if it is not 0 and less than the limits
 }
 
 // A Result is the outcome of a simulation.
@@ -196,6 +198,9 @@ func (c *Call) limit(most, perHost int) error {
 			inner += of(rank)
 		}
 		inner = (inner + n - 1) / n
+	}
+	if c.MovesMax > 0 {
+		most = min(most, c.MovesMax)
 	}
 	// The root may have many more moves than the others.
 	if all := (max(inner, of(last))*last + of(c.Root)) * max(c.Channels, 1); all > most {

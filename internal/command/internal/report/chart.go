@@ -28,6 +28,7 @@ type curve struct {
 	name      string
 	measured  []point
 	predicted []point
+	best      []point // of measured: marked, since no other curve is lower there
 }
 
 // A point is a time in microseconds, or a number of bytes, for a size in bytes. Both are positive.
@@ -168,6 +169,9 @@ func (d *drawing) curve(i int, l curve) {
 	d.line(l.measured, color, "")
 	for _, p := range l.measured {
 		d.marker(i, d.x(p.bytes), d.y(p.micros), color)
+	}
+	for _, p := range l.best {
+		d.printf(`<circle cx="%.1f" cy="%.1f" r="7" fill="none" stroke="%s" stroke-width="2"/>`+"\n", d.x(p.bytes), d.y(p.micros), color)
 	}
 	y := float64(plotTop + legendStep*i)
 	d.printf(`<path d="M%d %.1fh30" stroke="%s" stroke-width="2"/>`+"\n", legendLeft, y, color)

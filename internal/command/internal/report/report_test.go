@@ -140,3 +140,29 @@ func TestSummary(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestDrawSimulationsOfManyAlgorithms: the chart has the six algorithms that come closest to the best, and marks the best of each size.
+func TestDrawSimulationsOfManyAlgorithms(t *testing.T) {
+	var list []Simulation
+	for size := range 3 {
+		var s Simulation
+		for i := range 9 {
+			s.Predictions = append(s.Predictions, Prediction{Op: "all_reduce", Ranks: 8, Bytes: 8 << size, Algorithm: string(rune('a'+i)) + "-way", Micros: float64(9 - i + size), BusiestBytes: 8})
+		}
+		s.MarkBest()
+		list = append(list, s)
+	}
+	var svg strings.Builder
+	if err := DrawSimulations(&svg, list); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 9 {
+		name := ">" + string(rune('a'+i)) + "-way<"
+		if got, want := strings.Count(svg.String(), name), map[bool]int{true: 2}[i >= 3]; got != want {
+			t.Errorf("%s stands in %d legends, want %d", name, got, want)
+		}
+	}
+	if got := strings.Count(svg.String(), `r="7"`); got != 3 {
+		t.Errorf("%d points are circled, want 3", got)
+	}
+}

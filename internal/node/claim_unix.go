@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// Lock locks a file for this process, until the process closes it or ends. If another process has locked it,
-// Lock returns the number of that process, and otherwise 0, also where the file cannot be locked.
-func Lock(f *os.File) (holder int) {
+// Claim locks a file for this process, until the process closes it or ends. If another process has locked it,
+// Claim returns the number of that process, and otherwise 0, also where the file cannot be locked.
+func Claim(f *os.File) (holder int) {
 	for {
 		lock := syscall.Flock_t{Type: syscall.F_WRLCK}
 		err := syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &lock)
