@@ -265,8 +265,11 @@ func (c *Comm) revokedError(e *engine.RevokedError) error {
 	case wire.CauseClosed:
 		cause = fmt.Errorf("it has closed the communicator: %s", e.Text)
 	case wire.CauseFailed:
-		if left, ok := c.impl.Engine.RankOf(e.Peer); ok {
-			return &RevokedError{Rank: left, Err: c.peerError(left, true, transport.ErrPeerClosed)}
+		if peer, ok := c.impl.Engine.RankOf(e.Peer); ok {
+			if reason, failed := e.PeerFailure(); failed {
+				return &RevokedError{Rank: peer, Err: c.peerError(peer, false, errors.New(reason))}
+			}
+			return &RevokedError{Rank: peer, Err: c.peerError(peer, true, transport.ErrPeerClosed)}
 		}
 	default:
 	}

@@ -158,7 +158,8 @@ func departed(err error) (m p2p.Member, has bool) {
 		return p.Rank, true
 	}
 	if r, ok := errors.AsType[*RevokedError](err); ok && r.Cause == wire.CauseFailed {
-		return r.Peer, true
+		_, failed := r.PeerFailure()
+		return r.Peer, !failed
 	} else if ok && r.Cause == wire.CauseClosed {
 		return r.Rank, true
 	}

@@ -81,7 +81,7 @@ func (m *Mesh) Fail(reason string) error {
 	m.mu.Lock()
 	var links []*link.Link
 	for slot := range m.peers {
-		if p := &m.peers[slot]; p.link != nil {
+		if p := &m.peers[slot]; p.link != nil && slot != m.self {
 			links = append(links, p.link)
 		}
 	}
