@@ -63,10 +63,9 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 	inherited := len(cfg.Seeds) == 0
 	cfg, err := cfg.fill()
 	hints := ""
-	localRank, _ := strconv.Atoi(os.Getenv("NEXAR_LOCAL_RANK"))
 	for _, p := range CheckEnviron(os.Environ()) {
 		hints += fmt.Sprintf(" (%s: %s)", p.Text, p.Fix)
-		if err == nil && localRank == 0 { // The other ranks of a nexar run have the same variables.
+		if err == nil && !othersWarn() { // The other ranks of a nexar run have the same variables.
 			cfg.Log.Warn(p.Text, "fix", p.Fix)
 		}
 	}
@@ -92,6 +91,12 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 	return n, opError("join", explainJoin(err))
 }
 
+// othersWarn reports whether another process of this host, the first of a nexar run, warns of what concerns all of them.
+func othersWarn() bool {
+	localRank, _ := strconv.Atoi(os.Getenv(localRankVariable))
+	return localRank > 0
+}
+
 // join does the work of Join.
 func join(ctx context.Context, cfg Config, rankFile *os.File) (*Node, error) {
 	nodeConfig, err := cfg.node(ctx)
@@ -104,6 +109,7 @@ func join(ctx context.Context, cfg Config, rankFile *os.File) (*Node, error) {
 	n := &Node{rankFile: rankFile, left: make(chan struct{}), closed: make(chan struct{}), departure: newDeparture()}
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	nodeConfig.Request.Status = n.status
+	nodeConfig.OthersWarn = othersWarn()
 	n.node, err = node.Join(ctx, nodeConfig)
 	if p, ok := errors.AsType[*node.PeerError](err); ok {
 		return nil, &PeerError{Rank: p.Rank, Node: NodeID(p.Node.ID), Addr: p.Node.Addr(), Err: p.Err}

@@ -46,6 +46,8 @@ type Config struct {
 	Packets net.PacketConn
 	// Transports are the transports that the node may use.
 	Transports Transports
+	// OthersWarn says that another process of this host warns of what concerns all of them.
+	OthersWarn bool
 	// Areas is the number of memory areas that the node shares with others of its host,
 	// and AreaSize the length of each in bytes.
 	Areas, AreaSize int
@@ -144,8 +146,9 @@ func (n *Node) join(ctx context.Context) error {
 // register registers this node at a seed, and listens on all transports.
 func (n *Node) register(ctx context.Context, request client.Request) (err error) {
 	n.sockets, err = openSockets(ctx, n.cfg.Listen, n.cfg.Packets, n.cfg.Transports, quic.Config{
-		Log:       n.cfg.Log,
-		Heartbeat: -1, // The mesh sends heartbeats to the peers that it watches.
+		Log:        n.cfg.Log,
+		OthersWarn: n.cfg.OthersWarn,
+		Heartbeat:  -1, // The mesh sends heartbeats to the peers that it watches.
 		Watch: func(peer string) bool {
 			n.mu.Lock()
 			m := n.mesh

@@ -53,6 +53,9 @@ type Config struct {
 	// Log receives messages for operators. Nil discards them.
 	Log *slog.Logger
 
+	// OthersWarn says that another process of this host warns of small UDP buffers, which concern all of them.
+	OthersWarn bool
+
 	// PipeWindow is the number of unread bytes that a pipe may have. The peer can make
 	// this side buffer as much for each of MaxPipes. Default 8 MiB.
 	PipeWindow int
@@ -131,6 +134,9 @@ type Endpoint struct {
 	quic    *quicgo.Transport
 	watch   *watchServer // nil without a TCP port
 	dials   dials
+
+	warnOfBuffers func() // that they are small; not nil
+
 	scratch sync.Pool // *[scratchBytes]byte, held only while a pipe is read
 
 	handshakes handshakes
@@ -163,6 +169,8 @@ func Listen(cfg Config) (*Endpoint, error) {
 		addr:         plainAddr(packets.LocalAddr()),
 		conns:        make(map[*Conn]struct{}),
 		acceptorIdle: 10 * time.Second,
+
+		warnOfBuffers: func() {}, // without a UDP socket
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.scratch.New = func() any { return new([scratchBytes]byte) }
@@ -254,6 +262,9 @@ func (e *Endpoint) adopt(qc *quicgo.Conn, t *Transport, peer string, dialed bool
 		}
 	}
 
+	if t != nil {
+		e.warnOfBuffers()
+	}
 	e.mu.Lock()
 	if e.closed || t != nil && t.closing {
 		e.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -112,7 +113,7 @@ func (e *Endpoint) prepare(packets net.PacketConn) net.PacketConn {
 	if !ok {
 		return packets
 	}
-	enlarge(udp, bufferBytes, e.cfg.Log)
+	e.warnOfBuffers = enlarge(udp, bufferBytes, e.cfg)
 	return &socket{UDPConn: udp, dials: &e.dials, batch: newBatchReader(udp), initials: newInitialFilter(&e.handshakes)}
 }
 
@@ -120,22 +121,30 @@ func (e *Endpoint) prepare(packets net.PacketConn) net.PacketConn {
 // before the process runs.
 const bufferBytes = 7_500_000
 
-// enlarge sets the largest buffers that the system allows, and logs how to allow more.
-func enlarge(udp *net.UDPConn, bytes int, log *slog.Logger) {
+// enlarge sets the largest buffers that the system allows. It returns a function that logs, once, how to allow more if they are
+// small. Between processes that share memory no packets are sent, so the first connection between nodes calls it.
+func enlarge(udp *net.UDPConn, bytes int, cfg Config) (warn func()) {
 	_ = udp.SetReadBuffer(bytes)
 	_ = udp.SetWriteBuffer(bytes)
 	read, write, err := forceBuffers(udp, bytes)
 	if err != nil {
-		log.Debug("quic: the size of the socket buffers is unknown", "err", err)
-	} else if read < bytes || write < bytes {
-		log.Warn("quic: the system allows only small UDP buffers, so bursts will lose packets",
-			"readBytes", read, "writeBytes", write, "wantedBytes", bytes, "raise", raiseBuffers)
+		cfg.Log.Debug("quic: the size of the socket buffers is unknown", "err", err)
 	}
 	// quic-go would print the same to standard error at every start.
 	const silence = "QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING"
 	if _, set := os.LookupEnv(silence); !set {
 		os.Setenv(silence, "true")
 	}
+	return sync.OnceFunc(func() {
+		level := slog.LevelWarn
+		if cfg.OthersWarn {
+			level = slog.LevelInfo
+		}
+		if err == nil && (read < bytes || write < bytes) {
+			cfg.Log.Log(context.Background(), level, "quic: the system allows only small UDP buffers, so bursts will lose packets",
+				"readBytes", read, "writeBytes", write, "wantedBytes", bytes, "raise", raiseBuffers)
+		}
+	})
 }
 
 // A socket is a UDP socket that treats packets that cannot be sent as lost. quic-go ends a
