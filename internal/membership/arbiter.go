@@ -71,6 +71,7 @@ type Arbiter struct {
 	due       time.Time           // deadline for all nodes to quiesce, once one has
 	called    bool                // nodes were asked to quiesce
 	held      bool                // the next view has too few nodes
+	grace     time.Time           // until then no node counts as silent (Resumed)
 }
 
 // A loss is a report of a lost link.

@@ -141,15 +141,16 @@ func (a *Arbiter) matures(link [2]NodeID, l loss) time.Time {
 	if !l.reset && a.isTied(link, l) {
 		return l.at.Add(cutPatience)
 	}
-	return l.silentFrom()
+	return a.silentFrom(l)
 }
 
 // silentFrom returns when the nodes of a lost link count as silent, unless they have answered since the loss.
-func (l *loss) silentFrom() time.Time {
+func (a *Arbiter) silentFrom(l loss) time.Time {
+	at := l.at.Add(patience)
 	if l.reset {
-		return l.at.Add(resetPatience)
+		at = l.at.Add(resetPatience)
 	}
-	return l.at.Add(patience)
+	return lastOf(at, a.grace)
 }
 
 // isTied reports whether both nodes of a lost link have answered since the loss, and
@@ -220,12 +221,12 @@ func (a *Arbiter) costs(now time.Time, pairs []lostPair) []cost {
 }
 
 // silent returns the nodes that have answered no question since the loss of one of
-// their links, after loss.silentFrom.
+// their links, after silentFrom.
 func (a *Arbiter) silent(now time.Time) map[NodeID]bool {
 	out := make(map[NodeID]bool)
 	for link, l := range a.lost {
 		for _, id := range link {
-			if !now.Before(l.silentFrom()) && a.alive[id].Before(l.at) {
+			if !now.Before(a.silentFrom(l)) && a.alive[id].Before(l.at) {
 				out[id] = true
 			}
 		}

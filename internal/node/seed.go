@@ -94,7 +94,7 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 	if err == nil {
 		s.server, err = server.Serve(server.Config{
 			Transport: s.joins, Authority: authority, Adopt: joining.Use, Replication: replication, Token: cfg.Token, World: cfg.World,
-			CheckAddress: s.sockets.checkAddress, Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max, FormTimeout: cfg.FormTimeout, CertificateLife: cfg.CertificateLife, Log: cfg.Log,
+			CheckAddress: s.sockets.checkAddress, HasEnded: s.sockets.nodeEnded, Elastic: cfg.Elastic, Min: cfg.Min, Max: cfg.Max, FormTimeout: cfg.FormTimeout, CertificateLife: cfg.CertificateLife, Log: cfg.Log,
 		})
 	}
 	if err != nil {

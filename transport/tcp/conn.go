@@ -396,7 +396,7 @@ func (c *conn) writeMessages() {
 			c.control.used.Store(true)
 			c.control.writing.Store(false)
 			if err != nil {
-				c.endDrained(c.controlError(err))
+				c.failWrite(err)
 				return
 			}
 			continue
@@ -406,6 +406,17 @@ func (c *conn) writeMessages() {
 			return
 		}
 		<-c.queued
+	}
+}
+
+// failWrite leaves the end of the conn to receive after a failed write: the peer may have closed the conn, and its message is still to
+// be read.
+func (c *conn) failWrite(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		c.fault = cmp.Or(c.fault, err)
+		c.sock.SetReadDeadline(time.Now().Add(closeTimeout))
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 
 // A Session is the membership of a node in a world that forms or has formed. It keeps the
 // connection to the seed, answers pings, and renews the certificate before it expires. If the
-// connection ends and the seed is durable, that is, keeps its state, the Session connects to the
-// seed that leads then, and repeats the reports of this node about its view.
+// connection ends, the Session connects to the seed that leads then, and repeats the reports of this node about its view. It ends
+// when a seed has ended that is not durable, that is, does not keep its state.
 //
 // Its methods may be called by several goroutines. Methods without a context do not block,
 // except Close.
@@ -225,7 +225,7 @@ func (s *Session) lostLink(number uint64, peer membership.NodeID, kind wire.Loss
 	defer s.mu.Unlock()
 	m := wire.JoinUnreachable{Epoch: s.view.Epoch, Peer: peer, Kind: kind, Text: text}
 	switch {
-	case s.isObsoleteLocked(number), kind == wire.LossLeft && !s.durable:
+	case s.isObsoleteLocked(number):
 	case kind == wire.LossLeft:
 		s.reports = append(s.reports, m)
 	default:
@@ -333,7 +333,7 @@ func (s *Session) Gone() bool {
 }
 
 // Ended returns a channel that is closed when no seed is reachable: the connection has ended
-// and, if the seed is durable, no other has been made within Request.Patience. If a seed is
+// and no other has been made within Request.Patience, or the Session has ended. If a seed is
 // reachable again later, the next call returns another channel.
 func (s *Session) Ended() <-chan struct{} {
 	s.mu.Lock()
@@ -421,11 +421,11 @@ func (s *Session) setProgress(m wire.JoinProgress) {
 func (s *Session) setFormed(epoch uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.formed && s.durable {
-		return nil // A new leader does not know whether an earlier one has reported it.
+	if s.formed {
+		return nil // A seed repeats it over each new connection.
 	}
-	if s.formed || !s.hasViewLocked() || epoch != s.view.Epoch {
-		return fmt.Errorf("seed %s says that view %d has formed, but view %d is the newest (formed: %v)", s.seed, epoch, s.view.Epoch, s.formed)
+	if !s.hasViewLocked() || epoch != s.view.Epoch {
+		return fmt.Errorf("seed %s says that view %d has formed, but view %d is the newest", s.seed, epoch, s.view.Epoch)
 	}
 	s.log.Info("world has formed", "epoch", epoch, "nodes", s.view.Size())
 	s.formed = true

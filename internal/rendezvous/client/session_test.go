@@ -28,7 +28,6 @@ func TestSessionChecksTheSeed(t *testing.T) {
 		"two views":                {view, view},
 		"formed without a view":    {wire.JoinFormed{Epoch: 1}},
 		"another view has formed":  {view, wire.JoinFormed{Epoch: 2}},
-		"formed twice":             {view, wire.JoinFormed{Epoch: 1}, wire.JoinFormed{Epoch: 1}},
 		"a message of nodes":       {wire.JoinReady{}},
 	} {
 		s := newSession(nowhere{addr: "10.0.0.9:7946"}, Request{})

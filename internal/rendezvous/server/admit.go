@@ -110,6 +110,9 @@ func (s *Server) register(c *nodeConn, rejoins bool, epoch uint64) error {
 	if l == nil || l.ending && l.form.Phase() < membership.Failed {
 		return handshake.Refuse(wire.RefusedBusy, "the leader, or the world, is changing")
 	}
+	if rejoins && epoch > r.view.Epoch && !s.durable {
+		return handshake.Refuse(wire.RefusedOver, "it was started again and has no state: it does not know the world of this node")
+	}
 	if rejoins && epoch > r.view.Epoch {
 		return handshake.Refuse(wire.RefusedBusy, "it has not applied view %d yet", epoch)
 	}
@@ -125,7 +128,7 @@ func (s *Server) register(c *nodeConn, rejoins bool, epoch uint64) error {
 	if old := l.nodes[id]; rejoins && old != nil {
 		delete(l.nodes, id)
 		old.out.Close(nil)
-		s.removeNode(l, old, "it has made another connection to the seed", false)
+		s.removeNode(l, id, "it has made another connection to the seed", false)
 	}
 	if err := s.refusal(c); err != nil {
 		s.apply(l.form.Tick(time.Now()))
@@ -175,6 +178,7 @@ func (s *Server) reconnect(c *nodeConn, epoch uint64) {
 	l.nodes[id] = c
 	l.away[id].stop()
 	delete(l.away, id)
+	l.returning.stop()
 	s.state.deserted = 0
 	rank, _ := r.view.Rank(id)
 	s.log.Info("node is back", "node", id, "addr", c.node.Addrs[0], "name", c.node.Name, "rank", rank)

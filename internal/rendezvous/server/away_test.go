@@ -66,17 +66,17 @@ func TestConnEndsAgain(t *testing.T) {
 	id := sessions[1].ID
 	node := s.conn(id)
 	again := *node // the same node on another conn
-	awaitNode := func(c *nodeConn) time.Time {
+	awaitNode := func() time.Time {
 		s.call(func() {
 			delete(s.state.leader.nodes, id)
-			s.awaitNode(s.state.leader, c, "its conn has ended")
+			s.awaitNode(s.state.leader, id, "its conn has ended")
 		})
 		return time.Now()
 	}
-	awaitNode(node)
+	awaitNode()
 	time.Sleep(away / 2)
 	s.call(func() { s.reconnect(&again, 1) })
-	second := awaitNode(&again)
+	second := awaitNode()
 	until(t, "its time is up", func() (up bool) {
 		s.call(func() { up = s.state.leader.away[id] == nil })
 		return up

@@ -24,8 +24,11 @@ func (s *Server) decide() {
 		s.carryOut(l, d)
 	}
 	l.decision.stop()
+	l.due = time.Time{}
 	if due, ok := l.arbiter.Deadline(); ok && s.state.inFlight == 0 {
-		l.decision = s.afterAsLeader(due.Sub(now), s.decide)
+		wait := max(0, due.Sub(now))
+		l.due = now.Add(wait)
+		l.decision = s.afterAsLeader(wait, s.decide)
 	}
 }
 

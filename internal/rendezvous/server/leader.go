@@ -20,7 +20,8 @@ type leader struct {
 	nodes   map[membership.NodeID]*nodeConn // nodes that have a connection to this seed
 	ending  bool                            // the end of this world, or the next one, is proposed
 
-	// left contains the nodes of the view without a connection; true: the node has left.
+	// left contains the nodes of the view without a connection; true: the world does not wait for the node, which has left, or which has
+	// ended without a seed that keeps the state of the world.
 	left map[membership.NodeID]bool
 	// away contains the disconnected nodes that may reconnect, with the timer after which they
 	// count as gone.
@@ -30,8 +31,13 @@ type leader struct {
 	spreadFrame []byte                 // that difference
 	spreading   *timer                 // until the roots have had time to confirm it
 
-	decision  *timer // until the next decision of the arbiter is due
-	returning *timer // until a world without connected nodes is over
+	asking map[membership.NodeID]bool // nodes of which the seed is finding out whether they have ended
+
+	decision  *timer    // until the next decision of the arbiter is due
+	due       time.Time // when that is; zero: there is none
+	grace     time.Time // until then nodes have time to connect again after a suspension of this seed
+	absent    *timer    // until nodes that have not connected since this seed leads are gone
+	returning *timer    // until a world without connected nodes is over
 }
 
 // leaderlessAfter is how long seeds may take to elect a leader before each logs that.
@@ -89,6 +95,7 @@ func (s *Server) begin() {
 	r, now := &s.state.cluster, time.Now()
 	l := &leader{
 		nodes: make(map[membership.NodeID]*nodeConn), left: make(map[membership.NodeID]bool), away: make(map[membership.NodeID]*timer),
+		asking:  make(map[membership.NodeID]bool),
 		pending: membership.NewPendingJoins(membership.Policy{World: s.cfg.World, Elastic: s.cfg.Elastic, Min: s.cfg.Min, Max: s.cfg.Max}, s.state.term<<32),
 	}
 	if r.Begun {
@@ -107,7 +114,7 @@ func (s *Server) begin() {
 	}
 	if r.Formed {
 		l.arbiter = membership.NewArbiter(r.view, l.pending)
-		s.afterAsLeader(s.lim.Away, s.reportAbsent)
+		l.absent = s.afterAsLeader(s.lim.Away, s.reportAbsent)
 	}
 	if at, ok := l.form.Deadline(); ok {
 		s.afterAsLeader(at.Sub(now), func() { s.apply(l.form.Tick(time.Now())) })
@@ -170,27 +177,33 @@ func (s *Server) apply(step membership.Step) {
 	}
 }
 
-// checkEmpty ends the world if all its nodes have gone. Unless all have left on their own, a seed
-// with a replicated log gives them time to reconnect.
+// checkEmpty ends the world if all its nodes have gone. Unless all have left on their own, they get time to reconnect.
 func (s *Server) checkEmpty() {
 	l, r := s.state.leader, &s.state.cluster
-	if !r.Begun || r.Over || l.ending || len(l.nodes) > 0 {
+	if !r.Begun || r.Over || l.ending || s.isPopulated() {
 		return
 	}
 	stays := func(n membership.Node) bool { return !l.left[n.ID] }
-	if !s.durable || !slices.ContainsFunc(r.view.Nodes, stays) {
+	if !slices.ContainsFunc(r.view.Nodes, stays) {
 		s.propose(change{Kind: changeOver})
 		return
 	}
 	s.awaitReturn()
 }
 
+// isPopulated reports whether a node of the view has a connection to this seed. Nodes that wait to join do not count.
+func (s *Server) isPopulated() bool {
+	return slices.ContainsFunc(s.state.cluster.view.Nodes, func(n membership.Node) bool { return s.state.leader.nodes[n.ID] != nil })
+}
+
 // awaitReturn gives the nodes of the world time to reconnect, after which it is over.
 func (s *Server) awaitReturn() {
 	l, r := s.state.leader, &s.state.cluster
-	l.returning.stop()
+	if l.returning.isRunning() {
+		return
+	}
 	l.returning = s.afterAsLeader(s.lim.Return, func() {
-		if len(l.nodes) > 0 || !r.Begun || r.Over || l.ending {
+		if s.isPopulated() || !r.Begun || r.Over || l.ending {
 			return
 		}
 		c := change{Kind: changeOver}

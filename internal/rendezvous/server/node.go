@@ -13,7 +13,6 @@ import (
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wire"
-	"github.com/nexar-go/nexar/transport"
 )
 
 // A nodeConn is the connection of an admitted node.
@@ -161,6 +160,7 @@ func (s *Server) reportLoss(l *leader, now time.Time, by membership.NodeID, m wi
 	case m.Kind == wire.LossReset && l.arbiter.Reset(now, by, m.Peer, m.Text), m.Kind == wire.LossBroken && l.arbiter.Lost(now, by, m.Peer, m.Text):
 		s.send(by, s.ping())
 		s.send(m.Peer, s.ping())
+		s.ask(l, m.Peer)
 	}
 }
 
@@ -203,36 +203,42 @@ func (s *Server) disconnected(c *nodeConn, reason string, left bool) {
 		s.log.Log(s.ctx, level, event, attrs...)
 		s.emitNode(c, Event{Gone: true, Left: left, Reason: reason})
 	}
-	// Nodes of a seed with a replicated log reconnect, unless the process has ended.
-	if s.durable && in && !left && !errors.Is(c.Err(), transport.ErrPeerGone) {
-		s.awaitNode(l, c, reason)
-	} else {
-		s.removeNode(l, c, reason, left)
-	}
 	if in { // Only nodes of the world count.
 		l.left[id] = left
+	}
+	if in && !left {
+		s.awaitNode(l, id, reason)
+	} else {
+		s.removeNode(l, id, reason, left)
 	}
 	s.checkEmpty()
 }
 
-// awaitNode gives a node time to reconnect, after which it is gone.
-func (s *Server) awaitNode(l *leader, c *nodeConn, reason string) {
-	id := c.node.ID
+// awaitNode gives a node time to reconnect, after which it is gone. The end of its connection does not show that its process has
+// ended: it may have given up this seed, or the network may have cut the connection.
+func (s *Server) awaitNode(l *leader, id membership.NodeID, reason string) {
 	l.away[id].stop()
-	l.away[id] = s.afterAsLeader(s.lim.Away, func() {
-		delete(l.away, id)
-		s.removeNode(l, c, reason, false)
-	})
+	l.away[id] = s.afterAsLeader(s.lim.Away, func() { s.giveUp(l, id, reason) })
+	s.ask(l, id)
+}
+
+// giveUp ends the wait for a node.
+func (s *Server) giveUp(l *leader, id membership.NodeID, reason string) {
+	l.away[id].stop()
+	delete(l.away, id)
+	s.removeNode(l, id, reason, false)
+	l.left[id] = l.left[id] || !s.durable
+	s.checkEmpty()
 }
 
 // removeNode reports to the formation or the arbiter that a node is gone.
-func (s *Server) removeNode(l *leader, c *nodeConn, reason string, left bool) {
-	s.apply(l.form.Gone(time.Now(), c.node.ID, reason))
+func (s *Server) removeNode(l *leader, id membership.NodeID, reason string, left bool) {
+	s.apply(l.form.Gone(time.Now(), id, reason))
 	if l.arbiter == nil {
-		l.pending.Gone(c.node.ID)
+		l.pending.Gone(id)
 		return
 	}
-	l.arbiter.Gone(time.Now(), c.node.ID, left, reason)
+	l.arbiter.Gone(time.Now(), id, left, reason)
 	s.decide()
 }
 

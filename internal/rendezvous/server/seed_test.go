@@ -116,6 +116,9 @@ func serveOver(t testing.TB, tr transport.Transport, ca *pki.Authority, dial fun
 	if change != nil {
 		change(&cfg)
 	}
+	if cfg.Replication == nil { // The nodes of these tests do not connect again.
+		cfg.HasEnded = func(context.Context, membership.Node) bool { return true }
+	}
 	var err error
 	if s.Server, err = Serve(cfg); err != nil {
 		t.Fatal(err)

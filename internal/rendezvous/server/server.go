@@ -7,10 +7,12 @@
 // connection. It never blocks.
 //
 // Each decision is a change that is appended to a log and takes effect when the log is applied.
-// A seed without a state directory has a queue as its log, which the loop applies immediately. A
-// node that loses its connection to that seed is gone. A seed with a state directory, even a single
-// seed, has a replicated log. A decision counts when it is written to the log of a majority of the
-// seeds, so it outlives the seed, and nodes get time to reconnect to this seed or another.
+// A seed without a state directory has a queue as its log, which the loop applies immediately. A seed with a
+// state directory, even a single seed, has a replicated log. A decision counts when it is written to the log of a
+// majority of the seeds, so it outlives the seed.
+//
+// The end of a connection does not show that the process of the node has ended. So nodes get time to reconnect to this seed or another,
+// unless their hosts say that their processes have ended ([Config.HasEnded]). A seed that was suspended gives this time to all nodes.
 package server
 
 import (
@@ -81,6 +83,10 @@ type Config struct {
 	// concurrently, and ends with ctx.
 	CheckAddress func(ctx context.Context, addr string, node membership.Node) error
 
+	// HasEnded, if not nil, asks the host of a node, and reports whether the process of the node is known to have ended. It
+	// is called concurrently, and ends with ctx.
+	HasEnded func(ctx context.Context, node membership.Node) bool
+
 	// Log receives events. Nil discards them.
 	Log *slog.Logger
 
@@ -130,6 +136,7 @@ type state struct {
 	leader   *leader // nil: this seed does not lead, or has not begun to
 	polling  polling
 	timers   map[*timer]bool // running ones
+	turn     time.Time       // when the loop has run last
 
 	leaderless *timer // until the lack of a leader is logged
 	// deserted is the epoch of the view of this seed at its start, until a node of that view
@@ -197,11 +204,12 @@ func Serve(cfg Config) (*Server, error) {
 		gate:          handshake.NewGate(max(gateMin, cfg.World/gateShare)),
 		statusClients: make(chan struct{}, clientsMax),
 		addressChecks: make(chan struct{}, addressChecksMax),
-		state:         state{changed: make(chan struct{}), timers: make(map[*timer]bool)},
+		state:         state{changed: make(chan struct{}), timers: make(map[*timer]bool), turn: time.Now()},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.peers = newPeers(s)
 	s.state.leaderless = s.after(leaderlessAfter, s.logLeaderless)
+	s.keepTurning()
 	go s.loop()
 	if err := s.start(); err != nil {
 		s.cancel()
@@ -242,6 +250,7 @@ func (s *Server) loop() {
 	for {
 		select {
 		case f := <-s.calls:
+			s.noteTurn(time.Now())
 			for f(); len(s.state.queue) > 0; {
 				b := s.state.queue[0]
 				s.state.queue = s.state.queue[1:]
@@ -311,6 +320,8 @@ func (s *Server) await(ctx context.Context, done func() bool) bool {
 // A timer runs a function in the loop unless the loop stops it before.
 type timer struct {
 	t       *time.Timer
+	d       time.Duration
+	f       func()
 	running map[*timer]bool
 }
 
@@ -320,7 +331,7 @@ func (s *Server) after(d time.Duration, f func()) *timer {
 	if s.ctx.Err() != nil {
 		return nil
 	}
-	t := &timer{running: s.state.timers}
+	t := &timer{d: d, f: f, running: s.state.timers}
 	t.running[t] = true
 	t.t = time.AfterFunc(d, func() {
 		s.post(func() {
@@ -342,6 +353,18 @@ func (s *Server) afterAsLeader(d time.Duration, f func()) *timer {
 		}
 	})
 }
+
+// again replaces a running timer by one that begins now.
+func (s *Server) again(t *timer) *timer {
+	if !t.isRunning() {
+		return t
+	}
+	t.stop()
+	return s.after(t.d, t.f)
+}
+
+// isRunning reports whether a timer, which may be nil, will run its function.
+func (t *timer) isRunning() bool { return t != nil && t.running[t] }
 
 // stop stops a timer, which may be nil.
 func (t *timer) stop() {
