@@ -22,6 +22,7 @@ STARTS_SPARSE ?= 32
 STARTS_NODES ?= 512
 LOSSES ?= 5m
 CHANGES ?= 320
+PAUSES ?= 100
 CUTS ?= 200
 BLAMES ?= 1000
 DAMAGES ?= 1000
@@ -63,7 +64,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame footprint model conformance worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint model conformance worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -190,6 +191,9 @@ starts: ## start worlds by nexar run, STARTS=32:3,64:3,128:3,256:10 are ranks an
 changes: ## measure CHANGES=320 changes of worlds, and a quarter as many while seeds are killed, and write docs/results/changes.txt and seeds.txt
 	@cd test/cluster && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/changes.txt go test -count=1 -timeout 2h -run '^TestChanges$$'
 	@cd test/cluster && CHANGES=$(CHANGES) REPORT=$(CURDIR)/docs/results/seeds.txt go test -count=1 -timeout 2h -run '^TestChangesOfSeeds$$'
+
+pauses: ## stop seeds for up to 40 s in PAUSES=100 worlds, while processes are killed and join, and write docs/results/pauses.txt; PAUSES_SEED repeats a run
+	@cd test/cluster && PAUSES=$(PAUSES) REPORT=$(CURDIR)/docs/results/pauses.txt go test -count=1 -timeout 2h -parallel 8 -run '^TestPauses$$'
 
 losses: ## run all collectives over TCP for LOSSES=5m while 10 % of the packets are lost, as root
 	LOSSES=$(LOSSES) NEXAR_REQUIRE=netns,root go test -count=1 -timeout 2h -v -run '^TestLossyTCP$$' ./test/cluster

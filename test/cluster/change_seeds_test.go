@@ -31,14 +31,17 @@ const (
 type seedGroup struct {
 	w     *changingWorld
 	addrs []string
-	dir   string
+	dir   string    // of their states; empty: a single seed without state
 	seeds []*worker // nil while it does not run
 }
 
-// newSeedGroup starts seeds for a world.
-func newSeedGroup(w *changingWorld) *seedGroup {
-	g := &seedGroup{w: w, dir: w.TempDir(), seeds: make([]*worker, groupSeeds)}
-	for range groupSeeds {
+// newSeedGroup starts n seeds for a world.
+func newSeedGroup(w *changingWorld, n int, durable bool) *seedGroup {
+	g := &seedGroup{w: w, seeds: make([]*worker, n)}
+	if durable {
+		g.dir = w.TempDir()
+	}
+	for range n {
 		g.addrs = append(g.addrs, testhost.FreePort(w.T))
 	}
 	for i := range g.seeds {
@@ -52,10 +55,14 @@ func (g *seedGroup) start(i int) {
 	g.w.Helper()
 	name := fmt.Sprint("seed ", i)
 	s := g.w.workers.start(nil, name)
-	r := s.do(command{
-		Do: "seed", N: changingRanks, Max: changingMax, Addr: g.addrs[i],
-		Peers: g.addrs, Dir: filepath.Join(g.dir, strconv.Itoa(i)),
-	})
+	o := command{Do: "seed", N: g.w.formed(), Max: changingMax, Addr: g.addrs[i]}
+	if g.dir != "" {
+		o.Dir = filepath.Join(g.dir, strconv.Itoa(i))
+	}
+	if len(g.seeds) > 1 {
+		o.Peers = g.addrs
+	}
+	r := s.do(o)
 	if r.Failure != nil {
 		g.w.fail("%s: %v", name, r.Failure)
 	}
@@ -219,7 +226,7 @@ func (w *changingWorld) runWithSeeds(n int) {
 	w.workers = newWorkerSet(w.T)
 	w.vars = append(left.vars(), "NEXAR_LEAVE_ON_SIGTERM=1", "NEXAR_DUMP_ON_QUIT=1", "NEXAR_STACKS=1")
 	w.logs = make(map[string]*testlog.Buffer)
-	w.seedGroup = newSeedGroup(w)
+	w.seedGroup = newSeedGroup(w, groupSeeds, true)
 	w.seeds, w.listen, w.launcher = strings.Join(w.seedGroup.addrs, ","), "127.0.0.1:0", func(int) launcher { return nil }
 	for range changingRanks {
 		w.start(false)

@@ -93,7 +93,7 @@ func changeAndRejoin(ctx context.Context, s *workerState, o command, r *result) 
 
 // change joins a world and makes steps in it, until a rank stops the world or this rank has left. A
 // step is an all-reduce and a reconfiguration.
-func change(ctx context.Context, s *workerState, _ command, r *result) error {
+func change(ctx context.Context, s *workerState, o command, r *result) error {
 	node, err := nexar.Join(ctx, nexar.Config{})
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func change(ctx context.Context, s *workerState, _ command, r *result) error {
 			return err
 		}
 		p.begin(comm)
-		over, err := p.steps(ctx, comm, &l)
+		over, err := p.steps(ctx, comm, &l, o.Every)
 		r.State = l
 		switch {
 		case over:
@@ -122,7 +122,7 @@ func change(ctx context.Context, s *workerState, _ command, r *result) error {
 }
 
 // steps makes the steps of an epoch. It reports whether the world has stopped.
-func (p *progressLog) steps(ctx context.Context, c *nexar.Comm, l *replicaState) (over bool, err error) {
+func (p *progressLog) steps(ctx context.Context, c *nexar.Comm, l *replicaState, every time.Duration) (over bool, err error) {
 	before := *l
 	if err := nexar.Sync(ctx, c, l); err != nil {
 		return false, err
@@ -139,6 +139,7 @@ func (p *progressLog) steps(ctx context.Context, c *nexar.Comm, l *replicaState)
 		if stop {
 			return true, c.Barrier(ctx)
 		}
+		time.Sleep(every)
 		changed, err := p.node.Reconfigure(ctx)
 		if err != nil {
 			return false, err

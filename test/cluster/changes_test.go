@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -63,9 +64,11 @@ type changingWorld struct {
 	persistent    bool                       // workers that were removed join again
 	logs          map[string]*testlog.Buffer // of the seed and all processes
 
-	seedGroup *seedGroup // replicated seeds; nil: a single seed that does not change
-	processes []*process // the live processes, the oldest first
-	protected *process   // is neither killed nor leaves; nil: none
+	seedGroup *seedGroup    // seeds in processes; nil: a single seed that does not change
+	ranks     int           // with which the world forms; 0: changingRanks
+	every     time.Duration // between two steps
+	processes []*process    // the live processes, the oldest first
+	protected *process      // is neither killed nor leaves; nil: none
 	started   int
 	history   []string
 	stats     *changeStats
@@ -162,11 +165,14 @@ func (w *changingWorld) start(spare bool) *process {
 	if w.persistent {
 		do = "change-and-rejoin"
 	}
-	p.running = p.start(command{Do: do})
+	p.running = p.start(command{Do: do, Every: w.every})
 	w.processes = append(w.processes, p)
 	w.logs[p.name] = p.log
 	return p
 }
+
+// formed returns the number of ranks with which the world forms.
+func (w *changingWorld) formed() int { return cmp.Or(w.ranks, changingRanks) }
 
 // note adds a line to the history.
 func (w *changingWorld) note(format string, args ...any) {
@@ -263,7 +269,7 @@ func (w *changingWorld) whyUnsettled(worked map[*process]int) string {
 			return fmt.Sprintf("epoch %d has %d ranks, and %d processes are in it, with %d ranks", newest, e.Size, in, len(ranks))
 		}
 	}
-	if in < changingRanks && waiting > 0 {
+	if in < w.formed() && waiting > 0 {
 		return fmt.Sprintf("%d spares wait, and the world has %d ranks", waiting, in)
 	}
 	return ""

@@ -31,6 +31,7 @@ type command struct {
 	Rounds   int           // rounds of a loop, or messages; 0: no limit
 	Timeout  time.Duration // of the command, or the FormTimeout of a seed; 0: none
 	Duration time.Duration // of stress and flood
+	Every    time.Duration // between two steps of a changing world
 	Addr     string        // at which a seed listens, or the target of a flood
 	From     string        // source address of a flood
 	Window   time.Duration // see flood

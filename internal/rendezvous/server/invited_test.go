@@ -1,13 +1,18 @@
 package server
 
 import (
+	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // A durableSeed is a seed with a replicated log in fake time, and its nodes. Connections are TLS over pipes in memory.
@@ -16,6 +21,9 @@ type durableSeed struct {
 	t        *testing.T
 	cfg      Config
 	sessions []*client.Session
+	dead     sync.Map    // the IDs of nodes with processes that have ended
+	mute     atomic.Bool // their hosts do not say so
+	slow     atomic.Bool // nodes that connect again need a second
 }
 
 // inDurableWorld calls f with a seed, in fake time. Its world of n nodes has formed.
@@ -27,8 +35,12 @@ func inDurableWorld(t *testing.T, n int, f func(t *testing.T, s *durableSeed)) {
 		l := newPipeListener(t, ca)
 		s := &durableSeed{t: t}
 		s.testSeed = serveOver(t, l, ca, l.dial, n, elastic(n, func(cfg *Config) {
-			cfg.Limits = handshake.Limits{Hello: time.Minute, Step: time.Minute, Ping: time.Second, Silence: time.Hour, Away: time.Minute, Return: time.Minute}
+			cfg.Limits = handshake.Limits{Hello: time.Minute, Step: time.Minute, Ping: time.Second, Silence: 20 * time.Second, Away: 30 * time.Second, Return: time.Minute}
 			cfg.Replication = &Replication{Self: l.Addr(), Seeds: []string{l.Addr()}, Dir: dir, Open: openLog}
+			cfg.HasEnded = func(_ context.Context, n membership.Node) bool {
+				_, dead := s.dead.Load(n.ID)
+				return dead && !s.mute.Load()
+			}
 			s.cfg = *cfg
 		}))
 		s.cfg.Token = s.token
@@ -52,10 +64,23 @@ func (s *durableSeed) joinAs(i int) *client.Session {
 	s.t.Helper()
 	req := s.request(i)
 	req.Limits = handshake.Limits{Silence: time.Hour}
-	node, err := client.Seeds{Addrs: []string{s.addr}, Dial: s.dial}.Join(s.t.Context(), req)
+	var id atomic.Pointer[membership.NodeID]
+	dial := func(ctx context.Context, addr string) (transport.Conn, error) {
+		if id := id.Load(); id != nil {
+			if _, dead := s.dead.Load(*id); dead {
+				return nil, errors.New("the process is dead")
+			}
+			if s.slow.Load() {
+				time.Sleep(time.Second)
+			}
+		}
+		return s.dial(ctx, addr)
+	}
+	node, err := client.Seeds{Addrs: []string{s.addr}, Dial: dial}.Join(s.t.Context(), req)
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	id.Store(&node.ID)
 	s.sessions = append(s.sessions, node)
 	return node
 }
