@@ -24,19 +24,27 @@ const (
 func (s *sockets) nodeEnded(ctx context.Context, node membership.Node) bool {
 	_, overTCP := node.Endpoint(tcpName)
 	_, overQUIC := node.Endpoint(quicName) // It has a TCP port as well, see package quic.
-	return (overTCP || overQUIC) && s.processEnded(ctx, node.Addr())
+	ask := s.asksHosts()
+	return (overTCP || overQUIC) && ask != nil && ask(ctx, node.Addr())
 }
 
 // processEnded reports whether the host at an address refuses connections. A process that is ending may still accept one and cut it, so
 // processEnded tries again then.
 func (s *sockets) processEnded(ctx context.Context, addr string) bool {
-	for s.addr != "" {
+	for {
 		ended, cut := askPort(ctx, addr)
 		if ended || !cut || !handshake.Sleep(ctx, endedPause) {
 			return ended
 		}
 	}
-	return false
+}
+
+// asksHosts returns processEnded, or nil if no address of this process is one of TCP.
+func (s *sockets) asksHosts() func(ctx context.Context, addr string) bool {
+	if s.addr == "" || s.replaced {
+		return nil
+	}
+	return s.processEnded
 }
 
 // askPort reports whether nothing listens at an address, or whether the process there has cut the connection.

@@ -70,6 +70,7 @@ type sockets struct {
 	log      *slog.Logger
 	endpoint *quic.Endpoint // nil without UDP
 	port     net.Listener   // TCP; nil if the endpoint has it, or without TCP
+	replaced bool           // packets of a program replace the UDP socket
 	addr     string         // of the UDP socket or the TCP port; empty without both
 	dialers  []seedDialer   // in order of preference
 
@@ -80,7 +81,7 @@ type sockets struct {
 
 // openSockets opens the sockets at an address. packets, if not nil, replaces the UDP socket.
 func openSockets(ctx context.Context, listen string, packets net.PacketConn, use Transports, conf quic.Config) (s *sockets, err error) {
-	s = &sockets{use: use, log: conf.Log}
+	s = &sockets{use: use, log: conf.Log, replaced: packets != nil}
 	defer func() {
 		if err != nil {
 			s.close()

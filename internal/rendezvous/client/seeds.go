@@ -29,7 +29,7 @@ type Seeds struct {
 	Dial func(ctx context.Context, addr string) (transport.Conn, error)
 
 	// HasEnded asks the host of an address, and reports whether the process there is known to have ended. A node of a seed that is not
-	// durable does not search further then. Nil reports false.
+	// durable does not search further then. Nil reports true: a seed that does not answer has ended.
 	HasEnded func(ctx context.Context, addr string) bool
 
 	// Timeout bounds the search. Zero means one minute, a negative value no limit.
@@ -152,7 +152,7 @@ func (r *search) round(ctx context.Context) (over bool, err error) {
 func (r *search) note(ctx context.Context, tried []int, errs []error) (left []int) {
 	for k, i := range tried {
 		if err := errs[k]; err != nil {
-			r.ended = r.ended && (errors.Is(err, errOtherSeed) || r.HasEnded != nil && r.HasEnded(ctx, r.Addrs[i]))
+			r.ended = r.ended && (r.HasEnded == nil || errors.Is(err, errOtherSeed) || r.HasEnded(ctx, r.Addrs[i]))
 		}
 	}
 	r.mu.Lock()
