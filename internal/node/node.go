@@ -167,7 +167,7 @@ func (n *Node) register(ctx context.Context, request client.Request) (err error)
 	request.Alternates, request.Expect, request.Forget = host.Addrs(n.sockets.addr), n.expect, n.forget
 	request.SendView = n.sendView
 	request.Port, request.Listen, request.Roots = portOf(n.sockets.addr), n.announce, n.cfg.Transports.Roots
-	seeds := client.Seeds{Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log, Dial: n.sockets.dialSeed, HasEnded: n.sockets.asksHosts()}
+	seeds := client.Seeds{Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log, Dial: n.sockets.dialSeed}
 	if n.Session, err = seeds.Join(ctx, request); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -30,8 +29,8 @@ const (
 	lookPause = time.Second
 )
 
-// keepConnected serves the connection to the seed. When it ends, the node rejoins over a new connection. The membership ends if a seed
-// refuses that, or if the seed is not durable and its process has ended.
+// keepConnected serves the connection to the seed. When it ends and the seed is durable, the node
+// rejoins over a new connection. Otherwise the membership ends.
 func (s *Session) keepConnected() {
 	var err error
 	for rejoin := true; rejoin; {
@@ -65,7 +64,7 @@ func (s *Session) serveConnection() (rejoin bool, err error) {
 	for {
 		m, err := s.conn.ReadWithin(s.lim.Silence)
 		if err != nil {
-			return s.closing.Err() == nil, s.lost(err)
+			return s.durable && s.closing.Err() == nil, s.lost(err)
 		}
 		switch err := s.handle(m).(type) { //nolint:errorlint // handle returns its errors unwrapped
 		case nil:
@@ -116,12 +115,12 @@ func (s *Session) lost(err error) error {
 	case errors.Is(err, transport.ErrPeerClosed) && !s.durable:
 		gone = fmt.Errorf("seed %s %w: it closed the connection, as a seed does when other nodes have lost this node", s.seed, ErrSeedGone)
 	}
-	if s.closing.Err() == nil { // This side has not ended it.
-		level := slog.LevelInfo // A seed that is not durable has usually ended, and ended logs that.
-		if s.durable {
-			level = slog.LevelWarn
-		}
-		s.log.Log(context.Background(), level, "connection to the seed has ended; searching for a seed", "seed", s.seed, "reason", reason)
+	switch {
+	case s.closing.Err() != nil: // This side has ended it.
+	case s.durable:
+		s.log.Warn("connection to the seed has ended; searching for a seed", "seed", s.seed, "reason", reason)
+	default:
+		s.logEnd(formed, gone)
 	}
 	return gone
 }
@@ -154,7 +153,7 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 		defer late.Stop()
 	}
 	seeds := req.seeds
-	seeds.Timeout, seeds.Attempt, seeds.MaxPause, seeds.once, seeds.mayEnd = -1, lookAttempt, lookPause, false, !s.durable
+	seeds.Timeout, seeds.Attempt, seeds.MaxPause, seeds.once = -1, lookAttempt, lookPause, false
 	// Addrs may begin with the lost seed.
 	seeds.Addrs = slices.Clone(seeds.Addrs)
 	rand.Shuffle(len(seeds.Addrs), func(i, j int) { seeds.Addrs[i], seeds.Addrs[j] = seeds.Addrs[j], seeds.Addrs[i] })
@@ -169,9 +168,6 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 	case err == nil:
 		return true, nil
 	case ctx.Err() != nil:
-		return false, cause
-	case !s.durable && !IsFinal(err):
-		s.logEnd(formed, cause)
 		return false, cause
 	case formed:
 		return false, fmt.Errorf("seed %s %w, and there is no other: %w", s.seed, ErrSeedGone, err)

@@ -28,10 +28,6 @@ type Seeds struct {
 	// Dial connects to one of them, with the credentials pki.Joining.
 	Dial func(ctx context.Context, addr string) (transport.Conn, error)
 
-	// HasEnded asks the host of an address, and reports whether the process there is known to have ended. A node of a seed that is not
-	// durable does not search further then. Nil reports true: a seed that does not answer has ended.
-	HasEnded func(ctx context.Context, addr string) bool
-
 	// Timeout bounds the search. Zero means one minute, a negative value no limit.
 	Timeout time.Duration
 
@@ -43,10 +39,6 @@ type Seeds struct {
 
 	// once ends the search after one round, unless a seed is busy.
 	once bool
-
-	// mayEnd ends the search for a seed that is not durable when that has ended: after a round in which no process, or another one, was
-	// found at each address.
-	mayEnd bool
 
 	// MinPause and MaxPause bound the pause between two rounds, which doubles from one to
 	// the other. Zero means 50 ms and 2 s. Half of each pause is random.
@@ -100,7 +92,7 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 			return err
 		}
 		// The pause is random, so that nodes that started together do not try again together.
-		if d.once && !r.answered || r.ended || ctx.Err() != nil || !handshake.Sleep(ctx, pause/2+rand.N(pause/2+1)) {
+		if d.once && !r.answered || ctx.Err() != nil || !handshake.Sleep(ctx, pause/2+rand.N(pause/2+1)) {
 			return d.failed(ctx, r.attempts, r.last)
 		}
 		pause = min(2*pause, cmp.Or(d.MaxPause, 2*time.Second))
@@ -112,7 +104,6 @@ type search struct {
 	Seeds
 	f        func(context.Context, transport.Conn) error
 	answered bool // a seed has answered in this round
-	ended    bool // the seeds that this round has tried have ended, see Seeds.mayEnd
 
 	mu       sync.Mutex // protects the fields below from the reminder
 	attempts int        // rounds
@@ -124,7 +115,7 @@ func (r *search) round(ctx context.Context) (over bool, err error) {
 	r.mu.Lock()
 	r.attempts++
 	r.mu.Unlock()
-	r.answered, r.ended = false, r.mayEnd
+	r.answered = false
 	left := make([]int, len(r.Addrs))
 	for i := range left {
 		left[i] = i
@@ -150,11 +141,6 @@ func (r *search) round(ctx context.Context) (over bool, err error) {
 
 // note records the errors of seeds, given by their indices in Addrs, and returns the seeds without one.
 func (r *search) note(ctx context.Context, tried []int, errs []error) (left []int) {
-	for k, i := range tried {
-		if err := errs[k]; err != nil {
-			r.ended = r.ended && (r.HasEnded == nil || errors.Is(err, errOtherSeed) || r.HasEnded(ctx, r.Addrs[i]))
-		}
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k, i := range tried {
