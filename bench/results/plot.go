@@ -19,10 +19,11 @@ const (
 	tileWidth  = 8 * vg.Centimeter
 	tileHeight = 6.5 * vg.Centimeter
 	tileGap    = 4 * vg.Millimeter
+	headHeight = 9 * vg.Millimeter // of the title
 	smallText  = 8
 )
 
-// Draw writes a drawing in SVG. It has a plot of time over size for each operation, with a curve
+// Draw writes a drawing in SVG, with the title of the setting. It has a plot of time over size for each operation, with a curve
 // for each system and logarithmic axes.
 func (f *File) Draw(w io.Writer) error {
 	var ops []string
@@ -44,11 +45,15 @@ func (f *File) Draw(w io.Writer) error {
 		}
 		plots[i/columns][i%columns] = p
 	}
-	width, height := vg.Length(columns)*tileWidth, 2*tileHeight
+	width, height := vg.Length(columns)*tileWidth, 2*tileHeight+headHeight
 	canvas := vgsvg.New(width, height)
 	area := draw.New(canvas)
 	area.SetColor(color.White) // A page with a dark theme would hide the axes.
 	area.Fill(area.Rectangle.Path())
+	head := plot.New().Title.TextStyle
+	head.XAlign, head.YAlign = draw.XCenter, draw.YCenter
+	area.FillText(head, vg.Point{X: width / 2, Y: height - headHeight/2}, f.Header.Title)
+	area = draw.Crop(area, 0, 0, 0, -headHeight)
 	tiles := draw.Tiles{
 		Rows: 2, Cols: columns, PadX: tileGap, PadY: tileGap,
 		PadTop: tileGap, PadBottom: tileGap, PadLeft: tileGap, PadRight: tileGap,
@@ -73,7 +78,8 @@ func (f *File) Draw(w io.Writer) error {
 // plot returns the plot of one operation.
 func (f *File) plot(op string) (*plot.Plot, error) {
 	p := plot.New()
-	p.Title.Text = op
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = op, "length of the vector", "time, median"
+	p.X.Label.TextStyle.Font.Size, p.Y.Label.TextStyle.Font.Size = smallText, smallText
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(sizeTicks), plot.TickerFunc(timeTicks)
 	p.X.Tick.Label.Font.Size, p.Y.Tick.Label.Font.Size = smallText, smallText
@@ -129,6 +135,7 @@ func (f *File) legend(ops []string) (plot.Legend, error) {
 	l.Top, l.Left = true, true
 	l.XOffs, l.YOffs = 10, -10
 	l.Padding = 3
+	l.TextStyle.Font.Size = 10 // The longest label fits into a tile.
 	for i, s := range f.Header.Systems {
 		for _, op := range ops {
 			line, marks, err := f.curve(i, s, op)
