@@ -96,7 +96,8 @@ func (s *Session) renew(left time.Duration) {
 	s.Post(wire.JoinRenew{CSR: csr})
 }
 
-// lost logs the loss of the connection to the seed and returns the error for it.
+// lost logs the loss of the seed and returns the error for it. A formed world continues without
+// the seed.
 func (s *Session) lost(err error) error {
 	reason := s.conn.Reason(err)
 	switch {
@@ -119,20 +120,13 @@ func (s *Session) lost(err error) error {
 	case s.closing.Err() != nil: // This side has ended it.
 	case s.durable:
 		s.log.Warn("connection to the seed has ended; searching for a seed", "seed", s.seed, "reason", reason)
+	case formed:
+		s.log.Warn("seed is gone; the world continues without it until a node fails, but certificates are no longer renewed",
+			"seed", s.seed, "reason", reason, "valid until", s.Identity.NotAfter())
 	default:
-		s.logEnd(formed, gone)
+		s.log.Error("seed is gone before the world had formed", "seed", s.seed, "reason", reason)
 	}
 	return gone
-}
-
-// logEnd logs that a seed that is not durable has ended. A formed world continues without it.
-func (s *Session) logEnd(formed bool, cause error) {
-	if formed {
-		s.log.Warn("seed is gone; the world continues without it until a node fails, but certificates are no longer renewed",
-			"seed", s.seed, "reason", cause, "valid until", s.Identity.NotAfter())
-	} else {
-		s.log.Error("seed is gone before the world had formed", "seed", s.seed, "reason", cause)
-	}
 }
 
 // rejoin connects to the leading seed after the connection has ended for the reason cause. It

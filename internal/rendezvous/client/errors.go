@@ -10,8 +10,6 @@ import (
 var (
 	// ErrSeedGone says that the seed has ended the connection, or is silent.
 	ErrSeedGone = errors.New("went away")
-	// errOtherSeed says that another seed answers at the address of a lost one.
-	errOtherSeed = errors.New("it is not a seed of cluster")
 	// ErrLeft says that this node has left the world in an orderly way.
 	ErrLeft = errors.New("has left the world")
 )

@@ -89,7 +89,7 @@ type Request struct {
 	// Log receives events. Nil discards them.
 	Log *slog.Logger
 
-	// Patience bounds how long calls of a Session wait for a seed to become reachable
+	// Patience bounds how long calls of a Session wait for a durable seed to become reachable
 	// again. Zero means 30 seconds, a negative value no limit. The Session itself continues the
 	// search.
 	Patience time.Duration
@@ -194,7 +194,7 @@ func (s *Session) join(ctx context.Context, req Request) error {
 	if req.rejoin {
 		// Not final: another seed may have the certificate, and this one may get it from the others.
 		if err := req.identity.CheckSeed(s.conn.Secured().ConnectionState()); err != nil {
-			return fmt.Errorf("%w %s: %w", errOtherSeed, req.identity.Cluster(), err)
+			return fmt.Errorf("it is not a seed of cluster %s: %w", req.identity.Cluster(), err)
 		}
 	}
 	cluster, err := s.conn.Call(ctx, req.Token, s.lim.Step)
