@@ -197,9 +197,7 @@ func (v *ViewContext) trialComm(id uint64, rank int, hosts plan.Hosts, links []*
 	for i, r := range ranks {
 		some[i] = links[r]
 	}
-	trial := v.mesh.Engine().NewComm(id, i, some)
-	trial.NameRanks(ranks)
-	return trial
+	return v.mesh.Engine().NewNamedComm(id, i, some, ranks)
 }
 
 // Decline drops all frames for a communicator that this node does not build. It does not notify

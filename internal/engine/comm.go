@@ -27,7 +27,7 @@ type Comm struct {
 	rank     int
 	linkTo   []*link.Link
 	rankOf   *p2p.Ranks
-	named    []int // see NameRanks; nil: by their ranks here
+	named    []int // see Engine.NewNamedComm; nil: by their ranks here
 	poller   poll.Poller
 	messages *p2p.Messages // has a lock of its own, which is taken after mu
 	limited  atomic.Int32  // goroutines that wait for a collective with a deadline of their own
@@ -71,12 +71,12 @@ func newComm(e *Engine, id uint64, creator *link.Link) *Comm {
 }
 
 // open makes the communicator usable, and applies reports of peers about its end.
-func (c *Comm) open(rank int, links []*link.Link, loose bool) {
+func (c *Comm) open(rank int, links []*link.Link, named []int, loose bool) {
 	c.mu.Lock()
 	if c.opened {
 		panic("engine: communicator made twice")
 	}
-	c.opened, c.rank, c.linkTo, c.loose = true, rank, links, loose
+	c.opened, c.rank, c.linkTo, c.named, c.loose = true, rank, links, named, loose
 	c.rankOf = p2p.NewRanks(links)
 	c.poller.Links = links
 	c.mu.Unlock()
@@ -95,10 +95,6 @@ func (c *Comm) Size() int { return len(c.linkTo) }
 
 // Links returns the link to each rank. It must not be changed.
 func (c *Comm) Links() []*link.Link { return c.linkTo }
-
-// NameRanks lets errors name each rank by a number of its own: that of another communicator, which this one serves. It
-// is called before the first operation.
-func (c *Comm) NameRanks(numbers []int) { c.named = numbers }
 
 // member returns a rank as errors name it.
 func (c *Comm) member(rank int) p2p.Member {

@@ -19,18 +19,23 @@ const (
 // each rank; the one to rank itself carries messages to itself. If a link has ended, so has the
 // communicator.
 func (e *Engine) NewComm(id uint64, rank int, links []*link.Link) *Comm {
-	return e.newComm(id, rank, links, false)
+	return e.newComm(id, rank, links, nil, false)
+}
+
+// NewNamedComm is NewComm for a communicator that serves another one: errors name each rank by its number there.
+func (e *Engine) NewNamedComm(id uint64, rank int, links []*link.Link, numbers []int) *Comm {
+	return e.newComm(id, rank, links, numbers, false)
 }
 
 // NewLooseComm is NewComm for ranks that exchange messages only: a rank that closes it with
 // operations under way ends those alone.
 func (e *Engine) NewLooseComm(id uint64, rank int, links []*link.Link) *Comm {
-	return e.newComm(id, rank, links, true)
+	return e.newComm(id, rank, links, nil, true)
 }
 
-func (e *Engine) newComm(id uint64, rank int, links []*link.Link, loose bool) *Comm {
+func (e *Engine) newComm(id uint64, rank int, links []*link.Link, named []int, loose bool) *Comm {
 	c := e.adopt(id)
-	c.open(rank, links, loose)
+	c.open(rank, links, named, loose)
 	e.mu.RLock()
 	isClosed := e.isClosed
 	e.mu.RUnlock()
