@@ -40,7 +40,7 @@ func TestRevokedIsNotCancelled(t *testing.T) {
 	}
 }
 
-// cancelOne cancels a receive of the last rank, for a message that is not sent.
+// cancelOne cancels a send of the last rank, for a message that is not received.
 func cancelOne(t *testing.T, comms []*Comm, end func(context.Context) (context.Context, context.CancelFunc), want error) {
 	t.Helper()
 	last := len(comms) - 1
@@ -57,7 +57,7 @@ func cancelOne(t *testing.T, comms []*Comm, end func(context.Context) (context.C
 		} else {
 			ctx, cancel := end(ctx)
 			defer cancel()
-			err := Send(ctx, c, make([]float32, 100_000), rank, 0)
+			err := StartSend(ctx, c, make([]float32, 100_000), rank, 0).Wait()
 			if !errors.Is(err, want) || !errors.Is(err, errEnough) || errors.Is(err, ErrRevoked) {
 				return fmt.Errorf("cancelled call: %w, want %w and its cause", err, want)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,17 +138,17 @@ func TestRepeat(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				dials, began := 0, time.Now()
+				var dials atomic.Int32
+				began := time.Now()
 				r := Race[int]{Discard: func(int) {}, Attempts: Repeat(3, func(ctx context.Context, answered func()) (int, error) {
-					dials++
-					return attempts(test.sockets)[dials-1](ctx, answered)
+					return attempts(test.sockets)[dials.Add(1)-1](ctx, answered)
 				})}
 				winner, result, errs := r.Run(t.Context())
 				if winner != test.winner || winner >= 0 && result != winner || winner < 0 && !errors.Is(errs[0], errDial) {
 					t.Errorf("won by %d, result %d, errors %v, want %d", winner, result, errs, test.winner)
 				}
-				if took := time.Since(began); took != test.took || dials != test.dials {
-					t.Errorf("took %v and %d dials, want %v and %d", took, dials, test.took, test.dials)
+				if took := time.Since(began); took != test.took || int(dials.Load()) != test.dials {
+					t.Errorf("took %v and %d dials, want %v and %d", took, dials.Load(), test.took, test.dials)
 				}
 			})
 		})
