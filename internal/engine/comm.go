@@ -37,15 +37,14 @@ type Comm struct {
 	drained    sync.Cond // an operation has ended, or effects were carried out
 	opened     bool      // this node has made it
 	loose      bool
-	err        error              // why no operation may begin
-	draining   bool               // err is set, and collectives that do not need a failed rank go on
-	failed     map[int]*PeerError // by rank that has failed
-	refused    bool               // refuseLocked has told the other ranks
-	revocation *ending            // the one that has ended it
-	left       map[int]uint64     // by rank that has left: the last collective that it took part in
-	refuses    *int               // a rank that has left, so that no collective may begin; see RefuseCollectives
-	endings    []ending           // reports of peers before this node has made it
-	seq        uint64             // of the last collective
+	err        error          // why no operation may begin
+	draining   bool           // err is set, and collectives that do not need a failed rank go on
+	refused    bool           // refuseLocked has told the other ranks
+	revocation *ending        // the one that has ended it
+	left       map[int]uint64 // by rank that has left: the last collective that it took part in
+	refuses    *int           // a rank that has left, so that no collective may begin; see RefuseCollectives
+	endings    []ending       // reports of peers before this node has made it
+	seq        uint64         // of the last collective
 	executors  []exec.Executor
 	calls      calls
 	free       [][]*Op                // by executor: operations for later calls
@@ -176,7 +175,7 @@ func (c *Comm) stop(sends bool) (after uint64, orderly bool) {
 			c.revocation = nil
 		case c.hasEndedLocked():
 		case c.draining:
-			c.revokeFailedLocked(fx, c.failureLocked())
+			c.revokeFailedLocked(fx)
 		case c.calls.live == 0 && c.messages.CloseIdle(sends, &EndedError{ErrClosed}):
 			orderly = true
 			c.setErrLocked(fx, ErrClosed)
@@ -344,7 +343,7 @@ func (c *Comm) peerLeftLocked(fx *effects, rank int, after uint64, linkEnded boo
 	c.left[rank] = after
 	switch needed := c.needsLocked(rank, after); {
 	case needed && c.draining: // It has left because of the failure.
-		c.revokeFailedLocked(fx, c.failureLocked())
+		c.revokeFailedLocked(fx)
 		return
 	case needed:
 		c.revokeLeftLocked(fx, rank)

@@ -14,14 +14,9 @@ const drainMax = time.Second
 // peerFailedLocked handles the failure of a rank with err, which may name another rank as the cause. No call may
 // begin, and messages end. A collective goes on until it needs the rank: a process may end as soon as
 // its own part is done, and the rest may have arrived, or may come from other ranks. If the link still works, more of the rank
-// may arrive.
+// may arrive. A collective that cannot go on ends with the first failure, also if it needs a rank that failed later: other ranks end because
+// of the first one meanwhile.
 func (c *Comm) peerFailedLocked(fx *effects, rank int, err *PeerError, linkEnded bool) {
-	if c.failed == nil {
-		c.failed = make(map[int]*PeerError)
-	}
-	if c.failed[rank] == nil {
-		c.failed[rank] = err
-	}
 	switch {
 	case c.calls.live == 0:
 		if c.err == nil {
@@ -36,38 +31,29 @@ func (c *Comm) peerFailedLocked(fx *effects, rank int, err *PeerError, linkEnded
 		time.AfterFunc(drainMax, func() { c.update(c.drainedLocked) })
 	}
 	if linkEnded && c.needsLocked(rank, 0) {
-		c.revokeFailedLocked(fx, c.failed[rank])
+		c.revokeFailedLocked(fx)
 	}
 }
 
-// drainedLocked ends the collectives that still run drainMax after the failure of a rank.
+// drainedLocked ends the collectives that go on after a failure.
 func (c *Comm) drainedLocked(fx *effects) {
 	if c.draining {
-		c.failLocked(fx, c.failureLocked())
+		c.failLocked(fx, c.err)
 	}
 }
 
-// failureLocked returns the failure of a rank that a collective under way needs, or the first failure.
-func (c *Comm) failureLocked() *PeerError {
-	err, _ := errors.AsType[*PeerError](c.err)
-	for rank, failed := range c.failed {
-		if c.needsLocked(rank, 0) {
-			err = failed
-		}
+// revokeFailedLocked ends the collectives that go on after a failure, on this rank and on all others.
+func (c *Comm) revokeFailedLocked(fx *effects) {
+	if p, ok := errors.AsType[*PeerError](c.err); ok {
+		c.revokeLocked(fx, p, wire.Revoke{Cause: wire.CauseFailed, Peer: c.numberOf(p)}, p.Error())
+		fx.linked = true // The others learn of the failure without this node, too.
 	}
-	return err
-}
-
-// revokeFailedLocked ends the collectives under way on this rank, one of which needs a failed rank, and on all others.
-func (c *Comm) revokeFailedLocked(fx *effects, err *PeerError) {
-	c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: c.numberOf(err)}, err.Error())
-	fx.linked = true // The others learn of the failure without this node, too.
 }
 
 // refuseLocked returns the error of a collective that cannot begin. Other ranks may wait for it in collectives that go on after a failure,
 // and are told once.
 func (c *Comm) refuseLocked() (fx *effects, err error) {
-	if p, ok := errors.AsType[*PeerError](c.err); ok && c.failed != nil && !c.refused {
+	if p, ok := errors.AsType[*PeerError](c.err); ok && !p.Left && !c.refused {
 		c.refused, fx = true, &effects{linked: true, text: p.Error()}
 		fx.revoke = &wire.Revoke{Comm: c.id, Cause: wire.CauseFailed, Rank: uint32(c.rank), Peer: c.numberOf(p)}
 	}

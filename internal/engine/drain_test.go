@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport/sim"
@@ -144,5 +145,49 @@ func TestReportedFailure(t *testing.T) {
 	peers[1].link.SendStep(wire.Step{Call: call, Length: 40}, vector(1, 10))
 	if err := op.Wait(t.Context()); err != nil {
 		t.Errorf("the payload has arrived: %v", err)
+	}
+}
+
+// TestFirstFailureIsNamed: a rank ends because of its error after the failure of another one, while a collective that needs it goes on. The
+// collective ends with the first failure.
+func TestFirstFailureIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3, overSim(sim.Config{}), Config{})
+		op, err := w.comms[0].start(w.work(0, choice{plan.Broadcast, "flat", 1, 2}, vector(0, 10)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.linkLost(0, 1)
+		time.Sleep(drainMax / 2)
+		w.linkLost(0, 2)
+		if err := op.Wait(t.Context()); !names(err, 1) {
+			t.Errorf("got error %v, want the failure of rank 1", err)
+		}
+		if !names(w.comms[0].Err(), 1) {
+			t.Errorf("the communicator has the error %v, want the failure of rank 1", w.comms[0].Err())
+		}
+	})
+}
+
+// TestDrainPassesRefusalOn: not all ranks are linked. A rank that begins no collective any more tells its neighbors, and these tell theirs:
+// a collective of any of them may wait for it.
+func TestDrainPassesRefusalOn(t *testing.T) {
+	w, peers, _ := newFakePeers(t, 4)
+	self, dead := w.engines[0], w.links[0][1]
+	t.Cleanup(dead.Abort)
+	w.links[0][1] = link.NewCommon(self, link.Config{}, nil).NewPending(1)
+	w.open(0)
+	op, err := w.comms[0].start(w.workOf(choice{plan.Broadcast, "flat", 1, 3}, vector(0, 10)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.linkLost(0, 1)
+	refusal := wire.Revoke{Comm: commID, Cause: wire.CauseFailed, Rank: 2, Peer: 1}
+	peers[2].link.Revoke(refusal, "rank 1 failed: gone")
+	if got := peers[3].expect("revoke").revoke; got.Cause != refusal.Cause || got.Rank != refusal.Rank || got.Peer != refusal.Peer {
+		t.Errorf("rank 3 is told %+v, want %+v", got, refusal)
+	}
+	if err := op.Wait(t.Context()); !names(err, 1) {
+		t.Errorf("got error %v, want the failure of rank 1", err)
 	}
 }

@@ -75,12 +75,13 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 	case c.hasEndedLocked():
 	case r == nil:
 		c.peerLeftLocked(fx, rank, h.after, false)
+	case max(r.Rank, r.Peer) >= uint32(len(c.linkTo)):
+		fx.breaksProtocol(h.link, fmt.Errorf("a revocation of communicator %d names the unknown rank %d", c.id, max(r.Rank, r.Peer)))
 	case c.draining: // The failure that this rank knows is the cause.
+		c.repeatLocked(fx, h)
 		c.drainedLocked(fx)
 	case c.loose && r.Cause == wire.CauseClosed && int(r.Rank) == rank:
 		c.peerLeftLocked(fx, rank, 0, true)
-	case max(r.Rank, r.Peer) >= uint32(len(c.linkTo)):
-		fx.breaksProtocol(h.link, fmt.Errorf("a revocation of communicator %d names the unknown rank %d", c.id, max(r.Rank, r.Peer)))
 	case r.Cause == wire.CauseMismatch:
 		c.repeatLocked(fx, h)
 		c.failLocked(fx, &MismatchError{Rank: c.member(int(r.Rank)), Peer: c.member(int(r.Peer)), Ours: r.Ours, Theirs: r.Theirs})
