@@ -14,12 +14,10 @@ import (
 )
 
 const (
-	// closeTimeout is the time that a closed conn waits for the peer to read that it was
-	// closed.
+	// closeTimeout is the time that a closed conn waits for the peer to read that it was closed.
 	closeTimeout = time.Second
 
-	// causeInterval is the time between two checks of the deadline by a call that waits
-	// for the cause of a broken socket.
+	// causeInterval is the time between two checks of the deadline by a call that waits for the cause of a broken socket.
 	causeInterval = 20 * time.Millisecond
 
 	// queueMax limits the bytes of messages that wait for the peer to read them.
