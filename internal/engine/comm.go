@@ -37,14 +37,14 @@ type Comm struct {
 	drained    sync.Cond // an operation has ended, or effects were carried out
 	opened     bool      // this node has made it
 	loose      bool
-	err        error          // why no operation may begin
-	draining   bool           // err is set, and collectives that do not need a failed rank go on
-	refused    bool           // refuseLocked has told the other ranks
-	revocation *ending        // the one that has ended it
-	left       map[int]uint64 // by rank that has left: the last collective that it took part in
-	refuses    *int           // a rank that has left, so that no collective may begin; see RefuseCollectives
-	endings    []ending       // reports of peers before this node has made it
-	seq        uint64         // of the last collective
+	err        error         // why no operation may begin
+	draining   bool          // err is set, and collectives that do not need a failed rank go on
+	refused    bool          // refuseLocked has told the other ranks
+	revocation *ending       // the one that has ended it
+	left       map[int]leave // by rank that has left
+	refuses    *int          // a rank that has left, so that no collective may begin; see RefuseCollectives
+	endings    []ending      // reports of peers before this node has made it
+	seq        uint64        // of the last collective
 	executors  []exec.Executor
 	calls      calls
 	free       [][]*Op                // by executor: operations for later calls
@@ -62,7 +62,7 @@ type Comm struct {
 }
 
 func newComm(e *Engine, id uint64, creator *link.Link) *Comm {
-	c := &Comm{engine: e, id: id, creator: creator, left: make(map[int]uint64), answers: make(map[int]answer)}
+	c := &Comm{engine: e, id: id, creator: creator, left: make(map[int]leave), answers: make(map[int]answer)}
 	c.drained.L = &c.mu
 	c.poller.Active = &e.active
 	c.messages = p2p.New(p2p.Config{Comm: id, EagerMax: e.cfg.EagerMax, Owner: c, Poller: &c.poller, Clock: e})
@@ -151,11 +151,7 @@ func (c *Comm) Spread(machine []int, processors int) { c.poller.Spread(c.rank, m
 // part in, are not affected. An operation that is under way ends the communicator on all
 // ranks.
 func (c *Comm) Close() {
-	if after, orderly := c.stop(true); orderly {
-		closed := wire.Closed{Comm: c.id, Seq: after}
-		frame := closed.Append(nil)
-		c.tell(func(l *link.Link) { l.Closed(frame) })
-	}
+	c.stop(true)
 	c.engine.forget(c)
 }
 
@@ -163,12 +159,12 @@ func (c *Comm) Close() {
 const closedDuringOperation = "closed during an operation"
 
 // stop ends the communicator on this node, and on all others if these wait for a collective or
-// a granted payload of this rank or, with sends, for a message. It reports whether nothing
-// was under way, and the last collective. A rank that has received a revocation repeats
-// it first: others that have not received it would blame this rank.
-func (c *Comm) stop(sends bool) (after uint64, orderly bool) {
+// a granted payload of this rank or, with sends, for a message. If nothing was under way, it tells
+// the others the last collective of this rank: one of them may have made another call in its place. A rank that
+// has received a revocation repeats it first: others that have not received it would blame this rank.
+func (c *Comm) stop(sends bool) {
+	var closed *wire.Closed
 	c.update(func(fx *effects) {
-		after = c.seq
 		switch {
 		case c.revocation != nil:
 			fx.revoke, fx.text, fx.linked = c.revocation.revoke, c.revocation.text, true
@@ -177,14 +173,21 @@ func (c *Comm) stop(sends bool) (after uint64, orderly bool) {
 		case c.draining:
 			c.revokeFailedLocked(fx)
 		case c.calls.live == 0 && c.messages.CloseIdle(sends, &EndedError{ErrClosed}):
-			orderly = true
+			closed = new(wire.Closed)
+			if s := c.calls.get(c.seq); s != nil {
+				closed.Last = s.Call
+			}
+			closed.Last.Comm = c.id
 			c.setErrLocked(fx, ErrClosed)
 		default:
 			c.revokeLocked(fx, ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, closedDuringOperation)
 		}
 	})
 	c.end(ErrClosed)
-	return after, orderly
+	if closed != nil {
+		frame := closed.Append(nil)
+		c.tell(func(l *link.Link) { l.Closed(frame) })
+	}
 }
 
 // end fails all operations, now and later, and waits until they have released
@@ -312,7 +315,7 @@ func (c *Comm) peerChanged(p *PeerChange) {
 		switch {
 		case !isMember || c.hasEndedLocked():
 		case p.Err == nil:
-			c.peerLeftLocked(fx, rank, 0, true)
+			c.peerLeftLocked(fx, rank, leave{}, true)
 		case p.Everywhere:
 			err := &PeerError{Rank: c.member(rank), Err: p.Err}
 			cause := wire.CauseFailed
@@ -335,28 +338,50 @@ func (c *Comm) peerChanged(p *PeerChange) {
 	})
 }
 
-// peerLeftLocked ends calls that need a rank that has left after a collective. All its frames
+// A leave is what is known of a rank that has left: the last collective that it may still take part in, and its last call.
+type leave struct {
+	after uint64
+	last  wire.Call
+}
+
+// peerLeftLocked ends calls that need a rank that has left. All its frames
 // have arrived. If a later collective needs the rank, the communicator is revoked. Unless its
 // link has ended, granted payloads are still carried out, in both directions.
-func (c *Comm) peerLeftLocked(fx *effects, rank int, after uint64, linkEnded bool) {
-	err := c.leftError(rank)
-	c.left[rank] = after
-	switch needed := c.needsLocked(rank, after); {
+func (c *Comm) peerLeftLocked(fx *effects, rank int, h leave, linkEnded bool) {
+	if h.last.Seq == 0 { // The goodbye of a rank that may have closed the communicator before.
+		h.last = c.left[rank].last
+	}
+	c.left[rank] = h
+	switch needed := c.needsLocked(rank, h.after); {
 	case needed && c.draining: // It has left because of the failure.
 		c.revokeFailedLocked(fx)
+		return
+	case c.draining:
+		return // Messages have ended.
+	case c.differsLocked(fx, rank):
 		return
 	case needed:
 		c.revokeLeftLocked(fx, rank)
 		return
-	case c.draining:
-		return // Messages have ended.
 	}
+	err := c.leftError(rank)
 	c.messages.Leave(&fx.messages, rank, err, linkEnded)
 	for _, w := range c.watchers {
 		if w.Left != nil {
 			fx.calls = append(fx.calls, func() { w.Left(rank, err) })
 		}
 	}
+}
+
+// differsLocked ends the communicator if a rank that has left made another call than this rank in place of its last one.
+func (c *Comm) differsLocked(fx *effects, rank int) bool {
+	last := c.left[rank].last
+	ours := c.calls.get(last.Seq)
+	if ours == nil || ours.Call == last {
+		return false
+	}
+	c.mismatchLocked(fx, ours.Call, rank, last)
+	return true
 }
 
 func (c *Comm) leftError(rank int) *PeerError {

@@ -74,10 +74,8 @@ func (c *Comm) startLocked(w *exec.Work) (op *Op, fx *effects) {
 		}
 	}
 	if len(c.left) > 0 && c.err == nil {
-		if gone, has := c.goneLocked(op); has {
-			fx = fx.orNew()
-			c.revokeLeftLocked(fx, gone)
-		}
+		fx = fx.orNew()
+		c.endIfGoneLocked(fx, op)
 	}
 	op.exec.ReadyLocked()
 	return op, fx
@@ -109,15 +107,20 @@ func (c *Comm) newOpLocked(w *exec.Work) (op *Op) {
 // Number returns the sequence number of the operation. It must be called before Wait.
 func (op *Op) Number() uint64 { return op.call.Seq }
 
-// goneLocked returns a rank that has left and that an operation needs. The operation does not need the rank if all
-// its frames for it have arrived.
-func (c *Comm) goneLocked(op *Op) (gone int, has bool) {
-	for rank, after := range c.left {
-		if op.call.Seq > after && op.exec.NeedsLocked(rank) {
-			return rank, true
+// endIfGoneLocked ends the communicator if a rank that has left made another call, or if an operation needs one. The operation
+// does not need the rank if all its frames for it have arrived.
+func (c *Comm) endIfGoneLocked(fx *effects, op *Op) {
+	for rank := range c.left {
+		if c.differsLocked(fx, rank) {
+			return
 		}
 	}
-	return 0, false
+	for rank, h := range c.left {
+		if op.call.Seq > h.after && op.exec.NeedsLocked(rank) {
+			c.revokeLeftLocked(fx, rank)
+			return
+		}
+	}
 }
 
 // Wait blocks until the operation has ended, and returns its error. If ctx ends first, the
@@ -200,17 +203,15 @@ func (op *Op) abandon() {
 	op.Wake()
 }
 
-// Mismatched implements [exec.Op]. The other rank answers a query with the mismatch, unless it has
-// left.
+// Mismatched implements [exec.Op]. The other rank answers a query with the mismatch. If it leaves, it tells its
+// last call.
 func (op *Op) Mismatched(rank int) {
 	c := op.comm
 	c.update(func(fx *effects) {
 		if op.state != running {
 			return
 		}
-		if gone, has := c.goneLocked(op); has {
-			c.revokeLeftLocked(fx, gone)
-		} else {
+		if c.endIfGoneLocked(fx, op); !c.hasEndedLocked() {
 			c.query(fx, rank, op.call.Call)
 		}
 	})

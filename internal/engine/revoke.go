@@ -14,15 +14,15 @@ import (
 // An ending is the report of a peer that it has closed or revoked a communicator.
 type ending struct {
 	link   *link.Link
-	after  uint64       // the last collective of a peer that has closed
+	last   wire.Call    // of a peer that has closed
 	revoke *wire.Revoke // with text; nil if the peer has closed in good order
 	text   string
 }
 
 // Closed implements [link.Handler].
 func (e *Engine) Closed(l *link.Link, f wire.Closed) {
-	if c := e.comm(l, f.Comm); c != nil {
-		c.applyReport(ending{link: l, after: f.Seq})
+	if c := e.comm(l, f.Last.Comm); c != nil {
+		c.applyReport(ending{link: l, last: f.Last})
 	}
 }
 
@@ -74,14 +74,14 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 		fx.breaksProtocol(h.link, c.notMember())
 	case c.hasEndedLocked():
 	case r == nil:
-		c.peerLeftLocked(fx, rank, h.after, false)
+		c.peerLeftLocked(fx, rank, leave{after: h.last.Seq, last: h.last}, false)
 	case max(r.Rank, r.Peer) >= uint32(len(c.linkTo)):
 		fx.breaksProtocol(h.link, fmt.Errorf("a revocation of communicator %d names the unknown rank %d", c.id, max(r.Rank, r.Peer)))
 	case c.draining: // The failure that this rank knows is the cause.
 		c.repeatLocked(fx, h)
 		c.drainedLocked(fx)
 	case c.loose && r.Cause == wire.CauseClosed && int(r.Rank) == rank:
-		c.peerLeftLocked(fx, rank, 0, true)
+		c.peerLeftLocked(fx, rank, leave{}, true)
 	case r.Cause == wire.CauseMismatch:
 		c.repeatLocked(fx, h)
 		c.failLocked(fx, &MismatchError{Rank: c.member(int(r.Rank)), Peer: c.member(int(r.Peer)), Ours: r.Ours, Theirs: r.Theirs})

@@ -308,7 +308,7 @@ func TestSentAfterQuestion(t *testing.T) {
 	if _, quiet := s.quietLocked(1, &s.own); !quiet {
 		t.Error("something is in flight after an answer to the last question")
 	}
-	s.link.Closed((&wire.Closed{Comm: commID + 9}).Append(nil))
+	s.link.Closed((&wire.Closed{Last: wire.Call{Comm: commID + 9}}).Append(nil))
 	if _, quiet := s.quietLocked(1, &s.own); quiet {
 		t.Error("a frame that was sent after the question is not in flight")
 	}

@@ -239,7 +239,7 @@ func TestFramesKeepTheirOrder(t *testing.T) {
 		b.Consumed(wire.Messages, len(p))
 	}
 	hb.offer = func(o wire.Offer) { got <- o.Tag }
-	hb.closed = func(c wire.Closed) { got <- int64(c.Seq) }
+	hb.closed = func(c wire.Closed) { got <- int64(c.Last.Seq) }
 	a, b := pair(t, ha, hb, nil)
 	go func() {
 		payload := make([]byte, 5000)
@@ -249,7 +249,7 @@ func TestFramesKeepTheirOrder(t *testing.T) {
 				p[k] = byte(i)
 			}
 			if i%100 == 99 {
-				a.Closed((&wire.Closed{Comm: 1, Seq: uint64(i)}).Append(nil))
+				a.Closed((&wire.Closed{Last: wire.Call{Comm: 1, Seq: uint64(i)}}).Append(nil))
 			} else if i%7 == 3 || !a.TakeCredit(wire.Messages, len(p)) {
 				a.OfferMessage(wire.Offer{Tag: i})
 			} else {

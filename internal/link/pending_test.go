@@ -54,11 +54,11 @@ func TestPending(t *testing.T) {
 		got <- fmt.Sprint("message ", m.Tag, " ", string(p))
 		b.Consumed(wire.Messages, len(p))
 	}
-	hb.closed = func(c wire.Closed) { got <- fmt.Sprint("closed ", c.Seq) }
+	hb.closed = func(c wire.Closed) { got <- fmt.Sprint("closed ", c.Last.Seq) }
 	ha.message = func(m wire.Message, p []byte) { got <- fmt.Sprint("back ", m.Tag) }
 	a, needs := pending(t, ha)
 	b, needsB := pending(t, hb)
-	a.Closed((&wire.Closed{Comm: 1, Seq: 5}).Append(nil))
+	a.Closed((&wire.Closed{Last: wire.Call{Comm: 1, Seq: 5}}).Append(nil))
 	if !a.IsPending() || a.IsNeeded() {
 		t.Error("a notice that a communicator was closed needs a connection")
 	}

@@ -373,7 +373,7 @@ func TestPendingMemory(t *testing.T) {
 	const links, most = 1000, 256
 	var before, after runtime.MemStats
 	common := link.NewCommon(nil, link.Config{Log: slog.New(slog.DiscardHandler), IdleTimer: new(link.IdleTimer)}, nil)
-	keep, closed := make([]*link.Link, 0, links), (&wire.Closed{Comm: 1, Seq: 1}).Append(nil)
+	keep, closed := make([]*link.Link, 0, links), (&wire.Closed{Last: wire.Call{Comm: 1, Seq: 1}}).Append(nil)
 	runtime.ReadMemStats(&before)
 	for peer := range links {
 		l := common.NewPending(peer)

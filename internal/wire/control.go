@@ -117,12 +117,11 @@ func (r *Reason) Append(b []byte, text string) []byte {
 // ParseReason decodes a [TypeReason] frame without its text.
 func ParseReason(b []byte) (Reason, error) { return parseFrame[Reason](b) }
 
-// A Closed says that its sender has closed a communicator after the collective
-// with sequence number Seq. It is the last frame for that communicator on the data
+// A Closed says that its sender has closed the communicator of Last, its latest call there; Seq 0: none.
+// It is the last frame for that communicator on the data
 // lane. Payloads granted before may still follow on the bulk lane.
 type Closed struct {
-	Comm uint64
-	Seq  uint64
+	Last Call
 }
 
 // Append appends x to b.

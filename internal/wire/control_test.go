@@ -111,8 +111,8 @@ func TestLeaving(t *testing.T) {
 var closedKind = kindOf(TypeClosed, (*Closed).Append, ParseClosed)
 
 func TestClosed(t *testing.T) {
-	checkFrame(t, closedKind, &Closed{Comm: 0x0102030405060708, Seq: 0x1112131415161718},
-		"12 0102030405060708 1112131415161718")
+	checkFrame(t, closedKind, &Closed{Last: aCall()},
+		"12 "+aCallHex)
 }
 
 var (
