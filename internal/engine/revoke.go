@@ -90,7 +90,13 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 		c.failLocked(fx, deadlockOf(h.text))
 	default:
 		c.repeatLocked(fx, h)
-		c.failLocked(fx, &RevokedError{Rank: c.member(int(r.Rank)), Cause: r.Cause, Peer: c.member(int(r.Peer)), Text: h.text})
+		err := &RevokedError{Rank: c.member(int(r.Rank)), Cause: r.Cause, Peer: c.member(int(r.Peer)), Text: h.text}
+		// The rank of the report has noticed the failure of another one before this rank.
+		if reason, isFailure := err.PeerFailure(); isFailure && int(r.Peer) != c.rank {
+			c.failLocked(fx, &PeerError{Rank: err.Peer, Err: errors.New(reason)})
+			return
+		}
+		c.failLocked(fx, err)
 	}
 }
 
