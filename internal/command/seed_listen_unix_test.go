@@ -6,11 +6,13 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/nexar-go/nexar"
 )
 
 // TestSeedCannotListen: the error says why, and the remedy.
 func TestSeedCannotListen(t *testing.T) {
-	t.Setenv("NEXAR_CLUSTER_TOKEN", "correct-horse-battery-staple")
+	t.Setenv("NEXAR_CLUSTER_TOKEN", nexar.NewToken())
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

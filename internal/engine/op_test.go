@@ -299,7 +299,7 @@ func TestLeftRankIsNamed(t *testing.T) {
 }
 
 // TestPeerFailed: the operations of all ranks that have lost a peer fail with an error that names
-// it. A rank that learns of the loss from another one names that one as well.
+// it, also if another rank has noticed the loss before and tells them.
 func TestPeerFailed(t *testing.T) {
 	boom := errors.New("boom")
 	for _, count := range []int{1, 1 << 20} {
@@ -316,14 +316,7 @@ func TestPeerFailed(t *testing.T) {
 			return w.run(t.Context(), rank, ring, vector(rank, count))
 		})
 		for rank, err := range errs[:2] {
-			p, ok := errors.AsType[*PeerError](err)
-			lost := ok && isRank(p.Rank, 2) && !p.Left && errors.Is(err, boom)
-			r, revoked := errors.AsType[*RevokedError](err)
-			if revoked {
-				reason, failed := r.PeerFailure()
-				lost = isRank(r.Rank, 1-rank) && isRank(r.Peer, 2) && failed && strings.HasPrefix(reason, boom.Error())
-			}
-			if !lost {
+			if p, ok := errors.AsType[*PeerError](err); !ok || !isRank(p.Rank, 2) || p.Left || !strings.Contains(err.Error(), boom.Error()) {
 				t.Errorf("rank %d: %v, want that rank 2 has failed: %v", rank, err, boom)
 			}
 		}

@@ -173,7 +173,7 @@ func admitOne(ctx context.Context, n *nexar.Node) error {
 func TestUserCASettings(t *testing.T) {
 	t.Parallel()
 	cert, _ := testpeer.NewUserCA(t, "ours", nil)
-	_, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, CACertFile: cert})
+	_, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, Token: nexar.NewToken(), CACertFile: cert})
 	if !errors.Is(err, nexar.ErrConfig) || !strings.Contains(err.Error(), "CAKeyFile") {
 		t.Errorf("no key: error %v, want ErrConfig with CAKeyFile", err)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // versionToken is the cluster token of testdata/otherversion.
-const versionToken = "otherversion-otherversion-otherversion"
+const versionToken = "nwvw-qb5h-3oh2-aymg-2djq-heue-stv2-xafu-prqy-kkop-kux6-cppc-n6sq"
 
 // buildOtherVersion builds testdata/otherversion with the next version of the protocol, and returns
 // the binary, its version and the version of this test.

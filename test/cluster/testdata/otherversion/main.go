@@ -15,7 +15,7 @@ import (
 )
 
 // token is the cluster token of the test.
-const token = "otherversion-otherversion-otherversion"
+const token = "nwvw-qb5h-3oh2-aymg-2djq-heue-stv2-xafu-prqy-kkop-kux6-cppc-n6sq"
 
 func main() {
 	if err := run(context.Background(), os.Args[1:]); err != nil {
