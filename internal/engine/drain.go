@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // drainMax bounds how long collectives go on after the failure of a rank that they do not need. They may wait for
@@ -44,7 +45,10 @@ func (c *Comm) drainedLocked(fx *effects) {
 
 // revokeFailedLocked ends the collectives that go on after a failure, on this rank and on all others.
 func (c *Comm) revokeFailedLocked(fx *effects) {
-	if p, ok := errors.AsType[*PeerError](c.err); ok {
+	switch p, ok := errors.AsType[*PeerError](c.err); {
+	case ok && closedHere(p):
+		c.failLocked(fx, p)
+	case ok:
 		c.revokeLocked(fx, p, wire.Revoke{Cause: wire.CauseFailed, Peer: c.numberOf(p)}, p.Error())
 		fx.linked = true // The others learn of the failure without this node, too.
 	}
@@ -53,12 +57,15 @@ func (c *Comm) revokeFailedLocked(fx *effects) {
 // refuseLocked returns the error of a collective that cannot begin. Other ranks may wait for it in collectives that go on after a failure,
 // and are told once.
 func (c *Comm) refuseLocked() (fx *effects, err error) {
-	if p, ok := errors.AsType[*PeerError](c.err); ok && !p.Left && !c.refused {
+	if p, ok := errors.AsType[*PeerError](c.err); ok && !p.Left && !c.refused && !closedHere(p) {
 		c.refused, fx = true, &effects{linked: true, text: p.Error()}
 		fx.revoke = &wire.Revoke{Comm: c.id, Cause: wire.CauseFailed, Rank: uint32(c.rank), Peer: c.numberOf(p)}
 	}
 	return fx, &EndedError{c.err}
 }
+
+// closedHere reports whether this node has closed the connection itself: then the other ranks do not lose the rank of the error, but this one.
+func closedHere(err *PeerError) bool { return errors.Is(err, transport.ErrClosed) }
 
 // numberOf returns the rank of an error of this communicator.
 func (c *Comm) numberOf(err *PeerError) uint32 {
