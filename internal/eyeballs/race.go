@@ -69,10 +69,9 @@ func (r Race[T]) Run(ctx context.Context) (winner int, result T, errs []error) {
 		race: &r, outcomes: make(chan outcome[T], n),
 		cancels: make([]context.CancelFunc, n), answered: make([]atomic.Bool, n), errs: make([]error, n),
 	}
-	next, grace := time.NewTimer(r.delay(0)), time.NewTimer(0)
-	<-grace.C
+	next := time.NewTimer(r.delay(0))
 	defer next.Stop()
-	defer grace.Stop()
+	var graceOver <-chan time.Time // after the first success
 	if u.startNext(ctx); u.started == 0 {
 		u.errs[0] = context.Cause(ctx)
 		return -1, result, u.errs
@@ -82,12 +81,14 @@ func (r Race[T]) Run(ctx context.Context) (winner int, result T, errs []error) {
 		select {
 		case o := <-u.outcomes:
 			if u.take(o) && r.Grace != nil {
-				grace.Reset(r.Grace(o.took))
+				grace := time.NewTimer(r.Grace(o.took))
+				defer grace.Stop()
+				graceOver = grace.C
 			}
 			startsNext = o.err != nil
 		case <-next.C:
 			startsNext = true
-		case <-grace.C:
+		case <-graceOver:
 			u.late = true
 		}
 		if startsNext && u.best == nil {
