@@ -173,11 +173,9 @@ func (c *Comm) stop(sends bool) {
 		case c.draining:
 			c.revokeFailedLocked(fx)
 		case c.calls.live == 0 && c.messages.CloseIdle(sends, &EndedError{ErrClosed}):
-			closed = new(wire.Closed)
-			if s := c.calls.get(c.seq); s != nil {
-				closed.Last = s.Call
+			if c.opened { // Otherwise its ranks are not known.
+				closed = &wire.Closed{Last: c.lastCallLocked()}
 			}
-			closed.Last.Comm = c.id
 			c.setErrLocked(fx, ErrClosed)
 		default:
 			c.revokeLocked(fx, ErrClosed, wire.Revoke{Cause: wire.CauseClosed}, closedDuringOperation)
@@ -188,6 +186,15 @@ func (c *Comm) stop(sends bool) {
 		frame := closed.Append(nil)
 		c.tell(func(l *link.Link) { l.Closed(frame) })
 	}
+}
+
+// lastCallLocked returns the last collective of this rank.
+func (c *Comm) lastCallLocked() (last wire.Call) {
+	if s := c.calls.get(c.seq); s != nil {
+		last = s.Call
+	}
+	last.Comm = c.id
+	return last
 }
 
 // end fails all operations, now and later, and waits until they have released
