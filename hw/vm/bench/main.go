@@ -113,7 +113,7 @@ func bench(ctx context.Context, args []string, out io.Writer) error {
 	}
 	seed := f.seed
 	if seed == "" {
-		s, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: f.serve, World: f.world, Transports: []string{"quic", "tcp"}})
+		s, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: f.serve, World: f.world, Transports: []string{"quic", "tcp"}, AllowWeakToken: true})
 		if err != nil {
 			return err
 		}
