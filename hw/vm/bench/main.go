@@ -121,7 +121,7 @@ func bench(ctx context.Context, args []string, out io.Writer) error {
 		seed = s.Addr()
 	}
 	cfg := nexar.Config{
-		Seeds: []string{seed}, Listen: f.listen, Transports: []string{"tcp"},
+		Seeds: []string{seed}, Listen: f.listen, Transports: []string{"tcp"}, AllowWeakToken: true,
 		HeartbeatInterval: f.heartbeat / 5, HeartbeatTimeout: f.heartbeat,
 	}
 	if f.transport == rdma.Name {
