@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// healthTimeout is the time in which a request arrives, and the time in which its answer is written.
+	// healthTimeout limits the time until a request has arrived, and then the time until its answer is written.
 	healthTimeout = time.Second
 	// healthBytesMax is the maximum length of a request.
 	healthBytesMax = 8 << 10

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// An access says who can access a file, and who reads it.
+// An access has the permissions and the owner of a file, and the user and the groups of this process.
 type access struct {
 	mode         fs.FileMode
 	owner, group int
