@@ -103,9 +103,8 @@ type Config struct {
 	// Factories add transports of the program to the built-in ones. If Transports is not the default, it has to
 	// name them; otherwise the node logs a warning and does not use them. Two nodes use such a transport if both
 	// have a factory of its name. It is preferred to built-in transports of the same
-	// locality, and earlier factories to later ones. If a transport violates its contract, only
-	// the Conn concerned ends, with an error that names the transport; a call that does not return
-	// is abandoned after HeartbeatTimeout.
+	// locality, and earlier factories to later ones. nexar relies on the contract of package transport, which
+	// package transport/transporttest checks: it does not recover panics of a transport.
 	Factories []transport.Factory `env:"-" set:"program"`
 
 	// PlainBulk sends payloads over TCP without TLS. Everyone on the path can then read and change
@@ -362,7 +361,7 @@ func (cfg *Config) check() error {
 
 // transports returns the usable transports. With the default list they include those of Factories.
 func (cfg *Config) transports() (node.Transports, error) {
-	use := node.Transports{Names: cfg.Transports, Factories: cfg.Factories, Silence: max(0, cfg.HeartbeatTimeout)}
+	use := node.Transports{Names: cfg.Transports, Factories: cfg.Factories, PeerTimeout: max(0, cfg.HeartbeatTimeout)}
 	local := os.Getenv(localRankVariable)
 	use.Warned = local != "" && local != "0"
 	var err error

@@ -27,8 +27,8 @@ type SeedConfig struct {
 	// Factories whose Conns have the capability TLSConn. The default is NEXAR_TRANSPORTS, and
 	// otherwise all.
 	Transports []string
-	// Factories are as in Config.Factories. The limit of a call that does not return is
-	// NEXAR_HEARTBEAT_TIMEOUT_SECS, 5 seconds by default.
+	// Factories are as in Config.Factories. NEXAR_HEARTBEAT_TIMEOUT_SECS, 5 seconds by default, is their
+	// Env.PeerTimeout.
 	Factories []transport.Factory
 	// World is the number of nodes with which the world forms, at least 1.
 	World int

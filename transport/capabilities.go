@@ -196,8 +196,7 @@ type TLSConn interface {
 	ConnectionState() tls.ConnectionState
 }
 
-// A FallbackConn is a Conn that goes on by other means when its device or network fails. It is used only with
-// [Factory].Direct.
+// A FallbackConn is a Conn that goes on by other means when its device or network fails.
 type FallbackConn interface {
 	// Fallback returns the substitute that carries the pipes of the Conn after a failure, or nil before. It does not
 	// block, and may be called concurrently. The caller must not change the result.

@@ -13,13 +13,8 @@ import (
 type Factory struct {
 	// Name identifies the transport in the cluster: two nodes use it if both have
 	// a factory of this name. It is short and lower case, and differs from the
-	// built-in names "shm", "tcp" and "quic".
+	// built-in names "shm", "tcp" and "quic". It is the name of the transports that Listen starts.
 	Name string
-
-	// Direct makes nexar call the transport without protection against its faults, and without the copies and
-	// goroutines that the protection costs. It is for transports that are as well tested as the built-in ones. A
-	// call that panics then ends the process, and one that does not return blocks its caller.
-	Direct bool
 
 	// Listen starts a transport for the process described by env. It returns early if ctx is
 	// done. The caller closes the transport.

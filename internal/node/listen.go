@@ -21,7 +21,7 @@ func (n *Node) announce(ctx context.Context, cluster string, id membership.NodeI
 	n.closeStarted()
 	n.creds = newPendingCredentials()
 	for _, f := range n.cfg.Transports.factories() {
-		t, err := n.sockets.start(ctx, f, n.sockets.env(n.cfg.Listen, cluster, id.String(), n.creds))
+		t, err := start(ctx, f, n.sockets.env(n.cfg.Listen, cluster, id.String(), n.creds))
 		if err != nil {
 			n.sockets.noteUnavailable(f.Name, err)
 			continue

@@ -61,7 +61,7 @@ func (s *sockets) acceptJoins(listen string, n int, joining pki.Joining) (*multi
 		m.add(t)
 	}
 	for _, f := range s.use.factories() {
-		t, err := s.start(m.life, f, s.env(listen, "", "", joining))
+		t, err := start(m.life, f, s.env(listen, "", "", joining))
 		if err != nil {
 			s.noteUnavailable(f.Name, err)
 			continue

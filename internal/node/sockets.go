@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/contain"
 	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/pki"
@@ -37,9 +36,8 @@ func BuiltIn() []string { return []string{shmName, tcpName, quicName} }
 type Transports struct {
 	Names     []string            // names from BuiltIn and Factories
 	Factories []transport.Factory // in order of preference
-	// Silence bounds a call of a transport from a factory. After it the call is abandoned. It is the heartbeat timeout,
-	// which factories learn as Env.PeerTimeout.
-	Silence time.Duration
+	// PeerTimeout is the heartbeat timeout, which factories get in Env.PeerTimeout.
+	PeerTimeout time.Duration
 	// Roots are the CAs of the user that a seed must belong to; nil: any seed.
 	Roots *pki.Roots
 	// Warned says that another process of this host warns if UDP is filtered.
@@ -122,7 +120,7 @@ func openSockets(ctx context.Context, listen string, packets net.PacketConn, use
 		s.dialers = append(s.dialers, seedDialer{tcpName, dialWith(t), t.Close})
 	}
 	for _, f := range use.factories() {
-		t, err := s.start(ctx, f, s.env(listen, "", "", pki.Joining{Roots: use.Roots}))
+		t, err := start(ctx, f, s.env(listen, "", "", pki.Joining{Roots: use.Roots}))
 		if err != nil {
 			s.noteUnavailable(f.Name, err)
 			continue
@@ -167,16 +165,18 @@ type credentials interface {
 func (s *sockets) env(listen, cluster, node string, c credentials) transport.Env {
 	return transport.Env{
 		Cluster: cluster, Node: node, Listen: listen, Log: s.log, Server: c.Server(), Client: c.Client, Peer: c.Peer,
-		PeerTimeout: s.use.Silence,
+		PeerTimeout: s.use.PeerTimeout,
 	}
 }
 
-// start starts the transport of a factory and contains its faults, unless the factory is Direct.
-func (s *sockets) start(ctx context.Context, f transport.Factory, env transport.Env) (transport.Transport, error) {
-	if f.Direct {
-		return f.Listen(ctx, env)
+// start starts the transport of a factory.
+func start(ctx context.Context, f transport.Factory, env transport.Env) (transport.Transport, error) {
+	t, err := f.Listen(ctx, env)
+	if err == nil && t.Name() != f.Name { // Peers look for the name of the factory.
+		err = errors.Join(fmt.Errorf("the transport has the name %q: want %q, the name of its factory", t.Name(), f.Name), t.Close())
+		t = nil
 	}
-	return contain.Listen(ctx, f, env, contain.Config{Limit: s.use.Silence, Log: s.log})
+	return t, err
 }
 
 // listenTCP returns the TCP port, which the caller closes.

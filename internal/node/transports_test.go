@@ -15,14 +15,35 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/testlog"
+	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/mem"
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
 // TestEnvHasPeerTimeout: a factory learns the heartbeat timeout of the node.
 func TestEnvHasPeerTimeout(t *testing.T) {
-	s := &sockets{use: Transports{Silence: 7 * time.Second}}
+	s := &sockets{use: Transports{PeerTimeout: 7 * time.Second}}
 	if got := s.env("", "", "", pki.Joining{}).PeerTimeout; got != 7*time.Second {
 		t.Errorf("PeerTimeout is %v, want 7s", got)
+	}
+}
+
+// TestNameOfFactory: a transport with another name than its factory is refused and closed.
+func TestNameOfFactory(t *testing.T) {
+	inner, err := mem.NewNetwork().Listen("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := transport.Factory{Name: "own", Listen: func(context.Context, transport.Env) (transport.Transport, error) { return inner, nil }}
+	if _, err := start(t.Context(), f, transport.Env{}); err == nil || !strings.Contains(err.Error(), `name "mem": want "own"`) {
+		t.Errorf("error %v, want one with both names", err)
+	}
+	if _, err := inner.Accept(t.Context()); !errors.Is(err, transport.ErrClosed) {
+		t.Errorf("Accept returns %v, want ErrClosed", err)
+	}
+	f.Name = "mem"
+	if got, err := start(t.Context(), f, transport.Env{}); got != inner || err != nil {
+		t.Errorf("got %v, %v, want the transport", got, err)
 	}
 }
 

@@ -54,7 +54,7 @@ func heapOfWorld(t *testing.T, n int) (heap, links float64) {
 	network := mem.NewNetwork()
 	cfg := nexar.Config{
 		Seeds: []string{seed.Addr()}, Listen: "127.0.0.1:0", Transports: []string{"near", "tcp"}, Log: slog.New(slog.DiscardHandler),
-		Factories: []transport.Factory{{Name: "near", Direct: true, Listen: func(_ context.Context, env transport.Env) (transport.Transport, error) {
+		Factories: []transport.Factory{{Name: "near", Listen: func(_ context.Context, env transport.Env) (transport.Transport, error) {
 			tr, err := network.Listen(env.Node)
 			return betweenHosts{tr}, err
 		}}},

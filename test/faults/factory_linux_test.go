@@ -12,6 +12,12 @@ import (
 	"github.com/nexar-go/nexar/transport/shm"
 )
 
+// own is a transport with another name.
+type own struct{ transport.Transport }
+
+func (own) Name() string                           { return "own" }
+func (o own) Capabilities() transport.Capabilities { return transport.CapabilitiesOf(o.Transport) }
+
 // TestFactoryWithCapabilities: a transport of the program is used with all its capabilities:
 // polling, non-blocking writes, and shared areas.
 func TestFactoryWithCapabilities(t *testing.T) {
@@ -22,7 +28,8 @@ func TestFactoryWithCapabilities(t *testing.T) {
 	defer seed.Close()
 	cluster := rand.Text()
 	factory := transport.Factory{Name: "own", Listen: func(_ context.Context, env transport.Env) (transport.Transport, error) {
-		return shm.New(shm.Config{Cluster: cluster, Node: cmp.Or(env.Node, rand.Text()), AreaSize: 1 << 20})
+		t, err := shm.New(shm.Config{Cluster: cluster, Node: cmp.Or(env.Node, rand.Text()), AreaSize: 1 << 20})
+		return own{t}, err
 	}}
 	var wg sync.WaitGroup
 	for range 2 {

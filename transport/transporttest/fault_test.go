@@ -36,6 +36,9 @@ func faults() map[string]string {
 		"accept ignores context":      "CancelAccept",
 		"accept pipe ignores context": "CancelAcceptPipe",
 		"one wrong byte":              "Sizes",
+		"write count too high":        "Sizes",
+		"write count too low":         "Sizes",
+		"read count too high":         "MixedReads",
 		"read of nothing":             "MixedReads",
 		"view too long":               "ReadFuncPieces",
 		"empty view":                  "ReadFuncPieces",
@@ -56,6 +59,7 @@ func faults() map[string]string {
 		"close waits for write":       "SenderCloseInterrupts",
 		"writes after receiver close": "ReceiverClose",
 		"wrong error of conn":         "ConnClose",
+		"no error of conn":            "ConnClose",
 		"last Close decides":          "FirstCloseDecides",
 		"accept after close":          "TransportClose",
 		"death looks like Close":      "Kill",
@@ -244,6 +248,8 @@ func (f *faultyConn) Err() error {
 		return transport.ErrPeerGone
 	case f.fault == "last Close decides" && err != nil:
 		return transport.ErrClosed
+	case f.fault == "no error of conn":
+		return nil
 	}
 	return err
 }
@@ -282,6 +288,12 @@ func (f *faultySender) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	n, err := f.Sender.Write(p)
+	switch f.fault {
+	case "write count too high":
+		n++
+	case "write count too low":
+		n = max(0, n-1)
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		switch f.fault {
 		case "deadline count too high":
@@ -365,6 +377,8 @@ func (f *faultyReceiver) Read(p []byte) (int, error) {
 			n--
 		}
 		return n, err
+	case "read count too high":
+		return len(p) + 1, nil
 	}
 	n, err := f.Receiver.Read(p)
 	if f.fault == "wrong deadline error" && err != nil {

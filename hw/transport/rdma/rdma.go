@@ -66,7 +66,7 @@ type Config struct {
 
 // Factory returns the factory of the transport.
 func Factory(cfg Config) transport.Factory {
-	return transport.Factory{Name: Name, Direct: true, Listen: func(_ context.Context, env transport.Env) (transport.Transport, error) {
+	return transport.Factory{Name: Name, Listen: func(_ context.Context, env transport.Env) (transport.Transport, error) {
 		return New(cfg, env)
 	}}
 }
