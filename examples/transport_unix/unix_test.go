@@ -81,21 +81,25 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-func TestConformance(t *testing.T) {
-	transporttest.Run(t, func(tb testing.TB, n int) (made transporttest.Cluster) {
-		ca := newCA(tb)
-		dir := tb.TempDir()
-		for i := range n {
-			name := fmt.Sprintf("n%d", i)
-			tr, err := Factory(dir).Listen(tb.Context(), ca.env(tb, name))
-			if err != nil {
-				tb.Fatal(err)
-			}
-			made.Transports = append(made.Transports, tr)
-			made.Identities = append(made.Identities, name)
+func TestConformance(t *testing.T) { transporttest.Run(t, newCluster) }
+
+// newCluster returns transports over unix sockets.
+func newCluster(tb testing.TB, n int) (made transporttest.Cluster) {
+	ca := newCA(tb)
+	dir := tb.TempDir()
+	for i := range n {
+		id := fmt.Sprintf("n%d", i)
+		tr, err := Factory(dir).Listen(tb.Context(), ca.env(tb, id))
+		if err != nil {
+			tb.Fatal(err)
 		}
-		return made
-	})
+		made.Transports = append(made.Transports, tr)
+		made.Identities = append(made.Identities, id)
+	}
+	made.Kill = func(i int) {
+		made.Transports[i].(*streams).stop(func(c *conn) { c.end(transport.ErrClosed) })
+	}
+	return made
 }
 
 // A ca signs certificates. Their common name is the identity of a node.

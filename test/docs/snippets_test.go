@@ -36,7 +36,6 @@ import (
 	"github.com/nexar-go/nexar/consensus/raft"
 	"github.com/nexar-go/nexar/nexartest"
 	"github.com/nexar-go/nexar/transport"
-	"github.com/nexar-go/nexar/transport/stream"
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
 
@@ -56,7 +55,6 @@ var (
 	_ = raft.Open
 	_ = nexartest.Run
 	_ transport.Conn
-	_ = stream.New
 	_ transporttest.Cluster
 )
 `

@@ -1,4 +1,4 @@
-package stream
+package main
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-var errReaderClosed = fmt.Errorf("stream: the reader closed the pipe: %w", transport.ErrPeerClosed)
+var errReaderClosed = fmt.Errorf("unix: the reader closed the pipe: %w", transport.ErrPeerClosed)
 
 // endDelay is the maximal time between the end of the pipes and that of their conn.
 const endDelay = 200 * time.Millisecond
@@ -139,7 +139,7 @@ func (r *receiver) Read(p []byte) (int, error) {
 	case r.isClosed():
 		return 0, transport.ErrClosed
 	case !errors.Is(err, io.EOF):
-		return 0, r.conn.cause(err, fmt.Errorf("stream: read: %w", err))
+		return 0, r.conn.cause(err, fmt.Errorf("unix: read: %w", err))
 	}
 	// The stream also ends if the process of the peer is killed. Only msgEnd makes that
 	// the end of the pipe.
@@ -148,7 +148,7 @@ func (r *receiver) Read(p []byte) (int, error) {
 		if r.got == r.size {
 			return 0, io.EOF
 		}
-		return 0, fmt.Errorf("stream: %w: %d of %d bytes of a pipe have arrived", transport.ErrPeerGone, r.got, r.size)
+		return 0, fmt.Errorf("unix: %w: %d of %d bytes of a pipe have arrived", transport.ErrPeerGone, r.got, r.size)
 	case <-r.conn.done:
 		return 0, r.conn.Err()
 	}

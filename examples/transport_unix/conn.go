@@ -1,4 +1,4 @@
-package stream
+package main
 
 import (
 	"cmp"
@@ -60,7 +60,7 @@ type opened struct {
 func (c *conn) id() string { return string(c.key[:16]) }
 
 func (c *conn) Peer() string          { return cmp.Or(c.peer, c.RemoteAddr()) }
-func (c *conn) RemoteAddr() string    { return cmp.Or(c.addr, c.t.cfg.Name) }
+func (c *conn) RemoteAddr() string    { return cmp.Or(c.addr, name) }
 func (c *conn) Done() <-chan struct{} { return c.done }
 
 // ConnectionState implements [transport.TLSConn].
@@ -68,7 +68,7 @@ func (c *conn) ConnectionState() tls.ConnectionState { return c.control.Connecti
 
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Locality: c.t.cfg.Locality, TLSConn: c}
+	return transport.Capabilities{Locality: transport.SameHost, TLSConn: c}
 }
 
 // Err implements [transport.Conn].
@@ -99,7 +99,7 @@ func (c *conn) end(reason error) {
 	if c.closing {
 		reason = transport.ErrClosed
 	}
-	c.err = fmt.Errorf("%s: connection to %q: %w", c.t.cfg.Name, c.Peer(), reason)
+	c.err = fmt.Errorf("%s: connection to %q: %w", name, c.Peer(), reason)
 	close(c.done)
 	pipes := c.pipes
 	c.pipes = nil
@@ -162,7 +162,7 @@ func (c *conn) readControl() {
 				return
 			}
 		case msgFailed:
-			c.answer(pipe, opened{err: errors.New("stream: the peer failed to dial a stream for the pipe")})
+			c.answer(pipe, opened{err: errors.New("unix: the peer failed to dial a stream for the pipe")})
 		case msgEnd:
 			r := c.receiver(pipe)
 			if r == nil {
@@ -207,7 +207,7 @@ func (c *conn) proof(role string, pipe uint32) []byte {
 
 // dialPipe dials a stream for a pipe, and authenticates both sides.
 func (c *conn) dialPipe(ctx context.Context, pipe uint32) (net.Conn, error) {
-	s, err := c.t.cfg.Dial(ctx, c.addr)
+	s, err := c.t.dialer(ctx, c.addr)
 	if err != nil {
 		return nil, err
 	}
@@ -333,7 +333,7 @@ func (c *conn) OpenPipe(ctx context.Context) (transport.Sender, error) {
 				err = c.addStream(s, pipe)
 			}
 			if err != nil {
-				c.answer(pipe, opened{err: fmt.Errorf("stream: open a pipe: %w", err)})
+				c.answer(pipe, opened{err: fmt.Errorf("unix: open a pipe: %w", err)})
 			}
 		})
 	} else {

@@ -1,14 +1,12 @@
-// Package stream implements a transport over streams of bytes between processes of one host,
-// such as unix sockets. Its user supplies a listener and a function that dials.
-//
-// A Conn has a control stream and one stream for each pipe, so that a pipe that is not read
+// A Conn of this transport has a control stream and one stream for each pipe, so that a pipe that is not read
 // does not delay others. The control stream carries a TLS session that authenticates both
 // peers, and the messages that close a pipe or the Conn; if it ends without such a message, the
 // peer is gone. The side that dialed the Conn dials all its streams. The stream of a pipe is in
 // the clear; both ends first prove the possession of a key that is derived from the TLS
 // session. Streams must therefore be protected from other processes. They must be ordered, and
 // must deliver the bytes that are buffered when the writer closes.
-package stream
+
+package main
 
 import (
 	"context"
@@ -24,22 +22,10 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Config is the configuration of a transport.
-type Config struct {
-	// Name and Locality describe the transport. Locality must not be AnyHost.
-	Name     string
-	Locality transport.Locality
-	// Listener accepts streams. Close of the transport closes it. If it is nil, the
-	// transport cannot accept.
-	Listener net.Listener
-	// Dial opens a stream to an address of a Listener.
-	Dial func(ctx context.Context, addr string) (net.Conn, error)
-}
-
 const (
 	handshakeTimeout = 10 * time.Second
 	maxBacklog       = 1024 // number of Conns that wait for Accept, and of pipes that wait for AcceptPipe
-	exporterLabel    = "EXPORTER-nexar-stream"
+	exporterLabel    = "EXPORTER-nexar-transport-unix"
 )
 
 // The first byte of a stream.
@@ -49,7 +35,8 @@ const (
 )
 
 type streams struct {
-	cfg      Config
+	listener net.Listener // nil if the transport cannot accept
+	dialer   func(ctx context.Context, addr string) (net.Conn, error)
 	env      transport.Env
 	accepted chan *conn
 	ctx      context.Context // done after Close
@@ -61,45 +48,46 @@ type streams struct {
 	byKey map[string]*conn   // accepted conns
 }
 
-// New returns a transport. It owns the Listener from now on.
-func New(cfg Config, env transport.Env) (transport.Transport, error) {
-	if cfg.Locality == transport.AnyHost || cfg.Name == "" || cfg.Dial == nil {
-		return nil, errors.New("stream: Config needs a Name, a Locality other than AnyHost, and Dial")
-	}
+// newStreams returns a transport, which owns the listener from now on.
+func newStreams(l net.Listener, env transport.Env) *streams {
 	t := &streams{
-		cfg: cfg, env: env, accepted: make(chan *conn, maxBacklog),
+		listener: l, dialer: dialUnix, env: env, accepted: make(chan *conn, maxBacklog),
 		conns: make(map[*conn]struct{}), byKey: make(map[string]*conn),
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	if cfg.Listener != nil {
+	if l != nil {
 		t.tasks.Go(t.acceptStreams)
 	}
-	return t, nil
+	return t
 }
 
-func (t *streams) Name() string { return t.cfg.Name }
+func dialUnix(ctx context.Context, addr string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", addr)
+}
+
+func (t *streams) Name() string { return name }
 
 func (t *streams) Addr() string {
-	if t.cfg.Listener == nil {
+	if t.listener == nil {
 		return "none"
 	}
-	return t.cfg.Listener.Addr().String()
+	return t.listener.Addr().String()
 }
 
 // Capabilities implements [transport.Capable].
 func (t *streams) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Locality: t.cfg.Locality}
+	return transport.Capabilities{Locality: transport.SameHost}
 }
 
 // acceptStreams accepts streams until Close.
 func (t *streams) acceptStreams() {
 	for {
-		s, err := t.cfg.Listener.Accept()
+		s, err := t.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			t.env.Log.Warn("accept failed", "transport", t.cfg.Name, "err", err)
+			t.env.Log.Warn("accept failed", "transport", name, "err", err)
 			select {
 			case <-time.After(100 * time.Millisecond):
 				continue
@@ -112,7 +100,7 @@ func (t *streams) acceptStreams() {
 			defer stop()
 			s.SetDeadline(time.Now().Add(handshakeTimeout))
 			if err := t.handle(s); err != nil {
-				t.env.Log.Debug("stream refused", "transport", t.cfg.Name, "err", err)
+				t.env.Log.Debug("stream refused", "transport", name, "err", err)
 				s.Close()
 			}
 		})
@@ -164,7 +152,7 @@ func (t *streams) Dial(ctx context.Context, addr, peer string) (transport.Conn, 
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("%s: dial %q: %w", t.cfg.Name, addr, err)
+		return nil, fmt.Errorf("%s: dial %q: %w", name, addr, err)
 	}
 	return c, nil
 }
@@ -176,7 +164,7 @@ func (t *streams) dial(ctx context.Context, addr, peer string) (c *conn, err err
 	if t.ctx.Err() != nil {
 		return nil, transport.ErrClosed
 	}
-	s, err := t.cfg.Dial(ctx, addr)
+	s, err := t.dialer(ctx, addr)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", transport.ErrNotLocal, err)
 	}
@@ -290,8 +278,8 @@ func (t *streams) Close() error {
 // stop ends all conns by end, and waits for all goroutines.
 func (t *streams) stop(end func(c *conn)) {
 	t.cancel()
-	if t.cfg.Listener != nil {
-		t.cfg.Listener.Close()
+	if t.listener != nil {
+		t.listener.Close()
 	}
 	t.mu.Lock()
 	conns := t.conns
