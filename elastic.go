@@ -9,6 +9,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/comm"
+	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
@@ -38,7 +39,9 @@ import (
 // [Sync], or by an [AllReduce] with [Min] of their steps. The old communicator and those split from
 // it cannot be used any more. Epochs closes the old communicator at the next iteration.
 //
-// If the body of the loop ends and the world has not changed, Epochs blocks until it changes. It ends
+// If the body of the loop ends and the world has not changed, Epochs blocks until it changes. Another goroutine may make calls on the
+// communicator meanwhile, but not after Reconfigure has returned true: if another rank makes a collective then, both get a
+// [MismatchError]. Before that, ranks whose calls wait for this one get a [DeadlockError] after [Config].DeadlockTimeout. It ends
 // without an error after [Node.Leave]. Otherwise the last iteration has an error:
 //
 //   - the cause of ctx, when ctx ends. The node stays in the world, and a later loop begins with the
@@ -50,7 +53,7 @@ import (
 //     lost their connections to it, or it did not start the next iteration within that time. The
 //     program may close the node and join again.
 //   - the reason for the end of the communicator, if the world has not changed: a [MismatchError], or a
-//     call that was cancelled or timed out on some rank. An undetected failure may be the cause, so
+//     call that was cancelled or timed out on some rank, or a [DeadlockError] that includes this loop. An undetected failure may be the cause, so
 //     Epochs waits for a next view for [Config].HeartbeatTimeout and a second first. If a node has left a world of a sparse
 //     topology, it waits for two HeartbeatTimeouts more, and at least 2 s: the node tells the seed when its goodbyes have arrived.
 //   - the [PeerError] of a failed node, if [Config].Recovery is [Abort] or [Manual]. With Manual,
@@ -61,7 +64,10 @@ func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
 	return func(yield func(*Comm, error) bool) {
 		for c := n.World(); n.follower.IsQuiesced(c.Epoch()) || yield(c, nil); {
 			n.reportQuiesced(c)
+			_, limited := ctx.Deadline()
+			done := c.comm.AwaitWorld(&engine.WorldWait{Op: collective.EpochsOp, Ordered: n.follower.IsQuiesced(c.Epoch()), Limited: limited})
 			next, err := n.follower.Next(ctx, c.impl)
+			done()
 			if errors.Is(err, client.ErrLeft) {
 				n.leave()
 				return
@@ -131,7 +137,7 @@ func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 		flag[0] = 1
 	}
 	t := new(task).AllReduce(&c.runner, elementsOf(flag), kernel.Max)
-	t.Label, t.Op = collective.ReconfigureName, collective.ReconfigureOp
+	t.Label, t.Op = collective.OpName(collective.ReconfigureOp), collective.ReconfigureOp
 	if err := c.run(ctx, t); err != nil || flag[0] == 0 {
 		return false, err
 	}
@@ -260,15 +266,15 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 // The old communicator is closed, and [Node.World] returns the new one. The error is [ErrInvalidRank]
 // for a rank outside the communicator or this rank itself, [ErrClosed] if c is not the communicator of
 // [Node.World], [ErrNoQuorum] if there is no new view within [Config].RecoveryTimeout, and [ErrExcluded] if
-// this rank has been excluded. A cancelled call may still exclude the ranks, since the seed has been
-// told.
+// this rank has been excluded. If a rank that is not excluded calls a collective instead, all ranks get a
+// [MismatchError]. After that or a cancelled call the ranks may still be excluded, since the seed has been told.
 func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 	for _, r := range ranks {
 		if r < 0 || r >= c.Size() || r == c.impl.Rank {
 			return nil, opError("exclude", fmt.Errorf("%w: rank %d: must be from 0 to %d and not the calling rank, %d", ErrInvalidRank, r, c.Size()-1, c.impl.Rank))
 		}
 	}
-	return c.rebuild(ctx, "exclude", func(n *Node) (*comm.Comm, error) {
+	return c.rebuild(ctx, collective.ExcludeOp, ranks, func(ctx context.Context, n *Node) (*comm.Comm, error) {
 		var out []membership.NodeID
 		for _, r := range ranks {
 			out = append(out, c.impl.Nodes[r].ID)
@@ -286,19 +292,20 @@ func (c *Comm) Exclude(ctx context.Context, ranks []int) (*Comm, error) {
 // [Config].ReconfigureTimeout a [TimeoutError] that names the late ranks. After such an error or a cancelled call the old communicator
 // cannot be used any more: call Include again.
 func (c *Comm) Include(ctx context.Context) (*Comm, error) {
-	if err := c.isWorld(collective.IncludeName); err != nil {
+	const op = collective.IncludeOp
+	if err := c.isWorld(collective.OpName(op)); err != nil {
 		return nil, err
 	}
 	// All ranks begin together, unless the communicator ends by the failure of one: then the seed makes a view without it.
 	if c.Err() == nil {
 		t := new(task).AllReduce(&c.runner, elementsOf([]uint8{0}), kernel.Max)
-		t.Label, t.Op = collective.IncludeName, collective.IncludeOp
+		t.Label, t.Op = collective.OpName(op), op
 		err := c.run(ctx, t)
 		if _, isGone := errors.AsType[*PeerError](err); err != nil && !isGone {
 			return nil, err
 		}
 	}
-	return c.rebuild(ctx, collective.IncludeName, func(n *Node) (*comm.Comm, error) {
+	return c.rebuild(ctx, op, nil, func(ctx context.Context, n *Node) (*comm.Comm, error) {
 		n.leaves = false
 		n.follower.Quiesce(c.Epoch())
 		n.reportQuiesced(c)
@@ -306,15 +313,23 @@ func (c *Comm) Include(ctx context.Context) (*Comm, error) {
 	})
 }
 
-// rebuild replaces the communicator of the world by the one that next returns.
-func (c *Comm) rebuild(ctx context.Context, op string, next func(n *Node) (*comm.Comm, error)) (*Comm, error) {
-	if err := c.isWorld(op); err != nil {
+// rebuild replaces the communicator of the world by the one that next returns. All ranks not in without call the same method. If one of
+// them makes another call, the context of next ends.
+func (c *Comm) rebuild(ctx context.Context, op uint8, without []int, next func(ctx context.Context, n *Node) (*comm.Comm, error)) (*Comm, error) {
+	name := collective.OpName(op)
+	if err := c.isWorld(name); err != nil {
 		return nil, err
 	}
 	n := c.node.node
-	world, err := next(n)
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer c.comm.AwaitWorld(&engine.WorldWait{Op: op, Ordered: true, Without: without, Mismatched: cancel})()
+	world, err := next(waiting, n)
+	if differs, ok := errors.AsType[*engine.MismatchError](context.Cause(waiting)); ok && err != nil {
+		return nil, c.explain(ctx, name, differs)
+	}
 	if err != nil {
-		return nil, opError(op, epochError(ctx, err))
+		return nil, opError(name, epochError(ctx, err))
 	}
 	n.setWorld(c.node.wrap(world))
 	return n.World(), nil

@@ -3,6 +3,8 @@ package nexar
 import (
 	"context"
 	"slices"
+
+	"github.com/nexar-go/nexar/internal/collective"
 )
 
 // LocalRanks returns the ranks of this communicator on the host of this node, including its own, in
@@ -26,5 +28,5 @@ func (c *Comm) LocalRank() int { return slices.Index(c.LocalRanks(), c.impl.Rank
 // here, as MPI_Comm_split_type does for MPI_COMM_TYPE_SHARED. All ranks call it as they call
 // [Comm.Split].
 func (c *Comm) SplitHost(ctx context.Context) (*Comm, error) {
-	return c.split(ctx, "split_host", c.LocalRanks()[0], c.impl.Rank, nil)
+	return c.split(ctx, collective.SplitHostOp, c.LocalRanks()[0], c.impl.Rank, nil)
 }

@@ -19,17 +19,19 @@ var collectiveMethods = map[string]struct {
 	call func(ctx context.Context, n *nexar.Node) error
 }{
 	"Comm.Barrier":     {"barrier", func(ctx context.Context, n *nexar.Node) error { return n.World().Barrier(ctx) }},
-	"Comm.Dup":         {"split", func(ctx context.Context, n *nexar.Node) error { _, err := n.World().Dup(ctx); return err }},
+	"Comm.Dup":         {"dup", func(ctx context.Context, n *nexar.Node) error { _, err := n.World().Dup(ctx); return err }},
+	"Comm.Exclude":     {"exclude", func(ctx context.Context, n *nexar.Node) error { _, err := n.World().Exclude(ctx, nil); return err }},
 	"Comm.Include":     {"include", func(ctx context.Context, n *nexar.Node) error { _, err := n.World().Include(ctx); return err }},
 	"Comm.Split":       {"split", func(ctx context.Context, n *nexar.Node) error { _, err := n.World().Split(ctx, 0, 0); return err }},
-	"Comm.SplitHost":   {"split", func(ctx context.Context, n *nexar.Node) error { _, err := n.World().SplitHost(ctx); return err }},
-	"Comm.Sub":         {"split", func(ctx context.Context, n *nexar.Node) error { _, err := n.World().Sub(ctx, []int{0, 1}); return err }},
+	"Comm.SplitHost":   {"split_host", func(ctx context.Context, n *nexar.Node) error { _, err := n.World().SplitHost(ctx); return err }},
+	"Comm.Sub":         {"sub", func(ctx context.Context, n *nexar.Node) error { _, err := n.World().Sub(ctx, []int{0, 1}); return err }},
 	"Node.Reconfigure": {"reconfigure", func(ctx context.Context, n *nexar.Node) error { _, err := n.Reconfigure(ctx); return err }},
 	"Sync":             {"sync", func(ctx context.Context, n *nexar.Node) error { return nexar.Sync(ctx, n.World(), new(int)) }},
 }
 
-// otherMethods has the methods with a context that wait for no call of the same method on all ranks.
-const otherMethods = "Comm.Call Comm.Exclude Comm.MatchedProbe Comm.StartBarrier Node.Epochs Node.Failures Node.Leave Node.Shutdown"
+// otherMethods has the methods with a context that wait for no call of the same method on all ranks. For Node.Epochs see
+// TestEpochsInDeadlock and TestEpochsMismatch.
+const otherMethods = "Comm.Call Comm.MatchedProbe Comm.StartBarrier Node.Epochs Node.Failures Node.Leave Node.Shutdown"
 
 // TestCollectiveMethodsMismatch: one rank calls a method that all ranks have to call, and the other one an all-reduce. Both
 // get an error that names both calls. The time is fake.

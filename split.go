@@ -22,51 +22,51 @@ import (
 // the new one is revoked, depending on the progress. If this one ends meanwhile,
 // Split fails.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
-	return c.split(ctx, collective.SplitName, color, key, nil)
+	return c.split(ctx, collective.SplitOp, color, key, nil)
 }
 
 // Dup makes a communicator of the same ranks, as for a library that needs its own.
 // All ranks call it as they call Split.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
-	return c.split(ctx, "dup", 0, c.impl.Rank, nil)
+	return c.split(ctx, collective.DupOp, 0, c.impl.Rank, nil)
 }
 
 // Sub makes a communicator of some ranks of this one, in the order of the list.
 // All ranks call it, with the same list, as they call Split; ranks that are not in
 // the list get nil. If lists differ, all ranks get the same [MismatchError], which has
-// two of the lists, and the communicator can still be used.
+// two of the lists, and the communicator can still be used. If a rank calls Split or another collective, it cannot.
 func (c *Comm) Sub(ctx context.Context, ranks []int) (*Comm, error) {
 	for i, r := range ranks {
 		if r < 0 || r >= c.Size() || slices.Contains(ranks[:i], r) {
-			return nil, opError("sub", fmt.Errorf("%w: rank %d at index %d of the list: must be from 0 to %d and occur once", ErrInvalidRank, r, i, c.Size()-1))
+			return nil, opError(subName, fmt.Errorf("%w: rank %d at index %d of the list: must be from 0 to %d and occur once", ErrInvalidRank, r, i, c.Size()-1))
 		}
 	}
 	key := slices.Index(ranks, c.impl.Rank)
-	return c.split(ctx, subName, min(key, 0), key, append([]int{}, ranks...))
+	return c.split(ctx, collective.SubOp, min(key, 0), key, append([]int{}, ranks...))
 }
 
 // A splitRequest holds the arguments of a rank's Split.
 type splitRequest struct {
 	color, key int64
 	number     uint64 // of the split
-	list       uint64 // a digest of the argument of Sub; 0 for Split and Dup
+	list       uint64 // a digest of the argument of Sub; 0 for the others
 	rank       int64  // set by the receiver
 }
 
 // subName is the name of Sub in errors about lists.
 const subName = "sub"
 
-// split is Split under a name of a public method. If list is not nil, it has to be
+// split is the public method with an op of fingerprints. If list is not nil, it has to be
 // the same on all ranks.
-func (c *Comm) split(ctx context.Context, name string, color, key int, list []int) (*Comm, error) {
-	number, digest := c.children.Add(1), uint64(0)
+func (c *Comm) split(ctx context.Context, op uint8, color, key int, list []int) (*Comm, error) {
+	name, number, digest := collective.OpName(op), c.children.Add(1), uint64(0)
 	if list != nil {
 		digest = 1<<32 + uint64(engine.Digest(list))
 	}
 	requests := make([]splitRequest, c.Size())
 	own := []splitRequest{{color: int64(color), key: int64(key), number: number, list: digest}}
 	t := new(task).AllGather(&c.runner, elementsOf(requests), elementsOf(own))
-	t.Label, t.Op = name, collective.SplitOp
+	t.Label, t.Op = name, op
 	id := c.impl.ChildID(number, uint64(color))
 	err := c.run(ctx, t)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *Comm) split(ctx context.Context, name string, color, key int, list []in
 		requests[r].rank = int64(r)
 		switch {
 		case w.list != requests[0].list: // All ranks come here, with the same r.
-			return nil, c.listsDiffer(ctx, name, list, r)
+			return nil, c.listsDiffer(ctx, list, r)
 		case w.number != number:
 			err = fmt.Errorf("%w: this is call %d of Split, Dup or Sub on rank %d and call %d on rank %d: all ranks must make the same calls", ErrInvalidRank, number, c.impl.Rank, w.number, r)
 		}
@@ -120,15 +120,13 @@ func (c *Comm) endOfParent() error {
 
 // listsDiffer exchanges the lists after all ranks have found that those of rank 0
 // and another rank differ, and returns the error about them.
-func (c *Comm) listsDiffer(ctx context.Context, name string, list []int, other int) error {
-	n := c.Size() + 1 // the length, or -1 for a Split, and the list
+func (c *Comm) listsDiffer(ctx context.Context, list []int, other int) error {
+	n := c.Size() + 1 // the length and the list
 	own, all := make([]int, n), make([]int, n*c.Size())
+	own[0] = len(list)
 	copy(own[1:], list)
-	if own[0] = len(list); list == nil {
-		own[0] = -1
-	}
 	t := new(task).AllGather(&c.runner, elementsOf(all), elementsOf(own))
-	t.Label, t.Op = name, collective.SplitOp
+	t.Label, t.Op = subName, collective.SubOp
 	op, err := c.begin(ctx, t)
 	if err != nil {
 		return err
@@ -138,13 +136,10 @@ func (c *Comm) listsDiffer(ctx context.Context, name string, list []int, other i
 		return err
 	}
 	call := func(rank int) Call {
-		k := Call{Op: collective.SplitName, Seq: number, Root: -1}
-		if told := all[n*rank:][:n]; told[0] >= 0 {
-			k.Op, k.Ranks = subName, slices.Clip(told[1:][:min(told[0], c.Size())])
-		}
-		return k
+		told := all[n*rank:][:n]
+		return Call{Op: subName, Seq: number, Root: -1, Ranks: slices.Clip(told[1:][:min(told[0], c.Size())])}
 	}
-	return opError(name, &MismatchError{Rank: 0, Peer: other, Call: call(0), PeerCall: call(other)})
+	return opError(subName, &MismatchError{Rank: 0, Peer: other, Call: call(0), PeerCall: call(other)})
 }
 
 // WorldRank returns the rank in the world of a rank of this communicator. The world

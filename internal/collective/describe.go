@@ -44,16 +44,8 @@ func Describe(c wire.Call) trace.Operation {
 		d.Op = MaxLocName
 	case CountsOp: // An internal exchange: its parameters mean nothing to the caller.
 		d.Op, d.Type, d.Length, d.Counts = AllToAllVName, "", 0, 0
-	case SplitOp:
-		d.Op, d.Type, d.Length, d.Counts = SplitName, "", 0, 0
-	case SyncOp:
-		d.Op, d.Type, d.Length = SyncName, "", 0
-	case ValuesOp:
-		d.Op, d.Type, d.Length = ValuesName, "", 0
-	case ReconfigureOp:
-		d.Op, d.Type, d.Length = ReconfigureName, "", 0
-	case IncludeOp:
-		d.Op, d.Type, d.Length = IncludeName, "", 0
+	case SplitOp, DupOp, SubOp, SplitHostOp, SyncOp, ValuesOp, ReconfigureOp, IncludeOp, ExcludeOp, EpochsOp:
+		d.Op, d.Type, d.Length = OpName(c.Op), "", 0
 	case MeanOp:
 		d.Op = MeanName
 	case CompressedOp:
@@ -64,8 +56,38 @@ func Describe(c wire.Call) trace.Operation {
 	if kind.Rooted() {
 		d.Root = int(c.Root)
 	}
+	if c.Kind == 0 { // An Exclude or Epochs has no plan.
+		return d
+	}
 	d.Plan = selector.PlanName(kind, int(c.Plan), int(c.Channels))
 	return d
+}
+
+// OpName returns the name of a call that the op of its fingerprint alone tells.
+func OpName(op uint8) string {
+	switch op {
+	case SplitOp:
+		return "split"
+	case DupOp:
+		return "dup"
+	case SubOp:
+		return "sub"
+	case SplitHostOp:
+		return "split_host"
+	case SyncOp:
+		return SyncName
+	case ValuesOp:
+		return ValuesName
+	case ReconfigureOp:
+		return "reconfigure"
+	case IncludeOp:
+		return "include"
+	case ExcludeOp:
+		return "exclude"
+	case EpochsOp:
+		return "epochs"
+	}
+	return ""
 }
 
 // Names of calls that differ from their kind.
@@ -74,12 +96,9 @@ const (
 	BroadcastBucketsName = "broadcast_buckets"
 	BucketsName          = "all_reduce_buckets"
 	CompressedName       = "all_reduce_compressed"
-	IncludeName          = "include"
 	MaxLocName           = "max_loc"
 	MeanName             = "all_reduce_mean"
 	MinLocName           = "min_loc"
-	ReconfigureName      = "reconfigure"
-	SplitName            = "split"
 	SyncName             = "sync"
 	ValuesName           = "broadcast_values"
 )

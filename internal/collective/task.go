@@ -40,12 +40,17 @@ const (
 	MaxLocOp                   // for a MaxLoc
 	CountsOp                   // nothing is reduced: part of an AllToAllV
 	CompressedOp               // nothing is reduced: part of an AllReduceCompressed
-	SplitOp                    // nothing is reduced: part of a Split, Dup or Sub
+	SplitOp                    // nothing is reduced: part of a Split
 	ReconfigureOp              // nothing is reduced: part of a Reconfigure
 	SyncOp                     // nothing is reduced: part of a Sync
 	MeanOp                     // a sum: part of an AllReduceMean
 	ValuesOp                   // nothing is reduced: part of a BroadcastValues
 	IncludeOp                  // nothing is reduced: part of an Include
+	DupOp                      // nothing is reduced: part of a Dup
+	SubOp                      // nothing is reduced: part of a Sub
+	SplitHostOp                // nothing is reduced: part of a SplitHost
+	ExcludeOp                  // not carried out by the engine: an Exclude
+	EpochsOp                   // not carried out by the engine: an iteration of Epochs
 )
 
 // Opaque is the type, in a fingerprint, of elements that are only moved. Their length is counted in

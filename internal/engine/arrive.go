@@ -53,6 +53,9 @@ func (c *Comm) arriveLocked(f *exec.Frame, fx *effects) (exec.Receiver, *effects
 	case c.opened && !isMember:
 		fx = fx.orNew()
 		fx.breaksProtocol(f.Link, c.notMember())
+	case c.opened && c.isReplacedLocked(f):
+		fx = fx.orNew()
+		c.mismatchLocked(fx, c.worldCallLocked(), rank, f.Step.Call)
 	case !c.opened || f.Step.Call.Seq > c.seq:
 		if c.keepLocked(f) {
 			return nil, fx
@@ -152,6 +155,9 @@ func (e *Engine) Query(l *link.Link, p wire.Query) {
 	c.mu.Lock()
 	if s := c.calls.get(c.seq); s != nil {
 		w.Last, w.Active, w.For = s.Call, s.op != nil, c.elapsedLocked(s)
+	}
+	if c.world != nil && !w.Active {
+		w.Last, w.Active, w.For = c.worldCallLocked(), true, uint64(max(1, c.engine.clock.Now()-c.world.begun))
 	}
 	w.Last.Comm = c.id
 	c.mu.Unlock()

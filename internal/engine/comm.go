@@ -54,6 +54,7 @@ type Comm struct {
 	watchers   []Watcher
 	background map[uint64]*p2p.Waiters // by sequence number: see Op.InBackground
 	unsettled  int                     // transitions to the end; their effects are being carried out
+	world      *WorldWait              // or nil
 
 	traced  *recorder.Comm // nil if the communicator is not traced
 	inView  *viewLinks     // see collectLinksLocked; nil before the first call
@@ -201,6 +202,7 @@ func (c *Comm) lastCallLocked() (last wire.Call) {
 // their buffers.
 func (c *Comm) end(err error) {
 	c.update(func(fx *effects) {
+		c.world = nil
 		if c.err == nil {
 			c.setErrLocked(fx, err)
 		}
@@ -222,6 +224,7 @@ func (c *Comm) end(err error) {
 // failLocked ends the communicator on this rank.
 func (c *Comm) failLocked(fx *effects, err error) {
 	c.reportLocked(fx, err)
+	c.worldFailsLocked(fx, err)
 	if c.err == nil {
 		c.setErrLocked(fx, err)
 	}

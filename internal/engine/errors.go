@@ -104,8 +104,11 @@ func (e *TimeoutError) Error() string {
 // String describes the state of the rank.
 func (w Waiting) String() string {
 	call := fmt.Sprintf("%v #%d", plan.Collective(w.Last.Kind), w.Last.Seq)
-	if w.Last.Seq == 0 {
+	switch {
+	case w.Last.Seq == 0:
 		call = "no collective"
+	case w.Last.Kind == 0:
+		call = "a call that waits for the next view"
 	}
 	return w.Describe(call)
 }

@@ -112,16 +112,16 @@ func (s *stalls) isSilentLocked(p *peerWaits) bool {
 	return len(p.open) > 0 && s.now-p.open[0].at >= silentAfter
 }
 
-// hasMessages reports whether a message waits on a communicator of the program.
-func (e *Engine) hasMessages() bool {
+// hasWaits reports whether a message, or a call for the next view, waits on a communicator of the program.
+func (e *Engine) hasWaits() bool {
 	if e.stalls.Load() == nil {
 		return false
 	}
 	for _, c := range e.appendComms(nil) {
 		c.mu.Lock()
-		traced := c.traced != nil
+		traced, inCall := c.traced != nil, c.world != nil
 		c.mu.Unlock()
-		if traced && c.messages.IsWaiting() {
+		if traced && (inCall || c.messages.IsWaiting()) {
 			return true
 		}
 	}
@@ -263,7 +263,7 @@ func (s *stalls) asksLocked() (fx []func()) {
 		for i := range list {
 			w := &list[i]
 			age := time.Duration(w.wire.For)
-			if age < stallAfter {
+			if age < stallAfter || w.wire.Any && s.own.busy { // This node is in no deadlock.
 				continue
 			}
 			logged = logged || age >= warnAfter && !w.wire.Any
@@ -291,7 +291,9 @@ func (s *stalls) closureLocked() (ranks []int) {
 		})
 	}
 	for i := range s.own.list {
-		add(&s.own.list[i].wire)
+		if w := &s.own.list[i].wire; !w.Any || !s.own.busy {
+			add(w)
+		}
 	}
 	for i := 0; i < len(ranks); i++ { //nolint:intrange // add makes ranks longer.
 		p := s.peers[ranks[i]]

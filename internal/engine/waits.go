@@ -133,6 +133,7 @@ func (c *Comm) collectLocked(w *waits) {
 			w.idle, w.list = append(w.idle, w.list[last]), w.list[:last]
 		}
 	})
+	c.collectWorldLocked(w, begun+c.seq)
 	w.begun += begun + c.seq
 	w.busy = w.busy || moving || c.limited.Load() > 0 || c.onDevice.Load() > 0
 	if !current && len(w.list) > first {

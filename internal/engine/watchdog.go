@@ -142,7 +142,7 @@ func (e *Engine) sleep(timer *time.Timer, next time.Duration, idle bool) {
 	case e.begun.Load(): // It may have begun since the check.
 		next, idle = watchTick, false
 		e.rest.Store(int64(next))
-	case idle && e.hasMessages(): // A message that begins after this check wakes it.
+	case idle && e.hasWaits(): // What begins after this check wakes it.
 		next, idle = dozeMax, false
 	}
 	if idle {
@@ -348,7 +348,7 @@ func (c *Comm) timeoutLocked(op *Op, now time.Time) *TimeoutError {
 		}
 	}
 	for _, w := range direct {
-		if !delays(w) && w.Last.Seq < op.call.Seq {
+		if !delays(w) && (w.Last.Seq < op.call.Seq || w.Last.Seq == op.call.Seq && w.Last.Op != op.call.Op) {
 			waiting = append(waiting, w)
 		}
 	}

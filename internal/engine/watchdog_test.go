@@ -474,7 +474,7 @@ func TestLastAnswerCountsForAll(t *testing.T) {
 		ops = append(ops, op)
 	}
 	for _, seq := range []uint64{2, 1} {
-		peers[1].link.Answer(wire.Where{Seq: seq, Active: true, Last: wire.Call{Comm: commID, Seq: 3 - seq}})
+		peers[1].link.Answer(wire.Where{Seq: seq, Active: true, Last: ops[2-seq].call.Call})
 	}
 	until(t, "the answers", func() bool {
 		c.mu.Lock()

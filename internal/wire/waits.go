@@ -69,7 +69,8 @@ type Wait struct {
 	Tag   int64  // of a message; -1: any
 	For   uint64 // nanoseconds
 	Peers []WaitPeer
-	// Ranges has the ranks of a receive or probe from any rank, ascending, in place of Peers. Each of them
+	// Ranges has the ranks of a receive or probe from any rank, or of a call that waits for the next view,
+	// ascending, in place of Peers. Each of them
 	// alone can end the wait. Rank may be among them. States is the sum of the [StateDigest] of the others, and
 	// Quiet says that each of them is quiet, as in [WaitPeer].
 	Ranges []RankRange
