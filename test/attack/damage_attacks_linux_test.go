@@ -48,14 +48,14 @@ func attackForgedQUIC(t *testing.T, rng *rand.Rand) {
 	w.finish()
 }
 
-// attackForgedTLS alters a single segment of TCP.
+// attackForgedTLS alters a single segment: any byte, or the length of a TLS record, so that its reader waits for bytes that never come.
 func attackForgedTLS(t *testing.T, rng *rand.Rand) {
 	n := testhost.New(t, 4, testhost.IPv4)
 	s := newSwitch(t, rng, n)
 	w := newWorld(t, rng, "NEXAR_TRANSPORTS=tcp,quic")
 	w.startOnHosts(n, arguments{})
 	w.waitForSteps(5)
-	s.set(faults{forge: 1, once: true})
+	s.set(faults{forge: 1, once: true, length: rng.IntN(2) == 0})
 	time.Sleep(2 * time.Second)
 	s.set(faults{})
 	if s.forged.Load() == 0 {

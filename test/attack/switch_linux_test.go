@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -41,6 +42,7 @@ type faults struct {
 	repeat float64 // the frame arrives twice
 	port   uint16  // only frames to or from this port are forged; 0: all
 	once   bool    // only one frame is forged
+	length bool    // only frames that begin with a TLS record are forged: its length grows
 }
 
 // newSwitch disconnects the hosts from their bridge and forwards frames between them.
@@ -192,7 +194,7 @@ func (s *faultySwitch) damage(from int, frame []byte) (to []int, delay time.Dura
 		frame[14+s.rng.IntN(len(frame)-14)] ^= 1 << s.rng.IntN(8)
 		s.flipped.Add(1)
 	case chance < s.faults.flip+s.faults.forge:
-		if forge(frame, s.rng, s.faults.port) {
+		if forge(frame, s.rng, s.faults) {
 			s.forged.Add(1)
 			s.ends = [2]int{from, to[0]}
 			if s.faults.once {
@@ -205,7 +207,7 @@ func (s *faultySwitch) damage(from int, frame []byte) (to []int, delay time.Dura
 
 // forge alters a byte of the payload of UDP or TCP over IPv4 and repairs the checksum. It returns
 // false for frames without such a payload.
-func forge(frame []byte, rng *rand.Rand, port uint16) bool {
+func forge(frame []byte, rng *rand.Rand, f faults) bool {
 	const ethernet = 14
 	if binary.BigEndian.Uint16(frame[12:]) != 0x0800 || len(frame) < ethernet+20 {
 		return false
@@ -216,7 +218,7 @@ func forge(frame []byte, rng *rand.Rand, port uint16) bool {
 		return false
 	}
 	segment := ip[header:length]
-	if port != 0 && binary.BigEndian.Uint16(segment) != port && binary.BigEndian.Uint16(segment[2:]) != port {
+	if f.port != 0 && binary.BigEndian.Uint16(segment) != f.port && binary.BigEndian.Uint16(segment[2:]) != f.port {
 		return false
 	}
 	var at, sum int // offsets of the payload and of the checksum
@@ -234,7 +236,14 @@ func forge(frame []byte, rng *rand.Rand, port uint16) bool {
 	if at >= len(segment) {
 		return false
 	}
-	segment[at+rng.IntN(len(segment)-at)] ^= byte(1 + rng.IntN(255))
+	payload := segment[at:]
+	if !f.length {
+		payload[rng.IntN(len(payload))] ^= byte(1 + rng.IntN(255))
+	} else if low := 4; len(payload) > low && bytes.HasPrefix(payload, []byte{23, 3, 3}) && payload[low] < 255 {
+		payload[low] += byte(1 + rng.IntN(255-int(payload[low])))
+	} else {
+		return false
+	}
 	binary.BigEndian.PutUint16(segment[sum:], 0)
 	binary.BigEndian.PutUint16(segment[sum:], checksum(ip[12:20], ip[9], segment))
 	return true

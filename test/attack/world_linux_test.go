@@ -232,6 +232,7 @@ func (w *world) settleLink(ends ...*process) {
 	}
 	before := len(w.survivors())
 	time.Sleep(heartbeatTimeout + 2*time.Second)
+	since := time.Now()
 	for deadline := time.Now().Add(bound); ; {
 		sizes, recovered := make(map[int]bool), true
 		for _, p := range w.survivors() {
@@ -241,7 +242,7 @@ func (w *world) settleLink(ends ...*process) {
 				continue
 			}
 			e, _ := p.lastEvent(evStep, evPeer)
-			recovered = recovered && e.Kind == evStep
+			recovered = recovered && e.Kind == evStep && e.At.After(since)
 			sizes[e.Size] = true
 		}
 		if recovered && len(sizes) == 1 && sizes[len(w.survivors())] {

@@ -110,8 +110,11 @@ func (t *Transport) sample(now time.Time) (active bool) {
 func (c *conn) sample(now time.Time) (active bool) {
 	active = c.sampleControl(now)
 	c.mu.Lock()
-	senders := slices.Collect(maps.Values(c.outgoing))
+	senders, receivers := slices.Collect(maps.Values(c.outgoing)), slices.Collect(maps.Values(c.incoming))
 	c.mu.Unlock()
+	for _, r := range receivers {
+		active = r.sampleRest() || active
+	}
 	for _, s := range senders {
 		lossy, stalled := s.sample(now)
 		if lossy {

@@ -272,7 +272,9 @@ func (k *poller) waitSocket() {
 	in := k.r.flow.Load()
 	k.mu.Unlock()
 	k.peeked = false
+	k.r.beginWait()
 	_ = in.raw.Read(k.peek)
+	k.r.rest.Store(0)
 
 	k.mu.Lock()
 	defer k.mu.Unlock()

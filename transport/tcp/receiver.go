@@ -31,6 +31,7 @@ type receiver struct {
 
 	stopped  atomic.Bool   // failure is set
 	drained  atomic.Bool   // the socket has ended, and all its bytes were read
+	rest     atomic.Uint64 // bytes that TLS has read, while the reader waits for the rest of a record; otherwise 0
 	newest   atomic.Uint64 // number of the newest subflow according to msgAnswer
 	deadline atomic.Int64  // Unix time in nanoseconds; 0 is none
 
@@ -44,6 +45,9 @@ type receiver struct {
 	readOnce func(fd uintptr) bool
 	readN    int
 	readErr  error
+
+	restLast    uint64 // rest at the last sample of [Transport.monitor]
+	restSamples int    // samples in a row with the same rest
 
 	poll    poller
 	locator locator
@@ -72,6 +76,30 @@ func (r *receiver) setSocket(ps *pipeSocket) {
 		return
 	}
 	r.arrangeLocked()
+}
+
+// beginWait is called before the reader waits for the socket. If it waits for the rest of a TLS record, the
+// monitor has to know: the peer may have sent all of it, since a record with an altered length seems to be longer.
+func (r *receiver) beginWait() {
+	if h := r.ps.records; h != nil && h.in.partial() {
+		r.rest.Store(h.readBytes)
+		r.conn.t.monitoring.note()
+	}
+}
+
+// sampleRest reports whether the reader waits for the rest of a TLS record. It ends the conn if none of it arrives for
+// as long as a host may be silent. It counts samples, so that the time in which this process was suspended does not count.
+func (r *receiver) sampleRest() (waits bool) {
+	rest := r.rest.Load()
+	if rest == 0 || rest != r.restLast {
+		r.restLast, r.restSamples = rest, 0
+		return rest != 0
+	}
+	r.restSamples++
+	if limit, ok := r.conn.t.hostTimeout(); ok && r.restSamples >= int(limit/monitorInterval) {
+		r.conn.end(gone(fmt.Errorf("the rest of a TLS record on pipe %d has not arrived for %v: bytes were lost or altered", r.id, limit)))
+	}
+	return true
 }
 
 // handleEnd handles the announced end of the pipe.

@@ -10,6 +10,9 @@ type recordCounter struct {
 	remaining int // bytes of the current record that are to come
 }
 
+// partial reports whether the last record is incomplete.
+func (r *recordCounter) partial() bool { return r.headLen > 0 || r.remaining > 0 }
+
 func (r *recordCounter) count(p []byte) {
 	for len(p) > 0 {
 		if r.remaining > 0 {
