@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/relay/session"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -19,8 +20,13 @@ type end struct {
 	changed sync.Cond // of the goroutine that reads or writes
 	closed  bool
 
-	deadline *time.Timer // nil if there is none
-	passed   bool        // the deadline has passed
+	deadline deadline.Deadline
+}
+
+// init initializes an end of a pipe of c.
+func (x *end) init(c *conn) {
+	x.conn, x.changed.L = c, &c.mu
+	x.deadline = deadline.Deadline{L: &c.mu, Wake: x.changed.Broadcast}
 }
 
 // setDeadline replaces the deadline.
@@ -30,39 +36,14 @@ func (x *end) setDeadline(t time.Time) error {
 	if x.closed {
 		return transport.ErrClosed
 	}
-	if x.deadline != nil {
-		x.deadline.Stop()
-	}
-	x.deadline, x.passed = nil, false
-	if t.IsZero() {
-		return nil
-	}
-	left := time.Until(t)
-	if left <= 0 {
-		x.passed = true
-		x.changed.Broadcast()
-		return nil
-	}
-	var timer *time.Timer
-	timer = time.AfterFunc(left, func() {
-		x.conn.mu.Lock()
-		defer x.conn.mu.Unlock()
-		if x.deadline == timer {
-			x.passed = true
-			x.changed.Broadcast()
-		}
-	})
-	x.deadline = timer
+	x.deadline.Set(t)
 	return nil
 }
 
 // closeLocked marks the end as closed and wakes its goroutine.
 func (x *end) closeLocked() {
 	x.closed = true
-	if x.deadline != nil {
-		x.deadline.Stop()
-		x.deadline = nil
-	}
+	x.deadline.Set(time.Time{})
 	x.changed.Broadcast()
 }
 
@@ -74,8 +55,8 @@ type sender struct {
 
 // newSenderLocked returns the sending end of a pipe.
 func newSenderLocked(c *conn, p *session.Outgoing) *sender {
-	s := &sender{end: end{conn: c}, pipe: p}
-	s.changed.L = &c.mu
+	s := &sender{pipe: p}
+	s.init(c)
 	p.Notify = s.changed.Broadcast
 	return s
 }
@@ -101,7 +82,7 @@ func (s *sender) errorLocked() error {
 		return s.conn.err
 	case s.pipe.Stopped():
 		return errReaderClosed
-	case s.passed:
+	case s.deadline.Passed():
 		return os.ErrDeadlineExceeded
 	}
 	return nil
@@ -163,8 +144,8 @@ type receiver struct {
 
 // newReceiverLocked returns the receiving end of a pipe.
 func newReceiverLocked(c *conn, p *session.Incoming) *receiver {
-	r := &receiver{end: end{conn: c}, pipe: p}
-	r.changed.L = &c.mu
+	r := &receiver{pipe: p}
+	r.init(c)
 	p.Notify = r.changed.Broadcast
 	return r
 }
@@ -179,7 +160,7 @@ func (r *receiver) peekLocked(limit int) ([]byte, error) {
 			return nil, io.EOF
 		case r.conn.err != nil:
 			return nil, r.conn.err
-		case r.passed:
+		case r.deadline.Passed():
 			return nil, os.ErrDeadlineExceeded
 		}
 		if b := r.conn.session.Peek(r.pipe, limit); len(b) > 0 {

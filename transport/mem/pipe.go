@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/internal/localpipe"
 )
@@ -26,7 +27,7 @@ type pipe struct {
 	viewing bool   // the reader uses a part of lent
 
 	writable, readable          sync.Cond // of one goroutine each
-	writeDeadline, readDeadline deadline
+	writeDeadline, readDeadline deadline.Deadline
 
 	writeClosed bool  // EOF follows the last byte
 	writeErr    error // returned by every Write from now on
@@ -38,8 +39,8 @@ var _ localpipe.Pipe = (*pipe)(nil)
 func newPipe(from *conn) *pipe {
 	p := &pipe{from: from}
 	p.writable.L, p.readable.L = &p.mu, &p.mu
-	p.writeDeadline = deadline{mu: &p.mu, cond: &p.writable}
-	p.readDeadline = deadline{mu: &p.mu, cond: &p.readable}
+	p.writeDeadline = deadline.Deadline{L: &p.mu, Wake: p.writable.Signal}
+	p.readDeadline = deadline.Deadline{L: &p.mu, Wake: p.readable.Signal}
 	return p
 }
 
@@ -94,7 +95,7 @@ func (p *pipe) writeErrorLocked() error {
 	if p.writeErr != nil {
 		return p.writeErr
 	}
-	if p.writeDeadline.passed {
+	if p.writeDeadline.Passed() {
 		return os.ErrDeadlineExceeded
 	}
 	if p.from.owner.killed.Load() {
@@ -111,7 +112,7 @@ func (p *pipe) Peek(limit int) ([]byte, error) {
 		if p.readErr != nil {
 			return nil, p.readErr
 		}
-		if p.readDeadline.passed {
+		if p.readDeadline.Passed() {
 			return nil, os.ErrDeadlineExceeded
 		}
 		if p.ring.n > 0 {
@@ -123,7 +124,7 @@ func (p *pipe) Peek(limit int) ([]byte, error) {
 		}
 		if p.writeClosed && len(p.lent) == 0 {
 			p.readErr = io.EOF
-			p.readDeadline.stop()
+			p.readDeadline.Set(time.Time{})
 			p.from.pair.forget(p)
 			continue
 		}
@@ -159,8 +160,8 @@ func (p *pipe) end(writeErr, readErr error) {
 		p.readErr = readErr
 	}
 	p.ring = ring{}
-	p.writeDeadline.stop()
-	p.readDeadline.stop()
+	p.writeDeadline.Set(time.Time{})
+	p.readDeadline.Set(time.Time{})
 	p.writable.Signal()
 	p.readable.Signal()
 }
@@ -172,7 +173,7 @@ func (p *pipe) CloseWrite() {
 	if p.writeErr == nil || p.writeErr == errReaderClosed {
 		p.writeErr = transport.ErrClosed
 	}
-	p.writeDeadline.stop()
+	p.writeDeadline.Set(time.Time{})
 	p.writable.Signal()
 	p.readable.Signal()
 	ended := p.readErr != nil
@@ -192,7 +193,7 @@ func (p *pipe) CloseRead() {
 		p.writeErr = errReaderClosed
 	}
 	p.ring = ring{}
-	p.readDeadline.stop()
+	p.readDeadline.Set(time.Time{})
 	p.readable.Signal()
 	p.writable.Signal()
 	ended := p.writeClosed
@@ -209,7 +210,7 @@ func (p *pipe) SetWriteDeadline(t time.Time) error {
 	if p.writeErr != nil {
 		return p.writeErr
 	}
-	p.writeDeadline.set(t)
+	p.writeDeadline.Set(t)
 	p.readable.Signal() // If the deadline is removed in time, the reader continues with the lent slice.
 	return nil
 }
@@ -221,6 +222,6 @@ func (p *pipe) SetReadDeadline(t time.Time) error {
 	if p.readErr != nil {
 		return p.readErr
 	}
-	p.readDeadline.set(t)
+	p.readDeadline.Set(t)
 	return nil
 }

@@ -4,11 +4,13 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -33,8 +35,11 @@ type end struct {
 	parked  atomic.Bool
 	polling atomic.Bool   // another goroutine polls; see transport.Poller
 	token   chan struct{} // wakes the parked goroutine
-	limit   deadline
 	pace    pace
+
+	mu    sync.Mutex
+	limit deadline.Deadline // guarded by mu
+
 	// reclaim returns unused memory to the system, and reports whether a later call may return
 	// more. It is nil at the reading end.
 	reclaim func() bool
@@ -46,7 +51,7 @@ type end struct {
 func (e *end) init(c *conn, r *ring, asleep, other *atomic.Uint32) {
 	e.conn, e.memory, e.asleep, e.other = c, r.memory, asleep, other
 	e.token = make(chan struct{}, 1)
-	e.limit.end = e
+	e.limit = deadline.Deadline{L: &e.mu, Wake: func() { e.stop(deadlinePassed) }}
 	e.pace = newPace()
 	e.free = func() {
 		c.drop(e)
@@ -80,7 +85,7 @@ func (e *end) whyStopped() error {
 
 // finish unmaps the memory when the last call that uses it returns.
 func (e *end) finish() {
-	e.limit.set(time.Time{})
+	e.limitTo(time.Time{})
 	e.retire()
 }
 
@@ -89,8 +94,16 @@ func (e *end) setDeadline(t time.Time) error {
 	if e.stopped.Load()&^deadlinePassed != 0 {
 		return e.whyStopped()
 	}
-	e.limit.set(t)
+	e.limitTo(t)
 	return nil
+}
+
+func (e *end) limitTo(t time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.limit.Set(t); !e.limit.Passed() {
+		e.resume(deadlinePassed)
+	}
 }
 
 // wake makes a parked goroutine check its condition again.
