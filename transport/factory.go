@@ -34,7 +34,7 @@ type Env struct {
 	// process that dials a seed.
 	Server *tls.Config
 	// Client returns the TLS configuration for dialing a peer. The handshake fails
-	// unless the server proves that identity.
+	// unless the server proves that identity, with an error that wraps [ErrIdentity].
 	Client func(peer string) *tls.Config
 	// Peer returns the identity of the peer from a completed handshake. The identity is empty if Node is
 	// empty.
@@ -52,22 +52,6 @@ type Env struct {
 
 	// Log is never nil.
 	Log *slog.Logger
-}
-
-// ClientConfig is Client for a transport of its own TLS connections: if the verification of the peer fails, the error wraps
-// [ErrIdentity].
-func (e *Env) ClientConfig(peer string) *tls.Config {
-	conf := e.Client(peer).Clone()
-	if verify := conf.VerifyConnection; verify != nil {
-		conf.VerifyConnection = func(state tls.ConnectionState) error {
-			err := verify(state)
-			if err != nil {
-				err = fmt.Errorf("%w: %w", ErrIdentity, err)
-			}
-			return err
-		}
-	}
-	return conf
 }
 
 // Authenticate runs the TLS handshake on c and returns the identity of the peer. If it has no valid one, or another than

@@ -178,7 +178,7 @@ func (t *streams) dial(ctx context.Context, addr, peer string) (c *conn, err err
 	if _, err = s.Write([]byte{kindConn}); err != nil {
 		return nil, err
 	}
-	if c, err = t.handshake(tls.Client(s, t.env.ClientConfig(peer)), s, peer); err != nil {
+	if c, err = t.handshake(tls.Client(s, t.env.Client(peer)), s, peer); err != nil {
 		return nil, err
 	}
 	if _, err = c.control.Write([]byte{kindConn}); err != nil {

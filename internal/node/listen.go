@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/nexar-go/nexar/internal/kernel"
@@ -157,7 +158,7 @@ func (p *pendingCredentials) admit(i *pki.Identity) {
 	})
 }
 
-var errNotAdmitted = errors.New("this node has not been admitted to the cluster")
+var errNotAdmitted = fmt.Errorf("%w: this node has not been admitted to the cluster", transport.ErrIdentity)
 
 func (p *pendingCredentials) Server() *tls.Config {
 	return &tls.Config{

@@ -31,7 +31,7 @@ func (p *AddressCheck) Client(string) *tls.Config {
 		if len(cs.PeerCertificates) > 0 && cs.NegotiatedProtocol == NodeProtocol {
 			p.found(hashID(cs.PeerCertificates[0].RawSubjectPublicKeyInfo))
 		}
-		return errChecked
+		return untrusted(errChecked)
 	}
 	return c
 }

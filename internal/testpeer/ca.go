@@ -22,6 +22,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/transport"
 )
 
 const (
@@ -152,14 +154,16 @@ func (c *Creds) Client(peer string) *tls.Config {
 	conf.InsecureSkipVerify = true
 	conf.VerifyConnection = func(state tls.ConnectionState) error {
 		got, err := c.Peer(state)
-		if err != nil {
-			return err
+		if err == nil {
+			_, err = state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: c.Pool})
 		}
-		_, err = state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: c.Pool})
 		if err == nil && peer != "" && got != peer {
 			err = fmt.Errorf("the server is %q, not %q", got, peer)
 		}
-		return err
+		if err != nil {
+			return fmt.Errorf("%w: %w", transport.ErrIdentity, err)
+		}
+		return nil
 	}
 	return conf
 }

@@ -110,21 +110,6 @@ func (t *Transport) identify(state tls.ConnectionState, want string) (string, er
 	return got, nil
 }
 
-// withIdentityError makes the verification errors of a TLS configuration for dialing
-// [transport.ErrIdentity].
-func withIdentityError(conf *tls.Config) *tls.Config {
-	if verify := conf.VerifyConnection; verify != nil {
-		conf.VerifyConnection = func(state tls.ConnectionState) error {
-			err := verify(state)
-			if err != nil && !errors.Is(err, transport.ErrIdentity) {
-				err = fmt.Errorf("%w: %w", transport.ErrIdentity, err)
-			}
-			return err
-		}
-	}
-	return conf
-}
-
 // An attempt is a dialed socket with an incomplete handshake.
 type attempt struct {
 	sock   socket

@@ -67,9 +67,9 @@ func (o sessionOffer) Put(string, *tls.ClientSessionState)        {}
 func (t *Transport) clientOfControl(peer string, m *controlHandshake) *tls.Config {
 	conf := t.creds.Client(peer)
 	if t.cfg.Plain {
-		return withIdentityError(configure(conf, nil))
+		return configure(conf, nil)
 	}
-	return withIdentityError(configure(conf, func(conf *tls.Config) { conf.ClientSessionCache = &m.dialedSession }))
+	return configure(conf, func(conf *tls.Config) { conf.ClientSessionCache = &m.dialedSession })
 }
 
 // serverOfControl returns the TLS configuration for an accepted control socket. The
@@ -93,13 +93,13 @@ func (t *Transport) serverOfControl(m *controlHandshake) *tls.Config {
 // clientOfPipe returns the TLS configuration for dialing the socket of a pipe.
 func (c *conn) clientOfPipe() *tls.Config {
 	session := c.dialedSession
-	return withIdentityError(configure(c.t.creds.Client(c.peer), func(conf *tls.Config) {
+	return configure(c.t.creds.Client(c.peer), func(conf *tls.Config) {
 		if session != nil && c.stillValid(conf, c.tls.ConnectionState()) {
 			conf.ClientSessionCache = sessionOffer{session}
 		} else {
 			conf.SessionTicketsDisabled = true
 		}
-	}))
+	})
 }
 
 // serverOfPipe returns the TLS configuration for an accepted socket of a pipe. If the

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"sync"
@@ -201,7 +202,7 @@ func (n *watchedNode) config() *tls.Config {
 			}
 			leaf := state.PeerCertificates[0]
 			if revoked := n.ca.revoked.Load(); revoked != nil && revoked.Cmp(leaf.SerialNumber) == 0 {
-				return errors.New("the certificate is revoked")
+				return fmt.Errorf("%w: the certificate is revoked", transport.ErrIdentity)
 			}
 			_, err := leaf.Verify(x509.VerifyOptions{Roots: n.ca.pool, CurrentTime: n.ca.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 			return err

@@ -65,7 +65,7 @@ type Credentials interface {
 
 	// Client returns the configuration for dialing peer. It must fail the handshake with
 	// any server other than peer, or, if peer is empty, with any server that is not a
-	// member of the cluster.
+	// member of the cluster. The error of its VerifyConnection wraps [transport.ErrIdentity].
 	Client(peer string) *tls.Config
 
 	// Peer returns the identity from a completed handshake. A client with the identity ""

@@ -266,7 +266,7 @@ func (t *rdma) dial(ctx context.Context, addr, peer string) (c *conn, err error)
 	}()
 	s.SetDeadline(time.Now().Add(handshakeTimeout))
 	stop := context.AfterFunc(ctx, func() { s.SetDeadline(past) })
-	control := tls.Client(s, t.env.ClientConfig(peer))
+	control := tls.Client(s, t.env.Client(peer))
 	got, err := t.env.Authenticate(control, peer)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -31,21 +30,12 @@ type handshake struct {
 	in    inbound
 	bytes int  // received
 	done  bool // on this side
-	// untrusted reports that TLS.VerifyConnection has rejected the peer.
-	untrusted bool
 }
 
 // begin starts the handshake.
 func (s *Session) begin(now time.Time) error {
 	cfg := s.cfg.TLS.Clone()
 	cfg.MinVersion = tls.VersionTLS13
-	if verify := cfg.VerifyConnection; verify != nil {
-		cfg.VerifyConnection = func(state tls.ConnectionState) error {
-			err := verify(state)
-			s.handshake.untrusted = s.handshake.untrusted || err != nil
-			return err
-		}
-	}
 	quic := &tls.QUICConfig{TLSConfig: cfg}
 	if s.client {
 		s.handshake.conn = tls.QUICClient(quic)
@@ -154,7 +144,7 @@ func (s *Session) receiveHandshake(now time.Time, f forward.Frame) Verdict {
 				break
 			}
 			if err := h.conn.HandleData(tls.QUICEncryptionLevel(p[0]), p[1:]); err != nil {
-				s.refuse(now, fmt.Errorf("relay: handshake with %v: %w", s.cfg.Peer, s.identityError(err)))
+				s.refuse(now, fmt.Errorf("relay: handshake with %v: %w", s.cfg.Peer, err))
 				return v
 			}
 			if s.advance(now) != nil || s.state != stateHandshake {
@@ -167,15 +157,6 @@ func (s *Session) receiveHandshake(now time.Time, f forward.Frame) Verdict {
 	ack.Payload = a.append(nil)
 	s.emit(ack)
 	return v
-}
-
-// identityError adds ErrIdentity to an error of the certificate of the peer.
-func (s *Session) identityError(err error) error {
-	var verification *tls.CertificateVerificationError
-	if (s.handshake.untrusted || errors.As(err, &verification)) && !errors.Is(err, transport.ErrIdentity) {
-		return fmt.Errorf("%w: %w", transport.ErrIdentity, err)
-	}
-	return err
 }
 
 // receiveHandshakeAck handles a HandshakeAck frame. When the handshake of the client is done, only a sealed frame
