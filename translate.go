@@ -264,12 +264,13 @@ func (c *Comm) revokedError(e *engine.RevokedError) error {
 		cause = fmt.Errorf("its call took too long: %s", e.Text)
 	case wire.CauseClosed:
 		cause = fmt.Errorf("it has closed the communicator: %s", e.Text)
-	case wire.CauseFailed:
+	case wire.CauseFailed, wire.CauseLeft:
 		if peer, ok := c.impl.Engine.RankOf(e.Peer); ok {
-			if reason, failed := e.PeerFailure(); failed {
-				return &RevokedError{Rank: peer, Err: c.peerError(peer, false, errors.New(reason))}
+			left := e.Cause == wire.CauseLeft
+			if left {
+				cause = transport.ErrPeerClosed
 			}
-			return &RevokedError{Rank: peer, Err: c.peerError(peer, true, transport.ErrPeerClosed)}
+			return &RevokedError{Rank: peer, Err: c.peerError(peer, left, cause)}
 		}
 	default:
 	}

@@ -327,12 +327,11 @@ func (c *Comm) peerChanged(p *PeerChange) {
 		case p.Err == nil:
 			c.peerLeftLocked(fx, rank, leave{}, true)
 		case p.Everywhere:
-			err := &PeerError{Rank: c.member(rank), Err: p.Err}
 			cause := wire.CauseFailed
 			if p.Reset {
 				cause = wire.CauseReset
 			}
-			c.revokeLocked(fx, err, wire.Revoke{Cause: cause, Peer: uint32(rank)}, err.Error())
+			c.revokeLocked(fx, &PeerError{Rank: c.member(rank), Err: p.Err}, wire.Revoke{Cause: cause, Peer: uint32(rank)}, p.Err.Error())
 		default:
 			cause := rank
 			var b Blamer

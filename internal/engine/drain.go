@@ -49,7 +49,7 @@ func (c *Comm) revokeFailedLocked(fx *effects) {
 	case ok && closedHere(p):
 		c.failLocked(fx, p)
 	case ok:
-		c.revokeLocked(fx, p, wire.Revoke{Cause: wire.CauseFailed, Peer: c.numberOf(p)}, p.Error())
+		c.revokeLocked(fx, p, wire.Revoke{Cause: wire.CauseFailed, Peer: c.numberOf(p)}, p.Err.Error())
 		fx.linked = true // The others learn of the failure without this node, too.
 	}
 }
@@ -58,7 +58,7 @@ func (c *Comm) revokeFailedLocked(fx *effects) {
 // and are told once.
 func (c *Comm) refuseLocked() (fx *effects, err error) {
 	if p, ok := errors.AsType[*PeerError](c.err); ok && !p.Left && !c.refused && !closedHere(p) {
-		c.refused, fx = true, &effects{linked: true, text: p.Error()}
+		c.refused, fx = true, &effects{linked: true, text: p.Err.Error()}
 		fx.revoke = &wire.Revoke{Comm: c.id, Cause: wire.CauseFailed, Rank: uint32(c.rank), Peer: c.numberOf(p)}
 	}
 	return fx, &EndedError{c.err}

@@ -183,7 +183,7 @@ func TestDrainPassesRefusalOn(t *testing.T) {
 	}
 	w.linkLost(0, 1)
 	refusal := wire.Revoke{Comm: commID, Cause: wire.CauseFailed, Rank: 2, Peer: 1}
-	peers[2].link.Revoke(refusal, "rank 1 failed: gone")
+	peers[2].link.Revoke(refusal, "gone")
 	if got := peers[3].expect("revoke").revoke; got.Cause != refusal.Cause || got.Rank != refusal.Rank || got.Peer != refusal.Peer {
 		t.Errorf("rank 3 is told %+v, want %+v", got, refusal)
 	}

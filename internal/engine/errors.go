@@ -51,19 +51,12 @@ func (e *MismatchError) Error() string {
 type RevokedError struct {
 	Rank  p2p.Member
 	Cause wire.Cause
-	Peer  p2p.Member // the rank that has left, if Cause is CauseFailed
+	Peer  p2p.Member // see [wire.Cause]
 	Text  string
 }
 
 func (e *RevokedError) Error() string {
 	return fmt.Sprintf("revoked by %v: %s", e.Rank, e.Text)
-}
-
-// PeerFailure returns the reason of a revocation whose rank knows that Peer has failed. It is not ok for another revocation, also if Peer
-// has left.
-func (e *RevokedError) PeerFailure() (reason string, ok bool) {
-	_, reason, ok = strings.Cut(e.Text, " failed: ") // as PeerError.Error
-	return reason, ok && e.Cause == wire.CauseFailed
 }
 
 // A TimeoutError names the ranks that a call was waiting for, directly or since others waited

@@ -230,7 +230,7 @@ func TestCloseEndsWaitingRanks(t *testing.T) {
 			case err := <-results:
 				p, left := errors.AsType[*PeerError](err)
 				r, revoked := errors.AsType[*RevokedError](err)
-				if !(left && p.Left && isRank(p.Rank, 0)) && !(revoked && r.Cause == wire.CauseFailed && isRank(r.Peer, 0)) {
+				if !(left && p.Left && isRank(p.Rank, 0)) && !(revoked && r.Cause == wire.CauseLeft && isRank(r.Peer, 0)) {
 					t.Errorf("closed before %v: %v, want that rank 0 has left", before, err)
 				}
 			case <-time.After(time.Minute):

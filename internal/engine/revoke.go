@@ -92,8 +92,8 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 		c.repeatLocked(fx, h)
 		err := &RevokedError{Rank: c.member(int(r.Rank)), Cause: r.Cause, Peer: c.member(int(r.Peer)), Text: h.text}
 		// The rank of the report has noticed the failure of another one before this rank.
-		if reason, isFailure := err.PeerFailure(); isFailure && int(r.Peer) != c.rank {
-			c.failLocked(fx, &PeerError{Rank: err.Peer, Err: errors.New(reason)})
+		if r.Cause == wire.CauseFailed && int(r.Peer) != c.rank {
+			c.failLocked(fx, &PeerError{Rank: err.Peer, Err: errors.New(h.text)})
 			return
 		}
 		c.failLocked(fx, err)
@@ -129,8 +129,7 @@ func (c *Comm) revokeLocked(fx *effects, err error, r wire.Revoke, text string) 
 
 // revokeLeftLocked ends the communicator because it needs a rank that has left.
 func (c *Comm) revokeLeftLocked(fx *effects, rank int) {
-	err := c.leftError(rank)
-	c.revokeLocked(fx, err, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(rank)}, err.Error())
+	c.revokeLocked(fx, c.leftError(rank), wire.Revoke{Cause: wire.CauseLeft, Peer: uint32(rank)}, "")
 }
 
 // mismatchLocked ends the communicator because the call of another rank differs from ours.
@@ -164,10 +163,10 @@ func departed(err error) (m p2p.Member, has bool) {
 	if p, ok := errors.AsType[*PeerError](err); ok && p.Left {
 		return p.Rank, true
 	}
-	if r, ok := errors.AsType[*RevokedError](err); ok && r.Cause == wire.CauseFailed {
-		_, failed := r.PeerFailure()
-		return r.Peer, !failed
-	} else if ok && r.Cause == wire.CauseClosed {
+	switch r, ok := errors.AsType[*RevokedError](err); {
+	case ok && r.Cause == wire.CauseLeft:
+		return r.Peer, true
+	case ok && r.Cause == wire.CauseClosed:
 		return r.Rank, true
 	}
 	return m, false

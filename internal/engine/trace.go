@@ -232,8 +232,10 @@ func Outcome(err error) string {
 		return trace.PeerLeft
 	case peer != nil:
 		return trace.PeerFailed
-	case errors.As(err, &revoked) && revoked.Cause == wire.CauseFailed:
+	case errors.As(err, &revoked) && revoked.Cause == wire.CauseLeft:
 		return trace.PeerLeft
+	case revoked != nil && revoked.Cause == wire.CauseFailed:
+		return trace.PeerFailed
 	case revoked != nil && revoked.Cause != wire.CauseTimeout:
 		return trace.Revoked
 	case revoked != nil || errors.As(err, &timeout) || errors.Is(err, context.DeadlineExceeded):

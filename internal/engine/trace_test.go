@@ -252,8 +252,8 @@ func TestTraceAllocations(t *testing.T) {
 func TestOutcome(t *testing.T) {
 	for want, errs := range map[string][]error{
 		trace.OK:         {nil},
-		trace.PeerFailed: {&PeerError{}, &EndedError{&PeerError{}}, fmt.Errorf("x: %w", &PeerError{})},
-		trace.PeerLeft:   {&PeerError{Left: true}, &RevokedError{Cause: wire.CauseFailed}},
+		trace.PeerFailed: {&PeerError{}, &EndedError{&PeerError{}}, fmt.Errorf("x: %w", &PeerError{}), &RevokedError{Cause: wire.CauseFailed}},
+		trace.PeerLeft:   {&PeerError{Left: true}, &RevokedError{Cause: wire.CauseLeft}},
 		trace.Mismatch:   {&MismatchError{}},
 		trace.Timeout:    {&TimeoutError{}, &RevokedError{Cause: wire.CauseTimeout}, context.DeadlineExceeded},
 		trace.Revoked:    {&RevokedError{Cause: wire.CauseCancelled}, &RevokedError{Cause: wire.CauseClosed}},

@@ -44,17 +44,17 @@ const (
 	CauseMismatch  Cause = iota + 1 // ranks made different calls
 	CauseCancelled                  // a rank's call was cancelled
 	CauseTimeout                    // a rank's call took too long
-	CauseFailed                     // a rank's call needed a rank that has left
+	CauseFailed                     // a rank has lost Peer
 	CauseClosed                     // a rank closed the communicator during a call
 	CauseDeadlock                   // ranks wait for each other
 	CauseReset                      // frames between a rank and Peer were lost, and both are in the world
+	CauseLeft                       // a rank's call needed Peer, which has left
 	causeEnd
 )
 
 // A Revoke ends a communicator on all its ranks, because the call of Rank has failed. With
-// CauseMismatch, Ours is the call of Rank and Theirs the different call of Peer. With
-// CauseFailed, Peer has left, and with CauseReset, frames between Rank and Peer were lost. Length bytes of text, the reason, follow; with CauseDeadlock they are
-// those of [WaitsText], and the sender need not be a rank of the communicator.
+// CauseMismatch, Ours is the call of Rank and Theirs the different call of Peer. Length bytes of text, the reason, follow; with
+// CauseDeadlock they are those of [WaitsText], and the sender need not be a rank of the communicator.
 type Revoke struct {
 	Comm         uint64
 	Cause        Cause
