@@ -50,8 +50,8 @@ import (
 //   - [ErrNoQuorum], if a node has failed and there is no next view within [Config].RecoveryTimeout,
 //     for example because no seed can be reached.
 //   - [ErrRemoved], which is also an [ErrNoQuorum], if the others continue without this node: they have
-//     lost their connections to it, or it did not start the next iteration within that time. The
-//     program may close the node and join again.
+//     lost their connections to it, or it did not start the next iteration within that time. Operations end with it, too, unless they
+//     have noticed lost connections before. The program may close the node and join again.
 //   - the reason for the end of the communicator, if the world has not changed: a [MismatchError], or a
 //     call that was cancelled or timed out on some rank, or a [DeadlockError] that includes this loop. An undetected failure may be the cause, so
 //     Epochs waits for a next view for [Config].HeartbeatTimeout and a second first. If a node has left a world of a sparse
@@ -91,14 +91,21 @@ func epochError(ctx context.Context, err error) error {
 		return cancelled(ctx)
 	case errors.Is(err, handshake.ErrClosed):
 		return errClosedHere
-	case isRemoved && removed.Excluded:
-		return &kindError{err, []error{ErrExcluded, ErrRemoved, ErrNoQuorum}}
 	case isRemoved:
-		return &kindError{err, []error{ErrRemoved, ErrNoQuorum}}
+		return removedError(err, removed.Excluded)
 	case lost:
 		return fmt.Errorf("%w: %w", ErrNoQuorum, err)
 	}
 	return err
+}
+
+// removedError makes err, which says that this node was removed, an ErrRemoved.
+func removedError(err error, excluded bool) error {
+	kinds := []error{ErrRemoved, ErrNoQuorum}
+	if excluded {
+		kinds = append(kinds, ErrExcluded)
+	}
+	return &kindError{err, kinds}
 }
 
 // Reconfigure lets nodes join and leave the world. All ranks of the world call it at the same point
@@ -260,7 +267,7 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 // The seed counts each call as lost links between the caller and the given ranks, and removes the fewest nodes
 // that have lost their links to others. So if one rank alone excludes several, the seed removes that rank.
 //
-// On a live rank that is excluded, operations fail, and [Node.Epochs] ends with an [ErrExcluded] that
+// On a live rank that is excluded, operations and [Node.Epochs] end with an [ErrExcluded] that
 // names a rank that has called Exclude. A rank that wants to leave calls [Node.Leave] instead.
 //
 // The old communicator is closed, and [Node.World] returns the new one. The error is [ErrInvalidRank]

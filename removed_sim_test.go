@@ -3,6 +3,7 @@ package nexar_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/test/worldtest"
+	"github.com/nexar-go/nexar/transport/sim"
 )
 
 // TestRemovedWithoutLosses: the seed removes rank 2 because of a false report. All links work. No operation fails, so the
@@ -61,4 +63,94 @@ func TestRemovedWithoutLosses(t *testing.T) {
 			n.Close()
 		}
 	})
+}
+
+// TestRemovedBeforeTheSeedSaysSo: ranks 0 and 1 exclude rank 2, or the seed removes it because of a false report. The seed is slow to
+// reach rank 2, so the others go on without it before. The call that waits for them, later calls and the epochs end with
+// the exclusion or the removal all the same.
+func TestRemovedBeforeTheSeedSaysSo(t *testing.T) {
+	const odd, late = 2, 700 * time.Millisecond
+	calls := map[string]func(ctx context.Context, c, child *nexar.Comm) error{
+		"Barrier": func(ctx context.Context, c, _ *nexar.Comm) error { return c.Barrier(ctx) },
+		"Recv": func(ctx context.Context, c, _ *nexar.Comm) error {
+			_, err := nexar.Recv(ctx, c, make([]int64, 1), 0, 1)
+			return err
+		},
+		"Barrier of a child": func(ctx context.Context, _, child *nexar.Comm) error { return child.Barrier(ctx) },
+	}
+	goOn := map[error]func(ctx context.Context, nodes []*nexar.Node, rank int) (*nexar.Comm, error){
+		nexar.ErrExcluded: func(ctx context.Context, nodes []*nexar.Node, rank int) (*nexar.Comm, error) {
+			return nodes[rank].World().Exclude(ctx, []int{odd})
+		},
+		nexar.ErrRemoved: func(ctx context.Context, nodes []*nexar.Node, rank int) (c *nexar.Comm, err error) {
+			if rank == 0 {
+				nexar.ReportLost(nodes[0], nodes[odd], errors.New("closed by the peer"))
+			}
+			for c, err = range nodes[rank].Epochs(ctx) {
+				if err != nil || c.Size() == 2 {
+					break
+				}
+			}
+			return c, err
+		},
+	}
+	for name, call := range calls {
+		for kind, goOn := range goOn {
+			t.Run(fmt.Sprintf("%s, %v", name, kind), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := worldtest.NewSimCluster(t, 1, 3)
+					defer w.Close()
+					nodes := joinHosts(t, w, 3)
+					w.Network.SetOneWay("seed", "host2", sim.Link{Delay: late})
+					ctx, cancel := context.WithTimeout(w.Ctx, time.Minute)
+					defer cancel()
+					began := time.Now()
+					var ranks sync.WaitGroup
+					for rank, n := range nodes[:odd] {
+						ranks.Go(func() {
+							if _, err := n.World().Dup(ctx); err != nil {
+								t.Errorf("rank %d: %v", rank, err)
+							}
+							time.Sleep(10*time.Second - time.Since(began))
+							c, err := goOn(ctx, nodes, rank)
+							if err != nil || c.Size() != 2 || c.Barrier(ctx) != nil {
+								t.Errorf("rank %d: %v, want a communicator of 2 ranks", rank, err)
+							}
+						})
+					}
+					ranks.Go(func() {
+						var errs []error
+						for c, err := range nodes[odd].Epochs(ctx) {
+							if err == nil {
+								child, err := c.Dup(ctx)
+								if err != nil {
+									t.Error(err)
+									return
+								}
+								errs = append(errs, call(ctx, c, child))
+								if took := time.Since(began); took > 10*time.Second+late {
+									t.Errorf("the call ended after %v, when the seed had said so", took)
+								}
+								errs = append(errs, c.Barrier(ctx), child.Barrier(ctx), c.Err())
+								continue
+							}
+							errs = append(errs, err)
+						}
+						for i, err := range errs {
+							if !errors.Is(err, kind) || !errors.Is(err, nexar.ErrNoQuorum) {
+								t.Errorf("error %d: %v, want %v", i, err, kind)
+							}
+						}
+						if len(errs) != 5 {
+							t.Errorf("%d errors, want 5: %v", len(errs), errs)
+						}
+					})
+					ranks.Wait()
+					for _, n := range nodes {
+						n.Close()
+					}
+				})
+			})
+		}
+	}
 }

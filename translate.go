@@ -272,6 +272,10 @@ func (c *Comm) revokedError(e *engine.RevokedError) error {
 			}
 			return &RevokedError{Rank: peer, Err: c.peerError(peer, left, cause)}
 		}
+	case wire.CauseRemoved:
+		return &RevokedError{Rank: -1, Err: removedError(fmt.Errorf("the seed has removed this node from the world, as rank %d reports", by), false)}
+	case wire.CauseExcluded:
+		return &RevokedError{Rank: -1, Err: removedError(fmt.Errorf("rank %d has excluded this node from the world", by), true)}
 	default:
 	}
 	return &RevokedError{Rank: by, Err: cause}

@@ -45,6 +45,8 @@ type Follower struct {
 
 	// quiesced is the epoch that has ended with a reconfiguration, or 0.
 	quiesced atomic.Uint64
+	// excluded are the nodes that the program of this node has excluded last.
+	excluded []membership.NodeID
 	// build is Factory.next, replaced in tests.
 	build func(ctx context.Context, v membership.View, timeout time.Duration) (*Comm, error)
 }
@@ -100,6 +102,7 @@ func (f *Follower) From(ctx context.Context, v membership.View) (*Comm, error) {
 // whether or not old has ended. It waits at most timeout for each view; 0 means no limit.
 // Errors are those of [Follower.Next].
 func (f *Follower) Without(ctx context.Context, old *Comm, out []membership.NodeID, timeout time.Duration) (*Comm, error) {
+	f.excluded = out
 	v := membership.View{Epoch: old.Epoch()}
 	for {
 		var err error
@@ -168,10 +171,10 @@ func (f *Follower) await(ctx context.Context, old *Comm) (v membership.View, err
 	}
 }
 
-// isFailure reports whether the failure of a node has ended a communicator.
+// isFailure reports whether the failure of a node, or the removal of this one, has ended a communicator.
 func isFailure(cause error) bool {
 	p, ok := errors.AsType[*engine.PeerError](cause)
-	return ok && !p.Left
+	return ok && !p.Left || engine.IsRemoval(cause)
 }
 
 // isRecoverable reports whether a later view may help after an error of build.
@@ -270,12 +273,13 @@ func (f *Follower) adopt(ctx context.Context, old *Comm, v membership.View) (*Co
 // do not take part to the seed.
 func (f *Follower) replace(ctx context.Context, old *Comm, v membership.View) (*Comm, error) {
 	f.Quiesce(0) // The view has arrived.
-	if old != nil {
-		old.Close()
-	}
 	build := f.build
 	if build == nil {
+		f.Factory.mesh.Remove(v, f.excluded)
 		build = f.Factory.next
+	}
+	if old != nil {
+		old.Close()
 	}
 	c, err := build(ctx, v, f.Timeout)
 	for _, id := range missing(err) {

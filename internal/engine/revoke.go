@@ -77,6 +77,8 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 		c.peerLeftLocked(fx, rank, leave{after: h.last.Seq, last: h.last}, false)
 	case max(r.Rank, r.Peer) >= uint32(len(c.linkTo)):
 		fx.breaksProtocol(h.link, fmt.Errorf("a revocation of communicator %d names the unknown rank %d", c.id, max(r.Rank, r.Peer)))
+	case isRemoval(r.Cause): // Nothing is repeated: the other ranks go on.
+		c.failLocked(fx, &RevokedError{Rank: c.member(int(r.Rank)), Cause: r.Cause, Peer: c.member(int(r.Peer))})
 	case c.draining: // The failure that this rank knows is the cause.
 		c.repeatLocked(fx, h)
 		c.drainedLocked(fx)
@@ -156,6 +158,30 @@ func (c *Comm) RefuseCollectives(err error) {
 			c.failLocked(fx, err)
 		}
 	})
+}
+
+// Remove tells a peer that its node is not in the next view, for each communicator with it: the cause is CauseRemoved or CauseExcluded.
+// The communicators of this node go on.
+func (e *Engine) Remove(l *link.Link, cause wire.Cause) {
+	e.each(func(c *Comm) {
+		c.mu.Lock()
+		peer, isMember := c.rankOf.Of(l.Peer)
+		self, isOpen := c.rank, c.opened
+		c.mu.Unlock()
+		if isOpen && isMember {
+			l.Revoke(wire.Revoke{Comm: c.id, Cause: cause, Rank: uint32(self), Peer: uint32(peer)}, "")
+		}
+	})
+}
+
+func isRemoval(cause wire.Cause) bool {
+	return cause == wire.CauseRemoved || cause == wire.CauseExcluded
+}
+
+// IsRemoval reports whether a communicator has ended because this node is not in the next view.
+func IsRemoval(cause error) bool {
+	r, ok := errors.AsType[*RevokedError](cause)
+	return ok && isRemoval(r.Cause)
 }
 
 // departed returns a rank that has left, if that is the reason for err.

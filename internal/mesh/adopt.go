@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -25,6 +27,38 @@ const settleDefault = 5 * time.Second
 // on a lossy network, the last packet of a handshake may need several attempts.
 func (m *Mesh) adoptTimeout() time.Duration {
 	return cmp.Or(max(m.cfg.SettleTimeout, 0), max(m.cfg.HeartbeatTimeout, 0), settleDefault)
+}
+
+// Remove tells the living peers that are not in a later view that they are removed from the world, by the program of this node if they
+// are excluded. It blocks until they have read it, for at most confirmMax. So they know the cause before they learn that this node, or others
+// that have adopted the view, have ended their communicators and closed their links.
+func (m *Mesh) Remove(v membership.View, excluded []membership.NodeID) {
+	stays := make(map[membership.NodeID]bool, v.Size())
+	for i := range v.Nodes {
+		stays[v.Nodes[i].ID] = true
+	}
+	causes := make(map[*link.Link]wire.Cause)
+	m.mu.Lock()
+	for slot := range m.peers {
+		p := &m.peers[slot]
+		// A doubted peer has most likely ended. If it lives, it knows that it is doubted.
+		if slot == m.self || p.expected || stays[p.node.ID] || !p.isLinked() || p.state.IsGone() || p.state == membership.PeerDoubted {
+			continue
+		}
+		causes[p.link] = wire.CauseRemoved
+		if slices.Contains(excluded, p.node.ID) {
+			causes[p.link] = wire.CauseExcluded
+		}
+	}
+	m.mu.Unlock()
+	read := make(map[*link.Link]<-chan struct{}, len(causes))
+	for l, cause := range causes {
+		m.engine.Remove(l, cause)
+		read[l] = l.ConfirmedPing()
+	}
+	ctx, cancel := context.WithTimeout(m.run, confirmMax)
+	defer cancel()
+	awaitConfirmed(ctx, read)
 }
 
 // Adopt replaces the view by a later one. It blocks until connections of new nodes of v that this node

@@ -131,24 +131,18 @@ func (m *Mesh) findCause(e *LossError, id membership.NodeID, asked map[membershi
 	ctx, cancel := context.WithTimeout(m.run, confirmMax)
 	defer cancel()
 	silent := m.awaitReports(ctx, e, asked)
-	pongs := make(map[membership.NodeID]<-chan struct{}, len(silent))
-	for other, l := range silent {
-		pongs[other] = l.ConfirmedPing()
+	pongs := make(map[*link.Link]<-chan struct{}, len(silent))
+	for _, l := range silent {
+		pongs[l] = l.ConfirmedPing()
 	}
-	for other, l := range silent {
-		select {
-		case <-pongs[other]:
-		case <-l.Done():
-		case <-ctx.Done():
-		}
-	}
+	awaitConfirmed(ctx, pongs)
 	answered := make(map[membership.NodeID]bool, len(asked))
 	for other := range asked {
 		answered[other] = true // by its report, or by a pong
 	}
-	for other, pong := range pongs {
+	for other, l := range silent {
 		select {
-		case <-pong:
+		case <-pongs[l]:
 			answered[other] = true
 		default:
 			answered[other] = false

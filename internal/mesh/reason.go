@@ -1,8 +1,8 @@
 package mesh
 
 import (
+	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -58,21 +58,24 @@ func (m *Mesh) Explain(cause membership.NodeID, lost bool, text string) {
 		}
 	}
 	m.mu.Unlock()
-	var peers sync.WaitGroup
-	expired := make(chan struct{})
-	stop := time.AfterFunc(confirmMax, func() { close(expired) })
-	defer stop.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), confirmMax)
+	defer cancel()
+	confirmed := make(map[*link.Link]<-chan struct{}, len(links))
 	for _, l := range links {
-		confirmed := l.Reason(wire.Reason{Node: cause, Lost: lost}, text)
-		peers.Go(func() {
-			select {
-			case <-confirmed:
-			case <-l.Done():
-			case <-expired:
-			}
-		})
+		confirmed[l] = l.Reason(wire.Reason{Node: cause, Lost: lost}, text)
 	}
-	peers.Wait()
+	awaitConfirmed(ctx, confirmed)
+}
+
+// awaitConfirmed blocks until every link has confirmed or has ended, or until ctx ends.
+func awaitConfirmed(ctx context.Context, confirmed map[*link.Link]<-chan struct{}) {
+	for l, c := range confirmed {
+		select {
+		case <-c:
+		case <-l.Done():
+		case <-ctx.Done():
+		}
+	}
 }
 
 // peerExplained records the error of a peer.

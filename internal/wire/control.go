@@ -49,12 +49,15 @@ const (
 	CauseDeadlock                   // ranks wait for each other
 	CauseReset                      // frames between a rank and Peer were lost, and both are in the world
 	CauseLeft                       // a rank's call needed Peer, which has left
+	CauseRemoved                    // the seed has removed the receiver from the world
+	CauseExcluded                   // the program of Rank has removed the receiver from the world
 	causeEnd
 )
 
 // A Revoke ends a communicator on all its ranks, because the call of Rank has failed. With
 // CauseMismatch, Ours is the call of Rank and Theirs the different call of Peer. Length bytes of text, the reason, follow; with
-// CauseDeadlock they are those of [WaitsText], and the sender need not be a rank of the communicator.
+// CauseDeadlock they are those of [WaitsText], and the sender need not be a rank of the communicator. CauseRemoved and CauseExcluded
+// end it on the receiver alone, which the others continue without.
 type Revoke struct {
 	Comm         uint64
 	Cause        Cause

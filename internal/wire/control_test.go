@@ -44,9 +44,12 @@ func TestRevoke(t *testing.T) {
 	none := strings.Repeat("00", len(strings.ReplaceAll(aCallHex, " ", ""))/2)
 	checkFrame(t, revokeKind, &Revoke{Comm: 1, Cause: CauseClosed, Rank: 2, Length: 3},
 		"0d 0000000000000001 05 00000002 00000000"+none+none+"00000003 787878")
+	for cause, number := range map[Cause]string{CauseFailed: "04", CauseLeft: "08", CauseRemoved: "09", CauseExcluded: "0a"} {
+		checkFrame(t, revokeKind, &Revoke{Comm: 1, Cause: cause, Rank: 2, Peer: 3}, "0d 0000000000000001 "+number+" 00000002 00000003"+none+none+"00000000")
+	}
 	checkRefused(t, revokeKind, errValue,
 		"0d 0000000000000001 00 00000002 00000000"+none+none+"00000000",
-		"0d 0000000000000001 09 00000002 00000000"+none+none+"00000000")
+		"0d 0000000000000001 0b 00000002 00000000"+none+none+"00000000")
 	checkRefused(t, revokeKind, errTooLong,
 		"0d 0000000000000001 01 00000002 00000000"+none+none+"00000401")
 }
