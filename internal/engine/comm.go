@@ -175,7 +175,7 @@ func (c *Comm) stop(sends bool) {
 			c.revokeFailedLocked(fx)
 		case c.calls.live == 0 && c.messages.CloseIdle(sends, &EndedError{ErrClosed}):
 			if c.opened { // Otherwise its ranks are not known.
-				closed = &wire.Closed{Last: c.lastCallLocked()}
+				closed = c.closedLocked()
 			}
 			c.setErrLocked(fx, ErrClosed)
 		default:
@@ -189,13 +189,17 @@ func (c *Comm) stop(sends bool) {
 	}
 }
 
-// lastCallLocked returns the last collective of this rank.
-func (c *Comm) lastCallLocked() (last wire.Call) {
+// closedLocked returns the last collectives of this rank.
+func (c *Comm) closedLocked() *wire.Closed {
+	f := new(wire.Closed)
 	if s := c.calls.get(c.seq); s != nil {
-		last = s.Call
+		f.Last = s.Call
 	}
-	last.Comm = c.id
-	return last
+	if s := c.calls.get(c.seq - 1); s != nil {
+		f.Before = s.Call
+	}
+	f.Last.Comm = c.id
+	return f
 }
 
 // end fails all operations, now and later, and waits until they have released
@@ -347,18 +351,18 @@ func (c *Comm) peerChanged(p *PeerChange) {
 	})
 }
 
-// A leave is what is known of a rank that has left: the last collective that it may still take part in, and its last call.
+// A leave is what is known of a rank that has left: the last collective that it may still take part in, and its last calls.
 type leave struct {
-	after uint64
-	last  wire.Call
+	after  uint64
+	closed wire.Closed
 }
 
 // peerLeftLocked ends calls that need a rank that has left. All its frames
 // have arrived. If a later collective needs the rank, the communicator is revoked. Unless its
 // link has ended, granted payloads are still carried out, in both directions.
 func (c *Comm) peerLeftLocked(fx *effects, rank int, h leave, linkEnded bool) {
-	if h.last.Seq == 0 { // The goodbye of a rank that may have closed the communicator before.
-		h.last = c.left[rank].last
+	if h.closed.Last.Seq == 0 { // The goodbye of a rank that may have closed the communicator before.
+		h.closed = c.left[rank].closed
 	}
 	c.left[rank] = h
 	switch needed := c.needsLocked(rank, h.after); {
@@ -382,15 +386,16 @@ func (c *Comm) peerLeftLocked(fx *effects, rank int, h leave, linkEnded bool) {
 	}
 }
 
-// differsLocked ends the communicator if a rank that has left made another call than this rank in place of its last one.
+// differsLocked ends the communicator if a rank that has left made another call than this rank in place of one of its last ones.
 func (c *Comm) differsLocked(fx *effects, rank int) bool {
-	last := c.left[rank].last
-	ours := c.calls.get(last.Seq)
-	if ours == nil || ours.Call == last {
-		return false
+	closed := c.left[rank].closed
+	for _, theirs := range []wire.Call{closed.Before, closed.Last} {
+		if ours := c.calls.get(theirs.Seq); ours != nil && ours.Call != theirs {
+			c.mismatchLocked(fx, ours.Call, rank, theirs)
+			return true
+		}
 	}
-	c.mismatchLocked(fx, ours.Call, rank, last)
-	return true
+	return false
 }
 
 func (c *Comm) leftError(rank int) *PeerError {

@@ -14,7 +14,7 @@ import (
 // An ending is the report of a peer that it has closed or revoked a communicator.
 type ending struct {
 	link   *link.Link
-	last   wire.Call    // of a peer that has closed
+	closed wire.Closed  // of a peer that has closed
 	revoke *wire.Revoke // with text; nil if the peer has closed in good order
 	text   string
 }
@@ -22,7 +22,7 @@ type ending struct {
 // Closed implements [link.Handler].
 func (e *Engine) Closed(l *link.Link, f wire.Closed) {
 	if c := e.comm(l, f.Last.Comm); c != nil {
-		c.applyReport(ending{link: l, last: f.Last})
+		c.applyReport(ending{link: l, closed: f})
 	}
 }
 
@@ -74,7 +74,7 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 		fx.breaksProtocol(h.link, c.notMember())
 	case c.hasEndedLocked():
 	case r == nil:
-		c.peerLeftLocked(fx, rank, leave{after: h.last.Seq, last: h.last}, false)
+		c.peerLeftLocked(fx, rank, leave{after: h.closed.Last.Seq, closed: h.closed}, false)
 	case max(r.Rank, r.Peer) >= uint32(len(c.linkTo)):
 		fx.breaksProtocol(h.link, fmt.Errorf("a revocation of communicator %d names the unknown rank %d", c.id, max(r.Rank, r.Peer)))
 	case isRemoval(r.Cause): // Nothing is repeated: the other ranks go on.

@@ -324,7 +324,7 @@ func TestOnDemandDeadlock(t *testing.T) {
 // TestOnDemandQuiet: closing communicators makes no links until too many frames wait.
 func TestOnDemandQuiet(t *testing.T) {
 	onDemand(t, func(w *world) {
-		const frame = 35 // of wire.TypeClosed
+		const frame = 69 // of wire.TypeClosed
 		closeOne := func(i int) {
 			for rank, m := range w.meshes {
 				m.Engine().NewComm(uint64(100+i), rank, linksOf(t, m, w.view)).Close()

@@ -120,11 +120,11 @@ func (r *Reason) Append(b []byte, text string) []byte {
 // ParseReason decodes a [TypeReason] frame without its text.
 func ParseReason(b []byte) (Reason, error) { return parseFrame[Reason](b) }
 
-// A Closed says that its sender has closed the communicator of Last, its latest call there; Seq 0: none.
-// It is the last frame for that communicator on the data
+// A Closed says that its sender has closed the communicator of Last, its latest call there; Seq 0: none. Before is its call before
+// Last: in shared memory a rank may be two calls ahead. It is the last frame for that communicator on the data
 // lane. Payloads granted before may still follow on the bulk lane.
 type Closed struct {
-	Last Call
+	Last, Before Call
 }
 
 // Append appends x to b.

@@ -114,8 +114,10 @@ func TestLeaving(t *testing.T) {
 var closedKind = kindOf(TypeClosed, (*Closed).Append, ParseClosed)
 
 func TestClosed(t *testing.T) {
-	checkFrame(t, closedKind, &Closed{Last: aCall()},
-		"12 "+aCallHex)
+	before := aCall()
+	before.Seq--
+	checkFrame(t, closedKind, &Closed{Last: aCall(), Before: before},
+		"12 "+aCallHex+strings.Replace(aCallHex, "1112131415161718", "1112131415161717", 1))
 }
 
 var (
