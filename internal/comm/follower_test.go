@@ -15,6 +15,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -88,6 +89,7 @@ var (
 	errBroken  = errors.New("cannot be built")
 	errMistake = errors.New("calls do not match")
 	errLeft    = &engine.PeerError{Left: true}
+	errOut     = &engine.RevokedError{Cause: wire.CauseRemoved}
 )
 
 // newFollower returns a Follower that builds communicators by build, or without errors
@@ -147,6 +149,11 @@ func callErrors() map[string]course {
 			time.Sleep(time.Second)
 			v.set(1, errRemoved)
 		}, errs: []error{errMistake, errRemoved}, took: time.Second},
+		"other nodes say that this node is removed, and the seed says so late": {then: func(old *Comm, v *views, _ context.CancelFunc) {
+			old.stop(errOut)
+			time.Sleep(10 * time.Second)
+			v.set(1, errRemoved)
+		}, errs: []error{errOut, errRemoved}, took: 10 * time.Second},
 		"call error, and the context ends": {then: func(old *Comm, _ *views, cancel context.CancelFunc) {
 			old.stop(errMistake)
 			time.Sleep(time.Second)

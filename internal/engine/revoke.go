@@ -164,13 +164,12 @@ func (c *Comm) RefuseCollectives(err error) {
 // The communicators of this node go on.
 func (e *Engine) Remove(l *link.Link, cause wire.Cause) {
 	e.each(func(c *Comm) {
-		c.mu.Lock()
-		peer, isMember := c.rankOf.Of(l.Peer)
-		self, isOpen := c.rank, c.opened
-		c.mu.Unlock()
-		if isOpen && isMember {
-			l.Revoke(wire.Revoke{Comm: c.id, Cause: cause, Rank: uint32(self), Peer: uint32(peer)}, "")
-		}
+		c.update(func(fx *effects) {
+			if peer, isMember := c.rankOf.Of(l.Peer); isMember {
+				r := wire.Revoke{Comm: c.id, Cause: cause, Rank: uint32(c.rank), Peer: uint32(peer)}
+				fx.calls = append(fx.calls, func() { l.Revoke(r, "") })
+			}
+		})
 	})
 }
 

@@ -37,22 +37,22 @@ func (m *Mesh) Remove(v membership.View, excluded []membership.NodeID) {
 	for i := range v.Nodes {
 		stays[v.Nodes[i].ID] = true
 	}
-	causes := make(map[*link.Link]wire.Cause)
+	removed := make(map[membership.NodeID]*link.Link)
 	m.mu.Lock()
 	for slot := range m.peers {
 		p := &m.peers[slot]
 		// A doubted peer has most likely ended. If it lives, it knows that it is doubted.
-		if slot == m.self || p.expected || stays[p.node.ID] || !p.isLinked() || p.state.IsGone() || p.state == membership.PeerDoubted {
-			continue
-		}
-		causes[p.link] = wire.CauseRemoved
-		if slices.Contains(excluded, p.node.ID) {
-			causes[p.link] = wire.CauseExcluded
+		if slot != m.self && !p.expected && !stays[p.node.ID] && p.isLinked() && !p.state.IsGone() && p.state != membership.PeerDoubted {
+			removed[p.node.ID] = p.link
 		}
 	}
 	m.mu.Unlock()
-	read := make(map[*link.Link]<-chan struct{}, len(causes))
-	for l, cause := range causes {
+	read := make(map[*link.Link]<-chan struct{}, len(removed))
+	for id, l := range removed {
+		cause := wire.CauseRemoved
+		if slices.Contains(excluded, id) {
+			cause = wire.CauseExcluded
+		}
 		m.engine.Remove(l, cause)
 		read[l] = l.ConfirmedPing()
 	}
