@@ -73,12 +73,8 @@ func randomPauses(n int, rng *rand.Rand) (all []*pauseTrial) {
 	kinds := slices.Sorted(maps.Keys(pausedSeeds()))
 	for range n {
 		kind := kinds[rng.IntN(len(kinds))]
-		longest := pauseMax
-		if kind == "one seed without state" {
-			longest = 25 * time.Second // Nodes give it up after 30 s.
-		}
 		all = append(all, &pauseTrial{
-			kind: kind, stopped: 1 + rng.IntN(pausedSeeds()[kind]), long: time.Second + time.Duration(rng.Int64N(int64(longest-time.Second))),
+			kind: kind, stopped: 1 + rng.IntN(pausedSeeds()[kind]), long: time.Second + time.Duration(rng.Int64N(int64(pauseMax-time.Second))),
 			kill: rng.IntN(4) > 0, join: rng.IntN(2) == 0, transports: []string{"tcp", "quic", "tcp,quic"}[rng.IntN(3)],
 		})
 	}

@@ -27,10 +27,13 @@ const (
 	lookAttempt = 3 * time.Second
 	// lookPause is the longest pause between two rounds of such attempts.
 	lookPause = time.Second
+	// silentPause is that for a seed without state, which is likely to have ended. It is shorter than the time that a suspended seed
+	// grants its nodes.
+	silentPause = 5 * time.Second
 )
 
-// keepConnected serves the connection to the seed. When it ends and the seed is durable, the node
-// rejoins over a new connection. Otherwise the membership ends.
+// keepConnected serves the connection to the seed. When it ends, the node rejoins over a new connection. The membership ends if a seed
+// without state has ended as well.
 func (s *Session) keepConnected() {
 	var err error
 	for rejoin := true; rejoin; {
@@ -64,7 +67,7 @@ func (s *Session) serveConnection() (rejoin bool, err error) {
 	for {
 		m, err := s.conn.ReadWithin(s.lim.Silence)
 		if err != nil {
-			return s.durable && s.closing.Err() == nil, s.lost(err)
+			return s.mayReturn(err), s.lost(err)
 		}
 		switch err := s.handle(m).(type) { //nolint:errorlint // handle returns its errors unwrapped
 		case nil:
@@ -81,6 +84,15 @@ func (s *Session) serveConnection() (rejoin bool, err error) {
 			return false, err
 		}
 	}
+}
+
+// mayReturn reports whether the seed may serve this node again after err, the end of the connection. One without state may have been
+// suspended unless the end of its process is certain.
+func (s *Session) mayReturn(err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hasEnded := errors.Is(err, transport.ErrPeerGone) || errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, io.EOF)
+	return s.closing.Err() == nil && (s.durable || s.formed && !hasEnded)
 }
 
 // renew requests the next certificate once the current one is valid for at most left.
@@ -134,7 +146,11 @@ func (s *Session) lost(err error) error {
 func (s *Session) rejoin(cause error) (ok bool, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(closePatience, cancel) })
+	patience := closePatience
+	if !s.durable {
+		patience = 0
+	}
+	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(patience, cancel) })
 	defer stop()
 	s.mu.Lock()
 	s.away = cause
@@ -142,12 +158,16 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 	req := s.req
 	req.epoch = s.view.Epoch
 	s.mu.Unlock()
-	if after := cmp.Or(req.Patience, seedPatience); after > 0 {
+	seeds := req.seeds
+	seeds.Timeout, seeds.Attempt, seeds.MaxPause, seeds.once = -1, lookAttempt, lookPause, false
+	switch after := cmp.Or(req.Patience, seedPatience); {
+	case !s.durable: // It was silent for longer than that.
+		seeds.MaxPause = silentPause
+		s.giveUp(cause)
+	case after > 0:
 		late := time.AfterFunc(after, func() { s.endPatience(cause, after) })
 		defer late.Stop()
 	}
-	seeds := req.seeds
-	seeds.Timeout, seeds.Attempt, seeds.MaxPause, seeds.once = -1, lookAttempt, lookPause, false
 	// Addrs may begin with the lost seed.
 	seeds.Addrs = slices.Clone(seeds.Addrs)
 	rand.Shuffle(len(seeds.Addrs), func(i, j int) { seeds.Addrs[i], seeds.Addrs[j] = seeds.Addrs[j], seeds.Addrs[i] })
@@ -178,7 +198,18 @@ func (s *Session) endPatience(cause error, after time.Duration) {
 		return
 	}
 	s.log.Warn("no seed is reachable; the world continues until a node fails", "within", after, "reason", cause)
-	s.away = fmt.Errorf("%w; no seed was reachable within %v", cause, after)
+	s.giveUpLocked(fmt.Errorf("%w; no seed was reachable within %v", cause, after))
+}
+
+// giveUp ends the calls that wait for a seed.
+func (s *Session) giveUp(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.giveUpLocked(cause)
+}
+
+func (s *Session) giveUpLocked(cause error) {
+	s.away = cause
 	s.setAbsent()
 	s.notifyLocked()
 }

@@ -29,14 +29,21 @@ type durableSeed struct {
 // inDurableWorld calls f with a seed, in fake time. Its world of n nodes has formed.
 func inDurableWorld(t *testing.T, n int, f func(t *testing.T, s *durableSeed)) {
 	t.Helper()
-	dir := t.TempDir()
+	inSeedWorld(t, n, t.TempDir(), f)
+}
+
+// inSeedWorld is inDurableWorld with a seed that has its state in dir, or has none if dir is empty.
+func inSeedWorld(t *testing.T, n int, dir string, f func(t *testing.T, s *durableSeed)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ca := newAuthority(t)
 		l := newPipeListener(t, ca)
 		s := &durableSeed{t: t}
 		s.testSeed = serveOver(t, l, ca, l.dial, n, elastic(n, func(cfg *Config) {
 			cfg.Limits = handshake.Limits{Hello: time.Minute, Step: time.Minute, Ping: time.Second, Silence: 20 * time.Second, Away: 30 * time.Second, Return: time.Minute}
-			cfg.Replication = &Replication{Self: l.Addr(), Seeds: []string{l.Addr()}, Dir: dir, Open: openLog}
+			if dir != "" {
+				cfg.Replication = &Replication{Self: l.Addr(), Seeds: []string{l.Addr()}, Dir: dir, Open: openLog}
+			}
 			cfg.HasEnded = func(_ context.Context, n membership.Node) bool {
 				_, dead := s.dead.Load(n.ID)
 				return dead && !s.mute.Load()
@@ -63,7 +70,7 @@ func inDurableWorld(t *testing.T, n int, f func(t *testing.T, s *durableSeed)) {
 func (s *durableSeed) joinAs(i int) *client.Session {
 	s.t.Helper()
 	req := s.request(i)
-	req.Limits = handshake.Limits{Silence: time.Hour}
+	req.Limits = handshake.Limits{Silence: s.cfg.Limits.Silence}
 	var id atomic.Pointer[membership.NodeID]
 	dial := func(ctx context.Context, addr string) (transport.Conn, error) {
 		if id := id.Load(); id != nil {

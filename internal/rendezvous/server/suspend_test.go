@@ -84,6 +84,23 @@ func TestSuspendedSeedWithoutProof(t *testing.T) {
 	})
 }
 
+// TestSuspendedSeedWithoutState: nodes give up a seed without state after its silence, and return when it continues. It removes the one
+// that has ended meanwhile.
+func TestSuspendedSeedWithoutState(t *testing.T) {
+	inSeedWorld(t, 4, "", func(t *testing.T, s *durableSeed) {
+		s.suspend(2*s.lim.Silence, func() {
+			s.die(2, 0, 1, 3)
+			if _, err := s.sessions[0].Next(t.Context(), 1); !errors.Is(err, client.ErrSeedGone) || !s.sessions[0].Gone() {
+				t.Errorf("while the seed is silent: %v, want ErrSeedGone", err)
+			}
+		})
+		for _, rank := range []int{0, 1, 3} {
+			until(t, "the node has returned", func() bool { return !s.sessions[rank].Gone() }, s.log)
+		}
+		s.stays(s.sessions[0], s.sessions[1], s.sessions[3])
+	})
+}
+
 // TestShortSuspension: a seed that is suspended while it waits for answers, for less than its nodes wait for it, reads them before
 // it decides.
 func TestShortSuspension(t *testing.T) {
