@@ -113,7 +113,7 @@ func (c *conn) sample(now time.Time) (active bool) {
 	senders, receivers := slices.Collect(maps.Values(c.outgoing)), slices.Collect(maps.Values(c.incoming))
 	c.mu.Unlock()
 	for _, r := range receivers {
-		active = r.sampleRest() || active
+		active = r.sampleRecord() || active
 	}
 	for _, s := range senders {
 		lossy, stalled := s.sample(now)

@@ -272,9 +272,7 @@ func (k *poller) waitSocket() {
 	in := k.r.flow.Load()
 	k.mu.Unlock()
 	k.peeked = false
-	k.r.beginWait()
-	_ = in.raw.Read(k.peek)
-	k.r.rest.Store(0)
+	k.r.wait(func() { _ = in.raw.Read(k.peek) })
 
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -31,7 +31,7 @@ type receiver struct {
 
 	stopped  atomic.Bool   // failure is set
 	drained  atomic.Bool   // the socket has ended, and all its bytes were read
-	rest     atomic.Uint64 // bytes that TLS has read, while the reader waits for the rest of a record; otherwise 0
+	waits    atomic.Bool   // the reader waits for the socket
 	newest   atomic.Uint64 // number of the newest subflow according to msgAnswer
 	deadline atomic.Int64  // Unix time in nanoseconds; 0 is none
 
@@ -46,8 +46,9 @@ type receiver struct {
 	readN    int
 	readErr  error
 
-	restLast    uint64 // rest at the last sample of [Transport.monitor]
-	restSamples int    // samples in a row with the same rest
+	// Used only by [Transport.monitor]:
+	partial        uint64 // recordConn.partial at the last sample
+	partialSamples int    // samples in a row in which it was the same
 
 	poll    poller
 	locator locator
@@ -78,25 +79,35 @@ func (r *receiver) setSocket(ps *pipeSocket) {
 	r.arrangeLocked()
 }
 
-// beginWait is called before the reader waits for the socket. If it waits for the rest of a TLS record, the
-// monitor has to know: the peer may have sent all of it, since a record with an altered length seems to be longer.
-func (r *receiver) beginWait() {
-	if h := r.ps.records; h != nil && h.in.partial() {
-		r.rest.Store(h.readBytes)
+// wait calls f, which waits for the socket.
+func (r *receiver) wait(f func()) {
+	r.waits.Store(true)
+	r.noteRecord()
+	f()
+	r.waits.Store(false)
+}
+
+// noteRecord wakes the monitor if the last TLS record is incomplete. The peer may have sent all of it, since a record with an altered
+// length seems to be longer.
+func (r *receiver) noteRecord() {
+	if h := r.ps.records; h != nil && h.partial.Load() != 0 {
 		r.conn.t.monitoring.note()
 	}
 }
 
-// sampleRest reports whether the reader waits for the rest of a TLS record. It ends the conn if none of it arrives for
+// sampleRecord reports whether the reader waits for the rest of a TLS record. It ends the conn if none of it arrives for
 // as long as a host may be silent. It counts samples, so that the time in which this process was suspended does not count.
-func (r *receiver) sampleRest() (waits bool) {
-	rest := r.rest.Load()
-	if rest == 0 || rest != r.restLast {
-		r.restLast, r.restSamples = rest, 0
-		return rest != 0
+func (r *receiver) sampleRecord() (waits bool) {
+	var partial uint64
+	if r.waits.Load() && r.ps.records != nil {
+		partial = r.ps.records.partial.Load()
 	}
-	r.restSamples++
-	if limit, ok := r.conn.t.hostTimeout(); ok && r.restSamples >= int(limit/monitorInterval) {
+	if partial == 0 || partial != r.partial {
+		r.partial, r.partialSamples = partial, 0
+		return partial != 0
+	}
+	r.partialSamples++
+	if limit, ok := r.conn.t.hostTimeout(); ok && r.partialSamples >= int(limit/monitorInterval) {
 		r.conn.end(gone(fmt.Errorf("the rest of a TLS record on pipe %d has not arrived for %v: bytes were lost or altered", r.id, limit)))
 	}
 	return true

@@ -31,9 +31,7 @@ type receiverMigration struct {
 func (r *receiver) readFlow(p []byte) (n int, err error) {
 	for {
 		q := p[:min(len(p), r.readLimit())]
-		r.beginWait()
-		n, err = r.flow.Load().sock.Read(q)
-		r.rest.Store(0)
+		r.wait(func() { n, err = r.flow.Load().sock.Read(q) })
 		if n = r.countRead(q[:n]); n > 0 {
 			return n, nil // the next read returns the error
 		}

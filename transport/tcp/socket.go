@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -51,7 +52,8 @@ func newPipeSocket(f *flight) *pipeSocket { return &pipeSocket{socket: f.socket,
 // interrupted.
 type recordConn struct {
 	socket
-	in recordCounter // read by tls
+	in      recordCounter // read by tls
+	partial atomic.Uint64 // bytes that tls has read, if the last record is incomplete; otherwise 0
 
 	// Bytes of the handshake. The offsets of pipes begin behind it.
 	readBytes, writtenBytes uint64
@@ -103,6 +105,11 @@ func (h *recordConn) Read(p []byte) (n int, err error) {
 	n, err = h.source().Read(p)
 	h.in.count(p[:n])
 	h.readBytes += uint64(n)
+	if h.in.partial() {
+		h.partial.Store(h.readBytes)
+	} else {
+		h.partial.Store(0)
+	}
 	return n, err
 }
 

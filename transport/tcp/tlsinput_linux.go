@@ -25,6 +25,7 @@ func (r *receiver) tryDecrypt(p []byte) (n int, err error) {
 	k.setTLSPending(0 < n && n < len(p), err == wouldBlock{})
 	if err == (wouldBlock{}) {
 		err = nil
+		k.r.noteRecord()
 	}
 	return n, err
 }
