@@ -19,15 +19,15 @@ func TestGrace(t *testing.T) {
 	var member, stranger membership.NodeID
 	member[0], stranger[0] = 1, 2
 	// The view came at hour 1, and the seed went at hour 10.
-	lost := witness{members: []membership.NodeID{member}, viewed: at(1), silent: at(10), grace: 24 * time.Hour}
-	change := func(f func(*witness)) witness {
-		w := lost
-		f(&w)
-		return w
+	lost := expiryPolicy{members: []membership.NodeID{member}, viewed: at(1), silent: at(10), grace: 24 * time.Hour}
+	change := func(f func(*expiryPolicy)) expiryPolicy {
+		p := lost
+		f(&p)
+		return p
 	}
 	for _, test := range []struct {
 		name string
-		witness
+		expiryPolicy
 		id      membership.NodeID
 		expires float64
 		now     float64
@@ -37,17 +37,17 @@ func TestGrace(t *testing.T) {
 		{"a member whose certificate expired when the seed went", lost, member, 10, 25, ""},
 		{"a member at the end of the grace", lost, member, 24, 48, ""},
 		{"after the grace", lost, member, 24, 48.01, "only for 24h0m0s"},
-		{"without a grace", change(func(w *witness) { w.grace = 0 }), member, 24, 24.01, "only for 0s"},
+		{"without a grace", change(func(p *expiryPolicy) { p.grace = 0 }), member, 24, 24.01, "only for 0s"},
 		{"a node with another key", lost, stranger, 24, 25, "not in the newest view"},
-		{"a node that a later view has removed", change(func(w *witness) { w.members = []membership.NodeID{stranger} }), member, 24, 25, "not in the newest view"},
-		{"before there is a view", witness{silent: at(10), grace: 24 * time.Hour}, member, 24, 25, "not in the newest view"},
+		{"a node that a later view has removed", change(func(p *expiryPolicy) { p.members = []membership.NodeID{stranger} }), member, 24, 25, "not in the newest view"},
+		{"before there is a view", expiryPolicy{silent: at(10), grace: 24 * time.Hour}, member, 24, 25, "not in the newest view"},
 		{"expired before the view", lost, member, 0.99, 1.5, "before the newest view"},
-		{"expired before a view that came from another node while the seed was silent", change(func(w *witness) { w.viewed = at(30) }), member, 24, 31, "before the newest view"},
+		{"expired before a view that came from another node while the seed was silent", change(func(p *expiryPolicy) { p.viewed = at(30) }), member, 24, 31, "before the newest view"},
 		{"expired while a seed answered", lost, member, 9.99, 25, "until when a seed answered"},
-		{"a seed answers", change(func(w *witness) { w.silent = time.Time{} }), member, 24, 25, "a seed answers"},
-		{"a seed has answered meanwhile, and went again", change(func(w *witness) { w.silent = at(26) }), member, 24, 27, "until when a seed answered"},
+		{"a seed answers", change(func(p *expiryPolicy) { p.silent = time.Time{} }), member, 24, 25, "a seed answers"},
+		{"a seed has answered meanwhile, and went again", change(func(p *expiryPolicy) { p.silent = at(26) }), member, 24, 27, "until when a seed answered"},
 	} {
-		err := test.accept(leaf{id: test.id, from: at(0), to: at(test.expires)}, at(test.now))
+		err := test.check(leaf{id: test.id, from: at(0), to: at(test.expires)}, at(test.now))
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: %v, want %q", test.name, err, test.want)
 		}

@@ -25,7 +25,7 @@ type verifier struct {
 
 	mu      sync.Mutex
 	seen    map[[sha256.Size]byte]leaf
-	witness witness
+	expired expiryPolicy
 }
 
 // A leaf is the result of the verification of a certificate. It depends on the bytes of the
@@ -65,7 +65,7 @@ func (v *verifier) node(cert *x509.Certificate, now time.Time) (membership.NodeI
 	key := sha256.Sum256(cert.Raw)
 	v.mu.Lock()
 	l, ok := v.seen[key]
-	w := v.witness
+	expired := v.expired
 	v.mu.Unlock()
 	if !ok {
 		id, err := v.verify(cert, now)
@@ -82,7 +82,7 @@ func (v *verifier) node(cert *x509.Certificate, now time.Time) (membership.NodeI
 	}
 	if err := checkTime(l.from, l.to, now); err != nil {
 		if now.After(l.to) {
-			reason := w.accept(l, now)
+			reason := expired.check(l, now)
 			if reason == nil {
 				return l.id, nil
 			}
