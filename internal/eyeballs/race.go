@@ -15,7 +15,8 @@ import (
 const Delay = 250 * time.Millisecond
 
 // An Attempt dials. It may call answered when the peer has answered, before the result is complete. It must return soon after ctx
-// has ended. If it loses, ctx ends at once. If it wins, ctx ends with the context of the race, so the result may depend on it.
+// has ended. If it loses, ctx ends at once. If it wins, ctx ends only with the context of the race, which the caller has to end: so the result
+// may depend on ctx.
 type Attempt[T any] func(ctx context.Context, answered func()) (T, error)
 
 // A Race starts attempts one after another until one of them wins.
@@ -61,8 +62,8 @@ type running[T any] struct {
 }
 
 // Run returns the result of the winner and its index in Attempts. If no attempt wins, the index is negative, and errs has the
-// errors of the attempts that have failed; at least the first one is not nil. Run returns after all attempts have. When ctx ends,
-// no further attempt starts.
+// errors of the attempts that have failed; that of the first one is not nil, unless another one was refused. Run returns after all attempts
+// have. When ctx ends, no further attempt starts.
 func (r Race[T]) Run(ctx context.Context) (winner int, result T, errs []error) {
 	n := len(r.Attempts)
 	u := &running[T]{

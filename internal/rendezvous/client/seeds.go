@@ -112,6 +112,8 @@ type search struct {
 
 // round tries each seed once, in the order in which they answer. It reports whether the search is over: f has succeeded, or err is final.
 func (r *search) round(ctx context.Context) (over bool, err error) {
+	ctx, cancel := context.WithCancel(ctx) // A race leaves the context of its winner to the caller.
+	defer cancel()
 	r.mu.Lock()
 	r.attempts++
 	r.mu.Unlock()

@@ -16,7 +16,7 @@ type Limits struct {
 	Silence time.Duration // after which a silent peer counts as gone
 	Poll    time.Duration // until nodes answer a status poll
 	Pause   time.Duration // between two status polls
-	Away    time.Duration // until a node without a connection to a seed with a replicated log counts as gone
+	Away    time.Duration // until a node without a connection to the seed counts as gone
 	Return  time.Duration // until a world without connected nodes is over
 	End     time.Duration // until a seed ends although others may not know that the world is over
 }
