@@ -198,7 +198,7 @@ pauses: ## stop seeds for up to 40 s in PAUSES=100 worlds, while processes are k
 losses: ## run all collectives over TCP for LOSSES=5m while 10 % of the packets are lost, as root
 	LOSSES=$(LOSSES) NEXAR_REQUIRE=netns,root go test -count=1 -timeout 2h -v -run '^TestLossyTCP$$' ./test/cluster
 
-damage: ## damage the files of a seed at random DAMAGES=1000 times and expect an error or the correct state; DAMAGE_SEED=n repeats a run
+damage: ## damage the files of a seed at random DAMAGES=1000 times, also on a full disk, and expect an error or the correct state; DAMAGE_SEED=n repeats a run
 	DAMAGES=$(DAMAGES) go test -count=1 -timeout 30m -v -run '^TestDamage$$' ./internal/rendezvous/raftlog
 
 proofs: ## prove all algorithms for every world size up to 130 and every root, and test more mutants, in some minutes

@@ -20,8 +20,9 @@ ELASTIC WORLDS
 STATE
   With --state-dir the seed keeps the members and the certificate authority on
   disk, and the token if it made one. Started again with the same directory and
-  flags, it continues; nodes try to reach it meanwhile. A directory that is
-  damaged, or older than the last acknowledged change, is an error.
+  flags, it continues; nodes try to reach it meanwhile. A damaged state is an
+  error. Do not restore an older copy of the directory: only the other seeds, if
+  there are any, can notice it.
 
 SEVERAL SEEDS
   With --peers there are three or five seeds, each started with the same list

@@ -2,37 +2,32 @@ package raftlog
 
 import (
 	"fmt"
-	"log/slog"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/nexar-go/nexar/consensus"
 )
 
-// BenchmarkKeep measures durable transactions of one entry of 300 bytes each.
-func BenchmarkKeep(b *testing.B) {
-	dir := b.TempDir()
-	d, _, err := openDisk(&consensus.Config{Self: 1 << 40, Seeds: []uint64{1 << 40}, Dir: dir, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer d.close()
-	hard := &raftpb.HardState{Term: proto.Uint64(1), Commit: proto.Uint64(1)}
-	data := []byte(fmt.Sprintf("%300d", 1))
-	index := uint64(1)
-	for b.Loop() {
-		index++
-		e := &raftpb.Entry{Index: proto.Uint64(index), Term: proto.Uint64(1), Data: data}
-		if err := d.keep(hard, []*raftpb.Entry{e}, nil); err != nil {
-			b.Fatal(err)
-		}
-		if index%256 == 0 {
-			snap := &raftpb.Snapshot{Data: data, Metadata: &raftpb.SnapshotMetadata{Index: proto.Uint64(index), Term: proto.Uint64(1), ConfState: &raftpb.ConfState{Voters: []uint64{1 << 40}}}}
-			if err := d.compact(hard, snap, index-128); err != nil {
+// BenchmarkSave measures durable changes of logs with snapshots of different lengths and 200 entries
+// of 250 bytes. A snapshot has about 250 bytes for each node of the world.
+func BenchmarkSave(b *testing.B) {
+	for _, nodes := range []int{8, 256, 1024} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
+			cfg := testConfig(b.TempDir(), 1)
+			d, c, err := openDisk(&cfg)
+			if err != nil {
 				b.Fatal(err)
 			}
-		}
+			defer d.close()
+			c.snapshot.Data = make([]byte, 250*nodes)
+			for i := range uint64(200) {
+				c.entries = append(c.entries, &raftpb.Entry{Index: proto.Uint64(2 + i), Term: proto.Uint64(1), Data: make([]byte, 250)})
+			}
+			for b.Loop() {
+				if err := d.save(c); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -1,30 +1,29 @@
 package raftlog
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 )
 
-// The files of a state directory.
+// seeds.db has a magic number, the version of its format, a raftpb.Message with the contents,
+// and the SHA-256 of all that. Versions 1 and 2 were files of bbolt.
 const (
-	databaseFile = "seeds.db"
-	counterFile  = "seeds.commits"
-	lockFileName = "seeds.lock"
-	// newSuffix marks an incomplete file, and setAsideSuffix one that ForgetState has
-	// replaced.
-	newSuffix      = ".new"
-	setAsideSuffix = ".forgotten"
+	magic         = "nexarlog"
+	formatVersion = 3
+	headerBytes   = len(magic) + 4
+
+	bboltMagic   = 0xED0CDAED // in the byte order of the machine
+	bboltMagicAt = 16
 )
 
-// A FileError reports a file of a state directory that is damaged, missing, foreign, or
-// older than the last acknowledged transaction.
+// A FileError reports that the state of a seed is damaged, missing or foreign.
 type FileError struct {
 	Path    string
 	Problem string
@@ -36,214 +35,81 @@ func (e *FileError) Error() string {
 	if e.several {
 		remedy = "start this seed with --forget-state (SeedConfig.ForgetState): it learns the state from the other seeds, and votes again when it has caught up"
 	}
-	return fmt.Sprintf("%s cannot be used: %s. If it was moved or replaced, put back the files of this directory as this seed has left them; otherwise %s", e.Path, e.Problem, remedy)
+	return fmt.Sprintf("%s cannot be used: %s. If it was moved or replaced, put back the file that this seed has left; otherwise %s", e.Path, e.Problem, remedy)
 }
 
 // Unwrap makes every FileError an ErrDamaged.
 func (e *FileError) Unwrap() error { return ErrDamaged }
 
-func formatError(version uint32) error {
-	return fmt.Errorf("its format has version %d, and this version of nexar reads and writes version %d", version, formatVersion)
+// errVersion reports an undamaged file of another version of nexar.
+var errVersion = errors.New("another version of nexar has written it")
+
+func versionError(version any) error {
+	return fmt.Errorf("%w: its format has version %v, expected %d. End its world with that version of nexar, or start a new world in an empty directory (--state-dir, SeedConfig.StateDir)", errVersion, version, formatVersion)
 }
 
 // contents are the contents of a state directory.
 type contents struct {
-	identity
-	seal
-	hard     raftpb.HardState
-	snapshot raftpb.Snapshot
-	entries  []*raftpb.Entry
-	sums     sums
-	// acknowledged is the last acknowledged transaction: commit or commit-1.
-	acknowledged uint64
+	member   uint64 // this seed's ID in Raft
+	seeds    []byte // all seeds, by encodeSeeds
+	hard     *raftpb.HardState
+	snapshot *raftpb.Snapshot
+	entries  []*raftpb.Entry // after the snapshot
 }
 
-// readState reads and checks a state directory. It returns nil if the directory has no
-// log.
-func readState(dir string, several bool) (*contents, error) {
-	path, counterPath := filepath.Join(dir, databaseFile), filepath.Join(dir, counterFile)
-	failed := func(path string, err error) error {
-		return &FileError{Path: path, Problem: err.Error(), several: several}
+// newContents returns the first contents of a log, which differ between seeds only in the member.
+func newContents(member uint64, seeds []uint64) *contents {
+	return &contents{
+		member: member, seeds: encodeSeeds(seeds),
+		hard: &raftpb.HardState{Term: proto.Uint64(1), Commit: proto.Uint64(1)},
+		snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
+			ConfState: &raftpb.ConfState{Voters: seeds}, Index: proto.Uint64(1), Term: proto.Uint64(1),
+		}},
 	}
-	counter, counterErr := readCounter(counterPath)
-	f, err := os.Open(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, checkAbsent(path, counterPath, counter, counterErr, failed)
-	case err != nil:
-		return nil, fmt.Errorf("state of this seed: %w", err)
-	}
-	defer f.Close()
-	// The database is read first, since a file of another format has no counter.
-	c, err := readDatabase(f)
-	if err != nil {
-		return nil, failed(path, err)
-	}
-	switch {
-	case errors.Is(counterErr, fs.ErrNotExist):
-		return nil, failed(counterPath, errors.New("it does not exist, and without it "+databaseFile+" may be an older state of this seed"))
-	case errors.Is(counterErr, fs.ErrPermission):
-		return nil, fmt.Errorf("state of this seed: %w", counterErr)
-	case counterErr != nil:
-		return nil, failed(counterPath, counterErr)
-	}
-	if file, err := c.compare(counter); err != nil {
-		return nil, failed(filepath.Join(dir, file), err)
-	}
-	c.acknowledged = counter.commit
-	return c, nil
 }
 
-// checkAbsent returns an error if a database must have existed: the counter counts more
-// than the first transaction, or is damaged.
-func checkAbsent(path, counterPath string, c counterState, err error, failed func(string, error) error) error {
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("state of this seed: %w", err)
-	case err != nil:
-		return failed(counterPath, err)
-	case c.commit > firstCommit || c.torn:
-		return failed(path, fmt.Errorf("it does not exist, and according to %s it held commit %d", counterFile, c.commit))
+func encodeSeeds(seeds []uint64) (b []byte) {
+	for _, s := range slices.Sorted(slices.Values(seeds)) {
+		b = binary.LittleEndian.AppendUint64(b, s)
 	}
-	return nil
+	return b
 }
 
-// compare checks that the database holds the last acknowledged transaction, or the one
-// after it. A transaction is acknowledged when it is in the database and then in the
-// counter: docs/adr/0026 has a table of the states after a crash. It returns the name
-// of the faulty file.
-func (c *contents) compare(counter counterState) (file string, err error) {
-	switch {
-	case c.file != counter.file:
-		return counterFile, fmt.Errorf("it belongs to another %s", databaseFile)
-	case c.commit < counter.commit:
-		return databaseFile, fmt.Errorf("it holds commit %d, older than commit %d, which this seed has acknowledged", c.commit, counter.commit)
-	case c.commit > counter.commit+1:
-		return counterFile, fmt.Errorf("it holds commit %d, too old for commit %d in %s", counter.commit, c.commit, databaseFile)
-	case c.commit == counter.commit && counter.torn:
-		return counterFile, fmt.Errorf("one of its two copies is invalid, and %s does not hold the commit that was written there", databaseFile)
-	case c.commit == counter.commit && c.digest != counter.digest:
-		return databaseFile, fmt.Errorf("the digest of commit %d is %016x, and %016x in %s", c.commit, c.digest, counter.digest, counterFile)
-	}
-	return "", nil
+func (c *contents) marshal() ([]byte, error) {
+	b := binary.LittleEndian.AppendUint32([]byte(magic), formatVersion)
+	b, err := proto.MarshalOptions{}.MarshalAppend(b, &raftpb.Message{
+		Type: raftpb.MsgStorageAppend.Enum(), From: &c.member, Context: c.seeds,
+		Term: c.hard.Term, Vote: c.hard.Vote, Commit: c.hard.Commit, Snapshot: c.snapshot, Entries: c.entries,
+	})
+	sum := sha256.Sum256(b)
+	return append(b, sum[:]...), err
 }
 
-// readDatabase reads and checks seeds.db.
-func readDatabase(f *os.File) (*contents, error) {
-	info, err := f.Stat()
+func parseContents(b []byte) (*contents, error) {
 	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, errors.New("it is not a regular file")
-	case info.Size() == 0:
+	case len(b) == 0:
 		return nil, errors.New("it is empty, which nexar never leaves behind")
+	case len(b) >= bboltMagicAt+4 && binary.NativeEndian.Uint32(b[bboltMagicAt:]) == bboltMagic:
+		return nil, versionError("1 or 2")
+	case !bytes.HasPrefix(b, []byte(magic)):
+		return nil, errors.New("it is not a file that nexar wrote")
+	case len(b) < headerBytes+sha256.Size:
+		return nil, fmt.Errorf("it is truncated: %d bytes long, expected at least %d", len(b), headerBytes+sha256.Size)
 	}
-	buckets, err := readBuckets(f, info.Size())
-	if err != nil {
-		return nil, err
+	b, want := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
+	if got := sha256.Sum256(b); !bytes.Equal(got[:], want) {
+		return nil, fmt.Errorf("its checksum is %x…, and that of its %d bytes is %x…: it is damaged or truncated", want[:4], len(b), got[:4])
 	}
-	return parseContents(buckets)
-}
-
-func parseContents(buckets map[string][]pair) (*contents, error) {
-	state, ok := buckets[stateBucket]
-	entries, ok2 := buckets[entriesBucket]
-	if !ok || !ok2 || len(buckets) != 2 {
-		return nil, errForeign
+	if version := binary.LittleEndian.Uint32(b[len(magic):]); version != formatVersion {
+		return nil, versionError(version)
 	}
-	values := make(map[string][]byte)
-	for _, p := range state {
-		values[string(p.key)] = p.value
+	m := new(raftpb.Message)
+	if err := proto.Unmarshal(b[headerBytes:], m); err != nil {
+		return nil, fmt.Errorf("its contents are invalid: %w", err)
 	}
-	c := new(contents)
-	if err := c.parseIdentity(values); err != nil {
-		return nil, err
-	}
-	for _, key := range []string{hardKey, snapshotKey, sealKey} {
-		if values[key] == nil {
-			return nil, fmt.Errorf("it lacks the record %s", key)
-		}
-	}
-	if len(values) != 4 {
-		return nil, fmt.Errorf("it has %d records, expected 4", len(values))
-	}
-	var err error
-	if c.sums.hard, err = decodeMessage(hardKey, values[hardKey], &c.hard); err != nil {
-		return nil, err
-	}
-	if c.sums.snapshot, err = decodeMessage(snapshotKey, values[snapshotKey], &c.snapshot); err != nil {
-		return nil, err
-	}
-	if err := c.parseEntries(entries); err != nil {
-		return nil, err
-	}
-	b, _, err := decodeValue(sealKey, values[sealKey])
-	if err == nil {
-		c.seal, err = parseSeal(b)
-	}
-	if err == nil && c.sums.digest() != c.digest {
-		err = fmt.Errorf("the digest of its records is %016x, and %016x was sealed as commit %d", c.sums.digest(), c.digest, c.commit)
-	}
-	return c, err
-}
-
-// parseIdentity distinguishes files of other formats from damaged ones.
-func (c *contents) parseIdentity(values map[string][]byte) error {
-	if values[identityKey] == nil && values["self"] != nil {
-		return formatError(1)
-	}
-	if values[identityKey] == nil {
-		return fmt.Errorf("it lacks the record %s", identityKey)
-	}
-	b, sum, err := decodeValue(identityKey, values[identityKey])
-	if err != nil {
-		return err
-	}
-	id, version, err := parseIdentity(b)
-	if err != nil {
-		return err
-	}
-	if version != formatVersion {
-		return formatError(version)
-	}
-	c.identity, c.sums.identity = id, sum
-	return nil
-}
-
-func (c *contents) parseEntries(entries []pair) error {
-	last := c.snapshot.GetMetadata().GetIndex()
-	for i, p := range entries {
-		e := new(raftpb.Entry)
-		sum, err := decodeMessage(string(p.key), p.value, e)
-		if err != nil {
-			return err
-		}
-		index := e.GetIndex()
-		if len(p.key) != 8 || binary.BigEndian.Uint64(p.key) != index || i > 0 && index != c.sums.first+uint64(i) {
-			return fmt.Errorf("%s has index %d, which is out of order", describeKey(string(p.key)), index)
-		}
-		if i == 0 && index > last+1 {
-			return fmt.Errorf("it begins with entry %d, and its snapshot ends with entry %d", index, last)
-		}
-		c.sums.add(index, sum)
-		c.entries = append(c.entries, e)
-	}
-	if len(c.entries) > 0 {
-		last = max(last, c.entries[len(c.entries)-1].GetIndex())
-	}
-	if commit := c.hard.GetCommit(); commit > last || commit < c.snapshot.GetMetadata().GetIndex() {
-		return fmt.Errorf("it ends with entry %d, and its record %s counts %d as committed", last, hardKey, commit)
-	}
-	return nil
-}
-
-// belongsTo checks that the files belong to a seed.
-func (c *contents) belongsTo(seed uint64, seeds []uint64) error {
-	if seedOf(c.member) != seed || !slices.Equal(slices.Sorted(slices.Values(c.seeds)), slices.Sorted(slices.Values(seeds))) {
-		return errors.New("it belongs to another seed, or to one with other peers: the seeds of a cluster must not change")
-	}
-	return nil
+	return &contents{
+		member: m.GetFrom(), seeds: m.GetContext(),
+		hard:     &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit},
+		snapshot: m.GetSnapshot(), entries: m.GetEntries(),
+	}, nil
 }

@@ -5,145 +5,87 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-
-	bolt "go.etcd.io/bbolt"
 )
 
-// A damage changes the files of a state directory. It returns nil if it does not apply.
+// blockBytes is the unit in which damages of whole blocks occur.
+const blockBytes = 512
+
+// A damage changes the files of a state directory.
 type damage struct {
 	name string
-	old  bool // it restores an earlier state
 	do   func(h *history, f files)
 }
 
-// damages returns all kinds of damage, most of the database.
+// damages returns all kinds of damage, most of the state.
 func damages() []damage {
+	change := func(name string, do func(h *history, b []byte) []byte) damage {
+		return damage{name, func(h *history, f files) { f[stateFile] = do(h, f[stateFile]) }}
+	}
 	return []damage{
-		{"truncated database", false, func(h *history, f files) { f[databaseFile] = h.truncate(f[databaseFile]) }},
-		{"truncated counter", false, func(h *history, f files) { f[counterFile] = h.truncate(f[counterFile]) }},
-		{"empty database", false, func(_ *history, f files) { f[databaseFile] = nil }},
-		{"empty counter", false, func(_ *history, f files) { f[counterFile] = nil }},
-		{"no database", false, func(_ *history, f files) { delete(f, databaseFile) }},
-		{"no counter", false, func(_ *history, f files) { delete(f, counterFile) }},
-		{"flipped bit", false, func(h *history, f files) { h.flip(h.used(f[databaseFile]), 1) }},
-		{"flipped bits", false, func(h *history, f files) { h.flip(h.used(f[databaseFile]), 2+h.rng.IntN(60)) }},
-		{"flipped bits of a header", false, func(h *history, f files) {
-			h.flip(h.pages(f, h.rng.Uint64N(2), 1)[:pageHeader+metaBytes], 1+h.rng.IntN(3))
-		}},
-		{"flipped bits of the start of a page", false, func(h *history, f files) { h.flip(h.anyPage(f)[:200], 1+h.rng.IntN(3)) }},
-		{"flipped bits of the free list", false, func(h *history, f files) {
-			if m, err := readMeta(strings.NewReader(string(f[databaseFile]))); err == nil {
-				h.flip(h.pages(f, m.freelist, 1)[:200], 1+h.rng.IntN(3))
+		{"no state", func(_ *history, f files) { delete(f, stateFile) }},
+		{"empty lock file", func(_ *history, f files) { f[lockFileName] = nil }},
+		{"random lock file", func(h *history, f files) { f[lockFileName] = h.bytes(1 + h.rng.IntN(100)) }},
+		{"torn new state", func(h *history, f files) { f[stateFile+newSuffix] = h.truncate(f[stateFile]) }},
+		{"older new state", func(h *history, f files) { f[stateFile+newSuffix] = h.earlier() }},
+		change("empty state", func(*history, []byte) []byte { return nil }),
+		change("truncated state", (*history).truncate),
+		change("longer state", func(h *history, b []byte) []byte { return append(b, h.bytes(1+h.rng.IntN(9000))...) }),
+		change("flipped bit", func(h *history, b []byte) []byte { return h.flip(b, b, 1) }),
+		change("flipped bits", func(h *history, b []byte) []byte { return h.flip(b, b, 2+h.rng.IntN(60)) }),
+		change("flipped bits of the header", func(h *history, b []byte) []byte { return h.flip(b, b[:min(len(b), headerBytes)], 1+h.rng.IntN(3)) }),
+		change("flipped bits of the checksum", func(h *history, b []byte) []byte { return h.flip(b, b[max(0, len(b)-32):], 1+h.rng.IntN(3)) }),
+		change("zeroed block", func(h *history, b []byte) []byte { clear(h.block(b)); return b }),
+		change("zeroed state", func(_ *history, b []byte) []byte { clear(b); return b }),
+		change("random block", func(h *history, b []byte) []byte { copy(h.block(b), h.bytes(blockBytes)); return b }),
+		change("copied block", func(h *history, b []byte) []byte { copy(h.block(b), h.block(b)); return b }),
+		change("swapped blocks", func(h *history, b []byte) []byte {
+			x, y := h.block(b), h.block(b)
+			was := slices.Clone(x)
+			copy(y, was[:copy(x, y)])
+			return b
+		}),
+		change("older block", func(h *history, b []byte) []byte {
+			old := h.earlier()
+			at := blockBytes * h.rng.IntN(min(len(old), len(b))/blockBytes+1)
+			copy(b[at:min(at+blockBytes, len(b))], old[min(at, len(old)):])
+			return b
+		}),
+		change("torn write of the last change", func(h *history, b []byte) []byte {
+			old := h.past[len(h.past)-2][stateFile]
+			at := h.rng.IntN(min(len(old), len(b)) + 1)
+			return append(slices.Clone(b[:at]), old[at:]...)
+		}),
+		change("foreign state", func(h *history, _ []byte) []byte {
+			if h.rng.IntN(2) == 0 {
+				return []byte("SQLite format 3\x00 and more\n")
 			}
-		}},
-		{"flipped bits of the counter", false, func(h *history, f files) {
-			h.flip(f[counterFile][copyStride*h.rng.IntN(2):][:copyBytes], 1+h.rng.IntN(3))
-		}},
-		{"zeroed page", false, func(h *history, f files) { clear(h.anyPage(f)) }},
-		{"zeroed header", false, func(h *history, f files) { clear(h.pages(f, h.rng.Uint64N(2), 1)) }},
-		{"zeroed pages", false, func(h *history, f files) {
-			for range 2 + h.rng.IntN(5) {
-				clear(h.anyPage(f))
-			}
-		}},
-		{"zeroed copy", false, func(h *history, f files) { clear(f[counterFile][copyStride*h.rng.IntN(2):][:copyStride]) }},
-		{"random page", false, func(h *history, f files) { copy(h.anyPage(f), h.bytes(os.Getpagesize())) }},
-		{"swapped pages", false, func(h *history, f files) {
-			a, b := h.anyPage(f), h.anyPage(f)
-			c := slices.Clone(a)
-			copy(a, b)
-			copy(b, c)
-		}},
-		{"copied page", false, func(h *history, f files) { copy(h.anyPage(f), h.anyPage(f)) }},
-		{"older page", true, func(h *history, f files) {
-			old := h.earlier(20)[databaseFile]
-			id := h.rng.Uint64N(uint64(min(len(old), len(f[databaseFile])) / os.Getpagesize()))
-			copy(h.pages(f, id, 1), old[id*uint64(os.Getpagesize()):])
-		}},
-		{"older header", true, func(h *history, f files) {
-			id := h.rng.Uint64N(2)
-			copy(h.pages(f, id, 1), h.earlier(4)[databaseFile][id*uint64(os.Getpagesize()):])
-		}},
-		{"older database", true, func(h *history, f files) { f[databaseFile] = slices.Clone(h.earlier(len(h.past))[databaseFile]) }},
-		{"older counter", true, func(h *history, f files) { f[counterFile] = slices.Clone(h.earlier(len(h.past))[counterFile]) }},
-		{"longer database", false, func(h *history, f files) { f[databaseFile] = append(f[databaseFile], h.bytes(h.rng.IntN(9000))...) }},
-		{"foreign database", false, func(h *history, f files) { f[databaseFile] = h.foreign() }},
-		{"foreign counter", false, func(h *history, f files) { f[counterFile] = h.bytes(counterBytes) }},
-		{"files of another seed", false, func(h *history, f files) {
-			other := h.past[len(h.past)-1].clone()
-			h2 := newHistory(h.t, h.rng, 3, true)
-			name := []string{databaseFile, counterFile}[h.rng.IntN(2)]
-			other[name] = h2.past[2][name]
-			f[name] = other[name]
-		}},
+			return h.bytes(1 + h.rng.IntN(100_000))
+		}),
 	}
 }
 
-func (h *history) truncate(b []byte) []byte { return b[:h.rng.IntN(len(b))] }
+func (h *history) truncate(b []byte) []byte { return slices.Clone(b[:h.rng.IntN(max(1, len(b)))]) }
 
-// used returns the written pages of a database.
-func (h *history) used(b []byte) []byte {
-	end := len(b)
-	for end > 0 && b[end-1] == 0 {
-		end--
-	}
-	return b[:end]
-}
-
-func (h *history) flip(b []byte, bits int) {
-	for range bits {
-		b[h.rng.IntN(len(b))] ^= 1 << h.rng.IntN(8)
-	}
-}
-
-func (h *history) pages(f files, id, n uint64) []byte {
-	size := uint64(os.Getpagesize())
-	return f[databaseFile][id*size:][:n*size]
-}
-
-func (h *history) anyPage(f files) []byte {
-	return h.pages(f, h.rng.Uint64N(uint64(len(h.used(f[databaseFile]))/os.Getpagesize()+1)), 1)
-}
-
-// earlier returns the files after one of the last transactions, except the very last.
-func (h *history) earlier(within int) files {
-	n := len(h.past) - 1
-	return h.past[n-1-h.rng.IntN(min(within, n))]
-}
-
-// foreign returns a file that nexar has not written.
-func (h *history) foreign() []byte {
-	switch h.rng.IntN(3) {
-	case 0:
-		return []byte("SQLite format 3\x00 and more\n")
-	case 1:
-		return h.bytes(1 + h.rng.IntN(100_000))
-	}
-	path := filepath.Join(h.t.TempDir(), "foreign.db")
-	db, err := bolt.Open(path, 0o600, nil)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	err = db.Update(func(tx *bolt.Tx) error {
-		b, err := tx.CreateBucket([]byte("members"))
-		if err != nil {
-			return err
-		}
-		return b.Put([]byte("key"), []byte("value"))
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		h.t.Fatal(err)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		h.t.Fatal(err)
+// flip flips bits of a part of a file, and returns the file.
+func (h *history) flip(b, part []byte, bits int) []byte {
+	for i := 0; i < bits && len(part) > 0; i++ {
+		part[h.rng.IntN(len(part))] ^= 1 << h.rng.IntN(8)
 	}
 	return b
+}
+
+func (h *history) block(b []byte) []byte {
+	at := blockBytes * h.rng.IntN(len(b)/blockBytes+1)
+	return b[at:min(at+blockBytes, len(b))]
+}
+
+// earlier returns the state after one of the changes, except the last.
+func (h *history) earlier() []byte {
+	return slices.Clone(h.past[h.rng.IntN(len(h.past)-1)][stateFile])
 }
 
 // A damaged state directory leads either to an error that names a file and a remedy, or
@@ -174,8 +116,7 @@ func TestDamage(t *testing.T) {
 		if i%perHistory == 0 {
 			h = newHistory(t, rng, 30+rng.IntN(120), rng.IntN(2) == 0)
 		}
-		f := h.past[len(h.past)-1].clone()
-		kinds := h.damage(f)
+		f, kinds := h.damaged()
 		c, err := h.opened(f)
 		var fileErr *FileError
 		switch {
@@ -197,19 +138,24 @@ func TestDamage(t *testing.T) {
 	t.Logf("the right state: %v", right)
 }
 
-// damage damages files once or twice. Two damages that restore an earlier state could
-// do so consistently, like a copy of a whole directory, which nothing in it shows.
-func (h *history) damage(f files) (kinds string) {
+// damaged returns files after one or two damages. Nothing in a directory shows that it is an
+// older copy, or that it was emptied: so the state is not an earlier one as a whole, and not
+// missing beside an empty lock file.
+func (h *history) damaged() (f files, kinds string) {
 	all := damages()
-	first := all[h.rng.IntN(len(all))]
-	first.do(h, f)
-	if h.rng.IntN(4) > 0 || len(f) < 2 || len(f[counterFile]) < counterBytes || len(h.used(f[databaseFile])) < 4*os.Getpagesize() {
-		return first.name
+	for {
+		f = h.past[len(h.past)-1].clone()
+		first, second := all[h.rng.IntN(len(all))], all[h.rng.IntN(len(all))]
+		kinds = first.name
+		first.do(h, f)
+		if _, ok := f[stateFile]; ok && h.rng.IntN(4) == 0 {
+			kinds = "two"
+			second.do(h, f)
+		}
+		b, ok := f[stateFile]
+		isOlder := slices.ContainsFunc(h.past[:len(h.past)-1], func(old files) bool { return slices.Equal(old[stateFile], b) })
+		if !isOlder && (ok || len(f[lockFileName]) > 0) {
+			return f, kinds
+		}
 	}
-	second := all[h.rng.IntN(len(all))]
-	if first.old || second.old || len(f[databaseFile])%os.Getpagesize() != 0 {
-		return first.name
-	}
-	second.do(h, f)
-	return "two"
 }

@@ -1,6 +1,8 @@
 package raftlog
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -10,115 +12,65 @@ import (
 	"strings"
 	"testing"
 
-	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 )
 
-// lastTransaction creates a history, and returns its files and states before and after
-// the last transaction, which adds entries.
-func lastTransaction(t *testing.T) (h *history, before, after files, was *model) {
-	h = newHistory(t, rand.New(rand.NewPCG(1, 2)), 60, false)
+// lastChange creates a history, and returns its files and states before and after
+// the last change, which adds an entry.
+func lastChange(t *testing.T) (h *history, before, after files, was *model) {
+	h = newHistory(t, rand.New(rand.NewPCG(1, 2)), 60, true)
 	h.open()
 	was = h.model.clone()
-	list := []*raftpb.Entry{{Index: proto.Uint64(h.last() + 1), Term: h.hard.Term, Data: h.bytes(3000)}}
-	h.entries = append(slices.Clone(h.entries), list...)
-	if err := h.d.keep(h.hard, list, nil); err != nil {
+	h.entries = append(slices.Clone(h.entries), &raftpb.Entry{Index: proto.Uint64(h.last() + 1), Term: h.hard.Term, Data: h.bytes(300)})
+	if err := h.d.save(h.contents(&h.cfg)); err != nil {
 		t.Fatal(err)
 	}
 	h.close()
 	return h, h.past[len(h.past)-1], readFiles(t, h.cfg.Dir), was
 }
 
-// headerAt returns the offset of the header that the last transaction has written;
-// header is its page.
-func (f files) headerAt() int {
-	size := os.Getpagesize()
-	a, _, okA := parseMeta(f[databaseFile][pageHeader:])
-	b, _, okB := parseMeta(f[databaseFile][size+pageHeader:])
-	if !okA || okB && b.txid > a.txid {
-		return size
-	}
-	return 0
-}
-
-func (f files) header() []byte { return f[databaseFile][f.headerAt():][:os.Getpagesize()] }
-
-// A crash at any point of a transaction leaves the state before or after it, and the
-// state after it once the counter is written.
+// A crash during a change leaves a part of the new file under another name, or the new file. The
+// state is that before or after the change.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	h, before, after, was := lastTransaction(t)
-	size := os.Getpagesize()
-	check := func(point string, f files, allowed ...*model) {
-		t.Helper()
-		c, err := h.opened(f)
-		if err != nil {
-			t.Errorf("%s: %v", point, err)
-			return
-		}
-		if !slices.ContainsFunc(allowed, func(m *model) bool { return m.differs(c) == "" }) {
-			t.Errorf("%s: wrong state, commit %d", point, c.commit)
+	h, before, after, was := lastChange(t)
+	for n := 0; n <= len(after[stateFile]); n += 97 {
+		f := before.clone()
+		f[stateFile+newSuffix] = after[stateFile][:n]
+		if c, err := h.opened(f); err != nil {
+			t.Errorf("a crash after %d bytes: %v", n, err)
+		} else if diff := was.differs(c); diff != "" {
+			t.Errorf("a crash after %d bytes: %s", n, diff)
 		}
 	}
-	// The header is written when all other pages are on disk.
-	noHeader := after.clone()
-	noHeader[counterFile] = before[counterFile]
-	at, newHeader := noHeader.headerAt(), slices.Clone(noHeader.header())
-	copy(noHeader.header(), before[databaseFile][at:])
-	check("no header", noHeader, was)
-	for range 20 {
-		f := noHeader.clone()
-		for p := 2 * size; p < len(before[databaseFile]); p += size {
-			if h.rng.IntN(2) == 0 {
-				copy(f[databaseFile][p:][:size], before[databaseFile][p:])
-			}
-		}
-		check("some pages", f, was)
+	if c, err := h.opened(after); err != nil {
+		t.Error(err)
+	} else if diff := h.differs(c); diff != "" {
+		t.Error(diff)
 	}
-	for n := 0; n <= pageHeader+metaBytes; n += 4 {
-		f := noHeader.clone()
-		copy(f[databaseFile][at:], newHeader[:n])
-		check("torn header", f, was, &h.model)
-	}
-	f := noHeader.clone()
-	copy(f[databaseFile][at:], newHeader)
-	check("no counter yet", f, &h.model)
-	// The counter is written when the header is on disk.
-	offset := copyStride * int(h.d.counter.last.commit%2)
-	for n := 0; n <= copyBytes; n += 4 {
-		f := after.clone()
-		f[counterFile] = slices.Clone(before[counterFile])
-		copy(f[counterFile][offset:], after[counterFile][offset:][:n])
-		check("torn copy", f, &h.model)
-	}
-	check("no crash", after, &h.model)
 }
 
-// Once the counter is written, a return to the state before is an error.
-func TestRollback(t *testing.T) {
+// A state that was shortened, changed at one byte or removed is refused.
+func TestDamagedState(t *testing.T) {
 	t.Parallel()
-	h, before, after, _ := lastTransaction(t)
-	cases := map[string]func(files){
-		"older database": func(f files) { f[databaseFile] = before[databaseFile] },
-		"invalid header": func(f files) { clear(f.header()) },
-		"damaged header": func(f files) { f.header()[pageHeader+40] ^= 1 },
-		"no counter":     func(f files) { delete(f, counterFile) },
-		"no database":    func(f files) { delete(f, databaseFile) },
-		"empty database": func(f files) { f[databaseFile] = nil },
-		"invalid header, copy": func(f files) {
-			clear(f.header())
-			clear(f[counterFile][copyStride*int(h.d.counter.last.commit%2):][:copyBytes])
-		},
-	}
-	for name, damage := range cases {
-		f := after.clone()
-		damage(f)
-		if c, err := h.opened(f); err == nil {
-			t.Errorf("%s: no error, commit %d", name, c.commit)
-		} else if e := new(FileError); !errors.As(err, &e) || !errors.Is(err, ErrDamaged) {
-			t.Errorf("%s: error %v", name, err)
+	h, _, after, _ := lastChange(t)
+	refused := func(what string, at int, b []byte) {
+		t.Helper()
+		if _, err := parseContents(b); err == nil || errors.Is(err, errVersion) {
+			t.Errorf("%s at byte %d of %d: error %v", what, at, len(after[stateFile]), err)
 		}
+	}
+	for at := range after[stateFile] {
+		refused("truncated", at, after[stateFile][:at])
+		b := slices.Clone(after[stateFile])
+		b[at] ^= 1 << (at % 8)
+		refused("flipped", at, b)
+	}
+	f := after.clone()
+	delete(f, stateFile)
+	if c, err := h.opened(f); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "it does not exist") {
+		t.Errorf("no state: contents %v and error %v", c, err)
 	}
 }
 
@@ -127,7 +79,7 @@ func TestFileErrors(t *testing.T) {
 	t.Parallel()
 	for _, seeds := range []int{1, 3} {
 		cfg := testConfig(t.TempDir(), seeds)
-		path := filepath.Join(cfg.Dir, databaseFile)
+		path := filepath.Join(cfg.Dir, stateFile)
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -143,47 +95,50 @@ func TestFileErrors(t *testing.T) {
 			t.Errorf("the file was changed: %v, %v", info, err)
 		}
 	}
+	cfg := testConfig(t.TempDir(), 1)
+	if err := os.Mkdir(filepath.Join(cfg.Dir, stateFile), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := openDisk(&cfg); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "it is not a regular file") {
+		t.Errorf("a directory in place of the file: error %v", err)
+	}
 }
 
-// Version 1 had no checksums and no identity.
+// An undamaged file of another version is refused and kept, also with ForgetState.
 func TestFormatVersion(t *testing.T) {
 	t.Parallel()
-	for version, fill := range map[string]func(tx *bolt.Tx) error{
-		"version 1": func(tx *bolt.Tx) error {
-			state, err := tx.CreateBucket([]byte(stateBucket))
-			if err != nil {
-				return err
+	// Of versions 1 and 2, the header of the first page of a file of bbolt.
+	bbolt := make([]byte, 4096)
+	binary.NativeEndian.PutUint32(bbolt[bboltMagicAt:], bboltMagic)
+	newer, err := newContents(1<<40, []uint64{1 << 40}).marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer = newer[:len(newer)-sha256.Size]
+	newer[len(magic)] = 9
+	sum := sha256.Sum256(newer)
+	newer = append(newer, sum[:]...)
+	for version, b := range map[string][]byte{"1 or 2": bbolt, "9": newer} {
+		for _, forget := range []bool{false, true} {
+			cfg := testConfig(t.TempDir(), 3)
+			cfg.ForgetState = forget
+			path := filepath.Join(cfg.Dir, stateFile)
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
 			}
-			_, err = tx.CreateBucket([]byte(entriesBucket))
-			return errors.Join(err, state.Put([]byte("self"), indexKey(1<<40)), state.Put([]byte(hardKey), []byte{8, 1}))
-		},
-		"version 9": func(tx *bolt.Tx) error {
-			state, err := tx.CreateBucket([]byte(stateBucket))
-			if err != nil {
-				return err
+			_, _, err := openDisk(&cfg)
+			if err == nil || !strings.HasPrefix(err.Error(), path+" cannot be used: ") || !strings.Contains(err.Error(), "its format has version "+version+", expected 3. End its world with that version of nexar") {
+				t.Errorf("version %s: error %v", version, err)
 			}
-			_, err = tx.CreateBucket([]byte(entriesBucket))
-			value, _ := encodeValue(identityKey, []byte{9, 0, 0, 0, 1})
-			return errors.Join(err, state.Put([]byte(identityKey), value))
-		},
-	} {
-		cfg := testConfig(t.TempDir(), 1)
-		db, err := bolt.Open(filepath.Join(cfg.Dir, databaseFile), 0o600, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(db.Update(fill), db.Close()); err != nil {
-			t.Fatal(err)
-		}
-		_, _, err = openDisk(&cfg)
-		if err == nil || !strings.Contains(err.Error(), "its format has "+version) || !strings.Contains(err.Error(), "reads and writes version 2") {
-			t.Errorf("%s: error %v", version, err)
+			if now, err := os.ReadFile(path); err != nil || !slices.Equal(now, b) {
+				t.Errorf("version %s: the file was changed: %v", version, err)
+			}
 		}
 	}
 }
 
-// A crash during the creation of the files leads to new ones. A crash during the
-// replacement of damaged ones does not lead to an empty log.
+// A crash during the first start leads to another first start. A crash during the
+// replacement of a damaged file does not lead to an empty log.
 func TestCrashWhileCreating(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t.TempDir(), 3)
@@ -194,28 +149,30 @@ func TestCrashWhileCreating(t *testing.T) {
 		}
 		return c, err
 	}
-	path, counterPath := filepath.Join(cfg.Dir, databaseFile), filepath.Join(cfg.Dir, counterFile)
-	if err := os.WriteFile(path+newSuffix, []byte("half of it"), 0o600); err != nil {
+	path, lockPath := filepath.Join(cfg.Dir, stateFile), filepath.Join(cfg.Dir, lockFileName)
+	if err := errors.Join(os.WriteFile(path+newSuffix, []byte("half of it"), 0o600), os.WriteFile(lockPath, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := reopen(); err != nil || c.member != cfg.Self {
+		t.Fatalf("after a crash before the file has its name: %v", err)
+	}
+	if err := os.Truncate(lockPath, 0); err != nil { // a crash before the directory is marked
 		t.Fatal(err)
 	}
 	if _, err := reopen(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(path); err != nil { // a crash before the rename
-		t.Fatal(err)
-	}
-	c, err := reopen()
-	if err != nil || c.member != cfg.Self {
-		t.Fatalf("after a crash during creation: %v", err)
+	if info, err := os.Stat(lockPath); err != nil || info.Size() == 0 {
+		t.Errorf("the directory is not marked as used: %v", err)
 	}
 
 	if err := os.Truncate(path, 100); err != nil {
 		t.Fatal(err)
 	}
 	cfg.ForgetState = true
-	c, err = reopen()
+	c, err := reopen()
 	if err != nil || c.member == cfg.Self || seedOf(c.member) != cfg.Self {
-		t.Fatalf("damaged files are not replaced: %v", err)
+		t.Fatalf("a damaged file is not replaced: %v", err)
 	}
 	if info, err := os.Stat(path + setAsideSuffix); err != nil || info.Size() != 100 {
 		t.Errorf("the damaged file is not kept: %v", err)
@@ -234,11 +191,32 @@ func TestCrashWhileCreating(t *testing.T) {
 	if _, err := reopen(); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a seed without its state starts with an empty log: error %v", err)
 	}
-	if err := os.Remove(counterPath); err != nil {
+	if err := os.Remove(lockPath); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := reopen(); err != nil {
 		t.Errorf("an empty directory: %v", err)
+	}
+}
+
+// A crash of a seed that forgets its state and finds an empty directory is not mistaken for its first start.
+func TestForgetfulFirstStart(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t.TempDir(), 3)
+	cfg.ForgetState = true
+	path := filepath.Join(cfg.Dir, stateFile)
+	if err := os.Mkdir(path+newSuffix, 0o700); err != nil { // so that the file cannot be written
+		t.Fatal(err)
+	}
+	if _, _, err := openDisk(&cfg); err == nil {
+		t.Fatal("the file was written")
+	}
+	if err := os.Remove(path + newSuffix); err != nil {
+		t.Fatal(err)
+	}
+	cfg.ForgetState = false
+	if _, _, err := openDisk(&cfg); !errors.Is(err, ErrDamaged) {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -1,12 +1,14 @@
 package raftlog
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -26,12 +28,17 @@ func (m *model) clone() *model {
 	return &model{proto.CloneOf(m.hard), proto.CloneOf(m.snapshot), slices.Clone(m.entries)}
 }
 
+// contents returns the model as the contents of a directory.
+func (m *model) contents(cfg *consensus.Config) *contents {
+	return &contents{member: cfg.Self, seeds: encodeSeeds(cfg.Seeds), hard: m.hard, snapshot: m.snapshot, entries: m.entries}
+}
+
 // differs describes how contents differ from the model. It is empty if they do not.
 func (m *model) differs(c *contents) string {
 	switch {
-	case !proto.Equal(m.hard, &c.hard):
-		return fmt.Sprintf("hard state %v, want %v", &c.hard, m.hard)
-	case !proto.Equal(m.snapshot, &c.snapshot):
+	case !proto.Equal(m.hard, c.hard):
+		return fmt.Sprintf("hard state %v, want %v", c.hard, m.hard)
+	case !proto.Equal(m.snapshot, c.snapshot):
 		return fmt.Sprintf("snapshot of entry %d, want %d", c.snapshot.GetMetadata().GetIndex(), m.snapshot.GetMetadata().GetIndex())
 	case !slices.EqualFunc(m.entries, c.entries, func(a, b *raftpb.Entry) bool { return proto.Equal(a, b) }):
 		return fmt.Sprintf("%d entries, want %d", len(c.entries), len(m.entries))
@@ -52,7 +59,7 @@ type files map[string][]byte
 func readFiles(t testing.TB, dir string) files {
 	t.Helper()
 	f := make(files)
-	for _, name := range []string{databaseFile, counterFile} {
+	for _, name := range []string{stateFile, lockFileName} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -86,7 +93,7 @@ type history struct {
 	cfg consensus.Config
 	d   *disk
 	model
-	past  []files // after each transaction
+	past  []files // after each change
 	small bool    // its entries are small
 }
 
@@ -99,7 +106,7 @@ func testConfig(dir string, seeds int) consensus.Config {
 	return cfg
 }
 
-func newHistory(t *testing.T, rng *rand.Rand, transactions int, small bool) *history {
+func newHistory(t *testing.T, rng *rand.Rand, changes int, small bool) *history {
 	t.Helper()
 	h := &history{t: t, rng: rng, cfg: testConfig(t.TempDir(), 1+2*rng.IntN(2)), small: small}
 	h.open()
@@ -109,10 +116,13 @@ func newHistory(t *testing.T, rng *rand.Rand, transactions int, small bool) *his
 			ConfState: &raftpb.ConfState{Voters: h.cfg.Seeds}, Index: proto.Uint64(1), Term: proto.Uint64(1),
 		}},
 	}
-	for range transactions {
+	for range changes {
 		if rng.IntN(40) == 0 {
 			h.close()
 			h.open()
+		}
+		if rng.IntN(20) == 0 {
+			h.fillDisk()
 		}
 		h.step()
 		h.past = append(h.past, readFiles(t, h.cfg.Dir))
@@ -142,45 +152,62 @@ func (h *history) close() {
 	}
 }
 
-// step runs a transaction of a kind that Raft requests.
+// step makes a change of a kind that Raft requests.
 func (h *history) step() {
 	h.t.Helper()
-	var err error
 	switch kind := h.rng.IntN(12); {
 	case kind == 0: // a vote
 		h.hard = h.newHard(1, h.hard.GetCommit())
-		err = h.d.keep(h.hard, nil, nil)
 	case kind == 1 && len(h.entries) > 40:
 		h.snapshot = h.newSnapshot(h.hard.GetCommit())
-		upTo := max(h.snapshot.GetMetadata().GetIndex(), 20) - 20
-		h.entries = slices.DeleteFunc(slices.Clone(h.entries), func(e *raftpb.Entry) bool { return e.GetIndex() <= upTo })
-		err = h.d.compact(h.hard, h.snapshot, upTo)
+		h.entries = slices.DeleteFunc(slices.Clone(h.entries), func(e *raftpb.Entry) bool { return e.GetIndex() <= h.hard.GetCommit() })
 	case kind == 2 && h.rng.IntN(5) == 0: // of another seed
 		h.snapshot = h.newSnapshot(h.last() + 1 + h.rng.Uint64N(50))
 		h.entries = nil
 		h.hard = h.newHard(0, h.last())
-		err = h.d.keep(h.hard, nil, h.snapshot)
 	default:
 		from := h.last() + 1
 		if kind == 3 { // uncommitted entries are replaced
 			from -= h.rng.Uint64N(min(5, from-h.hard.GetCommit()))
 		}
-		var list []*raftpb.Entry
 		size := 1500
 		if h.small {
 			size = 60
 		}
-		for i := range 1 + h.rng.Uint64N(5) {
-			list = append(list, &raftpb.Entry{Index: proto.Uint64(from + i), Term: h.hard.Term, Data: h.bytes(h.rng.IntN(size))})
-		}
 		h.entries = slices.DeleteFunc(slices.Clone(h.entries), func(e *raftpb.Entry) bool { return e.GetIndex() >= from })
-		h.entries = append(h.entries, list...)
+		for i := range 1 + h.rng.Uint64N(5) {
+			h.entries = append(h.entries, &raftpb.Entry{Index: proto.Uint64(from + i), Term: h.hard.Term, Data: h.bytes(h.rng.IntN(size))})
+		}
 		h.hard = h.newHard(0, h.hard.GetCommit()+h.rng.Uint64N(h.last()-h.hard.GetCommit()+1))
-		err = h.d.keep(h.hard, list, nil)
 	}
-	if err != nil {
+	if err := h.d.save(h.contents(&h.cfg)); err != nil {
 		h.t.Fatal(err)
 	}
+}
+
+// fullDevice fails each write as a full disk does.
+const fullDevice = "/dev/full"
+
+// fillDisk attempts a change on a full disk, and starts again from the state before it.
+func (h *history) fillDisk() {
+	h.t.Helper()
+	if _, err := os.Stat(fullDevice); err != nil {
+		return // not on Linux
+	}
+	path := filepath.Join(h.cfg.Dir, stateFile+newSuffix)
+	if err := os.Symlink(fullDevice, path); err != nil {
+		h.t.Fatal(err)
+	}
+	change := h.model.clone()
+	change.hard = h.newHard(1, h.hard.GetCommit())
+	if err := h.d.save(change.contents(&h.cfg)); err == nil || !strings.Contains(err.Error(), path) {
+		h.t.Errorf("a change on a full disk: error %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		h.t.Fatal(err)
+	}
+	h.close()
+	h.open()
 }
 
 func (h *history) newHard(terms, commit uint64) *raftpb.HardState {
@@ -201,7 +228,7 @@ func (h *history) bytes(n int) []byte {
 	return b
 }
 
-// opened opens files as a seed does. After success, further transactions must succeed
+// opened opens files as a seed does. After success, further changes must succeed
 // and be there after the next start.
 func (h *history) opened(f files) (c *contents, err error) {
 	h.t.Helper()
@@ -216,24 +243,20 @@ func (h *history) opened(f files) (c *contents, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &model{proto.CloneOf(&c.hard), proto.CloneOf(&c.snapshot), slices.Clone(c.entries)}
-	next := &raftpb.Entry{Index: proto.Uint64(m.last() + 1), Term: m.hard.Term, Data: h.bytes(200)}
-	m.entries = append(m.entries, next)
-	for range 4 { // They write to pages that were free, or that earlier ones have freed.
-		if err := d.keep(m.hard, []*raftpb.Entry{next}, nil); err != nil {
-			h.t.Errorf("a transaction after the start: %v", err)
-		}
+	m := &model{proto.CloneOf(c.hard), proto.CloneOf(c.snapshot), slices.Clone(c.entries)}
+	m.entries = append(m.entries, &raftpb.Entry{Index: proto.Uint64(m.last() + 1), Term: m.hard.Term, Data: h.bytes(200)})
+	if err := errors.Join(d.save(m.contents(&cfg)), d.close()); err != nil {
+		h.t.Errorf("a change after the start: %v", err)
+	}
+	d, again, err := openDisk(&cfg)
+	if err != nil {
+		h.t.Fatalf("a second start: %v", err)
+	}
+	if diff := m.differs(again); diff != "" {
+		h.t.Errorf("a second start: %s", diff)
 	}
 	if err := d.close(); err != nil {
 		h.t.Error(err)
-	}
-	if d, again, err := openDisk(&cfg); err != nil {
-		h.t.Errorf("a second start: %v", err)
-	} else {
-		if diff := m.differs(again); diff != "" {
-			h.t.Errorf("a second start: %s", diff)
-		}
-		d.close()
 	}
 	return c, nil
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -104,8 +105,8 @@ func Open(cfg consensus.Config) (*Log, error) {
 // start restores the state machine and starts Raft.
 func (l *Log) start(c *contents) (err error) {
 	defer recoverRaft(&err)
-	snapshot := &c.snapshot
-	if err := errors.Join(l.memory.ApplySnapshot(snapshot), l.memory.SetHardState(&c.hard), l.memory.Append(c.entries)); err != nil {
+	snapshot := c.snapshot
+	if err := errors.Join(l.memory.ApplySnapshot(snapshot), l.memory.SetHardState(c.hard), l.memory.Append(c.entries)); err != nil {
 		return err
 	}
 	l.members = snapshot.GetMetadata().GetConfState()
@@ -399,11 +400,24 @@ func (l *Log) keep(rd raft.Ready) error {
 	if !rd.MustSync && !whole {
 		return nil
 	}
+	return l.save()
+}
+
+// save writes the log to the disk.
+func (l *Log) save() error {
 	hard, _, err := l.memory.InitialState()
-	if err != nil {
+	snapshot, err2 := l.memory.Snapshot()
+	last, err3 := l.memory.LastIndex()
+	if err := errors.Join(err, err2, err3); err != nil {
 		return err
 	}
-	return l.disk.keep(hard, rd.Entries, rd.Snapshot)
+	c := &contents{member: l.self, seeds: encodeSeeds(l.cfg.Seeds), hard: hard, snapshot: snapshot}
+	if first := snapshot.GetMetadata().GetIndex() + 1; first <= last {
+		if c.entries, err = l.memory.Entries(first, last+1, math.MaxUint64); err != nil {
+			return err
+		}
+	}
+	return l.disk.save(c)
 }
 
 // compact replaces applied entries by a snapshot, if there are many or if the members have
@@ -413,21 +427,14 @@ func (l *Log) compact(changed bool) error {
 	if err != nil || l.applied < first+keepEntries && !changed {
 		return err
 	}
-	snapshot, err := l.memory.CreateSnapshot(l.applied, l.members, l.cfg.StateMachine.Snapshot())
-	if err != nil {
+	if _, err := l.memory.CreateSnapshot(l.applied, l.members, l.cfg.StateMachine.Snapshot()); err != nil {
 		return err
 	}
 	// Seeds that are slightly behind get entries in place of a snapshot.
-	upTo := first - 1
 	if l.applied > first+keepEntries/2 {
-		upTo = l.applied - keepEntries/2
+		if err := l.memory.Compact(l.applied - keepEntries/2); err != nil {
+			return err
+		}
 	}
-	hard, _, err := l.memory.InitialState()
-	if err != nil {
-		return err
-	}
-	if err := l.disk.compact(hard, snapshot, upTo); err != nil || upTo < first {
-		return err
-	}
-	return l.memory.Compact(upTo)
+	return l.save()
 }

@@ -85,7 +85,7 @@ func testForgetState(t *testing.T, seeds, changes int) {
 	g.agree(changes, g.seeds...)
 	id := g.follower()
 	g.kill(id)
-	if err := os.Truncate(filepath.Join(g.path(id), databaseFile), 5000); err != nil {
+	if err := os.Truncate(filepath.Join(g.path(id), stateFile), 100); err != nil {
 		t.Fatal(err)
 	}
 	_, err := Open(consensus.Config{Self: id, Seeds: g.seeds, Dir: g.path(id), StateMachine: new(journal), Send: func(uint64, []byte) {}})
