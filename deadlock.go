@@ -17,8 +17,8 @@ var ErrDeadlock = errors.New("deadlock")
 
 // A DeadlockError says that ranks wait for each other: none of their calls can end, nothing is in
 // flight between them, and no goroutine of their programs has begun another call for
-// [Config].DeadlockTimeout. It is an [ErrDeadlock]. A blocking [Send] of a rank to itself that no receive takes gets it
-// after a second, and the communicator goes on.
+// [Config].DeadlockTimeout. It is an [ErrDeadlock]. A blocking [Send] of a rank to itself that no receive takes
+// gets it as well, after a warning in the log within a second or two, and the communicator goes on.
 //
 // Otherwise, every call in progress on a communicator of the deadlock gets the error, on all its ranks; the
 // communicators have ended. Ranks are those of the world, since a deadlock may run through several

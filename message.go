@@ -370,9 +370,15 @@ func (c *Comm) startSend(ctx context.Context, name string, r *p2p.Regions, typ u
 		return nil, opError(name, err)
 	}
 	s, err := c.comm.Messages().StartSend(r, typ, to, int64(tag))
-	for tries := 0; errors.Is(err, p2p.ErrNoReceive); tries++ {
-		if tries == receiveTries {
+	began, warned := time.Now(), false
+	for errors.Is(err, p2p.ErrNoReceive) {
+		waited, limit := time.Since(began), c.node.config.DeadlockTimeout
+		if limit > 0 && waited >= limit {
 			return nil, opError(name, c.noReceive(r.Len(), typ, tag))
+		}
+		if !warned && waited >= receiveWarning {
+			warned = true
+			c.node.config.Log.Warn("this rank waits for itself", "deadlock", c.noReceive(r.Len(), typ, tag), "fails after", limit)
 		}
 		select {
 		case <-ctx.Done():
@@ -384,10 +390,11 @@ func (c *Comm) startSend(ctx context.Context, name string, r *p2p.Regions, typ u
 	return s, c.explain(ctx, name, err)
 }
 
-// A blocking send to this rank looks for a receive so often, and so long apart.
 const (
-	receiveTries = 100
+	// receivePause is the time after which a blocking send to this rank looks for a receive again.
 	receivePause = 10 * time.Millisecond
+	// receiveWarning is the time after which it warns.
+	receiveWarning = time.Second
 )
 
 // sent waits for a send that startSend has returned.

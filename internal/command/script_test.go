@@ -32,13 +32,19 @@ func TestMain(m *testing.M) {
 					if os.Getenv("MORE") == "broken" {
 						return nil, errors.New("it is broken")
 					}
-					return shm.New(shm.Config{Cluster: env.Cluster, Node: cmp.Or(env.Node, rand.Text())})
+					t, err := shm.New(shm.Config{Cluster: env.Cluster, Node: cmp.Or(env.Node, rand.Text())})
+					return renamed{t}, err
 				}}, nil
 			}
 			Main(Hardware{Command: "nexar-more", Transports: map[string]func() (transport.Factory, error){"more": more}})
 		},
 	})
 }
+
+// renamed is shared memory with the name more.
+type renamed struct{ *shm.Transport }
+
+func (renamed) Name() string { return "more" }
 
 func TestScripts(t *testing.T) { runScripts(t, "script") }
 

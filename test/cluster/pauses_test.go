@@ -73,9 +73,12 @@ func randomPauses(n int, rng *rand.Rand) (all []*pauseTrial) {
 	kinds := slices.Sorted(maps.Keys(pausedSeeds()))
 	for range n {
 		kind := kinds[rng.IntN(len(kinds))]
+		long := time.Second + time.Duration(rng.Int64N(int64(pauseMax-time.Second)))
+		// After a failure, nodes end when they give up a seed without state.
+		mayKill := kind != "one seed without state" || long < 25*time.Second
 		all = append(all, &pauseTrial{
-			kind: kind, stopped: 1 + rng.IntN(pausedSeeds()[kind]), long: time.Second + time.Duration(rng.Int64N(int64(pauseMax-time.Second))),
-			kill: rng.IntN(4) > 0, join: rng.IntN(2) == 0, transports: []string{"tcp", "quic", "tcp,quic"}[rng.IntN(3)],
+			kind: kind, stopped: 1 + rng.IntN(pausedSeeds()[kind]), long: long,
+			kill: mayKill && rng.IntN(4) > 0, join: rng.IntN(2) == 0, transports: []string{"tcp", "quic", "tcp,quic"}[rng.IntN(3)],
 		})
 	}
 	return all

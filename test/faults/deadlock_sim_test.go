@@ -441,15 +441,21 @@ func TestNoMessageTimeout(t *testing.T) {
 	})
 }
 
-// TestSendToItself: a blocking send of a rank to itself that nothing receives fails within a few seconds, names this rank alone, and the
-// communicator goes on. It succeeds if another goroutine receives soon.
+// TestSendToItself: a blocking send of a rank to itself that nothing receives is logged at once and fails after DeadlockTimeout. It names
+// this rank alone, and the communicator goes on. It succeeds if another goroutine receives before.
 func TestSendToItself(t *testing.T) {
-	stalled(t, 2, nexar.Config{}, func(t *testing.T, comms world, _ *testlog.Buffer) {
+	const limit = 20 * time.Second
+	stalled(t, 2, nexar.Config{DeadlockTimeout: limit}, func(t *testing.T, comms world, log *testlog.Buffer) {
 		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 			if rank == 1 {
 				return c.Barrier(t.Context())
 			}
 			start := time.Now()
+			time.AfterFunc(2*time.Second, func() {
+				if !strings.Contains(log.String(), "this rank waits for itself") {
+					t.Errorf("no warning after two seconds: %s", log)
+				}
+			})
 			err := nexar.Send(t.Context(), c, make([]byte, large), 0, 7)
 			d, ok := errors.AsType[*nexar.DeadlockError](err)
 			if !ok || d.Ranks != 1 || len(d.Waits) != 1 || d.Waits[0].Rank != 0 || d.Waits[0].WaitsFor != 0 {
@@ -459,12 +465,12 @@ func TestSendToItself(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got error %v, want one with %q", err, want)
 			}
-			if took := time.Since(start); took > 5*time.Second {
-				t.Errorf("took %v", took)
+			if took := time.Since(start); took < limit || took > limit+5*time.Second {
+				t.Errorf("took %v, want %v", took, limit)
 			}
 			sent := make(chan error, 1)
 			go func() { sent <- nexar.Send(t.Context(), c, make([]byte, large), 0, 8) }()
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(limit / 2)
 			_, err = nexar.Recv(t.Context(), c, make([]byte, large), 0, 8)
 			return errors.Join(err, <-sent, c.Barrier(t.Context()))
 		})
