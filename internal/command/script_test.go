@@ -42,9 +42,11 @@ func TestMain(m *testing.M) {
 }
 
 // renamed is shared memory with the name more.
-type renamed struct{ *shm.Transport }
+type renamed struct{ transport.Transport }
 
 func (renamed) Name() string { return "more" }
+
+func (r renamed) Capabilities() transport.Capabilities { return transport.CapabilitiesOf(r.Transport) }
 
 func TestScripts(t *testing.T) { runScripts(t, "script") }
 
