@@ -48,3 +48,16 @@ func TestTraceAllocations(t *testing.T) {
 		t.Errorf("%v allocations for each message, want none", n)
 	}
 }
+
+// TestSendWithoutReceive: a send that fails as no receive has begun is no call: the deadlock of other calls is found as long as none begins.
+func TestSendWithoutReceive(t *testing.T) {
+	m := New(Config{Poller: &poll.Poller{}, Clock: clock{}})
+	links := []*link.Link{new(link.Link)}
+	m.Open(links, NewRanks(links))
+	long := Bytes(make([]byte, 1))
+	long.Received = true
+	s, err := m.StartSend(long, 1, 0, 0)
+	if begun, _ := m.Waits(func(Wait) {}); s != nil || !errors.Is(err, ErrNoReceive) || begun != 0 {
+		t.Errorf("%v, %v; %d calls have begun, want none", s, err, begun)
+	}
+}

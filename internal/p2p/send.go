@@ -41,17 +41,18 @@ func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send
 		return nil, err
 	}
 	l := m.links[to]
+	isEager := data.Fetch == nil && size <= m.cfg.EagerMax && l.TakeCredit(wire.Messages, size)
+	if !isEager && data.Received && !m.isAwaitedLocked(to, tag) {
+		m.mu.Unlock()
+		return nil, ErrNoReceive
+	}
 	m.begun++
 	begun := m.stampLocked()
-	if data.Fetch == nil && size <= m.cfg.EagerMax && l.TakeCredit(wire.Messages, size) {
+	if isEager {
 		m.traceLocked(Sent, typ, to, tag, size, begun, begun, nil)
 		m.mu.Unlock()
 		l.SendMessage(wire.Message{Comm: m.cfg.Comm, Tag: tag, Type: typ}, data.First, data.More...)
 		return nil, nil
-	}
-	if data.Received && !m.isAwaitedLocked(to, tag) {
-		m.mu.Unlock()
-		return nil, ErrNoReceive
 	}
 	m.lastSend++
 	s := &Send{messages: m, id: m.lastSend, number: m.begun, rank: to, typ: typ, tag: tag, size: size, begun: begun, done: make(chan struct{}, 1)}
