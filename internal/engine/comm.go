@@ -345,7 +345,7 @@ func (c *Comm) peerChanged(p *PeerChange) {
 				}
 			}
 			l := c.linkTo[rank]
-			linkEnded := p.LinkEnded || l == nil || l.IsPending() || l.IsOver()
+			linkEnded := p.LinkEnded || l.IsPending() || l.IsOver()
 			c.peerFailedLocked(fx, rank, &PeerError{Rank: c.member(cause), Err: p.Err}, linkEnded)
 		}
 	})
