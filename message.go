@@ -46,11 +46,11 @@ func noMessage() Status { return Status{Source: NoRank, Tag: AnyTag} }
 // node to the other one have not been received. All communicators of the two nodes share this limit, and
 // each message counts as 64 bytes more than its data. Otherwise Send blocks until a receive takes the
 // message, for at most [Config].MessageTimeout. If the other rank waits for this one as well, as in a
-// Send of its own, both get a [DeadlockError]. A Send to this rank that would block fails with a
-// DeadlockError unless a receive that takes the message begins within a second; nothing is sent, and the
-// communicator remains usable.
+// Send of its own, both get a [DeadlockError]. A Send to this rank blocks until a receive that takes the message
+// has begun. Without one it fails with a DeadlockError after [Config].DeadlockTimeout or MessageTimeout; nothing is sent,
+// and the communicator remains usable, also if ctx ends before.
 //
-// If ctx ends while Send blocks, the communicator is revoked. If Send has blocked and the message
+// Otherwise, if ctx ends while Send blocks, the communicator is revoked. If Send has blocked and the message
 // does not fit the buffer of the receive, both sides get an [ErrTruncated] or [ErrTypeMismatch].
 func Send[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) error {
 	s, err := startSend[T](ctx, c, "send", &p2p.Regions{First: bytesOf(data), Received: to == c.impl.Rank}, to, tag)
@@ -370,9 +370,12 @@ func (c *Comm) startSend(ctx context.Context, name string, r *p2p.Regions, typ u
 		return nil, opError(name, err)
 	}
 	s, err := c.comm.Messages().StartSend(r, typ, to, int64(tag))
-	began, warned := time.Now(), false
+	began, warned, limit := time.Now(), false, c.node.config.DeadlockTimeout
+	if most := c.node.config.MessageTimeout; most > 0 && (limit <= 0 || most < limit) {
+		limit = most
+	}
 	for errors.Is(err, p2p.ErrNoReceive) {
-		waited, limit := time.Since(began), c.node.config.DeadlockTimeout
+		waited := time.Since(began)
 		if limit > 0 && waited >= limit {
 			return nil, opError(name, c.noReceive(r.Len(), typ, tag))
 		}

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -474,5 +475,19 @@ func TestSendToItself(t *testing.T) {
 			_, err = nexar.Recv(t.Context(), c, make([]byte, large), 0, 8)
 			return errors.Join(err, <-sent, c.Barrier(t.Context()))
 		})
+	})
+}
+
+// TestSendToItselfTimesOut: without a DeadlockTimeout, a blocking send of a rank to itself fails after MessageTimeout.
+func TestSendToItselfTimesOut(t *testing.T) {
+	const limit = 20 * time.Second
+	stalled(t, 2, nexar.Config{DeadlockTimeout: -1, MessageTimeout: limit}, func(t *testing.T, comms world, _ *testlog.Buffer) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		start := time.Now()
+		err := nexar.Send(ctx, comms[0], make([]byte, large), 0, 7)
+		if took := time.Since(start); !errors.Is(err, nexar.ErrDeadlock) || took < limit || took > limit+5*time.Second {
+			t.Errorf("%v after %v, want a deadlock after %v", err, took, limit)
+		}
 	})
 }
