@@ -103,7 +103,7 @@ func TestRaceContexts(t *testing.T) {
 		var contexts [2]context.Context
 		for i, dial := range addrs {
 			addrs[i] = func(ctx context.Context, answered func()) (int, error) {
-				contexts[i] = ctx
+				contexts[i] = ctx //nolint:fatcontext // The test looks at them after the race.
 				return dial(ctx, answered)
 			}
 		}
