@@ -2,6 +2,7 @@ package ranks
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/command/internal/launch"
 )
 
@@ -168,5 +170,24 @@ func TestNoWorld(t *testing.T) {
 	}
 	if text := w.missing(); text != "" {
 		t.Errorf("missing: got %q, want nothing", text)
+	}
+}
+
+// TestCause: an error names the node of a process of this run, or one that another run has added to the world later.
+func TestCause(t *testing.T) {
+	w := &world{size: 2}
+	nodes := []nexar.NodeID{{1}, {2}, {3}}
+	for i, e := range []nexar.SeedEvent{{Rank: 1, Joined: 1}, {Rank: 0, Joined: 2}, {Rank: 1, Joined: 3}} {
+		e.Node = nodes[i]
+		w.note(e)
+	}
+	for i, want := range []int{1, 0, -1} {
+		process, ok := w.cause(fmt.Sprintf("nexar: barrier: rank 1 (node %v at 127.0.0.1:1) has left", nodes[i]))
+		if !ok {
+			process = -1
+		}
+		if process != want {
+			t.Errorf("node %d is process %d, want %d", i, process, want)
+		}
 	}
 }

@@ -40,17 +40,22 @@ func startWorld(ctx context.Context, cfg Config) (*world, error) {
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: "127.0.0.1:0", World: w.size, Token: w.token, Log: log,
 		Elastic: cfg.Elastic, ElasticMin: cfg.Min, ElasticMax: cfg.Max,
-		Progress: func(e nexar.SeedEvent) {
-			w.joined.Store(int32(e.Joined))
-			w.most.Store(max(w.most.Load(), int32(e.Joined)))
-			w.nodes.LoadOrStore(e.Node.String(), e.Rank) // At first they have the ranks of their processes.
-		},
+		Progress: w.note,
 	})
 	if err != nil {
 		return nil, err
 	}
 	w.seed, w.addr = seed, seed.Addr()
 	return w, nil
+}
+
+// note takes an event of the seed.
+func (w *world) note(e nexar.SeedEvent) {
+	if int(w.most.Load()) < w.size { // At first nodes have the ranks of their processes. Later ones are not of these processes.
+		w.nodes.LoadOrStore(e.Node.String(), e.Rank)
+	}
+	w.joined.Store(int32(e.Joined))
+	w.most.Store(max(w.most.Load(), int32(e.Joined)))
 }
 
 // printCommands prints the commands to add ranks and to query the cluster, if it is elastic or
