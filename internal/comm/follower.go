@@ -46,7 +46,7 @@ type Follower struct {
 	// quiesced is the epoch that has ended with a reconfiguration, or 0.
 	quiesced atomic.Uint64
 	// excluded are the nodes that the program of this node has excluded last.
-	excluded []membership.NodeID
+	excluded atomic.Pointer[[]membership.NodeID]
 	// build is Factory.next, replaced in tests.
 	build func(ctx context.Context, v membership.View, timeout time.Duration) (*Comm, error)
 }
@@ -102,7 +102,7 @@ func (f *Follower) From(ctx context.Context, v membership.View) (*Comm, error) {
 // whether or not old has ended. It waits at most timeout for each view; 0 means no limit.
 // Errors are those of [Follower.Next].
 func (f *Follower) Without(ctx context.Context, old *Comm, out []membership.NodeID, timeout time.Duration) (*Comm, error) {
-	f.excluded = out
+	f.excluded.Store(&out)
 	v := membership.View{Epoch: old.Epoch()}
 	for {
 		var err error
@@ -275,7 +275,11 @@ func (f *Follower) replace(ctx context.Context, old *Comm, v membership.View) (*
 	f.Quiesce(0) // The view has arrived.
 	build := f.build
 	if build == nil {
-		f.Factory.mesh.Remove(v, f.excluded)
+		var excluded []membership.NodeID
+		if out := f.excluded.Load(); out != nil {
+			excluded = *out
+		}
+		f.Factory.mesh.Remove(v, excluded)
 		build = f.Factory.next
 	}
 	if old != nil {

@@ -56,6 +56,9 @@ type RevokedError struct {
 }
 
 func (e *RevokedError) Error() string {
+	if e.Cause == wire.CauseLeft {
+		return fmt.Sprintf("revoked by %v: %v has left", e.Rank, e.Peer)
+	}
 	return fmt.Sprintf("revoked by %v: %s", e.Rank, e.Text)
 }
 

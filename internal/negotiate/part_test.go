@@ -14,6 +14,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -150,7 +151,7 @@ func TestConcurrentRuns(t *testing.T) {
 // isLossOf reports whether an error names a rank that is gone.
 func isLossOf(err error, gone int) bool {
 	if r, ok := errors.AsType[*engine.RevokedError](err); ok {
-		return isRank(r.Peer, gone) && strings.Contains(r.Text, "has left")
+		return isRank(r.Peer, gone) && r.Cause == wire.CauseLeft
 	}
 	p, ok := errors.AsType[*engine.PeerError](err)
 	return ok && isRank(p.Rank, gone)
