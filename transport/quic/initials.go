@@ -101,8 +101,7 @@ func (f *initialFilter) inspect(p []byte, from netip.Addr) (action initialAction
 	}
 	if action != initialAdmitted {
 		sameFlight := known && r.action == action && now-r.at < flightTime
-		budget := &f.answers[maphash.Comparable(f.seed, source)%uint64(len(f.answers))]
-		if sameFlight || !budget.take(now) {
+		if sameFlight || !f.answersTo(source).take(now) {
 			return initialDropped, client
 		}
 	}
@@ -118,6 +117,11 @@ func (f *initialFilter) inspect(p []byte, from netip.Addr) (action initialAction
 type initialKey struct {
 	from netip.Addr
 	id   connectionID
+}
+
+// answersTo returns the budget of a source, which it may share with others.
+func (f *initialFilter) answersTo(source admission.Source) *answerBudget {
+	return &f.answers[maphash.Comparable(f.seed, source)%uint64(len(f.answers))]
 }
 
 // An answerBudget limits the Retries and refusals for a source. Clients beyond it are not

@@ -130,17 +130,21 @@ func TestAnswersAreBounded(t *testing.T) {
 	f := newFilterTest(t)
 	press(t, f.gate)
 	const rate, seconds = 4000, 4
+	flood, other := netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.0.0.3")
+	for f.answersTo(admission.SourceOf(other)) == f.answersTo(admission.SourceOf(flood)) {
+		other = other.Next()
+	}
 	var answered [2]int
 	for i := range rate * seconds {
 		f.time = f.time.Add(time.Second / rate)
 		p := initialPacket(8, 0, false)
 		p[6], p[7] = byte(i>>8), byte(i)
-		if v, _ := f.inspect(p, netip.MustParseAddr("127.0.0.2")); v == initialRetried {
+		if v, _ := f.inspect(p, flood); v == initialRetried {
 			answered[0]++
 		}
 		if i%(rate/100) == 0 {
 			p[8] = 1
-			if v, _ := f.inspect(p, netip.MustParseAddr("127.0.0.3")); v == initialRetried {
+			if v, _ := f.inspect(p, other); v == initialRetried {
 				answered[1]++
 			}
 		}
