@@ -178,7 +178,9 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	}
 	peerToken, err := pki.ParsePeerToken(cfg.PeerToken, token)
 	if err == nil && !peerToken.IsZero() && !secret.AllowWeakToken {
-		err = peerToken.CheckStrength()
+		if err = peerToken.CheckStrength(); err != nil {
+			err = fmt.Errorf("PeerToken: %w", err)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)

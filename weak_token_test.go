@@ -48,6 +48,9 @@ func TestWeakTokens(t *testing.T) {
 			t.Errorf("%s: error %v, want ErrConfig with the remedy and without the token", name, err)
 		}
 	}
+	if err := refused["a seed with a weak peer token"](); !strings.Contains(err.Error(), "PeerToken: the token") {
+		t.Errorf("a weak peer token: error %v, want that it names PeerToken", err)
+	}
 	for name, f := range allowed {
 		if err := f(); errors.Is(err, ErrConfig) {
 			t.Errorf("%s: error %v with AllowWeakToken", name, err)

@@ -127,7 +127,7 @@ func (t Token) CheckStrength() error {
 	}
 	if err != nil || len(b) != tokenBytes || encodeToken(b) != t ||
 		len(distinct) < tokenDistinctMin { // Someone has typed it.
-		return errors.New("the cluster token is not one that \"nexar token\" makes, so it may be guessed: \"nexar token\" makes one; NEXAR_ALLOW_WEAK_TOKEN=1 accepts any")
+		return errors.New("the token is not one that \"nexar token\" makes, so it may be guessed: \"nexar token\" makes one; NEXAR_ALLOW_WEAK_TOKEN=1 accepts any")
 	}
 	return nil
 }
