@@ -123,8 +123,9 @@ func (m *Mesh) dialWanted() {
 		if limit == nil || v.Epoch != epoch {
 			limit, epoch = newDialLimit(demandDialsMax, v, m.cfg.host(), runtime.NumCPU(), m.cfg.Paths), v.Epoch
 		}
+		current := limit
 		for _, slot := range m.wanted.take() {
-			m.wg.Go(func() { m.dialOnDemand(slot, limit) })
+			m.wg.Go(func() { m.dialOnDemand(slot, current) })
 		}
 	}
 }
