@@ -41,7 +41,7 @@ import (
 //
 // If the body of the loop ends and the world has not changed, Epochs blocks until it changes. Another goroutine may make calls on the
 // communicator meanwhile, but not after Reconfigure has returned true: if another rank makes a collective then, both get a
-// [MismatchError]. Before that, ranks whose calls wait for this one get a [DeadlockError] after [Config].DeadlockTimeout. It ends
+// [MismatchError]. Before that, ranks in a call that waits for this one get a [DeadlockError] after [Config].DeadlockTimeout. It ends
 // without an error after [Node.Leave]. Otherwise the last iteration has an error:
 //
 //   - the cause of ctx, when ctx ends. The node stays in the world, and a later loop begins with the

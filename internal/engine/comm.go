@@ -351,7 +351,7 @@ func (c *Comm) peerChanged(p *PeerChange) {
 	})
 }
 
-// A leave is what is known of a rank that has left: the last collective that it may still take part in, and its last calls.
+// A leave holds the last collective that a rank may still take part in after it has left, and its last calls.
 type leave struct {
 	after  uint64
 	closed wire.Closed

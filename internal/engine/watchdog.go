@@ -142,7 +142,7 @@ func (e *Engine) sleep(timer *time.Timer, next time.Duration, idle bool) {
 	case e.begun.Load(): // It may have begun since the check.
 		next, idle = watchTick, false
 		e.rest.Store(int64(next))
-	case idle && e.hasWaits(): // What begins after this check wakes it.
+	case idle && e.hasWaits(): // A call that begins after this check wakes it.
 		next, idle = dozeMax, false
 	}
 	if idle {

@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestFailedVerification: all credentials fail a handshake with ErrIdentity, on which transports rely.
+// TestFailedVerification: all credentials fail a handshake with ErrIdentity. Transports rely on it.
 func TestFailedVerification(t *testing.T) {
 	a := newAuthority(t)
 	x, y, stranger := newIdentity(t, a), newIdentity(t, a), newIdentity(t, newAuthority(t))

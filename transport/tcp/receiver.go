@@ -48,7 +48,7 @@ type receiver struct {
 
 	// Used only by [Transport.monitor]:
 	partial        uint64 // recordConn.partial at the last sample
-	partialSamples int    // samples in a row in which it was the same
+	partialSamples int    // consecutive samples with this value
 
 	poll    poller
 	locator locator
@@ -96,7 +96,7 @@ func (r *receiver) noteRecord() {
 }
 
 // sampleRecord reports whether the reader waits for the rest of a TLS record. It ends the conn if none of it arrives for
-// as long as a host may be silent. It counts samples, so that the time in which this process was suspended does not count.
+// as long as a host may be silent. It counts samples, so that time in suspension of this process does not count.
 func (r *receiver) sampleRecord() (waits bool) {
 	var partial uint64
 	if r.waits.Load() && r.ps.records != nil {

@@ -29,7 +29,7 @@ func TestPartialRecord(t *testing.T) {
 			from, to := connect(t, nodes[0], nodes[1])
 			s, r := pipeBetween(t, from, to)
 			waits := func() bool { return r.waits.Load() && r.ps.records.partial.Load() != 0 }
-			header := []byte{23, 3, 3, 0, 100} // of a record with 100 bytes, of which half arrive
+			header := []byte{23, 3, 3, 0, 100} // of a record with 100 bytes; half of them arrive
 			if _, err := s.currentFlow().sock.Write(append(header, make([]byte, 50)...)); err != nil {
 				t.Fatal(err)
 			}

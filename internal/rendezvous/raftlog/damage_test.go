@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// blockBytes is the unit in which damages of whole blocks occur.
+// blockBytes is the size of a damaged block.
 const blockBytes = 512
 
 // A damage changes the files of a state directory.

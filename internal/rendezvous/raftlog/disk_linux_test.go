@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A full disk ends the log with an error that names the file and what to do. Each
+// A full disk ends the log with an error that names the file and the remedy. Each
 // acknowledged change is there after the next start.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
