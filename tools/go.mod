@@ -7,11 +7,7 @@ tool (
 	honnef.co/go/tools/cmd/staticcheck
 )
 
-require (
-	github.com/OpenPeeDeeP/depguard/v2 v2.3.0
-	golang.org/x/tools v0.52.0
-	gopkg.in/yaml.v3 v3.0.1
-)
+require golang.org/x/tools v0.52.0
 
 require (
 	github.com/BurntSushi/toml v1.6.0 // indirect
@@ -19,7 +15,6 @@ require (
 	github.com/dnephin/pflag v1.0.7 // indirect
 	github.com/fatih/color v1.19.0 // indirect
 	github.com/fsnotify/fsnotify v1.10.1 // indirect
-	github.com/gobwas/glob v1.1.0 // indirect
 	github.com/google/shlex v0.0.0-20191202100458-e7afc7fbc510 // indirect
 	github.com/mattn/go-colorable v0.1.16 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
