@@ -3,6 +3,7 @@ package results
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -54,10 +55,17 @@ type File struct {
 	Entries []Entry
 }
 
-// Write writes the file as one JSON object on each line. It replaces an existing file atomically.
+// Suffix ends the names of raw files.
+const Suffix = ".jsonl.gz"
+
+// Write writes the file as one JSON object on each line, compressed. It replaces an existing file atomically.
 func (f *File) Write(name string) error {
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
+	var data bytes.Buffer
+	text, err := gzip.NewWriterLevel(&data, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(text)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(f.Header); err != nil {
 		return err
@@ -67,8 +75,11 @@ func (f *File) Write(name string) error {
 			return err
 		}
 	}
+	if err := text.Close(); err != nil {
+		return err
+	}
 	part := name + ".part"
-	if err := os.WriteFile(part, text.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(part, data.Bytes(), 0o644); err != nil {
 		return err
 	}
 	return os.Rename(part, name)
@@ -81,8 +92,12 @@ func Read(name string) (*File, error) {
 		return nil, err
 	}
 	defer file.Close()
+	text, err := gzip.NewReader(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
 	f := new(File)
-	in := bufio.NewScanner(file)
+	in := bufio.NewScanner(text)
 	in.Buffer(nil, 1<<20)
 	for number := 1; in.Scan(); number++ {
 		var into any = &f.Header
@@ -106,7 +121,7 @@ func Read(name string) (*File, error) {
 // ReadAll reads the raw files of a directory. It returns them in the given order of settings,
 // followed by other settings in the order of their names.
 func ReadAll(dir string, order []string) ([]*File, error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	names, err := filepath.Glob(filepath.Join(dir, "*"+Suffix))
 	if err != nil {
 		return nil, err
 	}

@@ -46,14 +46,13 @@ func Parse(output []byte) ([]Line, error) {
 
 // An Entry is the result of one run of one system for an operation at one size.
 type Entry struct {
-	Round  int       `json:"round"`
-	System string    `json:"system"`
-	Op     string    `json:"op,omitempty"`
-	Bytes  int       `json:"bytes"`
-	Iters  int       `json:"iters,omitempty"`
-	US     float64   `json:"us,omitempty"`      // of the slowest rank, in microseconds
-	RankUS []float64 `json:"rank_us,omitempty"` // by rank
-	Wrong  int       `json:"wrong,omitempty"`   // elements, over all ranks
+	Round  int     `json:"round"`
+	System string  `json:"system"`
+	Op     string  `json:"op,omitempty"`
+	Bytes  int     `json:"bytes"`
+	Iters  int     `json:"iters,omitempty"`
+	US     float64 `json:"us,omitempty"`    // of the slowest rank, in microseconds
+	Wrong  int     `json:"wrong,omitempty"` // elements, over all ranks
 	// Failed is the reason of a failure: of the operation, or of the whole run if Op is empty.
 	Failed string `json:"failed,omitempty"`
 }
@@ -88,11 +87,10 @@ func Merge(round int, system string, ranks int, lines []Line) (entries []Entry, 
 		if !ok {
 			i = len(entries)
 			at[k] = i
-			entries = append(entries, Entry{Round: round, System: system, Op: l.Op, Bytes: l.Bytes, RankUS: make([]float64, ranks)})
+			entries = append(entries, Entry{Round: round, System: system, Op: l.Op, Bytes: l.Bytes})
 		}
 		e := &entries[i]
 		e.Iters, e.Wrong = l.Iters, e.Wrong+l.Wrong
-		e.RankUS[l.Rank] = l.Median
 		e.US = max(e.US, l.Median)
 		seen[k]++
 	}

@@ -138,7 +138,7 @@ func (f *File) section(b *strings.Builder, raw string) {
 	if commit := h.Software[Commit]; commit != "" {
 		fmt.Fprintf(b, " · %s %s", Commit, commit)
 	}
-	fmt.Fprintf(b, " · [raw numbers](%s/%s.jsonl)\n\n", raw, h.Setting)
+	fmt.Fprintf(b, " · [raw numbers](%s/%s%s)\n\n", raw, h.Setting, Suffix)
 	fmt.Fprintf(b, "![time over size](%s/%s.svg)\n\n", raw, h.Setting)
 	for _, op := range f.Ops() {
 		if len(f.Sizes(op)) > 0 {

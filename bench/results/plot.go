@@ -1,11 +1,14 @@
 package results
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"image/color"
 	"io"
 	"math"
+	"regexp"
+	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -71,8 +74,73 @@ func (f *File) Draw(w io.Writer) error {
 		return err
 	}
 	legend.Draw(tiles.At(area, columns-1, 1))
-	_, err = canvas.WriteTo(w)
+	var svg bytes.Buffer
+	if _, err := canvas.WriteTo(&svg); err != nil {
+		return err
+	}
+	_, err = w.Write(compact(svg.Bytes()))
 	return err
+}
+
+// compact shortens the drawing of vgsvg to about a quarter: consecutive paths of one style become one path, points are relative
+// to the one before, in tenths of a point, and texts name only their size, since all have the same font.
+func compact(svg []byte) []byte {
+	fonts := regexp.MustCompile(`\s+style="font-family:([^;]*);[^"]*(font-size:[^"]*)"`)
+	paths := regexp.MustCompile(`^<path d="(.*)" (style=".*") />$`)
+	family := ""
+	svg = fonts.ReplaceAllFunc(svg, func(text []byte) []byte {
+		m := fonts.FindSubmatch(text)
+		family = string(m[1])
+		return fmt.Appendf(nil, ` style="%s"`, m[2])
+	})
+	var out bytes.Buffer
+	style := "" // of the path that is open in out
+	for line := range bytes.Lines(svg) {
+		line = bytes.TrimSpace(line)
+		m := paths.FindSubmatch(line)
+		if style != "" && (m == nil || style != string(m[2])) {
+			fmt.Fprintf(&out, "\" %s/>\n", style)
+			style = ""
+		}
+		if m == nil {
+			if bytes.HasPrefix(line, []byte("<svg")) {
+				line = fmt.Appendf(line, ` font-family="%s"`, family)
+			}
+			out.Write(append(line, '\n'))
+			continue
+		}
+		if style == "" {
+			style = string(m[2])
+			out.WriteString(`<path d="`)
+		}
+		out.Write(relative(m[1]))
+	}
+	return out.Bytes()
+}
+
+// relative writes a path with coordinates in tenths of a point. The ends of lines and arcs are relative to the point before.
+func relative(path []byte) []byte {
+	steps := regexp.MustCompile(`([MLA])([^MLAZ]* )?([\d.-]+),([\d.-]+)`)
+	var x, y float64 // the point before
+	return steps.ReplaceAllFunc(path, func(step []byte) []byte {
+		m := steps.FindSubmatch(step)
+		nextX, nextY := tenths(m[3]), tenths(m[4])
+		toX, toY, command := nextX, nextY, m[1]
+		if command[0] != 'M' {
+			toX, toY, command = nextX-x, nextY-y, bytes.ToLower(command)
+		}
+		x, y = nextX, nextY
+		return fmt.Appendf(nil, "%s%s%.4g,%.4g", command, m[2], math.Round(toX*10)/10, math.Round(toY*10)/10)
+	})
+}
+
+// tenths parses a number that vgsvg has written, and rounds it.
+func tenths(number []byte) float64 {
+	v, err := strconv.ParseFloat(string(number), 64)
+	if err != nil {
+		panic(err) // the pattern admits numbers alone
+	}
+	return math.Round(v*10) / 10
 }
 
 // plot returns the plot of one operation.
@@ -151,10 +219,13 @@ func (f *File) legend(ops []string) (plot.Legend, error) {
 	return l, nil
 }
 
-// sizeTicks puts marks at the powers of two and labels 8 B, 512 B, 32 KiB and so on.
+// sizeTicks puts marks at the powers of eight, and labels 8 B, 512 B, 32 KiB and so on.
 func sizeTicks(lo, hi float64) []plot.Tick {
 	var ticks []plot.Tick
 	for e := math.Ceil(math.Log2(lo)); e <= math.Log2(hi); e++ {
+		if int(e)%3 != 0 {
+			continue
+		}
 		t := plot.Tick{Value: math.Exp2(e)}
 		if int(e)%6 == 3 {
 			t.Label = Size(1 << int(e))
@@ -164,11 +235,11 @@ func sizeTicks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// timeTicks puts marks at the digits of each decade and labels the powers of ten.
+// timeTicks puts marks at 1, 2 and 5 of each decade and labels the powers of ten.
 func timeTicks(lo, hi float64) []plot.Tick {
 	var ticks []plot.Tick
 	for decade := math.Pow(10, math.Floor(math.Log10(lo))); decade <= hi; decade *= 10 {
-		for i := 1.0; i < 10; i++ {
+		for _, i := range []float64{1, 2, 5} {
 			v := i * decade
 			if v < lo || v > hi {
 				continue

@@ -2,6 +2,7 @@ package results
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,7 +27,7 @@ func TestParseAndMerge(t *testing.T) {
 	}
 	got, about, err := Merge(3, "s", 2, lines)
 	want := []Entry{
-		{Round: 3, System: "s", Op: "all_reduce", Bytes: 8, Iters: 10, US: 3.5, RankUS: []float64{2.5, 3.5}, Wrong: 1},
+		{Round: 3, System: "s", Op: "all_reduce", Bytes: 8, Iters: 10, US: 3.5, Wrong: 1},
 		{Round: 3, System: "s", Op: "scan", Failed: "unsupported: what is a scan?"},
 		{Round: 3, System: "s", Op: "barrier", Failed: "no end"},
 	}
@@ -74,7 +75,7 @@ func sample() *File {
 	for round := range 5 {
 		for _, s := range f.Header.Systems {
 			us := times[s.Name][round]
-			e := Entry{Round: round + 1, System: s.Name, Op: "all_reduce", Bytes: 8, Iters: 9, US: us, RankUS: []float64{us, us / 2}}
+			e := Entry{Round: round + 1, System: s.Name, Op: "all_reduce", Bytes: 8, Iters: 9, US: us}
 			if s.Bound {
 				e.Op = boundOp
 			}
@@ -173,7 +174,7 @@ func TestFilesAndPage(t *testing.T) {
 	first, second := sample(), sample()
 	second.Header.Setting, second.Header.Title = "r-2", "another setting"
 	for _, f := range []*File{first, second} {
-		if err := f.Write(filepath.Join(raw, f.Header.Setting+".jsonl")); err != nil {
+		if err := f.Write(filepath.Join(raw, f.Header.Setting+Suffix)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -204,9 +205,21 @@ func TestFilesAndPage(t *testing.T) {
 }
 
 func TestReadBroken(t *testing.T) {
-	for name, text := range map[string]string{"no header": "{}\n", "no JSON": "{\"setting\":\"s\"}\nx\n"} {
-		file := filepath.Join(t.TempDir(), "a.jsonl")
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+	for name, text := range map[string]string{"no header": "{}\n", "not compressed": "{\"setting\":\"s\"}\n", "no JSON": "{\"setting\":\"s\"}\nx\n"} {
+		file := filepath.Join(t.TempDir(), "a"+Suffix)
+		var data bytes.Buffer
+		z := gzip.NewWriter(&data)
+		if _, err := z.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if name == "not compressed" {
+			data.Reset()
+			data.WriteString(text)
+		}
+		if err := os.WriteFile(file, data.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Read(file); err == nil || !strings.Contains(err.Error(), file) {

@@ -2,6 +2,7 @@ package arch
 
 import (
 	"go/ast"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -40,6 +41,29 @@ func TestLinks(t *testing.T) {
 	}
 	if found == 0 {
 		t.Error("found no links")
+	}
+}
+
+// resultsMax is the maximum of the bytes in docs/results, which has summaries, drawings and compressed measurements.
+const resultsMax = 400 << 10
+
+func TestResultsAreSmall(t *testing.T) {
+	total := int64(0)
+	err := filepath.WalkDir(filepath.Join(rootDir(t), "docs", "results"), func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			total += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if total == 0 || total > resultsMax {
+		t.Errorf("docs/results has %d bytes, want at most %d: compress measurements, or keep the summary and the command that measures again", total, resultsMax)
 	}
 }
 

@@ -5,8 +5,8 @@
 //	model -measure            measure once more, and add a round to the measurements
 //	model -fit                fit the models to the measurements, and write them
 //
-// The measurements are in model/loopback-runs.jsonl: lines of "nexar bench --json" with the number of the round. Nothing else
-// should run on the machine while it measures.
+// The measurements are in model/loopback-runs.jsonl.gz: lines of "nexar bench --json" with the number of the round. Nothing
+// else should run on the machine while it measures.
 package main
 
 import (
@@ -87,7 +87,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	data := filepath.Join(f.folder, "model", "loopback-runs.jsonl")
+	data := filepath.Join(f.folder, "model", "loopback-runs.jsonl.gz")
 	if f.measure {
 		if err := measure(ctx, f.nexar, f.ranks, data, progress); err != nil {
 			return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -107,13 +108,15 @@ func measure(ctx context.Context, program string, ranks []int, file string, prog
 	return nil
 }
 
+// appendTo appends a part to a compressed file. Readers of gzip read the parts as one file.
 func appendTo(file string, text []byte) error {
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Close())
+	z := gzip.NewWriter(f)
+	_, err = z.Write(text)
+	return errors.Join(err, z.Close(), f.Close())
 }
 
 // bench runs "nexar bench" once.
@@ -130,11 +133,11 @@ func bench(ctx context.Context, program string, ranks int, plain string) ([]meas
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
-	return decode(text)
+	return decode(bytes.NewReader(text))
 }
 
-func decode(text []byte) (list []measurement, err error) {
-	for lines := json.NewDecoder(bytes.NewReader(text)); ; {
+func decode(text io.Reader) (list []measurement, err error) {
+	for lines := json.NewDecoder(text); ; {
 		var m measurement
 		switch err := lines.Decode(&m); {
 		case errors.Is(err, io.EOF):
@@ -151,9 +154,14 @@ func decode(text []byte) (list []measurement, err error) {
 }
 
 func readMeasurements(file string) ([]measurement, error) {
-	text, err := os.ReadFile(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
+	}
+	defer f.Close()
+	text, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	list, err := decode(text)
 	if err != nil {

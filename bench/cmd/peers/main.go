@@ -139,7 +139,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	if len(files) == 0 {
-		return fmt.Errorf("%s: no raw files (*.jsonl); run without -page to measure", raw)
+		return fmt.Errorf("%s: no raw files (*%s); run without -page to measure", raw, results.Suffix)
 	}
 	page := filepath.Join(f.docs, "results.md")
 	if err := results.WritePage(page, "results", files); err != nil {
@@ -177,7 +177,7 @@ func (f *flags) measure(ctx context.Context, raw string, progress io.Writer) err
 			show.note(err.Error())
 			continue
 		}
-		if err := file.Write(filepath.Join(raw, s.Name+".jsonl")); err != nil {
+		if err := file.Write(filepath.Join(raw, s.Name+results.Suffix)); err != nil {
 			return err
 		}
 	}

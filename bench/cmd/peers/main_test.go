@@ -45,7 +45,7 @@ func TestPageOnly(t *testing.T) {
 		Header:  results.Header{Setting: "shm-4", Systems: []results.System{{Name: "a", Label: "A"}}},
 		Entries: []results.Entry{{Round: 1, System: "a", Op: "broadcast", Bytes: 8, US: 2}},
 	}
-	if err := file.Write(filepath.Join(docs, "results", "shm-4.jsonl")); err != nil {
+	if err := file.Write(filepath.Join(docs, "results", "shm-4"+results.Suffix)); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
