@@ -29,10 +29,9 @@ DAMAGES ?= 1000
 ATTACK_TIME ?= 20m
 ATTACK_SEED ?=
 ATTACK_ONLY ?=
-RACELESS := test/(allocs|attack|cluster)|consensus/raft|internal/(arch|bucket|collective|cost|deadlock|direct|engine/exec|host|inspect|kernel|p2p(/match)?|membership|topology|relay/(forward|relaytest|session)|overlap|ntstore|affinity|plan|rendezvous/handshake|require|settings(/table)?|simulate|staging|state|testhost|testpeer|wire)|device(/host)?|simulate|trace|transport|examples(/(overlap|rpc|train/(curve|digits|mlp|sgd)))?|internal/command(/internal/(report|resources))?
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
-RACELESSTESTS := ^(TestRelayKills|TestRandomLinkCuts|TestCutThatSeparates|TestNodesWithoutALink|TestRelayConnections|TestRelayDies|TestRelayOpposite|TestRelayCollectives|TestRelayCalls|TestSparse|TestReadmeQuickStart|TestVastMessage|TestOneWayRingOfNodes|TestKeptFramesAreCountedOff|TestConvergence|TestSelectionOfLongVectors|TestSparseNeighbors|TestViewsFromNodes|TestKeptFramesAreBounded|TestAnyRankOfMany|TestSparseForm|TestWatchTraffic|TestSendAndLeave|TestLinks|TestLinksOfConfig|TestLinkIdleTimeout|TestUnreachablePeer|TestPipelinedAllReduceReducesAll|TestCauseInLargeWorld|TestRandomRosterChanges|TestSparseViews|TestSparseViewTraffic|TestNoMessageTimeout|TestLateRanksAreNoDeadlock|TestDeadlockBehindLateRanks|TestElements|TestLocate|TestMismatchOfCounts|TestHierarchicalChoice|TestLongVectorsOfEveryRoot|TestCancelledSplitsOverLinks|TestCompareEveryCollective)$$
-RACEBRIEF ?= -short -skip='$(RACELESSTESTS)'
+# RACELESS prints the packages without a test for the race detector: a test file has the line "//race:none REASON".
+RACELESS := grep -rl --include='*_test.go' '^//race:none ' . | sed -E 's,^\.(.*)/[^/]*$$,github.com/nexar-go/nexar\1,'
 # LONGFIRST sorts packages: those with the longest tests first, so that the others run beside them
 # on other processors.
 LONGFIRST := awk '/\/(test\/(cluster|conformance|faults)|transport\/tcp|internal\/engine|internal\/command|internal\/rendezvous\/server)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }'
@@ -95,19 +94,15 @@ unit: ## run all tests except attacks, those with the longest tests first
 modules: ## run the tests of the other modules, except those of tools, which make cross runs
 	@for m in $(TESTED); do (cd $$m && $(GOTEST) $(TESTFLAGS) ./...); done
 
-# RACELESS matches packages in which the race detector finds nothing: they read the source, or
-# start no goroutine, or, as internal/testpeer, serve the tests of other packages, or, as internal/command, test/cluster and
-# test/attack, test child processes ("make race-clusters" runs test/cluster). RACELESSTESTS matches tests that compile
-# programs without the race detector, copy gigabytes, count up to a limit, use one goroutine,
-# repeat other tests in many orders, topologies or types, or use hours of fake time: the detector has crashed
-# after millions of timers. "TRIALS=all make race RACEBRIEF=" runs these too, and all trials of the
-# others. atexit_sleep_ms is the time that a process under the race detector waits at its end
-# for reports of other threads, a second by default. clear_shadow_mmap_threshold is the size in bytes
+# Packages (RACELESS) and tests (require.NoRace) say themselves that the race detector adds nothing to them. With TRIALS=all
+# these tests run too, and all trials of the others. atexit_sleep_ms is the time that a process under the race detector waits
+# at its end for reports of other threads, a second by default. clear_shadow_mmap_threshold is the size in bytes
 # from which the detector maps its memory for an allocation anew instead of clearing it. The default
 # of 64 KiB costs a page fault for every 4 KiB of each vector of the tests.
-race: ## run the tests, shuffled, under the race detector, which needs a C compiler
-	CGO_ENABLED=1 GORACE='atexit_sleep_ms=50 clear_shadow_mmap_threshold=16777216' $(GOTEST) -race -shuffle=on -timeout=20m $(RACEBRIEF) $(TESTFLAGS) \
-	  $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -vE '/($(RACELESS))$$' | $(LONGFIRST))
+race: export CGO_ENABLED := 1
+race: ## run the tests, shuffled, under the race detector, which needs a C compiler; TRIALS=all runs those that take long, too
+	GORACE='atexit_sleep_ms=50 clear_shadow_mmap_threshold=16777216' $(GOTEST) -race -shuffle=on -timeout=20m $(if $(filter all,$(TRIALS)),,-short) $(TESTFLAGS) \
+	  $$(go list -race -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | grep -vxFf <($(RACELESS)) | $(LONGFIRST))
 
 race-clusters: ## run the tests of whole clusters under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race -timeout=30m ./test/cluster

@@ -3,6 +3,8 @@ package compress
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 // A problem is a least-squares problem distributed over ranks. Each rank has a target, and the
@@ -88,6 +90,7 @@ func (p *problem) descend(t *testing.T, steps int, newCompressor func() Compress
 // TestConvergence: with 1% of each gradient, descent converges with error feedback. Without it
 // only the loud elements are ever sent.
 func TestConvergence(t *testing.T) {
+	require.NoRace(t, "it uses one goroutine")
 	p := newProblem()
 	for name, test := range map[string]struct {
 		compressor  func() Compressor

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 // largest returns the indices of the k largest magnitudes by sorting: the first of equal ones,
@@ -69,6 +71,7 @@ func TestSelection(t *testing.T) {
 // TestSelectionOfLongVectors covers selection by sample, also with samples that are not
 // representative.
 func TestSelectionOfLongVectors(t *testing.T) {
+	require.NoRace(t, "it uses one goroutine")
 	const n = 3 * sampleMin
 	r := rand.New(rand.NewPCG(1, 2))
 	vectors := map[string]func(i int) float32{

@@ -38,6 +38,7 @@ const leavesVariable, firstVariable = "LEAVES", "FIRST"
 // TestSendAndLeave: every rank sends to rank 0 and leaves. Relays leave as well, and no message is lost. LEAVES=200 runs that many
 // worlds of each kind, and FIRST=7 is the random seed of the first.
 func TestSendAndLeave(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	worlds, first := number(t, leavesVariable, 0), number(t, firstVariable, 0)
 	for _, topology := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube", "full"} {
 		numbers := []int{8, 12, 24, 32}

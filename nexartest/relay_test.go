@@ -34,6 +34,7 @@ func wantAll(t *testing.T, w *nexartest.World) {
 
 // TestRelayOpposite: opposite ranks of a ring exchange messages over two relays.
 func TestRelayOpposite(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	sparse(t, "k-regular:2", 6, func(t *testing.T, w *nexartest.World) {
 		w.Start(func(ctx context.Context, n *nexar.Node) error {
 			c := n.World()
@@ -83,6 +84,7 @@ func collectives() map[string]func(ctx context.Context, c *nexar.Comm) error {
 
 // TestRelayCollectives: the collectives of worlds of sparse topologies give the right results.
 func TestRelayCollectives(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
 		for name, call := range collectives() {
 			t.Run(topology+"/"+name, func(t *testing.T) {
@@ -196,6 +198,7 @@ func without(ctx context.Context, c *nexar.Comm, victim int) (*nexar.Comm, error
 // TestRelayDies: a relay dies while messages pass it, on a communicator without it. They arrive once and in order over the
 // alternative hop, and the communicator works on.
 func TestRelayDies(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
 		for _, after := range []time.Duration{50 * time.Millisecond, 300 * time.Millisecond} {
 			t.Run(fmt.Sprintf("%s/%v", topology, after), func(t *testing.T) {
@@ -264,6 +267,7 @@ func stream(ctx context.Context, c *nexar.Comm) error {
 
 // TestRelayCalls: ranks that are not neighbors call each other.
 func TestRelayCalls(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	sparse(t, "k-regular:2", 8, func(t *testing.T, w *nexartest.World) {
 		w.Start(func(ctx context.Context, n *nexar.Node) error {
 			c := n.World()
@@ -288,6 +292,7 @@ func TestRelayCalls(t *testing.T) {
 // TestRelayConnections: an hour of random messages and collectives leaves each node with connections to its neighbors
 // alone, and no node counts as failed.
 func TestRelayConnections(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
 		t.Run(topology, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -341,6 +346,7 @@ func TestRelayConnections(t *testing.T) {
 // TestRelayKills: worlds of sparse topologies lose one random node after the other while they exchange data, and go on each
 // time with the others.
 func TestRelayKills(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
 		worlds := uint64(2)
 		if require.Trials() == require.Few {

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/nexartest"
 )
 
 // TestSparse: worlds of sparse topologies lose nodes and admit others, and work on in each epoch. Each node has a
 // connection to its neighbors of that epoch.
 func TestSparse(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	for _, topology := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube"} {
 		t.Run(topology, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -63,6 +65,7 @@ func TestSparse(t *testing.T) {
 // TestRandomRosterChanges: random nodes join, leave and die in a sparse world, one or two at a time. After each change each node
 // of the world has connections to its neighbors and to no other node, these reach all nodes, and the world works.
 func TestRandomRosterChanges(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	for i, topology := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube"} {
 		if testing.Short() && topology != "hypercube" {
 			continue // The race detector needs half a minute for them.

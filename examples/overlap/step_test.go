@@ -1,3 +1,5 @@
+//race:none its tests start child processes, which the detector does not see
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+//race:none it reads the source
+
 package arch
 
 import (

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/ast"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -14,6 +15,32 @@ func skipping() map[string]string {
 		"internal/require/require_test.go": "tests of internal/require",
 		"nexartest/nexartest_test.go":      "tests a rank that skips",
 	}
+}
+
+// checkRaceLines finds lines "//race:none REASON" by which "make race" would leave nothing out, or without a reason.
+func checkRaceLines(tr *tree) (problems []string) {
+	for _, f := range tr.files {
+		for _, group := range f.ast.Comments {
+			for _, c := range group.List {
+				line, found := strings.CutPrefix(c.Text, "//race:")
+				reason, none := strings.CutPrefix(line, "none ")
+				if found && (!none || !f.test || strings.TrimSpace(reason) == "") {
+					problems = append(problems, fmt.Sprintf("%s: %s: want \"//race:none REASON\" in a test file", tr.at(c), c.Text))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+func TestRaceLines(t *testing.T) { report(t, checkRaceLines(load(t))) }
+
+func TestRaceLinesFinds(t *testing.T) {
+	expect(t, checkRaceLines(parse(t, map[string]string{
+		"a/a.go":      "//race:none it starts no goroutine\n\npackage a",
+		"b/a_test.go": "//race:none\n\npackage b", "c/a_test.go": "//race:skip it is slow\n\npackage c",
+		"d/a_test.go": "//race:none it starts no goroutine\n\npackage d",
+	})), "a/a.go:1", "b/a_test.go:1", "c/a_test.go:1")
 }
 
 // checkSkips finds direct calls of Skip. Package require prints the reason, and

@@ -12,6 +12,7 @@ import (
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -61,15 +62,14 @@ func TestCommsAheadAreBounded(t *testing.T) {
 
 // TestKeptFramesAreBounded: a peer that sends too many frames without credit loses its link.
 func TestKeptFramesAreBounded(t *testing.T) {
+	require.NoRace(t, "it counts up to a limit")
 	for name, send := range map[string]func(l *link.Link, i uint64){
 		"grants": func(l *link.Link, i uint64) {
 			l.GrantStep(wire.Step{Call: wire.Call{Comm: commID, Seq: 1 + i}, Grant: 1})
 		},
 		"queries": func(l *link.Link, i uint64) { l.Query(wire.Query{Call: wire.Call{Comm: commID, Seq: 1 + i}}) },
 		"offers":  func(l *link.Link, i uint64) { l.OfferMessage(wire.Offer{Comm: commID, ID: i, Size: 1 << 40}) },
-		"step offers": func(l *link.Link, i uint64) {
-			l.OfferStep(wire.Step{Call: wire.Call{Comm: commID, Seq: 1 + i}})
-		},
+		"step offers": func(l *link.Link, i uint64) { l.OfferStep(wire.Step{Call: wire.Call{Comm: commID, Seq: 1 + i}}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, peers, lost := newFakePeers(t, 2)
@@ -87,6 +87,7 @@ func TestKeptFramesAreBounded(t *testing.T) {
 // TestKeptFramesAreCountedOff: frames that are used or dropped do not count, so a peer that is
 // always ahead, but not far, does not reach the bound.
 func TestKeptFramesAreCountedOff(t *testing.T) {
+	require.NoRace(t, "it counts up to a limit")
 	w, peers, lost := newFakePeers(t, 2)
 	p := peers[1]
 	// Three communicators, each closed with a third of the limit kept.

@@ -12,6 +12,7 @@ import (
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/recorder"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -136,6 +137,7 @@ func TestLateAnswers(t *testing.T) {
 // TestAnyRankOfMany: 1,999 ranks that receive from any of 2,000 are in the deadlock of a rank that receives
 // from one of them, unless a message is in flight to one of them.
 func TestAnyRankOfMany(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	const n = 2000
 	for _, inFlight := range []bool{false, true} {
 		s := newStallTest(t, n, wait{wire: recvFrom(0, 1, 0), p2p: p2p.Wait{Peer: 1}})

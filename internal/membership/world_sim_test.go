@@ -452,7 +452,7 @@ func (w *simWorld) check() {
 // reason, and all nodes that stay receive the views. The seed of a failed world
 // reproduces it.
 func TestSimulatedWorlds(t *testing.T) {
-	worlds := uint64(worldsAlways)
+	worlds := uint64(5_000)
 	if n, err := strconv.ParseUint(os.Getenv("WORLDS"), 10, 64); err == nil {
 		worlds = n
 	}

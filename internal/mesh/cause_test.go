@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
@@ -133,6 +134,7 @@ func TestCause(t *testing.T) {
 // TestCauseInLargeWorld: in a large world a node that has lost a peer takes the reports of its other peers for the answers to pings.
 // A peer that does not report the loss is pinged, and is a suspect if it does not answer.
 func TestCauseInLargeWorld(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	const lost, silent = 1, 3 // watched by rank 0
 	for name, test := range map[string]struct {
 		isSilent bool

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -42,6 +43,7 @@ func (w *world) neighbors(n, rank int) []int {
 // TestSparseForm: a world forms with links between neighbors alone. An all-reduce in a ring needs no others, and
 // there are no others after an hour of heartbeats.
 func TestSparseForm(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	for _, name := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "k-regular:20", "hypercube"} {
 		for _, n := range []int{2, 8, 9} {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {

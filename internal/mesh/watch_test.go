@@ -10,6 +10,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -32,6 +33,7 @@ func TestIdleWorldStaysUp(t *testing.T) {
 // TestWatchTraffic: the traffic of a node in an idle world does not grow with the world. The node
 // hears a beat of each peer that it watches once in two intervals, and nothing else.
 func TestWatchTraffic(t *testing.T) {
+	require.NoRace(t, "hours of fake time are millions of timers, after which the detector has crashed")
 	for _, n := range []int{2, 7, 8, 16, 24} {
 		inBubble(t, n, func(w *world) {
 			w.form()

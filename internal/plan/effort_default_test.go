@@ -1,4 +1,4 @@
-//go:build !proofs && !race
+//go:build !proofs
 
 package plan
 

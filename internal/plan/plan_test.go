@@ -1,3 +1,5 @@
+//race:none one goroutine makes plans and proves them; its tests only run side by side
+
 package plan
 
 import (

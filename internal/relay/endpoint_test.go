@@ -18,6 +18,7 @@ import (
 	"github.com/nexar-go/nexar/internal/relay/forward"
 	"github.com/nexar-go/nexar/internal/relay/relaytest"
 	"github.com/nexar-go/nexar/internal/relay/session"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
@@ -101,6 +102,7 @@ func payload(size int) []byte {
 
 // A relay dies during a transfer, which continues over another path and loses or repeats nothing.
 func TestRelayDies(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t, relaytest.Ring(6), nil)
 		a, b := n.connect(0, 2)

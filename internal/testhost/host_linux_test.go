@@ -1,3 +1,5 @@
+//race:none tests of other packages use it with goroutines
+
 package testhost
 
 import (

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/internal/testlog"
 )
@@ -166,7 +167,7 @@ func (w *changingWorld) pauseSeed() {
 // all at a time.
 func TestChangesOfSeeds(t *testing.T) {
 	count, seed := changeSeedsAlways, rand.Uint64()
-	if race {
+	if require.Race {
 		count /= 2
 	}
 	if n, err := strconv.Atoi(os.Getenv(changesVariable)); err == nil {

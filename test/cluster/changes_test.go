@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testlog"
 )
 
@@ -83,7 +84,7 @@ func TestChanges(t *testing.T) {
 		if count, err = strconv.Atoi(long); err != nil || count < 1 {
 			t.Fatalf("%s=%q, want a number", changesVariable, long)
 		}
-	} else if race {
+	} else if require.Race {
 		count /= 4
 	}
 	ways := changingTransports()
@@ -321,7 +322,7 @@ func (w *changingWorld) checkMemory(before memory) {
 	}
 	isFlat := func(now memory) bool {
 		return now.Goroutines <= before.Goroutines+2*more && now.Files <= before.Files+more &&
-			now.Mappings <= before.Mappings+more && (now.Resident <= before.Resident+16*mib || race)
+			now.Mappings <= before.Mappings+more && (now.Resident <= before.Resident+16*mib || require.Race)
 	}
 	after := w.memoryOf(w.protected)
 	for end := time.Now().Add(flatMax); !isFlat(after) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 // Limits for a rank in "make footprint". Other runs, on busy machines or with the race detector,
@@ -31,7 +33,7 @@ const (
 // longVector returns the length of the vector of the all-reduce in bytes, and the number of
 // all-reduces.
 func longVector() (bytes, times int) {
-	if race {
+	if require.Race {
 		return 16 << 20, 2
 	}
 	return 64 << 20, 5
@@ -39,7 +41,7 @@ func longVector() (bytes, times int) {
 
 // manyPeers returns the size of the larger world.
 func manyPeers() int {
-	if race {
+	if require.Race {
 		return 6
 	}
 	return 10
@@ -57,7 +59,7 @@ func (f *footprint) check(t *testing.T, what string, value, limit, wide float64,
 	t.Helper()
 	if !isStrict() {
 		limit *= wide
-		if race {
+		if require.Race {
 			limit *= 8
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 // An idle world does not change. With -short or the race detector the test is shorter.
@@ -14,7 +15,7 @@ func TestIdle(t *testing.T) {
 	switch {
 	case testing.Short():
 		idle = 10 * time.Second
-	case race:
+	case require.Race:
 		idle = 20 * time.Second
 	}
 	nodes := form(t, 4, func(cfg *nexar.Config) { cfg.HeartbeatInterval, cfg.HeartbeatTimeout = 100*time.Millisecond, idle/2 })

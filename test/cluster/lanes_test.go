@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 const (
@@ -17,7 +19,7 @@ const (
 
 // large returns the size of the large message in bytes.
 func large() int {
-	if race {
+	if require.Race {
 		return 64 << 20
 	}
 	return 256 << 20
@@ -100,7 +102,7 @@ func checkGrowth(t *testing.T, name string, before, now memory, bound int) {
 	if more := now.Sys - before.Sys; more > bound {
 		t.Errorf("%s: the Go runtime has taken %d MiB more from the system, want at most %d MiB", name, more>>20, bound>>20)
 	}
-	if more := now.Peak - before.Peak; more > bound && !race {
+	if more := now.Peak - before.Peak; more > bound && !require.Race {
 		t.Errorf("%s: peak memory has grown by %d MiB, want at most %d MiB", name, more>>20, bound>>20)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 // connMax limits the memory of both ends of an idle connection together.
@@ -15,7 +16,7 @@ const connMax = 256 << 10
 
 // manyRanks returns the size of a large world in one process.
 func manyRanks() int {
-	if race {
+	if require.Race {
 		return 16
 	}
 	return 64

@@ -5,13 +5,15 @@ package cluster
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 // TestChangesSparse is TestChanges for sparse topologies: nodes are killed and stopped, join, leave and are replaced by
 // spares, and the neighbors change with each view.
 func TestChangesSparse(t *testing.T) {
 	count := changesAlways
-	if race {
+	if require.Race {
 		count /= 4
 	}
 	for i, kind := range []struct{ topology, transports string }{

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
@@ -43,6 +44,7 @@ type (
 // TestElements moves elements of all kinds of types by all collectives and messages, over
 // all transports.
 func TestElements(t *testing.T) {
+	require.NoRace(t, "it repeats other tests with many element types")
 	for _, test := range []struct {
 		worldtest.Medium
 		ranks  []int

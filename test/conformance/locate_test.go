@@ -13,6 +13,7 @@ import (
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
@@ -20,6 +21,7 @@ import (
 // by all algorithms and for lengths up to several pieces. The vectors have few values, so
 // that several ranks have equal ones, and all special values.
 func TestLocate(t *testing.T) {
+	require.NoRace(t, "it repeats other tests with many element types")
 	for _, test := range []struct {
 		worldtest.Medium
 		ranks []int

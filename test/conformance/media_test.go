@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
 // TestHierarchicalChoice: ranks that share memory within each host, and not between
 // hosts, choose hierarchical plans, and all choose the same one. Other ranks do not.
 func TestHierarchicalChoice(t *testing.T) {
+	require.NoRace(t, "it repeats other tests with many calls")
 	for _, test := range []struct {
 		worldtest.Medium
 		ranks int

@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
 // TestLongVectorsOfEveryRoot: every root works, since trees have other messages with
 // each, and long vectors are divided into pieces.
 func TestLongVectorsOfEveryRoot(t *testing.T) {
+	require.NoRace(t, "it copies gigabytes")
 	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.MemLinks()) {
 		for _, n := range []int{3, 5, 6} {
 			comms := m.Cluster(t, n, nexar.Config{})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
@@ -19,6 +20,7 @@ import (
 // it, for all lengths and roots: nothing is sent to any other rank. The longest vectors have only some of the roots, unless all
 // trials are made.
 func TestSparseNeighbors(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	for _, test := range []struct {
 		topology string
 		size     int

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/engine/shmexec"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -287,6 +288,7 @@ func TestCancelledSplit(t *testing.T) {
 // TestCancelledSplitsOverLinks: after a cancelled Split, messages for its communicator do not
 // break the link.
 func TestCancelledSplitsOverLinks(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	// In the first second rank 1 waits for the wishes of the others, in the next for
 	// their votes.
 	for _, after := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond} {

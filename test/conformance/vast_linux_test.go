@@ -59,6 +59,7 @@ func fold(t *testing.T, b []byte, lo, hi int) {
 // memory that the receiver can read. Only the bytes around the ends and around 4 GiB take
 // memory.
 func TestVastMessage(t *testing.T) {
+	require.NoRace(t, "it copies gigabytes")
 	for _, test := range []struct {
 		worldtest.Medium
 		cuts []int // of the message into regions

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/test/worldtest"
 	"github.com/nexar-go/nexar/transport/sim"
@@ -428,6 +429,7 @@ func TestMessageTimeout(t *testing.T) {
 
 // TestNoMessageTimeout: with a negative timeout messages wait for ever, and deadlocks do not end.
 func TestNoMessageTimeout(t *testing.T) {
+	require.NoRace(t, "hours of fake time are millions of timers, after which the detector has crashed")
 	stalledLocal(t, 2, nexar.Config{MessageTimeout: -1, DeadlockTimeout: -1}, func(t *testing.T, comms world, _ *testlog.Buffer) {
 		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 			if rank == 1 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
@@ -20,6 +21,7 @@ import (
 // TestPipelinedAllReduceReducesAll: a pipelined all-reduce of 25,557,032 elements (the
 // gradient of a ResNet-50) on 4 ranks left 20 of them unreduced.
 func TestPipelinedAllReduceReducesAll(t *testing.T) {
+	require.NoRace(t, "it copies gigabytes")
 	count := 25_557_032
 	if worldtest.Brief() {
 		count /= 64

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -53,6 +54,7 @@ func inLinkWorld(t *testing.T, links string, idle time.Duration, f func(t *testi
 // TestLinksOfConfig: with Config.Links "eager" every node is linked to all others after it has joined, and without it
 // only to some.
 func TestLinksOfConfig(t *testing.T) {
+	require.NoRace(t, "hours of fake time are millions of timers, after which the detector has crashed")
 	for _, links := range []string{"", "eager"} {
 		t.Run("links="+links, func(t *testing.T) {
 			inLinkWorld(t, links, 0, func(t *testing.T, _ *worldtest.SimCluster, nodes []*nexar.Node) {
@@ -114,6 +116,7 @@ func TestFirstUseConnects(t *testing.T) {
 // LinkIdleTimeout, and ends at both nodes after that. Watched peers stay connected. The next message connects the nodes
 // again. Without the setting the connection stays.
 func TestLinkIdleTimeout(t *testing.T) {
+	require.NoRace(t, "hours of fake time are millions of timers, after which the detector has crashed")
 	const idle = 30 * time.Second
 	for name, limit := range map[string]time.Duration{"set": idle, "default": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -166,6 +169,7 @@ func TestLinkIdleTimeout(t *testing.T) {
 // TestUnreachablePeer: a message to a node that is alive, and that the network cuts off from this one, ends with an error that
 // names the rank, the node, its address and the reason, within the time that the first connection to a peer may take.
 func TestUnreachablePeer(t *testing.T) {
+	require.NoRace(t, "hours of fake time are millions of timers, after which the detector has crashed")
 	inLinkWorld(t, "", 0, func(t *testing.T, c *worldtest.SimCluster, nodes []*nexar.Node) {
 		peer := unlinkedPeer(t, nodes[0])
 		c.Network.SetLink(linkHost(0), linkHost(peer), sim.Link{Down: true})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
@@ -18,6 +19,7 @@ var lateRanks = []int{3, 7}
 // TestLateRanksAreNoDeadlock: ranks 0 and 4 of a collective need messages of each other's third round, and each of them first
 // needs one of a rank that computes. They are in no deadlock, however long that takes.
 func TestLateRanksAreNoDeadlock(t *testing.T) {
+	require.NoRace(t, "hours of fake time are millions of timers, after which the detector has crashed")
 	cfg := nexar.Config{Algorithms: []string{"barrier=dissemination", "all_gather=circulant"}, DeadlockTimeout: 20 * time.Second}
 	stalled(t, 8, cfg, func(t *testing.T, comms world, log *testlog.Buffer) {
 		for name, call := range map[string]func(c *nexar.Comm) error{
@@ -43,6 +45,7 @@ func TestLateRanksAreNoDeadlock(t *testing.T) {
 // TestDeadlockBehindLateRanks: the late ranks of such a collective come at last, but one of the others waits for a message in
 // place of the collective. Then all ranks are in the deadlock.
 func TestDeadlockBehindLateRanks(t *testing.T) {
+	require.NoRace(t, "hours of fake time are millions of timers, after which the detector has crashed")
 	cfg := nexar.Config{Algorithms: []string{"barrier=dissemination"}, DeadlockTimeout: 20 * time.Second}
 	stalled(t, 8, cfg, func(t *testing.T, comms world, log *testlog.Buffer) {
 		time.AfterFunc(5*time.Minute-time.Second, func() { noDeadlock(t, log) })

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -325,6 +326,7 @@ func worldOfNodes(t *testing.T, chance uint64, topology, links string) {
 // TestOneWayRingOfNodes: each of six nodes stops receiving from its predecessor. They detect that
 // within a heartbeat interval of each other, and as many as possible continue: three.
 func TestOneWayRingOfNodes(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	for _, chance := range []uint64{1, 2, 3} {
 		t.Run(fmt.Sprint(chance), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

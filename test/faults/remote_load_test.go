@@ -15,6 +15,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/comm"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
@@ -276,7 +277,7 @@ func TestManyCalls(t *testing.T) {
 				if total.Load() != int64(calls) || most.Load() > int64(inFlight) {
 					t.Errorf("%d calls ran, at most %d at once, want %d calls and at most %d at once", total.Load(), most.Load(), calls, inFlight)
 				}
-				if used > bound && !worldtest.RaceDetector {
+				if used > bound && !require.Race {
 					t.Errorf("used %d bytes of memory, want at most %d", used, bound)
 				}
 			})

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -54,6 +55,7 @@ func seeds(worlds, few uint64) (list []uint64) {
 // order, and all results are right. If connections break, the same holds, or all ranks get an error that says that frames were
 // lost; earlier messages and results are right. CUTS=1000 runs that many worlds; FIRST=7 is the random seed of the first.
 func TestRandomLinkCuts(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	for name, form := range map[string]func(t *testing.T, f func(*testing.T, *worldtest.World, *sim.Network, sim.Link)){
 		cutTopology: func(t *testing.T, f func(*testing.T, *worldtest.World, *sim.Network, sim.Link)) {
 			worldtest.InFakeTimeSparse(t, cutRanks, cutTopology, f)
@@ -228,6 +230,7 @@ func receiveNumbers(ctx context.Context, c *nexar.Comm, from, length int) error 
 // TestCutThatSeparates: a cut separates a sparse world of living nodes into two parts for good. Calls of all ranks end with an
 // error that names a rank of the other part, as the one that has failed or among the suspects.
 func TestCutThatSeparates(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	for _, seed := range seeds(4, 2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			worldtest.InFakeTimeSparse(t, cutRanks, cutTopology, func(t *testing.T, w *worldtest.World, network *sim.Network, _ sim.Link) {
@@ -283,6 +286,7 @@ func lostRanks(err error) (ranks []int) {
 // heartbeat timeout. In the first case no node is removed. In the second case one of the two may be removed, and all others
 // continue with right results.
 func TestNodesWithoutALink(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	for _, seed := range seeds(2, 1) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
@@ -42,6 +43,7 @@ func (l *viewLog) Handle(_ context.Context, r slog.Record) error {
 // TestViewsFromNodes: nodes crash one after the other and two at the same time. All
 // others get each view, most of them from another node and not from the seed, and compute with each other.
 func TestViewsFromNodes(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	const n = 20
 	logs := make([]*viewLog, n)
 	for rank := range logs {

@@ -61,7 +61,7 @@ func AllTrials() bool { return require.Trials() == require.All }
 
 // Brief reports whether long tests run only some of their trials: by default, and if the race detector is on. All trials have the
 // same goroutines, so some are enough to find races.
-func Brief() bool { return !AllTrials() && (RaceDetector || require.Trials() == require.Few) }
+func Brief() bool { return !AllTrials() && (require.Race || require.Trials() == require.Few) }
 
 // Thin returns the number n for tests that run one of n combinations: sample with AllTrials, and
 // a multiple of it otherwise.
@@ -69,7 +69,7 @@ func Thin(sample uint64) uint64 {
 	switch {
 	case AllTrials():
 		return sample
-	case RaceDetector:
+	case require.Race:
 		return 384 * sample
 	case Brief():
 		return 48 * sample
@@ -86,7 +86,7 @@ func Setup() {
 	flags := map[string]string{"rapid.seed": "20260607", "rapid.nofailfile": "true"}
 	switch {
 	case AllTrials():
-	case RaceDetector:
+	case require.Race:
 		flags["rapid.checks"] = "8"
 	case Brief():
 		flags["rapid.checks"] = "25"

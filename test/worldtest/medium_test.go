@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 func TestMain(m *testing.M) {
@@ -47,6 +48,7 @@ func TestMedia(t *testing.T) {
 // TestLinks: on demand, most links are pending until messages need them and again when they have been idle. Eager ranks are
 // linked to all others.
 func TestLinks(t *testing.T) {
+	require.NoRace(t, "it repeats other tests over every medium")
 	const n = 8
 	total := func(w *World) (links int) {
 		for rank := range n {

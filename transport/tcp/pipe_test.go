@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -265,7 +266,7 @@ func TestAllocs(t *testing.T) {
 		if cfg.Plain {
 			limit = 0
 		}
-		if got > limit && !raceEnabled {
+		if got > limit && !require.Race {
 			t.Errorf("a message costs %v allocations, want %v at most", got, limit)
 		}
 	})

@@ -388,7 +388,7 @@ func TestPollingAllocs(t *testing.T) {
 			for n := 0; n == 0; n, _ = r.TryRead(buf) {
 			}
 		})
-		if got > limit && !raceEnabled {
+		if got > limit && !require.Race {
 			t.Errorf("a message costs %v allocations, want %v at most", got, limit)
 		}
 	})

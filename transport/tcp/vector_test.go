@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -161,7 +162,7 @@ func TestWriteVectoredAllocs(t *testing.T) {
 		if cfg.Plain {
 			limit = 0
 		}
-		if got > limit && !raceEnabled {
+		if got > limit && !require.Race {
 			t.Errorf("a message costs %v allocations, want %v at most", got, limit)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/quic"
 )
@@ -79,7 +80,7 @@ func TestUnusedConnection(t *testing.T) {
 // attempts is refused, and all join.
 func TestCrowdOverQUIC(t *testing.T) {
 	world := 256
-	if raceEnabled {
+	if require.Race {
 		world = 64 // It takes ten times as long.
 	}
 	ca := newAuthority(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -84,6 +85,7 @@ func TestViewTraffic(t *testing.T) {
 // number that grows with the logarithm of the number of nodes or not at all. A join costs three for each node: it is told to expect the newcomer,
 // is asked to quiesce, and answers. The neighbors of the newcomer confirm their links, and seven are about the newcomer itself.
 func TestSparseViewTraffic(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
 	for _, name := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
 		links, err := topology.Parse(name)
 		if err != nil {

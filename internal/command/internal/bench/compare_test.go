@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 // compareAll calls Compare on n ranks in this process and returns the results of rank 0.
@@ -29,6 +30,7 @@ func compareAll(t *testing.T, n int, cfg Config) (list []Comparison) {
 }
 
 func TestCompareEveryCollective(t *testing.T) {
+	require.NoRace(t, "it repeats other tests with many calls")
 	for _, n := range []int{1, 2, 4} {
 		list := compareAll(t, n, Config{MaxBytes: 20_000, Factor: 1 << 20, Runs: 2})
 		ops := map[string]int{}

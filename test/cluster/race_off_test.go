@@ -1,6 +1,0 @@
-//go:build !race
-
-package cluster
-
-// race reports whether the race detector is on.
-const race = false
