@@ -67,8 +67,8 @@ func TestKeptFramesAreBounded(t *testing.T) {
 		"grants": func(l *link.Link, i uint64) {
 			l.GrantStep(wire.Step{Call: wire.Call{Comm: commID, Seq: 1 + i}, Grant: 1})
 		},
-		"queries": func(l *link.Link, i uint64) { l.Query(wire.Query{Call: wire.Call{Comm: commID, Seq: 1 + i}}) },
-		"offers":  func(l *link.Link, i uint64) { l.OfferMessage(wire.Offer{Comm: commID, ID: i, Size: 1 << 40}) },
+		"queries":     func(l *link.Link, i uint64) { l.Query(wire.Query{Call: wire.Call{Comm: commID, Seq: 1 + i}}) },
+		"offers":      func(l *link.Link, i uint64) { l.OfferMessage(wire.Offer{Comm: commID, ID: i, Size: 1 << 40}) },
 		"step offers": func(l *link.Link, i uint64) { l.OfferStep(wire.Step{Call: wire.Call{Comm: commID, Seq: 1 + i}}) },
 	} {
 		t.Run(name, func(t *testing.T) {
