@@ -9,10 +9,7 @@ import "os"
 type orphans struct{}
 
 // A process is an orphan.
-type process struct {
-	pid  int
-	name string
-}
+type process struct{ pid int }
 
 func adoptOrphans() *orphans                      { return nil }
 func (*orphans) close()                           {}
@@ -21,3 +18,4 @@ func (*orphans) none() bool                       { return true }
 func (*orphans) terminate(map[int]bool) []process { return nil }
 func (*orphans) kill() []process                  { return nil }
 func (process) signal(os.Signal)                  {}
+func (process) name() string                      { return "" }

@@ -74,7 +74,7 @@ func describe(list []process) string {
 	var names []string
 	for _, p := range list[:min(most, len(list))] {
 		// Programs choose their names: quote them.
-		names = append(names, fmt.Sprintf("%q (pid %d)", p.name, p.pid))
+		names = append(names, fmt.Sprintf("%q (pid %d)", p.name(), p.pid))
 	}
 	text := strings.Join(names, ", ")
 	if more := len(list) - most; more > 0 {
