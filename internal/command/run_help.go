@@ -65,11 +65,11 @@ DESCENDANTS
   its process group gets SIGTERM, and SIGKILL after the grace time. When all
   ranks have ended, so do other descendants, depending on the system:
 
-  Linux    all descendants, daemons in their own sessions included. One of
-           another process group gets SIGTERM after its parent has ended. This
-           needs /proc. nexar run is two processes: if one is killed, the other ends all ranks and
-           descendants. If both are killed at once, ranks end, but descendants
-           in other process groups do not.
+  Linux    all descendants, daemons in their own sessions included, which
+           needs /proc. One in another process group than its rank gets SIGTERM
+           when its parent has ended. nexar run is two processes: if one is
+           killed, the other ends all ranks and descendants. If both are killed
+           at once, ranks end, but descendants in other process groups do not.
   Windows  all descendants, without a grace time, also if nexar run is killed
   others   the process group of each rank; a process that leaves the group is
            not ended. If nexar run is killed, its second process ends the groups.
