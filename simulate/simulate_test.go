@@ -68,7 +68,7 @@ func TestHierarchical(t *testing.T) {
 		t.Errorf("hosts-recursive-doubling: %+v, recursive-doubling: %+v", hierarchical, flat)
 	}
 	for _, none := range []simulate.Model{{}, {RanksPerHost: 32}} {
-		if names, err := none.Algorithms("all_reduce", 32); err != nil || slices.Contains(names, "hosts-ring") {
+		if names, err := none.Algorithms("all_reduce", 32); err != nil || slices.Contains(names, "hosts-circulant") {
 			t.Errorf("%d ranks on each host: got %v, %v", none.RanksPerHost, names, err)
 		}
 	}

@@ -10,7 +10,7 @@ shows. Messages longer than --eager wait for a grant of the receiver. One collec
 simulated alone, on --channels channels, and all ranks begin at once. docs/scale.md
 compares predictions with measurements and with published figures.
 
-With --ranks-per-host the hierarchical algorithms (hosts-leader, hosts-ring and others)
+With --ranks-per-host the hierarchical algorithms (hosts-leader, hosts-direct and others)
 are simulated as well. nexar chooses these if the ranks of each host share memory; the
 flags that begin with --memory describe the messages within a host. Algorithms that
 need vectors in shared memory instead of messages are not simulated.

@@ -82,7 +82,6 @@ var fewDepths = [plan.CollectiveLimit][]namedDepths{
 	plan.AllToAll: {
 		{"pairwise", [...]uint8{1, 1, 1, 1}},
 		{"bruck", [...]uint8{2, 3, 4, 5}},
-		{"flat", [...]uint8{1, 1, 1, 1}},
 	},
 	plan.Scan: {
 		{"recursive-doubling", [...]uint8{2, 3, 4, 5}},

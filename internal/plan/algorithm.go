@@ -111,7 +111,6 @@ func Algorithms(c Collective) []Algorithm {
 		return []Algorithm{
 			{Name: "pairwise", Plan: rootless(PairwiseAllToAll), Single: true, PerPeer: 1, Fits: always, Uneven: true},
 			{Name: "bruck", Plan: rootless(BruckAllToAll), Fits: always},
-			{Name: "flat", Plan: rootless(FlatAllToAll), Single: true, PerPeer: 1, Fits: always, Uneven: true, Shared: true},
 		}
 	}
 	return reductions(c)

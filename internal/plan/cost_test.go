@@ -95,7 +95,6 @@ func claims(c Collective, name string, n int) (claim, bool) {
 
 		"all_to_all/bruck":    {rounds: up, depth: up, sent: float64(up) / 2},
 		"all_to_all/pairwise": {rounds: n - 1, depth: 1, messages: 2 * (n - 1), sent: share, received: share},
-		"all_to_all/flat":     {rounds: 1, depth: 1, messages: 2 * (n - 1), sent: share, received: share},
 
 		"scan/recursive-doubling":           {rounds: up, depth: up, sent: float64(up)},
 		"scan/flat":                         {rounds: 1, depth: 1, messages: n - 1, sent: float64(n - 1), received: float64(n - 1)},

@@ -41,7 +41,6 @@ func hierarchical(c Collective, h Hosts) []Algorithm {
 			{Name: "hosts-leader", Plan: on(hierarchicalBroadcast{1, nil, BinomialBroadcast, nil, BinomialBroadcast}.plan)},
 			{Name: "hosts-binomial", Plan: on(hierarchicalBroadcast{allHeads, DirectScatter, BinomialBroadcast, gather, BinomialBroadcast}.plan)},
 			{Name: "hosts-chain", Plan: on(hierarchicalBroadcast{allHeads, DirectScatter, ChainBroadcast, gather, ChainBroadcast}.plan)},
-			{Name: "groups", Shared: true, Single: true, Plan: on(hierarchicalBroadcast{1, nil, FlatBroadcast, nil, FlatBroadcast}.plan)},
 		}
 	case Reduction:
 		canonical := rootless(RabenseifnerReduceScatter)
@@ -118,7 +117,6 @@ func hierarchicalAllReduces(on func(func(h Hosts, rank, root int) Plan) inner, h
 		tree("hosts-rabenseifner", allHeads, RabenseifnerAllReduce),
 		chain("hosts-direct", DirectReduceScatter, DirectAllGather, DirectAllReduce),
 		chain("hosts-circulant", CirculantReduceScatter, CirculantAllGather, CirculantAllReduce),
-		chain("hosts-ring", DirectReduceScatter, DirectAllGather, RingAllReduce),
 		groups("groups", 1, true, FlatAllReduce),
 		groups("groups-shares", allHeads, h.even(), LeaderAllReduce),
 	}

@@ -93,19 +93,19 @@ func TestPinsInSharedMemory(t *testing.T) {
 // TestPinsOnHosts: a hierarchical algorithm can be pinned everywhere, and applies where the
 // hosts are known.
 func TestPinsOnHosts(t *testing.T) {
-	pins, err := ParsePins([]string{"all_reduce=hosts-ring/2"})
+	pins, err := ParsePins([]string{"all_reduce=hosts-circulant/2"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := plan.HostsOf([]string{"a", "b", "a", "b"})
-	ring := slices.IndexFunc(plan.AlgorithmsOn(plan.AllReduce, h), func(a plan.Algorithm) bool { return a.Name == "hosts-ring" })
+	circulant := slices.IndexFunc(plan.AlgorithmsOn(plan.AllReduce, h), func(a plan.Algorithm) bool { return a.Name == "hosts-circulant" })
 	s := newSelector(t, 4)
 	s.Pin(pins)
-	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) == ring {
+	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) == circulant {
 		t.Error("a hierarchical algorithm runs although no host is known")
 	}
 	s.UseHosts(h)
-	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) != ring || w.Channels != 2 {
+	if w := s.Schedule(new(sum(1000))); int(w.Call.Plan) != circulant || w.Channels != 2 {
 		t.Errorf("pinned: plan %d on %d channels", w.Call.Plan, w.Channels)
 	}
 	ordered := sum(1000)
@@ -113,7 +113,7 @@ func TestPinsOnHosts(t *testing.T) {
 	if w := s.Schedule(new(ordered)); int(w.Call.Plan) >= len(plan.Algorithms(plan.AllReduce)) {
 		t.Errorf("an ordered reduction runs by %s", PlanName(plan.AllReduce, int(w.Call.Plan), 1))
 	}
-	if got, want := PlanName(plan.AllReduce, ring, 2), "hosts-ring on several channels"; got != want {
+	if got, want := PlanName(plan.AllReduce, circulant, 2), "hosts-circulant on several channels"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -30,7 +30,7 @@ func TestHierarchy(t *testing.T) {
 	for name, algorithms := range map[string]string{
 		"selected": "",
 		"leaders":  "barrier=hosts-leader,broadcast=hosts-leader,reduce=hosts-leader,all_reduce=hosts-leader,all_gather=hosts-leader,reduce_scatter=hosts-leader",
-		"slices":   "broadcast=hosts-chain/4,reduce=hosts-chain/4,all_reduce=hosts-ring/4,all_gather=hosts-ring,reduce_scatter=hosts-ring",
+		"slices":   "broadcast=hosts-chain/4,reduce=hosts-chain/4,all_reduce=hosts-direct/4,all_gather=hosts-ring,reduce_scatter=hosts-ring",
 		"trees":    "broadcast=hosts-binomial,reduce=hosts-binomial,all_reduce=hosts-rabenseifner,all_gather=hosts-circulant,reduce_scatter=hosts-rabenseifner",
 	} {
 		t.Run(name, func(t *testing.T) {
