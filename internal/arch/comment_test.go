@@ -9,22 +9,25 @@ import (
 	"testing"
 )
 
-// checkPackageComments finds packages without exactly one package comment. go doc concatenates
-// several.
+// checkPackageComments finds packages without exactly one package comment, which may be in a test if the package has tests
+// alone. go doc concatenates several.
 func checkPackageComments(tr *tree) (problems []string) {
 	for _, dir := range tr.dirs() {
-		var with []string
+		var with, withTests []string
 		code := false
 		for _, f := range tr.in(dir) {
-			if f.test {
+			code = code || !f.test
+			if f.ast.Doc == nil || strings.TrimSpace(f.ast.Doc.Text()) == "" {
 				continue
 			}
-			code = true
-			if f.ast.Doc != nil && strings.TrimSpace(f.ast.Doc.Text()) != "" {
+			if withTests = append(withTests, f.path); !f.test {
 				with = append(with, f.path)
 			}
 		}
-		if code && len(with) != 1 {
+		if !code {
+			with = withTests
+		}
+		if len(with) != 1 {
 			problems = append(problems, fmt.Sprintf("%s: %d package comments %q, want one: it names the main functions, and then guarantees, errors and concurrency", dir, len(with), with))
 		}
 	}
@@ -74,7 +77,8 @@ func TestPackageCommentsFinds(t *testing.T) {
 		"one":        {map[string]string{"p/a.go": doc, "p/b.go": "package p\n"}, nil},
 		"none":       {map[string]string{"p/a.go": "// A license.\n\npackage p\n"}, []string{"0 package comments"}},
 		"two":        {map[string]string{"p/a.go": doc, "p/b.go": doc}, []string{"2 package comments"}},
-		"tests only": {map[string]string{"p/a_test.go": "package p\n"}, nil},
+		"tests only": {map[string]string{"p/a_test.go": doc, "p/b_test.go": "package p\n"}, nil},
+		"bare tests": {map[string]string{"p/a_test.go": "package p\n"}, []string{"0 package comments"}},
 		"directive":  {map[string]string{"p/a.go": "//go:build linux\n\npackage p\n", "p/b.go": doc}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

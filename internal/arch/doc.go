@@ -1,6 +1,6 @@
-// Package arch tests the structure of the repository that docs/internals.md describes:
+// Package arch tests the structure of the repository that docs/architecture.md describes:
 // imports by layer (imports.txt), pure packages, no package state, short files, no internal types in the API, and
-// a row in the document for every package.
+// a comment for every package.
 //
 // Most tests only parse, so they work while other packages do not compile.
 package arch

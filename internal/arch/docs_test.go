@@ -67,43 +67,27 @@ func TestResultsAreSmall(t *testing.T) {
 	}
 }
 
-// docs/internals.md describes every package.
-func TestArchitectureIsComplete(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(rootDir(t), "docs", "internals.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range load(t).dirs() {
-		if dir == "." || covers("examples/...", dir) {
-			continue
-		}
-		if !strings.Contains(string(text), "`"+dir+"`") {
-			t.Errorf("docs/internals.md does not describe `%s`", dir)
-		}
-	}
-}
-
-// The tests named in docs/internals.md exist.
+// The tests that the package comment of test/faults names exist.
 func TestNamedTestsExist(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(rootDir(t), "docs", "internals.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	have := make(map[string]bool) // "internal/plan TestCheck"
+	have := make(map[string]bool) // "internal/plan.TestCheck"
+	comment := ""
 	for _, f := range load(t).files {
+		if f.path == "test/faults/doc.go" {
+			comment = f.ast.Doc.Text()
+		}
 		for _, d := range f.ast.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && f.test && fn.Recv == nil {
-				have[f.dir+" "+fn.Name.Name] = true
+				have[f.dir+"."+fn.Name.Name] = true
 			}
 		}
 	}
-	named := regexp.MustCompile("`(Test[A-Za-z0-9]+)` in `([^`]+)`").FindAllStringSubmatch(string(text), -1)
+	named := regexp.MustCompile(`[a-z/]+\.Test[A-Za-z0-9]+`).FindAllString(comment, -1)
 	if len(named) < 20 {
-		t.Errorf("docs/internals.md names %d tests, want at least 20: has the format changed?", len(named))
+		t.Errorf("test/faults/doc.go names %d tests, want at least 20: has the format changed?", len(named))
 	}
-	for _, m := range named {
-		if !have[m[2]+" "+m[1]] {
-			t.Errorf("docs/internals.md names %s in %s: no such test", m[1], m[2])
+	for _, name := range named {
+		if !have[name] {
+			t.Errorf("test/faults/doc.go names %s: no such test", name)
 		}
 	}
 }

@@ -4,6 +4,10 @@
 // a [Network], and chooses the fastest. It is pure: the same Network, number of ranks and
 // length give the same choice on every rank, which ranks rely on. Most callers get a Tuner from
 // the [PathClasses] of the ranks.
+//
+// The choice depends on the ranks, their hosts, the length, the constants of the network, the watches, and the result of the
+// negotiation, never on the links of the moment. The first use of a link costs a handshake, and a share of it counts for the links that
+// a plan needs beyond those of watches and of the negotiation.
 package cost
 
 import (

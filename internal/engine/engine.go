@@ -16,6 +16,24 @@
 // has not begun are kept, within bounds for each peer: credit bounds payloads, [link.Link.Keep]
 // offers, grants and queries, and commsAheadMax communicators. A peer that exceeds a bound loses
 // its link, with an error that names the bound.
+//
+// # Ranks that wait
+//
+// A call that makes no progress for 40 ms (320 ms among 256 ranks) queries the ranks it waits for, eight at a time; they answer with
+// their last call, which a timeout names. A rank that leaves tells its last two calls. After 500 ms it asks for their waits
+// too, and follows the answers to ranks above its own, at most about 100 each second, so that the lowest rank of a deadlock learns
+// of all waits. An answer has a hash of the state of its rank. If all ranks of the set that package deadlock finds answer twice with
+// the same states, the second time after the set was found, these existed at one time; the counts of bytes on both ends of each link
+// show that nothing was in flight. The rank logs the deadlock, and revokes its communicators after DeadlockTimeout.
+//
+// Epochs, Exclude and Include exchange no frames, but the communicator knows of them. Once the seed has been told, such a call stands in
+// place of the next collective: another call of a rank that is not excluded is a mismatch. Epochs in a world that nobody has asked to
+// change is no part of the order; in a deadlock it counts like a receive from any rank.
+//
+// # Memory of early frames
+//
+// Early offers, grants and queries: 262,144 for a peer, of up to 220 bytes each. Communicators that the peer uses and this node has not
+// built yet: 1,024. The last 65,536 closed communicators are remembered by number, to recognize late frames.
 package engine
 
 import (

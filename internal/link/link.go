@@ -27,6 +27,30 @@
 // Consumed, including the charge for each frame, and keptMax frames without charge. More is a
 // protocol error. A peer that does not read gets no answers. Other outgoing data is bounded by
 // the calls of this node.
+//
+// # Lanes
+//
+// Control carries frames that must never wait; over QUIC it has priority. It carries grants and credit too, unless the data lane
+// has a faster connection of its own. Data carries payloads of up to 64 KiB, within a credit of 1 MiB for collectives and another for
+// messages. A payload that arrives early is copied, and uses credit until it is consumed. Credit returns in parts, so a short
+// message may have to be offered although there is room for it; the receiver then grants it into memory of its own (package p2p).
+// Bulk carries granted payloads, in segments. Until the lane has its pipes, transfers wait in it, and the traffic of the link
+// counts their preambles as sent, so that a search for deadlocks sees bytes in flight. Pipes that do not open within 20 s break the
+// connection; if those of the next one do not open either, the link ends.
+//
+// # Connections
+//
+// A link is pending until it has a connection, and its frames wait. Outboxes, grants and credit come with its first frame,
+// so an unused peer takes less than 1 KiB. The node that has dialed proposes the connection by the preamble of its control lane; of
+// two proposals at a time that of the larger NodeID counts. When the peer has accepted, that node opens its lanes, confirms by a beat,
+// and sends the frames that have waited. The peer opens its lanes when it has read the confirmation; after 20 s without it, it closes
+// the connection. When a connection ends, the link is pending again, or ends: both sides compare the frames that they have sent and
+// received, and if some were lost, the link ends with a reset.
+//
+// # Bounds
+//
+// Each frame counts 64 bytes more than its payload. The queue of answers for a peer that does not read has 64 KiB, that of messages
+// about views 256 KiB. Further answers are dropped; the peer can ask again.
 package link
 
 import (

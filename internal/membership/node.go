@@ -10,6 +10,26 @@
 // are method calls and outputs are their results. The same calls give the same results
 // everywhere, so a log of entries can be replicated and replayed. Values have no locks,
 // and are used by one goroutine at a time. Views are immutable and may be shared.
+//
+// # Removals
+//
+// The Arbiter removes as few nodes as possible, a number that is minimal for up to 16 nodes with lost links and approximated
+// beyond. Of two equal nodes the accused is removed. A node is proven unless it is on probation, for at least 15 s after it has entered a
+// formed world, or has a strike. It gets a strike when its accusation has removed a node and nothing confirms it: the accused had been
+// linked to it, had answered the seed and had lost no other link. From then on ties are decided against the accuser, so that a lying
+// node has at most one other removed. A node that only the seed has lost stays until another reason for a view arises.
+//
+// # Candidates
+//
+// A seed has at most 1,024 candidates, and remembers 1,024 failures for ten minutes. A candidate whose links are not confirmed within 5 s
+// is dismissed. After one second it no longer blocks others. One that fails is held off for 1 s, then 2 s, up to 5 minutes, by its
+// key and by the address that the seed sees.
+//
+// # Views
+//
+// The seed sends the difference of a view to 8 roots, and itself to the nodes below a root without a connection, at once, to those in
+// subtrees that are reported missing, and to those below a root that has not confirmed in time. A node keeps the last 8 differences, of
+// at most 64 KiB each, and ignores one that it has.
 package membership
 
 import (

@@ -8,6 +8,20 @@
 // Every change takes one pass: the mesh alone learns of the end of a link, of a report or of a
 // view, decides under its lock ([membership.PeerState.Next]), and then carries the decision out
 // without the lock, with one call of [engine.Engine.PeerChanged].
+//
+// With Config.OnDemand a node dials only the peers that it watches, and the others when a frame needs them; the dialed node counts a
+// link as established when the other side has begun to use it, so an abandoned connection has no effect. A node
+// opens shared memory and TCP before it answers on QUIC, so a peer that has reached it over QUIC tries the others once more. While it joins, a node
+// has at most 4 dials in progress, and fewer where many nodes share its processors. A peer that cannot be reached within three
+// heartbeat timeouts is lost. Idle connections are closed, and those to former neighbors when all nodes have adopted the view.
+//
+// Two nodes watch each other if the graph of watches links them: six for each node, all neighbors in a sparse topology. Reports of
+// failures and goodbyes travel over that graph. With relays the mesh gives the endpoint the pipes to the neighbors, and routes of
+// the newest view, the adopted one and the one before; if no view has a route, over the links of all, and at last at random. A node
+// that leaves says goodbye over its relays before the seed learns of it, and relays until the others reach each other without it.
+//
+// Adopt is one pass like a failure: it waits for the links to new nodes, replaces the view, decides on every peer in one critical section,
+// and carries all decisions out together. A link that leaves the mesh is ended before the engine releases its state.
 package mesh
 
 import (

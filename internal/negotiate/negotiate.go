@@ -9,6 +9,10 @@
 //
 // Run waits for all ranks, limited only by its context and Config.Timeout. It fails if the
 // context ends or the process of a rank does. Several communicators may negotiate concurrently.
+//
+// The first ranks of up to eight hosts measure, and a result within a factor of five of the model is ignored, since it may be due to a
+// busy machine. Split communicators use the result of the world. More than 64 ranks negotiate over a tree of links that exist. If a
+// rank leaves meanwhile, some ranks may have agreed and others not: one that has not agreed begins no collective.
 package negotiate
 
 import (

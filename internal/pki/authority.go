@@ -14,6 +14,9 @@
 // one of them nor relay between two sessions.
 //
 // An Authority and an Identity may be used concurrently.
+//
+// While no seed answers, an expired certificate is accepted if its key is that of a member of the newest view, it was valid when that
+// view came and when a seed answered last, and CertificateGrace has not passed.
 package pki
 
 import (

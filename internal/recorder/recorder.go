@@ -6,6 +6,12 @@
 // [AddNode] adds it to a trace.Cluster.
 //
 // A Clock and a Log may be used by several goroutines, a Ring by one at a time.
+//
+// The engine keeps the last 256 collectives and the last 256 messages of a communicator, and 32 of a closed one. Nothing is written
+// about running operations: a reader asks their executor, which returns the first round that has not ended. The clock is read for long
+// operations and every 64th; others use the time of the last tick of the engine, at most 20 ms old. All this takes 1 % of an all-reduce
+// of 8 bytes between two ranks that share memory (BenchmarkTrace). A snapshot has at most 32 KiB when encoded. The seed stores answers
+// without parsing them; the client parses, and drops those that are not the snapshot of their node.
 package recorder
 
 import (

@@ -27,6 +27,10 @@
 // has not read; Config.PayloadMax for each call to the peer without an answer; about four times
 // InFlight announced messages of up to 64 KiB that do not arrive; and 2^18 refusals of a few
 // bytes. A peer that announces more, or does not read more answers, breaks the protocol.
+//
+// Up to 64 KiB of arguments are copied, so that a cancelled call can return at once. A cancelled call counts as in progress until its
+// answer has arrived, since its function may still run. The goroutine that reads the lane starts another one after 64 messages in a row,
+// and for a message of more than 1 MiB.
 package rpc
 
 import (

@@ -26,6 +26,13 @@
 // # Concurrency
 //
 // An Operand is used by one goroutine at a time.
+//
+// # Order
+//
+// Staging memory is as long as the regions; a region that is as long as a block of the other shares it, and the collective runs in
+// place. For a region that is only written, Load queues a copy of no bytes, so that a freed buffer or a failed stream is
+// detected before other ranks depend on this one. A vector is not split to overlap copies and exchange: that would be several
+// collectives in place of the one that ranks with slices call.
 package staging
 
 import (

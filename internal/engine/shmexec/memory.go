@@ -16,6 +16,17 @@
 // A rank reads counters of other areas, which it compares, and payloads. It computes their
 // lengths itself. A rank that writes invalid data makes results wrong or others wait, and
 // nothing else.
+//
+// # Parts
+//
+// The Memory of a communicator is one of a few dozen parts of the memory that a node shares with its host (Allocator). Ranks negotiate
+// a part that none of them uses, clear it when all have acquired it, and release it when they close the communicator. A used part serves
+// again only a communicator that contains every rank of the previous one, since a slow rank may still read it; ranks that have left, or
+// whose process has ended, do not count. Such a part is taken before an unused one, whose pages would be allocated and kept. After
+// some dozens of groups that do not contain each other no part is left, and new communicators use links.
+//
+// Up to 256 ranks share memory. A rank reads the counters of the ranks that its plan names, and of its two neighbors. Pieces have up to
+// 256 KiB of payload, in a ring, written with non-temporal stores where caches are far apart.
 package shmexec
 
 import (

@@ -13,6 +13,13 @@
 //
 // The end of a connection does not show that the process of the node has ended. So nodes get time to reconnect to this seed or another,
 // unless their hosts say that their processes have ended ([Config.HasEnded]). A seed that was suspended gives this time to all nodes.
+//
+// A node without a connection is gone after 15 s, or when its host refuses connections at its port; if others have lost it,
+// after 200 ms. The loop takes a turn each second. If one is late, the arbiter asks again before it decides. When a world is over, the
+// leader waits until each reachable seed has acknowledged this, from 1 s to 10 s, and all seeds end with one last entry.
+//
+// Status requests of clients are served by polls of all nodes: one at a time serves all clients that connect during it, at most four
+// begin in a second, and each ends after 2 s.
 package server
 
 import (

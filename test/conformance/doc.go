@@ -1,0 +1,2 @@
+// Package conformance tests every collective, message and communicator over every transport, by the public API.
+package conformance
