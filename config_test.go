@@ -115,15 +115,8 @@ func fields() map[string]string {
 	return all
 }
 
-// noEnv removes the variables of nexar from the environment of a test.
-func noEnv(t *testing.T) {
-	t.Helper()
-	for _, v := range os.Environ() {
-		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "NEXAR_") {
-			t.Setenv(name, "")
-		}
-	}
-}
+// sampleToken is a token of NewToken.
+const sampleToken = "hzl2-2hyn-oph4-hers-r7qt-szch-goto-bef7-fal7-bhc6-q2dj-5lq2-67na"
 
 func TestConfigFromEnv(t *testing.T) {
 	for name, field := range fields() {
@@ -136,7 +129,6 @@ func TestConfigFromEnv(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			noEnv(t)
 			t.Setenv(name, s.good)
 			cfg, err := ConfigFromEnv()
 			if err != nil {
@@ -163,7 +155,6 @@ func TestConfigMalformed(t *testing.T) {
 
 // A token comes from a file that only its owner may access, and from one place.
 func TestTokenFile(t *testing.T) {
-	noEnv(t)
 	const name = "NEXAR_CLUSTER_TOKEN_FILE"
 	token, other := NewToken(), NewToken()
 	path := filepath.Join(t.TempDir(), "token")
@@ -218,7 +209,6 @@ var localReads = []string{"NEXAR_COLLECTIVE_TIMEOUT_SECS", "NEXAR_BARRIER_TIMEOU
 // names it and its value, and that all others work.
 func refuses(t *testing.T, name, value string, secret bool) {
 	t.Helper()
-	noEnv(t)
 	t.Setenv(name, value)
 	_, fromEnv := ConfigFromEnv()
 	_, fromJoin := Join(t.Context(), Config{FormTimeout: 100 * time.Millisecond, Seeds: seedsUnless(name)})
@@ -278,16 +268,16 @@ func TestConfigSpecialValues(t *testing.T) {
 		{"NEXAR_BARRIER_TIMEOUT_SECS", "250ms", func(c Config) any { return c.BarrierTimeout }, 250 * time.Millisecond},
 		{"NEXAR_ENCRYPT_BULK_TRANSPORT", "1", func(c Config) any { return c.PlainBulk }, false},
 	} {
-		noEnv(t)
-		t.Setenv(test.name, test.value)
-		cfg, err := ConfigFromEnv()
-		if err != nil {
-			t.Errorf("%s=%s: %v", test.name, test.value, err)
-			continue
-		}
-		if got := test.field(cfg); got != test.want {
-			t.Errorf("%s=%s: got %v, want %v", test.name, test.value, got, test.want)
-		}
+		t.Run(test.name+"="+test.value, func(t *testing.T) {
+			t.Setenv(test.name, test.value)
+			cfg, err := ConfigFromEnv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := test.field(cfg); got != test.want {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
 	}
 }
 
@@ -295,7 +285,6 @@ func TestConfigLog(t *testing.T) {
 	for value, want := range map[string]slog.Level{
 		"debug": slog.LevelDebug, "info": slog.LevelInfo, "WARN": slog.LevelWarn, "error": slog.LevelError,
 	} {
-		noEnv(t)
 		t.Setenv("NEXAR_LOG", value)
 		cfg, err := ConfigFromEnv()
 		if err != nil || cfg.Log == nil {
@@ -311,7 +300,6 @@ func TestConfigLog(t *testing.T) {
 // TestDefaultLog: without Config.Log, warnings and errors go to slog.Default. NEXAR_LOG=off
 // silences them, and other levels of NEXAR_LOG go to standard error.
 func TestDefaultLog(t *testing.T) {
-	noEnv(t)
 	var log testlog.Buffer
 	before := slog.Default()
 	defer slog.SetDefault(before)
@@ -350,7 +338,6 @@ func TestDefaultLog(t *testing.T) {
 
 // TestLocalIgnoresOtherSettings: Local checks only the settings that it uses.
 func TestLocalIgnoresOtherSettings(t *testing.T) {
-	noEnv(t)
 	rank := -1
 	comms, err := Local(t.Context(), 1, Config{
 		Seeds: []string{"nonsense"}, Listen: "nonsense", Rank: &rank, HeartbeatTimeout: -1, Token: "two words",
@@ -369,7 +356,6 @@ func TestLocalIgnoresOtherSettings(t *testing.T) {
 
 // TestConfigDefaults: unset fields get these defaults.
 func TestConfigDefaults(t *testing.T) {
-	noEnv(t)
 	cfg, err := Config{}.fill()
 	if err != nil {
 		t.Fatal(err)
@@ -404,21 +390,22 @@ func TestConfigPrecedence(t *testing.T) {
 		if !ok || s.good == "" {
 			continue
 		}
-		noEnv(t)
-		get := func(c Config) any { return reflect.ValueOf(c).FieldByName(field).Interface() }
-		t.Setenv(name, s.good)
-		cfg, err := Config{}.fill()
-		if err != nil || !reflect.DeepEqual(get(cfg), s.want) {
-			t.Errorf("%s=%s: %s is %v, %v, want %v", name, s.good, field, get(cfg), err, s.want)
-		}
-		own := cfg
-		if !settle(&own, field) {
-			continue // a bool has no second value that is set
-		}
-		cfg, err = own.fill()
-		if err != nil || !reflect.DeepEqual(get(cfg), get(own)) {
-			t.Errorf("%s=%s: %s is %v, %v, want %v of the program", name, s.good, field, get(cfg), err, get(own))
-		}
+		t.Run(name, func(t *testing.T) {
+			get := func(c Config) any { return reflect.ValueOf(c).FieldByName(field).Interface() }
+			t.Setenv(name, s.good)
+			cfg, err := Config{}.fill()
+			if err != nil || !reflect.DeepEqual(get(cfg), s.want) {
+				t.Errorf("%s=%s: %s is %v, %v, want %v", name, s.good, field, get(cfg), err, s.want)
+			}
+			own := cfg
+			if !settle(&own, field) {
+				return // a bool has no second value that is set
+			}
+			cfg, err = own.fill()
+			if err != nil || !reflect.DeepEqual(get(cfg), get(own)) {
+				t.Errorf("%s=%s: %s is %v, %v, want %v of the program", name, s.good, field, get(cfg), err, get(own))
+			}
+		})
 	}
 }
 
@@ -442,7 +429,6 @@ func settle(cfg *Config, field string) bool {
 }
 
 func TestConfigContradictions(t *testing.T) {
-	noEnv(t)
 	for _, test := range []struct {
 		cfg  Config
 		want string
@@ -481,7 +467,6 @@ func TestConfigContradictions(t *testing.T) {
 
 // TestJoinNeeds: the error for a missing setting names the variable that sets it.
 func TestJoinNeeds(t *testing.T) {
-	noEnv(t)
 	for name, test := range map[string]struct {
 		cfg  Config
 		want string

@@ -48,7 +48,6 @@ func TestRustVariables(t *testing.T) {
 
 // TestCaseOfVariables: the case of values has no meaning, as in the Rust crate nexar.
 func TestCaseOfVariables(t *testing.T) {
-	noEnv(t)
 	for name, value := range map[string]string{
 		"NEXAR_TOPOLOGY": "K_Regular:4", "NEXAR_RECOVERY_POLICY": "AUTO", "NEXAR_LINKS": "Eager", "NEXAR_MEMORY": "INFERENCE",
 		"NEXAR_LOG": "OFF", "NEXAR_SPARE": "Yes", "NEXAR_ENCRYPT_BULK_TRANSPORT": "False",
@@ -69,7 +68,6 @@ func TestNodesCheckElasticVariables(t *testing.T) {
 		"NEXAR_ELASTIC_ENABLED=off":         `NEXAR_ELASTIC_ENABLED="off": write 0 or 1`,
 	} {
 		t.Run(pair, func(t *testing.T) {
-			noEnv(t)
 			name, value, _ := strings.Cut(pair, "=")
 			t.Setenv(name, value)
 			if _, err := Join(t.Context(), Config{Seeds: []string{"127.0.0.1:1"}, FormTimeout: time.Millisecond}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
@@ -122,7 +120,6 @@ func TestConfigPage(t *testing.T) {
 			t.Errorf("row of %s has %s, want %s", f.Name, cells[3], f.Default)
 		}
 	}
-	noEnv(t)
 	t.Setenv("NEXAR_BARRIER_TIMEOUT_SECS", "soon")
 	if _, err := Join(t.Context(), Config{}); err == nil || !strings.Contains(page, "    "+err.Error()+"\n") {
 		t.Errorf("the page does not quote the error %v", err)
@@ -132,7 +129,6 @@ func TestConfigPage(t *testing.T) {
 // TestJoinWarnsOfUnknownEnv: Join logs a warning for a misspelled variable, and its error names the
 // variable if the setting is missing.
 func TestJoinWarnsOfUnknownEnv(t *testing.T) {
-	noEnv(t)
 	t.Setenv("NEXAR_SEED", "127.0.0.1:1")
 	var log strings.Builder
 	cfg := Config{Log: slog.New(slog.NewTextHandler(&log, nil))}

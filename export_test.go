@@ -1,6 +1,12 @@
 package nexar
 
-import "github.com/nexar-go/nexar/internal/link"
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/recorder"
+)
 
 // LinkTo returns the link from one node to another of its world.
 func LinkTo(from, to *Node) *link.Link {
@@ -23,3 +29,24 @@ func NodeIDs(c *Comm) (ids []NodeID) {
 
 // ReportLost tells the seed that a node has lost its link to another one, although the link works.
 func ReportLost(from, to *Node, err error) { from.node.Session.Lost(to.node.ID(), err) }
+
+// AddChild counts a communicator made of c, as if another goroutine had made one meanwhile.
+func AddChild(c *Comm) { c.children.Add(1) }
+
+// HasState returns whether the node of c has the state of the program.
+func HasState(c *Comm) *atomic.Bool { return &c.node.hasState }
+
+// Trace enables or disables the recorder of c.
+func Trace(c *Comm, enable bool) {
+	var r *recorder.Comm
+	if enable {
+		r = &recorder.Comm{Epoch: 1, Ranks: c.impl.Ranks}
+	}
+	c.comm.SetTracing(r, nil)
+}
+
+// Follow returns a Handle that ends with f.
+func Follow(c *Comm, f func(*Handle) error) *Handle { return c.follow(f) }
+
+// LocalSettings returns the fields of Config that Local uses.
+func LocalSettings() []string { return slices.Clone(localSettings) }

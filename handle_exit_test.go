@@ -1,4 +1,4 @@
-package nexar
+package nexar_test
 
 import (
 	"errors"
@@ -7,37 +7,35 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/callback"
+	"github.com/nexar-go/nexar/test/worldtest"
 )
 
 // TestHandleOfFunctionThatExits: a function that calls runtime.Goexit is treated as one that panics.
 // All ranks get an error, and the vector can be used again.
 func TestHandleOfFunctionThatExits(t *testing.T) {
-	comms := localCluster(t, 3, Config{Algorithms: []string{"all_reduce=staged"}})
+	comms := worldtest.Local(t, 3, nexar.Config{Algorithms: []string{"all_reduce=staged"}})
 	const why = "its goroutine was ended by runtime.Goexit"
-	onAll(t, comms, func(rank int, c *Comm) (err error) {
+	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) (err error) {
 		x := []int32{1, 2, 3}
-		h := StartAllReduceFunc(t.Context(), c, x, func(dst, src []int32) {
+		h := nexar.StartAllReduceFunc(t.Context(), c, x, func(dst, src []int32) {
 			if rank == 0 {
 				runtime.Goexit()
 			}
 			addTo(dst, src)
 		})
-		<-h.Done()
-		if h.err == nil {
-			t.Errorf("rank %d: no error", rank)
-		}
 		defer func() {
 			v := recover()
 			if e, ok := v.(error); rank == 0 && !(ok && errors.Is(e, callback.ErrExited) && strings.Contains(e.Error(), "all_reduce_func")) || rank > 0 && v != nil {
 				t.Errorf("rank %d: recovered %v", rank, v)
 			}
-			if again := StartAllReduce(t.Context(), c, x, Sum).Wait(); !errors.Is(again, ErrRevoked) {
+			if again := nexar.StartAllReduce(t.Context(), c, x, nexar.Sum).Wait(); !errors.Is(again, nexar.ErrRevoked) {
 				t.Errorf("rank %d: %v later, want ErrRevoked", rank, again)
 			}
 		}()
 		err = h.Wait()
-		if rank > 0 && !(errors.Is(err, ErrRevoked) && strings.Contains(err.Error(), why)) {
+		if rank > 0 && !(errors.Is(err, nexar.ErrRevoked) && strings.Contains(err.Error(), why)) {
 			return fmt.Errorf("rank %d: %w, want ErrRevoked and why", rank, err)
 		}
 		return nil
@@ -47,22 +45,22 @@ func TestHandleOfFunctionThatExits(t *testing.T) {
 // TestFunctionThatExits: the calling goroutine ends, and the communicator as if the function had
 // panicked.
 func TestFunctionThatExits(t *testing.T) {
-	comms := localCluster(t, 2, Config{})
-	onAll(t, comms, func(rank int, c *Comm) error {
+	comms := worldtest.Local(t, 2, nexar.Config{})
+	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 		returned, ended := false, make(chan struct{})
 		var err error
 		go func() {
 			defer close(ended)
-			err = AllReduceFunc(t.Context(), c, []int32{1}, func(dst, src []int32) {
+			err = nexar.AllReduceFunc(t.Context(), c, []int32{1}, func(dst, src []int32) {
 				runtime.Goexit()
 			})
 			returned = true
 		}()
 		<-ended
-		if returned && !errors.Is(err, ErrRevoked) {
+		if returned && !errors.Is(err, nexar.ErrRevoked) {
 			return fmt.Errorf("rank %d: %w, want ErrRevoked", rank, err)
 		}
-		if err := c.Err(); !errors.Is(err, ErrRevoked) {
+		if err := c.Err(); !errors.Is(err, nexar.ErrRevoked) {
 			return fmt.Errorf("rank %d, later: %w, want ErrRevoked", rank, err)
 		}
 		return nil
@@ -71,8 +69,8 @@ func TestFunctionThatExits(t *testing.T) {
 
 // TestFollowerThatExits: a Handle fails if its function does not return.
 func TestFollowerThatExits(t *testing.T) {
-	c := localCluster(t, 1, Config{})[0]
-	h := c.follow(func(*Handle) error {
+	c := worldtest.Local(t, 1, nexar.Config{})[0]
+	h := nexar.Follow(c, func(*nexar.Handle) error {
 		runtime.Goexit()
 		return nil
 	})

@@ -3,7 +3,6 @@ package nexar_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -48,20 +47,6 @@ func watchLeave(w *worldtest.SimCluster, n *nexar.Node, from int) (seen outcome)
 	return seen
 }
 
-// joinHosts joins n nodes, with rank r on host "host<r>".
-func joinHosts(t *testing.T, w *worldtest.SimCluster, n int) (nodes []*nexar.Node) {
-	t.Helper()
-	nodes = make([]*nexar.Node, n)
-	err := worldtest.ForEach(n, func(rank int) (err error) {
-		nodes[rank], err = w.Join(fmt.Sprint("host", rank), nexar.Config{Rank: &rank, RecoveryTimeout: 36 * time.Second})
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return nodes
-}
-
 // TestLeaveSeenBySome: rank 3 of four leaves with a goodbye, but rank 0 loses its link to rank 3.
 // Ranks 1 and 2, which have read the goodbye, wait for rank 0. All three get the failure of rank 3
 // within the heartbeat timeout and a second, and continue together.
@@ -87,7 +72,7 @@ func TestLeaveSeenBySome(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := worldtest.NewSimCluster(t, 1, 4)
 				defer w.Close()
-				nodes := joinHosts(t, w, 4)
+				nodes := w.JoinHosts(t, 4)
 				seen := make([]outcome, 3)
 				var staying sync.WaitGroup
 				for rank := range seen {

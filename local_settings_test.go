@@ -1,4 +1,4 @@
-package nexar
+package nexar_test
 
 import (
 	"errors"
@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/test/worldtest"
 )
 
 // TestLocalSettings: docs/config.md lists the settings that Local uses: those of three sections, and Links.
@@ -34,7 +37,7 @@ func TestLocalSettings(t *testing.T) {
 	for _, m := range regexp.MustCompile("`([A-Z]\\w+)`").FindAllStringSubmatch(about, -1) {
 		documented = append(documented, m[1])
 	}
-	used := append(slices.Clone(localSettings), "Buffers")
+	used := append(nexar.LocalSettings(), "Buffers")
 	slices.Sort(used)
 	slices.Sort(documented)
 	if !slices.Equal(used, documented) {
@@ -44,7 +47,7 @@ func TestLocalSettings(t *testing.T) {
 
 // TestLocalDoesNotChange: a world of Local neither recovers nor grows. The error names the alternatives.
 func TestLocalDoesNotChange(t *testing.T) {
-	comms := localCluster(t, 2, Config{})
+	comms := worldtest.Local(t, 2, nexar.Config{})
 	if err := comms[1].Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +68,7 @@ func TestLocalDoesNotChange(t *testing.T) {
 
 // TestSettingsOfCommunicators: a communicator and those made of it report the settings of the node.
 func TestSettingsOfCommunicators(t *testing.T) {
-	check := func(c *Comm, deterministic bool, silence time.Duration) error {
+	check := func(c *nexar.Comm, deterministic bool, silence time.Duration) error {
 		part, err := c.Split(t.Context(), c.Rank(), 0)
 		if err != nil {
 			return err
@@ -74,7 +77,7 @@ func TestSettingsOfCommunicators(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, c := range []*Comm{c, part, dup} {
+		for _, c := range []*nexar.Comm{c, part, dup} {
 			if c.Deterministic() != deterministic || c.HeartbeatTimeout() != silence {
 				return fmt.Errorf("Deterministic %v, HeartbeatTimeout %v, want %v and %v", c.Deterministic(), c.HeartbeatTimeout(), deterministic, silence)
 			}
@@ -82,16 +85,16 @@ func TestSettingsOfCommunicators(t *testing.T) {
 		return errors.Join(part.Close(), dup.Close())
 	}
 	for _, deterministic := range []bool{false, true} {
-		onAll(t, localCluster(t, 2, Config{Deterministic: deterministic}), func(_ int, c *Comm) error { return check(c, deterministic, 0) })
+		worldtest.OnAll(t, worldtest.Local(t, 2, nexar.Config{Deterministic: deterministic}), func(_ int, c *nexar.Comm) error { return check(c, deterministic, 0) })
 	}
 	t.Setenv("NEXAR_DETERMINISTIC", "1")
-	onAll(t, localCluster(t, 2, Config{}), func(_ int, c *Comm) error { return check(c, true, 0) })
-	seed, err := StartSeed(t.Context(), SeedConfig{Listen: "127.0.0.1:0", World: 1, AllowWeakToken: true})
+	worldtest.OnAll(t, worldtest.Local(t, 2, nexar.Config{}), func(_ int, c *nexar.Comm) error { return check(c, true, 0) })
+	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, AllowWeakToken: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer seed.Close()
-	node, err := Join(t.Context(), Config{Seeds: []string{seed.Addr()}, Listen: "127.0.0.1:0", HeartbeatTimeout: 17 * time.Second})
+	node, err := nexar.Join(t.Context(), nexar.Config{Seeds: []string{seed.Addr()}, Listen: "127.0.0.1:0", HeartbeatTimeout: 17 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

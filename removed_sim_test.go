@@ -21,7 +21,7 @@ func TestRemovedWithoutLosses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := worldtest.NewSimCluster(t, 1, 3)
 		defer w.Close()
-		nodes := joinHosts(t, w, 3)
+		nodes := w.JoinHosts(t, 3)
 		errs, sizes := make([]error, 3), make([][]int, 3)
 		ctx, cancel := context.WithTimeout(w.Ctx, time.Minute)
 		defer cancel()
@@ -100,7 +100,7 @@ func TestRemovedBeforeTheSeedSaysSo(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := worldtest.NewSimCluster(t, 1, 3)
 					defer w.Close()
-					nodes := joinHosts(t, w, 3)
+					nodes := w.JoinHosts(t, 3)
 					w.Network.SetOneWay("seed", "host2", sim.Link{Delay: late})
 					ctx, cancel := context.WithTimeout(w.Ctx, time.Minute)
 					defer cancel()

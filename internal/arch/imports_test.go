@@ -219,6 +219,10 @@ func TestImports(t *testing.T) {
 func TestImportsFinds(t *testing.T) {
 	const nexar = module
 	tr := load(t)
+	before, err := checkImports(tr, importsText) // TestImports reports these.
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct{ file, imp, want string }{
 		{"internal/plan/a.go", nexar + "/internal/wire", "internal/plan imports internal/wire, which imports.txt:10 does not list (bottom: "},
 		{"internal/plan/a.go", "strings", ""},
@@ -259,6 +263,7 @@ func TestImportsFinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		problems, err := checkImports(planted, importsText)
+		problems = slices.DeleteFunc(problems, func(p string) bool { return slices.Contains(before, p) })
 		all := strings.Join(problems, "\n")
 		if err != nil || test.want == "" && all != "" || test.want != "" && (len(problems) != 1 || !strings.HasPrefix(all, test.file+":") || !strings.Contains(all, test.want)) {
 			t.Errorf("%s imports %s: got problems %q, %v, want %q", test.file, test.imp, all, err, test.want)

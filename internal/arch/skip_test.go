@@ -12,6 +12,7 @@ import (
 func skipping() map[string]string {
 	return map[string]string{
 		"internal/require/require.go":      "all other packages skip by it",
+		"internal/require/race.go":         "all other packages skip by it",
 		"internal/require/require_test.go": "tests of internal/require",
 		"nexartest/nexartest_test.go":      "tests a rank that skips",
 	}

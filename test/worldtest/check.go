@@ -113,6 +113,25 @@ func clearEnv() {
 	}
 }
 
+// Local returns the ranks of a new world of [nexar.Local]. The end of the test closes them.
+func Local(t testing.TB, n int, cfg nexar.Config) []*nexar.Comm {
+	t.Helper()
+	if cfg.CollectiveTimeout == 0 {
+		cfg.CollectiveTimeout = 3 * time.Minute
+	}
+	comms, err := nexar.Local(t.Context(), n, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ForEach(n, func(rank int) error { return comms[rank].Close() }); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		clear(comms)
+	})
+	return comms
+}
+
 // JoinAll starts a seed and n nodes, and returns the nodes by rank and the address of the seed. They
 // are closed at the end of the test.
 func JoinAll(t testing.TB, n int, sc nexar.SeedConfig, cfg nexar.Config) (nodes []*nexar.Node, addr string) {

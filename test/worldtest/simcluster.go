@@ -2,6 +2,7 @@ package worldtest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -78,6 +79,19 @@ func (c *SimCluster) Join(host string, cfg nexar.Config) (*nexar.Node, error) {
 	cfg.Seeds, cfg.Token, cfg.Transports = []string{c.end.Addr()}, c.token.Reveal(), []string{"quic"}
 	cfg.HeartbeatInterval, cfg.HeartbeatTimeout = c.Beat, 10*c.Beat
 	return nexar.Join(testhook.WithPackets(c.Ctx, packets), cfg)
+}
+
+// JoinHosts joins n nodes, with rank r on the host "host<r>".
+func (c *SimCluster) JoinHosts(t testing.TB, n int) []*nexar.Node {
+	t.Helper()
+	nodes := make([]*nexar.Node, n)
+	if err := ForEach(n, func(rank int) (err error) {
+		nodes[rank], err = c.Join(fmt.Sprint("host", rank), nexar.Config{Rank: &rank, RecoveryTimeout: 36 * time.Second})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return nodes
 }
 
 // Cancel cancels Ctx, the context of all nodes.

@@ -1,0 +1,63 @@
+package api
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// Only a token of NewToken is accepted, and a seed without one only if the program says so.
+func TestWeakTokens(t *testing.T) {
+	seed := func(cfg nexar.SeedConfig) error {
+		cfg.Listen, cfg.World = "127.0.0.1:0", 1
+		s, err := nexar.StartSeed(t.Context(), cfg)
+		if err == nil {
+			err = s.Close()
+		}
+		return err
+	}
+	join := func(cfg nexar.Config) error {
+		cfg.Seeds, cfg.FormTimeout = []string{"127.0.0.1:1"}, time.Millisecond
+		_, err := nexar.Join(t.Context(), cfg)
+		return err
+	}
+	const weak = "changemechangemechangeme123"
+	peers := []string{"127.0.0.1:7001", "127.0.0.1:7002", "127.0.0.1:7003"}
+	refused := map[string]func() error{
+		"a seed without a token":        func() error { return seed(nexar.SeedConfig{}) },
+		"a seed with a weak token":      func() error { return seed(nexar.SeedConfig{Token: weak}) },
+		"a seed with a weak peer token": func() error { return seed(nexar.SeedConfig{Token: nexar.NewToken(), PeerToken: weak}) },
+		"a node with a weak token":      func() error { return join(nexar.Config{Token: weak}) },
+		"a query with a weak token": func() error {
+			_, err := nexar.QueryCluster(t.Context(), nexar.Config{Seeds: peers, Token: weak})
+			return err
+		},
+	}
+	allowed := map[string]func() error{
+		"a seed without a token":   func() error { return seed(nexar.SeedConfig{AllowWeakToken: true}) },
+		"a seed with a weak token": func() error { return seed(nexar.SeedConfig{Token: weak, AllowWeakToken: true}) },
+		"a node with a weak token": func() error { return join(nexar.Config{Token: weak, AllowWeakToken: true}) },
+	}
+	for name, f := range refused {
+		if err := f(); !errors.Is(err, nexar.ErrConfig) || !strings.Contains(err.Error(), "nexar token") || strings.Contains(err.Error(), weak) {
+			t.Errorf("%s: error %v, want ErrConfig with the remedy and without the token", name, err)
+		}
+	}
+	if err := refused["a seed with a weak peer token"](); !strings.Contains(err.Error(), "PeerToken: the token") {
+		t.Errorf("a weak peer token: error %v, want that it names PeerToken", err)
+	}
+	for name, f := range allowed {
+		if err := f(); errors.Is(err, nexar.ErrConfig) {
+			t.Errorf("%s: error %v with AllowWeakToken", name, err)
+		}
+	}
+	t.Setenv("NEXAR_ALLOW_WEAK_TOKEN", "1")
+	for name, f := range refused {
+		if err := f(); errors.Is(err, nexar.ErrConfig) {
+			t.Errorf("%s: error %v with NEXAR_ALLOW_WEAK_TOKEN=1", name, err)
+		}
+	}
+}
