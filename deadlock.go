@@ -46,7 +46,11 @@ func (e *DeadlockError) Error() string {
 	sends := len(e.Waits) > 0
 	for i, w := range e.Waits {
 		parts[i] = fmt.Sprintf("rank %d waits in %s", w.Rank, w.Text)
-		if named := fmt.Sprintf("rank %d ", w.WaitsFor); !strings.Contains(w.Text+" ", named) {
+		switch named := fmt.Sprintf("rank %d ", w.WaitsFor); {
+		case strings.Contains(w.Text+" ", named):
+		case w.WaitsFor == w.Rank:
+			parts[i] += " for itself"
+		default:
 			parts[i] += fmt.Sprintf(" for rank %d", w.WaitsFor)
 		}
 		sends = sends && w.Op == "send"
@@ -58,6 +62,8 @@ func (e *DeadlockError) Error() string {
 	switch {
 	case sends && e.Ranks == 1:
 		text += ", and has begun no receive for it: begin the receive before, or make the send a StartSend"
+	case e.Ranks == 1 && e.Waits[0].Op == collective.OpName(collective.LeaveOp):
+		text += ": on another goroutine, range over Epochs and call Reconfigure after each step"
 	case sends:
 		text += ": make one of them a StartSend, or use Exchange"
 	}
@@ -69,11 +75,14 @@ func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
 // noReceive is the error of a blocking send of this rank to itself, for which no receive has begun.
 func (c *Comm) noReceive(size int, typ uint8, tag Tag) error {
+	return c.waitsForItself(&wire.Wait{Kind: wire.WaitSend, Tag: int64(tag), Call: wire.Call{Type: typ, Count: uint64(size)}})
+}
+
+// waitsForItself is the error of a call that waits for another goroutine of this rank.
+func (c *Comm) waitsForItself(w *wire.Wait) *DeadlockError {
 	rank, _ := c.impl.View.View.Rank(c.impl.Nodes[c.impl.Rank].ID)
-	return deadlockError(&engine.DeadlockError{Ranks: 1, Waits: []wire.Wait{{
-		Rank: uint32(rank), Kind: wire.WaitSend, Tag: int64(tag), Peers: []wire.WaitPeer{{Rank: uint32(rank)}},
-		Call: wire.Call{Comm: c.comm.ID(), Type: typ, Count: uint64(size)},
-	}}})
+	w.Rank, w.Peers, w.Call.Comm = uint32(rank), []wire.WaitPeer{{Rank: uint32(rank)}}, c.comm.ID()
+	return deadlockError(&engine.DeadlockError{Ranks: 1, Waits: []wire.Wait{*w}})
 }
 
 // deadlockError makes the error of a deadlock that the engine has found.

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/engine"
@@ -14,6 +15,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // Epochs yields the communicator of the world and, after each change of the world, the
@@ -61,26 +63,34 @@ import (
 //
 // Only one goroutine at a time may range over the epochs of a node.
 func (n *Node) Epochs(ctx context.Context) iter.Seq2[*Comm, error] {
-	return func(yield func(*Comm, error) bool) {
-		for c := n.World(); n.follower.IsQuiesced(c.Epoch()) || yield(c, nil); {
-			n.reportQuiesced(c)
-			_, limited := ctx.Deadline()
-			done := c.comm.AwaitWorld(&engine.WorldWait{Op: collective.EpochsOp, Ordered: n.follower.IsQuiesced(c.Epoch()), Limited: limited})
-			next, err := n.follower.Next(ctx, c.impl)
-			done()
-			if errors.Is(err, client.ErrLeft) {
-				n.leave()
-				return
-			}
-			if err != nil {
-				yield(nil, opError("epochs", epochError(ctx, err)))
-				return
-			}
-			c = n.state.wrap(next)
-			n.setWorld(c)
+	return func(yield func(*Comm, error) bool) { n.epochs(ctx, yield) }
+}
+
+// epochs calls the body of a loop over the epochs.
+func (n *Node) epochs(ctx context.Context, yield func(*Comm, error) bool) {
+	n.ranges.Add(1)
+	defer n.ranges.Add(-1)
+	for c := n.World(); n.follower.IsQuiesced(c.Epoch()) || yield(c, nil); {
+		n.reportQuiesced(c)
+		_, limited := ctx.Deadline()
+		done := c.comm.AwaitWorld(&engine.WorldWait{Op: collective.EpochsOp, Ordered: n.follower.IsQuiesced(c.Epoch()), Limited: limited})
+		next, err := n.follower.Next(ctx, c.impl)
+		done()
+		if errors.Is(err, client.ErrLeft) {
+			n.leave()
+			return
 		}
+		if err != nil {
+			yield(nil, opError("epochs", epochError(ctx, err)))
+			return
+		}
+		c = n.state.wrap(next)
+		n.setWorld(c)
 	}
 }
+
+// epochsFunction is the name of Node.epochs on a stack.
+const epochsFunction = "github.com/nexar-go/nexar.(*Node).epochs"
 
 // epochError returns the error with which the epochs of a node end.
 func epochError(ctx context.Context, err error) error {
@@ -138,6 +148,7 @@ func removedError(err error, excluded bool) error {
 func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 	c := n.World()
 	n.heed()
+	n.reconfigured.Add(1)
 	leaves := n.leaving.Load() && !n.node.Session.Gone()
 	flag := []uint8{0}
 	if leaves || n.node.Session.IsQuiescing(c.Epoch()) {
@@ -148,7 +159,7 @@ func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 	if err := c.run(ctx, t); err != nil || flag[0] == 0 {
 		return false, err
 	}
-	n.leaves = leaves
+	n.isLeaver = leaves
 	n.follower.Quiesce(c.Epoch())
 	return true, nil
 }
@@ -156,41 +167,80 @@ func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 // reportQuiesced tells the seed if this node has quiesced in the epoch of c.
 func (n *Node) reportQuiesced(c *Comm) {
 	if n.follower.IsQuiesced(c.Epoch()) {
-		n.node.Session.Quiesced(c.Epoch(), n.leaves, c.node.collectives.ReconfigureTimeout)
+		n.node.Session.Quiesced(c.Epoch(), n.isLeaver, c.node.collectives.ReconfigureTimeout)
 	}
 }
 
 // Leave makes this node leave the world at the next [Node.Reconfigure], so that no operation of
 // another rank fails. Leave blocks until the loop of this node over [Node.Epochs] has ended, so call
-// it on another goroutine than the loop, and close the node afterwards. After a cancelled call the
+// it on another goroutine than the loop, and close the node afterwards. After an error the
 // node is still in the world, and leaves at a later Reconfigure. To leave at once, even if operations
 // of other ranks need this node, call [Node.Close].
+//
+// If no other goroutine ranges over Epochs, Leave fails with a [DeadlockError] that names this rank alone when no goroutine of this node
+// has called Reconfigure for [Config].DeadlockTimeout. The timeouts of other ranks that wait for this one name Leave as its call, unless it
+// is in a collective.
 //
 // The error is [ErrNoQuorum] if no seed can be reached or this node is not in the world any more, and
 // [ErrClosed] if the node is closed meanwhile.
 func (n *Node) Leave(ctx context.Context) error {
 	n.leaving.Store(true)
-	var err error
-	select {
-	case <-n.left:
-	case <-n.closed:
-		err = ErrClosed
-	case <-n.node.Session.Ended():
-		select {
-		case <-n.left:
-		case <-n.closed:
-			err = errClosedHere
-		case <-time.After(leftTimeout):
-			err = fmt.Errorf("%w: this node is not in the world any more, or its seed is gone; call Close to leave at once", ErrNoQuorum)
-		}
-	case <-ctx.Done():
-		err = cancelled(ctx)
-	}
+	err := n.awaitLeft(ctx)
 	select {
 	case <-n.left:
 		return nil // The node has left, even if another event has occurred as well.
 	default:
 		return opError("leave", err)
+	}
+}
+
+// awaitLeft waits until the loop over the epochs has ended because this node has left the world.
+func (n *Node) awaitLeft(ctx context.Context) error {
+	defer n.showLeave()()
+	var late <-chan time.Time
+	if limit := n.state.config.DeadlockTimeout; limit > 0 {
+		ticker := time.NewTicker(limit)
+		defer ticker.Stop()
+		late = ticker.C
+	}
+	inLoop := callback.HasCaller(epochsFunction)
+	for {
+		reconfigured := n.reconfigured.Load()
+		select {
+		case <-n.left:
+			return nil
+		case <-n.closed:
+			return errClosedHere
+		case <-n.node.Session.Ended():
+			select {
+			case <-n.left:
+				return nil
+			case <-n.closed:
+				return errClosedHere
+			case <-time.After(leftTimeout):
+				return fmt.Errorf("%w: this node is not in the world any more, or its seed is gone; call Close to leave at once", ErrNoQuorum)
+			}
+		case <-ctx.Done():
+			return cancelled(ctx)
+		case <-late:
+			if (inLoop || n.ranges.Load() == 0) && n.reconfigured.Load() == reconfigured {
+				return n.World().waitsForItself(&wire.Wait{Kind: wire.WaitCollective, Call: wire.Call{Op: collective.LeaveOp}})
+			}
+		}
+	}
+}
+
+// showLeave adds a Leave to the calls that this rank is in, until done is called.
+func (n *Node) showLeave() (done func()) {
+	w := &engine.WorldWait{Op: collective.LeaveOp, Local: true}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.leaves[w] = n.World().comm.AwaitWorld(w)
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.leaves[w]()
+		delete(n.leaves, w)
 	}
 }
 
@@ -313,7 +363,7 @@ func (c *Comm) Include(ctx context.Context) (*Comm, error) {
 		}
 	}
 	return c.rebuild(ctx, op, nil, func(ctx context.Context, n *Node) (*comm.Comm, error) {
-		n.leaves = false
+		n.isLeaver = false
 		n.follower.Quiesce(c.Epoch())
 		n.reportQuiesced(c)
 		return n.follower.Without(ctx, c.impl, nil, 0) // The seed invites the nodes that wait.

@@ -16,6 +16,7 @@ import (
 	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/cost"
+	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/negotiate"
@@ -39,12 +40,17 @@ type Node struct {
 	departure departure
 	failure   atomic.Pointer[string] // why Close is a failure of this rank
 
-	leaving atomic.Bool   // at the next reconfiguration
-	leaves  bool          // at the one with which the quiesced epoch has ended
-	left    chan struct{} // closed when the node has left the world
-	closed  chan struct{} // closed by Close
-	leave   func()        // closes left
-	heed    func() func() // makes SIGTERM a wish to leave, until it is stopped
+	leaving  atomic.Bool   // at the next reconfiguration
+	isLeaver bool          // at the one with which the quiesced epoch has ended
+	left     chan struct{} // closed when the node has left the world
+	closed   chan struct{} // closed by Close
+	leave    func()        // closes left
+	heed     func() func() // makes SIGTERM a wish to leave, until it is stopped
+
+	ranges       atomic.Int32  // loops over Epochs
+	reconfigured atomic.Uint64 // calls of Reconfigure
+	mu           sync.Mutex
+	leaves       map[*engine.WorldWait]func() // for each Leave: ends its wait on the communicator of the world
 }
 
 // Join joins the cluster of the seeds in cfg, and blocks until its world has formed: all nodes have
@@ -106,7 +112,7 @@ func join(ctx context.Context, cfg Config, rankFile *os.File) (*Node, error) {
 	if cfg.PlainBulk && slices.Contains(cfg.Transports, "tcp") {
 		cfg.Log.Warn("payloads between hosts are not protected", "because", variable("PlainBulk"))
 	}
-	n := &Node{rankFile: rankFile, left: make(chan struct{}), closed: make(chan struct{}), departure: newDeparture()}
+	n := &Node{rankFile: rankFile, left: make(chan struct{}), closed: make(chan struct{}), departure: newDeparture(), leaves: make(map[*engine.WorldWait]func())}
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	nodeConfig.Request.Status = n.status
 	nodeConfig.OthersWarn = othersWarn()

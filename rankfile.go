@@ -44,7 +44,12 @@ func openRankFile(lock bool) (*os.File, error) {
 
 // setWorld makes c the communicator of the world.
 func (n *Node) setWorld(c *Comm) {
+	n.mu.Lock()
 	n.world.Store(c)
+	for w := range n.leaves {
+		n.leaves[w] = c.comm.AwaitWorld(w)
+	}
+	n.mu.Unlock()
 	if n.rankFile != nil {
 		_, _ = n.rankFile.WriteAt(fmt.Appendf(nil, "%*d\n", rankFileBytes-1, c.Rank()), 0)
 	}

@@ -79,7 +79,10 @@ func (o *Operation) Call() string {
 	if o.Root >= 0 {
 		parts = append(parts, fmt.Sprintf("root %d", o.Root))
 	}
-	text := fmt.Sprintf("%s #%d", o.Op, o.Seq)
+	text := o.Op
+	if o.Seq > 0 {
+		text += fmt.Sprintf(" #%d", o.Seq)
+	}
 	if len(parts) > 0 {
 		text += " (" + strings.Join(parts, ", ") + ")"
 	}

@@ -44,7 +44,7 @@ func Describe(c wire.Call) trace.Operation {
 		d.Op = MaxLocName
 	case CountsOp: // An internal exchange: its parameters mean nothing to the caller.
 		d.Op, d.Type, d.Length, d.Counts = AllToAllVName, "", 0, 0
-	case SplitOp, DupOp, SubOp, SplitHostOp, SyncOp, ValuesOp, ReconfigureOp, IncludeOp, ExcludeOp, EpochsOp:
+	case SplitOp, DupOp, SubOp, SplitHostOp, SyncOp, ValuesOp, ReconfigureOp, IncludeOp, ExcludeOp, EpochsOp, LeaveOp:
 		d.Op, d.Type, d.Length = OpName(c.Op), "", 0
 	case MeanOp:
 		d.Op = MeanName
@@ -56,7 +56,7 @@ func Describe(c wire.Call) trace.Operation {
 	if kind.Rooted() {
 		d.Root = int(c.Root)
 	}
-	if c.Kind == 0 { // An Exclude or Epochs has no plan.
+	if c.Kind == 0 { // An Exclude, Epochs or Leave has no plan.
 		return d
 	}
 	d.Plan = selector.PlanName(kind, int(c.Plan), int(c.Channels))
@@ -86,6 +86,8 @@ func OpName(op uint8) string {
 		return "exclude"
 	case EpochsOp:
 		return "epochs"
+	case LeaveOp:
+		return "leave"
 	}
 	return ""
 }

@@ -51,6 +51,7 @@ const (
 	SplitHostOp                // nothing is reduced: part of a SplitHost
 	ExcludeOp                  // not carried out by the engine: an Exclude
 	EpochsOp                   // not carried out by the engine: an iteration of Epochs
+	LeaveOp                    // not carried out by the engine: a Leave
 )
 
 // Opaque is the type, in a fingerprint, of elements that are only moved. Their length is counted in

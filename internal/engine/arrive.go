@@ -53,9 +53,9 @@ func (c *Comm) arriveLocked(f *exec.Frame, fx *effects) (exec.Receiver, *effects
 	case c.opened && !isMember:
 		fx = fx.orNew()
 		fx.breaksProtocol(f.Link, c.notMember())
-	case c.opened && c.isReplacedLocked(f):
+	case c.opened && c.replacesLocked(f) != nil:
 		fx = fx.orNew()
-		c.mismatchLocked(fx, c.worldCallLocked(), rank, f.Step.Call)
+		c.mismatchLocked(fx, c.worldCallLocked(c.replacesLocked(f)), rank, f.Step.Call)
 	case !c.opened || f.Step.Call.Seq > c.seq:
 		if c.keepLocked(f) {
 			return nil, fx
@@ -156,8 +156,8 @@ func (e *Engine) Query(l *link.Link, p wire.Query) {
 	if s := c.calls.get(c.seq); s != nil {
 		w.Last, w.Active, w.For = s.Call, s.op != nil, c.elapsedLocked(s)
 	}
-	if c.world != nil && !w.Active {
-		w.Last, w.Active, w.For = c.worldCallLocked(), true, uint64(max(1, c.engine.clock.Now()-c.world.begun))
+	if last := len(c.worlds) - 1; last >= 0 && !w.Active {
+		w.Last, w.Active, w.For = c.worldCallLocked(c.worlds[last]), true, uint64(max(1, c.engine.clock.Now()-c.worlds[last].begun))
 	}
 	w.Last.Comm = c.id
 	c.mu.Unlock()

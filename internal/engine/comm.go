@@ -54,7 +54,7 @@ type Comm struct {
 	watchers   []Watcher
 	background map[uint64]*p2p.Waiters // by sequence number: see Op.InBackground
 	unsettled  int                     // transitions to the end; their effects are being carried out
-	world      *WorldWait              // or nil
+	worlds     []*WorldWait
 
 	traced  *recorder.Comm // nil if the communicator is not traced
 	inView  *viewLinks     // see collectLinksLocked; nil before the first call
@@ -206,7 +206,7 @@ func (c *Comm) closedLocked() *wire.Closed {
 // their buffers.
 func (c *Comm) end(err error) {
 	c.update(func(fx *effects) {
-		c.world = nil
+		c.worlds = nil
 		if c.err == nil {
 			c.setErrLocked(fx, err)
 		}

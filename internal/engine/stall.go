@@ -119,7 +119,7 @@ func (e *Engine) hasWaits() bool {
 	}
 	for _, c := range e.appendComms(nil) {
 		c.mu.Lock()
-		traced, inCall := c.traced != nil, c.world != nil
+		traced, inCall := c.traced != nil, len(c.worlds) > 0
 		c.mu.Unlock()
 		if traced && (inCall || c.messages.IsWaiting()) {
 			return true

@@ -132,8 +132,8 @@ func (c *Comm) tracesLocked() (list []Trace) {
 			list = append(list, c.callTraceLocked(s, now))
 		}
 	}
-	if c.world != nil {
-		list = append(list, c.worldTraceLocked(now))
+	for _, w := range c.worlds {
+		list = append(list, c.worldTraceLocked(w, now))
 	}
 	c.messages.Traces(func(r *p2p.Trace, moved int64, isActive bool) {
 		list = append(list, c.messageTraceLocked(r, now, moved, isActive))

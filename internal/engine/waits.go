@@ -40,6 +40,7 @@ type waits struct {
 	rank  int    // in that view
 	list  []wait
 	idle  []wait       // no goroutine waits for them, except perhaps one by a channel
+	local []wait       // see WorldWait.Local
 	begun uint64       // number of calls
 	busy  bool         // a call may end without another rank
 	links []*link.Link // by rank in the view; nil without a link, and for this rank. The last is the highest rank of a communicator
@@ -83,6 +84,9 @@ func (e *Engine) collect(calls func() (begun uint64, busy bool)) (w waits, ok bo
 		w.busy = w.busy || !b.Any()
 	}
 	e.background.mu.Unlock()
+	if len(w.list) == 0 && len(w.local) > 0 { // Otherwise the goroutine that it waits for may be in one of the other calls.
+		w.list, w.busy = w.local, true
+	}
 	slices.SortFunc(w.list, func(a, b wait) int { return a.compare(b.waitKey) })
 	return w, ok
 }

@@ -76,6 +76,33 @@ func TestStatusNamesLateRank(t *testing.T) {
 	}
 }
 
+// TestStatusOfLeave: the status shows that a rank for which another one waits is in Leave.
+func TestStatusOfLeave(t *testing.T) {
+	cfg, nodes := statusWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { left <- nodes[1].Leave(ctx) }()
+	h := StartAllReduce(ctx, nodes[0].World(), []float32{1}, Sum)
+	text := ""
+	for end := time.Now().Add(patience); !strings.Contains(text, "leave #1") || !strings.Contains(text, "all_reduce #1"); {
+		if time.Now().After(end) {
+			t.Fatalf("the leave of rank 1 is not reported in\n%s", text)
+		}
+		var b strings.Builder
+		if _, err := mustStatus(t, cfg).WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		text = b.String()
+	}
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("leave: %v, want the end of the context", err)
+	}
+	if err := h.Wait(); !errors.Is(err, context.Canceled) {
+		t.Errorf("all-reduce: %v, want the end of the context", err)
+	}
+}
+
 func TestStatusErrors(t *testing.T) {
 	cfg, _ := statusWorld(t)
 	wrong := nexar.Config{Seeds: cfg.Seeds, Token: nexar.NewToken()}
