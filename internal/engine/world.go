@@ -14,7 +14,8 @@ type WorldWait struct {
 	// Ordered says that the seed knows of the call and may end it, and that the ranks not in Without make the same call in place of
 	// their next collective. Mismatched is called with the [MismatchError] if one of them makes another call. If Ordered is false,
 	// other goroutines may make calls meanwhile. Then only a change of the world that nobody has asked for ends the call or, if Local is
-	// true, calls of another goroutine of this rank.
+	// true, calls of another goroutine of this rank. A Local call is in no deadlock: the other goroutine may be at work, or the call has a
+	// limit of its own.
 	Ordered, Local bool
 	Without        []int
 	Limited        bool            // its context has a deadline
