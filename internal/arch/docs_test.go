@@ -67,6 +67,33 @@ func TestResultsAreSmall(t *testing.T) {
 	}
 }
 
+// decisionsMax is the maximum of decisions that hold. A new one replaces or extends an older one.
+const decisionsMax = 50
+
+// docs/adr/README.md has the title of every decision.
+func TestDecisionsAreIndexed(t *testing.T) {
+	dir := filepath.Join(rootDir(t), "docs", "adr")
+	index, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "0*.md"))
+	if err != nil || len(files) == 0 || len(files) > decisionsMax {
+		t.Errorf("docs/adr has %d decisions, %v, want at most %d: merge one into the decision that it extends", len(files), err, decisionsMax)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, _, _ := strings.Cut(string(text), "\n")
+		number, title, _ := strings.Cut(strings.TrimPrefix(head, "# "), ". ")
+		if row := "| " + number + " | [" + title + "](" + filepath.Base(file) + ") |"; !strings.Contains(string(index), row) {
+			t.Errorf("docs/adr/README.md lacks the row %q", row)
+		}
+	}
+}
+
 // The tests that the package comment of test/faults names exist.
 func TestNamedTestsExist(t *testing.T) {
 	have := make(map[string]bool) // "internal/plan.TestCheck"

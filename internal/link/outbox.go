@@ -23,7 +23,7 @@ const directBytesMin = 2 << 10
 // of the peer.
 //
 // A sender encodes its frame directly into the buffer of pending frames, between lockBuffer and
-// commitUnlock, which hand the lock over: the caller holds it while it appends. ADR 60 has the reason.
+// commitUnlock, which hand the lock over: the caller holds it while it appends. ADR 34 has the reason.
 type outbox struct {
 	link *Link
 

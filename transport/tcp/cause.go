@@ -8,7 +8,7 @@ import (
 // A breakage is the failure of the socket of a pipe. A message on the control socket may explain it:
 // the peer has closed the pipe, or the conn. The peer queues such a message before it closes the
 // socket. So this side asks it, and when the answer arrives without an explanation before it, the
-// bytes in the socket are lost, and the conn must end (ADR 84).
+// bytes in the socket are lost, and the conn must end (ADR 28).
 type breakage struct {
 	at       time.Time // zero as long as the socket works
 	question uint64    // the last one, see [conn.ask]
