@@ -1,4 +1,4 @@
-package nexar_test
+package faults
 
 import (
 	"context"
