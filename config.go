@@ -2,7 +2,9 @@ package nexar
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -338,11 +340,15 @@ func (cfg *Config) check() error {
 			return bad("Transports", strings.Join(cfg.Transports, ","), fmt.Sprintf("%q is not the name of a transport: lower-case letters, digits and hyphens", name))
 		}
 	}
-	if _, err := cfg.token(); err != nil {
-		return err
+	if !isPipe(cfg.TokenFile) {
+		if _, err := cfg.token(context.Background()); err != nil {
+			return err
+		}
 	}
-	if _, err := cfg.roots(); err != nil {
-		return err
+	if !isPipe(cfg.CAFile) {
+		if _, err := cfg.roots(context.Background()); err != nil {
+			return err
+		}
 	}
 	if _, err := selector.ParsePins(cfg.Algorithms); err != nil {
 		return bad("Algorithms", strings.Join(cfg.Algorithms, ","), err.Error())
@@ -359,15 +365,17 @@ func (cfg *Config) check() error {
 	return nil
 }
 
+// isPipe reports whether a file is a pipe, or a device such as a terminal, which can be read only once.
+func isPipe(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0
+}
+
 // transports returns the usable transports. With the default list they include those of Factories.
 func (cfg *Config) transports() (node.Transports, error) {
 	use := node.Transports{Names: cfg.Transports, Factories: cfg.Factories, PeerTimeout: max(0, cfg.HeartbeatTimeout)}
 	local := os.Getenv(localRankVariable)
 	use.Warned = local != "" && local != "0"
-	var err error
-	if use.Roots, err = cfg.roots(); err != nil {
-		return use, err
-	}
 	if len(use.Names) == 0 {
 		use.Names = node.BuiltIn()
 	}
@@ -405,11 +413,11 @@ func isTransportName(name string) bool {
 }
 
 // roots returns the CAs of CAFile, or nil.
-func (cfg *Config) roots() (*pki.Roots, error) {
+func (cfg *Config) roots(ctx context.Context) (*pki.Roots, error) {
 	if cfg.CAFile == "" {
 		return nil, nil
 	}
-	roots, err := pki.ReadRoots(cfg.CAFile)
+	roots, err := pki.ReadRoots(ctx, cfg.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s=%q: %w", ErrConfig, variable("CAFile"), cfg.CAFile, err)
 	}
@@ -417,24 +425,29 @@ func (cfg *Config) roots() (*pki.Roots, error) {
 }
 
 // token returns the token of Token or TokenFile, zero if there is none. No error contains the token.
-func (cfg *Config) token() (t pki.Token, err error) {
-	name := "Token"
+func (cfg *Config) token(ctx context.Context) (t pki.Token, err error) {
+	name, value := "Token", cfg.Token
 	switch {
 	case cfg.Token != "" && cfg.TokenFile != "":
 		return t, fmt.Errorf("%w: both %s and %s=%q are set: unset one of them", ErrConfig, variable("Token"), variable("TokenFile"), cfg.TokenFile)
 	case cfg.TokenFile != "":
-		name = "TokenFile"
-		t, err = pki.ReadTokenFile(cfg.TokenFile)
+		name, value = "TokenFile", cfg.TokenFile
+		t, err = pki.ReadTokenFile(ctx, cfg.TokenFile)
 	case cfg.Token != "":
 		t, err = pki.ParseToken(cfg.Token)
 	default:
 		return t, nil
 	}
 	if err == nil && !cfg.AllowWeakToken {
-		err = t.CheckStrength()
+		if err = t.CheckStrength(); err != nil && cfg.TokenFile != "" {
+			err = fmt.Errorf("token file %q: %w", cfg.TokenFile, err)
+		}
 	}
 	if err != nil {
-		return t, fmt.Errorf("%w: %s: %w", ErrConfig, variable(name), err)
+		if v := variable(name); os.Getenv(v) == value {
+			name = v
+		}
+		return t, fmt.Errorf("%w: %s: %w", ErrConfig, name, err)
 	}
 	return t, nil
 }

@@ -440,7 +440,7 @@ func TestConfigContradictions(t *testing.T) {
 		{Config{Seeds: []string{"fd00::1"}}, `NEXAR_SEEDS="fd00::1": must be an address`},
 		{Config{Listen: "a.example"}, `NEXAR_LISTEN="a.example": must be an address`},
 		{Config{Memory: "lots"}, `NEXAR_MEMORY="lots": not one of training, inference`},
-		{Config{Token: "two words"}, "NEXAR_CLUSTER_TOKEN: "},
+		{Config{Token: "two words"}, "configuration: Token: the cluster token contains white space"},
 		{Config{Transports: []string{"udp"}}, `NEXAR_TRANSPORTS="udp": "udp" is not one of shm, tcp, quic`},
 		{Config{MaxConcurrentCalls: 1 << 19}, "NEXAR_RPC_IN_FLIGHT=524288: not from 0 to 262144"},
 		{Config{BucketBytes: -1}, "NEXAR_BUCKET_BYTES=-1: not from 0 to 549755813888"},

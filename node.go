@@ -217,12 +217,15 @@ func (n *Node) fail(reason string) {
 
 // node returns the configuration of the node.
 func (cfg *Config) node(ctx context.Context) (c node.Config, err error) {
-	request, err := cfg.request()
+	request, err := cfg.request(ctx)
 	if err != nil {
 		return c, err
 	}
 	use, err := cfg.transports()
 	if err != nil {
+		return c, err
+	}
+	if use.Roots, err = cfg.roots(ctx); err != nil {
 		return c, err
 	}
 	for _, f := range cfg.Factories {
@@ -240,8 +243,8 @@ func (cfg *Config) node(ctx context.Context) (c node.Config, err error) {
 }
 
 // request is the request for the seed, without the addresses of transports.
-func (cfg *Config) request() (client.Request, error) {
-	token, err := cfg.token()
+func (cfg *Config) request(ctx context.Context) (client.Request, error) {
+	token, err := cfg.token(ctx)
 	if err != nil {
 		return client.Request{}, err
 	}

@@ -119,13 +119,23 @@ func NewToken() string { return pki.NewToken().Reveal() }
 
 // ReadTokenFile returns the token in a file, as [Config].TokenFile and [SeedConfig].TokenFile do. It
 // refuses a file that other users of the host own or can access, and accepts any token; errors contain the path but not the
-// token.
+// token. The file may be a pipe whose writer closes it within 10 seconds.
 func ReadTokenFile(path string) (string, error) {
-	t, err := pki.ReadTokenFile(path)
+	t, err := pki.ReadTokenFile(context.Background(), path)
 	if err != nil {
 		return "", err
 	}
 	return t.Reveal(), nil
+}
+
+// CheckToken returns an error unless the token is one that [NewToken] makes, as [Config].Token must be without AllowWeakToken.
+// The error does not contain the token.
+func CheckToken(token string) error {
+	t, err := pki.ParseToken(token)
+	if err == nil {
+		err = t.CheckStrength()
+	}
+	return err
 }
 
 // StartSeed starts a seed, which runs until [Seed.Close]. The end of ctx after the start has no effect.
@@ -161,7 +171,7 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		secret = &env
 	}
 	secret.AllowWeakToken = cfg.AllowWeakToken || env.AllowWeakToken
-	token, err := secret.token()
+	token, err := secret.token(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -176,16 +186,11 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 	if err != nil {
 		return nil, err
 	}
-	peerToken, err := pki.ParsePeerToken(cfg.PeerToken, token)
-	if err == nil && !peerToken.IsZero() && !secret.AllowWeakToken {
-		if err = peerToken.CheckStrength(); err != nil {
-			err = fmt.Errorf("PeerToken: %w", err)
-		}
-	}
+	peerToken, err := pki.ParsePeerToken(cfg.PeerToken, token, secret.AllowWeakToken)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	issuer, err := cfg.issuer()
+	issuer, err := cfg.issuer(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -202,14 +207,14 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 }
 
 // issuer returns the CA of the user, or nil.
-func (cfg *SeedConfig) issuer() (*pki.Issuer, error) {
+func (cfg *SeedConfig) issuer(ctx context.Context) (*pki.Issuer, error) {
 	if cfg.CACertFile == "" && cfg.CAKeyFile == "" {
 		return nil, nil
 	}
 	if cfg.CACertFile == "" || cfg.CAKeyFile == "" {
 		return nil, fmt.Errorf("%w: CACertFile=%q, CAKeyFile=%q: set both or neither", ErrConfig, cfg.CACertFile, cfg.CAKeyFile)
 	}
-	i, err := pki.ReadIssuer(cfg.CACertFile, cfg.CAKeyFile)
+	i, err := pki.ReadIssuer(ctx, cfg.CACertFile, cfg.CAKeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}

@@ -34,12 +34,15 @@ func queryCluster(ctx context.Context, cfg Config) (s trace.Cluster, err error) 
 	if len(cfg.Seeds) == 0 {
 		return s, fmt.Errorf("%w: no seed: set NEXAR_SEEDS to the address of one", ErrConfig)
 	}
-	token, err := cfg.token()
+	token, err := cfg.token(ctx)
 	if err != nil {
 		return s, err
 	}
 	use, err := cfg.transports()
 	if err != nil {
+		return s, err
+	}
+	if use.Roots, err = cfg.roots(ctx); err != nil {
 		return s, err
 	}
 	return node.Status(ctx, cfg.Seeds, token, use, cfg.Log)

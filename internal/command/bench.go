@@ -55,7 +55,7 @@ func newBench(s streams, h Hardware) *cobra.Command {
   nexar run -n 2 --seed 10.0.0.1:7946 -- nexar bench --op all_reduce`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := launch.Interruptible(cmd.Context())
+			ctx, stop := launch.UntilSignal(cmd.Context(), os.Interrupt)
 			defer stop()
 			// nexar run, or the guard of this process, has warned already.
 			if os.Getenv("NEXAR_LOCAL_RANK") == "" && !launch.IsGuarded() {
@@ -63,7 +63,7 @@ func newBench(s streams, h Hardware) *cobra.Command {
 			}
 			err := f.run(ctx, s, cmd.CommandPath(), cmd.Flags().Changed("processes"))
 			if err != nil && ctx.Err() != nil {
-				return statusError(signalStatus(os.Interrupt))
+				return context.Cause(ctx)
 			}
 			return err
 		},

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nexar-go/nexar/internal/command/internal/doctor"
-	"github.com/nexar-go/nexar/internal/command/internal/launch"
 )
 
 func newDoctor(s streams, h Hardware) *cobra.Command {
@@ -55,8 +54,6 @@ EXIT STATUS
 			case world > 0 && world < local:
 				return usagef("--world %d: must be at least the number of processes on this host (%d)", world, local)
 			}
-			ctx, stop := launch.Interruptible(cmd.Context())
-			defer stop()
 			var seeds []string
 			if seed != "" {
 				if err := checkAddrs(seed); err != nil {
@@ -64,7 +61,7 @@ EXIT STATUS
 				}
 				seeds = strings.Split(seed, ",")
 			}
-			findings := append(doctor.Examine(ctx, seeds, local, world, h.Locks), h.findings()...)
+			findings := append(doctor.Examine(cmd.Context(), seeds, local, world, h.Locks), h.findings()...)
 			healthy := doctor.Healthy(findings)
 			if err := writeFindings(s, findings, healthy, asJSON); err != nil {
 				return err

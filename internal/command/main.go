@@ -65,6 +65,9 @@ func conclude(w io.Writer, called *cobra.Command, err error) int {
 	if status, ok := errors.AsType[statusError](err); ok {
 		return int(status)
 	}
+	if ended, ok := errors.AsType[*launch.SignalError](err); ok {
+		return ended.Code()
+	}
 	if failure, ok := errors.AsType[*launch.Failure](err); ok {
 		return failure.Code()
 	}

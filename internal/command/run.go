@@ -41,16 +41,16 @@ func newRun(s streams) *cobra.Command {
 		Long:  runHelp, Example: runExamples,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.detach(s.err, cmd.CommandPath())
-			cfg, err := f.config(cmd.Flags().Changed, args)
-			if err != nil {
-				return err
-			}
-			cfg.Title, cfg.Stdin, cfg.Stdout, cfg.Stderr = cmd.CommandPath(), s.in, s.out, s.err
-			return guarded(s, cfg.Title, cfg.Grace, func(abandoned <-chan struct{}) error {
-				warnOfEnv(s.err, cfg.Title)
+			title := cmd.CommandPath()
+			f.detach(s.err, title)
+			return guarded(s, title, f.grace, func(abandoned <-chan struct{}) error {
+				cfg, err := f.config(cmd.Flags().Changed, args)
+				if err != nil {
+					return err
+				}
+				cfg.Title, cfg.Stdin, cfg.Stdout, cfg.Stderr, cfg.Abandoned = title, s.in, s.out, s.err, abandoned
+				warnOfEnv(s.err, title)
 				warnOfIgnored(s.err, cfg)
-				cfg.Abandoned = abandoned
 				return ranks.Run(cmd.Context(), cfg)
 			})
 		},
@@ -133,7 +133,7 @@ func (f *runFlags) config(given func(string) bool, program []string) (cfg ranks.
 		return cfg, err
 	}
 	cfg.Seeds = f.seed
-	if cfg.Token, err = clusterToken(); err != nil {
+	if cfg.Token, err = f.clusterToken(); err != nil {
 		return cfg, err
 	}
 	if len(f.peers) > 0 {

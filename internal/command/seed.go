@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -44,14 +43,10 @@ func newSeed(s streams) *cobra.Command {
 		Example: seedExample,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Ctrl-C and the SIGTERM of a service manager end the seed in an orderly way.
-			signals := make(chan os.Signal, 1)
-			launch.Notify(signals, os.Interrupt, syscall.SIGTERM)
-			defer signal.Stop(signals)
 			if !cmd.Flags().Changed("world") {
 				return usagef("--world is missing: give the number of nodes, as in: nexar seed --world 4")
 			}
-			return f.run(cmd.Context(), s, signals)
+			return f.run(cmd.Context(), s)
 		},
 	}
 	flags := cmd.Flags()
@@ -69,16 +64,19 @@ func newSeed(s streams) *cobra.Command {
 }
 
 // run serves until all nodes have gone or a signal arrives.
-func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal) error {
+func (f *seedFlags) run(ctx context.Context, s streams) error {
 	level, err := f.check()
 	if err != nil {
 		return err
 	}
-	token, printed, err := f.token()
+	peerToken, err := f.peerToken()
 	if err != nil {
 		return err
 	}
-	peerToken, err := f.peerToken()
+	// Ctrl-C and the SIGTERM of a service manager end the seed in an orderly way.
+	ctx, release := launch.UntilSignal(ctx, os.Interrupt, syscall.SIGTERM)
+	defer release()
+	token, file, printed, err := f.token()
 	if err != nil {
 		return err
 	}
@@ -88,7 +86,7 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 	events := make(chan nexar.SeedEvent)
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: f.listen, World: f.world, Elastic: f.elastic, ElasticMin: f.min, ElasticMax: f.max,
-		Token: token, StateDir: f.stateDir, ForgetState: f.forget, Consensus: raft.Open, Peers: f.peers, PeerToken: peerToken, CACertFile: f.caCert, CAKeyFile: f.caKey, Advertise: f.advertise, FormTimeout: f.formTimeout, Health: f.health,
+		Token: token, TokenFile: file, StateDir: f.stateDir, ForgetState: f.forget, Consensus: raft.Open, Peers: f.peers, PeerToken: peerToken, CACertFile: f.caCert, CAKeyFile: f.caKey, Advertise: f.advertise, FormTimeout: f.formTimeout, Health: f.health,
 		Log: slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level})),
 		Progress: func(e nexar.SeedEvent) {
 			select {
@@ -108,8 +106,10 @@ func (f *seedFlags) run(ctx context.Context, s streams, signals <-chan os.Signal
 	if len(f.peers) > 0 {
 		addrs = strings.Join(f.peers, ",")
 	}
-	printInstructions(s, seed.Addr(), addrs, f.world, printed)
-	return follow(ctx, s.out, seed, f, events, signals)
+	if _, err := fmt.Fprintf(s.out, instructions, nodes(f.world), seed.Addr(), addrs, printed, addrs); err != nil {
+		return fmt.Errorf("the instructions for the other hosts cannot be printed: %w", err)
+	}
+	return follow(ctx, s.out, seed, f, events)
 }
 
 func (f *seedFlags) check() (level slog.Level, err error) {
@@ -158,47 +158,55 @@ func explainListen(err error) error {
 	return err
 }
 
-// token returns the token of the cluster, and the value of NEXAR_CLUSTER_TOKEN to print for the other hosts.
-// That is the token only if this call has made it. A token that it makes is kept in --state-dir.
-func (f *seedFlags) token() (token, printed string, err error) {
-	token, err = clusterToken()
+// token returns the token of the cluster or the file that has it, neither if it is in the environment, and the value of
+// NEXAR_CLUSTER_TOKEN to print for the other hosts. That is the token only if this call has made it. A token that it makes is kept in
+// --state-dir.
+func (f *seedFlags) token() (token, file, printed string, err error) {
 	switch {
-	case err != nil || token != "":
-		return token, "...   (the same as here)", err
+	case os.Getenv(tokenVariable) != "" || os.Getenv(tokenFileVariable) != "":
+		return "", "", "...   (the same as here)", nil
 	case len(f.peers) > 0:
-		return "", "", checkToken(token)
+		return "", "", "", checkToken("")
 	case f.stateDir == "":
 		token = nexar.NewToken()
-		return token, token, nil
+		return token, "", token, nil
 	}
-	path := filepath.Join(f.stateDir, "token")
-	token, err = nexar.ReadTokenFile(path)
-	if err == nil {
-		return token, fmt.Sprintf("...   (the token in %s)", path), nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return "", "", fmt.Errorf("token of the cluster: %w", err)
-	}
-	token = nexar.NewToken()
-	err = os.MkdirAll(f.stateDir, 0o700)
-	if err == nil {
-		err = os.WriteFile(path+".new", []byte(token+"\n"), 0o600)
+	file = filepath.Join(f.stateDir, "token")
+	if err = os.MkdirAll(f.stateDir, 0o700); err == nil {
+		_, err = os.Lstat(file)
 	}
 	if err == nil {
-		err = os.Rename(path+".new", path) // atomic
+		return "", file, fmt.Sprintf("...   (the token in %s)", file), nil
 	}
-	return token, token, err
+	if errors.Is(err, fs.ErrNotExist) {
+		token = nexar.NewToken()
+		err = os.WriteFile(file+".new", []byte(token+"\n"), 0o600)
+	}
+	if err == nil {
+		err = os.Rename(file+".new", file) // atomic
+	}
+	if err != nil {
+		return "", "", "", fmt.Errorf("--state-dir %q: %w", f.stateDir, err)
+	}
+	return token, "", token, nil
 }
 
-// printInstructions prints the variables and the command for the other hosts.
-func printInstructions(s streams, addr, addrs string, world int, token string) {
-	fmt.Fprintf(s.out, "seed for %s at %s\n\nOn the other hosts, set:\n\n  export NEXAR_SEEDS=%s\n", nodes(world), addr, addrs)
-	fmt.Fprintf(s.out, "  export NEXAR_CLUSTER_TOKEN=%s\n", token)
-	fmt.Fprintf(s.out, "\nand start the program, or several ranks of it:\n\n  nexar run -n 2 --seed %s -- PROGRAM\n\n", addrs)
-}
+// instructions are the variables and the command for the other hosts.
+const instructions = `seed for %s at %s
+
+On the other hosts, set:
+
+  export NEXAR_SEEDS=%s
+  export NEXAR_CLUSTER_TOKEN=%s
+
+and start the program, or several ranks of it:
+
+  nexar run -n 2 --seed %s -- PROGRAM
+
+`
 
 // follow prints events until the world has ended or a signal arrives.
-func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, events <-chan nexar.SeedEvent, signals <-chan os.Signal) error {
+func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, events <-chan nexar.SeedEvent) error {
 	waiting, stop := context.WithCancel(ctx)
 	verdict := make(chan error, 1)
 	var waiter sync.WaitGroup
@@ -240,9 +248,9 @@ func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, 
 			}
 			fmt.Fprintln(out, "all nodes have gone")
 			return nil
-		case sig := <-signals:
-			fmt.Fprintf(out, "ended by a signal: %v\n", sig)
-			return statusError(signalStatus(sig))
+		case <-ctx.Done():
+			fmt.Fprintln(out, context.Cause(ctx))
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -270,14 +278,6 @@ func describe(e nexar.SeedEvent) string {
 		return fmt.Sprintf("%s is back (%s)", node, present)
 	}
 	return fmt.Sprintf("%s has joined (%s)", node, present)
-}
-
-// signalStatus returns the exit status that a shell reports for a program ended by sig.
-func signalStatus(sig os.Signal) int {
-	if n, ok := sig.(syscall.Signal); ok {
-		return 128 + int(n)
-	}
-	return statusFailed
 }
 
 // warnOfEnv warns of unknown NEXAR_ variables.

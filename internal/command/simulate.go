@@ -48,14 +48,14 @@ func newSimulate(s streams) *cobra.Command {
   nexar simulate -n 128 --model machine.json --json -`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := launch.Interruptible(cmd.Context())
+			ctx, stop := launch.UntilSignal(cmd.Context(), os.Interrupt)
 			defer stop()
-			if err := readModel(cmd.Flags(), f.model); err != nil {
-				return err
+			err := readModel(ctx, cmd.Flags(), f.model)
+			if err == nil {
+				err = f.run(ctx, s, cmd.CommandPath())
 			}
-			err := f.run(ctx, s, cmd.CommandPath())
 			if err != nil && ctx.Err() != nil {
-				return statusError(signalStatus(os.Interrupt))
+				return context.Cause(ctx)
 			}
 			return err
 		},

@@ -1,12 +1,10 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
+	"github.com/nexar-go/nexar/internal/input"
 	"github.com/nexar-go/nexar/simulate"
 )
 
@@ -103,17 +102,17 @@ func (f *machineFlags) model() (simulate.Model, error) {
 	return m, nil
 }
 
+// modelBytesMax bounds the file of a machine, which has a dozen values.
+const modelBytesMax = 64 << 10
+
 // readModel sets the flags of a machine from a file with a JSON object: names of flags without
 // dashes, and their values. Flags that were given keep their values.
-func readModel(flags *pflag.FlagSet, file string) error {
+func readModel(ctx context.Context, flags *pflag.FlagSet, file string) error {
 	if file == "" {
 		return nil
 	}
-	text, err := os.ReadFile(file)
+	text, err := input.Read(ctx, file, modelBytesMax, nil)
 	if err != nil {
-		if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-			err = pathErr.Err
-		}
 		return usagef("--model %s: %w", file, err)
 	}
 	var values map[string]any

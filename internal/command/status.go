@@ -98,11 +98,11 @@ func newStatus(s streams) *cobra.Command {
 			if err := f.check(); err != nil {
 				return err
 			}
-			ctx, stop := launch.Interruptible(cmd.Context())
+			ctx, stop := launch.UntilSignal(cmd.Context(), os.Interrupt)
 			defer stop()
 			err := f.run(ctx, s.out)
 			if ctx.Err() != nil {
-				return statusError(signalStatus(os.Interrupt))
+				return context.Cause(ctx)
 			}
 			return err
 		},

@@ -3,6 +3,8 @@ package command
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,20 +17,31 @@ const (
 	tokenFileVariable = "NEXAR_CLUSTER_TOKEN_FILE"
 )
 
-// clusterToken returns the token of the environment, or "" if there is none.
-func clusterToken() (string, error) {
+// weakVariable allows other tokens than those of nexar token.
+const weakVariable = "NEXAR_ALLOW_WEAK_TOKEN"
+
+// clusterToken returns the token of the environment, or "" if there is none. The ranks cannot name its source, since they get it
+// from nexar run, so it must be strong unless weak ones are allowed.
+func (f *runFlags) clusterToken() (string, error) {
 	token, file := os.Getenv(tokenVariable), os.Getenv(tokenFileVariable)
+	source := tokenVariable
 	switch {
 	case token != "" && file != "":
 		return "", usagef("both %s and %s=%q are set: unset one of them", tokenVariable, tokenFileVariable, file)
-	case file == "":
-		return token, nil
+	case token == "" && file == "":
+		return "", nil
+	case file != "":
+		var err error
+		if token, err = nexar.ReadTokenFile(file); err != nil {
+			return "", usagef("%s: %w", tokenFileVariable, err)
+		}
+		source = fmt.Sprintf("%s: token file %q", tokenFileVariable, file)
 	}
-	t, err := nexar.ReadTokenFile(file)
-	if err != nil {
-		return "", usagef("%s: %w", tokenFileVariable, err)
+	allowed := os.Getenv(weakVariable) != "" || slices.ContainsFunc(f.env, func(pair string) bool { return strings.HasPrefix(pair, weakVariable+"=") })
+	if err := nexar.CheckToken(token); err != nil && !allowed {
+		return "", usagef("%s: %w", source, err)
 	}
-	return t, nil
+	return token, nil
 }
 
 func newToken(s streams) *cobra.Command {

@@ -1,12 +1,15 @@
 package pki
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/nexar-go/nexar/internal/input"
 )
 
 // An access has the permissions and the owner of a file, and the user and the groups of this process.
@@ -40,24 +43,9 @@ func (a access) check(secret bool) error {
 	}
 }
 
-// openChecked opens a file after [access.check].
-func openChecked(path string, secret bool) (*os.File, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, withoutPath(err)
-	}
-	info, err := f.Stat()
-	if err == nil && info.IsDir() {
-		err = errors.New("it is a directory: name the file in it")
-	}
-	if err == nil {
-		err = checkInfo(info, secret)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+// readChecked reads a file of at most limit bytes after [access.check].
+func readChecked(ctx context.Context, path string, limit int, secret bool) ([]byte, error) {
+	return input.Read(ctx, path, limit, func(info fs.FileInfo) error { return checkInfo(info, secret) })
 }
 
 // checkInfo is [access.check] for a file with this information. It returns nil on systems where that does
@@ -80,7 +68,12 @@ func CheckState(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := checkInfo(info, false); err != nil {
+	if !info.IsDir() {
+		err = errors.New("it is not a directory")
+	} else {
+		err = checkInfo(info, false)
+	}
+	if err != nil {
 		return fmt.Errorf("state directory %q: %w", dir, err)
 	}
 	entries, err := os.ReadDir(dir)

@@ -56,10 +56,10 @@ func TestFilesOfAnotherUser(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	for what, read := range map[string]func() error{
-		"token":     func() error { _, err := ReadTokenFile(file); return err },
-		"roots":     func() error { _, err := ReadRoots(file); return err },
+		"token":     func() error { _, err := ReadTokenFile(t.Context(), file); return err },
+		"roots":     func() error { _, err := ReadRoots(t.Context(), file); return err },
 		"authority": func() error { _, err := loadAuthority(file); return err },
-		"CA":        func() error { _, err := ReadIssuer(file, file); return err },
+		"CA":        func() error { _, err := ReadIssuer(t.Context(), file, file); return err },
 		"state":     func() error { return CheckState(dir) },
 	} {
 		if err := os.WriteFile(file, []byte(NewToken().Reveal()), 0o600); err != nil {

@@ -2,14 +2,13 @@ package pki
 
 import (
 	"bytes"
-	"cmp"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,7 +18,7 @@ import (
 const (
 	authorityFile = "ca.pem"
 
-	// authorityBytesMax bounds the size of the file. A CA needs far less.
+	// authorityBytesMax bounds the size of a file with certificates and keys. A CA needs far less.
 	authorityBytesMax = 64 << 10
 )
 
@@ -60,36 +59,11 @@ func (i *Issuer) createAuthority(path string) error {
 }
 
 func loadAuthority(path string) (*Authority, error) {
-	text, err := readPrivate(path)
+	text, err := readChecked(context.Background(), path, authorityBytesMax, true)
 	if err != nil {
 		return nil, err
 	}
 	return parseAuthority(text, time.Now())
-}
-
-// readPrivate reads a file with a private key, which other users must not be able to read or change.
-func readPrivate(path string) ([]byte, error) {
-	return readChecked(path, true)
-}
-
-// readChecked reads a file with a key or certificates after [access.check].
-func readChecked(path string, secret bool) ([]byte, error) {
-	f, err := openChecked(path, secret)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, cmp.Or(err, errors.New("not a file"))
-	}
-	text, err := io.ReadAll(io.LimitReader(f, authorityBytesMax+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > authorityBytesMax {
-		return nil, fmt.Errorf("more than %d bytes", authorityBytesMax)
-	}
-	return text, nil
 }
 
 const (

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"context"
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
@@ -22,14 +23,16 @@ type Issuer struct {
 // ReadIssuer reads the certificate of a CA and its private key (PEM), which may be in the same
 // file. Other users must have no access to the file of the key, as to that of a token,
 // and must not be able to change that of the certificate. An error says why the CA cannot sign the certificate of a cluster CA.
-func ReadIssuer(certFile, keyFile string) (*Issuer, error) {
-	certs, err := readChecked(certFile, false)
+func ReadIssuer(ctx context.Context, certFile, keyFile string) (*Issuer, error) {
+	key, err := readChecked(ctx, keyFile, authorityBytesMax, true)
 	if err != nil {
-		return nil, fmt.Errorf("certificate of the CA %q: %w", certFile, withoutPath(err))
+		return nil, fmt.Errorf("key of the CA %q: %w", keyFile, err)
 	}
-	key, err := readPrivate(keyFile)
-	if err != nil {
-		return nil, fmt.Errorf("key of the CA %q: %w", keyFile, withoutPath(err))
+	certs := key
+	if certFile != keyFile { // A pipe can be read once only.
+		if certs, err = readChecked(ctx, certFile, authorityBytesMax, false); err != nil {
+			return nil, fmt.Errorf("certificate of the CA %q: %w", certFile, err)
+		}
 	}
 	pair, err := tls.X509KeyPair(certs, key)
 	if err != nil {

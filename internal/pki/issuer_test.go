@@ -22,11 +22,11 @@ import (
 func newIssuer(t *testing.T, name string) (*Issuer, *Roots) {
 	t.Helper()
 	cert, key := testpeer.NewUserCA(t, name, nil)
-	i, err := ReadIssuer(cert, key)
+	i, err := ReadIssuer(t.Context(), cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots, err := ReadRoots(cert)
+	roots, err := ReadRoots(t.Context(), cert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,8 @@ func TestIssuerSignsTheClusterCA(t *testing.T) {
 // Certificates below a CA are not valid for longer than the CA.
 func TestCertificatesEndWithTheIssuer(t *testing.T) {
 	end := time.Now().Add(30 * time.Minute).Truncate(time.Second)
-	issuer, err := ReadIssuer(testpeer.NewUserCA(t, "short", func(c *x509.Certificate) { c.NotAfter = end }))
+	certFile, keyFile := testpeer.NewUserCA(t, "short", func(c *x509.Certificate) { c.NotAfter = end })
+	issuer, err := ReadIssuer(t.Context(), certFile, keyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,12 +127,12 @@ func TestReadIssuerRefuses(t *testing.T) {
 			if test.change != nil {
 				test.cert, test.key = testpeer.NewUserCA(t, "bad", test.change)
 			}
-			if _, err := ReadIssuer(test.cert, test.key); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := ReadIssuer(t.Context(), test.cert, test.key); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})
 	}
-	if _, err := ReadIssuer(good, goodKey); err != nil {
+	if _, err := ReadIssuer(t.Context(), good, goodKey); err != nil {
 		t.Error(err)
 	}
 }
@@ -142,7 +143,7 @@ func TestReadIssuerRefusesAKeyThatOthersCanRead(t *testing.T) {
 	if err := os.Chmod(key, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadIssuer(cert, key); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+	if _, err := ReadIssuer(t.Context(), cert, key); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("error %v, want one with chmod 600", err)
 	}
 }
@@ -151,7 +152,7 @@ func TestReadRootsRefuses(t *testing.T) {
 	_, key := testpeer.NewUserCA(t, "ours", nil)
 	leaf, _ := testpeer.NewUserCA(t, "leaf", func(c *x509.Certificate) { c.IsCA = false })
 	for file, want := range map[string]string{key: "no certificate", leaf: "CA:TRUE", key + ".missing": ""} {
-		if _, err := ReadRoots(file); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadRoots(t.Context(), file); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", file, err, want)
 		}
 	}

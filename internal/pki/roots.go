@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -32,8 +33,8 @@ func newRoots(certs ...*x509.Certificate) *Roots {
 
 // ReadRoots reads certificates of CAs from a PEM file, which may contain other blocks. The file must belong
 // to this user or root.
-func ReadRoots(file string) (*Roots, error) {
-	text, err := readChecked(file, false)
+func ReadRoots(ctx context.Context, file string) (*Roots, error) {
+	text, err := readChecked(ctx, file, authorityBytesMax, false)
 	if err != nil {
 		return nil, err
 	}

@@ -66,14 +66,17 @@ func ParseToken(text string) (Token, error) {
 	return Token{text}, nil
 }
 
-// ParsePeerToken parses the token with which seeds authenticate each other. It must differ from
-// the token of the cluster. Empty text means no token.
-func ParsePeerToken(text string, cluster Token) (t Token, err error) {
+// ParsePeerToken parses the token with which seeds authenticate each other, and checks its strength unless allowWeak.
+// It must differ from the token of the cluster. Empty text means no token.
+func ParsePeerToken(text string, cluster Token, allowWeak bool) (t Token, err error) {
 	const name = "the token of the seeds (PeerToken, --peer-token-file)"
 	if text == "" {
 		return Token{}, nil
 	}
-	if t, err = ParseToken(text); err != nil {
+	if t, err = ParseToken(text); err == nil && !allowWeak {
+		err = t.CheckStrength()
+	}
+	if err != nil {
 		return Token{}, fmt.Errorf("%s: %w", name, err)
 	}
 	if t == cluster {

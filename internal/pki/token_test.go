@@ -153,17 +153,21 @@ func TestParsePeerToken(t *testing.T) {
 	cluster := NewToken()
 	for name, test := range map[string]struct{ text, want string }{
 		"none":           {"", ""},
-		"another":        {"another", ""},
+		"another":        {NewToken().Reveal(), ""},
+		"a weak one":     {"another", "it may be guessed"},
 		"the cluster's":  {" " + cluster.Reveal() + "\n", "every node has"},
 		"with a newline": {"two\nlines", "white space"},
 		"only a newline": {"\n", "empty"},
 	} {
-		got, err := ParsePeerToken(test.text, cluster)
+		got, err := ParsePeerToken(test.text, cluster, false)
 		switch {
 		case test.want == "" && (err != nil || got.Reveal() != test.text):
 			t.Errorf("%s: %q, %v", name, got.Reveal(), err)
 		case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "--peer-token-file")):
 			t.Errorf("%s: error %v, want one that says %q", name, err, test.want)
 		}
+	}
+	if got, err := ParsePeerToken("another", cluster, true); err != nil || got.Reveal() != "another" {
+		t.Errorf("a weak token that is allowed: %q, %v", got.Reveal(), err)
 	}
 }

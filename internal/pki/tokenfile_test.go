@@ -21,7 +21,7 @@ func TestReadTokenFile(t *testing.T) {
 		{"all", token, 0o644, "it has mode 0644, so that other users can read or change it: run chmod 600 on it"},
 		{"empty", " \n", 0o600, "is empty; 'nexar token' makes a token"},
 		{"words", token + " " + token, 0o600, "contains white space"},
-		{"long", strings.Repeat("x", 1<<20), 0o600, "bytes, at most 1024"},
+		{"long", strings.Repeat("x", 1<<20), 0o600, "more than 2048 bytes"},
 	} {
 		path := filepath.Join(t.TempDir(), test.name)
 		if err := os.WriteFile(path, []byte(test.content), test.mode); err != nil {
@@ -30,7 +30,7 @@ func TestReadTokenFile(t *testing.T) {
 		if err := os.Chmod(path, test.mode); err != nil { // despite the umask
 			t.Fatal(err)
 		}
-		got, err := ReadTokenFile(path)
+		got, err := ReadTokenFile(t.Context(), path)
 		isMode := strings.Contains(test.want, "mode")
 		switch {
 		case isMode && runtime.GOOS == "windows":
@@ -42,10 +42,10 @@ func TestReadTokenFile(t *testing.T) {
 			t.Errorf("%s: the error has the token: %v", test.name, err)
 		}
 	}
-	if _, err := ReadTokenFile(filepath.Join(t.TempDir(), "missing")); err == nil || !strings.Contains(err.Error(), "missing") {
+	if _, err := ReadTokenFile(t.Context(), filepath.Join(t.TempDir(), "missing")); err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("a missing file: got %v, want an error with its path", err)
 	}
-	if _, err := ReadTokenFile(t.TempDir()); err == nil {
+	if _, err := ReadTokenFile(t.Context(), t.TempDir()); err == nil {
 		t.Error("a directory: no error")
 	}
 }

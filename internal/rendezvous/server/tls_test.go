@@ -275,7 +275,7 @@ func (r *tlsReceiver) Close() error { return nil }
 // the seed has shown in the TLS handshake makes no difference.
 func TestRootsRefuseTheClusterCA(t *testing.T) {
 	cert, _ := testpeer.NewUserCA(t, "ours", nil)
-	roots, err := pki.ReadRoots(cert)
+	roots, err := pki.ReadRoots(t.Context(), cert)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ type Finding struct {
 // not check whether a node could join. It compares limits with the needs of local ranks on this host
 // in a world of size ranks. Locks names the links that lock memory, and how much; it is empty if none does.
 func Examine(ctx context.Context, seeds []string, local, size int, locks string) []Finding {
-	list := examineEnvironment(ctx, os.Environ())
+	list := examineEnvironment(os.Environ())
 	for _, f := range list {
 		if f.variable != "" {
 			os.Unsetenv(f.variable) // so that further checks do not fail because of it

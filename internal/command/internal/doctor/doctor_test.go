@@ -73,7 +73,7 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("NEXAR_LOG", "warn")
 	before := nexarNames(os.Environ())
 	for _, test := range tests {
-		list := examineEnvironment(t.Context(), []string{"PATH=/bin", test.pair})
+		list := examineEnvironment([]string{"PATH=/bin", test.pair})
 		if len(list) != 1 {
 			t.Errorf("%s: got findings %+v, want one", test.pair, list)
 		}
@@ -91,11 +91,11 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestVariablesThatContradictEachOther(t *testing.T) {
-	list := examineEnvironment(t.Context(), []string{"NEXAR_HEARTBEAT_INTERVAL_SECS=9", "NEXAR_HEARTBEAT_TIMEOUT_SECS=3"})
+	list := examineEnvironment([]string{"NEXAR_HEARTBEAT_INTERVAL_SECS=9", "NEXAR_HEARTBEAT_TIMEOUT_SECS=3"})
 	if f := find(t, list, "not more than NEXAR_HEARTBEAT_INTERVAL_SECS"); f.Status != Fail {
 		t.Errorf("got %+v, want a failure", f)
 	}
-	list = examineEnvironment(t.Context(), []string{"NEXAR_PLAIN_BULK=1", "NEXAR_ENCRYPT_BULK_TRANSPORT=1"})
+	list = examineEnvironment([]string{"NEXAR_PLAIN_BULK=1", "NEXAR_ENCRYPT_BULK_TRANSPORT=1"})
 	if f := find(t, list, "contradicts"); f.Status != Fail {
 		t.Errorf("got %+v, want a failure", f)
 	}

@@ -1,10 +1,7 @@
 package doctor
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"strconv"
@@ -23,11 +20,11 @@ const (
 )
 
 // examineEnvironment checks each NEXAR_ variable, and then all together.
-func examineEnvironment(ctx context.Context, environ []string) []Finding {
+func examineEnvironment(environ []string) []Finding {
 	var list []Finding
 	values := map[string]string{}
 	for _, name := range nexarNames(environ) {
-		f := examineVariable(ctx, name, valueOf(environ, name), valueOf(environ, "NEXAR_ALLOW_WEAK_TOKEN") != "")
+		f := examineVariable(name, valueOf(environ, name), valueOf(environ, "NEXAR_ALLOW_WEAK_TOKEN") != "")
 		if f.variable == "" && f.Status != Fail {
 			values[name] = valueOf(environ, name)
 		}
@@ -42,7 +39,7 @@ func examineEnvironment(ctx context.Context, environ []string) []Finding {
 	return list
 }
 
-func examineVariable(ctx context.Context, name, value string, allowWeak bool) Finding {
+func examineVariable(name, value string, allowWeak bool) Finding {
 	f := Finding{About: "environment", Status: OK, Text: name + "=" + shown(value)}
 	for _, p := range nexar.CheckEnviron([]string{name + "=" + value}) {
 		f.Status, f.Text, f.Fix = Warn, p.Text, p.Fix
@@ -53,22 +50,25 @@ func examineVariable(ctx context.Context, name, value string, allowWeak bool) Fi
 	switch name {
 	case secret:
 		f.Text = fmt.Sprintf("%s is set, to %d characters", name, len(token))
+		err = checkSettings(map[string]string{name: value, "NEXAR_ALLOW_WEAK_TOKEN": "1"})
 	case secretFile:
-		token, err = nexar.ReadTokenFile(value)
+		if token, err = nexar.ReadTokenFile(value); err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
 		f.Text += fmt.Sprintf(" has a token of %d characters", len(token))
 	default:
 		token = ""
 	}
-	if token != "" {
-		err = checkToken(ctx, token, false)
-		if err != nil && allowWeak && checkToken(ctx, token, true) == nil {
-			err = nil
+	if token != "" && err == nil {
+		weak := nexar.CheckToken(token)
+		switch {
+		case weak == nil:
+		case allowWeak:
 			f.Status, f.Fix = Warn, "use a token of 'nexar token'"
 			f.Text += ": not made by 'nexar token', so it may be guessed"
+		default:
+			err = fmt.Errorf("%s: %w", name, weak)
 		}
-	}
-	if err != nil && name == secretFile {
-		err = fmt.Errorf("%s: %w", name, err)
 	}
 	if err != nil {
 		f.Status, f.Text, f.Fix, f.variable = Fail, from(name, err), "correct it, or unset it", name
@@ -88,20 +88,6 @@ func shown(value string) string {
 func from(name string, err error) string {
 	text := err.Error()
 	return text[max(0, strings.Index(text, name)):]
-}
-
-// checkToken returns the error of a seed about a token, or nil. No other variable affects it. The environment
-// of the process is the same afterwards.
-func checkToken(ctx context.Context, token string, allowWeak bool) error {
-	defer setEnvironment(nil)()
-	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, Token: token, AllowWeakToken: allowWeak, Log: slog.New(slog.DiscardHandler)})
-	if err == nil {
-		err = seed.Close()
-	}
-	if errors.Is(err, nexar.ErrConfig) || errors.Is(err, nexar.ErrToken) {
-		return err
-	}
-	return nil // Other errors, such as a port in use, are not about the token.
 }
 
 // checkSettings returns the error of Join for these variables. The environment of the process is
