@@ -82,9 +82,9 @@ func TestStatusOfLeave(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { left <- nodes[1].Leave(ctx) }()
-	h := StartAllReduce(ctx, nodes[0].World(), []float32{1}, Sum)
+	h := nexar.StartAllReduce(ctx, nodes[0].World(), []float32{1}, nexar.Sum)
 	text := ""
-	for end := time.Now().Add(patience); !strings.Contains(text, "leave #1") || !strings.Contains(text, "all_reduce #1"); {
+	for end := time.Now().Add(time.Minute); !strings.Contains(text, "leave #1") || !strings.Contains(text, "all_reduce #1"); {
 		if time.Now().After(end) {
 			t.Fatalf("the leave of rank 1 is not reported in\n%s", text)
 		}
