@@ -27,9 +27,9 @@
 // A refused or evicted dialer gets transport.ErrBusy, and retries after a growing, random pause. A proved connection is in no
 // table and is never evicted. The port of "nexar seed --health" has a table of its own, where an answered request is the proof.
 //
-// # What an attacker without the token can do
+// # Attackers without the token
 //
-// It takes all places only with several hundred addresses, since each makes ten handshakes a second. It cannot have another
+// An attacker takes all places only with several hundred addresses, since each makes ten handshakes a second. It cannot have another
 // host refused by forging its address: only failures of verified addresses count; a flood slows that host, since both share the
 // Retries of the address. Clients behind its own address share 10 connections a second with it. 1,000 QUIC handshakes a second
 // cost about 0.1 s of processor time a second, TCP half of that. Against a saturated link only a firewall helps.

@@ -4,7 +4,7 @@
 // A buffer is registered when it is first used for a peer, which takes about as long as a copy of some MiB, and stays
 // registered until it is freed. A call holds the memory of its buffers as long as a network card may access it.
 //
-// A sink for memory of a device announces a key, by which the peer writes it. A payload that arrives through a pipe all the same is in memory
+// A sink for memory of a device announces a key, and the peer writes it. A payload that arrives through a pipe all the same is in memory
 // of the host, and copied at the end. The other way, a transfer is written remotely, or copied to the host one segment at a time. Work of
 // the device counts for the timeout of the call. If it fails, the call fails on this rank, and the other ranks are told. The work memory of a
 // failed call is freed and not kept, since queued work may still write it.

@@ -21,8 +21,8 @@
 //
 // # Candidates
 //
-// A seed has at most 1,024 candidates, and remembers 1,024 failures for ten minutes. A candidate whose links are not confirmed within 5 s
-// is dismissed. After one second it no longer blocks others. One that fails is held off for 1 s, then 2 s, up to 5 minutes, by its
+// A seed has at most 1,024 candidates, and remembers 1,024 failures for ten minutes. A candidate without confirmed links is dismissed
+// after 5 s. After one second it no longer blocks others. One that fails is held off for 1 s, then 2 s, up to 5 minutes, by its
 // key and by the address that the seed sees.
 //
 // # Views

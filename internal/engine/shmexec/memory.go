@@ -21,8 +21,8 @@
 //
 // The Memory of a communicator is one of a few dozen parts of the memory that a node shares with its host (Allocator). Ranks negotiate
 // a part that none of them uses, clear it when all have acquired it, and release it when they close the communicator. A used part serves
-// again only a communicator that contains every rank of the previous one, since a slow rank may still read it; ranks that have left, or
-// whose process has ended, do not count. Such a part is taken before an unused one, whose pages would be allocated and kept. After
+// again only a communicator that contains every rank of the previous one, since a slow rank may still read it; ranks that have left, and
+// those of ended processes, do not count. Such a part is taken before an unused one: the pages of that would be allocated and kept. After
 // some dozens of groups that do not contain each other no part is left, and new communicators use links.
 //
 // Up to 256 ranks share memory. A rank reads the counters of the ranks that its plan names, and of its two neighbors. Pieces have up to

@@ -6,7 +6,7 @@
 // the seed could not be started. If the error is a *launch.Failure, Run has printed
 // it to Stderr.
 //
-// Where the seed chooses the ranks, Run learns the rank of a process from a file of 12 bytes, whose path it passes in _NEXAR_RANK_FILE. The
+// Where the seed chooses the ranks, Run learns the rank of a process from a file of 12 bytes. It passes the path in _NEXAR_RANK_FILE. The
 // process writes its rank there when it has joined, and at each new communicator. The goroutine that copies the output reads the file
 // after each read of output, so no line after Join has the earlier prefix. A path passes through shells and containers, as an inherited
 // descriptor would not; where the path does not exist, the prefix remains.
