@@ -2,11 +2,9 @@ package examples
 
 import (
 	"context"
-	"encoding/xml"
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -103,7 +101,6 @@ func testTrain(t *testing.T, dir string) {
 		}
 	})
 	t.Run("deterministic", func(t *testing.T) { testDeterministic(t, dir) })
-	t.Run("plot", func(t *testing.T) { testPlot(t, dir) })
 	t.Run("usage", func(t *testing.T) { testTrainUsage(t, dir) })
 }
 
@@ -135,27 +132,6 @@ func testDeterministic(t *testing.T, dir string) {
 	}
 }
 
-// testPlot: the plot has two lines with a point for each epoch.
-func testPlot(t *testing.T, dir string) {
-	file := filepath.Join(t.TempDir(), "loss.svg")
-	train(t, dir, nil, 0, "--local", "2", "--epochs", "4", "--plot", file)
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var svg struct {
-		Lines []struct {
-			Points string `xml:"points,attr"`
-		} `xml:"polyline"`
-	}
-	if err := xml.Unmarshal(text, &svg); err != nil {
-		t.Fatalf("%v in\n%s", err, text)
-	}
-	if len(svg.Lines) != 2 || len(strings.Fields(svg.Lines[0].Points)) != 4 {
-		t.Errorf("lines %+v, want two with 4 points", svg.Lines)
-	}
-}
-
 // testTrainUsage: invalid arguments are errors that name the argument.
 func testTrainUsage(t *testing.T, dir string) {
 	for want, args := range map[string][]string{
@@ -168,7 +144,6 @@ func testTrainUsage(t *testing.T, dir string) {
 		`"zip" is not one of`:        {"--compress", "zip"},
 		"nowhere.csv.gz":             {"--data", "nowhere.csv.gz"},
 		"main.go: not a set of":      {"--data", "train/main.go", "--local", "3"},
-		"no/such/directory":          {"--plot", "no/such/directory/loss.svg"},
 	} {
 		out, err := exec.Command(program(dir, "train"), args...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) {

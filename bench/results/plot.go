@@ -149,7 +149,7 @@ func (f *File) plot(op string) (*plot.Plot, error) {
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = op, "length of the vector", "time, median"
 	p.X.Label.TextStyle.Font.Size, p.Y.Label.TextStyle.Font.Size = smallText, smallText
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(sizeTicks), plot.TickerFunc(timeTicks)
+	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(SizeTicks), plot.TickerFunc(TimeTicks)
 	p.X.Tick.Label.Font.Size, p.Y.Tick.Label.Font.Size = smallText, smallText
 	p.Add(plotter.NewGrid())
 	for i, s := range f.Header.Systems {
@@ -219,8 +219,8 @@ func (f *File) legend(ops []string) (plot.Legend, error) {
 	return l, nil
 }
 
-// sizeTicks puts marks at the powers of eight, and labels 8 B, 512 B, 32 KiB and so on.
-func sizeTicks(lo, hi float64) []plot.Tick {
+// SizeTicks puts marks at the powers of eight, and labels 8 B, 512 B, 32 KiB and so on.
+func SizeTicks(lo, hi float64) []plot.Tick {
 	var ticks []plot.Tick
 	for e := math.Ceil(math.Log2(lo)); e <= math.Log2(hi); e++ {
 		if int(e)%3 != 0 {
@@ -235,8 +235,11 @@ func sizeTicks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// timeTicks puts marks at 1, 2 and 5 of each decade and labels the powers of ten.
-func timeTicks(lo, hi float64) []plot.Tick {
+// TimeTicks puts marks at 1, 2 and 5 of each decade of microseconds and labels the powers of ten.
+func TimeTicks(lo, hi float64) []plot.Tick { return DecimalTicks(lo, hi, decadeLabel) }
+
+// DecimalTicks puts marks at 1, 2 and 5 of each decade and labels the powers of ten.
+func DecimalTicks(lo, hi float64, label func(float64) string) []plot.Tick {
 	var ticks []plot.Tick
 	for decade := math.Pow(10, math.Floor(math.Log10(lo))); decade <= hi; decade *= 10 {
 		for _, i := range []float64{1, 2, 5} {
@@ -246,7 +249,7 @@ func timeTicks(lo, hi float64) []plot.Tick {
 			}
 			t := plot.Tick{Value: v}
 			if i == 1 {
-				t.Label = decadeLabel(v) + " "
+				t.Label = label(v) + " "
 			}
 			ticks = append(ticks, t)
 		}

@@ -5,7 +5,7 @@
 //
 // Without a cluster it runs as one rank, or as several ranks of one process:
 //
-//	go run ./examples/train --local 4 --compress topk --plot loss.svg
+//	go run ./examples/train --local 4 --compress topk
 //
 // The command of the same name in the folder hw/examples reduces the gradients in the memory of GPUs.
 //

@@ -18,7 +18,6 @@ type options struct {
 	rate     float64
 	seed     uint64
 	compress string
-	plot     string
 	data     string
 	local    int
 }
@@ -32,7 +31,6 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	flags.Float64Var(&o.rate, "rate", 0.2, "initial learning rate, which falls to 0")
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of the weights, the order of the images and the test set")
 	flags.StringVar(&o.compress, "compress", sgd.NoCompression, "compression of gradients: none, topk or randomk (1% of the elements), quantize8 or cast16 (8 or 16 bits of each element)")
-	flags.StringVar(&o.plot, "plot", "", "draw the loss into this SVG `file`")
 	flags.StringVar(&o.data, "data", "", "gzipped CSV `file` with 64 pixels from 0 to 16 and a digit in each line, the same on all ranks (default: the built-in images)")
 	flags.IntVar(&o.local, "local", 0, "number of ranks in this process, without a cluster")
 	if err := flags.Parse(args); err != nil {

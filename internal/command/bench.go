@@ -32,7 +32,7 @@ type benchFlags struct {
 	factor    int64  // 0 for its default
 	transport string
 	device    string
-	json, svg string
+	json      string
 	iters     int
 	duration  time.Duration // 0 for its default
 
@@ -50,8 +50,8 @@ func newBench(s streams, h Hardware) *cobra.Command {
 		Example: `  nexar bench -n 4
   nexar bench -n 4 --full
   nexar bench -n 8 --op all_reduce,broadcast --min 64KiB --max 256MiB
-  nexar bench --transport mem --json results.jsonl --svg results.svg
-  nexar bench -n 8 --op all_reduce --algorithms --svg algorithms.svg
+  nexar bench --transport mem --json results.jsonl
+  nexar bench -n 8 --op all_reduce --algorithms --json algorithms.jsonl
   nexar run -n 2 --seed 10.0.0.1:7946 -- nexar bench --op all_reduce`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -82,7 +82,6 @@ func newBench(s streams, h Hardware) *cobra.Command {
 		flags.StringVar(&f.device, "device", "", "the `kind` of device with the vectors: "+strings.Join(h.devices(), ", ")+" (default: memory of the host)")
 	}
 	flags.StringVar(&f.json, "json", "", "write results to this `file`; - for standard output, in place of the table")
-	flags.StringVar(&f.svg, "svg", "", "write a chart of time over size to this `file`")
 	flags.IntVar(&f.iters, "iters", 0, "runs of each size, or with --algorithms of each turn (default: as many as --duration allows)")
 	flags.DurationVar(&f.duration, "duration", 0, fmt.Sprintf("total time; every size is run at least three times, every algorithm at least seven times (default %v; %v with --full or --algorithms)", brief.duration, whole.duration))
 	return cmd
@@ -131,7 +130,7 @@ func (f *benchFlags) run(ctx context.Context, s streams, title string, given boo
 	case partOfCluster:
 		return f.join(ctx, s, cfg, given)
 	}
-	if err := tryFiles(f.json, f.svg); err != nil {
+	if err := tryFiles(f.json); err != nil {
 		return err
 	}
 	if f.transport == "mem" {
@@ -328,7 +327,7 @@ func (f *benchFlags) measure(ctx context.Context, s streams, cfg bench.Config, c
 	if c.Rank() != 0 {
 		return run(ctx, c, cfg)
 	}
-	w, err := newShow(s, f.json, f.svg)
+	w, err := newShow(s, f.json)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func addCompletions(root *cobra.Command, h Hardware) {
 		"topology":  completeTopology,
 		"transport": completeValue(h.transports()...),
 	}
-	files := []string{"json", "svg", "model", "peer-token-file", "ca-cert", "ca-key", "state-dir"}
+	files := []string{"json", "model", "peer-token-file", "ca-cert", "ca-key", "state-dir"}
 	for _, cmd := range root.Commands() {
 		if cmd.Name() != "run" && cmd.ValidArgsFunction == nil {
 			cmd.ValidArgsFunction = cobra.NoFileCompletions

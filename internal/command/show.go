@@ -1,7 +1,6 @@
 package command
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -20,10 +19,9 @@ import (
 // A show writes the output of a benchmark: the table, the files, and a progress bar on a terminal.
 // It keeps errors until the end, since the ranks must complete the measurement together.
 type show struct {
-	out    io.Writer // for the table; nil if JSON goes to standard output
-	json   io.Writer // nil for none
-	file   *os.File  // json, if it is a file of this show
-	svg    string
+	out    io.Writer                // for the table; nil if JSON goes to standard output
+	json   io.Writer                // nil for none
+	file   *os.File                 // json, if it is a file of this show
 	bar    *progressbar.ProgressBar // nil without a terminal
 	errors io.Writer
 	began  time.Time
@@ -46,8 +44,8 @@ func (w *show) tell(done, all int) {
 	}
 }
 
-func newShow(s streams, jsonFile, svg string) (*show, error) {
-	w := &show{out: s.out, errors: s.err, svg: svg, began: time.Now()}
+func newShow(s streams, jsonFile string) (*show, error) {
+	w := &show{out: s.out, errors: s.err, began: time.Now()}
 	switch jsonFile {
 	case "":
 	case "-":
@@ -88,7 +86,6 @@ func (w *show) clear() {
 type ending struct {
 	text  string // printed below the table
 	wrong int64  // number of wrong elements
-	draw  func(w io.Writer) error
 }
 
 // end writes the ending. It returns an error if results could not be measured or written, or if some
@@ -102,14 +99,6 @@ func (w *show) end(measured error, last func(took time.Duration) ending) error {
 		return measured
 	}
 	e := last(time.Since(w.began))
-	if w.svg != "" {
-		var drawing bytes.Buffer
-		err := e.draw(&drawing)
-		if err == nil {
-			err = os.WriteFile(w.svg, drawing.Bytes(), 0o666)
-		}
-		w.err = errors.Join(w.err, err)
-	}
 	if w.out != nil {
 		_, err := fmt.Fprintf(w.out, "\n%s\n", e.text)
 		w.err = errors.Join(w.err, err)
@@ -140,7 +129,7 @@ func (w *show) results(cfg bench.Config, f func(bench.Config) error) error {
 		for _, r := range list {
 			wrong += r.Wrong
 		}
-		return ending{report.Summary(list, took), wrong, func(w io.Writer) error { return report.Draw(w, list) }}
+		return ending{report.Summary(list, took), wrong}
 	})
 }
 
@@ -162,10 +151,7 @@ func (w *show) comparisons(cfg bench.Config, f func(bench.Config) error) error {
 		}
 	}
 	return w.end(f(cfg), func(took time.Duration) ending {
-		return ending{
-			report.Verdicts(list) + report.AlgorithmsSummary(list, took), report.WrongElements(list),
-			func(w io.Writer) error { return report.DrawAlgorithms(w, list) },
-		}
+		return ending{report.Verdicts(list) + report.AlgorithmsSummary(list, took), report.WrongElements(list)}
 	})
 }
 
@@ -193,9 +179,6 @@ func (w *show) simulations(all []simulation, f func(add func(report.Simulation))
 		count = fmt.Sprintf("%d of %s, interrupted,", len(list), count)
 	}
 	return cmp.Or(w.end(failed, func(took time.Duration) ending {
-		return ending{
-			text: fmt.Sprintf("%s in %.1f s", count, took.Seconds()),
-			draw: func(w io.Writer) error { return report.DrawSimulations(w, list) },
-		}
+		return ending{text: fmt.Sprintf("%s in %.1f s", count, took.Seconds())}
 	}), err)
 }

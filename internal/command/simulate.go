@@ -30,7 +30,7 @@ type simulateFlags struct {
 	channels   int
 	fullMax    int
 	model      string
-	json, svg  string
+	json       string
 
 	machine machineFlags
 }
@@ -42,7 +42,7 @@ func newSimulate(s streams) *cobra.Command {
 		Short: "Predict the time of collectives of up to a million ranks",
 		Long:  simulateLong,
 		Example: `  nexar simulate -n 1024
-  nexar simulate -n 1024 --topology fat-tree:32:4 --min 1MiB --max 1GiB --svg fat-tree.svg
+  nexar simulate -n 1024 --topology fat-tree:32:4 --min 1MiB --max 1GiB --json fat-tree.jsonl
   nexar simulate -n 4096 --topology torus:16x16x16 --op all_reduce --algorithm ring,circulant
   nexar simulate -n 1000000 --algorithm recursive-doubling --min 8 --max 8
   nexar simulate -n 128 --model machine.json --json -`,
@@ -74,7 +74,6 @@ func newSimulate(s streams) *cobra.Command {
 	flags.StringVar(&f.model, "model", "", "read the machine from this `file`")
 	f.machine.add(flags)
 	flags.StringVar(&f.json, "json", "", "write results to this `file`; - for standard output, in place of the table")
-	flags.StringVar(&f.svg, "svg", "", "write charts of time and of bytes over size to this `file`")
 	return cmd
 }
 
@@ -97,10 +96,10 @@ func (f *simulateFlags) run(ctx context.Context, s streams, title string) error 
 	if err != nil {
 		return err
 	}
-	if err := tryFiles(f.json, f.svg); err != nil {
+	if err := tryFiles(f.json); err != nil {
 		return err
 	}
-	w, err := newShow(s, f.json, f.svg)
+	w, err := newShow(s, f.json)
 	if err != nil {
 		return err
 	}

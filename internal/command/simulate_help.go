@@ -41,9 +41,8 @@ A file of --model has a JSON object with the flags from --topology to --eager as
   {"topology": "fat-tree:32:4", "ranks-per-host": 8, "latency": "2us", "bandwidth": "25GB"}
 Flags on the command line override it.
 
-Charts of --svg have the six algorithms that come closest to the best, which is circled
-at each size. Ctrl-C keeps the sizes that are complete, in the chart as well. Without a
-terminal, a line on standard error every 10 s shows the progress and the time left.
+Ctrl-C keeps the sizes that are complete. Without a terminal, a line on standard error
+every 10 s shows the progress and the time left.
 
 JSON is one object per line with the fields op, ranks, bytes, topology, algorithm,
 channels, time_us, messages, sent_bytes, busiest_link, busiest_bytes, symmetric, best.

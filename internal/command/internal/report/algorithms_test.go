@@ -2,9 +2,6 @@ package report
 
 import (
 	"encoding/json"
-	"encoding/xml"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -71,23 +68,20 @@ barrier: 5 rounds of 3 runs
 	}
 }
 
-// TestDeviceOfAlgorithms: the table and the chart name the device with the vectors, and say that the prediction is not for it.
+// TestDeviceOfAlgorithms: the table names the device with the vectors, and says that the prediction is not for it.
 func TestDeviceOfAlgorithms(t *testing.T) {
 	list := comparisons()
 	for i := range list {
 		list[i].Device = "cuda:0"
 	}
-	var table, chart strings.Builder
-	if err := errors.Join(NewAlgorithms(&table).Add(list[0]), DrawAlgorithms(&chart, list)); err != nil {
+	var table strings.Builder
+	if err := NewAlgorithms(&table).Add(list[0]); err != nil {
 		t.Fatal(err)
 	}
 	const want = "4 ranks, shm (not encrypted), float32 on cuda:0; medians and quartiles over rounds in which all algorithms take turns\n" +
 		"cost and choice are those for vectors in memory of the host\n\nall_reduce of 8 B"
 	if got := table.String(); !strings.HasPrefix(got, want) {
 		t.Errorf("got\n%s\nwant it to begin with\n%s", got, want)
-	}
-	if got, want := texts(t, chart.String()), "float32 on cuda:0; dashed: predicted for memory of the host"; !strings.Contains(got, want) {
-		t.Errorf("got a chart with\n%s\nwant %q", got, want)
 	}
 }
 
@@ -132,59 +126,8 @@ func TestJSONOfWays(t *testing.T) {
 	}
 }
 
-// texts are those of a drawing.
-func texts(t *testing.T, svg string) string {
-	t.Helper()
-	var all []string
-	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
-		token, err := d.Token()
-		if err == io.EOF {
-			return strings.Join(all, "\n")
-		}
-		if err != nil {
-			t.Fatalf("the drawing is no XML: %v", err)
-		}
-		if c, ok := token.(xml.CharData); ok {
-			all = append(all, strings.TrimSpace(string(c)))
-		}
-	}
-}
-
-func TestDrawAlgorithms(t *testing.T) {
-	var b strings.Builder
-	if err := DrawAlgorithms(&b, comparisons()); err != nil {
-		t.Fatal(err)
-	}
-	got := texts(t, b.String())
-	for _, want := range []string{"all_reduce by staged in memory", "all_reduce by ring", "dashed: predicted"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("the drawing has no text %q among\n%s", want, got)
-		}
-	}
-	if strings.Contains(got, "barrier") {
-		t.Error("the drawing has a curve for barrier, which has no sizes")
-	}
-	if dashed := strings.Count(b.String(), "stroke-dasharray"); dashed != 2 {
-		t.Errorf("got %d dashed curves, want one for each algorithm", dashed)
-	}
-
-	b.Reset()
-	if err := DrawAlgorithms(&b, comparisons()[:2]); err != nil {
-		t.Fatal(err)
-	}
-	if got := texts(t, b.String()); !strings.Contains(got, "all_reduce of 4 ranks") || !strings.Contains(got, "\nstaged in memory\n") {
-		t.Errorf("one operation: got texts\n%s", got)
-	}
-	if err := DrawAlgorithms(&b, comparisons()[2:]); err == nil {
-		t.Error("drawing nothing: got no error, want one")
-	}
-}
-
 func TestErrorsOfTheWriterOfAlgorithms(t *testing.T) {
 	if err := NewAlgorithms(fullDisk{}).Add(comparisons()[0]); err == nil {
 		t.Error("Algorithms: got no error, want one")
-	}
-	if err := DrawAlgorithms(fullDisk{}, comparisons()); err == nil {
-		t.Error("DrawAlgorithms: got no error, want one")
 	}
 }

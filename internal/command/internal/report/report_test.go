@@ -5,7 +5,6 @@ package report
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -94,31 +93,6 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-func TestDraw(t *testing.T) {
-	var b strings.Builder
-	if err := Draw(&b, sample()); err != nil {
-		t.Fatal(err)
-	}
-	all := texts(t, b.String())
-	for _, want := range []string{"all_reduce", "broadcast", "bytes", "median time", "8 B", "1 ms"} {
-		if !strings.Contains(all, want) {
-			t.Errorf("the drawing has no text %q among %q", want, all)
-		}
-	}
-	if strings.Contains(all, "barrier") {
-		t.Error("the drawing has a curve for barrier, which has no sizes")
-	}
-	if err := Draw(&b, sample()[len(sample())-1:]); err == nil {
-		t.Error("drawing nothing: got no error, want one")
-	}
-}
-
-func TestDrawOnePoint(t *testing.T) {
-	if err := Draw(io.Discard, sample()[:1]); err != nil {
-		t.Errorf("one point: got error %v, want none", err)
-	}
-}
-
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("disk full") }
@@ -130,9 +104,6 @@ func TestErrorsOfTheWriter(t *testing.T) {
 	if err := JSON(fullDisk{}, sample()[0]); err == nil {
 		t.Error("JSON: got no error, want one")
 	}
-	if err := Draw(fullDisk{}, sample()); err == nil {
-		t.Error("Draw: got no error, want one")
-	}
 }
 
 func TestSummary(t *testing.T) {
@@ -140,31 +111,5 @@ func TestSummary(t *testing.T) {
 	list[3].Wrong = 1
 	if got, want := Summary(list, 90500*time.Millisecond), "3 operations, 13 measurements, 1 wrong element, in 90.5 s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// TestDrawSimulationsOfManyAlgorithms: the chart has the six algorithms that come closest to the best, and marks the best of each size.
-func TestDrawSimulationsOfManyAlgorithms(t *testing.T) {
-	var list []Simulation
-	for size := range 3 {
-		var s Simulation
-		for i := range 9 {
-			s.Predictions = append(s.Predictions, Prediction{Op: "all_reduce", Ranks: 8, Bytes: 8 << size, Algorithm: string(rune('a'+i)) + "-way", Micros: float64(9 - i + size), BusiestBytes: 8})
-		}
-		s.MarkBest()
-		list = append(list, s)
-	}
-	var svg strings.Builder
-	if err := DrawSimulations(&svg, list); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 9 {
-		name := ">" + string(rune('a'+i)) + "-way<"
-		if got, want := strings.Count(svg.String(), name), map[bool]int{true: 2}[i >= 3]; got != want {
-			t.Errorf("%s stands in %d legends, want %d", name, got, want)
-		}
-	}
-	if got := strings.Count(svg.String(), `r="7"`); got != 3 {
-		t.Errorf("%d points are circled, want 3", got)
 	}
 }
