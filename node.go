@@ -248,7 +248,7 @@ func (cfg *Config) request(ctx context.Context) (client.Request, error) {
 	if err != nil {
 		return client.Request{}, err
 	}
-	r := client.Request{Token: token, Host: host.ID(), Name: host.Process(), Rank: cfg.Rank, Spare: cfg.Spare, Patience: cfg.RecoveryTimeout, CertificateGrace: cfg.CertificateGrace, Log: cfg.Log}
+	r := client.Request{Token: token, Host: host.ID(), Name: host.Process(), Process: host.ProcessID(), Rank: cfg.Rank, Spare: cfg.Spare, Patience: cfg.RecoveryTimeout, CertificateGrace: cfg.CertificateGrace, Log: cfg.Log}
 	if r.Topology, err = topology.Parse(cfg.Topology); err != nil {
 		return r, fmt.Errorf("%w: %s=%q: %w", ErrConfig, variable("Topology"), cfg.Topology, err)
 	}

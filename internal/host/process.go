@@ -13,3 +13,10 @@ func Process() string {
 	}
 	return host + ":" + strconv.Itoa(os.Getpid())
 }
+
+// ProcessID identifies this process among those of its host. Processes of several containers of a host may have the same
+// host name and ID.
+func ProcessID() string {
+	namespace, _ := os.Readlink("/proc/self/ns/pid") // Only Linux has namespaces.
+	return namespace + "/" + strconv.Itoa(os.Getpid())
+}

@@ -244,28 +244,20 @@ func (f *Formation) Refuse(n Node, wanted int) error {
 	case f.phase == Failed:
 		return fmt.Errorf("%w: it failed: %w", ErrOver, f.err)
 	case f.phase == Formed:
-		return fmt.Errorf("%w: the world of %d has formed%s", ErrOver, f.world, f.twice(n))
+		return fmt.Errorf("%w: the world of %d has formed", ErrOver, f.world)
 	case wanted >= f.world || wanted < AnyRank:
 		return fmt.Errorf("%w: %d is not below the world's size of %d", ErrRank, wanted, f.world)
 	case len(f.places) == f.world:
-		return fmt.Errorf("%w: all %d places are taken%s", ErrFull, f.world, f.twice(n))
+		return fmt.Errorf("%w: all %d places are taken", ErrFull, f.world)
 	case f.index(n.ID) >= 0:
 		return fmt.Errorf("node %v: %w", n.ID, ErrReused)
 	}
 	for _, p := range f.places {
 		if wanted != AnyRank && p.wanted == wanted {
-			return fmt.Errorf("%w: %d is already taken by %v%s", ErrRank, wanted, p.node, f.twice(n))
+			return fmt.Errorf("%w: %d is already taken by %v", ErrRank, wanted, p.node)
 		}
 	}
 	return checkNode(n)
-}
-
-// twice says that the process of a refused candidate has a place already, if it has.
-func (f *Formation) twice(n Node) string {
-	if n.Name == "" || !slices.ContainsFunc(f.places, func(p place) bool { return p.node.Name == n.Name }) {
-		return ""
-	}
-	return fmt.Sprintf(": process %s has joined before: call Join once in a process; nexar.Local makes several ranks in one", n.Name)
 }
 
 // checkHosts returns an error if a node has only loopback addresses while another is on

@@ -87,6 +87,7 @@ type JoinRequest struct {
 	Trial bool
 	// Topology is the topology of the node in the form of topology.Topology.String, or empty if it is full.
 	Topology string `wire:"name"`
+	Process  string `wire:"name"` // identifies the process on its host
 }
 
 func (JoinRequest) joinMessage() {}

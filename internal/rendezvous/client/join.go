@@ -46,8 +46,8 @@ type Request struct {
 	// If it is empty, the seed uses the address at which it sees the node.
 	Host string
 
-	// Name is a display name: hostname:pid.
-	Name string
+	// Name is a display name: hostname:pid. Process identifies the process on its host.
+	Name, Process string
 
 	// Rank is the only rank that this node accepts. Nil means any.
 	Rank *int
@@ -134,6 +134,7 @@ func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRe
 		Port:         port,
 		Host:         r.Host,
 		Name:         r.Name,
+		Process:      r.Process,
 		Rank:         int32(rank),
 		Spare:        r.Spare,
 		Rejoin:       r.rejoin,

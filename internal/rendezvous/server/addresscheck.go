@@ -72,10 +72,16 @@ func (s *Server) refusal(c *nodeConn) (err error) {
 			err = s.tooLarge(c.topology, false)
 		}
 	}
-	if err != nil {
-		err = handshake.RefusalOf(err)
+	if err == nil {
+		return nil
 	}
-	return err
+	for _, other := range l.nodes {
+		if c.process != "" && c.process == other.process && c.node.Host == other.node.Host {
+			err = fmt.Errorf("%w. This is the second Join of process %s, which is a node already: use that Node, or Close it before; nexar.Local makes several ranks in a process", err, c.node.Name)
+			break
+		}
+	}
+	return handshake.RefusalOf(err)
 }
 
 // enqueues reports whether a node becomes a pending join in place of a member of a world that forms.

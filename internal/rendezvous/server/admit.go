@@ -80,7 +80,7 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 		World: uint32(s.cfg.World), Durable: s.durable, Seeds: s.peers.nodeAddrs(),
 	}
 	n := &nodeConn{
-		Conn: c, node: node, wanted: int(req.Rank), spare: req.Spare, topology: links, origin: originOf(observed), out: handshake.NewOutbox(), progress: -1,
+		Conn: c, node: node, wanted: int(req.Rank), spare: req.Spare, topology: links, origin: originOf(observed), process: req.Process, out: handshake.NewOutbox(), progress: -1,
 	}
 	if req.Trial || req.CheckAddress && len(req.Advertised) > 0 && !req.Rejoin {
 		if err := s.verify(n, req, admitted); err != nil {

@@ -23,6 +23,7 @@ type nodeConn struct {
 	spare    bool
 	topology topology.Topology
 	origin   string // see originOf
+	process  string // JoinRequest.Process
 	out      *handshake.Outbox
 	progress int    // the number of joined nodes in its latest JoinProgress
 	whole    uint64 // epoch of the newest view that the node has got whole for a JoinBehind

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
@@ -123,4 +124,30 @@ func (c *testCluster) certified(i int) error {
 		return err
 	}
 	return leaf.CheckSignatureFrom(ca)
+}
+
+// The refusal of the second Join of a process says so. A process of another container may have the same host name and ID.
+func TestSecondJoinOfAProcess(t *testing.T) {
+	s := newSeed(t, 2, nil)
+	const words = "This is the second Join of process host0:1000"
+	rank := 0
+	first := s.request(0)
+	first.Rank, first.Process = &rank, "pid:[1]/1"
+	if _, err := s.join(t, first); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.join(t, first)
+	says(t, err, membership.ErrRank, "0 is already taken", words)
+	container, host := first, first
+	container.Process, host.Host = "pid:[2]/1", "another host"
+	for _, other := range []client.Request{container, host} {
+		if _, err := s.join(t, other); !errors.Is(err, membership.ErrRank) || strings.Contains(err.Error(), words) {
+			t.Errorf("error %v, want that the rank is taken, without a second Join", err)
+		}
+	}
+	second := s.mustJoin(t, 1)
+	first.Rank = nil
+	_, err = s.join(t, first)
+	says(t, err, membership.ErrFull, "all 2 places are taken", words)
+	second.Close()
 }
