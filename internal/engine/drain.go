@@ -45,32 +45,35 @@ func (c *Comm) drainedLocked(fx *effects) {
 
 // revokeFailedLocked ends the collectives that go on after a failure, on this rank and on all others.
 func (c *Comm) revokeFailedLocked(fx *effects) {
-	switch p, ok := errors.AsType[*PeerError](c.err); {
-	case ok && closedHere(p):
-		c.failLocked(fx, p)
-	case ok:
-		c.revokeLocked(fx, p, wire.Revoke{Cause: wire.CauseFailed, Peer: c.numberOf(p)}, p.Err.Error())
+	p, ok := errors.AsType[*PeerError](c.err)
+	if !ok {
+		return
+	}
+	if rank, known := c.lost(p); known {
+		c.revokeLocked(fx, p, wire.Revoke{Cause: wire.CauseFailed, Peer: rank}, p.Err.Error())
 		fx.linked = true // The others learn of the failure without this node, too.
+	} else {
+		c.failLocked(fx, p)
 	}
 }
 
 // refuseLocked returns the error of a collective that cannot begin. Other ranks may wait for it in collectives that go on after a failure,
 // and are told once.
 func (c *Comm) refuseLocked() (fx *effects, err error) {
-	if p, ok := errors.AsType[*PeerError](c.err); ok && !p.Left && !c.refused && !closedHere(p) {
-		c.refused, fx = true, &effects{linked: true, text: p.Err.Error()}
-		fx.revoke = &wire.Revoke{Comm: c.id, Cause: wire.CauseFailed, Rank: uint32(c.rank), Peer: c.numberOf(p)}
+	if p, ok := errors.AsType[*PeerError](c.err); ok && !p.Left && !c.refused {
+		if rank, known := c.lost(p); known {
+			c.refused, fx = true, &effects{linked: true, text: p.Err.Error()}
+			fx.revoke = &wire.Revoke{Comm: c.id, Cause: wire.CauseFailed, Rank: uint32(c.rank), Peer: rank}
+		}
 	}
 	return fx, &EndedError{c.err}
 }
 
-// closedHere reports whether this node has closed the connection itself: then the other ranks do not lose the rank of the error, but this one.
-func closedHere(err *PeerError) bool { return errors.Is(err, transport.ErrClosed) }
-
-// numberOf returns the rank of an error of this communicator.
-func (c *Comm) numberOf(err *PeerError) uint32 {
-	rank, _ := c.RankOf(err.Rank)
-	return uint32(rank)
+// lost returns the rank that others have lost, or will, because of err. known is false if this node has closed the connection itself, so
+// that the others do not lose the rank, but this one, and if the error names a node without a rank here.
+func (c *Comm) lost(err *PeerError) (rank uint32, known bool) {
+	n, known := c.RankOf(err.Rank)
+	return uint32(n), known && !errors.Is(err, transport.ErrClosed)
 }
 
 // needsLocked reports whether a collective under way, later than after, cannot end without more from a rank.

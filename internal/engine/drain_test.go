@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport/sim"
@@ -189,5 +190,24 @@ func TestDrainPassesRefusalOn(t *testing.T) {
 	}
 	if err := op.Wait(t.Context()); !names(err, 1) {
 		t.Errorf("got error %v, want the failure of rank 1", err)
+	}
+}
+
+// TestLostNodeWithoutRank: the failure of a node that has no rank here ends the communicator on this rank, and the others are not told
+// that any rank has failed.
+func TestLostNodeWithoutRank(t *testing.T) {
+	w := newWorld(t, 3, overSim(sim.Config{}), Config{})
+	c := w.comms[0]
+	stranger := link.NewCommon(w.engines[0], link.Config{}, nil).NewPending(99)
+	t.Cleanup(stranger.Abort)
+	for what, member := range map[string]p2p.Member{"a rank": c.member(1), "none": p2p.NewMember(stranger, 0)} {
+		c.mu.Lock()
+		c.err, c.refused = &PeerError{Rank: member, Err: errors.New("gone")}, false
+		fx, err := c.refuseLocked()
+		c.mu.Unlock()
+		told := fx != nil && fx.revoke != nil && fx.revoke.Peer == 1
+		if told != (what == "a rank") || !told && fx != nil || !errors.Is(err, c.err) {
+			t.Errorf("a node with %s: the others are told %+v, error %v", what, fx, err)
+		}
 	}
 }
