@@ -20,8 +20,8 @@ const (
 	// hopSoon after that, the system has moved it back: then the pause doubles, up to
 	// hopPauseMax. Otherwise it is halved.
 	hopPause    = time.Millisecond
-	hopPauseMax = time.Second
-	hopSoon     = 10 * time.Millisecond
+	hopPauseMax = 1000 * hopPause
+	hopSoon     = 10 * hopPause
 	// A hop is on trial for trialTime. If the rank had to wait for another program for a
 	// quarter of that time, it returns to its old processor, and stays there for
 	// returnPause, which doubles each time this happens, up to returnPauseMax. The first pause is short: the other

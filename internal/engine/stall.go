@@ -20,11 +20,11 @@ const (
 	// stallTick is the least time between two checks of calls that wait.
 	stallTick = dozeMax
 	// stallAfter is the time without progress after which a call asks the ranks that it waits for.
-	stallAfter = 500 * time.Millisecond
+	stallAfter = 2 * stallTick
 	// The time between two questions to a rank doubles from askFirst to askEvery. asksPerSecond
 	// limits the questions of a node to all ranks.
 	askFirst      = stallTick
-	askEvery      = time.Second
+	askEvery      = 4 * stallTick
 	asksPerSecond = 100
 	// warnAfter is the time without progress after which a call is logged. The time to the next
 	// message doubles up to warnMax.

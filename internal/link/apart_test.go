@@ -247,7 +247,7 @@ func permutations(n int) (all [][]int) {
 }
 
 // TestBulkDoesNotArrive: a link ends on both sides if the second connection does not arrive within
-// secondTimeout.
+// peerTimeout.
 func TestBulkDoesNotArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newApart(t)
@@ -256,10 +256,10 @@ func TestBulkDoesNotArrive(t *testing.T) {
 		tr := &Transfer{Grant: x.a.Grant(&Sink{Dst: make([]byte, 10), Owner: ignore{}}), Data: make([]byte, 10), Owner: ignore{}}
 		x.b.Deliver(tr)
 		var err error
-		if d := took(func() { err = <-x.hb.ends }); d != secondTimeout {
-			t.Errorf("after %v, want %v", d, secondTimeout)
+		if d := took(func() { err = <-x.hb.ends }); d != peerTimeout {
+			t.Errorf("after %v, want %v", d, peerTimeout)
 		}
-		if err == nil || !strings.Contains(err.Error(), "bulk over test") || !strings.Contains(err.Error(), fmt.Sprint("not within ", secondTimeout)) {
+		if err == nil || !strings.Contains(err.Error(), "bulk over test") || !strings.Contains(err.Error(), fmt.Sprint("not within ", peerTimeout)) {
 			t.Errorf("b: got %v", err)
 		}
 		if err := x.ha.wait(t); !errors.Is(err, transport.ErrPeerClosed) {

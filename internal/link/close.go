@@ -9,8 +9,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// lingerTime bounds the time for a peer to close the connection after its goodbye. It does so
-// when it has our acknowledgements, but the packets of the close may be lost.
+// lingerTime bounds the time for a peer to close the connection after its goodbye, and that from the end of a pipe to the end of
+// its connection. The peer closes when it has our acknowledgements, but the packets of the close may be lost.
 const lingerTime = time.Second
 
 // keepMax is the longest time that Config.Keep delays the answer to the goodbye of a peer that closes an idle connection, and keepTick the

@@ -14,12 +14,12 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestBulkLaneDoesNotOpen: pipes that fail to open, or take longer than laneTimeout, end the link.
+// TestBulkLaneDoesNotOpen: pipes that fail to open, or take longer than peerTimeout, end the link.
 func TestBulkLaneDoesNotOpen(t *testing.T) {
 	boom := errors.New("boom")
 	for name, fail := range map[string]func(p *gatedPair){
 		"failure": func(p *gatedPair) { p.ca.gate <- boom },
-		"silence": func(*gatedPair) { time.Sleep(laneTimeout) },
+		"silence": func(*gatedPair) { time.Sleep(peerTimeout) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestBulkLaneDoesNotOpen(t *testing.T) {
 				p.ca.awaitOpening(t)
 				var err error
 				d := took(func() { fail(p); err = <-p.ha.ends })
-				if name == "silence" && (d != laneTimeout || !strings.Contains(err.Error(), fmt.Sprint("not within ", laneTimeout))) ||
+				if name == "silence" && (d != peerTimeout || !strings.Contains(err.Error(), fmt.Sprint("not within ", peerTimeout))) ||
 					name == "failure" && (d != 0 || !errors.Is(err, boom)) || !strings.Contains(err.Error(), "open the bulk lane") {
 					t.Errorf("after %v: got %v", d, err)
 				}

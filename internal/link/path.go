@@ -13,11 +13,9 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// laneTimeout bounds the wait for the preamble of a pipe.
-const laneTimeout = 20 * time.Second
-
-// secondTimeout bounds the wait for the second connection of a peer after its announcement.
-const secondTimeout = 20 * time.Second
+// peerTimeout bounds the wait for the next step of a peer while a connection is made: the preamble of a pipe, the second connection
+// that it has announced, or the confirmation of one that it has proposed.
+const peerTimeout = 20 * time.Second
 
 // A path is one of the connections of a link.
 type path struct {
@@ -109,10 +107,10 @@ func (a *attachment) bulkPipes(p *path) int {
 // one ends the link.
 const bulkFailuresMax = 2
 
-// openBulk opens the pipes of the bulk lane on a path. If that fails, or takes longer than laneTimeout, the
+// openBulk opens the pipes of the bulk lane on a path. If that fails, or takes longer than peerTimeout, the
 // connection is broken, or the link fails after bulkFailuresMax connections.
 func (a *attachment) openBulk(p *path) {
-	limited, cancel := context.WithTimeout(a.life, laneTimeout)
+	limited, cancel := context.WithTimeout(a.life, peerTimeout)
 	defer cancel()
 	pipes, err := p.openEach(limited, slices.Repeat([]wire.Lane{wire.Bulk}, a.bulkPipes(p)))
 	if err == nil {
@@ -120,7 +118,7 @@ func (a *attachment) openBulk(p *path) {
 		return
 	}
 	if limited.Err() != nil && a.life.Err() == nil {
-		err = fmt.Errorf("link: open the %v lane: not within %v", wire.Bulk, laneTimeout)
+		err = fmt.Errorf("link: open the %v lane: not within %v", wire.Bulk, peerTimeout)
 	}
 	if !a.hasEnded(p, err) && a.link.exchange().bulk.addFailure() == bulkFailuresMax {
 		a.link.Fail(p.wrap(fmt.Errorf("%w, on %d connections in a row", err, bulkFailuresMax)))
@@ -134,7 +132,7 @@ func (a *attachment) openBulk(p *path) {
 func (a *attachment) hasEnded(p *path, err error) bool {
 	wait := time.Duration(0)
 	if isEnd(err) {
-		wait = doneTimeout
+		wait = lingerTime
 	}
 	t := time.NewTimer(wait)
 	defer t.Stop()
@@ -217,7 +215,7 @@ func (a *attachment) enterAs(ctx context.Context, p *path, pipe transport.Receiv
 // acceptLane reads the preamble of a pipe.
 func acceptLane(p transport.Receiver) (wire.Preamble, error) {
 	var b [wire.PreambleSize]byte
-	p.SetReadDeadline(time.Now().Add(laneTimeout))
+	p.SetReadDeadline(time.Now().Add(peerTimeout))
 	if _, err := io.ReadFull(p, b[:]); err != nil {
 		return wire.Preamble{}, fmt.Errorf("read the name of a lane: %w", err)
 	}
@@ -253,7 +251,7 @@ func (a *attachment) openOn(ctx context.Context, apart bool) {
 			return
 		}
 	}
-	limited, cancel := context.WithTimeout(ctx, laneTimeout)
+	limited, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
 	pipes, err := a.openLanes(limited, p)
 	if err != nil {
@@ -305,12 +303,12 @@ func (a *attachment) addRelayPipe(s transport.Sender, r transport.Receiver) {
 // await waits for the second connection and makes it a path of the link. If it does not
 // arrive, the link fails and await returns nil.
 func (a *attachment) await(ctx context.Context) *path {
-	limited, cancel := context.WithTimeout(ctx, secondTimeout)
+	limited, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
 	c, err := a.cfg.Await(limited)
 	if err != nil {
 		if limited.Err() != nil {
-			err = fmt.Errorf("not within %v, although the peer has announced it", secondTimeout)
+			err = fmt.Errorf("not within %v, although the peer has announced it", peerTimeout)
 		}
 		a.link.Fail(a.secondPath(nil).wrap(fmt.Errorf("the second connection has not arrived: %w", err)))
 		return nil
@@ -400,7 +398,3 @@ func (a *attachment) protocolError(p *path, err error) {
 func isEnd(err error) bool {
 	return errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrPeerGone)
 }
-
-// doneTimeout bounds the time between the report of the end of a pipe and that of its
-// connection.
-const doneTimeout = time.Second

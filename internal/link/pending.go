@@ -145,11 +145,8 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 	return a.bind(ctx, control, pipe, theirs, resume.Number, confirmation())
 }
 
-// confirmTimeout bounds the time from the acceptance of a connection until the peer has confirmed it.
-const confirmTimeout = 20 * time.Second
-
 // Accept waits until the peer proposes a connection that it has made, accepts it if admit, which may block,
-// returns no error, and gives it to a pending link when the peer has confirmed, within confirmTimeout, that it uses
+// returns no error, and gives it to a pending link when the peer has confirmed, within peerTimeout, that it uses
 // the connection. The fields Await, BulkOver, BulkPipes, Relay and Keep of cfg belong to the connection. If Accept fails, the caller keeps
 // the connection, and no frame is lost: the peer may give up before it has read the acceptance. If frames were
 // lost with an earlier connection, the link ends, and the peer is told.
@@ -170,7 +167,7 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 		return err
 	}
 	defer l.answered()
-	limited, cancel := context.WithTimeoutCause(ctx, confirmTimeout, fmt.Errorf("no answer within %v", confirmTimeout))
+	limited, cancel := context.WithTimeoutCause(ctx, peerTimeout, fmt.Errorf("no answer within %v", peerTimeout))
 	defer cancel()
 	control, err := a.first.open(limited, wire.Control)
 	if err != nil {

@@ -246,7 +246,7 @@ func FuzzReadFrames(f *testing.F) {
 }
 
 // TestSilentLane: a pipe without a preamble does not delay other lanes, and ends the link after
-// laneTimeout.
+// peerTimeout.
 func TestSilentPipe(t *testing.T) {
 	ca, cb := conns(t)
 	h := newHandler()

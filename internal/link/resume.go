@@ -95,7 +95,7 @@ func readResume(pipe transport.Receiver, pre wire.Preamble) (r wire.Resume, err 
 		return r, nil
 	}
 	var b [wire.ResumeSize]byte
-	pipe.SetReadDeadline(time.Now().Add(laneTimeout))
+	pipe.SetReadDeadline(time.Now().Add(peerTimeout))
 	defer pipe.SetReadDeadline(time.Time{})
 	if _, err := io.ReadFull(pipe, b[:]); err != nil {
 		return r, fmt.Errorf("read the counts of a link: %w", err)

@@ -14,10 +14,10 @@ const (
 	// cutPatience replaces patience if both nodes have answered and only a tie decides. A
 	// network partition is reported over a heartbeat interval, and the smallest set of removals
 	// is known only after all reports.
-	cutPatience = time.Second
+	cutPatience = 5 * patience
 	// resetPatience replaces both for a report of lost frames. Its nodes reach each other, so that the other one reports the loss as
 	// well, or its end becomes known in another way.
-	resetPatience = 3 * time.Second
+	resetPatience = 3 * cutPatience
 	// probation is the minimum time that a node counts as a newcomer. It exceeds the time after
 	// which other nodes report the missing links of a newcomer.
 	probation = 15 * time.Second

@@ -15,9 +15,9 @@ const (
 	confirmPatience = 100 * time.Millisecond
 	// behindPatience is the time after which a node that lacks a view asks again: first its parent,
 	// then the seed.
-	behindPatience = 500 * time.Millisecond
+	behindPatience = 5 * confirmPatience
 	// seedPatience is the time after which it asks the seed once more.
-	seedPatience = 5 * time.Second
+	seedPatience = 10 * behindPatience
 	// missingMax is the maximum number of subtrees in a confirmation. With more, the node reports
 	// its own subtree.
 	missingMax = 64

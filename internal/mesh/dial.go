@@ -16,16 +16,14 @@ import (
 )
 
 const (
-	// addrTimeout bounds the attempt at one address of a node that has several. A node with one
+	// addrTimeout bounds the attempt at one address of a node that has several, and of an optional path. A node with one
 	// address has all of dialTimeout: handshakes are slow on a busy host.
 	addrTimeout = 5 * time.Second
-	// extraTimeout bounds the attempt to dial an optional path at one address, and
-	// extrasTimeout the attempts at all addresses.
-	extraTimeout  = 5 * time.Second
-	extrasTimeout = 10 * time.Second
+	// extrasTimeout bounds the attempts to dial an optional path at all addresses.
+	extrasTimeout = 2 * addrTimeout
 	// localTimeout bounds the attempt to dial a path of this host. A node that listens there is alive,
 	// and ranks that reach one of them otherwise share no memory with any.
-	localTimeout = 20 * time.Second
+	localTimeout = 4 * addrTimeout
 	// dialTimeout is the time after which a node counts as unreachable. The node has told the
 	// seed that it listens, so its address or the network is at fault.
 	dialTimeout = 30 * time.Second
@@ -300,7 +298,7 @@ func (d *dialing) dialBulk(ctx context.Context, p *Path, first string) transport
 	if i := slices.Index(addrs, first); i > 0 {
 		addrs[0], addrs[i] = addrs[i], addrs[0]
 	}
-	c, addr, err := d.dialAddrs(limited, p, addrs, extraTimeout)
+	c, addr, err := d.dialAddrs(limited, p, addrs, addrTimeout)
 	if err != nil {
 		d.notTaken(ctx, p, addr, err)
 	}

@@ -22,7 +22,7 @@ const (
 	// its nodes may have in progress: the peer may not answer at all. With fewer processors it is longer, up to
 	// crowdedAttemptMax.
 	attemptMax        = time.Second
-	crowdedAttemptMax = 10 * time.Second
+	crowdedAttemptMax = 10 * attemptMax
 	// patienceShare divides the additional time of a dial on a crowded host: at 10 times as many nodes as dials in
 	// progress, a dial may take four times as long.
 	patienceShare = 3

@@ -15,14 +15,12 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// goodbyeMax is the longest time that a goodbye over relays may take after the report that the node has left.
+// goodbyeMax is the longest time that a goodbye over relays may take after the report that the node has left, and the least of
+// GoodbyeTimeout with a relay.
 const goodbyeMax = 2 * time.Second
 
 // nearCloseMax is the longest time for the goodbyes to neighbors after those over relays.
 const nearCloseMax = 5 * time.Second
-
-// relayCloseMin is the least of GoodbyeTimeout with a relay.
-const relayCloseMin = 2 * time.Second
 
 // hopLimit is the maximum number of hops of a relay frame.
 const hopLimit = relay.HopLimitMax
@@ -294,7 +292,7 @@ func (m *Mesh) GoodbyeTimeout() time.Duration {
 	if m.cfg.Relay == nil {
 		return 0
 	}
-	return max(relayCloseMin, 2*m.cfg.HeartbeatTimeout)
+	return max(goodbyeMax, 2*m.cfg.HeartbeatTimeout)
 }
 
 // endRelayed ends the links through relays, and removes them from links, while the links to neighbors still work. It waits

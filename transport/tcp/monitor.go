@@ -14,13 +14,13 @@ const (
 	// A socket is stalled without progress for stallMax, or after timeout recovery
 	// for stallMin: its retransmissions were lost as well, or it advances by one
 	// segment per timeout. Both limits grow by stallRTTs round trips.
-	stallMin  = 500 * time.Millisecond
-	stallMax  = 750 * time.Millisecond
+	stallMin  = 2 * monitorInterval
+	stallMax  = 3 * monitorInterval
 	stallRTTs = 8
 	// lossMemory is how long a conn counts as lossy after a loss.
 	lossMemory = 10 * time.Second
 	// migrateRetry is the minimum time between two attempts to migrate a pipe.
-	migrateRetry = time.Second
+	migrateRetry = 4 * monitorInterval
 )
 
 // A sample is the state of a socket, as the kernel reports it (struct tcp_info).

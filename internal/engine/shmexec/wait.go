@@ -36,8 +36,8 @@ const (
 	// ranksMax ranks for each processor the first one is later, in proportion. From
 	// sleepDeep on, the end of the context wakes the rank.
 	sleepFirst = 2 * time.Millisecond
-	sleepDeep  = 16 * time.Millisecond
-	sleepMax   = 128 * time.Millisecond
+	sleepDeep  = 8 * sleepFirst
+	sleepMax   = 64 * sleepFirst
 )
 
 // wait waits until a counter of a rank has reached a value.
