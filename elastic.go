@@ -53,7 +53,8 @@ import (
 //     for example because no seed can be reached.
 //   - [ErrRemoved], which is also an [ErrNoQuorum], if the others continue without this node: they have
 //     lost their connections to it, or it did not start the next iteration within that time. Operations end with it, too, unless they
-//     have noticed lost connections before. The program may close the node and join again.
+//     have noticed lost connections before. Operations of the others that need this node get a [PeerError] that says that the seed has
+//     removed it. The program may close the node and join again.
 //   - the reason for the end of the communicator, if the world has not changed: a [MismatchError], or a
 //     call that was cancelled or timed out on some rank, or a [DeadlockError] that includes this loop. An undetected failure may be the cause, so
 //     Epochs waits for a next view for [Config].HeartbeatTimeout and a second first. If a node has left a world of a sparse
@@ -315,7 +316,8 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 // until all remaining ranks have called it.
 //
 // The seed counts each call as lost links between the caller and the given ranks, and removes the fewest nodes
-// that have lost their links to others. So if one rank alone excludes several, the seed removes that rank.
+// that have lost their links to others. So if one rank alone excludes several, the seed removes that rank: its calls
+// fail with an [ErrRemoved].
 //
 // On a live rank that is excluded, operations and [Node.Epochs] end with an [ErrExcluded] that
 // names a rank that has called Exclude. A rank that wants to leave calls [Node.Leave] instead.

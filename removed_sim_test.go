@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,55 +15,72 @@ import (
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
-// TestRemovedWithoutLosses: the seed removes rank 2 because of a false report. All links work. No operation fails, so the
-// ranks learn it from Reconfigure: rank 2 ends with an ErrRemoved, and the others get the next communicator. A rank that ranges over
-// the epochs does not stay in a world that the seed has replaced.
+// TestRemovedWithoutLosses: the seed removes rank 2 because of a false report. All links work. Rank 2 ends with an ErrRemoved, and the
+// others get the next communicator. If they call Reconfigure before rank 2 learns it, no operation of theirs fails, and Reconfigure
+// returns true. Other operations fail, and their errors say that rank 2 was removed. A rank that ranges over the epochs does not stay in a world that the
+// seed has replaced.
 func TestRemovedWithoutLosses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := worldtest.NewSimCluster(t, 1, 3)
-		defer w.Close()
-		nodes := w.JoinHosts(t, 3)
-		errs, sizes := make([]error, 3), make([][]int, 3)
-		ctx, cancel := context.WithTimeout(w.Ctx, time.Minute)
-		defer cancel()
-		var working sync.WaitGroup
-		for rank, n := range nodes {
-			working.Go(func() {
-				for c, err := range n.Epochs(ctx) {
-					if err != nil {
-						errs[rank] = err
-						return
-					}
-					if sizes[rank] = append(sizes[rank], c.Size()); c.Size() < 3 {
-						errs[rank] = c.Barrier(ctx)
-						return
-					}
-					for changed := false; !changed && err == nil; time.Sleep(10 * time.Millisecond) {
+	for name, reconfigure := range map[string]bool{"Reconfigure": true, "AllReduce": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { removeWithoutLosses(t, reconfigure) })
+		})
+	}
+}
+
+// removeWithoutLosses is TestRemovedWithoutLosses with Reconfigure, and messages of the seed that reach rank 2 late, or with AllReduce.
+func removeWithoutLosses(t *testing.T, reconfigure bool) {
+	w := worldtest.NewSimCluster(t, 1, 3)
+	defer w.Close()
+	nodes := w.JoinHosts(t, 3)
+	if reconfigure {
+		w.Network.SetOneWay("seed", "host2", sim.Link{Delay: 700 * time.Millisecond})
+	}
+	ends, failures, sizes := make([]error, 3), make([]error, 3), make([][]int, 3)
+	ctx, cancel := context.WithTimeout(w.Ctx, time.Minute)
+	defer cancel()
+	var working sync.WaitGroup
+	for rank, n := range nodes {
+		working.Go(func() {
+			for c, err := range n.Epochs(ctx) {
+				if ends[rank] = err; err != nil {
+					return
+				}
+				if sizes[rank] = append(sizes[rank], c.Size()); c.Size() < 3 {
+					ends[rank] = c.Barrier(ctx)
+					return
+				}
+				for changed := false; !changed && err == nil; time.Sleep(10 * time.Millisecond) {
+					if reconfigure {
 						changed, err = n.Reconfigure(ctx)
-					}
-					if err != nil {
-						errs[rank] = err
-						return
+					} else {
+						err = nexar.AllReduce(ctx, c, []int{1}, nexar.Sum)
 					}
 				}
-			})
-		}
-		time.Sleep(10 * time.Second)
-		nexar.ReportLost(nodes[0], nodes[2], errors.New("closed by the peer"))
-		working.Wait()
-		for rank := range nodes {
-			if rank == 2 {
-				if !errors.Is(errs[rank], nexar.ErrRemoved) {
-					t.Errorf("rank 2: %v, want %v", errs[rank], nexar.ErrRemoved)
-				}
-			} else if errs[rank] != nil || len(sizes[rank]) != 2 || sizes[rank][1] != 2 {
-				t.Errorf("rank %d: communicators of %v ranks, error %v; want of 3 and 2 ranks", rank, sizes[rank], errs[rank])
+				failures[rank] = err
 			}
+		})
+	}
+	time.Sleep(10 * time.Second)
+	nexar.ReportLost(nodes[0], nodes[2], errors.New("closed by the peer"))
+	working.Wait()
+	if !errors.Is(ends[2], nexar.ErrRemoved) || !reconfigure && !errors.Is(failures[2], nexar.ErrRemoved) {
+		t.Errorf("rank 2: %v, after %v; want %v", ends[2], failures[2], nexar.ErrRemoved)
+	}
+	for rank := range 2 {
+		if ends[rank] != nil || len(sizes[rank]) != 2 || sizes[rank][1] != 2 {
+			t.Errorf("rank %d: communicators of %v ranks, error %v; want of 3 and 2 ranks", rank, sizes[rank], ends[rank])
 		}
-		for _, n := range nodes {
-			n.Close()
+		p, failed := errors.AsType[*nexar.PeerError](failures[rank])
+		if reconfigure && failures[rank] != nil {
+			t.Errorf("rank %d: %v, want that no operation fails", rank, failures[rank])
 		}
-	})
+		if !reconfigure && (!failed || p.Rank != 2 || p.Left || !strings.Contains(p.Error(), "the seed has removed it")) {
+			t.Errorf("rank %d: %v, want that the seed has removed rank 2", rank, failures[rank])
+		}
+	}
+	for _, n := range nodes {
+		n.Close()
+	}
 }
 
 // TestRemovedBeforeTheSeedSaysSo: ranks 0 and 1 exclude rank 2, or the seed removes it because of a false report. The seed is slow to

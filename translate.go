@@ -124,7 +124,7 @@ func (c *Comm) tellCause(err error) {
 // comes from the program: it may be the error of another communicator, with other ranks.
 func (c *Comm) publicError(ctx context.Context, op string, err error) (known bool, public error) {
 	if e, ok := errors.AsType[*engine.EndedError](err); ok {
-		return true, opError(op, c.ended(e.Err))
+		return true, opError(op, c.ended(cmp.Or(c.comm.Err(), e.Err))) // The communicator may have learned a better reason since then.
 	}
 	if translated := c.translate(err); translated != nil {
 		return true, opError(op, translated)
@@ -272,10 +272,16 @@ func (c *Comm) revokedError(e *engine.RevokedError) error {
 			}
 			return &RevokedError{Rank: peer, Err: c.peerError(peer, left, cause)}
 		}
-	case wire.CauseRemoved:
-		return &RevokedError{Rank: -1, Err: removedError(fmt.Errorf("the seed has removed this node from the world, as rank %d reports", by), false)}
-	case wire.CauseExcluded:
-		return &RevokedError{Rank: -1, Err: removedError(fmt.Errorf("rank %d has excluded this node from the world", by), true)}
+	case wire.CauseRemoved, wire.CauseExcluded:
+		excluded := e.Cause == wire.CauseExcluded
+		switch {
+		case by == c.impl.Rank: // The seed has said so.
+		case excluded:
+			cause = fmt.Errorf("rank %d has excluded this node from the world", by)
+		default:
+			cause = fmt.Errorf("the seed has removed this node from the world, as rank %d reports", by)
+		}
+		return &RevokedError{Rank: -1, Err: removedError(cause, excluded)}
 	default:
 	}
 	return &RevokedError{Rank: by, Err: cause}

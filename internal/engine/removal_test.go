@@ -46,7 +46,7 @@ func TestRemoved(t *testing.T) {
 			if err := op.Wait(t.Context()); !IsRemoval(err) {
 				t.Errorf("got error %v, want a removal", err)
 			}
-			if r, ok := errors.AsType[*RevokedError](c.Err()); !lost && (!ok || r.Cause != wire.CauseExcluded || !isRank(r.Rank, 2)) {
+			if r, ok := errors.AsType[*RevokedError](c.Err()); !ok || r.Cause != wire.CauseExcluded || !isRank(r.Rank, 2) {
 				t.Errorf("the communicator has the error %v, want the exclusion by rank 2", c.Err())
 			}
 			c.Close()
@@ -73,5 +73,31 @@ func TestRemove(t *testing.T) {
 			t.Errorf("a communicator of %d ranks has ended: %v", comm.Size(), comm.Err())
 		}
 		comm.Close()
+	}
+}
+
+// TestRemoveSelf: the seed has removed this rank. Its calls end with the removal, also if it has learned before that another rank was
+// removed. The other ranks that are linked are told that this one has failed.
+func TestRemoveSelf(t *testing.T) {
+	for name, other := range map[string]bool{"alone": false, "after another rank": true} {
+		t.Run(name, func(t *testing.T) {
+			w, peers, _ := newFakePeers(t, 4)
+			w.open(0)
+			c := w.comms[0]
+			if other {
+				peers[2].link.Revoke(wire.Revoke{Comm: commID, Cause: wire.CauseFailed, Rank: 2, Peer: 2}, "removed")
+				<-peers[2].link.ConfirmedPing()
+			}
+			w.engines[0].RemoveSelf(wire.CauseExcluded, "excluded", "it is excluded")
+			_, err := c.start(w.workOf(choice{plan.Broadcast, "flat", 1, 3}, vector(0, 10)))
+			if ended, ok := errors.AsType[*EndedError](err); !ok || !IsRemoval(ended.Err) || !IsRemoval(c.Err()) {
+				t.Errorf("got errors %v and %v, want the removal", err, c.Err())
+			}
+			got := peers[3].revoked(w.links[0][3])
+			if !other && (len(got) != 1 || got[0].Comm != commID || got[0].Cause != wire.CauseFailed || got[0].Rank != 0 || got[0].Peer != 0) {
+				t.Errorf("rank 3 is told %+v, want the failure of rank 0", got)
+			}
+			c.Close()
+		})
 	}
 }

@@ -72,13 +72,13 @@ func (c *Comm) endedByLocked(fx *effects, h *ending) {
 		c.revokeLocked(fx, deadlockOf(h.text), wire.Revoke{Cause: wire.CauseDeadlock}, h.text)
 	case !isMember:
 		fx.breaksProtocol(h.link, c.notMember())
+	case r != nil && isRemoval(r.Cause) && max(r.Rank, r.Peer) < uint32(len(c.linkTo)): // Nothing is repeated: the other ranks go on.
+		c.removedLocked(fx, &RevokedError{Rank: c.member(int(r.Rank)), Cause: r.Cause, Peer: c.member(int(r.Peer))})
 	case c.hasEndedLocked():
 	case r == nil:
 		c.peerLeftLocked(fx, rank, leave{after: h.closed.Last.Seq, closed: h.closed}, false)
 	case max(r.Rank, r.Peer) >= uint32(len(c.linkTo)):
 		fx.breaksProtocol(h.link, fmt.Errorf("a revocation of communicator %d names the unknown rank %d", c.id, max(r.Rank, r.Peer)))
-	case isRemoval(r.Cause): // Nothing is repeated: the other ranks go on.
-		c.failLocked(fx, &RevokedError{Rank: c.member(int(r.Rank)), Cause: r.Cause, Peer: c.member(int(r.Peer))})
 	case c.draining: // The failure that this rank knows is the cause.
 		c.repeatLocked(fx, h)
 		c.drainedLocked(fx)
@@ -171,6 +171,35 @@ func (e *Engine) Remove(l *link.Link, cause wire.Cause) {
 			}
 		})
 	})
+}
+
+// RemoveSelf ends all communicators because the seed has removed this node from the world: the cause is CauseRemoved or CauseExcluded, and
+// text describes it. For the other ranks this one has failed for a reason.
+func (e *Engine) RemoveSelf(cause wire.Cause, text, reason string) {
+	e.each(func(c *Comm) {
+		c.update(func(fx *effects) {
+			if !c.opened {
+				return
+			}
+			if !c.hasEndedLocked() {
+				fx.revoke, fx.text = &wire.Revoke{Comm: c.id, Cause: wire.CauseFailed, Rank: uint32(c.rank), Peer: uint32(c.rank)}, reason
+				fx.linked = true // The others learn of the removal from the seed, too.
+			}
+			self := c.member(c.rank)
+			c.removedLocked(fx, &RevokedError{Rank: self, Cause: cause, Peer: self, Text: text})
+		})
+	})
+}
+
+// removedLocked ends the communicator because this node is not in the next view. If a failure has ended it before, later calls get the removal
+// nevertheless: others may have been removed together with this node, or may have left since then.
+func (c *Comm) removedLocked(fx *effects, err *RevokedError) {
+	if !c.hasEndedLocked() {
+		c.failLocked(fx, err)
+	}
+	if !errors.Is(c.err, ErrClosed) && !IsRemoval(c.err) {
+		c.err = err
+	}
 }
 
 func isRemoval(cause wire.Cause) bool {

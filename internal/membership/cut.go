@@ -245,7 +245,11 @@ func (a *Arbiter) why(id NodeID) string {
 	}
 	for rank, n := range a.view.Nodes {
 		link := [2]NodeID{id, n.ID}
-		if l, ok := a.lost[link]; ok && !a.isGone(link) {
+		switch l, ok := a.lost[link]; {
+		case !ok || a.isGone(link):
+		case l.excluded:
+			return fmt.Sprintf("it has excluded rank %d, and its exclusions prevail only if all ranks that stay call Exclude with the same ranks", rank)
+		default:
 			return fmt.Sprintf("has lost rank %d: %s", rank, l.reason)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
 	"github.com/nexar-go/nexar/transport/quic"
@@ -165,7 +166,7 @@ func (n *Node) register(ctx context.Context, request client.Request) (err error)
 		return err
 	}
 	request.Alternates, request.Expect, request.Forget = host.Addrs(n.sockets.addr), n.expect, n.forget
-	request.SendView = n.sendView
+	request.SendView, request.Removed = n.sendView, n.removed
 	request.Port, request.Listen, request.Roots = portOf(n.sockets.addr), n.announce, n.cfg.Transports.Roots
 	seeds := client.Seeds{Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log, Dial: n.sockets.dialSeed}
 	if n.Session, err = seeds.Join(ctx, request); err != nil {
@@ -303,6 +304,21 @@ func (n *Node) sendView(to membership.NodeID, message []byte) bool {
 	m := n.mesh
 	n.mu.Unlock()
 	return m != nil && m.SendView(to, message)
+}
+
+// removed ends all communicators after the seed has removed this node from the world.
+func (n *Node) removed(err *client.RemovedError) {
+	n.mu.Lock()
+	m := n.mesh
+	n.mu.Unlock()
+	if m == nil {
+		return
+	}
+	cause := wire.CauseRemoved
+	if err.Excluded {
+		cause = wire.CauseExcluded
+	}
+	m.Engine().RemoveSelf(cause, err.Error(), "the seed has removed it from the world: "+err.Text)
 }
 
 // addFailure adds to the list of Failures.

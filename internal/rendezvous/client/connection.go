@@ -43,6 +43,9 @@ func (s *Session) keepConnected() {
 			rejoin, err = s.rejoin(err)
 		}
 	}
+	if removed, ok := errors.AsType[*RemovedError](err); ok && s.req.Removed != nil {
+		s.req.Removed(removed)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end(err)

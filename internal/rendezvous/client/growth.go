@@ -125,12 +125,12 @@ func (l Links) Left(peer membership.NodeID) {
 }
 
 // IsQuiescing reports whether the nodes of a view must quiesce: the seed has asked them to, so that others can join, or the view
-// is no longer the newest, or this node is no longer in the world. The seed may remove a node that lives and has links to all others, so
+// is no longer the newest. The seed may remove a node that lives and has links to all others, so
 // a later view does not imply that an operation fails.
 func (s *Session) IsQuiescing(epoch uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.isRemoved() || (s.quiescing == epoch || s.view.Epoch > epoch) && s.absent.Err() == nil
+	return (s.quiescing == epoch || s.view.Epoch > epoch) && s.absent.Err() == nil
 }
 
 // Quiesced reports to the seed that this node has quiesced in a view, and whether it leaves. The

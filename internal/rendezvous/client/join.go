@@ -81,6 +81,10 @@ type Request struct {
 	// it. It must not block. If it is nil, this node has no links.
 	SendView func(to membership.NodeID, message []byte) bool
 
+	// Removed is called when the seed has removed this node from the world, before any other method says so. It must not block, and may
+	// be nil.
+	Removed func(err *RemovedError)
+
 	// Status returns the trace of this node, of at most wire.TraceBytesMax bytes, for status
 	// polls of the seed; it is empty if the node has not joined yet. Session calls it on a
 	// separate goroutine, and Session.Close waits for it. It may be nil.
