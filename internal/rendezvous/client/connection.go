@@ -82,11 +82,21 @@ func (s *Session) serveConnection() (rejoin bool, err error) {
 			return false, err
 		default:
 			if !errors.Is(err, ErrLeft) {
-				s.log.Error("joining failed", "seed", s.seed, "err", err)
+				s.log.Error(s.inWords("joining failed", "this node is no longer in the world"), "seed", s.seed, "err", err)
 			}
 			return false, err
 		}
 	}
+}
+
+// inWords returns the words for the state of the node, before the world has formed or after it.
+func (s *Session) inWords(before, after string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.formed {
+		return after
+	}
+	return before
 }
 
 // mayReturn reports whether the seed may serve this node again after err, the end of the connection. One without state may have been
@@ -162,6 +172,7 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 	req.epoch = s.view.Epoch
 	s.mu.Unlock()
 	seeds := req.seeds
+	seeds.waiting = s.inWords("the seed is gone, and the world waits for it to form", "the seed is gone; the world continues without it until a node fails")
 	seeds.Timeout, seeds.Attempt, seeds.MaxPause, seeds.once = -1, lookAttempt, lookPause, false
 	switch after := cmp.Or(req.Patience, seedPatience); {
 	case !s.durable: // It was silent for longer than that.

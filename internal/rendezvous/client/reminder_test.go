@@ -188,3 +188,25 @@ func TestWarnsNewcomer(t *testing.T) {
 		}
 	})
 }
+
+// A node that has lost its seed warns in the words of its state.
+func TestWarnsOfLostSeed(t *testing.T) {
+	for formed, want := range map[bool]string{false: "the world waits for it to form", true: "the world continues without it until a node fails"} {
+		synctest.Test(t, func(t *testing.T) {
+			log, warnings := lines()
+			s := newSession(nowhere{addr: "127.0.0.1:7946"}, Request{Log: log, seeds: Seeds{
+				Addrs: []string{"127.0.0.1:7946"}, Log: log,
+				Dial: func(context.Context, string) (transport.Conn, error) { return nil, syscall.ECONNREFUSED },
+			}})
+			s.formed = formed
+			time.AfterFunc(10*time.Second, s.close)
+			if ok, err := s.rejoin(ErrSeedGone); ok || !errors.Is(err, ErrSeedGone) {
+				t.Errorf("rejoin: %v, %v", ok, err)
+			}
+			checkIntervals(t, warnings(want), "3s", "9s")
+			if joins := warnings("no seed reached yet"); len(joins) > 0 {
+				t.Errorf("formed %v: the words of a node that joins: %q", formed, joins)
+			}
+		})
+	}
+}

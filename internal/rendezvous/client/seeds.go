@@ -37,6 +37,9 @@ type Seeds struct {
 	// Log receives events. Nil discards them.
 	Log *slog.Logger
 
+	// waiting is the warning while no seed is reached. Empty means that of a node that joins.
+	waiting string
+
 	// once ends the search after one round, unless a seed is busy.
 	once bool
 
@@ -82,7 +85,7 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 		reminder := remind(func(waited time.Duration) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			d.Log.Warn("no seed reached yet", "waited", waited, "tried", strings.Join(d.tried(ctx, r.last), ", "), "attempts", r.attempts)
+			d.Log.Warn(cmp.Or(d.waiting, "no seed reached yet"), "waited", waited, "tried", strings.Join(d.tried(ctx, r.last), ", "), "attempts", r.attempts)
 		})
 		defer reminder.stop()
 	}

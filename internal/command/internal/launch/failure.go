@@ -28,7 +28,7 @@ type Failure struct {
 	Status     int    // the exit status
 	Signal     int    // the signal that killed the child; 0 if it exited
 	SignalName string // "killed"
-	Err        error  // the reason if Status and Signal are 0
+	Err        error  // the reason if Status and Signal are 0, and of a failed write
 	LastWords  string // its message on standard error, if it exited
 
 	when  time.Time
@@ -37,7 +37,7 @@ type Failure struct {
 
 func (f *Failure) Error() string {
 	if f.Child < 0 {
-		return "the output could not be written"
+		return fmt.Sprintf("the output could not be written: %v", f.Err)
 	}
 	text := fmt.Sprintf("%s (pid %d) %s", f.Name, f.Pid, f.end())
 	if f.LastWords != "" {

@@ -149,13 +149,15 @@ type supervisor struct {
 	killing chan struct{} // closed by killEverything
 
 	stage     stage
-	timer     *time.Timer // ends the stage
-	settled   int         // how often settleTime has passed
-	failures  []*Failure  // one of these is first, and the others follow from it
-	survived  []*Failure  // failures after which the others continued
-	unlogged  []*Failure  // failures in survived that are not logged yet
-	logTimer  *time.Timer // logs unlogged
-	succeeded []exit      // children that exited with status 0
+	timer     *time.Timer   // ends the stage
+	settled   int           // how often settleTime has passed
+	failures  []*Failure    // one of these is first, and the others follow from it
+	survived  []*Failure    // failures after which the others continued
+	unlogged  []*Failure    // failures in survived that are not logged yet
+	logTimer  *time.Timer   // logs unlogged
+	succeeded []exit        // children that exited with status 0
+	reminded  time.Time     // last reminder of the children that still run, or last exit
+	pause     time.Duration // until the next one
 	first     *Failure
 	requested int // signals that requested the end of the children
 }
@@ -248,7 +250,7 @@ func (s *supervisor) reap() {
 
 // supervise returns when all children have ended.
 func (s *supervisor) supervise() {
-	broken, abandoned := s.out.broken, s.cfg.Abandoned
+	abandoned := s.cfg.Abandoned
 	again := time.NewTicker(exitCheckInterval)
 	defer again.Stop()
 	for left := len(s.running); left > 0; {
@@ -258,9 +260,8 @@ func (s *supervisor) supervise() {
 			s.exited(e)
 		case sig := <-s.cfg.Signals:
 			s.forward(sig)
-		case <-broken:
-			broken = nil
-			s.outputBroke()
+		case err := <-s.out.broken:
+			s.outputBroke(err)
 		case <-s.timer.C:
 			s.escalate()
 		case <-s.logTimer.C:
@@ -270,6 +271,7 @@ func (s *supervisor) supervise() {
 			s.killEverything()
 		case <-again.C:
 			s.reap()
+			s.remind(time.Now())
 			for _, e := range s.succeeded {
 				s.checkExit(e)
 			}
@@ -286,11 +288,26 @@ func (s *supervisor) supervise() {
 	s.logRest()
 }
 
+// remindAfter is the time after which Run names the children for which it waits although the others, at least as many, have succeeded.
+// They may be stopped, or hang. The time doubles from one reminder to the next.
+const remindAfter = 10 * time.Second
+
+// remind names the children that still run, if it is time.
+func (s *supervisor) remind(now time.Time) {
+	left := len(s.running) - len(s.succeeded)
+	if s.stage != healthy || s.cfg.Survives != nil || left == 0 || left > len(s.succeeded) || now.Sub(s.reminded) < s.pause {
+		return
+	}
+	s.reminded, s.pause = now, 2*s.pause
+	s.say("waiting for " + s.names() + ": all others have exited with status 0")
+}
+
 // reaped notes that a child has been waited for.
 func (s *supervisor) reaped(e exit) { s.running[e.child].ended = true }
 
 func (s *supervisor) exited(e exit) {
 	s.reaped(e)
+	s.reminded, s.pause = time.Now(), remindAfter
 	f := e.failure()
 	if f == nil {
 		s.succeeded = append(s.succeeded, e)
@@ -374,11 +391,11 @@ func (s *supervisor) escalate() {
 }
 
 // outputBroke ends all children: their output has no reader any more.
-func (s *supervisor) outputBroke() {
+func (s *supervisor) outputBroke(err error) {
 	if s.stage >= terminated {
 		return
 	}
-	s.fail(&Failure{Child: -1, when: time.Now()})
+	s.fail(&Failure{Child: -1, Err: err, when: time.Now()})
 	if s.first == nil {
 		s.choose()
 	}

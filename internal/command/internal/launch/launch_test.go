@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -318,7 +320,42 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func TestLostOutputEndsAll(t *testing.T) {
 	var r run
 	r.do(Config{Stdout: brokenWriter{}, Grace: 10 * time.Second}, "polite", "sleep")
-	if f := r.failure(t); f.Child != -1 {
-		t.Errorf("got failure %v, want that of the output", f)
+	if f := r.failure(t); f.Child != -1 || !errors.Is(f, io.ErrClosedPipe) || !strings.Contains(f.Error(), io.ErrClosedPipe.Error()) {
+		t.Errorf("got failure %v, want that of the output with its reason", f)
+	}
+}
+
+// TestReminder: Run names the children that go on although the others have succeeded, at growing intervals.
+func TestReminder(t *testing.T) {
+	var log bytes.Buffer
+	s := &supervisor{cfg: Config{Title: "run"}, out: newPrinter(io.Discard, &log)}
+	for i := range 4 {
+		s.cfg.Children = append(s.cfg.Children, Child{Name: func() string { return "rank " + strconv.Itoa(i) }})
+		s.running = append(s.running, &child{})
+	}
+	for range 100 {
+		s.remind(time.Now().Add(time.Hour)) // All of them run.
+	}
+	began := time.Now()
+	for i := range 3 {
+		s.running[i].ended = true
+		s.succeeded = append(s.succeeded, exit{child: i})
+	}
+	s.reminded, s.pause = began, remindAfter
+	var at []int
+	for second := range 100 {
+		before := s.pause
+		if s.remind(began.Add(time.Duration(second) * time.Second)); s.pause != before {
+			at = append(at, second)
+		}
+	}
+	s.cfg.Survives = func() bool { return true }
+	s.remind(began.Add(time.Hour))
+	s.out.close()
+	if want := []int{10, 30, 70}; !slices.Equal(at, want) {
+		t.Errorf("reminders after %v seconds, want %v", at, want)
+	}
+	if want := strings.Repeat("run: waiting for rank 3: all others have exited with status 0\n", 3); log.String() != want {
+		t.Errorf("got the reminders\n%s, want\n%s", log.String(), want)
 	}
 }

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"os"
 	"sync"
@@ -22,7 +23,7 @@ const (
 // error are the same terminal or file, it also keeps their lines apart.
 type printer struct {
 	chunks  chan chunk
-	broken  chan struct{} // closed after a failed write
+	broken  chan error // gets the error of the first failed write
 	done    sync.WaitGroup
 	outlets [2]*outlet
 	parts   map[*source]time.Time // sources with a held part of a line, since when
@@ -39,7 +40,7 @@ const (
 // An outlet is a writer, and perhaps its terminal or file, which both streams may share.
 type outlet struct {
 	io.Writer
-	failed  bool
+	err     error    // of the write that has failed
 	current **source // whose unfinished line is the last one; shared by outlets of the same file
 }
 
@@ -68,7 +69,7 @@ func newPrinter(out, err io.Writer) *printer {
 	if sameFile(out, err) {
 		b.current = a.current
 	}
-	p := &printer{chunks: make(chan chunk), broken: make(chan struct{}), outlets: [2]*outlet{a, b}, parts: make(map[*source]time.Time)}
+	p := &printer{chunks: make(chan chunk), broken: make(chan error, 1), outlets: [2]*outlet{a, b}, parts: make(map[*source]time.Time)}
 	p.done.Go(p.run)
 	return p
 }
@@ -110,7 +111,7 @@ func (p *printer) close() {
 }
 
 func (p *printer) run() {
-	breaks := sync.OnceFunc(func() { close(p.broken) })
+	told := false
 	var tick <-chan time.Time
 	for {
 		if tick == nil && len(p.parts) > 0 {
@@ -130,8 +131,9 @@ func (p *printer) run() {
 				}
 			}
 		}
-		if p.outlets[stdout].failed || p.outlets[stderr].failed {
-			breaks()
+		if err := cmp.Or(p.outlets[stdout].err, p.outlets[stderr].err); err != nil && !told {
+			told = true
+			p.broken <- err
 		}
 	}
 }
@@ -159,9 +161,8 @@ func (p *printer) write(s *source, n int) {
 		text := o.lines(s, s.held[:n])
 		s.held = append(s.held[:0], s.held[n:]...)
 		delete(p.parts, s)
-		if !o.failed {
-			_, err := o.Write(text)
-			o.failed = err != nil
+		if o.err == nil {
+			_, o.err = o.Write(text)
 		}
 	}
 	if _, ok := p.parts[s]; !ok && len(s.held) > 0 {
