@@ -57,7 +57,8 @@
 // milliseconds after the end of its process. The error names the rank.
 //
 // An operation that fails on one rank ends its communicator on all ranks, so that no other rank
-// waits for it. Later operations, and [Comm.Err], return an error that is [ErrRevoked] and
+// waits for it. Messages in progress end at once, also those between living ranks. After the failure of a rank, a collective in progress
+// that needs no more data of it goes on for at most a second. Later operations, and [Comm.Err], return an error that is [ErrRevoked] and
 // contains the reason. To distinguish causes, use [errors.Is] with the errors of this package and
 // [errors.AsType] with its error types. Only the cancelled call returns the error of its context.
 //

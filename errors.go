@@ -350,7 +350,7 @@ func (l LateRank) String() string {
 	if l.Doing != "" {
 		return fmt.Sprintf("rank %d (%s)", l.Rank, l.Doing)
 	}
-	where := engine.Waiting{Known: l.Answered, Active: l.Active, Unresponsive: l.Unresponsive, For: l.Elapsed, Silent: l.Silent}
+	where := engine.Waiting{Known: l.Answered, Last: wire.Call{Seq: l.Call.Seq}, Active: l.Active, Unresponsive: l.Unresponsive, For: l.Elapsed, Silent: l.Silent}
 	return fmt.Sprintf("rank %d (%s)", l.Rank, where.Describe(l.Call.String()))
 }
 

@@ -162,7 +162,7 @@ func (c *Comm) ended(cause error) error {
 	case *DeadlockError:
 		return &RevokedError{Rank: -1, Err: e}
 	case *TimeoutError:
-		return &RevokedError{Rank: c.impl.Rank, Err: fmt.Errorf("its call took too long: %s", e.Error())}
+		return &RevokedError{Rank: c.impl.Rank, Err: fmt.Errorf("its call took too long: %s %s", e.Op, e.Error())}
 	case nil:
 		return &RevokedError{Rank: c.impl.Rank, Err: fmt.Errorf("its call was cancelled: %s", cause.Error())}
 	}

@@ -168,18 +168,25 @@ func (g Graph) reach(rank int, blocked map[int]bool) (reached []int) {
 	return reached
 }
 
-// member returns the first call of a rank that waits for a rank of within, and that rank.
-func (g Graph) member(rank int, within *set) (m Member) {
+// member returns the first call of a rank that waits for a rank of within, and that rank. It is the rank itself only if no call waits for
+// another one.
+func (g Graph) member(rank int, within *set) Member {
+	m := Member{Rank: rank, For: rank}
 	for i, c := range g[rank].Calls {
-		for _, r := range c.For {
-			if within.of[r] {
-				return Member{Rank: rank, Call: i, For: r}
+		waitsFor := func(other int) bool {
+			if !within.of[other] {
+				return false
 			}
+			m.Call, m.For = i, other
+			return other != rank
+		}
+		if slices.ContainsFunc(c.For, waitsFor) {
+			return m
 		}
 		for _, r := range c.Ranges {
 			for other := max(r.First, 0); other <= r.Last && other < len(within.below); other++ {
-				if within.of[other] {
-					return Member{Rank: rank, Call: i, For: other}
+				if waitsFor(other) {
+					return m
 				}
 			}
 		}

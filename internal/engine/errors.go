@@ -83,6 +83,7 @@ type Waiting struct {
 }
 
 func (e *TimeoutError) Error() string {
+	call := fmt.Sprintf("%v #%d", plan.Collective(e.Call.Kind), e.Call.Seq)
 	named := min(len(e.Waiting), namedMax)
 	ranks := make([]string, named, named+1)
 	for i, w := range e.Waiting[:named] {
@@ -92,18 +93,15 @@ func (e *TimeoutError) Error() string {
 		ranks = append(ranks, fmt.Sprintf("and %d others", more))
 	}
 	if len(ranks) == 0 {
-		return "timed out, in its own part of the call"
+		return call + " timed out, in its own part of the call"
 	}
-	return "timed out, waiting for " + strings.Join(ranks, ", ")
+	return call + " timed out, waiting for " + strings.Join(ranks, ", ")
 }
 
 // String describes the state of the rank.
 func (w Waiting) String() string {
 	call := fmt.Sprintf("%v #%d", plan.Collective(w.Last.Kind), w.Last.Seq)
-	switch {
-	case w.Last.Seq == 0:
-		call = "no collective"
-	case w.Last.Kind == 0:
+	if w.Last.Kind == 0 {
 		call = "a call that waits for the next view"
 	}
 	return w.Describe(call)
@@ -119,6 +117,8 @@ func (w Waiting) Describe(call string) string {
 	switch {
 	case !w.Known:
 		return "not heard of"
+	case w.Last.Seq == 0:
+		text = "has called no collective"
 	case w.Active:
 		if text = "in " + call; w.For > 0 {
 			text += fmt.Sprintf(" for %v", roundDuration(w.For))

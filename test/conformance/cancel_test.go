@@ -235,7 +235,7 @@ func timeOut(t *testing.T, name string, missing int, op func(ctx context.Context
 		}
 		late, timedOut := errors.AsType[*nexar.TimeoutError](err)
 		revoked, told := errors.AsType[*nexar.RevokedError](err)
-		want := fmt.Sprintf("took too long: timed out, waiting for rank %d (last called all_reduce #1, which ended ", missing)
+		want := fmt.Sprintf(" timed out, waiting for rank %d (last called all_reduce #1, which ended ", missing)
 		if timedOut {
 			want = fmt.Sprintf("timed out after %v, waiting for rank %d (last called all_reduce #1 (3 × uint8, max), which ended ", limit, missing)
 		}
