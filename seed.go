@@ -51,7 +51,7 @@ type SeedConfig struct {
 	// least 1. Nodes with the certificate in Config.CAFile accept no other seeds. The seed reads the key
 	// only at its start. All Peers need the same CA. By default the CA of the cluster is self-signed.
 	CACertFile, CAKeyFile string
-	// StateDir is a directory for the CA of the cluster and, with Consensus, for the replicated log.
+	// StateDir is a directory for the CA of the cluster or, with Consensus, for the replicated log, which contains the CA.
 	// With both, a seed that is started again continues with the same world, and its nodes reconnect.
 	// By default the state is in memory.
 	StateDir string

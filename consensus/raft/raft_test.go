@@ -38,3 +38,19 @@ func TestPeersNeedConsensus(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// The CA of a cluster is in the log alone: a file of it that is lost or restored would say nothing.
+func TestLogHasTheCA(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 {
+		seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, AllowWeakToken: true, StateDir: dir, Consensus: raft.Open})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seed.Close()
+		files, err := filepath.Glob(filepath.Join(dir, "*"))
+		if err != nil || len(files) != 2 || filepath.Base(files[0]) != "seeds.db" || filepath.Base(files[1]) != "seeds.lock" {
+			t.Errorf("files %q, error %v, want seeds.db and seeds.lock", files, err)
+		}
+	}
+}

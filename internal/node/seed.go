@@ -24,7 +24,7 @@ import (
 type SeedConfig struct {
 	Listen     string // the address that nodes dial
 	Transports Transports
-	StateDir   string   // the directory of the replicated log and the CA; empty: in memory
+	StateDir   string   // the directory of the replicated log or, without Open, of the CA; empty: in memory
 	Peers      []string // addresses of all seeds of the cluster; empty: a single seed
 	// ForgetState lets one of several seeds start with an empty or damaged StateDir: it
 	// learns from the others before it votes.
@@ -64,7 +64,7 @@ func StartSeed(cfg SeedConfig) (*Seed, error) {
 		return nil, err
 	}
 	dir := cfg.StateDir
-	if len(cfg.Peers) > 0 {
+	if cfg.Open != nil {
 		dir = "" // The log contains the authority.
 	}
 	if cfg.StateDir != "" {
