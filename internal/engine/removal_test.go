@@ -88,7 +88,7 @@ func TestRemoveSelf(t *testing.T) {
 				peers[2].link.Revoke(wire.Revoke{Comm: commID, Cause: wire.CauseFailed, Rank: 2, Peer: 2}, "removed")
 				<-peers[2].link.ConfirmedPing()
 			}
-			w.engines[0].RemoveSelf(wire.CauseExcluded, "excluded", "it is excluded")
+			w.engines[0].RemoveSelf(true, "excluded", "it is excluded")
 			_, err := c.start(w.workOf(choice{plan.Broadcast, "flat", 1, 3}, vector(0, 10)))
 			if ended, ok := errors.AsType[*EndedError](err); !ok || !IsRemoval(ended.Err) || !IsRemoval(c.Err()) {
 				t.Errorf("got errors %v and %v, want the removal", err, c.Err())

@@ -173,9 +173,13 @@ func (e *Engine) Remove(l *link.Link, cause wire.Cause) {
 	})
 }
 
-// RemoveSelf ends all communicators because the seed has removed this node from the world: the cause is CauseRemoved or CauseExcluded, and
-// text describes it. For the other ranks this one has failed for a reason.
-func (e *Engine) RemoveSelf(cause wire.Cause, text, reason string) {
+// RemoveSelf ends all communicators because the seed has removed this node from the world, by the programs of others if it is excluded. Text
+// describes that. For the other ranks this one has failed for a reason.
+func (e *Engine) RemoveSelf(excluded bool, text, reason string) {
+	cause := wire.CauseRemoved
+	if excluded {
+		cause = wire.CauseExcluded
+	}
 	e.each(func(c *Comm) {
 		c.update(func(fx *effects) {
 			if !c.opened {

@@ -24,7 +24,6 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
-	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
 	"github.com/nexar-go/nexar/transport/quic"
@@ -311,14 +310,9 @@ func (n *Node) removed(err *client.RemovedError) {
 	n.mu.Lock()
 	m := n.mesh
 	n.mu.Unlock()
-	if m == nil {
-		return
+	if m != nil {
+		m.Engine().RemoveSelf(err.Excluded, err.Error(), "the seed has removed it from the world: "+err.Text)
 	}
-	cause := wire.CauseRemoved
-	if err.Excluded {
-		cause = wire.CauseExcluded
-	}
-	m.Engine().RemoveSelf(cause, err.Error(), "the seed has removed it from the world: "+err.Text)
 }
 
 // addFailure adds to the list of Failures.
