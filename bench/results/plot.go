@@ -82,16 +82,21 @@ func (f *File) Draw(w io.Writer) error {
 	return err
 }
 
-// compact shortens the drawing of vgsvg to about a quarter: consecutive paths of one style become one path, points are relative
-// to the one before, in tenths of a point, and texts name only their size, since all have the same font.
+// compact shortens the drawing of vgsvg to about a sixth: consecutive paths of one style become one path, points are whole and
+// relative to the one before, and texts name only their size, since all have the same font.
 func compact(svg []byte) []byte {
 	fonts := regexp.MustCompile(`\s+style="font-family:([^;]*);[^"]*(font-size:[^"]*)"`)
 	paths := regexp.MustCompile(`^<path d="(.*)" (style=".*") />$`)
+	places := regexp.MustCompile(`<text x="([\d.-]+)" y="([\d.-]+)"`)
 	family := ""
 	svg = fonts.ReplaceAllFunc(svg, func(text []byte) []byte {
 		m := fonts.FindSubmatch(text)
 		family = string(m[1])
 		return fmt.Appendf(nil, ` style="%s"`, m[2])
+	})
+	svg = places.ReplaceAllFunc(svg, func(text []byte) []byte {
+		m := places.FindSubmatch(text)
+		return fmt.Appendf(nil, `<text x="%d" y="%d"`, whole(m[1]), whole(m[2]))
 	})
 	var out bytes.Buffer
 	style := "" // of the path that is open in out
@@ -118,29 +123,29 @@ func compact(svg []byte) []byte {
 	return out.Bytes()
 }
 
-// relative writes a path with coordinates in tenths of a point. The ends of lines and arcs are relative to the point before.
+// relative writes a path with whole coordinates. The ends of lines and arcs are relative to the point before.
 func relative(path []byte) []byte {
 	steps := regexp.MustCompile(`([MLA])([^MLAZ]* )?([\d.-]+),([\d.-]+)`)
-	var x, y float64 // the point before
+	x, y := 0, 0 // the point before
 	return steps.ReplaceAllFunc(path, func(step []byte) []byte {
 		m := steps.FindSubmatch(step)
-		nextX, nextY := tenths(m[3]), tenths(m[4])
+		nextX, nextY := whole(m[3]), whole(m[4])
 		toX, toY, command := nextX, nextY, m[1]
 		if command[0] != 'M' {
 			toX, toY, command = nextX-x, nextY-y, bytes.ToLower(command)
 		}
 		x, y = nextX, nextY
-		return fmt.Appendf(nil, "%s%s%.4g,%.4g", command, m[2], math.Round(toX*10)/10, math.Round(toY*10)/10)
+		return fmt.Appendf(nil, "%s%s%d,%d", command, m[2], toX, toY)
 	})
 }
 
-// tenths parses a number that vgsvg has written, and rounds it.
-func tenths(number []byte) float64 {
+// whole parses a number that vgsvg has written, and rounds it.
+func whole(number []byte) int {
 	v, err := strconv.ParseFloat(string(number), 64)
 	if err != nil {
 		panic(err) // the pattern admits numbers alone
 	}
-	return math.Round(v*10) / 10
+	return int(math.Round(v))
 }
 
 // plot returns the plot of one operation.
