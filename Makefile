@@ -63,7 +63,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint model conformance worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint model trials worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -89,7 +89,7 @@ test: ## run all tests
 TESTFLAGS ?=
 
 unit: ## run all tests except attacks, those with the longest tests first
-	TRIALS=$${TRIALS:-most} $(GOTEST) $(TESTFLAGS) $$(go list ./... | grep -vE '/test/attack$$' | $(LONGFIRST))
+	$(GOTEST) $(TESTFLAGS) $$(go list ./... | grep -vE '/test/attack$$' | $(LONGFIRST))
 
 modules: ## run the tests of the other modules, except those of tools, which make cross runs
 	@for m in $(TESTED); do (cd $$m && $(GOTEST) $(TESTFLAGS) ./...); done
@@ -163,8 +163,8 @@ traffic: ## send messages between random ranks of sparse topologies for TRAFFIC=
 blame: ## check which rank errors name after one has ended early, in BLAMES=1000 worlds, and write docs/results/blame.txt
 	@cd test/cluster && BLAMES=$(BLAMES) REPORT=$(CURDIR)/docs/results/blame.txt go test -count=1 -timeout 2h -run '^TestBlame$$'
 
-conformance: ## run all trials of the tests of collectives, those of NCCL too; other targets run a part of them
-	TRIALS=all go test -count=1 -timeout 2h ./test/conformance
+trials: ## run all trials of the tests with many: collectives, those of NCCL too, failures, and sparse worlds; other targets run a part of them
+	TRIALS=all go test -count=1 -timeout 2h ./test/conformance ./test/faults ./nexartest ./test/cluster
 	cd hw && TRIALS=all go test -count=1 -timeout 1h -run '^TestCollectives$$' ./device/nccl
 
 worlds: ## simulate a million worlds in which nodes, hosts and links fail

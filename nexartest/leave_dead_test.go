@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/nexartest"
 )
 
@@ -72,9 +73,14 @@ func TestLeavesWithoutRelays(t *testing.T) {
 }
 
 // TestRandomLeaves: one or two nodes of a sparse world die, and some others leave before or after this is noticed; half of them send
-// messages first. The rest stay in the world and go on. WORLDS is the number of worlds, FIRST the number of the first one.
+// messages first. The rest stay in the world and go on. WORLDS is the number of worlds,
+// by default three, or eight with TRIALS=all, FIRST the number of the first one.
 func TestRandomLeaves(t *testing.T) {
-	worlds, first := number(t, "WORLDS", 8), number(t, firstVariable, 0)
+	always := uint64(3)
+	if require.AllTrials() {
+		always = 8
+	}
+	worlds, first := number(t, "WORLDS", always), number(t, firstVariable, 0)
 	for k := first; k < first+worlds; k++ {
 		t.Run(fmt.Sprint(k), func(t *testing.T) { leaveAtRandom(t, k) })
 	}

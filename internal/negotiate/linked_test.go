@@ -6,6 +6,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -13,6 +14,7 @@ import (
 // with few links if any rank makes its links on demand. In the other order the root is linked to more ranks, since it
 // does not negotiate with those of its watches.
 func TestFirstUseIsTheSame(t *testing.T) {
+	require.NoRace(t, "it repeats TestLinkedAfterNegotiation in many orders")
 	const size = 46
 	first, mixed := ranks(size), make([]int, size)
 	for rank := range mixed {

@@ -14,6 +14,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -123,7 +124,11 @@ func TestLateRank(t *testing.T) {
 func TestConcurrentRuns(t *testing.T) {
 	groups := [][]int{{0, 1, 2, 3}, {0, 1}, {2, 3}, {1, 2}, {3, 0}, {2, 1, 0}, {0, 3, 1}}
 	w := sharedWorld(t, 4)
-	for round := range uint64(10) {
+	rounds := uint64(10)
+	if require.Race {
+		rounds = 3
+	}
+	for round := range rounds {
 		var every sync.WaitGroup
 		results := make([][]*member, len(groups))
 		for i, nodes := range groups {

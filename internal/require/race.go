@@ -7,12 +7,7 @@ import "testing"
 // line "//race:none REASON" in one of its test files instead: "make race" does not compile it.
 func NoRace(t testing.TB, reason string) {
 	t.Helper()
-	if leftOut(Race, Trials()) {
+	if Race && !AllTrials() {
 		t.Skipf("left out under the race detector: %s; TRIALS=all runs it", reason)
 	}
-}
-
-// leftOut reports whether [NoRace] skips a test.
-func leftOut(race bool, extent Extent) bool {
-	return race && extent != All
 }

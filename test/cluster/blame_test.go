@@ -24,7 +24,7 @@ const (
 	blameRanks = 4
 	// blamesVariable is the number of trials of TestBlame. Without it there are blamesAlways.
 	blamesVariable = "BLAMES"
-	blamesAlways   = 24
+	blamesAlways   = 12 // every transport with every end
 	// blameEnv turns the test binary into a rank of TestBlame. Its value is the configuration of the
 	// rank as JSON.
 	blameEnv = "CLUSTERTEST_BLAME"

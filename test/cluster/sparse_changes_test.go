@@ -12,9 +12,12 @@ import (
 // TestChangesSparse is TestChanges for sparse topologies: nodes are killed and stopped, join, leave and are replaced by
 // spares, and the neighbors change with each view.
 func TestChangesSparse(t *testing.T) {
-	count := changesAlways
-	if require.Race {
-		count /= 4
+	count := 3
+	switch {
+	case require.AllTrials():
+		count = changesAlways
+	case require.Race:
+		count = 1
 	}
 	for i, kind := range []struct{ topology, transports string }{
 		{"k-regular:4", "tcp"}, {"hypercube", "quic"}, {"k-regular:2", "shm,tcp,quic tcp,quic quic"}, {"hypercube", "shm"},

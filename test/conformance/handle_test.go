@@ -100,7 +100,7 @@ func TestRandomHandles(t *testing.T) {
 			b := trialGenerator{n: n, kinds: kinds(), network: m.Cost}
 			rounds, most := 25, 64
 			switch {
-			case worldtest.Brief():
+			case !worldtest.AllTrials():
 				rounds = 2
 			case m.Name != "mem":
 				rounds = 4
@@ -170,7 +170,7 @@ func TestManyHandles(t *testing.T) {
 					vectors, handles := make([][]int64, 64), make([]*nexar.Handle, 64)
 					for i := range handles {
 						length := 1 + i*i*5
-						if worldtest.Brief() && i%4 != 3 {
+						if !worldtest.AllTrials() && i%4 != 3 {
 							length = 1 + i
 						}
 						vectors[i] = slices.Repeat([]int64{int64(rank + i)}, length)

@@ -24,11 +24,8 @@ import (
 func TestSplitInLoop(t *testing.T) {
 	const ranks = 4
 	warm, rounds := 200, 2000
-	switch {
-	case worldtest.Brief():
+	if !worldtest.AllTrials() {
 		warm, rounds = 20, 100
-	case !worldtest.AllTrials():
-		rounds = 800
 	}
 	world := worldtest.Mem().Cluster(t, ranks, nexar.Config{})
 	split := func(rank, round int, c *nexar.Comm) error {
@@ -301,7 +298,7 @@ func TestCancelledSplitsOverLinks(t *testing.T) {
 					}
 				}
 				rounds := 500
-				if worldtest.Brief() {
+				if !worldtest.AllTrials() {
 					rounds = 100
 				}
 				for round := range rounds {
@@ -361,7 +358,7 @@ func endsAt(t *testing.T, at time.Time, parent, child *nexar.Comm, err error) er
 func TestCancelledSplits(t *testing.T) {
 	const ranks = 3
 	rounds := 200
-	if worldtest.Brief() {
+	if !worldtest.AllTrials() {
 		rounds = 40
 	}
 	world := worldtest.Mem().Cluster(t, ranks, nexar.Config{})

@@ -287,7 +287,7 @@ func TestRandomCommunicators(t *testing.T) {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
 			rng, examples := rand.New(rand.NewPCG(3, 4)), 10
-			if worldtest.Brief() {
+			if !worldtest.AllTrials() {
 				examples = 3
 			}
 			for range examples {

@@ -211,7 +211,7 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 // Traces can be taken while operations run, and each of them is complete.
 func TestTraceAtOnce(t *testing.T) {
 	rounds := 100
-	if worldtest.Brief() {
+	if !worldtest.AllTrials() {
 		rounds = 30
 	}
 	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})

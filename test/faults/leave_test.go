@@ -23,7 +23,7 @@ func TestLeaveAfterLast(t *testing.T) {
 			if m.Name == worldtest.TLS().Name || m.Name == worldtest.Mixed().Name {
 				rounds = 5 // Each round makes many connections.
 			}
-			if worldtest.Brief() {
+			if !worldtest.AllTrials() {
 				rounds = min(5, rounds/4)
 			}
 			for round := range rounds {

@@ -268,7 +268,7 @@ func (w *simWorld) close() {
 // have eager links.
 func TestWorldsOfNodes(t *testing.T) {
 	first, worlds := uint64(0), uint64(4)
-	if worldtest.Brief() {
+	if !worldtest.AllTrials() {
 		first, worlds = 20, 1 // This seed covers most kinds of faults.
 	}
 	if n, err := strconv.ParseUint(os.Getenv("NODES"), 10, 64); err == nil {

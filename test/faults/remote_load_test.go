@@ -236,7 +236,7 @@ func roundsOf(t *testing.T, comms []*nexar.Comm) time.Duration {
 // running call.
 func TestManyCalls(t *testing.T) {
 	calls := 10_000
-	if worldtest.Brief() {
+	if !worldtest.AllTrials() {
 		calls /= 10
 	}
 	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.QUIC()) {

@@ -34,7 +34,7 @@ const (
 // number and the first.
 func seeds(worlds, few uint64) (list []uint64) {
 	first := uint64(0)
-	if worldtest.Brief() {
+	if !worldtest.AllTrials() {
 		worlds = few
 	}
 	if n, err := strconv.ParseUint(os.Getenv(cutsVariable), 10, 64); err == nil {

@@ -56,12 +56,12 @@ func Mix(x uint64) uint64 {
 // HasText reports whether err is not nil and its text contains text.
 func HasText(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
 
-// AllTrials reports whether tests of combinations run all of them, as "make conformance" does; see [require.Trials].
-func AllTrials() bool { return require.Trials() == require.All }
+// AllTrials reports whether tests of combinations run all of them, as "make trials" does; see [require.AllTrials].
+func AllTrials() bool { return require.AllTrials() }
 
-// Brief reports whether long tests run only some of their trials: by default, and if the race detector is on. All trials have the
+// Brief reports whether long tests run only some of their trials, since the race detector is on. All trials have the
 // same goroutines, so some are enough to find races.
-func Brief() bool { return !AllTrials() && (require.Race || require.Trials() == require.Few) }
+func Brief() bool { return require.Race && !AllTrials() }
 
 // Thin returns the number n for tests that run one of n combinations: sample with AllTrials, and
 // a multiple of it otherwise.
@@ -71,10 +71,8 @@ func Thin(sample uint64) uint64 {
 		return sample
 	case require.Race:
 		return 384 * sample
-	case Brief():
-		return 48 * sample
 	}
-	return 12 * sample
+	return 48 * sample
 }
 
 // Setup prepares the test binary of a package; call it from TestMain. It fixes the seed of
@@ -88,10 +86,8 @@ func Setup() {
 	case AllTrials():
 	case require.Race:
 		flags["rapid.checks"] = "8"
-	case Brief():
-		flags["rapid.checks"] = "25"
 	default:
-		flags["rapid.checks"] = "50"
+		flags["rapid.checks"] = "25"
 	}
 	for name, value := range flags {
 		if f := flag.Lookup(name); f != nil && f.Value.String() == f.DefValue {
