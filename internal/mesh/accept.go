@@ -54,7 +54,7 @@ const relayedProposal = 5 * time.Second
 // refuse refuses a connection of a node that may dial: both nodes have dialed at the same time, this node leaves, or the peer
 // has lost the connection of the link. This node learns of such a loss from the answer to a ping or, if that does not arrive, from the
 // proposal over the new connection. Relays have no resets, so the proposal alone says it there. It waits for the proposal for half of
-// the redialTimeout, and for relayedProposal through relays.
+// the answerTimeout, and for relayedProposal through relays.
 func (m *Mesh) refuse(r *route, slot int) {
 	m.checkLink(slot)
 	m.reportRefusal(r)
@@ -63,7 +63,7 @@ func (m *Mesh) refuse(r *route, slot int) {
 		r.conn.Close()
 		return
 	}
-	timeout := m.redialTimeout() / 2
+	timeout := m.answerTimeout() / 2
 	if r.path.Relay {
 		timeout = relayedProposal
 	}

@@ -19,7 +19,7 @@ import (
 const (
 	// demandHeartbeats is the number of heartbeat timeouts after which a peer that cannot be dialed
 	// on demand counts as lost, up to dialTimeout. A loaded host delays handshakes more than answers
-	// to heartbeats.
+	// to heartbeats. A peer whose link broke counts as lost after one: operations that need it wait meanwhile.
 	demandHeartbeats = 3
 	// dialWaitsMax is the longest time of a dial on demand, with its waits for other dials, as a multiple of its timeout.
 	dialWaitsMax = 4
@@ -35,7 +35,7 @@ const (
 	goneMax = 5 * time.Second
 	// unansweredMax is the longest time that a proposal of this node without an answer delays one of the peer.
 	unansweredMax = 2 * time.Second
-	// delayShare is the share of redialTimeout that an earlier proposal may delay one of a peer that dials again, so that both fit into this time.
+	// delayShare is the share of answerTimeout that an earlier proposal may delay one of a peer that dials again, so that both fit into this time.
 	delayShare = 4
 	// neededMax is the longest time that Close waits for connections of pending links with frames. Over relays it is GoodbyeTimeout.
 	neededMax = 2 * time.Second
@@ -137,7 +137,7 @@ func (m *Mesh) LinksOnDemand() bool { return m.cfg.OnDemand }
 // the peer cannot be reached for some time, its link fails with a reason that names its addresses.
 func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	p := m.peer(slot)
-	l, timeout := p.link, m.demandTimeout()
+	l, timeout := p.link, m.demandTimeout(demandHeartbeats)
 	if l == nil {
 		return
 	}
@@ -145,7 +145,7 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	most, queue := dialWaitsMax*timeout, limit
 	isBrief := p.broken != nil && m.isNear(p.node.ID)
 	if isBrief {
-		limit, timeout = nil, m.redialTimeout()
+		limit, timeout = nil, m.demandTimeout(1)
 		most = timeout
 	}
 	ctx, cancel := within(m.run, most)
@@ -160,13 +160,13 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	})
 	if p.broken != nil && (m.isNear(p.node.ID) || p.brokenDirect) {
 		// A neighbor of an earlier view is dialed over relays, but its process may have ended.
-		brief, stop := context.WithTimeout(ctx, m.redialTimeout())
+		brief, stop := context.WithTimeout(ctx, m.answerTimeout())
 		refusal := m.refusal(brief, *p.node)
 		stop()
 		if refusal != nil {
 			failure := p.broken
 			if errors.Is(refusal, transport.ErrIdentity) { // such as an expired certificate
-				failure = fmt.Errorf("%w, and it was not dialed again: %w", failure, refusal)
+				failure = fmt.Errorf("%w, and dialing it again failed: %w", failure, refusal)
 			}
 			l.FailPending(failure)
 			return
@@ -195,7 +195,7 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	case isUnreachable && isNotNeighbor(u.Err):
 		failure = u.Err
 	case p.broken != nil:
-		failure = fmt.Errorf("%w, and it was not dialed again: %w", p.broken, err)
+		failure = fmt.Errorf("%w, and dialing it again failed: %w", p.broken, err)
 	default:
 		failure = fmt.Errorf("%w: no connection %w", transport.ErrPeerGone, err)
 	}
@@ -256,9 +256,9 @@ func (m *Mesh) letPeerDial(ctx context.Context, slot int, l *link.Link, limit *d
 	}
 }
 
-// demandTimeout returns the time after which a peer that cannot be dialed counts as lost.
-func (m *Mesh) demandTimeout() time.Duration {
-	return min(dialTimeout, cmp.Or(demandHeartbeats*max(m.cfg.HeartbeatTimeout, 0), dialTimeout))
+// demandTimeout returns the time after which a peer that cannot be dialed counts as lost, given as a number of heartbeat timeouts.
+func (m *Mesh) demandTimeout(heartbeats time.Duration) time.Duration {
+	return min(dialTimeout, cmp.Or(heartbeats*max(m.cfg.HeartbeatTimeout, 0), dialTimeout))
 }
 
 // connect gives a pending link the connections of a route, or closes them. If two nodes propose
@@ -350,11 +350,11 @@ func (m *Mesh) delayOf(r, before *route, isBroken bool) time.Duration {
 	isUnanswered := before.peer == (membership.NodeID{}) && r.peer != (membership.NodeID{})
 	switch {
 	case before.isRelayed() && !r.isRelayed(): // The peer may dial again, although the link of this node has not broken.
-		return m.redialTimeout() / delayShare
+		return m.answerTimeout() / delayShare
 	case !isUnanswered || r.isRelayed() && !before.isRelayed():
 		return 0
 	case isBroken:
-		return m.redialTimeout() / delayShare
+		return m.answerTimeout() / delayShare
 	}
 	return unansweredMax
 }

@@ -16,11 +16,9 @@ import (
 )
 
 const (
-	// addrTimeout bounds the attempt at one address of a node that has several, and of an optional path. A node with one
-	// address has all of dialTimeout: handshakes are slow on a busy host.
+	// addrTimeout bounds the first attempt at one address of a node that has several. Each further attempt has twice as long, and a node with
+	// one address has all of dialTimeout: handshakes are slow on a busy host. addrTimeout also bounds the attempt at an optional path.
 	addrTimeout = 5 * time.Second
-	// extrasTimeout bounds the attempts to dial an optional path at all addresses.
-	extrasTimeout = 2 * addrTimeout
 	// localTimeout bounds the attempt to dial a path of this host. A node that listens there is alive,
 	// and ranks that reach one of them otherwise share no memory with any.
 	localTimeout = 4 * addrTimeout
@@ -34,21 +32,21 @@ const (
 )
 
 // dial links this node to the peer in a slot, and blocks until the link is up. It tries all
-// paths and all addresses of the node in turn, repeatedly, until ctx ends or timeout has
-// passed. It tries the next address if another node answers at one: several hosts may have the
+// paths of the node in turn, and the addresses of each beside each other, repeatedly, until ctx ends or timeout has
+// passed. If another node answers at an address, the others count: several hosts may have the
 // same private address. Dials may run concurrently, and whenever [Mesh.add] accepts a link. Each
 // attempt has a token of limit, unless that is nil, and timeout does not include the time that it waits for one.
 func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout time.Duration) error {
 	d := m.newDialing(slot)
 	var last error
-	for wait, left := redialFirst, timeout; ; wait = min(2*wait, redialMax) {
+	for wait, left := redialFirst, timeout; ; wait, d.addrTimeout = min(2*wait, redialMax), 2*d.addrTimeout {
 		release, err := limit.acquire(ctx)
 		if err == nil {
 			began := time.Now()
 			limited, cancel := context.WithTimeoutCause(ctx, left, notWithin(timeout))
 			err = d.attempt(limited)
 			// A node that has closed a connection, and has not answered since, may have failed.
-			isSilent := lossEvent(last) == membership.LinkClosed && time.Since(began) >= m.redialTimeout()/2
+			isSilent := lossEvent(last) == membership.LinkClosed && time.Since(began) >= m.answerTimeout()/2
 			if last == nil || limited.Err() == nil || isSilent {
 				last = err
 			}
@@ -110,6 +108,8 @@ type dialing struct {
 	whyNot   map[*Path]string // why a path is not taken
 	failures []pathFailure    // to warn of when there is a link over another path
 	isFinal  bool             // a further attempt would fail, too
+
+	addrTimeout time.Duration // of this attempt
 }
 
 // A pathFailure is an unexpected reason why a path is not taken.
@@ -124,7 +124,7 @@ func (m *Mesh) newDialing(slot int) *dialing {
 	n := *p.node
 	d := &dialing{
 		mesh: m, slot: slot, peer: p, node: n, sameHost: here != "" && here == n.Host,
-		addrs: m.reachable(n), whyNot: make(map[*Path]string),
+		addrs: m.reachable(n), whyNot: make(map[*Path]string), addrTimeout: addrTimeout,
 	}
 	for i := range m.cfg.Paths {
 		if p := &m.cfg.Paths[i]; !p.Relay && !p.isOf(n) {
@@ -196,7 +196,7 @@ func (d *dialing) dialLocal(ctx context.Context, p *Path) (*route, error) {
 func (d *dialing) dialRemote(ctx context.Context, p *Path) (c transport.Conn, addr string, err error) {
 	limit := dialTimeout
 	if len(d.addrs) > 1 {
-		limit = addrTimeout
+		limit = d.addrTimeout
 	}
 	addrs := d.mesh.addrs(p, d.node)
 	c, addr, err = d.dialAddrs(ctx, p, addrs, limit)
@@ -292,13 +292,11 @@ func (d *dialing) complete(ctx context.Context, i int, c transport.Conn, addr st
 // dialBulk dials the path for bulk, beginning with the address at which the node has answered on
 // the main path. It returns nil if the node does not answer.
 func (d *dialing) dialBulk(ctx context.Context, p *Path, first string) transport.Conn {
-	limited, cancel := context.WithTimeout(ctx, extrasTimeout)
-	defer cancel()
 	addrs := slices.Clone(d.mesh.addrs(p, d.node))
 	if i := slices.Index(addrs, first); i > 0 {
 		addrs[0], addrs[i] = addrs[i], addrs[0]
 	}
-	c, addr, err := d.dialAddrs(limited, p, addrs, addrTimeout)
+	c, addr, err := d.dialAddrs(ctx, p, addrs, addrTimeout)
 	if err != nil {
 		d.notTaken(ctx, p, addr, err)
 	}

@@ -171,7 +171,7 @@ func TestWithoutBulk(t *testing.T) {
 		most   time.Duration
 	}{
 		"refused":       {func(w *multipath) { w.noBulk[0] = true }, true, "bulk: ", time.Second},
-		"no answer":     {func(w *multipath) { w.bulk.Partition(w.host(0)) }, true, "bulk: ", extrasTimeout},
+		"no answer":     {func(w *multipath) { w.bulk.Partition(w.host(0)) }, true, "bulk: ", 2 * addrTimeout},
 		"not available": {func(w *multipath) { w.noBulk[2] = true; w.noBulk[1] = true }, false, "not on this host", time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

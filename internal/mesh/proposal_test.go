@@ -50,7 +50,7 @@ func TestOneSideLosesItsProposalAgain(t *testing.T) {
 					w.cut(0, 1)
 					time.Sleep(time.Duration(moment) * time.Millisecond)
 					w.network.CutAt(w.host(at), w.host(1-at))
-					time.Sleep(2 * redialMaxTime)
+					time.Sleep(2 * timeout)
 					w.wantNoFailures()
 				})
 			})
@@ -85,7 +85,7 @@ func TestSilenceAfterClosedDials(t *testing.T) {
 					c.closes = closes
 					timeout := dialTimeout
 					if isBrief {
-						timeout = w.meshes[0].redialTimeout()
+						timeout = w.meshes[0].demandTimeout(1)
 					}
 					w.network.PowerOff(w.host(4))
 					u, ok := errors.AsType[*UnreachableError](w.meshes[0].dial(w.Context(), 4, nil, timeout))

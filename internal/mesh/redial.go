@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// A broken link is dialed again for redialMaxTime, or for a share of HeartbeatTimeout if that is shorter.
-	// Operations that need the peer wait meanwhile.
-	redialMaxTime = time.Second
-	redialShare   = 4
+	// A peer has answerMax, or a share of HeartbeatTimeout if that is shorter, for an answer that decides which of two ways a link is
+	// connected. Without the answer, the other way is taken.
+	answerMax   = time.Second
+	answerShare = 4
 	// handshakes is the number of broken handshakes with an address that count as a refusal.
 	handshakes = 3
 )
 
-// redialTimeout returns the longest time of dialing a broken link again.
-func (m *Mesh) redialTimeout() time.Duration {
-	if d := m.cfg.HeartbeatTimeout / redialShare; d > 0 {
-		return min(d, redialMaxTime)
+// answerTimeout returns answerMax, or the share of HeartbeatTimeout.
+func (m *Mesh) answerTimeout() time.Duration {
+	if d := m.cfg.HeartbeatTimeout / answerShare; d > 0 {
+		return min(d, answerMax)
 	}
-	return redialMaxTime
+	return answerMax
 }
 
 // linkDetached decides whether a link becomes pending again after the end of its connection; see

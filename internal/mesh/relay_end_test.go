@@ -75,7 +75,7 @@ func TestFormerNeighborIsDialedOverRelays(t *testing.T) {
 		w.form()
 		w.network.SetLink(w.host(0), w.host(1), sim.Link{Down: true})
 		w.cut(0, 1)
-		time.Sleep(redialMaxTime - 4*delay)
+		time.Sleep(timeout - 4*delay)
 		for _, m := range w.meshes {
 			w.adopt(m, w.swapped(1, 2))
 		}

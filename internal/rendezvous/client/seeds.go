@@ -31,7 +31,8 @@ type Seeds struct {
 	// Timeout bounds the search. Zero means one minute, a negative value no limit.
 	Timeout time.Duration
 
-	// Attempt bounds a dial, and the answer of a seed after it. Zero means 10 seconds.
+	// Attempt bounds a dial of the first round, and the answer of a seed after it. In each of the next two rounds it doubles, since a
+	// handshake on a busy host may take longer. Zero means 10 seconds.
 	Attempt time.Duration
 
 	// Log receives events. Nil discards them.
@@ -204,8 +205,8 @@ func (r *search) ask(ctx context.Context, addr string, conn transport.Conn) erro
 	return busy(addr, r.f(ctx, conn))
 }
 
-func (d *Seeds) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, cmp.Or(d.Attempt, 10*time.Second))
+func (r *search) attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, cmp.Or(r.Attempt, 10*time.Second)<<min(r.attempts-1, 2))
 }
 
 // busy names a seed that has too many unauthenticated connections: it has refused or evicted this one.

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
@@ -39,6 +40,24 @@ func TestSearchHasNoOldContexts(t *testing.T) {
 		})
 		if n := ctx.children.Load(); err != nil || n != 0 {
 			t.Errorf("%v; after %d rounds %d contexts have not ended, want none", err, rounds, n)
+		}
+	})
+}
+
+// TestSearchIsPatient: a seed is reached on a host that is so busy that a handshake takes longer than the first attempt.
+func TestSearchIsPatient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial := func(ctx context.Context, _ string) (transport.Conn, error) {
+			select {
+			case <-time.After(15 * time.Second):
+				return nowhere{}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		d := Seeds{Addrs: []string{"127.0.0.1:1"}, Dial: dial}
+		if err := d.search(t.Context(), pki.NewToken(), func(context.Context, transport.Conn) error { return nil }); err != nil {
+			t.Error(err)
 		}
 	})
 }
