@@ -2,6 +2,7 @@ package cost
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/nexar-go/nexar/internal/plan"
 )
@@ -28,7 +29,7 @@ func measure(c plan.Collective, a plan.Algorithm, size int) figures {
 	f := figures{single: true}
 	plans := samples(a, size, 0)
 	if size > depthSizeMax {
-		f.depth = float64(depthBeyond(c, a, size, 8))
+		f.depth = float64(depthBeyond(a, size, 8))
 	} else {
 		f.depth = float64(depth(a, plans))
 	}
@@ -98,15 +99,23 @@ func depth(a plan.Algorithm, plans []plan.Plan) int {
 // are constant or grow with the number of ranks or its logarithm; their growth from few ranks to
 // four times as many distinguishes the three.
 //
-// The depths with few ranks are constants, in fewDepths: to make the plans of all algorithms of a collective for 16 ranks
+// The depths with few ranks are constants, [plan.Algorithm].Depths: to make the plans of all algorithms of a collective for 16 ranks
 // would be much of the work of its first call.
-func depthBeyond(c plan.Collective, a plan.Algorithm, size, few int) int {
-	least, most := fewDepth(c, a, few), fewDepth(c, a, 4*few)
+func depthBeyond(a plan.Algorithm, size, few int) int {
+	least, most := fewDepth(a, few), fewDepth(a, 4*few)
 	growth, more := most-least, 3*few
 	if growth >= more/2 {
 		return most + growth*(size-4*few)/more
 	}
 	return most + growth*(bits.Len(uint(size-1))-bits.Len(uint(4*few-1)))/2
+}
+
+// fewDepth returns the depth of the plans of an algorithm for one of plan.DepthRanks.
+func fewDepth(a plan.Algorithm, ranks int) int {
+	if i := slices.Index(plan.DepthRanks[:], ranks); i >= 0 && a.Depths[i] > 0 {
+		return int(a.Depths[i])
+	}
+	return depth(a, a.Plans(ranks, 0))
 }
 
 // spans updates the figures for the lengths of messages.

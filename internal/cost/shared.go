@@ -257,7 +257,7 @@ func (f *sharedFigures) findUnits(a plan.Algorithm, n Need) {
 // estimate sets the figures of an algorithm for many ranks except the loads, which addNext takes from the plans of a
 // few ranks. The first rank may have more work than others.
 func (f *sharedFigures) estimate(a plan.Algorithm, n Need) {
-	f.depth, f.awaits = depthBeyond(n.Collective, a, n.Size, 4), a.PerPeer*(n.Size-1)
+	f.depth, f.awaits = depthBeyond(a, n.Size, 4), a.PerPeer*(n.Size-1)
 	f.rest = append(f.rest, rankSample{0, 1})
 	others := [...]int{1, 2, n.Size / 2, n.Size - 1}
 	for _, rank := range others {
@@ -288,7 +288,7 @@ func (f *sharedFigures) addNext(a plan.Algorithm, n Need) {
 // vector. The messages of trees depend on the root. With more than exactSizeMax ranks it
 // reports false if only some numbers of ranks allow it.
 func Cuttable(a plan.Algorithm, n Need) bool {
-	if a.Single || n.Collective == plan.Barrier {
+	if a.Single || n.Collective.Descriptor().Empty() {
 		return true
 	}
 	if n.Size > exactSizeMax {

@@ -46,9 +46,12 @@ type Algorithm struct {
 	// of any rank.
 	Alike bool
 
-	// Fits reports whether the algorithm is suitable for a number of ranks. It would be correct
-	// for any other number, but waste memory or messages.
-	Fits func(size int) bool
+	// Sizes reports whether the algorithm is suitable for a number of ranks; nil: for any. It would be correct
+	// for any other number, but waste memory or messages. See [Algorithm.Fits].
+	Sizes func(size int) bool
+
+	// Depths are the depths of the plans for [DepthRanks], so that the cost model need not make them; zero: unknown.
+	Depths Depths
 
 	// Plan returns the plan of a rank. Collectives without a root ignore root.
 	Plan func(rank, size, root int) Plan
@@ -67,113 +70,18 @@ func (a Algorithm) Plans(size, root int) []Plan {
 	return plans
 }
 
-// Algorithms returns all algorithms of a collective. The first is a good choice for short
-// vectors.
-func Algorithms(c Collective) []Algorithm {
-	switch c {
-	case Barrier:
-		return []Algorithm{
-			{Name: "dissemination", Plan: rootless(DisseminationBarrier), Rounds: disseminationBarrier, Fits: always, Uneven: true},
-			{Name: "two-phase", Plan: rootless(TwoPhaseBarrier), Fits: upTo(4), Uneven: true},
-			{Name: "flat", Plan: rootless(FlatBarrier), Single: true, Fits: upTo(64), Uneven: true, Shared: true},
-			{Name: "leader", Plan: rootless(TwoPhaseBarrier), Fits: above(8), Uneven: true, Shared: true, Alike: true},
-			{Name: "ring", Plan: rootless(RingBarrier), Rounds: ringBarrier, Single: true, Fits: always, Uneven: true},
-			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingBarrier), Rounds: recursiveDoublingBarrier, Fits: always, Uneven: true},
-			{Name: "binomial", Plan: rootless(BinomialBarrier), Fits: above(64), Uneven: true},
-		}
-	case Broadcast:
-		return []Algorithm{
-			{Name: "binomial", Plan: BinomialBroadcast, Single: true, Fits: always, Uneven: true},
-			{Name: "chain", Plan: ChainBroadcast, Single: true, Fits: always, Uneven: true},
-			{Name: "scatter-ring", Plan: ScatterRingBroadcast, Fits: always, Uneven: true},
-			{Name: "flat", Plan: FlatBroadcast, Single: true, Fits: always, Uneven: true, Shared: true, Alike: true},
-		}
-	case Gather:
-		return []Algorithm{
-			{Name: "binomial", Plan: BinomialGather, Fits: always, Uneven: true},
-			{Name: "direct", Plan: DirectGather, Single: true, Fits: always, Uneven: true},
-		}
-	case AllGather:
-		return []Algorithm{
-			{Name: "circulant", Plan: rootless(CirculantAllGather), Rounds: circulantAllGather, Fits: always, Uneven: true},
-			{Name: "direct", Plan: rootless(DirectAllGather), Single: true, PerPeer: 1, Fits: always, Uneven: true},
-			{Name: "ring", Plan: rootless(RingAllGather), Rounds: ringAllGather, Single: true, Fits: always, Uneven: true},
-			{Name: "halving", Plan: rootless(HalvingAllGather), Rounds: halvingAllGather, Fits: always, Uneven: true},
-			{Name: "leader", Plan: rootless(LeaderAllGather), Fits: above(8), Uneven: true, Shared: true, Alike: true},
-			{Name: "pat", Plan: rootless(PATAllGather), Rounds: patAllGather, Fits: always, Placed: true},
-		}
-	case Scatter:
-		return []Algorithm{
-			{Name: "binomial", Plan: BinomialScatter, Fits: always, Uneven: true},
-			{Name: "direct", Plan: DirectScatter, Single: true, Fits: always, Uneven: true},
-		}
-	case AllToAll:
-		return []Algorithm{
-			{Name: "pairwise", Plan: rootless(PairwiseAllToAll), Single: true, PerPeer: 1, Fits: always, Uneven: true},
-			{Name: "bruck", Plan: rootless(BruckAllToAll), Fits: always},
-		}
-	}
-	return reductions(c)
-}
+// Fits reports whether the algorithm is suitable for a number of ranks.
+func (a Algorithm) Fits(size int) bool { return a.Sizes == nil || a.Sizes(size) }
 
-// reductions returns the algorithms of the collectives that apply an op.
-func reductions(c Collective) []Algorithm {
-	switch c {
-	case Reduction:
-		return []Algorithm{
-			{Name: "binomial", Plan: BinomialReduce, Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "rabenseifner", Plan: RabenseifnerReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "chain", Plan: ChainReduce, Single: true, Fits: always, Uneven: true},
-			{Name: "staged", Plan: StagedReduce, Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
-			{Name: "flat", Plan: FlatReduce, Single: true, Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true, Alike: true},
-		}
-	case AllReduce:
-		return []Algorithm{
-			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingAllReduce), Rounds: recursiveDoublingAllReduce, Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "flat", Plan: rootless(FlatAllReduce), Single: true, Fits: upTo(8), Uneven: true, Ordered: true, Canonical: true},
-			{Name: "ordered", Plan: rootless(OrderedAllReduce), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "rabenseifner", Plan: rootless(RabenseifnerAllReduce), Rounds: rabenseifnerAllReduce, Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "direct", Plan: rootless(DirectAllReduce), Rounds: directAllReduce, Single: true, PerPeer: 2, Fits: always, Uneven: true},
-			{Name: "circulant", Plan: rootless(CirculantAllReduce), Rounds: circulantAllReduce, Fits: always, Uneven: true},
-			{Name: "ring", Plan: rootless(RingAllReduce), Rounds: ringAllReduce, Single: true, Fits: always, Uneven: true},
-			{Name: "staged", Plan: rootless(StagedAllReduce), Single: true, PerPeer: 2, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
-			{Name: "leader", Plan: rootless(LeaderAllReduce), Single: true, Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true, Alike: true},
-			{Name: "recursive-multiplying", Plan: rootless(RecursiveMultiplyingAllReduce), Rounds: recursiveMultiplyingAllReduce, Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true, Apart: true},
-			{Name: "swing-1d", Plan: rootless(SwingAllReduce(1)), Rounds: swingAllReduce(1), Fits: above(3), Uneven: true, Placed: true},
-			{Name: "swing-2d", Plan: rootless(SwingAllReduce(2)), Rounds: swingAllReduce(2), Fits: above(3), Uneven: true, Placed: true},
-			{Name: "swing-3d", Plan: rootless(SwingAllReduce(3)), Rounds: swingAllReduce(3), Fits: above(7), Uneven: true, Placed: true},
-			{Name: "swing-short-2d", Plan: rootless(SwingShortAllReduce(2)), Rounds: swingShortAllReduce(2), Single: true, Fits: above(3), Uneven: true, Placed: true},
-			{Name: "swing-short-3d", Plan: rootless(SwingShortAllReduce(3)), Rounds: swingShortAllReduce(3), Single: true, Fits: above(7), Uneven: true, Placed: true},
-		}
-	case ReduceScatter:
-		return []Algorithm{
-			{Name: "circulant", Plan: rootless(CirculantReduceScatter), Rounds: circulantReduceScatter, Fits: always, Uneven: true},
-			{Name: "rabenseifner", Plan: rootless(RabenseifnerReduceScatter), Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "direct", Plan: rootless(DirectReduceScatter), Single: true, PerPeer: 1, Fits: always, Uneven: true},
-			{Name: "ring", Plan: rootless(RingReduceScatter), Rounds: ringReduceScatter, Single: true, Fits: always, Uneven: true},
-			{Name: "staged", Plan: rootless(StagedReduceScatter), Single: true, PerPeer: 1, Fits: always, Uneven: true, Ordered: true, Canonical: true, Shared: true},
-			{Name: "leader", Plan: rootless(LeaderReduceScatter), Fits: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true, Alike: true},
-			{Name: "pat", Plan: rootless(PATReduceScatter), Rounds: patReduceScatter, Fits: always, Placed: true},
-		}
-	case Scan:
-		return []Algorithm{
-			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingScan), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "flat", Plan: rootless(FlatScan), Single: true, Fits: upTo(8), Uneven: true, Ordered: true, Shared: true},
-		}
-	case ExclusiveScan:
-		return []Algorithm{
-			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingExclusiveScan), Single: true, Fits: always, Uneven: true, Ordered: true, Canonical: true},
-			{Name: "flat", Plan: rootless(FlatExclusiveScan), Single: true, Fits: upTo(8), Uneven: true, Ordered: true, Shared: true},
-		}
-	}
-	return nil
-}
+// Depths are the numbers of messages on the critical path (see [Depth]) for each of [DepthRanks].
+type Depths [len(DepthRanks)]uint8
+
+// DepthRanks are the numbers of ranks of Depths.
+var DepthRanks = [...]int{4, 8, 16, 32}
 
 func rootless(f func(rank, size int) Plan) func(rank, size, root int) Plan {
 	return func(rank, size, _ int) Plan { return f(rank, size) }
 }
-
-func always(int) bool { return true }
 
 func upTo(most int) func(size int) bool { return func(size int) bool { return size <= most } }
 

@@ -47,11 +47,12 @@ func Ordered(c Collective, root int, plans []Plan) bool {
 // length at every rank, and Check compares them one by one; only all-gathers and reduce-scatters may rely on chunks of
 // the same length.
 func Uneven(c Collective, plans []Plan) bool {
-	if c.wholeBlocks() {
+	d := c.Descriptor()
+	if d.wholeBlocks() {
 		p, err := prove(c, 0, plans, make([]bool, len(plans)))
 		return err == nil && !p.even
 	}
-	if c != AllToAll {
+	if !d.pairs() {
 		return true
 	}
 	for rank, plan := range plans {
@@ -77,11 +78,11 @@ func Uneven(c Collective, plans []Plan) bool {
 
 // A proof is the state of a check: for each rank, the values of its chunks.
 type proof struct {
-	collective Collective
-	root       int
-	chunks     int
-	plans      []Plan
-	inPlace    []bool
+	*Descriptor
+	root    int
+	chunks  int
+	plans   []Plan
+	inPlace []bool
 
 	exprs      exprs
 	data, temp [][]expr
@@ -92,10 +93,11 @@ type proof struct {
 }
 
 func prove(c Collective, root int, plans []Plan, inPlace []bool) (*proof, error) {
-	if c < Barrier || c >= CollectiveLimit {
+	d := c.Descriptor()
+	if d == collectives[0] {
 		return nil, fmt.Errorf("plan: unknown collective %d", uint8(c))
 	}
-	p := &proof{collective: c, root: root, plans: plans, inPlace: inPlace, ordered: true}
+	p := &proof{Descriptor: d, root: root, plans: plans, inPlace: inPlace, ordered: true}
 	err := p.prove()
 	if err != nil {
 		return nil, fmt.Errorf("plan: %v of %d ranks: %w", c, len(plans), err)
@@ -125,9 +127,9 @@ func (p *proof) prove() error {
 // begin sets all chunks to the inputs of the collective.
 func (p *proof) begin() {
 	size := len(p.plans)
-	p.exprs = newExprs(size, p.chunks, p.collective.Reduces())
+	p.exprs = newExprs(size, p.chunks, p.Operands != NoRanks)
 	p.data, p.temp = make([][]expr, size), make([][]expr, size)
-	if p.collective == Barrier {
+	if p.Empty() {
 		p.heard = make([]expr, size)
 	}
 	total := 0
@@ -174,7 +176,7 @@ func (p *proof) value(rank int, m, sent *Move, i int) (expr, error) {
 		if message, err = p.read(m.Peer, sent.A, i); err != nil {
 			return none, err
 		}
-		if p.collective == Barrier {
+		if p.Empty() {
 			// A message also says that its sender has begun.
 			message = p.exprs.join(p.exprs.leaf(m.Peer, 0), message)
 			p.heard[rank] = p.exprs.join(p.heard[rank], message)
@@ -222,8 +224,8 @@ func (p *proof) sameLengths(a, b Span) error {
 	if a.Len() != b.Len() {
 		return fmt.Errorf("%v has %d chunks, %v has %d", a, a.Len(), b, b.Len())
 	}
-	if p.collective != AllToAll && mod(a.Lo-b.Lo, p.chunks) != 0 {
-		if !p.collective.wholeBlocks() {
+	if !p.pairs() && mod(a.Lo-b.Lo, p.chunks) != 0 {
+		if !p.wholeBlocks() {
 			return fmt.Errorf("the chunks of %v and %v may differ in length", a, b)
 		}
 		p.even = true

@@ -1,86 +1,117 @@
 package plan
 
-// A Collective is an operation that all ranks of a communicator call in the same order. It
-// defines the plan buffers before and after a plan has run; n is the number of ranks. Unless stated
-// otherwise every rank has the plan buffer. A plan never writes Input. "Chunk rank" means that the
-// plan buffer is the chunk with the number of the rank, of n, and that moves refer to it by that
-// number.
-type Collective uint8
-
-const (
-	// Barrier: Data is one chunk without bytes. No rank ends before every
-	// rank has begun. Its plans neither reduce nor combine.
-	Barrier Collective = iota + 1
-	// Broadcast: Data of root becomes Data of all. Root does not write its Data.
-	Broadcast
-	// Reduction: Data of root becomes the reduction of Data of all ranks. No
-	// other rank writes its Data.
-	Reduction
-	// AllReduce: Data becomes the reduction of Data of all ranks, computed
-	// by the same expression everywhere, so that it has the same bits.
-	AllReduce
-	// Gather: Input is chunk rank; Data, on root only, is n chunks, chunk i
-	// from rank i.
-	Gather
-	// AllGather is Gather with Data on every rank.
-	AllGather
-	// Scatter: Input, on root only, is n chunks; Data is chunk rank of it.
-	Scatter
-	// ReduceScatter: Input is n chunks; Data is chunk rank of the reduction.
-	ReduceScatter
-	// AllToAll: Input and Data are n chunks; chunk i of Data at rank r is
-	// chunk r of Input at rank i.
-	AllToAll
-	// Scan: Data becomes the reduction of Data of ranks 0 to this one, in
-	// this order.
-	Scan
-	// ExclusiveScan: Data becomes the reduction of Data of the ranks before
-	// this one, in order. Rank 0 does not write its Data.
-	ExclusiveScan
-
-	// CollectiveLimit is the number after those of all collectives. A new collective is
-	// declared directly before it: the numbers of the others are on the wire.
-	CollectiveLimit
-)
-
-var collectiveNames = [...]string{
-	Barrier: "barrier", Broadcast: "broadcast", Reduction: "reduce", AllReduce: "all_reduce",
-	Gather: "gather", AllGather: "all_gather", Scatter: "scatter", ReduceScatter: "reduce_scatter",
-	AllToAll: "all_to_all", Scan: "scan", ExclusiveScan: "exclusive_scan",
+// collectives are the descriptors, by number.
+var collectives = [CollectiveLimit]*Descriptor{
+	0: {Name: "unknown"},
+	// No rank ends before every rank has begun. Data is one chunk without bytes.
+	Barrier: {
+		Name: "barrier", Both: true, Across: barriersAcross,
+		Algorithms: []Algorithm{
+			{Name: "dissemination", Plan: rootless(DisseminationBarrier), Rounds: disseminationBarrier, Uneven: true, Depths: Depths{2, 3, 4, 5}},
+			{Name: "two-phase", Plan: rootless(TwoPhaseBarrier), Sizes: upTo(4), Uneven: true, Depths: Depths{2, 2, 2, 2}},
+			{Name: "flat", Plan: rootless(FlatBarrier), Single: true, Sizes: upTo(64), Uneven: true, Shared: true, Depths: Depths{1, 1, 1, 1}},
+			{Name: "leader", Plan: rootless(TwoPhaseBarrier), Sizes: above(8), Uneven: true, Shared: true, Alike: true, Depths: Depths{2, 2, 2, 2}},
+			{Name: "ring", Plan: rootless(RingBarrier), Rounds: ringBarrier, Single: true, Uneven: true},
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingBarrier), Rounds: recursiveDoublingBarrier, Uneven: true},
+			{Name: "binomial", Plan: rootless(BinomialBarrier), Sizes: above(64), Uneven: true},
+		},
+	},
+	Broadcast: {
+		Name: "broadcast", Both: true, Rooted: true, Given: Vector{At: RootOnly}, Taken: Vector{At: AllButRoot}, From: chunkOfRoot, Across: broadcastsAcross,
+		Algorithms: []Algorithm{
+			{Name: "binomial", Plan: BinomialBroadcast, Single: true, Uneven: true, Depths: Depths{2, 3, 4, 5}},
+			{Name: "chain", Plan: ChainBroadcast, Single: true, Uneven: true, Depths: Depths{3, 7, 15, 31}},
+			{Name: "scatter-ring", Plan: ScatterRingBroadcast, Uneven: true, Depths: Depths{3, 7, 15, 31}},
+			{Name: "flat", Plan: FlatBroadcast, Single: true, Uneven: true, Shared: true, Alike: true, Depths: Depths{1, 1, 1, 1}},
+		},
+	},
+	Reduction: {
+		Name: "reduce", Both: true, Rooted: true, Taken: Vector{At: RootOnly}, Operands: AllRanks, Across: reductionsAcross,
+		Algorithms: []Algorithm{
+			{Name: "binomial", Plan: BinomialReduce, Single: true, Uneven: true, Ordered: true, Canonical: true, Depths: Depths{2, 3, 4, 5}},
+			{Name: "rabenseifner", Plan: RabenseifnerReduce, Uneven: true, Ordered: true, Canonical: true, Depths: Depths{4, 6, 8, 10}},
+			{Name: "chain", Plan: ChainReduce, Single: true, Uneven: true, Depths: Depths{3, 7, 15, 31}},
+			{Name: "staged", Plan: StagedReduce, Single: true, Uneven: true, Ordered: true, Canonical: true, Shared: true, Depths: Depths{2, 2, 2, 2}},
+			{Name: "flat", Plan: FlatReduce, Single: true, Sizes: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true, Alike: true, Depths: Depths{1, 1, 1, 1}},
+		},
+	},
+	// The same expression reduces a chunk on all ranks, so that the result has the same bits.
+	AllReduce: {
+		Name: "all_reduce", Both: true, Operands: AllRanks, Across: allReducesAcross,
+		Algorithms: []Algorithm{
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingAllReduce), Rounds: recursiveDoublingAllReduce, Single: true, Uneven: true, Ordered: true, Canonical: true, Depths: Depths{2, 3, 4, 5}},
+			{Name: "flat", Plan: rootless(FlatAllReduce), Single: true, Sizes: upTo(8), Uneven: true, Ordered: true, Canonical: true, Depths: Depths{1, 1, 1, 1}},
+			{Name: "ordered", Plan: rootless(OrderedAllReduce), Single: true, Uneven: true, Ordered: true, Canonical: true, Depths: Depths{4, 6, 8, 10}},
+			{Name: "rabenseifner", Plan: rootless(RabenseifnerAllReduce), Rounds: rabenseifnerAllReduce, Uneven: true, Ordered: true, Canonical: true, Depths: Depths{4, 6, 8, 10}},
+			{Name: "direct", Plan: rootless(DirectAllReduce), Rounds: directAllReduce, Single: true, PerPeer: 2, Uneven: true, Depths: Depths{2, 2, 2, 2}},
+			{Name: "circulant", Plan: rootless(CirculantAllReduce), Rounds: circulantAllReduce, Uneven: true, Depths: Depths{4, 6, 8, 10}},
+			{Name: "ring", Plan: rootless(RingAllReduce), Rounds: ringAllReduce, Single: true, Uneven: true, Depths: Depths{6, 14, 30, 62}},
+			{Name: "staged", Plan: rootless(StagedAllReduce), Single: true, PerPeer: 2, Uneven: true, Ordered: true, Canonical: true, Shared: true, Depths: Depths{2, 2, 2, 2}},
+			{Name: "leader", Plan: rootless(LeaderAllReduce), Single: true, Sizes: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true, Alike: true, Depths: Depths{2, 2, 2, 2}},
+			{Name: "recursive-multiplying", Plan: rootless(RecursiveMultiplyingAllReduce), Rounds: recursiveMultiplyingAllReduce, Single: true, Uneven: true, Ordered: true, Canonical: true, Apart: true, Depths: Depths{1, 2, 2, 3}},
+			{Name: "swing-1d", Plan: rootless(SwingAllReduce(1)), Rounds: swingAllReduce(1), Sizes: above(3), Uneven: true, Placed: true, Depths: Depths{4, 6, 8, 10}},
+			{Name: "swing-2d", Plan: rootless(SwingAllReduce(2)), Rounds: swingAllReduce(2), Sizes: above(3), Uneven: true, Placed: true, Depths: Depths{4, 6, 8, 10}},
+			{Name: "swing-3d", Plan: rootless(SwingAllReduce(3)), Rounds: swingAllReduce(3), Sizes: above(7), Uneven: true, Placed: true, Depths: Depths{4, 6, 8, 10}},
+			{Name: "swing-short-2d", Plan: rootless(SwingShortAllReduce(2)), Rounds: swingShortAllReduce(2), Single: true, Sizes: above(3), Uneven: true, Placed: true, Depths: Depths{2, 3, 4, 5}},
+			{Name: "swing-short-3d", Plan: rootless(SwingShortAllReduce(3)), Rounds: swingShortAllReduce(3), Single: true, Sizes: above(7), Uneven: true, Placed: true, Depths: Depths{2, 3, 4, 5}},
+		},
+	},
+	Gather: {
+		Name: "gather", Rooted: true, Given: Vector{Own: true}, Taken: Vector{At: RootOnly}, From: chunkOfItsRank,
+		Algorithms: []Algorithm{
+			{Name: "binomial", Plan: BinomialGather, Uneven: true, Depths: Depths{2, 3, 4, 5}},
+			{Name: "direct", Plan: DirectGather, Single: true, Uneven: true, Depths: Depths{1, 1, 1, 1}},
+		},
+	},
+	AllGather: {
+		Name: "all_gather", Given: Vector{Own: true}, From: chunkOfItsRank, Across: allGathersAcross,
+		Algorithms: []Algorithm{
+			{Name: "circulant", Plan: rootless(CirculantAllGather), Rounds: circulantAllGather, Uneven: true, Depths: Depths{2, 3, 4, 5}},
+			{Name: "direct", Plan: rootless(DirectAllGather), Single: true, PerPeer: 1, Uneven: true, Depths: Depths{1, 1, 1, 1}},
+			{Name: "ring", Plan: rootless(RingAllGather), Rounds: ringAllGather, Single: true, Uneven: true, Depths: Depths{3, 7, 15, 31}},
+			{Name: "halving", Plan: rootless(HalvingAllGather), Rounds: halvingAllGather, Uneven: true, Depths: Depths{3, 4, 5, 6}},
+			{Name: "leader", Plan: rootless(LeaderAllGather), Sizes: above(8), Uneven: true, Shared: true, Alike: true, Depths: Depths{2, 2, 2, 2}},
+			{Name: "pat", Plan: rootless(PATAllGather), Rounds: patAllGather, Placed: true, Depths: Depths{2, 3, 4, 5}},
+		},
+	},
+	Scatter: {
+		Name: "scatter", Rooted: true, Given: Vector{At: RootOnly}, Taken: Vector{Own: true}, From: chunkOfRoot,
+		Algorithms: []Algorithm{
+			{Name: "binomial", Plan: BinomialScatter, Uneven: true, Depths: Depths{2, 3, 4, 5}},
+			{Name: "direct", Plan: DirectScatter, Single: true, Uneven: true, Depths: Depths{1, 1, 1, 1}},
+		},
+	},
+	ReduceScatter: {
+		Name: "reduce_scatter", Taken: Vector{Own: true}, Operands: AllRanks, Across: reduceScattersAcross,
+		Algorithms: []Algorithm{
+			{Name: "circulant", Plan: rootless(CirculantReduceScatter), Rounds: circulantReduceScatter, Uneven: true, Depths: Depths{2, 3, 4, 5}},
+			{Name: "rabenseifner", Plan: rootless(RabenseifnerReduceScatter), Uneven: true, Ordered: true, Canonical: true, Depths: Depths{3, 4, 5, 6}},
+			{Name: "direct", Plan: rootless(DirectReduceScatter), Single: true, PerPeer: 1, Uneven: true, Depths: Depths{1, 1, 1, 1}},
+			{Name: "ring", Plan: rootless(RingReduceScatter), Rounds: ringReduceScatter, Single: true, Uneven: true, Depths: Depths{3, 7, 15, 31}},
+			{Name: "staged", Plan: rootless(StagedReduceScatter), Single: true, PerPeer: 1, Uneven: true, Ordered: true, Canonical: true, Shared: true, Depths: Depths{1, 1, 1, 1}},
+			{Name: "leader", Plan: rootless(LeaderReduceScatter), Sizes: above(8), Uneven: true, Ordered: true, Canonical: true, Shared: true, Alike: true, Depths: Depths{2, 2, 2, 2}},
+			{Name: "pat", Plan: rootless(PATReduceScatter), Rounds: patReduceScatter, Placed: true, Depths: Depths{2, 3, 4, 5}},
+		},
+	},
+	AllToAll: {
+		Name: "all_to_all", From: chunkForThisRank,
+		Algorithms: []Algorithm{
+			{Name: "pairwise", Plan: rootless(PairwiseAllToAll), Single: true, PerPeer: 1, Uneven: true, Depths: Depths{1, 1, 1, 1}},
+			{Name: "bruck", Plan: rootless(BruckAllToAll), Depths: Depths{2, 3, 4, 5}},
+		},
+	},
+	Scan: {
+		Name: "scan", Both: true, Operands: RanksThrough, Across: scansAcross,
+		Algorithms: []Algorithm{
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingScan), Single: true, Uneven: true, Ordered: true, Canonical: true, Depths: Depths{2, 3, 4, 5}},
+			{Name: "flat", Plan: rootless(FlatScan), Single: true, Sizes: upTo(8), Uneven: true, Ordered: true, Shared: true, Depths: Depths{1, 1, 1, 1}},
+		},
+	},
+	ExclusiveScan: {
+		Name: "exclusive_scan", Both: true, Taken: Vector{At: AllButFirst}, Operands: RanksBefore, Across: exclusiveScansAcross,
+		Algorithms: []Algorithm{
+			{Name: "recursive-doubling", Plan: rootless(RecursiveDoublingExclusiveScan), Single: true, Uneven: true, Ordered: true, Canonical: true, Depths: Depths{2, 3, 4, 5}},
+			{Name: "flat", Plan: rootless(FlatExclusiveScan), Single: true, Sizes: upTo(8), Uneven: true, Ordered: true, Shared: true, Depths: Depths{1, 1, 1, 1}},
+		},
+	},
 }
-
-// String returns the name of the operation in settings, such as "all_reduce".
-func (c Collective) String() string {
-	if int(c) < len(collectiveNames) && c != 0 {
-		return collectiveNames[c]
-	}
-	return "unknown"
-}
-
-// Collectives returns all collectives, in order.
-func Collectives() []Collective {
-	all := make([]Collective, 0, len(collectiveNames))
-	for c := Barrier; c < CollectiveLimit; c++ {
-		all = append(all, c)
-	}
-	return all
-}
-
-// Rooted reports whether the collective has a root.
-func (c Collective) Rooted() bool {
-	return c == Broadcast || c == Reduction || c == Gather || c == Scatter
-}
-
-// Reduces reports whether the collective applies an op.
-func (c Collective) Reduces() bool {
-	return c == Reduction || c == AllReduce || c == ReduceScatter || c == Scan || c == ExclusiveScan
-}
-
-// byRank reports whether the vector is divided into one chunk for each rank.
-func (c Collective) byRank() bool {
-	return c == Gather || c == AllGather || c == Scatter || c == ReduceScatter || c == AllToAll
-}
-
-// wholeBlocks reports whether plans may rely on chunks of the same length, which are blocks of the caller. If they do,
-// [Algorithm].Uneven is false.
-func (c Collective) wholeBlocks() bool { return c == AllGather || c == ReduceScatter }

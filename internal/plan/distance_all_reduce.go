@@ -37,7 +37,7 @@ func DistanceAllReduce(distances []int) func(rank, size int) Plan {
 // DistanceAlgorithm returns DistanceAllReduce as an algorithm. It is in no table: its distances are a parameter.
 func DistanceAlgorithm(distances []int) Algorithm {
 	return Algorithm{
-		Name: "distances", Plan: rootless(DistanceAllReduce(distances)), Single: true, Fits: always, Uneven: true, Ordered: true,
+		Name: "distances", Plan: rootless(DistanceAllReduce(distances)), Single: true, Uneven: true, Ordered: true,
 	}
 }
 

@@ -10,7 +10,7 @@ func (p *proof) checkEnd() error {
 	for rank := range p.plans {
 		// checkForm has checked that the rest of Data is not written.
 		result := p.extent(rank).result
-		if p.collective == Barrier {
+		if p.Empty() {
 			if err := p.checkHeard(rank); err != nil {
 				return err
 			}
@@ -41,41 +41,30 @@ func (p *proof) checkHeard(rank int) error {
 // checkChunk checks one chunk of the result.
 func (p *proof) checkChunk(rank, chunk int) error {
 	got := p.data[rank][chunk]
-	switch p.collective {
-	case Broadcast, Scatter:
-		return p.checkInput(got, p.root, chunk)
-	case Gather, AllGather:
-		return p.checkInput(got, chunk, chunk)
-	case AllToAll:
-		return p.checkInput(got, chunk, rank)
-	case AllReduce:
-		if first := p.data[0][chunk]; rank > 0 && got != first {
+	if p.From != nil {
+		return p.checkInput(got, rank, chunk)
+	}
+	if rank > 0 && p.sameEverywhere() {
+		if first := p.data[0][chunk]; got != first {
 			return fmt.Errorf("is %s, but at rank 0 %s", p.describe(got), p.describe(first))
-		} else if rank > 0 {
-			return nil
 		}
+		return nil
 	}
-	operands := len(p.plans)
-	switch p.collective {
-	case Scan:
-		operands = rank + 1
-	case ExclusiveScan:
-		operands = rank
-	}
-	ordered, err := p.exprs.sum(got, chunk, operands)
-	if err == nil && !ordered && (p.collective == Scan || p.collective == ExclusiveScan) {
+	ordered, err := p.exprs.sum(got, chunk, p.Operands.Count(rank, len(p.plans)))
+	if err == nil && !ordered && p.Operands.Prefix() {
 		err = fmt.Errorf("is %s, which is not in the order of the ranks", p.describe(got))
 	}
 	p.ordered = p.ordered && ordered
 	return err
 }
 
-// checkInput checks that a chunk holds the given input.
+// checkInput checks that a chunk holds the input that the collective moves there.
 func (p *proof) checkInput(got expr, rank, chunk int) error {
-	if got == p.exprs.leaf(rank, chunk) {
+	from, at := p.From(rank, len(p.plans), p.root, chunk)
+	if got == p.exprs.leaf(from, at) {
 		return nil
 	}
-	return fmt.Errorf("is %s instead of chunk %d of rank %d", p.describe(got), chunk, rank)
+	return fmt.Errorf("is %s instead of chunk %d of rank %d", p.describe(got), at, from)
 }
 
 // describe returns an expression as text.
@@ -100,7 +89,7 @@ func (p *proof) describe(e expr) string {
 // differ, or if nothing is reduced over all ranks.
 func Expression(c Collective, root int, plans []Plan) (string, error) {
 	p, err := prove(c, root, plans, make([]bool, len(plans)))
-	if err != nil || !c.Reduces() || c == Scan || c == ExclusiveScan {
+	if err != nil || c.Descriptor().Operands != AllRanks {
 		return "", err
 	}
 	common := ""

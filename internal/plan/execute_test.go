@@ -370,7 +370,7 @@ func right(c Collective, a Algorithm, root int, plans []Plan, seed uint64) error
 	size := len(plans)
 	base := job{c: c, size: size, root: root, chunks: plans[0].Chunks, seed: seed, hold: -1, op: add}
 	if slices.ContainsFunc(plans, func(p Plan) bool { return p.Chunks != base.chunks }) ||
-		c.byRank() && base.chunks != size || base.chunks < 1 {
+		!c.Descriptor().Both && base.chunks != size || base.chunks < 1 {
 		return errors.New("chunks")
 	}
 	if c == Barrier {
@@ -385,7 +385,7 @@ func right(c Collective, a Algorithm, root int, plans []Plan, seed uint64) error
 		return []int{0, 1, 2, 3, 7, 20}[x>>7%6]
 	}
 	for _, length := range []func(rank, chunk int) int{func(int, int) int { return 1 }, uneven} {
-		if base.length = length; (c == AllToAll || c.wholeBlocks()) && !a.Uneven {
+		if base.length = length; (c == AllToAll || c.Descriptor().wholeBlocks()) && !a.Uneven {
 			base.length = func(int, int) int { return 3 }
 		}
 		err := base.compare(plans)

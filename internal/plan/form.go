@@ -12,49 +12,24 @@ type extent struct {
 }
 
 func (p *proof) extent(rank int) extent {
-	var (
-		all, mine = span(Data, 0, p.chunks), one(Data, rank)
-		none      = span(Data, 0, 0)
-		noInput   = span(Input, 0, 0)
-		block     = one(Input, rank)
-		blocks    = span(Input, 0, p.chunks)
-		atRoot    = rank == p.root
-	)
-	if p.inPlace[rank] {
-		return p.extentInPlace(rank)
+	given, taken := p.have(rank, Data, p.Given), p.have(rank, Data, p.Taken)
+	switch all := span(Data, 0, p.chunks); {
+	case p.Both, p.inPlace[rank]:
+		return extent{all, Span{Buf: Input}, given, taken}
+	default:
+		return extent{taken, p.have(rank, Input, p.Given), Span{}, taken}
 	}
-	switch p.collective {
-	case Broadcast:
-		if atRoot {
-			return extent{all, noInput, all, none}
-		}
-		return extent{all, noInput, none, all}
-	case Reduction:
-		if !atRoot {
-			return extent{all, noInput, all, none}
-		}
-	case ExclusiveScan:
-		if rank == 0 {
-			return extent{all, noInput, all, none}
-		}
-	case Gather:
-		if !atRoot {
-			return extent{none, block, none, none}
-		}
-		return extent{all, block, none, all}
-	case AllGather:
-		return extent{all, block, none, all}
-	case Scatter:
-		if !atRoot {
-			return extent{mine, noInput, none, mine}
-		}
-		return extent{mine, blocks, none, mine}
-	case ReduceScatter:
-		return extent{mine, blocks, none, mine}
-	case AllToAll:
-		return extent{all, blocks, none, all}
+}
+
+// have returns the chunks of a vector that a rank has.
+func (p *proof) have(rank int, b Buf, v Vector) Span {
+	switch {
+	case !v.At.Have(rank, p.root):
+		return Span{Buf: b}
+	case v.Own:
+		return one(b, rank)
 	}
-	return extent{all, noInput, all, all}
+	return span(b, 0, p.chunks)
 }
 
 // checkForm checks all properties that do not depend on running the plans.
@@ -62,9 +37,9 @@ func (p *proof) checkForm() error {
 	size := len(p.plans)
 	want := p.chunks
 	switch {
-	case p.collective == Barrier:
+	case p.Empty():
 		want = 1
-	case p.collective.byRank():
+	case !p.Both:
 		want = size
 	}
 	if want < 1 || want > 1<<20 {
@@ -162,8 +137,8 @@ func (f *form) move(m *Move) error {
 		return errors.New("unknown kind of move")
 	}
 	use := uses[m.Kind]
-	if use.op && !f.collective.Reduces() {
-		return fmt.Errorf("%v has no op", f.collective)
+	if use.op && f.Operands == NoRanks {
+		return fmt.Errorf("%s has no op", f.Name)
 	}
 	if m.Left && m.Kind != Reduce {
 		return errors.New("only a reduce has a left message")

@@ -7,13 +7,17 @@ const allHeads = 1 << 30
 // save traffic between hosts. Those of a collective are always the same, in the same order.
 // They fit if the hosts are crowded, and are correct for any Hosts of the number of ranks.
 func Hierarchical(c Collective, h Hosts) []Algorithm {
-	list := hierarchical(c, h)
+	across := c.Descriptor().Across
+	if across == nil {
+		return nil
+	}
+	list := across(h)
 	for i := range list {
 		a := &list[i]
 		a.Uneven = true
 		a.Ordered = a.Ordered && h.inOrder()
 		a.Canonical = a.Canonical && h.canonical()
-		a.Fits = func(size int) bool { return size == h.Size() && h.Crowded() }
+		a.Sizes = func(size int) bool { return size == h.Size() && h.Crowded() }
 	}
 	return list
 }
@@ -23,91 +27,96 @@ func AlgorithmsOn(c Collective, h Hosts) []Algorithm {
 	return append(Algorithms(c), Hierarchical(c, h)...)
 }
 
-// hierarchical returns the hierarchical algorithms in the form for hosts that keep the order of
-// the ranks.
-func hierarchical(c Collective, h Hosts) []Algorithm {
-	on := func(f func(h Hosts, rank, root int) Plan) inner {
-		return func(rank, _, root int) Plan { return f(h, rank, root) }
-	}
-	gather := rootless(DirectAllGather)
-	switch c {
-	case Barrier:
-		return []Algorithm{
-			{Name: "hosts-leader", Plan: on(hierarchicalBarrier{DirectGather, rootless(DisseminationBarrier), BinomialBroadcast}.plan)},
-			{Name: "groups", Shared: true, Plan: on(hierarchicalBarrier{DirectGather, rootless(FlatBarrier), FlatBroadcast}.plan)},
-		}
-	case Broadcast:
-		return []Algorithm{
-			{Name: "hosts-leader", Plan: on(hierarchicalBroadcast{1, nil, BinomialBroadcast, nil, BinomialBroadcast}.plan)},
-			{Name: "hosts-binomial", Plan: on(hierarchicalBroadcast{allHeads, DirectScatter, BinomialBroadcast, gather, BinomialBroadcast}.plan)},
-			{Name: "hosts-chain", Plan: on(hierarchicalBroadcast{allHeads, DirectScatter, ChainBroadcast, gather, ChainBroadcast}.plan)},
-		}
-	case Reduction:
-		canonical := rootless(RabenseifnerReduceScatter)
-		return []Algorithm{
-			{Name: "hosts-leader", Ordered: true, Canonical: true,
-				Plan: on(hierarchicalReduce{1, BinomialReduce, nil, BinomialReduce, nil}.plan)},
-			{Name: "hosts-binomial", Ordered: true, Canonical: true,
-				Plan: on(hierarchicalReduce{allHeads, BinomialReduce, canonical, BinomialReduce, DirectGather}.plan)},
-			{Name: "hosts-chain",
-				Plan: on(hierarchicalReduce{allHeads, ChainReduce, rootless(DirectReduceScatter), ChainReduce, DirectGather}.plan)},
-			{Name: "groups", Ordered: true, Canonical: true, Shared: true, Single: true,
-				Plan: on(hierarchicalReduce{1, FlatReduce, nil, FlatReduce, nil}.plan)},
-		}
-	case AllReduce:
-		return hierarchicalAllReduces(on, h)
-	case AllGather:
-		across := func(name string, f, spread func(rank, size int) Plan) Algorithm {
-			return Algorithm{Name: name, Plan: on(hierarchicalAllGather{allHeads, DirectGather, rootless(f), rootless(spread), BinomialBroadcast}.plan)}
-		}
-		return []Algorithm{
-			{Name: "hosts-leader", Plan: on(hierarchicalAllGather{1, BinomialGather, rootless(CirculantAllGather), nil, BinomialBroadcast}.plan)},
-			across("hosts-circulant", CirculantAllGather, CirculantAllGather),
-			across("hosts-direct", DirectAllGather, DirectAllGather),
-			across("hosts-ring", RingAllGather, DirectAllGather),
-			{Name: "groups", Shared: true, Plan: on(hierarchicalAllGather{1, DirectGather, gather, nil, FlatBroadcast}.plan)},
-		}
-	case ReduceScatter:
-		across := func(name string, ordered bool, reduce, f func(rank, size int) Plan) Algorithm {
-			return Algorithm{Name: name, Ordered: ordered, Canonical: ordered,
-				Plan: on(hierarchicalReduceScatter{allHeads, BinomialReduce, rootless(reduce), rootless(f), DirectScatter}.plan)}
-		}
-		return []Algorithm{
-			{Name: "hosts-leader", Ordered: true, Canonical: true,
-				Plan: on(hierarchicalReduceScatter{1, BinomialReduce, nil, rootless(RabenseifnerReduceScatter), BinomialScatter}.plan)},
-			across("hosts-circulant", false, CirculantReduceScatter, CirculantReduceScatter),
-			across("hosts-rabenseifner", true, RabenseifnerReduceScatter, RabenseifnerReduceScatter),
-			across("hosts-direct", false, DirectReduceScatter, DirectReduceScatter),
-			across("hosts-ring", false, DirectReduceScatter, RingReduceScatter),
-			{Name: "groups", Ordered: true, Canonical: true, Shared: true,
-				Plan: on(hierarchicalReduceScatter{1, FlatReduce, nil, rootless(StagedReduceScatter), DirectScatter}.plan)},
-		}
-	case Scan:
-		return []Algorithm{{Name: "groups", Ordered: true, Shared: true, Single: true, Plan: on(hierarchicalScan{}.plan)}}
-	case ExclusiveScan:
-		return []Algorithm{{Name: "groups", Ordered: true, Shared: true, Single: true, Plan: on(hierarchicalScan{exclusive: true}.plan)}}
-	}
-	return nil
+// on returns a plan of ranks on the hosts.
+func (h Hosts) on(f func(h Hosts, rank, root int) Plan) inner {
+	return func(rank, _, root int) Plan { return f(h, rank, root) }
 }
 
-func hierarchicalAllReduces(on func(func(h Hosts, rank, root int) Plan) inner, h Hosts) []Algorithm {
+func barriersAcross(h Hosts) []Algorithm {
+	return []Algorithm{
+		{Name: "hosts-leader", Plan: h.on(hierarchicalBarrier{DirectGather, rootless(DisseminationBarrier), BinomialBroadcast}.plan)},
+		{Name: "groups", Shared: true, Plan: h.on(hierarchicalBarrier{DirectGather, rootless(FlatBarrier), FlatBroadcast}.plan)},
+	}
+}
+
+func broadcastsAcross(h Hosts) []Algorithm {
+	return []Algorithm{
+		{Name: "hosts-leader", Plan: h.on(hierarchicalBroadcast{1, nil, BinomialBroadcast, nil, BinomialBroadcast}.plan)},
+		{Name: "hosts-binomial", Plan: h.on(hierarchicalBroadcast{allHeads, DirectScatter, BinomialBroadcast, rootless(DirectAllGather), BinomialBroadcast}.plan)},
+		{Name: "hosts-chain", Plan: h.on(hierarchicalBroadcast{allHeads, DirectScatter, ChainBroadcast, rootless(DirectAllGather), ChainBroadcast}.plan)},
+	}
+}
+
+func reductionsAcross(h Hosts) []Algorithm {
+	canonical := rootless(RabenseifnerReduceScatter)
+	return []Algorithm{
+		{Name: "hosts-leader", Ordered: true, Canonical: true,
+			Plan: h.on(hierarchicalReduce{1, BinomialReduce, nil, BinomialReduce, nil}.plan)},
+		{Name: "hosts-binomial", Ordered: true, Canonical: true,
+			Plan: h.on(hierarchicalReduce{allHeads, BinomialReduce, canonical, BinomialReduce, DirectGather}.plan)},
+		{Name: "hosts-chain",
+			Plan: h.on(hierarchicalReduce{allHeads, ChainReduce, rootless(DirectReduceScatter), ChainReduce, DirectGather}.plan)},
+		{Name: "groups", Ordered: true, Canonical: true, Shared: true, Single: true,
+			Plan: h.on(hierarchicalReduce{1, FlatReduce, nil, FlatReduce, nil}.plan)},
+	}
+}
+
+func allGathersAcross(h Hosts) []Algorithm {
+	across := func(name string, f, spread func(rank, size int) Plan) Algorithm {
+		return Algorithm{Name: name, Plan: h.on(hierarchicalAllGather{allHeads, DirectGather, rootless(f), rootless(spread), BinomialBroadcast}.plan)}
+	}
+	return []Algorithm{
+		{Name: "hosts-leader", Plan: h.on(hierarchicalAllGather{1, BinomialGather, rootless(CirculantAllGather), nil, BinomialBroadcast}.plan)},
+		across("hosts-circulant", CirculantAllGather, CirculantAllGather),
+		across("hosts-direct", DirectAllGather, DirectAllGather),
+		across("hosts-ring", RingAllGather, DirectAllGather),
+		{Name: "groups", Shared: true, Plan: h.on(hierarchicalAllGather{1, DirectGather, rootless(DirectAllGather), nil, FlatBroadcast}.plan)},
+	}
+}
+
+func reduceScattersAcross(h Hosts) []Algorithm {
+	across := func(name string, ordered bool, reduce, f func(rank, size int) Plan) Algorithm {
+		return Algorithm{Name: name, Ordered: ordered, Canonical: ordered,
+			Plan: h.on(hierarchicalReduceScatter{allHeads, BinomialReduce, rootless(reduce), rootless(f), DirectScatter}.plan)}
+	}
+	return []Algorithm{
+		{Name: "hosts-leader", Ordered: true, Canonical: true,
+			Plan: h.on(hierarchicalReduceScatter{1, BinomialReduce, nil, rootless(RabenseifnerReduceScatter), BinomialScatter}.plan)},
+		across("hosts-circulant", false, CirculantReduceScatter, CirculantReduceScatter),
+		across("hosts-rabenseifner", true, RabenseifnerReduceScatter, RabenseifnerReduceScatter),
+		across("hosts-direct", false, DirectReduceScatter, DirectReduceScatter),
+		across("hosts-ring", false, DirectReduceScatter, RingReduceScatter),
+		{Name: "groups", Ordered: true, Canonical: true, Shared: true,
+			Plan: h.on(hierarchicalReduceScatter{1, FlatReduce, nil, rootless(StagedReduceScatter), DirectScatter}.plan)},
+	}
+}
+
+func scansAcross(h Hosts) []Algorithm {
+	return []Algorithm{{Name: "groups", Ordered: true, Shared: true, Single: true, Plan: h.on(hierarchicalScan{}.plan)}}
+}
+
+func exclusiveScansAcross(h Hosts) []Algorithm {
+	return []Algorithm{{Name: "groups", Ordered: true, Shared: true, Single: true, Plan: h.on(hierarchicalScan{exclusive: true}.plan)}}
+}
+
+func allReducesAcross(h Hosts) []Algorithm {
 	// In a team a chain, which pipelines the slices of channels, moves fewer bytes than a tree,
 	// but takes longer for a short vector and does not keep the order of the ranks.
 	tree := func(name string, teams int, across func(rank, size int) Plan) Algorithm {
-		return Algorithm{Name: name, Ordered: true, Canonical: true, Plan: on(hierarchicalAllReduce{
+		return Algorithm{Name: name, Ordered: true, Canonical: true, Plan: h.on(hierarchicalAllReduce{
 			teams, BinomialReduce, BinomialBroadcast,
 			rootless(RabenseifnerReduceScatter), rootless(CirculantAllGather), rootless(across),
 		}.plan)}
 	}
 	chain := func(name string, reduce, spread, across func(rank, size int) Plan) Algorithm {
-		return Algorithm{Name: name, Plan: on(hierarchicalAllReduce{
+		return Algorithm{Name: name, Plan: h.on(hierarchicalAllReduce{
 			allHeads, ChainReduce, ChainBroadcast, rootless(reduce), rootless(spread), rootless(across),
 		}.plan)}
 	}
 	// In shared memory a head uses the vectors of its group in place. One head for each group
 	// is for short vectors, all ranks as heads are for long ones.
 	groups := func(name string, teams int, single bool, across func(rank, size int) Plan) Algorithm {
-		return Algorithm{Name: name, Ordered: true, Canonical: true, Shared: true, Single: single, Plan: on(hierarchicalAllReduce{
+		return Algorithm{Name: name, Ordered: true, Canonical: true, Shared: true, Single: single, Plan: h.on(hierarchicalAllReduce{
 			teams, FlatReduce, FlatBroadcast, rootless(StagedReduceScatter), rootless(DirectAllGather), rootless(across),
 		}.plan)}
 	}

@@ -32,20 +32,6 @@ func InPlace(p Plan) Plan {
 
 // CanBeInPlace reports whether InPlace supports a rank of a collective.
 func CanBeInPlace(c Collective, rank, root int) bool {
-	switch c {
-	case Gather, Scatter:
-		return rank == root
-	case AllGather, ReduceScatter:
-		return true
-	}
-	return false
-}
-
-// extentInPlace returns the extent of a rank with a plan made by InPlace.
-func (p *proof) extentInPlace(rank int) extent {
-	all, mine, noInput := span(Data, 0, p.chunks), one(Data, rank), span(Input, 0, 0)
-	if p.collective == Gather || p.collective == AllGather {
-		return extent{all, noInput, mine, all}
-	}
-	return extent{all, noInput, all, mine}
+	d := c.Descriptor()
+	return d.Parts() && d.Given.At.Have(rank, root) && d.Taken.At.Have(rank, root)
 }

@@ -42,14 +42,13 @@ func (s *Selector) Choices(k plan.Collective, bytes int, canonical bool) []Choic
 
 // shapeOf returns the Shape of a typical call.
 func (s *Selector) shapeOf(k plan.Collective, bytes int) Shape {
-	t := Shape{Kind: k, Elem: 1, Count: bytes}
-	switch k {
-	case plan.Barrier:
+	d := k.Descriptor()
+	t := Shape{Kind: k, Elem: 1, Count: bytes, Blocks: !d.Both, Ordered: d.Operands.Prefix()}
+	switch {
+	case d.Empty():
 		t.Count = 0
-	case plan.Gather, plan.AllGather, plan.Scatter, plan.ReduceScatter, plan.AllToAll:
-		t.Count, t.Blocks = bytes/s.size, true
-	case plan.Scan, plan.ExclusiveScan:
-		t.Ordered = true
+	case t.Blocks:
+		t.Count = bytes / s.size
 	}
 	return t
 }
