@@ -11,6 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/internal/plan"
 )
 
 // A Handle is an operation in progress, returned by one of the Start functions. A Start function
@@ -136,76 +137,78 @@ func WaitAny(ctx context.Context, handles ...*Handle) (index int, err error) {
 }
 
 // StartBarrier starts a [Comm.Barrier]; see [Handle].
-func (c *Comm) StartBarrier(ctx context.Context) *Handle { return c.start(ctx, new(task).Barrier()) }
+func (c *Comm) StartBarrier(ctx context.Context) *Handle {
+	return c.start(ctx, new(task).OnVector(&c.runner, plan.Barrier, elements{Of: element{Size: 1}}, 0, 0))
+}
 
 // StartBroadcast starts a [Broadcast]; see [Handle].
 func StartBroadcast[T any](ctx context.Context, c *Comm, data []T, root int) *Handle {
-	return c.start(ctx, new(task).Broadcast(&c.runner, elementsOf(data), root))
+	return c.start(ctx, new(task).OnVector(&c.runner, plan.Broadcast, elementsOf(data), 0, root))
 }
 
 // StartReduce starts a [Reduce]; see [Handle].
 func StartReduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) *Handle {
-	return c.start(ctx, new(task).Reduction(&c.runner, numbersOf(data), kernel.Op(op), root))
+	return c.start(ctx, new(task).OnVector(&c.runner, plan.Reduction, numbersOf(data), kernel.Op(op), root))
 }
 
 // StartReduceFunc starts a [ReduceFunc]; see [Handle].
 func StartReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) *Handle {
-	return c.start(ctx, collective.ReduceFunc(new(task), &c.runner, elementsOf(data), combine, root))
+	return c.start(ctx, collective.OnVectorFunc(new(task), &c.runner, plan.Reduction, elementsOf(data), combine, root))
 }
 
 // StartAllReduce starts an [AllReduce]; see [Handle].
 func StartAllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	return c.start(ctx, new(task).AllReduce(&c.runner, numbersOf(data), kernel.Op(op)))
+	return c.start(ctx, new(task).OnVector(&c.runner, plan.AllReduce, numbersOf(data), kernel.Op(op), 0))
 }
 
 // StartAllReduceFunc starts an [AllReduceFunc]; see [Handle].
 func StartAllReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) *Handle {
-	return c.start(ctx, collective.AllReduceFunc(new(task), &c.runner, elementsOf(data), combine))
+	return c.start(ctx, collective.OnVectorFunc(new(task), &c.runner, plan.AllReduce, elementsOf(data), combine, 0))
 }
 
 // StartGather starts a [Gather]; see [Handle].
 func StartGather[T any](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	return c.start(ctx, new(task).Gather(&c.runner, elementsOf(dst), elementsOf(src), root))
+	return c.start(ctx, new(task).OnBlocks(&c.runner, plan.Gather, elementsOf(dst), elementsOf(src), 0, root))
 }
 
 // StartAllGather starts an [AllGather]; see [Handle].
 func StartAllGather[T any](ctx context.Context, c *Comm, dst, src []T) *Handle {
-	return c.start(ctx, new(task).AllGather(&c.runner, elementsOf(dst), elementsOf(src)))
+	return c.start(ctx, new(task).OnBlocks(&c.runner, plan.AllGather, elementsOf(dst), elementsOf(src), 0, 0))
 }
 
 // StartScatter starts a [Scatter]; see [Handle].
 func StartScatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) *Handle {
-	return c.start(ctx, new(task).Scatter(&c.runner, elementsOf(dst), elementsOf(src), root))
+	return c.start(ctx, new(task).OnBlocks(&c.runner, plan.Scatter, elementsOf(dst), elementsOf(src), 0, root))
 }
 
 // StartReduceScatter starts a [ReduceScatter]; see [Handle].
 func StartReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) *Handle {
-	return c.start(ctx, new(task).ReduceScatter(&c.runner, numbersOf(dst), numbersOf(src), kernel.Op(op)))
+	return c.start(ctx, new(task).OnBlocks(&c.runner, plan.ReduceScatter, numbersOf(dst), numbersOf(src), kernel.Op(op), 0))
 }
 
 // StartAllToAll starts an [AllToAll]; see [Handle].
 func StartAllToAll[T any](ctx context.Context, c *Comm, dst, src []T) *Handle {
-	return c.start(ctx, new(task).AllToAll(&c.runner, elementsOf(dst), elementsOf(src)))
+	return c.start(ctx, new(task).OnBlocks(&c.runner, plan.AllToAll, elementsOf(dst), elementsOf(src), 0, 0))
 }
 
 // StartScan starts a [Scan]; see [Handle].
 func StartScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	return c.start(ctx, new(task).Scan(&c.runner, numbersOf(data), kernel.Op(op)))
+	return c.start(ctx, new(task).OnVector(&c.runner, plan.Scan, numbersOf(data), kernel.Op(op), 0))
 }
 
 // StartExclusiveScan starts an [ExclusiveScan]; see [Handle].
 func StartExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) *Handle {
-	return c.start(ctx, new(task).ExclusiveScan(&c.runner, numbersOf(data), kernel.Op(op)))
+	return c.start(ctx, new(task).OnVector(&c.runner, plan.ExclusiveScan, numbersOf(data), kernel.Op(op), 0))
 }
 
 // StartScanFunc starts a [ScanFunc]; see [Handle].
 func StartScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) *Handle {
-	return c.start(ctx, collective.ScanFunc(new(task), &c.runner, elementsOf(data), combine))
+	return c.start(ctx, collective.OnVectorFunc(new(task), &c.runner, plan.Scan, elementsOf(data), combine, 0))
 }
 
 // StartExclusiveScanFunc starts an [ExclusiveScanFunc]; see [Handle].
 func StartExclusiveScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) *Handle {
-	return c.start(ctx, collective.ExclusiveScanFunc(new(task), &c.runner, elementsOf(data), combine))
+	return c.start(ctx, collective.OnVectorFunc(new(task), &c.runner, plan.ExclusiveScan, elementsOf(data), combine, 0))
 }
 
 // StartMinLoc starts a [MinLoc]; see [Handle].
@@ -220,22 +223,22 @@ func StartMaxLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) 
 
 // StartGatherV starts a [GatherV]; see [Handle]. It copies counts.
 func StartGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
-	return c.start(ctx, new(task).GatherV(&c.runner, elementsOf(dst), elementsOf(src), counts, root))
+	return c.start(ctx, new(task).OnBlocksV(&c.runner, plan.Gather, elementsOf(dst), elementsOf(src), counts, 0, root))
 }
 
 // StartAllGatherV starts an [AllGatherV]; see [Handle]. It copies counts.
 func StartAllGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int) *Handle {
-	return c.start(ctx, new(task).AllGatherV(&c.runner, elementsOf(dst), elementsOf(src), counts))
+	return c.start(ctx, new(task).OnBlocksV(&c.runner, plan.AllGather, elementsOf(dst), elementsOf(src), counts, 0, 0))
 }
 
 // StartScatterV starts a [ScatterV]; see [Handle]. It copies counts.
 func StartScatterV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) *Handle {
-	return c.start(ctx, new(task).ScatterV(&c.runner, elementsOf(dst), elementsOf(src), counts, root))
+	return c.start(ctx, new(task).OnBlocksV(&c.runner, plan.Scatter, elementsOf(dst), elementsOf(src), counts, 0, root))
 }
 
 // StartReduceScatterV starts a [ReduceScatterV]; see [Handle]. It copies counts.
 func StartReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op) *Handle {
-	return c.start(ctx, new(task).ReduceScatterV(&c.runner, numbersOf(dst), numbersOf(src), counts, kernel.Op(op)))
+	return c.start(ctx, new(task).OnBlocksV(&c.runner, plan.ReduceScatter, numbersOf(dst), numbersOf(src), counts, kernel.Op(op), 0))
 }
 
 // StartAllToAllV starts an [AllToAllV]; see [Handle]. It blocks until all ranks have called it and

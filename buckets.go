@@ -10,6 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
+	"github.com/nexar-go/nexar/internal/plan"
 )
 
 // AllReduceBuckets is [AllReduce] of many vectors, such as the gradients of all layers of a
@@ -39,7 +40,7 @@ func StartAllReduceBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T
 // startBuckets starts an AllReduceBuckets. blocks says that the caller waits for it.
 func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, blocks bool) *Handle {
 	for i, v := range vectors {
-		if err := new(task).AllReduce(&c.runner, numbersOf(v), kernel.Op(op)).Err; err != nil {
+		if err := new(task).OnVector(&c.runner, plan.AllReduce, numbersOf(v), kernel.Op(op), 0).Err; err != nil {
 			return ended(opError(collective.BucketsName, fmt.Errorf("vector %d: %w", i, err)))
 		}
 	}
@@ -54,8 +55,7 @@ func startBuckets[T Number](ctx context.Context, c *Comm, vectors [][]T, op Op, 
 		return ended(opError(collective.BucketsName, err))
 	}
 	p := newPacker(ctx, c, vectors, func(v []T) *task {
-		t := new(task).AllReduce(&c.runner, numbersOf(v), kernel.Op(op))
-		t.Label = collective.BucketsName
+		t := new(task).OnVector(&c.runner, plan.AllReduce, numbersOf(v), kernel.Op(op), 0)
 		return t
 	})
 	p.Blocks = blocks
@@ -84,14 +84,14 @@ func BroadcastBuckets[T any](ctx context.Context, c *Comm, vectors [][]T, root i
 	if err != nil {
 		return opError(collective.BroadcastBucketsName, err)
 	}
-	return broadcastBuckets(ctx, c, vectors, root, func(t *task) { t.Label = collective.BroadcastBucketsName })
+	return broadcastBuckets(ctx, c, vectors, root, func(*task) {})
 }
 
 // broadcastBuckets broadcasts vectors of the same lengths on all ranks. set completes the task of
 // each bucket.
 func broadcastBuckets[T any](ctx context.Context, c *Comm, vectors [][]T, root int, set func(*task)) error {
 	p := newPacker(ctx, c, vectors, func(v []T) *task {
-		t := new(task).Broadcast(&c.runner, elementsOf(v), root)
+		t := new(task).OnVector(&c.runner, plan.Broadcast, elementsOf(v), 0, root)
 		set(t)
 		return t
 	})

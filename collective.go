@@ -7,33 +7,36 @@ import (
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/plan"
 )
 
 // Barrier returns when every rank has called it. If ctx ends first, the
 // communicator is revoked on all ranks.
-func (c *Comm) Barrier(ctx context.Context) error { return c.run(ctx, new(task).Barrier()) }
+func (c *Comm) Barrier(ctx context.Context) error {
+	return c.run(ctx, new(task).OnVector(&c.runner, plan.Barrier, elements{Of: element{Size: 1}}, 0, 0))
+}
 
 // Broadcast copies data of root to data of all ranks. All have the same length. Root only reads its data.
 func Broadcast[T any](ctx context.Context, c *Comm, data []T, root int) error {
-	return c.run(ctx, new(task).Broadcast(&c.runner, elementsOf(data), root))
+	return c.run(ctx, new(task).OnVector(&c.runner, plan.Broadcast, elementsOf(data), 0, root))
 }
 
 // Reduce combines data of all ranks, element by element, and stores the result
 // in data of root. Other ranks only read their data. All have the same length.
 func Reduce[T Number](ctx context.Context, c *Comm, data []T, op Op, root int) error {
-	return c.run(ctx, new(task).Reduction(&c.runner, numbersOf(data), kernel.Op(op), root))
+	return c.run(ctx, new(task).OnVector(&c.runner, plan.Reduction, numbersOf(data), kernel.Op(op), root))
 }
 
 // ReduceFunc is [Reduce] with a function of the caller, as in [AllReduceFunc].
 func ReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T), root int) error {
-	return c.run(ctx, collective.ReduceFunc(new(task), &c.runner, elementsOf(data), combine, root))
+	return c.run(ctx, collective.OnVectorFunc(new(task), &c.runner, plan.Reduction, elementsOf(data), combine, root))
 }
 
 // AllReduce combines data of all ranks, element by element, and stores the
 // result in data of every rank, with the same bits everywhere. All have the same
 // length. After an error the content of data is undefined.
 func AllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	return c.run(ctx, new(task).AllReduce(&c.runner, numbersOf(data), kernel.Op(op)))
+	return c.run(ctx, new(task).OnVector(&c.runner, plan.AllReduce, numbersOf(data), kernel.Op(op), 0))
 }
 
 // AllReduceFunc is [AllReduce] with a function of the caller, which sets
@@ -51,7 +54,7 @@ func AllReduce[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
 // counts as a panic where ranks share memory; elsewhere it ends the process with a panic,
 // as the goroutine may serve all communicators.
 func AllReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
-	return c.run(ctx, collective.AllReduceFunc(new(task), &c.runner, elementsOf(data), combine))
+	return c.run(ctx, collective.OnVectorFunc(new(task), &c.runner, plan.AllReduce, elementsOf(data), combine, 0))
 }
 
 // Gather collects src of all ranks in dst of root: block r of dst is src of
@@ -60,7 +63,7 @@ func AllReduceFunc[T any](ctx context.Context, c *Comm, data []T, combine func(d
 // dst, dst[root*len(src):(root+1)*len(src)], which is then not copied; any
 // other overlap is an [ErrOverlap].
 func Gather[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
-	return c.run(ctx, new(task).Gather(&c.runner, elementsOf(dst), elementsOf(src), root))
+	return c.run(ctx, new(task).OnBlocks(&c.runner, plan.Gather, elementsOf(dst), elementsOf(src), 0, root))
 }
 
 // AllGather collects src of all ranks in dst of every rank: block r of dst is
@@ -69,7 +72,7 @@ func Gather[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
 // which is then not copied. Each rank may choose this for itself. Any other overlap
 // is an [ErrOverlap].
 func AllGather[T any](ctx context.Context, c *Comm, dst, src []T) error {
-	return c.run(ctx, new(task).AllGather(&c.runner, elementsOf(dst), elementsOf(src)))
+	return c.run(ctx, new(task).OnBlocks(&c.runner, plan.AllGather, elementsOf(dst), elementsOf(src), 0, 0))
 }
 
 // Scatter distributes src of root: dst of rank r is block r of src. All dst have
@@ -78,7 +81,7 @@ func AllGather[T any](ctx context.Context, c *Comm, dst, src []T) error {
 // src[root*len(dst):(root+1)*len(dst)], which is then not copied; any other
 // overlap is an [ErrOverlap]. src is not changed.
 func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error {
-	return c.run(ctx, new(task).Scatter(&c.runner, elementsOf(dst), elementsOf(src), root))
+	return c.run(ctx, new(task).OnBlocks(&c.runner, plan.Scatter, elementsOf(dst), elementsOf(src), 0, root))
 }
 
 // ReduceScatter combines src of all ranks, element by element, and stores block r
@@ -87,21 +90,21 @@ func Scatter[T any](ctx context.Context, c *Comm, dst, src []T, root int) error 
 // src[Rank*len(dst):(Rank+1)*len(dst)]; each rank may choose this for itself. Any other
 // overlap is an [ErrOverlap]. Except for that block src is not changed.
 func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op) error {
-	return c.run(ctx, new(task).ReduceScatter(&c.runner, numbersOf(dst), numbersOf(src), kernel.Op(op)))
+	return c.run(ctx, new(task).OnBlocks(&c.runner, plan.ReduceScatter, numbersOf(dst), numbersOf(src), kernel.Op(op), 0))
 }
 
 // AllToAll sends block r of src to rank r: block i of dst is block Rank of src
 // of rank i. dst and src have the same length on all ranks, a multiple of Size.
 // Any overlap of them is an [ErrOverlap].
 func AllToAll[T any](ctx context.Context, c *Comm, dst, src []T) error {
-	return c.run(ctx, new(task).AllToAll(&c.runner, elementsOf(dst), elementsOf(src)))
+	return c.run(ctx, new(task).OnBlocks(&c.runner, plan.AllToAll, elementsOf(dst), elementsOf(src), 0, 0))
 }
 
 // Scan combines data of the ranks 0 to Rank, element by element and in this
 // order, and stores the result in data: the inclusive prefix. All have the same
 // length.
 func Scan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	return c.run(ctx, new(task).Scan(&c.runner, numbersOf(data), kernel.Op(op)))
+	return c.run(ctx, new(task).OnVector(&c.runner, plan.Scan, numbersOf(data), kernel.Op(op), 0))
 }
 
 // ExclusiveScan combines data of the ranks before this one, element by element
@@ -109,18 +112,18 @@ func Scan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
 // identity of op: 0 for [Sum], [Avg], [BitOr] and [BitXor], 1 for [Prod], all bits for [BitAnd], the highest
 // value of T or +Inf for [Min], and the lowest or -Inf for [Max]. All have the same length.
 func ExclusiveScan[T Number](ctx context.Context, c *Comm, data []T, op Op) error {
-	return c.run(ctx, new(task).ExclusiveScan(&c.runner, numbersOf(data), kernel.Op(op)))
+	return c.run(ctx, new(task).OnVector(&c.runner, plan.ExclusiveScan, numbersOf(data), kernel.Op(op), 0))
 }
 
 // ScanFunc is [Scan] with a function of the caller, as in [AllReduceFunc].
 func ScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
-	return c.run(ctx, collective.ScanFunc(new(task), &c.runner, elementsOf(data), combine))
+	return c.run(ctx, collective.OnVectorFunc(new(task), &c.runner, plan.Scan, elementsOf(data), combine, 0))
 }
 
 // ExclusiveScanFunc is [ExclusiveScan] with a function of the caller, as in
 // [AllReduceFunc]. The identity of a function is not known: on rank 0 data is unchanged.
 func ExclusiveScanFunc[T any](ctx context.Context, c *Comm, data []T, combine func(dst, src []T)) error {
-	return c.run(ctx, collective.ExclusiveScanFunc(new(task), &c.runner, elementsOf(data), combine))
+	return c.run(ctx, collective.OnVectorFunc(new(task), &c.runner, plan.ExclusiveScan, elementsOf(data), combine, 0))
 }
 
 // MinLoc stores in data of every rank the smallest of all ranks' elements, for
@@ -142,7 +145,7 @@ func MaxLoc[T Real](ctx context.Context, c *Comm, data []T, ranks []int32) error
 // are registered as being in use.
 func startLocate[T Real](ctx context.Context, c *Comm, most bool, data []T, ranks []int32) *Handle {
 	t := collective.Locate(new(task), &c.runner, most, data, numbersOf(data), ranks)
-	release, busy := c.hold(t.Label, bytesOf(data), bytesOf(ranks))
+	release, busy := c.hold(t.Name(), bytesOf(data), bytesOf(ranks))
 	t.Err = cmp.Or(t.Err, busy)
 	h := c.start(ctx, t)
 	return c.follow(func(*Handle) error {

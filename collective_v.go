@@ -7,6 +7,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/plan"
 )
 
 // The functions below are collectives with blocks of different lengths.
@@ -33,25 +34,25 @@ func Shares(n, size int) (counts []int) {
 // GatherV is [Gather] for blocks of different lengths: src of rank r has counts[r]
 // elements, and dst of root as many as all src together.
 func GatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) error {
-	return c.run(ctx, new(task).GatherV(&c.runner, elementsOf(dst), elementsOf(src), counts, root))
+	return c.run(ctx, new(task).OnBlocksV(&c.runner, plan.Gather, elementsOf(dst), elementsOf(src), counts, 0, root))
 }
 
 // AllGatherV is [AllGather] for blocks of different lengths: src of rank r has
 // counts[r] elements, and dst of every rank as many as all src together.
 func AllGatherV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int) error {
-	return c.run(ctx, new(task).AllGatherV(&c.runner, elementsOf(dst), elementsOf(src), counts))
+	return c.run(ctx, new(task).OnBlocksV(&c.runner, plan.AllGather, elementsOf(dst), elementsOf(src), counts, 0, 0))
 }
 
 // ScatterV is [Scatter] for blocks of different lengths: dst of rank r has
 // counts[r] elements, and src of root as many as all together.
 func ScatterV[T any](ctx context.Context, c *Comm, dst, src []T, counts []int, root int) error {
-	return c.run(ctx, new(task).ScatterV(&c.runner, elementsOf(dst), elementsOf(src), counts, root))
+	return c.run(ctx, new(task).OnBlocksV(&c.runner, plan.Scatter, elementsOf(dst), elementsOf(src), counts, 0, root))
 }
 
 // ReduceScatterV is [ReduceScatter] for blocks of different lengths: dst of rank r
 // has counts[r] elements, and src of every rank as many as all together.
 func ReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op) error {
-	return c.run(ctx, new(task).ReduceScatterV(&c.runner, numbersOf(dst), numbersOf(src), counts, kernel.Op(op)))
+	return c.run(ctx, new(task).OnBlocksV(&c.runner, plan.ReduceScatter, numbersOf(dst), numbersOf(src), counts, kernel.Op(op), 0))
 }
 
 // AllToAllV is [AllToAll] for blocks of different lengths: this rank sends
@@ -76,8 +77,8 @@ func allToAllV(ctx context.Context, c *Comm, dst, src elements, dstCounts, srcCo
 		return nil, opError(name, t.Err)
 	}
 	all := make([]int, 2*c.Size()*c.Size())
-	exchange := new(task).AllGather(&c.runner, elementsOf(all), elementsOf(slices.Concat(dstCounts, srcCounts)))
-	exchange.Label, exchange.Op = name, collective.CountsOp
+	exchange := new(task).OnBlocks(&c.runner, plan.AllGather, elementsOf(all), elementsOf(slices.Concat(dstCounts, srcCounts)), 0, 0)
+	exchange.Op = collective.CountsOp
 	if err := c.run(ctx, exchange); err != nil {
 		return nil, err
 	}

@@ -156,8 +156,8 @@ func compressedTask(ctx context.Context, c *Comm, e elements, data []byte, op Op
 		return t, err
 	}
 	t.all = t.get(collective.Sum(t.counts))
-	err = t.BlocksV(&c.runner, plan.AllGather, elementsOf(t.all), elementsOf(t.own), t.counts).Err
-	t.Label, t.Op, t.InputFirst = collective.CompressedName, collective.CompressedOp, c.impl.Rank
+	err = t.OnBlocksV(&c.runner, plan.AllGather, elementsOf(t.all), elementsOf(t.own), t.counts, 0, 0).Err
+	t.Op = collective.CompressedOp
 	ready = err == nil
 	return t, opError(collective.CompressedName, err)
 }
@@ -295,8 +295,8 @@ func finish(t *compressed, data []byte, op Op) error {
 // compressor here after the other ranks have been told.
 func (c *Comm) notify(ctx context.Context, own collective.Notice, bad error) (counts []int, err error) {
 	all := make([]collective.Notice, c.Size())
-	t := new(task).AllGather(&c.runner, elementsOf(all), elementsOf([]collective.Notice{own}))
-	t.Label, t.Op = collective.CompressedName, collective.CompressedOp
+	t := new(task).OnBlocks(&c.runner, plan.AllGather, elementsOf(all), elementsOf([]collective.Notice{own}), 0, 0)
+	t.Op = collective.CompressedOp
 	err = c.run(ctx, t)
 	if own.Outcome == collective.Panicked {
 		panic(bad)

@@ -75,66 +75,56 @@ func (c *Comm) WithStream(s device.Stream) DeviceComm { return DeviceComm{c, s} 
 
 // Broadcast is like the function [Broadcast], for regions.
 func (d DeviceComm) Broadcast(ctx context.Context, t device.Type, data device.Region, root int) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.Broadcast(&d.comm.runner, e, root) })
+	return d.run(ctx, call{plan.Broadcast, 0, root}, t, data)
 }
 
 // Reduce is like the function [Reduce], for regions.
 func (d DeviceComm) Reduce(ctx context.Context, t device.Type, data device.Region, op Op, root int) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.Reduction(&d.comm.runner, e, kernel.Op(op), root) })
+	return d.run(ctx, call{plan.Reduction, op, root}, t, data)
 }
 
 // AllReduce is like the function [AllReduce], for regions.
 func (d DeviceComm) AllReduce(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.AllReduce(&d.comm.runner, e, kernel.Op(op)) })
+	return d.run(ctx, call{plan.AllReduce, op, 0}, t, data)
 }
 
 // Scan is like the function [Scan], for regions.
 func (d DeviceComm) Scan(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.Scan(&d.comm.runner, e, kernel.Op(op)) })
+	return d.run(ctx, call{plan.Scan, op, 0}, t, data)
 }
 
 // ExclusiveScan is like the function [ExclusiveScan], for regions.
 func (d DeviceComm) ExclusiveScan(ctx context.Context, t device.Type, data device.Region, op Op) error {
-	return d.vector(ctx, t, data, func(t *task, e elements) *task { return t.ExclusiveScan(&d.comm.runner, e, kernel.Op(op)) })
+	return d.run(ctx, call{plan.ExclusiveScan, op, 0}, t, data)
 }
 
 // Gather is like the function [Gather], for regions. On ranks other than
 // root, dst is ignored. On root, src may be its own block of dst.
 func (d DeviceComm) Gather(ctx context.Context, t device.Type, dst, src device.Region, root int) error {
-	to := []device.Region{dst}
-	if d.comm.impl.Rank != root {
-		to = nil
-	}
-	return d.blocks(ctx, t, to, []device.Region{src}, func(t *task, dst, src elements) *task { return t.Gather(&d.comm.runner, dst, src, root) })
+	return d.run(ctx, call{plan.Gather, 0, root}, t, dst, src)
 }
 
 // AllGather is like the function [AllGather], for regions. src may be this rank's own block of
 // dst.
 func (d DeviceComm) AllGather(ctx context.Context, t device.Type, dst, src device.Region) error {
-	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.AllGather(&d.comm.runner, dst, src) })
+	return d.run(ctx, call{plan.AllGather, 0, 0}, t, dst, src)
 }
 
 // Scatter is like the function [Scatter], for regions. On ranks other than
 // root, src is ignored. On root, dst may be its own block of src.
 func (d DeviceComm) Scatter(ctx context.Context, t device.Type, dst, src device.Region, root int) error {
-	from := []device.Region{src}
-	if d.comm.impl.Rank != root {
-		from = nil
-	}
-	return d.blocks(ctx, t, []device.Region{dst}, from, func(t *task, dst, src elements) *task { return t.Scatter(&d.comm.runner, dst, src, root) })
+	return d.run(ctx, call{plan.Scatter, 0, root}, t, dst, src)
 }
 
 // ReduceScatter is like the function [ReduceScatter], for regions. dst may be this rank's own
 // block of src.
 func (d DeviceComm) ReduceScatter(ctx context.Context, t device.Type, dst, src device.Region, op Op) error {
-	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task {
-		return t.ReduceScatter(&d.comm.runner, dst, src, kernel.Op(op))
-	})
+	return d.run(ctx, call{plan.ReduceScatter, op, 0}, t, dst, src)
 }
 
 // AllToAll is like the function [AllToAll], for regions.
 func (d DeviceComm) AllToAll(ctx context.Context, t device.Type, dst, src device.Region) error {
-	return d.blocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.AllToAll(&d.comm.runner, dst, src) })
+	return d.run(ctx, call{plan.AllToAll, 0, 0}, t, dst, src)
 }
 
 // Send is like the function [SendVec]: it sends regions as one message.
@@ -230,83 +220,103 @@ func (d DeviceComm) operand(t device.Type, regions []device.Region) operand {
 	return o
 }
 
-// vector runs a task on a region.
-func (d DeviceComm) vector(ctx context.Context, typ device.Type, data device.Region, check func(*task, elements) *task) error {
-	o := d.operand(typ, []device.Region{data})
-	defer o.Free()
-	var t task
-	if check(&t, o.elements); t.Err != nil {
-		return opError(t.Name(), t.Err)
-	}
-	if done, err := d.directly(ctx, typ, func(v []elements) *task { return check(new(task), v[0]) }, o); done {
-		return err
-	}
-	o.Read = t.Kind != plan.Broadcast || t.ReadOnly
-	if err := d.load(ctx, true, o.Operand); err != nil {
-		return opError(t.Name(), err)
-	}
-	t.Data = o.Memory()
-	if err := d.comm.run(ctx, &t); err != nil || t.ReadOnly {
-		return err
-	}
-	return opError(t.Name(), d.store(ctx, o.Operand, o.Len()))
+// A call is a collective on regions: Data, or dst and src.
+type call struct {
+	kind plan.Collective
+	op   Op
+	root int
 }
 
-// blocks runs a task on regions for the result and for the input.
-func (d DeviceComm) blocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) error {
-	to, from, t, err := d.checkBlocks(typ, dst, src, check)
-	defer to.Free()
-	defer from.Free()
+// task makes the task of a call on its vectors.
+func (d DeviceComm) task(c call, v ...elements) *task {
+	if len(v) == 1 {
+		return new(task).OnVector(&d.comm.runner, c.kind, v[0], kernel.Op(c.op), c.root)
+	}
+	return new(task).OnBlocks(&d.comm.runner, c.kind, v[0], v[1], kernel.Op(c.op), c.root)
+}
+
+// run carries a call out.
+func (d DeviceComm) run(ctx context.Context, c call, typ device.Type, regions ...device.Region) error {
+	operands, t, err := d.check(c, typ, regions)
+	defer free(operands)
 	if err != nil {
 		return opError(t.Name(), err)
 	}
-	if done, err := d.directly(ctx, typ, func(v []elements) *task { return check(new(task), v[0], v[1]) }, to, from); done {
+	if done, err := d.directly(ctx, c, typ, operands); done {
 		return err
 	}
-	if t, err = d.loadBlocks(ctx, to, from, check); err != nil {
+	loaded, err := d.loadCall(ctx, c, operands)
+	if err != nil {
 		return opError(t.Name(), err)
 	}
-	if err := d.comm.run(ctx, t); err != nil {
+	if err := d.comm.run(ctx, loaded); err != nil || t.ReadOnly {
 		return err
 	}
-	return opError(t.Name(), d.store(ctx, to.Operand, to.Len()))
+	return opError(t.Name(), d.store(ctx, operands[0].Operand, operands[0].Len()))
 }
 
-// checkBlocks makes a task of regions for the result and for the input, without their memory. The caller frees both
-// operands, also after an error.
-func (d DeviceComm) checkBlocks(typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) (to, from operand, t *task, err error) {
-	to, from = d.operand(typ, dst), d.operand(typ, src)
-	from.Read = true
-	to.Bad = cmp.Or(to.Bad, from.Bad)
-	t = new(task)
-	err = check(t, to.elements, from.elements).Err
-	whole, part := longer(to, from)
-	if t.Kind != plan.AllToAll {
-		part.Within(whole, d.comm.impl.Rank*part.Len())
+// check makes the task of a call without the memory of its operands. The caller frees them, also after an error.
+func (d DeviceComm) check(c call, typ device.Type, regions []device.Region) (operands []operand, t *task, err error) {
+	of, rank := c.kind.Descriptor(), d.comm.impl.Rank
+	gives := of.Given.At.Have(rank, c.root)
+	has := [...]bool{of.Both || of.Taken.At.Have(rank, c.root), gives}
+	for i := range regions {
+		if has[i] {
+			operands = append(operands, d.operand(typ, regions[i:i+1]))
+		} else {
+			operands = append(operands, d.operand(typ, nil))
+		}
 	}
-	if err == nil && part.Clashes(whole) {
-		err = fmt.Errorf("%w: dst and src share memory of the device", ErrOverlap)
+	last := operands[len(operands)-1]
+	last.Read = gives
+	operands[0].Bad = cmp.Or(operands[0].Bad, last.Bad)
+	t = d.task(c, vectorsOf(operands)...)
+	if of.Both {
+		return operands, t, t.Err
 	}
-	return to, from, t, err
+	pair := longerFirst(operands)
+	if of.Parts() {
+		pair[1].Within(pair[0], rank*pair[1].Len())
+	}
+	if t.Err == nil && pair[1].Clashes(pair[0]) {
+		return operands, t, fmt.Errorf("%w: dst and src share memory of the device", ErrOverlap)
+	}
+	return operands, t, t.Err
 }
 
-// longer returns the longer one of two operands first.
-func longer(to, from operand) (whole, part *staging.Operand) {
-	if from.Len() > to.Len() {
-		return from.Operand, to.Operand
+// longerFirst returns the staging of operands, the longest one first.
+func longerFirst(operands []operand) (list []*staging.Operand) {
+	for _, o := range operands {
+		list = append(list, o.Operand)
 	}
-	return to.Operand, from.Operand
+	if len(list) == 2 && list[1].Len() > list[0].Len() {
+		list[0], list[1] = list[1], list[0]
+	}
+	return list
 }
 
-// loadBlocks loads the operands of checkBlocks, and makes the task with their memory.
-func (d DeviceComm) loadBlocks(ctx context.Context, to, from operand, check func(t *task, dst, src elements) *task) (t *task, err error) {
-	whole, part := longer(to, from)
-	if err := d.load(ctx, true, whole, part); err != nil {
-		return check(new(task), to.elements, from.elements), err
+// loadCall loads the operands of a call, and makes its task again: whether it is in place depends on where they are now.
+func (d DeviceComm) loadCall(ctx context.Context, c call, operands []operand) (*task, error) {
+	if err := d.load(ctx, true, longerFirst(operands)...); err != nil {
+		return nil, err
 	}
-	// Whether the task is carried out in place depends on where they are now.
-	to.At, from.At = unsafe.SliceData(to.Memory()), unsafe.SliceData(from.Memory())
-	return check(new(task), to.elements, from.elements), nil
+	for i := range operands {
+		operands[i].At = unsafe.SliceData(operands[i].Memory())
+	}
+	return d.task(c, vectorsOf(operands)...), nil
+}
+
+func vectorsOf(operands []operand) (v []elements) {
+	for _, o := range operands {
+		v = append(v, o.elements)
+	}
+	return v
+}
+
+func free(operands []operand) {
+	for _, o := range operands {
+		o.Free()
+	}
 }
 
 // load loads operands, until the communicator ends. If that fails for another

@@ -160,10 +160,9 @@ func (d DeviceComm) exposer() (by transport.Exposer) {
 	return by
 }
 
-// directly carries a collective out in the memory of the device, so that network cards access the operands. newTask makes
-// the task; an element of its argument has the memory of an operand. If directly reports false, the call must be staged: no
-// operation has begun.
-func (d DeviceComm) directly(ctx context.Context, typ device.Type, newTask func(v []elements) *task, operands ...operand) (done bool, err error) {
+// directly carries a call out in the memory of the device, so that network cards access the operands. If it reports false, the
+// call must be staged: no operation has begun.
+func (d DeviceComm) directly(ctx context.Context, c call, typ device.Type, operands []operand) (done bool, err error) {
 	on, ok := d.stream.Device().(device.Direct)
 	longest := 0
 	for _, o := range operands {
@@ -176,19 +175,19 @@ func (d DeviceComm) directly(ctx context.Context, typ device.Type, newTask func(
 	if by == nil {
 		return false, nil
 	}
-	call := &directCall{DeviceComm: d, by: by, on: on, typ: typ}
-	defer call.release()
-	v, ok := call.hold(operands)
+	direct := &directCall{DeviceComm: d, by: by, on: on, typ: typ}
+	defer direct.release()
+	v, ok := direct.hold(operands)
 	if !ok || d.settle(ctx) != nil { // Staging reports the error.
 		return false, nil
 	}
-	t := newTask(v)
+	t := d.task(c, v...)
 	if t.Err != nil || ctx.Err() != nil || t.Divisor > 1 || t.Empty {
 		return false, nil
 	}
 	until, stop := comm.Until(ctx, d.comm.Done(), d.comm.Err)
 	defer stop()
-	t.Prepare = func(w exec.Work) (any, error) { return call.prepare(until, t, w) }
+	t.Prepare = func(w exec.Work) (any, error) { return direct.prepare(until, t, w) }
 	op, err := d.comm.runner.Begin(t)
 	switch {
 	case errors.Is(err, errStaged):
@@ -198,17 +197,17 @@ func (d DeviceComm) directly(ctx context.Context, typ device.Type, newTask func(
 	}
 	if err != nil {
 		_ = on.FlushWrites(context.WithoutCancel(ctx)) // No write is in flight when the memory is released.
-		if call.operation != nil && call.operation.Err() != nil {
-			return true, opError(t.Name(), d.failed(ctx, call.operation.Err()))
+		if direct.operation != nil && direct.operation.Err() != nil {
+			return true, opError(t.Name(), d.failed(ctx, direct.operation.Err()))
 		}
 		return true, d.comm.explain(ctx, t.Name(), err)
 	}
 	if !t.ReadOnly {
 		d.comm.runner.Engine.DeviceWork(1)
-		err = call.operation.Land(ctx)
+		err = direct.operation.Land(ctx)
 		d.comm.runner.Engine.DeviceWork(-1)
 	}
-	call.succeeded = err == nil
+	direct.succeeded = err == nil
 	return true, opError(t.Name(), d.failed(ctx, err))
 }
 

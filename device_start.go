@@ -9,109 +9,82 @@ import (
 	"github.com/nexar-go/nexar/internal/bucket"
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
 // StartBroadcast starts a [DeviceComm.Broadcast]; see [DeviceComm] for Start methods.
 func (d DeviceComm) StartBroadcast(ctx context.Context, t device.Type, data device.Region, root int) *Handle {
-	return d.startVector(ctx, t, data, func(t *task, e elements) *task { return t.Broadcast(&d.comm.runner, e, root) })
+	return d.start(ctx, call{plan.Broadcast, 0, root}, t, data)
 }
 
 // StartReduce starts a [DeviceComm.Reduce]; see [DeviceComm] for Start methods.
 func (d DeviceComm) StartReduce(ctx context.Context, t device.Type, data device.Region, op Op, root int) *Handle {
-	return d.startVector(ctx, t, data, func(t *task, e elements) *task { return t.Reduction(&d.comm.runner, e, kernel.Op(op), root) })
+	return d.start(ctx, call{plan.Reduction, op, root}, t, data)
 }
 
 // StartAllReduce starts a [DeviceComm.AllReduce]; see [DeviceComm] for Start methods.
 func (d DeviceComm) StartAllReduce(ctx context.Context, t device.Type, data device.Region, op Op) *Handle {
-	return d.startVector(ctx, t, data, func(t *task, e elements) *task { return t.AllReduce(&d.comm.runner, e, kernel.Op(op)) })
+	return d.start(ctx, call{plan.AllReduce, op, 0}, t, data)
 }
 
 // StartScan starts a [DeviceComm.Scan]; see [DeviceComm] for Start methods.
 func (d DeviceComm) StartScan(ctx context.Context, t device.Type, data device.Region, op Op) *Handle {
-	return d.startVector(ctx, t, data, func(t *task, e elements) *task { return t.Scan(&d.comm.runner, e, kernel.Op(op)) })
+	return d.start(ctx, call{plan.Scan, op, 0}, t, data)
 }
 
 // StartExclusiveScan starts a [DeviceComm.ExclusiveScan]; see [DeviceComm] for Start methods.
 func (d DeviceComm) StartExclusiveScan(ctx context.Context, t device.Type, data device.Region, op Op) *Handle {
-	return d.startVector(ctx, t, data, func(t *task, e elements) *task { return t.ExclusiveScan(&d.comm.runner, e, kernel.Op(op)) })
+	return d.start(ctx, call{plan.ExclusiveScan, op, 0}, t, data)
 }
 
 // StartGather starts a [DeviceComm.Gather]; see [DeviceComm] for Start methods.
 func (d DeviceComm) StartGather(ctx context.Context, t device.Type, dst, src device.Region, root int) *Handle {
-	to := []device.Region{dst}
-	if d.comm.impl.Rank != root {
-		to = nil
-	}
-	return d.startBlocks(ctx, t, to, []device.Region{src}, func(t *task, dst, src elements) *task { return t.Gather(&d.comm.runner, dst, src, root) })
+	return d.start(ctx, call{plan.Gather, 0, root}, t, dst, src)
 }
 
 // StartAllGather starts a [DeviceComm.AllGather]; see [DeviceComm] for Start methods.
 func (d DeviceComm) StartAllGather(ctx context.Context, t device.Type, dst, src device.Region) *Handle {
-	return d.startBlocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.AllGather(&d.comm.runner, dst, src) })
+	return d.start(ctx, call{plan.AllGather, 0, 0}, t, dst, src)
 }
 
 // StartScatter starts a [DeviceComm.Scatter]; see [DeviceComm] for Start methods.
 func (d DeviceComm) StartScatter(ctx context.Context, t device.Type, dst, src device.Region, root int) *Handle {
-	from := []device.Region{src}
-	if d.comm.impl.Rank != root {
-		from = nil
-	}
-	return d.startBlocks(ctx, t, []device.Region{dst}, from, func(t *task, dst, src elements) *task { return t.Scatter(&d.comm.runner, dst, src, root) })
+	return d.start(ctx, call{plan.Scatter, 0, root}, t, dst, src)
 }
 
 // StartReduceScatter starts a [DeviceComm.ReduceScatter]; see [DeviceComm] for Start methods.
 func (d DeviceComm) StartReduceScatter(ctx context.Context, t device.Type, dst, src device.Region, op Op) *Handle {
-	return d.startBlocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task {
-		return t.ReduceScatter(&d.comm.runner, dst, src, kernel.Op(op))
-	})
+	return d.start(ctx, call{plan.ReduceScatter, op, 0}, t, dst, src)
 }
 
 // StartAllToAll starts a [DeviceComm.AllToAll]; see [DeviceComm] for Start methods.
 func (d DeviceComm) StartAllToAll(ctx context.Context, t device.Type, dst, src device.Region) *Handle {
-	return d.startBlocks(ctx, t, []device.Region{dst}, []device.Region{src}, func(t *task, dst, src elements) *task { return t.AllToAll(&d.comm.runner, dst, src) })
+	return d.start(ctx, call{plan.AllToAll, 0, 0}, t, dst, src)
 }
 
-// startVector starts a task on a region.
-func (d DeviceComm) startVector(ctx context.Context, typ device.Type, data device.Region, check func(*task, elements) *task) *Handle {
-	o := d.operand(typ, []device.Region{data})
-	t := new(task)
-	if check(t, o.elements); t.Err != nil {
-		return ended(opError(t.Name(), t.Err))
-	}
-	o.Read = t.Kind != plan.Broadcast || t.ReadOnly
-	if err := d.load(ctx, true, o.Operand); err != nil {
-		o.Free()
-		return ended(opError(t.Name(), err))
-	}
-	t.Data = o.Memory()
-	return d.startLoaded(ctx, t, o, o.Free)
-}
-
-// startBlocks starts a task on regions for the result and for the input.
-func (d DeviceComm) startBlocks(ctx context.Context, typ device.Type, dst, src []device.Region, check func(t *task, dst, src elements) *task) *Handle {
-	to, from, t, err := d.checkBlocks(typ, dst, src, check)
+// start starts a call.
+func (d DeviceComm) start(ctx context.Context, c call, typ device.Type, regions ...device.Region) *Handle {
+	operands, t, err := d.check(c, typ, regions)
+	loaded := t
 	if err == nil {
-		t, err = d.loadBlocks(ctx, to, from, check)
+		loaded, err = d.loadCall(ctx, c, operands)
 	}
-	free := func() { to.Free(); from.Free() }
 	if err != nil {
-		free()
+		free(operands)
 		return ended(opError(t.Name(), err))
 	}
-	return d.startLoaded(ctx, t, to, free)
+	return d.startLoaded(ctx, loaded, operands...)
 }
 
-// startLoaded starts a task whose operands are loaded. When it ends, it stores the result and calls free.
-func (d DeviceComm) startLoaded(ctx context.Context, t *task, result operand, free func()) *Handle {
+// startLoaded starts a task whose operands are loaded. When it ends, it stores the result, which is the first, and frees them.
+func (d DeviceComm) startLoaded(ctx context.Context, t *task, operands ...operand) *Handle {
 	begun := d.comm.start(ctx, t)
 	return d.comm.follow(func(*Handle) error {
-		defer free()
+		defer free(operands)
 		if err := begun.Wait(); err != nil || t.ReadOnly {
 			return err
 		}
-		return opError(t.Name(), d.store(ctx, result.Operand, result.Len()))
+		return opError(t.Name(), d.store(ctx, operands[0].Operand, operands[0].Len()))
 	})
 }
 
@@ -222,9 +195,9 @@ func (d DeviceComm) startBucket(ctx context.Context, typ device.Type, regions []
 		o.Free()
 		return ended(opError(collective.BucketsName, err))
 	}
-	t := new(task).AllReduce(&d.comm.runner, o.elements, kernel.Op(op))
-	t.Label, t.Digest, t.Data = collective.BucketsName, digest, o.Memory()
-	return d.startLoaded(ctx, t, o, o.Free)
+	t := d.task(call{plan.AllReduce, op, 0}, o.elements)
+	t.Digest, t.Data = digest, o.Memory()
+	return d.startLoaded(ctx, t, o)
 }
 
 // checkBuckets returns the numbers of elements of vectors, or an error that all ranks have.
@@ -234,7 +207,7 @@ func (d DeviceComm) checkBuckets(t device.Type, vectors []device.Region, op Op) 
 		o := d.operand(t, vectors[i:i+1])
 		err := o.Err()
 		if err == nil {
-			err = new(task).AllReduce(&d.comm.runner, o.elements, kernel.Op(op)).Err
+			err = d.task(call{plan.AllReduce, op, 0}, o.elements).Err
 		}
 		if err != nil {
 			return nil, fmt.Errorf("vector %d: %w", i, err)

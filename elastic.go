@@ -13,6 +13,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -155,8 +156,8 @@ func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 	if leaves || n.node.Session.IsQuiescing(c.Epoch()) {
 		flag[0] = 1
 	}
-	t := new(task).AllReduce(&c.runner, elementsOf(flag), kernel.Max)
-	t.Label, t.Op = collective.OpName(collective.ReconfigureOp), collective.ReconfigureOp
+	t := new(task).OnVector(&c.runner, plan.AllReduce, elementsOf(flag), kernel.Max, 0)
+	t.Op = collective.ReconfigureOp
 	if err := c.run(ctx, t); err != nil || flag[0] == 0 {
 		return false, err
 	}
@@ -357,8 +358,8 @@ func (c *Comm) Include(ctx context.Context) (*Comm, error) {
 	}
 	// All ranks begin together, unless the communicator ends by the failure of one: then the seed makes a view without it.
 	if c.Err() == nil {
-		t := new(task).AllReduce(&c.runner, elementsOf([]uint8{0}), kernel.Max)
-		t.Label, t.Op = collective.OpName(op), op
+		t := new(task).OnVector(&c.runner, plan.AllReduce, elementsOf([]uint8{0}), kernel.Max, 0)
+		t.Op = op
 		err := c.run(ctx, t)
 		if _, isGone := errors.AsType[*PeerError](err); err != nil && !isGone {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/plan"
 )
 
 // AllReduceOne is [AllReduce] of one number: it returns x of all ranks, combined, with the
@@ -63,16 +64,16 @@ func AllReduceMean[T Float](ctx context.Context, c *Comm, data []T, weight float
 	if !(weight >= 0) || math.IsInf(weight, 1) {
 		total[0] = math.NaN() // so that the sum is NaN on all ranks
 	}
-	t := new(task).AllReduce(&c.runner, elementsOf(total), kernel.Sum)
-	t.Label, t.Op = collective.MeanName, collective.MeanOp
+	t := new(task).OnVector(&c.runner, plan.AllReduce, elementsOf(total), kernel.Sum, 0)
+	t.Op = collective.MeanOp
 	if err := c.run(ctx, t); err != nil {
 		return err
 	}
 	if !(total[0] > 0) || math.IsInf(total[0], 1) {
 		return opError(collective.MeanName, fmt.Errorf("%w: that of rank %d is %v; all weights must be at least 0, and their sum finite and more than 0", ErrInvalidWeight, c.Rank(), weight))
 	}
-	t = new(task).AllReduce(&c.runner, elementsOf(data), kernel.Sum)
-	t.Label, t.Op = collective.MeanName, collective.MeanOp
+	t = new(task).OnVector(&c.runner, plan.AllReduce, elementsOf(data), kernel.Sum, 0)
+	t.Op = collective.MeanOp
 	t.Before = func() { kernel.Scale(kernel.Type(t.Type), t.Data, weight/total[0]) }
 	return c.run(ctx, t)
 }

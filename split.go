@@ -9,6 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/engine"
+	"github.com/nexar-go/nexar/internal/plan"
 )
 
 // Split divides the ranks of a communicator: ranks with the same color form a new
@@ -65,8 +66,8 @@ func (c *Comm) split(ctx context.Context, op uint8, color, key int, list []int) 
 	}
 	requests := make([]splitRequest, c.Size())
 	own := []splitRequest{{color: int64(color), key: int64(key), number: number, list: digest}}
-	t := new(task).AllGather(&c.runner, elementsOf(requests), elementsOf(own))
-	t.Label, t.Op = name, op
+	t := new(task).OnBlocks(&c.runner, plan.AllGather, elementsOf(requests), elementsOf(own), 0, 0)
+	t.Op = op
 	id := c.impl.ChildID(number, uint64(color))
 	err := c.run(ctx, t)
 	if err != nil {
@@ -125,8 +126,8 @@ func (c *Comm) listsDiffer(ctx context.Context, list []int, other int) error {
 	own, all := make([]int, n), make([]int, n*c.Size())
 	own[0] = len(list)
 	copy(own[1:], list)
-	t := new(task).AllGather(&c.runner, elementsOf(all), elementsOf(own))
-	t.Label, t.Op = subName, collective.SubOp
+	t := new(task).OnBlocks(&c.runner, plan.AllGather, elementsOf(all), elementsOf(own), 0, 0)
+	t.Op = collective.SubOp
 	op, err := c.begin(ctx, t)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/state"
 )
 
@@ -80,8 +81,8 @@ func (c *Comm) stateRoot(ctx context.Context) (int, error) {
 	if c.node.hasState.Load() {
 		first[0] = int64(c.impl.Rank)
 	}
-	t := new(task).AllReduce(&c.runner, elementsOf(first), kernel.Min)
-	t.Label, t.Op = collective.SyncName, collective.SyncOp
+	t := new(task).OnVector(&c.runner, plan.AllReduce, elementsOf(first), kernel.Min, 0)
+	t.Op = collective.SyncOp
 	if err := c.run(ctx, t); err != nil {
 		return 0, err
 	}
@@ -112,7 +113,7 @@ func (c *Comm) broadcastParts(ctx context.Context, name string, op uint8, parts 
 			encoded[i] = make([]byte, n)
 		}
 	}
-	err = broadcastBuckets(ctx, c, encoded, root, func(t *task) { t.Label, t.Op = name, op })
+	err = broadcastBuckets(ctx, c, encoded, root, func(t *task) { t.Op = op })
 	for i := 0; err == nil && c.impl.Rank != root && i < len(parts); i++ {
 		err = opError(name, parts[i].Set(encoded[i]))
 	}
@@ -162,8 +163,8 @@ func (c *Comm) agreeLengths(ctx context.Context, name string, op uint8, parts []
 	if bad != nil {
 		header[0] = 1
 	}
-	t := new(task).Broadcast(&c.runner, elementsOf(header), root)
-	t.Label, t.Op = name, op
+	t := new(task).OnVector(&c.runner, plan.Broadcast, elementsOf(header), 0, root)
+	t.Op = op
 	if err := c.run(ctx, t); err != nil {
 		return nil, err
 	}

@@ -15,43 +15,24 @@ import (
 // Reduce, Root and Plan. An unknown value is shown as its kind and number, such as "op 200".
 func Describe(c wire.Call) trace.Operation {
 	kind := plan.Collective(c.Kind)
-	d := trace.Operation{Op: nameOf(kind, "collective", c.Kind), Seq: c.Seq, Root: -1}
 	length, digest, uneven := c.Elements()
-	d.Length = int(length)
-	switch {
-	case uneven && c.Op == FuncOp:
-		d.Counts = digest // of the layout of structs
-	case uneven && kind == plan.AllReduce:
-		d.Op, d.Counts = BucketsName, digest
-	case uneven && kind == plan.Broadcast:
-		d.Op, d.Counts = BroadcastBucketsName, digest
-	case uneven:
-		d.Op, d.Counts = d.Op+"_v", digest
-	}
+	d := trace.Operation{Op: callName(kind, c.Op, uneven), Seq: c.Seq, Root: -1, Length: int(length), Counts: digest}
 	if c.Type != 0 {
 		d.Type = TypeName(c.Type)
 	}
-	switch c.Op {
-	case 0:
-	case FuncOp:
-		d.Op, d.Reduce = d.Op+"_func", FuncName
+	switch other := others[c.Op]; {
+	case c.Op == FuncOp:
+		d.Reduce = FuncName
 		if c.Type == Opaque {
 			d.Type = "structs"
 		}
-	case MinLocOp:
-		d.Op = MinLocName
-	case MaxLocOp:
-		d.Op = MaxLocName
-	case CountsOp: // An internal exchange: its parameters mean nothing to the caller.
-		d.Op, d.Type, d.Length, d.Counts = AllToAllVName, "", 0, 0
-	case SplitOp, DupOp, SubOp, SplitHostOp, SyncOp, ValuesOp, ReconfigureOp, IncludeOp, ExcludeOp, EpochsOp, LeaveOp:
-		d.Op, d.Type, d.Length = OpName(c.Op), "", 0
-	case MeanOp:
-		d.Op = MeanName
-	case CompressedOp:
-		d.Op, d.Type, d.Length, d.Counts = CompressedName, "", 0, 0
-	default:
+	case other.name == "" && c.Op != 0:
 		d.Reduce = nameOf(kernel.Op(c.Op), "op", c.Op)
+	case other.internal:
+		d.Type, d.Length = "", 0
+	}
+	if c.Op == CountsOp || c.Op == CompressedOp {
+		d.Counts = 0
 	}
 	if kind.Rooted() {
 		d.Root = int(c.Root)
@@ -63,33 +44,36 @@ func Describe(c wire.Call) trace.Operation {
 	return d
 }
 
+// others are the calls that the op of a fingerprint tells. The parameters of an internal exchange mean nothing to the caller.
+var others = [256]struct {
+	name     string
+	internal bool
+}{
+	MinLocOp: {"min_loc", false}, MaxLocOp: {"max_loc", false}, MeanOp: {MeanName, false},
+	CountsOp: {AllToAllVName, true}, CompressedOp: {CompressedName, true}, SyncOp: {SyncName, true}, ValuesOp: {ValuesName, true},
+	SplitOp: {"split", true}, DupOp: {"dup", true}, SubOp: {"sub", true}, SplitHostOp: {"split_host", true},
+	ReconfigureOp: {"reconfigure", true}, IncludeOp: {"include", true}, ExcludeOp: {"exclude", true},
+	EpochsOp: {"epochs", true}, LeaveOp: {"leave", true},
+}
+
 // OpName returns the name of a call that the op of its fingerprint alone tells.
-func OpName(op uint8) string {
-	switch op {
-	case SplitOp:
-		return "split"
-	case DupOp:
-		return "dup"
-	case SubOp:
-		return "sub"
-	case SplitHostOp:
-		return "split_host"
-	case SyncOp:
-		return SyncName
-	case ValuesOp:
-		return ValuesName
-	case ReconfigureOp:
-		return "reconfigure"
-	case IncludeOp:
-		return "include"
-	case ExcludeOp:
-		return "exclude"
-	case EpochsOp:
-		return "epochs"
-	case LeaveOp:
-		return "leave"
+func OpName(op uint8) string { return others[op].name }
+
+// callName returns the name of a call. uneven says that the fingerprint has a digest.
+func callName(kind plan.Collective, op uint8, uneven bool) string {
+	switch {
+	case others[op].name != "":
+		return others[op].name
+	case op == FuncOp:
+		return nameOf(kind, "collective", uint8(kind)) + "_func"
+	case uneven && kind == plan.AllReduce:
+		return BucketsName
+	case uneven && kind == plan.Broadcast:
+		return BroadcastBucketsName
+	case uneven:
+		return nameOf(kind, "collective", uint8(kind)) + "_v"
 	}
-	return ""
+	return nameOf(kind, "collective", uint8(kind))
 }
 
 // Names of calls that differ from their kind.
@@ -98,9 +82,7 @@ const (
 	BroadcastBucketsName = "broadcast_buckets"
 	BucketsName          = "all_reduce_buckets"
 	CompressedName       = "all_reduce_compressed"
-	MaxLocName           = "max_loc"
 	MeanName             = "all_reduce_mean"
-	MinLocName           = "min_loc"
 	SyncName             = "sync"
 	ValuesName           = "broadcast_values"
 )

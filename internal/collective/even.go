@@ -2,8 +2,11 @@ package collective
 
 import (
 	"fmt"
+	"reflect"
 	"unsafe"
 
+	"github.com/nexar-go/nexar/internal/callback"
+	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
@@ -11,121 +14,140 @@ import (
 	"github.com/nexar-go/nexar/internal/selector"
 )
 
-// Barrier prepares a barrier.
-func (t *Task) Barrier() *Task {
-	t.Kind, t.Elem = plan.Barrier, 1
+// OnVector prepares a collective that works on data in place: its descriptor has Both.
+func (t *Task) OnVector(r *Runner, kind plan.Collective, data Elements, op kernel.Op, root int) *Task {
+	return t.vector(r, kind, data, root).setOp(r, op)
+}
+
+// OnVectorFunc is OnVector with a function of the caller, which is called in the order of the ranks. The elements may be structs. Then
+// the fingerprint contains their layout, so that all ranks must have the same, and padding is set to
+// zero, so that all results have the same bits.
+func OnVectorFunc[T any](t *Task, r *Runner, kind plan.Collective, data Elements, combine func(dst, src []T), root int) *Task {
+	t.Op, t.Ordered = FuncOp, true
+	if t.vector(r, kind, data, root); combine == nil {
+		return t.Require(fmt.Errorf("%w: the function is nil", ErrOp))
+	}
+	g := &callback.Guard{Label: t.Name(), Failed: r.Engine.Cancel}
+	t.Guard = g
+	if t.Err != nil || t.Type != Opaque {
+		t.Reduce = kernel.Custom(func(dst, src []T) { g.Call(func() { combine(dst, src) }) })
+		return t
+	}
+	// The unit is a struct, so that no move divides one.
+	layout := kernel.LayoutOf(reflect.TypeFor[T]())
+	t.Elem = int(unsafe.Sizeof(*new(T)))
+	t.Count, t.Digest = len(t.Data)/t.Elem, engine.Digest(layout.Fields)|1<<31
+	t.Reduce = kernel.Custom(func(dst, src []T) {
+		g.Call(func() { combine(dst, src) })
+		layout.ClearPadding(bytesOf(dst))
+	})
+	t.Before = func() { layout.ClearPadding(t.Data) }
 	return t
 }
 
-// Broadcast prepares a broadcast of data from root.
-func (t *Task) Broadcast(r *Runner, data Elements, root int) *Task {
-	t.vector(plan.Broadcast, data)
-	t.Root, t.ReadOnly = root, r.Rank == root
-	return t.Require(r.CheckRoot(root))
-}
-
-// Reduction prepares a reduction to root.
-func (t *Task) Reduction(r *Runner, data Elements, op kernel.Op, root int) *Task {
-	t.vector(plan.Reduction, data)
-	t.Root, t.ReadOnly = root, r.Rank != root
-	t.Require(r.CheckRoot(root)).setOp(op, r.Size)
-	if r.Rank != root {
-		t.Divisor = 0
+func (t *Task) vector(r *Runner, kind plan.Collective, data Elements, root int) *Task {
+	d := kind.Descriptor()
+	t.Kind, t.Type, t.Data, t.Root = kind, data.Of.Type, data.memory(), root
+	t.Count, t.Elem = data.Of.Counted(data.N)
+	t.Require(data.Err())
+	if d.Rooted {
+		t.ReadOnly = !d.Taken.At.Have(r.Rank, root)
+		t.Require(r.CheckRoot(root))
 	}
 	return t
 }
 
-// ReduceFunc is Reduction by a function of the caller; see [SetFunc].
-func ReduceFunc[T any](t *Task, r *Runner, data Elements, combine func(dst, src []T), root int) *Task {
-	t.vector(plan.Reduction, data)
-	t.Root, t.ReadOnly = root, r.Rank != root
-	return SetFunc(t.Require(r.CheckRoot(root)), r, "reduce_func", combine)
-}
-
-// AllReduce prepares an all-reduce.
-func (t *Task) AllReduce(r *Runner, data Elements, op kernel.Op) *Task {
-	return t.vector(plan.AllReduce, data).setOp(op, r.Size)
-}
-
-// AllReduceFunc is AllReduce by a function of the caller.
-func AllReduceFunc[T any](t *Task, r *Runner, data Elements, combine func(dst, src []T)) *Task {
-	return SetFunc(t.vector(plan.AllReduce, data), r, "all_reduce_func", combine)
-}
-
-// ScanFunc is Scan by a function of the caller.
-func ScanFunc[T any](t *Task, r *Runner, data Elements, combine func(dst, src []T)) *Task {
-	return SetFunc(t.vector(plan.Scan, data), r, "scan_func", combine)
-}
-
-// ExclusiveScanFunc is ExclusiveScan by a function of the caller.
-func ExclusiveScanFunc[T any](t *Task, r *Runner, data Elements, combine func(dst, src []T)) *Task {
-	return SetFunc(t.vector(plan.ExclusiveScan, data), r, "exclusive_scan_func", combine)
-}
-
-// Gather prepares a gather to root. It ignores dst on other ranks.
-func (t *Task) Gather(r *Runner, dst, src Elements, root int) *Task {
-	if r.Rank != root {
-		dst.At, dst.N = nil, 0
+// OnBlocks prepares a collective with a block for each rank: its descriptor does not have Both. dst is ignored on ranks that
+// get nothing, and src on ranks that give nothing.
+func (t *Task) OnBlocks(r *Runner, kind plan.Collective, dst, src Elements, op kernel.Op, root int) *Task {
+	d := t.blocks(r, kind, &dst, &src, root)
+	block := src.N
+	switch {
+	case d.Taken.Own:
+		block = dst.N
+	case !d.Given.Own:
+		block = src.N / r.Size
 	}
-	t.blocks(plan.Gather, dst, src, src.N)
-	t.Root, t.InputFirst = root, r.Rank
-	t.Require(r.CheckRoot(root))
-	if r.Rank == root {
-		t.Require(checkLength("dst", dst.N, r.Size*src.N))
+	t.Count, t.Elem = dst.Of.Counted(block)
+	if d.Parts() {
+		return t.part(r, d, dst, src, block, r.Size*block, r.Rank*t.Count).setOp(r, op)
 	}
-	return t.setInPlace("dst", "src", t.Data, t.Input, root*t.Count, root)
-}
-
-// AllGather prepares an all-gather.
-func (t *Task) AllGather(r *Runner, dst, src Elements) *Task {
-	t.blocks(plan.AllGather, dst, src, src.N)
-	t.InputFirst = r.Rank
-	t.Require(checkLength("dst", dst.N, r.Size*src.N))
-	return t.setInPlace("dst", "src", t.Data, t.Input, r.Rank*t.Count, r.Rank)
-}
-
-// Scatter prepares a scatter from root. It ignores src on other ranks.
-func (t *Task) Scatter(r *Runner, dst, src Elements, root int) *Task {
-	if r.Rank != root {
-		src.At, src.N = nil, 0
-	}
-	t.blocks(plan.Scatter, dst, src, dst.N)
-	t.Root, t.DataFirst = root, r.Rank
-	t.Require(r.CheckRoot(root))
-	if r.Rank == root {
-		t.Require(checkLength("src", src.N, r.Size*dst.N))
-	}
-	return t.setInPlace("src", "dst", t.Input, t.Data, root*t.Count, root)
-}
-
-// ReduceScatter prepares a reduce-scatter.
-func (t *Task) ReduceScatter(r *Runner, dst, src Elements, op kernel.Op) *Task {
-	t.blocks(plan.ReduceScatter, dst, src, dst.N)
-	t.DataFirst = r.Rank
-	t.Require(checkLength("src", src.N, r.Size*dst.N))
-	return t.setInPlace("src", "dst", t.Input, t.Data, r.Rank*t.Count, r.Rank).setOp(op, r.Size)
-}
-
-// AllToAll prepares an all-to-all.
-func (t *Task) AllToAll(r *Runner, dst, src Elements) *Task {
-	t.blocks(plan.AllToAll, dst, src, src.N/r.Size)
 	t.Require(checkLength("dst", dst.N, src.N))
 	if src.N%r.Size != 0 {
 		t.Require(fmt.Errorf("%w: src has %d elements, not a multiple of %d ranks", ErrLength, src.N, r.Size))
 	}
-	return t.setApart()
+	return t.setApart().setOp(r, op)
 }
 
-// Scan prepares an inclusive scan.
-func (t *Task) Scan(r *Runner, data Elements, op kernel.Op) *Task {
-	t.Ordered = true
-	return t.vector(plan.Scan, data).setOp(op, r.Rank+1)
+// blocks removes the vector that this rank does not have.
+func (t *Task) blocks(r *Runner, kind plan.Collective, dst, src *Elements, root int) *plan.Descriptor {
+	d := kind.Descriptor()
+	if !d.Taken.At.Have(r.Rank, root) {
+		dst.At, dst.N = nil, 0
+	}
+	if !d.Given.At.Have(r.Rank, root) {
+		src.At, src.N = nil, 0
+	}
+	t.Kind, t.Type, t.Blocks, t.Data, t.Input, t.Root = kind, dst.Of.Type, true, dst.memory(), src.memory(), root
+	if d.Taken.Own {
+		t.DataFirst = r.Rank
+	}
+	if d.Given.Own {
+		t.InputFirst = r.Rank
+	}
+	t.Require(dst.Err())
+	if d.Rooted {
+		t.Require(r.CheckRoot(root))
+	}
+	return d
 }
 
-// ExclusiveScan prepares an exclusive scan.
-func (t *Task) ExclusiveScan(r *Runner, data Elements, op kernel.Op) *Task {
-	t.Ordered, t.Empty = true, r.Rank == 0
-	return t.vector(plan.ExclusiveScan, data).setOp(op, r.Rank)
+// part checks vectors of which one is a block of the other, and makes the task work in place if it is at its place, which begins
+// with the unit at. own and all are the numbers of elements that they must have.
+func (t *Task) part(r *Runner, d *plan.Descriptor, dst, src Elements, own, all, at int) *Task {
+	whole, part, wholeName, partName, ranks := dst, src, "dst", "src", d.Taken.At
+	if d.Taken.Own {
+		whole, part, wholeName, partName, ranks = src, dst, "src", "dst", d.Given.At
+	}
+	t.Require(checkLength(partName, part.N, own))
+	if ranks.Have(r.Rank, t.Root) {
+		t.Require(checkLength(wholeName, whole.N, all))
+	}
+	if t.Err != nil || !overlap.Two(whole.memory(), part.memory()) {
+		return t
+	}
+	if at *= t.Elem; at >= len(whole.memory()) || &whole.memory()[at] != part.At {
+		return t.Require(fmt.Errorf("%w: %s shares memory with %s, but is not block %d of it", ErrOverlap, partName, wholeName, r.Rank))
+	}
+	t.InPlace = true
+	return t
+}
+
+// setApart requires that data and input do not overlap.
+func (t *Task) setApart() *Task {
+	if t.Err == nil && overlap.Two(t.Data, t.Input) {
+		t.Err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
+	}
+	return t
+}
+
+// setOp makes a task that reduces reduce by op.
+func (t *Task) setOp(r *Runner, op kernel.Op) *Task {
+	operands := t.Kind.Descriptor().Operands
+	if operands == plan.NoRanks {
+		return t
+	}
+	t.Reduce = kernel.Reducer(kernel.Type(t.Type), op)
+	if t.Reduce == nil {
+		return t.Require(fmt.Errorf("%w: %s is not defined for %v", ErrOp, nameOf(op, "op", uint8(op)), kernel.Type(t.Type)))
+	}
+	t.Op, t.Ordered = uint8(op), operands.Prefix()
+	ranks := operands.Count(r.Rank, r.Size)
+	t.Empty = ranks == 0
+	if op == kernel.Avg && !t.ReadOnly {
+		t.Divisor = ranks
+	}
+	return t
 }
 
 // Locate prepares an all-reduce that finds the smallest value of each element of data, or the largest
@@ -142,10 +164,10 @@ func Locate[T Real](t *Task, r *Runner, most bool, data []T, elements Elements, 
 			// so that calls with data of different types are a mismatch.
 			Type: elements.Of.Type, Count: len(pairs), Elem: int(unsafe.Sizeof(kernel.Located[T]{})),
 		},
-		Label: MinLocName, Work: exec.Work{Data: bytesOf(pairs)},
+		Work: exec.Work{Data: bytesOf(pairs)},
 	}
 	if most {
-		t.Label, t.Op = MaxLocName, MaxLocOp
+		t.Op = MaxLocOp
 	}
 	t.Require(elements.Err()).Require(checkLength("ranks", len(ranks), len(data)))
 	if overlap.Two(bytesOf(data), bytesOf(ranks)) {

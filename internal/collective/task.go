@@ -1,24 +1,19 @@
 // Package collective turns calls of collectives into operations of the engine, and fingerprints of
 // calls into text.
 //
-// For a collective, a caller takes a zero [Task] and calls the method of that collective, which
-// checks the parameters and fills the Task in. Then it passes the Task to [Runner.Begin] and
+// For a collective, a caller takes a zero [Task] and calls OnVector, OnBlocks or OnBlocksV, as the descriptor of the collective requires.
+// They check the parameters and fill the Task in. Then it passes the Task to [Runner.Begin] and
 // [Runner.End]. [Describe] converts a fingerprint for errors and traces.
 package collective
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"reflect"
 	"unsafe"
 
 	"github.com/nexar-go/nexar/internal/callback"
-	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/engine/exec"
-	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/overlap"
-	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/selector"
 )
 
@@ -64,7 +59,6 @@ const Opaque = 255
 type Task struct {
 	selector.Shape
 	exec.Work
-	Label    string          // name of the call, if it is not that of Kind
 	ReadOnly bool            // Data is not written
 	Divisor  int             // by which the result is divided, for an average; 0 or 1: not divided
 	Empty    bool            // the result combines no vectors, and is the identity of Op
@@ -117,7 +111,7 @@ func (e Element) Counted(count int) (n, size int) {
 }
 
 // Name returns the name of the call.
-func (t *Task) Name() string { return cmp.Or(t.Label, t.Kind.String()) }
+func (t *Task) Name() string { return callName(t.Kind, t.Op, t.Uneven != nil || t.Digest != 0) }
 
 // Flight returns the memory that the task uses.
 func (t *Task) Flight() overlap.Flight {
@@ -132,80 +126,6 @@ func (t *Task) Require(err error) *Task {
 	if t.Err == nil {
 		t.Err = err
 	}
-	return t
-}
-
-// vector prepares a task that works on data in place.
-func (t *Task) vector(kind plan.Collective, data Elements) *Task {
-	t.Kind, t.Type, t.Data = kind, data.Of.Type, data.memory()
-	t.Count, t.Elem = data.Of.Counted(data.N)
-	return t.Require(data.Err())
-}
-
-// blocks prepares a task with a block of count elements for each rank.
-func (t *Task) blocks(kind plan.Collective, dst, src Elements, count int) *Task {
-	t.Kind, t.Type, t.Blocks, t.Data, t.Input = kind, dst.Of.Type, true, dst.memory(), src.memory()
-	t.Count, t.Elem = dst.Of.Counted(count)
-	return t.Require(dst.Err())
-}
-
-// setInPlace makes the task work in place if part begins at element at of whole, where block begins.
-// Any other overlap is an error.
-func (t *Task) setInPlace(wholeName, partName string, whole, part []byte, at, block int) *Task {
-	if t.Err != nil || !overlap.Two(whole, part) {
-		return t
-	}
-	if at*t.Elem >= len(whole) || &whole[at*t.Elem] != &part[0] {
-		return t.Require(fmt.Errorf("%w: %s shares memory with %s, but is not block %d of it", ErrOverlap, partName, wholeName, block))
-	}
-	t.InPlace = true
-	return t
-}
-
-// setApart requires that data and input do not overlap.
-func (t *Task) setApart() *Task {
-	if t.Err == nil && overlap.Two(t.Data, t.Input) {
-		t.Err = fmt.Errorf("%w: dst and src share memory", ErrOverlap)
-	}
-	return t
-}
-
-// setOp makes the task reduce by op. The result combines the vectors of ranks ranks.
-func (t *Task) setOp(op kernel.Op, ranks int) *Task {
-	t.Reduce = kernel.Reducer(kernel.Type(t.Type), op)
-	if t.Reduce == nil {
-		return t.Require(fmt.Errorf("%w: %s is not defined for %v", ErrOp, nameOf(op, "op", uint8(op)), kernel.Type(t.Type)))
-	}
-	t.Op = uint8(op)
-	if op == kernel.Avg {
-		t.Divisor = ranks
-	}
-	return t
-}
-
-// SetFunc makes a task reduce by combine, in the order of the ranks. The elements may be structs. Then
-// the fingerprint contains their layout, so that all ranks must have the same, and padding is set to
-// zero, so that all results have the same bits.
-func SetFunc[T any](t *Task, r *Runner, label string, combine func(dst, src []T)) *Task {
-	t.Label, t.Op, t.Ordered = label, FuncOp, true
-	if combine == nil {
-		return t.Require(fmt.Errorf("%w: the function is nil", ErrOp))
-	}
-	g := &callback.Guard{Label: label, Failed: r.Engine.Cancel}
-	t.Guard = g
-	if t.Err != nil || t.Type != Opaque {
-		t.Reduce = kernel.Custom(func(dst, src []T) { g.Call(func() { combine(dst, src) }) })
-		return t
-	}
-	// The unit is a struct, so that no move divides one.
-	layout := kernel.LayoutOf(reflect.TypeFor[T]())
-	t.Elem = int(unsafe.Sizeof(*new(T)))
-	t.Count, t.Digest = len(t.Data)/t.Elem, engine.Digest(layout.Fields)|1<<31
-	t.Reduce = kernel.Custom(func(dst, src []T) {
-		g.Call(func() { combine(dst, src) })
-		layout.ClearPadding(bytesOf(dst))
-	})
-	t.Before = func() { layout.ClearPadding(t.Data) }
 	return t
 }
 

@@ -13,18 +13,17 @@ import (
 // CountMax is more than the largest number of units in all blocks of a call; see [Element.Counted].
 const CountMax = 1 << 39
 
-// BlocksV prepares a task with a block of counts[r] elements for each rank r. It does not keep counts.
-func (t *Task) BlocksV(r *Runner, kind plan.Collective, dst, src Elements, counts []int) *Task {
-	t.Label = kind.String() + "_v"
-	if t.blocks(kind, dst, src, 0); t.Err != nil {
+// OnBlocksV is OnBlocks with a block of counts[r] elements for each rank r. It does not keep counts. One of dst and src is a block.
+func (t *Task) OnBlocksV(r *Runner, kind plan.Collective, dst, src Elements, counts []int, op kernel.Op, root int) *Task {
+	t.Uneven = &exec.Uneven{}
+	d := t.blocks(r, kind, &dst, &src, root)
+	_, t.Elem = dst.Of.Counted(0)
+	starts, longest, err := r.starts("counts", counts, dst.Of)
+	if t.Require(err); t.Err != nil {
 		return t
 	}
-	starts, longest, err := r.starts("counts", counts, dst.Of)
-	t.Uneven, t.Digest = &exec.Uneven{Starts: starts, Longest: longest}, engine.Digest(starts)
-	if err == nil {
-		t.Total = starts[r.Size]
-	}
-	return t.Require(err)
+	t.Uneven.Starts, t.Uneven.Longest, t.Digest, t.Total = starts, longest, engine.Digest(starts), starts[r.Size]
+	return t.part(r, d, dst, src, counts[r.Rank], Sum(counts), starts[r.Rank]).setOp(r, op)
 }
 
 // starts returns where the blocks of counts begin, followed by the end of the last one, and the
@@ -56,69 +55,12 @@ func Sum(counts []int) (n int) {
 	return n
 }
 
-// GatherV is Gather with blocks of different lengths.
-func (t *Task) GatherV(r *Runner, dst, src Elements, counts []int, root int) *Task {
-	rank := r.Rank
-	if rank != root {
-		dst.At, dst.N = nil, 0
-	}
-	t.BlocksV(r, plan.Gather, dst, src, counts)
-	t.Root, t.InputFirst = root, rank
-	if t.Require(r.CheckRoot(root)); t.Err != nil {
-		return t
-	}
-	t.Require(checkLength("src", src.N, counts[rank]))
-	if rank == root {
-		t.Require(checkLength("dst", dst.N, Sum(counts)))
-	}
-	return t.setInPlace("dst", "src", t.Data, t.Input, t.Uneven.Starts[root], root)
-}
-
-// AllGatherV is AllGather with blocks of different lengths.
-func (t *Task) AllGatherV(r *Runner, dst, src Elements, counts []int) *Task {
-	rank := r.Rank
-	t.InputFirst = rank
-	if t.BlocksV(r, plan.AllGather, dst, src, counts); t.Err != nil {
-		return t
-	}
-	t.Require(checkLength("src", src.N, counts[rank])).Require(checkLength("dst", dst.N, Sum(counts)))
-	return t.setInPlace("dst", "src", t.Data, t.Input, t.Uneven.Starts[rank], rank)
-}
-
-// ScatterV is Scatter with blocks of different lengths.
-func (t *Task) ScatterV(r *Runner, dst, src Elements, counts []int, root int) *Task {
-	rank := r.Rank
-	if rank != root {
-		src.At, src.N = nil, 0
-	}
-	t.BlocksV(r, plan.Scatter, dst, src, counts)
-	t.Root, t.DataFirst = root, rank
-	if t.Require(r.CheckRoot(root)); t.Err != nil {
-		return t
-	}
-	t.Require(checkLength("dst", dst.N, counts[rank]))
-	if rank == root {
-		t.Require(checkLength("src", src.N, Sum(counts)))
-	}
-	return t.setInPlace("src", "dst", t.Input, t.Data, t.Uneven.Starts[root], root)
-}
-
-// ReduceScatterV is ReduceScatter with blocks of different lengths.
-func (t *Task) ReduceScatterV(r *Runner, dst, src Elements, counts []int, op kernel.Op) *Task {
-	rank := r.Rank
-	t.DataFirst = rank
-	if t.BlocksV(r, plan.ReduceScatter, dst, src, counts); t.Err != nil {
-		return t
-	}
-	t.Require(checkLength("dst", dst.N, counts[rank])).Require(checkLength("src", src.N, Sum(counts)))
-	return t.setInPlace("src", "dst", t.Input, t.Data, t.Uneven.Starts[rank], rank).setOp(op, r.Size)
-}
-
 // AllToAllV is AllToAll with blocks of different lengths. Before Begin, the ranks must exchange their
 // counts, and the caller passes those of all ranks to SetCounts.
 func (t *Task) AllToAllV(r *Runner, dst, src Elements, dstCounts, srcCounts []int) *Task {
-	t.blocks(plan.AllToAll, dst, src, 0)
-	t.Label = AllToAllVName
+	t.Uneven = &exec.Uneven{}
+	t.blocks(r, plan.AllToAll, &dst, &src, 0)
+	_, t.Elem = dst.Of.Counted(0)
 	in, out, err := []int(nil), []int(nil), t.Err
 	if err == nil {
 		in, _, err = r.starts("dstCounts", dstCounts, dst.Of)
@@ -126,7 +68,7 @@ func (t *Task) AllToAllV(r *Runner, dst, src Elements, dstCounts, srcCounts []in
 	if err == nil {
 		out, _, err = r.starts("srcCounts", srcCounts, src.Of)
 	}
-	t.Uneven = &exec.Uneven{Starts: in, Inputs: out}
+	t.Uneven.Starts, t.Uneven.Inputs = in, out
 	t.Require(err)
 	t.Require(checkLength("dst", dst.N, Sum(dstCounts))).Require(checkLength("src", src.N, Sum(srcCounts)))
 	return t.setApart()

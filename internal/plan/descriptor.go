@@ -89,7 +89,15 @@ const (
 
 // Count returns the number of operands of a rank: those of the ranks from 0 on.
 func (o Operands) Count(rank, size int) int {
-	return [...]int{NoRanks: 0, AllRanks: size, RanksThrough: rank + 1, RanksBefore: rank}[o]
+	switch o {
+	case AllRanks:
+		return size
+	case RanksThrough:
+		return rank + 1
+	case RanksBefore:
+		return rank
+	}
+	return 0
 }
 
 // Prefix reports whether the operands depend on the rank. Then they are combined in the order of the ranks.
