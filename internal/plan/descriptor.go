@@ -153,5 +153,5 @@ func (d *Descriptor) sameEverywhere() bool {
 // [Algorithm].Uneven is false.
 func (d *Descriptor) wholeBlocks() bool { return d.Parts() && !d.Rooted }
 
-// Algorithms returns all algorithms of a collective. The caller does not change them.
-func Algorithms(c Collective) []Algorithm { return slices.Clip(c.Descriptor().Algorithms) }
+// Algorithms returns a copy of the list of all algorithms of a collective.
+func Algorithms(c Collective) []Algorithm { return slices.Clone(c.Descriptor().Algorithms) }
