@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/require"
@@ -41,25 +42,33 @@ type file struct {
 	imports   []string
 }
 
-// load parses the repository. Each test calls it, so that they share nothing.
+// load returns the parsed repository. Each test gets a tree of its own with the same files, which no test changes.
 func load(t *testing.T) *tree {
 	t.Helper()
 	root := rootDir(t)
-	tr := &tree{fset: token.NewFileSet()}
-	for _, name := range sourceFiles(t, root, ".go") {
-		src, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
-		if err == nil {
-			err = tr.add(name, src)
+	parsed.Do(func() {
+		repository = &tree{fset: token.NewFileSet()}
+		for _, name := range sourceFiles(t, root, ".go") {
+			src, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+			if err == nil {
+				err = repository.add(name, src)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	})
+	if len(repository.files) < 500 {
+		t.Fatalf("found %d Go files below %s, want at least 500: checks of a part of the repository prove nothing", len(repository.files), root)
 	}
-	if len(tr.files) < 500 {
-		t.Fatalf("found %d Go files below %s, want at least 500: checks of a part of the repository prove nothing", len(tr.files), root)
-	}
-	return tr
+	return &tree{fset: repository.fset, files: slices.Clone(repository.files)}
 }
+
+// repository is parsed once, which takes half a second.
+var (
+	parsed     sync.Once
+	repository *tree
+)
 
 // sourceFiles returns the files of the repository at root with this extension, relative to root: those that git tracks, so
 // that programs which a user has written in a clone do not matter. Without git or its directory it returns all files. It
