@@ -3,7 +3,6 @@ package worldtest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 
@@ -20,99 +19,54 @@ import (
 	"github.com/nexar-go/nexar/transport/tcp"
 )
 
-func noop() error { return nil }
-
-func listenMem(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
-	return listenWithin(n, negotiate.AreaSize())
+// A nodeSet is the nodes of a world with their paths. The ranks close the transports of the paths; end closes
+// everything else.
+type nodeSet struct {
+	view  membership.View
+	paths [][]mesh.Path // by rank
+	end   func() error
 }
 
-// listenMemLinks is listenMem without shared memory: all bytes go over links.
-func listenMemLinks(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
-	return listenWithin(n, 0)
-}
+// A listener starts the transports of n nodes.
+type listener func(n int) (nodeSet, error)
 
-// listenMemHosts is listenMemLinks with two ranks on each host.
-func listenMemHosts(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
-	view, paths, end, err = listenMemLinks(n)
-	for rank := range view.Nodes {
-		view.Nodes[rank].Host = fmt.Sprint("host ", rank/2)
+// listenEach returns n nodes with one path each.
+func listenEach(n int, listen func(membership.Node) (mesh.Path, error)) (s nodeSet, err error) {
+	if s.view, _, err = nodes(n); err != nil {
+		return s, err
 	}
-	return view, paths, end, err
-}
-
-func listenWithin(n, areaSize int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
-	if view, _, err = nodes(n); err != nil {
-		return view, nil, nil, err
-	}
-	network := mem.NewNetwork()
-	network.Share(negotiate.Areas, areaSize)
-	for _, node := range view.Nodes {
-		tr, err := network.Listen(node.ID.String())
+	for _, node := range s.view.Nodes {
+		p, err := listen(node)
 		if err != nil {
-			return view, nil, nil, err
+			return s, err
 		}
-		paths = append(paths, []mesh.Path{{Transport: tr}})
+		s.paths = append(s.paths, []mesh.Path{p})
 	}
-	return view, paths, noop, nil
+	s.end = func() error { return nil }
+	return s, nil
 }
 
-func listenSHM(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
-	return listenShared(n, negotiate.AreaSize())
+func listenMem(areaSize int) listener {
+	return func(n int) (nodeSet, error) {
+		network := mem.NewNetwork()
+		network.Share(negotiate.Areas, areaSize)
+		return listenEach(n, func(node membership.Node) (mesh.Path, error) {
+			t, err := network.Listen(node.ID.String())
+			return mesh.Path{Transport: t}, err
+		})
+	}
 }
 
-// listenSHMLinks is listenSHM without areas: all bytes go over links.
-func listenSHMLinks(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
-	return listenShared(n, 0)
-}
-
-func listenShared(n, areaSize int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
-	if view, _, err = nodes(n); err != nil {
-		return view, nil, nil, err
+func listenSHM(areaSize int) listener {
+	return func(n int) (nodeSet, error) {
+		return listenEach(n, func(node membership.Node) (mesh.Path, error) { return withinHost("a host", node.ID, areaSize) })
 	}
-	for _, node := range view.Nodes {
-		p, err := withinHost("a host", node.ID, areaSize)
-		if err != nil {
-			return view, nil, nil, err
-		}
-		paths = append(paths, []mesh.Path{p})
-	}
-	return view, paths, noop, nil
 }
 
 // withinHost returns the path between the nodes of a host.
 func withinHost(host string, id membership.NodeID, areaSize int) (mesh.Path, error) {
 	t, err := shm.New(shm.Config{Cluster: host, Node: id.String(), Areas: negotiate.Areas, AreaSize: areaSize, Stream: kernel.Streamer()})
 	return mesh.Path{Transport: t}, err
-}
-
-// listenQUIC returns nodes with certificates on the loopback interface.
-func listenQUIC(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
-	return listenAt(n, func(int, *quic.Endpoint, *pki.Identity) ([]mesh.Path, error) { return nil, nil })
-}
-
-func listenTLS(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
-	return listenAt(n, func(_ int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
-		return bulkPath(e, identity, false)
-	})
-}
-
-func listenTCP(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
-	return listenAt(n, func(_ int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
-		return bulkPath(e, identity, true)
-	})
-}
-
-// listenMixed returns nodes on the hosts of HostOf: shared memory within a host, TCP
-// and QUIC between hosts.
-func listenMixed(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
-	return listenAt(n, func(rank int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
-		p, err := withinHost(HostOf(rank), identity.ID(), negotiate.AreaSize())
-		if err != nil {
-			return nil, err
-		}
-		bulk, err := bulkPath(e, identity, false)
-		return append([]mesh.Path{p}, bulk...), err
-	})
 }
 
 // bulkPath returns the TCP path at the port of an endpoint, with two connections.
@@ -125,51 +79,74 @@ func bulkPath(e *quic.Endpoint, identity *pki.Identity, plain bool) ([]mesh.Path
 	return []mesh.Path{{Transport: t, Encrypted: !plain, Bulk: true, Pipes: 2}}, err
 }
 
-// listenAt is listenQUIC with additional paths from more.
-func listenAt(n int, more func(rank int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error)) (
-	view membership.View, paths [][]mesh.Path, end func() error, err error,
-) {
+// listenQUIC returns n nodes with certificates on the loopback interface. more, if not nil, returns paths of a rank beside that of QUIC.
+func listenQUIC(n int, more func(rank int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error)) (s nodeSet, err error) {
 	authority, err := pki.NewAuthority()
 	if err != nil {
-		return view, nil, nil, err
+		return s, err
 	}
 	view, keys, err := nodes(n)
 	if err != nil {
-		return view, nil, nil, err
+		return s, err
 	}
 	var endpoints []*quic.Endpoint
-	end = func() error {
-		var errs []error
-		for _, e := range endpoints {
-			errs = append(errs, e.Close())
+	s = nodeSet{view: view, end: func() error {
+		return ForEach(len(endpoints), func(rank int) error { return endpoints[rank].Close() })
+	}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.end())
 		}
-		return errors.Join(errs...)
-	}
+	}()
 	for rank, key := range keys {
 		identity, err := certify(authority, key)
 		if err != nil {
-			return view, nil, nil, errors.Join(err, end())
+			return s, err
 		}
 		endpoint, err := quic.Listen(quic.Config{Addr: "127.0.0.1:0", IdleTimeout: Patience})
 		if err != nil {
-			return view, nil, nil, errors.Join(err, end())
+			return s, err
 		}
 		endpoints = append(endpoints, endpoint)
-		extra, err := more(rank, endpoint, identity)
-		if err != nil {
-			return view, nil, nil, errors.Join(err, end())
+		var paths []mesh.Path
+		if more != nil {
+			if paths, err = more(rank, endpoint, identity); err != nil {
+				return s, err
+			}
 		}
 		tr, err := endpoint.Transport(identity)
 		if err != nil {
-			return view, nil, nil, errors.Join(err, end())
+			return s, err
 		}
 		// Nodes on different hosts do not dial loopback addresses, but they dial the
 		// IPv4-mapped form.
 		at := netip.MustParseAddrPort(endpoint.Addr())
 		view.Nodes[rank].Addrs = []string{netip.AddrPortFrom(netip.AddrFrom16(at.Addr().As16()), at.Port()).String()}
-		paths = append(paths, append(extra, mesh.Path{Transport: tr, Encrypted: true}))
+		s.paths = append(s.paths, append(paths, mesh.Path{Transport: tr, Encrypted: true}))
 	}
-	return view, paths, end, nil
+	return s, nil
+}
+
+// listenBulk returns n nodes with TCP beside QUIC.
+func listenBulk(plain bool) listener {
+	return func(n int) (nodeSet, error) {
+		return listenQUIC(n, func(_ int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
+			return bulkPath(e, identity, plain)
+		})
+	}
+}
+
+// listenMixed returns n nodes on the hosts of HostOf: shared memory within a host, TCP
+// and QUIC between hosts.
+func listenMixed(n int) (nodeSet, error) {
+	return listenQUIC(n, func(rank int, e *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
+		p, err := withinHost(HostOf(rank), identity.ID(), negotiate.AreaSize())
+		if err != nil {
+			return nil, err
+		}
+		bulk, err := bulkPath(e, identity, false)
+		return append([]mesh.Path{p}, bulk...), err
+	})
 }
 
 // certify returns the identity of a key in the cluster of an authority.
@@ -187,9 +164,9 @@ func certify(authority *pki.Authority, key *pki.Key) (*pki.Identity, error) {
 
 // Over returns a medium of the transport of a factory, beside QUIC.
 func Over(f transport.Factory, network cost.Network) Medium {
-	return Medium{Name: f.Name, Cost: network, listen: func(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
+	return Medium{Name: f.Name, Cost: network, listen: func(n int) (nodeSet, error) {
 		var addrs []string
-		view, paths, end, err = listenAt(n, func(_ int, _ *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
+		s, err := listenQUIC(n, func(_ int, _ *quic.Endpoint, identity *pki.Identity) ([]mesh.Path, error) {
 			t, err := f.Listen(context.Background(), transport.Env{
 				Cluster: identity.Cluster(), Node: identity.ID().String(), Server: identity.Server(), Client: identity.Client, Peer: identity.Peer,
 				Log: slog.New(slog.DiscardHandler),
@@ -201,8 +178,8 @@ func Over(f transport.Factory, network cost.Network) Medium {
 			return []mesh.Path{{Transport: t, Alone: true}}, nil
 		})
 		for rank, addr := range addrs {
-			view.Nodes[rank].Endpoints = []membership.Endpoint{{Transport: f.Name, Addr: addr}, {Transport: "quic"}}
+			s.view.Nodes[rank].Endpoints = []membership.Endpoint{{Transport: f.Name, Addr: addr}, {Transport: "quic"}}
 		}
-		return view, paths, end, err
+		return s, err
 	}}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testhook"
@@ -25,10 +26,8 @@ import (
 type Medium struct {
 	Name string
 	Cost cost.Network // initial model
-	// listen returns n nodes and their paths. The ranks close the transports of the
-	// paths; end closes everything else.
-	listen func(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error)
 
+	listen   listener
 	watches  int           // that each rank watches; 0 is the default
 	idle     time.Duration // of links before they become pending again; 0 is never
 	eager    bool
@@ -97,37 +96,49 @@ func (m Medium) addRelays(w *testhook.World) error {
 }
 
 // Mem connects ranks by memory, as nexar.Local does, but with the ranks on several hosts.
-func Mem() Medium { return Medium{Name: "mem", Cost: cost.Local(), listen: listenMem} }
+func Mem() Medium {
+	return Medium{Name: "mem", Cost: cost.Local(), listen: listenMem(negotiate.AreaSize())}
+}
 
 // MemLinks is Mem without shared memory: all bytes go over links.
 func MemLinks() Medium {
-	return Medium{Name: "mem without areas", Cost: cost.Local(), listen: listenMemLinks}
+	return Medium{Name: "mem without areas", Cost: cost.Local(), listen: listenMem(0)}
 }
 
 // MemHosts is MemLinks with two ranks on each host.
 func MemHosts() Medium {
-	return Medium{Name: "links between hosts", Cost: cost.Local(), listen: listenMemHosts}
+	return Medium{Name: "links between hosts", Cost: cost.Local(), listen: func(n int) (nodeSet, error) {
+		s, err := listenMem(0)(n)
+		for rank := range s.view.Nodes {
+			s.view.Nodes[rank].Host = fmt.Sprint("host ", rank/2)
+		}
+		return s, err
+	}}
 }
 
 // Sim connects ranks by a simulated network with small windows, latency and loss.
 func Sim() Medium { return Medium{Name: "sim", Cost: cost.QUIC(), listen: listenSim} }
 
 // QUIC connects ranks by QUIC over the loopback interface.
-func QUIC() Medium { return Medium{Name: "quic", Cost: cost.QUIC(), listen: listenQUIC} }
+func QUIC() Medium {
+	return Medium{Name: "quic", Cost: cost.QUIC(), listen: func(n int) (nodeSet, error) { return listenQUIC(n, nil) }}
+}
 
 // SHM connects ranks by shared memory of processes.
-func SHM() Medium { return Medium{Name: "shm", Cost: cost.QUIC(), listen: listenSHM} }
+func SHM() Medium {
+	return Medium{Name: "shm", Cost: cost.QUIC(), listen: listenSHM(negotiate.AreaSize())}
+}
 
 // SHMLinks is SHM without areas: all bytes go over links.
 func SHMLinks() Medium {
-	return Medium{Name: "shm without areas", Cost: cost.QUIC(), listen: listenSHMLinks}
+	return Medium{Name: "shm without areas", Cost: cost.QUIC(), listen: listenSHM(0)}
 }
 
 // TLS connects ranks by QUIC, and by TLS over TCP for bulk.
-func TLS() Medium { return Medium{Name: "tcp+tls", Cost: cost.QUIC(), listen: listenTLS} }
+func TLS() Medium { return Medium{Name: "tcp+tls", Cost: cost.QUIC(), listen: listenBulk(false)} }
 
 // TCP connects ranks by QUIC, and by plain TCP for bulk.
-func TCP() Medium { return Medium{Name: "tcp", Cost: cost.QUIC(), listen: listenTCP} }
+func TCP() Medium { return Medium{Name: "tcp", Cost: cost.QUIC(), listen: listenBulk(true)} }
 
 // Mixed connects ranks on the hosts of HostOf: by shared memory within a host, by TLS
 // and QUIC between hosts.
@@ -192,13 +203,13 @@ func (m Medium) form(ctx context.Context, n int, cfg nexar.Config) (*World, erro
 	if cfg.CollectiveTimeout == 0 {
 		cfg.CollectiveTimeout = 3 * Patience
 	}
-	view, paths, end, err := m.listen(n)
+	s, err := m.listen(n)
 	if err != nil {
 		return nil, err
 	}
-	w := &World{Nodes: view.Nodes, end: end}
+	w := &World{Nodes: s.view.Nodes, end: s.end}
 	w.network = &testhook.World{
-		View: view, Paths: paths, Cost: m.Cost, Pools: make([]*bufpool.Pool, n), Linked: make([]func() int, n),
+		View: s.view, Paths: s.paths, Cost: m.Cost, Pools: make([]*bufpool.Pool, n), Linked: make([]func() int, n),
 		Topology: m.topology, Watches: m.watches, IdleTimeout: m.idle,
 	}
 	if err := m.addRelays(w.network); err != nil {

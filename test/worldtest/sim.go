@@ -26,9 +26,7 @@ func InFakeTime(t *testing.T, n int, f func(t *testing.T, w *World, network *sim
 func InFakeTimeWith(t *testing.T, n int, cfg nexar.Config, f func(t *testing.T, w *World, network *sim.Network)) {
 	synctest.Test(t, func(t *testing.T) {
 		network := sim.New(sim.Config{Delay: time.Millisecond, Rate: 100_000_000, Window: 4 << 20})
-		slow := Medium{Name: "slow", Cost: cost.QUIC(), listen: func(n int) (membership.View, [][]mesh.Path, func() error, error) {
-			return listenOn(network, n)
-		}}
+		slow := Medium{Name: "slow", Cost: cost.QUIC(), listen: func(n int) (nodeSet, error) { return listenOn(network, n) }}
 		f(t, slow.World(t, n, cfg), network)
 	})
 }
@@ -48,12 +46,12 @@ func inFakeTimeOver(t *testing.T, n int, configure func(Medium) Medium, f func(t
 	synctest.Test(t, func(t *testing.T) {
 		restore := sim.Link{Delay: time.Millisecond, Rate: 100_000_000}
 		network := sim.New(sim.Config{Delay: restore.Delay, Rate: restore.Rate, Window: 4 << 20})
-		slow := Medium{Name: "slow", Cost: cost.QUIC(), listen: func(n int) (membership.View, [][]mesh.Path, func() error, error) {
-			view, paths, end, err := listenOn(network, n)
-			for _, of := range paths {
+		slow := Medium{Name: "slow", Cost: cost.QUIC(), listen: func(n int) (nodeSet, error) {
+			s, err := listenOn(network, n)
+			for _, of := range s.paths {
 				of[0].Refuses = true
 			}
-			return view, paths, end, err
+			return s, err
 		}}
 		f(t, configure(slow).World(t, n, nexar.Config{}), network, restore)
 	})
@@ -61,25 +59,23 @@ func inFakeTimeOver(t *testing.T, n int, configure func(Medium) Medium, f func(t
 
 // listenSim returns nodes whose pipes have small windows, delay and loss, so that tests that rely
 // on buffering or on speed fail.
-func listenSim(n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
+func listenSim(n int) (nodeSet, error) {
 	return listenOn(sim.New(sim.Config{
 		Seed: 1, Delay: 20 * time.Microsecond, Jitter: 50 * time.Microsecond, Loss: 0.002, Window: 32 << 10,
 	}), n)
 }
 
 // listenOn returns n nodes, each on its own host of a simulated network.
-func listenOn(network *sim.Network, n int) (view membership.View, paths [][]mesh.Path, end func() error, err error) {
-	if view, _, err = nodes(n); err != nil {
-		return view, nil, nil, err
+func listenOn(network *sim.Network, n int) (nodeSet, error) {
+	s, err := listenEach(n, func(node membership.Node) (mesh.Path, error) {
+		t, err := network.Host(node.ID.String()).Listen(simPort)
+		return mesh.Path{Transport: namedTransport{t}}, err
+	})
+	s.end = network.Close
+	if err != nil {
+		err = errors.Join(err, network.Close())
 	}
-	for _, node := range view.Nodes {
-		tr, err := network.Host(node.ID.String()).Listen(simPort)
-		if err != nil {
-			return view, nil, nil, errors.Join(err, network.Close())
-		}
-		paths = append(paths, []mesh.Path{{Transport: namedTransport{tr}}})
-	}
-	return view, paths, network.Close, nil
+	return s, err
 }
 
 // simPort is the port of all nodes. The name of a host with simSuffix is an address of package sim.
