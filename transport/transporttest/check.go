@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -213,15 +212,20 @@ func (x *check) send(s transport.Sender, d stream, off, n int) {
 func (x *check) receive(r transport.Receiver, d stream, off, n int) {
 	at := off
 	got, err := r.ReadFunc(n, func(p []byte) {
-		if i := d.diff(p, at); i >= 0 {
-			x.tb.Helper()
-			x.fatal("byte %d of the pipe is wrong", at+i)
-		}
+		x.same(d, p, at)
 		at += len(p)
 	})
 	if got != n || err != nil || at != off+n {
 		x.tb.Helper()
 		x.fatal("ReadFunc(%d) at %d: got %d, %v, and %d bytes in views", n, off, got, err, at-off)
+	}
+}
+
+// same fails if p differs from the stream from offset off on.
+func (x *check) same(d stream, p []byte, off int) {
+	if i := d.diff(p, off); i >= 0 {
+		x.tb.Helper()
+		x.fatal("byte %d of the pipe is wrong", off+i)
 	}
 }
 
@@ -273,12 +277,6 @@ func (x *check) streamNumber(r transport.Receiver) int {
 		x.fatal("read the number of a stream: %v", err)
 	}
 	return int(binary.BigEndian.Uint32(b[:]))
-}
-
-// skip skips a test, or fails it if NEXAR_REQUIRE contains name.
-func skip(tb testing.TB, name, reason string) {
-	tb.Helper()
-	require.Have(tb, name, false, reason)
 }
 
 // stacks returns the stacks of all goroutines.

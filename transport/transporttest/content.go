@@ -73,9 +73,7 @@ func testMixedReads(x *check) {
 		if got < 1 || got > n || err != nil {
 			x.fatal("Read of %d bytes at %d: got %d, %v", n, off, got, err)
 		}
-		if i := d.diff(buf[:got], off); i >= 0 {
-			x.fatal("byte %d of the pipe is wrong", off+i)
-		}
+		x.same(d, buf[:got], off)
 		off += got
 	}
 	x.wantEOF(r)
@@ -96,9 +94,7 @@ func testReadFuncPieces(x *check) {
 			if len(p) == 0 || at+len(p) > off+n {
 				x.fatal("ReadFunc(%d) shows a piece of %d bytes after %d", n, len(p), at-off)
 			}
-			if i := d.diff(p, at); i >= 0 {
-				x.fatal("byte %d of the pipe is wrong", at+i)
-			}
+			x.same(d, p, at)
 			at += len(p)
 		})
 		if got != n || at != off+n || err != nil {
@@ -141,9 +137,7 @@ func testEOF(x *check) {
 		if len(got) != n || err != nil {
 			x.fatal("read %d bytes until the end, %v, want %d", len(got), err, n)
 		}
-		if i := d.diff(got, 0); i >= 0 {
-			x.fatal("byte %d of the pipe is wrong", i)
-		}
+		x.same(d, got, 0)
 		x.wantEOF(r)
 		x.wantEOF(r)
 		x.must(r.Close(), "close the receiver")

@@ -38,14 +38,7 @@ func testWriteDeadline(x *check) {
 	off += n
 	x.must(s.SetWriteDeadline(time.Time{}), "remove the write deadline")
 
-	const more = 1_000_003
-	writer := x.background(func() {
-		x.send(s, d, off, more)
-		x.must(s.Close(), "close the pipe")
-	})
-	x.receive(r, d, 0, off+more)
-	x.wantEOF(r)
-	x.await(writer, "end of the writer")
+	x.rest(s, r, d, 0, off, 1_000_003)
 }
 
 // testWriteDeadlineInterrupts: a deadline interrupts the current Write.
@@ -146,9 +139,7 @@ func testReadDeadline(x *check) {
 	x.send(s, d, 0, 1000)
 	seen := 0
 	n, err = r.ReadFunc(5000, func(p []byte) {
-		if i := d.diff(p, seen); i >= 0 {
-			x.fatal("byte %d of the pipe is wrong", seen+i)
-		}
+		x.same(d, p, seen)
 		seen += len(p)
 	})
 	x.wantError(err, os.ErrDeadlineExceeded, "ReadFunc of more bytes than were sent")
@@ -215,9 +206,7 @@ func testDeadlinesInTransfer(x *check) {
 		x.must(r.SetReadDeadline(soon(rng)), "set a read deadline")
 		at := off
 		n, err := r.ReadFunc(want, func(p []byte) {
-			if i := d.diff(p, at); i >= 0 {
-				x.fatal("byte %d of the pipe is wrong", at+i)
-			}
+			x.same(d, p, at)
 			at += len(p)
 		})
 		if n != at-off || n < want == (err == nil) || err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {

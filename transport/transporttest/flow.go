@@ -51,14 +51,7 @@ func testBackPressure(x *check) {
 	s, r := x.pipe(a, b)
 	d := x.data.stream(0)
 	taken := x.fillUp(s, d)
-	const more = 3 << 20
-	writer := x.background(func() {
-		x.send(s, d, taken, more)
-		x.must(s.Close(), "close the pipe")
-	})
-	x.receive(r, d, 0, taken+more)
-	x.wantEOF(r)
-	x.await(writer, "end of a writer whose pipe was read")
+	x.rest(s, r, d, 0, taken, 3<<20)
 }
 
 // testTryWrite: TryWrite writes all bytes or none, and does not block.
@@ -66,23 +59,19 @@ func testTryWrite(x *check) {
 	a, b := x.pair()
 	s, r := x.pipe(a, b)
 	try := x.tryWriter(s)
-	d := x.data.stream(0)
-	off := x.tryFillUp("TryWrite", []int{1, 1000, 3, 4096, 17, 8191}, func(off, n int) bool {
-		return try.TryWrite(d.bytes(off, n))
+	x.triesToWrite("TryWrite", s, r, []int{1, 1000, 3, 4096, 17, 8191}, func(pieces [][]byte) bool {
+		return try.TryWrite(slices.Concat(pieces...))
 	})
-	x.rest(s, r, d, 0, off)
-	if try.TryWrite([]byte{1}) {
-		x.fatal("TryWrite succeeds on a closed pipe")
-	}
 }
 
-// tryFillUp writes messages of the given sizes to an unread pipe until try fails several
-// times in a row: it may also fail while a transport is busy. It returns the number of
-// bytes written.
-func (x *check) tryFillUp(how string, sizes []int, try func(off, n int) bool) (off int) {
+// triesToWrite writes messages of the given sizes to an unread pipe until try fails several
+// times in a row: it may also fail while a transport is busy. All bytes arrive, and try fails
+// on a closed pipe.
+func (x *check) triesToWrite(how string, s transport.Sender, r transport.Receiver, sizes []int, try func(pieces [][]byte) bool) {
+	d, off := x.data.stream(0), 0
 	for i, failures := 0, 0; failures < 3 && off <= 32<<20; {
 		n := sizes[i%len(sizes)]
-		if !try(off, n) {
+		if !try(pieces(d, off, n)) {
 			failures++
 			time.Sleep(time.Millisecond)
 			continue
@@ -94,13 +83,18 @@ func (x *check) tryFillUp(how string, sizes []int, try func(off, n int) bool) (o
 	if off == 0 || off > 32<<20 {
 		x.fatal("%s has written %d bytes to an unread pipe", how, off)
 	}
-	return off
+	x.rest(s, r, d, 0, off, restBytes)
+	if try([][]byte{{1}}) {
+		x.fatal("%s succeeds on a closed pipe", how)
+	}
 }
+
+// restBytes is the number of bytes that tests write to a pipe after they have filled it.
+const restBytes = 100_000
 
 // rest writes further bytes from off on, closes the pipe, and reads it from offset read to
 // its end.
-func (x *check) rest(s transport.Sender, r transport.Receiver, d stream, read, off int) {
-	const more = 100_000
+func (x *check) rest(s transport.Sender, r transport.Receiver, d stream, read, off, more int) {
 	writer := x.background(func() {
 		x.send(s, d, off, more)
 		x.must(s.Close(), "close the pipe")

@@ -139,39 +139,28 @@ func testCancelDial(x *check) {
 // testCancelAccept: a cancelled Accept returns the error of its context, and loses no
 // conn.
 func testCancelAccept(x *check) {
-	ctx, cancel := context.WithCancel(x.tb.Context())
-	waiting := x.background(func() {
-		_, err := x.cluster.Transports[1].Accept(ctx)
-		x.wantError(err, context.Canceled, "cancelled Accept")
-	})
-	time.Sleep(aWhile)
-	cancel()
-	x.await(waiting, "return of a cancelled Accept")
-
-	ctx, cancel = x.within(aWhile)
-	defer cancel()
-	_, err := x.cluster.Transports[1].Accept(ctx)
-	x.wantError(err, context.DeadlineExceeded, "Accept past its deadline")
+	x.cancels("Accept", func(ctx context.Context) error { _, err := x.cluster.Transports[1].Accept(ctx); return err })
 	x.pair()
 }
 
 // testCancelAcceptPipe is testCancelAccept for pipes.
 func testCancelAcceptPipe(x *check) {
 	a, b := x.pair()
+	x.cancels("AcceptPipe", func(ctx context.Context) error { _, err := b.AcceptPipe(ctx); return err })
+	x.pipe(a, b)
+}
+
+// cancels checks that a call that waits returns the error of its context.
+func (x *check) cancels(name string, call func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(x.tb.Context())
-	waiting := x.background(func() {
-		_, err := b.AcceptPipe(ctx)
-		x.wantError(err, context.Canceled, "cancelled AcceptPipe")
-	})
+	waiting := x.background(func() { x.wantError(call(ctx), context.Canceled, "cancelled %s", name) })
 	time.Sleep(aWhile)
 	cancel()
-	x.await(waiting, "return of a cancelled AcceptPipe")
+	x.await(waiting, "return of a cancelled "+name)
 
 	ctx, cancel = x.within(aWhile)
 	defer cancel()
-	_, err := b.AcceptPipe(ctx)
-	x.wantError(err, context.DeadlineExceeded, "AcceptPipe past its deadline")
-	x.pipe(a, b)
+	x.wantError(call(ctx), context.DeadlineExceeded, "%s past its deadline", name)
 }
 
 // testDialAll: concurrent conns between all transports do not mix.

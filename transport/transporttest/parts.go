@@ -22,14 +22,7 @@ func testTryWriteVectored(x *check) {
 	if try == nil {
 		x.skip("trywrite", "its senders lack the capability TryVectorWriter")
 	}
-	d := x.data.stream(0)
-	off := x.tryFillUp("TryWriteVectored", []int{1, 1000, 3, 4096, 17, 64<<10 + 60}, func(off, n int) bool {
-		return try.TryWriteVectored(pieces(d, off, n))
-	})
-	x.rest(s, r, d, 0, off)
-	if try.TryWriteVectored([][]byte{{1}}) {
-		x.fatal("TryWriteVectored succeeds on a closed pipe")
-	}
+	x.triesToWrite("TryWriteVectored", s, r, []int{1, 1000, 3, 4096, 17, 64<<10 + 60}, try.TryWriteVectored)
 }
 
 // testTryWritePart: TryWritePart does not block, exactly the bytes that it reports arrive,
@@ -73,7 +66,7 @@ func testTryWritePart(x *check) {
 		}
 	}
 	x.receive(r, d, half, off-half)
-	x.rest(s, r, d, off, off)
+	x.rest(s, r, d, off, off, restBytes)
 	if n := try.TryWritePart([][]byte{{1}}); n != 0 {
 		x.fatal("TryWritePart has written %d bytes to a closed pipe", n)
 	}
@@ -139,7 +132,7 @@ func testTryWriteLazy(x *check) {
 	}
 	p.take(d, start, off-start)
 	write(9)
-	x.rest(s, r, d, off-9, off)
+	x.rest(s, r, d, off-9, off, restBytes)
 	if lazy.TryWriteLazy([]byte{1}) {
 		x.fatal("TryWriteLazy succeeds on a closed pipe")
 	}

@@ -54,9 +54,7 @@ func (p polled) take(d stream, off, n int) {
 			m, err = p.tryReadFunc(buf[got:])
 		}
 		p.must(err, "TryRead at %d", off+got)
-		if i := d.diff(buf[got:got+m], off+got); i >= 0 {
-			p.fatal("byte %d of the pipe is wrong", off+got+i)
-		}
+		p.same(d, buf[got:got+m], off+got)
 		if got += m; m == 0 {
 			p.WaitReadable()
 		}
@@ -247,9 +245,7 @@ func (p polled) poll(d stream, off, n int) {
 	for got, start := 0, time.Now(); got < n; {
 		m, err := p.TryRead(buf[got:])
 		p.must(err, "TryRead at %d", off+got)
-		if i := d.diff(buf[got:got+m], off+got); i >= 0 {
-			p.fatal("byte %d of the pipe is wrong", off+got+i)
-		}
+		p.same(d, buf[got:got+m], off+got)
 		if got += m; m == 0 {
 			if time.Since(start) > promptly {
 				p.fatal("TryRead returns no data for %v", promptly)
@@ -308,9 +304,7 @@ func (t *sharedReader) got() int {
 // tryLocked calls TryRead, and reports whether it returned data or the end of the pipe.
 func (t *sharedReader) tryLocked(buf []byte) (some, end bool) {
 	n, err := t.TryRead(buf)
-	if i := t.data.diff(buf[:n], t.at); i >= 0 {
-		t.fatal("byte %d of the pipe is wrong", t.at+i)
-	}
+	t.same(t.data, buf[:n], t.at)
 	t.at += n
 	if err != nil && err != io.EOF {
 		t.fatal("TryRead at %d: %v", t.at, err)

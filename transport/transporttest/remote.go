@@ -61,9 +61,6 @@ func (p *remotePair) register() {
 	p.must(err, "register %d bytes", len(p.memory))
 }
 
-// deregister releases the current registration.
-func (p *remotePair) deregister() { p.reg.Deregister() }
-
 func (p *remotePair) grant(offset, n int) transport.Grant {
 	p.tb.Helper()
 	g, err := p.reg.Grant(offset, n)
@@ -97,7 +94,6 @@ func (p *remotePair) wantUnwritten(from, to int, what string) {
 func testRemoteWrite(x *check) {
 	const size, margin = 3 << 20, 1000
 	p := x.remotePair(size + 2*margin)
-	defer p.deregister()
 	s, r := x.pipe(p.writing, p.owning)
 	d := x.data.stream(0)
 	whole, first := p.grant(margin, size), p.grant(0, margin)
@@ -128,7 +124,6 @@ func testRemoteWrite(x *check) {
 // nothing, as do grants that exceed the registration.
 func testRemoteRefused(x *check) {
 	p := x.remotePair(1000)
-	defer p.deregister()
 	key := p.grant(100, 100).Key()
 	for _, test := range []struct {
 		what      string
@@ -161,7 +156,6 @@ func testRemoteRefused(x *check) {
 // testRemoteOtherConn: a key is valid over the conn of its grant alone. Over another one it does no harm.
 func testRemoteOtherConn(x *check) {
 	p := x.remotePair(100)
-	defer p.deregister()
 	other, _ := x.pair()
 	key := p.grant(0, 100).Key()
 	err := transport.CapabilitiesOf(other).RemoteMemory.WriteRemote(x.tb.Context(), key, 0, []byte{1})
@@ -175,7 +169,6 @@ func testRemoteOtherConn(x *check) {
 func testRemoteRevoke(x *check) {
 	const size = 256 << 10
 	p := x.remotePair(size)
-	defer p.deregister()
 	for round := range 50 {
 		g := p.grant(0, size)
 		key := g.Key()
@@ -228,7 +221,6 @@ func testRemoteRevoke(x *check) {
 func testRemoteRecall(x *check) {
 	const size = 256 << 10
 	p := x.remotePair(size)
-	defer p.deregister()
 	for range 20 {
 		g := p.grant(0, size)
 		wrote, ended := make(chan struct{}), make(chan error, 1)
@@ -261,7 +253,6 @@ func testRemoteRecall(x *check) {
 // testRemoteEnd: the end of the conn ends its grants, and a context ends a write.
 func testRemoteEnd(x *check) {
 	p := x.remotePair(100)
-	defer p.deregister()
 	key := p.grant(0, 100).Key()
 	ctx, cancel := context.WithCancel(x.tb.Context())
 	cancel()
