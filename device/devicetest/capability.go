@@ -118,10 +118,7 @@ func testMapper(x *check) {
 		x.wantError(err, device.ErrFreed, "Map of a freed buffer")
 	}
 	other := NewFake(x, FakeConfig{Name: "other"})
-	foreign, err := other.Alloc(x.ctx, 10)
-	x.must(err, "alloc on another device")
-	defer x.free(foreign)
-	_, err = m.Map(foreign)
+	_, err := m.Map(x.foreign(other))
 	if e, ok := errors.AsType[*device.ForeignError](err); !ok || e.Owner != "other" || e.Device != x.d.Name() {
 		x.Errorf("Map of a foreign buffer: got error %v, want a ForeignError with both names", err)
 	}

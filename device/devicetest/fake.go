@@ -1,6 +1,7 @@
 package devicetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,18 +85,10 @@ type pool struct {
 // NewFake returns a Fake that is closed when tb ends. tb fails if Close reports an error.
 func NewFake(tb testing.TB, cfg FakeConfig) *Fake {
 	const memory = 256 << 20
-	if cfg.Name == "" {
-		cfg.Name = "fake"
-	}
-	if cfg.Memory == 0 {
-		cfg.Memory = memory
-	}
-	if cfg.StagingMemory == 0 {
-		cfg.StagingMemory = memory
-	}
-	if cfg.DelayMax == 0 {
-		cfg.DelayMax = 100 * time.Microsecond
-	}
+	cfg.Name = cmp.Or(cfg.Name, "fake")
+	cfg.Memory = cmp.Or(cfg.Memory, memory)
+	cfg.StagingMemory = cmp.Or(cfg.StagingMemory, memory)
+	cfg.DelayMax = cmp.Or(cfg.DelayMax, 100*time.Microsecond)
 	f := &Fake{
 		name: cfg.Name, cfg: cfg, sums: maphash.MakeSeed(),
 		resumed:  make(chan struct{}),
@@ -159,7 +152,8 @@ func (f *Fake) reserve(ctx context.Context, p *pool, bytes int) error {
 			return f.errClosed("device")
 		case bytes <= left:
 			p.used += bytes
-			f.stats.peaks(f.memory.used, f.staging.used)
+			f.stats.MemoryMost = max(f.stats.MemoryMost, f.memory.used)
+			f.stats.StagingMemoryMost = max(f.stats.StagingMemoryMost, f.staging.used)
 			f.mu.Unlock()
 			return nil
 		case bytes > left+p.going:
@@ -186,7 +180,7 @@ func (f *Fake) release(p *pool, bytes int) {
 // CopyIn copies src to dst.
 func (f *Fake) CopyIn(ctx context.Context, dst device.Region, src []byte) error {
 	return f.copyNow(ctx, dst, "src", len(src), func() {
-		copyIn(dst, src)
+		copyIn(src, dst)
 		f.count(func(s *Stats) { s.CopiesIn++; s.BytesIn += int64(len(src)) })
 	})
 }

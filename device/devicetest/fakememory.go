@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -87,7 +88,7 @@ func (b *buffer) read(dst []byte, offset int) {
 }
 
 // copyIn copies the beginning of src to r and returns the rest of src.
-func copyIn(r device.Region, src []byte) []byte {
+func copyIn(src []byte, r device.Region) []byte {
 	for row := range r.RowCount() {
 		r.Buffer.(*buffer).write(r.RowAt(row), src[:r.Bytes])
 		src = src[r.Bytes:]
@@ -125,7 +126,7 @@ func (s *staging) Bytes(ctx context.Context) ([]byte, error) {
 		s.fake.mu.Unlock()
 		return nil, err
 	}
-	queue := append([]*work(nil), s.queue...)
+	queue := slices.Clone(s.queue)
 	s.fake.mu.Unlock()
 	for _, w := range queue {
 		if err := w.wait(ctx); err != nil {
@@ -181,12 +182,7 @@ func (s *staging) endIfUnused() {
 
 // busy reports whether queued work uses any of the bytes. fake.mu is held.
 func (s *staging) busy(at, bytes int) bool {
-	for _, w := range s.queue {
-		if at < w.at+len(w.host) && w.at < at+bytes {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.queue, func(w *work) bool { return at < w.at+len(w.host) && w.at < at+bytes })
 }
 
 // remains is the list of freed staging memory that is checked for writes.

@@ -16,12 +16,6 @@ type Stats struct {
 	StagingMemory, StagingMemoryMost int
 }
 
-// peaks updates the maxima.
-func (s *Stats) peaks(memory, staging int) {
-	s.MemoryMost = max(s.MemoryMost, memory)
-	s.StagingMemoryMost = max(s.StagingMemoryMost, staging)
-}
-
 // Stats returns the counters. Queued work counts when it is done: wait for streams first.
 func (f *Fake) Stats() Stats {
 	f.mu.Lock()

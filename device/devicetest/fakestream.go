@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/device"
@@ -59,43 +60,36 @@ func (f *Fake) NewStream() (device.Stream, error) {
 func (s *stream) Device() device.Device { return s.fake }
 
 func (s *stream) StageSend(dst device.Staging, at int, src ...device.Region) error {
-	regions := append([]device.Region(nil), src...)
-	bytes, err := device.Check(s.fake, regions...)
-	if err == nil {
-		err = device.CheckStaging(s.fake, dst, at, bytes)
-	}
-	if err != nil {
-		return err
-	}
-	w := &work{name: fmt.Sprintf("StageSend of %d bytes", bytes), at: at, fills: true}
-	w.copy = func() {
-		rest := w.host
-		for _, r := range regions {
-			rest = copyOut(rest, r)
-		}
-	}
-	w.count = func(s *Stats) { s.CopiesOut++; s.BytesOut += int64(bytes) }
-	return s.add(w, dst, bytes, regions...)
+	w := &work{name: "StageSend", fills: true}
+	w.count = func(s *Stats) { s.CopiesOut++; s.BytesOut += int64(len(w.host)) }
+	return s.addStaged(w, dst, at, src, copyOut)
 }
 
 func (s *stream) ReceiveInto(src device.Staging, at int, dst ...device.Region) error {
-	regions := append([]device.Region(nil), dst...)
+	w := &work{name: "ReceiveInto"}
+	w.count = func(s *Stats) { s.CopiesIn++; s.BytesIn += int64(len(w.host)) }
+	return s.addStaged(w, src, at, dst, copyIn)
+}
+
+// addStaged queues work that copies between staging memory from at on and regions. copyRegion copies between the beginning
+// of host and a region, and returns the rest of host.
+func (s *stream) addStaged(w *work, st device.Staging, at int, list []device.Region, copyRegion func(host []byte, r device.Region) []byte) error {
+	regions := slices.Clone(list)
 	bytes, err := device.Check(s.fake, regions...)
 	if err == nil {
-		err = device.CheckStaging(s.fake, src, at, bytes)
+		err = device.CheckStaging(s.fake, st, at, bytes)
 	}
 	if err != nil {
 		return err
 	}
-	w := &work{name: fmt.Sprintf("ReceiveInto of %d bytes", bytes), at: at}
+	w.name, w.at = fmt.Sprintf("%s of %d bytes", w.name, bytes), at
 	w.copy = func() {
 		rest := w.host
 		for _, r := range regions {
-			rest = copyIn(r, rest)
+			rest = copyRegion(rest, r)
 		}
 	}
-	w.count = func(s *Stats) { s.CopiesIn++; s.BytesIn += int64(bytes) }
-	return s.add(w, src, bytes, regions...)
+	return s.add(w, st, bytes, regions...)
 }
 
 func (s *stream) Copy(dst, src device.Region) error {
@@ -224,7 +218,7 @@ func (s *stream) finish(w *work, intact bool, err error) {
 		s.err = err
 	}
 	if st := w.staging; st != nil {
-		st.queue = remove(st.queue, w)
+		st.queue = slices.DeleteFunc(st.queue, func(other *work) bool { return other == w })
 		if st.err == nil {
 			st.err = err
 		}
@@ -232,17 +226,6 @@ func (s *stream) finish(w *work, intact bool, err error) {
 	}
 	f.unuse(w.buffers)
 	close(w.done)
-}
-
-// remove returns a copy of queue without w.
-func remove(queue []*work, w *work) []*work {
-	var rest []*work
-	for _, other := range queue {
-		if other != w {
-			rest = append(rest, other)
-		}
-	}
-	return rest
 }
 
 // wait waits until the work is done, and returns its error.

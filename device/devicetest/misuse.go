@@ -202,9 +202,7 @@ func testOverlap(x *check) {
 func testForeign(x *check) {
 	other := NewFake(x, FakeConfig{Name: "other"})
 	s := x.stream()
-	foreign, err := other.Alloc(x.ctx, 100)
-	x.must(err, "alloc on another device")
-	defer x.free(foreign)
+	foreign := x.foreign(other)
 	staging, err := other.Stage(x.ctx, 100)
 	x.must(err, "stage on another device")
 	defer x.free(staging)

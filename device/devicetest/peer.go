@@ -68,10 +68,11 @@ func (x *check) attachedCopy(d device.Device, a device.Buffer, data []byte) {
 // peerMisuse: invalid buffers and names are errors.
 func (x *check) peerMisuse(d device.Peer) {
 	x.Helper()
-	if _, err := d.Export(NewFake(x, FakeConfig{Name: "other"}).mustAlloc(x)); !isForeign(err) {
+	foreign := x.foreign(NewFake(x, FakeConfig{Name: "other"}))
+	if _, err := d.Export(foreign); !isForeign(err) {
 		x.Errorf("Export of a foreign buffer: got error %v, want a ForeignError", err)
 	}
-	if _, err := d.Export(x.alloc(0)); !isLength(err) {
+	if _, err := d.Export(x.alloc(0)); !isLengthError(err) {
 		x.Errorf("Export of a buffer of 0 bytes: got error %v, want a LengthError", err)
 	}
 	name, err := d.Export(x.alloc(100))
@@ -84,20 +85,16 @@ func (x *check) peerMisuse(d device.Peer) {
 	}
 }
 
-// mustAlloc returns a buffer of a Fake.
-func (f *Fake) mustAlloc(x *check) device.Buffer {
-	b, err := f.Alloc(x.ctx, 10)
-	x.must(err, "alloc")
+// foreign returns a buffer of 100 bytes of another device.
+func (x *check) foreign(d device.Device) device.Buffer {
+	x.Helper()
+	b, err := d.Alloc(x.ctx, 100)
+	x.must(err, "alloc on another device")
 	x.Cleanup(func() { x.free(b) })
 	return b
 }
 
 func isForeign(err error) bool {
 	_, ok := errors.AsType[*device.ForeignError](err)
-	return ok
-}
-
-func isLength(err error) bool {
-	_, ok := errors.AsType[*device.LengthError](err)
 	return ok
 }
