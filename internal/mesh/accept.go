@@ -97,8 +97,7 @@ func (m *Mesh) countAccepting(slot int, id membership.NodeID, n int) {
 	defer m.mu.Unlock()
 	if p := &m.peers[slot]; p.node.ID == id {
 		p.accepting += n
-		close(m.changed)
-		m.changed = make(chan struct{})
+		m.changed.Send()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -18,12 +19,12 @@ const unusedTimeout = 30 * time.Second
 type connSet[K comparable] struct {
 	mu      sync.Mutex
 	conns   map[K]transport.Conn
-	changed chan struct{} // closed and replaced when a connection is added
+	changed wake.Signal // when a connection is added
 	closed  bool
 }
 
 func newConnSet[K comparable]() *connSet[K] {
-	return &connSet[K]{conns: make(map[K]transport.Conn), changed: make(chan struct{})}
+	return &connSet[K]{conns: make(map[K]transport.Conn), changed: wake.NewSignal()}
 }
 
 // put adds a connection. After close it closes c.
@@ -33,8 +34,7 @@ func (s *connSet[K]) put(key K, c transport.Conn) {
 	if !s.closed {
 		unused = s.conns[key]
 		s.conns[key] = c
-		close(s.changed)
-		s.changed = make(chan struct{})
+		s.changed.Send()
 		time.AfterFunc(unusedTimeout, func() {
 			if s.remove(key, c) {
 				c.Close()
@@ -52,7 +52,7 @@ func (s *connSet[K]) put(key K, c transport.Conn) {
 func (s *connSet[K]) take(ctx context.Context, key K) (transport.Conn, error) {
 	for {
 		s.mu.Lock()
-		c, changed, closed := s.conns[key], s.changed, s.closed
+		c, changed, closed := s.conns[key], s.changed.Next(), s.closed
 		s.mu.Unlock()
 		switch {
 		case closed:

@@ -309,7 +309,7 @@ func (m *Mesh) beginProposal(ctx context.Context, r *route, slot int, l *link.Li
 		m.mu.Lock()
 		p := &m.peers[slot]
 		before := p.proposal
-		isCurrent, isBroken, changed := p.link == l && l.IsPending(), p.broken != nil, m.changed
+		isCurrent, isBroken, changed := p.link == l && l.IsPending(), p.broken != nil, m.changed.Next()
 		isCurrent = isCurrent && (!m.closing || r.peer == membership.NodeID{} || l.IsNeeded())
 		wins := p.proposal != nil && p.proposal.peer == (membership.NodeID{}) && r.peer == p.node.ID &&
 			bytes.Compare(m.cfg.Self[:], p.node.ID[:]) < 0
@@ -370,8 +370,7 @@ func (m *Mesh) endProposal(r *route, slot int, l *link.Link, connected bool) {
 	if connected && p.link == l && !l.IsPending() {
 		p.route, p.broken, p.processEnded = r, nil, nil
 	}
-	close(m.changed)
-	m.changed = make(chan struct{})
+	m.changed.Send()
 }
 
 // onDemand returns the link to a peer if it was pending at first, and whether it was. peer is the

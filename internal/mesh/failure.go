@@ -210,7 +210,7 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	d := decision{event: e, node: *p.node, rank: p.rank, link: p.link}
 	before := p.state
 	if p.state, d.effects = p.state.Next(e.kind); p.state != before {
-		m.wakeLocked()
+		m.changed.Send()
 	}
 	if d.report.Node != e.id { // This node has noticed it.
 		d.report = wire.Failed{Node: e.id, By: m.cfg.Self, Epoch: m.view.Epoch}

@@ -70,7 +70,7 @@ func notWithin(d time.Duration) error { return fmt.Errorf("not within %v", d.Rou
 func (m *Mesh) awaitLinks(ctx context.Context, missing func(slot int, p *peer) bool, failed <-chan error) error {
 	for {
 		m.mu.Lock()
-		changed, slot := m.changed, m.findLocked(missing)
+		changed, slot := m.changed.Next(), m.findLocked(missing)
 		m.mu.Unlock()
 		if slot < 0 {
 			return nil

@@ -56,7 +56,7 @@ func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 	p := &m.peers[slot]
 	p.delivered = true
 	isEnd := p.isPending() && (!p.state.IsGone() || m.closing)
-	m.wakeLocked()
+	m.changed.Send()
 	isSoon := m.linksSoon || m.closing
 	m.linksSoon = true
 	m.mu.Unlock()
@@ -73,12 +73,6 @@ func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 			m.leaveUnlinked(slot, event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l, relays: true})
 		})
 	}
-}
-
-// wakeLocked wakes the goroutines that wait for a change of a peer.
-func (m *Mesh) wakeLocked() {
-	close(m.changed)
-	m.changed = make(chan struct{})
 }
 
 // noteGone notes that a node has left and forwards nothing any more, and tells the neighbors. from is the link over which this
@@ -126,7 +120,7 @@ func (m *Mesh) noteStopped(slot int, id membership.NodeID) {
 	defer m.mu.Unlock()
 	if p := &m.peers[slot]; p.node.ID == id {
 		p.left = true
-		m.wakeLocked()
+		m.changed.Send()
 	}
 }
 
@@ -168,7 +162,7 @@ func (m *Mesh) awaitOthers(ctx context.Context, isTrue func() bool) {
 	defer pause.Stop()
 	for {
 		m.mu.Lock()
-		ok, changed, n := isTrue(), m.changed, len(m.peers)
+		ok, changed, n := isTrue(), m.changed.Next(), len(m.peers)
 		m.mu.Unlock()
 		if ok {
 			return

@@ -39,6 +39,7 @@ import (
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/topology"
+	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -146,7 +147,7 @@ type Mesh struct {
 	before  membership.View // adopted before view
 	routed  uint64          // epoch of the newest view with routes of the relay
 	loop    *link.Link      // the accepting end of the link to this node
-	changed chan struct{}   // closed and replaced when a link comes up
+	changed wake.Signal     // when a link comes up
 	formed  bool
 	closing bool
 	// failedIn is 1 more than the epoch of the view in which the last failure was logged as an error; 0 before.
@@ -215,7 +216,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	cfg.OnDemand = cfg.OnDemand || !cfg.Topology.IsFull()
 	m := &Mesh{
 		cfg: cfg, self: self, log: cfg.Log, view: cfg.View,
-		changed: make(chan struct{}), closed: make(chan struct{}), explaining: make(chan struct{}, 1),
+		changed: wake.NewSignal(), closed: make(chan struct{}), explaining: make(chan struct{}, 1),
 		accepted: newConnSet[acceptedKey](), bulk: newConnSet[membership.NodeID](),
 	}
 	m.peers, m.slots = make([]peer, 0, cfg.View.Size()), make(map[membership.NodeID]int, cfg.View.Size())
@@ -320,8 +321,7 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	old, id := p.link, p.node.ID
 	if !refused {
 		p.link, p.route, p.processEnded = l, r, nil
-		close(m.changed)
-		m.changed = make(chan struct{})
+		m.changed.Send()
 	}
 	m.mu.Unlock()
 	if refused {

@@ -72,7 +72,7 @@ func (m *Mesh) world() int {
 // setNearLocked sets the neighbors for connections without a relay, and wakes the goroutines of untilNear.
 func (m *Mesh) setNearLocked(near neighbors) {
 	if old := m.near.Swap(&near); old == nil || !maps.Equal(*old, near) {
-		m.wakeLocked()
+		m.changed.Send()
 	}
 }
 

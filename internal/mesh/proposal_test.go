@@ -167,7 +167,7 @@ func TestDelayOfTwoProposals(t *testing.T) {
 					m.mu.Lock()
 					defer m.mu.Unlock()
 					m.peers[slot].proposal = &second
-					m.wakeLocked()
+					m.changed.Send()
 				}
 				m.mu.Lock()
 				m.peers[slot].proposal = &route{giveUp: func(error) { replace() }}

@@ -128,7 +128,7 @@ func (m *Mesh) relayViolated(l *link.Link, err error) {
 func (m *Mesh) awaitCurrent(l *link.Link) (id membership.NodeID, ok bool) {
 	for {
 		m.mu.Lock()
-		p, changed := &m.peers[l.Peer], m.changed
+		p, changed := &m.peers[l.Peer], m.changed.Next()
 		id, ok = p.node.ID, p.link == l
 		m.mu.Unlock()
 		if ok {
@@ -153,8 +153,7 @@ func (m *Mesh) setRelaying(l *link.Link, relaying bool) bool {
 		return false
 	}
 	p.relaying = relaying
-	close(m.changed)
-	m.changed = make(chan struct{})
+	m.changed.Send()
 	return true
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
 	"github.com/nexar-go/nexar/transport/quic"
@@ -91,7 +92,7 @@ type Node struct {
 	expected []membership.Node // until joined
 	joined   bool              // this node is in a view
 	failures []Failure
-	failed   chan struct{} // closed and replaced when a failure is added
+	failed   wake.Signal // when a failure is added
 }
 
 // A Failure is the failure of another node.
@@ -114,7 +115,7 @@ func (e *PeerError) Unwrap() error { return e.Err }
 // Join joins a cluster. It returns when this node is in a view and linked to all other nodes of the
 // view or, with links on demand, to those that it watches.
 func Join(ctx context.Context, cfg Config) (*Node, error) {
-	n := &Node{cfg: cfg, failed: make(chan struct{})}
+	n := &Node{cfg: cfg, failed: wake.NewSignal()}
 	if err := n.join(ctx); err != nil {
 		n.abandon()
 		return nil, err
@@ -320,8 +321,7 @@ func (n *Node) addFailure(rank int, failed membership.Node, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.failures = append(n.failures, Failure{rank, failed, err})
-	close(n.failed)
-	n.failed = make(chan struct{})
+	n.failed.Send()
 }
 
 // Failures returns the failures of other nodes except the first seen of them, and a channel
@@ -329,7 +329,7 @@ func (n *Node) addFailure(rank int, failed membership.Node, err error) {
 func (n *Node) Failures(seen int) (list []Failure, more <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.failures[seen:], n.failed
+	return n.failures[seen:], n.failed.Next()
 }
 
 // timedOut returns the error of a node after the end of ctx while it links itself to the nodes

@@ -10,6 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
@@ -43,7 +44,7 @@ func Try(ctx context.Context, cfg Config) (t Trial, err error) {
 	if cfg.Timeout = trialTimeout / 2; !slices.ContainsFunc(t.Seeds, func(s SeedTrial) bool { return s.Err == nil }) {
 		cfg.Timeout = time.Second // for the error of Join
 	}
-	n := &Node{cfg: cfg, failed: make(chan struct{})}
+	n := &Node{cfg: cfg, failed: wake.NewSignal()}
 	defer n.abandon()
 	request := cfg.Request
 	request.Trial = true

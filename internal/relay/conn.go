@@ -12,6 +12,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/relay/forward"
 	"github.com/nexar-go/nexar/internal/relay/session"
+	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -28,8 +29,8 @@ type conn struct {
 	// mu guards the fields below.
 	mu        sync.Mutex
 	session   *session.Session
-	event     chan struct{} // closed and replaced when the session calls Notify
-	announced bool          // the handshake is over
+	event     wake.Signal // when the session calls Notify
+	announced bool        // the handshake is over
 	err       error
 	unflushed bool
 	altered   uint64            // frames that the session has dropped as altered
@@ -41,7 +42,7 @@ type conn struct {
 func newConn(e *Endpoint, peer membership.NodeID, id uint64) *conn {
 	return &conn{
 		endpoint: e, key: connKey{peer, id}, done: make(chan struct{}), flushed: make(chan struct{}),
-		event: make(chan struct{}), unflushed: true,
+		event: wake.NewSignal(), unflushed: true,
 	}
 }
 
@@ -55,8 +56,7 @@ func (c *conn) config(conf *tls.Config) session.Config {
 
 // notifyLocked wakes Dial, OpenPipe and AcceptPipe.
 func (c *conn) notifyLocked() {
-	close(c.event)
-	c.event = make(chan struct{})
+	c.event.Send()
 }
 
 // do carries out an event of the session and its effects.
@@ -239,12 +239,12 @@ func (c *conn) await(ctx context.Context, try func(now time.Time) bool) error {
 			return err
 		}
 		ok, failure := false, error(nil)
-		var event chan struct{}
+		var event <-chan struct{}
 		c.do(func(now time.Time) {
 			if failure = c.err; failure == nil {
 				ok = try(now)
 			}
-			event = c.event
+			event = c.event.Next()
 		})
 		if ok || failure != nil {
 			return failure

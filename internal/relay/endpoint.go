@@ -200,7 +200,7 @@ func (e *Endpoint) handshake(ctx context.Context, peer membership.NodeID, attemp
 		c.session.Fail(now, transport.ErrClosed)
 	}
 	c.flushLocked(now)
-	established := c.event
+	established := c.event.Next()
 	c.mu.Unlock()
 	select {
 	case <-established:

@@ -14,6 +14,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -50,7 +51,7 @@ type Session struct {
 	sendingViews sync.Mutex // held by withViews; locked before mu
 
 	mu        sync.Mutex
-	changed   chan struct{} // closed, and replaced, when the state that calls wait for changes
+	changed   wake.Signal // when the state that calls wait for changes
 	out       *handshake.Outbox
 	reports   []wire.JoinMessage // about the view, to be repeated to another seed
 	away      error              // why there is no connection to a seed; nil if there is one
@@ -83,7 +84,7 @@ func newSession(conn transport.Conn, req Request) *Session {
 		log:      req.Log,
 		lim:      req.Limits.WithDefaults(false),
 		out:      handshake.NewOutbox(),
-		changed:  make(chan struct{}),
+		changed:  wake.NewSignal(),
 		expected: make(map[membership.NodeID]bool),
 		links:    make(map[membership.NodeID]bool),
 	}
@@ -102,8 +103,7 @@ func (s *Session) Seed() string {
 
 // notifyLocked wakes all calls of await.
 func (s *Session) notifyLocked() {
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.changed.Send()
 }
 
 // await blocks until done returns true. It calls done under the lock. It returns an error if the
@@ -112,7 +112,7 @@ func (s *Session) notifyLocked() {
 func (s *Session) await(ctx context.Context, done func() bool, explain func(cause error) error) error {
 	for {
 		s.mu.Lock()
-		ok, changed, absent, away, seed := done(), s.changed, s.absent.Err() != nil, s.away, s.seed
+		ok, changed, absent, away, seed := done(), s.changed.Next(), s.absent.Err() != nil, s.away, s.seed
 		s.mu.Unlock()
 		switch {
 		case ok:

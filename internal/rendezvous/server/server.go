@@ -36,6 +36,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -129,15 +130,15 @@ type Server struct {
 // state belongs to the loop.
 type state struct {
 	cluster  clusterState
-	queue    [][]byte      // the log of a seed without a replicated log
-	changed  chan struct{} // closed, and replaced, when the fields that calls wait for change
-	events   []Event       // for Follow
-	decided  bool          // the world has formed or failed
-	over     bool          // it has failed, or all its nodes have gone
-	failure  error         // why the world did not form, as the leader knows it
-	err      error         // why the world did not form
-	broken   error         // why this seed cannot continue
-	leads    uint64        // ID of the seed that leads; 0: unknown
+	queue    [][]byte    // the log of a seed without a replicated log
+	changed  wake.Signal // when the fields that calls wait for change
+	events   []Event     // for Follow
+	decided  bool        // the world has formed or failed
+	over     bool        // it has failed, or all its nodes have gone
+	failure  error       // why the world did not form, as the leader knows it
+	err      error       // why the world did not form
+	broken   error       // why this seed cannot continue
+	leads    uint64      // ID of the seed that leads; 0: unknown
 	term     uint64
 	inFlight int     // changes that were proposed and have not been applied
 	leader   *leader // nil: this seed does not lead, or has not begun to
@@ -211,7 +212,7 @@ func Serve(cfg Config) (*Server, error) {
 		gate:          handshake.NewGate(max(gateMin, cfg.World/gateShare)),
 		statusClients: make(chan struct{}, clientsMax),
 		addressChecks: make(chan struct{}, addressChecksMax),
-		state:         state{changed: make(chan struct{}), timers: make(map[*timer]bool), turn: time.Now()},
+		state:         state{changed: wake.NewSignal(), timers: make(map[*timer]bool), turn: time.Now()},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.peers = newPeers(s)
@@ -303,16 +304,15 @@ func (s *Server) read(f func()) {
 
 // notify wakes all calls of await.
 func (s *Server) notify() {
-	close(s.state.changed)
-	s.state.changed = make(chan struct{})
+	s.state.changed.Send()
 }
 
 // await waits until done, called in the loop, returns true. It reports false if ctx ends first.
 func (s *Server) await(ctx context.Context, done func() bool) bool {
 	for {
 		var ok bool
-		var changed chan struct{}
-		s.read(func() { ok, changed = done(), s.state.changed })
+		var changed <-chan struct{}
+		s.read(func() { ok, changed = done(), s.state.changed.Next() })
 		if ok {
 			return true
 		}
