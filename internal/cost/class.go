@@ -44,17 +44,16 @@ func (p *PathClasses) Add(c transport.Class, sameHost bool) {
 
 // Ballot returns the contribution of a rank to the negotiation of the classes of all
 // ranks (see CountClasses): three zeros if a class is unknown.
-func (p *PathClasses) Ballot() []uint8 {
+func (p *PathClasses) Ballot() (classes [3]transport.Class) {
 	if p.unknown {
-		return make([]uint8, 3)
+		return classes
 	}
-	return []uint8{uint8(p.All), uint8(p.Near), uint8(p.Far)}
+	return [...]transport.Class{p.All, p.Near, p.Far}
 }
 
-// CountClasses returns the classes of the paths of all ranks. ballot begins with the
-// largest contributions.
-func CountClasses(ballot []uint8) PathClasses {
-	return PathClasses{All: transport.Class(ballot[0]), Near: transport.Class(ballot[1]), Far: transport.Class(ballot[2])}
+// CountClasses returns the classes of the paths of all ranks, given the largest contributions.
+func CountClasses(ballot [3]transport.Class) PathClasses {
+	return PathClasses{All: ballot[0], Near: ballot[1], Far: ballot[2]}
 }
 
 // Tuner returns a tuner for ranks on these hosts with these links between them, or nil

@@ -1,7 +1,6 @@
 package cost
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/plan"
@@ -47,7 +46,7 @@ func TestSlowestClassCounts(t *testing.T) {
 		"one rank on each": {apart, [][]path{{tcp, tcp, quic}, {tcp, tcp, tcp}}, false, QUIC()},
 		"all ranks on one": {alike(true, 1, 4), [][]path{{shm, shm, shm}}, false, Local()},
 	} {
-		ballot := make([]uint8, 4)
+		var ballot [3]transport.Class
 		for _, list := range test.ranks {
 			var p PathClasses
 			for _, to := range list {
@@ -66,7 +65,7 @@ func TestSlowestClassCounts(t *testing.T) {
 		var p PathClasses
 		p.Add(transport.ClassTCP, false)
 		p.Add(unknown, false)
-		if got := p.Ballot(); slices.Max(got) > 0 || CountClasses(got).Tuner(crowded, Links{}, nil) != nil {
+		if got := p.Ballot(); got != [3]transport.Class{} || CountClasses(got).Tuner(crowded, Links{}, nil) != nil {
 			t.Errorf("ballot %v with class %d, want zeros", got, unknown)
 		}
 	}

@@ -1,14 +1,12 @@
 package negotiate
 
 import (
-	"encoding/binary"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine/shmexec"
-	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
@@ -72,15 +70,15 @@ type futex interface {
 	FutexWake(word *atomic.Uint32)
 }
 
-// attachMemory attaches the areas of the neighbors of this rank, or of all ranks if they are few, without links. keys
-// are the keys of all ranks. It returns nil, and logs the reason, if it cannot.
-func (cfg *Config) attachMemory(keys []uint64) *memory {
-	m := &memory{areas: make([]transport.Areas, len(keys)), futex: cfg.Host}
-	m.attach = func(rank int) (transport.Areas, error) { return cfg.Host.AttachAreas(cfg.Names[rank], keys[rank]) }
-	needed := shmexec.Neighbors(cfg.Rank, len(keys))
-	if len(keys) <= attachAllMax {
+// attachMemory attaches the areas of the neighbors of this rank, or of all ranks if they are few, without links.
+// It returns nil, and logs the reason, if it cannot.
+func (cfg *Config) attachMemory(seats []seat) *memory {
+	m := &memory{areas: make([]transport.Areas, len(seats)), futex: cfg.Host}
+	m.attach = func(rank int) (transport.Areas, error) { return cfg.Host.AttachAreas(cfg.Names[rank], seats[rank].Key) }
+	needed := shmexec.Neighbors(cfg.Rank, len(seats))
+	if len(seats) <= attachAllMax {
 		needed = nil
-		for rank := range keys {
+		for rank := range seats {
 			if rank != cfg.Rank {
 				needed = append(needed, rank)
 			}
@@ -181,48 +179,11 @@ func (m *memory) config(cfg Config, part, processors int) shmexec.Config {
 	return c
 }
 
-// keyBytes is the length of the key of areas.
-const keyBytes = 8
-
-// keyBallot returns the contribution of a rank to the list of the keys of all ranks. It is empty for more
-// ranks than can share memory.
-func (cfg *Config) keyBallot() []uint8 {
-	size := cfg.Comm.Size()
-	if size > cost.SharedRanksMax {
-		return nil
+// groups returns the groups of the ranks.
+func groups(seats []seat) plan.Hosts {
+	domains := make([]int, len(seats))
+	for rank, s := range seats {
+		domains[rank] = int(s.Domain)
 	}
-	b := make([]uint8, keyBytes*size)
-	binary.BigEndian.PutUint64(b[keyBytes*cfg.Rank:], cfg.key())
-	return b
-}
-
-// keysOf returns the keys of the ranks, given the maximum of all ballots.
-func keysOf(ballot []uint8) (keys []uint64) {
-	for ; len(ballot) > 0; ballot = ballot[keyBytes:] {
-		keys = append(keys, binary.BigEndian.Uint64(ballot))
-	}
-	return keys
-}
-
-// domainBytes is the length of the number of a domain.
-const domainBytes = 2
-
-// domainBallot returns the contribution of a rank to the list of the domains of all ranks. It is
-// empty for more ranks than can share memory.
-func domainBallot(rank, size int) []uint8 {
-	if size > cost.SharedRanksMax {
-		return nil
-	}
-	b := make([]uint8, domainBytes*size)
-	binary.BigEndian.PutUint16(b[domainBytes*rank:], host.Domain())
-	return b
-}
-
-// groups returns the groups of the ranks, given the maximum of all ballots.
-func groups(domains []uint8) plan.Hosts {
-	of := make([]int, len(domains)/domainBytes)
-	for rank := range of {
-		of[rank] = int(binary.BigEndian.Uint16(domains[domainBytes*rank:]))
-	}
-	return plan.GroupsWithin(of)
+	return plan.GroupsWithin(domains)
 }

@@ -18,10 +18,8 @@ package negotiate
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"log/slog"
-	"math"
 	"slices"
 	"time"
 
@@ -109,24 +107,6 @@ type LinkModel struct {
 	Costs cost.Links
 }
 
-// encode returns f as a contribution to a negotiation. The maximum of all contributions is the
-// non-zero LinkModel.
-func (f LinkModel) encode() []uint8 {
-	b := []uint8{uint8(f.Class)}
-	for _, x := range [...]float64{f.Costs.Delay, f.Costs.Work, f.Costs.Byte} {
-		b = binary.BigEndian.AppendUint64(b, math.Float64bits(x))
-	}
-	return b
-}
-
-func decodeLinkModel(b []uint8) (f LinkModel) {
-	f.Class = transport.Class(b[0])
-	for i, x := range [...]*float64{&f.Costs.Delay, &f.Costs.Work, &f.Costs.Byte} {
-		*x = math.Float64frombits(binary.BigEndian.Uint64(b[1+8*i:]))
-	}
-	return f
-}
-
 // A Result is the outcome of a negotiation.
 type Result struct {
 	// Known is Config.Known of the ranks that have one.
@@ -148,22 +128,16 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	n := negotiator{comm: cfg.Control, selector: selector.New(cfg.Rank, size, cfg.Pool, cfg.tuner()), timeout: cfg.Timeout}
 	cfg.Allocator.Forget(cfg.Detached)
 	nodes := nodesOf(cfg.Comm.Links())
-	values := append(cfg.Classes.Ballot(), cfg.level(), cfg.crowd(), cfg.demand())
-	beforeParts := len(values)
-	values = append(values, cfg.Allocator.Votes(nodes)...)
-	known := len(values)
-	values = append(values, cfg.Known.encode()...)
-	beforeDomains := len(values)
-	values = append(values, domainBallot(cfg.Rank, size)...)
-	beforeProcessors := len(values)
-	values = append(values, processorBallot(cfg.Rank, size)...)
-	beforeKeys := len(values)
-	values = append(values, cfg.keyBallot()...)
-	if err := n.maximum(ctx, values); err != nil {
+	b := ballot{
+		Paths: paths{cfg.Classes.Ballot(), cfg.level()}, Crowd: cfg.crowd(), Demand: cfg.demand(),
+		Parts: [shmexec.AreasMax]uint8(cfg.Allocator.Votes(nodes)), Known: cfg.Known,
+	}
+	seats := newSeats(cfg.Rank, size, cfg.key())
+	if err := n.agree(ctx, &b, seats); err != nil {
 		return r, cfg.failed(ctx, err)
 	}
-	classes, level, crowd, demand, parts := cost.CountClasses(values), values[3], values[4], values[5], values[beforeParts:known]
-	r.Known = decodeLinkModel(values[known:])
+	classes, level, parts := cost.CountClasses(b.Paths.Classes), b.Paths.Level, b.Parts[:]
+	r.Known = b.Known
 	r.Links.Class = classes.Far
 	switch {
 	case r.Known.Class == classes.Far:
@@ -175,10 +149,10 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	}
 	useClasses := func(classes cost.PathClasses, linked cost.Linked) {
 		if tuner := classes.Tuner(cfg.Hosts, r.Links.Costs, cfg.Hops); tuner != nil {
-			cfg.Selector.SetTuner(tuner.Crowded(crowd).Linked(linked))
+			cfg.Selector.SetTuner(tuner.Crowded(b.Crowd).Linked(linked))
 		}
 	}
-	useClasses(classes, cfg.linked(demand))
+	useClasses(classes, cfg.linked(b.Demand))
 	cfg.Selector.UseHosts(cfg.Hosts)
 	var mem *memory
 	defer func() {
@@ -188,7 +162,7 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	}()
 	attached := level == attachable
 	if attached {
-		mem = cfg.attachMemory(keysOf(values[beforeKeys:]))
+		mem = cfg.attachMemory(seats)
 		r.Part, attached, err = n.claimPart(ctx, cfg, parts, nodes, mem)
 	}
 	if err == nil && !attached && level != notShared {
@@ -213,10 +187,10 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	if r.Part == NoPart {
 		return r, nil
 	}
-	b := shmexec.New(mem.config(cfg, r.Part, processors(values[beforeProcessors:beforeKeys])))
-	cfg.Comm.UseExecutor(exec.Shared, b.Executor)
-	cfg.Comm.SetPlace(b.Place())
-	cfg.Selector.UseSharedMemory(b, groups(values[beforeDomains:beforeProcessors]))
+	shared := shmexec.New(mem.config(cfg, r.Part, processors(seats)))
+	cfg.Comm.UseExecutor(exec.Shared, shared.Executor)
+	cfg.Comm.SetPlace(shared.Place())
+	cfg.Selector.UseSharedMemory(shared, groups(seats))
 	return r, nil
 }
 
@@ -229,15 +203,15 @@ func (n negotiator) linkedMemory(ctx context.Context, cfg Config) (mem *memory, 
 			return nil, classes, err
 		}
 	}
-	values := append(own.Ballot(), notShared)
+	p := paths{own.Ballot(), notShared}
 	if mem = memoryOf(cfg.Comm.Links(), cfg.Rank); mem != nil {
-		values[3] = linkable
+		p.Level = linkable
 	}
-	if err = n.maximum(ctx, values); mem != nil && (err != nil || values[3] == notShared) {
+	if err = n.agree(ctx, &p); mem != nil && (err != nil || p.Level == notShared) {
 		mem.release()
 		mem = nil
 	}
-	return mem, cost.CountClasses(values), err
+	return mem, cost.CountClasses(p.Classes), err
 }
 
 // claimTries bounds the attempts to claim the same part on all ranks.
@@ -420,11 +394,6 @@ func fixed(index int) selector.Tuner {
 	return selector.Chooser(func(n cost.Need) cost.Choice {
 		return cost.Choice{Index: index, Algorithm: plan.Algorithms(n.Collective)[index], Channels: 1}
 	})
-}
-
-// maximum replaces values by the element-wise maximum over all ranks.
-func (n negotiator) maximum(ctx context.Context, values []uint8) error {
-	return n.allReduce(ctx, values, len(values), kernel.Uint8, kernel.Max)
 }
 
 func (n negotiator) allReduce(ctx context.Context, data []byte, count int, t kernel.Type, op kernel.Op) error {

@@ -1,11 +1,8 @@
 package negotiate
 
 import (
-	"encoding/binary"
-	"slices"
 	"testing"
 
-	"github.com/nexar-go/nexar/internal/cost"
 	"github.com/nexar-go/nexar/internal/engine/shmexec"
 	"github.com/nexar-go/nexar/internal/spin"
 )
@@ -33,22 +30,17 @@ func TestProcessors(t *testing.T) {
 		{"unknown", []set{{0, 0}, {0, 0}}, 1},
 	} {
 		for range test.sets {
-			var ballot []uint8
+			var seats []seat
 			for _, s := range test.sets {
-				ballot = binary.BigEndian.AppendUint16(ballot, s[0])
-				ballot = binary.BigEndian.AppendUint16(ballot, s[1])
+				seats = append(seats, seat{First: s[0], Count: s[1]})
 			}
-			if got := processors(ballot); got != test.want {
+			if got := processors(seats); got != test.want {
 				t.Errorf("%s: %d processors for %v, want %d", test.name, got, test.sets, test.want)
 			}
 			test.sets = append(test.sets[1:], test.sets[0])
 		}
 	}
-	own := processorBallot(1, 3)
-	if want := uint16(shmexec.Processors()); binary.BigEndian.Uint16(own[6:]) != want || int(binary.BigEndian.Uint16(own[4:])) != spin.First() {
-		t.Errorf("the own processors are %v, want %d from number %d on", own, want, spin.First())
-	}
-	if b := processorBallot(0, cost.SharedRanksMax+1); !slices.Equal(b, nil) {
-		t.Errorf("among too many ranks: %v", b)
+	if own, want := newSeats(1, 3, 0)[1], uint16(shmexec.Processors()); own.Count != want || int(own.First) != spin.First() {
+		t.Errorf("the own processors are %+v, want %d from number %d on", own, want, spin.First())
 	}
 }
