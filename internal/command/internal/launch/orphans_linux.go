@@ -1,7 +1,9 @@
 package launch
 
 import (
+	"bytes"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +20,7 @@ import (
 // direct child cannot reach an unrelated process.
 type orphans struct {
 	kept       []int        // direct children from before adoptOrphans, which are not orphans
-	terminated map[int]bool // direct children that were sent SIGTERM and have not been waited for
+	terminated map[int]bool // processes and process groups that were sent SIGTERM
 }
 
 // adoptOrphans makes this process a subreaper, until close.
@@ -36,9 +38,7 @@ func (o *orphans) reap(running map[int]bool) {
 		if running[p.pid] {
 			continue
 		}
-		if pid, _ := unix.Wait4(p.pid, nil, unix.WNOHANG|unix.WALL, nil); pid == p.pid {
-			delete(o.terminated, pid)
-		}
+		_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG|unix.WALL, nil)
 	}
 }
 
@@ -46,25 +46,23 @@ func (o *orphans) reap(running map[int]bool) {
 func (o *orphans) none() bool {
 	o.reap(nil)
 	if len(o.kept) > 0 {
-		return len(o.direct()) == 0
+		return len(o.direct()) == 0 && len(o.direct()) == 0 // One look may miss a child.
 	}
 	// Without any child there is no descendant. The kernel decides this under a lock that also guards forking, so no process can
 	// slip through.
 	return unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil) == unix.ECHILD
 }
 
-// terminate sends SIGTERM to every orphan that is a direct child, once, and returns these. It skips members of the given process
-// groups, which were sent SIGTERM before.
+// terminate sends SIGTERM to every orphan that is a direct child, once, and returns these. It skips members of process groups that were
+// sent SIGTERM before, by this method or, those in groups, by the caller.
 func (o *orphans) terminate(groups map[int]bool) []process {
 	direct := o.direct()
 	for _, p := range direct {
-		if o.terminated[p.pid] {
-			continue
-		}
-		o.terminated[p.pid] = true
-		if group, err := unix.Getpgid(p.pid); err != nil || !groups[group] {
+		group, _ := unix.Getpgid(p.pid)
+		if !o.terminated[p.pid] && !o.terminated[group] && !groups[group] {
 			p.signal(unix.SIGTERM)
 		}
+		o.terminated[p.pid] = true
 	}
 	return direct
 }
@@ -106,11 +104,30 @@ func (o *orphans) direct() (found []process) {
 // directChildren returns the pids of the children of this process. It may miss a child while others start and end. Without
 // /proc it returns none.
 func directChildren() (pids []int) {
-	tasks, _ := os.ReadDir("/proc/self/task")
-	for _, task := range tasks {
-		text, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
+	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
 		for _, field := range strings.Fields(string(text)) {
 			if pid, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	if len(lists) == 0 {
+		return childrenByParent()
+	}
+	return pids
+}
+
+// childrenByParent is directChildren for kernels without CONFIG_PROC_CHILDREN: it reads the parents of all processes, see
+// proc_pid_stat(5).
+func childrenByParent() (pids []int) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, stat := range stats {
+		text, _ := os.ReadFile(stat)
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // behind the name of the program
+		if len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat))); err == nil {
 				pids = append(pids, pid)
 			}
 		}
@@ -121,20 +138,18 @@ func directChildren() (pids []int) {
 // A process is a direct child of this process.
 type process struct{ pid int }
 
-// signal sends a signal to the process group of the process: one system call reaches all members, even if they fork. Orphans
-// cannot leave the sessions of this process and its descendants, so all members are descendants, except in the group of this
-// process.
+// signal sends a signal to the process, or to its process group if it leads one: one system call reaches all members, even if they
+// fork. Another group may have members that are no orphans.
 func (p process) signal(s os.Signal) {
 	sig, ok := s.(unix.Signal)
 	if !ok {
 		return
 	}
-	group, err := unix.Getpgid(p.pid)
-	if err != nil || group == unix.Getpgrp() {
-		_ = unix.Kill(p.pid, sig)
-		return
+	pid := p.pid
+	if group, err := unix.Getpgid(pid); err == nil && group == pid {
+		pid = -pid
 	}
-	_ = unix.Kill(-group, sig)
+	_ = unix.Kill(pid, sig)
 }
 
 // name returns the name of the program.

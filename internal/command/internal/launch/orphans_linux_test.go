@@ -213,6 +213,72 @@ func TestOtherChildrenGoOn(t *testing.T) {
 	}
 }
 
+// A process that a child from before leaves behind in the process group of that child is ended alone.
+func TestGroupOfOtherChildrenGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	before := exec.Command("/bin/sh", "-c", `sh -c "sleep 77 &"; >"$DIR/left"; sleep 77; :`)
+	before.Env = append(os.Environ(), "DIR="+dir)
+	before.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	adopting := adoptOrphans() // so that the process becomes a child of this one
+	defer adopting.close()
+	if err := before.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = syscall.Kill(-before.Process.Pid, syscall.SIGKILL)
+		_ = before.Wait()
+	}()
+	for end := time.Now().Add(ceiling); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(dir + "/left"); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the process did not start")
+		}
+	}
+	o := &orphans{kept: []int{before.Process.Pid}, terminated: make(map[int]bool)}
+	if running := o.terminate(nil); len(running) != 1 {
+		t.Errorf("the orphans are %v, want one", running)
+	}
+	if left := o.kill(); len(left) > 0 {
+		t.Errorf("%s is left", describe(left))
+	}
+	if err := syscall.Kill(before.Process.Pid, 0); err != nil {
+		t.Errorf("the child from before: %v, want it to go on", err)
+	}
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, before.Process.Pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil || info.Signo != 0 {
+		t.Errorf("the child from before has ended (%v)", err)
+	}
+}
+
+// TestOrphansGetOneSIGTERM: the members of a group that was sent SIGTERM get no second one when they become direct children.
+func TestOrphansGetOneSIGTERM(t *testing.T) {
+	member := `trap "echo >>\"$DIR/terms\"" TERM; >"$DIR/ready"; for i in $(seq 50); do sleep 0.01; done`
+	c, mark := script(t, `setsid sh -c 'trap exit TERM; (`+member+`) & wait' >/dev/null 2>&1 & `+until)
+	var r run
+	r.do(Config{Children: []Child{c}, Grace: ceiling})
+	text, err := os.ReadFile(strings.TrimPrefix(mark, "LAUNCH_TEST_MARK=") + "/terms")
+	if err != nil || len(text) != 1 {
+		t.Errorf("the orphan got SIGTERM %d times (%v), want once", len(text), err)
+	}
+}
+
+// TestChildrenByParent compares both sources of the children.
+func TestChildrenByParent(t *testing.T) {
+	child := exec.Command("sleep", "77")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	}()
+	if got, want := childrenByParent(), directChildren(); !slices.Equal(got, want) || !slices.Contains(got, child.Process.Pid) {
+		t.Errorf("got %v, want %v with %d", got, want, child.Process.Pid)
+	}
+}
+
 // An orphan that has ended counts until it is waited for, since it may have forked unseen. A child from before counts in no state.
 func TestEndedOrphanCounts(t *testing.T) {
 	start := func() *exec.Cmd {
