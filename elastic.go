@@ -150,6 +150,8 @@ func removedError(err error, excluded bool) error {
 func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 	c := n.World()
 	n.heed()
+	n.reconfiguring.Add(1)
+	defer n.reconfiguring.Add(-1)
 	n.reconfigured.Add(1)
 	leaves := n.leaving.Load() && !n.node.Session.Gone()
 	flag := []uint8{0}
@@ -225,7 +227,7 @@ func (n *Node) awaitLeft(ctx context.Context) error {
 		case <-ctx.Done():
 			return cancelled(ctx)
 		case <-late:
-			if (inLoop || n.ranges.Load() == 0) && n.reconfigured.Load() == reconfigured {
+			if (inLoop || n.ranges.Load() == 0) && n.reconfiguring.Load() == 0 && n.reconfigured.Load() == reconfigured {
 				return n.World().waitsForItself(&wire.Wait{Kind: wire.WaitCollective, Call: wire.Call{Op: collective.LeaveOp}})
 			}
 		}

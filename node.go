@@ -47,10 +47,11 @@ type Node struct {
 	leave    func()        // closes left
 	heed     func() func() // makes SIGTERM a wish to leave, until it is stopped
 
-	ranges       atomic.Int32  // loops over Epochs
-	reconfigured atomic.Uint64 // calls of Reconfigure
-	mu           sync.Mutex
-	leaves       map[*engine.WorldWait]func() // for each Leave: ends its wait on the communicator of the world
+	ranges        atomic.Int32  // loops over Epochs
+	reconfiguring atomic.Int32  // calls of Reconfigure in progress
+	reconfigured  atomic.Uint64 // all calls of Reconfigure
+	mu            sync.Mutex
+	leaves        map[*engine.WorldWait]func() // for each Leave: ends its wait on the communicator of the world
 }
 
 // Join joins the cluster of the seeds in cfg, and blocks until its world has formed: all nodes have

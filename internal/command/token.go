@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/settings"
 )
 
 // The variables with the token of the cluster. At most one may be set.
@@ -37,7 +38,10 @@ func (f *runFlags) clusterToken() (string, error) {
 		}
 		source = fmt.Sprintf("%s: token file %q", tokenFileVariable, file)
 	}
-	allowed := os.Getenv(weakVariable) != "" || slices.ContainsFunc(f.env, func(pair string) bool { return strings.HasPrefix(pair, weakVariable+"=") })
+	allowed := allowsWeak(os.Getenv(weakVariable)) || slices.ContainsFunc(f.env, func(pair string) bool {
+		value, found := strings.CutPrefix(pair, weakVariable+"=")
+		return found && allowsWeak(value)
+	})
 	if err := nexar.CheckToken(token); err != nil && !allowed {
 		return "", usagef("%s: %w", source, err)
 	}
@@ -67,4 +71,10 @@ as a secret of your scheduler or in a file with mode 0600, not on a command line
 			return err
 		},
 	}
+}
+
+// allowsWeak reports whether a value of weakVariable allows weak tokens.
+func allowsWeak(value string) bool {
+	on, err := settings.Truth(value)
+	return on && err == nil
 }

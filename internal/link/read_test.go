@@ -245,7 +245,7 @@ func FuzzReadFrames(f *testing.F) {
 	})
 }
 
-// TestSilentLane: a pipe without a preamble does not delay other lanes, and ends the link after
+// TestSilentPipe: a pipe without a preamble does not delay other lanes, and ends the link after
 // peerTimeout.
 func TestSilentPipe(t *testing.T) {
 	ca, cb := conns(t)

@@ -172,7 +172,7 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 	req.epoch = s.view.Epoch
 	s.mu.Unlock()
 	seeds := req.seeds
-	seeds.waiting = s.inWords("the seed is gone, and the world waits for it to form", "the seed is gone; the world continues without it until a node fails")
+	seeds.waiting = s.inWords("no seed answers, and the world cannot form without one", "no seed answers; this node goes on without one until a node fails")
 	seeds.Timeout, seeds.Attempt, seeds.MaxPause, seeds.once = -1, lookAttempt, lookPause, false
 	switch after := cmp.Or(req.Patience, seedPatience); {
 	case !s.durable: // It was silent for longer than that.

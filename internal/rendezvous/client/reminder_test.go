@@ -191,7 +191,7 @@ func TestWarnsNewcomer(t *testing.T) {
 
 // A node that has lost its seed warns in the words of its state.
 func TestWarnsOfLostSeed(t *testing.T) {
-	for formed, want := range map[bool]string{false: "the world waits for it to form", true: "the world continues without it until a node fails"} {
+	for formed, want := range map[bool]string{false: "the world cannot form without one", true: "this node goes on without one until a node fails"} {
 		synctest.Test(t, func(t *testing.T) {
 			log, warnings := lines()
 			s := newSession(nowhere{addr: "127.0.0.1:7946"}, Request{Log: log, seeds: Seeds{

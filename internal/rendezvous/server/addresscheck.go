@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -75,8 +76,9 @@ func (s *Server) refusal(c *nodeConn) (err error) {
 	if err == nil {
 		return nil
 	}
+	isTaken := errors.Is(err, membership.ErrRank) || errors.Is(err, membership.ErrFull) || errors.Is(err, membership.ErrOver) && !r.Over
 	for _, other := range l.nodes {
-		if c.process != "" && c.process == other.process && c.node.Host == other.node.Host {
+		if isTaken && c.process != "" && c.process == other.process && c.node.Host == other.node.Host {
 			err = fmt.Errorf("%w. This is the second Join of process %s, which is a node already: use that Node, or Close it before; nexar.Local makes several ranks in a process", err, c.node.Name)
 			break
 		}

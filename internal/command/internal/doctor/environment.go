@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/settings"
 )
 
 const prefix = "NEXAR_"
@@ -23,8 +24,9 @@ const (
 func examineEnvironment(environ []string) []Finding {
 	var list []Finding
 	values := map[string]string{}
+	allowWeak, _ := settings.Truth(valueOf(environ, "NEXAR_ALLOW_WEAK_TOKEN"))
 	for _, name := range nexarNames(environ) {
-		f := examineVariable(name, valueOf(environ, name), valueOf(environ, "NEXAR_ALLOW_WEAK_TOKEN") != "")
+		f := examineVariable(name, valueOf(environ, name), allowWeak)
 		if f.variable == "" && f.Status != Fail {
 			values[name] = valueOf(environ, name)
 		}
