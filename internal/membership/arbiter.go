@@ -80,6 +80,7 @@ type loss struct {
 	reason   string
 	excluded bool // by the wish of the program
 	reset    bool // frames were lost, and the link works again
+	resumes  int  // how often the wait for answers has begun again
 }
 
 // A newcomer is a node on probation.

@@ -13,7 +13,8 @@ const (
 	patience = 200 * time.Millisecond
 	// cutPatience replaces patience if both nodes have answered and only a tie decides. A
 	// network partition is reported over a heartbeat interval, and the smallest set of removals
-	// is known only after all reports.
+	// is known only after all reports. It also replaces patience for an exclusion: the link of its nodes works, so that a late answer is
+	// no sign of an end.
 	cutPatience = 5 * patience
 	// resetPatience replaces both for a report of lost frames. Its nodes reach each other, so that the other one reports the loss as
 	// well, or its end becomes known in another way.
@@ -147,8 +148,11 @@ func (a *Arbiter) matures(link [2]NodeID, l loss) time.Time {
 // silentFrom returns when the nodes of a lost link count as silent, unless they have answered since the loss.
 func (a *Arbiter) silentFrom(l loss) time.Time {
 	at := l.at.Add(patience)
-	if l.reset {
+	switch {
+	case l.reset:
 		at = l.at.Add(resetPatience)
+	case l.excluded:
+		at = l.at.Add(cutPatience)
 	}
 	return lastOf(at, a.grace)
 }

@@ -70,6 +70,7 @@ type candidate struct {
 	links   []NodeID  // in a sparse topology: see LinksOfInvited
 	number  uint64    // of the invitation
 	invited time.Time // time of the invitation
+	resumes int       // how often the waits for it have begun again
 	linked  bool      // according to its own report
 	// confirmed, lacks and missing are set by PendingJoins.confirm: lacks lists the
 	// nodes that have not confirmed the links, and missing is the time since which a

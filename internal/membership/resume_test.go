@@ -38,6 +38,17 @@ func TestResumed(t *testing.T) {
 			t.Errorf("%v are removed, want the silent node", got)
 		}
 	})
+	t.Run("every turn is late", func(t *testing.T) {
+		a, now := suspended()
+		for range resumesMax + 1 {
+			now = now.Add(patience)
+			a.Resumed(now, 0)
+			a.Heard(now.Add(1), id(0))
+		}
+		if got := removed(a, now); !slices.Equal(got, []NodeID{id(2)}) {
+			t.Errorf("%v are removed, want the silent node", got)
+		}
+	})
 	t.Run("nodes return", func(t *testing.T) {
 		a, now := suspended()
 		a.Resumed(now, grace)

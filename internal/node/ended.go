@@ -15,7 +15,7 @@ import (
 const (
 	// heldFor is the time for which a process that lives holds a connection without a hello.
 	heldFor = 200 * time.Millisecond
-	// endedPause is the pause before the next attempt after a connection was cut.
+	// endedPause is the pause before the second attempt after a connection was cut. Each further one is twice as long.
 	endedPause = 5 * time.Millisecond
 )
 
@@ -31,9 +31,9 @@ func (s *sockets) nodeEnded(ctx context.Context, node membership.Node) bool {
 // processEnded reports whether the host at an address refuses connections. A process that is ending may still accept one and cut it, so
 // processEnded tries again then.
 func (s *sockets) processEnded(ctx context.Context, addr string) bool {
-	for {
+	for pause := endedPause; ; pause *= 2 {
 		ended, cut := askPort(ctx, addr)
-		if ended || !cut || !handshake.Sleep(ctx, endedPause) {
+		if ended || !cut || !handshake.Sleep(ctx, pause) {
 			return ended
 		}
 	}

@@ -22,6 +22,7 @@ func TestExcludeAlone(t *testing.T) {
 	for name, slow := range map[string][2]string{
 		"equal links":                    {},
 		"the seed reaches rank 0 late":   {"seed", "host0"},
+		"the seed reaches rank 1 late":   {"seed", "host1"},
 		"rank 0 reaches the others late": {"host0", "host1"},
 		"the others reach rank 0 late":   {"host1", "host0"},
 	} {

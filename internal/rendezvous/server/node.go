@@ -220,7 +220,9 @@ func (s *Server) disconnected(c *nodeConn, reason string, left bool) {
 func (s *Server) awaitNode(l *leader, id membership.NodeID, reason string) {
 	l.away[id].stop()
 	l.away[id] = s.afterAsLeader(s.lim.Away, func() { s.giveUp(l, id, reason) })
-	s.ask(l, id)
+	for id := range l.away { // The node may have been the last one that could notice the end of another.
+		s.ask(l, id)
+	}
 }
 
 // giveUp ends the wait for a node.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
@@ -65,18 +66,19 @@ func (s *Server) resume(now time.Time, late time.Duration) {
 	s.decide()
 }
 
-// ask finds out whether the process of a node without a connection has ended. Then the node is gone at once. A firewall may refuse
-// connections as well. So after a suspension, when living nodes have no connection either, ask waits for another node to lose
-// the node, too.
+// ask finds out whether the process of a node without a connection has ended. Then the node is gone at once. A firewall between this
+// seed and the node may refuse connections as well. So in a formed world ask waits for another node to lose the node, too, if one has a
+// connection, or may return after a suspension.
 func (s *Server) ask(l *leader, id membership.NodeID) {
 	rank, in := s.state.cluster.view.Rank(id)
 	if s.cfg.HasEnded == nil || s.ctx.Err() != nil || !in || l.nodes[id] != nil || l.asking[id] {
 		return
 	}
-	if l.arbiter != nil && time.Now().Before(l.grace) && !l.arbiter.Accused(id) {
+	v := s.state.cluster.view
+	if l.arbiter != nil && !l.arbiter.Accused(id) && (l.isWatched(v, rank) || time.Now().Before(l.grace)) {
 		return
 	}
-	node := s.state.cluster.view.Nodes[rank]
+	node := v.Nodes[rank]
 	l.asking[id] = true
 	s.conns.Go(func() {
 		s.addressChecks <- struct{}{}
@@ -91,4 +93,13 @@ func (s *Server) ask(l *leader, id membership.NodeID) {
 			}
 		})
 	})
+}
+
+// isWatched reports whether a node with a connection may notice the end of a node of the view: any one, or a neighbor in a sparse topology.
+func (l *leader) isWatched(v membership.View, rank int) bool {
+	if l.pending.Topology.IsFull() {
+		return len(l.nodes) > 0
+	}
+	neighbors := l.pending.Topology.Graph(v.Size()).Neighbors(rank)
+	return slices.ContainsFunc(neighbors, func(rank int) bool { return l.nodes[v.Nodes[rank].ID] != nil })
 }

@@ -128,3 +128,15 @@ func TestFailedWrite(t *testing.T) {
 		s.stays(s.sessions[0], s.sessions[1], s.sessions[3])
 	})
 }
+
+// TestRefusedByFirewall: a firewall refuses the connections of the seed to a node that lives. The node loses its connection to the seed, and has
+// not returned yet when another node is removed.
+func TestRefusedByFirewall(t *testing.T) {
+	inDurableWorld(t, 4, func(t *testing.T, s *durableSeed) {
+		s.slow.Store(true)
+		s.refused.Store(s.sessions[3].ID, true)
+		s.conn(s.sessions[3].ID).Conn.Conn.(countedConn).end(fmt.Errorf("%w: %w", transport.ErrPeerGone, syscall.EPIPE))
+		s.die(2, 0, 1)
+		s.stays(s.sessions[0], s.sessions[1], s.sessions[3])
+	})
+}
