@@ -94,9 +94,9 @@ func TestDecisionsAreIndexed(t *testing.T) {
 	}
 }
 
-// The tests that the package comment of test/faults names exist.
+// The tests that the package comment of test/faults names exist, and those that docs/internals.md names without a package.
 func TestNamedTestsExist(t *testing.T) {
-	have := make(map[string]bool) // "internal/plan.TestCheck"
+	have, names := make(map[string]bool), make(map[string]bool) // "internal/plan.TestCheck", "TestCheck"
 	comment := ""
 	for _, f := range load(t).files {
 		if f.path == "test/faults/doc.go" {
@@ -104,17 +104,30 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 		for _, d := range f.ast.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && f.test && fn.Recv == nil {
-				have[f.dir+"."+fn.Name.Name] = true
+				have[f.dir+"."+fn.Name.Name], names[fn.Name.Name] = true, true
 			}
 		}
 	}
-	named := regexp.MustCompile(`[a-z/]+\.Test[A-Za-z0-9]+`).FindAllString(comment, -1)
-	if len(named) < 20 {
-		t.Errorf("test/faults/doc.go names %d tests, want at least 20: has the format changed?", len(named))
+	internals, err := os.ReadFile(filepath.Join(rootDir(t), "docs", "internals.md"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range named {
-		if !have[name] {
-			t.Errorf("test/faults/doc.go names %s: no such test", name)
+	for file, c := range map[string]struct {
+		text, pattern string
+		exist         map[string]bool
+		least         int
+	}{
+		"test/faults/doc.go": {comment, `[a-z/]+\.Test[A-Za-z0-9]+`, have, 20},
+		"docs/internals.md":  {string(internals), `\b(Test|Benchmark)[A-Z][A-Za-z0-9]+`, names, 8},
+	} {
+		named := regexp.MustCompile(c.pattern).FindAllString(c.text, -1)
+		if len(named) < c.least {
+			t.Errorf("%s names %d tests, want at least %d: has the format changed?", file, len(named), c.least)
+		}
+		for _, name := range named {
+			if !c.exist[name] {
+				t.Errorf("%s names %s: no such test", file, name)
+			}
 		}
 	}
 }
