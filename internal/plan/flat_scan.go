@@ -5,17 +5,11 @@ package plan
 // reduces the received ones itself. The last rank receives n-1 vectors, so it is for few
 // ranks.
 func FlatScan(rank, size int) Plan {
-	p := Plan{Chunks: 1}
-	p.flatExchange(rank, size)
-	if rank == 0 {
-		return p
+	p := FlatExclusiveScan(rank, size)
+	if rank > 0 {
+		// From the left, so that the sum of the lower ranks is one operand.
+		p.Rounds[len(p.Rounds)-1] = Round{combine(one(Data, 0), one(Temp, 0), one(Data, 0))}
 	}
-	// From the left, so that the sum of the lower ranks is one operand.
-	sum := one(Temp, 0)
-	for i := 1; i < rank; i++ {
-		p.round(combine(one(Temp, 0), sum, one(Temp, i)))
-	}
-	p.round(combine(one(Data, 0), sum, one(Data, 0)))
 	return p
 }
 
@@ -23,21 +17,6 @@ func FlatScan(rank, size int) Plan {
 // change.
 func FlatExclusiveScan(rank, size int) Plan {
 	p := Plan{Chunks: 1}
-	p.flatExchange(rank, size)
-	if rank == 0 {
-		return p
-	}
-	sum := one(Temp, 0)
-	for i := 1; i < rank; i++ {
-		p.round(combine(one(Temp, 0), sum, one(Temp, i)))
-	}
-	p.round(copyTo(one(Data, 0), sum))
-	return p
-}
-
-// flatExchange sends Data to all higher ranks and receives that of rank i, below this one, in
-// chunk i of Temp.
-func (p *Plan) flatExchange(rank, size int) {
 	var round Round
 	for to := rank + 1; to < size; to++ {
 		round = append(round, send(one(Data, 0), to))
@@ -46,4 +25,11 @@ func (p *Plan) flatExchange(rank, size int) {
 		round = append(round, recv(one(Temp, from), from))
 	}
 	p.round(round...)
+	for i := 1; i < rank; i++ {
+		p.round(combine(one(Temp, 0), one(Temp, 0), one(Temp, i)))
+	}
+	if rank > 0 {
+		p.round(copyTo(one(Data, 0), one(Temp, 0)))
+	}
+	return p
 }

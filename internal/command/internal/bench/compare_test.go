@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/require"
+	"github.com/nexar-go/nexar/simulate"
 )
 
 // compareAll calls Compare on n ranks in this process and returns the results of rank 0.
@@ -252,5 +253,13 @@ func TestJudge(t *testing.T) {
 	}
 	if v := got[1]; v.Op != "barrier" || v.Sizes != 1 || v.Near != 1 || v.Worst != 1 {
 		t.Errorf("got %+v", v)
+	}
+}
+
+// TestOpsHaveEveryCollective: every collective can be measured.
+func TestOpsHaveEveryCollective(t *testing.T) {
+	got, want := slices.Sorted(slices.Values(Collectives())), slices.Sorted(slices.Values(simulate.Collectives()))
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
