@@ -20,7 +20,7 @@ const retry = 20 * time.Millisecond
 // Read reads a file of at most limit bytes, if check, which may be nil, accepts it. The file may be a pipe, as
 // of a shell's <(command): Read waits for its content until ctx ends, but for at most 10 seconds. Errors do not contain the path.
 func Read(ctx context.Context, path string, limit int, check func(fs.FileInfo) error) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it could not be read to its end within %v: if it is a pipe, its writer must write and close it", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it could not be read to its end within %v: if it is a pipe, its writer must write and close it, and only one process can read it", patience))
 	defer cancel()
 	f, err := os.OpenFile(path, readOnly, 0)
 	if err != nil {
