@@ -85,23 +85,28 @@ func (f *File) Draw(w io.Writer) error {
 // compact shortens the drawing of vgsvg to about a sixth: consecutive paths of one style become one path, points are whole and
 // relative to the one before, and texts name only their size, since all have the same font.
 func compact(svg []byte) []byte {
-	fonts := regexp.MustCompile(`\s+style="font-family:([^;]*);[^"]*(font-size:[^"]*)"`)
+	fonts := regexp.MustCompile(`\s+style="font-family:([^;]*);[^"]*font-size:([^"]*)px"`)
 	paths := regexp.MustCompile(`^<path d="(.*)" (style=".*") />$`)
 	places := regexp.MustCompile(`<text x="([\d.-]+)" y="([\d.-]+)"`)
 	family := ""
 	svg = fonts.ReplaceAllFunc(svg, func(text []byte) []byte {
 		m := fonts.FindSubmatch(text)
 		family = string(m[1])
-		return fmt.Appendf(nil, ` style="%s"`, m[2])
+		return fmt.Appendf(nil, ` font-size="%s"`, m[2])
 	})
 	svg = places.ReplaceAllFunc(svg, func(text []byte) []byte {
 		m := places.FindSubmatch(text)
 		return fmt.Appendf(nil, `<text x="%d" y="%d"`, whole(m[1]), whole(m[2]))
 	})
+	svg = bytes.ReplaceAll(svg, []byte("scale(1, -1)"), []byte("scale(1-1)"))
+	svg = bytes.ReplaceAll(svg, []byte("\nxmlns:xlink=\"http://www.w3.org/1999/xlink\""), nil) // unused
 	var out bytes.Buffer
 	style := "" // of the path that is open in out
 	for line := range bytes.Lines(svg) {
 		line = bytes.TrimSpace(line)
+		if bytes.HasPrefix(line, []byte("<!--")) {
+			continue
+		}
 		m := paths.FindSubmatch(line)
 		if style != "" && (m == nil || style != string(m[2])) {
 			fmt.Fprintf(&out, "\" %s/>\n", style)
@@ -174,6 +179,9 @@ func (f *File) plot(op string) (*plot.Plot, error) {
 	return p, nil
 }
 
+// shapes are the markers of the systems: those without arcs, which are short in SVG.
+var shapes = [...]draw.GlyphDrawer{draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}}
+
 // curve returns the curve of system i for an operation, or nil if it has no points.
 func (f *File) curve(i int, s System, op string) (*plotter.Line, *plotter.Scatter, error) {
 	var at plotter.XYs
@@ -190,7 +198,7 @@ func (f *File) curve(i int, s System, op string) (*plotter.Line, *plotter.Scatte
 		return nil, nil, err
 	}
 	line.Color, marks.Color = plotutil.Color(i), plotutil.Color(i)
-	marks.Shape = plotutil.Shape(i)
+	marks.Shape = shapes[i%len(shapes)]
 	marks.Radius = 2
 	line.Width = 1
 	if s.Ours {
