@@ -99,12 +99,11 @@ func compact(svg []byte) []byte {
 		return fmt.Appendf(nil, `<text x="%d" y="%d"`, whole(m[1]), whole(m[2]))
 	})
 	svg = bytes.ReplaceAll(svg, []byte("scale(1, -1)"), []byte("scale(1-1)"))
-	svg = bytes.ReplaceAll(svg, []byte("\nxmlns:xlink=\"http://www.w3.org/1999/xlink\""), nil) // unused
 	var out bytes.Buffer
 	style := "" // of the path that is open in out
 	for line := range bytes.Lines(svg) {
 		line = bytes.TrimSpace(line)
-		if bytes.HasPrefix(line, []byte("<!--")) {
+		if bytes.HasPrefix(line, []byte("<!--")) || bytes.HasPrefix(line, []byte("<?xml")) {
 			continue
 		}
 		m := paths.FindSubmatch(line)
