@@ -28,21 +28,21 @@ type paths struct {
 	Level   uint8
 }
 
-// A seat has what ranks that may share memory know of each other. In the contribution of a rank all seats but its own are zero.
-type seat struct {
+// A profile describes a rank to others that may share memory with it. A rank contributes its own; the others are zero.
+type profile struct {
 	Domain       uint16
 	First, Count uint16 // the first of the processors that the rank may use, and their number
 	Key          uint64 // of its areas, or 0
 }
 
-// newSeats returns the contribution of a rank. It is empty for more ranks than can share memory.
-func newSeats(rank, size int, key uint64) []seat {
+// newProfiles returns the contribution of a rank. It is empty for more ranks than can share memory.
+func newProfiles(rank, size int, key uint64) []profile {
 	if size > cost.SharedRanksMax {
 		return nil
 	}
-	seats := make([]seat, size)
-	seats[rank] = seat{host.Domain(), uint16(min(spin.First(), math.MaxUint16)), uint16(min(shmexec.Processors(), math.MaxUint16)), key}
-	return seats
+	profiles := make([]profile, size)
+	profiles[rank] = profile{host.Domain(), uint16(min(spin.First(), math.MaxUint16)), uint16(min(shmexec.Processors(), math.MaxUint16)), key}
+	return profiles
 }
 
 // agree replaces numbers by the bytewise maximum over all ranks. fields are pointers to structs and slices of them, without

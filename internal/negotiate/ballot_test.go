@@ -9,7 +9,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestAgree: all ranks get the maximum of each number of the ballots, and the seat of each rank.
+// TestAgree: all ranks get the maximum of each number of the ballots, and the profile of each rank.
 func TestAgree(t *testing.T) {
 	const size = 3
 	w := unsharedWorld(t, size)
@@ -28,16 +28,16 @@ func TestAgree(t *testing.T) {
 		if rank == 1 {
 			b.Known = known
 		}
-		seats := newSeats(rank, size, uint64(rank+1)<<40)
-		err := n.agree(t.Context(), &b, seats)
+		profiles := newProfiles(rank, size, uint64(rank+1)<<40)
+		err := n.agree(t.Context(), &b, profiles)
 		want := ballot{Paths: paths{Level: size - 1}, Crowd: 7, Known: known}
 		want.Parts[0], want.Parts[1], want.Parts[2] = 5, 5, 5
 		if b != want {
 			t.Errorf("rank %d: agreed on %+v, want %+v", rank, b, want)
 		}
-		for r, s := range seats {
-			if own := newSeats(r, size, uint64(r+1)<<40); s != own[r] {
-				t.Errorf("rank %d: the seat of rank %d is %+v, want %+v", rank, r, s, own[r])
+		for r, s := range profiles {
+			if own := newProfiles(r, size, uint64(r+1)<<40); s != own[r] {
+				t.Errorf("rank %d: the profile of rank %d is %+v, want %+v", rank, r, s, own[r])
 			}
 		}
 		return err
@@ -47,20 +47,20 @@ func TestAgree(t *testing.T) {
 // TestGroups: ranks in one domain are in groups of it.
 func TestGroups(t *testing.T) {
 	const size = 40
-	seats := make([]seat, size)
+	profiles := make([]profile, size)
 	for rank := range size {
-		seats[rank].Domain = 256 + uint16(rank/20)
+		profiles[rank].Domain = 256 + uint16(rank/20)
 	}
-	if h := groups(seats); h.Same(19, 20) || !h.Same(0, 1) {
+	if h := groups(profiles); h.Same(19, 20) || !h.Same(0, 1) {
 		t.Errorf("groups of two domains: %v", h)
 	}
-	for rank := range seats {
-		seats[rank].Domain = newSeats(rank, size, 0)[rank].Domain
+	for rank := range profiles {
+		profiles[rank].Domain = newProfiles(rank, size, 0)[rank].Domain
 	}
-	if h := groups(seats); seats[0].Domain != host.Domain() || h.Size() != size || h.Count() != plan.Groups(size).Count() {
-		t.Errorf("%d groups of %d ranks in domain %d", h.Count(), h.Size(), seats[0].Domain)
+	if h := groups(profiles); profiles[0].Domain != host.Domain() || h.Size() != size || h.Count() != plan.Groups(size).Count() {
+		t.Errorf("%d groups of %d ranks in domain %d", h.Count(), h.Size(), profiles[0].Domain)
 	}
-	if s := newSeats(0, cost.SharedRanksMax+1, 0); s != nil {
-		t.Errorf("%d seats for more ranks than can share memory, want none", len(s))
+	if s := newProfiles(0, cost.SharedRanksMax+1, 0); s != nil {
+		t.Errorf("%d profiles for more ranks than can share memory, want none", len(s))
 	}
 }

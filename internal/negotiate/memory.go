@@ -72,13 +72,15 @@ type futex interface {
 
 // attachMemory attaches the areas of the neighbors of this rank, or of all ranks if they are few, without links.
 // It returns nil, and logs the reason, if it cannot.
-func (cfg *Config) attachMemory(seats []seat) *memory {
-	m := &memory{areas: make([]transport.Areas, len(seats)), futex: cfg.Host}
-	m.attach = func(rank int) (transport.Areas, error) { return cfg.Host.AttachAreas(cfg.Names[rank], seats[rank].Key) }
-	needed := shmexec.Neighbors(cfg.Rank, len(seats))
-	if len(seats) <= attachAllMax {
+func (cfg *Config) attachMemory(profiles []profile) *memory {
+	m := &memory{areas: make([]transport.Areas, len(profiles)), futex: cfg.Host}
+	m.attach = func(rank int) (transport.Areas, error) {
+		return cfg.Host.AttachAreas(cfg.Names[rank], profiles[rank].Key)
+	}
+	needed := shmexec.Neighbors(cfg.Rank, len(profiles))
+	if len(profiles) <= attachAllMax {
 		needed = nil
-		for rank := range seats {
+		for rank := range profiles {
 			if rank != cfg.Rank {
 				needed = append(needed, rank)
 			}
@@ -180,9 +182,9 @@ func (m *memory) config(cfg Config, part, processors int) shmexec.Config {
 }
 
 // groups returns the groups of the ranks.
-func groups(seats []seat) plan.Hosts {
-	domains := make([]int, len(seats))
-	for rank, s := range seats {
+func groups(profiles []profile) plan.Hosts {
+	domains := make([]int, len(profiles))
+	for rank, s := range profiles {
 		domains[rank] = int(s.Domain)
 	}
 	return plan.GroupsWithin(domains)

@@ -132,8 +132,8 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 		Paths: paths{cfg.Classes.Ballot(), cfg.level()}, Crowd: cfg.crowd(), Demand: cfg.demand(),
 		Parts: [shmexec.AreasMax]uint8(cfg.Allocator.Votes(nodes)), Known: cfg.Known,
 	}
-	seats := newSeats(cfg.Rank, size, cfg.key())
-	if err := n.agree(ctx, &b, seats); err != nil {
+	profiles := newProfiles(cfg.Rank, size, cfg.key())
+	if err := n.agree(ctx, &b, profiles); err != nil {
 		return r, cfg.failed(ctx, err)
 	}
 	classes, level, parts := cost.CountClasses(b.Paths.Classes), b.Paths.Level, b.Parts[:]
@@ -162,7 +162,7 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	}()
 	attached := level == attachable
 	if attached {
-		mem = cfg.attachMemory(seats)
+		mem = cfg.attachMemory(profiles)
 		r.Part, attached, err = n.claimPart(ctx, cfg, parts, nodes, mem)
 	}
 	if err == nil && !attached && level != notShared {
@@ -187,10 +187,10 @@ func Run(ctx context.Context, cfg Config) (r Result, err error) {
 	if r.Part == NoPart {
 		return r, nil
 	}
-	shared := shmexec.New(mem.config(cfg, r.Part, processors(seats)))
+	shared := shmexec.New(mem.config(cfg, r.Part, processors(profiles)))
 	cfg.Comm.UseExecutor(exec.Shared, shared.Executor)
 	cfg.Comm.SetPlace(shared.Place())
-	cfg.Selector.UseSharedMemory(shared, groups(seats))
+	cfg.Selector.UseSharedMemory(shared, groups(profiles))
 	return r, nil
 }
 

@@ -2,14 +2,14 @@ package negotiate
 
 import "slices"
 
-// processors returns the number of processors of a host. Launchers bind ranks to neighboring processors, so seats have ranges. If
+// processors returns the number of processors of a host. Launchers bind ranks to neighboring processors, so profiles have ranges. If
 // some processors have more ranks than others in every placement, it is the number with which all ranks would be as crowded as on
 // these.
-func processors(seats []seat) int {
+func processors(profiles []profile) int {
 	type set struct{ first, end int }
-	ranks := len(seats)
+	ranks := len(profiles)
 	sets := make([]set, ranks)
-	for i, s := range seats {
+	for i, s := range profiles {
 		sets[i] = set{int(s.First), int(s.First) + int(s.Count)}
 	}
 	slices.SortFunc(sets, func(a, b set) int { return a.end - b.end })

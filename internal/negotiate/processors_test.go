@@ -30,17 +30,17 @@ func TestProcessors(t *testing.T) {
 		{"unknown", []set{{0, 0}, {0, 0}}, 1},
 	} {
 		for range test.sets {
-			var seats []seat
+			var profiles []profile
 			for _, s := range test.sets {
-				seats = append(seats, seat{First: s[0], Count: s[1]})
+				profiles = append(profiles, profile{First: s[0], Count: s[1]})
 			}
-			if got := processors(seats); got != test.want {
+			if got := processors(profiles); got != test.want {
 				t.Errorf("%s: %d processors for %v, want %d", test.name, got, test.sets, test.want)
 			}
 			test.sets = append(test.sets[1:], test.sets[0])
 		}
 	}
-	if own, want := newSeats(1, 3, 0)[1], uint16(shmexec.Processors()); own.Count != want || int(own.First) != spin.First() {
+	if own, want := newProfiles(1, 3, 0)[1], uint16(shmexec.Processors()); own.Count != want || int(own.First) != spin.First() {
 		t.Errorf("the own processors are %+v, want %d from number %d on", own, want, spin.First())
 	}
 }

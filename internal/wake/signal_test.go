@@ -2,7 +2,7 @@ package wake
 
 import "testing"
 
-// TestSignal: each change wakes all who waited for it, and nobody who waits for the next one.
+// TestSignal: a change ends all waits that began before it, and no wait that begins after it.
 func TestSignal(t *testing.T) {
 	s := NewSignal()
 	first := []<-chan struct{}{s.Next(), s.Next()}
