@@ -34,8 +34,10 @@ OUTPUT
   or --peers without --first-rank), lines before the process has joined begin
   with host name and pid instead, "[node7:4711] ", the name of the process in the
   output of the seed and of "nexar status". With --elastic the prefix changes with
-  the rank. It is colored on a terminal unless NO_COLOR is set. Lines are written
-  whole; a part of a line, such as a prompt or a progress bar, appears after 0.1 s.
+  the rank. It is colored on a terminal unless NO_COLOR is set. A line is written
+  when it is whole. A part that has waited for 0.1 s, such as a prompt or a progress
+  bar, is written before. If another process writes then, its output begins on a new
+  line, and the rest of the part on another one.
   Standard input goes to the first process.
 
 SIGNALS AND FAILURES

@@ -33,7 +33,12 @@ var roles = map[string]func() int{
 	"flood": func() int {
 		w := bufio.NewWriterSize(os.Stdout, 777)
 		for i := range 2000 {
-			fmt.Fprintf(w, "%s %d %s\n", os.Getenv("N"), i, strings.Repeat("x", i%300))
+			fmt.Fprintf(w, "%s %d ", os.Getenv("N"), i)
+			if i == 1000 {
+				w.Flush()
+				time.Sleep(2 * partAfter)
+			}
+			fmt.Fprintf(w, "%s\n", strings.Repeat("x", i%300))
 		}
 		w.Flush()
 		return 0
