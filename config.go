@@ -432,7 +432,10 @@ func (cfg *Config) token(ctx context.Context) (t pki.Token, err error) {
 		return t, fmt.Errorf("%w: both %s and %s=%q are set: unset one of them", ErrConfig, variable("Token"), variable("TokenFile"), cfg.TokenFile)
 	case cfg.TokenFile != "":
 		name, value = "TokenFile", cfg.TokenFile
-		t, err = pki.ReadTokenFile(ctx, cfg.TokenFile)
+		if t, err = pki.ReadTokenFile(ctx, cfg.TokenFile); err != nil && strings.HasPrefix(cfg.TokenFile, "/proc/") && os.Getenv(rankFileVariable) != "" {
+			err = fmt.Errorf("%w. Only processes in the PID namespace of nexar run can read its token there: in a container, for example, write a token to a file that both can read, and start nexar run with %[2]s=FILE and --env %[2]s=FILE, or with %[3]s and --env %[3]s=TOKEN",
+				err, variable("TokenFile"), variable("Token"))
+		}
 	case cfg.Token != "":
 		t, err = pki.ParseToken(cfg.Token)
 	default:

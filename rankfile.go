@@ -37,8 +37,13 @@ func openRankFile(lock bool) (*os.File, error) {
 	defer f.Close()
 	b := make([]byte, rankFileBytes)
 	_, _ = f.ReadAt(b, 0)
-	whose := strings.TrimSpace("rank " + strings.TrimSpace(string(b)))
-	return nil, fmt.Errorf("%w: this process (pid %d) is a child of a process of nexar run that has joined as %s (pid %d), and has inherited its NEXAR_SEEDS: start it by 'nexar run', which makes a world of its own, or unset NEXAR_SEEDS and the other NEXAR_ variables",
+	whose := "joins"
+	if rank := strings.TrimSpace(string(b)); rank != "" {
+		whose = "has joined as rank " + rank
+	} else if rank = os.Getenv(variable("Rank")); rank != "" { // That of the child is the same.
+		whose = "joins as rank " + rank
+	}
+	return nil, fmt.Errorf("%w: this process (pid %d) is a child of a process of nexar run that %s (pid %d), and has inherited its NEXAR_SEEDS: start it by 'nexar run', which makes a world of its own, or unset NEXAR_SEEDS and the other NEXAR_ variables",
 		ErrConfig, os.Getpid(), whose, holder)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -32,6 +33,7 @@ import (
 //	die RANK        joins; RANK is killed, the others wait for it
 //	panic RANK      joins; RANK panics, the others wait for it
 //	child           joins, and starts a child that joins
+//	early           starts a child that joins while it waits for its own seed
 //	fail RANK       joins; RANK closes its node and exits with status 1 after the others, which wait for it
 //	stubborn RANK N joins; RANK exits with status N, the others ignore that
 //	hang RANK       joins; RANK sends nexar run SIGQUIT, the others wait for it
@@ -76,6 +78,9 @@ func work(mode string, args []string) int {
 			return 0
 		}
 	}
+	if mode == "early" {
+		return early()
+	}
 	node, err := nexar.Join(context.Background(), nexar.Config{})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -97,6 +102,27 @@ func work(mode string, args []string) int {
 		return relays(node, args)
 	}
 	return member(node.World(), mode, args)
+}
+
+// early starts a child that joins while this process waits for its seed.
+func early() int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	os.Setenv("NEXAR_SEEDS", l.Addr().String())
+	go nexar.Join(context.Background(), nexar.Config{Transports: []string{"tcp"}})
+	if _, err = l.Accept(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	text, err := exec.Command(os.Args[0], "sum").CombinedOutput()
+	fmt.Printf("%s", text)
+	if err == nil {
+		return 1
+	}
+	return 0
 }
 
 // fail makes a rank exit with an error after it has closed its node, later than the others, which fail because of that.

@@ -36,6 +36,7 @@ type Finding struct {
 	Fix    string `json:"fix,omitempty"` // how to fix the problem, if there is one
 
 	variable string // the name of a malformed variable
+	token    string // the token in a file
 }
 
 // Examine makes all checks. If seeds is empty, it uses those of NEXAR_SEEDS; without any it does
@@ -46,6 +47,9 @@ func Examine(ctx context.Context, seeds []string, local, size int, locks string)
 	for _, f := range list {
 		if f.variable != "" {
 			os.Unsetenv(f.variable) // so that further checks do not fail because of it
+		} else if f.token != "" { // The file may be a pipe, which can be read only once.
+			os.Unsetenv(secretFile)
+			os.Setenv(secret, f.token)
 		}
 	}
 	list = append(list, examineMachine()...)

@@ -58,6 +58,7 @@ func examineVariable(name, value string, allowWeak bool) Finding {
 			err = fmt.Errorf("%s: %w", name, err)
 		}
 		f.Text += fmt.Sprintf(" has a token of %d characters", len(token))
+		f.token = token
 	default:
 		token = ""
 	}
