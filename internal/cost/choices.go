@@ -76,27 +76,3 @@ func (t *SharedTuner) Choices(n Need) []Choice { return t.tuner.Choices(n) }
 func (t *SharedTuner) ChoiceWith(n Need, index, channels int) (c Choice, ok bool) {
 	return t.tuner.ChoiceWith(n, index, channels)
 }
-
-func (t *Tuner) exact(c Choice, n Need) Choice {
-	f := t.figuresOf(c.Index, c.Algorithm, n)
-	if n.Blocks && !f.single {
-		c.Channels = 1
-	}
-	c.Seconds = t.seconds(c.Index, c.Algorithm, f, n, c.Channels)
-	return c
-}
-
-func (t *hostTuner) exact(c Choice, n Need) Choice {
-	f := t.figuresOf(c.Index, c.Algorithm, n)
-	if n.Blocks && !f.single {
-		c.Channels = 1
-	}
-	c.Seconds = t.time(&f, n, c.Channels)
-	return c
-}
-
-func (t *SharedTuner) exact(c Choice, n Need) Choice {
-	c.Channels = 1
-	c.Seconds = t.time(t.figuresOf(c.Index, c.Algorithm, n), n)
-	return c
-}

@@ -62,16 +62,7 @@ func (t *Tuner) leastTime(i int, a plan.Algorithm, n Need, _ float64) float64 {
 }
 
 func (t *Tuner) shareOf(i int, a plan.Algorithm, n Need) share {
-	key := figureKey{n.Collective, i, n.Size}
-	s, ok := t.shares[key]
-	if !ok {
-		s = shareBeyond(a, n.Size, 8)
-		if t.shares == nil {
-			t.shares = make(map[figureKey]share)
-		}
-		t.shares[key] = s
-	}
-	return s
+	return t.shares.of(n, i, func() share { return shareBeyond(a, n.Size, 8) })
 }
 
 // shareBeyond estimates the share of a rank among many, like depthBeyond: a few plans do not determine it, since in a tree

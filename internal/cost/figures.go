@@ -17,6 +17,22 @@ type figureKey struct {
 	size       int
 }
 
+// known has what has been computed about algorithms, by collective, index and number of ranks.
+type known[T any] map[figureKey]T
+
+// of returns what is known about the algorithm with an index, and computes it at first.
+func (k *known[T]) of(n Need, index int, compute func() T) T {
+	key := figureKey{n.Collective, index, n.Size}
+	v, ok := (*k)[key]
+	if !ok {
+		if v = compute(); *k == nil {
+			*k = make(known[T])
+		}
+		(*k)[key] = v
+	}
+	return v
+}
+
 // figures are the costs of a plan for a vector of one byte.
 type figures struct {
 	depth, messages        float64

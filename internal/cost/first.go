@@ -34,15 +34,7 @@ func (t *Tuner) firstUse(i int, a plan.Algorithm, n Need, seconds float64) float
 	if t.linked == nil || t.hops != nil || t.handshake == 0 {
 		return 0
 	}
-	key := figureKey{n.Collective, i, n.Size}
-	links, ok := t.newLinks[key]
-	if !ok {
-		links = t.countNewLinks(a, n.Size)
-		if t.newLinks == nil {
-			t.newLinks = make(map[figureKey]int)
-		}
-		t.newLinks[key] = links
-	}
+	links := t.newLinks.of(n, i, func() int { return t.countNewLinks(a, n.Size) })
 	if float64(links)*t.handshake < float64(seconds*firstLeast)*firstCalls {
 		return 0
 	}

@@ -25,16 +25,7 @@ func (t *Tuner) distanceOf(i int, a plan.Algorithm, n Need) distance {
 	if t.hops == nil {
 		return distance{1, 1}
 	}
-	key := figureKey{n.Collective, i, n.Size}
-	d, ok := t.distances[key]
-	if !ok {
-		d = measureDistance(a, n.Size, t.hops)
-		if t.distances == nil {
-			t.distances = make(map[figureKey]distance)
-		}
-		t.distances[key] = d
-	}
-	return d
+	return t.distances.of(n, i, func() distance { return measureDistance(a, n.Size, t.hops) })
 }
 
 func measureDistance(a plan.Algorithm, size int, hops Hops) distance {

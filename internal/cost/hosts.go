@@ -17,15 +17,15 @@ const (
 type hostTuner struct {
 	nets    [classes]Network
 	hosts   plan.Hosts
-	figures map[figureKey]hostFigures
+	figures known[hostFigures]
 }
 
 // NewOnHosts returns a Tuner for ranks on hosts h, with one Network within hosts and one between
 // them.
 func NewOnHosts(within, between Network, h plan.Hosts) *Tuner {
-	on := &hostTuner{nets: [...]Network{near: within, far: between}, hosts: h, figures: make(map[figureKey]hostFigures)}
+	on := &hostTuner{nets: [...]Network{near: within, far: between}, hosts: h}
 	return &Tuner{
-		handshake: between.Handshake, hosts: h, together: h.Count() < h.Size(), best: on.cheapest, exactly: on.exact, chosen: make(map[Need]Choice),
+		handshake: between.Handshake, hosts: h, together: h.Count() < h.Size(), predict: on.ofPlans, chosen: make(map[Need]Choice),
 	}
 }
 
@@ -52,32 +52,13 @@ const (
 	longVector  = 4 << 20
 )
 
-// cheapest finds the best number of channels for an algorithm.
-func (t *hostTuner) cheapest(i int, a plan.Algorithm, n Need) (best Choice, ok bool) {
+// ofPlans predicts the time of an algorithm on hosts.
+func (t *hostTuner) ofPlans(i int, a plan.Algorithm, n Need) (time func(channels int) float64, most int) {
 	if a.Shared || t.hosts.Size() != n.Size {
-		return Choice{}, false
+		return nil, 0
 	}
-	f := t.figuresOf(i, a, n)
-	best = Choice{Index: i, Algorithm: a, Channels: 1, Seconds: t.time(&f, n, 1)}
-	if n.Blocks && !f.single {
-		return best, true // Only whole blocks are contiguous.
-	}
-	for ch := 2; ch <= ChannelsMax; ch *= 2 {
-		if s := t.time(&f, n, ch); s < best.Seconds {
-			best.Channels, best.Seconds = ch, s
-		}
-	}
-	return best, true
-}
-
-func (t *hostTuner) figuresOf(i int, a plan.Algorithm, n Need) hostFigures {
-	key := figureKey{n.Collective, i, n.Size}
-	f, ok := t.figures[key]
-	if !ok {
-		f = t.measure(n.Collective, i, a)
-		t.figures[key] = f
-	}
-	return f
+	f := t.figures.of(n, i, func() hostFigures { return t.measure(n.Collective, i, a) })
+	return func(channels int) float64 { return t.time(&f, n, channels) }, n.channels(f.single)
 }
 
 // time predicts the time like Tuner.time, with the paths of both classes. Products are

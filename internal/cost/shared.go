@@ -56,7 +56,7 @@ func Host(pieceBytes, processors int) SharedCost {
 type SharedTuner struct {
 	cost    SharedCost
 	tuner   *Tuner
-	figures map[figureKey]*sharedFigures
+	figures known[*sharedFigures]
 }
 
 // sharedFigures are the costs of a plan in shared memory that do not depend on the vector.
@@ -80,27 +80,27 @@ type rankSample struct {
 
 // NewShared returns a SharedTuner for ranks that all share memory, in groups.
 func NewShared(c SharedCost, groups plan.Hosts) *SharedTuner {
-	t := &SharedTuner{cost: c, figures: make(map[figureKey]*sharedFigures)}
+	t := &SharedTuner{cost: c}
 	t.tuner = &Tuner{hosts: groups, together: true, chosen: make(map[Need]Choice)}
-	t.tuner.best, t.tuner.exactly, t.tuner.least = t.cheapest, t.exact, t.least
+	t.tuner.predict, t.tuner.least = t.ofPlans, t.least
 	return t
 }
 
 // Choose is [Tuner.Choose]. The number of channels has no meaning in shared memory.
 func (t *SharedTuner) Choose(n Need) Choice { return t.tuner.Choose(n) }
 
-func (t *SharedTuner) cheapest(i int, a plan.Algorithm, n Need) (c Choice, ok bool) {
+// ofPlans predicts the time of an algorithm in shared memory.
+func (t *SharedTuner) ofPlans(i int, a plan.Algorithm, n Need) (time func(channels int) float64, most int) {
 	if !a.Shared && t.tuner.isHierarchical(i, n) {
-		return Choice{}, false // It is for hosts.
+		return nil, 0 // It is for hosts.
 	}
 	f := t.figuresOf(i, a, n)
-	c = Choice{Index: i, Algorithm: a, Channels: 1}
 	// The length of the longest of uneven blocks is unknown, so a plan that cannot be cut might
 	// not fit.
 	if f.cuttable || t.fits(f, n) && !n.Uneven {
-		c.Seconds, ok = t.time(f, n), true
+		most = 1
 	}
-	return c, ok
+	return func(int) float64 { return t.time(f, n) }, most
 }
 
 // least returns a lower bound of the time of an algorithm. Most algorithms have too many rounds, or too much work of
@@ -134,22 +134,17 @@ func (t *SharedTuner) figuresOf(i int, a plan.Algorithm, n Need) *sharedFigures 
 
 // begun returns the figures of an algorithm, possibly without the loads of some ranks.
 func (t *SharedTuner) begun(i int, a plan.Algorithm, n Need) *sharedFigures {
-	key := figureKey{n.Collective, i, n.Size}
-	f, ok := t.figures[key]
-	switch {
-	case ok:
-		return f
-	case t.tuner.isHierarchical(i, n):
-		f = &sharedFigures{cuttable: Cuttable(a, n)}
+	return t.figures.of(n, i, func() *sharedFigures {
+		if !t.tuner.isHierarchical(i, n) {
+			return sharedFiguresOf(a, n)
+		}
+		f := &sharedFigures{cuttable: Cuttable(a, n)}
 		if a.Shared { // Others are for hosts.
 			f.estimateGroups(i, a, n, t.tuner.hosts)
 			f.unitsOf = func() { f.findUnits(a, n) }
 		}
-	default:
-		f = sharedFiguresOf(a, n)
-	}
-	t.figures[key] = f
-	return f
+		return f
+	})
 }
 
 // time returns the predicted time of a plan.

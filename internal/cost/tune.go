@@ -121,29 +121,28 @@ type Tuner struct {
 	together bool
 	// crowd is the number of ranks that share a processor; see Crowded.
 	crowd float64
-	// best returns the best choice with an algorithm. exactly returns the choice with a given
-	// number of channels, if several are possible, and its time for exactly n.Bytes.
-	best    func(i int, a plan.Algorithm, n Need) (c Choice, ok bool)
-	exactly func(c Choice, n Need) Choice
+	// predict returns the time of an algorithm on a number of channels, and the largest number that is possible: 0 if the
+	// algorithm cannot carry out n.
+	predict func(i int, a plan.Algorithm, n Need) (time func(channels int) float64, most int)
 	// least, if not nil, returns a lower bound of the time of an algorithm. It computes no more of the time than it
 	// takes to find that the time is above limit.
 	least func(i int, a plan.Algorithm, n Need, limit float64) float64
 
 	mu      sync.Mutex
 	chosen  map[Need]Choice
-	figures map[figureKey]figures
-	// distances is nil without hops.
-	distances map[figureKey]distance
+	figures known[figures]
+	// distances is empty without hops.
+	distances known[distance]
 	// shares has the work of all ranks together if processors are crowded.
-	shares map[figureKey]share
+	shares known[share]
 	// newLinks has the number of links that an algorithm needs beyond those of linked.
-	newLinks map[figureKey]int
+	newLinks known[int]
 }
 
 // New returns a Tuner for ranks in one Network.
 func New(net Network) *Tuner {
-	t := &Tuner{net: net, handshake: net.Handshake, chosen: make(map[Need]Choice), figures: make(map[figureKey]figures)}
-	t.best, t.exactly, t.least = t.cheapest, t.exact, t.leastTime
+	t := &Tuner{net: net, handshake: net.Handshake, chosen: make(map[Need]Choice)}
+	t.predict, t.least = t.ofPlans, t.leastTime
 	return t
 }
 
@@ -219,22 +218,44 @@ func (c Choice) better(other Choice) bool {
 	return c.Index < other.Index
 }
 
-// cheapest finds the best number of channels for an algorithm.
-func (t *Tuner) cheapest(i int, a plan.Algorithm, n Need) (best Choice, ok bool) {
-	if a.Shared {
+// best finds the best number of channels for an algorithm.
+func (t *Tuner) best(i int, a plan.Algorithm, n Need) (best Choice, ok bool) {
+	time, most := t.predict(i, a, n)
+	if most == 0 {
 		return Choice{}, false
 	}
-	f := t.figuresOf(i, a, n)
-	best = Choice{Index: i, Algorithm: a, Channels: 1, Seconds: t.seconds(i, a, f, n, 1)}
-	if n.Blocks && !f.single {
-		return best, true // Only whole blocks are contiguous.
-	}
-	for ch := 2; ch <= ChannelsMax; ch *= 2 {
-		if s := t.seconds(i, a, f, n, ch); s < best.Seconds {
+	best = Choice{Index: i, Algorithm: a, Channels: 1, Seconds: time(1)}
+	for ch := 2; ch <= most; ch *= 2 {
+		if s := time(ch); s < best.Seconds {
 			best.Channels, best.Seconds = ch, s
 		}
 	}
 	return best, true
+}
+
+// exactly returns a choice with at most its number of channels, and its time for exactly n.Bytes.
+func (t *Tuner) exactly(c Choice, n Need) Choice {
+	time, most := t.predict(c.Index, c.Algorithm, n)
+	c.Channels = max(1, min(c.Channels, most))
+	c.Seconds = time(c.Channels)
+	return c
+}
+
+// channels returns the largest number of channels of a plan over links.
+func (n Need) channels(single bool) int {
+	if n.Blocks && !single {
+		return 1 // Only whole blocks are contiguous.
+	}
+	return ChannelsMax
+}
+
+// ofPlans predicts the time of an algorithm in one Network.
+func (t *Tuner) ofPlans(i int, a plan.Algorithm, n Need) (time func(channels int) float64, most int) {
+	if a.Shared {
+		return nil, 0
+	}
+	f := t.figuresOf(i, a, n)
+	return func(channels int) float64 { return t.seconds(i, a, f, n, channels) }, n.channels(f.single)
 }
 
 // seconds returns the predicted time of an algorithm on a number of channels: that of its plans, or that of the work of
@@ -273,11 +294,5 @@ func (t *Tuner) tolls(message float64, d distance) (latency, perByte, each float
 }
 
 func (t *Tuner) figuresOf(i int, a plan.Algorithm, n Need) figures {
-	key := figureKey{n.Collective, i, n.Size}
-	f, ok := t.figures[key]
-	if !ok {
-		f = measure(n.Collective, a, n.Size)
-		t.figures[key] = f
-	}
-	return f
+	return t.figures.of(n, i, func() figures { return measure(n.Collective, a, n.Size) })
 }
