@@ -168,12 +168,21 @@ func TestCancelledRecv(t *testing.T) {
 	}
 }
 
+// cancelledByMessage returns a context that is cancelled, with ErrCancelled, when rank 0 has sent a message to c.
+func cancelledByMessage(t *testing.T, c *nexar.Comm, tag nexar.Tag) context.Context {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		_, err := nexar.Probe[int32](t.Context(), c, 0, tag)
+		cancel(errors.Join(worldtest.ErrCancelled, err))
+	}()
+	return ctx
+}
+
 // TestCancelledSend: a Send that is cancelled while it waits for its receiver revokes the
 // communicator.
 func TestCancelledSend(t *testing.T) {
 	comms := worldtest.Mem().Cluster(t, 2, nexar.Config{})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, worldtest.ErrCancelled)
-	defer cancel()
+	ctx := cancelledByMessage(t, comms[1], 0)
 	if err := nexar.Send(ctx, comms[0], make([]float32, 100_000), 1, 0); !errors.Is(err, worldtest.ErrCancelled) {
 		t.Errorf("send: %v, want %v", err, worldtest.ErrCancelled)
 	}
