@@ -4,14 +4,7 @@
 // information that the system does not have. They may be called concurrently.
 package host
 
-import (
-	"crypto/sha256"
-	"fmt"
-	"net"
-	"os"
-	"slices"
-	"strings"
-)
+import "strings"
 
 // ID returns an identifier that is the same for all processes that share the loopback
 // interface of this process, and different for all others:
@@ -21,20 +14,13 @@ import (
 //     Windows the ID of the installation and the name of the host: exact unless a
 //     jail or container shares the interface of its host, or two copies of a
 //     machine have the same ID and name;
-//   - elsewhere the name of the host and the hardware addresses of its
-//     interfaces, which change when an interface is added.
+//   - elsewhere, or if the system does not tell, "": the seed then uses the source
+//     address of the node.
 //
 // Nodes of one host dial the loopback addresses of each other first. With a wrong match
 // they find another NodeID there, or no listener, and try the next address. With a wrong
 // mismatch they still reach each other, unless they listen on loopback alone.
-func ID() string {
-	if id := systemHost(); id != "" {
-		return id
-	}
-	host, _ := os.Hostname() // The hardware addresses suffice without it.
-	interfaces, _ := net.Interfaces()
-	return hostOf(host, interfaces)
-}
+func ID() string { return systemHost() }
 
 // Machine returns the part of an ID that all containers of a machine have in common: on Linux
 // the boot ID, elsewhere the whole ID.
@@ -43,21 +29,4 @@ func Machine(id string) string {
 		return machine
 	}
 	return id
-}
-
-// hostOf returns an ID made of the name and the hardware addresses of a host. It is empty
-// without both; the seed then uses the source address of the node.
-func hostOf(name string, interfaces []net.Interface) string {
-	var addrs []string
-	for _, i := range interfaces {
-		if len(i.HardwareAddr) > 0 {
-			addrs = append(addrs, i.HardwareAddr.String())
-		}
-	}
-	if name == "" && len(addrs) == 0 {
-		return ""
-	}
-	slices.Sort(addrs)
-	sum := sha256.Sum256([]byte(strings.Join(addrs, " ")))
-	return fmt.Sprintf("%s/%x", name, sum[:8])
 }

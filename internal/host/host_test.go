@@ -3,7 +3,6 @@
 package host
 
 import (
-	"net"
 	"testing"
 )
 
@@ -17,31 +16,6 @@ func TestID(t *testing.T) {
 		if again := ID(); again != id {
 			t.Errorf("ID() = %q, then %q", id, again)
 		}
-	}
-}
-
-// TestHostOf: the ID depends on the name and the interfaces of the host, not on the order of the
-// interfaces.
-func TestHostOf(t *testing.T) {
-	card := func(last byte) net.Interface {
-		return net.Interface{HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, last}}
-	}
-	loopback := net.Interface{Name: "lo"}
-	id := hostOf("a", []net.Interface{loopback, card(1), card(2)})
-	if same := hostOf("a", []net.Interface{card(2), card(1)}); same != id {
-		t.Errorf("ID %q, with interfaces in another order %q", id, same)
-	}
-	for what, other := range map[string]string{
-		"another name": hostOf("b", []net.Interface{card(1), card(2)}),
-		"another card": hostOf("a", []net.Interface{card(1), card(3)}),
-		"no name":      hostOf("", []net.Interface{card(1), card(2)}),
-	} {
-		if other == id || other == "" {
-			t.Errorf("%s: ID %q, want neither \"\" nor %q", what, other, id)
-		}
-	}
-	if id := hostOf("", []net.Interface{loopback}); id != "" {
-		t.Errorf("without name and hardware address: ID %q, want \"\"", id)
 	}
 }
 
