@@ -78,9 +78,6 @@ type Conn struct {
 	evict    func() // for Gate
 }
 
-// Source returns the source of the connection.
-func (c *Conn) Source() Source { return c.source.key }
-
 // An Outcome is the decision on a new connection.
 type Outcome int
 

@@ -49,7 +49,7 @@ func (w *world) flood(from Source, n int) (conns []*Conn) {
 func (w *world) prove(c *Conn) {
 	w.t.Helper()
 	if !w.table.Prove(w.now, c) {
-		w.t.Fatalf("a connection of %v has been evicted", c.Source())
+		w.t.Fatalf("a connection of %v has been evicted", c.source.key)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestEvictionOrder(t *testing.T) {
 		{addr(8), "4"},
 	} {
 		if d := w.want(step.from, Admitted); d.Evicted != of[step.evicted] {
-			t.Fatalf("%v: evicted a connection of %v, want number %s", step.from, d.Evicted.Source(), step.evicted)
+			t.Fatalf("%v: evicted a connection of %v, want number %s", step.from, d.Evicted.source.key, step.evicted)
 		}
 		w.pass(2 * time.Second)
 	}
@@ -158,8 +158,8 @@ func TestMinAge(t *testing.T) {
 		t.Errorf("wait %v, want a second", d.Wait)
 	}
 	w.pass(time.Second)
-	if d := w.want(addr(3), Admitted); d.Evicted.Source() != addr(2) {
-		t.Errorf("evicted a connection of %v", d.Evicted.Source())
+	if d := w.want(addr(3), Admitted); d.Evicted.source.key != addr(2) {
+		t.Errorf("evicted a connection of %v", d.Evicted.source.key)
 	}
 }
 
