@@ -23,8 +23,5 @@ func lockFile(path string) (*os.File, error) {
 	return os.NewFile(uintptr(h), path), nil
 }
 
-// syncData syncs a file.
-func syncData(f *os.File) error { return f.Sync() }
-
 // syncDir does nothing: Windows cannot sync a directory.
 func syncDir(string) error { return nil }
