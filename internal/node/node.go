@@ -91,20 +91,13 @@ type Node struct {
 	mesh     *mesh.Mesh        // gets the expected nodes
 	expected []membership.Node // until joined
 	joined   bool              // this node is in a view
-	failures []Failure
+	failures []PeerError
 	failed   wake.Signal // when a failure is added
 }
 
-// A Failure is the failure of another node.
-type Failure struct {
-	Rank int // its last rank
-	Node membership.Node
-	Err  error
-}
-
-// A PeerError is the failure of another node while a world forms.
+// A PeerError is the failure of another node.
 type PeerError struct {
-	Rank int
+	Rank int // its last rank
 	Node membership.Node
 	Err  error
 }
@@ -320,13 +313,13 @@ func (n *Node) removed(err *client.RemovedError) {
 func (n *Node) addFailure(rank int, failed membership.Node, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.failures = append(n.failures, Failure{rank, failed, err})
+	n.failures = append(n.failures, PeerError{rank, failed, err})
 	n.failed.Send()
 }
 
 // Failures returns the failures of other nodes except the first seen of them, and a channel
 // that is closed by the next failure.
-func (n *Node) Failures(seen int) (list []Failure, more <-chan struct{}) {
+func (n *Node) Failures(seen int) (list []PeerError, more <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.failures[seen:], n.failed.Next()
