@@ -16,7 +16,7 @@
 // An Authority and an Identity may be used concurrently.
 //
 // While no seed answers, an expired certificate is accepted if its key is that of a member of the newest view, it was valid when that
-// view came and when a seed answered last, and CertificateGrace has not passed.
+// view came and when a seed answered last, and the grace of [Identity.SetGrace] has not passed.
 package pki
 
 import (
@@ -28,7 +28,6 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/url"
 	"time"
 
@@ -85,7 +84,6 @@ func (i *Issuer) signCluster(key *ecdsa.PrivateKey, now time.Time) (*x509.Certif
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: clusterName(cluster.String())},
 		NotBefore:             now.Add(-skew),
 		NotAfter:              now.Add(authorityLife),
@@ -167,7 +165,6 @@ func parseRequest(request []byte) (*ecdsa.PublicKey, error) {
 
 func nodeTemplate(cluster string, id membership.NodeID, now time.Time, life time.Duration) *x509.Certificate {
 	return &x509.Certificate{
-		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: "nexar node " + id.String()},
 		URIs:                  []*url.URL{{Scheme: "nexar", Host: cluster, Path: "/" + id.String()}},
 		NotBefore:             now.Add(-skew),
@@ -184,11 +181,3 @@ func (a *Authority) sign(template *x509.Certificate, pub *ecdsa.PublicKey) ([]by
 
 // clusterOf returns the name of the cluster of a CA.
 func clusterOf(ca *x509.Certificate) string { return hashID(ca.RawSubjectPublicKeyInfo).String() }
-
-func serial() *big.Int {
-	b := make([]byte, 16)
-	rand.Read(b) // never fails
-	b[0] &= 0x7f
-	b[15] |= 1 // a serial number is never zero
-	return new(big.Int).SetBytes(b)
-}

@@ -9,9 +9,6 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
-// CertificateGrace is the default time for which members accept expired certificates of each other.
-const CertificateGrace = 24 * time.Hour
-
 // An expiryPolicy says which expired certificates a node accepts. Without a seed no certificate is renewed, so
 // members of the newest view accept expired certificates of each other for a while.
 type expiryPolicy struct {

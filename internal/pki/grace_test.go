@@ -11,6 +11,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
+const grace = 24 * time.Hour
+
 // An expired certificate is accepted only of a member of the newest view, if it was valid when that view
 // came and when the last seed answered, for the grace, and while no seed answers.
 func TestGrace(t *testing.T) {
@@ -78,7 +80,7 @@ func TestExpiredHandshake(t *testing.T) {
 		}
 		return s.err, c.err
 	}
-	expire(CertificateGrace, server, client, stranger)
+	expire(grace, server, client, stranger)
 	if s, c := try(client); s != nil || c != nil {
 		t.Errorf("between members: %v, %v, want none", s, c)
 	}
@@ -106,7 +108,7 @@ func TestExpiredImpostors(t *testing.T) {
 	past := func(c *x509.Certificate, _ membership.NodeID) { c.NotAfter = time.Now().Add(time.Second) }
 	for name, authority := range map[string]*Authority{"the same CA": a, "another CA": other} {
 		cert := mustParse(t, forge(t, authority, past).Certificate[0])
-		us.SetGrace(CertificateGrace)
+		us.SetGrace(grace)
 		us.SetMembers(membership.View{Nodes: []membership.Node{{ID: hashID(cert.RawSubjectPublicKeyInfo)}}})
 		us.SeedSilent()
 		if _, err := us.peers.node(cert, time.Now().Add(time.Hour)); (err == nil) != (authority == a) {

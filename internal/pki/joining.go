@@ -54,7 +54,6 @@ func (a *Authority) seedCertificate() (*tls.Certificate, error) {
 	}
 	// It contains no node and is not valid for conns between nodes.
 	template := &x509.Certificate{
-		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: seedName(a.Cluster())},
 		NotBefore:             time.Now().Add(-skew),
 		NotAfter:              a.cert.NotAfter,

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -39,13 +41,8 @@ func tokenEncoding() *base32.Encoding { return base32.StdEncoding.WithPadding(ba
 
 func encodeToken(b []byte) Token {
 	text := strings.ToLower(tokenEncoding().EncodeToString(b))
-	var groups []string
-	for len(text) > 0 {
-		n := min(tokenGroup, len(text))
-		groups = append(groups, text[:n])
-		text = text[n:]
-	}
-	return Token{strings.Join(groups, "-")}
+	groups := slices.Collect(slices.Chunk([]byte(text), tokenGroup))
+	return Token{string(bytes.Join(groups, []byte("-")))}
 }
 
 // ParseToken parses the content of a flag, a variable or a file. It ignores surrounding white
