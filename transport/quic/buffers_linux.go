@@ -11,19 +11,12 @@ const raiseBuffers = "sysctl -w net.core.rmem_max=7500000 net.core.wmem_max=7500
 // forceBuffers sets the buffers beyond the limit of the system, which needs root, and
 // returns their sizes.
 func forceBuffers(udp *net.UDPConn, bytes int) (read, write int, err error) {
-	raw, err := udp.SyscallConn()
-	if err != nil {
-		return 0, 0, err
-	}
-	cerr := raw.Control(func(fd uintptr) {
-		read, err = forceBuffer(int(fd), unix.SO_RCVBUF, unix.SO_RCVBUFFORCE, bytes)
-		if err == nil {
-			write, err = forceBuffer(int(fd), unix.SO_SNDBUF, unix.SO_SNDBUFFORCE, bytes)
+	err = control(udp, func(fd int) (err error) {
+		if read, err = forceBuffer(fd, unix.SO_RCVBUF, unix.SO_RCVBUFFORCE, bytes); err == nil {
+			write, err = forceBuffer(fd, unix.SO_SNDBUF, unix.SO_SNDBUFFORCE, bytes)
 		}
+		return err
 	})
-	if cerr != nil {
-		return 0, 0, cerr
-	}
 	return read, write, err
 }
 

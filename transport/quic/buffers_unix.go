@@ -13,19 +13,12 @@ const raiseBuffers = "sysctl -w kern.ipc.maxsockbuf=8441037"
 // forceBuffers lowers the size until the system accepts it: above the limit it sets
 // nothing. It returns the sizes.
 func forceBuffers(udp *net.UDPConn, bytes int) (read, write int, err error) {
-	raw, err := udp.SyscallConn()
-	if err != nil {
-		return 0, 0, err
-	}
-	cerr := raw.Control(func(fd uintptr) {
-		read, err = largestBuffer(int(fd), unix.SO_RCVBUF, bytes)
-		if err == nil {
-			write, err = largestBuffer(int(fd), unix.SO_SNDBUF, bytes)
+	err = control(udp, func(fd int) (err error) {
+		if read, err = largestBuffer(fd, unix.SO_RCVBUF, bytes); err == nil {
+			write, err = largestBuffer(fd, unix.SO_SNDBUF, bytes)
 		}
+		return err
 	})
-	if cerr != nil {
-		return 0, 0, cerr
-	}
 	return read, write, err
 }
 

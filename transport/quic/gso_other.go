@@ -3,4 +3,4 @@
 package quic
 
 // segments returns false: UDP_SEGMENT is specific to Linux.
-func segments(uintptr) bool { return false }
+func segments(int) bool { return false }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -15,29 +16,20 @@ import (
 // bind opens the UDP socket and, if possible and not disabled, a TCP port with the same
 // number.
 func bind(cfg Config) (net.PacketConn, net.Listener, error) {
-	if cfg.PacketConn != nil {
-		if _, ok := cfg.PacketConn.(*net.UDPConn); !ok || cfg.NoWatch {
-			return cfg.PacketConn, nil, nil
-		}
-		listener, err := listenTCP(cfg.PacketConn.LocalAddr().String())
+	packets := cfg.PacketConn
+	if packets == nil {
+		addr, anyPort, err := listenAddr(cfg.Addr)
 		if err != nil {
-			logNoWatch(cfg, err)
+			return nil, nil, fmt.Errorf("quic: listen at %q: %w", cfg.Addr, err)
 		}
-		return cfg.PacketConn, listener, nil
+		if anyPort && !cfg.NoWatch {
+			return bindAnyPort(cfg, addr)
+		}
+		if packets, err = net.ListenPacket("udp", addr); err != nil {
+			return nil, nil, fmt.Errorf("quic: %w", err)
+		}
 	}
-
-	addr, anyPort, err := listenAddr(cfg.Addr)
-	if err != nil {
-		return nil, nil, fmt.Errorf("quic: listen at %q: %w", cfg.Addr, err)
-	}
-	if anyPort && !cfg.NoWatch {
-		return bindAnyPort(cfg, addr)
-	}
-	packets, err := net.ListenPacket("udp", addr)
-	if err != nil {
-		return nil, nil, fmt.Errorf("quic: %w", err)
-	}
-	if cfg.NoWatch {
+	if _, isUDP := packets.(*net.UDPConn); !isUDP || cfg.NoWatch {
 		return packets, nil, nil
 	}
 	listener, err := listenTCP(packets.LocalAddr().String())
@@ -189,10 +181,5 @@ func unreachable(err error) bool { return isAny(err, errnosUnreachable[:]) }
 func refused(err error) bool { return errors.Is(err, errnoRefused) }
 
 func isAny[E error](err error, targets []E) bool {
-	for _, target := range targets {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(targets, func(target E) bool { return errors.Is(err, target) })
 }

@@ -1,6 +1,9 @@
 package quic
 
-import "net"
+import (
+	"errors"
+	"net"
+)
 
 // SocketInfo describes the socket that the system gives an Endpoint.
 type SocketInfo struct {
@@ -23,10 +26,17 @@ func (e *Endpoint) Socket() SocketInfo {
 
 // hasGSO asks the system as quic-go does.
 func hasGSO(udp *net.UDPConn) (ok bool) {
+	err := control(udp, func(fd int) error { ok = segments(fd); return nil })
+	return ok && err == nil
+}
+
+// control calls f with the file descriptor of a socket.
+func control(udp *net.UDPConn, f func(fd int) error) error {
 	raw, err := udp.SyscallConn()
 	if err != nil {
-		return false
+		return err
 	}
-	err = raw.Control(func(fd uintptr) { ok = segments(fd) })
-	return ok && err == nil
+	var failure error
+	err = raw.Control(func(fd uintptr) { failure = f(int(fd)) })
+	return errors.Join(err, failure)
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -391,12 +392,7 @@ func (c *Conn) attach(sock net.Conn) bool {
 func (c *Conn) detach(sock net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, s := range c.sockets {
-		if s == sock {
-			c.sockets = append(c.sockets[:i], c.sockets[i+1:]...)
-			return
-		}
-	}
+	c.sockets = slices.DeleteFunc(c.sockets, func(s net.Conn) bool { return s == sock })
 }
 
 // closeWatch closes a watch. If this side has closed the connection in order, it notifies the
