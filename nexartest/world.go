@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/simseed"
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
@@ -57,7 +58,7 @@ type World struct {
 	t       *testing.T
 	cluster Cluster
 	network *sim.Network
-	seed    *seed
+	seed    *simseed.Seed
 	running sync.WaitGroup // programs of nodes, and joins of added nodes
 
 	mu      sync.Mutex
@@ -103,7 +104,7 @@ func (cl Cluster) New(t *testing.T, n int) *World {
 	}
 	t.Cleanup(w.close)
 	var err error
-	if w.seed, err = startSeed(w.network, n); err != nil {
+	if w.seed, err = simseed.Start(w.network, n); err != nil {
 		t.Fatalf("nexartest: seed: %v", err)
 	}
 	var joining sync.WaitGroup
@@ -127,7 +128,7 @@ func (w *World) newMember() (int, *member) {
 	defer w.mu.Unlock()
 	i := len(w.members)
 	m := &member{host: fmt.Sprint("node", i)}
-	conn, err := w.network.Host(m.host).PacketConn(port)
+	conn, err := w.network.Host(m.host).PacketConn(simseed.Port)
 	if err != nil {
 		w.t.Fatalf("nexartest: node %d: %v", i, err)
 	}
@@ -141,7 +142,7 @@ func (w *World) newMember() (int, *member) {
 func (w *World) join(m *member, rank *int) bool {
 	cfg := w.cluster.Config
 	cfg.Rank = rank
-	node, err := w.seed.join(m.ctx, m.packets, cfg)
+	node, err := w.seed.Join(m.ctx, m.packets, cfg)
 	if errors.Is(context.Cause(m.ctx), ErrKilled) {
 		err = ErrKilled
 	}
@@ -267,7 +268,7 @@ func (w *World) close() {
 	w.end()
 	w.await(w.cluster.Timeout)
 	if w.seed != nil {
-		w.seed.close()
+		w.seed.Close()
 	}
 	w.network.Close()
 }

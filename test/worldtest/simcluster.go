@@ -7,10 +7,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/internal/pki"
-	"github.com/nexar-go/nexar/internal/rendezvous/server"
-	"github.com/nexar-go/nexar/internal/testhook"
-	"github.com/nexar-go/nexar/transport/quic"
+	"github.com/nexar-go/nexar/internal/simseed"
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
@@ -21,14 +18,9 @@ type SimCluster struct {
 	Beat    time.Duration   // HeartbeatInterval of the nodes; a tenth of HeartbeatTimeout
 	Ctx     context.Context // cancelled by Cancel and Close
 
-	stop   context.CancelFunc
-	server *server.Server
-	end    *quic.Endpoint
-	token  pki.Token
+	stop context.CancelFunc
+	seed *simseed.Seed
 }
-
-// simNodePort is the port of the nodes and of the seed on their simulated hosts.
-const simNodePort = 7000
 
 // SimClusterLink returns the settings of all links of a SimCluster.
 func SimClusterLink() sim.Link {
@@ -41,30 +33,12 @@ func NewSimCluster(t *testing.T, random uint64, n int) *SimCluster {
 	t.Helper()
 	l := SimClusterLink()
 	c := &SimCluster{
-		Beat: 100 * time.Millisecond, token: pki.NewToken(),
+		Beat:    100 * time.Millisecond,
 		Network: sim.New(sim.Config{Seed: int64(random), Delay: l.Delay, Jitter: l.Jitter, Reorder: l.Reorder, Corrupt: l.Corrupt}),
 	}
 	c.Ctx, c.stop = context.WithCancel(t.Context())
-	ca, err := pki.NewAuthority()
-	if err != nil {
-		t.Fatal(err)
-	}
-	joining, err := ca.Joining()
-	if err != nil {
-		t.Fatal(err)
-	}
-	packets, err := c.Network.Host("seed").PacketConn(simNodePort)
-	if err == nil {
-		c.end, err = quic.Listen(quic.Config{PacketConn: packets, Heartbeat: -1, NoWatch: true})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr, err := c.end.Transport(joining)
-	if err == nil {
-		c.server, err = server.Serve(server.Config{Transport: tr, Authority: ca, Token: c.token, World: n, Elastic: true})
-	}
-	if err != nil {
+	var err error
+	if c.seed, err = simseed.Start(c.Network, n); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -72,13 +46,12 @@ func NewSimCluster(t *testing.T, random uint64, n int) *SimCluster {
 
 // Join starts a node on a host. It sets the fields of cfg that all tests share.
 func (c *SimCluster) Join(host string, cfg nexar.Config) (*nexar.Node, error) {
-	packets, err := c.Network.Host(host).PacketConn(simNodePort)
+	packets, err := c.Network.Host(host).PacketConn(simseed.Port)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Seeds, cfg.Token, cfg.Transports = []string{c.end.Addr()}, c.token.Reveal(), []string{"quic"}
 	cfg.HeartbeatInterval, cfg.HeartbeatTimeout = c.Beat, 10*c.Beat
-	return nexar.Join(testhook.WithPackets(c.Ctx, packets), cfg)
+	return c.seed.Join(c.Ctx, packets, cfg)
 }
 
 // JoinHosts joins n nodes, with rank r on the host "host<r>".
@@ -100,7 +73,6 @@ func (c *SimCluster) Cancel() { c.stop() }
 // Close cancels Ctx and closes the seed and the network. Close the nodes first.
 func (c *SimCluster) Close() {
 	c.stop()
-	c.server.Close()
-	c.end.Close()
+	c.seed.Close()
 	c.Network.Close()
 }
