@@ -21,8 +21,9 @@ func TestSet(t *testing.T) {
 		return os.WriteFile(filepath.Join(dir, "program"), nil, 0o700)
 	}}
 	got := set.Around(status(func() int {
-		if _, err := os.Stat(filepath.Join(set.Dir(t), "program")); err != nil || set.Dir(t) != set.Dir(t) {
-			t.Error(err)
+		first, again := set.Dir(t), set.Dir(t)
+		if _, err := os.Stat(filepath.Join(first, "program")); err != nil || first != again {
+			t.Errorf("the programs are in %s, then in %s: %v", first, again, err)
 		}
 		return 3
 	})).Run()

@@ -297,16 +297,6 @@ func (t *Transport) Close() error {
 	return nil
 }
 
-// spawn runs f on a goroutine that Close waits for. It reports false if t is closed.
-func (t *Transport) spawn(f func()) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.closed {
-		t.tasks.Go(f)
-	}
-	return !t.closed
-}
-
 // adopt adds a conn to t and starts its goroutines.
 func (t *Transport) adopt(c *conn) error {
 	t.mu.Lock()

@@ -46,7 +46,8 @@ func (o *orphans) reap(running map[int]bool) {
 func (o *orphans) none() bool {
 	o.reap(nil)
 	if len(o.kept) > 0 {
-		return len(o.direct()) == 0 && len(o.direct()) == 0 // One look may miss a child.
+		looks := slices.Concat(o.direct(), o.direct()) // One look may miss a child.
+		return len(looks) == 0
 	}
 	// Without any child there is no descendant. The kernel decides this under a lock that also guards forking, so no process can
 	// slip through.
