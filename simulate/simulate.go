@@ -10,6 +10,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,14 +20,13 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/simulate"
 )
 
 // ErrInvalid is wrapped by errors about a model or a call that cannot be simulated.
 var ErrInvalid = errors.New("invalid simulation")
 
 // ErrTooLarge is wrapped by errors about an algorithm with too many moves for the number of ranks. These errors wrap ErrInvalid, too.
-var ErrTooLarge = simulate.ErrTooLarge
+var ErrTooLarge = errors.New("too large")
 
 // A Model describes hosts that are all alike, and their network. Rank r is on host
 // r / RanksPerHost.
@@ -201,27 +201,21 @@ func Run(ctx context.Context, m Model, c Call, progress func(done, all int64)) (
 		names, _ := m.Algorithms(c.Collective, c.Ranks)
 		return Result{}, fmt.Errorf("%w: %s of %d ranks has no algorithm %q: want one of %s", ErrInvalid, c.Collective, c.Ranks, c.Algorithm, strings.Join(names, ", "))
 	}
-	call := simulate.Call{Algorithm: list[i], Ranks: c.Ranks, Root: c.Root, Bytes: c.Bytes, Channels: c.Channels, FullMax: c.FullRingMax, MovesMax: c.MovesMax, Hierarchical: i >= flat}
-	if call.FullMax == 0 {
-		call.FullMax = defaultFullRingMax
-	}
-	r, err := simulate.Run(machine, call, func(done, all int64) bool {
+	c.FullRingMax = cmp.Or(c.FullRingMax, defaultFullRingMax)
+	o, err := machine.run(call{Call: c, algorithm: list[i], hierarchical: i >= flat}, func(done, all int64) bool {
 		if progress != nil {
 			progress(done, all)
 		}
 		return ctx.Err() == nil
 	})
 	switch {
-	case errors.Is(err, simulate.ErrStopped):
+	case errors.Is(err, errStopped):
 		return Result{}, context.Cause(ctx)
 	case err != nil:
 		return Result{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	return Result{
-		Time:     time.Duration(math.Round(r.Seconds * float64(time.Second))),
-		Messages: r.Messages, Bytes: r.Bytes,
-		BusiestLink: r.Busiest, BusiestBytes: r.BusiestBytes, Symmetric: r.Symmetric,
-	}, nil
+	o.Time = time.Duration(math.Round(o.seconds * float64(time.Second)))
+	return o.Result, nil
 }
 
 // Check returns an error that wraps [ErrInvalid] if the model cannot have so many ranks.
@@ -230,30 +224,20 @@ func (m Model) Check(ranks int) error {
 	if err != nil {
 		return err
 	}
-	if err := machine.Check(ranks); err != nil {
+	if err := machine.check(ranks); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return nil
 }
 
 // machine returns the model with all defaults.
-func (m Model) machine() (simulate.Machine, error) {
+func (m Model) machine() (*machine, error) {
 	t, err := parseTopology(m.Topology)
 	if err != nil {
-		return simulate.Machine{}, err
+		return nil, err
 	}
-	machine := simulate.Machine{
-		Topology: t, RanksPerHost: m.RanksPerHost, Cores: m.Cores, Network: simulate.Path(m.Network), Memory: simulate.Path(m.Memory),
-		Hop: m.Hop, Switch: m.Switch, Poll: m.Poll, PollFor: m.PollFor, Wake: m.Wake, ReduceRate: m.ReduceRate, Eager: m.Eager,
-	}
-	if machine.RanksPerHost == 0 {
-		machine.RanksPerHost = 1
-	}
-	if machine.Cores == 0 {
-		machine.Cores = machine.RanksPerHost
-	}
-	if machine.Eager == 0 {
-		machine.Eager = defaultEager
-	}
-	return machine, nil
+	m.RanksPerHost = cmp.Or(m.RanksPerHost, 1)
+	m.Cores = cmp.Or(m.Cores, m.RanksPerHost)
+	m.Eager = cmp.Or(m.Eager, defaultEager)
+	return &machine{Model: m, topology: t}, nil
 }

@@ -4,16 +4,14 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/nexar-go/nexar/internal/simulate"
 )
 
 // Topologies returns an example of each form of [Model].Topology.
 func Topologies() []string { return []string{"flat", "fat-tree:32:4", "torus:16x16x8"} }
 
-func parseTopology(text string) (simulate.Topology, error) {
-	bad := func(problem string) (simulate.Topology, error) {
-		return simulate.Topology{}, fmt.Errorf("%w: topology %q: %s: want a form such as %s", ErrInvalid, text, problem, strings.Join(Topologies(), ", "))
+func parseTopology(text string) (topology, error) {
+	bad := func(problem string) (topology, error) {
+		return topology{}, fmt.Errorf("%w: topology %q: %s: want a form such as %s", ErrInvalid, text, problem, strings.Join(Topologies(), ", "))
 	}
 	name, rest, _ := strings.Cut(text, ":")
 	switch name {
@@ -21,7 +19,7 @@ func parseTopology(text string) (simulate.Topology, error) {
 		if rest != "" {
 			return bad("flat has no parameters")
 		}
-		return simulate.Topology{}, nil
+		return topology{}, nil
 	case "fat-tree":
 		hosts, over, _ := strings.Cut(rest, ":")
 		perLeaf, err := strconv.Atoi(hosts)
@@ -34,15 +32,15 @@ func parseTopology(text string) (simulate.Topology, error) {
 				return bad(fmt.Sprintf("%q is no oversubscription between 1 and %d", over, perLeaf))
 			}
 		}
-		return simulate.Topology{Shape: simulate.FatTree, HostsPerLeaf: perLeaf, Oversubscription: ratio}, nil
+		return topology{shape: fatTree, hostsPerLeaf: perLeaf, oversubscription: ratio}, nil
 	case "torus":
-		t := simulate.Topology{Shape: simulate.Torus}
+		t := topology{shape: torus}
 		for d := range strings.SplitSeq(rest, "x") {
 			n, err := strconv.Atoi(d)
 			if err != nil || n < 1 {
 				return bad(fmt.Sprintf("%q is no number of hosts in a dimension", d))
 			}
-			t.Dimensions = append(t.Dimensions, n)
+			t.dimensions = append(t.dimensions, n)
 		}
 		return t, nil
 	}

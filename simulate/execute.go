@@ -47,7 +47,7 @@ const openMax = 8
 
 // A world is a simulation in progress.
 type world struct {
-	machine *Machine
+	machine *machine
 	plans   source
 	chunks  int64
 	bytes   int64
@@ -66,7 +66,7 @@ type world struct {
 	wake         picos // of a rank that no longer polls
 	memory, wire pathCost
 	reduce       float64 // picoseconds per byte
-	result       Result
+	result       outcome
 	begun        int64 // rounds
 }
 
@@ -95,8 +95,8 @@ func perByte(rate float64) float64 {
 }
 
 // execute runs the plans of a source.
-func (m *Machine) execute(c Call, plans source, progress Progress) (Result, error) {
-	hosts := (c.Ranks + m.RanksPerHost - 1) / m.RanksPerHost
+func (m *machine) execute(c call, plans source, progress progressFunc) (outcome, error) {
+	hosts := m.hosts(c.Ranks)
 	if c.Channels > 1 {
 		plans = &sliced{source: plans, channels: c.Channels}
 	}
@@ -113,27 +113,27 @@ func (m *Machine) execute(c Call, plans source, progress Progress) (Result, erro
 		}
 	}
 	if err := w.run(progress); err != nil {
-		return Result{}, err
+		return outcome{}, err
 	}
 	for i := range w.ranks {
 		if r := &w.ranks[i]; int(r.next) < plans.length(i) || len(r.open) > 0 {
-			return Result{}, fmt.Errorf("%s of %d ranks: rank %d has not ended after %d of %d rounds", c.Algorithm.Name, c.Ranks, i, r.next, plans.length(i))
+			return outcome{}, fmt.Errorf("%s of %d ranks: rank %d has not ended after %d of %d rounds", c.algorithm.Name, c.Ranks, i, r.next, plans.length(i))
 		}
 	}
-	w.result.Seconds = float64(w.now) / picosPerSecond
-	w.result.Busiest, w.result.BusiestBytes = w.net.busiest()
+	w.result.seconds = float64(w.now) / picosPerSecond
+	w.result.BusiestLink, w.result.BusiestBytes = w.net.busiest()
 	return w.result, nil
 }
 
 // progressEvents is the number of events between two calls of the progress function.
 const progressEvents = 1 << 16
 
-func (w *world) run(progress Progress) error {
+func (w *world) run(progress progressFunc) error {
 	all := int64(w.plans.length(0)) * int64(len(w.ranks))
 	events := 0
 	report := func() error {
 		if events++; events%progressEvents == 0 && progress != nil && !progress(min(w.begun, all), all) {
-			return ErrStopped
+			return errStopped
 		}
 		return nil
 	}

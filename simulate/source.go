@@ -51,10 +51,10 @@ type stored struct {
 	made  bool
 }
 
-func newPremade(c Call) *premade {
+func newPremade(c call) *premade {
 	return &premade{
-		algorithm: c.Algorithm, ranks: c.Ranks, root: c.Root, plans: make([]stored, c.Ranks),
-		divided: c.Algorithm.Plan(0, c.Ranks, c.Root).Chunks,
+		algorithm: c.algorithm, ranks: c.Ranks, root: c.Root, plans: make([]stored, c.Ranks),
+		divided: c.algorithm.Plan(0, c.Ranks, c.Root).Chunks,
 	}
 }
 

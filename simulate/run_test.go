@@ -12,7 +12,7 @@ import (
 )
 
 // wire has a latency, and nothing else takes time.
-var wire = Machine{RanksPerHost: 1, Cores: 1, Network: Path{Latency: time.Microsecond}, Eager: 64 << 10}
+var wire = machine{Model: Model{RanksPerHost: 1, Cores: 1, Network: Path{Latency: time.Microsecond}, Eager: 64 << 10}}
 
 // algorithm returns an algorithm of a collective.
 func algorithm(t *testing.T, c plan.Collective, name string) plan.Algorithm {
@@ -27,9 +27,9 @@ func algorithm(t *testing.T, c plan.Collective, name string) plan.Algorithm {
 }
 
 // simulated returns the result of a simulation that must succeed.
-func simulated(t *testing.T, m Machine, c Call) Result {
+func simulated(t *testing.T, m machine, c call) outcome {
 	t.Helper()
-	r, err := Run(m, c, nil)
+	r, err := m.run(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,14 +46,14 @@ func TestTimesOfModel(t *testing.T) {
 	slow.Network = Path{Latency: time.Microsecond, Rate: 1e9, Message: 2 * time.Microsecond}
 	copying := wire
 	copying.Network.CopyRate, copying.ReduceRate = 1e9, 1e9
-	oneCore := Machine{RanksPerHost: 8, Cores: 1, Memory: Path{Message: time.Microsecond}, Eager: 64 << 10}
+	oneCore := machine{Model: Model{RanksPerHost: 8, Cores: 1, Memory: Path{Message: time.Microsecond}, Eager: 64 << 10}}
 	switching := oneCore
 	switching.Switch = 3 * time.Microsecond
 	polling, sleeping := oneCore, oneCore
 	polling.Poll, polling.PollFor = time.Microsecond, time.Second
 	sleeping.Poll, sleeping.Wake = time.Microsecond, 5*time.Microsecond
 	for name, test := range map[string]struct {
-		machine Machine
+		machine machine
 		c       plan.Collective
 		name    string
 		ranks   int
@@ -76,9 +76,9 @@ func TestTimesOfModel(t *testing.T) {
 		"a copy within a rank":                  {copying, plan.AllReduce, "recursive-doubling", 2, 1000, (1 + 1 + 1 + 1 + 1) * us},
 		"nothing":                               {slow, plan.AllReduce, "ring", 1, 1 << 20, 0},
 	} {
-		got := simulated(t, test.machine, Call{Algorithm: algorithm(t, test.c, test.name), Ranks: test.ranks, Bytes: test.bytes, FullMax: 4096})
-		if !near(got.Seconds, test.want, 0.02) {
-			t.Errorf("%s: %v s, want %v s", name, got.Seconds, test.want)
+		got := simulated(t, test.machine, call{Call: Call{Ranks: test.ranks, Bytes: test.bytes, FullRingMax: 4096}, algorithm: algorithm(t, test.c, test.name)})
+		if !near(got.seconds, test.want, 0.02) {
+			t.Errorf("%s: %v s, want %v s", name, got.seconds, test.want)
 		}
 	}
 }
@@ -87,12 +87,12 @@ func TestTimesOfModel(t *testing.T) {
 // and counts their messages.
 func TestEveryAlgorithmEnds(t *testing.T) {
 	t.Parallel()
-	loaded := Machine{
+	loaded := machine{Model: Model{
 		RanksPerHost: 3, Cores: 2, Network: Path{Latency: time.Microsecond, Rate: 1e9, Message: time.Microsecond, CopyRate: 2e9},
 		Memory: Path{Latency: time.Microsecond, Rate: 1e9, Message: time.Microsecond, CopyRate: 2e9}, Switch: time.Microsecond, ReduceRate: 1e9, Eager: 1000,
-	}
+	}}
 	tree := loaded
-	tree.Topology = Topology{Shape: FatTree, HostsPerLeaf: 2, Oversubscription: 2}
+	tree.topology = topology{shape: fatTree, hostsPerLeaf: 2, oversubscription: 2}
 	for _, c := range plan.Collectives() {
 		for _, ranks := range []int{1, 2, 3, 4, 7, 8, 13} {
 			for i, a := range plan.AlgorithmsOn(c, plan.EvenHosts(ranks, loaded.RanksPerHost)) {
@@ -111,13 +111,13 @@ func TestEveryAlgorithmEnds(t *testing.T) {
 						}
 					}
 				}
-				for _, m := range []Machine{wire, loaded, tree} {
+				for _, m := range []machine{wire, loaded, tree} {
 					for _, bytes := range []int{0, 8, 100_000} {
-						got := simulated(t, m, Call{Algorithm: a, Ranks: ranks, Root: root, Bytes: bytes, FullMax: 4096, Hierarchical: hierarchical})
+						got := simulated(t, m, call{Call: Call{Ranks: ranks, Root: root, Bytes: bytes, FullRingMax: 4096}, algorithm: a, hierarchical: hierarchical})
 						if got.Messages != want {
 							t.Errorf("%v/%s of %d ranks, %d bytes: %d messages, the plans have %d", c, a.Name, ranks, bytes, got.Messages, want)
 						}
-						if again := simulated(t, m, Call{Algorithm: a, Ranks: ranks, Root: root, Bytes: bytes, FullMax: 4096, Hierarchical: hierarchical}); again != got {
+						if again := simulated(t, m, call{Call: Call{Ranks: ranks, Root: root, Bytes: bytes, FullRingMax: 4096}, algorithm: a, hierarchical: hierarchical}); again != got {
 							t.Errorf("%v/%s of %d ranks, %d bytes: %+v, and then %+v", c, a.Name, ranks, bytes, got, again)
 						}
 					}
@@ -132,24 +132,24 @@ func TestEveryAlgorithmEnds(t *testing.T) {
 func TestChannels(t *testing.T) {
 	t.Parallel()
 	const us = time.Microsecond
-	m := Machine{RanksPerHost: 1, Cores: 1, Network: Path{Latency: 5 * us, Message: us}, Eager: 1 << 30}
+	m := machine{Model: Model{RanksPerHost: 1, Cores: 1, Network: Path{Latency: 5 * us, Message: us}, Eager: 1 << 30}}
 	for _, a := range plan.Algorithms(plan.AllReduce) {
 		for _, ranks := range []int{2, 4, 7, 16} {
 			if a.Shared || !a.Fits(ranks) {
 				continue
 			}
-			c := Call{Algorithm: a, Ranks: ranks, Bytes: 5040 * 16, FullMax: 4096}
+			c := call{Call: Call{Ranks: ranks, Bytes: 5040 * 16, FullRingMax: 4096}, algorithm: a}
 			one := simulated(t, m, c)
 			c.Channels = 3
-			if three := simulated(t, m, c); three.Messages != 3*one.Messages || three.Bytes != one.Bytes || three.Seconds <= one.Seconds {
+			if three := simulated(t, m, c); three.Messages != 3*one.Messages || three.Bytes != one.Bytes || three.seconds <= one.seconds {
 				t.Errorf("%s of %d ranks: on three channels %+v, on one %+v", a.Name, ranks, three, one)
 			}
 		}
 	}
 	// Two messages of 1 µs at the sender, the latency, and 1 µs at the receiver for each.
-	c := Call{Algorithm: algorithm(t, plan.Broadcast, "chain"), Ranks: 2, Bytes: 1000, Channels: 2, FullMax: 4096}
-	if got := simulated(t, m, c); !near(got.Seconds, 8e-6, 0.001) {
-		t.Errorf("two channels take %v s, want 8 µs", got.Seconds)
+	c := call{Call: Call{Ranks: 2, Bytes: 1000, Channels: 2, FullRingMax: 4096}, algorithm: algorithm(t, plan.Broadcast, "chain")}
+	if got := simulated(t, m, c); !near(got.seconds, 8e-6, 0.001) {
+		t.Errorf("two channels take %v s, want 8 µs", got.seconds)
 	}
 }
 
@@ -161,21 +161,21 @@ func TestRingBySymmetry(t *testing.T) {
 	if testing.Short() {
 		ranks, side = 256, 4
 	}
-	m := Machine{
+	m := machine{Model: Model{
 		RanksPerHost: 1, Cores: 1, Network: Path{Latency: 2 * time.Microsecond, Rate: 10e9, Message: time.Microsecond},
 		Memory: Path{Latency: time.Microsecond, Rate: 50e9, Message: time.Microsecond}, ReduceRate: 10e9, Eager: 64 << 10,
-	}
-	hosts := m
-	hosts.RanksPerHost, hosts.Cores = 8, 4
-	hosts.Topology = Topology{Shape: FatTree, HostsPerLeaf: 16, Oversubscription: 4}
-	torus := m
-	torus.Topology = Topology{Shape: Torus, Dimensions: []int{side, 8, 8}}
-	for name, m := range map[string]Machine{"flat": m, "hosts on a fat tree": hosts, "torus": torus} {
-		call := Call{Algorithm: algorithm(t, plan.AllReduce, "ring"), Ranks: ranks, Bytes: 1 << 20, FullMax: ranks}
+	}}
+	onTree := m
+	onTree.RanksPerHost, onTree.Cores = 8, 4
+	onTree.topology = topology{shape: fatTree, hostsPerLeaf: 16, oversubscription: 4}
+	onTorus := m
+	onTorus.topology = topology{shape: torus, dimensions: []int{side, 8, 8}}
+	for name, m := range map[string]machine{"flat": m, "hosts on a fat tree": onTree, "torus": onTorus} {
+		call := call{Call: Call{Ranks: ranks, Bytes: 1 << 20, FullRingMax: ranks}, algorithm: algorithm(t, plan.AllReduce, "ring")}
 		full := simulated(t, m, call)
-		call.FullMax = ranks - 1
+		call.FullRingMax = ranks - 1
 		part := simulated(t, m, call)
-		if full.Symmetric || !part.Symmetric || !near(part.Seconds, full.Seconds, 0.05) || !near(float64(part.Messages), float64(full.Messages), 0.001) ||
+		if full.Symmetric || !part.Symmetric || !near(part.seconds, full.seconds, 0.05) || !near(float64(part.Messages), float64(full.Messages), 0.001) ||
 			!near(float64(part.BusiestBytes), float64(full.BusiestBytes), 0.01) {
 			t.Errorf("%s: by symmetry %+v, in full %+v", name, part, full)
 		}
@@ -185,16 +185,16 @@ func TestRingBySymmetry(t *testing.T) {
 // TestOversubscription: an exchange between two leaves takes longer by the oversubscription, an
 // exchange within them does not.
 func TestOversubscription(t *testing.T) {
-	m := Machine{RanksPerHost: 1, Cores: 1, Network: Path{Rate: 1e9}, Eager: 1 << 30}
-	c := Call{Algorithm: exchangeWith(16), Ranks: 32, Bytes: 1 << 20}
-	m.Topology = Topology{Shape: FatTree, HostsPerLeaf: 16, Oversubscription: 1}
+	m := machine{Model: Model{RanksPerHost: 1, Cores: 1, Network: Path{Rate: 1e9}, Eager: 1 << 30}}
+	c := call{Call: Call{Ranks: 32, Bytes: 1 << 20}, algorithm: exchangeWith(16)}
+	m.topology = topology{shape: fatTree, hostsPerLeaf: 16, oversubscription: 1}
 	even := simulated(t, m, c)
-	m.Topology.Oversubscription = 4
-	if over := simulated(t, m, c); !near(over.Seconds, 4*even.Seconds, 0.01) || over.BusiestBytes != 4<<20 || over.Busiest != "from leaf 0 by link 0" {
+	m.topology.oversubscription = 4
+	if over := simulated(t, m, c); !near(over.seconds, 4*even.seconds, 0.01) || over.BusiestBytes != 4<<20 || over.BusiestLink != "from leaf 0 by link 0" {
 		t.Errorf("oversubscription 4 gives %+v, none gives %+v", over, even)
 	}
-	c.Algorithm = exchangeWith(8)
-	if inside := simulated(t, m, c); !near(inside.Seconds, even.Seconds, 0.01) {
+	c.algorithm = exchangeWith(8)
+	if inside := simulated(t, m, c); !near(inside.seconds, even.seconds, 0.01) {
 		t.Errorf("within the leaves %+v, without oversubscription %+v", inside, even)
 	}
 }
@@ -213,32 +213,29 @@ func TestDeadlock(t *testing.T) {
 	a := plan.Algorithm{Name: "wait", Plan: func(rank, size, _ int) plan.Plan {
 		return plan.Plan{Chunks: 1, Temps: 1, Rounds: []plan.Round{{{Kind: plan.Recv, Dst: plan.Span{Buf: plan.Temp, Hi: 1}, Peer: (rank + 1) % size}}}}
 	}}
-	if r, err := Run(wire, Call{Algorithm: a, Ranks: 2, Bytes: 8}, nil); err == nil {
+	if r, err := wire.run(call{Call: Call{Ranks: 2, Bytes: 8}, algorithm: a}, nil); err == nil {
 		t.Errorf("got %+v", r)
 	}
 }
 
 // TestBadCalls: machines and calls that are impossible are errors.
 func TestBadCalls(t *testing.T) {
-	good := Call{Algorithm: algorithm(t, plan.AllReduce, "ring"), Ranks: 8, Bytes: 8, FullMax: 8}
-	for name, change := range map[string]func(m *Machine, c *Call){
-		"no rank":           func(_ *Machine, c *Call) { c.Ranks = 0 },
-		"negative length":   func(_ *Machine, c *Call) { c.Bytes = -1 },
-		"root beyond":       func(_ *Machine, c *Call) { c.Root = 8 },
-		"negative channels": func(_ *Machine, c *Call) { c.Channels = -1 },
-		"no host":           func(m *Machine, _ *Call) { m.RanksPerHost = 0 },
-		"no core":           func(m *Machine, _ *Call) { m.Cores = 0 },
-		"small torus":       func(m *Machine, _ *Call) { m.Topology = Topology{Shape: Torus, Dimensions: []int{2, 2}} },
-		"torus without":     func(m *Machine, _ *Call) { m.Topology = Topology{Shape: Torus} },
-		"leaf without host": func(m *Machine, _ *Call) { m.Topology = Topology{Shape: FatTree, Oversubscription: 1} },
-		"unknown topology":  func(m *Machine, _ *Call) { m.Topology = Topology{Shape: 9} },
-		"too many moves": func(_ *Machine, c *Call) {
-			c.Ranks, c.Algorithm = 1<<16, algorithm(t, plan.AllGather, "direct")
+	good := call{Call: Call{Ranks: 8, Bytes: 8, FullRingMax: 8}, algorithm: algorithm(t, plan.AllReduce, "ring")}
+	for name, change := range map[string]func(m *machine, c *call){
+		"no rank":           func(_ *machine, c *call) { c.Ranks = 0 },
+		"negative length":   func(_ *machine, c *call) { c.Bytes = -1 },
+		"root beyond":       func(_ *machine, c *call) { c.Root = 8 },
+		"negative channels": func(_ *machine, c *call) { c.Channels = -1 },
+		"no host":           func(m *machine, _ *call) { m.RanksPerHost = 0 },
+		"no core":           func(m *machine, _ *call) { m.Cores = 0 },
+		"small torus":       func(m *machine, _ *call) { m.topology = topology{shape: torus, dimensions: []int{2, 2}} },
+		"too many moves": func(_ *machine, c *call) {
+			c.Ranks, c.algorithm = 1<<16, algorithm(t, plan.AllGather, "direct")
 		},
 	} {
 		m, c := wire, good
 		change(&m, &c)
-		if r, err := Run(m, c, nil); err == nil {
+		if r, err := m.run(c, nil); err == nil {
 			t.Errorf("%s: got %+v", name, r)
 		}
 	}
@@ -246,16 +243,16 @@ func TestBadCalls(t *testing.T) {
 
 // TestStop: a progress function that returns false ends the simulation.
 func TestStop(t *testing.T) {
-	c := Call{Algorithm: algorithm(t, plan.AllReduce, "ring"), Ranks: 200, Bytes: 8, FullMax: 4096}
+	c := call{Call: Call{Ranks: 200, Bytes: 8, FullRingMax: 4096}, algorithm: algorithm(t, plan.AllReduce, "ring")}
 	calls := 0
-	_, err := Run(wire, c, func(done, all int64) bool {
+	_, err := wire.run(c, func(done, all int64) bool {
 		calls++
 		if done < 0 || done > all {
 			t.Errorf("%d of %d rounds", done, all)
 		}
 		return calls < 2
 	})
-	if !errors.Is(err, ErrStopped) || calls != 2 {
+	if !errors.Is(err, errStopped) || calls != 2 {
 		t.Errorf("got %v after %d calls", err, calls)
 	}
 }

@@ -9,20 +9,20 @@ import (
 // TestTorusPaths: a path has as many links as the distance, each from the host where the last one
 // has ended, and ends at the destination.
 func TestTorusPaths(t *testing.T) {
-	top := Topology{Shape: Torus, Dimensions: []int{3, 4, 5}}
+	top := topology{shape: torus, dimensions: []int{3, 4, 5}}
 	hosts := 3 * 4 * 5
 	strides := []int{20, 5, 1}
 	for from := range hosts {
 		for to := range hosts {
 			path := top.path(nil, hosts, from, to)
 			distance := 0
-			for d, n := range top.Dimensions {
+			for d, n := range top.dimensions {
 				way := (to/strides[d]%n - from/strides[d]%n + n) % n
 				distance += min(way, n-way)
 			}
 			at := from
 			for _, l := range path {
-				d, n := int(l)/2%3, top.Dimensions[int(l)/2%3]
+				d, n := int(l)/2%3, top.dimensions[int(l)/2%3]
 				if int(l)/2/3 != at {
 					t.Fatalf("from %d to %d: link %d of host %d, want host %d", from, to, l, int(l)/2/3, at)
 				}
@@ -43,7 +43,7 @@ func TestTorusPaths(t *testing.T) {
 // TestTreePaths: a path uses the links of both hosts, and two links of the spine if they are at
 // different leaves. All paths to a host use the same link to it.
 func TestTreePaths(t *testing.T) {
-	top := Topology{Shape: FatTree, HostsPerLeaf: 4, Oversubscription: 2}
+	top := topology{shape: fatTree, hostsPerLeaf: 4, oversubscription: 2}
 	const hosts = 10
 	for from := range hosts {
 		for to := range hosts {

@@ -2,7 +2,7 @@ package simulate
 
 // A network is the state of all links.
 type network struct {
-	topology Topology
+	topology topology
 	hosts    int
 	perHost  int
 	links    []link
@@ -19,9 +19,9 @@ type link struct {
 	bytes int64
 }
 
-func newNetwork(m *Machine, hosts int) network {
+func newNetwork(m *machine, hosts int) network {
 	n := network{
-		topology: m.Topology, hosts: hosts, perHost: m.RanksPerHost, links: make([]link, m.Topology.links(hosts)),
+		topology: m.topology, hosts: hosts, perHost: m.RanksPerHost, links: make([]link, m.topology.links(hosts)),
 		hop: pico(m.Hop), wire: perByte(m.Network.Rate), memory: perByte(m.Memory.Rate),
 	}
 	if n.memory > 0 && m.RanksPerHost > 1 {
@@ -52,7 +52,7 @@ func (n *network) carry(msg *message, now picos) (head, tail picos) {
 		head = max(head, link.free)
 		link.free = head + passes
 		link.bytes += msg.bytes
-		if i > 1 || i > 0 && n.topology.Shape == Torus {
+		if i > 1 || i > 0 && n.topology.shape == torus {
 			head += n.hop
 		}
 	}
