@@ -13,7 +13,7 @@ const (
 	patience = 200 * time.Millisecond
 	// cutPatience replaces patience if both nodes have answered and only a tie decides. A
 	// network partition is reported over a heartbeat interval, and the smallest set of removals
-	// is known only after all reports. It also replaces patience for an exclusion: the link of its nodes works, so that a late answer is
+	// is known only after all reports. It also replaces patience for an exclusion: the link of its nodes works, and a late answer is
 	// no sign of an end.
 	cutPatience = 5 * patience
 	// resetPatience replaces both for a report of lost frames. Its nodes reach each other, so that the other one reports the loss as

@@ -257,8 +257,8 @@ func (m *Mesh) letPeerDial(ctx context.Context, slot int, l *link.Link, limit *d
 }
 
 // demandTimeout returns the time after which a peer that cannot be dialed counts as lost, given as a number of heartbeat timeouts.
-func (m *Mesh) demandTimeout(heartbeats time.Duration) time.Duration {
-	return min(dialTimeout, cmp.Or(heartbeats*max(m.cfg.HeartbeatTimeout, 0), dialTimeout))
+func (m *Mesh) demandTimeout(heartbeats int) time.Duration {
+	return min(dialTimeout, cmp.Or(time.Duration(heartbeats)*max(m.cfg.HeartbeatTimeout, 0), dialTimeout))
 }
 
 // connect gives a pending link the connections of a route, or closes them. If two nodes propose

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// A peer has answerMax, or a share of HeartbeatTimeout if that is shorter, for an answer that decides which of two ways a link is
-	// connected. Without the answer, the other way is taken.
+	// answerMax is the longest wait for the refusal or the proposal of a peer; without it, this node dials or connects in another way. A share of
+	// HeartbeatTimeout replaces answerMax if it is shorter.
 	answerMax   = time.Second
 	answerShare = 4
 	// handshakes is the number of broken handshakes with an address that count as a refusal.
@@ -98,7 +98,7 @@ func (m *Mesh) refusal(ctx context.Context, n membership.Node) (reason error) {
 					return nil
 				}
 				if ctx.Err() != nil || isUnanswered(err) {
-					return nil // It does not answer.
+					return nil //nolint:nilerr // It does not answer, which is no refusal.
 				}
 				if reason = err; !isBrokenHandshake(err) {
 					break

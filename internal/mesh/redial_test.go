@@ -201,57 +201,6 @@ func TestNetworkErrorIsNoRefusal(t *testing.T) {
 	}
 }
 
-// A starvedTransport is a transport of a host without enough processors: a handshake takes some time.
-type starvedTransport struct {
-	transport.Transport
-	handshake *atomic.Int64
-}
-
-func (t starvedTransport) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
-	select {
-	case <-time.After(time.Duration(t.handshake.Load())):
-		return t.Transport.Dial(ctx, addr, peer)
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-// TestSlowHandshakeOfBrokenLink: a link breaks on a host that is so busy that a handshake takes a large part of HeartbeatTimeout. No node counts
-// as failed.
-func TestSlowHandshakeOfBrokenLink(t *testing.T) {
-	inBubble(t, demandNodes, func(w *world) {
-		var handshake atomic.Int64
-		w.watches = 1
-		w.paths = func(rank int) []Path {
-			return []Path{{Transport: starvedTransport{w.transports[rank], &handshake}, Refuses: true}}
-		}
-		w.form()
-		time.Sleep(300 * time.Millisecond) // between two heartbeats
-		handshake.Store(int64(timeout / 3))
-		w.cut(0, 1)
-		if err := w.exchange(0, 1); err != nil {
-			t.Error(err)
-		}
-		w.wantWhole()
-	})
-}
-
-// TestSlowHandshakeWithSeveralAddresses: a node with several addresses is reached on a host that is so busy that a handshake takes longer than
-// the first attempt.
-func TestSlowHandshakeWithSeveralAddresses(t *testing.T) {
-	inBubble(t, demandNodes, func(w *world) {
-		var handshake atomic.Int64
-		w.watches = 1
-		w.view.Nodes[4].Addrs = append(w.view.Nodes[4].Addrs, "elsewhere")
-		w.paths = func(rank int) []Path { return []Path{{Transport: starvedTransport{w.transports[rank], &handshake}}} }
-		w.form()
-		handshake.Store(int64(3 * addrTimeout / 2))
-		if err := w.meshes[0].dial(w.Context(), 4, nil, dialTimeout); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // TestRefusedIdentityIsNamed: a link breaks, and the peer's certificate is refused. The loss is reported with both reasons.
 func TestRefusedIdentityIsNamed(t *testing.T) {
 	var mu sync.Mutex
