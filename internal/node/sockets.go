@@ -154,15 +154,8 @@ func (s *sockets) dialQUIC(ctx context.Context, addr string, answered func()) (t
 	return c, nil
 }
 
-// credentials are the TLS configurations of a transport.
-type credentials interface {
-	Server() *tls.Config
-	Client(peer string) *tls.Config
-	Peer(state tls.ConnectionState) (string, error)
-}
-
 // env returns the parameters of a factory.
-func (s *sockets) env(listen, cluster, node string, c credentials) transport.Env {
+func (s *sockets) env(listen, cluster, node string, c quic.Credentials) transport.Env {
 	return transport.Env{
 		Cluster: cluster, Node: node, Listen: listen, Log: s.log, Server: c.Server(), Client: c.Client, Peer: c.Peer,
 		PeerTimeout: s.use.PeerTimeout,
