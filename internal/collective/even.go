@@ -16,7 +16,7 @@ import (
 
 // OnVector prepares a collective that works on data in place: its descriptor has Both.
 func (t *Task) OnVector(r *Runner, kind plan.Collective, data Elements, op kernel.Op, root int) *Task {
-	return t.vector(r, kind, data, root).setOp(r, op)
+	return t.setOp(r, t.vector(r, kind, data, root), op)
 }
 
 // OnVectorFunc is OnVector with a function of the caller, which is called in the order of the ranks. The elements may be structs. Then
@@ -45,7 +45,7 @@ func OnVectorFunc[T any](t *Task, r *Runner, kind plan.Collective, data Elements
 	return t
 }
 
-func (t *Task) vector(r *Runner, kind plan.Collective, data Elements, root int) *Task {
+func (t *Task) vector(r *Runner, kind plan.Collective, data Elements, root int) *plan.Descriptor {
 	d := kind.Descriptor()
 	t.Kind, t.Type, t.Data, t.Root = kind, data.Of.Type, data.memory(), root
 	t.Count, t.Elem = data.Of.Counted(data.N)
@@ -54,7 +54,7 @@ func (t *Task) vector(r *Runner, kind plan.Collective, data Elements, root int) 
 		t.ReadOnly = !d.Taken.At.Have(r.Rank, root)
 		t.Require(r.CheckRoot(root))
 	}
-	return t
+	return d
 }
 
 // OnBlocks prepares a collective with a block for each rank: its descriptor does not have Both. dst is ignored on ranks that
@@ -70,13 +70,13 @@ func (t *Task) OnBlocks(r *Runner, kind plan.Collective, dst, src Elements, op k
 	}
 	t.Count, t.Elem = dst.Of.Counted(block)
 	if d.Parts() {
-		return t.part(r, d, dst, src, block, r.Size*block, r.Rank*t.Count).setOp(r, op)
+		return t.part(r, d, dst, src, block, r.Size*block, r.Rank*t.Count).setOp(r, d, op)
 	}
 	t.Require(checkLength("dst", dst.N, src.N))
 	if src.N%r.Size != 0 {
 		t.Require(fmt.Errorf("%w: src has %d elements, not a multiple of %d ranks", ErrLength, src.N, r.Size))
 	}
-	return t.setApart().setOp(r, op)
+	return t.setApart().setOp(r, d, op)
 }
 
 // blocks removes the vector that this rank does not have.
@@ -131,18 +131,17 @@ func (t *Task) setApart() *Task {
 	return t
 }
 
-// setOp makes a task that reduces reduce by op.
-func (t *Task) setOp(r *Runner, op kernel.Op) *Task {
-	operands := t.Kind.Descriptor().Operands
-	if operands == plan.NoRanks {
+// setOp makes a task reduce by op if its collective reduces.
+func (t *Task) setOp(r *Runner, d *plan.Descriptor, op kernel.Op) *Task {
+	if d.Operands == plan.NoRanks {
 		return t
 	}
 	t.Reduce = kernel.Reducer(kernel.Type(t.Type), op)
 	if t.Reduce == nil {
 		return t.Require(fmt.Errorf("%w: %s is not defined for %v", ErrOp, nameOf(op, "op", uint8(op)), kernel.Type(t.Type)))
 	}
-	t.Op, t.Ordered = uint8(op), operands.Prefix()
-	ranks := operands.Count(r.Rank, r.Size)
+	t.Op, t.Ordered = uint8(op), d.Operands.Prefix()
+	ranks := d.Operands.Count(r.Rank, r.Size)
 	t.Empty = ranks == 0
 	if op == kernel.Avg && !t.ReadOnly {
 		t.Divisor = ranks

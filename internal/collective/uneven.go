@@ -23,7 +23,7 @@ func (t *Task) OnBlocksV(r *Runner, kind plan.Collective, dst, src Elements, cou
 		return t
 	}
 	t.Uneven.Starts, t.Uneven.Longest, t.Digest, t.Total = starts, longest, engine.Digest(starts), starts[r.Size]
-	return t.part(r, d, dst, src, counts[r.Rank], Sum(counts), starts[r.Rank]).setOp(r, op)
+	return t.part(r, d, dst, src, counts[r.Rank], Sum(counts), starts[r.Rank]).setOp(r, d, op)
 }
 
 // starts returns where the blocks of counts begin, followed by the end of the last one, and the
