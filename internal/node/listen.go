@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/membership"
@@ -141,7 +140,6 @@ func (n *Node) listenTCP() {
 // pendingCredentials are the credentials of a node before and after its admission. Handshakes
 // of peers wait for it, since peers may have the view before the node.
 type pendingCredentials struct {
-	once     sync.Once
 	admitted chan struct{}
 	identity *pki.Identity // set before admitted is closed
 }
@@ -150,12 +148,10 @@ func newPendingCredentials() *pendingCredentials {
 	return &pendingCredentials{admitted: make(chan struct{})}
 }
 
-// admit sets the identity and lets handshakes continue.
+// admit sets the identity and lets handshakes continue. It is called once.
 func (p *pendingCredentials) admit(i *pki.Identity) {
-	p.once.Do(func() {
-		p.identity = i
-		close(p.admitted)
-	})
+	p.identity = i
+	close(p.admitted)
 }
 
 var errNotAdmitted = fmt.Errorf("%w: this node has not been admitted to the cluster", transport.ErrIdentity)
