@@ -87,7 +87,7 @@ func removeWithoutLosses(t *testing.T, reconfigure bool) {
 // reach rank 2, so the others go on without it before. The call that waits for them, later calls and the epochs end with
 // the exclusion or the removal all the same.
 func TestRemovedBeforeTheSeedSaysSo(t *testing.T) {
-	const odd, late = 2, 700 * time.Millisecond
+	const odd, late = 2, 1500 * time.Millisecond // longer than the seed waits for rank 2
 	calls := map[string]func(ctx context.Context, c, child *nexar.Comm) error{
 		"Barrier": func(ctx context.Context, c, _ *nexar.Comm) error { return c.Barrier(ctx) },
 		"Recv": func(ctx context.Context, c, _ *nexar.Comm) error {
