@@ -90,7 +90,7 @@ func TestNodeWithoutNeighborsDies(t *testing.T) {
 }
 
 // aloneMax is the time until others continue after the death of a node that no living node watches: a heartbeat timeout each until
-// neighbor counts as silent, the new neighbors do, and they cannot be dialed, and some more.
+// the neighbors, and then the new neighbors, count as silent, and until they cannot be dialed; and some more.
 const aloneMax = 18 * time.Second
 
 // awaitSum waits until the last sum of an epoch was sum, for a minute at most.
