@@ -10,7 +10,7 @@ import (
 // TestSet: Wake is called once when the last deadline passes, and not for one that was removed or replaced, even if its timer
 // has fired before.
 func TestSet(t *testing.T) {
-	type set struct{ after, in time.Duration } // after the one before; in 0 removes the deadline
+	type set struct{ after, in int } // after the one before; in 0 removes the deadline
 	for name, test := range map[string]struct {
 		sets   []set
 		wakes  []time.Duration
@@ -39,11 +39,11 @@ func TestSet(t *testing.T) {
 					wakes = append(wakes, time.Since(start)/time.Second)
 				}}
 				for _, s := range test.sets {
-					time.Sleep(s.after * time.Second)
+					time.Sleep(time.Duration(s.after) * time.Second)
 					mu.Lock()
 					at := time.Time{}
 					if s.in != 0 {
-						at = time.Now().Add(s.in * time.Second).Round(0) // without a monotonic reading
+						at = time.Now().Add(time.Duration(s.in) * time.Second).Round(0) // without a monotonic reading
 					}
 					d.Set(at)
 					mu.Unlock()

@@ -40,16 +40,16 @@ func Identity(t Type, op Op, dst []byte) {
 }
 
 // ofFloats returns the bits of an element of type t: one of the last four if t is a type of floats, else whole.
-func ofFloats(t Type, whole, float16, bfloat16, float32, float64 uint64) uint64 {
+func ofFloats(t Type, whole, f16, bf16, f32, f64 uint64) uint64 {
 	switch t {
 	case Float16:
-		return float16
+		return f16
 	case BFloat16:
-		return bfloat16
+		return bf16
 	case Float32:
-		return float32
+		return f32
 	case Float64:
-		return float64
+		return f64
 	}
 	return whole
 }
