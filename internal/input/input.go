@@ -22,17 +22,26 @@ const retry = 20 * time.Millisecond
 func Read(ctx context.Context, path string, limit int, check func(fs.FileInfo) error) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it could not be read to its end within %v: if it is a pipe, its writer must write and close it, and only one process can read it", patience))
 	defer cancel()
+	info, err := os.Stat(path)
+	switch { // To open some devices has effects.
+	case err != nil:
+		return nil, withoutPath(err)
+	case info.IsDir():
+		return nil, errors.New("it is a directory: name the file in it")
+	case info.Mode()&fs.ModeDevice != 0:
+		return nil, errors.New("it is a device, not a file or a pipe")
+	case info.Mode()&fs.ModeSocket != 0:
+		return nil, errors.New("it is a socket, not a file or a pipe")
+	}
 	f, err := os.OpenFile(path, readOnly, 0)
 	if err != nil {
 		return nil, withoutPath(err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
+	info, err = f.Stat()
 	switch {
 	case err != nil:
 		return nil, withoutPath(err)
-	case info.IsDir():
-		return nil, errors.New("it is a directory: name the file in it")
 	case check != nil:
 		if err := check(info); err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,6 +95,12 @@ func TestRefused(t *testing.T) {
 	if err := os.WriteFile(file, make([]byte, limit+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	socket := filepath.Join(dir, "socket")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
 	refusal := errors.New("the mode is wrong")
 	refuse := func(fs.FileInfo) error { return refusal }
 	for _, test := range []struct {
@@ -105,7 +112,10 @@ func TestRefused(t *testing.T) {
 		{file, limit, nil, "more than 1024 bytes"},
 		{file, limit + 1, refuse, refusal.Error()},
 		{pipe(t), limit, refuse, refusal.Error()},
-		{dir, limit, nil, "it is a directory"},
+		{dir, limit, refuse, "it is a directory"},
+		{"/dev/zero", limit, refuse, "it is a device, not a file or a pipe"},
+		{"/dev/null", limit, refuse, "it is a device, not a file or a pipe"},
+		{socket, limit, refuse, "it is a socket, not a file or a pipe"},
 		{filepath.Join(dir, "missing"), limit, nil, syscall.ENOENT.Error()},
 	} {
 		_, err := Read(t.Context(), test.path, test.limit, test.check)
