@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // Guard runs this program a second time, with the same arguments, and returns
@@ -57,16 +59,17 @@ func Guard(cfg GuardConfig) (status int, err error) {
 		return 0, fmt.Errorf("starting %q a second time: %w", path, err)
 	}
 	input.started()
-	requested := forwardSignals(cmd, cfg.Signals)
-	input.stop()
-
 	rest := sweep{
-		orphans: orphans, grace: cfg.Grace, signals: cfg.Signals, requested: requested,
+		orphans: orphans, grace: cfg.Grace, signals: cfg.Signals,
 		say: func(text string) { fmt.Fprintf(cfg.Stderr, "%s: %s\n", cfg.Title, text) },
 	}
+	sent := rest.forward(cmd)
+	input.stop()
 	if signal, name := signalOf(cmd.ProcessState); signal != 0 {
-		rest.say(fmt.Sprintf("the process that runs the ranks (pid %d) was killed by signal %d (%s)", cmd.Process.Pid, signal, name))
-		rest.run(requested >= requestsMax)
+		if !slices.Contains(sent, os.Signal(syscall.Signal(signal))) { // Until it calls Run, a forwarded signal ends it.
+			rest.say(fmt.Sprintf("the process that runs the ranks (pid %d) was killed by signal %d (%s)", cmd.Process.Pid, signal, name))
+		}
+		rest.run(rest.requested >= requestsMax)
 		return statusSignal + signal, nil
 	}
 	rest.run(true)
@@ -76,24 +79,32 @@ func Guard(cfg GuardConfig) (status int, err error) {
 // firstExtra is the file descriptor of exec.Cmd.ExtraFiles[0].
 const firstExtra = 3
 
-// forwardSignals forwards signals until the process has been reaped. It returns the
-// number of requests to end.
-func forwardSignals(cmd *exec.Cmd, signals <-chan os.Signal) (requested int) {
+// forward forwards signals to the process that runs the ranks, until it has been reaped. It kills a process that
+// still runs some time after the third request to end, as one that is stopped does. It returns the signals that it has sent.
+func (s *sweep) forward(cmd *exec.Cmd) (sent []os.Signal) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = cmd.Wait() // The result is in ProcessState.
 	}()
+	var late <-chan time.Time
 	for {
+		sig := os.Signal(os.Kill)
 		select {
 		case <-ended:
-			return requested
-		case sig := <-signals:
+			return sent
+		case <-late:
+			s.say(fmt.Sprintf("killing the process that runs the ranks (pid %d): it has not ended after the third request", cmd.Process.Pid))
+		case sig = <-s.signals:
 			if requestsEnd(sig) {
-				requested++
+				s.requested++
 			}
-			_ = cmd.Process.Signal(sig)
+			if late == nil && s.requested == requestsMax {
+				late = time.After(min(s.grace, DefaultGrace))
+			}
 		}
+		sent = append(sent, sig)
+		_ = cmd.Process.Signal(sig)
 	}
 }
 
