@@ -13,6 +13,7 @@
 package launch
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -292,14 +293,32 @@ func (s *supervisor) supervise() {
 // They may be stopped, or hang. The time doubles from one reminder to the next.
 const remindAfter = 10 * time.Second
 
-// remind names the children that still run, if it is time.
+// remind names the children that still run, if it is time: some time after a request to end, or if the others have succeeded.
 func (s *supervisor) remind(now time.Time) {
 	left := len(s.running) - len(s.succeeded)
-	if s.stage != healthy || s.cfg.Survives != nil || left == 0 || left > len(s.succeeded) || now.Sub(s.reminded) < s.pause {
+	if s.stage != healthy || left == 0 || now.Sub(s.reminded) < s.pause {
 		return
 	}
+	var text string
+	switch {
+	case s.requested > 0:
+		text = fmt.Sprintf("%s still running after request %d to end; request %d kills", s.names(), s.requested, requestsMax)
+	case s.cfg.Survives == nil && left <= len(s.succeeded):
+		text = "waiting for " + s.names() + ": all others have exited with status 0"
+	default:
+		return
+	}
+	var stopped []string
+	for i, c := range s.running {
+		if !c.ended && (process{c.cmd.Process.Pid}).stopped() {
+			stopped = append(stopped, fmt.Sprintf("%s (pid %d)", s.cfg.Children[i].Name(), c.cmd.Process.Pid))
+		}
+	}
+	if len(stopped) > 0 {
+		text += "; stopped: " + list(stopped)
+	}
 	s.reminded, s.pause = now, 2*s.pause
-	s.say("waiting for " + s.names() + ": all others have exited with status 0")
+	s.say(text)
 }
 
 // reaped notes that a child has been waited for.
@@ -429,6 +448,7 @@ func (s *supervisor) choose() {
 func (s *supervisor) forward(sig os.Signal) {
 	if requestsEnd(sig) {
 		s.requested++
+		s.reminded, s.pause = time.Now(), s.cfg.Grace
 	}
 	if s.requested >= requestsMax {
 		s.say("third request to end: killing " + s.names())

@@ -336,7 +336,7 @@ func TestReminder(t *testing.T) {
 	s := &supervisor{cfg: Config{Title: "run"}, out: newPrinter(io.Discard, &log)}
 	for i := range 4 {
 		s.cfg.Children = append(s.cfg.Children, Child{Name: func() string { return "rank " + strconv.Itoa(i) }})
-		s.running = append(s.running, &child{})
+		s.running = append(s.running, &child{cmd: &exec.Cmd{Process: &os.Process{Pid: os.Getpid()}}})
 	}
 	for range 100 {
 		s.remind(time.Now().Add(time.Hour)) // All of them run.

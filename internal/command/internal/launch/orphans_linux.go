@@ -120,20 +120,27 @@ func directChildren() (pids []int) {
 	return pids
 }
 
-// childrenByParent is directChildren for kernels without CONFIG_PROC_CHILDREN: it reads the parents of all processes, see
-// proc_pid_stat(5).
+// childrenByParent is directChildren for kernels without CONFIG_PROC_CHILDREN: it reads the parents of all processes.
 func childrenByParent() (pids []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, stat := range stats {
-		text, _ := os.ReadFile(stat)
-		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // behind the name of the program
-		if len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
+		if _, parent := readStat(stat); parent == strconv.Itoa(os.Getpid()) {
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat))); err == nil {
 				pids = append(pids, pid)
 			}
 		}
 	}
 	return pids
+}
+
+// readStat returns the state of a process and its parent, see proc_pid_stat(5).
+func readStat(path string) (state, parent string) {
+	text, _ := os.ReadFile(path)
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // behind the name of the program
+	if len(fields) < 2 {
+		return "", ""
+	}
+	return fields[0], fields[1]
 }
 
 // A process is a direct child of this process.
@@ -160,6 +167,12 @@ func (p process) name() string {
 		return "(unknown)"
 	}
 	return strings.TrimSuffix(string(text), "\n")
+}
+
+// stopped reports whether a signal has stopped the process, or a debugger.
+func (p process) stopped() bool {
+	state, _ := readStat("/proc/" + strconv.Itoa(p.pid) + "/stat")
+	return strings.EqualFold(state, "t")
 }
 
 // groupLeft reports whether the process group of a child that was reaped has a member that this process does not wait for.

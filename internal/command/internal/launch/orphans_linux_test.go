@@ -185,6 +185,27 @@ func TestAbandonedRunKillsAll(t *testing.T) {
 	}
 }
 
+// TestStoppedChild: a child that is stopped does not act on a request to end, of which Run tells after the grace time.
+func TestStoppedChild(t *testing.T) {
+	c, mark := script(t, `echo started; kill -STOP $$`)
+	signals := make(chan os.Signal, requestsMax)
+	request := func() { signals <- syscall.SIGTERM }
+	out := &watcher{want: "started", n: 1, seen: func() {
+		for !slices.ContainsFunc(marked(mark), process.stopped) {
+			time.Sleep(time.Millisecond)
+		}
+		request()
+	}}
+	said := &watcher{want: "still running", n: 1, seen: func() { request(); request() }}
+	var r run
+	r.do(Config{Children: []Child{c}, Stdout: out, Stderr: said, Signals: signals, Grace: time.Millisecond})
+	f := r.failure(t)
+	want := fmt.Sprintf("rank 0 still running after request 1 to end; request 3 kills; stopped: rank 0 (pid %d)", f.Pid)
+	if f.Signal != int(syscall.SIGKILL) || r.said[0] != want {
+		t.Errorf("Run: %v after %q, want a child that was killed after %q", f, r.said, want)
+	}
+}
+
 // Children that this process had before Run, and their descendants, go on.
 func TestOtherChildrenGoOn(t *testing.T) {
 	before := exec.Command("/bin/sh", "-c", "sleep 77 & wait")

@@ -19,3 +19,4 @@ func (*orphans) terminate(map[int]bool) []process { return nil }
 func (*orphans) kill() []process                  { return nil }
 func (process) signal(os.Signal)                  {}
 func (process) name() string                      { return "" }
+func (process) stopped() bool                     { return false }
