@@ -46,8 +46,7 @@ func (o *orphans) reap(running map[int]bool) {
 func (o *orphans) none() bool {
 	o.reap(nil)
 	if len(o.kept) > 0 {
-		looks := slices.Concat(o.direct(), o.direct()) // One look may miss a child.
-		return len(looks) == 0
+		return len(o.direct()) == 0 && len(o.among(childrenByParent())) == 0 // which misses none
 	}
 	// Without any child there is no descendant. The kernel decides this under a lock that also guards forking, so no process can
 	// slip through.
@@ -93,8 +92,11 @@ func (o *orphans) kill() []process {
 }
 
 // direct returns the orphans that are direct children, including ended ones.
-func (o *orphans) direct() (found []process) {
-	for _, pid := range directChildren() {
+func (o *orphans) direct() []process { return o.among(directChildren()) }
+
+// among returns the orphans in the pids of children.
+func (o *orphans) among(children []int) (found []process) {
+	for _, pid := range children {
 		if !slices.Contains(o.kept, pid) {
 			found = append(found, process{pid})
 		}
@@ -120,7 +122,8 @@ func directChildren() (pids []int) {
 	return pids
 }
 
-// childrenByParent is directChildren for kernels without CONFIG_PROC_CHILDREN: it reads the parents of all processes.
+// childrenByParent reads the parents of all processes, see proc_pid_stat(5). It takes longer than directChildren, works on kernels
+// without CONFIG_PROC_CHILDREN, and misses no child that was there before and has not been waited for.
 func childrenByParent() (pids []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, stat := range stats {

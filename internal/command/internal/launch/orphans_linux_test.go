@@ -248,6 +248,7 @@ func TestGroupOfOtherChildrenGoesOn(t *testing.T) {
 	defer func() {
 		_ = syscall.Kill(-before.Process.Pid, syscall.SIGKILL)
 		_ = before.Wait()
+		adopting.kill() // its own child
 	}()
 	for end := time.Now().Add(ceiling); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(dir + "/left"); err == nil {
