@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"slices"
@@ -130,7 +131,7 @@ func (f *benchFlags) run(ctx context.Context, s streams, title string, given boo
 	case partOfCluster:
 		return f.join(ctx, s, cfg, given)
 	}
-	if err := tryFiles(f.json); err != nil {
+	if err := tryFile(f.json); err != nil {
 		return err
 	}
 	if f.transport == "mem" {
@@ -219,21 +220,16 @@ func sizeProblem(text string) string {
 	return fmt.Sprintf("unknown unit %q", strings.TrimSpace(unit))
 }
 
-// tryFiles creates output files, so that errors show before the measurement.
-func tryFiles(names ...string) error {
-	for _, name := range names {
-		if name == "" || name == "-" {
-			continue
-		}
-		file, err := os.Create(name)
-		if err != nil {
-			return err
-		}
-		if err := file.Close(); err != nil {
-			return err
-		}
+// tryFile creates an output file, so that errors show before the measurement. The reader of a pipe must not see it end.
+func tryFile(name string) error {
+	if info, err := os.Stat(name); name == "" || name == "-" || err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
+		return nil
 	}
-	return nil
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 // operationTimeout is the default timeout of collectives and barriers: long, since vectors may be as large as memory.
@@ -327,7 +323,7 @@ func (f *benchFlags) measure(ctx context.Context, s streams, cfg bench.Config, c
 	if c.Rank() != 0 {
 		return run(ctx, c, cfg)
 	}
-	w, err := newShow(s, f.json)
+	w, err := newShow(ctx, s, f.json)
 	if err != nil {
 		return err
 	}

@@ -53,8 +53,23 @@ type streams struct {
 func execute(h Hardware, args []string, in *os.File, out, err io.Writer) int {
 	root := newRoot(streams{in, out, err}, h)
 	root.SetArgs(withoutNP(root, args))
+	help := &helpWriter{w: out}
+	root.SetOut(help)
 	called, failure := root.ExecuteContextC(context.Background())
-	return conclude(err, called, failure)
+	return conclude(err, called, cmp.Or(failure, help.err))
+}
+
+// A helpWriter keeps the first error in writing help, of which cobra does not tell its caller.
+type helpWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (h *helpWriter) Write(b []byte) (int, error) {
+	if h.err == nil {
+		_, h.err = h.w.Write(b)
+	}
+	return len(b), nil
 }
 
 // conclude prints err, unless it was printed, and returns the exit status.

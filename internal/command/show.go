@@ -44,14 +44,14 @@ func (w *show) tell(done, all int) {
 	}
 }
 
-func newShow(s streams, jsonFile string) (*show, error) {
+func newShow(ctx context.Context, s streams, jsonFile string) (*show, error) {
 	w := &show{out: s.out, errors: s.err, began: time.Now()}
 	switch jsonFile {
 	case "":
 	case "-":
 		w.out, w.json = nil, s.out
 	default:
-		file, err := os.Create(jsonFile)
+		file, err := create(ctx, jsonFile)
 		if err != nil {
 			return nil, err
 		}
@@ -59,6 +59,28 @@ func newShow(s streams, jsonFile string) (*show, error) {
 	}
 	return w, nil
 }
+
+// create creates or truncates a file to write to. If it is a pipe, create waits for its reader.
+func create(ctx context.Context, name string) (*os.File, error) {
+	var (
+		f      *os.File
+		err    error
+		opened = make(chan struct{})
+	)
+	go func() {
+		defer close(opened)
+		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	}()
+	select {
+	case <-opened:
+		return f, err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// keep keeps the first error in writing: the others are usually the same.
+func (w *show) keep(err error) { w.err = cmp.Or(w.err, err) }
 
 // progress updates the bar.
 func (w *show) progress(done, all int, op string, size int64) {
@@ -93,7 +115,7 @@ type ending struct {
 func (w *show) end(measured error, last func(took time.Duration) ending) error {
 	w.clear()
 	if w.file != nil {
-		w.err = errors.Join(w.err, w.file.Close())
+		w.keep(w.file.Close())
 	}
 	if measured != nil {
 		return measured
@@ -101,7 +123,7 @@ func (w *show) end(measured error, last func(took time.Duration) ending) error {
 	e := last(time.Since(w.began))
 	if w.out != nil {
 		_, err := fmt.Fprintf(w.out, "\n%s\n", e.text)
-		w.err = errors.Join(w.err, err)
+		w.keep(err)
 	}
 	if w.err == nil && e.wrong > 0 {
 		return fmt.Errorf("verification failed: want 0 wrong elements: %s", e.text)
@@ -118,10 +140,10 @@ func (w *show) results(cfg bench.Config, f func(bench.Config) error) error {
 		list = append(list, r)
 		w.clear()
 		if w.out != nil {
-			w.err = errors.Join(w.err, table.Add(r))
+			w.keep(table.Add(r))
 		}
 		if w.json != nil {
-			w.err = errors.Join(w.err, report.JSON(w.json, r))
+			w.keep(report.JSON(w.json, r))
 		}
 	}
 	return w.end(f(cfg), func(took time.Duration) ending {
@@ -142,11 +164,11 @@ func (w *show) comparisons(cfg bench.Config, f func(bench.Config) error) error {
 		list = append(list, c)
 		w.clear()
 		if w.out != nil {
-			w.err = errors.Join(w.err, tables.Add(c))
+			w.keep(tables.Add(c))
 		}
 		for _, way := range c.Ways {
 			if w.json != nil {
-				w.err = errors.Join(w.err, report.JSON(w.json, way))
+				w.keep(report.JSON(w.json, way))
 			}
 		}
 	}
@@ -163,11 +185,11 @@ func (w *show) simulations(all []simulation, f func(add func(report.Simulation))
 		list = append(list, s)
 		w.clear()
 		if w.out != nil {
-			w.err = errors.Join(w.err, tables.Add(s))
+			w.keep(tables.Add(s))
 		}
 		for _, p := range s.Predictions {
 			if w.json != nil {
-				w.err = errors.Join(w.err, report.JSON(w.json, p))
+				w.keep(report.JSON(w.json, p))
 			}
 		}
 	})

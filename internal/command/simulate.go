@@ -96,10 +96,7 @@ func (f *simulateFlags) run(ctx context.Context, s streams, title string) error 
 	if err != nil {
 		return err
 	}
-	if err := tryFiles(f.json); err != nil {
-		return err
-	}
-	w, err := newShow(s, f.json)
+	w, err := newShow(ctx, s, f.json)
 	if err != nil {
 		return err
 	}
