@@ -272,14 +272,14 @@ func (f *Follower) adopt(ctx context.Context, old *Comm, v membership.View) (*Co
 // replace closes old and builds the communicator of view v. It reports the ranks that
 // do not take part to the seed.
 func (f *Follower) replace(ctx context.Context, old *Comm, v membership.View) (*Comm, error) {
-	f.Quiesce(0) // The view has arrived.
+	quiesced := f.quiesced.Swap(0) // The view has arrived.
 	build := f.build
 	if build == nil {
 		var excluded []membership.NodeID
 		if out := f.excluded.Load(); out != nil {
 			excluded = *out
 		}
-		f.Factory.mesh.Remove(v, excluded)
+		f.Factory.mesh.Remove(v, excluded, old != nil && quiesced == old.Epoch())
 		build = f.Factory.next
 	}
 	if old != nil {

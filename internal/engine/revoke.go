@@ -161,7 +161,7 @@ func (c *Comm) RefuseCollectives(err error) {
 }
 
 // Remove tells a peer that its node is not in the next view, for each communicator with it: the cause is CauseRemoved or CauseExcluded.
-// The communicators of this node go on.
+// The communicators of this node go on: the caller ends them.
 func (e *Engine) Remove(l *link.Link, cause wire.Cause) {
 	e.each(func(c *Comm) {
 		c.update(func(fx *effects) {

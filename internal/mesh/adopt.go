@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -15,7 +16,8 @@ import (
 )
 
 var (
-	errRemoved  = fmt.Errorf("%w: it is no longer in the world", transport.ErrPeerGone)
+	errRemoved  = fmt.Errorf("%w: the seed has removed it from the world", transport.ErrPeerGone)
+	errOut      = fmt.Errorf("%w: it is no longer in the world", transport.ErrPeerGone) // It has left or was removed.
 	errUnlinked = fmt.Errorf("%w: it has not connected to this node", transport.ErrPeerGone)
 )
 
@@ -31,8 +33,9 @@ func (m *Mesh) adoptTimeout() time.Duration {
 
 // Remove tells the living peers that are not in a later view that they are removed from the world, by the program of this node if they
 // are excluded. It blocks until they have read it, for at most confirmMax. So they know the cause before they learn that this node, or others
-// that have adopted the view, have ended their communicators and closed their links.
-func (m *Mesh) Remove(v membership.View, excluded []membership.NodeID) {
+// that have adopted the view, have ended their communicators and closed their links. Unless all ranks have quiesced, so that some may have
+// left, the communicators with the removed peers end for that reason, on all ranks.
+func (m *Mesh) Remove(v membership.View, excluded []membership.NodeID, quiesced bool) {
 	stays := make(map[membership.NodeID]bool, v.Size())
 	for i := range v.Nodes {
 		stays[v.Nodes[i].ID] = true
@@ -55,6 +58,13 @@ func (m *Mesh) Remove(v membership.View, excluded []membership.NodeID) {
 		}
 		m.engine.Remove(l, cause)
 		read[l] = l.ConfirmedPing()
+	}
+	if !quiesced {
+		changes := make([]engine.PeerChange, 0, len(removed))
+		for _, l := range removed {
+			changes = append(changes, engine.PeerChange{Peer: l.Peer, Everywhere: true, Err: errRemoved})
+		}
+		m.engine.PeerChanged(changes...)
 	}
 	ctx, cancel := context.WithTimeout(m.run, confirmMax)
 	defer cancel()
@@ -124,7 +134,7 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 		case p.node.ID == (membership.NodeID{}), p.expected:
 			continue
 		case p.rank < 0 || p.rank >= v.Size() || v.Nodes[p.rank].ID != p.node.ID: // Nodes of v have their ranks in v by now.
-			e.kind, e.err = membership.AdoptedOut, errRemoved
+			e.kind, e.err = membership.AdoptedOut, errOut
 			if p.rank >= 0 && p.rank < m.before.Size() && p.node == &m.before.Nodes[p.rank] {
 				p.node = new(*p.node) // A view that is no longer adopted takes no memory.
 			}

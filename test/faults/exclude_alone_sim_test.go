@@ -120,3 +120,72 @@ func TestExcludeTwo(t *testing.T) {
 		}
 	})
 }
+
+// TestExcludeEndsCalls: ranks 0 and 1 exclude rank 2 while goroutines of theirs wait for it. These calls fail with the removal of rank 2, also
+// if messages are late, and if rank 2 closes its node as soon as it is removed.
+func TestExcludeEndsCalls(t *testing.T) {
+	const late = 200 * time.Millisecond
+	waits := map[string]func(ctx context.Context, c *nexar.Comm) error{
+		"recv": func(ctx context.Context, c *nexar.Comm) error { return worldtest.RecvError(ctx, c, 2, 1) },
+		"call": func(ctx context.Context, c *nexar.Comm) error {
+			_, err := c.Call(ctx, 2, "wait", nil)
+			return err
+		},
+	}
+	for name, slow := range map[string][2]string{
+		"equal links":                  {},
+		"the seed reaches 1 late":      {"seed", "host1"},
+		"the seed reaches 2 late":      {"seed", "host2"},
+		"rank 2 reaches rank 1 late":   {"host2", "host1"},
+		"rank 0 reaches rank 1 late":   {"host0", "host1"},
+		"rank 0 reaches rank 2 late":   {"host0", "host2"},
+		"rank 2 reaches the seed late": {"host2", "seed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := worldtest.NewSimCluster(t, 1, 3)
+				defer w.Close()
+				nodes := w.JoinHosts(t, 3)
+				nodes[2].World().Register("wait", func(ctx context.Context, _ int, _ []byte) ([]byte, error) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				})
+				if slow[0] != "" {
+					w.Network.SetOneWay(slow[0], slow[1], sim.Link{Delay: late})
+				}
+				ctx, cancel := context.WithTimeout(w.Ctx, time.Minute)
+				defer cancel()
+				var ranks sync.WaitGroup
+				for rank, n := range nodes[:2] {
+					world := n.World()
+					for name, wait := range waits {
+						ranks.Go(func() {
+							err := wait(ctx, world)
+							p, ok := errors.AsType[*nexar.PeerError](err)
+							if !ok || p.Rank != 2 || p.Left || !strings.Contains(p.Error(), "the seed has removed it from the world") {
+								t.Errorf("%s of rank %d: %v, want that the seed has removed rank 2", name, rank, err)
+							}
+						})
+					}
+					ranks.Go(func() {
+						time.Sleep(3 * late)
+						c, err := world.Exclude(ctx, []int{2})
+						if err != nil || c.Barrier(ctx) != nil {
+							t.Errorf("exclude of rank %d: %v", rank, err)
+						}
+					})
+				}
+				ranks.Go(func() {
+					if err := worldtest.RecvError(ctx, nodes[2].World(), 1, 1); !errors.Is(err, nexar.ErrExcluded) {
+						t.Errorf("receive of rank 2: %v, want %v", err, nexar.ErrExcluded)
+					}
+					nodes[2].Close()
+				})
+				ranks.Wait()
+				for _, n := range nodes {
+					n.Close()
+				}
+			})
+		})
+	}
+}
