@@ -81,7 +81,7 @@ type Config struct {
 
 	// Rank, if not nil, is the wanted rank of the node, from 0 to the size of the world less 1.
 	// Joining fails with ErrRankTaken if another node has it. By default the seed assigns a rank.
-	// NEXAR_RANK.
+	// NEXAR_RANK is ignored if NEXAR_SEEDS is set and has none of the Seeds of the Config.
 	Rank *int `env:"NEXAR_RANK" min:"0"`
 
 	// FormTimeout limits the time that Join waits for the world to form: 5 minutes by default,
@@ -471,9 +471,13 @@ func (cfg Config) fill(fields ...string) (Config, error) {
 	if cfg.Token != "" || cfg.TokenFile != "" {
 		e.Token, e.TokenFile = "", ""
 	}
+	cfg.Seeds, e.Seeds = host.WithPorts(cfg.Seeds, SeedPort), host.WithPorts(e.Seeds, SeedPort)
+	ofEnv := func(seed string) bool { return slices.Contains(e.Seeds, seed) }
+	if len(cfg.Seeds) > 0 && len(e.Seeds) > 0 && !slices.ContainsFunc(cfg.Seeds, ofEnv) {
+		e.Rank = nil // It is a rank of another cluster.
+	}
 	settings.Complete(&cfg, e)
 	settings.Complete(&cfg, settings.Defaults[Config]())
-	cfg.Seeds = host.WithPorts(cfg.Seeds, SeedPort)
 	cfg.Log = cmp.Or(cfg.Log, settings.Warnings(slog.Default()))
 	if _, err := cfg.transports(); err != nil {
 		return cfg, err

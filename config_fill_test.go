@@ -36,6 +36,32 @@ func TestFactoryNotNamed(t *testing.T) {
 	}
 }
 
+// TestRankOfOtherSeeds: the rank of the environment is one in the cluster of the seeds of the environment. Without these it is one
+// in the cluster of the program.
+func TestRankOfOtherSeeds(t *testing.T) {
+	t.Setenv("NEXAR_RANK", "1")
+	own := 5
+	for _, test := range []struct {
+		env  string
+		cfg  Config
+		want *int
+	}{
+		{"10.0.0.1,10.0.0.2:7000", Config{}, new(1)},
+		{"10.0.0.1,10.0.0.2:7000", Config{Seeds: []string{"10.0.0.1:7946"}}, new(1)},
+		{"10.0.0.1:7946,10.0.0.2:7000", Config{Seeds: []string{"10.0.0.3", "10.0.0.1"}}, new(1)},
+		{"10.0.0.1,10.0.0.2:7000", Config{Seeds: []string{"10.0.0.2"}}, nil},
+		{"10.0.0.1,10.0.0.2:7000", Config{Seeds: []string{"127.0.0.1:5000"}}, nil},
+		{"10.0.0.1,10.0.0.2:7000", Config{Seeds: []string{"127.0.0.1:5000"}, Rank: &own}, &own},
+		{"", Config{Seeds: []string{"127.0.0.1:5000"}}, new(1)},
+	} {
+		t.Setenv("NEXAR_SEEDS", test.env)
+		cfg, err := test.cfg.fill()
+		if err != nil || (cfg.Rank == nil) != (test.want == nil) || cfg.Rank != nil && *cfg.Rank != *test.want {
+			t.Errorf("NEXAR_SEEDS=%q and %v: got the rank %v (%v), want %v", test.env, test.cfg.Seeds, cfg.Rank, err, test.want)
+		}
+	}
+}
+
 // TestPlainBulk: two variables of opposite meaning control the encryption of payloads. Both may be
 // set if they agree. A contradiction is an error, also between a variable that asks for encryption
 // and the program.
