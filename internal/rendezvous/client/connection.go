@@ -70,7 +70,7 @@ func (s *Session) serveConnection() (rejoin bool, err error) {
 	for {
 		m, err := s.conn.ReadWithin(s.lim.Silence)
 		if err != nil {
-			return s.mayReturn(err), s.lost(err)
+			return s.mayReturn(), s.lost(err)
 		}
 		switch err := s.handle(m).(type) { //nolint:errorlint // handle returns its errors unwrapped
 		case nil:
@@ -99,13 +99,12 @@ func (s *Session) inWords(before, after string) string {
 	return before
 }
 
-// mayReturn reports whether the seed may serve this node again after err, the end of the connection. One without state may have been
-// suspended unless the end of its process is certain.
-func (s *Session) mayReturn(err error) bool {
+// mayReturn reports whether the seed may serve this node again after the end of the connection. One without state may have been suspended, or
+// may have removed this node and know the reason.
+func (s *Session) mayReturn() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	hasEnded := errors.Is(err, transport.ErrPeerGone) || errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, io.EOF)
-	return s.closing.Err() == nil && (s.durable || s.formed && !hasEnded)
+	return s.closing.Err() == nil && (s.durable || s.formed)
 }
 
 // renew requests the next certificate once the current one is valid for at most left.
@@ -125,8 +124,9 @@ func (s *Session) renew(left time.Duration) {
 // the seed.
 func (s *Session) lost(err error) error {
 	reason := s.conn.Reason(err)
+	s.silent = errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case s.silent:
 		reason = fmt.Sprintf("silent for %v", s.lim.Silence)
 	case errors.Is(err, io.EOF):
 		reason = "it closed the connection"
@@ -135,27 +135,30 @@ func (s *Session) lost(err error) error {
 	formed := s.formed
 	s.mu.Unlock()
 	gone := fmt.Errorf("seed %s %w: %s", s.seed, ErrSeedGone, reason)
-	switch {
-	case !formed:
+	if !formed {
 		gone = fmt.Errorf("seed %s %w before the world had formed: %s", s.seed, ErrSeedGone, reason)
-	case errors.Is(err, transport.ErrPeerClosed) && !s.durable:
-		gone = fmt.Errorf("seed %s %w: it closed the connection, as a seed does when other nodes have lost this node", s.seed, ErrSeedGone)
 	}
 	switch {
 	case s.closing.Err() != nil: // This side has ended it.
 	case s.durable:
 		s.log.Warn("connection to the seed has ended; searching for a seed", "seed", s.seed, "reason", reason)
+	case formed && s.silent:
+		s.warnGone(gone)
 	case formed:
-		s.log.Warn("seed is gone; the world continues without it until a node fails, but certificates are no longer renewed",
-			"seed", s.seed, "reason", reason, "valid until", s.Identity.NotAfter())
+		s.log.Info("connection to the seed has ended; asking it for the reason", "seed", s.seed, "reason", reason)
 	default:
 		s.log.Error("seed is gone before the world had formed", "seed", s.seed, "reason", reason)
 	}
 	return gone
 }
 
+func (s *Session) warnGone(reason error) {
+	s.log.Warn("seed is gone; the world continues without it until a node fails, but certificates are no longer renewed",
+		"seed", s.seed, "reason", reason, "valid until", s.Identity.NotAfter())
+}
+
 // rejoin connects to the leading seed after the connection has ended for the reason cause. It
-// retries until it succeeds, the Session is closed, or a seed refuses the node.
+// retries until it succeeds, the Session is closed, or a seed refuses the node. A seed without state that has ended the connection is asked once.
 func (s *Session) rejoin(cause error) (ok bool, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -175,6 +178,8 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 	seeds.waiting = s.inWords("no seed answers, and the world cannot form without one", "no seed answers; this node goes on without one until a node fails")
 	seeds.Timeout, seeds.Attempt, seeds.MaxPause, seeds.once = -1, lookAttempt, lookPause, false
 	switch after := cmp.Or(req.Patience, seedPatience); {
+	case !s.durable && !s.silent:
+		seeds.once = true
 	case !s.durable: // It was silent for longer than that.
 		seeds.MaxPause = silentPause
 		s.giveUp(cause)
@@ -198,7 +203,10 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 	case ctx.Err() != nil:
 		return false, cause
 	case formed:
-		return false, fmt.Errorf("seed %s %w, and there is no other: %w", s.seed, ErrSeedGone, err)
+		err = fmt.Errorf("%w, and there is no other: %w", cause, err)
+		if !s.durable && !s.silent {
+			s.warnGone(err)
+		}
 	}
 	return false, err
 }

@@ -198,7 +198,7 @@ func TestWarnsOfLostSeed(t *testing.T) {
 				Addrs: []string{"127.0.0.1:7946"}, Log: log,
 				Dial: func(context.Context, string) (transport.Conn, error) { return nil, syscall.ECONNREFUSED },
 			}})
-			s.formed = formed
+			s.formed, s.silent = formed, true
 			time.AfterFunc(10*time.Second, s.close)
 			if ok, err := s.rejoin(ErrSeedGone); ok || !errors.Is(err, ErrSeedGone) {
 				t.Errorf("rejoin: %v, %v", ok, err)

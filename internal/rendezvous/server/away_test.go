@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +32,44 @@ func TestRemovedWhileAway(t *testing.T) {
 			t.Fatalf("view %v, error %v", v, err)
 		}
 	}
+}
+
+// TestRemovedWithoutReason: a seed without state has removed a node and closed its connection, and the reason was lost: the process of the node
+// was stopped meanwhile. The node asks the seed for it. When the seed has ended, another node says that.
+func TestRemovedWithoutReason(t *testing.T) {
+	t.Parallel()
+	s, log := newSeed(t, 3, nil), new(logbook)
+	var sessions []*client.Session
+	for i := range 3 {
+		req := s.request(i)
+		req.Log = log.logger()
+		session, err := client.Seeds{Addrs: []string{s.addr}, Dial: s.dial}.Join(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
+		sessions = append(sessions, session)
+	}
+	s.form(t, sessions...)
+	removed := sessions[2]
+	node := s.conn(removed.ID)
+	s.call(func() { delete(s.state.leader.nodes, removed.ID) }) // No message reaches it.
+	sessions[0].Lost(removed.ID, errors.New("silent"))
+	sessions[1].Lost(removed.ID, errors.New("silent"))
+	next(t, sessions[0], 1)
+	node.Close()
+	_, err := removed.Next(t.Context(), 1)
+	if _, told := errors.AsType[*client.RemovedError](err); !told {
+		t.Errorf("error %v, want the removal", err)
+	}
+	const gone = "seed is gone; the world continues without it"
+	if strings.Contains(log.String(), gone) {
+		t.Errorf("a node says that the seed is gone:\n%v", log)
+	}
+	s.Close()
+	_, err = sessions[0].Next(t.Context(), 2)
+	says(t, err, client.ErrSeedGone, "and there is no other")
+	log.wait(t, gone)
 }
 
 // A node with a lost connection to the seed is in the next view if it reconnects in time.
