@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/callback"
@@ -185,7 +186,7 @@ func (n *Node) reportQuiesced(c *Comm) {
 // has called Reconfigure for [Config].DeadlockTimeout. The timeouts of other ranks that wait for this one name Leave as its call, unless it
 // is in a collective.
 //
-// The error is [ErrNoQuorum] if no seed can be reached or this node is not in the world any more, and
+// The error is [ErrNoQuorum] if no seed can be reached, [ErrRemoved] if this node is not in the world any more, and
 // [ErrClosed] if the node is closed meanwhile.
 func (n *Node) Leave(ctx context.Context) error {
 	n.leaving.Store(true)
@@ -216,13 +217,17 @@ func (n *Node) awaitLeft(ctx context.Context) error {
 		case <-n.closed:
 			return errClosedHere
 		case <-n.node.Session.Ended():
+			_, err := n.node.Session.Next(ctx, math.MaxUint64)
+			if _, removed := errors.AsType[*client.RemovedError](err); removed {
+				return epochError(ctx, err)
+			}
 			select {
 			case <-n.left:
 				return nil
 			case <-n.closed:
 				return errClosedHere
 			case <-time.After(leftTimeout):
-				return fmt.Errorf("%w: this node is not in the world any more, or its seed is gone; call Close to leave at once", ErrNoQuorum)
+				return fmt.Errorf("%w: %w; call Close to leave at once", ErrNoQuorum, err)
 			}
 		case <-ctx.Done():
 			return cancelled(ctx)

@@ -172,3 +172,37 @@ func TestRemovedBeforeTheSeedSaysSo(t *testing.T) {
 		}
 	}
 }
+
+// TestLeaveOfARemovedRank: ranks 0 and 1 exclude rank 2, whose Leave waits, or begins later. It fails at once with the reason.
+func TestLeaveOfARemovedRank(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := worldtest.NewSimCluster(t, 1, 3)
+		defer w.Close()
+		nodes := w.JoinHosts(t, 3)
+		var ranks sync.WaitGroup
+		for rank, n := range nodes[:2] {
+			ranks.Go(func() {
+				time.Sleep(time.Second)
+				if _, err := n.World().Exclude(w.Ctx, []int{2}); err != nil {
+					t.Errorf("rank %d: %v", rank, err)
+				}
+			})
+		}
+		ranks.Go(func() {
+			for _, when := range []string{"before", "after"} {
+				began := time.Now()
+				err := nodes[2].Leave(w.Ctx)
+				if !errors.Is(err, nexar.ErrExcluded) || !strings.Contains(err.Error(), "has excluded it") {
+					t.Errorf("Leave that begins %s the exclusion: %v, want %v with the reason", when, err, nexar.ErrExcluded)
+				}
+				if took := time.Since(began); took > 2500*time.Millisecond || when == "after" && took > 0 {
+					t.Errorf("Leave that begins %s the exclusion fails after %v, want at once", when, took)
+				}
+			}
+		})
+		ranks.Wait()
+		for _, n := range nodes {
+			n.Close()
+		}
+	})
+}
