@@ -317,7 +317,7 @@ func (a *world) mismatches() (lines []string) {
 	calls := make(map[call]map[string][]int)
 	for rank := range a.ranks {
 		for _, o := range a.running(rank) {
-			if o.Seq == 0 {
+			if o.Seq == 0 || o.Op == "leave" { // No other rank takes part in a Leave.
 				continue
 			}
 			p := call{o.Comm, o.Seq}

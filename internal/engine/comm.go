@@ -256,10 +256,15 @@ func (c *Comm) awaitLocked(fx *effects) {
 	}
 }
 
-// reportLocked reports the end of the communicator, before any operation fails.
+// reportLocked reports the end of the communicator, before any operation fails. Calls that wait for the next view go on after the failure of a
+// rank.
 func (c *Comm) reportLocked(fx *effects, err error) {
 	if f := c.onEnd; f != nil && !errors.Is(err, ErrClosed) {
-		last := c.tracesLocked()
+		worlds := c.worlds
+		if _, isFailure := errors.AsType[*PeerError](err); isFailure {
+			worlds = nil
+		}
+		last := c.tracesLocked(worlds)
 		fx.spawn = append(fx.spawn, func() { f(err, last) })
 	}
 }

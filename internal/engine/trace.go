@@ -43,7 +43,7 @@ func (e *Engine) Traces() (list []Trace) {
 	e.each(func(c *Comm) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		list = append(list, c.tracesLocked()...)
+		list = append(list, c.tracesLocked(c.worlds)...)
 	})
 	return list
 }
@@ -55,7 +55,7 @@ const archived = 32
 func (c *Comm) lastTraces() (list []Trace) {
 	c.mu.Lock()
 	if c.traced != nil && c.traced.Purpose == "" {
-		list = c.tracesLocked()
+		list = c.tracesLocked(c.worlds)
 	}
 	c.mu.Unlock()
 	slices.SortStableFunc(list, func(a, b Trace) int { return a.Start.Compare(b.Start) })
@@ -121,8 +121,8 @@ func (op *Op) traceFailureLocked() {
 	}
 }
 
-// tracesLocked returns the operations of the communicator.
-func (c *Comm) tracesLocked() (list []Trace) {
+// tracesLocked returns the operations of the communicator and some of its calls that wait for the next view.
+func (c *Comm) tracesLocked(worlds []*WorldWait) (list []Trace) {
 	if c.traced == nil || !c.opened {
 		return nil
 	}
@@ -132,7 +132,7 @@ func (c *Comm) tracesLocked() (list []Trace) {
 			list = append(list, c.callTraceLocked(s, now))
 		}
 	}
-	for _, w := range c.worlds {
+	for _, w := range worlds {
 		list = append(list, c.worldTraceLocked(w, now))
 	}
 	c.messages.Traces(func(r *p2p.Trace, moved int64, isActive bool) {

@@ -22,10 +22,9 @@ import (
 // A Session is the membership of a node in a world that forms or has formed. It keeps the
 // connection to the seed, answers pings, and renews the certificate before it expires. If the
 // connection ends, the Session connects to the seed that leads then, and repeats the reports of this node about its view. It ends
-// when a seed has ended that is not durable, that is, does not keep its state: when such a seed does not answer after it has ended the connection.
+// when a seed without state does not answer after it has ended the connection.
 //
-// Its methods may be called by several goroutines. Methods without a context do not block,
-// except Close.
+// Its methods may be called by several goroutines. Methods without a context do not block, except Close.
 type Session struct {
 	Identity *pki.Identity
 	ID       membership.NodeID
