@@ -231,7 +231,7 @@ func (o *outbox) run(p *outPipe) {
 		o.pending, p.spare, p.writing = p.spare[:0], nil, true
 		o.wroteLocked(len(b))
 		o.mu.Unlock()
-		_, err := p.pipe.Write(b)
+		_, err := writeCounted(p.pipe, b)
 		o.mu.Lock()
 		p.spare, p.writing = keep(b), false
 		if err != nil {

@@ -218,6 +218,43 @@ func TestFailedWriteEndsTheLink(t *testing.T) {
 	}
 }
 
+// A miscounter returns a wrong number of bytes.
+type miscounter struct {
+	transport.Sender
+	wrong func(n int) int
+}
+
+func (m *miscounter) Write(p []byte) (int, error) {
+	n, err := m.Sender.Write(p)
+	return m.wrong(n), err
+}
+
+// TestWrongCountEndsTheLink: the error names the pipe of the transport.
+func TestWrongCountEndsTheLink(t *testing.T) {
+	for _, lane := range []wire.Lane{wire.Data, wire.Bulk} {
+		for name, wrong := range map[string]func(n int) int{
+			"too many": func(n int) int { return n + 1 }, "negative": func(int) int { return -1 }, "none": func(int) int { return 0 },
+		} {
+			h := newHandler()
+			ca, cb := conns(t)
+			b := start(t, cb, newHandler())
+			a := start(t, &conn{Conn: ca, sender: func(l wire.Lane, s transport.Sender) transport.Sender {
+				if l != lane {
+					return s
+				}
+				return &miscounter{s, wrong}
+			}}, h)
+			a.SendMessage(wire.Message{}, make([]byte, 10))
+			a.Deliver(&Transfer{Grant: b.Grant(&Sink{Dst: make([]byte, 1000), Owner: ignore{}}), Data: make([]byte, 1000), Owner: ignore{}})
+			if err := h.wait(t); !strings.Contains(err.Error(), "the transport has a fault: Write of *link.miscounter returned the number") {
+				t.Errorf("%v lane, %s: got %v", lane, name, err)
+			}
+			a.Abort()
+			b.Abort()
+		}
+	}
+}
+
 // TestOutboxDropsLargeBuffers: a large buffer is not kept after a burst.
 func TestOutboxDropsLargeBuffers(t *testing.T) {
 	for _, size := range []int{100, outboxKeepMax, outboxKeepMax + 1} {

@@ -218,13 +218,22 @@ func (w *pipeWriter) wroteLocked(n int, err error) (sent *Transfer, broken error
 func (w *pipeWriter) writeOnce(head, body []byte) (int, error) {
 	switch {
 	case len(head) == 0:
-		return w.pipe.Write(body)
+		return writeCounted(w.pipe, body)
 	case len(body) == 0 || w.vector == nil:
-		return w.pipe.Write(head)
+		return writeCounted(w.pipe, head)
 	}
 	w.pieces = [2][]byte{head, body}
 	n, err := w.vector.WriteVectored(w.pieces[:])
 	w.pieces = [2][]byte{}
+	return n, err
+}
+
+// writeCounted calls Write of a pipe. A number of bytes against its contract is an error.
+func writeCounted(p transport.Sender, b []byte) (int, error) {
+	n, err := p.Write(b)
+	if n < 0 || n > len(b) || n < len(b) && err == nil {
+		return 0, fmt.Errorf("the transport has a fault: Write of %T returned the number %d and the error %v for %d bytes", p, n, err, len(b))
+	}
 	return n, err
 }
 
