@@ -172,6 +172,9 @@ func (n *Node) Reconfigure(ctx context.Context) (changed bool, err error) {
 // reportQuiesced tells the seed if this node has quiesced in the epoch of c.
 func (n *Node) reportQuiesced(c *Comm) {
 	if n.follower.IsQuiesced(c.Epoch()) {
+		if n.isLeaver {
+			n.node.Mesh.LeaveWorld()
+		}
 		n.node.Session.Quiesced(c.Epoch(), n.isLeaver, c.node.collectives.ReconfigureTimeout)
 	}
 }
@@ -330,8 +333,8 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 // On a live rank that is excluded, operations and [Node.Epochs] end with an [ErrExcluded] that
 // names a rank that has called Exclude. A rank that wants to leave calls [Node.Leave] instead.
 //
-// The old communicator is closed, and [Node.World] returns the new one. If live ranks are removed, calls in progress on communicators with them fail with a [PeerError]
-// that names one of them. The error is [ErrInvalidRank]
+// The old communicator is closed, and [Node.World] returns the new one. If live ranks are removed, calls in progress on
+// communicators with them fail with a [PeerError] that names one of them. The error is [ErrInvalidRank]
 // for a rank outside the communicator or this rank itself, [ErrClosed] if c is not the communicator of
 // [Node.World], [ErrNoQuorum] if there is no new view within [Config].RecoveryTimeout, and [ErrExcluded] if
 // this rank has been excluded. If a rank that is not excluded calls a collective instead, all ranks get a

@@ -119,3 +119,57 @@ func (s outcome) check(t *testing.T, rank int, left time.Time, nodes []*nexar.No
 		}
 	}
 }
+
+// TestLeaverSeesNoFailures: rank 2 leaves with a Reconfigure, or is excluded. The others close their links to it, which is no failure of theirs.
+func TestLeaverSeesNoFailures(t *testing.T) {
+	for name, leaves := range map[string]bool{"Leave": true, "Exclude": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := worldtest.NewSimCluster(t, 1, 3)
+				defer w.Close()
+				nodes := w.JoinHosts(t, 3)
+				var ranks sync.WaitGroup
+				if leaves {
+					w.Network.SetOneWay("seed", "host2", sim.Link{Delay: 500 * time.Millisecond}) // The links end before the seed says so.
+					ranks.Go(func() {
+						if err := nodes[2].Leave(w.Ctx); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				for rank, n := range nodes {
+					ranks.Go(func() {
+						time.Sleep(time.Second)
+						if !leaves && rank < 2 {
+							if _, err := n.World().Exclude(w.Ctx, []int{2}); err != nil {
+								t.Errorf("rank %d: %v", rank, err)
+							}
+						}
+						for c, err := range n.Epochs(w.Ctx) {
+							if err != nil || c.Size() == 2 {
+								return
+							}
+							if _, err := n.Reconfigure(w.Ctx); err != nil {
+								return
+							}
+						}
+					})
+				}
+				ranks.Wait()
+				time.Sleep(5 * time.Second)
+				ctx, cancel := context.WithTimeout(w.Ctx, time.Second)
+				defer cancel()
+				for e, err := range nodes[2].Failures(ctx) {
+					if err == nil {
+						t.Errorf("rank 2 sees a failure: %v", e)
+					}
+				}
+				for rank := range nodes {
+					if err := nodes[2-rank].Close(); err != nil {
+						t.Errorf("close of rank %d: %v", 2-rank, err)
+					}
+				}
+			})
+		})
+	}
+}

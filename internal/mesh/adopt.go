@@ -71,6 +71,13 @@ func (m *Mesh) Remove(v membership.View, excluded []membership.NodeID, quiesced 
 	awaitConfirmed(ctx, read)
 }
 
+// LeaveWorld says that this node will not be in the next view: other nodes close their links to it, which is no failure.
+func (m *Mesh) LeaveWorld() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.out = true
+}
+
 // Adopt replaces the view by a later one. It blocks until connections of new nodes of v that this node
 // has accepted are links, for at most SettleTimeout. Other new nodes get pending links. After that it
 // decides on every peer in one pass: doubts about nodes of v are cleared, and links to nodes
@@ -108,7 +115,7 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 
 // adoptLocked makes v the view and decides on every peer.
 func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
-	m.before, m.view, m.watching = m.view, v, nil
+	m.before, m.view, m.watching, m.out = m.view, v, nil, false
 	m.setNearLocked(m.neighborsIn(v))
 	for rank := range v.Nodes {
 		n := &v.Nodes[rank]

@@ -42,6 +42,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	isClosing, isNear := m.closing, p.link == l && !p.isRelayed() && (p.route != nil || isRedialed)
 	// The relays may have ended, not the peer. Its neighbors watch it.
 	isCutOff := isClosing && !isNear && m.cfg.Relay != nil && (kind == membership.LinkLost || kind == membership.LinkClosed)
+	isOut := m.out && kind == membership.LinkClosed
 	switch {
 	case !inUse:
 	case goodbye && slot != m.self:
@@ -59,7 +60,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	if inUse && !early && isClosing && isNear { // A node that says goodbye over relays still relays.
 		m.noteEndOfNeighbor(slot, l, goodbye)
 	}
-	if isNotNeighbor(err) || isCutOff {
+	if isNotNeighbor(err) || isCutOff || isOut {
 		kind = membership.NoRoute
 	}
 	switch {

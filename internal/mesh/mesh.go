@@ -150,6 +150,7 @@ type Mesh struct {
 	changed wake.Signal     // when a link comes up
 	formed  bool
 	closing bool
+	out     bool // this node is not in the next view: see LeaveWorld
 	// failedIn is 1 more than the epoch of the view in which the last failure was logged as an error; 0 before.
 	failedIn uint64
 	// reportLeaving tells the seed that this node leaves, unless it has; nil before Leave.

@@ -305,6 +305,7 @@ func (n *Node) removed(err *client.RemovedError) {
 	m := n.mesh
 	n.mu.Unlock()
 	if m != nil {
+		m.LeaveWorld()
 		m.Engine().RemoveSelf(err.Excluded, err.Error(), "the seed has removed it from the world: "+err.Text)
 	}
 }
