@@ -76,7 +76,7 @@ func (d DeviceComm) start(ctx context.Context, c call, typ device.Type, regions 
 	return d.startLoaded(ctx, loaded, operands...)
 }
 
-// startLoaded starts a task whose operands are loaded. When it ends, it stores the result, which is the first, and frees them.
+// startLoaded starts a task with loaded operands. When it ends, it stores the first operand, the result, and frees all.
 func (d DeviceComm) startLoaded(ctx context.Context, t *task, operands ...operand) *Handle {
 	begun := d.comm.start(ctx, t)
 	return d.comm.follow(func(*Handle) error {

@@ -173,7 +173,7 @@ func TestRemovedBeforeTheSeedSaysSo(t *testing.T) {
 	}
 }
 
-// TestLeaveOfARemovedRank: ranks 0 and 1 exclude rank 2, whose Leave waits, or begins later. It fails at once with the reason.
+// TestLeaveOfARemovedRank: ranks 0 and 1 exclude rank 2. Its Leave waits, or begins later. It fails at once with the reason.
 func TestLeaveOfARemovedRank(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := worldtest.NewSimCluster(t, 1, 3)

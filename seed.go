@@ -119,7 +119,7 @@ func NewToken() string { return pki.NewToken().Reveal() }
 
 // ReadTokenFile returns the token in a file, as [Config].TokenFile and [SeedConfig].TokenFile do. It
 // refuses a file that other users of the host own or can access, and accepts any token; errors contain the path but not the
-// token. The file may be a pipe whose writer closes it within 10 seconds.
+// token. The file may be a pipe that its writer closes within 10 seconds.
 func ReadTokenFile(path string) (string, error) {
 	t, err := pki.ReadTokenFile(context.Background(), path)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// packets is the socket of a node, whose reads and writes block while the node is stopped.
+// packets is the socket of a node. Its reads and writes block while the node is stopped.
 type packets struct {
 	net.PacketConn
 

@@ -123,7 +123,7 @@ func (c *importCheck) use(r row, list []string, dir string, test bool) (found bo
 	return found
 }
 
-// checkImport checks one import of a file whose package has the row with index own.
+// checkImport checks one import of a file. The row of its package has the index own.
 func (c *importCheck) checkImport(f *file, spec *ast.ImportSpec, imp string, own int) {
 	first, _, _ := strings.Cut(imp, "/")
 	dir, ours := strings.CutPrefix(imp+"/", module+"/")

@@ -18,7 +18,7 @@ func skipping() map[string]string {
 	}
 }
 
-// checkRaceLines finds lines "//race:none REASON" by which "make race" would leave nothing out, or without a reason.
+// checkRaceLines finds lines "//race:none REASON" without a reason or without an effect on "make race".
 func checkRaceLines(tr *tree) (problems []string) {
 	for _, f := range tr.files {
 		for _, group := range f.ast.Comments {

@@ -102,8 +102,8 @@ func (t *Task) blocks(r *Runner, kind plan.Collective, dst, src *Elements, root 
 	return d
 }
 
-// part checks vectors of which one is a block of the other, and makes the task work in place if it is at its place, which begins
-// with the unit at. own and all are the numbers of elements that they must have.
+// part checks two vectors, one of them a block of the other. It makes the task work in place if the block stands at its place, which
+// begins with the unit at. own and all are the required numbers of their elements.
 func (t *Task) part(r *Runner, d *plan.Descriptor, dst, src Elements, own, all, at int) *Task {
 	whole, part, wholeName, partName, ranks := dst, src, "dst", "src", d.Taken.At
 	if d.Taken.Own {

@@ -59,7 +59,7 @@ func execute(h Hardware, args []string, in *os.File, out, err io.Writer) int {
 	return conclude(err, called, cmp.Or(failure, help.err))
 }
 
-// A helpWriter keeps the first error in writing help, of which cobra does not tell its caller.
+// A helpWriter keeps the first error in writing help. Cobra discards it.
 type helpWriter struct {
 	w   io.Writer
 	err error

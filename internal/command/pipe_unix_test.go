@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestSignalDuringStart: a signal ends every command that reads a pipe whose writer writes nothing. The command prints nothing.
+// TestSignalDuringStart: a signal ends every command that reads a pipe with a silent writer. The command prints nothing.
 func TestSignalDuringStart(t *testing.T) {
 	nexar := copiedProgram(t, "nexar")
 	for name, test := range map[string]struct {

@@ -17,10 +17,10 @@ type figureKey struct {
 	size       int
 }
 
-// known has what has been computed about algorithms, by collective, index and number of ranks.
+// known has computed properties of algorithms, by collective, index and number of ranks.
 type known[T any] map[figureKey]T
 
-// of returns what is known about the algorithm with an index, and computes it at first.
+// of returns the property of the algorithm with an index. The first call computes it.
 func (k *known[T]) of(n Need, index int, compute func() T) T {
 	key := figureKey{n.Collective, index, n.Size}
 	v, ok := (*k)[key]

@@ -19,7 +19,7 @@ func CheckLoopback(listen string) error {
 	}
 	interfaces, err := net.Interfaces()
 	if err != nil {
-		return nil //nolint:nilerr // The dials show what is wrong.
+		return nil //nolint:nilerr // the dials show the fault
 	}
 	return loopbackState(listen, interfaces)
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// patience is the time in which a file must be read.
+// patience limits the time to read a file.
 const patience = 10 * time.Second
 
 // retry is the interval at which a pipe without a writer is read again.

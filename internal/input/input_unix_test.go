@@ -43,7 +43,7 @@ func TestPipeWithoutWriter(t *testing.T) {
 	})
 }
 
-// A pipe is read to its end, in whatever parts and at whatever time its writer writes.
+// A pipe is read to its end, also if its writer writes late and in parts.
 func TestPipe(t *testing.T) {
 	path := pipe(t)
 	written := make(chan error, 1)

@@ -19,7 +19,7 @@ import (
 const (
 	// demandHeartbeats is the number of heartbeat timeouts after which a peer that cannot be dialed
 	// on demand counts as lost, up to dialTimeout. A loaded host delays handshakes more than answers
-	// to heartbeats. A peer whose link broke counts as lost after one: operations that need it wait meanwhile.
+	// to heartbeats. A peer counts as lost one heartbeat timeout after its link broke: operations that need it wait meanwhile.
 	demandHeartbeats = 3
 	// dialWaitsMax is the longest time of a dial on demand, with its waits for other dials, as a multiple of its timeout.
 	dialWaitsMax = 4

@@ -23,7 +23,7 @@ import (
 	"github.com/nexar-go/nexar/transport/mem"
 )
 
-// shift is a collective in which Data of the previous rank becomes Data.
+// shift is a collective: Data of a rank becomes Data of the next one.
 var shift = plan.Descriptor{
 	Name: "shift", Both: true,
 	From: func(rank, size, _, chunk int) (from, at int) { return (rank + size - 1) % size, chunk },

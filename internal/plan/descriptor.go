@@ -34,10 +34,9 @@ type Descriptor struct {
 	Both         bool
 	Rooted       bool // one rank is the root
 
-	// From returns the rank whose chunk a rank has at the end in a chunk of Data, and the number of that chunk. It is nil if
-	// vectors are reduced.
+	// From returns the origin of a chunk of Data at the end: a rank, and the number of its chunk. It is nil if vectors are reduced.
 	From func(rank, size, root, chunk int) (from, at int)
-	// Operands are the ranks whose vectors the result reduces, chunk by chunk.
+	// Operands are the ranks with the vectors that the result reduces, chunk by chunk.
 	Operands Operands
 
 	// Algorithms are the plans. The first is a good choice for short vectors. See [Algorithms].
@@ -46,7 +45,7 @@ type Descriptor struct {
 	Across func(h Hosts) []Algorithm
 }
 
-// A Vector says which chunks a rank has: all of them, or chunk rank alone, and on which ranks.
+// A Vector describes the chunks of the ranks: all chunks or chunk rank alone, on all ranks or some.
 type Vector struct {
 	Own bool
 	At  Ranks
@@ -76,7 +75,7 @@ func (r Ranks) Have(rank, root int) bool {
 	return true
 }
 
-// Operands are the ranks whose vectors a rank gets the reduction of.
+// Operands are the ranks with the vectors that are reduced for a rank.
 type Operands uint8
 
 // The operands of reductions.

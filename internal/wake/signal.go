@@ -10,7 +10,7 @@ func NewSignal() Signal { return Signal{make(chan struct{})} }
 // Next returns a channel that is closed at the next change.
 func (s *Signal) Next() <-chan struct{} { return s.next }
 
-// Send wakes all who wait for the next change.
+// Send wakes all goroutines that wait for the next change.
 func (s *Signal) Send() {
 	close(s.next)
 	s.next = make(chan struct{})

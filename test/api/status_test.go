@@ -76,7 +76,7 @@ func TestStatusNamesLateRank(t *testing.T) {
 	}
 }
 
-// TestStatusOfLeave: the status shows that a rank for which another one waits is in Leave, which is no different call.
+// TestStatusOfLeave: the status shows that a rank is in Leave while another one waits for it, and no different calls.
 func TestStatusOfLeave(t *testing.T) {
 	cfg, nodes := statusWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -51,7 +51,7 @@ func chartsOf(all []result) (charts []*chart, err error) {
 	return charts, nil
 }
 
-// titleOf names what all results have in common.
+// titleOf returns a title with the operation, ranks and transport that all results have in common.
 func titleOf(all []result, severalOps, severalRanks bool) string {
 	r := all[0]
 	title := ""

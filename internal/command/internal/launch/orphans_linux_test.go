@@ -185,7 +185,7 @@ func TestAbandonedRunKillsAll(t *testing.T) {
 	}
 }
 
-// TestStoppedChild: a child that is stopped does not act on a request to end, of which Run tells after the grace time.
+// TestStoppedChild: a stopped child does not act on a request to end. Run says so after the grace time.
 func TestStoppedChild(t *testing.T) {
 	c, mark := script(t, `echo started; kill -STOP $$`)
 	signals := make(chan os.Signal, requestsMax)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// remindAfter is the time after which Run names the children for which it waits although the others, at least as many, have succeeded.
+// remindAfter is the time until Run names the children that still run although the others, at least as many, have succeeded.
 // They may be stopped, or hang. The time doubles from one reminder to the next.
 const remindAfter = 10 * time.Second
 
