@@ -247,7 +247,13 @@ func member(c *nexar.Comm, mode string, args []string) int {
 		fmt.Println("got", <-signals)
 		return 0
 	case chosen && mode == "hang":
-		time.Sleep(300 * time.Millisecond) // until the others wait
+		for range c.Size() - 1 { // until the others are in the barrier
+			if _, err := nexar.Recv(context.Background(), c, make([]int64, 1), nexar.AnyRank, 1); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+		}
+		time.Sleep(300 * time.Millisecond) // and wait for this rank
 		quitParent()
 		time.Sleep(time.Hour)
 	case chosen && mode == "die":
@@ -262,7 +268,11 @@ func member(c *nexar.Comm, mode string, args []string) int {
 		time.Sleep(time.Hour)
 	}
 	if err == nil {
-		err = c.Barrier(context.Background())
+		barrier := c.StartBarrier(context.Background())
+		if hangs, parseErr := strconv.Atoi(args[0]); mode == "hang" && parseErr == nil {
+			err = nexar.Send(context.Background(), c, make([]int64, 1), hangs, 1)
+		}
+		err = errors.Join(err, barrier.Wait())
 	}
 	fmt.Fprintln(os.Stderr, err)
 	// On a busy machine a rank that reacts to a death could end before nexar run has noticed
