@@ -1,0 +1,47 @@
+package launch
+
+import "fmt"
+
+// findPMI recognizes mpiexec of MPICH and Intel MPI (hydra).
+func findPMI(env Environment, _ overrule) answer {
+	r := &reader{vars: env.Vars}
+	if !r.any("PMI_RANK", "PMI_SIZE") {
+		return absent("PMI_RANK and PMI_SIZE are not set")
+	}
+	present := r.first("PMI_RANK", "PMI_SIZE")
+	r.need(present, "PMI_RANK", "PMI_SIZE")
+	p := Process{
+		Launcher:  PMIServer,
+		Job:       r.text("PMI_JOBID"),
+		Rank:      r.number("PMI_RANK"),
+		Size:      r.number("PMI_SIZE"),
+		LocalRank: r.optional("MPI_LOCALRANKID", 0),
+		LocalSize: r.optional("MPI_LOCALNRANKS", 0),
+		Host:      -1,
+		PMI:       r.has("PMI_FD"),
+	}
+	if r.err == nil && p.Size > 1 && !p.PMI {
+		r.err = fmt.Errorf("PMI_RANK is %d of PMI_SIZE %d, but PMI_FD is not set: expected the descriptor of the process manager: "+
+			"start all processes by mpiexec, or unset these variables if they are left over", p.Rank, p.Size)
+	}
+	return answer{process: p, err: r.err}
+}
+
+// findOpenMPI recognizes mpirun of Open MPI, whose variables have no address of another host.
+func findOpenMPI(env Environment, _ overrule) answer {
+	r := &reader{vars: env.Vars}
+	if !r.any("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE") {
+		return absent("OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are not set")
+	}
+	r.need(r.first("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+		"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE")
+	return answer{err: r.err, process: Process{
+		Launcher:  OpenMPI,
+		Job:       r.text("PMIX_NAMESPACE"),
+		Rank:      r.number("OMPI_COMM_WORLD_RANK"),
+		Size:      r.number("OMPI_COMM_WORLD_SIZE"),
+		LocalRank: r.number("OMPI_COMM_WORLD_LOCAL_RANK"),
+		LocalSize: r.number("OMPI_COMM_WORLD_LOCAL_SIZE"),
+		Host:      -1,
+	}}
+}
