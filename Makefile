@@ -35,18 +35,16 @@ RACELESS := grep -rl --include='*_test.go' '^//race:none ' . | sed -E 's,^\.(.*)
 # LONGFIRST prints the packages with the longest tests first, so that the others run beside them on other processors.
 LONG := test/cluster test/conformance test/faults nexartest internal/mesh internal/negotiate transport/tcp internal/rendezvous/server internal/command test/docs transport/quic
 LONGFIRST := awk -v long='$(LONG)' '{ line[NR] = $$0; left[$$0] } END { n = split(long, first, " "); for (i = 1; i <= n + NR; i++) { p = i > n ? line[i - n] : "github.com/nexar-go/nexar/" first[i]; if (p in left) { print p; delete left[p] } } }'
-EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 freebsd/amd64
+EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 windows/arm64 freebsd/amd64
 PLATFORMS ?= darwin/arm64 windows/amd64
-# MODULES are the folders of all modules. TESTED are those that "make modules" tests: all except
-# the root, tools, and the generator of the kernels, which has no tests.
+# MODULES are the folders of all modules, which go.work lists. TESTED are those that "make modules" tests: all except
+# the root, and the generator of the kernels, which has no tests.
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*'))
-TESTED := $(filter-out . ./tools ./internal/kernel/_asm,$(MODULES))
+TESTED := $(filter-out . ./internal/kernel/_asm,$(MODULES))
 
 # GOTEST runs tests. Continuous integration sets it to .ci/gotest, which runs failing tests a
 # second time.
 GOTEST ?= go test
-# TOOL runs a command in the version that tools/go.mod fixes.
-TOOL := go tool -modfile=tools/go.mod
 
 # GOLANGCI runs golangci-lint. The first build from source takes minutes. With an installed binary
 # of this version, use "make check GOLANGCI=golangci-lint".
@@ -91,7 +89,7 @@ TESTFLAGS ?=
 unit: ## run all tests except attacks, those with the longest tests first
 	$(GOTEST) $(TESTFLAGS) $$(go list ./... | grep -vE '/test/attack$$' | $(LONGFIRST))
 
-modules: ## run the tests of the other modules, except those of tools, which make cross runs
+modules: ## run the tests of the other modules
 	@for m in $(TESTED); do (cd $$m && $(GOTEST) $(TESTFLAGS) ./...); done
 
 # Packages (RACELESS) and tests (require.NoRace) say themselves that the race detector adds nothing to them. With TRIALS=all
@@ -205,8 +203,12 @@ model: build ## measure collectives of 2 to 128 ranks once more, and print the e
 footprint: ## compare memory, threads and processor time of ranks with their limits, and write docs/results/footprint.txt
 	@cd test/cluster && REPORT=$(CURDIR)/docs/results/footprint.txt go test -count=1 -timeout 1h -run '^TestFootprint$$'
 
-tidy: ## fail if go mod tidy would change a module
-	@for m in $(MODULES); do (cd $$m && go mod tidy -diff); done
+tidy: ## fail if go mod tidy would change a module, or if one does not compile with its own requirements (GOWORK=off)
+	@copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; export GOWORK=off; \
+	for m in $(MODULES); do \
+	  cp $$m/go.mod $$m/go.sum "$$copy"; go mod edit -replace=github.com/nexar-go/nexar='$(CURDIR)' "$$copy/go.mod"; \
+	  (cd $$m && go mod tidy -diff -modfile="$$copy/go.mod" && go list -export -modfile="$$copy/go.mod" ./... >/dev/null); \
+	done
 
 fmt: ## fail if gofmt would change a file
 	@out=$$(gofmt -l .); [ -z "$$out" ] || { echo "gofmt would change:"; echo "$$out"; exit 1; }
@@ -224,7 +226,7 @@ vet: ## run go vet in all modules
 	@go vet -tags manual ./internal/command
 
 staticcheck: ## run staticcheck, in the version of tools/go.mod
-	$(TOOL) staticcheck ./...
+	go tool staticcheck ./...
 
 golangci: ## run golangci-lint in all modules, for this platform
 	@for m in $(MODULES); do (cd $$m && $(GOLANGCI) run ./...); done
@@ -241,7 +243,7 @@ vulnerabilities: ## look for known vulnerabilities in the dependencies; without 
 	done
 
 cross: ## type-check for other platforms; PLATFORMS="$(EVERYWHERE)" checks all
-	@cd tools && go test ./... && go run ./crosscheck -C .. -platforms='$(PLATFORMS)' ./...
+	@cd tools && go run ./crosscheck -C .. -platforms='$(PLATFORMS)' ./...
 
 static: ## check that the command is static, and its size
 	go test -count=1 -run '^TestCommandIsStatic$$' ./internal/arch

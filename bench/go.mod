@@ -2,11 +2,9 @@ module github.com/nexar-go/nexar/bench
 
 go 1.26.0
 
-replace github.com/nexar-go/nexar => ..
-
 require (
 	github.com/dustin/go-humanize v1.1.0
-	github.com/nexar-go/nexar v0.0.0
+	github.com/nexar-go/nexar v0.1.0
 	github.com/schollz/progressbar/v3 v3.19.1
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.50.0

@@ -2,11 +2,9 @@ module github.com/nexar-go/nexar/hw
 
 go 1.26.0
 
-replace github.com/nexar-go/nexar => ..
-
 require (
 	github.com/ebitengine/purego v0.11.3
-	github.com/nexar-go/nexar v0.0.0
+	github.com/nexar-go/nexar v0.1.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.50.0
 )

@@ -2,9 +2,7 @@ module github.com/nexar-go/nexar/examples/transport_unix
 
 go 1.26.0
 
-replace github.com/nexar-go/nexar => ../..
-
-require github.com/nexar-go/nexar v0.0.0
+require github.com/nexar-go/nexar v0.1.0
 
 require (
 	github.com/caarlos0/env/v11 v11.4.2 // indirect
