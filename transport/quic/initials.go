@@ -11,13 +11,12 @@ import (
 
 // An initialFilter handles the first packets of clients before quic-go reads them. To refuse a
 // client or to make it validate its address, quic-go starts two goroutines and spends tens of
-// microseconds per packet. The filter spends a few.
+// microseconds per packet. So quic-go gets one packet of each flight of such a client, and a
+// bounded number from each source.
 //
-// It withholds two kinds of Initial packets (RFC 9000, section 17.2.2) from quic-go: those that
-// open a connection from a source that the admission limits, and further packets of a client
-// that must validate its address. It never withholds a packet of a connection that quic-go
-// knows: the client has used the destination connection ID before, or this side has chosen it,
-// and then it is shorter than the IDs of clients.
+// The filter withholds only Initial packets (RFC 9000, section 17.2.2), and none of a connection
+// that quic-go knows: the client has used the destination connection ID before, or this side has
+// chosen it, and then it is shorter than the IDs of clients.
 //
 // Only the goroutine that reads the socket uses it.
 type initialFilter struct {
@@ -47,8 +46,7 @@ type initialAction uint8
 
 const (
 	initialAdmitted initialAction = iota // quic-go may open a connection
-	initialRetried                       // quic-go answers with a Retry
-	initialRefused                       // this side answers CONNECTION_REFUSED
+	initialAnswered                      // quic-go answers with a Retry or CONNECTION_REFUSED
 	initialDropped                       // no answer
 )
 
@@ -76,42 +74,34 @@ func newInitialFilter(h *handshakes) *initialFilter {
 	return f
 }
 
-// inspect decides on a packet. With initialRefused, client is the one to answer.
-func (f *initialFilter) inspect(p []byte, from netip.Addr) (action initialAction, client initialHeader) {
-	client, ok := parseInitial(p)
-	if !ok || client.destID.n < clientIDMin {
-		return initialAdmitted, client
+// inspect decides on a packet.
+func (f *initialFilter) inspect(p []byte, from netip.Addr) (action initialAction) {
+	destID, hasToken, ok := parseInitial(p)
+	if !ok || destID.n < clientIDMin {
+		return initialAdmitted
 	}
 	if len(p) < initialBytesMin {
-		return initialDropped, client
+		return initialDropped
 	}
 	source := admission.SourceOf(from)
 	now := f.now().Sub(f.start)
-	hash := maphash.Comparable(f.seed, initialKey{from, client.destID})
+	hash := maphash.Comparable(f.seed, initialKey{from, destID})
 	r := &f.entries[hash%uint64(len(f.entries))]
 	known := r.hash == hash && now-r.at < handshakeMemory
 	if known && r.action == initialAdmitted {
-		return initialAdmitted, client
+		return initialAdmitted
 	}
-	switch {
-	case f.handshakes.admission.Limited(source):
-		action = initialRefused
-	case !client.hasToken && f.handshakes.needsRetry(nil):
-		action = initialRetried
-	}
-	if action != initialAdmitted {
-		sameFlight := known && r.action == action && now-r.at < flightTime
+	if f.handshakes.admission.Limited(source) || !hasToken && f.handshakes.needsRetry(nil) {
+		sameFlight := known && now-r.at < flightTime
 		if sameFlight || !f.answersTo(source).take(now) {
-			return initialDropped, client
+			return initialDropped
 		}
-	}
-	if action == initialRefused {
-		f.handshakes.refusals.note(&admission.RefusedError{Source: source, Err: admission.ErrLimited})
+		action = initialAnswered
 	}
 	if action == initialAdmitted || !r.holdsConnection(now) {
 		*r = initialEntry{hash, now, action}
 	}
-	return action, client
+	return action
 }
 
 type initialKey struct {
@@ -155,20 +145,6 @@ type connectionID struct {
 	bytes [20]byte
 }
 
-func (id *connectionID) slice() []byte { return id.bytes[:id.n] }
-
-// append appends the ID with its length.
-func (id *connectionID) append(b []byte) []byte {
-	return append(append(b, byte(id.n)), id.slice()...)
-}
-
-// An initialHeader is the unprotected part of the header of an Initial packet.
-type initialHeader struct {
-	version       uint32
-	destID, srcID connectionID
-	hasToken      bool
-}
-
 // longHeader is the bit of the first byte that is set in packets of a handshake.
 const longHeader = 0x80
 
@@ -177,34 +153,30 @@ const (
 	versionQUIC2 = 0x6b3343cf // RFC 9369
 )
 
-// parseInitial parses the header of an Initial packet (RFC 9000, section 17.2.2). It
-// reports false for other packets.
-func parseInitial(p []byte) (h initialHeader, ok bool) {
+// parseInitial returns the destination connection ID of an Initial packet (RFC 9000, section
+// 17.2.2), and whether it has a token. It reports false for other packets.
+func parseInitial(p []byte) (destID connectionID, hasToken, ok bool) {
 	const fixedBit, typeBits = 0x40, 0x30
 	if len(p) < 7 || p[0]&(longHeader|fixedBit) != longHeader|fixedBit {
-		return h, false
+		return destID, false, false
 	}
-	h.version = binary.BigEndian.Uint32(p[1:])
 	initial := byte(0)
-	switch h.version {
+	switch binary.BigEndian.Uint32(p[1:]) {
 	case versionQUIC1:
 	case versionQUIC2:
 		initial = 0x10
 	default:
-		return h, false
+		return destID, false, false
 	}
-	if p[0]&typeBits != initial {
-		return h, false
+	var srcID connectionID
+	rest, ok := destID.read(p[5:])
+	if ok {
+		rest, ok = srcID.read(rest)
 	}
-	rest := p[5:]
-	if rest, ok = h.destID.read(rest); !ok {
-		return h, false
+	if !ok || len(rest) == 0 || p[0]&typeBits != initial {
+		return destID, false, false
 	}
-	if rest, ok = h.srcID.read(rest); !ok || len(rest) == 0 {
-		return h, false
-	}
-	h.hasToken = rest[0] != 0 // length of the token
-	return h, true
+	return destID, rest[0] != 0, true // The length of the token follows the IDs.
 }
 
 // read parses an ID with its length, and returns the rest of p.

@@ -1,6 +1,7 @@
 package quic
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -39,7 +40,7 @@ func (f *filterTest) want(want initialAction, id byte, from string) {
 
 func (f *filterTest) wantPacket(want initialAction, p []byte, from string) {
 	f.t.Helper()
-	if got, _ := f.inspect(p, netip.MustParseAddr(from)); got != want {
+	if got := f.inspect(p, netip.MustParseAddr(from)); got != want {
 		f.t.Fatalf("the action is %d, want %d", got, want)
 	}
 }
@@ -87,25 +88,25 @@ func press(tb testing.TB, gate *admission.Gate) {
 	}
 }
 
-// TestLimitedSource checks that new connections of a limited source are refused before
-// quic-go, once per flight, but not known connections or those of other sources.
+// TestLimitedSource checks that new connections of a limited source are answered once per
+// flight, and that known connections and those of other sources are admitted.
 func TestLimitedSource(t *testing.T) {
 	const limited, other = "127.0.0.2", "127.0.0.3"
 	f := newFilterTest(t)
 	f.want(initialAdmitted, 1, limited)
 	limit(t, f.gate, netip.MustParseAddr(limited))
 	f.want(initialAdmitted, 1, limited)
-	f.want(initialRefused, 2, limited)
+	f.want(initialAnswered, 2, limited)
 	f.want(initialDropped, 2, limited)
 	f.want(initialAdmitted, 2, other)
-	f.want(initialRefused, 3, limited)
+	f.want(initialAnswered, 3, limited)
 	f.wantPacket(initialAdmitted, initialPacket(4, 9, true), limited) // an ID of this side
 	f.wantPacket(initialDropped, initialPacket(8, 4, false)[:1199], limited)
 	f.time = f.time.Add(flightTime)
-	f.want(initialRefused, 2, limited) // the client retransmits
+	f.want(initialAnswered, 2, limited) // the client retransmits
 	f.want(initialAdmitted, 1, limited)
 	f.time = f.time.Add(handshakeMemory)
-	f.want(initialRefused, 1, limited)
+	f.want(initialAnswered, 1, limited)
 }
 
 // TestRetryOncePerFlight checks that quic-go answers one packet per flight of a client that
@@ -116,12 +117,12 @@ func TestRetryOncePerFlight(t *testing.T) {
 	f.want(initialAdmitted, 1, from)
 	press(t, f.gate)
 	f.want(initialAdmitted, 1, from)
-	f.want(initialRetried, 2, from)
+	f.want(initialAnswered, 2, from)
 	f.want(initialDropped, 2, from)
 	f.wantPacket(initialAdmitted, initialPacket(8, 2, true), from)
 	f.want(initialAdmitted, 2, from)
 	f.time = f.time.Add(flightTime)
-	f.want(initialRetried, 3, from)
+	f.want(initialAnswered, 3, from)
 }
 
 // TestAnswersAreBounded checks the burst and the rate of the answers to a source, and
@@ -139,12 +140,12 @@ func TestAnswersAreBounded(t *testing.T) {
 		f.time = f.time.Add(time.Second / rate)
 		p := initialPacket(8, 0, false)
 		p[6], p[7] = byte(i>>8), byte(i)
-		if v, _ := f.inspect(p, flood); v == initialRetried {
+		if v := f.inspect(p, flood); v == initialAnswered {
 			answered[0]++
 		}
 		if i%(rate/100) == 0 {
 			p[8] = 1
-			if v, _ := f.inspect(p, other); v == initialRetried {
+			if v := f.inspect(p, other); v == initialAnswered {
 				answered[1]++
 			}
 		}
@@ -161,13 +162,13 @@ func TestAnswersAreBounded(t *testing.T) {
 // the header exceeds the packet.
 func TestParseInitial(t *testing.T) {
 	p := initialPacket(8, 1, true)
-	h, ok := parseInitial(p)
-	if !ok || h.destID.n != 8 || h.srcID.n != 4 || !h.hasToken || h.version != versionQUIC1 {
-		t.Fatalf("the header is read as %+v, %t", h, ok)
+	id, hasToken, ok := parseInitial(p)
+	if !ok || !bytes.Equal(id.bytes[:id.n], bytes.Repeat([]byte{1}, 8)) || !hasToken {
+		t.Fatalf("the ID is read as %+v, with a token: %t, an Initial: %t", id, hasToken, ok)
 	}
 	for n := range 24 {
-		if h, ok := parseInitial(p[:n]); ok != (n > 19) {
-			t.Errorf("the first %d bytes are read as %+v, %t", n, h, ok)
+		if id, _, ok := parseInitial(p[:n]); ok != (n > 19) {
+			t.Errorf("the first %d bytes are read as %+v, %t", n, id, ok)
 		}
 	}
 	for name, change := range map[string]func(p []byte){
@@ -182,8 +183,8 @@ func TestParseInitial(t *testing.T) {
 	} {
 		p := initialPacket(8, 1, true)
 		if change(p); p != nil {
-			if h, ok := parseInitial(p); ok {
-				t.Errorf("%s is read as %+v", name, h)
+			if id, _, ok := parseInitial(p); ok {
+				t.Errorf("%s is read as an Initial for %+v", name, id)
 			}
 		}
 	}

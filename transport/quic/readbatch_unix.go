@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/net/ipv4"
-	"golang.org/x/net/ipv6"
 )
 
 // A batchReader reads several packets per system call.
@@ -43,7 +42,7 @@ func (s *socket) ReadBatch(messages []ipv4.Message, flags int) (int, error) {
 			switch s.receive(&messages[i]) {
 			case initialAdmitted:
 				kept, used = true, true
-			case initialRetried:
+			case initialAnswered:
 				kept = true
 			default:
 				drop(&messages[i])
@@ -68,7 +67,7 @@ func drop(m *ipv4.Message) {
 	m.N = 1
 }
 
-// receive decides about a packet, and answers a refused client.
+// receive decides about a packet.
 func (s *socket) receive(m *ipv4.Message) initialAction {
 	p := m.Buffers[0][:m.N]
 	from, ok := m.Addr.(*net.UDPAddr)
@@ -76,23 +75,5 @@ func (s *socket) receive(m *ipv4.Message) initialAction {
 		return initialAdmitted
 	}
 	addr, _ := netip.AddrFromSlice(from.IP)
-	action, client := s.initials.inspect(p, addr.Unmap())
-	if action == initialRefused {
-		s.refuse(&client, from, replyFrom(m.OOB[:m.NN]))
-	}
-	return action
-}
-
-// replyFrom returns the control message that sends an answer from the address at which
-// the packet arrived.
-func replyFrom(oob []byte) []byte {
-	var v4 ipv4.ControlMessage
-	if v4.Parse(oob) == nil && v4.Dst != nil {
-		return (&ipv4.ControlMessage{Src: v4.Dst, IfIndex: v4.IfIndex}).Marshal()
-	}
-	var v6 ipv6.ControlMessage
-	if v6.Parse(oob) == nil && v6.Dst != nil {
-		return (&ipv6.ControlMessage{Src: v6.Dst, IfIndex: v6.IfIndex}).Marshal()
-	}
-	return nil
+	return s.initials.inspect(p, addr.Unmap())
 }

@@ -147,15 +147,6 @@ type socket struct {
 	dials    *dials
 	batch    batchReader
 	initials *initialFilter
-	refusal  []byte // the last packet that refused a client; used by the reading goroutine
-}
-
-// refuse sends a refusal to a client. oob is the control message of the answer.
-func (s *socket) refuse(client *initialHeader, to *net.UDPAddr, oob []byte) {
-	packet, err := appendRefusal(s.refusal[:0], client)
-	if s.refusal = packet; err == nil && len(packet) > 0 {
-		_, _, _ = s.WriteMsgUDP(packet, oob, to) // a client that does not receive it retransmits
-	}
 }
 
 func (s *socket) WriteMsgUDP(p, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
