@@ -133,6 +133,9 @@ type codec struct {
 	encoding bool
 }
 
+// encoder returns a codec that encodes to the end of b.
+func encoder(b []byte) codec { return codec{encoding: true, decoder: decoder{b: b}} }
+
 // fields encodes or decodes all fields of a struct, in their order.
 func (c *codec) fields(s reflect.Value) {
 	for i := range s.NumField() {
@@ -291,22 +294,30 @@ func (c *codec) hash(v *membership.Hash) {
 	}
 }
 
-// ranks encodes or decodes a list of ranks after its length (32 bits), which is checked against the
-// remaining bytes before the list is allocated.
-func (c *codec) ranks(v *[]uint32) {
+// ranks encodes or decodes a list of ranks.
+func (c *codec) ranks(v *[]uint32) { longList(c, v, 4, c.u32) }
+
+// longList encodes or decodes a list after its length (32 bits).
+func longList[E any](c *codec, v *[]E, bytesMin int, element func(*E)) {
 	n := uint32(len(*v))
 	c.u32(&n)
+	elements(c, v, uint64(n), bytesMin, element)
+}
+
+// elements encodes or decodes the n elements of a list, each of at least bytesMin bytes. A decoder checks n
+// against the remaining bytes before it allocates the list.
+func elements[E any](c *codec, v *[]E, n uint64, bytesMin int, element func(*E)) {
 	if !c.encoding {
-		if uint64(n)*4 > uint64(len(c.b)) {
+		if n*uint64(bytesMin) > uint64(len(c.b)) {
 			c.fail(errShort)
 		}
 		if c.err != nil || n == 0 {
 			return
 		}
-		*v = make([]uint32, n)
+		*v = make([]E, n)
 	}
 	for i := range *v {
-		c.u32(&(*v)[i])
+		element(&(*v)[i])
 	}
 }
 
@@ -395,16 +406,9 @@ func list[E any](c *codec, v *[]E, limit int, element func(*E)) {
 	n := uint8(min(len(*v), limit+1))
 	if c.u8(&n); int(n) > limit {
 		c.fail(fmt.Errorf("%w: more than %d elements", errTooLong, limit))
-	}
-	if c.err != nil {
 		return
 	}
-	if !c.encoding && n > 0 {
-		*v = make([]E, n)
-	}
-	for i := range *v {
-		element(&(*v)[i])
-	}
+	elements(c, v, uint64(n), 1, element)
 }
 
 func (c *codec) addrs(v *[]string) {

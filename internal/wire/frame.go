@@ -105,7 +105,7 @@ func body(b []byte) decoder {
 
 // appendFrame appends the type and the fields of f, a pointer to a frame, to b.
 func appendFrame(b []byte, t Type, f any) []byte {
-	c := codec{encoding: true, decoder: decoder{b: append(b, byte(t))}}
+	c := encoder(append(b, byte(t)))
 	c.fields(reflect.ValueOf(f).Elem())
 	return c.b
 }

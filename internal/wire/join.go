@@ -76,7 +76,7 @@ func joinType(m JoinMessage) byte {
 // than a decoder accepts.
 func AppendJoin(b []byte, m JoinMessage) ([]byte, error) {
 	start := len(b)
-	c := codec{encoding: true, decoder: decoder{b: append(b, joinType(m), 0, 0, 0, 0)}}
+	c := encoder(append(b, joinType(m), 0, 0, 0, 0))
 	fields := reflect.New(reflect.TypeOf(m)).Elem()
 	fields.Set(reflect.ValueOf(m)) // Encoding does not change m.
 	c.fields(fields)

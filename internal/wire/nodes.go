@@ -9,20 +9,8 @@ import (
 // nodeBytesMin is the length of a node with empty fields.
 const nodeBytesMin = 16 + 1 + 2 + 2 + 1
 
-// nodes encodes or decodes a list of nodes after its length (32 bits). The length is checked
-// against the remaining bytes before the list is allocated.
+// nodes encodes or decodes a list of nodes.
 func (c *codec) nodes(v *[]membership.Node) {
-	n := uint32(len(*v))
-	c.u32(&n)
-	if !c.encoding {
-		if uint64(n)*nodeBytesMin > uint64(len(c.b)) {
-			c.fail(errShort)
-		}
-		if c.err != nil || n == 0 {
-			return
-		}
-		*v = make([]membership.Node, n)
-	}
 	shared := sharedFields{names: make(map[string]string)}
 	host := func(v *string) {
 		c.name(v, nameBytesMax)
@@ -34,14 +22,13 @@ func (c *codec) nodes(v *[]membership.Node) {
 			shared.name(c, &(*v)[i].Transport)
 		}
 	}
-	for i := range *v {
-		node := &(*v)[i]
+	longList(c, v, nodeBytesMin, func(node *membership.Node) {
 		c.id((*[16]byte)(&node.ID))
 		c.addrs(&node.Addrs)
 		repeated(c, &shared.host, &node.Host, host)
 		c.name(&node.Name, nameBytesMax)
 		repeated(c, &shared.endpoints, &node.Endpoints, endpoints)
-	}
+	})
 }
 
 // sharedFields lets the decoded nodes of a message share equal names of hosts and transports, and equal lists of endpoints. A node of a

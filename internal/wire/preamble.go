@@ -45,7 +45,7 @@ func (p *Preamble) fields(c *codec) {
 
 // Append appends p to b.
 func (p Preamble) Append(b []byte) []byte {
-	c := codec{encoding: true, decoder: decoder{b: append(b, preambleMagic...)}}
+	c := encoder(append(b, preambleMagic...))
 	p.fields(&c)
 	return c.b
 }

@@ -155,7 +155,7 @@ func (x *RemoteCancel) fields(c *codec) {
 
 // Append appends x to b.
 func (x *RemoteCancel) Append(b []byte) []byte {
-	c := codec{encoding: true, decoder: decoder{b: append(b, byte(TypeRemoteCancel))}}
+	c := encoder(append(b, byte(TypeRemoteCancel)))
 	x.fields(&c)
 	return c.b
 }

@@ -1,7 +1,5 @@
 package wire
 
-import "encoding/binary"
-
 // ResumeSize is the length of a Resume in bytes.
 const ResumeSize = 8 + 8 + 2*8*int(Lanes)
 
@@ -18,25 +16,27 @@ type Resume struct {
 	Sent, Handled [Lanes]uint64
 }
 
+func (r *Resume) fields(c *codec) {
+	c.u64(&r.Number)
+	c.u64(&r.Losses)
+	for lane := range Lanes {
+		c.u64(&r.Sent[lane])
+		c.u64(&r.Handled[lane])
+	}
+}
+
 // Append appends r to b.
 func (r *Resume) Append(b []byte) []byte {
-	b = binary.BigEndian.AppendUint64(b, r.Number)
-	b = binary.BigEndian.AppendUint64(b, r.Losses)
-	for lane := range Lanes {
-		b = binary.BigEndian.AppendUint64(b, r.Sent[lane])
-		b = binary.BigEndian.AppendUint64(b, r.Handled[lane])
-	}
-	return b
+	c := encoder(b)
+	r.fields(&c)
+	return c.b
 }
 
 // ParseResume decodes a Resume.
 func ParseResume(b []byte) (r Resume, err error) {
-	d := decoder{b: b}
-	r.Number, r.Losses = d.u64(), d.u64()
-	for lane := range Lanes {
-		r.Sent[lane], r.Handled[lane] = d.u64(), d.u64()
-	}
-	return r, d.finish()
+	c := codec{decoder: decoder{b: b}}
+	r.fields(&c)
+	return r, c.finish()
 }
 
 // IsCounted reports whether a [Resume] counts frames of type t. Heartbeats, questions that are

@@ -132,110 +132,69 @@ func (w *Wait) size() int {
 	return waitSize + len(w.Peers)*waitPeerSize
 }
 
+// wait encodes or decodes a wait.
+func (c *codec) wait(w *Wait) {
+	tag, needs := uint64(w.Tag), w.needs()
+	c.u32(&w.Rank)
+	c.enum(&w.Kind, 0, waitEnd-1)
+	c.enum(&needs, 0, needsEnd-1)
+	c.call(&w.Call)
+	c.u64(&tag)
+	c.u64(&w.For)
+	w.Tag, w.Any = int64(tag), needs != needsAll
+	if needs != needsRanges {
+		n := uint16(len(w.Peers))
+		c.u16(&n)
+		elements(c, &w.Peers, uint64(n), waitPeerSize, func(p *WaitPeer) {
+			c.u32(&p.Rank)
+			c.u64(&p.State)
+			c.flag(&p.Quiet)
+		})
+		return
+	}
+	n := uint16(len(w.Ranges))
+	c.u16(&n)
+	c.u64(&w.States)
+	c.flag(&w.Quiet)
+	if !c.encoding {
+		w.Ranges = []RankRange{}
+	}
+	next := uint64(0) // Ranges are in order, and do not overlap.
+	elements(c, &w.Ranges, uint64(n), rangeSize, func(r *RankRange) {
+		c.u32(&r.First)
+		c.u32(&r.Last)
+		if r.First > r.Last || uint64(r.First) < next {
+			c.fail(errValue)
+		}
+		next = uint64(r.Last) + 1
+	})
+}
+
 // AppendWaits appends the encoding of a list to b. It leaves out the waits that exceed limit bytes,
 // and reports whether all have room.
 func AppendWaits(b []byte, list []Wait, limit int) (_ []byte, complete bool) {
-	for i := range list {
-		w := &list[i]
-		if len(b)+w.size() > limit {
-			return b, false
+	c := encoder(b)
+	for _, w := range list {
+		if len(c.b)+w.size() > limit {
+			return c.b, false
 		}
-		b = binary.BigEndian.AppendUint32(b, w.Rank)
-		b = append(b, w.Kind, w.needs())
-		b = w.Call.append(b)
-		b = binary.BigEndian.AppendUint64(b, uint64(w.Tag))
-		b = binary.BigEndian.AppendUint64(b, w.For)
-		if w.needs() == needsRanges {
-			b = binary.BigEndian.AppendUint16(b, uint16(len(w.Ranges)))
-			b = binary.BigEndian.AppendUint64(b, w.States)
-			b = append(b, flagByte(w.Quiet))
-			for _, r := range w.Ranges {
-				b = binary.BigEndian.AppendUint32(b, r.First)
-				b = binary.BigEndian.AppendUint32(b, r.Last)
-			}
-			continue
-		}
-		b = binary.BigEndian.AppendUint16(b, uint16(len(w.Peers)))
-		for _, p := range w.Peers {
-			b = binary.BigEndian.AppendUint32(b, p.Rank)
-			b = binary.BigEndian.AppendUint64(b, p.State)
-			b = append(b, flagByte(p.Quiet))
-		}
+		c.wait(&w)
 	}
-	return b, true
-}
-
-func flagByte(on bool) byte {
-	if on {
-		return 1
-	}
-	return 0
+	return c.b, true
 }
 
 // DecodeWaits decodes a list that AppendWaits has encoded.
 func DecodeWaits(b []byte) (list []Wait, err error) {
-	d := decoder{b: b}
-	for len(d.b) > 0 && d.err == nil {
-		w := Wait{Rank: d.u32(), Kind: d.u8()}
-		if w.Kind >= waitEnd {
-			d.fail(errValue)
-		}
-		needs := d.u8()
-		if needs >= needsEnd {
-			d.fail(errValue)
-		}
-		w.Any = needs != needsAll
-		w.Call = d.call()
-		w.Tag, w.For = int64(d.u64()), d.u64()
-		n := int(d.u16())
-		if needs == needsRanges {
-			d.ranges(&w, n)
-		} else {
-			d.peers(&w, n)
-		}
+	c := codec{decoder: decoder{b: b}}
+	for len(c.b) > 0 && c.err == nil {
+		var w Wait
+		c.wait(&w)
 		list = append(list, w)
 	}
-	if err := d.finish(); err != nil {
+	if err := c.finish(); err != nil {
 		return nil, err
 	}
 	return list, nil
-}
-
-// peers takes n peers of a wait.
-func (d *decoder) peers(w *Wait, n int) {
-	if n*waitPeerSize > len(d.b) {
-		d.fail(errShort)
-		return
-	}
-	for range n {
-		w.Peers = append(w.Peers, WaitPeer{Rank: d.u32(), State: d.u64(), Quiet: d.flagBit()})
-	}
-}
-
-// ranges takes the states and the n ranges of a wait. Ranges are in order, and do not overlap.
-func (d *decoder) ranges(w *Wait, n int) {
-	w.States, w.Quiet = d.u64(), d.flagBit()
-	if n*rangeSize > len(d.b) {
-		d.fail(errShort)
-		return
-	}
-	w.Ranges = make([]RankRange, n)
-	for i := range w.Ranges {
-		r := RankRange{d.u32(), d.u32()}
-		if r.First > r.Last || i > 0 && r.First <= w.Ranges[i-1].Last {
-			d.fail(errValue)
-		}
-		w.Ranges[i] = r
-	}
-}
-
-// flagBit takes a byte that is 0 or 1.
-func (d *decoder) flagBit() bool {
-	v := d.u8()
-	if v > 1 {
-		d.fail(errValue)
-	}
-	return v == 1
 }
 
 // WaitsText encodes the waits of a deadlock of a number of ranks as the text of a [Revoke] with
