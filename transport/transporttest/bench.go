@@ -30,82 +30,48 @@ func sizeName(n int) string {
 
 // pingPong measures a message of size bytes to the peer and back.
 func pingPong(b *testing.B, factory Factory, size int) {
-	p := newPair(b, factory)
-	defer p.close(b)
-	there, back := p.pipe(b, 0, size), p.pipe(b, 1, size)
-	echo := make(chan struct{})
-	go func() {
-		defer close(echo)
+	x := newBench(b, factory)
+	dialed, accepted := x.pair()
+	there, back := x.benchPipe(dialed, accepted, size), x.benchPipe(accepted, dialed, size)
+	echo := x.background(func() {
 		for there.receive() == nil && back.send() == nil {
 		}
-	}()
+	})
 	b.SetBytes(int64(2 * size))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := there.send(); err != nil {
-			b.Fatal(err)
-		}
-		if err := back.receive(); err != nil {
-			b.Fatal(err)
-		}
+		x.must(there.send(), "write a message")
+		x.must(back.receive(), "read a message")
 	}
-	p.ends[0].Close()
+	dialed.Close()
 	<-echo
 }
 
 // oneWay measures a stream of messages without answers.
 func oneWay(b *testing.B, factory Factory, size int) {
-	p := newPair(b, factory)
-	defer p.close(b)
-	pipe := p.pipe(b, 0, size)
-	sink := make(chan struct{})
-	go func() {
-		defer close(sink)
+	x := newBench(b, factory)
+	dialed, accepted := x.pair()
+	pipe := x.benchPipe(dialed, accepted, size)
+	sink := x.background(func() {
 		for pipe.receive() == nil {
 		}
-	}()
+	})
 	b.SetBytes(int64(size))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := pipe.send(); err != nil {
-			b.Fatal(err)
-		}
+		x.must(pipe.send(), "write a message")
 	}
 	pipe.sender.Close()
 	<-sink
 }
 
-// A benchPair is a conn between two transports.
-type benchPair struct {
-	cluster Cluster
-	ends    [2]transport.Conn
-}
-
-func newPair(b *testing.B, factory Factory) *benchPair {
-	p := &benchPair{cluster: factory(b, 2)}
-	accepted := make(chan error, 1)
-	go func() {
-		var err error
-		p.ends[1], err = p.cluster.Transports[1].Accept(b.Context())
-		accepted <- err
-	}()
-	var err error
-	p.ends[0], err = p.cluster.Transports[0].Dial(b.Context(), p.cluster.Transports[1].Addr(), p.cluster.identity(1))
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := <-accepted; err != nil {
-		b.Fatal(err)
-	}
-	return p
-}
-
-func (p *benchPair) close(b *testing.B) {
-	for _, t := range p.cluster.Transports {
-		if err := t.Close(); err != nil {
-			b.Error(err)
-		}
-	}
+// newBench starts two transports, which are closed at the end of the benchmark.
+func newBench(b *testing.B, factory Factory) *check {
+	x := newCheck(b, nil, factory(b, 2))
+	finished := make(chan struct{})
+	close(finished)
+	b.Cleanup(func() { x.close(finished) })
+	return x
 }
 
 // A benchPipe carries messages of one size from src to dst.
@@ -117,23 +83,11 @@ type benchPipe struct {
 	view     func(p []byte)
 }
 
-// pipe opens a pipe from one end to the other.
-func (p *benchPair) pipe(b *testing.B, from, size int) *benchPipe {
+// benchPipe opens a pipe from one conn to the other.
+func (x *check) benchPipe(from, to transport.Conn, size int) *benchPipe {
 	m := &benchPipe{src: make([]byte, size), dst: make([]byte, size)}
 	m.view = func(piece []byte) { m.off += copy(m.dst[m.off:], piece) }
-	var err error
-	if m.sender, err = p.ends[from].OpenPipe(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	if _, err = m.sender.Write([]byte{1}); err != nil {
-		b.Fatal(err)
-	}
-	if m.receiver, err = p.ends[1-from].AcceptPipe(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	if _, err = m.receiver.Read(make([]byte, 1)); err != nil {
-		b.Fatal(err)
-	}
+	m.sender, m.receiver = x.pipe(from, to)
 	return m
 }
 

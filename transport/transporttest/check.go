@@ -32,6 +32,10 @@ type check struct {
 	failed chan struct{} // closed by the first failure
 }
 
+func newCheck(tb testing.TB, data pattern, cluster Cluster) *check {
+	return &check{tb: tb, data: data, cluster: cluster, failed: make(chan struct{})}
+}
+
 // report reports a failure. Only the first one counts, since it may cause the others.
 func (x *check) report(format string, args ...any) {
 	x.tb.Helper()
@@ -59,10 +63,12 @@ func (x *check) end() {
 	}
 }
 
-// skip ends the subtest, because the transport lacks a feature.
-func (x *check) skip(name, reason string) {
-	x.skipped, x.reason = name, reason
-	runtime.Goexit()
+// need ends the subtest unless the transport has a feature.
+func (x *check) need(name string, has bool, reason string) {
+	if !has {
+		x.skipped, x.reason = name, reason
+		runtime.Goexit()
+	}
 }
 
 // spawn runs f on another goroutine. The subtest waits for it.
@@ -190,6 +196,12 @@ func (x *check) pipe(from, to transport.Conn) (transport.Sender, transport.Recei
 		x.fatal("first byte of a pipe: read %d byte, %#x, error %v", n, b[0], err)
 	}
 	return s, r
+}
+
+// newPipe opens a pipe of a new conn.
+func (x *check) newPipe() (transport.Sender, transport.Receiver) {
+	x.tb.Helper()
+	return x.pipe(x.pair())
 }
 
 // write writes the whole of p.

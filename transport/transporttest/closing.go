@@ -255,9 +255,7 @@ func testTransportClose(x *check) {
 
 // testKill: within a second after the death of a process, the conns of its peers end.
 func testKill(x *check) {
-	if x.cluster.Kill == nil {
-		x.skip("kill", "its factory has no Cluster.Kill")
-	}
+	x.need("kill", x.cluster.Kill != nil, "its factory has no Cluster.Kill")
 	a, b := x.pair()
 	blocked := x.prepare(a, b, transport.ErrPeerGone)
 	bystander := x.background(func() {

@@ -21,8 +21,7 @@ func sizes() []int {
 
 // testSizes: writes of all sizes arrive in order.
 func testSizes(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	d := x.data.stream(1)
 	writer := x.background(func() {
 		off := 0
@@ -44,8 +43,7 @@ func testSizes(x *check) {
 // testMixedReads: Read and ReadFunc may alternate.
 func testMixedReads(x *check) {
 	const total = 4<<20 + 1
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	d := x.data.stream(2)
 	rng := func(seed uint64) func() int {
 		g := rand.New(rand.NewPCG(seed, 0))
@@ -82,8 +80,7 @@ func testMixedReads(x *check) {
 // testReadFuncPieces: ReadFunc shows exactly the requested bytes, in pieces that are not
 // empty.
 func testReadFuncPieces(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	d := x.data.stream(3)
 	const total = 300_007
 	x.spawn(func() { x.send(s, d, 0, total) })
@@ -109,8 +106,7 @@ func testReadFuncPieces(x *check) {
 
 // testZeroBytes: writes and reads of zero bytes return at once.
 func testZeroBytes(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	x.write(s, nil)
 	if n, err := r.ReadFunc(0, func(p []byte) { x.fatal("ReadFunc(0) shows %d bytes", len(p)) }); n != 0 || err != nil {
 		x.fatal("ReadFunc(0): got %d, %v", n, err)
@@ -211,12 +207,9 @@ func testReadPipesInAnyOrder(x *check) {
 
 // testPrioritize: a prioritized pipe carries the same bytes.
 func testPrioritize(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	p := transport.CapabilitiesOf(s).Prioritizer
-	if p == nil {
-		x.skip("prioritize", "its senders lack the capability Prioritizer")
-	}
+	x.need("prioritize", p != nil, "its senders lack the capability Prioritizer")
 	p.Prioritize()
 	const total = 1 << 20
 	x.spawn(func() { x.send(s, x.data.stream(6), 0, total) })

@@ -10,8 +10,7 @@ import (
 // testWriteDeadline: a Write past its deadline returns exactly how many bytes it has
 // written, and the next Write continues after them.
 func testWriteDeadline(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	d := x.data.stream(0)
 
 	// A past deadline fails every Write until it is removed.
@@ -43,8 +42,7 @@ func testWriteDeadline(x *check) {
 
 // testWriteDeadlineInterrupts: a deadline interrupts the current Write.
 func testWriteDeadlineInterrupts(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	d := x.data.stream(0)
 	off := x.fillUp(s, d)
 	for range 5 {
@@ -66,8 +64,7 @@ func testWriteDeadlineInterrupts(x *check) {
 // testNoViewAfterWrite: after Write has returned, with or without an error, no view shows
 // its slice.
 func testNoViewAfterWrite(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	d := x.data.stream(0)
 	buf := d.bytes(0, 1<<20)
 	inView := make(chan struct{})
@@ -113,8 +110,7 @@ func testNoViewAfterWrite(x *check) {
 // testReadDeadline: a Read or ReadFunc past its deadline returns exactly how many bytes it
 // has consumed, and the next one continues after them.
 func testReadDeadline(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	d := x.data.stream(0)
 	var buf [100]byte
 
@@ -153,8 +149,7 @@ func testReadDeadline(x *check) {
 
 // testReadDeadlineInterrupts: a deadline interrupts the current read.
 func testReadDeadlineInterrupts(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	for i := range 6 {
 		reader := x.background(func() {
 			var err error
@@ -178,8 +173,7 @@ func testReadDeadlineInterrupts(x *check) {
 // interrupted.
 func testDeadlinesInTransfer(x *check) {
 	const total = 6 << 20
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	d := x.data.stream(0)
 	soon := func(rng *rand.Rand) time.Time {
 		return time.Now().Add(time.Duration(rng.IntN(3000)-300) * time.Microsecond)

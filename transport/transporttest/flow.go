@@ -47,8 +47,7 @@ func testIndependence(x *check) {
 
 // testBackPressure: an unread pipe buffers a bounded number of bytes, and loses none.
 func testBackPressure(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	d := x.data.stream(0)
 	taken := x.fillUp(s, d)
 	x.rest(s, r, d, 0, taken, 3<<20)
@@ -56,8 +55,7 @@ func testBackPressure(x *check) {
 
 // testTryWrite: TryWrite writes all bytes or none, and does not block.
 func testTryWrite(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	try := x.tryWriter(s)
 	x.triesToWrite("TryWrite", s, r, []int{1, 1000, 3, 4096, 17, 8191}, func(pieces [][]byte) bool {
 		return try.TryWrite(slices.Concat(pieces...))
@@ -143,8 +141,6 @@ func testTryWriteConcurrently(x *check) {
 
 func (x *check) tryWriter(s transport.Sender) transport.TryWriter {
 	try := transport.CapabilitiesOf(s).TryWriter
-	if try == nil {
-		x.skip("trywrite", "its senders lack the capability TryWriter")
-	}
+	x.need("trywrite", try != nil, "its senders lack the capability TryWriter")
 	return try
 }

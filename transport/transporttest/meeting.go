@@ -47,8 +47,7 @@ func testIdentity(x *check) {
 		}
 		x.wantError(err, transport.ErrIdentity, "dial of identity %q", wrong)
 	}
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	x.send(s, x.data.stream(0), 0, 100)
 	x.receive(r, x.data.stream(0), 0, 100)
 
@@ -200,9 +199,7 @@ func testDialAll(x *check) {
 func testTLSConn(x *check) {
 	material := func(c transport.Conn) string {
 		s := transport.CapabilitiesOf(c).TLSConn
-		if s == nil {
-			x.skip("tlsconn", "its conns lack the capability TLSConn")
-		}
+		x.need("tlsconn", s != nil, "its conns lack the capability TLSConn")
 		state := s.ConnectionState()
 		if !state.HandshakeComplete || state.Version != tls.VersionTLS13 {
 			x.fatal("a conn has TLS version %#x, handshake complete: %v", state.Version, state.HandshakeComplete)

@@ -16,24 +16,18 @@ func pieces(d stream, off, n int) [][]byte {
 
 // testTryWriteVectored: TryWriteVectored writes all pieces or none, and does not block.
 func testTryWriteVectored(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	try := transport.CapabilitiesOf(s).TryVectorWriter
-	if try == nil {
-		x.skip("trywrite", "its senders lack the capability TryVectorWriter")
-	}
+	x.need("trywrite", try != nil, "its senders lack the capability TryVectorWriter")
 	x.triesToWrite("TryWriteVectored", s, r, []int{1, 1000, 3, 4096, 17, 64<<10 + 60}, try.TryWriteVectored)
 }
 
 // testTryWritePart: TryWritePart does not block, exactly the bytes that it reports arrive,
 // and those of a later Write follow.
 func testTryWritePart(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	try := transport.CapabilitiesOf(s).PartWriter
-	if try == nil {
-		x.skip("partwrite", "its senders lack the capability PartWriter")
-	}
+	x.need("partwrite", try != nil, "its senders lack the capability PartWriter")
 	d := x.data.stream(0)
 	sizes := []int{1, 1000, 300_000, 3, 1 << 20}
 	off := 0
@@ -72,21 +66,12 @@ func testTryWritePart(x *check) {
 	}
 }
 
-// lazyWriter returns the LazyWriter of s. It skips the subtest if there is none.
-func (x *check) lazyWriter(s transport.Sender) transport.LazyWriter {
-	lazy := transport.CapabilitiesOf(s).LazyWriter
-	if lazy == nil {
-		x.skip("lazywrite", "its senders lack the capability LazyWriter")
-	}
-	return lazy
-}
-
 // testTryWriteLazy: the bytes of TryWriteLazy are there when the peer polls, and arrive before those of a later Write, which
 // wakes the peer. Many lazy writes wake it as well, before they fill the pipe.
 func testTryWriteLazy(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
-	lazy := x.lazyWriter(s)
+	s, r := x.newPipe()
+	lazy := transport.CapabilitiesOf(s).LazyWriter
+	x.need("lazywrite", lazy != nil, "its senders lack the capability LazyWriter")
 	p := x.poller(r)
 	d := x.data.stream(0)
 	off := 0

@@ -15,9 +15,7 @@ import (
 // poller returns r with its Poller. It skips the subtest if there is none.
 func (x *check) poller(r transport.Receiver) polled {
 	p := transport.CapabilitiesOf(r).Poller
-	if p == nil {
-		x.skip("poller", "its receivers lack the capability Poller")
-	}
+	x.need("poller", p != nil, "its receivers lack the capability Poller")
 	return polled{x, r, p}
 }
 
@@ -115,8 +113,7 @@ func (x *check) feed(s transport.Sender, d stream) feed {
 // testTryRead: TryRead returns the data that has arrived, including the rest after ReadFunc,
 // and does not block without data.
 func testTryRead(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	p := x.poller(r)
 	d := x.data.stream(0)
 	f := x.feed(s, d)
@@ -157,8 +154,7 @@ func testTryRead(x *check) {
 // testWaitReadable: WaitReadable returns if there is data, whether it arrived before or
 // arrives during the call, in the pipe or in a buffer of the receiver.
 func testWaitReadable(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	p := x.poller(r)
 	d := x.data.stream(0)
 	f := x.feed(s, d)
@@ -194,8 +190,7 @@ func testWaitReadable(x *check) {
 // testSetPolling: while polling is on, data does not end WaitReadable. SetPolling(false)
 // ends it if there is data.
 func testSetPolling(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	p := x.poller(r)
 	d := x.data.stream(0)
 	f := x.feed(s, d)
@@ -258,8 +253,7 @@ func (p polled) poll(d stream, off, n int) {
 // testPollingInTurn: one goroutine waits for data with WaitReadable and reads it, and
 // another one polls from time to time. Each byte is read once, and none is left.
 func testPollingInTurn(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	t := &sharedReader{polled: x.poller(r), data: x.data.stream(0)}
 	reader := x.background(t.read)
 	stop := make(chan struct{})
@@ -358,8 +352,7 @@ func (t *sharedReader) pollInTurn(stop <-chan struct{}) {
 
 // testPollerDeadline: a deadline ends WaitReadable, and TryRead fails until it is removed.
 func testPollerDeadline(x *check) {
-	a, b := x.pair()
-	s, r := x.pipe(a, b)
+	s, r := x.newPipe()
 	p := x.poller(r)
 	d := x.data.stream(0)
 	f := x.feed(s, d)
@@ -437,9 +430,7 @@ func testPollerEnd(x *check) {
 
 // testPollerKill: the death of the peer ends WaitReadable, with polling on or off.
 func testPollerKill(x *check) {
-	if x.cluster.Kill == nil {
-		x.skip("kill", "its factory has no Cluster.Kill")
-	}
+	x.need("kill", x.cluster.Kill != nil, "its factory has no Cluster.Kill")
 	a, b := x.pair()
 	_, r := x.pipe(b, a)
 	_, r2 := x.pipe(b, a)

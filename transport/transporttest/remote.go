@@ -35,9 +35,7 @@ func (p *remotePair) connect() {
 	p.writing, p.owning = p.pair()
 	p.writer = transport.CapabilitiesOf(p.writing).RemoteMemory
 	p.owner = transport.CapabilitiesOf(p.owning).RemoteMemory
-	if p.writer == nil || p.owner == nil {
-		p.skip("remote", "its conns lack the capability RemoteMemory")
-	}
+	p.need("remote", p.writer != nil && p.owner != nil, "its conns lack the capability RemoteMemory")
 	p.keys, p.learn = p.pipe(p.owning, p.writing)
 	p.register()
 }

@@ -171,12 +171,7 @@ const (
 // run runs the body on a separate goroutine and closes the transports. It fails the test
 // if either does not end in time.
 func (s subtest) run(t *testing.T, factory Factory, data pattern) {
-	x := &check{
-		tb:      t,
-		data:    data,
-		cluster: factory(t, s.size),
-		failed:  make(chan struct{}),
-	}
+	x := newCheck(t, data, factory(t, s.size))
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
