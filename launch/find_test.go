@@ -40,6 +40,43 @@ const (
 		SLURM_NODEID=1
 		SLURMD_NODENAME=n2
 		SLURM_TASK_PID=4711`
+	// The script of sbatch -N 2 -n 8 of Slurm 22.05.
+	slurmBatch = `ENVIRONMENT=BATCH
+		SLURM_JOB_ID=12
+		SLURM_JOB_NODELIST=n[1-2]
+		SLURM_NTASKS=8
+		SLURM_TASKS_PER_NODE=4(x2)
+		SLURM_PROCID=0
+		SLURM_LOCALID=0
+		SLURM_NODEID=0
+		SLURMD_NODENAME=n1
+		SLURM_TASK_PID=4711`
+	// srun --het-group=0,1 --mpi=pmi2 of Slurm 22.05: component 0 has 2 tasks on n3, component 1 has 2 and 1 on n[1-2].
+	slurmHet = `SLURM_HET_SIZE=2
+		SLURM_JOB_ID=4
+		SLURM_JOB_ID_HET_GROUP_0=4
+		SLURM_JOB_ID_HET_GROUP_1=5
+		SLURM_JOB_ID_PACK_GROUP_0=4
+		SLURM_JOB_ID_PACK_GROUP_1=5
+		SLURM_JOB_NODELIST=n[1-3]
+		SLURM_JOB_NODELIST_HET_GROUP_0=n3
+		SLURM_JOB_NODELIST_HET_GROUP_1=n[1-2]
+		SLURM_NTASKS=5
+		SLURM_STEP_ID=1
+		SLURM_STEP_NODELIST=n[1-3]
+		SLURM_STEP_NUM_NODES=3
+		SLURM_STEP_NUM_TASKS=5
+		SLURM_STEP_TASKS_PER_NODE=2,1,2
+		SLURM_STEP_RESV_PORTS=12017-12022
+		SLURM_PROCID=1
+		SLURM_LOCALID=1
+		SLURM_NODEID=0
+		SLURMD_NODENAME=n3
+		SLURM_TASK_PID=4711
+		PMI_FD=13
+		PMI_JOBID=4.1
+		PMI_RANK=1
+		PMI_SIZE=5`
 	// torchrun --nnodes=2 --nproc-per-node=2 of PyTorch 2.
 	torchrun = `RANK=3
 		WORLD_SIZE=4
@@ -63,6 +100,13 @@ const (
 		MPI_LOCALNRANKS=2
 		MPI_LOCALRANKID=1
 		HYDI_CONTROL_FD=7`
+	// mpiexec -n 2 of Intel MPI 2021.
+	intelMPI = `I_MPI_HYDRA_UUID=914c0000-905b-dfa3-6961-06000d7bb97a
+		MPI_LOCALNRANKS=2
+		MPI_LOCALRANKID=1
+		PMI_FD=11
+		PMI_RANK=1
+		PMI_SIZE=2`
 	// mpirun -n 2 of Open MPI 5.0.11.
 	openMPI = `OMPI_COMM_WORLD_RANK=1
 		OMPI_COMM_WORLD_SIZE=2
@@ -105,12 +149,25 @@ func TestFind(t *testing.T) {
 		{"slurm with mpi_pmi2", environment(slurmTask, "PMI_FD=6\nPMI_JOBID=12.0\nPMI_RANK=4\nPMI_SIZE=6"), "", with(slurm, func(p *launch.Process) { p.PMI = true })},
 		{"slurm with variables of another PMI", environment(slurmTask, "PMI_FD=6\nPMI_JOBID=11.0\nPMI_RANK=4\nPMI_SIZE=6"), "", slurm},
 		{"slurm with variables of another torchrun", environment(slurmTask, torchrun), "", slurm},
+		{"slurm, heterogeneous", environment(slurmHet), "", launch.Process{
+			Launcher: launch.Slurm, Job: "4.1.0", Rank: 1, Size: 5, LocalRank: 1, LocalSize: 2,
+			Hosts: []string{"n1", "n2", "n3"}, Tasks: []int{2, 1, 2}, Host: 2, Port: 12017, PMI: true,
+		}},
+		{"slurm, one component", environment(slurmHet, "SLURM_STEP_NODELIST=n3\nSLURM_STEP_NUM_TASKS=2\nSLURM_STEP_TASKS_PER_NODE=2\nPMI_FD="), "", launch.Process{
+			Launcher: launch.Slurm, Job: "4.1.0", Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Hosts: []string{"n3"}, Tasks: []int{2}, Port: 12017,
+		}},
+		{"slurm without the name of the node", environment(slurmTask, "SLURMD_NODENAME="), "", slurm},
+		{"a script of srun with mpi_pmi2", environment(slurmHet, "SLURM_TASK_PID=4710"), "", launch.Process{
+			Launcher: launch.Slurm, Job: "4.1.0", Rank: 1, Size: 5, LocalRank: 1, LocalSize: 2,
+			Hosts: []string{"n1", "n2", "n3"}, Tasks: []int{2, 1, 2}, Host: 2, Port: 12017, PMI: true,
+		}},
+		{"mpich, whose proxies srun with mpi_pmi2 started", environment(slurmTask, "SLURM_TASK_PID=4710\nPMI_JOBID=12.0", mpich), "", pmi},
 		{"torchrun by srun", environment(slurmTask, torchrun, "SLURM_TASK_PID=4710"), "", torch},
 		{"torchrun by srun, overruled", environment(slurmTask, torchrun, "SLURM_TASK_PID=4710"), launch.Slurm, slurm},
-		{"mpiexec in a batch script", environment("SLURM_JOB_ID=12\nSLURM_NTASKS=8\nSLURM_PROCID=0\nSLURM_TASK_PID=4700", mpich), "", pmi},
+		{"mpiexec in a batch script", environment(slurmBatch, "SLURM_TASK_PID=4700", mpich), "", pmi},
 		{"a script of srun", environment(slurmTask, "SLURM_TASK_PID=4710"), "", slurm},
 		{"a script of srun with incomplete variables of torchrun", environment(slurmTask, "SLURM_TASK_PID=4710\nRANK=1"), "", slurm},
-		{"a batch script of one task", environment("SLURM_JOB_ID=12\nSLURM_NTASKS=1\nSLURM_PROCID=0\nSLURM_TASK_PID=4711"), "", launch.Process{}},
+		{"a batch script of one task", environment(slurmBatch, "SLURM_NTASKS=1\nSLURM_TASKS_PER_NODE=1"), "", launch.Process{}},
 		{"torchrun", environment(torchrun), "", torch},
 		{"torchrun on one host", environment(torchrun, "LOCAL_WORLD_SIZE=4\nLOCAL_RANK=3\nGROUP_RANK=0"), "", with(torch, func(p *launch.Process) {
 			p.Job, p.LocalRank, p.LocalSize, p.Host = "h1:29500/none.0", 3, 4, 0
@@ -124,6 +181,7 @@ func TestFind(t *testing.T) {
 		{"torchrun alone", environment(torchrun, "RANK=0\nWORLD_SIZE=1\nLOCAL_RANK=0\nLOCAL_WORLD_SIZE=1"), "", launch.Process{}},
 		{"WORLD_SIZE of 1", environment("WORLD_SIZE=1"), "", launch.Process{}},
 		{"mpich", environment(mpich), "", pmi},
+		{"intel mpi", environment(intelMPI), "", with(pmi, func(p *launch.Process) { p.Job = "914c0000-905b-dfa3-6961-06000d7bb97a" })},
 		{"mpich alone", environment(mpich, "PMI_RANK=0\nPMI_SIZE=1\nMPI_LOCALNRANKS=1\nMPI_LOCALRANKID=0"), "", launch.Process{}},
 		{"mpich alone, by name", environment(mpich, "PMI_RANK=0\nPMI_SIZE=1\nMPI_LOCALNRANKS=1\nMPI_LOCALRANKID=0"), launch.PMIServer,
 			with(pmi, func(p *launch.Process) { p.Rank, p.Size, p.LocalRank, p.LocalSize = 0, 1, 0, 1 })},
@@ -184,14 +242,19 @@ func TestFindErrors(t *testing.T) {
 		{"a malformed overrule", environment(mpich, "NEXAR_WORLD=-3"), "", `NEXAR_WORLD is "-3": expected a number`},
 		{"a world of none", environment(mpich, "NEXAR_WORLD=0"), "", "NEXAR_WORLD is 0"},
 		{"an overruled size below the rank", environment(slurmTask, "NEXAR_WORLD=4"), "", "the rank is 4, but the size is 4, with NEXAR_RANK unset and NEXAR_WORLD set"},
-		{"a batch script", environment("SLURM_JOB_ID=12\nSLURM_NTASKS=8\nSLURM_PROCID=0\nSLURM_TASK_PID=4711"), "",
+		{"a malformed job", environment(slurmTask, "SLURM_JOB_ID=x"), "", `SLURM_JOB_ID is "x": expected a number`},
+		{"a batch script", environment(slurmBatch), "",
 			"this process is the batch script of job 12 with 8 tasks, and is not one of them: start it by srun, or set NEXAR_LAUNCHER=none"},
-		{"a batch script of nodes", environment("SLURM_JOB_ID=12\nSLURM_TASKS_PER_NODE=1(x4)\nSLURM_PROCID=0"), "", "the batch script of job 12 with 4 tasks"},
+		{"a batch script of nodes", environment(slurmBatch, "SLURM_NTASKS=\nSLURM_TASKS_PER_NODE=1(x4)"), "", "the batch script of job 12 with 4 tasks"},
 		{"salloc", environment("SLURM_JOB_ID=12\nSLURM_NTASKS=8"), "", "runs in the allocation of job 12 with 8 tasks"},
 		{"the rank is the size", environment(slurmTask, "SLURM_PROCID=6"), "", "the rank is 6, but the size is 6"},
 		{"tasks that contradict", environment(slurmTask, "SLURM_STEP_NUM_TASKS=7"), "", `SLURM_STEP_NUM_TASKS is 7, but SLURM_STEP_TASKS_PER_NODE is "4,1(x2)", which is 6 tasks`},
 		{"nodes that contradict", environment(slurmTask, "SLURM_STEP_NODELIST=n[1-4]"), "", "SLURM_STEP_NODELIST has 4 nodes, but SLURM_STEP_TASKS_PER_NODE has 3"},
-		{"a node that contradicts", environment(slurmTask, "SLURM_NODEID=3"), "", "SLURM_NODEID is 3, but SLURM_STEP_NODELIST has 3 nodes"},
+		{"the shell of salloc", environment("SLURM_JOB_ID=15\nSLURM_NTASKS=4\nSLURM_PROCID=0\nSLURM_STEP_ID=4294967290\nSLURM_STEP_NUM_TASKS=1\nSLURM_TASK_PID=4711"), "",
+			"this process runs in the allocation of job 15 with 4 tasks"},
+		{"a batch script from within a step", environment(slurmBatch, "SLURM_STEP_ID=0\nSLURM_STEP_NODELIST=n9\nSLURM_STEP_NUM_TASKS=2\nSLURM_STEP_TASKS_PER_NODE=2"), "",
+			`SLURMD_NODENAME is "n1", which is not in SLURM_STEP_NODELIST "n9"`},
+		{"a node that contradicts", environment(slurmTask, "SLURMD_NODENAME=\nSLURM_NODEID=3"), "", "SLURM_NODEID is 3, but SLURM_STEP_NODELIST has 3 nodes"},
 		{"a local rank that contradicts", environment(slurmTask, "SLURM_LOCALID=1"), "", "the local rank is 1, but this host has 1 processes"},
 		{"a malformed node list", environment(slurmTask, "SLURM_STEP_NODELIST=n[1-"), "", "SLURM_STEP_NODELIST: node list"},
 		{"no local ID", environment(slurmTask, "SLURM_LOCALID="), "", `SLURM_PROCID is "4", but SLURM_LOCALID is not set`},
@@ -203,6 +266,7 @@ func TestFindErrors(t *testing.T) {
 		{"a local rank of 2 of 2", environment(torchrun, "LOCAL_RANK=2"), "", "the local rank is 2, but this host has 2 processes"},
 		{"a negative rank", environment(torchrun, "RANK=-1"), "", `RANK is "-1": expected a number`},
 		{"no descriptor", environment(mpich, "PMI_FD="), "", "PMI_RANK is 1 of PMI_SIZE 2, but PMI_FD is not set"},
+		{"a port instead of a descriptor", environment("PMI_PORT=h:37177\nPMI_ID=1"), "", "start mpiexec without -pmi-port"},
 		{"no namespace", environment(openMPI, "PMIX_NAMESPACE="), "", "PMIX_NAMESPACE is not set"},
 		{"a job without its completions", environment("JOB_COMPLETION_INDEX=0"), "", "set NEXAR_WORLD to the completions of the Job"},
 		{"a job without a subdomain", launch.Environment{Vars: map[string]string{"JOB_COMPLETION_INDEX": "1", "NEXAR_WORLD": "2"}, Hostname: "j-1", Hosts: []byte("10.0.0.5 j-1\n")}, "",

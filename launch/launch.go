@@ -8,7 +8,7 @@
 // Launchers start each other, so the variables of several can be present. Find takes the nearest:
 //
 //  1. Slurm, if this process is itself a task of a step (SLURM_TASK_PID is its process ID);
-//  2. torchrun, then PMI, then Open MPI, if their variables are complete;
+//  2. torchrun, then PMI (unless it is Slurm's own), then Open MPI, if their variables are complete;
 //  3. Slurm, if this process is a descendant of a task;
 //  4. Kubernetes.
 //
@@ -131,8 +131,11 @@ func Find(env Environment, only string) (Process, []Finding, error) {
 		answers[name] = over.apply(f(env, over))
 	}
 	order := []string{Torchrun, PMIServer, OpenMPI, Slurm, Kubernetes}
-	if answers[Slurm].direct {
+	switch {
+	case answers[Slurm].direct:
 		order = append([]string{Slurm}, order...)
+	case slurmPMI(r):
+		order = []string{Torchrun, OpenMPI, Slurm, PMIServer, Kubernetes}
 	}
 	chosen := ""
 	for _, name := range order {
@@ -222,6 +225,15 @@ func quote(s string) string {
 		return fmt.Sprintf("%q… (%d bytes)", s[:most], len(s))
 	}
 	return fmt.Sprintf("%q", s)
+}
+
+// plain quotes a name from outside only if it is long or has other characters than names have.
+func plain(s string) string {
+	odd := func(c rune) bool { return c <= ' ' || c > '~' }
+	if len(s) > 256 || strings.ContainsFunc(s, odd) {
+		return quote(s)
+	}
+	return s
 }
 
 // hostsFileMax is how much of the hosts file is read.

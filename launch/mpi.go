@@ -6,13 +6,16 @@ import "fmt"
 func findPMI(env Environment, _ overrule) answer {
 	r := &reader{vars: env.Vars}
 	if !r.any("PMI_RANK", "PMI_SIZE") {
+		if r.has("PMI_PORT", "PMI_ID") {
+			return unusable("PMI_PORT is %s, and PMI_RANK is not set: expected PMI_FD, PMI_RANK and PMI_SIZE: start mpiexec without -pmi-port", quote(r.text("PMI_PORT")))
+		}
 		return absent("PMI_RANK and PMI_SIZE are not set")
 	}
 	present := r.first("PMI_RANK", "PMI_SIZE")
 	r.need(present, "PMI_RANK", "PMI_SIZE")
 	p := Process{
 		Launcher:  PMIServer,
-		Job:       r.text("PMI_JOBID"),
+		Job:       r.text("I_MPI_HYDRA_UUID"), // of Intel MPI; MPICH has none
 		Rank:      r.number("PMI_RANK"),
 		Size:      r.number("PMI_SIZE"),
 		LocalRank: r.optional("MPI_LOCALRANKID", 0),

@@ -12,7 +12,7 @@ type Process struct {
 	// Launcher is the name of the launcher, such as [Slurm].
 	Launcher string
 	// Job names the job, its step and its attempt. It is the same on all ranks, and different for two jobs
-	// that can exist at the same time. It is empty if the launcher does not tell (PMI).
+	// that can exist at the same time. It is empty if the launcher does not tell (MPICH).
 	Job string
 	// Rank is the number of this process in the world, from 0 to Size-1.
 	Rank int
@@ -43,10 +43,10 @@ func (p Process) String() string {
 		fmt.Fprintf(&b, ", local rank %d of %d", p.LocalRank, p.LocalSize)
 	}
 	if len(p.Hosts) > 0 {
-		b.WriteString(", first host " + p.Hosts[0])
+		b.WriteString(", first host " + plain(p.Hosts[0]))
 	}
 	if p.Job != "" {
-		b.WriteString(", job " + p.Job)
+		b.WriteString(", job " + plain(p.Job))
 	}
 	return b.String()
 }

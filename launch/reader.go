@@ -72,8 +72,11 @@ func (r *reader) first(names ...string) string {
 
 const numberMax = 1<<31 - 1
 
-// parseNumber parses decimal digits alone: no sign, no space.
+// parseNumber parses up to 10 decimal digits: no sign, no space.
 func parseNumber(s string) (int, bool) {
+	if len(s) > 10 {
+		return 0, false
+	}
 	n, err := strconv.ParseUint(s, 10, 31)
 	if err != nil || n > numberMax {
 		return 0, false
