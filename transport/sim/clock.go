@@ -1,7 +1,8 @@
 package sim
 
 import (
-	"container/heap"
+	"slices"
+	"sort"
 	"sync"
 	"time"
 )
@@ -12,28 +13,25 @@ import (
 type clock struct {
 	mu      *sync.Mutex // guards the clock; held during the calls
 	timer   *time.Timer // nil before the first event
-	pending events
-	created uint64 // number of events created
+	pending []*event    // in the order of their calls
 	stopped bool
 }
 
 // An event is a scheduled call.
 type event struct {
-	at    time.Time
-	order uint64
-	call  func()
-	index int // in clock.pending, or -1
+	at   time.Time
+	call func()
 }
 
 // at schedules call for time t.
 func (c *clock) at(t time.Time, call func()) *event {
-	e := &event{at: t, order: c.created, call: call, index: -1}
-	c.created++
+	e := &event{at: t, call: call}
 	if c.stopped {
 		return e
 	}
-	heap.Push(&c.pending, e)
-	if e.index == 0 {
+	i := sort.Search(len(c.pending), func(i int) bool { return c.pending[i].at.After(t) })
+	c.pending = slices.Insert(c.pending, i, e)
+	if i == 0 {
 		c.arm()
 	}
 	return e
@@ -41,8 +39,8 @@ func (c *clock) at(t time.Time, call func()) *event {
 
 // cancel cancels an event, unless it is nil or past.
 func (c *clock) cancel(e *event) {
-	if e != nil && e.index >= 0 {
-		heap.Remove(&c.pending, e.index)
+	if i := slices.Index(c.pending, e); i >= 0 {
+		c.pending = slices.Delete(c.pending, i, i+1)
 	}
 }
 
@@ -65,7 +63,9 @@ func (c *clock) run() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.pending) > 0 && !c.pending[0].at.After(time.Now()) {
-		heap.Pop(&c.pending).(*event).call()
+		e := c.pending[0]
+		c.pending = slices.Delete(c.pending, 0, 1)
+		e.call()
 	}
 	c.arm()
 }
@@ -73,9 +73,6 @@ func (c *clock) run() {
 // stop cancels all events, and ignores later ones.
 func (c *clock) stop() {
 	c.stopped = true
-	for _, e := range c.pending {
-		e.index = -1
-	}
 	c.pending = nil
 	if c.timer != nil {
 		c.timer.Stop()
@@ -106,36 +103,4 @@ func (c *clock) setDeadline(d *deadline, t time.Time, wake func()) {
 		d.passed = true
 		wake()
 	})
-}
-
-// events implements heap.Interface.
-type events []*event
-
-func (h events) Len() int { return len(h) }
-
-func (h events) Less(i, j int) bool {
-	if !h[i].at.Equal(h[j].at) {
-		return h[i].at.Before(h[j].at)
-	}
-	return h[i].order < h[j].order
-}
-
-func (h events) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *events) Push(x any) {
-	e := x.(*event)
-	e.index = len(*h)
-	*h = append(*h, e)
-}
-
-func (h *events) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	e.index = -1
-	return e
 }

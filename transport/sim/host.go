@@ -3,7 +3,9 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 
 	"github.com/nexar-go/nexar/transport"
@@ -118,10 +120,10 @@ func (h *Host) takePort(port int, free func(int) bool) (int, error) {
 
 // crash ends all transports and sockets of the host.
 func (h *Host) crash() {
-	for _, port := range sortedKeys(h.endpoints) {
+	for _, port := range slices.Sorted(maps.Keys(h.endpoints)) {
 		h.endpoints[port].end(transport.ErrPeerGone)
 	}
-	for _, port := range sortedKeys(h.sockets) {
+	for _, port := range slices.Sorted(maps.Keys(h.sockets)) {
 		h.sockets[port].close()
 	}
 }

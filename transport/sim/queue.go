@@ -55,10 +55,6 @@ func (q *queue[T]) wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	return slices.Sorted(maps.Keys(m))
-}
-
 // byNumber returns the keys of m in the order of their values.
 func byNumber[K comparable](m map[K]uint64) []K {
 	return slices.SortedFunc(maps.Keys(m), func(a, b K) int { return cmp.Compare(m[a], m[b]) })

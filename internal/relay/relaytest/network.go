@@ -4,11 +4,11 @@
 package relaytest
 
 import (
-	"container/heap"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
@@ -156,8 +156,7 @@ type Network struct {
 	distance [][]int
 	links    map[[2]int]int // generation of a living directed link
 	made     int
-	events   events
-	order    int
+	events   []event     // in the order in which they run
 	tick     []time.Time // of each node
 }
 
@@ -215,33 +214,15 @@ func (w *Network) measure() {
 
 // An event is a function that runs at a time.
 type event struct {
-	at    time.Time
-	order int
-	run   func()
-}
-
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	if e[i].at.Equal(e[j].at) {
-		return e[i].order < e[j].order
-	}
-	return e[i].at.Before(e[j].at)
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := len(*e) - 1
-	x := (*e)[last]
-	*e = (*e)[:last]
-	return x
+	at  time.Time
+	run func()
 }
 
 // At runs a function after a delay.
 func (w *Network) At(delay time.Duration, run func()) {
-	w.order++
-	heap.Push(&w.events, event{w.Now.Add(delay), w.order, run})
+	at := w.Now.Add(delay)
+	i := sort.Search(len(w.events), func(i int) bool { return w.events[i].at.After(at) })
+	w.events = slices.Insert(w.events, i, event{at, run})
 }
 
 // Run carries out events until none is left, at most for a simulated time. It returns false if
@@ -253,7 +234,8 @@ func (w *Network) Run(limit time.Duration) bool {
 			w.Now = end
 			return false
 		}
-		e := heap.Pop(&w.events).(event)
+		e := w.events[0]
+		w.events = slices.Delete(w.events, 0, 1)
 		w.Now = e.at
 		e.run()
 	}
