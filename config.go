@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nexar-go/nexar/consensus"
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/node"
-	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/settings"
 	"github.com/nexar-go/nexar/internal/topology"
@@ -87,6 +87,19 @@ type Config struct {
 	// FormTimeout limits the time that Join waits for the world to form: 5 minutes by default,
 	// no limit if negative. NEXAR_FORM_TIMEOUT_SECS.
 	FormTimeout time.Duration `env:"NEXAR_FORM_TIMEOUT_SECS" default:"5m"`
+
+	// Launcher says which launcher has started this process, if Seeds is empty: "auto", the default, any that is recognized; "slurm", "kubernetes",
+	// "torchrun", "pmi" (MPICH, Intel MPI) or "openmpi"; "none" ignores launchers. The launcher tells the rank, the
+	// size of the world and, if it can, the hosts. The process of rank 0 starts the seed. See package launch. NEXAR_LAUNCHER.
+	Launcher string `env:"NEXAR_LAUNCHER" default:"auto" one:"auto,slurm,kubernetes,torchrun,pmi,openmpi,none"`
+
+	// LaunchSeeds is the number of seeds that the processes of a Launcher start: 1, the default, 3 or 5. Of 3 seeds one may
+	// fail with its process, of 5 two. Several seeds need Consensus. NEXAR_LAUNCH_SEEDS.
+	LaunchSeeds int `env:"NEXAR_LAUNCH_SEEDS" default:"1" min:"0" max:"5"`
+
+	// Consensus opens the replicated log of LaunchSeeds, as SeedConfig.Consensus does: use raft.Open of package
+	// github.com/nexar-go/nexar/consensus/raft.
+	Consensus consensus.OpenFunc `env:"-" set:"program"`
 
 	// # Transports
 
@@ -410,49 +423,6 @@ func isTransportName(name string) bool {
 	return name != "" && len(name) <= transportNameMax && !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
 	})
-}
-
-// roots returns the CAs of CAFile, or nil.
-func (cfg *Config) roots(ctx context.Context) (*pki.Roots, error) {
-	if cfg.CAFile == "" {
-		return nil, nil
-	}
-	roots, err := pki.ReadRoots(ctx, cfg.CAFile)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s=%q: %w", ErrConfig, variable("CAFile"), cfg.CAFile, err)
-	}
-	return roots, nil
-}
-
-// token returns the token of Token or TokenFile, zero if there is none. No error contains the token.
-func (cfg *Config) token(ctx context.Context) (t pki.Token, err error) {
-	name, value := "Token", cfg.Token
-	switch {
-	case cfg.Token != "" && cfg.TokenFile != "":
-		return t, fmt.Errorf("%w: both %s and %s=%q are set: unset one of them", ErrConfig, variable("Token"), variable("TokenFile"), cfg.TokenFile)
-	case cfg.TokenFile != "":
-		name, value = "TokenFile", cfg.TokenFile
-		if t, err = pki.ReadTokenFile(ctx, cfg.TokenFile); err != nil && strings.HasPrefix(cfg.TokenFile, "/proc/") && os.Getenv(rankFileVariable) != "" {
-			err = fmt.Errorf("%w. Only processes in the PID namespace of nexar run can read its token there: in a container, for example, write a token to a file that both can read, and start nexar run with %[2]s=FILE and --env %[2]s=FILE, or with %[3]s and --env %[3]s=TOKEN",
-				err, variable("TokenFile"), variable("Token"))
-		}
-	case cfg.Token != "":
-		t, err = pki.ParseToken(cfg.Token)
-	default:
-		return t, nil
-	}
-	if err == nil && !cfg.AllowWeakToken {
-		if err = t.CheckStrength(); err != nil && cfg.TokenFile != "" {
-			err = fmt.Errorf("token file %q: %w", cfg.TokenFile, err)
-		}
-	}
-	if err != nil {
-		if v := variable(name); os.Getenv(v) == value {
-			name = v
-		}
-		return t, fmt.Errorf("%w: %s: %w", ErrConfig, name, err)
-	}
-	return t, nil
 }
 
 // fill returns cfg with its zero fields set from the environment or else to their defaults. It reads

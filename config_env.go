@@ -1,10 +1,12 @@
 package nexar
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
 
+	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/settings"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -67,6 +69,49 @@ const (
 // logVariable selects the level of a logger to standard error.
 const logVariable = envPrefix + "LOG"
 
+// roots returns the CAs of CAFile, or nil.
+func (cfg *Config) roots(ctx context.Context) (*pki.Roots, error) {
+	if cfg.CAFile == "" {
+		return nil, nil
+	}
+	roots, err := pki.ReadRoots(ctx, cfg.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s=%q: %w", ErrConfig, variable("CAFile"), cfg.CAFile, err)
+	}
+	return roots, nil
+}
+
+// token returns the token of Token or TokenFile, zero if there is none. No error contains the token.
+func (cfg *Config) token(ctx context.Context) (t pki.Token, err error) {
+	name, value := "Token", cfg.Token
+	switch {
+	case cfg.Token != "" && cfg.TokenFile != "":
+		return t, fmt.Errorf("%w: both %s and %s=%q are set: unset one of them", ErrConfig, variable("Token"), variable("TokenFile"), cfg.TokenFile)
+	case cfg.TokenFile != "":
+		name, value = "TokenFile", cfg.TokenFile
+		if t, err = pki.ReadTokenFile(ctx, cfg.TokenFile); err != nil && strings.HasPrefix(cfg.TokenFile, "/proc/") && os.Getenv(rankFileVariable) != "" {
+			err = fmt.Errorf("%w. Only processes in the PID namespace of nexar run can read its token there: in a container, for example, write a token to a file that both can read, and start nexar run with %[2]s=FILE and --env %[2]s=FILE, or with %[3]s and --env %[3]s=TOKEN",
+				err, variable("TokenFile"), variable("Token"))
+		}
+	case cfg.Token != "":
+		t, err = pki.ParseToken(cfg.Token)
+	default:
+		return t, nil
+	}
+	if err == nil && !cfg.AllowWeakToken {
+		if err = t.CheckStrength(); err != nil && cfg.TokenFile != "" {
+			err = fmt.Errorf("token file %q: %w", cfg.TokenFile, err)
+		}
+	}
+	if err != nil {
+		if v := variable(name); os.Getenv(v) == value {
+			name = v
+		}
+		return t, fmt.Errorf("%w: %s: %w", ErrConfig, name, err)
+	}
+	return t, nil
+}
+
 // CheckEnviron returns a problem for each variable in environ that begins with NEXAR_ and has no meaning
 // in this package and its commands. Most likely it is misspelt, and Fix names the most similar one.
 // environ has the form of [os.Environ]. [Join] logs these problems as warnings.
@@ -89,9 +134,9 @@ var rustVariables = map[string]string{
 	"NEXAR_RECV_INFLIGHT_BYTES": "a node keeps at most 1 MiB of messages of each peer without a receive, and reads longer ones into the buffer of the receive",
 }
 
-// knownEnv returns the known variables: those of Config and of seeds, and those that nexar run sets.
+// knownEnv returns the known variables: those of Config and of seeds, and those that nexar run and package launch use.
 func knownEnv() []string {
-	names := []string{"NEXAR_WORLD", localRankVariable, "NEXAR_REQUIRE"}
+	names := []string{"NEXAR_WORLD", localRankVariable, "NEXAR_JOB", "NEXAR_JOBSET_JOBS", "NEXAR_REQUIRE"}
 	for _, f := range append(settings.Fields[Config](), settings.Fields[seedEnv]()...) {
 		names = append(names, f.Variables()...)
 	}

@@ -66,18 +66,16 @@ type Node struct {
 // succeeds on the others, and their first operation that needs the node fails with a [PeerError] with
 // Left set. If its process ends instead, the others get a [PeerError] from Join or from their first
 // operation.
-func Join(ctx context.Context, cfg Config) (*Node, error) {
+func Join(ctx context.Context, cfg Config) (*Node, error) { return joinWorld(ctx, cfg, false) }
+
+// joinWorld is Join or, if a process without a seed or launcher may be alone, JoinOrLocal.
+func joinWorld(ctx context.Context, cfg Config, mayBeAlone bool) (*Node, error) {
 	inherited := len(cfg.Seeds) == 0
 	cfg, err := cfg.fill()
-	hints := ""
 	for _, p := range CheckEnviron(os.Environ()) {
-		hints += fmt.Sprintf(" (%s: %s)", p.Text, p.Fix)
 		if err == nil && !othersWarn() { // The other ranks of a nexar run have the same variables.
 			cfg.Log.Warn(p.Text, "fix", p.Fix)
 		}
-	}
-	if err == nil && len(cfg.Seeds) == 0 {
-		err = fmt.Errorf("%w: no seed: set NEXAR_SEEDS to the address of one, or start this program with 'nexar run'%s", ErrConfig, hints)
 	}
 	if err != nil {
 		return nil, opError("join", err)
@@ -87,13 +85,20 @@ func Join(ctx context.Context, cfg Config) (*Node, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, cfg.FormTimeout, fmt.Errorf("%w within %v", ErrNotFormed, cfg.FormTimeout))
 		defer cancel()
 	}
+	l := &launched{}
+	if len(cfg.Seeds) == 0 {
+		if l, err = cfg.launch(ctx, mayBeAlone); err != nil {
+			return nil, opError("join", err)
+		}
+	}
 	rankFile, err := openRankFile(inherited)
 	if err != nil {
-		return nil, opError("join", err)
+		return nil, opError("join", errors.Join(err, l.close()))
 	}
-	n, err := join(ctx, cfg, rankFile)
+	n, err := join(ctx, cfg, l, rankFile)
 	if err != nil {
 		rankFile.Close()
+		err = errors.Join(err, l.close())
 	}
 	return n, opError("join", explainJoin(err))
 }
@@ -105,7 +110,7 @@ func othersWarn() bool {
 }
 
 // join does the work of Join.
-func join(ctx context.Context, cfg Config, rankFile *os.File) (*Node, error) {
+func join(ctx context.Context, cfg Config, l *launched, rankFile *os.File) (*Node, error) {
 	nodeConfig, err := cfg.node(ctx)
 	if err != nil {
 		return nil, err
@@ -116,7 +121,7 @@ func join(ctx context.Context, cfg Config, rankFile *os.File) (*Node, error) {
 	n := &Node{rankFile: rankFile, left: make(chan struct{}), closed: make(chan struct{}), departure: newDeparture(), leaves: make(map[*engine.WorldWait]func())}
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	nodeConfig.Request.Status = n.status
-	nodeConfig.OthersWarn = othersWarn()
+	nodeConfig.OthersWarn, nodeConfig.SharedSeeds = othersWarn(), l.sharesPorts
 	n.node, err = node.Join(ctx, nodeConfig)
 	if p, ok := errors.AsType[*node.PeerError](err); ok {
 		return nil, &PeerError{Rank: p.Rank, Node: NodeID(p.Node.ID), Addr: p.Node.Addr(), Err: p.Err}
@@ -150,6 +155,7 @@ func join(ctx context.Context, cfg Config, rankFile *os.File) (*Node, error) {
 		}
 		return n.node.Leave(ctx)
 	}
+	l.own(n)
 	return n, nil
 }
 

@@ -95,11 +95,10 @@ func unusable(format string, args ...any) answer {
 }
 
 // Find returns this process as the nearest launcher describes it. The Launcher of the process is empty if
-// there is no launcher, or if it started one process alone. There is a finding for each launcher, in the
+// there is no launcher. There is a finding for each launcher, in the
 // order slurm, kubernetes, torchrun, pmi, openmpi.
 //
-// Only is the value of NEXAR_LAUNCHER. If it names a launcher, Find considers that one alone, accepts a
-// world of one, and returns an error if its variables are absent.
+// Only is the value of NEXAR_LAUNCHER. If it names a launcher, Find considers that one alone, and returns an error if its variables are absent.
 //
 // An error is an [ErrLaunch] that names the variable, its value, what was expected, and what to do.
 func Find(env Environment, only string) (Process, []Finding, error) {
@@ -152,7 +151,6 @@ func Find(env Environment, only string) (Process, []Finding, error) {
 	if single && best.err == nil && best.process.Launcher == "" {
 		best.err = fmt.Errorf("NEXAR_LAUNCHER is %s, but %s", only, answers[only].text)
 	}
-	alone := best.err == nil && best.process.Size == 1 && !single
 	findings := make([]Finding, 0, len(names))
 	for _, name := range names {
 		a, considered := answers[name]
@@ -165,18 +163,13 @@ func Find(env Environment, only string) (Process, []Finding, error) {
 		case a.process.Launcher == "":
 		case name != chosen:
 			finding.Text = fmt.Sprintf("%s; not used, because %s is nearer", a.process, chosen)
-		case alone:
-			finding.Text = "it started one process alone, which needs no others"
 		default:
 			finding.Found, finding.Text = true, a.process.String()
 		}
 		findings = append(findings, finding)
 	}
-	switch {
-	case best.err != nil:
+	if best.err != nil {
 		return Process{}, findings, fmt.Errorf("%w (%s): %w; NEXAR_LAUNCHER=none ignores all launchers", ErrLaunch, cmp.Or(chosen, only), best.err)
-	case alone:
-		return Process{}, findings, nil
 	}
 	return best.process, findings, nil
 }

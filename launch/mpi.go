@@ -34,6 +34,9 @@ func findPMI(env Environment, _ overrule) answer {
 func findOpenMPI(env Environment, _ overrule) answer {
 	r := &reader{vars: env.Vars}
 	if !r.any("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE") {
+		if r.has("PMIX_RANK") && !r.has("SLURM_JOB_ID") {
+			return unusable("PMIX_RANK is %s, but OMPI_COMM_WORLD_SIZE is not set: mpirun of Open MPI sets both: use it instead of prterun, or set NEXAR_SEEDS", quote(r.text("PMIX_RANK")))
+		}
 		return absent("OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are not set")
 	}
 	r.need(r.first("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),

@@ -49,6 +49,8 @@ type Config struct {
 	Transports Transports
 	// OthersWarn says that another process of this host warns of what concerns all of them.
 	OthersWarn bool
+	// SharedSeeds is client.Seeds.Shared.
+	SharedSeeds bool
 	// Areas is the number of memory areas that the node shares with others of its host,
 	// and AreaSize the length of each in bytes.
 	Areas, AreaSize int
@@ -161,7 +163,7 @@ func (n *Node) register(ctx context.Context, request client.Request) (err error)
 	request.Alternates, request.Expect, request.Forget = host.Addrs(n.sockets.addr), n.expect, n.forget
 	request.SendView, request.Removed = n.sendView, n.removed
 	request.Port, request.Listen, request.Roots = portOf(n.sockets.addr), n.announce, n.cfg.Transports.Roots
-	seeds := client.Seeds{Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log, Dial: n.sockets.dialSeed}
+	seeds := client.Seeds{Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log, Dial: n.sockets.dialSeed, Shared: n.cfg.SharedSeeds}
 	if n.Session, err = seeds.Join(ctx, request); err != nil {
 		return err
 	}

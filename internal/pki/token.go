@@ -82,6 +82,17 @@ func ParsePeerToken(text string, cluster Token, allowWeak bool) (t Token, err er
 	return t, nil
 }
 
+// Of returns a token that only those know who have this one and the name of a job, so that worlds of several jobs with one secret
+// cannot meet. The zero Token stays zero.
+func (t Token) Of(job string) Token {
+	if t.IsZero() {
+		return t
+	}
+	mac := hmac.New(sha256.New, []byte(t.text))
+	fmt.Fprintf(mac, "nexar token of job %s", job)
+	return encodeToken(mac.Sum(nil))
+}
+
 // IsZero reports whether there is no token.
 func (t Token) IsZero() bool { return t.text == "" }
 

@@ -119,22 +119,22 @@ func TestJoinOrLocalRefuses(t *testing.T) {
 		"misspelt":            {env: "NEXAR_SEED=10.0.0.1:7946", want: "did you mean NEXAR_SEEDS?"},
 		"of nexar run":        {env: "NEXAR_LOCAL_RANK=1", want: "NEXAR_LOCAL_RANK is set"},
 		"world of nexar run":  {env: "NEXAR_WORLD=4", want: "NEXAR_WORLD is set"},
-		"torchrun":            {env: "WORLD_SIZE=4", want: "WORLD_SIZE says that a launcher has started 4 processes"},
-		"Open MPI":            {env: "OMPI_COMM_WORLD_SIZE=2", want: "OMPI_COMM_WORLD_SIZE says"},
-		"MPICH":               {env: "PMI_SIZE=2", want: "PMI_SIZE says"},
-		"srun":                {env: "SLURM_STEP_NUM_TASKS=2", want: "SLURM_STEP_NUM_TASKS says"},
-		"a rank, no size":     {env: "RANK=3", want: "RANK says that this process has the number 3 among several"},
-		"rank of Open MPI":    {env: "OMPI_COMM_WORLD_RANK=1", want: "OMPI_COMM_WORLD_RANK says"},
-		"rank of MPICH":       {env: "PMI_RANK=1", want: "PMI_RANK says"},
-		"rank of PMIx":        {env: "PMIX_RANK=1", want: "PMIX_RANK says"},
-		"rank of srun":        {env: "SLURM_PROCID=1", want: "SLURM_PROCID says"},
-		"indexed job":         {env: "JOB_COMPLETION_INDEX=2", want: "JOB_COMPLETION_INDEX says that this process has the number 2 among several"},
+		"torchrun":            {env: "WORLD_SIZE=4", want: "WORLD_SIZE is \"4\", but RANK is not set"},
+		"Open MPI":            {env: "OMPI_COMM_WORLD_SIZE=2", want: "OMPI_COMM_WORLD_RANK is not set"},
+		"MPICH":               {env: "PMI_SIZE=2", want: "PMI_RANK is not set"},
+		"a rank, no size":     {env: "RANK=3", want: "RANK is \"3\", but WORLD_SIZE is not set"},
+		"rank of Open MPI":    {env: "OMPI_COMM_WORLD_RANK=1", want: "OMPI_COMM_WORLD_SIZE is not set"},
+		"rank of MPICH":       {env: "PMI_RANK=1", want: "PMI_SIZE is not set"},
+		"rank of PMIx":        {env: "PMIX_RANK=1", want: "PMIX_RANK is \"1\", but OMPI_COMM_WORLD_SIZE is not set"},
+		"indexed job":         {env: "JOB_COMPLETION_INDEX=2", want: "set NEXAR_WORLD to the completions of the Job"},
+		"batch script":        {env: "SLURM_JOB_ID=12 SLURM_NTASKS=8", want: "start it by srun"},
 		"malformed":           {env: "NEXAR_RANK=x", want: "NEXAR_RANK"},
 		"malformed transport": {env: "NEXAR_TRANSPORTS=bluetooth", want: "NEXAR_TRANSPORTS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clearEnv(t)
-			if name, value, ok := strings.Cut(test.env, "="); ok {
+			for entry := range strings.FieldsSeq(test.env) {
+				name, value, _ := strings.Cut(entry, "=")
 				t.Setenv(name, value)
 			}
 			node, err := nexar.JoinOrLocal(t.Context(), test.cfg)
@@ -151,8 +151,14 @@ func TestJoinOrLocalRefuses(t *testing.T) {
 // TestJoinOrLocalOfOne: the only process of a launcher gets a world of one node.
 func TestJoinOrLocalOfOne(t *testing.T) {
 	clearEnv(t)
-	t.Setenv("WORLD_SIZE", "1")
-	t.Setenv("RANK", "0")
+	for _, name := range []string{"WORLD_SIZE", "LOCAL_WORLD_SIZE"} {
+		t.Setenv(name, "1")
+	}
+	for _, name := range []string{"RANK", "LOCAL_RANK"} {
+		t.Setenv(name, "0")
+	}
+	t.Setenv("MASTER_ADDR", "localhost")
+	t.Setenv("MASTER_PORT", "29500")
 	node, err := nexar.JoinOrLocal(t.Context(), nexar.Config{Transports: []string{"shm", "tcp"}})
 	if err != nil {
 		t.Fatal(err)

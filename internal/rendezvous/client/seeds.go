@@ -38,6 +38,9 @@ type Seeds struct {
 	// Log receives events. Nil discards them.
 	Log *slog.Logger
 
+	// Shared says that seeds of other clusters may listen at some of Addrs: that one refuses the token does not end the search.
+	Shared bool
+
 	// waiting is the warning while no seed is reached. Empty means that of a node that joins.
 	waiting string
 
@@ -127,17 +130,17 @@ func (r *search) round(ctx context.Context) (over bool, err error) {
 		left[i] = i
 	}
 	for len(left) > 0 && ctx.Err() == nil {
-		race := eyeballs.Race[transport.Conn]{Discard: func(c transport.Conn) { c.Close() }, IsRefusal: IsFinal}
+		race := eyeballs.Race[transport.Conn]{Discard: func(c transport.Conn) { c.Close() }, IsRefusal: r.isFinal}
 		for _, i := range left {
 			race.Attempts = append(race.Attempts, func(ctx context.Context, _ func()) (transport.Conn, error) { return r.dial(ctx, r.Addrs[i]) })
 		}
 		winner, conn, errs := race.Run(ctx)
 		if winner >= 0 {
 			errs[winner] = r.follow(ctx, r.Addrs[left[winner]], conn)
-			if err := errs[winner]; err == nil || IsFinal(err) {
+			if err := errs[winner]; err == nil || r.isFinal(err) {
 				return true, err
 			}
-		} else if i := slices.IndexFunc(errs, IsFinal); i >= 0 {
+		} else if i := slices.IndexFunc(errs, r.isFinal); i >= 0 {
 			return true, errs[i]
 		}
 		left = r.note(ctx, left, errs)
@@ -215,6 +218,11 @@ func busy(addr string, err error) error {
 		return fmt.Errorf("seed %s is %w: %w", addr, handshake.ErrBusy, err)
 	}
 	return err
+}
+
+// isFinal reports whether err ends the search.
+func (d Seeds) isFinal(err error) bool {
+	return IsFinal(err) && !(d.Shared && (errors.Is(err, handshake.ErrToken) || errors.Is(err, handshake.ErrFalseSeed)))
 }
 
 // IsFinal reports whether another attempt would return the same error.

@@ -1,0 +1,70 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// canExchange reports whether the processes can exchange values before they join.
+func (p Process) canExchange() bool { return p.PMI || p.Size == 1 || p.OneHost() && hasSockets }
+
+// exchange makes the announcement of this process known, if it runs a seed, and returns those of all seeds. It waits for them until
+// ctx ends. The caller releases its own announcement, also after an error.
+func (p Process) exchange(ctx context.Context, seed int, runs bool, own announcement, seeds int) (all []announcement, release func(), err error) {
+	value, err := json.Marshal(own)
+	if err != nil {
+		return nil, func() {}, err
+	}
+	if p.PMI {
+		all, err = p.exchangeOverPMI(ctx, seed, runs, string(value), seeds)
+		return all, func() {}, err
+	}
+	release = func() {}
+	if p.Size == 1 {
+		return []announcement{own}, release, nil
+	}
+	if runs {
+		if release, err = p.serve(seed, value); err != nil {
+			return nil, func() {}, err
+		}
+	}
+	all, err = p.announcements(seeds, func(seed int) (string, error) { return p.fetch(ctx, seed) })
+	return all, release, err
+}
+
+// exchangeOverPMI leaves the process manager at once: some take the end of a process that has not left for a failure of all.
+func (p Process) exchangeOverPMI(ctx context.Context, seed int, runs bool, value string, seeds int) (all []announcement, err error) {
+	key := func(seed int) string { return fmt.Sprintf("nexar-seed-%d", seed) }
+	m, err := OpenPMI(Here())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	if runs {
+		if err := m.Put(ctx, key(seed), value); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.Fence(ctx); err != nil {
+		return nil, err
+	}
+	return p.announcements(seeds, func(seed int) (string, error) { return m.Get(ctx, key(seed)) })
+}
+
+// announcements reads the announcement of each seed.
+func (p Process) announcements(seeds int, read func(seed int) (string, error)) (all []announcement, err error) {
+	for seed := range seeds {
+		text, err := read(seed)
+		if err != nil {
+			return nil, fmt.Errorf("job %s: the address of seed %d: %w", p.Job, seed, err)
+		}
+		var a announcement
+		if err := json.Unmarshal([]byte(text), &a); err != nil || len(a.Seeds) == 0 && a.Failure == "" {
+			return nil, fmt.Errorf("job %s: the address of seed %d: got %.100q, expected an announcement of nexar", p.Job, seed, text)
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}

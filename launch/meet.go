@@ -1,0 +1,218 @@
+package launch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// A Meeting says how the processes of a world find its seeds; see [Process.Meet].
+type Meeting struct {
+	// Seeds is the number of processes that run a seed: 1, 3 or 5; 0 means 1.
+	Seeds int
+	// Token is the secret that this process has been given, or "".
+	Token string
+	// NewToken makes a token, if the processes have been given none and can exchange one.
+	NewToken func() string
+	// Listen is the address without port at which a seed of this process listens; "" means all addresses.
+	Listen string
+	// Addrs returns the addresses ("host:port") at which other hosts reach a port of this one, the preferred one first.
+	Addrs func(port int) []string
+	// Start starts a seed of this process and returns its port. If the port is in use, its error wraps [syscall.EADDRINUSE].
+	Start func(ctx context.Context, seed Seed) (port int, err error)
+	// Log receives a warning if a seed is awaited for long.
+	Log *slog.Logger
+}
+
+// A Seed is what the function Start of a [Meeting] needs to know.
+type Seed struct {
+	Listen string // the address ("host:port") at which it listens; port 0 means any free port
+	Token  string
+	// Self is the address of this seed and Peers are those of all, if there are several.
+	Self  string
+	Peers []string
+}
+
+// Met is the result of [Process.Meet].
+type Met struct {
+	Seeds []string // addresses ("host:port"), among them those of all seeds
+	Token string   // of the world
+	// Shared reports that seeds of other worlds may listen at some of Seeds, since these are derived from the name of the job.
+	Shared bool
+	// Release ends the announcement of this process. Call it when the world has ended, as processes that
+	// start late need it.
+	Release func()
+}
+
+const (
+	// choices is the number of ports at which a single seed may listen if it cannot announce its port.
+	choices = 8
+	// lateAfter is the time after which a warning says what Meet waits for.
+	lateAfter = 10 * time.Second
+	// failureTime is how long a process announces that its seed has not started.
+	failureTime = time.Second
+	loopback    = "127.0.0.1"
+)
+
+// Meet starts the seed that this process runs, if any, and returns the addresses of all seeds and the token.
+//
+// The processes exchange both if they can: over PMI, or on one host of Linux over a socket that only processes of
+// the same user can use. Otherwise all of them need the token, the launcher has to name the hosts, and the ports follow from
+// [Process.Job].
+//
+// Meet waits until ctx ends for the processes that run seeds. Its error names what is missing and what to do.
+// A seed that has been started before the error belongs to the caller.
+func (p Process) Meet(ctx context.Context, m Meeting) (Met, error) {
+	m.Seeds = max(1, m.Seeds)
+	if m.Seeds > p.Size {
+		return Met{}, fmt.Errorf("%w: %d seeds in a world of %d processes: each seed needs a process", ErrLaunch, m.Seeds, p.Size)
+	}
+	if p.OneHost() {
+		m.Listen, m.Addrs = loopback, func(port int) []string { return []string{address(loopback, port)} }
+	}
+	if p.canExchange() {
+		late := time.AfterFunc(lateAfter, func() {
+			m.Log.Warn("a process that runs a seed of this world has not announced it yet", "job", p.Job, "rank", p.Rank, "size", p.Size, "seeds", m.Seeds, "waited", lateAfter)
+		})
+		defer late.Stop()
+		return p.meetByExchange(ctx, m)
+	}
+	return p.meetByName(ctx, m)
+}
+
+// meetByName uses addresses that all processes know from their launcher.
+func (p Process) meetByName(ctx context.Context, m Meeting) (Met, error) {
+	switch {
+	case len(p.Hosts) == 0 && !p.OneHost():
+		return Met{}, fmt.Errorf("%w: %s does not tell its processes the address of rank 0: start a seed by 'nexar seed --world %d' and set NEXAR_SEEDS to its address", ErrLaunch, p.Launcher, p.Size)
+	case m.Token == "":
+		return Met{}, fmt.Errorf("%w: the processes of this world have no secret: %s", ErrLaunch, p.secretHint())
+	}
+	met := Met{Token: m.Token, Shared: m.Seeds == 1, Release: func() {}}
+	for k := range m.Seeds {
+		host := p.SeedHost(k)
+		if p.OneHost() {
+			host = loopback
+		}
+		for _, port := range p.Ports(k, portsOfSeed(m.Seeds)) {
+			met.Seeds = append(met.Seeds, address(host, port))
+		}
+	}
+	seed, runs := p.RunsSeed(m.Seeds)
+	if !runs {
+		return met, nil
+	}
+	start := Seed{Token: m.Token}
+	if m.Seeds > 1 {
+		start.Self, start.Peers = met.Seeds[seed], met.Seeds
+	}
+	return met, p.start(ctx, m, seed, start)
+}
+
+func address(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+
+// portsOfSeed is the number of ports at which each of n seeds may listen. Several seeds have to know each other's before they start.
+func portsOfSeed(n int) int {
+	if n > 1 {
+		return 1
+	}
+	return choices
+}
+
+// start starts the seed with a number at the first of its ports that is free.
+func (p Process) start(ctx context.Context, m Meeting, number int, seed Seed) (err error) {
+	ports := p.Ports(number, portsOfSeed(m.Seeds))
+	for _, port := range ports {
+		seed.Listen = address(m.Listen, port)
+		if _, err = m.Start(ctx, seed); !errors.Is(err, syscall.EADDRINUSE) {
+			return err
+		}
+	}
+	return fmt.Errorf("seed %d of job %s: its ports %v, derived from the name of the job, are in use on this host: start seeds by 'nexar seed' and set NEXAR_SEEDS to their addresses: %w", number, p.Job, ports, err)
+}
+
+// An announcement is what a process that runs a seed tells all processes.
+type announcement struct {
+	Rank, Size int      // as its launcher says
+	Seeds      []string // the addresses of the seed
+	Token      string   `json:",omitempty"` // if the processes have been given none
+	Failure    string   `json:",omitempty"` // why the seed has not started
+}
+
+// meetByExchange announces the seed of this process to the other processes.
+func (p Process) meetByExchange(ctx context.Context, m Meeting) (Met, error) {
+	seed, runs := p.RunsSeed(m.Seeds)
+	own := announcement{Rank: p.Rank, Size: p.Size}
+	var failure error
+	if runs {
+		if seed == 0 && m.Token == "" {
+			own.Token = m.NewToken()
+		}
+		if m.Seeds > 1 { // They start when they know each other.
+			own.Seeds = m.Addrs(p.Ports(seed, 1)[0])[:1]
+		} else {
+			var port int
+			if port, failure = m.Start(ctx, Seed{Listen: address(m.Listen, 0), Token: cmp.Or(m.Token, own.Token)}); failure != nil {
+				own.Failure = failure.Error()
+			}
+			own.Seeds = m.Addrs(port)
+		}
+	}
+	all, release, err := p.exchange(ctx, seed, runs, own, m.Seeds)
+	if err := errors.Join(failure, err); err != nil {
+		if failure != nil { // The others learn of it, if they start soon.
+			select {
+			case <-time.After(failureTime):
+			case <-ctx.Done():
+			}
+		}
+		release()
+		return Met{}, err
+	}
+	met, err := p.combine(m, all)
+	if err == nil && runs && m.Seeds > 1 {
+		err = p.start(ctx, m, seed, Seed{Token: met.Token, Self: met.Seeds[seed], Peers: met.Seeds})
+	}
+	if met.Release = release; err != nil {
+		release()
+	}
+	return met, err
+}
+
+// combine checks the announcements of all seeds.
+func (p Process) combine(m Meeting, all []announcement) (Met, error) {
+	met := Met{Token: cmp.Or(m.Token, all[0].Token)}
+	for _, a := range all {
+		switch {
+		case a.Failure != "":
+			return met, fmt.Errorf("rank %d could not start the seed of this world: %s", a.Rank, a.Failure)
+		case a.Size != p.Size:
+			return met, fmt.Errorf("%w: rank %d has been told that the world has %d processes, rank %d that it has %d: start all processes with the same number", ErrLaunch, a.Rank, a.Size, p.Rank, p.Size)
+		}
+		met.Seeds = append(met.Seeds, a.Seeds...)
+	}
+	switch given := all[0].Token == ""; {
+	case given && m.Token == "":
+		return met, fmt.Errorf("%w: rank %d has a token and rank %d has none: set NEXAR_CLUSTER_TOKEN or NEXAR_CLUSTER_TOKEN_FILE on all ranks or on none", ErrLaunch, all[0].Rank, p.Rank)
+	case !given && m.Token != "" && p.Rank != all[0].Rank:
+		return met, fmt.Errorf("%w: rank %d has a token and rank %d has none: set NEXAR_CLUSTER_TOKEN or NEXAR_CLUSTER_TOKEN_FILE on all ranks or on none", ErrLaunch, p.Rank, all[0].Rank)
+	}
+	return met, nil
+}
+
+// secretHint says how the processes of this launcher get a token.
+func (p Process) secretHint() string {
+	switch p.Launcher {
+	case Slurm:
+		return "put 'export NEXAR_CLUSTER_TOKEN=$(nexar token)' into the batch script before srun, or start them by 'srun --mpi=pmi2'"
+	case Kubernetes:
+		return "mount a Secret with a token of 'nexar token', and set NEXAR_CLUSTER_TOKEN_FILE to its file"
+	}
+	return "set NEXAR_CLUSTER_TOKEN_FILE on all hosts to a file with the same token, which 'nexar token' makes"
+}

@@ -1,0 +1,193 @@
+package nexar
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"github.com/nexar-go/nexar/internal/host"
+	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/pki"
+	"github.com/nexar-go/nexar/launch"
+)
+
+// JoinOrLocal calls [Join] if cfg or the environment names a seed, or if a launcher has started this process. Otherwise it returns the node of a
+// world of one rank, so that a program runs with and without a launcher by the same calls:
+//
+//	node, err := nexar.JoinOrLocal(ctx, nexar.Config{})
+//
+// Alone it returns [ErrConfig] if a setting suggests that this process is one of several: a
+// token, a rank, an address to advertise, [Config].Spare, an empty NEXAR_SEEDS, a misspelt NEXAR_
+// variable, a variable of "nexar run", or some but not all variables of a launcher.
+//
+// A world of one rank has its own seed on the loopback interface, with a random token. [Node.Close]
+// closes both. [Node.Epochs], [Node.Reconfigure] and [Node.Leave] behave as in larger worlds, but no
+// other node can join.
+func JoinOrLocal(ctx context.Context, cfg Config) (*Node, error) { return joinWorld(ctx, cfg, true) }
+
+// A launched is the part of a node that takes the place of "nexar run": a process that a launcher has started may run a seed of its world.
+type launched struct {
+	process  launch.Process
+	seed     *Seed  // may be nil
+	stateDir string // of the seed, or ""
+	release  func() // ends the announcement of the seed; may be nil
+	// sharesPorts is launch.Met.Shared.
+	sharesPorts bool
+}
+
+// launch finds the launcher of this process, and makes cfg the configuration of a node in its world.
+func (cfg *Config) launch(ctx context.Context, mayBeAlone bool) (*launched, error) {
+	p, findings, err := launch.Find(launch.Here(), cfg.Launcher)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	case p.Launcher != "":
+	case !mayBeAlone:
+		hints := ""
+		for _, f := range findings {
+			hints += "; " + f.Text
+		}
+		for _, p := range CheckEnviron(os.Environ()) {
+			hints += fmt.Sprintf(" (%s: %s)", p.Text, p.Fix)
+		}
+		return nil, fmt.Errorf("%w: no seed: set NEXAR_SEEDS to the address of one, or start this program with 'nexar run', srun, torchrun or mpirun%s", ErrConfig, hints)
+	default:
+		if err := cfg.checkAlone(os.LookupEnv, os.Environ()); err != nil {
+			return nil, err
+		}
+		p = launch.Process{Size: 1, LocalSize: 1}
+	}
+	return cfg.meet(ctx, p)
+}
+
+// meet makes cfg the configuration of a node in the world of p, and starts the seed that this process runs, if any.
+func (cfg *Config) meet(ctx context.Context, p launch.Process) (l *launched, err error) {
+	l = &launched{process: p}
+	token, err := cfg.token(ctx)
+	if err != nil {
+		return l, err
+	}
+	listen, _, _ := net.SplitHostPort(cfg.Listen)
+	met, err := p.Meet(ctx, launch.Meeting{
+		Seeds: cfg.LaunchSeeds, Token: token.Reveal(), NewToken: NewToken, Listen: listen, Log: cfg.Log,
+		Addrs: func(port int) []string {
+			a := cfg.Advertise
+			if name, _, err := net.SplitHostPort(a); err == nil {
+				a = name
+			}
+			return host.Addrs(net.JoinHostPort(cmp.Or(a, listen), strconv.Itoa(port)))
+		},
+		Start: func(ctx context.Context, s launch.Seed) (int, error) { return l.start(ctx, cfg, s) },
+	})
+	if err != nil {
+		return l, errors.Join(err, l.close())
+	}
+	if l.release = met.Release; cfg.Rank == nil {
+		cfg.Rank = &p.Rank
+	}
+	cfg.Seeds, cfg.Token, cfg.TokenFile, l.sharesPorts = met.Seeds, l.tokenOf(met.Token), "", met.Shared
+	if p.OneHost() && cfg.Listen == defaultListen {
+		cfg.Listen = "127.0.0.1:0"
+	}
+	cfg.Log.Info("the launcher says which world this process belongs to", "launcher", p.Launcher, "job", p.Job, "rank", p.Rank, "size", p.Size, "seeds", met.Seeds)
+	return l, nil
+}
+
+// tokenOf derives the token of the world, so that worlds of several jobs with the same secret cannot meet.
+func (l *launched) tokenOf(secret string) string {
+	t, _ := pki.ParseToken(secret) // meet has parsed it, or NewToken has made it.
+	return t.Of(l.process.Job).Reveal()
+}
+
+// start starts a seed.
+func (l *launched) start(ctx context.Context, cfg *Config, s launch.Seed) (port int, err error) {
+	c := SeedConfig{
+		Listen: s.Listen, Peers: s.Peers, Advertise: s.Self, World: l.process.Size, Token: l.tokenOf(s.Token),
+		Transports: cfg.Transports, Factories: cfg.Factories, FormTimeout: cfg.FormTimeout, Log: cfg.Log,
+	}
+	if len(s.Peers) > 0 {
+		if c.Consensus = cfg.Consensus; c.Consensus == nil {
+			return 0, fmt.Errorf("%w: %s=%d: several seeds need Config.Consensus: use raft.Open of package consensus/raft", ErrConfig, variable("LaunchSeeds"), cfg.LaunchSeeds)
+		}
+		if l.stateDir, err = os.MkdirTemp("", "nexar-seed-"); err != nil {
+			return 0, err
+		}
+		c.StateDir = l.stateDir
+	}
+	if l.seed, err = startSeed(ctx, c); err != nil {
+		return 0, err
+	}
+	_, text, err := net.SplitHostPort(l.seed.Addr())
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+// own makes the seed end after its world, which may be after the node.
+func (l *launched) own(n *Node) {
+	leave := n.departure.leave
+	n.departure.leave = func(ctx context.Context) ([]mesh.Unread, error) {
+		unread, err := leave(ctx)
+		if l.seed == nil {
+			return unread, errors.Join(err, l.close())
+		}
+		select {
+		case <-l.seed.Done():
+			return unread, errors.Join(err, l.close())
+		case <-ctx.Done(): // Others need the seed, as long as this process runs.
+			go func() {
+				<-l.seed.Done()
+				_ = l.close()
+			}()
+			return unread, err
+		}
+	}
+}
+
+// close ends the seed and its announcement.
+func (l *launched) close() (err error) {
+	if l.release != nil {
+		l.release()
+	}
+	if l.seed != nil {
+		err = l.seed.Close()
+	}
+	if l.stateDir != "" {
+		err = errors.Join(err, os.RemoveAll(l.stateDir))
+	}
+	return err
+}
+
+// checkAlone finds settings that make no sense without a seed.
+func (cfg *Config) checkAlone(lookup func(name string) (value string, ok bool), environ []string) error {
+	refuse := func(name, sign string) error {
+		return fmt.Errorf("%w: %s %s, but there is no seed: set %s to its address, or unset %s to run alone",
+			ErrConfig, name, sign, variable("Seeds"), name)
+	}
+	if _, ok := lookup(variable("Seeds")); ok {
+		return fmt.Errorf("%w: %s is empty: set it to the address of a seed, or unset it to run alone", ErrConfig, variable("Seeds"))
+	}
+	signs := []struct {
+		field string
+		isSet bool
+	}{{"TokenFile", cfg.TokenFile != ""}, {"Token", cfg.Token != ""}, {"CAFile", cfg.CAFile != ""}, {"Rank", cfg.Rank != nil}, {"Advertise", cfg.Advertise != ""}, {"Spare", cfg.Spare}}
+	for _, s := range signs {
+		if s.isSet {
+			return refuse(variable(s.field), "is set")
+		}
+	}
+	for _, name := range []string{"NEXAR_WORLD", "NEXAR_LOCAL_RANK"} { // set by nexar run
+		if value, _ := lookup(name); value != "" {
+			return refuse(name, "is set")
+		}
+	}
+	for _, p := range CheckEnviron(environ) {
+		return fmt.Errorf("%w: %s (%s), and there is no seed", ErrConfig, p.Text, p.Fix)
+	}
+	return nil
+}
