@@ -3,6 +3,7 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -92,6 +93,8 @@ func cutItem(list string) (item, rest string, more bool, err error) {
 	return list, "", false, nil
 }
 
+const zeros = "0000000000" // as many digits as a number can have
+
 // expandNumbers expands what is between brackets, such as 1-3,07,10-20:5, to at most most numbers.
 func expandNumbers(s string, most int) ([]string, error) {
 	var numbers []string
@@ -114,7 +117,8 @@ func expandNumbers(s string, most int) ([]string, error) {
 			return nil, fmt.Errorf("%s makes more than %d nodes: expected fewer", quote(part), sizeMax)
 		}
 		for n := low; n <= high; n += step {
-			numbers = append(numbers, fmt.Sprintf("%0*d", len(first), n))
+			digits := strconv.Itoa(n)
+			numbers = append(numbers, zeros[:max(0, len(first)-len(digits))]+digits)
 		}
 	}
 	return numbers, nil

@@ -53,12 +53,11 @@ func TestExpandNodesErrors(t *testing.T) {
 		"n[1:2]":                                 "is no range",
 		"n[0-1048576]":                           "more than 1048576",
 		"n[0-99999999999]":                       "is no range",
-		"n[0-1023][0-1023][0-1]":                 "more than 1048576",
 		"a,n[0-1023][0-1023]":                    "more than 1048576",
 		"n[0-1048575],m":                         "more than 1048576",
 		strings.Repeat("x", 100):                 "",
 		"n[" + strings.Repeat("0", 1000) + "-9]": "is no range",
-		strings.Repeat("x", 1000) + "[0-1048575]": "64 MiB",
+		strings.Repeat("x", 1<<20) + "[0-99]":    "64 MiB",
 	} {
 		got, err := launch.ExpandNodes(list)
 		if want == "" {
@@ -68,9 +67,6 @@ func TestExpandNodesErrors(t *testing.T) {
 		} else if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ExpandNodes(%q) = %d names, %v, want an error with %q", list, len(got), err, want)
 		}
-	}
-	if all, err := launch.ExpandNodes("n[0-1048575]"); err != nil || len(all) != 1<<20 {
-		t.Errorf("1048576 nodes: %d, %v", len(all), err)
 	}
 }
 

@@ -19,12 +19,13 @@ func newDoctor(s streams, h Hardware) *cobra.Command {
 		Use:   "doctor [flags]",
 		Short: "Check this machine and its settings, and explain how to fix problems",
 		Long: `Check UDP and TCP ports of this machine, the addresses that other hosts would use,
-UDP buffers, and NEXAR_* variables that are malformed or misspelt. Compare the limits
-of open files, threads and memory with the needs of -n ranks on this host in a world
-of --world ranks. If --seed or NEXAR_SEEDS names seeds, dial them over UDP and TCP,
-prove the token, and have the seed check NEXAR_ADVERTISE, all without joining; if Join
-would fail, print the reason. Then form a cluster of two ranks on the loopback
-interface, verify results and measure times.
+UDP buffers, and NEXAR_* variables that are malformed or misspelt. Say which launcher
+(Slurm, Kubernetes, torchrun, mpiexec, mpirun) started this process, and why it was not
+another. Compare the limits of open files, threads and memory with the needs of -n
+ranks on this host in a world of --world ranks. If --seed or NEXAR_SEEDS names seeds,
+dial them over UDP and TCP, prove the token, and have the seed check NEXAR_ADVERTISE,
+all without joining; if Join would fail, print the reason. Then form a cluster of two
+ranks on the loopback interface, verify results and measure times.
 
 Run it in the environment of your program, and in its container.
 

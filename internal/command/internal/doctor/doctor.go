@@ -16,6 +16,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/command/internal/resources"
+	"github.com/nexar-go/nexar/launch"
 )
 
 // A Status is the severity of a finding.
@@ -30,7 +31,7 @@ const (
 
 // A Finding is the result of one check.
 type Finding struct {
-	About  string `json:"about"` // "environment", "machine", "resources", "joining", "self-test"
+	About  string `json:"about"` // "environment", "launcher", "machine", "resources", "joining", "self-test"
 	Status Status `json:"status"`
 	Text   string `json:"text"`          // the result
 	Fix    string `json:"fix,omitempty"` // how to fix the problem, if there is one
@@ -52,9 +53,11 @@ func Examine(ctx context.Context, seeds []string, local, size int, locks string)
 			os.Setenv(secret, f.token)
 		}
 	}
+	haveSeeds := len(seeds) > 0 || os.Getenv("NEXAR_SEEDS") != ""
+	list = append(list, examineLauncher(launch.Here(), haveSeeds)...)
 	list = append(list, examineMachine()...)
 	list = append(list, examineResources(local, size, locks)...)
-	if len(seeds) > 0 || os.Getenv("NEXAR_SEEDS") != "" {
+	if haveSeeds {
 		list = append(list, examineJoin(ctx, seeds)...)
 	}
 	transports := acrossHosts()

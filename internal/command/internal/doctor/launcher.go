@@ -1,0 +1,32 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nexar-go/nexar/launch"
+)
+
+// examineLauncher says which launcher started this process as Join would see it, and why not the others. Seeds overrule launchers.
+func examineLauncher(env launch.Environment, haveSeeds bool) []Finding {
+	if haveSeeds {
+		return []Finding{{About: "launcher", Status: OK, Text: "a seed is set, so Join asks no launcher"}}
+	}
+	p, findings, err := launch.Find(env, env.Vars["NEXAR_LAUNCHER"])
+	var list []Finding
+	for _, f := range findings {
+		switch {
+		case f.Found:
+			list = append(list, Finding{About: "launcher", Status: OK, Text: fmt.Sprintf("%s started this process as %s", f.Launcher, f.Text)})
+		case err == nil || !strings.Contains(err.Error(), f.Text): // The error says the rest.
+			list = append(list, Finding{About: "launcher", Status: Note, Text: fmt.Sprintf("not %s: %s", f.Launcher, f.Text)})
+		}
+	}
+	switch {
+	case err != nil:
+		list = append(list, Finding{About: "launcher", Status: Fail, Text: err.Error(), Fix: "follow the message, or set NEXAR_SEEDS to the address of a seed"})
+	case p.Launcher == "":
+		list = append(list, Finding{About: "launcher", Status: Note, Text: "no launcher started this process as one of several"})
+	}
+	return list
+}
