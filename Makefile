@@ -61,7 +61,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published model trials worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published api model trials worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -205,6 +205,9 @@ footprint: ## compare memory, threads and processor time of ranks with their lim
 
 published: ## get all modules from a proxy that is made of the working tree, and install and run the commands, as users will after a release
 	cd tools && PUBLISHED=all go test -count=1 -v -run '^TestPublished$$' ./modproxy
+
+api: ## write the exported declarations of all packages to docs/api, with which a test compares them
+	API=write go test -count=1 -run '^TestAPIReport$$' ./internal/arch
 
 tidy: ## fail if go mod tidy would change a module, or if one does not compile with its own requirements (GOWORK=off)
 	@copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; export GOWORK=off; \
