@@ -121,7 +121,7 @@ func join(ctx context.Context, cfg Config, l *launched, rankFile *os.File) (*Nod
 	n := &Node{rankFile: rankFile, left: make(chan struct{}), closed: make(chan struct{}), departure: newDeparture(), leaves: make(map[*engine.WorldWait]func())}
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	nodeConfig.Request.Status = n.status
-	nodeConfig.OthersWarn, nodeConfig.SharedSeeds = othersWarn(), l.sharesPorts
+	nodeConfig.OthersWarn, nodeConfig.SharedSeeds, nodeConfig.Request.World = othersWarn(), l.sharesPorts, l.process.Size
 	n.node, err = node.Join(ctx, nodeConfig)
 	if p, ok := errors.AsType[*node.PeerError](err); ok {
 		return nil, &PeerError{Rank: p.Rank, Node: NodeID(p.Node.ID), Addr: p.Node.Addr(), Err: p.Err}

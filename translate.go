@@ -55,7 +55,7 @@ func explainJoin(err error) error {
 		kind = ErrToken
 	case errors.Is(err, handshake.ErrVersion) || isVersion:
 		kind = ErrVersion
-	case errors.Is(err, handshake.ErrTopology):
+	case errors.Is(err, handshake.ErrTopology) || errors.Is(err, handshake.ErrWorldSize):
 		kind = ErrConfig
 	case errors.Is(err, membership.ErrRank):
 		kind = ErrRankTaken

@@ -66,6 +66,9 @@ type Request struct {
 	// Topology is the topology of the node. The seed refuses a node with another one than the world.
 	Topology topology.Topology
 
+	// World is the size of the world that the node expects. Zero means any.
+	World int
+
 	// Spare makes the node wait until it can replace a node that has gone.
 	Spare bool
 
@@ -246,6 +249,10 @@ func (s *Session) join(ctx context.Context, req Request) error {
 	if got := s.Identity.Cluster(); got != cluster || key.ID() != admitted.ID {
 		return fmt.Errorf("admitted to cluster %s as node %v, asked for cluster %s as node %v",
 			got, membership.NodeID(admitted.ID), cluster, key.ID())
+	}
+	if world := int(admitted.World); req.World != 0 && world != req.World {
+		return fmt.Errorf("%w: this process has been started as one of %d, the seed at %s waits for a world of %d: start all processes with the same number",
+			handshake.ErrWorldSize, req.World, s.seed, world)
 	}
 	s.ID = key.ID()
 	s.views = membership.NewViewForwarder(s.ID, s.req.Topology, s.Identity.CheckView)

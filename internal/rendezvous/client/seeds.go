@@ -230,7 +230,7 @@ func IsFinal(err error) bool {
 	if _, ok := errors.AsType[*handshake.RefusedError](err); ok {
 		return !errors.Is(err, handshake.ErrBusy)
 	}
-	return errors.Is(err, handshake.ErrFalseSeed) || errors.Is(err, handshake.ErrToken) || errors.Is(err, handshake.ErrRequest) ||
+	return errors.Is(err, handshake.ErrFalseSeed) || errors.Is(err, handshake.ErrToken) || errors.Is(err, handshake.ErrRequest) || errors.Is(err, handshake.ErrWorldSize) ||
 		errors.Is(err, transport.ErrIdentity)
 }
 

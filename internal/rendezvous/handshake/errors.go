@@ -21,6 +21,8 @@ var (
 	ErrVersion = errors.New("another version of the protocol")
 	// ErrRequest says that a request to join is malformed.
 	ErrRequest = errors.New("bad request to join")
+	// ErrWorldSize says that a node expects a world of another size than that of the seed.
+	ErrWorldSize = errors.New("another size of the world")
 	// ErrBusy says that a seed has too many requests at present, or that its leader or world
 	// is changing. The caller should try again after a pause.
 	ErrBusy = errors.New("busy")
