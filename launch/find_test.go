@@ -178,6 +178,17 @@ func TestFind(t *testing.T) {
 		{"torchrun in a pod", environment(torchrun, "JOB_COMPLETION_INDEX=1"), "", torch},
 		{"PyTorchJob, without local ranks", environment("RANK=2\nWORLD_SIZE=3\nMASTER_ADDR=m\nMASTER_PORT=23456"), "",
 			launch.Process{Launcher: launch.Torchrun, Job: "m:23456/", Rank: 2, Size: 3, Hosts: []string{"m"}, Host: 2}},
+		{"torchrun of one process", environment(torchrun, "RANK=0\nWORLD_SIZE=1\nLOCAL_RANK=0\nLOCAL_WORLD_SIZE=1\nGROUP_RANK=0"), "",
+			with(torch, func(p *launch.Process) {
+				p.Job, p.Rank, p.Size, p.LocalRank, p.LocalSize, p.Host = "h1:29500/none.0", 0, 1, 0, 1, 0
+			})},
+		{"RANK of one process", environment("RANK=0\nWORLD_SIZE=1"), "", launch.Process{Launcher: launch.Torchrun, Size: 1, LocalSize: 1, Host: -1}},
+		{"srun of one task", environment(slurmTask, torchrun, `SLURM_STEP_NUM_TASKS=1
+			SLURM_STEP_NODELIST=n2
+			SLURM_STEP_TASKS_PER_NODE=1
+			SLURM_PROCID=0`), "", launch.Process{
+			Launcher: launch.Slurm, Job: "12.0.0", Size: 1, LocalSize: 1, Hosts: []string{"n2"}, Tasks: []int{1},
+		}},
 		{"WORLD_SIZE of 1", environment("WORLD_SIZE=1"), "", launch.Process{}},
 		{"mpich", environment(mpich), "", pmi},
 		{"intel mpi", environment(intelMPI), "", with(pmi, func(p *launch.Process) { p.Job = "914c0000-905b-dfa3-6961-06000d7bb97a" })},
@@ -239,6 +250,7 @@ func TestFindErrors(t *testing.T) {
 		{"a launcher that is absent", environment(mpich), launch.Slurm, "NEXAR_LAUNCHER is slurm, but SLURM_JOB_ID is not set"},
 		{"a malformed overrule", environment(mpich, "NEXAR_WORLD=-3"), "", `NEXAR_WORLD is "-3": expected a number`},
 		{"a world of none", environment(mpich, "NEXAR_WORLD=0"), "", "NEXAR_WORLD is 0"},
+		{"a world of too many", environment(mpich, "NEXAR_WORLD=1048577"), "", "NEXAR_WORLD is 1048577"},
 		{"an overruled size below the rank", environment(slurmTask, "NEXAR_WORLD=4"), "", "the rank is 4, but the size is 4, with NEXAR_RANK unset and NEXAR_WORLD set"},
 		{"a malformed job", environment(slurmTask, "SLURM_JOB_ID=x"), "", `SLURM_JOB_ID is "x": expected a number`},
 		{"a batch script", environment(slurmBatch), "",

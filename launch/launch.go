@@ -104,8 +104,8 @@ func unusable(format string, args ...any) answer {
 func Find(env Environment, only string) (Process, []Finding, error) {
 	r := &reader{vars: env.Vars}
 	over := overrule{rank: r.optional("NEXAR_RANK", -1), size: r.optional("NEXAR_WORLD", 0), job: r.text("NEXAR_JOB")}
-	if over.size == 0 && r.has("NEXAR_WORLD") && r.err == nil {
-		r.err = errors.New("NEXAR_WORLD is 0: expected the number of ranks: correct or unset it")
+	if r.has("NEXAR_WORLD") && r.err == nil && (over.size == 0 || over.size > sizeMax) {
+		r.err = fmt.Errorf("NEXAR_WORLD is %d: expected the number of ranks, from 1 to %d: correct or unset it", over.size, sizeMax)
 	}
 	if r.err != nil {
 		return Process{}, nil, fmt.Errorf("%w: %w", ErrLaunch, r.err)
@@ -149,7 +149,7 @@ func Find(env Environment, only string) (Process, []Finding, error) {
 	}
 	best := answers[chosen]
 	if single && best.err == nil && best.process.Launcher == "" {
-		best.err = fmt.Errorf("NEXAR_LAUNCHER is %s, but %s", only, answers[only].text)
+		best.err = fmt.Errorf("NEXAR_LAUNCHER is %s, but %s: start this process by that launcher, or unset NEXAR_LAUNCHER", only, answers[only].text)
 	}
 	findings := make([]Finding, 0, len(names))
 	for _, name := range names {
@@ -169,7 +169,11 @@ func Find(env Environment, only string) (Process, []Finding, error) {
 		findings = append(findings, finding)
 	}
 	if best.err != nil {
-		return Process{}, findings, fmt.Errorf("%w (%s): %w; NEXAR_LAUNCHER=none ignores all launchers", ErrLaunch, cmp.Or(chosen, only), best.err)
+		err := fmt.Errorf("%w (%s): %w", ErrLaunch, cmp.Or(chosen, only), best.err)
+		if !strings.Contains(best.err.Error(), "NEXAR_LAUNCHER") {
+			err = fmt.Errorf("%w; NEXAR_LAUNCHER=none ignores all launchers", err)
+		}
+		return Process{}, findings, err
 	}
 	return best.process, findings, nil
 }

@@ -64,6 +64,7 @@ const (
 // Ports returns n ports at which the ranks of the job look for the seed with this number, and where the seed
 // tries to listen, in this order. They are derived from Job; different seeds have different ports, as long as
 // there are fewer than 10000 in all. If the launcher has reserved ports, the first is Port plus the number of the seed.
+// Without a Job, as with MPICH, all jobs have the same ports: announce another one by [PMI].
 func (p Process) Ports(seed, n int) []int {
 	if n <= 0 || seed < 0 {
 		return nil
@@ -90,7 +91,7 @@ func (p Process) Ports(seed, n int) []int {
 // run by rank k.
 func (p Process) RunsSeed(n int) (seed int, runs bool) {
 	if p.Hosts == nil {
-		return p.Rank, p.Rank < n
+		return p.Rank, p.Rank < min(n, p.Size)
 	}
 	if p.Host < 0 || p.Host >= len(p.Hosts) || p.LocalRank < 0 {
 		return 0, false

@@ -39,6 +39,9 @@ func TestSeeds(t *testing.T) {
 		if !test.known && test.hosts > 0 {
 			most = test.hosts * test.tasks[0]
 		}
+		if _, runs := (launch.Process{}).RunsSeed(1); runs {
+			t.Error("a process of no launcher runs a seed")
+		}
 		for n := range most + 1 {
 			runs := map[int]launch.Process{}
 			for _, p := range all {

@@ -23,8 +23,9 @@ func findTorchrun(env Environment, _ overrule) answer {
 		LocalRank: r.optional("LOCAL_RANK", 0),
 		LocalSize: r.optional("LOCAL_WORLD_SIZE", 0),
 	}
-	if r.err == nil && p.Size == 1 && p.Rank == 0 {
-		return answer{process: p}
+	if r.err == nil && p.Size == 1 && p.Rank == 0 && !r.has("MASTER_ADDR") {
+		p.LocalSize, p.Host = 1, -1
+		return answer{process: p} // It needs no others.
 	}
 	r.need("RANK", "MASTER_ADDR", "MASTER_PORT")
 	if port := r.number("MASTER_PORT"); r.err == nil && (port == 0 || port > 65535) {
