@@ -61,7 +61,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published api model trials worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published api model trials worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -127,6 +127,10 @@ cover: ## print the test coverage of each package
 
 netns: ## run the tests of whole clusters, including those with several hosts (network namespaces), as root
 	NEXAR_REQUIRE=netns go test -count=1 -v ./test/cluster
+
+launchers: ## get Slurm, MPICH and Intel MPI (test/launchers/install), and run programs that they start, as root
+	test/launchers/install
+	NEXAR_REQUIRE=launchers,root go test -count=1 -v ./test/launchers
 
 rdma: ## run the tests of RDMA and each collective in a virtual machine with software RDMA (hw/vm), within 6 minutes; needs QEMU
 	hw/vm/tests
