@@ -41,7 +41,8 @@ type Config struct {
 
 	// TokenFile is the path of a file with the token, in place of Token. Its owner is this user or
 	// root, and no other user may have access to it (mode 0600). If root owns it, a group of this
-	// process may read it (mode 0440 or 0640). It may be a pipe that ends within 10 s. NEXAR_CLUSTER_TOKEN_FILE.
+	// process may read it (mode 0440 or 0640). It may be a pipe that ends within 10 s. Seeds and nodes read a regular
+	// file again when they authenticate others: after a change they accept the token before for 5 minutes. NEXAR_CLUSTER_TOKEN_FILE.
 	TokenFile string `env:"NEXAR_CLUSTER_TOKEN_FILE"`
 
 	// AllowWeakToken accepts a token that "nexar token" and NewToken did not make. Others may guess

@@ -32,9 +32,10 @@ func JoinOrLocal(ctx context.Context, cfg Config) (*Node, error) { return joinWo
 // A launched is the part of a node that takes the place of "nexar run": a process that a launcher has started may run a seed of its world.
 type launched struct {
 	process  launch.Process
-	seed     *Seed  // may be nil
-	stateDir string // of the seed, or ""
-	release  func() // ends the announcement of the seed; may be nil
+	token    pki.Token // of its world; zero without a launcher
+	seed     *Seed     // may be nil
+	stateDir string    // of the seed, or ""
+	release  func()    // ends the announcement of the seed; may be nil
 	// sharesPorts is launch.Met.Shared.
 	sharesPorts bool
 }
@@ -81,7 +82,9 @@ func (cfg *Config) meet(ctx context.Context, p launch.Process) (l *launched, err
 			}
 			return host.Addrs(net.JoinHostPort(cmp.Or(a, listen), strconv.Itoa(port)))
 		},
-		Start: func(ctx context.Context, s launch.Seed) (int, error) { return l.start(ctx, cfg, s) },
+		Start: func(ctx context.Context, s launch.Seed) (int, error) {
+			return l.start(ctx, cfg, s, l.tokenOf(token, s.Token))
+		},
 	})
 	if err != nil {
 		return l, errors.Join(err, l.close())
@@ -89,7 +92,7 @@ func (cfg *Config) meet(ctx context.Context, p launch.Process) (l *launched, err
 	if l.release = met.Release; cfg.Rank == nil {
 		cfg.Rank = &p.Rank
 	}
-	cfg.Seeds, cfg.Token, cfg.TokenFile, l.sharesPorts = met.Seeds, l.tokenOf(met.Token), "", met.Shared
+	cfg.Seeds, cfg.TokenFile, l.token, l.sharesPorts = met.Seeds, "", l.tokenOf(token, met.Token), met.Shared
 	if p.OneHost() && cfg.Listen == defaultListen {
 		cfg.Listen = "127.0.0.1:0"
 	}
@@ -97,16 +100,19 @@ func (cfg *Config) meet(ctx context.Context, p launch.Process) (l *launched, err
 	return l, nil
 }
 
-// tokenOf derives the token of the world, so that worlds of several jobs with the same secret cannot meet.
-func (l *launched) tokenOf(secret string) string {
-	t, _ := pki.ParseToken(secret) // meet has parsed it, or NewToken has made it.
-	return t.Of(l.process.Job).Reveal()
+// tokenOf derives the token of the world from the one that this process has been given or, if it has none, from one that a process has made.
+// Worlds of several jobs with the same secret cannot meet.
+func (l *launched) tokenOf(given pki.Token, made string) pki.Token {
+	if given.IsZero() {
+		given, _ = pki.ParseToken(made) // It is one of NewToken.
+	}
+	return given.Of(l.process.Job)
 }
 
 // start starts a seed.
-func (l *launched) start(ctx context.Context, cfg *Config, s launch.Seed) (port int, err error) {
+func (l *launched) start(ctx context.Context, cfg *Config, s launch.Seed, token pki.Token) (port int, err error) {
 	c := SeedConfig{
-		Listen: s.Listen, Peers: s.Peers, Advertise: s.Self, World: l.process.Size, Token: l.tokenOf(s.Token),
+		Listen: s.Listen, Peers: s.Peers, Advertise: s.Self, World: l.process.Size,
 		Transports: cfg.Transports, Factories: cfg.Factories, FormTimeout: cfg.FormTimeout, Log: cfg.Log,
 	}
 	if len(s.Peers) > 0 {
@@ -118,7 +124,7 @@ func (l *launched) start(ctx context.Context, cfg *Config, s launch.Seed) (port 
 		}
 		c.StateDir = l.stateDir
 	}
-	if l.seed, err = startSeed(ctx, c); err != nil {
+	if l.seed, err = startSeed(ctx, c, token); err != nil {
 		return 0, err
 	}
 	_, text, err := net.SplitHostPort(l.seed.Addr())

@@ -118,6 +118,9 @@ func join(ctx context.Context, cfg Config, l *launched, rankFile *os.File) (*Nod
 	if cfg.PlainBulk && slices.Contains(cfg.Transports, "tcp") {
 		cfg.Log.Warn("payloads between hosts are not protected", "because", variable("PlainBulk"))
 	}
+	if !l.token.IsZero() {
+		nodeConfig.Request.Token = l.token
+	}
 	n := &Node{rankFile: rankFile, left: make(chan struct{}), closed: make(chan struct{}), departure: newDeparture(), leaves: make(map[*engine.WorldWait]func())}
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	nodeConfig.Request.Status = n.status

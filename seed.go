@@ -141,11 +141,12 @@ func CheckToken(token string) error {
 // StartSeed starts a seed, which runs until [Seed.Close]. The end of ctx after the start has no effect.
 // The error is [ErrConfig] for an invalid setting, or that of a socket or file.
 func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
-	s, err := startSeed(ctx, cfg)
+	s, err := startSeed(ctx, cfg, pki.Token{})
 	return s, opError("seed", explainJoin(err))
 }
 
-func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
+// startSeed starts a seed with a token, or with that of cfg if it is zero.
+func startSeed(ctx context.Context, cfg SeedConfig, token pki.Token) (*Seed, error) {
 	env, err := parseEnv("Transports", "Token", "TokenFile", "AllowWeakToken", "Log", "HeartbeatInterval", "HeartbeatTimeout")
 	if err != nil {
 		return nil, err
@@ -171,9 +172,10 @@ func startSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
 		secret = &env
 	}
 	secret.AllowWeakToken = cfg.AllowWeakToken || env.AllowWeakToken
-	token, err := secret.token(ctx)
-	if err != nil {
-		return nil, err
+	if token.IsZero() {
+		if token, err = secret.token(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if token.IsZero() && !secret.AllowWeakToken {
 		return nil, fmt.Errorf("%w: %s is not set: a seed needs a token, \"nexar token\" or NewToken makes one; on loopback, AllowWeakToken or NEXAR_ALLOW_WEAK_TOKEN=1 lets every user of this host join without one", ErrConfig, variable("Token"))

@@ -19,7 +19,11 @@ import (
 
 // A Token is the secret that admits nodes to a cluster. The zero Token means no token. Its text
 // does not appear in formatted output; Reveal returns it.
-type Token struct{ text string }
+type Token struct {
+	text string
+	file *tokenFile // from which the token comes, or nil
+	job  string     // that Of has bound the token to, or ""
+}
 
 const (
 	tokenBytes    = 32
@@ -42,7 +46,7 @@ func tokenEncoding() *base32.Encoding { return base32.StdEncoding.WithPadding(ba
 func encodeToken(b []byte) Token {
 	text := strings.ToLower(tokenEncoding().EncodeToString(b))
 	groups := slices.Collect(slices.Chunk([]byte(text), tokenGroup))
-	return Token{string(bytes.Join(groups, []byte("-")))}
+	return Token{text: string(bytes.Join(groups, []byte("-")))}
 }
 
 // ParseToken parses the content of a flag, a variable or a file. It ignores surrounding white
@@ -60,7 +64,7 @@ func ParseToken(text string) (Token, error) {
 			return Token{}, errors.New("the cluster token contains white space or characters that are not printable")
 		}
 	}
-	return Token{text}, nil
+	return Token{text: text}, nil
 }
 
 // ParsePeerToken parses the token with which seeds authenticate each other, and checks its strength unless allowWeak.
@@ -76,21 +80,23 @@ func ParsePeerToken(text string, cluster Token, allowWeak bool) (t Token, err er
 	if err != nil {
 		return Token{}, fmt.Errorf("%s: %w", name, err)
 	}
-	if t == cluster {
+	if t.text == cluster.text {
 		return Token{}, fmt.Errorf("%s is that of the cluster, which every node has: \"nexar token\" makes another", name)
 	}
 	return t, nil
 }
 
 // Of returns a token that only those know who have this one and the name of a job, so that worlds of several jobs with one secret
-// cannot meet. The zero Token stays zero.
+// cannot meet. The zero Token stays zero, and the empty job changes nothing.
 func (t Token) Of(job string) Token {
-	if t.IsZero() {
+	if t.IsZero() || job == "" {
 		return t
 	}
 	mac := hmac.New(sha256.New, []byte(t.text))
 	fmt.Fprintf(mac, "nexar token of job %s", job)
-	return encodeToken(mac.Sum(nil))
+	derived := encodeToken(mac.Sum(nil))
+	derived.file, derived.job = t.file, job
+	return derived
 }
 
 // IsZero reports whether there is no token.
@@ -136,7 +142,7 @@ func (t Token) CheckStrength() error {
 	for _, c := range b {
 		distinct[c] = true
 	}
-	if err != nil || len(b) != tokenBytes || encodeToken(b) != t ||
+	if err != nil || len(b) != tokenBytes || encodeToken(b).text != t.text ||
 		len(distinct) < tokenDistinctMin { // Someone has typed it.
 		return errors.New("the token is not one that \"nexar token\" makes, so it may be guessed: \"nexar token\" makes one; NEXAR_ALLOW_WEAK_TOKEN=1 accepts any")
 	}

@@ -85,7 +85,7 @@ func TestCheckStrength(t *testing.T) {
 		"a word in the form":     strings.Repeat("chan-geme-", 6) + "chan",
 		"bits beyond the last":   good[:len(good)-1] + "b",
 	} {
-		err := Token{text}.CheckStrength()
+		err := Token{text: text}.CheckStrength()
 		if err == nil || !strings.Contains(err.Error(), "nexar token") || text != "" && strings.Contains(err.Error(), text) {
 			t.Errorf("%s: error %v, want one with the remedy and without the token", name, err)
 		}

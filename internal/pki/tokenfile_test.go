@@ -5,8 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestReadTokenFile(t *testing.T) {
@@ -48,4 +51,53 @@ func TestReadTokenFile(t *testing.T) {
 	if _, err := ReadTokenFile(t.Context(), t.TempDir()); err == nil {
 		t.Error("a directory: no error")
 	}
+}
+
+// TestTokenFileChanges: a token follows its file, and the one before is accepted for a while.
+func TestTokenFileChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "token")
+		write := func(text string) {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(tokenCheck)
+		}
+		a, b := NewToken(), NewToken()
+		write(a.Reveal())
+		token, err := ReadTokenFile(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		job := token.Of("job")
+		check := func(when string, want ...Token) {
+			t.Helper()
+			var derived []Token
+			for _, w := range want {
+				derived = append(derived, w.Of("job"))
+			}
+			reveal := func(list []Token) (texts []string) {
+				for _, t := range list {
+					texts = append(texts, t.Reveal())
+				}
+				return texts
+			}
+			if got := token.Accepted(); !slices.Equal(reveal(got), reveal(want)) {
+				t.Errorf("%s: %d tokens are accepted, or others than the %d wanted", when, len(got), len(want))
+			}
+			if got := job.Accepted(); !slices.Equal(reveal(got), reveal(derived)) {
+				t.Errorf("%s: of the job, %d tokens are accepted, or others than the %d wanted", when, len(got), len(want))
+			}
+		}
+		check("at first", a)
+		write(b.Reveal())
+		check("after a change", b, a)
+		write("hello")
+		check("with a weak token in the file", b, a)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(tokenGrace)
+		check("without the file, after the grace", b)
+	})
 }

@@ -23,6 +23,7 @@ func (c *Conn) Call(ctx context.Context, token pki.Token, step time.Duration) (c
 	if secured == nil {
 		return "", errors.New("connection is not secured by TLS")
 	}
+	token = token.Accepted()[0]
 	if err := token.Check(c.RemoteAddr()); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrToken, err)
 	}
@@ -111,12 +112,14 @@ func checkProof(token pki.Token, proof []byte, secured transport.TLSConn) ([]byt
 		return nil, Refuse(wire.RefusedToken, "the node has no cluster token (NEXAR_CLUSTER_TOKEN)")
 	}
 	state := secured.ConnectionState()
-	if ok, err := token.Verify(proof, pki.NodeRole, state); err != nil {
-		return nil, err
-	} else if !ok {
-		return nil, Refuse(wire.RefusedToken, "wrong cluster token (NEXAR_CLUSTER_TOKEN)")
+	for _, t := range token.Accepted() {
+		if ok, err := t.Verify(proof, pki.NodeRole, state); err != nil {
+			return nil, err
+		} else if ok {
+			return t.Proof(pki.SeedRole, state)
+		}
 	}
-	return token.Proof(pki.SeedRole, state)
+	return nil, Refuse(wire.RefusedToken, "wrong cluster token (NEXAR_CLUSTER_TOKEN)")
 }
 
 // ReadError turns a message that cannot be parsed into a Refusal. It returns errors of the

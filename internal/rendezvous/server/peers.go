@@ -244,7 +244,7 @@ func (p *peers) introduce(ctx context.Context, c *handshake.Conn, id uint64) err
 func (p *peers) hello(c *handshake.Conn, role pki.Role) (err error) {
 	m := wire.JoinSeedHello{Seed: p.self, World: uint32(p.s.cfg.World)}
 	if token := p.token(); !token.IsZero() {
-		if m.Proof, err = token.Proof(role, c.Secured().ConnectionState()); err != nil {
+		if m.Proof, err = token.Accepted()[0].Proof(role, c.Secured().ConnectionState()); err != nil {
 			return err
 		}
 	}
@@ -272,7 +272,11 @@ func (p *peers) check(c *handshake.Conn, m wire.JoinSeedHello, role pki.Role) er
 		return handshake.Refuse(wire.RefusedMalformed, "seed %s was started for a world of %d, and seed %s for one of %d", p.addrs[m.Seed], m.World, p.addrs[p.self], p.s.cfg.World)
 	}
 	if token := p.token(); !token.IsZero() {
-		if ok, err := token.Verify(m.Proof, role, c.Secured().ConnectionState()); err != nil || !ok {
+		proves := func(t pki.Token) bool {
+			ok, err := t.Verify(m.Proof, role, c.Secured().ConnectionState())
+			return err == nil && ok
+		}
+		if !slices.ContainsFunc(token.Accepted(), proves) {
 			return handshake.Refuse(wire.RefusedToken, "seed %s does not hold the token of the seeds (--peer-token-file)", p.addrs[m.Seed])
 		}
 	}
