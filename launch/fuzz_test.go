@@ -1,6 +1,7 @@
 package launch_test
 
 import (
+	"bytes"
 	"errors"
 	"maps"
 	"slices"
@@ -181,4 +182,21 @@ func checkFind(t *testing.T, env launch.Environment, only string) {
 	if seed, runs := p.RunsSeed(3); runs && (seed < 0 || seed >= 3 || p.Hosts != nil && p.SeedHost(seed) != p.Hosts[p.Host]) {
 		t.Errorf("seed %d runs on %q, of %+v", seed, p.SeedHost(seed), p)
 	}
+}
+
+// FuzzHosts finds the domain of a pod in any hosts file.
+func FuzzHosts(f *testing.F) {
+	for _, hosts := range []string{"", "10.0.0.5\tj-1.svc.ns\tj-1\n", "# 10.0.0.5 j-1.svc", "10.0.0.5 j-1", "j-1.svc", "::1 localhost\nfd00::5 x j-1.a.b. # j-1.c", "1 j-1.", "1 j-1.\x00"} {
+		f.Add([]byte(hosts))
+	}
+	f.Fuzz(func(t *testing.T, hosts []byte) {
+		env := launch.Environment{Vars: map[string]string{"JOB_COMPLETION_INDEX": "1", "NEXAR_WORLD": "2"}, Hostname: "j-1", Hosts: hosts}
+		p, _, err := launch.Find(env, "")
+		if err != nil {
+			return
+		}
+		if domain, ok := strings.CutPrefix(p.Hosts[0], "j-0."); !ok || domain == "" || p.Hosts[1] != "j-1."+domain || !bytes.Contains(hosts, []byte(p.Hosts[1])) {
+			t.Errorf("hosts %q of the file %q", p.Hosts, hosts)
+		}
+	})
 }
