@@ -86,8 +86,9 @@ test: ## run all tests
 # TESTFLAGS are flags of go test for "make unit", "make modules" and "make race".
 TESTFLAGS ?=
 
-unit: ## run all tests except attacks, those with the longest tests first
-	$(GOTEST) $(TESTFLAGS) $$(go list ./... | grep -vE '/test/attack$$' | $(LONGFIRST))
+UNIT ?= $$(go list ./... | grep -v '/test/attack$$')
+unit: ## run all tests except attacks, those with the longest tests first; UNIT lists other packages
+	$(GOTEST) $(TESTFLAGS) $$(printf '%s\n' $(UNIT) | $(LONGFIRST))
 
 modules: ## run the tests of the other modules
 	@for m in $(TESTED); do (cd $$m && $(GOTEST) $(TESTFLAGS) ./...); done

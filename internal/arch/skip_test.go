@@ -44,6 +44,50 @@ func TestRaceLinesFinds(t *testing.T) {
 	})), "a/a.go:1", "b/a_test.go:1", "c/a_test.go:1")
 }
 
+// checkShortened finds functions other than tests that let a test do less under the race detector. ".ci/unit" runs those tests again
+// that do so themselves, and all of a package with the line "//race:none REASON" or with an import of worldtest.
+func checkShortened(tr *tree) (problems []string) {
+	for _, dir := range tr.dirs() {
+		files := tr.in(dir)
+		if dir == "test/worldtest" || slices.ContainsFunc(files, func(f *file) bool {
+			return importName(f, module+"/test/worldtest") != "" || slices.ContainsFunc(f.ast.Comments, func(g *ast.CommentGroup) bool {
+				return slices.ContainsFunc(g.List, func(c *ast.Comment) bool { return strings.HasPrefix(c.Text, "//race:none ") })
+			})
+		}) {
+			continue
+		}
+		for _, f := range files {
+			for _, d := range f.ast.Decls {
+				if fn, ok := d.(*ast.FuncDecl); ok && f.test && strings.HasPrefix(fn.Name.Name, "Test") {
+					continue
+				}
+				ast.Inspect(d, func(n ast.Node) bool {
+					if s, ok := n.(*ast.SelectorExpr); ok {
+						switch name := fmt.Sprintf("%v.%s", s.X, s.Sel.Name); name {
+						case "require.NoRace", "require.Race", "testing.Short":
+							problems = append(problems, fmt.Sprintf("%s: %s: use it in a function Test only, where .ci/unit finds it", tr.at(s), name))
+						}
+					}
+					return true
+				})
+			}
+		}
+	}
+	return problems
+}
+
+func TestShortened(t *testing.T) { report(t, checkShortened(load(t))) }
+
+func TestShortenedFinds(t *testing.T) {
+	expect(t, checkShortened(parse(t, map[string]string{
+		"a/a_test.go": "package a\nfunc TestA(t *testing.T) { require.NoRace(t, \"long\") }\nfunc size() bool { return require.Race }",
+		"b/b_test.go": "package b\nvar n = testing.Short()",
+		"c/c.go":      "package c\nfunc TestC(t *testing.T) { require.NoRace(t, \"long\") }",
+		"d/d_test.go": "//race:none it starts no goroutine\n\npackage d\nvar n = testing.Short()",
+		"e/e_test.go": "package e\nimport \"github.com/nexar-go/nexar/test/worldtest\"\nvar n = require.Race",
+	})), "a/a_test.go:3", "b/b_test.go:2", "c/c.go:2")
+}
+
 // checkSkips finds direct calls of Skip. Package require prints the reason, and
 // NEXAR_REQUIRE turns skips into failures.
 func checkSkips(tr *tree) (problems []string) {

@@ -180,7 +180,7 @@ func TestChangesOfSeeds(t *testing.T) {
 	for i := 0; count > 0; i++ {
 		n := min(count, changesPerWorld/2)
 		count -= n
-		w := changingWorld{T: t, transports: changingTransports()[3], rng: rand.New(rand.NewPCG(seed, uint64(i))), stats: &all}
+		w := changingWorld{T: t, transports: changingTransports()[3], rng: rand.New(rand.NewPCG(seed, uint64(i))), stats: &all, every: betweenSteps()}
 		all.worlds++
 		if !t.Run(fmt.Sprint(i+1), func(t *testing.T) {
 			w.T = t
@@ -242,7 +242,7 @@ func (w *changingWorld) runWithSeeds(n int) {
 // TestSeedsInNodes runs the three seeds in the processes of three of six nodes and kills one
 // of these. The others go on.
 func TestSeedsInNodes(t *testing.T) {
-	w := changingWorld{T: t, transports: changingTransports()[1], rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), stats: &changeStats{kinds: make(map[string]int)}}
+	w := changingWorld{T: t, transports: changingTransports()[1], rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), stats: &changeStats{kinds: make(map[string]int)}, every: betweenSteps()}
 	left := watchLeftovers(t)
 	w.workers = newWorkerSet(t)
 	w.vars = append(left.vars(), "NEXAR_DUMP_ON_QUIT=1", "NEXAR_STACKS=1")

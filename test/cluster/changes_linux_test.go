@@ -20,7 +20,10 @@ const changingHosts = 3
 func newChangingNetwork(t *testing.T, persistent bool, vars ...string) (*changingWorld, *network) {
 	t.Helper()
 	net := newNetwork(t, changingHosts+1, ipv4)
-	w := &changingWorld{T: t, workers: newWorkerSet(t), rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), stats: &changeStats{kinds: make(map[string]int)}, transports: "shm,tcp,quic", persistent: persistent}
+	w := &changingWorld{
+		T: t, workers: newWorkerSet(t), rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), stats: &changeStats{kinds: make(map[string]int)},
+		transports: "shm,tcp,quic", persistent: persistent, every: 20 * time.Millisecond,
+	}
 	seed := w.workers.start(net.hosts[0], "seed", "NEXAR_ELASTIC_ENABLED=1", fmt.Sprint("NEXAR_ELASTIC_MAX_WORLD_SIZE=", changingMax))
 	mustSucceed(t, []result{seed.do(command{Do: "seed", N: changingRanks, Addr: ":" + seedPort})})
 	w.logs = map[string]*testlog.Buffer{"seed": seed.log}

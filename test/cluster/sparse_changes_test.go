@@ -27,7 +27,7 @@ func TestChangesSparse(t *testing.T) {
 			t.Logf("seed %d", seed)
 			w := changingWorld{
 				T: t, transports: kind.transports, topology: kind.topology, rng: rand.New(rand.NewPCG(seed, uint64(i))),
-				stats: &changeStats{kinds: make(map[string]int)},
+				stats: &changeStats{kinds: make(map[string]int)}, every: betweenSteps(),
 			}
 			w.run(count, false)
 		})
