@@ -20,6 +20,7 @@ const (
 func roles() map[string]func(launch.Environment) error {
 	return map[string]func(launch.Environment) error{
 		"exchange": exchange,
+		"survive":  survive,
 		"exchange over PMI-2": func(env launch.Environment) error {
 			if err := withPMI2(env); err != nil {
 				return err

@@ -126,3 +126,31 @@ func TestSlurmPMI(t *testing.T) {
 		})
 	}
 }
+
+// After all ranks have closed their connections, Intel MPI and Slurm let the others go on when a rank is killed.
+func TestSurvivorsOfRank(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(t *testing.T, cmd *exec.Cmd) {
+		t.Helper()
+		cmd.Env = append(cmd.Env, roleVariable+"=survive")
+		out, err := cmd.CombinedOutput() // The launcher fails, too, as a rank has failed.
+		for _, rank := range []int{0, 2, 3} {
+			if !strings.Contains(string(out), fmt.Sprintf("survivor %d\n", rank)) {
+				t.Errorf("rank %d has not survived (%v):\n%s", rank, err, out)
+			}
+		}
+	}
+	t.Run("Intel MPI", func(t *testing.T) {
+		cmd := exec.CommandContext(t.Context(), installed(t, intel+"mpiexec.hydra"), "-n", "4", self)
+		cmd.Env = clean()
+		check(t, cmd)
+	})
+	t.Run("Slurm", func(t *testing.T) {
+		s := startSlurm(t, 1, 4)
+		check(t, s.command(t.Context(), "srun", "--mpi=pmi2", "--kill-on-bad-exit=0", "-n", "4", self))
+	})
+}

@@ -71,6 +71,58 @@ func exchange(env launch.Environment) (err error) {
 	return json.NewEncoder(os.Stdout).Encode(out)
 }
 
+// survive is the role of ranks of one host that go on after rank 1 has been killed, when all have closed their connections.
+func survive(env launch.Environment) error {
+	ctx, cancel := context.WithTimeout(context.Background(), exchangeLimit)
+	defer cancel()
+	process, _, err := launch.Find(env, "")
+	if err != nil {
+		return err
+	}
+	pmi, err := launch.OpenPMI(env)
+	if err != nil {
+		return err
+	}
+	if err := pmi.Put(ctx, fmt.Sprintf("pid-%d", process.Rank), strconv.Itoa(env.PID)); err != nil {
+		return err
+	}
+	if err := pmi.Fence(ctx); err != nil {
+		return err
+	}
+	text, err := pmi.Get(ctx, "pid-1")
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(text)
+	if err != nil {
+		return err
+	}
+	if err := pmi.Fence(ctx); err != nil { // All know the process.
+		return err
+	}
+	if err := pmi.Close(); err != nil {
+		return err
+	}
+	if process.Rank == 1 {
+		return syscall.Kill(pid, syscall.SIGKILL)
+	}
+	for alive(pid) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(time.Second) // A launcher that ends all ranks does so now.
+	_, err = fmt.Println("survivor", process.Rank)
+	return err
+}
+
+// alive reports whether a process runs. Intel MPI's process manager reaps no process before all have ended.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
 // value returns what a rank puts. In the second round it has all bytes that are allowed, and the most that all process managers store.
 func value(round, rank int) string {
 	text := fmt.Sprintf("%02d=%02d", round, rank)
