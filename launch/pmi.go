@@ -37,7 +37,7 @@ type PMI struct {
 	kvs      string // PMI-1: name of the key-value space
 	maxKey   int    // bytes of a key
 	maxValue int    // bytes of a value
-	failed   error  // of the first call whose exchange has failed
+	failed   error  // of the first failed exchange
 }
 
 // OpenPMI connects this process to its process manager. It asks for PMI-1, which all process managers speak, and uses PMI-2 if
@@ -51,7 +51,7 @@ func OpenPMI(env Environment) (*PMI, error) {
 	return openPMI(ctx, env)
 }
 
-// limited returns a context for a call whose caller has none.
+// limited returns a context for calls without one.
 func limited(limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(context.Background(), limit, fmt.Errorf("the process manager has not answered within %v", limit))
 }
@@ -100,7 +100,7 @@ func (p *PMI) init(ctx context.Context, env Environment) error {
 	return p.init2(ctx, env)
 }
 
-// negotiate sets the version. The messages are lines of PMI-1, whatever the version. Intel MPI's process manager ends the job if
+// negotiate sets the version. The messages are lines of PMI-1 in both versions. Intel MPI's process manager ends the job if
 // it is asked for PMI-2, therefore PMI-1 is the first request.
 func (p *PMI) negotiate(ctx context.Context) error {
 	p.version = 1

@@ -76,7 +76,7 @@ func slurm(text string) string { return fmt.Sprintf("%-6d%s", len(text), text) }
 
 const refuses2 = "cmd=response_to_init rc=-1 pmi_version=2 pmi_subversion=0\n"
 
-// opening returns what a process manager reads and answers in OpenPMI, as MPICH, Intel MPI or Slurm.
+// opening returns the requests of OpenPMI, with answers as those of MPICH, Intel MPI or Slurm.
 func opening(version int) []step {
 	if version == 1 {
 		return []step{
@@ -93,7 +93,7 @@ func opening(version int) []step {
 	}
 }
 
-// steps returns what follows the opening, in the form of a version.
+// steps returns the opening and the further steps of a version.
 func steps(version int, one, two []step) []step {
 	if version == 1 {
 		return append(opening(1), one...)

@@ -96,7 +96,7 @@ func TestPMIContradictions(t *testing.T) {
 	}
 }
 
-// Each wrong answer ends a call with an error that names the call, the version, what was expected and the answer. The connection is not used again.
+// Each wrong answer ends a call with an error that names the call, the version, the expected and the actual answer. The connection is not used again.
 func TestPMIWrongAnswers(t *testing.T) {
 	const secret = "c2VjcmV0"
 	long := strings.Repeat("x", 100000)

@@ -50,7 +50,7 @@ func (r request) encode(version int) string {
 type message struct {
 	cmd    string
 	fields []field
-	raw    string // what was read, also if it is no message
+	raw    string // all bytes read, also if they are no message
 }
 
 // get returns the value of a field, or "".
@@ -107,8 +107,8 @@ func decode2(r *bufio.Reader) (m message, err error) {
 	return m, m.parse(string(body), ';')
 }
 
-// parse sets cmd and fields. In PMI-1 a backslash takes away the meaning of the next byte. A word without "=" belongs to a text
-// in which the process manager has not escaped its spaces, and is ignored.
+// parse sets cmd and fields. In PMI-1 a backslash takes away the meaning of the next byte. A word without "=" is ignored: it
+// belongs to a text with spaces, and some process managers do not escape them.
 func (m *message) parse(text string, separator byte) error {
 	if err := printable(text); err != nil {
 		return err
@@ -185,7 +185,7 @@ func checkPMI(text string) error {
 	return nil
 }
 
-// excerpt returns the beginning of what the process manager has sent, quoted, and without a value of the key-value space, which can be a secret.
+// excerpt returns the beginning of an answer, quoted. It leaves out a value of the key-value space, which can be a secret.
 func excerpt(text string) string {
 	shown := text
 	if i := strings.Index(shown, "value="); i >= 0 {

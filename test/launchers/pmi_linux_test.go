@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/launch"
 )
 
-// said4 returns what the four ranks of a job have printed, in the order of ranks, and checks the values that they got.
+// said4 returns the results of the four ranks of a job from their output, in the order of ranks, and checks the values.
 func said4(t *testing.T, out string) []said {
 	t.Helper()
 	var all []said

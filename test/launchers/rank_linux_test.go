@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/launch"
 )
 
-// A said is what a rank prints.
+// A said is the result of a rank, which prints it.
 type said struct {
 	Process  launch.Process
 	Hostname string
@@ -27,7 +27,7 @@ type said struct {
 // exchangeLimit ends a rank that waits for others in vain.
 const exchangeLimit = time.Minute
 
-// exchange is the role of a rank that puts a value, gets those of all, and prints what it knows.
+// exchange is the role of a rank that puts a value, gets those of all, and prints its result.
 func exchange(env launch.Environment) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), exchangeLimit)
 	defer cancel()
@@ -123,7 +123,7 @@ func alive(pid int) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// value returns what a rank puts. In the second round it has all bytes that are allowed, and the most that all process managers store.
+// value returns the value of a rank. In the second round it has all allowed bytes, and the greatest length that all process managers store.
 func value(round, rank int) string {
 	text := fmt.Sprintf("%02d=%02d", round, rank)
 	if round == 0 {

@@ -139,7 +139,7 @@ type daemon struct {
 	killed bool
 }
 
-// start starts a daemon in namespaces of its own, whose first process it is: if it is killed, all its descendants are. Its output goes to
+// start starts a daemon as the first process of its own namespaces: if it is killed, all its descendants are. Its output goes to
 // the file name.out.
 func (s *slurm) start(name, hostname string, args ...string) *daemon {
 	s.t.Helper()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestSlurmNodes checks what other tests expect of the nodes of a cluster: each has its hostname, finds the others by theirs, and takes all its processes
+// Other tests rely on these properties of nodes: each has its hostname, finds the others by theirs, and takes all its processes
 // with it when it is killed.
 func TestSlurmNodes(t *testing.T) {
 	t.Parallel()
