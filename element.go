@@ -65,7 +65,7 @@ func (f BFloat16) Float32() float32 { return kernel.BF16ToF32(uint16(f)) }
 func (f BFloat16) String() string { return strconv.FormatFloat(float64(f.Float32()), 'g', -1, 32) }
 
 // numberOf returns the type of elements as which T is reduced; ok is false for a type that
-// numberOfKind has to look up, which takes twice the time.
+// numbersOfKinds has, which takes twice the time.
 func numberOf[T any]() (t kernel.Type, ok bool) {
 	var p *T
 	switch any(p).(type) {
@@ -105,36 +105,12 @@ func numberOf[T any]() (t kernel.Type, ok bool) {
 	return 0, false
 }
 
-// numberOfKind is numberOf for named types. It reports false for those of 16 bits, which may
-// be integers or floating-point numbers.
-func numberOfKind(k reflect.Kind) (t kernel.Type, ok bool) {
-	switch k {
-	case reflect.Float32:
-		return kernel.Float32, true
-	case reflect.Float64:
-		return kernel.Float64, true
-	case reflect.Int8:
-		return kernel.Int8, true
-	case reflect.Int32:
-		return kernel.Int32, true
-	case reflect.Int64:
-		return kernel.Int64, true
-	case reflect.Uint8:
-		return kernel.Uint8, true
-	case reflect.Uint32:
-		return kernel.Uint32, true
-	case reflect.Uint64:
-		return kernel.Uint64, true
-	case reflect.Int:
-		return kernel.Int64, strconv.IntSize == 64
-	case reflect.Uint:
-		return kernel.Uint64, strconv.IntSize == 64
-	case reflect.Complex64:
-		return kernel.Complex64, true
-	case reflect.Complex128:
-		return kernel.Complex128, true
-	}
-	return 0, false
+// numbersOfKinds has the types of elements of named types, by kind. Those of 16 bits are missing, as they may be integers or
+// floating-point numbers, and so are int and uint of 32 bits.
+var numbersOfKinds = [...]kernel.Type{
+	reflect.Int8: kernel.Int8, reflect.Int32: kernel.Int32, reflect.Int64: kernel.Int64, reflect.Int: kernel.Int64 * (strconv.IntSize / 64),
+	reflect.Uint8: kernel.Uint8, reflect.Uint32: kernel.Uint32, reflect.Uint64: kernel.Uint64, reflect.Uint: kernel.Uint64 * (strconv.IntSize / 64),
+	reflect.Float32: kernel.Float32, reflect.Float64: kernel.Float64, reflect.Complex64: kernel.Complex64, reflect.Complex128: kernel.Complex128,
 }
 
 // bytesOf returns the memory of s.
@@ -207,8 +183,8 @@ func elementOf[T any]() (element, error) {
 		return element{Type: uint8(t), Size: uint32(unsafe.Sizeof(*new(T)))}, nil
 	}
 	t := reflect.TypeOf((*T)(nil)).Elem() // TypeFor would box a T.
-	if number, ok := numberOfKind(t.Kind()); ok {
-		return element{Type: uint8(number), Size: uint32(unsafe.Sizeof(*new(T)))}, nil
+	if k := t.Kind(); int(k) < len(numbersOfKinds) && numbersOfKinds[k] != 0 {
+		return element{Type: uint8(numbersOfKinds[k]), Size: uint32(unsafe.Sizeof(*new(T)))}, nil
 	}
 	return opaqueElement(t)
 }
