@@ -170,9 +170,27 @@ func (f *Fake) reserve(ctx context.Context, p *pool, bytes int) error {
 	}
 }
 
+// free marks memory of a pool as freed. Queued work may still use it.
+func (f *Fake) free(memory interface{ endIfUnused() }, p *pool, freed *bool, bytes int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case *freed:
+		return f.errFreed(p.what, bytes)
+	case f.closed:
+		return f.errClosed("device")
+	}
+	*freed = true
+	delete(f.alive, memory)
+	p.going += bytes
+	memory.endIfUnused()
+	return nil
+}
+
 // release reverts reserve. f.mu is held.
 func (f *Fake) release(p *pool, bytes int) {
 	p.used -= bytes
+	p.going -= bytes
 	close(f.freed)
 	f.freed = make(chan struct{})
 }

@@ -45,27 +45,11 @@ func (b *buffer) Device() device.Device { return b.fake }
 
 func (b *buffer) Len() int { return len(b.mem) }
 
-func (b *buffer) Free() error {
-	f := b.fake
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case b.freed:
-		return f.errFreed("buffer", len(b.mem))
-	case f.closed:
-		return f.errClosed("device")
-	}
-	b.freed = true
-	delete(f.alive, b)
-	f.memory.going += len(b.mem)
-	b.endIfUnused()
-	return nil
-}
+func (b *buffer) Free() error { return b.fake.free(b, &b.fake.memory, &b.freed, len(b.mem)) }
 
 // endIfUnused releases the memory if it is freed and not in use. fake.mu is held.
 func (b *buffer) endIfUnused() {
 	if b.freed && b.users == 0 {
-		b.fake.memory.going -= len(b.mem)
 		b.fake.release(&b.fake.memory, len(b.mem))
 	}
 }
@@ -152,28 +136,12 @@ func (s *staging) check() error {
 	return s.err
 }
 
-func (s *staging) Free() error {
-	f := s.fake
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case s.freed:
-		return f.errFreed("staging", len(s.mem))
-	case f.closed:
-		return f.errClosed("device")
-	}
-	s.freed = true
-	delete(f.alive, s)
-	f.staging.going += len(s.mem)
-	s.endIfUnused()
-	return nil
-}
+func (s *staging) Free() error { return s.fake.free(s, &s.fake.staging, &s.freed, len(s.mem)) }
 
 // endIfUnused releases the memory if it is freed and not in use. The memory is kept for a while,
 // and not reused, to detect later writes. fake.mu is held.
 func (s *staging) endIfUnused() {
 	if s.freed && len(s.queue) == 0 {
-		s.fake.staging.going -= len(s.mem)
 		s.fake.release(&s.fake.staging, len(s.mem))
 		fill(s.mem, gone)
 		s.fake.remains.add(s.mem, s.fake.misuse)

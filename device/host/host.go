@@ -35,7 +35,7 @@ var _ device.Mapper = Device{}
 // Of returns a buffer with the memory of b. Free ends the use of the buffer and does not affect
 // b.
 func Of(b []byte) device.Buffer {
-	return &buffer{mem: b[:len(b):len(b)]}
+	return &buffer{memory{what: "buffer", mem: b[:len(b):len(b)]}}
 }
 
 // Name returns "host".
@@ -47,7 +47,7 @@ func (Device) Alloc(ctx context.Context, bytes int) (device.Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &buffer{mem: mem}, nil
+	return &buffer{memory{what: "buffer", mem: mem}}, nil
 }
 
 // Stage returns staging memory. Callers that use the device.Mapper do not need it.
@@ -56,7 +56,7 @@ func (Device) Stage(ctx context.Context, bytes int) (device.Staging, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &staging{mem: mem}, nil
+	return &staging{memory{what: "staging", mem: mem}}, nil
 }
 
 // NewStream returns a stream, which is a device.Reducer.
@@ -110,32 +110,39 @@ func (d Device) check(regions ...device.Region) (bytes int, err error) {
 		if !ok {
 			return 0, &device.ForeignError{Device: d.Name(), Owner: fmt.Sprintf("%T", r.Buffer), What: "buffer"}
 		}
-		if b.freed.Load() {
-			return 0, freed("buffer", len(b.mem))
+		if err := b.err(); err != nil {
+			return 0, err
 		}
 	}
 	return bytes, nil
 }
 
-// A buffer is Go memory.
-type buffer struct {
+// A memory is Go memory of a buffer or staging.
+type memory struct {
+	what  string // "buffer" or "staging"
 	mem   []byte
 	freed atomic.Bool
 }
 
-func (b *buffer) Device() device.Device { return Device{} }
+type buffer struct{ memory }
 
-func (b *buffer) Len() int { return len(b.mem) }
+func (m *memory) Device() device.Device { return Device{} }
 
-func (b *buffer) Free() error {
-	if b.freed.Swap(true) {
-		return freed("buffer", len(b.mem))
+func (m *memory) Len() int { return len(m.mem) }
+
+func (m *memory) Free() error {
+	if m.freed.Swap(true) {
+		return m.err()
 	}
 	return nil
 }
 
-func freed(what string, bytes int) error {
-	return fmt.Errorf("device host: %s of %d bytes: %w", what, bytes, device.ErrFreed)
+// err returns an error if the memory is freed.
+func (m *memory) err() error {
+	if m.freed.Load() {
+		return fmt.Errorf("device host: %s of %d bytes: %w", m.what, len(m.mem), device.ErrFreed)
+	}
+	return nil
 }
 
 // memoryOf returns the memory of the buffer of a checked region.

@@ -10,27 +10,13 @@ import (
 )
 
 // A staging is Go memory. Work is never queued, so the caller always owns it.
-type staging struct {
-	mem   []byte
-	freed atomic.Bool
-}
-
-func (s *staging) Device() device.Device { return Device{} }
-
-func (s *staging) Len() int { return len(s.mem) }
+type staging struct{ memory }
 
 func (s *staging) Bytes(context.Context) ([]byte, error) {
-	if s.freed.Load() {
-		return nil, freed("staging", len(s.mem))
+	if err := s.err(); err != nil {
+		return nil, err
 	}
 	return s.mem, nil
-}
-
-func (s *staging) Free() error {
-	if s.freed.Swap(true) {
-		return freed("staging", len(s.mem))
-	}
-	return nil
 }
 
 // A stream does its work in the call that queues it.
@@ -90,19 +76,17 @@ func (s *stream) Wait(context.Context) error { return s.checkOpen() }
 
 func (s *stream) Close() error {
 	if s.closed.Swap(true) {
-		return errClosed()
+		return s.checkOpen()
 	}
 	return nil
 }
 
 func (s *stream) checkOpen() error {
 	if s.closed.Load() {
-		return errClosed()
+		return fmt.Errorf("device host: stream: %w", device.ErrClosed)
 	}
 	return nil
 }
-
-func errClosed() error { return fmt.Errorf("device host: stream: %w", device.ErrClosed) }
 
 // check checks the arguments of a staged copy, and returns the part of the staging that is
 // copied to or from.
