@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/rpc"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // Register lets the ranks of the communicator call h by [Comm.Call] under the name fn, which has
@@ -155,10 +156,7 @@ func (f Func[Req, Resp]) codec() Codec {
 func (c *Comm) callError(ctx context.Context, rank int, fn string, err error) error {
 	n := c.impl.Nodes[rank]
 	e := &CallError{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Fn: fn, Err: err}
-	if known, ok := errors.AsType[*rpc.LostError](err); ok {
-		return c.lost(rank, known.Err)
-	}
-	if known, ok := errors.AsType[*rpc.ClosedError](err); ok {
+	if known, ok := errors.AsType[*rpc.GoneError](err); ok {
 		return c.lost(rank, known.Err)
 	}
 	switch known := err.(type) { //nolint:errorlint // a CallError keeps an error that wraps another
@@ -170,24 +168,25 @@ func (c *Comm) callError(ctx context.Context, rank int, fn string, err error) er
 		if waited := known.Turn.String(); waited != "" {
 			e.Err = fmt.Errorf("%w: %s (%s=%d)", e.Err, waited, variable("MaxConcurrentCalls"), known.Turn.Max)
 		}
-	case *rpc.UnknownError:
-		e.Err = ErrUnknownFunction
-	case *rpc.RemoteError:
-		e.Err = &HandlerError{Text: known.Text}
-	case *rpc.PanicError:
-		e.Err = &PanicError{Text: known.Text}
-	case *rpc.BusyError:
-		e.Err = fmt.Errorf("%w: it takes %d calls of each rank, with %d bytes of arguments, at a time", ErrBusy, known.Calls, known.Bytes)
-	case *rpc.TooLargeError:
-		what := "arguments"
-		if known.Result {
-			what = "result"
-		}
-		e.Err = fmt.Errorf("%w: %s of %d bytes, at most %d are allowed", ErrTooLarge, what, known.Bytes, known.Max)
-	case *rpc.RefusedError:
-		e.Err = fmt.Errorf("%w: %d bytes were refused: the limits of the two ranks differ", ErrTooLarge, known.Bytes)
+	case *rpc.AnswerError:
+		e.Err = answerError(known)
 	}
 	return e
+}
+
+// answerError is the reason of a call that was answered without a result.
+func answerError(e *rpc.AnswerError) error {
+	switch e.Status {
+	case wire.RemoteFailed:
+		return &HandlerError{Text: e.Text}
+	case wire.RemotePanicked:
+		return &PanicError{Text: e.Text}
+	case wire.RemoteUnknown:
+		return ErrUnknownFunction
+	case wire.RemoteBusy:
+		return fmt.Errorf("%w: %s", ErrBusy, e.Reason())
+	}
+	return fmt.Errorf("%w: %s", ErrTooLarge, e.Reason())
 }
 
 // lost says why a call of a function of a rank will have no answer.

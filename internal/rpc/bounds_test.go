@@ -137,7 +137,7 @@ func TestBusyError(t *testing.T) {
 		x.say(a.Append(nil))
 	}()
 	_, err := s.Call(t.Context(), 1, "f", nil)
-	if want := (&BusyError{1, "f", 5, 1 << 20}); !reflect.DeepEqual(err, want) {
+	if want := (&AnswerError{Rank: 1, Fn: "f", Status: wire.RemoteBusy, Size: 1 << 20, Max: 5}); !reflect.DeepEqual(err, want) {
 		t.Errorf("error %#v, want %#v", err, want)
 	}
 }

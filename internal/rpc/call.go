@@ -81,7 +81,7 @@ func (s *Service) check(to int, fn string, bytes int) error {
 		return fmt.Errorf("call of function %q of rank %d of %d: %w", fn, to, len(s.peers), ErrRank)
 	}
 	if bytes > s.cfg.PayloadMax {
-		return &TooLargeError{Rank: to, Fn: fn, Bytes: bytes, Max: s.cfg.PayloadMax}
+		return &AnswerError{Rank: to, Fn: fn, Status: wire.RemoteArgsTooLong, Size: bytes, Max: s.cfg.PayloadMax}
 	}
 	return nil
 }
@@ -192,9 +192,9 @@ func (c *call) send() {
 func (c *call) failure(err error) error {
 	p := c.peer
 	if errors.Is(err, ErrRefused) {
-		return &RefusedError{Rank: p.rank, Fn: c.fn, Bytes: c.bytes}
+		return &AnswerError{Rank: p.rank, Fn: c.fn, Status: wire.RemoteRefused, Size: c.bytes}
 	}
-	return &LostError{p.rank, c.fn, err}
+	return &GoneError{Rank: p.rank, Fn: c.fn, Err: err}
 }
 
 // endLocked ends the call. The caller must not use c afterwards, unless it
@@ -252,30 +252,17 @@ func (p *peer) answeredLocked(a wire.RemoteAnswer, rest []byte) error {
 
 // outcome converts an answer to the result or error of the call.
 func (c *call) outcome(a wire.RemoteAnswer, rest []byte) ([]byte, error) {
-	rank, limit := c.peer.rank, c.peer.service.cfg.PayloadMax
-	switch a.Status {
-	case wire.RemoteFailed:
-		return nil, &RemoteError{rank, c.fn, string(rest)}
-	case wire.RemotePanicked:
-		return nil, &PanicError{rank, c.fn, string(rest)}
-	case wire.RemoteUnknown:
-		return nil, &UnknownError{rank, c.fn}
-	case wire.RemoteArgsTooLong:
-		return nil, &TooLargeError{Rank: rank, Fn: c.fn, Bytes: number(a.Size), Max: number(a.Max)}
-	case wire.RemoteResultTooLong:
-		return nil, &TooLargeError{Rank: rank, Fn: c.fn, Result: true, Bytes: number(a.Size), Max: number(a.Max)}
-	case wire.RemoteBusy:
-		return nil, &BusyError{Rank: rank, Fn: c.fn, Calls: number(a.Max), Bytes: number(a.Size)}
-	case wire.RemoteEnded:
-		// The deadline has passed there slightly earlier than here.
+	limit := c.peer.service.cfg.PayloadMax
+	e := &AnswerError{Rank: c.peer.rank, Fn: c.fn, Status: a.Status, Size: number(a.Size), Max: number(a.Max), Text: string(rest)}
+	switch {
+	case a.Status == wire.RemoteDone:
+		return rest, nil
+	case a.Status == wire.RemoteEnded:
 		return nil, c.cancelled(true, context.DeadlineExceeded)
-	case wire.RemoteRefused:
-		if a.Size > uint64(limit) {
-			return nil, &TooLargeError{Rank: rank, Fn: c.fn, Result: true, Bytes: number(a.Size), Max: limit}
-		}
-		return nil, &RefusedError{Rank: rank, Fn: c.fn, Result: true, Bytes: number(a.Size)}
+	case a.Status == wire.RemoteRefused && e.Size > limit:
+		e.Status, e.Max = wire.RemoteResultTooLong, limit
 	}
-	return rest, nil
+	return nil, e
 }
 
 // number limits a number from a peer to the range of int.

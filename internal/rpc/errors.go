@@ -20,85 +20,37 @@ var (
 	ErrRank = errors.New("no such rank")
 )
 
-// An UnknownError reports that a rank has no function of this name, or had none when the call
-// arrived.
-type UnknownError struct {
-	Rank int
-	Fn   string
+// An AnswerError is the answer to a call without a result: the function has failed, or the rank has not called it. The limits of
+// this rank are reported as those of the other one are.
+type AnswerError struct {
+	Rank      int
+	Fn        string
+	Status    wire.RemoteStatus // why
+	Size, Max int               // see [wire.RemoteAnswer]; with RemoteRefused, Size bytes of arguments or of the result
+	Text      string            // the first KiB of the error or of the value of the panic, as received; the log of the rank has the stack
 }
 
-func (e *UnknownError) Error() string { return fmt.Sprintf("rank %d has no function %q", e.Rank, e.Fn) }
-
-// A RemoteError reports that a function has returned an error. Text is the first KiB of its
-// text as received; Error escapes it.
-type RemoteError struct {
-	Rank int
-	Fn   string
-	Text string
+func (e *AnswerError) Error() string {
+	return fmt.Sprintf("function %q of rank %d: %s", e.Fn, e.Rank, e.Reason())
 }
 
-func (e *RemoteError) Error() string {
-	return fmt.Sprintf("function %q of rank %d: %s", e.Fn, e.Rank, wire.Escape(e.Text))
-}
-
-// A PanicError reports that a function has panicked or ended its goroutine. Text is the
-// first KiB of the panic value; the log of that rank has the stack.
-type PanicError struct {
-	Rank int
-	Fn   string
-	Text string
-}
-
-func (e *PanicError) Error() string {
-	return fmt.Sprintf("function %q of rank %d panicked: %s", e.Fn, e.Rank, wire.Escape(e.Text))
-}
-
-// A TooLargeError reports arguments or a result longer than the limit of one of the two
-// ranks.
-type TooLargeError struct {
-	Rank       int
-	Fn         string
-	Result     bool // false: the arguments
-	Bytes, Max int
-}
-
-func (e *TooLargeError) Error() string {
-	what := "arguments"
-	if e.Result {
-		what = "result"
+// Reason describes the answer without the function and the rank.
+func (e *AnswerError) Reason() string {
+	switch e.Status {
+	case wire.RemotePanicked:
+		return "it has panicked: " + wire.Escape(e.Text)
+	case wire.RemoteUnknown:
+		return "the rank has no function of this name"
+	case wire.RemoteArgsTooLong:
+		return fmt.Sprintf("arguments of %d bytes, at most %d are allowed", e.Size, e.Max)
+	case wire.RemoteResultTooLong:
+		return fmt.Sprintf("result of %d bytes, at most %d are allowed", e.Size, e.Max)
+	case wire.RemoteBusy:
+		return fmt.Sprintf("it takes %d calls of each rank, with %d bytes of arguments, at a time", e.Max, e.Size)
+	case wire.RemoteRefused:
+		return fmt.Sprintf("%d bytes were refused: the limits of the two ranks differ", e.Size)
 	}
-	return fmt.Sprintf("%s of function %q of rank %d: %d bytes, at most %d are allowed", what, e.Fn, e.Rank, e.Bytes, e.Max)
-}
-
-// A BusyError reports that a rank has not begun a call, because its limit for calls of one rank
-// was reached: Calls calls with Bytes bytes of arguments. Since each rank obeys its own limit,
-// only a rank with lower limits causes it.
-type BusyError struct {
-	Rank         int
-	Fn           string
-	Calls, Bytes int
-}
-
-func (e *BusyError) Error() string {
-	return fmt.Sprintf("rank %d is too busy for function %q: its limit for each rank is %d calls with %d bytes of arguments",
-		e.Rank, e.Fn, e.Calls, e.Bytes)
-}
-
-// A RefusedError reports that a rank has refused the arguments of a call, or that this
-// rank has refused the result, of Bytes bytes in all. Ranks with equal limits never
-// refuse a message.
-type RefusedError struct {
-	Rank   int
-	Fn     string
-	Result bool // false: the arguments
-	Bytes  int
-}
-
-func (e *RefusedError) Error() string {
-	if e.Result {
-		return fmt.Sprintf("this rank has refused the result of function %q of rank %d, of %d bytes: their limits differ", e.Fn, e.Rank, e.Bytes)
-	}
-	return fmt.Sprintf("rank %d has refused the arguments of function %q, of %d bytes: they are above its limits", e.Rank, e.Fn, e.Bytes)
+	return wire.Escape(e.Text)
 }
 
 // A CancelledError reports that the context of a call has ended before the answer. Err
@@ -144,30 +96,20 @@ func (e *CancelledError) Error() string {
 
 func (e *CancelledError) Unwrap() error { return e.Err }
 
-// A LostError reports that a call gets no answer because its rank is gone. The function
-// may have been called.
-type LostError struct {
-	Rank int
-	Fn   string
-	Err  error // of Lost, or of Port.Send
+// A GoneError reports that there will be no answer, since the rank has gone or the Service is closed.
+type GoneError struct {
+	Rank   int
+	Fn     string
+	Closed bool
+	Err    error // of Lost, Close or Port.Send
 }
 
-func (e *LostError) Error() string {
-	return fmt.Sprintf("no answer from function %q of rank %d, which has gone: %v", e.Fn, e.Rank, e.Err)
+func (e *GoneError) Error() string {
+	text := "no answer from function %q of rank %d, which has gone: %v"
+	if e.Closed {
+		text = "no answer from function %q of rank %d: %v"
+	}
+	return fmt.Sprintf(text, e.Fn, e.Rank, e.Err)
 }
 
-func (e *LostError) Unwrap() error { return e.Err }
-
-// A ClosedError reports that a call gets no answer because the Service was closed. The
-// function may have been called.
-type ClosedError struct {
-	Rank int
-	Fn   string
-	Err  error // of Close
-}
-
-func (e *ClosedError) Error() string {
-	return fmt.Sprintf("no answer from function %q of rank %d: %v", e.Fn, e.Rank, e.Err)
-}
-
-func (e *ClosedError) Unwrap() error { return e.Err }
+func (e *GoneError) Unwrap() error { return e.Err }

@@ -41,24 +41,29 @@ func TestErrors(t *testing.T) {
 		for _, test := range []struct {
 			fn    string
 			bytes int
-			want  error
+			want  *AnswerError // without the rank and the function
 			text  string
 		}{
-			{"none", 0, &UnknownError{to, "none"}, `rank %d has no function "none"`},
-			{"fail", 0, &RemoteError{to, "fail", "no such file"}, `function "fail" of rank %d: no such file`},
-			{"long", 0, &RemoteError{to, "long", strings.Repeat("x", wire.TextMax)}, `function "long" of rank %d: xxx`},
-			{"panic", 0, &PanicError{to, "panic", "index out of range"}, `function "panic" of rank %d panicked: index out of range`},
-			{"colour", 0, &RemoteError{to, "colour", "\x1b[31m\n\xff"}, `function "colour" of rank %d: \x1b[31m\n\xff`},
-			{"nil", 0, &PanicError{to, "nil", "panic called with nil argument"}, "panicked"},
-			{"text", 0, &PanicError{to, "text", "no text"}, "panicked: no text"},
-			{"goexit", 0, &PanicError{to, "goexit", "its goroutine was ended by runtime.Goexit"}, "runtime.Goexit"},
-			{"large", 0, &TooLargeError{to, "large", true, limit + 1, limit}, `result of function "large" of rank %d: 1001 bytes, at most 1000`},
-			{"echo", limit + 1, &TooLargeError{to, "echo", false, limit + 1, limit}, `arguments of function "echo" of rank %d: 1001 bytes, at most 1000`},
+			{"none", 0, &AnswerError{Status: wire.RemoteUnknown}, `function "none" of rank %d: the rank has no function of this name`},
+			{"fail", 0, &AnswerError{Status: wire.RemoteFailed, Text: "no such file"}, `function "fail" of rank %d: no such file`},
+			{"long", 0, &AnswerError{Status: wire.RemoteFailed, Text: strings.Repeat("x", wire.TextMax)}, `function "long" of rank %d: xxx`},
+			{"panic", 0, &AnswerError{Status: wire.RemotePanicked, Text: "index out of range"}, `function "panic" of rank %d: it has panicked: index out of range`},
+			{"colour", 0, &AnswerError{Status: wire.RemoteFailed, Text: "\x1b[31m\n\xff"}, `function "colour" of rank %d: \x1b[31m\n\xff`},
+			{"nil", 0, &AnswerError{Status: wire.RemotePanicked, Text: "panic called with nil argument"}, "panicked"},
+			{"text", 0, &AnswerError{Status: wire.RemotePanicked, Text: "no text"}, "panicked: no text"},
+			{"goexit", 0, &AnswerError{Status: wire.RemotePanicked, Text: "its goroutine was ended by runtime.Goexit"}, "runtime.Goexit"},
+			{"large", 0, &AnswerError{Status: wire.RemoteResultTooLong, Size: limit + 1, Max: limit}, `function "large" of rank %d: result of 1001 bytes, at most 1000`},
+			{"echo", limit + 1, &AnswerError{Status: wire.RemoteArgsTooLong, Size: limit + 1, Max: limit}, `function "echo" of rank %d: arguments of 1001 bytes, at most 1000`},
 			{"echo", limit, nil, ""},
 		} {
 			result, err := w.services[0].Call(t.Context(), to, test.fn, make([]byte, test.bytes))
-			if !reflect.DeepEqual(err, test.want) || err != nil && result != nil {
-				t.Errorf("%s of rank %d: %d bytes, error %#v, want %#v", test.fn, to, len(result), err, test.want)
+			var want error
+			if test.want != nil {
+				test.want.Rank, test.want.Fn = to, test.fn
+				want = test.want
+			}
+			if !reflect.DeepEqual(err, want) || err != nil && result != nil {
+				t.Errorf("%s of rank %d: %d bytes, error %#v, want %#v", test.fn, to, len(result), err, want)
 				continue
 			}
 			if want := strings.ReplaceAll(test.text, "%d", fmt.Sprint(to)); err != nil && !strings.Contains(err.Error(), want) {
@@ -81,11 +86,11 @@ func TestLimitsDiffer(t *testing.T) {
 	w.register(t, "echo", echo)
 	w.register(t, "long", func(context.Context, int, []byte) ([]byte, error) { return make([]byte, long), nil })
 	_, err = w.services[0].Call(t.Context(), 1, "echo", make([]byte, long))
-	if want := (&RefusedError{1, "echo", false, long}); !reflect.DeepEqual(err, want) {
+	if want := (&AnswerError{Rank: 1, Fn: "echo", Status: wire.RemoteRefused, Size: long}); !reflect.DeepEqual(err, want) {
 		t.Errorf("error %#v, want %#v", err, want)
 	}
 	_, err = w.services[1].Call(t.Context(), 0, "long", nil)
-	if want := (&TooLargeError{0, "long", true, long, 100 << 10}); !reflect.DeepEqual(err, want) {
+	if want := (&AnswerError{Rank: 0, Fn: "long", Status: wire.RemoteResultTooLong, Size: long, Max: 100 << 10}); !reflect.DeepEqual(err, want) {
 		t.Errorf("error %#v, want %#v", err, want)
 	}
 	// Messages that the receiver can read are never refused, so that it can send the
@@ -100,7 +105,7 @@ func TestLimitsDiffer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.services[0].Call(t.Context(), 1, "echo", make([]byte, 101))
-	if want := (&TooLargeError{1, "echo", false, 101, 100}); !reflect.DeepEqual(err, want) {
+	if want := (&AnswerError{Rank: 1, Fn: "echo", Status: wire.RemoteArgsTooLong, Size: 101, Max: 100}); !reflect.DeepEqual(err, want) {
 		t.Errorf("error %#v, want %#v", err, want)
 	}
 }
@@ -192,8 +197,8 @@ func TestRegisterDuringCalls(t *testing.T) {
 		wg.Go(func() {
 			for i := range functions {
 				fn := fmt.Sprint(i)
-				var unknown *UnknownError
-				if _, err := w.services[0].Call(t.Context(), 1, fn, nil); err != nil && !errors.As(err, &unknown) {
+				var unknown *AnswerError
+				if _, err := w.services[0].Call(t.Context(), 1, fn, nil); err != nil && (!errors.As(err, &unknown) || unknown.Status != wire.RemoteUnknown) {
 					t.Error(err)
 				}
 			}

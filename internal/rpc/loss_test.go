@@ -46,7 +46,7 @@ func TestLost(t *testing.T) {
 		}
 		began := time.Now()
 		w.lose(1)
-		want := &LostError{1, "wait", errTestLost}
+		want := &GoneError{1, "wait", false, errTestLost}
 		for range 5 {
 			if err := <-results; !reflect.DeepEqual(err, want) {
 				t.Errorf("error %#v, want %#v", err, want)
@@ -74,9 +74,9 @@ func TestLostCaller(t *testing.T) {
 	w.register(t, "wait", waiting(began, causes))
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		var closed *ClosedError
-		if _, err := w.services[0].Call(t.Context(), 1, "wait", nil); !errors.As(err, &closed) || !errors.Is(err, errTestClosed) {
-			t.Errorf("error %v, want a ClosedError, since the caller is gone", err)
+		var closed *GoneError
+		if _, err := w.services[0].Call(t.Context(), 1, "wait", nil); !errors.As(err, &closed) || !closed.Closed || !errors.Is(err, errTestClosed) {
+			t.Errorf("error %v, want a GoneError of this rank, since the caller is gone", err)
 		}
 	})
 	<-began
@@ -100,7 +100,7 @@ func TestSendFails(t *testing.T) {
 	w := newWorld(t, 2, Config{})
 	close(w.ports[1].gone) // No rank has noticed yet.
 	_, err := w.services[0].Call(t.Context(), 1, "f", nil)
-	if want := (&LostError{1, "f", errTestLost}); !reflect.DeepEqual(err, want) {
+	if want := (&GoneError{1, "f", false, errTestLost}); !reflect.DeepEqual(err, want) {
 		t.Errorf("error %#v, want %#v", err, want)
 	}
 }
@@ -138,9 +138,9 @@ func TestClose(t *testing.T) {
 	s.Lost(1, errTestLost)
 	for range 3 {
 		err := <-results
-		var closed *ClosedError
-		if !errors.As(err, &closed) || closed.Err != errTestClosed || closed.Fn != "stubborn" {
-			t.Errorf("error %v, want a ClosedError", err)
+		var closed *GoneError
+		if !errors.As(err, &closed) || !closed.Closed || closed.Err != errTestClosed || closed.Fn != "stubborn" {
+			t.Errorf("error %v, want a GoneError of this rank", err)
 		}
 	}
 	if _, err := s.Call(t.Context(), 1, "stubborn", nil); !errors.Is(err, errTestClosed) {
@@ -184,7 +184,7 @@ func TestClosedRefusesNothing(t *testing.T) {
 		w.lose(1)
 		for range cap(results) {
 			if err := <-results; !errors.Is(err, errTestLost) {
-				t.Errorf("error %v, want a LostError", err)
+				t.Errorf("error %v, want a GoneError", err)
 			}
 		}
 	})

@@ -72,11 +72,11 @@ func checkBroken(t *testing.T, messages [][]byte, answered int, want string) {
 		t.Errorf("error %q, want one with %q", err, want)
 	}
 	for range 2 {
-		var lost *LostError
+		var lost *GoneError
 		switch got := <-results; {
 		case got == nil:
 			answered--
-		case !errors.As(got, &lost) || lost.Err.Error() != err.Error():
+		case !errors.As(got, &lost) || lost.Closed || lost.Err.Error() != err.Error():
 			t.Errorf("a call ended by %v, want %v", got, err)
 		}
 	}

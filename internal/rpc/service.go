@@ -60,7 +60,7 @@ type Config struct {
 	// Timeout bounds calls with a context without a deadline. 0 means no limit.
 	Timeout time.Duration
 	// InFlight bounds the calls in flight from one rank to another; 1024 if 0, at most 2^18.
-	// Further calls of this rank are queued, and those of other ranks fail with a BusyError. A
+	// Further calls of this rank are queued, and those of other ranks fail with an AnswerError. A
 	// call is in flight until its answer; a cancelled one, until its Handler has returned.
 	InFlight int
 	// InFlightBytes bounds the bytes of arguments of these calls, at most 1 TiB. It is
@@ -155,7 +155,7 @@ func New(port Port, rank, size int, cfg Config) (*Service, error) {
 
 // Register makes h callable under the name fn, of at most 255 bytes. A second
 // registration of a name is ErrTaken. A call that arrives before its function is
-// registered fails with an UnknownError.
+// registered fails with an AnswerError.
 func (s *Service) Register(fn string, h Handler) error {
 	if err := checkName(fn); err != nil {
 		return fmt.Errorf("register: %w", err)
@@ -184,7 +184,7 @@ func checkName(fn string) error {
 }
 
 // Lost reports that a rank has left or failed: current and later calls to it fail with
-// a LostError with err, and handlers of its calls are cancelled.
+// a GoneError with err, and handlers of its calls are cancelled.
 func (s *Service) Lost(rank int, err error) { s.peer(rank).end(&ending{err: err}) }
 
 // peer returns the state shared with a rank.
@@ -212,7 +212,7 @@ func (s *Service) eachPeer(f func(p *peer)) {
 	}
 }
 
-// Close ends current and later calls with a ClosedError with err, and cancels all
+// Close ends current and later calls with a GoneError with err, and cancels all
 // handlers. It does not wait for them; see Wait. Only the first Close counts.
 func (s *Service) Close(err error) {
 	s.closing.Do(func() {
@@ -303,10 +303,7 @@ type ending struct {
 
 // of returns the error of a call.
 func (e *ending) of(rank int, fn string) error {
-	if e.closed {
-		return &ClosedError{rank, fn, e.err}
-	}
-	return &LostError{rank, fn, e.err}
+	return &GoneError{rank, fn, e.closed, e.err}
 }
 
 // cause returns the cause for the cancellation of a handler.

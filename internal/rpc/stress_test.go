@@ -119,14 +119,11 @@ func (x *stress) fits(ctx context.Context, from, to, what int, err error) bool {
 		deadline, limited := ctx.Deadline()
 		return ctx.Err() != nil && errors.Is(err, ctx.Err()) ||
 			limited && !time.Now().Before(deadline) && err.Err == context.DeadlineExceeded
-	case *LostError:
-		return x.lost[to] && err.Rank == to
-	case *ClosedError:
-		return x.lost[from]
-	case *RemoteError:
-		return what == fails && err.Text == errStress.Error() && err.Rank == to
-	case *PanicError:
-		return what == panics && err.Text == errStress.Error() && err.Rank == to
+	case *GoneError:
+		return err.Closed && x.lost[from] || !err.Closed && x.lost[to] && err.Rank == to
+	case *AnswerError:
+		status := map[wire.RemoteStatus]bool{wire.RemoteFailed: what == fails, wire.RemotePanicked: what == panics}
+		return status[err.Status] && err.Text == errStress.Error() && err.Rank == to
 	}
 	return false // no rank is busy, since all have the same limits
 }
