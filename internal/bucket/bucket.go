@@ -37,7 +37,6 @@ type Packer[T any] struct {
 	// and WriteOnly that it does not read them.
 	ReadOnly, WriteOnly bool
 
-	open    bucket[T]
 	started []bucket[T]
 	held    int   // number of bounded buckets in started
 	begun   int   // number of buckets begun, including those that have ended
@@ -52,41 +51,33 @@ type bucket[T any] struct {
 	begun   Waiter
 }
 
-// AddAll starts the operation on all vectors, or on an empty one if all are empty.
+// AddAll starts the operation on the buckets of all vectors, as Split makes them.
 func (p *Packer[T]) AddAll(vectors [][]T) {
-	for _, v := range vectors {
-		p.add(v)
+	lengths := make([]int, len(vectors))
+	for i, v := range vectors {
+		lengths[i] = len(v)
 	}
-	p.flush()
-	if p.begun == 0 {
-		p.begin(bucket[T]{}, nil)
+	for _, list := range Split(lengths, p.Room) {
+		var b bucket[T]
+		for _, i := range list {
+			b.vectors = append(b.vectors, vectors[i])
+			b.size += lengths[i]
+		}
+		switch {
+		case b.size == 0:
+			p.begin(b, nil)
+		case len(list) == 1 && isLong(b.size, p.Room):
+			b.size = 0
+			p.admit(b)
+			p.begin(b, b.vectors[0])
+		default:
+			p.pack(b)
+		}
 	}
 }
 
-// add adds a vector, to a bucket of its own if it is too long to copy.
-func (p *Packer[T]) add(v []T) {
-	switch {
-	case len(v) == 0:
-		return
-	case 2*len(v) > p.Room:
-		b := bucket[T]{vectors: [][]T{v}}
-		p.admit(b)
-		p.begin(b, v)
-		return
-	case p.open.size+len(v) > p.Room:
-		p.flush()
-	}
-	p.open.vectors = append(p.open.vectors, v)
-	p.open.size += len(v)
-}
-
-// flush begins the bucket that is open.
-func (p *Packer[T]) flush() {
-	b := p.open
-	p.open = bucket[T]{}
-	if b.size == 0 {
-		return
-	}
+// pack copies the vectors of a bucket, and begins it.
+func (p *Packer[T]) pack(b bucket[T]) {
 	p.admit(b)
 	b.buffer = p.Pool.Get(b.size * int(unsafe.Sizeof(*new(T))))
 	packed := b.packed()

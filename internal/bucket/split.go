@@ -1,7 +1,7 @@
 package bucket
 
-// Split returns the buckets of vectors with some lengths, as a Packer with this room makes them, in their
-// order: each is a list of indices of vectors. If all vectors are empty, there is one empty bucket.
+// Split returns the buckets of vectors with some lengths, in the order in which they begin: each is a list of indices of vectors.
+// A vector that is too long to copy has a bucket of its own. If all vectors are empty, there is one empty bucket.
 func Split(lengths []int, room int) (buckets [][]int) {
 	var open []int
 	size := 0
@@ -15,7 +15,7 @@ func Split(lengths []int, room int) (buckets [][]int) {
 		switch {
 		case n == 0:
 			continue
-		case 2*n > room:
+		case isLong(n, room):
 			buckets = append(buckets, []int{i})
 			continue
 		case size+n > room:
@@ -30,3 +30,5 @@ func Split(lengths []int, room int) (buckets [][]int) {
 	}
 	return buckets
 }
+
+func isLong(length, room int) bool { return 2*length > room }
