@@ -13,19 +13,12 @@ func writeDivisions(g *generator) {
 				return func(dst block) { g.store(f.reduce(verb, g.load(dst), by), dst) }
 			})
 		}
-		g.division(stubs.Division{Name: "float16" + verb, By: "float32"}, func(f *floats, by vector) divider {
-			return func(dst block) {
-				g.storeFloat16(f.reduceTwo(verb, g.widenFloat16(dst), [2]vector{by, by}), dst)
-			}
-		})
-		g.division(stubs.Division{Name: "bfloat16" + verb, By: "float32"}, func(f *floats, by vector) divider {
-			h := g.bfloats()
-			return func(dst block) {
-				d := f.reduceTwo(verb, h.widen(g.load(dst)), [2]vector{by, by})
-				h.round(d[:]...)
-				g.store(h.join(d), dst)
-			}
-		})
+		for _, typ := range []string{"Float16", "BFloat16"} {
+			g.division(stubs.Division{Name: lower(typ) + verb, By: "float32"}, func(f *floats, by vector) divider {
+				load, store := g.halves(typ)
+				return func(dst block) { store(verb, f.reduceTwo(verb, load(dst), [2]vector{by, by}), dst) }
+			})
+		}
 	}
 }
 

@@ -36,18 +36,19 @@ type floats struct {
 // floats loads the constants.
 func (g *generator) floats(double bool) *floats {
 	f := &floats{g: g, double: double}
-	if double {
-		f.nan = g.constant64(0x7ff8000000000000)
-	} else {
-		f.nan = g.constant32(0x7fc00000)
-	}
+	f.nan = f.constant(0x7fc00000, 0x7ff8000000000000)
 	if g.wide {
-		f.fixup = g.constant32(nansOnly)
-		if double {
-			f.fixup = g.constant64(nansOnly)
-		}
+		f.fixup = f.constant(nansOnly, nansOnly)
 	}
 	return f
+}
+
+// constant returns a vector with equal words.
+func (f *floats) constant(single uint32, double uint64) vector {
+	if f.double {
+		return f.g.constant64(double)
+	}
+	return f.g.constant32(single)
 }
 
 // nansOnly is the table for VFIXUPIMM. Numbers of the classes 0 and 1, quiet and signaling

@@ -228,26 +228,16 @@ func (g *generator) constant16(bits uint16) vector {
 
 // and, or and xor set d, which may be one of the operands.
 
-func (g *generator) and(x, y, d vector) {
-	if g.wide {
-		g.VPANDD(x, y, d)
-	} else {
-		g.VPAND(x, y, d)
-	}
-}
+func (g *generator) and(x, y, d vector) { g.bitwise(g.VPAND, g.VPANDD, x, y, d) }
 
-func (g *generator) or(x, y, d vector) {
-	if g.wide {
-		g.VPORD(x, y, d)
-	} else {
-		g.VPOR(x, y, d)
-	}
-}
+func (g *generator) or(x, y, d vector) { g.bitwise(g.VPOR, g.VPORD, x, y, d) }
 
-func (g *generator) xor(x, y, d vector) {
+func (g *generator) xor(x, y, d vector) { g.bitwise(g.VPXOR, g.VPXORD, x, y, d) }
+
+func (g *generator) bitwise(avx2 func(x, y, d Op), avx512 func(...Op), x, y, d vector) {
 	if g.wide {
-		g.VPXORD(x, y, d)
+		avx512(x, y, d)
 	} else {
-		g.VPXOR(x, y, d)
+		avx2(x, y, d)
 	}
 }

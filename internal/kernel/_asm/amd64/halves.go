@@ -12,30 +12,30 @@ import (
 // the 11 of a float16 or the 8 of a bfloat16, plus two (Figueroa, "When is double rounding
 // innocuous?", ACM SIGNUM Newsletter 30(3), 1995). Min and max do not round at all.
 func writeHalves(g *generator) {
-	for _, ops := range floatOps() {
-		r := stubs.Reduction{Name: "float16" + ops[0], Types: []string{"Float16"}, Ops: ops}
-		g.reductionAhead(r, 2, true, func() reducer {
-			f := g.floats(false)
-			return func(dst, a, b block) { g.reduceFloat16(f, ops[0], dst, a, b) }
-		})
-	}
-	for _, ops := range floatOps() {
-		r := stubs.Reduction{Name: "bfloat16" + ops[0], Types: []string{"BFloat16"}, Ops: ops}
-		g.reductionAhead(r, 2, true, func() reducer {
-			f, h := g.floats(false), g.bfloats()
-			return func(dst, a, b block) {
-				d := f.reduceTwo(ops[0], h.widen(g.load(a)), h.widen(g.load(b)))
-				if rounds(ops[0]) {
-					h.round(d[:]...)
-				}
-				g.store(h.join(d), dst)
-			}
-		})
+	for _, typ := range []string{"Float16", "BFloat16"} {
+		for _, ops := range floatOps() {
+			r := stubs.Reduction{Name: lower(typ) + ops[0], Types: []string{typ}, Ops: ops}
+			g.reductionAhead(r, 2, true, func() reducer {
+				f := g.floats(false)
+				load, store := g.halves(typ)
+				return func(dst, a, b block) { store(ops[0], f.reduceTwo(ops[0], load(a), load(b)), dst) }
+			})
+		}
 	}
 }
 
-func (g *generator) reduceFloat16(f *floats, op string, dst, a, b block) {
-	g.storeFloat16(f.reduceTwo(op, g.widenFloat16(a), g.widenFloat16(b)), dst)
+// halves returns the conversions of a block of 16-bit floats to two vectors of float32 and, for the result of an operation, back.
+func (g *generator) halves(typ string) (load func(block) [2]vector, store func(op string, v [2]vector, dst block)) {
+	if typ == "Float16" {
+		return g.widenFloat16, func(_ string, v [2]vector, dst block) { g.storeFloat16(v, dst) }
+	}
+	h := g.bfloats()
+	return func(b block) [2]vector { return h.widen(g.load(b)) }, func(op string, v [2]vector, dst block) {
+		if rounds(op) {
+			h.round(v[:]...)
+		}
+		g.store(h.join(v), dst)
+	}
 }
 
 // storeFloat16 rounds both float32 vectors of a block and stores them.

@@ -45,22 +45,16 @@ func (p *program) division(d stubs.Division, op, typ string) {
 // writeConversions writes conversions of 16 numbers at a time: 64 bytes of float32 in V4 to V7,
 // and 32 bytes of 16-bit floats in V0 and V1.
 func writeConversions(p *program) {
-	p.conversion("widenFloat16", nil, func() {
-		p.load("R1", 0, 2)
-		for i := range 2 {
-			p.two("fcvtl", 4+2*i, i)
-			p.two("fcvtl2", 5+2*i, i)
-		}
-		p.store("R0", 4, 4)
-	})
-	p.conversion("widenBFloat16", nil, func() {
-		p.load("R1", 0, 2)
-		for i := range 2 {
-			p.two("shll", 4+2*i, i)
-			p.two("shll2", 5+2*i, i)
-		}
-		p.store("R0", 4, 4)
-	})
+	for _, c := range [][2]string{{"widenFloat16", "fcvtl"}, {"widenBFloat16", "shll"}} {
+		p.conversion(c[0], nil, func() {
+			p.load("R1", 0, 2)
+			for i := range 2 {
+				p.two(c[1], 4+2*i, i)
+				p.two(c[1]+"2", 5+2*i, i)
+			}
+			p.store("R0", 4, 4)
+		})
+	}
 	p.conversion("roundFloat16", nil, func() {
 		p.load("R1", 4, 4)
 		for i := range 2 {

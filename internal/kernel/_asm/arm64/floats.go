@@ -1,5 +1,7 @@
 package main
 
+import "strings"
+
 // The registers of a loop: four blocks of one vector in V0 to V3, four of the other in V4 to
 // V7, and four temporaries for each block.
 const (
@@ -50,41 +52,31 @@ func (p *program) floats(typ string) float {
 
 // block sets register x to x op y. It may use the four registers from t.
 func (f float) block(op string, x, y, t int) {
-	switch f.typ {
-	case "float16":
-		f.widenFloat16(x, t)
-		f.widenFloat16(y, t+2)
-		f.compute(op, t, t, t+2)
-		f.compute(op, t+1, t+1, t+3)
-		f.narrowFloat16(x, t)
-	case "bfloat16":
-		f.widenBFloat16(x, t)
-		f.widenBFloat16(y, t+2)
-		f.compute(op, t, t, t+2)
-		f.compute(op, t+1, t+1, t+3)
-		f.narrowBFloat16(op, x, t)
-	default:
+	if !f.isHalf() {
 		f.compute(op, x, x, y)
+		return
 	}
+	f.widen(x, t)
+	f.widen(y, t+2)
+	f.compute(op, t, t, t+2)
+	f.compute(op, t+1, t+1, t+3)
+	f.narrow(op, x, t)
 }
 
 // scale is block with a scalar in all elements of y, of the width of computations.
 func (f float) scale(op string, x, y, t int) {
-	switch f.typ {
-	case "float16":
-		f.widenFloat16(x, t)
-		f.compute(op, t, t, y)
-		f.compute(op, t+1, t+1, y)
-		f.narrowFloat16(x, t)
-	case "bfloat16":
-		f.widenBFloat16(x, t)
-		f.compute(op, t, t, y)
-		f.compute(op, t+1, t+1, y)
-		f.narrowBFloat16(op, x, t)
-	default:
+	if !f.isHalf() {
 		f.compute(op, x, x, y)
+		return
 	}
+	f.widen(x, t)
+	f.compute(op, t, t, y)
+	f.compute(op, t+1, t+1, y)
+	f.narrow(op, x, t)
 }
+
+// isHalf reports whether the numbers have 16 bits, and are computed with 32.
+func (f float) isHalf() bool { return strings.HasSuffix(f.typ, "16") }
 
 // compute emits d = x op y. Elements unequal to themselves are NaN and replaced.
 func (f float) compute(op string, d, x, y int) {
@@ -94,29 +86,27 @@ func (f float) compute(op string, d, x, y int) {
 	f.p.emit("VBIF V%d.B16, V%d.B16, V%d.B16", equal, nanRegister, d)
 }
 
-// widenFloat16 converts the low half of v to t and the high half to t+1.
-func (f float) widenFloat16(v, t int) {
-	f.p.two("fcvtl", t, v)
-	f.p.two("fcvtl2", t+1, v)
-}
-
-// narrowFloat16 rounds a sum or product a second time. That is correct, since a float32 has
-// more than twice the bits of a float16 (Figueroa, "When is double rounding innocuous?", ACM
-// SIGNUM Newsletter 30(3), 1995).
-func (f float) narrowFloat16(v, t int) {
-	f.p.two("fcvtn", v, t)
-	f.p.two("fcvtn2", v, t+1)
-}
-
-// widenBFloat16 converts the even elements of v to t and the odd ones to t+1. Both are widened
-// in place, so that nothing crosses lanes.
-func (f float) widenBFloat16(v, t int) {
+// widen converts the elements of v to t and t+1: the low and the high half of float16, or the even and the odd elements of
+// bfloat16, in place, so that nothing crosses lanes.
+func (f float) widen(v, t int) {
+	if f.typ == "float16" {
+		f.p.two("fcvtl", t, v)
+		f.p.two("fcvtl2", t+1, v)
+		return
+	}
 	f.p.emit("VSHL $16, V%d.S4, V%d.S4", v, t)
 	f.p.emit("VAND V%d.B16, V%d.B16, V%d.B16", upperRegister, v, t+1)
 }
 
-// narrowBFloat16 is the inverse. Results of Min and Max are not rounded.
-func (f float) narrowBFloat16(op string, v, t int) {
+// narrow is the inverse. It rounds a sum or product a second time. That is correct, since a float32 has more than twice the
+// bits of a float16 (Figueroa, "When is double rounding innocuous?", ACM SIGNUM Newsletter 30(3), 1995). Results of Min and Max
+// need no rounding.
+func (f float) narrow(op string, v, t int) {
+	if f.typ == "float16" {
+		f.p.two("fcvtn", v, t)
+		f.p.two("fcvtn2", v, t+1)
+		return
+	}
 	if rounds(op) {
 		f.roundBFloat16(t, t+2)
 		f.roundBFloat16(t+1, t+2)
