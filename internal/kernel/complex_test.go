@@ -41,7 +41,7 @@ func TestComplexProduct(t *testing.T) {
 		t.Error("a product depends on the order of its factors")
 	}
 	odd := append([]byte{0}, of(a[:])...)[1:]
-	complexProd[float64](odd, odd, of(b[:]))
+	reduceAligned(Complex128, Prod, odd, odd, of(b[:]))
 	if !bytes.Equal(odd, of(want)) {
 		t.Error("a product depends on the alignment")
 	}

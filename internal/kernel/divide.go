@@ -13,20 +13,13 @@ func Divider(t Type) func(dst []byte, n int) {
 	if part, ok := partOf(t); ok {
 		return Divider(part)
 	}
-	if int(t) >= len(dividers) {
+	if t > BFloat16 {
 		return nil
 	}
 	if f := vectorDivider(t); f != nil {
 		return f
 	}
-	return dividers[t]
-}
-
-var dividers = [BFloat16 + 1]func(dst []byte, n int){
-	Int8: divideInts[int8], Int16: divideInts[int16], Int32: divideInts[int32], Int64: divideInts[int64],
-	Uint8: divideInts[uint8], Uint16: divideInts[uint16], Uint32: divideInts[uint32], Uint64: divideInts[uint64],
-	Float32: divideFloats[float32], Float64: divideFloats[float64],
-	Float16: divideF16, BFloat16: divideBF16,
+	return inGo().dividers[t]
 }
 
 // checkDivision panics unless dst, of elements of size bytes, can be divided
@@ -40,23 +33,52 @@ func checkDivision(dst []byte, n, size int) {
 
 const divisorMax = 1 << 24
 
-func divideInts[T integer](dst []byte, n int) {
-	checkDivision(dst, n, sizeOf[T]())
-	if direct(dst, dst, dst, sizeOf[T]()) {
-		quotients(view[T](dst), n)
+// divide is a [Divider].
+func divide(t Type, dst []byte, n int) {
+	checkDivision(dst, n, t.Size())
+	if direct(dst, dst, dst, t.Size()) {
+		quotients(t, dst, n)
 		return
 	}
 	var s stage
 	for len(dst) > 0 {
 		x, _ := s.load(dst, nil)
-		quotients(view[T](x), n)
+		quotients(t, x, n)
 		dst = dst[copy(dst, x):]
 	}
 }
 
-// quotients divides 64-bit integers, since n need not fit in a T. A signed quotient cannot
+// quotients divides aligned elements.
+func quotients(t Type, d []byte, n int) {
+	switch t {
+	case Int8:
+		quotientsOfInts(view[int8](d), n)
+	case Int16:
+		quotientsOfInts(view[int16](d), n)
+	case Int32:
+		quotientsOfInts(view[int32](d), n)
+	case Int64:
+		quotientsOfInts(view[int64](d), n)
+	case Uint8:
+		quotientsOfInts(view[uint8](d), n)
+	case Uint16:
+		quotientsOfInts(view[uint16](d), n)
+	case Uint32:
+		quotientsOfInts(view[uint32](d), n)
+	case Uint64:
+		quotientsOfInts(view[uint64](d), n)
+	case Float32:
+		ratios(view[float32](d), n)
+	case Float64:
+		ratios(view[float64](d), n)
+	default:
+		quotientsOfHalves(t, view[uint16](d), n)
+	}
+}
+
+// quotientsOfInts divides 64-bit integers, since n need not fit in a T. A signed quotient cannot
 // overflow, as n is positive.
-func quotients[T integer](d []T, n int) {
+func quotientsOfInts[T integer](d []T, n int) {
 	if n == 1 {
 		return
 	}
@@ -112,20 +134,6 @@ func (d divisor) divide32(x uint64) uint64 {
 	return q
 }
 
-func divideFloats[T float](dst []byte, n int) {
-	checkDivision(dst, n, sizeOf[T]())
-	if direct(dst, dst, dst, sizeOf[T]()) {
-		ratios(view[T](dst), n)
-		return
-	}
-	var s stage
-	for len(dst) > 0 {
-		x, _ := s.load(dst, nil)
-		ratios(view[T](x), n)
-		dst = dst[copy(dst, x):]
-	}
-}
-
 // ratios multiplies by the reciprocal where it is exact: the result is the same, and faster.
 func ratios[T float](d []T, n int) {
 	if n&(n-1) == 0 {
@@ -142,27 +150,6 @@ func ratios[T float](d []T, n int) {
 	replaceNaNs(d)
 }
 
-func divideF16(dst []byte, n int)  { divideHalves(Float16, dst, n) }
-func divideBF16(dst []byte, n int) { divideHalves(BFloat16, dst, n) }
-
-// divideHalves stages at every alignment. The extra copy does not matter: a collective takes an
-// average once, and a sum for every peer.
-func divideHalves(t Type, dst []byte, n int) {
-	checkDivision(dst, n, 2)
-	var s stage
-	for len(dst) > 0 {
-		x, _ := s.load(dst, nil)
-		h := view[uint16](x)
-		switch {
-		case n > float32DivisorMax:
-			wideQuotients(t, h, n)
-		default:
-			quotientsOfHalves(t, h, n)
-		}
-		dst = dst[copy(dst, x):]
-	}
-}
-
 // float32DivisorMax is the largest n for which the quotient of a float16 can be rounded to
 // float32 first. A float16, of 11 bits, divided by n is a tie between two others, of 12 bits,
 // or differs from it by more than 1 in n * 2^12, and rounding to float32 errs by less than 1 in
@@ -170,16 +157,24 @@ func divideHalves(t Type, dst []byte, n int) {
 const float32DivisorMax = 1 << 12
 
 func quotientsOfHalves(t Type, h []uint16, n int) {
-	var buf [stageBytes / 2]float32
-	f := buf[:len(h)]
-	if t == Float16 {
-		widenFloat16(f, h)
-		ratios(f, n)
-		roundFloat16(h, f)
-	} else {
-		widenBFloat16(f, h)
-		ratios(f, n)
-		roundBFloat16(h, f)
+	if n > float32DivisorMax {
+		wideQuotients(t, h, n)
+		return
+	}
+	var buf [halfBlock]float32
+	for len(h) > 0 {
+		part := h[:min(len(h), halfBlock)]
+		f := buf[:len(part)]
+		if t == Float16 {
+			widenFloat16(f, part)
+			ratios(f, n)
+			roundFloat16(part, f)
+		} else {
+			widenBFloat16(f, part)
+			ratios(f, n)
+			roundBFloat16(part, f)
+		}
+		h = h[len(part):]
 	}
 }
 

@@ -2,31 +2,6 @@ package kernel
 
 import "math"
 
-func floatSum[T float](dst, a, b []byte)  { reduceFloats[T](Sum, dst, a, b) }
-func floatProd[T float](dst, a, b []byte) { reduceFloats[T](Prod, dst, a, b) }
-func floatMin[T float](dst, a, b []byte)  { reduceFloats[T](Min, dst, a, b) }
-func floatMax[T float](dst, a, b []byte)  { reduceFloats[T](Max, dst, a, b) }
-
-func reduceFloats[T float](op Op, dst, a, b []byte) {
-	check(dst, a, b, sizeOf[T]())
-	if direct(dst, a, b, sizeOf[T]()) {
-		loopFloats(op, view[T](dst), view[T](a), view[T](b))
-		return
-	}
-	stageFloats[T](op, dst, a, b)
-}
-
-// stageFloats is reduceFloats for an alignment that the machine does not support.
-func stageFloats[T float](op Op, dst, a, b []byte) {
-	var s stage
-	for len(dst) > 0 {
-		x, y := s.load(a, b)
-		loopFloats(op, view[T](x), view[T](x), view[T](y))
-		n := copy(dst, x)
-		dst, a, b = dst[n:], a[n:], b[n:]
-	}
-}
-
 func loopFloats[T float](op Op, d, x, y []T) {
 	switch op {
 	case Sum:

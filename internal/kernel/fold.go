@@ -16,13 +16,13 @@ func Fold(t Type, op Op) func(dst []byte, srcs [][]byte) {
 	if part, ok := partOf(t); ok && op != Prod {
 		return Fold(part, Sum)
 	}
-	if int(t) < len(folders) {
+	if t <= BFloat16 {
 		if f := vectorFolder(t, op); f != nil {
 			return f
 		}
-		if f := folders[t][op]; f != nil {
-			return f
-		}
+	}
+	if f := inGo().folders[t][op]; f != nil {
+		return f
 	}
 	return func(dst []byte, srcs [][]byte) {
 		if checkFold(dst, srcs, t.Size()) {
@@ -30,23 +30,6 @@ func Fold(t Type, op Op) func(dst []byte, srcs [][]byte) {
 		}
 	}
 }
-
-// folders are for operations with results that depend on the order of operands.
-var folders = [BFloat16 + 1][BitXor + 1]func(dst []byte, srcs [][]byte){
-	Float32:  {Sum: foldFloat32Sum, Prod: foldFloat32Prod, Avg: foldFloat32Sum},
-	Float64:  {Sum: foldFloat64Sum, Prod: foldFloat64Prod, Avg: foldFloat64Sum},
-	Float16:  {Sum: foldFloat16Sum, Prod: foldFloat16Prod, Avg: foldFloat16Sum},
-	BFloat16: {Sum: foldBFloat16Sum, Prod: foldBFloat16Prod, Avg: foldBFloat16Sum},
-}
-
-func foldFloat32Sum(dst []byte, srcs [][]byte)   { foldInOrder(Float32, Sum, dst, srcs) }
-func foldFloat32Prod(dst []byte, srcs [][]byte)  { foldInOrder(Float32, Prod, dst, srcs) }
-func foldFloat64Sum(dst []byte, srcs [][]byte)   { foldInOrder(Float64, Sum, dst, srcs) }
-func foldFloat64Prod(dst []byte, srcs [][]byte)  { foldInOrder(Float64, Prod, dst, srcs) }
-func foldFloat16Sum(dst []byte, srcs [][]byte)   { foldInOrder(Float16, Sum, dst, srcs) }
-func foldFloat16Prod(dst []byte, srcs [][]byte)  { foldInOrder(Float16, Prod, dst, srcs) }
-func foldBFloat16Sum(dst []byte, srcs [][]byte)  { foldInOrder(BFloat16, Sum, dst, srcs) }
-func foldBFloat16Prod(dst []byte, srcs [][]byte) { foldInOrder(BFloat16, Prod, dst, srcs) }
 
 // checkFold panics unless the slices can be folded. It copies a single operand itself, and
 // reports whether there is more to reduce.
@@ -83,14 +66,7 @@ func foldInOrder(t Type, op Op, dst []byte, srcs [][]byte) {
 		acc, x := s.load(srcs[0][from:to], nil)
 		for _, src := range srcs[1:] {
 			copy(x, src[from:to])
-			switch t {
-			case Float32:
-				loopFloats(op, view[float32](acc), view[float32](acc), view[float32](x))
-			case Float64:
-				loopFloats(op, view[float64](acc), view[float64](acc), view[float64](x))
-			default:
-				loopHalves(t, op, view[uint16](acc), view[uint16](acc), view[uint16](x))
-			}
+			loop(t, op, acc, acc, x)
 		}
 		copy(dst[from:to], acc)
 	}

@@ -26,9 +26,9 @@ type implementation struct {
 func implementations() []implementation {
 	generic := implementation{
 		name: "generic", has: true,
-		reducer: func(t Type, op Op) func(dst, a, b []byte) { return reducers[t][op] },
-		folder:  func(t Type, op Op) func(dst []byte, srcs [][]byte) { return folders[t][op] },
-		divider: func(t Type) func(dst []byte, n int) { return dividers[t] },
+		reducer: func(t Type, op Op) func(dst, a, b []byte) { return inGo().reducers[t][op] },
+		folder:  func(t Type, op Op) func(dst []byte, srcs [][]byte) { return inGo().folders[t][op] },
+		divider: func(t Type) func(dst []byte, n int) { return inGo().dividers[t] },
 		widen:   map[Type]func(dst []float32, src []uint16){Float16: widenFloat16, BFloat16: widenBFloat16},
 		round:   map[Type]func(dst []uint16, src []float32){Float16: roundFloat16, BFloat16: roundBFloat16},
 	}

@@ -1,31 +1,7 @@
 package kernel
 
-func intSum[T integer](dst, a, b []byte)  { reduceInts[T](Sum, dst, a, b) }
-func intProd[T integer](dst, a, b []byte) { reduceInts[T](Prod, dst, a, b) }
-func intMin[T integer](dst, a, b []byte)  { reduceInts[T](Min, dst, a, b) }
-func intMax[T integer](dst, a, b []byte)  { reduceInts[T](Max, dst, a, b) }
-
-func reduceInts[T integer](op Op, dst, a, b []byte) {
-	check(dst, a, b, sizeOf[T]())
-	if direct(dst, a, b, sizeOf[T]()) {
-		loopInts(op, view[T](dst), view[T](a), view[T](b))
-		return
-	}
-	stageInts[T](op, dst, a, b)
-}
-
-// stageInts is reduceInts for an alignment that the machine does not support.
-func stageInts[T integer](op Op, dst, a, b []byte) {
-	var s stage
-	for len(dst) > 0 {
-		x, y := s.load(a, b)
-		loopInts(op, view[T](x), view[T](x), view[T](y))
-		n := copy(dst, x)
-		dst, a, b = dst[n:], a[n:], b[n:]
-	}
-}
-
-func loopInts[T integer](op Op, d, x, y []T) {
+func loopInts[T integer](op Op, dst, a, b []byte) {
+	d, x, y := view[T](dst), view[T](a), view[T](b)
 	switch op {
 	case Sum:
 		addInts(d, x, y)

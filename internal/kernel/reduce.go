@@ -1,5 +1,11 @@
 package kernel
 
+import (
+	"sync"
+
+	"github.com/nexar-go/nexar/device"
+)
+
 // Reducer returns the function that sets dst to a op b, element by element. It is nil if op is
 // not defined for t: floats have no bit operations, and complex elements only sums, products
 // and averages. The slices have the same length, a multiple of the size of t; dst may be a or
@@ -7,43 +13,111 @@ package kernel
 //
 // Reducer selects between assembly and Go once, so that calls of the function do not.
 func Reducer(t Type, op Op) func(dst, a, b []byte) {
-	if part, ok := partOf(t); ok {
-		return complexReducer(part, op)
+	if part, ok := partOf(t); ok && (op == Sum || op == Avg) {
+		return Reducer(part, Sum)
 	}
-	if int(t) >= len(reducers) || int(op) >= len(reducers[t]) {
+	if t > Complex128 || op > BitXor {
 		return nil
 	}
-	if f := vectorReducer(t, op); f != nil {
-		return f
+	if t <= BFloat16 {
+		if f := vectorReducer(t, op); f != nil {
+			return f
+		}
 	}
-	return reducers[t][op]
+	return inGo().reducers[t][op]
 }
 
-// reducers is laid out by the compiler, so lookups do not allocate or run code at start-up,
-// unlike closures over t and op. Signed and unsigned integers differ in their order only.
-var reducers = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){
-	Int8: {Sum: sum8, Prod: intProd[int8], Min: intMin[int8], Max: intMax[int8], Avg: sum8,
-		BitAnd: bitAnd[int8], BitOr: bitOr[int8], BitXor: bitXor[int8]},
-	Int16: {Sum: sum16, Prod: intProd[int16], Min: intMin[int16], Max: intMax[int16], Avg: sum16,
-		BitAnd: bitAnd[int16], BitOr: bitOr[int16], BitXor: bitXor[int16]},
-	Int32: {Sum: intSum[int32], Prod: intProd[int32], Min: intMin[int32], Max: intMax[int32], Avg: intSum[int32],
-		BitAnd: bitAnd[int32], BitOr: bitOr[int32], BitXor: bitXor[int32]},
-	Int64: {Sum: intSum[int64], Prod: intProd[int64], Min: intMin[int64], Max: intMax[int64], Avg: intSum[int64],
-		BitAnd: bitAnd[int64], BitOr: bitOr[int64], BitXor: bitXor[int64]},
-	Uint8: {Sum: sum8, Prod: intProd[int8], Min: intMin[uint8], Max: intMax[uint8], Avg: sum8,
-		BitAnd: bitAnd[int8], BitOr: bitOr[int8], BitXor: bitXor[int8]},
-	Uint16: {Sum: sum16, Prod: intProd[int16], Min: intMin[uint16], Max: intMax[uint16], Avg: sum16,
-		BitAnd: bitAnd[int16], BitOr: bitOr[int16], BitXor: bitXor[int16]},
-	Uint32: {Sum: intSum[int32], Prod: intProd[int32], Min: intMin[uint32], Max: intMax[uint32], Avg: intSum[int32],
-		BitAnd: bitAnd[int32], BitOr: bitOr[int32], BitXor: bitXor[int32]},
-	Uint64: {Sum: intSum[int64], Prod: intProd[int64], Min: intMin[uint64], Max: intMax[uint64], Avg: intSum[int64],
-		BitAnd: bitAnd[int64], BitOr: bitOr[int64], BitXor: bitXor[int64]},
-	Float32: {Sum: floatSum[float32], Prod: floatProd[float32], Min: floatMin[float32], Max: floatMax[float32],
-		Avg: floatSum[float32]},
-	Float64: {Sum: floatSum[float64], Prod: floatProd[float64], Min: floatMin[float64], Max: floatMax[float64],
-		Avg: floatSum[float64]},
-	Float16:  {Sum: f16Sum, Prod: f16Prod, Min: f16Min, Max: f16Max, Avg: f16Sum},
-	BFloat16: {Sum: bf16Sum, Prod: bf16Prod, Min: bf16Min, Max: bf16Max, Avg: bf16Sum},
+// inGo returns the functions without assembly. They are made once, so that lookups do not allocate.
+var inGo = sync.OnceValue(func() *functions {
+	f := new(functions)
+	for t := Int8; t <= Complex128; t++ {
+		for op := Sum; op <= BitXor; op++ {
+			operation := op
+			if op == Avg {
+				operation = Sum
+			}
+			if !device.Op(operation).Defined(t) {
+				continue
+			}
+			f.reducers[t][op] = func(dst, a, b []byte) { reduce(t, operation, dst, a, b) }
+			if t.Float() && operation <= Prod {
+				f.folders[t][op] = func(dst []byte, srcs [][]byte) { foldInOrder(t, operation, dst, srcs) }
+			}
+		}
+		f.dividers[t] = func(dst []byte, n int) { divide(t, dst, n) }
+	}
+	return f
+})
+
+// functions has those of [Reducer], [Fold] and [Divider], or nil. Folders are for operations with results that depend on the
+// order of operands.
+type functions struct {
+	reducers [Complex128 + 1][BitXor + 1]func(dst, a, b []byte)
+	folders  [Complex128 + 1][BitXor + 1]func(dst []byte, srcs [][]byte)
+	dividers [Complex128 + 1]func(dst []byte, n int)
+}
+
+// reduce is a [Reducer]. It reduces whole words at a time where that is possible, also of smaller integers.
+func reduce(t Type, op Op, dst, a, b []byte) {
+	check(dst, a, b, t.Size())
+	if n := len(dst) &^ (wordBytes - 1); n > 0 && t <= Uint32 {
+		if inWords := wordOp(t, op); inWords != 0 {
+			reduceAligned(Uint64, inWords, dst[:n], a[:n], b[:n])
+			dst, a, b = dst[n:], a[n:], b[n:]
+		}
+	}
+	reduceAligned(t, op, dst, a, b)
+}
+
+// reduceAligned reduces in place, or in a stage if the machine does not support the alignment.
+func reduceAligned(t Type, op Op, dst, a, b []byte) {
+	if direct(dst, a, b, t.Size()) {
+		loop(t, op, dst, a, b)
+	} else {
+		reduceInStage(t, op, dst, a, b)
+	}
+}
+
+func reduceInStage(t Type, op Op, dst, a, b []byte) {
+	var s stage
+	for len(dst) > 0 {
+		x, y := s.load(a, b)
+		loop(t, op, x, x, y)
+		n := copy(dst, x)
+		dst, a, b = dst[n:], a[n:], b[n:]
+	}
+}
+
+// loop sets d to x op y, of aligned elements.
+func loop(t Type, op Op, d, x, y []byte) {
+	switch t {
+	case Int8:
+		loopInts[int8](op, d, x, y)
+	case Int16:
+		loopInts[int16](op, d, x, y)
+	case Int32:
+		loopInts[int32](op, d, x, y)
+	case Int64:
+		loopInts[int64](op, d, x, y)
+	case Uint8:
+		loopInts[uint8](op, d, x, y)
+	case Uint16:
+		loopInts[uint16](op, d, x, y)
+	case Uint32:
+		loopInts[uint32](op, d, x, y)
+	case Uint64:
+		loopInts[uint64](op, d, x, y)
+	case Float32:
+		loopFloats(op, view[float32](d), view[float32](x), view[float32](y))
+	case Float64:
+		loopFloats(op, view[float64](d), view[float64](x), view[float64](y))
+	case Complex64:
+		mulComplex(view[float32](d), view[float32](x), view[float32](y))
+	case Complex128:
+		mulComplex(view[float64](d), view[float64](x), view[float64](y))
+	default:
+		loopHalves(t, op, view[uint16](d), view[uint16](x), view[uint16](y))
+	}
 }
 
 // check panics unless the slices can be operands of a reduction of elements of size bytes.

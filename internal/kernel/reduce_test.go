@@ -183,14 +183,7 @@ func stagedReducer(typ Type, op Op) func(dst, a, b []byte) {
 	if op == Avg {
 		op = Sum
 	}
-	family := map[Type]func(op Op, dst, a, b []byte){
-		Int8: stageInts[int8], Int16: stageInts[int16], Int32: stageInts[int32], Int64: stageInts[int64],
-		Uint8: stageInts[uint8], Uint16: stageInts[uint16], Uint32: stageInts[uint32], Uint64: stageInts[uint64],
-		Float32: stageFloats[float32], Float64: stageFloats[float64],
-		Float16:  func(op Op, dst, a, b []byte) { stageHalves(Float16, op, dst, a, b) },
-		BFloat16: func(op Op, dst, a, b []byte) { stageHalves(BFloat16, op, dst, a, b) },
-	}[typ]
-	return func(dst, a, b []byte) { family(op, dst, a, b) }
+	return func(dst, a, b []byte) { reduceInStage(typ, op, dst, a, b) }
 }
 
 func TestReducerDefined(t *testing.T) {

@@ -8,6 +8,10 @@ import "unsafe"
 // F16C, or NEON. It returns the same bits; the tests compare them. The build tag purego
 // excludes it.
 //
+// The functions vectorReducer, vectorFolder and vectorDivider return the best assembly function, or nil. Conversions such as
+// vectorWidenFloat16 handle whole vectors and return their number of elements. They are called directly, since slices that are
+// passed to a function variable escape from the stack.
+//
 // Stores are ordinary, except in Stream. Stores that bypass the cache would help only if dst is
 // no operand and is not read soon, or if its lines are in distant caches; elsewhere they cost
 // up to nine tenths of the speed.

@@ -668,7 +668,7 @@ func float16DivideAVX512(dst *byte, n int, by float32)
 func float16DivideByAVX512(dst []byte, n int) {
 	checkDivision(dst, n, 2)
 	if n > float32DivisorMax {
-		divideF16(dst, n)
+		divide(Float16, dst, n)
 		return
 	}
 	if by := float32(n); n&(n-1) == 0 {
@@ -684,7 +684,7 @@ func bfloat16DivideAVX512(dst *byte, n int, by float32)
 func bfloat16DivideByAVX512(dst []byte, n int) {
 	checkDivision(dst, n, 2)
 	if n > float32DivisorMax {
-		divideBF16(dst, n)
+		divide(BFloat16, dst, n)
 		return
 	}
 	if by := float32(n); n&(n-1) == 0 {
@@ -1785,7 +1785,7 @@ func float16DivideAVX2(dst *byte, n int, by float32)
 func float16DivideByAVX2(dst []byte, n int) {
 	checkDivision(dst, n, 2)
 	if n > float32DivisorMax {
-		divideF16(dst, n)
+		divide(Float16, dst, n)
 		return
 	}
 	var r remainder
@@ -1807,7 +1807,7 @@ func bfloat16DivideAVX2(dst *byte, n int, by float32)
 func bfloat16DivideByAVX2(dst []byte, n int) {
 	checkDivision(dst, n, 2)
 	if n > float32DivisorMax {
-		divideBF16(dst, n)
+		divide(BFloat16, dst, n)
 		return
 	}
 	var r remainder
@@ -1837,3 +1837,85 @@ func roundBFloat16AVX2(dst, src *byte, n int)
 
 //go:noescape
 func streamAVX2(dst, src *byte, n int)
+
+func vectorReducer(t Type, op Op) func(dst, a, b []byte) {
+	if hasAVX512() {
+		return reducersAVX512[t][op]
+	}
+	if hasAVX2() {
+		return reducersAVX2[t][op]
+	}
+	return nil
+}
+
+func vectorFolder(t Type, op Op) func(dst []byte, srcs [][]byte) {
+	if hasAVX512() {
+		return foldersAVX512[t][op]
+	}
+	if hasAVX2() {
+		return foldersAVX2[t][op]
+	}
+	return nil
+}
+
+func vectorDivider(t Type) func(dst []byte, n int) {
+	if hasAVX512() {
+		return dividersAVX512[t]
+	}
+	if hasAVX2() {
+		return dividersAVX2[t]
+	}
+	return nil
+}
+
+func vectorWidenFloat16(dst []float32, src []uint16) int {
+	n := whole(len(src))
+	if hasAVX512() {
+		widenFloat16AVX512(at(dst), at(src), 4*n)
+		return n
+	}
+	if hasAVX2() {
+		widenFloat16AVX2(at(dst), at(src), 4*n)
+		return n
+	}
+	return 0
+}
+
+func vectorWidenBFloat16(dst []float32, src []uint16) int {
+	n := whole(len(src))
+	if hasAVX512() {
+		widenBFloat16AVX512(at(dst), at(src), 4*n)
+		return n
+	}
+	if hasAVX2() {
+		widenBFloat16AVX2(at(dst), at(src), 4*n)
+		return n
+	}
+	return 0
+}
+
+func vectorRoundFloat16(dst []uint16, src []float32) int {
+	n := whole(len(src))
+	if hasAVX512() {
+		roundFloat16AVX512(at(dst), at(src), 4*n)
+		return n
+	}
+	if hasAVX2() {
+		roundFloat16AVX2(at(dst), at(src), 4*n)
+		return n
+	}
+	return 0
+}
+
+func vectorRoundBFloat16(dst []uint16, src []float32) int {
+	n := whole(len(src))
+	if hasAVX512() {
+		roundBFloat16AVX512(at(dst), at(src), 4*n)
+		return n
+	}
+	if hasAVX2() {
+		roundBFloat16AVX2(at(dst), at(src), 4*n)
+		return n
+	}
+	return 0
+}

@@ -1063,7 +1063,7 @@ func float16DivideNEON(dst *byte, n int, by float32)
 func float16DivideByNEON(dst []byte, n int) {
 	checkDivision(dst, n, 2)
 	if n > float32DivisorMax {
-		divideF16(dst, n)
+		divide(Float16, dst, n)
 		return
 	}
 	var r remainder
@@ -1085,7 +1085,7 @@ func bfloat16DivideNEON(dst *byte, n int, by float32)
 func bfloat16DivideByNEON(dst []byte, n int) {
 	checkDivision(dst, n, 2)
 	if n > float32DivisorMax {
-		divideBF16(dst, n)
+		divide(BFloat16, dst, n)
 		return
 	}
 	var r remainder
@@ -1112,3 +1112,60 @@ func roundFloat16NEON(dst, src *byte, n int)
 
 //go:noescape
 func roundBFloat16NEON(dst, src *byte, n int)
+
+func vectorReducer(t Type, op Op) func(dst, a, b []byte) {
+	if hasNEON() {
+		return reducersNEON[t][op]
+	}
+	return nil
+}
+
+func vectorFolder(t Type, op Op) func(dst []byte, srcs [][]byte) {
+	if hasNEON() {
+		return foldersNEON[t][op]
+	}
+	return nil
+}
+
+func vectorDivider(t Type) func(dst []byte, n int) {
+	if hasNEON() {
+		return dividersNEON[t]
+	}
+	return nil
+}
+
+func vectorWidenFloat16(dst []float32, src []uint16) int {
+	n := whole(len(src))
+	if hasNEON() {
+		widenFloat16NEON(at(dst), at(src), 4*n)
+		return n
+	}
+	return 0
+}
+
+func vectorWidenBFloat16(dst []float32, src []uint16) int {
+	n := whole(len(src))
+	if hasNEON() {
+		widenBFloat16NEON(at(dst), at(src), 4*n)
+		return n
+	}
+	return 0
+}
+
+func vectorRoundFloat16(dst []uint16, src []float32) int {
+	n := whole(len(src))
+	if hasNEON() {
+		roundFloat16NEON(at(dst), at(src), 4*n)
+		return n
+	}
+	return 0
+}
+
+func vectorRoundBFloat16(dst []uint16, src []float32) int {
+	n := whole(len(src))
+	if hasNEON() {
+		roundBFloat16NEON(at(dst), at(src), 4*n)
+		return n
+	}
+	return 0
+}

@@ -70,7 +70,7 @@ func TestVectorHalvesExhaustively(t *testing.T) {
 				for n := 2; n < len(partner); n *= 2 {
 					copy(partner[n:], partner[:n])
 				}
-				reducers[typ][op](want, all, partner)
+				inGo().reducers[typ][op](want, all, partner)
 				for _, im := range implementations()[1:] {
 					if im.has { // otherwise TestVectorLengths reports it
 						checkWhole(t, im, typ, op, all, partner, want)

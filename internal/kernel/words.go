@@ -1,17 +1,6 @@
 package kernel
 
-// The operations in this file work on words of eight bytes, also for smaller integers, and on
-// single elements for the rest.
-
-func bitAnd[T integer](dst, a, b []byte) { reduceWords[T](BitAnd, dst, a, b) }
-func bitOr[T integer](dst, a, b []byte)  { reduceWords[T](BitOr, dst, a, b) }
-func bitXor[T integer](dst, a, b []byte) { reduceWords[T](BitXor, dst, a, b) }
-
-func sum8(dst, a, b []byte)  { reduceWords[uint8](sumOf8, dst, a, b) }
-func sum16(dst, a, b []byte) { reduceWords[uint16](sumOf16, dst, a, b) }
-
-// Sums of the 8-bit or 16-bit integers within an element or a word. They are internal to this
-// package.
+// Sums of the 8-bit or 16-bit integers within a word. They are internal to this package.
 const (
 	sumOf8 Op = 0xf0 + iota
 	sumOf16
@@ -20,15 +9,17 @@ const (
 // wordBytes is the length of a word.
 const wordBytes = 8
 
-func reduceWords[T integer](op Op, dst, a, b []byte) {
-	check(dst, a, b, sizeOf[T]())
-	n := len(dst) &^ (wordBytes - 1)
-	if n > 0 {
-		reduceInts[uint64](op, dst[:n], a[:n], b[:n])
+// wordOp returns the operation on words that has the result of op on integers of type t, or 0.
+func wordOp(t Type, op Op) Op {
+	switch {
+	case op >= BitAnd:
+		return op
+	case op == Sum && t.Size() == 1:
+		return sumOf8
+	case op == Sum && t.Size() == 2:
+		return sumOf16
 	}
-	if n < len(dst) {
-		reduceInts[T](op, dst[n:], a[n:], b[n:])
-	}
+	return 0
 }
 
 func andInts[T integer](d, x, y []T) {

@@ -90,7 +90,33 @@ func Source(command string, sets ...Set) ([]byte, error) {
 			fmt.Fprintf(w, "\n//go:noescape\nfunc %s%s(dst, src *byte, n int)\n", c.Name, s.Suffix)
 		}
 	}
+	choices(w, sets)
 	return format.Source(w.Bytes())
+}
+
+// choices writes the functions that choose between sets, the best first: a processor has a set if its function says so, such as
+// hasAVX2.
+func choices(w *bytes.Buffer, sets []Set) {
+	choice := func(signature, begin, call, otherwise string) {
+		fmt.Fprintf(w, "\nfunc %s {\n%s", signature, begin)
+		for _, s := range sets {
+			fmt.Fprintf(w, "if has%[1]s() {\n"+call+"\n}\n", s.Suffix)
+		}
+		fmt.Fprintf(w, "return %s\n}\n", otherwise)
+	}
+	choice("vectorReducer(t Type, op Op) func(dst, a, b []byte)", "", "return reducers%[1]s[t][op]", "nil")
+	choice("vectorFolder(t Type, op Op) func(dst []byte, srcs [][]byte)", "", "return folders%[1]s[t][op]", "nil")
+	choice("vectorDivider(t Type) func(dst []byte, n int)", "", "return dividers%[1]s[t]", "nil")
+	for _, c := range sets[0].Conversions {
+		dst, src := "[]float32", "[]uint16"
+		if strings.HasPrefix(c.Name, "round") {
+			dst, src = src, dst
+		} else if !strings.HasPrefix(c.Name, "widen") {
+			continue
+		}
+		choice(fmt.Sprintf("vector%s(dst %s, src %s) int", strings.ToUpper(c.Name[:1])+c.Name[1:], dst, src),
+			"n := whole(len(src))\n", c.Name+"%[1]s(at(dst), at(src), 4*n)\nreturn n", "0")
+	}
 }
 
 // size returns the size in bytes of a type of package kernel.
@@ -253,8 +279,8 @@ if n < len(dst) {
 // the reciprocal, which is exact and faster.
 func (s Set) division(w *bytes.Buffer, d Division, typ string) {
 	fmt.Fprintf(w, "\nfunc %sBy%s(dst []byte, n int) {\ncheckDivision(dst, n, %d)\n", d.Name, s.Suffix, size(typ))
-	if generic := map[string]string{"float16": "divideF16", "bfloat16": "divideBF16"}[typ]; generic != "" {
-		fmt.Fprintf(w, "if n > float32DivisorMax {\n%s(dst, n)\nreturn\n}\n", generic)
+	if half := map[string]string{"float16": "Float16", "bfloat16": "BFloat16"}[typ]; half != "" {
+		fmt.Fprintf(w, "if n > float32DivisorMax {\ndivide(%s, dst, n)\nreturn\n}\n", half)
 	}
 	text := divideWholeAndRest
 	if s.Block == 1 {
