@@ -1,8 +1,6 @@
 package cost
 
 import (
-	"math/bits"
-
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
@@ -69,17 +67,7 @@ func (t *Tuner) shareOf(i int, a plan.Algorithm, n Need) share {
 // few ranks have most of the messages.
 func shareBeyond(a plan.Algorithm, size, few int) share {
 	least, most := shareAmong(a, few), shareAmong(a, 4*few)
-	grown := func(least, most float64) float64 {
-		growth, more := most-least, float64(3*few)
-		switch {
-		case growth < 0: // The work of some ranks is divided among more of them.
-			shrinks := -growth * float64(4*few) / 3 // a + shrinks/size
-			return most - float64(shrinks/float64(4*few)) + float64(shrinks/float64(size))
-		case growth >= more/2:
-			return most + float64(growth*float64(size-4*few)/more)
-		}
-		return most + float64(growth*float64(bits.Len(uint(size-1))-bits.Len(uint(4*few-1)))/2)
-	}
+	grown := func(least, most float64) float64 { return grownTo(size, few, least, most) }
 	return share{
 		messages: grown(least.messages, most.messages), moved: grown(least.moved, most.moved),
 		reduced: grown(least.reduced, most.reduced), copied: grown(least.copied, most.copied),

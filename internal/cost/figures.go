@@ -118,12 +118,21 @@ func depth(a plan.Algorithm, plans []plan.Plan) int {
 // The depths with few ranks are constants, [plan.Algorithm].Depths: to make the plans of all algorithms of a collective for 16 ranks
 // would be much of the work of its first call.
 func depthBeyond(a plan.Algorithm, size, few int) int {
-	least, most := fewDepth(a, few), fewDepth(a, 4*few)
-	growth, more := most-least, 3*few
-	if growth >= more/2 {
-		return most + growth*(size-4*few)/more
+	return int(grownTo(size, few, float64(fewDepth(a, few)), float64(fewDepth(a, 4*few))))
+}
+
+// grownTo extrapolates a figure of few and of four times as many ranks to size ranks: it grows like their number, or like the
+// logarithm of that.
+func grownTo(size, few int, least, most float64) float64 {
+	growth, more := most-least, float64(3*few)
+	switch {
+	case growth < 0: // The work of some ranks is divided among more of them.
+		shrinks := -growth * float64(4*few) / 3 // a + shrinks/size
+		return most - float64(shrinks/float64(4*few)) + float64(shrinks/float64(size))
+	case growth >= more/2:
+		return most + float64(growth*float64(size-4*few)/more)
 	}
-	return most + growth*(bits.Len(uint(size-1))-bits.Len(uint(4*few-1)))/2
+	return most + float64(growth*float64(bits.Len(uint(size-1))-bits.Len(uint(4*few-1)))/2)
 }
 
 // fewDepth returns the depth of the plans of an algorithm for one of plan.DepthRanks.
