@@ -257,17 +257,23 @@ func TestImage(t *testing.T) {
 	if out := own.run(t, "run", "-n", "2", "--", "nexar", "bench", "--op", "barrier", "--iters", "3"); !strings.Contains(out, "0 wrong elements") {
 		t.Errorf("nexar run prints\n%s", out)
 	}
-	other := container{image: m, user: "12345:0", secrets: t.TempDir()}
-	token := filepath.Join(other.secrets, "token")
-	if err := os.WriteFile(token, []byte(own.run(t, "token")), 0o440); err != nil { // as the volume of a Secret
-		t.Fatal(err)
-	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := l.Addr().String()
 	l.Close()
+	for _, dir := range []string{"/var/lib/nexar", "/data/seed"} { // on the root; on a volume of another group
+		seed, out := own.start(t.Context(), t, "seed", "--world", "1", "--listen", address, "--state-dir", dir)
+		if err := seed.Wait(); err == nil || !strings.Contains(out.String(), "make "+dir+" a directory that this user can write to; in a container, mount a volume there") {
+			t.Errorf("a seed that cannot write to %s ends with %v and prints\n%s", dir, err, out)
+		}
+	}
+	other := container{image: m, user: "12345:0", secrets: t.TempDir()}
+	token := filepath.Join(other.secrets, "token")
+	if err := os.WriteFile(token, []byte(own.run(t, "token")), 0o440); err != nil { // as the volume of a Secret
+		t.Fatal(err)
+	}
 	other.env = []string{"NEXAR_CLUSTER_TOKEN_FILE=/run/secrets/token", "NEXAR_SEEDS=" + address}
 	seed, log := other.start(t.Context(), t, "seed", "--world", "3", "--listen", address, "--state-dir", "/data/seed")
 	var ranks []*exec.Cmd

@@ -78,7 +78,7 @@ func (f *seedFlags) run(ctx context.Context, s streams) error {
 	defer release()
 	token, file, printed, err := f.token()
 	if err != nil {
-		return err
+		return f.explain(err)
 	}
 	warnOfEnv(s.err, "nexar seed")
 	// Only this goroutine writes lines, so that they stay in order.
@@ -97,7 +97,7 @@ func (f *seedFlags) run(ctx context.Context, s streams) error {
 	})
 	if err != nil {
 		stop()
-		return explainListen(err)
+		return f.explain(err)
 	}
 	defer seed.Close()
 	defer stop()
@@ -147,15 +147,25 @@ func isListenAddr(addr string) bool {
 	return err == nil
 }
 
-// explainListen adds a remedy to the error of a seed that cannot listen.
-func explainListen(err error) error {
+// explain adds a remedy to the error of a seed that cannot listen or cannot write its state.
+func (f *seedFlags) explain(err error) error {
+	file, _ := errors.AsType[*fs.PathError](err)
 	switch {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("%w: use an address of this host, or :port for all of them", err)
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("%w: another program, such as an earlier seed, uses the port: end it, or choose another port", err)
+	case file != nil && f.stateDir != "" && (within(f.stateDir, file.Path) || within(file.Path, f.stateDir)) &&
+		(errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission)):
+		return fmt.Errorf("%w: make %s a directory that this user can write to; in a container, mount a volume there", err, f.stateDir)
 	}
 	return err
+}
+
+// within reports whether a path is dir or below it.
+func within(path, dir string) bool {
+	below, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(below)
 }
 
 // token returns the token of the cluster or the file that has it, neither if it is in the environment, and the value of
