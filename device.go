@@ -181,18 +181,28 @@ func (d DeviceComm) Recv(ctx context.Context, t device.Type, from int, tag Tag, 
 	if err != nil {
 		return Status{}, opError(name, err)
 	}
-	var got p2p.Received
-	r, err := d.comm.comm.Messages().StartRecv(into, o.Of.Type, from, int64(tag))
-	if err == nil {
-		got, err = r.Wait(ctx)
-	}
+	got, err := d.receive(ctx, into, o.Of, from, tag)
 	if err != nil {
 		return Status{}, d.comm.explain(ctx, name, err)
 	}
 	if err := d.store(ctx, o.Operand, got.Bytes); err != nil {
 		return Status{}, opError(name, err)
 	}
-	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(o.Of.Size)}, nil
+	return newStatus(got, o.Of), nil
+}
+
+// receive receives a message into regions of bytes.
+func (d DeviceComm) receive(ctx context.Context, into *p2p.Regions, of element, from int, tag Tag) (got p2p.Received, err error) {
+	r, err := d.comm.comm.Messages().StartRecv(into, of.Type, from, int64(tag))
+	if err != nil {
+		return got, err
+	}
+	return r.Wait(ctx)
+}
+
+// newStatus describes a message that was received as elements.
+func newStatus(got p2p.Received, of element) Status {
+	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(of.Size)}
 }
 
 // An operand is the regions of a task or message.
@@ -319,17 +329,20 @@ func free(operands []operand) {
 	}
 }
 
-// load loads operands, until the communicator ends. If that fails for another
-// reason than the arguments, and other ranks wait for this one, it ends.
+// load loads operands. If that fails for another reason than the arguments, and other ranks wait for this one, the communicator
+// ends.
 func (d DeviceComm) load(ctx context.Context, awaited bool, operands ...*staging.Operand) error {
 	if err := d.comm.Err(); err != nil {
 		return err
 	}
+	return d.await(ctx, awaited, func(until context.Context) error { return staging.Load(until, operands...) })
+}
+
+// await waits for the device, until the communicator ends. See load.
+func (d DeviceComm) await(ctx context.Context, awaited bool, wait func(until context.Context) error) error {
 	until, stop := comm.Until(ctx, d.comm.Done(), d.comm.Err)
 	defer stop()
-	d.comm.runner.Engine.DeviceWork(1)
-	defer d.comm.runner.Engine.DeviceWork(-1)
-	err := staging.Load(until, operands...)
+	err := d.busy(func() error { return wait(until) })
 	if err == nil {
 		return nil
 	}
@@ -342,11 +355,16 @@ func (d DeviceComm) load(ctx context.Context, awaited bool, operands ...*staging
 	return d.failed(ctx, err)
 }
 
-// store copies the first n bytes of an operand to the device, and waits until it has them.
-func (d DeviceComm) store(ctx context.Context, o *staging.Operand, n int) error {
+// busy calls a function that waits for the device.
+func (d DeviceComm) busy(f func() error) error {
 	d.comm.runner.Engine.DeviceWork(1)
 	defer d.comm.runner.Engine.DeviceWork(-1)
-	return d.failed(ctx, o.Store(ctx, n))
+	return f()
+}
+
+// store copies the first n bytes of an operand to the device, and waits until it has them.
+func (d DeviceComm) store(ctx context.Context, o *staging.Operand, n int) error {
+	return d.failed(ctx, d.busy(func() error { return o.Store(ctx, n) }))
 }
 
 // failed makes an error of this package of one of the device.

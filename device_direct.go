@@ -57,20 +57,7 @@ func (d DeviceComm) passage(o operand, rank int) *passage {
 
 // settle waits until the work of the stream is done, so that a network card reads its results, and does not overwrite its
 // operands.
-func (d DeviceComm) settle(ctx context.Context) error {
-	until, stop := comm.Until(ctx, d.comm.Done(), d.comm.Err)
-	defer stop()
-	d.comm.runner.Engine.DeviceWork(1)
-	defer d.comm.runner.Engine.DeviceWork(-1)
-	err := d.stream.Wait(until)
-	if err == nil {
-		return nil
-	}
-	if ended := d.comm.Err(); ended != nil {
-		return ended
-	}
-	return d.failed(ctx, err)
-}
+func (d DeviceComm) settle(ctx context.Context) error { return d.await(ctx, false, d.stream.Wait) }
 
 // sendDirectly sends the memory of a device as a message. If the network card cannot write it to the peer any more, it is
 // copied and sent as memory of the host. If that copy fails, the communicator ends, since the receiver waits for the rest.
@@ -107,21 +94,15 @@ func (d DeviceComm) receiveDirectly(ctx context.Context, name string, p *passage
 		return Status{}, opError(name, err)
 	}
 	landing := link.NewLanding(p.bytes)
-	var got p2p.Received
-	r, err := d.comm.comm.Messages().StartRecv(&p2p.Regions{First: p.bytes, Landing: landing}, of.Type, from, int64(tag))
-	if err == nil {
-		got, err = r.Wait(ctx)
-	}
+	got, err := d.receive(ctx, &p2p.Regions{First: p.bytes, Landing: landing}, of, from, tag)
 	if err != nil {
 		_ = p.device.FlushWrites(context.WithoutCancel(ctx)) // No write is in flight when the memory is released.
 		return Status{}, d.comm.explain(ctx, name, err)
 	}
-	d.comm.runner.Engine.DeviceWork(1)
-	defer d.comm.runner.Engine.DeviceWork(-1)
-	if err := p.land(ctx, landing); err != nil {
+	if err := d.busy(func() error { return p.land(ctx, landing) }); err != nil {
 		return Status{}, opError(name, d.failed(ctx, err))
 	}
-	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(of.Size)}, nil
+	return newStatus(got, of), nil
 }
 
 // land makes a message visible to work that is queued from now on. It copies the parts that have arrived in memory of the host
@@ -203,9 +184,7 @@ func (d DeviceComm) directly(ctx context.Context, c call, typ device.Type, opera
 		return true, d.comm.explain(ctx, t.Name(), err)
 	}
 	if !t.ReadOnly {
-		d.comm.runner.Engine.DeviceWork(1)
-		err = direct.operation.Land(ctx)
-		d.comm.runner.Engine.DeviceWork(-1)
+		err = d.busy(func() error { return direct.operation.Land(ctx) })
 	}
 	direct.succeeded = err == nil
 	return true, opError(t.Name(), d.failed(ctx, err))

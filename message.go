@@ -235,7 +235,7 @@ func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, erro
 	if got.Bytes%int(of.Size) != 0 {
 		err = c.explain(ctx, "probe", &p2p.ElementError{Source: got.Source, Size: got.Bytes, Elem: int(of.Size)})
 	}
-	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(of.Size)}, err
+	return newStatus(got, of), err
 }
 
 // A Message is a message that [Comm.MatchedProbe] has taken. Only [RecvMatched] can receive it,
@@ -441,7 +441,7 @@ func statusOf[T any](ctx context.Context, c *Comm, name string, got p2p.Received
 	if err != nil {
 		return Status{}, c.explain(ctx, name, err)
 	}
-	return Status{Source: got.Source, Tag: Tag(got.Tag), Count: got.Bytes / int(unsafe.Sizeof(*new(T)))}, nil
+	return newStatus(got, element{Size: uint32(unsafe.Sizeof(*new(T)))}), nil
 }
 
 // startExchange starts both messages, or neither unless the communicator ends in between.
