@@ -28,6 +28,7 @@ func constants() map[string]string {
 		"hw/internal/verbsfake.Load":  "opens a C library, which is open until the process ends",
 		"transport.mappings":          "the mappings of the address space of the process",
 		"internal/kernel.f16Values":   "a table of 65,536 constants, computed on first use",
+		"internal/kernel.inGo":        "a table of functions, made on first use",
 	}
 }
 
