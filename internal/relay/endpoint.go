@@ -64,20 +64,8 @@ type Config struct {
 	// node passes on, and returns the frames that are written instead. An added frame needs the credit of a dropped one.
 	Tamper Tamper
 
-	// Report, if not nil, is called for each frame that a session has dropped. It must not block.
-	Report func(Report)
 	// Log defaults to a logger that discards.
 	Log *slog.Logger
-}
-
-// A Report is about a frame for this node that was dropped.
-type Report struct {
-	Source membership.NodeID
-	// From is the neighbor that has sent the frame: the last node of its path.
-	From    membership.NodeID
-	Kind    forward.Kind
-	Seq     uint64
-	Verdict session.Verdict
 }
 
 // Stats count the frames of an [Endpoint].
@@ -428,7 +416,7 @@ func (e *Endpoint) connLocked(now time.Time, from membership.NodeID, f *forward.
 	return c
 }
 
-// report counts and reports a frame that was dropped.
+// report counts a frame that was dropped, and logs one that is not authentic.
 func (e *Endpoint) report(from membership.NodeID, f *forward.Frame, v session.Verdict) {
 	if v == session.Accepted {
 		return
@@ -445,9 +433,6 @@ func (e *Endpoint) report(from membership.NodeID, f *forward.Frame, v session.Ve
 	if warn {
 		e.cfg.Log.Warn("relay: a frame was altered or forged on its path and is dropped", "source", f.Source, "destination", e.cfg.Self,
 			"from", from, "seq", f.Seq, "total", count)
-	}
-	if e.cfg.Report != nil {
-		e.cfg.Report(Report{Source: f.Source, From: from, Kind: f.Kind, Seq: f.Seq, Verdict: v})
 	}
 }
 
