@@ -1,7 +1,9 @@
 package link
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -100,9 +102,8 @@ type grants struct {
 	mu   sync.Mutex
 	wake sync.Cond
 	last uint64
-	one  *Sink            // an open sink that was added to an empty set
-	open map[uint64]*Sink // the others
-	some atomic.Int32     // how many are open
+	open []*Sink      // by their numbers, ascending
+	some atomic.Int32 // how many are open
 
 	ignored atomic.Bool // the peer did not answer when remote memory was recalled
 }
@@ -129,14 +130,7 @@ func (g *grants) add(s *Sink) uint64 {
 	g.last++
 	s.of, s.id, s.got, s.seen, s.part, s.busy, s.from, s.remote, s.unsent = g, g.last, 0, 0, 0, false, nil, nil, false
 	s.size, s.next = size(s.Dst, s.More), cursor{}
-	switch {
-	case g.one == nil:
-		g.one = s
-	case g.open == nil:
-		g.open = map[uint64]*Sink{s.id: s}
-	default:
-		g.open[s.id] = s
-	}
+	g.open = append(g.open, s)
 	g.some.Add(1)
 	return s.id
 }
@@ -237,9 +231,6 @@ func (g *grants) release(s *Sink, whole bool) (isFull bool) {
 func (g *grants) detach() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.one != nil {
-		g.one.from = nil
-	}
 	for _, s := range g.open {
 		s.from = nil
 	}
@@ -247,21 +238,20 @@ func (g *grants) detach() {
 
 // find returns the sink of an open grant, or nil.
 func (g *grants) find(id uint64) *Sink {
-	if g.one != nil && g.one.id == id {
-		return g.one
+	if i, ok := g.index(id); ok {
+		return g.open[i]
 	}
-	return g.open[id]
+	return nil
+}
+
+func (g *grants) index(id uint64) (i int, ok bool) {
+	return slices.BinarySearchFunc(g.open, id, func(s *Sink, id uint64) int { return cmp.Compare(s.id, id) })
 }
 
 // drop removes a sink from the set.
 func (g *grants) drop(s *Sink) {
-	switch {
-	case g.find(s.id) != s:
-		return
-	case g.one == s:
-		g.one = nil
-	default:
-		delete(g.open, s.id)
+	if i, ok := g.index(s.id); ok && g.open[i] == s {
+		g.open = slices.Delete(g.open, i, i+1)
+		g.some.Add(-1)
 	}
-	g.some.Add(-1)
 }

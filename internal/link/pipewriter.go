@@ -191,17 +191,22 @@ func (w *pipeWriter) finishLocked() *Transfer {
 	return t
 }
 
+// endWriteLocked ends a blocking call of the goroutine, and reports whether it was interrupted.
+func (w *pipeWriter) endWriteLocked() (wasCut bool) {
+	w.busy, w.writing = false, false
+	if wasCut, w.cut = w.cut, false; wasCut {
+		w.pipe.SetWriteDeadline(time.Time{})
+	}
+	return wasCut
+}
+
 // wroteLocked handles the result of writeOnce. It returns a transfer that is now sent completely, for its
 // owner, and the error that breaks the connection. After an error, and when the lane ends, the rest of the
 // current transfer is not written.
 func (w *pipeWriter) wroteLocked(n int, err error) (sent *Transfer, broken error) {
 	b := w.bulk
-	w.busy, w.writing = false, false
+	w.endWriteLocked()
 	w.advanceLocked(n)
-	if w.cut {
-		w.cut = false
-		w.pipe.SetWriteDeadline(time.Time{})
-	}
 	switch {
 	case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
 		b.stopped = true

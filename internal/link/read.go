@@ -323,12 +323,9 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 	case wire.TypeLeaving:
 		return handle(l, b, wire.ParseLeaving, Handler.Leaving)
 	case wire.TypeView:
-		f, err := wire.ParseView(b)
-		if err != nil {
-			return err
-		}
-		r.expect(f.Length, func(p []byte) { l.common.handler.View(l, p) })
-		return nil
+		return handle(l, b, wire.ParseView, func(h Handler, l *Link, f wire.View) {
+			r.expect(f.Length, func(p []byte) { h.View(l, p) })
+		})
 	case wire.TypeByeAck:
 		f, err := wire.ParseBye(b)
 		if err != nil {
@@ -336,35 +333,23 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		}
 		return c.of.byeAck(f)
 	case wire.TypeRevoke:
-		f, err := wire.ParseRevoke(b)
-		if err != nil {
-			return err
-		}
-		r.expect(f.Length, func(p []byte) { l.common.handler.Revoke(l, f, wire.Escape(string(p))) })
-		return nil
+		return handle(l, b, wire.ParseRevoke, func(h Handler, l *Link, f wire.Revoke) {
+			r.expect(f.Length, func(p []byte) { h.Revoke(l, f, wire.Escape(string(p))) })
+		})
 	case wire.TypeFailed:
-		f, err := wire.ParseFailed(b)
-		if err != nil {
-			return err
-		}
-		r.expect(f.Length, func(p []byte) { l.common.handler.Failed(l, f, wire.Escape(string(p))) })
-		return nil
+		return handle(l, b, wire.ParseFailed, func(h Handler, l *Link, f wire.Failed) {
+			r.expect(f.Length, func(p []byte) { h.Failed(l, f, wire.Escape(string(p))) })
+		})
 	case wire.TypeReason:
-		f, err := wire.ParseReason(b)
-		if err != nil {
-			return err
-		}
-		r.expect(f.Length, func(p []byte) { l.common.handler.Reason(l, f, wire.Escape(string(p))) })
-		return nil
+		return handle(l, b, wire.ParseReason, func(h Handler, l *Link, f wire.Reason) {
+			r.expect(f.Length, func(p []byte) { h.Reason(l, f, wire.Escape(string(p))) })
+		})
 	case wire.TypeAsk:
 		return handle(l, b, wire.ParseAsk, Handler.Ask)
 	case wire.TypeWaits:
-		f, err := wire.ParseWaits(b)
-		if err != nil {
-			return err
-		}
-		r.expect(f.Length, func(p []byte) { l.common.handler.Waits(l, f, p) })
-		return nil
+		return handle(l, b, wire.ParseWaits, func(h Handler, l *Link, f wire.Waits) {
+			r.expect(f.Length, func(p []byte) { h.Waits(l, f, p) })
+		})
 	}
 	return fmt.Errorf("frame type %d on the control lane", t)
 }

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/wire"
@@ -103,16 +104,12 @@ func (g *grants) endShare(s *Sink, remote *remoteGrant) {
 // endRemote ends the permissions of all open sinks, after the end of their connection.
 func (g *grants) endRemote() {
 	var ended []*remoteGrant
-	end := func(s *Sink) {
-		if s != nil && s.remote != nil {
+	g.mu.Lock()
+	for _, s := range g.open {
+		if s.remote != nil {
 			ended = append(ended, s.remote)
 			s.remote = nil
 		}
-	}
-	g.mu.Lock()
-	end(g.one)
-	for _, s := range g.open {
-		end(s)
 	}
 	g.mu.Unlock()
 	for _, r := range ended {
@@ -195,22 +192,21 @@ func (b *bulk) addKey(k wire.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.keys) == keysMax {
-		b.keys = append(b.keys[:0], b.keys[1:]...)
+		b.keys = slices.Delete(b.keys, 0, 1)
 	}
 	b.keys = append(b.keys, k)
 }
 
 // takeKeyLocked returns the key for a grant, of as many bytes as the payload, or a zero key.
 func (b *bulk) takeKeyLocked(grant uint64, bytes int) (key transport.RemoteKey) {
-	for i, k := range b.keys {
-		if k.Grant == grant {
-			b.keys = append(b.keys[:i], b.keys[i+1:]...)
-			if k.Length == uint64(bytes) {
-				key = transport.RemoteKey{Addr: k.Addr, Key: k.Key, Len: k.Length}
-			}
-			break
-		}
+	i := slices.IndexFunc(b.keys, func(k wire.Key) bool { return k.Grant == grant })
+	if i < 0 {
+		return key
 	}
+	if k := b.keys[i]; k.Length == uint64(bytes) {
+		key = transport.RemoteKey{Addr: k.Addr, Key: k.Key, Len: k.Length}
+	}
+	b.keys = slices.Delete(b.keys, i, i+1)
 	return key
 }
 
@@ -261,10 +257,7 @@ func (w *pipeWriter) placedLocked(err error) (broken error) {
 			broken = fmt.Errorf("link: remote write: %w", broken)
 		}
 	}
-	w.busy, w.writing = false, false
-	if w.cut {
-		w.cut = false
-		w.pipe.SetWriteDeadline(time.Time{})
+	if w.endWriteLocked() {
 		w.life, w.interrupt = context.WithCancel(context.Background())
 	}
 	if broken != nil {
@@ -293,11 +286,7 @@ func (w *pipeWriter) needsFetchLocked(t *Transfer) bool {
 
 // fetchedLocked goes on with the current transfer from the copy of its next segment, or drops it if there is none: its owner knows.
 func (w *pipeWriter) fetchedLocked(host []byte) {
-	w.busy, w.writing = false, false
-	if w.cut {
-		w.cut = false
-		w.pipe.SetWriteDeadline(time.Time{})
-	}
+	w.endWriteLocked()
 	t := w.current
 	if host == nil || t.recalled {
 		w.dropPlacementLocked()

@@ -189,29 +189,27 @@ const viewsMax = 4 * wire.ViewMessageMax
 // View sends a message about views, of at most wire.ViewMessageMax bytes. It reports false if the
 // message was dropped, since the peer does not read.
 func (l *Link) View(message []byte) bool {
-	return l.exchange().control.postWithin(viewsMax, func(b []byte) []byte {
-		var f wire.View
-		return f.Append(b, message)
-	})
+	return l.exchange().control.postWithin(viewsMax, func(b []byte) []byte { return wire.View{}.Append(b, message) })
 }
 
 // Reason tells the peer that an operation of this node has failed with text, because of r.Node. The
 // channel is closed when the peer has handled the frame, but not if the link ends first.
 func (l *Link) Reason(r wire.Reason, text string) (confirmed <-chan struct{}) {
-	x := l.exchange()
-	number, confirmed := x.confirms.add()
-	p := wire.Ping{Number: number}
-	x.control.post(func(b []byte) []byte { return p.Append(r.Append(b, text), wire.TypePing) })
-	return confirmed
+	return l.postConfirmed(func(b []byte) []byte { return r.Append(b, text) })
 }
 
 // ConfirmedPing sends a ping. The channel is closed when the peer has answered; if the link ends
 // before, it never is.
 func (l *Link) ConfirmedPing() (confirmed <-chan struct{}) {
+	return l.postConfirmed(func(b []byte) []byte { return b })
+}
+
+// postConfirmed sends the frame that add appends, if any, and a ping behind it.
+func (l *Link) postConfirmed(add func(b []byte) []byte) (confirmed <-chan struct{}) {
 	x := l.exchange()
 	number, confirmed := x.confirms.add()
 	p := wire.Ping{Number: number}
-	x.control.post(func(b []byte) []byte { return p.Append(b, wire.TypePing) })
+	x.control.post(func(b []byte) []byte { return p.Append(add(b), wire.TypePing) })
 	return confirmed
 }
 

@@ -67,11 +67,10 @@ type Revoke struct {
 }
 
 // Append appends r and text, truncated to TextMax bytes, to b.
-func (r *Revoke) Append(b []byte, text string) []byte {
+func (r Revoke) Append(b []byte, text string) []byte {
 	text = clip(text)
-	f := *r
-	f.Length = len(text)
-	return append(appendFrame(b, TypeRevoke, &f), text...)
+	r.Length = len(text)
+	return append(appendFrame(b, TypeRevoke, &r), text...)
 }
 
 // ParseRevoke decodes a [TypeRevoke] frame without its text.
@@ -89,11 +88,10 @@ type Failed struct {
 }
 
 // Append appends f and text, truncated to TextMax bytes, to b.
-func (f *Failed) Append(b []byte, text string) []byte {
+func (f Failed) Append(b []byte, text string) []byte {
 	text = clip(text)
-	g := *f
-	g.Length = len(text)
-	return append(appendFrame(b, TypeFailed, &g), text...)
+	f.Length = len(text)
+	return append(appendFrame(b, TypeFailed, &f), text...)
 }
 
 // ParseFailed decodes a [TypeFailed] frame without its text.
@@ -110,11 +108,10 @@ type Reason struct {
 }
 
 // Append appends r and text, truncated to TextMax bytes, to b.
-func (r *Reason) Append(b []byte, text string) []byte {
+func (r Reason) Append(b []byte, text string) []byte {
 	text = clip(text)
-	f := *r
-	f.Length = len(text)
-	return append(appendFrame(b, TypeReason, &f), text...)
+	r.Length = len(text)
+	return append(appendFrame(b, TypeReason, &r), text...)
 }
 
 // ParseReason decodes a [TypeReason] frame without its text.

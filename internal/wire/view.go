@@ -15,9 +15,9 @@ type View struct {
 }
 
 // Append appends v and the message to b. The message has at most ViewMessageMax bytes.
-func (v *View) Append(b, message []byte) []byte {
-	f := View{Length: len(message)}
-	return append(appendFrame(b, TypeView, &f), message...)
+func (v View) Append(b, message []byte) []byte {
+	v.Length = len(message)
+	return append(appendFrame(b, TypeView, &v), message...)
 }
 
 // ParseView decodes a [TypeView] frame without its message.

@@ -36,10 +36,9 @@ type Waits struct {
 }
 
 // Append appends w and the encoding of a list of waits to b.
-func (w *Waits) Append(b, list []byte) []byte {
-	f := *w
-	f.Length = len(list)
-	return append(appendFrame(b, TypeWaits, &f), list...)
+func (w Waits) Append(b, list []byte) []byte {
+	w.Length = len(list)
+	return append(appendFrame(b, TypeWaits, &w), list...)
 }
 
 // ParseWaits decodes a [TypeWaits] frame without its list.
