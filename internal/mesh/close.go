@@ -79,12 +79,7 @@ func (m *Mesh) Abort() {
 func (m *Mesh) Fail(reason string) error {
 	m.Explain(m.cfg.Self, false, reason)
 	m.mu.Lock()
-	var links []*link.Link
-	for slot := range m.peers {
-		if p := &m.peers[slot]; p.link != nil && slot != m.self {
-			links = append(links, p.link)
-		}
-	}
+	links := m.linksLocked(func(*peer) bool { return true })
 	m.mu.Unlock()
 	for _, l := range links { // before the engine ends operations, which peers would take for a leave
 		l.Abort()

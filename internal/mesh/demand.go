@@ -389,12 +389,9 @@ func (m *Mesh) onDemand(slot int, peer membership.NodeID) (l *link.Link, ok bool
 // has probably died, and gets no goodbye.
 func (m *Mesh) awaitNeeded(ctx context.Context) {
 	m.mu.Lock()
-	var links []*link.Link
-	for slot := range m.peers {
-		if p := &m.peers[slot]; slot != m.self && p.link != nil && !p.state.IsGone() && !p.hasStopped() && (p.link.IsPending() && p.link.IsNeeded() || p.link.IsDetaching()) {
-			links = append(links, p.link)
-		}
-	}
+	links := m.linksLocked(func(p *peer) bool {
+		return !p.state.IsGone() && !p.hasStopped() && (p.link.IsPending() && p.link.IsNeeded() || p.link.IsDetaching())
+	})
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, max(neededMax, m.GoodbyeTimeout()))
 	defer cancel()

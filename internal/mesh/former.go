@@ -54,12 +54,9 @@ func (m *Mesh) formerLinks(epoch uint64) (links []*link.Link, isDone bool) {
 		return nil, true
 	}
 	near := m.neighborsIn(m.view)
-	for slot := range m.peers {
-		p := &m.peers[slot]
-		if slot != m.self && !p.expected && !p.state.IsGone() && !near.has(p.node.ID) && p.isLinked() && !p.isRelayed() && !m.isNear(p.node.ID) {
-			links = append(links, p.link)
-		}
-	}
+	links = m.linksLocked(func(p *peer) bool {
+		return !p.expected && !p.state.IsGone() && !near.has(p.node.ID) && p.isLinked() && !p.isRelayed() && !m.isNear(p.node.ID)
+	})
 	if len(links) > 0 && m.lacksNeighbor.Load() {
 		return nil, false
 	}

@@ -26,13 +26,8 @@ func (m *Mesh) announceDelivered() {
 }
 
 // relayingLocked returns the links that the relay uses, except one.
-func (m *Mesh) relayingLocked(except *link.Link) (links []*link.Link) {
-	for slot := range m.peers {
-		if p := &m.peers[slot]; p.relaying && p.link != except {
-			links = append(links, p.link)
-		}
-	}
-	return links
+func (m *Mesh) relayingLocked(except *link.Link) []*link.Link {
+	return m.linksLocked(func(p *peer) bool { return p.relaying && p.link != except })
 }
 
 // peerLeaving handles the report that a node leaves and only relays from now on, and passes it on. This node will get no frame of it, so

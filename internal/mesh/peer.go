@@ -90,6 +90,16 @@ func (m *Mesh) peer(slot int) peer {
 	return m.peers[slot]
 }
 
+// linksLocked returns the links of the other nodes that are selected.
+func (m *Mesh) linksLocked(selects func(p *peer) bool) (links []*link.Link) {
+	for slot := range m.peers {
+		if p := &m.peers[slot]; slot != m.self && p.link != nil && selects(p) {
+			links = append(links, p.link)
+		}
+	}
+	return links
+}
+
 func (m *Mesh) node(slot int) membership.Node { return *m.peer(slot).node }
 
 // Expect makes the mesh accept connections from nodes that are not in the view but may be in the

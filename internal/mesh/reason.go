@@ -50,13 +50,7 @@ func (m *Mesh) Explain(cause membership.NodeID, lost bool, text string) {
 		return
 	}
 	m.told = nodeError{cause: cause, at: time.Now()}
-	var links []*link.Link
-	for slot := range m.peers {
-		p := &m.peers[slot]
-		if p.isLinked() && slot != m.self && p.node.ID != cause && !p.state.IsGone() {
-			links = append(links, p.link)
-		}
-	}
+	links := m.linksLocked(func(p *peer) bool { return p.isLinked() && p.node.ID != cause && !p.state.IsGone() })
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), confirmMax)
 	defer cancel()

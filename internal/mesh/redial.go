@@ -165,15 +165,11 @@ func (m *Mesh) closeIdle() {
 
 // unwatchedLinks returns the links that may be closed while they are idle: not to peers that this node
 // watches or that watch it, nor to those that share memory with it or may join.
-func (m *Mesh) unwatchedLinks() (links []*link.Link) {
+func (m *Mesh) unwatchedLinks() []*link.Link {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	watches := m.watchRanksLocked()
-	for slot := range m.peers {
-		p := &m.peers[slot]
-		if slot != m.self && p.isLinked() && p.route != nil && !p.expected && !p.state.IsGone() && !slices.Contains(watches, p.rank) && p.link.MemorySharer() == nil {
-			links = append(links, p.link)
-		}
-	}
-	return links
+	return m.linksLocked(func(p *peer) bool {
+		return p.isLinked() && p.route != nil && !p.expected && !p.state.IsGone() && !slices.Contains(watches, p.rank) && p.link.MemorySharer() == nil
+	})
 }

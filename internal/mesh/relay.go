@@ -324,13 +324,8 @@ func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.P
 }
 
 // relayedLinks returns the links with a connection through relays, or without one: there is no other that they could still get.
-func (m *Mesh) relayedLinks() (links []*link.Link) {
+func (m *Mesh) relayedLinks() []*link.Link {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for slot := range m.peers {
-		if p := &m.peers[slot]; p.link != nil && (p.isRelayed() || p.isPending()) {
-			links = append(links, p.link)
-		}
-	}
-	return links
+	return m.linksLocked(func(p *peer) bool { return p.isRelayed() || p.isPending() })
 }

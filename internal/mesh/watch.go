@@ -111,7 +111,7 @@ func (m *Mesh) watch() {
 		case <-tick.C:
 			tick.Reset(untilMultiple(interval))
 			m.linkNeighbors()
-			w.check(m.checkedLinks(), time.Now())
+			w.check(m.watchedLinks(), time.Now())
 			if count%beatIntervals == 0 {
 				for _, l := range m.watcherLinks() {
 					l.Beat()
@@ -149,32 +149,6 @@ func (m *Mesh) watchSlotsLocked() *watchSlots {
 	graph, self := m.watchGraph(), m.peers[m.self].rank
 	m.watching = &watchSlots{watched: slotsOf(graph.Watched(m.view, self)), watchers: slotsOf(graph.Watchers(m.view, self))}
 	return m.watching
-}
-
-// checkedLinks returns the result of watchedLinks. It looks at all peers only if the topology is sparse or the seed has a
-// newer view. Otherwise the watched peers are those of the adopted view.
-func (m *Mesh) checkedLinks() (links []*link.Link) {
-	newest := uint64(0)
-	if m.cfg.Newest != nil {
-		newest = m.cfg.Newest().Epoch
-	}
-	m.mu.Lock()
-	if !m.cfg.Topology.IsFull() || newest > m.view.Epoch {
-		m.mu.Unlock()
-		return m.watchedLinks()
-	}
-	defer m.mu.Unlock()
-	for _, slot := range m.watchSlotsLocked().watched {
-		p := &m.peers[slot]
-		switch {
-		case p.link == nil || slot == m.self || p.state.IsGone():
-		case !p.link.IsPending():
-			links = append(links, p.link)
-		case m.canDial(p.node.ID):
-			p.link.Need(link.Watching)
-		}
-	}
-	return links
 }
 
 // watcherLinks returns the links to the nodes that watch this node.
@@ -220,35 +194,36 @@ func (w *watcher) isStarved(l *link.Link, h *heartbeat, now time.Time) bool {
 
 // watchedLinks returns the links to the peers that this node watches in its view, and to those
 // that are not in the newest view of the seed. Such a peer may have left, and its goodbye to
-// this node may be lost. If it were not watched, operations could wait for it for ever.
+// this node may be lost. If it were not watched, operations could wait for it for ever. Other peers are looked at
+// only if the topology is sparse or the seed has a newer view.
 func (m *Mesh) watchedLinks() (links []*link.Link) {
-	var newest membership.View
-	if m.cfg.Newest != nil {
-		newest = m.cfg.Newest()
-	}
+	newest := m.newest()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	watched := m.watchGraph().Watched(m.view, m.peers[m.self].rank)
-	var stays map[membership.NodeID]bool // nil if there is no newer view
-	if newest.Epoch > m.view.Epoch {
+	watched, isNewer := m.watchSlotsLocked().watched, newest.Epoch > m.view.Epoch
+	watch := func(slot int) {
+		switch p := &m.peers[slot]; {
+		case p.link == nil || slot == m.self || p.state.IsGone():
+		case !p.link.IsPending():
+			links = append(links, p.link)
+		case m.canDial(p.node.ID):
+			p.link.Need(link.Watching)
+		}
+	}
+	if m.cfg.Topology.IsFull() && !isNewer {
+		for _, slot := range watched {
+			watch(slot)
+		}
+		return links
+	}
+	var stays map[membership.NodeID]bool
+	if isNewer {
 		stays = newest.Set()
 	}
 	for slot := range m.peers {
 		p := &m.peers[slot]
-		if p.link == nil || slot == m.self || p.state.IsGone() {
-			continue
-		}
-		watch := slices.Contains(watched, p.rank) || p.isRelayed() && m.isNear(p.node.ID)
-		if !watch && !p.expected && stays != nil {
-			watch = !stays[p.node.ID]
-		}
-		switch {
-		case watch && p.link.IsPending():
-			if m.canDial(p.node.ID) {
-				p.link.Need(link.Watching)
-			}
-		case watch:
-			links = append(links, p.link)
+		if slices.Contains(watched, slot) || p.isRelayed() && m.isNear(p.node.ID) || isNewer && !p.expected && !stays[p.node.ID] {
+			watch(slot)
 		}
 	}
 	return links
