@@ -20,7 +20,7 @@ type Difference struct {
 	Gone        []uint32 // ranks in the view before, in ascending order
 	Joined      []Node   // get the ranks after those of the nodes that stay
 	Hash        Hash     // of the view after
-	Signature   []byte   // of the seed, over Epoch and Hash
+	Signature   []byte   `wire:"signature"` // of the CA of the cluster, over Epoch and Hash
 }
 
 var errDifference = errors.New("the difference does not fit the view")

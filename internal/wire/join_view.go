@@ -10,10 +10,7 @@ type JoinProgress membership.Progress
 func (JoinProgress) joinMessage() {}
 
 // A JoinView distributes a view.
-type JoinView struct {
-	Epoch uint64
-	Nodes []membership.Node // in the order of their ranks
-}
+type JoinView membership.View
 
 func (JoinView) joinMessage() {}
 
@@ -152,27 +149,18 @@ func (JoinExcluded) joinMessage() {}
 
 // A JoinDifference distributes a view as the difference from the view before. The seed sends it to a
 // few nodes, and nodes to each other, in a [View] frame.
-type JoinDifference struct {
-	Base, Epoch uint64
-	Gone        []uint32 // ranks in the view before
-	Joined      []membership.Node
-	Hash        membership.Hash
-	Signature   []byte `wire:"signature"` // by the CA of the cluster, over Epoch and Hash
-}
+type JoinDifference membership.Difference
 
 func (JoinDifference) joinMessage() {}
 
 // A JoinConfirm says that the nodes in the subtree of the sender have the view with Epoch, except the
 // subtrees of the nodes with the ranks Missing in the view before.
-type JoinConfirm struct {
-	Epoch   uint64
-	Missing []uint32
-}
+type JoinConfirm membership.Confirmation
 
 func (JoinConfirm) joinMessage() {}
 
 // A JoinBehind says that the newest view of the sender is that with Epoch, and requests those that
 // follow.
-type JoinBehind struct{ Epoch uint64 }
+type JoinBehind membership.Behind
 
 func (JoinBehind) joinMessage() {}
