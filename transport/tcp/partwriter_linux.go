@@ -8,7 +8,7 @@ import (
 
 // addPartCapabilities adds the capabilities that need partial writes.
 func (s *sender) addPartCapabilities(can *transport.Capabilities) {
-	can.PartWriter, can.TryVectorWriter = s, s
+	can.PartWriter = s
 }
 
 // A partWriter is the state of nonblocking vectored writes.
@@ -56,46 +56,6 @@ func (s *sender) TryWritePart(pieces [][]byte) (n int) {
 	s.conn.t.monitoring.note()
 	s.releaseLocked()
 	return n
-}
-
-// TryWriteVectored implements [transport.TryVectorWriter].
-func (s *sender) TryWriteVectored(pieces [][]byte) bool {
-	want := 0
-	for _, p := range pieces {
-		want += len(p)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if want > batchBytes+headBytes || len(pieces) > batchPieces || !s.canTryLocked() {
-		return false
-	}
-	if s.ps.tls != nil {
-		for _, p := range pieces {
-			if s.encrypt(p) != nil {
-				return false
-			}
-		}
-		n, _ := s.tryWrite(s.unsent)
-		s.unsent = s.unsent[n:]
-	} else {
-		n := s.tryWritev(pieces)
-		if n == 0 && want > 0 {
-			return false
-		}
-		if n < want {
-			s.unsent = s.buffer()
-			for _, p := range pieces {
-				k := min(n, len(p))
-				s.unsent = append(s.unsent, p[k:]...)
-				n -= k
-			}
-			*s.buf = s.unsent
-		}
-	}
-	s.sent += uint64(want)
-	s.conn.t.monitoring.note()
-	s.releaseLocked()
-	return true
 }
 
 // tryTLSParts encrypts and writes batches until the socket accepts no more.

@@ -11,3 +11,14 @@ func (s *sender) addPartCapabilities(*transport.Capabilities) {}
 type partWriter struct{}
 
 func (*partWriter) init() {}
+
+// tryWritev writes as much of the pieces as the socket accepts.
+func (s *sender) tryWritev(pieces [][]byte) (n int) {
+	for _, p := range pieces {
+		k, _ := s.tryWrite(p)
+		if n += k; k < len(p) {
+			break
+		}
+	}
+	return n
+}

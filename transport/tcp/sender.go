@@ -32,6 +32,7 @@ type sender struct {
 	tryBuf    []byte
 	tryN      int
 	parts     partWriter
+	tried     [1][]byte   // a vector for TryWrite
 	single    [1][]byte   // a vector for Write
 	vector    net.Buffers // being written
 
@@ -58,7 +59,7 @@ var (
 
 // Capabilities implements [transport.Capable].
 func (s *sender) Capabilities() transport.Capabilities {
-	can := transport.Capabilities{TryWriter: s, VectorWriter: s}
+	can := transport.Capabilities{TryWriter: s, TryVectorWriter: s, VectorWriter: s}
 	s.addPartCapabilities(&can)
 	return can
 }
@@ -137,21 +138,10 @@ func (s *sender) fail(reason error) {
 	s.closeSparesLocked()
 }
 
-func (s *sender) Write(p []byte) (n int, err error) {
-	if err := s.beginWrite(); err != nil {
-		return 0, err
-	}
-	err = s.sendUnsent()
-	switch {
-	case err != nil:
-	case s.ps.tls != nil:
-		s.single[0] = p
-		n, err = s.sendTLS(s.single[:])
-		s.single[0] = nil
-	default:
-		n, err = s.writePlain(p)
-	}
-	return n, s.endWrite(n, len(p), err)
+func (s *sender) Write(p []byte) (int, error) {
+	s.single[0] = p
+	defer func() { s.single[0] = nil }()
+	return s.WriteVectored(s.single[:])
 }
 
 // beginWrite makes the caller the user of the socket.
@@ -344,37 +334,13 @@ func (s *sender) canTryLocked() bool {
 		(s.deadline.IsZero() || time.Now().Before(s.deadline))
 }
 
-// TryWrite writes p as far as it fits into the socket and leaves the rest to the flusher.
-// It reports false if nothing fits, or there is unsent data.
+// TryWrite implements [transport.TryWriter].
 func (s *sender) TryWrite(p []byte) bool {
-	if len(p) == 0 || len(p) > batchBytes {
-		return len(p) == 0
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.canTryLocked() {
-		return false
-	}
-	if s.ps.tls != nil {
-		if s.encrypt(p) != nil {
-			return false
-		}
-		n, _ := s.tryWrite(s.unsent)
-		s.unsent = s.unsent[n:]
-	} else {
-		n, full := s.tryWrite(p)
-		if full {
-			return false
-		}
-		if n < len(p) {
-			s.unsent = append(s.buffer(), p[n:]...)
-			*s.buf = s.unsent
-		}
-	}
-	s.sent += uint64(len(p))
-	s.conn.t.monitoring.note()
-	s.releaseLocked()
-	return true
+	s.tried[0] = p
+	defer func() { s.tried[0] = nil }()
+	return len(p) == 0 || s.tryWriteLocked(s.tried[:])
 }
 
 // SetWriteDeadline sets the deadline of writes. The flusher ignores it.
