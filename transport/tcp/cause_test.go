@@ -92,14 +92,14 @@ func TestClosesConnsFirst(t *testing.T) {
 		node.conns[c] = struct{}{}
 	}
 	all := slices.Collect(maps.Keys(node.conns))
-	node.pending.proved[&closedSocket{onClose: func() {
+	node.pending.tickets[&closedSocket{onClose: func() {
 		for _, c := range all {
 			if !c.isEnded() {
 				t.Error("the socket of a pipe was closed before a conn has ended")
 				return
 			}
 		}
-	}}] = struct{}{}
+	}}] = nil // authenticated
 	node.Close()
 }
 

@@ -15,8 +15,7 @@ type pendingSockets struct {
 
 	mu      sync.Mutex
 	closed  bool
-	tickets map[net.Conn]*admission.Ticket
-	proved  map[net.Conn]struct{} // authenticated; cannot be evicted
+	tickets map[net.Conn]*admission.Ticket // nil for an authenticated socket, which cannot be evicted
 }
 
 // A ticketed socket was admitted before Accept returned it.
@@ -24,7 +23,7 @@ type ticketed interface{ Ticket() *admission.Ticket }
 
 func (p *pendingSockets) init(l admission.Limits) {
 	p.limiter = admission.NewGate(l)
-	p.tickets, p.proved = make(map[net.Conn]*admission.Ticket), make(map[net.Conn]struct{})
+	p.tickets = make(map[net.Conn]*admission.Ticket)
 }
 
 // admit adds a socket. It blocks while there is no room for a source that is within its
@@ -57,15 +56,15 @@ func (p *pendingSockets) newTicket(sock net.Conn, over <-chan struct{}) (*admiss
 func (p *pendingSockets) authenticate(sock net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ticket, inside := p.tickets[sock]
-	if !inside {
+	ticket := p.tickets[sock]
+	switch {
+	case ticket == nil: // unknown, or authenticated already
+		return false
+	case !ticket.Prove():
+		delete(p.tickets, sock)
 		return false
 	}
-	delete(p.tickets, sock)
-	if !ticket.Prove() {
-		return false
-	}
-	p.proved[sock] = struct{}{}
+	p.tickets[sock] = nil
 	return true
 }
 
@@ -74,24 +73,22 @@ func (p *pendingSockets) authenticate(sock net.Conn) bool {
 func (p *pendingSockets) release(sock net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, known := p.proved[sock]; known {
-		delete(p.proved, sock)
-		return !p.closed
-	}
 	ticket, inside := p.tickets[sock]
 	delete(p.tickets, sock)
-	return inside && ticket.Prove()
+	if ticket == nil {
+		return inside && !p.closed
+	}
+	return ticket.Prove()
 }
 
 // discard removes a socket that is being closed.
 func (p *pendingSockets) discard(sock net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if ticket, inside := p.tickets[sock]; inside {
+	if ticket := p.tickets[sock]; ticket != nil {
 		ticket.Leave()
 	}
 	delete(p.tickets, sock)
-	delete(p.proved, sock)
 }
 
 // close closes all sockets and makes admit fail.
@@ -100,9 +97,6 @@ func (p *pendingSockets) close() {
 	defer p.mu.Unlock()
 	p.closed = true
 	for sock := range p.tickets {
-		sock.Close()
-	}
-	for sock := range p.proved {
 		sock.Close()
 	}
 }
