@@ -6,10 +6,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,7 +34,7 @@ const suppressBytes = 2 << 20
 // pipe is polled, SO_RCVLOWAT (socket(7)) suppresses the reports of its socket until much
 // data is unread. When this ends the kernel reports the data that has arrived.
 type poller struct {
-	r      *receiver
+	flowDeadline
 	tlsIn  tlsInput
 	wakeup chan struct{} // wakes sleep
 
@@ -46,10 +44,9 @@ type poller struct {
 	n              int
 	err            error
 	applyLowat     func(fd uintptr) // sets SO_RCVLOWAT by suppressed
-	suppressed     bool
-	cannotSuppress bool // the kernel is too old
-	received       bool // data has arrived since the last SetPolling(true)
-	tlsPending     bool // the tls.Conn may have unread data
+	cannotSuppress bool             // the kernel is too old
+	received       bool             // data has arrived since the last SetPolling(true)
+	tlsPending     bool             // the tls.Conn may have unread data
 
 	// Used only by WaitReadable:
 	peek   func(fd uintptr) bool // peeks once, and waits once
@@ -58,11 +55,6 @@ type poller struct {
 	polling  atomic.Bool
 	buffered atomic.Bool // data may be outside of the kernel
 	sleeping atomic.Bool // WaitReadable waits for wakeup, as the pipe is polled
-
-	mu          sync.Mutex
-	waiting     bool        // WaitReadable waits for the socket
-	interrupted atomic.Bool // waitSocket must return; it restores the deadline
-	deadline    time.Time   // of the pipe
 }
 
 func (k *poller) init(r *receiver) {
@@ -283,36 +275,6 @@ func (k *poller) waitSocket() {
 	}
 }
 
-// interrupt interrupts a blocked read or waitSocket.
-func (k *poller) interrupt() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.waiting {
-		k.interrupted.Store(true)
-	}
-	k.r.flow.Load().setReadDeadline(past())
-}
-
-// restoreDeadline sets the read deadline to that of the pipe. An interrupted waitSocket
-// does so itself.
-func (k *poller) restoreDeadline() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.interrupted.Load() {
-		k.r.flow.Load().setReadDeadline(k.deadline)
-	}
-}
-
-// setFlow makes another subflow the current one. Its reports are not suppressed. A
-// waitSocket for the previous one was interrupted.
-func (k *poller) setFlow(f *subflow) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.r.flow.Store(f)
-	k.suppressed = false
-	f.setReadDeadline(k.deadline)
-}
-
 // newPeek returns a function that peeks into the socket, since the netpoller only reports
 // data that arrives after it was asked. It checks buffered after the peek: either it sees
 // bytes that were just taken from the socket, or updateBuffered sees that it waits. Where
@@ -350,21 +312,6 @@ func (k *poller) wakeWaiter() {
 	if k.waiting && !k.interrupted.Load() {
 		k.interrupted.Store(true)
 		k.r.flow.Load().setReadDeadline(past())
-	}
-}
-
-// setDeadline sets the deadline of the pipe. If another subflow follows, the socket stays
-// interrupted, since a read may not have noticed that yet. nextFlow then restores the
-// deadline.
-func (k *poller) setDeadline(t time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.deadline = t
-	if k.r.hasNext.Load() {
-		t = past()
-	}
-	if !k.interrupted.Load() {
-		k.r.flow.Load().setReadDeadline(t) // fails only if the pipe has ended
 	}
 }
 

@@ -276,6 +276,16 @@ func (r *receiver) fillTLS() (n int, err error) {
 	return n, err
 }
 
+// decrypt reads at least one byte from the tls.Conn.
+func (r *receiver) decrypt(p []byte) (n int, err error) {
+	for n == 0 && err == nil {
+		n, err = r.ps.tls.Read(p)
+	}
+	r.poll.setTLSPending(0 < n && n < len(p), isTimeout(err))
+	r.updateBuffered()
+	return n, err
+}
+
 // releaseView returns an empty view buffer. It is called after every change of the
 // buffer.
 func (r *receiver) releaseView() {

@@ -1,15 +1,5 @@
 package tcp
 
-// decrypt reads at least one byte from the tls.Conn.
-func (r *receiver) decrypt(p []byte) (n int, err error) {
-	for n == 0 && err == nil {
-		n, err = r.ps.tls.Read(p)
-	}
-	r.poll.setTLSPending(0 < n && n < len(p), isTimeout(err))
-	r.updateBuffered()
-	return n, err
-}
-
 // tryDecrypt reads from the tls.Conn without blocking. It returns 0 and nil if there is
 // no data.
 func (r *receiver) tryDecrypt(p []byte) (n int, err error) {
