@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -202,33 +201,11 @@ func (e *Endpoint) resolve(ctx context.Context, addr string) ([]netip.AddrPort, 
 
 // families reports the kinds of addresses that a socket can send to.
 func families(local net.Addr) (v4, v6 bool) {
-	ip := addrPort(local).Addr()
+	ip := eyeballs.AddrPort(local).Addr()
 	switch {
 	case !ip.IsValid(), ip == netip.IPv6Unspecified():
 		return true, true
 	default:
 		return ip.Is4(), ip.Is6()
 	}
-}
-
-// addrPort returns the address of a socket. IPv4 addresses that a dual-stack socket shows
-// as IPv6 become IPv4 again. For networks other than UDP it returns zero.
-func addrPort(addr net.Addr) netip.AddrPort {
-	var ap netip.AddrPort
-	switch addr := addr.(type) {
-	case nil:
-		return ap
-	case *net.UDPAddr:
-		ap = addr.AddrPort()
-	default:
-		ap, _ = netip.ParseAddrPort(addr.String())
-	}
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
-}
-
-func plainAddr(addr net.Addr) string {
-	if ap := addrPort(addr); ap.IsValid() {
-		return ap.String()
-	}
-	return strings.Clone(addr.String())
 }

@@ -36,6 +36,7 @@ import (
 	quicgo "github.com/quic-go/quic-go"
 
 	"github.com/nexar-go/nexar/internal/admission"
+	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -166,7 +167,7 @@ func Listen(cfg Config) (*Endpoint, error) {
 	}
 	e := &Endpoint{
 		cfg:          cfg,
-		addr:         plainAddr(packets.LocalAddr()),
+		addr:         eyeballs.PlainAddr(packets.LocalAddr()),
 		conns:        make(map[*Conn]struct{}),
 		acceptorIdle: 10 * time.Second,
 
@@ -208,7 +209,7 @@ func (e *Endpoint) Dial(ctx context.Context, addr string, conf *tls.Config) (*Co
 	if err != nil {
 		return nil, err
 	}
-	return e.adopt(qc, nil, plainAddr(qc.RemoteAddr()), true)
+	return e.adopt(qc, nil, eyeballs.PlainAddr(qc.RemoteAddr()), true)
 }
 
 // Close closes all connections and the socket, and waits for the goroutines of e.
@@ -250,7 +251,7 @@ func (e *Endpoint) adopt(qc *quicgo.Conn, t *Transport, peer string, dialed bool
 		owner:     t,
 		qc:        qc,
 		peer:      peer,
-		remote:    plainAddr(qc.RemoteAddr()),
+		remote:    eyeballs.PlainAddr(qc.RemoteAddr()),
 		dialed:    dialed,
 		accepting: make(chan struct{}, 1),
 	}

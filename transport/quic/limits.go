@@ -11,6 +11,7 @@ import (
 	quicgo "github.com/quic-go/quic-go"
 
 	"github.com/nexar-go/nexar/internal/admission"
+	"github.com/nexar-go/nexar/internal/eyeballs"
 )
 
 // handshakes admits incoming connections before their TLS handshake. Unauthenticated
@@ -64,7 +65,7 @@ func (g *handshakes) enter(ctx context.Context, info *quicgo.ClientInfo) (contex
 	}
 	p := &unauthenticated{handshakes: g}
 	var err error
-	p.ticket, err = g.admission.TryEnter(admission.SourceOf(addrPort(info.RemoteAddr).Addr()), info.AddrVerified, p.evict)
+	p.ticket, err = g.admission.TryEnter(admission.SourceOf(eyeballs.AddrPort(info.RemoteAddr).Addr()), info.AddrVerified, p.evict)
 	if err != nil {
 		g.pending.Add(-1)
 		g.refusals.note(err)

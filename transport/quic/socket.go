@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/eyeballs"
 )
 
 // bind opens the UDP socket and, if possible and not disabled, a TCP port with the same
@@ -156,7 +158,7 @@ func (s *socket) WriteMsgUDP(p, oob []byte, addr *net.UDPAddr) (n, oobn int, err
 	case dropped(err):
 		return len(p), len(oob), nil
 	case unreachable(err):
-		s.dials.unreachable(addrPort(addr), err)
+		s.dials.unreachable(eyeballs.AddrPort(addr), err)
 		return len(p), len(oob), nil
 	}
 	return n, oobn, err

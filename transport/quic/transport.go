@@ -10,6 +10,7 @@ import (
 
 	quicgo "github.com/quic-go/quic-go"
 
+	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -62,9 +63,9 @@ func (e *Endpoint) Transport(creds Credentials) (*Transport, error) {
 		backlog: make(chan *Conn, backlogMax),
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
-	conf := e.quicConfig(addrPort(e.packets.LocalAddr()))
+	conf := e.quicConfig(eyeballs.AddrPort(e.packets.LocalAddr()))
 	conf.GetConfigForClient = func(info *quicgo.ClientInfo) (*quicgo.Config, error) {
-		return e.quicConfig(addrPort(info.RemoteAddr)), nil
+		return e.quicConfig(eyeballs.AddrPort(info.RemoteAddr)), nil
 	}
 
 	e.mu.Lock()
@@ -232,7 +233,7 @@ func (t *Transport) admit(qc *quicgo.Conn, p *unauthenticated) {
 	log := t.end.cfg.Log
 	peer, err := t.creds.Peer(qc.ConnectionState().TLS)
 	if err != nil {
-		log.Debug("quic: refused a client", "addr", plainAddr(qc.RemoteAddr()), "err", err)
+		log.Debug("quic: refused a client", "addr", eyeballs.PlainAddr(qc.RemoteAddr()), "err", err)
 		qc.CloseWithError(codeRefused, "refused")
 		return
 	}

@@ -12,6 +12,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/eyeballs"
 )
 
 // A watch is an idle TCP connection beside a QUIC connection. The kernel of the peer closes it
@@ -124,7 +126,7 @@ const (
 // connection if the connection is known.
 func (c *Conn) ask(want byte) (answer, net.Conn) {
 	d := net.Dialer{Timeout: watchTimeout, KeepAliveConfig: watchKeepAlive()}
-	if ip := addrPort(c.end.packets.LocalAddr()).Addr(); ip.IsValid() && !ip.IsUnspecified() {
+	if ip := eyeballs.AddrPort(c.end.packets.LocalAddr()).Addr(); ip.IsValid() && !ip.IsUnspecified() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 0))
 	}
 	sock, err := d.DialContext(c.qc.Context(), "tcp", c.remote)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/admission"
+	"github.com/nexar-go/nexar/internal/eyeballs"
 )
 
 // acceptLoop accepts sockets until the listener is closed.
@@ -39,7 +40,7 @@ func (t *Transport) acceptLoop() {
 			continue
 		}
 		if err := t.pending.admit(sock, t.ctx.Done()); err != nil {
-			t.cfg.Log.Debug("tcp: refused a socket", "addr", plainAddr(sock.RemoteAddr()), "err", err)
+			t.cfg.Log.Debug("tcp: refused a socket", "addr", eyeballs.PlainAddr(sock.RemoteAddr()), "err", err)
 			admission.Reset(sock)
 			continue
 		}
@@ -63,7 +64,7 @@ func (t *Transport) serve(sock socket) {
 	if err == nil {
 		return
 	}
-	t.cfg.Log.Debug("tcp: refused a socket", "addr", plainAddr(sock.RemoteAddr()), "err", err)
+	t.cfg.Log.Debug("tcp: refused a socket", "addr", eyeballs.PlainAddr(sock.RemoteAddr()), "err", err)
 	t.closeGracefully(sock)
 	t.pending.discard(sock)
 }
@@ -133,7 +134,7 @@ func (t *Transport) acceptConn(sock socket) error {
 		return err
 	}
 	if err := mine.agree(m.peerGreeting); err != nil {
-		t.cfg.Log.Warn("tcp: refused a peer", "addr", plainAddr(sock.RemoteAddr()), "peer", m.peer, "err", err)
+		t.cfg.Log.Warn("tcp: refused a peer", "addr", eyeballs.PlainAddr(sock.RemoteAddr()), "peer", m.peer, "err", err)
 		return err
 	}
 	if m.peer != "" && !t.pending.release(sock) {

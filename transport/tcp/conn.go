@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -113,7 +114,7 @@ func (t *Transport) newConn(m *controlHandshake) *conn {
 	c := &conn{
 		t:      t,
 		peer:   m.peer,
-		remote: plainAddr(m.sock.RemoteAddr()),
+		remote: eyeballs.PlainAddr(m.sock.RemoteAddr()),
 		dialed: m.dialed,
 		keys:   m.keys,
 		sock:   m.sock,

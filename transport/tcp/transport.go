@@ -46,6 +46,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/admission"
+	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -214,7 +215,7 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 	if t.server = creds.Server(); t.server == nil {
 		t.server = new(tls.Config) // without a certificate, handshakes fail
 	}
-	if ap := addrPort(listener.Addr()); ap.IsValid() && !ap.Addr().IsUnspecified() {
+	if ap := eyeballs.AddrPort(listener.Addr()); ap.IsValid() && !ap.Addr().IsUnspecified() {
 		t.local = net.TCPAddrFromAddrPort(netip.AddrPortFrom(ap.Addr(), 0))
 	}
 	t.pending.init(admission.Limits{Max: cfg.MaxHandshakes, MinAge: cfg.minAge})
@@ -238,7 +239,7 @@ func (noListener) Addr() net.Addr            { return &net.UnixAddr{} }
 func (t *Transport) Name() string { return "tcp" }
 
 // Addr returns the address of the port. Its host may be unspecified.
-func (t *Transport) Addr() string { return plainAddr(t.listener.Addr()) }
+func (t *Transport) Addr() string { return eyeballs.PlainAddr(t.listener.Addr()) }
 
 // Capabilities implements [transport.Capable].
 func (t *Transport) Capabilities() transport.Capabilities {
@@ -326,22 +327,4 @@ func (t *Transport) connByID(id connID) *conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.byID[id]
-}
-
-// addrPort converts addr. IPv4 addresses that a dual-stack socket shows as IPv6 become
-// IPv4 again.
-func addrPort(addr net.Addr) netip.AddrPort {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	ap := tcp.AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
-}
-
-func plainAddr(addr net.Addr) string {
-	if ap := addrPort(addr); ap.IsValid() {
-		return ap.String()
-	}
-	return addr.String()
 }
