@@ -108,6 +108,18 @@ func (t *Transport) acceptedFlight(sock socket) *flight {
 	return f
 }
 
+// A controlHandshake is the result of the handshake on a control socket.
+type controlHandshake struct {
+	sock            socket
+	tls             *tls.Conn
+	dialedSession   sessionStore // if dialed
+	acceptedSession []byte       // if not dialed: an encoded tls.SessionState
+	keys            keys
+	peer            string
+	dialed          bool
+	peerGreeting    greeting
+}
+
 // acceptConn completes the handshake on a control socket.
 func (t *Transport) acceptConn(sock socket) error {
 	m, first := &controlHandshake{sock: sock}, t.acceptedFlight(sock)

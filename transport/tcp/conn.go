@@ -98,18 +98,6 @@ func (c *conn) MarkAuthenticated() bool { return c.t.pending.release(c.sock) }
 // ConnectionState returns the state of the TLS session of the control socket.
 func (c *conn) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
 
-// A controlHandshake is the result of the handshake on a control socket.
-type controlHandshake struct {
-	sock            socket
-	tls             *tls.Conn
-	dialedSession   sessionStore // if dialed
-	acceptedSession []byte       // if not dialed: an encoded tls.SessionState
-	keys            keys
-	peer            string
-	dialed          bool
-	peerGreeting    greeting
-}
-
 func (t *Transport) newConn(m *controlHandshake) *conn {
 	c := &conn{
 		t:      t,
