@@ -233,7 +233,7 @@ func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, erro
 		return Status{}, c.explain(ctx, "probe", err)
 	}
 	if got.Bytes%int(of.Size) != 0 {
-		err = c.explain(ctx, "probe", &p2p.ElementError{Source: got.Source, Size: got.Bytes, Elem: int(of.Size)})
+		err = c.explain(ctx, "probe", &p2p.MisfitError{Rank: got.Source, Size: got.Bytes, Room: got.Bytes, Elem: int(of.Size)})
 	}
 	return newStatus(got, of), err
 }

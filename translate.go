@@ -198,22 +198,28 @@ func (c *Comm) translate(err error) error {
 		return c.messageTimeout(e)
 	case *engine.DeadlockError:
 		return deadlockError(e)
-	case *p2p.SizeError:
-		return fmt.Errorf("%w: %d bytes from rank %d, room for %d", ErrTruncated, e.Size, e.Source, e.Room)
-	case *p2p.TypeError:
-		return fmt.Errorf("%w: %v from rank %d, for a buffer of %v", ErrTypeMismatch, collective.TypeName(e.Sent), e.Source, collective.TypeName(e.Receiving))
-	case *p2p.ElementError:
-		return fmt.Errorf("%w: %d bytes from rank %d, which is no whole number of elements of %d bytes", ErrTypeMismatch, e.Size, e.Source, e.Elem)
-	case *p2p.RefusedError:
-		if e.Sent == e.Receiving && e.Size <= e.Room {
-			return fmt.Errorf("%w: %d bytes to rank %d, whose elements are of another size", ErrTypeMismatch, e.Size, e.Rank)
-		}
-		if e.Sent != e.Receiving {
-			return fmt.Errorf("%w: %v to rank %d, which has a buffer of %v", ErrTypeMismatch, collective.TypeName(e.Sent), e.Rank, collective.TypeName(e.Receiving))
-		}
-		return fmt.Errorf("%w: %d bytes to rank %d, which has room for %d", ErrTruncated, e.Size, e.Rank, e.Room)
+	case *p2p.MisfitError:
+		return misfit(e)
 	}
 	return nil
+}
+
+// misfit is the error of a message that does not fit its receive.
+func misfit(e *p2p.MisfitError) error {
+	sent, receiving := collective.TypeName(e.Sent), collective.TypeName(e.Receiving)
+	switch {
+	case e.Sent != e.Receiving && e.Refused:
+		return fmt.Errorf("%w: %v to rank %d, which has a buffer of %v", ErrTypeMismatch, sent, e.Rank, receiving)
+	case e.Sent != e.Receiving:
+		return fmt.Errorf("%w: %v from rank %d, for a buffer of %v", ErrTypeMismatch, sent, e.Rank, receiving)
+	case e.Size > e.Room && e.Refused:
+		return fmt.Errorf("%w: %d bytes to rank %d, which has room for %d", ErrTruncated, e.Size, e.Rank, e.Room)
+	case e.Size > e.Room:
+		return fmt.Errorf("%w: %d bytes from rank %d, room for %d", ErrTruncated, e.Size, e.Rank, e.Room)
+	case e.Refused:
+		return fmt.Errorf("%w: %d bytes to rank %d, whose elements are of another size", ErrTypeMismatch, e.Size, e.Rank)
+	}
+	return fmt.Errorf("%w: %d bytes from rank %d, which is no whole number of elements of %d bytes", ErrTypeMismatch, e.Size, e.Rank, e.Elem)
 }
 
 // A translator is how internal/comm gets the errors of this package.

@@ -60,7 +60,7 @@ func (p port) Send(to int, parts ...[]byte) error {
 	if s != nil {
 		err = s.Wait(context.Background())
 	}
-	if refused, ok := errors.AsType[*p2p.RefusedError](err); ok {
+	if refused, ok := errors.AsType[*p2p.MisfitError](err); ok {
 		return fmt.Errorf("%w: %w", rpc.ErrRefused, refused)
 	}
 	return err

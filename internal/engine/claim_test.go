@@ -33,8 +33,8 @@ func TestClaim(t *testing.T) {
 	if id, ok := e.Claim(l, m); !ok || id != 0 {
 		t.Errorf("claim %d, %t of a message that is too long, want 0, true", id, ok)
 	}
-	if _, err := r.Wait(t.Context()); !isType[*p2p.SizeError](err) {
-		t.Errorf("error %v, want a SizeError", err)
+	if _, err := r.Wait(t.Context()); !isType[*p2p.MisfitError](err) {
+		t.Errorf("error %v, want a MisfitError", err)
 	}
 	if r, err = c.messages.StartRecv(p2p.Bytes(make([]byte, 10_000)), byteType, 1, 4); err != nil {
 		t.Fatal(err)

@@ -95,17 +95,17 @@ func TestMessageErrors(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() { sent <- sendOn(t.Context(), w.comms[0], payload(n, 0), byteType, 1, 0) }()
 		_, err := recvOn(t.Context(), w.comms[1], make([]byte, n-1), byteType, 0, 0)
-		if s, ok := errors.AsType[*p2p.SizeError](err); !ok || s.Size != n || s.Room != n-1 || s.Source != 0 {
-			t.Errorf("%d bytes: got %v, want a SizeError", n, err)
+		if s, ok := errors.AsType[*p2p.MisfitError](err); !ok || s.Refused || s.Size != n || s.Room != n-1 || s.Rank != 0 {
+			t.Errorf("%d bytes: got %v, want a MisfitError", n, err)
 		}
 		err = <-sent
-		if r, ok := errors.AsType[*p2p.RefusedError](err); n > wire.PayloadMax && (!ok || r.Rank != 1 || r.Size != n || r.Room != n-1) {
-			t.Errorf("%d bytes: the sender got %v, want a RefusedError", n, err)
+		if r, ok := errors.AsType[*p2p.MisfitError](err); n > wire.PayloadMax && (!ok || !r.Refused || r.Rank != 1 || r.Size != n || r.Room != n-1) {
+			t.Errorf("%d bytes: the sender got %v, want that it was refused", n, err)
 		}
 		go func() { sent <- sendOn(t.Context(), w.comms[0], payload(n, 0), byteType, 1, 0) }()
 		_, err = recvOn(t.Context(), w.comms[1], make([]byte, n), byteType+1, 0, 0)
-		if e, ok := errors.AsType[*p2p.TypeError](err); !ok || e.Sent != byteType || e.Receiving != byteType+1 {
-			t.Errorf("%d bytes: got %v, want a TypeError", n, err)
+		if e, ok := errors.AsType[*p2p.MisfitError](err); !ok || e.Sent != byteType || e.Receiving != byteType+1 {
+			t.Errorf("%d bytes: got %v, want a MisfitError of types", n, err)
 		}
 		<-sent
 		if err := w.comms[1].Err(); err != nil { // These errors end no communicator.

@@ -229,7 +229,7 @@ func TestLengthsBeyond32Bits(t *testing.T) {
 		t.Errorf("Probe = %+v, %v; want %d bytes", got, err, long)
 	}
 	_, err := recvOn(t.Context(), c, make([]byte, 2<<20), byteType, 1, 4)
-	if s, ok := errors.AsType[*p2p.SizeError](err); !ok || s.Size != long || s.Room != 2<<20 {
+	if s, ok := errors.AsType[*p2p.MisfitError](err); !ok || s.Size != long || s.Room != 2<<20 {
 		t.Errorf("Recv: %v, want that %d bytes have no room", err, long)
 	}
 	if r := peers[1].expect("refusal").refuse; r.ID != 77 || r.Room != 2<<20 {

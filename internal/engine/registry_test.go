@@ -105,7 +105,7 @@ func TestKeptFramesAreCountedOff(t *testing.T) {
 		})
 		p.link.OfferMessage(wire.Offer{Comm: id, Tag: 9, Type: 1})
 		r, err := recvOn(t.Context(), c, nil, 2, 1, 9)
-		if !isType[*p2p.TypeError](err) || r.Source != 1 {
+		if !isType[*p2p.MisfitError](err) || r.Source != 1 {
 			t.Fatal(r, err)
 		}
 		c.Close()

@@ -195,8 +195,7 @@ func (c *Comm) messageTraceLocked(r *p2p.Trace, now, moved int64, isActive bool)
 }
 
 func messageOutcome(err error) string {
-	switch err.(type) { //nolint:errorlint // p2p returns its errors unwrapped
-	case *p2p.SizeError, *p2p.TypeError, *p2p.RefusedError:
+	if _, misfits := errors.AsType[*p2p.MisfitError](err); misfits {
 		return trace.Refused
 	}
 	return Outcome(err)

@@ -152,10 +152,10 @@ func TestTraceMessages(t *testing.T) {
 	until(t, "the probe", func() bool {
 		return slices.ContainsFunc(w.engines[1].Traces(), func(t Trace) bool { return t.Op == "probe" && t.Running() })
 	})
-	if _, err := recvOn(ctx, b, make([]byte, 4), 2, 0, 6); !isType[*p2p.SizeError](err) {
+	if _, err := recvOn(ctx, b, make([]byte, 4), 2, 0, 6); !isType[*p2p.MisfitError](err) {
 		t.Errorf("a message that does not fit: %v", err)
 	}
-	if err := large.Wait(ctx); !isType[*p2p.RefusedError](err) {
+	if err := large.Wait(ctx); !isType[*p2p.MisfitError](err) {
 		t.Errorf("a message that does not fit: %v", err)
 	}
 	running.Go(func() { recvOn(ctx, b, make([]byte, 4), 2, 0, 8) })
@@ -267,7 +267,7 @@ func TestOutcome(t *testing.T) {
 			}
 		}
 	}
-	if got := messageOutcome(&p2p.TypeError{}); got != trace.Refused {
+	if got := messageOutcome(&p2p.MisfitError{}); got != trace.Refused {
 		t.Errorf("a message of another type is %q", got)
 	}
 }

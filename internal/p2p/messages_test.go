@@ -26,7 +26,7 @@ func TestRefused(t *testing.T) {
 	s := &Send{messages: m, id: 5, rank: 1, typ: 5, size: long, done: make(chan struct{}, 1)}
 	m.sends[5] = s
 	m.Refused(l, wire.OfferRefuse{ID: 5, Room: long - 1, Type: 5})
-	if r, ok := errors.AsType[*RefusedError](s.Wait(context.Background())); !ok || r.Size != long || r.Room != long-1 {
+	if r, ok := errors.AsType[*MisfitError](s.Wait(context.Background())); !ok || !r.Refused || r.Size != long || r.Room != long-1 {
 		t.Errorf("the sender gets %+v, want that %d bytes are one too many", r, long)
 	}
 }

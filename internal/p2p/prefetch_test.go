@@ -67,11 +67,11 @@ func TestPrefetch(t *testing.T) {
 				r = o.receive(t, buf, typ)
 			}
 			got, err := r.Wait(t.Context())
-			_, isTypeError := errors.AsType[*TypeError](err)
+			misfit, isMisfit := errors.AsType[*MisfitError](err)
 			switch {
 			case typ == 8:
-				if !isTypeError {
-					t.Errorf("early %v: error %v, want a TypeError", early, err)
+				if !isMisfit || misfit.Sent == misfit.Receiving {
+					t.Errorf("early %v: error %v, want a MisfitError of types", early, err)
 				}
 			case err != nil || string(buf) != "hello" || got != (Received{Source: 1, Tag: prefetchTag, Bytes: 5}):
 				t.Errorf("early %v: received %q, %+v, error %v", early, buf, got, err)

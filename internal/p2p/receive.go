@@ -154,13 +154,8 @@ func (m *Messages) newReceive(buf *Regions, typ uint8, source int, tag int64) *R
 // check sets r.got, and returns an error if the message does not fit r.
 func (r *Receive) check(a *arrival) error {
 	r.got.Source, r.got.Tag, r.got.Bytes = a.source, a.tag, int(a.size)
-	switch {
-	case a.typ != r.typ:
-		return &TypeError{Source: a.source, Sent: a.typ, Receiving: r.typ}
-	case a.size > uint64(r.buf.Len()):
-		return &SizeError{Source: a.source, Size: int(a.size), Room: r.buf.Len()}
-	case r.buf.Elem > 0 && a.size%uint64(r.buf.Elem) != 0:
-		return &ElementError{Source: a.source, Size: int(a.size), Elem: r.buf.Elem}
+	if a.typ != r.typ || a.size > uint64(r.buf.Len()) || r.buf.Elem > 0 && a.size%uint64(r.buf.Elem) != 0 {
+		return &MisfitError{Rank: a.source, Sent: a.typ, Receiving: r.typ, Size: int(a.size), Room: r.buf.Len(), Elem: r.buf.Elem}
 	}
 	return nil
 }

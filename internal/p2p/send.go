@@ -139,7 +139,7 @@ func (m *Messages) Refused(l *link.Link, r wire.OfferRefuse) {
 	m.update(func(fx *Effects) {
 		s := m.sends[r.ID]
 		if isUnexpected = s != nil && (l != m.links[s.rank] || s.transfer.Grant != 0); s != nil && !isUnexpected {
-			m.sentLocked(fx, r.ID, &RefusedError{Rank: s.rank, Size: s.size, Room: int(r.Room), Sent: s.typ, Receiving: r.Type})
+			m.sentLocked(fx, r.ID, &MisfitError{Rank: s.rank, Refused: true, Sent: s.typ, Receiving: r.Type, Size: s.size, Room: int(r.Room)})
 		}
 	})
 	if isUnexpected {
