@@ -77,8 +77,11 @@ func TestLeavesWithoutRelays(t *testing.T) {
 // by default three, or eight with TRIALS=all, FIRST the number of the first one.
 func TestRandomLeaves(t *testing.T) {
 	always := uint64(3)
-	if require.AllTrials() {
+	switch {
+	case require.AllTrials():
 		always = 8
+	case require.Race:
+		always = 1
 	}
 	worlds, first := number(t, "WORLDS", always), number(t, firstVariable, 0)
 	for k := first; k < first+worlds; k++ {

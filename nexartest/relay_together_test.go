@@ -50,7 +50,7 @@ func TestNodeWithoutNeighborsDies(t *testing.T) {
 	const n, victim = 9, 4
 	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
 		for _, after := range []time.Duration{0, time.Second} {
-			if testing.Short() && after > 0 {
+			if testing.Short() && (after > 0 || topology != "k-regular:4") {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%v", topology, after), func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/nexartest"
 )
 
@@ -303,6 +304,7 @@ func TestSlowLink(t *testing.T) {
 
 // TestReplay: with the same Cluster.Random, a test has the same faults and the same views.
 func TestReplay(t *testing.T) {
+	require.NoRace(t, "it repeats other tests to compare their results")
 	run := func(random uint64) (views [][]int) {
 		synctest.Test(t, func(t *testing.T) {
 			w := nexartest.Cluster{Random: random, Link: nexartest.Link{Delay: time.Millisecond, Loss: 0.01}}.New(t, 4)

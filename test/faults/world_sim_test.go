@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
@@ -164,6 +165,7 @@ func TestEpochsTimeout(t *testing.T) {
 
 // TestEpochsAlone: ranks that all wait for the next world are in no deadlock.
 func TestEpochsAlone(t *testing.T) {
+	require.NoRace(t, "minutes of fake time are many timers, and other tests follow epochs")
 	errs := inWorld(t, func(_ context.Context, cancel func(), nodes []*nexar.Node) {
 		time.Sleep(10 * time.Minute)
 		for rank, n := range nodes {
