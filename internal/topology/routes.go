@@ -123,14 +123,6 @@ func (r *Routes) To(rank int) Route {
 // Hops returns the number of hops to a rank: 0 to the node itself, and Unreachable without a route.
 func (r *Routes) Hops(rank int) int { return r.To(rank).Hops }
 
-// Farthest returns the number of hops to the farthest rank that can be reached.
-func (r *Routes) Farthest() (hops int) {
-	for rank := range r.labels {
-		hops = max(hops, r.Hops(rank))
-	}
-	return hops
-}
-
 // Farthest returns the number of links between a rank and the farthest one from it, by breadth-first search.
 func (g Graph) Farthest(from int) (hops int) {
 	distance := make([]int, g.n)

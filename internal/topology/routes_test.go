@@ -42,7 +42,7 @@ func TestRoutingTable(t *testing.T) {
 func TestForwarding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := draw(t).Graph(rapid.IntRange(2, 40).Draw(t, "n"))
-		tables := make([]*Routes, g.Size())
+		tables := make([]*Routes, g.n)
 		for rank := range tables {
 			tables[rank] = g.Routes(rank, Broken{})
 		}
@@ -91,9 +91,9 @@ func follow(tables []*Routes, from, to int) (path []int) {
 func TestAlternatives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := draw(t).Graph(rapid.IntRange(2, 40).Draw(t, "n"))
-		self := rapid.IntRange(0, g.Size()-1).Draw(t, "self")
+		self := rapid.IntRange(0, g.n-1).Draw(t, "self")
 		r := g.Routes(self, Broken{})
-		for to := range g.Size() {
+		for to := range g.n {
 			ways := 0
 			for _, first := range g.Neighbors(self) {
 				if first == to || reach(g, first, []int{self})[to] != Unreachable {
@@ -101,7 +101,7 @@ func TestAlternatives(t *testing.T) {
 				}
 			}
 			if has := r.To(to).Alternative != None; to != self && has != (ways > 1) {
-				t.Fatalf("%v, %d ranks: %d neighbors of %d lead to %d, alternative: %v", g.Topology(), g.Size(), ways, self, to, has)
+				t.Fatalf("%v, %d ranks: %d neighbors of %d lead to %d, alternative: %v", g.topology, g.n, ways, self, to, has)
 			}
 		}
 	})
@@ -112,9 +112,9 @@ func TestAlternatives(t *testing.T) {
 func TestBrokenNeighbors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := draw(t).Graph(rapid.IntRange(3, 30).Draw(t, "n"))
-		failed := rapid.SliceOfNDistinct(rapid.IntRange(1, g.Size()-1), 0, g.Size()-2, rapid.ID).Draw(t, "failed")
+		failed := rapid.SliceOfNDistinct(rapid.IntRange(1, g.n-1), 0, g.n-2, rapid.ID).Draw(t, "failed")
 		lost := rapid.SampledFrom(g.Neighbors(0)).Draw(t, "lost")
-		tables := make([]*Routes, g.Size())
+		tables := make([]*Routes, g.n)
 		for rank := range tables {
 			tables[rank] = g.Routes(rank, Broken{Ranks: failed})
 		}

@@ -150,12 +150,6 @@ func (g Graph) isComplete() bool {
 	return g.topology.kind == full || g.topology.kind == kRegular && g.topology.k >= g.n-1
 }
 
-// Size returns the number of ranks.
-func (g Graph) Size() int { return g.n }
-
-// Topology returns the topology of the graph.
-func (g Graph) Topology() Topology { return g.topology }
-
 // Degree returns the maximum number of neighbors of a rank: n-1, at most K, or ⌈log₂ n⌉.
 func (g Graph) Degree() int {
 	switch {
@@ -188,16 +182,6 @@ func (g Graph) IsNeighbor(a, b int) bool {
 		}
 	}
 	return false
-}
-
-// Links returns the number of links of the graph.
-func (g Graph) Links() (links int) {
-	var room []int
-	for rank := range g.n {
-		room = g.appendNeighbors(room[:0], rank)
-		links += len(room)
-	}
-	return links / 2
 }
 
 // dimensions returns the dimensions of the smallest hypercube with n corners: ⌈log₂ n⌉.
