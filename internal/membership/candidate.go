@@ -110,15 +110,15 @@ func (e *NotFormedError) Unwrap() error { return e.Err }
 // assigned, and before that in the order of joining.
 func (f *Formation) Progress() Progress { return f.progress(func(place) bool { return true }) }
 
-// progress returns the Progress with only the chosen nodes as candidates.
+// progress returns the Progress of the chosen nodes alone.
 func (f *Formation) progress(chosen func(place) bool) Progress {
-	p := Progress{Joined: uint32(len(f.places)), World: uint32(f.world)}
+	p := Progress{World: uint32(f.world)}
 	for i, at := range f.places {
 		if !chosen(at) {
 			continue
 		}
-		if len(p.Candidates) == CandidatesMax {
-			break
+		if p.Joined++; p.Joined > CandidatesMax {
+			continue
 		}
 		c := Candidate{ID: at.node.ID, Rank: int32(at.wanted), Name: at.node.Name, Addr: at.node.Addr()}
 		if f.ranked {

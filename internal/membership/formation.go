@@ -37,9 +37,10 @@ func (p Phase) String() string {
 
 // A Step is the effect of an input to a Formation.
 type Step struct {
-	Form   *Entry // the world is full: apply this entry and distribute the view
-	Formed bool   // the world has formed
-	Err    error  // a [*NotFormedError]: why the world will not form
+	Form     *Entry // the world is full: apply this entry and distribute the view
+	Formed   bool   // the world has formed
+	Err      error  // a [*NotFormedError]: why the world will not form
+	Replaced NodeID // the candidate that has lost its place to its successor; zero: none
 }
 
 // A Formation brings a world together: it admits candidates until the world is full,
@@ -64,6 +65,8 @@ type place struct {
 	wanted int
 	ready  bool
 }
+
+func isLate(p place) bool { return !p.ready }
 
 // NewFormation returns a Formation of the given number of nodes. It starts now and fails after
 // timeout. 0 means no limit.
@@ -102,6 +105,11 @@ func (f *Formation) Admit(now time.Time, n Node, wanted int) (Step, error) {
 	if err := f.Refuse(n, wanted); err != nil {
 		return Step{}, err
 	}
+	if i := f.holder(wanted); i >= 0 {
+		old := f.places[i].node.ID
+		f.places[i].node = n.clone()
+		return Step{Replaced: old}, nil
+	}
 	f.places = append(f.places, place{node: n.clone(), wanted: wanted})
 	if len(f.places) < f.world {
 		return Step{}, nil
@@ -130,12 +138,10 @@ func (f *Formation) Gone(now time.Time, id NodeID, reason string) Step {
 	switch f.phase {
 	case Gathering:
 		f.places = slices.Delete(f.places, i, i+1)
-		return Step{}
 	case Connecting:
 		return f.fail(fmt.Errorf("%s went away before the world was formed: %s", f.describe(i), reason))
-	default:
-		return Step{}
 	}
+	return Step{}
 }
 
 // Ready reports that a member is connected to all others.
@@ -148,10 +154,8 @@ func (f *Formation) Ready(now time.Time, id NodeID) Step {
 		return Step{}
 	}
 	f.places[i].ready = true
-	for _, p := range f.places {
-		if !p.ready {
-			return Step{}
-		}
+	if slices.ContainsFunc(f.places, isLate) {
+		return Step{}
 	}
 	f.phase = Formed
 	return Step{Formed: true}
@@ -188,8 +192,7 @@ func (f *Formation) Tick(now time.Time) Step {
 	}
 	within := f.deadline.Sub(f.started)
 	if f.phase == Connecting {
-		late := f.progress(func(p place) bool { return !p.ready })
-		late.Joined = uint32(f.count(func(p place) bool { return !p.ready }))
+		late := f.progress(isLate)
 		return f.fail(fmt.Errorf("all %d nodes joined, but within %v these did not reach all others: %s", f.world, within, late.names()))
 	}
 	if len(f.places) == 0 {
@@ -201,9 +204,6 @@ func (f *Formation) Tick(now time.Time) Step {
 
 // Phase returns the progress of the formation.
 func (f *Formation) Phase() Phase { return f.phase }
-
-// Err returns why the formation has failed, or nil.
-func (f *Formation) Err() error { return f.err }
 
 // Joined returns the number of places taken.
 func (f *Formation) Joined() int { return len(f.places) }
@@ -217,16 +217,6 @@ func (f *Formation) Deadline() (time.Time, bool) {
 func (f *Formation) fail(err error) Step {
 	f.phase, f.err = Failed, &NotFormedError{Progress: f.Progress(), Err: err}
 	return Step{Err: f.err}
-}
-
-// count returns the number of chosen places.
-func (f *Formation) count(chosen func(place) bool) (n int) {
-	for _, p := range f.places {
-		if chosen(p) {
-			n++
-		}
-	}
-	return n
 }
 
 func (f *Formation) index(id NodeID) int {
@@ -252,12 +242,15 @@ func (f *Formation) Refuse(n Node, wanted int) error {
 	case f.index(n.ID) >= 0:
 		return fmt.Errorf("node %v: %w", n.ID, ErrReused)
 	}
-	for _, p := range f.places {
-		if wanted != AnyRank && p.wanted == wanted {
-			return fmt.Errorf("%w: %d is already taken by %v", ErrRank, wanted, p.node)
-		}
+	if i := f.holder(wanted); i >= 0 && !n.succeeds(f.places[i].node) {
+		return fmt.Errorf("%w: %d is already taken by %v", ErrRank, wanted, f.places[i].node)
 	}
 	return checkNode(n)
+}
+
+// holder returns the index of the candidate that wants this rank, or -1.
+func (f *Formation) holder(wanted int) int {
+	return slices.IndexFunc(f.places, func(p place) bool { return wanted != AnyRank && p.wanted == wanted })
 }
 
 // checkHosts returns an error if a node has only loopback addresses while another is on

@@ -124,6 +124,28 @@ func TestFormationRanks(t *testing.T) {
 	})
 }
 
+// A process that its launcher has started again on another host takes the place of the one before, as long as ranks are not given.
+func TestFormationReplaces(t *testing.T) {
+	f := newFormation(t, 2)
+	admit(t, f, 0, 1)
+	again := node(1)
+	again.Name = "host0:1"
+	if s, err := f.Admit(start, again, 1); err != nil || s != (Step{Replaced: node(0).ID}) {
+		t.Fatalf("step %v, error %v, want that node 0 is replaced", s, err)
+	}
+	if s := f.Gone(start, node(0).ID, "late"); s != (Step{}) || f.Joined() != 1 {
+		t.Errorf("the end of the replaced node: step %v, %d nodes", s, f.Joined())
+	}
+	if s := admit(t, f, 2, AnyRank); s.Form == nil || !slices.Equal(ids(View{Nodes: s.Form.Nodes}), []NodeID{node(2).ID, again.ID}) {
+		t.Errorf("step %v, want a world of node 2 and the successor", s)
+	}
+	third := node(3)
+	third.Name = "host0:2"
+	if _, err := f.Admit(start, third, 1); !errors.Is(err, ErrFull) {
+		t.Errorf("a successor after the ranks are given: error %v, want %v", err, ErrFull)
+	}
+}
+
 func TestFormationRefuses(t *testing.T) {
 	f := newFormation(t, 3)
 	admit(t, f, 0, 2)
@@ -136,6 +158,9 @@ func TestFormationRefuses(t *testing.T) {
 		contains(t, err, parts...)
 	}
 	refused(node(1), 2, ErrRank, "2 is already taken by 10.0.0.0:7000 (host0:1000)")
+	same := node(1)
+	same.Name, same.Host = "host0:1001", node(0).Host
+	refused(same, 2, ErrRank, "2 is already taken")
 	refused(node(1), 3, ErrRank, "3 is not below the world's size of 3")
 	refused(node(1), -2, ErrRank)
 	refused(node(0), AnyRank, ErrReused)
@@ -170,8 +195,8 @@ func TestMemberGoesWhileConnecting(t *testing.T) {
 	admit(t, f, 1, AnyRank)
 	s := f.Gone(start, node(1).ID, "its conn broke")
 	contains(t, s.Err, "rank 1 10.0.0.1:7000 (host1:1001) went away", "its conn broke")
-	if f.Phase() != Failed || !errors.Is(f.Err(), s.Err) {
-		t.Errorf("phase %v, error %v", f.Phase(), f.Err())
+	if f.Phase() != Failed || !errors.Is(f.err, s.Err) {
+		t.Errorf("phase %v, error %v", f.Phase(), f.err)
 	}
 }
 

@@ -136,6 +136,14 @@ func isLoopback(addr string) bool {
 	return strings.HasPrefix(addr, "127.") || strings.HasPrefix(addr, "[::1]") || strings.HasPrefix(addr, "localhost:")
 }
 
+// succeeds reports whether a node that wants the rank of an old one takes its place: it has the same host name on another host. So
+// does a pod of Kubernetes that is started again elsewhere, while the pod before may still run on a host that is cut off.
+func (n Node) succeeds(old Node) bool {
+	name, _, _ := strings.Cut(n.Name, ":")
+	before, _, _ := strings.Cut(old.Name, ":")
+	return name != "" && name == before && n.Host != old.Host
+}
+
 func (n Node) clone() Node {
 	n.Addrs = append([]string(nil), n.Addrs...)
 	n.Endpoints = append([]Endpoint(nil), n.Endpoints...)

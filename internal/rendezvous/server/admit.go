@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
@@ -138,6 +139,11 @@ func (s *Server) register(c *nodeConn, rejoins bool, epoch uint64) error {
 		return s.enqueue(l, c)
 	}
 	step, err := l.form.Admit(time.Now(), c.node, c.wanted)
+	if old := l.nodes[step.Replaced]; old != nil {
+		reason := fmt.Sprintf("%v: %d was taken over by %v, a process with the same host name on another host", membership.ErrRank, c.wanted, c.node)
+		s.log.Warn("node has lost its rank", "node", old.node.ID, "addr", old.node.Addrs[0], "name", old.node.Name, "reason", reason)
+		s.dismiss(step.Replaced, wire.JoinRefusal{Code: wire.RefusedRank, Text: reason})
+	}
 	if err == nil {
 		l.nodes[id] = c
 		s.log.Info("node joined", "node", id, "addr", c.node.Addrs[0], "name", c.node.Name, "joined", l.form.Joined(), "world", s.cfg.World)

@@ -139,7 +139,7 @@ func TestSecondJoinOfAProcess(t *testing.T) {
 	_, err := s.join(t, first)
 	says(t, err, membership.ErrRank, "0 is already taken", words)
 	container, host := first, first
-	container.Process, host.Host = "pid:[2]/1", "another host"
+	container.Process, host.Host, host.Name = "pid:[2]/1", "another host", "host9:1000"
 	for _, other := range []client.Request{container, host} {
 		if _, err := s.join(t, other); !errors.Is(err, membership.ErrRank) || strings.Contains(err.Error(), words) {
 			t.Errorf("error %v, want that the rank is taken, without a second Join", err)

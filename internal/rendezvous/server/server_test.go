@@ -143,6 +143,31 @@ func TestRanks(t *testing.T) {
 	s.log.wait(t, "node refused", "reason=", "addr=127.0.0.1:", "2 is already taken")
 }
 
+// A pod that Kubernetes has started again on another host gets its rank, and the pod before, which still lives, an error that names it.
+func TestRankOfAPodThatMoves(t *testing.T) {
+	s := newSeed(t, 2, nil)
+	rank := 1
+	joinAs := func(i int, name, host string) (*client.Session, error) {
+		req := s.request(i)
+		req.Rank, req.Name, req.Host = &rank, name, host
+		return s.join(t, req)
+	}
+	old, err := joinAs(0, "train-1:1", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved, err := joinAs(1, "train-1:1", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = old.View(t.Context())
+	says(t, err, membership.ErrRank, "1 was taken over by "+moved.Observed+" (train-1:1)", "on another host")
+	s.log.wait(t, "node has lost its rank", "addr="+old.Observed, moved.Observed)
+	_, err = joinAs(2, "train-1:2", "b")
+	says(t, err, membership.ErrRank, "1 is already taken", "train-1:1")
+	s.form(t, s.mustJoin(t, 3), moved)
+}
+
 // The addresses of a node in a view are never empty, and for nodes of other hosts never only
 // loopback.
 func TestObservedAddressOfAnotherHost(t *testing.T) {
