@@ -125,7 +125,9 @@ func join(ctx context.Context, cfg Config, l *launched, rankFile *os.File) (*Nod
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	nodeConfig.Request.Status = n.status
 	nodeConfig.OthersWarn, nodeConfig.SharedSeeds, nodeConfig.Request.World = othersWarn(), l.sharesPorts, l.process.Size
-	n.node, err = node.Join(ctx, nodeConfig)
+	for again := true; again; again = l.process.Restarts() && l.seed == nil && errors.Is(err, client.ErrSeedGone) && ctx.Err() == nil {
+		n.node, err = node.Join(ctx, nodeConfig)
+	}
 	if p, ok := errors.AsType[*node.PeerError](err); ok {
 		return nil, &PeerError{Rank: p.Rank, Node: NodeID(p.Node.ID), Addr: p.Node.Addr(), Err: p.Err}
 	}

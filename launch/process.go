@@ -54,6 +54,10 @@ func (p Process) String() string {
 // OneHost reports whether all ranks run on this host.
 func (p Process) OneHost() bool { return p.LocalSize >= p.Size && p.Size > 0 }
 
+// Restarts reports whether the launcher starts a process that has ended again, perhaps on another host, while the others of the
+// world go on. Then a seed that has ended may come back.
+func (p Process) Restarts() bool { return p.Launcher == Kubernetes }
+
 // Ports that are derived are below the range from which systems take ports for connections, and below
 // that of Kubernetes services (NodePort).
 const (

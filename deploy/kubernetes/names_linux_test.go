@@ -1,0 +1,125 @@
+package kubernetes
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/testhost"
+)
+
+// mean returns the line that a rank of examples/allreduce prints in a world of four.
+func mean(rank int) string { return fmt.Sprintf("rank %d of 4: the mean gradient is 1.5", rank) }
+
+// An unchanged program in the pods of an indexed Job finds its world by the name of pod 0: it waits for the
+// name and for an answer, and tries all addresses.
+func TestNames(t *testing.T) {
+	pods := load(t, "overlays/job").ranks()
+	nowhere := netip.MustParseAddr("10.77.0.99")
+	run := func(name string, have testhost.Family, publish func(t *testing.T, c *cluster)) {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 4, have)
+			var running []*process
+			for i, p := range pods {
+				running = append(running, c.start(p, c.hosts[i], "allreduce"))
+			}
+			publish(t, c)
+			for rank, p := range running {
+				p.succeeds(t, mean(rank))
+			}
+		})
+	}
+	run("a name that does not exist yet", testhost.IPv4|testhost.IPv6, func(t *testing.T, c *cluster) {
+		waitFor(t, "three pods ask for the name of pod 0 in vain, and again", func() bool { return c.queries(pods[0].host()) >= 12 }, func() string { return fmt.Sprint(c.queries(pods[0].host()), " queries") })
+		c.publish(pods[0], c.hosts[0].V4, c.hosts[0].V6)
+	})
+	run("a name server that answers late", testhost.IPv4, func(t *testing.T, c *cluster) {
+		c.set(pods[0].host(), record{addrs: []netip.Addr{c.hosts[0].V4}, delay: 2 * time.Second})
+	})
+	run("several addresses, one of them dead", testhost.IPv4, func(t *testing.T, c *cluster) {
+		c.publish(pods[0], nowhere, c.hosts[0].V4)
+	})
+	run("IPv6 alone", testhost.IPv6, func(t *testing.T, c *cluster) {
+		c.publish(pods[0], c.hosts[0].V6)
+	})
+	run("a name of another host at first", testhost.IPv4, func(t *testing.T, c *cluster) {
+		c.publish(pods[0], nowhere)
+		waitFor(t, "three pods have the first address", func() bool { return c.queries(pods[0].host()) >= 6 }, func() string { return "" })
+		c.publish(pods[0], c.hosts[0].V4)
+	})
+}
+
+// Pod 0 moves to another host before the world has formed: the ranks that had found its seed find the new one.
+func TestFirstPodMoves(t *testing.T) {
+	pods := load(t, "overlays/job").ranks()
+	c := newCluster(t, 5, testhost.IPv4)
+	old := c.start(pods[0], c.hosts[4], "allreduce")
+	c.publish(pods[0], c.hosts[4].V4)
+	running := make([]*process, 4)
+	for rank := 1; rank < 3; rank++ {
+		running[rank] = c.start(pods[rank], c.hosts[rank], "allreduce")
+	}
+	old.prints(t, "joined=3 world=4")
+	old.kill()
+	c.publish(pods[0], c.hosts[0].V4)
+	running[0] = c.start(pods[0], c.hosts[0], "allreduce")
+	running[3] = c.start(pods[3], c.hosts[3], "allreduce")
+	for rank, p := range running {
+		p.succeeds(t, mean(rank))
+	}
+}
+
+// A pod with the index of one that still runs, on a host that is cut off from Kubernetes, takes its place. The pod before ends
+// with an error that names its successor.
+func TestPodWithTheSameIndex(t *testing.T) {
+	pods := load(t, "overlays/job").ranks()
+	c := newCluster(t, 5, testhost.IPv4)
+	c.publish(pods[0], c.hosts[0].V4)
+	running := []*process{c.start(pods[0], c.hosts[0], "allreduce"), nil, nil, c.start(pods[3], c.hosts[3], "allreduce")}
+	old := c.start(pods[2], c.hosts[4], "allreduce")
+	running[0].prints(t, "joined=3 world=4")
+	running[2] = c.start(pods[2], c.hosts[2], "allreduce")
+	if out := old.wait(t); old.err == nil || !strings.Contains(out, "2 was taken over by "+c.hosts[2].V4.String()) {
+		t.Errorf("the pod before: %v, want an error that names %v:\n%s", old.err, c.hosts[2].V4, out)
+	}
+	running[1] = c.start(pods[1], c.hosts[1], "allreduce")
+	for rank, p := range running {
+		p.succeeds(t, mean(rank))
+	}
+}
+
+// An elastic world goes on when a seed and a rank end. The rank starts again in its pod, and takes part from the next step on.
+func TestElasticPods(t *testing.T) {
+	o := load(t, "overlays/jobset-elastic")
+	ranks, seeds := o.ranks(), o.seeds()
+	c := newCluster(t, len(ranks)+len(seeds), testhost.IPv4)
+	var servers, running []*process
+	for i, p := range seeds {
+		h := c.hosts[len(ranks)+i]
+		servers = append(servers, c.start(p, h, "nexar", p.args(t)...))
+		c.publish(p, h.V4)
+	}
+	train := func(i int) *process { return c.start(ranks[i], c.hosts[i], "elastic", "--epochs=3", "--pause=30ms") }
+	for i := range ranks {
+		running = append(running, train(i))
+	}
+	for _, p := range running {
+		p.prints(t, "of 4, process")
+	}
+	servers[0].kill()
+	running[1].kill()
+	running[0].prints(t, "of 3, process")
+	running[1] = train(1)
+	for _, p := range running {
+		p.succeeds(t, "of 4, process")
+	}
+	out := ""
+	for _, p := range running {
+		out += p.output.String()
+	}
+	if !strings.Contains(out, "4 ranks have finished") {
+		t.Errorf("no rank has printed that 4 ranks have finished:\n%s", out)
+	}
+}
