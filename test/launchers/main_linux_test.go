@@ -21,6 +21,7 @@ func roles() map[string]func(launch.Environment) error {
 	return map[string]func(launch.Environment) error{
 		"exchange": exchange,
 		"survive":  survive,
+		"world":    world,
 		"exchange over PMI-2": func(env launch.Environment) error {
 			if err := withPMI2(env); err != nil {
 				return err
@@ -33,7 +34,12 @@ func roles() map[string]func(launch.Environment) error {
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {
-		os.Exit(m.Run())
+		code := m.Run()
+		if err := writeReport(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		os.Exit(code)
 	}
 	run := roles()[role]
 	if run == nil {

@@ -24,7 +24,7 @@ import (
 type slurm struct {
 	t       *testing.T
 	dir     string
-	hosts   string    // the file that all processes of the cluster see as /etc/hosts: the nodes have the address 127.0.0.1
+	hosts   string    // the file that all processes of the cluster see as /etc/hosts: each node has an address of the loopback interface
 	nodes   []*daemon // n1 is the first
 	daemons []*daemon // all
 }
@@ -63,7 +63,8 @@ func startSlurm(t *testing.T, nodes, tasks int) *slurm {
 	return s
 }
 
-func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
+func nodeName(i int) string    { return fmt.Sprintf("n%d", i+1) }
+func nodeAddress(i int) string { return fmt.Sprintf("127.0.1.%d", i+1) }
 
 // configure writes the configuration and the hosts file.
 func (s *slurm) configure(nodes, tasks int) {
@@ -89,14 +90,14 @@ func (s *slurm) configure(nodes, tasks int) {
 	}
 	ports := freePorts(s.t, nodes+1)
 	conf = append(conf, fmt.Sprintf("SlurmctldPort=%d", ports[nodes]))
-	names := []string{"127.0.0.1", host}
+	names := fmt.Sprintf("127.0.0.1 %s\n", host)
 	for i := range nodes {
 		conf = append(conf, fmt.Sprintf("NodeName=%s NodeAddr=127.0.0.1 Port=%d CPUs=%d", nodeName(i), ports[i], tasks))
-		names = append(names, nodeName(i))
+		names += nodeAddress(i) + " " + nodeName(i) + "\n" // Differs, since torchrun tells hosts apart by the names of addresses.
 	}
 	conf = append(conf, "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE")
 	s.write("slurm.conf", 0o644, strings.Join(conf, "\n")+"\n")
-	s.write("hosts", 0o644, strings.Join(names, " ")+"\n"+string(hosts))
+	s.write("hosts", 0o644, names+string(hosts))
 	s.hosts = filepath.Join(s.dir, "hosts")
 	if err := os.Mkdir(filepath.Join(s.dir, "state"), 0o755); err != nil {
 		s.t.Fatal(err)
@@ -253,7 +254,7 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 // clean returns the environment without variables of the launchers that may have started the tests.
 func clean() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
-		for _, prefix := range []string{"SLURM", "PMI", "MPI_", "OMPI_", "NEXAR_"} {
+		for _, prefix := range []string{"SLURM", "PMI", "MPI_", "OMPI_", "RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "MASTER_", "TORCHELASTIC_", "NEXAR_"} {
 			if strings.HasPrefix(variable, prefix) {
 				return true
 			}
