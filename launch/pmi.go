@@ -46,14 +46,14 @@ type PMI struct {
 // Programs that this process starts do not inherit the descriptor. OpenPMI does not use a descriptor that this process has opened itself, to
 // which a variable of another job could point.
 func OpenPMI(env Environment) (*PMI, error) {
-	ctx, cancel := limited(openPMILimit)
+	ctx, cancel := limited(context.Background(), openPMILimit)
 	defer cancel()
 	return openPMI(ctx, env)
 }
 
-// limited returns a context for calls without one.
-func limited(limit time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(context.Background(), limit, fmt.Errorf("the process manager has not answered within %v", limit))
+// limited returns a context for calls that the process manager answers at once.
+func limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("the process manager has not answered within %v", limit))
 }
 
 func openPMI(ctx context.Context, env Environment) (*PMI, error) {
@@ -255,7 +255,7 @@ func (p *PMI) Get(ctx context.Context, key string) (string, error) {
 // Close tells the process manager that this process will make no more calls, and closes the connection. After a failed call it only closes
 // the connection.
 func (p *PMI) Close() error {
-	ctx, cancel := limited(closePMILimit)
+	ctx, cancel := limited(context.Background(), closePMILimit)
 	defer cancel()
 	return p.close(ctx)
 }

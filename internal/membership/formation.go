@@ -182,6 +182,9 @@ func (f *Formation) Abort(reason error) Step {
 	if f.phase >= Formed {
 		return Step{}
 	}
+	if p := f.Progress(); f.phase == Gathering && p.Joined > 0 {
+		reason = fmt.Errorf("%w; %d of %d nodes had joined: %s; missing %s", reason, p.Joined, p.World, p.names(), p.Missing())
+	}
 	return f.fail(reason)
 }
 

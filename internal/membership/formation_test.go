@@ -308,6 +308,9 @@ func TestAbort(t *testing.T) {
 	if s := f.Abort(reason); s != (Step{}) {
 		t.Errorf("twice: %v", s)
 	}
+	some := newFormation(t, 3)
+	admit(t, some, 0, 1)
+	contains(t, some.Abort(reason).Err, "the seed was closed; 1 of 3 nodes had joined: rank 1 10.0.0.0:7000 (host0:1000); missing 2 (rank 0, 2)")
 	_, err := f.Admit(start, node(0), AnyRank)
 	if !errors.Is(err, ErrOver) || !errors.Is(err, reason) {
 		t.Errorf("error %v, want %v because %v", err, ErrOver, reason)
