@@ -38,7 +38,8 @@ type Seeds struct {
 	// Log receives events. Nil discards them.
 	Log *slog.Logger
 
-	// Shared says that seeds of other clusters may listen at some of Addrs: that one refuses the token does not end the search.
+	// Shared says that other programs, such as seeds of other clusters, may listen at some of Addrs. Only a seed that has proved
+	// the token can end the search.
 	Shared bool
 
 	// waiting is the warning while no seed is reached. Empty means that of a node that joins.
@@ -222,7 +223,11 @@ func busy(addr string, err error) error {
 
 // isFinal reports whether err ends the search.
 func (d Seeds) isFinal(err error) bool {
-	return IsFinal(err) && !(d.Shared && (errors.Is(err, handshake.ErrToken) || errors.Is(err, handshake.ErrFalseSeed)))
+	if !IsFinal(err) || !d.Shared {
+		return IsFinal(err)
+	}
+	refused, ok := errors.AsType[*handshake.RefusedError](err)
+	return !(ok && refused.Unproved || errors.Is(err, handshake.ErrToken) || errors.Is(err, handshake.ErrFalseSeed) || errors.Is(err, transport.ErrIdentity))
 }
 
 // IsFinal reports whether another attempt would return the same error.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -60,4 +62,28 @@ func TestSearchIsPatient(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestSearchAtSharedPorts: a program of others at one of the ports does not end the search, whatever it answers. The seed does.
+func TestSearchAtSharedPorts(t *testing.T) {
+	other := func(code wire.RefusalCode) error { return &handshake.RefusedError{Code: code, Unproved: true} }
+	for _, answer := range []error{
+		other(wire.RefusedFull), other(wire.RefusedVersion), other(wire.RefusedMalformed), other(wire.RefusedToken),
+		handshake.ErrFalseSeed, transport.ErrIdentity,
+	} {
+		for _, shared := range []bool{true, false} {
+			asked := 0
+			d := Seeds{Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"}, Shared: shared, Dial: func(context.Context, string) (transport.Conn, error) { return nowhere{}, nil }}
+			full := &handshake.RefusedError{Code: wire.RefusedFull}
+			err := d.search(t.Context(), pki.NewToken(), func(context.Context, transport.Conn) error {
+				if asked++; asked == 1 {
+					return answer
+				}
+				return full
+			})
+			if want := map[bool]error{true: full, false: answer}[shared]; !errors.Is(err, want) {
+				t.Errorf("shared: %v, the first answers %v: the search ends with %v, want %v", shared, answer, err, want)
+			}
+		}
+	}
 }

@@ -46,6 +46,9 @@ func (c *Conn) Call(ctx context.Context, token pki.Token, step time.Duration) (c
 	}
 	m, err := c.ReadReply(deadline)
 	if err != nil {
+		if r, ok := errors.AsType[*RefusedError](err); ok {
+			r.Unproved = true
+		}
 		return "", err
 	}
 	answer, ok := m.(wire.JoinAnswer)

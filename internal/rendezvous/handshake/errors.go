@@ -39,6 +39,8 @@ type RefusedError struct {
 	Seed string // address
 	Code wire.RefusalCode
 	Text string
+	// Unproved says that the process at that address had not yet proved the token: it may be anyone.
+	Unproved bool
 }
 
 func (e *RefusedError) Error() string {

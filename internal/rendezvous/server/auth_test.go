@@ -45,8 +45,8 @@ func TestTokens(t *testing.T) {
 				return
 			}
 			says(t, err, handshake.ErrToken, "seed "+s.addr+" refused this node: ", test.text)
-			if r, ok := errors.AsType[*handshake.RefusedError](err); !ok || r.Code != wire.RefusedToken || r.Seed != s.addr {
-				t.Errorf("error %#v, want a *handshake.RefusedError", err)
+			if r, ok := errors.AsType[*handshake.RefusedError](err); !ok || r.Code != wire.RefusedToken || r.Seed != s.addr || !r.Unproved {
+				t.Errorf("error %#v, want a *handshake.RefusedError of a seed that has not proved the token", err)
 			}
 			s.log.wait(t, "node refused", "addr=127.0.0.1:", test.text)
 			if st := s.Status(); st.Joined != 0 {

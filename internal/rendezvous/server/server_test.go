@@ -137,6 +137,9 @@ func TestRanks(t *testing.T) {
 	}
 	_, err = s.join(t, s.request(3))
 	says(t, err, membership.ErrFull, "all 3 places are taken", "seed "+s.addr+" refused this node")
+	if r, ok := errors.AsType[*handshake.RefusedError](err); !ok || r.Unproved {
+		t.Errorf("error %#v, want a refusal of a seed that has proved the token", err)
+	}
 	s.form(t, zero, any1, two)
 	_, err = s.join(t, s.request(4))
 	says(t, err, membership.ErrOver, "world of 3 has formed")
