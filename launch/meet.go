@@ -94,16 +94,7 @@ func (p Process) meetByName(ctx context.Context, m Meeting) (Met, error) {
 	case m.Token == "":
 		return Met{}, fmt.Errorf("%w: the processes of this world have no secret: %s", ErrLaunch, p.secretHint())
 	}
-	met := Met{Token: m.Token, Shared: m.Seeds == 1, Release: func() {}}
-	for k := range m.Seeds {
-		host := p.SeedHost(k)
-		if p.OneHost() {
-			host = loopback
-		}
-		for _, port := range p.Ports(k, portsOfSeed(m.Seeds)) {
-			met.Seeds = append(met.Seeds, address(host, port))
-		}
-	}
+	met := Met{Seeds: p.addresses(m.Seeds), Token: m.Token, Shared: m.Seeds == 1, Release: func() {}}
 	seed, runs := p.RunsSeed(m.Seeds)
 	if !runs {
 		return met, nil
@@ -113,6 +104,29 @@ func (p Process) meetByName(ctx context.Context, m Meeting) (Met, error) {
 		start.Self, start.Peers = met.Seeds[seed], met.Seeds
 	}
 	return met, p.start(ctx, m, seed, start)
+}
+
+// addresses returns those of n seeds, each with portsOfSeed(n) ports.
+func (p Process) addresses(n int) (addrs []string) {
+	for k := range n {
+		host := p.SeedHost(k)
+		if p.OneHost() {
+			host = loopback
+		}
+		for _, port := range p.Ports(k, portsOfSeed(n)) {
+			addrs = append(addrs, address(host, port))
+		}
+	}
+	return addrs
+}
+
+// Seeds returns the addresses ("host:port") at which processes look for n seeds, if these follow from the name of the job. It is nil if the
+// processes exchange the addresses instead, or cannot find each other.
+func (p Process) Seeds(n int) []string {
+	if p.canExchange() || len(p.Hosts) == 0 && !p.OneHost() {
+		return nil
+	}
+	return p.addresses(min(max(1, n), p.Size))
 }
 
 func address(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }

@@ -133,7 +133,7 @@ func (f *runFlags) config(given func(string) bool, program []string) (cfg ranks.
 		return cfg, err
 	}
 	cfg.Seeds = f.seed
-	if cfg.Token, err = f.clusterToken(); err != nil {
+	if cfg.Token, err = clusterToken(f.env); err != nil {
 		return cfg, err
 	}
 	if len(f.peers) > 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/settings"
 )
 
@@ -21,9 +22,9 @@ const (
 // weakVariable allows other tokens than those of nexar token.
 const weakVariable = "NEXAR_ALLOW_WEAK_TOKEN"
 
-// clusterToken returns the token of the environment, or "" if there is none. The ranks cannot name its source, since they get it
-// from nexar run, so it must be strong unless weak ones are allowed.
-func (f *runFlags) clusterToken() (string, error) {
+// clusterToken returns the token of the environment, or "" if there is none. Ranks cannot name its source, since they get it
+// from this command, so it must be strong unless a variable of the environment or of the ranks, which are in env, allows weak ones.
+func clusterToken(env []string) (string, error) {
 	token, file := os.Getenv(tokenVariable), os.Getenv(tokenFileVariable)
 	source := tokenVariable
 	switch {
@@ -38,7 +39,7 @@ func (f *runFlags) clusterToken() (string, error) {
 		}
 		source = fmt.Sprintf("%s: token file %q", tokenFileVariable, file)
 	}
-	allowed := allowsWeak(os.Getenv(weakVariable)) || slices.ContainsFunc(f.env, func(pair string) bool {
+	allowed := allowsWeak(os.Getenv(weakVariable)) || slices.ContainsFunc(env, func(pair string) bool {
 		value, found := strings.CutPrefix(pair, weakVariable+"=")
 		return found && allowsWeak(value)
 	})
@@ -49,28 +50,60 @@ func (f *runFlags) clusterToken() (string, error) {
 }
 
 func newToken(s streams) *cobra.Command {
-	return &cobra.Command{
-		Use:   "token",
-		Short: "Print a new cluster token",
+	var job string
+	cmd := &cobra.Command{
+		Use:   "token [--job JOB]",
+		Short: "Print a new cluster token, or that of a job",
 		Long: `Print a new cluster token of 256 random bits. All nodes and seeds of a cluster have
 the same token: in NEXAR_CLUSTER_TOKEN, or in a file that NEXAR_CLUSTER_TOKEN_FILE
 names and that only its owner may access (mode 0600). nexar never sends the token
 over the network.
 
 A process with the token can join the cluster. Treat it as a password: distribute it
-as a secret of your scheduler or in a file with mode 0600, not on a command line.`,
+as a secret of your scheduler or in a file with mode 0600, not on a command line.
+
+With --job, print the token of the world that processes of this job form, if a
+launcher such as srun has started them. They derive it from the token of
+NEXAR_CLUSTER_TOKEN or NEXAR_CLUSTER_TOKEN_FILE and from the name of the job, so that
+two jobs with the same token cannot meet. "nexar status" needs it. With NEXAR_LOG=info
+the processes log the name of their job and the addresses of their seeds.`,
 		Example: `  (umask 077; nexar token > ~/.nexar-token)
   export NEXAR_CLUSTER_TOKEN_FILE=~/.nexar-token
 
   export NEXAR_CLUSTER_TOKEN=$(nexar token)
 
-  nexar token | kubectl create secret generic cluster --from-file=token=/dev/stdin`,
+  nexar token | kubectl create secret generic cluster --from-file=token=/dev/stdin
+
+  The ranks of the first step of job 12 of Slurm:
+    token=$(nexar token --job 12.0.0)
+    unset NEXAR_CLUSTER_TOKEN_FILE
+    NEXAR_CLUSTER_TOKEN=$token nexar status --seed n1:27656`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(s.out, nexar.NewToken())
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("job") {
+				_, err := fmt.Fprintln(s.out, nexar.NewToken())
+				return err
+			}
+			if job == "" {
+				return usagef("--job is empty: give the name of the job, which its processes log with NEXAR_LOG=info")
+			}
+			given, err := clusterToken(nil)
+			if err != nil {
+				return err
+			}
+			if given == "" {
+				return usagef("--job %s: neither %s nor %s is set: set one as for the processes of the job", job, tokenVariable, tokenFileVariable)
+			}
+			token, err := pki.ParseToken(given)
+			if err != nil {
+				return usagef("%w", err)
+			}
+			_, err = fmt.Fprintln(s.out, token.Of(job).Reveal())
 			return err
 		},
 	}
+	cmd.Flags().StringVar(&job, "job", "", "print the token of the world of the `job` with this name")
+	return cmd
 }
 
 // allowsWeak reports whether a value of weakVariable allows weak tokens.

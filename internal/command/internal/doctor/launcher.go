@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/nexar-go/nexar/launch"
@@ -17,7 +18,12 @@ func examineLauncher(env launch.Environment, haveSeeds bool) []Finding {
 	for _, f := range findings {
 		switch {
 		case f.Found:
-			list = append(list, Finding{About: "launcher", Status: OK, Text: fmt.Sprintf("%s started this process as %s", f.Launcher, f.Text)})
+			text := fmt.Sprintf("%s started this process as %s", f.Launcher, f.Text)
+			n, _ := strconv.Atoi(env.Vars["NEXAR_LAUNCH_SEEDS"]) // Without it, or if it is malformed, which is another finding, one.
+			if seeds := p.Seeds(n); seeds != nil {
+				text += "; its seeds are at " + strings.Join(seeds, ", ")
+			}
+			list = append(list, Finding{About: "launcher", Status: OK, Text: text})
 		case err == nil || !strings.Contains(err.Error(), f.Text): // The error says the rest.
 			list = append(list, Finding{About: "launcher", Status: Note, Text: fmt.Sprintf("not %s: %s", f.Launcher, f.Text)})
 		}

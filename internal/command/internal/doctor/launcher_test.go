@@ -27,7 +27,8 @@ func TestLauncher(t *testing.T) {
 		others int // findings about other launchers
 	}{
 		{"none", nil, false, Note, "no launcher started this process as one of several", 5},
-		{"found", task, false, OK, "torchrun started this process as rank 3 of 4, first host h1", 4},
+		{"found", task, false, OK, "torchrun started this process as rank 3 of 4, first host h1, job h1:29500/; its seeds are at h1:2", 4},
+		{"on one host", with("LOCAL_WORLD_SIZE", "4"), false, OK, "torchrun started this process as rank 3 of 4, local rank 0 of 4, first host h1, job h1:29500/.", 4},
 		{"a seed overrules it", task, true, OK, "a seed is set, so Join asks no launcher", 0},
 		{"unusable", with("RANK", "4"), false, Fail, "(torchrun): the rank is 4, but the size is 4", 4},
 		{"not considered", with("NEXAR_LAUNCHER", "none"), false, Note, "no launcher started", 5},
