@@ -76,7 +76,7 @@ var ownModule = map[string]string{
 	"main.go": "package main\n\nimport _ \"github.com/nexar-go/nexar\"\n\nfunc main() {}\n",
 }
 
-// workplace returns a directory with a module of a user, its programs ./train, ./program and ./your-program, its CA
+// workplace returns a directory with a module of a user, its programs ./train, ./ranks, ./program and ./your-program, its CA
 // in ca.pem and ca-key.pem, the command ./nexar, and the commands nexar and go in bin.
 func workplace(t *testing.T) string {
 	t.Helper()
@@ -96,7 +96,7 @@ func workplace(t *testing.T) string {
 	if err := os.WriteFile(filepath.Join(bin, "go"), fmt.Appendf(nil, goCommand, goPath, here), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for file, program := range map[string]string{filepath.Join(dir, "train"): "allreduce", filepath.Join(bin, "nexar"): "nexar"} {
+	for file, program := range map[string]string{filepath.Join(dir, "train"): "allreduce", filepath.Join(dir, "ranks"): "ranks", filepath.Join(bin, "nexar"): "nexar"} {
 		if err := os.Symlink(filepath.Join(programs.Dir(t), program), file); err != nil {
 			t.Fatal(err)
 		}

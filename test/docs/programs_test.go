@@ -14,8 +14,8 @@ import (
 	"github.com/nexar-go/nexar/internal/testbuild"
 )
 
-// programs are the command nexar, the program allreduce of the examples, the program hello of the README, and the tests in the
-// documents, snippets.exe.
+// programs are the command nexar, the program allreduce of the examples, the programs hello of the README and ranks of the guide
+// from-rust.md, and the tests in the documents, snippets.exe.
 var programs = testbuild.Set{Build: buildPrograms}
 
 // TestMain changes to the root of the repository.
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(programs.Around(m).Run())
 }
 
-// buildPrograms builds the programs into dir. The files of hello and of the snippets exist in an overlay only.
+// buildPrograms builds the programs into dir. The files of hello, ranks and of the snippets exist in an overlay only.
 func buildPrograms(dir string) error {
 	replace := make(map[string]string)
 	add := func(path, source string) error {
@@ -37,11 +37,16 @@ func buildPrograms(dir string) error {
 		replace[here] = filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
 		return os.WriteFile(replace[here], []byte(source), 0o600)
 	}
-	hello, err := readmeProgram()
-	if err == nil {
-		err = errors.Join(add("hello/main.go", hello), addSnippets(add))
+	for name, document := range map[string]string{"hello": "README.md", "ranks": rustGuide} {
+		source, err := goProgram(document)
+		if err == nil {
+			err = add(name+"/main.go", source)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err != nil {
+	if err := addSnippets(add); err != nil {
 		return err
 	}
 	overlay := filepath.Join(dir, "overlay.json")
@@ -54,21 +59,21 @@ func buildPrograms(dir string) error {
 	}
 	const small = "-ldflags=-s -w" // linked in half of the time
 	return errors.Join(
-		testbuild.Go("build", small, "-overlay="+overlay, "-o", dir+string(filepath.Separator), "./cmd/nexar", "./examples/allreduce", "./hello"),
+		testbuild.Go("build", small, "-overlay="+overlay, "-o", dir+string(filepath.Separator), "./cmd/nexar", "./examples/allreduce", "./hello", "./ranks"),
 		// The directory docs/snippets exists in the overlay only, so vet and tests cannot run there.
 		testbuild.Go("test", "-c", "-vet=off", small, "-overlay="+overlay, "-o", filepath.Join(dir, "snippets.exe"), "./docs/snippets"), // Windows needs the suffix.
 	)
 }
 
-// readmeProgram returns the Go program of the README.
-func readmeProgram() (string, error) {
-	readme, err := os.ReadFile("README.md")
+// goProgram returns the Go program of a document that has one.
+func goProgram(document string) (string, error) {
+	text, err := os.ReadFile(document)
 	if err != nil {
 		return "", err
 	}
-	blocks := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(readme, -1)
+	blocks := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindAllSubmatch(text, -1)
 	if len(blocks) != 1 {
-		return "", fmt.Errorf("the README has %d Go programs, want 1", len(blocks))
+		return "", fmt.Errorf("%s has %d Go programs, want 1", document, len(blocks))
 	}
 	return string(blocks[0][1]), nil
 }
