@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
@@ -58,6 +59,13 @@ func (t Token) Accepted() []Token {
 		list[i] = list[i].Of(t.job)
 	}
 	return list
+}
+
+// Offered returns the token to prove to others. After a change it is either of [Token.Accepted], at random: others get the
+// new file a while earlier or later than this process, so a caller that is refused tries again.
+func (t Token) Offered() Token {
+	accepted := t.Accepted()
+	return accepted[rand.N(len(accepted))]
 }
 
 // ReadTokenFile returns the token in a file of this user or root, which other users cannot access: mode

@@ -85,6 +85,15 @@ func TestTokenFileChanges(t *testing.T) {
 			if got := token.Accepted(); !slices.Equal(reveal(got), reveal(want)) {
 				t.Errorf("%s: %d tokens are accepted, or others than the %d wanted", when, len(got), len(want))
 			}
+			offered := make(map[string]bool)
+			for range 100 {
+				offered[job.Offered().Reveal()] = true
+			}
+			for _, text := range reveal(derived) {
+				if !offered[text] || len(offered) != len(derived) {
+					t.Errorf("%s: %d tokens are offered, or others than the %d that are accepted", when, len(offered), len(derived))
+				}
+			}
 			if got := job.Accepted(); !slices.Equal(reveal(got), reveal(derived)) {
 				t.Errorf("%s: of the job, %d tokens are accepted, or others than the %d wanted", when, len(got), len(want))
 			}

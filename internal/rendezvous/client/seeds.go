@@ -85,7 +85,7 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	r := &search{Seeds: d, f: f, last: make([]error, len(d.Addrs))}
+	r := &search{Seeds: d, token: token, f: f, last: make([]error, len(d.Addrs))}
 	if !d.once {
 		reminder := remind(func(waited time.Duration) {
 			r.mu.Lock()
@@ -110,6 +110,7 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 // A search is a call of Seeds.search.
 type search struct {
 	Seeds
+	token    pki.Token
 	f        func(context.Context, transport.Conn) error
 	answered bool // a seed has answered in this round
 
@@ -222,8 +223,11 @@ func busy(addr string, err error) error {
 }
 
 // isFinal reports whether err ends the search.
-func (d Seeds) isFinal(err error) bool {
-	if !IsFinal(err) || !d.Shared {
+func (r *search) isFinal(err error) bool {
+	if errors.Is(err, handshake.ErrToken) && len(r.token.Accepted()) > 1 {
+		return false // The seed does not have the new file of the token yet.
+	}
+	if !IsFinal(err) || !r.Shared {
 		return IsFinal(err)
 	}
 	refused, ok := errors.AsType[*handshake.RefusedError](err)

@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -86,4 +88,39 @@ func TestSearchAtSharedPorts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSearchAfterChangeOfToken: a node whose token file has changed tries again, as the seed may still have the file before. It does
+// not if the file has not changed.
+func TestSearchAfterChangeOfToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "token")
+		write := func() {
+			if err := os.WriteFile(path, []byte(pki.NewToken().Reveal()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write()
+		token, err := pki.ReadTokenFile(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := Seeds{Addrs: []string{"127.0.0.1:1"}, Dial: func(context.Context, string) (transport.Conn, error) { return nowhere{}, nil }}
+		wrong := &handshake.RefusedError{Code: wire.RefusedToken, Unproved: true}
+		asked := 0
+		refuses := func(context.Context, transport.Conn) error {
+			if asked++; asked < 5 {
+				return wrong
+			}
+			return nil
+		}
+		if err := d.search(t.Context(), token, refuses); !errors.Is(err, wrong) || asked != 1 {
+			t.Errorf("before a change: asked %d times, error %v, want once, and that the token is wrong", asked, err)
+		}
+		write()
+		time.Sleep(2 * time.Second)
+		if err := d.search(t.Context(), token, refuses); err != nil || asked != 5 {
+			t.Errorf("after a change: asked %d times, error %v, want that the fifth attempt succeeds", asked, err)
+		}
+	})
 }

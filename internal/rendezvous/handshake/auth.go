@@ -23,7 +23,7 @@ func (c *Conn) Call(ctx context.Context, token pki.Token, step time.Duration) (c
 	if secured == nil {
 		return "", errors.New("connection is not secured by TLS")
 	}
-	token = token.Accepted()[0]
+	token = token.Offered()
 	if err := token.Check(c.RemoteAddr()); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrToken, err)
 	}

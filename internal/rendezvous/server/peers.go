@@ -244,7 +244,7 @@ func (p *peers) introduce(ctx context.Context, c *handshake.Conn, id uint64) err
 func (p *peers) hello(c *handshake.Conn, role pki.Role) (err error) {
 	m := wire.JoinSeedHello{Seed: p.self, World: uint32(p.s.cfg.World)}
 	if token := p.token(); !token.IsZero() {
-		if m.Proof, err = token.Accepted()[0].Proof(role, c.Secured().ConnectionState()); err != nil {
+		if m.Proof, err = token.Offered().Proof(role, c.Secured().ConnectionState()); err != nil {
 			return err
 		}
 	}
