@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,59 @@ func TestNames(t *testing.T) {
 		waitFor(t, "three pods have the first address", func() bool { return c.queries(pods[0].host()) >= 6 }, func() string { return "" })
 		c.publish(pods[0], c.hosts[0].V4)
 	})
+}
+
+// The world of each overlay forms, also without one of three seeds.
+func TestWorldsForm(t *testing.T) {
+	for _, overlay := range overlays(t) {
+		t.Run(overlay, func(t *testing.T) {
+			o := load(t, overlay)
+			ranks, seeds := o.ranks(), o.seeds()
+			c := newCluster(t, len(ranks)+len(seeds), testhost.IPv4)
+			var running []*process
+			for i, p := range ranks {
+				running = append(running, c.start(p, c.hosts[i], "allreduce"))
+				c.publish(p, c.hosts[i].V4)
+			}
+			for i, p := range seeds[:min(2, len(seeds))] {
+				c.start(p, c.hosts[len(ranks)+i], "nexar", p.args(t)...)
+				c.publish(p, c.hosts[len(ranks)+i].V4)
+			}
+			for rank, p := range running {
+				if len(seeds) > 0 && mustEnv(t, ranks[rank])["NEXAR_RANK"] == "" {
+					p.succeeds(t, "of 4: the mean gradient is 1.5") // The seeds choose the ranks.
+				} else {
+					p.succeeds(t, mean(rank))
+				}
+			}
+		})
+	}
+}
+
+// Without pod 0, the error of the others says how often and how long they have looked for its name, once for all of its ports.
+func TestFirstPodNeverAppears(t *testing.T) {
+	pods := load(t, "overlays/job").ranks()
+	c := newCluster(t, 1, testhost.IPv4)
+	p := pods[1]
+	p.injected["NEXAR_FORM_TIMEOUT_SECS"] = "2"
+	run := c.start(p, c.hosts[0], "allreduce")
+	out := run.wait(t)
+	want := regexp.MustCompile(`the world did not form within 2s: no seed could be reached in \d+ attempts; is one running\? lookup ` + pods[0].host() + ` on [0-9.:]+: no such host\n`)
+	if run.err == nil || !want.MatchString(out) {
+		t.Errorf("%v, want the error %v:\n%s", run.err, want, out)
+	}
+}
+
+// A token that every user may read is refused, with its mode and the remedy.
+func TestPublicToken(t *testing.T) {
+	p := load(t, "overlays/job").ranks()[0]
+	_, volume := p.tokenFile()
+	*volume.DefaultMode = 0o444
+	c := newCluster(t, 1, testhost.IPv4)
+	run := c.start(p, c.hosts[0], "allreduce")
+	if out := run.wait(t); run.err == nil || !strings.Contains(out, "it has mode 0444") {
+		t.Errorf("%v, want that the mode 0444 is refused:\n%s", run.err, out)
+	}
 }
 
 // Pod 0 moves to another host before the world has formed: the ranks that had found its seed find the new one.

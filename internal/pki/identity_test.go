@@ -191,6 +191,26 @@ func TestReplaceRefuses(t *testing.T) {
 	}
 }
 
+// A clock that is up to ten minutes behind that of the seed, or hours ahead of it, works. The error of another one names both clocks.
+func TestClocksApart(t *testing.T) {
+	a, k := newAuthority(t), newKey(t)
+	cert, _, err := a.Sign(request(t, k), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := NewIdentity(k, cert, a.Certificate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for apart, works := range map[time.Duration]bool{-9 * time.Minute: true, 10 * time.Minute: true, 3 * time.Hour: true, -11 * time.Minute: false, CertificateLife + time.Minute: false} {
+		x.now = func() time.Time { return time.Now().Add(apart) }
+		err := x.Replace(cert)
+		if works && err != nil || !works && (err == nil || !strings.Contains(err.Error(), "the clocks of this host and of the seed must not differ by more than 10m0s, set both by NTP")) {
+			t.Errorf("%v apart: error %v, want success: %v", apart, err, works)
+		}
+	}
+}
+
 func TestNewIdentityRefuses(t *testing.T) {
 	a := newAuthority(t)
 	key := newKey(t)

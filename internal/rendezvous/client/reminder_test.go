@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -76,6 +78,16 @@ func TestWarnsOfUnreachableSeed(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A host with several ports and without an address is named once.
+func TestUnknownHostIsNamedOnce(t *testing.T) {
+	d := Seeds{Addrs: []string{"pod:1", "pod:2", "127.0.0.1:3"}}
+	unknown := fmt.Errorf("dial: %w", &net.DNSError{Err: "no such host", Name: "pod", IsNotFound: true})
+	want := []string{"lookup pod: no such host", "127.0.0.1:3 (nothing listens there)"}
+	if got := d.tried(t.Context(), []error{unknown, unknown, syscall.ECONNREFUSED}); !slices.Equal(got, want) {
+		t.Errorf("tried %q, want %q", got, want)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -251,7 +252,7 @@ func isTimeout(err error) bool {
 	return ok && t.Timeout()
 }
 
-// tried returns the address of each seed with the reason why it was not reached.
+// tried returns the address of each seed with the reason why it was not reached, or once the name of a host that is not known.
 func (d Seeds) tried(ctx context.Context, last []error) []string {
 	tried := make([]string, len(d.Addrs))
 	for i, addr := range d.Addrs {
@@ -266,8 +267,11 @@ func (d Seeds) tried(ctx context.Context, last []error) []string {
 			reason = err.Error()
 		}
 		tried[i] = fmt.Sprintf("%s (%s)", addr, reason)
+		if unknown, ok := errors.AsType[*net.DNSError](last[i]); ok {
+			tried[i] = unknown.Error()
+		}
 	}
-	return tried
+	return slices.Compact(tried)
 }
 
 // failed returns the error of a search, with the last error of each seed.
