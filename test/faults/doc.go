@@ -1,6 +1,6 @@
 // Package faults tests whole nodes and calls when nodes fail, leave, join or lie, by the public API.
 //
-// The Rust runtime of the same name has faults that must not reappear here. Each has a test that was written for it, or that
+// Version 0.1 of the Rust crate of the same name has faults that must not reappear here. Each has a test that was written for it, or that
 // covers it; internal/arch checks that these tests exist.
 //
 //   - nodes listen at 127.0.0.1 only, and send an empty address: test/cluster.TestFaultWorkersBindLoopback
