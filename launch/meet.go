@@ -3,6 +3,7 @@ package launch
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,7 +27,7 @@ type Meeting struct {
 	Addrs func(port int) []string
 	// Start starts a seed of this process and returns its port. If the port is in use, its error wraps [syscall.EADDRINUSE].
 	Start func(ctx context.Context, seed Seed) (port int, err error)
-	// Log receives a warning if a seed is awaited for long.
+	// Log receives a warning if a seed is awaited for long. Nil discards it.
 	Log *slog.Logger
 }
 
@@ -57,7 +58,10 @@ const (
 	lateAfter = 10 * time.Second
 	// failureTime is how long a process announces that its seed has not started.
 	failureTime = time.Second
-	loopback    = "127.0.0.1"
+	// addressesMax and failureMax bound an announcement, so that the values of all process managers can contain it.
+	addressesMax = 12
+	failureMax   = 300 // bytes
+	loopback     = "127.0.0.1"
 )
 
 // Meet starts the seed that this process runs, if any, and returns the addresses of all seeds and the token.
@@ -70,6 +74,9 @@ const (
 // A seed that has been started before the error belongs to the caller.
 func (p Process) Meet(ctx context.Context, m Meeting) (Met, error) {
 	m.Seeds = max(1, m.Seeds)
+	if m.Log == nil {
+		m.Log = slog.New(slog.DiscardHandler)
+	}
 	if m.Seeds > p.Size {
 		return Met{}, fmt.Errorf("%w: %d seeds in a world of %d processes: each seed needs a process", ErrLaunch, m.Seeds, p.Size)
 	}
@@ -148,7 +155,11 @@ func (p Process) start(ctx context.Context, m Meeting, number int, seed Seed) (e
 			return err
 		}
 	}
-	return fmt.Errorf("seed %d of job %s: its ports %v, derived from the name of the job, are in use on this host: start seeds by 'nexar seed' and set NEXAR_SEEDS to their addresses: %w", number, p.Job, ports, err)
+	return p.portsInUse(number, ports, err)
+}
+
+func (p Process) portsInUse(seed int, ports []int, err error) error {
+	return fmt.Errorf("seed %d of job %s: its ports %v, derived from the name of the job, are in use on this host: start seeds by 'nexar seed' and set NEXAR_SEEDS to their addresses: %w", seed, p.Job, ports, err)
 }
 
 // An announcement is what a process that runs a seed tells all processes.
@@ -156,31 +167,78 @@ type announcement struct {
 	Rank, Size int      // as its launcher says
 	Seeds      []string // the addresses of the seed
 	Token      string   `json:",omitempty"` // if the processes have been given none
-	Failure    string   `json:",omitempty"` // why the seed has not started
+	Failure    []byte   `json:",omitempty"` // why the seed has not started; as base64, since values of PMI have no spaces
+}
+
+// announce starts the only seed of a world, or reserves the port of one of several seeds, which start when they know each other. It returns what the
+// other processes need to know, also after an error.
+func (p Process) announce(ctx context.Context, m Meeting, seed int) (own announcement, port *reservation, err error) {
+	own = announcement{Rank: p.Rank, Size: p.Size}
+	token := m.Token
+	if seed == 0 && token == "" {
+		token = m.NewToken()
+		own.Token = token
+	}
+	most, number := addressesMax, 0
+	if m.Seeds > 1 {
+		most = 1 // the one that the seeds know each other by
+		if port, err = p.reserve(m, seed); err == nil {
+			number = port.number
+		}
+	} else {
+		number, err = m.Start(ctx, Seed{Listen: address(m.Listen, 0), Token: token})
+	}
+	if err == nil {
+		if own.Seeds = m.Addrs(number); len(own.Seeds) == 0 {
+			err = fmt.Errorf("%w: this host has no address that other hosts can reach: set NEXAR_ADVERTISE to one", ErrLaunch)
+		}
+	}
+	if err != nil {
+		text := err.Error()
+		return announcement{Rank: p.Rank, Size: p.Size, Failure: []byte(text[:min(len(text), failureMax)])}, port, err
+	}
+	own.Seeds = own.Seeds[:min(len(own.Seeds), most)]
+	return own, port, nil
+}
+
+// A reservation is a port that no other program can take before the seed starts.
+type reservation struct {
+	net.Listener
+	number int
+}
+
+// reserve reserves a port for one of several seeds. Without the name of a job, the seeds of several jobs would try the same ports.
+func (p Process) reserve(m Meeting, seed int) (*reservation, error) {
+	if p.Job == "" {
+		p.Job = rand.Text()
+	}
+	ports := p.Ports(seed, choices)
+	for _, port := range ports {
+		l, err := net.Listen("tcp", address(m.Listen, port))
+		switch {
+		case err == nil:
+			return &reservation{l, port}, nil
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return nil, err
+		}
+	}
+	return nil, p.portsInUse(seed, ports, syscall.EADDRINUSE)
 }
 
 // meetByExchange announces the seed of this process to the other processes.
 func (p Process) meetByExchange(ctx context.Context, m Meeting) (Met, error) {
 	seed, runs := p.RunsSeed(m.Seeds)
-	own := announcement{Rank: p.Rank, Size: p.Size}
+	var own announcement
+	var port *reservation
 	var failure error
 	if runs {
-		if seed == 0 && m.Token == "" {
-			own.Token = m.NewToken()
-		}
-		if m.Seeds > 1 { // They start when they know each other.
-			own.Seeds = m.Addrs(p.Ports(seed, 1)[0])[:1]
-		} else {
-			var port int
-			if port, failure = m.Start(ctx, Seed{Listen: address(m.Listen, 0), Token: cmp.Or(m.Token, own.Token)}); failure != nil {
-				own.Failure = failure.Error()
-			}
-			own.Seeds = m.Addrs(port)
+		if own, port, failure = p.announce(ctx, m, seed); port != nil {
+			defer port.Close()
 		}
 	}
 	all, release, err := p.exchange(ctx, seed, runs, own, m.Seeds)
 	if err := errors.Join(failure, err); err != nil {
-		if failure != nil { // The others learn of it, if they start soon.
+		if failure != nil && !p.PMI && p.Size > 1 { // The others learn of it, if they start soon.
 			select {
 			case <-time.After(failureTime):
 			case <-ctx.Done():
@@ -191,7 +249,8 @@ func (p Process) meetByExchange(ctx context.Context, m Meeting) (Met, error) {
 	}
 	met, err := p.combine(m, all)
 	if err == nil && runs && m.Seeds > 1 {
-		err = p.start(ctx, m, seed, Seed{Token: met.Token, Self: met.Seeds[seed], Peers: met.Seeds})
+		port.Close()
+		_, err = m.Start(ctx, Seed{Listen: address(m.Listen, port.number), Token: met.Token, Self: met.Seeds[seed], Peers: met.Seeds})
 	}
 	if met.Release = release; err != nil {
 		release()
@@ -204,7 +263,7 @@ func (p Process) combine(m Meeting, all []announcement) (Met, error) {
 	met := Met{Token: cmp.Or(m.Token, all[0].Token)}
 	for _, a := range all {
 		switch {
-		case a.Failure != "":
+		case len(a.Failure) > 0:
 			return met, fmt.Errorf("rank %d could not start the seed of this world: %s", a.Rank, a.Failure)
 		case a.Size != p.Size:
 			return met, fmt.Errorf("%w: rank %d has been told that the world has %d processes, rank %d that it has %d: start all processes with the same number", ErrLaunch, a.Rank, a.Size, p.Rank, p.Size)
