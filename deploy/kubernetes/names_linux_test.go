@@ -17,10 +17,12 @@ func mean(rank int) string { return fmt.Sprintf("rank %d of 4: the mean gradient
 // An unchanged program in the pods of an indexed Job finds its world by the name of pod 0: it waits for the
 // name and for an answer, and tries all addresses.
 func TestNames(t *testing.T) {
+	t.Parallel()
 	pods := load(t, "overlays/job").ranks()
 	nowhere := netip.MustParseAddr("10.77.0.99")
 	run := func(name string, have testhost.Family, publish func(t *testing.T, c *cluster)) {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 4, have)
 			var running []*process
 			for i, p := range pods {
@@ -54,8 +56,10 @@ func TestNames(t *testing.T) {
 
 // The world of each overlay forms, also without one of three seeds.
 func TestWorldsForm(t *testing.T) {
+	t.Parallel()
 	for _, overlay := range overlays(t) {
 		t.Run(overlay, func(t *testing.T) {
+			t.Parallel()
 			o := load(t, overlay)
 			ranks, seeds := o.ranks(), o.seeds()
 			c := newCluster(t, len(ranks)+len(seeds), testhost.IPv4)
@@ -81,13 +85,14 @@ func TestWorldsForm(t *testing.T) {
 
 // Without pod 0, the error of the others says how often and how long they have looked for its name, once for all of its ports.
 func TestFirstPodNeverAppears(t *testing.T) {
+	t.Parallel()
 	pods := load(t, "overlays/job").ranks()
 	c := newCluster(t, 1, testhost.IPv4)
 	p := pods[1]
-	p.injected["NEXAR_FORM_TIMEOUT_SECS"] = "2"
+	p.injected["NEXAR_FORM_TIMEOUT_SECS"] = "5"
 	run := c.start(p, c.hosts[0], "allreduce")
 	out := run.wait(t)
-	want := regexp.MustCompile(`the world did not form within 2s: no seed could be reached in \d+ attempts; is one running\? lookup ` + pods[0].host() + ` on [0-9.:]+: no such host\n`)
+	want := regexp.MustCompile(`the world did not form within 5s: no seed could be reached in \d+ attempts; is one running\? lookup ` + pods[0].host() + ` on [0-9.:]+: no such host\n`)
 	if run.err == nil || !want.MatchString(out) {
 		t.Errorf("%v, want the error %v:\n%s", run.err, want, out)
 	}
@@ -95,6 +100,7 @@ func TestFirstPodNeverAppears(t *testing.T) {
 
 // A token that every user may read is refused, with its mode and the remedy.
 func TestPublicToken(t *testing.T) {
+	t.Parallel()
 	p := load(t, "overlays/job").ranks()[0]
 	_, volume := p.tokenFile()
 	*volume.DefaultMode = 0o444
@@ -107,6 +113,7 @@ func TestPublicToken(t *testing.T) {
 
 // Pod 0 moves to another host before the world has formed: the ranks that had found its seed find the new one.
 func TestFirstPodMoves(t *testing.T) {
+	t.Parallel()
 	pods := load(t, "overlays/job").ranks()
 	c := newCluster(t, 5, testhost.IPv4)
 	old := c.start(pods[0], c.hosts[4], "allreduce")
@@ -128,6 +135,7 @@ func TestFirstPodMoves(t *testing.T) {
 // A pod with the index of one that still runs, on a host that is cut off from Kubernetes, takes its place. The pod before ends
 // with an error that names its successor.
 func TestPodWithTheSameIndex(t *testing.T) {
+	t.Parallel()
 	pods := load(t, "overlays/job").ranks()
 	c := newCluster(t, 5, testhost.IPv4)
 	c.publish(pods[0], c.hosts[0].V4)
@@ -146,6 +154,7 @@ func TestPodWithTheSameIndex(t *testing.T) {
 
 // An elastic world goes on when a seed and a rank end. The rank starts again in its pod, and takes part from the next step on.
 func TestElasticPods(t *testing.T) {
+	t.Parallel()
 	o := load(t, "overlays/jobset-elastic")
 	ranks, seeds := o.ranks(), o.seeds()
 	c := newCluster(t, len(ranks)+len(seeds), testhost.IPv4)

@@ -3,11 +3,14 @@ package kubernetes
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,6 +38,10 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(containerVariable); text != "" {
 		fmt.Fprintln(os.Stderr, "container:", enter(text))
 		os.Exit(125)
+	}
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = f.Value.Set("6") // Most tests wait for names and timeouts.
 	}
 	os.Exit(programs.Around(m).Run())
 }
