@@ -60,7 +60,7 @@ func (cfg *Config) launch(ctx context.Context, mayBeAlone bool) (*launched, erro
 		if err := cfg.checkAlone(os.LookupEnv, os.Environ()); err != nil {
 			return nil, err
 		}
-		p = launch.Process{Size: 1, LocalSize: 1}
+		p, cfg.LaunchSeeds = launch.Process{Size: 1, LocalSize: 1}, 1
 	}
 	return cfg.meet(ctx, p)
 }

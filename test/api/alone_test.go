@@ -29,7 +29,7 @@ func TestJoinOrLocalAlone(t *testing.T) {
 	clearEnv(t)
 	ctx := t.Context()
 	for range 2 { // two separate worlds
-		node, err := nexar.JoinOrLocal(ctx, nexar.Config{})
+		node, err := nexar.JoinOrLocal(ctx, nexar.Config{LaunchSeeds: 3}) // of the worlds that launchers start
 		if err != nil {
 			t.Fatal(err)
 		}
