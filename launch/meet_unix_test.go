@@ -41,7 +41,9 @@ func TestMeetOverPMIFails(t *testing.T) {
 		addrs []string
 		want  string
 	}{
-		{"no seed", func(context.Context, Seed) (int, error) { return 0, errors.New("no space left: " + strings.Repeat("x", 2000)) }, []string{"h:1234"}, "no space left: xxx"},
+		{"no seed", func(context.Context, Seed) (int, error) {
+			return 0, errors.New("no space left: " + strings.Repeat("x", 2000))
+		}, []string{"h:1234"}, "no space left: xxx"},
 		{"no address", starts, nil, "set NEXAR_ADVERTISE"},
 		{"many addresses", starts, slices.Repeat([]string{"[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:12345"}, 100), ""},
 	} {

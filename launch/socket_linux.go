@@ -29,13 +29,16 @@ const (
 // its process. Processes of other users could use or claim it, so both sides check the user of the other.
 func (p Process) socket(seed int) *net.UnixAddr {
 	job := sha256.Sum256([]byte(p.Job))
-	return &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("@nexar-%d-%x-%d", os.Getuid(), job[:16], seed)}
+	return &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("@nexar-%d-%x-%d", os.Geteuid(), job[:16], seed)}
 }
 
 // serve gives a value to each process of this user that asks, until it is stopped.
 func (p Process) serve(seed int, value []byte) (stop func(), err error) {
 	listener, err := net.ListenUnix("unix", p.socket(seed))
 	if errors.Is(err, syscall.EADDRINUSE) {
+		if _, asked := p.ask(seed); errors.Is(asked, errUser) {
+			return nil, asked
+		}
 		return nil, fmt.Errorf("another process of this host says that it is the one of job %s that runs seed %d: two processes have the same rank, or an earlier run of the job has not ended: %w", p.Job, seed, err)
 	}
 	if err != nil {
@@ -67,13 +70,13 @@ func (p Process) serve(seed int, value []byte) (stop func(), err error) {
 func (p Process) fetch(ctx context.Context, seed int) (string, error) {
 	for {
 		value, err := p.ask(seed)
-		if err == nil || !errors.Is(err, syscall.ECONNREFUSED) {
+		if err == nil || !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.EAGAIN) { // EAGAIN: too many processes ask at a time.
 			return value, err
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return "", fmt.Errorf("no process of this host runs it: %w", context.Cause(ctx))
+			return "", fmt.Errorf("no process of this host answers: %w: %w", err, context.Cause(ctx))
 		}
 	}
 }
@@ -93,6 +96,9 @@ func (p Process) ask(seed int) (string, error) {
 	return string(value), err
 }
 
+// errUser is the error of a socket of another user.
+var errUser = errors.New("the socket of this user's job belongs to another user")
+
 // checkUser returns an error unless the process at the other end belongs to the user of this process.
 func checkUser(conn *net.UnixConn) error {
 	raw, err := conn.SyscallConn()
@@ -108,8 +114,8 @@ func checkUser(conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	if int(peer.Uid) != os.Getuid() {
-		return fmt.Errorf("process %d of user %d has the socket that a process of user %d should have", peer.Pid, peer.Uid, os.Getuid())
+	if int(peer.Uid) != os.Geteuid() { // SO_PEERCRED is the effective user.
+		return fmt.Errorf("%w: process %d of user %d has it, expected one of user %d: end that process, or set NEXAR_JOB to another name on all ranks", errUser, peer.Pid, peer.Uid, os.Geteuid())
 	}
 	return nil
 }
