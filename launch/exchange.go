@@ -37,9 +37,7 @@ func (p Process) exchange(ctx context.Context, seed int, runs bool, own announce
 // exchangeOverPMI leaves the process manager at once: some take the end of a process that has not left for a failure of all.
 func (p Process) exchangeOverPMI(ctx context.Context, seed int, runs bool, value string, seeds int) (all []announcement, err error) {
 	key := func(seed int) string { return fmt.Sprintf("nexar-seed-%d", seed) }
-	opening, cancel := limited(ctx, openPMILimit)
-	defer cancel()
-	m, err := openPMI(opening, Here())
+	m, err := OpenPMI(ctx, Here())
 	if err != nil {
 		return nil, err
 	}

@@ -45,18 +45,11 @@ type PMI struct {
 //
 // Programs that this process starts do not inherit the descriptor. OpenPMI does not use a descriptor that this process has opened itself, to
 // which a variable of another job could point.
-func OpenPMI(env Environment) (*PMI, error) {
-	ctx, cancel := limited(context.Background(), openPMILimit)
+//
+// OpenPMI waits for the process manager until ctx ends, but at most 30 seconds.
+func OpenPMI(ctx context.Context, env Environment) (*PMI, error) {
+	ctx, cancel := limited(ctx, openPMILimit)
 	defer cancel()
-	return openPMI(ctx, env)
-}
-
-// limited returns a context for calls that the process manager answers at once.
-func limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("the process manager has not answered within %v", limit))
-}
-
-func openPMI(ctx context.Context, env Environment) (*PMI, error) {
 	conn, err := inheritedPMI(env)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLaunch, err)
@@ -67,6 +60,11 @@ func openPMI(ctx context.Context, env Environment) (*PMI, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// limited returns a context for calls that the process manager answers at once.
+func limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("the process manager has not answered within %v", limit))
 }
 
 // inheritedPMI returns the descriptor in PMI_FD as a file.

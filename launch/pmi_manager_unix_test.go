@@ -113,7 +113,7 @@ func open(t *testing.T, steps []step) *PMI {
 	t.Helper()
 	env, manager := connected(t, nil)
 	script(t, manager, steps)
-	p, err := OpenPMI(env)
+	p, err := OpenPMI(t.Context(), env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestPMIExchange(t *testing.T) {
 
 // exchange puts the value of a rank and gets those of all.
 func exchange(ctx context.Context, env Environment, rank, ranks int) error {
-	p, err := OpenPMI(env)
+	p, err := OpenPMI(ctx, env)
 	if err != nil {
 		return err
 	}

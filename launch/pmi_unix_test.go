@@ -64,7 +64,7 @@ func TestPMINegotiation(t *testing.T) {
 	} {
 		env, manager := connected(t, nil)
 		script(t, manager, test.steps)
-		_, err := OpenPMI(env)
+		_, err := OpenPMI(t.Context(), env)
 		contains(t, err, test.parts...)
 	}
 }
@@ -87,7 +87,7 @@ func TestPMIContradictions(t *testing.T) {
 				s[2].request = strings.Replace(s[2].request, "pmirank=1", "pmirank="+rank, 1)
 			}
 			script(t, manager, s)
-			_, err := OpenPMI(env)
+			_, err := OpenPMI(t.Context(), env)
 			contains(t, err, append(test.parts, fmt.Sprintf("PMI-%d", test.version))...)
 			if !errors.Is(err, ErrLaunch) {
 				t.Errorf("%v is no ErrLaunch", err)
@@ -182,7 +182,7 @@ func TestPMIClosedConnection(t *testing.T) {
 				s = append(s, step{})
 			}
 			script(t, manager, s)
-			p, err := OpenPMI(env)
+			p, err := OpenPMI(t.Context(), env)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -236,7 +236,7 @@ func TestPMITwoAnswers(t *testing.T) {
 func TestPMIHangs(t *testing.T) {
 	enough := errors.New("that is enough")
 	for name, call := range map[string]func(ctx context.Context, p *PMI, env Environment) error{
-		"OpenPMI": func(ctx context.Context, _ *PMI, env Environment) error { _, err := openPMI(ctx, env); return err },
+		"OpenPMI": func(ctx context.Context, _ *PMI, env Environment) error { _, err := OpenPMI(ctx, env); return err },
 		"Put":     func(ctx context.Context, p *PMI, _ Environment) error { return p.Put(ctx, "k", "v") },
 		"Fence":   func(ctx context.Context, p *PMI, _ Environment) error { return p.Fence(ctx) },
 		"Get":     func(ctx context.Context, p *PMI, _ Environment) error { _, err := p.Get(ctx, "k"); return err },
@@ -267,7 +267,7 @@ func TestPMIHangs(t *testing.T) {
 				var p *PMI
 				if first != nil {
 					var err error
-					if p, err = OpenPMI(env); err != nil {
+					if p, err = OpenPMI(t.Context(), env); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -381,7 +381,7 @@ func TestPMIDescriptor(t *testing.T) {
 		{strconv.Itoa(socket(syscall.SOCK_STREAM)), "without a connection"},
 		{strconv.Itoa(socket(syscall.SOCK_DGRAM)), "not a stream"},
 	} {
-		_, err := OpenPMI(Environment{Vars: map[string]string{"PMI_FD": test.fd}})
+		_, err := OpenPMI(t.Context(), Environment{Vars: map[string]string{"PMI_FD": test.fd}})
 		contains(t, err, "PMI_FD", test.part)
 		if !errors.Is(err, ErrLaunch) {
 			t.Errorf("%v is no ErrLaunch", err)
@@ -392,7 +392,7 @@ func TestPMIDescriptor(t *testing.T) {
 			}
 		}
 	}
-	_, err = OpenPMI(Environment{Vars: map[string]string{"PMI_PORT": "host:1"}})
+	_, err = OpenPMI(t.Context(), Environment{Vars: map[string]string{"PMI_PORT": "host:1"}})
 	contains(t, err, "-pmi-port", "host:1")
 }
 
@@ -400,7 +400,7 @@ func TestPMIDescriptor(t *testing.T) {
 func TestPMICloseOnExec(t *testing.T) {
 	env, manager := connected(t, nil)
 	script(t, manager, opening(1))
-	p, err := OpenPMI(env)
+	p, err := OpenPMI(t.Context(), env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,6 +410,6 @@ func TestPMICloseOnExec(t *testing.T) {
 	if errno != 0 || flags&syscall.FD_CLOEXEC == 0 {
 		t.Errorf("flags %#x (%v): expected FD_CLOEXEC", flags, errno)
 	}
-	_, err = OpenPMI(env)
+	_, err = OpenPMI(t.Context(), env)
 	contains(t, err, "opened the descriptor itself")
 }

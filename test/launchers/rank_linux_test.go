@@ -35,7 +35,7 @@ func exchange(env launch.Environment) (err error) {
 	if err != nil {
 		return err
 	}
-	pmi, err := launch.OpenPMI(env)
+	pmi, err := launch.OpenPMI(ctx, env)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func survive(env launch.Environment) error {
 	if err != nil {
 		return err
 	}
-	pmi, err := launch.OpenPMI(env)
+	pmi, err := launch.OpenPMI(ctx, env)
 	if err != nil {
 		return err
 	}
