@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/testhost"
 )
 
@@ -184,5 +185,32 @@ func TestElasticPods(t *testing.T) {
 	}
 	if !strings.Contains(out, "4 ranks have finished") {
 		t.Errorf("no rank has printed that 4 ranks have finished:\n%s", out)
+	}
+}
+
+// When pod 0 ends with the seed in its process, the other ranks end with an error. Their containers are started again, and a new world forms.
+func TestFirstPodEnds(t *testing.T) {
+	t.Parallel()
+	pods := load(t, "overlays/job").ranks()
+	c := newCluster(t, 4, testhost.IPv4)
+	start := func(pause string) (running []*process) {
+		for i, p := range pods {
+			running = append(running, c.start(p, c.hosts[i], "elastic", "--epochs=1", "--pause="+pause))
+			c.publish(p, c.hosts[i].V4)
+		}
+		return running
+	}
+	running := start("1s")
+	for _, p := range running {
+		p.prints(t, "of 4, process")
+	}
+	running[0].kill()
+	for _, p := range running[1:] {
+		if out := p.wait(t); p.err == nil || !strings.Contains(out, "rank 0 (node ") || !strings.Contains(out, nexar.ErrNoQuorum.Error()) {
+			t.Errorf("%s: %v, want an error about rank 0 and the seed:\n%s", p.name, p.err, out)
+		}
+	}
+	for _, p := range start("0s") {
+		p.succeeds(t, "of 4, process")
 	}
 }

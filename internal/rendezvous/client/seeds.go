@@ -245,10 +245,7 @@ func IsFinal(err error) bool {
 }
 
 func isTimeout(err error) bool {
-	t, ok := errors.AsType[interface {
-		error
-		Timeout() bool
-	}](err)
+	t, ok := errors.AsType[net.Error](err)
 	return ok && t.Timeout()
 }
 
