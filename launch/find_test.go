@@ -272,6 +272,8 @@ func TestFindErrors(t *testing.T) {
 		{"WORLD_SIZE alone", environment("WORLD_SIZE=4"), "", `WORLD_SIZE is "4", but RANK is not set`},
 		{"no master", environment("RANK=1\nWORLD_SIZE=4"), "", "MASTER_ADDR is not set"},
 		{"a malformed port", environment(torchrun, "MASTER_PORT=70000"), "", "MASTER_PORT is 70000"},
+		{"torchrun by srun, a rank that contradicts", environment(slurmTask, torchrun, "SLURM_TASK_PID=4710\nRANK=4"), "", "the rank is 4, but the size is 4"},
+		{"torchrun by srun, a malformed size", environment(slurmTask, torchrun, "SLURM_TASK_PID=4710\nWORLD_SIZE=x"), "", `WORLD_SIZE is "x"`},
 		{"3 of 2", environment(torchrun, "RANK=3\nWORLD_SIZE=2"), "", "the rank is 3, but the size is 2"},
 		{"a local rank of 2 of 2", environment(torchrun, "LOCAL_RANK=2"), "", "the local rank is 2, but this host has 2 processes"},
 		{"a negative rank", environment(torchrun, "RANK=-1"), "", `RANK is "-1": expected a number`},

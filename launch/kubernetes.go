@@ -35,7 +35,7 @@ func leaderWorkerSet(r *reader) answer {
 	for i := 1; i < min(p.Size, hostsMax); i++ {
 		p.Hosts = append(p.Hosts, fmt.Sprintf("%s-%d.%s", pod, i, domain))
 	}
-	return answer{process: p, err: r.err}
+	return r.answer(p)
 }
 
 // indexedJob answers for a pod with the hostname JOB-INDEX. If NEXAR_JOBSET_JOBS is set, the Jobs of a JobSet make one

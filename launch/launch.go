@@ -2,8 +2,8 @@
 // MPI (PMI), or Open MPI. [Find] reads the variables of the environment and says which rank of which
 // job this process is, on which hosts the job runs, and at which ports its ranks can meet.
 //
-// Apart from [PMI], which talks to a process manager, the package is pure: environment in, answer out.
-// It needs no command of a launcher, such as scontrol.
+// Find and the parsers are pure: environment in, answer out. They need no command of a launcher, such as scontrol. [PMI] talks to
+// a process manager, and [Process.Meet] lets the processes of a world find its seeds.
 //
 // Launchers start each other, so the variables of several can be present. Find takes the nearest:
 //
@@ -12,7 +12,8 @@
 //  3. Slurm, if this process is a descendant of a task;
 //  4. Kubernetes.
 //
-// The choice depends only on which variables are present, so all ranks of a job choose alike.
+// The choice depends only on which variables are present, so all ranks of a job choose alike: variables of the nearest launcher
+// that contradict each other are an error, even if another launcher could be used.
 //
 // NEXAR_LAUNCHER names one launcher to use, or "none". NEXAR_RANK, NEXAR_WORLD and NEXAR_JOB overrule
 // the rank, the size and the job that the launcher tells.
@@ -85,6 +86,7 @@ type answer struct {
 	process Process // has a Launcher if the variables are complete
 	text    string
 	err     error // the variables are present but unusable
+	partial bool  // err says that variables are absent, so that another launcher can be nearer
 	direct  bool  // this process is itself a task of the launcher
 }
 
@@ -92,6 +94,10 @@ func absent(format string, args ...any) answer { return answer{text: fmt.Sprintf
 
 func unusable(format string, args ...any) answer {
 	return answer{err: fmt.Errorf(format, args...)}
+}
+
+func partial(format string, args ...any) answer {
+	return answer{err: fmt.Errorf(format, args...), partial: true}
 }
 
 // Find returns this process as the nearest launcher describes it. The Launcher of the process is empty if
@@ -138,7 +144,7 @@ func Find(env Environment, only string) (Process, []Finding, error) {
 	}
 	chosen := ""
 	for _, name := range order {
-		if a := answers[name]; chosen == "" && (a.process.Launcher != "" || a.direct) {
+		if a := answers[name]; chosen == "" && (a.process.Launcher != "" || a.err != nil && !a.partial) {
 			chosen = name
 		}
 	}
@@ -189,7 +195,8 @@ type overrule struct {
 func (o overrule) apply(a answer) answer {
 	p := &a.process
 	if p.Launcher == "" || a.err != nil {
-		return answer{text: a.text, err: a.err, direct: a.direct}
+		a.process = Process{}
+		return a
 	}
 	if a.err = p.check(); a.err == nil {
 		if o.rank >= 0 {

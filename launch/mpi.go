@@ -1,13 +1,11 @@
 package launch
 
-import "fmt"
-
 // findPMI recognizes mpiexec of MPICH and Intel MPI (hydra).
 func findPMI(env Environment, _ overrule) answer {
 	r := &reader{vars: env.Vars}
 	if !r.any("PMI_RANK", "PMI_SIZE") {
 		if r.has("PMI_PORT", "PMI_ID") {
-			return unusable("PMI_PORT is %s, and PMI_RANK is not set: expected PMI_FD, PMI_RANK and PMI_SIZE: start mpiexec without -pmi-port", quote(r.text("PMI_PORT")))
+			return partial("PMI_PORT is %s, and PMI_RANK is not set: expected PMI_FD, PMI_RANK and PMI_SIZE: start mpiexec without -pmi-port", quote(r.text("PMI_PORT")))
 		}
 		return absent("PMI_RANK and PMI_SIZE are not set")
 	}
@@ -24,10 +22,10 @@ func findPMI(env Environment, _ overrule) answer {
 		PMI:       r.has("PMI_FD"),
 	}
 	if r.err == nil && p.Size > 1 && !p.PMI {
-		r.err = fmt.Errorf("PMI_RANK is %d of PMI_SIZE %d, but PMI_FD is not set: expected the descriptor of the process manager: "+
+		return partial("PMI_RANK is %d of PMI_SIZE %d, but PMI_FD is not set: expected the descriptor of the process manager: "+
 			"start all processes by mpiexec, or unset these variables if they are left over", p.Rank, p.Size)
 	}
-	return answer{process: p, err: r.err}
+	return r.answer(p)
 }
 
 // findOpenMPI recognizes mpirun of Open MPI, whose variables have no address of another host.
@@ -35,13 +33,13 @@ func findOpenMPI(env Environment, _ overrule) answer {
 	r := &reader{vars: env.Vars}
 	if !r.any("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE") {
 		if r.has("PMIX_RANK") && !r.has("SLURM_JOB_ID") {
-			return unusable("PMIX_RANK is %s, but OMPI_COMM_WORLD_SIZE is not set: mpirun of Open MPI sets both: use it instead of prterun, or set NEXAR_SEEDS", quote(r.text("PMIX_RANK")))
+			return partial("PMIX_RANK is %s, but OMPI_COMM_WORLD_SIZE is not set: mpirun of Open MPI sets both: use it instead of prterun, or set NEXAR_SEEDS", quote(r.text("PMIX_RANK")))
 		}
 		return absent("OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are not set")
 	}
 	r.need(r.first("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
 		"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE")
-	return answer{err: r.err, process: Process{
+	return r.answer(Process{
 		Launcher:  OpenMPI,
 		Job:       r.text("PMIX_NAMESPACE"),
 		Rank:      r.number("OMPI_COMM_WORLD_RANK"),
@@ -49,5 +47,5 @@ func findOpenMPI(env Environment, _ overrule) answer {
 		LocalRank: r.number("OMPI_COMM_WORLD_LOCAL_RANK"),
 		LocalSize: r.number("OMPI_COMM_WORLD_LOCAL_SIZE"),
 		Host:      -1,
-	}}
+	})
 }

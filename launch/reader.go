@@ -7,8 +7,14 @@ import (
 
 // A reader reads variables and keeps the first error.
 type reader struct {
-	vars map[string]string
-	err  error
+	vars    map[string]string
+	err     error
+	partial bool // err says that a variable is absent
+}
+
+// answer returns what the variables say.
+func (r *reader) answer(p Process) answer {
+	return answer{process: p, err: r.err, partial: r.partial}
 }
 
 // has reports whether all variables are set.
@@ -35,6 +41,7 @@ func (r *reader) any(names ...string) bool {
 func (r *reader) need(present string, names ...string) {
 	for _, name := range names {
 		if r.err == nil && r.vars[name] == "" {
+			r.partial = true
 			r.err = fmt.Errorf("%s is %s, but %s is not set: expected both: start all processes by the launcher, or unset %s",
 				present, quote(r.vars[present]), name, present)
 		}

@@ -37,7 +37,7 @@ func findSlurm(env Environment, _ overrule) answer {
 		Host:      r.optional("SLURM_NODEID", -1),
 	}
 	if r.err != nil {
-		return answer{err: r.err}
+		return r.answer(Process{})
 	}
 	var err error
 	if p.Hosts, err = ExpandNodes(r.text(nodesName)); err != nil {
@@ -108,5 +108,5 @@ func outsideStep(r *reader, job int) answer {
 	if r.text("ENVIRONMENT") == "BATCH" {
 		what = "is the batch script"
 	}
-	return unusable("this process %s of job %d with %d tasks, and is not one of them: start it by srun, or set NEXAR_LAUNCHER=none to run alone", what, job, tasks)
+	return partial("this process %s of job %d with %d tasks, and is not one of them: start it by srun, or set NEXAR_LAUNCHER=none to run alone", what, job, tasks)
 }

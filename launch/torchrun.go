@@ -38,5 +38,5 @@ func findTorchrun(env Environment, _ overrule) answer {
 	if p.OneHost() {
 		p.Job += "." + r.text("TORCHELASTIC_RESTART_COUNT")
 	}
-	return answer{process: p, err: r.err}
+	return r.answer(p)
 }
