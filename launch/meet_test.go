@@ -223,7 +223,7 @@ func TestMeetTwice(t *testing.T) {
 	needSockets(t)
 	first := func(int) launch.Process { return onOneHost(t, 2)(0) }
 	w := meetingWorld{size: 2, process: first}
-	if _, errs := w.meet(t); errs[0] == nil == (errs[1] == nil) || !strings.Contains(fmt.Sprint(errs), "two processes have the same rank") {
+	if _, errs := w.meet(t); errs[0] == nil == (errs[1] == nil) || !strings.Contains(fmt.Sprint(errs), fmt.Sprintf("process %d of this host says that it is the one of job %s that runs seed 0: two processes have the same rank", os.Getpid(), first(0).Job)) {
 		t.Errorf("two processes with rank 0: errors %v, want one", errs)
 	}
 	w = meetingWorld{size: 1, timeout: 100 * time.Millisecond, process: func(int) launch.Process { return onOneHost(t, 2)(1) }}

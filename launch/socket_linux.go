@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -36,10 +37,12 @@ func (p Process) socket(seed int) *net.UnixAddr {
 func (p Process) serve(seed int, value []byte) (stop func(), err error) {
 	listener, err := net.ListenUnix("unix", p.socket(seed))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		if _, asked := p.ask(seed); errors.Is(asked, errUser) {
-			return nil, asked
+		conn, pid, dialErr := p.dial(seed)
+		if dialErr != nil {
+			return nil, errors.Join(dialErr, err)
 		}
-		return nil, fmt.Errorf("another process of this host says that it is the one of job %s that runs seed %d: two processes have the same rank, or an earlier run of the job has not ended: %w", p.Job, seed, err)
+		conn.Close()
+		return nil, fmt.Errorf("process %d of this host says that it is the one of job %s that runs seed %d: two processes have the same rank, or an earlier run of the job has not ended: %w", pid, p.Job, seed, err)
 	}
 	if err != nil {
 		return nil, err
@@ -53,7 +56,7 @@ func (p Process) serve(seed int, value []byte) (stop func(), err error) {
 			}
 			served.Go(func() {
 				defer conn.Close()
-				if checkUser(conn) == nil {
+				if _, err := sameUser(conn); err == nil {
 					_ = conn.SetDeadline(time.Now().Add(socketTimeout))
 					_, _ = conn.Write(value)
 				}
@@ -66,56 +69,70 @@ func (p Process) serve(seed int, value []byte) (stop func(), err error) {
 	}), nil
 }
 
-// fetch returns the value of the process that runs a seed. It waits for that process until ctx ends.
+// fetch returns the value of the process that runs a seed. It waits for that process until ctx ends: it may start late, be stopped, or end
+// before it has answered and be started again.
 func (p Process) fetch(ctx context.Context, seed int) (string, error) {
 	for {
-		value, err := p.ask(seed)
-		if err == nil || !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.EAGAIN) { // EAGAIN: too many processes ask at a time.
+		value, err := p.ask(ctx, seed)
+		if err == nil || errors.Is(err, errUser) {
 			return value, err
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return "", fmt.Errorf("no process of this host answers: %w: %w", err, context.Cause(ctx))
+			return "", fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}
 	}
 }
 
 // ask is a single attempt of fetch.
-func (p Process) ask(seed int) (string, error) {
-	conn, err := net.DialUnix("unix", nil, p.socket(seed))
+func (p Process) ask(ctx context.Context, seed int) (string, error) {
+	conn, pid, err := p.dial(seed)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if err := checkUser(conn); err != nil {
-		return "", err
-	}
 	_ = conn.SetDeadline(time.Now().Add(socketTimeout))
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	value, err := io.ReadAll(io.LimitReader(conn, valueMax))
-	return string(value), err
+	if err != nil || len(value) == 0 {
+		return "", fmt.Errorf("process %d does not answer: %w", pid, cmp.Or(err, io.ErrUnexpectedEOF))
+	}
+	return string(value), nil
+}
+
+// dial connects to the process that runs a seed and returns its number.
+func (p Process) dial(seed int) (conn *net.UnixConn, pid int, err error) {
+	if conn, err = net.DialUnix("unix", nil, p.socket(seed)); err != nil {
+		return nil, 0, fmt.Errorf("no process of this host answers: %w", err)
+	}
+	if pid, err = sameUser(conn); err != nil {
+		conn.Close()
+		return nil, 0, err
+	}
+	return conn, pid, nil
 }
 
 // errUser is the error of a socket of another user.
 var errUser = errors.New("the socket of this user's job belongs to another user")
 
-// checkUser returns an error unless the process at the other end belongs to the user of this process.
-func checkUser(conn *net.UnixConn) error {
+// sameUser returns the number of the process at the other end, and an error unless it belongs to the user of this process.
+func sameUser(conn *net.UnixConn) (pid int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var peer *syscall.Ucred
 	if controlErr := raw.Control(func(fd uintptr) {
 		peer, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 	}); controlErr != nil {
-		return controlErr
+		return 0, controlErr
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if int(peer.Uid) != os.Geteuid() { // SO_PEERCRED is the effective user.
-		return fmt.Errorf("%w: process %d of user %d has it, expected one of user %d: end that process, or set NEXAR_JOB to another name on all ranks", errUser, peer.Pid, peer.Uid, os.Geteuid())
+		return 0, fmt.Errorf("%w: process %d of user %d has it, expected one of user %d: end that process, or set NEXAR_JOB to another name on all ranks", errUser, peer.Pid, peer.Uid, os.Geteuid())
 	}
-	return nil
+	return int(peer.Pid), nil
 }

@@ -78,7 +78,7 @@ func TestSocketAskedByAnotherUser(t *testing.T) {
 		}
 		return nil
 	})
-	if value, err := p.ask(0); value != "secret" {
+	if value, err := p.ask(t.Context(), 0); value != "secret" {
 		t.Errorf("the same user gets %q, %v", value, err)
 	}
 }
@@ -108,5 +108,46 @@ func TestSocketIsBusy(t *testing.T) {
 	defer cancel()
 	if _, err := p.fetch(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v, want that it asks until the end of the context", err)
+	}
+}
+
+// A process that ends before it has answered is followed by another one, which answers.
+func TestSocketAfterBrokenAnswer(t *testing.T) {
+	p := ofThisHost(t, 0)
+	first, err := net.ListenUnix("unix", p.socket(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := make(chan func(), 1)
+	go func() {
+		conn, err := first.Accept()
+		err = errors.Join(err, first.Close())
+		stop, serveErr := p.serve(0, []byte("secret"))
+		if err = errors.Join(err, serveErr); err != nil {
+			t.Error(err)
+			stop = func() {}
+		}
+		conn.Close()
+		next <- stop
+	}()
+	value, err := ofThisHost(t, 1).fetch(t.Context(), 0)
+	(<-next)()
+	if value != "secret" || err != nil {
+		t.Errorf("got %q, %v, want the value of the second process", value, err)
+	}
+}
+
+// The error names a process that accepts connections, but does not answer, as if it were stopped.
+func TestSocketSilent(t *testing.T) {
+	listener, err := net.ListenUnix("unix", ofThisHost(t, 0).socket(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	want := fmt.Sprintf("process %d does not answer", os.Getpid())
+	if _, err := ofThisHost(t, 1).fetch(ctx, 0); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want that of the context and %q", err, want)
 	}
 }
