@@ -77,8 +77,14 @@ func (p Process) Meet(ctx context.Context, m Meeting) (Met, error) {
 	if m.Log == nil {
 		m.Log = slog.New(slog.DiscardHandler)
 	}
-	if m.Seeds > p.Size {
+	switch onHosts := len(p.Hosts) * max(1, p.LocalSize); {
+	case m.Seeds%2 == 0:
+		return Met{}, fmt.Errorf("%w: %d seeds: expected 1, 3 or 5, since an even number of seeds can lose no more of them than one seed less: correct NEXAR_LAUNCH_SEEDS", ErrLaunch, m.Seeds)
+	case m.Seeds > p.Size:
 		return Met{}, fmt.Errorf("%w: %d seeds in a world of %d processes: each seed needs a process", ErrLaunch, m.Seeds, p.Size)
+	case p.Hosts != nil && p.Tasks == nil && m.Seeds > onHosts:
+		return Met{}, fmt.Errorf("%w: %d seeds, but %s names %d of the hosts, with %d processes: each seed needs one of these: set NEXAR_LAUNCH_SEEDS=1, or start seeds by 'nexar seed' and set NEXAR_SEEDS to their addresses",
+			ErrLaunch, m.Seeds, p.Launcher, len(p.Hosts), onHosts)
 	}
 	if p.OneHost() {
 		m.Listen, m.Addrs = loopback, func(port int) []string { return []string{address(loopback, port)} }

@@ -190,6 +190,9 @@ func TestMeetErrors(t *testing.T) {
 	nameless := func(rank int) launch.Process {
 		return launch.Process{Launcher: "openmpi", Job: t.Name(), Rank: rank, Size: 2, LocalSize: 1}
 	}
+	firstHost := func(rank int) launch.Process {
+		return launch.Process{Launcher: "torchrun", Job: t.Name(), Rank: rank, Size: 4, LocalRank: rank % 2, LocalSize: 2, Hosts: []string{"n0"}, Host: rank / 2}
+	}
 	onlyFirst := func(rank int) string { return []string{"secret", ""}[min(rank, 1)] }
 	for name, test := range map[string]struct {
 		w    *meetingWorld
@@ -199,6 +202,8 @@ func TestMeetErrors(t *testing.T) {
 		"no secret":             {&meetingWorld{size: 2, process: onHosts(t, 2)}, 1, "have no secret: put 'export NEXAR_CLUSTER_TOKEN=$(nexar token)' into the batch script"},
 		"no address":            {&meetingWorld{size: 2, process: nameless, token: sameToken}, 1, "openmpi does not tell its processes the address of rank 0: start a seed by 'nexar seed --world 2'"},
 		"ports in use":          {&meetingWorld{size: 2, process: onHosts(t, 2), token: sameToken, start: busy}, 0, "in use on this host"},
+		"even number of seeds":  {&meetingWorld{size: 4, process: onHosts(t, 4), token: sameToken, seeds: 2}, 3, "2 seeds: expected 1, 3 or 5"},
+		"seeds on other hosts":  {&meetingWorld{size: 4, process: firstHost, token: sameToken, seeds: 3}, 3, "3 seeds, but torchrun names 1 of the hosts, with 2 processes"},
 		"too many seeds":        {&meetingWorld{size: 2, process: onHosts(t, 2), token: sameToken, seeds: 3}, 0, "3 seeds in a world of 2 processes"},
 		"broken seed":           {&meetingWorld{size: 2, process: onOneHost(t, 2), start: broken}, 1, "rank 0 could not start the seed of this world: no space left"},
 		"broken seed of rank 0": {&meetingWorld{size: 2, process: onOneHost(t, 2), start: broken}, 0, "no space left"},
