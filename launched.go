@@ -68,6 +68,9 @@ func (cfg *Config) launch(ctx context.Context, mayBeAlone bool) (*launched, erro
 // meet makes cfg the configuration of a node in the world of p, and starts the seed that this process runs, if any.
 func (cfg *Config) meet(ctx context.Context, p launch.Process) (l *launched, err error) {
 	l = &launched{process: p}
+	if cfg.LaunchSeeds > 1 && cfg.Consensus == nil { // on all ranks, since others would wait for those that run seeds
+		return l, fmt.Errorf("%w: %s=%d: several seeds need Config.Consensus: use raft.Open of package consensus/raft", ErrConfig, variable("LaunchSeeds"), cfg.LaunchSeeds)
+	}
 	token, err := cfg.token(ctx)
 	if err != nil {
 		return l, err
@@ -116,9 +119,7 @@ func (l *launched) start(ctx context.Context, cfg *Config, s launch.Seed, token 
 		Transports: cfg.Transports, Factories: cfg.Factories, FormTimeout: cfg.FormTimeout, Log: cfg.Log,
 	}
 	if len(s.Peers) > 0 {
-		if c.Consensus = cfg.Consensus; c.Consensus == nil {
-			return 0, fmt.Errorf("%w: %s=%d: several seeds need Config.Consensus: use raft.Open of package consensus/raft", ErrConfig, variable("LaunchSeeds"), cfg.LaunchSeeds)
-		}
+		c.Consensus = cfg.Consensus
 		if l.stateDir, err = os.MkdirTemp("", "nexar-seed-"); err != nil {
 			return 0, err
 		}
