@@ -117,6 +117,14 @@ type Seed struct{ seed *node.Seed }
 // NewToken returns a random cluster token of 256 bits.
 func NewToken() string { return pki.NewToken().Reveal() }
 
+// JobToken returns the token of the world that processes of a job form, if a launcher has started them (package launch): it is derived
+// from their token and the name of the job, so that two jobs with the same token cannot meet. [Join] derives it by itself; other
+// programs need it to join such a world by its seeds, or to ask these for its status.
+func JobToken(token, job string) (string, error) {
+	t, err := pki.ParseToken(token)
+	return t.Of(job).Reveal(), err
+}
+
 // ReadTokenFile returns the token in a file, as [Config].TokenFile and [SeedConfig].TokenFile do. It
 // refuses a file that other users of the host own or can access, and accepts any token; errors contain the path but not the
 // token. The file may be a pipe that its writer closes within 10 seconds.

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/settings"
 )
 
@@ -94,11 +93,11 @@ the processes log the name of their job and the addresses of their seeds.`,
 			if given == "" {
 				return usagef("--job %s: neither %s nor %s is set: set one as for the processes of the job", job, tokenVariable, tokenFileVariable)
 			}
-			token, err := pki.ParseToken(given)
+			token, err := nexar.JobToken(given, job)
 			if err != nil {
 				return usagef("%w", err)
 			}
-			_, err = fmt.Fprintln(s.out, token.Of(job).Reveal())
+			_, err = fmt.Fprintln(s.out, token)
 			return err
 		},
 	}
