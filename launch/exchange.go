@@ -58,11 +58,11 @@ func (p Process) announcements(seeds int, read func(seed int) (string, error)) (
 	for seed := range seeds {
 		text, err := read(seed)
 		if err != nil {
-			return nil, fmt.Errorf("job %s: the address of seed %d: %w", p.Job, seed, err)
+			return nil, fmt.Errorf("job %s: the address of seed %d: %w", plain(p.Job), seed, err)
 		}
 		var a announcement
 		if err := json.Unmarshal([]byte(text), &a); err != nil || len(a.Seeds) == 0 && len(a.Failure) == 0 {
-			return nil, fmt.Errorf("job %s: the address of seed %d: got %d bytes that are no announcement of nexar", p.Job, seed, len(text)) // They may contain a token.
+			return nil, fmt.Errorf("job %s: the address of seed %d: got %d bytes that are no announcement of nexar", plain(p.Job), seed, len(text)) // They may contain a token.
 		}
 		all = append(all, a)
 	}

@@ -199,9 +199,14 @@ func TestMeetErrors(t *testing.T) {
 		rank int // whose error is checked
 		want string
 	}{
-		"no secret":             {&meetingWorld{size: 2, process: onHosts(t, 2)}, 1, "have no secret: put 'export NEXAR_CLUSTER_TOKEN=$(nexar token)' into the batch script"},
-		"no address":            {&meetingWorld{size: 2, process: nameless, token: sameToken}, 1, "openmpi does not tell its processes the address of rank 0: start a seed by 'nexar seed --world 2'"},
-		"ports in use":          {&meetingWorld{size: 2, process: onHosts(t, 2), token: sameToken, start: busy}, 0, "in use on this host"},
+		"no secret":    {&meetingWorld{size: 2, process: onHosts(t, 2)}, 1, "have no secret: put 'export NEXAR_CLUSTER_TOKEN=$(nexar token)' into the batch script"},
+		"no address":   {&meetingWorld{size: 2, process: nameless, token: sameToken}, 1, "openmpi does not tell its processes the address of rank 0: start a seed by 'nexar seed --world 2'"},
+		"ports in use": {&meetingWorld{size: 2, process: onHosts(t, 2), token: sameToken, start: busy}, 0, "in use on this host"},
+		"odd job": {&meetingWorld{size: 1, process: func(int) launch.Process {
+			p := onOneHost(t, 2)(1)
+			p.Job = "a\x1bb" + strings.Repeat("x", 1000)
+			return p
+		}, timeout: time.Millisecond}, 0, `job "a\x1bbxx`},
 		"even number of seeds":  {&meetingWorld{size: 4, process: onHosts(t, 4), token: sameToken, seeds: 2}, 3, "2 seeds: expected 1, 3 or 5"},
 		"seeds on other hosts":  {&meetingWorld{size: 4, process: firstHost, token: sameToken, seeds: 3}, 3, "3 seeds, but torchrun names 1 of the hosts, with 2 processes"},
 		"too many seeds":        {&meetingWorld{size: 2, process: onHosts(t, 2), token: sameToken, seeds: 3}, 0, "3 seeds in a world of 2 processes"},

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -138,6 +139,9 @@ func (p Process) SeedHost(seed int) string {
 	}
 }
 
+// isOdd reports whether a host has characters that neither names nor addresses have, or is longer than names can be.
+func isOdd(host string) bool { return plain(host) != host || strings.ContainsAny(host, "[]") }
+
 // check finds contradictions in what a launcher says.
 func (p Process) check() error {
 	switch {
@@ -148,6 +152,9 @@ func (p Process) check() error {
 	case p.LocalSize > 0 && p.LocalRank >= p.LocalSize:
 		return fmt.Errorf("the local rank is %d, but this host has %d processes: local ranks are below that: start all processes by one command of the launcher",
 			p.LocalRank, p.LocalSize)
+	case slices.ContainsFunc(p.Hosts, isOdd):
+		host := p.Hosts[slices.IndexFunc(p.Hosts, isOdd)]
+		return fmt.Errorf("a host of the job is %s: expected a name or an address without brackets, spaces and special characters: correct it", quote(host))
 	case p.LocalSize > p.Size:
 		return fmt.Errorf("this host has %d processes, but the world has %d: expected no more: start all processes by one command of the launcher", p.LocalSize, p.Size)
 	}
