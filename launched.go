@@ -46,6 +46,9 @@ func (cfg *Config) launch(ctx context.Context, mayBeAlone bool) (*launched, erro
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	case p.Launcher != "" && cfg.CAFile != "":
+		return nil, fmt.Errorf("%w: %s=%q: the seed that a process of %s runs has a CA of its own, which nodes with this setting refuse: unset it, or start seeds by 'nexar seed --ca-cert' and set %s to their addresses",
+			ErrConfig, variable("CAFile"), cfg.CAFile, p.Launcher, variable("Seeds"))
 	case p.Launcher != "":
 	case !mayBeAlone:
 		hints := ""

@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,6 +104,12 @@ func TestJoinOrLocalRefuses(t *testing.T) {
 	if err := os.WriteFile(tokenFile, []byte(nexar.NewToken()), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	caFile := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		env  string // NAME=VALUE
 		cfg  nexar.Config
@@ -114,6 +122,7 @@ func TestJoinOrLocalRefuses(t *testing.T) {
 		"rank":               {env: "NEXAR_RANK=0", want: "NEXAR_RANK is set"},
 		"rank of Config":     {cfg: nexar.Config{Rank: &rank}, want: "NEXAR_RANK is set"},
 		"advertised address": {env: "NEXAR_ADVERTISE=10.0.0.1", want: "NEXAR_ADVERTISE is set"},
+		"a CA":               {env: "RANK=0 WORLD_SIZE=1 NEXAR_CA_FILE=" + caFile, want: "the seed that a process of torchrun runs has a CA of its own"},
 		"spare":              {env: "NEXAR_SPARE=1", want: "NEXAR_SPARE is set"},
 		"seeds set to \"\"":  {env: "NEXAR_SEEDS=", want: "NEXAR_SEEDS is empty"},
 		"misspelt":           {env: "NEXAR_SEED=10.0.0.1:7946", want: "did you mean NEXAR_SEEDS?"},
