@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,16 +54,19 @@ func (p Process) exchangeOverPMI(ctx context.Context, seed int, runs bool, value
 	return p.announcements(seeds, func(seed int) (string, error) { return m.Get(ctx, key(seed)) })
 }
 
+// job names the job in errors.
+func (p Process) job() string { return cmp.Or(plain(p.Job), "of "+p.Launcher) }
+
 // announcements reads the announcement of each seed.
 func (p Process) announcements(seeds int, read func(seed int) (string, error)) (all []announcement, err error) {
 	for seed := range seeds {
 		text, err := read(seed)
 		if err != nil {
-			return nil, fmt.Errorf("job %s: the address of seed %d: %w", plain(p.Job), seed, err)
+			return nil, fmt.Errorf("job %s: the address of seed %d: %w", p.job(), seed, err)
 		}
 		var a announcement
 		if err := json.Unmarshal([]byte(text), &a); err != nil || len(a.Seeds) == 0 && len(a.Failure) == 0 {
-			return nil, fmt.Errorf("job %s: the address of seed %d: got %d bytes that are no announcement of nexar", plain(p.Job), seed, len(text)) // They may contain a token.
+			return nil, fmt.Errorf("job %s: the address of seed %d: got %d bytes that are no announcement of nexar", p.job(), seed, len(text)) // They may contain a token.
 		}
 		all = append(all, a)
 	}

@@ -273,7 +273,7 @@ func TestFindErrors(t *testing.T) {
 		{"no master", environment("RANK=1\nWORLD_SIZE=4"), "", "MASTER_ADDR is not set"},
 		{"a malformed port", environment(torchrun, "MASTER_PORT=70000"), "", "MASTER_PORT is 70000"},
 		{"an odd master", environment(torchrun, "MASTER_ADDR=a\x1bb"), "", `a host of the job is "a\x1bb": expected a name or an address`},
-		{"a long leader", environment("LWS_LEADER_ADDRESS="+strings.Repeat("x", 10000)+"\nLWS_GROUP_SIZE=2\nLWS_WORKER_INDEX=1"), "", `xxx"… (10000 bytes): expected a name or an address`},
+		{"a long leader", environment("LWS_LEADER_ADDRESS=" + strings.Repeat("x", 10000) + "\nLWS_GROUP_SIZE=2\nLWS_WORKER_INDEX=1"), "", `xxx"… (10000 bytes): expected a name or an address`},
 		{"a master in brackets", environment(torchrun, "MASTER_ADDR=[::1]"), "", `a host of the job is "[::1]": expected a name or an address`},
 		{"torchrun by srun, a rank that contradicts", environment(slurmTask, torchrun, "SLURM_TASK_PID=4710\nRANK=4"), "", "the rank is 4, but the size is 4"},
 		{"torchrun by srun, a malformed size", environment(slurmTask, torchrun, "SLURM_TASK_PID=4710\nWORLD_SIZE=x"), "", `WORLD_SIZE is "x"`},

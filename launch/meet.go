@@ -165,7 +165,7 @@ func (p Process) start(ctx context.Context, m Meeting, number int, seed Seed) (e
 }
 
 func (p Process) portsInUse(seed int, ports []int, err error) error {
-	return fmt.Errorf("seed %d of job %s: its ports %v, derived from the name of the job, are in use on this host: start seeds by 'nexar seed' and set NEXAR_SEEDS to their addresses: %w", seed, plain(p.Job), ports, err)
+	return fmt.Errorf("seed %d of job %s: its ports %v, derived from the name of the job, are in use on this host: start seeds by 'nexar seed' and set NEXAR_SEEDS to their addresses: %w", seed, p.job(), ports, err)
 }
 
 // An announcement is what a process that runs a seed tells all processes.

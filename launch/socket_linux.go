@@ -42,7 +42,7 @@ func (p Process) serve(seed int, value []byte) (stop func(), err error) {
 			return nil, errors.Join(dialErr, err)
 		}
 		conn.Close()
-		return nil, fmt.Errorf("process %d of this host says that it is the one of job %s that runs seed %d: two processes have the same rank, or an earlier run of the job has not ended: %w", pid, plain(p.Job), seed, err)
+		return nil, fmt.Errorf("process %d of this host says that it is the one of job %s that runs seed %d: two processes have the same rank, or an earlier run of the job has not ended: %w", pid, p.job(), seed, err)
 	}
 	if err != nil {
 		return nil, err
