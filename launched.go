@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/mesh"
@@ -53,7 +54,9 @@ func (cfg *Config) launch(ctx context.Context, mayBeAlone bool) (*launched, erro
 	case !mayBeAlone:
 		hints := ""
 		for _, f := range findings {
-			hints += "; " + f.Text
+			if hint := "; " + f.Text; !strings.HasSuffix(hints, hint) { // NEXAR_LAUNCHER excludes several for one reason.
+				hints += hint
+			}
 		}
 		for _, p := range CheckEnviron(os.Environ()) {
 			hints += fmt.Sprintf(" (%s: %s)", p.Text, p.Fix)

@@ -180,3 +180,12 @@ func TestJoinOrLocalOfOne(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestJoinWithoutLauncher: the error gives each reason why there is no launcher once.
+func TestJoinWithoutLauncher(t *testing.T) {
+	clearEnv(t)
+	node, err := nexar.Join(t.Context(), nexar.Config{Launcher: "none"})
+	if node != nil || !errors.Is(err, nexar.ErrConfig) || strings.Count(err.Error(), "NEXAR_LAUNCHER is none") != 1 {
+		t.Errorf("got %v, want an ErrConfig with the value of NEXAR_LAUNCHER once", err)
+	}
+}
