@@ -89,7 +89,7 @@ func (p *PendingJoins) confirm(now time.Time, v View) {
 		default:
 			c.confirmed = false
 			if c.missing.IsZero() {
-				c.missing = now
+				c.missing = lastOf(now, p.grace)
 			}
 		}
 	}

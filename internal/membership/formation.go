@@ -222,6 +222,9 @@ func (f *Formation) fail(err error) Step {
 	return Step{Err: f.err}
 }
 
+// IsMember reports whether a node has a rank in a world that has not formed yet.
+func (f *Formation) IsMember(id NodeID) bool { return f.phase == Connecting && f.index(id) >= 0 }
+
 func (f *Formation) index(id NodeID) int {
 	return slices.IndexFunc(f.places, func(p place) bool { return p.node.ID == id })
 }

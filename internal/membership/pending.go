@@ -55,6 +55,7 @@ type PendingJoins struct {
 	stall     time.Duration
 	failures  *holdoff
 	ticked    time.Time         // the latest known time
+	grace     time.Time         // until then nodes of the world may be absent (Await)
 	entered   map[NodeID]string // origins of the nodes that entered with the newest view
 	displaced map[NodeID]string // candidates removed by Admit, and why
 	forgotten []NodeID          // invited candidates that do not enter
@@ -101,6 +102,10 @@ func NewPendingJoins(t Policy, after uint64) *PendingJoins {
 		entered: make(map[NodeID]string), displaced: make(map[NodeID]string),
 	}
 }
+
+// Await says that nodes of the world may be absent until a time, since the caller has just begun to lead. That a node has not confirmed
+// its link to a candidate, or that a candidate cannot reach it, counts from then on.
+func (p *PendingJoins) Await(until time.Time) { p.grace = until }
 
 // Admit adds a candidate. Origin is an address, without a port, that nodes cannot
 // choose; empty if unknown. An error refuses the candidate. If too many wait, one from
@@ -300,7 +305,7 @@ func (p *PendingJoins) unlink(now time.Time, v View, id, to NodeID, reason strin
 	if _, known := c.lost[to]; known {
 		return false
 	}
-	c.lost[to] = loss{at: now, reason: reason}
+	c.lost[to] = loss{at: lastOf(now, p.grace), reason: reason}
 	return true
 }
 

@@ -76,7 +76,7 @@ type JoinRequest struct {
 	Name       string   `wire:"name"` // for display: hostname:pid
 	Rank       int32    // the only rank that the node accepts, or AnyRank
 	Spare      bool     // the node replaces a node that has failed
-	Rejoin     bool     // a seed has admitted the node before, and the connection to it has ended
+	Rejoin     bool     // a seed may have admitted the node before, and the connection to it has ended
 	Epoch      uint64   // of the newest view of a node that rejoins; 0: none
 	Endpoints  []membership.Endpoint
 	// CheckAddress asks the seed to dial the Advertised addresses before it admits the node. The seed

@@ -37,8 +37,8 @@ type Request struct {
 
 	// Endpoints lists the transports of this node with their addresses. Listen, if not nil,
 	// starts the transports whose addresses depend on the identity of the node, and returns
-	// their endpoints. Join calls it in each attempt, with the identity of that attempt, and
-	// uses only the transports of the last call.
+	// their endpoints. It is called again when a seed names another cluster, and Join uses only the
+	// transports of the last call.
 	Endpoints []membership.Endpoint
 	Listen    func(ctx context.Context, cluster string, id membership.NodeID) ([]membership.Endpoint, error)
 
@@ -101,13 +101,13 @@ type Request struct {
 	// search.
 	Patience time.Duration
 
-	// Key is the key of the node. Nil means a new key.
+	// Key is the key of the node. Nil means a new key, the same in all attempts of [Seeds.Join].
 	Key *pki.Key
 
 	Limits   handshake.Limits // zero: the defaults
 	seeds    Seeds            // for another connection
-	rejoin   bool             // a seed has admitted the node before
-	identity *pki.Identity    // of a node that rejoins
+	rejoin   bool             // a seed may have admitted the node before
+	identity *pki.Identity    // of a node that was admitted; nil: none
 	epoch    uint64           // of the newest view of a node that rejoins
 }
 
@@ -147,7 +147,7 @@ func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRe
 		Rejoin:       r.rejoin,
 		Epoch:        r.epoch,
 		Endpoints:    r.Endpoints,
-		CheckAddress: r.CheckAddress,
+		CheckAddress: r.CheckAddress && r.identity == nil,
 		Trial:        r.Trial,
 		Topology:     linked,
 	}, nil
@@ -199,7 +199,7 @@ func failure(doing, seed string, err error) error {
 }
 
 func (s *Session) join(ctx context.Context, req Request) error {
-	if req.rejoin {
+	if req.identity != nil {
 		// Not final: another seed may have the certificate, and this one may get it from the others.
 		if err := req.identity.CheckSeed(s.conn.Secured().ConnectionState()); err != nil {
 			return fmt.Errorf("it is not a seed of cluster %s: %w", req.identity.Cluster(), err)
@@ -215,7 +215,7 @@ func (s *Session) join(ctx context.Context, req Request) error {
 			return err
 		}
 	}
-	if req.Listen != nil && !req.rejoin {
+	if req.Listen != nil && req.identity == nil {
 		more, err := req.Listen(ctx, cluster, key.ID())
 		if err != nil {
 			return fmt.Errorf("%w: %w", handshake.ErrRequest, err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/eyeballs"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/transport"
@@ -59,8 +60,25 @@ type Seeds struct {
 // It returns at once if a seed refuses the node or does not have the token.
 func (d Seeds) Join(ctx context.Context, req Request) (s *Session, err error) {
 	req.seeds = d
+	if req.Key == nil {
+		if req.Key, err = pki.NewKey(); err != nil {
+			return nil, err
+		}
+	}
+	if listen := req.Listen; listen != nil {
+		var last string
+		var started []membership.Endpoint
+		req.Listen = func(ctx context.Context, cluster string, id membership.NodeID) (_ []membership.Endpoint, err error) {
+			if started == nil || cluster != last {
+				last = cluster
+				started, err = listen(ctx, cluster, id)
+			}
+			return started, err
+		}
+	}
 	err = d.search(ctx, req.Token, func(ctx context.Context, conn transport.Conn) (err error) {
 		s, err = Join(ctx, conn, req)
+		req.rejoin = true // The seed may have admitted the node, and the answer was lost.
 		return err
 	})
 	return s, err

@@ -32,7 +32,9 @@ func (s *Server) serve(c *handshake.Conn) {
 // answer authenticates a client and answers its request. It returns the connection of a node
 // that it has admitted.
 func (s *Server) answer(c *handshake.Conn) (*nodeConn, error) {
-	if err := c.Answer(s.ctx, time.Now().Add(s.lim.Hello), s.cfg.Token, s.cluster); err != nil {
+	var cluster string
+	name := func() string { cluster = s.cluster(); return cluster }
+	if err := c.Answer(s.ctx, time.Now().Add(s.lim.Hello), s.cfg.Token, name); err != nil {
 		return nil, err
 	}
 	m, err := c.Read(time.Now().Add(s.lim.Step), wire.JoinBytesMax)
@@ -42,7 +44,7 @@ func (s *Server) answer(c *handshake.Conn) (*nodeConn, error) {
 	if peer, ok := m.(wire.JoinSeedHello); ok {
 		return nil, s.peers.serve(c, peer)
 	}
-	if leader, here := s.findLeader(); !here {
+	if leader, here := s.findLeader(); !here || cluster == "" { // A client refuses a certificate of a cluster with another name.
 		c.WriteLast(s.ctx, s.lim.Linger, wire.JoinRedirect{Leader: leader})
 		return nil, nil
 	}
@@ -83,7 +85,7 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 	n := &nodeConn{
 		Conn: c, node: node, wanted: int(req.Rank), spare: req.Spare, topology: links, origin: originOf(observed), process: req.Process, out: handshake.NewOutbox(), progress: -1,
 	}
-	if req.Trial || req.CheckAddress && len(req.Advertised) > 0 && !req.Rejoin {
+	if req.Trial || req.CheckAddress && len(req.Advertised) > 0 {
 		if err := s.verify(n, req, admitted); err != nil {
 			return nil, err
 		}
@@ -117,8 +119,8 @@ func (s *Server) register(c *nodeConn, rejoins bool, epoch uint64) error {
 	if rejoins && epoch > r.view.Epoch {
 		return handshake.Refuse(wire.RefusedBusy, "it has not applied view %d yet", epoch)
 	}
-	if rejoins && r.state.Knows(id) {
-		if _, in := r.view.Rank(id); in && !r.Over {
+	if isMember := s.isMember(id); rejoins && (isMember || r.state.Knows(id)) {
+		if isMember && !r.Over {
 			s.reconnect(c, epoch)
 		} else {
 			s.log.Info("node is back, but no longer in the world", "node", id, "addr", c.node.Addrs[0], "name", c.node.Name)
@@ -198,15 +200,22 @@ func (s *Server) reconnect(c *nodeConn, epoch uint64) {
 	if l.arbiter == nil {
 		return
 	}
+	s.sendMissed(c)
+	l.arbiter.Reconnected(time.Now(), id)
+	s.decide()
+}
+
+// sendMissed sends a node of the view the expected nodes and the request to quiesce. A seed that has just begun to lead does not know all
+// expected nodes until they have had the time to connect to it.
+func (s *Server) sendMissed(c *nodeConn) {
+	l := s.state.leader
 	expect, quiesce := l.arbiter.Missed()
-	if b, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: expect, Complete: true}); err == nil {
+	if b, err := wire.AppendJoin(nil, wire.JoinExpect{Nodes: expect, Complete: !l.absent.isRunning()}); err == nil {
 		c.out.Post(b)
 	}
 	if quiesce {
-		c.out.Post(handshake.Frame(wire.JoinQuiesce{Epoch: r.view.Epoch}))
+		c.out.Post(handshake.Frame(wire.JoinQuiesce{Epoch: s.state.cluster.view.Epoch}))
 	}
-	l.arbiter.Reconnected(time.Now(), id)
-	s.decide()
 }
 
 // refuse logs the reason why a client is not admitted, and sends it if the client speaks the

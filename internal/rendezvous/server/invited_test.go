@@ -21,10 +21,11 @@ type durableSeed struct {
 	t        *testing.T
 	cfg      Config
 	sessions []*client.Session
-	dead     sync.Map    // the IDs of nodes with processes that have ended
-	refused  sync.Map    // the IDs of nodes with hosts that refuse connections of the seed
-	mute     atomic.Bool // hosts do not say that a process has ended
-	slow     atomic.Bool // nodes that connect again need a second
+	dead     sync.Map     // the IDs of nodes with processes that have ended
+	refused  sync.Map     // the IDs of nodes with hosts that refuse connections of the seed
+	mute     atomic.Bool  // hosts do not say that a process has ended
+	slow     atomic.Bool  // nodes that connect again need a second
+	forgot   atomic.Int32 // how often a node has forgotten a joining one
 }
 
 // inDurableWorld calls f with a seed, in fake time. Its world of n nodes has formed.
@@ -73,6 +74,7 @@ func (s *durableSeed) joinAs(i int) *client.Session {
 	s.t.Helper()
 	req := s.request(i)
 	req.Limits = handshake.Limits{Silence: s.cfg.Limits.Silence}
+	req.Forget = func(membership.NodeID) { s.forgot.Add(1) }
 	var id atomic.Pointer[membership.NodeID]
 	dial := func(ctx context.Context, addr string) (transport.Conn, error) {
 		if id := id.Load(); id != nil {
@@ -94,8 +96,17 @@ func (s *durableSeed) joinAs(i int) *client.Session {
 	return node
 }
 
-// restart ends the seed, calls meanwhile, and starts the seed again. It waits until all nodes have connected to it.
+// restart is again, and waits until all nodes have connected to the seed.
 func (s *durableSeed) restart(meanwhile func()) {
+	s.t.Helper()
+	s.again(meanwhile)
+	for _, node := range s.sessions {
+		until(s.t, "a node is back", func() bool { return s.conn(node.ID) != nil }, s.log)
+	}
+}
+
+// again ends the seed, calls meanwhile, and starts the seed again.
+func (s *durableSeed) again(meanwhile func()) {
 	s.t.Helper()
 	s.Close()
 	synctest.Wait()
@@ -103,9 +114,6 @@ func (s *durableSeed) restart(meanwhile func()) {
 	var err error
 	if s.Server, err = Serve(s.cfg); err != nil {
 		s.t.Fatal(err)
-	}
-	for _, node := range s.sessions {
-		until(s.t, "a node is back", func() bool { return s.conn(node.ID) != nil }, s.log)
 	}
 }
 
@@ -144,6 +152,85 @@ func TestLossBeforeNextInvitation(t *testing.T) {
 			if v := node.Newest(); v.Epoch != 2 || v.Size() != 3 {
 				t.Errorf("rank %d has view %d of %d nodes, want view 2 of 3\n%v", rank, v.Epoch, v.Size(), s.log)
 			}
+		}
+	})
+}
+
+// TestNewcomerReturnsLater: a joining node connects to a seed that was restarted some seconds after the others, and within Limits.Away. They
+// have not forgotten it: they would end the links that it makes for its next invitation.
+func TestNewcomerReturnsLater(t *testing.T) {
+	inDurableWorld(t, 2, func(t *testing.T, s *durableSeed) {
+		late := s.joinAs(2)
+		first := begin(t, late, 0)
+		synctest.Wait() // The others expect it.
+		s.dead.Store(late.ID, true)
+		s.restart(func() { time.AfterFunc(s.cfg.Limits.Away/2, func() { s.dead.Delete(late.ID) }) })
+		second := begin(t, late, first.Number)
+		if n := s.forgot.Load(); n > 0 {
+			t.Errorf("%d nodes have forgotten the newcomer before it was back", n)
+		}
+		s.enter(second.Number, 1)
+		time.Sleep(s.cfg.Limits.Away)
+		for rank, node := range s.sessions {
+			if v := node.Newest(); v.Epoch != 2 || v.Size() != 3 || s.forgot.Load() > 0 {
+				t.Errorf("rank %d has view %d of %d nodes, want view 2 of 3; %d nodes have forgotten the newcomer", rank, v.Epoch, v.Size(), s.forgot.Load())
+			}
+		}
+	})
+}
+
+// TestWorldReturnsLater: a joining node connects to a seed that was restarted some seconds before a node of the world does, which can
+// confirm its link only then. The joining node is not dismissed, and enters.
+func TestWorldReturnsLater(t *testing.T) {
+	inDurableWorld(t, 2, func(t *testing.T, s *durableSeed) {
+		late, absent := s.joinAs(2), s.sessions[0]
+		first := begin(t, late, 0)
+		s.dead.Store(absent.ID, true)
+		s.again(func() {})
+		second := begin(t, late, first.Number)
+		late.Linked(second.Number)
+		time.Sleep(s.cfg.Limits.Away / 2)
+		s.dead.Delete(absent.ID)
+		s.enter(second.Number, 1)
+	})
+}
+
+// TestNewcomerLosesAbsentNode: a joining node cannot reach a node of the world that has died with the seed, and reports that to the
+// restarted seed earlier than the other node does. It gets an invitation to the world without that node, and enters.
+func TestNewcomerLosesAbsentNode(t *testing.T) {
+	inDurableWorld(t, 2, func(t *testing.T, s *durableSeed) {
+		late, absent := s.joinAs(2), s.sessions[0]
+		first := begin(t, late, 0)
+		s.mute.Store(true)
+		s.dead.Store(absent.ID, true)
+		s.again(func() {})
+		second := begin(t, late, first.Number)
+		late.LinksOf(second.Number).Lost(absent.ID, errors.New("no answer"))
+		time.Sleep(s.cfg.Limits.Away / 2)
+		s.sessions[1].Lost(absent.ID, errors.New("silent"))
+		third := begin(t, late, second.Number)
+		if v := third.View; v.Epoch != 2 || v.Size() != 2 {
+			t.Errorf("the newcomer is invited to view %d with %d nodes, want view 2 with 1 node and the newcomer", v.Epoch, v.Size())
+		}
+		absent.Close()
+		s.sessions = s.sessions[1:]
+		s.enter(third.Number, 2)
+	})
+}
+
+// TestNewcomerDoesNotReturn: a joining node does not connect to a seed that was restarted. The others forget it after Limits.Away.
+func TestNewcomerDoesNotReturn(t *testing.T) {
+	inDurableWorld(t, 2, func(t *testing.T, s *durableSeed) {
+		late := s.joinAs(2)
+		begin(t, late, 0)
+		synctest.Wait() // The others expect it.
+		s.sessions = s.sessions[:2]
+		s.dead.Store(late.ID, true)
+		began := time.Now()
+		s.restart(func() { go late.Close() })
+		until(t, "the others forget the newcomer", func() bool { return s.forgot.Load() == 2 }, s.log)
+		if after := time.Since(began); after < s.cfg.Limits.Away {
+			t.Errorf("the others have forgotten the newcomer after %v, want at least %v", after, s.cfg.Limits.Away)
 		}
 	})
 }

@@ -114,6 +114,7 @@ func (s *Server) begin() {
 	}
 	if r.Formed {
 		l.arbiter = membership.NewArbiter(r.view, l.pending)
+		l.pending.Await(now.Add(s.lim.Away))
 		l.absent = s.afterAsLeader(s.lim.Away, s.reportAbsent)
 	}
 	if at, ok := l.form.Deadline(); ok {
@@ -122,11 +123,13 @@ func (s *Server) begin() {
 }
 
 // reportAbsent reports to the arbiter that the nodes that have not connected to this seed since
-// it leads are gone.
+// it leads are gone. The others forget the joining nodes that have not connected to it either.
 func (s *Server) reportAbsent() {
 	l := s.state.leader
 	for _, n := range s.state.cluster.view.Nodes {
-		if l.nodes[n.ID] == nil && l.away[n.ID] == nil {
+		if c := l.nodes[n.ID]; c != nil {
+			s.sendMissed(c)
+		} else if l.away[n.ID] == nil {
 			l.arbiter.Gone(time.Now(), n.ID, false, "it has not connected to the seed that leads")
 		}
 	}

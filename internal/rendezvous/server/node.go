@@ -204,15 +204,22 @@ func (s *Server) disconnected(c *nodeConn, reason string, left bool) {
 		s.log.Log(s.ctx, level, event, attrs...)
 		s.emitNode(c, Event{Gone: true, Left: left, Reason: reason})
 	}
-	if in { // Only nodes of the world count.
+	isMember := s.isMember(id)
+	if isMember { // Only nodes of the world count.
 		l.left[id] = left
 	}
-	if in && !left {
+	if isMember && !left {
 		s.awaitNode(l, id, reason)
 	} else {
 		s.removeNode(l, id, reason, left)
 	}
 	s.checkEmpty()
+}
+
+// isMember reports whether a node is in the view, or in the first view that this seed has proposed.
+func (s *Server) isMember(id membership.NodeID) bool {
+	_, in := s.state.cluster.view.Rank(id)
+	return in || s.state.leader.form.IsMember(id)
 }
 
 // awaitNode gives a node time to reconnect, after which it is gone. The end of its connection does not show that its process has
