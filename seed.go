@@ -163,8 +163,8 @@ func startSeed(ctx context.Context, cfg SeedConfig, token pki.Token) (*Seed, err
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, cancelled(ctx)
 	}
 	if cfg.World < 1 {
 		return nil, fmt.Errorf("%w: World is %d: must be at least 1", ErrConfig, cfg.World)

@@ -46,7 +46,11 @@ func newSeed(s streams) *cobra.Command {
 			if !cmd.Flags().Changed("world") {
 				return usagef("--world is missing: give the number of nodes, as in: nexar seed --world 4")
 			}
-			return f.run(cmd.Context(), s)
+			err := f.run(cmd.Context(), s)
+			if ended, ok := errors.AsType[*launch.SignalError](err); ok {
+				fmt.Fprintln(s.out, ended)
+			}
+			return err
 		},
 	}
 	flags := cmd.Flags()
@@ -259,7 +263,6 @@ func follow(ctx context.Context, out io.Writer, seed *nexar.Seed, f *seedFlags, 
 			fmt.Fprintln(out, "all nodes have gone")
 			return nil
 		case <-ctx.Done():
-			fmt.Fprintln(out, context.Cause(ctx))
 			return context.Cause(ctx)
 		}
 	}

@@ -50,6 +50,20 @@ func TestSeedProgress(t *testing.T) {
 	}
 }
 
+// TestSeedEndedBeforeStart: the error of a seed with a context that has ended names the cause.
+func TestSeedEndedBeforeStart(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("ended by a signal")
+	cancel(cause)
+	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, AllowWeakToken: true})
+	if err == nil {
+		seed.Close()
+	}
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
+		t.Errorf("error %v, want %v with the cause %q", err, context.Canceled, cause)
+	}
+}
+
 func checkEvent(t *testing.T, e nexar.SeedEvent, gone bool, joined int) {
 	t.Helper()
 	pid := ":" + strconv.Itoa(os.Getpid())
