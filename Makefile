@@ -129,9 +129,9 @@ cover: ## print the test coverage of each package
 netns: ## run the tests of whole clusters, including those with several hosts (network namespaces), as root
 	NEXAR_REQUIRE=netns go test -count=1 -v ./test/cluster
 
-launchers: ## get Slurm, MPICH and Intel MPI (test/launchers/install), and run programs that they start, as root
+launchers: ## get the launchers (test/launchers/install), run programs that they start, as root, and write docs/launchers.md
 	test/launchers/install
-	NEXAR_REQUIRE=launchers,root go test -count=1 -v ./test/launchers
+	TRIALS=all NEXAR_REQUIRE=launchers,root LAUNCHERS_REPORT='$(CURDIR)/docs/launchers.md' go test -count=1 -v ./test/launchers
 
 rdma: ## run the tests of RDMA and each collective in a virtual machine with software RDMA (hw/vm), within 6 minutes; needs QEMU
 	hw/vm/tests

@@ -3,6 +3,10 @@ package launchers
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -27,9 +31,9 @@ func record(t *testing.T, all []member) {
 	for _, m := range all {
 		slowest, epoch = max(slowest, m.Joined), max(epoch, m.Epoch)
 	}
-	text := fmt.Sprintf("%d ranks | formed in %.2f s", len(all), slowest.Seconds())
+	text := fmt.Sprintf("%d ranks | %.2f s", len(all), slowest.Seconds())
 	if epoch > 1 {
-		text = fmt.Sprintf("%d ranks go on | formed in %.2f s", len(all), slowest.Seconds())
+		text = fmt.Sprintf("%d ranks go on | %.2f s", len(all), slowest.Seconds())
 	}
 	recordText(t, text)
 }
@@ -49,24 +53,65 @@ func recordText(t *testing.T, text string) {
 	})
 }
 
+// reportHead precedes the table.
+const reportHead = `# Launchers that were tried
+
+Launchers start one unchanged program, which joins with an empty configuration, makes collectives and messages, and verifies the results. All hosts are
+daemons on one machine, with host names and process IDs of their own in the case of Slurm. Written by ` + "`make launchers`" + `.
+
+%s/%s, %d processors, %s; %s.
+
+| Launcher | Case | Outcome | Slowest Join |
+|---|---|---|---|
+`
+
 // writeReport writes the table.
 func writeReport() error {
-	path := os.Getenv(reportVariable)
-	if path == "" {
+	file := os.Getenv(reportVariable)
+	if file == "" {
 		return nil
 	}
 	report.Lock()
 	defer report.Unlock()
-	var names []string
-	for name := range report.rows {
-		names = append(names, name)
+	var rows []string
+	for name, row := range report.rows {
+		outcome, formed, _ := strings.Cut(row, " | ")
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |\n", launcherOf(name), caseOf(name), outcome, formed))
 	}
-	slices.Sort(names)
-	var b strings.Builder
-	for _, name := range names {
-		outcome, formed, _ := strings.Cut(report.rows[name], " | ")
-		launcher, test, _ := strings.Cut(name, "/")
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", launcher, strings.ReplaceAll(test, "_", " "), outcome, formed)
+	slices.Sort(rows)
+	head := fmt.Sprintf(reportHead, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), versions())
+	return os.WriteFile(file, []byte(head+strings.Join(rows, "")), 0o600)
+}
+
+// launcherOf returns the launcher of a test.
+func launcherOf(test string) string {
+	for _, l := range [][2]string{{"Intel_MPI", "Intel MPI"}, {"Open_MPI", "Open MPI"}, {"OpenMPI", "Open MPI"}, {"MPICH", "MPICH"}, {"Torchrun", "torchrun"}} {
+		if strings.Contains(test, l[0]) {
+			return l[1]
+		}
 	}
-	return os.WriteFile(path, []byte(b.String()), 0o600)
+	return "Slurm"
+}
+
+// caseOf writes the name of a test as words: SlurmNodeDies/without_a_seed becomes "slurm node dies: without a seed".
+func caseOf(test string) string {
+	test = regexp.MustCompile("([a-z])([A-Z])").ReplaceAllString(test, "$1 $2")
+	name, sub, _ := strings.Cut(test, "/")
+	text := strings.TrimSuffix(strings.ToLower(name)+": "+strings.ReplaceAll(sub, "_", " "), ": ")
+	return strings.ReplaceAll(text, "mpi:", "MPI:")
+}
+
+// versions returns the launchers with their versions.
+func versions() string {
+	all := []string{path.Dir(path.Dir(mpich)), path.Dir(path.Dir(intel)), path.Dir(path.Dir(openMPI))}
+	if out, err := exec.Command("srun", "--version").Output(); err == nil {
+		all = append(all, strings.TrimSpace(string(out)))
+	}
+	if file, err := exec.LookPath("torchrun"); err == nil {
+		text, err := os.ReadFile(file)
+		if m := regexp.MustCompile(`torch==[0-9.]+`).Find(text); err == nil && m != nil {
+			all = append(all, string(m))
+		}
+	}
+	return strings.Join(all, ", ")
 }

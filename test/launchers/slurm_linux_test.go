@@ -263,9 +263,10 @@ func clean() []string {
 	})
 }
 
-// need requires a program in PATH.
-func need(t *testing.T, program string) {
+// need requires a program in PATH, and returns its path.
+func need(t *testing.T, program string) string {
 	t.Helper()
-	_, err := exec.LookPath(program)
+	path, err := exec.LookPath(program)
 	require.Have(t, "launchers", err == nil, fmt.Sprintf("%v: run test/launchers/install", err))
+	return path
 }

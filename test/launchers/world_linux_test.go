@@ -17,6 +17,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/consensus/raft"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/launch"
 )
@@ -170,6 +171,12 @@ func (m *member) step(ctx context.Context, c *nexar.Comm) error {
 		same("Broadcast", cast, func(i int) int64 { return value(root, i) }),
 		same("Exchange", ring, func(i int) int64 { return value(left, i) }),
 	)
+}
+
+// full leaves a test out that takes long, unless all are asked for.
+func full(t *testing.T) {
+	t.Helper()
+	require.Have(t, "all launchers", require.AllTrials(), "TRIALS=all runs it")
 }
 
 // limited returns a context that ends with the test, and before it if a world hangs.

@@ -43,6 +43,7 @@ func TestMPI(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) { runWorld(t, mpi(t, test.program, "4", test.args...), 4) })
 		t.Run(test.name+" with a token and three seeds", func(t *testing.T) {
+			full(t)
 			runWorld(t, mpi(t, test.program, "4", test.args...), 4, token(), "NEXAR_LAUNCH_SEEDS=3")
 		})
 	}
@@ -120,6 +121,7 @@ func TestOpenMPITwoHosts(t *testing.T) {
 // A launcher that a batch script starts counts, and not the batch script.
 func TestMPIInsideSlurm(t *testing.T) {
 	t.Parallel()
+	full(t)
 	s := startSlurm(t, 2, 4)
 	t.Run("mpirun of Open MPI", func(t *testing.T) {
 		r := s.sbatch(t, installed(t, openMPI+"mpirun")+" --allow-run-as-root --bind-to none -n 3 "+self(t), []string{"-N", "1", "-n", "3"})

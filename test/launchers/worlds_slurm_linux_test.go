@@ -100,6 +100,8 @@ func TestSlurmNodeDies(t *testing.T) {
 		{"with rank 0 and one of three seeds", 0, []string{"NEXAR_LAUNCH_SEEDS=3"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			full(t)
 			s := startSlurm(t, 3, 4)
 			r := startWorld(t, s.srun(t, "--no-kill", "--kill-on-bad-exit=0", "-N", "3", "-n", "6", "--ntasks-per-node=2"), append(test.vars, token())...)
 			r.await("", 1, 6)

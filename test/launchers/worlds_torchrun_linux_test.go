@@ -11,12 +11,14 @@ import (
 	"time"
 )
 
-// torchrun returns the arguments of a command that starts two processes of the test binary on a host. The spelling of the flags is that of all versions;
-// -r 2 -t 2 lets the standard output be that of torchrun.
+// redirect are flags without which torchrun 1.13 fails with Python 3.11, as it cannot read their default.
+var redirect = []string{"-r", "2", "-t", "2"}
+
+// torchrun returns the arguments of a command that starts two processes of the test binary on a host. All versions know these spellings.
 func torchrun(t *testing.T, args ...string) []string {
 	t.Helper()
 	need(t, "torchrun")
-	return slices.Concat([]string{"torchrun", "--no_python", "--nproc_per_node", "2", "-r", "2", "-t", "2"}, args, []string{self(t)})
+	return slices.Concat([]string{"torchrun", "--no_python", "--nproc_per_node", "2"}, redirect, args, []string{self(t)})
 }
 
 // rendezvous are the flags of torchrun for two hosts, which meet at this one.
@@ -55,6 +57,7 @@ func TestTorchrun(t *testing.T) {
 		two.stop(map[string]int{"two": 2})
 	})
 	t.Run("two hosts", func(t *testing.T) {
+		full(t)
 		host := torchrun(t, append(rendezvous(freeAddress(t)), "--max_restarts", "1")...)
 		both := command(t, slices.Concat([]string{"sh", "-c", `"$@" & "$@"; wait`, "sh"}, host))
 		r := startWorld(t, both, token(), markVariable+"="+round, dieVariable+"="+filepath.Join(t.TempDir(), "died"))
@@ -73,6 +76,7 @@ func TestTorchrun(t *testing.T) {
 // torchrun is a task of Slurm, and its processes belong to torchrun.
 func TestTorchrunInsideSlurm(t *testing.T) {
 	t.Parallel()
+	full(t)
 	need(t, "torchrun")
 	s := startSlurm(t, 2, 4)
 	endpoint := "n1:" + strings.TrimPrefix(freeAddress(t), "127.0.0.1:")
