@@ -93,18 +93,23 @@ func launcherOf(test string) string {
 	return "Slurm"
 }
 
-// caseOf writes the name of a test as words: SlurmNodeDies/without_a_seed becomes "slurm node dies: without a seed".
+// words finds the beginnings of words in the name of a test.
+var words = regexp.MustCompile("([a-z])([A-Z])|([A-Z])([A-Z][a-z])")
+
+// caseOf writes the name of a test as words.
 func caseOf(test string) string {
-	test = regexp.MustCompile("([a-z])([A-Z])").ReplaceAllString(test, "$1 $2")
 	name, sub, _ := strings.Cut(test, "/")
-	text := strings.TrimSuffix(strings.ToLower(name)+": "+strings.ReplaceAll(sub, "_", " "), ": ")
-	return strings.ReplaceAll(text, "mpi:", "MPI:")
+	name = words.ReplaceAllString(name, "$1$3 $2$4")
+	if sub == "" {
+		return name
+	}
+	return name + ": " + strings.ReplaceAll(sub, "_", " ")
 }
 
 // versions returns the launchers with their versions.
 func versions() string {
 	all := []string{path.Dir(path.Dir(mpich)), path.Dir(path.Dir(intel)), path.Dir(path.Dir(openMPI))}
-	if out, err := exec.Command("srun", "--version").Output(); err == nil {
+	if out, err := exec.Command("slurmd", "-V").Output(); err == nil {
 		all = append(all, strings.TrimSpace(string(out)))
 	}
 	if file, err := exec.LookPath("torchrun"); err == nil {

@@ -103,11 +103,11 @@ func twoHosts(t *testing.T) []string {
 // The variables of Open MPI have no address of another host.
 func TestOpenMPITwoHosts(t *testing.T) {
 	t.Parallel()
-	t.Run("without NEXAR_SEEDS", func(t *testing.T) {
+	t.Run("without a seed", func(t *testing.T) {
 		failWorld(t, mpi(t, openMPI+"mpirun", "4", twoHosts(t)...),
 			[]string{"openmpi does not tell its processes the address of rank 0: start a seed by 'nexar seed --world 4' and set NEXAR_SEEDS to its address"}, token())
 	})
-	t.Run("with NEXAR_SEEDS", func(t *testing.T) {
+	t.Run("with the address of a seed", func(t *testing.T) {
 		secret := nexar.NewToken()
 		seed, err := nexar.StartSeed(context.Background(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: 4, Token: secret})
 		if err != nil {

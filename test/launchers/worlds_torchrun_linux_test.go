@@ -21,9 +21,9 @@ func torchrun(t *testing.T, args ...string) []string {
 	return slices.Concat([]string{"torchrun", "--no_python", "--nproc_per_node", "2"}, redirect, args, []string{self(t)})
 }
 
-// rendezvous are the flags of torchrun for two hosts, which meet at this one.
-func rendezvous(endpoint string) []string {
-	return []string{"--nnodes", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", endpoint, "--rdzv_id", "job"}
+// rendezvous are the flags of torchrun for hosts that meet at an address. (The jobs of --standalone share one port in torchrun 1.13.)
+func rendezvous(hosts int, endpoint string) []string {
+	return []string{"--nnodes", fmt.Sprint(hosts), "--rdzv_backend", "c10d", "--rdzv_endpoint", endpoint, "--rdzv_id", "job"}
 }
 
 func command(t *testing.T, args []string) *exec.Cmd {
@@ -48,8 +48,8 @@ const (
 func TestTorchrun(t *testing.T) {
 	t.Parallel()
 	t.Run("two jobs on one host", func(t *testing.T) {
-		one := startWorld(t, command(t, torchrun(t, "--standalone", "--max_restarts", "1")), markVariable+"=one, "+attempt, dieVariable+"="+filepath.Join(t.TempDir(), "died"))
-		two := startWorld(t, command(t, torchrun(t, "--standalone")), markVariable+"=two")
+		one := startWorld(t, command(t, torchrun(t, append(rendezvous(1, freeAddress(t)), "--max_restarts", "1")...)), markVariable+"=one, "+attempt, dieVariable+"="+filepath.Join(t.TempDir(), "died"))
+		two := startWorld(t, command(t, torchrun(t, rendezvous(1, freeAddress(t))...)), markVariable+"=two")
 		one.await("one, attempt 0", 1, 2)
 		two.await("two", 1, 2)
 		one.await("one, attempt 1", 1, 2)
@@ -58,7 +58,7 @@ func TestTorchrun(t *testing.T) {
 	})
 	t.Run("two hosts", func(t *testing.T) {
 		full(t)
-		host := torchrun(t, append(rendezvous(freeAddress(t)), "--max_restarts", "1")...)
+		host := torchrun(t, append(rendezvous(2, freeAddress(t)), "--max_restarts", "1")...)
 		both := command(t, slices.Concat([]string{"sh", "-c", `"$@" & "$@"; wait`, "sh"}, host))
 		r := startWorld(t, both, token(), markVariable+"="+round, dieVariable+"="+filepath.Join(t.TempDir(), "died"))
 		first := r.await("", 1, 4)[0].Mark
@@ -80,6 +80,6 @@ func TestTorchrunInsideSlurm(t *testing.T) {
 	need(t, "torchrun")
 	s := startSlurm(t, 2, 4)
 	endpoint := "n1:" + strings.TrimPrefix(freeAddress(t), "127.0.0.1:")
-	cmd := s.command(limited(t), slices.Concat([]string{"srun", "-N", "2", "-n", "2"}, torchrun(t, rendezvous(endpoint)...))...)
+	cmd := s.command(limited(t), slices.Concat([]string{"srun", "-N", "2", "-n", "2"}, torchrun(t, rendezvous(2, endpoint)...))...)
 	runWorld(t, cmd, 4, token())
 }
