@@ -146,13 +146,6 @@ func CheckToken(token string) error {
 	return err
 }
 
-// JobToken returns the token of the world that the processes of a job form if a launcher has started them with this token. They log the name of
-// the job. [QueryCluster] needs the result.
-func JobToken(token, job string) (string, error) {
-	t, err := pki.ParseToken(token)
-	return t.Of(job).Reveal(), err
-}
-
 // StartSeed starts a seed, which runs until [Seed.Close]. The end of ctx after the start has no effect.
 // The error is [ErrConfig] for an invalid setting, or that of a socket or file.
 func StartSeed(ctx context.Context, cfg SeedConfig) (*Seed, error) {
