@@ -95,6 +95,9 @@ func (cfg *Config) meet(ctx context.Context, p launch.Process) (l *launched, err
 			return l.start(ctx, cfg, s, l.tokenOf(token, s.Token))
 		},
 	})
+	if errors.Is(err, launch.ErrLaunch) {
+		err = fmt.Errorf("%w: %w", ErrConfig, err)
+	}
 	if err != nil {
 		return l, errors.Join(err, l.close())
 	}
@@ -127,7 +130,8 @@ func (l *launched) start(ctx context.Context, cfg *Config, s launch.Seed, token 
 	if len(s.Peers) > 0 {
 		c.Consensus = cfg.Consensus
 		if l.stateDir, err = os.MkdirTemp("", "nexar-seed-"); err != nil {
-			return 0, err
+			return 0, fmt.Errorf("%w: %s=%d: the directory for the log of a seed cannot be made: set TMPDIR to a directory that this process can write to: %w",
+				ErrConfig, variable("LaunchSeeds"), cfg.LaunchSeeds, err)
 		}
 		c.StateDir = l.stateDir
 	}

@@ -168,6 +168,7 @@ func TestFind(t *testing.T) {
 		{"a script of srun", environment(slurmTask, "SLURM_TASK_PID=4710"), "", slurm},
 		{"a script of srun with incomplete variables of torchrun", environment(slurmTask, "SLURM_TASK_PID=4710\nRANK=1"), "", slurm},
 		{"a batch script of one task", environment(slurmBatch, "SLURM_NTASKS=1\nSLURM_TASKS_PER_NODE=1"), "", launch.Process{}},
+		{"a script of srun with variables of one process", environment(slurmTask, "SLURM_TASK_PID=4710\nRANK=0\nWORLD_SIZE=1\nMASTER_ADDR=h\nMASTER_PORT=1"), "", slurm},
 		{"torchrun", environment(torchrun), "", torch},
 		{"torchrun on one host", environment(torchrun, "LOCAL_WORLD_SIZE=4\nLOCAL_RANK=3\nGROUP_RANK=0"), "", with(torch, func(p *launch.Process) {
 			p.Job, p.LocalRank, p.LocalSize, p.Host = "h1:29500/none.0", 3, 4, 0

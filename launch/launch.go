@@ -9,7 +9,7 @@
 //
 //  1. Slurm, if this process is itself a task of a step (SLURM_TASK_PID is its process ID);
 //  2. torchrun, then PMI (unless it is Slurm's own), then Open MPI, if their variables are complete;
-//  3. Slurm, if this process is a descendant of a task;
+//  3. Slurm, if this process is a descendant of a task; if its step has several, it precedes a launcher of one process;
 //  4. Kubernetes.
 //
 // The choice depends only on which variables are present, so all ranks of a job choose alike: variables of the nearest launcher
@@ -142,8 +142,12 @@ func Find(env Environment, only string) (Process, []Finding, error) {
 	case slurmPMI(r):
 		order = []string{Torchrun, OpenMPI, Slurm, PMIServer, Kubernetes}
 	}
+	manySlurmTasks := answers[Slurm].process.Size > 1
 	chosen := ""
 	for _, name := range order {
+		if manySlurmTasks && answers[name].process.Size == 1 {
+			continue // It is left over from the shell of srun.
+		}
 		if a := answers[name]; chosen == "" && (a.process.Launcher != "" || a.err != nil && !a.partial) {
 			chosen = name
 		}
