@@ -127,7 +127,9 @@ func TestMeetOnOneHost(t *testing.T) {
 
 // TestMeetAlone: a world of one needs neither an exchange nor a secret.
 func TestMeetAlone(t *testing.T) {
-	w := meetingWorld{size: 1, process: onOneHost(t, 1)}
+	w := meetingWorld{size: 1, process: func(int) launch.Process {
+		return launch.Process{Launcher: "torchrun", Job: t.Name(), Size: 1, Hosts: []string{"n0"}}
+	}}
 	met, errs := w.meet(t)
 	checkAgree(t, met, errs)
 }

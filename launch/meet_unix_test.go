@@ -24,7 +24,12 @@ func meetOverPMI(t *testing.T, m *manager, p Process, meeting Meeting) (Met, err
 	m.fence.Add(1)
 	served.Go(func() { m.serve(t, conn) })
 	defer served.Wait()
-	return p.Meet(t.Context(), meeting)
+	before := m.fences.Load()
+	met, err := p.Meet(t.Context(), meeting)
+	if err == nil && m.fences.Load() != before+1 {
+		t.Errorf("rank %d has met after %d fences, want 1", p.Rank, m.fences.Load()-before)
+	}
+	return met, err
 }
 
 func ofMPICH(rank int) Process {

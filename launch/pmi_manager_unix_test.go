@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -126,6 +127,7 @@ type manager struct {
 	mu      sync.Mutex
 	values  map[string]string
 	fence   sync.WaitGroup
+	fences  atomic.Int32 // the number of calls
 	version int
 }
 
@@ -166,6 +168,7 @@ func (m *manager) serve(t *testing.T, conn *os.File) {
 			m.mu.Unlock()
 			answer = outgoing{map[int]string{1: "get_result", 2: "kvs-get-response"}[m.version], []field{{"value", value}}}
 		case "barrier_in", "kvs-fence":
+			m.fences.Add(1)
 			m.fence.Done()
 			m.fence.Wait()
 			answer = outgoing{map[int]string{1: "barrier_out", 2: "kvs-fence-response"}[m.version], nil}

@@ -151,3 +151,20 @@ func TestSocketSilent(t *testing.T) {
 		t.Errorf("error %v, want that of the context and %q", err, want)
 	}
 }
+
+// Jobs of two users with the same name do not meet.
+func TestSocketsOfTwoUsers(t *testing.T) {
+	p := ofThisHost(t, 0)
+	stop, err := p.serve(0, []byte("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	asNobody(t, func() error {
+		stop, err := p.serve(0, []byte("secret of nobody"))
+		if err == nil {
+			stop()
+		}
+		return err
+	})
+}

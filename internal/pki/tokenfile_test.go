@@ -101,6 +101,8 @@ func TestTokenFileChanges(t *testing.T) {
 		check("at first", a)
 		write(b.Reveal())
 		check("after a change", b, a)
+		time.Sleep(tokenCheck)
+		check("when the file has been read again", b, a)
 		write("hello")
 		check("with a weak token in the file", b, a)
 		if err := os.Remove(path); err != nil {
@@ -108,5 +110,27 @@ func TestTokenFileChanges(t *testing.T) {
 		}
 		time.Sleep(tokenGrace)
 		check("without the file, after the grace", b)
+	})
+}
+
+// TestWeakTokenFileChanges: a token that was weak at first may be followed by another one.
+func TestWeakTokenFileChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "token")
+		write := func(text string) {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("hello")
+		token, err := ReadTokenFile(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write("world")
+		time.Sleep(tokenCheck)
+		if got := token.Accepted(); len(got) != 2 || got[0].Reveal() != "world" || got[1].Reveal() != "hello" {
+			t.Errorf("%d tokens are accepted, or others than the two of the file", len(got))
+		}
 	})
 }
