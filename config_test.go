@@ -63,6 +63,9 @@ func samples() map[string]setting {
 			malformed: []string{"ring", "fully", "k-regular", "k-regular:", "k-regular:0", "k-regular:1", "k-regular:-2", "k-regular:x", "hypercube:3", "full:2"},
 		},
 		"NEXAR_LINKS": {good: "eager", want: "eager", malformed: []string{"lazy", "demanding", "eager,demand"}},
+
+		"NEXAR_LAUNCHER":     {good: "slurm", want: "slurm", malformed: []string{"srun", "slurm,pmi"}},
+		"NEXAR_LAUNCH_SEEDS": {good: "3", want: 3, malformed: []string{"-1", "6", "x"}},
 		"NEXAR_ALGORITHMS": {
 			good: "all_reduce=ring/4,broadcast=chain", want: []string{"all_reduce=ring/4", "broadcast=chain"},
 			malformed: []string{"ring", "all_reduce=", "all_reduce=quick", "reduce_all=ring", "all_reduce=ring/0", "all_reduce=ring/x", "scan=flat,scan=flat"},
@@ -365,7 +368,7 @@ func TestConfigDefaults(t *testing.T) {
 	}
 	cfg.Log = nil
 	want := Config{
-		Listen: ":0", FormTimeout: 5 * time.Minute, Transports: []string{"shm", "tcp", "quic"}, Topology: "full", Links: "demand",
+		Listen: ":0", FormTimeout: 5 * time.Minute, Launcher: "auto", LaunchSeeds: 1, Transports: []string{"shm", "tcp", "quic"}, Topology: "full", Links: "demand",
 		CollectiveTimeout: 30 * time.Minute, BarrierTimeout: 30 * time.Minute, MessageTimeout: 30 * time.Minute, DeadlockTimeout: time.Minute, BucketBytes: 4 << 20, CompressedMaxBytes: 4 << 30,
 		CallTimeout: 30 * time.Second, MaxConcurrentCalls: 1024,
 		HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second, Memory: "training",

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/mesh"
@@ -33,10 +34,11 @@ func JoinOrLocal(ctx context.Context, cfg Config) (*Node, error) { return joinWo
 // A launched is the part of a node that takes the place of "nexar run": a process that a launcher has started may run a seed of its world.
 type launched struct {
 	process  launch.Process
-	token    pki.Token // of its world; zero without a launcher
-	seed     *Seed     // may be nil
-	stateDir string    // of the seed, or ""
-	release  func()    // ends the announcement of the seed; may be nil
+	token    pki.Token            // of its world; zero without a launcher
+	seed     *Seed                // may be nil
+	stateDir string               // of the seed, or ""
+	decides  atomic.Pointer[Seed] // seed, for other goroutines
+	release  func()               // ends the announcement of the seed; may be nil
 	// sharesPorts is launch.Met.Shared.
 	sharesPorts bool
 }
@@ -82,6 +84,8 @@ func (cfg *Config) meet(ctx context.Context, p launch.Process) (l *launched, err
 		return l, err
 	}
 	listen, _, _ := net.SplitHostPort(cfg.Listen)
+	ended, end := context.WithCancel(context.Background())
+	end()
 	met, err := p.Meet(ctx, launch.Meeting{
 		Seeds: cfg.LaunchSeeds, Token: token.Reveal(), NewToken: NewToken, Listen: listen, Log: cfg.Log,
 		Addrs: func(port int) []string {
@@ -93,6 +97,10 @@ func (cfg *Config) meet(ctx context.Context, p launch.Process) (l *launched, err
 		},
 		Start: func(ctx context.Context, s launch.Seed) (int, error) {
 			return l.start(ctx, cfg, s, l.tokenOf(token, s.Token))
+		},
+		Decided: func() bool {
+			seed := l.decides.Load()
+			return seed != nil && !errors.Is(seed.Wait(ended), context.Canceled)
 		},
 	})
 	if errors.Is(err, launch.ErrLaunch) {
@@ -138,6 +146,7 @@ func (l *launched) start(ctx context.Context, cfg *Config, s launch.Seed, token 
 	if l.seed, err = startSeed(ctx, c, token); err != nil {
 		return 0, err
 	}
+	l.decides.Store(l.seed)
 	_, text, err := net.SplitHostPort(l.seed.Addr())
 	if err != nil {
 		return 0, err
@@ -149,6 +158,9 @@ func (l *launched) start(ctx context.Context, cfg *Config, s launch.Seed, token 
 func (l *launched) own(n *Node) {
 	leave := n.departure.leave
 	n.departure.leave = func(ctx context.Context) ([]mesh.Unread, error) {
+		if l.release != nil { // This process may join the next world of the job.
+			l.release()
+		}
 		unread, err := leave(ctx)
 		if l.seed == nil {
 			return unread, errors.Join(err, l.close())

@@ -13,7 +13,7 @@ func (p Process) canExchange() bool { return p.PMI || p.Size == 1 || p.OneHost()
 
 // exchange makes the announcement of this process known, if it runs a seed, and returns those of all seeds. It waits for them until
 // ctx ends. The caller releases its own announcement, also after an error.
-func (p Process) exchange(ctx context.Context, seed int, runs bool, own announcement, seeds int) (all []announcement, release func(), err error) {
+func (p Process) exchange(ctx context.Context, seed int, runs bool, own announcement, seeds int, decided func() bool) (all []announcement, release func(), err error) {
 	value, err := json.Marshal(own)
 	if err != nil {
 		return nil, func() {}, err
@@ -27,7 +27,7 @@ func (p Process) exchange(ctx context.Context, seed int, runs bool, own announce
 		return []announcement{own}, release, nil
 	}
 	if runs {
-		if release, err = p.serve(seed, value); err != nil {
+		if release, err = p.serve(seed, value, decided); err != nil {
 			return nil, func() {}, err
 		}
 	}

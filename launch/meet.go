@@ -27,6 +27,9 @@ type Meeting struct {
 	Addrs func(port int) []string
 	// Start starts a seed of this process and returns its port. If the port is in use, its error wraps [syscall.EADDRINUSE].
 	Start func(ctx context.Context, seed Seed) (port int, err error)
+	// Decided reports whether the world of the seed of this process has formed, or has failed to. Processes that ask later for its
+	// address belong to the next world of the same job. It may be called at any time. Nil means that the world is never decided.
+	Decided func() bool
 	// Log receives a warning if a seed is awaited for long. Nil discards it.
 	Log *slog.Logger
 }
@@ -46,7 +49,7 @@ type Met struct {
 	Token string   // of the world
 	// Shared reports that seeds of other worlds may listen at some of Seeds, since these are derived from the name of the job.
 	Shared bool
-	// Release ends the announcement of this process. Call it when the world has ended, as processes that
+	// Release ends the announcement of this process. Call it when this process leaves the world, as processes that
 	// start late need it.
 	Release func()
 }
@@ -76,6 +79,9 @@ func (p Process) Meet(ctx context.Context, m Meeting) (Met, error) {
 	m.Seeds = max(1, m.Seeds)
 	if m.Log == nil {
 		m.Log = slog.New(slog.DiscardHandler)
+	}
+	if m.Decided == nil {
+		m.Decided = func() bool { return false }
 	}
 	switch onHosts := len(p.Hosts) * max(1, p.LocalSize); {
 	case m.Seeds%2 == 0:
@@ -242,7 +248,7 @@ func (p Process) meetByExchange(ctx context.Context, m Meeting) (Met, error) {
 			defer port.Close()
 		}
 	}
-	all, release, err := p.exchange(ctx, seed, runs, own, m.Seeds)
+	all, release, err := p.exchange(ctx, seed, runs, own, m.Seeds, m.Decided)
 	if err := errors.Join(failure, err); err != nil {
 		if failure != nil && !p.PMI && p.Size > 1 { // The others learn of it, if they start soon.
 			select {

@@ -33,8 +33,12 @@ func (p Process) socket(seed int) *net.UnixAddr {
 	return &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("@nexar-%d-%x-%d", os.Geteuid(), job[:16], seed)}
 }
 
-// serve gives a value to each process of this user that asks, until it is stopped.
-func (p Process) serve(seed int, value []byte) (stop func(), err error) {
+// decidedValue takes the place of the value of a process whose world is decided. It is no announcement.
+const decidedValue = "decided"
+
+// serve gives a value to each process of this user that asks, until it is stopped. Processes that ask when the world is decided belong to the next one
+// of the same job, and ask again.
+func (p Process) serve(seed int, value []byte, decided func() bool) (stop func(), err error) {
 	listener, err := net.ListenUnix("unix", p.socket(seed))
 	if errors.Is(err, syscall.EADDRINUSE) {
 		conn, pid, dialErr := p.dial(seed)
@@ -58,7 +62,11 @@ func (p Process) serve(seed int, value []byte) (stop func(), err error) {
 				defer conn.Close()
 				if _, err := sameUser(conn); err == nil {
 					_ = conn.SetDeadline(time.Now().Add(socketTimeout))
-					_, _ = conn.Write(value)
+					answer := value
+					if decided() {
+						answer = []byte(decidedValue)
+					}
+					_, _ = conn.Write(answer)
 				}
 			})
 		}
@@ -97,6 +105,9 @@ func (p Process) ask(ctx context.Context, seed int) (string, error) {
 	value, err := io.ReadAll(io.LimitReader(conn, valueMax))
 	if err != nil || len(value) == 0 {
 		return "", fmt.Errorf("process %d does not answer: %w", pid, cmp.Or(err, io.ErrUnexpectedEOF))
+	}
+	if string(value) == decidedValue {
+		return "", fmt.Errorf("the world of process %d needs no further process, and it has not joined another", pid)
 	}
 	return string(value), nil
 }

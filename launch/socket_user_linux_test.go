@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func TestSocketClaimedByAnotherUser(t *testing.T) {
 // A process of another user gets no announcement.
 func TestSocketAskedByAnotherUser(t *testing.T) {
 	p := ofThisHost(t, 0)
-	stop, err := p.serve(0, []byte("secret"))
+	stop, err := p.serve(0, []byte("secret"), func() bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestSocketAfterBrokenAnswer(t *testing.T) {
 	go func() {
 		conn, err := first.Accept()
 		err = errors.Join(err, first.Close())
-		stop, serveErr := p.serve(0, []byte("secret"))
+		stop, serveErr := p.serve(0, []byte("secret"), func() bool { return false })
 		if err = errors.Join(err, serveErr); err != nil {
 			t.Error(err)
 			stop = func() {}
@@ -155,16 +156,47 @@ func TestSocketSilent(t *testing.T) {
 // Jobs of two users with the same name do not meet.
 func TestSocketsOfTwoUsers(t *testing.T) {
 	p := ofThisHost(t, 0)
-	stop, err := p.serve(0, []byte("secret"))
+	stop, err := p.serve(0, []byte("secret"), func() bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
 	asNobody(t, func() error {
-		stop, err := p.serve(0, []byte("secret of nobody"))
+		stop, err := p.serve(0, []byte("secret of nobody"), func() bool { return false })
 		if err == nil {
 			stop()
 		}
 		return err
 	})
+}
+
+// TestDecidedWorldIsNotJoined: a process that asks when the world is decided gets the value of the next world.
+func TestDecidedWorldIsNotJoined(t *testing.T) {
+	p := ofThisHost(t, 0)
+	var decided atomic.Bool
+	stop, err := p.serve(0, []byte("first"), decided.Load)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value, err := p.fetch(t.Context(), 0); value != "first" || err != nil {
+		t.Errorf("got %q, %v, want the first value", value, err)
+	}
+	decided.Store(true)
+	if value, err := p.ask(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "needs no further process") {
+		t.Errorf("got %q, %v, want an error that says that the world is decided", value, err)
+	}
+	next := make(chan string)
+	go func() {
+		value, _ := p.fetch(t.Context(), 0)
+		next <- value
+	}()
+	stop()
+	stop, err = p.serve(0, []byte("second"), func() bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if value := <-next; value != "second" {
+		t.Errorf("got %q, want the value of the next world", value)
+	}
 }
