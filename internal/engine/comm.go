@@ -369,6 +369,7 @@ func (c *Comm) peerLeftLocked(fx *effects, rank int, h leave, linkEnded bool) {
 	if h.closed.Last.Seq == 0 { // The goodbye of a rank that may have closed the communicator before.
 		h.closed = c.left[rank].closed
 	}
+	_, known := c.left[rank]
 	c.left[rank] = h
 	switch needed := c.needsLocked(rank, h.after); {
 	case needed && c.draining: // It has left because of the failure.
@@ -385,7 +386,7 @@ func (c *Comm) peerLeftLocked(fx *effects, rank int, h leave, linkEnded bool) {
 	err := c.leftError(rank)
 	c.messages.Leave(&fx.messages, rank, err, linkEnded)
 	for _, w := range c.watchers {
-		if w.Left != nil {
+		if w.Left != nil && !known {
 			fx.calls = append(fx.calls, func() { w.Left(rank, err) })
 		}
 	}

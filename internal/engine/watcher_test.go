@@ -74,6 +74,13 @@ func TestWatcherEnds(t *testing.T) {
 	until(t, "the goodbye", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return hasLeft(c, 3) })
 	watchers := []watchedEvents{watchEvents(c), watchEvents(c)}
 	c.Watch(Watcher{}) // without functions
+	slot := -1
+	for s := range 4 {
+		if rank, ok := c.rankOf.Of(s); ok && rank == 3 {
+			slot = s
+		}
+	}
+	c.peerChanged(&PeerChange{Peer: slot}) // The rank has also left the world.
 	w.comms[2].Close()
 	for i, h := range watchers {
 		for _, want := range []int{3, 2} {
