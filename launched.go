@@ -35,9 +35,8 @@ func JoinOrLocal(ctx context.Context, cfg Config) (*Node, error) { return joinWo
 type launched struct {
 	process  launch.Process
 	token    pki.Token            // of its world; zero without a launcher
-	seed     *Seed                // may be nil
+	seed     atomic.Pointer[Seed] // nil without one
 	stateDir string               // of the seed, or ""
-	decides  atomic.Pointer[Seed] // seed, for other goroutines
 	release  func()               // ends the announcement of the seed; may be nil
 	// sharesPorts is launch.Met.Shared.
 	sharesPorts bool
@@ -99,7 +98,7 @@ func (cfg *Config) meet(ctx context.Context, p launch.Process) (l *launched, err
 			return l.start(ctx, cfg, s, l.tokenOf(token, s.Token))
 		},
 		Decided: func() bool {
-			seed := l.decides.Load()
+			seed := l.seed.Load()
 			return seed != nil && !errors.Is(seed.Wait(ended), context.Canceled)
 		},
 	})
@@ -143,11 +142,12 @@ func (l *launched) start(ctx context.Context, cfg *Config, s launch.Seed, token 
 		}
 		c.StateDir = l.stateDir
 	}
-	if l.seed, err = startSeed(ctx, c, token); err != nil {
+	seed, err := startSeed(ctx, c, token)
+	if err != nil {
 		return 0, err
 	}
-	l.decides.Store(l.seed)
-	_, text, err := net.SplitHostPort(l.seed.Addr())
+	l.seed.Store(seed)
+	_, text, err := net.SplitHostPort(seed.Addr())
 	if err != nil {
 		return 0, err
 	}
@@ -162,15 +162,16 @@ func (l *launched) own(n *Node) {
 			l.release()
 		}
 		unread, err := leave(ctx)
-		if l.seed == nil {
+		seed := l.seed.Load()
+		if seed == nil {
 			return unread, errors.Join(err, l.close())
 		}
 		select {
-		case <-l.seed.Done():
+		case <-seed.Done():
 			return unread, errors.Join(err, l.close())
 		case <-ctx.Done(): // Others need the seed, as long as this process runs.
 			go func() {
-				<-l.seed.Done()
+				<-seed.Done()
 				_ = l.close()
 			}()
 			return unread, err
@@ -183,8 +184,8 @@ func (l *launched) close() (err error) {
 	if l.release != nil {
 		l.release()
 	}
-	if l.seed != nil {
-		err = l.seed.Close()
+	if seed := l.seed.Load(); seed != nil {
+		err = seed.Close()
 	}
 	if l.stateDir != "" {
 		err = errors.Join(err, os.RemoveAll(l.stateDir))

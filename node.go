@@ -58,6 +58,11 @@ type Node struct {
 // joined and are connected to the nodes that they watch (if Config.Links is "eager", to all nodes). Zero
 // fields of cfg are taken from the environment; see [ConfigFromEnv].
 //
+// Without seeds in cfg and the environment, the launcher of the process (Slurm, Kubernetes, torchrun, MPICH, Intel MPI or Open MPI; see package
+// launch and Config.Launcher) tells the world and the rank, and one process of the world, as a rule that of rank 0, runs the seed. That seed ends
+// with its world or its process. The world goes on without it until a node fails; with three or five seeds (Config.LaunchSeeds) it outlives
+// the failure of one or two of their processes. Node.Close of a process with a seed waits some seconds for the other nodes to leave.
+//
 // The errors are [ErrConfig], [ErrToken], [ErrIdentity], [ErrVersion], [ErrRankTaken] and
 // [NotFormedError], which has the nodes that had joined, or names two nodes that could not reach each
 // other. A cancelled call leaves neither goroutines nor connections behind.
@@ -125,7 +130,7 @@ func join(ctx context.Context, cfg Config, l *launched, rankFile *os.File) (*Nod
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	nodeConfig.Request.Status = n.status
 	nodeConfig.OthersWarn, nodeConfig.SharedSeeds, nodeConfig.Request.World = othersWarn(), l.sharesPorts, l.process.Size
-	for again := true; again; again = l.process.Restarts() && l.seed == nil && errors.Is(err, client.ErrSeedGone) && ctx.Err() == nil {
+	for again := true; again; again = l.process.Restarts() && l.seed.Load() == nil && errors.Is(err, client.ErrSeedGone) && ctx.Err() == nil {
 		n.node, err = node.Join(ctx, nodeConfig)
 	}
 	if p, ok := errors.AsType[*node.PeerError](err); ok {

@@ -282,11 +282,12 @@ func (p Process) combine(m Meeting, all []announcement) (Met, error) {
 		}
 		met.Seeds = append(met.Seeds, a.Seeds...)
 	}
-	switch given := all[0].Token == ""; {
-	case given && m.Token == "":
-		return met, fmt.Errorf("%w: rank %d has a token and rank %d has none: set NEXAR_CLUSTER_TOKEN or NEXAR_CLUSTER_TOKEN_FILE on all ranks or on none", ErrLaunch, all[0].Rank, p.Rank)
-	case !given && m.Token != "" && p.Rank != all[0].Rank:
-		return met, fmt.Errorf("%w: rank %d has a token and rank %d has none: set NEXAR_CLUSTER_TOKEN or NEXAR_CLUSTER_TOKEN_FILE on all ranks or on none", ErrLaunch, p.Rank, all[0].Rank)
+	first, has, lacks := all[0], p.Rank, all[0].Rank
+	if m.Token == "" {
+		has, lacks = first.Rank, p.Rank
+	}
+	if wasGiven := first.Token == ""; wasGiven != (m.Token != "") && p.Rank != first.Rank {
+		return met, fmt.Errorf("%w: rank %d has a token and rank %d has none: set NEXAR_CLUSTER_TOKEN or NEXAR_CLUSTER_TOKEN_FILE on all ranks or on none", ErrLaunch, has, lacks)
 	}
 	return met, nil
 }
