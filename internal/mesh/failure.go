@@ -42,7 +42,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	isClosing, isNear := m.closing, p.link == l && !p.isRelayed() && (p.route != nil || isRedialed)
 	// The relays may have ended, not the peer. Its neighbors watch it.
 	isCutOff := isClosing && !isNear && m.cfg.Relay != nil && (kind == membership.LinkLost || kind == membership.LinkClosed)
-	isOut := m.out && kind == membership.LinkClosed
+	isOut := m.out && !goodbye // The others close their links, and no longer know connections that have been closed.
 	switch {
 	case !inUse:
 	case goodbye && slot != m.self:

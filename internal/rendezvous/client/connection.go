@@ -43,9 +43,6 @@ func (s *Session) keepConnected() {
 			rejoin, err = s.rejoin(err)
 		}
 	}
-	if removed, ok := errors.AsType[*RemovedError](err); ok && s.req.Removed != nil {
-		s.req.Removed(removed)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end(err)
@@ -81,6 +78,10 @@ func (s *Session) serveConnection() (rejoin bool, err error) {
 			s.conn.Close() // The seed waits for that.
 			return false, err
 		default:
+			// Before this connection is closed, which takes a while: the other nodes close theirs to this one at the same time.
+			if removed, ok := errors.AsType[*RemovedError](err); ok && s.req.Removed != nil {
+				s.req.Removed(removed)
+			}
 			if !errors.Is(err, ErrLeft) {
 				s.log.Error(s.inWords("joining failed", "this node is no longer in the world"), "seed", s.seed, "err", err)
 			}
