@@ -79,6 +79,7 @@ type Operation struct {
 	Root     int           `json:"-"`                  // -1: none; omitted in JSON then
 	Peer     int           `json:"-"`                  // other rank of a message or call; -1: any or none; omitted in JSON then
 	Tag      int64         `json:"tag,omitzero"`       // of a message; -1: any
+	Order    uint64        `json:"order,omitzero"`     // of a message among those from its sender to its receiver in the communicator, from 1
 	Start    time.Time     `json:"start"`
 	Duration time.Duration `json:"-"` // until the end, or until now; "seconds" in JSON
 

@@ -184,7 +184,7 @@ func (c *Comm) messageTraceLocked(r *p2p.Trace, now, moved int64, isActive bool)
 	t := c.newTraceLocked(r.Begun, ended)
 	t.Op = [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[r.Kind]
 	t.Call = wire.Call{Type: r.Type, Count: uint64(r.Bytes)}
-	t.Tag, t.Bytes, t.Outcome = r.Tag, moved, outcome
+	t.Tag, t.Bytes, t.Order, t.Outcome = r.Tag, moved, uint64(r.Order), outcome
 	if r.Peer >= 0 {
 		t.Peer = c.worldRanksLocked(int(r.Peer))[0]
 		if isActive {

@@ -12,6 +12,7 @@ type arrival struct {
 	tag     int64
 	typ     uint8
 	size    uint64
+	order   uint32 // see Trace.Order
 	payload []byte // nil for an offer
 	offer   uint64 // the number of an offer
 	// prefetch receives the payload of a short offer; nil if it waits for a receive.
@@ -67,6 +68,9 @@ func (m *Messages) arriveLocked(fx *Effects, a *arrival) (used, unexpected bool)
 		return false, false
 	}
 	a.source = rank
+	if m.opened {
+		a.order = m.orderLocked(rank, Got)
+	}
 	if r, ok := m.matcher.Take(a.source, a.tag); ok {
 		m.takeLocked(fx, r, a)
 		return true, false
@@ -120,7 +124,7 @@ func (m *Messages) claimLocked(fx *Effects, l *link.Link, f wire.Message) (claim
 	if !ok {
 		return 0, false
 	}
-	a := arrival{link: l, source: rank, tag: f.Tag, typ: f.Type, size: uint64(f.Length)}
+	a := arrival{link: l, source: rank, tag: f.Tag, typ: f.Type, size: uint64(f.Length), order: m.orderLocked(rank, Got)}
 	if err := r.check(&a); err != nil {
 		m.endReceiveLocked(fx, r, err)
 		return 0, true

@@ -76,7 +76,8 @@ type Messages struct {
 	receiving []*Receive            // whose payloads are in transfer; see Receive.index
 	sends     map[uint64]*Send      // that wait for a grant, or have one; by Send.id
 	lastSend  uint64
-	begun     uint64 // number of calls
+	begun     uint64           // number of calls
+	orders    [][Probed]uint32 // by rank and kind, the number of messages; made by the first one
 	tracing   bool
 	past      recorder.Ring[Trace]
 }
@@ -95,7 +96,7 @@ func (m *Messages) Open(links []*link.Link, rankOf *Ranks) {
 		for i := range m.unopened {
 			a := &m.unopened[i]
 			if rank, ok := rankOf.Of(a.link.Peer); ok {
-				a.source = rank
+				a.source, a.order = rank, m.orderLocked(rank, Got)
 				m.keepLocked(fx, a)
 			} else {
 				fx.addDrop(a)

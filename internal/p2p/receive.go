@@ -17,6 +17,7 @@ type Receive struct {
 
 	begun  int64  // by Config.Clock
 	number uint64 // see Wait.Number
+	order  uint32 // see Trace.Order
 	background
 	sink *link.Sink // of the last transfer; kept for reuse
 	from *link.Link // the link of a payload in transfer
@@ -153,7 +154,7 @@ func (m *Messages) newReceive(buf *Regions, typ uint8, source int, tag int64) *R
 
 // check sets r.got, and returns an error if the message does not fit r.
 func (r *Receive) check(a *arrival) error {
-	r.got.Source, r.got.Tag, r.got.Bytes = a.source, a.tag, int(a.size)
+	r.got, r.order = a.received(), a.order
 	if a.typ != r.typ || a.size > uint64(r.buf.Len()) || r.buf.Elem > 0 && a.size%uint64(r.buf.Elem) != 0 {
 		return &MisfitError{Rank: a.source, Sent: a.typ, Receiving: r.typ, Size: int(a.size), Room: r.buf.Len(), Elem: r.buf.Elem}
 	}

@@ -21,7 +21,8 @@ type Send struct {
 	typ      uint8
 	tag      int64
 	size     int
-	begun    int64 // by Config.Clock
+	order    uint32 // see Trace.Order
+	begun    int64  // by Config.Clock
 	transfer link.Transfer
 	// cancelled says that the context of the sender has ended and the communicator is about to be
 	// revoked: the result is the error of [Messages.Fail], even if the payload is sent before that.
@@ -47,15 +48,15 @@ func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send
 		return nil, ErrNoReceive
 	}
 	m.begun++
-	begun := m.stampLocked()
+	begun, order := m.stampLocked(), m.orderLocked(to, Sent)
 	if isEager {
-		m.traceLocked(Sent, typ, to, tag, size, begun, begun, nil)
+		m.traceLocked(Sent, typ, to, tag, size, order, begun, begun, nil)
 		m.mu.Unlock()
 		l.SendMessage(wire.Message{Comm: m.cfg.Comm, Tag: tag, Type: typ}, data.First, data.More...)
 		return nil, nil
 	}
 	m.lastSend++
-	s := &Send{messages: m, id: m.lastSend, number: m.begun, rank: to, typ: typ, tag: tag, size: size, begun: begun, done: make(chan struct{}, 1)}
+	s := &Send{messages: m, id: m.lastSend, number: m.begun, rank: to, typ: typ, tag: tag, size: size, order: order, begun: begun, done: make(chan struct{}, 1)}
 	s.transfer = link.Transfer{Data: data.First, More: data.More, Fetch: data.Fetch, Owner: s}
 	m.sends[s.id] = s
 	m.mu.Unlock()
@@ -109,7 +110,7 @@ func (m *Messages) sentLocked(fx *Effects, id uint64, err error) {
 
 // endSendLocked ends s, and adds the effect that wakes its caller.
 func (m *Messages) endSendLocked(fx *Effects, s *Send, err error) {
-	m.traceLocked(Sent, s.typ, s.rank, s.tag, s.size, s.begun, m.stampEndLocked(s.begun), err)
+	m.traceLocked(Sent, s.typ, s.rank, s.tag, s.size, s.order, s.begun, m.stampEndLocked(s.begun), err)
 	s.err, s.over = err, true
 	e := fx.add()
 	e.kind, e.done, e.follower, e.failed = wake, s.done, s.follower, err != nil

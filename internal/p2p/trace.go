@@ -14,7 +14,8 @@ type Trace struct {
 	Peer         int32 // the other rank, or Any
 	Tag          int64
 	Bytes        int64
-	Begun, Ended int64 // by Config.Clock
+	Order        uint32 // of the message among those between its two ranks, from 1; 0: not known yet
+	Begun, Ended int64  // by Config.Clock
 	Err          error
 }
 
@@ -23,6 +24,15 @@ func (m *Messages) SetTracing(on bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tracing = on
+}
+
+// orderLocked counts a message that was sent to a rank, or has arrived from it, and returns its number.
+func (m *Messages) orderLocked(rank int, kind uint8) uint32 {
+	if m.orders == nil {
+		m.orders = make([][Probed]uint32, len(m.links))
+	}
+	m.orders[rank][kind]++
+	return m.orders[rank][kind]
 }
 
 // stampLocked returns the time, for the beginning of a call, or 0 if tracing is off.
@@ -43,12 +53,12 @@ func (m *Messages) stampEndLocked(begun int64) int64 {
 
 // traceLocked keeps the trace of a send or receive that has ended. It writes the fields in place,
 // since a copy would take longer.
-func (m *Messages) traceLocked(kind, typ uint8, peer int, tag int64, bytes int, begun, ended int64, err error) {
+func (m *Messages) traceLocked(kind, typ uint8, peer int, tag int64, bytes int, order uint32, begun, ended int64, err error) {
 	if !m.tracing {
 		return
 	}
 	p := m.past.Put()
-	p.Kind, p.Type, p.Peer, p.Tag, p.Bytes = kind, typ, int32(peer), tag, int64(bytes)
+	p.Kind, p.Type, p.Peer, p.Tag, p.Bytes, p.Order = kind, typ, int32(peer), tag, int64(bytes), order
 	p.Begun, p.Ended, p.Err = begun, ended, err
 }
 
@@ -57,7 +67,7 @@ func (m *Messages) traceReceiveLocked(r *Receive, err error) {
 	if err == nil {
 		peer, tag = r.got.Source, r.got.Tag
 	}
-	m.traceLocked(Got, r.typ, peer, tag, r.got.Bytes, r.begun, m.stampEndLocked(r.begun), err)
+	m.traceLocked(Got, r.typ, peer, tag, r.got.Bytes, r.order, r.begun, m.stampEndLocked(r.begun), err)
 }
 
 // Traces calls f for the latest sends and receives that have ended, and for all calls in progress.
@@ -67,7 +77,7 @@ func (m *Messages) Traces(f func(r *Trace, moved int64, isActive bool)) {
 	defer m.mu.Unlock()
 	m.past.Each(func(r *Trace) { f(r, r.Bytes, false) })
 	for _, s := range m.sends {
-		f(&Trace{Kind: Sent, Type: s.typ, Peer: int32(s.rank), Tag: s.tag, Bytes: int64(s.size), Begun: s.begun},
+		f(&Trace{Kind: Sent, Type: s.typ, Peer: int32(s.rank), Tag: s.tag, Bytes: int64(s.size), Order: s.order, Begun: s.begun},
 			int64(m.links[s.rank].Delivering(&s.transfer)), true)
 	}
 	for _, r := range m.receiving {
@@ -76,7 +86,7 @@ func (m *Messages) Traces(f func(r *Trace, moved int64, isActive bool)) {
 				continue
 			}
 		}
-		f(&Trace{Kind: Got, Type: r.typ, Peer: int32(r.got.Source), Tag: r.got.Tag, Bytes: int64(r.got.Bytes), Begun: r.begun},
+		f(&Trace{Kind: Got, Type: r.typ, Peer: int32(r.got.Source), Tag: r.got.Tag, Bytes: int64(r.got.Bytes), Order: r.order, Begun: r.begun},
 			r.movedLocked(), true)
 	}
 	m.matcher.EachReceive(func(r *Receive) {
