@@ -82,6 +82,8 @@ type Operation struct {
 	Order    uint64        `json:"order,omitzero"`     // of a message among those from its sender to its receiver in the communicator, from 1
 	Start    time.Time     `json:"start"`
 	Duration time.Duration `json:"-"` // until the end, or until now; "seconds" in JSON
+	// Approximate says that Start and Duration have an error of up to 20 ms, as those of most short operations.
+	Approximate bool `json:"approximate,omitzero"`
 
 	// Outcome is empty while the operation is running, OK if it has succeeded, and
 	// otherwise the reason of its failure.

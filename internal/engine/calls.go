@@ -20,6 +20,7 @@ type call struct {
 
 	isTraced     bool  // the fields below are valid
 	begun, ended int64 // by the clock of the engine
+	timed        bool  // begun is exact
 	failed       bool
 	at           exec.Trace // at the end, or when it failed
 	blockedBy    []int      // a rank that it was waiting for when it failed

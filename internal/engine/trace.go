@@ -65,7 +65,7 @@ func (c *Comm) lastTraces() (list []Trace) {
 // Stamp implements [p2p.Clock]. It returns the time of the last tick of the watchdog, or reads the clock if ticks are far apart.
 func (e *Engine) Stamp() int64 {
 	rest := e.resting()
-	if rest <= watchTick {
+	if rest <= watchTick && !e.isExact() {
 		return e.clock.Recent()
 	}
 	if rest >= dozeMax {
@@ -76,20 +76,36 @@ func (e *Engine) Stamp() int64 {
 
 // StampEnd implements [p2p.Clock]. It reads the clock for messages that take longer than a tick.
 func (e *Engine) StampEnd(begun int64) int64 {
-	if e.clock.Recent() == begun && e.resting() <= watchTick {
+	if e.clock.Recent() == begun && e.resting() <= watchTick && !e.isExact() {
 		return begun
 	}
 	return e.clock.Now()
 }
 
+// TimeExactly makes the engine read the clock at the beginning and at the end of all operations, for some time.
+func (e *Engine) TimeExactly(d time.Duration) {
+	now := e.clock.Now()
+	if e.exact.until.Load() < now {
+		e.exact.from.Store(now)
+	}
+	e.exact.until.Store(now + int64(d))
+}
+
+func (e *Engine) isExact() bool { return e.clock.Recent() < e.exact.until.Load() }
+
+// isApproximate reports whether the times of an operation, which may be that of a tick, are approximate.
+func (e *Engine) isApproximate(begun int64) bool {
+	return begun <= e.exact.from.Load() || begun >= e.exact.until.Load()
+}
+
 // stampLocked notes the start of the operation.
 func (op *Op) stampLocked() {
 	c, s := op.comm, op.call
-	s.isTraced, s.failed = c.traced != nil, false
+	s.isTraced, s.timed, s.failed = c.traced != nil, false, false
 	switch {
 	case !s.isTraced:
-	case op.isTimed() || s.Seq%timedEvery == 0:
-		s.begun = c.engine.clock.Now()
+	case op.isTimed() || s.Seq%timedEvery == 0 || c.engine.isExact():
+		s.begun, s.timed = c.engine.clock.Now(), true
 	default:
 		s.begun = c.engine.clock.Recent()
 	}
@@ -105,7 +121,7 @@ func (op *Op) traceLocked() {
 		return
 	}
 	s.ended = s.begun
-	if op.isTimed() || e.clock.Recent() != s.begun || e.resting() > watchTick {
+	if s.timed || e.clock.Recent() != s.begun || e.resting() > watchTick {
 		s.ended = e.clock.Now()
 	}
 	if !s.failed {
@@ -164,6 +180,7 @@ func (c *Comm) callTraceLocked(s *call, now int64) Trace {
 	}
 	t := c.newTraceLocked(s.begun, ended)
 	t.Call, t.Seq, t.Round, t.Rounds, t.Bytes, t.Outcome = s.Call, s.Seq, at.Round, at.Rounds, at.Bytes, outcome
+	t.Approximate = !s.timed
 	if plan.Collective(s.Kind).Rooted() {
 		t.Root = c.worldRanksLocked(int(s.Root))[0]
 	}
@@ -185,6 +202,7 @@ func (c *Comm) messageTraceLocked(r *p2p.Trace, now, moved int64, isActive bool)
 	t.Op = [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[r.Kind]
 	t.Call = wire.Call{Type: r.Type, Count: uint64(r.Bytes)}
 	t.Tag, t.Bytes, t.Order, t.Outcome = r.Tag, moved, uint64(r.Order), outcome
+	t.Approximate = c.engine.isApproximate(r.Begun)
 	if r.Peer >= 0 {
 		t.Peer = c.worldRanksLocked(int(r.Peer))[0]
 		if isActive {

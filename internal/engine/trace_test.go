@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/recorder"
@@ -184,6 +185,41 @@ func TestTraceMessages(t *testing.T) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
+}
+
+// TestTimeExactly: while operations are timed exactly, a short message has a duration, and says that its times are exact. Before and
+// after that they are approximate.
+func TestTimeExactly(t *testing.T) {
+	w := tracedWorld(t, 2)
+	exchange := func(tag int64) (sent, received Trace) {
+		noError(t, []error{sendOn(t.Context(), w.comms[0], make([]byte, 8), 1, 1, tag)})
+		if _, err := recvOn(t.Context(), w.comms[1], make([]byte, 8), 1, 0, tag); err != nil {
+			t.Fatal(err)
+		}
+		is := func(t Trace) bool { return t.Tag == tag }
+		return onlyTrace(t, w.engines[0], is), onlyTrace(t, w.engines[1], is)
+	}
+	check := func(tag int64, approximate bool) {
+		sent, received := exchange(tag)
+		if sent.Approximate != approximate || received.Approximate != approximate {
+			t.Errorf("message %d: approximate %v at its sender, %v at its receiver, want %v", tag, sent.Approximate, received.Approximate, approximate)
+		}
+		if received.Duration <= 0 && !approximate {
+			t.Errorf("message %d took %v", tag, received.Duration)
+		}
+		if uint64(tag) != sent.Order || uint64(tag) != received.Order {
+			t.Errorf("message %d has the orders %d and %d", tag, sent.Order, received.Order)
+		}
+	}
+	check(1, true)
+	for _, e := range w.engines {
+		e.TimeExactly(time.Hour)
+	}
+	check(2, false)
+	for _, e := range w.engines {
+		e.TimeExactly(0)
+	}
+	check(3, true)
 }
 
 // TestTraceBounds: a communicator that is not traced keeps no traces, others a limited number.
