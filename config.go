@@ -81,7 +81,8 @@ type Config struct {
 	AdvertiseUnchecked bool `env:"NEXAR_ADVERTISE_UNCHECKED"`
 
 	// Rank, if not nil, is the wanted rank of the node, from 0 to the size of the world less 1.
-	// Joining fails with ErrRankTaken if another node has it. By default the seed assigns a rank.
+	// Joining fails with ErrRankTaken if another node has it. By default it is the rank that a Launcher tells, if its world has the size of
+	// that of the seed, and otherwise the seed assigns a rank.
 	// NEXAR_RANK is ignored if NEXAR_SEEDS is set and has none of the Seeds of the Config.
 	Rank *int `env:"NEXAR_RANK" min:"0"`
 
@@ -91,7 +92,8 @@ type Config struct {
 
 	// Launcher says which launcher has started this process, if Seeds is empty: "auto", the default, any that is recognized; "slurm", "kubernetes",
 	// "torchrun", "pmi" (MPICH, Intel MPI) or "openmpi"; "none" ignores launchers. The launcher tells the rank, the
-	// size of the world and, if it can, the hosts. The process of rank 0 starts the seed. See package launch. NEXAR_LAUNCHER.
+	// size of the world and, if it can, the hosts. The process of rank 0 starts the seed. With NEXAR_SEEDS the launcher is only asked for
+	// the rank. See package launch. NEXAR_LAUNCHER.
 	Launcher string `env:"NEXAR_LAUNCHER" default:"auto" one:"auto,slurm,kubernetes,torchrun,pmi,openmpi,none"`
 
 	// LaunchSeeds is the number of seeds that the processes of a Launcher start: 1, the default, 3 or 5. Of 3 seeds one may

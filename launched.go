@@ -40,6 +40,28 @@ type launched struct {
 	release  func()               // ends the announcement of the seed; may be nil
 	// sharesPorts is launch.Met.Shared.
 	sharesPorts bool
+	// size is the size of the world to which the rank of the configuration belongs, if a launcher tells it beside NEXAR_SEEDS.
+	size int
+}
+
+// askRank makes the node want the rank that a launcher tells, if NEXAR_SEEDS is set and no rank. The variables around "nexar run" are not
+// about the processes that it starts.
+func (cfg *Config) askRank() (l *launched, err error) {
+	l = &launched{}
+	if cfg.Rank != nil || cfg.Spare || os.Getenv(localRankVariable) != "" {
+		return l, nil
+	}
+	p, _, err := launch.Find(launch.Here(), cfg.Launcher)
+	switch isAsked := cfg.Launcher != launch.Auto; {
+	case err != nil && isAsked:
+		return l, fmt.Errorf("%w: %w", ErrConfig, err)
+	case err != nil:
+		cfg.Log.Info("no launcher tells the rank of this process, so the seed chooses it", "reason", err)
+	case p.Launcher != "":
+		cfg.Rank, l.size = &p.Rank, p.Size
+		cfg.Log.Info("a launcher tells the rank of this process, if the world has that size", "launcher", p.Launcher, "job", p.Job, "rank", p.Rank, "size", p.Size)
+	}
+	return l, nil
 }
 
 // launch finds the launcher of this process, and makes cfg the configuration of a node in its world.

@@ -25,6 +25,7 @@ import (
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/testhook"
 	"github.com/nexar-go/nexar/internal/topology"
+	"github.com/nexar-go/nexar/launch"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -91,10 +92,14 @@ func joinWorld(ctx context.Context, cfg Config, mayBeAlone bool) (*Node, error) 
 		defer cancel()
 	}
 	l := &launched{}
-	if len(cfg.Seeds) == 0 {
-		if l, err = cfg.launch(ctx, mayBeAlone); err != nil {
-			return nil, opError("join", err)
-		}
+	switch {
+	case len(cfg.Seeds) == 0:
+		l, err = cfg.launch(ctx, mayBeAlone)
+	case inherited:
+		l, err = cfg.askRank()
+	}
+	if err != nil {
+		return nil, opError("join", err)
 	}
 	rankFile, err := openRankFile(inherited)
 	if err != nil {
@@ -129,7 +134,7 @@ func join(ctx context.Context, cfg Config, l *launched, rankFile *os.File) (*Nod
 	n := &Node{rankFile: rankFile, left: make(chan struct{}), closed: make(chan struct{}), departure: newDeparture(), leaves: make(map[*engine.WorldWait]func())}
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	nodeConfig.Request.Status = n.status
-	nodeConfig.OthersWarn, nodeConfig.SharedSeeds, nodeConfig.Request.World = othersWarn(), l.sharesPorts, l.process.Size
+	nodeConfig.OthersWarn, nodeConfig.SharedSeeds, nodeConfig.Request.World, nodeConfig.Request.Size = othersWarn(), l.sharesPorts, l.process.Size, l.size
 	for again := true; again; again = l.process.Restarts() && l.seed.Load() == nil && errors.Is(err, client.ErrSeedGone) && ctx.Err() == nil {
 		n.node, err = node.Join(ctx, nodeConfig)
 	}
@@ -265,7 +270,7 @@ func (cfg *Config) request(ctx context.Context) (client.Request, error) {
 	if err != nil {
 		return client.Request{}, err
 	}
-	r := client.Request{Token: token, Host: host.ID(), Name: host.Process(), Process: host.ProcessID(), Rank: cfg.Rank, Spare: cfg.Spare, Patience: cfg.RecoveryTimeout, CertificateGrace: cfg.CertificateGrace, Log: cfg.Log}
+	r := client.Request{Token: token, Host: host.ID(), Name: host.Process(), Process: host.ProcessID(), Rank: cfg.Rank, Spare: cfg.Spare, Place: launch.Here().Pod(), Patience: cfg.RecoveryTimeout, CertificateGrace: cfg.CertificateGrace, Log: cfg.Log}
 	if r.Topology, err = topology.Parse(cfg.Topology); err != nil {
 		return r, fmt.Errorf("%w: %s=%q: %w", ErrConfig, variable("Topology"), cfg.Topology, err)
 	}

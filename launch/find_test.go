@@ -315,3 +315,25 @@ func TestFindChangesNothing(t *testing.T) {
 		t.Error("Find changed the variables")
 	}
 }
+
+// A pod that Kubernetes makes in place of another one has the same name. Other pods and processes do not.
+func TestPod(t *testing.T) {
+	hosts := []byte("10.0.0.5\ttrain-3.nexar.ml.svc.cluster.local\ttrain-3\n")
+	for _, test := range []struct {
+		vars, hostname string
+		hosts          []byte
+		want           string
+	}{
+		{"JOB_COMPLETION_INDEX=3", "train-3", hosts, "3/train-3.nexar.ml.svc.cluster.local"},
+		{"JOB_COMPLETION_INDEX=3", "train-3.nexar.ml.svc.cluster.local", nil, "3/train-3.nexar.ml.svc.cluster.local"},
+		{"JOB_COMPLETION_INDEX=3", "train-3", nil, "3/train-3"},
+		{"LWS_WORKER_INDEX=0", "serve-0", nil, "0/serve-0"},
+		{"NEXAR_RANK=3", "train-3", hosts, ""},
+	} {
+		env := environment(test.vars)
+		env.Hostname, env.Hosts = test.hostname, test.hosts
+		if got := env.Pod(); got != test.want {
+			t.Errorf("%s on %s: %q, want %q", test.vars, test.hostname, got, test.want)
+		}
+	}
+}

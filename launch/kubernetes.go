@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -8,6 +9,20 @@ import (
 
 // hostsMax limits the names of pods that are listed.
 const hostsMax = 1024
+
+// Pod names the pod of this process in an indexed Job, a JobSet or a LeaderWorkerSet. A pod that Kubernetes makes in place of this one has the same
+// name. It is empty elsewhere.
+func (e Environment) Pod() string {
+	index := cmp.Or(e.Vars["JOB_COMPLETION_INDEX"], e.Vars["LWS_WORKER_INDEX"])
+	if index == "" {
+		return ""
+	}
+	name, _, _ := strings.Cut(e.Hostname, ".")
+	if domain, ok := domain(e.Hosts, e.Hostname); ok {
+		name += "." + domain
+	}
+	return index + "/" + name
+}
 
 // findKubernetes recognizes pods of a LeaderWorkerSet, an indexed Job or a JobSet.
 func findKubernetes(env Environment, over overrule) answer {

@@ -144,7 +144,7 @@ func TestPodWithTheSameIndex(t *testing.T) {
 	old := c.start(pods[2], c.hosts[4], "allreduce")
 	running[0].prints(t, "joined=3 world=4")
 	running[2] = c.start(pods[2], c.hosts[2], "allreduce")
-	if out := old.wait(t); old.err == nil || !strings.Contains(out, "2 was taken over by "+c.hosts[2].V4.String()) {
+	if out := old.wait(t); old.err == nil || !strings.Contains(out, "2 was taken over by "+c.hosts[2].V4.String()) || !strings.Contains(out, "the launcher has started 2/train-2.nexar.ml.svc.cluster.local on another host") {
 		t.Errorf("the pod before: %v, want an error that names %v:\n%s", old.err, c.hosts[2].V4, out)
 	}
 	running[1] = c.start(pods[1], c.hosts[1], "allreduce")
@@ -185,6 +185,41 @@ func TestElasticPods(t *testing.T) {
 	}
 	if !strings.Contains(out, "4 ranks have finished") {
 		t.Errorf("no rank has printed that 4 ranks have finished:\n%s", out)
+	}
+}
+
+// A pod of an elastic world gets a successor on another host while it lives. It ends with an error that names the successor, which takes part
+// from the next step on. Its container cannot take the place back.
+func TestPodMovesWhileItLives(t *testing.T) {
+	t.Parallel()
+	o := load(t, "overlays/jobset-elastic")
+	ranks, seeds := o.ranks(), o.seeds()
+	c := newCluster(t, len(ranks)+len(seeds)+1, testhost.IPv4)
+	for i, p := range seeds {
+		h := c.hosts[len(ranks)+i]
+		c.start(p, h, "nexar", p.args(t)...)
+		c.publish(p, h.V4)
+	}
+	train := func(i, host int) *process { return c.start(ranks[i], c.hosts[host], "elastic", "--epochs=3", "--pause=30ms") }
+	var running []*process
+	for i := range ranks {
+		running = append(running, train(i, i))
+	}
+	for _, p := range running {
+		p.prints(t, "of 4, process")
+	}
+	old, other := running[1], len(ranks)+len(seeds)
+	running[1] = train(1, other)
+	const place = " has taken its place 1/train-ranks-0-1.nexar.ml.svc.cluster.local on another host"
+	if out := old.wait(t); old.err == nil || !strings.Contains(out, c.hosts[other].V4.String()+":7947 (train-ranks-0-1:1)"+place) {
+		t.Errorf("the pod before: %v, want an error that names %v:\n%s", old.err, c.hosts[other].V4, out)
+	}
+	again := train(1, 1)
+	if out := again.wait(t); again.err == nil || !strings.Contains(out, "1/train-ranks-0-1.nexar.ml.svc.cluster.local runs on another host now") {
+		t.Errorf("the pod before, started again: %v, want that it is refused:\n%s", again.err, out)
+	}
+	for _, p := range running {
+		p.succeeds(t, "of 4, process")
 	}
 }
 

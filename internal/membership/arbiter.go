@@ -49,7 +49,8 @@ type Decision struct {
 // nodes the accused is removed and not the accuser, which may have waited in vain. An
 // unconfirmed accusation is a strike: the next tie is decided against the accuser (see cut).
 //
-// A node that only the Arbiter has lost stays until there is another reason for a new view.
+// A node that only the Arbiter has lost stays until there is another reason for a new view. A node whose place a candidate takes is
+// removed, even if it lives.
 //
 // Candidates enter with the next view for any reason. If they are the only reason, all
 // nodes are asked to quiesce: to reach a point at which none has outstanding work for the
@@ -92,6 +93,7 @@ type newcomer struct {
 // A departure describes the end of a node's connection to the Arbiter.
 type departure struct {
 	left   bool // by a goodbye
+	fenced bool // a candidate has taken its place
 	reason string
 }
 
@@ -185,14 +187,14 @@ func (a *Arbiter) Gone(now time.Time, id NodeID, left bool, reason string) {
 	if _, known := a.gone[id]; a.pending.Gone(id) || known || !a.has(id) {
 		return
 	}
-	a.gone[id] = departure{left, reason}
+	a.gone[id] = departure{left: left, reason: reason}
 	a.news = now
 }
 
 // Reconnected reports that a node has a new connection to the Arbiter. It has no effect
-// if the node has left by a goodbye.
+// if the node has left by a goodbye, or has lost its place.
 func (a *Arbiter) Reconnected(now time.Time, id NodeID) {
-	if d, gone := a.gone[id]; gone && !d.left {
+	if d, gone := a.gone[id]; gone && !d.left && !d.fenced {
 		delete(a.gone, id)
 	}
 	a.held = false
@@ -274,7 +276,7 @@ func (a *Arbiter) deadline() (due time.Time, ok bool) {
 	}
 	settled := a.news.Add(settle)
 	for _, d := range a.gone {
-		if d.left {
+		if d.left || d.fenced {
 			sooner(settled)
 		}
 	}
@@ -319,6 +321,7 @@ func (a *Arbiter) isGone(link [2]NodeID) bool {
 // Tick returns the decision that is due, if any. The caller calls it again after a
 // decision.
 func (a *Arbiter) Tick(now time.Time) (r Decision, ok bool) {
+	a.fence(now)
 	a.pending.confirm(now, a.view.without(func(id NodeID) bool { _, gone := a.gone[id]; return gone }))
 	r.Dismissed = a.pending.dismiss(now, a.view)
 	r.Forgotten, a.pending.forgotten = a.pending.forgotten, nil
@@ -340,6 +343,23 @@ func (a *Arbiter) Tick(now time.Time) (r Decision, ok bool) {
 	}
 	r.Invitation = a.pending.invite(now, stay)
 	return r, r.Invitation != nil || r.Quiesce || len(r.Dismissed) > 0 || len(r.Forgotten) > 0 || len(r.Confirmed) > 0 || r.TooFew > 0
+}
+
+// fence makes nodes gone whose places candidates take.
+func (a *Arbiter) fence(now time.Time) {
+	for _, c := range a.pending.list {
+		for _, n := range a.view.Nodes {
+			if d := a.gone[n.ID]; c.node.Succeeds(n) && !d.left && !d.fenced {
+				a.Gone(now, n.ID, false, "")
+				a.gone[n.ID], a.news = departure{fenced: true, reason: taken(n.Place, c.node)}, now
+			}
+		}
+	}
+}
+
+// taken is the reason of the removal of a node whose place another one has taken.
+func taken(place string, by Node) string {
+	return fmt.Sprintf("%v has taken its place %s on another host", by, place)
 }
 
 // change fills in the entries of the next view. If that would have too few nodes, it

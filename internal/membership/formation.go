@@ -248,7 +248,7 @@ func (f *Formation) Refuse(n Node, wanted int) error {
 	case f.index(n.ID) >= 0:
 		return fmt.Errorf("node %v: %w", n.ID, ErrReused)
 	}
-	if i := f.holder(wanted); i >= 0 && !n.succeeds(f.places[i].node) {
+	if i := f.holder(wanted); i >= 0 && !n.Succeeds(f.places[i].node) {
 		return fmt.Errorf("%w: %d is already taken by %v", ErrRank, wanted, f.places[i].node)
 	}
 	return checkNode(n)

@@ -128,8 +128,9 @@ func TestFormationRanks(t *testing.T) {
 func TestFormationReplaces(t *testing.T) {
 	f := newFormation(t, 2)
 	admit(t, f, 0, 1)
+	f.places[0].node.Place = "train-1"
 	again := node(1)
-	again.Name = "host0:1"
+	again.Place = "train-1"
 	if s, err := f.Admit(start, again, 1); err != nil || s != (Step{Replaced: node(0).ID}) {
 		t.Fatalf("step %v, error %v, want that node 0 is replaced", s, err)
 	}
@@ -140,7 +141,7 @@ func TestFormationReplaces(t *testing.T) {
 		t.Errorf("step %v, want a world of node 2 and the successor", s)
 	}
 	third := node(3)
-	third.Name = "host0:2"
+	third.Place = "train-1"
 	if _, err := f.Admit(start, third, 1); !errors.Is(err, ErrFull) {
 		t.Errorf("a successor after the ranks are given: error %v, want %v", err, ErrFull)
 	}
@@ -159,7 +160,9 @@ func TestFormationRefuses(t *testing.T) {
 	}
 	refused(node(1), 2, ErrRank, "2 is already taken by 10.0.0.0:7000 (host0:1000)")
 	same := node(1)
-	same.Name, same.Host = "host0:1001", node(0).Host
+	same.Name = node(0).Name
+	refused(same, 2, ErrRank, "2 is already taken")
+	f.places[0].node.Place, same.Place, same.Host = "train-2", "train-2", node(0).Host
 	refused(same, 2, ErrRank, "2 is already taken")
 	refused(node(1), 3, ErrRank, "3 is not below the world's size of 3")
 	refused(node(1), -2, ErrRank)

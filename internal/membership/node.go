@@ -75,6 +75,9 @@ type Node struct {
 	// Endpoints are the addresses of the node's transports, one each. None means that
 	// they are unknown.
 	Endpoints []Endpoint `json:",omitempty"`
+	// Place names what a launcher replaces when it starts the process of this node again, such as a pod of Kubernetes. Only seeds know it.
+	// Empty means none.
+	Place string `json:",omitempty" wire:"-"`
 }
 
 // An Endpoint is the address of a transport of a node.
@@ -136,12 +139,10 @@ func isLoopback(addr string) bool {
 	return strings.HasPrefix(addr, "127.") || strings.HasPrefix(addr, "[::1]") || strings.HasPrefix(addr, "localhost:")
 }
 
-// succeeds reports whether a node that wants the rank of an old one takes its place: it has the same host name on another host. So
-// does a pod of Kubernetes that is started again elsewhere, while the pod before may still run on a host that is cut off.
-func (n Node) succeeds(old Node) bool {
-	name, _, _ := strings.Cut(n.Name, ":")
-	before, _, _ := strings.Cut(old.Name, ":")
-	return name != "" && name == before && n.Host != old.Host
+// Succeeds reports whether a node takes the place of an old one, which is on another host. So does a pod of Kubernetes that is
+// started again elsewhere, while the pod before may still run on a host that is cut off.
+func (n Node) Succeeds(old Node) bool {
+	return n.Place != "" && n.Place == old.Place && n.Host != old.Host
 }
 
 func (n Node) clone() Node {

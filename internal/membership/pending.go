@@ -108,7 +108,7 @@ func NewPendingJoins(t Policy, after uint64) *PendingJoins {
 func (p *PendingJoins) Await(until time.Time) { p.grace = until }
 
 // Admit adds a candidate. Origin is an address, without a port, that nodes cannot
-// choose; empty if unknown. An error refuses the candidate. If too many wait, one from
+// choose; empty if unknown. An error refuses the candidate. A candidate whose place it takes is removed. If too many wait, one from
 // the origin with the most candidates is removed.
 func (p *PendingJoins) Admit(n Node, wanted int, spare bool, origin string) error {
 	if err := p.Refuse(n, wanted, spare); err != nil {
@@ -116,6 +116,12 @@ func (p *PendingJoins) Admit(n Node, wanted int, spare bool, origin string) erro
 	}
 	if len(p.list) == waitingMax && !p.displace(origin) {
 		return fmt.Errorf("%w: %d nodes wait already", ErrFull, waitingMax)
+	}
+	for _, c := range slices.Clone(p.list) {
+		if n.Succeeds(c.node) {
+			p.displaced[c.node.ID] = taken(c.node.Place, n)
+			p.remove(c)
+		}
 	}
 	p.list = append(p.list, &candidate{
 		node: n.clone(), spare: spare, origin: origin,

@@ -278,3 +278,52 @@ func TestLostBeforeInvitation(t *testing.T) {
 		t.Errorf("dismissed: %v", out)
 	}
 }
+
+// A candidate on another host takes the place of a member that lives: the member is removed for that reason, even if it connects to the
+// seed again. It also replaces a candidate with the same place.
+func TestFence(t *testing.T) {
+	place := func(i int, host string) Node {
+		n := node(i)
+		n.Place, n.Host = "train-2", host
+		return n
+	}
+	world := func() View { return View{Epoch: 1, Nodes: append(nodes(2), place(2, "a"))} }
+	l := NewPendingJoins(Policy{World: 3, Elastic: true}, 0)
+	c := NewArbiter(world(), l)
+	admit := func(n Node) {
+		t.Helper()
+		if err := l.Admit(n, AnyRank, false, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admit(place(3, "a"))
+	if r, _ := c.Tick(start); len(r.Entries) > 0 {
+		t.Errorf("a process on the same host: decision %+v", r)
+	}
+	if due, ok := c.deadline(); ok {
+		t.Errorf("a process on the same host: a view is due at %v", due)
+	}
+	admit(place(4, "b"))
+	want := "10.0.0.4:7000 (host4:1004) has taken its place train-2 on another host"
+	if r, _ := c.Tick(start); r.Dismissed[node(3).ID] != want || len(r.Entries) > 0 {
+		t.Errorf("the candidate before: decision %+v, want that it is dismissed: %s", r, want)
+	}
+	c.Reconnected(start, node(2).ID)
+	due, ok := c.deadline()
+	if !ok || due != start.Add(settle) {
+		t.Errorf("the next view is due at %v, %v, want after %v", due, ok, settle)
+	}
+	r, _ := c.Tick(due)
+	if kind, goes := sum(r); kind != Fail || !slices.Equal(goes, []NodeID{node(2).ID}) || r.Left[node(2).ID] || r.Reasons[node(2).ID] != want {
+		t.Errorf("decision %+v, want that node 2 is removed: %s", r, want)
+	}
+
+	// A node that has said goodbye has left, and has not been removed.
+	l = NewPendingJoins(Policy{World: 3, Elastic: true}, 0)
+	c = NewArbiter(world(), l)
+	c.Gone(start, node(2).ID, true, "it left")
+	admit(place(4, "b"))
+	if r, _ := c.Tick(start.Add(settle)); !r.Left[node(2).ID] || r.Reasons[node(2).ID] != "it left" {
+		t.Errorf("decision %+v, want that node 2 has left", r)
+	}
+}

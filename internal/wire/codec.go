@@ -23,7 +23,7 @@ import (
 )
 
 // Version is the version of the protocol. Both sides of a connection must have the same.
-const Version = 10
+const Version = 11
 
 // Limits of single fields, in bytes, for encoders and decoders.
 const (

@@ -290,8 +290,14 @@ func byDoc(t *testing.T, name string, v reflect.Value) (b []byte) {
 		return nil
 	}
 	rows := rowsOf(t, name, "Field")
-	if len(rows) != v.NumField() {
-		t.Fatalf("%s has %d fields, docs/wire.md has %d", name, v.NumField(), len(rows))
+	sent := 0
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("wire") != "-" { // the last ones
+			sent++
+		}
+	}
+	if len(rows) != sent {
+		t.Fatalf("%s has %d fields, docs/wire.md has %d", name, sent, len(rows))
 	}
 	for i, row := range rows {
 		if field := v.Type().Field(i).Name; row[0] != field {

@@ -88,6 +88,10 @@ type JoinRequest struct {
 	// Topology is the topology of the node in the form of topology.Topology.String, or empty if it is full.
 	Topology string `wire:"name"`
 	Process  string `wire:"name"` // identifies the process on its host
+	// Size is the size of the world to which Rank belongs. In a world of another size, and in one that has formed, the node accepts
+	// any rank. 0: it does not.
+	Size  uint32
+	Place string `wire:"name"` // see membership.Node.Place
 }
 
 func (JoinRequest) joinMessage() {}

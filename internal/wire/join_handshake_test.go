@@ -89,7 +89,7 @@ var joinRequests = []JoinMessage{
 		Advertised: []string{"node1.example:7000"},
 		Alternates: []string{"10.0.0.1:7000", "[fd00::1]:7000"},
 		Port:       7000, Host: "host", Name: "host:4711", Rank: 3, Spare: true,
-		Rejoin: true, Epoch: 1 << 40, Endpoints: []membership.Endpoint{{Transport: "tcp"}, {Transport: "unix", Addr: "@x"}}, CheckAddress: true, Trial: true, Topology: "k-regular:4", Process: "pid:[1]/4711",
+		Rejoin: true, Epoch: 1 << 40, Endpoints: []membership.Endpoint{{Transport: "tcp"}, {Transport: "unix", Addr: "@x"}}, CheckAddress: true, Trial: true, Topology: "k-regular:4", Process: "pid:[1]/4711", Size: 8, Place: "3/train-3.nexar.ml.svc",
 	},
 }
 

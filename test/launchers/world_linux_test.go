@@ -40,6 +40,7 @@ type member struct {
 	Local                   int           // Comm.LocalRank
 	Joined                  time.Duration // how long Join took
 	Done                    bool
+	Told                    string // the rank according to Open MPI
 }
 
 // fewSteps is the number of steps of a world without untilVariable.
@@ -54,7 +55,7 @@ func world(env launch.Environment) error {
 		return err
 	}
 	defer node.Close()
-	m := member{First: node.World().Rank(), Host: env.Hostname, Joined: time.Since(began), Mark: os.ExpandEnv(os.Getenv(markVariable))}
+	m := member{First: node.World().Rank(), Host: env.Hostname, Joined: time.Since(began), Mark: os.ExpandEnv(os.Getenv(markVariable)), Told: env.Vars["OMPI_COMM_WORLD_RANK"]}
 	for comm, err := range node.Epochs(ctx) {
 		if err != nil {
 			return err

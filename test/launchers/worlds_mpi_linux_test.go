@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/nexar-go/nexar"
@@ -114,7 +115,11 @@ func TestOpenMPITwoHosts(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer seed.Close()
-		runWorld(t, mpi(t, openMPI+"mpirun", "4", twoHosts(t)...), 4, "NEXAR_CLUSTER_TOKEN="+secret, "NEXAR_SEEDS="+seed.Addr())
+		for _, m := range runWorld(t, mpi(t, openMPI+"mpirun", "4", twoHosts(t)...), 4, "NEXAR_CLUSTER_TOKEN="+secret, "NEXAR_SEEDS="+seed.Addr()) {
+			if strconv.Itoa(m.First) != m.Told {
+				t.Errorf("rank %d is rank %s of Open MPI, want the same", m.First, m.Told)
+			}
+		}
 	})
 }
 

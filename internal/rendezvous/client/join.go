@@ -49,8 +49,14 @@ type Request struct {
 	// Name is a display name: hostname:pid. Process identifies the process on its host.
 	Name, Process string
 
-	// Rank is the only rank that this node accepts. Nil means any.
+	// Rank is the only rank that this node accepts. Nil means any. If Size is not 0, Rank belongs to a world of that size: in another one,
+	// and in one that has formed, the node accepts any rank.
 	Rank *int
+	Size int
+
+	// Place names what a launcher replaces when it starts this process again: a process with the same Place on another host takes the
+	// place of this one. Empty means nothing.
+	Place string
 
 	// CheckAddress asks the seed to dial the addresses of Advertise before it admits the node.
 	CheckAddress bool
@@ -143,6 +149,8 @@ func (r Request) message(key *pki.Key, conn transport.Capabilities) (wire.JoinRe
 		Name:         r.Name,
 		Process:      r.Process,
 		Rank:         int32(rank),
+		Size:         uint32(r.Size),
+		Place:        r.Place,
 		Spare:        r.Spare,
 		Rejoin:       r.rejoin,
 		Epoch:        r.epoch,

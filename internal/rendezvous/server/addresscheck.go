@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,12 +61,14 @@ func (s *Server) refusal(c *nodeConn) (err error) {
 		err = fmt.Errorf("%w: the world is over", membership.ErrOver)
 	case l.nodes[id] != nil || r.state.Knows(id):
 		err = fmt.Errorf("node %v: %w", id, membership.ErrReused)
+	case s.hasLostItsPlace(c):
+		err = fmt.Errorf("%w: %s runs on another host now", membership.ErrOver, c.node.Place)
 	case s.isDeserted():
 		return handshake.Refuse(wire.RefusedBusy, "it waits up to %v for the nodes of the world in its state", s.lim.Return)
 	case !s.hasTopology(c.topology):
 		err = s.otherTopology(c.topology)
 	case s.enqueues(l, c):
-		err = l.pending.Refuse(c.node, c.wanted, c.spare)
+		err = l.pending.Refuse(c.node, c.late, c.spare)
 		if err == nil && !c.spare { // Spares replace nodes up to the initial size.
 			err = s.tooLarge(c.topology, true)
 		}
@@ -82,8 +86,20 @@ func (s *Server) refusal(c *nodeConn) (err error) {
 			err = fmt.Errorf("%w. This is the second Join of process %s, which is a node already: use that Node, or Close it before; nexar.Local makes several ranks in a process", err, c.node.Name)
 			break
 		}
+		if isTaken && c.node.Succeeds(other.node) {
+			err = fmt.Errorf("%w. %v is the process before this one, and still runs: it has the place %s of this one in the world", err, other.node, c.node.Place)
+		}
 	}
 	return handshake.RefusalOf(err)
+}
+
+// hasLostItsPlace reports whether a node was in the world before, on the same host, and another one has taken its place.
+func (s *Server) hasLostItsPlace(c *nodeConn) bool {
+	was := false
+	for _, d := range s.state.cluster.Gone {
+		was = was || d.Place == c.node.Place && d.Host == c.node.Host
+	}
+	return was && slices.ContainsFunc(slices.Collect(maps.Values(s.state.leader.nodes)), func(o *nodeConn) bool { return c.node.Succeeds(o.node) })
 }
 
 // enqueues reports whether a node becomes a pending join in place of a member of a world that forms.

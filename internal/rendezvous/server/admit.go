@@ -71,7 +71,7 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 	if err != nil {
 		return nil, handshake.Refuse(wire.RefusedMalformed, "topology %q: %w", req.Topology, err)
 	}
-	node := membership.Node{ID: id, Host: req.Host, Name: req.Name, Endpoints: req.Endpoints}
+	node := membership.Node{ID: id, Host: req.Host, Name: req.Name, Endpoints: req.Endpoints, Place: req.Place}
 	if node.Host == "" {
 		node.Host = hostOf(observed)
 	}
@@ -83,7 +83,13 @@ func (s *Server) admit(c *handshake.Conn, req wire.JoinRequest) (*nodeConn, erro
 		World: uint32(s.cfg.World), Durable: s.durable, Seeds: s.peers.nodeAddrs(),
 	}
 	n := &nodeConn{
-		Conn: c, node: node, wanted: int(req.Rank), spare: req.Spare, topology: links, origin: originOf(observed), process: req.Process, out: handshake.NewOutbox(), progress: -1,
+		Conn: c, node: node, wanted: int(req.Rank), late: int(req.Rank), spare: req.Spare, topology: links, origin: originOf(observed), process: req.Process, out: handshake.NewOutbox(), progress: -1,
+	}
+	if req.Size != 0 {
+		n.late = membership.AnyRank
+		if int(req.Size) != s.cfg.World {
+			n.wanted = membership.AnyRank
+		}
 	}
 	if req.Trial || req.CheckAddress && len(req.Advertised) > 0 {
 		if err := s.verify(n, req, admitted); err != nil {
@@ -142,7 +148,7 @@ func (s *Server) register(c *nodeConn, rejoins bool, epoch uint64) error {
 	}
 	step, err := l.form.Admit(time.Now(), c.node, c.wanted)
 	if old := l.nodes[step.Replaced]; old != nil {
-		reason := fmt.Sprintf("%v: %d was taken over by %v, a process with the same host name on another host", membership.ErrRank, c.wanted, c.node)
+		reason := fmt.Sprintf("%v: %d was taken over by %v: the launcher has started %s on another host", membership.ErrRank, c.wanted, c.node, c.node.Place)
 		s.log.Warn("node has lost its rank", "node", old.node.ID, "addr", old.node.Addrs[0], "name", old.node.Name, "reason", reason)
 		s.dismiss(step.Replaced, wire.JoinRefusal{Code: wire.RefusedRank, Text: reason})
 	}
@@ -164,7 +170,7 @@ func (s *Server) register(c *nodeConn, rejoins bool, epoch uint64) error {
 
 // enqueue adds a node to the pending joins.
 func (s *Server) enqueue(l *leader, c *nodeConn) error {
-	if err := l.pending.Admit(c.node, c.wanted, c.spare, c.origin); err != nil {
+	if err := l.pending.Admit(c.node, c.late, c.spare, c.origin); err != nil {
 		return handshake.RefusalOf(err)
 	}
 	l.nodes[c.node.ID] = c

@@ -66,6 +66,8 @@ type departure struct {
 	Reason   string
 	Left     bool // by its own decision
 	Excluded bool `json:",omitempty"` // by other nodes
+	// Place and Host are those of the node.
+	Place, Host string `json:",omitempty"`
 }
 
 // goneMax is the maximum number of departures in a clusterState.
@@ -91,6 +93,7 @@ func (r *clusterState) apply(c change) (err error) {
 		r.authority, err = pki.ParseAuthority(c.Authority)
 		return err
 	case changeView:
+		before := r.view
 		v, err := r.state.ApplyAll(c.Entries)
 		if err != nil {
 			return err
@@ -102,8 +105,10 @@ func (r *clusterState) apply(c change) (err error) {
 		if r.Gone == nil || len(r.Gone)+len(c.Reasons) > goneMax {
 			r.Gone = make(map[membership.NodeID]departure)
 		}
-		for id, why := range c.Reasons {
-			r.Gone[id] = departure{Reason: why, Left: c.Left[id], Excluded: c.Excluded[id]}
+		for _, n := range before.Nodes {
+			if why, gone := c.Reasons[n.ID]; gone {
+				r.Gone[n.ID] = departure{Reason: why, Left: c.Left[n.ID], Excluded: c.Excluded[n.ID], Place: n.Place, Host: n.Host}
+			}
 		}
 	case changeFormed:
 		if !r.Begun || r.Over {

@@ -20,6 +20,7 @@ type nodeConn struct {
 	*handshake.Conn
 	node     membership.Node
 	wanted   int // the requested rank, or [membership.AnyRank]
+	late     int // the same in a world that has formed
 	spare    bool
 	topology topology.Topology
 	origin   string // see originOf

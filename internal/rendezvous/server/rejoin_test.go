@@ -151,3 +151,74 @@ func TestSecondJoinOfAProcess(t *testing.T) {
 	says(t, err, membership.ErrFull, "all 2 places are taken", words)
 	second.Close()
 }
+
+// A pod is started again on another host, while the pod before lives: an elastic world removes the pod before, which learns who has taken its
+// place, and admits the new one. The pod before cannot take the place back.
+func TestPodMovesToAnotherHost(t *testing.T) {
+	pod := func(s *testSeed, i int, host string) client.Request {
+		req := s.request(i)
+		req.Host, req.Place = host, "1/train-1"
+		return req
+	}
+	world := func(change func(*Config)) (s *testSeed, other, old *client.Session) {
+		s = newSeed(t, 2, change)
+		other = s.mustJoin(t, 0)
+		old, err := s.join(t, pod(s, 1, "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.form(t, other, old)
+		return s, other, old
+	}
+	s, other, old := world(elastic(2, nil))
+	moved, err := s.join(t, pod(s, 2, "b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := next(t, other, 1); v.Size() != 1 || v.Nodes[0].ID != other.ID {
+		t.Errorf("the next view is %+v, want that the pod before is removed", v)
+	}
+	_, err = old.Next(t.Context(), 1)
+	if removed, ok := errors.AsType[*client.RemovedError](err); !ok || removed.Excluded || !strings.Contains(removed.Text, moved.Observed+" (host2:1002) has taken its place 1/train-1 on another host") {
+		t.Errorf("the pod before: %v, want that it is removed, and who has its place", err)
+	}
+	_, err = s.join(t, pod(s, 3, "a"))
+	says(t, err, membership.ErrOver, "1/train-1 runs on another host now")
+	i := begin(t, moved, 0)
+	if i.View.Size() != 2 {
+		i = begin(t, moved, i.Number) // The first one was to the world with the pod before.
+	}
+	moved.Linked(i.Number)
+	confirm(moved, other)
+	until(t, "the world is asked to quiesce", func() bool { return other.IsQuiescing(2) }, s.log)
+	other.Quiesced(2, false, time.Minute)
+	if v := next(t, moved, 2); v.Size() != 2 {
+		t.Errorf("view %+v, want one with the new pod", v)
+	}
+
+	s, _, old = world(nil) // A world of a fixed size has no place for it.
+	_, err = s.join(t, pod(s, 2, "b"))
+	says(t, err, membership.ErrOver, "not elastic", old.Observed+" (host1:1001) is the process before this one, and still runs")
+}
+
+// The rank that a launcher tells counts only in the formation of a world of the size that the launcher tells.
+func TestRankOfALauncher(t *testing.T) {
+	s := newSeed(t, 2, elastic(2, nil))
+	join := func(i, rank, size int) *client.Session {
+		req := s.request(i)
+		req.Rank, req.Size = &rank, size
+		session, err := s.join(t, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return session
+	}
+	one := join(0, 1, 2)
+	other := join(1, 1, 4)
+	v, err := one.View(t.Context())
+	if err != nil || v.Nodes[1].ID != one.ID || v.Nodes[0].ID != other.ID {
+		t.Errorf("view %v, %v, want rank 1 for the process of a world of 2", v, err)
+	}
+	s.form(t, one, other)
+	begin(t, join(2, 1, 2), 0)
+}

@@ -152,7 +152,7 @@ func TestRankOfAPodThatMoves(t *testing.T) {
 	rank := 1
 	joinAs := func(i int, name, host string) (*client.Session, error) {
 		req := s.request(i)
-		req.Rank, req.Name, req.Host = &rank, name, host
+		req.Rank, req.Name, req.Host, req.Place = &rank, name, host, "1/train-1"
 		return s.join(t, req)
 	}
 	old, err := joinAs(0, "train-1:1", "a")
@@ -164,7 +164,7 @@ func TestRankOfAPodThatMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = old.View(t.Context())
-	says(t, err, membership.ErrRank, "1 was taken over by "+moved.Observed+" (train-1:1)", "on another host")
+	says(t, err, membership.ErrRank, "1 was taken over by "+moved.Observed+" (train-1:1): the launcher has started 1/train-1 on another host")
 	s.log.wait(t, "node has lost its rank", "addr="+old.Observed, moved.Observed)
 	_, err = joinAs(2, "train-1:2", "b")
 	says(t, err, membership.ErrRank, "1 is already taken", "train-1:1")

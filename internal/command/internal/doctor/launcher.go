@@ -11,7 +11,11 @@ import (
 // examineLauncher says which launcher started this process as Join would see it, and why not the others. Seeds overrule launchers.
 func examineLauncher(env launch.Environment, haveSeeds bool) []Finding {
 	if haveSeeds {
-		return []Finding{{About: "launcher", Status: OK, Text: "a seed is set, so Join asks no launcher"}}
+		text := "a seed is set, so Join asks no launcher"
+		if p, _, err := launch.Find(env, env.Vars["NEXAR_LAUNCHER"]); err == nil && p.Launcher != "" && env.Vars["NEXAR_RANK"]+env.Vars["NEXAR_LOCAL_RANK"] == "" {
+			text = fmt.Sprintf("a seed is set, so Join asks %s only for the rank, if the world has the same size: %v", p.Launcher, p)
+		}
+		return []Finding{{About: "launcher", Status: OK, Text: text}}
 	}
 	p, findings, err := launch.Find(env, env.Vars["NEXAR_LAUNCHER"])
 	var list []Finding
