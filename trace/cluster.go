@@ -32,41 +32,36 @@ type Node struct {
 	Missing  string    `json:"missing,omitempty"` // why there is no Snapshot
 }
 
-// WriteTo writes the cluster as text for people: the state of the world, the table of
+// WriteTo writes the cluster as text for people: what it does ([Cluster.Sentence]), the table of
 // [WriteTable], and the nodes without a snapshot of the newest epoch.
 func (c Cluster) WriteTo(w io.Writer) (int64, error) {
 	var b bytes.Buffer
-	fmt.Fprintln(&b, c.summary())
-	var newest uint64
-	var snapshots []Snapshot
-	for _, n := range c.Nodes {
-		if n.Snapshot != nil {
-			newest = max(newest, n.Snapshot.Epoch)
-			snapshots = append(snapshots, *n.Snapshot)
-		}
-	}
-	if len(snapshots) > 0 {
-		if err := WriteTable(&b, snapshots); err != nil {
-			return 0, err
-		}
-	}
-	c.writeMissing(&b, newest)
+	a := c.world()
+	a.write(&b, c.Findings())
+	c.writeMissing(&b, a.epoch)
 	return b.WriteTo(w)
 }
 
-// summary describes the state of the world in one line.
-func (c *Cluster) summary() string {
-	text := fmt.Sprintf("the world has formed: %s", nodes(c.Joined))
-	switch {
-	case !c.Formed && c.Epoch == 0:
-		text = fmt.Sprintf("the world has not formed: %d of %s joined", c.Joined, nodes(c.World))
-	case !c.Formed:
-		text = fmt.Sprintf("the world has not formed: all %s joined, and connect to each other", nodes(c.World))
+// world returns the newest snapshots of the nodes.
+func (c *Cluster) world() world {
+	var snapshots []Snapshot
+	for _, n := range c.Nodes {
+		if n.Snapshot != nil {
+			snapshots = append(snapshots, *n.Snapshot)
+		}
 	}
-	if c.Waiting > 0 {
-		text += fmt.Sprintf("; waiting for a place: %d", c.Waiting)
+	a := newWorld(snapshots)
+	a.nodes = make(map[int]*Node)
+	if c.Formed {
+		a.size = max(a.size, c.Joined)
 	}
-	return text
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; n.Rank >= 0 {
+			a.nodes[n.Rank] = n
+		}
+	}
+	a.noteHosts()
+	return a
 }
 
 func nodes(n int) string {

@@ -17,9 +17,9 @@ type flight struct {
 func (f flight) String() string {
 	transport := ""
 	if f.transport != "" {
-		transport = " on " + f.transport
+		transport = " on " + clip(f.transport)
 	}
-	return fmt.Sprintf("in flight%s: data of rank %d for rank %d, %d bytes sent and %d received", transport, f.from, f.to, f.sent, f.received)
+	return fmt.Sprintf("data of rank %d for rank %d, in flight%s: %d bytes sent and %d received", f.from, f.to, transport, f.sent, f.received)
 }
 
 // flights finds the links with bytes in flight to a rank from one that it waits for, and

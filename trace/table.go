@@ -13,25 +13,32 @@ import (
 	"time"
 )
 
-// WriteTable writes a table of the ranks of a world: the running operations of each, their
-// progress and the ranks that they wait for. Below it are the ranks that delay the others,
-// calls that do not match, links with data in flight, and cycles of waiting ranks.
+// WriteTable writes what the ranks of a world do, in one sentence as [Cluster.Sentence], and a table of the running
+// operations of each rank, their progress and the ranks that they wait for. Other findings and a summary of the links follow.
 // Snapshots of some ranks may be missing. Only snapshots of the newest epoch count and, of
 // several of one rank, the newest.
 func WriteTable(w io.Writer, snapshots []Snapshot) error {
 	a := newWorld(snapshots)
 	var b bytes.Buffer
-	if a.size == 0 {
-		b.WriteString("no ranks\n")
-	} else {
-		fmt.Fprintf(&b, "epoch %d, %d of %d ranks heard of\n", a.epoch, len(a.ranks), a.size)
-		a.table(&b)
-		for _, line := range append(a.verdict(), a.linked()...) {
-			fmt.Fprintln(&b, line)
-		}
-	}
+	a.write(&b, a.findings())
 	_, err := b.WriteTo(w)
 	return err
+}
+
+// write writes the first of the findings, a table of the ranks, and the other findings.
+func (a *world) write(w io.Writer, findings []Finding) {
+	fmt.Fprintln(w, findings[0].Text)
+	if len(a.ranks) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "epoch %d, %d of %d ranks heard of\n", a.epoch, len(a.ranks), a.size)
+	a.table(w)
+	for _, f := range findings[1:] {
+		fmt.Fprintln(w, f.Text)
+	}
+	for _, line := range a.linked() {
+		fmt.Fprintln(w, line)
+	}
 }
 
 // A world has the snapshots of one epoch, by rank.
@@ -39,6 +46,8 @@ type world struct {
 	epoch uint64
 	size  int
 	ranks map[int]*Snapshot
+	nodes map[int]*Node // by rank; empty without a Cluster
+	hosts bool          // there are several
 }
 
 func newWorld(snapshots []Snapshot) world {
@@ -52,7 +61,20 @@ func newWorld(snapshots []Snapshot) world {
 			a.ranks[s.Rank] = s
 		}
 	}
+	a.noteHosts()
 	return a
+}
+
+// noteHosts finds out whether the ranks are on several hosts.
+func (a *world) noteHosts() {
+	hosts := make(map[string]bool)
+	for r := range a.ranks {
+		hosts[a.host(r)] = true
+	}
+	for r := range a.nodes {
+		hosts[a.host(r)] = true
+	}
+	a.hosts = len(hosts) > 1
 }
 
 // running returns the running operations of a rank in this epoch.
@@ -223,131 +245,9 @@ func (a *world) idle(rank int) string {
 	return text
 }
 
-// verdict describes the problems that the snapshots show.
-func (a *world) verdict() (lines []string) {
-	lines = a.mismatches()
-	waits := make(map[int][]int) // by rank, the ranks that it waits for
-	for rank := range a.ranks {
-		for _, o := range a.running(rank) {
-			waits[rank] = append(waits[rank], o.Waiting...)
-		}
-	}
-	flights, delayed := a.flights(waits)
-	late := make(map[int]int) // by rank that waits for none, the number of ranks that wait for it
-	var stuck []int
-	for _, rank := range slices.Sorted(maps.Keys(waits)) {
-		if len(waits[rank]) == 0 || delayed[rank] {
-			continue
-		}
-		ends := ends(waits, delayed, rank)
-		for _, end := range ends {
-			if !delayed[end] {
-				late[end]++
-			}
-		}
-		if len(ends) == 0 {
-			stuck = append(stuck, rank)
-		}
-	}
-	for _, rank := range slices.Sorted(maps.Keys(late)) {
-		lines = append(lines, fmt.Sprintf("late: rank %d, for which %s: %s", rank, waiting(late[rank]), a.where(rank)))
-	}
-	for _, f := range flights {
-		lines = append(lines, f.String())
-	}
-	if len(stuck) > 0 {
-		lines = append(lines, fmt.Sprintf("in a cycle: %s wait for each other", ranks(stuck, 0)))
-	}
-	if missing := a.missing(); len(missing) > 0 {
-		lines = append(lines, "not heard of: "+ranks(missing, 0))
-	}
-	return lines
-}
-
-// waiting is "1 rank waits" or "3 ranks wait".
-func waiting(n int) string {
-	if n == 1 {
-		return "1 rank waits"
-	}
-	return fmt.Sprintf("%d ranks wait", n)
-}
-
-// where describes the operations of a rank that waits for no other.
-func (a *world) where(rank int) string {
-	if a.ranks[rank] == nil {
-		return "not heard of"
-	}
-	var in []string
-	for _, o := range a.running(rank) {
-		in = append(in, o.what())
-	}
-	if len(in) == 0 {
-		return a.idle(rank)
-	}
-	return "in " + strings.Join(in[:min(len(in), tableLines)], " and ")
-}
-
-// ends follows the graph of waiting ranks from rank to its ends: ranks that wait for no
-// other, or for bytes in flight.
-func ends(waits map[int][]int, delayed map[int]bool, rank int) (ends []int) {
-	seen := map[int]bool{rank: true}
-	for next := []int{rank}; len(next) > 0; {
-		r := next[0]
-		next = next[1:]
-		if len(waits[r]) == 0 || delayed[r] {
-			ends = append(ends, r)
-			continue
-		}
-		for _, w := range waits[r] {
-			if !seen[w] {
-				seen[w] = true
-				next = append(next, w)
-			}
-		}
-	}
-	return ends
-}
-
-// mismatches finds ranks that made different collectives with the same sequence number.
-func (a *world) mismatches() (lines []string) {
-	type call struct {
-		comm string
-		seq  uint64
-	}
-	calls := make(map[call]map[string][]int)
-	for rank := range a.ranks {
-		for _, o := range a.running(rank) {
-			if o.Seq == 0 || o.Op == "leave" { // No other rank takes part in a Leave.
-				continue
-			}
-			p := call{o.Comm, o.Seq}
-			if calls[p] == nil {
-				calls[p] = make(map[string][]int)
-			}
-			calls[p][o.Call()] = append(calls[p][o.Call()], rank)
-		}
-	}
-	for p, by := range calls {
-		if len(by) < 2 {
-			continue
-		}
-		var parts []string
-		for _, call := range slices.Sorted(maps.Keys(by)) {
-			slices.Sort(by[call])
-			parts = append(parts, fmt.Sprintf("%s in %s", ranks(by[call], 0), call))
-		}
-		lines = append(lines, fmt.Sprintf("different calls on communicator %s: %s", p.comm, strings.Join(parts, ", ")))
-	}
-	slices.Sort(lines)
-	return lines
-}
-
-// missingMax bounds the ranks that missing returns.
-const missingMax = 64
-
-// missing returns the first ranks without a snapshot.
+// missing returns the ranks without a snapshot of the newest epoch.
 func (a *world) missing() (ranks []int) {
-	for r := 0; len(ranks) < a.size-len(a.ranks) && len(ranks) <= missingMax; r++ {
+	for r := 0; len(ranks) < a.size-len(a.ranks) && r < worldMax; r++ {
 		if a.ranks[r] == nil {
 			ranks = append(ranks, r)
 		}

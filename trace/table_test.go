@@ -15,59 +15,57 @@ func TestWriteTable(t *testing.T) {
 	in := func(waiting ...int) Operation { return late(reduction(7, 7), waiting...) }
 	other := late(reduction(7, 7), 0)
 	other.Op, other.Reduce, other.Root = "broadcast", "", 0
-	receive := Operation{Comm: "1", Epoch: 1, Op: "recv", Root: -1, Peer: -1, Tag: 5, Start: at(1), Duration: 9 * time.Second}
 	for name, test := range map[string]struct {
 		snapshots []Snapshot
 		want      []string
 	}{
-		"nobody": {nil, []string{"no ranks"}},
+		"nobody": {nil, []string{"No rank has joined"}},
 		"one is late": {
 			[]Snapshot{of(0, in(1)), of(1, in(2)), of(2, ended(reduction(6, 5), OK)), of(3, in(1, 2))},
 			[]string{
+				"Ranks 0, 1 and 3 wait in all_reduce #7 for rank 2, which has been in no call for 4 s",
 				"epoch 1, 4 of 4 ranks heard of",
 				"RANK  NODE      IN                                                              COMM  FOR  ROUND  WAITS FOR",
 				"0     aaaaaaaa  all_reduce #7 (2 × float32, sum)                                1     3s   1/2    rank 1",
 				"1     bbbbbbbb  all_reduce #7 (2 × float32, sum)                                1     3s   1/2    rank 2",
 				"2     cccccccc  nothing, for 4s; last in all_reduce #6 (2 × float32, sum)",
 				"3     dddddddd  all_reduce #7 (2 × float32, sum)                                1     3s   1/2    ranks 1 and 2",
-				"late: rank 2, for which 3 ranks wait: nothing, for 4s; last in all_reduce #6 (2 × float32, sum)",
 			},
 		},
 		"one is not there": {
 			[]Snapshot{of(0, in(1)), of(1, in(2)), of(3)},
 			[]string{
+				"Ranks 0 and 1 wait in all_reduce #7 for rank 2, which has not answered",
 				"epoch 1, 3 of 4 ranks heard of",
 				"RANK  NODE      IN                                COMM  FOR  ROUND  WAITS FOR",
 				"0     aaaaaaaa  all_reduce #7 (2 × float32, sum)  1     3s   1/2    rank 1",
 				"1     bbbbbbbb  all_reduce #7 (2 × float32, sum)  1     3s   1/2    rank 2",
 				"3     dddddddd  nothing by now",
-				"late: rank 2, for which 2 ranks wait: not heard of",
-				"not heard of: rank 2",
 			},
 		},
 		"one receives, in vain": {
-			[]Snapshot{of(0, in(1)), of(1, receive), of(2), of(3)},
+			[]Snapshot{of(0, in(1)), of(1, receive(-1, 9*time.Second)), of(2), of(3)},
 			[]string{
+				"Rank 0 waits in all_reduce #7 for rank 1, which has been in recv from any rank for 9 s",
 				"epoch 1, 4 of 4 ranks heard of",
 				"RANK  NODE      IN                                COMM  FOR  ROUND  WAITS FOR",
 				"0     aaaaaaaa  all_reduce #7 (2 × float32, sum)  1     3s   1/2    rank 1",
 				"1     bbbbbbbb  recv from any rank, tag 5         1     9s   -      any rank",
 				"2     cccccccc  nothing by now",
 				"3     dddddddd  nothing by now",
-				"late: rank 1, for which 1 rank waits: in recv from any rank, tag 5",
 			},
 		},
 		"different calls, in a cycle": {
 			[]Snapshot{of(0, in(1)), of(1, other), of(2), of(3, ended(reduction(7, 5), Cancelled))},
 			[]string{
+				"The calls do not match: rank 0 in all_reduce #7 (2 × float32, sum) and rank 1 in broadcast #7 (2 × float32, root 0)",
 				"epoch 1, 4 of 4 ranks heard of",
 				"RANK  NODE      IN                                                                                  COMM  FOR  ROUND  WAITS FOR",
 				"0     aaaaaaaa  all_reduce #7 (2 × float32, sum)                                                    1     3s   1/2    rank 1",
 				"1     bbbbbbbb  broadcast #7 (2 × float32, root 0)                                                  1     3s   1/2    rank 0",
 				"2     cccccccc  nothing by now",
 				"3     dddddddd  nothing, for 4s; last in all_reduce #7 (2 × float32, sum), which failed: cancelled",
-				"different calls on communicator 1: rank 0 in all_reduce #7 (2 × float32, sum), rank 1 in broadcast #7 (2 × float32, root 0)",
-				"in a cycle: ranks 0 and 1 wait for each other",
+				"Rank 0 waits in all_reduce #7 for rank 1, which has been in broadcast #7 for 3 s: a deadlock",
 			},
 		},
 	} {
@@ -123,7 +121,7 @@ type flightCase struct {
 }
 
 func flightCases() map[string]flightCase {
-	in := func(waiting ...int) Operation { return late(reduction(7, 7), waiting...) }
+	in := func(peer int) Operation { return receive(peer, 3*time.Second) }
 	return map[string]flightCase{
 		"all has arrived": {
 			[]Snapshot{
@@ -132,7 +130,7 @@ func flightCases() map[string]flightCase {
 				over(of(2, in(0)), Link{Rank: 0, Transport: "tcp", Sent: 100, Received: 300}, Link{Rank: 1, Transport: "tcp", Sent: 50, Received: 40}),
 				of(3),
 			},
-			[]string{"in a cycle: ranks 0, 1 and 2 wait for each other"}, []string{"in flight", "late"},
+			[]string{"Ranks 0–2 have waited for each other for 3 s, rank 0 in recv from rank 1, rank 1 in recv from rank 2 and rank 2 in recv from rank 0: a deadlock"}, []string{"in flight"},
 		},
 		"one link holds bytes": {
 			[]Snapshot{
@@ -141,7 +139,7 @@ func flightCases() map[string]flightCase {
 				over(of(2, in(0)), Link{Rank: 1, Transport: "tcp", Sent: 50, Received: 40}),
 				of(3),
 			},
-			[]string{"in flight on tcp: data of rank 1 for rank 0, 700 bytes sent and 640 received"}, []string{"in a cycle", "late"},
+			[]string{"for data of rank 1 for rank 0, in flight on tcp: 700 bytes sent and 640 received"}, []string{"deadlock"},
 		},
 		"bytes that nobody waits for": {
 			[]Snapshot{
@@ -150,7 +148,7 @@ func flightCases() map[string]flightCase {
 				over(of(2), Link{Rank: 1, Transport: "tcp", Sent: 50, Received: 30}),
 				of(3),
 			},
-			[]string{"in a cycle: ranks 0 and 1 wait for each other"}, []string{"in flight", "late"},
+			[]string{"Rank 0 waits in recv from rank 1, which has been in recv from rank 0 for 3 s: a deadlock"}, []string{"in flight"},
 		},
 		"a cycle beside it": {
 			[]Snapshot{
@@ -160,9 +158,9 @@ func flightCases() map[string]flightCase {
 				over(of(3, in(2)), Link{Rank: 2, Transport: "quic", Sent: 6, Received: 5}),
 			},
 			[]string{
-				"in flight on quic: data of rank 1 for rank 0, 10 bytes sent and 9 received",
-				"in a cycle: ranks 2 and 3 wait for each other",
-			}, []string{"late"},
+				"for data of rank 1 for rank 0, in flight on quic: 10 bytes sent and 9 received",
+				"Rank 2 waits in recv from rank 3, which has been in recv from rank 2 for 3 s: a deadlock",
+			}, nil,
 		},
 		"a rank is late and another link holds bytes": {
 			[]Snapshot{
@@ -171,13 +169,13 @@ func flightCases() map[string]flightCase {
 				of(2), of(3, in(2)),
 			},
 			[]string{
-				"late: rank 2, for which 1 rank waits",
-				"in flight: data of rank 1 for rank 0, 10 bytes sent and 9 received",
-			}, []string{"in a cycle"},
+				"Rank 3 waits in recv from rank 2, which has made no call",
+				"for data of rank 1 for rank 0, in flight: 10 bytes sent and 9 received",
+			}, []string{"deadlock"},
 		},
 		"one side does not say": {
 			[]Snapshot{over(of(0, in(1)), Link{Rank: 1, Transport: "tcp", Sent: 0, Received: 9}), of(1, in(0)), of(2), of(3)},
-			[]string{"in a cycle: ranks 0 and 1 wait for each other"}, []string{"in flight"},
+			[]string{"Rank 0 waits in recv from rank 1, which has been in recv from rank 0 for 3 s: a deadlock"}, []string{"in flight"},
 		},
 	}
 }

@@ -41,17 +41,12 @@ func (o Operation) String() string {
 
 // what describes the call: "send to rank 2, tag 5, 80 × float32".
 func (o *Operation) what() string {
-	if o.Seq > 0 {
-		return o.Call()
-	}
-	preposition, peer := map[string]string{"send": "to", "call": "at"}[o.Op], "any rank"
-	if o.Peer >= 0 {
-		peer = fmt.Sprintf("rank %d", o.Peer)
-	}
-	text := fmt.Sprintf("%s %s %s", o.Op, cmp.Or(preposition, "from"), peer)
+	text := o.with()
 	switch {
+	case o.Seq > 0:
+		return o.Call()
 	case o.Op == "call":
-		return fmt.Sprintf("call of %q at %s", o.Function, peer)
+		return text
 	case o.Tag < 0:
 		text += ", any tag"
 	default:
@@ -61,6 +56,18 @@ func (o *Operation) what() string {
 		text += fmt.Sprintf(", %d × %s", o.Length, o.Type)
 	}
 	return text
+}
+
+// with describes a message or a call with its other rank: "send to rank 2".
+func (o *Operation) with() string {
+	preposition, peer := map[string]string{"send": "to", "call": "at"}[o.Op], "any rank"
+	if o.Peer >= 0 {
+		peer = fmt.Sprintf("rank %d", o.Peer)
+	}
+	if o.Op == "call" {
+		return fmt.Sprintf("call of %q at %s", o.Function, peer)
+	}
+	return fmt.Sprintf("%s %s %s", o.Op, cmp.Or(preposition, "from"), peer)
 }
 
 // Call describes the parameters of a collective that are the same on all ranks:
@@ -100,25 +107,45 @@ func (o *Operation) waitsFor() string {
 	return ""
 }
 
-// namedMax bounds the ranks that are named in a line.
+// namedMax bounds the ranks, or ranges of them, that are named in a line.
 const namedMax = 8
 
-// ranks is "rank 2", "ranks 1, 2 and 5" or "ranks 0, 1 and 12 more".
+// ranks is "rank 2", "ranks 1–4, 7 and 9" or "ranks 0, 2 and 12 more".
 func ranks(list []int, more int) string {
 	if len(list) == 1 && more == 0 {
 		return fmt.Sprintf("rank %d", list[0])
 	}
-	named := min(len(list), namedMax)
-	more += len(list) - named
-	names := make([]string, 0, namedMax+1)
-	for _, r := range list[:named] {
-		names = append(names, strconv.Itoa(r))
+	list = slices.Sorted(slices.Values(list))
+	var names []string
+	for i := 0; i < len(list); {
+		end := i + 1
+		for end < len(list) && list[end] == list[end-1]+1 {
+			end++
+		}
+		switch {
+		case len(names) == namedMax:
+			more, end = more+len(list)-i, len(list)
+		case end-i > 2:
+			names = append(names, fmt.Sprintf("%d–%d", list[i], list[end-1]))
+		default:
+			end = i + 1
+			names = append(names, strconv.Itoa(list[i]))
+		}
+		i = end
 	}
 	if more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	last := len(names) - 1
-	return "ranks " + strings.Join(names[:last], ", ") + " and " + names[last]
+	return "ranks " + and(names)
+}
+
+// and joins the parts of a sentence.
+func and(parts []string) string {
+	last := len(parts) - 1
+	if last < 1 {
+		return strings.Join(parts, "")
+	}
+	return strings.Join(parts[:last], ", ") + " and " + parts[last]
 }
 
 // took formats a duration with about three digits.

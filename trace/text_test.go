@@ -18,7 +18,7 @@ func TestOperationString(t *testing.T) {
 	}{
 		{late(reduction(7, 0), 2), "all_reduce #7 (2 × float32, sum) by ring, running for 3s, in round 1 of 2, waits for rank 2"},
 		{late(reduction(7, 0), 2, 4, 5), "all_reduce #7 (2 × float32, sum) by ring, running for 3s, in round 1 of 2, waits for ranks 2, 4 and 5"},
-		{crowd, "all_reduce #7 (2 × float32, sum) by ring, running for 3s, in round 1 of 2, waits for ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"},
+		{crowd, "all_reduce #7 (2 × float32, sum) by ring, running for 3s, in round 1 of 2, waits for ranks 0–9"},
 		{ended(reduction(7, 0), OK), "all_reduce #7 (2 × float32, sum) by ring, took 1s"},
 		{ended(late(reduction(7, 0), 2), Timeout), "all_reduce #7 (2 × float32, sum) by ring, failed after 1s: timeout, in round 2 of 2, waited for rank 2"},
 		{ended(rooted, OK), "gather_v #9 (2 × float32, digest 000abc, root 3) by direct in shared memory, took 1s"},

@@ -31,3 +31,12 @@ func call(peer int, fn string) Operation {
 func snapshot(operations ...Operation) Snapshot {
 	return Snapshot{Node: "abcd", Name: "train", Rank: 1, Size: 4, Epoch: 1, Time: at(10), Operations: operations}
 }
+
+// receive is a running receive from a rank, or from any rank if it is -1.
+func receive(peer int, d time.Duration) Operation {
+	o := Operation{Comm: "1", Epoch: 1, Op: "recv", Root: -1, Peer: peer, Tag: 5, Start: at(10).Add(-d), Duration: d}
+	if peer >= 0 {
+		o.Waiting = []int{peer}
+	}
+	return o
+}

@@ -25,16 +25,17 @@ type statusFlags struct {
 	watch time.Duration
 }
 
-const statusHelp = `Ask the seed of a cluster for the current operation of every node: how long it
-has been running, the ranks it waits for, and the ranks that are late. Use it when
-a cluster hangs or seems to. It disturbs nothing, and nodes need no preparation.
+const statusHelp = `Ask the seed of a cluster what all ranks do. The first line says it in one sentence:
+that all work, or which ranks wait in which operation, for which ranks, and what
+these do. Use it when a cluster hangs or seems to. It disturbs nothing, and nodes
+need no preparation.
 
 The token of the cluster is in NEXAR_CLUSTER_TOKEN or in the file that
 NEXAR_CLUSTER_TOKEN_FILE names, as for its nodes. "nexar seed" prints a token that
 it has made. "nexar run" makes a token that it does not print unless
 NEXAR_CLUSTER_TOKEN is set; then it prints the command to query its ranks.
 
-The table has a line for each operation in progress:
+The table below has a line for each operation in progress:
 
   IN         operation, its sequence number in the communicator, and its vector
   COMM       communicator; 1 is the first world
@@ -42,13 +43,8 @@ The table has a line for each operation in progress:
   ROUND      first incomplete round, and number of rounds
   WAITS FOR  ranks whose data is missing
 
-Lines below the table name
+Lines below the table name other ranks that wait, and
 
-  late               ranks that wait for no other rank while others wait for them
-  different calls    ranks that called different operations
-  in a cycle         ranks that wait for each other
-  in flight          a link with data that was sent and has not arrived, with the
-                     bytes sent and received
   linked             numbers of links, and their reasons, if not all ranks are
                      linked to each other
   through relays     number of links over relays, the largest number of hops, and

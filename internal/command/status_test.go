@@ -40,7 +40,7 @@ func TestStatusWatch(t *testing.T) {
 		json bool
 		text string
 	}{
-		"for people":   {false, "the world has not formed: 0 of 2 nodes joined\n\n"},
+		"for people":   {false, "The world forms: 0 of 2 have joined\n\n"},
 		"for programs": {true, `"nodes":[]}` + "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,7 +22,7 @@ func AddNode(c *trace.Cluster, n trace.Node, encoded []byte) {
 		if err == nil {
 			n.Snapshot = &s
 		} else {
-			n.Missing = printable("invalid snapshot: "+err.Error(), textMax)
+			n.Missing = printable("has sent an invalid snapshot: "+err.Error(), textMax)
 		}
 	}
 	c.Nodes = append(c.Nodes, n)

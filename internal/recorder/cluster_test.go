@@ -31,7 +31,7 @@ func TestAddNodeChecks(t *testing.T) {
 			c := &trace.Cluster{Formed: true, Epoch: 1, World: 4, Joined: 4}
 			AddNode(c, trace.Node{Rank: 1, Node: of(1).Node, Name: "\x1b[2J", Addr: "\n"}, test.encoded)
 			n := c.Nodes[0]
-			if n.Snapshot != nil || !strings.Contains(n.Missing, "invalid snapshot: ") || !strings.Contains(n.Missing, test.want) {
+			if n.Snapshot != nil || !strings.Contains(n.Missing, "has sent an invalid snapshot: ") || !strings.Contains(n.Missing, test.want) {
 				t.Errorf("got %+v, want that %s", n, test.want)
 			}
 			for _, text := range []string{n.Name, n.Addr, n.Missing} {

@@ -35,7 +35,7 @@ func TestJoinTrace(t *testing.T) {
 func FuzzJoinTrace(f *testing.F) { fuzzJoin(f, joinTraces...) }
 
 var joinNodeStatuses = []JoinMessage{
-	JoinNodeStatus{Rank: AnyRank, Trace: []byte{}, Missing: "no answer within 2s"},
+	JoinNodeStatus{Rank: AnyRank, Trace: []byte{}, Missing: "has not answered within 2s"},
 	JoinNodeStatus{Rank: 1<<31 - 1, ID: id16(1), Name: "a:1", Addr: "10.0.0.1:7000", Trace: []byte("\x1b{}")},
 	JoinNodeStatus{Rank: 1, ID: id16(2), Trace: make([]byte, TraceBytesMax)},
 }

@@ -241,7 +241,7 @@ func TestStatusNamesLink(t *testing.T) {
 		mustSucceed(t, []result{r})
 		text = r.Text
 	}
-	if !strings.Contains(text, want) || strings.Contains(text, "in a cycle") {
+	if !strings.Contains(text, want) || strings.Contains(text, "deadlock") {
 		t.Errorf("want %q and no cycle, got\n%s", want, text)
 	}
 	rules("delete table inet nexar")

@@ -131,7 +131,7 @@ func (s *Server) newPoll(l *leader) *poll {
 		case l.nodes[n.ID] == nil:
 			missing = noConn
 		case formed:
-			missing = fmt.Sprintf("no answer within %v", s.lim.Poll)
+			missing = fmt.Sprintf("has not answered within %v", s.lim.Poll)
 			p.asked[n.ID] = rank
 			s.send(n.ID, wire.JoinTraceRequest{Number: p.number})
 		}

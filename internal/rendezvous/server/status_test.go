@@ -129,8 +129,8 @@ func TestStatusWithoutAnswer(t *testing.T) {
 		<-stuck
 		return []byte("late")
 	})
-	checkReports(t, s.mustAsk(t), "0 here", "1  no answer within 500ms")
-	checkReports(t, s.mustAsk(t), "0 here", "1  no answer within 500ms")
+	checkReports(t, s.mustAsk(t), "0 here", "1  has not answered within 500ms")
+	checkReports(t, s.mustAsk(t), "0 here", "1  has not answered within 500ms")
 	close(stuck)
 	until(t, "the node answers", func() bool { return string(s.mustAsk(t).Nodes[1].Trace) == "late" }, s.log)
 }
@@ -254,7 +254,7 @@ func TestStatusUnasked(t *testing.T) {
 	for number := range uint64(4) {
 		sessions[1].Post(wire.JoinTrace{Number: number << 40, Trace: []byte("of some other time")})
 	}
-	checkReports(t, s.mustAsk(t), "0 here", "1  no answer within 300ms")
+	checkReports(t, s.mustAsk(t), "0 here", "1  has not answered within 300ms")
 	close(hold)
 }
 

@@ -1,0 +1,380 @@
+package trace
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Finding says what a cluster, or some of its ranks, do. Its text names the ranks, their hosts if the cluster has
+// several, the operation with its sequence number, and the time.
+type Finding struct {
+	State string        `json:"state"`           // a constant of this package
+	Ranks []int         `json:"ranks,omitempty"` // that others wait for, or that wait for each other, at most 64
+	For   time.Duration `json:"for,omitempty"`   // how long others have waited for these ranks; 0: unknown
+	Text  string        `json:"text"`            // one sentence without a period, of at most 1 KiB
+}
+
+// States of a [Finding], besides [Mismatch] and [Deadlock].
+const (
+	Forming  = "forming"  // nodes are missing, or connect to each other
+	Silent   = "silent"   // ranks do not answer the seed
+	Stalled  = "stalled"  // ranks have waited for others for a second or more
+	Changing = "changing" // some ranks have not reached the newest epoch
+	Late     = "late"     // all ranks work, and some are behind the others
+	Working  = "working"
+)
+
+const (
+	// stalledAfter is the time after which a rank that others wait for is more than late. The nodes take the snapshots of one
+	// poll within less.
+	stalledAfter = time.Second
+	// lateAfter is the resolution of the times of brief operations.
+	lateAfter = 20 * time.Millisecond
+	// crowdedAfter is the time after which a collective that all its ranks have called is reported.
+	crowdedAfter = 10 * time.Second
+	// findingsMax bounds the findings, and groupsMax the calls in one.
+	findingsMax, groupsMax = 16, 3
+	// ranksMax bounds Finding.Ranks.
+	ranksMax = 64
+	// worldMax bounds the ranks that are considered.
+	worldMax = 1 << 16
+)
+
+// Sentence says in one sentence what the cluster does. If ranks wait, it says in which operation, for which
+// ranks, and what these do. It is the text of the first of [Cluster.Findings].
+func (c Cluster) Sentence() string { return c.Findings()[0].Text }
+
+// Findings says what the cluster does, the most important first. There is at least one finding.
+func (c Cluster) Findings() []Finding {
+	if !c.Formed {
+		return []Finding{c.forming()}
+	}
+	a := c.world()
+	list := a.findings()
+	if c.Waiting > 0 {
+		list[0].Text += fmt.Sprintf("; %s for a place", agree(nodes(c.Waiting), c.Waiting, "waits", "wait"))
+	}
+	return list
+}
+
+// forming describes a world that has not formed.
+func (c *Cluster) forming() Finding {
+	f := Finding{State: Forming, Text: fmt.Sprintf("The world forms: %d of %s", c.Joined, agree(strconv.Itoa(c.World), c.Joined, "has joined", "have joined"))}
+	if c.Epoch > 0 {
+		f.Text = fmt.Sprintf("The world forms: all %s have joined, and connect to each other", nodes(c.World))
+		return f
+	}
+	joined := make(map[int]bool)
+	for _, n := range c.Nodes {
+		joined[n.Rank] = true
+	}
+	if len(joined) == 0 || joined[-1] || len(joined) < len(c.Nodes) { // The nodes get ranks when all have joined.
+		return f
+	}
+	var missing []int
+	for rank := range min(c.World, worldMax) {
+		if !joined[rank] {
+			missing = append(missing, rank)
+		}
+	}
+	if len(missing) > 0 {
+		f.Ranks = some(missing)
+		f.Text += "; " + agree(ranks(missing, 0), len(missing), "is missing", "are missing")
+	}
+	return f
+}
+
+// A graph has the ranks that wait for others. An end may go on without another rank, or nothing is known of it. All
+// ranks that wait for no end, directly or by others, wait for each other.
+type graph struct {
+	in      map[int]*Operation // by rank: an operation that waits for another rank or, without one, the first
+	waits   map[int][]int      // by rank: the ranks that it waits for
+	waiters map[int][]int      // by rank: the ranks that wait for it
+	ends    map[int]bool
+	flights []flight
+}
+
+// A callKey names a collective.
+type callKey struct {
+	comm string
+	seq  uint64
+}
+
+func (a *world) graph() *graph {
+	g := &graph{in: make(map[int]*Operation), waits: make(map[int][]int), waiters: make(map[int][]int), ends: make(map[int]bool)}
+	for rank := range a.ranks {
+		for _, o := range a.running(rank) {
+			if old := g.in[rank]; old == nil || len(old.Waiting) == 0 && len(o.Waiting) > 0 {
+				g.in[rank] = o
+			}
+			for _, r := range o.Waiting {
+				if r < min(a.size, worldMax) {
+					g.waits[rank] = append(g.waits[rank], r)
+					g.waiters[r] = append(g.waiters[r], rank)
+				}
+			}
+			if o.Op == "call" || o.Seq == 0 && o.Peer < 0 {
+				g.ends[rank] = true
+			}
+		}
+	}
+	var delayed map[int]bool
+	g.flights, delayed = a.flights(g.waits)
+	maps.Copy(g.ends, delayed)
+	for r := range g.waiters {
+		if len(g.waits[r]) == 0 {
+			g.ends[r] = true
+		}
+	}
+	for _, by := range a.collectives() {
+		in := slices.Concat(slices.Collect(maps.Values(by))...)
+		if len(by) == 1 && !slices.ContainsFunc(in, func(r int) bool { return delayed[r] }) && g.isClosed(in) {
+			for _, r := range in {
+				g.ends[r] = true
+			}
+		}
+	}
+	return g
+}
+
+// collectives returns the ranks in running collectives, by their calls.
+func (a *world) collectives() map[callKey]map[string][]int {
+	calls := make(map[callKey]map[string][]int)
+	for _, rank := range slices.Sorted(maps.Keys(a.ranks)) {
+		for _, o := range a.running(rank) {
+			if o.Seq == 0 || o.Op == "leave" { // No other rank takes part in a Leave.
+				continue
+			}
+			k := callKey{o.Comm, o.Seq}
+			if calls[k] == nil {
+				calls[k] = make(map[string][]int)
+			}
+			calls[k][o.Call()] = append(calls[k][o.Call()], rank)
+		}
+	}
+	return calls
+}
+
+// isClosed reports whether several ranks wait for no other. If they are in one collective, it may make progress.
+func (g *graph) isClosed(list []int) bool {
+	in := make(map[int]bool)
+	for _, r := range list {
+		in[r] = true
+	}
+	return len(list) > 1 && !slices.ContainsFunc(list, func(r int) bool {
+		return slices.ContainsFunc(g.waits[r], func(w int) bool { return !in[w] })
+	})
+}
+
+// behind returns the ranks that wait for the given ones, directly or by others.
+func (g *graph) behind(list []int) (waiters []int) {
+	seen := make(map[int]bool)
+	for _, r := range list {
+		seen[r] = true
+	}
+	for next := slices.Clone(list); len(next) > 0; next = next[1:] {
+		for _, w := range g.waiters[next[0]] {
+			if seen[w] {
+				continue
+			}
+			seen[w] = true
+			waiters = append(waiters, w)
+			if !g.ends[w] {
+				next = append(next, w)
+			}
+		}
+	}
+	slices.Sort(waiters)
+	return waiters
+}
+
+// findings returns what delays ranks or, without delays, what the ranks do. If all delays are below a second, only the
+// longest is returned.
+func (a *world) findings() (list []Finding) {
+	g := a.graph()
+	list = slices.Concat(a.mismatches(), a.deadlocks(g), a.delays(g), a.inFlight(g))
+	order := []string{Mismatch, Deadlock, Silent, Stalled, Changing, Late}
+	slices.SortStableFunc(list, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), -cmp.Compare(a.For, b.For))
+	})
+	if i := slices.IndexFunc(list, func(f Finding) bool { return f.State == Late }); i >= 0 {
+		list = list[:max(i, 1)]
+	}
+	if len(list) == 0 {
+		list = []Finding{a.working()}
+	}
+	return list[:min(len(list), findingsMax)]
+}
+
+// mismatches finds ranks that made different collectives with the same sequence number.
+func (a *world) mismatches() (list []Finding) {
+	for k, by := range a.collectives() {
+		if len(by) < 2 {
+			continue
+		}
+		var groups []group
+		for call, ranks := range by {
+			groups = append(groups, group{doing: "been in " + clip(call), ranks: ranks})
+		}
+		sortGroups(groups)
+		text := "The calls do not match: " + a.list(groups)
+		if k.comm != "1" {
+			text += " on communicator " + clip(k.comm)
+		}
+		list = append(list, Finding{State: Mismatch, Ranks: some(groups[len(groups)-1].ranks), Text: text})
+	}
+	slices.SortFunc(list, func(a, b Finding) int { return cmp.Compare(a.Text, b.Text) })
+	return list
+}
+
+// deadlocks describes the ranks that wait for each other.
+func (a *world) deadlocks(g *graph) []Finding {
+	ends := slices.Collect(maps.Keys(g.ends))
+	moving := make(map[int]bool)
+	for _, r := range append(g.behind(ends), ends...) {
+		moving[r] = true
+	}
+	stuck := slices.DeleteFunc(slices.Sorted(maps.Keys(g.waits)), func(r int) bool { return moving[r] })
+	if len(stuck) == 0 {
+		return nil
+	}
+	since := g.in[slices.MinFunc(stuck, func(a, b int) int { return cmp.Compare(g.in[a].Duration, g.in[b].Duration) })].Duration
+	if since < stalledAfter {
+		return nil
+	}
+	f := Finding{State: Deadlock, Ranks: some(stuck), For: since}
+	switch by := a.groups(g, stuck); len(by) {
+	case 1:
+		whom := "each other"
+		if len(stuck) == 1 {
+			whom = "itself"
+		}
+		f.Text = fmt.Sprintf("%s waited for %s %s for %s: a deadlock", capital(a.has(stuck)), whom, by[0].where(), span(since))
+	case 2:
+		f.Text = fmt.Sprintf("%s, which %s: a deadlock", a.wait(g, by[0].ranks, by[1].ranks), by[1])
+	default:
+		f.Text = fmt.Sprintf("%s waited for each other for %s, %s: a deadlock", capital(a.has(stuck)), span(since), a.list(by))
+	}
+	return []Finding{f}
+}
+
+// delays describes the ranks that others wait for and that wait for no other, those that do not answer, and the ranks of
+// long collectives.
+func (a *world) delays(g *graph) (list []Finding) {
+	ends := slices.Sorted(maps.Keys(g.ends))
+	for _, f := range g.flights {
+		ends = slices.DeleteFunc(ends, func(r int) bool { return r == f.to })
+	}
+	for _, r := range a.missing() {
+		if !g.ends[r] {
+			ends = append(ends, r)
+		}
+	}
+	slices.Sort(ends)
+	by := a.groups(g, ends)
+	for i := range by[:min(len(by), findingsMax)] {
+		e := &by[i]
+		waiters := g.behind(e.ranks)
+		f := Finding{State: Stalled, Ranks: some(e.ranks), For: a.lag(g, e.ranks)}
+		isSilent := a.ranks[e.ranks[0]] == nil
+		if n := a.nodes[e.ranks[0]]; isSilent && n != nil && n.Snapshot != nil {
+			f.State = Changing
+		} else if isSilent {
+			f.State = Silent
+		}
+		switch {
+		case isSilent && len(waiters) == 0:
+			f.Text = capital(fmt.Sprintf("%s %s", a.who(e.ranks), e))
+		case len(waiters) == 0 && len(e.ranks) > 1 && len(g.waits[e.ranks[0]]) > 0 && e.time >= crowdedAfter:
+			f.For, f.Text = e.time, capital(fmt.Sprintf("%s %s, and wait for each other", a.who(e.ranks), e))
+		case len(waiters) == 0:
+			continue
+		case isSilent || f.For >= stalledAfter:
+			f.Text = fmt.Sprintf("%s, which %s", a.wait(g, waiters, e.ranks), e)
+		default:
+			o := a.behindIn(g, e.ranks)
+			if o == nil || f.For < lateAfter {
+				continue
+			}
+			f.State, f.Text = Late, fmt.Sprintf("All %d ranks work; %s %s behind in %s", a.size, agree(a.who(e.ranks), len(e.ranks), "is", "are"), span(f.For), o.short())
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// lag returns how long other ranks have waited for the given ones.
+func (a *world) lag(g *graph, ends []int) (longest time.Duration) {
+	for _, r := range ends {
+		for _, w := range g.waiters[r] {
+			longest = max(longest, g.in[w].Duration)
+		}
+	}
+	return longest
+}
+
+// behindIn returns a collective in which a rank waits for one of the given ranks, which have not begun it.
+func (a *world) behindIn(g *graph, ends []int) *Operation {
+	for _, r := range ends {
+		for _, w := range g.waiters[r] {
+			o := g.in[w]
+			if s := a.ranks[r]; o.Seq > 0 && !slices.ContainsFunc(s.Operations, func(p Operation) bool { return p.Comm == o.Comm && p.Seq >= o.Seq }) {
+				return o
+			}
+		}
+	}
+	return nil
+}
+
+// inFlight describes the ranks that wait for data in flight.
+func (a *world) inFlight(g *graph) (list []Finding) {
+	for _, f := range g.flights[:min(len(g.flights), findingsMax)] {
+		waited := g.in[f.to].Duration
+		if waited < stalledAfter {
+			continue
+		}
+		waiters := append(g.behind([]int{f.to}), f.to)
+		slices.Sort(waiters)
+		list = append(list, Finding{State: Stalled, Ranks: []int{f.from}, For: waited, Text: a.wait(g, waiters, nil) + " for " + f.String()})
+	}
+	return list
+}
+
+// working describes a world in which no rank delays another.
+func (a *world) working() Finding {
+	f := Finding{State: Working, Text: fmt.Sprintf("All %d ranks work", a.size)}
+	switch a.size {
+	case 0:
+		f.Text = "No rank has joined"
+		return f
+	case 1:
+		f.Text = "The only rank works"
+	}
+	var last *Operation
+	var ended time.Duration
+	for rank, s := range a.ranks {
+		if len(a.running(rank)) > 0 {
+			return f
+		}
+		if o := a.last(rank); o != nil {
+			if d := max(0, s.Time.Sub(o.Start.Add(o.Duration))); last == nil || d < ended {
+				last, ended = o, d
+			}
+		}
+	}
+	switch {
+	case last == nil:
+		f.Text += ", and have made no call"
+	case ended >= stalledAfter:
+		f.Text += fmt.Sprintf(", and have been in no call for %s; the last was %s", span(ended), last.short())
+	}
+	if a.size == 1 {
+		f.Text = strings.ReplaceAll(f.Text, "have", "has")
+	}
+	return f
+}

@@ -1,0 +1,197 @@
+package trace
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"pgregory.net/rapid"
+)
+
+// sized returns a formed cluster of so many ranks on hosts of 32 ranks each. do returns what a rank is in; a
+// rank without a snapshot does not answer.
+func sized(n int, do func(rank int) (operations []Operation, answers bool)) Cluster {
+	c := Cluster{Time: at(10), Formed: true, Epoch: 1, World: n, Joined: n}
+	for rank := range n {
+		node := Node{Rank: rank, Node: fmt.Sprintf("%032x", rank), Name: fmt.Sprintf("%c:%d", 'a'+rank/32, 100+rank)}
+		if operations, answers := do(rank); answers {
+			node.Snapshot = &Snapshot{Node: node.Node, Name: node.Name, Rank: rank, Size: n, Epoch: 1, Time: at(10), Operations: operations}
+		} else {
+			node.Missing = "has not answered for 3 s"
+		}
+		c.Nodes = append(c.Nodes, node)
+	}
+	return c
+}
+
+// in is a running collective that has lasted for d, and waits for ranks.
+func in(op string, seq uint64, d time.Duration, waiting ...int) Operation {
+	return Operation{Comm: "1", Epoch: 1, Op: op, Seq: seq, Root: -1, Peer: -1, Start: at(10).Add(-d), Duration: d, Waiting: waiting}
+}
+
+func TestSentence(t *testing.T) {
+	done := ended(reduction(811, 9), OK)
+	done.Duration = 900 * time.Millisecond
+	for name, test := range map[string]struct {
+		cluster Cluster
+		state   string
+		want    string
+	}{
+		"late": {sized(64, func(rank int) ([]Operation, bool) {
+			if rank == 37 {
+				return []Operation{done}, true
+			}
+			return []Operation{in("all_reduce", 812, 40*time.Millisecond, 37)}, true
+		}), Late, "All 64 ranks work; rank 37 on host b is 40 ms behind in all_reduce #812"},
+		"it has begun the operation since": {sized(64, func(rank int) ([]Operation, bool) {
+			if rank == 37 {
+				return []Operation{in("all_reduce", 812, time.Millisecond)}, true
+			}
+			return []Operation{in("all_reduce", 812, 40*time.Millisecond, 37)}, true
+		}), Working, "All 64 ranks work"},
+		"a brief wait": {sized(4, func(rank int) ([]Operation, bool) {
+			if rank == 3 {
+				return []Operation{done}, true
+			}
+			return []Operation{in("all_reduce", 812, 4*time.Millisecond, 3)}, true
+		}), Working, "All 4 ranks work"},
+		"deadlock": {sized(8, func(rank int) ([]Operation, bool) {
+			if rank == 7 {
+				return []Operation{receive(0, 14*time.Second)}, true
+			}
+			return []Operation{in("barrier", 12, 15*time.Second, 7)}, true
+		}), Deadlock, "Ranks 0–6 wait in barrier #12 for rank 7, which has been in recv from rank 0 for 14 s: a deadlock"},
+		"512 ranks in one deadlock": {sized(512, func(rank int) ([]Operation, bool) {
+			return []Operation{receive((rank+1)%512, time.Duration(14+rank)*time.Second)}, true
+		}), Deadlock, "Ranks 0–511 have waited for each other for 14 s, rank 0 on host a in recv from rank 1, rank 1 on host a in recv from rank 2, " +
+			"rank 2 on host a in recv from rank 3 and 509 more in other calls: a deadlock"},
+		"it may end by a call": {sized(2, func(rank int) ([]Operation, bool) {
+			return []Operation{receive(1-rank, 14*time.Second), call(1-rank, "f")}, true
+		}), Stalled, "Rank 1 waits in recv from rank 0, which has been in recv from rank 1 for 14 s"},
+		"a rank waits for itself": {sized(2, func(rank int) ([]Operation, bool) {
+			o := receive(rank, 2*time.Second)
+			o.Op = "send"
+			return []Operation{o}, rank == 0
+		}), Deadlock, "Rank 0 has waited for itself in send to rank 0 for 2 s: a deadlock"},
+		"two groups of one long collective each": {sized(4, func(rank int) ([]Operation, bool) {
+			o := in("all_reduce", 9, 5*time.Second, rank^1)
+			o.Comm = []string{"1", "2"}[rank/2]
+			return []Operation{o}, true
+		}), Working, "All 4 ranks work"},
+		"a collective of all ranks stands still": {sized(4, func(rank int) ([]Operation, bool) {
+			return []Operation{in("all_reduce", 9, 15*time.Second, (rank+1)%4)}, true
+		}), Stalled, "Ranks 0–3 have been in all_reduce #9 for 15 s, and wait for each other"},
+		"silent": {sized(40, func(rank int) ([]Operation, bool) { return []Operation{done}, rank != 5 }), Silent,
+			"Rank 5 on host a has not answered for 3 s"},
+		"others wait for the silent one": {sized(40, func(rank int) ([]Operation, bool) {
+			return []Operation{in("barrier", 3, 2500*time.Millisecond, 5, 6)}, rank != 5 && rank != 6
+		}), Silent, "Ranks 0–4 and 7–39 wait in barrier #3 for ranks 5 and 6 on host a, which have not answered for 3 s"},
+		"a cut": {sized(4, func(rank int) ([]Operation, bool) {
+			switch rank {
+			case 0:
+				return []Operation{receive(1, 3*time.Second)}, true
+			case 3:
+				return []Operation{done}, true
+			}
+			return []Operation{in("gather", 4, 150*time.Minute, 3)}, true
+		}), Stalled, "Ranks 0–2 wait, 2 of them in gather #4, for rank 3, which has been in no call for 100 ms"},
+		"idle": {sized(3, func(int) ([]Operation, bool) {
+			o := ended(reduction(9, 2), OK)
+			return []Operation{o}, true
+		}), Working, "All 3 ranks work, and have been in no call for 7 s; the last was all_reduce #9"},
+		"alone":      {sized(1, func(int) ([]Operation, bool) { return nil, true }), Working, "The only rank works, and has made no call"},
+		"nobody yet": {Cluster{World: 2}, Forming, "The world forms: 0 of 2 have joined"},
+		"one is missing": {Cluster{World: 4, Joined: 3, Nodes: []Node{{Rank: 0}, {Rank: 1}, {Rank: 3}}}, Forming,
+			"The world forms: 3 of 4 have joined; rank 2 is missing"},
+		"many are missing": {Cluster{World: math.MaxUint32, Joined: 1, Nodes: []Node{{Rank: 7}}}, Forming,
+			"The world forms: 1 of 4294967295 has joined; ranks 0–6 and 8–65535 are missing"},
+		"any rank":    {Cluster{World: 4, Joined: 1, Nodes: []Node{{Rank: -1}}}, Forming, "The world forms: 1 of 4 has joined"},
+		"all is here": {Cluster{World: 2, Joined: 2, Epoch: 1}, Forming, "The world forms: all 2 nodes have joined, and connect to each other"},
+		"others wait to join": {func() Cluster {
+			c := sized(1, func(int) ([]Operation, bool) { return []Operation{receive(-1, time.Second)}, true })
+			c.Waiting = 2
+			return c
+		}(), Working, "The only rank works; 2 nodes wait for a place"},
+		"a change": {func() Cluster {
+			c := sized(3, func(int) ([]Operation, bool) { return []Operation{receive(-1, time.Second)}, true })
+			c.Epoch, c.Nodes[0].Snapshot.Epoch, c.Nodes[2].Snapshot.Epoch = 2, 2, 2
+			for _, r := range []int{0, 2} {
+				c.Nodes[r].Snapshot.Operations[0].Epoch = 2
+			}
+			return c
+		}(), Changing, "Rank 1 has not reached epoch 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if f := test.cluster.Findings()[0]; f.Text != test.want || f.State != test.state {
+				t.Errorf("%s: %s\nwant %s: %s", f.State, f.Text, test.state, test.want)
+			}
+		})
+	}
+}
+
+// TestSentenceIsBounded: whatever the snapshots of hostile nodes contain, the findings are few sentences of bounded length.
+func TestSentenceIsBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 40).Draw(t, "ranks")
+		rank := rapid.OneOf(rapid.IntRange(-1, n), rapid.SampledFrom([]int{math.MaxInt, math.MaxInt32}))
+		text := rapid.OneOf(rapid.SampledFrom([]string{"recv", "send", "call", "barrier", "leave", "1", ""}), rapid.StringOfN(rapid.RuneFrom(nil, unicode.L), 0, 256, 256))
+		d := rapid.Custom(func(t *rapid.T) time.Duration {
+			return time.Duration(rapid.OneOf(rapid.Int64Range(0, int64(20*time.Second)), rapid.Int64Range(0, math.MaxInt64)).Draw(t, "d"))
+		})
+		operation := rapid.Custom(func(t *rapid.T) Operation {
+			o := Operation{
+				Comm: text.Draw(t, "comm"), Epoch: rapid.Uint64Max(2).Draw(t, "epoch"), Op: text.Draw(t, "op"), Seq: rapid.Uint64Max(3).Draw(t, "seq"),
+				Function: text.Draw(t, "function"), Type: text.Draw(t, "type"), Root: -1, Peer: rank.Draw(t, "peer"),
+				Start: at(0).Add(-d.Draw(t, "start")), Duration: d.Draw(t, "duration"), Outcome: rapid.SampledFrom([]string{"", OK}).Draw(t, "outcome"),
+			}
+			for _, r := range rapid.SliceOfN(rank, 0, 64).Draw(t, "waiting") {
+				o.Waiting = append(o.Waiting, max(r, 0))
+			}
+			return o
+		})
+		c := Cluster{
+			Formed: rapid.Bool().Draw(t, "formed"), Epoch: rapid.Uint64Max(2).Draw(t, "epoch"), World: rank.Draw(t, "world"),
+			Joined: max(0, rank.Draw(t, "joined")), Waiting: rapid.IntRange(0, 2).Draw(t, "waiting"),
+		}
+		for range n {
+			node := Node{Rank: rank.Draw(t, "rank"), Name: text.Draw(t, "name"), Missing: text.Draw(t, "missing")}
+			if rapid.Bool().Draw(t, "answers") {
+				node.Snapshot = &Snapshot{
+					Rank: max(0, rank.Draw(t, "rank")), Size: max(1, rank.Draw(t, "size")), Epoch: rapid.Uint64Max(2).Draw(t, "epoch"), Name: text.Draw(t, "name"),
+					Operations: rapid.SliceOfN(operation, 0, 4).Draw(t, "operations"),
+					Links:      []Link{{Rank: max(0, rank.Draw(t, "link")), Sent: rapid.Uint64().Draw(t, "sent"), Transport: text.Draw(t, "transport")}},
+				}
+			}
+			c.Nodes = append(c.Nodes, node)
+		}
+		list := c.Findings()
+		if len(list) == 0 || len(list) > findingsMax {
+			t.Fatalf("%d findings", len(list))
+		}
+		for _, f := range list {
+			if len(f.Text) > 1024 || len(f.Ranks) > ranksMax || strings.ContainsRune(f.Text, '\n') || f.For < 0 {
+				t.Fatalf("a finding of %d bytes with %d ranks: %+v", len(f.Text), len(f.Ranks), f)
+			}
+		}
+		if _, err := c.WriteTo(new(strings.Builder)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// BenchmarkSentence measures the analysis of 1,024 ranks, each of which waits for 64 others.
+func BenchmarkSentence(b *testing.B) {
+	c := sized(1024, func(rank int) ([]Operation, bool) {
+		var waiting []int
+		for i := range 64 {
+			waiting = append(waiting, (rank+1+i)%1024)
+		}
+		return []Operation{in("all_to_all", 7, 2*time.Second, waiting...)}, rank != 17
+	})
+	for b.Loop() {
+		c.Sentence()
+	}
+}

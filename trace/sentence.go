@@ -1,0 +1,173 @@
+package trace
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A group is ranks that do the same: "been in barrier #12" for a time. 0 is an unknown time.
+type group struct {
+	doing string
+	ranks []int
+	time  time.Duration
+}
+
+// String is "has been in barrier #12 for 14 s".
+func (g group) String() string {
+	text := agree("", len(g.ranks), "has", "have") + " " + g.doing
+	if g.time > 0 {
+		text += " for " + span(g.time)
+	}
+	return text
+}
+
+// where is "in barrier #12".
+func (g *group) where() string { return strings.TrimPrefix(g.doing, "been ") }
+
+// groups groups ranks by what they do, the largest group first. Its time is the shortest of its ranks.
+func (a *world) groups(g *graph, list []int) (groups []group) {
+	at := make(map[string]int)
+	for _, r := range list {
+		doing, d := a.doing(g, r)
+		i, known := at[doing]
+		if !known {
+			i = len(groups)
+			at[doing] = i
+			groups = append(groups, group{doing: doing, time: d})
+		}
+		groups[i].ranks, groups[i].time = append(groups[i].ranks, r), min(groups[i].time, d)
+	}
+	sortGroups(groups)
+	return groups
+}
+
+func sortGroups(groups []group) {
+	slices.SortStableFunc(groups, func(a, b group) int {
+		return cmp.Or(-cmp.Compare(len(a.ranks), len(b.ranks)), cmp.Compare(a.ranks[0], b.ranks[0]))
+	})
+}
+
+// doing describes what a rank does, and for how long.
+func (a *world) doing(g *graph, rank int) (text string, d time.Duration) {
+	s, n := a.ranks[rank], a.nodes[rank]
+	switch o := g.in[rank]; {
+	case o != nil:
+		return "been in " + o.short(), o.Duration
+	case s != nil:
+		last := a.last(rank)
+		if last == nil {
+			return "made no call", 0
+		}
+		return "been in no call", max(s.Time.Sub(last.Start.Add(last.Duration)), time.Microsecond)
+	case n == nil:
+		return "not answered", 0
+	case n.Snapshot != nil:
+		return fmt.Sprintf("not reached epoch %d", a.epoch), 0
+	}
+	return clip(strings.TrimPrefix(n.Missing, "has ")), 0
+}
+
+// list is "ranks 0–5 in barrier #12, rank 6 in recv from rank 0 and 3 more in other calls".
+func (a *world) list(groups []group) string {
+	var parts []string
+	more := 0
+	for i := range groups {
+		if i < groupsMax {
+			parts = append(parts, a.who(groups[i].ranks)+" "+groups[i].where())
+		} else {
+			more += len(groups[i].ranks)
+		}
+	}
+	if more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more in other calls", more))
+	}
+	return and(parts)
+}
+
+// wait is "Ranks 0–6 wait in barrier #12 for rank 7" or, of ranks in several calls, "Ranks 0–6 wait, 5 of them in barrier #12, for
+// rank 7".
+func (a *world) wait(g *graph, waiters, others []int) string {
+	text, by := capital(agree(a.who(waiters), len(waiters), "waits", "wait")), a.groups(g, waiters)
+	if len(by) == 1 {
+		text += " " + by[0].where()
+	} else {
+		text += fmt.Sprintf(", %d of them %s,", len(by[0].ranks), by[0].where())
+	}
+	if len(others) == 0 {
+		return text
+	}
+	if whom, named := a.who(others), ranks(others, 0); strings.HasSuffix(text, " "+named) { // "recv from rank 1"
+		return text + strings.TrimPrefix(whom, named)
+	}
+	return text + " for " + a.who(others)
+}
+
+// who names ranks, with their host if all are on one of several hosts: "rank 7 on host b".
+func (a *world) who(list []int) string {
+	text := ranks(list, 0)
+	host := a.host(list[0])
+	if !a.hosts || host == "" || slices.ContainsFunc(list, func(r int) bool { return a.host(r) != host }) {
+		return text
+	}
+	return text + " on host " + clip(host)
+}
+
+// has is "rank 7 on host b has".
+func (a *world) has(list []int) string { return agree(a.who(list), len(list), "has", "have") }
+
+// host returns the name of the host of a rank, or nothing.
+func (a *world) host(rank int) string {
+	name := ""
+	if n := a.nodes[rank]; n != nil {
+		name = n.Name
+	} else if s := a.ranks[rank]; s != nil {
+		name = s.Name
+	}
+	return name[:max(0, strings.LastIndexByte(name, ':'))]
+}
+
+// short is a call without its parameters: "all_reduce #7", "recv from rank 0".
+func (o *Operation) short() string {
+	if o.Seq > 0 {
+		return clip(fmt.Sprintf("%s #%d", o.Op, o.Seq))
+	}
+	return clip(o.with())
+}
+
+// some returns the first ranks of a list.
+func some(list []int) []int { return list[:min(len(list), ranksMax)] }
+
+// agree is a subject with the form of a verb for so many.
+func agree(subject string, n int, singular, plural string) string {
+	if n == 1 {
+		plural = singular
+	}
+	return strings.TrimPrefix(subject+" "+plural, " ")
+}
+
+func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+// clip bounds a text of another node.
+func clip(text string) string {
+	const most = 64
+	if r := []rune(text); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return text
+}
+
+// span is a duration in one unit: "40 ms", "14 s".
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	}
+	return fmt.Sprintf("%d h", d/time.Hour)
+}
