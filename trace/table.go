@@ -225,7 +225,7 @@ func (a *world) table(w io.Writer) {
 			if i > 0 {
 				name, of = "", ""
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, of, o.what(), o.Comm, took(o.Duration), o.rounds(), cmp.Or(o.waitsFor(), "-"))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, of, o.What(), o.Comm, took(o.Duration), o.rounds(), cmp.Or(o.WaitsFor(), "-"))
 		}
 	}
 	t.Flush()
@@ -238,7 +238,7 @@ func (a *world) idle(rank int) string {
 		return "nothing by now"
 	}
 	since := a.ranks[rank].Time.Sub(o.Start.Add(o.Duration))
-	text := fmt.Sprintf("nothing, for %s; last in %s", took(max(since, time.Microsecond)), o.what())
+	text := fmt.Sprintf("nothing, for %s; last in %s", took(max(since, time.Microsecond)), o.What())
 	if o.Outcome != OK {
 		text += ", which failed: " + o.Outcome
 	}

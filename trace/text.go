@@ -16,7 +16,7 @@ import (
 // running for 3.2s, in round 1 of 2, waits for rank 2".
 func (o Operation) String() string {
 	var b strings.Builder
-	b.WriteString(o.what())
+	b.WriteString(o.What())
 	if o.Plan != "" {
 		b.WriteString(" by " + o.Plan)
 	}
@@ -33,14 +33,14 @@ func (o Operation) String() string {
 	if o.Rounds > 0 && o.Outcome != OK {
 		fmt.Fprintf(&b, ", in round %d of %d", o.Round, o.Rounds)
 	}
-	if ranks := o.waitsFor(); ranks != "" && o.Outcome != OK {
+	if ranks := o.WaitsFor(); ranks != "" && o.Outcome != OK {
 		fmt.Fprintf(&b, ", %s for %s", verb, ranks)
 	}
 	return b.String()
 }
 
-// what describes the call: "send to rank 2, tag 5, 80 × float32".
-func (o *Operation) what() string {
+// What describes the call: "send to rank 2, tag 5, 80 × float32".
+func (o *Operation) What() string {
 	text := o.with()
 	switch {
 	case o.Seq > 0:
@@ -96,8 +96,8 @@ func (o *Operation) Call() string {
 	return text
 }
 
-// waitsFor names the ranks that the operation waits for or, if it has failed, waited for.
-func (o *Operation) waitsFor() string {
+// WaitsFor names the ranks that the operation waits for or, if it has failed, waited for.
+func (o *Operation) WaitsFor() string {
 	switch {
 	case len(o.Waiting) > 0:
 		return ranks(o.Waiting, o.WaitingMore)
@@ -110,7 +110,9 @@ func (o *Operation) waitsFor() string {
 // namedMax bounds the ranks, or ranges of them, that are named in a line.
 const namedMax = 8
 
-// ranks is "rank 2", "ranks 1–4, 7 and 9" or "ranks 0, 2 and 12 more".
+// Ranks names ranks: "rank 2", "ranks 1–4, 7 and 9" or "ranks 0, 2 and 12 more".
+func Ranks(list []int) string { return ranks(list, 0) }
+
 func ranks(list []int, more int) string {
 	if len(list) == 1 && more == 0 {
 		return fmt.Sprintf("rank %d", list[0])
@@ -193,8 +195,8 @@ func (s *Snapshot) table(w io.Writer) {
 			comm += " (" + o.Purpose + ")"
 		}
 		outcome := cmp.Or(o.Outcome, "running")
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", o.Start.Format("15:04:05.000"), comm, o.what(),
-			cmp.Or(o.Plan, "-"), took(o.Duration), o.rounds(), o.Bytes, outcome, cmp.Or(o.waitsFor(), "-"))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", o.Start.Format("15:04:05.000"), comm, o.What(),
+			cmp.Or(o.Plan, "-"), took(o.Duration), o.rounds(), o.Bytes, outcome, cmp.Or(o.WaitsFor(), "-"))
 	}
 	t.Flush()
 }
