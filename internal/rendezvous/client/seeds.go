@@ -40,8 +40,8 @@ type Seeds struct {
 	// Log receives events. Nil discards them.
 	Log *slog.Logger
 
-	// Shared says that other programs, such as seeds of other clusters, may listen at some of Addrs. Only a seed that has proved
-	// the token can end the search.
+	// Shared says that other programs may listen at some of Addrs, such as seeds of other clusters and of earlier worlds of this one. Only a
+	// seed that has proved the token, and whose world has neither formed nor ended, can end the search of a node that joins.
 	Shared bool
 
 	// waiting is the warning while no seed is reached. Empty means that of a node that joins.
@@ -250,7 +250,8 @@ func (r *search) isFinal(err error) bool {
 		return IsFinal(err)
 	}
 	refused, ok := errors.AsType[*handshake.RefusedError](err)
-	return !(ok && refused.Unproved || errors.Is(err, handshake.ErrToken) || errors.Is(err, handshake.ErrFalseSeed) || errors.Is(err, transport.ErrIdentity))
+	isEarlier := r.waiting == "" && errors.Is(err, membership.ErrOver)
+	return !(isEarlier || ok && refused.Unproved || errors.Is(err, handshake.ErrToken) || errors.Is(err, handshake.ErrFalseSeed) || errors.Is(err, transport.ErrIdentity))
 }
 
 // IsFinal reports whether another attempt would return the same error.
@@ -321,5 +322,6 @@ func (e busyError) Unwrap() error { return handshake.ErrBusy }
 // answered reports whether an error is the answer of a seed.
 func answered(err error) bool {
 	_, redirected := errors.AsType[*handshake.RedirectError](err)
-	return redirected || errors.Is(err, handshake.ErrBusy)
+	_, refused := errors.AsType[*handshake.RefusedError](err)
+	return redirected || refused
 }

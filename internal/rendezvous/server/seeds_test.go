@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
@@ -174,5 +175,42 @@ func TestJoinIsCancelled(t *testing.T) {
 	case <-conn.Done():
 	case <-time.After(patience):
 		t.Error("the connection is still open")
+	}
+}
+
+// A seed of an earlier world, with the same token, still listens at one of the derived addresses, and its world is complete or over: a node
+// goes on until it finds the seed of its own world. If there is none, the error says what the other one has answered.
+func TestSeedsPassesAnEarlierWorld(t *testing.T) {
+	earlier := newSeed(t, 1, nil)
+	earlier.form(t, earlier.mustJoin(t, 0))
+	const answer = "formation is over: the world of 1 has formed"
+	d := client.Seeds{Addrs: []string{earlier.addr}, Dial: dialTLS, Timeout: 300 * time.Millisecond, MinPause: time.Millisecond, MaxPause: 4 * time.Millisecond, Shared: true}
+	_, err := d.Join(t.Context(), earlier.request(1))
+	says(t, err, context.DeadlineExceeded, "no seed has admitted this node in ", " attempts", answer)
+	d.Shared = false
+	_, err = d.Join(t.Context(), earlier.request(1))
+	says(t, err, membership.ErrOver, answer)
+
+	var own *testSeed
+	asked := 0
+	d = client.Seeds{Addrs: []string{earlier.addr, "own"}, MinPause: time.Millisecond, MaxPause: 4 * time.Millisecond, Shared: true, Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
+		if addr == "own" {
+			if asked++; asked < 5 {
+				return nil, errors.New("not started yet")
+			}
+			addr = own.addr
+		}
+		return dialTLS(ctx, addr)
+	}}
+	own = newSeed(t, 1, func(c *Config) { c.Token = earlier.token })
+	req := own.request(0)
+	req.Token = earlier.token
+	session, err := d.Join(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.form(t, session)
+	if asked != 5 {
+		t.Errorf("the seed of the world was asked %d times, want 5", asked)
 	}
 }
