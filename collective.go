@@ -159,6 +159,9 @@ func (c *Comm) run(ctx context.Context, t *task) error {
 	if t.Err != nil || ctx.Err() != nil {
 		return c.refuse(ctx, t)
 	}
+	if c.labels.On() {
+		defer c.labels.Begin(ctx, t.Name())()
+	}
 	op, err := c.runner.Begin(t)
 	if err == nil {
 		err = t.End(ctx, op)

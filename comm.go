@@ -15,6 +15,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/overlap"
+	"github.com/nexar-go/nexar/internal/profile"
 	"github.com/nexar-go/nexar/internal/recorder"
 )
 
@@ -39,6 +40,7 @@ type Comm struct {
 	comm   *engine.Comm      // impl.Engine, which every operation needs
 	runner collective.Runner // begins collectives
 	node   *nodeState
+	labels *profile.Labels // nil: none
 
 	children atomic.Uint64 // splits
 	flights  overlap.Flights
@@ -88,9 +90,13 @@ func (n *nodeState) first(ctx context.Context, view membership.View) (*Comm, err
 
 // wrap makes the public communicator of one that has been built.
 func (n *nodeState) wrap(c *comm.Comm) *Comm {
-	return &Comm{impl: c, comm: c.Engine, node: n, runner: collective.Runner{
+	w := &Comm{impl: c, comm: c.Engine, node: n, runner: collective.Runner{
 		Engine: c.Engine, Selector: c.Selector, Rank: c.Rank, Size: c.Size(), Settings: &n.collectives,
 	}}
+	if n.config.ProfileLabels {
+		w.labels = profile.NewLabels(c.Rank, recorder.CommName(w.comm.ID()))
+	}
+	return w
 }
 
 // Rank returns the rank of this node: 0 ≤ Rank < Size.

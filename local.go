@@ -68,7 +68,7 @@ func Local(ctx context.Context, n int, cfg Config) ([]*Comm, error) {
 // localSettings are the settings that concern ranks within one process, beside Buffers.
 var localSettings = []string{
 	"CollectiveTimeout", "BarrierTimeout", "MessageTimeout", "DeadlockTimeout", "Memory", "Log", "Algorithms", "Deterministic", "BucketBytes", "CompressedMaxBytes",
-	"LargeMessageBytes", "PipelineSegmentBytes", "RingMaxWorld", "CallTimeout", "MaxConcurrentCalls", "Links",
+	"LargeMessageBytes", "PipelineSegmentBytes", "RingMaxWorld", "CallTimeout", "MaxConcurrentCalls", "Links", "ProfileLabels",
 }
 
 // forLocal returns the settings that concern ranks within one process.
@@ -78,7 +78,7 @@ func (cfg Config) forLocal() (Config, error) {
 		Memory: cfg.Memory, Buffers: cfg.Buffers, Log: cfg.Log,
 		Algorithms: cfg.Algorithms, Deterministic: cfg.Deterministic, BucketBytes: cfg.BucketBytes, CompressedMaxBytes: cfg.CompressedMaxBytes,
 		LargeMessageBytes: cfg.LargeMessageBytes, PipelineSegmentBytes: cfg.PipelineSegmentBytes, RingMaxWorld: cfg.RingMaxWorld,
-		CallTimeout: cfg.CallTimeout, MaxConcurrentCalls: cfg.MaxConcurrentCalls, Links: cfg.Links,
+		CallTimeout: cfg.CallTimeout, MaxConcurrentCalls: cfg.MaxConcurrentCalls, Links: cfg.Links, ProfileLabels: cfg.ProfileLabels,
 	}.fill(localSettings...)
 	filled.HeartbeatTimeout = 0 // ranks of one process have no beats
 	return filled, err

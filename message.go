@@ -228,6 +228,7 @@ func Probe[T any](ctx context.Context, c *Comm, from int, tag Tag) (Status, erro
 	if from == NoRank {
 		return noMessage(), nil
 	}
+	defer c.labels.Begin(ctx, "probe")()
 	got, err := c.comm.Messages().Probe(ctx, from, int64(tag))
 	if err != nil {
 		return Status{}, c.explain(ctx, "probe", err)
@@ -294,18 +295,16 @@ func RecvMatched[T any](ctx context.Context, m *Message, data []T) (Status, erro
 // RecvAlloc receives a message of any length, as [Recv] does, into a slice that it allocates. The
 // slice from [NoRank] is empty.
 func RecvAlloc[T any](ctx context.Context, c *Comm, from int, tag Tag) ([]T, Status, error) {
-	const name = "recv_alloc"
 	of, err := elementOf[T]()
 	if err != nil {
-		return nil, Status{}, opError(name, err)
+		return nil, Status{}, opError("recv_alloc", err)
 	}
-	m, err := c.matchedProbe(ctx, name, from, tag)
+	m, err := c.matchedProbe(ctx, "recv_alloc", from, tag)
 	if err != nil {
 		return nil, Status{}, err
 	}
-	size := int(of.Size)
-	data := make([]T, (m.Bytes()+size-1)/size) // A part of an element is an error below.
-	status, err := recvMatched(ctx, m, name, data)
+	data := make([]T, (m.Bytes()+int(of.Size)-1)/int(of.Size)) // A part of an element is an error below.
+	status, err := recvMatched(ctx, m, "recv_alloc", data)
 	if err != nil {
 		return nil, Status{}, err
 	}
@@ -405,6 +404,7 @@ func sent(ctx context.Context, c *Comm, name string, s *p2p.Send, err error) err
 	if s == nil {
 		return err
 	}
+	defer c.labels.Begin(ctx, name)()
 	return c.explain(ctx, name, s.Wait(ctx))
 }
 
@@ -432,6 +432,7 @@ func received[T any](ctx context.Context, c *Comm, name string, r *p2p.Receive) 
 	if r == nil {
 		return noMessage(), nil
 	}
+	defer c.labels.Begin(ctx, name)()
 	got, err := r.Wait(ctx)
 	return statusOf[T](ctx, c, name, got, err)
 }
@@ -466,9 +467,8 @@ func startExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 
 // exchanged waits for both messages.
 func exchanged[T any](ctx context.Context, c *Comm, s *p2p.Send, r *p2p.Receive) (Status, error) {
-	const name = "exchange"
-	status, err := received[T](ctx, c, name, r)
-	return status, cmp.Or(err, sent(ctx, c, name, s, nil))
+	status, err := received[T](ctx, c, "exchange", r)
+	return status, cmp.Or(err, sent(ctx, c, "exchange", s, nil))
 }
 
 func (c *Comm) checkSource(ctx context.Context, from int, tag Tag) error {

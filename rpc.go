@@ -53,6 +53,7 @@ func (c *Comm) Call(ctx context.Context, to int, fn string, args []byte) ([]byte
 	if to < 0 || to >= c.Size() {
 		return nil, opError("call", fmt.Errorf("%w: rank %d of %d ranks, for function %q", ErrInvalidRank, to, c.Size(), fn))
 	}
+	defer c.labels.Begin(ctx, "call")()
 	place := c.node.calls.Call(c.comm.ID(), c.Epoch(), c.impl.Ranks[to], fn, len(args))
 	result, err := c.impl.Calls.Call(ctx, to, fn, args)
 	c.node.calls.End(place, engine.Outcome(err), len(result))
